@@ -1,0 +1,88 @@
+#include "base/philox.h"
+
+#include <bit>
+
+namespace tandem {
+namespace {
+
+// Counter lanes of a sequence's key, outside every stream.
+constexpr uint32_t kSequenceKeyStream = 0xFF;
+
+// Natural logarithm of a positive normal double, by a fixed sequence of operations without fused
+// multiply-adds, so that noise has the same bits on every machine. With m in [sqrt(1/2), sqrt(2))
+// and s = (m - 1) / (m + 1), |s| < 0.172, the first dropped term 2 s^17 / 17 is below 2e-14.
+double FixedLog(double x) {
+  const uint64_t bits = std::bit_cast<uint64_t>(x);
+  int exponent = static_cast<int>(bits >> 52) - 1023;
+  double m = std::bit_cast<double>((bits & 0xFFFFFFFFFFFFFull) | 0x3FF0000000000000ull);
+  if (m > 1.4142135623730951) {
+    m *= 0.5;
+    ++exponent;
+  }
+  const double s = (m - 1.0) / (m + 1.0);
+  const double z = s * s;
+  double sum = 1.0 / 15.0;
+  sum = sum * z + 1.0 / 13.0;
+  sum = sum * z + 1.0 / 11.0;
+  sum = sum * z + 1.0 / 9.0;
+  sum = sum * z + 1.0 / 7.0;
+  sum = sum * z + 1.0 / 5.0;
+  sum = sum * z + 1.0 / 3.0;
+  sum = sum * z + 1.0;
+  return 2.0 * s * sum + exponent * 0.6931471805599453;
+}
+
+std::array<uint32_t, 4> Counter(const RandomPlace& place, uint32_t lane) {
+  return {place.position, static_cast<uint32_t>(place.stream) | place.slot << 8, lane, place.retry};
+}
+
+}  // namespace
+
+std::array<uint32_t, 4> Philox4x32(const std::array<uint32_t, 4>& counter, uint64_t key) {
+  std::array<uint32_t, 4> c = counter;
+  uint32_t k0 = static_cast<uint32_t>(key);
+  uint32_t k1 = static_cast<uint32_t>(key >> 32);
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t a = uint64_t{0xD2511F53} * c[0];
+    const uint64_t b = uint64_t{0xCD9E8D57} * c[2];
+    c = {static_cast<uint32_t>(b >> 32) ^ c[1] ^ k0, static_cast<uint32_t>(b),
+         static_cast<uint32_t>(a >> 32) ^ c[3] ^ k1, static_cast<uint32_t>(a)};
+    k0 += 0x9E3779B9;
+    k1 += 0xBB67AE85;
+  }
+  return c;
+}
+
+RandomSource RandomSource::ForSequence(uint32_t index) const {
+  if (index == 0) return *this;
+  const auto words = Philox4x32({index, kSequenceKeyStream, 0, 0}, seed_);
+  return RandomSource(words[0] | uint64_t{words[1]} << 32);
+}
+
+uint32_t RandomSource::Bits(const RandomPlace& place, uint32_t v) const {
+  return Philox4x32(Counter(place, v / 4), seed_)[v % 4];
+}
+
+void RandomSource::Gumbel(const RandomPlace& place, absl::Span<float> noise) const {
+  for (size_t v = 0; v < noise.size(); v += 4) {
+    const auto words = Philox4x32(Counter(place, static_cast<uint32_t>(v / 4)), seed_);
+    for (size_t i = 0; i < 4 && v + i < noise.size(); ++i) noise[v + i] = ToGumbel(words[i]);
+  }
+}
+
+float RandomSource::ToUniform(uint32_t bits) {
+  return (static_cast<float>(bits >> 9) + 0.5f) * 0x1p-23f;
+}
+
+float RandomSource::ToGumbel(uint32_t bits) {
+  // The scaling is exact, so this rounds once, as one fused multiply-add would.
+  float u = static_cast<float>(bits) * 0x1p-32f + 0x1p-33f;
+  if (u > 1.0f - 0x1p-24f) u = 1.0f - 0x1p-24f;
+  // -log1p(-u): 1 - u is off by at most 2^-54, which is 2^-21 of the smallest u; below 2^-20 the
+  // series u + u^2 / 2 is exact to f32.
+  const double exact = u;
+  const double exponential = u < 0x1p-20f ? exact + 0.5 * exact * exact : -FixedLog(1.0 - exact);
+  return static_cast<float>(-FixedLog(exponential));
+}
+
+}  // namespace tandem

@@ -1,0 +1,66 @@
+// Every random number of the engine. Counter based: a number is addressed by (seed, stream,
+// position, slot, vocabulary entry), never by the order of calls, so what a sequence draws does not
+// depend on its batch, its draft length or the device. This file alone lays out counters.
+//
+// Philox4x32-10: Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3"
+// (2011).
+#ifndef TANDEM_BASE_PHILOX_H_
+#define TANDEM_BASE_PHILOX_H_
+
+#include <array>
+#include <cstdint>
+
+#include "absl/types/span.h"
+
+namespace tandem {
+
+// One Philox4x32-10 block: ten rounds over a 128-bit counter under a 64-bit key.
+std::array<uint32_t, 4> Philox4x32(const std::array<uint32_t, 4>& counter, uint64_t key);
+
+// What a random number is for. Streams are independent of each other.
+enum class RandomStream : uint32_t {
+  kTarget = 0,    // the target's own choice at an absolute position
+  kDraft = 1,     // drawing draft token i of the round that starts at n committed tokens
+  kAccept = 2,    // the coin of draft token i of that round
+  kResidual = 3,  // the draw after the rejection at slot i of that round
+};
+
+// Where a random number lives. For kTarget: position is the absolute index of the chosen token and
+// slot is 0. For the others: position is the number of committed tokens when the round began, slot
+// the draft place. No place is read twice in a generation, because the committed length grows.
+struct RandomPlace {
+  RandomStream stream = RandomStream::kTarget;
+  uint32_t position = 0;
+  uint32_t slot = 0;   // below 2^24
+  uint32_t retry = 0;  // earlier attempts of the same round that looked at its draft
+};
+
+// The random numbers of one sequence. Cheap to copy; thread-safe.
+class RandomSource {
+ public:
+  explicit RandomSource(uint64_t seed) : seed_(seed) {}
+  uint64_t seed() const { return seed_; }
+
+  // The source of sequence `index` among several under one seed; sequence 0 keeps the seed.
+  RandomSource ForSequence(uint32_t index) const;
+
+  // 32 random bits of entry `v`.
+  uint32_t Bits(const RandomPlace& place, uint32_t v) const;
+  // Uniform in (0, 1): 23 bits and a half, so both ends are excluded exactly.
+  float Uniform(const RandomPlace& place) const { return ToUniform(Bits(place, 0)); }
+  // Standard Gumbel noise of entries [0, noise.size()).
+  void Gumbel(const RandomPlace& place, absl::Span<float> noise) const;
+  // The same noise of one entry; equal bits.
+  float Gumbel(const RandomPlace& place, uint32_t v) const { return ToGumbel(Bits(place, v)); }
+
+  static float ToUniform(uint32_t bits);
+  // -log(-log(1 - u)) with all 32 bits kept near u = 0, the tail that wins: rare tokens need it.
+  static float ToGumbel(uint32_t bits);
+
+ private:
+  uint64_t seed_;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_BASE_PHILOX_H_

@@ -1,0 +1,13 @@
+#ifndef TANDEM_BASE_TYPES_H_
+#define TANDEM_BASE_TYPES_H_
+
+#include <cstdint>
+
+namespace tandem {
+
+// An entry of a vocabulary. Valid ids are in [0, vocab_size).
+using TokenId = int32_t;
+
+}  // namespace tandem
+
+#endif  // TANDEM_BASE_TYPES_H_

@@ -1,0 +1,201 @@
+// The seam between devices: memory, and the operations of a transformer.
+#ifndef TANDEM_KERNELS_BACKEND_H_
+#define TANDEM_KERNELS_BACKEND_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "kernels/matrix.h"
+#include "kernels/paged_kv.h"
+
+namespace tandem {
+
+class Backend;
+
+// Owns a block of a backend's memory. Move-only. Must not outlive its backend.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(Backend* backend, void* data, size_t bytes)
+      : backend_(backend), data_(data), bytes_(bytes) {}
+  Buffer(Buffer&& other) noexcept { swap(other); }
+  Buffer& operator=(Buffer&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  ~Buffer();
+
+  void* data() const { return data_; }
+  size_t size_bytes() const { return bytes_; }
+
+ private:
+  void swap(Buffer& other) {
+    std::swap(backend_, other.backend_);
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+  }
+
+  Backend* backend_ = nullptr;
+  void* data_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+// A weight matrix [outputs, inputs], and perhaps a bias [outputs], in the layout that its backend's
+// products want. Made once by Backend::Pack. Move-only. Must not outlive its backend.
+struct PackedWeight {
+  Buffer data;
+  Buffer bias;  // f32 [outputs], or nothing
+  DType dtype = DType::kF32;
+  int outputs = 0;
+  int inputs = 0;
+  size_t bytes_read = 0;  // by one product: what bounds decoding
+};
+
+// One stretch of a packed weight's outputs: a row-major matrix in host memory and its bias.
+struct WeightPart {
+  ConstMatrixView matrix;       // [outputs, inputs]
+  const float* bias = nullptr;  // [outputs], or none
+};
+
+// How the parts of a packed weight lie in it.
+enum class PartOrder {
+  kConcatenated,  // part after part: queries, keys and values as one product
+  kGateAndUp,     // two parts of one shape, laid out for MatMulSwiGlu
+};
+
+// A query/key head's normalisation (Qwen3): RmsNorm over head_dim before the rotation.
+struct HeadNorms {
+  const float* query = nullptr;  // [head_dim], or none
+  const float* key = nullptr;    // [head_dim], or none
+  float epsilon = 0.0f;
+};
+
+// A device: its memory and the operations a transformer needs, in the order they are called.
+//
+// Operations are enqueued and run in call order; they return before the work is done. They do not
+// return a Status because on a real device they cannot know it yet: the first failure is remembered
+// and Synchronize() reports it. Mismatched shapes are programmer errors and abort at once.
+//
+// Row independence: every row of an operation's result has the same bits whatever the other rows of
+// the call are and however many. The order of rounding operations depends on the weights and the
+// row's absolute position only (docs/numerics.md).
+//
+// One virtual call launches one whole operation. Nothing below this interface is virtual.
+// Activations, norms' weights and biases are f32. Unless said otherwise `out` may not overlap
+// inputs.
+//
+// Thread-compatible: one thread at a time.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual std::string_view name() const = 0;         // "cpu", "cuda:0"
+  virtual std::string_view description() const = 0;  // for people: threads, instruction set
+
+  // ---- Memory ----
+  // Contents are unspecified. RESOURCE_EXHAUSTED if there is not that much.
+  virtual absl::StatusOr<Buffer> Allocate(size_t bytes) = 0;
+  // Copies `host` before returning, so the caller may reuse it at once.
+  virtual void Upload(absl::Span<const std::byte> host, void* device) = 0;
+  // Waits for the copy; `host` is valid on return.
+  virtual void Download(const void* device, absl::Span<std::byte> host) = 0;
+  // Within the device; the two may not overlap.
+  virtual void Copy(const void* from, void* to, size_t bytes) = 0;
+  // Waits for everything enqueued so far. Returns, and forgets, the first failure.
+  virtual absl::Status Synchronize() = 0;
+
+  // Packs parts of one dtype and one number of inputs. RESOURCE_EXHAUSTED if memory is short.
+  virtual absl::StatusOr<PackedWeight> Pack(absl::Span<const WeightPart> parts,
+                                            PartOrder order) = 0;
+  // A view of host memory that stays valid and unchanged as long as this backend, as the device may
+  // read it: itself on the CPU, a copy held by `*storage` elsewhere.
+  virtual absl::StatusOr<ConstMatrixView> Import(ConstMatrixView host, Buffer* storage) = 0;
+
+  // ---- Operations ----
+  // out[r] = table[ids[r]], converted to f32.
+  //   ids: [rows], the backend's; table: [vocab, cols] from Import; out: [rows, cols]
+  virtual void Embed(const int32_t* ids, ConstMatrixView table, MatrixView out) = 0;
+
+  // out[r] = x[indices[r]].   indices: [out.rows], the backend's
+  virtual void GatherRows(ConstMatrixView x, const int32_t* indices, MatrixView out) = 0;
+
+  // out[r] = x[r] / sqrt(mean(x[r]^2) + epsilon) * weight.   weight: [cols]; out may be x
+  virtual void RmsNorm(ConstMatrixView x, const float* weight, float epsilon, MatrixView out) = 0;
+
+  // out = x * transpose(weight) + bias, accumulated in f32.   x: [rows, inputs]; out: [rows,
+  // outputs]
+  virtual void MatMul(ConstMatrixView x, const PackedWeight& weight, MatrixView out) = 0;
+  // sum += x * transpose(weight) + bias: a product and its residual.   sum: [rows, outputs]
+  virtual void MatMulAdd(ConstMatrixView x, const PackedWeight& weight, MatrixView sum) = 0;
+  // out = silu(gate) * up with gate, up = the halves of a product, silu(g) = g / (1 + exp(-g)).
+  //   weight: packed kGateAndUp, outputs = 2 * out.cols
+  virtual void MatMulSwiGlu(ConstMatrixView x, const PackedWeight& weight, MatrixView out) = 0;
+
+  // out[r] = the cosines, then the sines, of position(r) * inverse_frequencies, times `scale`.
+  // Angles are products in f32, as the reference computes them.
+  //   inverse_frequencies: [head_dim / 2]; lengths: [rows.batch]; out: [rows, head_dim]
+  virtual void RotaryAngles(const RaggedRows& rows, const int32_t* lengths,
+                            const float* inverse_frequencies, float scale, MatrixView out) = 0;
+
+  // Normalises (if asked) and rotates the queries and keys of `qkv` in place, pairing element i of
+  // a head with i + head_dim / 2, and writes the keys and values into the cache at each row's
+  // position.
+  //   qkv: [rows, (num_heads + 2 * num_kv_heads) * head_dim]: query heads, key heads, value heads
+  virtual void RotateAndCache(MatrixView qkv, ConstMatrixView angles, const HeadNorms& norms,
+                              const RaggedRows& rows, const PagedKvView& kv) = 0;
+
+  // Causal attention of each row to its sequence's cache (which holds the rows' own keys already):
+  // out[r, h] = sum_t softmax_t(scale * q[r, h] . k[t, g]) v[t, g], g = h / (num_heads /
+  // num_kv_heads), over positions t in (p - window, p] of row position p; window 0 means all of [0,
+  // p].
+  //   q: [rows, num_heads * head_dim], the head of qkv; out: the same shape
+  virtual void Attend(ConstMatrixView q, const RaggedRows& rows, const PagedKvView& kv, float scale,
+                      int window, MatrixView out) = 0;
+
+ protected:
+  friend class Buffer;
+  virtual void Free(void* data, size_t bytes) = 0;
+};
+
+inline Buffer::~Buffer() {
+  if (backend_ != nullptr) backend_->Free(data_, bytes_);
+}
+
+// How the CPU computes products with bf16 weights.
+enum class CpuCompute {
+  kAuto,  // kBF16 where the CPU has a bf16 dot product, else kF32
+  kF32,   // activations exact
+  kBF16,  // activations rounded to bf16, products by the CPU's bf16 dot product
+};
+
+struct CpuOptions {
+  int num_threads = 0;  // 0: the physical cores
+  CpuCompute compute = CpuCompute::kAuto;
+  std::string isa;  // one of CpuIsas(); empty: the best
+};
+
+// The instruction sets whose kernels this build has and this machine can run, best first:
+// "avx512_bf16", "avx512", "avx2", "portable".
+std::vector<std::string> CpuIsas();
+
+// INVALID_ARGUMENT for an option this machine cannot honour.
+absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const CpuOptions& options);
+// UNAVAILABLE if this build has no CUDA or this machine has no such device.
+absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(int device);
+// Whether this build has the CUDA backend, for --version.
+bool BuiltWithCuda();
+
+// "cpu", "cuda:<n>", or "auto": CUDA if present, else the CPU. INVALID_ARGUMENT for other names.
+absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(std::string_view device,
+                                                     const CpuOptions& cpu_options);
+
+}  // namespace tandem
+
+#endif  // TANDEM_KERNELS_BACKEND_H_

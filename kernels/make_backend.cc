@@ -1,0 +1,25 @@
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "kernels/backend.h"
+
+namespace tandem {
+
+absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(std::string_view device,
+                                                     const CpuOptions& cpu_options) {
+  if (device == "cpu") return MakeCpuBackend(cpu_options);
+  if (device == "auto") {
+    if (auto cuda = MakeCudaBackend(0); cuda.ok()) return cuda;
+    return MakeCpuBackend(cpu_options);
+  }
+  absl::string_view number(device.data(), device.size());
+  int index = 0;
+  if (absl::ConsumePrefix(&number, "cuda:") && absl::SimpleAtoi(number, &index) && index >= 0) {
+    return MakeCudaBackend(index);
+  }
+  return absl::InvalidArgumentError(absl::StrCat("device: \"",
+                                                 absl::string_view(device.data(), device.size()),
+                                                 "\" is not one of auto, cpu, cuda:<number>"));
+}
+
+}  // namespace tandem

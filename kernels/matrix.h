@@ -1,0 +1,45 @@
+#ifndef TANDEM_KERNELS_MATRIX_H_
+#define TANDEM_KERNELS_MATRIX_H_
+
+#include <cstddef>
+#include <cstdint>
+
+namespace tandem {
+
+enum class DType : uint8_t { kF32, kF16, kBF16 };
+
+inline constexpr size_t SizeOf(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
+inline constexpr const char* NameOf(DType dtype) {
+  return dtype == DType::kF32 ? "float32" : dtype == DType::kF16 ? "float16" : "bfloat16";
+}
+
+// A non-owning, row-major matrix in some backend's memory. Trivially copyable: pass it by value.
+//
+// Every tensor here is a matrix -- activations [tokens, dim], weights [out, in], logits and
+// probabilities [rows, vocab] -- except the KV cache, which is a PagedKvView.
+struct MatrixView {
+  void* data = nullptr;
+  DType dtype = DType::kF32;
+  int rows = 0;
+  int cols = 0;
+  int64_t stride = 0;  // elements from one row to the next; >= cols
+};
+
+struct ConstMatrixView {
+  ConstMatrixView() = default;
+  ConstMatrixView(const void* data, DType dtype, int rows, int cols, int64_t stride)
+      : data(data), dtype(dtype), rows(rows), cols(cols), stride(stride) {}
+  ConstMatrixView(
+      MatrixView m)  // NOLINT(google-explicit-constructor): a view of T is one of const T.
+      : data(m.data), dtype(m.dtype), rows(m.rows), cols(m.cols), stride(m.stride) {}
+
+  const void* data = nullptr;
+  DType dtype = DType::kF32;
+  int rows = 0;
+  int cols = 0;
+  int64_t stride = 0;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_KERNELS_MATRIX_H_

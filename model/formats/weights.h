@@ -1,0 +1,40 @@
+#ifndef TANDEM_MODEL_FORMATS_WEIGHTS_H_
+#define TANDEM_MODEL_FORMATS_WEIGHTS_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "kernels/matrix.h"
+
+namespace tandem {
+
+// A checkpoint's named tensors, memory-mapped: nothing is read before it is looked at. The bytes
+// live as long as this object. Thread-safe after Open.
+class Weights {
+ public:
+  // A Hugging Face folder with model.safetensors, or model.safetensors.index.json and its shards.
+  // Every header is checked whole: lengths, dtypes, shapes, offsets (inside the file, as long as
+  // the shape says, no two overlapping), no tensor twice. INVALID_ARGUMENT or NOT_FOUND naming the
+  // file, the tensor, what was found and what is allowed.
+  static absl::StatusOr<std::unique_ptr<Weights>> Open(const std::string& folder);
+  virtual ~Weights() = default;
+
+  virtual bool Has(std::string_view name) const = 0;
+  // The tensor as a matrix; a vector [n] comes as one row of n columns.
+  // NOT_FOUND if there is none; INVALID_ARGUMENT if its shape is not `shape` or its dtype is not a
+  // floating-point type of DType.
+  virtual absl::StatusOr<ConstMatrixView> Get(std::string_view name,
+                                              absl::Span<const int64_t> shape) const = 0;
+  // Every tensor's name, sorted.
+  virtual std::vector<std::string> names() const = 0;
+  virtual int64_t num_elements(std::string_view name) const = 0;  // REQUIRES: Has(name)
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_MODEL_FORMATS_WEIGHTS_H_

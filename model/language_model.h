@@ -1,0 +1,36 @@
+#ifndef TANDEM_MODEL_LANGUAGE_MODEL_H_
+#define TANDEM_MODEL_LANGUAGE_MODEL_H_
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "base/types.h"
+#include "kvcache/paged_kv_cache.h"
+
+namespace tandem {
+
+// Tokens to append to one sequence in a forward pass.
+struct ForwardRequest {
+  absl::Span<const TokenId> tokens;  // appended at kv->length(); not empty
+  KvSequence* kv = nullptr;
+  int num_logits = 1;  // rows wanted, for the last `num_logits` tokens; 0 while prefilling
+};
+
+// Something that reads tokens and says what comes next: a Transformer, or a fake in tests.
+// Thread-compatible.
+class LanguageModel {
+ public:
+  virtual ~LanguageModel() = default;
+  virtual int vocab_size() const = 0;
+  // The longest sequence this model can read, in tokens.
+  virtual int context_length() const = 0;
+
+  // Runs every request in one batched pass, appending to each kv. Returns the requested logits, f32
+  // in host memory, [sum of num_logits, vocab], in request order; valid until the next call.
+  // Row independence: a row's bits do not depend on the other rows of the pass.
+  // On error no kv has changed.
+  virtual absl::StatusOr<MatrixView> Forward(absl::Span<const ForwardRequest> requests) = 0;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_MODEL_LANGUAGE_MODEL_H_

@@ -1,0 +1,49 @@
+#ifndef TANDEM_MODEL_TOKENIZER_TOKENIZER_H_
+#define TANDEM_MODEL_TOKENIZER_TOKENIZER_H_
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "base/types.h"
+
+namespace tandem {
+
+// What special tokens written out in a text are.
+enum class SpecialTokens {
+  kParse,  // their ids
+  kPlain,  // ordinary text
+};
+
+// Text to tokens and back, exactly as the reference library (Hugging Face tokenizers) does for the
+// same tokenizer.json. Thread-safe.
+class Tokenizer {
+ public:
+  // `path` is a tokenizer.json, or a model folder with one (and perhaps a tokenizer_config.json).
+  // NOT_FOUND or INVALID_ARGUMENT naming the file, the field, what was found and what is allowed; a
+  // component that is not implemented is an error, never ignored.
+  static absl::StatusOr<std::unique_ptr<Tokenizer>> Load(const std::string& path);
+  virtual ~Tokenizer() = default;
+
+  // Nothing is added in front or behind. INVALID_ARGUMENT, with the offset, if `text` is not UTF-8.
+  virtual absl::StatusOr<std::vector<TokenId>> Encode(std::string_view text,
+                                                      SpecialTokens special) const = 0;
+  // A text prompt's tokens with what the post-processor's template, else `add_bos_token` and
+  // `add_eos_token` of tokenizer_config.json, put around them.
+  virtual std::vector<TokenId> WithTemplate(std::vector<TokenId> ids) const = 0;
+  // No clean-up of spaces. Bytes that are no UTF-8 become U+FFFD. Ids outside the vocabulary have
+  // no text.
+  virtual std::string Decode(absl::Span<const TokenId> ids, bool skip_special = false) const = 0;
+
+  virtual int vocab_size() const = 0;  // the highest id plus one
+  virtual bool IsSpecial(TokenId id) const = 0;
+  // The id of a token by its exact written form (special ones too), or -1.
+  virtual TokenId IdOf(std::string_view token) const = 0;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_MODEL_TOKENIZER_TOKENIZER_H_
