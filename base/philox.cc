@@ -32,10 +32,6 @@ double FixedLog(double x) {
   return 2.0 * s * sum + exponent * 0.6931471805599453;
 }
 
-std::array<uint32_t, 4> Counter(const RandomPlace& place, uint32_t lane) {
-  return {place.position, static_cast<uint32_t>(place.stream) | place.slot << 8, lane, place.retry};
-}
-
 }  // namespace
 
 std::array<uint32_t, 4> Philox4x32(const std::array<uint32_t, 4>& counter, uint64_t key) {
@@ -59,30 +55,27 @@ RandomSource RandomSource::ForSequence(uint32_t index) const {
   return RandomSource(words[0] | uint64_t{words[1]} << 32);
 }
 
-uint32_t RandomSource::Bits(const RandomPlace& place, uint32_t v) const {
-  return Philox4x32(Counter(place, v / 4), seed_)[v % 4];
-}
-
-void RandomSource::Gumbel(const RandomPlace& place, absl::Span<float> noise) const {
-  for (size_t v = 0; v < noise.size(); v += 4) {
-    const auto words = Philox4x32(Counter(place, static_cast<uint32_t>(v / 4)), seed_);
-    for (size_t i = 0; i < 4 && v + i < noise.size(); ++i) noise[v + i] = ToGumbel(words[i]);
-  }
+std::array<uint32_t, 4> RandomSource::Block(const RandomPlace& place, uint32_t lane) const {
+  return Philox4x32(
+      {place.position, static_cast<uint32_t>(place.stream) | place.slot << 8, lane, place.retry},
+      seed_);
 }
 
 float RandomSource::ToUniform(uint32_t bits) {
   return (static_cast<float>(bits >> 9) + 0.5f) * 0x1p-23f;
 }
 
-float RandomSource::ToGumbel(uint32_t bits) {
+float RandomSource::LowerBoundOfExponential(uint32_t bits) {
   // The scaling is exact, so this rounds once, as one fused multiply-add would.
-  float u = static_cast<float>(bits) * 0x1p-32f + 0x1p-33f;
-  if (u > 1.0f - 0x1p-24f) u = 1.0f - 0x1p-24f;
-  // -log1p(-u): 1 - u is off by at most 2^-54, which is 2^-21 of the smallest u; below 2^-20 the
+  const float u = static_cast<float>(bits) * 0x1p-32f + 0x1p-33f;
+  return u > 1.0f - 0x1p-24f ? 1.0f - 0x1p-24f : u;
+}
+
+float RandomSource::ToExponential(uint32_t bits) {
+  // 1 - u is off by at most 2^-54 in double, which is 2^-21 of the smallest u; below 2^-20 the
   // series u + u^2 / 2 is exact to f32.
-  const double exact = u;
-  const double exponential = u < 0x1p-20f ? exact + 0.5 * exact * exact : -FixedLog(1.0 - exact);
-  return static_cast<float>(-FixedLog(exponential));
+  const double u = LowerBoundOfExponential(bits);
+  return static_cast<float>(u < 0x1p-20 ? u + 0.5 * u * u : -FixedLog(1.0 - u));
 }
 
 }  // namespace tandem

@@ -44,18 +44,18 @@ class RandomSource {
   // The source of sequence `index` among several under one seed; sequence 0 keeps the seed.
   RandomSource ForSequence(uint32_t index) const;
 
-  // 32 random bits of entry `v`.
-  uint32_t Bits(const RandomPlace& place, uint32_t v) const;
+  // 32 random bits of each of the entries [4 * lane, 4 * lane + 4).
+  std::array<uint32_t, 4> Block(const RandomPlace& place, uint32_t lane) const;
   // Uniform in (0, 1): 23 bits and a half, so both ends are excluded exactly.
-  float Uniform(const RandomPlace& place) const { return ToUniform(Bits(place, 0)); }
-  // Standard Gumbel noise of entries [0, noise.size()).
-  void Gumbel(const RandomPlace& place, absl::Span<float> noise) const;
-  // The same noise of one entry; equal bits.
-  float Gumbel(const RandomPlace& place, uint32_t v) const { return ToGumbel(Bits(place, v)); }
+  float Uniform(const RandomPlace& place) const { return ToUniform(Block(place, 0)[0]); }
 
   static float ToUniform(uint32_t bits);
-  // -log(-log(1 - u)) with all 32 bits kept near u = 0, the tail that wins: rare tokens need it.
-  static float ToGumbel(uint32_t bits);
+  // Standard exponential noise -log(1 - u), u = (bits + 1/2) / 2^32, with all 32 bits kept near
+  // u = 0, the end that wins a race: rare tokens need it.
+  static float ToExponential(uint32_t bits);
+  // u: cheap, and never above ToExponential(bits).
+  static float LowerBoundOfExponential(uint32_t bits);
+  static constexpr float kLeastExponential = 0x1p-33f;
 
  private:
   uint64_t seed_;

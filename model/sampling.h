@@ -1,0 +1,78 @@
+// From a row of logits to a token: one implementation for plain decoding, verified rows, the bonus
+// row and the draft. The order of the steps and their edges: docs/sampling.md.
+#ifndef TANDEM_MODEL_SAMPLING_H_
+#define TANDEM_MODEL_SAMPLING_H_
+
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "base/philox.h"
+#include "base/types.h"
+#include "model/sampling_params.h"
+
+namespace tandem {
+
+// How often each token stands in a sequence: what penalties look at. Adding and removing an output
+// token undo each other, so a walk along drafted tokens can be taken back.
+class TokenCounts {
+ public:
+  struct Count {
+    int in_prompt = 0;
+    int in_output = 0;
+  };
+  void AddPrompt(absl::Span<const TokenId> tokens);
+  void AddOutput(TokenId token) { ++counts_[token].in_output; }
+  // REQUIRES: added before.
+  void RemoveOutput(TokenId token);
+  const absl::flat_hash_map<TokenId, Count>& counts() const { return counts_; }
+
+ private:
+  absl::flat_hash_map<TokenId, Count> counts_;  // entries are never both zero
+};
+
+// A distribution over a vocabulary.
+struct Distribution {
+  // Greedy: all mass on this token, and `probs` is empty. Otherwise -1.
+  TokenId only = -1;
+  std::vector<float> probs;  // [vocab], summing to 1 up to rounding
+};
+
+// The distribution that `params` make of `logits` for a sequence with these counts (null when
+// params.has_penalties() is false).
+// INVALID_ARGUMENT if the row holds a NaN or +inf, or nothing finite.
+absl::Status MakeDistribution(absl::Span<const float> logits, const SamplingParams& params,
+                              const TokenCounts* counts, Distribution* distribution);
+
+// The index of the largest value, of equals the lowest; -1 if there is a NaN or +inf, or nothing
+// finite.
+TokenId ArgMax(absl::Span<const float> values);
+
+// A token drawn with probability proportional to `weights` (nonnegative, not all zero): the winner
+// of an exponential race, argmin of E_v / weights[v] with E_v standard exponential noise at
+// `place`, which is the Gumbel argmax of log weights. Ties go to the lowest id; no normaliser
+// enters. -1 if all weights are zero.
+TokenId DrawFromWeights(absl::Span<const float> weights, const RandomSource& random,
+                        const RandomPlace& place);
+
+// The same for a distribution; a greedy one needs no noise.
+TokenId Draw(const Distribution& distribution, const RandomSource& random,
+             const RandomPlace& place);
+
+// Natural log-probabilities of one row.
+struct TokenLogprobs {
+  TokenId id = 0;
+  float logprob = 0.0f;
+  std::vector<std::pair<TokenId, float>> top;  // the most likely first, of equals the lowest id
+};
+// Log-softmax of the raw `logits` at `id`, and the `num_top` largest.
+TokenLogprobs LogprobsOf(absl::Span<const float> logits, TokenId id, int num_top);
+// The same of a distribution that is drawn from; removed tokens have -infinity and are not listed.
+TokenLogprobs LogprobsOf(const Distribution& distribution, TokenId id, int num_top);
+
+}  // namespace tandem
+
+#endif  // TANDEM_MODEL_SAMPLING_H_

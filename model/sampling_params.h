@@ -1,0 +1,36 @@
+#ifndef TANDEM_MODEL_SAMPLING_PARAMS_H_
+#define TANDEM_MODEL_SAMPLING_PARAMS_H_
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/types.h"
+
+namespace tandem {
+
+// How to turn logits into the distribution to draw from. One meaning for plain decoding, every
+// verified row and the draft: docs/sampling.md.
+struct SamplingParams {
+  float temperature = 1.0f;         // >= 0; below 1e-5 greedy: all mass on the argmax
+  int top_k = 0;                    // keep the k largest; 0 keeps everything
+  float top_p = 1.0f;               // in (0, 1]: the most likely tokens that reach this sum
+  float min_p = 0.0f;               // in [0, 1]: tokens at least this fraction of the largest
+  float repetition_penalty = 1.0f;  // > 0: on every token of prompt and output, once
+  float frequency_penalty = 0.0f;   // in [-2, 2]: on every token of the output, per occurrence
+  float presence_penalty = 0.0f;    // in [-2, 2]: on every token of the output, once
+  std::vector<std::pair<TokenId, float>> logit_bias;  // added; in [-100, 100]
+
+  bool is_greedy() const { return temperature < 1e-5f; }
+  bool has_penalties() const {
+    return repetition_penalty != 1.0f || frequency_penalty != 0.0f || presence_penalty != 0.0f;
+  }
+
+  // INVALID_ARGUMENT naming the field, what was given and what is allowed.
+  absl::Status Validate(int vocab_size) const;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_MODEL_SAMPLING_PARAMS_H_
