@@ -100,6 +100,8 @@ class Backend {
   virtual std::string_view description() const = 0;  // for people: threads, instruction set
 
   // ---- Memory ----
+  // Whether the host may read and write this backend's memory directly.
+  virtual bool memory_is_host() const { return false; }
   // Contents are unspecified. RESOURCE_EXHAUSTED if there is not that much.
   virtual absl::StatusOr<Buffer> Allocate(size_t bytes) = 0;
   // Copies `host` before returning, so the caller may reuse it at once.

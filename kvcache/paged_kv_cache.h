@@ -36,6 +36,7 @@ class KvSequence {
   ~KvSequence();
 
   int length() const { return length_; }
+  PagedKvCache* cache() const { return cache_; }
   absl::Span<const PageId> pages() const { return pages_; }
 
   // Makes room for `count` more tokens; the forward pass that follows writes them. A page shared

@@ -1,0 +1,193 @@
+#include "model/transformer.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/status_macros.h"
+
+namespace tandem {
+
+// The integers of a pass, one after the other in one buffer so that one copy brings them over.
+struct Transformer::PassTables {
+  PassTables(int batch, int rows, int logit_rows, int max_pages)
+      : ids(0),
+        starts(ids + rows),
+        lengths(starts + batch + 1),
+        page_tables(lengths + batch),
+        wanted(page_tables + static_cast<size_t>(batch) * max_pages),
+        size(wanted + logit_rows) {}
+  // Offsets in elements.
+  size_t ids;          // [rows]
+  size_t starts;       // [batch + 1]
+  size_t lengths;      // [batch]
+  size_t page_tables;  // [batch, max_pages]
+  size_t wanted;       // [logit_rows]: rows whose logits are asked for
+  size_t size;
+};
+
+KvLayout Transformer::kv_layout(int page_size) const {
+  return {.num_layers = config_.num_layers,
+          .num_kv_heads = config_.num_kv_heads,
+          .head_dim = config_.head_dim,
+          .page_size = page_size,
+          .dtype = DType::kF32};
+}
+
+size_t Transformer::bytes_read_per_pass() const {
+  size_t bytes = head_.bytes_read;
+  for (const Layer& layer : layers_) {
+    bytes += layer.qkv.bytes_read + layer.attention_out.bytes_read + layer.gate_up.bytes_read +
+             layer.down.bytes_read;
+  }
+  return bytes;
+}
+
+MatrixView Transformer::View(const Buffer& buffer, int rows, int cols) const {
+  return {buffer.data(), DType::kF32, rows, cols, cols};
+}
+
+absl::Status Transformer::Reserve(int rows, int logit_rows, size_t table_bytes) {
+  const auto grow = [this](Buffer* buffer, size_t bytes) -> absl::Status {
+    if (buffer->size_bytes() >= bytes) return absl::OkStatus();
+    ASSIGN_OR_RETURN(*buffer, backend_->Allocate(bytes));
+    return absl::OkStatus();
+  };
+  Workspace& w = workspace_;
+  const auto grow_rows = [&](Buffer* buffer, int num_rows, int cols) {
+    return grow(buffer, sizeof(float) * num_rows * static_cast<size_t>(cols));
+  };
+  const int query_size = config_.num_heads * config_.head_dim;
+  const int kv_size = config_.num_kv_heads * config_.head_dim;
+  RETURN_IF_ERROR(grow_rows(&w.hidden, rows, config_.hidden_size));
+  RETURN_IF_ERROR(grow_rows(&w.normed, rows, config_.hidden_size));
+  RETURN_IF_ERROR(grow_rows(&w.qkv, rows, query_size + 2 * kv_size));
+  RETURN_IF_ERROR(grow_rows(&w.attended, rows, query_size));
+  RETURN_IF_ERROR(grow_rows(&w.mlp, rows, config_.intermediate_size));
+  RETURN_IF_ERROR(grow_rows(&w.angles, rows, config_.head_dim));
+  RETURN_IF_ERROR(grow_rows(&w.wanted, logit_rows, config_.hidden_size));
+  RETURN_IF_ERROR(grow_rows(&w.logits, logit_rows, config_.vocab_size));
+  return grow(&w.tables, table_bytes);
+}
+
+absl::StatusOr<MatrixView> Transformer::Forward(absl::Span<const ForwardRequest> requests) {
+  size_t num_extended = 0;
+  absl::Cleanup undo = [&] {
+    for (const ForwardRequest& request : requests.first(num_extended)) {
+      request.kv->Truncate(request.kv->length() - static_cast<int>(request.tokens.size()));
+    }
+  };
+  int rows = 0;
+  int logit_rows = 0;
+  for (const ForwardRequest& request : requests) {
+    const int count = static_cast<int>(request.tokens.size());
+    TANDEM_CHECK(count > 0 && 0 <= request.num_logits && request.num_logits <= count);
+    if (request.kv->length() + count > config_.context_length) {
+      return absl::OutOfRangeError(absl::StrCat("sequence of ", request.kv->length() + count,
+                                                " tokens is longer than the model's context of ",
+                                                config_.context_length));
+    }
+    RETURN_IF_ERROR(request.kv->Extend(count));
+    ++num_extended;
+    rows += count;
+    logit_rows += request.num_logits;
+  }
+  if (rows == 0) return View(workspace_.logits, 0, config_.vocab_size);
+  RETURN_IF_ERROR(Run(requests, rows, logit_rows));
+  RETURN_IF_ERROR(backend_->Synchronize());
+  std::move(undo).Cancel();
+
+  const MatrixView logits = View(workspace_.logits, logit_rows, config_.vocab_size);
+  if (backend_->memory_is_host()) return logits;
+  host_logits_.resize(static_cast<size_t>(logit_rows) * config_.vocab_size);
+  backend_->Download(logits.data, {reinterpret_cast<std::byte*>(host_logits_.data()),
+                                   host_logits_.size() * sizeof(float)});
+  return MatrixView{host_logits_.data(), DType::kF32, logit_rows, config_.vocab_size,
+                    config_.vocab_size};
+}
+
+absl::Status Transformer::Run(absl::Span<const ForwardRequest> requests, int rows, int logit_rows) {
+  const int batch = static_cast<int>(requests.size());
+  size_t max_pages = 0;
+  for (const ForwardRequest& request : requests) {
+    max_pages = std::max(max_pages, request.kv->pages().size());
+  }
+  const PassTables at(batch, rows, logit_rows, static_cast<int>(max_pages));
+  RETURN_IF_ERROR(Reserve(rows, logit_rows, at.size * sizeof(int32_t)));
+
+  host_tables_.assign(at.size, 0);
+  int32_t* host = host_tables_.data();
+  int row = 0;
+  int wanted = 0;
+  for (int i = 0; i < batch; ++i) {
+    const ForwardRequest& request = requests[i];
+    host[at.starts + i] = row;
+    host[at.lengths + i] = request.kv->length();
+    std::copy(request.kv->pages().begin(), request.kv->pages().end(),
+              host + at.page_tables + i * max_pages);
+    for (const TokenId token : request.tokens) {
+      TANDEM_CHECK(0 <= token && token < config_.vocab_size);
+      host[at.ids + row++] = token;
+    }
+    for (int j = request.num_logits; j > 0; --j) host[at.wanted + wanted++] = row - j;
+  }
+  host[at.starts + batch] = row;
+  backend_->Upload({reinterpret_cast<const std::byte*>(host), at.size * sizeof(int32_t)},
+                   workspace_.tables.data());
+
+  const auto* tables = static_cast<const int32_t*>(workspace_.tables.data());
+  const RaggedRows ragged{.starts = tables + at.starts, .batch = batch, .num_rows = rows};
+  const MatrixView hidden = View(workspace_.hidden, rows, config_.hidden_size);
+  backend_->Embed(tables + at.ids, embedding_, hidden);
+  backend_->RotaryAngles(ragged, tables + at.lengths,
+                         static_cast<const float*>(inverse_frequencies_.data()), 1.0f,
+                         View(workspace_.angles, rows, config_.head_dim));
+  for (int layer = 0; layer < config_.num_layers; ++layer) {
+    PagedKvView kv = requests[0].kv->cache()->LayerView(layer);
+    kv.page_tables = tables + at.page_tables;
+    kv.lengths = tables + at.lengths;
+    kv.batch = batch;
+    kv.max_pages = static_cast<int>(max_pages);
+    RunLayer(layer, ragged, kv);
+  }
+  if (logit_rows == 0) return absl::OkStatus();
+  const MatrixView last = View(workspace_.wanted, logit_rows, config_.hidden_size);
+  backend_->GatherRows(hidden, tables + at.wanted, last);
+  backend_->RmsNorm(last, static_cast<const float*>(final_norm_.data()), config_.rms_norm_epsilon,
+                    last);
+  backend_->MatMul(last, head_, View(workspace_.logits, logit_rows, config_.vocab_size));
+  return absl::OkStatus();
+}
+
+void Transformer::RunLayer(int index, const RaggedRows& rows, const PagedKvView& kv) {
+  const Layer& layer = layers_[index];
+  const ModelConfig& c = config_;
+  const int query_size = c.num_heads * c.head_dim;
+  const MatrixView hidden = View(workspace_.hidden, rows.num_rows, c.hidden_size);
+  const MatrixView normed = View(workspace_.normed, rows.num_rows, c.hidden_size);
+  const MatrixView qkv = View(workspace_.qkv, rows.num_rows, layer.qkv.outputs);
+  const MatrixView attended = View(workspace_.attended, rows.num_rows, query_size);
+  const MatrixView mlp = View(workspace_.mlp, rows.num_rows, c.intermediate_size);
+  const HeadNorms norms{.query = static_cast<const float*>(layer.query_norm.data()),
+                        .key = static_cast<const float*>(layer.key_norm.data()),
+                        .epsilon = c.rms_norm_epsilon};
+
+  backend_->RmsNorm(hidden, static_cast<const float*>(layer.attention_norm.data()),
+                    c.rms_norm_epsilon, normed);
+  backend_->MatMul(normed, layer.qkv, qkv);
+  backend_->RotateAndCache(qkv, View(workspace_.angles, rows.num_rows, c.head_dim), norms, rows,
+                           kv);
+  const MatrixView queries{qkv.data, DType::kF32, qkv.rows, query_size, qkv.stride};
+  backend_->Attend(queries, rows, kv, 1.0f / std::sqrt(static_cast<float>(c.head_dim)),
+                   c.windows[index], attended);
+  backend_->MatMulAdd(attended, layer.attention_out, hidden);
+
+  backend_->RmsNorm(hidden, static_cast<const float*>(layer.mlp_norm.data()), c.rms_norm_epsilon,
+                    normed);
+  backend_->MatMulSwiGlu(normed, layer.gate_up, mlp);
+  backend_->MatMulAdd(mlp, layer.down, hidden);
+}
+
+}  // namespace tandem

@@ -1,0 +1,84 @@
+#ifndef TANDEM_MODEL_TRANSFORMER_H_
+#define TANDEM_MODEL_TRANSFORMER_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/backend.h"
+#include "kvcache/kv_layout.h"
+#include "model/formats/weights.h"
+#include "model/language_model.h"
+#include "model/model_config.h"
+
+namespace tandem {
+
+// A decoder-only transformer of the Llama line (Llama, Mistral, Qwen2, Qwen3) on a backend.
+class Transformer final : public LanguageModel {
+ public:
+  // Loads a Hugging Face folder: config.json, safetensors. `backend` must outlive the model. Errors
+  // name the file and the key or tensor: NOT_FOUND, INVALID_ARGUMENT, RESOURCE_EXHAUSTED.
+  static absl::StatusOr<std::unique_ptr<Transformer>> Load(const std::string& folder,
+                                                           Backend* backend);
+
+  const ModelConfig& config() const { return config_; }
+  int vocab_size() const override { return config_.vocab_size; }
+  int context_length() const override { return config_.context_length; }
+  KvLayout kv_layout(int page_size) const;
+  // Bytes of weights that a pass over one row reads, without the embedding's row.
+  size_t bytes_read_per_pass() const;
+  int64_t num_parameters() const { return num_parameters_; }
+  // The dtype of the weight matrices; of the first layer's, should they differ.
+  DType dtype() const { return layers_.front().qkv.dtype; }
+
+  // All sequences of one pass belong to one PagedKvCache on this model's backend, of kv_layout().
+  absl::StatusOr<MatrixView> Forward(absl::Span<const ForwardRequest> requests) override;
+
+ private:
+  struct Layer {
+    Buffer attention_norm;       // f32 [hidden]
+    PackedWeight qkv;            // [(heads + 2 kv_heads) * head_dim, hidden]
+    Buffer query_norm;           // f32 [head_dim], or nothing
+    Buffer key_norm;             // likewise
+    PackedWeight attention_out;  // [hidden, heads * head_dim]
+    Buffer mlp_norm;             // f32 [hidden]
+    PackedWeight gate_up;        // [2 * intermediate, hidden]
+    PackedWeight down;           // [hidden, intermediate]
+  };
+  // Activations and the pass's tables in the backend's memory; they only ever grow.
+  struct Workspace {
+    int rows = 0;
+    int logit_rows = 0;
+    Buffer hidden, normed, qkv, attended, mlp, angles;  // f32 [rows, ...]
+    Buffer wanted, logits;                              // f32 [logit_rows, ...]
+    Buffer tables;                                      // int32: see PassTables
+  };
+  struct PassTables;
+  friend class TransformerLoader;
+
+  Transformer(Backend* backend, ModelConfig config)
+      : backend_(backend), config_(std::move(config)) {}
+  absl::Status Reserve(int rows, int logit_rows, size_t table_bytes);
+  absl::Status Run(absl::Span<const ForwardRequest> requests, int rows, int logit_rows);
+  void RunLayer(int index, const RaggedRows& rows, const PagedKvView& kv);
+  MatrixView View(const Buffer& buffer, int rows, int cols) const;
+
+  Backend* backend_;
+  ModelConfig config_;
+  std::unique_ptr<Weights> weights_;  // the mapped files; the embedding is read in place
+  int64_t num_parameters_ = 0;
+  Buffer embedding_storage_;
+  ConstMatrixView embedding_;   // [vocab, hidden]
+  Buffer inverse_frequencies_;  // f32 [head_dim / 2]
+  std::vector<Layer> layers_;
+  Buffer final_norm_;  // f32 [hidden]
+  PackedWeight head_;  // [vocab, hidden]
+  Workspace workspace_;
+  std::vector<int32_t> host_tables_;
+  std::vector<float> host_logits_;  // unused where the backend's memory is the host's
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_MODEL_TRANSFORMER_H_

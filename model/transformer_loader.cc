@@ -1,0 +1,170 @@
+// Fills a Transformer from the named tensors of a Hugging Face checkpoint.
+#include <algorithm>
+#include <set>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/float16.h"
+#include "base/status_macros.h"
+#include "model/transformer.h"
+
+namespace tandem {
+namespace {
+
+float ElementAt(ConstMatrixView matrix, int64_t index) {
+  if (matrix.dtype == DType::kF32) return static_cast<const float*>(matrix.data)[index];
+  const uint16_t bits = static_cast<const uint16_t*>(matrix.data)[index];
+  return matrix.dtype == DType::kBF16 ? Bf16ToFloat(bits) : F16ToFloat(bits);
+}
+
+// Tensors of older checkpoints that hold nothing but what the config says.
+bool IsDerivable(absl::string_view name) {
+  return absl::EndsWith(name, "rotary_emb.inv_freq") ||
+         absl::EndsWith(name, "self_attn.masked_bias") || absl::EndsWith(name, "self_attn.bias");
+}
+
+}  // namespace
+
+class TransformerLoader {
+ public:
+  explicit TransformerLoader(Transformer* model) : model_(*model) {}
+
+  absl::Status Load(const std::string& folder) {
+    folder_ = folder;
+    ASSIGN_OR_RETURN(model_.weights_, Weights::Open(folder));
+    const ModelConfig& config = model_.config_;
+    ASSIGN_OR_RETURN(const ConstMatrixView embedding,
+                     Matrix("model.embed_tokens.weight", config.vocab_size, config.hidden_size));
+    ASSIGN_OR_RETURN(model_.embedding_,
+                     model_.backend_->Import(embedding, &model_.embedding_storage_));
+    for (int i = 0; i < config.num_layers; ++i) RETURN_IF_ERROR(LoadLayer(i));
+    ASSIGN_OR_RETURN(model_.final_norm_, Vector("model.norm.weight", config.hidden_size));
+    RETURN_IF_ERROR(LoadHead(embedding));
+    const std::vector<float> frequencies = config.rope.InverseFrequencies(config.head_dim);
+    ASSIGN_OR_RETURN(model_.inverse_frequencies_, UploadFloats(frequencies));
+    for (const std::string& name : used_) {
+      model_.num_parameters_ += model_.weights_->num_elements(name);
+    }
+    return CheckAllUsed();
+  }
+
+ private:
+  absl::StatusOr<ConstMatrixView> Matrix(const std::string& name, int64_t rows, int64_t cols) {
+    used_.insert(name);
+    return model_.weights_->Get(name, {rows, cols});
+  }
+
+  absl::StatusOr<std::vector<float>> HostVector(const std::string& name, int64_t size) {
+    used_.insert(name);
+    ASSIGN_OR_RETURN(const ConstMatrixView tensor, model_.weights_->Get(name, {size}));
+    std::vector<float> values(size);
+    for (int64_t i = 0; i < size; ++i) values[i] = ElementAt(tensor, i);
+    return values;
+  }
+
+  absl::StatusOr<Buffer> UploadFloats(const std::vector<float>& values) {
+    ASSIGN_OR_RETURN(Buffer buffer, model_.backend_->Allocate(values.size() * sizeof(float)));
+    model_.backend_->Upload(
+        {reinterpret_cast<const std::byte*>(values.data()), values.size() * sizeof(float)},
+        buffer.data());
+    return buffer;
+  }
+
+  absl::StatusOr<Buffer> Vector(const std::string& name, int64_t size) {
+    ASSIGN_OR_RETURN(const std::vector<float> values, HostVector(name, size));
+    return UploadFloats(values);
+  }
+
+  // Packs the projections `names` ("q_proj", ...) under `prefix` as one product.
+  absl::StatusOr<PackedWeight> Projections(const std::string& prefix,
+                                           absl::Span<const char* const> names,
+                                           absl::Span<const int> outputs, int inputs, bool has_bias,
+                                           PartOrder order = PartOrder::kConcatenated) {
+    std::vector<WeightPart> parts(names.size());
+    std::vector<std::vector<float>> biases(names.size());
+    for (size_t i = 0; i < names.size(); ++i) {
+      const std::string name = absl::StrCat(prefix, names[i], ".weight");
+      ASSIGN_OR_RETURN(parts[i].matrix, Matrix(name, outputs[i], inputs));
+      if (parts[i].matrix.dtype != parts[0].matrix.dtype) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            folder_, ": ", name, " is ", NameOf(parts[i].matrix.dtype), " and ", prefix, names[0],
+            ".weight is ", NameOf(parts[0].matrix.dtype), "; they must have one dtype"));
+      }
+      if (!has_bias) continue;
+      ASSIGN_OR_RETURN(biases[i], HostVector(absl::StrCat(prefix, names[i], ".bias"), outputs[i]));
+      parts[i].bias = biases[i].data();
+    }
+    return model_.backend_->Pack(parts, order);
+  }
+
+  absl::Status LoadLayer(int index) {
+    const ModelConfig& c = model_.config_;
+    const std::string prefix = absl::StrCat("model.layers.", index, ".");
+    const std::string attention = absl::StrCat(prefix, "self_attn.");
+    const std::string mlp = absl::StrCat(prefix, "mlp.");
+    const int query_size = c.num_heads * c.head_dim;
+    const int kv_size = c.num_kv_heads * c.head_dim;
+    Transformer::Layer layer;
+    ASSIGN_OR_RETURN(layer.attention_norm,
+                     Vector(absl::StrCat(prefix, "input_layernorm.weight"), c.hidden_size));
+    ASSIGN_OR_RETURN(layer.qkv,
+                     Projections(attention, {"q_proj", "k_proj", "v_proj"},
+                                 {query_size, kv_size, kv_size}, c.hidden_size, c.qkv_bias));
+    if (c.head_norms) {
+      ASSIGN_OR_RETURN(layer.query_norm,
+                       Vector(absl::StrCat(attention, "q_norm.weight"), c.head_dim));
+      ASSIGN_OR_RETURN(layer.key_norm,
+                       Vector(absl::StrCat(attention, "k_norm.weight"), c.head_dim));
+    }
+    ASSIGN_OR_RETURN(layer.attention_out, Projections(attention, {"o_proj"}, {c.hidden_size},
+                                                      query_size, c.output_bias));
+    ASSIGN_OR_RETURN(layer.mlp_norm, Vector(absl::StrCat(prefix, "post_attention_layernorm.weight"),
+                                            c.hidden_size));
+    ASSIGN_OR_RETURN(layer.gate_up, Projections(mlp, {"gate_proj", "up_proj"},
+                                                {c.intermediate_size, c.intermediate_size},
+                                                c.hidden_size, c.mlp_bias, PartOrder::kGateAndUp));
+    ASSIGN_OR_RETURN(layer.down, Projections(mlp, {"down_proj"}, {c.hidden_size},
+                                             c.intermediate_size, c.mlp_bias));
+    model_.layers_.push_back(std::move(layer));
+    return absl::OkStatus();
+  }
+
+  absl::Status LoadHead(ConstMatrixView embedding) {
+    WeightPart part{.matrix = embedding, .bias = nullptr};
+    if (model_.config_.tied_embeddings) {
+      ignored_.insert("lm_head.weight");  // as the reference does
+    } else {
+      ASSIGN_OR_RETURN(part.matrix, Matrix("lm_head.weight", model_.config_.vocab_size,
+                                           model_.config_.hidden_size));
+    }
+    ASSIGN_OR_RETURN(model_.head_, model_.backend_->Pack({part}, PartOrder::kConcatenated));
+    return absl::OkStatus();
+  }
+
+  // A tensor that the architecture has no place for would have changed the result.
+  absl::Status CheckAllUsed() const {
+    for (const std::string& name : model_.weights_->names()) {
+      if (used_.contains(name) || ignored_.contains(name) || IsDerivable(name)) continue;
+      return absl::InvalidArgumentError(absl::StrCat(
+          folder_, ": tensor ", name, " has no place in a ", model_.config_.family, " model of ",
+          model_.config_.num_layers, " layers as config.json describes it"));
+    }
+    return absl::OkStatus();
+  }
+
+  Transformer& model_;
+  std::string folder_;
+  std::set<std::string> used_;
+  std::set<std::string> ignored_;
+};
+
+absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Load(const std::string& folder,
+                                                               Backend* backend) {
+  ASSIGN_OR_RETURN(ModelConfig config, ReadModelConfig(folder));
+  std::unique_ptr<Transformer> model(new Transformer(backend, std::move(config)));
+  RETURN_IF_ERROR(TransformerLoader(model.get()).Load(folder));
+  RETURN_IF_ERROR(backend->Synchronize());
+  return model;
+}
+
+}  // namespace tandem
