@@ -1,0 +1,70 @@
+#ifndef TANDEM_DRAFT_DRAFTER_H_
+#define TANDEM_DRAFT_DRAFTER_H_
+
+#include <memory>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "base/philox.h"
+#include "draft/proposal.h"
+#include "model/sampling_params.h"
+
+namespace tandem {
+
+// What a drafter remembers about one session between rounds: a draft model's KvSequence, an n-gram
+// index, or nothing.
+class DraftState {
+ public:
+  virtual ~DraftState() = default;
+};
+
+// Whose noise a sampled drafter draws with.
+enum class DraftNoise {
+  kOwn,      // its own stream: what rejection sampling needs
+  kTargets,  // the noise the target will choose with: what exact matching needs to match often
+};
+
+struct DraftRequest {
+  // Every committed token, prompt included. While a prompt is read in chunks: its part so far.
+  absl::Span<const TokenId> context;
+  // The most tokens to propose; with 0 the drafter may read along and proposes nothing.
+  int max_tokens = 0;
+  const SamplingParams* sampling = nullptr;
+  TokenCounts* counts = nullptr;  // of `context`; left as found. Null without penalties.
+  RandomSource random{0};
+  DraftNoise noise = DraftNoise::kOwn;
+  DraftState* state = nullptr;  // from this drafter's NewState()
+};
+
+// Suggests how sequences go on. It may be wrong at any price but speed: verification makes the
+// output the target's, whatever is proposed.
+//
+// To add a drafter, implement this and add a line to draft/make_drafter.cc. Thread-compatible.
+class Drafter {
+ public:
+  virtual ~Drafter() = default;
+  virtual std::string_view name() const = 0;
+  // For a sequence that begins with `prompt`, of which part may be known from earlier sequences.
+  virtual std::unique_ptr<DraftState> NewState(absl::Span<const TokenId> prompt) = 0;
+
+  // Fills proposals[i] (cleared by the caller) with at most requests[i].max_tokens tokens; none is
+  // a valid proposal. How many may depend on the context, on rows and on load, never on a token
+  // drawn this round at or after the place it stops before (docs/verification.md). On error every
+  // proposal is to be thrown away; decoding goes on without.
+  virtual absl::Status Propose(absl::Span<const DraftRequest> requests,
+                               absl::Span<Proposal* const> proposals) = 0;
+
+  // Forgets whatever `state` holds from position `length` on: the round kept the tokens before it.
+  // Cannot fail.
+  virtual void Rollback(DraftState* state, int length) = 0;
+
+  // Offers what `state` holds of `tokens`, all committed, to later sequences.
+  virtual void Publish(DraftState* /*state*/, absl::Span<const TokenId> /*tokens*/) {}
+  // Gives back what `state` occupies; it will be computed again when it is next asked.
+  virtual void Evict(DraftState* state) { Rollback(state, 0); }
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_DRAFT_DRAFTER_H_

@@ -1,0 +1,32 @@
+#ifndef TANDEM_DRAFT_PROPOSAL_H_
+#define TANDEM_DRAFT_PROPOSAL_H_
+
+#include <vector>
+
+#include "base/types.h"
+#include "model/sampling.h"
+
+namespace tandem {
+
+// The most tokens a drafter may propose in one round.
+inline constexpr int kMaxDraftTokens = 32;
+
+// Tokens a drafter suggests, and how likely it was to suggest them. Reused from round to round, so
+// that the rows are allocated once.
+struct Proposal {
+  std::vector<TokenId> tokens;
+  // drawn_from[i] is the distribution tokens[i] was drawn from, exactly as drawn: all on that token
+  // if it was not drawn at all. There may be more of them than tokens; those are meaningless.
+  std::vector<Distribution> drawn_from;
+
+  void Clear() { tokens.clear(); }
+  // Adds a token. The caller fills the distribution returned by NextDistribution() first.
+  Distribution* NextDistribution() {
+    if (drawn_from.size() == tokens.size()) drawn_from.emplace_back();
+    return &drawn_from[tokens.size()];
+  }
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_DRAFT_PROPOSAL_H_

@@ -1,0 +1,46 @@
+#ifndef TANDEM_VERIFY_ROUND_STATS_H_
+#define TANDEM_VERIFY_ROUND_STATS_H_
+
+#include <array>
+#include <cstdint>
+
+#include "absl/time/time.h"
+#include "draft/proposal.h"
+
+namespace tandem {
+
+// Counts over rounds: passes of the target that emitted tokens. Plain sums, so the stats of
+// sessions, threads and runs add up.
+struct RoundStats {
+  int64_t rounds = 0;
+  int64_t proposed = 0;  // draft tokens that the target verified
+  int64_t accepted = 0;  // of those, kept
+  int64_t emitted = 0;   // accepted, and the corrections, bonus and plain tokens
+  std::array<int64_t, kMaxDraftTokens> proposed_at{};  // rounds that verified draft token i
+  std::array<int64_t, kMaxDraftTokens> accepted_at{};  // and kept it
+  int64_t draft_failures = 0;                          // rounds whose draft failed and was dropped
+  absl::Duration prefill_time;                         // passes that only read a prompt
+  absl::Duration draft_time;
+  absl::Duration verify_time;
+
+  // A round that verified `num_proposed` tokens, kept `num_accepted` and emitted `num_emitted`.
+  void Add(int num_proposed, int num_accepted, int num_emitted);
+  RoundStats& operator+=(const RoundStats& other);
+
+  // accepted / proposed. Falls as k grows even if the draft is no worse; compare AcceptanceAt().
+  double AcceptanceRate() const {
+    return proposed == 0 ? 0.0 : static_cast<double>(accepted) / static_cast<double>(proposed);
+  }
+  double AcceptanceAt(int i) const {
+    return proposed_at[i] == 0
+               ? 0.0
+               : static_cast<double>(accepted_at[i]) / static_cast<double>(proposed_at[i]);
+  }
+  double TokensPerRound() const {
+    return rounds == 0 ? 0.0 : static_cast<double>(emitted) / static_cast<double>(rounds);
+  }
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_VERIFY_ROUND_STATS_H_

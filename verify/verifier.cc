@@ -1,0 +1,149 @@
+#include "verify/verifier.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/status_macros.h"
+
+namespace tandem {
+namespace {
+
+// The logits of one request's pass.
+struct Rows {
+  MatrixView logits;
+  int first = 0;  // row of the pass
+  absl::Span<const float> operator[](int i) const {
+    return {static_cast<const float*>(logits.data) + (first + i) * logits.stride,
+            static_cast<size_t>(logits.cols)};
+  }
+};
+
+bool WantsPromptLogprobs(const VerifyRequest& request) {
+  return request.prompt_logprobs.num_top >= 0 && request.kv->length() + 1 < request.prompt_length;
+}
+
+int NumJudgedRows(const VerifyRequest& request) {
+  return request.judges() ? static_cast<int>(request.proposal->tokens.size()) + 1 : 0;
+}
+
+// The target's distributions behind the parts of a draft, made when they are asked for: a row past
+// the rejection is one that plain decoding never sees.
+class LazyRows {
+ public:
+  LazyRows(const VerifyRequest& request, const Rows& logits, std::vector<Distribution>* rows)
+      : request_(request), logits_(logits), rows_(*rows) {
+    rows_.resize(kMaxDraftTokens + 1);
+  }
+  ~LazyRows() {  // the counts are left as found
+    if (request_.counts == nullptr) return;
+    for (int i = 0; i + 1 < num_made_; ++i) {
+      request_.counts->RemoveOutput(request_.proposal->tokens[i]);
+    }
+  }
+
+  absl::StatusOr<const Distribution*> operator()(int slot) {
+    while (num_made_ <= slot) {
+      if (request_.counts != nullptr && num_made_ > 0) {
+        request_.counts->AddOutput(request_.proposal->tokens[num_made_ - 1]);
+      }
+      const int i = num_made_++;
+      const absl::Status status =
+          MakeDistribution(logits_[i], *request_.sampling, request_.counts, &rows_[i]);
+      if (!status.ok()) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "the target's row for position ", request_.context.size() + i, ": ", status.message()));
+      }
+    }
+    return &rows_[slot];
+  }
+
+ private:
+  const VerifyRequest& request_;
+  const Rows& logits_;
+  std::vector<Distribution>& rows_;
+  int num_made_ = 0;
+};
+
+absl::StatusOr<Verdict> JudgeRequest(const VerifyRequest& request, TargetRows target) {
+  const auto committed = static_cast<uint32_t>(request.context.size());
+  const auto place = [&](RandomStream stream, int slot) {
+    return RandomPlace{
+        .stream = stream, .position = committed, .slot = static_cast<uint32_t>(slot)};
+  };
+  const auto accept_uniform = [&](int slot) {
+    return request.random.Uniform(place(RandomStream::kAccept, slot));
+  };
+  const auto draw_residual = [&](absl::Span<const float> weights, int slot) {
+    return DrawFromWeights(weights, request.random, place(RandomStream::kResidual, slot));
+  };
+  const auto draw_target = [&](const Distribution& distribution, int slot) {
+    return Draw(distribution, request.random,
+                {.stream = RandomStream::kTarget, .position = committed + slot});
+  };
+  return Judge(request.rule, request.proposal->tokens, target, request.proposal->drawn_from,
+               {accept_uniform, draw_residual, draw_target});
+}
+
+void ReportLogprobs(const VerifyRequest& request, const Rows& rows,
+                    absl::Span<const Distribution> target, VerifyResult* result) {
+  for (int i = 0; i <= result->verdict.num_accepted; ++i) {
+    const TokenId token =
+        i < result->verdict.num_accepted ? request.proposal->tokens[i] : result->verdict.next;
+    result->logprobs.push_back(request.logprobs.processed
+                                   ? LogprobsOf(target[i], token, request.logprobs.num_top)
+                                   : LogprobsOf(rows[i], token, request.logprobs.num_top));
+  }
+}
+
+absl::Status Finish(const VerifyRequest& request, const Rows& logits,
+                    std::vector<Distribution>* rows, VerifyResult* result) {
+  LazyRows target(request, logits, rows);
+  ASSIGN_OR_RETURN(result->verdict, JudgeRequest(request, target));
+  result->judged = true;
+  if (request.logprobs.num_top >= 0) ReportLogprobs(request, logits, *rows, result);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status Verifier::Verify(absl::Span<const VerifyRequest> requests,
+                              absl::Span<VerifyResult> results) {
+  std::vector<std::vector<TokenId>> fed(requests.size());
+  std::vector<ForwardRequest> passes;
+  // Rows of prompt log-probabilities before the judged ones, and of both.
+  std::vector<int> num_prompt_rows(requests.size());
+  std::vector<int> num_judged_rows(requests.size());
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const VerifyRequest& r = requests[i];
+    const absl::Span<const TokenId> pending = r.context.subspan(r.kv->length());
+    TANDEM_CHECK(1 <= r.num_fed && r.num_fed <= static_cast<int>(pending.size()));
+    fed[i].assign(pending.begin(), pending.begin() + r.num_fed);
+    num_judged_rows[i] = NumJudgedRows(r);
+    if (r.judges()) {
+      fed[i].insert(fed[i].end(), r.proposal->tokens.begin(), r.proposal->tokens.end());
+    }
+    // The row of the context's last token is a judged one.
+    if (WantsPromptLogprobs(r)) num_prompt_rows[i] = r.num_fed - (r.judges() ? 1 : 0);
+    passes.push_back(
+        {.tokens = fed[i], .kv = r.kv, .num_logits = num_prompt_rows[i] + num_judged_rows[i]});
+  }
+  std::vector<int> lengths_before;
+  for (const VerifyRequest& r : requests) lengths_before.push_back(r.kv->length());
+  ASSIGN_OR_RETURN(const MatrixView logits, target_->Forward(passes));
+  Rows rows{.logits = logits};
+  for (size_t i = 0; i < requests.size(); ++i) {
+    results[i] = VerifyResult();
+    for (int j = 0; j < num_prompt_rows[i]; ++j) {
+      const TokenId token = requests[i].context[lengths_before[i] + j + 1];
+      results[i].prompt_logprobs.push_back(
+          LogprobsOf(rows[j], token, requests[i].prompt_logprobs.num_top));
+    }
+    rows.first += num_prompt_rows[i];
+    if (num_judged_rows[i] > 0) results[i].status = Finish(requests[i], rows, &rows_, &results[i]);
+    rows.first += num_judged_rows[i];
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tandem

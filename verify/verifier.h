@@ -1,0 +1,72 @@
+#ifndef TANDEM_VERIFY_VERIFIER_H_
+#define TANDEM_VERIFY_VERIFIER_H_
+
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "base/philox.h"
+#include "draft/proposal.h"
+#include "model/language_model.h"
+#include "model/sampling_params.h"
+#include "verify/acceptance.h"
+
+namespace tandem {
+
+// Which log-probabilities to report with a token.
+struct LogprobOptions {
+  int num_top = -1;        // -1 for none at all; 0 for the token's own
+  bool processed = false;  // of the distribution drawn from, rather than of the raw logits
+};
+
+// One sequence's share of a pass: it reads `num_fed` of the context's tokens that its cache lacks,
+// and if these are all, judges the proposal behind them.
+struct VerifyRequest {
+  absl::Span<const TokenId> context;  // every committed token
+  int num_fed = 0;                    // in [1, context.size() - kv->length()]
+  const Proposal* proposal = nullptr;
+  const SamplingParams* sampling = nullptr;
+  TokenCounts* counts = nullptr;  // of `context`; left as found. Null without penalties.
+  RandomSource random{0};
+  AcceptanceRule rule = AcceptanceRule::kToken;
+  KvSequence* kv = nullptr;  // the target's
+  LogprobOptions logprobs;
+  LogprobOptions prompt_logprobs;  // raw rows only
+  int prompt_length = 0;           // where prompt_logprobs end
+
+  bool judges() const { return kv->length() + num_fed == static_cast<int>(context.size()); }
+};
+
+struct VerifyResult {
+  // Of this request alone: INVALID_ARGUMENT if a row of its logits is no distribution.
+  absl::Status status;
+  bool judged = false;
+  Verdict verdict;
+  // With request.logprobs: of the accepted tokens and of verdict.next, from the rows that decided
+  // them.
+  std::vector<TokenLogprobs> logprobs;
+  // With request.prompt_logprobs: of the prompt's tokens right after those fed.
+  std::vector<TokenLogprobs> prompt_logprobs;
+};
+
+// Judges drafts with the target. Holds the rows of a round, so that they are allocated once.
+// Thread-compatible.
+class Verifier {
+ public:
+  // `target` must outlive the verifier.
+  explicit Verifier(LanguageModel* target) : target_(target) {}
+  LanguageModel* target() const { return target_; }
+
+  // Runs every request in one pass of the target and judges every proposal whose context is
+  // complete. Each kv grows by all the tokens fed, rejected ones included; the caller truncates. A
+  // request whose rows are no distributions fails alone. On error no kv has changed.
+  absl::Status Verify(absl::Span<const VerifyRequest> requests, absl::Span<VerifyResult> results);
+
+ private:
+  LanguageModel* target_;
+  std::vector<Distribution> rows_;  // [kMaxDraftTokens + 1], of the request being judged
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_VERIFY_VERIFIER_H_
