@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "base/check.h"
 
 namespace tandem {
@@ -21,6 +22,7 @@ class PagePool {
   int num_free() const { return static_cast<int>(free_.size()); }
   int num_refs(PageId page) const { return refs_[page]; }
   bool IsShared(PageId page) const { return refs_[page] > 1; }
+  absl::Span<const PageId> free_pages() const { return free_; }
 
   // A free page, held once by the caller.  REQUIRES: num_free() > 0.
   PageId Take() {
@@ -42,6 +44,8 @@ class PagePool {
   }
 
  private:
+  friend class PagedKvCacheTestPeer;
+
   std::vector<int32_t> refs_;  // [num_pages]
   std::vector<PageId> free_;
 };

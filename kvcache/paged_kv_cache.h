@@ -55,6 +55,7 @@ class KvSequence {
 
  private:
   friend class PagedKvCache;
+  friend class PagedKvCacheTestPeer;
   explicit KvSequence(PagedKvCache* cache) : cache_(cache) {}
   void swap(KvSequence& other) {
     std::swap(cache_, other.cache_);
@@ -72,8 +73,8 @@ class KvSequence {
 class PagedKvCache {
  public:
   // `backend` may be null for tests that need page tables only; then there is no storage.
-  // INVALID_ARGUMENT for a layout or page count that is not positive; RESOURCE_EXHAUSTED if memory
-  // is short.
+  // INVALID_ARGUMENT for a layout or page count that is not positive or too large to address;
+  // RESOURCE_EXHAUSTED if memory is short. Memory is not touched before a page is written.
   static absl::StatusOr<std::unique_ptr<PagedKvCache>> Create(Backend* backend,
                                                               const KvLayout& layout,
                                                               int num_pages);
@@ -81,7 +82,8 @@ class PagedKvCache {
   const KvLayout& layout() const { return layout_; }
   int num_pages() const { return pool_.num_pages(); }
   int num_free_pages() const { return pool_.num_free(); }
-  // Free, or held by the prefix index alone: what Extend can still hand out.
+  // Free, or to be had from the prefix index (no sequence uses them or a page that follows them in
+  // the index): exactly what Extend can still hand out.
   int num_available_pages() const;
 
   KvSequence NewSequence() { return KvSequence(this); }
@@ -109,8 +111,8 @@ class PagedKvCache {
   int64_t num_page_copies() const { return num_page_copies_; }  // by copy-on-write
 
   // Counts every page: each is either free or held exactly as often as the given sequences (all
-  // that exist) and the prefix index say, and no free page is in use. INTERNAL, naming the page, if
-  // not.
+  // that exist) and the prefix index say, no free page is in use, and the index is in order.
+  // INTERNAL, naming the page, if not.
   absl::Status CheckIntegrity(absl::Span<const KvSequence* const> sequences) const;
 
   // What attention reads and writes for one layer. The caller adds page tables, lengths and batch.
@@ -122,10 +124,14 @@ class PagedKvCache {
 
  private:
   friend class KvSequence;
+  friend class PagedKvCacheTestPeer;
   PagedKvCache(Backend* backend, const KvLayout& layout, int num_pages, Buffer storage);
   // Evicts published pages until `count` are free. False, with nothing evicted, if there are not so
   // many to be had.
   bool MakeFree(int count);
+  // A sequence takes, or lets go of, a page that is held already.
+  void Hold(PageId page);
+  void Release(PageId page);
   void CopyPage(PageId from, PageId to);
 
   Backend* backend_;

@@ -1,0 +1,59 @@
+#include <climits>
+
+#include "absl/strings/str_cat.h"
+#include "kvcache/paged_kv_cache.h"
+
+namespace tandem {
+namespace {
+
+int64_t PagesFor(int64_t tokens, int page_size) { return (tokens + page_size - 1) / page_size; }
+
+}  // namespace
+
+KvSequence::~KvSequence() { Truncate(0); }
+
+absl::Status KvSequence::Extend(int count) {
+  TANDEM_CHECK(cache_ != nullptr);
+  TANDEM_CHECK(count >= 0);
+  const int page_size = cache_->layout_.page_size;
+  const int64_t length = int64_t{length_} + count;
+  const int64_t added = PagesFor(length, page_size) - static_cast<int64_t>(pages_.size());
+  // Of the pages held, only one that is partly filled is written to, and it is the last.
+  const bool writes_tail = count > 0 && length_ % page_size != 0;
+  const bool copies_tail = writes_tail && cache_->pool_.IsShared(pages_.back());
+  const int64_t needed = added + copies_tail;
+  if (length > INT_MAX || needed > cache_->num_pages() ||
+      !cache_->MakeFree(static_cast<int>(needed))) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("kv cache: ", count, " more tokens need ", needed, " pages, ",
+                     cache_->num_available_pages(), " of ", cache_->num_pages(), " available"));
+  }
+  if (copies_tail) {
+    const PageId fresh = cache_->pool_.Take();
+    cache_->CopyPage(pages_.back(), fresh);
+    cache_->Release(pages_.back());
+    pages_.back() = fresh;
+  }
+  for (int64_t i = 0; i < added; ++i) pages_.push_back(cache_->pool_.Take());
+  length_ = static_cast<int>(length);
+  return absl::OkStatus();
+}
+
+void KvSequence::Truncate(int length) {
+  TANDEM_CHECK(0 <= length && length <= length_);
+  if (cache_ == nullptr) return;
+  const size_t kept = PagesFor(length, cache_->layout_.page_size);
+  // Last page first: the prefix index relies on it.
+  for (; pages_.size() > kept; pages_.pop_back()) cache_->Release(pages_.back());
+  length_ = length;
+}
+
+KvSequence KvSequence::Fork() const {
+  KvSequence fork(cache_);
+  fork.pages_ = pages_;
+  fork.length_ = length_;
+  for (const PageId page : pages_) cache_->Hold(page);
+  return fork;
+}
+
+}  // namespace tandem

@@ -1,0 +1,207 @@
+#include "kvcache/paged_kv_cache.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "base/status_macros.h"
+
+namespace tandem {
+namespace {
+
+// The bytes of all pages, or INVALID_ARGUMENT.
+absl::StatusOr<size_t> StorageBytes(const KvLayout& layout, int num_pages) {
+  size_t bytes = 2 * SizeOf(layout.dtype);
+  const struct {
+    const char* name;
+    int value;
+  } factors[] = {{"layers", layout.num_layers},
+                 {"key-value heads", layout.num_kv_heads},
+                 {"head size", layout.head_dim},
+                 {"page size", layout.page_size},
+                 {"pages", num_pages}};
+  for (const auto& factor : factors) {
+    if (factor.value <= 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("kv cache: ", factor.name, " ", factor.value, " is not positive"));
+    }
+    if (__builtin_mul_overflow(bytes, static_cast<size_t>(factor.value), &bytes) ||
+        bytes > size_t{std::numeric_limits<ptrdiff_t>::max()}) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "kv cache: ", num_pages, " pages of ", layout.num_layers, " layers, ",
+          layout.num_kv_heads, " key-value heads of ", layout.head_dim, " and ", layout.page_size,
+          " tokens are more than ", std::numeric_limits<ptrdiff_t>::max(), " bytes"));
+    }
+  }
+  return bytes;
+}
+
+absl::Status BrokenPage(PageId page, absl::string_view what) {
+  return absl::InternalError(absl::StrCat("kv cache: page ", page, ": ", what));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<PagedKvCache>> PagedKvCache::Create(Backend* backend,
+                                                                   const KvLayout& layout,
+                                                                   int num_pages) {
+  ASSIGN_OR_RETURN(const size_t bytes, StorageBytes(layout, num_pages));
+  Buffer storage;
+  if (backend != nullptr) {
+    ASSIGN_OR_RETURN(storage, backend->Allocate(bytes));
+  }
+  return std::unique_ptr<PagedKvCache>(
+      new PagedKvCache(backend, layout, num_pages, std::move(storage)));
+}
+
+PagedKvCache::PagedKvCache(Backend* backend, const KvLayout& layout, int num_pages, Buffer storage)
+    : backend_(backend),
+      layout_(layout),
+      storage_(std::move(storage)),
+      pool_(num_pages),
+      prefixes_(num_pages, layout.page_size) {}
+
+KvSequence PagedKvCache::NewSequenceWithPrefix(absl::Span<const TokenId> tokens) {
+  KvSequence sequence(this);
+  const size_t page_size = layout_.page_size;
+  PageId last = PrefixIndex::kNoPage;
+  for (size_t begin = 0; begin + page_size < tokens.size(); begin += page_size) {
+    last = prefixes_.Find(last, tokens.subspan(begin, page_size));
+    if (last == PrefixIndex::kNoPage) break;
+    Hold(last);
+    sequence.pages_.push_back(last);
+  }
+  sequence.length_ = static_cast<int>(sequence.pages_.size() * page_size);
+  prefix_stats_.queried_tokens += static_cast<int64_t>(tokens.size());
+  prefix_stats_.hit_tokens += sequence.length_;
+  return sequence;
+}
+
+void PagedKvCache::Publish(absl::Span<const TokenId> tokens, const KvSequence& sequence) {
+  TANDEM_CHECK(sequence.cache_ == this);
+  TANDEM_CHECK(tokens.size() >= static_cast<size_t>(sequence.length_));
+  const int page_size = layout_.page_size;
+  const int num_full = sequence.length_ / page_size;
+  const auto tokens_of = [&](int i) { return tokens.subspan(size_t(i) * page_size, page_size); };
+
+  // Everything up to the last of its pages that is published was published with it or before.
+  int num_known = num_full;
+  while (num_known > 0 && !prefixes_.Contains(sequence.pages_[num_known - 1])) --num_known;
+  PageId last = num_known > 0 ? sequence.pages_[num_known - 1] : PrefixIndex::kNoPage;
+  if (num_known > 0) {  // else these are not the sequence's contents
+    TANDEM_CHECK(prefixes_.DepthOf(last) == num_known - 1);
+    TANDEM_CHECK(prefixes_.TokensOf(last) == tokens_of(num_known - 1));
+  }
+  for (int i = num_known; i < num_full; ++i) {
+    const PageId parent = last;
+    last = prefixes_.Find(parent, tokens_of(i));
+    if (last != PrefixIndex::kNoPage) continue;  // published from another sequence
+    last = sequence.pages_[i];
+    pool_.Ref(last);
+    prefixes_.Insert(last, parent, tokens_of(i));
+  }
+  if (last != PrefixIndex::kNoPage) prefixes_.Touch(last);
+}
+
+void PagedKvCache::ClearPrefixes() {
+  for (const PageId page : prefixes_.Clear()) pool_.Unref(page);
+}
+
+int PagedKvCache::num_available_pages() const {
+  return pool_.num_free() + prefixes_.num_evictable();
+}
+
+bool PagedKvCache::MakeFree(int count) {
+  if (count > num_available_pages()) return false;
+  while (pool_.num_free() < count) {
+    pool_.Unref(prefixes_.EvictLeastRecent());
+    ++prefix_stats_.evicted_pages;
+  }
+  return true;
+}
+
+void PagedKvCache::Hold(PageId page) {
+  pool_.Ref(page);
+  if (pool_.num_refs(page) == 2 && prefixes_.Contains(page)) prefixes_.MarkUsed(page);
+}
+
+void PagedKvCache::Release(PageId page) {
+  pool_.Unref(page);
+  if (pool_.num_refs(page) == 1 && prefixes_.Contains(page)) prefixes_.MarkUnused(page);
+}
+
+void PagedKvCache::CopyPage(PageId from, PageId to) {
+  ++num_page_copies_;
+  if (backend_ == nullptr) return;
+  std::byte* const bytes = static_cast<std::byte*>(storage_.data());
+  const size_t page_bytes = layout_.page_bytes();
+  backend_->Copy(bytes + from * page_bytes, bytes + to * page_bytes, page_bytes);
+}
+
+absl::Status PagedKvCache::CheckIntegrity(absl::Span<const KvSequence* const> sequences) const {
+  std::vector<int> holders(num_pages());
+  for (const KvSequence* sequence : sequences) {
+    if (sequence->cache_ == nullptr) continue;
+    TANDEM_CHECK(sequence->cache_ == this);
+    const int64_t page_size = layout_.page_size;
+    if (static_cast<int64_t>(sequence->pages_.size()) !=
+        (sequence->length_ + page_size - 1) / page_size) {
+      return absl::InternalError(absl::StrCat("kv cache: a sequence of ", sequence->length_,
+                                              " tokens has ", sequence->pages_.size(), " pages"));
+    }
+    for (const PageId page : sequence->pages_) {
+      if (page < 0 || page >= num_pages()) return BrokenPage(page, "no such page");
+      ++holders[page];
+    }
+  }
+  RETURN_IF_ERROR(prefixes_.CheckIntegrity([&](PageId page) { return holders[page] > 0; }));
+  for (PageId page = 0; page < num_pages(); ++page) {
+    const int expected = holders[page] + prefixes_.Contains(page);
+    if (pool_.num_refs(page) != expected) {
+      return BrokenPage(page, absl::StrCat("counted ", pool_.num_refs(page), " times, held ",
+                                           holders[page], " times by sequences and ",
+                                           int{prefixes_.Contains(page)}, " by the index"));
+    }
+  }
+  std::vector<bool> is_free(num_pages());
+  for (const PageId page : pool_.free_pages()) {
+    if (pool_.num_refs(page) != 0) return BrokenPage(page, "free and in use");
+    if (is_free[page]) return BrokenPage(page, "free twice");
+    is_free[page] = true;
+  }
+  for (PageId page = 0; page < num_pages(); ++page) {
+    if (pool_.num_refs(page) == 0 && !is_free[page]) return BrokenPage(page, "lost");
+  }
+  return absl::OkStatus();
+}
+
+PagedKvView PagedKvCache::LayerView(int layer) const {
+  TANDEM_CHECK(0 <= layer && layer < layout_.num_layers);
+  PagedKvView view;
+  if (backend_ != nullptr) {
+    const size_t half_bytes = layout_.half_layer_elements() * SizeOf(layout_.dtype);
+    std::byte* const keys = static_cast<std::byte*>(storage_.data()) + 2 * layer * half_bytes;
+    view.keys = keys;
+    view.values = keys + half_bytes;
+  }
+  view.page_size = layout_.page_size;
+  view.page_stride = static_cast<int64_t>(layout_.page_elements());
+  view.num_kv_heads = layout_.num_kv_heads;
+  view.head_dim = layout_.head_dim;
+  view.dtype = layout_.dtype;
+  return view;
+}
+
+void PagedKvCache::FillFreePages(float value) {
+  TANDEM_CHECK(backend_ != nullptr);
+  TANDEM_CHECK(layout_.dtype == DType::kF32);
+  for (const PageId page : pool_.free_pages()) {
+    std::fill_n(static_cast<float*>(storage_.data()) + page * layout_.page_elements(),
+                layout_.page_elements(), value);
+  }
+}
+
+}  // namespace tandem
