@@ -12,16 +12,23 @@ int64_t PagesFor(int64_t tokens, int page_size) { return (tokens + page_size - 1
 
 KvSequence::~KvSequence() { Truncate(0); }
 
-absl::Status KvSequence::Extend(int count) {
+// Of the pages held, only one that is partly filled is written to, and it is the last.
+bool KvSequence::CopiesTail(int count) const {
+  return count > 0 && length_ % cache_->layout_.page_size != 0 &&
+         cache_->pool_.IsShared(pages_.back());
+}
+
+int64_t KvSequence::PagesToExtend(int count) const {
   TANDEM_CHECK(cache_ != nullptr);
   TANDEM_CHECK(count >= 0);
-  const int page_size = cache_->layout_.page_size;
+  return PagesFor(int64_t{length_} + count, cache_->layout_.page_size) -
+         static_cast<int64_t>(pages_.size()) + CopiesTail(count);
+}
+
+absl::Status KvSequence::Extend(int count) {
   const int64_t length = int64_t{length_} + count;
-  const int64_t added = PagesFor(length, page_size) - static_cast<int64_t>(pages_.size());
-  // Of the pages held, only one that is partly filled is written to, and it is the last.
-  const bool writes_tail = count > 0 && length_ % page_size != 0;
-  const bool copies_tail = writes_tail && cache_->pool_.IsShared(pages_.back());
-  const int64_t needed = added + copies_tail;
+  const int64_t needed = PagesToExtend(count);
+  const bool copies_tail = CopiesTail(count);
   if (length > INT_MAX || needed > cache_->num_pages() ||
       !cache_->MakeFree(static_cast<int>(needed))) {
     return absl::ResourceExhaustedError(
@@ -34,7 +41,7 @@ absl::Status KvSequence::Extend(int count) {
     cache_->Release(pages_.back());
     pages_.back() = fresh;
   }
-  for (int64_t i = 0; i < added; ++i) pages_.push_back(cache_->pool_.Take());
+  for (int64_t i = copies_tail; i < needed; ++i) pages_.push_back(cache_->pool_.Take());
   length_ = static_cast<int>(length);
   return absl::OkStatus();
 }

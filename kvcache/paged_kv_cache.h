@@ -39,6 +39,10 @@ class KvSequence {
   PagedKvCache* cache() const { return cache_; }
   absl::Span<const PageId> pages() const { return pages_; }
 
+  // The pages that Extend(count) would take from the pool, a copy of a shared tail included.
+  // REQUIRES: count >= 0.
+  int64_t PagesToExtend(int count) const;
+
   // Makes room for `count` more tokens; the forward pass that follows writes them. A page shared
   // with a fork or the prefix index is copied first, if this would write into it. Pages that only
   // the prefix index holds are evicted when the pool runs dry.
@@ -57,6 +61,7 @@ class KvSequence {
   friend class PagedKvCache;
   friend class PagedKvCacheTestPeer;
   explicit KvSequence(PagedKvCache* cache) : cache_(cache) {}
+  bool CopiesTail(int count) const;
   void swap(KvSequence& other) {
     std::swap(cache_, other.cache_);
     std::swap(pages_, other.pages_);

@@ -39,11 +39,15 @@ struct RoundNoise {
   absl::FunctionRef<TokenId(const Distribution& target, int slot)> draw_target;
 };
 
-// Judges `tokens`, where target[i] is the target's distribution after the first i of them and
-// draft[i] the one that tokens[i] was drawn from. Rows of the draft may be shorter than the
-// target's: what lies beyond has probability 0. Inputs are left as they are. REQUIRES:
-// target.size() == tokens.size() + 1; draft.size() >= tokens.size(); under kBlock and kToken
-// draft[i] gives tokens[i] a positive probability.
+// The target's distribution after the first `slot` draft tokens, valid as long as the judgement.
+// Asked for in increasing order, and not past the first rejection where the rule need not look there.
+using TargetRows = absl::FunctionRef<absl::StatusOr<const Distribution*>(int slot)>;
+
+// Judges `tokens`, where draft[i] is the distribution that tokens[i] was drawn from. Rows of the
+// draft may be shorter than the target's: what lies beyond has probability 0. Inputs are left as
+// they are. Fails as `target` does.
+// REQUIRES: draft.size() >= tokens.size(); under kBlock and kToken draft[i] gives tokens[i] a
+// positive probability.
 absl::StatusOr<Verdict> Judge(AcceptanceRule rule, absl::Span<const TokenId> tokens,
                               TargetRows target, absl::Span<const Distribution> draft,
                               const RoundNoise& noise);

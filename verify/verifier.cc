@@ -42,7 +42,7 @@ class LazyRows {
     }
   }
 
-  absl::StatusOr<const Distribution*> operator()(int slot) {
+  absl::StatusOr<const Distribution*> Row(int slot) {
     while (num_made_ <= slot) {
       if (request_.counts != nullptr && num_made_ > 0) {
         request_.counts->AddOutput(request_.proposal->tokens[num_made_ - 1]);
@@ -98,8 +98,9 @@ void ReportLogprobs(const VerifyRequest& request, const Rows& rows,
 
 absl::Status Finish(const VerifyRequest& request, const Rows& logits,
                     std::vector<Distribution>* rows, VerifyResult* result) {
-  LazyRows target(request, logits, rows);
-  ASSIGN_OR_RETURN(result->verdict, JudgeRequest(request, target));
+  LazyRows lazy(request, logits, rows);
+  ASSIGN_OR_RETURN(result->verdict,
+                   JudgeRequest(request, [&](int slot) { return lazy.Row(slot); }));
   result->judged = true;
   if (request.logprobs.num_top >= 0) ReportLogprobs(request, logits, *rows, result);
   return absl::OkStatus();
