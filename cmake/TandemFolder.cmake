@@ -1,7 +1,9 @@
 # tandem_folder(NAME DEPENDS a b ... [SUBFOLDERS x y ...] [WITHOUT file...])
 #
-# Makes the library tandem_NAME of every .cc in this folder and the named subfolders, and the test
-# program NAME_test of every *_test.cc there. *_benchmark.cc and *_fuzz.cc stand alone.
+# Makes the library tandem_NAME of every .cc in this folder and the named subfolders, the test
+# program NAME_test of every *_test.cc there, and, where TANDEM_BUILD_FUZZERS is on, one program of
+# every *_fuzz.cc. DEPENDS names libraries of folders to the left and of others
+# (tests/tidy_test.cc). *_benchmark.cc are left to whoever wants them.
 function(tandem_folder name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "DEPENDS;SUBFOLDERS;WITHOUT")
   set(globs *.cc)
@@ -14,6 +16,8 @@ function(tandem_folder name)
   list(FILTER sources EXCLUDE REGEX "_(test|benchmark|fuzz)\\.cc$")
   set(tests ${all})
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")
+  set(fuzzers ${all})
+  list(FILTER fuzzers INCLUDE REGEX "_fuzz\\.cc$")
 
   if(sources)
     add_library(tandem_${name} STATIC ${sources})
@@ -25,14 +29,40 @@ function(tandem_folder name)
   endif()
   target_include_directories(tandem_${name} ${scope}
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
+    $<INSTALL_INTERFACE:include>
     $<INSTALL_INTERFACE:include/tandem>)
+  target_compile_features(tandem_${name} ${scope} cxx_std_20)
   target_link_libraries(tandem_${name} ${scope} ${arg_DEPENDS})
   set_target_properties(tandem_${name} PROPERTIES EXPORT_NAME ${name})
+  add_library(tandem::${name} ALIAS tandem_${name})
+  set_property(GLOBAL APPEND PROPERTY TANDEM_FOLDERS tandem_${name})
 
   if(TANDEM_BUILD_TESTS AND tests)
     add_executable(${name}_test ${tests})
-    target_link_libraries(${name}_test PRIVATE tandem_${name} tandem_options GTest::gmock_main)
-    target_compile_definitions(${name}_test PRIVATE TANDEM_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
-    gtest_discover_tests(${name}_test DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600)
+    target_link_libraries(${name}_test PRIVATE tandem_${name})
+    tandem_test_program(${name}_test)
+  endif()
+  if(TANDEM_BUILD_FUZZERS)
+    foreach(fuzzer IN LISTS fuzzers)
+      get_filename_component(program ${fuzzer} NAME_WE)
+      add_executable(${program} ${fuzzer})
+      target_link_libraries(${program} PRIVATE tandem_${name} tandem_options)
+      target_link_options(${program} PRIVATE -fsanitize=fuzzer)
+      set_target_properties(${program} PROPERTIES
+        RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/fuzzers)
+      add_dependencies(fuzzers ${program})
+    endforeach()
   endif()
 endfunction()
+
+# What every program of GoogleTest tests needs; its cases become tests of ctest.
+function(tandem_test_program program)
+  target_link_libraries(${program} PRIVATE tandem_options GTest::gmock_main)
+  target_compile_definitions(${program} PRIVATE TANDEM_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  gtest_discover_tests(${program} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600)
+endfunction()
+
+if(TANDEM_BUILD_FUZZERS)
+  add_custom_target(fuzzers)
+endif()

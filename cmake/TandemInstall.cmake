@@ -1,0 +1,33 @@
+# `cmake --install` gives others the program, the libraries, the headers that <tandem/engine.h>
+# needs, the shipped models, and a package: find_package(tandem), tandem::engine.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+get_property(tandem_folders GLOBAL PROPERTY TANDEM_FOLDERS)
+install(TARGETS ${tandem_folders} EXPORT tandemTargets
+        ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}/tandem)
+if(TARGET tandem)
+  install(TARGETS tandem RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+set(TANDEM_MODELS_DIR ${CMAKE_INSTALL_DATADIR}/tandem/models)
+install(DIRECTORY models/storyteller-7m models/storyteller-1m
+        DESTINATION ${TANDEM_MODELS_DIR}
+        FILE_PERMISSIONS OWNER_READ OWNER_WRITE GROUP_READ WORLD_READ
+        DIRECTORY_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE
+                              WORLD_READ WORLD_EXECUTE)
+
+# Walked when installing, so that the list of headers never goes stale.
+install(CODE "set(TANDEM_SOURCE_DIR \"${PROJECT_SOURCE_DIR}\")")
+install(SCRIPT cmake/install_headers.cmake)
+
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tandem)
+install(EXPORT tandemTargets NAMESPACE tandem:: DESTINATION ${package_dir})
+configure_package_config_file(cmake/tandemConfig.cmake.in
+                              ${PROJECT_BINARY_DIR}/tandemConfig.cmake
+                              INSTALL_DESTINATION ${package_dir}
+                              PATH_VARS TANDEM_MODELS_DIR)
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/tandemConfigVersion.cmake
+                                 COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/tandemConfig.cmake
+              ${PROJECT_BINARY_DIR}/tandemConfigVersion.cmake
+        DESTINATION ${package_dir})

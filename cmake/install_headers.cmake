@@ -1,0 +1,22 @@
+# Installs include/tandem/engine.h and every header that it includes, directly or not, so that no
+# private header becomes somebody's dependency.
+#   TANDEM_SOURCE_DIR: the root of the sources
+set(destination ${CMAKE_INSTALL_PREFIX}/include/tandem)
+file(INSTALL ${TANDEM_SOURCE_DIR}/include/tandem/engine.h DESTINATION ${destination})
+
+set(waiting ${TANDEM_SOURCE_DIR}/include/tandem/engine.h)
+set(seen)
+while(waiting)
+  list(POP_FRONT waiting header)
+  file(STRINGS ${header} lines REGEX "^#include \"[^\"]+\"")
+  foreach(line IN LISTS lines)
+    string(REGEX REPLACE "^#include \"([^\"]+)\".*" "\\1" path "${line}")
+    if(NOT EXISTS ${TANDEM_SOURCE_DIR}/${path} OR path IN_LIST seen)
+      continue()  # another library's header, or one that is done
+    endif()
+    list(APPEND seen ${path})
+    list(APPEND waiting ${TANDEM_SOURCE_DIR}/${path})
+    get_filename_component(folder ${path} DIRECTORY)
+    file(INSTALL ${TANDEM_SOURCE_DIR}/${path} DESTINATION ${destination}/${folder})
+  endforeach()
+endwhile()

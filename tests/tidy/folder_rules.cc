@@ -1,0 +1,164 @@
+#include "tests/tidy/folder_rules.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+
+namespace tandem::tidy {
+namespace {
+
+constexpr std::array<std::string_view, 9> kChain = {
+    "base", "kernels", "kvcache", "model", "draft", "verify", "engine", "server", "tools"};
+
+// Folders outside the chain, which may use all of it.
+constexpr std::array<std::string_view, 4> kUsers = {"tests", "benchmarks", "examples", "include"};
+
+constexpr std::array<std::string_view, 11> kLibraries = {
+    "absl",  "spdlog",     "nlohmann",  "CLI",           "gtest", "gmock",
+    "boost", "prometheus", "benchmark", "sentencepiece", "fuzzer"};
+
+constexpr std::array<std::string_view, 2> kPlainViews = {"kernels/matrix.h", "kernels/paged_kv.h"};
+
+constexpr std::array<std::string_view, 12> kStandardForCuda = {
+    "algorithm", "array",  "cfloat",   "climits", "cmath",       "cstddef",
+    "cstdint",   "limits", "stdint.h", "tuple",   "type_traits", "utility"};
+
+template <typename List>
+bool Contains(const List& list, std::string_view value) {
+  return std::find(list.begin(), list.end(), value) != list.end();
+}
+
+// The place in the chain; -1 outside it.
+int PlaceInChain(std::string_view folder) {
+  const auto at = std::find(kChain.begin(), kChain.end(), folder);
+  return at == kChain.end() ? -1 : static_cast<int>(at - kChain.begin());
+}
+
+// Says why `path` may not include `include`; empty if it may.
+std::string WhyNotInChain(std::string_view path, const Include& include) {
+  const std::string_view target = TopFolder(include.path);
+  const int target_place = PlaceInChain(target);
+  if (include.angle) {
+    if (target_place < 0 && target != "tests") return "";
+    return "our own headers are included with quotation marks";
+  }
+  if (Contains(kLibraries, target)) return "";
+  if (target == "tests") return IsTest(path) ? "" : "only tests may include tests/";
+  if (target_place < 0) return "begins with neither one of our folders nor a known library";
+  const std::string_view own = TopFolder(path);
+  if (Contains(kUsers, own)) return "";
+  if (PlaceInChain(own) < 0) return "this folder is not in the chain";
+  if (target_place > PlaceInChain(own)) {
+    return std::string(own) + "/ may use itself and folders to its left only";
+  }
+  return "";
+}
+
+bool IsStandardForCuda(const Include& include) {
+  return include.path.starts_with("cuda") || include.path.starts_with("cub/") ||
+         include.path.starts_with("cublas") || Contains(kStandardForCuda, include.path);
+}
+
+void AddIncludeViolation(const std::string& path, const Include& include, std::string_view why,
+                         Violations* violations) {
+  violations->push_back(
+      At(path, include.line, "includes " + include.path + ": " + std::string(why)));
+}
+
+}  // namespace
+
+Violations CheckFolderChain(const Files& files) {
+  Violations violations;
+  for (const auto& [path, text] : files) {
+    if (!IsCpp(path)) continue;
+    for (const Include& include : Includes(text)) {
+      const std::string why = WhyNotInChain(path, include);
+      if (!why.empty()) AddIncludeViolation(path, include, why, &violations);
+    }
+  }
+  return violations;
+}
+
+Violations CheckVerifySeesProposalsOnly(const Files& files) {
+  Violations violations;
+  for (const auto& [path, text] : files) {
+    // A test of the judge may bring a proposer along.
+    if (!IsCpp(path) || TopFolder(path) != "verify" || IsTest(path)) continue;
+    for (const Include& include : Includes(text)) {
+      if (TopFolder(include.path) != "draft" || include.path == "draft/proposal.h") continue;
+      AddIncludeViolation(path, include, "of draft/, verify/ includes proposal.h only",
+                          &violations);
+    }
+  }
+  return violations;
+}
+
+Violations CheckDevicesAreHidden(const Files& files) {
+  Violations violations;
+  for (const auto& [path, text] : files) {
+    if (!IsCpp(path)) continue;
+    for (const Include& include : Includes(text)) {
+      for (const std::string device : {"kernels/cpu/", "kernels/cuda/"}) {
+        if (!include.path.starts_with(device) || path.starts_with(device)) continue;
+        const bool other_device =
+            path.starts_with("kernels/cpu/") || path.starts_with("kernels/cuda/");
+        if (TopFolder(path) == "kernels" && !other_device) continue;
+        AddIncludeViolation(path, include, device + " is private to kernels/", &violations);
+      }
+    }
+  }
+  return violations;
+}
+
+Violations CheckCudaIncludes(const Files& files) {
+  Violations violations;
+  for (const auto& [path, text] : files) {
+    const bool plain_view = Contains(kPlainViews, path);
+    if (!IsCuda(path) && !plain_view) continue;
+    for (const Include& include : Includes(text)) {
+      const bool allowed = include.angle
+                               ? IsStandardForCuda(include)
+                               : Contains(kPlainViews, include.path) ||
+                                     (!plain_view && include.path.starts_with("kernels/cuda/"));
+      if (allowed) continue;
+      AddIncludeViolation(path, include,
+                          "device code includes the toolkit, CUB, plain views of kernels/ and "
+                          "small standard headers only",
+                          &violations);
+    }
+  }
+  return violations;
+}
+
+Violations CheckCudaHasTwins(const Files& files) {
+  Violations violations;
+  for (const auto& [path, text] : files) {
+    if (!path.starts_with("kernels/cuda/") || !path.ends_with(".cu")) continue;
+    const std::string twin = "kernels/cpu/" + std::filesystem::path(path).stem().string();
+    const bool found = std::any_of(files.begin(), files.end(), [&twin](const auto& file) {
+      return file.first.starts_with(twin + ".") || file.first.starts_with(twin + "_");
+    });
+    if (!found) violations.push_back(At(path, 1, "has no twin " + twin + ".cc or .h"));
+  }
+  return violations;
+}
+
+Violations CheckCMakeChain(const Files& files) {
+  Violations violations;
+  for (const auto& [path, text] : files) {
+    const int own = PlaceInChain(TopFolder(path));
+    if (own < 0 || !path.ends_with("CMakeLists.txt")) continue;
+    const std::vector<std::string_view> lines = Lines(text);
+    for (size_t i = 0; i < lines.size(); ++i) {
+      const std::string_view code = lines[i].substr(0, lines[i].find('#'));
+      for (size_t right = own + 1; right < kChain.size(); ++right) {
+        const std::string name(kChain[right]);
+        if (!HasWord(code, "tandem_" + name) && !HasWord(code, "tandem::" + name)) continue;
+        violations.push_back(At(path, i + 1, "links to " + name + "/, which is to the right"));
+      }
+    }
+  }
+  return violations;
+}
+
+}  // namespace tandem::tidy

@@ -1,0 +1,303 @@
+#include "tests/tidy/text_rules.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <filesystem>
+#include <functional>
+
+namespace tandem::tidy {
+namespace {
+
+constexpr size_t kMaxColumns = 100;
+constexpr size_t kMaxLines = 600;
+
+// Words that this file forbids are written in two parts, so that it keeps its own rules.
+constexpr std::array<std::string_view, 3> kNotes = {
+    "TO"
+    "DO",
+    "FIX"
+    "ME",
+    "XX"
+    "X"};
+
+constexpr std::array<std::string_view, 3> kMachinePaths = {
+    "/wo"
+    "rk/",
+    "/ro"
+    "ot/",
+    "/ho"
+    "me/"};
+
+constexpr std::array<std::string_view, 9> kRegistries = {
+    "pypi"
+    ".org",
+    "python"
+    "hosted.org",
+    "npm"
+    "js.org",
+    "npm"
+    "js.com",
+    "deb.deb"
+    "ian.org",
+    "archive.ub"
+    "untu.com",
+    "security.deb"
+    "ian.org",
+    "ana"
+    "conda.org",
+    "crates"
+    ".io"};
+
+constexpr std::array<std::string_view, 14> kDeviceMacros = {
+    "__AVX", "__SSE",     "__FMA",  "__F16C", "__BMI",  "__AMX",  "__x86_64",
+    "__ARM", "__aarch64", "__i386", "_M_X64", "__CUDA", "__NVCC", "TANDEM_CUDA"};
+
+constexpr std::array<std::string_view, 11> kPrinting = {"printf", "fprintf", "vprintf", "vfprintf",
+                                                        "puts",   "fputs",   "putchar", "perror",
+                                                        "cout",   "cerr",    "clog"};
+
+constexpr std::array<std::string_view, 10> kOtherGenerators = {
+    "mt19937", "mt19937_64", "random_device", "default_random_engine", "minstd_rand",
+    "rand",    "srand",      "drand48",       "random_shuffle",        "ranlux48"};
+
+constexpr std::array<std::string_view, 2> kPhiloxConstants = {
+    "d2511"
+    "f53",
+    "cd9e8"
+    "d57"};
+
+// Calls visit(line number from 1, line) for every line.
+void ForEachLine(std::string_view text,
+                 const std::function<void(size_t, std::string_view)>& visit) {
+  const std::vector<std::string_view> lines = Lines(text);
+  for (size_t i = 0; i < lines.size(); ++i) visit(i + 1, lines[i]);
+}
+
+size_t Columns(std::string_view utf8) {
+  return std::count_if(utf8.begin(), utf8.end(), [](char c) { return (c & 0xC0) != 0x80; });
+}
+
+bool IsLibrary(std::string_view path) {
+  static constexpr std::array<std::string_view, 8> kLibraries = {
+      "base", "kernels", "kvcache", "model", "draft", "verify", "engine", "server"};
+  return std::find(kLibraries.begin(), kLibraries.end(), TopFolder(path)) != kLibraries.end() &&
+         IsCpp(path) && !IsTest(path);
+}
+
+// Lines of the code of C++ files that `wanted` chooses which contain one of `words`.
+template <typename Words>
+Violations FindWords(const Files& files, const std::function<bool(std::string_view)>& wanted,
+                     const Words& words, std::string_view message) {
+  Violations violations;
+  for (const auto& [path, text] : files) {
+    if (!IsCpp(path) || !wanted(path)) continue;
+    ForEachLine(CodeOnly(text), [&, &path = path](size_t line, std::string_view code) {
+      for (std::string_view word : words) {
+        if (!HasWord(code, word)) continue;
+        violations.push_back(At(path, line, std::string(word) + ": " + std::string(message)));
+      }
+    });
+  }
+  return violations;
+}
+
+std::string LowerCase(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return lower;
+}
+
+std::string GuardOf(std::string_view path) {
+  std::string guard = "TANDEM_";
+  for (char c : path) {
+    const auto byte = static_cast<unsigned char>(c);
+    guard += std::isalnum(byte) != 0 ? static_cast<char>(std::toupper(byte)) : '_';
+  }
+  return guard + "_";
+}
+
+bool IsCondition(std::string_view code) {
+  const size_t hash = code.find_first_not_of(" \t");
+  if (hash == code.npos || code[hash] != '#') return false;
+  const size_t word = std::min(code.find_first_not_of(" \t", hash + 1), code.size());
+  return code.substr(word).starts_with("if") || code.substr(word).starts_with("elif");
+}
+
+// The targets of [text](target) outside of code.
+std::vector<std::string> LinkTargets(std::string_view line) {
+  std::vector<std::string> targets;
+  bool in_code = false;
+  for (size_t at = 0; at < line.size(); ++at) {
+    if (line[at] == '`') in_code = !in_code;
+    if (in_code || !line.substr(at).starts_with("](")) continue;
+    const size_t end = line.find_first_of(") ", at + 2);
+    if (end != line.npos) targets.emplace_back(line.substr(at + 2, end - at - 2));
+  }
+  return targets;
+}
+
+}  // namespace
+
+Violations CheckLayout(const Files& files) {
+  Violations violations;
+  for (const auto& [path, text] : files) {
+    if (!text.empty() && text.back() != '\n') {
+      violations.push_back(At(path, Lines(text).size(), "no newline at the end of the file"));
+    }
+    ForEachLine(text, [&, &path = path](size_t number, std::string_view line) {
+      if (line.find('\t') != line.npos) violations.push_back(At(path, number, "has a tab"));
+      if (!line.empty() && std::isspace(static_cast<unsigned char>(line.back())) != 0) {
+        violations.push_back(At(path, number, "ends with a blank"));
+      }
+      const bool has_url = line.find("://") != line.npos;
+      if (IsCpp(path) && Columns(line) > kMaxColumns && !has_url) {
+        violations.push_back(At(path, number, "is longer than 100 columns"));
+      }
+    });
+  }
+  return violations;
+}
+
+Violations CheckFileLength(const Files& files) {
+  Violations violations;
+  for (const auto& [path, text] : files) {
+    const size_t lines = Lines(text).size();
+    if (path.ends_with(".md") || lines <= kMaxLines) continue;
+    violations.push_back(At(path, lines, "more than 600 lines"));
+  }
+  return violations;
+}
+
+Violations CheckIncludeGuards(const Files& files) {
+  Violations violations;
+  for (const auto& [path, text] : files) {
+    if (!IsHeader(path)) continue;
+    const std::string guard = GuardOf(path);
+    std::vector<std::string_view> directives;
+    const std::string code = CodeOnly(text);
+    for (std::string_view line : Lines(code)) {
+      if (line.starts_with("#")) directives.push_back(line);
+    }
+    const bool guarded = directives.size() >= 3 && directives[0] == "#ifndef " + guard &&
+                         directives[1] == "#define " + guard &&
+                         text.ends_with("#endif  // " + guard + "\n");
+    if (!guarded) violations.push_back(At(path, 1, "the include guard is not " + guard));
+  }
+  return violations;
+}
+
+Violations CheckNoUsingNamespaceInHeaders(const Files& files) {
+  return FindWords(files, IsHeader, std::array<std::string_view, 1>{"using namespace"},
+                   "a header decides that for everybody who includes it");
+}
+
+Violations CheckNoDeviceMacros(const Files& files) {
+  Violations violations;
+  for (const auto& [path, text] : files) {
+    if (!IsCpp(path)) continue;
+    bool continued = false;
+    ForEachLine(CodeOnly(text), [&, &path = path](size_t line, std::string_view code) {
+      const bool condition = continued || IsCondition(code);
+      continued = condition && code.ends_with("\\");
+      if (!condition) return;
+      for (std::string_view macro : kDeviceMacros) {
+        if (code.find(macro) == code.npos) continue;
+        violations.push_back(
+            At(path, line, "asks for " + std::string(macro) + "...: CMake chooses files instead"));
+      }
+    });
+  }
+  return violations;
+}
+
+Violations CheckLibrariesDoNotPrint(const Files& files) {
+  const auto may_not_print = [](std::string_view path) {
+    return IsLibrary(path) && path != "base/check.h";
+  };
+  Violations violations = FindWords(files, may_not_print, kPrinting, "libraries never print");
+  for (const auto& [path, text] : files) {
+    if (!IsLibrary(path)) continue;
+    for (const Include& include : Includes(text)) {
+      if (include.path != "iostream") continue;
+      violations.push_back(At(path, include.line, "includes <iostream>: libraries never print"));
+    }
+  }
+  return violations;
+}
+
+Violations CheckNoThrow(const Files& files) {
+  return FindWords(
+      files, [](std::string_view) { return true; }, std::array<std::string_view, 1>{"throw"},
+      "errors are absl::Status or TANDEM_CHECK");
+}
+
+Violations CheckRandomNumbersArePassedIn(const Files& files) {
+  Violations violations = FindWords(
+      files,
+      [](std::string_view path) { return !IsTest(path) && !path.starts_with("base/philox"); },
+      kOtherGenerators, "random numbers come from base/philox.h");
+  for (const auto& [path, text] : files) {
+    if (!IsCpp(path) || path.starts_with("base/philox")) continue;
+    ForEachLine(CodeOnly(text), [&, &path = path](size_t line, std::string_view code) {
+      for (std::string_view constant : kPhiloxConstants) {
+        if (LowerCase(code).find(constant) == std::string::npos) continue;
+        violations.push_back(At(path, line, "Philox stands in base/philox.cc only"));
+      }
+    });
+  }
+  return violations;
+}
+
+Violations CheckNoNotes(const Files& files) {
+  Violations violations;
+  for (const auto& [path, text] : files) {
+    ForEachLine(text, [&, &path = path](size_t number, std::string_view line) {
+      for (std::string_view note : kNotes) {
+        if (HasWord(line, note)) violations.push_back(At(path, number, "a note to oneself"));
+      }
+    });
+  }
+  return violations;
+}
+
+Violations CheckNoMachinePathsOrRegistries(const Files& files) {
+  Violations violations;
+  for (const auto& [path, text] : files) {
+    ForEachLine(text, [&, &path = path](size_t number, std::string_view line) {
+      for (std::string_view machine_path : kMachinePaths) {
+        if (line.find(machine_path) == line.npos) continue;
+        violations.push_back(At(path, number, "a path of somebody's machine"));
+      }
+      for (std::string_view host : kRegistries) {
+        if (line.find(host) == line.npos) continue;
+        violations.push_back(At(path, number, "the host of a package registry"));
+      }
+    });
+  }
+  return violations;
+}
+
+Violations CheckMarkdownLinks(const SourceTree& tree) {
+  Violations violations;
+  for (const auto& [path, text] : tree.files) {
+    if (!path.ends_with(".md")) continue;
+    const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+    bool in_fence = false;
+    ForEachLine(text, [&, &path = path](size_t number, std::string_view line) {
+      if (line.starts_with("```")) in_fence = !in_fence;
+      if (in_fence) return;
+      for (std::string target : LinkTargets(line)) {
+        target = target.substr(0, target.find('#'));
+        if (target.empty() || target.find(':') != target.npos) continue;
+        std::string resolved = (folder / target).lexically_normal().generic_string();
+        if (resolved.ends_with("/")) resolved.pop_back();
+        if (resolved == "." || tree.paths.contains(resolved)) continue;
+        violations.push_back(At(path, number, "links to " + target + ", which does not exist"));
+      }
+    });
+  }
+  return violations;
+}
+
+}  // namespace tandem::tidy

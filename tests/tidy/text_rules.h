@@ -1,0 +1,45 @@
+// The mechanical part of the style, and what may not stand in the text of the sources.
+#ifndef TANDEM_TESTS_TIDY_TEXT_RULES_H_
+#define TANDEM_TESTS_TIDY_TEXT_RULES_H_
+
+#include "tests/tidy/source_text.h"
+
+namespace tandem::tidy {
+
+// No tab, no blank at the end of a line, a newline at the end of the file, and in C++ at most 100
+// columns a line unless a URL makes it longer.
+Violations CheckLayout(const Files& files);
+
+// A file of more than 600 lines tells more than one story.
+Violations CheckFileLength(const Files& files);
+
+// A header is guarded by TANDEM_<PATH>_H_.
+Violations CheckIncludeGuards(const Files& files);
+
+// No `using namespace` in headers.
+Violations CheckNoUsingNamespaceInHeaders(const Files& files);
+
+// Absence is a file, not a macro: no #if about instruction sets or CUDA.
+Violations CheckNoDeviceMacros(const Files& files);
+
+// Libraries never print and do not include <iostream>; base/check.h prints before it aborts.
+Violations CheckLibrariesDoNotPrint(const Files& files);
+
+// No exceptions of our own.
+Violations CheckNoThrow(const Files& files);
+
+// Random numbers come from base/philox, which alone knows Philox's constants. Tests may use others.
+Violations CheckRandomNumbersArePassedIn(const Files& files);
+
+// No notes to oneself: they belong to the issue tracker.
+Violations CheckNoNotes(const Files& files);
+
+// No path of somebody's machine and no host of a package registry.
+Violations CheckNoMachinePathsOrRegistries(const Files& files);
+
+// Relative links of documents point to what exists.
+Violations CheckMarkdownLinks(const SourceTree& tree);
+
+}  // namespace tandem::tidy
+
+#endif  // TANDEM_TESTS_TIDY_TEXT_RULES_H_

@@ -1,0 +1,310 @@
+// The rules that a machine can check of how this tree is laid out and written. Each has cases that
+// see it fail. That every header compiles alone is checked by tests/CMakeLists.txt.
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/tidy/folder_rules.h"
+#include "tests/tidy/source_text.h"
+#include "tests/tidy/text_rules.h"
+
+namespace tandem::tidy {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+// Text that the rules forbid stands here in two parts, so that this file keeps them.
+std::string Include(const std::string& path) { return "#include \"" + path + "\"\n"; }
+
+Violations CheckAll(const SourceTree& tree) {
+  Violations all = CheckMarkdownLinks(tree);
+  for (auto* check :
+       {CheckFolderChain, CheckVerifySeesProposalsOnly, CheckDevicesAreHidden, CheckCudaIncludes,
+        CheckCudaHasTwins, CheckCMakeChain, CheckLayout, CheckFileLength, CheckIncludeGuards,
+        CheckNoUsingNamespaceInHeaders, CheckNoDeviceMacros, CheckLibrariesDoNotPrint, CheckNoThrow,
+        CheckRandomNumbersArePassedIn, CheckNoNotes, CheckNoMachinePathsOrRegistries}) {
+    const Violations found = check(tree.files);
+    all.insert(all.end(), found.begin(), found.end());
+  }
+  return all;
+}
+
+TEST(Tidy, ThisTreeKeepsAllRules) {
+  const SourceTree tree = ReadSourceTree(TANDEM_SOURCE_DIR);
+  ASSERT_TRUE(tree.files.contains("base/philox.h"));
+  ASSERT_TRUE(tree.files.contains("dev"));
+  for (const std::string& violation : CheckAll(tree)) ADD_FAILURE() << violation;
+}
+
+TEST(SourceText, CodeOnlyBlanksCommentsAndLiteralsAndKeepsLines) {
+  EXPECT_EQ(CodeOnly("a // b\nc"), "a     \nc");
+  EXPECT_EQ(CodeOnly("a /* b\n */ c"), "a     \n    c");
+  EXPECT_EQ(CodeOnly(R"(f("x\"y", 'z', 1'000);)"), R"(f("    ", ' ', 1'000);)");
+  EXPECT_EQ(CodeOnly("R\"q(a\")b)q\" c"), std::string(12, ' ') + "c");
+  EXPECT_EQ(CodeOnly("\"// no comment\" d"), "\"             \" d");
+}
+
+TEST(SourceText, HasWordWantsBothEndsFree) {
+  EXPECT_TRUE(HasWord("std::rand()", "rand"));
+  EXPECT_TRUE(HasWord("brand rand", "rand"));
+  EXPECT_FALSE(HasWord("operand rand_", "rand"));
+}
+
+TEST(SourceText, IncludesAreFoundOutsideOfCommentsAndStrings) {
+  const auto includes = Includes(
+      "// #include \"a.h\"\n#include <b>\n#  include \"c/d.h\"  // x\n"
+      "f(\"#include <e>\");\n");
+  ASSERT_THAT(includes, SizeIs(2));
+  EXPECT_EQ(includes[0].path, "b");
+  EXPECT_TRUE(includes[0].angle);
+  EXPECT_EQ(includes[0].line, 2);
+  EXPECT_EQ(includes[1].path, "c/d.h");
+  EXPECT_FALSE(includes[1].angle);
+}
+
+TEST(FolderChain, AllowsOwnFolderAndFoldersToTheLeft) {
+  EXPECT_THAT(
+      CheckFolderChain({{"model/a.cc", Include("model/a.h") + Include("kvcache/b.h") +
+                                           Include("absl/status/status.h") + "#include <vector>\n"},
+                        {"tools/main.cc", Include("engine/engine.h")},
+                        {"tests/a_test.cc", Include("tools/x.h") + Include("tests/y.h")},
+                        {"base/a_test.cc", Include("tests/matchers.h")},
+                        {"examples/a.cc", "#include <tandem/engine.h>\n"}}),
+      IsEmpty());
+}
+
+TEST(FolderChain, SeesAnIncludeToTheRight) {
+  EXPECT_THAT(
+      CheckFolderChain({{"base/a.h", "\n" + Include("kernels/matrix.h")}}),
+      ElementsAre(HasSubstr("base/a.h:2: includes kernels/matrix.h: base/ may use itself")));
+  EXPECT_THAT(CheckFolderChain({{"engine/a_test.cc", Include("server/b.h")}}), SizeIs(1));
+}
+
+TEST(FolderChain, SeesUnknownFoldersAndPathsNotFromTheRoot) {
+  EXPECT_THAT(CheckFolderChain({{"base/a.cc", Include("util/b.h")}}),
+              ElementsAre(HasSubstr("neither one of our folders")));
+  EXPECT_THAT(CheckFolderChain({{"base/a.cc", Include("b.h")}}), SizeIs(1));
+  EXPECT_THAT(CheckFolderChain({{"util/a.cc", Include("base/b.h")}}),
+              ElementsAre(HasSubstr("not in the chain")));
+}
+
+TEST(FolderChain, SeesCodeThatUsesTestsAndOwnHeadersInAngles) {
+  EXPECT_THAT(CheckFolderChain({{"engine/a.cc", Include("tests/fake.h")}}),
+              ElementsAre(HasSubstr("only tests")));
+  EXPECT_THAT(CheckFolderChain({{"engine/a.cc", "#include <base/check.h>\n"}}), SizeIs(1));
+}
+
+TEST(FolderChain, LetsVerifySeeTheProposalOnly) {
+  EXPECT_THAT(CheckVerifySeesProposalsOnly({{"verify/a.h", Include("draft/proposal.h")},
+                                            {"engine/a.h", Include("draft/drafter.h")}}),
+              IsEmpty());
+  EXPECT_THAT(CheckVerifySeesProposalsOnly({{"verify/a.h", Include("draft/drafter.h")}}),
+              ElementsAre(HasSubstr("verify/a.h:1")));
+}
+
+TEST(FolderChain, HidesDevices) {
+  EXPECT_THAT(CheckDevicesAreHidden({{"kernels/make_backend.cc", Include("kernels/cpu/a.h")},
+                                     {"kernels/cpu/a.cc", Include("kernels/cpu/a.h")}}),
+              IsEmpty());
+  EXPECT_THAT(CheckDevicesAreHidden({{"model/a.cc", Include("kernels/cpu/a.h")}}), SizeIs(1));
+  EXPECT_THAT(CheckDevicesAreHidden({{"tests/a_test.cc", Include("kernels/cuda/a.h")}}), SizeIs(1));
+  EXPECT_THAT(CheckDevicesAreHidden({{"kernels/cuda/a.cc", Include("kernels/cpu/a.h")}}),
+              SizeIs(1));
+}
+
+TEST(Cuda, FilesIncludeOnlyWhatKeepsNvccFast) {
+  EXPECT_THAT(CheckCudaIncludes({{"kernels/cuda/norm.cu",
+                                  Include("kernels/matrix.h") + Include("kernels/cuda/launch.cuh") +
+                                      "#include <cub/block/block_reduce.cuh>\n"
+                                      "#include <cuda_bf16.h>\n"
+                                      "#include <cuda/std/array>\n"
+                                      "#include <cstdint>\n"},
+                                 {"kernels/matrix.h", "#include <cstdint>\n"}}),
+              IsEmpty());
+  for (const std::string& heavy :
+       {Include("absl/types/span.h"), Include("kernels/backend.h"), Include("base/check.h"),
+        Include("spdlog/spdlog.h"), std::string("#include <string>\n")}) {
+    EXPECT_THAT(CheckCudaIncludes({{"kernels/cuda/norm.cu", heavy}}), SizeIs(1)) << heavy;
+  }
+  EXPECT_THAT(CheckCudaIncludes({{"kernels/matrix.h", Include("absl/types/span.h")}}), SizeIs(1));
+}
+
+TEST(Cuda, FilesHaveTwinsOnTheCpu) {
+  EXPECT_THAT(CheckCudaHasTwins({{"kernels/cuda/norm.cu", ""}, {"kernels/cpu/norm.cc", ""}}),
+              IsEmpty());
+  EXPECT_THAT(CheckCudaHasTwins({{"kernels/cuda/norm.cu", ""}, {"kernels/cpu/norm_avx2.cc", ""}}),
+              IsEmpty());
+  EXPECT_THAT(CheckCudaHasTwins({{"kernels/cuda/norm.cu", ""}, {"kernels/cpu/normal.cc", ""}}),
+              ElementsAre(HasSubstr("kernels/cpu/norm")));
+  EXPECT_THAT(CheckCudaHasTwins({{"kernels/cpu/norm.cc", ""}}), IsEmpty());
+}
+
+TEST(CMake, LinksToTheLeftOnly) {
+  EXPECT_THAT(
+      CheckCMakeChain({{"draft/CMakeLists.txt",
+                        "tandem_folder(draft\n"
+                        "  DEPENDS tandem_model)  # tandem_verify\n"},
+                       {"tests/CMakeLists.txt", "target_link_libraries(t tandem_engine)\n"}}),
+      IsEmpty());
+  EXPECT_THAT(CheckCMakeChain({{"draft/CMakeLists.txt",
+                                "tandem_folder(draft DEPENDS\n"
+                                "  tandem_verify)\n"}}),
+              ElementsAre(HasSubstr("draft/CMakeLists.txt:2: links to verify/")));
+  EXPECT_THAT(CheckCMakeChain({{"base/CMakeLists.txt",
+                                "target_link_libraries(tandem_base PRIVATE tandem::kernels)\n"}}),
+              SizeIs(1));
+}
+
+TEST(Layout, SeesTabsTrailingBlanksMissingNewlinesAndLongLines) {
+  EXPECT_THAT(CheckLayout({{"a.cc", "int a;\n"}, {"b.cc", ""}}), IsEmpty());
+  EXPECT_THAT(CheckLayout({{"a.md", "a\tb\n"}}), ElementsAre(HasSubstr("a.md:1: has a tab")));
+  EXPECT_THAT(CheckLayout({{"dev", "a\nb \n"}}), ElementsAre(HasSubstr("dev:2: ends with")));
+  EXPECT_THAT(CheckLayout({{"a.py", "a\r\n"}}), SizeIs(1));
+  EXPECT_THAT(CheckLayout({{"a.cc", "int a;"}}), ElementsAre(HasSubstr("no newline")));
+  EXPECT_THAT(CheckLayout({{"a.cc", std::string(101, 'x') + "\n"}}),
+              ElementsAre(HasSubstr("100 columns")));
+}
+
+TEST(Layout, CountsCharactersAndForgivesUrlsAndDocuments) {
+  const std::string url =
+      "https:"
+      "//";
+  EXPECT_THAT(CheckLayout({{"a.cc", std::string(100, 'x') + "\n"},
+                           {"b.cc", std::string(98, 'x') + "\u00e9\u00e9\n"},
+                           {"c.cc", "// " + url + std::string(101, 'x') + "\n"},
+                           {"d.md", std::string(101, 'x') + "\n"}}),
+              IsEmpty());
+}
+
+TEST(Layout, SeesFilesThatAreTooLong) {
+  std::string lines;
+  for (int i = 0; i < 600; ++i) lines += "x\n";
+  EXPECT_THAT(CheckFileLength({{"a.cc", lines}, {"b.md", lines + lines}}), IsEmpty());
+  EXPECT_THAT(CheckFileLength({{"a.cc", lines + "x\n"}}), SizeIs(1));
+}
+
+TEST(Headers, AreGuardedByTheirPath) {
+  const auto guarded = [](const std::string& name) {
+    return "// What it is.\n#ifndef " + name + "\n#define " + name + "\n#endif  // " + name + "\n";
+  };
+  EXPECT_THAT(
+      CheckIncludeGuards({{"model/formats/a.h", guarded("TANDEM_MODEL_FORMATS_A_H_")},
+                          {"kernels/cuda/a.cuh", guarded("TANDEM_KERNELS_CUDA_A_CUH_")},
+                          {"include/tandem/engine.h", guarded("TANDEM_INCLUDE_TANDEM_ENGINE_H_")},
+                          {"base/a.cc", ""}}),
+      IsEmpty());
+  EXPECT_THAT(CheckIncludeGuards({{"base/a.h", guarded("TANDEM_A_H_")}}),
+              ElementsAre(HasSubstr("TANDEM_BASE_A_H_")));
+  EXPECT_THAT(CheckIncludeGuards({{"base/a.h", "#pragma once\n"}}), SizeIs(1));
+  EXPECT_THAT(CheckIncludeGuards({{"base/a.h", "#ifndef TANDEM_BASE_A_H_\n#endif\n"}}), SizeIs(1));
+}
+
+TEST(Headers, DoNotUseNamespaces) {
+  EXPECT_THAT(CheckNoUsingNamespaceInHeaders({{"base/a.h", "// using namespace std;\n"},
+                                              {"base/a.cc", "using namespace std;\n"}}),
+              IsEmpty());
+  EXPECT_THAT(CheckNoUsingNamespaceInHeaders({{"base/a.h", "using namespace std;\n"}}), SizeIs(1));
+}
+
+TEST(Macros, DoNotAskForDevices) {
+  EXPECT_THAT(CheckNoDeviceMacros({{"base/a.h", "#ifndef TANDEM_BASE_A_H_\n// #ifdef __AVX2__\n"},
+                                   {"base/a.cc", "#if defined(__linux__)\n#endif\n"}}),
+              IsEmpty());
+  for (const std::string condition :
+       {"#ifdef __AVX512F__\n", "#if defined(__x86_64__)\n", "#if 1\n#elif __ARM_NEON\n",
+        "# ifndef TANDEM_CUDA\n", "#if 1 && \\\n  __CUDA_ARCH__ > 800\n"}) {
+    EXPECT_THAT(CheckNoDeviceMacros({{"kernels/a.cc", condition}}), SizeIs(1)) << condition;
+  }
+}
+
+TEST(Libraries, NeverPrint) {
+  EXPECT_THAT(CheckLibrariesDoNotPrint({{"base/check.h", "std::fprintf(stderr, x);\n"},
+                                        {"base/a.cc", "snprintf(b, 1, f);  // printf\n"},
+                                        {"base/a_test.cc", "std::cerr << 1;\n"},
+                                        {"tools/a.cc", "#include <iostream>\nstd::cout << 1;\n"}}),
+              IsEmpty());
+  for (const std::string print :
+       {"std::cout << 1;\n", "std::cerr << 1;\n", "printf(f);\n", "std::fprintf(stderr, f);\n",
+        "puts(s);\n", "#include <iostream>\n"}) {
+    EXPECT_THAT(CheckLibrariesDoNotPrint({{"engine/a.cc", print}}), SizeIs(1)) << print;
+  }
+}
+
+TEST(Libraries, DoNotThrow) {
+  EXPECT_THAT(CheckNoThrow({{"base/a.cc", "// must not throw\nf(\"throw\");\nint rethrown;\n"}}),
+              IsEmpty());
+  EXPECT_THAT(CheckNoThrow({{"tools/a.cc", "if (x) throw 1;\n"}}), ElementsAre(HasSubstr(":1:")));
+}
+
+TEST(RandomNumbers, ComeFromPhilox) {
+  EXPECT_THAT(CheckRandomNumbersArePassedIn({{"base/philox.cc",
+                                              "0xD2511"
+                                              "F53 0xCD9E8"
+                                              "D57\n"},
+                                             {"model/a_test.cc", "std::mt19937 random(1);\n"},
+                                             {"model/a.cc", "float random = Operand(1);\n"}}),
+              IsEmpty());
+  for (const std::string other :
+       {"std::mt19937 g;\n", "std::random_device d;\n", "x = rand();\n"}) {
+    EXPECT_THAT(CheckRandomNumbersArePassedIn({{"model/a.cc", other}}), SizeIs(1)) << other;
+  }
+  EXPECT_THAT(CheckRandomNumbersArePassedIn({{"kernels/cpu/a.cc",
+                                              "x *= 0xd2511"
+                                              "f53u;\n"}}),
+              ElementsAre(HasSubstr("base/philox.cc only")));
+}
+
+TEST(Text, HasNoNotesToOneself) {
+  EXPECT_THAT(CheckNoNotes({{"a.sh",
+                             "mktemp XXXX"
+                             "XX\n"}}),
+              IsEmpty());
+  EXPECT_THAT(CheckNoNotes({{"a.cc",
+                             "// TO"
+                             "DO: x\n"},
+                            {"b.md",
+                             "FIX"
+                             "ME\n"},
+                            {"c.py",
+                             "# XX"
+                             "X\n"}}),
+              SizeIs(3));
+}
+
+TEST(Text, NamesNoMachineAndNoRegistry) {
+  EXPECT_THAT(CheckNoMachinePathsOrRegistries({{"a.md", "see framework/a and build/release\n"}}),
+              IsEmpty());
+  for (const std::string text : {"cd /wo"
+                                 "rk/x\n",
+                                 "/ro"
+                                 "ot/x\n",
+                                 "/ho"
+                                 "me/x\n",
+                                 "pip install -i pypi"
+                                 ".org\n",
+                                 "deb.deb"
+                                 "ian.org\n"}) {
+    EXPECT_THAT(CheckNoMachinePathsOrRegistries({{"a.md", text}}), SizeIs(1)) << text;
+  }
+}
+
+TEST(Documents, LinkToWhatExists) {
+  const auto check = [](const std::string& text) {
+    return CheckMarkdownLinks(
+        {.files = {{"docs/a.md", text}}, .paths = {"docs/a.md", "docs", "dev"}});
+  };
+  EXPECT_THAT(check("[x](a.md) [y](../dev) [z](a.md#there) [w](#here) [v](http:"
+                    "//x.y)\n"),
+              IsEmpty());
+  EXPECT_THAT(check("[d](../docs/) `[x](none.md)`\n```\n[x](none.md)\n```\n"), IsEmpty());
+  EXPECT_THAT(check("text\n[x](none.md)\n"),
+              ElementsAre(HasSubstr("docs/a.md:2: links to none.md")));
+  EXPECT_THAT(check("![picture](a.png)\n"), SizeIs(1));
+}
+
+}  // namespace
+}  // namespace tandem::tidy
