@@ -1,0 +1,29 @@
+#ifndef TANDEM_DRAFT_MAKE_DRAFTER_H_
+#define TANDEM_DRAFT_MAKE_DRAFTER_H_
+
+#include <memory>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "draft/drafter.h"
+#include "kvcache/paged_kv_cache.h"
+#include "model/language_model.h"
+
+namespace tandem {
+
+// What drafters are made of.
+struct DrafterParts {
+  LanguageModel* model = nullptr;  // the draft model, or null
+  PagedKvCache* cache = nullptr;   // its cache
+  int target_vocab_size = 0;
+  int chunk_tokens = 256;
+};
+
+// "model", "none", or empty for "model" if there is a draft model, else "none". Null for "none".
+// INVALID_ARGUMENT for other names and for "model" without a draft model.
+absl::StatusOr<std::unique_ptr<Drafter>> MakeDrafter(std::string_view name,
+                                                     const DrafterParts& parts);
+
+}  // namespace tandem
+
+#endif  // TANDEM_DRAFT_MAKE_DRAFTER_H_

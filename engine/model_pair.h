@@ -1,0 +1,34 @@
+#ifndef TANDEM_ENGINE_MODEL_PAIR_H_
+#define TANDEM_ENGINE_MODEL_PAIR_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "draft/drafter.h"
+#include "engine/engine.h"
+#include "kernels/backend.h"
+#include "kvcache/paged_kv_cache.h"
+#include "model/tokenizer/tokenizer.h"
+#include "model/transformer.h"
+
+namespace tandem {
+
+// A target, perhaps a draft, their caches, and what both need, as EngineOptions ask for. Members
+// are in the order that destroys users before what they use.
+struct ModelPair {
+  std::unique_ptr<Backend> backend;
+  std::unique_ptr<Tokenizer> tokenizer;  // the target's
+  std::unique_ptr<Transformer> target;
+  std::unique_ptr<Transformer> draft;  // or null
+  std::unique_ptr<PagedKvCache> target_cache;
+  std::unique_ptr<PagedKvCache> draft_cache;  // null without a draft
+  std::unique_ptr<Drafter> drafter;           // or null
+
+  // Errors name the file or the option.
+  static absl::StatusOr<ModelPair> Load(const EngineOptions& options);
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_ENGINE_MODEL_PAIR_H_

@@ -1,0 +1,43 @@
+#ifndef TANDEM_ENGINE_SCHEDULER_H_
+#define TANDEM_ENGINE_SCHEDULER_H_
+
+#include <vector>
+
+#include "absl/types/span.h"
+#include "draft/draft_length.h"
+#include "engine/session.h"
+
+namespace tandem {
+
+// One session's part of a round: it reads `num_fed` committed tokens, and if none are then left,
+// speculates with up to `draft_tokens`.
+struct RoundStep {
+  Session* session = nullptr;
+  int num_fed = 0;
+  int draft_tokens = 0;
+
+  bool completes() const { return num_fed == session->num_pending(); }
+};
+
+struct RoundPlan {
+  std::vector<RoundStep> steps;
+  // Sessions that give their pages back first and are computed again later, to the same bits.
+  std::vector<Session*> preempted;
+};
+
+struct ScheduleLimits {
+  int max_batch = 1;     // sequences per round
+  int chunk_tokens = 1;  // prompt tokens per round
+  int free_pages = 0;    // of the target's cache
+};
+
+// Chooses what the next round does for `sessions`, oldest first. Sessions that decode come before
+// prompts, which share the round's chunk; pages go to the oldest, and when they run out the
+// youngest give theirs back. Reads its arguments only, but for asking the draft-length policies. An
+// empty plan means that the oldest session does not fit even alone.
+RoundPlan PlanRound(absl::Span<Session* const> sessions, const ScheduleLimits& limits,
+                    const RoundCosts& costs);
+
+}  // namespace tandem
+
+#endif  // TANDEM_ENGINE_SCHEDULER_H_

@@ -1,0 +1,71 @@
+#ifndef TANDEM_ENGINE_SESSION_H_
+#define TANDEM_ENGINE_SESSION_H_
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/time/time.h"
+#include "draft/draft_length.h"
+#include "draft/drafter.h"
+#include "engine/engine.h"
+#include "engine/output_text.h"
+#include "kvcache/paged_kv_cache.h"
+
+namespace tandem {
+
+// One generation in progress.
+//
+// Between rounds: every token in `tokens` is final, and both caches hold at most all of them but
+// the last, which the next round feeds. All else a session knows is a function of `tokens`.
+struct Session {
+  // ---- As requested ----
+  GenerationId id = 0;
+  SamplingParams sampling;
+  RandomSource random{0};
+  AcceptanceRule rule = AcceptanceRule::kToken;
+  int prompt_length = 0;
+  int max_length = 0;  // tokens, prompt included
+  absl::flat_hash_set<TokenId> stop_tokens;
+  LogprobOptions logprobs;
+  LogprobOptions prompt_logprobs;
+  DraftLength draft_length{0};
+  Engine::OnPiece on_piece;
+
+  // ---- State ----
+  std::vector<TokenId> tokens;  // prompt, then committed output
+  KvSequence target_kv;
+  std::unique_ptr<DraftState> draft_state;  // null without a drafter
+  TokenCounts counts;                       // of `tokens`, if penalties need them
+  Proposal proposal;                        // of the round in progress
+  std::unique_ptr<OutputText> text;         // null if there is no tokenizer
+  Completion completion;                    // filled as the generation goes
+  bool finished = false;                    // completion.finish_reason or `status` says why
+  absl::Status status;
+  absl::Time submit_time;
+  bool is_admitted = false;     // has its caches
+  int published_pages = 0;      // of the target's, offered to the prefix index so far
+  size_t delivered_text = 0;    // bytes of the text already passed to on_piece
+  size_t delivered_tokens = 0;  // output tokens likewise
+
+  int length() const { return static_cast<int>(tokens.size()); }
+  int num_cacheable() const { return length() - 1; }
+  int num_pending() const { return length() - target_kv.length(); }  // what the next pass may feed
+  int num_output() const { return length() - prompt_length; }
+  TokenCounts* counts_if_used() { return sampling.has_penalties() ? &counts : nullptr; }
+
+  // The most tokens a draft may add now: one more is emitted after it, and all fit the length.
+  int DraftRoom() const { return std::max(0, max_length - length() - 1); }
+
+  // Commits one output token; of the conditions that end a generation the first to fire wins.
+  // False if the generation has ended with this token.
+  bool Append(TokenId token, Provenance provenance);
+  void Finish(std::string_view reason);
+  void Fail(absl::Status why);
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_ENGINE_SESSION_H_
