@@ -1,0 +1,24 @@
+// JSON that somebody else wrote: parsed without exceptions, and never trusted.
+#ifndef TANDEM_MODEL_FORMATS_JSON_TEXT_H_
+#define TANDEM_MODEL_FORMATS_JSON_TEXT_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "nlohmann/json.hpp"
+
+namespace tandem {
+
+// Parses one whole JSON document. INVALID_ARGUMENT, one line that begins with `file` and names the
+// byte, if it is not JSON in UTF-8, nests deeper than 64 values or gives a key of an object twice.
+absl::StatusOr<nlohmann::json> ParseJson(absl::string_view text, absl::string_view file);
+
+// A value, a key or a name as an error message shows it: one line, printable, at most some 80
+// bytes.
+std::string Shown(const nlohmann::json& value);
+std::string Quoted(absl::string_view text);
+
+}  // namespace tandem
+
+#endif  // TANDEM_MODEL_FORMATS_JSON_TEXT_H_
