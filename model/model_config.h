@@ -1,10 +1,12 @@
 #ifndef TANDEM_MODEL_MODEL_CONFIG_H_
 #define TANDEM_MODEL_MODEL_CONFIG_H_
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "base/types.h"
 #include "kernels/matrix.h"
 
@@ -50,6 +52,12 @@ struct ModelConfig {
 // folder. A key that would change the result and is not implemented is an error.
 // NOT_FOUND or INVALID_ARGUMENT naming the file, the key, what was found and what is allowed.
 absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& folder);
+
+// The same from the text of the two files, of which the second may be absent; the names are for
+// messages.
+absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view text, const std::string& file,
+                                             std::optional<absl::string_view> generation_text,
+                                             const std::string& generation_file);
 
 }  // namespace tandem
 
