@@ -26,7 +26,6 @@
 #include "model/sampling.h"
 #include "model/sampling_params.h"
 #include "verify/round_stats.h"
-#include "verify/verifier.h"
 
 namespace tandem {
 

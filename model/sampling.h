@@ -62,6 +62,12 @@ TokenId DrawFromWeights(absl::Span<const float> weights, const RandomSource& ran
 TokenId Draw(const Distribution& distribution, const RandomSource& random,
              const RandomPlace& place);
 
+// Which log-probabilities to report with a token.
+struct LogprobOptions {
+  int num_top = -1;        // -1 for none at all; 0 for the token's own
+  bool processed = false;  // of the distribution drawn from, rather than of the raw logits
+};
+
 // Natural log-probabilities of one row.
 struct TokenLogprobs {
   TokenId id = 0;

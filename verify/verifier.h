@@ -13,12 +13,6 @@
 
 namespace tandem {
 
-// Which log-probabilities to report with a token.
-struct LogprobOptions {
-  int num_top = -1;        // -1 for none at all; 0 for the token's own
-  bool processed = false;  // of the distribution drawn from, rather than of the raw logits
-};
-
 // One sequence's share of a pass: it reads `num_fed` of the context's tokens that its cache lacks,
 // and if these are all, judges the proposal behind them.
 struct VerifyRequest {

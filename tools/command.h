@@ -1,0 +1,32 @@
+#ifndef TANDEM_TOOLS_COMMAND_H_
+#define TANDEM_TOOLS_COMMAND_H_
+
+#include <functional>
+
+#include "absl/status/status.h"
+
+namespace CLI {
+class App;
+}
+
+namespace tandem {
+
+// One command of the program. Its options live as long as the two functions.
+struct Command {
+  CLI::App* app = nullptr;
+  // What the parser cannot know of the options. An error is a wrong command line: exit status 2.
+  std::function<absl::Status()> check;
+  // Does the job. Results go to stdout, all else to stderr; an error is exit status 1.
+  std::function<absl::Status()> run;
+};
+
+// Each adds its command to `program` (a file of its own, tools/<name>_command.cc).
+Command AddGenerateCommand(CLI::App* program);
+Command AddTokenizeCommand(CLI::App* program);
+Command AddInspectCommand(CLI::App* program);
+Command AddMakeRandomCommand(CLI::App* program);
+Command AddBenchCommand(CLI::App* program);
+
+}  // namespace tandem
+
+#endif  // TANDEM_TOOLS_COMMAND_H_
