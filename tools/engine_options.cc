@@ -1,0 +1,143 @@
+#include "tools/engine_options.h"
+
+#include <filesystem>
+#include <limits>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+
+namespace tandem {
+namespace {
+
+constexpr char kShippedTarget[] = "storyteller-7m";
+constexpr char kShippedDraft[] = "storyteller-1m";
+
+absl::Status CheckName(absl::string_view option, absl::string_view name,
+                       absl::Span<const absl::string_view> allowed) {
+  std::string list;
+  for (const absl::string_view candidate : allowed) {
+    if (name == candidate) return absl::OkStatus();
+    absl::StrAppend(&list, list.empty() ? "" : ", ", candidate);
+  }
+  return absl::InvalidArgumentError(absl::StrCat(option, ": \"", name, "\" is not one of ", list));
+}
+
+}  // namespace
+
+void EngineFlags::AddTo(CLI::App* app, bool with_draft_tokens) {
+  const std::string group = "Models and machine";
+  app->add_option("--target", target,
+                  "Target model, a Hugging Face folder [the shipped storyteller-7m]")
+      ->type_name("PATH")
+      ->group(group);
+  app->add_option("--draft", draft,
+                  "Draft model, likewise [the shipped storyteller-1m with the default target, else "
+                  "none]")
+      ->type_name("PATH")
+      ->group(group);
+  app->add_option("--drafter", drafter, "Who proposes: model, none [model if there is a draft]")
+      ->type_name("NAME")
+      ->group(group);
+  if (with_draft_tokens) {
+    app->add_option("-k,--draft-tokens", draft_tokens,
+                    "Most tokens proposed per round, or auto; 0 decodes plainly [auto]")
+        ->type_name("N")
+        ->group(group);
+  }
+  app->add_option("--verifier", verifier,
+                  "Who decides: exact_match, block, token; auto is exact_match with a seed or at "
+                  "temperature 0, else block [auto]")
+      ->type_name("NAME")
+      ->group(group);
+  app->add_option("--device", device, "auto, cpu, cuda:N [auto]")->type_name("NAME")->group(group);
+  app->add_option("--threads", threads, "CPU threads [the physical cores]")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1024))
+      ->group(group);
+  app->add_option(
+         "--compute", compute,
+         "Activations in CPU products with bf16 weights: f32, bf16; auto is bf16 where the "
+         "CPU has it [auto]")
+      ->type_name("NAME")
+      ->group(group);
+  app->add_option("--kv-memory", kv_memory,
+                  "Memory of both caches, such as 512M or 2G [a quarter of the free memory]")
+      ->type_name("SIZE")
+      ->group(group);
+  app->add_option("--page-size", page_size, "Tokens per cache page [16]")
+      ->type_name("N")
+      ->check(CLI::Range(1, 4096))
+      ->group(group);
+}
+
+absl::StatusOr<EngineOptions> EngineFlags::ToOptions() const {
+  EngineOptions options;
+  RETURN_IF_ERROR(CheckName("--verifier", verifier, {"auto", "exact_match", "block", "token"}));
+  RETURN_IF_ERROR(CheckName("--compute", compute, {"auto", "f32", "bf16"}));
+  if (!drafter.empty()) RETURN_IF_ERROR(CheckName("--drafter", drafter, {"model", "none"}));
+  options.target = target.empty() ? ShippedModel(kShippedTarget) : target;
+  options.draft = draft.empty() && target.empty() ? ShippedModel(kShippedDraft) : draft;
+  if (drafter == "none") options.draft.clear();
+  if (drafter == "model" && options.draft.empty()) {
+    return absl::InvalidArgumentError("--drafter: model needs a --draft");
+  }
+  options.drafter = drafter;
+  ASSIGN_OR_RETURN(options.draft_tokens, ParseDraftTokens(draft_tokens));
+  options.verifier = verifier;
+  options.device = device;
+  options.threads = threads;
+  options.compute = compute;
+  if (!kv_memory.empty()) ASSIGN_OR_RETURN(options.kv_memory_bytes, ParseSize(kv_memory));
+  options.page_size = page_size;
+  RETURN_IF_ERROR(options.Validate());
+  return options;
+}
+
+absl::StatusOr<int> ParseDraftTokens(const std::string& text) {
+  if (text == "auto") return kAutoDraftTokens;
+  int count = 0;
+  if (!absl::SimpleAtoi(text, &count) || count < 0 || count > kMaxDraftTokens) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--draft-tokens: \"", text, "\" is not auto or a number from 0 to ", kMaxDraftTokens));
+  }
+  return count;
+}
+
+absl::StatusOr<int64_t> ParseSize(const std::string& text) {
+  absl::string_view digits = text;
+  int shift = 0;
+  if (!digits.empty()) {
+    const size_t unit = absl::string_view("KMGT").find(absl::ascii_toupper(digits.back()));
+    if (unit != absl::string_view::npos) {
+      shift = 10 * static_cast<int>(unit + 1);
+      digits.remove_suffix(1);
+    }
+  }
+  int64_t count = 0;
+  if (!absl::SimpleAtoi(digits, &count) || count < 1 ||
+      count > std::numeric_limits<int64_t>::max() >> shift) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--kv-memory: \"", text, "\" is not a size such as 512M or 2G"));
+  }
+  return count << shift;
+}
+
+std::string ShippedModel(const std::string& name) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  // The build tree lies in the checkout; an installed program has share/tandem beside bin.
+  for (fs::path place = fs::read_symlink("/proc/self/exe", error).parent_path(); !place.empty();
+       place = place.parent_path()) {
+    for (const char* models : {"models", "share/tandem/models"}) {
+      const fs::path folder = place / models / name;
+      if (fs::is_directory(folder, error)) return fs::proximate(folder, error).string();
+    }
+    if (place == place.parent_path()) break;
+  }
+  return absl::StrCat("models/", name);
+}
+
+}  // namespace tandem

@@ -1,0 +1,45 @@
+#ifndef TANDEM_TOOLS_ENGINE_OPTIONS_H_
+#define TANDEM_TOOLS_ENGINE_OPTIONS_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/engine.h"
+
+namespace CLI {
+class App;
+}
+
+namespace tandem {
+
+// The options that every command with an engine has, as typed.
+struct EngineFlags {
+  std::string target;
+  std::string draft;
+  std::string drafter;
+  std::string draft_tokens = "auto";
+  std::string verifier = "auto";
+  std::string device = "auto";
+  int threads = 0;  // 0: not given
+  std::string compute = "auto";
+  std::string kv_memory;
+  int page_size = 16;
+
+  // Adds them to `app`, which must not outlive this object. `with_draft_tokens`: also -k.
+  void AddTo(CLI::App* app, bool with_draft_tokens = true);
+  // As engine options; the shipped pair where no target is given. Errors are of the command line.
+  absl::StatusOr<EngineOptions> ToOptions() const;
+};
+
+// "auto", or a number of draft tokens.
+absl::StatusOr<int> ParseDraftTokens(const std::string& text);
+// A number of bytes with an optional K, M, G or T (powers of 1024).
+absl::StatusOr<int64_t> ParseSize(const std::string& text);
+// The folder of a shipped model, found from the program's own place; the name itself if it is not
+// there.
+std::string ShippedModel(const std::string& name);
+
+}  // namespace tandem
+
+#endif  // TANDEM_TOOLS_ENGINE_OPTIONS_H_
