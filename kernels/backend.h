@@ -48,11 +48,18 @@ class Buffer {
   size_t bytes_ = 0;
 };
 
+// How the parts of a packed weight lie in it.
+enum class PartOrder {
+  kConcatenated,  // part after part: queries, keys and values as one product
+  kGateAndUp,     // two parts of one shape, laid out for MatMulSwiGlu
+};
+
 // A weight matrix [outputs, inputs], and perhaps a bias [outputs], in the layout that its backend's
 // products want. Made once by Backend::Pack. Move-only. Must not outlive its backend.
 struct PackedWeight {
   Buffer data;
-  Buffer bias;  // f32 [outputs], or nothing
+  Buffer bias;  // f32, in the same layout, or nothing
+  PartOrder order = PartOrder::kConcatenated;
   DType dtype = DType::kF32;
   int outputs = 0;
   int inputs = 0;
@@ -63,12 +70,6 @@ struct PackedWeight {
 struct WeightPart {
   ConstMatrixView matrix;       // [outputs, inputs]
   const float* bias = nullptr;  // [outputs], or none
-};
-
-// How the parts of a packed weight lie in it.
-enum class PartOrder {
-  kConcatenated,  // part after part: queries, keys and values as one product
-  kGateAndUp,     // two parts of one shape, laid out for MatMulSwiGlu
 };
 
 // A query/key head's normalisation (Qwen3): RmsNorm over head_dim before the rotation.
@@ -180,7 +181,7 @@ enum class CpuCompute {
 struct CpuOptions {
   int num_threads = 0;  // 0: the physical cores
   CpuCompute compute = CpuCompute::kAuto;
-  std::string isa;  // one of CpuIsas(); empty: the best
+  std::string isa = "";  // one of CpuIsas(); empty: the best
 };
 
 // The instruction sets whose kernels this build has and this machine can run, best first:

@@ -1,0 +1,284 @@
+// Attention over the paged cache: right, and the same bits whatever surrounds a row.
+#include <algorithm>
+#include <cmath>
+
+#include "gtest/gtest.h"
+#include "kernels/kernel_testing.h"
+
+namespace tandem {
+namespace {
+
+struct Shape {
+  int num_heads = 4;
+  int num_kv_heads = 2;
+  int head_dim = 24;
+  int window = 0;
+};
+
+// Sequences' keys and values, in double what attention should give, and the cache that holds them.
+class World {
+ public:
+  // `garbage` fills what no position of [0, length) owns, pages of other sequences included.
+  World(const Shape& shape, std::vector<int> lengths, int page_size, float garbage, uint32_t seed)
+      : shape_(shape), lengths_(std::move(lengths)), page_size_(page_size) {
+    std::mt19937 random(seed);
+    for (const int length : lengths_) {
+      keys_.push_back(TestMatrix::Random(length, kv_columns(), random));
+      values_.push_back(TestMatrix::Random(length, kv_columns(), random));
+      queries_.push_back(TestMatrix::Random(length, shape.num_heads * shape.head_dim, random));
+      max_pages_ = std::max(max_pages_, (length + page_size - 1) / page_size);
+    }
+    FillCache(garbage, random);
+  }
+
+  int kv_columns() const { return shape_.num_kv_heads * shape_.head_dim; }
+
+  // The last `counts[i]` rows of each sequence's first `lengths[i]` tokens in one call.
+  TestMatrix Attend(Backend& backend, const std::vector<int>& counts,
+                    const std::vector<int>& lengths) {
+    std::vector<int32_t> starts = {0};
+    for (const int count : counts) starts.push_back(starts.back() + count);
+    TestMatrix q(starts.back(), shape_.num_heads * shape_.head_dim);
+    for (size_t s = 0; s < counts.size(); ++s) {
+      for (int i = 0; i < counts[s]; ++i) {
+        std::copy_n(queries_[s].row(lengths[s] - counts[s] + i), q.cols(), q.row(starts[s] + i));
+      }
+    }
+    TestMatrix out(q.rows(), q.cols());
+    const int batch = static_cast<int>(counts.size());
+    PagedKvView kv = view();
+    kv.lengths = lengths.data();
+    kv.batch = batch;
+    backend.Attend(q.view(), {starts.data(), batch, starts.back()}, kv, scale(), shape_.window,
+                   out.view());
+    return out;
+  }
+  TestMatrix AttendLast(Backend& backend, int count) { return Attend(backend, {count}, lengths_); }
+
+  float scale() const { return 1.0f / std::sqrt(static_cast<float>(shape_.head_dim)); }
+
+  // What row `position` of head `h` should be, and how far f32 may be off, element by element.
+  //
+  // A score errs by at most head_dim + 2 roundings of sum |q k| * scale, which enters its weight as
+  // a factor, as do exp's 2 units in the last place (2^-22) and the shrinking at each of the
+  // `position / 32` tiles, of which the largest score's error is common to all weights and the sum
+  // and cancels; then the sum of values has `position` roundings. Twice that for the quotient.
+  void Expect(int sequence, int position, int h, std::vector<double>* expected,
+              std::vector<double>* tolerance) const {
+    const int d = shape_.head_dim, g = h / (shape_.num_heads / shape_.num_kv_heads);
+    const int begin = shape_.window > 0 ? std::max(0, position - shape_.window + 1) : 0;
+    const float* q = queries_[sequence].row(position) + h * d;
+    std::vector<double> scores;
+    double largest = -INFINITY, magnitude = 0.0;
+    for (int t = begin; t <= position; ++t) {
+      double score = 0.0, terms = 0.0;
+      for (int i = 0; i < d; ++i) {
+        const double term = double{q[i]} * keys_[sequence].at(t, g * d + i);
+        score += term;
+        terms += std::abs(term);
+      }
+      scores.push_back(score * scale());
+      largest = std::max(largest, scores.back());
+      magnitude = std::max(magnitude, terms * scale());
+    }
+    double total = 0.0;
+    expected->assign(d, 0.0);
+    std::vector<double> sizes(d, 0.0);
+    for (int t = begin; t <= position; ++t) {
+      const double weight = std::exp(scores[t - begin] - largest);
+      total += weight;
+      for (int i = 0; i < d; ++i) {
+        const double value = weight * values_[sequence].at(t, g * d + i);
+        (*expected)[i] += value;
+        sizes[i] += std::abs(value);
+      }
+    }
+    const double eps = 0x1p-24;
+    const double relative =
+        2.0 * eps * ((d + 4) * magnitude + 8.0 * (2.0 + position / 32) + position + 4);
+    tolerance->assign(d, 0.0);
+    for (int i = 0; i < d; ++i) {
+      (*expected)[i] /= total;
+      (*tolerance)[i] = relative * (sizes[i] / total + std::abs((*expected)[i]));
+    }
+  }
+
+  const Shape& shape() const { return shape_; }
+
+ private:
+  PagedKvView view() {
+    PagedKvView kv;
+    kv.keys = cache_.data();
+    kv.values = cache_.data() + cache_.size() / 2;
+    kv.page_tables = page_tables_.data();
+    kv.max_pages = max_pages_;
+    kv.page_size = page_size_;
+    kv.page_stride = page_stride_;
+    kv.num_kv_heads = shape_.num_kv_heads;
+    kv.head_dim = shape_.head_dim;
+    return kv;
+  }
+
+  // Pages in random order with others between them; tables end in a page that is not there.
+  void FillCache(float garbage, std::mt19937& random) {
+    page_stride_ = int64_t{page_size_} * kv_columns() + 7;
+    const int sequences = static_cast<int>(lengths_.size());
+    const int num_pages = 2 * sequences * max_pages_ + 1;
+    cache_.assign(2 * num_pages * page_stride_, garbage);
+    std::vector<int> free_pages = Iota(num_pages);
+    std::shuffle(free_pages.begin(), free_pages.end(), random);
+    page_tables_.assign(size_t(sequences) * max_pages_, 1 << 30);
+    for (int s = 0; s < sequences; ++s) {
+      for (int t = 0; t < lengths_[s]; ++t) {
+        int32_t& page = page_tables_[s * max_pages_ + t / page_size_];
+        if (t % page_size_ == 0) {
+          page = free_pages.back();
+          free_pages.pop_back();
+        }
+        for (int h = 0; h < shape_.num_kv_heads; ++h) {
+          float* key = cache_.data() + page * page_stride_ +
+                       (h * page_size_ + t % page_size_) * int64_t{shape_.head_dim};
+          std::copy_n(keys_[s].row(t) + h * shape_.head_dim, shape_.head_dim, key);
+          std::copy_n(values_[s].row(t) + h * shape_.head_dim, shape_.head_dim,
+                      key + cache_.size() / 2);
+        }
+      }
+    }
+  }
+
+  Shape shape_;
+  std::vector<int> lengths_;
+  int page_size_;
+  int max_pages_ = 0;
+  int64_t page_stride_ = 0;
+  std::vector<TestMatrix> keys_, values_, queries_;
+  std::vector<float> cache_;  // keys, then values
+  std::vector<int32_t> page_tables_;
+};
+
+// One of each instruction set: products' compute modes do not matter here.
+std::vector<TestBackend> OneOfEachIsa(int threads = 2) {
+  std::vector<TestBackend> backends;
+  for (const std::string& isa : CpuIsas()) {
+    backends.push_back(MakeTestBackend(isa, CpuCompute::kF32, threads));
+  }
+  return backends;
+}
+
+TEST(Attention, MatchesDoublePrecision) {
+  const Shape shapes[] = {{4, 2, 24, 0}, {1, 1, 4, 0},   {3, 1, 8, 0},    {6, 2, 10, 5},
+                          {2, 2, 16, 0}, {14, 2, 64, 0}, {4, 1, 128, 40}, {9, 3, 50, 33}};
+  for (TestBackend& test : OneOfEachIsa()) {
+    for (const Shape& shape : shapes) {
+      for (const int length : {1, 2, 31, 32, 33, 64, 100}) {
+        World world(shape, {length}, 16, NAN, length);
+        const int count = std::min(length, 20);
+        const TestMatrix out = world.AttendLast(*test.backend, count);
+        std::vector<double> expected, tolerance;
+        for (int r = 0; r < count; ++r) {
+          for (int h = 0; h < shape.num_heads; ++h) {
+            world.Expect(0, length - count + r, h, &expected, &tolerance);
+            for (int i = 0; i < shape.head_dim; ++i) {
+              ASSERT_NEAR(out.at(r, h * shape.head_dim + i), expected[i], tolerance[i])
+                  << test.label << " length " << length << " row " << r << " head " << h << " of "
+                  << shape.num_heads << " dim " << shape.head_dim << " window " << shape.window;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// Rows of 1 to 9 queries, around every edge of tiles and pages, with pages of every kind and
+// garbage of every kind, against the rows one by one in pages of 16.
+TEST(Attention, RowsHaveTheBitsTheyHaveAloneWhateverThePagesAndTheirGarbage) {
+  for (TestBackend& test : OneOfEachIsa()) {
+    for (const int window : {0, 1, 7, 32, 40}) {
+      const Shape shape = {4, 2, 24, window};
+      for (const int length : {1, 2, 3, 4, 5, 15, 16, 17, 31, 32, 33, 47, 48, 63, 64, 65, 96, 97}) {
+        World plain(shape, {length}, 16, 0.0f, length);
+        std::vector<TestMatrix> alone;  // by position
+        for (int t = 0; t < length; ++t) alone.push_back(plain.Attend(*test.backend, {1}, {t + 1}));
+        for (const int page_size : {1, 3, 4, 16}) {
+          for (const float garbage : {NAN, 1e30f}) {
+            World world(shape, {length}, page_size, garbage, length);
+            for (int count = 1; count <= std::min(9, length); ++count) {
+              const TestMatrix out = world.AttendLast(*test.backend, count);
+              for (int r = 0; r < count; ++r) {
+                ASSERT_TRUE(out.SameBits(r, alone[length - count + r], 0))
+                    << test.label << " window " << window << " length " << length << " pages of "
+                    << page_size << " garbage " << garbage << " row " << r << " of " << count;
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// Later tokens of the same sequence are garbage too for a row that stands before them.
+TEST(Attention, ChunksOfEverySizeGiveTheBitsOfTheWhole) {
+  for (TestBackend& test : OneOfEachIsa()) {
+    for (const int window : {0, 37}) {
+      const int length = 150;
+      World world({8, 2, 40, window}, {length}, 16, NAN, 7);
+      const TestMatrix whole = world.AttendLast(*test.backend, length);
+      for (const int chunk : {1, 2, 5, 16, 17, 33, 64, 149}) {
+        for (int begin = 0; begin < length; begin += chunk) {
+          const int end = std::min(length, begin + chunk);
+          const TestMatrix part = world.Attend(*test.backend, {end - begin}, {end});
+          for (int r = 0; r < end - begin; ++r) {
+            ASSERT_TRUE(part.SameBits(r, whole, begin + r)) << test.label << " chunk " << chunk;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Attention, BatchesAndThreadsDoNotChangeBits) {
+  const std::vector<int> lengths = {70, 1, 33, 128, 5};
+  const std::vector<int> counts = {5, 1, 33, 2, 0};
+  for (const std::string& isa : CpuIsas()) {
+    World world({6, 2, 32, 0}, lengths, 4, NAN, 11);
+    TestBackend one = MakeTestBackend(isa, CpuCompute::kF32, 1);
+    const TestMatrix expected = world.Attend(*one.backend, counts, lengths);
+    for (const int threads : {2, 3, 9}) {
+      TestBackend many = MakeTestBackend(isa, CpuCompute::kF32, threads);
+      ASSERT_TRUE(world.Attend(*many.backend, counts, lengths).SameBits(expected)) << many.label;
+    }
+    // The first sequence alone.
+    const TestMatrix first = world.Attend(*one.backend, {5}, {70});
+    for (int r = 0; r < 5; ++r) ASSERT_TRUE(first.SameBits(r, expected, r)) << isa;
+  }
+}
+
+// One sequence and one key/value head: its query heads are shared out.
+TEST(Attention, HeadsSharedOutOverThreadsKeepTheirBits) {
+  for (const std::string& isa : CpuIsas()) {
+    World world({7, 1, 64, 0}, {3000}, 16, NAN, 12);
+    TestBackend one = MakeTestBackend(isa, CpuCompute::kF32, 1);
+    const TestMatrix expected = world.AttendLast(*one.backend, 2);
+    for (const int threads : {2, 4, 16}) {
+      TestBackend many = MakeTestBackend(isa, CpuCompute::kF32, threads);
+      ASSERT_TRUE(world.AttendLast(*many.backend, 2).SameBits(expected)) << many.label;
+    }
+  }
+}
+
+TEST(Attention, MoreQueryHeadsThanAUnitHoldsAreRight) {
+  for (TestBackend& test : OneOfEachIsa()) {
+    World world({71, 1, 8, 0}, {40}, 16, NAN, 13);
+    const TestMatrix out = world.AttendLast(*test.backend, 3);
+    std::vector<double> expected, tolerance;
+    for (int h = 0; h < 71; ++h) {
+      world.Expect(0, 38, h, &expected, &tolerance);
+      for (int i = 0; i < 8; ++i) ASSERT_NEAR(out.at(1, h * 8 + i), expected[i], tolerance[i]);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tandem

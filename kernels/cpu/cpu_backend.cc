@@ -1,0 +1,434 @@
+#include "kernels/cpu/cpu_backend.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/check.h"
+#include "base/float16.h"
+#include "base/status_macros.h"
+#include "kernels/cpu/cpu_isa.h"
+#include "kernels/cpu/packing.h"
+
+namespace tandem {
+namespace {
+
+// Elements below which an operation stays on one thread: starting the team takes about a
+// microsecond, in which one thread touches this many.
+constexpr int64_t kSmallWork = 16 * 1024;
+// Multiply-adds likewise.
+constexpr int64_t kSmallProduct = 64 * 1024;
+// Query vectors (rows times heads) of a unit of attention: enough to make the transposition of the
+// keys cheap, few enough for their sums to stay in the second-level cache.
+constexpr int kUnitVectors = 64;
+
+void CheckF32(const ConstMatrixView& x) {
+  TANDEM_CHECK(x.dtype == DType::kF32 && x.stride >= x.cols);
+}
+
+const float* RowOf(const ConstMatrixView& x, int64_t row) {
+  return static_cast<const float*>(x.data) + row * x.stride;
+}
+float* RowOf(const MatrixView& x, int64_t row) {
+  return static_cast<float*>(x.data) + row * x.stride;
+}
+
+void WidenRow(const void* row, DType dtype, int size, float* out) {
+  const auto* bits = static_cast<const uint16_t*>(row);
+  switch (dtype) {
+    case DType::kF32:
+      std::memcpy(out, row, size * sizeof(float));
+      return;
+    case DType::kF16:
+      for (int i = 0; i < size; ++i) out[i] = F16ToFloat(bits[i]);
+      return;
+    case DType::kBF16:
+      for (int i = 0; i < size; ++i) out[i] = Bf16ToFloat(bits[i]);
+      return;
+  }
+}
+
+// The sequence of `row`, searched from `sequence` on.
+int SequenceOf(const RaggedRows& rows, int row, int sequence) {
+  while (row >= rows.starts[sequence + 1]) ++sequence;
+  return sequence;
+}
+int PositionOf(const RaggedRows& rows, const int32_t* lengths, int sequence, int row) {
+  return lengths[sequence] - (rows.starts[sequence + 1] - row);
+}
+
+void CheckRagged(const RaggedRows& rows) {
+  TANDEM_CHECK(rows.batch == 0 ? rows.num_rows == 0 : rows.starts[rows.batch] == rows.num_rows);
+}
+
+void CheckCache(const PagedKvView& kv, const RaggedRows& rows) {
+  TANDEM_CHECK(kv.dtype == DType::kF32 && kv.batch == rows.batch && kv.page_size >= 1 &&
+               kv.num_kv_heads >= 1 && kv.head_dim >= 1);
+}
+
+}  // namespace
+
+CpuBackend::CpuBackend(const CpuKernels& kernels, int num_threads, bool bf16_products)
+    : kernels_(kernels),
+      bf16_products_(bf16_products),
+      pool_(num_threads),
+      description_(absl::StrCat(num_threads, num_threads == 1 ? " thread, " : " threads, ",
+                                kernels.name, bf16_products ? ", bf16 products" : "")),
+      thread_scratch_(new Scratch[num_threads]) {}
+
+// ---- Memory ----
+
+absl::StatusOr<Buffer> CpuBackend::Allocate(size_t bytes) {
+  void* data = AllocateAligned(bytes);
+  if (data == nullptr) {
+    return absl::ResourceExhaustedError(absl::StrCat("cpu: no memory for ", bytes, " bytes"));
+  }
+  return Buffer(this, data, bytes);
+}
+
+void CpuBackend::Upload(absl::Span<const std::byte> host, void* device) {
+  if (!host.empty()) std::memcpy(device, host.data(), host.size());
+}
+
+void CpuBackend::Download(const void* device, absl::Span<std::byte> host) {
+  if (!host.empty()) std::memcpy(host.data(), device, host.size());
+}
+
+void CpuBackend::Copy(const void* from, void* to, size_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, bytes);
+}
+
+absl::StatusOr<ConstMatrixView> CpuBackend::Import(ConstMatrixView host, Buffer*) { return host; }
+
+absl::StatusOr<PackedWeight> CpuBackend::Pack(absl::Span<const WeightPart> parts, PartOrder order) {
+  const PanelLayout layout(parts, order);
+  PackedWeight weight;
+  weight.order = order;
+  weight.dtype = parts[0].matrix.dtype;
+  weight.inputs = parts[0].matrix.cols;
+  weight.outputs = layout.num_outputs();
+  weight.bytes_read = layout.num_panels() * layout.panel_bytes();
+  ASSIGN_OR_RETURN(weight.data, Allocate(weight.bytes_read));
+  auto* panels = static_cast<std::byte*>(weight.data.data());
+  // As products share panels out, so that a thread's memory is near it.
+  pool_.Run([&](int thread) {
+    const Share share = ShareOf(layout.num_panels(), pool_.num_threads(), thread);
+    for (int64_t panel = share.begin; panel < share.end; ++panel) {
+      layout.PackPanel(static_cast<int>(panel), panels + panel * layout.panel_bytes());
+    }
+  });
+  if (layout.has_bias()) {
+    ASSIGN_OR_RETURN(weight.bias, Allocate(sizeof(float) * kPanelOutputs * layout.num_panels()));
+    for (int panel = 0; panel < layout.num_panels(); ++panel) {
+      layout.PackBias(panel, static_cast<float*>(weight.bias.data()) + panel * kPanelOutputs);
+    }
+  }
+  return weight;
+}
+
+// ---- Rows ----
+
+template <typename Body>
+void CpuBackend::ForShares(int count, int64_t work, Body body) {
+  if (work < kSmallWork || pool_.num_threads() == 1) return body(0, count);
+  pool_.Run([&](int thread) {
+    const Share share = ShareOf(count, pool_.num_threads(), thread);
+    if (share.begin < share.end) body(static_cast<int>(share.begin), static_cast<int>(share.end));
+  });
+}
+
+void CpuBackend::Embed(const int32_t* ids, ConstMatrixView table, MatrixView out) {
+  CheckF32(out);
+  TANDEM_CHECK(table.cols == out.cols);
+  ForShares(out.rows, static_cast<int64_t>(out.rows) * out.cols, [&](int begin, int end) {
+    for (int r = begin; r < end; ++r) {
+      TANDEM_CHECK(ids[r] >= 0 && ids[r] < table.rows);
+      const auto* row = static_cast<const std::byte*>(table.data) +
+                        ids[r] * table.stride * static_cast<int64_t>(SizeOf(table.dtype));
+      WidenRow(row, table.dtype, out.cols, RowOf(out, r));
+    }
+  });
+}
+
+void CpuBackend::GatherRows(ConstMatrixView x, const int32_t* indices, MatrixView out) {
+  CheckF32(x);
+  CheckF32(out);
+  TANDEM_CHECK(x.cols == out.cols);
+  for (int r = 0; r < out.rows; ++r) {
+    TANDEM_CHECK(indices[r] >= 0 && indices[r] < x.rows);
+    std::memcpy(RowOf(out, r), RowOf(x, indices[r]), out.cols * sizeof(float));
+  }
+}
+
+void CpuBackend::RmsNorm(ConstMatrixView x, const float* weight, float epsilon, MatrixView out) {
+  CheckF32(x);
+  CheckF32(out);
+  TANDEM_CHECK(x.rows == out.rows && x.cols == out.cols);
+  ForShares(x.rows, static_cast<int64_t>(x.rows) * x.cols, [&](int begin, int end) {
+    for (int r = begin; r < end; ++r) {
+      kernels_.rms_norm(RowOf(x, r), weight, x.cols, epsilon, RowOf(out, r));
+    }
+  });
+}
+
+// ---- Products ----
+
+void CpuBackend::MatMul(ConstMatrixView x, const PackedWeight& weight, MatrixView out) {
+  TANDEM_CHECK(weight.order == PartOrder::kConcatenated && weight.outputs == out.cols);
+  Product(x, weight, ProductEnd::kStore, out);
+}
+
+void CpuBackend::MatMulAdd(ConstMatrixView x, const PackedWeight& weight, MatrixView sum) {
+  TANDEM_CHECK(weight.order == PartOrder::kConcatenated && weight.outputs == sum.cols);
+  Product(x, weight, ProductEnd::kAdd, sum);
+}
+
+void CpuBackend::MatMulSwiGlu(ConstMatrixView x, const PackedWeight& weight, MatrixView out) {
+  TANDEM_CHECK(weight.order == PartOrder::kGateAndUp && weight.outputs == 2 * out.cols);
+  Product(x, weight, ProductEnd::kSwiGlu, out);
+}
+
+const void* CpuBackend::PackActivations(ConstMatrixView x, ProductFormat format) {
+  const int inputs_per_step = format == ProductFormat::kF32 ? 1 : 2;
+  const size_t input_bytes = format == ProductFormat::kBF16Dot ? 2 : 4;
+  const size_t block_inputs = static_cast<size_t>(kBlockSteps) * inputs_per_step;
+  const size_t blocks = (x.cols + block_inputs - 1) / block_inputs;
+  void* packed = activations_.Reserve(blocks * x.rows * block_inputs * input_bytes);
+  const auto pack = kernels_.pack_activations[static_cast<int>(format)];
+  ForShares(x.rows, static_cast<int64_t>(x.rows) * x.cols, [&](int begin, int end) {
+    pack(RowOf(x, 0), x.stride, x.cols, x.rows, {begin, end}, packed);
+  });
+  return packed;
+}
+
+void CpuBackend::Product(ConstMatrixView x, const PackedWeight& weight, ProductEnd end,
+                         MatrixView out) {
+  CheckF32(x);
+  CheckF32(out);
+  TANDEM_CHECK(x.rows == out.rows && x.cols == weight.inputs);
+  if (x.rows == 0) return;
+  const ProductFormat format = weight.dtype == DType::kF32   ? ProductFormat::kF32
+                               : weight.dtype == DType::kF16 ? ProductFormat::kF16
+                               : bf16_products_              ? ProductFormat::kBF16Dot
+                                                             : ProductFormat::kBF16;
+  const auto multiply = kernels_.multiply[static_cast<int>(format)];
+  ProductTask task;
+  task.panels = static_cast<const std::byte*>(weight.data.data());
+  task.num_steps = format == ProductFormat::kF32 ? x.cols : (x.cols + 1) / 2;
+  task.bias = static_cast<const float*>(weight.bias.data());
+  task.activations = PackActivations(x, format);
+  task.num_rows = x.rows;
+  task.end = end;
+  task.out = RowOf(out, 0);
+  task.out_stride = out.stride;
+  task.out_cols = out.cols;
+
+  const int units = (out.cols + kPanelOutputs - 1) / kPanelOutputs;
+  const int64_t work = static_cast<int64_t>(x.rows) * x.cols * weight.outputs;
+  const bool small = work < kSmallProduct;
+  const int threads = small ? 1 : pool_.num_threads();
+  // Short of panels, threads share rows too.
+  const int row_parts = std::min(x.rows, (threads + units - 1) / units);
+  const int unit_parts = threads / row_parts;
+  const auto multiply_share = [&](int thread) {
+    if (thread >= unit_parts * row_parts) return;
+    const Share unit_share = ShareOf(units, unit_parts, thread / row_parts);
+    const Share row_share = ShareOf(x.rows, row_parts, thread % row_parts);
+    const int tile_rows = std::min<int>(kMaxTileRows, row_share.end - row_share.begin);
+    if (unit_share.begin == unit_share.end || tile_rows == 0) return;
+    float* sums = static_cast<float*>(
+        thread_scratch_[thread].Reserve(sizeof(float) * 2 * tile_rows * kPanelOutputs));
+    for (int64_t row = row_share.begin; row < row_share.end; row += tile_rows) {
+      const int row_end = static_cast<int>(std::min<int64_t>(row + tile_rows, row_share.end));
+      multiply(task, {static_cast<int>(unit_share.begin), static_cast<int>(unit_share.end)},
+               {static_cast<int>(row), row_end}, sums);
+    }
+  };
+  if (threads == 1) {
+    multiply_share(0);
+  } else {
+    pool_.Run(multiply_share);
+  }
+}
+
+// ---- Attention ----
+
+void CpuBackend::RotaryAngles(const RaggedRows& rows, const int32_t* lengths,
+                              const float* inverse_frequencies, float scale, MatrixView out) {
+  CheckF32(out);
+  CheckRagged(rows);
+  TANDEM_CHECK(out.rows == rows.num_rows && out.cols % 2 == 0);
+  const int half = out.cols / 2;
+  // A cosine takes as long as some 16 elements of other work.
+  ForShares(out.rows, int64_t{16} * out.rows * out.cols, [&](int begin, int end) {
+    int sequence = 0;
+    for (int r = begin; r < end; ++r) {
+      sequence = SequenceOf(rows, r, sequence);
+      const float position = static_cast<float>(PositionOf(rows, lengths, sequence, r));
+      float* angles = RowOf(out, r);
+      for (int i = 0; i < half; ++i) {
+        const float angle = position * inverse_frequencies[i];
+        angles[i] = std::cos(angle) * scale;
+        angles[half + i] = std::sin(angle) * scale;
+      }
+    }
+  });
+}
+
+void CpuBackend::RotateAndCache(MatrixView qkv, ConstMatrixView angles, const HeadNorms& norms,
+                                const RaggedRows& rows, const PagedKvView& kv) {
+  CheckF32(qkv);
+  CheckF32(angles);
+  CheckRagged(rows);
+  CheckCache(kv, rows);
+  const int head_dim = kv.head_dim;
+  const int num_heads = qkv.cols / head_dim - 2 * kv.num_kv_heads;
+  TANDEM_CHECK(qkv.rows == rows.num_rows && angles.rows == rows.num_rows &&
+               angles.cols == head_dim && head_dim % 2 == 0 && num_heads >= 1 &&
+               qkv.cols % head_dim == 0);
+  ForShares(qkv.rows, static_cast<int64_t>(qkv.rows) * qkv.cols, [&](int begin, int end) {
+    int sequence = 0;
+    for (int r = begin; r < end; ++r) {
+      sequence = SequenceOf(rows, r, sequence);
+      const int position = PositionOf(rows, kv.lengths, sequence, r);
+      const int64_t page =
+          kv.page_tables[static_cast<int64_t>(sequence) * kv.max_pages + position / kv.page_size];
+      float* head = RowOf(qkv, r);
+      for (int h = 0; h < num_heads + kv.num_kv_heads; ++h, head += head_dim) {
+        const float* norm = h < num_heads ? norms.query : norms.key;
+        if (norm != nullptr) kernels_.rms_norm(head, norm, head_dim, norms.epsilon, head);
+        kernels_.rotate(RowOf(angles, r), head_dim, head);
+      }
+      const float* keys = head - static_cast<int64_t>(kv.num_kv_heads) * head_dim;
+      const float* values = head;
+      for (int h = 0; h < kv.num_kv_heads; ++h) {
+        const int64_t slot = static_cast<int64_t>(h) * kv.page_size + position % kv.page_size;
+        const int64_t offset = page * kv.page_stride + slot * head_dim;
+        std::memcpy(static_cast<float*>(kv.keys) + offset, keys + h * head_dim,
+                    head_dim * sizeof(float));
+        std::memcpy(static_cast<float*>(kv.values) + offset, values + h * head_dim,
+                    head_dim * sizeof(float));
+      }
+    }
+  });
+}
+
+// Units of about kUnitVectors vectors, later rows first because they take longest; with fewer units
+// than threads the heads of a key/value head are parted too.
+void CpuBackend::PlanAttention(const RaggedRows& rows, const PagedKvView& kv,
+                               int heads_per_kv_head) {
+  units_.clear();
+  const auto block_rows = [](int heads) { return std::max(1, kUnitVectors / heads); };
+  int64_t whole_units = 0;
+  for (int s = 0; s < rows.batch; ++s) {
+    const int count = rows.starts[s + 1] - rows.starts[s];
+    const int block = block_rows(heads_per_kv_head);
+    whole_units += static_cast<int64_t>(kv.num_kv_heads) * ((count + block - 1) / block);
+  }
+  if (whole_units == 0) return;
+  const int64_t wanted = (pool_.num_threads() + whole_units - 1) / whole_units;
+  const int parts = static_cast<int>(std::min<int64_t>(heads_per_kv_head, wanted));
+  for (int s = 0; s < rows.batch; ++s) {
+    const int block = block_rows((heads_per_kv_head + parts - 1) / parts);
+    for (int end = rows.starts[s + 1]; end > rows.starts[s]; end -= block) {
+      const int begin = std::max(rows.starts[s], end - block);
+      for (int g = 0; g < kv.num_kv_heads; ++g) {
+        for (int part = 0; part < parts; ++part) {
+          const Share heads = ShareOf(heads_per_kv_head, parts, part);
+          const int first_head = g * heads_per_kv_head;
+          units_.push_back({.sequence = s,
+                            .kv_head = g,
+                            .heads = {first_head + static_cast<int>(heads.begin),
+                                      first_head + static_cast<int>(heads.end)},
+                            .rows = {begin, end},
+                            .first_position = PositionOf(rows, kv.lengths, s, begin)});
+        }
+      }
+    }
+  }
+}
+
+void CpuBackend::Attend(ConstMatrixView q, const RaggedRows& rows, const PagedKvView& kv,
+                        float scale, int window, MatrixView out) {
+  CheckF32(q);
+  CheckF32(out);
+  CheckRagged(rows);
+  CheckCache(kv, rows);
+  const int num_heads = q.cols / kv.head_dim;
+  TANDEM_CHECK(q.rows == rows.num_rows && out.rows == q.rows && out.cols == q.cols &&
+               q.cols % kv.head_dim == 0 && num_heads % kv.num_kv_heads == 0 && window >= 0);
+  AttendTask task;
+  task.queries = RowOf(q, 0);
+  task.query_stride = q.stride;
+  task.out = RowOf(out, 0);
+  task.out_stride = out.stride;
+  task.kv = kv;
+  task.heads_per_kv_head = num_heads / kv.num_kv_heads;
+  task.scale = scale;
+  task.window = window;
+  PlanAttention(rows, kv, task.heads_per_kv_head);
+  if (units_.empty()) return;
+
+  std::atomic<size_t> next{0};
+  const auto attend_units = [&](int thread) {
+    for (size_t i = next.fetch_add(1, std::memory_order_relaxed); i < units_.size();
+         i = next.fetch_add(1, std::memory_order_relaxed)) {
+      const AttendUnit& unit = units_[i];
+      const int vectors = (unit.rows.end - unit.rows.begin) * (unit.heads.end - unit.heads.begin);
+      float* scratch = static_cast<float*>(thread_scratch_[thread].Reserve(
+          sizeof(float) * AttendScratchFloats(vectors, kv.head_dim)));
+      kernels_.attend(task, unit, scratch);
+    }
+  };
+  int64_t work = 0;
+  for (const AttendUnit& unit : units_) {
+    const int end = unit.first_position + unit.rows.end - unit.rows.begin;
+    work += int64_t{unit.rows.end - unit.rows.begin} * (unit.heads.end - unit.heads.begin) *
+            (window > 0 ? std::min(window, end) : end) * kv.head_dim;
+  }
+  if (units_.size() == 1 || work < kSmallProduct) {
+    attend_units(0);
+  } else {
+    pool_.Run(attend_units);
+  }
+}
+
+// ---- Making one ----
+
+std::vector<std::string> CpuIsas() {
+  std::vector<std::string> names;
+  for (const CpuKernels* kernels : RunnableCpuKernels()) names.push_back(kernels->name);
+  return names;
+}
+
+absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const CpuOptions& options) {
+  const std::vector<const CpuKernels*> runnable = RunnableCpuKernels();
+  const auto chosen =
+      std::find_if(runnable.begin(), runnable.end(), [&](const CpuKernels* kernels) {
+        return options.isa.empty() || options.isa == kernels->name;
+      });
+  if (chosen == runnable.end()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("cpu: instruction set \"", options.isa,
+                     "\" is not one of this machine's: ", absl::StrJoin(CpuIsas(), ", ")));
+  }
+  const CpuKernels& kernels = **chosen;
+  const bool can_bf16 = kernels.multiply[static_cast<int>(ProductFormat::kBF16Dot)] != nullptr;
+  if (options.compute == CpuCompute::kBF16 && !can_bf16) {
+    return absl::InvalidArgumentError(absl::StrCat("cpu: instruction set \"", kernels.name,
+                                                   "\" has no bf16 dot product; compute in f32"));
+  }
+  if (options.num_threads < 0 || options.num_threads > 4096) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("cpu: num_threads ", options.num_threads,
+                     " is not in [0, 4096], 0 for the physical cores"));
+  }
+  const int num_threads = options.num_threads == 0 ? NumPhysicalCores() : options.num_threads;
+  return std::make_unique<CpuBackend>(kernels, num_threads,
+                                      can_bf16 && options.compute != CpuCompute::kF32);
+}
+
+}  // namespace tandem

@@ -1,0 +1,69 @@
+#ifndef TANDEM_KERNELS_CPU_CPU_BACKEND_H_
+#define TANDEM_KERNELS_CPU_CPU_BACKEND_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "kernels/backend.h"
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/cpu_memory.h"
+
+namespace tandem {
+
+// Operations run before they return, shared out over a team of threads in ways that no result
+// depends on; small ones stay on the calling thread. Scratch memory grows to the largest call.
+class CpuBackend final : public Backend {
+ public:
+  // REQUIRES: num_threads >= 1; bf16_products only with kernels that have them.
+  CpuBackend(const CpuKernels& kernels, int num_threads, bool bf16_products);
+
+  std::string_view name() const override { return "cpu"; }
+  std::string_view description() const override { return description_; }
+
+  absl::StatusOr<Buffer> Allocate(size_t bytes) override;
+  void Upload(absl::Span<const std::byte> host, void* device) override;
+  void Download(const void* device, absl::Span<std::byte> host) override;
+  void Copy(const void* from, void* to, size_t bytes) override;
+  absl::Status Synchronize() override { return absl::OkStatus(); }
+  absl::StatusOr<PackedWeight> Pack(absl::Span<const WeightPart> parts, PartOrder order) override;
+  absl::StatusOr<ConstMatrixView> Import(ConstMatrixView host, Buffer* storage) override;
+
+  void Embed(const int32_t* ids, ConstMatrixView table, MatrixView out) override;
+  void GatherRows(ConstMatrixView x, const int32_t* indices, MatrixView out) override;
+  void RmsNorm(ConstMatrixView x, const float* weight, float epsilon, MatrixView out) override;
+  void MatMul(ConstMatrixView x, const PackedWeight& weight, MatrixView out) override;
+  void MatMulAdd(ConstMatrixView x, const PackedWeight& weight, MatrixView sum) override;
+  void MatMulSwiGlu(ConstMatrixView x, const PackedWeight& weight, MatrixView out) override;
+  void RotaryAngles(const RaggedRows& rows, const int32_t* lengths,
+                    const float* inverse_frequencies, float scale, MatrixView out) override;
+  void RotateAndCache(MatrixView qkv, ConstMatrixView angles, const HeadNorms& norms,
+                      const RaggedRows& rows, const PagedKvView& kv) override;
+  void Attend(ConstMatrixView q, const RaggedRows& rows, const PagedKvView& kv, float scale,
+              int window, MatrixView out) override;
+
+ private:
+  void Free(void* data, size_t bytes) override { FreeAligned(data, bytes); }
+
+  // body(begin, end) over [0, count) in shares, on one thread if `work` (elements touched) is
+  // small.
+  template <typename Body>
+  void ForShares(int count, int64_t work, Body body);
+  void Product(ConstMatrixView x, const PackedWeight& weight, ProductEnd end, MatrixView out);
+  const void* PackActivations(ConstMatrixView x, ProductFormat format);
+  void PlanAttention(const RaggedRows& rows, const PagedKvView& kv, int heads_per_kv_head);
+
+  const CpuKernels& kernels_;
+  const bool bf16_products_;
+  ThreadPool pool_;
+  std::string description_;
+
+  Scratch activations_;
+  std::unique_ptr<Scratch[]> thread_scratch_;  // [num_threads]
+  std::vector<AttendUnit> units_;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_KERNELS_CPU_CPU_BACKEND_H_

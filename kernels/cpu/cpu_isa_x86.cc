@@ -1,0 +1,20 @@
+#include "kernels/cpu/cpu_isa.h"
+
+namespace tandem {
+
+std::vector<const CpuKernels*> RunnableCpuKernels() {
+  __builtin_cpu_init();
+  std::vector<const CpuKernels*> kernels;
+  // Every CPU with AVX2 and FMA converts f16 too.
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
+                      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+                      __builtin_cpu_supports("avx512dq");
+  if (avx512 && __builtin_cpu_supports("avx512bf16")) kernels.push_back(&kAvx512Bf16Kernels);
+  if (avx512) kernels.push_back(&kAvx512Kernels);
+  if (avx2) kernels.push_back(&kAvx2Kernels);
+  kernels.push_back(&kPortableKernels);
+  return kernels;
+}
+
+}  // namespace tandem

@@ -1,0 +1,122 @@
+// What one instruction set's kernels offer: plain functions over plain structs, so that their
+// translation units, compiled with flags of their own, share no inline code with the others.
+#ifndef TANDEM_KERNELS_CPU_CPU_KERNELS_H_
+#define TANDEM_KERNELS_CPU_CPU_KERNELS_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/paged_kv.h"
+
+namespace tandem {
+
+// ---- Packed weights ----
+// A packed weight is a sequence of panels of 64 outputs, zeros in the place of outputs and inputs
+// that do not exist. A panel is a sequence of steps of increasing input, each 64 outputs of one f32
+// or of a pair of 16-bit inputs. So a product reads one stream, and its lanes run over outputs.
+inline constexpr int kPanelOutputs = 64;
+inline constexpr int kStepBytes = 256;
+// Products of several groups of rows take a panel in blocks that stay in the first-level cache
+// (16 KiB of 32) while the groups take turns.
+inline constexpr int kBlockSteps = 64;
+// Rows whose sums (256 bytes a row and panel) fit the second-level cache together with activations.
+inline constexpr int kMaxTileRows = 512;
+
+// How a product reads its weights and activations.
+enum class ProductFormat {
+  kF32,      // f32 weights, f32 activations
+  kF16,      // f16 weights, f32 activations
+  kBF16,     // bf16 weights, f32 activations
+  kBF16Dot,  // bf16 weights and activations
+};
+inline constexpr int kNumProductFormats = 4;
+
+// What becomes of a product's sums.
+enum class ProductEnd {
+  kStore,   // out = sums + bias
+  kAdd,     // out = out + (sums + bias)
+  kSwiGlu,  // out = silu(gate) * up; panels 2u and 2u + 1 are gate and up of outputs [64 u, ...)
+};
+
+struct ProductTask {
+  const std::byte* panels = nullptr;
+  int num_steps = 0;            // of a panel
+  const float* bias = nullptr;  // in the panels' order with their padding, or none
+  // Blocks of inputs, each [num_rows, inputs of a block], the last padded: see pack_activations.
+  const void* activations = nullptr;
+  int num_rows = 0;
+  ProductEnd end = ProductEnd::kStore;
+  float* out = nullptr;  // [num_rows, out_cols]
+  int64_t out_stride = 0;
+  int out_cols = 0;
+};
+
+// Half-open.
+struct IndexRange {
+  int begin = 0;
+  int end = 0;
+};
+
+// ---- Attention ----
+// Softmax runs over tiles of this many positions, aligned to position 0 whatever the page size, so
+// that a row's bits do not depend on how the cache is laid out.
+inline constexpr int kAttendTile = 32;
+
+struct AttendTask {
+  const float* queries = nullptr;  // [num_rows, num_heads * head_dim]
+  int64_t query_stride = 0;
+  float* out = nullptr;
+  int64_t out_stride = 0;
+  PagedKvView kv;
+  int heads_per_kv_head = 0;
+  float scale = 1.0f;
+  int window = 0;
+};
+
+// Rows of one sequence and query heads of one key/value head: one pass over its cache.
+struct AttendUnit {
+  int sequence = 0;
+  int kv_head = 0;
+  IndexRange heads;
+  IndexRange rows;
+  int first_position = 0;  // of rows.begin
+};
+
+// Floats of scratch that a unit of `num_vectors` (rows times heads) wants.
+inline constexpr size_t AttendScratchFloats(int num_vectors, int head_dim) {
+  const size_t padded_dim = (static_cast<size_t>(head_dim) + 15) / 16 * 16;
+  return padded_dim * (kAttendTile + 1) +  // keys transposed, a zero row
+         static_cast<size_t>(num_vectors) * (padded_dim + kAttendTile + 16);  // sums, scores, state
+}
+
+struct CpuKernels {
+  const char* name = nullptr;
+
+  // Multiplies rows [rows) by the panels (pairs of panels for kSwiGlu) [units).
+  //   sums: scratch, [2, rows, 64], 64-byte aligned. Null where the format is not supported.
+  void (*multiply[kNumProductFormats])(const ProductTask& task, IndexRange units, IndexRange rows,
+                                       float* sums) = {};
+  // Lays out rows [rows) of x: [num_rows, inputs] as ProductTask::activations.
+  void (*pack_activations[kNumProductFormats])(const float* x, int64_t stride, int inputs,
+                                               int num_rows, IndexRange rows, void* packed) = {};
+
+  // out = x / sqrt(mean(x^2) + epsilon) * weight; out may be x.
+  void (*rms_norm)(const float* x, const float* weight, int size, float epsilon,
+                   float* out) = nullptr;
+  // Rotates a head in place by angles: cosines [head_dim / 2], then sines.
+  void (*rotate)(const float* angles, int head_dim, float* head) = nullptr;
+  //   scratch: AttendScratchFloats, 64-byte aligned
+  void (*attend)(const AttendTask& task, const AttendUnit& unit, float* scratch) = nullptr;
+  // out[i] = exp(x[i]) to 2 units in the last place.
+  void (*exponential)(const float* x, int size, float* out) = nullptr;
+};
+
+// Constant-initialised, one translation unit each.
+extern const CpuKernels kPortableKernels;
+extern const CpuKernels kAvx2Kernels;
+extern const CpuKernels kAvx512Kernels;
+extern const CpuKernels kAvx512Bf16Kernels;
+
+}  // namespace tandem
+
+#endif  // TANDEM_KERNELS_CPU_CPU_KERNELS_H_

@@ -1,0 +1,59 @@
+#include "kernels/cpu/cpu_memory.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+
+#include "base/check.h"
+
+namespace tandem {
+namespace {
+
+constexpr size_t kCacheLine = 64;
+constexpr size_t kHugePage = size_t{2} << 20;
+
+size_t RoundUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+void* MapHuge(size_t bytes) {
+  if (bytes > SIZE_MAX - 2 * kHugePage) return nullptr;
+  const size_t wanted = RoundUp(bytes, kHugePage);
+  const size_t mapped = wanted + kHugePage;
+  void* data = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) return nullptr;
+  char* const begin = static_cast<char*>(data);
+  const size_t before =
+      RoundUp(reinterpret_cast<uintptr_t>(begin), kHugePage) - reinterpret_cast<uintptr_t>(begin);
+  if (before > 0) munmap(begin, before);
+  if (mapped > before + wanted) munmap(begin + before + wanted, mapped - before - wanted);
+  madvise(begin + before, wanted, MADV_HUGEPAGE);  // refused, it is slower but right
+  return begin + before;
+}
+
+}  // namespace
+
+void* AllocateAligned(size_t bytes) {
+  if (bytes >= kHugePage) return MapHuge(bytes);
+  return std::aligned_alloc(kCacheLine, RoundUp(std::max<size_t>(bytes, 1), kCacheLine));
+}
+
+void FreeAligned(void* data, size_t bytes) {
+  if (bytes >= kHugePage) {
+    munmap(data, RoundUp(bytes, kHugePage));
+  } else {
+    std::free(data);
+  }
+}
+
+void* Scratch::Reserve(size_t bytes) {
+  if (bytes > bytes_) {
+    FreeAligned(data_, bytes_);
+    data_ = AllocateAligned(bytes);
+    TANDEM_CHECK(data_ != nullptr);
+    bytes_ = bytes;
+  }
+  return data_;
+}
+
+}  // namespace tandem

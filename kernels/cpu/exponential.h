@@ -1,0 +1,42 @@
+// exp of 16 lanes; include after a simd_*.h.
+#ifndef TANDEM_KERNELS_CPU_EXPONENTIAL_H_
+#define TANDEM_KERNELS_CPU_EXPONENTIAL_H_
+
+namespace tandem {
+namespace {
+
+// exp(x) to 2 units in the last place: 0 below -104, infinity above 88.73, NaN only for NaN.
+//
+// x = n ln 2 + r with whole n and |r| <= ln 2 / 2, where exp(r) = 1 + r + r^2 P(r) and Taylor's P
+// to r^7 / 7! leaves out less than 6e-9 of it. 2^n is multiplied in by two halves, so that results
+// may be subnormal, or overflow, and are rounded once.
+inline Floats Exp(Floats x) {
+  // Whole numbers are the spacing of f32 at 1.5 * 2^23: adding it rounds.
+  const Floats rounder = Splat(12582912.0f);
+  x = Min(Splat(89.0f), Max(Splat(-104.0f), x));
+  const Floats n = Sub(MulAdd(x, Splat(1.44269504f), rounder), rounder);
+  // ln 2 in two parts, the first of 15 bits, so that n times it is exact.
+  Floats r = MulAdd(n, Splat(-0.693145751953125f), x);
+  r = MulAdd(n, Splat(-1.42860682e-6f), r);
+  Floats p = Splat(1.0f / 5040.0f);
+  p = MulAdd(p, r, Splat(1.0f / 720.0f));
+  p = MulAdd(p, r, Splat(1.0f / 120.0f));
+  p = MulAdd(p, r, Splat(1.0f / 24.0f));
+  p = MulAdd(p, r, Splat(1.0f / 6.0f));
+  p = MulAdd(p, r, Splat(0.5f));
+  p = Add(Splat(1.0f), MulAdd(Mul(r, r), p, r));
+  const Floats half = Sub(MulAdd(n, Splat(0.5f), rounder), rounder);
+  return Mul(Mul(p, PowerOfTwo(half)), PowerOfTwo(Sub(n, half)));
+}
+
+inline void ExponentialOf(const float* x, int size, float* out) {
+  for (int i = 0; i < size; i += kLanes) {
+    const int count = size - i < kLanes ? size - i : kLanes;
+    StorePart(out + i, Exp(LoadPart(x + i, count)), count);
+  }
+}
+
+}  // namespace
+}  // namespace tandem
+
+#endif  // TANDEM_KERNELS_CPU_EXPONENTIAL_H_

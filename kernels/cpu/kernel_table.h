@@ -1,0 +1,32 @@
+// The table of the kernels that every instruction set has; include after a simd_*.h.
+#ifndef TANDEM_KERNELS_CPU_KERNEL_TABLE_H_
+#define TANDEM_KERNELS_CPU_KERNEL_TABLE_H_
+
+#include "kernels/cpu/attention_kernels.h"
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/product_kernels.h"
+#include "kernels/cpu/row_kernels.h"
+
+namespace tandem {
+namespace {
+
+constexpr CpuKernels MakeKernelTable(const char* name) {
+  CpuKernels kernels;
+  kernels.name = name;
+  kernels.multiply[static_cast<int>(ProductFormat::kF32)] = Multiply<F32Format>;
+  kernels.multiply[static_cast<int>(ProductFormat::kF16)] = Multiply<F16Format>;
+  kernels.multiply[static_cast<int>(ProductFormat::kBF16)] = Multiply<BF16Format>;
+  kernels.pack_activations[static_cast<int>(ProductFormat::kF32)] = PackF32Activations<F32Format>;
+  kernels.pack_activations[static_cast<int>(ProductFormat::kF16)] = PackF32Activations<F16Format>;
+  kernels.pack_activations[static_cast<int>(ProductFormat::kBF16)] = PackF32Activations<BF16Format>;
+  kernels.rms_norm = RmsNormOf;
+  kernels.rotate = RotateHead;
+  kernels.attend = AttendOf;
+  kernels.exponential = ExponentialOf;
+  return kernels;
+}
+
+}  // namespace
+}  // namespace tandem
+
+#endif  // TANDEM_KERNELS_CPU_KERNEL_TABLE_H_

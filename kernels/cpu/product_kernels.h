@@ -1,0 +1,240 @@
+// Products with packed panels; include after a simd_*.h.
+//
+// Lanes run over outputs, and each (row, output) has one chain of sums in increasing input,
+// whatever the number of rows: that alone makes rows independent. Rows are taken in groups whose
+// sums fit the registers. Of a block of a panel that fits the first-level cache the first group
+// waits for memory, the others find it, and each of them fetches its part of the next block.
+#ifndef TANDEM_KERNELS_CPU_PRODUCT_KERNELS_H_
+#define TANDEM_KERNELS_CPU_PRODUCT_KERNELS_H_
+
+#include <cstring>
+
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/exponential.h"
+
+namespace tandem {
+namespace {
+
+inline constexpr int kPanelVectors = kPanelOutputs / kLanes;
+inline constexpr int kVectorBytes = kStepBytes / kPanelVectors;
+
+// A format says how a step's 64 bytes of one vector of outputs meet a row's activations:
+// kInputsPerStep inputs in kSubsteps multiplications.
+template <typename Format>
+inline constexpr int kBlockInputs = kBlockSteps* Format::kInputsPerStep;
+
+struct F32Format {
+  using Activation = float;
+  static constexpr int kInputsPerStep = 1;
+  static constexpr int kSubsteps = 1;
+  static Floats Weights(const std::byte* p, int) { return Load(reinterpret_cast<const float*>(p)); }
+  static Floats ActivationOf(const float* x, int) { return Splat(*x); }
+  static Floats Accumulate(Floats sum, Floats weights, Floats x) { return MulAdd(weights, x, sum); }
+};
+
+struct F16Format {
+  using Activation = float;
+  static constexpr int kInputsPerStep = 2;
+  static constexpr int kSubsteps = 2;
+  static Floats Weights(const std::byte* p, int odd) { return odd ? OddF16(p) : EvenF16(p); }
+  static Floats ActivationOf(const float* x, int odd) { return Splat(x[odd]); }
+  static Floats Accumulate(Floats sum, Floats weights, Floats x) { return MulAdd(weights, x, sum); }
+};
+
+struct BF16Format {
+  using Activation = float;
+  static constexpr int kInputsPerStep = 2;
+  static constexpr int kSubsteps = 2;
+  static Floats Weights(const std::byte* p, int odd) { return odd ? OddBf16(p) : EvenBf16(p); }
+  static Floats ActivationOf(const float* x, int odd) { return Splat(x[odd]); }
+  static Floats Accumulate(Floats sum, Floats weights, Floats x) { return MulAdd(weights, x, sum); }
+};
+
+// Adds `steps` steps of a panel to the sums [kRows, 64], or starts them, and fetches kFetchLines
+// cache lines a step of `ahead`.
+//   x: [kRows, kBlockInputs<Format>]
+template <typename Format, int kRows, int kFetchLines>
+void MultiplyGroup(const std::byte* weights, const void* activations, int steps, bool start,
+                   const std::byte* ahead, float* sums) {
+  constexpr int kVectors = SliceVectors(kRows);
+  constexpr int kStride = kBlockInputs<Format>;
+  for (int slice = 0; slice < kPanelVectors; slice += kVectors) {
+    const auto* x = static_cast<const typename Format::Activation*>(activations);
+    const std::byte* w = weights + slice * kVectorBytes;
+    float* slice_sums = sums + slice * kLanes;
+    Floats sum[kRows][kVectors];
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) {
+        sum[r][v] = start ? Zero() : Load(slice_sums + r * kPanelOutputs + v * kLanes);
+      }
+    }
+    for (int step = 0; step < steps; ++step) {
+      if (slice == 0) {
+#pragma GCC unroll 4
+        for (int line = 0; line < kFetchLines; ++line) Prefetch(ahead + 64 * line);
+        ahead += 64 * kFetchLines;
+      }
+#pragma GCC unroll 2
+      for (int sub = 0; sub < Format::kSubsteps; ++sub) {
+        decltype(Format::Weights(w, 0)) weight[kVectors];
+#pragma GCC unroll 4
+        for (int v = 0; v < kVectors; ++v) weight[v] = Format::Weights(w + v * kVectorBytes, sub);
+#pragma GCC unroll 8
+        for (int r = 0; r < kRows; ++r) {
+          const auto activation = Format::ActivationOf(x + r * kStride, sub);
+#pragma GCC unroll 4
+          for (int v = 0; v < kVectors; ++v) {
+            sum[r][v] = Format::Accumulate(sum[r][v], weight[v], activation);
+          }
+        }
+      }
+      w += kStepBytes;
+      x += Format::kInputsPerStep;
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) {
+        Store(slice_sums + r * kPanelOutputs + v * kLanes, sum[r][v]);
+      }
+    }
+  }
+}
+
+using GroupFunction = void (*)(const std::byte* weights, const void* activations, int steps,
+                               bool start, const std::byte* ahead, float* sums);
+
+template <typename Format, int kRows>
+GroupFunction GroupFunctionFor(int rows, int fetch_lines) {
+  if constexpr (kRows > 1) {
+    if (rows < kRows) return GroupFunctionFor<Format, kRows - 1>(rows, fetch_lines);
+  }
+  switch (fetch_lines) {
+    case 0:
+      return MultiplyGroup<Format, kRows, 0>;
+    case 1:
+      return MultiplyGroup<Format, kRows, 1>;
+    case 2:
+      return MultiplyGroup<Format, kRows, 2>;
+    default:
+      return MultiplyGroup<Format, kRows, 4>;
+  }
+}
+
+// The cache lines a step that each of `groups` groups fetches of the next block, four in all.
+inline int FetchLines(int groups, int group) {
+  if (groups == 1) return 4;
+  if (groups == 2) return 2;
+  if (groups == 3) return group == 2 ? 2 : 1;
+  return group < 4 ? 1 : 0;
+}
+
+// sums = the rows' products with one panel.   sums: [rows, 64]
+//   last: nothing behind this panel is wanted in the cache
+template <typename Format>
+void MultiplyPanel(const ProductTask& task, const std::byte* panel, IndexRange rows, bool last,
+                   float* sums) {
+  using Activation = typename Format::Activation;
+  const int num_rows = rows.end - rows.begin;
+  const int groups = (num_rows + kMaxGroupRows - 1) / kMaxGroupRows;
+  const int small = num_rows / groups;           // rows of a group
+  const int larger = num_rows - small * groups;  // groups of one more, which go first
+  const auto* activations = static_cast<const Activation*>(task.activations);
+  for (int first = 0, block = 0; first < task.num_steps; first += kBlockSteps, ++block) {
+    const int steps = task.num_steps - first < kBlockSteps ? task.num_steps - first : kBlockSteps;
+    const std::byte* weights = panel + static_cast<size_t>(first) * kStepBytes;
+    const bool fetch = !last || first + steps < task.num_steps;
+    const std::byte* ahead = weights + steps * kStepBytes;
+    const Activation* x = activations + (static_cast<size_t>(block) * task.num_rows + rows.begin) *
+                                            kBlockInputs<Format>;
+    float* group_sums = sums;
+    for (int group = 0; group < groups; ++group) {
+      const int size = small + (group < larger ? 1 : 0);
+      const int lines = fetch ? FetchLines(groups, group) : 0;
+      GroupFunctionFor<Format, kMaxGroupRows>(size, lines)(weights, x, steps, first == 0, ahead,
+                                                           group_sums);
+      ahead += static_cast<size_t>(lines) * steps * 64;
+      x += size * kBlockInputs<Format>;
+      group_sums += size * kPanelOutputs;
+    }
+  }
+}
+
+// out = sums + bias, or out += sums + bias.   sums: [rows, 64]
+inline void FinishPanel(const ProductTask& task, int panel, IndexRange rows, const float* sums) {
+  const int first_col = panel * kPanelOutputs;
+  for (int r = rows.begin; r < rows.end; ++r, sums += kPanelOutputs) {
+    float* out = task.out + r * task.out_stride + first_col;
+    for (int c = 0; c < kPanelOutputs && first_col + c < task.out_cols; c += kLanes) {
+      const int left = task.out_cols - first_col - c;
+      const int count = left < kLanes ? left : kLanes;
+      Floats value = Load(sums + c);
+      if (task.bias != nullptr) value = Add(value, Load(task.bias + first_col + c));
+      if (task.end == ProductEnd::kAdd) value = Add(LoadPart(out + c, count), value);
+      StorePart(out + c, value, count);
+    }
+  }
+}
+
+// out = silu(gate) * up.   gates, ups: [rows, 64]
+inline void FinishSwiGlu(const ProductTask& task, int unit, IndexRange rows, const float* gates,
+                         const float* ups) {
+  const int first_col = unit * kPanelOutputs;
+  const float* gate_bias = task.bias == nullptr ? nullptr : task.bias + 2 * first_col;
+  for (int r = rows.begin; r < rows.end; ++r, gates += kPanelOutputs, ups += kPanelOutputs) {
+    float* out = task.out + r * task.out_stride + first_col;
+    for (int c = 0; c < kPanelOutputs && first_col + c < task.out_cols; c += kLanes) {
+      const int left = task.out_cols - first_col - c;
+      Floats gate = Load(gates + c);
+      Floats up = Load(ups + c);
+      if (gate_bias != nullptr) {
+        gate = Add(gate, Load(gate_bias + c));
+        up = Add(up, Load(gate_bias + kPanelOutputs + c));
+      }
+      const Floats silu = Div(gate, Add(Splat(1.0f), Exp(Sub(Zero(), gate))));
+      StorePart(out + c, Mul(silu, up), left < kLanes ? left : kLanes);
+    }
+  }
+}
+
+template <typename Format>
+void Multiply(const ProductTask& task, IndexRange units, IndexRange rows, float* sums) {
+  const size_t panel_bytes = static_cast<size_t>(task.num_steps) * kStepBytes;
+  for (int unit = units.begin; unit < units.end; ++unit) {
+    const bool last = unit + 1 == units.end;
+    if (task.end == ProductEnd::kSwiGlu) {
+      const std::byte* panel = task.panels + 2 * unit * panel_bytes;
+      float* ups = sums + static_cast<size_t>(rows.end - rows.begin) * kPanelOutputs;
+      MultiplyPanel<Format>(task, panel, rows, false, sums);
+      MultiplyPanel<Format>(task, panel + panel_bytes, rows, last, ups);
+      FinishSwiGlu(task, unit, rows, sums, ups);
+    } else {
+      MultiplyPanel<Format>(task, task.panels + unit * panel_bytes, rows, last, sums);
+      FinishPanel(task, unit, rows, sums);
+    }
+  }
+}
+
+// Zeros follow the last input as far as a whole step wants them.
+template <typename Format>
+void PackF32Activations(const float* x, int64_t stride, int inputs, int num_rows, IndexRange rows,
+                        void* packed) {
+  constexpr int kBlock = kBlockInputs<Format>;
+  auto* out = static_cast<float*>(packed);
+  for (int first = 0; first < inputs;
+       first += kBlock, out += static_cast<size_t>(num_rows) * kBlock) {
+    const int count = inputs - first < kBlock ? inputs - first : kBlock;
+    for (int r = rows.begin; r < rows.end; ++r) {
+      float* to = out + static_cast<size_t>(r) * kBlock;
+      std::memcpy(to, x + r * stride + first, count * sizeof(float));
+      if (count % Format::kInputsPerStep != 0) to[count] = 0.0f;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tandem
+
+#endif  // TANDEM_KERNELS_CPU_PRODUCT_KERNELS_H_

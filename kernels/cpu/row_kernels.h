@@ -1,0 +1,47 @@
+// Normalisation and rotation of one row; include after a simd_*.h.
+#ifndef TANDEM_KERNELS_CPU_ROW_KERNELS_H_
+#define TANDEM_KERNELS_CPU_ROW_KERNELS_H_
+
+namespace tandem {
+namespace {
+
+inline int LanesLeft(int size, int i) { return size - i < kLanes ? size - i : kLanes; }
+
+// The squares' sum has 64 chains, by index modulo 64, added by one tree.
+inline void RmsNormOf(const float* x, const float* weight, int size, float epsilon, float* out) {
+  Floats sum[4] = {Zero(), Zero(), Zero(), Zero()};
+  for (int i = 0; i < size; i += 4 * kLanes) {
+    for (int v = 0; v < 4 && i + v * kLanes < size; ++v) {
+      const int at = i + v * kLanes;
+      const Floats value = LoadPart(x + at, LanesLeft(size, at));
+      sum[v] = MulAdd(value, value, sum[v]);
+    }
+  }
+  const float squares = Sum(Add(Add(sum[0], sum[1]), Add(sum[2], sum[3])));
+  const float mean = squares / static_cast<float>(size);
+  const Floats inverse = Splat(1.0f / __builtin_sqrtf(mean + epsilon));
+  for (int i = 0; i < size; i += kLanes) {
+    const int count = LanesLeft(size, i);
+    const Floats value = Mul(LoadPart(x + i, count), inverse);
+    StorePart(out + i, Mul(value, LoadPart(weight + i, count)), count);
+  }
+}
+
+// Three roundings an element, as the reference computes it: x cos + rotated(x) sin.
+inline void RotateHead(const float* angles, int head_dim, float* head) {
+  const int half = head_dim / 2;
+  for (int i = 0; i < half; i += kLanes) {
+    const int count = LanesLeft(half, i);
+    const Floats cosine = LoadPart(angles + i, count);
+    const Floats sine = LoadPart(angles + half + i, count);
+    const Floats first = LoadPart(head + i, count);
+    const Floats second = LoadPart(head + half + i, count);
+    StorePart(head + i, Sub(Mul(first, cosine), Mul(second, sine)), count);
+    StorePart(head + half + i, Add(Mul(second, cosine), Mul(first, sine)), count);
+  }
+}
+
+}  // namespace
+}  // namespace tandem
+
+#endif  // TANDEM_KERNELS_CPU_ROW_KERNELS_H_

@@ -1,0 +1,245 @@
+// Operations that take rows one by one: embedding, norms, rotation, the cache's writes, exp.
+#include <algorithm>
+#include <cmath>
+
+#include "gtest/gtest.h"
+#include "kernels/cpu/cpu_isa.h"
+#include "kernels/kernel_testing.h"
+
+namespace tandem {
+namespace {
+
+double UnitsInTheLastPlace(float value, double exact) {
+  const float rounded = static_cast<float>(exact);
+  const float next = std::nextafter(std::abs(rounded), INFINITY);
+  return std::abs(value - exact) / (double{next} - std::abs(rounded));
+}
+
+TEST(Exponential, IsWithinTwoUnitsInTheLastPlace) {
+  for (const CpuKernels* kernels : RunnableCpuKernels()) {
+    double worst = 0.0;
+    std::vector<float> x(1001), out(1001);
+    for (double first = -103.0; first < 88.7; first += 0.1) {
+      for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(first + 0.1 * i / 1001.0);
+      kernels->exponential(x.data(), static_cast<int>(x.size()), out.data());
+      for (size_t i = 0; i < x.size(); ++i) {
+        if (x[i] > 88.72f) continue;
+        worst = std::max(worst, UnitsInTheLastPlace(out[i], std::exp(double{x[i]})));
+      }
+    }
+    EXPECT_LT(worst, 2.0) << kernels->name;
+  }
+}
+
+TEST(Exponential, HasTheLimitsOfExp) {
+  for (const CpuKernels* kernels : RunnableCpuKernels()) {
+    const float x[] = {0.0f,  -0.0f, -INFINITY, INFINITY, -105.0f, -1e30f, 89.0f,
+                       1e30f, 1.0f,  0x1p-149f, -3e38f,   NAN,     3e38f};
+    const float expected[] = {1.0f, 1.0f, 0.0f, INFINITY, 0.0f, 0.0f, INFINITY, INFINITY};
+    float out[std::size(x)];
+    kernels->exponential(x, std::size(x), out);
+    for (size_t i = 0; i < std::size(expected); ++i) {
+      EXPECT_EQ(out[i], expected[i]) << kernels->name << " exp(" << x[i] << ")";
+    }
+    EXPECT_FLOAT_EQ(out[8], std::exp(1.0f));
+    EXPECT_EQ(out[9], 1.0f);
+    EXPECT_EQ(out[10], 0.0f);
+    EXPECT_TRUE(std::isnan(out[11])) << kernels->name;
+    EXPECT_EQ(out[12], INFINITY);
+  }
+}
+
+TEST(Embed, ConvertsEveryDType) {
+  std::mt19937 random(1);
+  for (TestBackend& test : AllBackends()) {
+    for (const DType dtype : kAllDTypes) {
+      TestMatrix values = TestMatrix::Random(50, 37, random);
+      values.at(7, 3) = 0x1p-20f;  // subnormal in f16
+      values.at(7, 4) = -0.0f;
+      const TestWeight table(values, dtype);
+      Buffer storage;
+      auto view = test.backend->Import(table.view(), &storage);
+      ASSERT_TRUE(view.ok());
+      const std::vector<int32_t> ids = {7, 0, 49, 7};
+      TestMatrix out(4, 37);
+      test.backend->Embed(ids.data(), *view, out.view());
+      for (int r = 0; r < 4; ++r)
+        EXPECT_TRUE(out.SameBits(r, table.values(), ids[r])) << test.label;
+    }
+  }
+}
+
+TEST(GatherRows, CopiesTheRowsNamed) {
+  std::mt19937 random(2);
+  for (TestBackend& test : AllBackends()) {
+    const TestMatrix x = TestMatrix::Random(9, 13, random);
+    const std::vector<int32_t> indices = {8, 0, 3, 3};
+    TestMatrix out(4, 13);
+    test.backend->GatherRows(x.view(), indices.data(), out.view());
+    for (int r = 0; r < 4; ++r) EXPECT_TRUE(out.SameBits(r, x, indices[r]));
+  }
+}
+
+// The mean of squares has at most cols / 64 + 8 roundings of positive terms, halved by the square
+// root; then a root, a quotient and two products.
+TEST(RmsNorm, MatchesDoublePrecision) {
+  std::mt19937 random(3);
+  for (TestBackend& test : AllBackends()) {
+    for (const int cols : {1, 3, 15, 16, 17, 63, 64, 65, 100, 896, 2048, 2049}) {
+      const TestMatrix x = TestMatrix::Random(3, cols, random, 3.0f);
+      const TestMatrix weight = TestMatrix::Random(1, cols, random);
+      TestMatrix out(3, cols);
+      test.backend->RmsNorm(x.view(), weight.row(0), 1e-5f, out.view());
+      for (int r = 0; r < 3; ++r) {
+        double squares = 0.0;
+        for (int c = 0; c < cols; ++c) squares += double{x.at(r, c)} * x.at(r, c);
+        for (int c = 0; c < cols; ++c) {
+          const double expected =
+              x.at(r, c) / std::sqrt(squares / cols + double{1e-5f}) * weight.at(0, c);
+          ASSERT_NEAR(out.at(r, c), expected, std::abs(expected) * 0x1p-24 * (cols / 64 + 14))
+              << test.label << " cols " << cols;
+        }
+      }
+      TestMatrix in_place = x;
+      test.backend->RmsNorm(in_place.view(), weight.row(0), 1e-5f, in_place.view());
+      EXPECT_TRUE(in_place.SameBits(out));
+    }
+  }
+}
+
+TEST(RmsNorm, ManyRowsHaveTheBitsTheyHaveAloneAndNanStaysInItsRow) {
+  std::mt19937 random(4);
+  for (TestBackend& test : AllBackends(3)) {
+    TestMatrix x = TestMatrix::Random(100, 300, random);
+    x.at(50, 299) = NAN;
+    const TestMatrix weight = TestMatrix::Random(1, 300, random);
+    TestMatrix out(100, 300);
+    test.backend->RmsNorm(x.view(), weight.row(0), 1e-6f, out.view());
+    for (int r = 0; r < 100; ++r) {
+      TestMatrix alone(1, 300);
+      test.backend->RmsNorm(x.Rows({r}).view(), weight.row(0), 1e-6f, alone.view());
+      ASSERT_TRUE(out.SameBits(r, alone, 0));
+      ASSERT_EQ(std::isnan(out.at(r, 0)), r == 50);
+    }
+  }
+}
+
+// Sequences of 5, 0 and 300 rows that end at positions 8, 3 and 299.
+struct Ragged {
+  std::vector<int32_t> starts = {0, 5, 5, 305};
+  std::vector<int32_t> lengths = {9, 4, 300};
+  RaggedRows rows() const { return {starts.data(), 3, 305}; }
+  int sequence(int r) const { return r < 5 ? 0 : 2; }
+  int position(int r) const { return r < 5 ? 4 + r : r - 5; }
+};
+
+TEST(RotaryAngles, AreTheCosinesAndSinesOfF32Products) {
+  const Ragged ragged;
+  const std::vector<float> frequencies = {1.0f, 0.31622776f, 0.1f, 0.0316f, 1e-4f};
+  for (TestBackend& test : AllBackends()) {
+    TestMatrix angles(305, 10);
+    test.backend->RotaryAngles(ragged.rows(), ragged.lengths.data(), frequencies.data(), 1.5f,
+                               angles.view());
+    for (int r = 0; r < 305; ++r) {
+      for (int i = 0; i < 5; ++i) {
+        const float angle = static_cast<float>(ragged.position(r)) * frequencies[i];
+        ASSERT_EQ(angles.at(r, i), std::cos(angle) * 1.5f);
+        ASSERT_EQ(angles.at(r, 5 + i), std::sin(angle) * 1.5f);
+      }
+    }
+  }
+}
+
+// A cache of NaN, whose pages of 4 lie backwards.
+struct Cache {
+  static constexpr int kPageSize = 4, kPages = 80;
+  Cache(int kv_heads, int head_dim)
+      : kv_heads(kv_heads),
+        head_dim(head_dim),
+        stride(int64_t{kPageSize} * kv_heads * head_dim + 5),
+        keys(kPages * 3 * stride, NAN),
+        values(kPages * 3 * stride, NAN) {
+    for (int i = 0; i < 3 * kPages; ++i) tables.push_back(3 * kPages - 1 - i);
+  }
+  PagedKvView view(const Ragged& ragged) {
+    PagedKvView kv;
+    kv.keys = keys.data();
+    kv.values = values.data();
+    kv.page_tables = tables.data();
+    kv.lengths = ragged.lengths.data();
+    kv.batch = 3;
+    kv.max_pages = kPages;
+    kv.page_size = kPageSize;
+    kv.page_stride = stride;
+    kv.num_kv_heads = kv_heads;
+    kv.head_dim = head_dim;
+    return kv;
+  }
+  int64_t offset(int sequence, int position, int head) const {
+    return tables[sequence * kPages + position / kPageSize] * stride +
+           (head * kPageSize + position % kPageSize) * int64_t{head_dim};
+  }
+  int kv_heads, head_dim;
+  int64_t stride;
+  std::vector<float> keys, values;
+  std::vector<int32_t> tables;
+};
+
+TEST(RotateAndCache, RotatesHalvesAndWritesTheRowsPositionsOnly) {
+  std::mt19937 random(5);
+  const Ragged ragged;
+  for (TestBackend& test : AllBackends()) {
+    for (const int d : {2, 8, 10, 32, 50, 64}) {
+      for (const bool with_norms : {false, true}) {
+        const int heads = 3, kv_heads = 2;
+        const TestMatrix before = TestMatrix::Random(305, (heads + 2 * kv_heads) * d, random);
+        const TestMatrix angles = TestMatrix::Random(305, d, random);
+        const TestMatrix norms = TestMatrix::Random(2, d, random);
+        TestMatrix qkv = before;
+        Cache cache(kv_heads, d);
+        HeadNorms head_norms;
+        if (with_norms) head_norms = {norms.row(0), norms.row(1), 1e-6f};
+        test.backend->RotateAndCache(qkv.view(), angles.view(), head_norms, ragged.rows(),
+                                     cache.view(ragged));
+        int written = 0;
+        for (int r = 0; r < 305; ++r) {
+          for (int h = 0; h < heads + 2 * kv_heads; ++h) {
+            TestMatrix head(1, d);
+            std::copy_n(before.row(r) + h * d, d, head.row(0));
+            if (h < heads + kv_heads) {
+              if (with_norms) {
+                test.backend->RmsNorm(head.view(), norms.row(h < heads ? 0 : 1), 1e-6f,
+                                      head.view());
+              }
+              const TestMatrix x = head;
+              for (int i = 0; i < d / 2; ++i) {
+                const float cosine = angles.at(r, i), sine = angles.at(r, d / 2 + i);
+                const float first = x.at(0, i), second = x.at(0, d / 2 + i);
+                const float a = first * cosine, b = second * sine;
+                const float c = second * cosine, e = first * sine;
+                head.at(0, i) = a - b;
+                head.at(0, d / 2 + i) = c + e;
+              }
+            }
+            ASSERT_EQ(std::memcmp(qkv.row(r) + h * d, head.row(0), d * 4), 0)
+                << test.label << " dim " << d << " row " << r << " head " << h;
+            if (h < heads) continue;
+            const bool is_key = h < heads + kv_heads;
+            const std::vector<float>& half = is_key ? cache.keys : cache.values;
+            const int g = is_key ? h - heads : h - heads - kv_heads;
+            const int64_t offset = cache.offset(ragged.sequence(r), ragged.position(r), g);
+            ASSERT_EQ(std::memcmp(half.data() + offset, head.row(0), d * 4), 0);
+            written += d;
+          }
+        }
+        const auto numbers = [](const std::vector<float>& v) {
+          return std::count_if(v.begin(), v.end(), [](float x) { return !std::isnan(x); });
+        };
+        EXPECT_EQ(numbers(cache.keys) + numbers(cache.values), written);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,167 @@
+// 16 lanes of f32 by two registers of AVX2, with FMA and F16C. The names are those of
+// simd_avx512.h, where their contracts stand, and so are the bits.
+#ifndef TANDEM_KERNELS_CPU_SIMD_AVX2_H_
+#define TANDEM_KERNELS_CPU_SIMD_AVX2_H_
+
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace tandem {
+namespace {
+
+inline constexpr int kLanes = 16;
+struct Floats {
+  __m256 low, high;
+};
+
+// 16 registers: 8 to 12 sums.
+inline constexpr int kMaxGroupRows = 6;
+inline constexpr int SliceVectors(int rows) { return rows == 1 ? 4 : rows <= 3 ? 2 : 1; }
+inline constexpr int kScoreRows = 3;
+inline constexpr int kMixRows = 3;
+inline constexpr int kMixVectors = 2;
+
+inline Floats Splat(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+inline Floats Zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
+inline Floats Load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+inline void Store(float* p, Floats v) {
+  _mm256_storeu_ps(p, v.low);
+  _mm256_storeu_ps(p + 8, v.high);
+}
+// All bits in the lanes below `count`, of which the register holds those from `first` on.
+inline __m256i FirstLanes(int count, int first) {
+  const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(count - first), lane);
+}
+inline Floats LoadPart(const float* p, int count) {
+  return {_mm256_maskload_ps(p, FirstLanes(count, 0)),
+          _mm256_maskload_ps(p + 8, FirstLanes(count, 8))};
+}
+inline void StorePart(float* p, Floats v, int count) {
+  _mm256_maskstore_ps(p, FirstLanes(count, 0), v.low);
+  _mm256_maskstore_ps(p + 8, FirstLanes(count, 8), v.high);
+}
+
+inline Floats Add(Floats a, Floats b) {
+  return {_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high)};
+}
+inline Floats Sub(Floats a, Floats b) {
+  return {_mm256_sub_ps(a.low, b.low), _mm256_sub_ps(a.high, b.high)};
+}
+inline Floats Mul(Floats a, Floats b) {
+  return {_mm256_mul_ps(a.low, b.low), _mm256_mul_ps(a.high, b.high)};
+}
+inline Floats Div(Floats a, Floats b) {
+  return {_mm256_div_ps(a.low, b.low), _mm256_div_ps(a.high, b.high)};
+}
+inline Floats MulAdd(Floats a, Floats b, Floats c) {
+  return {_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high)};
+}
+inline Floats Min(Floats a, Floats b) {
+  return {_mm256_min_ps(a.low, b.low), _mm256_min_ps(a.high, b.high)};
+}
+inline Floats Max(Floats a, Floats b) {
+  return {_mm256_max_ps(a.low, b.low), _mm256_max_ps(a.high, b.high)};
+}
+
+inline __m256 KeepPart(__m256 v, int begin, int end, int first, __m256 other) {
+  const __m256i mask = _mm256_andnot_si256(FirstLanes(begin, first), FirstLanes(end, first));
+  return _mm256_blendv_ps(other, v, _mm256_castsi256_ps(mask));
+}
+inline Floats KeepLanes(Floats v, int begin, int end, Floats other) {
+  return {KeepPart(v.low, begin, end, 0, other.low), KeepPart(v.high, begin, end, 8, other.high)};
+}
+inline __m256 PowerOfTwoPart(__m256 n) {
+  const __m256i exponent = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
+  return _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23));
+}
+inline Floats PowerOfTwo(Floats n) { return {PowerOfTwoPart(n.low), PowerOfTwoPart(n.high)}; }
+
+inline float Sum(Floats v) {
+  const __m256 eight = _mm256_add_ps(v.low, v.high);
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
+inline float Largest(Floats v) {
+  const __m256 eight = _mm256_max_ps(v.low, v.high);
+  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_max_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
+
+inline __m256i LoadWords(const std::byte* p) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+}
+inline Floats EvenBf16(const std::byte* pairs) {
+  return {_mm256_castsi256_ps(_mm256_slli_epi32(LoadWords(pairs), 16)),
+          _mm256_castsi256_ps(_mm256_slli_epi32(LoadWords(pairs + 32), 16))};
+}
+inline Floats OddBf16(const std::byte* pairs) {
+  const __m256i high_halves = _mm256_set1_epi32(-65536);
+  return {_mm256_castsi256_ps(_mm256_and_si256(LoadWords(pairs), high_halves)),
+          _mm256_castsi256_ps(_mm256_and_si256(LoadWords(pairs + 32), high_halves))};
+}
+// 16 words that hold one f16 each in their low halves.
+inline Floats WidenF16(__m256i first, __m256i second) {
+  const __m256i halves = _mm256_permute4x64_epi64(_mm256_packus_epi32(first, second), 0xD8);
+  return {_mm256_cvtph_ps(_mm256_castsi256_si128(halves)),
+          _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1))};
+}
+inline Floats EvenF16(const std::byte* pairs) {
+  const __m256i low_halves = _mm256_set1_epi32(65535);
+  return WidenF16(_mm256_and_si256(LoadWords(pairs), low_halves),
+                  _mm256_and_si256(LoadWords(pairs + 32), low_halves));
+}
+inline Floats OddF16(const std::byte* pairs) {
+  return WidenF16(_mm256_srli_epi32(LoadWords(pairs), 16),
+                  _mm256_srli_epi32(LoadWords(pairs + 32), 16));
+}
+
+inline void Prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+
+// As Transpose, of 8 rows and at most 8 columns.
+inline void TransposeEight(const float* const* rows, int first_col, int cols, float* out,
+                           int out_stride) {
+  const __m256i mask = FirstLanes(cols, 0);
+  __m256 a[8], b[8];
+#pragma GCC unroll 8
+  for (int r = 0; r < 8; ++r) a[r] = _mm256_maskload_ps(rows[r] + first_col, mask);
+#pragma GCC unroll 4
+  for (int r = 0; r < 8; r += 2) {
+    b[r] = _mm256_unpacklo_ps(a[r], a[r + 1]);
+    b[r + 1] = _mm256_unpackhi_ps(a[r], a[r + 1]);
+  }
+#pragma GCC unroll 2
+  for (int r = 0; r < 8; r += 4) {
+    a[r] = _mm256_shuffle_ps(b[r], b[r + 2], 0x44);
+    a[r + 1] = _mm256_shuffle_ps(b[r], b[r + 2], 0xEE);
+    a[r + 2] = _mm256_shuffle_ps(b[r + 1], b[r + 3], 0x44);
+    a[r + 3] = _mm256_shuffle_ps(b[r + 1], b[r + 3], 0xEE);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    b[i] = _mm256_permute2f128_ps(a[i], a[4 + i], 0x20);
+    b[4 + i] = _mm256_permute2f128_ps(a[i], a[4 + i], 0x31);
+  }
+#pragma GCC unroll 8
+  for (int c = 0; c < 8; ++c) {
+    if (c < cols) _mm256_storeu_ps(out + c * out_stride, b[c]);
+  }
+}
+
+inline void Transpose(const float* const* rows, int first_col, int cols, float* out,
+                      int out_stride) {
+  for (int c = 0; c < cols; c += 8) {
+    for (int r = 0; r < 16; r += 8) {
+      TransposeEight(rows + r, first_col + c, cols - c, out + c * out_stride + r, out_stride);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tandem
+
+#endif  // TANDEM_KERNELS_CPU_SIMD_AVX2_H_

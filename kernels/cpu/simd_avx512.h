@@ -1,0 +1,134 @@
+// 16 lanes of f32 by AVX-512. The vector vocabulary of the kernels: each simd_*.h defines the same
+// names, a kernel translation unit includes one of them and then the *_kernels.h.
+//
+// Everything here and there has internal linkage: the linker must not replace one instruction
+// set's code by another's.
+#ifndef TANDEM_KERNELS_CPU_SIMD_AVX512_H_
+#define TANDEM_KERNELS_CPU_SIMD_AVX512_H_
+
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace tandem {
+namespace {
+
+inline constexpr int kLanes = 16;
+using Floats = __m512;
+
+// Rows that a product takes at once, and how many of a panel's four vectors: 6 * 4 sums, 4 weights
+// and a broadcast fill 32 registers.
+inline constexpr int kMaxGroupRows = 6;
+inline constexpr int SliceVectors(int) { return 4; }
+// Query vectors that attention takes at once: 8 * 2 sums of scores, and vectors of a head's
+// dimensions that it sums at once.
+inline constexpr int kScoreRows = 8;
+inline constexpr int kMixRows = 6;
+inline constexpr int kMixVectors = 4;
+
+inline Floats Zero() { return _mm512_setzero_ps(); }
+inline Floats Splat(float x) { return _mm512_set1_ps(x); }
+inline Floats Load(const float* p) { return _mm512_loadu_ps(p); }
+inline void Store(float* p, Floats v) { _mm512_storeu_ps(p, v); }
+inline __mmask16 FirstLanes(int count) { return static_cast<__mmask16>((1u << count) - 1); }
+// The first `count` (0 to 16) lanes; the others are 0 and their memory is not touched.
+inline Floats LoadPart(const float* p, int count) {
+  return _mm512_maskz_loadu_ps(FirstLanes(count), p);
+}
+inline void StorePart(float* p, Floats v, int count) {
+  _mm512_mask_storeu_ps(p, FirstLanes(count), v);
+}
+
+inline Floats Add(Floats a, Floats b) { return _mm512_add_ps(a, b); }
+inline Floats Sub(Floats a, Floats b) { return _mm512_sub_ps(a, b); }
+inline Floats Mul(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
+inline Floats Div(Floats a, Floats b) { return _mm512_div_ps(a, b); }
+// a * b + c, rounded once where the instruction set can.
+inline Floats MulAdd(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
+// b where either is NaN.
+inline Floats Min(Floats a, Floats b) { return _mm512_min_ps(a, b); }
+inline Floats Max(Floats a, Floats b) { return _mm512_max_ps(a, b); }
+
+// Lanes [begin, end) of v, `other` elsewhere.
+inline Floats KeepLanes(Floats v, int begin, int end, Floats other) {
+  const __mmask16 mask = FirstLanes(end) & static_cast<__mmask16>(~FirstLanes(begin));
+  return _mm512_mask_blend_ps(mask, other, v);
+}
+// 2^n of whole numbers -126..127.
+inline Floats PowerOfTwo(Floats n) {
+  const __m512i exponent = _mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(exponent, 23));
+}
+
+// Sums, and maxima, by one tree: lanes 8 apart, then 4, 2, 1.
+inline float Sum(Floats v) {
+  const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
+inline float Largest(Floats v) {
+  const __m256 eight = _mm256_max_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_max_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
+
+// The even and the odd one of each of 16 pairs.
+inline Floats EvenBf16(const std::byte* pairs) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(pairs), 16));
+}
+inline Floats OddBf16(const std::byte* pairs) {
+  return _mm512_castsi512_ps(
+      _mm512_and_si512(_mm512_loadu_si512(pairs), _mm512_set1_epi32(-65536)));
+}
+inline Floats EvenF16(const std::byte* pairs) {
+  return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_loadu_si512(pairs)));
+}
+inline Floats OddF16(const std::byte* pairs) {
+  return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_loadu_si512(pairs), 16)));
+}
+
+inline void Prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+
+// out[c * out_stride + r] = rows[r][c] for r < 16, c < cols <= 16.
+inline void Transpose(const float* const* rows, int first_col, int cols, float* out,
+                      int out_stride) {
+  __m512 a[16], b[16];
+#pragma GCC unroll 16
+  for (int r = 0; r < 16; ++r) a[r] = LoadPart(rows[r] + first_col, cols);
+#pragma GCC unroll 8
+  for (int r = 0; r < 16; r += 2) {
+    b[r] = _mm512_unpacklo_ps(a[r], a[r + 1]);
+    b[r + 1] = _mm512_unpackhi_ps(a[r], a[r + 1]);
+  }
+  // a[4 q + i]: in its part j of four lanes, column 4 j + i of rows 4 q to 4 q + 3.
+#pragma GCC unroll 4
+  for (int r = 0; r < 16; r += 4) {
+    a[r] = _mm512_shuffle_ps(b[r], b[r + 2], 0x44);
+    a[r + 1] = _mm512_shuffle_ps(b[r], b[r + 2], 0xEE);
+    a[r + 2] = _mm512_shuffle_ps(b[r + 1], b[r + 3], 0x44);
+    a[r + 3] = _mm512_shuffle_ps(b[r + 1], b[r + 3], 0xEE);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    const __m512 low01 = _mm512_shuffle_f32x4(a[i], a[4 + i], 0x44);
+    const __m512 high01 = _mm512_shuffle_f32x4(a[i], a[4 + i], 0xEE);
+    const __m512 low23 = _mm512_shuffle_f32x4(a[8 + i], a[12 + i], 0x44);
+    const __m512 high23 = _mm512_shuffle_f32x4(a[8 + i], a[12 + i], 0xEE);
+    b[i] = _mm512_shuffle_f32x4(low01, low23, 0x88);
+    b[4 + i] = _mm512_shuffle_f32x4(low01, low23, 0xDD);
+    b[8 + i] = _mm512_shuffle_f32x4(high01, high23, 0x88);
+    b[12 + i] = _mm512_shuffle_f32x4(high01, high23, 0xDD);
+  }
+#pragma GCC unroll 16
+  for (int c = 0; c < 16; ++c) {
+    if (c < cols) Store(out + c * out_stride, b[c]);
+  }
+}
+
+}  // namespace
+}  // namespace tandem
+
+#endif  // TANDEM_KERNELS_CPU_SIMD_AVX512_H_

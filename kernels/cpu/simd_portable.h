@@ -1,0 +1,131 @@
+// 16 lanes of f32 by the compiler's vectors of 16 bytes, which any CPU has or which it lowers; no
+// fused multiply-add. The names are those of simd_avx512.h, where their contracts stand.
+#ifndef TANDEM_KERNELS_CPU_SIMD_PORTABLE_H_
+#define TANDEM_KERNELS_CPU_SIMD_PORTABLE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace tandem {
+namespace {
+
+inline constexpr int kLanes = 16;
+typedef float Float4 __attribute__((vector_size(16)));
+typedef int32_t Int4 __attribute__((vector_size(16)));
+typedef uint32_t Word4 __attribute__((vector_size(16)));
+struct Floats {
+  Float4 part[4];
+};
+
+// 16 registers of four lanes: 8 to 12 sums.
+inline constexpr int kMaxGroupRows = 3;
+inline constexpr int SliceVectors(int rows) { return rows == 1 ? 2 : 1; }
+inline constexpr int kScoreRows = 1;
+inline constexpr int kMixRows = 2;
+inline constexpr int kMixVectors = 1;
+
+// One expression for each part; `i` is the part.
+#define TANDEM_FOR_PARTS(expression)                      \
+  Floats out;                                             \
+  for (int i = 0; i < 4; ++i) out.part[i] = (expression); \
+  return out
+
+inline Float4 SplatPart(float x) { return Float4{x, x, x, x}; }
+inline Floats Splat(float x) { TANDEM_FOR_PARTS(SplatPart(x)); }
+inline Floats Zero() { return Splat(0.0f); }
+inline Floats Load(const float* p) {
+  Floats v;
+  std::memcpy(&v, p, sizeof(v));
+  return v;
+}
+inline void Store(float* p, const Floats& v) { std::memcpy(p, &v, sizeof(v)); }
+inline Floats LoadPart(const float* p, int count) {
+  if (count == kLanes) return Load(p);
+  float lanes[kLanes] = {};
+  for (int i = 0; i < count; ++i) lanes[i] = p[i];
+  return Load(lanes);
+}
+inline void StorePart(float* p, const Floats& v, int count) {
+  if (count == kLanes) return Store(p, v);
+  float lanes[kLanes];
+  Store(lanes, v);
+  for (int i = 0; i < count; ++i) p[i] = lanes[i];
+}
+
+inline Floats Add(const Floats& a, const Floats& b) { TANDEM_FOR_PARTS(a.part[i] + b.part[i]); }
+inline Floats Sub(const Floats& a, const Floats& b) { TANDEM_FOR_PARTS(a.part[i] - b.part[i]); }
+inline Floats Mul(const Floats& a, const Floats& b) { TANDEM_FOR_PARTS(a.part[i] * b.part[i]); }
+inline Floats Div(const Floats& a, const Floats& b) { TANDEM_FOR_PARTS(a.part[i] / b.part[i]); }
+inline Floats MulAdd(const Floats& a, const Floats& b, const Floats& c) {
+  TANDEM_FOR_PARTS(a.part[i] * b.part[i] + c.part[i]);
+}
+inline Floats Min(const Floats& a, const Floats& b) {
+  TANDEM_FOR_PARTS(a.part[i] < b.part[i] ? a.part[i] : b.part[i]);
+}
+inline Floats Max(const Floats& a, const Floats& b) {
+  TANDEM_FOR_PARTS(a.part[i] > b.part[i] ? a.part[i] : b.part[i]);
+}
+
+inline Floats KeepLanes(const Floats& v, int begin, int end, const Floats& other) {
+  const Int4 lane = {0, 1, 2, 3};
+  TANDEM_FOR_PARTS(((lane + 4 * i >= begin) & (lane + 4 * i < end)) ? v.part[i] : other.part[i]);
+}
+inline Floats PowerOfTwo(const Floats& n) {
+  TANDEM_FOR_PARTS((Float4)((__builtin_convertvector(n.part[i], Int4) + 127) << 23));
+}
+
+inline float Sum(const Floats& v) {
+  const Float4 four = (v.part[0] + v.part[2]) + (v.part[1] + v.part[3]);
+  return (four[0] + four[2]) + (four[1] + four[3]);
+}
+inline float Largest(const Floats& v) {
+  const Floats swapped = {{v.part[2], v.part[3], v.part[0], v.part[1]}};
+  const Floats eight = Max(v, swapped);
+  const Float4 four = eight.part[0] > eight.part[1] ? eight.part[0] : eight.part[1];
+  const float even = four[0] > four[2] ? four[0] : four[2];
+  const float odd = four[1] > four[3] ? four[1] : four[3];
+  return even > odd ? even : odd;
+}
+
+inline Word4 LoadWords(const std::byte* p) {
+  Word4 words;
+  std::memcpy(&words, p, sizeof(words));
+  return words;
+}
+inline Floats EvenBf16(const std::byte* pairs) {
+  TANDEM_FOR_PARTS((Float4)(LoadWords(pairs + 16 * i) << 16));
+}
+inline Floats OddBf16(const std::byte* pairs) {
+  TANDEM_FOR_PARTS((Float4)(LoadWords(pairs + 16 * i) & 0xFFFF0000u));
+}
+// f16 bits in the low halves. Moved to f32's places, the exponent is 112 too small for numbers and
+// subnormals alike, which an exact product mends; infinities and NaN get f32's largest exponent.
+inline Float4 F16Part(Word4 bits) {
+  const Word4 sign = (bits & 0x8000u) << 16;
+  const Word4 rest = (bits & 0x7FFFu) << 13;
+  const Word4 number = (Word4)((Float4)rest * 0x1p112f);
+  const Word4 special = rest | 0x7F800000u;
+  return (Float4)(sign | (rest >= (0x7C00u << 13) ? special : number));
+}
+inline Floats EvenF16(const std::byte* pairs) {
+  TANDEM_FOR_PARTS(F16Part(LoadWords(pairs + 16 * i) & 0xFFFFu));
+}
+inline Floats OddF16(const std::byte* pairs) {
+  TANDEM_FOR_PARTS(F16Part(LoadWords(pairs + 16 * i) >> 16));
+}
+#undef TANDEM_FOR_PARTS
+
+inline void Prefetch(const void* p) { __builtin_prefetch(p); }
+
+inline void Transpose(const float* const* rows, int first_col, int cols, float* out,
+                      int out_stride) {
+  for (int c = 0; c < cols; ++c) {
+    for (int r = 0; r < 16; ++r) out[c * out_stride + r] = rows[r][first_col + c];
+  }
+}
+
+}  // namespace
+}  // namespace tandem
+
+#endif  // TANDEM_KERNELS_CPU_SIMD_PORTABLE_H_

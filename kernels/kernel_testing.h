@@ -1,0 +1,145 @@
+// What the tests of kernels share: matrices that own their numbers, backends to try, and plain
+// versions of the operations as references of the fast ones.
+#ifndef TANDEM_KERNELS_KERNEL_TESTING_H_
+#define TANDEM_KERNELS_KERNEL_TESTING_H_
+
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/check.h"
+#include "base/float16.h"
+#include "kernels/backend.h"
+
+namespace tandem {
+
+// A row-major f32 matrix whose rows are further apart than they are long, filled with NaN between.
+class TestMatrix {
+ public:
+  TestMatrix(int rows, int cols, int gap = 3)
+      : rows_(rows), cols_(cols), stride_(cols + gap), data_(size_t(rows) * stride_ + 1, NAN) {
+    for (int r = 0; r < rows; ++r) std::fill_n(row(r), cols, 0.0f);
+  }
+  static TestMatrix Random(int rows, int cols, std::mt19937& random, float spread = 1.0f) {
+    TestMatrix m(rows, cols);
+    std::normal_distribution<float> normal(0.0f, spread);
+    for (int r = 0; r < rows; ++r) {
+      for (int c = 0; c < cols; ++c) m.at(r, c) = normal(random);
+    }
+    return m;
+  }
+
+  int rows() const { return rows_; }
+  int cols() const { return cols_; }
+  float* row(int r) { return data_.data() + size_t(r) * stride_; }
+  const float* row(int r) const { return data_.data() + size_t(r) * stride_; }
+  float& at(int r, int c) { return row(r)[c]; }
+  float at(int r, int c) const { return row(r)[c]; }
+  MatrixView view() { return {data_.data(), DType::kF32, rows_, cols_, stride_}; }
+  ConstMatrixView view() const { return {data_.data(), DType::kF32, rows_, cols_, stride_}; }
+
+  // The rows `indices` in that order.
+  TestMatrix Rows(const std::vector<int>& indices) const {
+    TestMatrix m(static_cast<int>(indices.size()), cols_);
+    for (size_t i = 0; i < indices.size(); ++i) std::copy_n(row(indices[i]), cols_, m.row(int(i)));
+    return m;
+  }
+  bool SameBits(int r, const TestMatrix& other, int other_row) const {
+    return std::memcmp(row(r), other.row(other_row), cols_ * sizeof(float)) == 0;
+  }
+  bool SameBits(const TestMatrix& other) const {
+    for (int r = 0; r < rows_; ++r) {
+      if (!SameBits(r, other, r)) return false;
+    }
+    return true;
+  }
+
+ private:
+  int rows_;
+  int cols_;
+  int64_t stride_;
+  std::vector<float> data_;
+};
+
+inline std::vector<int> Iota(int count) {
+  std::vector<int> numbers(count);
+  std::iota(numbers.begin(), numbers.end(), 0);
+  return numbers;
+}
+
+// A matrix of weights in host memory of some dtype, its rows apart like a TestMatrix's.
+class TestWeight {
+ public:
+  TestWeight(const TestMatrix& values, DType dtype)
+      : rounded_(values), dtype_(dtype), stride_(values.cols() + 5) {
+    storage_.resize(size_t(values.rows()) * stride_ * SizeOf(dtype), std::byte{0xFF});
+    for (int r = 0; r < values.rows(); ++r) {
+      for (int c = 0; c < values.cols(); ++c) Put(r, c, values.at(r, c));
+    }
+  }
+  // What the weights are after rounding to their dtype.
+  const TestMatrix& values() const { return rounded_; }
+  ConstMatrixView view() const {
+    return {storage_.data(), dtype_, rounded_.rows(), rounded_.cols(), stride_};
+  }
+
+ private:
+  void Put(int r, int c, float value) {
+    std::byte* to = storage_.data() + (size_t(r) * stride_ + c) * SizeOf(dtype_);
+    if (dtype_ == DType::kF32) {
+      std::memcpy(to, &value, sizeof(value));
+      return;
+    }
+    const uint16_t bits = dtype_ == DType::kF16 ? FloatToF16(value) : FloatToBf16(value);
+    rounded_.at(r, c) = dtype_ == DType::kF16 ? F16ToFloat(bits) : Bf16ToFloat(bits);
+    std::memcpy(to, &bits, sizeof(bits));
+  }
+
+  TestMatrix rounded_;
+  DType dtype_;
+  int64_t stride_;
+  std::vector<std::byte> storage_;
+};
+
+// A backend to try and whether it rounds activations to bf16 where weights are bf16.
+struct TestBackend {
+  std::string label;
+  std::unique_ptr<Backend> backend;
+  bool rounds_to_bf16 = false;
+};
+
+inline TestBackend MakeTestBackend(const std::string& isa, CpuCompute compute, int threads) {
+  auto backend = MakeCpuBackend({.num_threads = threads, .compute = compute, .isa = isa});
+  TANDEM_CHECK(backend.ok());
+  const bool bf16 = isa == "avx512_bf16" && compute != CpuCompute::kF32;
+  return {isa + (bf16 ? "/bf16/" : "/f32/") + std::to_string(threads), *std::move(backend), bf16};
+}
+
+// Every way to compute that this machine has.
+inline std::vector<TestBackend> AllBackends(int threads = 2) {
+  std::vector<TestBackend> backends;
+  for (const std::string& isa : CpuIsas()) {
+    backends.push_back(MakeTestBackend(isa, CpuCompute::kF32, threads));
+    if (isa == "avx512_bf16") {
+      backends.push_back(MakeTestBackend(isa, CpuCompute::kBF16, threads));
+    }
+  }
+  return backends;
+}
+
+inline constexpr DType kAllDTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
+
+inline PackedWeight PackOne(Backend& backend, const TestWeight& weight,
+                            const float* bias = nullptr) {
+  auto packed = backend.Pack({{weight.view(), bias}}, PartOrder::kConcatenated);
+  TANDEM_CHECK(packed.ok());
+  return *std::move(packed);
+}
+
+}  // namespace tandem
+
+#endif  // TANDEM_KERNELS_KERNEL_TESTING_H_
