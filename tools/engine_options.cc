@@ -77,7 +77,9 @@ absl::StatusOr<EngineOptions> EngineFlags::ToOptions() const {
   EngineOptions options;
   RETURN_IF_ERROR(CheckName("--verifier", verifier, {"auto", "exact_match", "block", "token"}));
   RETURN_IF_ERROR(CheckName("--compute", compute, {"auto", "f32", "bf16"}));
-  if (!drafter.empty()) RETURN_IF_ERROR(CheckName("--drafter", drafter, {"model", "none"}));
+  if (!drafter.empty()) {
+    RETURN_IF_ERROR(CheckName("--drafter", drafter, {"model", "none"}));
+  }
   options.target = target.empty() ? ShippedModel(kShippedTarget) : target;
   options.draft = draft.empty() && target.empty() ? ShippedModel(kShippedDraft) : draft;
   if (drafter == "none") options.draft.clear();
@@ -90,7 +92,9 @@ absl::StatusOr<EngineOptions> EngineFlags::ToOptions() const {
   options.device = device;
   options.threads = threads;
   options.compute = compute;
-  if (!kv_memory.empty()) ASSIGN_OR_RETURN(options.kv_memory_bytes, ParseSize(kv_memory));
+  if (!kv_memory.empty()) {
+    ASSIGN_OR_RETURN(options.kv_memory_bytes, ParseSize(kv_memory));
+  }
   options.page_size = page_size;
   RETURN_IF_ERROR(options.Validate());
   return options;
