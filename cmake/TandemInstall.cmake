@@ -4,6 +4,7 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 get_property(tandem_folders GLOBAL PROPERTY TANDEM_FOLDERS)
+list(REMOVE_ITEM tandem_folders tandem_tools)  # the program, not a library for others
 install(TARGETS ${tandem_folders} EXPORT tandemTargets
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}/tandem)
 if(TARGET tandem)

@@ -246,6 +246,7 @@ TEST(RandomNumbers, ComeFromPhilox) {
                                               "F53 0xCD9E8"
                                               "D57\n"},
                                              {"model/a_test.cc", "std::mt19937 random(1);\n"},
+                                             {"engine/engine.cc", "std::random_device d;\n"},
                                              {"model/a.cc", "float random = Operand(1);\n"}}),
               IsEmpty());
   for (const std::string other :

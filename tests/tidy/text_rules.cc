@@ -57,9 +57,11 @@ constexpr std::array<std::string_view, 11> kPrinting = {"printf", "fprintf", "vp
                                                         "puts",   "fputs",   "putchar", "perror",
                                                         "cout",   "cerr",    "clog"};
 
-constexpr std::array<std::string_view, 10> kOtherGenerators = {
-    "mt19937", "mt19937_64", "random_device", "default_random_engine", "minstd_rand",
-    "rand",    "srand",      "drand48",       "random_shuffle",        "ranlux48"};
+constexpr std::array<std::string_view, 9> kOtherGenerators = {
+    "mt19937", "mt19937_64", "default_random_engine", "minstd_rand", "rand",
+    "srand",   "drand48",    "random_shuffle",        "ranlux48"};
+
+constexpr std::array<std::string_view, 1> kEntropy = {"random_device"};
 
 constexpr std::array<std::string_view, 2> kPhiloxConstants = {
     "d2511"
@@ -233,10 +235,17 @@ Violations CheckNoThrow(const Files& files) {
 }
 
 Violations CheckRandomNumbersArePassedIn(const Files& files) {
-  Violations violations = FindWords(
-      files,
-      [](std::string_view path) { return !IsTest(path) && !path.starts_with("base/philox"); },
-      kOtherGenerators, "random numbers come from base/philox.h");
+  const auto is_bound = [](std::string_view path) {
+    return !IsTest(path) && !path.starts_with("base/philox");
+  };
+  const auto is_bound_to_its_seed = [&is_bound](std::string_view path) {
+    return is_bound(path) && path != "engine/engine.cc";
+  };
+  Violations violations =
+      FindWords(files, is_bound, kOtherGenerators, "random numbers come from base/philox.h");
+  const Violations entropy =
+      FindWords(files, is_bound_to_its_seed, kEntropy, "seeds are passed in");
+  violations.insert(violations.end(), entropy.begin(), entropy.end());
   for (const auto& [path, text] : files) {
     if (!IsCpp(path) || path.starts_with("base/philox")) continue;
     ForEachLine(CodeOnly(text), [&, &path = path](size_t line, std::string_view code) {
