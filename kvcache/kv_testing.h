@@ -1,0 +1,119 @@
+// For tests: a backend that is nothing but memory, and a way to break a cache's books.
+#ifndef TANDEM_KVCACHE_KV_TESTING_H_
+#define TANDEM_KVCACHE_KV_TESTING_H_
+
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/check.h"
+#include "kernels/backend.h"
+#include "kvcache/paged_kv_cache.h"
+
+namespace tandem {
+
+// Memory from malloc, so that sanitizers see its edges. Computes nothing.
+class MemoryBackend : public Backend {
+ public:
+  // Allocations of more bytes than this fail.
+  explicit MemoryBackend(size_t most_bytes = size_t{1} << 30) : most_bytes_(most_bytes) {}
+
+  int num_copies() const { return num_copies_; }
+
+  std::string_view name() const override { return "memory"; }
+  std::string_view description() const override { return "memory only"; }
+  absl::StatusOr<Buffer> Allocate(size_t bytes) override {
+    if (bytes > most_bytes_) return absl::ResourceExhaustedError("memory: too much");
+    return Buffer(this, std::malloc(bytes), bytes);
+  }
+  void Upload(absl::Span<const std::byte> host, void* device) override {
+    std::memcpy(device, host.data(), host.size());
+  }
+  void Download(const void* device, absl::Span<std::byte> host) override {
+    std::memcpy(host.data(), device, host.size());
+  }
+  void Copy(const void* from, void* to, size_t bytes) override {
+    ++num_copies_;
+    std::memcpy(to, from, bytes);
+  }
+  absl::Status Synchronize() override { return absl::OkStatus(); }
+
+  absl::StatusOr<PackedWeight> Pack(absl::Span<const WeightPart>, PartOrder) override {
+    return absl::UnimplementedError("memory only");
+  }
+  absl::StatusOr<ConstMatrixView> Import(ConstMatrixView, Buffer*) override {
+    return absl::UnimplementedError("memory only");
+  }
+  void Embed(const int32_t*, ConstMatrixView, MatrixView) override { std::abort(); }
+  void GatherRows(ConstMatrixView, const int32_t*, MatrixView) override { std::abort(); }
+  void RmsNorm(ConstMatrixView, const float*, float, MatrixView) override { std::abort(); }
+  void MatMul(ConstMatrixView, const PackedWeight&, MatrixView) override { std::abort(); }
+  void MatMulAdd(ConstMatrixView, const PackedWeight&, MatrixView) override { std::abort(); }
+  void MatMulSwiGlu(ConstMatrixView, const PackedWeight&, MatrixView) override { std::abort(); }
+  void RotaryAngles(const RaggedRows&, const int32_t*, const float*, float, MatrixView) override {
+    std::abort();
+  }
+  void RotateAndCache(MatrixView, ConstMatrixView, const HeadNorms&, const RaggedRows&,
+                      const PagedKvView&) override {
+    std::abort();
+  }
+  void Attend(ConstMatrixView, const RaggedRows&, const PagedKvView&, float, int,
+              MatrixView) override {
+    std::abort();
+  }
+
+ protected:
+  void Free(void* data, size_t) override { std::free(data); }
+
+ private:
+  size_t most_bytes_;
+  int num_copies_ = 0;
+};
+
+// Reaches into a cache.
+class PagedKvCacheTestPeer {
+ public:
+  explicit PagedKvCacheTestPeer(PagedKvCache* cache) : cache_(cache) {}
+
+  int num_refs(PageId page) const { return cache_->pool_.num_refs(page); }
+  int num_published() const { return cache_->prefixes_.num_published(); }
+  // From now on pages are found by this hash.  REQUIRES: nothing is published.
+  void UseHash(PrefixIndex::Hash hash) {
+    TANDEM_CHECK(num_published() == 0);
+    cache_->prefixes_ = PrefixIndex(cache_->num_pages(), cache_->layout().page_size, hash);
+  }
+
+  // ---- Damage, each of which CheckIntegrity must see ----
+  void AddRef(PageId page) { ++cache_->pool_.refs_[page]; }
+  void DropRef(PageId page) { --cache_->pool_.refs_[page]; }
+  void FreeTwice() { cache_->pool_.free_.push_back(cache_->pool_.free_.back()); }
+  void FreeInUse(PageId page) { cache_->pool_.free_.push_back(page); }
+  void LosePage() { cache_->pool_.free_.pop_back(); }
+  void SetPage(KvSequence* sequence, int index, PageId page) { sequence->pages_[index] = page; }
+  void SetLength(KvSequence* sequence, int length) { sequence->length_ = length; }
+  void AddBlocker(PageId page) { ++cache_->prefixes_.nodes_[page].blockers; }
+  void SetParent(PageId page, PageId parent) { cache_->prefixes_.nodes_[page].parent = parent; }
+  void SetDepth(PageId page, int depth) { cache_->prefixes_.nodes_[page].depth = depth; }
+  void SetToken(PageId page, TokenId token) { cache_->prefixes_.nodes_[page].tokens[0] = token; }
+  void SwapMostRecent() {  // the two most recently used change places, their links kept whole
+    PrefixIndex& index = cache_->prefixes_;
+    const PageId first = index.most_recent_;
+    const PageId second = index.nodes_[first].less_recent;
+    index.RemoveFromList(second);
+    index.PushMostRecent(second);
+  }
+  void CutList() { cache_->prefixes_.RemoveFromList(cache_->prefixes_.least_recent_); }
+  void MiscountPublished() { ++cache_->prefixes_.num_published_; }
+  void MiscountEvictable() { ++cache_->prefixes_.num_evictable_; }
+
+ private:
+  PagedKvCache* cache_;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_KVCACHE_KV_TESTING_H_

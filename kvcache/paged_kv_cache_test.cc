@@ -1,0 +1,437 @@
+#include "kvcache/paged_kv_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <climits>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kvcache/kv_testing.h"
+
+namespace tandem {
+namespace {
+
+using Tokens = std::vector<TokenId>;
+
+constexpr KvLayout kSmall{
+    .num_layers = 2, .num_kv_heads = 2, .head_dim = 3, .page_size = 4, .dtype = DType::kF32};
+
+std::unique_ptr<PagedKvCache> MakeCache(int num_pages, Backend* backend = nullptr,
+                                        const KvLayout& layout = kSmall) {
+  auto cache = PagedKvCache::Create(backend, layout, num_pages);
+  EXPECT_TRUE(cache.ok()) << cache.status();
+  return *std::move(cache);
+}
+
+Tokens Counting(int count, TokenId first = 0) {
+  Tokens tokens(count);
+  std::iota(tokens.begin(), tokens.end(), first);
+  return tokens;
+}
+
+// A sequence of `tokens`, published and dropped.
+void PublishAndDrop(PagedKvCache* cache, const Tokens& tokens) {
+  KvSequence sequence = cache->NewSequence();
+  ASSERT_TRUE(sequence.Extend(static_cast<int>(tokens.size())).ok());
+  cache->Publish(tokens, sequence);
+}
+
+// Of a prompt that begins with `tokens`, how many are found.
+int HitLength(PagedKvCache* cache, Tokens tokens) {
+  tokens.push_back(-1);
+  return cache->NewSequenceWithPrefix(tokens).length();
+}
+
+TEST(PagedKvCache, RefusesImpossibleLayouts) {
+  KvLayout layout = kSmall;
+  EXPECT_EQ(PagedKvCache::Create(nullptr, layout, 0).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(PagedKvCache::Create(nullptr, layout, -1).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  for (int KvLayout::*size : {&KvLayout::num_layers, &KvLayout::num_kv_heads, &KvLayout::head_dim,
+                              &KvLayout::page_size}) {
+    layout = kSmall;
+    layout.*size = 0;
+    EXPECT_EQ(PagedKvCache::Create(nullptr, layout, 1).status().code(),
+              absl::StatusCode::kInvalidArgument);
+  }
+  layout = {.num_layers = INT_MAX, .num_kv_heads = INT_MAX, .head_dim = INT_MAX, .page_size = 2};
+  EXPECT_EQ(PagedKvCache::Create(nullptr, layout, 1).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  // Two pages of 2^62 bytes fit into size_t, but into no address space.
+  layout = {.num_layers = 1 << 30, .num_kv_heads = 1 << 29, .head_dim = 1, .page_size = 1};
+  EXPECT_EQ(PagedKvCache::Create(nullptr, layout, 2).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  MemoryBackend little(1000);
+  EXPECT_EQ(PagedKvCache::Create(&little, kSmall, 1000).status().code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
+TEST(PagedKvCache, PagesAreExactlyWhatLengthsNeed) {
+  const auto cache = MakeCache(5);
+  KvSequence sequence = cache->NewSequence();
+  for (int length = 0; length <= 20; ++length) {
+    EXPECT_EQ(sequence.length(), length);
+    EXPECT_EQ(cache->num_free_pages(), 5 - (length + 3) / 4);
+    EXPECT_EQ(sequence.Extend(1).ok(), length < 20);
+  }
+  for (int length = 20; length >= 0; --length) {
+    sequence.Truncate(length);
+    EXPECT_EQ(cache->num_free_pages(), 5 - (length + 3) / 4);
+  }
+  EXPECT_EQ(cache->num_page_copies(), 0);
+}
+
+TEST(PagedKvCache, ExtendChangesNothingWhenPagesAreShort) {
+  const auto cache = MakeCache(3);
+  KvSequence sequence = cache->NewSequence();
+  ASSERT_TRUE(sequence.Extend(6).ok());
+  const std::vector<PageId> pages(sequence.pages().begin(), sequence.pages().end());
+  for (const int count : {7, 100, INT_MAX}) {
+    const absl::Status status = sequence.Extend(count);
+    EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_NE(status.message().find("1 of 3 available"), std::string::npos) << status;
+    EXPECT_EQ(sequence.length(), 6);
+    EXPECT_EQ(sequence.pages(), absl::MakeConstSpan(pages));
+  }
+  EXPECT_TRUE(sequence.Extend(0).ok());
+  EXPECT_TRUE(sequence.Extend(6).ok());
+}
+
+TEST(PagedKvCache, ExtendIntoASharedTailCopiesOneAndNothingElseCopies) {
+  MemoryBackend backend;
+  const auto cache = MakeCache(8, &backend);
+  KvSequence first = cache->NewSequence();
+  ASSERT_TRUE(first.Extend(6).ok());
+  KvSequence second = first.Fork();
+  EXPECT_EQ(cache->num_free_pages(), 6);
+  ASSERT_TRUE(first.Extend(0).ok());
+  EXPECT_EQ(cache->num_page_copies(), 0);
+  ASSERT_TRUE(second.Extend(1).ok());
+  EXPECT_EQ(cache->num_page_copies(), 1);
+  EXPECT_EQ(backend.num_copies(), 1);
+  EXPECT_EQ(first.pages()[0], second.pages()[0]);
+  EXPECT_NE(first.pages()[1], second.pages()[1]);
+  ASSERT_TRUE(first.Extend(2).ok());  // alone on its tail again
+  ASSERT_TRUE(second.Extend(2).ok());
+  KvSequence third = first.Fork();
+  ASSERT_TRUE(third.Extend(5).ok());  // shares full pages only: no copy
+  first.Truncate(3);
+  third.Truncate(0);
+  EXPECT_EQ(cache->num_page_copies(), 1);
+}
+
+TEST(PagedKvCache, ARollbackOfDraftsCopiesNothing) {
+  const auto cache = MakeCache(16);
+  KvSequence sequence = cache->NewSequence();
+  Tokens tokens;
+  for (int round = 0; round < 12; ++round) {
+    ASSERT_TRUE(sequence.Extend(5).ok());
+    sequence.Truncate(sequence.length() - 5 + 1 + round % 5);
+    tokens.resize(sequence.length());
+    cache->Publish(tokens, sequence);  // committed ones only
+  }
+  EXPECT_EQ(cache->num_page_copies(), 0);
+}
+
+TEST(PagedKvCache, MovesHandPagesOver) {
+  const auto cache = MakeCache(4);
+  KvSequence first = cache->NewSequence();
+  ASSERT_TRUE(first.Extend(5).ok());
+  KvSequence second = std::move(first);
+  EXPECT_EQ(second.length(), 5);
+  EXPECT_EQ(cache->num_free_pages(), 2);
+  second = KvSequence();
+  EXPECT_EQ(cache->num_free_pages(), 4);
+  const KvSequence empty;
+  EXPECT_EQ(empty.Fork().length(), 0);
+}
+
+TEST(PagedKvCache, HitsEveryFullPageButLeavesATokenToFeed) {
+  const auto cache = MakeCache(8);
+  const Tokens text = Counting(14);
+  PublishAndDrop(cache.get(), text);
+  for (int length = 0; length <= 14; ++length) {
+    const Tokens prompt(text.begin(), text.begin() + length);
+    const KvSequence sequence = cache->NewSequenceWithPrefix(prompt);
+    EXPECT_EQ(sequence.length(), length == 0 ? 0 : (length - 1) / 4 * 4) << length;
+  }
+  EXPECT_EQ(HitLength(cache.get(), text), 12);  // the fourth page was never full
+  EXPECT_EQ(cache->num_free_pages(), 5);
+  EXPECT_EQ(cache->num_available_pages(), 8);
+}
+
+TEST(PagedKvCache, APrefixIsEveryTokenBefore) {
+  const auto cache = MakeCache(8);
+  const Tokens text = Counting(12);
+  PublishAndDrop(cache.get(), text);
+  for (int changed = 0; changed < 12; ++changed) {
+    Tokens other = text;
+    other[changed] = 99;
+    EXPECT_EQ(HitLength(cache.get(), other), changed / 4 * 4) << changed;
+  }
+  EXPECT_EQ(HitLength(cache.get(), Counting(4, 4)), 0);  // a page from the middle is no beginning
+}
+
+TEST(PagedKvCache, CountsLookups) {
+  const auto cache = MakeCache(8);
+  PublishAndDrop(cache.get(), Counting(8));
+  cache->NewSequenceWithPrefix(Counting(9));
+  cache->NewSequenceWithPrefix(Counting(7));
+  cache->NewSequenceWithPrefix(Counting(7, 50));
+  EXPECT_EQ(cache->prefix_stats().queried_tokens, 23);
+  EXPECT_EQ(cache->prefix_stats().hit_tokens, 12);
+  EXPECT_EQ(cache->prefix_stats().evicted_pages, 0);
+}
+
+TEST(PagedKvCache, SameTextFromTwoSequencesIsPublishedOnce) {
+  const auto cache = MakeCache(8);
+  const Tokens text = Counting(12);
+  KvSequence first = cache->NewSequence();
+  KvSequence second = cache->NewSequence();
+  ASSERT_TRUE(first.Extend(8).ok());
+  ASSERT_TRUE(second.Extend(12).ok());
+  cache->Publish(text, first);
+  cache->Publish(text, second);  // its third page follows the first one's two
+  EXPECT_EQ(PagedKvCacheTestPeer(cache.get()).num_published(), 3);
+  const KvSequence hit = cache->NewSequenceWithPrefix(Counting(13));
+  EXPECT_EQ(hit.length(), 12);
+  EXPECT_EQ(hit.pages()[0], first.pages()[0]);
+  EXPECT_EQ(hit.pages()[1], first.pages()[1]);
+  EXPECT_EQ(hit.pages()[2], second.pages()[2]);
+  EXPECT_TRUE(cache->CheckIntegrity({&first, &second, &hit}).ok());
+}
+
+// The pages before one that is in use cannot be evicted, even if its user has others of its own.
+TEST(PagedKvCache, CountsAsAvailableOnlyWhatEvictionReaches) {
+  const auto cache = MakeCache(6);
+  const Tokens text = Counting(12);
+  KvSequence first = cache->NewSequence();
+  KvSequence second = cache->NewSequence();
+  ASSERT_TRUE(first.Extend(8).ok());
+  ASSERT_TRUE(second.Extend(12).ok());
+  cache->Publish(text, first);
+  cache->Publish(text, second);
+  first.Truncate(0);
+  EXPECT_EQ(cache->num_free_pages(), 1);
+  EXPECT_EQ(cache->num_available_pages(), 1);
+  EXPECT_FALSE(first.Extend(5).ok());
+  second.Truncate(8);
+  EXPECT_EQ(cache->num_available_pages(), 4);
+  EXPECT_TRUE(first.Extend(16).ok());
+  EXPECT_EQ(cache->prefix_stats().evicted_pages, 3);
+}
+
+TEST(PagedKvCache, EvictsTheLeastRecentlyUsedTextFromItsEnd) {
+  const auto cache = MakeCache(6);
+  const Tokens a = Counting(8, 100), b = Counting(8, 200), c = Counting(8, 300);
+  for (const Tokens& text : {a, b, c}) PublishAndDrop(cache.get(), text);
+  EXPECT_EQ(HitLength(cache.get(), a), 8);  // now b is the oldest
+  KvSequence sequence = cache->NewSequence();
+  const int expected[][3] = {{8, 4, 8}, {8, 0, 8}, {8, 0, 4}, {8, 0, 0}, {4, 0, 0}, {0, 0, 0}};
+  for (const auto& hits : expected) {
+    ASSERT_TRUE(sequence.Extend(4).ok());
+    // Looked up from the most to the least recent, longest last: the order stays.
+    EXPECT_EQ(HitLength(cache.get(), b), hits[1]);
+    EXPECT_EQ(HitLength(cache.get(), c), hits[2]);
+    EXPECT_EQ(HitLength(cache.get(), a), hits[0]);
+  }
+  EXPECT_FALSE(sequence.Extend(1).ok());
+  EXPECT_EQ(cache->prefix_stats().evicted_pages, 6);
+}
+
+TEST(PagedKvCache, EvictsNothingWhenThatWouldNotBeEnough) {
+  const auto cache = MakeCache(4);
+  PublishAndDrop(cache.get(), Counting(8));
+  KvSequence sequence = cache->NewSequence();
+  EXPECT_FALSE(sequence.Extend(17).ok());
+  EXPECT_EQ(HitLength(cache.get(), Counting(8)), 8);
+  EXPECT_EQ(cache->prefix_stats().evicted_pages, 0);
+  EXPECT_TRUE(sequence.Extend(16).ok());
+}
+
+TEST(PagedKvCache, ClearForgetsPagesInUseAndFreesTheOthers) {
+  const auto cache = MakeCache(8);
+  PublishAndDrop(cache.get(), Counting(8, 100));
+  KvSequence sequence = cache->NewSequence();
+  ASSERT_TRUE(sequence.Extend(8).ok());
+  cache->Publish(Counting(8), sequence);
+  cache->ClearPrefixes();
+  EXPECT_EQ(cache->num_free_pages(), 6);
+  EXPECT_EQ(HitLength(cache.get(), Counting(8)), 0);
+  EXPECT_TRUE(cache->CheckIntegrity({&sequence}).ok());
+  cache->Publish(Counting(8), sequence);  // and may be offered again
+  EXPECT_EQ(HitLength(cache.get(), Counting(8)), 8);
+}
+
+// A published page is never written: cutting into one and going on copies it first.
+TEST(PagedKvCache, GoingOnInsideAPublishedPageCopiesIt) {
+  MemoryBackend backend;
+  const auto cache = MakeCache(4, &backend);
+  KvSequence sequence = cache->NewSequence();
+  ASSERT_TRUE(sequence.Extend(8).ok());
+  cache->Publish(Counting(8), sequence);
+  const PageId published = sequence.pages()[1];
+  sequence.Truncate(6);
+  EXPECT_EQ(cache->num_page_copies(), 0);
+  ASSERT_TRUE(sequence.Extend(1).ok());
+  EXPECT_EQ(cache->num_page_copies(), 1);
+  EXPECT_NE(sequence.pages()[1], published);
+  EXPECT_EQ(HitLength(cache.get(), Counting(8)), 8);
+}
+
+TEST(PagedKvCache, LayersLieInsideThePage) {
+  MemoryBackend backend;
+  const auto cache = MakeCache(3, &backend);
+  const float* const start = static_cast<float*>(cache->LayerView(0).keys);
+  for (int layer = 0; layer < kSmall.num_layers; ++layer) {
+    const PagedKvView view = cache->LayerView(layer);
+    EXPECT_EQ(static_cast<float*>(view.keys) - start, 48 * layer);
+    EXPECT_EQ(static_cast<float*>(view.values) - start, 48 * layer + 24);  // 2 heads * 4 * 3
+    EXPECT_EQ(view.page_stride, 96);
+    EXPECT_EQ(view.page_size, 4);
+    EXPECT_EQ(view.num_kv_heads, 2);
+    EXPECT_EQ(view.head_dim, 3);
+    EXPECT_EQ(view.dtype, DType::kF32);
+  }
+  EXPECT_EQ(kSmall.page_bytes(), 384u);
+}
+
+TEST(PagedKvCache, FillFreePagesLeavesPagesInUseAlone) {
+  MemoryBackend backend;
+  const auto cache = MakeCache(3, &backend);
+  KvSequence sequence = cache->NewSequence();
+  ASSERT_TRUE(sequence.Extend(4).ok());
+  float* const start = static_cast<float*>(cache->LayerView(0).keys);
+  std::fill_n(start, 3 * 96, 1.0f);
+  cache->FillFreePages(std::numeric_limits<float>::quiet_NaN());
+  for (int i = 0; i < 3 * 96; ++i) {
+    EXPECT_EQ(std::isnan(start[i]), i / 96 != sequence.pages()[0]) << i;
+  }
+}
+
+// ---- CheckIntegrity can fail ----
+
+class DamagedCache : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    cache_ = MakeCache(12);
+    peer_ = std::make_unique<PagedKvCacheTestPeer>(cache_.get());
+    used_ = cache_->NewSequence();
+    ASSERT_TRUE(used_.Extend(10).ok());
+    cache_->Publish(Counting(10), used_);
+    PublishAndDrop(cache_.get(), Counting(12, 50));
+    idle_ = cache_->NewSequenceWithPrefix(Counting(13, 50));  // to learn the page numbers
+    idle_pages_.assign(idle_.pages().begin(), idle_.pages().end());
+    idle_.Truncate(0);
+    ASSERT_TRUE(Check().ok());
+  }
+  // The damage stays, so no page may be given back.
+  void TearDown() override {
+    static auto& kept = *new std::vector<std::pair<std::unique_ptr<PagedKvCache>, KvSequence>>;
+    kept.emplace_back(nullptr, std::move(idle_));
+    kept.emplace_back(std::move(cache_), std::move(used_));
+  }
+  absl::Status Check() { return cache_->CheckIntegrity({&used_, &idle_}); }
+  void ExpectBroken(const std::string& what) {
+    const absl::Status status = Check();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+    EXPECT_NE(status.message().find(what), std::string::npos) << status;
+  }
+
+  std::unique_ptr<PagedKvCache> cache_;
+  std::unique_ptr<PagedKvCacheTestPeer> peer_;
+  KvSequence used_, idle_;
+  std::vector<PageId> idle_pages_;
+};
+
+TEST_F(DamagedCache, SeesAReferenceTooMany) {
+  peer_->AddRef(used_.pages()[2]);
+  ExpectBroken("counted 2 times, held 1 times by sequences and 0");
+}
+TEST_F(DamagedCache, SeesAReferenceTooFew) {
+  peer_->DropRef(used_.pages()[0]);
+  ExpectBroken("counted 1 times, held 1 times by sequences and 1");
+}
+TEST_F(DamagedCache, SeesAnUnlistedSequence) {
+  const absl::Status status = cache_->CheckIntegrity({&idle_});
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+}
+TEST_F(DamagedCache, SeesAPageFreeTwice) {
+  peer_->FreeTwice();
+  ExpectBroken("free twice");
+}
+TEST_F(DamagedCache, SeesAPageFreeAndInUse) {
+  peer_->FreeInUse(used_.pages()[1]);
+  ExpectBroken("free and in use");
+}
+TEST_F(DamagedCache, SeesALostPage) {
+  peer_->LosePage();
+  ExpectBroken("lost");
+}
+TEST_F(DamagedCache, SeesAWrongPageTable) {
+  peer_->SetPage(&used_, 2, idle_pages_[0]);
+  ExpectBroken("page");
+}
+TEST_F(DamagedCache, SeesAPageThatIsNone) {
+  peer_->SetPage(&used_, 2, 12);
+  ExpectBroken("page 12: no such page");
+}
+TEST_F(DamagedCache, SeesALengthWithoutPages) {
+  peer_->SetLength(&used_, 13);
+  ExpectBroken("a sequence of 13 tokens has 3 pages");
+}
+TEST_F(DamagedCache, SeesAWrongBlocker) {
+  peer_->AddBlocker(used_.pages()[0]);
+  ExpectBroken("blocked 3 times, not 2");
+}
+TEST_F(DamagedCache, SeesAWrongParent) {
+  peer_->SetParent(idle_pages_[1], PrefixIndex::kNoPage);
+  ExpectBroken("not at depth 0");
+}
+TEST_F(DamagedCache, SeesAWrongDepth) {
+  peer_->SetDepth(idle_pages_[2], 1);
+  ExpectBroken("the page before it is not published");
+}
+TEST_F(DamagedCache, SeesWrongTokens) {
+  peer_->SetToken(idle_pages_[0], 7);
+  ExpectBroken("not found by its tokens");
+}
+TEST_F(DamagedCache, SeesAWrongOrderOfUse) {
+  peer_->SwapMostRecent();
+  ExpectBroken("used after the page before it");
+}
+TEST_F(DamagedCache, SeesAPageMissingInTheOrderOfUse) {
+  peer_->CutList();
+  ExpectBroken("in the order of use");
+}
+TEST_F(DamagedCache, SeesAWrongCountOfPublishedPages) {
+  peer_->MiscountPublished();
+  ExpectBroken("5 pages are published, not 6");
+}
+TEST_F(DamagedCache, SeesAWrongCountOfEvictablePages) {
+  peer_->MiscountEvictable();
+  ExpectBroken("3 pages can be evicted");
+}
+
+TEST(PagedKvCacheDeathTest, ProgrammerErrorsAbort) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto cache = MakeCache(4);
+  KvSequence sequence = cache->NewSequence();
+  ASSERT_TRUE(sequence.Extend(8).ok());
+  EXPECT_DEATH(sequence.Truncate(9), "check failed");
+  EXPECT_DEATH(sequence.Truncate(-1), "check failed");
+  EXPECT_DEATH((void)sequence.Extend(-1), "check failed");
+  EXPECT_DEATH(cache->Publish(Counting(7), sequence), "check failed");
+  cache->Publish(Counting(8), sequence);
+  EXPECT_DEATH(cache->Publish(Counting(8, 1), sequence), "check failed");  // other contents
+  EXPECT_DEATH((void)cache->LayerView(2), "check failed");
+}
+
+}  // namespace
+}  // namespace tandem
