@@ -13,6 +13,7 @@
 #include "engine/engine.h"
 #include "engine/output_text.h"
 #include "kvcache/paged_kv_cache.h"
+#include "verify/acceptance.h"
 
 namespace tandem {
 

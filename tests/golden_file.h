@@ -1,0 +1,23 @@
+#ifndef TANDEM_TESTS_GOLDEN_FILE_H_
+#define TANDEM_TESTS_GOLDEN_FILE_H_
+
+#include <string>
+#include <vector>
+
+#include "base/types.h"
+
+namespace tandem {
+
+// The reference's outputs for one model: tests/data/README.md.
+struct Golden {
+  std::vector<TokenId> input_ids;   // [n]
+  std::vector<float> logits;        // [n, vocab]
+  std::vector<TokenId> greedy_ids;  // [64]
+};
+
+// Reads golden.safetensors of a model folder; aborts if it is not as expected.
+Golden ReadGolden(const std::string& folder);
+
+}  // namespace tandem
+
+#endif  // TANDEM_TESTS_GOLDEN_FILE_H_
