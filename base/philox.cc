@@ -2,6 +2,8 @@
 
 #include <bit>
 
+#include "base/philox_rounds.h"
+
 namespace tandem {
 namespace {
 
@@ -38,13 +40,13 @@ std::array<uint32_t, 4> Philox4x32(const std::array<uint32_t, 4>& counter, uint6
   std::array<uint32_t, 4> c = counter;
   uint32_t k0 = static_cast<uint32_t>(key);
   uint32_t k1 = static_cast<uint32_t>(key >> 32);
-  for (int round = 0; round < 10; ++round) {
-    const uint64_t a = uint64_t{0xD2511F53} * c[0];
-    const uint64_t b = uint64_t{0xCD9E8D57} * c[2];
+  for (int round = 0; round < kPhiloxRounds; ++round) {
+    const uint64_t a = uint64_t{kPhiloxMultiplier0} * c[0];
+    const uint64_t b = uint64_t{kPhiloxMultiplier1} * c[2];
     c = {static_cast<uint32_t>(b >> 32) ^ c[1] ^ k0, static_cast<uint32_t>(b),
          static_cast<uint32_t>(a >> 32) ^ c[3] ^ k1, static_cast<uint32_t>(a)};
-    k0 += 0x9E3779B9;
-    k1 += 0xBB67AE85;
+    k0 += kPhiloxKeyStep0;
+    k1 += kPhiloxKeyStep1;
   }
   return c;
 }
@@ -53,6 +55,10 @@ RandomSource RandomSource::ForSequence(uint32_t index) const {
   if (index == 0) return *this;
   const auto words = Philox4x32({index, kSequenceKeyStream, 0, 0}, seed_);
   return RandomSource(words[0] | uint64_t{words[1]} << 32);
+}
+
+std::array<uint32_t, 4> RandomSource::FirstCounter(const RandomPlace& place) {
+  return {place.position, static_cast<uint32_t>(place.stream) | place.slot << 8, 0, place.retry};
 }
 
 std::array<uint32_t, 4> RandomSource::Block(const RandomPlace& place, uint32_t lane) const {
@@ -65,16 +71,13 @@ float RandomSource::ToUniform(uint32_t bits) {
   return (static_cast<float>(bits >> 9) + 0.5f) * 0x1p-23f;
 }
 
-float RandomSource::LowerBoundOfExponential(uint32_t bits) {
-  // The scaling is exact, so this rounds once, as one fused multiply-add would.
-  const float u = static_cast<float>(bits) * 0x1p-32f + 0x1p-33f;
-  return u > 1.0f - 0x1p-24f ? 1.0f - 0x1p-24f : u;
-}
-
 float RandomSource::ToExponential(uint32_t bits) {
   // 1 - u is off by at most 2^-54 in double, which is 2^-21 of the smallest u; below 2^-20 the
   // series u + u^2 / 2 is exact to f32.
-  const double u = LowerBoundOfExponential(bits);
+  // The scaling is exact, so the sum rounds once, as a fused multiply-add would.
+  float rounded = static_cast<float>(bits) * 0x1p-32f + 0x1p-33f;
+  if (rounded > 1.0f - 0x1p-24f) rounded = 1.0f - 0x1p-24f;
+  const double u = rounded;
   return static_cast<float>(u < 0x1p-20 ? u + 0.5 * u * u : -FixedLog(1.0 - u));
 }
 

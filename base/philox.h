@@ -44,6 +44,11 @@ class RandomSource {
   // The source of sequence `index` among several under one seed; sequence 0 keeps the seed.
   RandomSource ForSequence(uint32_t index) const;
 
+  // The counter of lane 0 at `place`; lane l has l in word kLaneWord. For whoever computes many
+  // blocks at once.
+  static std::array<uint32_t, 4> FirstCounter(const RandomPlace& place);
+  static constexpr int kLaneWord = 2;
+
   // 32 random bits of each of the entries [4 * lane, 4 * lane + 4).
   std::array<uint32_t, 4> Block(const RandomPlace& place, uint32_t lane) const;
   // Uniform in (0, 1): 23 bits and a half, so both ends are excluded exactly.
@@ -53,9 +58,6 @@ class RandomSource {
   // Standard exponential noise -log(1 - u), u = (bits + 1/2) / 2^32, with all 32 bits kept near
   // u = 0, the end that wins a race: rare tokens need it.
   static float ToExponential(uint32_t bits);
-  // u: cheap, and never above ToExponential(bits).
-  static float LowerBoundOfExponential(uint32_t bits);
-  static constexpr float kLeastExponential = 0x1p-33f;
 
  private:
   uint64_t seed_;

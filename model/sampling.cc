@@ -1,37 +1,18 @@
 #include "model/sampling.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <limits>
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "kernels/row_math.h"
 
 namespace tandem {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-// exp for arguments <= 0, by operations that vectorise: 2^n times a polynomial in the remainder
-// |r| <= ln(2) / 2, whose first dropped term r^7 / 5040 is below 2e-7. Zero below -87.3.
-inline float ExpOfNonPositive(float x) {
-  const float clamped = x < -87.3f ? -87.3f : x;
-  const float n = clamped * 1.44269504f - 0.5f;
-  const int whole = static_cast<int>(n);  // rounds to nearest: n <= 0 truncates upwards
-  const float r = (clamped - static_cast<float>(whole) * 0.693359375f) +
-                  static_cast<float>(whole) * 2.12194440e-4f;
-  float sum = 1.0f / 720.0f;
-  sum = sum * r + 1.0f / 120.0f;
-  sum = sum * r + 1.0f / 24.0f;
-  sum = sum * r + 1.0f / 6.0f;
-  sum = sum * r + 0.5f;
-  sum = sum * r + 1.0f;
-  sum = sum * r + 1.0f;
-  const float scaled = std::bit_cast<float>((whole + 127) << 23) * sum;
-  return x < -87.3f ? 0.0f : scaled;
-}
 
 // The larger first; of equals the lower id.
 struct ByValueThenId {
@@ -60,25 +41,6 @@ void KeepTopK(int k, absl::Span<float> row) {
   std::iota(ids.begin(), ids.end(), 0);
   std::nth_element(ids.begin(), ids.begin() + k, ids.end(), ByValueThenId{row.data()});
   for (auto id = ids.begin() + k; id != ids.end(); ++id) row[*id] = -kInfinity;
-}
-
-// Softmax in place. The sum runs in increasing id in eight interleaved partial sums: one fixed
-// order. REQUIRES: some entry is finite.
-void Softmax(absl::Span<float> row) {
-  constexpr size_t kLanes = 8;
-  float top = -kInfinity;
-  for (const float logit : row) top = logit > top ? logit : top;
-  for (float& logit : row) logit = ExpOfNonPositive(logit - top);
-  double sums[kLanes] = {};
-  size_t v = 0;
-  for (; v + kLanes <= row.size(); v += kLanes) {
-    for (size_t lane = 0; lane < kLanes; ++lane) sums[lane] += row[v + lane];
-  }
-  for (; v < row.size(); ++v) sums[v % kLanes] += row[v];
-  double total = 0.0;
-  for (const double sum : sums) total += sum;
-  const float inverse = static_cast<float>(1.0 / total);
-  for (float& weight : row) weight *= inverse;
 }
 
 // Zeroes all but the shortest prefix, ordered by (probability descending, id ascending), whose sum
@@ -141,29 +103,9 @@ void TokenCounts::RemoveOutput(TokenId token) {
 }
 
 TokenId ArgMax(absl::Span<const float> values) {
-  // Sixteen running maxima and counts of NaN vectorise.
-  constexpr size_t kLanes = 16;
-  float best[kLanes];
-  float poison[kLanes] = {};
-  std::fill(best, best + kLanes, -kInfinity);
-  size_t v = 0;
-  for (; v + kLanes <= values.size(); v += kLanes) {
-    for (size_t lane = 0; lane < kLanes; ++lane) {
-      const float x = values[v + lane];
-      best[lane] = x > best[lane] ? x : best[lane];
-      poison[lane] += x == x ? 0.0f : 1.0f;
-    }
-  }
-  for (; v < values.size(); ++v) {
-    best[0] = values[v] > best[0] ? values[v] : best[0];
-    poison[0] += values[v] == values[v] ? 0.0f : 1.0f;
-  }
-  const float top = *std::max_element(best, best + kLanes);
-  if (!std::isfinite(top)) return -1;
-  for (const float count : poison) {
-    if (count != 0.0f) return -1;
-  }
-  return static_cast<TokenId>(std::find(values.begin(), values.end(), top) - values.begin());
+  const float largest = LargestOrNan(values);
+  if (!std::isfinite(largest)) return -1;
+  return static_cast<TokenId>(std::find(values.begin(), values.end(), largest) - values.begin());
 }
 
 absl::Status MakeDistribution(absl::Span<const float> logits, const SamplingParams& params,
@@ -190,10 +132,12 @@ absl::Status MakeDistribution(absl::Span<const float> logits, const SamplingPara
   }
   distribution->only = -1;
   const float inverse_temperature = 1.0f / params.temperature;
-  for (float& logit : row) logit *= inverse_temperature;
+  const float largest = LargestOrNan(row) * inverse_temperature;
+  if (!std::isfinite(largest)) {
+    return absl::InvalidArgumentError("logits overflow at this temperature");
+  }
   KeepTopK(params.top_k, absl::MakeSpan(row));
-  if (ArgMax(row) < 0) return absl::InvalidArgumentError("logits overflow at this temperature");
-  Softmax(absl::MakeSpan(row));
+  Softmax(inverse_temperature, largest, absl::MakeSpan(row));
   if (params.top_p < 1.0f || params.min_p > 0.0f) {
     KeepTopP(params.top_p, absl::MakeSpan(row));
     KeepMinP(params.min_p, absl::MakeSpan(row));
@@ -204,29 +148,25 @@ absl::Status MakeDistribution(absl::Span<const float> logits, const SamplingPara
 
 TokenId DrawFromWeights(absl::Span<const float> weights, const RandomSource& random,
                         const RandomPlace& place) {
-  constexpr size_t kPerBlock = 4;
-  // Bounds are products of two roundings, so that skipping never changes the winner.
-  constexpr float kRoundingSlack = 1.000001f;
-  TokenId winner = -1;
-  float shortest = kInfinity;  // the winner's time so far
-  for (size_t v = 0; v < weights.size(); v += kPerBlock) {
-    const size_t count = std::min(kPerBlock, weights.size() - v);
-    float largest = 0.0f;
-    for (size_t i = 0; i < count; ++i) largest = std::max(largest, weights[v + i]);
-    // No exponential is below kLeastExponential, so nobody here can win.
-    if (!(largest * shortest * kRoundingSlack > RandomSource::kLeastExponential)) continue;
-    const auto words = random.Block(place, static_cast<uint32_t>(v / kPerBlock));
-    for (size_t i = 0; i < count; ++i) {
-      const float weight = weights[v + i];
-      if (weight <= 0.0f) continue;
-      // The logarithm is wanted only for the few that may win.
-      const float bound = weight * shortest * kRoundingSlack;
-      if (RandomSource::LowerBoundOfExponential(words[i]) > bound) continue;
-      const float time = RandomSource::ToExponential(words[i]) / weight;
-      if (time < shortest) {
-        shortest = time;
-        winner = static_cast<TokenId>(v + i);
-      }
+  // Whoever beats the entry with the largest weight has u <= E < weight * its time; the slack
+  // covers the roundings of these products. So logarithms are wanted for a few only.
+  constexpr float kSlack = 1.000001f;
+  const TokenId favourite = ArgMax(weights);
+  if (favourite < 0 || weights[favourite] <= 0.0f) return -1;
+  const auto time_of = [&](TokenId v, uint32_t bits) {
+    return RandomSource::ToExponential(bits) / weights[v];
+  };
+  const uint32_t bits = random.Block(place, favourite / 4)[favourite % 4];
+  const float bound = time_of(favourite, bits) * kSlack;
+  static thread_local std::vector<RaceCandidate> candidates;
+  FindRaceCandidates(weights, RandomSource::FirstCounter(place), random.seed(), bound, &candidates);
+  TokenId winner = favourite;
+  float shortest = kInfinity;
+  for (const RaceCandidate& candidate : candidates) {
+    const float time = time_of(candidate.index, candidate.bits);
+    if (weights[candidate.index] > 0.0f && time < shortest) {
+      shortest = time;
+      winner = candidate.index;
     }
   }
   return winner;

@@ -89,6 +89,18 @@ inline constexpr size_t AttendScratchFloats(int num_vectors, int head_dim) {
          static_cast<size_t>(num_vectors) * (padded_dim + kAttendTile + 16);  // sums, scores, state
 }
 
+// ---- Sampling ----
+// A race for the entries of a row: entry v has the Philox word v % 4 of the block whose counter has
+// first_lane + v / 4 in word 2, and u = (word + 1/2) / 2^32, rounded to f32 twice.
+struct RaceTask {
+  const float* weights = nullptr;  // [size], not negative
+  int size = 0;
+  uint32_t counter[4] = {};  // word 2 is not looked at
+  uint32_t first_lane = 0;
+  uint64_t key = 0;
+  float bound = 0.0f;
+};
+
 struct CpuKernels {
   const char* name = nullptr;
 
@@ -107,6 +119,13 @@ struct CpuKernels {
   void (*rotate)(const float* angles, int head_dim, float* head) = nullptr;
   //   scratch: AttendScratchFloats, 64-byte aligned
   void (*attend)(const AttendTask& task, const AttendUnit& unit, float* scratch) = nullptr;
+  // The largest of x, or a NaN if there is one; -infinity for none.
+  float (*largest_or_nan)(const float* x, int size) = nullptr;
+  // row = exp(row * scale - largest), divided by its sum; `largest` = max(row * scale), finite.
+  void (*softmax)(float* row, int size, float scale, float largest) = nullptr;
+  // Finds, in increasing order, the entries with u <= weight * bound. Returns how many.
+  //   ids, bits: [size], the entries and their words
+  int (*race_candidates)(const RaceTask& task, int32_t* ids, uint32_t* bits) = nullptr;
   // out[i] = exp(x[i]) to 2 units in the last place.
   void (*exponential)(const float* x, int size, float* out) = nullptr;
 };

@@ -6,6 +6,7 @@
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/product_kernels.h"
 #include "kernels/cpu/row_kernels.h"
+#include "kernels/cpu/sampling_kernels.h"
 
 namespace tandem {
 namespace {
@@ -23,6 +24,9 @@ constexpr CpuKernels MakeKernelTable(const char* name) {
   kernels.rotate = RotateHead;
   kernels.attend = AttendOf;
   kernels.exponential = ExponentialOf;
+  kernels.largest_or_nan = LargestOrNan;
+  kernels.softmax = SoftmaxOf;
+  kernels.race_candidates = RaceCandidatesOf;
   return kernels;
 }
 

@@ -120,7 +120,71 @@ inline Floats OddF16(const std::byte* pairs) {
                   _mm256_srli_epi32(LoadWords(pairs + 32), 16));
 }
 
-inline void Prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+struct Words {
+  __m256i low, high;
+};
+inline Words SplatWord(uint32_t x) {
+  const __m256i v = _mm256_set1_epi32(static_cast<int>(x));
+  return {v, v};
+}
+inline Words LoadWords16(const uint32_t* p) {
+  const auto* v = reinterpret_cast<const __m256i*>(p);
+  return {_mm256_loadu_si256(v), _mm256_loadu_si256(v + 1)};
+}
+inline void StoreWords16(uint32_t* p, Words v) {
+  auto* out = reinterpret_cast<__m256i*>(p);
+  _mm256_storeu_si256(out, v.low);
+  _mm256_storeu_si256(out + 1, v.high);
+}
+inline Words AddWords(Words a, Words b) {
+  return {_mm256_add_epi32(a.low, b.low), _mm256_add_epi32(a.high, b.high)};
+}
+inline Words XorWords(Words a, Words b) {
+  return {_mm256_xor_si256(a.low, b.low), _mm256_xor_si256(a.high, b.high)};
+}
+inline void MulWidePart(__m256i a, __m256i b, __m256i* high, __m256i* low) {
+  const __m256i even = _mm256_mul_epu32(a, b);
+  const __m256i odd = _mm256_mul_epu32(_mm256_srli_epi64(a, 32), b);
+  *low = _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xAA);
+  *high = _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xAA);
+}
+inline void MulWide(Words a, Words b, Words* high, Words* low) {
+  MulWidePart(a.low, b.low, &high->low, &low->low);
+  MulWidePart(a.high, b.high, &high->high, &low->high);
+}
+inline void TransposeWordsPart(__m256i* w0, __m256i* w1, __m256i* w2, __m256i* w3) {
+  const __m256i a = _mm256_unpacklo_epi32(*w0, *w1);
+  const __m256i b = _mm256_unpackhi_epi32(*w0, *w1);
+  const __m256i c = _mm256_unpacklo_epi32(*w2, *w3);
+  const __m256i d = _mm256_unpackhi_epi32(*w2, *w3);
+  *w0 = _mm256_unpacklo_epi64(a, c);
+  *w1 = _mm256_unpackhi_epi64(a, c);
+  *w2 = _mm256_unpacklo_epi64(b, d);
+  *w3 = _mm256_unpackhi_epi64(b, d);
+}
+inline void TransposeWords(Words w[4]) {
+  TransposeWordsPart(&w[0].low, &w[1].low, &w[2].low, &w[3].low);
+  TransposeWordsPart(&w[0].high, &w[1].high, &w[2].high, &w[3].high);
+}
+// Both halves are exact, so that their sum rounds once.
+inline __m256 ToFloatsPart(__m256i v) {
+  const __m256 high = _mm256_cvtepi32_ps(_mm256_srli_epi32(v, 16));
+  const __m256 low = _mm256_cvtepi32_ps(_mm256_and_si256(v, _mm256_set1_epi32(65535)));
+  return _mm256_fmadd_ps(high, _mm256_set1_ps(65536.0f), low);
+}
+inline Floats ToFloats(Words v) { return {ToFloatsPart(v.low), ToFloatsPart(v.high)}; }
+inline uint32_t AtMost(Floats a, Floats b) {
+  return static_cast<uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(a.low, b.low, _CMP_LE_OQ))) |
+         static_cast<uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(a.high, b.high, _CMP_LE_OQ))) << 8;
+}
+inline uint32_t IsNan(Floats a) {
+  return static_cast<uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(a.low, a.low, _CMP_UNORD_Q))) |
+         static_cast<uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(a.high, a.high, _CMP_UNORD_Q)))
+             << 8;
+}
+
+inline void FetchNear(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+inline void FetchFar(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 
 // As Transpose, of 8 rows and at most 8 columns.
 inline void TransposeEight(const float* const* rows, int first_col, int cols, float* out,

@@ -90,7 +90,43 @@ inline Floats OddF16(const std::byte* pairs) {
   return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_loadu_si512(pairs), 16)));
 }
 
-inline void Prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+// ---- 16 lanes of 32 bits ----
+using Words = __m512i;
+inline Words SplatWord(uint32_t x) { return _mm512_set1_epi32(static_cast<int>(x)); }
+inline Words LoadWords16(const uint32_t* p) { return _mm512_loadu_si512(p); }
+inline void StoreWords16(uint32_t* p, Words v) { _mm512_storeu_si512(p, v); }
+inline Words AddWords(Words a, Words b) { return _mm512_add_epi32(a, b); }
+inline Words XorWords(Words a, Words b) { return _mm512_xor_si512(a, b); }
+// The high and the low halves of the 64-bit products.
+inline void MulWide(Words a, Words b, Words* high, Words* low) {
+  const __m512i even = _mm512_mul_epu32(a, b);
+  const __m512i odd = _mm512_mul_epu32(_mm512_srli_epi64(a, 32), b);
+  *low = _mm512_mask_blend_epi32(0xAAAA, even, _mm512_slli_epi64(odd, 32));
+  *high = _mm512_mask_blend_epi32(0xAAAA, _mm512_srli_epi64(even, 32), odd);
+}
+// Four words per lane become four lanes per word: with the lanes of `w` in the order 0, 4, 8, 12,
+// 1, 5, ... of some items, w[j] holds the four words of items 4 j to 4 j + 3, one item after the
+// other.
+inline void TransposeWords(Words w[4]) {
+  const __m512i a = _mm512_unpacklo_epi32(w[0], w[1]);
+  const __m512i b = _mm512_unpackhi_epi32(w[0], w[1]);
+  const __m512i c = _mm512_unpacklo_epi32(w[2], w[3]);
+  const __m512i d = _mm512_unpackhi_epi32(w[2], w[3]);
+  w[0] = _mm512_unpacklo_epi64(a, c);
+  w[1] = _mm512_unpackhi_epi64(a, c);
+  w[2] = _mm512_unpacklo_epi64(b, d);
+  w[3] = _mm512_unpackhi_epi64(b, d);
+}
+// Each word as a number, rounded to nearest.
+inline Floats ToFloats(Words v) { return _mm512_cvtepu32_ps(v); }
+// Bit i is set where a <= b in lane i.
+inline uint32_t AtMost(Floats a, Floats b) { return _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ); }
+// Bit i is set where lane i is no number.
+inline uint32_t IsNan(Floats a) { return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q); }
+
+// Towards the first-level and the second-level cache. Any address will do.
+inline void FetchNear(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+inline void FetchFar(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 
 // out[c * out_stride + r] = rows[r][c] for r < 16, c < cols <= 16.
 inline void Transpose(const float* const* rows, int first_col, int cols, float* out,

@@ -116,7 +116,66 @@ inline Floats OddF16(const std::byte* pairs) {
 }
 #undef TANDEM_FOR_PARTS
 
-inline void Prefetch(const void* p) { __builtin_prefetch(p); }
+struct Words {
+  uint32_t lane[kLanes];
+};
+inline Words SplatWord(uint32_t x) {
+  Words v;
+  for (int i = 0; i < kLanes; ++i) v.lane[i] = x;
+  return v;
+}
+inline Words LoadWords16(const uint32_t* p) {
+  Words v;
+  std::memcpy(&v, p, sizeof(v));
+  return v;
+}
+inline void StoreWords16(uint32_t* p, const Words& v) { std::memcpy(p, &v, sizeof(v)); }
+inline Words AddWords(const Words& a, const Words& b) {
+  Words out;
+  for (int i = 0; i < kLanes; ++i) out.lane[i] = a.lane[i] + b.lane[i];
+  return out;
+}
+inline Words XorWords(const Words& a, const Words& b) {
+  Words out;
+  for (int i = 0; i < kLanes; ++i) out.lane[i] = a.lane[i] ^ b.lane[i];
+  return out;
+}
+inline void MulWide(const Words& a, const Words& b, Words* high, Words* low) {
+  for (int i = 0; i < kLanes; ++i) {
+    const uint64_t product = uint64_t{a.lane[i]} * b.lane[i];
+    high->lane[i] = static_cast<uint32_t>(product >> 32);
+    low->lane[i] = static_cast<uint32_t>(product);
+  }
+}
+inline void TransposeWords(Words w[4]) {
+  Words out[4];
+  for (int lane = 0; lane < kLanes; ++lane) {
+    for (int word = 0; word < 4; ++word) {
+      out[lane % 4].lane[lane / 4 * 4 + word] = w[word].lane[lane];
+    }
+  }
+  for (int j = 0; j < 4; ++j) w[j] = out[j];
+}
+inline Floats ToFloats(const Words& v) {
+  float lanes[kLanes];
+  for (int i = 0; i < kLanes; ++i) lanes[i] = static_cast<float>(v.lane[i]);
+  return Load(lanes);
+}
+inline uint32_t AtMost(const Floats& a, const Floats& b) {
+  uint32_t bits = 0;
+  for (int i = 0; i < kLanes; ++i)
+    bits |= uint32_t{a.part[i / 4][i % 4] <= b.part[i / 4][i % 4]} << i;
+  return bits;
+}
+inline uint32_t IsNan(const Floats& a) {
+  uint32_t bits = 0;
+  for (int i = 0; i < kLanes; ++i)
+    bits |= uint32_t{a.part[i / 4][i % 4] != a.part[i / 4][i % 4]} << i;
+  return bits;
+}
+
+inline void FetchNear(const void* p) { __builtin_prefetch(p, 0, 3); }
+inline void FetchFar(const void* p) { __builtin_prefetch(p, 0, 2); }
 
 inline void Transpose(const float* const* rows, int first_col, int cols, float* out,
                       int out_stride) {

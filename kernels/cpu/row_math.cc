@@ -1,0 +1,48 @@
+#include "kernels/row_math.h"
+
+#include <algorithm>
+
+#include "kernels/cpu/cpu_isa.h"
+#include "kernels/cpu/cpu_kernels.h"
+
+namespace tandem {
+namespace {
+
+// Entries handled at a time: their candidates fit on the stack.
+constexpr int kStretch = 1024;
+
+const CpuKernels& BestKernels() {
+  static const CpuKernels& kernels = *RunnableCpuKernels().front();
+  return kernels;
+}
+
+}  // namespace
+
+float LargestOrNan(absl::Span<const float> row) {
+  return BestKernels().largest_or_nan(row.data(), static_cast<int>(row.size()));
+}
+
+void Softmax(float scale, float largest, absl::Span<float> row) {
+  BestKernels().softmax(row.data(), static_cast<int>(row.size()), scale, largest);
+}
+
+void FindRaceCandidates(absl::Span<const float> weights, const std::array<uint32_t, 4>& counter,
+                        uint64_t key, float bound, std::vector<RaceCandidate>* candidates) {
+  candidates->clear();
+  int32_t ids[kStretch];
+  uint32_t bits[kStretch];
+  for (size_t begin = 0; begin < weights.size(); begin += kStretch) {
+    RaceTask task{.weights = weights.data() + begin,
+                  .size = static_cast<int>(std::min<size_t>(kStretch, weights.size() - begin)),
+                  .counter = {counter[0], counter[1], 0, counter[3]},
+                  .first_lane = static_cast<uint32_t>(begin / 4),
+                  .key = key,
+                  .bound = bound};
+    const int count = BestKernels().race_candidates(task, ids, bits);
+    for (int i = 0; i < count; ++i) {
+      candidates->push_back({static_cast<int32_t>(begin) + ids[i], bits[i]});
+    }
+  }
+}
+
+}  // namespace tandem
