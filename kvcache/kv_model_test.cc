@@ -59,6 +59,7 @@ class World {
         count > 0 && before % page_size != 0 && NumHolders(live.sequence.pages().back()) > 1;
     const int needed = (before + count + page_size - 1) / page_size -
                        (before + page_size - 1) / page_size + copies;
+    EXPECT_EQ(live.sequence.PagesToExtend(count), needed);
     const bool expected = needed <= NumAvailable();
     if (expected) Evict(needed - NumFree());
     EXPECT_EQ(live.sequence.Extend(count).ok(), expected);
@@ -83,7 +84,9 @@ class World {
   void Publish(int i) {
     ++now_;
     const Live& live = live_[i];
-    cache_->Publish(live.text, live.sequence);
+    Tokens committed = live.text;  // of which the last are not cached yet
+    committed.resize(committed.size() + now_ % (2 * layout_.page_size), 1);
+    cache_->Publish(committed, live.sequence);
     const int num_full = length(i) / layout_.page_size;
     for (int p = 0; p < num_full; ++p) {
       published_.try_emplace(FirstPages(live.text, p + 1),

@@ -178,6 +178,16 @@ TEST(PagedKvCache, APrefixIsEveryTokenBefore) {
   EXPECT_EQ(HitLength(cache.get(), Counting(4, 4)), 0);  // a page from the middle is no beginning
 }
 
+TEST(PagedKvCache, PublishesOnlyPagesThatAreFullyCached) {
+  for (int cached = 0; cached <= 12; ++cached) {
+    const auto cache = MakeCache(8);
+    KvSequence sequence = cache->NewSequence();
+    ASSERT_TRUE(sequence.Extend(cached).ok());
+    cache->Publish(Counting(12), sequence);
+    EXPECT_EQ(HitLength(cache.get(), Counting(12)), cached / 4 * 4);
+  }
+}
+
 TEST(PagedKvCache, CountsLookups) {
   const auto cache = MakeCache(8);
   PublishAndDrop(cache.get(), Counting(8));
