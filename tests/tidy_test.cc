@@ -241,14 +241,16 @@ TEST(Libraries, DoNotThrow) {
 }
 
 TEST(RandomNumbers, ComeFromPhilox) {
-  EXPECT_THAT(CheckRandomNumbersArePassedIn({{"base/philox.cc",
-                                              "0xD2511"
-                                              "F53 0xCD9E8"
-                                              "D57\n"},
-                                             {"model/a_test.cc", "std::mt19937 random(1);\n"},
-                                             {"engine/engine.cc", "std::random_device d;\n"},
-                                             {"model/a.cc", "float random = Operand(1);\n"}}),
-              IsEmpty());
+  EXPECT_THAT(
+      CheckRandomNumbersArePassedIn({{"base/philox.cc",
+                                      "0xD2511"
+                                      "F53 0xCD9E8"
+                                      "D57\n"},
+                                     {"model/a_test.cc", "std::mt19937 random(1);\n"},
+                                     {"kernels/kernel_testing.h", "std::mt19937 random(1);\n"},
+                                     {"engine/engine.cc", "std::random_device d;\n"},
+                                     {"model/a.cc", "float random = Operand(1);\n"}}),
+      IsEmpty());
   for (const std::string other :
        {"std::mt19937 g;\n", "std::random_device d;\n", "x = rand();\n"}) {
     EXPECT_THAT(CheckRandomNumbersArePassedIn({{"model/a.cc", other}}), SizeIs(1)) << other;

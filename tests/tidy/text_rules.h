@@ -29,7 +29,8 @@ Violations CheckLibrariesDoNotPrint(const Files& files);
 Violations CheckNoThrow(const Files& files);
 
 // Random numbers come from base/philox, which alone knows Philox's constants; only engine/engine.cc
-// asks the system, for the seed of a request that has none. Tests may use other generators.
+// and tools/ ask the system, for the seed of a request that has none. Tests may use other
+// generators.
 Violations CheckRandomNumbersArePassedIn(const Files& files);
 
 // No notes to oneself: they belong to the issue tracker.
