@@ -1,0 +1,83 @@
+#include "base/mapped_file.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <string>
+#include <utility>
+
+namespace tandem {
+namespace {
+
+std::string Path(const std::string& name) { return ::testing::TempDir() + "/mapped_file_" + name; }
+
+std::string Written(const std::string& name, const std::string& contents) {
+  const std::string path = Path(name);
+  std::ofstream(path, std::ios::binary) << contents;
+  return path;
+}
+
+TEST(MappedFile, HoldsTheBytesAtOneAddress) {
+  const std::string contents("a\0b\xFF", 4);
+  auto file = MappedFile::Open(Written("bytes", contents));
+  ASSERT_TRUE(file.ok()) << file.status();
+  const std::byte* const data = file->bytes().data();
+  MappedFile moved = *std::move(file);
+  EXPECT_EQ(moved.bytes().data(), data);
+  EXPECT_EQ(std::string(reinterpret_cast<const char*>(data), moved.bytes().size()), contents);
+  moved = MappedFile();
+  EXPECT_TRUE(moved.bytes().empty());
+}
+
+TEST(MappedFile, AnEmptyFileHasNoBytes) {
+  const std::string path = Written("empty", "");
+  const auto file = MappedFile::Open(path);
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_TRUE(file->bytes().empty());
+  EXPECT_EQ(*ReadFile(path), "");
+}
+
+TEST(MappedFile, SurvivesTheFilesName) {
+  const std::string path = Written("unlinked", "still here");
+  const auto file = MappedFile::Open(path);
+  ASSERT_TRUE(file.ok());
+  unlink(path.c_str());
+  EXPECT_EQ(file->bytes().size(), 10u);
+  EXPECT_EQ(std::to_integer<char>(file->bytes()[0]), 's');
+}
+
+TEST(MappedFile, ErrorsNameThePath) {
+  const std::string missing = Path("missing");
+  const auto file = MappedFile::Open(missing);
+  EXPECT_EQ(file.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_NE(file.status().message().find(missing), std::string::npos) << file.status();
+  EXPECT_EQ(ReadFile(missing).status(), file.status());
+
+  const auto folder = MappedFile::Open(::testing::TempDir());
+  EXPECT_EQ(folder.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(folder.status().message().find("not a regular file"), std::string::npos);
+
+  EXPECT_FALSE(MappedFile::Open(Written("file", "x") + "/inside").ok());
+  EXPECT_FALSE(MappedFile::Open("").ok());
+}
+
+TEST(MappedFile, DoesNotWaitForAPipe) {
+  const std::string path = Path("pipe");
+  unlink(path.c_str());
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  EXPECT_EQ(MappedFile::Open(path).status().code(), absl::StatusCode::kInvalidArgument);
+  unlink(path.c_str());
+}
+
+TEST(MappedFile, SaysWhenPermissionIsMissing) {
+  if (geteuid() == 0) GTEST_SKIP() << "root may read everything";
+  const std::string path = Written("secret", "x");
+  ASSERT_EQ(chmod(path.c_str(), 0), 0);
+  EXPECT_EQ(MappedFile::Open(path).status().code(), absl::StatusCode::kPermissionDenied);
+  unlink(path.c_str());
+}
+
+}  // namespace
+}  // namespace tandem

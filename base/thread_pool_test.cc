@@ -1,0 +1,116 @@
+#include "base/thread_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <climits>
+#include <set>
+#include <thread>
+#include <vector>
+
+namespace tandem {
+namespace {
+
+// One Run in which every thread must appear once, thread 0 on the caller.
+void ExpectEachThreadOnce(ThreadPool* pool) {
+  std::vector<std::atomic<int>> calls(pool->num_threads());
+  std::vector<std::thread::id> ids(pool->num_threads());
+  pool->Run([&](int thread) {
+    calls[thread].fetch_add(1);
+    ids[thread] = std::this_thread::get_id();
+  });
+  for (const std::atomic<int>& count : calls) EXPECT_EQ(count.load(), 1);
+  EXPECT_EQ(ids[0], std::this_thread::get_id());
+  EXPECT_EQ(std::set<std::thread::id>(ids.begin(), ids.end()).size(), ids.size());
+}
+
+TEST(ThreadPool, EveryThreadRunsOnce) {
+  for (const int num_threads : {1, 2, 3, 7}) {
+    ThreadPool pool(num_threads);
+    EXPECT_EQ(pool.num_threads(), num_threads);
+    for (int run = 0; run < 20; ++run) ExpectEachThreadOnce(&pool);
+  }
+}
+
+// Whatever one run writes, the next one reads without further synchronization.
+TEST(ThreadPool, RunsAreOrdered) {
+  ThreadPool pool(4);
+  std::vector<int> values(pool.num_threads());
+  for (int run = 0; run < 1000; ++run) {
+    pool.Run([&](int thread) {
+      if (values[thread] == run) ++values[thread];
+    });
+  }
+  for (const int value : values) EXPECT_EQ(value, 1000);
+}
+
+TEST(ThreadPool, MoreThreadsThanCoresFinish) {
+  ThreadPool pool(4 * static_cast<int>(std::thread::hardware_concurrency()) + 1);
+  for (int run = 0; run < 50; ++run) ExpectEachThreadOnce(&pool);
+}
+
+TEST(ThreadPool, WakesAfterSleeping) {
+  ThreadPool pool(3);
+  for (const int milliseconds : {1, 5, 20, 50}) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));  // long past spinning
+    ExpectEachThreadOnce(&pool);
+  }
+}
+
+// The caller sleeps too if a worker takes long.
+TEST(ThreadPool, WaitsForASlowWorker) {
+  ThreadPool pool(3);
+  std::atomic<bool> done{false};
+  pool.Run([&](int thread) {
+    if (thread != 2) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    done = true;
+  });
+  EXPECT_TRUE(done);
+}
+
+TEST(ThreadPool, GoesAwayIdleUsedOrAsleep) {
+  for (int i = 0; i < 50; ++i) ThreadPool pool(4);
+  for (int i = 0; i < 50; ++i) {
+    ThreadPool pool(4);
+    ExpectEachThreadOnce(&pool);
+  }
+  ThreadPool pool(4);
+  ExpectEachThreadOnce(&pool);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+}
+
+TEST(ThreadPool, PoolsDoNotDisturbEachOther) {
+  ThreadPool first(2), second(3);
+  std::thread other([&] {
+    for (int run = 0; run < 200; ++run) ExpectEachThreadOnce(&second);
+  });
+  for (int run = 0; run < 200; ++run) ExpectEachThreadOnce(&first);
+  other.join();
+}
+
+TEST(ShareOf, CoversEverythingInOrderAndEvenly) {
+  for (int64_t count = 0; count <= 40; ++count) {
+    for (int parts = 1; parts <= 9; ++parts) {
+      int64_t covered = 0;
+      for (int index = 0; index < parts; ++index) {
+        const Share share = ShareOf(count, parts, index);
+        EXPECT_EQ(share.begin, covered);
+        EXPECT_GE(share.end - share.begin, count / parts);
+        EXPECT_LE(share.end - share.begin, (count + parts - 1) / parts);
+        covered = share.end;
+      }
+      EXPECT_EQ(covered, count);
+    }
+  }
+  EXPECT_EQ(ShareOf(int64_t{INT_MAX} * 1000, 1000, 999).end, int64_t{INT_MAX} * 1000);
+}
+
+TEST(NumPhysicalCores, IsBetweenOneAndTheLogicalOnes) {
+  EXPECT_GE(NumPhysicalCores(), 1);
+  EXPECT_LE(NumPhysicalCores(), static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+}  // namespace
+}  // namespace tandem
