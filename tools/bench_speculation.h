@@ -1,0 +1,81 @@
+// Measures what speculation gains, beside plain decoding of the same prompts by the same engine.
+#ifndef TANDEM_TOOLS_BENCH_SPECULATION_H_
+#define TANDEM_TOOLS_BENCH_SPECULATION_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "engine/engine.h"
+#include "tools/prompt_file.h"
+
+namespace tandem {
+
+// A median, and the least and greatest value it was taken of.
+struct Spread {
+  double median = 0.0;
+  double low = 0.0;
+  double high = 0.0;
+};
+// REQUIRES: `values` is not empty.
+Spread SpreadOf(std::vector<double> values);
+
+struct SpeculationBenchmarkOptions {
+  std::vector<Prompt> prompts;
+  std::vector<int> draft_tokens;  // k of each run; kAutoDraftTokens too
+  std::vector<int> batches;       // sequences at a time; at most the engine's max_batch
+  int max_tokens = 128;
+  float temperature = 0.0f;
+  int repeat = 4;  // pairs of a plain and a speculative pass over all prompts
+};
+
+// Times of one place in the cycle are means over all its rounds, the first of each sequence left
+// out, because that one reads the prompt.
+struct SpeculationRun {
+  int draft_tokens = 0;
+  int batch = 0;
+  Spread plain_tokens_per_second;  // prompts included
+  Spread tokens_per_second;
+  Spread ratio;  // of the two passes of a pair
+  double acceptance_rate = 0.0;
+  double tokens_per_round = 0.0;
+  double drafted_per_round = 0.0;
+  double plain_step_ms = 0.0;
+  double draft_step_ms = 0.0;  // of one draft token
+  double verify_ms = 0.0;      // of a round
+  double other_ms = 0.0;       // of a round: scheduling, sampling's bookkeeping, text
+  bool identical = true;       // both passes of every pair gave the same tokens
+
+  // c: the cost of a draft step in plain steps of the target.
+  double cost_ratio() const { return draft_step_ms / plain_step_ms; }
+  // What the measured acceptance would give if verification cost no more than a plain step:
+  // E / (1 + k c), E tokens and k draft tokens per round. Leviathan, Kalman and Matias, "Fast
+  // inference from transformers via speculative decoding" (2023), theorem 3.8.
+  double predicted_ratio() const {
+    return tokens_per_round / (1.0 + drafted_per_round * cost_ratio());
+  }
+};
+
+struct PlainDecoding {
+  Spread tokens_per_second;  // prompts included
+  double step_ms = 0.0;      // of a token after the first
+};
+
+struct SpeculationBenchmark {
+  PlainDecoding plain;  // at batch 1
+  std::vector<SpeculationRun> runs;
+};
+
+// Number of passes that RunSpeculationBenchmark makes.
+int NumPasses(const SpeculationBenchmarkOptions& options);
+
+// For every batch and k, passes in the order plain, speculative, speculative, plain, ..., so that a
+// drift of the machine's speed falls on both alike. `engine` must have no prefix cache.
+// `on_pass` is called after every pass.
+absl::StatusOr<SpeculationBenchmark> RunSpeculationBenchmark(
+    const SpeculationBenchmarkOptions& options, Engine* engine, absl::FunctionRef<void()> on_pass);
+
+}  // namespace tandem
+
+#endif  // TANDEM_TOOLS_BENCH_SPECULATION_H_

@@ -1,0 +1,170 @@
+// tandem inspect: what a model folder holds, and how fast this machine could decode with it.
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "base/status_macros.h"
+#include "base/thread_pool.h"
+#include "kvcache/kv_layout.h"
+#include "model/formats/weights.h"
+#include "model/model_config.h"
+#include "model/tokenizer/tokenizer.h"
+#include "nlohmann/json.hpp"
+#include "tools/bandwidth.h"
+#include "tools/command.h"
+#include "tools/model_tensors.h"
+
+namespace tandem {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct InspectFlags {
+  std::string path;
+  int threads = 0;
+  bool json = false;
+};
+
+struct Inspection {
+  ModelConfig config;
+  int64_t parameters = 0;
+  int64_t weight_bytes = 0;
+  std::map<std::string, int> tensors_by_dtype;
+  int64_t bytes_read_per_token = 0;
+  int64_t kv_bytes_per_token = 0;
+  int tokenizer_size = 0;
+  ReadBandwidth bandwidth;
+
+  double tokens_per_second_limit() const {
+    return bandwidth.bytes_per_second / static_cast<double>(bytes_read_per_token);
+  }
+};
+
+// Adds up the tensors that the configuration asks for; each must be there, with its shape.
+absl::Status CountTensors(const Weights& weights, Inspection* inspection) {
+  for (const TensorSpec& tensor : TensorsOf(inspection->config)) {
+    ASSIGN_OR_RETURN(const ConstMatrixView view, weights.Get(tensor.name, tensor.shape));
+    const int64_t bytes = tensor.num_elements() * static_cast<int64_t>(SizeOf(view.dtype));
+    ++inspection->tensors_by_dtype[NameOf(view.dtype)];
+    inspection->parameters += tensor.num_elements();
+    inspection->weight_bytes += bytes;
+    if (IsReadWhole(tensor, inspection->config)) inspection->bytes_read_per_token += bytes;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Inspection> Inspect(const InspectFlags& flags) {
+  Inspection inspection;
+  ASSIGN_OR_RETURN(inspection.config, ReadModelConfig(flags.path));
+  const ModelConfig& c = inspection.config;
+  ASSIGN_OR_RETURN(const std::unique_ptr<Weights> weights, Weights::Open(flags.path));
+  RETURN_IF_ERROR(CountTensors(*weights, &inspection));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, Tokenizer::Load(flags.path));
+  inspection.tokenizer_size = tokenizer->vocab_size();
+  const KvLayout one_token{.num_layers = c.num_layers,
+                           .num_kv_heads = c.num_kv_heads,
+                           .head_dim = c.head_dim,
+                           .page_size = 1,
+                           .dtype = DType::kF32};
+  inspection.kv_bytes_per_token = static_cast<int64_t>(one_token.page_bytes());
+  ThreadPool pool(flags.threads > 0 ? flags.threads : NumPhysicalCores());
+  ASSIGN_OR_RETURN(inspection.bandwidth, MeasureReadBandwidth(MemoryBufferBytes(), &pool));
+  return inspection;
+}
+
+Json ToJson(const InspectFlags& flags, const Inspection& inspection) {
+  const ModelConfig& c = inspection.config;
+  return {{"path", flags.path},
+          {"architecture",
+           {{"family", c.family},
+            {"hidden_size", c.hidden_size},
+            {"intermediate_size", c.intermediate_size},
+            {"num_layers", c.num_layers},
+            {"num_heads", c.num_heads},
+            {"num_kv_heads", c.num_kv_heads},
+            {"head_dim", c.head_dim},
+            {"vocab_size", c.vocab_size},
+            {"tied_embeddings", c.tied_embeddings}}},
+          {"parameters", inspection.parameters},
+          {"weight_bytes", inspection.weight_bytes},
+          {"tensors_by_dtype", inspection.tensors_by_dtype},
+          {"bytes_read_per_token", inspection.bytes_read_per_token},
+          {"kv_bytes_per_token", inspection.kv_bytes_per_token},
+          {"context_length", c.context_length},
+          {"eos_token_ids", c.eos_token_ids},
+          {"tokenizer_size", inspection.tokenizer_size},
+          {"read_bytes_per_second", inspection.bandwidth.bytes_per_second},
+          {"threads", inspection.bandwidth.num_threads},
+          {"tokens_per_second_limit", inspection.tokens_per_second_limit()}};
+}
+
+std::string ToText(const InspectFlags& flags, const Inspection& inspection) {
+  const ModelConfig& c = inspection.config;
+  const auto line = [](absl::string_view name, const std::string& value) {
+    return absl::StrFormat("%-16s%s\n", name, value);
+  };
+  const std::string dtypes = absl::StrJoin(
+      inspection.tensors_by_dtype, ", ", [](std::string* out, const auto& dtype_and_count) {
+        absl::StrAppend(out, dtype_and_count.second, " tensors of ", dtype_and_count.first);
+      });
+  const std::string end_tokens =
+      c.eos_token_ids.empty() ? "none" : absl::StrJoin(c.eos_token_ids, ", ");
+  std::string text = line("model", flags.path);
+  text += line("architecture",
+               absl::StrFormat("%s: %d layers of %d, %d query and %d key-value heads of %d, "
+                               "feed-forward %d",
+                               c.family, c.num_layers, c.hidden_size, c.num_heads, c.num_kv_heads,
+                               c.head_dim, c.intermediate_size));
+  text += line("vocabulary", absl::StrFormat("%d, of which the tokenizer names %d; %s",
+                                             c.vocab_size, inspection.tokenizer_size,
+                                             c.tied_embeddings ? "the head is the embedding table"
+                                                               : "a head of its own"));
+  text += line("end tokens", end_tokens);
+  text += line("context", absl::StrCat(c.context_length, " tokens"));
+  text += line("parameters", absl::StrFormat("%.2f million", inspection.parameters * 1e-6));
+  text += line("weights", absl::StrFormat("%.2f MB: %s", inspection.weight_bytes * 1e-6, dtypes));
+  text += line("reads per token",
+               absl::StrFormat("%.2f MB of matrices", inspection.bytes_read_per_token * 1e-6));
+  text += line("cache per token", absl::StrFormat("%.2f KB of keys and values (float32)",
+                                                  inspection.kv_bytes_per_token * 1e-3));
+  text += line("bandwidth", absl::StrFormat("%.1f GB/s, reading memory with %d threads",
+                                            inspection.bandwidth.bytes_per_second * 1e-9,
+                                            inspection.bandwidth.num_threads));
+  text += line("decode limit", absl::StrFormat("%.1f tokens/s from memory, one token at a time",
+                                               inspection.tokens_per_second_limit()));
+  return text;
+}
+
+absl::Status Run(const InspectFlags& flags) {
+  ASSIGN_OR_RETURN(const Inspection inspection, Inspect(flags));
+  const std::string output =
+      flags.json
+          ? ToJson(flags, inspection).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"
+          : ToText(flags, inspection);
+  std::fputs(output.c_str(), stdout);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Command AddInspectCommand(CLI::App* program) {
+  const auto flags = std::make_shared<InspectFlags>();
+  CLI::App* app = program->add_subcommand(
+      "inspect", "Tell what a model folder holds and how fast this machine could decode with it");
+  app->add_option("path", flags->path, "Model folder")->type_name("PATH")->required();
+  app->add_option("--threads", flags->threads,
+                  "CPU threads that measure the bandwidth [the physical cores]")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1024));
+  app->add_flag("--json", flags->json, "One JSON object instead of text");
+  return {
+      .app = app, .check = [] { return absl::OkStatus(); }, .run = [flags] { return Run(*flags); }};
+}
+
+}  // namespace tandem

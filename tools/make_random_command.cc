@@ -1,0 +1,69 @@
+// tandem make-random: a model folder with random weights.
+#include <cstdio>
+#include <memory>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "base/status_macros.h"
+#include "tools/command.h"
+#include "tools/progress.h"
+#include "tools/random_model.h"
+
+namespace tandem {
+namespace {
+
+struct MakeRandomFlags {
+  std::string shape_text = "tiny";
+  uint64_t seed = 0;
+  std::string folder;
+
+  RandomModelShape shape;  // set by Check
+
+  absl::Status Check() {
+    ASSIGN_OR_RETURN(shape, RandomModelShape::Parse(shape_text));
+    if (folder.empty()) return absl::InvalidArgumentError("--out: the name is empty");
+    return absl::OkStatus();
+  }
+};
+
+absl::Status Run(const MakeRandomFlags& flags) {
+  const absl::Time start = absl::Now();
+  Progress progress("writing weights", flags.shape.weight_bytes());
+  RETURN_IF_ERROR(WriteRandomModel(flags.shape, flags.seed, flags.folder,
+                                   [&](int64_t bytes) { progress.Advance(bytes); }));
+  std::printf("%s: %.1f million parameters, %.1f MB of %s weights, seed %llu, in %.1f s\n",
+              flags.folder.c_str(), static_cast<double>(flags.shape.num_parameters()) * 1e-6,
+              static_cast<double>(flags.shape.weight_bytes()) * 1e-6, NameOf(flags.shape.dtype),
+              static_cast<unsigned long long>(flags.seed),
+              absl::ToDoubleSeconds(absl::Now() - start));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Command AddMakeRandomCommand(CLI::App* program) {
+  const auto flags = std::make_shared<MakeRandomFlags>();
+  CLI::App* app = program->add_subcommand(
+      "make-random", "Write a model folder with random weights and a byte tokenizer");
+  app->add_option("--shape", flags->shape_text, "A name below, or key=value,... [tiny]")
+      ->type_name("NAME|k=v,...");
+  app->add_option("--seed", flags->seed, "The weights are a function of shape and seed [0]")
+      ->type_name("N");
+  app->add_option("--out", flags->folder, "Folder to make; must not hold anything yet")
+      ->type_name("DIR")
+      ->required();
+  app->footer(absl::StrCat(
+      "Shapes:\n", DescribeNamedShapes(),
+      "Keys: hidden, layers, heads, kv_heads, head_dim, ffn, vocab (257 or more), context,\n"
+      "  dtype (bfloat16, float16, float32), tied (0, 1), family (llama, mistral, qwen2, qwen3),\n"
+      "  base (the shape that the other keys change) [tiny]. For example:\n"
+      "  --shape base=1b,layers=4,dtype=float32\n"
+      "Tokens 0 to 255 are the bytes, 256 is <|endoftext|>; the others have no text."));
+  return {.app = app,
+          .check = [flags] { return flags->Check(); },
+          .run = [flags] { return Run(*flags); }};
+}
+
+}  // namespace tandem

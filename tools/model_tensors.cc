@@ -1,0 +1,84 @@
+#include "tools/model_tensors.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace tandem {
+namespace {
+
+class Collector {
+ public:
+  void Matrix(std::string name, int64_t outputs, int64_t inputs,
+              TensorRole role = TensorRole::kMatrix) {
+    tensors_.push_back({std::move(name), {outputs, inputs}, role});
+  }
+  void Norm(std::string name, int64_t size) {
+    tensors_.push_back({std::move(name), {size}, TensorRole::kNorm});
+  }
+  // A projection `name`.weight, with `name`.bias if there is one.
+  void Projection(const std::string& name, int64_t outputs, int64_t inputs, bool has_bias) {
+    Matrix(absl::StrCat(name, ".weight"), outputs, inputs);
+    if (has_bias) tensors_.push_back({absl::StrCat(name, ".bias"), {outputs}, TensorRole::kBias});
+  }
+
+  std::vector<TensorSpec> Sorted() && {
+    std::sort(tensors_.begin(), tensors_.end(),
+              [](const TensorSpec& a, const TensorSpec& b) { return a.name < b.name; });
+    return std::move(tensors_);
+  }
+
+ private:
+  std::vector<TensorSpec> tensors_;
+};
+
+void CollectLayer(const ModelConfig& c, int layer, Collector* tensors) {
+  const std::string prefix = absl::StrCat("model.layers.", layer, ".");
+  const std::string attention = absl::StrCat(prefix, "self_attn.");
+  const std::string mlp = absl::StrCat(prefix, "mlp.");
+  const int64_t query_size = int64_t{c.num_heads} * c.head_dim;
+  const int64_t kv_size = int64_t{c.num_kv_heads} * c.head_dim;
+  tensors->Norm(absl::StrCat(prefix, "input_layernorm.weight"), c.hidden_size);
+  tensors->Projection(absl::StrCat(attention, "q_proj"), query_size, c.hidden_size, c.qkv_bias);
+  tensors->Projection(absl::StrCat(attention, "k_proj"), kv_size, c.hidden_size, c.qkv_bias);
+  tensors->Projection(absl::StrCat(attention, "v_proj"), kv_size, c.hidden_size, c.qkv_bias);
+  if (c.head_norms) {
+    tensors->Norm(absl::StrCat(attention, "q_norm.weight"), c.head_dim);
+    tensors->Norm(absl::StrCat(attention, "k_norm.weight"), c.head_dim);
+  }
+  tensors->Projection(absl::StrCat(attention, "o_proj"), c.hidden_size, query_size, c.output_bias);
+  tensors->Norm(absl::StrCat(prefix, "post_attention_layernorm.weight"), c.hidden_size);
+  tensors->Projection(absl::StrCat(mlp, "gate_proj"), c.intermediate_size, c.hidden_size,
+                      c.mlp_bias);
+  tensors->Projection(absl::StrCat(mlp, "up_proj"), c.intermediate_size, c.hidden_size, c.mlp_bias);
+  tensors->Projection(absl::StrCat(mlp, "down_proj"), c.hidden_size, c.intermediate_size,
+                      c.mlp_bias);
+}
+
+}  // namespace
+
+int64_t TensorSpec::num_elements() const {
+  int64_t count = 1;
+  for (const int64_t size : shape) count *= size;
+  return count;
+}
+
+std::vector<TensorSpec> TensorsOf(const ModelConfig& config) {
+  Collector tensors;
+  tensors.Matrix("model.embed_tokens.weight", config.vocab_size, config.hidden_size,
+                 TensorRole::kEmbedding);
+  for (int layer = 0; layer < config.num_layers; ++layer) CollectLayer(config, layer, &tensors);
+  tensors.Norm("model.norm.weight", config.hidden_size);
+  if (!config.tied_embeddings) {
+    tensors.Matrix("lm_head.weight", config.vocab_size, config.hidden_size);
+  }
+  return std::move(tensors).Sorted();
+}
+
+bool IsReadWhole(const TensorSpec& tensor, const ModelConfig& config) {
+  return tensor.role == TensorRole::kMatrix ||
+         (tensor.role == TensorRole::kEmbedding && config.tied_embeddings);
+}
+
+}  // namespace tandem

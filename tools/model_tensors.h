@@ -1,0 +1,36 @@
+#ifndef TANDEM_TOOLS_MODEL_TENSORS_H_
+#define TANDEM_TOOLS_MODEL_TENSORS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "model/model_config.h"
+
+namespace tandem {
+
+// What a tensor of a checkpoint is to a decoding step.
+enum class TensorRole {
+  kEmbedding,  // one row of it is read, unless it is the head as well
+  kMatrix,     // read whole
+  kNorm,
+  kBias,
+};
+
+struct TensorSpec {
+  std::string name;            // as in a Hugging Face checkpoint
+  std::vector<int64_t> shape;  // [outputs, inputs] or [size]
+  TensorRole role = TensorRole::kMatrix;
+
+  int64_t num_elements() const;
+};
+
+// The tensors that a checkpoint of this configuration holds, sorted by name.
+std::vector<TensorSpec> TensorsOf(const ModelConfig& config);
+
+// Whether a decoding step reads every element of the tensor.
+bool IsReadWhole(const TensorSpec& tensor, const ModelConfig& config);
+
+}  // namespace tandem
+
+#endif  // TANDEM_TOOLS_MODEL_TENSORS_H_

@@ -1,0 +1,97 @@
+#include "tools/output_folder.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+
+namespace tandem {
+namespace {
+
+namespace fs = std::filesystem;
+
+absl::Status Failed(const std::string& path, absl::string_view what, int error) {
+  const std::string message = absl::StrCat(path, ": ", what, ": ", std::strerror(error));
+  if (error == ENOSPC || error == EDQUOT) return absl::ResourceExhaustedError(message);
+  if (error == EEXIST) return absl::AlreadyExistsError(message);
+  if (error == EACCES || error == EPERM || error == EROFS) {
+    return absl::PermissionDeniedError(message);
+  }
+  return absl::UnavailableError(message);
+}
+
+}  // namespace
+
+OutputFile::~OutputFile() {
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+absl::Status OutputFile::Write(absl::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = write(descriptor_, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return Failed(path_, "cannot write", errno);
+    bytes.remove_prefix(written);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status OutputFile::Close() {
+  if (close(std::exchange(descriptor_, -1)) != 0) return Failed(path_, "cannot write", errno);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<OutputFolder> OutputFolder::Create(const std::string& path) {
+  std::error_code error;
+  const bool exists = fs::exists(path, error);
+  if (exists) {
+    if (!fs::is_directory(path, error)) {
+      return absl::AlreadyExistsError(absl::StrCat(path, ": is a file, not a folder"));
+    }
+    const bool is_empty = fs::is_empty(path, error);
+    if (error) return Failed(path, "cannot read the folder", error.value());
+    if (!is_empty) {
+      return absl::AlreadyExistsError(
+          absl::StrCat(path, ": the folder is not empty, and nothing is overwritten"));
+    }
+    return OutputFolder(path, /*is_ours=*/false);
+  }
+  fs::create_directories(path, error);
+  if (error) return Failed(path, "cannot make the folder", error.value());
+  return OutputFolder(path, /*is_ours=*/true);
+}
+
+OutputFolder::~OutputFolder() {
+  std::error_code ignored;
+  for (const std::string& file : files_) fs::remove(file, ignored);
+  if (is_ours_) fs::remove(path_, ignored);  // only if empty
+}
+
+absl::Status OutputFolder::CheckFreeSpace(int64_t bytes) const {
+  std::error_code error;
+  const fs::space_info space = fs::space(path_, error);
+  if (error) return Failed(path_, "cannot ask for the free space", error.value());
+  if (space.available >= static_cast<uintmax_t>(bytes)) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      path_, ": the disk has ", space.available, " bytes free, and ", bytes, " are to be written"));
+}
+
+absl::StatusOr<OutputFile> OutputFolder::NewFile(const std::string& name) {
+  const std::string path = (fs::path(path_) / name).string();
+  const int descriptor = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (descriptor < 0) return Failed(path, "cannot make the file", errno);
+  files_.push_back(path);
+  return OutputFile(path, descriptor);
+}
+
+void OutputFolder::Keep() {
+  files_.clear();
+  is_ours_ = false;
+}
+
+}  // namespace tandem

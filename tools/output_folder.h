@@ -1,0 +1,62 @@
+#ifndef TANDEM_TOOLS_OUTPUT_FOLDER_H_
+#define TANDEM_TOOLS_OUTPUT_FOLDER_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace tandem {
+
+// A file being written. Move-only. Errors name the file: RESOURCE_EXHAUSTED if the disk is full.
+class OutputFile {
+ public:
+  OutputFile(std::string path, int descriptor) : path_(std::move(path)), descriptor_(descriptor) {}
+  OutputFile(OutputFile&& other) noexcept
+      : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
+  OutputFile& operator=(OutputFile&& other) = delete;
+  ~OutputFile();
+
+  absl::Status Write(absl::string_view bytes);
+  // Must be called for the file to be complete.
+  absl::Status Close();
+
+ private:
+  std::string path_;
+  int descriptor_;
+};
+
+// A folder of new files, all or none: unless Keep() is called, what was made is removed again, and
+// nothing else is. Move-only.
+class OutputFolder {
+ public:
+  // Makes the folder, and its parents, unless it is there. ALREADY_EXISTS if it is not empty.
+  static absl::StatusOr<OutputFolder> Create(const std::string& path);
+  OutputFolder(OutputFolder&& other) noexcept
+      : path_(std::move(other.path_)),
+        is_ours_(std::exchange(other.is_ours_, false)),
+        files_(std::exchange(other.files_, {})) {}
+  OutputFolder& operator=(OutputFolder&& other) = delete;
+  ~OutputFolder();
+
+  // RESOURCE_EXHAUSTED if the disk has fewer than `bytes` free.
+  absl::Status CheckFreeSpace(int64_t bytes) const;
+  // ALREADY_EXISTS if somebody else has made such a file meanwhile.
+  absl::StatusOr<OutputFile> NewFile(const std::string& name);
+  void Keep();
+
+ private:
+  OutputFolder(std::string path, bool is_ours) : path_(std::move(path)), is_ours_(is_ours) {}
+
+  std::string path_;
+  bool is_ours_;  // made here, so to be removed with its files
+  std::vector<std::string> files_;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_TOOLS_OUTPUT_FOLDER_H_

@@ -1,0 +1,48 @@
+#include "tools/progress.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "base/check.h"
+
+namespace tandem {
+namespace {
+
+constexpr absl::Duration kQuietTime = absl::Seconds(1);
+constexpr absl::Duration kBetweenLines = absl::Milliseconds(100);
+constexpr int kBarWidth = 30;
+
+}  // namespace
+
+Progress::Progress(std::string label, int64_t total)
+    : label_(std::move(label)),
+      total_(total),
+      is_terminal_(isatty(STDERR_FILENO) != 0),
+      start_(absl::Now()),
+      shown_(absl::InfinitePast()) {
+  TANDEM_CHECK(total > 0);
+}
+
+Progress::~Progress() {
+  if (shown_ != absl::InfinitePast()) std::fprintf(stderr, "\r\x1b[K");
+}
+
+void Progress::Advance(int64_t steps) {
+  done_ = std::min(done_ + steps, total_);
+  if (!is_terminal_ || done_ == 0) return;
+  const absl::Time now = absl::Now();
+  if (now - start_ < kQuietTime || now - shown_ < kBetweenLines) return;
+  shown_ = now;
+  const double share = static_cast<double>(done_) / static_cast<double>(total_);
+  const int filled = static_cast<int>(share * kBarWidth);
+  const double seconds_left = absl::ToDoubleSeconds(now - start_) * (1 / share - 1);
+  std::fprintf(stderr, "\r\x1b[K%s [%s%s] %.0f %%, %.0f s left", label_.c_str(),
+               std::string(filled, '#').c_str(), std::string(kBarWidth - filled, ' ').c_str(),
+               100 * share, seconds_left);
+}
+
+}  // namespace tandem

@@ -1,0 +1,411 @@
+#include "tools/random_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "base/check.h"
+#include "base/float16.h"
+#include "base/philox.h"
+#include "base/status_macros.h"
+#include "base/thread_pool.h"
+#include "nlohmann/json.hpp"
+#include "tools/model_tensors.h"
+#include "tools/output_folder.h"
+
+namespace tandem {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr char kEndOfText[] = "<|endoftext|>";
+// Apart from every stream of base/philox.h, whose lowest byte is small.
+constexpr uint32_t kWeightsStream = 0xF0;
+constexpr int kElementsPerBlock = 8;  // 16 bits each
+// Elements that a thread makes between two writes: 1 MiB of bf16, which stays in the cache.
+constexpr int64_t kElementsPerThread = 1 << 19;
+
+struct NamedShape {
+  const char* name;
+  const char* remark;
+  RandomModelShape shape;
+};
+
+constexpr NamedShape kNamedShapes[] = {
+    {"tiny", "for tests", {"llama", 64, 2, 4, 2, 16, 176, 320, 512, true, DType::kBF16}},
+    {"100m",
+     "small and wide enough to be bound by memory",
+     {"llama", 768, 12, 12, 4, 64, 2048, 32768, 2048, true, DType::kBF16}},
+    {"1b",
+     "Llama 3.2 1B with a smaller vocabulary",
+     {"llama", 2048, 16, 32, 8, 64, 8192, 32768, 8192, true, DType::kBF16}},
+    {"3b",
+     "Llama 3.2 3B with a smaller vocabulary",
+     {"llama", 3072, 28, 24, 8, 128, 8192, 65536, 8192, true, DType::kBF16}},
+    {"8b",
+     "Llama 3.1 8B",
+     {"llama", 4096, 32, 32, 8, 128, 14336, 128256, 8192, false, DType::kBF16}},
+};
+
+const RandomModelShape* FindShape(absl::string_view name) {
+  for (const NamedShape& named : kNamedShapes) {
+    if (name == named.name) return &named.shape;
+  }
+  return nullptr;
+}
+
+absl::Status Wrong(absl::string_view key, absl::string_view found, absl::string_view allowed) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("--shape: ", key, ": found \"", found, "\", allowed: ", allowed));
+}
+
+std::string ShapeNames() {
+  std::string names;
+  for (const NamedShape& named : kNamedShapes) {
+    absl::StrAppend(&names, names.empty() ? "" : ", ", named.name);
+  }
+  return names;
+}
+
+struct IntKey {
+  const char* name;
+  int RandomModelShape::*field;
+  int least;
+  int most;
+};
+constexpr IntKey kIntKeys[] = {
+    {"hidden", &RandomModelShape::hidden, 1, 1 << 16},
+    {"layers", &RandomModelShape::layers, 1, 1 << 10},
+    {"heads", &RandomModelShape::heads, 1, 1 << 10},
+    {"kv_heads", &RandomModelShape::kv_heads, 1, 1 << 10},
+    {"head_dim", &RandomModelShape::head_dim, 2, 1 << 10},
+    {"ffn", &RandomModelShape::ffn, 1, 1 << 18},
+    {"vocab", &RandomModelShape::vocab, kLeastRandomVocab, 1 << 20},
+    {"context", &RandomModelShape::context, 1, 1 << 24},
+};
+
+absl::Status SetKey(absl::string_view key, absl::string_view value, RandomModelShape* shape) {
+  for (const IntKey& known : kIntKeys) {
+    if (key != known.name) continue;
+    int number = 0;
+    if (!absl::SimpleAtoi(value, &number) || number < known.least || number > known.most) {
+      return Wrong(key, value, absl::StrCat(known.least, " to ", known.most));
+    }
+    shape->*known.field = number;
+    return absl::OkStatus();
+  }
+  if (key == "tied") {
+    if (value != "0" && value != "1") return Wrong(key, value, "0, 1");
+    shape->tied = value == "1";
+    return absl::OkStatus();
+  }
+  if (key == "dtype") {
+    for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF32}) {
+      if (value != NameOf(dtype)) continue;
+      shape->dtype = dtype;
+      return absl::OkStatus();
+    }
+    return Wrong(key, value, "bfloat16, float16, float32");
+  }
+  if (key == "family") {
+    for (const char* family : {"llama", "mistral", "qwen2", "qwen3"}) {
+      if (value != family) continue;
+      shape->family = family;
+      return absl::OkStatus();
+    }
+    return Wrong(key, value, "llama, mistral, qwen2, qwen3");
+  }
+  return Wrong("key", key,
+               "base, hidden, layers, heads, kv_heads, head_dim, ffn, vocab, context, dtype, tied, "
+               "family");
+}
+
+std::string TokenizerConfigJson(const RandomModelShape& shape) {
+  return Json({{"tokenizer_class", "PreTrainedTokenizerFast"},
+               {"model_max_length", shape.context},
+               {"bos_token", nullptr},
+               {"eos_token", kEndOfText},
+               {"add_bos_token", false},
+               {"add_eos_token", false},
+               {"clean_up_tokenization_spaces", false}})
+             .dump(1) +
+         "\n";
+}
+
+std::string GenerationConfigJson() { return Json({{"eos_token_id", kEndOfTextId}}).dump(1) + "\n"; }
+
+// The header of a safetensors file and the length in front of it, padded to 64 bytes so that the
+// data is aligned for every vector load.
+std::string SafetensorsHeader(absl::Span<const TensorSpec> tensors, DType dtype) {
+  constexpr size_t kAlignment = 64;
+  const char* dtype_name = dtype == DType::kF32 ? "F32" : dtype == DType::kF16 ? "F16" : "BF16";
+  nlohmann::json header = {{"__metadata__", {{"format", "pt"}}}};  // sorted, as `tensors` are
+  int64_t offset = 0;
+  for (const TensorSpec& tensor : tensors) {
+    const int64_t end = offset + tensor.num_elements() * static_cast<int64_t>(SizeOf(dtype));
+    header[tensor.name] = {
+        {"dtype", dtype_name}, {"shape", tensor.shape}, {"data_offsets", {offset, end}}};
+    offset = end;
+  }
+  std::string text = header.dump();
+  text.append((kAlignment - (sizeof(uint64_t) + text.size()) % kAlignment) % kAlignment, ' ');
+  std::string length;
+  for (size_t i = 0; i < sizeof(uint64_t); ++i) {
+    length.push_back(static_cast<char>(uint64_t{text.size()} >> (8 * i)));
+  }
+  return length + text;
+}
+
+struct Distribution {
+  float centre = 0.0f;
+  float radius = 0.0f;
+};
+
+Distribution DistributionOf(const TensorSpec& tensor) {
+  switch (tensor.role) {
+    case TensorRole::kNorm:
+      return {1.0f, 0.1f};
+    case TensorRole::kBias:
+      return {0.0f, 0.1f};
+    case TensorRole::kEmbedding:
+    case TensorRole::kMatrix:
+      break;
+  }
+  // The variance of a uniform number in +- r is r^2 / 3.
+  return {0.0f, std::sqrt(3.0f / static_cast<float>(tensor.shape.back()))};
+}
+
+absl::Status WriteWeights(const RandomModelShape& shape, uint64_t seed, OutputFile* file,
+                          absl::FunctionRef<void(int64_t)> on_bytes) {
+  const std::vector<TensorSpec> tensors = TensorsOf(shape.Config());
+  RETURN_IF_ERROR(file->Write(SafetensorsHeader(tensors, shape.dtype)));
+  ThreadPool pool(NumPhysicalCores());
+  const int64_t element_bytes = static_cast<int64_t>(SizeOf(shape.dtype));
+  const int64_t most = kElementsPerThread * pool.num_threads();
+  std::vector<std::byte> buffer(most * element_bytes);
+  for (uint32_t index = 0; index < tensors.size(); ++index) {
+    const Distribution distribution = DistributionOf(tensors[index]);
+    const int64_t num_elements = tensors[index].num_elements();
+    for (int64_t first = 0; first < num_elements; first += most) {
+      const int64_t count = std::min(most, num_elements - first);
+      const auto out = absl::MakeSpan(buffer).first(count * element_bytes);
+      pool.Run([&](int thread) {
+        const int64_t begin = thread * kElementsPerThread;
+        if (begin >= count) return;
+        const int64_t share = std::min(kElementsPerThread, count - begin);
+        FillRandom(seed, index, first + begin, distribution.centre, distribution.radius,
+                   shape.dtype, out.subspan(begin * element_bytes, share * element_bytes));
+      });
+      RETURN_IF_ERROR(file->Write({reinterpret_cast<const char*>(out.data()), out.size()}));
+      on_bytes(static_cast<int64_t>(out.size()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void Store(float value, DType dtype, std::byte* out) {
+  if (dtype == DType::kF32) {
+    std::memcpy(out, &value, sizeof(value));
+    return;
+  }
+  const uint16_t bits = dtype == DType::kBF16 ? FloatToBf16(value) : FloatToF16(value);
+  std::memcpy(out, &bits, sizeof(bits));
+}
+
+// UTF-8 of a code point below 0x800.
+std::string Utf8(int code_point) {
+  if (code_point < 0x80) return std::string(1, static_cast<char>(code_point));
+  return {static_cast<char>(0xC0 | code_point >> 6), static_cast<char>(0x80 | (code_point & 0x3F))};
+}
+
+// The printable character that stands for each byte in a byte-level vocabulary: itself where it is
+// printable in Latin-1, else the next one from U+0100 on. Reference: GPT-2, bytes_to_unicode.
+std::vector<std::string> ByteAlphabet() {
+  std::vector<std::string> symbols;
+  int next = 0x100;
+  for (int byte = 0; byte < 256; ++byte) {
+    const bool is_printable =
+        ('!' <= byte && byte <= '~') || (0xA1 <= byte && byte <= 0xFF && byte != 0xAD);
+    symbols.push_back(Utf8(is_printable ? byte : next++));
+  }
+  return symbols;
+}
+
+}  // namespace
+
+absl::StatusOr<RandomModelShape> RandomModelShape::Parse(absl::string_view text) {
+  if (const RandomModelShape* named = FindShape(text); named != nullptr) return *named;
+  if (!absl::StrContains(text, '=')) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--shape: found \"", text, "\", allowed: ", ShapeNames(), ", or key=value,..."));
+  }
+  RandomModelShape shape = *FindShape("tiny");
+  std::vector<std::pair<absl::string_view, absl::string_view>> pairs;
+  for (const absl::string_view item : absl::StrSplit(text, ',')) {
+    if (!absl::StrContains(item, '=')) return Wrong("item", item, "key=value");
+    const std::pair<absl::string_view, absl::string_view> pair =
+        absl::StrSplit(item, absl::MaxSplits('=', 1));
+    for (const auto& [key, value] : pairs) {
+      if (key == pair.first) return Wrong(key, item, "one value");
+    }
+    pairs.push_back(pair);
+    if (pair.first != "base") continue;
+    const RandomModelShape* base = FindShape(pair.second);
+    if (base == nullptr) return Wrong("base", pair.second, ShapeNames());
+    shape = *base;
+  }
+  for (const auto& [key, value] : pairs) {
+    if (key != "base") RETURN_IF_ERROR(SetKey(key, value, &shape));
+  }
+  if (shape.heads % shape.kv_heads != 0) {
+    return Wrong("kv_heads", absl::StrCat(shape.kv_heads),
+                 absl::StrCat("a divisor of the ", shape.heads, " heads"));
+  }
+  if (shape.head_dim % 2 != 0) {
+    return Wrong("head_dim", absl::StrCat(shape.head_dim), "an even number");
+  }
+  return shape;
+}
+
+std::string RandomModelShape::ConfigJson() const {
+  const char* const architecture = family == "llama"     ? "LlamaForCausalLM"
+                                   : family == "mistral" ? "MistralForCausalLM"
+                                   : family == "qwen2"   ? "Qwen2ForCausalLM"
+                                                         : "Qwen3ForCausalLM";
+  Json config = {{"architectures", Json::array({architecture})},
+                 {"model_type", std::string(family)},
+                 {"vocab_size", vocab},
+                 {"hidden_size", hidden},
+                 {"intermediate_size", ffn},
+                 {"num_hidden_layers", layers},
+                 {"num_attention_heads", heads},
+                 {"num_key_value_heads", kv_heads},
+                 {"head_dim", head_dim},
+                 {"hidden_act", "silu"},
+                 {"max_position_embeddings", context},
+                 {"rms_norm_eps", 1e-5},
+                 {"rope_theta", 500000.0},
+                 {"tie_word_embeddings", tied},
+                 {"torch_dtype", NameOf(dtype)},
+                 {"bos_token_id", nullptr},
+                 {"eos_token_id", kEndOfTextId}};
+  if (family == "mistral") config["sliding_window"] = nullptr;
+  if (family == "qwen2" || family == "qwen3") config["use_sliding_window"] = false;
+  return config.dump(1) + "\n";
+}
+
+ModelConfig RandomModelShape::Config() const {
+  absl::StatusOr<ModelConfig> config =
+      ParseModelConfig(ConfigJson(), "config.json", std::nullopt, "");
+  TANDEM_CHECK(config.ok());
+  return *std::move(config);
+}
+
+int64_t RandomModelShape::num_parameters() const {
+  int64_t count = 0;
+  for (const TensorSpec& tensor : TensorsOf(Config())) count += tensor.num_elements();
+  return count;
+}
+
+int64_t RandomModelShape::weight_bytes() const {
+  return num_parameters() * static_cast<int64_t>(SizeOf(dtype));
+}
+
+std::string DescribeNamedShapes() {
+  std::string text;
+  for (const auto& [name, remark, s] : kNamedShapes) {
+    absl::StrAppendFormat(&text,
+                          "  %-4s  %s: %d layers of %d, %d/%d heads of %d, ffn %d, vocab %d%s, "
+                          "context %d, %s: %.2f billion parameters, %.2f GB\n",
+                          name, remark, s.layers, s.hidden, s.heads, s.kv_heads, s.head_dim, s.ffn,
+                          s.vocab, s.tied ? " tied" : "", s.context, NameOf(s.dtype),
+                          static_cast<double>(s.num_parameters()) * 1e-9,
+                          static_cast<double>(s.weight_bytes()) * 1e-9);
+  }
+  return text;
+}
+
+std::string ByteTokenizerJson() {
+  const std::vector<std::string> symbols = ByteAlphabet();
+  Json vocab = Json::object();
+  for (size_t id = 0; id < symbols.size(); ++id) vocab[symbols[id]] = id;
+  const Json byte_level = {{"type", "ByteLevel"},
+                           {"add_prefix_space", false},
+                           {"trim_offsets", true},
+                           {"use_regex", false}};
+  const Json end_of_text = {{"id", kEndOfTextId}, {"content", kEndOfText}, {"single_word", false},
+                            {"lstrip", false},    {"rstrip", false},       {"normalized", false},
+                            {"special", true}};
+  const Json model = {{"type", "BPE"},
+                      {"dropout", nullptr},
+                      {"unk_token", nullptr},
+                      {"continuing_subword_prefix", nullptr},
+                      {"end_of_word_suffix", nullptr},
+                      {"fuse_unk", false},
+                      {"byte_fallback", false},
+                      {"ignore_merges", false},
+                      {"vocab", vocab},
+                      {"merges", Json::array()}};
+  const Json tokenizer = {{"version", "1.0"},
+                          {"truncation", nullptr},
+                          {"padding", nullptr},
+                          {"added_tokens", Json::array({end_of_text})},
+                          {"normalizer", nullptr},
+                          {"pre_tokenizer", byte_level},
+                          {"post_processor", nullptr},
+                          {"decoder", byte_level},
+                          {"model", model}};
+  return tokenizer.dump(1) + "\n";
+}
+
+void FillRandom(uint64_t seed, uint32_t tensor, int64_t first, float centre, float radius,
+                DType dtype, absl::Span<std::byte> out) {
+  TANDEM_CHECK(first % kElementsPerBlock == 0);
+  const size_t element_bytes = SizeOf(dtype);
+  const int64_t count = static_cast<int64_t>(out.size() / element_bytes);
+  const float step = radius / 32768.0f;
+  for (int64_t begin = 0; begin < count; begin += kElementsPerBlock) {
+    const uint64_t block = static_cast<uint64_t>(first + begin) / kElementsPerBlock;
+    const auto words = Philox4x32(
+        {static_cast<uint32_t>(block), kWeightsStream, tensor, static_cast<uint32_t>(block >> 32)},
+        seed);
+    const int64_t end = std::min<int64_t>(begin + kElementsPerBlock, count);
+    for (int64_t i = begin; i < end; ++i) {
+      const uint32_t bits = words[(i - begin) / 2] >> (16 * ((i - begin) % 2)) & 0xFFFF;
+      const float value = centre + (static_cast<float>(bits) - 32767.5f) * step;
+      Store(value, dtype, out.data() + i * element_bytes);
+    }
+  }
+}
+
+absl::Status WriteRandomModel(const RandomModelShape& shape, uint64_t seed,
+                              const std::string& folder,
+                              absl::FunctionRef<void(int64_t)> on_bytes) {
+  ASSIGN_OR_RETURN(OutputFolder output, OutputFolder::Create(folder));
+  RETURN_IF_ERROR(output.CheckFreeSpace(shape.weight_bytes()));
+  const std::pair<const char*, std::string> texts[] = {
+      {"config.json", shape.ConfigJson()},
+      {"generation_config.json", GenerationConfigJson()},
+      {"tokenizer.json", ByteTokenizerJson()},
+      {"tokenizer_config.json", TokenizerConfigJson(shape)}};
+  for (const auto& [name, text] : texts) {
+    ASSIGN_OR_RETURN(OutputFile file, output.NewFile(name));
+    RETURN_IF_ERROR(file.Write(text));
+    RETURN_IF_ERROR(file.Close());
+  }
+  ASSIGN_OR_RETURN(OutputFile file, output.NewFile("model.safetensors"));
+  RETURN_IF_ERROR(WriteWeights(shape, seed, &file, on_bytes));
+  RETURN_IF_ERROR(file.Close());
+  output.Keep();
+  return absl::OkStatus();
+}
+
+}  // namespace tandem

@@ -1,0 +1,136 @@
+// tandem tokenize: text to token ids and back, to compare with other tokenizers.
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "model/formats/json_text.h"
+#include "model/tokenizer/tokenizer.h"
+#include "nlohmann/json.hpp"
+#include "tools/command.h"
+
+namespace tandem {
+namespace {
+
+using Json = nlohmann::json;
+
+struct TokenizeFlags {
+  std::string tokenizer;
+  std::optional<std::string> text;
+  std::string jsonl;
+  bool no_special = false;
+
+  absl::Status Check() const {
+    if (text.has_value() != jsonl.empty()) {
+      return absl::InvalidArgumentError("give one of --text and --jsonl");
+    }
+    return absl::OkStatus();
+  }
+  SpecialTokens special() const {
+    return no_special ? SpecialTokens::kPlain : SpecialTokens::kParse;
+  }
+};
+
+// One line of input.
+struct Item {
+  std::string text;
+  SpecialTokens special = SpecialTokens::kParse;
+};
+
+absl::StatusOr<Item> ParseItem(const std::string& line, const std::string& where,
+                               SpecialTokens special) {
+  const auto wrong = [&](absl::string_view field, const Json& found, absl::string_view allowed) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(where, ": ", field, "found ", Shown(found), ", allowed: ", allowed));
+  };
+  ASSIGN_OR_RETURN(const Json json, ParseJson(line, where));
+  if (!json.is_object()) return wrong("", json, "an object like {\"text\": \"...\"}");
+  Item item{.text = "", .special = special};
+  if (!json.contains("text")) return wrong("text: ", nullptr, "a string");
+  for (const auto& [key, value] : json.items()) {
+    if (key == "text") {
+      if (!value.is_string()) return wrong("text: ", value, "a string");
+      item.text = value.get<std::string>();
+    } else if (key == "special") {
+      if (value != "parse" && value != "plain") return wrong("special: ", value, "parse, plain");
+      item.special = value == "parse" ? SpecialTokens::kParse : SpecialTokens::kPlain;
+    } else {
+      return wrong("key ", key, "text, special");
+    }
+  }
+  return item;
+}
+
+absl::Status PrintTokens(const Tokenizer& tokenizer, const Item& item) {
+  ASSIGN_OR_RETURN(const std::vector<TokenId> ids, tokenizer.Encode(item.text, item.special));
+  const Json json = {{"ids", ids}, {"decoded", tokenizer.Decode(ids)}};
+  std::cout << json.dump(-1, ' ', false, Json::error_handler_t::replace) << '\n';
+  return absl::OkStatus();
+}
+
+absl::Status PrintLines(const Tokenizer& tokenizer, std::istream& input, const std::string& name,
+                        SpecialTokens special) {
+  std::string line;
+  for (int number = 1; std::getline(input, line); ++number) {
+    if (absl::StripAsciiWhitespace(line).empty()) continue;
+    const std::string where = absl::StrCat(name, ":", number);
+    ASSIGN_OR_RETURN(const Item item, ParseItem(line, where, special));
+    if (const absl::Status status = PrintTokens(tokenizer, item); !status.ok()) {
+      return absl::Status(status.code(), absl::StrCat(where, ": ", status.message()));
+    }
+  }
+  if (input.bad()) return absl::UnavailableError(absl::StrCat(name, ": cannot be read"));
+  return absl::OkStatus();
+}
+
+absl::Status Run(const TokenizeFlags& flags) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, Tokenizer::Load(flags.tokenizer));
+  absl::Status status;
+  if (flags.text.has_value()) {
+    status = PrintTokens(*tokenizer, {.text = *flags.text, .special = flags.special()});
+    if (!status.ok()) status = {status.code(), absl::StrCat("--text: ", status.message())};
+  } else if (flags.jsonl == "-") {
+    status = PrintLines(*tokenizer, std::cin, "standard input", flags.special());
+  } else {
+    std::ifstream file(flags.jsonl);
+    if (!file) {
+      return absl::NotFoundError(absl::StrCat(flags.jsonl, ": ", std::strerror(errno)));
+    }
+    status = PrintLines(*tokenizer, file, flags.jsonl, flags.special());
+  }
+  std::cout.flush();
+  if (status.ok() && !std::cout) return absl::UnavailableError("cannot write to standard output");
+  return status;
+}
+
+}  // namespace
+
+Command AddTokenizeCommand(CLI::App* program) {
+  const auto flags = std::make_shared<TokenizeFlags>();
+  CLI::App* app =
+      program->add_subcommand("tokenize", "Turn text into token ids and back, a JSON line each");
+  app->add_option("--tokenizer", flags->tokenizer, "A model folder or a tokenizer.json")
+      ->type_name("PATH")
+      ->required();
+  app->add_option("--text", flags->text, "Text to tokenize")->type_name("TEXT");
+  app->add_option("--jsonl", flags->jsonl,
+                  "JSON lines {\"text\": ..., \"special\": \"parse\"|\"plain\"}; - reads standard "
+                  "input")
+      ->type_name("F");
+  app->add_flag("--no-special", flags->no_special,
+                "Special tokens written in the text are ordinary text, where a line does not say");
+  app->footer(
+      "Prints {\"ids\": [...], \"decoded\": \"...\"} for each text; nothing is added in front.");
+  return {.app = app,
+          .check = [flags] { return flags->Check(); },
+          .run = [flags] { return Run(*flags); }};
+}
+
+}  // namespace tandem
