@@ -28,8 +28,8 @@ SourceTree ReadSourceTree(const std::filesystem::path& root);
 bool IsHeader(std::string_view path);  // .h .cuh
 bool IsCuda(std::string_view path);    // .cu .cuh
 bool IsCpp(std::string_view path);     // .h .cc .cu .cuh
-bool IsTest(std::string_view
-                path);  // *_test.cc, *_benchmark.cc, *_fuzz.cc, *_testing.h, tests/, benchmarks/
+// *_test.cc, *_benchmark.cc, *_fuzz.cc, *_testing.h, and all of tests/ and benchmarks/.
+bool IsTest(std::string_view path);
 
 // "kernels" for "kernels/cpu/x.cc"; nothing for a file at the root.
 std::string_view TopFolder(std::string_view path);
