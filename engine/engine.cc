@@ -153,6 +153,7 @@ class EngineImpl final : public Engine {
   void Work();
   bool TakeNewWork();
   void Step();
+  RoundPlan Plan(absl::Span<Session* const> running);
   void Admit();
   void Preempt(Session* session);
   void Deliver(Session* session);
@@ -276,6 +277,19 @@ bool EngineImpl::TakeNewWork() {
   return !stopping_;
 }
 
+// The next round's plan; those preempted for it have given their pages back.
+RoundPlan EngineImpl::Plan(absl::Span<Session* const> running) {
+  for (;;) {
+    RoundPlan plan = PlanRound(running,
+                               {.max_batch = options_.max_batch,
+                                .chunk_tokens = options_.chunk_tokens,
+                                .free_pages = pair_.target_cache->num_available_pages()},
+                               costs_);
+    if (plan.preempted.empty()) return plan;
+    for (Session* session : plan.preempted) Preempt(session);
+  }
+}
+
 void EngineImpl::Step() {
   Admit();
   std::vector<Session*> running;
@@ -283,15 +297,11 @@ void EngineImpl::Step() {
     if (!session->finished) running.push_back(session.get());
   }
   if (running.empty()) return;
-  RoundPlan plan;
-  for (;;) {
-    plan = PlanRound(running,
-                     {.max_batch = options_.max_batch,
-                      .chunk_tokens = options_.chunk_tokens,
-                      .free_pages = pair_.target_cache->num_available_pages()},
-                     costs_);
-    if (plan.preempted.empty()) break;
-    for (Session* session : plan.preempted) Preempt(session);
+  RoundPlan plan = Plan(running);
+  if (plan.steps.empty()) {
+    // A published page stays while a sequence uses one that follows it, even if it has its own.
+    pair_.target_cache->ClearPrefixes();
+    plan = Plan(running);
   }
   if (plan.steps.empty()) {
     return running.front()->Fail(absl::ResourceExhaustedError(
@@ -323,10 +333,11 @@ void EngineImpl::Step() {
 // Gives the sequences that may run next their caches: what earlier sequences published, if
 // anything.
 void EngineImpl::Admit() {
-  int num_seen = 0;
+  int num_running = 0;
   for (const auto& session : sessions_) {
-    if (++num_seen > options_.max_batch) break;
-    if (session->is_admitted || session->finished) continue;
+    if (session->finished) continue;
+    if (++num_running > options_.max_batch) break;
+    if (session->is_admitted) continue;
     session->is_admitted = true;
     // Log-probabilities of the prompt need its rows computed.
     const bool may_reuse = options_.prefix_cache && session->prompt_logprobs.num_top < 0;
@@ -343,6 +354,9 @@ void EngineImpl::Preempt(Session* session) {
   session->target_kv.Truncate(0);
   if (session->draft_state != nullptr) pair_.drafter->Evict(session->draft_state.get());
   session->published_pages = 0;
+  // Of a prompt not read to its end, all rows are computed and reported again.
+  auto& reported = session->completion.prompt_logprobs;
+  if (session->NeedsPromptLogprobs()) reported.resize(std::min<size_t>(reported.size(), 1));
 }
 
 void EngineImpl::Deliver(Session* session) {

@@ -62,7 +62,7 @@ VerifyRequest MakeVerifyRequest(const RoundStep& step) {
           .rule = s.rule,
           .kv = &s.target_kv,
           .logprobs = s.logprobs,
-          .prompt_logprobs = s.prompt_logprobs,
+          .prompt_logprobs = s.NeedsPromptLogprobs() ? s.prompt_logprobs : LogprobOptions(),
           .prompt_length = s.prompt_length};
 }
 

@@ -33,8 +33,9 @@ struct ScheduleLimits {
 
 // Chooses what the next round does for `sessions`, oldest first. Sessions that decode come before
 // prompts, which share the round's chunk; pages go to the oldest, and when they run out the
-// youngest give theirs back. Reads its arguments only, but for asking the draft-length policies. An
-// empty plan means that the oldest session does not fit even alone.
+// youngest give theirs back; before that nobody speculates. Reads its arguments only, but for
+// asking the draft-length policies. An empty plan means that the oldest session does not fit even
+// alone, beside published pages that cannot be evicted.
 RoundPlan PlanRound(absl::Span<Session* const> sessions, const ScheduleLimits& limits,
                     const RoundCosts& costs);
 

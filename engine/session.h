@@ -60,6 +60,12 @@ struct Session {
   // The most tokens a draft may add now: one more is emitted after it, and all fit the length.
   int DraftRoom() const { return std::max(0, max_length - length() - 1); }
 
+  // Whether log-probabilities of the prompt are asked for and not all reported yet.
+  bool NeedsPromptLogprobs() const {
+    return prompt_logprobs.num_top >= 0 &&
+           static_cast<int>(completion.prompt_logprobs.size()) < prompt_length;
+  }
+
   // Commits one output token; of the conditions that end a generation the first to fire wins.
   // False if the generation has ended with this token.
   bool Append(TokenId token, Provenance provenance);
