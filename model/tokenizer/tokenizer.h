@@ -26,6 +26,11 @@ class Tokenizer {
   // NOT_FOUND or INVALID_ARGUMENT naming the file, the field, what was found and what is allowed; a
   // component that is not implemented is an error, never ignored.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> Load(const std::string& path);
+  // From the contents of the two files; `config` may be empty. `name` stands for the first in
+  // errors.
+  static absl::StatusOr<std::unique_ptr<Tokenizer>> Parse(std::string_view contents,
+                                                          std::string_view config,
+                                                          const std::string& name);
   virtual ~Tokenizer() = default;
 
   // Nothing is added in front or behind. INVALID_ARGUMENT, with the offset, if `text` is not UTF-8.
@@ -42,6 +47,20 @@ class Tokenizer {
   virtual bool IsSpecial(TokenId id) const = 0;
   // The id of a token by its exact written form (special ones too), or -1.
   virtual TokenId IdOf(std::string_view token) const = 0;
+
+  // ---- What streaming needs to know ----
+  struct TokenText {
+    std::string_view bytes;
+    bool is_byte = false;  // one byte of a character, by a token of its own
+  };
+  // Nothing for ids outside the vocabulary.
+  virtual TokenText TextOf(TokenId id) const = 0;
+  // An invalid run of byte tokens becomes one U+FFFD for each byte; else one for each maximal part.
+  virtual bool has_byte_tokens() const = 0;
+  // Spaces that the beginning of a text loses.
+  virtual int num_stripped() const = 0;
+  // What stands between two tokens' texts.
+  virtual std::string_view separator() const = 0;
 };
 
 }  // namespace tandem

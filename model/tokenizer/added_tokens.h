@@ -1,0 +1,48 @@
+#ifndef TANDEM_MODEL_TOKENIZER_ADDED_TOKENS_H_
+#define TANDEM_MODEL_TOKENIZER_ADDED_TOKENS_H_
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/types.h"
+#include "model/tokenizer/tokenizer.h"
+
+namespace tandem {
+
+// An entry of "added_tokens": a token that is found in the text itself, before everything else.
+struct AddedToken {
+  TokenId id = 0;
+  std::string content;
+  bool special = false;
+  bool single_word = false;  // only where no word character touches it
+  bool left_strip = false;   // takes the white space before it along
+  bool right_strip = false;  // and behind it
+  bool normalized = false;   // is looked for in the normalised text
+};
+
+// A part of a text: an added token, or what lies between two.
+struct TextPart {
+  std::string_view text;
+  TokenId added_id = -1;  // -1: ordinary text
+};
+
+// Finds added tokens: the leftmost, of those that begin at one place the longest. Thread-safe.
+class AddedTokenFinder {
+ public:
+  AddedTokenFinder() = default;
+  explicit AddedTokenFinder(std::vector<AddedToken> tokens);
+
+  // Cuts `text`; special tokens are ordinary text with kPlain. Parts are never empty.
+  std::vector<TextPart> Cut(std::string_view text, SpecialTokens special) const;
+
+ private:
+  const AddedToken* LongestAt(std::string_view text) const;
+
+  // By the first byte, the longest first.
+  std::vector<std::vector<AddedToken>> by_first_byte_;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_MODEL_TOKENIZER_ADDED_TOKENS_H_

@@ -1,0 +1,90 @@
+#include "model/tokenizer/detokenizer.h"
+
+#include <utility>
+
+#include "model/tokenizer/unicode.h"
+
+namespace tandem {
+namespace {
+
+class StreamDetokenizer final : public Detokenizer {
+ public:
+  StreamDetokenizer(const Tokenizer* tokenizer, bool skip_special)
+      : tokenizer_(*tokenizer),
+        skip_special_(skip_special),
+        num_to_strip_(tokenizer->num_stripped()) {}
+
+  std::string Push(TokenId id) override {
+    if (skip_special_ && tokenizer_.IsSpecial(id)) return "";
+    std::string text;
+    if (!is_first_) text += tokenizer_.separator();
+    is_first_ = false;
+    const Tokenizer::TokenText token = tokenizer_.TextOf(id);
+    // A run of byte tokens ends here; what it left unfinished can no longer become a character.
+    if (tokenizer_.has_byte_tokens() && !token.is_byte) ReplaceHeld(&text);
+    held_ += token.bytes;
+    LetOut(&text);
+    return Stripped(std::move(text));
+  }
+
+  std::string Flush() override {
+    std::string text;
+    ReplaceHeld(&text);
+    return Stripped(std::move(text));
+  }
+
+ private:
+  void LetOut(std::string* text) {
+    size_t done = 0;
+    while (done < held_.size()) {
+      const Utf8Prefix prefix = ReadUtf8(std::string_view(held_).substr(done));
+      if (prefix.kind == Utf8Prefix::Kind::kIncomplete) break;
+      if (prefix.kind == Utf8Prefix::Kind::kCharacter) {
+        text->append(held_, done, prefix.size);
+      } else {
+        AppendReplacements(prefix.size, text);
+      }
+      done += prefix.size;
+    }
+    held_.erase(0, done);
+  }
+
+  void ReplaceHeld(std::string* text) {
+    if (!held_.empty()) AppendReplacements(static_cast<int>(held_.size()), text);
+    held_.clear();
+  }
+
+  // For an invalid part of `size` bytes.
+  void AppendReplacements(int size, std::string* text) const {
+    const int count = tokenizer_.has_byte_tokens() ? size : 1;
+    for (int i = 0; i < count; ++i) *text += kReplacementCharacter;
+  }
+
+  std::string Stripped(std::string text) {
+    size_t stripped = 0;
+    while (num_to_strip_ > 0 && stripped < text.size() && text[stripped] == ' ') {
+      ++stripped;
+      --num_to_strip_;
+    }
+    if (stripped < text.size()) num_to_strip_ = 0;  // the beginning is past
+    return text.substr(stripped);
+  }
+
+  const Tokenizer& tokenizer_;
+  const bool skip_special_;
+  bool is_first_ = true;
+  int num_to_strip_;
+  std::string held_;  // bytes that may still become a character
+};
+
+}  // namespace
+
+std::unique_ptr<Detokenizer> Detokenizer::New(const Tokenizer* tokenizer,
+                                              absl::Span<const TokenId> context,
+                                              bool skip_special) {
+  auto detokenizer = std::make_unique<StreamDetokenizer>(tokenizer, skip_special);
+  for (const TokenId id : context) (void)detokenizer->Push(id);
+  return detokenizer;
+}
+
+}  // namespace tandem

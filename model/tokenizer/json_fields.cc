@@ -1,0 +1,71 @@
+#include "model/tokenizer/json_fields.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+
+namespace tandem {
+namespace {
+
+absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
+
+// A value as an error message shows it.
+std::string Shown(const nlohmann::json& value) {
+  if (value.is_object()) return "an object";
+  if (value.is_array()) return "a list";
+  std::string text = value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+  constexpr size_t kMost = 60;
+  if (text.size() > kMost) text = absl::StrCat(text.substr(0, kMost), "...");
+  return text;
+}
+
+}  // namespace
+
+absl::Status JsonField::Error(std::string_view what) const {
+  return absl::InvalidArgumentError(absl::StrCat(path_, ": ", Shown(*value_), " ", View(what)));
+}
+
+absl::Status JsonField::CheckObject() const {
+  return value_->is_object() ? absl::OkStatus() : Error("is not an object");
+}
+
+absl::Status JsonField::CheckArray() const {
+  return value_->is_array() ? absl::OkStatus() : Error("is not a list");
+}
+
+absl::StatusOr<JsonField> JsonField::Member(std::string_view key) const {
+  static const nlohmann::json kNull;
+  RETURN_IF_ERROR(CheckObject());
+  const auto it = value_->find(std::string(key));
+  const bool is_file = !path_.empty() && path_.find(": ") == std::string::npos;
+  return JsonField(it == value_->end() ? &kNull : &*it,
+                   absl::StrCat(path_, is_file ? ": " : ".", View(key)));
+}
+
+absl::StatusOr<JsonField> JsonField::Element(size_t index) const {
+  RETURN_IF_ERROR(CheckArray());
+  return JsonField(&(*value_)[index], absl::StrCat(path_, "[", index, "]"));
+}
+
+absl::StatusOr<std::string> JsonField::String() const {
+  if (!value_->is_string()) return Error("is not a string");
+  return value_->get<std::string>();
+}
+
+absl::StatusOr<bool> JsonField::Bool(bool if_null) const {
+  if (value_->is_null()) return if_null;
+  if (!value_->is_boolean()) return Error("is not true or false");
+  return value_->get<bool>();
+}
+
+absl::StatusOr<int64_t> JsonField::Integer(int64_t low, int64_t high) const {
+  const bool fits = value_->is_number_integer() && *value_ >= low && *value_ <= high;
+  if (!fits) return Error(absl::StrCat("is not a whole number from ", low, " to ", high));
+  return value_->get<int64_t>();
+}
+
+absl::StatusOr<std::string> JsonField::Type() const {
+  ASSIGN_OR_RETURN(const JsonField type, Member("type"));
+  return type.String();
+}
+
+}  // namespace tandem

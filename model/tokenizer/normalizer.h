@@ -1,0 +1,31 @@
+#ifndef TANDEM_MODEL_TOKENIZER_NORMALIZER_H_
+#define TANDEM_MODEL_TOKENIZER_NORMALIZER_H_
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "model/tokenizer/json_fields.h"
+
+namespace tandem {
+
+// What is done to a text before it is cut: the normalizer of a tokenizer.json. Thread-safe.
+class Normalizer {
+ public:
+  // From the field "normalizer", which may be null. INVALID_ARGUMENT naming a component that is not
+  // implemented or a field that is wrong.
+  static absl::StatusOr<Normalizer> FromJson(const JsonField& field);
+
+  absl::StatusOr<std::string> Apply(std::string text) const;
+
+ private:
+  using Step = std::function<absl::StatusOr<std::string>(std::string)>;
+  absl::Status Add(const JsonField& field);
+
+  std::vector<Step> steps_;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_MODEL_TOKENIZER_NORMALIZER_H_
