@@ -260,9 +260,9 @@ absl::Status CheckKeys(const Fields& config) {
   for (const auto& entry : kNeutralKeys) RETURN_IF_ERROR(config.Only(entry.key, entry.neutral));
   for (const auto& [key, value] : config.object().items()) {
     if (known.contains(key) || value.is_null() || value == false) continue;
-    if ((value.is_array() || value.is_object() || value.is_string()) && value.empty()) continue;
+    if (value == "" || ((value.is_array() || value.is_object()) && value.empty())) continue;
     return config.Wrong(key,
-                        "nothing, null or false (not implemented; it might change the result)");
+                        "nothing, null or false (not implemented, and it might change the result)");
   }
   return absl::OkStatus();
 }
