@@ -17,6 +17,12 @@ namespace {
 
 inline constexpr int kTileVectors = kAttendTile / kLanes;
 
+// Where the keys and values of a tile's positions are; zeros in place of those the unit never sees.
+struct TileRows {
+  const float* keys[kAttendTile];
+  const float* values[kAttendTile];
+};
+
 // What a unit works on: `num_vectors` vectors, those of a row next to each other.
 struct AttendState {
   const AttendTask* task;
@@ -32,9 +38,6 @@ struct AttendState {
   float* scores;           // [num_vectors, kAttendTile]: of this tile, then their exponentials
   float* largest;          // [num_vectors]: score so far
   float* totals;           // [num_vectors]: of exponentials so far
-
-  const float* keys[kAttendTile];  // of the tile's positions; `zeros` where the unit sees none
-  const float* values[kAttendTile];
 
   int row(int vector) const { return unit->rows.begin + vector / num_heads; }
   int position(int vector) const { return unit->first_position + vector / num_heads; }
@@ -59,28 +62,39 @@ inline IndexRange VisibleLanes(const AttendState& s, int vector, int first) {
           visible.end - first < kAttendTile ? visible.end - first : kAttendTile};
 }
 
-inline void FindTile(AttendState& s, IndexRange visible, int first) {
+inline void FindTile(const AttendState& s, IndexRange visible, int first, TileRows* tile) {
   const PagedKvView& kv = s.task->kv;
-  const int32_t* pages = kv.page_tables + static_cast<int64_t>(s.unit->sequence) * kv.max_pages;
+  const int32_t* page =
+      kv.page_tables + static_cast<int64_t>(s.unit->sequence) * kv.max_pages + first / kv.page_size;
+  int place = first % kv.page_size;  // in the page
   for (int lane = 0; lane < kAttendTile; ++lane) {
     const int position = first + lane;
-    if (position < visible.begin || position >= visible.end) {
-      s.keys[lane] = s.values[lane] = s.zeros;
-      continue;
+    tile->keys[lane] = tile->values[lane] = s.zeros;
+    if (visible.begin <= position && position < visible.end) {
+      const int slot = s.unit->kv_head * kv.page_size + place;
+      const int64_t offset = *page * kv.page_stride + static_cast<int64_t>(slot) * kv.head_dim;
+      tile->keys[lane] = static_cast<const float*>(kv.keys) + offset;
+      tile->values[lane] = static_cast<const float*>(kv.values) + offset;
     }
-    const int slot = s.unit->kv_head * kv.page_size + position % kv.page_size;
-    const int64_t offset =
-        pages[position / kv.page_size] * kv.page_stride + static_cast<int64_t>(slot) * kv.head_dim;
-    s.keys[lane] = static_cast<const float*>(kv.keys) + offset;
-    s.values[lane] = static_cast<const float*>(kv.values) + offset;
+    if (++place == kv.page_size) {
+      place = 0;
+      ++page;
+    }
   }
 }
 
-inline void TransposeKeys(AttendState& s) {
+// Fetches the next tile meanwhile, line by line: pages are too short for the hardware to follow,
+// and fetching all of it at once gains nothing (keys and values from memory at 18, so at 30 GB/s).
+inline void TransposeKeys(const AttendState& s, const TileRows& tile, const TileRows& next) {
   for (int lane = 0; lane < kAttendTile; lane += kLanes) {
     for (int d = 0; d < s.head_dim; d += kLanes) {
+      for (int i = 0; i < kLanes; ++i) {
+        FetchFar(next.keys[lane + i] + d);
+        FetchFar(next.values[lane + i] + d);
+      }
       const int count = s.head_dim - d < kLanes ? s.head_dim - d : kLanes;
-      Transpose(s.keys + lane, d, count, s.transposed_keys + d * kAttendTile + lane, kAttendTile);
+      Transpose(tile.keys + lane, d, count, s.transposed_keys + d * kAttendTile + lane,
+                kAttendTile);
     }
   }
 }
@@ -136,7 +150,8 @@ inline void SoftmaxTile(AttendState& s, int vector, IndexRange lanes) {
   const Floats scale = Splat(s.task->scale);
   const Floats hidden = Splat(-__builtin_inff());
   Floats score[kTileVectors];
-  Floats most = Splat(s.largest[vector]);
+  const float before = s.largest[vector];
+  Floats most = Splat(before);
   for (int v = 0; v < kTileVectors; ++v) {
     const int begin = lanes.begin - v * kLanes;
     const int end = lanes.end - v * kLanes;
@@ -157,8 +172,12 @@ inline void SoftmaxTile(AttendState& s, int vector, IndexRange lanes) {
     Store(scores + v * kLanes, score[v]);
     total = Add(total, score[v]);
   }
-  // 1 while the largest stays; 0 at first, when it was -infinity and the sums are zeros.
-  const Floats shrink = Exp(Splat(s.largest[vector] - largest));
+  if (largest == before) {  // as if multiplied by one
+    s.totals[vector] += Sum(total);
+    return;
+  }
+  // 0 at first, when the largest was -infinity and the sums are zeros.
+  const Floats shrink = Exp(Splat(before - largest));
   float first_lane[kLanes];
   Store(first_lane, shrink);
   s.totals[vector] = s.totals[vector] * first_lane[0] + Sum(total);
@@ -170,7 +189,8 @@ inline void SoftmaxTile(AttendState& s, int vector, IndexRange lanes) {
 // sums += exponentials times values of lanes [lanes), for kVectors vectors and kWide * 16
 // dimensions from `d`, the last of them perhaps `count` instead of 16.
 template <int kVectors, int kWide, bool kPart>
-void MixGroup(const AttendState& s, int first_vector, IndexRange lanes, int d, int count) {
+void MixGroup(const AttendState& s, const TileRows& tile, int first_vector, IndexRange lanes, int d,
+              int count) {
   float* sums = s.sums + static_cast<int64_t>(first_vector) * s.padded_dim + d;
   const float* weights = s.scores + first_vector * kAttendTile;
   Floats sum[kVectors][kWide];
@@ -180,7 +200,7 @@ void MixGroup(const AttendState& s, int first_vector, IndexRange lanes, int d, i
     for (int v = 0; v < kWide; ++v) sum[r][v] = Load(sums + r * s.padded_dim + v * kLanes);
   }
   for (int lane = lanes.begin; lane < lanes.end; ++lane) {
-    const float* values = s.values[lane] + d;
+    const float* values = tile.values[lane] + d;
     Floats value[kWide];
 #pragma GCC unroll 4
     for (int v = 0; v < kWide; ++v) {
@@ -202,23 +222,24 @@ void MixGroup(const AttendState& s, int first_vector, IndexRange lanes, int d, i
 }
 
 template <int kVectors>
-void MixAllDimensions(const AttendState& s, int first_vector, IndexRange lanes) {
+void MixAllDimensions(const AttendState& s, const TileRows& tile, int first_vector,
+                      IndexRange lanes) {
   int d = 0;
   for (; d + kMixVectors * kLanes <= s.head_dim; d += kMixVectors * kLanes) {
-    MixGroup<kVectors, kMixVectors, false>(s, first_vector, lanes, d, kLanes);
+    MixGroup<kVectors, kMixVectors, false>(s, tile, first_vector, lanes, d, kLanes);
   }
   for (; d + kLanes <= s.head_dim; d += kLanes) {
-    MixGroup<kVectors, 1, false>(s, first_vector, lanes, d, kLanes);
+    MixGroup<kVectors, 1, false>(s, tile, first_vector, lanes, d, kLanes);
   }
-  if (d < s.head_dim) MixGroup<kVectors, 1, true>(s, first_vector, lanes, d, s.head_dim - d);
+  if (d < s.head_dim) MixGroup<kVectors, 1, true>(s, tile, first_vector, lanes, d, s.head_dim - d);
 }
 
 // Vectors see nearly the same lanes: together those that all see, one by one the rest before and
 // after, so that each adds its own lanes in increasing order.
 template <int kVectors>
-void MixVectors(const AttendState& s, int vector, int first) {
+void MixVectors(const AttendState& s, const TileRows& tile, int vector, int first) {
   if constexpr (kVectors == 1) {
-    MixAllDimensions<1>(s, vector, VisibleLanes(s, vector, first));
+    MixAllDimensions<1>(s, tile, vector, VisibleLanes(s, vector, first));
   } else {
     IndexRange common{0, kAttendTile};
     for (int r = 0; r < kVectors; ++r) {
@@ -227,34 +248,35 @@ void MixVectors(const AttendState& s, int vector, int first) {
       if (lanes.end < common.end) common.end = lanes.end;
     }
     if (common.begin >= common.end) {
-      for (int r = 0; r < kVectors; ++r) MixVectors<1>(s, vector + r, first);
+      for (int r = 0; r < kVectors; ++r) MixVectors<1>(s, tile, vector + r, first);
       return;
     }
     for (int r = 0; r < kVectors; ++r) {
       const IndexRange lanes = VisibleLanes(s, vector + r, first);
       if (lanes.begin < common.begin)
-        MixAllDimensions<1>(s, vector + r, {lanes.begin, common.begin});
+        MixAllDimensions<1>(s, tile, vector + r, {lanes.begin, common.begin});
     }
-    MixAllDimensions<kVectors>(s, vector, common);
+    MixAllDimensions<kVectors>(s, tile, vector, common);
     for (int r = 0; r < kVectors; ++r) {
       const IndexRange lanes = VisibleLanes(s, vector + r, first);
-      if (common.end < lanes.end) MixAllDimensions<1>(s, vector + r, {common.end, lanes.end});
+      if (common.end < lanes.end) MixAllDimensions<1>(s, tile, vector + r, {common.end, lanes.end});
     }
   }
 }
 
 template <int kVectors>
-void MixRemainder(const AttendState& s, int vector, int count, int first) {
-  if (count == kVectors) return MixVectors<kVectors>(s, vector, first);
-  if constexpr (kVectors > 1) MixRemainder<kVectors - 1>(s, vector, count, first);
+void MixRemainder(const AttendState& s, const TileRows& tile, int vector, int count, int first) {
+  if (count == kVectors) return MixVectors<kVectors>(s, tile, vector, first);
+  if constexpr (kVectors > 1) MixRemainder<kVectors - 1>(s, tile, vector, count, first);
 }
 
-inline void MixTile(const AttendState& s, int first) {
+inline void MixTile(const AttendState& s, const TileRows& tile, int first) {
   int vector = 0;
   for (; vector + kMixRows <= s.num_vectors; vector += kMixRows) {
-    MixVectors<kMixRows>(s, vector, first);
+    MixVectors<kMixRows>(s, tile, vector, first);
   }
-  if (vector < s.num_vectors) MixRemainder<kMixRows>(s, vector, s.num_vectors - vector, first);
+  if (vector < s.num_vectors)
+    MixRemainder<kMixRows>(s, tile, vector, s.num_vectors - vector, first);
 }
 
 inline AttendState MakeAttendState(const AttendTask& task, const AttendUnit& unit, float* scratch) {
@@ -284,16 +306,21 @@ inline void AttendOf(const AttendTask& task, const AttendUnit& unit, float* scra
   AttendState s = MakeAttendState(task, unit, scratch);
   const IndexRange visible = {Visible(s.position(0), task.window).begin,
                               s.position(s.num_vectors - 1) + 1};
-  for (int first = visible.begin / kAttendTile * kAttendTile; first < visible.end;
-       first += kAttendTile) {
-    FindTile(s, visible, first);
-    TransposeKeys(s);
+  const int first_tile = visible.begin / kAttendTile * kAttendTile;
+  TileRows tiles[2];  // the one whose turn it is and the one after it
+  int turn = 0;
+  FindTile(s, visible, first_tile, &tiles[turn]);
+  for (int first = first_tile; first < visible.end; first += kAttendTile) {
+    const TileRows& tile = tiles[turn];
+    turn = 1 - turn;
+    FindTile(s, visible, first + kAttendTile, &tiles[turn]);
+    TransposeKeys(s, tile, tiles[turn]);
     ScoreTile(s);
     for (int vector = 0; vector < s.num_vectors; ++vector) {
       const IndexRange lanes = VisibleLanes(s, vector, first);
       if (lanes.begin < lanes.end) SoftmaxTile(s, vector, lanes);
     }
-    MixTile(s, first);
+    MixTile(s, tile, first);
   }
   for (int vector = 0; vector < s.num_vectors; ++vector) {
     float* out = task.out + s.row(vector) * task.out_stride + s.column(vector);

@@ -11,9 +11,9 @@ namespace {
 // to r^7 / 7! leaves out less than 6e-9 of it. 2^n is multiplied in by two halves, so that results
 // may be subnormal, or overflow, and are rounded once.
 inline Floats Exp(Floats x) {
+  x = Min(Splat(89.0f), Max(Splat(-104.0f), x));
   // Whole numbers are the spacing of f32 at 1.5 * 2^23: adding it rounds.
   const Floats rounder = Splat(12582912.0f);
-  x = Min(Splat(89.0f), Max(Splat(-104.0f), x));
   const Floats n = Sub(MulAdd(x, Splat(1.44269504f), rounder), rounder);
   // ln 2 in two parts, the first of 15 bits, so that n times it is exact.
   Floats r = MulAdd(n, Splat(-0.693145751953125f), x);
@@ -25,8 +25,7 @@ inline Floats Exp(Floats x) {
   p = MulAdd(p, r, Splat(1.0f / 6.0f));
   p = MulAdd(p, r, Splat(0.5f));
   p = Add(Splat(1.0f), MulAdd(Mul(r, r), p, r));
-  const Floats half = Sub(MulAdd(n, Splat(0.5f), rounder), rounder);
-  return Mul(Mul(p, PowerOfTwo(half)), PowerOfTwo(Sub(n, half)));
+  return TimesPowerOfTwo(p, n);
 }
 
 inline void ExponentialOf(const float* x, int size, float* out) {

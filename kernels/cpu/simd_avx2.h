@@ -73,11 +73,19 @@ inline __m256 KeepPart(__m256 v, int begin, int end, int first, __m256 other) {
 inline Floats KeepLanes(Floats v, int begin, int end, Floats other) {
   return {KeepPart(v.low, begin, end, 0, other.low), KeepPart(v.high, begin, end, 8, other.high)};
 }
-inline __m256 PowerOfTwoPart(__m256 n) {
+inline __m256 PowerOfTwo(__m256 n) {
   const __m256i exponent = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
   return _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23));
 }
-inline Floats PowerOfTwo(Floats n) { return {PowerOfTwoPart(n.low), PowerOfTwoPart(n.high)}; }
+inline __m256 TimesPowerOfTwoPart(__m256 x, __m256 n) {
+  // Two factors: 2^n may be no normal number.
+  const __m256 half = _mm256_round_ps(_mm256_mul_ps(n, _mm256_set1_ps(0.5f)),
+                                      _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  return _mm256_mul_ps(_mm256_mul_ps(x, PowerOfTwo(half)), PowerOfTwo(_mm256_sub_ps(n, half)));
+}
+inline Floats TimesPowerOfTwo(Floats x, Floats n) {
+  return {TimesPowerOfTwoPart(x.low, n.low), TimesPowerOfTwoPart(x.high, n.high)};
+}
 
 inline float Sum(Floats v) {
   const __m256 eight = _mm256_add_ps(v.low, v.high);

@@ -55,11 +55,8 @@ inline Floats KeepLanes(Floats v, int begin, int end, Floats other) {
   const __mmask16 mask = FirstLanes(end) & static_cast<__mmask16>(~FirstLanes(begin));
   return _mm512_mask_blend_ps(mask, other, v);
 }
-// 2^n of whole numbers -126..127.
-inline Floats PowerOfTwo(Floats n) {
-  const __m512i exponent = _mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127));
-  return _mm512_castsi512_ps(_mm512_slli_epi32(exponent, 23));
-}
+// x * 2^n of whole numbers n in [-151, 128], rounded once.
+inline Floats TimesPowerOfTwo(Floats x, Floats n) { return _mm512_scalef_ps(x, n); }
 
 // Sums, and maxima, by one tree: lanes 8 apart, then 4, 2, 1.
 inline float Sum(Floats v) {
@@ -128,39 +125,37 @@ inline uint32_t IsNan(Floats a) { return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q);
 inline void FetchNear(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
 inline void FetchFar(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 
-// out[c * out_stride + r] = rows[r][c] for r < 16, c < cols <= 16.
-inline void Transpose(const float* const* rows, int first_col, int cols, float* out,
-                      int out_stride) {
-  __m512 a[16], b[16];
-#pragma GCC unroll 16
-  for (int r = 0; r < 16; ++r) a[r] = LoadPart(rows[r] + first_col, cols);
-#pragma GCC unroll 8
-  for (int r = 0; r < 16; r += 2) {
-    b[r] = _mm512_unpacklo_ps(a[r], a[r + 1]);
-    b[r + 1] = _mm512_unpackhi_ps(a[r], a[r + 1]);
-  }
-  // a[4 q + i]: in its part j of four lanes, column 4 j + i of rows 4 q to 4 q + 3.
-#pragma GCC unroll 4
-  for (int r = 0; r < 16; r += 4) {
-    a[r] = _mm512_shuffle_ps(b[r], b[r + 2], 0x44);
-    a[r + 1] = _mm512_shuffle_ps(b[r], b[r + 2], 0xEE);
-    a[r + 2] = _mm512_shuffle_ps(b[r + 1], b[r + 3], 0x44);
-    a[r + 3] = _mm512_shuffle_ps(b[r + 1], b[r + 3], 0xEE);
-  }
+// Four columns of 16 rows. The four lanes of part q of x[i] come from row 4 q + i, so that
+// transposing four by four inside the parts is all there is to do.
+inline void TransposeFourColumns(const float* const* rows, int first_col, float* out,
+                                 int out_stride) {
+  __m512 x[4];
 #pragma GCC unroll 4
   for (int i = 0; i < 4; ++i) {
-    const __m512 low01 = _mm512_shuffle_f32x4(a[i], a[4 + i], 0x44);
-    const __m512 high01 = _mm512_shuffle_f32x4(a[i], a[4 + i], 0xEE);
-    const __m512 low23 = _mm512_shuffle_f32x4(a[8 + i], a[12 + i], 0x44);
-    const __m512 high23 = _mm512_shuffle_f32x4(a[8 + i], a[12 + i], 0xEE);
-    b[i] = _mm512_shuffle_f32x4(low01, low23, 0x88);
-    b[4 + i] = _mm512_shuffle_f32x4(low01, low23, 0xDD);
-    b[8 + i] = _mm512_shuffle_f32x4(high01, high23, 0x88);
-    b[12 + i] = _mm512_shuffle_f32x4(high01, high23, 0xDD);
+    x[i] = _mm512_castps128_ps512(_mm_loadu_ps(rows[i] + first_col));
+    x[i] = _mm512_insertf32x4(x[i], _mm_loadu_ps(rows[4 + i] + first_col), 1);
+    x[i] = _mm512_insertf32x4(x[i], _mm_loadu_ps(rows[8 + i] + first_col), 2);
+    x[i] = _mm512_insertf32x4(x[i], _mm_loadu_ps(rows[12 + i] + first_col), 3);
   }
-#pragma GCC unroll 16
-  for (int c = 0; c < 16; ++c) {
-    if (c < cols) Store(out + c * out_stride, b[c]);
+  const __m512 low01 = _mm512_unpacklo_ps(x[0], x[1]);
+  const __m512 high01 = _mm512_unpackhi_ps(x[0], x[1]);
+  const __m512 low23 = _mm512_unpacklo_ps(x[2], x[3]);
+  const __m512 high23 = _mm512_unpackhi_ps(x[2], x[3]);
+  Store(out, _mm512_shuffle_ps(low01, low23, 0x44));
+  Store(out + out_stride, _mm512_shuffle_ps(low01, low23, 0xEE));
+  Store(out + 2 * out_stride, _mm512_shuffle_ps(high01, high23, 0x44));
+  Store(out + 3 * out_stride, _mm512_shuffle_ps(high01, high23, 0xEE));
+}
+
+// out[c * out_stride + r] = rows[r][first_col + c] for r < 16, c < cols <= 16.
+inline void Transpose(const float* const* rows, int first_col, int cols, float* out,
+                      int out_stride) {
+  int c = 0;
+  for (; c + 4 <= cols; c += 4) {
+    TransposeFourColumns(rows, first_col + c, out + c * out_stride, out_stride);
+  }
+  for (; c < cols; ++c) {
+    for (int r = 0; r < 16; ++r) out[c * out_stride + r] = rows[r][first_col + c];
   }
 }
 

@@ -71,8 +71,14 @@ inline Floats KeepLanes(const Floats& v, int begin, int end, const Floats& other
   const Int4 lane = {0, 1, 2, 3};
   TANDEM_FOR_PARTS(((lane + 4 * i >= begin) & (lane + 4 * i < end)) ? v.part[i] : other.part[i]);
 }
-inline Floats PowerOfTwo(const Floats& n) {
-  TANDEM_FOR_PARTS((Float4)((__builtin_convertvector(n.part[i], Int4) + 127) << 23));
+inline Float4 TimesPowerOfTwoPart(Float4 x, Float4 n) {
+  // Two factors: 2^n may be no normal number.
+  const Int4 whole = __builtin_convertvector(n, Int4);
+  const Int4 half = whole >> 1;
+  return x * (Float4)((half + 127) << 23) * (Float4)((whole - half + 127) << 23);
+}
+inline Floats TimesPowerOfTwo(const Floats& x, const Floats& n) {
+  TANDEM_FOR_PARTS(TimesPowerOfTwoPart(x.part[i], n.part[i]));
 }
 
 inline float Sum(const Floats& v) {
