@@ -22,7 +22,7 @@ add_library(tandem_options INTERFACE)
 target_compile_options(tandem_options INTERFACE -Wall -Wextra -Werror)
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # GCC 12 warns of overlaps that cannot be in `"x" + std::string` (GCC bug 105651).
-  target_compile_options(tandem_options INTERFACE -Wno-restrict)
+  target_compile_options(tandem_options INTERFACE -Wno-restrict -Wno-maybe-uninitialized)
 endif()
 if(TANDEM_SANITIZE)
   target_compile_options(tandem_options INTERFACE -fsanitize=${TANDEM_SANITIZE} -fno-omit-frame-pointer
