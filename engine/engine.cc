@@ -351,6 +351,7 @@ void EngineImpl::Admit() {
 
 void EngineImpl::Preempt(Session* session) {
   spdlog::debug("preempt generation={} tokens={}", session->id, session->length());
+  ++session->completion.num_preemptions;
   session->target_kv.Truncate(0);
   if (session->draft_state != nullptr) pair_.drafter->Evict(session->draft_state.get());
   session->published_pages = 0;

@@ -102,6 +102,7 @@ struct Completion {
   int prompt_tokens = 0;
   int cached_tokens = 0;       // of the prompt, found in the prefix cache
   int first_round_tokens = 0;  // emitted together with the first
+  int num_preemptions = 0;     // times it gave its cache back and was computed again
   std::string verifier;        // the rule that ran
   int draft_tokens = 0;        // k, or kAutoDraftTokens
   RoundStats stats;

@@ -1,0 +1,334 @@
+#include "engine/output_text.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "model/tokenizer/tokenizer.h"
+
+namespace tandem {
+namespace {
+
+// How byte-level tokenizers write a byte (GPT-2): visible characters of Latin-1 as themselves, the
+// others from U+0100 on.
+std::string WrittenByte(unsigned char byte) {
+  const auto is_visible = [](int b) {
+    return (33 <= b && b <= 126) || (161 <= b && b <= 172) || 174 <= b;
+  };
+  int code = byte;
+  if (!is_visible(byte)) {
+    code = 256;
+    for (int b = 0; b < byte; ++b) code += !is_visible(b);
+  }
+  if (code < 128) {
+    const std::string character(1, static_cast<char>(code));
+    return character == "\"" || character == "\\" ? "\\" + character : character;
+  }
+  return {static_cast<char>(0xc0 | code >> 6), static_cast<char>(0x80 | (code & 0x3f))};
+}
+
+// A tokenizer with a token for each of 256 bytes, for each string it is made with, and the special
+// token <end>.
+class Words {
+ public:
+  explicit Words(const std::vector<std::string>& strings) {
+    std::vector<std::string> entries;
+    const auto add = [&](const std::string& text) {
+      std::string written;
+      for (const char c : text) written += WrittenByte(static_cast<unsigned char>(c));
+      const TokenId id = static_cast<TokenId>(ids_.size());
+      if (!ids_.emplace(text, id).second) return;
+      entries.push_back(absl::StrCat("\"", written, "\": ", id));
+    };
+    for (int byte = 0; byte < 256; ++byte) add(std::string(1, static_cast<char>(byte)));
+    for (const std::string& text : strings) add(text);
+    end_ = static_cast<TokenId>(ids_.size());
+    const std::string path = absl::StrCat(testing::TempDir(), "/output_text_", getpid(), ".json");
+    std::ofstream(path) << R"({"version": "1.0", "truncation": null, "padding": null,
+      "added_tokens": [{"id": )"
+                        << end_ << R"(, "content": "<end>", "single_word": false, "lstrip": false,
+        "rstrip": false, "normalized": false, "special": true}],
+      "normalizer": null,
+      "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true,
+        "use_regex": true},
+      "post_processor": null,
+      "decoder": {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true,
+        "use_regex": true},
+      "model": {"type": "BPE", "dropout": null, "unk_token": null,
+        "continuing_subword_prefix": null, "end_of_word_suffix": null, "fuse_unk": false,
+        "byte_fallback": false, "ignore_merges": false, "vocab": {)"
+                        << absl::StrJoin(entries, ", ") << R"(}, "merges": []}})";
+    auto tokenizer = Tokenizer::Load(path);
+    EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
+    if (tokenizer.ok()) tokenizer_ = *std::move(tokenizer);
+    std::filesystem::remove(path);
+  }
+
+  TokenId Id(const std::string& text) const { return ids_.at(text); }
+  TokenId end() const { return end_; }
+  const Tokenizer* tokenizer() const { return tokenizer_.get(); }
+  OutputText Text(std::vector<std::string> stop) const {
+    return OutputText(tokenizer(), {}, std::move(stop));
+  }
+
+ private:
+  std::map<std::string, TokenId> ids_;
+  TokenId end_ = 0;
+  std::unique_ptr<Tokenizer> tokenizer_;
+};
+
+std::vector<std::string> Substrings(const std::string& text) {
+  std::vector<std::string> all;
+  for (size_t begin = 0; begin < text.size(); ++begin) {
+    for (size_t size = 1; begin + size <= text.size(); ++size) {
+      all.push_back(text.substr(begin, size));
+    }
+  }
+  return all;
+}
+
+// All ways to cut `text` into pieces.
+std::vector<std::vector<std::string>> Splits(const std::string& text) {
+  std::vector<std::vector<std::string>> splits;
+  for (unsigned cuts = 0; cuts < 1u << (text.size() - 1); ++cuts) {
+    std::vector<std::string> pieces(1);
+    for (size_t i = 0; i < text.size(); ++i) {
+      if (i > 0 && (cuts >> (i - 1) & 1) != 0) pieces.emplace_back();
+      pieces.back() += text[i];
+    }
+    splits.push_back(std::move(pieces));
+  }
+  return splits;
+}
+
+struct Cut {
+  std::string text;
+  bool stopped = false;
+};
+
+// The definition: the text grows piece by piece until it holds a stop string, and is cut before the
+// first.
+Cut CutPlainly(const std::vector<std::string>& pieces, const std::vector<std::string>& stop) {
+  std::string text;
+  for (const std::string& piece : pieces) {
+    text += piece;
+    size_t cut = std::string::npos;
+    for (const std::string& s : stop) cut = std::min(cut, text.find(s));
+    if (cut != std::string::npos) return {text.substr(0, cut), true};
+  }
+  return {text, false};
+}
+
+// Feeds `pieces` as tokens and compares with the definition; what is let out only ever grows, to
+// beginnings of the final text.
+void ExpectCutPlainly(const Words& words, const std::vector<std::string>& pieces,
+                      const std::vector<std::string>& stop) {
+  SCOPED_TRACE(
+      absl::StrCat("pieces ", absl::StrJoin(pieces, "|"), " stop ", absl::StrJoin(stop, "|")));
+  const Cut want = CutPlainly(pieces, stop);
+  OutputText text = words.Text(stop);
+  bool goes_on = true;
+  std::vector<std::string> let_out;
+  for (const std::string& piece : pieces) {
+    if (!goes_on) break;
+    goes_on = text.Append(words.Id(piece));
+    let_out.push_back(text.text());
+  }
+  EXPECT_EQ(!goes_on, want.stopped);
+  text.Finish();
+  EXPECT_EQ(text.text(), want.text);
+  for (const std::string& earlier : let_out) {
+    EXPECT_EQ(earlier, want.text.substr(0, earlier.size()));
+  }
+}
+
+TEST(OutputText, LetsOutEveryTokenAtOnceWithoutStopStrings) {
+  const Words words({"Once ", "upon"});
+  OutputText text = words.Text({});
+  EXPECT_EQ(text.text(), "");
+  EXPECT_TRUE(text.Append(words.Id("Once ")));
+  EXPECT_EQ(text.text(), "Once ");
+  EXPECT_TRUE(text.Append(words.Id("upon")));
+  EXPECT_EQ(text.text(), "Once upon");
+  text.Finish();
+  EXPECT_EQ(text.text(), "Once upon");
+}
+
+TEST(OutputText, FindsAStopStringHoweverItIsSplit) {
+  for (const std::string text : {"xxSTOPyy", "STOPyy", "xxSTOP", "STOP", "SSTOSTOP", "STSTOPPP"}) {
+    const Words words(Substrings(text));
+    for (const std::vector<std::string>& pieces : Splits(text)) {
+      ExpectCutPlainly(words, pieces, {"STOP"});
+      if (HasFailure()) return;
+    }
+  }
+}
+
+TEST(OutputText, FindsStopStringsThatOverlapThemselvesAndEachOther) {
+  const std::vector<std::vector<std::string>> stops = {
+      {"aa"}, {"aab"}, {"aabaa"}, {"abab", "ba"}, {"aabab", "b"}, {"bab", "abba"}, {"b", "aab"}};
+  for (const std::string text : {"aaaabaab", "abababba", "baabaaba", "abbaabab", "aaaaaaaa"}) {
+    const Words words(Substrings(text));
+    for (const std::vector<std::string>& pieces : Splits(text)) {
+      for (const std::vector<std::string>& stop : stops) ExpectCutPlainly(words, pieces, stop);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+TEST(OutputText, CutsBeforeTheFirstOfSeveral) {
+  const Words words({"one two three"});
+  OutputText text = words.Text({"three", "two"});
+  EXPECT_FALSE(text.Append(words.Id("one two three")));
+  EXPECT_EQ(text.text(), "one ");
+}
+
+TEST(OutputText, HoldsBackTheBeginningOfAStopString) {
+  const Words words({"ab"});
+  OutputText text = words.Text({"bcd"});
+  EXPECT_TRUE(text.Append(words.Id("ab")));
+  EXPECT_EQ(text.text(), "a");
+  EXPECT_TRUE(text.Append(words.Id("c")));
+  EXPECT_EQ(text.text(), "a");
+  // It turns out otherwise, but may begin anew.
+  EXPECT_TRUE(text.Append(words.Id("b")));
+  EXPECT_EQ(text.text(), "abc");
+  EXPECT_TRUE(text.Append(words.Id("x")));
+  EXPECT_EQ(text.text(), "abcbx");
+}
+
+TEST(OutputText, HoldsBackNoMoreThanMayBegin) {
+  const Words words({"aab"});
+  OutputText text = words.Text({"abx", "aaa"});
+  EXPECT_TRUE(text.Append(words.Id("aab")));
+  EXPECT_EQ(text.text(), "a");
+}
+
+TEST(OutputText, FinishLetsOutWhatIsHeldBack) {
+  const Words words({"ab"});
+  OutputText text = words.Text({"bcd"});
+  EXPECT_TRUE(text.Append(words.Id("ab")));
+  text.Finish();
+  EXPECT_EQ(text.text(), "ab");
+  text.Finish();
+  EXPECT_EQ(text.text(), "ab");
+}
+
+TEST(OutputText, NothingFollowsAStopString) {
+  const Words words({});
+  OutputText text = words.Text({"b"});
+  EXPECT_TRUE(text.Append(words.Id("a")));
+  EXPECT_FALSE(text.Append(words.Id("b")));
+  EXPECT_FALSE(text.Append(words.Id("c")));
+  text.Finish();
+  EXPECT_EQ(text.text(), "a");
+}
+
+TEST(OutputText, HoldsBackUnfinishedCharacters) {
+  const std::string bear = "\xF0\x9F\x90\xBB";
+  const Words words({});
+  OutputText text = words.Text({});
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(text.Append(words.Id(bear.substr(i, 1))));
+    EXPECT_EQ(text.text(), "");
+  }
+  EXPECT_TRUE(text.Append(words.Id(bear.substr(3, 1))));
+  EXPECT_EQ(text.text(), bear);
+}
+
+TEST(OutputText, UnfinishedCharactersBecomeReplacementsAtTheEnd) {
+  const Words words({});
+  OutputText text = words.Text({});
+  EXPECT_TRUE(text.Append(words.Id("a")));
+  EXPECT_TRUE(text.Append(words.Id("\xF0")));
+  EXPECT_TRUE(text.Append(words.Id("\x9F")));
+  EXPECT_EQ(text.text(), "a");
+  text.Finish();
+  EXPECT_EQ(text.text(), "a\xEF\xBF\xBD");
+}
+
+TEST(OutputText, FindsAStopStringOfManyBytesSplitInsideItsCharacters) {
+  const std::string text = "o\xC3\xA9\xE2\x82\xACz";  // o, e with acute, euro sign, z
+  const Words words(Substrings(text));
+  for (const std::vector<std::string>& pieces : Splits(text)) {
+    OutputText output = words.Text({"\xC3\xA9\xE2\x82\xAC"});
+    bool goes_on = true;
+    for (const std::string& piece : pieces) {
+      if (goes_on) goes_on = output.Append(words.Id(piece));
+      EXPECT_TRUE(output.text().empty() || output.text() == "o");
+    }
+    EXPECT_FALSE(goes_on);
+    EXPECT_EQ(output.text(), "o");
+  }
+}
+
+TEST(OutputText, SpecialTokensHaveNoText) {
+  const Words words({});
+  OutputText text = words.Text({"ab", "<end>"});
+  EXPECT_TRUE(text.Append(words.Id("a")));
+  EXPECT_TRUE(text.Append(words.end()));
+  EXPECT_EQ(text.text(), "");
+  EXPECT_FALSE(text.Append(words.Id("b")));
+  EXPECT_EQ(text.text(), "");
+}
+
+TEST(OutputText, GoesOnAfterThePromptWithoutRepeatingIt) {
+  const Words words({"the pro", "mpt"});
+  const std::vector<TokenId> prompt = {words.Id("the pro"), words.Id("mpt")};
+  OutputText text(words.tokenizer(), prompt, {"tx", "prompt"});
+  // Stop strings are looked for in the output alone.
+  EXPECT_TRUE(text.Append(words.Id("x")));
+  EXPECT_EQ(text.text(), "x");
+}
+
+TEST(OutputText, EqualsTheDefinitionOnRandomTexts) {
+  std::mt19937_64 random(20240607);
+  const auto uniform = [&](int low, int high) {
+    return std::uniform_int_distribution(low, high)(random);
+  };
+  const auto letters = [&](int size) {
+    std::string text;
+    for (int i = 0; i < size; ++i) text += static_cast<char>('a' + uniform(0, 1 + uniform(0, 1)));
+    return text;
+  };
+  std::vector<std::string> strings;  // all of up to four letters
+  for (int size = 1; size <= 4; ++size) {
+    for (int code = 0; code < std::pow(3, size); ++code) {
+      std::string text;
+      for (int i = 0, rest = code; i < size; ++i, rest /= 3) {
+        text += static_cast<char>('a' + rest % 3);
+      }
+      strings.push_back(text);
+    }
+  }
+  const Words words(strings);
+  int num_stopped = 0;
+  constexpr int kTrials = 4000;
+  for (int trial = 0; trial < kTrials; ++trial) {
+    std::vector<std::string> pieces;
+    for (int i = uniform(1, 12); i > 0; --i) pieces.push_back(letters(uniform(1, 4)));
+    std::vector<std::string> stop;
+    for (int i = uniform(1, 3); i > 0; --i) stop.push_back(letters(uniform(1, 8)));
+    ExpectCutPlainly(words, pieces, stop);
+    num_stopped += CutPlainly(pieces, stop).stopped;
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(num_stopped, kTrials / 4);
+  EXPECT_LT(num_stopped, kTrials * 9 / 10);
+}
+
+}  // namespace
+}  // namespace tandem

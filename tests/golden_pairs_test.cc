@@ -1,0 +1,87 @@
+// Greedy speculation of the golden pairs: output and every count as the reference made them
+// (tests/data/README.md), under every rule.
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "tests/engine_testing.h"
+
+namespace tandem {
+namespace {
+
+// The first entries of `counts`, all that are not zero among them.
+std::vector<int64_t> FirstOf(const std::array<int64_t, kMaxDraftTokens>& counts, size_t size) {
+  EXPECT_TRUE(std::all_of(counts.begin() + size, counts.end(), [](int64_t n) { return n == 0; }));
+  return {counts.begin(), counts.begin() + size};
+}
+
+class GoldenPairs : public testing::TestWithParam<std::string> {};
+
+TEST_P(GoldenPairs, OutputAndCountsAreTheReferences) {
+  const GoldenPair pair(GetParam());
+  const std::unique_ptr<Engine> engine = MakeEngine(CpuOptionsFor(pair.target, pair.draft));
+  for (const nlohmann::json& run : pair.runs) {
+    for (const std::string verifier : {"exact_match", "block", "token"}) {
+      SCOPED_TRACE(absl::StrCat("k ", run["k"].get<int>(), " ", verifier));
+      const Completion got = Generate(engine.get(), {.prompt_ids = pair.prompt_ids,
+                                                     .max_tokens = 64,
+                                                     .sampling = {.temperature = 0.0f},
+                                                     .ignore_eos = true,
+                                                     .draft_tokens = run["k"].get<int>(),
+                                                     .verifier = verifier});
+      EXPECT_EQ(got.token_ids, pair.output_ids);
+      EXPECT_EQ(got.finish_reason, "length");
+      EXPECT_EQ(got.verifier, verifier);
+      EXPECT_EQ(got.draft_tokens, run["k"]);
+      EXPECT_EQ(got.stats.rounds, run["rounds"]);
+      EXPECT_EQ(got.stats.proposed, run["proposed"]);
+      EXPECT_EQ(got.stats.accepted, run["accepted"]);
+      EXPECT_EQ(got.stats.emitted, run["emitted"]);
+      const auto accepted = run["accepted_per_position"].get<std::vector<int64_t>>();
+      const auto proposed = run["proposed_per_position"].get<std::vector<int64_t>>();
+      EXPECT_EQ(FirstOf(got.stats.accepted_at, accepted.size()), accepted);
+      EXPECT_EQ(FirstOf(got.stats.proposed_at, proposed.size()), proposed);
+      EXPECT_EQ(got.provenance.size(), 64u);
+      ExpectConsistent(got);
+    }
+  }
+}
+
+// The letters tell the same story round by round.
+TEST_P(GoldenPairs, ProvenanceIsTheReferencesRoundByRound) {
+  const GoldenPair pair(GetParam());
+  const std::unique_ptr<Engine> engine = MakeEngine(CpuOptionsFor(pair.target, pair.draft));
+  for (const nlohmann::json& run : pair.runs) {
+    std::string want;
+    for (size_t round = 0; round < run["proposed_per_round"].size(); ++round) {
+      const int proposed = run["proposed_per_round"][round];
+      const int accepted = run["accepted_per_round"][round];
+      want += std::string(accepted, 'a');
+      want += proposed == 0 ? 'p' : accepted == proposed ? 'b' : 'c';
+    }
+    std::string streamed;
+    const auto got = engine->Generate({.prompt_ids = pair.prompt_ids,
+                                       .max_tokens = 64,
+                                       .sampling = {.temperature = 0.0f},
+                                       .ignore_eos = true,
+                                       .draft_tokens = run["k"].get<int>()},
+                                      [&](const Piece& piece) {
+                                        absl::StrAppend(&streamed, std::string(piece.provenance));
+                                        return true;
+                                      });
+    ASSERT_TRUE(got.ok()) << got.status();
+    EXPECT_EQ(got->provenance, want);
+    EXPECT_EQ(streamed, want);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GoldenPairs,
+                         testing::Values("perturbed", "shallow", "unrelated", "itself"),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace tandem
