@@ -16,11 +16,15 @@
 namespace tandem {
 namespace {
 
-// Elements below which an operation stays on one thread: starting the team takes about a
-// microsecond, in which one thread touches this many.
+// Below these an operation stays on one thread: starting the team and passing it what other cores
+// wrote costs 1.5 to 3 us. Elements that are touched, multiply-adds of a product (measured: 160k
+// for one row, 350k for five), elements of keys times the query vectors that meet them.
 constexpr int64_t kSmallWork = 16 * 1024;
-// Multiply-adds likewise.
-constexpr int64_t kSmallProduct = 64 * 1024;
+constexpr int64_t kSmallProduct = 200 * 1024;
+constexpr int64_t kSmallAttention = 64 * 1024;
+// Activations up to this size every thread packs for itself: it then waits for the lines that other
+// cores wrote all at once, instead of one after the other in the product.
+constexpr size_t kOwnActivationBytes = 128 * 1024;
 // Query vectors (rows times heads) of a unit of attention: enough to make the transposition of the
 // keys cheap, few enough for their sums to stay in the second-level cache.
 constexpr int kUnitVectors = 64;
@@ -49,6 +53,30 @@ void WidenRow(const void* row, DType dtype, int size, float* out) {
       for (int i = 0; i < size; ++i) out[i] = Bf16ToFloat(bits[i]);
       return;
   }
+}
+
+ProductFormat FormatOf(DType weight, bool bf16_products) {
+  switch (weight) {
+    case DType::kF32:
+      return ProductFormat::kF32;
+    case DType::kF16:
+      return ProductFormat::kF16;
+    case DType::kBF16:
+      break;
+  }
+  return bf16_products ? ProductFormat::kBF16Dot : ProductFormat::kBF16;
+}
+
+size_t PackedActivationBytes(int rows, int inputs, ProductFormat format) {
+  const int inputs_per_step = format == ProductFormat::kF32 ? 1 : 2;
+  const size_t input_bytes = format == ProductFormat::kBF16Dot ? 2 : 4;
+  const size_t block_inputs = static_cast<size_t>(kBlockSteps) * inputs_per_step;
+  return (inputs + block_inputs - 1) / block_inputs * block_inputs * rows * input_bytes;
+}
+
+IndexRange RangeOf(int count, int parts, int index) {
+  const Share share = ShareOf(count, parts, index);
+  return {static_cast<int>(share.begin), static_cast<int>(share.end)};
 }
 
 // The sequence of `row`, searched from `sequence` on.
@@ -135,8 +163,8 @@ template <typename Body>
 void CpuBackend::ForShares(int count, int64_t work, Body body) {
   if (work < kSmallWork || pool_.num_threads() == 1) return body(0, count);
   pool_.Run([&](int thread) {
-    const Share share = ShareOf(count, pool_.num_threads(), thread);
-    if (share.begin < share.end) body(static_cast<int>(share.begin), static_cast<int>(share.end));
+    const IndexRange range = RangeOf(count, pool_.num_threads(), thread);
+    if (range.begin < range.end) body(range.begin, range.end);
   });
 }
 
@@ -191,60 +219,57 @@ void CpuBackend::MatMulSwiGlu(ConstMatrixView x, const PackedWeight& weight, Mat
   Product(x, weight, ProductEnd::kSwiGlu, out);
 }
 
-const void* CpuBackend::PackActivations(ConstMatrixView x, ProductFormat format) {
-  const int inputs_per_step = format == ProductFormat::kF32 ? 1 : 2;
-  const size_t input_bytes = format == ProductFormat::kBF16Dot ? 2 : 4;
-  const size_t block_inputs = static_cast<size_t>(kBlockSteps) * inputs_per_step;
-  const size_t blocks = (x.cols + block_inputs - 1) / block_inputs;
-  void* packed = activations_.Reserve(blocks * x.rows * block_inputs * input_bytes);
-  const auto pack = kernels_.pack_activations[static_cast<int>(format)];
-  ForShares(x.rows, static_cast<int64_t>(x.rows) * x.cols, [&](int begin, int end) {
-    pack(RowOf(x, 0), x.stride, x.cols, x.rows, {begin, end}, packed);
-  });
-  return packed;
-}
-
 void CpuBackend::Product(ConstMatrixView x, const PackedWeight& weight, ProductEnd end,
                          MatrixView out) {
   CheckF32(x);
   CheckF32(out);
   TANDEM_CHECK(x.rows == out.rows && x.cols == weight.inputs);
   if (x.rows == 0) return;
-  const ProductFormat format = weight.dtype == DType::kF32   ? ProductFormat::kF32
-                               : weight.dtype == DType::kF16 ? ProductFormat::kF16
-                               : bf16_products_              ? ProductFormat::kBF16Dot
-                                                             : ProductFormat::kBF16;
+  const ProductFormat format = FormatOf(weight.dtype, bf16_products_);
   const auto multiply = kernels_.multiply[static_cast<int>(format)];
+  const auto pack = kernels_.pack_activations[static_cast<int>(format)];
+  const size_t packed_bytes = PackedActivationBytes(x.rows, x.cols, format);
   ProductTask task;
   task.panels = static_cast<const std::byte*>(weight.data.data());
   task.num_steps = format == ProductFormat::kF32 ? x.cols : (x.cols + 1) / 2;
   task.bias = static_cast<const float*>(weight.bias.data());
-  task.activations = PackActivations(x, format);
   task.num_rows = x.rows;
   task.end = end;
   task.out = RowOf(out, 0);
   task.out_stride = out.stride;
   task.out_cols = out.cols;
+  const bool share_activations = packed_bytes > kOwnActivationBytes;
+  if (share_activations) {
+    void* packed = activations_.Reserve(packed_bytes);
+    ForShares(x.rows, static_cast<int64_t>(x.rows) * x.cols, [&](int begin, int end_row) {
+      pack(RowOf(x, 0), x.stride, x.cols, x.rows, {begin, end_row}, packed);
+    });
+    task.activations = packed;
+  }
 
   const int units = (out.cols + kPanelOutputs - 1) / kPanelOutputs;
   const int64_t work = static_cast<int64_t>(x.rows) * x.cols * weight.outputs;
-  const bool small = work < kSmallProduct;
-  const int threads = small ? 1 : pool_.num_threads();
+  const int threads = work < kSmallProduct ? 1 : pool_.num_threads();
   // Short of panels, threads share rows too.
   const int row_parts = std::min(x.rows, (threads + units - 1) / units);
   const int unit_parts = threads / row_parts;
   const auto multiply_share = [&](int thread) {
     if (thread >= unit_parts * row_parts) return;
-    const Share unit_share = ShareOf(units, unit_parts, thread / row_parts);
-    const Share row_share = ShareOf(x.rows, row_parts, thread % row_parts);
-    const int tile_rows = std::min<int>(kMaxTileRows, row_share.end - row_share.begin);
-    if (unit_share.begin == unit_share.end || tile_rows == 0) return;
-    float* sums = static_cast<float*>(
-        thread_scratch_[thread].Reserve(sizeof(float) * 2 * tile_rows * kPanelOutputs));
-    for (int64_t row = row_share.begin; row < row_share.end; row += tile_rows) {
-      const int row_end = static_cast<int>(std::min<int64_t>(row + tile_rows, row_share.end));
-      multiply(task, {static_cast<int>(unit_share.begin), static_cast<int>(unit_share.end)},
-               {static_cast<int>(row), row_end}, sums);
+    const IndexRange my_units = RangeOf(units, unit_parts, thread / row_parts);
+    const IndexRange my_rows = RangeOf(x.rows, row_parts, thread % row_parts);
+    const int tile_rows = std::min(kMaxTileRows, my_rows.end - my_rows.begin);
+    if (my_units.begin == my_units.end || tile_rows == 0) return;
+    const size_t sums_bytes = sizeof(float) * 2 * tile_rows * kPanelOutputs;
+    auto* scratch = static_cast<std::byte*>(
+        thread_scratch_[thread].Reserve(sums_bytes + (share_activations ? 0 : packed_bytes)));
+    ProductTask mine = task;
+    if (!share_activations) {
+      mine.activations = scratch + sums_bytes;
+      pack(RowOf(x, 0), x.stride, x.cols, x.rows, my_rows, scratch + sums_bytes);
+    }
+    for (int row = my_rows.begin; row < my_rows.end; row += tile_rows) {
+      multiply(mine, my_units, {row, std::min(row + tile_rows, my_rows.end)},
+               reinterpret_cast<float*>(scratch));
     }
   };
   if (threads == 1) {
@@ -389,7 +414,7 @@ void CpuBackend::Attend(ConstMatrixView q, const RaggedRows& rows, const PagedKv
     work += int64_t{unit.rows.end - unit.rows.begin} * (unit.heads.end - unit.heads.begin) *
             (window > 0 ? std::min(window, end) : end) * kv.head_dim;
   }
-  if (units_.size() == 1 || work < kSmallProduct) {
+  if (units_.size() == 1 || work < kSmallAttention) {
     attend_units(0);
   } else {
     pool_.Run(attend_units);

@@ -51,7 +51,6 @@ class CpuBackend final : public Backend {
   template <typename Body>
   void ForShares(int count, int64_t work, Body body);
   void Product(ConstMatrixView x, const PackedWeight& weight, ProductEnd end, MatrixView out);
-  const void* PackActivations(ConstMatrixView x, ProductFormat format);
   void PlanAttention(const RaggedRows& rows, const PagedKvView& kv, int heads_per_kv_head);
 
   const CpuKernels& kernels_;
@@ -59,7 +58,7 @@ class CpuBackend final : public Backend {
   ThreadPool pool_;
   std::string description_;
 
-  Scratch activations_;
+  Scratch activations_;                        // that threads share
   std::unique_ptr<Scratch[]> thread_scratch_;  // [num_threads]
   std::vector<AttendUnit> units_;
 };

@@ -18,7 +18,7 @@ struct Floats {
 
 // 16 registers: 8 to 12 sums.
 inline constexpr int kMaxGroupRows = 6;
-inline constexpr int SliceVectors(int rows) { return rows == 1 ? 4 : rows <= 3 ? 2 : 1; }
+inline constexpr int SliceVectors(int rows) { return rows == 1 ? 4 : rows == 2 ? 2 : 1; }
 inline constexpr int kScoreRows = 3;
 inline constexpr int kMixRows = 3;
 inline constexpr int kMixVectors = 2;
