@@ -287,7 +287,7 @@ void PrintJson(const GenerateFlags& flags, const Engine& engine,
     all.push_back(std::move(json));
   }
   const Json& output = flags.is_batch() ? all : all[0];
-  const std::string text = output.dump(-1, ' ', false, Json::error_handler_t::replace);
+  const std::string text = output.dump(-1, ' ', true, Json::error_handler_t::replace);
   std::printf("%s\n", text.c_str());
 }
 
