@@ -3,14 +3,12 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <iostream>
 #include <iterator>
 #include <limits>
 #include <memory>
 #include <optional>
 #include <random>
-#include <sstream>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/numbers.h"
@@ -22,6 +20,7 @@
 #include "nlohmann/json.hpp"
 #include "tools/command.h"
 #include "tools/engine_options.h"
+#include "tools/prompt_file.h"
 #include "tools/report.h"
 
 namespace tandem {
@@ -125,45 +124,16 @@ Request GenerateFlags::BaseRequest() const {
           .prompt_logprobs = {.num_top = prompt_logprobs, .processed = false}};
 }
 
-absl::StatusOr<Request> ParsePromptLine(Request request, const std::string& where,
-                                        const std::string& line) {
-  const auto error = [&](absl::string_view what) {
-    return absl::InvalidArgumentError(absl::StrCat(where, ": ", what));
-  };
-  const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) return error("is not a JSON object");
-  const bool has_text = json.contains("prompt");
-  const bool has_ids = json.contains("prompt_ids");
-  if (has_text == has_ids) return error("must have one of \"prompt\" and \"prompt_ids\"");
-  if (has_text) {
-    if (!json["prompt"].is_string()) return error("\"prompt\" is not a string");
-    request.prompt = json["prompt"].get<std::string>();
-    if (request.prompt.empty()) return error("\"prompt\" is empty");
-    return request;
-  }
-  if (!json["prompt_ids"].is_array()) return error("\"prompt_ids\" is not a list of token ids");
-  for (const Json& id : json["prompt_ids"]) {
-    const bool fits = id.is_number_integer() && id >= 0 && id <= std::numeric_limits<int>::max();
-    if (!fits) return error(absl::StrCat("\"prompt_ids\" holds ", id.dump(), ", not a token id"));
-    request.prompt_ids.push_back(id.get<TokenId>());
-  }
-  if (request.prompt_ids.empty()) return error("\"prompt_ids\" is empty");
-  return request;
-}
-
 absl::StatusOr<std::vector<Request>> ReadPrompts(const std::string& path, const Request& base) {
-  ASSIGN_OR_RETURN(const std::string contents, ReadFile(path));
+  ASSIGN_OR_RETURN(std::vector<Prompt> prompts, ReadPromptFile(path));
   std::vector<Request> requests;
-  int number = 0;
-  for (const absl::string_view line : absl::StrSplit(contents, '\n')) {
-    ++number;
-    if (absl::StripAsciiWhitespace(line).empty()) continue;
-    ASSIGN_OR_RETURN(Request request,
-                     ParsePromptLine(base, absl::StrCat(path, ":", number), std::string(line)));
+  for (Prompt& prompt : prompts) {
+    Request request = base;
+    request.prompt = std::move(prompt.text);
+    request.prompt_ids = std::move(prompt.ids);
     request.sequence = static_cast<uint32_t>(requests.size());
     requests.push_back(std::move(request));
   }
-  if (requests.empty()) return absl::InvalidArgumentError(absl::StrCat(path, ": has no prompts"));
   return requests;
 }
 
