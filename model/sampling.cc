@@ -25,6 +25,7 @@ struct ByValueThenId {
 void ApplyPenalties(const SamplingParams& params, const TokenCounts& counts,
                     absl::Span<float> row) {
   for (const auto& [id, count] : counts.counts()) {
+    if (static_cast<size_t>(id) >= row.size()) continue;
     float& logit = row[id];
     logit = logit > 0 ? logit / params.repetition_penalty : logit * params.repetition_penalty;
     if (count.in_output > 0) {
@@ -123,7 +124,9 @@ absl::Status MakeDistribution(absl::Span<const float> logits, const SamplingPara
   std::vector<float>& row = distribution->probs;
   row.assign(logits.begin(), logits.end());
   if (params.has_penalties()) ApplyPenalties(params, *counts, absl::MakeSpan(row));
-  for (const auto& [id, bias] : params.logit_bias) row[id] += bias;
+  for (const auto& [id, bias] : params.logit_bias) {
+    if (static_cast<size_t>(id) < row.size()) row[id] += bias;
+  }
   if (params.is_greedy()) {
     distribution->only = ArgMax(row);
     row.clear();

@@ -42,7 +42,8 @@ struct Distribution {
 };
 
 // The distribution that `params` make of `logits` for a sequence with these counts (null when
-// params.has_penalties() is false).
+// params.has_penalties() is false). Counts and biases of ids beyond the row mean nothing: a draft's
+// row may be shorter than the target's.
 // INVALID_ARGUMENT if the row holds a NaN or +inf, or nothing finite.
 absl::Status MakeDistribution(absl::Span<const float> logits, const SamplingParams& params,
                               const TokenCounts* counts, Distribution* distribution);

@@ -20,7 +20,7 @@ struct SamplingParams {
   float repetition_penalty = 1.0f;  // > 0: on every token of prompt and output, once
   float frequency_penalty = 0.0f;   // in [-2, 2]: on every token of the output, per occurrence
   float presence_penalty = 0.0f;    // in [-2, 2]: on every token of the output, once
-  std::vector<std::pair<TokenId, float>> logit_bias;  // added; in [-100, 100]
+  std::vector<std::pair<TokenId, float>> logit_bias = {};  // added; in [-100, 100]
 
   bool is_greedy() const { return temperature < 1e-5f; }
   bool has_penalties() const {
