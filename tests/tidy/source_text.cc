@@ -28,7 +28,7 @@ bool IsText(std::string_view path) {
 bool IsSkippedFolder(const std::string& path) {
   const std::string name = fs::path(path).filename().string();
   if (name.starts_with(".")) return path != ".ci";
-  return path == "build" || path == "tests/data" || name == "__pycache__";
+  return path == "build" || name == "__pycache__";
 }
 
 // Where the literal or comment that starts at `start` ends; `start` itself if none starts there.
@@ -73,10 +73,11 @@ SourceTree ReadSourceTree(const fs::path& root) {
     const std::string path = fs::relative(at->path(), root).generic_string();
     if (at->is_directory() && IsSkippedFolder(path)) {
       at.disable_recursion_pending();
-      if (path != "tests/data") continue;
+      continue;
     }
     tree.paths.insert(path);
-    if (at->is_regular_file() && IsText(path)) tree.files[path] = ReadAll(at->path());
+    const bool is_data = path.starts_with("tests/data/");
+    if (at->is_regular_file() && IsText(path) && !is_data) tree.files[path] = ReadAll(at->path());
   }
   return tree;
 }

@@ -22,7 +22,8 @@ struct SourceTree {
   std::set<std::string> paths;  // every file and folder, those of `files` too
 };
 
-// Reads the tree under `root`, but for build/, hidden folders other than .ci, and tests/data.
+// Reads the tree under `root` but for build/ and hidden folders other than .ci. The contents of
+// tests/data/ are not sources.
 SourceTree ReadSourceTree(const std::filesystem::path& root);
 
 bool IsHeader(std::string_view path);  // .h .cuh
