@@ -1,6 +1,7 @@
 # Installs include/tandem/engine.h and every header that it includes, directly or not, so that no
 # private header becomes somebody's dependency.
 #   TANDEM_SOURCE_DIR: the root of the sources
+cmake_policy(VERSION 3.24)
 set(destination ${CMAKE_INSTALL_PREFIX}/include/tandem)
 file(INSTALL ${TANDEM_SOURCE_DIR}/include/tandem/engine.h DESTINATION ${destination})
 

@@ -1,4 +1,5 @@
 # Installs the build in BINARY_DIR, builds examples/ against the installation and runs them.
+cmake_policy(VERSION 3.24)
 set(prefix ${BINARY_DIR}/package_test/prefix)
 set(build ${BINARY_DIR}/package_test/build)
 
