@@ -35,9 +35,9 @@ class Tokenizer;
 inline constexpr int kAutoDraftTokens = -1;
 
 struct EngineOptions {
-  std::string target;                   // folder with config.json, tokenizer.json and *.safetensors
-  std::string draft;                    // likewise; empty for none
-  std::string drafter;                  // "model", "none"; empty: "model" if there is a draft
+  std::string target{};                 // folder with config.json, tokenizer.json and *.safetensors
+  std::string draft{};                  // likewise; empty for none
+  std::string drafter{};                // "model", "none"; empty: "model" if there is a draft
   int draft_tokens = kAutoDraftTokens;  // k, the most tokens proposed per round; 0: plain decoding
   std::string verifier = "auto";        // "auto", "exact_match", "block", "token"
   std::string device = "auto";          // "cpu", "cuda:<n>", or "auto": CUDA if present, else CPU
@@ -55,21 +55,21 @@ struct EngineOptions {
 
 // One generation to be made.
 struct Request {
-  std::string prompt;               // text, which gets the tokens the tokenizer's template adds
-  std::vector<TokenId> prompt_ids;  // or ids, taken as they are
+  std::string prompt{};               // text, which gets the tokens the tokenizer's template adds
+  std::vector<TokenId> prompt_ids{};  // or ids, taken as they are
   int max_tokens = 256;
-  SamplingParams sampling;
+  SamplingParams sampling{};
   // With a seed the output is a function of model, prompt, parameters and seed alone, unless
   // `verifier` asks for another rule than exact_match. Without, every request draws afresh.
-  std::optional<uint64_t> seed;
+  std::optional<uint64_t> seed{};
   uint32_t sequence = 0;  // which of several sequences under one seed
-  std::vector<std::string> stop;
-  std::vector<TokenId> stop_tokens;  // beside the model's own end tokens
-  bool ignore_eos = false;           // go on past the model's own end tokens
-  std::optional<int> draft_tokens;   // in place of the engine's
-  std::optional<std::string> verifier;
-  LogprobOptions logprobs;
-  LogprobOptions prompt_logprobs;
+  std::vector<std::string> stop{};
+  std::vector<TokenId> stop_tokens{};  // beside the model's own end tokens
+  bool ignore_eos = false;             // go on past the model's own end tokens
+  std::optional<int> draft_tokens{};   // in place of the engine's
+  std::optional<std::string> verifier{};
+  LogprobOptions logprobs{};
+  LogprobOptions prompt_logprobs{};
 };
 
 // Where an output token came from.
