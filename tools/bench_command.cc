@@ -395,7 +395,7 @@ Command AddBenchCommand(CLI::App* program) {
   return {.app = app,
           .check = [app, speculation, flags]() -> absl::Status {
             if (speculation->parsed()) return flags->Check();
-            std::fputs(app->help().c_str(), stderr);
+            std::fputs(app->help("tandem").c_str(), stderr);
             return absl::InvalidArgumentError("bench: name a benchmark: speculation");
           },
           .run = [flags] { return RunSpeculation(flags.get()); }};

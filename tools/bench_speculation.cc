@@ -1,10 +1,11 @@
 #include "tools/bench_speculation.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "absl/algorithm/container.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/check.h"
@@ -13,6 +14,11 @@
 
 namespace tandem {
 namespace {
+
+// `total` in parts, in ms; 0 of no parts.
+double MeanMs(absl::Duration total, int64_t parts) {
+  return parts <= 0 ? 0.0 : absl::ToDoubleMilliseconds(total) / static_cast<double>(parts);
+}
 
 // All prompts generated from once, `batch` at a time.
 struct Pass {
@@ -29,11 +35,24 @@ struct Pass {
   double tokens_per_second() const {
     return static_cast<double>(num_tokens) / absl::ToDoubleSeconds(time);
   }
+  // Of a token after the first round's.
+  double step_ms() const { return MeanMs(decode_time, decode_tokens); }
+  // Of a round, outside of draft and target.
+  double other_ms() const {
+    return MeanMs(end_to_end - stats.prefill_time - stats.draft_time - stats.verify_time,
+                  stats.rounds);
+  }
 };
 
-// `total` in parts, in ms; 0 of no parts.
-double MeanMs(absl::Duration total, int64_t parts) {
-  return parts <= 0 ? 0.0 : absl::ToDoubleMilliseconds(total) / static_cast<double>(parts);
+Spread SpreadOver(const std::vector<Pass>& passes, double (Pass::*value)() const) {
+  std::vector<double> values;
+  for (const Pass& pass : passes) values.push_back((pass.*value)());
+  return SpreadOf(std::move(values));
+}
+
+// Whether no pair of passes decodes plainly at batch 1.
+bool NeedsPlainPasses(const SpeculationBenchmarkOptions& options) {
+  return !absl::c_linear_search(options.batches, 1);
 }
 
 class Benchmark {
@@ -44,94 +63,83 @@ class Benchmark {
 
   absl::StatusOr<SpeculationBenchmark> Run() {
     SpeculationBenchmark result;
-    RETURN_IF_ERROR(MeasurePlain(&result.plain));
+    std::vector<Pass> plain;                                       // at batch 1
+    RETURN_IF_ERROR(RunPass(0, 1, options_.max_tokens).status());  // the first is always slow
     for (const int batch : options_.batches) {
-      // What the first round of a sequence costs, to leave it out of the means: a pass that ends
-      // with it tells the target's share, and one with a single draft token the draft's.
-      ASSIGN_OR_RETURN(const Pass prompts_only, RunPass(0, batch, /*max_tokens=*/1));
-      ASSIGN_OR_RETURN(const Pass one_draft, RunPass(1, batch, /*max_tokens=*/2));
       for (const int draft_tokens : options_.draft_tokens) {
-        ASSIGN_OR_RETURN(SpeculationRun run,
-                         RunPairs(draft_tokens, batch, prompts_only, one_draft));
-        result.runs.push_back(run);
+        ASSIGN_OR_RETURN(Pairs pairs, RunPairs(draft_tokens, batch));
+        result.runs.push_back(Summary(pairs, draft_tokens, batch));
+        if (batch == 1)
+          std::move(pairs.plain.begin(), pairs.plain.end(), std::back_inserter(plain));
       }
     }
+    for (int i = 0; NeedsPlainPasses(options_) && i < options_.repeat; ++i) {
+      ASSIGN_OR_RETURN(Pass pass, RunPass(0, 1, options_.max_tokens));
+      plain.push_back(std::move(pass));
+    }
+    result.plain = {.tokens_per_second = SpreadOver(plain, &Pass::tokens_per_second),
+                    .step_ms = SpreadOver(plain, &Pass::step_ms).median};
     return result;
   }
 
  private:
-  absl::Status MeasurePlain(PlainDecoding* plain) {
-    std::vector<double> speeds;
-    Pass all;
+  // Passes of the same number belong together.
+  struct Pairs {
+    std::vector<Pass> plain;
+    std::vector<Pass> speculative;
+    // What the first round of every sequence costs, to leave it out: one plain token tells the
+    // target's share of it, one draft token the draft's.
+    std::vector<Pass> one_token;
+    std::vector<Pass> one_draft;
+  };
+
+  absl::StatusOr<Pairs> RunPairs(int draft_tokens, int batch) {
+    Pairs pairs;
     for (int i = 0; i < options_.repeat; ++i) {
-      ASSIGN_OR_RETURN(const Pass pass, RunPass(0, 1, options_.max_tokens));
-      speeds.push_back(pass.tokens_per_second());
-      all.decode_time += pass.decode_time;
-      all.decode_tokens += pass.decode_tokens;
+      for (const bool speculates : {i % 2 == 1, i % 2 == 0}) {
+        ASSIGN_OR_RETURN(Pass pass,
+                         RunPass(speculates ? draft_tokens : 0, batch, options_.max_tokens));
+        (speculates ? pairs.speculative : pairs.plain).push_back(std::move(pass));
+      }
+      ASSIGN_OR_RETURN(Pass one_token, RunPass(0, batch, /*max_tokens=*/1));
+      ASSIGN_OR_RETURN(Pass one_draft, RunPass(1, batch, /*max_tokens=*/2));
+      pairs.one_token.push_back(std::move(one_token));
+      pairs.one_draft.push_back(std::move(one_draft));
     }
-    plain->tokens_per_second = SpreadOf(std::move(speeds));
-    plain->step_ms = MeanMs(all.decode_time, all.decode_tokens);
-    return absl::OkStatus();
+    return pairs;
   }
 
-  absl::StatusOr<SpeculationRun> RunPairs(int draft_tokens, int batch, const Pass& prompts_only,
-                                          const Pass& one_draft) {
-    std::vector<double> plain_speeds;
-    std::vector<double> speeds;
-    std::vector<double> ratios;
-    Pass all_plain;
-    Pass all;
+  static SpeculationRun Summary(const Pairs& pairs, int draft_tokens, int batch) {
     SpeculationRun run;
     run.draft_tokens = draft_tokens;
     run.batch = batch;
-    for (int pair = 0; pair < options_.repeat; ++pair) {
-      Pass plain;
-      Pass speculative;
-      for (const bool speculates : {pair % 2 == 1, pair % 2 == 0}) {
-        ASSIGN_OR_RETURN(Pass pass,
-                         RunPass(speculates ? draft_tokens : 0, batch, options_.max_tokens));
-        (speculates ? speculative : plain) = std::move(pass);
-      }
-      plain_speeds.push_back(plain.tokens_per_second());
-      speeds.push_back(speculative.tokens_per_second());
-      ratios.push_back(speeds.back() / plain_speeds.back());
-      run.identical = run.identical && plain.outputs == speculative.outputs;
-      Add(plain, &all_plain);
-      Add(speculative, &all);
+    RoundStats stats;
+    std::vector<double> ratios;
+    std::vector<double> draft_steps;
+    std::vector<double> verifications;
+    for (size_t i = 0; i < pairs.plain.size(); ++i) {
+      const Pass& pass = pairs.speculative[i];
+      const RoundStats& first = pairs.one_token[i].stats;
+      const RoundStats& first_draft = pairs.one_draft[i].stats;
+      stats += pass.stats;
+      ratios.push_back(pass.tokens_per_second() / pairs.plain[i].tokens_per_second());
+      draft_steps.push_back(MeanMs(pass.stats.draft_time - first_draft.draft_time,
+                                   pass.stats.proposed - first_draft.proposed));
+      verifications.push_back(
+          MeanMs(pass.stats.verify_time - first.verify_time, pass.stats.rounds - first.rounds));
+      run.identical = run.identical && pairs.plain[i].outputs == pass.outputs;
     }
-    run.plain_tokens_per_second = SpreadOf(std::move(plain_speeds));
-    run.tokens_per_second = SpreadOf(std::move(speeds));
+    run.plain_tokens_per_second = SpreadOver(pairs.plain, &Pass::tokens_per_second);
+    run.tokens_per_second = SpreadOver(pairs.speculative, &Pass::tokens_per_second);
     run.ratio = SpreadOf(std::move(ratios));
-    run.plain_step_ms = MeanMs(all_plain.decode_time, all_plain.decode_tokens);
-    SetRoundTimes(all, prompts_only, one_draft, &run);
+    run.acceptance_rate = stats.AcceptanceRate();
+    run.tokens_per_round = stats.TokensPerRound();
+    run.drafted_per_round = static_cast<double>(stats.proposed) / static_cast<double>(stats.rounds);
+    run.plain_step_ms = SpreadOver(pairs.plain, &Pass::step_ms).median;
+    run.draft_step_ms = stats.proposed == 0 ? 0.0 : SpreadOf(std::move(draft_steps)).median;
+    run.verify_ms = SpreadOf(std::move(verifications)).median;
+    run.other_ms = SpreadOver(pairs.speculative, &Pass::other_ms).median;
     return run;
-  }
-
-  static void Add(const Pass& pass, Pass* sum) {
-    sum->num_sequences += pass.num_sequences;
-    sum->stats += pass.stats;
-    sum->end_to_end += pass.end_to_end;
-    sum->decode_time += pass.decode_time;
-    sum->decode_tokens += pass.decode_tokens;
-  }
-
-  void SetRoundTimes(const Pass& all, const Pass& prompts_only, const Pass& one_draft,
-                     SpeculationRun* run) const {
-    const RoundStats& stats = all.stats;
-    run->acceptance_rate = stats.AcceptanceRate();
-    run->tokens_per_round = stats.TokensPerRound();
-    run->drafted_per_round =
-        stats.rounds == 0 ? 0.0
-                          : static_cast<double>(stats.proposed) / static_cast<double>(stats.rounds);
-    const int64_t rounds = stats.rounds - all.num_sequences;
-    run->verify_ms =
-        MeanMs(stats.verify_time - prompts_only.stats.verify_time * options_.repeat, rounds);
-    if (stats.proposed > 0) {
-      run->draft_step_ms = MeanMs(stats.draft_time - one_draft.stats.draft_time * options_.repeat,
-                                  stats.proposed - one_draft.stats.proposed * options_.repeat);
-    }
-    const absl::Duration known = stats.prefill_time + stats.draft_time + stats.verify_time;
-    run->other_ms = MeanMs(all.end_to_end - known, stats.rounds);
   }
 
   absl::StatusOr<Pass> RunPass(int draft_tokens, int batch, int max_tokens) {
@@ -207,10 +215,8 @@ Spread SpreadOf(std::vector<double> values) {
 }
 
 int NumPasses(const SpeculationBenchmarkOptions& options) {
-  const int num_batches = static_cast<int>(options.batches.size());
-  const int num_pairs =
-      num_batches * static_cast<int>(options.draft_tokens.size()) * options.repeat;
-  return options.repeat + 2 * num_batches + 2 * num_pairs;
+  const int num_runs = static_cast<int>(options.batches.size() * options.draft_tokens.size());
+  return 1 + (4 * num_runs + (NeedsPlainPasses(options) ? 1 : 0)) * options.repeat;
 }
 
 absl::StatusOr<SpeculationBenchmark> RunSpeculationBenchmark(

@@ -30,8 +30,9 @@ struct SpeculationBenchmarkOptions {
   int repeat = 4;  // pairs of a plain and a speculative pass over all prompts
 };
 
-// Times of one place in the cycle are means over all its rounds, the first of each sequence left
-// out, because that one reads the prompt.
+// Times of parts of a round are means over the rounds of a pass, the first of each sequence left
+// out, because that one reads the prompt; of the passes' means the median. With few rounds and a
+// busy machine their noise is larger than they are.
 struct SpeculationRun {
   int draft_tokens = 0;
   int batch = 0;
@@ -70,8 +71,8 @@ struct SpeculationBenchmark {
 // Number of passes that RunSpeculationBenchmark makes.
 int NumPasses(const SpeculationBenchmarkOptions& options);
 
-// For every batch and k, passes in the order plain, speculative, speculative, plain, ..., so that a
-// drift of the machine's speed falls on both alike. `engine` must have no prefix cache.
+// For every batch and k, pairs of passes in turned order (plain, speculative, speculative, plain),
+// so that a drift of the machine's speed falls on both alike. `engine` must have no prefix cache.
 // `on_pass` is called after every pass.
 absl::StatusOr<SpeculationBenchmark> RunSpeculationBenchmark(
     const SpeculationBenchmarkOptions& options, Engine* engine, absl::FunctionRef<void()> on_pass);

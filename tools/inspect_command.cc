@@ -2,10 +2,12 @@
 #include <cstdio>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -39,10 +41,11 @@ struct Inspection {
   int64_t bytes_read_per_token = 0;
   int64_t kv_bytes_per_token = 0;
   int tokenizer_size = 0;
-  ReadBandwidth bandwidth;
+  ReadBandwidth memory;
+  std::optional<ReadBandwidth> cache;  // if the matrices fit the last-level cache
 
-  double tokens_per_second_limit() const {
-    return bandwidth.bytes_per_second / static_cast<double>(bytes_read_per_token);
+  double TokensPerSecondAt(const ReadBandwidth& limit) const {
+    return limit.bytes_per_second / static_cast<double>(bytes_read_per_token);
   }
 };
 
@@ -74,34 +77,49 @@ absl::StatusOr<Inspection> Inspect(const InspectFlags& flags) {
                            .dtype = DType::kF32};
   inspection.kv_bytes_per_token = static_cast<int64_t>(one_token.page_bytes());
   ThreadPool pool(flags.threads > 0 ? flags.threads : NumPhysicalCores());
-  ASSIGN_OR_RETURN(inspection.bandwidth, MeasureReadBandwidth(MemoryBufferBytes(), &pool));
+  ASSIGN_OR_RETURN(inspection.memory, MeasureReadBandwidth(MemoryBufferBytes(), &pool));
+  if (inspection.bytes_read_per_token <= LastLevelCacheBytes()) {
+    ASSIGN_OR_RETURN(inspection.cache,
+                     MeasureReadBandwidth(inspection.bytes_read_per_token, &pool));
+  }
   return inspection;
+}
+
+// A number for reading from memory, and one from the cache or null.
+Json LimitsJson(const Inspection& inspection,
+                absl::FunctionRef<double(const ReadBandwidth&)> value) {
+  return {{"dram", value(inspection.memory)},
+          {"cache", inspection.cache.has_value() ? Json(value(*inspection.cache)) : Json(nullptr)}};
 }
 
 Json ToJson(const InspectFlags& flags, const Inspection& inspection) {
   const ModelConfig& c = inspection.config;
-  return {{"path", flags.path},
-          {"architecture",
-           {{"family", c.family},
-            {"hidden_size", c.hidden_size},
-            {"intermediate_size", c.intermediate_size},
-            {"num_layers", c.num_layers},
-            {"num_heads", c.num_heads},
-            {"num_kv_heads", c.num_kv_heads},
-            {"head_dim", c.head_dim},
-            {"vocab_size", c.vocab_size},
-            {"tied_embeddings", c.tied_embeddings}}},
-          {"parameters", inspection.parameters},
-          {"weight_bytes", inspection.weight_bytes},
-          {"tensors_by_dtype", inspection.tensors_by_dtype},
-          {"bytes_read_per_token", inspection.bytes_read_per_token},
-          {"kv_bytes_per_token", inspection.kv_bytes_per_token},
-          {"context_length", c.context_length},
-          {"eos_token_ids", c.eos_token_ids},
-          {"tokenizer_size", inspection.tokenizer_size},
-          {"read_bytes_per_second", inspection.bandwidth.bytes_per_second},
-          {"threads", inspection.bandwidth.num_threads},
-          {"tokens_per_second_limit", inspection.tokens_per_second_limit()}};
+  return {
+      {"path", flags.path},
+      {"architecture",
+       {{"family", c.family},
+        {"hidden_size", c.hidden_size},
+        {"intermediate_size", c.intermediate_size},
+        {"num_layers", c.num_layers},
+        {"num_heads", c.num_heads},
+        {"num_kv_heads", c.num_kv_heads},
+        {"head_dim", c.head_dim},
+        {"vocab_size", c.vocab_size},
+        {"tied_embeddings", c.tied_embeddings}}},
+      {"parameters", inspection.parameters},
+      {"weight_bytes", inspection.weight_bytes},
+      {"tensors_by_dtype", inspection.tensors_by_dtype},
+      {"bytes_read_per_token", inspection.bytes_read_per_token},
+      {"kv_bytes_per_token", inspection.kv_bytes_per_token},
+      {"context_length", c.context_length},
+      {"eos_token_ids", c.eos_token_ids},
+      {"tokenizer_size", inspection.tokenizer_size},
+      {"threads", inspection.memory.num_threads},
+      {"read_bytes_per_second",
+       LimitsJson(inspection, [](const ReadBandwidth& limit) { return limit.bytes_per_second; })},
+      {"tokens_per_second_limit", LimitsJson(inspection, [&](const ReadBandwidth& limit) {
+         return inspection.TokensPerSecondAt(limit);
+       })}};
 }
 
 std::string ToText(const InspectFlags& flags, const Inspection& inspection) {
@@ -133,11 +151,15 @@ std::string ToText(const InspectFlags& flags, const Inspection& inspection) {
                absl::StrFormat("%.2f MB of matrices", inspection.bytes_read_per_token * 1e-6));
   text += line("cache per token", absl::StrFormat("%.2f KB of keys and values (float32)",
                                                   inspection.kv_bytes_per_token * 1e-3));
-  text += line("bandwidth", absl::StrFormat("%.1f GB/s, reading memory with %d threads",
-                                            inspection.bandwidth.bytes_per_second * 1e-9,
-                                            inspection.bandwidth.num_threads));
-  text += line("decode limit", absl::StrFormat("%.1f tokens/s from memory, one token at a time",
-                                               inspection.tokens_per_second_limit()));
+  const auto limit = [&](const ReadBandwidth& bandwidth, absl::string_view place) {
+    return absl::StrFormat("%.1f tokens/s one at a time: %d threads read %s at %.1f GB/s",
+                           inspection.TokensPerSecondAt(bandwidth), bandwidth.num_threads, place,
+                           bandwidth.bytes_per_second * 1e-9);
+  };
+  text += line("decode limit", limit(inspection.memory, "memory"));
+  if (inspection.cache.has_value()) {
+    text += line("", limit(*inspection.cache, "the cache, which holds the matrices,"));
+  }
   return text;
 }
 

@@ -55,10 +55,10 @@ Command AddMakeRandomCommand(CLI::App* program) {
       ->type_name("DIR")
       ->required();
   app->footer(absl::StrCat(
-      "Shapes:\n", DescribeNamedShapes(),
-      "Keys: hidden, layers, heads, kv_heads, head_dim, ffn, vocab (257 or more), context,\n"
-      "  dtype (bfloat16, float16, float32), tied (0, 1), family (llama, mistral, qwen2, qwen3),\n"
-      "  base (the shape that the other keys change) [tiny]. For example:\n"
+      "Shapes (family llama, dtype bfloat16):\n", DescribeNamedShapes(),
+      "Keys are the columns, where vocab is 257 or more and tied says whether the head is the\n"
+      "embedding table, and: dtype (bfloat16, float16, float32); family (llama, mistral, qwen2,\n"
+      "qwen3); base, the shape that the other keys change [tiny]. For example:\n"
       "  --shape base=1b,layers=4,dtype=float32\n"
       "Tokens 0 to 255 are the bytes, 256 is <|endoftext|>; the others have no text."));
   return {.app = app,

@@ -17,9 +17,11 @@
 #include "base/philox.h"
 #include "base/status_macros.h"
 #include "base/thread_pool.h"
+#include "model/tokenizer/byte_alphabet.h"
 #include "nlohmann/json.hpp"
 #include "tools/model_tensors.h"
 #include "tools/output_folder.h"
+#include "tools/table.h"
 
 namespace tandem {
 namespace {
@@ -35,24 +37,17 @@ constexpr int64_t kElementsPerThread = 1 << 19;
 
 struct NamedShape {
   const char* name;
-  const char* remark;
   RandomModelShape shape;
 };
 
 constexpr NamedShape kNamedShapes[] = {
-    {"tiny", "for tests", {"llama", 64, 2, 4, 2, 16, 176, 320, 512, true, DType::kBF16}},
-    {"100m",
-     "small and wide enough to be bound by memory",
-     {"llama", 768, 12, 12, 4, 64, 2048, 32768, 2048, true, DType::kBF16}},
-    {"1b",
-     "Llama 3.2 1B with a smaller vocabulary",
-     {"llama", 2048, 16, 32, 8, 64, 8192, 32768, 8192, true, DType::kBF16}},
-    {"3b",
-     "Llama 3.2 3B with a smaller vocabulary",
-     {"llama", 3072, 28, 24, 8, 128, 8192, 65536, 8192, true, DType::kBF16}},
-    {"8b",
-     "Llama 3.1 8B",
-     {"llama", 4096, 32, 32, 8, 128, 14336, 128256, 8192, false, DType::kBF16}},
+    {"tiny", {"llama", 64, 2, 4, 2, 16, 176, 320, 512, true, DType::kBF16}},
+    {"100m", {"llama", 768, 12, 12, 4, 64, 2048, 32768, 2048, true, DType::kBF16}},
+    // Llama 3.2 with smaller vocabularies, so that the names say how large they are.
+    {"1b", {"llama", 2048, 16, 32, 8, 64, 8192, 32768, 8192, true, DType::kBF16}},
+    {"3b", {"llama", 3072, 28, 24, 8, 128, 8192, 65536, 8192, true, DType::kBF16}},
+    // Llama 3.1.
+    {"8b", {"llama", 4096, 32, 32, 8, 128, 14336, 128256, 8192, false, DType::kBF16}},
 };
 
 const RandomModelShape* FindShape(absl::string_view name) {
@@ -220,25 +215,6 @@ void Store(float value, DType dtype, std::byte* out) {
   std::memcpy(out, &bits, sizeof(bits));
 }
 
-// UTF-8 of a code point below 0x800.
-std::string Utf8(int code_point) {
-  if (code_point < 0x80) return std::string(1, static_cast<char>(code_point));
-  return {static_cast<char>(0xC0 | code_point >> 6), static_cast<char>(0x80 | (code_point & 0x3F))};
-}
-
-// The printable character that stands for each byte in a byte-level vocabulary: itself where it is
-// printable in Latin-1, else the next one from U+0100 on. Reference: GPT-2, bytes_to_unicode.
-std::vector<std::string> ByteAlphabet() {
-  std::vector<std::string> symbols;
-  int next = 0x100;
-  for (int byte = 0; byte < 256; ++byte) {
-    const bool is_printable =
-        ('!' <= byte && byte <= '~') || (0xA1 <= byte && byte <= 0xFF && byte != 0xAD);
-    symbols.push_back(Utf8(is_printable ? byte : next++));
-  }
-  return symbols;
-}
-
 }  // namespace
 
 absl::StatusOr<RandomModelShape> RandomModelShape::Parse(absl::string_view text) {
@@ -320,23 +296,23 @@ int64_t RandomModelShape::weight_bytes() const {
 }
 
 std::string DescribeNamedShapes() {
-  std::string text;
-  for (const auto& [name, remark, s] : kNamedShapes) {
-    absl::StrAppendFormat(&text,
-                          "  %-4s  %s: %d layers of %d, %d/%d heads of %d, ffn %d, vocab %d%s, "
-                          "context %d, %s: %.2f billion parameters, %.2f GB\n",
-                          name, remark, s.layers, s.hidden, s.heads, s.kv_heads, s.head_dim, s.ffn,
-                          s.vocab, s.tied ? " tied" : "", s.context, NameOf(s.dtype),
-                          static_cast<double>(s.num_parameters()) * 1e-9,
-                          static_cast<double>(s.weight_bytes()) * 1e-9);
+  Table table({"name", "hidden", "layers", "heads", "kv_heads", "head_dim", "ffn", "vocab",
+               "context", "tied", "parameters", "size"});
+  for (const auto& [name, s] : kNamedShapes) {
+    table.AddRow({name, absl::StrCat(s.hidden), absl::StrCat(s.layers), absl::StrCat(s.heads),
+                  absl::StrCat(s.kv_heads), absl::StrCat(s.head_dim), absl::StrCat(s.ffn),
+                  absl::StrCat(s.vocab), absl::StrCat(s.context), s.tied ? "1" : "0",
+                  absl::StrFormat("%.1f M", static_cast<double>(s.num_parameters()) * 1e-6),
+                  absl::StrFormat("%.1f MB", static_cast<double>(s.weight_bytes()) * 1e-6)});
   }
-  return text;
+  return table.ToText();
 }
 
 std::string ByteTokenizerJson() {
-  const std::vector<std::string> symbols = ByteAlphabet();
   Json vocab = Json::object();
-  for (size_t id = 0; id < symbols.size(); ++id) vocab[symbols[id]] = id;
+  for (int byte = 0; byte < kEndOfTextId; ++byte) {
+    vocab[ToByteAlphabet(std::string(1, static_cast<char>(byte)))] = byte;
+  }
   const Json byte_level = {{"type", "ByteLevel"},
                            {"add_prefix_space", false},
                            {"trim_offsets", true},

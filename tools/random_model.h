@@ -40,7 +40,7 @@ struct RandomModelShape {
   int64_t weight_bytes() const;
 };
 
-// One line per named shape, for help texts.
+// A table of the named shapes, for help texts.
 std::string DescribeNamedShapes();
 
 // A tokenizer.json whose tokens 0 to 255 are the bytes, and 256 is <|endoftext|>.

@@ -70,8 +70,8 @@ absl::StatusOr<Item> ParseItem(const std::string& line, const std::string& where
 
 absl::Status PrintTokens(const Tokenizer& tokenizer, const Item& item) {
   ASSIGN_OR_RETURN(const std::vector<TokenId> ids, tokenizer.Encode(item.text, item.special));
-  const Json json = {{"ids", ids}, {"decoded", tokenizer.Decode(ids)}};
-  std::cout << json.dump(-1, ' ', false, Json::error_handler_t::replace) << '\n';
+  const nlohmann::ordered_json json = {{"ids", ids}, {"decoded", tokenizer.Decode(ids)}};
+  std::cout << json.dump(-1, ' ', true, Json::error_handler_t::replace) << '\n';
   return absl::OkStatus();
 }
 
