@@ -14,21 +14,24 @@
 namespace tandem {
 namespace {
 
-// How long to spin before sleeping: longer than the host's work between two operations or two
+// How long to wait before sleeping: longer than the host's work between two operations or two
 // passes (some 20 us), shorter than a scheduling quantum.
 constexpr std::chrono::microseconds kSpinTime{200};
-constexpr int kSpinsPerClockRead = 64;
+// Loads in a row, some microseconds, before the core is offered to others: on a machine with more
+// runnable threads than cores, the one waited for may need it.
+constexpr int kSpinsBeforeYield = 4096;
 
 // Waits until `value` differs from `old`; returns what it became.
 template <typename T>
 T AwaitChange(const std::atomic<T>& value, T old) {
-  const auto give_up = std::chrono::steady_clock::now() + kSpinTime;
-  for (;;) {
-    for (int i = 0; i < kSpinsPerClockRead; ++i) {
-      if (const T now = value.load(std::memory_order_acquire); now != old) return now;
-    }
-    if (std::chrono::steady_clock::now() > give_up) break;
+  for (int i = 0; i < kSpinsBeforeYield; ++i) {
+    if (const T now = value.load(std::memory_order_acquire); now != old) return now;
   }
+  const auto give_up = std::chrono::steady_clock::now() + kSpinTime;
+  do {
+    std::this_thread::yield();
+    if (const T now = value.load(std::memory_order_acquire); now != old) return now;
+  } while (std::chrono::steady_clock::now() < give_up);
   value.wait(old, std::memory_order_acquire);
   return value.load(std::memory_order_acquire);
 }
