@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/algorithm/container.h"
 #include "base/check.h"
 #include "base/status_macros.h"
 
@@ -52,6 +53,14 @@ void ModelDrafter::Publish(DraftState* state, absl::Span<const TokenId> tokens) 
   cache_->Publish(tokens, static_cast<ModelDraftState*>(state)->kv);
 }
 
+// Whether this model knows every token that its cache lacks: the target may have more of them.
+bool ModelDrafter::CanRead(const DraftRequest& request) const {
+  if (model_->vocab_size() >= target_vocab_size_) return true;
+  const int known = static_cast<ModelDraftState*>(request.state)->kv.length();
+  return absl::c_all_of(request.context.subspan(known),
+                        [this](TokenId token) { return token < model_->vocab_size(); });
+}
+
 absl::Status ModelDrafter::Propose(absl::Span<const DraftRequest> requests,
                                    absl::Span<Proposal* const> proposals) {
   std::vector<Draft> drafts;
@@ -64,7 +73,7 @@ absl::Status ModelDrafter::Propose(absl::Span<const DraftRequest> requests,
                       .proposal = proposals[i],
                       .kv = &static_cast<ModelDraftState*>(requests[i].state)->kv,
                       .max_tokens = std::min(requests[i].max_tokens, std::max(room, 0)),
-                      .ended = context_length > model_->context_length()});
+                      .ended = context_length > model_->context_length() || !CanRead(requests[i])});
   }
   RETURN_IF_ERROR(CatchUp(absl::MakeSpan(drafts)));
   while (std::any_of(drafts.begin(), drafts.end(), [](const Draft& d) { return d.wants_more(); })) {

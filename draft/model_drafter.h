@@ -14,7 +14,8 @@ namespace tandem {
 // of the batch in one pass. After a fully accepted round its cache lags by the last draft token,
 // which it never read; the next round's first step feeds what is missing.
 //
-// Proposes nothing for a sequence that is out of the draft's context or pages.
+// Proposes nothing for a sequence that is out of the draft's context or pages, or holds a token that
+// the draft model does not know.
 class ModelDrafter final : public Drafter {
  public:
   // `model` and `cache` must outlive the drafter and its states. `target_vocab_size`: draft ids
@@ -31,6 +32,7 @@ class ModelDrafter final : public Drafter {
  private:
   struct Draft;  // one request's progress through a Propose
 
+  bool CanRead(const DraftRequest& request) const;
   absl::Status CatchUp(absl::Span<Draft> drafts);
   absl::Status Step(absl::Span<Draft> drafts);
   bool DrawNext(Draft* draft, absl::Span<const float> logits);

@@ -1,0 +1,527 @@
+#include "draft/model_drafter.h"
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "draft/make_drafter.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/fake_model.h"
+
+namespace tandem {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+using Tokens = std::vector<TokenId>;
+
+// A draft model with its cache, and sequences that it drafts for.
+class World {
+ public:
+  struct Options {
+    FakeModel::Options model;
+    int page_size = 3;
+    int num_pages = 400;
+    int target_vocab = 7;
+    int chunk_tokens = 8;
+  };
+  World() : World(Options()) {}
+  explicit World(const Options& options)
+      : cache_(options.page_size, options.num_pages),
+        model_(cache_.get(), options.model),
+        drafter_(&model_, cache_.get(), options.target_vocab, options.chunk_tokens),
+        target_vocab_(options.target_vocab) {}
+
+  struct Sequence {
+    Tokens tokens;
+    SamplingParams sampling = {};
+    RandomSource random{1};
+    DraftNoise noise = DraftNoise::kOwn;
+    TokenCounts counts = {};
+    std::unique_ptr<DraftState> state = nullptr;
+    Proposal proposal = {};
+
+    DraftRequest Request(int max_tokens) {
+      return {.context = tokens,
+              .max_tokens = max_tokens,
+              .sampling = &sampling,
+              .counts = sampling.has_penalties() ? &counts : nullptr,
+              .random = random,
+              .noise = noise,
+              .state = state.get()};
+    }
+  };
+
+  Sequence* Add(Tokens tokens, SamplingParams sampling = {}, uint64_t seed = 1) {
+    sequences_.push_back(
+        {.tokens = std::move(tokens), .sampling = sampling, .random = RandomSource(seed)});
+    Sequence* s = &sequences_.back();
+    s->state = drafter_.NewState(s->tokens);
+    s->counts.AddPrompt(s->tokens);
+    return s;
+  }
+
+  absl::Status Propose(const std::vector<Sequence*>& sequences,
+                       const std::vector<int>& max_tokens) {
+    std::vector<DraftRequest> requests;
+    std::vector<Proposal*> proposals;
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      sequences[i]->proposal.Clear();
+      requests.push_back(sequences[i]->Request(max_tokens[i]));
+      proposals.push_back(&sequences[i]->proposal);
+    }
+    return drafter_.Propose(requests, proposals);
+  }
+  Tokens Draft(Sequence* s, int max_tokens) {
+    const absl::Status status = Propose({s}, {max_tokens});
+    EXPECT_TRUE(status.ok()) << status;
+    return s->proposal.tokens;
+  }
+  // What the sequence's cache holds; its length is the only cursor.
+  Tokens Cached(const Sequence& s) {
+    const KvSequence* kv = KvOf(s);
+    return kv == nullptr ? Tokens() : FakeModel::Contents(*kv);
+  }
+  // The sequence's kv, found by asking the model for a look at what it is fed.
+  const KvSequence* KvOf(const Sequence& s) {
+    const auto it = kvs_.find(s.state.get());
+    if (it != kvs_.end()) return it->second;
+    return nullptr;
+  }
+  // Learns which kv belongs to the only sequence that was just drafted for.
+  void Learn(const Sequence& s) {
+    if (!model_.passes().empty()) kvs_[s.state.get()] = model_.passes().back().back().kv;
+  }
+
+  // What a draft must be: drawn one after the other from exactly the recorded distributions, which
+  // are those of this model's rows.
+  void ExpectDrawnAsRecorded(Sequence& s) {
+    Tokens context = s.tokens;
+    TokenCounts counts = s.counts;
+    for (size_t i = 0; i < s.proposal.tokens.size(); ++i) {
+      std::vector<float> row = model_.RowAfter(context);
+      row.resize(std::min<size_t>(row.size(), target_vocab_));
+      Distribution expected;
+      ASSERT_TRUE(MakeDistribution(row, s.sampling, &counts, &expected).ok());
+      EXPECT_EQ(s.proposal.drawn_from[i].only, expected.only);
+      EXPECT_EQ(s.proposal.drawn_from[i].probs, expected.probs);
+      const RandomPlace place =
+          s.noise == DraftNoise::kTargets
+              ? RandomPlace{.stream = RandomStream::kTarget,
+                            .position = static_cast<uint32_t>(context.size())}
+              : RandomPlace{.stream = RandomStream::kDraft,
+                            .position = static_cast<uint32_t>(s.tokens.size()),
+                            .slot = static_cast<uint32_t>(i)};
+      EXPECT_EQ(s.proposal.tokens[i], Draw(expected, s.random, place));
+      context.push_back(s.proposal.tokens[i]);
+      counts.AddOutput(s.proposal.tokens[i]);
+    }
+  }
+
+  FakeModel& model() { return model_; }
+  FakeCache& cache() { return cache_; }
+  ModelDrafter& drafter() { return drafter_; }
+
+ private:
+  FakeCache cache_;
+  FakeModel model_;
+  ModelDrafter drafter_;
+  int target_vocab_;
+  std::deque<Sequence> sequences_;  // addresses stay
+  std::map<const DraftState*, const KvSequence*> kvs_;
+};
+
+Tokens RandomTokens(std::mt19937_64& random, int count, int vocab = 7) {
+  Tokens tokens(count);
+  for (TokenId& token : tokens) token = static_cast<TokenId>(random() % vocab);
+  return tokens;
+}
+
+Tokens Joined(Tokens a, const Tokens& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+SamplingParams Penalized() {
+  return {.temperature = 0.8f,
+          .repetition_penalty = 1.3f,
+          .frequency_penalty = 0.5f,
+          .presence_penalty = 0.25f};
+}
+
+bool SameCounts(const TokenCounts& a, const TokenCounts& b) {
+  if (a.counts().size() != b.counts().size()) return false;
+  return std::all_of(a.counts().begin(), a.counts().end(), [&b](const auto& entry) {
+    const auto it = b.counts().find(entry.first);
+    return it != b.counts().end() && it->second.in_prompt == entry.second.in_prompt &&
+           it->second.in_output == entry.second.in_output;
+  });
+}
+
+// ---- Lengths ----
+
+// Random rounds of a batch: draft lengths from 0 on, acceptance at random, evictions, rounds
+// without a draft, failures, and a draft context shorter than the text. After every draft the cache
+// holds the context and all proposals but the last; after every round committed tokens only.
+TEST(ModelDrafter, KeepsItsCacheRightOverRandomRounds) {
+  for (const int context_length : {1 << 20, 60}) {
+    World world({.model = {.context_length = context_length}});
+    std::mt19937_64 random(static_cast<uint64_t>(context_length));
+    std::vector<World::Sequence*> all;
+    for (int i = 0; i < 3; ++i) {
+      all.push_back(world.Add(RandomTokens(random, 5 + i), i == 1 ? Penalized() : SamplingParams(),
+                              random()));
+      world.Draft(all.back(), 1);
+      world.Learn(*all.back());
+      world.drafter().Rollback(all.back()->state.get(), 0);
+    }
+    int num_full_drafts = 0;
+    for (int round = 0; round < 400; ++round) {
+      std::vector<World::Sequence*> asked;
+      std::vector<int> max_tokens;
+      for (World::Sequence* s : all) {
+        if (random() % 20 == 0) world.drafter().Evict(s->state.get());
+        if (random() % 20 == 0) {
+          world.drafter().Rollback(s->state.get(), static_cast<int>(random() % s->tokens.size()));
+        }
+        if (random() % 4 == 0) continue;  // this round speculates without it
+        asked.push_back(s);
+        max_tokens.push_back(static_cast<int>(random() % 9));
+      }
+      world.cache()->FillFreePages(round % 2 == 0 ? NAN : 1e30f);
+      world.model().options().fail_every = random() % 10 == 0 ? 2 : 0;
+      const bool drafted = world.Propose(asked, max_tokens).ok();
+      if (world.model().options().fail_every == 0) {
+        ASSERT_TRUE(drafted);
+      }
+      for (size_t i = 0; i < asked.size() && drafted; ++i) {
+        World::Sequence& s = *asked[i];
+        const int n = static_cast<int>(s.tokens.size());
+        const int room = std::max(0, context_length - n + 1);
+        const int k = std::min(max_tokens[i], room);
+        ASSERT_THAT(s.proposal.tokens, SizeIs(n > context_length ? 0 : k));
+        world.ExpectDrawnAsRecorded(s);
+        if (n > context_length) continue;
+        Tokens expected = Joined(s.tokens, s.proposal.tokens);
+        if (k > 0) expected.pop_back();
+        ASSERT_EQ(world.Cached(s), expected) << "round " << round;
+        num_full_drafts += k > 0;
+      }
+      for (World::Sequence* s : all) {
+        const bool was_asked = std::find(asked.begin(), asked.end(), s) != asked.end();
+        const int k = drafted && was_asked ? static_cast<int>(s->proposal.tokens.size()) : 0;
+        const int accepted = k == 0 ? 0 : static_cast<int>(random() % (k + 1));
+        const int n = static_cast<int>(s->tokens.size());
+        for (int i = 0; i <= accepted; ++i) {
+          const TokenId token =
+              i < accepted ? s->proposal.tokens[i] : static_cast<TokenId>(random() % 7);
+          s->tokens.push_back(token);
+          s->counts.AddOutput(token);
+        }
+        const int committed = static_cast<int>(s->tokens.size());
+        const int length_before = world.KvOf(*s)->length();
+        world.drafter().Rollback(s->state.get(), committed - 1);
+        const Tokens cached = world.Cached(*s);
+        ASSERT_EQ(static_cast<int>(cached.size()), std::min(length_before, committed - 1));
+        ASSERT_TRUE(std::equal(cached.begin(), cached.end(), s->tokens.begin()));
+        if (k > 0) {
+          // Lags by one exactly after a full acceptance.
+          EXPECT_EQ(static_cast<int>(cached.size()), n - 1 + std::min(k, accepted + 1));
+        }
+      }
+      if (static_cast<int>(all[0]->tokens.size()) > 90) {  // the next requests
+        for (World::Sequence* s : all) {
+          s->tokens.resize(5);
+          s->counts = TokenCounts();
+          s->counts.AddPrompt(s->tokens);
+          world.drafter().Rollback(s->state.get(), 4);
+        }
+      }
+    }
+    EXPECT_GT(num_full_drafts, 300);
+  }
+}
+
+TEST(ModelDrafter, FeedsEveryTokenOnce) {
+  World world;
+  World::Sequence* s = world.Add({1, 2, 3, 4, 5});
+  Tokens draft = world.Draft(s, 4);
+  ASSERT_THAT(world.model().passes(), SizeIs(4));  // a pass per token
+  EXPECT_THAT(world.model().passes()[0][0].tokens, ElementsAre(1, 2, 3, 4, 5));
+  EXPECT_THAT(world.model().passes()[1][0].tokens, ElementsAre(draft[0]));
+  EXPECT_THAT(world.model().passes()[3][0].tokens, ElementsAre(draft[2]));
+  // All are accepted: the last was never read, and the next draft begins with it.
+  s->tokens = Joined(s->tokens, draft);
+  s->tokens.push_back(6);
+  world.drafter().Rollback(s->state.get(), static_cast<int>(s->tokens.size()) - 1);
+  world.model().passes().clear();
+  world.Draft(s, 1);
+  ASSERT_THAT(world.model().passes(), SizeIs(1));
+  EXPECT_THAT(world.model().passes()[0][0].tokens, ElementsAre(draft[3], 6));
+  EXPECT_EQ(world.model().passes()[0][0].start, 8);
+}
+
+TEST(ModelDrafter, DraftsForABatchInOnePassPerToken) {
+  World world;
+  std::mt19937_64 random(1);
+  std::vector<World::Sequence*> batch;
+  for (int i = 0; i < 4; ++i) batch.push_back(world.Add(RandomTokens(random, 1 + 2 * i)));
+  ASSERT_TRUE(world.Propose(batch, {3, 1, 0, 2}).ok());
+  // First what is read along by chunks, then the steps.
+  std::vector<size_t> sizes;
+  for (const auto& pass : world.model().passes()) sizes.push_back(pass.size());
+  EXPECT_THAT(sizes, ElementsAre(1, 3, 2, 1));
+  EXPECT_EQ(world.model().passes()[0][0].num_logits, 0);
+  for (int i = 0; i < 4; ++i)
+    EXPECT_THAT(batch[i]->proposal.tokens, SizeIs(std::vector{3, 1, 0, 2}[i]));
+}
+
+// With no tokens wanted it reads what it is shown, in chunks and without logits; then a draft has
+// nothing left to catch up with but the new tokens.
+TEST(ModelDrafter, ReadsPromptsAlongInChunks) {
+  World world({.model = {}, .chunk_tokens = 4});
+  std::mt19937_64 random(2);
+  const Tokens prompt = RandomTokens(random, 19);
+  World::Sequence* s = world.Add({});
+  for (const int shown : {3, 8, 19}) {
+    s->tokens.assign(prompt.begin(), prompt.begin() + shown);
+    EXPECT_THAT(world.Draft(s, 0), IsEmpty());
+    world.Learn(*s);
+    EXPECT_EQ(world.Cached(*s), s->tokens);
+  }
+  for (const auto& pass : world.model().passes()) {
+    EXPECT_LE(pass[0].tokens.size(), 4u);
+    EXPECT_EQ(pass[0].num_logits, 0);
+  }
+  world.drafter().Rollback(s->state.get(), 18);
+  world.model().passes().clear();
+  world.Draft(s, 1);
+  EXPECT_THAT(world.model().passes(), SizeIs(1));
+  world.ExpectDrawnAsRecorded(*s);
+  // A draft out of the blue catches up in chunks too, and the last of them is the first step.
+  World::Sequence* late = world.Add(prompt);
+  world.model().passes().clear();
+  world.Draft(late, 1);
+  std::vector<size_t> sizes;
+  for (const auto& pass : world.model().passes()) sizes.push_back(pass[0].tokens.size());
+  EXPECT_THAT(sizes, ElementsAre(4, 4, 4, 4, 3));
+  EXPECT_EQ(late->proposal.tokens, s->proposal.tokens);
+}
+
+TEST(ModelDrafter, StartsFromPublishedPrefixes) {
+  World world;
+  std::mt19937_64 random(3);
+  const Tokens prompt = RandomTokens(random, 20);
+  World::Sequence* first = world.Add(prompt);
+  const Tokens draft = world.Draft(first, 4);
+  world.drafter().Rollback(first->state.get(), 19);
+  world.drafter().Publish(first->state.get(), first->tokens);
+  World::Sequence* second = world.Add(prompt);
+  world.model().passes().clear();
+  EXPECT_EQ(world.Draft(second, 4), draft);
+  EXPECT_EQ(world.model().passes()[0][0].start, 18);
+}
+
+// ---- What is proposed ----
+
+TEST(ModelDrafter, RecordsWhatItDrewFrom) {
+  const SamplingParams params[] = {{},
+                                   {.temperature = 0.0f},
+                                   {.temperature = 0.5f, .top_k = 3},
+                                   {.top_p = 0.6f},
+                                   {.min_p = 0.4f},
+                                   Penalized(),
+                                   {.temperature = 0.0f, .presence_penalty = 1.0f},
+                                   {.logit_bias = {{2, 4.0f}, {6, -100.0f}}}};
+  for (const DraftNoise noise : {DraftNoise::kOwn, DraftNoise::kTargets}) {
+    for (const SamplingParams& sampling : params) {
+      World world;
+      std::mt19937_64 random(4);
+      for (uint64_t seed = 0; seed < 20; ++seed) {
+        World::Sequence* s = world.Add(RandomTokens(random, 9), sampling, seed);
+        s->noise = noise;
+        s->counts.AddOutput(3);
+        const TokenCounts counts = s->counts;
+        ASSERT_THAT(world.Draft(s, 6), SizeIs(6));
+        world.ExpectDrawnAsRecorded(*s);
+        EXPECT_TRUE(SameCounts(s->counts, counts));
+      }
+    }
+  }
+}
+
+TEST(ModelDrafter, NeverProposesWhatTheTargetDoesNotKnow) {
+  World world({.model = {.vocab = 9}, .target_vocab = 4});
+  std::mt19937_64 random(5);
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    World::Sequence* s = world.Add(RandomTokens(random, 5, 4), {}, seed);
+    for (const TokenId token : world.Draft(s, 5)) EXPECT_LT(token, 4);
+    world.ExpectDrawnAsRecorded(*s);
+    for (int i = 0; i < 5; ++i) EXPECT_THAT(s->proposal.drawn_from[i].probs, SizeIs(4));
+  }
+}
+
+// A draft of fewer tokens: it drafts while it can read the text, with rows of its own size, and is
+// silent from the first token on that it does not know.
+TEST(ModelDrafter, ProposesNothingBehindATokenItDoesNotKnow) {
+  World world({.model = {.vocab = 5}, .target_vocab = 7});
+  SamplingParams sampling = Penalized();
+  sampling.logit_bias = {{6, 3.0f}, {1, 0.5f}};
+  World::Sequence* s = world.Add({1, 2, 3, 4}, sampling);
+  s->counts.AddOutput(6);  // of a token that is in no row of the draft
+  EXPECT_THAT(world.Draft(s, 3), SizeIs(3));
+  EXPECT_THAT(s->proposal.drawn_from[0].probs, SizeIs(5));
+  world.ExpectDrawnAsRecorded(*s);
+  world.drafter().Rollback(s->state.get(), 4);
+  s->tokens = {1, 2, 3, 4, 6, 1};
+  EXPECT_THAT(world.Draft(s, 3), IsEmpty());
+  EXPECT_THAT(world.Draft(s, 0), IsEmpty());
+  s->tokens = {1, 2, 3, 4, 0};
+  EXPECT_THAT(world.Draft(s, 3), SizeIs(3));
+}
+
+TEST(ModelDrafter, StopsAtItsContextLimit) {
+  for (int n = 1; n < 12; ++n) {
+    World world({.model = {.context_length = 8}});
+    std::mt19937_64 random(6);
+    World::Sequence* s = world.Add(RandomTokens(random, n));
+    const int room = std::max(0, 8 - n + 1);
+    EXPECT_THAT(world.Draft(s, 5), SizeIs(n > 8 ? 0 : std::min(5, room))) << n;
+    EXPECT_THAT(world.Draft(world.Add(RandomTokens(random, n)), 0), IsEmpty());
+  }
+}
+
+TEST(ModelDrafter, ProposesLessWhenPagesRunOut) {
+  World world({.model = {}, .page_size = 2, .num_pages = 9});
+  World::Sequence* first = world.Add({1, 2, 3, 4, 5});
+  World::Sequence* second = world.Add({5, 4, 3, 2, 1});
+  World::Sequence* third = world.Add({1, 1, 1, 1, 1});
+  // 3 pages each for the prompts and one more token; then nothing is left for longer drafts.
+  ASSERT_TRUE(world.Propose({first, second, third}, {8, 8, 8}).ok());
+  EXPECT_THAT(first->proposal.tokens, SizeIs(2));
+  EXPECT_THAT(second->proposal.tokens, SizeIs(2));
+  EXPECT_THAT(third->proposal.tokens, SizeIs(2));
+  for (World::Sequence* s : {first, second, third}) {
+    world.ExpectDrawnAsRecorded(*s);
+    world.drafter().Rollback(s->state.get(), 4);
+  }
+  // A fourth finds none at all.
+  World::Sequence* fourth = world.Add({2, 2, 2, 2, 2, 2, 2});
+  world.Propose({first, second, third}, {1, 1, 1}).IgnoreError();
+  EXPECT_THAT(world.Draft(fourth, 4), IsEmpty());
+  EXPECT_THAT(world.Draft(fourth, 0), IsEmpty());
+  // What others give back it gets.
+  world.drafter().Evict(first->state.get());
+  world.drafter().Evict(second->state.get());
+  EXPECT_THAT(world.Draft(fourth, 4), SizeIs(4));
+  world.ExpectDrawnAsRecorded(*fourth);
+  // Two that compete: the first in the batch gets what there is.
+  world.drafter().Evict(fourth->state.get());
+  world.drafter().Evict(third->state.get());
+  ASSERT_TRUE(world.Propose({first, second}, {16, 16}).ok());
+  EXPECT_GE(first->proposal.tokens.size(), second->proposal.tokens.size());
+  EXPECT_GT(second->proposal.tokens.size(), 2u);
+  world.ExpectDrawnAsRecorded(*first);
+  world.ExpectDrawnAsRecorded(*second);
+}
+
+TEST(ModelDrafter, EndsTheDraftBeforeARowThatIsNone) {
+  for (int good = 0; good < 4; ++good) {
+    World world;
+    world.model().options().poisoned = [good](absl::Span<const TokenId> context) {
+      return context[0] == 1 && static_cast<int>(context.size()) == 4 + good;
+    };
+    World::Sequence* bad = world.Add({1, 2, 3, 4}, Penalized());
+    World::Sequence* other = world.Add({2, 2, 3, 4});
+    const TokenCounts counts = bad->counts;
+    ASSERT_TRUE(world.Propose({bad, other}, {6, 6}).ok());
+    EXPECT_THAT(bad->proposal.tokens, SizeIs(good));
+    EXPECT_THAT(other->proposal.tokens, SizeIs(6));
+    EXPECT_TRUE(SameCounts(bad->counts, counts));
+    world.ExpectDrawnAsRecorded(*bad);
+    world.ExpectDrawnAsRecorded(*other);
+  }
+}
+
+// With the target's noise and the target's rows the draft is what the target will choose.
+TEST(ModelDrafter, ProposesTheTargetsChoicesIfItIsTheTarget) {
+  World world;
+  World::Sequence* s = world.Add({3, 1, 4, 1, 5}, {.temperature = 0.9f, .top_k = 5}, 77);
+  s->noise = DraftNoise::kTargets;
+  Tokens chosen = s->tokens;
+  for (int i = 0; i < 8; ++i) {
+    Distribution p;
+    ASSERT_TRUE(MakeDistribution(world.model().RowAfter(chosen), s->sampling, nullptr, &p).ok());
+    chosen.push_back(Draw(p, s->random, {.position = static_cast<uint32_t>(chosen.size())}));
+  }
+  EXPECT_EQ(Joined(s->tokens, world.Draft(s, 8)), chosen);
+}
+
+TEST(ModelDrafter, DraftsTheSameInEveryBatch) {
+  std::mt19937_64 random(8);
+  std::vector<Tokens> prompts;
+  for (int i = 0; i < 6; ++i) prompts.push_back(RandomTokens(random, 1 + i * 4));
+  std::vector<Tokens> alone;
+  for (int i = 0; i < 6; ++i) {
+    World world;
+    alone.push_back(world.Draft(world.Add(prompts[i], {}, i), 1 + i));
+  }
+  std::vector<int> order = {0, 1, 2, 3, 4, 5};
+  for (int trial = 0; trial < 20; ++trial) {
+    World world;
+    std::shuffle(order.begin(), order.end(), random);
+    std::vector<World::Sequence*> batch;
+    std::vector<int> max_tokens;
+    for (const int i : order) {
+      batch.push_back(world.Add(prompts[i], {}, i));
+      max_tokens.push_back(1 + i);
+    }
+    ASSERT_TRUE(world.Propose(batch, max_tokens).ok());
+    for (int j = 0; j < 6; ++j) EXPECT_EQ(batch[j]->proposal.tokens, alone[order[j]]);
+  }
+}
+
+TEST(ModelDrafter, SaysWhenTheModelFails) {
+  World world;
+  World::Sequence* s = world.Add({1, 2, 3});
+  const Tokens draft = world.Draft(s, 4);
+  world.drafter().Rollback(s->state.get(), 2);
+  world.model().options().fail_every = 3;
+  EXPECT_THAT(std::string(world.Propose({s}, {4}).message()), HasSubstr("injected"));
+  world.drafter().Rollback(s->state.get(), 2);
+  world.model().options().fail_every = 0;
+  EXPECT_EQ(world.Draft(s, 4), draft);
+}
+
+// ---- MakeDrafter ----
+
+TEST(MakeDrafter, KnowsItsNames) {
+  World world;
+  const DrafterParts with_model{
+      .model = &world.model(), .cache = world.cache().get(), .target_vocab_size = 7};
+  for (const char* name : {"", "model"}) {
+    const auto drafter = MakeDrafter(name, with_model);
+    ASSERT_TRUE(drafter.ok());
+    EXPECT_EQ((*drafter)->name(), "model");
+  }
+  EXPECT_EQ(*MakeDrafter("none", with_model), nullptr);
+  EXPECT_EQ(*MakeDrafter("", {}), nullptr);
+  EXPECT_EQ(*MakeDrafter("none", {}), nullptr);
+  for (const auto& status :
+       {MakeDrafter("model", {}).status(), MakeDrafter("oracle", with_model).status()}) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("drafter: "));
+  }
+}
+
+}  // namespace
+}  // namespace tandem

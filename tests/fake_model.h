@@ -1,0 +1,157 @@
+// A model whose cache is the tokens themselves: the place of a token holds the token. Its next row
+// is a function of everything it reads back through the page table, so a wrong page, a stale place
+// or a bad length changes the text.
+#ifndef TANDEM_TESTS_FAKE_MODEL_H_
+#define TANDEM_TESTS_FAKE_MODEL_H_
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/check.h"
+#include "kvcache/kv_testing.h"
+#include "kvcache/paged_kv_cache.h"
+#include "model/language_model.h"
+
+namespace tandem {
+
+// A cache of one f32 per token.
+class FakeCache {
+ public:
+  FakeCache(int page_size, int num_pages)
+      : cache_(*PagedKvCache::Create(
+            &backend_, {.num_layers = 1, .num_kv_heads = 1, .head_dim = 1, .page_size = page_size},
+            num_pages)) {
+    cache_->FillFreePages(NAN);
+  }
+  PagedKvCache* get() { return cache_.get(); }
+  PagedKvCache* operator->() { return cache_.get(); }
+
+ private:
+  MemoryBackend backend_;
+  std::unique_ptr<PagedKvCache> cache_;
+};
+
+class FakeModel final : public LanguageModel {
+ public:
+  struct Options {
+    int vocab = 7;
+    int context_length = 1 << 20;
+    uint64_t salt = 1;
+    float shared = 2.0f;  // range of the logits' part that all fakes have in common
+    float own = 1.5f;     // and of that of this salt
+    int fail_every = 0;   // passes; 0 for never
+    // Whether the row behind this context is NaN.
+    std::function<bool(absl::Span<const TokenId> context)> poisoned = nullptr;
+  };
+  // One request of a pass.
+  struct Fed {
+    const KvSequence* kv;
+    int start;
+    std::vector<TokenId> tokens;
+    int num_logits;
+  };
+
+  FakeModel(PagedKvCache* cache, Options options) : cache_(cache), options_(std::move(options)) {}
+
+  int vocab_size() const override { return options_.vocab; }
+  int context_length() const override { return options_.context_length; }
+  Options& options() { return options_; }
+  // What the last passes were, since this was last cleared.
+  std::vector<std::vector<Fed>>& passes() { return passes_; }
+
+  absl::StatusOr<MatrixView> Forward(absl::Span<const ForwardRequest> requests) override {
+    if (options_.fail_every > 0 && ++num_passes_ % options_.fail_every == 0) {
+      return absl::InternalError("injected");
+    }
+    for (size_t i = 0; i < requests.size(); ++i) {
+      if (const absl::Status status = Extend(requests[i]); !status.ok()) {
+        for (const ForwardRequest& r : requests.first(i)) {
+          r.kv->Truncate(r.kv->length() - static_cast<int>(r.tokens.size()));
+        }
+        return status;
+      }
+    }
+    passes_.emplace_back();
+    const int stride = options_.vocab + 3;  // NaN between the rows
+    rows_.clear();
+    int num_rows = 0;
+    for (const ForwardRequest& r : requests) {
+      const int start = r.kv->length() - static_cast<int>(r.tokens.size());
+      passes_.back().push_back({r.kv, start, {r.tokens.begin(), r.tokens.end()}, r.num_logits});
+      for (size_t i = 0; i < r.tokens.size(); ++i) {
+        TANDEM_CHECK(0 <= r.tokens[i] && r.tokens[i] < options_.vocab);
+        *Place(*r.kv, start + static_cast<int>(i)) = static_cast<float>(r.tokens[i]);
+      }
+      const std::vector<TokenId> read = Contents(*r.kv);
+      for (int length = r.kv->length() - r.num_logits + 1; length <= r.kv->length(); ++length) {
+        const std::vector<float> row = RowAfter(absl::MakeSpan(read).first(length));
+        rows_.insert(rows_.end(), row.begin(), row.end());
+        rows_.resize(rows_.size() + stride - row.size(), NAN);
+        ++num_rows;
+      }
+    }
+    return MatrixView{rows_.data(), DType::kF32, num_rows, options_.vocab, stride};
+  }
+
+  // The logits behind a context.
+  std::vector<float> RowAfter(absl::Span<const TokenId> context) const {
+    std::vector<float> row(options_.vocab, NAN);
+    if (options_.poisoned && options_.poisoned(context)) return row;
+    uint64_t hash = context.size();
+    for (const TokenId token : context) hash = Mix(hash ^ static_cast<uint32_t>(token + 1));
+    for (int v = 0; v < options_.vocab; ++v) {
+      row[v] = options_.shared * Uniform(Mix(hash + v)) +
+               options_.own * Uniform(Mix(Mix(hash + v) ^ options_.salt));
+    }
+    return row;
+  }
+
+  // What stands in the cache of a sequence; -1 where nothing was written.
+  static std::vector<TokenId> Contents(const KvSequence& kv) {
+    std::vector<TokenId> tokens;
+    for (int i = 0; i < kv.length(); ++i) {
+      const float value = *Place(kv, i);
+      tokens.push_back(std::isnan(value) ? -1 : static_cast<TokenId>(value));
+    }
+    return tokens;
+  }
+
+ private:
+  absl::Status Extend(const ForwardRequest& request) const {
+    const int count = static_cast<int>(request.tokens.size());
+    TANDEM_CHECK(request.kv->cache() == cache_);
+    TANDEM_CHECK(count > 0 && 0 <= request.num_logits && request.num_logits <= count);
+    if (request.kv->length() + count > options_.context_length) {
+      return absl::OutOfRangeError("fake model: longer than its context");
+    }
+    return request.kv->Extend(count);
+  }
+  static float* Place(const KvSequence& kv, int position) {
+    const PagedKvView view = kv.cache()->LayerView(0);
+    return static_cast<float*>(view.keys) +
+           kv.pages()[position / view.page_size] * view.page_stride + position % view.page_size;
+  }
+  static uint64_t Mix(uint64_t x) {  // the finaliser of splitmix64
+    x += 0x9E3779B97F4A7C15u;
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+    return x ^ (x >> 31);
+  }
+  static float Uniform(uint64_t bits) { return static_cast<float>(bits >> 40) * 0x1p-24f; }
+
+  PagedKvCache* cache_;
+  Options options_;
+  int num_passes_ = 0;
+  std::vector<std::vector<Fed>> passes_;
+  std::vector<float> rows_;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_TESTS_FAKE_MODEL_H_
