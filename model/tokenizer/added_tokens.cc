@@ -1,34 +1,12 @@
 #include "model/tokenizer/added_tokens.h"
 
-#include <utf8proc.h>
-
-#include <algorithm>
 #include <utility>
 
+#include "base/check.h"
 #include "model/tokenizer/unicode.h"
 
 namespace tandem {
 namespace {
-
-// Letters, marks, decimal digits and connectors: \w of regular expressions with Unicode.
-bool IsWordCharacter(char32_t c) {
-  switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
-    case UTF8PROC_CATEGORY_LU:
-    case UTF8PROC_CATEGORY_LL:
-    case UTF8PROC_CATEGORY_LT:
-    case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_LO:
-    case UTF8PROC_CATEGORY_MN:
-    case UTF8PROC_CATEGORY_MC:
-    case UTF8PROC_CATEGORY_ME:
-    case UTF8PROC_CATEGORY_ND:
-    case UTF8PROC_CATEGORY_NL:
-    case UTF8PROC_CATEGORY_PC:
-      return true;
-    default:
-      return c == 0x200C || c == 0x200D;  // joiners
-  }
-}
 
 // Start of the character that ends at `end`.
 size_t PreviousCharacter(std::string_view text, size_t end) {
@@ -65,29 +43,40 @@ size_t SkipSpaceRight(std::string_view text, size_t end) {
 
 }  // namespace
 
-AddedTokenFinder::AddedTokenFinder(std::vector<AddedToken> tokens) : by_first_byte_(256) {
-  for (AddedToken& token : tokens) {
-    if (token.content.empty()) continue;
-    by_first_byte_[static_cast<unsigned char>(token.content[0])].push_back(std::move(token));
-  }
-  for (std::vector<AddedToken>& list : by_first_byte_) {
-    std::stable_sort(list.begin(), list.end(), [](const AddedToken& a, const AddedToken& b) {
-      return a.content.size() > b.content.size();
-    });
+AddedTokenFinder::AddedTokenFinder(std::vector<AddedToken> tokens)
+    : tokens_(std::move(tokens)), nodes_(1) {
+  for (int i = 0; i < static_cast<int>(tokens_.size()); ++i) {
+    const std::string& content = tokens_[i].content;
+    TANDEM_CHECK(!content.empty());
+    is_first_byte_[static_cast<unsigned char>(content[0])] = true;
+    int node = 0;
+    for (const char byte : content) {
+      const auto [child, is_new] =
+          nodes_[node].children.emplace(byte, static_cast<int>(nodes_.size()));
+      node = child->second;
+      if (is_new) nodes_.emplace_back();
+    }
+    if (nodes_[node].token < 0) nodes_[node].token = i;
   }
 }
 
 const AddedToken* AddedTokenFinder::LongestAt(std::string_view text) const {
-  for (const AddedToken& token : by_first_byte_[static_cast<unsigned char>(text[0])]) {
-    if (text.substr(0, token.content.size()) == token.content) return &token;
+  if (!is_first_byte_[static_cast<unsigned char>(text[0])]) return nullptr;
+  int longest = -1;
+  int node = 0;
+  for (const char byte : text) {
+    const auto child = nodes_[node].children.find(byte);
+    if (child == nodes_[node].children.end()) break;
+    node = child->second;
+    if (nodes_[node].token >= 0) longest = nodes_[node].token;
   }
-  return nullptr;
+  return longest < 0 ? nullptr : &tokens_[longest];
 }
 
 std::vector<TextPart> AddedTokenFinder::Cut(std::string_view text, SpecialTokens special) const {
   std::vector<TextPart> parts;
   size_t done = 0;
-  for (size_t at = 0; !by_first_byte_.empty() && at < text.size();) {
+  for (size_t at = 0; !tokens_.empty() && at < text.size();) {
     const AddedToken* token = LongestAt(text.substr(at));
     if (token == nullptr) {
       ++at;
@@ -100,9 +89,10 @@ std::vector<TextPart> AddedTokenFinder::Cut(std::string_view text, SpecialTokens
     if (token->single_word && TouchesWord(text, begin, end)) continue;
     if (token->left_strip) begin = SkipSpaceLeft(text, begin, done);
     if (token->right_strip) end = SkipSpaceRight(text, end);
-    begin = std::max(begin, done);
     if (begin > done) parts.push_back({text.substr(done, begin - done), -1});
     parts.push_back({text.substr(begin, end - begin), token->id});
+    // A token of white space may lie in what the one before took along; it counts all the same, and
+    // what it leaves of that is text again, as in the reference.
     done = end;
   }
   if (done < text.size()) parts.push_back({text.substr(done), -1});

@@ -1,10 +1,12 @@
 #ifndef TANDEM_MODEL_TOKENIZER_ADDED_TOKENS_H_
 #define TANDEM_MODEL_TOKENIZER_ADDED_TOKENS_H_
 
+#include <array>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "base/types.h"
 #include "model/tokenizer/tokenizer.h"
 
@@ -27,20 +29,28 @@ struct TextPart {
   TokenId added_id = -1;  // -1: ordinary text
 };
 
-// Finds added tokens: the leftmost, of those that begin at one place the longest. Thread-safe.
+// Finds added tokens: the leftmost, of those that begin at one place the longest, of equals the
+// first of the list. Time is the text's length times the longest token's. Thread-safe.
 class AddedTokenFinder {
  public:
   AddedTokenFinder() = default;
+  // REQUIRES: no content is empty.
   explicit AddedTokenFinder(std::vector<AddedToken> tokens);
 
-  // Cuts `text`; special tokens are ordinary text with kPlain. Parts are never empty.
+  // Cuts `text`; special tokens are ordinary text with kPlain. Ordinary parts are never empty.
   std::vector<TextPart> Cut(std::string_view text, SpecialTokens special) const;
 
  private:
   const AddedToken* LongestAt(std::string_view text) const;
 
-  // By the first byte, the longest first.
-  std::vector<std::vector<AddedToken>> by_first_byte_;
+  std::vector<AddedToken> tokens_;
+  // The contents as a tree of bytes.
+  struct Node {
+    int token = -1;  // of tokens_, that ends here
+    absl::flat_hash_map<char, int> children;
+  };
+  std::vector<Node> nodes_;
+  std::array<bool, 256> is_first_byte_{};
 };
 
 }  // namespace tandem

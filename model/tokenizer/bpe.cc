@@ -1,32 +1,49 @@
 #include "model/tokenizer/bpe.h"
 
-#include <queue>
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
+#include "model/formats/json_text.h"
 #include "model/tokenizer/unicode.h"
 
 namespace tandem {
 namespace {
 
-// Ids come from a file; a table as long as the largest must stay small.
-constexpr int64_t kMostTokens = int64_t{1} << 24;
+// Up to this many tokens, looking through all pairs for each merge beats keeping a queue.
+constexpr size_t kFewTokens = 64;
 
 uint64_t PairKey(TokenId left, TokenId right) {
   return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
 }
 
+absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
+
+// The two tokens of an entry of "merges": "a b" or ["a", "b"].
+absl::StatusOr<std::pair<std::string_view, std::string_view>> MergedTokens(const JsonField& field) {
+  const nlohmann::json& value = field.value();
+  if (value.is_array() && value.size() == 2 && value[0].is_string() && value[1].is_string()) {
+    return std::pair<std::string_view, std::string_view>(value[0].get_ref<const std::string&>(),
+                                                         value[1].get_ref<const std::string&>());
+  }
+  if (!value.is_string()) return field.Error("is not a pair of tokens");
+  const std::string_view text = value.get_ref<const std::string&>();
+  const size_t space = text.find(' ');
+  if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos) {
+    return field.Error("is not two tokens with a space between");
+  }
+  return std::pair(text.substr(0, space), text.substr(space + 1));
+}
+
 }  // namespace
 
-// A token of the piece on its way, in a doubly linked list.
-struct BytePairEncoder::Symbol {
-  TokenId id;
-  int previous;
-  int next;  // -1: none
-};
+int64_t HighestTokenId(size_t num_entries) {
+  constexpr int64_t kMost = (int64_t{1} << 24) - 1;
+  return std::min<int64_t>(kMost, 65535 + 16 * static_cast<int64_t>(num_entries));
+}
 
 absl::StatusOr<BytePairEncoder> BytePairEncoder::FromJson(const JsonField& field) {
   BytePairEncoder encoder;
@@ -35,7 +52,7 @@ absl::StatusOr<BytePairEncoder> BytePairEncoder::FromJson(const JsonField& field
   // Early files have no type; theirs is the only model with merges.
   if (!type_field.is_null()) {
     ASSIGN_OR_RETURN(const std::string type, type_field.String());
-    if (type != "BPE") return type_field.Error("is not implemented; there is BPE");
+    if (type != "BPE") return type_field.Error("is not implemented, allowed: BPE");
   }
   ASSIGN_OR_RETURN(const JsonField vocabulary, field.Member("vocab"));
   RETURN_IF_ERROR(encoder.ReadVocabulary(vocabulary));
@@ -47,46 +64,59 @@ absl::StatusOr<BytePairEncoder> BytePairEncoder::FromJson(const JsonField& field
 
 absl::Status BytePairEncoder::ReadVocabulary(const JsonField& field) {
   RETURN_IF_ERROR(field.CheckObject());
+  character_ids_.fill(-1);
+  const int64_t highest = HighestTokenId(field.value().size());
+  std::vector<bool> is_used;
+  vocabulary_.reserve(field.value().size());
   for (const auto& [token, value] : field.value().items()) {
-    const JsonField id_field(&value, absl::StrCat(field.path(), "[\"", token, "\"]"));
-    ASSIGN_OR_RETURN(const int64_t id, id_field.Integer(0, kMostTokens - 1));
-    if (tokens_.size() <= static_cast<size_t>(id)) tokens_.resize(id + 1);
-    if (!vocabulary_.emplace(token, static_cast<TokenId>(id)).second) {
-      return id_field.Error("comes twice");
+    const bool is_number = value.is_number_integer() && value >= 0 && value <= highest;
+    const size_t id = is_number ? value.get<size_t>() : 0;
+    if (!is_number || (id < is_used.size() && is_used[id])) {
+      const std::string where = absl::StrCat(field.path(), "[", Quoted(token), "]: ", Shown(value));
+      return absl::InvalidArgumentError(
+          is_number ? absl::StrCat(where, " is the id of ", Quoted(tokens_[id]), " already")
+                    : absl::StrCat(where, " is not a whole number from 0 to ", highest));
     }
+    if (id >= tokens_.size()) {
+      tokens_.resize(id + 1);
+      is_used.resize(id + 1);
+    }
+    is_used[id] = true;
     tokens_[id] = token;
+    vocabulary_.emplace(token, static_cast<TokenId>(id));
+    if (token.empty()) continue;
+    const Utf8Prefix prefix = ReadUtf8(token);
+    if (prefix.size == static_cast<int>(token.size()) &&
+        prefix.code_point < character_ids_.size()) {
+      character_ids_[prefix.code_point] = static_cast<TokenId>(id);
+    }
   }
   return absl::OkStatus();
 }
 
 absl::Status BytePairEncoder::ReadMerges(const JsonField& field) {
   RETURN_IF_ERROR(field.CheckArray());
-  for (size_t rank = 0; rank < field.value().size(); ++rank) {
-    ASSIGN_OR_RETURN(const JsonField entry, field.Element(rank));
+  merges_.reserve(field.value().size());
+  int rank = 0;
+  for (size_t i = 0; i < field.value().size(); ++i) {
+    ASSIGN_OR_RETURN(const JsonField entry, field.Element(i));
+    // Files that were once text keep its first line.
     const nlohmann::json& value = entry.value();
-    std::string left, right;
-    if (value.is_array() && value.size() == 2 && value[0].is_string() && value[1].is_string()) {
-      left = value[0].get<std::string>();
-      right = value[1].get<std::string>();
-    } else if (value.is_string()) {
-      const std::string text = value.get<std::string>();
-      const size_t space = text.find(' ');
-      if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos) {
-        return entry.Error("is not two tokens with a space between");
-      }
-      left = text.substr(0, space);
-      right = text.substr(space + 1);
-    } else {
-      return entry.Error("is not a pair of tokens");
-    }
+    if (value.is_string() && value.get_ref<const std::string&>().rfind("#version", 0) == 0)
+      continue;
+    ASSIGN_OR_RETURN(const auto tokens, MergedTokens(entry));
+    const auto [left, right] = tokens;
+    const std::string merged = absl::StrCat(View(left), View(right));
     const TokenId left_id = IdOf(left);
     const TokenId right_id = IdOf(right);
-    const TokenId merged = IdOf(left + right);
-    if (left_id < 0 || right_id < 0 || merged < 0) {
-      return entry.Error("merges tokens, or into one, that the vocabulary does not have");
+    const TokenId merged_id = IdOf(merged);
+    if (left_id < 0 || right_id < 0 || merged_id < 0) {
+      const std::string_view missing = left_id < 0 ? left : right_id < 0 ? right : merged;
+      return absl::InvalidArgumentError(
+          absl::StrCat(entry.path(), ": ", Quoted(View(missing)), " is not in the vocabulary"));
     }
     // Of a pair that comes twice the later entry counts, as in the reference.
-    merges_[PairKey(left_id, right_id)] = {static_cast<int>(rank), merged};
+    merges_[PairKey(left_id, right_id)] = {rank++, merged_id};
   }
   return absl::OkStatus();
 }
@@ -94,17 +124,19 @@ absl::Status BytePairEncoder::ReadMerges(const JsonField& field) {
 absl::Status BytePairEncoder::ReadFlags(const JsonField& field) {
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     ASSIGN_OR_RETURN(const JsonField member, field.Member(key));
-    if (!member.is_null() && member.value() != "") return member.Error("is not implemented");
+    if (!member.is_null() && member.value() != "") {
+      return member.Error("is not implemented, allowed: null, \"\"");
+    }
   }
   ASSIGN_OR_RETURN(const JsonField dropout, field.Member("dropout"));
   if (!dropout.is_null() && dropout.value() != 0) {
-    return dropout.Error("is not implemented: encoding would be random");
+    return dropout.Error("is not implemented (encoding would be random), allowed: null, 0");
   }
   ASSIGN_OR_RETURN(const JsonField unknown, field.Member("unk_token"));
-  if (!unknown.is_null()) {
-    ASSIGN_OR_RETURN(const std::string token, unknown.String());
-    unknown_ = IdOf(token);
-    if (unknown_ < 0) return unknown.Error("is not in the vocabulary");
+  has_unknown_ = !unknown.is_null();
+  if (has_unknown_) {
+    ASSIGN_OR_RETURN(unknown_token_, unknown.String());
+    unknown_ = IdOf(unknown_token_);
   }
   ASSIGN_OR_RETURN(const JsonField fuse, field.Member("fuse_unk"));
   ASSIGN_OR_RETURN(fuse_unknown_, fuse.Bool(false));
@@ -119,82 +151,152 @@ absl::Status BytePairEncoder::ReadFlags(const JsonField& field) {
 }
 
 TokenId BytePairEncoder::IdOf(std::string_view token) const {
-  const auto it = vocabulary_.find(absl::string_view(token.data(), token.size()));
+  const auto it = vocabulary_.find(View(token));
   return it == vocabulary_.end() ? -1 : it->second;
 }
 
-const BytePairEncoder::Merge* BytePairEncoder::FindMerge(TokenId left, TokenId right) const {
+TokenId BytePairEncoder::IdOfCharacter(std::string_view character, char32_t code_point) const {
+  return code_point < character_ids_.size() ? character_ids_[code_point] : IdOf(character);
+}
+
+BytePairEncoder::Merge BytePairEncoder::FindMerge(TokenId left, TokenId right) const {
   const auto it = merges_.find(PairKey(left, right));
-  return it == merges_.end() ? nullptr : &it->second;
+  return it == merges_.end() ? Merge{.rank = 0, .merged = -1} : it->second;
+}
+
+// The tokens of a character's bytes; false, and nothing appended, unless there is one for each.
+bool BytePairEncoder::AppendBytes(std::string_view character, std::vector<TokenId>* ids) const {
+  if (byte_tokens_.empty()) return false;
+  const auto token_of = [this](char byte) {
+    return byte_tokens_[static_cast<unsigned char>(byte)];
+  };
+  for (const char byte : character) {
+    if (token_of(byte) < 0) return false;
+  }
+  for (const char byte : character) ids->push_back(token_of(byte));
+  return true;
 }
 
 // One token for each character; where there is none, its bytes' tokens, else the unknown token,
-// else nothing.
-void BytePairEncoder::AppendSymbols(std::string_view piece, std::vector<Symbol>* symbols) const {
-  const auto push = [&](TokenId id) {
-    const int index = static_cast<int>(symbols->size());
-    symbols->push_back({id, index - 1, index + 1});
-  };
-  bool after_unknown = false;
+// else nothing. As in the reference, an unknown token waits for the next character that has a token
+// of its own, and byte tokens pass it.
+absl::Status BytePairEncoder::AppendCharacters(std::string_view piece,
+                                               std::vector<TokenId>* ids) const {
+  bool unknown_waits = false;
   for (size_t at = 0; at < piece.size();) {
-    const std::string_view character = piece.substr(at, ReadUtf8(piece.substr(at)).size);
-    at += character.size();
-    const TokenId id = IdOf(character);
-    bool has_bytes = id < 0 && !byte_tokens_.empty();
-    for (size_t i = 0; has_bytes && i < character.size(); ++i) {
-      has_bytes = byte_tokens_[static_cast<unsigned char>(character[i])] >= 0;
+    const Utf8Prefix prefix = ReadUtf8(piece.substr(at));
+    const std::string_view character = piece.substr(at, prefix.size);
+    at += prefix.size;
+    if (const TokenId id = IdOfCharacter(character, prefix.code_point); id >= 0) {
+      if (unknown_waits) ids->push_back(unknown_);
+      unknown_waits = false;
+      ids->push_back(id);
+      continue;
     }
-    if (id >= 0) {
-      push(id);
-    } else if (has_bytes) {
-      for (const char byte : character) push(byte_tokens_[static_cast<unsigned char>(byte)]);
-    } else if (unknown_ >= 0 && !(fuse_unknown_ && after_unknown)) {
-      push(unknown_);
+    if (AppendBytes(character, ids) || !has_unknown_) continue;
+    if (unknown_ < 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("text: ", Quoted(View(character)), " has no token, and model.unk_token ",
+                       Quoted(unknown_token_), " is not in the vocabulary"));
     }
-    after_unknown = id < 0 && !has_bytes && unknown_ >= 0;
+    if (unknown_waits && !fuse_unknown_) ids->push_back(unknown_);
+    unknown_waits = true;
   }
-  if (!symbols->empty()) symbols->back().next = -1;
+  if (unknown_waits) ids->push_back(unknown_);
+  return absl::OkStatus();
 }
 
-void BytePairEncoder::Encode(std::string_view piece, std::vector<TokenId>* ids) const {
+absl::Status BytePairEncoder::Encode(std::string_view piece, std::vector<TokenId>* ids) const {
   if (ignore_merges_) {
-    if (const TokenId whole = IdOf(piece); whole >= 0) return ids->push_back(whole);
+    if (const TokenId whole = IdOf(piece); whole >= 0) {
+      ids->push_back(whole);
+      return absl::OkStatus();
+    }
   }
-  std::vector<Symbol> symbols;
-  AppendSymbols(piece, &symbols);
+  const size_t begin = ids->size();
+  RETURN_IF_ERROR(AppendCharacters(piece, ids));
+  if (ids->size() - begin <= kFewTokens) {
+    MergeFew(begin, ids);
+  } else {
+    MergeMany(begin, ids);
+  }
+  return absl::OkStatus();
+}
 
+// Merges ids[begin..] in O(n^2).
+void BytePairEncoder::MergeFew(size_t begin, std::vector<TokenId>* ids) const {
+  TokenId* tokens = ids->data() + begin;
+  size_t size = ids->size() - begin;
+  std::array<Merge, kFewTokens> merges;  // [size - 1], of a token and the next
+  for (size_t i = 0; i + 1 < size; ++i) merges[i] = FindMerge(tokens[i], tokens[i + 1]);
+  while (size > 1) {
+    size_t best = size;
+    for (size_t i = 0; i + 1 < size; ++i) {
+      const bool is_better = best == size || merges[i].rank < merges[best].rank;
+      if (merges[i].merged >= 0 && is_better) best = i;
+    }
+    if (best == size) break;
+    tokens[best] = merges[best].merged;
+    std::copy(tokens + best + 2, tokens + size, tokens + best + 1);
+    std::copy(merges.begin() + best + 1, merges.begin() + size - 1, merges.begin() + best);
+    --size;
+    if (best > 0) merges[best - 1] = FindMerge(tokens[best - 1], tokens[best]);
+    if (best + 1 < size) merges[best] = FindMerge(tokens[best], tokens[best + 1]);
+  }
+  ids->resize(begin + size);
+}
+
+// Merges ids[begin..] in O(n log n).
+void BytePairEncoder::MergeMany(size_t begin, std::vector<TokenId>* ids) const {
+  // A token on its way, in a doubly linked list.
+  struct Symbol {
+    TokenId id;
+    int previous;
+    int next;  // -1: none
+  };
   // A pair that may be merged; stale once either side has changed.
   struct Candidate {
     int rank;
     int left;
     TokenId left_id, right_id;
+    TokenId merged;
     bool operator<(const Candidate& other) const {  // the queue's top is the largest
       return rank != other.rank ? rank > other.rank : left > other.left;
     }
   };
-  std::priority_queue<Candidate> candidates;
+  std::vector<Symbol> symbols;
+  for (size_t i = begin; i < ids->size(); ++i) {
+    const int index = static_cast<int>(i - begin);
+    symbols.push_back({(*ids)[i], index - 1, i + 1 < ids->size() ? index + 1 : -1});
+  }
+  std::vector<Candidate> candidates;
   const auto consider = [&](int left) {
-    if (left < 0 || symbols[left].next < 0) return;
+    if (left < 0 || symbols[left].next < 0) return false;
     const TokenId right_id = symbols[symbols[left].next].id;
-    if (const Merge* merge = FindMerge(symbols[left].id, right_id)) {
-      candidates.push({merge->rank, left, symbols[left].id, right_id});
-    }
+    const Merge merge = FindMerge(symbols[left].id, right_id);
+    if (merge.merged < 0) return false;
+    candidates.push_back({merge.rank, left, symbols[left].id, right_id, merge.merged});
+    return true;
   };
-  for (int i = 0; i + 1 < static_cast<int>(symbols.size()); ++i) consider(i);
+  for (int i = 0; i < static_cast<int>(symbols.size()); ++i) consider(i);
+  std::make_heap(candidates.begin(), candidates.end());
   while (!candidates.empty()) {
-    const Candidate top = candidates.top();
-    candidates.pop();
+    const Candidate top = candidates.front();
+    std::pop_heap(candidates.begin(), candidates.end());
+    candidates.pop_back();
     Symbol& left = symbols[top.left];
     if (left.id != top.left_id || left.next < 0 || symbols[left.next].id != top.right_id) continue;
     Symbol& right = symbols[left.next];
-    left.id = FindMerge(top.left_id, top.right_id)->merged;
+    left.id = top.merged;
     right.id = -1;  // gone: no candidate matches it
     left.next = right.next;
     if (left.next >= 0) symbols[left.next].previous = top.left;
-    consider(left.previous);
-    consider(top.left);
+    for (const int index : {left.previous, top.left}) {
+      if (consider(index)) std::push_heap(candidates.begin(), candidates.end());
+    }
   }
-  for (int i = symbols.empty() ? -1 : 0; i >= 0; i = symbols[i].next) ids->push_back(symbols[i].id);
+  ids->resize(begin);
+  for (int i = 0; i >= 0; i = symbols[i].next) ids->push_back(symbols[i].id);
 }
 
 }  // namespace tandem

@@ -6,42 +6,49 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "model/tokenizer/json_fields.h"
+#include "model/tokenizer/tokenizer.h"
 
 namespace tandem {
 
-// How tokens become text: the decoder of a tokenizer.json. All that are implemented have one form:
-// each token has bytes of its own, these are joined, and what is no UTF-8 becomes U+FFFD.
+// How tokens become text: the decoder of a tokenizer.json. What is implemented can be done as the
+// tokens come: each has bytes of its own (Replace, Metaspace, Strip, ByteLevel), those written as
+// bytes are joined to characters (ByteFallback), and the beginning of the whole may lose characters
+// (Strip behind Fuse). What is no UTF-8 becomes U+FFFD.
 class TokenDecoder {
  public:
-  // From the field "decoder". INVALID_ARGUMENT naming a component that is not implemented or a
-  // field that is wrong.
+  // From the field "decoder", which may be null. INVALID_ARGUMENT naming a component or an order of
+  // components that is not implemented, or a field that is wrong.
   static absl::StatusOr<TokenDecoder> FromJson(const JsonField& field);
 
-  struct TokenText {
+  struct Text {
     std::string bytes;
     bool is_byte = false;  // one byte of a character, by the token's own word ("<0xE2>")
   };
-  TokenText TextOf(std::string_view token) const;
-
-  // Whether U+FFFD stands for each byte of an invalid run of byte tokens, and a run ends with the
-  // next other token; else for each maximal invalid part of all the bytes.
-  bool has_byte_tokens() const { return has_byte_tokens_; }
-  // Spaces that the beginning of a text loses.
-  int num_stripped() const { return num_stripped_; }
-  // What stands between two tokens.
-  std::string_view separator() const { return separator_; }
+  // `is_first`: no token comes before. RESOURCE_EXHAUSTED if an expression takes too many steps.
+  absl::StatusOr<Text> TextOf(std::string_view token, bool is_first) const;
+  // Whether `is_first` can matter.
+  bool first_differs() const { return first_differs_; }
+  const TextRules& rules() const { return rules_; }
 
  private:
+  // What the components so far have made of the tokens.
+  enum class Stage {
+    kTokens,      // texts of their own
+    kCharacters,  // the same, but those of bytes are joined
+    kWhole,       // one text
+  };
   absl::Status Add(const JsonField& field);
   absl::Status AddStrip(const JsonField& field);
+  absl::Status AddMetaspace(const JsonField& field);
+  absl::Status CheckStage(const JsonField& field) const;
 
-  std::vector<std::function<std::string(const std::string&)>> steps_;
-  bool has_byte_tokens_ = false;
-  bool is_fused_ = false;
-  int num_stripped_ = 0;
-  std::string separator_;
+  Stage stage_ = Stage::kTokens;
+  std::vector<std::function<absl::StatusOr<std::string>(std::string token, bool is_first)>> steps_;
+  bool first_differs_ = false;
+  TextRules rules_;
 };
 
 }  // namespace tandem

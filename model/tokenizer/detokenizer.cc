@@ -1,6 +1,8 @@
 #include "model/tokenizer/detokenizer.h"
 
-#include <utility>
+#include <optional>
+#include <string>
+#include <string_view>
 
 #include "model/tokenizer/unicode.h"
 
@@ -11,26 +13,29 @@ class StreamDetokenizer final : public Detokenizer {
  public:
   StreamDetokenizer(const Tokenizer* tokenizer, bool skip_special)
       : tokenizer_(*tokenizer),
+        rules_(tokenizer->text_rules()),
         skip_special_(skip_special),
-        num_to_strip_(tokenizer->num_stripped()) {}
+        num_to_strip_(rules_.num_stripped) {}
 
   std::string Push(TokenId id) override {
     if (skip_special_ && tokenizer_.IsSpecial(id)) return "";
+    const std::optional<Tokenizer::TokenText> token = tokenizer_.TextOf(id, is_first_);
+    if (!token.has_value()) return "";
     std::string text;
-    if (!is_first_) text += tokenizer_.separator();
-    is_first_ = false;
-    const Tokenizer::TokenText token = tokenizer_.TextOf(id);
     // A run of byte tokens ends here; what it left unfinished can no longer become a character.
-    if (tokenizer_.has_byte_tokens() && !token.is_byte) ReplaceHeld(&text);
-    held_ += token.bytes;
+    if (rules_.has_byte_tokens && !token->is_byte) ReplaceHeld(&text);
+    if (!is_first_) held_ += rules_.separator;
+    is_first_ = false;
+    held_ += token->bytes;
     LetOut(&text);
-    return Stripped(std::move(text));
+    Strip(&text);
+    return text;
   }
 
   std::string Flush() override {
     std::string text;
     ReplaceHeld(&text);
-    return Stripped(std::move(text));
+    return text;
   }
 
  private:
@@ -50,27 +55,33 @@ class StreamDetokenizer final : public Detokenizer {
   }
 
   void ReplaceHeld(std::string* text) {
-    if (!held_.empty()) AppendReplacements(static_cast<int>(held_.size()), text);
+    if (held_.empty()) return;
+    num_to_strip_ = 0;
+    AppendReplacements(static_cast<int>(held_.size()), text);
     held_.clear();
   }
 
   // For an invalid part of `size` bytes.
   void AppendReplacements(int size, std::string* text) const {
-    const int count = tokenizer_.has_byte_tokens() ? size : 1;
+    const int count = rules_.has_byte_tokens ? size : 1;
     for (int i = 0; i < count; ++i) *text += kReplacementCharacter;
   }
 
-  std::string Stripped(std::string text) {
-    size_t stripped = 0;
-    while (num_to_strip_ > 0 && stripped < text.size() && text[stripped] == ' ') {
-      ++stripped;
+  // Takes what the beginning of the whole loses.
+  void Strip(std::string* text) {
+    if (num_to_strip_ == 0) return;
+    const std::string& content = rules_.stripped;
+    size_t size = 0;
+    while (num_to_strip_ > 0 && text->compare(size, content.size(), content) == 0) {
+      size += content.size();
       --num_to_strip_;
     }
-    if (stripped < text.size()) num_to_strip_ = 0;  // the beginning is past
-    return text.substr(stripped);
+    if (size < text->size()) num_to_strip_ = 0;  // the beginning is past
+    text->erase(0, size);
   }
 
   const Tokenizer& tokenizer_;
+  const TextRules& rules_;
   const bool skip_special_;
   bool is_first_ = true;
   int num_to_strip_;

@@ -1,27 +1,23 @@
 #include "model/tokenizer/json_fields.h"
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "base/status_macros.h"
+#include "model/formats/json_text.h"
+#include "model/tokenizer/unicode.h"
 
 namespace tandem {
 namespace {
 
 absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
 
-// A value as an error message shows it.
-std::string Shown(const nlohmann::json& value) {
-  if (value.is_object()) return "an object";
-  if (value.is_array()) return "a list";
-  std::string text = value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
-  constexpr size_t kMost = 60;
-  if (text.size() > kMost) text = absl::StrCat(text.substr(0, kMost), "...");
-  return text;
-}
-
 }  // namespace
 
 absl::Status JsonField::Error(std::string_view what) const {
-  return absl::InvalidArgumentError(absl::StrCat(path_, ": ", Shown(*value_), " ", View(what)));
+  const std::string found = value_->is_object()  ? "an object"
+                            : value_->is_array() ? "a list"
+                                                 : Shown(*value_);
+  return absl::InvalidArgumentError(absl::StrCat(path_, ": ", found, " ", View(what)));
 }
 
 absl::Status JsonField::CheckObject() const {
@@ -36,14 +32,15 @@ absl::StatusOr<JsonField> JsonField::Member(std::string_view key) const {
   static const nlohmann::json kNull;
   RETURN_IF_ERROR(CheckObject());
   const auto it = value_->find(std::string(key));
-  const bool is_file = !path_.empty() && path_.find(": ") == std::string::npos;
   return JsonField(it == value_->end() ? &kNull : &*it,
-                   absl::StrCat(path_, is_file ? ": " : ".", View(key)));
+                   absl::StrCat(path_, is_document_ ? ": " : ".", View(key)),
+                   /*is_document=*/false);
 }
 
 absl::StatusOr<JsonField> JsonField::Element(size_t index) const {
   RETURN_IF_ERROR(CheckArray());
-  return JsonField(&(*value_)[index], absl::StrCat(path_, "[", index, "]"));
+  return JsonField(&(*value_)[index], absl::StrCat(path_, "[", index, "]"),
+                   /*is_document=*/false);
 }
 
 absl::StatusOr<std::string> JsonField::String() const {
@@ -51,10 +48,22 @@ absl::StatusOr<std::string> JsonField::String() const {
   return value_->get<std::string>();
 }
 
-absl::StatusOr<bool> JsonField::Bool(bool if_null) const {
-  if (value_->is_null()) return if_null;
+absl::StatusOr<std::string> JsonField::Character() const {
+  ASSIGN_OR_RETURN(std::string text, String());
+  if (text.empty() || ReadUtf8(text).size != static_cast<int>(text.size())) {
+    return Error("is not one character");
+  }
+  return text;
+}
+
+absl::StatusOr<bool> JsonField::Bool() const {
   if (!value_->is_boolean()) return Error("is not true or false");
   return value_->get<bool>();
+}
+
+absl::StatusOr<bool> JsonField::Bool(bool if_null) const {
+  if (value_->is_null()) return if_null;
+  return Bool();
 }
 
 absl::StatusOr<int64_t> JsonField::Integer(int64_t low, int64_t high) const {

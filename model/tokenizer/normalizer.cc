@@ -2,25 +2,69 @@
 
 #include <utf8proc.h>
 
-#include <cstdlib>
+#include <algorithm>
+#include <iterator>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "model/tokenizer/component_fields.h"
 #include "model/tokenizer/regex.h"
 #include "model/tokenizer/unicode.h"
 
 namespace tandem {
 namespace {
 
-absl::StatusOr<std::string> MapUnicode(const std::string& text, int options) {
-  utf8proc_uint8_t* mapped = nullptr;
-  const utf8proc_ssize_t size = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
-                                             static_cast<utf8proc_ssize_t>(text.size()), &mapped,
-                                             static_cast<utf8proc_option_t>(options));
-  if (size < 0) return absl::InternalError(utf8proc_errmsg(size));
-  std::string result(reinterpret_cast<const char*>(mapped), static_cast<size_t>(size));
-  std::free(mapped);
+// Puts runs of combining characters in canonical order (Unicode 3.11, D109). A stable sort: the
+// library's own ordering takes quadratic time on long runs.
+void SortMarks(std::vector<utf8proc_int32_t>* points) {
+  const auto mark_class = [](utf8proc_int32_t point) {
+    return utf8proc_get_property(point)->combining_class;
+  };
+  const auto end = points->end();
+  for (auto it = points->begin(); it != end;) {
+    if (mark_class(*it) == 0) {
+      ++it;
+      continue;
+    }
+    const auto run_end =
+        std::find_if(it, end, [&](utf8proc_int32_t point) { return mark_class(point) == 0; });
+    std::stable_sort(it, run_end, [&](utf8proc_int32_t a, utf8proc_int32_t b) {
+      return mark_class(a) < mark_class(b);
+    });
+    it = run_end;
+  }
+}
+
+// A Unicode normalisation form, named by options of utf8proc.
+absl::StatusOr<std::string> Normalized(const std::string& text, int options) {
+  if (IsAscii(text)) return text;
+  std::vector<utf8proc_int32_t> points;
+  points.reserve(text.size());
+  for (size_t at = 0; at < text.size();) {
+    const Utf8Prefix prefix = ReadUtf8(std::string_view(text).substr(at));
+    at += prefix.size;
+    utf8proc_int32_t parts[32];  // U+FDFA has 18, the most
+    int last_bound_class = 0;    // of graphemes, which are not asked for
+    const utf8proc_ssize_t count = utf8proc_decompose_char(
+        static_cast<utf8proc_int32_t>(prefix.code_point), parts, std::size(parts),
+        static_cast<utf8proc_option_t>(options), &last_bound_class);
+    if (count < 0 || count > static_cast<utf8proc_ssize_t>(std::size(parts))) {
+      return absl::InternalError(absl::StrCat("normalising U+", absl::Hex(prefix.code_point)));
+    }
+    points.insert(points.end(), parts, parts + count);
+  }
+  SortMarks(&points);
+  utf8proc_ssize_t size = static_cast<utf8proc_ssize_t>(points.size());
+  if (options & UTF8PROC_COMPOSE) {
+    size = utf8proc_normalize_utf32(points.data(), size, static_cast<utf8proc_option_t>(options));
+    if (size < 0) return absl::InternalError(utf8proc_errmsg(size));
+  }
+  std::string result;
+  for (utf8proc_ssize_t i = 0; i < size; ++i) {
+    AppendUtf8(static_cast<char32_t>(points[i]), &result);
+  }
   return result;
 }
 
@@ -40,6 +84,10 @@ std::string Lowercase(const std::string& text) {
   for (size_t at = 0; at < text.size();) {
     const Utf8Prefix prefix = ReadUtf8(std::string_view(text).substr(at));
     at += prefix.size;
+    if (prefix.code_point == 0x130) {  // I with a dot: the one that becomes two characters
+      lower += "i\u0307";
+      continue;
+    }
     AppendUtf8(
         static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(prefix.code_point))),
         &lower);
@@ -47,7 +95,7 @@ std::string Lowercase(const std::string& text) {
   return lower;
 }
 
-// Byte offsets of the first and behind the last character that is not white space.
+// Without the white space at the ends that are asked for.
 std::string Strip(const std::string& text, bool left, bool right) {
   size_t begin = std::string::npos;
   size_t end = 0;
@@ -65,33 +113,6 @@ std::string Strip(const std::string& text, bool left, bool right) {
   return text.substr(begin, end - begin);
 }
 
-absl::StatusOr<Regex> PatternOf(const JsonField& field) {
-  ASSIGN_OR_RETURN(const JsonField pattern, field.Member("pattern"));
-  ASSIGN_OR_RETURN(const JsonField literal, pattern.Member("String"));
-  ASSIGN_OR_RETURN(const JsonField expression, pattern.Member("Regex"));
-  if (!literal.is_null()) {
-    ASSIGN_OR_RETURN(const std::string text, literal.String());
-    return Regex::CompileLiteral(text);
-  }
-  ASSIGN_OR_RETURN(const std::string text, expression.String());
-  absl::StatusOr<Regex> regex = Regex::Compile(text);
-  if (!regex.ok()) return expression.Error(std::string(regex.status().message()));
-  return regex;
-}
-
-absl::StatusOr<std::string> ReplaceAll(const Regex& regex, const std::string& content,
-                                       const std::string& text) {
-  ASSIGN_OR_RETURN(const std::vector<Regex::Match> matches, regex.FindAll(text));
-  std::string result;
-  size_t done = 0;
-  for (const Regex::Match& match : matches) {
-    absl::StrAppend(&result, absl::string_view(text).substr(done, match.begin - done), content);
-    done = match.end;
-  }
-  result.append(text, done);
-  return result;
-}
-
 }  // namespace
 
 absl::StatusOr<Normalizer> Normalizer::FromJson(const JsonField& field) {
@@ -103,16 +124,10 @@ absl::StatusOr<Normalizer> Normalizer::FromJson(const JsonField& field) {
 absl::Status Normalizer::Add(const JsonField& field) {
   ASSIGN_OR_RETURN(const std::string type, field.Type());
   if (type == "Sequence") {
-    ASSIGN_OR_RETURN(const JsonField parts, field.Member("normalizers"));
-    RETURN_IF_ERROR(parts.CheckArray());
-    for (size_t i = 0; i < parts.value().size(); ++i) {
-      ASSIGN_OR_RETURN(const JsonField part, parts.Element(i));
-      RETURN_IF_ERROR(Add(part));
-    }
-    return absl::OkStatus();
+    return ForEachPart(field, "normalizers", [this](const JsonField& part) { return Add(part); });
   }
   if (const int options = FormOptions(type); options != 0) {
-    steps_.push_back([options](const std::string& text) { return MapUnicode(text, options); });
+    steps_.push_back([options](const std::string& text) { return Normalized(text, options); });
   } else if (type == "Lowercase") {
     steps_.push_back([](const std::string& text) { return Lowercase(text); });
   } else if (type == "Prepend") {
@@ -122,7 +137,7 @@ absl::Status Normalizer::Add(const JsonField& field) {
       return text.empty() ? text : absl::StrCat(prefix, text);
     });
   } else if (type == "Replace") {
-    ASSIGN_OR_RETURN(const Regex regex, PatternOf(field));
+    ASSIGN_OR_RETURN(const Regex regex, ReadPattern(field));
     ASSIGN_OR_RETURN(const JsonField member, field.Member("content"));
     ASSIGN_OR_RETURN(const std::string content, member.String());
     steps_.push_back(
@@ -130,14 +145,11 @@ absl::Status Normalizer::Add(const JsonField& field) {
   } else if (type == "Strip") {
     ASSIGN_OR_RETURN(const JsonField left_field, field.Member("strip_left"));
     ASSIGN_OR_RETURN(const JsonField right_field, field.Member("strip_right"));
-    ASSIGN_OR_RETURN(const bool left, left_field.Bool(true));
-    ASSIGN_OR_RETURN(const bool right, right_field.Bool(true));
+    ASSIGN_OR_RETURN(const bool left, left_field.Bool());
+    ASSIGN_OR_RETURN(const bool right, right_field.Bool());
     steps_.push_back([left, right](const std::string& text) { return Strip(text, left, right); });
   } else {
-    ASSIGN_OR_RETURN(const JsonField member, field.Member("type"));
-    return member.Error(
-        "is not implemented; there are NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace, Strip "
-        "and Sequence");
+    return UnknownType(field, "Lowercase, NFC, NFD, NFKC, NFKD, Prepend, Replace, Strip, Sequence");
   }
   return absl::OkStatus();
 }

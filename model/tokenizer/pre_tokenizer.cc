@@ -1,16 +1,22 @@
 #include "model/tokenizer/pre_tokenizer.h"
 
+#include <cstddef>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "base/status_macros.h"
 #include "model/tokenizer/byte_alphabet.h"
+#include "model/tokenizer/component_fields.h"
 #include "model/tokenizer/regex.h"
+#include "model/tokenizer/unicode.h"
 
 namespace tandem {
 namespace {
+
+using Piece = PreTokenizer::Piece;
+using Pieces = std::vector<Piece>;
 
 // GPT-2's expression: contractions, words, numbers and other runs, each with one space in front.
 constexpr char kGpt2Pattern[] =
@@ -19,7 +25,7 @@ constexpr char kGpt2Pattern[] =
 // What becomes of the matches of a Split.
 enum class Delimiters { kIsolated, kRemoved, kMergedWithPrevious, kMergedWithNext, kContiguous };
 
-// A stretch of a text, in order and without gaps.
+// A stretch of a text, in order and without gaps; delimiters may be empty.
 struct Stretch {
   size_t begin;
   size_t end;
@@ -31,7 +37,7 @@ std::vector<Stretch> Stretches(const std::vector<Regex::Match>& matches, size_t 
   size_t done = 0;
   for (const Regex::Match& match : matches) {
     if (match.begin > done) stretches.push_back({done, match.begin, invert});
-    if (match.end > match.begin) stretches.push_back({match.begin, match.end, !invert});
+    stretches.push_back({match.begin, match.end, !invert});
     done = match.end;
   }
   if (size > done) stretches.push_back({done, size, invert});
@@ -71,13 +77,50 @@ std::vector<Stretch> Join(const std::vector<Stretch>& stretches, Delimiters beha
   return joined;
 }
 
-absl::Status Cut(const Regex& regex, Delimiters behaviour, bool invert, const std::string& text,
-                 std::vector<std::string>* pieces) {
-  ASSIGN_OR_RETURN(const std::vector<Regex::Match> matches, regex.FindAll(text));
-  for (const Stretch& stretch : Join(Stretches(matches, text.size(), invert), behaviour)) {
-    pieces->push_back(text.substr(stretch.begin, stretch.end - stretch.begin));
+void AppendPieces(const Piece& piece, const std::vector<Stretch>& stretches, Pieces* pieces) {
+  for (const Stretch& stretch : stretches) {
+    if (stretch.begin == stretch.end) continue;
+    pieces->push_back({.text = piece.text.substr(stretch.begin, stretch.end - stretch.begin),
+                       .is_first = piece.is_first && stretch.begin == 0});
   }
+}
+
+absl::Status Cut(const Regex& regex, Delimiters behaviour, bool invert, const Piece& piece,
+                 Pieces* pieces) {
+  ASSIGN_OR_RETURN(const std::vector<Regex::Match> matches, regex.FindAll(piece.text));
+  AppendPieces(piece, Join(Stretches(matches, piece.text.size(), invert), behaviour), pieces);
   return absl::OkStatus();
+}
+
+// Classes of characters that end where another begins.
+enum class CharacterClass { kSpace, kWord, kOther };
+
+// The runs of characters of one class; white space goes.
+void CutRuns(CharacterClass (*class_of)(char32_t), const Piece& piece, Pieces* pieces) {
+  std::vector<Stretch> runs;
+  CharacterClass last = CharacterClass::kSpace;
+  for (size_t at = 0; at < piece.text.size();) {
+    const Utf8Prefix prefix = ReadUtf8(std::string_view(piece.text).substr(at));
+    const CharacterClass current = class_of(prefix.code_point);
+    const size_t end = at + prefix.size;
+    if (current != last) {
+      runs.push_back({at, end, false});
+    } else if (!runs.empty()) {
+      runs.back().end = end;
+    }
+    if (current == CharacterClass::kSpace && !runs.empty()) runs.back().is_delimiter = true;
+    last = current;
+    at = end;
+  }
+  AppendPieces(piece, Join(runs, Delimiters::kRemoved), pieces);
+}
+
+CharacterClass SpaceOrNot(char32_t c) {
+  return IsWhiteSpace(c) ? CharacterClass::kSpace : CharacterClass::kOther;
+}
+
+CharacterClass SpaceWordOrOther(char32_t c) {
+  return IsWordCharacter(c) ? CharacterClass::kWord : SpaceOrNot(c);
 }
 
 absl::StatusOr<Delimiters> ParseBehaviour(const JsonField& field) {
@@ -101,110 +144,126 @@ absl::StatusOr<PreTokenizer> PreTokenizer::FromJson(const JsonField& field) {
 
 absl::Status PreTokenizer::Add(const JsonField& field) {
   ASSIGN_OR_RETURN(const std::string type, field.Type());
+  if (type == "Sequence") {
+    return ForEachPart(field, "pretokenizers", [this](const JsonField& part) { return Add(part); });
+  }
   if (type == "Split") return AddSplit(field);
   if (type == "ByteLevel") return AddByteLevel(field);
   if (type == "Metaspace") return AddMetaspace(field);
-  if (type == "Digits") {
-    ASSIGN_OR_RETURN(const JsonField member, field.Member("individual_digits"));
-    ASSIGN_OR_RETURN(const bool individual, member.Bool(false));
-    ASSIGN_OR_RETURN(const Regex regex, Regex::Compile(individual ? R"(\p{N})" : R"(\p{N}+)"));
-    steps_.push_back([regex](const std::string& text, bool, Pieces* pieces) {
-      return Cut(regex, Delimiters::kIsolated, false, text, pieces);
+  if (type == "Punctuation") return AddPunctuation(field);
+  if (type == "CharDelimiterSplit") return AddCharDelimiterSplit(field);
+  if (type == "Digits") return AddDigits(field);
+  if (type == "Whitespace" || type == "WhitespaceSplit") {
+    const auto class_of = type == "Whitespace" ? SpaceWordOrOther : SpaceOrNot;
+    steps_.push_back([class_of](const Piece& piece, Pieces* pieces) {
+      CutRuns(class_of, piece, pieces);
+      return absl::OkStatus();
     });
     return absl::OkStatus();
   }
-  if (type == "Sequence") {
-    ASSIGN_OR_RETURN(const JsonField parts, field.Member("pretokenizers"));
-    RETURN_IF_ERROR(parts.CheckArray());
-    for (size_t i = 0; i < parts.value().size(); ++i) {
-      ASSIGN_OR_RETURN(const JsonField part, parts.Element(i));
-      RETURN_IF_ERROR(Add(part));
-    }
-    return absl::OkStatus();
-  }
-  ASSIGN_OR_RETURN(const JsonField member, field.Member("type"));
-  return member.Error(
-      "is not implemented; there are ByteLevel, Digits, Metaspace, Split and Sequence");
+  return UnknownType(field,
+                     "ByteLevel, CharDelimiterSplit, Digits, Metaspace, Punctuation, Split, "
+                     "Whitespace, WhitespaceSplit, Sequence");
 }
 
 absl::Status PreTokenizer::AddSplit(const JsonField& field) {
-  ASSIGN_OR_RETURN(const JsonField pattern, field.Member("pattern"));
-  ASSIGN_OR_RETURN(const JsonField literal, pattern.Member("String"));
-  ASSIGN_OR_RETURN(const JsonField expression, pattern.Member("Regex"));
+  ASSIGN_OR_RETURN(const Regex regex, ReadPattern(field));
   ASSIGN_OR_RETURN(const JsonField behaviour_field, field.Member("behavior"));
   ASSIGN_OR_RETURN(const Delimiters behaviour, ParseBehaviour(behaviour_field));
   ASSIGN_OR_RETURN(const JsonField invert_field, field.Member("invert"));
   ASSIGN_OR_RETURN(const bool invert, invert_field.Bool(false));
-  const JsonField& source = literal.is_null() ? expression : literal;
-  ASSIGN_OR_RETURN(const std::string text, source.String());
-  absl::StatusOr<Regex> regex =
-      literal.is_null() ? Regex::Compile(text) : Regex::CompileLiteral(text);
-  if (!regex.ok()) return source.Error(std::string(regex.status().message()));
-  steps_.push_back(
-      [regex = *regex, behaviour, invert](const std::string& piece, bool, Pieces* pieces) {
-        return Cut(regex, behaviour, invert, piece, pieces);
-      });
+  steps_.push_back([=](const Piece& piece, Pieces* pieces) {
+    return Cut(regex, behaviour, invert, piece, pieces);
+  });
   return absl::OkStatus();
 }
 
 absl::Status PreTokenizer::AddByteLevel(const JsonField& field) {
   ASSIGN_OR_RETURN(const JsonField prefix_field, field.Member("add_prefix_space"));
-  ASSIGN_OR_RETURN(const bool add_prefix_space, prefix_field.Bool(true));
+  ASSIGN_OR_RETURN(const bool add_prefix_space, prefix_field.Bool());
   ASSIGN_OR_RETURN(const JsonField regex_field, field.Member("use_regex"));
   ASSIGN_OR_RETURN(const bool use_regex, regex_field.Bool(true));
   ASSIGN_OR_RETURN(const Regex regex, Regex::Compile(kGpt2Pattern));
-  steps_.push_back([=](std::string text, bool, Pieces* pieces) -> absl::Status {
-    if (add_prefix_space && !absl::StartsWith(text, " ")) text.insert(0, " ");
-    Pieces parts;
+  steps_.push_back([=](Piece piece, Pieces* pieces) -> absl::Status {
+    if (add_prefix_space && !absl::StartsWith(piece.text, " ")) piece.text.insert(0, " ");
+    const size_t num_before = pieces->size();
     if (use_regex) {
-      RETURN_IF_ERROR(Cut(regex, Delimiters::kIsolated, false, text, &parts));
+      RETURN_IF_ERROR(Cut(regex, Delimiters::kIsolated, false, piece, pieces));
     } else {
-      parts.push_back(std::move(text));
+      pieces->push_back(std::move(piece));
     }
-    for (const std::string& part : parts) pieces->push_back(ToByteAlphabet(part));
+    for (size_t i = num_before; i < pieces->size(); ++i) {
+      (*pieces)[i].text = ToByteAlphabet((*pieces)[i].text);
+    }
     return absl::OkStatus();
   });
   return absl::OkStatus();
 }
 
 absl::Status PreTokenizer::AddMetaspace(const JsonField& field) {
-  ASSIGN_OR_RETURN(const JsonField replacement_field, field.Member("replacement"));
-  ASSIGN_OR_RETURN(const std::string replacement, replacement_field.String());
-  ASSIGN_OR_RETURN(const JsonField scheme_field, field.Member("prepend_scheme"));
-  std::string scheme = "always";
-  if (!scheme_field.is_null()) {
-    ASSIGN_OR_RETURN(scheme, scheme_field.String());
-  }
-  if (scheme != "always" && scheme != "first" && scheme != "never") {
-    return scheme_field.Error("is not one of always, first, never");
-  }
-  ASSIGN_OR_RETURN(const JsonField old_field, field.Member("add_prefix_space"));
-  ASSIGN_OR_RETURN(const bool old_prefix, old_field.Bool(true));
-  if (scheme_field.is_null() && !old_prefix) scheme = "never";
+  ASSIGN_OR_RETURN(const Metaspace metaspace, ReadMetaspace(field));
   ASSIGN_OR_RETURN(const JsonField split_field, field.Member("split"));
   ASSIGN_OR_RETURN(const bool splits, split_field.Bool(true));
-  ASSIGN_OR_RETURN(const Regex regex, Regex::CompileLiteral(replacement));
-  steps_.push_back([=](const std::string& piece, bool is_first, Pieces* pieces) -> absl::Status {
-    std::string text = absl::StrReplaceAll(piece, {{" ", replacement}});
-    const bool prepends = scheme == "always" || (scheme == "first" && is_first);
-    if (prepends && !absl::StartsWith(text, replacement)) text.insert(0, replacement);
-    if (splits) return Cut(regex, Delimiters::kMergedWithNext, false, text, pieces);
-    pieces->push_back(std::move(text));
+  ASSIGN_OR_RETURN(const Regex regex, Regex::CompileLiteral(metaspace.replacement));
+  steps_.push_back([=](Piece piece, Pieces* pieces) -> absl::Status {
+    piece.text = absl::StrReplaceAll(piece.text, {{" ", metaspace.replacement}});
+    const bool prepends = metaspace.prepend == Metaspace::Prepend::kAlways ||
+                          (metaspace.prepend == Metaspace::Prepend::kFirst && piece.is_first);
+    if (prepends && !absl::StartsWith(piece.text, metaspace.replacement)) {
+      piece.text.insert(0, metaspace.replacement);
+    }
+    if (splits) return Cut(regex, Delimiters::kMergedWithNext, false, piece, pieces);
+    pieces->push_back(std::move(piece));
     return absl::OkStatus();
   });
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<std::string>> PreTokenizer::Split(std::string text,
-                                                             bool is_first) const {
+absl::Status PreTokenizer::AddPunctuation(const JsonField& field) {
+  ASSIGN_OR_RETURN(const JsonField behaviour_field, field.Member("behavior"));
+  Delimiters behaviour = Delimiters::kIsolated;
+  if (!behaviour_field.is_null()) {
+    ASSIGN_OR_RETURN(behaviour, ParseBehaviour(behaviour_field));
+  }
+  steps_.push_back([behaviour](const Piece& piece, Pieces* pieces) {
+    std::vector<Regex::Match> matches;
+    for (size_t at = 0; at < piece.text.size();) {
+      const Utf8Prefix prefix = ReadUtf8(std::string_view(piece.text).substr(at));
+      if (IsPunctuation(prefix.code_point)) matches.push_back({at, at + prefix.size});
+      at += prefix.size;
+    }
+    AppendPieces(piece, Join(Stretches(matches, piece.text.size(), false), behaviour), pieces);
+    return absl::OkStatus();
+  });
+  return absl::OkStatus();
+}
+
+absl::Status PreTokenizer::AddCharDelimiterSplit(const JsonField& field) {
+  ASSIGN_OR_RETURN(const JsonField delimiter_field, field.Member("delimiter"));
+  ASSIGN_OR_RETURN(const std::string delimiter, delimiter_field.Character());
+  ASSIGN_OR_RETURN(const Regex regex, Regex::CompileLiteral(delimiter));
+  steps_.push_back([regex](const Piece& piece, Pieces* pieces) {
+    return Cut(regex, Delimiters::kRemoved, false, piece, pieces);
+  });
+  return absl::OkStatus();
+}
+
+absl::Status PreTokenizer::AddDigits(const JsonField& field) {
+  ASSIGN_OR_RETURN(const JsonField member, field.Member("individual_digits"));
+  ASSIGN_OR_RETURN(const bool individual, member.Bool(false));
+  ASSIGN_OR_RETURN(const Regex regex, Regex::Compile(individual ? R"(\p{N})" : R"(\p{N}+)"));
+  steps_.push_back([regex](const Piece& piece, Pieces* pieces) {
+    return Cut(regex, Delimiters::kIsolated, false, piece, pieces);
+  });
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<PreTokenizer::Piece>> PreTokenizer::Split(Piece piece) const {
   Pieces pieces;
-  pieces.push_back(std::move(text));
+  if (!piece.text.empty()) pieces.push_back(std::move(piece));
   for (const Step& step : steps_) {
     Pieces cut;
-    for (size_t i = 0; i < pieces.size(); ++i) {
-      if (pieces[i].empty()) continue;
-      RETURN_IF_ERROR(step(std::move(pieces[i]), is_first && i == 0, &cut));
-    }
+    for (Piece& whole : pieces) RETURN_IF_ERROR(step(std::move(whole), &cut));
     pieces = std::move(cut);
   }
   return pieces;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "model/tokenizer/json_fields.h"
 
@@ -14,21 +15,29 @@ namespace tandem {
 // tokenizer.json. Thread-safe.
 class PreTokenizer {
  public:
+  struct Piece {
+    std::string text;
+    bool is_first = false;  // begins where the whole text does
+  };
+
   // From the field "pre_tokenizer", which may be null. INVALID_ARGUMENT naming a component that is
   // not implemented or a field that is wrong.
   static absl::StatusOr<PreTokenizer> FromJson(const JsonField& field);
 
-  // `is_first`: the text's own beginning is that of the whole.
-  absl::StatusOr<std::vector<std::string>> Split(std::string text, bool is_first) const;
+  // The pieces of `piece`, none of them empty. RESOURCE_EXHAUSTED if an expression takes too many
+  // steps.
+  absl::StatusOr<std::vector<Piece>> Split(Piece piece) const;
 
  private:
-  using Pieces = std::vector<std::string>;
-  // Cuts one piece further. `is_first`: it begins the whole text.
-  using Step = std::function<absl::Status(std::string piece, bool is_first, Pieces* pieces)>;
+  // Cuts one piece further and appends what comes of it.
+  using Step = std::function<absl::Status(Piece piece, std::vector<Piece>* pieces)>;
   absl::Status Add(const JsonField& field);
   absl::Status AddSplit(const JsonField& field);
   absl::Status AddByteLevel(const JsonField& field);
   absl::Status AddMetaspace(const JsonField& field);
+  absl::Status AddPunctuation(const JsonField& field);
+  absl::Status AddCharDelimiterSplit(const JsonField& field);
+  absl::Status AddDigits(const JsonField& field);
 
   std::vector<Step> steps_;
 };

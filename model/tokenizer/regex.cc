@@ -3,58 +3,56 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "model/tokenizer/regex_dialect.h"
 
 namespace tandem {
 namespace {
 
-// White_Space of Unicode; PCRE2's own \s has U+180E beyond it.
-constexpr char kWhiteSpaceSet[] = R"(\x09-\x0d\x{85}\p{Z})";
+// The compiler's code keeps its place on a stack of its own; the default of 32 KiB is too small for
+// repeated groups over long texts.
+constexpr size_t kLeastStackBytes = size_t{32} << 10;
+constexpr size_t kMostStackBytes = size_t{64} << 20;
 
-// Spells \s and \S out, which may stand inside a class (\S only outside).
-std::string TranslatePattern(std::string_view pattern) {
-  std::string out;
-  bool in_class = false;
-  for (size_t i = 0; i < pattern.size(); ++i) {
-    const char c = pattern[i];
-    if (c == '\\' && i + 1 < pattern.size()) {
-      const char escaped = pattern[++i];
-      if (escaped == 's') {
-        absl::StrAppend(&out, in_class ? "" : "[", kWhiteSpaceSet, in_class ? "" : "]");
-      } else if (escaped == 'S' && !in_class) {
-        absl::StrAppend(&out, "[^", kWhiteSpaceSet, "]");
-      } else {
-        out += {c, escaped};
-      }
-      continue;
-    }
-    if (c == '[') in_class = true;
-    if (c == ']') in_class = false;
-    out += c;
-  }
-  return out;
-}
+struct CompileContextDeleter {
+  void operator()(pcre2_compile_context* context) const { pcre2_compile_context_free(context); }
+};
 
 struct MatchDataDeleter {
   void operator()(pcre2_match_data* data) const { pcre2_match_data_free(data); }
 };
 
+struct MatchContextDeleter {
+  void operator()(pcre2_match_context* context) const { pcre2_match_context_free(context); }
+};
+
+struct JitStackDeleter {
+  void operator()(pcre2_jit_stack* stack) const { pcre2_jit_stack_free(stack); }
+};
+
 }  // namespace
 
 absl::StatusOr<Regex> Regex::Compile(std::string_view pattern) {
-  return CompileRaw(TranslatePattern(pattern), 0);
+  ASSIGN_OR_RETURN(const std::string translated, TranslateToPcre2(pattern));
+  return CompileRaw(translated, PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE);
 }
 
 absl::StatusOr<Regex> Regex::CompileLiteral(std::string_view text) {
-  return CompileRaw(text, PCRE2_LITERAL);
+  if (text.empty()) return absl::InvalidArgumentError("is empty");
+  return CompileRaw(text, PCRE2_UTF | PCRE2_LITERAL);
 }
 
-absl::StatusOr<Regex> Regex::CompileRaw(std::string_view pattern, unsigned extra_options) {
+absl::StatusOr<Regex> Regex::CompileRaw(std::string_view pattern, uint32_t options) {
   int error = 0;
   PCRE2_SIZE offset = 0;
-  const uint32_t options = extra_options != 0 ? PCRE2_UTF | extra_options : PCRE2_UTF | PCRE2_UCP;
+  const std::unique_ptr<pcre2_compile_context, CompileContextDeleter> context(
+      pcre2_compile_context_create(nullptr));
+  // A newline is \n alone, as in Oniguruma, whatever PCRE2 was built with.
+  pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
   pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
-                                   options, &error, &offset, nullptr);
+                                   options, &error, &offset, context.get());
   if (code == nullptr) {
     PCRE2_UCHAR message[256];
     pcre2_get_error_message(error, message, sizeof(message));
@@ -72,21 +70,35 @@ absl::StatusOr<std::vector<Regex::Match>> Regex::FindAll(std::string_view text) 
   const auto* code = static_cast<const pcre2_code*>(code_.get());
   const std::unique_ptr<pcre2_match_data, MatchDataDeleter> data(
       pcre2_match_data_create_from_pattern(code, nullptr));
+  const std::unique_ptr<pcre2_match_context, MatchContextDeleter> context(
+      pcre2_match_context_create(nullptr));
+  std::unique_ptr<pcre2_jit_stack, JitStackDeleter> stack;
   std::vector<Match> matches;
   for (size_t start = 0; start <= text.size();) {
     const int result = pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),
-                                   start, PCRE2_NO_UTF_CHECK, data.get(), nullptr);
+                                   start, PCRE2_NO_UTF_CHECK, data.get(), context.get());
     if (result == PCRE2_ERROR_NOMATCH) break;
+    if (result == PCRE2_ERROR_JIT_STACKLIMIT && stack == nullptr) {
+      stack.reset(pcre2_jit_stack_create(kLeastStackBytes, kMostStackBytes, nullptr));
+      pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
+      continue;
+    }
     if (result < 0) {
-      return absl::ResourceExhaustedError(absl::StrCat("regular expression: error ", result));
+      PCRE2_UCHAR message[256];
+      pcre2_get_error_message(result, message, sizeof(message));
+      return absl::ResourceExhaustedError(absl::StrCat("regular expression: at byte ", start, ": ",
+                                                       reinterpret_cast<const char*>(message)));
     }
     const PCRE2_SIZE* at = pcre2_get_ovector_pointer(data.get());
-    matches.push_back({at[0], at[1]});
-    start = at[1];
-    if (at[0] == at[1]) {  // an empty match: go on behind the next character
-      ++start;
-      while (start < text.size() && (text[start] & 0xC0) == 0x80) ++start;
+    const bool is_empty = at[0] == at[1];
+    // An empty match right behind the last one does not count.
+    if (!is_empty || matches.empty() || matches.back().end != at[1]) {
+      matches.push_back({at[0], at[1]});
+      start = at[1];
+      continue;
     }
+    start = at[1] + 1;
+    while (start < text.size() && (text[start] & 0xC0) == 0x80) ++start;
   }
   return matches;
 }

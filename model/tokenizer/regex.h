@@ -2,6 +2,7 @@
 #define TANDEM_MODEL_TOKENIZER_REGEX_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -19,19 +20,21 @@ class Regex {
     size_t end = 0;
   };
 
-  // Expressions are written for Oniguruma, as tokenizer.json has them; the two differ in what \s
-  // is, which is translated. INVALID_ARGUMENT with PCRE2's message if it does not compile.
+  // Expressions are written for Oniguruma, as tokenizer.json has them, and translated
+  // (regex_dialect.h). INVALID_ARGUMENT, with the offset, if that fails or PCRE2 refuses the
+  // result.
   static absl::StatusOr<Regex> Compile(std::string_view pattern);
-  // Matches exactly `text`.
+  // Matches exactly `text`. INVALID_ARGUMENT if it is empty.
   static absl::StatusOr<Regex> CompileLiteral(std::string_view text);
 
-  // Every match in order, none overlapping.   REQUIRES: text is UTF-8.
+  // Every match in order, none overlapping; of an empty one right behind another the search goes on
+  // a character later.   REQUIRES: text is UTF-8.
   // RESOURCE_EXHAUSTED if matching takes too many steps.
   absl::StatusOr<std::vector<Match>> FindAll(std::string_view text) const;
 
  private:
   explicit Regex(std::shared_ptr<const void> code) : code_(std::move(code)) {}
-  static absl::StatusOr<Regex> CompileRaw(std::string_view pattern, unsigned extra_options);
+  static absl::StatusOr<Regex> CompileRaw(std::string_view pattern, uint32_t options);
 
   std::shared_ptr<const void> code_;  // a pcre2_code
 };

@@ -1,69 +1,93 @@
 #include "model/tokenizer/tokenizer.h"
 
-#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
+#include <string>
+#include <system_error>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/strings/match.h"
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "base/mapped_file.h"
 #include "base/status_macros.h"
+#include "model/formats/json_text.h"
 #include "model/tokenizer/added_tokens.h"
 #include "model/tokenizer/bpe.h"
 #include "model/tokenizer/decoder.h"
 #include "model/tokenizer/detokenizer.h"
 #include "model/tokenizer/json_fields.h"
 #include "model/tokenizer/normalizer.h"
+#include "model/tokenizer/post_processor.h"
 #include "model/tokenizer/pre_tokenizer.h"
 #include "model/tokenizer/unicode.h"
+#include "nlohmann/json.hpp"
 
 namespace tandem {
 namespace {
 
+namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-constexpr int64_t kMostTokens = int64_t{1} << 24;
+absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
 
-absl::StatusOr<Json> ParseJson(std::string_view contents, const std::string& name) {
-  Json json = Json::parse(contents, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_discarded()) return json;
-  return absl::InvalidArgumentError(absl::StrCat(name, ": is not JSON"));
+// An element of "added_tokens".
+absl::StatusOr<AddedToken> ReadAddedToken(const JsonField& entry, int64_t highest_id) {
+  AddedToken token;
+  ASSIGN_OR_RETURN(const JsonField content, entry.Member("content"));
+  ASSIGN_OR_RETURN(token.content, content.String());
+  if (token.content.empty()) return content.Error("is empty");
+  ASSIGN_OR_RETURN(const JsonField id_field, entry.Member("id"));
+  ASSIGN_OR_RETURN(const int64_t id, id_field.Integer(0, highest_id));
+  token.id = static_cast<TokenId>(id);
+  const std::pair<const char*, bool*> flags[] = {{"special", &token.special},
+                                                 {"single_word", &token.single_word},
+                                                 {"lstrip", &token.left_strip},
+                                                 {"rstrip", &token.right_strip}};
+  for (const auto& [key, flag] : flags) {
+    ASSIGN_OR_RETURN(const JsonField member, entry.Member(key));
+    ASSIGN_OR_RETURN(*flag, member.Bool(false));
+  }
+  ASSIGN_OR_RETURN(const JsonField normalized, entry.Member("normalized"));
+  ASSIGN_OR_RETURN(token.normalized, normalized.Bool(!token.special));
+  return token;
 }
-
-// What stands around a text.
-struct Template {
-  std::vector<TokenId> before;
-  std::vector<TokenId> after;
-};
 
 class BpeTokenizer final : public Tokenizer {
  public:
   absl::Status Init(const JsonField& file);
-  absl::Status ReadConfig(const JsonField& config);
+  absl::Status ReadConfig(const JsonField& config) {
+    return post_processor_.ReadConfig(config,
+                                      [this](std::string_view token) { return IdOf(token); });
+  }
 
   absl::StatusOr<std::vector<TokenId>> Encode(std::string_view text,
                                               SpecialTokens special) const override;
-  std::vector<TokenId> WithTemplate(std::vector<TokenId> ids) const override;
-  std::string Decode(absl::Span<const TokenId> ids, bool skip_special) const override;
-  int vocab_size() const override { return static_cast<int>(texts_.size()); }
-  bool IsSpecial(TokenId id) const override { return IsKnown(id) && is_special_[id]; }
-  TokenId IdOf(std::string_view token) const override;
-  TokenText TextOf(TokenId id) const override {
-    if (!IsKnown(id)) return {};
-    return {.bytes = texts_[id].bytes, .is_byte = texts_[id].is_byte};
+  std::vector<TokenId> WithTemplate(std::vector<TokenId> ids) const override {
+    return post_processor_.Apply(std::move(ids));
   }
-  bool has_byte_tokens() const override { return decoder_.has_byte_tokens(); }
-  int num_stripped() const override { return decoder_.num_stripped(); }
-  std::string_view separator() const override { return decoder_.separator(); }
+  std::string Decode(absl::Span<const TokenId> ids, bool skip_special) const override;
+  int vocab_size() const override { return static_cast<int>(entries_.size()); }
+  bool IsSpecial(TokenId id) const override { return IsInRange(id) && entries_[id].is_special; }
+  TokenId IdOf(std::string_view token) const override;
+  std::optional<TokenText> TextOf(TokenId id, bool is_first) const override;
+  const TextRules& text_rules() const override { return decoder_.rules(); }
 
  private:
-  bool IsKnown(TokenId id) const { return id >= 0 && id < vocab_size(); }
+  // What is known of an id.
+  struct Entry {
+    std::string bytes;
+    bool is_known = false;
+    bool is_byte = false;
+    bool is_special = false;
+  };
+
+  bool IsInRange(TokenId id) const { return id >= 0 && id < vocab_size(); }
+  absl::Status AddEntry(TokenId id, std::string_view token, bool is_special);
   absl::Status ReadAddedTokens(const JsonField& field);
-  absl::Status ReadPostProcessor(const JsonField& field);
-  absl::Status ReadTemplate(const JsonField& field);
-  absl::Status AddTemplateToken(const JsonField& config, const char* flag, const char* token_key,
-                                bool in_front);
+  absl::Status CheckIsNew(const AddedToken& token, const JsonField& entry) const;
   absl::Status EncodePart(std::string_view text, bool is_first, SpecialTokens special,
                           std::vector<TokenId>* ids) const;
 
@@ -71,9 +95,10 @@ class BpeTokenizer final : public Tokenizer {
   PreTokenizer pre_tokenizer_;
   BytePairEncoder encoder_;
   TokenDecoder decoder_;
-  Template template_;
-  std::vector<TokenDecoder::TokenText> texts_;  // [vocab]
-  std::vector<bool> is_special_;                // [vocab]
+  PostProcessor post_processor_;
+  std::vector<Entry> entries_;  // [vocab]
+  // Of the ids whose bytes are others where they begin a text.
+  absl::flat_hash_map<TokenId, std::string> first_bytes_;
   absl::flat_hash_map<std::string, TokenId> added_ids_;
   AddedTokenFinder raw_finder_;         // in the text as it is
   AddedTokenFinder normalized_finder_;  // in what the normaliser makes of it
@@ -81,141 +106,92 @@ class BpeTokenizer final : public Tokenizer {
 
 absl::Status BpeTokenizer::Init(const JsonField& file) {
   RETURN_IF_ERROR(file.CheckObject());
-  // "truncation" and "padding" are about batches of training texts; prompts get neither.
+  ASSIGN_OR_RETURN(const JsonField version, file.Member("version"));
+  if (!version.is_null() && version.value() != "1.0") {
+    return version.Error("is not implemented, allowed: \"1.0\"");
+  }
+  // "truncation" and "padding" are for batches of training texts: prompts are generated from whole,
+  // and get neither.
   ASSIGN_OR_RETURN(const JsonField normalizer, file.Member("normalizer"));
   ASSIGN_OR_RETURN(normalizer_, Normalizer::FromJson(normalizer));
   ASSIGN_OR_RETURN(const JsonField pre_tokenizer, file.Member("pre_tokenizer"));
   ASSIGN_OR_RETURN(pre_tokenizer_, PreTokenizer::FromJson(pre_tokenizer));
-  ASSIGN_OR_RETURN(const JsonField model, file.Member("model"));
-  ASSIGN_OR_RETURN(encoder_, BytePairEncoder::FromJson(model));
   ASSIGN_OR_RETURN(const JsonField decoder, file.Member("decoder"));
   ASSIGN_OR_RETURN(decoder_, TokenDecoder::FromJson(decoder));
-  for (const std::string& token : encoder_.tokens()) texts_.push_back(decoder_.TextOf(token));
-  is_special_.resize(texts_.size());
+  ASSIGN_OR_RETURN(const JsonField model, file.Member("model"));
+  ASSIGN_OR_RETURN(encoder_, BytePairEncoder::FromJson(model));
+  entries_.resize(encoder_.tokens().size());
+  for (size_t id = 0; id < encoder_.tokens().size(); ++id) {
+    const std::string& token = encoder_.tokens()[id];
+    if (token.empty()) continue;
+    RETURN_IF_ERROR(AddEntry(static_cast<TokenId>(id), token, /*is_special=*/false));
+  }
   ASSIGN_OR_RETURN(const JsonField added, file.Member("added_tokens"));
   if (!added.is_null()) RETURN_IF_ERROR(ReadAddedTokens(added));
   ASSIGN_OR_RETURN(const JsonField post_processor, file.Member("post_processor"));
-  return post_processor.is_null() ? absl::OkStatus() : ReadPostProcessor(post_processor);
+  ASSIGN_OR_RETURN(post_processor_, PostProcessor::FromJson(post_processor, vocab_size()));
+  return absl::OkStatus();
+}
+
+absl::Status BpeTokenizer::AddEntry(TokenId id, std::string_view token, bool is_special) {
+  if (!IsInRange(id)) entries_.resize(id + 1);
+  ASSIGN_OR_RETURN(TokenDecoder::Text text, decoder_.TextOf(token, /*is_first=*/false));
+  if (decoder_.first_differs()) {
+    ASSIGN_OR_RETURN(TokenDecoder::Text first, decoder_.TextOf(token, /*is_first=*/true));
+    if (first.bytes != text.bytes) first_bytes_[id] = std::move(first.bytes);
+  }
+  entries_[id] = {.bytes = std::move(text.bytes),
+                  .is_known = true,
+                  .is_byte = text.is_byte,
+                  .is_special = is_special};
+  return absl::OkStatus();
+}
+
+// An added token has an id of its own, or is the vocabulary's token of that id.
+absl::Status BpeTokenizer::CheckIsNew(const AddedToken& token, const JsonField& entry) const {
+  ASSIGN_OR_RETURN(const JsonField content, entry.Member("content"));
+  ASSIGN_OR_RETURN(const JsonField id, entry.Member("id"));
+  if (added_ids_.contains(token.content)) return content.Error("is in added_tokens already");
+  const TokenId known_id = encoder_.IdOf(token.content);
+  if (known_id >= 0 && known_id != token.id) {
+    return id.Error(
+        absl::StrCat("is not the id of ", Quoted(token.content), " in model.vocab, ", known_id));
+  }
+  if (known_id < 0 && IsInRange(token.id) && entries_[token.id].is_known) {
+    return id.Error("is the id of another token already");
+  }
+  return absl::OkStatus();
 }
 
 absl::Status BpeTokenizer::ReadAddedTokens(const JsonField& field) {
   RETURN_IF_ERROR(field.CheckArray());
-  std::vector<AddedToken> raw, normalized;
+  const int64_t highest_id = HighestTokenId(encoder_.num_entries() + field.value().size());
+  // The reference looks for special ones first; that matters where two are the same once
+  // normalised.
+  std::vector<AddedToken> raw, normalized, special_normalized;
   for (size_t i = 0; i < field.value().size(); ++i) {
     ASSIGN_OR_RETURN(const JsonField entry, field.Element(i));
-    AddedToken token;
-    ASSIGN_OR_RETURN(const JsonField content, entry.Member("content"));
-    ASSIGN_OR_RETURN(token.content, content.String());
-    if (token.content.empty()) return content.Error("is empty");
-    ASSIGN_OR_RETURN(const JsonField id_field, entry.Member("id"));
-    ASSIGN_OR_RETURN(const int64_t id, id_field.Integer(0, kMostTokens - 1));
-    token.id = static_cast<TokenId>(id);
-    const std::pair<const char*, bool*> flags[] = {{"special", &token.special},
-                                                   {"single_word", &token.single_word},
-                                                   {"lstrip", &token.left_strip},
-                                                   {"rstrip", &token.right_strip}};
-    for (const auto& [key, flag] : flags) {
-      ASSIGN_OR_RETURN(const JsonField member, entry.Member(key));
-      ASSIGN_OR_RETURN(*flag, member.Bool(false));
-    }
-    ASSIGN_OR_RETURN(const JsonField member, entry.Member("normalized"));
-    ASSIGN_OR_RETURN(token.normalized, member.Bool(!token.special));
-    if (vocab_size() <= id) {
-      texts_.resize(id + 1);
-      is_special_.resize(id + 1);
-    }
-    texts_[id] = decoder_.TextOf(token.content);
-    is_special_[id] = token.special;
+    ASSIGN_OR_RETURN(AddedToken token, ReadAddedToken(entry, highest_id));
+    RETURN_IF_ERROR(CheckIsNew(token, entry));
+    RETURN_IF_ERROR(AddEntry(token.id, token.content, token.special));
     added_ids_[token.content] = token.id;
-    if (token.normalized) {
-      ASSIGN_OR_RETURN(token.content, normalizer_.Apply(std::move(token.content)));
-    }
-    (token.normalized ? normalized : raw).push_back(std::move(token));
-  }
-  raw_finder_ = AddedTokenFinder(std::move(raw));
-  normalized_finder_ = AddedTokenFinder(std::move(normalized));
-  return absl::OkStatus();
-}
-
-absl::Status BpeTokenizer::ReadPostProcessor(const JsonField& field) {
-  ASSIGN_OR_RETURN(const std::string type, field.Type());
-  if (type == "ByteLevel") return absl::OkStatus();  // about offsets; it adds nothing
-  if (type == "TemplateProcessing") return ReadTemplate(field);
-  if (type == "Sequence") {
-    ASSIGN_OR_RETURN(const JsonField parts, field.Member("processors"));
-    RETURN_IF_ERROR(parts.CheckArray());
-    for (size_t i = 0; i < parts.value().size(); ++i) {
-      ASSIGN_OR_RETURN(const JsonField part, parts.Element(i));
-      RETURN_IF_ERROR(ReadPostProcessor(part));
-    }
-    return absl::OkStatus();
-  }
-  ASSIGN_OR_RETURN(const JsonField member, field.Member("type"));
-  return member.Error("is not implemented; there are ByteLevel, TemplateProcessing and Sequence");
-}
-
-absl::Status BpeTokenizer::ReadTemplate(const JsonField& field) {
-  ASSIGN_OR_RETURN(const JsonField single, field.Member("single"));
-  ASSIGN_OR_RETURN(const JsonField special_tokens, field.Member("special_tokens"));
-  RETURN_IF_ERROR(single.CheckArray());
-  Template result;
-  bool after_text = false;
-  for (size_t i = 0; i < single.value().size(); ++i) {
-    ASSIGN_OR_RETURN(const JsonField piece, single.Element(i));
-    ASSIGN_OR_RETURN(const JsonField special, piece.Member("SpecialToken"));
-    if (special.is_null()) {
-      ASSIGN_OR_RETURN(const JsonField sequence, piece.Member("Sequence"));
-      ASSIGN_OR_RETURN(const JsonField name, sequence.Member("id"));
-      if (name.value() != "A" || after_text) return name.Error("is not the only text, \"A\"");
-      after_text = true;
+    if (!token.normalized) {
+      raw.push_back(std::move(token));
       continue;
     }
-    ASSIGN_OR_RETURN(const JsonField name_field, special.Member("id"));
-    ASSIGN_OR_RETURN(const std::string name, name_field.String());
-    ASSIGN_OR_RETURN(const JsonField entry, special_tokens.Member(name));
-    if (entry.is_null()) return name_field.Error("is not in special_tokens");
-    ASSIGN_OR_RETURN(const JsonField ids, entry.Member("ids"));
-    RETURN_IF_ERROR(ids.CheckArray());
-    for (size_t j = 0; j < ids.value().size(); ++j) {
-      ASSIGN_OR_RETURN(const JsonField id_field, ids.Element(j));
-      ASSIGN_OR_RETURN(const int64_t id, id_field.Integer(0, vocab_size() - 1));
-      (after_text ? result.after : result.before).push_back(static_cast<TokenId>(id));
-    }
+    ASSIGN_OR_RETURN(token.content, normalizer_.Apply(std::move(token.content)));
+    if (token.content.empty())
+      return entry.Error("has content of which the normalizer leaves nothing");
+    (token.special ? special_normalized : normalized).push_back(std::move(token));
   }
-  if (!after_text)
-    return single.Error("has no place for the text, {\"Sequence\": {\"id\": \"A\"}}");
-  template_ = std::move(result);
-  return absl::OkStatus();
-}
-
-absl::Status BpeTokenizer::ReadConfig(const JsonField& config) {
-  RETURN_IF_ERROR(config.CheckObject());
-  RETURN_IF_ERROR(AddTemplateToken(config, "add_bos_token", "bos_token", /*in_front=*/true));
-  return AddTemplateToken(config, "add_eos_token", "eos_token", /*in_front=*/false);
-}
-
-// The token that `flag` asks for, unless the template has it in that place already.
-absl::Status BpeTokenizer::AddTemplateToken(const JsonField& config, const char* flag,
-                                            const char* token_key, bool in_front) {
-  ASSIGN_OR_RETURN(const JsonField flag_field, config.Member(flag));
-  ASSIGN_OR_RETURN(const bool wanted, flag_field.Bool(false));
-  if (!wanted) return absl::OkStatus();
-  ASSIGN_OR_RETURN(JsonField token_field, config.Member(token_key));
-  if (token_field.value().is_object()) {
-    ASSIGN_OR_RETURN(token_field, token_field.Member("content"));
-  }
-  ASSIGN_OR_RETURN(const std::string token, token_field.String());
-  const TokenId id = IdOf(token);
-  if (id < 0) return token_field.Error("is not a token of tokenizer.json");
-  std::vector<TokenId>& place = in_front ? template_.before : template_.after;
-  if (std::find(place.begin(), place.end(), id) == place.end()) {
-    place.insert(in_front ? place.begin() : place.end(), id);
-  }
+  special_normalized.insert(special_normalized.end(), normalized.begin(), normalized.end());
+  raw_finder_ = AddedTokenFinder(std::move(raw));
+  normalized_finder_ = AddedTokenFinder(std::move(special_normalized));
   return absl::OkStatus();
 }
 
 TokenId BpeTokenizer::IdOf(std::string_view token) const {
-  const auto it = added_ids_.find(absl::string_view(token.data(), token.size()));
+  const auto it = added_ids_.find(View(token));
   return it != added_ids_.end() ? it->second : encoder_.IdOf(token);
 }
 
@@ -247,17 +223,23 @@ absl::Status BpeTokenizer::EncodePart(std::string_view text, bool is_first, Spec
       continue;
     }
     const bool part_is_first = is_first && part.text.data() == normal.data();
-    ASSIGN_OR_RETURN(const std::vector<std::string> pieces,
-                     pre_tokenizer_.Split(std::string(part.text), part_is_first));
-    for (const std::string& piece : pieces) encoder_.Encode(piece, ids);
+    ASSIGN_OR_RETURN(
+        const std::vector<PreTokenizer::Piece> pieces,
+        pre_tokenizer_.Split({.text = std::string(part.text), .is_first = part_is_first}));
+    for (const PreTokenizer::Piece& piece : pieces) {
+      RETURN_IF_ERROR(encoder_.Encode(piece.text, ids));
+    }
   }
   return absl::OkStatus();
 }
 
-std::vector<TokenId> BpeTokenizer::WithTemplate(std::vector<TokenId> ids) const {
-  ids.insert(ids.begin(), template_.before.begin(), template_.before.end());
-  ids.insert(ids.end(), template_.after.begin(), template_.after.end());
-  return ids;
+std::optional<Tokenizer::TokenText> BpeTokenizer::TextOf(TokenId id, bool is_first) const {
+  if (!IsInRange(id) || !entries_[id].is_known) return std::nullopt;
+  if (is_first) {
+    const auto it = first_bytes_.find(id);
+    if (it != first_bytes_.end()) return TokenText{.bytes = it->second, .is_byte = false};
+  }
+  return TokenText{.bytes = entries_[id].bytes, .is_byte = entries_[id].is_byte};
 }
 
 std::string BpeTokenizer::Decode(absl::Span<const TokenId> ids, bool skip_special) const {
@@ -272,37 +254,37 @@ std::string BpeTokenizer::Decode(absl::Span<const TokenId> ids, bool skip_specia
 absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Parse(std::string_view contents,
                                                             std::string_view config,
                                                             const std::string& name) {
-  ASSIGN_OR_RETURN(const Json file, ParseJson(contents, name));
+  ASSIGN_OR_RETURN(const Json file, ParseJson(View(contents), name));
   auto tokenizer = std::make_unique<BpeTokenizer>();
   RETURN_IF_ERROR(tokenizer->Init(JsonField(&file, name)));
   if (!config.empty()) {
     const std::string config_name =
-        (std::filesystem::path(name).parent_path() / "tokenizer_config.json").string();
-    ASSIGN_OR_RETURN(const Json config_file, ParseJson(config, config_name));
+        (fs::path(name).parent_path() / "tokenizer_config.json").string();
+    ASSIGN_OR_RETURN(const Json config_file, ParseJson(View(config), config_name));
     RETURN_IF_ERROR(tokenizer->ReadConfig(JsonField(&config_file, config_name)));
   }
   return tokenizer;
 }
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Load(const std::string& path) {
-  namespace fs = std::filesystem;
   std::error_code error;
   const fs::path file =
       fs::is_directory(path, error) ? fs::path(path) / "tokenizer.json" : fs::path(path);
   const absl::StatusOr<std::string> contents = ReadFile(file.string());
   if (absl::IsNotFound(contents.status()) &&
       fs::exists(file.parent_path() / "tokenizer.model", error)) {
-    return absl::NotFoundError(absl::StrCat(
-        file.string(), ": is missing; tokenizer.model alone (SentencePiece) is not implemented"));
+    return absl::NotFoundError(
+        absl::StrCat(file.string(),
+                     ": not found; tokenizer.model beside it (SentencePiece) is not implemented, "
+                     "tokenizer.json is needed"));
   }
   RETURN_IF_ERROR(contents.status());
-  std::string config;
   const std::string config_path = (file.parent_path() / "tokenizer_config.json").string();
-  if (fs::exists(config_path, error)) {
-    ASSIGN_OR_RETURN(config, ReadFile(config_path));
-    if (config.empty()) return absl::InvalidArgumentError(absl::StrCat(config_path, ": is empty"));
-  }
-  return Parse(*contents, config, file.string());
+  absl::StatusOr<std::string> config = ReadFile(config_path);
+  if (absl::IsNotFound(config.status())) return Parse(*contents, "", file.string());
+  RETURN_IF_ERROR(config.status());
+  if (config->empty()) return absl::InvalidArgumentError(absl::StrCat(config_path, ": is empty"));
+  return Parse(*contents, *config, file.string());
 }
 
 }  // namespace tandem

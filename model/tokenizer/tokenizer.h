@@ -2,6 +2,7 @@
 #define TANDEM_MODEL_TOKENIZER_TOKENIZER_H_
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +17,18 @@ namespace tandem {
 enum class SpecialTokens {
   kParse,  // their ids
   kPlain,  // ordinary text
+};
+
+// How the bytes of tokens become text.
+struct TextRules {
+  // Bytes of an invalid run of byte tokens become a U+FFFD each, and a run ends with the next other
+  // token; else each maximal invalid part of all the bytes becomes one. (The reference replaces all
+  // bytes of a run that is not valid as a whole, which would not be known before its end.)
+  bool has_byte_tokens = false;
+  std::string separator;  // what stands between two tokens
+  // How many of which character the beginning of a text loses.
+  int num_stripped = 0;
+  std::string stripped;
 };
 
 // Text to tokens and back, exactly as the reference library (Hugging Face tokenizers) does for the
@@ -48,19 +61,14 @@ class Tokenizer {
   // The id of a token by its exact written form (special ones too), or -1.
   virtual TokenId IdOf(std::string_view token) const = 0;
 
-  // ---- What streaming needs to know ----
+  // The bytes that a token adds to a text, `is_first`: as the first of it. Nothing for ids outside
+  // the vocabulary.
   struct TokenText {
-    std::string_view bytes;
-    bool is_byte = false;  // one byte of a character, by a token of its own
+    std::string_view bytes;  // the tokenizer's
+    bool is_byte = false;    // one byte of a character, by a token of its own
   };
-  // Nothing for ids outside the vocabulary.
-  virtual TokenText TextOf(TokenId id) const = 0;
-  // An invalid run of byte tokens becomes one U+FFFD for each byte; else one for each maximal part.
-  virtual bool has_byte_tokens() const = 0;
-  // Spaces that the beginning of a text loses.
-  virtual int num_stripped() const = 0;
-  // What stands between two tokens' texts.
-  virtual std::string_view separator() const = 0;
+  virtual std::optional<TokenText> TextOf(TokenId id, bool is_first) const = 0;
+  virtual const TextRules& text_rules() const = 0;
 };
 
 }  // namespace tandem

@@ -1,4 +1,4 @@
-// UTF-8 by the rules of the Unicode standard, chapter 3.9.
+// UTF-8 by the rules of the Unicode standard, chapter 3.9, and classes of characters.
 #ifndef TANDEM_MODEL_TOKENIZER_UNICODE_H_
 #define TANDEM_MODEL_TOKENIZER_UNICODE_H_
 
@@ -27,10 +27,16 @@ Utf8Prefix ReadUtf8(std::string_view text);
 
 // The offset of the first byte that is not part of a character, or npos.
 size_t FindInvalidUtf8(std::string_view text);
+bool IsAscii(std::string_view text);
 void AppendUtf8(char32_t code_point, std::string* text);
 
 // White_Space of the Unicode character database.
 bool IsWhiteSpace(char32_t code_point);
+// \w of Unicode's Technical Standard 18, Annex C: Alphabetic, marks, decimal digits, connectors and
+// the joiners.
+bool IsWordCharacter(char32_t code_point);
+// General category P, or a punctuation character or symbol of ASCII.
+bool IsPunctuation(char32_t code_point);
 
 }  // namespace tandem
 

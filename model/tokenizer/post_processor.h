@@ -1,0 +1,45 @@
+#ifndef TANDEM_MODEL_TOKENIZER_POST_PROCESSOR_H_
+#define TANDEM_MODEL_TOKENIZER_POST_PROCESSOR_H_
+
+#include <functional>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/types.h"
+#include "model/tokenizer/json_fields.h"
+
+namespace tandem {
+
+// The tokens that stand around a text: the post_processor of a tokenizer.json, else what
+// tokenizer_config.json asks for.
+class PostProcessor {
+ public:
+  // The id of a token by its written form, or -1.
+  using IdOf = std::function<TokenId(std::string_view)>;
+
+  // From the field "post_processor", which may be null. INVALID_ARGUMENT naming a component that is
+  // not implemented or a field that is wrong, such as an id that is not in [0, vocab_size).
+  static absl::StatusOr<PostProcessor> FromJson(const JsonField& field, int vocab_size);
+
+  // Takes `bos_token` and `eos_token` where `add_bos_token` and `add_eos_token` ask for them and
+  // the post-processor adds nothing at all. INVALID_ARGUMENT if such a token is not in the
+  // vocabulary.
+  absl::Status ReadConfig(const JsonField& config, const IdOf& id_of);
+
+  std::vector<TokenId> Apply(std::vector<TokenId> ids) const;
+
+ private:
+  absl::Status Add(const JsonField& field, int vocab_size);
+  absl::Status AddTemplate(const JsonField& field, int vocab_size);
+  absl::Status AddPair(const JsonField& field, int vocab_size);
+
+  bool has_template_ = false;
+  std::vector<TokenId> before_;
+  std::vector<TokenId> after_;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_MODEL_TOKENIZER_POST_PROCESSOR_H_
