@@ -55,6 +55,11 @@ class World {
   }
   TestMatrix AttendLast(Backend& backend, int count) { return Attend(backend, {count}, lengths_); }
 
+  // Forgets where the pages that lie wholly before `position` are.
+  void ForgetPagesBefore(int position) {
+    std::fill_n(page_tables_.begin(), position / page_size_, 1 << 30);
+  }
+
   float scale() const { return 1.0f / std::sqrt(static_cast<float>(shape_.head_dim)); }
 
   // What row `position` of head `h` should be, and how far f32 may be off, element by element.
@@ -215,6 +220,16 @@ TEST(Attention, RowsHaveTheBitsTheyHaveAloneWhateverThePagesAndTheirGarbage) {
         }
       }
     }
+  }
+}
+
+TEST(Attention, ReadsNoPageBeforeTheWindow) {
+  for (TestBackend& test : OneOfEachIsa()) {
+    const Shape shape = {2, 1, 16, 20};
+    World world(shape, {100}, 4, NAN, 3);
+    const TestMatrix expected = world.AttendLast(*test.backend, 3);
+    world.ForgetPagesBefore(100 - 3 - 20 + 1);
+    EXPECT_TRUE(world.AttendLast(*test.backend, 3).SameBits(expected)) << test.label;
   }
 }
 

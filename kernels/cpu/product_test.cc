@@ -211,6 +211,26 @@ TEST(Product, NanStaysInItsRow) {
   }
 }
 
+// A step of two 16-bit inputs reaches one place behind an odd number of activations.
+TEST(Product, ForgetsTheActivationsOfEarlierCalls) {
+  std::mt19937 random(10);
+  for (TestBackend& test : AllBackends()) {
+    for (const DType dtype : kAllDTypes) {
+      const TestMatrix x = TestMatrix::Random(3, 127, random);
+      const PackedWeight odd =
+          PackOne(*test.backend, TestWeight(TestMatrix::Random(64, 127, random), dtype));
+      const PackedWeight even =
+          PackOne(*test.backend, TestWeight(TestMatrix::Random(64, 128, random), dtype));
+      TestMatrix before(3, 64), after(3, 64), nans(3, 128), ignored(3, 64);
+      for (int r = 0; r < 3; ++r) std::fill_n(nans.row(r), 128, NAN);
+      test.backend->MatMul(x.view(), odd, before.view());
+      test.backend->MatMul(nans.view(), even, ignored.view());
+      test.backend->MatMul(x.view(), odd, after.view());
+      EXPECT_TRUE(after.SameBits(before)) << test.label << " " << NameOf(dtype);
+    }
+  }
+}
+
 TEST(Product, PartsLieOneAfterTheOther) {
   std::mt19937 random(6);
   for (TestBackend& test : AllBackends()) {
