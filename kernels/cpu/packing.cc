@@ -31,14 +31,14 @@ void TransposeFour(const std::byte* const* outputs, size_t offset, std::byte* ou
   const Word4 b = LoadWords(outputs[1] + offset);
   const Word4 c = LoadWords(outputs[2] + offset);
   const Word4 d = LoadWords(outputs[3] + offset);
-  const Word4 ab_low = __builtin_shuffle(a, b, Word4{0, 4, 1, 5});
-  const Word4 ab_high = __builtin_shuffle(a, b, Word4{2, 6, 3, 7});
-  const Word4 cd_low = __builtin_shuffle(c, d, Word4{0, 4, 1, 5});
-  const Word4 cd_high = __builtin_shuffle(c, d, Word4{2, 6, 3, 7});
-  StoreWords(out, __builtin_shuffle(ab_low, cd_low, Word4{0, 1, 4, 5}));
-  StoreWords(out + kStepBytes, __builtin_shuffle(ab_low, cd_low, Word4{2, 3, 6, 7}));
-  StoreWords(out + 2 * kStepBytes, __builtin_shuffle(ab_high, cd_high, Word4{0, 1, 4, 5}));
-  StoreWords(out + 3 * kStepBytes, __builtin_shuffle(ab_high, cd_high, Word4{2, 3, 6, 7}));
+  const Word4 ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5);
+  const Word4 ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+  const Word4 cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5);
+  const Word4 cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+  StoreWords(out, __builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5));
+  StoreWords(out + kStepBytes, __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7));
+  StoreWords(out + 2 * kStepBytes, __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5));
+  StoreWords(out + 3 * kStepBytes, __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7));
 }
 
 // Steps of which every output has all its bytes: [0, bytes / 4).
