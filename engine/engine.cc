@@ -147,6 +147,7 @@ class EngineImpl final : public Engine {
     absl::StatusOr<Completion> completion = absl::UnknownError("");
   };
 
+  absl::Status CheckToken(absl::string_view field, TokenId id) const;
   absl::StatusOr<std::vector<TokenId>> PromptOf(const Request& request) const;
   absl::StatusOr<std::unique_ptr<Session>> NewSession(Request request) const;
 
@@ -177,8 +178,14 @@ class EngineImpl final : public Engine {
   std::thread thread_;                             // last: it uses all of the above
 };
 
-absl::StatusOr<std::vector<TokenId>> EngineImpl::PromptOf(const Request& request) const {
+absl::Status EngineImpl::CheckToken(absl::string_view field, TokenId id) const {
   const int vocab_size = pair_.target->vocab_size();
+  if (0 <= id && id < vocab_size) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, ": token ", id, " is not in the vocabulary of ", vocab_size));
+}
+
+absl::StatusOr<std::vector<TokenId>> EngineImpl::PromptOf(const Request& request) const {
   if (!request.prompt.empty() && !request.prompt_ids.empty()) {
     return absl::InvalidArgumentError("prompt: both text and ids are given");
   }
@@ -188,12 +195,7 @@ absl::StatusOr<std::vector<TokenId>> EngineImpl::PromptOf(const Request& request
     ids = pair_.tokenizer->WithTemplate(std::move(ids));
   }
   if (ids.empty()) return absl::InvalidArgumentError("prompt: is empty");
-  for (const TokenId id : ids) {
-    if (id < 0 || id >= vocab_size) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("prompt_ids: token ", id, " is not in the vocabulary of ", vocab_size));
-    }
-  }
+  for (const TokenId id : ids) RETURN_IF_ERROR(CheckToken("prompt_ids", id));
   const int context = pair_.target->context_length();
   if (static_cast<int64_t>(ids.size()) >= context) {
     return absl::InvalidArgumentError(absl::StrCat("prompt: has ", ids.size(),
@@ -234,6 +236,7 @@ absl::StatusOr<std::unique_ptr<Session>> EngineImpl::NewSession(Request request)
   if (s.sampling.has_penalties()) s.counts.AddPrompt(s.tokens);
   s.random = RandomSource(request.seed.has_value() ? *request.seed : FreshSeed())
                  .ForSequence(request.sequence);
+  for (const TokenId stop : request.stop_tokens) RETURN_IF_ERROR(CheckToken("stop_tokens", stop));
   s.stop_tokens.insert(request.stop_tokens.begin(), request.stop_tokens.end());
   if (!request.ignore_eos) {
     const std::vector<TokenId>& eos = pair_.target->config().eos_token_ids;

@@ -326,7 +326,8 @@ void AddSamplingOptions(CLI::App* app, GenerateFlags* flags) {
   add("--logit-bias", flags->logit_bias, "Added to a token's logit; repeatable")
       ->type_name("ID:BIAS");
   add("--seed", flags->seed, "Makes the output a function of model, prompt and parameters alone")
-      ->type_name("N");
+      ->type_name("N")
+      ->check(CLI::NonNegativeNumber);
 }
 
 void AddPromptOptions(CLI::App* app, GenerateFlags* flags) {

@@ -1,0 +1,59 @@
+#include "tests/run_program.h"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "gtest/gtest.h"
+
+extern char** environ;
+
+namespace tandem {
+namespace {
+
+std::string ReadAll(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+}  // namespace
+
+ProgramRun RunProgram(const std::vector<std::string>& arguments, const std::string& input) {
+  std::string folder = absl::StrCat(testing::TempDir(), "/tandem_run_XXXXXX");
+  TANDEM_CHECK(mkdtemp(folder.data()) != nullptr);
+  const std::string in = absl::StrCat(folder, "/in");
+  const std::string out = absl::StrCat(folder, "/out");
+  const std::string err = absl::StrCat(folder, "/err");
+  std::ofstream(in, std::ios::binary) << input;
+
+  posix_spawn_file_actions_t files;
+  posix_spawn_file_actions_init(&files);
+  posix_spawn_file_actions_addopen(&files, 0, in.c_str(), O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&files, 1, out.c_str(), O_WRONLY | O_CREAT, 0600);
+  posix_spawn_file_actions_addopen(&files, 2, err.c_str(), O_WRONLY | O_CREAT, 0600);
+  std::vector<std::string> words = {TANDEM_PROGRAM};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  pid_t process = 0;
+  TANDEM_CHECK(posix_spawn(&process, TANDEM_PROGRAM, &files, nullptr, argv.data(), environ) == 0);
+  posix_spawn_file_actions_destroy(&files);
+  int status = 0;
+  TANDEM_CHECK(waitpid(process, &status, 0) == process);
+
+  ProgramRun run{.exit_status = WIFEXITED(status) ? WEXITSTATUS(status) : -1,
+                 .out = ReadAll(out),
+                 .err = ReadAll(err)};
+  std::filesystem::remove_all(folder);
+  return run;
+}
+
+}  // namespace tandem
