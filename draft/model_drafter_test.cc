@@ -437,12 +437,14 @@ TEST(ModelDrafter, ProposesLessWhenPagesRunOut) {
 TEST(ModelDrafter, EndsTheDraftBeforeARowThatIsNone) {
   for (int good = 0; good < 4; ++good) {
     World world;
-    world.model().options().poisoned = [good](absl::Span<const TokenId> context) {
-      return context[0] == 1 && static_cast<int>(context.size()) == 4 + good;
-    };
     World::Sequence* bad = world.Add({1, 2, 3, 4}, Penalized());
     World::Sequence* other = world.Add({2, 2, 3, 4});
     const TokenCounts counts = bad->counts;
+    world.Draft(bad, 6);  // leaves distributions behind
+    world.drafter().Rollback(bad->state.get(), 3);
+    world.model().options().poisoned = [good](absl::Span<const TokenId> context) {
+      return context[0] == 1 && static_cast<int>(context.size()) == 4 + good;
+    };
     ASSERT_TRUE(world.Propose({bad, other}, {6, 6}).ok());
     EXPECT_THAT(bad->proposal.tokens, SizeIs(good));
     EXPECT_THAT(other->proposal.tokens, SizeIs(6));

@@ -1,0 +1,51 @@
+#include "verify/round_stats.h"
+
+#include "gtest/gtest.h"
+
+namespace tandem {
+namespace {
+
+TEST(RoundStats, CountsRoundsAndDepths) {
+  RoundStats stats;
+  EXPECT_EQ(stats.AcceptanceRate(), 0.0);
+  EXPECT_EQ(stats.AcceptanceAt(0), 0.0);
+  EXPECT_EQ(stats.TokensPerRound(), 0.0);
+  stats.Add(4, 2, 3);
+  stats.Add(4, 4, 5);
+  stats.Add(0, 0, 1);
+  stats.Add(2, 1, 1);  // a stop cut the round
+  EXPECT_EQ(stats.rounds, 4);
+  EXPECT_EQ(stats.proposed, 10);
+  EXPECT_EQ(stats.accepted, 7);
+  EXPECT_EQ(stats.emitted, 10);
+  EXPECT_EQ(stats.AcceptanceRate(), 0.7);
+  EXPECT_EQ(stats.TokensPerRound(), 2.5);
+  EXPECT_EQ(stats.AcceptanceAt(0), 1.0);
+  EXPECT_EQ(stats.AcceptanceAt(1), 2.0 / 3.0);
+  EXPECT_EQ(stats.AcceptanceAt(3), 0.5);
+  EXPECT_EQ(stats.AcceptanceAt(4), 0.0);
+}
+
+TEST(RoundStats, AddUp) {
+  RoundStats one;
+  one.Add(kMaxDraftTokens, kMaxDraftTokens, kMaxDraftTokens + 1);
+  one.draft_failures = 2;
+  one.prefill_time = absl::Seconds(1);
+  one.draft_time = absl::Seconds(2);
+  one.verify_time = absl::Seconds(3);
+  RoundStats sum = one;
+  sum += one;
+  EXPECT_EQ(sum.rounds, 2);
+  EXPECT_EQ(sum.proposed, 2 * kMaxDraftTokens);
+  EXPECT_EQ(sum.accepted, 2 * kMaxDraftTokens);
+  EXPECT_EQ(sum.emitted, 2 * kMaxDraftTokens + 2);
+  EXPECT_EQ(sum.proposed_at[kMaxDraftTokens - 1], 2);
+  EXPECT_EQ(sum.accepted_at[kMaxDraftTokens - 1], 2);
+  EXPECT_EQ(sum.draft_failures, 4);
+  EXPECT_EQ(sum.prefill_time, absl::Seconds(2));
+  EXPECT_EQ(sum.draft_time, absl::Seconds(4));
+  EXPECT_EQ(sum.verify_time, absl::Seconds(6));
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,421 @@
+#include "verify/verifier.h"
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <random>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/fake_model.h"
+
+namespace tandem {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+using Tokens = std::vector<TokenId>;
+
+constexpr AcceptanceRule kAllRules[] = {AcceptanceRule::kExactMatch, AcceptanceRule::kBlock,
+                                        AcceptanceRule::kToken};
+constexpr int kVocab = 7;
+
+// A sequence that the target reads, with a proposal behind it.
+struct Sequence {
+  Tokens context;
+  SamplingParams sampling = {};
+  RandomSource random{1};
+  AcceptanceRule rule = AcceptanceRule::kToken;
+  Proposal proposal = {};
+  TokenCounts counts = {};
+  KvSequence kv = {};
+  LogprobOptions logprobs = {};
+  LogprobOptions prompt_logprobs = {};
+
+  int num_pending() const { return static_cast<int>(context.size()) - kv.length(); }
+  VerifyRequest Request(int num_fed) {
+    return {.context = context,
+            .num_fed = num_fed,
+            .proposal = &proposal,
+            .sampling = &sampling,
+            .counts = sampling.has_penalties() ? &counts : nullptr,
+            .random = random,
+            .rule = rule,
+            .kv = &kv,
+            .logprobs = logprobs,
+            .prompt_logprobs = prompt_logprobs,
+            .prompt_length = static_cast<int>(context.size())};
+  }
+};
+
+class World {
+ public:
+  explicit World(FakeModel::Options options = {}, int num_pages = 300)
+      : cache_(3, num_pages),
+        model_(cache_.get(), options),
+        draft_(cache_.get(), {.salt = 99}),
+        verifier_(&model_) {}
+
+  Sequence* Add(Tokens context, SamplingParams sampling = {}, uint64_t seed = 1) {
+    sequences_.push_back({.context = std::move(context),
+                          .sampling = std::move(sampling),
+                          .random = RandomSource(seed)});
+    sequences_.back().kv = cache_->NewSequence();
+    sequences_.back().counts.AddPrompt(sequences_.back().context);
+    return &sequences_.back();
+  }
+  // Proposes `count` tokens drawn from another fake's rows.
+  void Propose(Sequence* s, int count) {
+    Tokens context = s->context;
+    s->proposal.Clear();
+    for (int i = 0; i < count; ++i) {
+      Distribution* q = s->proposal.NextDistribution();
+      ASSERT_TRUE(MakeDistribution(draft_.RowAfter(context), {}, nullptr, q).ok());
+      s->proposal.tokens.push_back(Draw(*q, s->random,
+                                        {.stream = RandomStream::kDraft,
+                                         .position = static_cast<uint32_t>(s->context.size()),
+                                         .slot = static_cast<uint32_t>(i)}));
+      context.push_back(s->proposal.tokens.back());
+    }
+  }
+  absl::Status Verify(const std::vector<Sequence*>& sequences, std::vector<VerifyResult>* results,
+                      const std::vector<int>& num_fed = {}) {
+    std::vector<VerifyRequest> requests;
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      requests.push_back(
+          sequences[i]->Request(num_fed.empty() ? sequences[i]->num_pending() : num_fed[i]));
+    }
+    results->resize(requests.size());
+    return verifier_.Verify(requests, absl::MakeSpan(*results));
+  }
+  VerifyResult Verify(Sequence* s, int num_fed = -1) {
+    std::vector<VerifyResult> results;
+    const absl::Status status = Verify({s}, &results, {num_fed < 0 ? s->num_pending() : num_fed});
+    EXPECT_TRUE(status.ok()) << status;
+    return results[0];
+  }
+  // The target's distribution after a context and the first `count` proposed tokens.
+  Distribution TargetRow(const Sequence& s, int count) const {
+    Tokens context = s.context;
+    TokenCounts counts = s.counts;
+    for (int i = 0; i < count; ++i) {
+      context.push_back(s.proposal.tokens[i]);
+      counts.AddOutput(s.proposal.tokens[i]);
+    }
+    Distribution row;
+    EXPECT_TRUE(MakeDistribution(model_.RowAfter(context), s.sampling, &counts, &row).ok());
+    return row;
+  }
+
+  FakeModel& model() { return model_; }
+  FakeCache& cache() { return cache_; }
+
+ private:
+  FakeCache cache_;
+  FakeModel model_;
+  FakeModel draft_;  // for its rows only
+  Verifier verifier_;
+  std::deque<Sequence> sequences_;
+};
+
+SamplingParams Penalized() {
+  return {.temperature = 0.8f,
+          .repetition_penalty = 1.3f,
+          .frequency_penalty = 0.7f,
+          .presence_penalty = 0.25f};
+}
+
+Tokens RandomTokens(std::mt19937_64& random, int count) {
+  Tokens tokens(count);
+  for (TokenId& token : tokens) token = static_cast<TokenId>(random() % kVocab);
+  return tokens;
+}
+
+bool SameCounts(const TokenCounts& a, const TokenCounts& b) {
+  return a.counts().size() == b.counts().size() &&
+         std::all_of(a.counts().begin(), a.counts().end(), [&b](const auto& entry) {
+           const auto it = b.counts().find(entry.first);
+           return it != b.counts().end() && it->second.in_output == entry.second.in_output;
+         });
+}
+
+// ---- Verdicts ----
+
+// The judgement with the rows that each prefix implies and the noise of the places that
+// docs/random_numbers.md gives. `places` collects them.
+using Place = std::tuple<uint32_t, uint32_t, uint32_t>;
+Verdict Expected(const World& world, const Sequence& s, std::multiset<Place>* places) {
+  std::vector<Distribution> rows;
+  for (size_t i = 0; i <= s.proposal.tokens.size(); ++i) {
+    rows.push_back(world.TargetRow(s, static_cast<int>(i)));
+  }
+  const auto n = static_cast<uint32_t>(s.context.size());
+  const auto place = [&](RandomStream stream, uint32_t position, uint32_t slot) {
+    places->insert({static_cast<uint32_t>(stream), position, slot});
+    return RandomPlace{.stream = stream, .position = position, .slot = slot};
+  };
+  const auto coin = [&](int slot) {
+    return s.random.Uniform(place(RandomStream::kAccept, n, slot));
+  };
+  const auto residual = [&](absl::Span<const float> weights, int slot) {
+    return DrawFromWeights(weights, s.random, place(RandomStream::kResidual, n, slot));
+  };
+  const auto choose = [&](const Distribution& row, int slot) {
+    return Draw(row, s.random, place(RandomStream::kTarget, n + slot, 0));
+  };
+  return *Judge(s.rule, s.proposal.tokens,
+                [&](int slot) -> absl::StatusOr<const Distribution*> { return &rows[slot]; },
+                s.proposal.drawn_from, {coin, residual, choose});
+}
+
+// Long generations under every rule and setting: each verdict is the judge's with the right rows,
+// counts and noise; and no random number is read twice, draft's included.
+TEST(Verifier, JudgesWithTheRowsAndTheNoiseOfItsPlaces) {
+  const SamplingParams params[] = {
+      {}, {.temperature = 0.0f}, {.temperature = 0.6f, .top_k = 4}, {.top_p = 0.7f}, Penalized()};
+  std::mt19937_64 random(1);
+  int num_accepted = 0;
+  int num_rejected = 0;
+  for (const AcceptanceRule rule : kAllRules) {
+    for (const SamplingParams& sampling : params) {
+      World world;
+      Sequence* s = world.Add(RandomTokens(random, 4), sampling, random());
+      s->rule = rule;
+      std::multiset<Place> places;
+      for (int round = 0; round < 60; ++round) {
+        const int k = static_cast<int>(random() % 6);
+        world.Propose(s, k);
+        for (int i = 0; i < k; ++i) {
+          places.insert({static_cast<uint32_t>(RandomStream::kDraft), s->context.size(), i});
+        }
+        const TokenCounts counts = s->counts;
+        const VerifyResult result = world.Verify(s);
+        ASSERT_TRUE(result.status.ok() && result.judged);
+        const Verdict expected = Expected(world, *s, &places);
+        ASSERT_EQ(result.verdict.num_accepted, expected.num_accepted);
+        ASSERT_EQ(result.verdict.next, expected.next);
+        EXPECT_TRUE(SameCounts(s->counts, counts));
+        EXPECT_THAT(result.logprobs, IsEmpty());
+        // The cache holds all that was fed; then the rejected ones go.
+        Tokens fed = s->context;
+        fed.insert(fed.end(), s->proposal.tokens.begin(), s->proposal.tokens.end());
+        ASSERT_EQ(FakeModel::Contents(s->kv), fed);
+        num_accepted += expected.num_accepted;
+        num_rejected += k - expected.num_accepted;
+        fed.resize(s->context.size() + expected.num_accepted);
+        fed.push_back(expected.next);
+        for (size_t i = s->context.size(); i < fed.size(); ++i) s->counts.AddOutput(fed[i]);
+        s->context = fed;
+        s->kv.Truncate(std::min(s->kv.length(), static_cast<int>(fed.size()) - 1));
+      }
+      for (const Place& place : places) EXPECT_EQ(places.count(place), 1u) << NameOf(rule);
+    }
+  }
+  EXPECT_GT(num_accepted, 500);
+  EXPECT_GT(num_rejected, 500);
+}
+
+TEST(Verifier, FeedsOnlyWhatTheCacheLacks) {
+  World world;
+  Sequence* s = world.Add({1, 2, 3, 4, 5});
+  EXPECT_FALSE(world.Verify(s, 2).judged);
+  EXPECT_EQ(s->kv.length(), 2);
+  EXPECT_FALSE(world.Verify(s, 2).judged);
+  world.Propose(s, 3);
+  EXPECT_TRUE(world.Verify(s, 1).judged);
+  EXPECT_EQ(s->kv.length(), 8);
+  std::vector<int> rows;
+  for (const auto& pass : world.model().passes()) rows.push_back(pass[0].num_logits);
+  EXPECT_EQ(rows, (std::vector{0, 0, 4}));
+}
+
+// One pass for sessions that decode, speculate and read their prompts, each as if alone.
+TEST(Verifier, JudgesABatchInOnePassAsIfEachWereAlone) {
+  std::mt19937_64 random(2);
+  std::vector<Tokens> contexts;
+  for (int i = 0; i < 6; ++i) contexts.push_back(RandomTokens(random, 2 + i));
+  const auto add_all = [&](World* world) {
+    std::vector<Sequence*> sequences;
+    for (int i = 0; i < 6; ++i) {
+      Sequence* s = world->Add(contexts[i], i % 2 == 0 ? SamplingParams() : Penalized(), i);
+      s->rule = kAllRules[i % 3];
+      if (i != 4) world->Propose(s, i);
+      s->logprobs.num_top = 2;
+      sequences.push_back(s);
+    }
+    return sequences;
+  };
+  // The fifth reads only a part of its prompt.
+  const auto fed = [&](int i) { return i == 4 ? 3 : static_cast<int>(contexts[i].size()); };
+  World alone;
+  std::vector<VerifyResult> expected;
+  const std::vector<Sequence*> singles = add_all(&alone);
+  for (int i = 0; i < 6; ++i) expected.push_back(alone.Verify(singles[i], fed(i)));
+  std::vector<int> order = {0, 1, 2, 3, 4, 5};
+  for (int trial = 0; trial < 20; ++trial) {
+    World world;
+    const std::vector<Sequence*> sequences = add_all(&world);
+    std::shuffle(order.begin(), order.end(), random);
+    std::vector<Sequence*> batch;
+    std::vector<int> num_fed;
+    for (const int i : order) {
+      batch.push_back(sequences[i]);
+      num_fed.push_back(fed(i));
+    }
+    std::vector<VerifyResult> results;
+    ASSERT_TRUE(world.Verify(batch, &results, num_fed).ok());
+    EXPECT_THAT(world.model().passes(), SizeIs(1));
+    for (int j = 0; j < 6; ++j) {
+      const VerifyResult& one = expected[order[j]];
+      EXPECT_EQ(results[j].judged, order[j] != 4);
+      EXPECT_EQ(results[j].verdict.num_accepted, one.verdict.num_accepted);
+      EXPECT_EQ(results[j].verdict.next, one.verdict.next);
+      ASSERT_EQ(results[j].logprobs.size(), one.logprobs.size());
+      for (size_t t = 0; t < one.logprobs.size(); ++t) {
+        EXPECT_EQ(results[j].logprobs[t].logprob, one.logprobs[t].logprob);
+      }
+    }
+  }
+}
+
+// ---- Log-probabilities ----
+
+TEST(Verifier, ReportsLogprobsOfTheRowsThatDecided) {
+  std::mt19937_64 random(3);
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    World world;
+    Sequence* s = world.Add(RandomTokens(random, 5), Penalized(), seed);
+    s->rule = kAllRules[seed % 3];
+    s->logprobs = {.num_top = static_cast<int>(seed % 4), .processed = seed % 2 == 0};
+    world.Propose(s, 4);
+    const VerifyResult result = world.Verify(s);
+    const int accepted = result.verdict.num_accepted;
+    ASSERT_THAT(result.logprobs, SizeIs(accepted + 1));
+    Tokens context = s->context;
+    for (int i = 0; i <= accepted; ++i) {
+      const TokenId token = i < accepted ? s->proposal.tokens[i] : result.verdict.next;
+      const TokenLogprobs expected =
+          s->logprobs.processed
+              ? LogprobsOf(world.TargetRow(*s, i), token, s->logprobs.num_top)
+              : LogprobsOf(world.model().RowAfter(context), token, s->logprobs.num_top);
+      EXPECT_EQ(result.logprobs[i].id, token);
+      EXPECT_EQ(result.logprobs[i].logprob, expected.logprob);
+      EXPECT_EQ(result.logprobs[i].top, expected.top);
+      context.push_back(token);
+    }
+  }
+}
+
+TEST(Verifier, ReportsPromptLogprobsOnceForEveryChunking) {
+  std::mt19937_64 random(4);
+  for (int length = 1; length < 12; ++length) {
+    const Tokens prompt = RandomTokens(random, length);
+    for (int chunk = 1; chunk <= length; ++chunk) {
+      World world;
+      Sequence* s = world.Add(prompt);
+      s->prompt_logprobs.num_top = 2;
+      world.Propose(s, 2);
+      const Proposal proposal = s->proposal;
+      std::vector<TokenLogprobs> reported;
+      bool judged = false;
+      while (s->num_pending() > 0) {
+        const int num_fed = std::min(chunk, s->num_pending());
+        s->proposal = num_fed == s->num_pending() ? proposal : Proposal();
+        VerifyResult result = world.Verify(s, num_fed);
+        judged = result.judged;
+        for (TokenLogprobs& logprobs : result.prompt_logprobs) {
+          reported.push_back(std::move(logprobs));
+        }
+        if (judged) break;
+      }
+      EXPECT_TRUE(judged);
+      ASSERT_EQ(static_cast<int>(reported.size()), length - 1) << chunk;
+      for (int t = 1; t < length; ++t) {
+        const TokenLogprobs expected =
+            LogprobsOf(world.model().RowAfter(absl::MakeConstSpan(prompt).first(t)), prompt[t], 2);
+        EXPECT_EQ(reported[t - 1].id, prompt[t]);
+        EXPECT_EQ(reported[t - 1].logprob, expected.logprob);
+        EXPECT_EQ(reported[t - 1].top, expected.top);
+      }
+    }
+  }
+}
+
+// ---- Failures ----
+
+TEST(Verifier, FailsOnlyTheRequestWhoseRowIsNone) {
+  for (const AcceptanceRule rule : kAllRules) {
+    for (int bad_row = 0; bad_row <= 3; ++bad_row) {
+      World world;
+      world.model().options().poisoned = [&](absl::Span<const TokenId> context) {
+        return context[0] == 1 && static_cast<int>(context.size()) == 4 + bad_row;
+      };
+      Sequence* bad = world.Add({1, 2, 3, 4}, Penalized());
+      Sequence* good = world.Add({2, 2, 3, 4}, Penalized());
+      for (Sequence* s : {bad, good}) {
+        s->rule = rule;
+        s->logprobs.num_top = 0;
+        world.Propose(s, 3);
+      }
+      const TokenCounts counts = bad->counts;
+      std::vector<VerifyResult> results;
+      ASSERT_TRUE(world.Verify({bad, good}, &results).ok());
+      EXPECT_TRUE(SameCounts(bad->counts, counts));
+      EXPECT_EQ(bad->kv.length(), 7);
+      EXPECT_EQ(good->kv.length(), 7);
+      EXPECT_TRUE(results[1].status.ok() && results[1].judged);
+      // A row behind the rejection is one that plain decoding never sees.
+      world.model().options().poisoned = nullptr;
+      std::multiset<Place> unused;
+      const Verdict verdict = Expected(world, *bad, &unused);
+      const bool is_seen = rule == AcceptanceRule::kBlock || bad_row <= verdict.num_accepted;
+      EXPECT_EQ(results[0].status.ok(), !is_seen);
+      if (is_seen) {
+        EXPECT_EQ(results[0].status.code(), absl::StatusCode::kInvalidArgument);
+        EXPECT_THAT(std::string(results[0].status.message()),
+                    HasSubstr(absl::StrCat("position ", 4 + bad_row)));
+        EXPECT_THAT(results[0].logprobs, IsEmpty());
+        EXPECT_FALSE(results[0].judged);
+      } else {
+        EXPECT_EQ(results[0].verdict.next, verdict.next);
+      }
+    }
+  }
+}
+
+TEST(Verifier, LeavesEveryCacheAsItWasOnErrors) {
+  for (const int cause : {0, 1, 2}) {
+    World world({.context_length = cause == 1 ? 7 : 100}, cause == 2 ? 4 : 100);
+    Sequence* first = world.Add({1, 2, 3});
+    Sequence* second = world.Add({3, 2, 1, 0, 4});
+    world.Propose(first, 2);
+    world.Propose(second, 3);
+    ASSERT_TRUE(first->kv.Extend(1).ok());
+    world.model().options().fail_every = cause == 0 ? 1 : 0;
+    std::vector<VerifyResult> results;
+    const absl::Status status = world.Verify({first, second}, &results);
+    EXPECT_EQ(status.code(), cause == 0   ? absl::StatusCode::kInternal
+                             : cause == 1 ? absl::StatusCode::kOutOfRange
+                                          : absl::StatusCode::kResourceExhausted);
+    EXPECT_EQ(first->kv.length(), 1);
+    EXPECT_EQ(second->kv.length(), 0);
+    EXPECT_EQ(world.cache()->num_free_pages(), world.cache()->num_pages() - 1);
+  }
+}
+
+TEST(Verifier, RefusesToFeedNothingOrMoreThanThereIs) {
+  World world;
+  Sequence* s = world.Add({1, 2, 3});
+  EXPECT_DEATH(world.Verify(s, 0), "check failed");
+  EXPECT_DEATH(world.Verify(s, 4), "check failed");
+}
+
+}  // namespace
+}  // namespace tandem
