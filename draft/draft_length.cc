@@ -16,34 +16,52 @@ constexpr int kProbeLength = 2;
 constexpr double kForgetting = 0.99654;
 constexpr double kPriorTests = 8.0;
 constexpr double kPriorAcceptance = 0.7;
+// A plain round costs little and is the measure of all others.
+constexpr int kRoundsBetweenPlain = 256;
 // Costs follow load and context within some tens of rounds.
 constexpr double kCostMemory = 0.9;
 
-void Blend(double sample, double* estimate) {
-  *estimate = *estimate == 0.0 ? sample : kCostMemory * *estimate + (1.0 - kCostMemory) * sample;
-}
+// Times are disturbed upwards only, and then much: a sample counts for at most this many times the
+// estimate, and the first few for their least.
+constexpr double kMostDisturbance = 1.5;
 
 }  // namespace
+
+void RoundCosts::Estimate::Add(double sample) {
+  if (++num_samples <= kFirstSamples) {
+    value = num_samples == 1 ? sample : std::min(value, sample);
+    return;
+  }
+  sample = std::min(sample, kMostDisturbance * value);
+  value = kCostMemory * value + (1.0 - kCostMemory) * sample;
+}
 
 void RoundCosts::Observe(int num_sequences, int num_draft_tokens, int num_steps,
                          absl::Duration draft_time, absl::Duration verify_time) {
   const double verify = absl::ToDoubleSeconds(verify_time);
-  if (num_steps > 0) Blend(absl::ToDoubleSeconds(draft_time) / num_steps, &step_);
+  if (num_steps > 0) step_.Add(absl::ToDoubleSeconds(draft_time) / num_steps);
   if (num_draft_tokens == 0) {
-    Blend(verify, &plain_);
+    plain_.Add(verify);
+    rounds_since_plain_ = 0;
     return;
   }
-  // Only what a plain pass does not explain is the rows'.
-  if (plain_ == 0.0) plain_ = verify;
-  plain_ = std::min(plain_, verify);
-  const double per_sequence_row = (verify - plain_) * num_sequences / num_draft_tokens;
-  Blend(std::max(per_sequence_row, 1e-9), &row_);
+  ++rounds_since_plain_;
+  if (plain_.num_samples == 0) return;
+  // What a plain pass does not explain is the rows'.
+  const double per_sequence_row = (verify - plain_.value) * num_sequences / num_draft_tokens;
+  row_.Add(std::max(per_sequence_row, 0.0));
 }
 
-double RoundCosts::RelativeCost() const { return (step_ + row_) / plain_; }
+bool RoundCosts::wants_plain_round() const {
+  return step_.num_samples > 0 &&
+         (plain_.num_samples < kFirstSamples || rounds_since_plain_ >= kRoundsBetweenPlain);
+}
+
+double RoundCosts::RelativeCost() const { return (step_.value + row_.value) / plain_.value; }
 
 int DraftLength::Next(const RoundCosts& costs) {
   if (fixed_ != kAuto) return fixed_;
+  if (costs.wants_plain_round()) return 0;
   if (!costs.known()) return kBeforeMeasurement;
   const double alpha = (accepted_ + kPriorTests * kPriorAcceptance) / (tested_ + kPriorTests);
   const double cost = costs.RelativeCost();

@@ -14,15 +14,25 @@ class RoundCosts {
   void Observe(int num_sequences, int num_draft_tokens, int num_steps, absl::Duration draft_time,
                absl::Duration verify_time);
 
-  bool known() const { return plain_ > 0.0 && step_ > 0.0; }
+  bool known() const { return plain_.num_samples > 0 && step_.num_samples > 0; }
+  // Whether it is time to see again what a round without a draft costs.
+  bool wants_plain_round() const;
   // c_eff = c + s: one more draft token's share of the time of one plain step
   // (docs/draft_length.md).
   double RelativeCost() const;
 
  private:
-  double plain_ = 0.0;  // seconds of a target pass without draft rows
-  double row_ = 0.0;    // seconds of one more row in it
-  double step_ = 0.0;   // seconds of a draft step
+  static constexpr int kFirstSamples = 3;
+  struct Estimate {
+    double value = 0.0;
+    int num_samples = 0;
+    void Add(double sample);
+  };
+
+  Estimate plain_;  // seconds of a target pass without draft rows
+  Estimate row_;    // seconds of one more row in it
+  Estimate step_;   // seconds of a draft step
+  int rounds_since_plain_ = 0;
 };
 
 // How many tokens to propose next: a fixed number, or for one sequence the k that maximises

@@ -75,6 +75,30 @@ TEST(DraftLength, StopsWhereDraftingCostsTimeButProbesNowAndThen) {
   EXPECT_GT(hopeless.Next(costs), 2);
 }
 
+TEST(DraftLength, DecodesPlainlyOnceAndAgainToKnowWhatThatCosts) {
+  DraftLength length = Accepting(0.9);
+  RoundCosts costs;
+  const auto round = [&](int k) {
+    costs.Observe(1, k, k, 0.05 * k * absl::Milliseconds(10), absl::Milliseconds(10));
+  };
+  int num_plain = 0;
+  for (int i = 0; i < 1000; ++i) {
+    const int k = length.Next(costs);
+    num_plain += k == 0;
+    EXPECT_EQ(i != 0 || k > 0, true);
+    round(k);
+  }
+  EXPECT_GE(num_plain, 5);
+  EXPECT_LE(num_plain, 7);
+}
+
+TEST(RoundCosts, AreHardlyMovedByADisturbance) {
+  RoundCosts costs = Costs(0.1);
+  costs.Observe(1, 0, 0, absl::ZeroDuration(), absl::Seconds(1));
+  costs.Observe(1, 4, 4, absl::Seconds(1), absl::Seconds(1));
+  EXPECT_NEAR(costs.RelativeCost(), 0.1, 0.02);
+}
+
 TEST(RoundCosts, AreTheStepsAndTheRowsShareOfAPlainPass) {
   EXPECT_FALSE(RoundCosts().known());
   EXPECT_NEAR(Costs(0.1).RelativeCost(), 0.1, 1e-3);

@@ -14,8 +14,8 @@ namespace tandem {
 // of the batch in one pass. After a fully accepted round its cache lags by the last draft token,
 // which it never read; the next round's first step feeds what is missing.
 //
-// Proposes nothing for a sequence that is out of the draft's context or pages, or holds a token that
-// the draft model does not know.
+// Proposes nothing for a sequence that is out of the draft's context or pages, or holds a token
+// that the draft model does not know.
 class ModelDrafter final : public Drafter {
  public:
   // `model` and `cache` must outlive the drafter and its states. `target_vocab_size`: draft ids

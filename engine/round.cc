@@ -11,6 +11,9 @@
 namespace tandem {
 namespace {
 
+// Tokens that a draft model may lack without its first step costing more than the others.
+constexpr int kSmallLag = 4;
+
 // Success or failure, both caches end up holding committed tokens only.
 void RollBack(Drafter* drafter, absl::Span<const RoundStep> steps) {
   for (const RoundStep& step : steps) {
@@ -112,18 +115,22 @@ absl::Status RunRound(Drafter* drafter, Verifier* verifier, absl::Span<const Rou
 
   int num_draft_rows = 0;
   bool only_decodes = true;
+  bool draft_catches_up = false;
   for (size_t i = 0; i < steps.size(); ++i) {
     Session& s = *steps[i].session;
     RoundStats& stats = s.completion.stats;
     stats.draft_time += drafted - start;
     (results[i].judged ? stats.verify_time : stats.prefill_time) += verified - drafted;
-    num_draft_rows += static_cast<int>(s.proposal.tokens.size());
+    const int num_drafted = static_cast<int>(s.proposal.tokens.size());
+    num_draft_rows += num_drafted;
     only_decodes = only_decodes && steps[i].num_fed <= 2;
+    if (num_drafted > 0 && s.length() > s.drafted_length + kSmallLag) draft_catches_up = true;
     Commit(std::move(results[i]), &s);
+    if (num_drafted > 0) s.drafted_length = s.length();
   }
   if (only_decodes) {
-    costs->Observe(static_cast<int>(steps.size()), num_draft_rows, num_draft_steps, drafted - start,
-                   verified - drafted);
+    costs->Observe(static_cast<int>(steps.size()), num_draft_rows,
+                   draft_catches_up ? 0 : num_draft_steps, drafted - start, verified - drafted);
   }
   return absl::OkStatus();
 }

@@ -37,6 +37,7 @@ struct Session {
 
   // ---- State ----
   std::vector<TokenId> tokens;  // prompt, then committed output
+  int drafted_length = 0;       // of `tokens` after the last round with a draft
   KvSequence target_kv;
   std::unique_ptr<DraftState> draft_state;  // null without a drafter
   TokenCounts counts;                       // of `tokens`, if penalties need them
