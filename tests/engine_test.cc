@@ -112,12 +112,14 @@ TEST(Engine, TheShippedPairWritesThePlainText) {
   }
   EngineOptions plain_options = CpuOptionsFor(ShippedModelPath("storyteller-7m"), "");
   plain_options.max_batch = 1;
+  plain_options.compute = "auto";  // bf16 products where the CPU has them
   const std::vector<Completion> plain = GenerateAll(MakeEngine(plain_options).get(), requests);
   EXPECT_THAT(plain[0].text, HasSubstr("there "));
   int k = 0;
   for (const Setting& setting : {Setting{1, 3}, Setting{4, 8}, Setting{16, 1}}) {
     EngineOptions options =
         CpuOptionsFor(ShippedModelPath("storyteller-7m"), ShippedModelPath("storyteller-1m"));
+    options.compute = "auto";
     options.page_size = setting.page_size;
     options.max_batch = setting.max_batch;
     const std::unique_ptr<Engine> engine = MakeEngine(options);
@@ -186,6 +188,24 @@ TEST(Engine, SeededSamplesAreThoseOfPlainDecoding) {
   }
 }
 
+TEST(Engine, ThreadsChangeNoBit) {
+  EngineOptions options =
+      CpuOptionsFor(ShippedModelPath("storyteller-7m"), ShippedModelPath("storyteller-1m"));
+  options.compute = "auto";
+  const Request request{.prompt = "Once upon a time",
+                        .max_tokens = 6,
+                        .sampling = {.temperature = 0.8f},
+                        .seed = 4,
+                        .draft_tokens = 3,
+                        .logprobs = {.num_top = 3},
+                        .prompt_logprobs = {.num_top = 0}};
+  const Completion want = Generate(MakeEngine(options).get(), request);
+  for (const int threads : {2, 3}) {
+    options.threads = threads;
+    ExpectSameOutput(Generate(MakeEngine(options).get(), request), want);
+  }
+}
+
 TEST(Engine, SeedAndSequenceChooseTheOutput) {
   const GoldenPair pair("shallow");
   const std::unique_ptr<Engine> engine = MakeEngine(CpuOptionsFor(pair.target, pair.draft));
@@ -246,6 +266,51 @@ TEST(Engine, ChunksAndPrefixHitsChangeNeitherOutputNorAcceptance) {
         EXPECT_EQ(got.cached_tokens > 0, prefix_cache);
       }
     }
+  }
+}
+
+// Each turn finds all that was said before, the engine's own words included.
+TEST(Engine, EveryTurnOfAConversationIsFoundInTheCache) {
+  const GoldenPair pair("perturbed");
+  EngineOptions options = CpuOptionsFor(pair.target, pair.draft);
+  options.page_size = 4;
+  const std::unique_ptr<Engine> engine = MakeEngine(options);
+  options.prefix_cache = false;
+  const std::unique_ptr<Engine> without = MakeEngine(options);
+  Request request{.prompt_ids = pair.prompt_ids,
+                  .max_tokens = 21,
+                  .sampling = kGreedy,
+                  .ignore_eos = true,
+                  .draft_tokens = 4};
+  int known = 0;
+  for (int turn = 0; turn < 6; ++turn) {
+    SCOPED_TRACE(absl::StrCat("turn ", turn));
+    const Completion got = Generate(engine.get(), request);
+    const Completion want = Generate(without.get(), request);
+    ExpectSameOutput(got, want);
+    ExpectSameCounts(got.stats, want.stats);  // the draft found it too
+    EXPECT_EQ(got.cached_tokens, known);
+    std::vector<TokenId>& prompt = request.prompt_ids;
+    prompt.insert(prompt.end(), got.token_ids.begin(), got.token_ids.end());
+    known = (static_cast<int>(prompt.size()) - 1) / 4 * 4;  // the last token is not read yet
+    prompt.push_back(turn);
+    prompt.push_back(100);
+  }
+}
+
+TEST(Engine, TheSamePromptManyTimesAtOnce) {
+  const GoldenPair pair("shallow");
+  EngineOptions options = CpuOptionsFor(pair.target, pair.draft);
+  options.page_size = 4;
+  options.chunk_tokens = 7;
+  const std::unique_ptr<Engine> engine = MakeEngine(options);
+  std::vector<TokenId> prompt = pair.prompt_ids;
+  prompt.insert(prompt.end(), pair.output_ids.begin(), pair.output_ids.begin() + 30);
+  const Request request{
+      .prompt_ids = prompt, .max_tokens = 15, .sampling = kGreedy, .ignore_eos = true};
+  const std::vector<TokenId> want(pair.output_ids.begin() + 30, pair.output_ids.begin() + 45);
+  for (const Completion& got : GenerateAll(engine.get(), std::vector<Request>(11, request))) {
+    EXPECT_EQ(got.token_ids, want);
   }
 }
 

@@ -72,7 +72,7 @@ EngineOptions CpuOptionsFor(const std::string& target, const std::string& draft)
   options.target = target;
   options.draft = draft;
   options.device = "cpu";
-  options.threads = 2;
+  options.threads = 1;
   options.compute = "f32";
   return options;
 }

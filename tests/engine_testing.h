@@ -30,7 +30,7 @@ struct GoldenPair {
   nlohmann::json runs;
 };
 
-// f32 on two threads; the draft may be empty.
+// f32 on one thread, so that a busy machine does not slow tests down; the draft may be empty.
 EngineOptions CpuOptionsFor(const std::string& target, const std::string& draft);
 
 // The value, or the end of the test program with the error.

@@ -23,7 +23,9 @@ class GoldenPairs : public testing::TestWithParam<std::string> {};
 
 TEST_P(GoldenPairs, OutputAndCountsAreTheReferences) {
   const GoldenPair pair(GetParam());
-  const std::unique_ptr<Engine> engine = MakeEngine(CpuOptionsFor(pair.target, pair.draft));
+  EngineOptions options = CpuOptionsFor(pair.target, pair.draft);
+  options.threads = 2;
+  const std::unique_ptr<Engine> engine = MakeEngine(options);
   for (const nlohmann::json& run : pair.runs) {
     for (const std::string verifier : {"exact_match", "block", "token"}) {
       SCOPED_TRACE(absl::StrCat("k ", run["k"].get<int>(), " ", verifier));

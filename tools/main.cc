@@ -41,6 +41,15 @@ std::string VersionText() {
                       ", CUDA in build: ", BuiltWithCuda() ? "yes" : "no");
 }
 
+// Of an option given twice the last counts, so that a script can override its defaults; options
+// that are lists collect.
+void LetTheLastCount(CLI::App* app) {
+  for (CLI::Option* option : app->get_options()) {
+    if (option->get_expected_max() == 1) option->take_last();
+  }
+  for (CLI::App* command : app->get_subcommands(nullptr)) LetTheLastCount(command);
+}
+
 int Run(int argc, char** argv) {
   CLI::App program(
       "Speculative decoding of draft and target model pairs: the target's own output, faster.",
@@ -55,6 +64,7 @@ int Run(int argc, char** argv) {
                                          AddInspectCommand(&program),
                                          AddMakeRandomCommand(&program), AddBenchCommand(&program)};
   program.fallthrough();
+  LetTheLastCount(&program);
   try {
     program.parse(argc, argv);
   } catch (const CLI::Success& help) {
