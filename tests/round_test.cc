@@ -1,0 +1,405 @@
+// Rounds of speculation against plain decoding of the same requests: whatever drafters propose,
+// batches do, caches lose and passes fail, the tokens are the same where they must be.
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/round_world.h"
+
+namespace tandem {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int kVocab = 7;
+constexpr AcceptanceRule kAllRules[] = {AcceptanceRule::kExactMatch, AcceptanceRule::kBlock,
+                                        AcceptanceRule::kToken};
+
+struct Ask {
+  Tokens prompt;
+  int max_tokens = 30;
+  SamplingParams sampling = {};
+  uint64_t seed = 1;
+  std::vector<TokenId> stop_tokens = {};
+  LogprobOptions logprobs = {};
+};
+
+std::vector<SamplingParams> AllSampling() {
+  return {{},
+          {.temperature = 0.0f},
+          {.temperature = 0.6f, .top_k = 4},
+          {.temperature = 1.5f, .top_p = 0.7f},
+          {.min_p = 0.3f},
+          {.repetition_penalty = 1.5f},
+          {.frequency_penalty = 0.8f},
+          {.presence_penalty = 1.2f},
+          {.temperature = 0.0f, .repetition_penalty = 1.3f, .frequency_penalty = 0.4f},
+          {.temperature = 0.8f,
+           .top_k = 6,
+           .top_p = 0.95f,
+           .repetition_penalty = 1.2f,
+           .presence_penalty = 0.3f,
+           .logit_bias = {{2, 1.5f}, {5, -100.0f}}}};
+}
+
+std::unique_ptr<Session> Start(RoundModels* models, Drafter* drafter, const Ask& ask,
+                               AcceptanceRule rule = AcceptanceRule::kExactMatch) {
+  auto s = models->NewSession(ask.prompt, ask.max_tokens, drafter);
+  s->sampling = ask.sampling;
+  s->random = RandomSource(ask.seed);
+  s->rule = rule;
+  s->stop_tokens.insert(ask.stop_tokens.begin(), ask.stop_tokens.end());
+  s->logprobs = ask.logprobs;
+  return s;
+}
+
+// The whole generation without a draft.
+std::unique_ptr<Session> Plain(const Ask& ask, RoundModels* models) {
+  auto s = Start(models, nullptr, ask);
+  while (!s->finished) EXPECT_TRUE(models->Round(nullptr, s.get(), 0).ok());
+  return s;
+}
+
+void ExpectSameCompletion(const Session& a, const Session& b) {
+  EXPECT_EQ(a.tokens, b.tokens);
+  EXPECT_EQ(a.completion.finish_reason, b.completion.finish_reason);
+  EXPECT_EQ(a.completion.token_ids, b.completion.token_ids);
+  ASSERT_EQ(a.completion.logprobs.size(), b.completion.logprobs.size());
+  for (size_t i = 0; i < a.completion.logprobs.size(); ++i) {
+    const TokenLogprobs& x = a.completion.logprobs[i];
+    const TokenLogprobs& y = b.completion.logprobs[i];
+    EXPECT_EQ(x.id, y.id);
+    EXPECT_EQ(x.logprob, y.logprob);
+    EXPECT_EQ(x.top, y.top);
+  }
+}
+
+Tokens RandomTokens(std::mt19937_64& random, int count) {
+  Tokens tokens(count);
+  for (TokenId& token : tokens) token = static_cast<TokenId>(random() % kVocab);
+  return tokens;
+}
+
+// ---- Every drafter ----
+
+// Drafters from right to useless. `expected` is what plain decoding makes of the prompt.
+struct NamedDrafter {
+  std::string name;
+  FunctionDrafter::Function function;
+};
+std::vector<NamedDrafter> FunctionDrafters(const Tokens* expected) {
+  const auto suggest = [expected](auto choose) {
+    return [expected, choose](const DraftRequest& request, Proposal* proposal) {
+      for (int i = 0; i < request.max_tokens; ++i) {
+        const size_t at = request.context.size() + i;
+        const TokenId right = at < expected->size() ? (*expected)[at] : 0;
+        Suggest(choose(right, i), proposal);
+      }
+    };
+  };
+  return {
+      {"oracle", suggest([](TokenId right, int) { return right; })},
+      {"always wrong", suggest([](TokenId right, int) { return (right + 1) % kVocab; })},
+      {"right, then wrong",
+       suggest([](TokenId right, int i) { return i < 2 ? right : (right + 3) % kVocab; })},
+      {"one token again and again", suggest([](TokenId, int) { return 4; })},
+      {"nothing", [](const DraftRequest&, Proposal*) {}},
+      {"a rush of one", suggest([](TokenId right, int i) { return i == 0 ? right : 6; })},
+  };
+}
+
+TEST(RunRound, ExactMatchGivesPlainDecodingForEveryDrafter) {
+  std::mt19937_64 random(1);
+  int num_cases = 0;
+  for (const SamplingParams& sampling : AllSampling()) {
+    const Ask ask{.prompt = RandomTokens(random, 5),
+                  .sampling = sampling,
+                  .seed = random(),
+                  .logprobs = {.num_top = 2, .processed = ++num_cases % 2 == 0}};
+    RoundModels models;
+    const auto plain = Plain(ask, &models);
+    ASSERT_EQ(plain->num_output(), ask.max_tokens);
+    const Tokens expected = plain->tokens;
+    std::vector<std::unique_ptr<Drafter>> drafters;
+    for (NamedDrafter& named : FunctionDrafters(&expected)) {
+      drafters.push_back(std::make_unique<FunctionDrafter>(std::move(named.function)));
+    }
+    drafters.push_back(
+        std::make_unique<ModelDrafter>(&models.draft, models.draft_cache.get(), kVocab, 8));
+    for (const auto& drafter : drafters) {
+      for (int k = 0; k <= 8; ++k) {
+        const auto s = Start(&models, drafter.get(), ask);
+        while (!s->finished) ASSERT_TRUE(models.Round(drafter.get(), s.get(), k).ok());
+        ExpectSameCompletion(*s, *plain);
+        // The books of the rounds.
+        EXPECT_EQ(s->completion.stats.emitted, s->num_output());
+        EXPECT_LE(s->completion.stats.accepted, s->completion.stats.proposed);
+        EXPECT_EQ(s->completion.provenance.size(), s->completion.token_ids.size());
+      }
+    }
+  }
+}
+
+// At temperature 0 every rule is plain decoding, and an oracle is accepted whole.
+TEST(RunRound, EveryRuleIsPlainDecodingAtTemperatureZero) {
+  std::mt19937_64 random(2);
+  for (const AcceptanceRule rule : kAllRules) {
+    for (const SamplingParams& sampling :
+         {SamplingParams{.temperature = 0.0f},
+          SamplingParams{.temperature = 0.0f, .frequency_penalty = 0.7f}}) {
+      const Ask ask{.prompt = RandomTokens(random, 5), .sampling = sampling};
+      RoundModels models;
+      const auto plain = Plain(ask, &models);
+      for (int k = 0; k <= 8; ++k) {
+        const auto s = Start(&models, &models.drafter, ask, rule);
+        while (!s->finished) ASSERT_TRUE(models.Round(&models.drafter, s.get(), k).ok());
+        ExpectSameCompletion(*s, *plain);
+      }
+    }
+  }
+}
+
+// The draft is the target: everything is accepted, for thousands of tokens, unless its cache lacks
+// a token or holds another one.
+TEST(RunRound, SelfDraftIsAcceptedWhole) {
+  for (const AcceptanceRule rule : kAllRules) {
+    for (const SamplingParams& sampling :
+         {SamplingParams(), SamplingParams{.temperature = 0.7f, .top_p = 0.9f},
+          SamplingParams{.presence_penalty = 0.5f}}) {
+      RoundModels models({.draft = {}, .num_pages = 2000});
+      const auto s = Start(
+          &models, &models.drafter,
+          {.prompt = {3, 1, 4, 1, 5, 2, 6, 5, 3, 5, 0}, .max_tokens = 1000, .sampling = sampling},
+          rule);
+      std::mt19937_64 random(3);
+      while (!s->finished) {
+        if (random() % 30 == 0) models.drafter.Evict(s->draft_state.get());
+        const int k = static_cast<int>(random() % 9);
+        ASSERT_TRUE(models.Round(&models.drafter, s.get(), k).ok());
+        models.draft.passes().clear();
+        models.target.passes().clear();
+      }
+      EXPECT_GT(s->completion.stats.proposed, 600);
+      EXPECT_EQ(s->completion.stats.accepted, s->completion.stats.proposed) << NameOf(rule);
+    }
+  }
+}
+
+// ---- Disturbances ----
+
+// What befalls a batch between and during rounds.
+struct Disturbances {
+  bool failing = false;
+  bool preempting = false;
+  bool evicting = false;
+  bool chunking = false;
+};
+
+void ExpectCachesHoldCommittedTokens(RoundModels* models,
+                                     const std::vector<std::unique_ptr<Session>>& sessions) {
+  std::vector<const KvSequence*> sequences;
+  for (const auto& s : sessions) {
+    sequences.push_back(&s->target_kv);
+    ASSERT_LE(s->target_kv.length(), s->num_cacheable());
+    const Tokens cached = FakeModel::Contents(s->target_kv);
+    ASSERT_TRUE(std::equal(cached.begin(), cached.end(), s->tokens.begin()));
+  }
+  const absl::Status status = models->target_cache->CheckIntegrity(sequences);
+  ASSERT_TRUE(status.ok()) << status;
+}
+
+// Runs all to their ends, a random part of them together per round, in random order.
+void RunDisturbed(RoundModels* models, Drafter* drafter, const Disturbances& disturbances,
+                  std::mt19937_64& random, std::vector<std::unique_ptr<Session>>* sessions) {
+  models->target.options().fail_every = disturbances.failing ? 4 : 0;
+  models->draft.options().fail_every = disturbances.failing ? 11 : 0;
+  int num_failures = 0;
+  for (int round = 0; round < 5000; ++round) {
+    std::vector<RoundStep> steps;
+    for (const auto& s : *sessions) {
+      if (disturbances.preempting && random() % 25 == 0) {
+        s->target_kv.Truncate(0);
+        drafter->Evict(s->draft_state.get());
+      }
+      if (disturbances.evicting && random() % 10 == 0) {
+        drafter->Rollback(s->draft_state.get(), static_cast<int>(random() % s->tokens.size()));
+      }
+      if (s->finished || random() % 3 == 0) continue;
+      RoundStep step{.session = s.get(), .num_fed = s->num_pending(), .draft_tokens = 0};
+      if (disturbances.chunking && random() % 2 == 0) {
+        step.num_fed = 1 + static_cast<int>(random() % step.num_fed);
+      }
+      if (step.completes()) {
+        step.draft_tokens = std::min(static_cast<int>(random() % 9), s->DraftRoom());
+      }
+      steps.push_back(step);
+    }
+    if (std::all_of(sessions->begin(), sessions->end(),
+                    [](const auto& s) { return s->finished; })) {
+      break;
+    }
+    if (steps.empty()) continue;
+    std::shuffle(steps.begin(), steps.end(), random);
+    models->target_cache->FillFreePages(round % 2 == 0 ? NAN : 1e30f);
+    models->draft_cache->FillFreePages(round % 2 == 0 ? 1e30f : NAN);
+    std::vector<Tokens> before;
+    for (const RoundStep& step : steps) before.push_back(step.session->tokens);
+    if (!models->Round(drafter, steps).ok()) {
+      ++num_failures;
+      for (size_t i = 0; i < steps.size(); ++i) EXPECT_EQ(steps[i].session->tokens, before[i]);
+    }
+    ASSERT_NO_FATAL_FAILURE(ExpectCachesHoldCommittedTokens(models, *sessions));
+  }
+  EXPECT_EQ(num_failures > 0, disturbances.failing);
+}
+
+TEST(RunRound, ExactMatchGivesPlainDecodingWhateverHappens) {
+  std::mt19937_64 random(4);
+  const Disturbances all[] = {{},
+                              {.failing = true},
+                              {.preempting = true},
+                              {.evicting = true},
+                              {.chunking = true},
+                              {true, true, true, true}};
+  for (const Disturbances& disturbances : all) {
+    for (int trial = 0; trial < 4; ++trial) {
+      std::vector<Ask> asks;
+      for (const SamplingParams& sampling : AllSampling()) {
+        asks.push_back({.prompt = RandomTokens(random, 1 + static_cast<int>(random() % 20)),
+                        .max_tokens = 10 + static_cast<int>(random() % 30),
+                        .sampling = sampling,
+                        .seed = random(),
+                        .logprobs = {.num_top = 1}});
+      }
+      RoundModels models;
+      std::vector<std::unique_ptr<Session>> sessions;
+      for (const Ask& ask : asks) sessions.push_back(Start(&models, &models.drafter, ask));
+      ASSERT_NO_FATAL_FAILURE(
+          RunDisturbed(&models, &models.drafter, disturbances, random, &sessions));
+      RoundModels calm;
+      for (size_t i = 0; i < asks.size(); ++i) {
+        ExpectSameCompletion(*sessions[i], *Plain(asks[i], &calm));
+      }
+    }
+  }
+}
+
+// A round whose verification fails leaves every session as it was; trying again gives the text of a
+// run without failures, under every rule: its random numbers are the round's, not the attempt's.
+TEST(RunRound, SurvivesFailures) {
+  for (const AcceptanceRule rule : kAllRules) {
+    std::vector<Tokens> expected;
+    for (const int fail_every : {0, 3}) {
+      RoundModels models;
+      models.target.options().fail_every = fail_every;
+      std::vector<std::unique_ptr<Session>> sessions;
+      for (int i = 0; i < 4; ++i) {
+        sessions.push_back(Start(&models, &models.drafter,
+                                 {.prompt = {3, 1, 4, i}, .seed = static_cast<uint64_t>(i)}, rule));
+      }
+      int num_failures = 0;
+      for (int done = 0; done < 5;) {
+        std::vector<RoundStep> steps;
+        for (const auto& s : sessions) steps.push_back({s.get(), s->num_pending(), 4});
+        models.Round(&models.drafter, steps).ok() ? ++done : ++num_failures;
+      }
+      EXPECT_EQ(num_failures > 0, fail_every > 0);
+      for (int i = 0; i < 4; ++i) {
+        if (fail_every == 0) expected.push_back(sessions[i]->tokens);
+        EXPECT_EQ(sessions[i]->tokens, expected[i]) << NameOf(rule);
+      }
+    }
+  }
+}
+
+TEST(RunRound, GoesOnWithoutADraftThatFails) {
+  RoundModels models;
+  models.draft.options().fail_every = 2;  // behind the first token, which goes too
+  const auto s = Start(&models, &models.drafter, {.prompt = {1, 2, 3}, .max_tokens = 5});
+  while (!s->finished) ASSERT_TRUE(models.Round(&models.drafter, s.get(), 4).ok());
+  EXPECT_EQ(s->num_output(), 5);
+  // The fourth round has room for one draft token, which one pass makes.
+  EXPECT_EQ(s->completion.stats.draft_failures, 3);
+  EXPECT_EQ(s->completion.stats.proposed, 1);
+  EXPECT_EQ(s->completion.provenance.substr(0, 3), "ppp");
+}
+
+// While a prompt is read in chunks the draft reads the same ones; in decoding without a draft it
+// does not run at all.
+TEST(RunRound, LetsTheDraftReadPromptsAlong) {
+  RoundModels models({.chunk_tokens = 100});
+  std::mt19937_64 random(5);
+  const auto s = Start(&models, &models.drafter, {.prompt = RandomTokens(random, 20)});
+  for (const int length : {6, 12, 18}) {
+    const RoundStep step{.session = s.get(), .num_fed = 6, .draft_tokens = 0};
+    ASSERT_TRUE(models.Round(&models.drafter, {&step, 1}).ok());
+    EXPECT_EQ(s->target_kv.length(), length);
+    EXPECT_EQ(models.draft.passes().back()[0].kv->length(), length);
+  }
+  const size_t num_passes = models.draft.passes().size();
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(models.Round(&models.drafter, s.get(), 0).ok());
+  EXPECT_EQ(models.draft.passes().size(), num_passes);
+  EXPECT_EQ(s->num_output(), 3);
+}
+
+TEST(RunRound, FailsOnlyTheSessionWhoseRowIsNone) {
+  RoundModels models;
+  models.target.options().poisoned = [](absl::Span<const TokenId> context) {
+    return context[0] == 1 && context.size() == 9;
+  };
+  std::vector<std::unique_ptr<Session>> sessions;
+  for (const TokenId first : {1, 2}) {
+    sessions.push_back(Start(&models, &models.drafter, {.prompt = {first, 0, 0}}));
+  }
+  while (!sessions[1]->finished) {
+    std::vector<RoundStep> steps;
+    for (const auto& s : sessions) {
+      if (!s->finished) steps.push_back({s.get(), s->num_pending(), std::min(3, s->DraftRoom())});
+    }
+    ASSERT_TRUE(models.Round(&models.drafter, steps).ok());
+  }
+  EXPECT_THAT(std::string(sessions[0]->status.message()), HasSubstr("position 9"));
+  EXPECT_LE(sessions[0]->length(), 9);
+  EXPECT_TRUE(sessions[1]->status.ok());
+  EXPECT_EQ(sessions[1]->num_output(), 30);
+}
+
+// A stop token ends the text where plain decoding would, at every offset of the round and under
+// every limit; drafted stop tokens that are not accepted mean nothing.
+TEST(RunRound, StopsWherePlainDecodingDoes) {
+  RoundModels models;
+  FunctionDrafter spam([](const DraftRequest& request, Proposal* proposal) {
+    for (int i = 0; i < request.max_tokens; ++i) Suggest(5, proposal);
+  });
+  int num_stops = 0;
+  for (uint64_t seed = 0; seed < 25; ++seed) {
+    for (int max_tokens = 1; max_tokens < 14; ++max_tokens) {
+      const Ask ask{.prompt = {1, 2},
+                    .max_tokens = max_tokens,
+                    .seed = seed,
+                    .stop_tokens = {5},
+                    .logprobs = {.num_top = 0}};
+      const auto plain = Plain(ask, &models);
+      num_stops += plain->completion.finish_reason == "stop";
+      for (Drafter* drafter :
+           {static_cast<Drafter*>(&models.drafter), static_cast<Drafter*>(&spam)}) {
+        for (const int k : {1, 3, 8}) {
+          const auto s = Start(&models, drafter, ask);
+          while (!s->finished) ASSERT_TRUE(models.Round(drafter, s.get(), k).ok());
+          ExpectSameCompletion(*s, *plain);
+          EXPECT_LE(s->target_kv.length(), s->num_cacheable());
+        }
+      }
+    }
+  }
+  EXPECT_GT(num_stops, 100);
+}
+
+}  // namespace
+}  // namespace tandem
