@@ -3,6 +3,8 @@
 #define TANDEM_KERNELS_CPU_SAMPLING_KERNELS_H_
 
 #include "base/philox_rounds.h"
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/exponential.h"
 
 namespace tandem {
 namespace {
