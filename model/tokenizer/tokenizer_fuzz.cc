@@ -19,7 +19,8 @@ namespace {
 // few merges.
 std::unique_ptr<Tokenizer> MakeGood() {
   std::string vocabulary;
-  const auto add = [&, id = 0](const std::string& token) mutable {
+  int id = 0;
+  const auto add = [&](const std::string& token) {
     if (id > 0) vocabulary += ", ";
     vocabulary += "\"" + token + "\": " + std::to_string(id++);
   };
