@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"

@@ -12,8 +12,9 @@ namespace tandem {
 
 // Turns a stream of tokens into text as it comes. Only complete characters are let out: bytes that
 // may still become one are held back, bytes that no longer can come out as U+FFFD (one for each
-// maximal invalid part, as the Unicode standard recommends). The pieces and Flush() joined are the
-// decoding of the whole. Constant work per token. Thread-compatible.
+// maximal invalid part, as the Unicode standard recommends; for byte tokens see TextRules). The
+// pieces and Flush() joined are the decoding of the whole. Constant work per token.
+// Thread-compatible.
 class Detokenizer {
  public:
   virtual ~Detokenizer() = default;

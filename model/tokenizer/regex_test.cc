@@ -112,6 +112,24 @@ TEST(Regex, WhatHasNoTranslationIsRefusedWithItsOffset) {
   }
 }
 
+// Expressions of tokenizers in use: cl100k, o200k, and a class of all ASCII punctuation.
+TEST(Regex, ExpressionsInUse) {
+  EXPECT_THAT(Matches(R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}| ?)"
+                      R"([^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s)",
+                      "I'LL go 12!\n  x"),
+              ElementsAre("I", "'LL", " go", " ", "12", "!\n", " ", " x"));
+  const std::string o200k =
+      R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
+      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+)"
+      R"([\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}|)"
+      R"( ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+  EXPECT_THAT(Matches(o200k, "HelloWorld it's a/b 1234"),
+              ElementsAre("Hello", "World", " it's", " a", "/b", " ", "123", "4"));
+  EXPECT_THAT(
+      Matches(R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[\p{P}\p{S}]+)", "a_b [c] {d}&&"),
+      ElementsAre("_b", "[c", "]", "{d", "}&&"));
+}
+
 TEST(Regex, LongTextsMatch) {
   const std::string text(1'000'000, 'a');
   EXPECT_THAT(Matches("(?:a|b)+", text), ElementsAre(text));

@@ -40,7 +40,8 @@ std::unique_ptr<Tokenizer> MakeGood() {
       {"id": 263, "content": "<t>", "special": false, "normalized": false}],
     "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
       {"type": "Split", "behavior": "Isolated", "invert": false, "pattern": {"Regex":
-        "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"}},
+        "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}|)"
+                           R"( ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"}},
       {"type": "ByteLevel", "add_prefix_space": false, "use_regex": false}]},
     "decoder": {"type": "ByteLevel"},
     "model": {"type": "BPE", "ignore_merges": true, "vocab": {)" +
