@@ -40,7 +40,8 @@ struct RoundNoise {
 };
 
 // The target's distribution after the first `slot` draft tokens, valid as long as the judgement.
-// Asked for in increasing order, and not past the first rejection where the rule need not look there.
+// Asked for in increasing order, and not past the first rejection where the rule need not look
+// there.
 using TargetRows = absl::FunctionRef<absl::StatusOr<const Distribution*>(int slot)>;
 
 // Judges `tokens`, where draft[i] is the distribution that tokens[i] was drawn from. Rows of the
