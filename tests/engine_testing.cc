@@ -77,6 +77,22 @@ EngineOptions CpuOptionsFor(const std::string& target, const std::string& draft)
   return options;
 }
 
+std::vector<std::vector<TokenId>> PromptsFrom(const std::vector<TokenId>& ids, int count) {
+  std::vector<std::vector<TokenId>> prompts;
+  for (int i = 0; i < count; ++i) {
+    std::vector<TokenId> prompt;
+    for (int j = 0; j <= 2 * i; ++j) prompt.push_back(ids[j % ids.size()] + (j > 9 ? i : 0));
+    prompts.push_back(prompt);
+  }
+  return prompts;
+}
+
+int64_t KvBytesFor(const std::string& target, const std::string& draft, int num_tokens) {
+  const std::unique_ptr<Engine> engine = MakeEngine(CpuOptionsFor(target, draft));
+  return num_tokens * (engine->target_info().kv_bytes_per_token +
+                       (draft.empty() ? 0 : engine->draft_info()->kv_bytes_per_token));
+}
+
 std::unique_ptr<Engine> MakeEngine(const EngineOptions& options) {
   return ValueOf(Engine::Create(options));
 }

@@ -2,6 +2,7 @@
 #ifndef TANDEM_TESTS_ENGINE_TESTING_H_
 #define TANDEM_TESTS_ENGINE_TESTING_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "base/types.h"
 #include "engine/engine.h"
+#include "model/sampling_params.h"
 #include "nlohmann/json.hpp"
 
 namespace tandem {
@@ -30,8 +32,16 @@ struct GoldenPair {
   nlohmann::json runs;
 };
 
+inline constexpr SamplingParams kGreedy = {.temperature = 0.0f};
+
+// Prompts of 1, 3, 5, ... tokens made of `ids`, that share beginnings.
+std::vector<std::vector<TokenId>> PromptsFrom(const std::vector<TokenId>& ids, int count);
+
 // f32 on one thread, so that a busy machine does not slow tests down; the draft may be empty.
 EngineOptions CpuOptionsFor(const std::string& target, const std::string& draft);
+
+// Bytes of both caches for `num_tokens` tokens; the draft may be empty.
+int64_t KvBytesFor(const std::string& target, const std::string& draft, int num_tokens);
 
 // The value, or the end of the test program with the error.
 std::unique_ptr<Engine> MakeEngine(const EngineOptions& options);

@@ -1,0 +1,219 @@
+// How generations end: stop tokens, stop strings, lengths and contexts, wherever drafts lie.
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/engine.h"
+#include "gtest/gtest.h"
+#include "model/tokenizer/tokenizer.h"
+#include "nlohmann/json.hpp"
+#include "tests/engine_testing.h"
+
+namespace tandem {
+namespace {
+
+// The first token of `ids` that is one of `stop`, or the cap: how many tokens come out, and why.
+std::pair<int, std::string> EndOf(const std::vector<TokenId>& ids, TokenId stop, int cap) {
+  const int found = static_cast<int>(std::find(ids.begin(), ids.end(), stop) - ids.begin());
+  return found < cap ? std::pair(found + 1, "stop") : std::pair(cap, "length");
+}
+
+TEST(Engine, StopTokensAndLengthsCutEverywhereAlike) {
+  const GoldenPair pair("perturbed");
+  const std::unique_ptr<Engine> engine = MakeEngine(CpuOptionsFor(pair.target, pair.draft));
+  for (int offset = 0; offset < 14; ++offset) {
+    for (int cap = 1; cap <= 14; ++cap) {
+      for (const int k : {0, 3, 8}) {
+        SCOPED_TRACE(absl::StrCat("stop at ", offset, " cap ", cap, " k ", k));
+        const TokenId stop = pair.output_ids[offset];
+        const auto [size, reason] = EndOf(pair.output_ids, stop, cap);
+        const Completion got = Generate(engine.get(), {.prompt_ids = pair.prompt_ids,
+                                                       .max_tokens = cap,
+                                                       .sampling = kGreedy,
+                                                       .stop_tokens = {stop},
+                                                       .ignore_eos = true,
+                                                       .draft_tokens = k,
+                                                       .logprobs = {.num_top = 0}});
+        std::vector<TokenId> want(pair.output_ids.begin(), pair.output_ids.begin() + size);
+        EXPECT_EQ(got.token_ids, want);
+        EXPECT_EQ(got.finish_reason, reason);
+        EXPECT_EQ(got.logprobs.size(), got.token_ids.size());
+        if (reason == "stop") want.pop_back();  // its own text is not shown
+        EXPECT_EQ(got.text, engine->tokenizer().Decode(want, /*skip_special=*/true));
+        ExpectConsistent(got);
+      }
+    }
+  }
+}
+
+TEST(Engine, TheModelsOwnEndTokensStopUnlessIgnored) {
+  const GoldenPair pair("perturbed");
+  const ModelCopy target(pair.target);
+  const TokenId end = pair.output_ids[5];
+  target.WriteJson("generation_config.json", {{"eos_token_id", {end, 2}}});
+  const std::unique_ptr<Engine> engine = MakeEngine(CpuOptionsFor(target.path(), pair.draft));
+  Request request{
+      .prompt_ids = pair.prompt_ids, .max_tokens = 20, .sampling = kGreedy, .draft_tokens = 4};
+  const Completion stopped = Generate(engine.get(), request);
+  EXPECT_EQ(stopped.finish_reason, "stop");
+  EXPECT_EQ(stopped.token_ids.size(), static_cast<size_t>(EndOf(pair.output_ids, end, 20).first));
+  request.ignore_eos = true;
+  EXPECT_EQ(Generate(engine.get(), request).token_ids.size(), 20u);
+}
+
+// The beginnings of the characters of a UTF-8 text, and its end.
+std::vector<size_t> CharacterStarts(const std::string& text) {
+  std::vector<size_t> starts;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if ((text[i] & 0xc0) != 0x80) starts.push_back(i);
+  }
+  starts.push_back(text.size());
+  return starts;
+}
+
+// Every stretch of three characters of the text as a stop string, with every cap.
+void ExpectStopStringsCut(Engine* engine, const Request& base, size_t last_offset,
+                          const std::vector<int>& caps) {
+  const Completion all = Generate(engine, base);
+  const std::vector<size_t> starts = CharacterStarts(all.text);
+  ASSERT_GT(starts.size(), 6u);
+  for (size_t offset = 0; offset + 3 < std::min(starts.size(), last_offset); ++offset) {
+    const std::string stop = all.text.substr(starts[offset], starts[offset + 3] - starts[offset]);
+    for (const int cap : caps) {
+      Request request = base;
+      request.stop = {stop};
+      request.max_tokens = cap;
+      request.draft_tokens = 0;
+      const Completion plain = Generate(engine, request);
+      if (plain.finish_reason == "stop") {
+        EXPECT_EQ(plain.text, all.text.substr(0, all.text.find(stop)));
+      } else {
+        EXPECT_EQ(plain.text.find(stop), std::string::npos);
+      }
+      EXPECT_TRUE(
+          std::equal(plain.token_ids.begin(), plain.token_ids.end(), all.token_ids.begin()));
+      for (const int k : {3, 8}) {
+        SCOPED_TRACE(absl::StrCat("stop at ", offset, " cap ", cap, " k ", k));
+        request.draft_tokens = k;
+        std::string streamed;
+        const auto got = engine->Generate(request, [&](const Piece& piece) {
+          streamed += piece.text;
+          return true;
+        });
+        ASSERT_TRUE(got.ok()) << got.status();
+        ExpectSameOutput(*got, plain);
+        ExpectConsistent(*got);
+        EXPECT_EQ(streamed, got->text);
+      }
+    }
+  }
+}
+
+TEST(Engine, StopStringsCutEverywhereAlike) {
+  const GoldenPair pair("perturbed");
+  const std::unique_ptr<Engine> engine = MakeEngine(CpuOptionsFor(pair.target, pair.draft));
+  ExpectStopStringsCut(engine.get(),
+                       {.prompt_ids = pair.prompt_ids,
+                        .max_tokens = 12,
+                        .sampling = kGreedy,
+                        .ignore_eos = true,
+                        .logprobs = {.num_top = 0}},
+                       100, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12});
+}
+
+TEST(Engine, StopStringsCutTheShippedPairsText) {
+  const std::unique_ptr<Engine> engine = MakeEngine(
+      CpuOptionsFor(ShippedModelPath("storyteller-7m"), ShippedModelPath("storyteller-1m")));
+  ExpectStopStringsCut(
+      engine.get(), {.prompt = "Once upon a time", .max_tokens = 8, .sampling = kGreedy}, 30, {8});
+}
+
+TEST(Engine, ADraftedStopTokenThatIsRejectedEndsNothing) {
+  const GoldenPair pair("shallow");
+  // What the draft wants at places where the target wants something else, and never says.
+  std::vector<TokenId> stop;
+  for (size_t i = 0; i < pair.output_ids.size(); ++i) {
+    const TokenId drafted = pair.draft_ids_on_path[i];
+    if (std::find(pair.output_ids.begin(), pair.output_ids.end(), drafted) ==
+        pair.output_ids.end()) {
+      stop.push_back(drafted);
+    }
+  }
+  ASSERT_GT(stop.size(), 10u);
+  const std::unique_ptr<Engine> engine = MakeEngine(CpuOptionsFor(pair.target, pair.draft));
+  for (const std::string verifier : {"exact_match", "block", "token"}) {
+    for (const nlohmann::json& run : pair.runs) {
+      const Completion got = Generate(engine.get(), {.prompt_ids = pair.prompt_ids,
+                                                     .max_tokens = 64,
+                                                     .sampling = kGreedy,
+                                                     .stop_tokens = stop,
+                                                     .ignore_eos = true,
+                                                     .draft_tokens = run["k"].get<int>(),
+                                                     .verifier = verifier});
+      EXPECT_EQ(got.token_ids, pair.output_ids);
+      EXPECT_EQ(got.finish_reason, "length");
+      EXPECT_EQ(got.stats.proposed, run["proposed"]);  // nor does it end the draft
+    }
+  }
+}
+
+TEST(Engine, TheContextEndsAGeneration) {
+  const GoldenPair pair("perturbed");
+  const std::unique_ptr<Engine> engine = MakeEngine(CpuOptionsFor(pair.target, pair.draft));
+  const int context = engine->target_info().context_length;
+  EXPECT_EQ(context, 256);
+  for (const int prompt_length : {context - 1, context - 2, context - 20}) {
+    Request request{.prompt_ids = std::vector<TokenId>(prompt_length, 17),
+                    .max_tokens = 100,
+                    .sampling = kGreedy,
+                    .ignore_eos = true,
+                    .draft_tokens = 0};
+    const Completion plain = Generate(engine.get(), request);
+    EXPECT_EQ(plain.finish_reason, "length");
+    EXPECT_EQ(static_cast<int>(plain.token_ids.size()), context - prompt_length);
+    for (int k = 1; k <= 8; ++k) {
+      request.draft_tokens = k;
+      ExpectSameOutput(Generate(engine.get(), request), plain);
+    }
+  }
+}
+
+TEST(Engine, BeyondTheDraftsContextDecodingGoesOnWithoutIt) {
+  const GoldenPair pair("perturbed");
+  constexpr int kDraftContext = 40;
+  const ModelCopy draft(pair.draft);
+  draft.SetConfig("max_position_embeddings", kDraftContext);
+  const std::unique_ptr<Engine> engine = MakeEngine(CpuOptionsFor(pair.target, draft.path()));
+  EXPECT_EQ(engine->draft_info()->context_length, kDraftContext);
+  const int prompt_length = static_cast<int>(pair.prompt_ids.size());
+  for (const int k : {1, 2, 3, 4, 5, 6, 7, 8, kAutoDraftTokens}) {
+    SCOPED_TRACE(absl::StrCat("k ", k));
+    const Completion got = Generate(engine.get(), {.prompt_ids = pair.prompt_ids,
+                                                   .max_tokens = 64,
+                                                   .sampling = kGreedy,
+                                                   .ignore_eos = true,
+                                                   .draft_tokens = k});
+    EXPECT_EQ(got.token_ids, pair.output_ids);
+    EXPECT_EQ(got.stats.draft_failures, 0);
+    ExpectConsistent(got);
+    if (k == kAutoDraftTokens) continue;
+    // The last place it can speak for is right behind its context.
+    const size_t beyond = kDraftContext + 1 - prompt_length;
+    EXPECT_EQ(got.provenance.substr(beyond + 1).find_first_not_of('p'), std::string::npos)
+        << got.provenance;
+    EXPECT_NE(got.provenance.substr(0, beyond).find('a'), std::string::npos);
+  }
+  // A prompt that the draft cannot read at all.
+  const std::vector<TokenId> prompt(kDraftContext + 20, 33);
+  Request request{.prompt_ids = prompt, .max_tokens = 10, .sampling = kGreedy, .draft_tokens = 4};
+  const Completion got = Generate(engine.get(), request);
+  request.draft_tokens = 0;
+  ExpectSameOutput(got, Generate(engine.get(), request));
+  EXPECT_EQ(got.stats.proposed, 0);
+}
+
+}  // namespace
+}  // namespace tandem
