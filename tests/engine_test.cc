@@ -14,6 +14,7 @@
 #include "kvcache/paged_kv_cache.h"
 #include "model/transformer.h"
 #include "tests/engine_testing.h"
+
 namespace tandem {
 namespace {
 
