@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
@@ -25,11 +26,28 @@ enum class DraftNoise {
   kTargets,  // the noise the target will choose with: what exact matching needs to match often
 };
 
+// Where a draft comes from: what one more of its tokens costs.
+enum class DraftSource {
+  kModel,   // a pass of a draft model
+  kLookup,  // next to nothing
+};
+
+// One way to continue a sequence, known from its committed tokens alone.
+struct DraftOption {
+  DraftSource source = DraftSource::kModel;
+  // What speaks for it, in [0, kNumEvidence): acceptance is learnt for each apart.
+  int evidence = 0;
+  int max_tokens = 0;  // that it could propose
+  int num_unread = 0;  // committed tokens to be read first
+};
+inline constexpr int kNumEvidence = 8;
+
 struct DraftRequest {
   // Every committed token, prompt included. While a prompt is read in chunks: its part so far.
   absl::Span<const TokenId> context;
   // The most tokens to propose; with 0 the drafter may read along and proposes nothing.
   int max_tokens = 0;
+  DraftSource source = DraftSource::kModel;  // of the option chosen
   const SamplingParams* sampling = nullptr;
   TokenCounts* counts = nullptr;  // of `context`; left as found. Null without penalties.
   RandomSource random{0};
@@ -45,8 +63,15 @@ class Drafter {
  public:
   virtual ~Drafter() = default;
   virtual std::string_view name() const = 0;
+  // Whether its tokens are drawn at all; else each is proposed with certainty.
+  virtual bool is_drawn() const { return true; }
   // For a sequence that begins with `prompt`, of which part may be known from earlier sequences.
   virtual std::unique_ptr<DraftState> NewState(absl::Span<const TokenId> prompt) = 0;
+
+  // The ways in which the sequence of `state` could be continued behind `context`, its committed
+  // tokens; none if there is nothing to propose.
+  virtual std::vector<DraftOption> Options(DraftState* state,
+                                           absl::Span<const TokenId> context) = 0;
 
   // Fills proposals[i] (cleared by the caller) with at most requests[i].max_tokens tokens; none is
   // a valid proposal. How many may depend on the context, on rows and on load, never on a token

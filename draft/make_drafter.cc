@@ -1,24 +1,32 @@
 #include "draft/make_drafter.h"
 
+#include <string>
+
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
+#include "draft/combined_drafter.h"
 #include "draft/model_drafter.h"
+#include "draft/ngram_drafter.h"
 
 namespace tandem {
 
 absl::StatusOr<std::unique_ptr<Drafter>> MakeDrafter(std::string_view name,
                                                      const DrafterParts& parts) {
-  if (name.empty()) name = parts.model != nullptr ? "model" : "none";
-  if (name == "none") return nullptr;
-  if (name == "model") {
-    if (parts.model == nullptr) {
-      return absl::InvalidArgumentError("drafter: \"model\" needs a draft model");
-    }
-    return std::make_unique<ModelDrafter>(parts.model, parts.cache, parts.target_vocab_size,
-                                          parts.chunk_tokens);
+  if (name.empty()) name = parts.model != nullptr ? "model" : "ngram";
+  if (name == "none") return std::unique_ptr<Drafter>();
+  auto lookup = std::make_unique<NgramDrafter>();
+  if (name == lookup->name()) return lookup;
+  if (name != "model" && name != "model+ngram") {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "drafter: \"", std::string(name), "\" is not one of model, ngram, model+ngram, none"));
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "drafter: \"", absl::string_view(name.data(), name.size()), "\" is not one of model, none"));
+  if (parts.model == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat("drafter: \"", std::string(name),
+                                                   "\" needs a draft model, and none is given"));
+  }
+  auto model = std::make_unique<ModelDrafter>(parts.model, parts.cache, parts.target_vocab_size,
+                                              parts.chunk_tokens);
+  if (name == model->name()) return model;
+  return std::make_unique<CombinedDrafter>(std::move(model), std::move(lookup));
 }
 
 }  // namespace tandem

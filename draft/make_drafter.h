@@ -19,8 +19,8 @@ struct DrafterParts {
   int chunk_tokens = 256;
 };
 
-// "model", "none", or empty for "model" if there is a draft model, else "none". Null for "none".
-// INVALID_ARGUMENT for other names and for "model" without a draft model.
+// "model", "ngram", "model+ngram", "none", or empty for "model" if there is a draft model, else
+// "ngram". Null for "none". INVALID_ARGUMENT for other names and for a model without a draft model.
 absl::StatusOr<std::unique_ptr<Drafter>> MakeDrafter(std::string_view name,
                                                      const DrafterParts& parts);
 

@@ -53,12 +53,25 @@ void ModelDrafter::Publish(DraftState* state, absl::Span<const TokenId> tokens) 
   cache_->Publish(tokens, static_cast<ModelDraftState*>(state)->kv);
 }
 
-// Whether this model knows every token that its cache lacks: the target may have more of them.
-bool ModelDrafter::CanRead(const DraftRequest& request) const {
-  if (model_->vocab_size() >= target_vocab_size_) return true;
-  const int known = static_cast<ModelDraftState*>(request.state)->kv.length();
-  return absl::c_all_of(request.context.subspan(known),
-                        [this](TokenId token) { return token < model_->vocab_size(); });
+int ModelDrafter::Room(const KvSequence& kv, absl::Span<const TokenId> context) const {
+  const bool can_read = model_->vocab_size() >= target_vocab_size_ ||
+                        absl::c_all_of(context.subspan(kv.length()), [this](TokenId token) {
+                          return token < model_->vocab_size();
+                        });
+  if (!can_read) return 0;
+  // Draft token j is read off a pass over context.size() + j tokens.
+  return std::max(model_->context_length() - static_cast<int>(context.size()) + 1, 0);
+}
+
+std::vector<DraftOption> ModelDrafter::Options(DraftState* state,
+                                               absl::Span<const TokenId> context) {
+  const KvSequence& kv = static_cast<ModelDraftState*>(state)->kv;
+  const int room = std::min(Room(kv, context), kMaxDraftTokens);
+  if (room == 0) return {};
+  return {{.source = DraftSource::kModel,
+           .evidence = 0,
+           .max_tokens = room,
+           .num_unread = static_cast<int>(context.size()) - kv.length()}};
 }
 
 absl::Status ModelDrafter::Propose(absl::Span<const DraftRequest> requests,
@@ -66,14 +79,13 @@ absl::Status ModelDrafter::Propose(absl::Span<const DraftRequest> requests,
   std::vector<Draft> drafts;
   drafts.reserve(requests.size());
   for (size_t i = 0; i < requests.size(); ++i) {
-    const int context_length = static_cast<int>(requests[i].context.size());
-    // Draft token j is read off a pass over context_length + j tokens.
-    const int room = model_->context_length() - context_length + 1;
+    KvSequence* kv = &static_cast<ModelDraftState*>(requests[i].state)->kv;
+    const int room = Room(*kv, requests[i].context);
     drafts.push_back({.request = &requests[i],
                       .proposal = proposals[i],
-                      .kv = &static_cast<ModelDraftState*>(requests[i].state)->kv,
-                      .max_tokens = std::min(requests[i].max_tokens, std::max(room, 0)),
-                      .ended = context_length > model_->context_length() || !CanRead(requests[i])});
+                      .kv = kv,
+                      .max_tokens = std::min(requests[i].max_tokens, room),
+                      .ended = room == 0});
   }
   RETURN_IF_ERROR(CatchUp(absl::MakeSpan(drafts)));
   while (std::any_of(drafts.begin(), drafts.end(), [](const Draft& d) { return d.wants_more(); })) {

@@ -24,6 +24,7 @@ class ModelDrafter final : public Drafter {
 
   std::string_view name() const override { return "model"; }
   std::unique_ptr<DraftState> NewState(absl::Span<const TokenId> prompt) override;
+  std::vector<DraftOption> Options(DraftState* state, absl::Span<const TokenId> context) override;
   absl::Status Propose(absl::Span<const DraftRequest> requests,
                        absl::Span<Proposal* const> proposals) override;
   void Rollback(DraftState* state, int length) override;
@@ -32,7 +33,9 @@ class ModelDrafter final : public Drafter {
  private:
   struct Draft;  // one request's progress through a Propose
 
-  bool CanRead(const DraftRequest& request) const;
+  // How many tokens behind `context` can be drafted; 0 also if it holds a token that the draft does
+  // not know.
+  int Room(const KvSequence& kv, absl::Span<const TokenId> context) const;
   absl::Status CatchUp(absl::Span<Draft> drafts);
   absl::Status Step(absl::Span<Draft> drafts);
   bool DrawNext(Draft* draft, absl::Span<const float> logits);

@@ -510,16 +510,21 @@ TEST(MakeDrafter, KnowsItsNames) {
   World world;
   const DrafterParts with_model{
       .model = &world.model(), .cache = world.cache().get(), .target_vocab_size = 7};
-  for (const char* name : {"", "model"}) {
-    const auto drafter = MakeDrafter(name, with_model);
-    ASSERT_TRUE(drafter.ok());
-    EXPECT_EQ((*drafter)->name(), "model");
+  const auto name_of = [](const char* name, const DrafterParts& parts) {
+    const auto drafter = MakeDrafter(name, parts);
+    return !drafter.ok() ? "error" : *drafter == nullptr ? "null" : std::string((*drafter)->name());
+  };
+  for (const char* name : {"model", "ngram", "model+ngram"}) {
+    EXPECT_EQ(name_of(name, with_model), name);
   }
-  EXPECT_EQ(*MakeDrafter("none", with_model), nullptr);
-  EXPECT_EQ(*MakeDrafter("", {}), nullptr);
-  EXPECT_EQ(*MakeDrafter("none", {}), nullptr);
+  EXPECT_EQ(name_of("", with_model), "model");
+  EXPECT_EQ(name_of("", {}), "ngram");
+  EXPECT_EQ(name_of("ngram", {}), "ngram");
+  EXPECT_EQ(name_of("none", with_model), "null");
+  EXPECT_EQ(name_of("none", {}), "null");
   for (const auto& status :
-       {MakeDrafter("model", {}).status(), MakeDrafter("oracle", with_model).status()}) {
+       {MakeDrafter("model", {}).status(), MakeDrafter("model+ngram", {}).status(),
+        MakeDrafter("oracle", with_model).status()}) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(status.message()), HasSubstr("drafter: "));
   }

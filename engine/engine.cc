@@ -23,7 +23,7 @@ namespace {
 
 // The rule of a name; for "auto" as docs/verification.md chooses.
 absl::StatusOr<AcceptanceRule> ParseVerifier(absl::string_view name, const Request& request,
-                                             int draft_tokens) {
+                                             int draft_tokens, bool draft_is_drawn) {
   if (name == "exact_match") return AcceptanceRule::kExactMatch;
   if (name == "block") return AcceptanceRule::kBlock;
   if (name == "token") return AcceptanceRule::kToken;
@@ -31,7 +31,9 @@ absl::StatusOr<AcceptanceRule> ParseVerifier(absl::string_view name, const Reque
     return absl::InvalidArgumentError(
         absl::StrCat("verifier: \"", name, "\" is not one of auto, exact_match, block, token"));
   }
-  if (request.seed.has_value() || request.sampling.is_greedy()) return AcceptanceRule::kExactMatch;
+  if (request.seed.has_value() || request.sampling.is_greedy() || !draft_is_drawn) {
+    return AcceptanceRule::kExactMatch;
+  }
   return draft_tokens == 1 ? AcceptanceRule::kToken : AcceptanceRule::kBlock;
 }
 
@@ -156,6 +158,7 @@ class EngineImpl final : public Engine {
   void Step();
   RoundPlan Plan(absl::Span<Session* const> running);
   void Admit();
+  void LookForDrafts(Session* session);
   void Preempt(Session* session);
   void Deliver(Session* session);
   void Retire();
@@ -173,7 +176,7 @@ class EngineImpl final : public Engine {
 
   // The engine thread's own.
   Verifier verifier_;
-  RoundCosts costs_;
+  SpeculationPolicy policy_;
   std::deque<std::unique_ptr<Session>> sessions_;  // oldest first
   std::thread thread_;                             // last: it uses all of the above
 };
@@ -215,8 +218,9 @@ absl::StatusOr<std::unique_ptr<Session>> EngineImpl::NewSession(Request request)
   RETURN_IF_ERROR(CheckDraftTokens(draft_tokens));
   RETURN_IF_ERROR(CheckTopLogprobs("logprobs", request.logprobs.num_top));
   RETURN_IF_ERROR(CheckTopLogprobs("prompt_logprobs", request.prompt_logprobs.num_top));
-  ASSIGN_OR_RETURN(
-      s.rule, ParseVerifier(request.verifier.value_or(options_.verifier), request, draft_tokens));
+  const bool draft_is_drawn = pair_.drafter != nullptr && pair_.drafter->is_drawn();
+  ASSIGN_OR_RETURN(s.rule, ParseVerifier(request.verifier.value_or(options_.verifier), request,
+                                         draft_tokens, draft_is_drawn));
   for (const std::string& stop : request.stop) {
     if (stop.empty()) return absl::InvalidArgumentError("stop: a stop string is empty");
   }
@@ -244,7 +248,7 @@ absl::StatusOr<std::unique_ptr<Session>> EngineImpl::NewSession(Request request)
   }
   s.logprobs = request.logprobs;
   s.prompt_logprobs = request.prompt_logprobs;
-  s.draft_length = DraftLength(draft_tokens);
+  s.draft_tokens = draft_tokens;
   s.text = std::make_unique<OutputText>(pair_.tokenizer.get(), s.tokens, std::move(request.stop));
   s.completion.prompt_tokens = s.prompt_length;
   s.completion.verifier = std::string(NameOf(s.rule));
@@ -287,7 +291,7 @@ RoundPlan EngineImpl::Plan(absl::Span<Session* const> running) {
                                {.max_batch = options_.max_batch,
                                 .chunk_tokens = options_.chunk_tokens,
                                 .free_pages = pair_.target_cache->num_available_pages()},
-                               costs_);
+                               &policy_);
     if (plan.preempted.empty()) return plan;
     for (Session* session : plan.preempted) Preempt(session);
   }
@@ -300,6 +304,7 @@ void EngineImpl::Step() {
     if (!session->finished) running.push_back(session.get());
   }
   if (running.empty()) return;
+  for (Session* session : running) LookForDrafts(session);
   RoundPlan plan = Plan(running);
   if (plan.steps.empty()) {
     // A published page stays while a sequence uses one that follows it, even if it has its own.
@@ -311,7 +316,7 @@ void EngineImpl::Step() {
         absl::StrCat("kv_memory: ", pair_.target_cache->num_pages(), " pages are too few for ",
                      running.front()->length(), " tokens")));
   }
-  const absl::Status status = RunRound(pair_.drafter.get(), &verifier_, plan.steps, &costs_);
+  const absl::Status status = RunRound(pair_.drafter.get(), &verifier_, plan.steps, &policy_);
   for (const RoundStep& step : plan.steps) {
     Session* session = step.session;
     if (!status.ok()) {
@@ -350,6 +355,14 @@ void EngineImpl::Admit() {
     if (session->num_output() == 0) session->completion.cached_tokens = session->target_kv.length();
     if (pair_.drafter != nullptr) session->draft_state = pair_.drafter->NewState(known);
   }
+}
+
+// What the session could draft next, once its prompt is read.
+void EngineImpl::LookForDrafts(Session* session) {
+  session->draft_options.clear();
+  if (session->draft_state == nullptr || session->draft_tokens == 0) return;
+  if (session->num_pending() > std::max(options_.chunk_tokens, kMostWithoutChunk)) return;
+  session->draft_options = pair_.drafter->Options(session->draft_state.get(), session->tokens);
 }
 
 void EngineImpl::Preempt(Session* session) {
@@ -412,7 +425,7 @@ void EngineImpl::Retire() {
 absl::Status EngineOptions::Validate() const {
   if (target.empty()) return absl::InvalidArgumentError("target: no model folder is given");
   RETURN_IF_ERROR(CheckDraftTokens(draft_tokens));
-  RETURN_IF_ERROR(ParseVerifier(verifier, Request(), draft_tokens).status());
+  RETURN_IF_ERROR(ParseVerifier(verifier, Request(), draft_tokens, true).status());
   RETURN_IF_ERROR(CheckAtLeast("threads", threads, 0));
   RETURN_IF_ERROR(CheckAtLeast("kv_memory", kv_memory_bytes, 0));
   RETURN_IF_ERROR(CheckAtLeast("page_size", page_size, 1));

@@ -31,13 +31,10 @@ namespace tandem {
 
 class Tokenizer;
 
-// Leaves the number of draft tokens of each round to the engine.
-inline constexpr int kAutoDraftTokens = -1;
-
 struct EngineOptions {
   std::string target{};                 // folder with config.json, tokenizer.json and *.safetensors
   std::string draft{};                  // likewise; empty for none
-  std::string drafter{};                // "model", "none"; empty: "model" if there is a draft
+  std::string drafter{};                // "model", "ngram", "model+ngram", "none"; empty: by draft
   int draft_tokens = kAutoDraftTokens;  // k, the most tokens proposed per round; 0: plain decoding
   std::string verifier = "auto";        // "auto", "exact_match", "block", "token"
   std::string device = "auto";          // "cpu", "cuda:<n>", or "auto": CUDA if present, else CPU

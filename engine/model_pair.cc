@@ -108,7 +108,7 @@ absl::StatusOr<ModelPair> ModelPair::Load(const EngineOptions& options) {
         options.target, "/tokenizer.json: has ids up to ", pair.tokenizer->vocab_size() - 1,
         ", but the model's vocabulary has ", pair.target->vocab_size()));
   }
-  if (!options.draft.empty() && options.drafter != "none") {
+  if (!options.draft.empty() && options.drafter != "none" && options.drafter != "ngram") {
     ASSIGN_OR_RETURN(pair.draft, Transformer::Load(options.draft, pair.backend.get()));
     RETURN_IF_ERROR(CheckCompute(options, *pair.draft, options.draft));
     RETURN_IF_ERROR(CheckSameVocabulary(options, *pair.tokenizer, pair.target->vocab_size(),

@@ -11,9 +11,6 @@
 namespace tandem {
 namespace {
 
-// Tokens that a draft model may lack without its first step costing more than the others.
-constexpr int kSmallLag = 4;
-
 // Success or failure, both caches end up holding committed tokens only.
 void RollBack(Drafter* drafter, absl::Span<const RoundStep> steps) {
   for (const RoundStep& step : steps) {
@@ -23,35 +20,55 @@ void RollBack(Drafter* drafter, absl::Span<const RoundStep> steps) {
   }
 }
 
-// The proposals of the round; sessions that still read their prompt let the drafter read along.
-// Returns the number of draft steps. A draft that fails is dropped: decoding goes on without.
-int Draft(Drafter* drafter, absl::Span<const RoundStep> steps) {
+// What the drafts of a round took.
+struct DraftWork {
+  int num_rows = 0;             // proposed tokens
+  int num_steps = 0;            // of the draft model
+  int num_draft_sequences = 0;  // in the first of them
+  int num_unread = 0;           // tokens that it had to read first, beyond one of each
+  int num_prompt_tokens = 0;    // of prompts that it read along
+};
+
+// The proposals of the round; sessions that still read their prompt let the drafter read along
+// while `policy` finds that of use. A draft that fails is dropped: decoding goes on without.
+DraftWork Draft(Drafter* drafter, const SpeculationPolicy& policy,
+                absl::Span<const RoundStep> steps) {
+  DraftWork work;
   std::vector<DraftRequest> requests;
   std::vector<Proposal*> proposals;
-  int longest = 0;
   for (const RoundStep& step : steps) {
     Session& s = *step.session;
     s.proposal.Clear();
-    if (s.draft_state == nullptr || (step.completes() && step.draft_tokens == 0)) continue;
+    if (s.draft_state == nullptr) continue;
+    const bool is_fixed = s.draft_tokens > 0;
+    const bool reads_along = !step.completes() && (is_fixed || policy.reads_prompts());
+    if (!reads_along && step.draft_tokens == 0) continue;
     requests.push_back(
         {.context = absl::MakeSpan(s.tokens).first(s.target_kv.length() + step.num_fed),
          .max_tokens = step.draft_tokens,
+         .source = step.option.source,
          .sampling = &s.sampling,
          .counts = s.counts_if_used(),
          .random = s.random,
          .noise = s.rule == AcceptanceRule::kExactMatch ? DraftNoise::kTargets : DraftNoise::kOwn,
          .state = s.draft_state.get()});
     proposals.push_back(&s.proposal);
+    if (reads_along) work.num_prompt_tokens += step.num_fed;
   }
-  if (requests.empty()) return 0;
+  if (requests.empty()) return work;
   const bool failed = !drafter->Propose(requests, proposals).ok();
   for (const RoundStep& step : steps) {
     Session& s = *step.session;
     if (failed) s.proposal.Clear();
     if (failed && step.draft_tokens > 0) ++s.completion.stats.draft_failures;
-    longest = std::max(longest, static_cast<int>(s.proposal.tokens.size()));
+    const int num_drafted = static_cast<int>(s.proposal.tokens.size());
+    work.num_rows += num_drafted;
+    if (num_drafted == 0 || step.option.source != DraftSource::kModel) continue;
+    work.num_steps = std::max(work.num_steps, num_drafted);
+    ++work.num_draft_sequences;
+    work.num_unread += std::max(step.option.num_unread - 1, 0);
   }
-  return longest;
+  return work;
 }
 
 VerifyRequest MakeVerifyRequest(const RoundStep& step) {
@@ -70,8 +87,8 @@ VerifyRequest MakeVerifyRequest(const RoundStep& step) {
 }
 
 // Appends what the verdict kept, up to the first token that ends the generation.
-void Commit(VerifyResult result, Session* session) {
-  Session& s = *session;
+void Commit(VerifyResult result, const RoundStep& step, SpeculationPolicy* policy) {
+  Session& s = *step.session;
   for (TokenLogprobs& logprobs : result.prompt_logprobs) {
     s.completion.prompt_logprobs.emplace_back(std::move(logprobs));
   }
@@ -94,17 +111,19 @@ void Commit(VerifyResult result, Session* session) {
     }
   }
   s.completion.stats.Add(proposed, std::min(accepted, emitted), emitted);
-  s.draft_length.Observe(std::min(accepted + 1, proposed), accepted);
+  if (proposed == 0) return;
+  s.acceptance.Observe(step.option, proposed, accepted);
+  policy->ObserveAcceptance(s.sampling.temperature, step.option, proposed, accepted);
 }
 
 }  // namespace
 
 absl::Status RunRound(Drafter* drafter, Verifier* verifier, absl::Span<const RoundStep> steps,
-                      RoundCosts* costs) {
+                      SpeculationPolicy* policy) {
   const absl::Cleanup roll_back = [&] { RollBack(drafter, steps); };
 
   const absl::Time start = absl::Now();
-  const int num_draft_steps = Draft(drafter, steps);
+  const DraftWork work = Draft(drafter, *policy, steps);
   const absl::Time drafted = absl::Now();
 
   std::vector<VerifyRequest> checks;
@@ -113,24 +132,27 @@ absl::Status RunRound(Drafter* drafter, Verifier* verifier, absl::Span<const Rou
   RETURN_IF_ERROR(verifier->Verify(checks, absl::MakeSpan(results)));
   const absl::Time verified = absl::Now();
 
-  int num_draft_rows = 0;
+  int num_fed = 0;
   bool only_decodes = true;
-  bool draft_catches_up = false;
   for (size_t i = 0; i < steps.size(); ++i) {
     Session& s = *steps[i].session;
     RoundStats& stats = s.completion.stats;
     stats.draft_time += drafted - start;
     (results[i].judged ? stats.verify_time : stats.prefill_time) += verified - drafted;
-    const int num_drafted = static_cast<int>(s.proposal.tokens.size());
-    num_draft_rows += num_drafted;
-    only_decodes = only_decodes && steps[i].num_fed <= 2;
-    if (num_drafted > 0 && s.length() > s.drafted_length + kSmallLag) draft_catches_up = true;
-    Commit(std::move(results[i]), &s);
-    if (num_drafted > 0) s.drafted_length = s.length();
+    only_decodes = only_decodes && steps[i].num_fed <= kMostWithoutChunk;
+    num_fed += steps[i].num_fed;
+    Commit(std::move(results[i]), steps[i], policy);
   }
+  RoundCosts& costs = policy->costs();
   if (only_decodes) {
-    costs->Observe(static_cast<int>(steps.size()), num_draft_rows,
-                   draft_catches_up ? 0 : num_draft_steps, drafted - start, verified - drafted);
+    costs.Observe({.num_rows = num_fed + work.num_rows,
+                   .num_steps = work.num_steps,
+                   .num_draft_sequences = work.num_draft_sequences,
+                   .num_unread = work.num_unread,
+                   .draft_time = drafted - start,
+                   .verify_time = absl::Now() - drafted});
+  } else if (work.num_prompt_tokens > 0 && work.num_rows == 0) {
+    costs.ObserveReading(work.num_prompt_tokens, drafted - start);
   }
   return absl::OkStatus();
 }

@@ -3,8 +3,8 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "draft/draft_length.h"
 #include "draft/drafter.h"
+#include "draft/speculation_policy.h"
 #include "engine/scheduler.h"
 #include "verify/verifier.h"
 
@@ -12,10 +12,10 @@ namespace tandem {
 
 // Runs one round -- draft, verify, commit, roll back -- for every step's session together. A
 // session whose step completes its tokens gains between 1 and draft_tokens + 1 of them, or ends;
-// the others have read a part of their prompt. `drafter` may be null if no step drafts. On error
-// every session is as it was.
+// the others have read a part of their prompt. `drafter` may be null if no step drafts. `policy`
+// learns what the round cost and kept. On error every session is as it was.
 absl::Status RunRound(Drafter* drafter, Verifier* verifier, absl::Span<const RoundStep> steps,
-                      RoundCosts* costs);
+                      SpeculationPolicy* policy);
 
 }  // namespace tandem
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "draft/draft_length.h"
+#include "draft/speculation_policy.h"
 #include "engine/session.h"
 
 namespace tandem {
@@ -15,15 +15,20 @@ struct RoundStep {
   Session* session = nullptr;
   int num_fed = 0;
   int draft_tokens = 0;
+  DraftOption option = {};  // what they are drafted by
 
   bool completes() const { return num_fed == session->num_pending(); }
 };
 
 struct RoundPlan {
-  std::vector<RoundStep> steps;
+  std::vector<RoundStep> steps = {};
+  bool is_probe = false;  // drafts of this round only try whether they pay
   // Sessions that give their pages back first and are computed again later, to the same bits.
-  std::vector<Session*> preempted;
+  std::vector<Session*> preempted = {};
 };
+
+// A sequence that has no more than this to read, as in decoding, never waits for the prompts' chunk.
+inline constexpr int kMostWithoutChunk = 2;
 
 struct ScheduleLimits {
   int max_batch = 1;     // sequences per round
@@ -33,11 +38,11 @@ struct ScheduleLimits {
 
 // Chooses what the next round does for `sessions`, oldest first. Sessions that decode come before
 // prompts, which share the round's chunk; pages go to the oldest, and when they run out the
-// youngest give theirs back; before that nobody speculates. Reads its arguments only, but for
-// asking the draft-length policies. An empty plan means that the oldest session does not fit even
-// alone, beside published pages that cannot be evicted.
+// youngest give theirs back. Drafts take pages that are left. Changes nothing but `policy`, which
+// is asked about drafts. An empty plan means that the oldest session does not fit even alone,
+// beside published pages that cannot be evicted.
 RoundPlan PlanRound(absl::Span<Session* const> sessions, const ScheduleLimits& limits,
-                    const RoundCosts& costs);
+                    SpeculationPolicy* policy);
 
 }  // namespace tandem
 

@@ -31,7 +31,8 @@ class World {
     session->prompt_length = session->length();
     session->max_length = session->length() + max_tokens;
     if (draft_tokens >= 0) {
-      session->draft_length = DraftLength(draft_tokens);
+      session->draft_tokens = draft_tokens;
+      session->draft_options = {{.max_tokens = kMaxDraftTokens, .num_unread = 1}};
       session->draft_state = std::make_unique<DraftState>();
     }
     sessions_.push_back(std::move(session));
@@ -60,7 +61,7 @@ class World {
                      {.max_batch = max_batch,
                       .chunk_tokens = chunk_tokens,
                       .free_pages = cache_->num_available_pages()},
-                     RoundCosts());
+                     &policy_);
   }
 
   std::vector<Session*> unfinished() const {
@@ -79,6 +80,7 @@ class World {
   }
 
  private:
+  SpeculationPolicy policy_;
   std::unique_ptr<PagedKvCache> cache_;
   std::deque<std::unique_ptr<Session>> sessions_;
 };
@@ -147,7 +149,7 @@ TEST(PlanRound, DraftsLeaveRoomForTheTokenAfterThem) {
 TEST(PlanRound, SpeculatesOnlyWithADrafter) {
   World world(100, 4);
   Session* a = world.AddDecoding(10, 100, -1);
-  a->draft_length = DraftLength(4);
+  a->draft_tokens = 4;
   EXPECT_THAT(world.Plan().steps, ElementsAre(Step(a, 1, 0)));
 }
 

@@ -8,7 +8,8 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/time/time.h"
-#include "draft/draft_length.h"
+#include "draft/acceptance_estimate.h"
+#include "draft/draft_plan.h"
 #include "draft/drafter.h"
 #include "engine/engine.h"
 #include "engine/output_text.h"
@@ -32,15 +33,16 @@ struct Session {
   absl::flat_hash_set<TokenId> stop_tokens;
   LogprobOptions logprobs;
   LogprobOptions prompt_logprobs;
-  DraftLength draft_length{0};
+  int draft_tokens = 0;  // k, or kAutoDraftTokens
   Engine::OnPiece on_piece;
 
   // ---- State ----
   std::vector<TokenId> tokens;  // prompt, then committed output
-  int drafted_length = 0;       // of `tokens` after the last round with a draft
   KvSequence target_kv;
   std::unique_ptr<DraftState> draft_state;  // null without a drafter
   TokenCounts counts;                       // of `tokens`, if penalties need them
+  AcceptanceEstimate acceptance;            // of this sequence's drafts
+  std::vector<DraftOption> draft_options;   // for the next round, while it decodes
   Proposal proposal;                        // of the round in progress
   std::unique_ptr<OutputText> text;         // null if there is no tokenizer
   Completion completion;                    // filled as the generation goes

@@ -26,6 +26,10 @@ class FunctionDrafter final : public Drafter {
   std::unique_ptr<DraftState> NewState(absl::Span<const TokenId> /*prompt*/) override {
     return std::make_unique<DraftState>();
   }
+  std::vector<DraftOption> Options(DraftState* /*state*/,
+                                   absl::Span<const TokenId> /*context*/) override {
+    return {{.source = DraftSource::kModel, .evidence = 0, .max_tokens = 8, .num_unread = 1}};
+  }
   absl::Status Propose(absl::Span<const DraftRequest> requests,
                        absl::Span<Proposal* const> proposals) override {
     for (size_t i = 0; i < requests.size(); ++i) function_(requests[i], proposals[i]);
@@ -73,7 +77,7 @@ struct RoundModels {
     return session;
   }
   absl::Status Round(Drafter* with, absl::Span<const RoundStep> steps) {
-    return RunRound(with, &verifier, steps, &costs);
+    return RunRound(with, &verifier, steps, &policy);
   }
   // A round of one session that reads all it lacks.
   absl::Status Round(Drafter* with, Session* session, int k) {
@@ -89,7 +93,7 @@ struct RoundModels {
   FakeModel draft;
   ModelDrafter drafter;
   Verifier verifier;
-  RoundCosts costs;
+  SpeculationPolicy policy;
 };
 
 inline Tokens OutputOf(const Session& session) {

@@ -38,7 +38,9 @@ void EngineFlags::AddTo(CLI::App* app, bool with_draft_tokens) {
                   "none]")
       ->type_name("PATH")
       ->group(group);
-  app->add_option("--drafter", drafter, "Who proposes: model, none [model if there is a draft]")
+  app->add_option("--drafter", drafter,
+                  "Who proposes: model, ngram (what followed last time, in prompt or output), "
+                  "model+ngram, none [model if there is a draft, else ngram]")
       ->type_name("NAME")
       ->group(group);
   if (with_draft_tokens) {
@@ -49,7 +51,7 @@ void EngineFlags::AddTo(CLI::App* app, bool with_draft_tokens) {
   }
   app->add_option("--verifier", verifier,
                   "Who decides: exact_match, block, token; auto is exact_match with a seed or at "
-                  "temperature 0, else block [auto]")
+                  "temperature 0 and where drafts are not drawn, else block [auto]")
       ->type_name("NAME")
       ->group(group);
   app->add_option("--device", device, "auto, cpu, cuda:N [auto]")->type_name("NAME")->group(group);
@@ -78,13 +80,14 @@ absl::StatusOr<EngineOptions> EngineFlags::ToOptions() const {
   RETURN_IF_ERROR(CheckName("--verifier", verifier, {"auto", "exact_match", "block", "token"}));
   RETURN_IF_ERROR(CheckName("--compute", compute, {"auto", "f32", "bf16"}));
   if (!drafter.empty()) {
-    RETURN_IF_ERROR(CheckName("--drafter", drafter, {"model", "none"}));
+    RETURN_IF_ERROR(CheckName("--drafter", drafter, {"model", "ngram", "model+ngram", "none"}));
   }
   options.target = target.empty() ? ShippedModel(kShippedTarget) : target;
   options.draft = draft.empty() && target.empty() ? ShippedModel(kShippedDraft) : draft;
-  if (drafter == "none") options.draft.clear();
-  if (drafter == "model" && options.draft.empty()) {
-    return absl::InvalidArgumentError("--drafter: model needs a --draft");
+  const bool uses_draft = drafter == "model" || drafter == "model+ngram";
+  if (!drafter.empty() && !uses_draft) options.draft.clear();
+  if (uses_draft && options.draft.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("--drafter: ", drafter, " needs a --draft"));
   }
   options.drafter = drafter;
   ASSIGN_OR_RETURN(options.draft_tokens, ParseDraftTokens(draft_tokens));

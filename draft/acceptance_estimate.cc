@@ -1,0 +1,53 @@
+#include "draft/acceptance_estimate.h"
+
+#include <algorithm>
+
+namespace tandem {
+namespace {
+
+// A half-life of 200 tests.
+constexpr double kMemory = 0.99654;
+// What is believed before anything is seen, as so many tests would have shown it: of models that
+// were trained alike, and of lookups.
+constexpr double kModelAcceptance = 0.7;
+constexpr double kLookupAcceptance = 0.4;
+constexpr double kPriorTests = 4.0;
+// A sequence starts from the wider estimate as from so many tests of its own.
+constexpr double kWiderTests = 12.0;
+
+}  // namespace
+
+int AcceptanceEstimate::IndexOf(const DraftOption& kind) {
+  return kind.source == DraftSource::kModel ? 0 : 1 + kind.evidence;
+}
+
+void AcceptanceEstimate::Observe(const DraftOption& kind, int num_verified, int num_accepted) {
+  ByDepth& by_depth = counts_[IndexOf(kind)];
+  const int num_tested = std::min({num_verified, num_accepted + 1, kNumDepths});
+  for (int i = 0; i < num_tested; ++i) {
+    by_depth[i].tested = kMemory * by_depth[i].tested + 1.0;
+    by_depth[i].accepted = kMemory * by_depth[i].accepted + (i < num_accepted ? 1.0 : 0.0);
+  }
+}
+
+void AcceptanceEstimate::Survival(const DraftOption& kind, const AcceptanceEstimate* wider,
+                                  absl::Span<double> survival) const {
+  const int index = IndexOf(kind);
+  // A depth that was hardly tested is taken for like the one before it.
+  double general = kind.source == DraftSource::kModel ? kModelAcceptance : kLookupAcceptance;
+  double product = 1.0;
+  for (size_t i = 0; i < survival.size(); ++i) {
+    const size_t depth = std::min<size_t>(i, kNumDepths - 1);
+    const Counts& all = wider == nullptr ? counts_[index][depth] : wider->counts_[index][depth];
+    general = (all.accepted + kPriorTests * general) / (all.tested + kPriorTests);
+    double rate = general;
+    if (wider != nullptr) {
+      const Counts& own = counts_[index][depth];
+      rate = (own.accepted + kWiderTests * general) / (own.tested + kWiderTests);
+    }
+    product *= rate;
+    survival[i] = product;
+  }
+}
+
+}  // namespace tandem

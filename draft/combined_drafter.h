@@ -1,0 +1,35 @@
+#ifndef TANDEM_DRAFT_COMBINED_DRAFTER_H_
+#define TANDEM_DRAFT_COMBINED_DRAFTER_H_
+
+#include <memory>
+#include <vector>
+
+#include "draft/drafter.h"
+
+namespace tandem {
+
+// A model and a lookup side by side: offers what both offer, and lets the one draft whose option
+// was chosen. Each slot keeps its own kind of distribution, and the choice looks at committed
+// tokens only, so every acceptance rule stays lossless.
+class CombinedDrafter final : public Drafter {
+ public:
+  CombinedDrafter(std::unique_ptr<Drafter> model, std::unique_ptr<Drafter> lookup)
+      : model_(std::move(model)), lookup_(std::move(lookup)) {}
+
+  std::string_view name() const override { return "model+ngram"; }
+  std::unique_ptr<DraftState> NewState(absl::Span<const TokenId> prompt) override;
+  std::vector<DraftOption> Options(DraftState* state, absl::Span<const TokenId> context) override;
+  absl::Status Propose(absl::Span<const DraftRequest> requests,
+                       absl::Span<Proposal* const> proposals) override;
+  void Rollback(DraftState* state, int length) override;
+  void Publish(DraftState* state, absl::Span<const TokenId> tokens) override;
+  void Evict(DraftState* state) override;
+
+ private:
+  std::unique_ptr<Drafter> model_;
+  std::unique_ptr<Drafter> lookup_;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_DRAFT_COMBINED_DRAFTER_H_

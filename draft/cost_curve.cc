@@ -1,0 +1,91 @@
+#include "draft/cost_curve.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "base/check.h"
+
+namespace tandem {
+namespace {
+
+// Every size up to here has a knot; from there on there are four for each doubling.
+constexpr int kDense = 16;
+constexpr int kPerDoubling = 4;
+constexpr int kFirstSamples = 3;
+
+}  // namespace
+
+int CostCurve::SizeAt(int knot) {
+  if (knot < kDense) return knot + 1;
+  const int doublings = (knot - kDense) / kPerDoubling;
+  const int part = (knot - kDense) % kPerDoubling + 1;
+  return (kDense << doublings) + part * ((kDense << doublings) / kPerDoubling);
+}
+
+int CostCurve::NearestKnot(int size) {
+  TANDEM_CHECK(size >= 1);
+  int best = 0;
+  for (int knot = 1; knot < kNumKnots; ++knot) {
+    if (std::abs(SizeAt(knot) - size) < std::abs(SizeAt(best) - size)) best = knot;
+  }
+  return best;
+}
+
+void CostCurve::Add(int size, double cost, double weight) {
+  Knot& knot = knots_[NearestKnot(size)];
+  ++knot.num_samples;
+  if (knot.num_samples == 1) {
+    knot.measured = cost;
+  } else if (knot.num_samples <= kFirstSamples) {
+    knot.measured = std::min(knot.measured, cost);
+  } else {
+    knot.measured += weight * (cost - knot.measured);
+  }
+  Fit();
+}
+
+void CostCurve::Fit() {
+  int first = -1;
+  int last = -1;
+  double least = 0.0;  // of the measured knots from this one on
+  for (int i = kNumKnots - 1; i >= 0; --i) {
+    if (knots_[i].num_samples == 0) continue;
+    least = last < 0 ? knots_[i].measured : std::min(least, knots_[i].measured);
+    knots_[i].fitted = least;
+    last = std::max(last, i);
+    first = i;
+  }
+  if (first < 0) {
+    for (int i = 0; i < kNumKnots; ++i) knots_[i].fitted = 1.0 + slope_ * (SizeAt(i) - 1);
+    return;
+  }
+  for (int i = 0; i < first; ++i) knots_[i].fitted = knots_[first].fitted;
+  for (int left = first, i = first + 1; i <= last; ++i) {
+    if (knots_[i].num_samples == 0) continue;
+    const double step = (knots_[i].fitted - knots_[left].fitted) / (SizeAt(i) - SizeAt(left));
+    for (int j = left + 1; j < i; ++j) {
+      knots_[j].fitted = knots_[left].fitted + step * (SizeAt(j) - SizeAt(left));
+    }
+    left = i;
+  }
+  double slope = slope_ * knots_[first].fitted;
+  if (last > first) {
+    slope = std::max(slope,
+                     (knots_[last].fitted - knots_[first].fitted) / (SizeAt(last) - SizeAt(first)));
+  }
+  for (int i = last + 1; i < kNumKnots; ++i) {
+    knots_[i].fitted = knots_[last].fitted + slope * (SizeAt(i) - SizeAt(last));
+  }
+}
+
+double CostCurve::At(int size) const {
+  int right = 0;
+  while (right < kNumKnots - 1 && SizeAt(right) < size) ++right;
+  if (right == 0 || SizeAt(right) == size) return knots_[right].fitted;
+  const Knot& a = knots_[right - 1];
+  const Knot& b = knots_[right];
+  const double slope = (b.fitted - a.fitted) / (SizeAt(right) - SizeAt(right - 1));
+  return a.fitted + slope * (size - SizeAt(right - 1));
+}
+
+}  // namespace tandem

@@ -1,0 +1,41 @@
+#ifndef TANDEM_DRAFT_COST_CURVE_H_
+#define TANDEM_DRAFT_COST_CURVE_H_
+
+#include <array>
+
+namespace tandem {
+
+// What a pass costs by the size of its batch, learned from passes as they happen, in any unit. True
+// costs never fall as the size grows, and measurements err upwards: so a cost counts for no more
+// than that of any larger size.
+class CostCurve {
+ public:
+  // `slope`: by how much one more row is believed to raise the cost where nothing was measured.
+  explicit CostCurve(double slope) : slope_(slope) { Fit(); }
+
+  // A pass of `size` >= 1 that cost `cost`. The first few count for their least, later ones move
+  // the estimate by the share `weight`.
+  void Add(int size, double cost, double weight);
+  // The cost of `size` >= 1: as measured, between measured sizes on a straight line, beyond them
+  // along `slope` or their own, whichever is steeper.
+  double At(int size) const;
+  bool is_measured(int size) const { return knots_[NearestKnot(size)].num_samples > 0; }
+
+ private:
+  static constexpr int kNumKnots = 32;
+  struct Knot {
+    double measured = 0.0;
+    int num_samples = 0;
+    double fitted = 0.0;
+  };
+  static int SizeAt(int knot);
+  static int NearestKnot(int size);
+  void Fit();
+
+  double slope_;
+  std::array<Knot, kNumKnots> knots_{};
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_DRAFT_COST_CURVE_H_

@@ -1,0 +1,155 @@
+#include "draft/ngram_drafter.h"
+
+#include <algorithm>
+#include <random>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace tandem {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+using Tokens = std::vector<TokenId>;
+
+Tokens RandomTokens(std::mt19937_64& random, int count, int vocab) {
+  Tokens tokens;
+  for (int i = 0; i < count; ++i) tokens.push_back(static_cast<TokenId>(random() % vocab));
+  return tokens;
+}
+
+// The longest end of `text` that stood before, and the latest place behind it, by trying all.
+NgramIndex::Match FindByTrying(const Tokens& text) {
+  const int end = static_cast<int>(text.size());
+  const auto length_at = [&](int place) {
+    int length = 0;
+    while (length < place && text[place - 1 - length] == text[end - 1 - length]) ++length;
+    return std::min(length, NgramIndex::kLongestMatch);
+  };
+  // Longer runs than the longest key are told apart by their last tokens alone.
+  const auto key_at = [&](int place) {
+    return std::min(length_at(place), NgramIndex::kLongestKey);
+  };
+  int longest = 0;
+  for (int place = 1; place < end; ++place) longest = std::max(longest, key_at(place));
+  if (longest == 0) return {};
+  std::vector<int> places;
+  for (int place = end - 1; place > 0; --place) {
+    if (key_at(place) >= longest) places.push_back(place);
+  }
+  return {.length = length_at(places[0]),
+          .next = places[0],
+          .is_repeated = places.size() > 1 && text[places[1]] == text[places[0]]};
+}
+
+TEST(NgramIndex, FindsTheLongestMatchAndItsLatestPlace) {
+  for (const int vocab : {1, 2, 3, 10, 1000}) {
+    std::mt19937_64 random(vocab);
+    const Tokens all = RandomTokens(random, 200, vocab);
+    NgramIndex index;
+    Tokens text;
+    for (const TokenId token : all) {
+      text.push_back(token);
+      // Not at every length: it takes in several tokens at once.
+      if (random() % 3 == 0) continue;
+      index.Extend(text);
+      const NgramIndex::Match match = index.Find(text);
+      const NgramIndex::Match want = FindByTrying(text);
+      ASSERT_EQ(match.length, want.length) << vocab << " " << text.size();
+      ASSERT_EQ(match.next, want.next);
+      ASSERT_EQ(match.is_repeated, want.is_repeated);
+    }
+  }
+}
+
+TEST(NgramIndex, FindsNothingInATextWithoutRepetition) {
+  NgramIndex index;
+  for (const Tokens& text : {Tokens{}, Tokens{1}, Tokens{1, 2, 3, 4}}) {
+    index.Extend(text);
+    EXPECT_EQ(index.Find(text).length, 0);
+  }
+}
+
+struct Sequence {
+  explicit Sequence(Tokens text) : tokens(std::move(text)), state(drafter.NewState(tokens)) {}
+  Tokens Draft(int max_tokens) {
+    proposal.Clear();
+    const DraftRequest request{.context = tokens, .max_tokens = max_tokens, .state = state.get()};
+    Proposal* proposals[] = {&proposal};
+    EXPECT_TRUE(drafter.Propose({&request, 1}, proposals).ok());
+    return proposal.tokens;
+  }
+
+  NgramDrafter drafter;
+  Tokens tokens;
+  std::unique_ptr<DraftState> state;
+  Proposal proposal;
+};
+
+TEST(NgramDrafter, ProposesWhatFollowedTheLastTime) {
+  Sequence s({1, 2, 3, 4, 9, 2, 3, 5, 6, 7, 8, 2, 3});
+  EXPECT_THAT(s.Draft(3), ElementsAre(5, 6, 7));
+  s.tokens.push_back(4);
+  EXPECT_THAT(s.Draft(2), ElementsAre(9, 2));
+  s.tokens.push_back(100);
+  EXPECT_THAT(s.Draft(4), IsEmpty());
+  EXPECT_THAT(s.drafter.Options(s.state.get(), s.tokens), IsEmpty());
+}
+
+TEST(NgramDrafter, GoesOnWithATextThatRepeatsItself) {
+  Sequence s({7, 1, 2, 3, 1, 2, 3, 1});
+  EXPECT_THAT(s.Draft(7), ElementsAre(2, 3, 1, 2, 3, 1, 2));
+}
+
+TEST(NgramDrafter, ProposesEachTokenWithCertainty) {
+  Sequence s({1, 2, 1, 2, 1});
+  s.proposal.drawn_from.resize(3);
+  s.proposal.drawn_from[1].probs = {0.5f, 0.5f};  // left from another drafter
+  s.Draft(3);
+  ASSERT_GE(s.proposal.drawn_from.size(), 3u);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(s.proposal.drawn_from[i].only, s.proposal.tokens[i]);
+    EXPECT_THAT(s.proposal.drawn_from[i].probs, IsEmpty());
+  }
+  EXPECT_FALSE(s.drafter.is_drawn());
+}
+
+TEST(NgramDrafter, ReadsAlongAndProposesNothingWhenNothingIsWanted) {
+  Sequence s({1, 1, 1});
+  EXPECT_THAT(s.Draft(0), IsEmpty());
+}
+
+// After a rollback into what it remembers it goes by the tokens that came instead.
+TEST(NgramDrafter, ForgetsWhatWasRolledBack) {
+  Sequence s({1, 2, 3, 1, 2, 4, 1, 2});
+  EXPECT_THAT(s.Draft(1), ElementsAre(4));
+  s.drafter.Rollback(s.state.get(), 5);
+  s.tokens = {1, 2, 3, 1, 2, 5, 1, 2};
+  EXPECT_THAT(s.Draft(1), ElementsAre(5));
+  s.drafter.Rollback(s.state.get(), 8);  // nothing to forget
+  EXPECT_THAT(s.Draft(1), ElementsAre(5));
+}
+
+TEST(NgramDrafter, TellsHowMuchSpeaksForIt) {
+  EXPECT_LT(NgramDrafter::EvidenceOf({.length = 1, .next = 1, .is_repeated = false}),
+            NgramDrafter::EvidenceOf({.length = 1, .next = 1, .is_repeated = true}));
+  for (const int length : {1, 2, 3, 6, NgramIndex::kLongestMatch}) {
+    const int evidence = NgramDrafter::EvidenceOf({.length = length, .is_repeated = true});
+    EXPECT_GE(evidence, 0);
+    EXPECT_LT(evidence, kNumEvidence);
+    EXPECT_GE(evidence,
+              NgramDrafter::EvidenceOf({.length = std::max(1, length - 1), .is_repeated = true}));
+  }
+  Sequence s({1, 2, 3, 4, 5, 6, 7, 1, 2, 3, 4, 5, 6});
+  const std::vector<DraftOption> options = s.drafter.Options(s.state.get(), s.tokens);
+  ASSERT_EQ(options.size(), 1u);
+  EXPECT_EQ(options[0].source, DraftSource::kLookup);
+  EXPECT_EQ(options[0].evidence, NgramDrafter::EvidenceOf({.length = 6}));
+  EXPECT_EQ(options[0].max_tokens, kMaxDraftTokens);
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,140 @@
+#include "draft/speculation_policy.h"
+
+#include <algorithm>
+
+namespace tandem {
+namespace {
+
+// Speculation starts at this predicted gain, and stops where none is left.
+constexpr double kStartingGain = 1.03;
+// The first rounds draft so much and nothing in turn, to see what either costs.
+constexpr int kCalibrationRounds = 8;
+constexpr int kCalibrationTokens = 4;
+// What plain rounds cost is looked at again after so many others: the more often, the less is at
+// stake.
+constexpr int kRoundsBetweenPlain = 256;
+constexpr int kRoundsBetweenPlainIfClose = 64;
+constexpr double kClose = 1.15;
+// Every so often drafts are longer than planned, to learn of depths that are never reached else.
+constexpr int kRoundsBetweenExplorations = 64;
+constexpr int kExploredTokens = 1;
+// Where speculation is off, this share of the time goes into trying it.
+constexpr double kProbeShare = 0.005;
+constexpr int kProbeTokens = 2;
+// What was saved for probes is at most the next probe's cost, or this.
+constexpr double kMostBudget = 1.0;
+
+}  // namespace
+
+int SpeculationPolicy::HeatOf(float temperature) {
+  return temperature < 1e-5f ? 0 : temperature <= 0.5f ? 1 : temperature <= 0.9f ? 2 : 3;
+}
+
+std::vector<DraftChoice> SpeculationPolicy::Plan(absl::Span<const DraftCandidate> candidates,
+                                                 int other_rows) {
+  is_probing_ = false;
+  DraftPlan plan = PlanDrafts(costs_, candidates, other_rows);
+  std::vector<DraftChoice>& choices = plan.choices;
+  bool may_choose = false;
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    may_choose = may_choose || (candidates[i].is_auto() && choices[i].option >= 0);
+  }
+  if (!may_choose) return choices;
+  const int num_rows = other_rows + static_cast<int>(candidates.size());
+  if (Calibrates(candidates, other_rows, &choices)) return choices;
+
+  const auto draft_nothing = [&] {
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      if (candidates[i].is_auto()) choices[i].num_tokens = 0;
+    }
+  };
+  is_on_ = plan.gain >= (is_on_ ? 1.0 : kStartingGain) && plan.gain > 1.0;
+  if (!is_on_) {
+    draft_nothing();
+    rounds_since_plain_ = 0;
+    ++rounds_without_model_;
+    probe_budget_ += kProbeShare;
+    is_probing_ = Probe(candidates, num_rows, &choices);
+    return choices;
+  }
+  const int patience = plan.gain < kClose ? kRoundsBetweenPlainIfClose : kRoundsBetweenPlain;
+  if (++rounds_since_plain_ >= patience) {
+    rounds_since_plain_ = 0;
+    draft_nothing();
+    return choices;
+  }
+  if (++rounds_since_exploration_ >= kRoundsBetweenExplorations) {
+    rounds_since_exploration_ = 0;
+    Explore(candidates, &choices);
+  }
+  ++rounds_without_model_;
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    if (choices[i].num_tokens > 0 &&
+        candidates[i].options[choices[i].option].source == DraftSource::kModel) {
+      rounds_without_model_ = 0;
+    }
+  }
+  return choices;
+}
+
+// The first rounds, until the costs of drafting and of not drafting are known.
+bool SpeculationPolicy::Calibrates(absl::Span<const DraftCandidate> candidates, int other_rows,
+                                   std::vector<DraftChoice>* choices) {
+  // Passes that read prompts beside are not measured.
+  const bool is_new_size =
+      other_rows == 0 && !costs_.knows_pass(static_cast<int>(candidates.size()));
+  if (rounds_calibrated_ >= kCalibrationRounds && !is_new_size) return false;
+  const bool drafts = rounds_calibrated_++ % 2 == 0 && !(is_new_size && rounds_calibrated_ > 1);
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    if (!candidates[i].is_auto()) continue;
+    DraftChoice& choice = (*choices)[i];
+    choice.num_tokens = 0;
+    if (!drafts || choice.option < 0) continue;
+    choice.num_tokens = std::min(
+        {kCalibrationTokens, candidates[i].room, candidates[i].options[choice.option].max_tokens});
+  }
+  return true;
+}
+
+// One more token for everybody who has not far to go for it.
+void SpeculationPolicy::Explore(absl::Span<const DraftCandidate> candidates,
+                                std::vector<DraftChoice>* choices) {
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    DraftChoice& choice = (*choices)[i];
+    if (!candidates[i].is_auto() || choice.option < 0) continue;
+    const DraftOption& option = candidates[i].options[choice.option];
+    if (choice.num_tokens == 0 && costs_.Reading(option.num_unread) > 1.0) continue;
+    choice.num_tokens =
+        std::min({choice.num_tokens + kExploredTokens, candidates[i].room, option.max_tokens});
+  }
+}
+
+// Lets the sequence that has the least to read draft a little, if the budget allows.
+bool SpeculationPolicy::Probe(absl::Span<const DraftCandidate> candidates, int num_rows,
+                              std::vector<DraftChoice>* choices) {
+  int best = -1;
+  double best_cost = probe_budget_;
+  double cheapest = 0.0;
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    const DraftCandidate& candidate = candidates[i];
+    if (!candidate.is_auto() || (*choices)[i].option < 0) continue;
+    const DraftOption& option = candidate.options[(*choices)[i].option];
+    double cost = costs_.Pass(num_rows + kProbeTokens) - costs_.Pass(num_rows);
+    if (option.source == DraftSource::kModel) {
+      cost += costs_.Reading(option.num_unread) + kProbeTokens * costs_.Step(1);
+    }
+    cheapest = cheapest == 0.0 ? cost : std::min(cheapest, cost);
+    if (cost >= best_cost) continue;
+    best = static_cast<int>(i);
+    best_cost = cost;
+  }
+  probe_budget_ = std::min(probe_budget_, std::max(cheapest, kMostBudget));
+  if (best < 0) return false;
+  DraftChoice& choice = (*choices)[best];
+  choice.num_tokens = std::min(
+      {kProbeTokens, candidates[best].room, candidates[best].options[choice.option].max_tokens});
+  probe_budget_ -= best_cost;
+  return choice.num_tokens > 0;
+}
+
+}  // namespace tandem

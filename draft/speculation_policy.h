@@ -1,0 +1,60 @@
+#ifndef TANDEM_DRAFT_SPECULATION_POLICY_H_
+#define TANDEM_DRAFT_SPECULATION_POLICY_H_
+
+#include <array>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "draft/draft_plan.h"
+
+namespace tandem {
+
+// Decides round by round who drafts how much, and never lets speculation cost more than it brings:
+// plans with what was measured so far, stops when no gain is expected, and tries again now and then
+// within a bounded share of the time (docs/draft_length.md). One per engine. Thread-compatible.
+class SpeculationPolicy {
+ public:
+  // The choices for the next round's decoding sequences; `other_rows` of the pass are not theirs.
+  std::vector<DraftChoice> Plan(absl::Span<const DraftCandidate> candidates, int other_rows);
+
+  // Whether a draft model should read prompts along: where it was of use lately.
+  bool reads_prompts() const { return rounds_without_model_ < kRoundsOfPatience; }
+  // Whether the round last planned only tries what is not believed to pay.
+  bool is_probing() const { return is_probing_; }
+
+  // What sequences of this temperature accept in general.
+  const AcceptanceEstimate& AcceptanceAt(float temperature) const {
+    return general_[HeatOf(temperature)];
+  }
+  void ObserveAcceptance(float temperature, const DraftOption& kind, int num_verified,
+                         int num_accepted) {
+    general_[HeatOf(temperature)].Observe(kind, num_verified, num_accepted);
+  }
+  RoundCosts& costs() { return costs_; }
+  const RoundCosts& costs() const { return costs_; }
+
+ private:
+  static constexpr int kNumHeats = 4;
+  static constexpr int kRoundsOfPatience = 64;
+  static int HeatOf(float temperature);
+
+  bool Calibrates(absl::Span<const DraftCandidate> candidates, int other_rows,
+                  std::vector<DraftChoice>* choices);
+  void Explore(absl::Span<const DraftCandidate> candidates, std::vector<DraftChoice>* choices);
+  bool Probe(absl::Span<const DraftCandidate> candidates, int num_rows,
+             std::vector<DraftChoice>* choices);
+
+  RoundCosts costs_;
+  std::array<AcceptanceEstimate, kNumHeats> general_;
+  bool is_on_ = true;
+  bool is_probing_ = false;
+  int rounds_calibrated_ = 0;
+  int rounds_since_plain_ = 0;
+  int rounds_since_exploration_ = 0;
+  int rounds_without_model_ = 0;
+  double probe_budget_ = 0.0;  // in plain passes
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_DRAFT_SPECULATION_POLICY_H_
