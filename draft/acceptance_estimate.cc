@@ -1,12 +1,13 @@
 #include "draft/acceptance_estimate.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace tandem {
 namespace {
 
-// A half-life of 200 tests.
-constexpr double kMemory = 0.99654;
+// A half-life of 100 tests.
+constexpr double kMemory = 0.99309;
 // What is believed before anything is seen, as so many tests would have shown it: of models that
 // were trained alike, and of lookups.
 constexpr double kModelAcceptance = 0.7;
@@ -14,6 +15,7 @@ constexpr double kLookupAcceptance = 0.4;
 constexpr double kPriorTests = 4.0;
 // A sequence starts from the wider estimate as from so many tests of its own.
 constexpr double kWiderTests = 12.0;
+constexpr double kDoubt = 0.5;  // standard deviations
 
 }  // namespace
 
@@ -40,10 +42,12 @@ void AcceptanceEstimate::Survival(const DraftOption& kind, const AcceptanceEstim
     const size_t depth = std::min<size_t>(i, kNumDepths - 1);
     const Counts& all = wider == nullptr ? counts_[index][depth] : wider->counts_[index][depth];
     general = (all.accepted + kPriorTests * general) / (all.tested + kPriorTests);
-    double rate = general;
+    // What was hardly tried gets the benefit of the doubt.
+    const double doubt = kDoubt * std::sqrt(general * (1.0 - general) / (all.tested + kPriorTests));
+    double rate = std::min(general + doubt, 1.0);
     if (wider != nullptr) {
       const Counts& own = counts_[index][depth];
-      rate = (own.accepted + kWiderTests * general) / (own.tested + kWiderTests);
+      rate = (own.accepted + kWiderTests * rate) / (own.tested + kWiderTests);
     }
     product *= rate;
     survival[i] = product;

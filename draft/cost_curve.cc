@@ -32,7 +32,9 @@ int CostCurve::NearestKnot(int size) {
 }
 
 void CostCurve::Add(int size, double cost, double weight) {
-  Knot& knot = knots_[NearestKnot(size)];
+  const int nearest = NearestKnot(size);
+  Knot& knot = knots_[nearest];
+  cost *= At(SizeAt(nearest)) / At(size);  // as it would have been at the knot
   ++knot.num_samples;
   if (knot.num_samples == 1) {
     knot.measured = cost;

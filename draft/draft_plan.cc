@@ -41,10 +41,11 @@ int LengthLimit(const DraftCandidate& candidate, const DraftOption& option) {
   return option.source == DraftSource::kModel ? std::min(limit, kLongestModelDraft) : limit;
 }
 
-// Reading is done once and serves all later rounds, of two tokens or so each.
+// Reading is done once and serves all later rounds, of two tokens or so each. The first step reads
+// one token anyway.
 double ReadingCost(const RoundCosts& costs, const DraftCandidate& candidate,
                    const DraftOption& option) {
-  return costs.Reading(option.num_unread) / std::max(1, candidate.num_wanted / 2);
+  return costs.Reading(std::max(option.num_unread - 1, 0)) / std::max(1, candidate.num_wanted / 2);
 }
 
 // The tokens per time that an option could bring to one sequence's share of the round.

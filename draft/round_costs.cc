@@ -8,7 +8,7 @@ namespace {
 
 // Speed and context change within some ten rounds, relations within some hundred.
 constexpr double kLevelWeight = 0.1;
-constexpr double kRelationWeight = 0.03;
+constexpr double kRelationWeight = 0.015;
 // On a shared machine times are disturbed upwards, and then much: a measurement counts for at most
 // this many times what was expected.
 constexpr double kMostDisturbance = 1.5;

@@ -18,8 +18,8 @@ class RoundCosts {
     int num_steps = 0;            // passes of the draft model
     int num_draft_sequences = 0;  // in the first of them
     int num_unread = 0;           // tokens it had to read first, beyond one of each
-    absl::Duration draft_time;
-    absl::Duration verify_time;  // all but the draft
+    absl::Duration draft_time = absl::ZeroDuration();
+    absl::Duration verify_time = absl::ZeroDuration();  // all but the draft
   };
   void Observe(const Round& round);
   // The draft model read `num_tokens` of prompts in `time`.

@@ -15,11 +15,13 @@ constexpr int kCalibrationTokens = 4;
 constexpr int kRoundsBetweenPlain = 256;
 constexpr int kRoundsBetweenPlainIfClose = 64;
 constexpr double kClose = 1.15;
-// Every so often drafts are longer than planned, to learn of depths that are never reached else.
+// Every so often drafts are a token longer or shorter than planned, to learn of depths and of
+// passes that are never seen else; more often in the beginning.
 constexpr int kRoundsBetweenExplorations = 64;
-constexpr int kExploredTokens = 1;
+constexpr int kRoundsBetweenFirstExplorations = 16;
+constexpr int kFirstExplorations = 16;
 // Where speculation is off, this share of the time goes into trying it.
-constexpr double kProbeShare = 0.005;
+constexpr double kProbeShare = 0.01;
 constexpr int kProbeTokens = 2;
 // What was saved for probes is at most the next probe's cost, or this.
 constexpr double kMostBudget = 1.0;
@@ -63,9 +65,11 @@ std::vector<DraftChoice> SpeculationPolicy::Plan(absl::Span<const DraftCandidate
     draft_nothing();
     return choices;
   }
-  if (++rounds_since_exploration_ >= kRoundsBetweenExplorations) {
+  if (++rounds_since_exploration_ >= (num_explorations_ < kFirstExplorations
+                                          ? kRoundsBetweenFirstExplorations
+                                          : kRoundsBetweenExplorations)) {
     rounds_since_exploration_ = 0;
-    Explore(candidates, &choices);
+    Explore(candidates, ++num_explorations_ % 2 == 0 ? -1 : 1, &choices);
   }
   ++rounds_without_model_;
   for (size_t i = 0; i < candidates.size(); ++i) {
@@ -96,8 +100,9 @@ bool SpeculationPolicy::Calibrates(absl::Span<const DraftCandidate> candidates, 
   return true;
 }
 
-// One more token for everybody who has not far to go for it.
-void SpeculationPolicy::Explore(absl::Span<const DraftCandidate> candidates,
+// One token more or less for everybody; whoever drafts nothing begins only if there is little to
+// read for it.
+void SpeculationPolicy::Explore(absl::Span<const DraftCandidate> candidates, int change,
                                 std::vector<DraftChoice>* choices) {
   for (size_t i = 0; i < candidates.size(); ++i) {
     DraftChoice& choice = (*choices)[i];
@@ -105,7 +110,7 @@ void SpeculationPolicy::Explore(absl::Span<const DraftCandidate> candidates,
     const DraftOption& option = candidates[i].options[choice.option];
     if (choice.num_tokens == 0 && costs_.Reading(option.num_unread) > 1.0) continue;
     choice.num_tokens =
-        std::min({choice.num_tokens + kExploredTokens, candidates[i].room, option.max_tokens});
+        std::max(0, std::min({choice.num_tokens + change, candidates[i].room, option.max_tokens}));
   }
 }
 
@@ -121,7 +126,7 @@ bool SpeculationPolicy::Probe(absl::Span<const DraftCandidate> candidates, int n
     const DraftOption& option = candidate.options[(*choices)[i].option];
     double cost = costs_.Pass(num_rows + kProbeTokens) - costs_.Pass(num_rows);
     if (option.source == DraftSource::kModel) {
-      cost += costs_.Reading(option.num_unread) + kProbeTokens * costs_.Step(1);
+      cost += costs_.Reading(std::max(option.num_unread - 1, 0)) + kProbeTokens * costs_.Step(1);
     }
     cheapest = cheapest == 0.0 ? cost : std::min(cheapest, cost);
     if (cost >= best_cost) continue;

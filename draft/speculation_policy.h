@@ -40,7 +40,8 @@ class SpeculationPolicy {
 
   bool Calibrates(absl::Span<const DraftCandidate> candidates, int other_rows,
                   std::vector<DraftChoice>* choices);
-  void Explore(absl::Span<const DraftCandidate> candidates, std::vector<DraftChoice>* choices);
+  void Explore(absl::Span<const DraftCandidate> candidates, int change,
+               std::vector<DraftChoice>* choices);
   bool Probe(absl::Span<const DraftCandidate> candidates, int num_rows,
              std::vector<DraftChoice>* choices);
 
@@ -51,6 +52,7 @@ class SpeculationPolicy {
   int rounds_calibrated_ = 0;
   int rounds_since_plain_ = 0;
   int rounds_since_exploration_ = 0;
+  int num_explorations_ = 0;
   int rounds_without_model_ = 0;
   double probe_budget_ = 0.0;  // in plain passes
 };

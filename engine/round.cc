@@ -116,6 +116,15 @@ void Commit(VerifyResult result, const RoundStep& step, SpeculationPolicy* polic
   policy->ObserveAcceptance(s.sampling.temperature, step.option, proposed, accepted);
 }
 
+// What a probe took beyond a plain round is the session's that probed.
+void CountProbe(absl::Span<const RoundStep> steps, absl::Duration time) {
+  for (const RoundStep& step : steps) {
+    if (step.draft_tokens == 0 || step.session->draft_tokens != kAutoDraftTokens) continue;
+    ++step.session->completion.stats.probes;
+    step.session->completion.stats.probe_time += time;
+  }
+}
+
 }  // namespace
 
 absl::Status RunRound(Drafter* drafter, Verifier* verifier, absl::Span<const RoundStep> steps,
@@ -144,6 +153,11 @@ absl::Status RunRound(Drafter* drafter, Verifier* verifier, absl::Span<const Rou
     Commit(std::move(results[i]), steps[i], policy);
   }
   RoundCosts& costs = policy->costs();
+  if (policy->is_probing()) {
+    const absl::Duration plain = costs.Pass(num_fed) * costs.PlainPass();
+    CountProbe(steps,
+               (drafted - start) + std::max(verified - drafted - plain, absl::ZeroDuration()));
+  }
   if (only_decodes) {
     costs.Observe({.num_rows = num_fed + work.num_rows,
                    .num_steps = work.num_steps,

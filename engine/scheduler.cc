@@ -99,7 +99,7 @@ RoundPlan PlanRound(absl::Span<Session* const> sessions, const ScheduleLimits& l
     if (!HoldsNothing(*candidates[i])) return {.preempted = {candidates[i]}};
   }
   if (attempt.first_short < 0) AddDrafts(policy, &attempt);
-  return {.steps = std::move(attempt.steps), .is_probe = policy->is_probing()};
+  return {.steps = std::move(attempt.steps)};
 }
 
 }  // namespace tandem

@@ -22,12 +22,11 @@ struct RoundStep {
 
 struct RoundPlan {
   std::vector<RoundStep> steps = {};
-  bool is_probe = false;  // drafts of this round only try whether they pay
   // Sessions that give their pages back first and are computed again later, to the same bits.
   std::vector<Session*> preempted = {};
 };
 
-// A sequence that has no more than this to read, as in decoding, never waits for the prompts' chunk.
+// Who has no more than this to read, as in decoding, never waits for the prompts' chunk.
 inline constexpr int kMostWithoutChunk = 2;
 
 struct ScheduleLimits {

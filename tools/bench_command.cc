@@ -76,8 +76,7 @@ absl::StatusOr<std::vector<int>> ParseBatches(const std::string& text) {
 
 absl::Status SpeculationFlags::Check() {
   ASSIGN_OR_RETURN(engine_options, engine.ToOptions());
-  const bool has_drafter = engine_options.drafter.empty() ? !engine_options.draft.empty()
-                                                          : engine_options.drafter != "none";
+  const bool has_drafter = engine_options.drafter != "none";
   const std::string list = !draft_tokens.empty() ? draft_tokens
                            : has_drafter         ? kDefaultDraftTokens
                                                  : "0";
@@ -86,7 +85,7 @@ absl::Status SpeculationFlags::Check() {
     ASSIGN_OR_RETURN(const int count, ParseDraftTokens(std::string(part)));
     if (count != 0 && !has_drafter) {
       return absl::InvalidArgumentError(
-          absl::StrCat("--draft-tokens: ", part, " needs a --draft, or another --drafter"));
+          absl::StrCat("--draft-tokens: ", part, " needs another --drafter than none"));
     }
     benchmark.draft_tokens.push_back(count);
   }

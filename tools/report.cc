@@ -74,7 +74,9 @@ Json SpeculationJson(const Completion& completion, const std::string& drafter) {
           {"tokens_per_round", stats.TokensPerRound()},
           {"acceptance_per_position", acceptance},
           {"proposed_per_position", proposed},
-          {"accepted_per_position", accepted}};
+          {"accepted_per_position", accepted},
+          {"probes", stats.probes},
+          {"probe_ms", absl::ToDoubleMilliseconds(stats.probe_time)}};
 }
 
 Json CompletionJson(const Completion& completion, const std::string& drafter) {

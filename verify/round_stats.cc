@@ -21,6 +21,8 @@ RoundStats& RoundStats::operator+=(const RoundStats& other) {
     accepted_at[i] += other.accepted_at[i];
   }
   draft_failures += other.draft_failures;
+  probes += other.probes;
+  probe_time += other.probe_time;
   prefill_time += other.prefill_time;
   draft_time += other.draft_time;
   verify_time += other.verify_time;

@@ -30,6 +30,8 @@ TEST(RoundStats, AddUp) {
   RoundStats one;
   one.Add(kMaxDraftTokens, kMaxDraftTokens, kMaxDraftTokens + 1);
   one.draft_failures = 2;
+  one.probes = 3;
+  one.probe_time = absl::Seconds(4);
   one.prefill_time = absl::Seconds(1);
   one.draft_time = absl::Seconds(2);
   one.verify_time = absl::Seconds(3);
@@ -42,6 +44,8 @@ TEST(RoundStats, AddUp) {
   EXPECT_EQ(sum.proposed_at[kMaxDraftTokens - 1], 2);
   EXPECT_EQ(sum.accepted_at[kMaxDraftTokens - 1], 2);
   EXPECT_EQ(sum.draft_failures, 4);
+  EXPECT_EQ(sum.probes, 6);
+  EXPECT_EQ(sum.probe_time, absl::Seconds(8));
   EXPECT_EQ(sum.prefill_time, absl::Seconds(2));
   EXPECT_EQ(sum.draft_time, absl::Seconds(4));
   EXPECT_EQ(sum.verify_time, absl::Seconds(6));

@@ -1,0 +1,72 @@
+#include "draft/cost_curve.h"
+
+#include <random>
+
+#include "gtest/gtest.h"
+
+namespace tandem {
+namespace {
+
+constexpr double kWeight = 0.1;
+
+TEST(CostCurve, BelievesItsSlopeBeforeAnythingIsMeasured) {
+  const CostCurve curve(0.1);
+  EXPECT_DOUBLE_EQ(curve.At(1), 1.0);
+  EXPECT_DOUBLE_EQ(curve.At(11), 2.0);
+  EXPECT_FALSE(curve.is_measured(1));
+}
+
+TEST(CostCurve, DrawsAStraightLineBetweenMeasuredSizes) {
+  CostCurve curve(0.1);
+  curve.Add(1, 2.0, kWeight);
+  EXPECT_DOUBLE_EQ(curve.At(1), 2.0);
+  EXPECT_DOUBLE_EQ(curve.At(6), 3.0);  // its slope, of the cost of one
+  curve.Add(5, 2.4, kWeight);
+  EXPECT_TRUE(curve.is_measured(5));
+  EXPECT_FALSE(curve.is_measured(3));
+  EXPECT_NEAR(curve.At(3), 2.2, 1e-12);
+  EXPECT_NEAR(curve.At(6), 2.6, 1e-12);  // 0.2 a row, steeper than measured so far
+  curve.Add(7, 4.4, kWeight);
+  EXPECT_NEAR(curve.At(9), 5.2, 1e-12);  // 0.4 a row from 1 to 7
+}
+
+TEST(CostCurve, NeverFalls) {
+  CostCurve curve(0.1);
+  curve.Add(1, 5.0, kWeight);  // disturbed
+  curve.Add(4, 3.0, kWeight);
+  EXPECT_DOUBLE_EQ(curve.At(1), 3.0);
+  EXPECT_DOUBLE_EQ(curve.At(2), 3.0);
+  std::mt19937_64 random(1);
+  for (int i = 0; i < 300; ++i) {
+    curve.Add(1 + static_cast<int>(random() % 300), 1.0 + static_cast<double>(random() % 50),
+              kWeight);
+    for (int size = 2; size < 400; ++size) {
+      ASSERT_GE(curve.At(size), curve.At(size - 1) - 1e-9) << i << " " << size;
+    }
+  }
+}
+
+TEST(CostCurve, TakesTheLeastOfTheFirstAndThenFollows) {
+  CostCurve curve(0.0);
+  for (const double cost : {9.0, 2.0, 4.0}) curve.Add(1, cost, kWeight);
+  EXPECT_DOUBLE_EQ(curve.At(1), 2.0);
+  curve.Add(1, 3.0, kWeight);
+  EXPECT_DOUBLE_EQ(curve.At(1), 2.1);
+  for (int i = 0; i < 200; ++i) curve.Add(1, 3.0, kWeight);
+  EXPECT_NEAR(curve.At(1), 3.0, 1e-6);
+}
+
+TEST(CostCurve, SharesAKnotAmongLargeSizes) {
+  CostCurve curve(0.1);
+  curve.Add(1, 1.0, kWeight);
+  curve.Add(128, 8.0, kWeight);
+  EXPECT_TRUE(curve.is_measured(130));
+  EXPECT_TRUE(curve.is_measured(126));
+  EXPECT_FALSE(curve.is_measured(160));
+  EXPECT_NEAR(curve.At(128), 8.0, 1e-12);
+  EXPECT_NEAR(curve.At(129), 8.0 + 0.1, 1e-12);
+  EXPECT_GT(curve.At(100000), 1000.0);
+}
+
+}  // namespace
+}  // namespace tandem

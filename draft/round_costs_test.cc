@@ -1,0 +1,79 @@
+#include "draft/round_costs.h"
+
+#include "gtest/gtest.h"
+
+namespace tandem {
+namespace {
+
+RoundCosts::Round RoundOf(int num_rows, int num_steps, double draft_ms, double verify_ms) {
+  return {.num_rows = num_rows,
+          .num_steps = num_steps,
+          .num_draft_sequences = 1,
+          .num_unread = 0,
+          .draft_time = absl::Milliseconds(draft_ms),
+          .verify_time = absl::Milliseconds(verify_ms)};
+}
+
+TEST(RoundCosts, AreRelativeToAPlainPass) {
+  RoundCosts costs;
+  EXPECT_FALSE(costs.knows_pass(1));
+  EXPECT_FALSE(costs.knows_step());
+  for (int i = 0; i < 5; ++i) {
+    costs.Observe(RoundOf(5, 4, 8.0, 15.0));
+    costs.Observe(RoundOf(1, 0, 0.0, 10.0));
+  }
+  EXPECT_TRUE(costs.knows_pass(1));
+  EXPECT_TRUE(costs.knows_pass(5));
+  EXPECT_FALSE(costs.knows_pass(3));
+  EXPECT_TRUE(costs.knows_step());
+  EXPECT_NEAR(costs.Pass(5), 1.5, 1e-9);
+  EXPECT_NEAR(costs.Pass(3), 1.25, 1e-9);
+  EXPECT_NEAR(costs.Step(1), 0.2, 1e-9);
+  EXPECT_NEAR(absl::ToDoubleMilliseconds(costs.PlainPass()), 10.0, 1e-6);
+}
+
+TEST(RoundCosts, FollowTheSpeedOfTheMachineInAllSizes) {
+  RoundCosts costs;
+  for (int i = 0; i < 50; ++i) {
+    costs.Observe(RoundOf(5, 4, 8.0, 15.0));
+    costs.Observe(RoundOf(1, 0, 0.0, 10.0));
+  }
+  // Twice as slow, and only the larger pass is seen.
+  for (int i = 0; i < 60; ++i) costs.Observe(RoundOf(5, 4, 16.0, 30.0));
+  EXPECT_NEAR(absl::ToDoubleMilliseconds(costs.PlainPass()), 20.0, 2.0);
+  EXPECT_NEAR(costs.Pass(5), 1.5, 0.15);
+  EXPECT_NEAR(costs.Step(1), 0.2, 0.03);
+}
+
+TEST(RoundCosts, AreHardlyMovedByADisturbance) {
+  RoundCosts costs;
+  for (int i = 0; i < 10; ++i) {
+    costs.Observe(RoundOf(2, 1, 2.0, 11.0));
+    costs.Observe(RoundOf(1, 0, 0.0, 10.0));
+  }
+  costs.Observe(RoundOf(2, 1, 1000.0, 1000.0));
+  EXPECT_NEAR(costs.Pass(2), 1.1, 0.03);
+  EXPECT_NEAR(costs.Step(1), 0.2, 0.02);
+  EXPECT_LT(absl::ToDoubleMilliseconds(costs.PlainPass()), 10.6);
+}
+
+// Reading is told apart from drafting: a draft that has much to read does not make steps dear.
+TEST(RoundCosts, TellReadingFromDrafting) {
+  RoundCosts costs;
+  for (int i = 0; i < 5; ++i) costs.Observe(RoundOf(1, 0, 0.0, 10.0));
+  costs.ObserveReading(100, absl::Milliseconds(20));
+  EXPECT_NEAR(costs.Reading(100), 2.0, 1e-9);
+  for (int i = 0; i < 20; ++i) {
+    RoundCosts::Round round = RoundOf(3, 2, 4.0 + 0.2 * 10, 10.0);
+    round.num_unread = 10;
+    costs.Observe(round);
+  }
+  EXPECT_NEAR(costs.Step(1), 0.2, 1e-6);
+  RoundCosts::Round mostly_reading = RoundOf(3, 2, 200.0, 10.0);
+  mostly_reading.num_unread = 900;
+  costs.Observe(mostly_reading);
+  EXPECT_NEAR(costs.Step(1), 0.2, 1e-6);
+}
+
+}  // namespace
+}  // namespace tandem
