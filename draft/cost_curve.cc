@@ -11,7 +11,6 @@ namespace {
 // Every size up to here has a knot; from there on there are four for each doubling.
 constexpr int kDense = 16;
 constexpr int kPerDoubling = 4;
-constexpr int kFirstSamples = 3;
 
 }  // namespace
 
@@ -38,10 +37,10 @@ void CostCurve::Add(int size, double cost, double weight) {
   ++knot.num_samples;
   if (knot.num_samples == 1) {
     knot.measured = cost;
-  } else if (knot.num_samples <= kFirstSamples) {
+  } else if (knot.num_samples == 2) {
     knot.measured = std::min(knot.measured, cost);
   } else {
-    knot.measured += weight * (cost - knot.measured);
+    knot.measured += std::max(weight, 1.0 / knot.num_samples) * (cost - knot.measured);
   }
   Fit();
 }

@@ -13,8 +13,8 @@ class CostCurve {
   // `slope`: by how much one more row is believed to raise the cost where nothing was measured.
   explicit CostCurve(double slope) : slope_(slope) { Fit(); }
 
-  // A pass of `size` >= 1 that cost `cost`. The first few count for their least, later ones move
-  // the estimate by the share `weight`.
+  // A pass of `size` >= 1 that cost `cost`. The first two count for the lesser, later ones move the
+  // estimate towards the mean, and in the end by the share `weight`.
   void Add(int size, double cost, double weight);
   // The cost of `size` >= 1: as measured, between measured sizes on a straight line, beyond them
   // along `slope` or their own, whichever is steeper.

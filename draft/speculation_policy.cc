@@ -16,10 +16,10 @@ constexpr int kRoundsBetweenPlain = 256;
 constexpr int kRoundsBetweenPlainIfClose = 64;
 constexpr double kClose = 1.15;
 // Every so often drafts are a token longer or shorter than planned, to learn of depths and of
-// passes that are never seen else; more often in the beginning.
+// passes that are never seen else. In the beginning more often, and of all lengths up to this.
 constexpr int kRoundsBetweenExplorations = 64;
 constexpr int kRoundsBetweenFirstExplorations = 16;
-constexpr int kFirstExplorations = 16;
+constexpr int kFirstExplorations = 8;
 // Where speculation is off, this share of the time goes into trying it.
 constexpr double kProbeShare = 0.01;
 constexpr int kProbeTokens = 2;
@@ -69,7 +69,8 @@ std::vector<DraftChoice> SpeculationPolicy::Plan(absl::Span<const DraftCandidate
                                           ? kRoundsBetweenFirstExplorations
                                           : kRoundsBetweenExplorations)) {
     rounds_since_exploration_ = 0;
-    Explore(candidates, ++num_explorations_ % 2 == 0 ? -1 : 1, &choices);
+    ++num_explorations_;
+    Explore(candidates, &choices);
   }
   ++rounds_without_model_;
   for (size_t i = 0; i < candidates.size(); ++i) {
@@ -100,17 +101,19 @@ bool SpeculationPolicy::Calibrates(absl::Span<const DraftCandidate> candidates, 
   return true;
 }
 
-// One token more or less for everybody; whoever drafts nothing begins only if there is little to
-// read for it.
-void SpeculationPolicy::Explore(absl::Span<const DraftCandidate> candidates, int change,
+// Other lengths than planned for everybody; whoever drafts nothing begins only if there is little
+// to read for it.
+void SpeculationPolicy::Explore(absl::Span<const DraftCandidate> candidates,
                                 std::vector<DraftChoice>* choices) {
+  const int change = num_explorations_ % 2 == 0 ? -1 : 1;
   for (size_t i = 0; i < candidates.size(); ++i) {
     DraftChoice& choice = (*choices)[i];
     if (!candidates[i].is_auto() || choice.option < 0) continue;
     const DraftOption& option = candidates[i].options[choice.option];
     if (choice.num_tokens == 0 && costs_.Reading(option.num_unread) > 1.0) continue;
-    choice.num_tokens =
-        std::max(0, std::min({choice.num_tokens + change, candidates[i].room, option.max_tokens}));
+    const int wanted =
+        num_explorations_ <= kFirstExplorations ? num_explorations_ : choice.num_tokens + change;
+    choice.num_tokens = std::max(0, std::min({wanted, candidates[i].room, option.max_tokens}));
   }
 }
 

@@ -40,8 +40,7 @@ class SpeculationPolicy {
 
   bool Calibrates(absl::Span<const DraftCandidate> candidates, int other_rows,
                   std::vector<DraftChoice>* choices);
-  void Explore(absl::Span<const DraftCandidate> candidates, int change,
-               std::vector<DraftChoice>* choices);
+  void Explore(absl::Span<const DraftCandidate> candidates, std::vector<DraftChoice>* choices);
   bool Probe(absl::Span<const DraftCandidate> candidates, int num_rows,
              std::vector<DraftChoice>* choices);
 
