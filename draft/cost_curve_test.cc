@@ -46,12 +46,12 @@ TEST(CostCurve, NeverFalls) {
   }
 }
 
-TEST(CostCurve, TakesTheLeastOfTheFirstAndThenFollows) {
+TEST(CostCurve, TakesTheLesserOfTheFirstTwoThenTheMeanAndThenFollows) {
   CostCurve curve(0.0);
-  for (const double cost : {9.0, 2.0, 4.0}) curve.Add(1, cost, kWeight);
+  for (const double cost : {9.0, 2.0}) curve.Add(1, cost, kWeight);
   EXPECT_DOUBLE_EQ(curve.At(1), 2.0);
-  curve.Add(1, 3.0, kWeight);
-  EXPECT_DOUBLE_EQ(curve.At(1), 2.1);
+  curve.Add(1, 5.0, kWeight);
+  EXPECT_DOUBLE_EQ(curve.At(1), 3.0);  // of 2, 2 and 5
   for (int i = 0; i < 200; ++i) curve.Add(1, 3.0, kWeight);
   EXPECT_NEAR(curve.At(1), 3.0, 1e-6);
 }

@@ -34,7 +34,7 @@ TEST(RoundCosts, AreRelativeToAPlainPass) {
 
 TEST(RoundCosts, FollowTheSpeedOfTheMachineInAllSizes) {
   RoundCosts costs;
-  for (int i = 0; i < 50; ++i) {
+  for (int i = 0; i < 200; ++i) {
     costs.Observe(RoundOf(5, 4, 8.0, 15.0));
     costs.Observe(RoundOf(1, 0, 0.0, 10.0));
   }
@@ -47,7 +47,7 @@ TEST(RoundCosts, FollowTheSpeedOfTheMachineInAllSizes) {
 
 TEST(RoundCosts, AreHardlyMovedByADisturbance) {
   RoundCosts costs;
-  for (int i = 0; i < 10; ++i) {
+  for (int i = 0; i < 50; ++i) {
     costs.Observe(RoundOf(2, 1, 2.0, 11.0));
     costs.Observe(RoundOf(1, 0, 0.0, 10.0));
   }
