@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "base/philox.h"
+#include "draft/draft_sharpness.h"
 #include "draft/proposal.h"
 #include "model/sampling_params.h"
 
@@ -52,7 +53,8 @@ struct DraftRequest {
   TokenCounts* counts = nullptr;  // of `context`; left as found. Null without penalties.
   RandomSource random{0};
   DraftNoise noise = DraftNoise::kOwn;
-  DraftState* state = nullptr;  // from this drafter's NewState()
+  const DraftSharpness* sharpness = nullptr;  // how sharply to draw; null for as `sampling` says
+  DraftState* state = nullptr;                // from this drafter's NewState()
 };
 
 // Suggests how sequences go on. It may be wrong at any price but speed: verification makes the

@@ -158,7 +158,11 @@ bool ModelDrafter::DrawNext(Draft* draft, absl::Span<const float> logits) {
     for (const TokenId token : proposal.tokens) request.counts->AddOutput(token);
   }
   Distribution* distribution = proposal.NextDistribution();
-  const bool valid = MakeDistribution(known, *request.sampling, request.counts, distribution).ok();
+  SamplingParams sampling = *request.sampling;
+  if (request.sharpness != nullptr && !sampling.is_greedy()) {
+    sampling.temperature /= request.sharpness->At(static_cast<int>(proposal.tokens.size()));
+  }
+  const bool valid = MakeDistribution(known, sampling, request.counts, distribution).ok();
   if (request.counts != nullptr) {
     for (const TokenId token : proposal.tokens) request.counts->RemoveOutput(token);
   }

@@ -6,6 +6,7 @@
 
 #include "absl/types/span.h"
 #include "draft/draft_plan.h"
+#include "draft/draft_sharpness.h"
 
 namespace tandem {
 
@@ -30,6 +31,12 @@ class SpeculationPolicy {
                          int num_accepted) {
     general_[HeatOf(temperature)].Observe(kind, num_verified, num_accepted);
   }
+  // How sharply drafts are drawn for sequences of this temperature.
+  DraftSharpness& SharpnessAt(float temperature) { return sharpness_[HeatOf(temperature)]; }
+  // After every round: what it showed may be used from the next one on.
+  void EndRound() {
+    for (DraftSharpness& sharpness : sharpness_) sharpness.Update();
+  }
   RoundCosts& costs() { return costs_; }
   const RoundCosts& costs() const { return costs_; }
 
@@ -46,6 +53,7 @@ class SpeculationPolicy {
 
   RoundCosts costs_;
   std::array<AcceptanceEstimate, kNumHeats> general_;
+  std::array<DraftSharpness, kNumHeats> sharpness_;
   bool is_on_ = true;
   bool is_probing_ = false;
   int rounds_calibrated_ = 0;

@@ -249,6 +249,7 @@ absl::StatusOr<std::unique_ptr<Session>> EngineImpl::NewSession(Request request)
   s.logprobs = request.logprobs;
   s.prompt_logprobs = request.prompt_logprobs;
   s.draft_tokens = draft_tokens;
+  s.learns_sharpness = !request.seed.has_value() && s.rule != AcceptanceRule::kExactMatch;
   s.text = std::make_unique<OutputText>(pair_.tokenizer.get(), s.tokens, std::move(request.stop));
   s.completion.prompt_tokens = s.prompt_length;
   s.completion.verifier = std::string(NameOf(s.rule));

@@ -29,10 +29,13 @@ struct DraftWork {
   int num_prompt_tokens = 0;    // of prompts that it read along
 };
 
+DraftSharpness* SharpnessOf(const Session& session, SpeculationPolicy* policy) {
+  return session.learns_sharpness ? &policy->SharpnessAt(session.sampling.temperature) : nullptr;
+}
+
 // The proposals of the round; sessions that still read their prompt let the drafter read along
 // while `policy` finds that of use. A draft that fails is dropped: decoding goes on without.
-DraftWork Draft(Drafter* drafter, const SpeculationPolicy& policy,
-                absl::Span<const RoundStep> steps) {
+DraftWork Draft(Drafter* drafter, absl::Span<const RoundStep> steps, SpeculationPolicy* policy) {
   DraftWork work;
   std::vector<DraftRequest> requests;
   std::vector<Proposal*> proposals;
@@ -41,7 +44,7 @@ DraftWork Draft(Drafter* drafter, const SpeculationPolicy& policy,
     s.proposal.Clear();
     if (s.draft_state == nullptr) continue;
     const bool is_fixed = s.draft_tokens > 0;
-    const bool reads_along = !step.completes() && (is_fixed || policy.reads_prompts());
+    const bool reads_along = !step.completes() && (is_fixed || policy->reads_prompts());
     if (!reads_along && step.draft_tokens == 0) continue;
     requests.push_back(
         {.context = absl::MakeSpan(s.tokens).first(s.target_kv.length() + step.num_fed),
@@ -51,6 +54,7 @@ DraftWork Draft(Drafter* drafter, const SpeculationPolicy& policy,
          .counts = s.counts_if_used(),
          .random = s.random,
          .noise = s.rule == AcceptanceRule::kExactMatch ? DraftNoise::kTargets : DraftNoise::kOwn,
+         .sharpness = SharpnessOf(s, policy),
          .state = s.draft_state.get()});
     proposals.push_back(&s.proposal);
     if (reads_along) work.num_prompt_tokens += step.num_fed;
@@ -71,7 +75,7 @@ DraftWork Draft(Drafter* drafter, const SpeculationPolicy& policy,
   return work;
 }
 
-VerifyRequest MakeVerifyRequest(const RoundStep& step) {
+VerifyRequest MakeVerifyRequest(const RoundStep& step, SpeculationPolicy* policy) {
   Session& s = *step.session;
   return {.context = s.tokens,
           .num_fed = step.num_fed,
@@ -81,6 +85,9 @@ VerifyRequest MakeVerifyRequest(const RoundStep& step) {
           .random = s.random,
           .rule = s.rule,
           .kv = &s.target_kv,
+          .sharpness = s.proposal.tokens.empty() || step.option.source != DraftSource::kModel
+                           ? nullptr
+                           : SharpnessOf(s, policy),
           .logprobs = s.logprobs,
           .prompt_logprobs = s.NeedsPromptLogprobs() ? s.prompt_logprobs : LogprobOptions(),
           .prompt_length = s.prompt_length};
@@ -132,11 +139,11 @@ absl::Status RunRound(Drafter* drafter, Verifier* verifier, absl::Span<const Rou
   const absl::Cleanup roll_back = [&] { RollBack(drafter, steps); };
 
   const absl::Time start = absl::Now();
-  const DraftWork work = Draft(drafter, *policy, steps);
+  const DraftWork work = Draft(drafter, steps, policy);
   const absl::Time drafted = absl::Now();
 
   std::vector<VerifyRequest> checks;
-  for (const RoundStep& step : steps) checks.push_back(MakeVerifyRequest(step));
+  for (const RoundStep& step : steps) checks.push_back(MakeVerifyRequest(step, policy));
   std::vector<VerifyResult> results(steps.size());
   RETURN_IF_ERROR(verifier->Verify(checks, absl::MakeSpan(results)));
   const absl::Time verified = absl::Now();
@@ -168,6 +175,7 @@ absl::Status RunRound(Drafter* drafter, Verifier* verifier, absl::Span<const Rou
   } else if (work.num_prompt_tokens > 0 && work.num_rows == 0) {
     costs.ObserveReading(work.num_prompt_tokens, drafted - start);
   }
+  policy->EndRound();
   return absl::OkStatus();
 }
 

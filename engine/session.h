@@ -34,6 +34,9 @@ struct Session {
   LogprobOptions logprobs;
   LogprobOptions prompt_logprobs;
   int draft_tokens = 0;  // k, or kAutoDraftTokens
+  // Whether drafts are drawn as sharply as the engine has learned; else as the request says, so
+  // that a round depends on the request and its seed alone.
+  bool learns_sharpness = false;
   Engine::OnPiece on_piece;
 
   // ---- State ----

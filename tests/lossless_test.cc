@@ -62,6 +62,7 @@ struct Trial {
   size_t length = 3;  // tokens compared
   int runs = kRuns;
   RoundModels::Options models = SmallModels();
+  bool learns_sharpness = false;
 };
 
 // How far the first tokens over many seeds are from `law`.
@@ -73,6 +74,7 @@ double Score(RoundModels* models, Drafter* drafter, const Trial& trial, const La
     s->sampling = trial.sampling;
     s->rule = trial.rule;
     s->random = RandomSource(seed);
+    s->learns_sharpness = trial.learns_sharpness;
     while (s->num_output() < static_cast<int>(trial.length)) {
       if (const absl::Status status = models->Round(drafter, s.get(), trial.k); !status.ok()) {
         ADD_FAILURE() << status;
@@ -112,6 +114,19 @@ TEST(RunRound, IsLossless) {
         EXPECT_EQ(models.draft_cache->num_free_pages(), models.draft_cache->num_pages());
       }
     }
+  }
+}
+
+// Drafts drawn more or less sharply than the request says, by what earlier rounds have shown.
+TEST(RunRound, IsLosslessWithALearnedSharpness) {
+  for (const AcceptanceRule rule : {AcceptanceRule::kToken, AcceptanceRule::kBlock}) {
+    RoundModels::Options options = SmallModels();
+    options.draft.shared *= 2.0f;  // far too sharp
+    options.draft.own *= 2.0f;
+    RoundModels models(options);
+    EXPECT_LT(Score(&models, &models.drafter, {.rule = rule, .learns_sharpness = true}), kLimit)
+        << NameOf(rule);
+    EXPECT_LT(models.policy.SharpnessAt(1.0f).At(0), 1.0f);
   }
 }
 

@@ -19,9 +19,9 @@ struct RoundStats {
   std::array<int64_t, kMaxDraftTokens> proposed_at{};  // rounds that verified draft token i
   std::array<int64_t, kMaxDraftTokens> accepted_at{};  // and kept it
   int64_t draft_failures = 0;                          // rounds whose draft failed and was dropped
-  int64_t probes = 0;          // rounds that drafted only to see whether it pays
-  absl::Duration probe_time;   // what they took beyond plain rounds
-  absl::Duration prefill_time;                         // passes that only read a prompt
+  int64_t probes = 0;           // rounds that drafted only to see whether it pays
+  absl::Duration probe_time;    // what they took beyond plain rounds
+  absl::Duration prefill_time;  // passes that only read a prompt
   absl::Duration draft_time;
   absl::Duration verify_time;
 

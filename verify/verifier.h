@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "base/philox.h"
+#include "draft/draft_sharpness.h"
 #include "draft/proposal.h"
 #include "model/language_model.h"
 #include "model/sampling_params.h"
@@ -23,10 +24,11 @@ struct VerifyRequest {
   TokenCounts* counts = nullptr;  // of `context`; left as found. Null without penalties.
   RandomSource random{0};
   AcceptanceRule rule = AcceptanceRule::kToken;
-  KvSequence* kv = nullptr;  // the target's
-  LogprobOptions logprobs;
-  LogprobOptions prompt_logprobs;  // raw rows only
-  int prompt_length = 0;           // where prompt_logprobs end
+  KvSequence* kv = nullptr;             // the target's
+  DraftSharpness* sharpness = nullptr;  // to be shown the rows of the proposal; may be null
+  LogprobOptions logprobs = {};
+  LogprobOptions prompt_logprobs = {};  // raw rows only
+  int prompt_length = 0;                // where prompt_logprobs end
 
   bool judges() const { return kv->length() + num_fed == static_cast<int>(context.size()); }
 };
