@@ -75,6 +75,20 @@ DraftWork Draft(Drafter* drafter, absl::Span<const RoundStep> steps, Speculation
   return work;
 }
 
+// Who learns from the rows of a session's draft; null for nobody.
+std::function<void(absl::Span<const Distribution>)> LearnerOf(const RoundStep& step,
+                                                              SpeculationPolicy* policy) {
+  const Proposal& proposal = step.session->proposal;
+  DraftSharpness* sharpness = SharpnessOf(*step.session, policy);
+  if (sharpness == nullptr || step.option.source != DraftSource::kModel) return nullptr;
+  const int depth = sharpness->NextDepth(static_cast<int>(proposal.tokens.size()));
+  if (depth < 0) return nullptr;
+  return [sharpness, depth, &proposal](absl::Span<const Distribution> rows) {
+    if (depth >= static_cast<int>(rows.size())) return;  // behind a rejection
+    sharpness->Observe(depth, rows[depth], proposal.drawn_from[depth]);
+  };
+}
+
 VerifyRequest MakeVerifyRequest(const RoundStep& step, SpeculationPolicy* policy) {
   Session& s = *step.session;
   return {.context = s.tokens,
@@ -85,9 +99,7 @@ VerifyRequest MakeVerifyRequest(const RoundStep& step, SpeculationPolicy* policy
           .random = s.random,
           .rule = s.rule,
           .kv = &s.target_kv,
-          .sharpness = s.proposal.tokens.empty() || step.option.source != DraftSource::kModel
-                           ? nullptr
-                           : SharpnessOf(s, policy),
+          .on_rows = LearnerOf(step, policy),
           .logprobs = s.logprobs,
           .prompt_logprobs = s.NeedsPromptLogprobs() ? s.prompt_logprobs : LogprobOptions(),
           .prompt_length = s.prompt_length};

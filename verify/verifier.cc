@@ -58,13 +58,8 @@ class LazyRows {
     return &rows_[slot];
   }
 
-  // Shows a pair of rows to whoever learns from them. Which, does not depend on what was drawn, but
-  // for that drafts behind a rejection may not have rows.
-  void ShowTo(DraftSharpness* sharpness) const {
-    const Proposal& proposal = *request_.proposal;
-    const int depth = sharpness->NextDepth(static_cast<int>(proposal.tokens.size()));
-    if (depth < 0 || depth >= num_made_) return;
-    sharpness->Observe(depth, rows_[depth], proposal.drawn_from[depth]);
+  absl::Span<const Distribution> made() const {
+    return absl::MakeConstSpan(rows_).first(num_made_);
   }
 
  private:
@@ -111,7 +106,7 @@ absl::Status Finish(const VerifyRequest& request, const Rows& logits,
   ASSIGN_OR_RETURN(result->verdict,
                    JudgeRequest(request, [&](int slot) { return lazy.Row(slot); }));
   result->judged = true;
-  if (request.sharpness != nullptr) lazy.ShowTo(request.sharpness);
+  if (request.on_rows) request.on_rows(lazy.made());
   if (request.logprobs.num_top >= 0) ReportLogprobs(request, logits, *rows, result);
   return absl::OkStatus();
 }

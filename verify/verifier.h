@@ -1,12 +1,12 @@
 #ifndef TANDEM_VERIFY_VERIFIER_H_
 #define TANDEM_VERIFY_VERIFIER_H_
 
+#include <functional>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "base/philox.h"
-#include "draft/draft_sharpness.h"
 #include "draft/proposal.h"
 #include "model/language_model.h"
 #include "model/sampling_params.h"
@@ -24,8 +24,10 @@ struct VerifyRequest {
   TokenCounts* counts = nullptr;  // of `context`; left as found. Null without penalties.
   RandomSource random{0};
   AcceptanceRule rule = AcceptanceRule::kToken;
-  KvSequence* kv = nullptr;             // the target's
-  DraftSharpness* sharpness = nullptr;  // to be shown the rows of the proposal; may be null
+  KvSequence* kv = nullptr;  // the target's
+  // Shown the target's distributions behind 0, 1, ... tokens of the proposal, as far as the rule
+  // looked; may be null.
+  std::function<void(absl::Span<const Distribution> rows)> on_rows = nullptr;
   LogprobOptions logprobs = {};
   LogprobOptions prompt_logprobs = {};  // raw rows only
   int prompt_length = 0;                // where prompt_logprobs end
