@@ -66,11 +66,13 @@ class Benchmark {
     std::vector<Pass> plain;                                       // at batch 1
     RETURN_IF_ERROR(RunPass(0, 1, options_.max_tokens).status());  // the first is always slow
     for (const int batch : options_.batches) {
-      for (const int draft_tokens : options_.draft_tokens) {
-        ASSIGN_OR_RETURN(Pairs pairs, RunPairs(draft_tokens, batch));
-        result.runs.push_back(Summary(pairs, draft_tokens, batch));
-        if (batch == 1)
+      ASSIGN_OR_RETURN(std::vector<Pairs> all_pairs, RunPairs(batch));
+      for (size_t j = 0; j < all_pairs.size(); ++j) {
+        Pairs& pairs = all_pairs[j];
+        result.runs.push_back(Summary(pairs, options_.draft_tokens[j], batch));
+        if (batch == 1) {
           std::move(pairs.plain.begin(), pairs.plain.end(), std::back_inserter(plain));
+        }
       }
     }
     for (int i = 0; NeedsPlainPasses(options_) && i < options_.repeat; ++i) {
@@ -93,20 +95,30 @@ class Benchmark {
     std::vector<Pass> one_draft;
   };
 
-  absl::StatusOr<Pairs> RunPairs(int draft_tokens, int batch) {
-    Pairs pairs;
+  // For every draft length the pairs of this batch, taken in turns.
+  absl::StatusOr<std::vector<Pairs>> RunPairs(int batch) {
+    const int num_lengths = static_cast<int>(options_.draft_tokens.size());
+    std::vector<Pairs> pairs(num_lengths);
     for (int i = 0; i < options_.repeat; ++i) {
-      for (const bool speculates : {i % 2 == 1, i % 2 == 0}) {
-        ASSIGN_OR_RETURN(Pass pass,
-                         RunPass(speculates ? draft_tokens : 0, batch, options_.max_tokens));
-        (speculates ? pairs.speculative : pairs.plain).push_back(std::move(pass));
+      for (int j = 0; j < num_lengths; ++j) {
+        const int length = i % 2 == 0 ? j : num_lengths - 1 - j;
+        RETURN_IF_ERROR(RunPair(options_.draft_tokens[length], batch, i % 2 == 1, &pairs[length]));
       }
-      ASSIGN_OR_RETURN(Pass one_token, RunPass(0, batch, /*max_tokens=*/1));
-      ASSIGN_OR_RETURN(Pass one_draft, RunPass(1, batch, /*max_tokens=*/2));
-      pairs.one_token.push_back(std::move(one_token));
-      pairs.one_draft.push_back(std::move(one_draft));
     }
     return pairs;
+  }
+
+  absl::Status RunPair(int draft_tokens, int batch, bool speculates_first, Pairs* pairs) {
+    for (const bool speculates : {speculates_first, !speculates_first}) {
+      ASSIGN_OR_RETURN(Pass pass,
+                       RunPass(speculates ? draft_tokens : 0, batch, options_.max_tokens));
+      (speculates ? pairs->speculative : pairs->plain).push_back(std::move(pass));
+    }
+    ASSIGN_OR_RETURN(Pass one_token, RunPass(0, batch, /*max_tokens=*/1));
+    ASSIGN_OR_RETURN(Pass one_draft, RunPass(1, batch, /*max_tokens=*/2));
+    pairs->one_token.push_back(std::move(one_token));
+    pairs->one_draft.push_back(std::move(one_draft));
+    return absl::OkStatus();
   }
 
   static SpeculationRun Summary(const Pairs& pairs, int draft_tokens, int batch) {

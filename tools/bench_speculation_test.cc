@@ -136,7 +136,7 @@ TEST(BenchSpeculation, RunsWholeGroupsInPairsOfTurnedOrder) {
   FakeEngine engine(/*accepted=*/2);
   SpeculationBenchmarkOptions options = ThreePrompts();
   options.batches = {2};
-  options.draft_tokens = {kAutoDraftTokens};
+  options.draft_tokens = {kAutoDraftTokens, 3};
   options.temperature = 0.5f;
   options.repeat = 2;
   int num_passes = 0;
@@ -154,8 +154,8 @@ TEST(BenchSpeculation, RunsWholeGroupsInPairsOfTurnedOrder) {
       order.push_back(*request.draft_tokens);
     }
   }
-  // The first pass to warm up, two pairs, and two plain passes at batch 1.
-  EXPECT_THAT(order, ElementsAre(0, 0, -1, -1, 0, 0, 0));
+  // The first pass to warm up, two rounds of a pair for each k, and two plain passes at batch 1.
+  EXPECT_THAT(order, ElementsAre(0, 0, -1, 0, 3, 3, 0, -1, 0, 0, 0));
 }
 
 TEST(BenchSpeculation, AnErrorEndsItAndLeavesNoGeneration) {

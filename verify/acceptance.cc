@@ -16,33 +16,58 @@ float ProbabilityOf(const Distribution& distribution, TokenId token) {
   return distribution.probs[token];
 }
 
-// A slot's pair of rows, cheap to walk whatever kind they are.
+// A slot's pair of rows: max(0, scale * target - draft) as weights over the target's vocabulary.
 class Residual {
  public:
-  // max(0, scale * target - draft) as weights over the target's vocabulary.
   Residual(const Distribution& target, const Distribution& draft, double scale)
       : target_(target), draft_(draft), scale_(scale) {}
 
   double Mass() const {
+    if (target_.only >= 0) return WeightOf(target_.only);
+    const std::vector<float>& p = target_.probs;
+    const std::vector<float>& q = draft_.probs;
+    const size_t common = draft_.only >= 0 ? 0 : std::min(p.size(), q.size());
+    double sums[kLanes] = {};
+    const auto add = [&](size_t v, size_t lane, double draft) {
+      sums[lane] += std::max(0.0, scale_ * p[v] - draft);
+    };
+    size_t v = 0;
+    for (; v + kLanes <= common; v += kLanes) {
+      for (size_t lane = 0; lane < kLanes; ++lane) add(v + lane, lane, q[v + lane]);
+    }
+    for (; v < common; ++v) add(v, 0, q[v]);
+    for (; v + kLanes <= p.size(); v += kLanes) {
+      for (size_t lane = 0; lane < kLanes; ++lane) add(v + lane, lane, 0.0);
+    }
+    for (; v < p.size(); ++v) add(v, 0, 0.0);
     double mass = 0.0;
-    ForEach([&](TokenId, double weight) { mass += weight; });
-    return mass;
+    for (const double sum : sums) mass += sum;
+    const double counted_whole =
+        draft_.only >= 0 ? scale_ * ProbabilityOf(target_, draft_.only) : 0;
+    return counted_whole > 0.0 ? mass - counted_whole + WeightOf(draft_.only) : mass;
   }
+
   TokenId Draw(const RoundNoise& noise, int slot) const {
     if (target_.only >= 0) return WeightOf(target_.only) > 0.0 ? target_.only : -1;
-    std::vector<float> weights(target_.probs.size());
-    ForEach([&](TokenId v, double weight) { weights[v] = static_cast<float>(weight); });
+    const std::vector<float>& p = target_.probs;
+    std::vector<float> weights(p.size());
+    const size_t common = draft_.only >= 0 ? 0 : std::min(p.size(), draft_.probs.size());
+    for (size_t v = 0; v < common; ++v) {
+      weights[v] = static_cast<float>(std::max(0.0, scale_ * p[v] - draft_.probs[v]));
+    }
+    for (size_t v = common; v < p.size(); ++v) weights[v] = static_cast<float>(scale_ * p[v]);
+    if (0 <= draft_.only && draft_.only < static_cast<TokenId>(p.size())) {
+      weights[draft_.only] = static_cast<float>(WeightOf(draft_.only));
+    }
     return noise.draw_residual(weights, slot);
   }
 
  private:
+  // Sums run in so many interleaved parts, added in their order.
+  static constexpr size_t kLanes = 8;
+
   double WeightOf(TokenId v) const {
     return std::max(0.0, scale_ * ProbabilityOf(target_, v) - ProbabilityOf(draft_, v));
-  }
-  template <typename Body>
-  void ForEach(Body body) const {
-    if (target_.only >= 0) return body(target_.only, WeightOf(target_.only));
-    for (TokenId v = 0; v < static_cast<TokenId>(target_.probs.size()); ++v) body(v, WeightOf(v));
   }
 
   const Distribution& target_;

@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""Compares `-k auto` with the best fixed k on five workloads and with a draft that is of no use.
+
+Prints a Markdown table: the best fixed k of the sweep, the speeds relative to plain decoding (medians of interleaved
+passes), auto's share of the best and of plain. Needs the prompt sets beside the checkout (../shared/prompts); workloads
+whose prompts are missing are skipped and named. A measurement, never a test: timings depend on the machine and its load.
+"""
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+SHARED = os.path.join(os.path.dirname(ROOT), "shared", "prompts")
+
+COPY = ("Tom has a red ball. Tom has a blue kite. Lily has a red ball. Lily has a blue kite. "
+        "The cat sat on the mat. The dog sat on the mat. The cat sat on the mat. The dog sat on the mat. ")
+
+
+def stories(count):
+    path = os.path.join(SHARED, "tinystories_prompts_english.txt")
+    lines = [line.strip() for line in open(path, encoding="utf-8") if line.strip()]
+    return lines[:count]
+
+
+def code(count):
+    path = os.path.join(SHARED, "HumanEval.jsonl")
+    return [json.loads(line)["prompt"] for line in open(path, encoding="utf-8")][:count]
+
+
+def copies(count):
+    return [COPY * 2 + f"{name} has a red ball. {name}" for name in
+            ["Ben", "Mia", "Sam", "Anna", "Max", "Sue", "Tim", "Zoe"][:count]]
+
+
+# Name, prompts, temperature, drafter.
+WORKLOADS = [
+    ("story text, T = 0.7", stories, 0.7, "model"),
+    ("copy-heavy text, T = 0.7", copies, 0.7, "model+ngram"),
+    ("code prompts, T = 0.7", code, 0.7, "model"),
+    ("story text, T = 0", stories, 0.0, "model"),
+    ("story text, T = 1.2", stories, 1.2, "model"),
+]
+
+
+def bench(args, options):
+    """The runs of one `bench speculation`, by draft length, and the auto run of a fresh engine."""
+    command = args.prefix.split() + [args.bin, "bench", "speculation", "--json", "--max-tokens", str(args.max_tokens),
+                                     "--repeat", str(args.repeat)] + options
+    results = []
+    for lengths in (args.lengths + ",auto", "auto"):
+        done = subprocess.run(command + ["-k", lengths], capture_output=True, text=True, timeout=1200)
+        if done.returncode != 0:
+            sys.exit(f"draft_length.py: {' '.join(command)}: {done.stderr.strip()}")
+        results.append(json.loads(done.stdout))
+    return results
+
+
+def row(name, results, batch):
+    swept, alone = results
+    runs = {run["draft_tokens"]: run for run in swept["runs"] if run["batch"] == batch}
+    auto = runs.pop("auto")
+    best = max(runs.values(), key=lambda run: run["ratio_to_plain"])
+    best_ratio = max(best["ratio_to_plain"], 1.0)
+    cold = next(run for run in alone["runs"] if run["batch"] == batch)
+    low, high = auto["ratio_spread"]
+    print(f"| {name} | {batch} | {' / '.join('%.2f' % run['ratio_to_plain'] for run in runs.values())} | "
+          f"{best['draft_tokens'] if best['ratio_to_plain'] > 1 else 0} | {best_ratio:.2f} | {auto['ratio_to_plain']:.2f} "
+          f"[{low:.2f}, {high:.2f}] | {auto['ratio_to_plain'] / best_ratio:.2f} | {cold['ratio_to_plain']:.2f} |", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", default=os.path.join(ROOT, "build", "release", "tandem"))
+    parser.add_argument("--prefix", default="", help="put before every command, such as 'chrt -f 20'")
+    parser.add_argument("--lengths", default="1,2,3,4,6,8")
+    parser.add_argument("--batch", default="1")
+    parser.add_argument("--max-tokens", type=int, default=128)
+    parser.add_argument("--num-prompts", type=int, default=8)
+    parser.add_argument("--repeat", type=int, default=9)
+    parser.add_argument("--only", default="", help="only workloads whose name contains this")
+    args = parser.parse_args()
+    print(f"| workload | batch | ratio to plain at k = {args.lengths} | best k | its ratio | auto [least, most] | auto / best | "
+          "auto, fresh engine |\n|---|---|---|---|---|---|---|---|")
+    batches = [int(batch) for batch in args.batch.split(",")]
+    with tempfile.TemporaryDirectory() as folder:
+        for name, prompts, temperature, drafter in WORKLOADS:
+            if args.only not in name:
+                continue
+            path = os.path.join(folder, "prompts.jsonl")
+            try:
+                lines = prompts(args.num_prompts)
+            except FileNotFoundError as error:
+                print(f"draft_length.py: skipped {name}: {error.filename} is missing", file=sys.stderr)
+                continue
+            with open(path, "w", encoding="utf-8") as file:
+                file.writelines(json.dumps({"prompt": line}) + "\n" for line in lines)
+            results = bench(args, ["--prompts", path, "--temperature", str(temperature), "--drafter", drafter,
+                                   "--batch", args.batch])
+            for batch in batches:
+                row(name, results, batch)
+        if args.only in "a draft of no use":
+            bad = os.path.join(folder, "bad")
+            make_bad_draft(args, bad)
+            results = bench(args, ["--target", os.path.join(ROOT, "models", "storyteller-7m"), "--draft", bad,
+                                   "--temperature", "0.7", "--batch", args.batch])
+            for batch in batches:
+                row("a draft of no use, T = 0.7", results, batch)
+
+
+def make_bad_draft(args, folder):
+    """A random model of the shipped draft's shape, with the target's tokenizer."""
+    config = json.load(open(os.path.join(ROOT, "models", "storyteller-1m", "config.json"), encoding="utf-8"))
+    keys = {"vocab": "vocab_size", "hidden": "hidden_size", "ffn": "intermediate_size", "layers": "num_hidden_layers",
+            "heads": "num_attention_heads", "kv_heads": "num_key_value_heads", "head_dim": "head_dim",
+            "context": "max_position_embeddings"}
+    shape = ",".join(f"{key}={config[name]}" for key, name in keys.items() if name in config)
+    subprocess.run([args.bin, "make-random", "--shape", shape, "--seed", "1", "--out", folder], check=True,
+                   capture_output=True)
+    tokenizer = os.path.join(ROOT, "models", "storyteller-7m", "tokenizer.json")
+    with open(tokenizer, "rb") as source, open(os.path.join(folder, "tokenizer.json"), "wb") as target:
+        target.write(source.read())
+
+
+if __name__ == "__main__":
+    main()
