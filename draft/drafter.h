@@ -50,7 +50,7 @@ struct DraftRequest {
   int max_tokens = 0;
   DraftSource source = DraftSource::kModel;  // of the option chosen
   const SamplingParams* sampling = nullptr;
-  TokenCounts* counts = nullptr;  // of `context`; left as found. Null without penalties.
+  TokenCounts* counts = nullptr;  // of `context`; left as found. Null if `sampling` needs none.
   RandomSource random{0};
   DraftNoise noise = DraftNoise::kOwn;
   const DraftSharpness* sharpness = nullptr;  // how sharply to draw; null for as `sampling` says

@@ -214,6 +214,11 @@ absl::StatusOr<std::unique_ptr<Session>> EngineImpl::NewSession(Request request)
   s.submit_time = absl::Now();
   RETURN_IF_ERROR(request.sampling.Validate(pair_.target->vocab_size()));
   RETURN_IF_ERROR(CheckAtLeast("max_tokens", request.max_tokens, 1));
+  if (request.sampling.min_tokens > request.max_tokens) {
+    return absl::InvalidArgumentError(absl::StrCat("min_tokens: ", request.sampling.min_tokens,
+                                                   " is not from 0 to max_tokens, which is ",
+                                                   request.max_tokens));
+  }
   const int draft_tokens = request.draft_tokens.value_or(options_.draft_tokens);
   RETURN_IF_ERROR(CheckDraftTokens(draft_tokens));
   RETURN_IF_ERROR(CheckTopLogprobs("logprobs", request.logprobs.num_top));
@@ -237,7 +242,7 @@ absl::StatusOr<std::unique_ptr<Session>> EngineImpl::NewSession(Request request)
         " more need ", pages, " pages, and kv_memory holds ", pair_.target_cache->num_pages()));
   }
   s.sampling = std::move(request.sampling);
-  if (s.sampling.has_penalties()) s.counts.AddPrompt(s.tokens);
+  if (TokenCounts* used = s.counts_if_used()) used->AddPrompt(s.tokens);
   s.random = RandomSource(request.seed.has_value() ? *request.seed : FreshSeed())
                  .ForSequence(request.sequence);
   for (const TokenId stop : request.stop_tokens) RETURN_IF_ERROR(CheckToken("stop_tokens", stop));
@@ -246,11 +251,13 @@ absl::StatusOr<std::unique_ptr<Session>> EngineImpl::NewSession(Request request)
     const std::vector<TokenId>& eos = pair_.target->config().eos_token_ids;
     s.stop_tokens.insert(eos.begin(), eos.end());
   }
+  s.sampling.ending_tokens.assign(s.stop_tokens.begin(), s.stop_tokens.end());
   s.logprobs = request.logprobs;
   s.prompt_logprobs = request.prompt_logprobs;
   s.draft_tokens = draft_tokens;
   s.learns_sharpness = !request.seed.has_value() && s.rule != AcceptanceRule::kExactMatch;
-  s.text = std::make_unique<OutputText>(pair_.tokenizer.get(), s.tokens, std::move(request.stop));
+  s.text = std::make_unique<OutputText>(pair_.tokenizer.get(), s.tokens, std::move(request.stop),
+                                        s.sampling.min_tokens);
   s.completion.prompt_tokens = s.prompt_length;
   s.completion.verifier = std::string(NameOf(s.rule));
   s.completion.draft_tokens = pair_.drafter == nullptr ? 0 : draft_tokens;

@@ -18,12 +18,14 @@ size_t OverlapWith(std::string_view text, std::string_view stop) {
 }  // namespace
 
 OutputText::OutputText(const Tokenizer* tokenizer, absl::Span<const TokenId> prompt,
-                       std::vector<std::string> stop)
+                       std::vector<std::string> stop, int min_tokens)
     : detokenizer_(Detokenizer::New(tokenizer, prompt, /*skip_special=*/true)),
-      stop_(std::move(stop)) {}
+      stop_(std::move(stop)),
+      min_tokens_(min_tokens) {}
 
 bool OutputText::Append(TokenId token) {
   if (stopped_) return false;
+  ++num_tokens_;
   return AppendText(detokenizer_->Push(token), /*is_last=*/false);
 }
 
@@ -32,11 +34,16 @@ void OutputText::Finish() {
 }
 
 bool OutputText::AppendText(std::string_view piece, bool is_last) {
+  const size_t old_size = held_.size();
   held_ += piece;
   size_t cut = std::string::npos;
   size_t overlap = 0;
   for (const std::string& stop : stop_) {
-    cut = std::min(cut, held_.find(stop));
+    if (num_tokens_ > min_tokens_) {
+      // What ends in the old text has been looked at, and let pass if it came too early.
+      const size_t begin = old_size >= stop.size() ? old_size - stop.size() + 1 : 0;
+      cut = std::min(cut, held_.find(stop, begin));
+    }
     overlap = std::max(overlap, OverlapWith(held_, stop));
   }
   stopped_ = cut != std::string::npos;

@@ -16,9 +16,10 @@ namespace tandem {
 // that a stop string may begin with. Thread-compatible.
 class OutputText {
  public:
-  // Text follows that of `prompt`. `tokenizer` must outlive this object.
+  // Text follows that of `prompt`. A stop string that the first `min_tokens` tokens complete is
+  // text like any other. `tokenizer` must outlive this object.
   OutputText(const Tokenizer* tokenizer, absl::Span<const TokenId> prompt,
-             std::vector<std::string> stop);
+             std::vector<std::string> stop, int min_tokens = 0);
 
   // False if the text has now met a stop string: nothing more is let out.
   bool Append(TokenId token);
@@ -32,6 +33,8 @@ class OutputText {
 
   std::unique_ptr<Detokenizer> detokenizer_;
   std::vector<std::string> stop_;
+  int min_tokens_ = 0;
+  int num_tokens_ = 0;
   std::string text_;
   std::string held_;  // certain text that may still turn out to begin a stop string
   bool stopped_ = false;

@@ -80,8 +80,8 @@ class Words {
   TokenId Id(const std::string& text) const { return ids_.at(text); }
   TokenId end() const { return end_; }
   const Tokenizer* tokenizer() const { return tokenizer_.get(); }
-  OutputText Text(std::vector<std::string> stop) const {
-    return OutputText(tokenizer(), {}, std::move(stop));
+  OutputText Text(std::vector<std::string> stop, int min_tokens = 0) const {
+    return OutputText(tokenizer(), {}, std::move(stop), min_tokens);
   }
 
  private:
@@ -119,14 +119,21 @@ struct Cut {
   bool stopped = false;
 };
 
-// The definition: the text grows piece by piece until it holds a stop string, and is cut before the
-// first.
-Cut CutPlainly(const std::vector<std::string>& pieces, const std::vector<std::string>& stop) {
+// The definition: the text grows piece by piece until it holds a stop string that ends behind the
+// first `min_tokens` pieces, and is cut before the first.
+Cut CutPlainly(const std::vector<std::string>& pieces, const std::vector<std::string>& stop,
+               int min_tokens = 0) {
   std::string text;
-  for (const std::string& piece : pieces) {
-    text += piece;
+  size_t early_size = 0;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    text += pieces[i];
+    if (static_cast<int>(i) < min_tokens) early_size = text.size();
     size_t cut = std::string::npos;
-    for (const std::string& s : stop) cut = std::min(cut, text.find(s));
+    for (const std::string& s : stop) {
+      for (size_t at = 0; at + s.size() <= text.size(); ++at) {
+        if (at + s.size() > early_size && text.substr(at, s.size()) == s) cut = std::min(cut, at);
+      }
+    }
     if (cut != std::string::npos) return {text.substr(0, cut), true};
   }
   return {text, false};
@@ -135,11 +142,11 @@ Cut CutPlainly(const std::vector<std::string>& pieces, const std::vector<std::st
 // Feeds `pieces` as tokens and compares with the definition; what is let out only ever grows, to
 // beginnings of the final text.
 void ExpectCutPlainly(const Words& words, const std::vector<std::string>& pieces,
-                      const std::vector<std::string>& stop) {
-  SCOPED_TRACE(
-      absl::StrCat("pieces ", absl::StrJoin(pieces, "|"), " stop ", absl::StrJoin(stop, "|")));
-  const Cut want = CutPlainly(pieces, stop);
-  OutputText text = words.Text(stop);
+                      const std::vector<std::string>& stop, int min_tokens = 0) {
+  SCOPED_TRACE(absl::StrCat("pieces ", absl::StrJoin(pieces, "|"), " stop ",
+                            absl::StrJoin(stop, "|"), " min ", min_tokens));
+  const Cut want = CutPlainly(pieces, stop, min_tokens);
+  OutputText text = words.Text(stop, min_tokens);
   bool goes_on = true;
   std::vector<std::string> let_out;
   for (const std::string& piece : pieces) {
@@ -294,6 +301,24 @@ TEST(OutputText, GoesOnAfterThePromptWithoutRepeatingIt) {
   EXPECT_EQ(text.text(), "x");
 }
 
+TEST(OutputText, StopStringsOfTheFirstTokensArePartOfTheText) {
+  const Words words({"ab", "c", "d", "a", "b"});
+  for (int min_tokens = 0; min_tokens <= 5; ++min_tokens) {
+    ExpectCutPlainly(words, {"c", "ab", "d", "ab", "c"}, {"ab"}, min_tokens);
+    // Begun early, completed in time.
+    ExpectCutPlainly(words, {"c", "a", "b", "d", "c"}, {"ab"}, min_tokens);
+    // Complete and held back, because a longer one may follow.
+    ExpectCutPlainly(words, {"ab", "c", "d"}, {"ab", "abcc"}, min_tokens);
+  }
+  OutputText text = words.Text({"ab", "abcc"}, 1);
+  EXPECT_TRUE(text.Append(words.Id("ab")));
+  EXPECT_EQ(text.text(), "");
+  EXPECT_TRUE(text.Append(words.Id("d")));
+  EXPECT_EQ(text.text(), "abd");
+  EXPECT_FALSE(text.Append(words.Id("ab")));
+  EXPECT_EQ(text.text(), "abd");
+}
+
 TEST(OutputText, EqualsTheDefinitionOnRandomTexts) {
   std::mt19937_64 random(20240607);
   const auto uniform = [&](int low, int high) {
@@ -322,8 +347,9 @@ TEST(OutputText, EqualsTheDefinitionOnRandomTexts) {
     for (int i = uniform(1, 12); i > 0; --i) pieces.push_back(letters(uniform(1, 4)));
     std::vector<std::string> stop;
     for (int i = uniform(1, 3); i > 0; --i) stop.push_back(letters(uniform(1, 8)));
-    ExpectCutPlainly(words, pieces, stop);
-    num_stopped += CutPlainly(pieces, stop).stopped;
+    const int min_tokens = std::max(0, uniform(-6, 6));
+    ExpectCutPlainly(words, pieces, stop, min_tokens);
+    num_stopped += CutPlainly(pieces, stop, min_tokens).stopped;
     if (HasFailure()) return;
   }
   EXPECT_GT(num_stopped, kTrials / 4);

@@ -43,7 +43,7 @@ struct Session {
   std::vector<TokenId> tokens;  // prompt, then committed output
   KvSequence target_kv;
   std::unique_ptr<DraftState> draft_state;  // null without a drafter
-  TokenCounts counts;                       // of `tokens`, if penalties need them
+  TokenCounts counts;                       // of `tokens`, if `sampling` needs them
   AcceptanceEstimate acceptance;            // of this sequence's drafts
   std::vector<DraftOption> draft_options;   // for the next round, while it decodes
   Proposal proposal;                        // of the round in progress
@@ -61,7 +61,7 @@ struct Session {
   int num_cacheable() const { return length() - 1; }
   int num_pending() const { return length() - target_kv.length(); }  // what the next pass may feed
   int num_output() const { return length() - prompt_length; }
-  TokenCounts* counts_if_used() { return sampling.has_penalties() ? &counts : nullptr; }
+  TokenCounts* counts_if_used() { return sampling.needs_counts() ? &counts : nullptr; }
 
   // The most tokens a draft may add now: one more is emitted after it, and all fit the length.
   int DraftRoom() const { return std::max(0, max_length - length() - 1); }

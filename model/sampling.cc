@@ -13,6 +13,7 @@ namespace tandem {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr char kNothingLeft[] = "penalties, biases and min_tokens leave nothing finite";
 
 // The larger first; of equals the lower id.
 struct ByValueThenId {
@@ -32,6 +33,12 @@ void ApplyPenalties(const SamplingParams& params, const TokenCounts& counts,
       logit -= params.frequency_penalty * static_cast<float>(count.in_output);
       logit -= params.presence_penalty;
     }
+  }
+}
+
+void MaskTokens(absl::Span<const TokenId> tokens, absl::Span<float> row) {
+  for (const TokenId id : tokens) {
+    if (static_cast<size_t>(id) < row.size()) row[id] = -kInfinity;
   }
 }
 
@@ -100,6 +107,7 @@ void TokenCounts::AddPrompt(absl::Span<const TokenId> tokens) {
 void TokenCounts::RemoveOutput(TokenId token) {
   const auto it = counts_.find(token);
   TANDEM_CHECK(it != counts_.end() && it->second.in_output > 0);
+  --num_output_;
   if (--it->second.in_output == 0 && it->second.in_prompt == 0) counts_.erase(it);
 }
 
@@ -115,7 +123,8 @@ absl::Status MakeDistribution(absl::Span<const float> logits, const SamplingPara
   if (best < 0) {
     return absl::InvalidArgumentError("logits hold a NaN or +inf, or nothing finite");
   }
-  const bool edits = params.has_penalties() || !params.logit_bias.empty();
+  const bool masks = params.min_tokens > 0 && counts->num_output() < params.min_tokens;
+  const bool edits = params.has_penalties() || !params.logit_bias.empty() || masks;
   if (params.is_greedy() && !edits) {
     distribution->only = best;
     distribution->probs.clear();
@@ -127,15 +136,18 @@ absl::Status MakeDistribution(absl::Span<const float> logits, const SamplingPara
   for (const auto& [id, bias] : params.logit_bias) {
     if (static_cast<size_t>(id) < row.size()) row[id] += bias;
   }
+  if (masks) MaskTokens(params.ending_tokens, absl::MakeSpan(row));
   if (params.is_greedy()) {
     distribution->only = ArgMax(row);
     row.clear();
-    if (distribution->only < 0) return absl::InvalidArgumentError("penalties leave nothing finite");
+    if (distribution->only < 0) return absl::InvalidArgumentError(kNothingLeft);
     return absl::OkStatus();
   }
   distribution->only = -1;
+  const float largest_logit = LargestOrNan(row);
+  if (largest_logit == -kInfinity) return absl::InvalidArgumentError(kNothingLeft);
   const float inverse_temperature = 1.0f / params.temperature;
-  const float largest = LargestOrNan(row) * inverse_temperature;
+  const float largest = largest_logit * inverse_temperature;
   if (!std::isfinite(largest)) {
     return absl::InvalidArgumentError("logits overflow at this temperature");
   }

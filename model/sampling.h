@@ -16,8 +16,9 @@
 
 namespace tandem {
 
-// How often each token stands in a sequence: what penalties look at. Adding and removing an output
-// token undo each other, so a walk along drafted tokens can be taken back.
+// How often each token stands in a sequence: what penalties look at, and min_tokens at the length
+// of the output. Adding and removing an output token undo each other, so a walk along drafted
+// tokens can be taken back.
 class TokenCounts {
  public:
   struct Count {
@@ -25,13 +26,18 @@ class TokenCounts {
     int in_output = 0;
   };
   void AddPrompt(absl::Span<const TokenId> tokens);
-  void AddOutput(TokenId token) { ++counts_[token].in_output; }
+  void AddOutput(TokenId token) {
+    ++counts_[token].in_output;
+    ++num_output_;
+  }
   // REQUIRES: added before.
   void RemoveOutput(TokenId token);
   const absl::flat_hash_map<TokenId, Count>& counts() const { return counts_; }
+  int num_output() const { return num_output_; }
 
  private:
   absl::flat_hash_map<TokenId, Count> counts_;  // entries are never both zero
+  int num_output_ = 0;
 };
 
 // A distribution over a vocabulary.
@@ -42,9 +48,9 @@ struct Distribution {
 };
 
 // The distribution that `params` make of `logits` for a sequence with these counts (null when
-// params.has_penalties() is false). Counts and biases of ids beyond the row mean nothing: a draft's
-// row may be shorter than the target's.
-// INVALID_ARGUMENT if the row holds a NaN or +inf, or nothing finite.
+// params.needs_counts() is false). Counts, biases and ending tokens beyond the row mean nothing: a
+// draft's row may be shorter than the target's. INVALID_ARGUMENT if the row holds a NaN or +inf, or
+// nothing finite.
 absl::Status MakeDistribution(absl::Span<const float> logits, const SamplingParams& params,
                               const TokenCounts* counts, Distribution* distribution);
 

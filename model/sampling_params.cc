@@ -30,6 +30,10 @@ absl::Status SamplingParams::Validate(int vocab_size) const {
                              std::abs(frequency_penalty) <= 2, "from -2 to 2"));
   RETURN_IF_ERROR(CheckRange("presence_penalty", presence_penalty, std::abs(presence_penalty) <= 2,
                              "from -2 to 2"));
+  if (min_tokens < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("min_tokens: ", min_tokens, " is not 0 or more"));
+  }
   for (const auto& [id, bias] : logit_bias) {
     if (id < 0 || id >= vocab_size) {
       return absl::InvalidArgumentError(

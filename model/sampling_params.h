@@ -21,11 +21,17 @@ struct SamplingParams {
   float frequency_penalty = 0.0f;   // in [-2, 2]: on every token of the output, per occurrence
   float presence_penalty = 0.0f;    // in [-2, 2]: on every token of the output, once
   std::vector<std::pair<TokenId, float>> logit_bias = {};  // added; in [-100, 100]
+  // Tokens of output before which none of `ending_tokens` may come; >= 0.
+  int min_tokens = 0;
+  // What would end a generation: an engine fills them in from its request.
+  std::vector<TokenId> ending_tokens = {};
 
   bool is_greedy() const { return temperature < 1e-5f; }
   bool has_penalties() const {
     return repetition_penalty != 1.0f || frequency_penalty != 0.0f || presence_penalty != 0.0f;
   }
+  // Whether a row depends on the tokens before it beyond its logits.
+  bool needs_counts() const { return has_penalties() || min_tokens > 0; }
 
   // INVALID_ARGUMENT naming the field, what was given and what is allowed.
   absl::Status Validate(int vocab_size) const;

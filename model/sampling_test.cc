@@ -306,6 +306,22 @@ TEST(MakeDistribution, GreedyTakesTheArgMaxAfterPenaltiesAndBias) {
   EXPECT_FALSE((SamplingParams{.temperature = 1e-5f}).is_greedy());
 }
 
+TEST(MakeDistribution, MasksEndingTokensUntilThereAreEnough) {
+  // Ids beyond the row mean nothing; a bias does not lift a mask; prompts do not count.
+  const SamplingParams params = {
+      .logit_bias = {{1, 50.0f}}, .min_tokens = 2, .ending_tokens = {1, 2, 9}};
+  TokenCounts counts;
+  counts.AddPrompt({1, 1, 1});
+  for (const int change : {0, 1, 1, 1, -1, -1}) {
+    if (change > 0) counts.AddOutput(3);
+    if (change < 0) counts.RemoveOutput(3);
+    const Distribution want = counts.num_output() < 2
+                                  ? Make({1.0f, -kInfinity, -kInfinity, 0.0f}, {}, nullptr)
+                                  : Make({1.0f, 53.0f, 2.0f, 0.0f}, {}, nullptr);
+    EXPECT_EQ(Make({1.0f, 3.0f, 2.0f, 0.0f}, params, &counts).probs, want.probs);
+  }
+}
+
 // A draft's row may be shorter than the target's vocabulary, which counts and biases are of.
 TEST(MakeDistribution, IgnoresCountsAndBiasesBeyondTheRow) {
   TokenCounts counts;

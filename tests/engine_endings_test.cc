@@ -64,6 +64,140 @@ TEST(Engine, TheModelsOwnEndTokensStopUnlessIgnored) {
   EXPECT_EQ(Generate(engine.get(), request).token_ids.size(), 20u);
 }
 
+// ---- min_tokens ----
+
+// The definition, in two generations that know nothing of min_tokens: the first tokens with the
+// stop token out of reach, then the others behind them.
+std::vector<TokenId> EndingNoEarlier(Engine* engine, Request request, int min_tokens) {
+  Request first = request;
+  first.draft_tokens = request.draft_tokens = 0;
+  first.max_tokens = min_tokens;
+  first.sampling.logit_bias = {{request.stop_tokens[0], -100.0f}};
+  std::vector<TokenId> ids;
+  if (min_tokens > 0) ids = Generate(engine, first).token_ids;
+  EXPECT_EQ(static_cast<int>(ids.size()), min_tokens);
+  if (min_tokens == request.max_tokens) return ids;
+  request.prompt_ids.insert(request.prompt_ids.end(), ids.begin(), ids.end());
+  request.max_tokens -= min_tokens;
+  for (const TokenId id : Generate(engine, request).token_ids) ids.push_back(id);
+  return ids;
+}
+
+// A stop token wanted at every offset, before and behind min_tokens.
+TEST(Engine, StopTokensWaitForMinTokens) {
+  constexpr int kMaxTokens = 12;
+  const GoldenPair pair("perturbed");
+  const std::unique_ptr<Engine> engine = MakeEngine(CpuOptionsFor(pair.target, pair.draft));
+  int num_deferred = 0;
+  for (const float temperature : {0.0f, 1.0f}) {
+    Request request{.prompt_ids = pair.prompt_ids,
+                    .max_tokens = kMaxTokens,
+                    .sampling = {.temperature = temperature},
+                    .seed = 3,
+                    .ignore_eos = true,
+                    .draft_tokens = 0,
+                    .logprobs = {.num_top = 2}};
+    const std::vector<TokenId> unstopped = Generate(engine.get(), request).token_ids;
+    for (int offset = 0; offset < kMaxTokens; ++offset) {
+      request.stop_tokens = {unstopped[offset]};
+      for (int min_tokens = 0; min_tokens <= kMaxTokens; ++min_tokens) {
+        request.sampling.min_tokens = min_tokens;
+        request.draft_tokens = 0;
+        const Completion plain = Generate(engine.get(), request);
+        Request without = request;
+        without.sampling.min_tokens = 0;
+        EXPECT_EQ(plain.token_ids, EndingNoEarlier(engine.get(), without, min_tokens));
+        num_deferred += min_tokens > offset;
+        for (const int k : {1, 3, 8}) {
+          for (const std::string verifier : {"exact_match", "block", "token"}) {
+            if (temperature > 0.0f && verifier != "exact_match") continue;
+            SCOPED_TRACE(absl::StrCat("T ", temperature, " stop at ", offset, " min ", min_tokens,
+                                      " k ", k, " ", verifier));
+            request.draft_tokens = k;
+            request.verifier = verifier;
+            const Completion got = Generate(engine.get(), request);
+            ExpectSameOutput(got, plain);
+            ExpectConsistent(got);
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(num_deferred, 100);
+}
+
+TEST(Engine, TheModelsOwnEndTokensWaitForMinTokensUnlessIgnored) {
+  const GoldenPair pair("perturbed");
+  const ModelCopy target(pair.target);
+  const TokenId end = pair.output_ids[2];
+  target.WriteJson("generation_config.json", {{"eos_token_id", {end}}});
+  const std::unique_ptr<Engine> engine = MakeEngine(CpuOptionsFor(target.path(), pair.draft));
+  Request request{.prompt_ids = pair.prompt_ids,
+                  .max_tokens = 20,
+                  .sampling = {.temperature = 0.0f, .min_tokens = 9},
+                  .draft_tokens = 4};
+  const Completion late = Generate(engine.get(), request);
+  EXPECT_GE(late.token_ids.size(), 9u);
+  EXPECT_EQ(std::count(late.token_ids.begin(), late.token_ids.begin() + 9, end), 0);
+  request.ignore_eos = true;  // then they are tokens like any other
+  const Completion ignored = Generate(engine.get(), request);
+  EXPECT_EQ(ignored.token_ids,
+            std::vector<TokenId>(pair.output_ids.begin(), pair.output_ids.begin() + 20));
+}
+
+// The draft obeys too, slot by slot: what it proposes is accepted as often as without.
+TEST(Engine, ADraftThatIsTheTargetIsAcceptedBeforeMinTokensAndBehind) {
+  const GoldenPair pair("itself");
+  const std::unique_ptr<Engine> engine = MakeEngine(CpuOptionsFor(pair.target, pair.draft));
+  for (const std::string verifier : {"exact_match", "block", "token"}) {
+    const Completion got =
+        Generate(engine.get(), {.prompt_ids = pair.prompt_ids,
+                                .max_tokens = 30,
+                                .sampling = {.temperature = 1.0f, .min_tokens = 30},
+                                .seed = 5,
+                                .stop_tokens = {pair.output_ids[0], pair.output_ids[3]},
+                                .draft_tokens = 4,
+                                .verifier = verifier});
+    EXPECT_EQ(got.finish_reason, "length");
+    EXPECT_EQ(got.stats.accepted, got.stats.proposed) << verifier;
+    // A stop token that comes as soon as it may: the draft knows when that is.
+    for (int min_tokens = 0; min_tokens < 12; ++min_tokens) {
+      const Completion stopped = Generate(
+          engine.get(), {.prompt_ids = pair.prompt_ids,
+                         .max_tokens = 30,
+                         .sampling = {.logit_bias = {{7, 100.0f}}, .min_tokens = min_tokens},
+                         .seed = 6,
+                         .stop_tokens = {7},
+                         .draft_tokens = 4,
+                         .verifier = verifier});
+      EXPECT_EQ(static_cast<int>(stopped.token_ids.size()), min_tokens + 1);
+      EXPECT_EQ(stopped.provenance, std::string("aaaabaaaabaaaab").substr(0, min_tokens + 1));
+    }
+  }
+}
+
+TEST(Engine, FailsWhereMinTokensLeavesNothing) {
+  const GoldenPair pair("perturbed");
+  const std::unique_ptr<Engine> engine = MakeEngine(CpuOptionsFor(pair.target, pair.draft));
+  for (const float temperature : {0.0f, 1.0f}) {
+    Request request{.prompt_ids = pair.prompt_ids,
+                    .max_tokens = 4,
+                    .sampling = {.temperature = temperature, .min_tokens = 1}};
+    for (TokenId id = 0; id < engine->target_info().vocab_size; ++id) {
+      request.stop_tokens.push_back(id);
+    }
+    const auto got = engine->Generate(request);
+    EXPECT_EQ(got.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_NE(std::string(got.status().message()).find("min_tokens"), std::string::npos)
+        << got.status();
+    request.stop_tokens.pop_back();  // one is left
+    const Completion one = Generate(engine.get(), request);
+    EXPECT_EQ(one.token_ids[0], engine->target_info().vocab_size - 1);
+  }
+}
+
+// ---- Stop strings ----
+
 // The beginnings of the characters of a UTF-8 text, and its end.
 std::vector<size_t> CharacterStarts(const std::string& text) {
   std::vector<size_t> starts;
@@ -122,6 +256,32 @@ TEST(Engine, StopStringsCutEverywhereAlike) {
                         .ignore_eos = true,
                         .logprobs = {.num_top = 0}},
                        100, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12});
+}
+
+TEST(Engine, StopStringsWaitForMinTokens) {
+  const std::unique_ptr<Engine> engine = MakeEngine(
+      CpuOptionsFor(ShippedModelPath("storyteller-7m"), ShippedModelPath("storyteller-1m")));
+  Request request{.prompt = "Once upon a time",
+                  .max_tokens = 12,
+                  .sampling = kGreedy,
+                  .stop = {"e"},
+                  .draft_tokens = 0};
+  size_t longest = 0;
+  for (const int min_tokens : {0, 1, 2, 4, 7, 10, 12}) {
+    request.sampling.min_tokens = min_tokens;
+    request.draft_tokens = 0;
+    const Completion plain = Generate(engine.get(), request);
+    EXPECT_TRUE(plain.finish_reason == "length" ||
+                static_cast<int>(plain.token_ids.size()) > min_tokens);
+    longest = std::max(longest, plain.text.size());
+    for (const int k : {1, 4, 8}) {
+      request.draft_tokens = k;
+      ExpectSameOutput(Generate(engine.get(), request), plain);
+    }
+  }
+  request.stop.clear();
+  request.sampling.min_tokens = 0;
+  EXPECT_EQ(longest, Generate(engine.get(), request).text.size());  // with 12 nothing is cut
 }
 
 TEST(Engine, StopStringsCutTheShippedPairsText) {

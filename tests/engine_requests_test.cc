@@ -241,6 +241,8 @@ TEST(Engine, RefusesRequestsThatCannotBeMet) {
   ExpectRefused(refusal([](Request& r) { r.prompt_ids.assign(256, 1); }), "prompt", "256");
   ExpectRefused(refusal([](Request& r) { r.max_tokens = 0; }), "max_tokens", "0");
   ExpectRefused(refusal([](Request& r) { r.max_tokens = -5; }), "max_tokens", "-5");
+  ExpectRefused(refusal([](Request& r) { r.sampling.min_tokens = -1; }), "min_tokens", "-1");
+  ExpectRefused(refusal([](Request& r) { r.sampling.min_tokens = 5; }), "min_tokens", "5");
   ExpectRefused(refusal([](Request& r) { r.sampling.temperature = -0.5f; }), "temperature", "-0.5");
   ExpectRefused(refusal([](Request& r) { r.sampling.temperature = std::nanf(""); }), "temperature");
   ExpectRefused(refusal([](Request& r) { r.sampling.top_k = -1; }), "top_k", "-1");

@@ -99,6 +99,7 @@ TEST(RunRound, IsLossless) {
   const SamplingParams params[] = {{},
                                    {.temperature = 0.7f, .top_k = 3, .min_p = 0.05f},
                                    {.temperature = 1.4f, .top_p = 0.8f},
+                                   {.min_tokens = 2, .ending_tokens = {1}},
                                    Penalized()};
   for (const SamplingParams& sampling : params) {
     for (const AcceptanceRule rule :

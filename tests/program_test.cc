@@ -217,6 +217,10 @@ TEST(Program, StopsWhereItIsTold) {
   const Json stopped = RunJson(Joined(words, {"--stop-token", absl::StrCat(second)}));
   EXPECT_EQ(stopped["token_ids"].size(), 2u);
   EXPECT_EQ(stopped["finish_reason"], "stop");
+  const Json later =
+      RunJson(Joined(words, {"--stop-token", absl::StrCat(second), "--min-tokens", "2"}));
+  EXPECT_GT(later["token_ids"].size(), 2u);
+  EXPECT_NE(later["token_ids"][1], second);
 }
 
 TEST(Program, OfOptionsGivenTwiceTheLastCountsAndListsCollect) {
@@ -270,6 +274,8 @@ TEST(Program, RefusesWrongCommandLines) {
       {{"--prompt", "a", "--stop-token", "999999"}, either},
       {{"--prompt", "a", "--logprobs", "-1"}, wrong},
       {{"--prompt", "a", "--max-tokens", "0"}, wrong},
+      {{"--prompt", "a", "--min-tokens", "-1"}, wrong},
+      {{"--prompt", "a", "--max-tokens", "7", "--min-tokens", "8"}, wrong},
       {{"--prompt", "a", "--max-tokens", "99999999999999999999"}, wrong},
       {{"--prompt", "a", "--verifier", "foo"}, wrong},
       {{"--prompt", "a", "--drafter", "foo"}, wrong},

@@ -39,6 +39,7 @@ std::vector<SamplingParams> AllSampling() {
           {.repetition_penalty = 1.5f},
           {.frequency_penalty = 0.8f},
           {.presence_penalty = 1.2f},
+          {.min_tokens = 17, .ending_tokens = {4, 1}},
           {.temperature = 0.0f, .repetition_penalty = 1.3f, .frequency_penalty = 0.4f},
           {.temperature = 0.8f,
            .top_k = 6,

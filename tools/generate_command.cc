@@ -105,7 +105,13 @@ absl::Status GenerateFlags::Check() {
     std::random_device entropy;
     seed = uint64_t{entropy()} << 32 | entropy();
   }
-  return sampling.Validate(std::numeric_limits<int>::max());
+  RETURN_IF_ERROR(sampling.Validate(std::numeric_limits<int>::max()));
+  if (sampling.min_tokens > max_tokens) {
+    return absl::InvalidArgumentError(absl::StrCat("--min-tokens: ", sampling.min_tokens,
+                                                   " is more than --max-tokens, which is ",
+                                                   max_tokens));
+  }
+  return absl::OkStatus();
 }
 
 Request GenerateFlags::BaseRequest() const {
@@ -352,6 +358,11 @@ void AddOutputOptions(CLI::App* app, GenerateFlags* flags) {
   app->add_option("--max-tokens", flags->max_tokens, "Most tokens to write [256]")
       ->type_name("N")
       ->check(CLI::Range(1, std::numeric_limits<int>::max()))
+      ->group(group);
+  app->add_option("--min-tokens", flags->sampling.min_tokens,
+                  "No end token, stop token or stop text counts before N tokens [0]")
+      ->type_name("N")
+      ->check(CLI::Range(0, std::numeric_limits<int>::max()))
       ->group(group);
   app->add_option("--stop", flags->stop, "Text to stop before; repeatable")
       ->type_name("TEXT")

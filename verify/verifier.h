@@ -21,7 +21,7 @@ struct VerifyRequest {
   int num_fed = 0;                    // in [1, context.size() - kv->length()]
   const Proposal* proposal = nullptr;
   const SamplingParams* sampling = nullptr;
-  TokenCounts* counts = nullptr;  // of `context`; left as found. Null without penalties.
+  TokenCounts* counts = nullptr;  // of `context`; left as found. Null if `sampling` needs none.
   RandomSource random{0};
   AcceptanceRule rule = AcceptanceRule::kToken;
   KvSequence* kv = nullptr;  // the target's
