@@ -53,7 +53,7 @@ inline Row RandomRow(std::mt19937_64& random, int vocab, int denominator, double
 inline Row RandomPowersOfTwo(std::mt19937_64& random, int vocab) {
   Row row(vocab, 0.0);
   row[random() % vocab] = 1.0;
-  for (int splits = static_cast<int>(random() % (2 * vocab)); splits > 0; --splits) {
+  for (int splits = static_cast<int>(random() % (6 * vocab)); splits > 0; --splits) {
     const int from = static_cast<int>(random() % vocab);
     const int to = static_cast<int>(random() % vocab);
     if (row[from] < 0.125 || row[to] != 0.0) continue;

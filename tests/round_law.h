@@ -144,6 +144,21 @@ struct RoundWorld {
   }
 };
 
+struct RoundSize {
+  int vocab;
+  size_t k;  // the longest draft
+};
+
+// Draft rows of powers of two and target rows of short fractions: products of up to four ratios of
+// 6 bits, or six of 4 bits, fit the 24 bits of f32, so nothing is rounded but the last normaliser.
+inline RoundWorld ExactWorld(uint64_t seed, RoundSize size) {
+  const int denominator = size.k > 4 ? 16 : 64;
+  return {
+      .vocab = size.vocab,
+      .p = RandomTable(seed, [=](auto& r) { return RandomRow(r, size.vocab, denominator, 0.2); }),
+      .q = RandomTable(seed + 1, [=](auto& r) { return RandomPowersOfTwo(r, size.vocab); })};
+}
+
 // All paths of `length` drafted tokens.
 inline std::vector<Path> DraftedPaths(const RowOf& q, size_t length) {
   std::vector<Path> paths;

@@ -16,11 +16,7 @@
 namespace tandem {
 namespace {
 
-struct Size {
-  int vocab;
-  size_t k;
-};
-constexpr Size kSizes[] = {{2, 2}, {3, 3}, {4, 4}, {2, 6}};
+constexpr RoundSize kSizes[] = {{2, 2}, {3, 3}, {4, 4}, {2, 6}};
 
 void ExpectLossless(const RoundWorld& world, size_t k, double tolerance, const std::string& label) {
   const std::vector<Path> paths = DraftedPaths(world.q, k);
@@ -40,17 +36,8 @@ void ExpectLossless(const RoundWorld& world, size_t k, double tolerance, const s
   EXPECT_LE(accepted_by_block, BoundForAccepted(world, k) + k * tolerance) << label;
 }
 
-// Draft rows of powers of two and target rows of short fractions: products of up to four ratios of
-// 6 bits, or six of 4 bits, fit the 24 bits of f32, so nothing is rounded but the last normaliser.
-RoundWorld ExactWorld(uint64_t seed, Size size) {
-  const int denominator = size.k > 4 ? 16 : 64;
-  return {
-      .vocab = size.vocab,
-      .p = RandomTable(seed, [=](auto& r) { return RandomRow(r, size.vocab, denominator, 0.2); }),
-      .q = RandomTable(seed + 1, [=](auto& r) { return RandomPowersOfTwo(r, size.vocab); })};
-}
 // Ratios are rounded here.
-RoundWorld RoundedWorld(uint64_t seed, Size size) {
+RoundWorld RoundedWorld(uint64_t seed, RoundSize size) {
   return {.vocab = size.vocab,
           .p = RandomTable(seed, [=](auto& r) { return RandomRow(r, size.vocab, 64, 0.2); }),
           .q = RandomTable(seed + 1, [=](auto& r) { return RandomRow(r, size.vocab, 64, 0.2); })};
@@ -59,7 +46,7 @@ RoundWorld RoundedWorld(uint64_t seed, Size size) {
 constexpr double RoundedTolerance(size_t k) { return static_cast<double>(2 * k + 2) * 0x1p-24; }
 
 TEST(Judge, EmitsTheTargetsLawExactly) {
-  for (const Size size : kSizes) {
+  for (const RoundSize size : kSizes) {
     for (uint64_t seed = 10; seed < 26; seed += 2) {
       ExpectLossless(ExactWorld(seed, size), size.k, 1e-12,
                      absl::StrCat(size.vocab, ",", size.k, " seed ", seed));
@@ -68,7 +55,7 @@ TEST(Judge, EmitsTheTargetsLawExactly) {
 }
 
 TEST(Judge, EmitsTheTargetsLawUpToRounding) {
-  for (const Size size : kSizes) {
+  for (const RoundSize size : kSizes) {
     for (uint64_t seed = 30; seed < 42; seed += 2) {
       ExpectLossless(RoundedWorld(seed, size), size.k, RoundedTolerance(size.k),
                      absl::StrCat(size.vocab, ",", size.k, " seed ", seed));
