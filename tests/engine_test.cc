@@ -112,61 +112,6 @@ TEST(Engine, TheShippedPairWritesThePlainText) {
   }
 }
 
-// Every way to shape the distribution, alone and together.
-std::vector<SamplingParams> SamplingSettings() {
-  return {
-      {.temperature = 1.0f},
-      {.temperature = 0.7f},
-      {.temperature = 1.5f, .top_k = 20},
-      {.temperature = 1.0f, .top_p = 0.8f},
-      {.temperature = 1.2f, .min_p = 0.1f},
-      {.temperature = 0.9f, .repetition_penalty = 1.3f},
-      {.temperature = 0.9f, .frequency_penalty = 0.8f},
-      {.temperature = 0.9f, .presence_penalty = 1.5f},
-      {.temperature = 1.0f, .logit_bias = {{3, 9.0f}, {5, -100.0f}, {7, 6.5f}}},
-      {.temperature = 0.0f, .repetition_penalty = 1.5f, .frequency_penalty = 0.5f},
-      {.temperature = 1.1f,
-       .top_k = 60,
-       .top_p = 0.95f,
-       .min_p = 0.01f,
-       .repetition_penalty = 1.1f,
-       .frequency_penalty = 0.3f,
-       .presence_penalty = -0.4f,
-       .logit_bias = {{11, 3.0f}}},
-  };
-}
-
-TEST(Engine, SeededSamplesAreThoseOfPlainDecoding) {
-  for (const std::string name : {"shallow", "perturbed"}) {
-    const GoldenPair pair(name);
-    const std::unique_ptr<Engine> plain_engine = MakeEngine(CpuOptionsFor(pair.target, ""));
-    const std::unique_ptr<Engine> engine = MakeEngine(CpuOptionsFor(pair.target, pair.draft));
-    uint64_t seed = 100;
-    RoundStats all;
-    for (const SamplingParams& sampling : SamplingSettings()) {
-      for (const bool processed : {false, true}) {
-        Request request{.prompt_ids = pair.prompt_ids,
-                        .max_tokens = 40,
-                        .sampling = sampling,
-                        .seed = ++seed,
-                        .ignore_eos = true,
-                        .logprobs = {.num_top = 3, .processed = processed}};
-        const Completion plain = Generate(plain_engine.get(), request);
-        EXPECT_EQ(plain.verifier, "exact_match");
-        for (const int k : {0, 1, 3, 8, kAutoDraftTokens}) {
-          SCOPED_TRACE(absl::StrCat(name, " seed ", seed, " k ", k));
-          request.draft_tokens = k;
-          const Completion got = Generate(engine.get(), request);
-          ExpectSameOutput(got, plain);
-          ExpectConsistent(got);
-          all += got.stats;
-        }
-      }
-    }
-    EXPECT_GT(all.accepted, all.proposed / 20);  // it did speculate
-  }
-}
-
 TEST(Engine, ThreadsChangeNoBit) {
   EngineOptions options =
       CpuOptionsFor(ShippedModelPath("storyteller-7m"), ShippedModelPath("storyteller-1m"));
