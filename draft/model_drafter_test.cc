@@ -54,7 +54,7 @@ class World {
       return {.context = tokens,
               .max_tokens = max_tokens,
               .sampling = &sampling,
-              .counts = sampling.has_penalties() ? &counts : nullptr,
+              .counts = sampling.needs_counts() ? &counts : nullptr,
               .random = random,
               .noise = noise,
               .state = state.get()};

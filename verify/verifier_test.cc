@@ -45,7 +45,7 @@ struct Sequence {
             .num_fed = num_fed,
             .proposal = &proposal,
             .sampling = &sampling,
-            .counts = sampling.has_penalties() ? &counts : nullptr,
+            .counts = sampling.needs_counts() ? &counts : nullptr,
             .random = random,
             .rule = rule,
             .kv = &kv,
