@@ -24,7 +24,7 @@ absl::StatusOr<std::unique_ptr<Drafter>> MakeDrafter(std::string_view name,
                                                    "\" needs a draft model, and none is given"));
   }
   auto model = std::make_unique<ModelDrafter>(parts.model, parts.cache, parts.target_vocab_size,
-                                              parts.chunk_tokens);
+                                              parts.chunk_tokens, parts.vocabulary);
   if (name == model->name()) return model;
   return std::make_unique<CombinedDrafter>(std::move(model), std::move(lookup));
 }

@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "draft/drafter.h"
+#include "draft/vocabulary_map.h"
 #include "kvcache/paged_kv_cache.h"
 #include "model/language_model.h"
 
@@ -17,6 +18,7 @@ struct DrafterParts {
   PagedKvCache* cache = nullptr;   // its cache
   int target_vocab_size = 0;
   int chunk_tokens = 256;
+  const VocabularyMap* vocabulary = nullptr;  // of a draft model with other tokens; outlives it
 };
 
 // "model", "ngram", "model+ngram", "none", or empty for "model" if there is a draft model, else

@@ -7,19 +7,24 @@
 #include "base/status_macros.h"
 
 namespace tandem {
-namespace {
 
-struct ModelDraftState final : DraftState {
+struct ModelDrafter::State final : DraftState {
   KvSequence kv;
-};
+  // With a vocabulary map: committed tokens in the draft's, and how many of those the first i of
+  // the target's are. Tokens drafted since are one of each.
+  std::vector<TokenId> text;
+  std::vector<int> ends = {0};
 
-}  // namespace
+  int num_read() const { return static_cast<int>(ends.size()) - 1; }
+  static State& Of(DraftState* state) { return *static_cast<State*>(state); }
+};
 
 struct ModelDrafter::Draft {
   const DraftRequest* request;
   Proposal* proposal;
   KvSequence* kv;
-  int max_tokens;  // what the draft's own context leaves of the request's
+  absl::Span<const TokenId> text;  // the context in the draft's tokens
+  int max_tokens;                  // what the draft's own context leaves of the request's
   bool ended = false;
 
   // Position of the next token to be drawn.
@@ -32,46 +37,74 @@ struct ModelDrafter::Draft {
 };
 
 ModelDrafter::ModelDrafter(LanguageModel* model, PagedKvCache* cache, int target_vocab_size,
-                           int chunk_tokens)
+                           int chunk_tokens, const VocabularyMap* vocabulary)
     : model_(model),
       cache_(cache),
       target_vocab_size_(target_vocab_size),
-      chunk_tokens_(chunk_tokens) {}
+      chunk_tokens_(chunk_tokens),
+      vocabulary_(vocabulary) {
+  TANDEM_CHECK(vocabulary == nullptr || vocabulary->target_size() == target_vocab_size);
+}
+
+absl::Span<const TokenId> ModelDrafter::Read(State* state,
+                                             absl::Span<const TokenId> context) const {
+  if (vocabulary_ == nullptr) return context;
+  for (const TokenId token : context.subspan(std::min<size_t>(state->num_read(), context.size()))) {
+    const absl::Span<const TokenId> reading = vocabulary_->Reading(token);
+    state->text.insert(state->text.end(), reading.begin(), reading.end());
+    state->ends.push_back(static_cast<int>(state->text.size()));
+  }
+  return absl::MakeConstSpan(state->text).first(state->ends[context.size()]);
+}
+
+absl::Span<const TokenId> ModelDrafter::ReadDrafted(const TokenId& token) const {
+  return vocabulary_ == nullptr ? absl::MakeConstSpan(&token, 1) : vocabulary_->Reading(token);
+}
 
 std::unique_ptr<DraftState> ModelDrafter::NewState(absl::Span<const TokenId> prompt) {
-  auto state = std::make_unique<ModelDraftState>();
-  state->kv = cache_->NewSequenceWithPrefix(prompt);
+  auto state = std::make_unique<State>();
+  state->kv = cache_->NewSequenceWithPrefix(Read(state.get(), prompt));
   return state;
 }
 
 void ModelDrafter::Rollback(DraftState* state, int length) {
-  KvSequence& kv = static_cast<ModelDraftState*>(state)->kv;
-  kv.Truncate(std::min(kv.length(), length));
+  State& s = State::Of(state);
+  int kept = length;  // of the draft's tokens
+  if (vocabulary_ != nullptr) {
+    const int num_drafted = std::max(length - s.num_read(), 0);
+    s.ends.resize(length - num_drafted + 1);
+    s.text.resize(s.ends.back());
+    kept = s.ends.back() + num_drafted;
+  }
+  s.kv.Truncate(std::min(s.kv.length(), kept));
 }
 
 void ModelDrafter::Publish(DraftState* state, absl::Span<const TokenId> tokens) {
-  cache_->Publish(tokens, static_cast<ModelDraftState*>(state)->kv);
+  State& s = State::Of(state);
+  cache_->Publish(Read(&s, tokens), s.kv);
 }
 
-int ModelDrafter::Room(const KvSequence& kv, absl::Span<const TokenId> context) const {
-  const bool can_read = model_->vocab_size() >= target_vocab_size_ ||
-                        absl::c_all_of(context.subspan(kv.length()), [this](TokenId token) {
-                          return token < model_->vocab_size();
-                        });
-  if (!can_read) return 0;
-  // Draft token j is read off a pass over context.size() + j tokens.
-  return std::max(model_->context_length() - static_cast<int>(context.size()) + 1, 0);
+int ModelDrafter::Room(const KvSequence& kv, absl::Span<const TokenId> text) const {
+  // A part of a prompt may be shorter than what a published prefix gave the cache.
+  const size_t num_read = std::min<size_t>(kv.length(), text.size());
+  const bool can_read = absl::c_all_of(text.subspan(num_read), [this](TokenId token) {
+    return 0 <= token && token < model_->vocab_size();
+  });
+  if (!can_read || text.empty()) return 0;
+  // Draft token j is read off a pass over text.size() + j tokens.
+  return std::max(model_->context_length() - static_cast<int>(text.size()) + 1, 0);
 }
 
 std::vector<DraftOption> ModelDrafter::Options(DraftState* state,
                                                absl::Span<const TokenId> context) {
-  const KvSequence& kv = static_cast<ModelDraftState*>(state)->kv;
-  const int room = std::min(Room(kv, context), kMaxDraftTokens);
+  State& s = State::Of(state);
+  const absl::Span<const TokenId> text = Read(&s, context);
+  const int room = std::min(Room(s.kv, text), kMaxDraftTokens);
   if (room == 0) return {};
   return {{.source = DraftSource::kModel,
            .evidence = 0,
            .max_tokens = room,
-           .num_unread = static_cast<int>(context.size()) - kv.length()}};
+           .num_unread = std::max(static_cast<int>(text.size()) - s.kv.length(), 1)}};
 }
 
 absl::Status ModelDrafter::Propose(absl::Span<const DraftRequest> requests,
@@ -79,13 +112,19 @@ absl::Status ModelDrafter::Propose(absl::Span<const DraftRequest> requests,
   std::vector<Draft> drafts;
   drafts.reserve(requests.size());
   for (size_t i = 0; i < requests.size(); ++i) {
-    KvSequence* kv = &static_cast<ModelDraftState*>(requests[i].state)->kv;
-    const int room = Room(*kv, requests[i].context);
+    State& state = State::Of(requests[i].state);
+    const absl::Span<const TokenId> text = Read(&state, requests[i].context);
+    const int room = Room(state.kv, text);
     drafts.push_back({.request = &requests[i],
                       .proposal = proposals[i],
-                      .kv = kv,
+                      .kv = &state.kv,
+                      .text = text,
                       .max_tokens = std::min(requests[i].max_tokens, room),
                       .ended = room == 0});
+    // The last token is read again if those behind it are nothing to the draft: a step needs one.
+    if (drafts.back().wants_more() && state.kv.length() >= static_cast<int>(text.size())) {
+      state.kv.Truncate(static_cast<int>(text.size()) - 1);
+    }
   }
   RETURN_IF_ERROR(CatchUp(absl::MakeSpan(drafts)));
   while (std::any_of(drafts.begin(), drafts.end(), [](const Draft& d) { return d.wants_more(); })) {
@@ -99,13 +138,12 @@ absl::Status ModelDrafter::Propose(absl::Span<const DraftRequest> requests,
 absl::Status ModelDrafter::CatchUp(absl::Span<Draft> drafts) {
   for (Draft& draft : drafts) {
     if (draft.ended) continue;
-    const absl::Span<const TokenId> context = draft.request->context;
     for (;;) {
-      const int pending = static_cast<int>(context.size()) - draft.kv->length();
+      const int pending = static_cast<int>(draft.text.size()) - draft.kv->length();
       const int left_for_step = draft.wants_more() ? chunk_tokens_ : 0;
       if (pending <= left_for_step) break;
       const ForwardRequest pass{
-          .tokens = context.subspan(draft.kv->length(), std::min(pending, chunk_tokens_)),
+          .tokens = draft.text.subspan(draft.kv->length(), std::min(pending, chunk_tokens_)),
           .kv = draft.kv,
           .num_logits = 0};
       const absl::Status status = model_->Forward({&pass, 1}).status();
@@ -127,9 +165,9 @@ absl::Status ModelDrafter::Step(absl::Span<Draft> drafts) {
   for (Draft& draft : drafts) {
     if (!draft.wants_more()) continue;
     const Proposal& proposal = *draft.proposal;
-    const absl::Span<const TokenId> pending =
-        proposal.tokens.empty() ? draft.request->context.subspan(draft.kv->length())
-                                : absl::MakeConstSpan(&proposal.tokens.back(), 1);
+    const absl::Span<const TokenId> pending = proposal.tokens.empty()
+                                                  ? draft.text.subspan(draft.kv->length())
+                                                  : ReadDrafted(proposal.tokens.back());
     free_pages -= draft.kv->PagesToExtend(static_cast<int>(pending.size()));
     if (free_pages < 0) {  // the requests before this one get what there is
       draft.ended = true;
@@ -142,18 +180,25 @@ absl::Status ModelDrafter::Step(absl::Span<Draft> drafts) {
   ASSIGN_OR_RETURN(const MatrixView logits, model_->Forward(passes));
   for (size_t i = 0; i < active.size(); ++i) {
     const float* row = static_cast<const float*>(logits.data) + i * logits.stride;
-    if (!DrawNext(active[i], {row, static_cast<size_t>(logits.cols)})) active[i]->ended = true;
+    const absl::Span<const float> known = ToTargetRow({row, static_cast<size_t>(logits.cols)});
+    if (!DrawNext(active[i], known)) active[i]->ended = true;
   }
   return absl::OkStatus();
+}
+
+// Tokens the target does not know are masked before drawing, so that q stays what was drawn from.
+absl::Span<const float> ModelDrafter::ToTargetRow(absl::Span<const float> logits) {
+  if (vocabulary_ == nullptr) {
+    return logits.first(std::min<size_t>(logits.size(), target_vocab_size_));
+  }
+  vocabulary_->ToTargetRow(logits, &target_row_);
+  return target_row_;
 }
 
 // Adds a token drawn from this row. False if the row is no distribution: the draft ends before it.
 bool ModelDrafter::DrawNext(Draft* draft, absl::Span<const float> logits) {
   const DraftRequest& request = *draft->request;
   Proposal& proposal = *draft->proposal;
-  // Tokens the target does not know are masked before drawing, so that q stays what was drawn from.
-  const absl::Span<const float> known =
-      logits.first(std::min<size_t>(logits.size(), target_vocab_size_));
   if (request.counts != nullptr) {
     for (const TokenId token : proposal.tokens) request.counts->AddOutput(token);
   }
@@ -162,7 +207,7 @@ bool ModelDrafter::DrawNext(Draft* draft, absl::Span<const float> logits) {
   if (request.sharpness != nullptr && !sampling.is_greedy()) {
     sampling.temperature /= request.sharpness->At(static_cast<int>(proposal.tokens.size()));
   }
-  const bool valid = MakeDistribution(known, sampling, request.counts, distribution).ok();
+  const bool valid = MakeDistribution(logits, sampling, request.counts, distribution).ok();
   if (request.counts != nullptr) {
     for (const TokenId token : proposal.tokens) request.counts->RemoveOutput(token);
   }

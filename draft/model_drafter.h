@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "draft/drafter.h"
+#include "draft/vocabulary_map.h"
 #include "kvcache/paged_kv_cache.h"
 #include "model/language_model.h"
 
@@ -14,13 +15,19 @@ namespace tandem {
 // of the batch in one pass. After a fully accepted round its cache lags by the last draft token,
 // which it never read; the next round's first step feeds what is missing.
 //
+// A draft with other tokens than the target's reads and proposes through a VocabularyMap: its cache
+// is over its own tokens, proposals and what they were drawn from are over the target's.
+//
 // Proposes nothing for a sequence that is out of the draft's context or pages, or holds a token
-// that the draft model does not know.
+// that the draft model cannot read.
 class ModelDrafter final : public Drafter {
  public:
-  // `model` and `cache` must outlive the drafter and its states. `target_vocab_size`: draft ids
-  // from there on are never proposed. `chunk_tokens`: rows per pass while reading a prompt.
-  ModelDrafter(LanguageModel* model, PagedKvCache* cache, int target_vocab_size, int chunk_tokens);
+  // The pointers must outlive the drafter and its states. `target_vocab_size`: ids from there on
+  // are never proposed. `chunk_tokens`: rows per pass while reading a prompt. `vocabulary`: null if
+  // the two models' ids mean the same. REQUIRES: vocabulary == nullptr or vocabulary->target_size()
+  // == target_vocab_size.
+  ModelDrafter(LanguageModel* model, PagedKvCache* cache, int target_vocab_size, int chunk_tokens,
+               const VocabularyMap* vocabulary = nullptr);
 
   std::string_view name() const override { return "model"; }
   std::unique_ptr<DraftState> NewState(absl::Span<const TokenId> prompt) override;
@@ -31,11 +38,18 @@ class ModelDrafter final : public Drafter {
   void Publish(DraftState* state, absl::Span<const TokenId> tokens) override;
 
  private:
+  struct State;
   struct Draft;  // one request's progress through a Propose
 
-  // How many tokens behind `context` can be drafted; 0 also if it holds a token that the draft does
-  // not know.
-  int Room(const KvSequence& kv, absl::Span<const TokenId> context) const;
+  // `context` in the draft's tokens; valid until the state changes.
+  absl::Span<const TokenId> Read(State* state, absl::Span<const TokenId> context) const;
+  // A drafted token in the draft's: one.
+  absl::Span<const TokenId> ReadDrafted(const TokenId& token) const;
+  // A row over the target's tokens, as far as the draft has them; valid until the next call.
+  absl::Span<const float> ToTargetRow(absl::Span<const float> logits);
+  // How many tokens behind `text` (the draft's) can be drafted; 0 also if it holds one that the
+  // draft does not know.
+  int Room(const KvSequence& kv, absl::Span<const TokenId> text) const;
   absl::Status CatchUp(absl::Span<Draft> drafts);
   absl::Status Step(absl::Span<Draft> drafts);
   bool DrawNext(Draft* draft, absl::Span<const float> logits);
@@ -44,6 +58,8 @@ class ModelDrafter final : public Drafter {
   PagedKvCache* cache_;
   int target_vocab_size_;
   int chunk_tokens_;
+  const VocabularyMap* vocabulary_;
+  std::vector<float> target_row_;
 };
 
 }  // namespace tandem

@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "draft/drafter.h"
+#include "draft/vocabulary_map.h"
 #include "engine/engine.h"
 #include "kernels/backend.h"
 #include "kvcache/paged_kv_cache.h"
@@ -23,6 +24,7 @@ struct ModelPair {
   std::unique_ptr<Transformer> draft;  // or null
   std::unique_ptr<PagedKvCache> target_cache;
   std::unique_ptr<PagedKvCache> draft_cache;  // null without a draft
+  std::unique_ptr<VocabularyMap> vocabulary;  // null without a draft and where the ids agree
   std::unique_ptr<Drafter> drafter;           // or null
 
   // Errors name the file or the option.
