@@ -24,8 +24,8 @@ class ModelDrafter final : public Drafter {
  public:
   // The pointers must outlive the drafter and its states. `target_vocab_size`: ids from there on
   // are never proposed. `chunk_tokens`: rows per pass while reading a prompt. `vocabulary`: null if
-  // the two models' ids mean the same. REQUIRES: vocabulary == nullptr or vocabulary->target_size()
-  // == target_vocab_size.
+  // the two models' ids mean the same.
+  // REQUIRES: vocabulary == nullptr or vocabulary->target_size() == target_vocab_size.
   ModelDrafter(LanguageModel* model, PagedKvCache* cache, int target_vocab_size, int chunk_tokens,
                const VocabularyMap* vocabulary = nullptr);
 
