@@ -1,0 +1,415 @@
+// The draft model whose tokens are not the target's.
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "draft/model_drafter.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/fake_model.h"
+
+namespace tandem {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::SizeIs;
+using Tokens = std::vector<TokenId>;
+
+constexpr TokenId kNone = VocabularyMap::kUnreadable;
+
+// Of the target's tokens 0 to 4 have one of the draft's; 5 and 6 are several, 7 is passed over, 8
+// cannot be read. The draft's 0 and 3 are none of the target's.
+constexpr int kTargetVocab = 9;
+constexpr int kDraftVocab = 7;
+VocabularyMap PartialMap() {
+  return {{{0, 5}, {1, 1}, {2, 6}, {3, 2}, {4, 4}},
+          {{5}, {1}, {6}, {2}, {4}, {0, 3}, {3, 1, 3}, {}, {kNone}}};
+}
+
+// A sequence and what a drafter remembers of it.
+struct Sequence {
+  Sequence(Tokens prompt, Drafter* drafter, SamplingParams params = {}, uint64_t seed = 1)
+      : tokens(std::move(prompt)), sampling(params), random(seed), drafter(drafter) {
+    counts.AddPrompt(tokens);
+    state = drafter->NewState(tokens);
+  }
+
+  // Behind the first `num_shown` tokens.
+  const Tokens& Draft(int max_tokens, size_t num_shown) {
+    proposal.Clear();
+    const DraftRequest request{.context = absl::MakeSpan(tokens).first(num_shown),
+                               .max_tokens = max_tokens,
+                               .sampling = &sampling,
+                               .counts = sampling.has_penalties() ? &counts : nullptr,
+                               .random = random,
+                               .noise = noise,
+                               .state = state.get()};
+    Proposal* const proposals[] = {&proposal};
+    EXPECT_TRUE(drafter->Propose({&request, 1}, proposals).ok());
+    return proposal.tokens;
+  }
+  const Tokens& Draft(int max_tokens) { return Draft(max_tokens, tokens.size()); }
+  // Commits `num_accepted` drafted tokens and `next`.
+  void Commit(int num_accepted, TokenId next) {
+    for (int i = 0; i <= num_accepted; ++i) {
+      tokens.push_back(i < num_accepted ? proposal.tokens[i] : next);
+      counts.AddOutput(tokens.back());
+    }
+    drafter->Rollback(state.get(), static_cast<int>(tokens.size()) - 1);
+  }
+
+  Tokens tokens;
+  SamplingParams sampling;
+  RandomSource random;
+  DraftNoise noise = DraftNoise::kOwn;
+  TokenCounts counts;
+  Drafter* drafter;
+  std::unique_ptr<DraftState> state;
+  Proposal proposal;
+};
+
+struct World {
+  explicit World(FakeModel::Options options = {.vocab = kDraftVocab}, int page_size = 3,
+                 int chunk_tokens = 8)
+      : cache(page_size, 400),
+        model(cache.get(), std::move(options)),
+        map(PartialMap()),
+        drafter(&model, cache.get(), kTargetVocab, chunk_tokens, &map) {}
+
+  Tokens ReadingOf(const Tokens& tokens) const {
+    Tokens text;
+    for (const TokenId token : tokens) {
+      for (const TokenId read : map.Reading(token)) text.push_back(read);
+    }
+    return text;
+  }
+  // The row over the target's tokens behind a text.
+  std::vector<float> TargetRowAfter(const Tokens& tokens) const {
+    const std::vector<float> row = model.RowAfter(ReadingOf(tokens));
+    std::vector<float> target_row(kTargetVocab, -INFINITY);
+    for (const auto& [target, draft] : map.pairs()) target_row[target] = row[draft];
+    return target_row;
+  }
+  // A draft is drawn, token by token, from what it records; that is over the target's tokens.
+  void ExpectDrawnAsRecorded(const Sequence& s) const {
+    Tokens context = s.tokens;
+    TokenCounts counts = s.counts;
+    for (size_t i = 0; i < s.proposal.tokens.size(); ++i) {
+      Distribution expected;
+      ASSERT_TRUE(MakeDistribution(TargetRowAfter(context), s.sampling, &counts, &expected).ok());
+      const Distribution& q = s.proposal.drawn_from[i];
+      ASSERT_EQ(q.only, expected.only);
+      ASSERT_EQ(q.probs, expected.probs);
+      if (q.only < 0) {
+        EXPECT_THAT(q.probs, SizeIs(kTargetVocab));
+        // Nine roundings to f32.
+        EXPECT_NEAR(std::accumulate(q.probs.begin(), q.probs.end(), 0.0), 1.0, 9 * 6e-8);
+        for (TokenId v = 5; v < kTargetVocab; ++v) EXPECT_EQ(q.probs[v], 0.0f);
+      }
+      const bool is_targets = s.noise == DraftNoise::kTargets;
+      const RandomPlace place{
+          .stream = is_targets ? RandomStream::kTarget : RandomStream::kDraft,
+          .position = static_cast<uint32_t>(is_targets ? context.size() : s.tokens.size()),
+          .slot = static_cast<uint32_t>(is_targets ? 0 : i)};
+      ASSERT_EQ(s.proposal.tokens[i], Draw(expected, s.random, place));
+      context.push_back(s.proposal.tokens[i]);
+      counts.AddOutput(s.proposal.tokens[i]);
+    }
+  }
+
+  FakeCache cache;
+  FakeModel model;
+  VocabularyMap map;
+  ModelDrafter drafter;
+};
+
+Tokens RandomTokens(std::mt19937_64& random, int count, int vocab) {
+  Tokens tokens(count);
+  for (TokenId& token : tokens) token = static_cast<TokenId>(random() % vocab);
+  return tokens;
+}
+
+const SamplingParams kParams[] = {
+    {},
+    {.temperature = 0.0f},
+    {.temperature = 0.7f, .top_k = 3, .min_p = 0.05f},
+    {.temperature = 1.2f, .top_p = 0.8f},
+    {.repetition_penalty = 1.3f, .frequency_penalty = 0.5f, .presence_penalty = 0.25f},
+    {.logit_bias = {{2, 4.0f}, {6, 50.0f}, {1, -100.0f}}}};
+
+// ---- The same tokens by other ids ----
+
+// A model with the same rows, whose ids are permuted.
+class PermutedModel final : public LanguageModel {
+ public:
+  PermutedModel(FakeModel* model, Tokens ids) : model_(model), ids_(std::move(ids)) {}
+  int vocab_size() const override { return model_->vocab_size(); }
+  int context_length() const override { return model_->context_length(); }
+
+  absl::StatusOr<MatrixView> Forward(absl::Span<const ForwardRequest> requests) override {
+    std::vector<Tokens> fed;
+    std::vector<ForwardRequest> passes(requests.begin(), requests.end());
+    for (ForwardRequest& pass : passes) {
+      fed.emplace_back();
+      for (const TokenId token : pass.tokens) {
+        fed.back().push_back(
+            static_cast<TokenId>(std::find(ids_.begin(), ids_.end(), token) - ids_.begin()));
+      }
+    }
+    for (size_t i = 0; i < passes.size(); ++i) passes[i].tokens = fed[i];
+    const auto logits = model_->Forward(passes);
+    if (!logits.ok()) return logits;
+    rows_.assign(static_cast<size_t>(logits->rows) * logits->cols, NAN);
+    for (int row = 0; row < logits->rows; ++row) {
+      const float* from = static_cast<const float*>(logits->data) + row * logits->stride;
+      for (int v = 0; v < logits->cols; ++v) rows_[row * logits->cols + ids_[v]] = from[v];
+    }
+    return MatrixView{rows_.data(), DType::kF32, logits->rows, logits->cols, logits->cols};
+  }
+
+ private:
+  FakeModel* model_;
+  Tokens ids_;  // [vocab]: the id of each of the model's tokens
+  std::vector<float> rows_;
+};
+
+TEST(MappedDraft, OfPermutedIdsIsTheSameDraft) {
+  constexpr int kVocab = 7;
+  std::mt19937_64 random(1);
+  int num_drafted = 0;
+  for (const SamplingParams& sampling : kParams) {
+    Tokens ids(kVocab);
+    std::iota(ids.begin(), ids.end(), 0);
+    std::shuffle(ids.begin(), ids.end(), random);
+    std::vector<VocabularyMap::Pair> pairs;
+    std::vector<Tokens> readings;
+    for (TokenId id = 0; id < kVocab; ++id) {
+      pairs.push_back({id, ids[id]});
+      readings.push_back({ids[id]});
+    }
+    const VocabularyMap map(pairs, readings);
+    FakeCache cache(3, 400);
+    FakeModel model(cache.get(), {.vocab = kVocab});
+    PermutedModel permuted(&model, ids);
+    ModelDrafter plain(&model, cache.get(), kVocab, 8);
+    ModelDrafter mapped(&permuted, cache.get(), kVocab, 8, &map);
+    const Tokens prompt = RandomTokens(random, 5, kVocab);
+    Sequence a(prompt, &plain, sampling);
+    Sequence b(prompt, &mapped, sampling);
+    for (int round = 0; round < 60; ++round) {
+      a.noise = b.noise = round % 2 == 0 ? DraftNoise::kOwn : DraftNoise::kTargets;
+      const int k = static_cast<int>(random() % 6);
+      model.passes().clear();
+      a.Draft(k);
+      const auto passes = std::exchange(model.passes(), {});
+      b.Draft(k);
+      ASSERT_EQ(a.proposal.tokens, b.proposal.tokens);
+      ASSERT_EQ(passes.size(), model.passes().size());
+      for (size_t i = 0; i < passes.size(); ++i) {
+        EXPECT_EQ(passes[i][0].tokens, model.passes()[i][0].tokens);
+        EXPECT_EQ(passes[i][0].start, model.passes()[i][0].start);
+      }
+      const size_t drafted = a.proposal.tokens.size();
+      for (size_t i = 0; i < drafted; ++i) {
+        EXPECT_EQ(a.proposal.drawn_from[i].only, b.proposal.drawn_from[i].only);
+        EXPECT_EQ(a.proposal.drawn_from[i].probs, b.proposal.drawn_from[i].probs);
+      }
+      num_drafted += static_cast<int>(drafted);
+      const int accepted = static_cast<int>(random() % (drafted + 1));
+      const TokenId next = static_cast<TokenId>(random() % kVocab);
+      a.Commit(accepted, next);
+      b.Commit(accepted, next);
+    }
+  }
+  EXPECT_GT(num_drafted, 500);
+}
+
+// ---- Other tokens ----
+
+// Drafts of any length, accepted at random, with rollbacks, evictions and rounds left out between:
+// the cache holds the draft's reading of committed tokens, and a draft is the one that a fresh
+// state makes of the same text.
+TEST(MappedDraft, KeepsTheReadingOfTheTextOverRandomRounds) {
+  for (size_t trial = 0; trial < std::size(kParams); ++trial) {
+    World world;
+    std::mt19937_64 random(trial);
+    Sequence s(RandomTokens(random, 6, 8), &world.drafter, kParams[trial], trial);
+    int num_drafted = 0;
+    for (int round = 0; round < 150; ++round) {
+      s.noise = random() % 2 == 0 ? DraftNoise::kOwn : DraftNoise::kTargets;
+      if (random() % 20 == 0) world.drafter.Evict(s.state.get());
+      if (random() % 20 == 0) {
+        world.drafter.Rollback(s.state.get(), static_cast<int>(random() % s.tokens.size()));
+      }
+      s.proposal.Clear();
+      if (random() % 4 != 0) {
+        const int k = static_cast<int>(random() % 7);
+        world.cache->FillFreePages(round % 2 == 0 ? NAN : 1e30f);
+        world.model.passes().clear();
+        ASSERT_THAT(s.Draft(k), SizeIs(k));
+        world.ExpectDrawnAsRecorded(s);
+        num_drafted += k;
+        if (!world.model.passes().empty()) {
+          Tokens fed = world.ReadingOf(s.tokens);
+          for (int i = 0; i + 1 < k; ++i) fed.push_back(world.ReadingOf({s.proposal.tokens[i]})[0]);
+          const KvSequence& kv = *world.model.passes().back()[0].kv;
+          ASSERT_EQ(FakeModel::Contents(kv), fed);
+          Sequence fresh(s.tokens, &world.drafter, s.sampling, trial);
+          fresh.noise = s.noise;
+          fresh.counts = s.counts;
+          EXPECT_EQ(fresh.Draft(k), s.proposal.tokens);
+          const int accepted = static_cast<int>(random() % (k + 1));
+          s.Commit(accepted, static_cast<TokenId>(random() % 8));
+          // What it has read of the committed tokens but the last, and of no others.
+          const Tokens committed = world.ReadingOf({s.tokens.begin(), s.tokens.end() - 1});
+          const Tokens cached = FakeModel::Contents(kv);
+          ASSERT_EQ(cached.size(), std::min(fed.size(), committed.size()));
+          ASSERT_TRUE(std::equal(cached.begin(), cached.end(), committed.begin()));
+          continue;
+        }
+      }
+      s.Commit(0, static_cast<TokenId>(random() % 8));
+    }
+    EXPECT_GT(num_drafted, 200);
+  }
+}
+
+TEST(MappedDraft, FeedsWhatItReadsOnce) {
+  World world;
+  Sequence s({0, 5, 7, 6, 1}, &world.drafter);
+  const Tokens draft = s.Draft(3);
+  ASSERT_THAT(draft, SizeIs(3));
+  ASSERT_THAT(world.model.passes(), SizeIs(3));
+  EXPECT_THAT(world.model.passes()[0][0].tokens, ElementsAre(5, 0, 3, 3, 1, 3, 1));
+  EXPECT_EQ(world.model.passes()[1][0].tokens, world.ReadingOf({draft[0]}));
+  // Two are kept; the target goes on with a token of two.
+  s.Commit(2, 5);
+  world.model.passes().clear();
+  s.Draft(1);
+  ASSERT_THAT(world.model.passes(), SizeIs(1));
+  EXPECT_EQ(world.model.passes()[0][0].start, 9);
+  EXPECT_THAT(world.model.passes()[0][0].tokens, ElementsAre(0, 3));
+}
+
+// Behind a token that is nothing to it the draft has read all there is, but wants a row.
+TEST(MappedDraft, ReadsTheLastTokenAgainBehindOneThatIsNothingToIt) {
+  World world;
+  Sequence s({0, 1, 2}, &world.drafter);
+  s.Draft(1);
+  s.Commit(0, 7);
+  EXPECT_THAT(world.drafter.Options(s.state.get(), s.tokens), SizeIs(1));
+  s.Commit(0, 7);
+  EXPECT_EQ(world.drafter.Options(s.state.get(), s.tokens)[0].num_unread, 1);
+  world.model.passes().clear();
+  EXPECT_THAT(s.Draft(2), SizeIs(2));
+  world.ExpectDrawnAsRecorded(s);
+  EXPECT_THAT(world.model.passes()[0][0].tokens, ElementsAre(6));
+  EXPECT_EQ(world.model.passes()[0][0].start, 2);
+}
+
+TEST(MappedDraft, IsSilentWithNothingToRead) {
+  World world;
+  Sequence s({7, 7}, &world.drafter);
+  EXPECT_THAT(s.Draft(3), IsEmpty());
+  EXPECT_THAT(world.drafter.Options(s.state.get(), s.tokens), IsEmpty());
+  s.Commit(0, 2);
+  EXPECT_THAT(s.Draft(3), SizeIs(3));
+  world.ExpectDrawnAsRecorded(s);
+}
+
+TEST(MappedDraft, IsSilentBehindATokenItCannotRead) {
+  World world;
+  Sequence s({1, 2}, &world.drafter);
+  EXPECT_THAT(s.Draft(2), SizeIs(2));
+  s.Commit(1, 8);
+  EXPECT_THAT(s.Draft(2), IsEmpty());
+  EXPECT_THAT(world.drafter.Options(s.state.get(), s.tokens), IsEmpty());
+  s.Commit(0, 1);
+  EXPECT_THAT(s.Draft(2), IsEmpty());
+  // Another request that begins alike may go on.
+  s.tokens = {1, 2, 3};
+  world.drafter.Rollback(s.state.get(), 2);
+  EXPECT_THAT(s.Draft(2), SizeIs(2));
+}
+
+TEST(MappedDraft, CountsItsContextInItsOwnTokens) {
+  for (int n = 1; n <= 4; ++n) {
+    World world({.vocab = kDraftVocab, .context_length = 8});
+    Sequence s(Tokens(n, 6), &world.drafter);  // three of the draft's each
+    const int room = std::max(0, 8 - 3 * n + 1);
+    EXPECT_THAT(s.Draft(5), SizeIs(std::min(room, 5))) << n;
+    const auto options = world.drafter.Options(s.state.get(), s.tokens);
+    ASSERT_THAT(options, SizeIs(room > 0));
+    if (room > 0) {
+      EXPECT_EQ(options[0].max_tokens, room);
+    }
+  }
+}
+
+TEST(MappedDraft, ReadsPromptsAlongInChunksOfItsOwnTokens) {
+  World world({.vocab = kDraftVocab}, 3, /*chunk_tokens=*/4);
+  std::mt19937_64 random(2);
+  const Tokens prompt = RandomTokens(random, 19, 8);
+  Sequence s(prompt, &world.drafter);
+  for (const size_t shown : {3, 8, 8, 19}) {
+    world.model.passes().clear();
+    EXPECT_THAT(s.Draft(0, shown), IsEmpty());
+    for (const auto& pass : world.model.passes()) EXPECT_LE(pass[0].tokens.size(), 4u);
+    if (world.model.passes().empty()) continue;
+    EXPECT_EQ(FakeModel::Contents(*world.model.passes().back()[0].kv),
+              world.ReadingOf({prompt.begin(), prompt.begin() + shown}));
+  }
+  EXPECT_THAT(s.Draft(3), SizeIs(3));
+  world.ExpectDrawnAsRecorded(s);
+}
+
+// Prefixes are known by the draft's tokens: whatever the target's are, the same reading is found.
+TEST(MappedDraft, StartsFromPublishedPrefixes) {
+  World world;
+  std::mt19937_64 random(3);
+  const Tokens prompt = RandomTokens(random, 20, 8);
+  Sequence first(prompt, &world.drafter);
+  const Tokens draft = first.Draft(4);
+  first.Commit(2, 3);
+  world.drafter.Publish(first.state.get(), first.tokens);
+  const int length = static_cast<int>(world.ReadingOf(prompt).size());
+  const int published = (length - 1) / 3 * 3;
+  for (const bool in_chunks : {false, true}) {
+    Sequence second(prompt, &world.drafter);
+    world.model.passes().clear();
+    if (in_chunks) {
+      EXPECT_THAT(second.Draft(0, 5), IsEmpty());
+      EXPECT_THAT(world.model.passes(), IsEmpty());
+    }
+    EXPECT_EQ(second.Draft(4), draft);
+    EXPECT_EQ(world.model.passes()[0][0].start, published);
+  }
+  // 5 is read as the draft's 0 and 3.
+  Sequence other({5, 5, 5, 5}, &world.drafter);
+  other.Draft(1);
+  world.drafter.Rollback(other.state.get(), 4);
+  world.drafter.Publish(other.state.get(), other.tokens);
+  Sequence longer({5, 5, 7, 5, 5, 1}, &world.drafter);
+  world.model.passes().clear();
+  longer.Draft(1);
+  EXPECT_EQ(world.model.passes()[0][0].start, 6);
+}
+
+TEST(MappedDraft, EndsBeforeARowThatHasNothingOfTheTargets) {
+  World world;
+  world.model.options().poisoned = [](absl::Span<const TokenId> context) {
+    return context.size() == 6;
+  };
+  Sequence s({1, 5, 2}, &world.drafter);
+  EXPECT_THAT(s.Draft(5), SizeIs(2));
+  world.model.options().poisoned = nullptr;
+  world.ExpectDrawnAsRecorded(s);
+}
+
+}  // namespace
+}  // namespace tandem
