@@ -72,8 +72,8 @@ struct SpeculationBenchmark {
 int NumPasses(const SpeculationBenchmarkOptions& options);
 
 // For every batch and k, pairs of passes in turned order (plain, speculative, speculative, plain),
-// the k in turns, so that a drift of the machine's speed falls on all alike. `engine` must have no prefix cache.
-// `on_pass` is called after every pass.
+// the k in turns, so that a drift of the machine's speed falls on all alike. `engine` must have no
+// prefix cache. `on_pass` is called after every pass.
 absl::StatusOr<SpeculationBenchmark> RunSpeculationBenchmark(
     const SpeculationBenchmarkOptions& options, Engine* engine, absl::FunctionRef<void()> on_pass);
 
