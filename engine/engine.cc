@@ -133,7 +133,11 @@ class EngineImpl final : public Engine {
   }
   std::optional<ModelInfo> draft_info() const override {
     if (pair_.draft == nullptr) return std::nullopt;
-    return InfoOf(options_.draft, *pair_.draft, *pair_.draft_cache);
+    ModelInfo info = InfoOf(options_.draft, *pair_.draft, *pair_.draft_cache);
+    if (pair_.vocabulary != nullptr) {
+      info.mapped_tokens = static_cast<int>(pair_.vocabulary->pairs().size());
+    }
+    return info;
   }
   std::string drafter_name() const override {
     return pair_.drafter == nullptr ? "none" : std::string(pair_.drafter->name());

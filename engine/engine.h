@@ -124,6 +124,8 @@ struct ModelInfo {
   int vocab_size = 0;
   int context_length = 0;
   int num_pages = 0;
+  // Of a draft with other tokens than the target's: how many of the target's it can propose.
+  std::optional<int> mapped_tokens{};
 };
 
 using GenerationId = int64_t;

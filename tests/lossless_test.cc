@@ -131,6 +131,29 @@ TEST(RunRound, IsLosslessWithALearnedSharpness) {
   }
 }
 
+// A draft of other tokens: of the target's four it has three, by other ids, and the fourth it reads
+// as two of its own that the target does not have.
+constexpr int kOtherVocab = 5;
+VocabularyMap OtherVocabulary() { return {{{0, 3}, {1, 0}, {2, 4}}, {{3}, {0}, {4}, {1, 2}}}; }
+RoundModels::Options ModelsOfOtherVocabulary() {
+  RoundModels::Options options = SmallModels();
+  options.draft.vocab = kOtherVocab;
+  return options;
+}
+
+TEST(RunRound, IsLosslessWithADraftOfOtherTokens) {
+  const VocabularyMap map = OtherVocabulary();
+  const Trial trials[] = {{.rule = AcceptanceRule::kToken},
+                          {.rule = AcceptanceRule::kBlock},
+                          {.rule = AcceptanceRule::kBlock, .sampling = Penalized()}};
+  for (const Trial& trial : trials) {
+    RoundModels models(ModelsOfOtherVocabulary());
+    ModelDrafter drafter(&models.draft, models.draft_cache.get(), kVocab, 8, &map);
+    EXPECT_LT(Score(&models, &drafter, trial), kLimit) << NameOf(trial.rule);
+    EXPECT_EQ(models.draft_cache->num_free_pages(), models.draft_cache->num_pages());
+  }
+}
+
 // ---- Planted mistakes ----
 
 // A drafter without a cache that draws from the draft's rows, for mistakes to be planted in.
@@ -180,6 +203,26 @@ TEST(PlantedInRounds, DraftRowsOffByOneAreSeen) {
   };
   for (const AcceptanceRule rule : kSampledRules) {
     EXPECT_GT(ScoreOfDrafter({.rule = rule}, OwnPlace, shift), kSeen) << NameOf(rule);
+  }
+}
+
+// A draft of other tokens must record what it draws from once what the target does not have is
+// masked; here two fifths of the row seem to lie there.
+TEST(PlantedInRounds, DraftsRecordedBeforeTheyAreMaskedAreSeen) {
+  const VocabularyMap map = OtherVocabulary();
+  for (const AcceptanceRule rule : kSampledRules) {
+    RoundModels models(ModelsOfOtherVocabulary());
+    ModelDrafter drafter(&models.draft, models.draft_cache.get(), kVocab, 8, &map);
+    FunctionDrafter recorder([&](const DraftRequest& request, Proposal* proposal) {
+      const auto state = drafter.NewState({});
+      DraftRequest alone = request;
+      alone.state = state.get();
+      ASSERT_TRUE(drafter.Propose({&alone, 1}, {&proposal, 1}).ok());
+      for (size_t i = 0; i < proposal->tokens.size(); ++i) {
+        for (float& q : proposal->drawn_from[i].probs) q *= 0.6f;
+      }
+    });
+    EXPECT_GT(Score(&models, &recorder, {.rule = rule}), kSeen) << NameOf(rule);
   }
 }
 

@@ -201,11 +201,13 @@ Json LimitsJson(const Limits& limits) {
 }
 
 Json ModelJson(const ModelInfo& model) {
-  return {{"path", model.path},
-          {"family", model.family},
-          {"dtype", model.dtype},
-          {"parameters", model.parameters},
-          {"bytes_read_per_pass", model.bytes_read_per_pass}};
+  Json json = {{"path", model.path},
+               {"family", model.family},
+               {"dtype", model.dtype},
+               {"parameters", model.parameters},
+               {"bytes_read_per_pass", model.bytes_read_per_pass}};
+  if (model.mapped_tokens.has_value()) json["mapped_tokens"] = *model.mapped_tokens;
+  return json;
 }
 
 Json ReportJson(const SpeculationFlags& flags, const Report& report) {

@@ -28,8 +28,13 @@ int NumPlaces(const RoundStats& stats) {
 }
 
 std::string ModelLine(absl::string_view role, const ModelInfo& info) {
-  return absl::StrFormat("%-12s%s: %s, %.1f million parameters, %s\n", role, info.path, info.family,
-                         static_cast<double>(info.parameters) * 1e-6, info.dtype);
+  std::string line =
+      absl::StrFormat("%-12s%s: %s, %.1f million parameters, %s", role, info.path, info.family,
+                      static_cast<double>(info.parameters) * 1e-6, info.dtype);
+  if (info.mapped_tokens.has_value()) {
+    absl::StrAppend(&line, ", has ", *info.mapped_tokens, " of the target's tokens");
+  }
+  return line + "\n";
 }
 
 }  // namespace

@@ -1,0 +1,296 @@
+// Whole engines whose draft has other tokens than the target: models and tokenizers of the golden
+// pairs, rewritten.
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "model/formats/safetensors.h"
+#include "model/tokenizer/tokenizer.h"
+#include "tests/engine_testing.h"
+
+namespace tandem {
+namespace {
+
+using testing::HasSubstr;
+using Json = nlohmann::json;
+// Of each token of the new vocabulary, which it was in the old one.
+using OldIds = std::vector<TokenId>;
+
+// ---- Folders with another vocabulary ----
+
+// Moves the rows that stand for tokens.
+void RewriteWeights(const ModelCopy& model, const OldIds& old_ids) {
+  const std::string file = model.Read("model.safetensors");
+  const auto entries = ParseSafetensors(
+      {reinterpret_cast<const std::byte*>(file.data()), file.size()}, "model.safetensors");
+  ASSERT_TRUE(entries.ok()) << entries.status();
+  Json header = Json::object();
+  std::string data;
+  for (const SafetensorsEntry& entry : *entries) {
+    const absl::string_view bytes(reinterpret_cast<const char*>(entry.bytes.data()),
+                                  entry.bytes.size());
+    std::vector<int64_t> shape = entry.shape;
+    const size_t begin = data.size();
+    if (entry.name == "model.embed_tokens.weight" || entry.name == "lm_head.weight") {
+      const size_t row_bytes = bytes.size() / static_cast<size_t>(shape[0]);
+      for (const TokenId id : old_ids) data.append(bytes.data() + id * row_bytes, row_bytes);
+      shape[0] = static_cast<int64_t>(old_ids.size());
+    } else {
+      data.append(bytes.data(), bytes.size());
+    }
+    header[entry.name] = {
+        {"dtype", entry.dtype_name}, {"shape", shape}, {"data_offsets", {begin, data.size()}}};
+  }
+  std::string text = header.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  std::string length;
+  for (int i = 0; i < 8; ++i) length.push_back(static_cast<char>(uint64_t{text.size()} >> (8 * i)));
+  model.Write("model.safetensors", length + text + data);
+  model.SetConfig("vocab_size", old_ids.size());
+}
+
+// The ids of tokenizer.json and the end tokens; a token that is not in `old_ids` is none any more,
+// and neither are the merges that make it.
+void RewriteTokenizer(const ModelCopy& model, const OldIds& old_ids) {
+  std::map<TokenId, TokenId> new_ids;
+  for (size_t id = 0; id < old_ids.size(); ++id) new_ids[old_ids[id]] = static_cast<TokenId>(id);
+  Json file = model.ReadJson("tokenizer.json");
+  Json vocab = Json::object();
+  for (const auto& [token, id] : file["model"]["vocab"].items()) {
+    if (new_ids.count(id) > 0) vocab[token] = new_ids[id];
+  }
+  Json merges = Json::array();
+  for (const Json& merge : file["model"]["merges"]) {
+    const std::vector<std::string> parts = merge.is_array()
+                                               ? merge.get<std::vector<std::string>>()
+                                               : absl::StrSplit(merge.get<std::string>(), ' ');
+    if (vocab.contains(parts[0]) && vocab.contains(parts[1]) &&
+        vocab.contains(parts[0] + parts[1])) {
+      merges.push_back(merge);
+    }
+  }
+  file["model"]["vocab"] = vocab;
+  file["model"]["merges"] = merges;
+  for (Json& token : file["added_tokens"]) token["id"] = new_ids.at(token["id"]);
+  for (Json& token : file["post_processor"]["special_tokens"]) {
+    for (Json& id : token["ids"]) id = new_ids.at(id);
+  }
+  model.WriteJson("tokenizer.json", file);
+  Json generation = model.ReadJson("generation_config.json");
+  generation["eos_token_id"] = new_ids.at(generation["eos_token_id"]);
+  model.WriteJson("generation_config.json", generation);
+}
+
+void RewriteVocabulary(const ModelCopy& model, const OldIds& old_ids) {
+  RewriteWeights(model, old_ids);
+  RewriteTokenizer(model, old_ids);
+}
+
+OldIds AllIds(int count) {
+  OldIds ids(count);
+  std::iota(ids.begin(), ids.end(), 0);
+  return ids;
+}
+OldIds ShuffledIds(int count, uint64_t seed) {
+  OldIds ids = AllIds(count);
+  std::mt19937_64 random(seed);
+  std::shuffle(ids.begin(), ids.end(), random);
+  return ids;
+}
+
+constexpr int kVocab = 320;        // of the pair "perturbed"
+constexpr int kNumSmallest = 259;  // the special tokens and the bytes
+
+const SamplingParams kSampled[] = {
+    {},
+    {.temperature = 0.8f, .top_k = 40, .top_p = 0.95f},
+    {.temperature = 1.2f, .repetition_penalty = 1.2f, .presence_penalty = 0.4f}};
+
+// Speculation with this draft says what the target says alone, greedily and with seeds, alone and
+// among others. Returns the share of drafted tokens that was accepted.
+double ExpectPlainOutput(const std::string& target, const std::string& draft,
+                         const std::vector<TokenId>& prompt_ids) {
+  EngineOptions options = CpuOptionsFor(target, draft);
+  options.page_size = 4;
+  options.max_batch = 3;
+  options.chunk_tokens = 5;
+  const std::unique_ptr<Engine> engine = MakeEngine(options);
+  const std::unique_ptr<Engine> plain = MakeEngine(CpuOptionsFor(target, ""));
+  std::vector<Request> requests;
+  for (const std::vector<TokenId>& prompt : PromptsFrom(prompt_ids, 5)) {
+    Request request{.prompt_ids = prompt,
+                    .max_tokens = 24,
+                    .sampling = kGreedy,
+                    .ignore_eos = true,
+                    .draft_tokens = 4,
+                    .logprobs = {.num_top = 2}};
+    requests.push_back(request);
+    request.seed = prompt.size();
+    request.verifier = "exact_match";
+    for (const SamplingParams& sampling : kSampled) {
+      request.sampling = sampling;
+      requests.push_back(request);
+    }
+  }
+  const std::vector<Completion> got = GenerateAll(engine.get(), requests);
+  int64_t proposed = 0;
+  int64_t accepted = 0;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    requests[i].draft_tokens = 0;
+    ExpectSameOutput(got[i], Generate(plain.get(), requests[i]));
+    ExpectConsistent(got[i]);
+    proposed += got[i].stats.proposed;
+    accepted += got[i].stats.accepted;
+  }
+  EXPECT_GT(proposed, 100);
+  return static_cast<double>(accepted) / static_cast<double>(proposed);
+}
+
+// ---- The same tokens by other ids ----
+
+// A draft whose ids are shuffled is the same draft: the reference's counts come out.
+TEST(Vocabularies, ShuffledIdsChangeNothing) {
+  const GoldenPair pair("perturbed");
+  const ModelCopy draft(pair.draft);
+  RewriteVocabulary(draft, ShuffledIds(kVocab, 1));
+  const std::unique_ptr<Engine> engine = MakeEngine(CpuOptionsFor(pair.target, draft.path()));
+  EXPECT_EQ(engine->draft_info()->mapped_tokens, kVocab);
+  for (const nlohmann::json& run : pair.runs) {
+    for (const std::string verifier : {"exact_match", "block", "token"}) {
+      const Completion got = Generate(engine.get(), {.prompt_ids = pair.prompt_ids,
+                                                     .max_tokens = 64,
+                                                     .sampling = kGreedy,
+                                                     .ignore_eos = true,
+                                                     .draft_tokens = run["k"].get<int>(),
+                                                     .verifier = verifier});
+      EXPECT_EQ(got.token_ids, pair.output_ids);
+      EXPECT_EQ(got.stats.rounds, run["rounds"]);
+      EXPECT_EQ(got.stats.proposed, run["proposed"]);
+      EXPECT_EQ(got.stats.accepted, run["accepted"]);
+    }
+  }
+}
+
+// The same of sampled drafts under every rule, with the noise of ids: token for token and count for
+// count what the pair does whose ids agree.
+TEST(Vocabularies, ShuffledIdsAreDrawnAlike) {
+  const GoldenPair pair("perturbed");
+  const ModelCopy draft(pair.draft);
+  RewriteVocabulary(draft, ShuffledIds(kVocab, 2));
+  const auto same = MakeEngine(CpuOptionsFor(pair.target, pair.draft));
+  const auto shuffled = MakeEngine(CpuOptionsFor(pair.target, draft.path()));
+  EXPECT_EQ(same->draft_info()->mapped_tokens, std::nullopt);
+  int64_t num_accepted = 0;
+  for (const SamplingParams& sampling : kSampled) {
+    for (const std::string verifier : {"exact_match", "block", "token"}) {
+      const Request request{.prompt_ids = pair.prompt_ids,
+                            .max_tokens = 48,
+                            .sampling = sampling,
+                            .seed = 7,
+                            .ignore_eos = true,
+                            .draft_tokens = 3,
+                            .verifier = verifier,
+                            .logprobs = {.num_top = 1}};
+      const Completion want = Generate(same.get(), request);
+      const Completion got = Generate(shuffled.get(), request);
+      ExpectSameOutput(got, want);
+      ExpectSameCounts(got.stats, want.stats);
+      EXPECT_EQ(got.provenance, want.provenance);
+      num_accepted += got.stats.accepted;
+    }
+  }
+  EXPECT_GT(num_accepted, 50);
+}
+
+// ---- Other tokens ----
+
+// Of the draft's merges a few are left: what it does not have it reads in pieces.
+TEST(Vocabularies, ASmallerDraftIsLossless) {
+  const GoldenPair pair("perturbed");
+  const ModelCopy draft(pair.draft);
+  OldIds ids = ShuffledIds(kNumSmallest + 30, 3);
+  RewriteVocabulary(draft, ids);
+  const double rate = ExpectPlainOutput(pair.target, draft.path(), pair.prompt_ids);
+  EXPECT_GT(rate, 0.02);  // by chance 1 of 320
+  const auto engine = MakeEngine(CpuOptionsFor(pair.target, draft.path()));
+  EXPECT_EQ(engine->draft_info()->mapped_tokens, kNumSmallest + 30);
+}
+
+TEST(Vocabularies, ALargerDraftIsLossless) {
+  const GoldenPair pair("perturbed");
+  const ModelCopy target(pair.target);
+  RewriteVocabulary(target, ShuffledIds(kNumSmallest + 30, 4));
+  std::vector<TokenId> prompt = pair.prompt_ids;
+  for (TokenId& id : prompt) id %= kNumSmallest;
+  EXPECT_GT(ExpectPlainOutput(target.path(), pair.draft, prompt), 0.02);
+}
+
+// The same tokenizer, of which the draft's head has no rows for the last tokens.
+TEST(Vocabularies, ADraftWithoutTheLastTokensReadsThemInPieces) {
+  const GoldenPair pair("perturbed");
+  const ModelCopy draft(pair.draft);
+  RewriteWeights(draft, AllIds(300));
+  const auto engine = MakeEngine(CpuOptionsFor(pair.target, draft.path()));
+  EXPECT_EQ(engine->draft_info()->mapped_tokens, 300);
+  // A prompt of nothing else.
+  const Completion got = Generate(engine.get(), {.prompt_ids = {319, 318, 310, 305},
+                                                 .max_tokens = 8,
+                                                 .sampling = kGreedy,
+                                                 .ignore_eos = true,
+                                                 .draft_tokens = 4});
+  EXPECT_GT(got.stats.proposed, 0);
+  EXPECT_GT(ExpectPlainOutput(pair.target, draft.path(), pair.prompt_ids), 0.02);
+}
+
+// Two golden models that were never meant for each other.
+TEST(Vocabularies, StrangersAreLossless) {
+  const GoldenPair pair("shallow");
+  ExpectPlainOutput(GoldenModelPath("llama-gqa"), GoldenModelPath("qwen3-shallow"),
+                    pair.prompt_ids);
+  ExpectPlainOutput(GoldenModelPath("qwen3-norm"), GoldenModelPath("llama-rope3"), pair.prompt_ids);
+}
+
+// ---- Pairs that are refused ----
+
+TEST(Vocabularies, RefusesADraftThatSharesBytesOnly) {
+  const ModelCopy draft(GoldenModelPath("mistral-noisy"));
+  RewriteVocabulary(draft, ShuffledIds(kNumSmallest, 5));
+  const std::string target = GoldenModelPath("llama-gqa");
+  const auto engine = Engine::Create(CpuOptionsFor(target, draft.path()));
+  ASSERT_EQ(engine.status().code(), absl::StatusCode::kInvalidArgument) << engine.status();
+  EXPECT_EQ(std::string(engine.status().message()),
+            absl::StrCat(draft.path(), ": cannot draft for ", target,
+                         ": only 256 tokens are the same text; 241 of the target's 497 and 0 of "
+                         "the draft's 256 have no counterpart"));
+  // The other way round every token of the target is one of the draft's.
+  const auto reverse = MakeEngine(CpuOptionsFor(draft.path(), target));
+  EXPECT_EQ(reverse->draft_info()->mapped_tokens, kNumSmallest);
+}
+
+TEST(Vocabularies, RefusesADraftWithoutACommonToken) {
+  const ModelCopy draft(GoldenModelPath("mistral-noisy"));
+  Json file = draft.ReadJson("tokenizer.json");
+  Json vocab = Json::object();
+  for (const auto& [token, id] : file["model"]["vocab"].items()) vocab[token + "\u6f22"] = id;
+  file["model"]["vocab"] = vocab;
+  file["model"]["merges"] = Json::array();
+  file["added_tokens"] = Json::array();
+  file["post_processor"] = nullptr;
+  draft.WriteJson("tokenizer.json", file);
+  const auto engine = Engine::Create(CpuOptionsFor(GoldenModelPath("mistral-full"), draft.path()));
+  ASSERT_EQ(engine.status().code(), absl::StatusCode::kInvalidArgument) << engine.status();
+  EXPECT_THAT(std::string(engine.status().message()),
+              HasSubstr("only 0 tokens are the same text; 317 of the target's 317 and 320 of the "
+                        "draft's 320 have no counterpart"));
+}
+
+}  // namespace
+}  // namespace tandem
