@@ -7,7 +7,7 @@ one prompt at a time, bit for bit: the program prints a float32 as the shortest 
 double, so numbers read back are equal if and only if their bits were.
 
     ninja -C build/release tandem
-    benchmarks/check_lossless_product.py                       # all: a quarter of an hour
+    benchmarks/check_lossless_product.py                       # all: half an hour
     benchmarks/check_lossless_product.py --num-prompts 20 -k 1,4 --drafters model
     benchmarks/check_lossless_product.py --expect-different-seed   # must report differences
 
@@ -211,7 +211,8 @@ def parse_arguments():
     add("--logprobs", type=int, default=2, help="most likely tokens compared, from 1 on [2]")
     add("--expect-different-seed", action="store_true",
         help="speculate under another seed: every setting that draws must be reported, exit 1")
-    for name in ("target", "draft", "threads", "compute"):
+    add("--threads", type=int, default=1, help="they change no bit; small models want one [1]")
+    for name in ("target", "draft", "compute"):
         add(f"--{name}", help="passed on")
     arguments = parser.parse_args()
     if arguments.logprobs < 1 or arguments.num_prompts < 1 or arguments.max_tokens < 1:
