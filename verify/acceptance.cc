@@ -125,6 +125,8 @@ absl::StatusOr<Verdict> JudgeByBlock(absl::Span<const TokenId> tokens, TargetRow
   int kept = 0;
   for (int i = 0; i < count; ++i) {
     const double p = ProbabilityOf(*row, tokens[i]);
+    // Nothing survives behind a token that the target never says: there pi = 0 and S = 0.
+    if (p == 0.0) break;
     const double q = ProbabilityOf(draft[i], tokens[i]);
     survival = std::min(1.0, survival * (p / q));
     ASSIGN_OR_RETURN(row, target(i + 1));

@@ -46,9 +46,10 @@ using TargetRows = absl::FunctionRef<absl::StatusOr<const Distribution*>(int slo
 
 // Judges `tokens`, where draft[i] is the distribution that tokens[i] was drawn from. Rows of the
 // draft may be shorter than the target's: what lies beyond has probability 0. Inputs are left as
-// they are. Fails as `target` does.
+// they are. Fails as `target` does. No rule keeps a token to which the target gives no probability,
+// ids outside its row among them, or asks for a row behind one.
 // REQUIRES: draft.size() >= tokens.size(); under kBlock and kToken draft[i] gives tokens[i] a
-// positive probability.
+// positive probability unless the target gives it none.
 absl::StatusOr<Verdict> Judge(AcceptanceRule rule, absl::Span<const TokenId> tokens,
                               TargetRows target, absl::Span<const Distribution> draft,
                               const RoundNoise& noise);

@@ -178,7 +178,7 @@ TEST(Judge, MatchesTheArgMaxAtTemperatureZero) {
 }
 
 TEST(Judge, AsksForNoRowPastTheRejectionUnlessTheRuleMust) {
-  const std::vector<Distribution> target(4, {.only = -1, .probs = {0.0f, 1.0f}});
+  const std::vector<Distribution> target(4, {.only = -1, .probs = {0.1f, 0.9f}});
   const std::vector<Distribution> draft(3, {.only = -1, .probs = {0.5f, 0.5f}});
   const auto rows_of = [&](AcceptanceRule rule) {
     FixedNoise noise{.coin = 0.5f, .rows_asked = {}};
@@ -190,8 +190,20 @@ TEST(Judge, AsksForNoRowPastTheRejectionUnlessTheRuleMust) {
   EXPECT_THAT(rows_of(AcceptanceRule::kBlock), ElementsAre(0, 1, 2, 3));
 }
 
-TEST(Judge, FailsAsTheTargetsRowsDo) {
+TEST(Judge, AsksForNoRowBehindAForbiddenToken) {
   const std::vector<Distribution> target(4, {.only = -1, .probs = {0.0f, 1.0f}});
+  const std::vector<Distribution> draft(3, {.only = -1, .probs = {0.5f, 0.5f}});
+  for (const AcceptanceRule rule : kAllRules) {
+    FixedNoise noise{.coin = 0.5f, .rows_asked = {}};
+    const auto verdict = noise.Judge(rule, {1, 0, 1}, target, draft);
+    EXPECT_EQ(verdict->num_accepted, 1) << NameOf(rule);
+    EXPECT_EQ(verdict->next, 1) << NameOf(rule);
+    EXPECT_THAT(noise.rows_asked, ElementsAre(0, 1)) << NameOf(rule);
+  }
+}
+
+TEST(Judge, FailsAsTheTargetsRowsDo) {
+  const std::vector<Distribution> target(4, {.only = -1, .probs = {0.1f, 0.9f}});
   const std::vector<Distribution> draft(3, {.only = -1, .probs = {0.5f, 0.5f}});
   for (const AcceptanceRule rule : kAllRules) {
     for (int bad_row = 0; bad_row < 4; ++bad_row) {

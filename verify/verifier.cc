@@ -23,8 +23,12 @@ bool WantsPromptLogprobs(const VerifyRequest& request) {
   return request.prompt_logprobs.num_top >= 0 && request.kv->length() + 1 < request.prompt_length;
 }
 
-int NumJudgedRows(const VerifyRequest& request) {
-  return request.judges() ? static_cast<int>(request.proposal->tokens.size()) + 1 : 0;
+// The draft tokens to be read: those before the first that the target does not know, behind which
+// every rule rejects.
+absl::Span<const TokenId> KnownPart(const Proposal& proposal, int vocab_size) {
+  const absl::Span<const TokenId> tokens = proposal.tokens;
+  const auto known = [vocab_size](TokenId token) { return 0 <= token && token < vocab_size; };
+  return tokens.first(std::find_if_not(tokens.begin(), tokens.end(), known) - tokens.begin());
 }
 
 // The target's distributions behind the parts of a draft, made when they are asked for: a row past
@@ -125,9 +129,11 @@ absl::Status Verifier::Verify(absl::Span<const VerifyRequest> requests,
     const absl::Span<const TokenId> pending = r.context.subspan(r.kv->length());
     TANDEM_CHECK(1 <= r.num_fed && r.num_fed <= static_cast<int>(pending.size()));
     fed[i].assign(pending.begin(), pending.begin() + r.num_fed);
-    num_judged_rows[i] = NumJudgedRows(r);
     if (r.judges()) {
-      fed[i].insert(fed[i].end(), r.proposal->tokens.begin(), r.proposal->tokens.end());
+      TANDEM_CHECK(r.proposal->tokens.size() <= size_t{kMaxDraftTokens});
+      const absl::Span<const TokenId> drafted = KnownPart(*r.proposal, target_->vocab_size());
+      fed[i].insert(fed[i].end(), drafted.begin(), drafted.end());
+      num_judged_rows[i] = static_cast<int>(drafted.size()) + 1;
     }
     // The row of the context's last token is a judged one.
     if (WantsPromptLogprobs(r)) num_prompt_rows[i] = r.num_fed - (r.judges() ? 1 : 0);

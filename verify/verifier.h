@@ -57,7 +57,9 @@ class Verifier {
 
   // Runs every request in one pass of the target and judges every proposal whose context is
   // complete. Each kv grows by all the tokens fed, rejected ones included; the caller truncates. A
-  // request whose rows are no distributions fails alone. On error no kv has changed.
+  // draft token outside the target's vocabulary is rejected, and it and what follows are not fed.
+  // A request whose rows are no distributions fails alone. On error no kv has changed.
+  // REQUIRES: proposals of at most kMaxDraftTokens.
   absl::Status Verify(absl::Span<const VerifyRequest> requests, absl::Span<VerifyResult> results);
 
  private:

@@ -1,6 +1,7 @@
 #include "verify/verifier.h"
 
 #include <algorithm>
+#include <climits>
 #include <cmath>
 #include <deque>
 #include <random>
@@ -149,7 +150,7 @@ bool SameCounts(const TokenCounts& a, const TokenCounts& b) {
 // ---- Verdicts ----
 
 // The judgement with the rows that each prefix implies and the noise of the places that
-// docs/random_numbers.md gives. `places` collects them.
+// base/philox.h gives. `places` collects them.
 using Place = std::tuple<uint32_t, uint32_t, uint32_t>;
 Verdict Expected(const World& world, const Sequence& s, std::multiset<Place>* places) {
   std::vector<Distribution> rows;
@@ -388,6 +389,48 @@ TEST(Verifier, FailsOnlyTheRequestWhoseRowIsNone) {
       }
     }
   }
+}
+
+// A drafter may be wrong at any price but speed: an id that is none is rejected by every rule, as
+// if the draft ended in a token that the target never says, and is not fed.
+TEST(Verifier, RejectsDraftTokensOutsideTheVocabulary) {
+  const SamplingParams params[] = {{}, {.temperature = 0.0f}, Penalized()};
+  const TokenId illegal[] = {-1, -5, kVocab, kVocab + 1000, INT_MIN, INT_MAX};
+  int num_kept = 0;
+  for (const AcceptanceRule rule : kAllRules) {
+    for (const SamplingParams& sampling : params) {
+      for (size_t i = 0; i < 6 * std::size(illegal); ++i) {
+        const int place = static_cast<int>(i % 3);
+        World world;
+        Sequence* s = world.Add({1, 2, 3, 4}, sampling, i);
+        s->rule = rule;
+        s->logprobs.num_top = 1;
+        world.Propose(s, 3);
+        Distribution& q = s->proposal.drawn_from[place];
+        s->proposal.tokens[place] = illegal[i / 6];
+        q.probs.clear();
+        q.only = illegal[i / 6];
+        const VerifyResult result = world.Verify(s);
+        ASSERT_TRUE(result.status.ok() && result.judged) << result.status;
+        EXPECT_LE(result.verdict.num_accepted, place);
+        EXPECT_TRUE(0 <= result.verdict.next && result.verdict.next < kVocab);
+        EXPECT_EQ(s->kv.length(), 4 + place);
+        EXPECT_EQ(world.model().passes().back()[0].num_logits, place + 1);
+        EXPECT_EQ(static_cast<int>(result.logprobs.size()), result.verdict.num_accepted + 1);
+        num_kept += result.verdict.num_accepted;
+      }
+    }
+  }
+  EXPECT_GT(num_kept, 50);  // what stands before it may be kept
+}
+
+TEST(Verifier, RefusesMoreDraftTokensThanThereIsRoomFor) {
+  World world;
+  Sequence* s = world.Add({1, 2, 3});
+  world.Propose(s, 1);
+  s->proposal.tokens.resize(kMaxDraftTokens + 1, 0);
+  s->proposal.drawn_from.resize(kMaxDraftTokens + 1, s->proposal.drawn_from[0]);
+  EXPECT_DEATH(world.Verify(s), "check failed");
 }
 
 TEST(Verifier, LeavesEveryCacheAsItWasOnErrors) {
