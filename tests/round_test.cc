@@ -21,72 +21,6 @@ constexpr int kVocab = 7;
 constexpr AcceptanceRule kAllRules[] = {AcceptanceRule::kExactMatch, AcceptanceRule::kBlock,
                                         AcceptanceRule::kToken};
 
-struct Ask {
-  Tokens prompt;
-  int max_tokens = 30;
-  SamplingParams sampling = {};
-  uint64_t seed = 1;
-  std::vector<TokenId> stop_tokens = {};
-  LogprobOptions logprobs = {};
-};
-
-std::vector<SamplingParams> AllSampling() {
-  return {{},
-          {.temperature = 0.0f},
-          {.temperature = 0.6f, .top_k = 4},
-          {.temperature = 1.5f, .top_p = 0.7f},
-          {.min_p = 0.3f},
-          {.repetition_penalty = 1.5f},
-          {.frequency_penalty = 0.8f},
-          {.presence_penalty = 1.2f},
-          {.min_tokens = 17, .ending_tokens = {4, 1}},
-          {.temperature = 0.0f, .repetition_penalty = 1.3f, .frequency_penalty = 0.4f},
-          {.temperature = 0.8f,
-           .top_k = 6,
-           .top_p = 0.95f,
-           .repetition_penalty = 1.2f,
-           .presence_penalty = 0.3f,
-           .logit_bias = {{2, 1.5f}, {5, -100.0f}}}};
-}
-
-std::unique_ptr<Session> Start(RoundModels* models, Drafter* drafter, const Ask& ask,
-                               AcceptanceRule rule = AcceptanceRule::kExactMatch) {
-  auto s = models->NewSession(ask.prompt, ask.max_tokens, drafter);
-  s->sampling = ask.sampling;
-  s->random = RandomSource(ask.seed);
-  s->rule = rule;
-  s->stop_tokens.insert(ask.stop_tokens.begin(), ask.stop_tokens.end());
-  s->logprobs = ask.logprobs;
-  return s;
-}
-
-// The whole generation without a draft.
-std::unique_ptr<Session> Plain(const Ask& ask, RoundModels* models) {
-  auto s = Start(models, nullptr, ask);
-  while (!s->finished) EXPECT_TRUE(models->Round(nullptr, s.get(), 0).ok());
-  return s;
-}
-
-void ExpectSameCompletion(const Session& a, const Session& b) {
-  EXPECT_EQ(a.tokens, b.tokens);
-  EXPECT_EQ(a.completion.finish_reason, b.completion.finish_reason);
-  EXPECT_EQ(a.completion.token_ids, b.completion.token_ids);
-  ASSERT_EQ(a.completion.logprobs.size(), b.completion.logprobs.size());
-  for (size_t i = 0; i < a.completion.logprobs.size(); ++i) {
-    const TokenLogprobs& x = a.completion.logprobs[i];
-    const TokenLogprobs& y = b.completion.logprobs[i];
-    EXPECT_EQ(x.id, y.id);
-    EXPECT_EQ(x.logprob, y.logprob);
-    EXPECT_EQ(x.top, y.top);
-  }
-}
-
-Tokens RandomTokens(std::mt19937_64& random, int count) {
-  Tokens tokens(count);
-  for (TokenId& token : tokens) token = static_cast<TokenId>(random() % kVocab);
-  return tokens;
-}
-
 // ---- Every drafter ----
 
 // Drafters from right to useless. `expected` is what plain decoding makes of the prompt.
@@ -119,7 +53,7 @@ TEST(RunRound, ExactMatchGivesPlainDecodingForEveryDrafter) {
   std::mt19937_64 random(1);
   int num_cases = 0;
   for (const SamplingParams& sampling : AllSampling()) {
-    const Ask ask{.prompt = RandomTokens(random, 5),
+    const Ask ask{.prompt = RandomTokens(random, kVocab, 5),
                   .sampling = sampling,
                   .seed = random(),
                   .logprobs = {.num_top = 2, .processed = ++num_cases % 2 == 0}};
@@ -154,7 +88,7 @@ TEST(RunRound, EveryRuleIsPlainDecodingAtTemperatureZero) {
     for (const SamplingParams& sampling :
          {SamplingParams{.temperature = 0.0f},
           SamplingParams{.temperature = 0.0f, .frequency_penalty = 0.7f}}) {
-      const Ask ask{.prompt = RandomTokens(random, 5), .sampling = sampling};
+      const Ask ask{.prompt = RandomTokens(random, kVocab, 5), .sampling = sampling};
       RoundModels models;
       const auto plain = Plain(ask, &models);
       for (int k = 0; k <= 8; ++k) {
@@ -272,7 +206,7 @@ TEST(RunRound, ExactMatchGivesPlainDecodingWhateverHappens) {
     for (int trial = 0; trial < 4; ++trial) {
       std::vector<Ask> asks;
       for (const SamplingParams& sampling : AllSampling()) {
-        asks.push_back({.prompt = RandomTokens(random, 1 + static_cast<int>(random() % 20)),
+        asks.push_back({.prompt = RandomTokens(random, kVocab, 1 + static_cast<int>(random() % 20)),
                         .max_tokens = 10 + static_cast<int>(random() % 30),
                         .sampling = sampling,
                         .seed = random(),
@@ -336,7 +270,7 @@ TEST(RunRound, GoesOnWithoutADraftThatFails) {
 TEST(RunRound, LetsTheDraftReadPromptsAlong) {
   RoundModels models({.chunk_tokens = 100});
   std::mt19937_64 random(5);
-  const auto s = Start(&models, &models.drafter, {.prompt = RandomTokens(random, 20)});
+  const auto s = Start(&models, &models.drafter, {.prompt = RandomTokens(random, kVocab, 20)});
   for (const int length : {6, 12, 18}) {
     const RoundStep step{.session = s.get(), .num_fed = 6, .draft_tokens = 0};
     ASSERT_TRUE(models.Round(&models.drafter, {&step, 1}).ok());

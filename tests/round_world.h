@@ -3,14 +3,17 @@
 #ifndef TANDEM_TESTS_ROUND_WORLD_H_
 #define TANDEM_TESTS_ROUND_WORLD_H_
 
+#include <algorithm>
 #include <functional>
 #include <memory>
+#include <random>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "draft/model_drafter.h"
 #include "engine/round.h"
+#include "gtest/gtest.h"
 #include "tests/fake_model.h"
 #include "tests/law_kit.h"
 
@@ -98,6 +101,78 @@ struct RoundModels {
 
 inline Tokens OutputOf(const Session& session) {
   return {session.tokens.begin() + session.prompt_length, session.tokens.end()};
+}
+
+// ---- Requests, and what plain decoding makes of them ----
+
+// A request to a world of rounds.
+struct Ask {
+  Tokens prompt;
+  int max_tokens = 30;
+  SamplingParams sampling = {};
+  uint64_t seed = 1;
+  std::vector<TokenId> stop_tokens = {};
+  LogprobOptions logprobs = {};
+};
+
+// Every way to shape the distribution of the fakes' seven tokens, alone and together.
+inline std::vector<SamplingParams> AllSampling() {
+  return {{},
+          {.temperature = 0.0f},
+          {.temperature = 0.6f, .top_k = 4},
+          {.temperature = 1.5f, .top_p = 0.7f},
+          {.min_p = 0.3f},
+          {.repetition_penalty = 1.5f},
+          {.frequency_penalty = 0.8f},
+          {.presence_penalty = 1.2f},
+          {.min_tokens = 17, .ending_tokens = {4, 1}},
+          {.temperature = 0.0f, .repetition_penalty = 1.3f, .frequency_penalty = 0.4f},
+          {.temperature = 0.8f,
+           .top_k = 6,
+           .top_p = 0.95f,
+           .repetition_penalty = 1.2f,
+           .presence_penalty = 0.3f,
+           .logit_bias = {{2, 1.5f}, {5, -100.0f}}}};
+}
+
+inline std::unique_ptr<Session> Start(RoundModels* models, Drafter* drafter, const Ask& ask,
+                                      AcceptanceRule rule = AcceptanceRule::kExactMatch) {
+  auto s = models->NewSession(ask.prompt, ask.max_tokens, drafter);
+  s->sampling = ask.sampling;
+  s->random = RandomSource(ask.seed);
+  s->rule = rule;
+  s->stop_tokens.insert(ask.stop_tokens.begin(), ask.stop_tokens.end());
+  s->logprobs = ask.logprobs;
+  return s;
+}
+
+// The whole generation without a draft.
+inline std::unique_ptr<Session> Plain(const Ask& ask, RoundModels* models) {
+  auto s = Start(models, nullptr, ask);
+  while (!s->finished) EXPECT_TRUE(models->Round(nullptr, s.get(), 0).ok());
+  return s;
+}
+
+// Whether two generations said the same, ended alike and report the same log-probabilities, bit for
+// bit.
+inline bool SameCompletion(const Session& a, const Session& b) {
+  const std::vector<TokenLogprobs>& x = a.completion.logprobs;
+  const std::vector<TokenLogprobs>& y = b.completion.logprobs;
+  return a.tokens == b.tokens && a.completion.finish_reason == b.completion.finish_reason &&
+         a.completion.token_ids == b.completion.token_ids && a.status == b.status &&
+         std::equal(x.begin(), x.end(), y.begin(), y.end(), [](const auto& p, const auto& q) {
+           return p.id == q.id && p.logprob == q.logprob && p.top == q.top;
+         });
+}
+inline void ExpectSameCompletion(const Session& a, const Session& b) {
+  EXPECT_EQ(a.tokens, b.tokens);
+  EXPECT_TRUE(SameCompletion(a, b));
+}
+
+inline Tokens RandomTokens(std::mt19937_64& random, int vocab, int count) {
+  Tokens tokens(count);
+  for (TokenId& token : tokens) token = static_cast<TokenId>(random() % vocab);
+  return tokens;
 }
 
 }  // namespace tandem
