@@ -46,6 +46,7 @@ class FakeModel final : public LanguageModel {
     float shared = 2.0f;  // range of the logits' part that all fakes have in common
     float own = 1.5f;     // and of that of this salt
     int fail_every = 0;   // passes; 0 for never
+    int fail_at = -1;     // the number of a pass that fails, counted from 0; -1 for none
     // Whether the row behind this context is NaN.
     std::function<bool(absl::Span<const TokenId> context)> poisoned = nullptr;
   };
@@ -66,7 +67,9 @@ class FakeModel final : public LanguageModel {
   std::vector<std::vector<Fed>>& passes() { return passes_; }
 
   absl::StatusOr<MatrixView> Forward(absl::Span<const ForwardRequest> requests) override {
-    if (options_.fail_every > 0 && ++num_passes_ % options_.fail_every == 0) {
+    const int pass = num_passes_++;
+    if (pass == options_.fail_at ||
+        (options_.fail_every > 0 && (pass + 1) % options_.fail_every == 0)) {
       return absl::InternalError("injected");
     }
     for (size_t i = 0; i < requests.size(); ++i) {

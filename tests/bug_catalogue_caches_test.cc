@@ -1,0 +1,269 @@
+// The bug catalogue (docs/bug_catalogue.md), section 4: what the draft knows, and how long caches
+// are. Holes and wrong entries of a draft's cache change no text; acceptance shows them, and what
+// models are fed.
+#include <algorithm>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "tests/engine_testing.h"
+#include "tests/round_world.h"
+
+namespace tandem {
+namespace {
+
+constexpr int kVocab = 7;
+
+// ---- What a rollback must not forget, nor keep ----
+
+// A greedy draft of the target's own rows over a memory of tokens, rolled back rightly or with a
+// mistake.
+class RememberingDrafter final : public Drafter {
+ public:
+  enum class Mistake { kNone, kKeepsRejected, kHoleAfterFullAcceptance, kTrimsTwoTooMany };
+  RememberingDrafter(const FakeModel* model, Mistake mistake) : model_(model), mistake_(mistake) {}
+
+  std::string_view name() const override { return "remembering"; }
+  std::unique_ptr<DraftState> NewState(absl::Span<const TokenId> /*prompt*/) override {
+    return std::make_unique<State>();
+  }
+  absl::Status Propose(absl::Span<const DraftRequest> requests,
+                       absl::Span<Proposal* const> proposals) override {
+    for (size_t i = 0; i < requests.size(); ++i) {
+      const DraftRequest& request = requests[i];
+      State& state = *static_cast<State*>(request.state);
+      Tokens& memory = state.memory;
+      // The length is the only cursor: what is remembered is not read again.
+      memory.resize(std::min(memory.size(), request.context.size()));
+      num_fed_ += static_cast<int>(request.context.size() - memory.size());
+      memory.insert(memory.end(), request.context.begin() + memory.size(), request.context.end());
+      for (int j = 0; j < request.max_tokens; ++j) {
+        TokenId next = ArgMax(model_->RowAfter(memory));
+        if (first_is_wrong_ && j == 0) next = (next + 1) % kVocab;
+        Suggest(next, proposals[i]);
+        if (j + 1 < request.max_tokens) {
+          memory.push_back(next);
+          ++num_fed_;
+        } else if (mistake_ == Mistake::kHoleAfterFullAcceptance) {
+          memory.push_back(0);  // "read", but not written
+        }
+      }
+    }
+    return absl::OkStatus();
+  }
+  void Rollback(DraftState* state, int length) override {
+    Tokens& memory = static_cast<State*>(state)->memory;
+    if (mistake_ == Mistake::kKeepsRejected) return;
+    if (mistake_ == Mistake::kTrimsTwoTooMany) length = std::max(0, length - 2);
+    memory.resize(std::min(static_cast<int>(memory.size()), length));
+  }
+  void set_first_is_wrong(bool value) { first_is_wrong_ = value; }
+  int num_fed() const { return num_fed_; }
+
+ private:
+  struct State final : DraftState {
+    Tokens memory;
+  };
+  const FakeModel* model_;
+  Mistake mistake_;
+  bool first_is_wrong_ = false;
+  int num_fed_ = 0;
+};
+
+struct Acceptance {
+  double rate = 0.0;  // of the rounds that were meant to be right
+  int num_fed = 0;
+};
+
+Acceptance AcceptanceWith(RememberingDrafter::Mistake mistake) {
+  RoundModels models({.num_pages = 2000});
+  RememberingDrafter drafter(&models.target, mistake);
+  const auto s =
+      Start(&models, &drafter,
+            {.prompt = {3, 1, 4}, .max_tokens = 2000, .sampling = {.temperature = 0.0f}});
+  int64_t proposed = 0;
+  for (int round = 0; !s->finished; ++round) {
+    drafter.set_first_is_wrong(round % 3 == 0);
+    EXPECT_TRUE(models.Round(&drafter, s.get(), 1 + round % 5).ok());
+    if (round % 3 != 0) proposed += static_cast<int64_t>(s->proposal.tokens.size());
+    models.target.passes().clear();
+  }
+  return {static_cast<double>(s->completion.stats.accepted) / static_cast<double>(proposed),
+          drafter.num_fed()};
+}
+
+// Rows 34 and 35, and the proof that acceptance sees such mistakes.
+TEST(BugCatalogue, AcceptanceShowsADraftCacheThatIsWrongRows34And35) {
+  using Mistake = RememberingDrafter::Mistake;
+  const Acceptance right = AcceptanceWith(Mistake::kNone);
+  EXPECT_EQ(right.rate, 1.0);
+  EXPECT_LT(AcceptanceWith(Mistake::kHoleAfterFullAcceptance).rate, 0.8);
+  EXPECT_LT(AcceptanceWith(Mistake::kKeepsRejected).rate, 0.8);
+  // Trimmed too far, the draft is right and slow: what it is fed shows that.
+  const Acceptance trimmed = AcceptanceWith(Mistake::kTrimsTwoTooMany);
+  EXPECT_EQ(trimmed.rate, 1.0);
+  EXPECT_GT(trimmed.num_fed, right.num_fed + right.num_fed / 4);
+}
+
+// Rows 34 to 36. Behind rounds of every outcome the draft goes on as a fresh one would.
+TEST(BugCatalogue, AUsedDraftProposesWhatAFreshOneWouldRows34To36) {
+  std::mt19937_64 random(1);
+  for (int trial = 0; trial < 10; ++trial) {
+    RoundModels models;
+    const auto s =
+        Start(&models, &models.drafter,
+              {.prompt = RandomTokens(random, kVocab, 5), .max_tokens = 120, .seed = random()});
+    while (s->num_output() < 110 && !s->finished) {
+      // Rounds without a draft among them, one after the other.
+      const int k = random() % 2 == 0 ? 0 : static_cast<int>(random() % 8);
+      ASSERT_TRUE(models.Round(&models.drafter, s.get(), k).ok());
+      if (random() % 4 != 0) continue;
+      const auto propose = [&](DraftState* state) {
+        Proposal proposal;
+        Proposal* const proposals[] = {&proposal};
+        const DraftRequest request{.context = s->tokens,
+                                   .max_tokens = 5,
+                                   .sampling = &s->sampling,
+                                   .random = s->random,
+                                   .state = state};
+        EXPECT_TRUE(models.drafter.Propose({&request, 1}, proposals).ok());
+        models.drafter.Rollback(state, s->num_cacheable());
+        return proposal;
+      };
+      const auto fresh = models.drafter.NewState({});
+      const Proposal want = propose(fresh.get());
+      const Proposal got = propose(s->draft_state.get());
+      EXPECT_EQ(got.tokens, want.tokens);
+      for (size_t i = 0; i < want.tokens.size(); ++i) {
+        EXPECT_EQ(got.drawn_from[i].probs, want.drawn_from[i].probs);
+      }
+    }
+  }
+}
+
+// ---- What models are fed ----
+
+int TokensFed(FakeModel& model) {
+  int count = 0;
+  for (const auto& pass : model.passes()) {
+    for (const FakeModel::Fed& fed : pass) count += static_cast<int>(fed.tokens.size());
+  }
+  return count;
+}
+
+// Row 37. A rollback that forgot more than the rejected tokens would have them fed again.
+TEST(BugCatalogue, NoCommittedTokenIsReadTwiceRow37) {
+  std::mt19937_64 random(2);
+  RoundModels models;
+  const Ask ask{.prompt = RandomTokens(random, kVocab, 9), .max_tokens = 200, .seed = 5};
+  const auto s = Start(&models, &models.drafter, ask);
+  int num_rounds = 0;
+  int num_drafted = 0;
+  int num_read_before = 0;  // draft tokens that the draft read, and need not read again
+  while (!s->finished) {
+    ASSERT_TRUE(models.Round(&models.drafter, s.get(), 4).ok());
+    const int k = static_cast<int>(s->proposal.tokens.size());
+    num_drafted += k;
+    num_read_before += std::max(0, k - 1);
+    ++num_rounds;
+  }
+  // Each round feeds the one token that the last one ended with, and its draft; the first the
+  // prompt.
+  EXPECT_EQ(TokensFed(models.target), 9 + (num_rounds - 1) + num_drafted);
+  // The draft reads every committed token once, and its own but the last of each round; the
+  // accepted ones are both.
+  EXPECT_LE(TokensFed(models.draft), 9 + s->num_output() + num_read_before);
+}
+
+// Row 42. The second request with a long prompt costs the draft what is new in it.
+TEST(BugCatalogue, APublishedPromptIsNotReadAgainByTheDraftRow42) {
+  std::mt19937_64 random(3);
+  RoundModels models({.chunk_tokens = 16});
+  const Tokens prompt = RandomTokens(random, kVocab, 101);
+  const auto run = [&](const Tokens& tokens) {
+    auto s = Start(&models, &models.drafter, {.prompt = tokens, .max_tokens = 2});
+    s->target_kv = models.target_cache->NewSequenceWithPrefix(tokens);
+    models.draft.passes().clear();
+    models.target.passes().clear();
+    EXPECT_TRUE(models.Round(&models.drafter, s.get(), 1).ok());
+    models.target_cache->Publish(s->tokens, s->target_kv);
+    models.drafter.Publish(s->draft_state.get(), s->tokens);
+    return std::pair(TokensFed(models.target), TokensFed(models.draft));
+  };
+  EXPECT_EQ(run(prompt), std::pair(102, 101));
+  EXPECT_EQ(run(prompt), std::pair(2, 1));  // 100 tokens are whole pages of both
+  Tokens longer = prompt;
+  longer.insert(longer.end(), {1, 2, 3});
+  EXPECT_EQ(run(longer), std::pair(5, 4));
+}
+
+// ---- Failures ----
+
+// Row 38. Any one pass of either model may fail: nothing of it is left, and the text is the same.
+TEST(BugCatalogue, AFailureOfAnyOnePassLeavesNothingBehindRow38) {
+  std::mt19937_64 random(4);
+  const Ask ask{.prompt = RandomTokens(random, kVocab, 11), .max_tokens = 25, .seed = 7};
+  RoundModels calm;
+  const auto plain = Plain(ask, &calm);
+  for (const bool in_draft : {false, true}) {
+    int num_failed = 0;
+    for (int failing = 0; failing < 60; ++failing) {
+      SCOPED_TRACE(absl::StrCat(in_draft ? "draft" : "target", " pass ", failing));
+      RoundModels models({.chunk_tokens = 3});
+      (in_draft ? models.draft : models.target).options().fail_at = failing;
+      const auto s = Start(&models, &models.drafter, ask);
+      while (!s->finished) {
+        const Tokens before = s->tokens;
+        if (!models.Round(&models.drafter, s.get(), 4).ok()) {
+          ASSERT_FALSE(in_draft);
+          EXPECT_EQ(s->tokens, before);
+          ++num_failed;
+        }
+        ASSERT_LE(s->target_kv.length(), s->num_cacheable());
+        const Tokens cached = FakeModel::Contents(s->target_kv);
+        ASSERT_TRUE(std::equal(cached.begin(), cached.end(), s->tokens.begin()));
+        const KvSequence* const kvs[] = {&s->target_kv};
+        ASSERT_TRUE(models.target_cache->CheckIntegrity(kvs).ok());
+      }
+      num_failed += static_cast<int>(s->completion.stats.draft_failures);
+      EXPECT_EQ(s->tokens, plain->tokens);
+    }
+    EXPECT_GT(num_failed, 5);
+  }
+}
+
+// ---- Batches ----
+
+// Row 47. Acceptance at each depth is that of every sequence alone, in batches of any size.
+TEST(BugCatalogue, AcceptancePerDepthIsTheSameInEveryBatchRow47) {
+  const GoldenPair pair("shallow");
+  std::vector<Request> requests;
+  const std::vector<std::vector<TokenId>> prompts = PromptsFrom(pair.prompt_ids, 8);
+  for (int i = 0; i < 32; ++i) {
+    requests.push_back({.prompt_ids = prompts[i % 8],
+                        .max_tokens = 12,
+                        .sampling = {.temperature = i < 8 ? 0.0f : 0.9f},
+                        .seed = static_cast<uint64_t>(i),
+                        .ignore_eos = true,
+                        .draft_tokens = 4});
+  }
+  std::vector<Completion> alone;
+  for (const int max_batch : {1, 2, 7, 32}) {
+    EngineOptions options = CpuOptionsFor(pair.target, pair.draft);
+    options.max_batch = max_batch;
+    const std::vector<Completion> got = GenerateAll(MakeEngine(options).get(), requests);
+    if (alone.empty()) alone = got;
+    for (size_t i = 0; i < requests.size(); ++i) {
+      SCOPED_TRACE(absl::StrCat("batch ", max_batch, " request ", i));
+      ExpectSameOutput(got[i], alone[i]);
+      ExpectSameCounts(got[i].stats, alone[i].stats);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tandem
