@@ -331,6 +331,26 @@ TEST(ModelDrafter, StartsFromPublishedPrefixes) {
   EXPECT_EQ(world.model().passes()[0][0].start, 18);
 }
 
+// A published prefix may be longer than the part of the prompt that the target has read so far.
+TEST(ModelDrafter, ReadsAlongBehindAPrefixLongerThanTheChunk) {
+  for (const int target_vocab : {7, 9}) {
+    World world({.model = {}, .target_vocab = target_vocab});
+    std::mt19937_64 random(3);
+    const Tokens prompt = RandomTokens(random, 20);
+    World::Sequence* first = world.Add(prompt);
+    world.Draft(first, 1);
+    world.drafter().Publish(first->state.get(), first->tokens);
+    World::Sequence* second = world.Add(prompt);
+    world.model().passes().clear();
+    second->tokens.resize(4);
+    EXPECT_THAT(world.Draft(second, 0), IsEmpty());
+    EXPECT_THAT(world.model().passes(), IsEmpty());
+    second->tokens = prompt;
+    EXPECT_THAT(world.Draft(second, 3), SizeIs(3));
+    EXPECT_EQ(world.model().passes()[0][0].start, 18);
+  }
+}
+
 // ---- What is proposed ----
 
 TEST(ModelDrafter, RecordsWhatItDrewFrom) {

@@ -39,6 +39,8 @@ std::vector<DraftOption> NgramDrafter::Options(DraftState* state,
 absl::Status NgramDrafter::Propose(absl::Span<const DraftRequest> requests,
                                    absl::Span<Proposal* const> proposals) {
   for (size_t i = 0; i < requests.size(); ++i) {
+    // A part of a prompt, of which more may be known already, is not to be looked up.
+    if (requests[i].max_tokens == 0) continue;
     const absl::Span<const TokenId> context = requests[i].context;
     const NgramIndex::Match match = FindMatch(requests[i].state, context);
     if (match.length == 0) continue;

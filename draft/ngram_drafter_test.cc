@@ -122,6 +122,15 @@ TEST(NgramDrafter, ReadsAlongAndProposesNothingWhenNothingIsWanted) {
   EXPECT_THAT(s.Draft(0), IsEmpty());
 }
 
+// While a prompt is read in chunks all of it may be known already. A sanitizer sees a look beyond
+// the part.
+TEST(NgramDrafter, ProposesNothingBehindAPartOfWhatItKnows) {
+  Sequence s(Tokens(50, 1));
+  EXPECT_THAT(s.drafter.Options(s.state.get(), s.tokens), testing::SizeIs(1));
+  s.tokens = Tokens(7, 1);
+  EXPECT_THAT(s.Draft(0), IsEmpty());
+}
+
 // After a rollback into what it remembers it goes by the tokens that came instead.
 TEST(NgramDrafter, ForgetsWhatWasRolledBack) {
   Sequence s({1, 2, 3, 1, 2, 4, 1, 2});
