@@ -31,6 +31,10 @@ class RememberingDrafter final : public Drafter {
   std::unique_ptr<DraftState> NewState(absl::Span<const TokenId> /*prompt*/) override {
     return std::make_unique<State>();
   }
+  std::vector<DraftOption> Options(DraftState* /*state*/,
+                                   absl::Span<const TokenId> /*context*/) override {
+    return {{.source = DraftSource::kModel, .evidence = 0, .max_tokens = 8, .num_unread = 1}};
+  }
   absl::Status Propose(absl::Span<const DraftRequest> requests,
                        absl::Span<Proposal* const> proposals) override {
     for (size_t i = 0; i < requests.size(); ++i) {

@@ -4,10 +4,13 @@
 #include <climits>
 #include <cmath>
 #include <iterator>
+#include <map>
 #include <utility>
 
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "draft/combined_drafter.h"
+#include "draft/ngram_drafter.h"
 
 namespace tandem {
 namespace {
@@ -29,9 +32,19 @@ struct CatalogueDrafter::State final : DraftState {
   std::unique_ptr<DraftState> inner;
 };
 
-ModelDrafter* CatalogueDrafter::InnerOf(Proposer proposer) const {
-  if (proposer == Proposer::kModel) return model_;
-  return proposer == Proposer::kSelf ? self_ : nullptr;
+Drafter* CatalogueDrafter::InnerOf(Proposer proposer) const {
+  switch (proposer) {
+    case Proposer::kModel:
+      return inner_.model;
+    case Proposer::kSelf:
+      return inner_.self;
+    case Proposer::kLookup:
+      return inner_.lookup;
+    case Proposer::kBoth:
+      return inner_.both;
+    default:
+      return nullptr;
+  }
 }
 
 std::unique_ptr<DraftState> CatalogueDrafter::NewStateFor(Proposer proposer, const Tokens* expected,
@@ -39,7 +52,7 @@ std::unique_ptr<DraftState> CatalogueDrafter::NewStateFor(Proposer proposer, con
   auto state = std::make_unique<State>();
   state->proposer = proposer;
   state->expected = expected;
-  if (ModelDrafter* inner = InnerOf(proposer)) state->inner = inner->NewState(prompt);
+  if (Drafter* inner = InnerOf(proposer)) state->inner = inner->NewState(prompt);
   return state;
 }
 
@@ -71,18 +84,22 @@ void CatalogueDrafter::Suggestions(const State& state, const DraftRequest& reque
       case Proposer::kStops:
         Suggest(kStopToken, proposal);
         break;
-      case Proposer::kNothing:
-      case Proposer::kModel:
-      case Proposer::kSelf:
+      default:
         return;
     }
   }
 }
 
+std::vector<DraftOption> CatalogueDrafter::Options(DraftState* state,
+                                                   absl::Span<const TokenId> context) {
+  State& s = *static_cast<State*>(state);
+  if (s.inner != nullptr) return InnerOf(s.proposer)->Options(s.inner.get(), context);
+  return {{.source = DraftSource::kModel, .evidence = 0, .max_tokens = 8, .num_unread = 1}};
+}
+
 absl::Status CatalogueDrafter::Propose(absl::Span<const DraftRequest> requests,
                                        absl::Span<Proposal* const> proposals) {
-  std::vector<DraftRequest> inner_requests[2];
-  std::vector<Proposal*> inner_proposals[2];
+  std::map<Drafter*, std::pair<std::vector<DraftRequest>, std::vector<Proposal*>>> inner;
   bool fails = false;
   for (size_t i = 0; i < requests.size(); ++i) {
     State& state = *static_cast<State*>(requests[i].state);
@@ -91,15 +108,13 @@ absl::Status CatalogueDrafter::Propose(absl::Span<const DraftRequest> requests,
       fails = fails || (state.proposer == Proposer::kFailing && random_() % 3 == 0);
       continue;
     }
-    const int which = state.proposer == Proposer::kSelf;
-    inner_requests[which].push_back(requests[i]);
-    inner_requests[which].back().state = state.inner.get();
-    inner_proposals[which].push_back(proposals[i]);
+    auto& [inner_requests, inner_proposals] = inner[InnerOf(state.proposer)];
+    inner_requests.push_back(requests[i]);
+    inner_requests.back().state = state.inner.get();
+    inner_proposals.push_back(proposals[i]);
   }
-  for (const int which : {0, 1}) {
-    if (inner_requests[which].empty()) continue;
-    RETURN_IF_ERROR(
-        (which == 0 ? model_ : self_)->Propose(inner_requests[which], inner_proposals[which]));
+  for (const auto& [drafter, work] : inner) {
+    RETURN_IF_ERROR(drafter->Propose(work.first, work.second));
   }
   return fails ? absl::InternalError("the drafter fails") : absl::OkStatus();
 }
@@ -112,6 +127,11 @@ void CatalogueDrafter::Rollback(DraftState* state, int length) {
 void CatalogueDrafter::Publish(DraftState* state, absl::Span<const TokenId> tokens) {
   State& s = *static_cast<State*>(state);
   if (s.inner != nullptr) InnerOf(s.proposer)->Publish(s.inner.get(), tokens);
+}
+
+void CatalogueDrafter::Evict(DraftState* state) {
+  State& s = *static_cast<State*>(state);
+  if (s.inner != nullptr) InnerOf(s.proposer)->Evict(s.inner.get());
 }
 
 CatalogueCounts& CatalogueCounts::operator+=(const CatalogueCounts& other) {
@@ -134,12 +154,15 @@ class World {
   World(uint64_t seed, const TargetWrapper& wrapper)
       : random_(seed),
         tight_(seed % 2 == 0),
-        models_({.num_pages = tight_ ? 30 : 300,
+        models_({.draft = {.vocab = kVocab - 2 + 2 * static_cast<int>(seed % 3), .salt = 2},
+                 .num_pages = tight_ ? 30 : 300,
                  .chunk_tokens = 1 + static_cast<int>(seed % (kDraftPageSize + 1))}),
         self_cache_(3, tight_ ? 20 : 300),
         self_model_(self_cache_.get(), {}),
         self_drafter_(&self_model_, self_cache_.get(), kVocab, 1 + static_cast<int>(seed % 4)),
-        drafter_(&models_.drafter, &self_drafter_, kVocab, seed) {
+        both_(std::make_unique<ModelDrafter>(&models_.draft, models_.draft_cache.get(), kVocab, 3),
+              std::make_unique<NgramDrafter>()),
+        drafter_({&models_.drafter, &self_drafter_, &lookup_, &both_}, kVocab, seed) {
     if (wrapper) {
       wrapped_ = wrapper(&models_.target);
       models_.verifier = Verifier(wrapped_.get());
@@ -236,7 +259,11 @@ class World {
       if (step.num_fed > 2 || OneIn(4)) {
         step.num_fed = std::min(step.num_fed, 1 + Below(kTargetPageSize + 1));
       }
-      if (step.completes()) step.draft_tokens = std::min(Below(9), s->DraftRoom());
+      const std::vector<DraftOption> options = drafter_.Options(s->draft_state.get(), s->tokens);
+      if (step.completes() && !options.empty()) {
+        step.option = options[random_() % options.size()];
+        step.draft_tokens = std::min({Below(9), s->DraftRoom(), step.option.max_tokens});
+      }
       steps.push_back(step);
     }
     std::shuffle(steps.begin(), steps.end(), random_);
@@ -304,6 +331,8 @@ class World {
   FakeCache self_cache_;
   FakeModel self_model_;
   ModelDrafter self_drafter_;
+  NgramDrafter lookup_;
+  CombinedDrafter both_;
   CatalogueDrafter drafter_;
   std::unique_ptr<LanguageModel> wrapped_;
   Tokens common_;  // what prompts begin with

@@ -25,8 +25,10 @@ enum class Proposer {
   kFailing,  // fails now and then, behind a half of its draft
   kModel,    // the draft model
   kSelf,     // the target itself, with a cache of its own
+  kLookup,   // what stood in the sequence before
+  kBoth,     // the draft model or that, by turns
 };
-inline constexpr int kNumProposers = 10;
+inline constexpr int kNumProposers = 12;
 
 // Drafts for a batch whose sequences have a proposer each.
 class CatalogueDrafter final : public Drafter {
@@ -34,8 +36,15 @@ class CatalogueDrafter final : public Drafter {
   // The token that Proposer::kStops proposes.
   static constexpr TokenId kStopToken = 6;
 
-  CatalogueDrafter(ModelDrafter* model, ModelDrafter* self, int vocab, uint64_t seed)
-      : model_(model), self_(self), vocab_(vocab), random_(seed) {}
+  // The drafters of kModel, kSelf, kLookup and kBoth must outlive this one.
+  struct Inner {
+    Drafter* model;
+    Drafter* self;
+    Drafter* lookup;
+    Drafter* both;
+  };
+  CatalogueDrafter(const Inner& inner, int vocab, uint64_t seed)
+      : inner_(inner), vocab_(vocab), random_(seed) {}
 
   // `expected`: the whole text that plain decoding makes; must outlive the state.
   std::unique_ptr<DraftState> NewStateFor(Proposer proposer, const Tokens* expected,
@@ -45,20 +54,21 @@ class CatalogueDrafter final : public Drafter {
   std::unique_ptr<DraftState> NewState(absl::Span<const TokenId> prompt) override {
     return NewStateFor(Proposer::kModel, nullptr, prompt);
   }
+  std::vector<DraftOption> Options(DraftState* state, absl::Span<const TokenId> context) override;
   absl::Status Propose(absl::Span<const DraftRequest> requests,
                        absl::Span<Proposal* const> proposals) override;
   void Rollback(DraftState* state, int length) override;
   void Publish(DraftState* state, absl::Span<const TokenId> tokens) override;
+  void Evict(DraftState* state) override;
 
  private:
   struct State;
 
   // The drafter that works for this proposer, or null.
-  ModelDrafter* InnerOf(Proposer proposer) const;
+  Drafter* InnerOf(Proposer proposer) const;
   void Suggestions(const State& state, const DraftRequest& request, Proposal* proposal);
 
-  ModelDrafter* model_;
-  ModelDrafter* self_;
+  Inner inner_;
   int vocab_;
   std::mt19937_64 random_;
 };
