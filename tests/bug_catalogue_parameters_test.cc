@@ -1,0 +1,141 @@
+// The bug catalogue (docs/bug_catalogue.md), sections 3 and 6: seeds and sampling parameters, and
+// the largest pass.
+#include <algorithm>
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "tests/engine_testing.h"
+
+namespace tandem {
+namespace {
+
+// Row 27. One seed, alone, in a batch, in another order, with every draft length: one text. Without
+// a seed every request differs, beside seeded ones too.
+TEST(BugCatalogue, ASeedIsOneTextWhateverRunsBesideRow27) {
+  const GoldenPair pair("shallow");
+  EngineOptions options = CpuOptionsFor(pair.target, pair.draft);
+  options.page_size = 4;
+  const std::unique_ptr<Engine> engine = MakeEngine(options);
+  const auto seeded = [&](uint64_t seed, int k) {
+    return Request{.prompt_ids = pair.prompt_ids,
+                   .max_tokens = 20,
+                   .sampling = {.temperature = 0.9f, .frequency_penalty = 0.2f},
+                   .seed = seed,
+                   .ignore_eos = true,
+                   .draft_tokens = k};
+  };
+  std::vector<std::vector<TokenId>> alone;
+  for (uint64_t seed = 0; seed < 4; ++seed) {
+    alone.push_back(Generate(engine.get(), seeded(seed, 0)).token_ids);
+  }
+  EXPECT_EQ(std::set(alone.begin(), alone.end()).size(), 4u);
+  std::mt19937_64 random(1);
+  std::vector<uint64_t> order = {0, 1, 2, 3, 0, 1, 2, 3};
+  std::set<std::vector<TokenId>> unseeded;
+  for (int trial = 0; trial < 5; ++trial) {
+    std::shuffle(order.begin(), order.end(), random);
+    std::vector<Request> requests;
+    for (const uint64_t seed : order) {
+      requests.push_back(seeded(seed, static_cast<int>(random() % 9)));
+      requests.push_back(seeded(0, 4));
+      requests.back().seed.reset();
+    }
+    const std::vector<Completion> got = GenerateAll(engine.get(), requests);
+    for (size_t i = 0; i < order.size(); ++i) {
+      EXPECT_EQ(got[2 * i].token_ids, alone[order[i]]);
+      unseeded.insert(got[2 * i + 1].token_ids);
+    }
+  }
+  EXPECT_EQ(unseeded.size(), 5 * order.size());
+}
+
+// Rows 28 and 30. Every parameter under every verifier, where all are plain decoding: at
+// temperature 0, whose choice penalties and biases still make. The laws at other temperatures are
+// in tests/lossless_test.cc.
+TEST(BugCatalogue, EveryParameterReachesEveryVerifierRows28And30) {
+  const GoldenPair pair("shallow");
+  const std::unique_ptr<Engine> engine = MakeEngine(CpuOptionsFor(pair.target, pair.draft));
+  const TokenId second = pair.output_ids[1];
+  const std::pair<SamplingParams, bool> settings[] = {
+      // and whether they change the text
+      {{.temperature = 0.0f, .top_k = 2}, false},
+      {{.temperature = 0.0f, .top_p = 0.5f}, false},
+      {{.temperature = 0.0f, .min_p = 0.5f}, false},
+      {{.temperature = 0.0f, .repetition_penalty = 1.8f}, true},
+      {{.temperature = 0.0f, .frequency_penalty = 2.0f}, true},
+      {{.temperature = 0.0f, .presence_penalty = 2.0f}, true},
+      {{.temperature = 0.0f, .logit_bias = {{second, -100.0f}}}, true},
+      {{.temperature = 0.0f, .logit_bias = {{7, 100.0f}}}, true},
+      {{.temperature = 0.0f,
+        .top_k = 9,
+        .min_p = 0.01f,
+        .repetition_penalty = 1.1f,
+        .frequency_penalty = 0.5f,
+        .presence_penalty = 0.5f,
+        .logit_bias = {{second, -4.0f}}},
+       true}};
+  for (const auto& [sampling, changes_text] : settings) {
+    Request request{.prompt_ids = pair.prompt_ids,
+                    .max_tokens = 40,
+                    .sampling = sampling,
+                    .ignore_eos = true,
+                    .draft_tokens = 0,
+                    .logprobs = {.num_top = 1, .processed = true}};
+    const Completion plain = Generate(engine.get(), request);
+    const std::vector<TokenId> bare(pair.output_ids.begin(), pair.output_ids.begin() + 40);
+    EXPECT_EQ(plain.token_ids != bare, changes_text);
+    for (const std::string verifier : {"exact_match", "block", "token"}) {
+      for (const int k : {1, 4, 8}) {
+        SCOPED_TRACE(absl::StrCat(verifier, " k ", k));
+        request.verifier = verifier;
+        request.draft_tokens = k;
+        const Completion got = Generate(engine.get(), request);
+        ExpectSameOutput(got, plain);
+        EXPECT_EQ(got.verifier, verifier);
+        EXPECT_GT(got.stats.proposed, 0);
+      }
+    }
+  }
+}
+
+// Row 64. The largest pass there can be: a full batch with the longest drafts, first of all, and
+// behind small ones.
+TEST(BugCatalogue, TheLargestBatchWithTheLongestDraftsRow64) {
+  for (const std::string name : {"itself", "shallow"}) {
+    const GoldenPair pair(name);
+    std::vector<Request> requests;
+    for (const std::vector<TokenId>& prompt : PromptsFrom(pair.prompt_ids, 8)) {
+      requests.push_back({.prompt_ids = prompt,
+                          .max_tokens = 70,
+                          .sampling = kGreedy,
+                          .ignore_eos = true,
+                          .logprobs = {.num_top = 2}});
+    }
+    std::vector<Request> doubled = requests;
+    doubled.insert(doubled.end(), requests.begin(), requests.end());
+    const std::vector<Completion> plain =
+        GenerateAll(MakeEngine(CpuOptionsFor(pair.target, "")).get(), requests);
+    for (const bool small_first : {false, true}) {
+      EngineOptions options = CpuOptionsFor(pair.target, pair.draft);
+      options.max_batch = 16;
+      options.draft_tokens = kMaxDraftTokens;
+      const std::unique_ptr<Engine> engine = MakeEngine(options);
+      if (small_first) Generate(engine.get(), {.prompt_ids = {1}, .max_tokens = 2});
+      const std::vector<Completion> got = GenerateAll(engine.get(), doubled);
+      for (size_t i = 0; i < got.size(); ++i) {
+        ExpectSameOutput(got[i], plain[i % plain.size()]);
+        ExpectConsistent(got[i]);
+        EXPECT_GT(got[i].stats.proposed_at[kMaxDraftTokens - 1], 0);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,182 @@
+// The bug catalogue (docs/bug_catalogue.md), section 8: what must not make speculation slower than
+// plain decoding, counted in passes and on a clock of the test's own.
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "draft/speculation_policy.h"
+#include "gtest/gtest.h"
+#include "tests/round_world.h"
+
+namespace tandem {
+namespace {
+
+constexpr int kVocab = 7;
+
+// ---- A machine whose costs are known ----
+
+// Up to `free_rows` rows cost the target one pass, more cost in proportion; a draft step costs a
+// share of a pass, and a draft token is kept with probability `alpha`.
+struct Machine {
+  double free_rows = 8.0;
+  double step = 0.1;
+  double alpha = 0.7;
+  double Pass(int rows) const { return std::max(1.0, rows / free_rows); }
+};
+
+struct Goodput {
+  double seconds = 0.0;
+  int64_t tokens = 0;
+  int64_t proposed = 0;
+  double speed() const { return static_cast<double>(tokens) / seconds; }
+};
+
+// Rounds of a batch whose draft lengths the policy chooses.
+Goodput Decode(const Machine& machine, SpeculationPolicy* policy, int batch, int num_rounds,
+               std::mt19937_64& random) {
+  const std::vector<DraftOption> options = {
+      {.source = DraftSource::kModel, .evidence = 0, .max_tokens = 32, .num_unread = 1}};
+  std::vector<AcceptanceEstimate> own(batch);
+  Goodput run;
+  for (int round = 0; round < num_rounds; ++round) {
+    std::vector<DraftCandidate> candidates;
+    for (int i = 0; i < batch; ++i) {
+      candidates.push_back({.options = options,
+                            .draft_tokens = kAutoDraftTokens,
+                            .room = 1000,
+                            .num_wanted = 1000,
+                            .own = &own[i],
+                            .wider = &policy->AcceptanceAt(1.0f)});
+    }
+    const std::vector<DraftChoice> choices = policy->Plan(candidates, 0);
+    RoundCosts::Round measured;
+    measured.num_rows = batch;
+    for (int i = 0; i < batch; ++i) {
+      const int k = choices[i].num_tokens;
+      run.proposed += k;
+      ++run.tokens;
+      if (k == 0) continue;
+      measured.num_rows += k;
+      measured.num_steps = std::max(measured.num_steps, k);
+      ++measured.num_draft_sequences;
+      int accepted = 0;
+      while (accepted < k && std::uniform_real_distribution<double>()(random) < machine.alpha) {
+        ++accepted;
+      }
+      run.tokens += accepted;
+      own[i].Observe(options[0], k, accepted);
+      policy->ObserveAcceptance(1.0f, options[0], k, accepted);
+    }
+    measured.draft_time = absl::Seconds(machine.step * measured.num_steps);
+    measured.verify_time = absl::Seconds(machine.Pass(measured.num_rows));
+    run.seconds += absl::ToDoubleSeconds(measured.draft_time + measured.verify_time);
+    policy->costs().Observe(measured);
+  }
+  return run;
+}
+
+// Rows 75 and 77. Goodput is at least that of plain decoding in every batch, but for what is spent
+// on trying; as the load rises drafts go, and as it falls they come back.
+TEST(BugCatalogue, DraftsGoWithTheLoadAndComeBackRow75) {
+  std::mt19937_64 random(1);
+  const Machine machine;
+  SpeculationPolicy policy;
+  for (const int batch : {1, 2, 4, 8, 16, 32, 16, 8, 4, 2, 1}) {
+    SCOPED_TRACE(absl::StrCat("batch ", batch));
+    Decode(machine, &policy, batch, 300, random);  // follows the change
+    const Goodput run = Decode(machine, &policy, batch, 1000, random);
+    const double plain = batch / machine.Pass(batch);
+    EXPECT_GT(run.speed(), 0.97 * plain);
+    if (batch == 1) {
+      EXPECT_GT(run.speed(), 1.5 * plain);
+    }
+    if (batch >= 16) {  // every row costs what it may bring
+      EXPECT_LT(static_cast<double>(run.proposed), 0.1 * static_cast<double>(run.tokens));
+    }
+  }
+}
+
+// Row 77. A draft that is never kept is not drafted.
+TEST(BugCatalogue, AUselessDraftIsGivenUpRow77) {
+  std::mt19937_64 random(2);
+  const Machine useless{.alpha = 0.0};
+  SpeculationPolicy policy;
+  Decode(useless, &policy, 1, 200, random);
+  const Goodput run = Decode(useless, &policy, 1, 1000, random);
+  EXPECT_GT(run.speed(), 0.98 / useless.Pass(1));
+}
+
+// ---- Acceptance ----
+
+// Row 78. A draft at temperature T is drawn at temperature T: what it keeps is what sampling
+// allows, sum_v min(p(v), q(v)), and not what a greedy draft would get, p(argmax q).
+TEST(BugCatalogue, DraftsAreDrawnAtTheirTemperatureRow78) {
+  for (const float temperature : {0.6f, 1.0f, 1.5f}) {
+    const SamplingParams sampling{.temperature = temperature};
+    RoundModels models({.num_pages = 4000});
+    const auto s = Start(&models, &models.drafter,
+                         {.prompt = {1, 2, 3}, .max_tokens = 6000, .sampling = sampling},
+                         AcceptanceRule::kToken);
+    double expected = 0.0;
+    double greedy = 0.0;
+    double variance = 0.0;
+    int kept = 0;
+    while (s->num_output() < 3000) {
+      // The row of a round's first draft token; longer contexts would only cost time.
+      Distribution p;
+      Distribution q;
+      ASSERT_TRUE(MakeDistribution(models.target.RowAfter(s->tokens), sampling, nullptr, &p).ok());
+      ASSERT_TRUE(MakeDistribution(models.draft.RowAfter(s->tokens), sampling, nullptr, &q).ok());
+      double overlap = 0.0;
+      for (int v = 0; v < kVocab; ++v) overlap += std::min(p.probs[v], q.probs[v]);
+      expected += overlap;
+      variance += overlap * (1.0 - overlap);
+      greedy += p.probs[ArgMax(q.probs)];
+      const int64_t before = s->completion.stats.accepted;
+      ASSERT_TRUE(models.Round(&models.drafter, s.get(), 1).ok());
+      kept += static_cast<int>(s->completion.stats.accepted - before);
+      models.target.passes().clear();
+      models.draft.passes().clear();
+    }
+    EXPECT_NEAR(kept, expected, 4.0 * std::sqrt(variance)) << temperature;
+    EXPECT_GT(expected, greedy + 8.0 * std::sqrt(variance));  // or the check would show nothing
+  }
+}
+
+// ---- Batches ----
+
+// Row 79. A batch with a draft is verified in one pass, and drafted for in one pass per token.
+TEST(BugCatalogue, ABatchWithADraftStaysABatchRow79) {
+  for (const int batch : {1, 3, 8}) {
+    RoundModels models;
+    std::vector<std::unique_ptr<Session>> sessions;
+    for (int i = 0; i < batch; ++i) {
+      sessions.push_back(
+          Start(&models, &models.drafter,
+                {.prompt = {static_cast<TokenId>(i % kVocab), 1, 2}, .max_tokens = 60}));
+    }
+    int num_rounds = 0;
+    int num_steps = 0;
+    for (; num_rounds < 8; ++num_rounds) {
+      std::vector<RoundStep> steps;
+      int longest = 0;
+      for (const auto& s : sessions) {
+        const int k = static_cast<int>(1 + (steps.size() + num_rounds) % 5);
+        longest = std::max(longest, k);
+        steps.push_back({.session = s.get(), .num_fed = s->num_pending(), .draft_tokens = k});
+      }
+      ASSERT_TRUE(models.Round(&models.drafter, steps).ok());
+      num_steps += longest;
+    }
+    EXPECT_EQ(models.target.passes().size(), static_cast<size_t>(num_rounds));
+    EXPECT_EQ(models.draft.passes().size(), static_cast<size_t>(num_steps));
+  }
+}
+
+}  // namespace
+}  // namespace tandem
