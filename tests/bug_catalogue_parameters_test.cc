@@ -2,6 +2,7 @@
 // the largest pass.
 #include <algorithm>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <set>
 #include <string>
@@ -10,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "model/sampling.h"
 #include "tests/engine_testing.h"
 
 namespace tandem {
@@ -99,6 +101,33 @@ TEST(BugCatalogue, EveryParameterReachesEveryVerifierRows28And30) {
         ExpectSameOutput(got, plain);
         EXPECT_EQ(got.verifier, verifier);
         EXPECT_GT(got.stats.proposed, 0);
+      }
+    }
+  }
+}
+
+// Row 33. What is kept does not depend on where in the row it stands, as long as no two are equal.
+TEST(BugCatalogue, TheKeptTokensAreTheSameInEveryOrderRow33) {
+  std::mt19937_64 random(11);
+  for (const int size : {9, 257, 1000}) {
+    std::vector<float> logits(size);
+    for (float& logit : logits) logit = std::normal_distribution<float>(0.0f, 3.0f)(random);
+    for (const SamplingParams& params :
+         {SamplingParams{.top_k = 7}, SamplingParams{.top_p = 0.7f}, SamplingParams{.min_p = 0.05f},
+          SamplingParams{.top_k = 40, .top_p = 0.9f, .min_p = 0.01f}}) {
+      Distribution want;
+      ASSERT_TRUE(MakeDistribution(logits, params, nullptr, &want).ok());
+      std::vector<TokenId> order(size);
+      std::iota(order.begin(), order.end(), 0);
+      for (int trial = 0; trial < 10; ++trial) {
+        std::shuffle(order.begin(), order.end(), random);
+        std::vector<float> permuted(size);
+        for (int v = 0; v < size; ++v) permuted[order[v]] = logits[v];
+        Distribution got;
+        ASSERT_TRUE(MakeDistribution(permuted, params, nullptr, &got).ok());
+        for (int v = 0; v < size; ++v) {
+          EXPECT_EQ(got.probs[order[v]] > 0.0f, want.probs[v] > 0.0f) << size << " " << v;
+        }
       }
     }
   }

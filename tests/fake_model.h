@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/check.h"
+#include "base/float16.h"
 #include "kvcache/kv_testing.h"
 #include "kvcache/paged_kv_cache.h"
 #include "model/language_model.h"
@@ -43,10 +44,11 @@ class FakeModel final : public LanguageModel {
     int vocab = 7;
     int context_length = 1 << 20;
     uint64_t salt = 1;
-    float shared = 2.0f;  // range of the logits' part that all fakes have in common
-    float own = 1.5f;     // and of that of this salt
-    int fail_every = 0;   // passes; 0 for never
-    int fail_at = -1;     // the number of a pass that fails, counted from 0; -1 for none
+    float shared = 2.0f;   // range of the logits' part that all fakes have in common
+    float own = 1.5f;      // and of that of this salt
+    bool is_bf16 = false;  // rounds the logits
+    int fail_every = 0;    // passes; 0 for never
+    int fail_at = -1;      // the number of a pass that fails, counted from 0; -1 for none
     // Whether the row behind this context is NaN.
     std::function<bool(absl::Span<const TokenId> context)> poisoned = nullptr;
   };
@@ -111,6 +113,7 @@ class FakeModel final : public LanguageModel {
     for (int v = 0; v < options_.vocab; ++v) {
       row[v] = options_.shared * Uniform(Mix(hash + v)) +
                options_.own * Uniform(Mix(Mix(hash + v) ^ options_.salt));
+      if (options_.is_bf16) row[v] = Bf16ToFloat(FloatToBf16(row[v]));
     }
     return row;
   }

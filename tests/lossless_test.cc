@@ -154,6 +154,32 @@ TEST(RunRound, IsLosslessWithADraftOfOtherTokens) {
   }
 }
 
+// Logits of few bits: q stays what was drawn from.
+TEST(RunRound, IsLosslessForLogitsInBf16) {
+  for (const AcceptanceRule rule : {AcceptanceRule::kToken, AcceptanceRule::kBlock}) {
+    RoundModels::Options options = SmallModels();
+    options.target.is_bf16 = true;
+    options.draft.is_bf16 = true;
+    RoundModels models(options);
+    EXPECT_LT(Score(&models, &models.drafter, {.rule = rule}), kLimit) << NameOf(rule);
+  }
+}
+
+// A draft that knows fewer tokens than the target, and is silent behind the others, or more, which
+// it never proposes.
+TEST(RunRound, IsLosslessForOtherVocabularies) {
+  for (const int draft_vocab : {kVocab - 2, kVocab - 1, kVocab + 2}) {
+    for (const AcceptanceRule rule :
+         {AcceptanceRule::kToken, AcceptanceRule::kBlock, AcceptanceRule::kExactMatch}) {
+      RoundModels::Options options = SmallModels();
+      options.draft.vocab = draft_vocab;
+      RoundModels models(options);
+      EXPECT_LT(Score(&models, &models.drafter, {.rule = rule, .k = 2, .runs = kRuns / 2}), kLimit)
+          << NameOf(rule) << " " << draft_vocab;
+    }
+  }
+}
+
 // ---- Planted mistakes ----
 
 // A drafter without a cache that draws from the draft's rows, for mistakes to be planted in.

@@ -7,6 +7,7 @@
 #include "gtest/gtest.h"
 #include "tests/tidy/folder_rules.h"
 #include "tests/tidy/source_text.h"
+#include "tests/tidy/test_rules.h"
 #include "tests/tidy/text_rules.h"
 
 namespace tandem::tidy {
@@ -26,7 +27,8 @@ Violations CheckAll(const SourceTree& tree) {
        {CheckFolderChain, CheckVerifySeesProposalsOnly, CheckDevicesAreHidden, CheckCudaIncludes,
         CheckCudaHasTwins, CheckCMakeChain, CheckLayout, CheckFileLength, CheckIncludeGuards,
         CheckNoUsingNamespaceInHeaders, CheckNoDeviceMacros, CheckLibrariesDoNotPrint, CheckNoThrow,
-        CheckRandomNumbersArePassedIn, CheckNoNotes, CheckNoMachinePathsOrRegistries}) {
+        CheckRandomNumbersArePassedIn, CheckRandomStreamsHaveOneReader, CheckBugCatalogue,
+        CheckNoNotes, CheckNoMachinePathsOrRegistries}) {
     const Violations found = check(tree.files);
     all.insert(all.end(), found.begin(), found.end());
   }
@@ -259,6 +261,51 @@ TEST(RandomNumbers, ComeFromPhilox) {
                                               "x *= 0xd2511"
                                               "f53u;\n"}}),
               ElementsAre(HasSubstr("base/philox.cc only")));
+}
+
+// Row 2 of the bug catalogue.
+TEST(RandomNumbers, AreReadByTheirOwnFolderAlone) {
+  EXPECT_THAT(CheckRandomStreamsHaveOneReader(
+                  {{"draft/a_drafter.cc", "RandomPlace{.stream = RandomStream::kDraft};\n"},
+                   {"verify/verifier.cc", "f(RandomStream::kAccept, RandomStream::kResidual);\n"},
+                   {"model/sampling.cc", "RandomSource::FirstCounter(place);\n"},
+                   {"engine/a_test.cc", "RandomStream::kResidual;\n"},
+                   {"tools/random_model.cc", "Philox4x32(counter, key);\n"},
+                   {"engine/a.cc", "// kDraft\nProvenance::kAccepted;\n"}}),
+              IsEmpty());
+  for (const auto& [path, code] :
+       Files{{"draft/a.cc", "RandomStream::kAccept;\n"},
+             {"draft/b.cc", "using enum RandomStream; f(kResidual);\n"},
+             {"verify/a.cc", "RandomStream::kDraft;\n"},
+             {"engine/a.cc", "RandomPlace place;\n"},
+             {"kernels/cpu/a.cc", "RandomSource::FirstCounter(p);\n"},
+             {"model/a.cc", "Philox4x32({0, 0, slot, step}, seed);\n"}}) {
+    EXPECT_THAT(CheckRandomStreamsHaveOneReader({{path, code}}), SizeIs(1)) << path;
+  }
+}
+
+// A page with all rows, of which the first is this.
+Files CataloguePage(const std::string& first_row) {
+  std::string page = "| 1 | " + first_row + " |\n";
+  for (int row = 2; row <= 80; ++row) page += "| " + std::to_string(row) + " | waits for x |\n";
+  return {{"docs/bug_catalogue.md", page},
+          {"verify/a_test.cc", "TEST(Judge,\n     Accepts) {\n// TEST(Judge, Sleeps)\n"}};
+}
+
+TEST(BugCataloguePage, NamesTestsThatExist) {
+  EXPECT_THAT(CheckBugCatalogue(CataloguePage("`verify/a_test.cc: Judge.Accepts`")), IsEmpty());
+  EXPECT_THAT(CheckBugCatalogue(CataloguePage("`verify/a_test.cc: Judge.Sleeps`")),
+              ElementsAre(HasSubstr("docs/bug_catalogue.md:1: verify/a_test.cc has no test")));
+  EXPECT_THAT(CheckBugCatalogue(CataloguePage("`verify/b_test.cc: Judge.Accepts`")), SizeIs(1));
+  EXPECT_THAT(CheckBugCatalogue(CataloguePage("nothing")), ElementsAre(HasSubstr("names no test")));
+}
+
+TEST(BugCataloguePage, HasEveryRowAndEveryTestOfTheCatalogue) {
+  EXPECT_THAT(CheckBugCatalogue({}), ElementsAre(HasSubstr("missing")));
+  EXPECT_THAT(CheckBugCatalogue({{"docs/bug_catalogue.md", "# Bugs\n"}}), SizeIs(80));
+  Files files = CataloguePage("waits for y");
+  files["tests/b_test.cc"] = "TEST(BugCatalogue, Row1) {\n";
+  EXPECT_THAT(CheckBugCatalogue(files), ElementsAre(HasSubstr("BugCatalogue.Row1 is not named")));
 }
 
 TEST(Text, HasNoNotesToOneself) {

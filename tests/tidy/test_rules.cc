@@ -1,0 +1,118 @@
+#include "tests/tidy/test_rules.h"
+
+#include <algorithm>
+#include <cctype>
+#include <regex>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tandem::tidy {
+namespace {
+
+struct Reader {
+  std::string_view word;
+  std::vector<std::string_view> allowed;  // beginnings of paths
+  std::string_view rule;
+};
+
+const std::vector<Reader>& Readers() {
+  static const std::vector<Reader> readers = {
+      {"kDraft", {"base/philox", "draft/"}, "drafts' random numbers are read in draft/"},
+      {"kAccept", {"base/philox", "verify/"}, "acceptance coins are read in verify/"},
+      {"kResidual", {"base/philox", "verify/"}, "residuals are drawn in verify/"},
+      {"RandomPlace",
+       {"base/philox", "model/sampling.", "draft/", "verify/"},
+       "places of random numbers are chosen in draft/ and verify/"},
+      {"FirstCounter",
+       {"base/philox", "model/sampling."},
+       "counters are formed in base/philox.cc for the sampler"},
+      {"Philox4x32",
+       {"base/philox", "tools/"},
+       "counters are formed in base/philox.cc; tools may make weights with it"}};
+  return readers;
+}
+
+// The names of the tests in a source, as Suite.Name.
+std::set<std::string> TestsIn(const std::string& text) {
+  static const std::regex test(R"(\bTEST(?:_F|_P)?\(\s*(\w+),\s*(\w+)\))");
+  const std::string code = CodeOnly(text);
+  std::set<std::string> names;
+  for (std::sregex_iterator it(code.begin(), code.end(), test), end; it != end; ++it) {
+    names.insert((*it)[1].str() + "." + (*it)[2].str());
+  }
+  return names;
+}
+
+constexpr std::string_view kPage = "docs/bug_catalogue.md";
+constexpr int kRows = 80;
+
+}  // namespace
+
+Violations CheckRandomStreamsHaveOneReader(const Files& files) {
+  Violations violations;
+  for (const auto& [path, text] : files) {
+    if (!IsCpp(path) || IsTest(path)) continue;
+    const std::string code = CodeOnly(text);
+    const std::vector<std::string_view> lines = Lines(code);
+    for (size_t i = 0; i < lines.size(); ++i) {
+      for (const Reader& reader : Readers()) {
+        const bool may = std::any_of(
+            reader.allowed.begin(), reader.allowed.end(),
+            [&path = path](std::string_view beginning) { return path.starts_with(beginning); });
+        if (!may && HasWord(lines[i], reader.word)) {
+          violations.push_back(At(path, i + 1, reader.rule));
+        }
+      }
+    }
+  }
+  return violations;
+}
+
+Violations CheckBugCatalogue(const Files& files) {
+  const auto page = files.find(std::string(kPage));
+  if (page == files.end()) return {At(kPage, 1, "the page is missing")};
+  static const std::regex row_start(R"(^\|\s*(\d+)\s*\|)");
+  static const std::regex named(R"(`([\w/]+_test\.cc): (\w+\.\w+)`)");
+  Violations violations;
+  std::set<int> rows;
+  std::set<std::string> mentioned;
+  const std::vector<std::string_view> lines = Lines(page->second);
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const std::string line(lines[i]);
+    bool names_tests = false;
+    for (std::sregex_iterator it(line.begin(), line.end(), named), end; it != end; ++it) {
+      const std::string path = (*it)[1].str();
+      const std::string test = (*it)[2].str();
+      names_tests = true;
+      mentioned.insert(test);
+      const auto file = files.find(path);
+      if (file == files.end() || !TestsIn(file->second).contains(test)) {
+        violations.push_back(At(kPage, i + 1, path + " has no test " + test));
+      }
+    }
+    std::smatch row;
+    if (!std::regex_search(line, row, row_start)) continue;
+    rows.insert(std::stoi(row[1].str()));
+    if (!names_tests && line.find("waits for") == line.npos) {
+      violations.push_back(At(kPage, i + 1, "names no test and says not what it waits for"));
+    }
+  }
+  for (int row = 1; row <= kRows; ++row) {
+    if (!rows.contains(row)) {
+      violations.push_back(At(kPage, 1, "has no row " + std::to_string(row)));
+    }
+  }
+  for (const auto& [path, text] : files) {
+    if (!IsCpp(path) || !IsTest(path)) continue;
+    for (const std::string& test : TestsIn(text)) {
+      if (test.starts_with("BugCatalogue.") && !mentioned.contains(test)) {
+        violations.push_back(At(path, 1, test + " is not named in " + std::string(kPage)));
+      }
+    }
+  }
+  return violations;
+}
+
+}  // namespace tandem::tidy
