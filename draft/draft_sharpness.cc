@@ -33,7 +33,7 @@ int DraftSharpness::NextDepth(int num_tokens) {
 }
 
 void DraftSharpness::Observe(int depth, const Distribution& target, const Distribution& draft) {
-  if (target.only >= 0 || draft.only >= 0) return;
+  if (target.only >= 0 || draft.only >= 0 || draft.probs.empty()) return;
   const size_t vocab = std::min(target.probs.size(), draft.probs.size());
   logs_.resize(draft.probs.size());
   std::transform(draft.probs.begin(), draft.probs.end(), logs_.begin(),

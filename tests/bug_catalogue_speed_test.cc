@@ -80,7 +80,7 @@ Goodput Decode(const Machine& machine, SpeculationPolicy* policy, int batch, int
   return run;
 }
 
-// Rows 75 and 77. Goodput is at least that of plain decoding in every batch, but for what is spent
+// Row 75. Goodput is at least that of plain decoding in every batch, but for what is spent
 // on trying; as the load rises drafts go, and as it falls they come back.
 TEST(BugCatalogue, DraftsGoWithTheLoadAndComeBackRow75) {
   std::mt19937_64 random(1);
@@ -99,16 +99,6 @@ TEST(BugCatalogue, DraftsGoWithTheLoadAndComeBackRow75) {
       EXPECT_LT(static_cast<double>(run.proposed), 0.1 * static_cast<double>(run.tokens));
     }
   }
-}
-
-// Row 77. A draft that is never kept is not drafted.
-TEST(BugCatalogue, AUselessDraftIsGivenUpRow77) {
-  std::mt19937_64 random(2);
-  const Machine useless{.alpha = 0.0};
-  SpeculationPolicy policy;
-  Decode(useless, &policy, 1, 200, random);
-  const Goodput run = Decode(useless, &policy, 1, 1000, random);
-  EXPECT_GT(run.speed(), 0.98 / useless.Pass(1));
 }
 
 // ---- Acceptance ----
