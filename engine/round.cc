@@ -105,13 +105,13 @@ VerifyRequest MakeVerifyRequest(const RoundStep& step, SpeculationPolicy* policy
           .prompt_length = s.prompt_length};
 }
 
-// Appends what the verdict kept, up to the first token that ends the generation.
+// Appends what the verdict kept, up to the first token that ends the generation. It fails only
+// where plain decoding would: behind all of that.
 void Commit(VerifyResult result, const RoundStep& step, SpeculationPolicy* policy) {
   Session& s = *step.session;
   for (TokenLogprobs& logprobs : result.prompt_logprobs) {
     s.completion.prompt_logprobs.emplace_back(std::move(logprobs));
   }
-  if (!result.status.ok()) return s.Fail(std::move(result.status));
   if (!result.judged) return;
   const std::vector<TokenId>& drafted = s.proposal.tokens;
   const int proposed = static_cast<int>(drafted.size());
@@ -119,8 +119,9 @@ void Commit(VerifyResult result, const RoundStep& step, SpeculationPolicy* polic
   const Provenance last = proposed == 0          ? Provenance::kPlain
                           : accepted == proposed ? Provenance::kBonus
                                                  : Provenance::kCorrection;
+  const int said = accepted + (result.status.ok() ? 1 : 0);
   int emitted = 0;
-  for (bool more = true; more && emitted <= accepted; ++emitted) {
+  for (bool more = true; more && emitted < said; ++emitted) {
     more = emitted < accepted ? s.Append(drafted[emitted], Provenance::kAccepted)
                               : s.Append(result.verdict.next, last);
   }
@@ -129,6 +130,7 @@ void Commit(VerifyResult result, const RoundStep& step, SpeculationPolicy* polic
       s.completion.logprobs.push_back(std::move(result.logprobs[i]));
     }
   }
+  if (!result.status.ok() && !s.finished) s.Fail(std::move(result.status));
   s.completion.stats.Add(proposed, std::min(accepted, emitted), emitted);
   if (proposed == 0) return;
   s.acceptance.Observe(step.option, proposed, accepted);

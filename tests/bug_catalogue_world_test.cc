@@ -42,6 +42,7 @@ CatalogueCounts RunSeeds(const TargetWrapper& wrapper = nullptr) {
 TEST(BugCatalogue, EveryDrafterThroughEveryDisturbanceIsPlainDecoding) {
   const CatalogueCounts all = RunSeeds();
   // All of it took place.
+  EXPECT_GT(all.failed_generations, 3);
   EXPECT_GT(all.failures, 50);
   EXPECT_GT(all.preemptions, 50);
   EXPECT_GT(all.hit_tokens, 100);

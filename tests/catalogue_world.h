@@ -76,7 +76,8 @@ class CatalogueDrafter final : public Drafter {
 // What happened in a world.
 struct CatalogueCounts {
   int mismatches = 0;  // generations that differ from plain decoding
-  int failures = 0;    // rounds
+  int failed_generations = 0;
+  int failures = 0;  // rounds
   int preemptions = 0;
   int hit_tokens = 0;  // of prompts, found published
   int published_evictions = 0;

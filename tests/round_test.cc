@@ -300,9 +300,42 @@ TEST(RunRound, FailsOnlyTheSessionWhoseRowIsNone) {
     ASSERT_TRUE(models.Round(&models.drafter, steps).ok());
   }
   EXPECT_THAT(std::string(sessions[0]->status.message()), HasSubstr("position 9"));
-  EXPECT_LE(sessions[0]->length(), 9);
+  EXPECT_EQ(sessions[0]->length(), 9);
   EXPECT_TRUE(sessions[1]->status.ok());
   EXPECT_EQ(sessions[1]->num_output(), 30);
+}
+
+// A row that is none fails the generations that get there, behind what they had said, and no
+// others: a draft that looks further, behind a rejection or a stop token, does not.
+TEST(RunRound, FailsWherePlainDecodingDoes) {
+  int num_failed = 0;
+  int num_stopped = 0;
+  for (const AcceptanceRule rule : kAllRules) {
+    for (uint64_t seed = 0; seed < 150; ++seed) {
+      const Ask ask{.prompt = {static_cast<TokenId>(seed % kVocab), 2},
+                    .max_tokens = 12,
+                    .sampling = {.temperature = rule == kAllRules[0] ? 1.0f : 0.0f},
+                    .seed = seed,
+                    .stop_tokens = {5},
+                    .logprobs = {.num_top = 0}};
+      RoundModels models;
+      models.target.options().poisoned = [seed](absl::Span<const TokenId> context) {
+        return context.back() == 5 || (context.back() + context.size() + seed) % 13 == 0;
+      };
+      const auto plain = Plain(ask, &models);
+      num_failed += !plain->status.ok();
+      num_stopped += plain->status.ok() && plain->completion.finish_reason == "stop";
+      for (const int k : {1, 3, 8}) {
+        models.draft.options().salt = 1;  // mostly right
+        const auto s = Start(&models, &models.drafter, ask, rule);
+        while (!s->finished) ASSERT_TRUE(models.Round(&models.drafter, s.get(), k).ok());
+        ExpectSameCompletion(*s, *plain);
+        EXPECT_EQ(s->status, plain->status) << NameOf(rule);
+      }
+    }
+  }
+  EXPECT_GT(num_failed, 50);
+  EXPECT_GT(num_stopped, 50);
 }
 
 // A stop token ends the text where plain decoding would, at every offset of the round and under

@@ -40,26 +40,30 @@ class LazyRows {
     rows_.resize(kMaxDraftTokens + 1);
   }
   ~LazyRows() {  // the counts are left as found
-    if (request_.counts == nullptr) return;
-    for (int i = 0; i + 1 < num_made_; ++i) {
+    for (int i = 0; i < num_counted_; ++i) {
       request_.counts->RemoveOutput(request_.proposal->tokens[i]);
     }
   }
 
+  // INVALID_ARGUMENT for a row that is no distribution, and for all behind it.
   absl::StatusOr<const Distribution*> Row(int slot) {
-    while (num_made_ <= slot) {
-      if (request_.counts != nullptr && num_made_ > 0) {
-        request_.counts->AddOutput(request_.proposal->tokens[num_made_ - 1]);
+    while (num_made_ <= slot && failure_.ok()) {
+      const int i = num_made_;
+      if (request_.counts != nullptr && i > 0) {
+        request_.counts->AddOutput(request_.proposal->tokens[i - 1]);
+        ++num_counted_;
       }
-      const int i = num_made_++;
       const absl::Status status =
           MakeDistribution(logits_[i], *request_.sampling, request_.counts, &rows_[i]);
-      if (!status.ok()) {
-        return absl::InvalidArgumentError(absl::StrCat(
+      if (status.ok()) {
+        ++num_made_;
+      } else {
+        failure_ = absl::InvalidArgumentError(absl::StrCat(
             "the target's row for position ", request_.context.size() + i, ": ", status.message()));
       }
     }
-    return &rows_[slot];
+    if (slot < num_made_) return &rows_[slot];
+    return failure_;
   }
 
   absl::Span<const Distribution> made() const {
@@ -71,9 +75,13 @@ class LazyRows {
   const Rows& logits_;
   std::vector<Distribution>& rows_;
   int num_made_ = 0;
+  int num_counted_ = 0;  // draft tokens added to the counts
+  absl::Status failure_;
 };
 
-absl::StatusOr<Verdict> JudgeRequest(const VerifyRequest& request, TargetRows target) {
+// Judges the first `count` tokens of the proposal.
+absl::StatusOr<Verdict> JudgeRequest(const VerifyRequest& request, size_t count,
+                                     TargetRows target) {
   const auto committed = static_cast<uint32_t>(request.context.size());
   const auto place = [&](RandomStream stream, int slot) {
     return RandomPlace{
@@ -89,13 +97,14 @@ absl::StatusOr<Verdict> JudgeRequest(const VerifyRequest& request, TargetRows ta
     return Draw(distribution, request.random,
                 {.stream = RandomStream::kTarget, .position = committed + slot});
   };
-  return Judge(request.rule, request.proposal->tokens, target, request.proposal->drawn_from,
-               {accept_uniform, draw_residual, draw_target});
+  return Judge(request.rule, absl::MakeConstSpan(request.proposal->tokens).first(count), target,
+               request.proposal->drawn_from, {accept_uniform, draw_residual, draw_target});
 }
 
 void ReportLogprobs(const VerifyRequest& request, const Rows& rows,
                     absl::Span<const Distribution> target, VerifyResult* result) {
-  for (int i = 0; i <= result->verdict.num_accepted; ++i) {
+  const int count = result->verdict.num_accepted + (result->status.ok() ? 1 : 0);
+  for (int i = 0; i < count; ++i) {
     const TokenId token =
         i < result->verdict.num_accepted ? request.proposal->tokens[i] : result->verdict.next;
     result->logprobs.push_back(request.logprobs.processed
@@ -104,15 +113,21 @@ void ReportLogprobs(const VerifyRequest& request, const Rows& rows,
   }
 }
 
-absl::Status Finish(const VerifyRequest& request, const Rows& logits,
-                    std::vector<Distribution>* rows, VerifyResult* result) {
+// A row that is no distribution stands for one whose mass is on a symbol of its own, the failure:
+// whoever gets there fails, as in plain decoding, and the draft token at its place is rejected. So
+// the draft is judged up to there; if all of it is accepted the failure is what follows.
+void Finish(const VerifyRequest& request, const Rows& logits, std::vector<Distribution>* rows,
+            VerifyResult* result) {
   LazyRows lazy(request, logits, rows);
-  ASSIGN_OR_RETURN(result->verdict,
-                   JudgeRequest(request, [&](int slot) { return lazy.Row(slot); }));
+  const auto row = [&lazy](int slot) { return lazy.Row(slot); };
+  absl::StatusOr<Verdict> verdict = JudgeRequest(request, request.proposal->tokens.size(), row);
+  const int num_good = static_cast<int>(lazy.made().size());
+  if (!verdict.ok()) verdict = JudgeRequest(request, num_good, row);
+  result->status = verdict.status();
+  result->verdict = verdict.ok() ? *verdict : Verdict{.num_accepted = num_good, .next = -1};
   result->judged = true;
   if (request.on_rows) request.on_rows(lazy.made());
   if (request.logprobs.num_top >= 0) ReportLogprobs(request, logits, *rows, result);
-  return absl::OkStatus();
 }
 
 }  // namespace
@@ -152,7 +167,7 @@ absl::Status Verifier::Verify(absl::Span<const VerifyRequest> requests,
           LogprobsOf(rows[j], token, requests[i].prompt_logprobs.num_top));
     }
     rows.first += num_prompt_rows[i];
-    if (num_judged_rows[i] > 0) results[i].status = Finish(requests[i], rows, &rows_, &results[i]);
+    if (num_judged_rows[i] > 0) Finish(requests[i], rows, &rows_, &results[i]);
     rows.first += num_judged_rows[i];
   }
   return absl::OkStatus();

@@ -36,12 +36,13 @@ struct VerifyRequest {
 };
 
 struct VerifyResult {
-  // Of this request alone: INVALID_ARGUMENT if a row of its logits is no distribution.
+  // Of this request alone: INVALID_ARGUMENT if the row that its next token would come from is no
+  // distribution. Then the verdict keeps what was accepted before, and has no next token.
   absl::Status status;
   bool judged = false;
   Verdict verdict;
-  // With request.logprobs: of the accepted tokens and of verdict.next, from the rows that decided
-  // them.
+  // With request.logprobs: of the accepted tokens and of verdict.next if there is one, from the
+  // rows that decided them.
   std::vector<TokenLogprobs> logprobs;
   // With request.prompt_logprobs: of the prompt's tokens right after those fed.
   std::vector<TokenLogprobs> prompt_logprobs;
