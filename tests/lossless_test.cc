@@ -154,6 +154,49 @@ TEST(RunRound, IsLosslessWithADraftOfOtherTokens) {
   }
 }
 
+// A row that is none is a symbol of its own, behind which nothing is said: generations reach it as
+// often as in plain decoding.
+TEST(RunRound, IsLosslessWhereRowsAreNone) {
+  const auto is_none = [](absl::Span<const TokenId> context) {
+    return context.size() == Prompt().size() + 2 && context.back() % 2 == 0;
+  };
+  constexpr TokenId kFailure = kVocab;
+  constexpr size_t kLength = 3;
+  for (const AcceptanceRule rule : {AcceptanceRule::kToken, AcceptanceRule::kBlock}) {
+    RoundModels models(EstrangedModels());
+    models.target.options().poisoned = is_none;
+    const Law law = PlainLaw(
+        [&](const Tokens& output) {
+          Tokens context = Prompt();
+          context.insert(context.end(), output.begin(), output.end());
+          Row row(kVocab + 1, 0.0);
+          Distribution p;
+          if (MakeDistribution(models.target.RowAfter(context), {}, nullptr, &p).ok()) {
+            std::copy(p.probs.begin(), p.probs.end(), row.begin());
+          } else {
+            row[kFailure] = 1.0;
+          }
+          return row;
+        },
+        kLength);
+    std::map<Tokens, int64_t> counts;
+    for (int seed = 0; seed < 2 * kRuns; ++seed) {
+      const auto s = models.NewSession(Prompt(), kLength + 5, &models.drafter);
+      s->rule = rule;
+      s->random = RandomSource(seed);
+      while (!s->finished && s->num_output() < static_cast<int>(kLength)) {
+        ASSERT_TRUE(models.Round(&models.drafter, s.get(), 4).ok());
+      }
+      Tokens output = Prefix(OutputOf(*s), kLength);
+      if (!s->status.ok()) output.push_back(kFailure);
+      ++counts[output];
+      models.target.passes().clear();
+      models.draft.passes().clear();
+    }
+    EXPECT_LT(FitScore(counts, law), kLimit) << NameOf(rule);
+  }
+}
+
 // Logits of few bits: q stays what was drawn from.
 TEST(RunRound, IsLosslessForLogitsInBf16) {
   for (const AcceptanceRule rule : {AcceptanceRule::kToken, AcceptanceRule::kBlock}) {

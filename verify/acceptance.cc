@@ -129,9 +129,11 @@ absl::StatusOr<Verdict> JudgeByBlock(absl::Span<const TokenId> tokens, TargetRow
     if (p == 0.0) break;
     const double q = ProbabilityOf(draft[i], tokens[i]);
     survival = std::min(1.0, survival * (p / q));
-    ASSIGN_OR_RETURN(row, target(i + 1));
     const double u = noise.accept_uniform(i);
     bool survives = u < survival;
+    if (i + 1 < count || survives) {
+      ASSIGN_OR_RETURN(row, target(i + 1));
+    }
     if (i + 1 < count) {
       const double mass = Residual(*row, draft[i + 1], survival).Mass();
       // u < mass / (mass + 1 - survival) without the division; 0 / 0 accepts.

@@ -353,48 +353,48 @@ TEST(Verifier, ReportsPromptLogprobsOnceForEveryChunking) {
 
 TEST(Verifier, FailsOnlyTheRequestWhoseRowIsNone) {
   int num_seen = 0;
-  for (const AcceptanceRule rule : kAllRules) {
-    for (int bad_row = 0; bad_row <= 3; ++bad_row) {
-      World world;
-      world.model().options().poisoned = [&](absl::Span<const TokenId> context) {
-        return context[0] == 1 && static_cast<int>(context.size()) == 4 + bad_row;
-      };
-      Sequence* bad = world.Add({1, 2, 3, 4}, Penalized());
-      Sequence* good = world.Add({2, 2, 3, 4}, Penalized());
-      for (Sequence* s : {bad, good}) {
-        s->rule = rule;
-        s->logprobs.num_top = 0;
-        world.Propose(s, 3);
-      }
-      const TokenCounts counts = bad->counts;
-      std::vector<VerifyResult> results;
-      ASSERT_TRUE(world.Verify({bad, good}, &results).ok());
-      EXPECT_TRUE(SameCounts(bad->counts, counts));
-      EXPECT_EQ(bad->kv.length(), 7);
-      EXPECT_EQ(good->kv.length(), 7);
-      EXPECT_TRUE(results[1].status.ok() && results[1].judged);
-      // A row behind the rejection is one that plain decoding never sees; what stands before the
-      // bad one is judged as if no more had been proposed.
-      world.model().options().poisoned = nullptr;
-      std::multiset<Place> unused;
-      bad->proposal.tokens.resize(std::min<size_t>(bad_row, 3));
-      const Verdict verdict = Expected(world, *bad, &unused);
-      const bool is_seen = verdict.num_accepted == bad_row;
-      num_seen += is_seen;
-      EXPECT_EQ(results[0].status.ok(), !is_seen);
-      EXPECT_TRUE(results[0].judged);
-      EXPECT_EQ(results[0].verdict.num_accepted, verdict.num_accepted);
-      EXPECT_THAT(results[0].logprobs, SizeIs(verdict.num_accepted + (is_seen ? 0 : 1)));
-      if (is_seen) {
-        EXPECT_EQ(results[0].status.code(), absl::StatusCode::kInvalidArgument);
-        EXPECT_THAT(std::string(results[0].status.message()),
-                    HasSubstr(absl::StrCat("position ", 4 + bad_row)));
-      } else {
-        EXPECT_EQ(results[0].verdict.next, verdict.next);
-      }
+  for (uint64_t seed = 0; seed < 30 * 12; ++seed) {
+    const AcceptanceRule rule = kAllRules[seed % 3];
+    const int bad_row = static_cast<int>(seed / 3 % 4);
+    World world;
+    world.model().options().poisoned = [&](absl::Span<const TokenId> context) {
+      return context[0] == 1 && static_cast<int>(context.size()) == 4 + bad_row;
+    };
+    Sequence* bad = world.Add({1, 2, 3, 4}, Penalized(), seed);
+    Sequence* good = world.Add({2, 2, 3, 4}, Penalized());
+    for (Sequence* s : {bad, good}) {
+      s->rule = rule;
+      s->logprobs.num_top = 0;
+      world.Propose(s, 3);
+    }
+    const TokenCounts counts = bad->counts;
+    std::vector<VerifyResult> results;
+    ASSERT_TRUE(world.Verify({bad, good}, &results).ok());
+    EXPECT_TRUE(SameCounts(bad->counts, counts));
+    EXPECT_EQ(bad->kv.length(), 7);
+    EXPECT_EQ(good->kv.length(), 7);
+    EXPECT_TRUE(results[1].status.ok() && results[1].judged);
+    // A row behind the rejection is one that plain decoding never sees; what stands before the
+    // bad one is judged as if no more had been proposed.
+    world.model().options().poisoned = nullptr;
+    std::multiset<Place> unused;
+    bad->proposal.tokens.resize(std::min<size_t>(bad_row, 3));
+    const Verdict verdict = Expected(world, *bad, &unused);
+    const bool is_seen = verdict.num_accepted == bad_row;
+    num_seen += is_seen;
+    EXPECT_EQ(results[0].status.ok(), !is_seen);
+    EXPECT_TRUE(results[0].judged);
+    EXPECT_EQ(results[0].verdict.num_accepted, verdict.num_accepted);
+    EXPECT_THAT(results[0].logprobs, SizeIs(verdict.num_accepted + (is_seen ? 0 : 1)));
+    if (is_seen) {
+      EXPECT_EQ(results[0].status.code(), absl::StatusCode::kInvalidArgument);
+      EXPECT_THAT(std::string(results[0].status.message()),
+                  HasSubstr(absl::StrCat("position ", 4 + bad_row)));
+    } else {
+      EXPECT_EQ(results[0].verdict.next, verdict.next);
     }
   }
-  EXPECT_GT(num_seen, 4);
+  EXPECT_GT(num_seen, 60);
 }
 
 // A drafter may be wrong at any price but speed: an id that is none is rejected by every rule, as
