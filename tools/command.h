@@ -26,6 +26,7 @@ Command AddTokenizeCommand(CLI::App* program);
 Command AddInspectCommand(CLI::App* program);
 Command AddMakeRandomCommand(CLI::App* program);
 Command AddBenchCommand(CLI::App* program);
+Command AddVerifyLosslessCommand(CLI::App* program);
 
 }  // namespace tandem
 

@@ -60,9 +60,10 @@ int Run(int argc, char** argv) {
   program.add_option("--log-level", log_level, "debug, info, warn, error, off [info]")
       ->check(CLI::IsMember({"debug", "info", "warn", "error", "off"}))
       ->type_name("L");
-  const std::vector<Command> commands = {AddGenerateCommand(&program), AddTokenizeCommand(&program),
-                                         AddInspectCommand(&program),
-                                         AddMakeRandomCommand(&program), AddBenchCommand(&program)};
+  const std::vector<Command> commands = {
+      AddGenerateCommand(&program), AddTokenizeCommand(&program),
+      AddInspectCommand(&program),  AddMakeRandomCommand(&program),
+      AddBenchCommand(&program),    AddVerifyLosslessCommand(&program)};
   program.fallthrough();
   LetTheLastCount(&program);
   try {

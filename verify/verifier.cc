@@ -80,8 +80,8 @@ class LazyRows {
 };
 
 // Judges the first `count` tokens of the proposal.
-absl::StatusOr<Verdict> JudgeRequest(const VerifyRequest& request, size_t count,
-                                     TargetRows target) {
+absl::StatusOr<Verdict> JudgeRequest(const VerifyRequest& request, size_t count, TargetRows target,
+                                     const JudgeFunction& judge) {
   const auto committed = static_cast<uint32_t>(request.context.size());
   const auto place = [&](RandomStream stream, int slot) {
     return RandomPlace{
@@ -97,7 +97,7 @@ absl::StatusOr<Verdict> JudgeRequest(const VerifyRequest& request, size_t count,
     return Draw(distribution, request.random,
                 {.stream = RandomStream::kTarget, .position = committed + slot});
   };
-  return Judge(request.rule, absl::MakeConstSpan(request.proposal->tokens).first(count), target,
+  return judge(request.rule, absl::MakeConstSpan(request.proposal->tokens).first(count), target,
                request.proposal->drawn_from, {accept_uniform, draw_residual, draw_target});
 }
 
@@ -116,13 +116,14 @@ void ReportLogprobs(const VerifyRequest& request, const Rows& rows,
 // A row that is no distribution stands for one whose mass is on a symbol of its own, the failure:
 // whoever gets there fails, as in plain decoding, and the draft token at its place is rejected. So
 // the draft is judged up to there; if all of it is accepted the failure is what follows.
-void Finish(const VerifyRequest& request, const Rows& logits, std::vector<Distribution>* rows,
-            VerifyResult* result) {
+void Finish(const VerifyRequest& request, const Rows& logits, const JudgeFunction& judge,
+            std::vector<Distribution>* rows, VerifyResult* result) {
   LazyRows lazy(request, logits, rows);
   const auto row = [&lazy](int slot) { return lazy.Row(slot); };
-  absl::StatusOr<Verdict> verdict = JudgeRequest(request, request.proposal->tokens.size(), row);
+  absl::StatusOr<Verdict> verdict =
+      JudgeRequest(request, request.proposal->tokens.size(), row, judge);
   const int num_good = static_cast<int>(lazy.made().size());
-  if (!verdict.ok()) verdict = JudgeRequest(request, num_good, row);
+  if (!verdict.ok()) verdict = JudgeRequest(request, num_good, row, judge);
   result->status = verdict.status();
   result->verdict = verdict.ok() ? *verdict : Verdict{.num_accepted = num_good, .next = -1};
   result->judged = true;
@@ -167,7 +168,7 @@ absl::Status Verifier::Verify(absl::Span<const VerifyRequest> requests,
           LogprobsOf(rows[j], token, requests[i].prompt_logprobs.num_top));
     }
     rows.first += num_prompt_rows[i];
-    if (num_judged_rows[i] > 0) Finish(requests[i], rows, &rows_, &results[i]);
+    if (num_judged_rows[i] > 0) Finish(requests[i], rows, judge_, &rows_, &results[i]);
     rows.first += num_judged_rows[i];
   }
   return absl::OkStatus();

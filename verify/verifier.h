@@ -2,6 +2,7 @@
 #define TANDEM_VERIFY_VERIFIER_H_
 
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -48,12 +49,16 @@ struct VerifyResult {
   std::vector<TokenLogprobs> prompt_logprobs;
 };
 
+// Who decides. Production uses Judge; proofs plant mistakes here to see them caught.
+using JudgeFunction = std::function<decltype(Judge)>;
+
 // Judges drafts with the target. Holds the rows of a round, so that they are allocated once.
 // Thread-compatible.
 class Verifier {
  public:
   // `target` must outlive the verifier.
-  explicit Verifier(LanguageModel* target) : target_(target) {}
+  explicit Verifier(LanguageModel* target, JudgeFunction judge = Judge)
+      : target_(target), judge_(std::move(judge)) {}
   LanguageModel* target() const { return target_; }
 
   // Runs every request in one pass of the target and judges every proposal whose context is
@@ -65,6 +70,7 @@ class Verifier {
 
  private:
   LanguageModel* target_;
+  JudgeFunction judge_;
   std::vector<Distribution> rows_;  // [kMaxDraftTokens + 1], of the request being judged
 };
 

@@ -1,0 +1,524 @@
+#include "engine/proof/lossless_proof.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/status_macros.h"
+#include "draft/make_drafter.h"
+#include "engine/model_pair.h"
+#include "engine/proof/exact_checks.h"
+#include "engine/proof/law_trials.h"
+#include "engine/proof/planted_faults.h"
+#include "engine/proof/remembered_model.h"
+#include "engine/proof/target_law.h"
+#include "verify/statistics.h"
+
+namespace tandem {
+namespace {
+
+// Shares of the time, summed up: when the exact checks, the laws and the faults should be done.
+constexpr double kExactUntil = 0.2;
+constexpr double kLawsUntil = 0.55;
+// What is done whatever the time.
+constexpr int64_t kLeastRuns = 2000;
+constexpr int64_t kLeastRunsOfModels = 200;
+constexpr int64_t kLeastFaultRuns = 4000;
+constexpr int64_t kMostRuns = int64_t{1} << 30;  // seeds are told apart by 32 bits
+// A fault has this many times the runs of a test to show itself, if runs are given.
+constexpr int kFaultPatience = 32;
+
+constexpr int64_t kRowBytes = int64_t{256} << 20;  // of each model's remembered rows
+constexpr int kBatch = 32;
+constexpr double kPower = 0.99;
+
+const std::vector<ProofSampling>& LawSettings() {
+  static const auto* const settings = new std::vector<ProofSampling>{
+      {.name = "T 1", .params = {}},
+      {.name = "T 0.7, top-p 0.9", .params = {.temperature = 0.7f, .top_p = 0.9f}},
+      {.name = "T 1.3, top-k 8, min-p 0.02",
+       .params = {.temperature = 1.3f, .top_k = 8, .min_p = 0.02f}},
+      {.name = "T 1, penalties 1.2 0.5 0.5",
+       .params = {.repetition_penalty = 1.2f, .frequency_penalty = 0.5f, .presence_penalty = 0.5f}},
+  };
+  return *settings;
+}
+
+std::vector<ProofSampling> ExactSettings() {
+  std::vector<ProofSampling> settings = LawSettings();
+  settings.push_back({.name = "T 0", .params = {.temperature = 0.0f}});
+  SamplingParams penalized = LawSettings().back().params;
+  penalized.temperature = 0.0f;
+  settings.push_back({.name = "T 0, penalties", .params = penalized});
+  return settings;
+}
+
+// Where faults show: few tokens, so that cells are counted often, and much disagreement.
+std::vector<ProofSampling> FaultSettings(bool with_penalties) {
+  std::vector<ProofSampling> settings;
+  for (const float temperature : {0.7f, 1.0f, 1.5f}) {
+    SamplingParams params{.temperature = temperature, .top_k = 4};
+    if (with_penalties) params.frequency_penalty = kPlantedFrequencyPenalty;
+    settings.push_back({.name = absl::StrCat("T ", temperature, ", top-k 4",
+                                             with_penalties ? ", frequency penalty -1.5" : ""),
+                        .params = params});
+  }
+  return settings;
+}
+
+class Prover {
+ public:
+  Prover(const ProofOptions& options, ModelPair* pair)
+      : options_(options), pair_(pair), start_(absl::Now()) {}
+
+  absl::Status Prepare(const EngineOptions& engine);
+  absl::StatusOr<LosslessProof> Prove();
+
+ private:
+  absl::Time TimeOf(double share) const { return start_ + share * options_.time; }
+  // Tells how far the proof is; whether `share` of the time is not over yet.
+  bool GoOn(double share) const;
+
+  absl::Status ReadPrompts();
+  absl::Status CheckExactly(LosslessProof* proof);
+  absl::Status CheckLaws(LosslessProof* proof);
+  absl::Status CheckFaults(LosslessProof* proof);
+  absl::Status CheckFault(const PlantedFault& fault, double until, LosslessProof* proof);
+  absl::StatusOr<FaultCheck> SeekInLaw(const PlantedFault& fault, AcceptanceRule rule,
+                                       double until);
+  absl::StatusOr<FaultCheck> SeekExactly(const PlantedFault& fault);
+  void Conclude(LosslessProof* proof) const;
+
+  ExactOptions MakeExactOptions(absl::FunctionRef<bool()> go_on) const;
+  absl::StatusOr<std::shared_ptr<const TargetLaw>> LawOf(const std::vector<TokenId>& prompt,
+                                                         const SamplingParams& sampling,
+                                                         int length);
+  absl::StatusOr<LawCase> FaultCase(const PlantedFault& fault, AcceptanceRule rule,
+                                    std::string* sampling);
+  absl::StatusOr<double> Overlap(const std::vector<TokenId>& prompt,
+                                 const SamplingParams& sampling);
+  RandomSource NextSeeds() { return RandomSource(options_.seed).ForSequence(++num_seeds_); }
+
+  const ProofOptions& options_;
+  ModelPair* pair_;
+  const absl::Time start_;
+  std::vector<std::vector<TokenId>> prompts_;
+  // Rows computed once.
+  std::unique_ptr<RememberedModel> target_;
+  std::unique_ptr<RememberedModel> draft_;  // null without a draft model
+  std::unique_ptr<Drafter> drafter_;        // on draft_
+  ProofWorld models_;                       // every row computed
+  ProofWorld remembered_;
+  std::unique_ptr<PlantedWorld> planted_models_;
+  std::unique_ptr<PlantedWorld> planted_remembered_;
+  uint32_t num_seeds_ = 0;
+  size_t num_law_tests_ = 1;
+};
+
+bool Prover::GoOn(double share) const {
+  const absl::Time now = absl::Now();
+  if (options_.on_progress) {
+    options_.on_progress(std::min(1.0, absl::FDivDuration(now - start_, options_.time)));
+  }
+  return now < TimeOf(share);
+}
+
+absl::Status Prover::ReadPrompts() {
+  const int most = pair_->target->context_length() - 1;
+  for (const std::string& text : options_.prompts) {
+    ASSIGN_OR_RETURN(std::vector<TokenId> ids,
+                     pair_->tokenizer->Encode(text, SpecialTokens::kParse));
+    prompts_.push_back(pair_->tokenizer->WithTemplate(std::move(ids)));
+  }
+  prompts_.insert(prompts_.end(), options_.prompt_ids.begin(), options_.prompt_ids.end());
+  for (size_t i = 0; i < prompts_.size(); ++i) {
+    if (prompts_[i].empty()) {
+      return absl::InvalidArgumentError(absl::StrCat("prompts: number ", i, " is empty"));
+    }
+    for (const TokenId id : prompts_[i]) {
+      if (0 <= id && id < pair_->target->vocab_size()) continue;
+      return absl::InvalidArgumentError(absl::StrCat("prompts: number ", i, " has token ", id,
+                                                     ", and the vocabulary ",
+                                                     pair_->target->vocab_size()));
+    }
+    if (static_cast<int>(prompts_[i].size()) + 2 * options_.draft_tokens + 16 > most) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("prompts: number ", i, " has ", prompts_[i].size(),
+                       " tokens, too many for a context of ", most + 1));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Prover::Prepare(const EngineOptions& engine) {
+  if (pair_->drafter == nullptr) {
+    return absl::InvalidArgumentError("drafter: none: there is no speculation to prove lossless");
+  }
+  RETURN_IF_ERROR(ReadPrompts());
+  ASSIGN_OR_RETURN(
+      target_, RememberedModel::Create(pair_->target.get(), pair_->target_cache.get(), kRowBytes));
+  DrafterParts parts{.target_vocab_size = pair_->target->vocab_size(),
+                     .chunk_tokens = engine.chunk_tokens};
+  if (pair_->draft != nullptr) {
+    ASSIGN_OR_RETURN(
+        draft_, RememberedModel::Create(pair_->draft.get(), pair_->draft_cache.get(), kRowBytes));
+    parts.model = draft_.get();
+    parts.cache = draft_->cache();
+  }
+  for (const std::vector<TokenId>& prompt : prompts_) {
+    RETURN_IF_ERROR(target_->KeepPrompt(prompt));
+    if (draft_ != nullptr) RETURN_IF_ERROR(draft_->KeepPrompt(prompt));
+  }
+  ASSIGN_OR_RETURN(drafter_, MakeDrafter(engine.drafter, parts));
+  models_ = {.target = pair_->target.get(),
+             .target_cache = pair_->target_cache.get(),
+             .drafter = pair_->drafter.get()};
+  remembered_ = {
+      .target = target_.get(), .target_cache = target_->cache(), .drafter = drafter_.get()};
+  if (options_.plant.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const PlantedFault* fault, FindPlantedFault(options_.plant));
+  planted_models_ = std::make_unique<PlantedWorld>(models_, *fault);
+  planted_remembered_ = std::make_unique<PlantedWorld>(remembered_, *fault);
+  models_ = planted_models_->world();
+  remembered_ = planted_remembered_->world();
+  return absl::OkStatus();
+}
+
+ExactOptions Prover::MakeExactOptions(absl::FunctionRef<bool()> go_on) const {
+  int longest = 0;
+  for (const auto& prompt : prompts_) longest = std::max<int>(longest, prompt.size());
+  const int room = pair_->target->context_length() - longest;
+  return {.prompts = prompts_,
+          .settings = ExactSettings(),
+          .draft_tokens = options_.draft_tokens,
+          .max_tokens = std::min(48, room),
+          .seed = options_.seed,
+          .go_on = go_on};
+}
+
+absl::Status Prover::CheckExactly(LosslessProof* proof) {
+  LanguageModel* plain = pair_->target.get();
+  const auto until = [this](double share) { return [this, share] { return GoOn(share); }; };
+  const auto rows_until = until(kExactUntil / 4);
+  ASSIGN_OR_RETURN(ExactCheck rows, CheckRows(plain, models_.target, models_.target_cache,
+                                              MakeExactOptions(rows_until)));
+  proof->exact.push_back(std::move(rows));
+  const auto outputs_until = until(kExactUntil * 3 / 4);
+  ASSIGN_OR_RETURN(std::vector<ExactCheck> outputs,
+                   CheckOutputs(plain, models_, MakeExactOptions(outputs_until)));
+  std::move(outputs.begin(), outputs.end(), std::back_inserter(proof->exact));
+  const auto state_until = until(kExactUntil);
+  ASSIGN_OR_RETURN(ExactCheck state, CheckDraftState(models_, MakeExactOptions(state_until)));
+  proof->exact.push_back(std::move(state));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<const TargetLaw>> Prover::LawOf(const std::vector<TokenId>& prompt,
+                                                               const SamplingParams& sampling,
+                                                               int length) {
+  ASSIGN_OR_RETURN(TargetLaw law,
+                   TargetLaw::Expand(target_.get(), prompt, sampling, {.length = length}));
+  return std::make_shared<const TargetLaw>(std::move(law));
+}
+
+absl::Status Prover::CheckLaws(LosslessProof* proof) {
+  struct Test {
+    LawCheck check;
+    std::unique_ptr<LawTrials> trials;
+  };
+  std::vector<Test> tests;
+  const std::vector<ProofSampling>& settings = LawSettings();
+  const auto add = [&](const ProofWorld& world, AcceptanceRule rule, int draft_tokens,
+                       size_t prompt, const ProofSampling& setting) -> absl::Status {
+    const int length = options_.draft_tokens + 1;
+    ASSIGN_OR_RETURN(auto law, LawOf(prompts_[prompt], setting.params, length));
+    LawCheck check{.rule = draft_tokens == 0 ? "plain" : std::string(NameOf(rule)),
+                   .sampling = setting.name,
+                   .prompt = static_cast<int>(prompt),
+                   .draft_tokens = draft_tokens,
+                   .length = length,
+                   .models_ran = &world == &models_};
+    LawCase law_case{.prompt = prompts_[prompt],
+                     .sampling = setting.params,
+                     .rule = rule,
+                     .draft_tokens = draft_tokens};
+    tests.push_back(
+        {std::move(check), std::make_unique<LawTrials>(world, std::move(law), std::move(law_case),
+                                                       NextSeeds(), kBatch)});
+    return absl::OkStatus();
+  };
+  const AcceptanceRule rules[] = {AcceptanceRule::kToken, AcceptanceRule::kBlock,
+                                  AcceptanceRule::kExactMatch};
+  const int k = options_.draft_tokens;
+  for (size_t i = 0; i < settings.size(); ++i) {
+    for (const AcceptanceRule rule : rules) {
+      RETURN_IF_ERROR(add(remembered_, rule, k, (i + static_cast<size_t>(rule)) % prompts_.size(),
+                          settings[i]));
+    }
+    RETURN_IF_ERROR(add(remembered_, rules[0], 0, i % prompts_.size(), settings[i]));
+  }
+  for (const AcceptanceRule rule : rules) {
+    RETURN_IF_ERROR(add(models_, rule, k, 0, settings[static_cast<size_t>(rule)]));
+  }
+  do {
+    for (Test& test : tests) {
+      const int64_t least = test.check.models_ran ? kLeastRunsOfModels : kLeastRuns / 4;
+      RETURN_IF_ERROR(test.trials->Run(options_.runs > 0 ? options_.runs : least));
+      GoOn(kLawsUntil);
+    }
+  } while (options_.runs == 0 && (GoOn(kLawsUntil) || tests[0].trials->runs() < kLeastRuns) &&
+           tests[0].trials->runs() < kMostRuns);
+  std::vector<double> p_values;
+  for (const Test& test : tests) p_values.push_back(test.trials->fit().p_value);
+  const std::vector<double> adjusted = HolmAdjusted(p_values);
+  num_law_tests_ = tests.size();
+  for (size_t i = 0; i < tests.size(); ++i) {
+    LawCheck check = tests[i].check;
+    const LawTrials& trials = *tests[i].trials;
+    const Fit fit = trials.fit();
+    check.runs = trials.runs();
+    check.accepted = trials.stats().AcceptanceRate();
+    check.statistic = fit.statistic;
+    check.degrees = fit.degrees;
+    check.p_value = fit.p_value;
+    check.adjusted_p = adjusted[i];
+    check.seen_variation = SeenVariation(
+        check.runs, fit.degrees, options_.error_rate / static_cast<double>(num_law_tests_), kPower);
+    proof->laws.push_back(std::move(check));
+  }
+  return absl::OkStatus();
+}
+
+// The draft's chance of acceptance right behind the prompt, where drafter and target meet first.
+absl::StatusOr<double> Prover::Overlap(const std::vector<TokenId>& prompt,
+                                       const SamplingParams& sampling) {
+  TokenCounts counts;
+  counts.AddPrompt(prompt);
+  Distribution p;
+  Distribution q;
+  ASSIGN_OR_RETURN(absl::Span<const float> row, target_->RowAfter(prompt));
+  RETURN_IF_ERROR(MakeDistribution(row, sampling, &counts, &p));
+  ASSIGN_OR_RETURN(row, draft_->RowAfter(prompt));
+  RETURN_IF_ERROR(MakeDistribution(row, sampling, &counts, &q));
+  double overlap = 0.0;
+  for (size_t v = 0; v < std::min(p.probs.size(), q.probs.size()); ++v) {
+    overlap += std::min(p.probs[v], q.probs[v]);
+  }
+  return overlap;
+}
+
+// Prompt and sampling where about every second draft token is accepted: a fault of drafts, coins or
+// residuals shows best.
+absl::StatusOr<LawCase> Prover::FaultCase(const PlantedFault& fault, AcceptanceRule rule,
+                                          std::string* sampling) {
+  LawCase best{.prompt = prompts_[0],
+               .sampling = {},
+               .rule = rule,
+               .draft_tokens = std::min(options_.draft_tokens, 3)};
+  double least_distance = 2.0;
+  for (const ProofSampling& setting : FaultSettings(fault.needs_penalties)) {
+    for (const std::vector<TokenId>& prompt : prompts_) {
+      double overlap = 0.5;
+      if (draft_ != nullptr) {
+        ASSIGN_OR_RETURN(overlap, Overlap(prompt, setting.params));
+      }
+      if (std::abs(overlap - 0.5) >= least_distance) continue;
+      least_distance = std::abs(overlap - 0.5);
+      best.prompt = prompt;
+      best.sampling = setting.params;
+      *sampling = setting.name;
+    }
+  }
+  return best;
+}
+
+absl::StatusOr<FaultCheck> Prover::SeekInLaw(const PlantedFault& fault, AcceptanceRule rule,
+                                             double until) {
+  FaultCheck check{.fault = std::string(fault.name),
+                   .what = std::string(fault.what),
+                   .rule = std::string(NameOf(rule)),
+                   .seen_by = "law"};
+  ASSIGN_OR_RETURN(LawCase law_case, FaultCase(fault, rule, &check.sampling));
+  ASSIGN_OR_RETURN(auto law, LawOf(law_case.prompt, law_case.sampling, law_case.draft_tokens));
+  const PlantedWorld planted(remembered_, fault);
+  LawTrials trials(planted.world(), std::move(law), std::move(law_case), NextSeeds(), kBatch);
+  // It counts as caught if the proof's own tests would have called it broken.
+  const double limit = options_.error_rate / static_cast<double>(num_law_tests_);
+  const int64_t most = options_.runs > 0 ? options_.runs * kFaultPatience : kMostRuns;
+  for (int64_t next = kLeastFaultRuns; !check.caught; next *= 2) {
+    next = std::min(next, most);
+    while (trials.runs() < next) {
+      RETURN_IF_ERROR(trials.Run(std::min<int64_t>(1000, next - trials.runs())));
+      if (!GoOn(until) && trials.runs() >= kLeastFaultRuns && options_.runs == 0) break;
+    }
+    const Fit fit = trials.fit();
+    check.runs = trials.runs();
+    check.statistic = fit.statistic;
+    check.degrees = fit.degrees;
+    check.p_value = fit.p_value;
+    check.caught = fit.p_value < limit;
+    if (trials.runs() < next || next == most) break;
+  }
+  return check;
+}
+
+absl::StatusOr<FaultCheck> Prover::SeekExactly(const PlantedFault& fault) {
+  const bool in_draft = fault.seen_by == SeenBy::kDraft;
+  FaultCheck check{.fault = std::string(fault.name),
+                   .what = std::string(fault.what),
+                   .seen_by = in_draft ? "draft" : "output"};
+  const PlantedWorld planted(models_, fault);
+  const auto go_on = [] { return false; };  // what is checked first is enough
+  std::vector<ExactCheck> checks;
+  if (in_draft) {
+    ASSIGN_OR_RETURN(ExactCheck state, CheckDraftState(planted.world(), MakeExactOptions(go_on)));
+    checks.push_back(std::move(state));
+  } else {
+    ASSIGN_OR_RETURN(checks,
+                     CheckOutputs(pair_->target.get(), planted.world(), MakeExactOptions(go_on)));
+  }
+  for (const ExactCheck& c : checks) {
+    check.compared += c.compared;
+    check.different += c.different;
+  }
+  check.caught = check.different > 0;
+  return check;
+}
+
+absl::Status Prover::CheckFaults(LosslessProof* proof) {
+  struct Part {
+    const PlantedFault* fault;
+    std::optional<AcceptanceRule> rule;
+  };
+  std::vector<Part> parts;
+  for (const PlantedFault& fault : PlantedFaults()) {
+    if (fault.needs_drawn_drafts && !drafter_->is_drawn()) {
+      proof->faults.push_back(
+          {.fault = std::string(fault.name), .what = std::string(fault.what), .applies = false});
+      continue;
+    }
+    if (fault.seen_by != SeenBy::kLaw) parts.push_back({&fault, std::nullopt});
+    for (const AcceptanceRule rule : fault.rules) parts.push_back({&fault, rule});
+  }
+  for (size_t i = 0; i < parts.size(); ++i) {
+    // Time that one leaves is for the others.
+    const double now = absl::FDivDuration(absl::Now() - start_, options_.time);
+    const double until = now + (1.0 - now) / static_cast<double>(parts.size() - i);
+    auto check = parts[i].rule.has_value() ? SeekInLaw(*parts[i].fault, *parts[i].rule, until)
+                                           : SeekExactly(*parts[i].fault);
+    RETURN_IF_ERROR(check.status());
+    proof->faults.push_back(*std::move(check));
+  }
+  return absl::OkStatus();
+}
+
+void Prover::Conclude(LosslessProof* proof) const {
+  const auto conclude = [proof](ProofVerdict verdict, std::string reason) {
+    proof->verdict = verdict;
+    proof->reason = std::move(reason);
+  };
+  for (const ExactCheck& check : proof->exact) {
+    if (check.different == 0) continue;
+    return conclude(ProofVerdict::kBroken,
+                    absl::StrCat(check.name, ": ", check.different, " of ", check.compared,
+                                 " differ, the first: ", check.first_difference));
+  }
+  double accepted = 0.0;
+  for (const LawCheck& check : proof->laws) {
+    accepted = std::max(accepted, check.accepted);
+    if (check.adjusted_p >= options_.error_rate) continue;
+    return conclude(ProofVerdict::kBroken,
+                    absl::StrCat(check.rule, " at ", check.sampling, " does not follow the ",
+                                 "target's law: adjusted p ", check.adjusted_p));
+  }
+  if (accepted == 0.0) {
+    return conclude(ProofVerdict::kIncomplete, "no draft token was accepted in any test of a law");
+  }
+  for (const FaultCheck& check : proof->faults) {
+    if (check.caught || !check.applies) continue;
+    return conclude(ProofVerdict::kIncomplete,
+                    absl::StrCat("the planted fault ", check.fault,
+                                 check.rule.empty() ? "" : absl::StrCat(" (", check.rule, ")"),
+                                 " was not seen"));
+  }
+  conclude(ProofVerdict::kLossless,
+           "all that must be equal is, no law is broken, and every planted fault was caught");
+}
+
+absl::StatusOr<LosslessProof> Prover::Prove() {
+  LosslessProof proof;
+  proof.drafter = std::string(pair_->drafter->name());
+  proof.device = std::string(pair_->backend->description());
+  proof.planted = options_.plant;
+  proof.num_prompts = static_cast<int>(prompts_.size());
+  proof.error_rate = options_.error_rate;
+  RETURN_IF_ERROR(CheckExactly(&proof));
+  RETURN_IF_ERROR(CheckLaws(&proof));
+  if (options_.plant.empty()) RETURN_IF_ERROR(CheckFaults(&proof));
+  Conclude(&proof);
+  proof.time = absl::Now() - start_;
+  return proof;
+}
+
+}  // namespace
+
+absl::Status ProofOptions::Validate() const {
+  if (prompts.empty() && prompt_ids.empty()) {
+    return absl::InvalidArgumentError("prompts: none are given");
+  }
+  if (draft_tokens < 1 || draft_tokens > kMaxDraftTokens) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("draft_tokens: ", draft_tokens, " is not from 1 to ", kMaxDraftTokens));
+  }
+  if (runs < 0 || runs > kMostRuns / kFaultPatience) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("runs: ", runs, " is not from 0 to ", kMostRuns / kFaultPatience));
+  }
+  if (time <= absl::ZeroDuration()) {
+    return absl::InvalidArgumentError("time: is not positive");
+  }
+  if (!(error_rate > 0.0 && error_rate < 1.0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("error_rate: ", error_rate, " is not between 0 and 1"));
+  }
+  if (!plant.empty()) {
+    if (const auto fault = FindPlantedFault(plant); !fault.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("plant: ", fault.status().message()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::string_view NameOf(ProofVerdict verdict) {
+  switch (verdict) {
+    case ProofVerdict::kLossless:
+      return "lossless";
+    case ProofVerdict::kBroken:
+      return "broken";
+    case ProofVerdict::kIncomplete:
+      return "incomplete";
+  }
+  return "";
+}
+
+absl::StatusOr<LosslessProof> ProveLossless(const EngineOptions& engine,
+                                            const ProofOptions& options) {
+  RETURN_IF_ERROR(options.Validate());
+  EngineOptions roomy = engine;
+  roomy.max_batch = std::max(engine.max_batch, kBatch);
+  ASSIGN_OR_RETURN(ModelPair pair, ModelPair::Load(roomy));
+  Prover prover(options, &pair);
+  RETURN_IF_ERROR(prover.Prepare(engine));
+  return prover.Prove();
+}
+
+std::vector<FaultName> PlantableFaults() {
+  std::vector<FaultName> names;
+  for (const PlantedFault& fault : PlantedFaults()) names.push_back({fault.name, fault.what});
+  return names;
+}
+
+}  // namespace tandem

@@ -1,0 +1,52 @@
+#ifndef TANDEM_ENGINE_PROOF_PLANTED_FAULTS_H_
+#define TANDEM_ENGINE_PROOF_PLANTED_FAULTS_H_
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "engine/proof/proof_world.h"
+
+namespace tandem {
+
+// Which part of the proof must see a fault.
+enum class SeenBy {
+  kLaw,     // the law of the output changes
+  kOutput,  // seeded output is no longer plain decoding's
+  kDraft,   // only speed would suffer: proposals are not those of a draft that read the output
+};
+
+// Of sampling in which the fault about penalties is at home.
+inline constexpr float kPlantedFrequencyPenalty = -1.5f;
+
+// A mistake that engines have made, planted to see it caught.
+struct PlantedFault {
+  std::string_view name;
+  std::string_view what;
+  SeenBy seen_by = SeenBy::kLaw;
+  std::vector<AcceptanceRule> rules;  // under which the law must show it
+  bool needs_drawn_drafts = false;    // a drafter that draws its tokens; others cannot have it
+  bool needs_penalties = false;       // sampling with that frequency penalty
+};
+absl::Span<const PlantedFault> PlantedFaults();
+// NOT_FOUND, naming those there are.
+absl::StatusOr<const PlantedFault*> FindPlantedFault(std::string_view name);
+
+// A world with one part replaced by a broken one, built around the original.
+class PlantedWorld {
+ public:
+  // What `base` points to must outlive this object.  REQUIRES: base.drafter is not null.
+  PlantedWorld(const ProofWorld& base, const PlantedFault& fault);
+  const ProofWorld& world() const { return world_; }
+
+ private:
+  ProofWorld world_;
+  std::unique_ptr<LanguageModel> target_;
+  std::unique_ptr<Drafter> drafter_;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_ENGINE_PROOF_PLANTED_FAULTS_H_

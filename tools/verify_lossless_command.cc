@@ -1,0 +1,171 @@
+// tandem verify-lossless: the proof, printed as tables or JSON.
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/status_macros.h"
+#include "engine/proof/lossless_proof.h"
+#include "nlohmann/json.hpp"
+#include "tools/command.h"
+#include "tools/engine_options.h"
+#include "tools/progress.h"
+#include "tools/prompt_file.h"
+#include "tools/table.h"
+
+namespace tandem {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Short, of several kinds, and with words that come again, for drafts by lookup too.
+constexpr const char* kPrompts[] = {
+    "Once upon a time there was a king who had a daughter, and the king who had a",
+    "The old woman went into the forest, and in the forest the old woman",
+    "\"Give me the golden apple,\" said the fox. \"I will not give you the golden apple,\" said",
+    "The first brother took bread, the second brother took cheese, the third brother took",
+};
+
+struct ProofFlags {
+  EngineFlags engine;
+  std::string prompts_file;
+  double seconds = 75.0;
+  bool json = false;
+  ProofOptions proof;
+
+  EngineOptions engine_options;  // set by Check
+
+  absl::Status Check();
+  absl::Status LoadPrompts();
+};
+
+absl::Status ProofFlags::Check() {
+  ASSIGN_OR_RETURN(engine_options, engine.ToOptions());
+  proof.prompts.assign(std::begin(kPrompts), std::end(kPrompts));
+  proof.time = absl::Seconds(seconds);
+  if (engine_options.draft_tokens != kAutoDraftTokens) {
+    proof.draft_tokens = engine_options.draft_tokens;
+  }
+  return proof.Validate();
+}
+
+absl::Status ProofFlags::LoadPrompts() {
+  if (prompts_file.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::vector<Prompt> prompts, ReadPromptFile(prompts_file));
+  proof.prompts.clear();
+  for (const Prompt& prompt : prompts) {
+    if (prompt.ids.empty()) {
+      proof.prompts.push_back(prompt.text);
+    } else {
+      proof.prompt_ids.push_back(prompt.ids);
+    }
+  }
+  return proof.Validate();
+}
+
+std::string LawTable(const LosslessProof& proof) {
+  Table table({"rule", "k", "sampling", "prompt", "rows", "runs", "accepted", "G", "df", "p",
+               "adjusted p", "TV seen"});
+  for (const LawCheck& law : proof.laws) {
+    table.AddRow({law.rule, absl::StrCat(law.draft_tokens), law.sampling, absl::StrCat(law.prompt),
+                  law.models_ran ? "computed" : "looked up", absl::StrCat(law.runs),
+                  absl::StrFormat("%.2f", law.accepted), absl::StrFormat("%.1f", law.statistic),
+                  absl::StrCat(law.degrees), absl::StrFormat("%.3g", law.p_value),
+                  absl::StrFormat("%.3g", law.adjusted_p),
+                  absl::StrFormat("%.4f", law.seen_variation)});
+  }
+  return table.ToText();
+}
+
+std::string FaultTable(const LosslessProof& proof) {
+  Table table(
+      {"fault", "rule", "seen by", "sampling", "runs", "G", "df", "p", "different", "caught"});
+  for (const FaultCheck& f : proof.faults) {
+    const bool by_law = f.seen_by == "law";
+    table.AddRow({f.fault, f.rule.empty() ? "-" : f.rule, f.applies ? f.seen_by : "-",
+                  by_law ? f.sampling : "-", by_law ? absl::StrCat(f.runs) : "-",
+                  by_law ? absl::StrFormat("%.1f", f.statistic) : "-",
+                  by_law ? absl::StrCat(f.degrees) : "-",
+                  by_law ? absl::StrFormat("%.2g", f.p_value) : "-",
+                  !by_law && f.applies ? absl::StrCat(f.different, " of ", f.compared) : "-",
+                  !f.applies ? "cannot be"
+                  : f.caught ? "yes"
+                             : "NO"});
+  }
+  return table.ToText();
+}
+
+std::string ReportText(const LosslessProof& proof) {
+  std::string text;
+  absl::StrAppend(&text, "drafter ", proof.drafter, "\n", "device  ", proof.device, "\n\n");
+  Table exact({"exactly equal", "compared", "different"});
+  for (const ExactCheck& check : proof.exact) {
+    exact.AddRow({check.name, absl::StrCat(check.compared), absl::StrCat(check.different)});
+  }
+  text += exact.ToText() + "\n" + LawTable(proof) + "\n";
+  if (!proof.faults.empty()) text += FaultTable(proof) + "\n";
+  absl::StrAppend(&text, "verdict: ", std::string(NameOf(proof.verdict)), ": ", proof.reason, " (",
+                  absl::StrFormat("%.0f s", absl::ToDoubleSeconds(proof.time)), ")\n");
+  return text;
+}
+
+absl::Status Run(ProofFlags* flags) {
+  RETURN_IF_ERROR(flags->LoadPrompts());
+  constexpr int kSteps = 1000;
+  absl::StatusOr<LosslessProof> proof;
+  {
+    Progress progress("proving", kSteps);
+    int shown = 0;
+    flags->proof.on_progress = [&](double share) {
+      const int now = static_cast<int>(share * kSteps);
+      progress.Advance(now - shown);
+      shown = now;
+    };
+    proof = ProveLossless(flags->engine_options, flags->proof);
+  }
+  RETURN_IF_ERROR(proof.status());
+  std::fputs(ReportText(*proof).c_str(), stdout);
+  if (proof->verdict == ProofVerdict::kLossless) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("verify-lossless: ", proof->reason));
+}
+
+}  // namespace
+
+Command AddVerifyLosslessCommand(CLI::App* program) {
+  const auto flags = std::make_shared<ProofFlags>();
+  CLI::App* app = program->add_subcommand(
+      "verify-lossless", "Prove on this pair and machine that speculation changes nothing");
+  const std::string group = "Proof";
+  app->add_option("--prompts", flags->prompts_file,
+                  "JSON lines {\"prompt\": ...} or {\"prompt_ids\": [...]} [4 beginnings]")
+      ->type_name("F.jsonl")
+      ->group(group);
+  app->add_option("--seconds", flags->seconds, "Time to aim at [75]")
+      ->type_name("S")
+      ->check(CLI::PositiveNumber)
+      ->group(group);
+  app->add_option("--runs", flags->proof.runs,
+                  "Generations of every test of a law [as many as the time allows]")
+      ->type_name("N")
+      ->group(group);
+  app->add_option("--seed", flags->proof.seed, "Of all random numbers [1]")
+      ->type_name("N")
+      ->group(group);
+  std::vector<std::string> faults;
+  for (const FaultName& fault : PlantableFaults()) faults.emplace_back(fault.name);
+  app->add_option("--plant", flags->proof.plant, "Plant a fault in what is proved, to see it fail")
+      ->type_name("NAME")
+      ->check(CLI::IsMember(faults))
+      ->group(group);
+  app->add_flag("--json", flags->json, "One JSON object instead of tables")->group(group);
+  flags->engine.AddTo(app);
+  return {.app = app,
+          .check = [flags] { return flags->Check(); },
+          .run = [flags] { return Run(flags.get()); }};
+}
+
+}  // namespace tandem
