@@ -1,5 +1,6 @@
 #include "engine/proof/law_trials.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -54,24 +55,26 @@ absl::Status LawTrials::Run(int64_t runs) {
   while (started_ < end || !sessions.empty()) {
     while (started_ < end && static_cast<int>(sessions.size()) < batch_) {
       const auto index = static_cast<uint32_t>(started_++);
-      sessions.push_back(rounds_.NewSession({.prompt = case_.prompt,
-                                             .sampling = case_.sampling,
-                                             .rule = case_.rule,
-                                             .random = seeds_.ForSequence(index),
-                                             .max_tokens = law_->length(),
-                                             .logprobs = {}},
-                                            prompt_kv_.Fork()));
+      sessions.push_back(
+          rounds_.NewSession({.prompt = case_.prompt,
+                              .sampling = case_.sampling,
+                              .rule = case_.rule,
+                              .random = seeds_.ForSequence(index),
+                              .max_tokens = std::max(law_->length(), case_.draft_tokens + 1),
+                              .logprobs = {}},
+                             prompt_kv_.Fork()));
     }
     running.clear();
     for (const auto& session : sessions) running.push_back(session.get());
     RETURN_IF_ERROR(rounds_.Run(running, case_.draft_tokens, kChunkTokens));
     for (auto it = sessions.begin(); it != sessions.end();) {
       Session& s = **it;
-      if (!s.finished) {
+      const int cell = law_->CellOf(absl::MakeConstSpan(s.tokens).subspan(s.prompt_length));
+      if (cell < 0) {
         ++it;
         continue;
       }
-      ++counts_[law_->CellOf(absl::MakeConstSpan(s.tokens).subspan(s.prompt_length))];
+      ++counts_[cell];
       stats_ += s.completion.stats;
       ++finished_;
       it = sessions.erase(it);

@@ -11,6 +11,7 @@
 #include "draft/make_drafter.h"
 #include "engine/model_pair.h"
 #include "engine/proof/exact_checks.h"
+#include "engine/proof/fault_cases.h"
 #include "engine/proof/law_trials.h"
 #include "engine/proof/planted_faults.h"
 #include "engine/proof/remembered_model.h"
@@ -20,12 +21,15 @@
 namespace tandem {
 namespace {
 
-// Shares of the time, summed up: when the exact checks, the laws and the faults should be done.
-constexpr double kExactUntil = 0.2;
+// Shares of the time, summed up: when the exact checks, the laws and the search for
+// places where faults show should be done; the rest is for the faults.
+constexpr double kExactUntil = 0.15;
 constexpr double kLawsUntil = 0.55;
+constexpr double kCasesUntil = 0.6;
 // What is done whatever the time.
-constexpr int64_t kLeastRuns = 2000;
+constexpr int64_t kLeastRuns = 1000;
 constexpr int64_t kLeastRunsOfModels = 200;
+constexpr int64_t kSlice = 250;  // runs between looks at the clock
 constexpr int64_t kLeastFaultRuns = 4000;
 constexpr int64_t kMostRuns = int64_t{1} << 30;  // seeds are told apart by 32 bits
 // A fault has this many times the runs of a test to show itself, if runs are given.
@@ -35,46 +39,45 @@ constexpr int64_t kRowBytes = int64_t{256} << 20;  // of each model's remembered
 constexpr int kBatch = 32;
 constexpr double kPower = 0.99;
 
-const std::vector<ProofSampling>& LawSettings() {
-  static const auto* const settings = new std::vector<ProofSampling>{
-      {.name = "T 1", .params = {}},
-      {.name = "T 0.7, top-p 0.9", .params = {.temperature = 0.7f, .top_p = 0.9f}},
-      {.name = "T 1.3, top-k 8, min-p 0.02",
-       .params = {.temperature = 1.3f, .top_k = 8, .min_p = 0.02f}},
-      {.name = "T 1, penalties 1.2 0.5 0.5",
-       .params = {.repetition_penalty = 1.2f, .frequency_penalty = 0.5f, .presence_penalty = 0.5f}},
+// What laws are tested with. Flat rows spread over so many texts that few of a longer draft would
+// be counted, and each would have to be computed.
+struct LawSetting {
+  ProofSampling sampling;
+  int most_draft_tokens;
+};
+const std::vector<LawSetting>& LawSettings() {
+  static const auto* const settings = new std::vector<LawSetting>{
+      {{.name = "T 1", .params = {}}, 2},
+      {{.name = "T 0.7, top-p 0.9", .params = {.temperature = 0.7f, .top_p = 0.9f}},
+       kMaxDraftTokens},
+      {{.name = "T 1.3, top-k 8, min-p 0.02",
+        .params = {.temperature = 1.3f, .top_k = 8, .min_p = 0.02f}},
+       3},
+      {{.name = "T 1, penalties 1.2 0.5 0.5",
+        .params = {.repetition_penalty = 1.2f,
+                   .frequency_penalty = 0.5f,
+                   .presence_penalty = 0.5f}},
+       2},
   };
   return *settings;
 }
 
 std::vector<ProofSampling> ExactSettings() {
-  std::vector<ProofSampling> settings = LawSettings();
+  std::vector<ProofSampling> settings;
+  for (const LawSetting& setting : LawSettings()) settings.push_back(setting.sampling);
   settings.push_back({.name = "T 0", .params = {.temperature = 0.0f}});
-  SamplingParams penalized = LawSettings().back().params;
+  SamplingParams penalized = LawSettings().back().sampling.params;
   penalized.temperature = 0.0f;
   settings.push_back({.name = "T 0, penalties", .params = penalized});
   return settings;
 }
 
-// Where faults show: few tokens, so that cells are counted often, and much disagreement.
-std::vector<ProofSampling> FaultSettings(bool with_penalties) {
-  std::vector<ProofSampling> settings;
-  for (const float temperature : {0.7f, 1.0f, 1.5f}) {
-    SamplingParams params{.temperature = temperature, .top_k = 4};
-    if (with_penalties) params.frequency_penalty = kPlantedFrequencyPenalty;
-    settings.push_back({.name = absl::StrCat("T ", temperature, ", top-k 4",
-                                             with_penalties ? ", frequency penalty -1.5" : ""),
-                        .params = params});
-  }
-  return settings;
-}
-
 class Prover {
  public:
-  Prover(const ProofOptions& options, ModelPair* pair)
-      : options_(options), pair_(pair), start_(absl::Now()) {}
+  Prover(const EngineOptions& engine, const ProofOptions& options, ModelPair* pair)
+      : engine_(engine), options_(options), pair_(pair), start_(absl::Now()) {}
 
-  absl::Status Prepare(const EngineOptions& engine);
+  absl::Status Prepare();
   absl::StatusOr<LosslessProof> Prove();
 
  private:
@@ -86,7 +89,6 @@ class Prover {
   absl::Status CheckExactly(LosslessProof* proof);
   absl::Status CheckLaws(LosslessProof* proof);
   absl::Status CheckFaults(LosslessProof* proof);
-  absl::Status CheckFault(const PlantedFault& fault, double until, LosslessProof* proof);
   absl::StatusOr<FaultCheck> SeekInLaw(const PlantedFault& fault, AcceptanceRule rule,
                                        double until);
   absl::StatusOr<FaultCheck> SeekExactly(const PlantedFault& fault);
@@ -96,12 +98,9 @@ class Prover {
   absl::StatusOr<std::shared_ptr<const TargetLaw>> LawOf(const std::vector<TokenId>& prompt,
                                                          const SamplingParams& sampling,
                                                          int length);
-  absl::StatusOr<LawCase> FaultCase(const PlantedFault& fault, AcceptanceRule rule,
-                                    std::string* sampling);
-  absl::StatusOr<double> Overlap(const std::vector<TokenId>& prompt,
-                                 const SamplingParams& sampling);
   RandomSource NextSeeds() { return RandomSource(options_.seed).ForSequence(++num_seeds_); }
 
+  const EngineOptions& engine_;
   const ProofOptions& options_;
   ModelPair* pair_;
   const absl::Time start_;
@@ -116,6 +115,7 @@ class Prover {
   std::unique_ptr<PlantedWorld> planted_remembered_;
   uint32_t num_seeds_ = 0;
   size_t num_law_tests_ = 1;
+  std::optional<FaultCases> fault_cases_;
 };
 
 bool Prover::GoOn(double share) const {
@@ -153,7 +153,7 @@ absl::Status Prover::ReadPrompts() {
   return absl::OkStatus();
 }
 
-absl::Status Prover::Prepare(const EngineOptions& engine) {
+absl::Status Prover::Prepare() {
   if (pair_->drafter == nullptr) {
     return absl::InvalidArgumentError("drafter: none: there is no speculation to prove lossless");
   }
@@ -161,7 +161,7 @@ absl::Status Prover::Prepare(const EngineOptions& engine) {
   ASSIGN_OR_RETURN(
       target_, RememberedModel::Create(pair_->target.get(), pair_->target_cache.get(), kRowBytes));
   DrafterParts parts{.target_vocab_size = pair_->target->vocab_size(),
-                     .chunk_tokens = engine.chunk_tokens};
+                     .chunk_tokens = engine_.chunk_tokens};
   if (pair_->draft != nullptr) {
     ASSIGN_OR_RETURN(
         draft_, RememberedModel::Create(pair_->draft.get(), pair_->draft_cache.get(), kRowBytes));
@@ -172,7 +172,7 @@ absl::Status Prover::Prepare(const EngineOptions& engine) {
     RETURN_IF_ERROR(target_->KeepPrompt(prompt));
     if (draft_ != nullptr) RETURN_IF_ERROR(draft_->KeepPrompt(prompt));
   }
-  ASSIGN_OR_RETURN(drafter_, MakeDrafter(engine.drafter, parts));
+  ASSIGN_OR_RETURN(drafter_, MakeDrafter(engine_.drafter, parts));
   models_ = {.target = pair_->target.get(),
              .target_cache = pair_->target_cache.get(),
              .drafter = pair_->drafter.get()};
@@ -228,21 +228,27 @@ absl::Status Prover::CheckLaws(LosslessProof* proof) {
   struct Test {
     LawCheck check;
     std::unique_ptr<LawTrials> trials;
+    absl::Duration time = absl::ZeroDuration();
+    bool is_short() const {
+      return trials->runs() < (check.models_ran ? kLeastRunsOfModels : kLeastRuns);
+    }
   };
   std::vector<Test> tests;
-  const std::vector<ProofSampling>& settings = LawSettings();
+  const std::vector<LawSetting>& settings = LawSettings();
   const auto add = [&](const ProofWorld& world, AcceptanceRule rule, int draft_tokens,
-                       size_t prompt, const ProofSampling& setting) -> absl::Status {
-    const int length = options_.draft_tokens + 1;
-    ASSIGN_OR_RETURN(auto law, LawOf(prompts_[prompt], setting.params, length));
+                       size_t prompt, const LawSetting& setting) -> absl::Status {
+    const int most = std::min(options_.draft_tokens, setting.most_draft_tokens);
+    draft_tokens = std::min(draft_tokens, most);
+    const int length = most + 1;
+    ASSIGN_OR_RETURN(auto law, LawOf(prompts_[prompt], setting.sampling.params, length));
     LawCheck check{.rule = draft_tokens == 0 ? "plain" : std::string(NameOf(rule)),
-                   .sampling = setting.name,
+                   .sampling = setting.sampling.name,
                    .prompt = static_cast<int>(prompt),
                    .draft_tokens = draft_tokens,
                    .length = length,
                    .models_ran = &world == &models_};
     LawCase law_case{.prompt = prompts_[prompt],
-                     .sampling = setting.params,
+                     .sampling = setting.sampling.params,
                      .rule = rule,
                      .draft_tokens = draft_tokens};
     tests.push_back(
@@ -263,14 +269,23 @@ absl::Status Prover::CheckLaws(LosslessProof* proof) {
   for (const AcceptanceRule rule : rules) {
     RETURN_IF_ERROR(add(models_, rule, k, 0, settings[static_cast<size_t>(rule)]));
   }
-  do {
+  if (options_.runs > 0) {
     for (Test& test : tests) {
-      const int64_t least = test.check.models_ran ? kLeastRunsOfModels : kLeastRuns / 4;
-      RETURN_IF_ERROR(test.trials->Run(options_.runs > 0 ? options_.runs : least));
+      RETURN_IF_ERROR(test.trials->Run(options_.runs));
       GoOn(kLawsUntil);
     }
-  } while (options_.runs == 0 && (GoOn(kLawsUntil) || tests[0].trials->runs() < kLeastRuns) &&
-           tests[0].trials->runs() < kMostRuns);
+  } else {
+    // Equal times: where rows repeat there are many runs to be had.
+    for (;;) {
+      Test& test = *std::min_element(tests.begin(), tests.end(), [](const Test& a, const Test& b) {
+        return a.is_short() != b.is_short() ? a.is_short() : a.time < b.time;
+      });
+      if (!GoOn(kLawsUntil) && !test.is_short()) break;
+      const absl::Time start = absl::Now();
+      RETURN_IF_ERROR(test.trials->Run(test.check.models_ran ? kLeastRunsOfModels : kSlice));
+      test.time += absl::Now() - start;
+    }
+  }
   std::vector<double> p_values;
   for (const Test& test : tests) p_values.push_back(test.trials->fit().p_value);
   const std::vector<double> adjusted = HolmAdjusted(p_values);
@@ -292,66 +307,31 @@ absl::Status Prover::CheckLaws(LosslessProof* proof) {
   return absl::OkStatus();
 }
 
-// The draft's chance of acceptance right behind the prompt, where drafter and target meet first.
-absl::StatusOr<double> Prover::Overlap(const std::vector<TokenId>& prompt,
-                                       const SamplingParams& sampling) {
-  TokenCounts counts;
-  counts.AddPrompt(prompt);
-  Distribution p;
-  Distribution q;
-  ASSIGN_OR_RETURN(absl::Span<const float> row, target_->RowAfter(prompt));
-  RETURN_IF_ERROR(MakeDistribution(row, sampling, &counts, &p));
-  ASSIGN_OR_RETURN(row, draft_->RowAfter(prompt));
-  RETURN_IF_ERROR(MakeDistribution(row, sampling, &counts, &q));
-  double overlap = 0.0;
-  for (size_t v = 0; v < std::min(p.probs.size(), q.probs.size()); ++v) {
-    overlap += std::min(p.probs[v], q.probs[v]);
-  }
-  return overlap;
-}
-
-// Prompt and sampling where about every second draft token is accepted: a fault of drafts, coins or
-// residuals shows best.
-absl::StatusOr<LawCase> Prover::FaultCase(const PlantedFault& fault, AcceptanceRule rule,
-                                          std::string* sampling) {
-  LawCase best{.prompt = prompts_[0],
-               .sampling = {},
-               .rule = rule,
-               .draft_tokens = std::min(options_.draft_tokens, 3)};
-  double least_distance = 2.0;
-  for (const ProofSampling& setting : FaultSettings(fault.needs_penalties)) {
-    for (const std::vector<TokenId>& prompt : prompts_) {
-      double overlap = 0.5;
-      if (draft_ != nullptr) {
-        ASSIGN_OR_RETURN(overlap, Overlap(prompt, setting.params));
-      }
-      if (std::abs(overlap - 0.5) >= least_distance) continue;
-      least_distance = std::abs(overlap - 0.5);
-      best.prompt = prompt;
-      best.sampling = setting.params;
-      *sampling = setting.name;
-    }
-  }
-  return best;
-}
-
 absl::StatusOr<FaultCheck> Prover::SeekInLaw(const PlantedFault& fault, AcceptanceRule rule,
                                              double until) {
   FaultCheck check{.fault = std::string(fault.name),
                    .what = std::string(fault.what),
                    .rule = std::string(NameOf(rule)),
                    .seen_by = "law"};
-  ASSIGN_OR_RETURN(LawCase law_case, FaultCase(fault, rule, &check.sampling));
-  ASSIGN_OR_RETURN(auto law, LawOf(law_case.prompt, law_case.sampling, law_case.draft_tokens));
+  const FaultCase& where = fault_cases_->Of(fault);
+  check.sampling = where.sampling_name;
+  check.draft_tokens = where.draft_tokens;
+  check.length = where.length;
+  ASSIGN_OR_RETURN(auto law, LawOf(where.prompt, where.sampling, where.length));
   const PlantedWorld planted(remembered_, fault);
-  LawTrials trials(planted.world(), std::move(law), std::move(law_case), NextSeeds(), kBatch);
+  LawTrials trials(planted.world(), std::move(law),
+                   {.prompt = where.prompt,
+                    .sampling = where.sampling,
+                    .rule = rule,
+                    .draft_tokens = where.draft_tokens},
+                   NextSeeds(), kBatch);
   // It counts as caught if the proof's own tests would have called it broken.
   const double limit = options_.error_rate / static_cast<double>(num_law_tests_);
   const int64_t most = options_.runs > 0 ? options_.runs * kFaultPatience : kMostRuns;
   for (int64_t next = kLeastFaultRuns; !check.caught; next *= 2) {
     next = std::min(next, most);
     while (trials.runs() < next) {
-      RETURN_IF_ERROR(trials.Run(std::min<int64_t>(1000, next - trials.runs())));
+      RETURN_IF_ERROR(trials.Run(std::min(kSlice, next - trials.runs())));
       if (!GoOn(until) && trials.runs() >= kLeastFaultRuns && options_.runs == 0) break;
     }
     const Fit fit = trials.fit();
@@ -403,6 +383,8 @@ absl::Status Prover::CheckFaults(LosslessProof* proof) {
     if (fault.seen_by != SeenBy::kLaw) parts.push_back({&fault, std::nullopt});
     for (const AcceptanceRule rule : fault.rules) parts.push_back({&fault, rule});
   }
+  ASSIGN_OR_RETURN(fault_cases_,
+                   FaultCases::Find(prompts_, target_.get(), draft_.get(), TimeOf(kCasesUntil)));
   for (size_t i = 0; i < parts.size(); ++i) {
     // Time that one leaves is for the others.
     const double now = absl::FDivDuration(absl::Now() - start_, options_.time);
@@ -450,6 +432,8 @@ void Prover::Conclude(LosslessProof* proof) const {
 
 absl::StatusOr<LosslessProof> Prover::Prove() {
   LosslessProof proof;
+  proof.target = engine_.target;
+  if (pair_->draft != nullptr) proof.draft = engine_.draft;
   proof.drafter = std::string(pair_->drafter->name());
   proof.device = std::string(pair_->backend->description());
   proof.planted = options_.plant;
@@ -510,8 +494,8 @@ absl::StatusOr<LosslessProof> ProveLossless(const EngineOptions& engine,
   EngineOptions roomy = engine;
   roomy.max_batch = std::max(engine.max_batch, kBatch);
   ASSIGN_OR_RETURN(ModelPair pair, ModelPair::Load(roomy));
-  Prover prover(options, &pair);
-  RETURN_IF_ERROR(prover.Prepare(engine));
+  Prover prover(roomy, options, &pair);
+  RETURN_IF_ERROR(prover.Prepare());
   return prover.Prove();
 }
 

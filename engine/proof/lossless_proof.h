@@ -11,7 +11,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -82,6 +81,8 @@ struct FaultCheck {
   bool caught = false;
   int64_t runs = 0;  // of the test of the law
   std::string sampling{};
+  int draft_tokens = 0;
+  int length = 0;
   double statistic = 0.0;
   int degrees = 0;
   double p_value = 1.0;
@@ -97,8 +98,8 @@ enum class ProofVerdict {
 std::string_view NameOf(ProofVerdict verdict);
 
 struct LosslessProof {
-  ModelInfo target;
-  std::optional<ModelInfo> draft{};
+  std::string target{};  // folders
+  std::string draft{};   // or empty
   std::string drafter{};
   std::string device{};
   std::string planted{};  // what was planted, or empty

@@ -21,6 +21,16 @@ enum class SeenBy {
 // Of sampling in which the fault about penalties is at home.
 inline constexpr float kPlantedFrequencyPenalty = -1.5f;
 
+// Where the law shows a fault most.
+enum class FaultShows {
+  kWhereCoinsDecide,  // accepted or not, both being likely
+  kWhereOneCoinDrawsToo,
+  kWhereSharedNoiseDelays,  // those whom both race for
+  kWhereResidualsAreScaled,
+  kWhereBlockPassesLater,  // a test behind a failed one
+  kWhereTokensRepeat,      // and kPlantedFrequencyPenalty is at work
+};
+
 // A mistake that engines have made, planted to see it caught.
 struct PlantedFault {
   std::string_view name;
@@ -28,7 +38,7 @@ struct PlantedFault {
   SeenBy seen_by = SeenBy::kLaw;
   std::vector<AcceptanceRule> rules;  // under which the law must show it
   bool needs_drawn_drafts = false;    // a drafter that draws its tokens; others cannot have it
-  bool needs_penalties = false;       // sampling with that frequency penalty
+  FaultShows shows = FaultShows::kWhereCoinsDecide;
 };
 absl::Span<const PlantedFault> PlantedFaults();
 // NOT_FOUND, naming those there are.

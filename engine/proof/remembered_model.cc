@@ -46,8 +46,11 @@ TokenId* RememberedModel::Place(const KvSequence& kv, int position) const {
 }
 
 const float* RememberedModel::Find(absl::Span<const TokenId> context) const {
-  const auto it = rows_.find(KeyOf(context));
-  return it == rows_.end() ? nullptr : it->second.data();
+  for (const Rows* rows : {&rows_, &passing_rows_}) {
+    const auto it = rows->find(KeyOf(context));
+    if (it != rows->end()) return it->second.data();
+  }
+  return nullptr;
 }
 
 absl::StatusOr<MatrixView> RememberedModel::Forward(absl::Span<const ForwardRequest> requests) {
@@ -103,26 +106,17 @@ absl::StatusOr<absl::Span<const float>> RememberedModel::RowAfter(
 
 // Makes every wanted row known at once.
 absl::Status RememberedModel::Compute(absl::Span<const Wanted> wanted) {
-  const auto missing = [&] {
-    std::vector<Wanted> open;
-    absl::flat_hash_set<absl::string_view> planned;  // many sequences want the same
-    for (const Wanted& want : wanted) {
-      const absl::Span<const TokenId> tokens = want.tokens;
-      int num_rows = 0;
-      for (int i = 0; i < want.num_rows; ++i) {
-        const absl::Span<const TokenId> context = tokens.first(tokens.size() - i);
-        if (Find(context) == nullptr && planned.insert(KeyOf(context)).second) num_rows = i + 1;
-      }
-      if (num_rows > 0) open.push_back({.tokens = want.tokens, .num_rows = num_rows});
+  passing_rows_.clear();
+  std::vector<Wanted> open;
+  absl::flat_hash_set<absl::string_view> planned;  // many sequences want the same
+  for (const Wanted& want : wanted) {
+    const absl::Span<const TokenId> tokens = want.tokens;
+    int num_rows = 0;
+    for (int i = 0; i < want.num_rows; ++i) {
+      const absl::Span<const TokenId> context = tokens.first(tokens.size() - i);
+      if (Find(context) == nullptr && planned.insert(KeyOf(context)).second) num_rows = i + 1;
     }
-    return open;
-  };
-  std::vector<Wanted> open = missing();
-  int num_open = 0;
-  for (const Wanted& want : open) num_open += want.num_rows;
-  if (static_cast<int64_t>(rows_.size()) + num_open > most_rows_) {
-    rows_.clear();
-    open = missing();
+    if (num_rows > 0) open.push_back({.tokens = want.tokens, .num_rows = num_rows});
   }
   for (size_t begin = 0; begin < open.size();) {
     size_t end = begin;
@@ -152,8 +146,8 @@ absl::Status RememberedModel::ComputePass(absl::Span<const Wanted> wanted) {
   for (const Wanted& want : wanted) {
     const absl::Span<const TokenId> tokens = want.tokens;
     for (int i = want.num_rows - 1; i >= 0; --i, row += logits.stride) {
-      rows_.try_emplace(std::string(KeyOf(tokens.first(tokens.size() - i))), row,
-                        row + logits.cols);
+      Rows& rows = static_cast<int64_t>(rows_.size()) < most_rows_ ? rows_ : passing_rows_;
+      rows.try_emplace(std::string(KeyOf(tokens.first(tokens.size() - i))), row, row + logits.cols);
       ++num_rows_computed_;
     }
   }

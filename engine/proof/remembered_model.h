@@ -22,7 +22,7 @@ namespace tandem {
 class RememberedModel final : public LanguageModel {
  public:
   // `model` and `model_cache` compute, and must outlive this object. Rows take `most_bytes` at
-  // most; then all are forgotten.
+  // most: the first to be asked for, mostly the likeliest, stay.
   static absl::StatusOr<std::unique_ptr<RememberedModel>> Create(LanguageModel* model,
                                                                  PagedKvCache* model_cache,
                                                                  int64_t most_bytes);
@@ -69,8 +69,10 @@ class RememberedModel final : public LanguageModel {
   std::unique_ptr<Backend> backend_;  // of the tokens' cache
   std::unique_ptr<PagedKvCache> cache_;
   std::vector<Prompt> prompts_;
-  absl::flat_hash_map<std::string, std::vector<float>> rows_;  // by the bytes of the tokens
-  std::vector<float> logits_;                                  // of the last pass
+  using Rows = absl::flat_hash_map<std::string, std::vector<float>>;  // by the tokens' bytes
+  Rows rows_;
+  Rows passing_rows_;          // of the last pass, for which there is no room
+  std::vector<float> logits_;  // of the last pass
   int64_t num_rows_computed_ = 0;
 };
 

@@ -66,14 +66,14 @@ absl::StatusOr<TargetLaw> TargetLaw::Expand(RememberedModel* target,
 }
 
 int TargetLaw::CellOf(absl::Span<const TokenId> output) const {
-  TANDEM_CHECK(static_cast<int>(output.size()) >= length_);
   int node = 0;
-  for (int i = 0;; ++i) {
+  for (size_t i = 0; i < output.size(); ++i) {
     const auto it = nodes_[node].children.find(output[i]);
     if (it == nodes_[node].children.end()) return nodes_[node].left_cell;
-    if (i + 1 == length_) return it->second;
+    if (static_cast<int>(i) + 1 == length_) return it->second;
     node = it->second;
   }
+  return -1;
 }
 
 }  // namespace tandem

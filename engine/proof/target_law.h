@@ -30,7 +30,7 @@ class TargetLaw {
   int num_rows() const { return static_cast<int>(nodes_.size()); }  // of the target, looked at
   absl::Span<const double> probabilities() const { return probabilities_; }  // [cells]
 
-  // The cell of these tokens.  REQUIRES: output.size() >= length().
+  // The cell of these tokens; -1 if that depends on how they go on. It never does from length() on.
   int CellOf(absl::Span<const TokenId> output) const;
 
  private:
