@@ -346,7 +346,7 @@ absl::StatusOr<FaultCheck> Prover::SeekInLaw(const PlantedFault& fault, Acceptan
 }
 
 absl::StatusOr<FaultCheck> Prover::SeekExactly(const PlantedFault& fault) {
-  const bool in_draft = fault.seen_by == SeenBy::kDraft;
+  const bool in_draft = fault.seen_by == SeenBy::kProposals;
   FaultCheck check{.fault = std::string(fault.name),
                    .what = std::string(fault.what),
                    .seen_by = in_draft ? "draft" : "output"};

@@ -352,7 +352,7 @@ absl::Span<const PlantedFault> PlantedFaults() {
        .rules = {}},
       {.name = "draft-not-rolled-back",
        .what = "rejected tokens left in the draft's state",
-       .seen_by = SeenBy::kDraft,
+       .seen_by = SeenBy::kProposals,
        .rules = {},
        .needs_drawn_drafts = true},
       {.name = "block-stops-early",

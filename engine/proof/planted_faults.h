@@ -13,9 +13,9 @@ namespace tandem {
 
 // Which part of the proof must see a fault.
 enum class SeenBy {
-  kLaw,     // the law of the output changes
-  kOutput,  // seeded output is no longer plain decoding's
-  kDraft,   // only speed would suffer: proposals are not those of a draft that read the output
+  kLaw,        // the law of the output changes
+  kOutput,     // seeded output is no longer plain decoding's
+  kProposals,  // only speed would suffer: proposals are not those of a draft that read the output
 };
 
 // Of sampling in which the fault about penalties is at home.

@@ -17,13 +17,16 @@ struct Reader {
   std::string_view rule;
 };
 
+// Faults that the proof plants, to see them caught.
+constexpr std::string_view kPlanted = "engine/proof/planted_faults.";
+
 const std::vector<Reader>& Readers() {
   static const std::vector<Reader> readers = {
-      {"kDraft", {"base/philox", "draft/"}, "drafts' random numbers are read in draft/"},
-      {"kAccept", {"base/philox", "verify/"}, "acceptance coins are read in verify/"},
-      {"kResidual", {"base/philox", "verify/"}, "residuals are drawn in verify/"},
+      {"kDraft", {"base/philox", "draft/", kPlanted}, "drafts' random numbers are read in draft/"},
+      {"kAccept", {"base/philox", "verify/", kPlanted}, "acceptance coins are read in verify/"},
+      {"kResidual", {"base/philox", "verify/", kPlanted}, "residuals are drawn in verify/"},
       {"RandomPlace",
-       {"base/philox", "model/sampling.", "draft/", "verify/"},
+       {"base/philox", "model/sampling.", "draft/", "verify/", kPlanted},
        "places of random numbers are chosen in draft/ and verify/"},
       {"FirstCounter",
        {"base/philox", "model/sampling."},
