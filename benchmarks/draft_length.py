@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Compares `-k auto` with the best fixed k on five workloads and with a draft that is of no use.
 
-Prints a Markdown table: the best fixed k of the sweep, the speeds relative to plain decoding (medians of interleaved
-passes), auto's share of the best and of plain. Needs the prompt sets beside the checkout (../shared/prompts); workloads
+Prints a Markdown table: speeds as multiples of plain decoding's (medians of interleaved passes, prompts included), the
+best fixed k of the sweep, auto's share of the better of it and plain, and auto alone in an engine that has learned nothing. Needs the prompt sets beside the checkout (../shared/prompts); workloads
 whose prompts are missing are skipped and named. A measurement, never a test: timings depend on the machine and its load.
 """
 import argparse
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -62,13 +63,15 @@ def row(name, results, batch):
     swept, alone = results
     runs = {run["draft_tokens"]: run for run in swept["runs"] if run["batch"] == batch}
     auto = runs.pop("auto")
-    best = max(runs.values(), key=lambda run: run["ratio_to_plain"])
-    best_ratio = max(best["ratio_to_plain"], 1.0)
+    plain = statistics.median(run["plain_tokens_per_second"] for run in [*runs.values(), auto])
+    speeds = {k: run["tokens_per_second"] / plain for k, run in runs.items()}
+    best = max(speeds, key=speeds.get)
+    best_speed = max(speeds[best], 1.0)
+    auto_speed = auto["tokens_per_second"] / plain
     cold = next(run for run in alone["runs"] if run["batch"] == batch)
-    low, high = auto["ratio_spread"]
-    print(f"| {name} | {batch} | {' / '.join('%.2f' % run['ratio_to_plain'] for run in runs.values())} | "
-          f"{best['draft_tokens'] if best['ratio_to_plain'] > 1 else 0} | {best_ratio:.2f} | {auto['ratio_to_plain']:.2f} "
-          f"[{low:.2f}, {high:.2f}] | {auto['ratio_to_plain'] / best_ratio:.2f} | {cold['ratio_to_plain']:.2f} |", flush=True)
+    print(f"| {name} | {batch} | {' / '.join('%.2f' % speed for speed in speeds.values())} | {best if speeds[best] > 1 else 0} | "
+          f"{auto_speed:.2f} | {auto_speed / best_speed:.2f} | {auto['drafted_per_round']:.2f} | "
+          f"{cold['ratio_to_plain']:.2f} |", flush=True)
 
 
 def main():
@@ -82,7 +85,7 @@ def main():
     parser.add_argument("--repeat", type=int, default=9)
     parser.add_argument("--only", default="", help="only workloads whose name contains this")
     args = parser.parse_args()
-    print(f"| workload | batch | ratio to plain at k = {args.lengths} | best k | its ratio | auto [least, most] | auto / best | "
+    print(f"| workload | batch | times plain at k = {args.lengths} | best k | auto | auto / best | auto's tokens per draft | "
           "auto, fresh engine |\n|---|---|---|---|---|---|---|---|")
     batches = [int(batch) for batch in args.batch.split(",")]
     with tempfile.TemporaryDirectory() as folder:

@@ -14,7 +14,7 @@ constexpr double kModelAcceptance = 0.7;
 constexpr double kLookupAcceptance = 0.4;
 constexpr double kPriorTests = 4.0;
 // A sequence starts from the wider estimate as from so many tests of its own.
-constexpr double kWiderTests = 12.0;
+constexpr double kWiderTests = 24.0;
 constexpr double kDoubt = 0.5;  // standard deviations
 
 }  // namespace
@@ -42,9 +42,13 @@ void AcceptanceEstimate::Survival(const DraftOption& kind, const AcceptanceEstim
     const size_t depth = std::min<size_t>(i, kNumDepths - 1);
     const Counts& all = wider == nullptr ? counts_[index][depth] : wider->counts_[index][depth];
     general = (all.accepted + kPriorTests * general) / (all.tested + kPriorTests);
-    // What was hardly tried gets the benefit of the doubt.
-    const double doubt = kDoubt * std::sqrt(general * (1.0 - general) / (all.tested + kPriorTests));
-    double rate = std::min(general + doubt, 1.0);
+    // What was hardly tried gets the benefit of the doubt: the first token only, since tokens behind
+    // it are tried anyway where it pays.
+    double rate = general;
+    if (i == 0) {
+      rate += kDoubt * std::sqrt(general * (1.0 - general) / (all.tested + kPriorTests));
+    }
+    rate = std::min(rate, 1.0);
     if (wider != nullptr) {
       const Counts& own = counts_[index][depth];
       rate = (own.accepted + kWiderTests * rate) / (own.tested + kWiderTests);
