@@ -6,10 +6,8 @@
 #include <random>
 #include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "model/sampling.h"
 #include "tests/engine_testing.h"
@@ -55,55 +53,6 @@ TEST(BugCatalogue, ASeedIsOneTextWhateverRunsBesideRow27) {
     }
   }
   EXPECT_EQ(unseeded.size(), 5 * order.size());
-}
-
-// Rows 28 and 30. Every parameter under every verifier, where all are plain decoding: at
-// temperature 0, whose choice penalties and biases still make. The laws at other temperatures are
-// in tests/lossless_test.cc.
-TEST(BugCatalogue, EveryParameterReachesEveryVerifierRows28And30) {
-  const GoldenPair pair("shallow");
-  const std::unique_ptr<Engine> engine = MakeEngine(CpuOptionsFor(pair.target, pair.draft));
-  const TokenId second = pair.output_ids[1];
-  const std::pair<SamplingParams, bool> settings[] = {
-      // and whether they change the text
-      {{.temperature = 0.0f, .top_k = 2}, false},
-      {{.temperature = 0.0f, .top_p = 0.5f}, false},
-      {{.temperature = 0.0f, .min_p = 0.5f}, false},
-      {{.temperature = 0.0f, .repetition_penalty = 1.8f}, true},
-      {{.temperature = 0.0f, .frequency_penalty = 2.0f}, true},
-      {{.temperature = 0.0f, .presence_penalty = 2.0f}, true},
-      {{.temperature = 0.0f, .logit_bias = {{second, -100.0f}}}, true},
-      {{.temperature = 0.0f, .logit_bias = {{7, 100.0f}}}, true},
-      {{.temperature = 0.0f,
-        .top_k = 9,
-        .min_p = 0.01f,
-        .repetition_penalty = 1.1f,
-        .frequency_penalty = 0.5f,
-        .presence_penalty = 0.5f,
-        .logit_bias = {{second, -4.0f}}},
-       true}};
-  for (const auto& [sampling, changes_text] : settings) {
-    Request request{.prompt_ids = pair.prompt_ids,
-                    .max_tokens = 40,
-                    .sampling = sampling,
-                    .ignore_eos = true,
-                    .draft_tokens = 0,
-                    .logprobs = {.num_top = 1, .processed = true}};
-    const Completion plain = Generate(engine.get(), request);
-    const std::vector<TokenId> bare(pair.output_ids.begin(), pair.output_ids.begin() + 40);
-    EXPECT_EQ(plain.token_ids != bare, changes_text);
-    for (const std::string verifier : {"exact_match", "block", "token"}) {
-      for (const int k : {1, 4, 8}) {
-        SCOPED_TRACE(absl::StrCat(verifier, " k ", k));
-        request.verifier = verifier;
-        request.draft_tokens = k;
-        const Completion got = Generate(engine.get(), request);
-        ExpectSameOutput(got, plain);
-        EXPECT_EQ(got.verifier, verifier);
-        EXPECT_GT(got.stats.proposed, 0);
-      }
-    }
-  }
 }
 
 // Row 33. What is kept does not depend on where in the row it stands, as long as no two are equal.
