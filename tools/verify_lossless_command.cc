@@ -71,11 +71,11 @@ std::string LawTable(const LosslessProof& proof) {
   Table table({"rule", "k", "sampling", "prompt", "rows", "runs", "accepted", "G", "df", "p",
                "adjusted p", "TV seen"});
   for (const LawCheck& law : proof.laws) {
-    table.AddRow({law.rule, absl::StrCat(law.draft_tokens), law.sampling, absl::StrCat(law.prompt),
-                  law.models_ran ? "computed" : "looked up", absl::StrCat(law.runs),
-                  absl::StrFormat("%.2f", law.accepted), absl::StrFormat("%.1f", law.statistic),
-                  absl::StrCat(law.degrees), absl::StrFormat("%.3g", law.p_value),
-                  absl::StrFormat("%.3g", law.adjusted_p),
+    table.AddRow({law.rule, absl::StrCat(law.draft_tokens), law.sampling,
+                  absl::StrCat(law.prompt_tokens), law.models_ran ? "computed" : "looked up",
+                  absl::StrCat(law.runs), absl::StrFormat("%.2f", law.accepted),
+                  absl::StrFormat("%.1f", law.statistic), absl::StrCat(law.degrees),
+                  absl::StrFormat("%.3g", law.p_value), absl::StrFormat("%.3g", law.adjusted_p),
                   absl::StrFormat("%.4f", law.seen_variation)});
   }
   return table.ToText();

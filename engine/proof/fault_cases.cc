@@ -142,17 +142,19 @@ absl::StatusOr<Effects> EffectsOf(const std::vector<TokenId>& prompt,
   return effects;
 }
 
-// Sampling among the tokens that `target` finds likeliest behind the prompt, again and again: so
-// that they repeat, which penalties are about.
-absl::StatusOr<SamplingParams> AmongFew(const std::vector<TokenId>& prompt,
-                                        RememberedModel* target) {
+// Sampling among the tokens that `target` finds likeliest behind the prompt, again and again, so
+// that they repeat, which penalties are about. The first of them thrice, for lookups to find.
+absl::StatusOr<FaultCase> AmongFew(const std::vector<TokenId>& prompt, RememberedModel* target) {
   constexpr int kTokens = 4;
+  FaultCase there{.prompt = prompt,
+                  .sampling = {.temperature = 2.0f, .frequency_penalty = kPlantedFrequencyPenalty},
+                  .sampling_name = "T 2 among 4, penalty -1.5"};
   ASSIGN_OR_RETURN(const absl::Span<const float> logits, target->RowAfter(prompt));
-  SamplingParams params{.temperature = 2.0f, .frequency_penalty = kPlantedFrequencyPenalty};
   for (const auto& [token, logprob] : LogprobsOf(logits, prompt.back(), kTokens).top) {
-    params.logit_bias.emplace_back(token, 100.0f);
+    there.sampling.logit_bias.emplace_back(token, 100.0f);
   }
-  return params;
+  there.prompt.insert(there.prompt.end(), 3, there.sampling.logit_bias[0].first);
+  return there;
 }
 
 struct Candidate {
@@ -170,6 +172,32 @@ std::vector<Candidate> Candidates() {
   return candidates;
 }
 
+// Of a drafter that proposes with certainty: what it proposes behind the prompt should hang on
+// coins, twice.
+absl::StatusOr<double> EffectOfLookup(const std::vector<TokenId>& prompt,
+                                      const SamplingParams& sampling, Drafter* drafter,
+                                      RememberedModel* target) {
+  const std::unique_ptr<DraftState> state = drafter->NewState({});
+  const std::vector<DraftOption> options = drafter->Options(state.get(), prompt);
+  if (options.empty()) return 0.0;
+  Proposal proposal;
+  Proposal* to = &proposal;
+  const DraftRequest request{.context = prompt,
+                             .max_tokens = 2,
+                             .source = options[0].source,
+                             .sampling = &sampling,
+                             .state = state.get()};
+  RETURN_IF_ERROR(drafter->Propose({&request, 1}, {&to, 1}));
+  double effect = 1.0;
+  for (size_t i = 0; i < proposal.tokens.size(); ++i) {
+    const absl::Span<const TokenId> before(proposal.tokens.data(), i);
+    ASSIGN_OR_RETURN(const Row p,
+                     RowBehind(target, prompt, before, sampling, target->vocab_size()));
+    effect *= p[proposal.tokens[i]] * (1.0 - p[proposal.tokens[i]]);
+  }
+  return effect;
+}
+
 constexpr size_t kShortestPrompt = 4;
 
 }  // namespace
@@ -182,7 +210,7 @@ void FaultCases::Best::Offer(double effect_there, const FaultCase& there) {
 
 absl::StatusOr<FaultCases> FaultCases::Find(const std::vector<std::vector<TokenId>>& prompts,
                                             RememberedModel* target, RememberedModel* draft,
-                                            absl::Time deadline) {
+                                            Drafter* drafter, absl::Time deadline) {
   FaultCases cases;
   const std::vector<Candidate> candidates = Candidates();
   for (Best* best :
@@ -191,11 +219,7 @@ absl::StatusOr<FaultCases> FaultCases::Find(const std::vector<std::vector<TokenI
                    .sampling = candidates.back().params,
                    .sampling_name = candidates.back().name};
   }
-  ASSIGN_OR_RETURN(SamplingParams among_few, AmongFew(prompts[0], target));
-  cases.penalties_.where = {.prompt = prompts[0],
-                            .sampling = std::move(among_few),
-                            .sampling_name = "T 2 among 4, penalty -1.5"};
-  if (draft == nullptr) return cases;
+  ASSIGN_OR_RETURN(cases.penalties_.where, AmongFew(prompts[0], target));
   std::vector<std::vector<TokenId>> contexts = prompts;
   for (const std::vector<TokenId>& prompt : prompts) {
     for (size_t length = kShortestPrompt; length < prompt.size(); ++length) {
@@ -206,12 +230,19 @@ absl::StatusOr<FaultCases> FaultCases::Find(const std::vector<std::vector<TokenI
   for (size_t i = 0; i < contexts.size(); ++i) {
     if (i >= prompts.size() && absl::Now() > deadline) break;
     for (const Candidate& candidate : candidates) {
+      FaultCase here{
+          .prompt = contexts[i], .sampling = candidate.params, .sampling_name = candidate.name};
+      if (draft == nullptr) {
+        ASSIGN_OR_RETURN(const double effect,
+                         EffectOfLookup(contexts[i], candidate.params, drafter, target));
+        cases.coins_.Offer(effect, here);
+        cases.stops_.Offer(effect, here);
+        continue;
+      }
       ASSIGN_OR_RETURN(const Row p, RowBehind(target, contexts[i], {}, candidate.params, vocab));
       ASSIGN_OR_RETURN(const Row q, RowBehind(draft, contexts[i], {}, candidate.params, vocab));
       ASSIGN_OR_RETURN(const Effects effects,
                        EffectsOf(contexts[i], candidate.params, p, q, target, draft));
-      FaultCase here{
-          .prompt = contexts[i], .sampling = candidate.params, .sampling_name = candidate.name};
       cases.coins_.Offer(effects.coins, here);
       cases.one_coin_.Offer(effects.one_coin, here);
       cases.shared_.Offer(effects.shared, here);
@@ -223,8 +254,8 @@ absl::StatusOr<FaultCases> FaultCases::Find(const std::vector<std::vector<TokenI
   return cases;
 }
 
-const FaultCase& FaultCases::Of(const PlantedFault& fault) const {
-  switch (fault.shows) {
+const FaultCase& FaultCases::Of(FaultShows shows) const {
+  switch (shows) {
     case FaultShows::kWhereCoinsDecide:
       return coins_.where;
     case FaultShows::kWhereOneCoinDrawsToo:

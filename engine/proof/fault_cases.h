@@ -26,13 +26,13 @@ struct FaultCase {
 // off the two models' rows.
 class FaultCases {
  public:
-  // Looks at all prompts, then at their beginnings until `deadline`. `draft` may be null: then
-  // there are no rows to go by, and any case is as good.
+  // Looks at all prompts, then at their beginnings until `deadline`. `draft` is null for a
+  // drafter without a model; then what it proposes counts.
   static absl::StatusOr<FaultCases> Find(const std::vector<std::vector<TokenId>>& prompts,
                                          RememberedModel* target, RememberedModel* draft,
-                                         absl::Time deadline);
+                                         Drafter* drafter, absl::Time deadline);
 
-  const FaultCase& Of(const PlantedFault& fault) const;
+  const FaultCase& Of(FaultShows shows) const;
 
  private:
   struct Best {

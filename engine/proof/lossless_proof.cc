@@ -1,12 +1,15 @@
 #include "engine/proof/lossless_proof.h"
 
 #include <algorithm>
-#include <cmath>
+#include <iterator>
+#include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/check.h"
 #include "base/status_macros.h"
 #include "draft/make_drafter.h"
 #include "engine/model_pair.h"
@@ -21,16 +24,17 @@
 namespace tandem {
 namespace {
 
-// Shares of the time, summed up: when the exact checks, the laws and the search for
-// places where faults show should be done; the rest is for the faults.
+// Shares of the time, summed up: when the exact checks, the search for places where faults show,
+// and the faults should be done; the rest is for the laws.
 constexpr double kExactUntil = 0.15;
-constexpr double kLawsUntil = 0.55;
-constexpr double kCasesUntil = 0.6;
+constexpr double kCasesUntil = 0.2;
+constexpr double kFaultsUntil = 0.5;
 // What is done whatever the time.
 constexpr int64_t kLeastRuns = 1000;
 constexpr int64_t kLeastRunsOfModels = 200;
-constexpr int64_t kSlice = 250;  // runs between looks at the clock
-constexpr int64_t kLeastFaultRuns = 4000;
+constexpr int64_t kSlice = 250;            // runs between looks at the clock
+constexpr int64_t kFirstFaultRuns = 4000;  // then twice as many, and so on
+constexpr int64_t kLeastFaultRuns = 32000;
 constexpr int64_t kMostRuns = int64_t{1} << 30;  // seeds are told apart by 32 bits
 // A fault has this many times the runs of a test to show itself, if runs are given.
 constexpr int kFaultPatience = 32;
@@ -38,6 +42,9 @@ constexpr int kFaultPatience = 32;
 constexpr int64_t kRowBytes = int64_t{256} << 20;  // of each model's remembered rows
 constexpr int kBatch = 32;
 constexpr double kPower = 0.99;
+// Tests of laws that one proof may make: a fault counts as caught where it would be called broken
+// among so many.
+constexpr size_t kMostLawTests = 32;
 
 // What laws are tested with. Flat rows spread over so many texts that few of a longer draft would
 // be counted, and each would have to be computed.
@@ -72,6 +79,14 @@ std::vector<ProofSampling> ExactSettings() {
   return settings;
 }
 
+struct LawTest {
+  LawCheck check;
+  std::unique_ptr<LawTrials> trials;
+  int64_t least_runs = 0;
+  absl::Duration time = absl::ZeroDuration();
+  bool is_short() const { return trials->runs() < least_runs; }
+};
+
 class Prover {
  public:
   Prover(const EngineOptions& engine, const ProofOptions& options, ModelPair* pair)
@@ -88,6 +103,9 @@ class Prover {
   absl::Status ReadPrompts();
   absl::Status CheckExactly(LosslessProof* proof);
   absl::Status CheckLaws(LosslessProof* proof);
+  absl::Status AddLawTests(std::vector<LawTest>* tests);
+  absl::Status AddLawTest(const ProofWorld& world, const FaultCase& where, AcceptanceRule rule,
+                          int64_t least_runs, std::vector<LawTest>* tests);
   absl::Status CheckFaults(LosslessProof* proof);
   absl::StatusOr<FaultCheck> SeekInLaw(const PlantedFault& fault, AcceptanceRule rule,
                                        double until);
@@ -109,13 +127,17 @@ class Prover {
   std::unique_ptr<RememberedModel> target_;
   std::unique_ptr<RememberedModel> draft_;  // null without a draft model
   std::unique_ptr<Drafter> drafter_;        // on draft_
-  ProofWorld models_;                       // every row computed
+  // What is proved, with every row computed or looked up, and the same without what was planted.
+  ProofWorld models_;
   ProofWorld remembered_;
+  ProofWorld sound_models_;
+  ProofWorld sound_remembered_;
   std::unique_ptr<PlantedWorld> planted_models_;
   std::unique_ptr<PlantedWorld> planted_remembered_;
   uint32_t num_seeds_ = 0;
-  size_t num_law_tests_ = 1;
   std::optional<FaultCases> fault_cases_;
+  // Where faults were looked for and how many runs it took: what is proved is tested there too.
+  std::map<std::pair<FaultShows, AcceptanceRule>, int64_t> fault_runs_;
 };
 
 bool Prover::GoOn(double share) const {
@@ -178,6 +200,8 @@ absl::Status Prover::Prepare() {
              .drafter = pair_->drafter.get()};
   remembered_ = {
       .target = target_.get(), .target_cache = target_->cache(), .drafter = drafter_.get()};
+  sound_models_ = models_;
+  sound_remembered_ = remembered_;
   if (options_.plant.empty()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const PlantedFault* fault, FindPlantedFault(options_.plant));
   planted_models_ = std::make_unique<PlantedWorld>(models_, *fault);
@@ -224,72 +248,86 @@ absl::StatusOr<std::shared_ptr<const TargetLaw>> Prover::LawOf(const std::vector
   return std::make_shared<const TargetLaw>(std::move(law));
 }
 
-absl::Status Prover::CheckLaws(LosslessProof* proof) {
-  struct Test {
-    LawCheck check;
-    std::unique_ptr<LawTrials> trials;
-    absl::Duration time = absl::ZeroDuration();
-    bool is_short() const {
-      return trials->runs() < (check.models_ran ? kLeastRunsOfModels : kLeastRuns);
-    }
-  };
-  std::vector<Test> tests;
+// Adds a test of `world`.
+absl::Status Prover::AddLawTest(const ProofWorld& world, const FaultCase& where,
+                                AcceptanceRule rule, int64_t least_runs,
+                                std::vector<LawTest>* tests) {
+  ASSIGN_OR_RETURN(auto law, LawOf(where.prompt, where.sampling, where.length));
+  LawTest test{.check = {.rule = where.draft_tokens == 0 ? "plain" : std::string(NameOf(rule)),
+                         .sampling = where.sampling_name,
+                         .prompt_tokens = static_cast<int>(where.prompt.size()),
+                         .draft_tokens = where.draft_tokens,
+                         .length = where.length,
+                         .models_ran = &world == &models_},
+               .trials = std::make_unique<LawTrials>(world, std::move(law),
+                                                     LawCase{.prompt = where.prompt,
+                                                             .sampling = where.sampling,
+                                                             .rule = rule,
+                                                             .draft_tokens = where.draft_tokens},
+                                                     NextSeeds(), kBatch),
+               .least_runs = least_runs};
+  tests->push_back(std::move(test));
+  return absl::OkStatus();
+}
+
+// Every kind of sampling under every rule and plainly; some with the models run in every round; and
+// wherever a fault was looked for, with twice the runs that it took.
+absl::Status Prover::AddLawTests(std::vector<LawTest>* tests) {
   const std::vector<LawSetting>& settings = LawSettings();
-  const auto add = [&](const ProofWorld& world, AcceptanceRule rule, int draft_tokens,
-                       size_t prompt, const LawSetting& setting) -> absl::Status {
-    const int most = std::min(options_.draft_tokens, setting.most_draft_tokens);
-    draft_tokens = std::min(draft_tokens, most);
-    const int length = most + 1;
-    ASSIGN_OR_RETURN(auto law, LawOf(prompts_[prompt], setting.sampling.params, length));
-    LawCheck check{.rule = draft_tokens == 0 ? "plain" : std::string(NameOf(rule)),
-                   .sampling = setting.sampling.name,
-                   .prompt = static_cast<int>(prompt),
-                   .draft_tokens = draft_tokens,
-                   .length = length,
-                   .models_ran = &world == &models_};
-    LawCase law_case{.prompt = prompts_[prompt],
+  const auto where = [&](const LawSetting& setting, size_t prompt, bool drafts) {
+    const int k = std::min(options_.draft_tokens, setting.most_draft_tokens);
+    return FaultCase{.prompt = prompts_[prompt % prompts_.size()],
                      .sampling = setting.sampling.params,
-                     .rule = rule,
-                     .draft_tokens = draft_tokens};
-    tests.push_back(
-        {std::move(check), std::make_unique<LawTrials>(world, std::move(law), std::move(law_case),
-                                                       NextSeeds(), kBatch)});
-    return absl::OkStatus();
+                     .sampling_name = setting.sampling.name,
+                     .draft_tokens = drafts ? k : 0,
+                     .length = k + 1};
   };
   const AcceptanceRule rules[] = {AcceptanceRule::kToken, AcceptanceRule::kBlock,
                                   AcceptanceRule::kExactMatch};
-  const int k = options_.draft_tokens;
   for (size_t i = 0; i < settings.size(); ++i) {
-    for (const AcceptanceRule rule : rules) {
-      RETURN_IF_ERROR(add(remembered_, rule, k, (i + static_cast<size_t>(rule)) % prompts_.size(),
-                          settings[i]));
+    for (size_t j = 0; j < std::size(rules); ++j) {
+      RETURN_IF_ERROR(
+          AddLawTest(remembered_, where(settings[i], i + j, true), rules[j], kLeastRuns, tests));
     }
-    RETURN_IF_ERROR(add(remembered_, rules[0], 0, i % prompts_.size(), settings[i]));
+    RETURN_IF_ERROR(
+        AddLawTest(remembered_, where(settings[i], i, false), rules[0], kLeastRuns, tests));
   }
-  for (const AcceptanceRule rule : rules) {
-    RETURN_IF_ERROR(add(models_, rule, k, 0, settings[static_cast<size_t>(rule)]));
+  for (size_t j = 0; j < std::size(rules); ++j) {
+    RETURN_IF_ERROR(
+        AddLawTest(models_, where(settings[j], j, true), rules[j], kLeastRunsOfModels, tests));
   }
+  for (const auto& [place, runs] : fault_runs_) {
+    RETURN_IF_ERROR(
+        AddLawTest(remembered_, fault_cases_->Of(place.first), place.second, 2 * runs, tests));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Prover::CheckLaws(LosslessProof* proof) {
+  std::vector<LawTest> tests;
+  RETURN_IF_ERROR(AddLawTests(&tests));
+  TANDEM_CHECK(tests.size() <= kMostLawTests);
   if (options_.runs > 0) {
-    for (Test& test : tests) {
-      RETURN_IF_ERROR(test.trials->Run(options_.runs));
-      GoOn(kLawsUntil);
+    for (LawTest& test : tests) {
+      RETURN_IF_ERROR(test.trials->Run(std::max(options_.runs, test.least_runs)));
+      GoOn(1.0);
     }
   } else {
     // Equal times: where rows repeat there are many runs to be had.
     for (;;) {
-      Test& test = *std::min_element(tests.begin(), tests.end(), [](const Test& a, const Test& b) {
-        return a.is_short() != b.is_short() ? a.is_short() : a.time < b.time;
-      });
-      if (!GoOn(kLawsUntil) && !test.is_short()) break;
+      LawTest& test =
+          *std::min_element(tests.begin(), tests.end(), [](const LawTest& a, const LawTest& b) {
+            return a.is_short() != b.is_short() ? a.is_short() : a.time < b.time;
+          });
+      if (!GoOn(1.0) && !test.is_short()) break;
       const absl::Time start = absl::Now();
       RETURN_IF_ERROR(test.trials->Run(test.check.models_ran ? kLeastRunsOfModels : kSlice));
       test.time += absl::Now() - start;
     }
   }
   std::vector<double> p_values;
-  for (const Test& test : tests) p_values.push_back(test.trials->fit().p_value);
+  for (const LawTest& test : tests) p_values.push_back(test.trials->fit().p_value);
   const std::vector<double> adjusted = HolmAdjusted(p_values);
-  num_law_tests_ = tests.size();
   for (size_t i = 0; i < tests.size(); ++i) {
     LawCheck check = tests[i].check;
     const LawTrials& trials = *tests[i].trials;
@@ -301,7 +339,7 @@ absl::Status Prover::CheckLaws(LosslessProof* proof) {
     check.p_value = fit.p_value;
     check.adjusted_p = adjusted[i];
     check.seen_variation = SeenVariation(
-        check.runs, fit.degrees, options_.error_rate / static_cast<double>(num_law_tests_), kPower);
+        check.runs, fit.degrees, options_.error_rate / static_cast<double>(tests.size()), kPower);
     proof->laws.push_back(std::move(check));
   }
   return absl::OkStatus();
@@ -313,12 +351,12 @@ absl::StatusOr<FaultCheck> Prover::SeekInLaw(const PlantedFault& fault, Acceptan
                    .what = std::string(fault.what),
                    .rule = std::string(NameOf(rule)),
                    .seen_by = "law"};
-  const FaultCase& where = fault_cases_->Of(fault);
+  const FaultCase& where = fault_cases_->Of(fault.shows);
   check.sampling = where.sampling_name;
   check.draft_tokens = where.draft_tokens;
   check.length = where.length;
   ASSIGN_OR_RETURN(auto law, LawOf(where.prompt, where.sampling, where.length));
-  const PlantedWorld planted(remembered_, fault);
+  const PlantedWorld planted(sound_remembered_, fault);
   LawTrials trials(planted.world(), std::move(law),
                    {.prompt = where.prompt,
                     .sampling = where.sampling,
@@ -326,9 +364,9 @@ absl::StatusOr<FaultCheck> Prover::SeekInLaw(const PlantedFault& fault, Acceptan
                     .draft_tokens = where.draft_tokens},
                    NextSeeds(), kBatch);
   // It counts as caught if the proof's own tests would have called it broken.
-  const double limit = options_.error_rate / static_cast<double>(num_law_tests_);
+  const double limit = options_.error_rate / kMostLawTests;
   const int64_t most = options_.runs > 0 ? options_.runs * kFaultPatience : kMostRuns;
-  for (int64_t next = kLeastFaultRuns; !check.caught; next *= 2) {
+  for (int64_t next = kFirstFaultRuns; !check.caught; next *= 2) {
     next = std::min(next, most);
     while (trials.runs() < next) {
       RETURN_IF_ERROR(trials.Run(std::min(kSlice, next - trials.runs())));
@@ -342,6 +380,8 @@ absl::StatusOr<FaultCheck> Prover::SeekInLaw(const PlantedFault& fault, Acceptan
     check.caught = fit.p_value < limit;
     if (trials.runs() < next || next == most) break;
   }
+  int64_t& runs = fault_runs_[{fault.shows, rule}];
+  runs = std::max(runs, check.runs);
   return check;
 }
 
@@ -350,7 +390,7 @@ absl::StatusOr<FaultCheck> Prover::SeekExactly(const PlantedFault& fault) {
   FaultCheck check{.fault = std::string(fault.name),
                    .what = std::string(fault.what),
                    .seen_by = in_draft ? "draft" : "output"};
-  const PlantedWorld planted(models_, fault);
+  const PlantedWorld planted(sound_models_, fault);
   const auto go_on = [] { return false; };  // what is checked first is enough
   std::vector<ExactCheck> checks;
   if (in_draft) {
@@ -383,12 +423,13 @@ absl::Status Prover::CheckFaults(LosslessProof* proof) {
     if (fault.seen_by != SeenBy::kLaw) parts.push_back({&fault, std::nullopt});
     for (const AcceptanceRule rule : fault.rules) parts.push_back({&fault, rule});
   }
-  ASSIGN_OR_RETURN(fault_cases_,
-                   FaultCases::Find(prompts_, target_.get(), draft_.get(), TimeOf(kCasesUntil)));
+  ASSIGN_OR_RETURN(fault_cases_, FaultCases::Find(prompts_, target_.get(), draft_.get(),
+                                                  drafter_.get(), TimeOf(kCasesUntil)));
   for (size_t i = 0; i < parts.size(); ++i) {
     // Time that one leaves is for the others.
     const double now = absl::FDivDuration(absl::Now() - start_, options_.time);
-    const double until = now + (1.0 - now) / static_cast<double>(parts.size() - i);
+    const double until =
+        now + std::max(kFaultsUntil - now, 0.0) / static_cast<double>(parts.size() - i);
     auto check = parts[i].rule.has_value() ? SeekInLaw(*parts[i].fault, *parts[i].rule, until)
                                            : SeekExactly(*parts[i].fault);
     RETURN_IF_ERROR(check.status());
@@ -440,8 +481,8 @@ absl::StatusOr<LosslessProof> Prover::Prove() {
   proof.num_prompts = static_cast<int>(prompts_.size());
   proof.error_rate = options_.error_rate;
   RETURN_IF_ERROR(CheckExactly(&proof));
+  RETURN_IF_ERROR(CheckFaults(&proof));
   RETURN_IF_ERROR(CheckLaws(&proof));
-  if (options_.plant.empty()) RETURN_IF_ERROR(CheckFaults(&proof));
   Conclude(&proof);
   proof.time = absl::Now() - start_;
   return proof;

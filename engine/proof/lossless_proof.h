@@ -58,7 +58,7 @@ struct ExactCheck {
 struct LawCheck {
   std::string rule{};  // an acceptance rule, or "plain" without a draft
   std::string sampling{};
-  int prompt = 0;  // index
+  int prompt_tokens = 0;
   int draft_tokens = 0;
   int length = 0;           // tokens of each generation that are looked at
   bool models_ran = false;  // in every round; else rows were looked up, computed once
@@ -107,7 +107,7 @@ struct LosslessProof {
   double error_rate = 0.0;
   std::vector<ExactCheck> exact{};
   std::vector<LawCheck> laws{};
-  std::vector<FaultCheck> faults{};  // empty if one was planted in what is proved
+  std::vector<FaultCheck> faults{};
   ProofVerdict verdict = ProofVerdict::kIncomplete;
   std::string reason{};  // for the verdict, in a sentence
   absl::Duration time;
