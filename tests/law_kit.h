@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/statistics.h"
 #include "base/types.h"
 
 namespace tandem {
@@ -112,13 +113,6 @@ inline double TotalVariation(const Law& a, const Law& b) {
 }
 
 // ---- Statistics of counts ----
-
-// How many standard deviations a chi-square statistic is off, by Wilson and Hilferty's cube root.
-inline double StandardScore(double statistic, int degrees) {
-  if (degrees < 1) return 0.0;
-  const double spread = 2.0 / (9.0 * degrees);
-  return (std::cbrt(statistic / degrees) - (1.0 - spread)) / std::sqrt(spread);
-}
 
 // Cells expected less often than this are counted together.
 inline constexpr double kLeastExpected = 8.0;

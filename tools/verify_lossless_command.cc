@@ -1,5 +1,7 @@
 // tandem verify-lossless: the proof, printed as tables or JSON.
+#include <cmath>
 #include <cstdio>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
@@ -68,7 +70,7 @@ absl::Status ProofFlags::LoadPrompts() {
 }
 
 std::string LawTable(const LosslessProof& proof) {
-  Table table({"rule", "k", "sampling", "prompt", "rows", "runs", "accepted", "G", "df", "p",
+  Table table({"rule", "k", "sampling", "prompt tokens", "rows", "runs", "accepted", "G", "df", "p",
                "adjusted p", "TV seen"});
   for (const LawCheck& law : proof.laws) {
     table.AddRow({law.rule, absl::StrCat(law.draft_tokens), law.sampling,
@@ -99,18 +101,111 @@ std::string FaultTable(const LosslessProof& proof) {
   return table.ToText();
 }
 
-std::string ReportText(const LosslessProof& proof) {
-  std::string text;
-  absl::StrAppend(&text, "drafter ", proof.drafter, "\n", "device  ", proof.device, "\n\n");
-  Table exact({"exactly equal", "compared", "different"});
+std::string ExactTable(const LosslessProof& proof) {
+  Table table({"", "compared", "different"});
   for (const ExactCheck& check : proof.exact) {
-    exact.AddRow({check.name, absl::StrCat(check.compared), absl::StrCat(check.different)});
+    table.AddRow({check.name, absl::StrCat(check.compared), absl::StrCat(check.different)});
   }
-  text += exact.ToText() + "\n" + LawTable(proof) + "\n";
-  if (!proof.faults.empty()) text += FaultTable(proof) + "\n";
-  absl::StrAppend(&text, "verdict: ", std::string(NameOf(proof.verdict)), ": ", proof.reason, " (",
-                  absl::StrFormat("%.0f s", absl::ToDoubleSeconds(proof.time)), ")\n");
+  return table.ToText();
+}
+
+std::string ReportText(const ProofFlags& flags, const LosslessProof& proof) {
+  std::string text = absl::StrCat("target  ", proof.target, "\n");
+  if (!proof.draft.empty()) absl::StrAppend(&text, "draft   ", proof.draft, "\n");
+  absl::StrAppend(&text, "drafter ", proof.drafter, "\ndevice  ", proof.device, "\n");
+  absl::StrAppendFormat(&text, "%d prompts, seed %d\n", proof.num_prompts, flags.proof.seed);
+  if (!proof.planted.empty()) {
+    absl::StrAppend(&text, "planted in what is proved: ", proof.planted, "\n");
+  }
+  absl::StrAppend(&text, "\nMust be equal, bit for bit:\n", ExactTable(proof));
+  for (const ExactCheck& check : proof.exact) {
+    if (check.different == 0) continue;
+    absl::StrAppend(&text, "  ", check.name, ", the first: ", check.first_difference, "\n");
+  }
+  absl::StrAppendFormat(&text,
+                        "\nMust follow the target's exact law (G-tests of the first k+1 tokens; "
+                        "broken if an adjusted "
+                        "p is below %g):\n",
+                        proof.error_rate);
+  text += LawTable(proof);
+  absl::StrAppend(&text,
+                  "TV seen: a total variation from the law that is rejected 99 times in 100, "
+                  "whatever its shape\n\nPlanted faults, which the same checks must see:\n",
+                  FaultTable(proof));
+  absl::StrAppendFormat(&text, "\nverdict: %s: %s (%.0f s)\n", std::string(NameOf(proof.verdict)),
+                        proof.reason, absl::ToDoubleSeconds(proof.time));
   return text;
+}
+
+// JSON has no infinity; the statistic of something impossible is null.
+Json NumberJson(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+
+Json ExactJson(const ExactCheck& check) {
+  return {{"name", check.name},
+          {"what", check.what},
+          {"compared", check.compared},
+          {"different", check.different},
+          {"first_difference", check.first_difference}};
+}
+
+Json LawJson(const LawCheck& law) {
+  return {{"rule", law.rule},
+          {"sampling", law.sampling},
+          {"prompt_tokens", law.prompt_tokens},
+          {"draft_tokens", law.draft_tokens},
+          {"length", law.length},
+          {"rows", law.models_ran ? "computed" : "looked up"},
+          {"runs", law.runs},
+          {"acceptance_rate", law.accepted},
+          {"statistic", NumberJson(law.statistic)},
+          {"degrees", law.degrees},
+          {"p_value", law.p_value},
+          {"adjusted_p", law.adjusted_p},
+          {"variation_seen", law.seen_variation}};
+}
+
+Json FaultJson(const FaultCheck& fault) {
+  Json json = {{"fault", fault.fault},
+               {"what", fault.what},
+               {"applies", fault.applies},
+               {"caught", fault.caught}};
+  if (!fault.applies) return json;
+  json["seen_by"] = fault.seen_by;
+  if (fault.seen_by != "law") {
+    json["compared"] = fault.compared;
+    json["different"] = fault.different;
+    return json;
+  }
+  json["rule"] = fault.rule;
+  json["sampling"] = fault.sampling;
+  json["draft_tokens"] = fault.draft_tokens;
+  json["length"] = fault.length;
+  json["runs"] = fault.runs;
+  json["statistic"] = NumberJson(fault.statistic);
+  json["degrees"] = fault.degrees;
+  json["p_value"] = fault.p_value;
+  return json;
+}
+
+Json ReportJson(const ProofFlags& flags, const LosslessProof& proof) {
+  Json json = {{"verdict", std::string(NameOf(proof.verdict))},
+               {"reason", proof.reason},
+               {"target", proof.target},
+               {"draft", proof.draft.empty() ? Json(nullptr) : Json(proof.draft)},
+               {"drafter", proof.drafter},
+               {"device", proof.device},
+               {"prompts", proof.num_prompts},
+               {"seed", flags.proof.seed},
+               {"planted", proof.planted.empty() ? Json(nullptr) : Json(proof.planted)},
+               {"error_rate", proof.error_rate},
+               {"seconds", absl::ToDoubleSeconds(proof.time)},
+               {"exact", Json::array()},
+               {"laws", Json::array()},
+               {"faults", Json::array()}};
+  for (const ExactCheck& check : proof.exact) json["exact"].push_back(ExactJson(check));
+  for (const LawCheck& law : proof.laws) json["laws"].push_back(LawJson(law));
+  for (const FaultCheck& fault : proof.faults) json["faults"].push_back(FaultJson(fault));
+  return json;
 }
 
 absl::Status Run(ProofFlags* flags) {
@@ -128,7 +223,11 @@ absl::Status Run(ProofFlags* flags) {
     proof = ProveLossless(flags->engine_options, flags->proof);
   }
   RETURN_IF_ERROR(proof.status());
-  std::fputs(ReportText(*proof).c_str(), stdout);
+  const std::string output =
+      flags->json
+          ? ReportJson(*flags, *proof).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"
+          : ReportText(*flags, *proof);
+  std::fputs(output.c_str(), stdout);
   if (proof->verdict == ProofVerdict::kLossless) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat("verify-lossless: ", proof->reason));
 }

@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "base/statistics.h"
 #include "engine/proof/proof_world.h"
 #include "engine/proof/target_law.h"
 #include "verify/round_stats.h"
-#include "verify/statistics.h"
 
 namespace tandem {
 

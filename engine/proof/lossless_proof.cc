@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/check.h"
+#include "base/statistics.h"
 #include "base/status_macros.h"
 #include "draft/make_drafter.h"
 #include "engine/model_pair.h"
@@ -19,7 +20,6 @@
 #include "engine/proof/planted_faults.h"
 #include "engine/proof/remembered_model.h"
 #include "engine/proof/target_law.h"
-#include "verify/statistics.h"
 
 namespace tandem {
 namespace {

@@ -1,4 +1,4 @@
-#include "verify/statistics.h"
+#include "base/statistics.h"
 
 #include <algorithm>
 #include <cmath>

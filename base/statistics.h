@@ -1,7 +1,7 @@
 // Whether counts follow a law, and how sure one can be of it. For the proof that speculation leaves
 // a law alone (engine/proof/) and for tests of laws.
-#ifndef TANDEM_VERIFY_STATISTICS_H_
-#define TANDEM_VERIFY_STATISTICS_H_
+#ifndef TANDEM_BASE_STATISTICS_H_
+#define TANDEM_BASE_STATISTICS_H_
 
 #include <cstdint>
 #include <vector>
@@ -52,4 +52,4 @@ double SeenVariation(int64_t runs, int degrees, double alpha, double power);
 
 }  // namespace tandem
 
-#endif  // TANDEM_VERIFY_STATISTICS_H_
+#endif  // TANDEM_BASE_STATISTICS_H_

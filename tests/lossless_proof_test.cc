@@ -1,0 +1,324 @@
+// The proof itself: yes for the engine, on pairs that agree much and little; no for each planted
+// fault.
+#include "engine/proof/lossless_proof.h"
+
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "engine/model_pair.h"
+#include "engine/proof/exact_checks.h"
+#include "engine/proof/law_trials.h"
+#include "engine/proof/planted_faults.h"
+#include "engine/proof/remembered_model.h"
+#include "engine/proof/target_law.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/engine_testing.h"
+#include "tests/round_world.h"
+
+namespace tandem {
+namespace {
+
+using testing::HasSubstr;
+
+// A pair of fakes whose rows are looked up.
+class ProofOnFakes : public testing::Test {
+ protected:
+  ProofOnFakes()
+      : ProofOnFakes(
+            RoundModels::Options{.target = {.vocab = 5}, .draft = {.vocab = 5, .salt = 2}}) {}
+  explicit ProofOnFakes(const RoundModels::Options& options)
+      : models(options),
+        target(*RememberedModel::Create(&models.target, models.target_cache.get(), 1 << 20)),
+        draft(*RememberedModel::Create(&models.draft, models.draft_cache.get(), 1 << 20)),
+        drafter(draft.get(), draft->cache(), 5, 8),
+        world{.target = target.get(), .target_cache = target->cache(), .drafter = &drafter} {}
+
+  Fit Test(const ProofWorld& tested, AcceptanceRule rule, const SamplingParams& sampling, int runs,
+           int k = 3) {
+    const auto law = TargetLaw::Expand(target.get(), prompt, sampling, {.length = k});
+    EXPECT_TRUE(law.ok()) << law.status();
+    LawTrials trials(tested, std::make_shared<const TargetLaw>(*law),
+                     {.prompt = prompt, .sampling = sampling, .rule = rule, .draft_tokens = k},
+                     RandomSource(5), 16);
+    EXPECT_TRUE(trials.Run(runs).ok());
+    EXPECT_EQ(trials.runs(), runs);
+    return trials.fit();
+  }
+
+  const Tokens prompt = {1, 0, 2, 1};
+  RoundModels models;
+  std::unique_ptr<RememberedModel> target;
+  std::unique_ptr<RememberedModel> draft;
+  ModelDrafter drafter;
+  ProofWorld world;
+};
+
+TEST_F(ProofOnFakes, RememberedRowsAreTheModels) {
+  const Tokens text = {1, 0, 2, 1, 3, 4, 4, 0};
+  ASSERT_TRUE(target->KeepPrompt(prompt).ok());
+  for (size_t length = 1; length <= text.size(); ++length) {
+    const Tokens context = Prefix(text, length);
+    const auto row = target->RowAfter(context);
+    ASSERT_TRUE(row.ok()) << row.status();
+    EXPECT_THAT(*row, testing::ElementsAreArray(models.target.RowAfter(context))) << length;
+  }
+  // A pass of two sequences, one of which has been rolled back; nothing is computed again.
+  const int64_t computed = target->num_rows_computed();
+  KvSequence one = target->cache()->NewSequence();
+  KvSequence two = target->cache()->NewSequence();
+  const Tokens wrong = {1, 0, 4, 4, 4};
+  const ForwardRequest reads{.tokens = wrong, .kv = &two, .num_logits = 0};
+  ASSERT_TRUE(target->Forward({&reads, 1}).ok());
+  two.Truncate(2);
+  const ForwardRequest passes[] = {
+      {.tokens = absl::MakeConstSpan(text).first(3), .kv = &one, .num_logits = 1},
+      {.tokens = absl::MakeConstSpan(text).subspan(2), .kv = &two, .num_logits = 2}};
+  const auto rows = target->Forward(passes);
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  EXPECT_EQ(target->num_rows_computed(), computed);
+  for (const auto& [index, length] : {std::pair{0, 3}, {1, 7}, {2, 8}}) {
+    const float* row = static_cast<const float*>(rows->data) + index * rows->stride;
+    EXPECT_THAT(absl::MakeConstSpan(row, 5),
+                testing::ElementsAreArray(models.target.RowAfter(Prefix(text, length))));
+  }
+}
+
+// What does not fit is computed again each time, to the same rows.
+TEST_F(ProofOnFakes, ForgetsWhatDoesNotFit) {
+  const auto small = *RememberedModel::Create(&models.target, models.target_cache.get(), 1);
+  for (int pass = 0; pass < 2; ++pass) {
+    for (int i = 0; i < 600; ++i) {
+      const Tokens context = {i % 5, i / 5 % 5, i / 25 % 5, i / 125 % 5, 1};
+      const auto row = small->RowAfter(context);
+      ASSERT_TRUE(row.ok());
+      ASSERT_THAT(*row, testing::ElementsAreArray(models.target.RowAfter(context)));
+    }
+  }
+  EXPECT_GT(small->num_rows_computed(), 600);
+}
+
+// The cells are the law that is enumerated whole.
+TEST_F(ProofOnFakes, CellsHaveTheEnumeratedProbabilities) {
+  const SamplingParams sampling = {.temperature = 0.8f, .frequency_penalty = 0.7f};
+  const RowOf row_of = [&](const Tokens& output) {
+    Tokens context = prompt;
+    context.insert(context.end(), output.begin(), output.end());
+    TokenCounts counts;
+    counts.AddPrompt(prompt);
+    for (const TokenId token : output) counts.AddOutput(token);
+    Distribution p;
+    EXPECT_TRUE(MakeDistribution(models.target.RowAfter(context), sampling, &counts, &p).ok());
+    return Row(p.probs.begin(), p.probs.end());
+  };
+  const Law whole = PlainLaw(row_of, 3);
+  for (const double least : {1e-9, 0.02, 0.3}) {
+    const auto law = TargetLaw::Expand(target.get(), prompt, sampling,
+                                       {.length = 3, .least_probability = least});
+    ASSERT_TRUE(law.ok()) << law.status();
+    std::vector<double> cells(law->probabilities().size());
+    for (const auto& [tokens, probability] : whole) cells[law->CellOf(tokens)] += probability;
+    for (size_t i = 0; i < cells.size(); ++i) {
+      EXPECT_NEAR(cells[i], law->probabilities()[i], 1e-6) << least;  // rows are f32
+    }
+    EXPECT_TRUE(least > 1e-9 || cells.size() >= 125u);
+    EXPECT_EQ(law->CellOf({}), -1);
+  }
+}
+
+TEST_F(ProofOnFakes, SoundRoundsFollowTheLaw) {
+  for (const SamplingParams& sampling :
+       {SamplingParams{}, SamplingParams{.temperature = 1.3f, .top_k = 3},
+        SamplingParams{.frequency_penalty = kPlantedFrequencyPenalty}}) {
+    for (const AcceptanceRule rule :
+         {AcceptanceRule::kToken, AcceptanceRule::kBlock, AcceptanceRule::kExactMatch}) {
+      EXPECT_GT(Test(world, rule, sampling, 4000).p_value, 1e-3) << NameOf(rule);
+    }
+  }
+  EXPECT_EQ(target->cache()->num_free_pages(), target->cache()->num_pages());
+}
+
+class PlantedInAProof : public ProofOnFakes {
+ protected:
+  // Models that disagree, with few tokens: faults show soon.
+  PlantedInAProof()
+      : ProofOnFakes({.target = {.vocab = 5, .shared = 0.5f, .own = 4.0f},
+                      .draft = {.vocab = 5, .salt = 9, .shared = 0.5f, .own = 4.0f}}) {}
+};
+
+TEST_F(PlantedInAProof, EveryFaultOfTheLawIsSeen) {
+  for (const PlantedFault& fault : PlantedFaults()) {
+    for (const AcceptanceRule rule : fault.rules) {
+      SamplingParams sampling;
+      if (fault.shows == FaultShows::kWhereTokensRepeat) {
+        sampling.frequency_penalty = kPlantedFrequencyPenalty;
+      }
+      // The unscaled residual is wrong by a percent or so, behind an accepted token only.
+      const bool is_small = fault.shows == FaultShows::kWhereResidualsAreScaled ||
+                            fault.shows == FaultShows::kWhereSharedNoiseDelays;
+      const PlantedWorld planted(world, fault);
+      EXPECT_LT(Test(planted.world(), rule, sampling, is_small ? 40000 : 4000).p_value, 1e-6)
+          << fault.name << " " << NameOf(rule);
+    }
+  }
+}
+
+// ---- Real models, the smallest there are ----
+
+ProofOptions SmallProof(const GoldenPair& pair) {
+  return {.prompt_ids = {pair.prompt_ids, {5, 9, 5, 9, 5}}, .draft_tokens = 3, .runs = 400};
+}
+
+class ExactChecksOnAPair : public testing::Test {
+ protected:
+  ExactChecksOnAPair() : golden("shallow") {
+    EngineOptions options = CpuOptionsFor(golden.target, golden.draft);
+    options.max_batch = 16;
+    pair = *ModelPair::Load(options);
+    world = {.target = pair.target.get(),
+             .target_cache = pair.target_cache.get(),
+             .drafter = pair.drafter.get()};
+  }
+  ExactOptions Options() {
+    return {.prompts = {golden.prompt_ids, {7, 7, 3}},
+            .settings = {{.name = "T 1", .params = {}},
+                         {.name = "T 0", .params = {.temperature = 0.0f}}},
+            .draft_tokens = 3,
+            .max_tokens = 16,
+            .seed = 1,
+            .go_on = go_on};
+  }
+
+  GoldenPair golden;
+  ModelPair pair;
+  ProofWorld world;
+  const std::function<bool()> go_on = [] { return true; };
+};
+
+TEST_F(ExactChecksOnAPair, FindNoDifference) {
+  const auto rows = CheckRows(world.target, world.target, world.target_cache, Options());
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  EXPECT_GT(rows->compared, 100);
+  EXPECT_EQ(rows->different, 0) << rows->first_difference;
+  const auto outputs = CheckOutputs(world.target, world, Options());
+  ASSERT_TRUE(outputs.ok()) << outputs.status();
+  EXPECT_EQ(outputs->size(), 4u);
+  for (const ExactCheck& check : *outputs) {
+    EXPECT_GE(check.compared, 6 * 2 * 16) << check.name;
+    EXPECT_EQ(check.different, 0) << check.name << ": " << check.first_difference;
+  }
+  const auto state = CheckDraftState(world, Options());
+  ASSERT_TRUE(state.ok()) << state.status();
+  EXPECT_GT(state->compared, 50);
+  EXPECT_EQ(state->different, 0) << state->first_difference;
+}
+
+TEST_F(ExactChecksOnAPair, FindWhatIsPlanted) {
+  const auto planted = [&](absl::string_view name) {
+    return PlantedWorld(world, **FindPlantedFault(std::string(name)));
+  };
+  {
+    const PlantedWorld late = planted("target-rows-late");
+    const auto rows = CheckRows(world.target, late.world().target, world.target_cache, Options());
+    ASSERT_TRUE(rows.ok()) << rows.status();
+    EXPECT_GT(rows->different, 0);
+    EXPECT_THAT(rows->first_difference, HasSubstr("row 1 of 2"));
+  }
+  const PlantedWorld noise = planted("noise-by-round");
+  const auto outputs = CheckOutputs(world.target, noise.world(), Options());
+  ASSERT_TRUE(outputs.ok()) << outputs.status();
+  EXPECT_EQ((*outputs)[0].different, 0);  // greedy needs no noise
+  EXPECT_GT(outputs->back().different, 0);
+  const PlantedWorld unrolled = planted("draft-not-rolled-back");
+  const auto state = CheckDraftState(unrolled.world(), Options());
+  ASSERT_TRUE(state.ok()) << state.status();
+  EXPECT_GT(state->different, 0);
+  // The output does not suffer.
+  const auto right = CheckOutputs(world.target, unrolled.world(), Options());
+  ASSERT_TRUE(right.ok()) << right.status();
+  for (const ExactCheck& check : *right) EXPECT_EQ(check.different, 0);
+}
+
+TEST(LosslessProof, SaysYesAndShowsWhy) {
+  const GoldenPair pair("perturbed");
+  int calls = 0;
+  ProofOptions options = SmallProof(pair);
+  options.on_progress = [&](double share) {
+    ++calls;
+    EXPECT_TRUE(0.0 <= share && share <= 1.0);
+  };
+  const auto proof = ProveLossless(CpuOptionsFor(pair.target, pair.draft), options);
+  ASSERT_TRUE(proof.ok()) << proof.status();
+  EXPECT_EQ(proof->verdict, ProofVerdict::kLossless) << proof->reason;
+  EXPECT_EQ(proof->drafter, "model");
+  EXPECT_GT(calls, 10);
+  EXPECT_GE(proof->exact.size(), 6u);
+  EXPECT_GE(proof->laws.size(), 19u);
+  for (const LawCheck& law : proof->laws) EXPECT_GE(law.runs, 400) << law.rule << law.sampling;
+  std::set<std::string> caught;
+  for (const FaultCheck& fault : proof->faults) {
+    EXPECT_TRUE(fault.caught) << fault.fault << " " << fault.rule;
+    caught.insert(fault.fault);
+  }
+  EXPECT_EQ(caught.size(), PlantableFaults().size());
+}
+
+TEST(LosslessProof, SaysIncompleteOfAPairWithoutDisagreement) {
+  const GoldenPair pair("itself");
+  ProofOptions options = SmallProof(pair);
+  options.runs = 50;
+  const auto proof = ProveLossless(CpuOptionsFor(pair.target, pair.draft), options);
+  ASSERT_TRUE(proof.ok()) << proof.status();
+  EXPECT_EQ(proof->verdict, ProofVerdict::kIncomplete) << proof->reason;
+  EXPECT_THAT(proof->reason, HasSubstr("was not seen"));
+}
+
+TEST(LosslessProof, NamesWhatIsWrongWithItsOptions) {
+  const GoldenPair pair("shallow");
+  const EngineOptions engine = CpuOptionsFor(pair.target, pair.draft);
+  const auto message = [&](const ProofOptions& options) {
+    return std::string(ProveLossless(engine, options).status().message());
+  };
+  EXPECT_THAT(message({}), HasSubstr("prompts"));
+  EXPECT_THAT(message({.prompt_ids = {{1}}, .draft_tokens = 0}), HasSubstr("draft_tokens"));
+  EXPECT_THAT(message({.prompt_ids = {{1}}, .plant = "nonsense"}), HasSubstr("plant"));
+  EXPECT_THAT(message({.prompt_ids = {{}}}), HasSubstr("empty"));
+  EXPECT_THAT(message({.prompt_ids = {{-1}}}), HasSubstr("vocabulary"));
+  EXPECT_THAT(message({.prompt_ids = {Tokens(10000, 1)}}), HasSubstr("too many"));
+  EngineOptions none = engine;
+  none.drafter = "none";
+  EXPECT_THAT(ProveLossless(none, SmallProof(pair)).status().message(), HasSubstr("drafter"));
+}
+
+class PlantedInTheEngine : public testing::TestWithParam<std::string> {};
+
+TEST_P(PlantedInTheEngine, IsCalledBroken) {
+  const GoldenPair pair("perturbed");
+  ProofOptions options = SmallProof(pair);
+  options.plant = GetParam();
+  const auto proof = ProveLossless(CpuOptionsFor(pair.target, pair.draft), options);
+  ASSERT_TRUE(proof.ok()) << proof.status();
+  EXPECT_EQ(proof->verdict, ProofVerdict::kBroken) << proof->reason;
+  EXPECT_EQ(proof->planted, GetParam());
+}
+
+std::vector<std::string> FaultNames() {
+  std::vector<std::string> names;
+  for (const FaultName& fault : PlantableFaults()) names.emplace_back(fault.name);
+  return names;
+}
+INSTANTIATE_TEST_SUITE_P(Each, PlantedInTheEngine, testing::ValuesIn(FaultNames()),
+                         [](const auto& info) {
+                           std::string name;
+                           for (const char c : info.param) {
+                             if (c != '-') name += c;
+                           }
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace tandem
