@@ -131,6 +131,7 @@ class EveryParameter : public testing::TestWithParam<std::tuple<std::string, std
   void ExpectPlainOutput(std::vector<Request> requests, const std::string& verifier,
                          const std::vector<Completion>& plain) {
     for (const int k : {1, 3, 8, kAutoDraftTokens}) {
+      if (k == kAutoDraftTokens && requests[0].sampling.is_greedy()) continue;  // for time
       for (Request& request : requests) {
         request.draft_tokens = k;
         request.verifier = verifier;
