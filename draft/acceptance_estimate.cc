@@ -42,8 +42,8 @@ void AcceptanceEstimate::Survival(const DraftOption& kind, const AcceptanceEstim
     const size_t depth = std::min<size_t>(i, kNumDepths - 1);
     const Counts& all = wider == nullptr ? counts_[index][depth] : wider->counts_[index][depth];
     general = (all.accepted + kPriorTests * general) / (all.tested + kPriorTests);
-    // What was hardly tried gets the benefit of the doubt: the first token only, since tokens behind
-    // it are tried anyway where it pays.
+    // What was hardly tried gets the benefit of the doubt: the first token only, because tokens
+    // behind it are tried anyway where it pays.
     double rate = general;
     if (i == 0) {
       rate += kDoubt * std::sqrt(general * (1.0 - general) / (all.tested + kPriorTests));
