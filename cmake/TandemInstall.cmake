@@ -1,5 +1,5 @@
-# `cmake --install` gives others the program, the libraries, the headers that <tandem/engine.h>
-# needs, the shipped models, and a package: find_package(tandem), tandem::engine.
+# `cmake --install` gives others the program, the libraries, the headers that <tandem/*.h>
+# need, the shipped models, and a package: find_package(tandem), tandem::engine.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 

@@ -1,11 +1,11 @@
-# Installs include/tandem/engine.h and every header that it includes, directly or not, so that no
+# Installs the headers of include/tandem/ and every header that they include, directly or not, so that no
 # private header becomes somebody's dependency.
 #   TANDEM_SOURCE_DIR: the root of the sources
 cmake_policy(VERSION 3.24)
 set(destination ${CMAKE_INSTALL_PREFIX}/include/tandem)
-file(INSTALL ${TANDEM_SOURCE_DIR}/include/tandem/engine.h DESTINATION ${destination})
+file(GLOB waiting ${TANDEM_SOURCE_DIR}/include/tandem/*.h)
+file(INSTALL ${waiting} DESTINATION ${destination})
 
-set(waiting ${TANDEM_SOURCE_DIR}/include/tandem/engine.h)
 set(seen)
 while(waiting)
   list(POP_FRONT waiting header)

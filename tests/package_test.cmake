@@ -19,7 +19,7 @@ run(${CMAKE_COMMAND} -S ${SOURCE_DIR}/examples -B ${build} -G ${GENERATOR}
     -DCMAKE_CXX_COMPILER=${CXX_COMPILER} -DCMAKE_PREFIX_PATH=${prefix})
 run(${CMAKE_COMMAND} --build ${build})
 
-# Only what <tandem/engine.h> needs is public.
+# Only what <tandem/*.h> need is public.
 foreach(private kernels/cpu tools)
   if(EXISTS ${prefix}/include/tandem/${private})
     message(FATAL_ERROR "a private folder was installed: ${private}")

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <fstream>
 #include <functional>
 #include <limits>
 #include <string>
@@ -482,6 +483,53 @@ TEST(Program, TakesAnUndamagedCopy) {
                         "Once upon a time", "--max-tokens", "4", "--device", "cpu"})
                 .exit_status,
             kDone);
+}
+
+// ---- The proof ----
+
+Words Proof(const GoldenPair& pair, const std::string& prompts) {
+  return {"verify-lossless", "--device", "cpu",      "--threads", "1",
+          "--compute",       "f32",      "--target", pair.target, "--draft",
+          pair.draft,        "-k",       "3",        "--runs",    "300",
+          "--prompts",       prompts};
+}
+
+TEST(Program, ProvesThatSpeculationIsLossless) {
+  const GoldenPair pair("perturbed");
+  const std::string prompts = absl::StrCat(testing::TempDir(), "/proof_prompts.jsonl");
+  std::ofstream(prompts) << "{\"prompt_ids\": [" << Ids(pair.prompt_ids) << "]}\n"
+                         << "{\"prompt\": \"Once upon a time\"}\n";
+  const Json json = RunJson(Proof(pair, prompts));
+  EXPECT_EQ(json["verdict"], "lossless") << json["reason"];
+  EXPECT_EQ(json["planted"], nullptr);
+  EXPECT_EQ(json["prompts"], 2);
+  for (const Json& check : json["exact"]) {
+    EXPECT_GT(check["compared"].get<int>(), 0);
+    EXPECT_EQ(check["different"], 0);
+  }
+  for (const Json& law : json["laws"]) {
+    EXPECT_GE(law["runs"].get<int>(), 300);
+    EXPECT_TRUE(law["p_value"].is_number());
+  }
+  for (const Json& fault : json["faults"]) EXPECT_TRUE(fault["caught"].get<bool>()) << fault;
+
+  const ProgramRun broken =
+      RunProgram(Joined(Proof(pair, prompts), {"--plant", "target-rows-late"}));
+  EXPECT_EQ(broken.exit_status, kJobFailed);
+  EXPECT_THAT(broken.out, AllOf(HasSubstr("verdict: broken"), HasSubstr("row 1 of 2")));
+  EXPECT_THAT(broken.err, HasSubstr("tandem: error: verify-lossless: "));
+}
+
+TEST(Program, RefusesProofsOfNothing) {
+  const GoldenPair pair("perturbed");
+  for (const Words& words :
+       {Words{"--plant", "nonsense"}, Words{"-k", "0"}, Words{"--runs", "-1"},
+        Words{"--seconds", "0"}, Words{"--drafter", "none"}, Words{"--verifier", "token"}}) {
+    ExpectRefused(RunProgram(Joined({"verify-lossless", "--target", pair.target}, words)),
+                  {kCommandLineWrong});
+  }
+  ExpectRefused(RunProgram({"verify-lossless", "--target", pair.target, "--prompts", "/none"}),
+                {kJobFailed});
 }
 
 }  // namespace

@@ -47,6 +47,12 @@ struct ProofFlags {
 
 absl::Status ProofFlags::Check() {
   ASSIGN_OR_RETURN(engine_options, engine.ToOptions());
+  if (engine_options.drafter == "none") {
+    return absl::InvalidArgumentError("--drafter: with none there is no speculation to prove");
+  }
+  if (engine_options.verifier != "auto") {
+    return absl::InvalidArgumentError("--verifier: every rule is proved, there is none to choose");
+  }
   proof.prompts.assign(std::begin(kPrompts), std::end(kPrompts));
   proof.time = absl::Seconds(seconds);
   if (engine_options.draft_tokens != kAutoDraftTokens) {

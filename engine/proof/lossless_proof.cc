@@ -33,7 +33,7 @@ constexpr double kFaultsUntil = 0.5;
 constexpr int64_t kLeastRuns = 1000;
 constexpr int64_t kLeastRunsOfModels = 200;
 constexpr int64_t kSlice = 250;            // runs between looks at the clock
-constexpr int64_t kFirstFaultRuns = 4000;  // then twice as many, and so on
+constexpr int64_t kFirstFaultRuns = 1000;  // then twice as many, and so on
 constexpr int64_t kLeastFaultRuns = 32000;
 constexpr int64_t kMostRuns = int64_t{1} << 30;  // seeds are told apart by 32 bits
 // A fault has this many times the runs of a test to show itself, if runs are given.
