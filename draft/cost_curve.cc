@@ -11,6 +11,8 @@ namespace {
 // Every size up to here has a knot; from there on there are four for each doubling.
 constexpr int kDense = 16;
 constexpr int kPerDoubling = 4;
+// Samples of a size that count, in comparison with other sizes.
+constexpr int kMostWeight = 64;
 
 }  // namespace
 
@@ -45,17 +47,43 @@ void CostCurve::Add(int size, double cost, double weight) {
   Fit();
 }
 
+// The rising sequence next to the measured knots, by least squares weighted with what was seen of
+// each: neighbours that fall are pooled (Ayer et al. 1955).
+void CostCurve::FitMeasured() {
+  struct Pool {
+    double weight;
+    double mean;
+    int first_knot;
+  };
+  std::array<Pool, kNumKnots> pools;
+  int count = 0;
+  for (int i = 0; i < kNumKnots; ++i) {
+    if (knots_[i].num_samples == 0) continue;
+    pools[count++] = {static_cast<double>(std::min(knots_[i].num_samples, kMostWeight)),
+                      knots_[i].measured, i};
+    while (count > 1 && pools[count - 2].mean > pools[count - 1].mean) {
+      const Pool& b = pools[count - 1];
+      Pool& a = pools[count - 2];
+      a.mean = (a.weight * a.mean + b.weight * b.mean) / (a.weight + b.weight);
+      a.weight += b.weight;
+      --count;
+    }
+  }
+  for (int p = 0; p < count; ++p) {
+    const int end = p + 1 < count ? pools[p + 1].first_knot : kNumKnots;
+    for (int i = pools[p].first_knot; i < end; ++i) knots_[i].fitted = pools[p].mean;
+  }
+}
+
 void CostCurve::Fit() {
   int first = -1;
   int last = -1;
-  double least = 0.0;  // of the measured knots from this one on
-  for (int i = kNumKnots - 1; i >= 0; --i) {
+  for (int i = 0; i < kNumKnots; ++i) {
     if (knots_[i].num_samples == 0) continue;
-    least = last < 0 ? knots_[i].measured : std::min(least, knots_[i].measured);
-    knots_[i].fitted = least;
-    last = std::max(last, i);
-    first = i;
+    if (first < 0) first = i;
+    last = i;
   }
+  FitMeasured();
   if (first < 0) {
     for (int i = 0; i < kNumKnots; ++i) knots_[i].fitted = 1.0 + slope_ * (SizeAt(i) - 1);
     return;

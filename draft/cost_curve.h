@@ -6,8 +6,7 @@
 namespace tandem {
 
 // What a pass costs by the size of its batch, learned from passes as they happen, in any unit. True
-// costs never fall as the size grows, and measurements err upwards: so a cost counts for no more
-// than that of any larger size.
+// costs never fall as the size grows; where measured ones do, their weighted mean counts.
 class CostCurve {
  public:
   // `slope`: by how much one more row is believed to raise the cost where nothing was measured.
@@ -31,6 +30,7 @@ class CostCurve {
   static int SizeAt(int knot);
   static int NearestKnot(int size);
   void Fit();
+  void FitMeasured();
 
   double slope_;
   std::array<Knot, kNumKnots> knots_{};

@@ -6,8 +6,9 @@
 namespace tandem {
 namespace {
 
-// Speed and context change within some ten rounds, relations within some hundred.
-constexpr double kLevelWeight = 0.1;
+// Speed and context change within a few rounds, relations within some hundred.
+constexpr double kLevelWeight = 0.25;
+constexpr double kStepWeight = 0.1;
 constexpr double kRelationWeight = 0.015;
 // On a shared machine times are disturbed upwards, and then much: a measurement counts for at most
 // this many times what was expected.
@@ -33,7 +34,7 @@ void RoundCosts::Observe(const Round& round) {
   if (step_.is_measured(round.num_draft_sequences)) {
     step = std::min(step, kMostDisturbance * step_.At(round.num_draft_sequences));
   }
-  step_.Add(round.num_draft_sequences, step, kLevelWeight);
+  step_.Add(round.num_draft_sequences, step, kStepWeight);
   ++num_steps_seen_;
 }
 
@@ -41,7 +42,7 @@ void RoundCosts::ObserveReading(int num_tokens, absl::Duration time) {
   if (level_ == 0.0) return;
   const double per_token = absl::ToDoubleSeconds(time) / level_ / num_tokens;
   ++num_readings_;
-  reading_ = num_readings_ == 1 ? per_token : reading_ + kLevelWeight * (per_token - reading_);
+  reading_ = num_readings_ == 1 ? per_token : reading_ + kStepWeight * (per_token - reading_);
 }
 
 }  // namespace tandem

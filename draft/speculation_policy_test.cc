@@ -22,6 +22,7 @@ struct World {
   std::function<double(int depth)> by_model = [](int) { return 0.8; };  // acceptance
   std::function<double(int evidence)> by_lookup = nullptr;              // null for no lookup
   double noise = 0.05;  // of every time, and now and then much
+  double flips = 0.0;   // chance of the machine turning slow, or fast again, at each measurement
 };
 
 class Simulation {
@@ -55,6 +56,8 @@ class Simulation {
   static constexpr int kPrompt = 20;
 
   double Disturbed(double time) {
+    if (uniform_(random_) < world_.flips) is_slow_ = !is_slow_;
+    if (is_slow_) time *= 1.6;
     const double factor = 1.0 + world_.noise * (2.0 * uniform_(random_) - 1.0);
     return time * (uniform_(random_) < 0.01 ? 3.0 : factor);
   }
@@ -119,7 +122,8 @@ class Simulation {
     if (policy_.reads_prompts()) {
       policy_.costs().ObserveReading(kPrompt, kPrompt * world_.reading * absl::Milliseconds(1));
     }
-    *time += draft + verify;
+    // Measured with disturbances, judged without.
+    *time += costs.num_steps * world_.step + unread * world_.reading + world_.pass(costs.num_rows);
     return tokens;
   }
 
@@ -129,6 +133,7 @@ class Simulation {
   SpeculationPolicy policy_;
   std::vector<Sequence> sequences_;
   int num_probes_ = 0;
+  bool is_slow_ = false;
 };
 
 constexpr int kRounds = 3000;
@@ -169,6 +174,18 @@ TEST(SpeculationPolicy, ComesCloseToTheBestFixedLength) {
         EXPECT_GE(speeds.chosen, 0.98 * speeds.plain) << what;
       }
     }
+  }
+}
+
+// As machines do that are shared with others.
+TEST(SpeculationPolicy, IsNotMisledByAMachineThatChangesItsSpeed) {
+  for (const double row : {0.02, 0.15}) {
+    const World world{.step = 0.17,
+                      .pass = [row](int rows) { return 1.0 + row * (rows - 1); },
+                      .by_model = [](int depth) { return depth == 0 ? 0.7 : 0.75; },
+                      .flips = 0.01};
+    const Speeds speeds = SpeedsIn(world);
+    EXPECT_GE(speeds.chosen, 0.95 * speeds.best_fixed) << speeds.chosen << " " << speeds.best_fixed;
   }
 }
 
