@@ -9,6 +9,10 @@ namespace {
 // The most that is drafted by a model unless k is fixed; lookups cost nothing but their rows.
 constexpr int kLongestModelDraft = 16;
 
+// Of all plans within this share of the best the shortest is taken: near the optimum rates are flat
+// and estimates noisy, and of noisy estimates the largest is mostly one that is too large.
+constexpr double kNearlyBest = 0.98;
+
 // One candidate's chosen option and its survival curve.
 struct Prospect {
   int option = -1;
@@ -156,22 +160,31 @@ DraftPlan PlanDrafts(const RoundCosts& costs, absl::Span<const DraftCandidate> c
   double best_rate = plain_rate;
   int best_depth = 0;
   int best_count = 0;
-  for (int depth = 0; depth <= kLongestModelDraft; ++depth) {
-    const double time =
-        plain_time + std::max(0, depth - fixed_steps) * cost.step() + (depth > 0 ? reading : 0.0);
-    double expected = emitted;
-    int count = 0;
-    for (const Slot& slot : slots) {
-      if (slot.is_model && slot.depth > depth) continue;
-      expected += slot.survival;
-      ++count;
-      const double rate = expected / (time + rows_time[count]);
-      if (rate > best_rate) {
-        best_rate = rate;
-        best_depth = depth;
-        best_count = count;
+  // Visits every depth and count with its rate.
+  const auto for_each = [&](auto visit) {
+    for (int depth = 0; depth <= kLongestModelDraft; ++depth) {
+      const double time =
+          plain_time + std::max(0, depth - fixed_steps) * cost.step() + (depth > 0 ? reading : 0.0);
+      double expected = emitted;
+      int count = 0;
+      for (const Slot& slot : slots) {
+        if (slot.is_model && slot.depth > depth) continue;
+        expected += slot.survival;
+        ++count;
+        visit(depth, count, expected / (time + rows_time[count]));
       }
     }
+  };
+  for_each(
+      [&](int /*depth*/, int /*count*/, double rate) { best_rate = std::max(best_rate, rate); });
+  if (best_rate > plain_rate) {
+    best_count = static_cast<int>(slots.size()) + 1;
+    const double enough = std::max(plain_rate, kNearlyBest * best_rate);
+    for_each([&](int depth, int count, double rate) {
+      if (rate < enough || count >= best_count) return;
+      best_depth = depth;
+      best_count = count;
+    });
   }
   for (const Slot& slot : slots) {
     if (best_count == 0) break;

@@ -33,7 +33,8 @@ struct DraftPlan {
   double gain = 1.0;  // expected tokens per time, relative to the same round with no auto draft
 };
 
-// The choices that make the round's expected tokens per time the largest: of all prefixes of all
+// The choices that make the round's expected tokens per time the largest, or the shortest drafts
+// within 2 % of it: of all prefixes of all
 // survival curves the best set for every number of rows and every number of draft steps. Exact
 // while a draft step costs the same for all numbers of sequences (docs/draft_length.md).
 // `other_rows`: rows of the pass beside the candidates'.

@@ -61,7 +61,7 @@ DraftCandidate Candidate(const std::vector<DraftOption>& options, const Acceptan
 }
 
 // The optimum of (1 - alpha^(k+1)) / (1 - alpha) / (1 + k c), by trying every k.
-TEST(PlanDrafts, MaximisesTheExpectedSpeedOfOneSequence) {
+TEST(PlanDrafts, NearlyMaximisesTheExpectedSpeedOfOneSequence) {
   for (const double alpha : {0.3, 0.6, 0.8, 0.9}) {
     for (const double c : {0.02, 0.05, 0.1, 0.2}) {
       const AcceptanceEstimate wider = Accepting(alpha, {});
@@ -84,13 +84,17 @@ TEST(PlanDrafts, MaximisesTheExpectedSpeedOfOneSequence) {
       }
       // Costs come through exponentials and logarithms of their level.
       EXPECT_NEAR(plan.gain, best_speed, 1e-3) << alpha << " " << c;
-      EXPECT_NEAR(plan.choices[0].num_tokens, best, best > 6 ? 1 : 0) << alpha << " " << c;
+      // The shortest draft within 2 %.
+      EXPECT_LE(plan.choices[0].num_tokens, best) << alpha << " " << c;
+      double chosen = 1.0;
+      for (int k = 1; k <= plan.choices[0].num_tokens; ++k) chosen += survival[k - 1];
+      EXPECT_GE(chosen / (1 + plan.choices[0].num_tokens * c), 0.979 * best_speed);
     }
   }
 }
 
 // Every combination of lengths of every candidate.
-TEST(PlanDrafts, IsTheBestOfAllCombinations) {
+TEST(PlanDrafts, IsNearlyTheBestOfAllCombinations) {
   std::mt19937_64 random(3);
   std::uniform_real_distribution<double> uniform;
   for (int trial = 0; trial < 40; ++trial) {
@@ -139,7 +143,7 @@ TEST(PlanDrafts, IsTheBestOfAllCombinations) {
     const DraftPlan plan = PlanDrafts(costs, candidates, 0);
     std::vector<int> lengths;
     for (const DraftChoice& choice : plan.choices) lengths.push_back(choice.num_tokens);
-    EXPECT_NEAR(rate_of(lengths), best, 1e-9) << trial;
+    EXPECT_GE(rate_of(lengths), (0.98 - 1e-9) * best) << trial;
     EXPECT_NEAR(plan.gain, best / rate_of({0, 0, 0}), 1e-9) << trial;
   }
 }
