@@ -6,10 +6,13 @@
 namespace tandem {
 namespace {
 
-// Speed and context change within a few rounds, relations within some hundred.
+// Speed and context change within a few rounds, relations within some hundred. Rounds of one size
+// say how fast the machine is and nothing of relations: those show where the size changes, against
+// the round just before.
 constexpr double kLevelWeight = 0.25;
+constexpr double kLevelWeightAtChange = 0.1;
 constexpr double kStepWeight = 0.1;
-constexpr double kRelationWeight = 0.015;
+constexpr double kRelationWeight = 0.05;
 // On a shared machine times are disturbed upwards, and then much: a measurement counts for at most
 // this many times what was expected.
 constexpr double kMostDisturbance = 1.5;
@@ -22,8 +25,12 @@ void RoundCosts::Observe(const Round& round) {
   const bool is_new = !pass_.is_measured(round.num_rows);
   const double expected = level_ * pass_.At(round.num_rows);
   const double measured = is_new ? verify : std::min(verify, kMostDisturbance * expected);
-  if (!is_new) level_ *= std::pow(measured / expected, kLevelWeight);
-  pass_.Add(round.num_rows, measured / level_, kRelationWeight);
+  const bool is_change = round.num_rows != last_num_rows_;
+  if (is_change) pass_.Add(round.num_rows, measured / level_, kRelationWeight);
+  if (!is_new) {
+    level_ *= std::pow(measured / expected, is_change ? kLevelWeightAtChange : kLevelWeight);
+  }
+  last_num_rows_ = round.num_rows;
 
   if (round.num_steps == 0) return;
   const double draft = absl::ToDoubleSeconds(round.draft_time) / level_;

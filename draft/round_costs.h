@@ -43,6 +43,7 @@ class RoundCosts {
  private:
   static constexpr double kGuessedReading = 0.1;  // of a step
   double level_ = 0.0;                            // seconds per unit of the curves
+  int last_num_rows_ = 0;
   CostCurve pass_{0.1};
   CostCurve step_{0.1};
   double reading_ = 0.0;  // per token

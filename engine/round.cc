@@ -163,6 +163,7 @@ absl::Status RunRound(Drafter* drafter, Verifier* verifier, absl::Span<const Rou
   const absl::Time verified = absl::Now();
 
   int num_fed = 0;
+  // Rounds that read prompts or end a generation take longer than their rows do.
   bool only_decodes = true;
   for (size_t i = 0; i < steps.size(); ++i) {
     Session& s = *steps[i].session;
@@ -172,6 +173,7 @@ absl::Status RunRound(Drafter* drafter, Verifier* verifier, absl::Span<const Rou
     only_decodes = only_decodes && steps[i].num_fed <= kMostWithoutChunk;
     num_fed += steps[i].num_fed;
     Commit(std::move(results[i]), steps[i], policy);
+    only_decodes = only_decodes && !s.finished;
   }
   RoundCosts& costs = policy->costs();
   if (policy->is_probing()) {

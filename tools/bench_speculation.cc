@@ -20,9 +20,12 @@ double MeanMs(absl::Duration total, int64_t parts) {
   return parts <= 0 ? 0.0 : absl::ToDoubleMilliseconds(total) / static_cast<double>(parts);
 }
 
+// Plain and speculative, and what the first round costs of each.
+constexpr int kPassesOfPair = 4;
+
 // All prompts generated from once, `batch` at a time.
 struct Pass {
-  absl::Duration time;
+  absl::Duration time = absl::ZeroDuration();
   int64_t num_sequences = 0;
   int64_t num_tokens = 0;
   // Sums over the sequences.
@@ -63,8 +66,8 @@ class Benchmark {
 
   absl::StatusOr<SpeculationBenchmark> Run() {
     SpeculationBenchmark result;
-    std::vector<Pass> plain;                                       // at batch 1
-    RETURN_IF_ERROR(RunPass(0, 1, options_.max_tokens).status());  // the first is always slow
+    std::vector<Pass> plain;                   // at batch 1
+    RETURN_IF_ERROR(RunPlainPass().status());  // the first is always slow
     for (const int batch : options_.batches) {
       ASSIGN_OR_RETURN(std::vector<Pairs> all_pairs, RunPairs(batch));
       for (size_t j = 0; j < all_pairs.size(); ++j) {
@@ -76,7 +79,7 @@ class Benchmark {
       }
     }
     for (int i = 0; NeedsPlainPasses(options_) && i < options_.repeat; ++i) {
-      ASSIGN_OR_RETURN(Pass pass, RunPass(0, 1, options_.max_tokens));
+      ASSIGN_OR_RETURN(Pass pass, RunPlainPass());
       plain.push_back(std::move(pass));
     }
     result.plain = {.tokens_per_second = SpreadOver(plain, &Pass::tokens_per_second),
@@ -93,32 +96,40 @@ class Benchmark {
     // target's share of it, one draft token the draft's.
     std::vector<Pass> one_token;
     std::vector<Pass> one_draft;
+
+    void Begin() {
+      for (auto* passes : {&plain, &speculative, &one_token, &one_draft}) passes->emplace_back();
+    }
   };
 
-  // For every draft length the pairs of this batch, taken in turns.
+  // For every draft length the pairs of this batch. Passes take turns group by group: what is to be
+  // compared runs within the same fraction of a second, since a machine's speed changes.
   absl::StatusOr<std::vector<Pairs>> RunPairs(int batch) {
     const int num_lengths = static_cast<int>(options_.draft_tokens.size());
     std::vector<Pairs> pairs(num_lengths);
     for (int i = 0; i < options_.repeat; ++i) {
-      for (int j = 0; j < num_lengths; ++j) {
-        const int length = i % 2 == 0 ? j : num_lengths - 1 - j;
-        RETURN_IF_ERROR(RunPair(options_.draft_tokens[length], batch, i % 2 == 1, &pairs[length]));
+      for (Pairs& each : pairs) each.Begin();
+      for (int group = 0; group < NumGroups(batch); ++group) {
+        const bool backwards = (i + group) % 2 == 1;
+        for (int j = 0; j < num_lengths; ++j) {
+          const int length = backwards ? num_lengths - 1 - j : j;
+          RETURN_IF_ERROR(RunPair(options_.draft_tokens[length], batch, group,
+                                  /*speculates_first=*/backwards, &pairs[length]));
+        }
       }
+      for (int j = 0; j < kPassesOfPair * num_lengths; ++j) on_pass_();
     }
     return pairs;
   }
 
-  absl::Status RunPair(int draft_tokens, int batch, bool speculates_first, Pairs* pairs) {
+  absl::Status RunPair(int draft_tokens, int batch, int group, bool speculates_first,
+                       Pairs* pairs) {
     for (const bool speculates : {speculates_first, !speculates_first}) {
-      ASSIGN_OR_RETURN(Pass pass,
-                       RunPass(speculates ? draft_tokens : 0, batch, options_.max_tokens));
-      (speculates ? pairs->speculative : pairs->plain).push_back(std::move(pass));
+      RETURN_IF_ERROR(RunGroup(group, batch, speculates ? draft_tokens : 0, options_.max_tokens,
+                               speculates ? &pairs->speculative.back() : &pairs->plain.back()));
     }
-    ASSIGN_OR_RETURN(Pass one_token, RunPass(0, batch, /*max_tokens=*/1));
-    ASSIGN_OR_RETURN(Pass one_draft, RunPass(1, batch, /*max_tokens=*/2));
-    pairs->one_token.push_back(std::move(one_token));
-    pairs->one_draft.push_back(std::move(one_draft));
-    return absl::OkStatus();
+    RETURN_IF_ERROR(RunGroup(group, batch, 0, /*max_tokens=*/1, &pairs->one_token.back()));
+    return RunGroup(group, batch, 1, /*max_tokens=*/2, &pairs->one_draft.back());
   }
 
   static SpeculationRun Summary(const Pairs& pairs, int draft_tokens, int batch) {
@@ -154,24 +165,26 @@ class Benchmark {
     return run;
   }
 
-  absl::StatusOr<Pass> RunPass(int draft_tokens, int batch, int max_tokens) {
-    const int num_prompts = static_cast<int>(options_.prompts.size());
-    // Every group is full: the first prompts come again in the last one.
-    const int num_sequences = (num_prompts + batch - 1) / batch * batch;
+  // Plain decoding of every group.
+  absl::StatusOr<Pass> RunPlainPass() {
     Pass pass;
-    const absl::Time start = absl::Now();
-    for (int first = 0; first < num_sequences; first += batch) {
-      RETURN_IF_ERROR(RunGroup(first, batch, draft_tokens, max_tokens, &pass));
+    for (int group = 0; group < NumGroups(1); ++group) {
+      RETURN_IF_ERROR(RunGroup(group, 1, 0, options_.max_tokens, &pass));
     }
-    pass.time = absl::Now() - start;
     on_pass_();
     return pass;
   }
 
-  absl::Status RunGroup(int first, int batch, int draft_tokens, int max_tokens, Pass* pass) {
+  // Every group is full: the first prompts come again in the last one.
+  int NumGroups(int batch) const {
+    return (static_cast<int>(options_.prompts.size()) + batch - 1) / batch;
+  }
+
+  absl::Status RunGroup(int group, int batch, int draft_tokens, int max_tokens, Pass* pass) {
+    const absl::Time start = absl::Now();
     absl::Status status;
     std::vector<GenerationId> ids;
-    for (int i = first; status.ok() && i < first + batch; ++i) {
+    for (int i = group * batch; status.ok() && i < (group + 1) * batch; ++i) {
       absl::StatusOr<GenerationId> id =
           engine_.Submit(RequestFor(i, draft_tokens, max_tokens), nullptr);
       if (id.ok()) ids.push_back(*id);
@@ -183,6 +196,7 @@ class Benchmark {
       status.Update(completion.status());
       if (status.ok()) Count(*std::move(completion), pass);
     }
+    pass->time += absl::Now() - start;
     return status;
   }
 
@@ -228,7 +242,7 @@ Spread SpreadOf(std::vector<double> values) {
 
 int NumPasses(const SpeculationBenchmarkOptions& options) {
   const int num_runs = static_cast<int>(options.batches.size() * options.draft_tokens.size());
-  return 1 + (4 * num_runs + (NeedsPlainPasses(options) ? 1 : 0)) * options.repeat;
+  return 1 + (kPassesOfPair * num_runs + (NeedsPlainPasses(options) ? 1 : 0)) * options.repeat;
 }
 
 absl::StatusOr<SpeculationBenchmark> RunSpeculationBenchmark(

@@ -17,10 +17,12 @@ namespace tandem {
 namespace {
 
 // Below these an operation stays on one thread: starting the team and passing it what other cores
-// wrote costs 1.5 to 3 us. Elements that are touched, multiply-adds of a product (measured: 160k
-// for one row, 350k for five), elements of keys times the query vectors that meet them.
+// wrote costs 1.5 to 3 us. Elements that are touched, elements of a product's weights, elements of
+// keys times the query vectors that meet them. Who multiplies with a weight does not depend on the
+// rows: what one core has read is slow to come by for another. Where it did, a plain pass of the
+// shipped target between passes of several rows took 348 instead of 219 us.
 constexpr int64_t kSmallWork = 16 * 1024;
-constexpr int64_t kSmallProduct = 200 * 1024;
+constexpr int64_t kSmallWeight = 32 * 1024;
 constexpr int64_t kSmallAttention = 64 * 1024;
 // Activations up to this size every thread packs for itself: it then waits for the lines that other
 // cores wrote all at once, instead of one after the other in the product.
@@ -248,8 +250,8 @@ void CpuBackend::Product(ConstMatrixView x, const PackedWeight& weight, ProductE
   }
 
   const int units = (out.cols + kPanelOutputs - 1) / kPanelOutputs;
-  const int64_t work = static_cast<int64_t>(x.rows) * x.cols * weight.outputs;
-  const int threads = work < kSmallProduct ? 1 : pool_.num_threads();
+  const int64_t size = static_cast<int64_t>(x.cols) * weight.outputs;
+  const int threads = size < kSmallWeight ? 1 : pool_.num_threads();
   // Short of panels, threads share rows too.
   const int row_parts = std::min(x.rows, (threads + units - 1) / units);
   const int unit_parts = threads / row_parts;
