@@ -11,7 +11,7 @@ constexpr int kLongestModelDraft = 16;
 
 // Of all plans within this share of the best the shortest is taken: near the optimum rates are flat
 // and estimates noisy, and of noisy estimates the largest is mostly one that is too large.
-constexpr double kNearlyBest = 0.98;
+constexpr double kNearlyBest = 0.99;
 
 // One candidate's chosen option and its survival curve.
 struct Prospect {

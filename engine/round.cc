@@ -11,6 +11,9 @@
 namespace tandem {
 namespace {
 
+// Tokens that a draft model reads within a round before caches hold other things after it.
+constexpr int kMuchReading = 16;
+
 // Success or failure, both caches end up holding committed tokens only.
 void RollBack(Drafter* drafter, absl::Span<const RoundStep> steps) {
   for (const RoundStep& step : steps) {
@@ -163,7 +166,6 @@ absl::Status RunRound(Drafter* drafter, Verifier* verifier, absl::Span<const Rou
   const absl::Time verified = absl::Now();
 
   int num_fed = 0;
-  // Rounds that read prompts or end a generation take longer than their rows do.
   bool only_decodes = true;
   for (size_t i = 0; i < steps.size(); ++i) {
     Session& s = *steps[i].session;
@@ -173,7 +175,6 @@ absl::Status RunRound(Drafter* drafter, Verifier* verifier, absl::Span<const Rou
     only_decodes = only_decodes && steps[i].num_fed <= kMostWithoutChunk;
     num_fed += steps[i].num_fed;
     Commit(std::move(results[i]), steps[i], policy);
-    only_decodes = only_decodes && !s.finished;
   }
   RoundCosts& costs = policy->costs();
   if (policy->is_probing()) {
@@ -181,8 +182,9 @@ absl::Status RunRound(Drafter* drafter, Verifier* verifier, absl::Span<const Rou
     CountProbe(steps,
                (drafted - start) + std::max(verified - drafted - plain, absl::ZeroDuration()));
   }
-  if (only_decodes) {
-    costs.Observe({.num_rows = num_fed + work.num_rows,
+  const int num_rows = num_fed + work.num_rows;
+  if (only_decodes && (policy->caches_are_warm() || !costs.knows_pass(num_rows))) {
+    costs.Observe({.num_rows = num_rows,
                    .num_steps = work.num_steps,
                    .num_draft_sequences = work.num_draft_sequences,
                    .num_unread = work.num_unread,
@@ -191,7 +193,7 @@ absl::Status RunRound(Drafter* drafter, Verifier* verifier, absl::Span<const Rou
   } else if (work.num_prompt_tokens > 0 && work.num_rows == 0) {
     costs.ObserveReading(work.num_prompt_tokens, drafted - start);
   }
-  policy->EndRound();
+  policy->EndRound(/*has_read_much=*/!only_decodes || work.num_unread > kMuchReading);
   return absl::OkStatus();
 }
 
