@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Compares `-k auto` with the best fixed k on five workloads and with a draft that is of no use.
 
-Prints a Markdown table: speeds as multiples of plain decoding's (medians of interleaved passes, prompts included), the
-best fixed k of the sweep, auto's share of the better of it and plain, and auto alone in an engine that has learned nothing. Needs the prompt sets beside the checkout (../shared/prompts); workloads
-whose prompts are missing are skipped and named. A measurement, never a test: timings depend on the machine and its load.
+Prints a Markdown table: speeds as multiples of plain decoding's (prompts included; each the median over passes of the
+ratio to the plain pass that ran in turns with it), auto's share of the best fixed k or of plain decoding, and auto alone
+in an engine that has learned nothing. Needs the prompt sets beside the checkout (../shared/prompts); workloads whose
+prompts are missing are skipped and named. A measurement, never a test: timings depend on the machine and its load. Do not
+run it with a real-time priority: Linux stops such processes for 50 ms of every second.
 """
 import argparse
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -63,11 +64,10 @@ def row(name, results, batch):
     swept, alone = results
     runs = {run["draft_tokens"]: run for run in swept["runs"] if run["batch"] == batch}
     auto = runs.pop("auto")
-    plain = statistics.median(run["plain_tokens_per_second"] for run in [*runs.values(), auto])
-    speeds = {k: run["tokens_per_second"] / plain for k, run in runs.items()}
+    speeds = {k: run["ratio_to_plain"] for k, run in runs.items()}
     best = max(speeds, key=speeds.get)
     best_speed = max(speeds[best], 1.0)
-    auto_speed = auto["tokens_per_second"] / plain
+    auto_speed = auto["ratio_to_plain"]
     cold = next(run for run in alone["runs"] if run["batch"] == batch)
     print(f"| {name} | {batch} | {' / '.join('%.2f' % speed for speed in speeds.values())} | {best if speeds[best] > 1 else 0} | "
           f"{auto_speed:.2f} | {auto_speed / best_speed:.2f} | {auto['drafted_per_round']:.2f} | "
@@ -77,8 +77,8 @@ def row(name, results, batch):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", default=os.path.join(ROOT, "build", "release", "tandem"))
-    parser.add_argument("--prefix", default="", help="put before every command, such as 'chrt -f 20'")
-    parser.add_argument("--lengths", default="1,2,3,4,6,8")
+    parser.add_argument("--prefix", default="", help="put before every command, such as 'taskset -c 0,1'")
+    parser.add_argument("--lengths", default="1,2,3,4,6")
     parser.add_argument("--batch", default="1")
     parser.add_argument("--max-tokens", type=int, default=128)
     parser.add_argument("--num-prompts", type=int, default=8)

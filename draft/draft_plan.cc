@@ -160,18 +160,20 @@ DraftPlan PlanDrafts(const RoundCosts& costs, absl::Span<const DraftCandidate> c
   double best_rate = plain_rate;
   int best_depth = 0;
   int best_count = 0;
-  // Visits every depth and count with its rate.
+  // Visits every depth and count with its rate; a depth only once a slot reaches it.
   const auto for_each = [&](auto visit) {
     for (int depth = 0; depth <= kLongestModelDraft; ++depth) {
       const double time =
           plain_time + std::max(0, depth - fixed_steps) * cost.step() + (depth > 0 ? reading : 0.0);
       double expected = emitted;
       int count = 0;
+      bool is_reached = depth == 0;
       for (const Slot& slot : slots) {
         if (slot.is_model && slot.depth > depth) continue;
         expected += slot.survival;
         ++count;
-        visit(depth, count, expected / (time + rows_time[count]));
+        is_reached = is_reached || (slot.is_model && slot.depth == depth);
+        if (is_reached) visit(depth, count, expected / (time + rows_time[count]));
       }
     }
   };

@@ -34,9 +34,9 @@ struct DraftPlan {
 };
 
 // The choices that make the round's expected tokens per time the largest, or the shortest drafts
-// within 2 % of it: of all prefixes of all
-// survival curves the best set for every number of rows and every number of draft steps. Exact
-// while a draft step costs the same for all numbers of sequences (docs/draft_length.md).
+// within 1 % of it: of all prefixes of all survival curves the best set for every number of rows
+// and every number of draft steps. Exact while a draft step costs the same for all numbers of
+// sequences (docs/draft_length.md).
 // `other_rows`: rows of the pass beside the candidates'.
 DraftPlan PlanDrafts(const RoundCosts& costs, absl::Span<const DraftCandidate> candidates,
                      int other_rows);

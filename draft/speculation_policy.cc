@@ -59,6 +59,14 @@ std::vector<DraftChoice> SpeculationPolicy::Plan(absl::Span<const DraftCandidate
     is_probing_ = Probe(candidates, num_rows, &choices);
     return choices;
   }
+  ++rounds_without_model_;
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    if (choices[i].num_tokens > 0 &&
+        candidates[i].options[choices[i].option].source == DraftSource::kModel) {
+      rounds_without_model_ = 0;
+    }
+  }
+  if (!measures()) return choices;  // nothing would be learned
   const int patience = plan.gain < kClose ? kRoundsBetweenPlainIfClose : kRoundsBetweenPlain;
   if (++rounds_since_plain_ >= patience) {
     rounds_since_plain_ = 0;
@@ -72,19 +80,13 @@ std::vector<DraftChoice> SpeculationPolicy::Plan(absl::Span<const DraftCandidate
     ++num_explorations_;
     Explore(candidates, &choices);
   }
-  ++rounds_without_model_;
-  for (size_t i = 0; i < candidates.size(); ++i) {
-    if (choices[i].num_tokens > 0 &&
-        candidates[i].options[choices[i].option].source == DraftSource::kModel) {
-      rounds_without_model_ = 0;
-    }
-  }
   return choices;
 }
 
 // The first rounds, until the costs of drafting and of not drafting are known.
 bool SpeculationPolicy::Calibrates(absl::Span<const DraftCandidate> candidates, int other_rows,
                                    std::vector<DraftChoice>* choices) {
+  if (!measures()) return false;
   // Passes that read prompts beside are not measured.
   const bool is_new_size =
       other_rows == 0 && !costs_.knows_pass(static_cast<int>(candidates.size()));

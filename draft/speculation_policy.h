@@ -33,12 +33,15 @@ class SpeculationPolicy {
   }
   // How sharply drafts are drawn for sequences of this temperature.
   DraftSharpness& SharpnessAt(float temperature) { return sharpness_[HeatOf(temperature)]; }
-  // Whether a round's times tell what its rows cost. Those of the first rounds behind a long
+  // Whether the next round's times tell what its rows cost. Those of the first rounds behind a long
   // reading do not: processor caches hold other things (three rows behind a prompt of 190 tokens
-  // took 1041, 696, 503, and then 430 us).
-  bool caches_are_warm() const { return rounds_since_reading_ >= kRoundsToWarm; }
+  // took 1041, 696, 503, and then 430 us). Where prompts never cease, they have to do.
+  bool measures() const {
+    return rounds_since_reading_ >= kRoundsToWarm || rounds_unmeasured_ >= kRoundsOfPatience;
+  }
   // After every round: what it showed may be used from the next one on.
   void EndRound(bool has_read_much) {
+    rounds_unmeasured_ = measures() && !has_read_much ? 0 : rounds_unmeasured_ + 1;
     rounds_since_reading_ = has_read_much ? 0 : rounds_since_reading_ + 1;
     for (DraftSharpness& sharpness : sharpness_) sharpness.Update();
   }
@@ -61,6 +64,7 @@ class SpeculationPolicy {
   std::array<AcceptanceEstimate, kNumHeats> general_;
   std::array<DraftSharpness, kNumHeats> sharpness_;
   int rounds_since_reading_ = 0;
+  int rounds_unmeasured_ = 0;
   bool is_on_ = true;
   bool is_probing_ = false;
   int rounds_calibrated_ = 0;

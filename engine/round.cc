@@ -182,9 +182,8 @@ absl::Status RunRound(Drafter* drafter, Verifier* verifier, absl::Span<const Rou
     CountProbe(steps,
                (drafted - start) + std::max(verified - drafted - plain, absl::ZeroDuration()));
   }
-  const int num_rows = num_fed + work.num_rows;
-  if (only_decodes && (policy->caches_are_warm() || !costs.knows_pass(num_rows))) {
-    costs.Observe({.num_rows = num_rows,
+  if (only_decodes && policy->measures()) {
+    costs.Observe({.num_rows = num_fed + work.num_rows,
                    .num_steps = work.num_steps,
                    .num_draft_sequences = work.num_draft_sequences,
                    .num_unread = work.num_unread,
