@@ -47,6 +47,11 @@ void CostCurve::Add(int size, double cost, double weight) {
   Fit();
 }
 
+void CostCurve::Scale(int size, double factor) {
+  knots_[NearestKnot(size)].measured *= factor;
+  Fit();
+}
+
 // The rising sequence next to the measured knots, by least squares weighted with what was seen of
 // each: neighbours that fall are pooled (Ayer et al. 1955).
 void CostCurve::FitMeasured() {

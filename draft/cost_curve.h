@@ -15,10 +15,13 @@ class CostCurve {
   // A pass of `size` >= 1 that cost `cost`. The first two count for the lesser, later ones move the
   // estimate towards the mean, and in the end by the share `weight`.
   void Add(int size, double cost, double weight);
+  // Changes what was measured of `size`, if anything was.
+  void Scale(int size, double factor);
   // The cost of `size` >= 1: as measured, between measured sizes on a straight line, beyond them
   // along `slope` or their own, whichever is steeper.
   double At(int size) const;
-  bool is_measured(int size) const { return knots_[NearestKnot(size)].num_samples > 0; }
+  int num_samples(int size) const { return knots_[NearestKnot(size)].num_samples; }
+  bool is_measured(int size) const { return num_samples(size) > 0; }
 
  private:
   static constexpr int kNumKnots = 32;

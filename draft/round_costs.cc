@@ -2,36 +2,26 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace tandem {
 namespace {
 
-// Speed and context change within a few rounds, relations within some hundred. Rounds of one size
-// say how fast the machine is and nothing of relations: those show where the size changes, against
-// the round just before.
+// How fast the machine is changes within some ten rounds, and so does what a step costs. Rounds of
+// one size say nothing of relations: those show where the size changes, against the round before.
 constexpr double kLevelWeight = 0.25;
 constexpr double kLevelWeightAtChange = 0.1;
 constexpr double kStepWeight = 0.1;
 constexpr double kRelationWeight = 0.05;
 // On a shared machine times are disturbed upwards, and then much: a measurement counts for at most
-// this many times what was expected.
+// so much more than what was expected, or less; in logarithms.
+constexpr double kMostSurprise = 0.25;
 constexpr double kMostDisturbance = 1.5;
 
 }  // namespace
 
 void RoundCosts::Observe(const Round& round) {
-  const double verify = absl::ToDoubleSeconds(round.verify_time);
-  if (level_ == 0.0) level_ = verify;
-  const bool is_new = !pass_.is_measured(round.num_rows);
-  const double expected = level_ * pass_.At(round.num_rows);
-  const double measured = is_new ? verify : std::min(verify, kMostDisturbance * expected);
-  const bool is_change = round.num_rows != last_num_rows_;
-  if (is_change) pass_.Add(round.num_rows, measured / level_, kRelationWeight);
-  if (!is_new) {
-    level_ *= std::pow(measured / expected, is_change ? kLevelWeightAtChange : kLevelWeight);
-  }
-  last_num_rows_ = round.num_rows;
-
+  ObservePass(round.num_rows, absl::ToDoubleSeconds(round.verify_time));
   if (round.num_steps == 0) return;
   const double draft = absl::ToDoubleSeconds(round.draft_time) / level_;
   const double reading = num_readings_ > 0 ? reading_ * round.num_unread : 0.0;
@@ -43,6 +33,21 @@ void RoundCosts::Observe(const Round& round) {
   }
   step_.Add(round.num_draft_sequences, step, kStepWeight);
   ++num_steps_seen_;
+}
+
+void RoundCosts::ObservePass(int num_rows, double seconds) {
+  if (level_ == 0.0) level_ = seconds;
+  const int last = std::exchange(last_num_rows_, num_rows);
+  if (pass_.num_samples(num_rows) < 2) return pass_.Add(num_rows, seconds / level_, 1.0);
+  const double surprise =
+      std::clamp(std::log(seconds / (level_ * pass_.At(num_rows))), -kMostSurprise, kMostSurprise);
+  const bool is_change = num_rows != last;
+  level_ *= std::exp((is_change ? kLevelWeightAtChange : kLevelWeight) * surprise);
+  if (!is_change) return;
+  // To both alike, so that what every change takes, and what makes times differ from the level
+  // always, cancels out between changes there and back.
+  pass_.Scale(num_rows, std::exp(kRelationWeight * surprise));
+  pass_.Scale(last, std::exp(-kRelationWeight * surprise));
 }
 
 void RoundCosts::ObserveReading(int num_tokens, absl::Duration time) {

@@ -41,6 +41,8 @@ class RoundCosts {
   absl::Duration PlainPass() const { return absl::Seconds(level_ * pass_.At(1)); }
 
  private:
+  void ObservePass(int num_rows, double seconds);
+
   static constexpr double kGuessedReading = 0.1;  // of a step
   double level_ = 0.0;                            // seconds per unit of the curves
   int last_num_rows_ = 0;

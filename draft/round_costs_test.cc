@@ -57,6 +57,40 @@ TEST(RoundCosts, AreHardlyMovedByADisturbance) {
   EXPECT_LT(absl::ToDoubleMilliseconds(costs.PlainPass()), 11.1);  // 10 times 1.5^(1/4)
 }
 
+// What was once measured wrong comes right although sizes hardly ever change, and although every
+// first round of a size takes longer than those after it.
+TEST(RoundCosts, LearnRelationsWhereSizesChange) {
+  RoundCosts costs;
+  for (int i = 0; i < 2; ++i) {
+    costs.Observe(RoundOf(2, 1, 2.0, 11.0));
+    costs.Observe(RoundOf(3, 2, 4.0, 11.0));
+  }
+  for (int i = 0; i < 200; ++i) {
+    for (const int rows : {2, 3}) {
+      for (int j = 0; j < 20; ++j) {
+        costs.Observe(RoundOf(rows, rows - 1, 2.0, (rows == 2 ? 11.0 : 15.0) * (j == 0 ? 1.1 : 1)));
+      }
+    }
+  }
+  EXPECT_NEAR(costs.Pass(3) / costs.Pass(2), 15.0 / 11.0, 0.02);
+}
+
+// Neither times that are now and then much larger, nor that the first round of a size takes less
+// than those after it, change the relation of a size to others.
+TEST(RoundCosts, KeepWhatIsHardlyEverSeenInItsPlace) {
+  RoundCosts costs;
+  for (int i = 0; i < 2; ++i) {
+    for (const int rows : {1, 2, 9}) costs.Observe(RoundOf(rows, 0, 0.0, 10.0 + rows));
+  }
+  for (int i = 0; i < 20000; ++i) {
+    const int rows = 1 + i / 10 % 2;
+    const double disturbance = i % 10 == 0 ? 0.85 : i % 7 == 3 ? 2.0 : 1.0;
+    costs.Observe(RoundOf(rows, 0, 0.0, (10.0 + rows) * disturbance));
+  }
+  EXPECT_NEAR(costs.Pass(9), 19.0 / 11.0, 0.1);
+  EXPECT_NEAR(costs.Pass(2), 12.0 / 11.0, 0.05);
+}
+
 // Reading is told apart from drafting: a draft that has much to read does not make steps dear.
 TEST(RoundCosts, TellReadingFromDrafting) {
   RoundCosts costs;

@@ -202,7 +202,7 @@ TEST(SpeculationPolicy, ServesBatchesWherePassesGetDear) {
     const auto pass = [](int rows) { return rows <= 16 ? 1.0 : rows / 16.0; };
     const World world{.num_sequences = num_sequences, .step = 0.1, .pass = pass};
     const Speeds speeds = SpeedsIn(world, 2000);
-    EXPECT_GE(speeds.chosen, 0.95 * speeds.best_fixed) << num_sequences << " " << speeds.chosen << " " << speeds.best_fixed << " " << speeds.plain;
+    EXPECT_GE(speeds.chosen, 0.95 * speeds.best_fixed) << num_sequences << ": " << speeds.chosen;
     EXPECT_GE(speeds.chosen, 0.98 * speeds.plain) << num_sequences;
   }
 }
@@ -252,6 +252,21 @@ TEST(SpeculationPolicy, FollowsTheMachinesSpeed) {
   simulation.world().pass = [](int rows) { return 2.0 + 0.04 * (rows - 1); };
   simulation.Run(100);
   EXPECT_GE(simulation.Run(2000), 0.97 * before / 2);
+}
+
+TEST(SpeculationPolicy, MeasuresOnlyWhereCachesAreWarmUnlessPromptsNeverCease) {
+  SpeculationPolicy policy;
+  EXPECT_FALSE(policy.measures());
+  for (int i = 0; i < 4; ++i) policy.EndRound(/*has_read_much=*/false);
+  EXPECT_TRUE(policy.measures());
+  policy.EndRound(/*has_read_much=*/true);
+  int measured = 0;
+  for (int i = 0; i < 650; ++i) {
+    measured += policy.measures() ? 1 : 0;
+    policy.EndRound(/*has_read_much=*/i % 3 == 0);
+  }
+  EXPECT_GE(measured, 9);
+  EXPECT_LE(measured, 20);
 }
 
 TEST(SpeculationPolicy, LeavesFixedLengthsAlone) {
