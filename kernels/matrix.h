@@ -6,11 +6,39 @@
 
 namespace tandem {
 
-enum class DType : uint8_t { kF32, kF16, kBF16 };
+// kInt8 and kInt4 are whole numbers with scales that stand beside them.
+enum class DType : uint8_t { kF32, kF16, kBF16, kInt8, kInt4 };
 
-inline constexpr size_t SizeOf(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
+inline constexpr size_t BitsOf(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+      return 32;
+    case DType::kF16:
+    case DType::kBF16:
+      return 16;
+    case DType::kInt8:
+      return 8;
+    case DType::kInt4:
+      return 4;
+  }
+  return 0;
+}
+// Bytes of an element; of dtypes whose elements are whole bytes.
+inline constexpr size_t SizeOf(DType dtype) { return BitsOf(dtype) / 8; }
 inline constexpr const char* NameOf(DType dtype) {
-  return dtype == DType::kF32 ? "float32" : dtype == DType::kF16 ? "float16" : "bfloat16";
+  switch (dtype) {
+    case DType::kF32:
+      return "float32";
+    case DType::kF16:
+      return "float16";
+    case DType::kBF16:
+      return "bfloat16";
+    case DType::kInt8:
+      return "int8";
+    case DType::kInt4:
+      return "int4";
+  }
+  return "";
 }
 
 // A non-owning, row-major matrix in some backend's memory. Trivially copyable: pass it by value.

@@ -54,7 +54,11 @@ void WidenRow(const void* row, DType dtype, int size, float* out) {
     case DType::kBF16:
       for (int i = 0; i < size; ++i) out[i] = Bf16ToFloat(bits[i]);
       return;
+    case DType::kInt8:
+    case DType::kInt4:
+      break;
   }
+  TANDEM_CHECK(false);
 }
 
 ProductFormat FormatOf(DType weight, bool bf16_products) {
@@ -64,6 +68,8 @@ ProductFormat FormatOf(DType weight, bool bf16_products) {
     case DType::kF16:
       return ProductFormat::kF16;
     case DType::kBF16:
+    case DType::kInt8:
+    case DType::kInt4:
       break;
   }
   return bf16_products ? ProductFormat::kBF16Dot : ProductFormat::kBF16;
