@@ -68,9 +68,14 @@ struct PackedWeight {
 
 // One stretch of a packed weight's outputs: a row-major matrix in host memory and its bias.
 struct WeightPart {
-  ConstMatrixView matrix;       // [outputs, inputs]
-  const float* bias = nullptr;  // [outputs], or none
+  // [outputs, inputs]; of kInt8 and kInt4 rows lie as quantize.h says, next to each other
+  ConstMatrixView matrix;
+  const float* bias = nullptr;    // [outputs], or none
+  const float* scales = nullptr;  // [outputs, QuantizationGroups(inputs)] of kInt8 and kInt4
 };
+
+// What becomes of weights when they are packed.
+enum class Quantization { kNone, kInt8, kInt4 };
 
 // A query/key head's normalisation (Qwen3): RmsNorm over head_dim before the rotation.
 struct HeadNorms {
@@ -114,9 +119,10 @@ class Backend {
   // Waits for everything enqueued so far. Returns, and forgets, the first failure.
   virtual absl::Status Synchronize() = 0;
 
-  // Packs parts of one dtype and one number of inputs. RESOURCE_EXHAUSTED if memory is short.
-  virtual absl::StatusOr<PackedWeight> Pack(absl::Span<const WeightPart> parts,
-                                            PartOrder order) = 0;
+  // Packs parts of one dtype and one number of inputs, quantised (quantize.h) if asked and if they
+  // are not yet. RESOURCE_EXHAUSTED if memory is short.
+  virtual absl::StatusOr<PackedWeight> Pack(absl::Span<const WeightPart> parts, PartOrder order,
+                                            Quantization quantization = Quantization::kNone) = 0;
   // A view of host memory that stays valid and unchanged as long as this backend, as the device may
   // read it: itself on the CPU, a copy held by `*storage` elsewhere.
   virtual absl::StatusOr<ConstMatrixView> Import(ConstMatrixView host, Buffer* storage) = 0;
@@ -132,7 +138,8 @@ class Backend {
   // out[r] = x[r] / sqrt(mean(x[r]^2) + epsilon) * weight.   weight: [cols]; out may be x
   virtual void RmsNorm(ConstMatrixView x, const float* weight, float epsilon, MatrixView out) = 0;
 
-  // out = x * transpose(weight) + bias, accumulated in f32.   x: [rows, inputs]; out: [rows,
+  // out = x * transpose(weight) + bias, accumulated in f32. With quantised weights the activations
+  // are quantised too, by groups of 128 of a row.   x: [rows, inputs]; out: [rows,
   // outputs]
   virtual void MatMul(ConstMatrixView x, const PackedWeight& weight, MatrixView out) = 0;
   // sum += x * transpose(weight) + bias: a product and its residual.   sum: [rows, outputs]
@@ -185,7 +192,7 @@ struct CpuOptions {
 };
 
 // The instruction sets whose kernels this build has and this machine can run, best first:
-// "avx512_bf16", "avx512", "avx2", "portable".
+// "avx512_bf16", "avx512_vnni", "avx512", "avx2_vnni", "avx2", "portable".
 std::vector<std::string> CpuIsas();
 
 // INVALID_ARGUMENT for an option this machine cannot honour.

@@ -23,6 +23,9 @@ inline constexpr size_t BitsOf(DType dtype) {
   }
   return 0;
 }
+inline constexpr bool IsQuantized(DType dtype) {
+  return dtype == DType::kInt8 || dtype == DType::kInt4;
+}
 // Bytes of an element; of dtypes whose elements are whole bytes.
 inline constexpr size_t SizeOf(DType dtype) { return BitsOf(dtype) / 8; }
 inline constexpr const char* NameOf(DType dtype) {

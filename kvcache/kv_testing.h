@@ -42,7 +42,8 @@ class MemoryBackend : public Backend {
   }
   absl::Status Synchronize() override { return absl::OkStatus(); }
 
-  absl::StatusOr<PackedWeight> Pack(absl::Span<const WeightPart>, PartOrder) override {
+  absl::StatusOr<PackedWeight> Pack(absl::Span<const WeightPart>, PartOrder,
+                                    Quantization) override {
     return absl::UnimplementedError("memory only");
   }
   absl::StatusOr<ConstMatrixView> Import(ConstMatrixView, Buffer*) override {

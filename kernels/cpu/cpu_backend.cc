@@ -8,10 +8,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/check.h"
-#include "base/float16.h"
 #include "base/status_macros.h"
 #include "kernels/cpu/cpu_isa.h"
 #include "kernels/cpu/packing.h"
+#include "kernels/widen_row.h"
 
 namespace tandem {
 namespace {
@@ -42,25 +42,6 @@ float* RowOf(const MatrixView& x, int64_t row) {
   return static_cast<float*>(x.data) + row * x.stride;
 }
 
-void WidenRow(const void* row, DType dtype, int size, float* out) {
-  const auto* bits = static_cast<const uint16_t*>(row);
-  switch (dtype) {
-    case DType::kF32:
-      std::memcpy(out, row, size * sizeof(float));
-      return;
-    case DType::kF16:
-      for (int i = 0; i < size; ++i) out[i] = F16ToFloat(bits[i]);
-      return;
-    case DType::kBF16:
-      for (int i = 0; i < size; ++i) out[i] = Bf16ToFloat(bits[i]);
-      return;
-    case DType::kInt8:
-    case DType::kInt4:
-      break;
-  }
-  TANDEM_CHECK(false);
-}
-
 ProductFormat FormatOf(DType weight, bool bf16_products) {
   switch (weight) {
     case DType::kF32:
@@ -68,18 +49,28 @@ ProductFormat FormatOf(DType weight, bool bf16_products) {
     case DType::kF16:
       return ProductFormat::kF16;
     case DType::kBF16:
-    case DType::kInt8:
-    case DType::kInt4:
       break;
+    case DType::kInt8:
+      return ProductFormat::kInt8;
+    case DType::kInt4:
+      return ProductFormat::kInt4;
   }
   return bf16_products ? ProductFormat::kBF16Dot : ProductFormat::kBF16;
 }
 
+DType PackedDType(DType given, Quantization quantization) {
+  if (quantization == Quantization::kNone || IsQuantized(given)) return given;
+  return quantization == Quantization::kInt8 ? DType::kInt8 : DType::kInt4;
+}
+
 size_t PackedActivationBytes(int rows, int inputs, ProductFormat format) {
-  const int inputs_per_step = format == ProductFormat::kF32 ? 1 : 2;
-  const size_t input_bytes = format == ProductFormat::kBF16Dot ? 2 : 4;
-  const size_t block_inputs = static_cast<size_t>(kBlockSteps) * inputs_per_step;
-  return (inputs + block_inputs - 1) / block_inputs * block_inputs * rows * input_bytes;
+  size_t block_inputs = kGroupInputs;
+  size_t block_bytes = sizeof(QuantizedActivations);
+  if (format != ProductFormat::kInt8 && format != ProductFormat::kInt4) {
+    block_inputs = size_t{kFloatBlockSteps} * (format == ProductFormat::kF32 ? 1 : 2);
+    block_bytes = block_inputs * (format == ProductFormat::kBF16Dot ? 2 : 4);
+  }
+  return (inputs + block_inputs - 1) / block_inputs * rows * block_bytes;
 }
 
 IndexRange RangeOf(int count, int parts, int index) {
@@ -139,11 +130,13 @@ void CpuBackend::Copy(const void* from, void* to, size_t bytes) {
 
 absl::StatusOr<ConstMatrixView> CpuBackend::Import(ConstMatrixView host, Buffer*) { return host; }
 
-absl::StatusOr<PackedWeight> CpuBackend::Pack(absl::Span<const WeightPart> parts, PartOrder order) {
-  const PanelLayout layout(parts, order);
+absl::StatusOr<PackedWeight> CpuBackend::Pack(absl::Span<const WeightPart> parts, PartOrder order,
+                                              Quantization quantization) {
+  TANDEM_CHECK(!parts.empty());
   PackedWeight weight;
   weight.order = order;
-  weight.dtype = parts[0].matrix.dtype;
+  weight.dtype = PackedDType(parts[0].matrix.dtype, quantization);
+  const PanelLayout layout(parts, order, weight.dtype);
   weight.inputs = parts[0].matrix.cols;
   weight.outputs = layout.num_outputs();
   weight.bytes_read = layout.num_panels() * layout.panel_bytes();
@@ -239,7 +232,9 @@ void CpuBackend::Product(ConstMatrixView x, const PackedWeight& weight, ProductE
   const size_t packed_bytes = PackedActivationBytes(x.rows, x.cols, format);
   ProductTask task;
   task.panels = static_cast<const std::byte*>(weight.data.data());
-  task.num_steps = format == ProductFormat::kF32 ? x.cols : (x.cols + 1) / 2;
+  const PanelShape shape = PanelShapeOf(weight.dtype, weight.inputs);
+  task.num_steps = shape.num_steps;
+  task.panel_bytes = shape.bytes;
   task.bias = static_cast<const float*>(weight.bias.data());
   task.num_rows = x.rows;
   task.end = end;

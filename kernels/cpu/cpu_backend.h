@@ -27,7 +27,8 @@ class CpuBackend final : public Backend {
   void Download(const void* device, absl::Span<std::byte> host) override;
   void Copy(const void* from, void* to, size_t bytes) override;
   absl::Status Synchronize() override { return absl::OkStatus(); }
-  absl::StatusOr<PackedWeight> Pack(absl::Span<const WeightPart> parts, PartOrder order) override;
+  absl::StatusOr<PackedWeight> Pack(absl::Span<const WeightPart> parts, PartOrder order,
+                                    Quantization quantization) override;
   absl::StatusOr<ConstMatrixView> Import(ConstMatrixView host, Buffer* storage) override;
 
   void Embed(const int32_t* ids, ConstMatrixView table, MatrixView out) override;

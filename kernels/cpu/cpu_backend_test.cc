@@ -124,14 +124,14 @@ TEST(PanelLayout, PutsStepsOf64OutputsOneAfterTheOther) {
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       const TestWeight weight(values, dtype);
       const std::vector<WeightPart> parts = {{weight.view(), nullptr}};
-      const PanelLayout layout(parts, PartOrder::kConcatenated);
+      const PanelLayout layout(parts, PartOrder::kConcatenated, dtype);
       ASSERT_EQ(layout.num_panels(), 2);
       const int per_step = dtype == DType::kF32 ? 1 : 2;
-      ASSERT_EQ(layout.num_steps(), (inputs + per_step - 1) / per_step);
+      ASSERT_EQ(PanelShapeOf(dtype, inputs).num_steps, (inputs + per_step - 1) / per_step);
       for (int panel = 0; panel < 2; ++panel) {
         std::vector<std::byte> packed(layout.panel_bytes(), std::byte{0xFF});
         layout.PackPanel(panel, packed.data());
-        for (int k = 0; k < layout.num_steps() * per_step; ++k) {
+        for (int k = 0; k < PanelShapeOf(dtype, inputs).num_steps * per_step; ++k) {
           for (int lane = 0; lane < 64; ++lane) {
             const int row = panel * 64 + lane;
             const float expected = row < 100 && k < inputs ? values.at(row, k) : 0.0f;

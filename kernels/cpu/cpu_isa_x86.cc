@@ -1,6 +1,17 @@
+#include <cpuid.h>
+
 #include "kernels/cpu/cpu_isa.h"
 
 namespace tandem {
+namespace {
+
+// Leaf 7, sub-leaf 1, EAX bit 4; GCC 12's __builtin_cpu_supports does not know it.
+bool HasAvxVnni() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax >> 4 & 1) != 0;
+}
+
+}  // namespace
 
 std::vector<const CpuKernels*> RunnableCpuKernels() {
   __builtin_cpu_init();
@@ -10,8 +21,12 @@ std::vector<const CpuKernels*> RunnableCpuKernels() {
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
                       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
                       __builtin_cpu_supports("avx512dq");
-  if (avx512 && __builtin_cpu_supports("avx512bf16")) kernels.push_back(&kAvx512Bf16Kernels);
+  const bool avx512_vnni = avx512 && __builtin_cpu_supports("avx512vnni");
+  // Every CPU with bf16 products has VNNI.
+  if (avx512_vnni && __builtin_cpu_supports("avx512bf16")) kernels.push_back(&kAvx512Bf16Kernels);
+  if (avx512_vnni) kernels.push_back(&kAvx512VnniKernels);
   if (avx512) kernels.push_back(&kAvx512Kernels);
+  if (avx2 && HasAvxVnni()) kernels.push_back(&kAvx2VnniKernels);
   if (avx2) kernels.push_back(&kAvx2Kernels);
   kernels.push_back(&kPortableKernels);
   return kernels;

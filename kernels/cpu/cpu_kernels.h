@@ -18,9 +18,16 @@ inline constexpr int kPanelOutputs = 64;
 inline constexpr int kStepBytes = 256;
 // Products of several groups of rows take a panel in blocks that stay in the first-level cache
 // (16 KiB of 32) while the groups take turns.
-inline constexpr int kBlockSteps = 64;
+inline constexpr int kFloatBlockSteps = 64;
 // Rows whose sums (256 bytes a row and panel) fit the second-level cache together with activations.
 inline constexpr int kMaxTileRows = 512;
+
+// Quantised weights come in groups of kGroupInputs (quantize.h): the steps of a group, each 64
+// outputs of 4 inputs of 8 bits or of 8 inputs of 4 bits, and then its 64 scales. Weights are
+// unsigned, 128 or 8 more than they are.
+inline constexpr int kGroupInputs = 128;
+inline constexpr int kInt8GroupSteps = kGroupInputs / 4;
+inline constexpr int kInt4GroupSteps = kGroupInputs / 8;
 
 // How a product reads its weights and activations.
 enum class ProductFormat {
@@ -28,8 +35,18 @@ enum class ProductFormat {
   kF16,      // f16 weights, f32 activations
   kBF16,     // bf16 weights, f32 activations
   kBF16Dot,  // bf16 weights and activations
+  kInt8,     // weights of 8 bits, activations quantised (QuantizedActivations)
+  kInt4,     // weights of 4 bits, likewise
 };
-inline constexpr int kNumProductFormats = 4;
+inline constexpr int kNumProductFormats = 6;
+
+// kGroupInputs activations of a row: whole numbers in [-127, 127] times `scale`, NaN if one of them
+// is not finite.
+struct QuantizedActivations {
+  int8_t values[kGroupInputs];
+  float scale;
+  int32_t sum;  // of values
+};
 
 // What becomes of a product's sums.
 enum class ProductEnd {
@@ -41,6 +58,7 @@ enum class ProductEnd {
 struct ProductTask {
   const std::byte* panels = nullptr;
   int num_steps = 0;            // of a panel
+  size_t panel_bytes = 0;
   const float* bias = nullptr;  // in the panels' order with their padding, or none
   // Blocks of inputs, each [num_rows, inputs of a block], the last padded: see pack_activations.
   const void* activations = nullptr;
@@ -133,7 +151,9 @@ struct CpuKernels {
 // Constant-initialised, one translation unit each.
 extern const CpuKernels kPortableKernels;
 extern const CpuKernels kAvx2Kernels;
+extern const CpuKernels kAvx2VnniKernels;
 extern const CpuKernels kAvx512Kernels;
+extern const CpuKernels kAvx512VnniKernels;
 extern const CpuKernels kAvx512Bf16Kernels;
 
 }  // namespace tandem

@@ -11,12 +11,18 @@
 namespace tandem {
 namespace {
 
+// DotProduct: how whole numbers are multiplied.
+template <typename DotProduct = PlainDot>
 constexpr CpuKernels MakeKernelTable(const char* name) {
   CpuKernels kernels;
   kernels.name = name;
   kernels.multiply[static_cast<int>(ProductFormat::kF32)] = Multiply<F32Format>;
   kernels.multiply[static_cast<int>(ProductFormat::kF16)] = Multiply<F16Format>;
   kernels.multiply[static_cast<int>(ProductFormat::kBF16)] = Multiply<BF16Format>;
+  kernels.multiply[static_cast<int>(ProductFormat::kInt8)] = Multiply<Int8Format<DotProduct>>;
+  kernels.multiply[static_cast<int>(ProductFormat::kInt4)] = Multiply<Int4Format<DotProduct>>;
+  kernels.pack_activations[static_cast<int>(ProductFormat::kInt8)] = PackQuantizedActivations;
+  kernels.pack_activations[static_cast<int>(ProductFormat::kInt4)] = PackQuantizedActivations;
   kernels.pack_activations[static_cast<int>(ProductFormat::kF32)] = PackF32Activations<F32Format>;
   kernels.pack_activations[static_cast<int>(ProductFormat::kF16)] = PackF32Activations<F16Format>;
   kernels.pack_activations[static_cast<int>(ProductFormat::kBF16)] = PackF32Activations<BF16Format>;

@@ -1,12 +1,13 @@
 #include "kernels/cpu/simd_avx512.h"
 // The vocabulary comes first.
 #include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/vnni_dot_avx512.h"
 
 namespace tandem {
 namespace {
 
 // Pairs of bf16, products exact and sums rounded by the CPU's rule: f32, subnormals as zeros.
-struct BF16DotFormat {
+struct BF16DotFormat : FloatBlocks {
   using Activation = uint16_t;
   static constexpr int kInputsPerStep = 2;
   static constexpr int kSubsteps = 1;
@@ -44,7 +45,7 @@ void PackBF16Activations(const float* x, int64_t stride, int inputs, int num_row
 }
 
 constexpr CpuKernels MakeBF16KernelTable() {
-  CpuKernels kernels = MakeKernelTable("avx512_bf16");
+  CpuKernels kernels = MakeKernelTable<VnniDot>("avx512_bf16");
   kernels.multiply[static_cast<int>(ProductFormat::kBF16Dot)] = Multiply<BF16DotFormat>;
   kernels.pack_activations[static_cast<int>(ProductFormat::kBF16Dot)] = PackBF16Activations;
   return kernels;

@@ -9,16 +9,23 @@
 
 namespace tandem {
 
+// The panels of weights of some dtype.
+struct PanelShape {
+  int num_steps = 0;
+  size_t bytes = 0;
+};
+PanelShape PanelShapeOf(DType dtype, int inputs);
+
 // Where each of the 64 outputs of a packed weight's panels comes from (cpu_kernels.h).
 class PanelLayout {
  public:
-  // Parts of one dtype and one number of inputs; two of one shape for kGateAndUp.
-  PanelLayout(absl::Span<const WeightPart> parts, PartOrder order);
+  // Parts of one dtype and one number of inputs; two of one shape for kGateAndUp. Panels hold
+  // `dtype`: the parts' own, or one to which they are quantised.
+  PanelLayout(absl::Span<const WeightPart> parts, PartOrder order, DType dtype);
 
   int num_panels() const { return num_panels_; }
   int num_outputs() const { return num_outputs_; }
-  int num_steps() const { return num_steps_; }
-  size_t panel_bytes() const;
+  size_t panel_bytes() const { return shape_.bytes; }
   bool has_bias() const;
 
   // Writes panel `panel`, wholly.
@@ -30,16 +37,20 @@ class PanelLayout {
   struct Source {
     const std::byte* inputs = nullptr;  // none: padding
     const float* bias = nullptr;        // of this output
+    const float* scales = nullptr;      // likewise
   };
   Source SourceOf(int panel, int lane) const;
+  void PackFloatPanel(int panel, std::byte* out) const;
+  void PackQuantizedPanel(int panel, std::byte* out) const;
 
   absl::Span<const WeightPart> parts_;
   PartOrder order_;
+  DType source_;
+  DType dtype_;
   int num_inputs_;
-  size_t element_bytes_;
+  PanelShape shape_;
   int num_outputs_ = 0;
   int num_panels_ = 0;
-  int num_steps_ = 0;
 };
 
 }  // namespace tandem

@@ -11,12 +11,10 @@
 
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/exponential.h"
+#include "kernels/cpu/quantized_kernels.h"
 
 namespace tandem {
 namespace {
-
-inline constexpr int kPanelVectors = kPanelOutputs / kLanes;
-inline constexpr int kVectorBytes = kStepBytes / kPanelVectors;
 
 // How far ahead of itself a product fetches. One that reads its weights once fetches just in time
 // into the first-level cache; one that goes over a block several times, into the second-level
@@ -25,12 +23,19 @@ inline constexpr int kVectorBytes = kStepBytes / kPanelVectors;
 inline constexpr int kNearFetchBytes = 5120;
 inline constexpr int kFarFetchBytes = 16384;
 
-// A format says how a step's 64 bytes of one vector of outputs meet a row's activations:
+// A format of floats says how a step's 64 bytes of one vector of outputs meet a row's activations:
 // kInputsPerStep inputs in kSubsteps multiplications.
 template <typename Format>
-inline constexpr int kBlockInputs = kBlockSteps* Format::kInputsPerStep;
+inline constexpr int kBlockInputs = kFloatBlockSteps* Format::kInputsPerStep;
 
-struct F32Format {
+// Floats have no structure but steps.
+struct FloatBlocks {
+  static constexpr bool kIsQuantized = false;
+  static constexpr int kBlockSteps = kFloatBlockSteps;
+  static constexpr int kBlockBytes = kFloatBlockSteps * kStepBytes;
+};
+
+struct F32Format : FloatBlocks {
   using Activation = float;
   static constexpr int kInputsPerStep = 1;
   static constexpr int kSubsteps = 1;
@@ -39,7 +44,7 @@ struct F32Format {
   static Floats Accumulate(Floats sum, Floats weights, Floats x) { return MulAdd(weights, x, sum); }
 };
 
-struct F16Format {
+struct F16Format : FloatBlocks {
   using Activation = float;
   static constexpr int kInputsPerStep = 2;
   static constexpr int kSubsteps = 2;
@@ -48,7 +53,7 @@ struct F16Format {
   static Floats Accumulate(Floats sum, Floats weights, Floats x) { return MulAdd(weights, x, sum); }
 };
 
-struct BF16Format {
+struct BF16Format : FloatBlocks {
   using Activation = float;
   static constexpr int kInputsPerStep = 2;
   static constexpr int kSubsteps = 2;
@@ -57,15 +62,12 @@ struct BF16Format {
   static Floats Accumulate(Floats sum, Floats weights, Floats x) { return MulAdd(weights, x, sum); }
 };
 
-// The lines of a step, all of which a single group fetches.
-inline constexpr int kStepLines = kStepBytes / 64;
-
 // Adds `steps` steps of a panel to the sums [kRows, 64], or starts them, and fetches kFetchLines
 // cache lines a step of `ahead`.
 //   x: [kRows, kBlockInputs<Format>]
 template <typename Format, int kRows, int kFetchLines>
-void MultiplyGroup(const std::byte* weights, const void* activations, int steps, bool start,
-                   const std::byte* ahead, float* sums) {
+void MultiplyFloats(const std::byte* weights, const void* activations, int steps, bool start,
+                    const std::byte* ahead, float* sums) {
   constexpr int kVectors = SliceVectors(kRows);
   constexpr int kSlices = kPanelVectors / kVectors;
   constexpr bool kOnce = kFetchLines == kStepLines && kSlices == 1;
@@ -125,6 +127,15 @@ void MultiplyGroup(const std::byte* weights, const void* activations, int steps,
 using GroupFunction = void (*)(const std::byte* weights, const void* activations, int steps,
                                bool start, const std::byte* ahead, float* sums);
 
+template <typename Format, int kRows, int kFetchLines>
+constexpr GroupFunction GroupFunctionOf() {
+  if constexpr (Format::kIsQuantized) {
+    return MultiplyQuantized<Format, kRows, kFetchLines>;
+  } else {
+    return MultiplyFloats<Format, kRows, kFetchLines>;
+  }
+}
+
 template <typename Format, int kRows>
 GroupFunction GroupFunctionFor(int rows, int fetch_lines) {
   if constexpr (kRows > 1) {
@@ -132,13 +143,13 @@ GroupFunction GroupFunctionFor(int rows, int fetch_lines) {
   }
   switch (fetch_lines) {
     case 0:
-      return MultiplyGroup<Format, kRows, 0>;
+      return GroupFunctionOf<Format, kRows, 0>();
     case 1:
-      return MultiplyGroup<Format, kRows, 1>;
+      return GroupFunctionOf<Format, kRows, 1>();
     case 2:
-      return MultiplyGroup<Format, kRows, 2>;
+      return GroupFunctionOf<Format, kRows, 2>();
     default:
-      return MultiplyGroup<Format, kRows, kStepLines>;
+      return GroupFunctionOf<Format, kRows, kStepLines>();
   }
 }
 
@@ -150,25 +161,36 @@ inline int FetchLines(int groups, int group) {
   return group < 4 ? 1 : 0;
 }
 
+// Of one row in a block.
+template <typename Format>
+constexpr size_t ActivationRowBytes() {
+  if constexpr (Format::kIsQuantized) {
+    return sizeof(QuantizedActivations);
+  } else {
+    return kBlockInputs<Format> * sizeof(typename Format::Activation);
+  }
+}
+
 // sums = the rows' products with one panel.   sums: [rows, 64]
 //   fetch_end: what lies behind it is not wanted in the cache
 template <typename Format>
 void MultiplyPanel(const ProductTask& task, const std::byte* panel, IndexRange rows,
                    const std::byte* fetch_end, float* sums) {
-  using Activation = typename Format::Activation;
   const int num_rows = rows.end - rows.begin;
   const int groups = (num_rows + kMaxGroupRows - 1) / kMaxGroupRows;
   const int small = num_rows / groups;           // rows of a group
   const int larger = num_rows - small * groups;  // groups of one more, which go first
   const bool once = groups == 1 && SliceVectors(num_rows) == kPanelVectors;
-  const auto* activations = static_cast<const Activation*>(task.activations);
-  for (int first = 0, block = 0; first < task.num_steps; first += kBlockSteps, ++block) {
-    const int steps = task.num_steps - first < kBlockSteps ? task.num_steps - first : kBlockSteps;
-    const std::byte* weights = panel + static_cast<size_t>(first) * kStepBytes;
+  constexpr int kSteps = Format::kBlockSteps;
+  constexpr size_t kRowBytes = ActivationRowBytes<Format>();
+  const auto* activations = static_cast<const std::byte*>(task.activations);
+  for (int first = 0, block = 0; first < task.num_steps; first += kSteps, ++block) {
+    const int steps = task.num_steps - first < kSteps ? task.num_steps - first : kSteps;
+    const std::byte* weights = panel + static_cast<size_t>(block) * Format::kBlockBytes;
     const std::byte* ahead = weights + (once ? kNearFetchBytes : kFarFetchBytes);
     const bool fetch = ahead < fetch_end;
-    const Activation* x = activations + (static_cast<size_t>(block) * task.num_rows + rows.begin) *
-                                            kBlockInputs<Format>;
+    const std::byte* x =
+        activations + (static_cast<size_t>(block) * task.num_rows + rows.begin) * kRowBytes;
     float* group_sums = sums;
     for (int group = 0; group < groups; ++group) {
       const int size = small + (group < larger ? 1 : 0);
@@ -176,7 +198,7 @@ void MultiplyPanel(const ProductTask& task, const std::byte* panel, IndexRange r
       GroupFunctionFor<Format, kMaxGroupRows>(size, lines)(weights, x, steps, first == 0, ahead,
                                                            group_sums);
       ahead += static_cast<size_t>(lines) * steps * 64;
-      x += size * kBlockInputs<Format>;
+      x += size * kRowBytes;
       group_sums += size * kPanelOutputs;
     }
   }
@@ -221,7 +243,7 @@ inline void FinishSwiGlu(const ProductTask& task, int unit, IndexRange rows, con
 
 template <typename Format>
 void Multiply(const ProductTask& task, IndexRange units, IndexRange rows, float* sums) {
-  const size_t panel_bytes = static_cast<size_t>(task.num_steps) * kStepBytes;
+  const size_t panel_bytes = task.panel_bytes;
   const int panels_per_unit = task.end == ProductEnd::kSwiGlu ? 2 : 1;
   const std::byte* fetch_end = task.panels + units.end * panels_per_unit * panel_bytes;
   for (int unit = units.begin; unit < units.end; ++unit) {

@@ -150,6 +150,25 @@ inline Words AddWords(Words a, Words b) {
 inline Words XorWords(Words a, Words b) {
   return {_mm256_xor_si256(a.low, b.low), _mm256_xor_si256(a.high, b.high)};
 }
+inline __m256i LowNibblesPart(__m256i v) { return _mm256_and_si256(v, _mm256_set1_epi8(15)); }
+inline Words LowNibbles(Words v) { return {LowNibblesPart(v.low), LowNibblesPart(v.high)}; }
+inline Words HighNibbles(Words v) {
+  return LowNibbles({_mm256_srli_epi16(v.low, 4), _mm256_srli_epi16(v.high, 4)});
+}
+struct PlainDot {
+  static __m256i Part(__m256i sum, __m256i a, __m256i b) {
+    const __m256i even = _mm256_madd_epi16(_mm256_and_si256(a, _mm256_set1_epi16(255)),
+                                           _mm256_srai_epi16(_mm256_slli_epi16(b, 8), 8));
+    const __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(a, 8), _mm256_srai_epi16(b, 8));
+    return _mm256_add_epi32(sum, _mm256_add_epi32(even, odd));
+  }
+  static Words Dot(Words sum, Words a, Words b) {
+    return {Part(sum.low, a.low, b.low), Part(sum.high, a.high, b.high)};
+  }
+};
+inline Floats SignedToFloats(Words v) {
+  return {_mm256_cvtepi32_ps(v.low), _mm256_cvtepi32_ps(v.high)};
+}
 inline void MulWidePart(__m256i a, __m256i b, __m256i* high, __m256i* low) {
   const __m256i even = _mm256_mul_epu32(a, b);
   const __m256i odd = _mm256_mul_epu32(_mm256_srli_epi64(a, 32), b);

@@ -101,6 +101,22 @@ inline void MulWide(Words a, Words b, Words* high, Words* low) {
   *low = _mm512_mask_blend_epi32(0xAAAA, even, _mm512_slli_epi64(odd, 32));
   *high = _mm512_mask_blend_epi32(0xAAAA, _mm512_srli_epi64(even, 32), odd);
 }
+// The four bits of each byte that count less, and those that count more.
+inline Words LowNibbles(Words v) { return _mm512_and_si512(v, _mm512_set1_epi8(15)); }
+inline Words HighNibbles(Words v) {
+  return _mm512_and_si512(_mm512_srli_epi16(v, 4), _mm512_set1_epi8(15));
+}
+// Dot(sum, a, b): sum + the four products of the unsigned bytes of `a` and the signed of `b`, exact.
+struct PlainDot {
+  static Words Dot(Words sum, Words a, Words b) {
+    const __m512i even = _mm512_madd_epi16(_mm512_and_si512(a, _mm512_set1_epi16(255)),
+                                           _mm512_srai_epi16(_mm512_slli_epi16(b, 8), 8));
+    const __m512i odd = _mm512_madd_epi16(_mm512_srli_epi16(a, 8), _mm512_srai_epi16(b, 8));
+    return _mm512_add_epi32(sum, _mm512_add_epi32(even, odd));
+  }
+};
+// Each signed word as a number, rounded to nearest.
+inline Floats SignedToFloats(Words v) { return _mm512_cvtepi32_ps(v); }
 // Four words per lane become four lanes per word: with the lanes of `w` in the order 0, 4, 8, 12,
 // 1, 5, ... of some items, w[j] holds the four words of items 4 j to 4 j + 3, one item after the
 // other.

@@ -146,6 +146,33 @@ inline Words XorWords(const Words& a, const Words& b) {
   for (int i = 0; i < kLanes; ++i) out.lane[i] = a.lane[i] ^ b.lane[i];
   return out;
 }
+inline Words LowNibbles(const Words& a) {
+  Words out;
+  for (int i = 0; i < kLanes; ++i) out.lane[i] = a.lane[i] & 0x0F0F0F0Fu;
+  return out;
+}
+inline Words HighNibbles(const Words& a) {
+  Words out;
+  for (int i = 0; i < kLanes; ++i) out.lane[i] = a.lane[i] >> 4 & 0x0F0F0F0Fu;
+  return out;
+}
+struct PlainDot {
+  static Words Dot(const Words& sum, const Words& a, const Words& b) {
+    Words out = sum;
+    for (int i = 0; i < kLanes; ++i) {
+      for (int byte = 0; byte < 32; byte += 8) {
+        out.lane[i] += static_cast<uint32_t>(static_cast<int32_t>(a.lane[i] >> byte & 255) *
+                                             static_cast<int8_t>(b.lane[i] >> byte & 255));
+      }
+    }
+    return out;
+  }
+};
+inline Floats SignedToFloats(const Words& v) {
+  float lanes[kLanes];
+  for (int i = 0; i < kLanes; ++i) lanes[i] = static_cast<float>(static_cast<int32_t>(v.lane[i]));
+  return Load(lanes);
+}
 inline void MulWide(const Words& a, const Words& b, Words* high, Words* low) {
   for (int i = 0; i < kLanes; ++i) {
     const uint64_t product = uint64_t{a.lane[i]} * b.lane[i];

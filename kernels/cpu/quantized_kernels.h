@@ -1,0 +1,169 @@
+// Products with quantised weights; include after a simd_*.h, whose PlainDot, or a better one, is the
+// parameter of the formats.
+//
+// Inside a group whole numbers accumulate exactly. Its sum, times the group's two scales, joins the
+// output's one chain of sums in increasing group: that alone rounds, so rows are independent here
+// as in products of floats.
+#ifndef TANDEM_KERNELS_CPU_QUANTIZED_KERNELS_H_
+#define TANDEM_KERNELS_CPU_QUANTIZED_KERNELS_H_
+
+#include <cstring>
+
+#include "kernels/cpu/cpu_kernels.h"
+
+namespace tandem {
+namespace {
+
+inline constexpr int kPanelVectors = kPanelOutputs / kLanes;
+inline constexpr int kVectorBytes = kStepBytes / kPanelVectors;
+// The lines of a step, all of which a single group of rows fetches.
+inline constexpr int kStepLines = kStepBytes / 64;
+
+template <typename DotProduct, int kSteps>
+struct QuantizedBlocks : DotProduct {
+  static constexpr bool kIsQuantized = true;
+  static constexpr int kBlockSteps = kSteps;
+  static constexpr int kBlockBytes = (kSteps + 1) * kStepBytes;  // with the scales
+};
+
+template <typename DotProduct>
+struct Int8Format : QuantizedBlocks<DotProduct, kInt8GroupSteps> {
+  static constexpr int kOffset = 128;
+  static constexpr int kSubsteps = 1;  // of four inputs
+  static Words Weights(Words step, int) { return step; }
+};
+
+template <typename DotProduct>
+struct Int4Format : QuantizedBlocks<DotProduct, kInt4GroupSteps> {
+  static constexpr int kOffset = 8;
+  static constexpr int kSubsteps = 2;
+  static Words Weights(Words step, int high) { return high ? HighNibbles(step) : LowNibbles(step); }
+};
+
+inline Words LoadStep(const std::byte* p) {
+  return LoadWords16(reinterpret_cast<const uint32_t*>(p));
+}
+
+// As MultiplyFloats, of one group.   activations: [kRows] QuantizedActivations
+template <typename Format, int kRows, int kFetchLines>
+void MultiplyQuantized(const std::byte* weights, const void* activations, int /*steps*/, bool start,
+                       const std::byte* ahead, float* sums) {
+  constexpr int kVectors = SliceVectors(kRows);
+  constexpr int kSlices = kPanelVectors / kVectors;
+  constexpr bool kOnce = kFetchLines == kStepLines && kSlices == 1;
+  constexpr int kSliceLines = kFetchLines > kSlices ? kFetchLines / kSlices : kFetchLines > 0;
+  const auto* rows = static_cast<const QuantizedActivations*>(activations);
+  for (int slice = 0; slice < kPanelVectors; slice += kVectors) {
+    const std::byte* w = weights + slice * kVectorBytes;
+    Words sum[kRows][kVectors];
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const Words first = SplatWord(static_cast<uint32_t>(-Format::kOffset * rows[r].sum));
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) sum[r][v] = first;
+    }
+    const int8_t* x = rows[0].values;
+    for (int step = 0; step < Format::kBlockSteps; ++step) {
+      if (slice < kFetchLines * kVectors) {
+#pragma GCC unroll 4
+        for (int line = 0; line < kSliceLines; ++line) {
+          if (kOnce) {
+            FetchNear(ahead + 64 * line);
+          } else {
+            FetchFar(ahead + 64 * line);
+          }
+        }
+        ahead += 64 * kSliceLines;
+      }
+      Words weight[kVectors];
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) weight[v] = LoadStep(w + v * kVectorBytes);
+#pragma GCC unroll 2
+      for (int sub = 0; sub < Format::kSubsteps; ++sub) {
+        Words part[kVectors];
+#pragma GCC unroll 4
+        for (int v = 0; v < kVectors; ++v) part[v] = Format::Weights(weight[v], sub);
+#pragma GCC unroll 8
+        for (int r = 0; r < kRows; ++r) {
+          uint32_t four;
+          std::memcpy(&four, x + r * sizeof(QuantizedActivations), sizeof(four));
+          const Words activation = SplatWord(four);
+#pragma GCC unroll 4
+          for (int v = 0; v < kVectors; ++v) {
+            sum[r][v] = Format::Dot(sum[r][v], part[v], activation);
+          }
+        }
+        x += 4;
+      }
+      w += kStepBytes;
+    }
+    const auto* scales = reinterpret_cast<const float*>(w);
+    float* slice_sums = sums + slice * kLanes;
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const Floats row_scale = Splat(rows[r].scale);
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) {
+        float* out = slice_sums + r * kPanelOutputs + v * kLanes;
+        const Floats scale = Mul(Load(scales + v * kLanes), row_scale);
+        Store(out, MulAdd(SignedToFloats(sum[r][v]), scale, start ? Zero() : Load(out)));
+      }
+    }
+  }
+}
+
+// Rounds to the nearest, to even between two: the sum's last bits are the whole number.
+inline Words RoundToWords(Floats x) {
+  uint32_t bits[kLanes];
+  float sums[kLanes];
+  Store(sums, Add(x, Splat(0x1.8p23f)));
+  std::memcpy(bits, sums, sizeof(bits));
+  return LoadWords16(bits);
+}
+
+// Activations all below this in magnitude count as zeros: 127 over them might be infinite.
+inline constexpr float kNoActivation = 0x1p-100f;
+
+// Quantises `count` <= kGroupInputs activations; zeros follow.
+inline void QuantizeActivations(const float* x, int count, QuantizedActivations* out) {
+  Floats value[kGroupInputs / kLanes];
+  Floats most = Zero();
+  Floats nothing = Zero();  // or NaN
+  for (int i = 0; i < kGroupInputs / kLanes; ++i) {
+    const int left = count - i * kLanes;
+    value[i] = left > 0 ? LoadPart(x + i * kLanes, left < kLanes ? left : kLanes) : Zero();
+    most = Max(most, Max(value[i], Sub(Zero(), value[i])));
+    nothing = Add(nothing, Mul(value[i], Zero()));
+  }
+  const float largest = Largest(most);
+  const float not_finite = Sum(nothing);
+  const bool any = not_finite == 0.0f && largest >= kNoActivation;
+  const Floats inverse = Splat(any ? 127.0f / largest : 0.0f);
+  out->scale = any ? largest / 127.0f : not_finite;
+  int32_t sum = 0;
+  for (int i = 0; i < kGroupInputs / kLanes; ++i) {
+    uint32_t bits[kLanes];
+    StoreWords16(bits, RoundToWords(any ? Mul(value[i], inverse) : Zero()));
+    for (int lane = 0; lane < kLanes; ++lane) {
+      out->values[i * kLanes + lane] = static_cast<int8_t>(bits[lane] & 0xFF);
+    }
+    for (int lane = 0; lane < kLanes; ++lane) sum += out->values[i * kLanes + lane];
+  }
+  out->sum = sum;
+}
+
+inline void PackQuantizedActivations(const float* x, int64_t stride, int inputs, int num_rows,
+                                     IndexRange rows, void* packed) {
+  auto* out = static_cast<QuantizedActivations*>(packed);
+  for (int first = 0; first < inputs; first += kGroupInputs, out += num_rows) {
+    const int count = inputs - first < kGroupInputs ? inputs - first : kGroupInputs;
+    for (int r = rows.begin; r < rows.end; ++r) {
+      QuantizeActivations(x + r * stride + first, count, out + r);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tandem
+
+#endif  // TANDEM_KERNELS_CPU_QUANTIZED_KERNELS_H_
