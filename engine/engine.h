@@ -40,6 +40,8 @@ struct EngineOptions {
   std::string device = "auto";          // "cpu", "cuda:<n>", or "auto": CUDA if present, else CPU
   int threads = 0;                      // of the CPU; 0: the physical cores
   std::string compute = "auto";         // activations in CPU products: "auto", "f32", "bf16"
+  std::string quantize = "none";        // the target's weights at load: "none", "int8", "int4"
+  std::string draft_quantize = "none";  // the draft's, likewise
   int64_t kv_memory_bytes = 0;          // both caches together; 0: a quarter of what is free
   int page_size = 16;                   // tokens per page
   int max_batch = 8;                    // sequences decoded together; more wait

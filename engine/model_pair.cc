@@ -27,6 +27,14 @@ absl::StatusOr<CpuCompute> ParseCompute(const std::string& name) {
       absl::StrCat("compute: \"", name, "\" is not one of auto, f32, bf16"));
 }
 
+absl::StatusOr<Quantization> ParseQuantization(const char* option, const std::string& name) {
+  if (name == "none") return Quantization::kNone;
+  if (name == "int8") return Quantization::kInt8;
+  if (name == "int4") return Quantization::kInt4;
+  return absl::InvalidArgumentError(
+      absl::StrCat(option, ": \"", name, "\" is not one of none, int8, int4"));
+}
+
 // Bytes that new allocations may take without swapping; a guess of 1 GiB where /proc is missing.
 int64_t FreeMemoryBytes() {
   std::ifstream file("/proc/meminfo");
@@ -116,6 +124,11 @@ absl::Status MakeCaches(const EngineOptions& options, ModelPair* pair) {
 
 absl::Status CheckCompute(const EngineOptions& options, const Transformer& model,
                           const std::string& path) {
+  if (options.compute == "f32" && IsQuantized(model.dtype())) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "compute: found f32, which keeps activations as they are, allowed: auto, because ", path,
+        " has ", NameOf(model.dtype()), " weights, which meet quantised activations"));
+  }
   if (options.compute != "bf16" || model.dtype() == DType::kBF16) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("compute: bf16 needs bfloat16 weights, and ", path,
                                                  " has ", NameOf(model.dtype())));
@@ -130,7 +143,10 @@ absl::StatusOr<ModelPair> ModelPair::Load(const EngineOptions& options) {
   ASSIGN_OR_RETURN(cpu.compute, ParseCompute(options.compute));
   ASSIGN_OR_RETURN(pair.backend, MakeBackend(options.device, cpu));
   ASSIGN_OR_RETURN(pair.tokenizer, Tokenizer::Load(options.target));
-  ASSIGN_OR_RETURN(pair.target, Transformer::Load(options.target, pair.backend.get()));
+  ASSIGN_OR_RETURN(const Quantization quantization,
+                   ParseQuantization("quantize", options.quantize));
+  ASSIGN_OR_RETURN(pair.target,
+                   Transformer::Load(options.target, pair.backend.get(), quantization));
   RETURN_IF_ERROR(CheckCompute(options, *pair.target, options.target));
   if (pair.tokenizer->vocab_size() > pair.target->vocab_size()) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -138,7 +154,10 @@ absl::StatusOr<ModelPair> ModelPair::Load(const EngineOptions& options) {
         ", but the model's vocabulary has ", pair.target->vocab_size()));
   }
   if (!options.draft.empty() && options.drafter != "none" && options.drafter != "ngram") {
-    ASSIGN_OR_RETURN(pair.draft, Transformer::Load(options.draft, pair.backend.get()));
+    ASSIGN_OR_RETURN(const Quantization draft_quantization,
+                     ParseQuantization("draft_quantize", options.draft_quantize));
+    ASSIGN_OR_RETURN(pair.draft,
+                     Transformer::Load(options.draft, pair.backend.get(), draft_quantization));
     RETURN_IF_ERROR(CheckCompute(options, *pair.draft, options.draft));
     ASSIGN_OR_RETURN(pair.vocabulary, MakeVocabularyMap(options, pair));
   }

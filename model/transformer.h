@@ -17,10 +17,12 @@ namespace tandem {
 // A decoder-only transformer of the Llama line (Llama, Mistral, Qwen2, Qwen3) on a backend.
 class Transformer final : public LanguageModel {
  public:
-  // Loads a Hugging Face folder: config.json, safetensors. `backend` must outlive the model. Errors
-  // name the file and the key or tensor: NOT_FOUND, INVALID_ARGUMENT, RESOURCE_EXHAUSTED.
-  static absl::StatusOr<std::unique_ptr<Transformer>> Load(const std::string& folder,
-                                                           Backend* backend);
+  // Loads a Hugging Face folder: config.json, safetensors. `backend` must outlive the model. The
+  // weight matrices are quantised if asked; with kInt4 the head gets 8 bits, because its errors
+  // reach the logits directly. Errors name the file and the key or tensor: NOT_FOUND,
+  // INVALID_ARGUMENT, RESOURCE_EXHAUSTED.
+  static absl::StatusOr<std::unique_ptr<Transformer>> Load(
+      const std::string& folder, Backend* backend, Quantization quantization = Quantization::kNone);
 
   const ModelConfig& config() const { return config_; }
   int vocab_size() const override { return config_.vocab_size; }

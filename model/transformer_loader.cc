@@ -27,7 +27,8 @@ bool IsDerivable(absl::string_view name) {
 
 class TransformerLoader {
  public:
-  explicit TransformerLoader(Transformer* model) : model_(*model) {}
+  TransformerLoader(Transformer* model, Quantization quantization)
+      : model_(*model), quantization_(quantization) {}
 
   absl::Status Load(const std::string& folder) {
     folder_ = folder;
@@ -94,7 +95,7 @@ class TransformerLoader {
       ASSIGN_OR_RETURN(biases[i], HostVector(absl::StrCat(prefix, names[i], ".bias"), outputs[i]));
       parts[i].bias = biases[i].data();
     }
-    return model_.backend_->Pack(parts, order);
+    return model_.backend_->Pack(parts, order, quantization_);
   }
 
   absl::Status LoadLayer(int index) {
@@ -137,7 +138,10 @@ class TransformerLoader {
       ASSIGN_OR_RETURN(part.matrix, Matrix("lm_head.weight", model_.config_.vocab_size,
                                            model_.config_.hidden_size));
     }
-    ASSIGN_OR_RETURN(model_.head_, model_.backend_->Pack({part}, PartOrder::kConcatenated));
+    const Quantization quantization =
+        quantization_ == Quantization::kNone ? Quantization::kNone : Quantization::kInt8;
+    ASSIGN_OR_RETURN(model_.head_,
+                     model_.backend_->Pack({part}, PartOrder::kConcatenated, quantization));
     return absl::OkStatus();
   }
 
@@ -153,16 +157,18 @@ class TransformerLoader {
   }
 
   Transformer& model_;
+  const Quantization quantization_;
   std::string folder_;
   std::set<std::string> used_;
   std::set<std::string> ignored_;
 };
 
 absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Load(const std::string& folder,
-                                                               Backend* backend) {
+                                                               Backend* backend,
+                                                               Quantization quantization) {
   ASSIGN_OR_RETURN(ModelConfig config, ReadModelConfig(folder));
   std::unique_ptr<Transformer> model(new Transformer(backend, std::move(config)));
-  RETURN_IF_ERROR(TransformerLoader(model.get()).Load(folder));
+  RETURN_IF_ERROR(TransformerLoader(model.get(), quantization).Load(folder));
   RETURN_IF_ERROR(backend->Synchronize());
   return model;
 }

@@ -154,8 +154,8 @@ TEST(BenchSpeculation, RunsWholeGroupsInPairsOfTurnedOrder) {
       order.push_back(*request.draft_tokens);
     }
   }
-  // The first pass to warm up, two rounds of a pair for each k (the second group's begin backwards),
-  // and two plain passes at batch 1.
+  // The first pass to warm up, two rounds of a pair for each k (the second group's begin
+  // backwards), and two plain passes at batch 1.
   EXPECT_THAT(order, ElementsAre(0, 3, 0, -1, 0, 0, -1, 0, 3, 0, 0));
 }
 

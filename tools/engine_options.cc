@@ -65,6 +65,13 @@ void EngineFlags::AddTo(CLI::App* app, bool with_draft_tokens) {
          "CPU has it [auto]")
       ->type_name("NAME")
       ->group(group);
+  app->add_option("--quantize", quantize,
+                  "Quantise the target's weights at load: none, int8, int4 [none]")
+      ->type_name("NAME")
+      ->group(group);
+  app->add_option("--draft-quantize", draft_quantize, "Likewise the draft's [none]")
+      ->type_name("NAME")
+      ->group(group);
   app->add_option("--kv-memory", kv_memory,
                   "Memory of both caches, such as 512M or 2G [a quarter of the free memory]")
       ->type_name("SIZE")
@@ -79,6 +86,8 @@ absl::StatusOr<EngineOptions> EngineFlags::ToOptions() const {
   EngineOptions options;
   RETURN_IF_ERROR(CheckName("--verifier", verifier, {"auto", "exact_match", "block", "token"}));
   RETURN_IF_ERROR(CheckName("--compute", compute, {"auto", "f32", "bf16"}));
+  RETURN_IF_ERROR(CheckName("--quantize", quantize, {"none", "int8", "int4"}));
+  RETURN_IF_ERROR(CheckName("--draft-quantize", draft_quantize, {"none", "int8", "int4"}));
   if (!drafter.empty()) {
     RETURN_IF_ERROR(CheckName("--drafter", drafter, {"model", "ngram", "model+ngram", "none"}));
   }
@@ -95,6 +104,8 @@ absl::StatusOr<EngineOptions> EngineFlags::ToOptions() const {
   options.device = device;
   options.threads = threads;
   options.compute = compute;
+  options.quantize = quantize;
+  options.draft_quantize = draft_quantize;
   if (!kv_memory.empty()) {
     ASSIGN_OR_RETURN(options.kv_memory_bytes, ParseSize(kv_memory));
   }

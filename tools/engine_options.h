@@ -22,6 +22,8 @@ struct EngineFlags {
   std::string verifier = "auto";
   std::string device = "auto";
   int threads = 0;  // 0: not given
+  std::string quantize = "none";
+  std::string draft_quantize = "none";
   std::string compute = "auto";
   std::string kv_memory;
   int page_size = 16;

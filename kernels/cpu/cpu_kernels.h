@@ -57,7 +57,7 @@ enum class ProductEnd {
 
 struct ProductTask {
   const std::byte* panels = nullptr;
-  int num_steps = 0;            // of a panel
+  int num_steps = 0;  // of a panel
   size_t panel_bytes = 0;
   const float* bias = nullptr;  // in the panels' order with their padding, or none
   // Blocks of inputs, each [num_rows, inputs of a block], the last padded: see pack_activations.

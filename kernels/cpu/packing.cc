@@ -128,8 +128,8 @@ PanelLayout::Source PanelLayout::SourceOf(int panel, int lane) const {
   }
   const ConstMatrixView& matrix = parts_[part].matrix;
   const WeightPart& from = parts_[part];
-  const size_t row_bytes = IsQuantized(source_) ? QuantizedBytes(source_, num_inputs_)
-                                                : matrix.stride * SizeOf(source_);
+  const size_t row_bytes =
+      IsQuantized(source_) ? QuantizedBytes(source_, num_inputs_) : matrix.stride * SizeOf(source_);
   return {static_cast<const std::byte*>(matrix.data) + row * row_bytes,
           from.bias == nullptr ? nullptr : from.bias + row,
           from.scales == nullptr

@@ -1,5 +1,5 @@
-// Products with quantised weights; include after a simd_*.h, whose PlainDot, or a better one, is the
-// parameter of the formats.
+// Products with quantised weights; include after a simd_*.h, whose PlainDot, or a better one, is
+// the parameter of the formats.
 //
 // Inside a group whole numbers accumulate exactly. Its sum, times the group's two scales, joins the
 // output's one chain of sums in increasing group: that alone rounds, so rows are independent here

@@ -18,7 +18,8 @@ struct Kind {
   DType dtype;
   Quantization quantization;
 };
-constexpr Kind kKinds[] = {{DType::kInt8, Quantization::kInt8}, {DType::kInt4, Quantization::kInt4}};
+constexpr Kind kKinds[] = {{DType::kInt8, Quantization::kInt8},
+                           {DType::kInt4, Quantization::kInt4}};
 
 // Rows of weights or activations as whole numbers and their scales.
 struct Quantized {

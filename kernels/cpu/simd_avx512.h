@@ -106,7 +106,8 @@ inline Words LowNibbles(Words v) { return _mm512_and_si512(v, _mm512_set1_epi8(1
 inline Words HighNibbles(Words v) {
   return _mm512_and_si512(_mm512_srli_epi16(v, 4), _mm512_set1_epi8(15));
 }
-// Dot(sum, a, b): sum + the four products of the unsigned bytes of `a` and the signed of `b`, exact.
+// Dot(sum, a, b): sum + the four products of the unsigned bytes of `a` and the signed of `b`,
+// exact.
 struct PlainDot {
   static Words Dot(Words sum, Words a, Words b) {
     const __m512i even = _mm512_madd_epi16(_mm512_and_si512(a, _mm512_set1_epi16(255)),

@@ -9,9 +9,7 @@ namespace {
 
 // As PlainDot.
 struct VnniDot {
-  static __m512i Dot(__m512i sum, __m512i a, __m512i b) {
-    return _mm512_dpbusd_epi32(sum, a, b);
-  }
+  static __m512i Dot(__m512i sum, __m512i a, __m512i b) { return _mm512_dpbusd_epi32(sum, a, b); }
 };
 
 }  // namespace
