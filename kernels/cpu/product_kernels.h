@@ -21,7 +21,6 @@ namespace {
 // cache, for in the first it would drive out the block: 8 rows then took 2.0 instead of 1.2 times
 // as long as one.
 inline constexpr int kNearFetchBytes = 5120;
-inline constexpr int kFarFetchBytes = 16384;
 
 // A format of floats says how a step's 64 bytes of one vector of outputs meet a row's activations:
 // kInputsPerStep inputs in kSubsteps multiplications.
@@ -33,6 +32,7 @@ struct FloatBlocks {
   static constexpr bool kIsQuantized = false;
   static constexpr int kBlockSteps = kFloatBlockSteps;
   static constexpr int kBlockBytes = kFloatBlockSteps * kStepBytes;
+  static constexpr int kFetchBytes = 16384;
 };
 
 struct F32Format : FloatBlocks {
@@ -187,7 +187,7 @@ void MultiplyPanel(const ProductTask& task, const std::byte* panel, IndexRange r
   for (int first = 0, block = 0; first < task.num_steps; first += kSteps, ++block) {
     const int steps = task.num_steps - first < kSteps ? task.num_steps - first : kSteps;
     const std::byte* weights = panel + static_cast<size_t>(block) * Format::kBlockBytes;
-    const std::byte* ahead = weights + (once ? kNearFetchBytes : kFarFetchBytes);
+    const std::byte* ahead = weights + (once ? kNearFetchBytes : Format::kFetchBytes);
     const bool fetch = ahead < fetch_end;
     const std::byte* x =
         activations + (static_cast<size_t>(block) * task.num_rows + rows.begin) * kRowBytes;

@@ -24,6 +24,8 @@ struct QuantizedBlocks : DotProduct {
   static constexpr bool kIsQuantized = true;
   static constexpr int kBlockSteps = kSteps;
   static constexpr int kBlockBytes = (kSteps + 1) * kStepBytes;  // with the scales
+  // Two blocks fit the first-level cache: groups of rows fetch the next one there.
+  static constexpr int kFetchBytes = kBlockBytes;
 };
 
 template <typename DotProduct>
@@ -50,7 +52,6 @@ void MultiplyQuantized(const std::byte* weights, const void* activations, int /*
                        const std::byte* ahead, float* sums) {
   constexpr int kVectors = SliceVectors(kRows);
   constexpr int kSlices = kPanelVectors / kVectors;
-  constexpr bool kOnce = kFetchLines == kStepLines && kSlices == 1;
   constexpr int kSliceLines = kFetchLines > kSlices ? kFetchLines / kSlices : kFetchLines > 0;
   const auto* rows = static_cast<const QuantizedActivations*>(activations);
   for (int slice = 0; slice < kPanelVectors; slice += kVectors) {
@@ -66,13 +67,7 @@ void MultiplyQuantized(const std::byte* weights, const void* activations, int /*
     for (int step = 0; step < Format::kBlockSteps; ++step) {
       if (slice < kFetchLines * kVectors) {
 #pragma GCC unroll 4
-        for (int line = 0; line < kSliceLines; ++line) {
-          if (kOnce) {
-            FetchNear(ahead + 64 * line);
-          } else {
-            FetchFar(ahead + 64 * line);
-          }
-        }
+        for (int line = 0; line < kSliceLines; ++line) FetchNear(ahead + 64 * line);
         ahead += 64 * kSliceLines;
       }
       Words weight[kVectors];
