@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/mapped_file.h"
 #include "base/status_macros.h"
+#include "kernels/quantize.h"
 #include "model/formats/json_text.h"
 
 namespace tandem {
@@ -72,6 +73,7 @@ constexpr const char* kReadKeys[] = {"architectures",
                                      "num_attention_heads",
                                      "num_hidden_layers",
                                      "num_key_value_heads",
+                                     "quantization_config",
                                      "rms_norm_eps",
                                      "rope_parameters",
                                      "rope_scaling",
@@ -507,6 +509,29 @@ absl::StatusOr<std::vector<TokenId>> ReadEosIds(const Fields& fields, int vocab_
   return ids;
 }
 
+// The only method is our own: tandem quantize writes it.
+absl::Status ReadQuantization(const Fields& config, const std::string& file, ModelConfig* model) {
+  const json* const value = config.Find("quantization_config");
+  if (value == nullptr) return absl::OkStatus();
+  constexpr char kAllowed[] = "nothing, or quant_method tandem (not implemented otherwise)";
+  if (!value->is_object()) return config.Wrong("quantization_config", kAllowed);
+  const Fields fields(*value, file, "quantization_config.");
+  const json* const method = fields.Find("quant_method");
+  if (method == nullptr || *method != "tandem") {
+    return config.Wrong("quantization_config", kAllowed);
+  }
+  ASSIGN_OR_RETURN(const int bits, fields.Int("bits", 4, 8));
+  if (bits != 4 && bits != 8) return fields.Wrong("bits", "4 or 8");
+  RETURN_IF_ERROR(fields.Only("group_size", kQuantizationGroup));
+  for (const auto& [key, ignored] : value->items()) {
+    if (key != "quant_method" && key != "bits" && key != "group_size") {
+      return fields.Wrong(key, "nothing");
+    }
+  }
+  model->quantized = bits == 8 ? DType::kInt8 : DType::kInt4;
+  return absl::OkStatus();
+}
+
 absl::StatusOr<json> ParseObject(absl::string_view text, const std::string& file) {
   ASSIGN_OR_RETURN(json parsed, ParseJson(text, file));
   if (!parsed.is_object()) {
@@ -559,6 +584,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view text, const std::
   RETURN_IF_ERROR(ReadLayers(config, *family, &model));
   RETURN_IF_ERROR(ReadWindows(config, *family, &model));
   RETURN_IF_ERROR(ReadRope(config, file, &model));
+  RETURN_IF_ERROR(ReadQuantization(config, file, &model));
   RETURN_IF_ERROR(CheckKeys(config));
   ASSIGN_OR_RETURN(model.eos_token_ids, ReadEosIds(config, model.vocab_size));
   if (generation_text.has_value()) {

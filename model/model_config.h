@@ -44,7 +44,9 @@ struct ModelConfig {
   bool qkv_bias = false;
   bool output_bias = false;  // of the attention's output projection
   bool mlp_bias = false;
-  bool head_norms = false;             // RmsNorm on each query and key head
+  bool head_norms = false;  // RmsNorm on each query and key head
+  // What the weight matrices are quantised to (docs/quantization.md), if they are.
+  std::optional<DType> quantized{};
   std::vector<TokenId> eos_token_ids;  // generation_config.json, else config.json; may be empty
 };
 

@@ -1,5 +1,6 @@
 // Fills a Transformer from the named tensors of a Hugging Face checkpoint.
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include "absl/strings/match.h"
@@ -32,6 +33,7 @@ class TransformerLoader {
 
   absl::Status Load(const std::string& folder) {
     folder_ = folder;
+    RETURN_IF_ERROR(SettleQuantization());
     ASSIGN_OR_RETURN(model_.weights_, Weights::Open(folder));
     const ModelConfig& config = model_.config_;
     ASSIGN_OR_RETURN(const ConstMatrixView embedding,
@@ -43,20 +45,47 @@ class TransformerLoader {
     RETURN_IF_ERROR(LoadHead(embedding));
     const std::vector<float> frequencies = config.rope.InverseFrequencies(config.head_dim);
     ASSIGN_OR_RETURN(model_.inverse_frequencies_, UploadFloats(frequencies));
-    for (const std::string& name : used_) {
-      model_.num_parameters_ += model_.weights_->num_elements(name);
-    }
     return CheckAllUsed();
   }
 
  private:
+  // What a folder that is quantised says counts for matrices that are not, and for the head.
+  absl::Status SettleQuantization() {
+    const std::optional<DType> quantized = model_.config_.quantized;
+    if (!quantized.has_value()) return absl::OkStatus();
+    if (quantization_ != Quantization::kNone) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("quantize: found ", quantization_ == Quantization::kInt8 ? "int8" : "int4",
+                       ", allowed: none, because ", folder_, " is quantised to ",
+                       NameOf(*quantized), " already"));
+    }
+    quantization_ = *quantized == DType::kInt8 ? Quantization::kInt8 : Quantization::kInt4;
+    return absl::OkStatus();
+  }
+
+  // A weight matrix of a product, floats or quantised.
+  absl::StatusOr<WeightMatrix> ProductMatrix(const std::string& name, int64_t rows, int64_t cols) {
+    if (!model_.config_.quantized.has_value()) {
+      WeightMatrix floats;
+      ASSIGN_OR_RETURN(floats.matrix, Matrix(name, rows, cols));
+      return floats;
+    }
+    ASSIGN_OR_RETURN(const WeightMatrix weight, model_.weights_->GetMatrix(name, rows, cols));
+    used_.insert(name);
+    model_.num_parameters_ += rows * cols;
+    if (weight.scales != nullptr) ignored_.insert(absl::StrCat(name, "_scale"));
+    return weight;
+  }
+
   absl::StatusOr<ConstMatrixView> Matrix(const std::string& name, int64_t rows, int64_t cols) {
     used_.insert(name);
+    model_.num_parameters_ += rows * cols;
     return model_.weights_->Get(name, {rows, cols});
   }
 
   absl::StatusOr<std::vector<float>> HostVector(const std::string& name, int64_t size) {
     used_.insert(name);
+    model_.num_parameters_ += size;
     ASSIGN_OR_RETURN(const ConstMatrixView tensor, model_.weights_->Get(name, {size}));
     std::vector<float> values(size);
     for (int64_t i = 0; i < size; ++i) values[i] = ElementAt(tensor, i);
@@ -85,7 +114,9 @@ class TransformerLoader {
     std::vector<std::vector<float>> biases(names.size());
     for (size_t i = 0; i < names.size(); ++i) {
       const std::string name = absl::StrCat(prefix, names[i], ".weight");
-      ASSIGN_OR_RETURN(parts[i].matrix, Matrix(name, outputs[i], inputs));
+      ASSIGN_OR_RETURN(const WeightMatrix weight, ProductMatrix(name, outputs[i], inputs));
+      parts[i].matrix = weight.matrix;
+      parts[i].scales = weight.scales;
       if (parts[i].matrix.dtype != parts[0].matrix.dtype) {
         return absl::InvalidArgumentError(absl::StrCat(
             folder_, ": ", name, " is ", NameOf(parts[i].matrix.dtype), " and ", prefix, names[0],
@@ -131,12 +162,15 @@ class TransformerLoader {
   }
 
   absl::Status LoadHead(ConstMatrixView embedding) {
-    WeightPart part{.matrix = embedding, .bias = nullptr};
+    WeightPart part{.matrix = embedding, .bias = nullptr, .scales = nullptr};
     if (model_.config_.tied_embeddings) {
       ignored_.insert("lm_head.weight");  // as the reference does
     } else {
-      ASSIGN_OR_RETURN(part.matrix, Matrix("lm_head.weight", model_.config_.vocab_size,
-                                           model_.config_.hidden_size));
+      ASSIGN_OR_RETURN(
+          const WeightMatrix head,
+          ProductMatrix("lm_head.weight", model_.config_.vocab_size, model_.config_.hidden_size));
+      part.matrix = head.matrix;
+      part.scales = head.scales;
     }
     const Quantization quantization =
         quantization_ == Quantization::kNone ? Quantization::kNone : Quantization::kInt8;
@@ -157,7 +191,7 @@ class TransformerLoader {
   }
 
   Transformer& model_;
-  const Quantization quantization_;
+  Quantization quantization_;
   std::string folder_;
   std::set<std::string> used_;
   std::set<std::string> ignored_;

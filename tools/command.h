@@ -25,6 +25,7 @@ Command AddGenerateCommand(CLI::App* program);
 Command AddTokenizeCommand(CLI::App* program);
 Command AddInspectCommand(CLI::App* program);
 Command AddMakeRandomCommand(CLI::App* program);
+Command AddQuantizeCommand(CLI::App* program);
 Command AddBenchCommand(CLI::App* program);
 Command AddVerifyLosslessCommand(CLI::App* program);
 

@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "base/thread_pool.h"
+#include "kernels/quantize.h"
 #include "kvcache/kv_layout.h"
 #include "model/formats/weights.h"
 #include "model/model_config.h"
@@ -49,12 +50,34 @@ struct Inspection {
   }
 };
 
+// With its scales, if it is quantised.
+absl::StatusOr<std::pair<DType, int64_t>> DTypeAndBytes(const Weights& weights,
+                                                        const TensorSpec& tensor,
+                                                        const ModelConfig& config) {
+  if (tensor.role != TensorRole::kMatrix || !config.quantized.has_value()) {
+    ASSIGN_OR_RETURN(const ConstMatrixView view, weights.Get(tensor.name, tensor.shape));
+    return std::pair(view.dtype, tensor.num_elements() * static_cast<int64_t>(SizeOf(view.dtype)));
+  }
+  const int64_t rows = tensor.shape[0];
+  const int64_t cols = tensor.shape[1];
+  ASSIGN_OR_RETURN(const WeightMatrix weight, weights.GetMatrix(tensor.name, rows, cols));
+  const DType dtype = weight.matrix.dtype;
+  if (!IsQuantized(dtype)) {
+    return std::pair(dtype, tensor.num_elements() * static_cast<int64_t>(SizeOf(dtype)));
+  }
+  const int num_cols = static_cast<int>(cols);
+  return std::pair(dtype,
+                   rows * static_cast<int64_t>(QuantizedBytes(dtype, num_cols) +
+                                               sizeof(float) * QuantizationGroups(num_cols)));
+}
+
 // Adds up the tensors that the configuration asks for; each must be there, with its shape.
 absl::Status CountTensors(const Weights& weights, Inspection* inspection) {
   for (const TensorSpec& tensor : TensorsOf(inspection->config)) {
-    ASSIGN_OR_RETURN(const ConstMatrixView view, weights.Get(tensor.name, tensor.shape));
-    const int64_t bytes = tensor.num_elements() * static_cast<int64_t>(SizeOf(view.dtype));
-    ++inspection->tensors_by_dtype[NameOf(view.dtype)];
+    using DTypeWithBytes = std::pair<DType, int64_t>;
+    ASSIGN_OR_RETURN(const DTypeWithBytes size, DTypeAndBytes(weights, tensor, inspection->config));
+    const auto& [dtype, bytes] = size;
+    ++inspection->tensors_by_dtype[NameOf(dtype)];
     inspection->parameters += tensor.num_elements();
     inspection->weight_bytes += bytes;
     if (IsReadWhole(tensor, inspection->config)) inspection->bytes_read_per_token += bytes;

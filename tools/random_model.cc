@@ -21,6 +21,7 @@
 #include "nlohmann/json.hpp"
 #include "tools/model_tensors.h"
 #include "tools/output_folder.h"
+#include "tools/safetensors_header.h"
 #include "tools/table.h"
 
 namespace tandem {
@@ -137,26 +138,16 @@ std::string TokenizerConfigJson(const RandomModelShape& shape) {
 
 std::string GenerationConfigJson() { return Json({{"eos_token_id", kEndOfTextId}}).dump(1) + "\n"; }
 
-// The header of a safetensors file and the length in front of it, padded to 64 bytes so that the
-// data is aligned for every vector load.
-std::string SafetensorsHeader(absl::Span<const TensorSpec> tensors, DType dtype) {
-  constexpr size_t kAlignment = 64;
-  const char* dtype_name = dtype == DType::kF32 ? "F32" : dtype == DType::kF16 ? "F16" : "BF16";
-  nlohmann::json header = {{"__metadata__", {{"format", "pt"}}}};  // sorted, as `tensors` are
-  int64_t offset = 0;
+std::string HeaderOf(absl::Span<const TensorSpec> tensors, DType dtype) {
+  const char* const name = dtype == DType::kF32 ? "F32" : dtype == DType::kF16 ? "F16" : "BF16";
+  std::vector<TensorHeader> headers;
   for (const TensorSpec& tensor : tensors) {
-    const int64_t end = offset + tensor.num_elements() * static_cast<int64_t>(SizeOf(dtype));
-    header[tensor.name] = {
-        {"dtype", dtype_name}, {"shape", tensor.shape}, {"data_offsets", {offset, end}}};
-    offset = end;
+    headers.push_back({.name = tensor.name,
+                       .dtype = name,
+                       .shape = tensor.shape,
+                       .bytes = tensor.num_elements() * static_cast<int64_t>(SizeOf(dtype))});
   }
-  std::string text = header.dump();
-  text.append((kAlignment - (sizeof(uint64_t) + text.size()) % kAlignment) % kAlignment, ' ');
-  std::string length;
-  for (size_t i = 0; i < sizeof(uint64_t); ++i) {
-    length.push_back(static_cast<char>(uint64_t{text.size()} >> (8 * i)));
-  }
-  return length + text;
+  return SafetensorsHeader(headers);
 }
 
 struct Distribution {
@@ -181,7 +172,7 @@ Distribution DistributionOf(const TensorSpec& tensor) {
 absl::Status WriteWeights(const RandomModelShape& shape, uint64_t seed, OutputFile* file,
                           absl::FunctionRef<void(int64_t)> on_bytes) {
   const std::vector<TensorSpec> tensors = TensorsOf(shape.Config());
-  RETURN_IF_ERROR(file->Write(SafetensorsHeader(tensors, shape.dtype)));
+  RETURN_IF_ERROR(file->Write(HeaderOf(tensors, shape.dtype)));
   ThreadPool pool(NumPhysicalCores());
   const int64_t element_bytes = static_cast<int64_t>(SizeOf(shape.dtype));
   const int64_t most = kElementsPerThread * pool.num_threads();

@@ -13,6 +13,13 @@
 
 namespace tandem {
 
+// A weight matrix as a checkpoint holds it: floats, or whole numbers with scales as
+// kernels/quantize.h lays them out.
+struct WeightMatrix {
+  ConstMatrixView matrix;         // [outputs, inputs]
+  const float* scales = nullptr;  // [outputs, groups] of kInt8 and kInt4
+};
+
 // A checkpoint's named tensors, memory-mapped: nothing is read before it is looked at. The bytes
 // live as long as this object. Thread-safe after Open.
 class Weights {
@@ -30,6 +37,10 @@ class Weights {
   // floating-point type of DType.
   virtual absl::StatusOr<ConstMatrixView> Get(std::string_view name,
                                               absl::Span<const int64_t> shape) const = 0;
+  // The matrix `name`, which may be quantised: a tensor of I8, or of U8 with four bits each, and
+  // beside it the scales as `name`_scale of F32. Errors as Get's.
+  virtual absl::StatusOr<WeightMatrix> GetMatrix(std::string_view name, int64_t rows,
+                                                 int64_t cols) const = 0;
   // Every tensor's name, sorted.
   virtual std::vector<std::string> names() const = 0;
   virtual int64_t num_elements(std::string_view name) const = 0;  // REQUIRES: Has(name)

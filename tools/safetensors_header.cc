@@ -1,0 +1,26 @@
+#include "tools/safetensors_header.h"
+
+#include "nlohmann/json.hpp"
+
+namespace tandem {
+
+std::string SafetensorsHeader(absl::Span<const TensorHeader> tensors) {
+  constexpr size_t kAlignment = 64;
+  nlohmann::json header = {{"__metadata__", {{"format", "pt"}}}};
+  int64_t offset = 0;
+  for (const TensorHeader& tensor : tensors) {
+    header[tensor.name] = {{"dtype", tensor.dtype},
+                           {"shape", tensor.shape},
+                           {"data_offsets", {offset, offset + tensor.bytes}}};
+    offset += tensor.bytes;
+  }
+  std::string text = header.dump();
+  text.append((kAlignment - (sizeof(uint64_t) + text.size()) % kAlignment) % kAlignment, ' ');
+  std::string length;
+  for (size_t i = 0; i < sizeof(uint64_t); ++i) {
+    length.push_back(static_cast<char>(uint64_t{text.size()} >> (8 * i)));
+  }
+  return length + text;
+}
+
+}  // namespace tandem
