@@ -1,0 +1,356 @@
+#!/usr/bin/env python3
+"""Tandem and llama.cpp on the same weights, in turns within one run: time of passes, start-up and memory.
+
+  compare_llama_cpp.py --only prepare        makes the environment, the random 1B model and the GGUF files
+  compare_llama_cpp.py --only decode,verify  measures these, and prints a Markdown table (--json F also writes the figures)
+
+llama.cpp is the PyPI package llama-cpp-python built for this machine, called through its C functions from a process that
+stays; its weights are the safetensors of Tandem's model, quantised by llama.cpp itself. Tandem is the program, a process
+per turn: `bench kernels --target` where the program has it, else `generate` on a batch of n sequences in lockstep, whose
+passes have n rows. Ratios are medians over turns of the ratio within a turn; above 1 Tandem is faster. A measurement,
+never a test. Nothing is written into the repository: --work holds models, --venv the environment.
+"""
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+
+import comparison as lib
+
+# What Tandem calls a format: the file type of llama.cpp, the options of Tandem.
+FORMATS = {"f32": ("F32", ["--compute", "f32"]), "bf16": ("BF16", []), "int8": ("Q8_0", ["--quantize", "int8"]),
+           "int4": ("Q4_0", ["--quantize", "int4"])}
+MEASURES = ["prepare", "same", "settings", "decode", "verify", "prefill", "load", "pair"]
+SHIPPED = os.path.join(lib.ROOT, "models", "storyteller-7m")
+STORY = "Once upon a time there was a little girl who lived with her grandmother in a small house"
+
+
+class Sides:
+    """Both engines, the models in each one's format, and what was refused."""
+
+    def __init__(self, args, worker, tandem):
+        self.args, self.worker, self.tandem = args, worker, tandem
+        self.has_kernels = tandem.has_option(["bench", "kernels"], "--target")
+        if not self.has_kernels:
+            lib.say("this tandem has no `bench kernels --target`; its passes are timed as `generate` on batches of n sequences")
+        self.refused = {}
+        for name in args.formats:
+            _, error = tandem.try_json("generate", "--target", SHIPPED, "--drafter", "none", "--prompt-ids", "0",
+                                       "--max-tokens", "1", *FORMATS[name][1])
+            if error:
+                self.refused[name] = error.splitlines()[-1]
+                lib.say(f"{name}: Tandem's side is skipped, it refuses {' '.join(FORMATS[name][1])}: {self.refused[name]}")
+
+    def folder(self, shape):
+        """Tandem's model: the shipped one for "pair", else a random one, made if missing."""
+        if shape == "pair":
+            return SHIPPED
+        folder = os.path.join(self.args.work, shape)
+        if not os.path.exists(folder):
+            lib.say(f"making {folder}")
+            subprocess.run([self.tandem.path, "make-random", "--shape", shape, "--seed", "1", "--out", folder],
+                           check=True, stdout=sys.stderr)
+        return folder
+
+    def file(self, shape, dtype):
+        """llama.cpp's model, made if missing."""
+        path = os.path.join(self.args.work, f"{shape}-{dtype}.gguf")
+        if os.path.exists(path):
+            return path
+        lib.say(f"writing {path}")
+        part = path + ".part"
+        if dtype in ("F32", "BF16"):
+            self.worker.ask("write", folder=self.folder(shape), path=part, dtype=dtype)
+        else:
+            self.worker.ask("write", source=self.file(shape, "BF16"), path=part, dtype=dtype, threads=self.args.threads)
+        os.rename(part, path)
+        return path
+
+    def dtype(self, name):
+        return FORMATS[name][0] + ("_PURE" if self.args.pure and name == "int4" else "")
+
+    def load(self, shape, name, **settings):
+        """Loads the model into llama.cpp."""
+        settings = {"threads": self.args.threads, "context": 1024, **self.args.settings, **settings}
+        return self.worker.ask("load", path=self.file(shape, self.dtype(name)), settings=settings)
+
+    def generate(self, shape, name, *options):
+        return ["generate", "--target", self.folder(shape), "--drafter", "none", "--temperature", "0", "--ignore-eos",
+                *FORMATS[name][1], *options]
+
+
+def llama_pass(sides, what, rows):
+    if what == "prefill":
+        return lib.median(sides.worker.ask("prefill", tokens=rows, repeat=sides.args.prefill_repeat)["ms"])
+    return lib.median(sides.worker.ask("passes", rows=rows, context=sides.args.context, repeat=sides.args.repeat)["ms"])
+
+
+def batch_passes(sides, name, what, rows):
+    """Milliseconds of one pass of `tandem generate`: of a prompt, or of `rows` sequences in lockstep."""
+    draw = random.Random(rows)
+    lines, length = (sides.args.prefill_repeat + 1, rows) if what == "prefill" else (rows, 16)
+    with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
+        for _ in range(lines):
+            file.write(json.dumps({"prompt_ids": [draw.randrange(256) for _ in range(length)]}) + "\n")
+        file.flush()
+        batch, tokens = (1, 1) if what == "prefill" else (rows, sides.args.repeat + 2)
+        options = sides.generate("1b", name, "--prompts", file.name, "--batch", str(batch), "--max-tokens", str(tokens))
+        results = [result["timings"] for result in sides.tandem.json(*options)]
+    if what == "prefill":
+        # The first prompt of the process also touches memory for the first time.
+        return lib.median([times["prefill_ms"] + times["verify_ms"] for times in results[1:]])
+    return lib.median([times["tpot_ms"] for times in results])
+
+
+def tandem_passes(sides, name, wanted):
+    """Milliseconds of each (what, rows) of `wanted`, from one process where `bench kernels` can tell."""
+    if not sides.has_kernels:
+        return {key: batch_passes(sides, name, *key) for key in wanted}
+    report = sides.tandem.json("bench", "kernels", "--target", sides.folder("1b"), *FORMATS[name][1],
+                               *sides.args.kernels_options)
+    found = {}
+    for one in report["passes"]:
+        found.setdefault((one["what"], one["rows"]), one["ms"])
+    found[("verify", 1)] = found.get(("verify", 1), found.get(("decode", 1)))
+    return {key: found.get(key) for key in wanted}
+
+
+def compare_passes(sides, what):
+    """Rows of the table of one measure: every format, every number of rows, in turns."""
+    rows = {"decode": [1], "verify": sides.args.rows, "prefill": sides.args.prompts}[what]
+    wanted = [(what, n) for n in rows]
+    results = []
+    for name in sides.args.formats:
+        sides.load("1b", name)
+        refused = name in sides.refused
+        ours, theirs = lib.alternate(
+            sides.args.turns, lambda: {} if refused else tandem_passes(sides, name, wanted),
+            lambda: {key: llama_pass(sides, *key) for key in wanted})
+        for key in wanted:
+            a = [turn[key] for turn in ours if turn.get(key)]
+            b = [turn[key] for turn in theirs]
+            ratio, low, high = lib.ratio_of_pairs(b, a) if len(a) == len(b) else (None, None, None)
+            results.append({"what": what, "format": name, "rows": key[1], "tandem_ms": lib.median(a),
+                            "llama_cpp_ms": lib.median(b), "ratio": ratio, "ratio_spread": [low, high]})
+    return results
+
+
+def print_passes(results):
+    one = {(r["format"], side): r[side] for r in results if r["what"] == "verify" and r["rows"] == 1
+           for side in ("tandem_ms", "llama_cpp_ms")}
+
+    def cost(result, side):
+        base = one.get((result["format"], side))
+        return "-" if result["what"] != "verify" or not base or not result[side] else "%.2f" % (result[side] / base)
+
+    def speed(result, side):
+        return "-" if result["what"] == "verify" or not result[side] else "%.1f" % (result["rows"] * 1e3 / result[side])
+
+    print(lib.table(
+        ["pass", "format", "rows", "Tandem ms", "llama.cpp ms", "ratio (spread)", "tokens/s", "rows cost, of one row"],
+        [[r["what"], r["format"], str(r["rows"]), lib.number(r["tandem_ms"]), lib.number(r["llama_cpp_ms"]),
+          lib.number(r["ratio"]) + (f" ({r['ratio_spread'][0]:.2f}-{r['ratio_spread'][1]:.2f})" if r["ratio"] else ""),
+          f"{speed(r, 'tandem_ms')} / {speed(r, 'llama_cpp_ms')}", f"{cost(r, 'tandem_ms')} / {cost(r, 'llama_cpp_ms')}"]
+         for r in results]), flush=True)
+
+
+def compare_load(sides, fresh):
+    """Fresh processes, files in the page cache: time to the first token and VmHWM."""
+    results = []
+    prompt = ",".join(str(i) for i in range(16))
+    for shape in ("1b", "pair"):
+        for name in sides.args.formats:
+            path = sides.file(shape, sides.dtype(name))
+
+            def theirs():
+                with fresh() as worker:
+                    return worker.ask("load", path=path, settings={"threads": sides.args.threads, "context": 1024,
+                                                                   **sides.args.settings})
+
+            def ours():
+                if name in sides.refused:
+                    return None
+                return sides.tandem.first_token(*sides.generate(shape, name, "--prompt-ids", prompt, "--max-tokens", "1",
+                                                                *sides.args.load_options))
+
+            a, b = lib.alternate(sides.args.turns, ours, theirs)
+            a = [one for one in a if one]
+            ratio, low, high = lib.ratio_of_pairs([one["ms"] for one in b], [one[0] for one in a])
+            results.append({"what": "load", "model": shape, "format": name, "tandem_ms": lib.median([one[0] for one in a]),
+                            "llama_cpp_ms": lib.median([one["ms"] for one in b]), "ratio": ratio,
+                            "ratio_spread": [low, high], "tandem_peak_bytes": lib.median([one[1] for one in a]),
+                            "llama_cpp_peak_bytes": lib.median([one["peak_bytes"] for one in b])})
+    return results
+
+
+def print_load(results):
+    def mega(value):
+        return "-" if value is None else f"{value / 1e6:.0f}"
+
+    print(lib.table(["model", "format", "Tandem: first token, ms", "llama.cpp", "ratio (spread)", "Tandem: peak MB", "llama.cpp"],
+                    [[r["model"], r["format"], lib.number(r["tandem_ms"], "%.0f"), lib.number(r["llama_cpp_ms"], "%.0f"),
+                      lib.number(r["ratio"]) + (f" ({r['ratio_spread'][0]:.2f}-{r['ratio_spread'][1]:.2f})" if r["ratio"] else ""),
+                      mega(r["tandem_peak_bytes"]), mega(r["llama_cpp_peak_bytes"])] for r in results]), flush=True)
+
+
+def compare_pair(sides):
+    """Plain greedy decoding of the shipped model, and Tandem's speculative decoding beside it."""
+    ids = [0] + sides.tandem.ids(SHIPPED, STORY)
+    prompt = ["--prompt-ids", ",".join(map(str, ids)), "--max-tokens", str(sides.args.pair_tokens)]
+    shared = ["--temperature", "0", "--ignore-eos", "--target", SHIPPED, *prompt]
+    results = []
+    for name in sides.args.formats:
+        sides.load("pair", name)
+
+        def ours(*options):
+            return sides.tandem.json("generate", *shared, *FORMATS[name][1], *options)["timings"]["tpot_ms"]
+
+        def both():
+            draft = os.path.join(lib.ROOT, "models", "storyteller-1m")
+            return None if name in sides.refused else (ours("--drafter", "none"), ours("--draft", draft))
+
+        a, b = lib.alternate(sides.args.pair_turns, both, lambda: lib.median(
+            [sides.worker.ask("generate", ids=ids, tokens=sides.args.pair_tokens)["ms_per_token"] for _ in range(3)]))
+        a = [one for one in a if one]
+        for what, index in (("plain", 0), ("speculative", 1)):
+            times = [one[index] for one in a]
+            ratio, low, high = lib.ratio_of_pairs(b, times)
+            results.append({"what": f"pair, {what}", "format": name, "tandem_ms": lib.median(times),
+                            "llama_cpp_ms": lib.median(b), "ratio": ratio, "ratio_spread": [low, high]})
+    return results
+
+
+def print_pair(results):
+    def speed(ms):
+        return "-" if not ms else "%.0f" % (1e3 / ms)
+
+    print(lib.table(["Tandem's decoding", "format", "Tandem, tokens/s", "llama.cpp plain, tokens/s", "ratio (spread)"],
+                    [[r["what"], r["format"], speed(r["tandem_ms"]), speed(r["llama_cpp_ms"]),
+                      lib.number(r["ratio"]) + (f" ({r['ratio_spread'][0]:.2f}-{r['ratio_spread'][1]:.2f})" if r["ratio"] else "")]
+                     for r in results]), flush=True)
+
+
+def check_same(sides):
+    """Greedy tokens of the shipped model in f32 on both sides; ends the program if they differ."""
+    ids = [0] + sides.tandem.ids(SHIPPED, STORY)
+    results = []
+    for name, must_agree in (("f32", True), ("bf16", False)):
+        sides.load("pair", name)
+        theirs = sides.worker.ask("generate", ids=ids, tokens=sides.args.same_tokens)["ids"]
+        ours = sides.tandem.json(*sides.generate("pair", name, "--prompt-ids", ",".join(map(str, ids)), "--max-tokens",
+                                                 str(sides.args.same_tokens)))["token_ids"]
+        same = next((i for i, (a, b) in enumerate(zip(ours, theirs)) if a != b), len(ours))
+        print(f"storyteller-7m, greedy, {name}: the first {same} of {len(ours)} tokens are the same", flush=True)
+        if must_agree and same != len(ours):
+            lib.fail(f"not the same model: tandem wrote {ours}, llama.cpp {theirs}")
+        results.append({"what": "same", "format": name, "same_tokens": same, "of": len(ours)})
+    return results
+
+
+def try_settings(sides):
+    """What llama.cpp's own settings are worth, of decoding, verification and prefill, to choose them by."""
+    variants = [{}, {"flash_attention": not sides.args.settings["flash_attention"]},
+                {"repack": not sides.args.settings["repack"]},
+                {"load_mode": "read" if sides.args.settings["load_mode"] == "mmap" else "mmap"}]
+    wanted = [("decode", 1), ("verify", 5), ("prefill", 512)]
+    results = []
+    for name in sides.args.formats:
+        for variant in variants:
+            sides.load("1b", name, **variant)
+            results.append({"what": "settings", "format": name, "changed": variant,
+                            "ms": [llama_pass(sides, *key) for key in wanted]})
+    print(lib.table(["format", "llama.cpp with"] + [f"{what} of {n}, ms" for what, n in wanted],
+                    [[r["format"], str(r["changed"] or sides.args.settings)] + [lib.number(ms) for ms in r["ms"]]
+                     for r in results]), flush=True)
+    return results
+
+
+def prepare(sides):
+    for shape in ("1b", "pair"):
+        for name in sides.args.formats + (["f32"] if shape == "pair" else []):
+            sides.file(shape, sides.dtype(name))
+    return []
+
+
+def numbers(text):
+    return [int(one) for one in text.split(",")]
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", default=os.path.join(lib.ROOT, "build", "release", "tandem"))
+    parser.add_argument("--venv", default=lib.default_folder("tandem_llama_cpp"), help="environment of llama.cpp, made if missing")
+    parser.add_argument("--work", default=lib.default_folder("tandem_comparison"), help="folder of models, made if missing")
+    parser.add_argument("--only", default=",".join(MEASURES), help="some of " + ",".join(MEASURES))
+    parser.add_argument("--formats", default="bf16,int8,int4", help="some of " + ",".join(FORMATS))
+    parser.add_argument("--pure", action="store_true", help="4 bits also for llama.cpp's output matrix, which it keeps at 6")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--rows", type=numbers, default=[1, 2, 3, 4, 5, 6, 8, 12, 16])
+    parser.add_argument("--prompts", type=numbers, default=[128, 512], help="lengths of prompts")
+    parser.add_argument("--context", type=int, default=64, help="tokens before llama.cpp's passes")
+    parser.add_argument("--repeat", type=int, default=9, help="passes per turn")
+    parser.add_argument("--prefill-repeat", type=int, default=1, help="prompts per turn")
+    parser.add_argument("--pair-tokens", type=int, default=256)
+    parser.add_argument("--pair-turns", type=int, default=9)
+    parser.add_argument("--same-tokens", type=int, default=64)
+    parser.add_argument("--kernels-options", type=str.split, default=[], help="more options for `tandem bench kernels`")
+    parser.add_argument("--load-options", type=str.split, default=[], help="more options for Tandem where load is measured")
+    parser.add_argument("--settings", default="flash_attention=1,repack=1,load_mode=mmap", help="of llama.cpp; load_mode: mmap or read")
+    parser.add_argument("--free-threads", action="store_true", help="do not pin llama.cpp's threads, one to a core")
+    parser.add_argument("--verbose", action="store_true", help="show what llama.cpp's process writes to its standard error")
+    parser.add_argument("--json", metavar="F", help="also write the figures to this file")
+    args = parser.parse_args()
+    args.only, args.formats = args.only.split(","), args.formats.split(",")
+    for given, allowed, option in ((args.only, MEASURES, "--only"), (args.formats, FORMATS, "--formats")):
+        unknown = [one for one in given if one not in allowed]
+        if unknown:
+            parser.error(f"{option}: unknown {', '.join(unknown)}; allowed: {', '.join(allowed)}")
+    pairs = dict(one.split("=") for one in args.settings.split(","))
+    args.settings = {"flash_attention": pairs["flash_attention"] == "1", "repack": pairs["repack"] == "1",
+                     "load_mode": pairs["load_mode"]}
+    args.work = lib.outside_repository(args.work)
+    os.makedirs(args.work, exist_ok=True)
+    return args
+
+
+def main():
+    args = arguments()
+    python = lib.environment(args.venv, ["llama-cpp-python", "gguf", "numpy"], "llama_cpp, gguf, numpy",
+                             ["--no-binary", "llama-cpp-python"],
+                             {"CMAKE_ARGS": "-DGGML_NATIVE=ON", "CMAKE_BUILD_PARALLEL_LEVEL": str(os.cpu_count())})
+    pinning = {} if args.free_threads else {"OMP_PROC_BIND": "close", "OMP_PLACES": "cores"}
+
+    def fresh():
+        return lib.Worker(python, "llama_cpp_worker.py", {**pinning, "OMP_NUM_THREADS": str(args.threads)}, not args.verbose)
+
+    tandem = lib.Tandem(args.bin, args.threads)
+    report = {"machine": lib.machine(args.threads), "tandem": tandem.version(), "settings": args.settings, "results": []}
+    with fresh() as worker:
+        report["llama_cpp"] = worker.ask("about")
+        print(f"{report['machine']}\n{report['tandem'].splitlines()[0]}\nllama-cpp-python {report['llama_cpp']['version']}, "
+              f"{report['llama_cpp']['system'].strip()}, {args.settings}\n", flush=True)
+        sides = Sides(args, worker, tandem)
+        for measure in args.only:
+            if measure in ("decode", "verify", "prefill"):
+                results = compare_passes(sides, measure)
+                print_passes(results)
+            elif measure == "load":
+                results = compare_load(sides, fresh)
+                print_load(results)
+            elif measure == "pair":
+                results = compare_pair(sides)
+                print_pair(results)
+            else:
+                results = {"prepare": prepare, "same": check_same, "settings": try_settings}[measure](sides)
+            report["results"] += results
+    if args.json:
+        with open(args.json, "w", encoding="utf-8") as file:
+            json.dump(report, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,203 @@
+"""What the comparisons with other engines share: environments, workers, turns, medians and tables.
+
+Only the standard library: the drivers run under the system's Python, and the other engine under that of its own
+virtual environment, which `environment` makes outside the repository.
+"""
+import datetime
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+BENCHMARKS = os.path.join(ROOT, "benchmarks")
+PROGRAM = os.path.basename(sys.argv[0])
+
+
+def say(text):
+    print(f"{PROGRAM}: {text}", file=sys.stderr, flush=True)
+
+
+def fail(text):
+    sys.exit(f"{PROGRAM}: {text}")
+
+
+def outside_repository(path):
+    """`path` made absolute; ends the program if it lies in the repository, which these scripts never write to."""
+    path = os.path.abspath(path)
+    if os.path.commonpath([os.path.realpath(path), os.path.realpath(ROOT)]) == os.path.realpath(ROOT):
+        fail(f"{path} is inside the repository; name a folder outside of it")
+    return path
+
+
+def default_folder(name):
+    return os.path.join(tempfile.gettempdir(), name)
+
+
+def environment(folder, packages, probe, pip_options=(), variables=None):
+    """The Python of the virtual environment `folder`, made with `packages` if it cannot `import probe` yet."""
+    folder = outside_repository(folder)
+    python = os.path.join(folder, "bin", "python3")
+    if not os.path.exists(python):
+        say(f"making the virtual environment {folder}")
+        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    if subprocess.run([python, "-c", f"import {probe}"], capture_output=True).returncode != 0:
+        settings = " ".join(f"{key}='{value}'" for key, value in (variables or {}).items())
+        say(f"installing into {folder}: {settings} pip install {' '.join([*pip_options, *packages])} (this may take long)")
+        subprocess.run([python, "-m", "pip", "install", "-q", *pip_options, *packages], check=True, stdout=sys.stderr,
+                       env={**os.environ, **(variables or {})})
+    return python
+
+
+class Worker:
+    """The other engine in a process of its own, which answers a JSON line with a JSON line and sleeps in between."""
+
+    def __init__(self, python, script, variables=None, quiet=True):
+        self.process = subprocess.Popen([python, os.path.join(BENCHMARKS, script)], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, text=True, env={**os.environ, **(variables or {})},
+                                        stderr=subprocess.DEVNULL if quiet else None)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *unused):
+        self.process.stdin.close()
+        self.process.wait(timeout=60)
+
+    def ask(self, do, **arguments):
+        self.process.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        if not line:
+            fail(f"the worker ended at {do} {arguments}; run with --verbose to see why")
+        answer = json.loads(line)
+        if "error" in answer:
+            fail(f"{do} {arguments}: {answer['error']}")
+        return answer
+
+
+class Tandem:
+    """The program `tandem`, a process per call."""
+
+    def __init__(self, path, threads):
+        self.path = path
+        self.threads = ["--threads", str(threads)]
+        if not os.path.exists(path):
+            fail(f"{path} is missing; build it with ./dev build or name another with --bin")
+
+    def version(self):
+        return subprocess.run([self.path, "--version"], capture_output=True, text=True).stdout.strip()
+
+    def try_json(self, *arguments):
+        """The JSON that `tandem ARGUMENTS --json` prints and "", or None and its error."""
+        done = subprocess.run([self.path, *arguments, *self.threads, "--json"], capture_output=True, text=True,
+                              timeout=1200)
+        return (json.loads(done.stdout), "") if done.returncode == 0 else (None, done.stderr.strip())
+
+    def json(self, *arguments):
+        answer, error = self.try_json(*arguments)
+        if answer is None:
+            fail(f"tandem {' '.join(arguments)}: {error}")
+        return answer
+
+    def has_option(self, command, option):
+        shown = subprocess.run([self.path, *command, "--help"], capture_output=True, text=True)
+        return shown.returncode == 0 and option in shown.stdout
+
+    def ids(self, model, text):
+        """The token ids of `text`, with nothing put in front."""
+        done = subprocess.run([self.path, "tokenize", "--tokenizer", model, "--text", text], capture_output=True,
+                              text=True, check=True)
+        return json.loads(done.stdout)["ids"]
+
+    def first_token(self, *arguments):
+        """Milliseconds from starting the process to the first byte it writes, and the most memory it held in bytes."""
+        start = time.perf_counter()
+        process = subprocess.Popen([self.path, *arguments, *self.threads, "--json"], stdout=subprocess.PIPE,
+                                   stderr=subprocess.DEVNULL)
+        memory = PeakMemory(process.pid)
+        if not process.stdout.read(1):
+            fail(f"tandem {' '.join(arguments)} wrote nothing")
+        elapsed = time.perf_counter() - start
+        process.stdout.read()
+        peak = memory.stop()
+        process.wait()
+        return elapsed * 1e3, peak
+
+
+class PeakMemory(threading.Thread):
+    """Reads VmHWM of a process every 2 ms: getrusage of a child would count what its parent held when it forked."""
+
+    def __init__(self, pid):
+        super().__init__(daemon=True)
+        self.path = f"/proc/{pid}/status"
+        self.peak = 0
+        self.stopping = threading.Event()
+        self.start()
+
+    def run(self):
+        while not self.stopping.wait(0.002):
+            self.peak = max(self.peak, status_bytes(self.path, "VmHWM"))
+
+    def stop(self):
+        self.stopping.set()
+        self.join()
+        return self.peak
+
+
+def status_bytes(path, key):
+    try:
+        with open(path, encoding="ascii") as file:
+            return next((int(line.split()[1]) * 1024 for line in file if line.startswith(key + ":")), 0)
+    except OSError:
+        return 0
+
+
+def median(values):
+    return statistics.median(values) if values else None
+
+
+def ratio_of_pairs(numerators, denominators):
+    """The median over turns of the ratio within a turn, and the smallest and largest of them."""
+    ratios = [a / b for a, b in zip(numerators, denominators)]
+    return (median(ratios), min(ratios), max(ratios)) if ratios else (None, None, None)
+
+
+def alternate(turns, first, second):
+    """Runs `first` and `second` `turns` times each, AB BA AB ...; the lists of their results."""
+    results = ([], [])
+    for turn in range(turns):
+        for side in ((0, 1), (1, 0))[turn % 2]:
+            results[side].append((first, second)[side]())
+    return results
+
+
+def table(header, rows):
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+
+
+def number(value, form="%.2f"):
+    return "-" if value is None else form % value
+
+
+def machine(threads):
+    model, flags = platform.processor(), ""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            for line in file:
+                if line.startswith("model name"):
+                    model = line.split(":", 1)[1].strip()
+                if line.startswith("flags"):
+                    flags = line
+    except OSError:
+        pass
+    wanted = ["avx2", "avx512f", "avx512_bf16", "avx512_vnni", "amx_bf16"]
+    return {"cpu": model, "cores": os.cpu_count(), "threads": threads,
+            "instructions": [flag for flag in wanted if f" {flag}" in flags],
+            "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")}

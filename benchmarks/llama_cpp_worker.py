@@ -1,0 +1,168 @@
+"""llama.cpp through the C functions that llama-cpp-python binds: JSON lines in, JSON lines out.
+
+Started by compare_llama_cpp.py with the Python of its environment. Times are milliseconds around `llama_decode` and the
+fetch of the logits; a pass is some hundred microseconds and more, the calls through ctypes are some five.
+"""
+import ctypes
+import json
+import os
+import sys
+import time
+
+import numpy
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def status_bytes(key):
+    with open("/proc/self/status", encoding="ascii") as file:
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith(key + ":"))
+
+
+class Engine:
+    """A model and its context. `settings`: threads, flash_attention, load_mode, repack, context."""
+
+    def __init__(self, api, path, settings):
+        self.api = api
+        options = api.llama_model_default_params()
+        options.n_gpu_layers = 0
+        options.use_extra_bufts = settings["repack"]
+        options.load_mode = {"mmap": api.LLAMA_LOAD_MODE_MMAP, "read": api.LLAMA_LOAD_MODE_NONE}[settings["load_mode"]]
+        self.model = api.llama_model_load_from_file(path.encode(), options)
+        if not self.model:
+            raise RuntimeError(f"llama.cpp could not load {path}")
+        options = api.llama_context_default_params()
+        options.n_ctx = settings["context"]
+        options.n_batch = options.n_ubatch = 512
+        options.n_threads = options.n_threads_batch = settings["threads"]
+        options.flash_attn_type = (api.LLAMA_FLASH_ATTN_TYPE_ENABLED if settings["flash_attention"]
+                                   else api.LLAMA_FLASH_ATTN_TYPE_DISABLED)
+        options.no_perf = True
+        self.context = api.llama_init_from_model(self.model, options)
+        if not self.context:
+            raise RuntimeError("llama.cpp could not make a context")
+        self.memory = api.llama_get_memory(self.context)
+        self.vocabulary = api.llama_vocab_n_tokens(api.llama_model_get_vocab(self.model))
+        self.batch = api.llama_batch_init(512, 0, 1)
+
+    def close(self):
+        self.api.llama_batch_free(self.batch)
+        self.api.llama_free(self.context)
+        self.api.llama_model_free(self.model)
+
+    def run(self, ids, position, all_logits=False):
+        """One pass over `ids` at `position`; the milliseconds it took and the logits of its last row."""
+        batch = self.batch
+        batch.n_tokens = len(ids)
+        for i, token in enumerate(ids):
+            batch.token[i] = token
+            batch.pos[i] = position + i
+            batch.n_seq_id[i] = 1
+            batch.seq_id[i][0] = 0
+            batch.logits[i] = all_logits or i == len(ids) - 1
+        start = time.perf_counter()
+        if self.api.llama_decode(self.context, batch) != 0:
+            raise RuntimeError("llama_decode failed")
+        logits = self.api.llama_get_logits_ith(self.context, -1)
+        elapsed = time.perf_counter() - start
+        return elapsed * 1e3, logits
+
+    def argmax(self, logits):
+        return int(numpy.ctypeslib.as_array(logits, shape=(self.vocabulary,)).argmax())
+
+    def forget(self, position=0):
+        """Drops every token from `position` on."""
+        self.api.llama_memory_seq_rm(self.memory, 0, position, -1)
+
+    def read(self, ids):
+        """Reads a prompt in batches; the logits after it."""
+        self.forget()
+        for begin in range(0, len(ids), 512):
+            _, logits = self.run(ids[begin:begin + 512], begin)
+        return logits
+
+
+def some_ids(engine, count, seed):
+    return numpy.random.default_rng(seed).integers(0, min(engine.vocabulary, 256), count).tolist()
+
+
+def passes(engine, rows, context, repeat):
+    """`repeat` passes of `rows` rows with logits for all after `context` tokens, after one that does not count."""
+    engine.read(some_ids(engine, context, 1))
+    times = []
+    for turn in range(repeat + 1):
+        elapsed, _ = engine.run(some_ids(engine, rows, 2 + turn), context, all_logits=True)
+        engine.forget(context)
+        times.append(elapsed)
+    return {"ms": times[1:]}
+
+
+def prefill(engine, tokens, repeat):
+    """`repeat` prompts of `tokens` tokens with logits for the last, after one that does not count."""
+    times = []
+    for turn in range(repeat + 1):
+        engine.forget()
+        times.append(engine.run(some_ids(engine, tokens, turn), 0)[0])
+    return {"ms": times[1:]}
+
+
+def generate(engine, ids, tokens):
+    """Greedy decoding: the ids, and the milliseconds per token after the first, argmax and Python included."""
+    written = [engine.argmax(engine.read(ids))]
+    start = time.perf_counter()
+    while len(written) < tokens:
+        _, logits = engine.run(written[-1:], len(ids) + len(written) - 1)
+        written.append(engine.argmax(logits))
+    return {"ids": written, "ms_per_token": (time.perf_counter() - start) * 1e3 / max(tokens - 1, 1)}
+
+
+def load(api, state, path, settings):
+    """Loads and reads one prompt of 16 tokens: milliseconds to its logits, and the most memory held beyond Python's."""
+    if state.get("engine"):
+        state.pop("engine").close()
+    before = status_bytes("VmRSS")
+    start = time.perf_counter()
+    engine = state["engine"] = Engine(api, path, settings)
+    engine.argmax(engine.read(some_ids(engine, 16, 1)))
+    elapsed = time.perf_counter() - start
+    return {"ms": elapsed * 1e3, "peak_bytes": status_bytes("VmHWM") - before, "anonymous_bytes": status_bytes("RssAnon")}
+
+
+def answer(api, state, request):
+    do = request.pop("do")
+    if do == "about":
+        import llama_cpp
+        return {"version": llama_cpp.__version__, "system": api.llama_print_system_info().decode()}
+    if do == "write":
+        sys.path.insert(0, HERE)
+        import safetensors_to_gguf
+        if request.get("folder"):
+            safetensors_to_gguf.write(request["folder"], request["path"], request["dtype"])
+        else:
+            safetensors_to_gguf.quantize(request["source"], request["path"], request["dtype"], request["threads"])
+        return {"bytes": os.path.getsize(request["path"])}
+    if do == "load":
+        return load(api, state, **request)
+    return {"passes": passes, "prefill": prefill, "generate": generate}[do](state["engine"], **request)
+
+
+def main():
+    # llama.cpp and OpenMP may print; only answers belong on the standard output.
+    output = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    import llama_cpp.llama_cpp as api
+    silence = api.llama_log_callback(lambda level, text, data: None)
+    if "--verbose" not in sys.argv:
+        api.llama_log_set(silence, ctypes.c_void_p(0))
+    api.llama_backend_init()
+    state = {}
+    for line in sys.stdin:
+        try:
+            reply = answer(api, state, json.loads(line))
+        except Exception as error:  # The driver ends with the message.
+            reply = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(reply), file=output, flush=True)
+
+
+if __name__ == "__main__":
+    main()
