@@ -74,8 +74,7 @@ class Sides:
 
     def load(self, shape, name, **settings):
         """Loads the model into llama.cpp."""
-        settings = {"threads": self.args.threads, "context": 1024, **self.args.settings, **settings}
-        return self.worker.ask("load", path=self.file(shape, self.dtype(name)), settings=settings)
+        return self.worker.ask("load", path=self.file(shape, self.dtype(name)), settings={**self.args.settings, **settings})
 
     def generate(self, shape, name, *options):
         return ["generate", "--target", self.folder(shape), "--drafter", "none", "--temperature", "0", "--ignore-eos",
@@ -167,8 +166,7 @@ def compare_load(sides, fresh):
 
             def theirs():
                 with fresh() as worker:
-                    return worker.ask("load", path=path, settings={"threads": sides.args.threads, "context": 1024,
-                                                                   **sides.args.settings})
+                    return worker.ask("load", path=path, settings=sides.args.settings)
 
             def ours():
                 if name in sides.refused:
@@ -234,11 +232,11 @@ def print_pair(results):
 
 
 def check_same(sides):
-    """Greedy tokens of the shipped model in f32 on both sides; ends the program if they differ."""
+    """Greedy tokens of the shipped model; ends the program if they differ in f32, llama.cpp's cache included."""
     ids = [0] + sides.tandem.ids(SHIPPED, STORY)
     results = []
     for name, must_agree in (("f32", True), ("bf16", False)):
-        sides.load("pair", name)
+        sides.load("pair", name, **({"cache": "f32", "flash_attention": False} if must_agree else {}))
         theirs = sides.worker.ask("generate", ids=ids, tokens=sides.args.same_tokens)["ids"]
         ours = sides.tandem.json(*sides.generate("pair", name, "--prompt-ids", ",".join(map(str, ids)), "--max-tokens",
                                                  str(sides.args.same_tokens)))["token_ids"]
@@ -299,7 +297,8 @@ def arguments():
     parser.add_argument("--same-tokens", type=int, default=64)
     parser.add_argument("--kernels-options", type=str.split, default=[], help="more options for `tandem bench kernels`")
     parser.add_argument("--load-options", type=str.split, default=[], help="more options for Tandem where load is measured")
-    parser.add_argument("--settings", default="flash_attention=1,repack=1,load_mode=mmap", help="of llama.cpp; load_mode: mmap or read")
+    parser.add_argument("--settings", default="flash_attention=1,repack=1,load_mode=mmap,cache=f16",
+                        help="of llama.cpp; load_mode: mmap or read; cache: f16 or f32")
     parser.add_argument("--free-threads", action="store_true", help="do not pin llama.cpp's threads, one to a core")
     parser.add_argument("--verbose", action="store_true", help="show what llama.cpp's process writes to its standard error")
     parser.add_argument("--json", metavar="F", help="also write the figures to this file")
@@ -309,9 +308,10 @@ def arguments():
         unknown = [one for one in given if one not in allowed]
         if unknown:
             parser.error(f"{option}: unknown {', '.join(unknown)}; allowed: {', '.join(allowed)}")
-    pairs = dict(one.split("=") for one in args.settings.split(","))
-    args.settings = {"flash_attention": pairs["flash_attention"] == "1", "repack": pairs["repack"] == "1",
-                     "load_mode": pairs["load_mode"]}
+    given = dict(one.split("=") for one in args.settings.split(","))
+    args.settings = {"threads": args.threads, "context": 1024, "cache": given.get("cache", "f16"),
+                     "flash_attention": given.get("flash_attention", "1") == "1", "repack": given.get("repack", "1") == "1",
+                     "load_mode": given.get("load_mode", "mmap")}
     args.work = lib.outside_repository(args.work)
     os.makedirs(args.work, exist_ok=True)
     return args

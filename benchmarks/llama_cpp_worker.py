@@ -20,7 +20,7 @@ def status_bytes(key):
 
 
 class Engine:
-    """A model and its context. `settings`: threads, flash_attention, load_mode, repack, context."""
+    """A model and its context. `settings`: threads, flash_attention, load_mode, repack, context, cache ("f16", "f32")."""
 
     def __init__(self, api, path, settings):
         self.api = api
@@ -37,6 +37,7 @@ class Engine:
         options.n_threads = options.n_threads_batch = settings["threads"]
         options.flash_attn_type = (api.LLAMA_FLASH_ATTN_TYPE_ENABLED if settings["flash_attention"]
                                    else api.LLAMA_FLASH_ATTN_TYPE_DISABLED)
+        options.type_k = options.type_v = {"f16": api.GGML_TYPE_F16, "f32": api.GGML_TYPE_F32}[settings["cache"]]
         options.no_perf = True
         self.context = api.llama_init_from_model(self.model, options)
         if not self.context:
