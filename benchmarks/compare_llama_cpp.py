@@ -118,49 +118,29 @@ def tandem_passes(sides, name, wanted):
 
 
 def compare_passes(sides, what):
-    """Rows of the table of one measure: every format, every number of rows, in turns."""
-    rows = {"decode": [1], "verify": sides.args.rows, "prefill": sides.args.prompts}[what]
+    """Every format, every number of rows, in turns. Verification is told beside the pass of one row of the same turn."""
+    rows = {"decode": [1], "verify": sorted({1, *sides.args.rows}), "prefill": sides.args.prompts}[what]
     wanted = [(what, n) for n in rows]
     results = []
     for name in sides.args.formats:
         sides.load("1b", name)
         refused = name in sides.refused
-        ours, theirs = lib.alternate(
+        turns = list(zip(*lib.alternate(
             sides.args.turns, lambda: {} if refused else tandem_passes(sides, name, wanted),
-            lambda: {key: llama_pass(sides, *key) for key in wanted})
+            lambda: {key: llama_pass(sides, *key) for key in wanted})))
         for key in wanted:
-            a = [turn[key] for turn in ours if turn.get(key)]
-            b = [turn[key] for turn in theirs]
-            ratio, low, high = lib.ratio_of_pairs(b, a) if len(a) == len(b) else (None, None, None)
-            results.append({"what": what, "format": name, "rows": key[1], "tandem_ms": lib.median(a),
-                            "llama_cpp_ms": lib.median(b), "ratio": ratio, "ratio_spread": [low, high]})
+            results.append({"what": what, "model": "1b", "format": name, "rows": key[1],
+                            "turns": [[ours.get(key), theirs[key]] for ours, theirs in turns]})
+            if what == "verify":
+                results[-1]["one_row"] = [[ours.get((what, 1)), theirs[(what, 1)]] for ours, theirs in turns]
     return results
-
-
-def print_passes(results):
-    one = {(r["format"], side): r[side] for r in results if r["what"] == "verify" and r["rows"] == 1
-           for side in ("tandem_ms", "llama_cpp_ms")}
-
-    def cost(result, side):
-        base = one.get((result["format"], side))
-        return "-" if result["what"] != "verify" or not base or not result[side] else "%.2f" % (result[side] / base)
-
-    def speed(result, side):
-        return "-" if result["what"] == "verify" or not result[side] else "%.1f" % (result["rows"] * 1e3 / result[side])
-
-    print(lib.table(
-        ["pass", "format", "rows", "Tandem ms", "llama.cpp ms", "ratio (spread)", "tokens/s", "rows cost, of one row"],
-        [[r["what"], r["format"], str(r["rows"]), lib.number(r["tandem_ms"]), lib.number(r["llama_cpp_ms"]),
-          lib.number(r["ratio"]) + (f" ({r['ratio_spread'][0]:.2f}-{r['ratio_spread'][1]:.2f})" if r["ratio"] else ""),
-          f"{speed(r, 'tandem_ms')} / {speed(r, 'llama_cpp_ms')}", f"{cost(r, 'tandem_ms')} / {cost(r, 'llama_cpp_ms')}"]
-         for r in results]), flush=True)
 
 
 def compare_load(sides, fresh):
     """Fresh processes, files in the page cache: time to the first token and VmHWM."""
     results = []
     prompt = ",".join(str(i) for i in range(16))
-    for shape in ("1b", "pair"):
+    for shape in sides.args.models:
         for name in sides.args.formats:
             path = sides.file(shape, sides.dtype(name))
 
@@ -174,24 +154,11 @@ def compare_load(sides, fresh):
                 return sides.tandem.first_token(*sides.generate(shape, name, "--prompt-ids", prompt, "--max-tokens", "1",
                                                                 *sides.args.load_options))
 
-            a, b = lib.alternate(sides.args.turns, ours, theirs)
-            a = [one for one in a if one]
-            ratio, low, high = lib.ratio_of_pairs([one["ms"] for one in b], [one[0] for one in a])
-            results.append({"what": "load", "model": shape, "format": name, "tandem_ms": lib.median([one[0] for one in a]),
-                            "llama_cpp_ms": lib.median([one["ms"] for one in b]), "ratio": ratio,
-                            "ratio_spread": [low, high], "tandem_peak_bytes": lib.median([one[1] for one in a]),
-                            "llama_cpp_peak_bytes": lib.median([one["peak_bytes"] for one in b])})
+            turns = list(zip(*lib.alternate(sides.args.turns, ours, theirs)))
+            results.append({"what": "load", "model": shape, "format": name, "rows": 16,
+                            "turns": [[a and a[0], b["ms"]] for a, b in turns],
+                            "peak_bytes": [[a and a[1], b["peak_bytes"]] for a, b in turns]})
     return results
-
-
-def print_load(results):
-    def mega(value):
-        return "-" if value is None else f"{value / 1e6:.0f}"
-
-    print(lib.table(["model", "format", "Tandem: first token, ms", "llama.cpp", "ratio (spread)", "Tandem: peak MB", "llama.cpp"],
-                    [[r["model"], r["format"], lib.number(r["tandem_ms"], "%.0f"), lib.number(r["llama_cpp_ms"], "%.0f"),
-                      lib.number(r["ratio"]) + (f" ({r['ratio_spread'][0]:.2f}-{r['ratio_spread'][1]:.2f})" if r["ratio"] else ""),
-                      mega(r["tandem_peak_bytes"]), mega(r["llama_cpp_peak_bytes"])] for r in results]), flush=True)
 
 
 def compare_pair(sides):
@@ -210,25 +177,73 @@ def compare_pair(sides):
             draft = os.path.join(lib.ROOT, "models", "storyteller-1m")
             return None if name in sides.refused else (ours("--drafter", "none"), ours("--draft", draft))
 
-        a, b = lib.alternate(sides.args.pair_turns, both, lambda: lib.median(
-            [sides.worker.ask("generate", ids=ids, tokens=sides.args.pair_tokens)["ms_per_token"] for _ in range(3)]))
-        a = [one for one in a if one]
+        turns = list(zip(*lib.alternate(sides.args.pair_turns, both, lambda: lib.median(
+            [sides.worker.ask("generate", ids=ids, tokens=sides.args.pair_tokens)["ms_per_token"] for _ in range(3)]))))
         for what, index in (("plain", 0), ("speculative", 1)):
-            times = [one[index] for one in a]
-            ratio, low, high = lib.ratio_of_pairs(b, times)
-            results.append({"what": f"pair, {what}", "format": name, "tandem_ms": lib.median(times),
-                            "llama_cpp_ms": lib.median(b), "ratio": ratio, "ratio_spread": [low, high]})
+            results.append({"what": what, "model": "pair", "format": name, "rows": 1,
+                            "turns": [[a and a[index], b] for a, b in turns]})
     return results
 
 
-def print_pair(results):
-    def speed(ms):
-        return "-" if not ms else "%.0f" % (1e3 / ms)
+def column(pairs, side):
+    return lib.median([pair[side] for pair in pairs if pair[side] is not None])
 
-    print(lib.table(["Tandem's decoding", "format", "Tandem, tokens/s", "llama.cpp plain, tokens/s", "ratio (spread)"],
-                    [[r["what"], r["format"], speed(r["tandem_ms"]), speed(r["llama_cpp_ms"]),
-                      lib.number(r["ratio"]) + (f" ({r['ratio_spread'][0]:.2f}-{r['ratio_spread'][1]:.2f})" if r["ratio"] else "")]
-                     for r in results]), flush=True)
+
+def ratio(pairs):
+    """llama.cpp's time over Tandem's: the median turn, the smallest and largest, and the number of turns."""
+    whole = [pair for pair in pairs if None not in pair]
+    if not whole:
+        return "-"
+    middle, low, high = lib.ratio_of_pairs([b for _, b in whole], [a for a, _ in whole])
+    return f"{middle:.2f} ({low:.2f}-{high:.2f}, {len(whole)})"
+
+
+def cost_of_rows(result, side):
+    pairs = [(n[side], one[side]) for n, one in zip(result["turns"], result["one_row"]) if None not in (n[side], one[side])]
+    return lib.number(lib.ratio_of_pairs(*zip(*pairs))[0]) if pairs else "-"
+
+
+def speed(result, side):
+    time = column(result["turns"], side)
+    return "-" if time is None else f"{result['rows'] * 1e3 / time:.{0 if result['model'] == 'pair' else 1}f}"
+
+
+def both(result, column_of, key="turns", form="%.1f", scale=1.0):
+    values = [column_of(result[key], side) for side in (0, 1)]
+    return " / ".join("-" if value is None else form % (value * scale) for value in values)
+
+
+def print_tables(results):
+    """Each measure's table; pairs of figures are Tandem / llama.cpp, ratios llama.cpp's time over Tandem's."""
+    def rows(names, cells):
+        return [[r["what"], r["format"], *cells(r)] for r in results if r["what"] in names]
+
+    spread = "ratio (spread, turns)"
+    for header, body in (
+            (["pass", "format", "tokens", "ms", "tokens/s", spread],
+             rows(("decode", "prefill"), lambda r: [str(r["rows"]), both(r, column), f"{speed(r, 0)} / {speed(r, 1)}", ratio(r["turns"])])),
+            (["pass", "format", "rows", "ms", "time of one row", spread],
+             rows(("verify",), lambda r: [str(r["rows"]), both(r, column), f"{cost_of_rows(r, 0)} / {cost_of_rows(r, 1)}", ratio(r["turns"])])),
+            (["measure", "format", "model", "first token, ms", spread, "peak memory, MB"],
+             rows(("load",), lambda r: [r["model"], both(r, column, form="%.0f"), ratio(r["turns"]), both(r, column, "peak_bytes", "%.0f", 1e-6)])),
+            (["Tandem's decoding of the shipped pair", "format", "tokens/s, llama.cpp plain", spread],
+             rows(("plain", "speculative"), lambda r: [f"{speed(r, 0)} / {speed(r, 1)}", ratio(r["turns"])]))):
+        if body:
+            print(lib.table(header, body) + "\n", flush=True)
+
+
+def pooled(results, earlier):
+    """`results` with the turns of `earlier` ones of the same key in front."""
+    merged = {}
+    for result in earlier + results:
+        key = tuple(result.get(name) for name in ("what", "model", "format", "rows"))
+        if key not in merged or "turns" not in result:
+            merged[key] = dict(result)
+            continue
+        for name in ("turns", "one_row", "peak_bytes"):
+            if name in result:
+                merged[key][name] = merged[key][name] + result[name]
+    return sorted(merged.values(), key=lambda r: (r["what"], r.get("model", ""), list(FORMATS).index(r["format"]), r.get("rows", 0)))
 
 
 def check_same(sides):
@@ -258,7 +273,7 @@ def try_settings(sides):
     for name in sides.args.formats:
         for variant in variants:
             sides.load("1b", name, **variant)
-            results.append({"what": "settings", "format": name, "changed": variant,
+            results.append({"what": "settings", "model": str(variant), "format": name, "changed": variant,
                             "ms": [llama_pass(sides, *key) for key in wanted]})
     print(lib.table(["format", "llama.cpp with"] + [f"{what} of {n}, ms" for what, n in wanted],
                     [[r["format"], str(r["changed"] or sides.args.settings)] + [lib.number(ms) for ms in r["ms"]]
@@ -302,7 +317,10 @@ def arguments():
     parser.add_argument("--free-threads", action="store_true", help="do not pin llama.cpp's threads, one to a core")
     parser.add_argument("--verbose", action="store_true", help="show what llama.cpp's process writes to its standard error")
     parser.add_argument("--json", metavar="F", help="also write the figures to this file")
+    parser.add_argument("--add", action="store_true", help="add the turns to those in the file of --json, and tell of all")
+    parser.add_argument("--models", default="1b,pair", help="of load")
     args = parser.parse_args()
+    args.models = args.models.split(",")
     args.only, args.formats = args.only.split(","), args.formats.split(",")
     for given, allowed, option in ((args.only, MEASURES, "--only"), (args.formats, FORMATS, "--formats")):
         unknown = [one for one in given if one not in allowed]
@@ -335,18 +353,13 @@ def main():
               f"{report['llama_cpp']['system'].strip()}, {args.settings}\n", flush=True)
         sides = Sides(args, worker, tandem)
         for measure in args.only:
-            if measure in ("decode", "verify", "prefill"):
-                results = compare_passes(sides, measure)
-                print_passes(results)
-            elif measure == "load":
-                results = compare_load(sides, fresh)
-                print_load(results)
-            elif measure == "pair":
-                results = compare_pair(sides)
-                print_pair(results)
-            else:
-                results = {"prepare": prepare, "same": check_same, "settings": try_settings}[measure](sides)
-            report["results"] += results
+            run = {"prepare": prepare, "same": check_same, "settings": try_settings, "pair": compare_pair,
+                   "load": lambda sides: compare_load(sides, fresh)}.get(measure, lambda sides: compare_passes(sides, measure))
+            report["results"] += run(sides)
+    if args.json and args.add and os.path.exists(args.json):
+        with open(args.json, encoding="utf-8") as file:
+            report["results"] = pooled(report["results"], json.load(file)["results"])
+    print_tables(report["results"])
     if args.json:
         with open(args.json, "w", encoding="utf-8") as file:
             json.dump(report, file, indent=1)
