@@ -76,6 +76,15 @@ def compare(sides, dtype, sample, draft_tokens):
             "ratios": ratios, "transformers_tokens_per_pass": sides.args.max_tokens / lib.median(passes)}
 
 
+def keep_others(earlier, results):
+    """`results` with those of `earlier` that measured something else."""
+    def key(result):
+        return result["sampled"], result["dtype"], str(result["draft_tokens"])
+
+    new = {key(result) for result in results}
+    return sorted([result for result in earlier if key(result) not in new] + results, key=key)
+
+
 def print_results(results):
     def spread(ratio):
         return f"{ratio[0]:.2f} ({ratio[1]:.2f}-{ratio[2]:.2f})"
@@ -102,6 +111,7 @@ def main():
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--verbose", action="store_true", help="show what transformers writes to its standard error")
     parser.add_argument("--json", metavar="F", help="also write the figures to this file")
+    parser.add_argument("--add", action="store_true", help="keep the other figures in the file of --json, and tell of all")
     args = parser.parse_args()
     python = lib.environment(args.venv, ["torch", "transformers"], "torch, transformers")
     measures = args.only.split(",")
@@ -121,6 +131,9 @@ def main():
             for sample in [name == "sampled" for name in measures if name in ("greedy", "sampled")]:
                 for text in args.draft_tokens.split(","):
                     report["results"].append(compare(sides, dtype, sample, None if text == "default" else int(text)))
+    if args.json and args.add and os.path.exists(args.json):
+        with open(args.json, encoding="utf-8") as file:
+            report["results"] = keep_others(json.load(file)["results"], report["results"])
     print(f"{report['machine']}\n{report['tandem'].splitlines()[0]}\n{report.get('versions', '')}\n", flush=True)
     print_results(report["results"])
     if args.json:
