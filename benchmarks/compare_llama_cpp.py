@@ -18,7 +18,8 @@ import subprocess
 import sys
 import tempfile
 
-import comparison as lib
+sys.dont_write_bytecode = True  # Nothing is written into the repository.
+import comparison as lib  # noqa: E402
 
 # What Tandem calls a format: the file type of llama.cpp, the options of Tandem.
 FORMATS = {"f32": ("F32", ["--compute", "f32"]), "bf16": ("BF16", []), "int8": ("Q8_0", ["--quantize", "int8"]),
@@ -33,9 +34,9 @@ class Sides:
 
     def __init__(self, args, worker, tandem):
         self.args, self.worker, self.tandem = args, worker, tandem
-        self.has_kernels = tandem.has_option(["bench", "kernels"], "--target")
+        self.has_kernels = tandem.has_option(["bench", "kernels"], "--pass-rows")
         if not self.has_kernels:
-            lib.say("this tandem has no `bench kernels --target`; its passes are timed as `generate` on batches of n sequences")
+            lib.say("this tandem has no `bench kernels --target --pass-rows`; its passes are timed as `generate` on batches of n sequences")
         self.refused = {}
         for name in args.formats:
             _, error = tandem.try_json("generate", "--target", SHIPPED, "--drafter", "none", "--prompt-ids", "0",
@@ -108,13 +109,14 @@ def tandem_passes(sides, name, wanted):
     """Milliseconds of each (what, rows) of `wanted`, from one process where `bench kernels` can tell."""
     if not sides.has_kernels:
         return {key: batch_passes(sides, name, *key) for key in wanted}
-    report = sides.tandem.json("bench", "kernels", "--target", sides.folder("1b"), *FORMATS[name][1],
-                               *sides.args.kernels_options)
-    found = {}
-    for one in report["passes"]:
-        found.setdefault((one["what"], one["rows"]), one["ms"])
-    found[("verify", 1)] = found.get(("verify", 1), found.get(("decode", 1)))
-    return {key: found.get(key) for key in wanted}
+    prompts = wanted[0][0] == "prefill"
+    context, repeat = (0, sides.args.prefill_repeat) if prompts else (sides.args.context, sides.args.repeat)
+    report = sides.tandem.json("bench", "kernels", "--target", sides.folder("1b"), "--ops", "passes",
+                               "--pass-rows", ",".join(str(rows) for _, rows in wanted), "--pass-contexts", str(context),
+                               "--repeat", str(repeat), *FORMATS[name][1])
+    # What `bench kernels` calls each: one row decodes, as many as a verification may have verify.
+    found = {one["rows"]: one["ms"] for one in report["passes"] if one["context"] == context}
+    return {key: found.get(key[1]) for key in wanted}
 
 
 def compare_passes(sides, what):
@@ -310,7 +312,6 @@ def arguments():
     parser.add_argument("--pair-tokens", type=int, default=256)
     parser.add_argument("--pair-turns", type=int, default=9)
     parser.add_argument("--same-tokens", type=int, default=64)
-    parser.add_argument("--kernels-options", type=str.split, default=[], help="more options for `tandem bench kernels`")
     parser.add_argument("--load-options", type=str.split, default=[], help="more options for Tandem where load is measured")
     parser.add_argument("--settings", default="flash_attention=1,repack=1,load_mode=mmap,cache=f16",
                         help="of llama.cpp; load_mode: mmap or read; cache: f16 or f32")

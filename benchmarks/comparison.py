@@ -59,7 +59,7 @@ class Worker:
 
     def __init__(self, python, script, variables=None, quiet=True):
         self.process = subprocess.Popen([python, os.path.join(BENCHMARKS, script)], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, text=True, env={**os.environ, **(variables or {})},
+                                        stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **(variables or {})},
                                         stderr=subprocess.DEVNULL if quiet else None)
 
     def __enter__(self):
