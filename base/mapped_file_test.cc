@@ -39,6 +39,23 @@ TEST(MappedFile, AnEmptyFileHasNoBytes) {
   EXPECT_EQ(*ReadFile(path), "");
 }
 
+// Pages that lie wholly in the part leave memory; all bytes stay readable.
+TEST(MappedFile, ForgetsPagesWithoutLosingThem) {
+  const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  std::string contents(8 * page + 100, 'x');
+  for (size_t i = 0; i < contents.size(); ++i) contents[i] = static_cast<char>(i % 251);
+  const auto file = MappedFile::Open(Written("forgotten", contents));
+  ASSERT_TRUE(file.ok());
+  const auto text = [&] {
+    return std::string(reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size());
+  };
+  ASSERT_EQ(text(), contents);
+  MappedFile::Forget(file->bytes().subspan(page + 7, 3 * page));
+  MappedFile::Forget(file->bytes().subspan(10, 20));  // no whole page
+  MappedFile::Forget({});
+  EXPECT_EQ(text(), contents);
+}
+
 TEST(MappedFile, SurvivesTheFilesName) {
   const std::string path = Written("unlinked", "still here");
   const auto file = MappedFile::Open(path);

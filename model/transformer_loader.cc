@@ -126,7 +126,11 @@ class TransformerLoader {
       ASSIGN_OR_RETURN(biases[i], HostVector(absl::StrCat(prefix, names[i], ".bias"), outputs[i]));
       parts[i].bias = biases[i].data();
     }
-    return model_.backend_->Pack(parts, order, quantization_);
+    ASSIGN_OR_RETURN(PackedWeight weight, model_.backend_->Pack(parts, order, quantization_));
+    for (const char* name : names) {
+      model_.weights_->Forget(absl::StrCat(prefix, name, ".weight"));
+    }
+    return weight;
   }
 
   absl::Status LoadLayer(int index) {
@@ -176,6 +180,8 @@ class TransformerLoader {
         quantization_ == Quantization::kNone ? Quantization::kNone : Quantization::kInt8;
     ASSIGN_OR_RETURN(model_.head_,
                      model_.backend_->Pack({part}, PartOrder::kConcatenated, quantization));
+    model_.weights_->Forget(model_.config_.tied_embeddings ? "model.embed_tokens.weight"
+                                                           : "lm_head.weight");
     return absl::OkStatus();
   }
 

@@ -3,11 +3,11 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "engine/engine.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "model/transformer.h"
 #include "nlohmann/json.hpp"
-#include "tandem/engine.h"
 #include "tools/quantized_folder.h"
 #include "tools/random_model.h"
 

@@ -113,6 +113,12 @@ class SafetensorsWeights : public Weights {
                         .scales = static_cast<const float*>(scales.data)};
   }
 
+  void Forget(std::string_view name) const override {
+    const auto found = tensors_.find(View(name));
+    TANDEM_CHECK(found != tensors_.end());
+    MappedFile::Forget(found->second.entry.bytes);
+  }
+
   std::vector<std::string> names() const override {
     std::vector<std::string> names;
     for (const auto& [name, tensor] : tensors_) names.push_back(name);

@@ -41,6 +41,8 @@ class Weights {
   // beside it the scales as `name`_scale of F32. Errors as Get's.
   virtual absl::StatusOr<WeightMatrix> GetMatrix(std::string_view name, int64_t rows,
                                                  int64_t cols) const = 0;
+  // Says that the tensor is not wanted soon: its part of the file need not stay in memory.
+  virtual void Forget(std::string_view name) const = 0;  // REQUIRES: Has(name)
   // Every tensor's name, sorted.
   virtual std::vector<std::string> names() const = 0;
   virtual int64_t num_elements(std::string_view name) const = 0;  // REQUIRES: Has(name)
