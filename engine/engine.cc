@@ -12,6 +12,7 @@
 #include "absl/time/clock.h"
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "engine/judged_engine.h"
 #include "engine/model_pair.h"
 #include "engine/round.h"
 #include "engine/scheduler.h"
@@ -76,10 +77,10 @@ ModelInfo InfoOf(const std::string& path, const Transformer& model, const PagedK
 
 class EngineImpl final : public Engine {
  public:
-  EngineImpl(EngineOptions options, ModelPair pair)
+  EngineImpl(EngineOptions options, ModelPair pair, JudgeFunction judge)
       : options_(std::move(options)),
         pair_(std::move(pair)),
-        verifier_(pair_.target.get()),
+        verifier_(pair_.target.get(), std::move(judge)),
         thread_([this] { Work(); }) {}
 
   ~EngineImpl() override {
@@ -451,8 +452,13 @@ absl::Duration Timings::TimePerOutputToken(int num_tokens, int first_tokens) con
 }
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options) {
+  return CreateEngineWithJudge(options, Judge);
+}
+
+absl::StatusOr<std::unique_ptr<Engine>> CreateEngineWithJudge(const EngineOptions& options,
+                                                              JudgeFunction judge) {
   ASSIGN_OR_RETURN(ModelPair pair, ModelPair::Load(options));
-  return std::make_unique<EngineImpl>(options, std::move(pair));
+  return std::make_unique<EngineImpl>(options, std::move(pair), std::move(judge));
 }
 
 absl::StatusOr<Completion> Engine::Generate(Request request, OnPiece on_piece) {

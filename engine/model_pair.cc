@@ -19,14 +19,6 @@ constexpr int kDefaultShareOfFreeMemory = 4;  // a quarter
 // Beyond the sequences of a full batch, room for as many earlier prompts.
 constexpr int kRoomForPrefixes = 2;
 
-absl::StatusOr<CpuCompute> ParseCompute(const std::string& name) {
-  if (name == "auto") return CpuCompute::kAuto;
-  if (name == "f32") return CpuCompute::kF32;
-  if (name == "bf16") return CpuCompute::kBF16;
-  return absl::InvalidArgumentError(
-      absl::StrCat("compute: \"", name, "\" is not one of auto, f32, bf16"));
-}
-
 absl::StatusOr<Quantization> ParseQuantization(const char* option, const std::string& name) {
   if (name == "none") return Quantization::kNone;
   if (name == "int8") return Quantization::kInt8;
@@ -135,6 +127,14 @@ absl::Status CheckCompute(const EngineOptions& options, const Transformer& model
 }
 
 }  // namespace
+
+absl::StatusOr<CpuCompute> ParseCompute(const std::string& name) {
+  if (name == "auto") return CpuCompute::kAuto;
+  if (name == "f32") return CpuCompute::kF32;
+  if (name == "bf16") return CpuCompute::kBF16;
+  return absl::InvalidArgumentError(
+      absl::StrCat("compute: \"", name, "\" is not one of auto, f32, bf16"));
+}
 
 absl::StatusOr<ModelPair> ModelPair::Load(const EngineOptions& options) {
   RETURN_IF_ERROR(options.Validate());

@@ -15,6 +15,9 @@
 
 namespace tandem {
 
+// EngineOptions::compute: "auto", "f32" or "bf16". INVALID_ARGUMENT for other names.
+absl::StatusOr<CpuCompute> ParseCompute(const std::string& name);
+
 // A target, perhaps a draft, their caches, and what both need, as EngineOptions ask for. Members
 // are in the order that destroys users before what they use.
 struct ModelPair {

@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "tools/synthetic_acceptance.h"
 #include "verify/round_stats.h"
 
 namespace tandem {
@@ -132,7 +133,7 @@ class Benchmark {
     return RunGroup(group, batch, 1, /*max_tokens=*/2, &pairs->one_draft.back());
   }
 
-  static SpeculationRun Summary(const Pairs& pairs, int draft_tokens, int batch) {
+  SpeculationRun Summary(const Pairs& pairs, int draft_tokens, int batch) const {
     SpeculationRun run;
     run.draft_tokens = draft_tokens;
     run.batch = batch;
@@ -162,6 +163,10 @@ class Benchmark {
     run.draft_step_ms = stats.proposed == 0 ? 0.0 : SpreadOf(std::move(draft_steps)).median;
     run.verify_ms = SpreadOf(std::move(verifications)).median;
     run.other_ms = SpreadOver(pairs.speculative, &Pass::other_ms).median;
+    if (options_.synthetic_acceptance.has_value() && draft_tokens > 0) {
+      run.expected_ratio = ExpectedTokensPerRound(*options_.synthetic_acceptance, draft_tokens) /
+                           (1.0 + draft_tokens * run.cost_ratio());
+    }
     return run;
   }
 
@@ -200,7 +205,7 @@ class Benchmark {
     return status;
   }
 
-  Request RequestFor(int sequence, int draft_tokens, int max_tokens) const {
+  Request RequestFor(int sequence, int draft_tokens, int max_tokens) {
     const Prompt& prompt = options_.prompts[sequence % options_.prompts.size()];
     Request request;
     request.prompt = prompt.text;
@@ -209,6 +214,7 @@ class Benchmark {
     request.sampling.temperature = options_.temperature;
     request.ignore_eos = true;
     request.draft_tokens = draft_tokens;
+    if (options_.synthetic_acceptance.has_value()) request.seed = next_seed_++;
     return request;
   }
 
@@ -227,6 +233,7 @@ class Benchmark {
   const SpeculationBenchmarkOptions& options_;
   Engine& engine_;
   absl::FunctionRef<void()> on_pass_;
+  uint64_t next_seed_ = 1;
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 #define TANDEM_TOOLS_BENCH_SPECULATION_H_
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -28,6 +29,9 @@ struct SpeculationBenchmarkOptions {
   int max_tokens = 128;
   float temperature = 0.0f;
   int repeat = 4;  // pairs of a plain and a speculative pass over all prompts
+  // The chance by which the engine's judge (tools/synthetic_acceptance.h) keeps each draft token:
+  // then every pass has a seed of its own for the coins, and its tokens are nobody's.
+  std::optional<double> synthetic_acceptance = {};
 };
 
 // Times of parts of a round are means over the rounds of a pass, the first of each sequence left
@@ -56,6 +60,9 @@ struct SpeculationRun {
   double predicted_ratio() const {
     return tokens_per_round / (1.0 + drafted_per_round * cost_ratio());
   }
+  // The same for the rate that was forced, whatever the coins happened to show:
+  // (1 - a^(k + 1)) / ((1 - a) (1 + k c)). Nothing without one, or where k changes.
+  std::optional<double> expected_ratio = {};
 };
 
 struct PlainDecoding {
