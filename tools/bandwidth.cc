@@ -7,24 +7,38 @@
 #include <cstring>
 #include <fstream>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/status_macros.h"
 
 namespace tandem {
 namespace {
 
 constexpr int64_t kHugePage = 2 << 20;
 constexpr int64_t kWordsPerStep = 64;  // eight cache lines
+constexpr int kWordsPerLine = 8;
 // Passes over the buffer: at least so many, and for at least so long, so that a small buffer is
 // not judged by a moment.
 constexpr int kLeastPasses = 8;
 constexpr std::chrono::milliseconds kLeastTime{400};
 
+int64_t ReadSize(const std::string& path) {
+  std::ifstream file(path);
+  std::string text;
+  int64_t count = 0;
+  if (!(file >> text) || text.empty()) return 0;
+  const int shift = text.back() == 'K' ? 10 : text.back() == 'M' ? 20 : 0;
+  if (shift > 0) text.pop_back();
+  return absl::SimpleAtoi(text, &count) ? count << shift : 0;
+}
+
+}  // namespace
+
 // Memory in huge pages where the system has them. Move-less owner of a mapping.
-class Mapping {
+class ReadBuffer::Mapping {
  public:
   explicit Mapping(int64_t bytes) : bytes_((bytes + kHugePage - 1) / kHugePage * kHugePage) {
     // One page more, so that the buffer can begin at a page's border.
@@ -52,18 +66,6 @@ class Mapping {
   uint64_t* data_ = nullptr;
 };
 
-int64_t ReadSize(const std::string& path) {
-  std::ifstream file(path);
-  std::string text;
-  int64_t count = 0;
-  if (!(file >> text) || text.empty()) return 0;
-  const int shift = text.back() == 'K' ? 10 : text.back() == 'M' ? 20 : 0;
-  if (shift > 0) text.pop_back();
-  return absl::SimpleAtoi(text, &count) ? count << shift : 0;
-}
-
-}  // namespace
-
 uint64_t SumWords(const uint64_t* words, int64_t count) {
   TANDEM_CHECK(count % kWordsPerStep == 0);
   // Sixteen chains, which compilers turn into vectors: additions are never what is waited for.
@@ -85,40 +87,72 @@ uint64_t SumWords(const uint64_t* words, int64_t count) {
   return sum;
 }
 
-absl::StatusOr<ReadBandwidth> MeasureReadBandwidth(int64_t bytes, ThreadPool* pool) {
-  using Clock = std::chrono::steady_clock;
-  const Mapping buffer(bytes);
-  if (buffer.data() == nullptr) {
+absl::StatusOr<std::unique_ptr<ReadBuffer>> ReadBuffer::Create(int64_t bytes, int num_parts,
+                                                               ThreadPool* pool) {
+  TANDEM_CHECK(num_parts >= 1);
+  auto mapping = std::make_unique<Mapping>(bytes);
+  if (mapping->data() == nullptr) {
     return absl::ResourceExhaustedError(
         absl::StrCat("no memory for the ", bytes, " bytes to measure the bandwidth with"));
   }
-  const int num_threads = pool->num_threads();
-  const int64_t num_words = buffer.bytes() / static_cast<int64_t>(sizeof(uint64_t));
-  const auto share_of = [&](int thread) {
-    const Share steps = ShareOf(num_words / kWordsPerStep, num_threads, thread);
-    return Share{steps.begin * kWordsPerStep, steps.end * kWordsPerStep};
-  };
+  return std::unique_ptr<ReadBuffer>(new ReadBuffer(std::move(mapping), num_parts, pool));
+}
+
+ReadBuffer::ReadBuffer(std::unique_ptr<Mapping> mapping, int num_parts, ThreadPool* pool)
+    : mapping_(std::move(mapping)),
+      num_parts_(num_parts),
+      pool_(pool),
+      sums_(pool->num_threads() * kWordsPerLine) {
   // Pages are given to the thread that first touches them, and read by the same.
-  pool->Run([&](int thread) {
-    const Share share = share_of(thread);
-    std::fill(buffer.data() + share.begin, buffer.data() + share.end, 1);
+  pool_->Run([&](int thread) {
+    for (int part = 0; part < num_parts_; ++part) {
+      const Share words = WordsOf(part, thread);
+      std::fill(mapping_->data() + words.begin, mapping_->data() + words.end, 1);
+    }
   });
-  std::vector<uint64_t> sums(num_threads * 8);  // a cache line each
+}
+
+ReadBuffer::~ReadBuffer() {
+  // Every word is 1, so that no compiler can leave the reading out.
+  uint64_t total = 0;
+  for (const uint64_t sum : sums_) total += sum;
+  TANDEM_CHECK(total % kWordsPerStep == 0);
+}
+
+int64_t ReadBuffer::bytes() const { return mapping_->bytes(); }
+
+Share ReadBuffer::WordsOf(int part, int thread) const {
+  const int64_t num_steps =
+      mapping_->bytes() / static_cast<int64_t>(sizeof(uint64_t)) / kWordsPerStep;
+  const Share steps = ShareOf(num_steps, num_parts_, part);
+  const Share mine = ShareOf(steps.end - steps.begin, pool_->num_threads(), thread);
+  return {(steps.begin + mine.begin) * kWordsPerStep, (steps.begin + mine.end) * kWordsPerStep};
+}
+
+double ReadBuffer::ReadPart() {
+  using Clock = std::chrono::steady_clock;
+  const int part = next_part_;
+  next_part_ = (part + 1) % num_parts_;
+  const Clock::time_point start = Clock::now();
+  pool_->Run([&](int thread) {
+    const Share words = WordsOf(part, thread);
+    sums_[thread * kWordsPerLine] +=
+        SumWords(mapping_->data() + words.begin, words.end - words.begin);
+  });
+  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  const int64_t num_words = WordsOf(part, pool_->num_threads() - 1).end - WordsOf(part, 0).begin;
+  return static_cast<double>(num_words * sizeof(uint64_t)) / seconds;
+}
+
+absl::StatusOr<ReadBandwidth> MeasureReadBandwidth(int64_t bytes, ThreadPool* pool) {
+  using Clock = std::chrono::steady_clock;
+  ASSIGN_OR_RETURN(const std::unique_ptr<ReadBuffer> buffer, ReadBuffer::Create(bytes, 1, pool));
   double best = 0.0;
   const Clock::time_point first = Clock::now();
   for (int pass = 0; pass < kLeastPasses || Clock::now() - first < kLeastTime; ++pass) {
-    const Clock::time_point start = Clock::now();
-    pool->Run([&](int thread) {
-      const Share share = share_of(thread);
-      sums[thread * 8] += SumWords(buffer.data() + share.begin, share.end - share.begin);
-    });
-    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-    best = std::max(best, static_cast<double>(buffer.bytes()) / seconds);
+    best = std::max(best, buffer->ReadPart());
   }
-  uint64_t total = 0;
-  for (const uint64_t sum : sums) total += sum;
-  TANDEM_CHECK(total % num_words == 0);  // so that no compiler can leave the reading out
-  return ReadBandwidth{best, buffer.bytes(), num_threads};
+  return ReadBandwidth{best, buffer->bytes(), pool->num_threads()};
 }
 
 int64_t LastLevelCacheBytes() {

@@ -1,405 +1,89 @@
 // tandem bench: measurements, printed as tables or JSON.
-#include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
-#include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "CLI/CLI.hpp"
-#include "absl/strings/ascii.h"
+#include "absl/algorithm/container.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "base/status_macros.h"
-#include "base/thread_pool.h"
 #include "nlohmann/json.hpp"
-#include "tools/bandwidth.h"
-#include "tools/bench_speculation.h"
-#include "tools/command.h"
-#include "tools/engine_options.h"
-#include "tools/progress.h"
-#include "tools/table.h"
+#include "tools/bench_commands.h"
 
 namespace tandem {
 namespace {
 
-using Json = nlohmann::ordered_json;
+// absl's string_view is the library's own where C++ has none; messages are built of it.
+absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
 
-constexpr const char* kStoryOpenings[] = {
-    "Once upon a time, there was a small boat that wanted to see the ocean.",
-    "Lily found a shiny key under the big tree in her garden.",
-    "The old dog and the young cat did not like to share their blanket.",
-    "One rainy morning, Ben and his mom baked a cake for the new neighbor.",
-    "A little bird sat on the roof and could not remember its song.",
-    "Sam was sad because his red kite was stuck on top of the barn.",
-    "In the middle of the night, the toys woke up and began to talk.",
-    "Grandpa told Mia that there was a secret door behind the bookshelf.",
-};
-constexpr char kDefaultDraftTokens[] = "1,2,4,8";
+}  // namespace
 
-struct SpeculationFlags {
-  EngineFlags engine;
-  std::string prompts_file;
-  int num_prompts = 0;       // 0: all
-  std::string draft_tokens;  // empty: the default
-  std::string batches = "1";
-  bool json = false;
-  SpeculationBenchmarkOptions benchmark;
-
-  EngineOptions engine_options;  // set by Check
-
-  absl::Status Check();
-  absl::Status LoadPrompts();
-  int num_threads() const {
-    return engine_options.threads > 0 ? engine_options.threads : NumPhysicalCores();
-  }
-};
-
-absl::StatusOr<std::vector<int>> ParseBatches(const std::string& text) {
-  constexpr int kMost = 1024;
-  std::vector<int> batches;
-  for (const absl::string_view part : absl::StrSplit(text, ',')) {
-    int batch = 0;
-    if (!absl::SimpleAtoi(part, &batch) || batch < 1 || batch > kMost) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--batch: \"", part, "\" is not a number from 1 to ", kMost));
-    }
-    batches.push_back(batch);
-  }
-  return batches;
-}
-
-absl::Status SpeculationFlags::Check() {
-  ASSIGN_OR_RETURN(engine_options, engine.ToOptions());
-  const bool has_drafter = engine_options.drafter != "none";
-  const std::string list = !draft_tokens.empty() ? draft_tokens
-                           : has_drafter         ? kDefaultDraftTokens
-                                                 : "0";
-  benchmark.draft_tokens.clear();
+absl::StatusOr<std::vector<int>> ParseNumbers(std::string_view option, const std::string& list,
+                                              int least, int most) {
+  std::vector<int> numbers;
   for (const absl::string_view part : absl::StrSplit(list, ',')) {
-    ASSIGN_OR_RETURN(const int count, ParseDraftTokens(std::string(part)));
-    if (count != 0 && !has_drafter) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--draft-tokens: ", part, " needs another --drafter than none"));
+    int number = 0;
+    if (!absl::SimpleAtoi(part, &number) || number < least || number > most) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          View(option), ": \"", part, "\" is not a number from ", least, " to ", most));
     }
-    benchmark.draft_tokens.push_back(count);
+    numbers.push_back(number);
   }
-  ASSIGN_OR_RETURN(benchmark.batches, ParseBatches(batches));
-  engine_options.max_batch = *std::max_element(benchmark.batches.begin(), benchmark.batches.end());
-  engine_options.prefix_cache = false;
-  return absl::OkStatus();
+  return numbers;
 }
 
-absl::Status SpeculationFlags::LoadPrompts() {
-  std::vector<Prompt>& prompts = benchmark.prompts;
-  if (prompts_file.empty()) {
-    for (const char* opening : kStoryOpenings) prompts.push_back({.text = opening, .ids = {}});
-  } else {
-    ASSIGN_OR_RETURN(prompts, ReadPromptFile(prompts_file));
-  }
-  if (num_prompts == 0) return absl::OkStatus();
-  if (static_cast<size_t>(num_prompts) > prompts.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--num-prompts: found ", num_prompts, ", but there are ", prompts.size()));
-  }
-  prompts.resize(num_prompts);
-  return absl::OkStatus();
-}
-
-// Read-only bandwidths of this machine's memory, and of its last cache where the model fits it.
-struct Limits {
-  ReadBandwidth memory;
-  std::optional<ReadBandwidth> cache;
-
-  static absl::StatusOr<Limits> Measure(int64_t model_bytes, int num_threads) {
-    ThreadPool pool(num_threads);
-    Limits limits;
-    ASSIGN_OR_RETURN(limits.memory, MeasureReadBandwidth(MemoryBufferBytes(), &pool));
-    if (model_bytes <= LastLevelCacheBytes()) {
-      ASSIGN_OR_RETURN(limits.cache, MeasureReadBandwidth(model_bytes, &pool));
+absl::StatusOr<std::vector<std::string_view>> ParseNames(
+    std::string_view option, const std::string& list,
+    const std::vector<std::string_view>& allowed) {
+  std::vector<std::string_view> names;
+  for (const std::string& part : std::vector<std::string>(absl::StrSplit(list, ','))) {
+    const auto found = absl::c_find(allowed, part);
+    if (found == allowed.end()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          View(option), ": \"", part, "\" is not one of ",
+          absl::StrJoin(allowed, ", ",
+                        [](std::string* out, std::string_view name) { out->append(name); })));
     }
-    return limits;
+    names.push_back(*found);
   }
-  // Whatever else ran only slowed the measurement.
-  void KeepBest(const Limits& other) {
-    const auto better = [](const ReadBandwidth& a, const ReadBandwidth& b) {
-      return a.bytes_per_second < b.bytes_per_second ? b : a;
-    };
-    memory = better(memory, other.memory);
-    if (cache.has_value()) cache = better(*cache, *other.cache);
-  }
-};
-
-// What was measured on what.
-struct Report {
-  ModelInfo target;
-  std::optional<ModelInfo> draft;
-  std::string drafter;
-  std::string device;
-  SpeculationBenchmark benchmark;
-  Limits limits;
-
-  // Bytes of matrices per second of plain decoding at batch 1.
-  double plain_bytes_per_second() const {
-    return static_cast<double>(target.bytes_read_per_pass) / (benchmark.plain.step_ms * 1e-3);
-  }
-};
-
-std::string CpuName() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    const std::pair<absl::string_view, absl::string_view> field =
-        absl::StrSplit(line, absl::MaxSplits(':', 1));
-    if (absl::StripAsciiWhitespace(field.first) == "model name") {
-      return std::string(absl::StripAsciiWhitespace(field.second));
-    }
-  }
-  return "unknown";
+  return names;
 }
 
-std::string DraftTokensText(int draft_tokens) {
-  return draft_tokens == kAutoDraftTokens ? "auto" : absl::StrCat(draft_tokens);
-}
-
-Json SpreadJson(const Spread& spread) { return {spread.low, spread.high}; }
-
-Json RunJson(const SpeculationRun& run) {
-  Json draft_tokens = run.draft_tokens == kAutoDraftTokens ? Json("auto") : Json(run.draft_tokens);
-  return {{"draft_tokens", std::move(draft_tokens)},
-          {"batch", run.batch},
-          {"plain_tokens_per_second", run.plain_tokens_per_second.median},
-          {"plain_tokens_per_second_spread", SpreadJson(run.plain_tokens_per_second)},
-          {"tokens_per_second", run.tokens_per_second.median},
-          {"tokens_per_second_spread", SpreadJson(run.tokens_per_second)},
-          {"ratio_to_plain", run.ratio.median},
-          {"ratio_spread", SpreadJson(run.ratio)},
-          {"acceptance_rate", run.acceptance_rate},
-          {"tokens_per_round", run.tokens_per_round},
-          {"drafted_per_round", run.drafted_per_round},
-          {"plain_step_ms", run.plain_step_ms},
-          {"draft_step_ms", run.draft_step_ms},
-          {"verify_ms", run.verify_ms},
-          {"other_ms", run.other_ms},
-          {"cost_ratio", run.cost_ratio()},
-          {"predicted_ratio", run.predicted_ratio()},
-          {"identical", run.identical}};
-}
-
-Json LimitsJson(const Limits& limits) {
-  Json read = {{"dram", limits.memory.bytes_per_second}, {"cache", nullptr}};
-  Json buffers = {{"dram", limits.memory.buffer_bytes}, {"cache", nullptr}};
-  if (limits.cache.has_value()) {
-    read["cache"] = limits.cache->bytes_per_second;
-    buffers["cache"] = limits.cache->buffer_bytes;
-  }
-  return {{"read_bytes_per_second", read}, {"buffer_bytes", buffers}};
-}
-
-Json ModelJson(const ModelInfo& model) {
-  Json json = {{"path", model.path},
-               {"family", model.family},
-               {"dtype", model.dtype},
-               {"parameters", model.parameters},
-               {"bytes_read_per_pass", model.bytes_read_per_pass}};
-  if (model.mapped_tokens.has_value()) json["mapped_tokens"] = *model.mapped_tokens;
-  return json;
-}
-
-Json ReportJson(const SpeculationFlags& flags, const Report& report) {
-  const PlainDecoding& plain = report.benchmark.plain;
-  Json runs = Json::array();
-  for (const SpeculationRun& run : report.benchmark.runs) runs.push_back(RunJson(run));
-  Json of_limit = {
-      {"dram", report.plain_bytes_per_second() / report.limits.memory.bytes_per_second},
-      {"cache", nullptr}};
-  if (report.limits.cache.has_value()) {
-    of_limit["cache"] = report.plain_bytes_per_second() / report.limits.cache->bytes_per_second;
-  }
-  return {{"machine",
-           {{"cpu", CpuName()}, {"threads", flags.num_threads()}, {"device", report.device}}},
-          {"limits", LimitsJson(report.limits)},
-          {"target", ModelJson(report.target)},
-          {"draft", report.draft.has_value() ? ModelJson(*report.draft) : Json(nullptr)},
-          {"drafter", report.drafter},
-          {"prompts", flags.benchmark.prompts.size()},
-          {"max_tokens", flags.benchmark.max_tokens},
-          {"temperature", flags.benchmark.temperature},
-          {"repeat", flags.benchmark.repeat},
-          {"plain",
-           {{"batch", 1},
-            {"tokens_per_second", plain.tokens_per_second.median},
-            {"tokens_per_second_spread", SpreadJson(plain.tokens_per_second)},
-            {"step_ms", plain.step_ms},
-            {"bytes_read_per_step", report.target.bytes_read_per_pass},
-            {"bytes_per_second", report.plain_bytes_per_second()},
-            {"of_limit", of_limit}}},
-          {"runs", runs}};
-}
-
-std::string Number(const char* format, double value) {
+std::string FormatNumber(const char* format, double value) {
   if (!std::isfinite(value)) return "-";
   char text[32];
   std::snprintf(text, sizeof(text), format, value);
   return text;
 }
 
-std::string RunTable(const SpeculationBenchmark& benchmark) {
-  Table table({"k", "batch", "plain tok/s", "spec tok/s", "ratio", "[least, most]", "accepted",
-               "tok/round", "draft step ms", "verify ms", "other ms", "c", "predicted"});
-  for (const SpeculationRun& run : benchmark.runs) {
-    const bool has_draft = run.drafted_per_round > 0;
-    const auto of_draft = [&](const char* format, double value) {
-      return has_draft ? Number(format, value) : "-";
-    };
-    table.AddRow({DraftTokensText(run.draft_tokens), absl::StrCat(run.batch),
-                  Number("%.1f", run.plain_tokens_per_second.median),
-                  Number("%.1f", run.tokens_per_second.median), Number("%.2f", run.ratio.median),
-                  absl::StrFormat("[%.2f, %.2f]", run.ratio.low, run.ratio.high),
-                  of_draft("%.3f", run.acceptance_rate), Number("%.2f", run.tokens_per_round),
-                  of_draft("%.3f", run.draft_step_ms), Number("%.3f", run.verify_ms),
-                  Number("%.3f", run.other_ms), of_draft("%.3f", run.cost_ratio()),
-                  of_draft("%.2f", run.predicted_ratio())});
-  }
-  return table.ToText();
+void PrintJson(const nlohmann::ordered_json& json) {
+  using Json = nlohmann::ordered_json;
+  std::fputs((json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n").c_str(), stdout);
 }
-
-std::string ModelText(const ModelInfo& model) {
-  return absl::StrFormat("%s: %s, %.1f million parameters, %s", model.path, model.family,
-                         static_cast<double>(model.parameters) * 1e-6, model.dtype);
-}
-
-std::string LimitText(const Report& report, absl::string_view place, absl::string_view buffer,
-                      const ReadBandwidth& limit) {
-  return absl::StrFormat("  of %s, read by %d threads (%.1f MB, %s): %.2f GB/s; %.3f of it\n",
-                         place, limit.num_threads, static_cast<double>(limit.buffer_bytes) * 1e-6,
-                         buffer, limit.bytes_per_second * 1e-9,
-                         report.plain_bytes_per_second() / limit.bytes_per_second);
-}
-
-std::string ReportText(const SpeculationFlags& flags, const Report& report) {
-  const SpeculationBenchmarkOptions& options = flags.benchmark;
-  const PlainDecoding& plain = report.benchmark.plain;
-  std::string text = absl::StrCat("target  ", ModelText(report.target), "\n");
-  if (report.draft.has_value()) {
-    absl::StrAppend(&text, "draft   ", ModelText(*report.draft), "\n");
-  }
-  absl::StrAppend(&text, "device  ", report.device, "\n");
-  absl::StrAppendFormat(&text,
-                        "%d prompts, up to %d tokens each, temperature %g; medians of %d pairs of "
-                        "passes, interleaved\n\n",
-                        options.prompts.size(), options.max_tokens, options.temperature,
-                        options.repeat);
-  text += RunTable(report.benchmark);
-  absl::StrAppend(&text,
-                  "predicted: tokens per round / (1 + k c), c = draft step / plain step; the rest "
-                  "is what verifying k rows costs beyond one\n\n");
-  absl::StrAppendFormat(
-      &text, "Plain decoding, batch 1: %.2f MB of matrices per step, %.1f steps/s: %.2f GB/s\n",
-      static_cast<double>(report.target.bytes_read_per_pass) * 1e-6, 1e3 / plain.step_ms,
-      report.plain_bytes_per_second() * 1e-9);
-  text += LimitText(report, "memory", "more than the caches hold", report.limits.memory);
-  if (report.limits.cache.has_value()) {
-    text += LimitText(report, "the cache", "as much as the matrices", *report.limits.cache);
-  }
-  return text;
-}
-
-absl::StatusOr<Report> Measure(const SpeculationFlags& flags) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(flags.engine_options));
-  Report report{.target = engine->target_info(),
-                .draft = engine->draft_info(),
-                .drafter = engine->drafter_name(),
-                .device = engine->device_description(),
-                .benchmark = {},
-                .limits = {}};
-  ASSIGN_OR_RETURN(report.limits,
-                   Limits::Measure(report.target.bytes_read_per_pass, flags.num_threads()));
-  {
-    Progress progress("measuring", NumPasses(flags.benchmark));
-    ASSIGN_OR_RETURN(report.benchmark, RunSpeculationBenchmark(flags.benchmark, engine.get(),
-                                                               [&] { progress.Advance(1); }));
-  }
-  ASSIGN_OR_RETURN(const Limits after,
-                   Limits::Measure(report.target.bytes_read_per_pass, flags.num_threads()));
-  report.limits.KeepBest(after);
-  return report;
-}
-
-absl::Status RunSpeculation(SpeculationFlags* flags) {
-  RETURN_IF_ERROR(flags->LoadPrompts());
-  ASSIGN_OR_RETURN(const Report report, Measure(*flags));
-  const std::string output =
-      flags->json
-          ? ReportJson(*flags, report).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"
-          : ReportText(*flags, report);
-  std::fputs(output.c_str(), stdout);
-  for (const SpeculationRun& run : report.benchmark.runs) {
-    if (run.identical || flags->benchmark.temperature > 0) continue;
-    return absl::InternalError(absl::StrCat("k ", DraftTokensText(run.draft_tokens), ", batch ",
-                                            run.batch,
-                                            ": the speculative tokens are not the plain ones"));
-  }
-  return absl::OkStatus();
-}
-
-CLI::App* AddSpeculation(CLI::App* bench, SpeculationFlags* flags) {
-  SpeculationBenchmarkOptions& benchmark = flags->benchmark;
-  CLI::App* app = bench->add_subcommand(
-      "speculation", "Compare speculative with plain decoding, at several draft lengths");
-  const std::string group = "Measurement";
-  app->add_option("--prompts", flags->prompts_file,
-                  "JSON lines {\"prompt\": ...} or {\"prompt_ids\": [...]} [8 openings of stories]")
-      ->type_name("F.jsonl")
-      ->group(group);
-  app->add_option("--num-prompts", flags->num_prompts, "Only the first N prompts [all]")
-      ->type_name("N")
-      ->check(CLI::Range(1, 1 << 20))
-      ->group(group);
-  app->add_option("-k,--draft-tokens", flags->draft_tokens,
-                  absl::StrCat("Draft lengths: numbers, or auto; 0 compares plain decoding with "
-                               "itself [",
-                               kDefaultDraftTokens, "; 0 without a draft]"))
-      ->type_name("LIST")
-      ->group(group);
-  app->add_option("--batch", flags->batches, "Numbers of sequences decoded together [1]")
-      ->type_name("LIST")
-      ->group(group);
-  app->add_option("--max-tokens", benchmark.max_tokens, "Tokens per sequence [128]")
-      ->type_name("N")
-      ->check(CLI::Range(1, 1 << 20))
-      ->group(group);
-  app->add_option("--temperature", benchmark.temperature,
-                  "0 always takes the most likely token [0]")
-      ->type_name("T")
-      ->check(CLI::Range(0.0, 100.0))
-      ->group(group);
-  app->add_option("--repeat", benchmark.repeat, "Pairs of passes over all prompts [4]")
-      ->type_name("N")
-      ->check(CLI::Range(1, 10000))
-      ->group(group);
-  app->add_flag("--json", flags->json, "One JSON object instead of a table")->group(group);
-  flags->engine.AddTo(app, /*with_draft_tokens=*/false);
-  return app;
-}
-
-}  // namespace
 
 Command AddBenchCommand(CLI::App* program) {
-  const auto flags = std::make_shared<SpeculationFlags>();
   CLI::App* app = program->add_subcommand("bench", "Measure how fast this machine decodes");
-  CLI::App* speculation = AddSpeculation(app, flags.get());
+  const std::vector<Command> benchmarks = {AddBenchSpeculation(app), AddBenchKernels(app),
+                                           AddBenchPhases(app), AddBenchPerplexity(app)};
+  const auto chosen = [benchmarks]() -> const Command* {
+    const auto it = absl::c_find_if(benchmarks, [](const Command& c) { return c.app->parsed(); });
+    return it == benchmarks.end() ? nullptr : &*it;
+  };
   return {.app = app,
-          .check = [app, speculation, flags]() -> absl::Status {
-            if (speculation->parsed()) return flags->Check();
+          .check = [app, chosen, benchmarks]() -> absl::Status {
+            if (const Command* benchmark = chosen()) return benchmark->check();
             std::fputs(app->help("tandem").c_str(), stderr);
-            return absl::InvalidArgumentError("bench: name a benchmark: speculation");
+            return absl::InvalidArgumentError(absl::StrCat(
+                "bench: name a benchmark: ",
+                absl::StrJoin(benchmarks, ", ", [](std::string* out, const Command& benchmark) {
+                  out->append(benchmark.app->get_name());
+                })));
           },
-          .run = [flags] { return RunSpeculation(flags.get()); }};
+          .run = [chosen] { return chosen()->run(); }};
 }
 
 }  // namespace tandem

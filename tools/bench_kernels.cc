@@ -1,0 +1,379 @@
+#include "tools/bench_kernels.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "base/check.h"
+#include "base/philox.h"
+#include "base/status_macros.h"
+#include "kvcache/paged_kv_cache.h"
+#include "model/sampling.h"
+#include "tools/random_model.h"
+
+namespace tandem {
+namespace {
+
+constexpr uint64_t kSeed = 5;
+// Copies of something small, beyond which it is left to the caches as it would be in a model.
+constexpr int64_t kMostCopies = 1024;
+
+// Numbers between -1 and 1.
+std::vector<float> RandomFloats(int64_t count) {
+  std::vector<float> values(count);
+  FillRandom(kSeed, 0, 0, 0.0f, 1.0f, DType::kF32,
+             {reinterpret_cast<std::byte*>(values.data()), values.size() * sizeof(float)});
+  return values;
+}
+
+// A matrix in the backend's memory.
+struct DeviceMatrix {
+  Buffer buffer;
+  MatrixView view;
+
+  static absl::StatusOr<DeviceMatrix> Random(Backend* backend, int rows, int cols) {
+    const std::vector<float> values = RandomFloats(int64_t{rows} * cols);
+    const size_t bytes = values.size() * sizeof(float);
+    DeviceMatrix matrix;
+    ASSIGN_OR_RETURN(matrix.buffer, backend->Allocate(bytes));
+    backend->Upload({reinterpret_cast<const std::byte*>(values.data()), bytes},
+                    matrix.buffer.data());
+    matrix.view = {matrix.buffer.data(), DType::kF32, rows, cols, cols};
+    return matrix;
+  }
+  MatrixView first(int rows) const {
+    MatrixView part = view;
+    part.rows = rows;
+    return part;
+  }
+};
+
+absl::StatusOr<Buffer> UploadInts(const std::vector<int32_t>& values, Backend* backend) {
+  const size_t bytes = values.size() * sizeof(int32_t);
+  ASSIGN_OR_RETURN(Buffer buffer, backend->Allocate(bytes));
+  backend->Upload({reinterpret_cast<const std::byte*>(values.data()), bytes}, buffer.data());
+  return buffer;
+}
+
+// How a weight is multiplied with.
+enum class Product { kStore, kAdd, kSwiGlu };
+
+struct WeightShape {
+  std::string_view part;
+  int outputs = 0;
+  int inputs = 0;
+  Product product = Product::kStore;
+};
+
+std::vector<WeightShape> WeightShapesOf(const KernelShapes& s) {
+  const int query_size = s.heads * s.head_dim;
+  const int kv_size = s.kv_heads * s.head_dim;
+  return {{"qkv", query_size + 2 * kv_size, s.hidden, Product::kStore},
+          {"attention_out", s.hidden, query_size, Product::kAdd},
+          {"gate_up", 2 * s.ffn, s.hidden, Product::kSwiGlu},
+          {"down", s.hidden, s.ffn, Product::kAdd},
+          {"head", s.vocab, s.hidden, Product::kStore}};
+}
+
+Quantization QuantizationTo(DType dtype) {
+  return dtype == DType::kInt8   ? Quantization::kInt8
+         : dtype == DType::kInt4 ? Quantization::kInt4
+                                 : Quantization::kNone;
+}
+
+// The same random weight, so often that they fill `bytes`.
+absl::StatusOr<std::vector<PackedWeight>> PackCopies(const WeightShape& shape, DType dtype,
+                                                     int64_t bytes, Backend* backend) {
+  const DType host_dtype = IsQuantized(dtype) ? DType::kBF16 : dtype;
+  const auto row_bytes = static_cast<int64_t>(SizeOf(host_dtype)) * shape.inputs;
+  std::vector<std::byte> host(shape.outputs * row_bytes);
+  FillRandom(kSeed, 1, 0, 0.0f, 1.0f / std::sqrt(static_cast<float>(shape.inputs)), host_dtype,
+             absl::MakeSpan(host));
+  const auto rows = [&](int first, int count) {
+    WeightPart part;
+    part.matrix = {host.data() + first * row_bytes, host_dtype, count, shape.inputs, shape.inputs};
+    return part;
+  };
+  std::vector<WeightPart> parts = {rows(0, shape.outputs)};
+  PartOrder order = PartOrder::kConcatenated;
+  if (shape.product == Product::kSwiGlu) {
+    parts = {rows(0, shape.outputs / 2), rows(shape.outputs / 2, shape.outputs / 2)};
+    order = PartOrder::kGateAndUp;
+  }
+  std::vector<PackedWeight> copies;
+  do {
+    ASSIGN_OR_RETURN(PackedWeight copy, backend->Pack(parts, order, QuantizationTo(dtype)));
+    copies.push_back(std::move(copy));
+  } while (static_cast<int64_t>(copies.size() * copies[0].bytes_read) < bytes &&
+           static_cast<int64_t>(copies.size()) < kMostCopies);
+  return copies;
+}
+
+// One line of the report in the making.
+struct Case {
+  KernelResult result;
+  std::function<void(int turn)> run;
+  MachineLimits::Series series = {};
+};
+
+class Benchmark {
+ public:
+  Benchmark(const KernelBenchmarkOptions& options, Backend* backend, MachineLimits* limits,
+            absl::FunctionRef<void()> on_sample)
+      : options_(options), backend_(*backend), limits_(*limits), on_sample_(on_sample) {}
+
+  absl::StatusOr<std::vector<KernelResult>> Run() {
+    if (Wants("matmul")) {
+      for (const DType dtype : options_.dtypes) {
+        for (const WeightShape& shape : WeightShapesOf(options_.shapes)) {
+          RETURN_IF_ERROR(RunProducts(shape, dtype));
+        }
+      }
+    }
+    if (Wants("attention")) {
+      for (const int context : options_.contexts) RETURN_IF_ERROR(RunAttention(context));
+    }
+    if (Wants("rms_norm")) RETURN_IF_ERROR(RunNorms());
+    if (Wants("sample")) RETURN_IF_ERROR(RunSampling());
+    return std::move(results_);
+  }
+
+ private:
+  bool Wants(std::string_view op) const { return absl::c_linear_search(options_.ops, op); }
+  int most_rows() const { return *absl::c_max_element(options_.rows); }
+
+  // Takes turns among the cases.
+  absl::Status RunCases(std::vector<Case> cases) {
+    for (int i = 0; i < options_.repeat; ++i) {
+      for (Case& each : cases) {
+        limits_.Sample(each.result.demand, each.run, &each.series);
+        RETURN_IF_ERROR(backend_.Synchronize());
+        on_sample_();
+      }
+    }
+    for (Case& each : cases) {
+      each.result.time = each.series.Result();
+      results_.push_back(std::move(each.result));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status RunProducts(const WeightShape& shape, DType dtype) {
+    ASSIGN_OR_RETURN(const std::vector<PackedWeight> copies,
+                     PackCopies(shape, dtype, options_.working_set_bytes, &backend_));
+    ASSIGN_OR_RETURN(const DeviceMatrix x,
+                     DeviceMatrix::Random(&backend_, most_rows(), shape.inputs));
+    const bool halves = shape.product == Product::kSwiGlu;
+    ASSIGN_OR_RETURN(
+        const DeviceMatrix out,
+        DeviceMatrix::Random(&backend_, most_rows(), halves ? shape.outputs / 2 : shape.outputs));
+    std::vector<Case> cases;
+    for (const int rows : options_.rows) {
+      Case each;
+      each.result = {.op = "matmul",
+                     .part = shape.part,
+                     .dtype = dtype,
+                     .rows = rows,
+                     .shape = {shape.outputs, shape.inputs},
+                     .demand = {.bytes = static_cast<double>(copies[0].bytes_read),
+                                .place = MachineLimits::PlaceOf(
+                                    static_cast<int64_t>(copies.size() * copies[0].bytes_read)),
+                                .flops = 2.0 * rows * shape.outputs * shape.inputs,
+                                .input = DotInputOf(dtype, options_.bf16_products)},
+                     .time = {}};
+      each.run = [&, rows](int turn) {
+        const PackedWeight& weight = copies[turn % copies.size()];
+        if (shape.product == Product::kStore) {
+          backend_.MatMul(x.first(rows), weight, out.first(rows));
+        } else if (shape.product == Product::kAdd) {
+          backend_.MatMulAdd(x.first(rows), weight, out.first(rows));
+        } else {
+          backend_.MatMulSwiGlu(x.first(rows), weight, out.first(rows));
+        }
+        TANDEM_CHECK(backend_.Synchronize().ok());
+      };
+      cases.push_back(std::move(each));
+    }
+    return RunCases(std::move(cases));
+  }
+
+  // The layers of a cache in turns are caches that have not been read for long.
+  absl::Status RunAttention(int context) {
+    const KernelShapes& s = options_.shapes;
+    KvLayout layout{.num_layers = 1, .num_kv_heads = s.kv_heads, .head_dim = s.head_dim};
+    const int num_pages = (context + layout.page_size - 1) / layout.page_size;
+    const int64_t layer_bytes = static_cast<int64_t>(layout.page_bytes()) * num_pages;
+    layout.num_layers =
+        static_cast<int>(std::min(options_.working_set_bytes / layer_bytes + 1, kMostCopies));
+    ASSIGN_OR_RETURN(const std::unique_ptr<PagedKvCache> cache,
+                     PagedKvCache::Create(&backend_, layout, num_pages));
+    cache->FillFreePages(0.25f);
+    KvSequence sequence = cache->NewSequence();
+    RETURN_IF_ERROR(sequence.Extend(context));
+    ASSIGN_OR_RETURN(const Buffer pages,
+                     UploadInts({sequence.pages().begin(), sequence.pages().end()}, &backend_));
+    ASSIGN_OR_RETURN(const Buffer length, UploadInts({context}, &backend_));
+    ASSIGN_OR_RETURN(const DeviceMatrix queries,
+                     DeviceMatrix::Random(&backend_, most_rows(), s.heads * s.head_dim));
+    ASSIGN_OR_RETURN(const DeviceMatrix out,
+                     DeviceMatrix::Random(&backend_, most_rows(), s.heads * s.head_dim));
+    std::vector<Buffer> starts(options_.rows.size());
+    std::vector<Case> cases;
+    for (size_t i = 0; i < starts.size(); ++i) {
+      const int rows = options_.rows[i];
+      if (rows > context) continue;
+      ASSIGN_OR_RETURN(starts[i], UploadInts({0, rows}, &backend_));
+      Case each;
+      // Row r of the last `rows` sees context - rows + r + 1 positions; scores and sums.
+      const double seen = rows * (context - 0.5 * (rows - 1));
+      each.result = {.op = "attention",
+                     .part = "",
+                     .dtype = layout.dtype,
+                     .rows = rows,
+                     .context = context,
+                     .shape = {s.heads, s.kv_heads, s.head_dim},
+                     .demand = {.bytes = 2.0 * context * s.kv_heads * s.head_dim *
+                                         static_cast<double>(SizeOf(layout.dtype)),
+                                .place = MachineLimits::PlaceOf(layer_bytes * layout.num_layers),
+                                .flops = 4.0 * seen * s.heads * s.head_dim},
+                     .time = {}};
+      each.run = [&, rows, i](int turn) {
+        PagedKvView kv = cache->LayerView(turn % layout.num_layers);
+        kv.page_tables = static_cast<const int32_t*>(pages.data());
+        kv.lengths = static_cast<const int32_t*>(length.data());
+        kv.batch = 1;
+        kv.max_pages = num_pages;
+        const RaggedRows ragged{
+            .starts = static_cast<const int32_t*>(starts[i].data()), .batch = 1, .num_rows = rows};
+        backend_.Attend(queries.first(rows), ragged, kv,
+                        1.0f / std::sqrt(static_cast<float>(s.head_dim)), 0, out.first(rows));
+        TANDEM_CHECK(backend_.Synchronize().ok());
+      };
+      cases.push_back(std::move(each));
+    }
+    return RunCases(std::move(cases));
+  }
+
+  // Read and written by the operations before and after, so they are in a cache.
+  absl::Status RunNorms() {
+    const int hidden = options_.shapes.hidden;
+    ASSIGN_OR_RETURN(const DeviceMatrix x, DeviceMatrix::Random(&backend_, most_rows(), hidden));
+    ASSIGN_OR_RETURN(const DeviceMatrix out, DeviceMatrix::Random(&backend_, most_rows(), hidden));
+    ASSIGN_OR_RETURN(const DeviceMatrix weight, DeviceMatrix::Random(&backend_, 1, hidden));
+    std::vector<Case> cases;
+    for (const int rows : options_.rows) {
+      Case each;
+      each.result = {.op = "rms_norm",
+                     .part = "",
+                     .rows = rows,
+                     .shape = {hidden},
+                     .demand = {.bytes = 4.0 * rows * hidden,
+                                .place = Place::kCache,
+                                .flops = 4.0 * rows * hidden},
+                     .time = {}};
+      each.run = [&, rows](int) {
+        backend_.RmsNorm(x.first(rows), static_cast<const float*>(weight.buffer.data()), 1e-5f,
+                         out.first(rows));
+        TANDEM_CHECK(backend_.Synchronize().ok());
+      };
+      cases.push_back(std::move(each));
+    }
+    return RunCases(std::move(cases));
+  }
+
+  // From a row of logits to a token: the most likely, a drawn one, and one drawn of the likeliest.
+  absl::Status RunSampling() {
+    const std::vector<float> logits = RandomFloats(options_.shapes.vocab);
+    const SamplingParams greedy{.temperature = 0.0f};
+    const SamplingParams drawn{.temperature = 1.0f};
+    const SamplingParams filtered{.temperature = 1.0f, .top_k = 50, .top_p = 0.9f};
+    const std::pair<std::string_view, const SamplingParams*> kinds[] = {
+        {"greedy", &greedy}, {"drawn", &drawn}, {"top_k,top_p", &filtered}};
+    Distribution distribution;
+    std::vector<Case> cases;
+    for (const auto& [name, params] : kinds) {
+      Case each;
+      each.result = {.op = "sample",
+                     .part = name,
+                     .rows = 1,
+                     .shape = {options_.shapes.vocab},
+                     .demand = {.bytes = 4.0 * options_.shapes.vocab, .place = Place::kCache},
+                     .time = {}};
+      each.run = [&logits, &distribution, params](int turn) {
+        TANDEM_CHECK(MakeDistribution(logits, *params, nullptr, &distribution).ok());
+        const TokenId token =
+            Draw(distribution, RandomSource(kSeed),
+                 {.stream = RandomStream::kTarget, .position = static_cast<uint32_t>(turn)});
+        TANDEM_CHECK(token >= 0);
+      };
+      cases.push_back(std::move(each));
+    }
+    return RunCases(std::move(cases));
+  }
+
+  const KernelBenchmarkOptions& options_;
+  Backend& backend_;
+  MachineLimits& limits_;
+  absl::FunctionRef<void()> on_sample_;
+  std::vector<KernelResult> results_;
+};
+
+}  // namespace
+
+std::string_view ShortNameOf(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+      return "f32";
+    case DType::kF16:
+      return "f16";
+    case DType::kBF16:
+      return "bf16";
+    case DType::kInt8:
+      return "int8";
+    case DType::kInt4:
+      return "int4";
+  }
+  return "";
+}
+
+DotInput DotInputOf(DType weight, bool bf16_products) {
+  if (weight == DType::kBF16 && bf16_products) return DotInput::kBF16;
+  return IsQuantized(weight) && MachineLimits::Has(DotInput::kInt8) ? DotInput::kInt8
+                                                                    : DotInput::kF32;
+}
+
+bool UsesBf16Products(CpuCompute compute) {
+  return compute != CpuCompute::kF32 && CpuIsas().front() == "avx512_bf16";
+}
+
+int NumKernelSamples(const KernelBenchmarkOptions& options) {
+  const auto wants = [&](std::string_view op) { return absl::c_linear_search(options.ops, op); };
+  const int num_rows = static_cast<int>(options.rows.size());
+  int count = 0;
+  if (wants("matmul")) {
+    count +=
+        static_cast<int>(options.dtypes.size() * WeightShapesOf(options.shapes).size()) * num_rows;
+  }
+  if (wants("attention")) {
+    for (const int context : options.contexts) {
+      count += static_cast<int>(
+          absl::c_count_if(options.rows, [context](int rows) { return rows <= context; }));
+    }
+  }
+  if (wants("rms_norm")) count += num_rows;
+  if (wants("sample")) count += 3;
+  return count * options.repeat;
+}
+
+absl::StatusOr<std::vector<KernelResult>> RunKernelBenchmark(const KernelBenchmarkOptions& options,
+                                                             Backend* backend,
+                                                             MachineLimits* limits,
+                                                             absl::FunctionRef<void()> on_sample) {
+  return Benchmark(options, backend, limits, on_sample).Run();
+}
+
+}  // namespace tandem
