@@ -1,0 +1,166 @@
+// `tandem bench` as scripts see it: the fields of its JSON, and what can be checked of its numbers
+// without a clock.
+#include <cmath>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/backend.h"
+#include "kvcache/paged_kv_cache.h"
+#include "model/sampling.h"
+#include "model/transformer.h"
+#include "nlohmann/json.hpp"
+#include "tests/engine_testing.h"
+#include "tests/golden_file.h"
+#include "tests/run_program.h"
+#include "tools/perplexity.h"
+
+namespace tandem {
+namespace {
+
+using Json = nlohmann::json;
+using testing::HasSubstr;
+
+Json Bench(const std::vector<std::string>& words) {
+  std::vector<std::string> all = {"bench"};
+  all.insert(all.end(), words.begin(), words.end());
+  all.insert(all.end(), {"--threads", "1", "--json"});
+  const ProgramRun run = RunProgram(all);
+  EXPECT_EQ(run.exit_status, 0) << run.err;
+  return Json::parse(run.out, nullptr, /*allow_exceptions=*/false);
+}
+
+std::string RefusalOf(std::vector<std::string> words) {
+  words.insert(words.begin(), "bench");
+  const ProgramRun run = RunProgram(words);
+  EXPECT_EQ(run.exit_status, 2) << run.err;
+  return run.err;
+}
+
+void ExpectRate(const Json& entry) {
+  EXPECT_GT(entry["ms"], 0.0);
+  EXPECT_GT(entry["bytes_per_second"], 0.0);
+  EXPECT_GT(entry["of_limit"], 0.0);
+}
+
+TEST(BenchProgram, KernelsReportLimitsOperationsAndPasses) {
+  const Json json =
+      Bench({"kernels", "--target", GoldenModelPath("llama-bf16"), "--dtypes", "bf16,int8",
+             "--rows", "1,3", "--contexts", "16", "--pass-rows", "1,2,20", "--pass-contexts", "0,8",
+             "--ops", "matmul,passes", "--repeat", "1"});
+  EXPECT_GT(json["limits"]["read_bytes_per_second"]["dram"], 0.0);
+  EXPECT_GT(json["limits"]["flops"]["f32"], 0.0);
+  ASSERT_EQ(json["kernels"].size(), 2u * 5 * 2);
+  for (const Json& kernel : json["kernels"]) {
+    EXPECT_EQ(kernel["op"], "matmul");
+    EXPECT_EQ(kernel["shape"].size(), 2u);
+    EXPECT_GT(kernel["flops"], 0.0);
+    ExpectRate(kernel);
+  }
+  ASSERT_EQ(json["passes"].size(), 6u);
+  EXPECT_EQ(json["passes"][0]["what"], "decode");
+  EXPECT_EQ(json["passes"][1]["what"], "verify");
+  EXPECT_EQ(json["passes"][2]["what"], "prefill");
+  EXPECT_EQ(json["passes"][5]["context"], 8);
+  for (const Json& pass : json["passes"]) ExpectRate(pass);
+}
+
+TEST(BenchProgram, PhasesReportBothCurves) {
+  const Json json = Bench({"phases", "--target", GoldenModelPath("llama-gqa"), "--prompt-lengths",
+                           "4,20", "--max-tokens", "4", "--repeat", "1"});
+  ASSERT_EQ(json["prefill"].size(), 2u);
+  ASSERT_EQ(json["decode"].size(), 2u);
+  EXPECT_EQ(json["prefill"][1]["prompt_tokens"], 20);
+  EXPECT_EQ(json["decode"][1]["position"], 22);
+  for (const Json& point : {json["prefill"][0], json["decode"][1]}) {
+    ExpectRate(point);
+    EXPECT_GT(point["intensity"], 0.0);
+  }
+}
+
+TEST(BenchProgram, SyntheticAcceptanceForcesTheRate) {
+  const auto run = [](const std::string& rate) {
+    return Bench({"speculation", "--target", GoldenModelPath("llama-gqa"), "--draft",
+                  GoldenModelPath("llama-gqa"), "-k", "3", "--num-prompts", "1", "--max-tokens",
+                  "33", "--repeat", "1", "--synthetic-acceptance", rate});
+  };
+  const Json all = run("1");
+  EXPECT_EQ(all["synthetic_acceptance"], 1.0);
+  EXPECT_EQ(all["runs"][0]["acceptance_rate"], 1.0);
+  EXPECT_GT(all["runs"][0]["expected_ratio"], 0.0);
+  // The draft is the target itself: the coin decides, not the target.
+  EXPECT_EQ(run("0")["runs"][0]["acceptance_rate"], 0.0);
+  const double half = run("0.5")["runs"][0]["acceptance_rate"];
+  EXPECT_GT(half, 0.0);
+  EXPECT_LT(half, 1.0);
+}
+
+TEST(BenchProgram, OnlyBenchmarksAcceptSynthetically) {
+  const ProgramRun run = RunProgram({"generate", "--prompt", "x", "--synthetic-acceptance", "1"});
+  EXPECT_EQ(run.exit_status, 2);
+}
+
+TEST(BenchProgram, PerplexityCountsTokensAndBytes) {
+  const std::string file = testing::TempDir() + "/perplexity.txt";
+  const std::string text = "The cat sat on the mat, and the cat sat on the mat.";
+  std::ofstream(file) << text;
+  const std::vector<std::string> words = {"perplexity", "--target", GoldenModelPath("llama-gqa"),
+                                          "--file", file};
+  const Json json = Bench(words);
+  EXPECT_EQ(json["bytes"], text.size());
+  const double tokens = json["tokens"];
+  const double nats = json["nats"];
+  EXPECT_GT(tokens, 10.0);
+  EXPECT_NEAR(json["perplexity"], std::exp(nats / tokens), 1e-9 * std::exp(nats / tokens));
+  // One window of the whole text: what `generate` says of it as a prompt.
+  const ProgramRun run =
+      RunProgram({"generate", "--target", GoldenModelPath("llama-gqa"), "--prompt-file", file,
+                  "--max-tokens", "1", "--threads", "1", "--prompt-logprobs", "0", "--json"});
+  ASSERT_EQ(run.exit_status, 0) << run.err;
+  double sum = 0.0;
+  for (const Json& token : Json::parse(run.out)["prompt_logprobs"]) {
+    if (!token.is_null()) sum -= token["logprob"].get<double>();
+  }
+  // The same f32 numbers, written with all their digits.
+  EXPECT_NEAR(nats, sum, 1e-6 * sum);
+}
+
+TEST(BenchProgram, RefusesWhatItCannotMeasure) {
+  EXPECT_THAT(RefusalOf({"kernels", "--dtypes", "int3"}), HasSubstr("--dtypes: \"int3\""));
+  EXPECT_THAT(RefusalOf({"kernels", "--rows", "0"}), HasSubstr("--rows: \"0\""));
+  EXPECT_THAT(RefusalOf({"kernels", "--ops", "passes"}), HasSubstr("--target"));
+  EXPECT_THAT(RefusalOf({"phases", "--drafter", "ngram"}), HasSubstr("--drafter"));
+  EXPECT_THAT(RefusalOf({"perplexity", "--file", "x", "--window", "8", "--stride", "8"}),
+              HasSubstr("--stride: 8"));
+  EXPECT_THAT(RefusalOf({}), HasSubstr("speculation, kernels, phases, perplexity"));
+}
+
+TEST(PerplexityOfGoldenModels, IsTheReferences) {
+  for (const char* name : {"llama-gqa", "qwen3-norm", "mistral-window"}) {
+    const auto backend = *MakeCpuBackend({.num_threads = 1, .compute = CpuCompute::kF32});
+    const auto model = *Transformer::Load(GoldenModelPath(name), backend.get());
+    const auto cache = *PagedKvCache::Create(backend.get(), model->kv_layout(16), 8);
+    const Golden golden = ReadGolden(GoldenModelPath(name));
+    const int vocab = model->vocab_size();
+    double nats = 0.0;
+    for (size_t i = 0; i + 1 < golden.input_ids.size(); ++i) {
+      double sum = 0.0;
+      for (int t = 0; t < vocab; ++t) sum += std::exp(double{golden.logits[i * vocab + t]});
+      nats += std::log(sum) - golden.logits[i * vocab + golden.input_ids[i + 1]];
+    }
+    const auto result =
+        MeasurePerplexity(golden.input_ids, {.window = 100, .stride = 50, .chunk_tokens = 7},
+                          model.get(), cache.get(), [](int) {});
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(result->tokens, static_cast<int64_t>(golden.input_ids.size()) - 1);
+    // A logit is within 2e-4 of the reference's (golden_models_test.cc), so a log-probability is
+    // within twice that.
+    EXPECT_NEAR(result->nats, nats, 4e-4 * static_cast<double>(result->tokens)) << name;
+  }
+}
+
+}  // namespace
+}  // namespace tandem
