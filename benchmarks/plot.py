@@ -140,6 +140,8 @@ def draw_speedup(pyplot, reports, out):
                 if run["draft_tokens"] == "auto":
                     axes.axhline(run["ratio_to_plain"], color=ink, linestyle=":", label=f"{label}: auto")
     axes.axhline(1.0, color="#888888", linewidth=0.8)
+    lengths = {run["draft_tokens"] for _, report in reports for run in report["runs"]} - {"auto"}
+    axes.set_xticks(sorted(lengths))
     axes.set_xlabel("draft tokens per round, k")
     axes.set_ylabel("speed, plain decoding = 1")
     axes.set_ylim(bottom=0)
