@@ -440,6 +440,7 @@ absl::Status EngineOptions::Validate() const {
   RETURN_IF_ERROR(CheckDraftTokens(draft_tokens));
   RETURN_IF_ERROR(ParseVerifier(verifier, Request(), draft_tokens, true).status());
   RETURN_IF_ERROR(CheckAtLeast("threads", threads, 0));
+  RETURN_IF_ERROR(ParseKvDType(kv_cache).status());
   RETURN_IF_ERROR(CheckAtLeast("kv_memory", kv_memory_bytes, 0));
   RETURN_IF_ERROR(CheckAtLeast("page_size", page_size, 1));
   RETURN_IF_ERROR(CheckAtLeast("max_batch", max_batch, 1));

@@ -87,11 +87,12 @@ absl::StatusOr<std::unique_ptr<VocabularyMap>> MakeVocabularyMap(const EngineOpt
 
 // Both caches hold the same number of tokens, within the memory and no more than can be of use.
 absl::Status MakeCaches(const EngineOptions& options, ModelPair* pair) {
-  const KvLayout target_layout = pair->target->kv_layout(options.page_size);
+  ASSIGN_OR_RETURN(const KvDType dtype, ParseKvDType(options.kv_cache));
+  const KvLayout target_layout = pair->target->kv_layout(options.page_size, dtype);
   size_t bytes_per_page = target_layout.page_bytes();
   KvLayout draft_layout;
   if (pair->draft != nullptr) {
-    draft_layout = pair->draft->kv_layout(options.page_size);
+    draft_layout = pair->draft->kv_layout(options.page_size, dtype);
     bytes_per_page += draft_layout.page_bytes();
   }
   const int64_t memory = options.kv_memory_bytes > 0

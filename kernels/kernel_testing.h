@@ -3,6 +3,8 @@
 #ifndef TANDEM_KERNELS_KERNEL_TESTING_H_
 #define TANDEM_KERNELS_KERNEL_TESTING_H_
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -103,6 +105,66 @@ class TestWeight {
   DType dtype_;
   int64_t stride_;
   std::vector<std::byte> storage_;
+};
+
+// The format of PagedKvView, read and written plainly.
+class TestKvRow {
+ public:
+  // One token's key, or value, of one head.
+  TestKvRow(const PagedKvView& kv, bool is_key, int64_t page, int kv_head, int place)
+      : kv_(kv),
+        words_(static_cast<uint32_t*>(is_key ? kv.keys : kv.values) + page * kv.page_stride +
+               kv_head * kv.head_words()),
+        num_words_(KvElementWords(kv.dtype, kv.head_dim)),
+        first_(is_key ? place : int64_t{place} * num_words_),
+        stride_(is_key ? kv.page_size : 1),
+        scale_(int64_t{kv.page_size} * num_words_ + place) {}
+
+  uint32_t* word(int w) const { return words_ + first_ + w * stride_; }
+  float scale() const { return kv_.dtype == KvDType::kInt8 ? Number(words_[scale_]) : 1.0f; }
+  // Element d without the scale.
+  float stored(int d) const {
+    switch (kv_.dtype) {
+      case KvDType::kF32:
+        return Number(*word(d));
+      case KvDType::kBF16:
+        return Bf16ToFloat(static_cast<uint16_t>(*word(d / 2) >> 16 * (d % 2)));
+      case KvDType::kInt8:
+        break;
+    }
+    return static_cast<int8_t>(*word(d / 4) >> 8 * (d % 4));
+  }
+  double value(int d) const { return double{stored(d)} * scale(); }
+
+  void Put(const float* row) const {
+    double largest = 0.0;
+    for (int d = 0; d < kv_.head_dim; ++d) largest = std::max(largest, std::abs(double{row[d]}));
+    if (kv_.dtype == KvDType::kInt8) words_[scale_] = Bits(static_cast<float>(largest / 127.0));
+    for (int w = 0; w < num_words_; ++w) *word(w) = 0;
+    for (int d = 0; d < kv_.head_dim; ++d) {
+      switch (kv_.dtype) {
+        case KvDType::kF32:
+          *word(d) = Bits(row[d]);
+          break;
+        case KvDType::kBF16:
+          *word(d / 2) |= uint32_t{FloatToBf16(row[d])} << 16 * (d % 2);
+          break;
+        case KvDType::kInt8:
+          const auto whole = static_cast<int8_t>(std::lround(row[d] * 127.0 / largest));
+          *word(d / 4) |= uint32_t{static_cast<uint8_t>(whole)} << 8 * (d % 4);
+          break;
+      }
+    }
+  }
+
+ private:
+  static float Number(uint32_t bits) { return std::bit_cast<float>(bits); }
+  static uint32_t Bits(float x) { return std::bit_cast<uint32_t>(x); }
+
+  PagedKvView kv_;
+  uint32_t* words_;
+  int num_words_;
+  int64_t first_, stride_, scale_;
 };
 
 // A backend to try and whether it rounds activations to bf16 where weights are bf16.

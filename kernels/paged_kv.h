@@ -3,16 +3,38 @@
 
 #include <cstdint>
 
-#include "kernels/matrix.h"
-
 namespace tandem {
 
-// One layer of a batch's KV cache as kernels see it. All pointers are the backend's.
+// What a KV cache holds. Rows of int8 are symmetric around 0: value = int8 * scale, one scale per
+// token and head of the keys and one of the values, so that writing a token changes no other.
+enum class KvDType : uint8_t { kF32, kBF16, kInt8 };
+inline constexpr int kNumKvDTypes = 3;
+inline constexpr KvDType kAllKvDTypes[] = {KvDType::kF32, KvDType::kBF16, KvDType::kInt8};
+
+inline constexpr const char* NameOf(KvDType dtype) {
+  return dtype == KvDType::kF32 ? "f32" : dtype == KvDType::kBF16 ? "bf16" : "int8";
+}
+inline constexpr int KvElementBytes(KvDType dtype) {
+  return dtype == KvDType::kF32 ? 4 : dtype == KvDType::kBF16 ? 2 : 1;
+}
+// Words of 4 bytes that the elements of one token and head take, of the keys or of the values.
+inline constexpr int KvElementWords(KvDType dtype, int head_dim) {
+  return static_cast<int>((int64_t{head_dim} * KvElementBytes(dtype) + 3) / 4);
+}
+// The same with the scale.
+inline constexpr int KvRowWords(KvDType dtype, int head_dim) {
+  return KvElementWords(dtype, head_dim) + (dtype == KvDType::kInt8 ? 1 : 0);
+}
+
+// One layer of a batch's KV cache as kernels see it. All pointers are the backend's. The unit is a
+// word of 4 bytes: one f32, two bf16 or four int8 elements in increasing order.
 //
-// The keys of head h at position t of a sequence are the head_dim values from
-//   keys + page * page_stride + (h * page_size + t % page_size) * head_dim
-// where page = page_tables[sequence * max_pages + t / page_size]; values likewise. Positions from
-// lengths[sequence] on are garbage by definition and may hold NaN.
+// Head h of a page has the words from keys + page * page_stride + h * head_words(), with E =
+// KvElementWords and P = page_size:
+//   keys:   [E, P], so that kernels have lanes over positions; then the scales [P], if any
+//   values: [P, E], so that kernels have lanes over elements; then the scales [P], if any
+// Position t of a sequence is place t % P of page page_tables[sequence * max_pages + t / P].
+// Positions from lengths[sequence] on are garbage by definition and may hold NaN.
 struct PagedKvView {
   void* keys = nullptr;
   void* values = nullptr;
@@ -21,10 +43,14 @@ struct PagedKvView {
   int batch = 0;
   int max_pages = 0;
   int page_size = 0;
-  int64_t page_stride = 0;  // elements from one page to the next
+  int64_t page_stride = 0;  // words from one page to the next
   int num_kv_heads = 0;
   int head_dim = 0;
-  DType dtype = DType::kF32;
+  KvDType dtype = KvDType::kF32;
+
+  int64_t head_words() const {
+    return static_cast<int64_t>(page_size) * KvRowWords(dtype, head_dim);
+  }
 };
 
 // Which rows of a pass belong to which sequence: those in [starts[i], starts[i + 1]) to sequence i,

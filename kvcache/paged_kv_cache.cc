@@ -1,12 +1,14 @@
 #include "kvcache/paged_kv_cache.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "base/float16.h"
 #include "base/status_macros.h"
 
 namespace tandem {
@@ -14,21 +16,22 @@ namespace {
 
 // The bytes of all pages, or INVALID_ARGUMENT.
 absl::StatusOr<size_t> StorageBytes(const KvLayout& layout, int num_pages) {
-  size_t bytes = 2 * SizeOf(layout.dtype);
+  size_t bytes = 2 * sizeof(uint32_t);
   const struct {
     const char* name;
     int value;
-  } factors[] = {{"layers", layout.num_layers},
-                 {"key-value heads", layout.num_kv_heads},
-                 {"head size", layout.head_dim},
-                 {"page size", layout.page_size},
-                 {"pages", num_pages}};
+    int factor;
+  } factors[] = {{"layers", layout.num_layers, layout.num_layers},
+                 {"key-value heads", layout.num_kv_heads, layout.num_kv_heads},
+                 {"head size", layout.head_dim, KvRowWords(layout.dtype, layout.head_dim)},
+                 {"page size", layout.page_size, layout.page_size},
+                 {"pages", num_pages, num_pages}};
   for (const auto& factor : factors) {
     if (factor.value <= 0) {
       return absl::InvalidArgumentError(
           absl::StrCat("kv cache: ", factor.name, " ", factor.value, " is not positive"));
     }
-    if (__builtin_mul_overflow(bytes, static_cast<size_t>(factor.value), &bytes) ||
+    if (__builtin_mul_overflow(bytes, static_cast<size_t>(factor.factor), &bytes) ||
         bytes > size_t{std::numeric_limits<ptrdiff_t>::max()}) {
       return absl::InvalidArgumentError(absl::StrCat(
           "kv cache: ", num_pages, " pages of ", layout.num_layers, " layers, ",
@@ -182,13 +185,13 @@ PagedKvView PagedKvCache::LayerView(int layer) const {
   TANDEM_CHECK(0 <= layer && layer < layout_.num_layers);
   PagedKvView view;
   if (backend_ != nullptr) {
-    const size_t half_bytes = layout_.half_layer_elements() * SizeOf(layout_.dtype);
+    const size_t half_bytes = layout_.half_layer_words() * sizeof(uint32_t);
     std::byte* const keys = static_cast<std::byte*>(storage_.data()) + 2 * layer * half_bytes;
     view.keys = keys;
     view.values = keys + half_bytes;
   }
   view.page_size = layout_.page_size;
-  view.page_stride = static_cast<int64_t>(layout_.page_elements());
+  view.page_stride = static_cast<int64_t>(layout_.page_words());
   view.num_kv_heads = layout_.num_kv_heads;
   view.head_dim = layout_.head_dim;
   view.dtype = layout_.dtype;
@@ -197,10 +200,11 @@ PagedKvView PagedKvCache::LayerView(int layer) const {
 
 void PagedKvCache::FillFreePages(float value) {
   TANDEM_CHECK(backend_ != nullptr);
-  TANDEM_CHECK(layout_.dtype == DType::kF32);
+  uint32_t word = std::bit_cast<uint32_t>(value);
+  if (layout_.dtype != KvDType::kF32) word = FloatToBf16(value) * 0x10001u;
   for (const PageId page : pool_.free_pages()) {
-    std::fill_n(static_cast<float*>(storage_.data()) + page * layout_.page_elements(),
-                layout_.page_elements(), value);
+    std::fill_n(static_cast<uint32_t*>(storage_.data()) + page * layout_.page_words(),
+                layout_.page_words(), word);
   }
 }
 

@@ -124,7 +124,8 @@ class PagedKvCache {
   PagedKvView LayerView(int layer) const;
 
   // Fills every free page with `value`: nothing may depend on what is past a sequence's length.
-  // For tests. REQUIRES: a CPU backend and an f32 layout.
+  // bf16 pages are filled with its rounding, int8 pages with words that are two of it, so that
+  // their scales are about it. For tests. REQUIRES: a CPU backend.
   void FillFreePages(float value);
 
  private:
@@ -141,7 +142,7 @@ class PagedKvCache {
 
   Backend* backend_;
   KvLayout layout_;
-  Buffer storage_;  // [num_pages, page_elements]
+  Buffer storage_;  // [num_pages, page_words]
   PagePool pool_;
   PrefixIndex prefixes_;
   PrefixStats prefix_stats_;

@@ -19,7 +19,7 @@ namespace {
 using Tokens = std::vector<TokenId>;
 
 constexpr KvLayout kSmall{
-    .num_layers = 2, .num_kv_heads = 2, .head_dim = 3, .page_size = 4, .dtype = DType::kF32};
+    .num_layers = 2, .num_kv_heads = 2, .head_dim = 3, .page_size = 4, .dtype = KvDType::kF32};
 
 std::unique_ptr<PagedKvCache> MakeCache(int num_pages, Backend* backend = nullptr,
                                         const KvLayout& layout = kSmall) {
@@ -307,7 +307,7 @@ TEST(PagedKvCache, LayersLieInsideThePage) {
     EXPECT_EQ(view.page_size, 4);
     EXPECT_EQ(view.num_kv_heads, 2);
     EXPECT_EQ(view.head_dim, 3);
-    EXPECT_EQ(view.dtype, DType::kF32);
+    EXPECT_EQ(view.dtype, KvDType::kF32);
   }
   EXPECT_EQ(kSmall.page_bytes(), 384u);
 }

@@ -28,12 +28,12 @@ struct Transformer::PassTables {
   size_t size;
 };
 
-KvLayout Transformer::kv_layout(int page_size) const {
+KvLayout Transformer::kv_layout(int page_size, KvDType dtype) const {
   return {.num_layers = config_.num_layers,
           .num_kv_heads = config_.num_kv_heads,
           .head_dim = config_.head_dim,
           .page_size = page_size,
-          .dtype = DType::kF32};
+          .dtype = dtype};
 }
 
 size_t Transformer::bytes_read_per_pass() const {

@@ -27,7 +27,7 @@ class Transformer final : public LanguageModel {
   const ModelConfig& config() const { return config_; }
   int vocab_size() const override { return config_.vocab_size; }
   int context_length() const override { return config_.context_length; }
-  KvLayout kv_layout(int page_size) const;
+  KvLayout kv_layout(int page_size, KvDType dtype = KvDType::kF32) const;
   // Bytes of weights that a pass over one row reads, without the embedding's row.
   size_t bytes_read_per_pass() const;
   int64_t num_parameters() const { return num_parameters_; }

@@ -351,6 +351,11 @@ TEST(Engine, SaysWhatItRuns) {
   EXPECT_EQ(engine->target_info().dtype, "float32");
   // 3 layers of keys and values for 2 heads of 16 floats.
   EXPECT_EQ(engine->target_info().kv_bytes_per_token, 3 * 2 * 2 * 16 * 4);
+  for (const auto& [kv_cache, row_bytes] : {std::pair("bf16", 16 * 2), std::pair("int8", 16 + 4)}) {
+    EngineOptions other = options;
+    other.kv_cache = kv_cache;
+    EXPECT_EQ(MakeEngine(other)->target_info().kv_bytes_per_token, 3 * 2 * 2 * row_bytes);
+  }
   EXPECT_EQ(engine->draft_info()->path, pair.draft);
   EXPECT_EQ(engine->draft_info()->vocab_size, 288);
   options.drafter = "none";

@@ -112,6 +112,50 @@ TEST(Engine, TheShippedPairWritesThePlainText) {
   }
 }
 
+// With drafts rejected and accepted, prompts that share pages, pages copied and sequences
+// preempted.
+TEST(Engine, SpeculationIsPlainDecodingWhateverTheCachesHold) {
+  for (const std::string kv_cache : {"f32", "bf16", "int8"}) {
+    for (const std::string name : {"shallow", "perturbed"}) {
+      const GoldenPair pair(name);
+      std::vector<Request> requests;
+      for (const std::vector<TokenId>& prompt : PromptsFrom(pair.prompt_ids, 8)) {
+        requests.push_back({.prompt_ids = prompt,
+                            .max_tokens = 20,
+                            .sampling = {.temperature = requests.size() % 2 == 0 ? 0.0f : 0.8f},
+                            .seed = requests.size(),
+                            .ignore_eos = true,
+                            .draft_tokens = 0,
+                            .verifier = "exact_match",
+                            .logprobs = {.num_top = 2}});
+      }
+      EngineOptions options = CpuOptionsFor(pair.target, "");
+      options.kv_cache = kv_cache;
+      options.max_batch = 1;
+      options.prefix_cache = false;
+      const std::vector<Completion> plain = GenerateAll(MakeEngine(options).get(), requests);
+      options.draft = pair.draft;
+      options.prefix_cache = true;
+      options.max_batch = 4;
+      options.page_size = 4;
+      options.kv_memory_bytes = 32 * KvBytesFor(pair.target, pair.draft, 4);
+      const std::unique_ptr<Engine> engine = MakeEngine(options);
+      int64_t cached_tokens = 0;
+      for (const int k : {1, 3, 6}) {
+        SCOPED_TRACE(absl::StrCat(name, " cache ", kv_cache, " k ", k));
+        for (Request& request : requests) request.draft_tokens = k;
+        const std::vector<Completion> got = GenerateAll(engine.get(), requests);
+        for (size_t i = 0; i < got.size(); ++i) {
+          ExpectSameOutput(got[i], plain[i]);
+          ExpectConsistent(got[i]);
+          cached_tokens += got[i].cached_tokens;
+        }
+      }
+      EXPECT_GT(cached_tokens, 0);
+    }
+  }
+}
+
 TEST(Engine, ThreadsChangeNoBit) {
   EngineOptions options =
       CpuOptionsFor(ShippedModelPath("storyteller-7m"), ShippedModelPath("storyteller-1m"));

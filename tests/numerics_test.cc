@@ -27,10 +27,10 @@ struct Machine {
   std::unique_ptr<Transformer> model;
   std::unique_ptr<PagedKvCache> cache;
 
-  Machine(const std::string& folder, const CpuOptions& options, int page_size)
+  Machine(const std::string& folder, const CpuOptions& options, int page_size, KvDType kv_dtype)
       : backend(*MakeCpuBackend(options)),
         model(*Transformer::Load(folder, backend.get())),
-        cache(*PagedKvCache::Create(backend.get(), model->kv_layout(page_size), 256)) {}
+        cache(*PagedKvCache::Create(backend.get(), model->kv_layout(page_size, kv_dtype), 256)) {}
 
   std::vector<Row> Forward(const std::vector<ForwardRequest>& requests) {
     const MatrixView logits = *model->Forward(requests);
@@ -48,9 +48,10 @@ class Schedule {
   static constexpr int kSequences = 4;
   static constexpr int kLength = 40;
 
-  Schedule(const std::string& folder, const CpuOptions& options, int page_size, uint64_t seed)
-      : random_(seed), machine_(folder, options, page_size) {
-    Machine reference(folder, options, 16);
+  Schedule(const std::string& folder, const CpuOptions& options, int page_size, KvDType kv_dtype,
+           uint64_t seed)
+      : random_(seed), machine_(folder, options, page_size, kv_dtype) {
+    Machine reference(folder, options, 16, kv_dtype);
     // Sequences that share a beginning of half their length.
     for (int s = 0; s < kSequences; ++s) {
       texts_.emplace_back();
@@ -151,7 +152,27 @@ TEST(Numerics, RandomSchedulesChangeNoBit) {
         for (const int page_size : {1, 4, 16}) {
           SCOPED_TRACE(absl::StrCat(model, " ", isa, " page ", page_size, " seed ", ++seed));
           Schedule schedule(GoldenModelPath(model),
-                            {.num_threads = 1, .compute = compute, .isa = isa}, page_size, seed);
+                            {.num_threads = 1, .compute = compute, .isa = isa}, page_size,
+                            KvDType::kF32, seed);
+          schedule.Run(25);
+          if (HasFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+TEST(Numerics, RandomSchedulesChangeNoBitWhateverTheCacheHolds) {
+  uint64_t seed = 1000;
+  for (const KvDType kv_dtype : {KvDType::kBF16, KvDType::kInt8}) {
+    for (const std::string model : {"llama-gqa", "mistral-window", "qwen3-norm", "llama-bf16"}) {
+      for (const std::string& isa : CpuIsas()) {
+        for (const int page_size : {1, 4, 16}) {
+          SCOPED_TRACE(absl::StrCat(model, " ", isa, " page ", page_size, " cache ",
+                                    NameOf(kv_dtype), " seed ", ++seed));
+          Schedule schedule(GoldenModelPath(model),
+                            {.num_threads = 1, .compute = CpuCompute::kAuto, .isa = isa}, page_size,
+                            kv_dtype, seed);
           schedule.Run(25);
           if (HasFailure()) return;
         }
@@ -167,7 +188,7 @@ TEST(Numerics, RandomSchedulesChangeNoBitOfTheShippedDraft) {
       SCOPED_TRACE(absl::StrCat(isa, " threads ", num_threads));
       Schedule schedule(ShippedModelPath("storyteller-1m"),
                         {.num_threads = num_threads, .compute = CpuCompute::kAuto, .isa = isa}, 16,
-                        7);
+                        KvDType::kF32, 7);
       schedule.Run(4);
       if (HasFailure()) return;
     }

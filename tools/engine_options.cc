@@ -72,6 +72,10 @@ void EngineFlags::AddTo(CLI::App* app, bool with_draft_tokens) {
   app->add_option("--draft-quantize", draft_quantize, "Likewise the draft's [none]")
       ->type_name("NAME")
       ->group(group);
+  app->add_option("--kv-cache", kv_cache,
+                  "What both caches hold: f32, bf16, or int8 with a scale per token and head [f32]")
+      ->type_name("NAME")
+      ->group(group);
   app->add_option("--kv-memory", kv_memory,
                   "Memory of both caches, such as 512M or 2G [a quarter of the free memory]")
       ->type_name("SIZE")
@@ -88,6 +92,7 @@ absl::StatusOr<EngineOptions> EngineFlags::ToOptions() const {
   RETURN_IF_ERROR(CheckName("--compute", compute, {"auto", "f32", "bf16"}));
   RETURN_IF_ERROR(CheckName("--quantize", quantize, {"none", "int8", "int4"}));
   RETURN_IF_ERROR(CheckName("--draft-quantize", draft_quantize, {"none", "int8", "int4"}));
+  RETURN_IF_ERROR(CheckName("--kv-cache", kv_cache, {"f32", "bf16", "int8"}));
   if (!drafter.empty()) {
     RETURN_IF_ERROR(CheckName("--drafter", drafter, {"model", "ngram", "model+ngram", "none"}));
   }
@@ -106,6 +111,7 @@ absl::StatusOr<EngineOptions> EngineFlags::ToOptions() const {
   options.compute = compute;
   options.quantize = quantize;
   options.draft_quantize = draft_quantize;
+  options.kv_cache = kv_cache;
   if (!kv_memory.empty()) {
     ASSIGN_OR_RETURN(options.kv_memory_bytes, ParseSize(kv_memory));
   }

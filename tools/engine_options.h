@@ -25,6 +25,7 @@ struct EngineFlags {
   std::string quantize = "none";
   std::string draft_quantize = "none";
   std::string compute = "auto";
+  std::string kv_cache = "f32";
   std::string kv_memory;
   int page_size = 16;
 

@@ -30,6 +30,7 @@ using Json = nlohmann::ordered_json;
 
 struct InspectFlags {
   std::string path;
+  std::string kv_cache = "f32";
   int threads = 0;
   bool json = false;
 };
@@ -93,11 +94,12 @@ absl::StatusOr<Inspection> Inspect(const InspectFlags& flags) {
   RETURN_IF_ERROR(CountTensors(*weights, &inspection));
   ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, Tokenizer::Load(flags.path));
   inspection.tokenizer_size = tokenizer->vocab_size();
+  ASSIGN_OR_RETURN(const KvDType kv_dtype, ParseKvDType(flags.kv_cache));
   const KvLayout one_token{.num_layers = c.num_layers,
                            .num_kv_heads = c.num_kv_heads,
                            .head_dim = c.head_dim,
                            .page_size = 1,
-                           .dtype = DType::kF32};
+                           .dtype = kv_dtype};
   inspection.kv_bytes_per_token = static_cast<int64_t>(one_token.page_bytes());
   ThreadPool pool(flags.threads > 0 ? flags.threads : NumPhysicalCores());
   ASSIGN_OR_RETURN(inspection.memory, MeasureReadBandwidth(MemoryBufferBytes(), &pool));
@@ -133,6 +135,7 @@ Json ToJson(const InspectFlags& flags, const Inspection& inspection) {
       {"weight_bytes", inspection.weight_bytes},
       {"tensors_by_dtype", inspection.tensors_by_dtype},
       {"bytes_read_per_token", inspection.bytes_read_per_token},
+      {"kv_cache", flags.kv_cache},
       {"kv_bytes_per_token", inspection.kv_bytes_per_token},
       {"context_length", c.context_length},
       {"eos_token_ids", c.eos_token_ids},
@@ -172,8 +175,9 @@ std::string ToText(const InspectFlags& flags, const Inspection& inspection) {
   text += line("weights", absl::StrFormat("%.2f MB: %s", inspection.weight_bytes * 1e-6, dtypes));
   text += line("reads per token",
                absl::StrFormat("%.2f MB of matrices", inspection.bytes_read_per_token * 1e-6));
-  text += line("cache per token", absl::StrFormat("%.2f KB of keys and values (float32)",
-                                                  inspection.kv_bytes_per_token * 1e-3));
+  text += line("cache per token",
+               absl::StrFormat("%.2f KB of keys and values (%s)",
+                               inspection.kv_bytes_per_token * 1e-3, flags.kv_cache));
   const auto limit = [&](const ReadBandwidth& bandwidth, absl::string_view place) {
     return absl::StrFormat("%.1f tokens/s one at a time: %d threads read %s at %.1f GB/s",
                            inspection.TokensPerSecondAt(bandwidth), bandwidth.num_threads, place,
@@ -203,6 +207,9 @@ Command AddInspectCommand(CLI::App* program) {
   CLI::App* app = program->add_subcommand(
       "inspect", "Tell what a model folder holds and how fast this machine could decode with it");
   app->add_option("path", flags->path, "Model folder")->type_name("PATH")->required();
+  app->add_option("--kv-cache", flags->kv_cache, "What the cache would hold: f32, bf16, int8 [f32]")
+      ->type_name("NAME")
+      ->check(CLI::IsMember({"f32", "bf16", "int8"}));
   app->add_option("--threads", flags->threads,
                   "CPU threads that measure the bandwidth [the physical cores]")
       ->type_name("N")

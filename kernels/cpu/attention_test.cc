@@ -1,5 +1,6 @@
 // Attention over the paged cache: right, and the same bits whatever surrounds a row.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "gtest/gtest.h"
@@ -13,6 +14,7 @@ struct Shape {
   int num_kv_heads = 2;
   int head_dim = 24;
   int window = 0;
+  KvDType dtype = KvDType::kF32;
 };
 
 // Sequences' keys and values, in double what attention should give, and the cache that holds them.
@@ -23,15 +25,11 @@ class World {
       : shape_(shape), lengths_(std::move(lengths)), page_size_(page_size) {
     std::mt19937 random(seed);
     for (const int length : lengths_) {
-      keys_.push_back(TestMatrix::Random(length, kv_columns(), random));
-      values_.push_back(TestMatrix::Random(length, kv_columns(), random));
       queries_.push_back(TestMatrix::Random(length, shape.num_heads * shape.head_dim, random));
       max_pages_ = std::max(max_pages_, (length + page_size - 1) / page_size);
     }
     FillCache(garbage, random);
   }
-
-  int kv_columns() const { return shape_.num_kv_heads * shape_.head_dim; }
 
   // The last `counts[i]` rows of each sequence's first `lengths[i]` tokens in one call.
   TestMatrix Attend(Backend& backend, const std::vector<int>& counts,
@@ -64,12 +62,14 @@ class World {
 
   // What row `position` of head `h` should be, and how far f32 may be off, element by element.
   //
-  // A score errs by at most head_dim + 2 roundings of sum |q k| * scale, which enters its weight as
-  // a factor, as do exp's 2 units in the last place (2^-22) and the shrinking at each of the
-  // `position / 32` tiles, of which the largest score's error is common to all weights and the sum
-  // and cancels; then the sum of values has `position` roundings. Twice that for the quotient.
+  // Keys and values are what the cache holds, so what it rounds does not count. A score errs by at
+  // most head_dim + 3 roundings of sum |q k| * scale (one for the key's scale), which enters its
+  // weight as a factor, as do exp's 2 units in the last place (2^-22) and the shrinking at each of
+  // the `position / 32` tiles and `position / 256` chunks, of which the largest score's error is
+  // common to all weights and the sum and cancels; then the sum of values has `position` roundings
+  // and one of the value's scale. Twice that for the quotient.
   void Expect(int sequence, int position, int h, std::vector<double>* expected,
-              std::vector<double>* tolerance) const {
+              std::vector<double>* tolerance) {
     const int d = shape_.head_dim, g = h / (shape_.num_heads / shape_.num_kv_heads);
     const int begin = shape_.window > 0 ? std::max(0, position - shape_.window + 1) : 0;
     const float* q = queries_[sequence].row(position) + h * d;
@@ -77,8 +77,9 @@ class World {
     double largest = -INFINITY, magnitude = 0.0;
     for (int t = begin; t <= position; ++t) {
       double score = 0.0, terms = 0.0;
+      const TestKvRow key = RowAt(sequence, t, g, true);
       for (int i = 0; i < d; ++i) {
-        const double term = double{q[i]} * keys_[sequence].at(t, g * d + i);
+        const double term = double{q[i]} * key.value(i);
         score += term;
         terms += std::abs(term);
       }
@@ -92,15 +93,17 @@ class World {
     for (int t = begin; t <= position; ++t) {
       const double weight = std::exp(scores[t - begin] - largest);
       total += weight;
+      const TestKvRow row = RowAt(sequence, t, g, false);
       for (int i = 0; i < d; ++i) {
-        const double value = weight * values_[sequence].at(t, g * d + i);
+        const double value = weight * row.value(i);
         (*expected)[i] += value;
         sizes[i] += std::abs(value);
       }
     }
     const double eps = 0x1p-24;
     const double relative =
-        2.0 * eps * ((d + 4) * magnitude + 8.0 * (2.0 + position / 32) + position + 4);
+        2.0 * eps *
+        ((d + 5) * magnitude + 8.0 * (2.0 + position / 32 + position / 256) + position + 5);
     tolerance->assign(d, 0.0);
     for (int i = 0; i < d; ++i) {
       (*expected)[i] /= total;
@@ -121,31 +124,37 @@ class World {
     kv.page_stride = page_stride_;
     kv.num_kv_heads = shape_.num_kv_heads;
     kv.head_dim = shape_.head_dim;
+    kv.dtype = shape_.dtype;
     return kv;
+  }
+  TestKvRow RowAt(int sequence, int position, int kv_head, bool is_key) {
+    const int page = page_tables_[sequence * max_pages_ + position / page_size_];
+    return TestKvRow(view(), is_key, page, kv_head, position % page_size_);
   }
 
   // Pages in random order with others between them; tables end in a page that is not there.
   void FillCache(float garbage, std::mt19937& random) {
-    page_stride_ = int64_t{page_size_} * kv_columns() + 7;
+    const int row_words = KvRowWords(shape_.dtype, shape_.head_dim);
+    page_stride_ = int64_t{page_size_} * shape_.num_kv_heads * row_words + 7;
     const int sequences = static_cast<int>(lengths_.size());
     const int num_pages = 2 * sequences * max_pages_ + 1;
-    cache_.assign(2 * num_pages * page_stride_, garbage);
+    const uint32_t word = shape_.dtype == KvDType::kF32 ? std::bit_cast<uint32_t>(garbage)
+                                                        : FloatToBf16(garbage) * 0x10001u;
+    cache_.assign(2 * num_pages * page_stride_, word);
     std::vector<int> free_pages = Iota(num_pages);
     std::shuffle(free_pages.begin(), free_pages.end(), random);
     page_tables_.assign(size_t(sequences) * max_pages_, 1 << 30);
     for (int s = 0; s < sequences; ++s) {
+      std::mt19937 content(s + 17 * lengths_[s]);  // whatever the pages
       for (int t = 0; t < lengths_[s]; ++t) {
-        int32_t& page = page_tables_[s * max_pages_ + t / page_size_];
         if (t % page_size_ == 0) {
-          page = free_pages.back();
+          page_tables_[s * max_pages_ + t / page_size_] = free_pages.back();
           free_pages.pop_back();
         }
         for (int h = 0; h < shape_.num_kv_heads; ++h) {
-          float* key = cache_.data() + page * page_stride_ +
-                       (h * page_size_ + t % page_size_) * int64_t{shape_.head_dim};
-          std::copy_n(keys_[s].row(t) + h * shape_.head_dim, shape_.head_dim, key);
-          std::copy_n(values_[s].row(t) + h * shape_.head_dim, shape_.head_dim,
-                      key + cache_.size() / 2);
+          const TestMatrix rows = TestMatrix::Random(2, shape_.head_dim, content);
+          RowAt(s, t, h, true).Put(rows.row(0));
+          RowAt(s, t, h, false).Put(rows.row(1));
         }
       }
     }
@@ -156,8 +165,8 @@ class World {
   int page_size_;
   int max_pages_ = 0;
   int64_t page_stride_ = 0;
-  std::vector<TestMatrix> keys_, values_, queries_;
-  std::vector<float> cache_;  // keys, then values
+  std::vector<TestMatrix> queries_;
+  std::vector<uint32_t> cache_;  // keys, then values
   std::vector<int32_t> page_tables_;
 };
 
@@ -170,13 +179,21 @@ std::vector<TestBackend> OneOfEachIsa(int threads = 2) {
   return backends;
 }
 
-TEST(Attention, MatchesDoublePrecision) {
+class AttentionOf : public testing::TestWithParam<KvDType> {
+ protected:
+  const KvDType dtype = GetParam();
+};
+INSTANTIATE_TEST_SUITE_P(EveryKvDType, AttentionOf, testing::ValuesIn(kAllKvDTypes),
+                         [](const auto& info) { return std::string(NameOf(info.param)); });
+
+TEST_P(AttentionOf, MatchesDoublePrecision) {
   const Shape shapes[] = {{4, 2, 24, 0}, {1, 1, 4, 0},   {3, 1, 8, 0},    {6, 2, 10, 5},
                           {2, 2, 16, 0}, {14, 2, 64, 0}, {4, 1, 128, 40}, {9, 3, 50, 33}};
   for (TestBackend& test : OneOfEachIsa()) {
-    for (const Shape& shape : shapes) {
-      for (const int length : {1, 2, 31, 32, 33, 64, 100}) {
-        World world(shape, {length}, 16, NAN, length);
+    for (Shape shape : shapes) {
+      for (const int length : {1, 2, 31, 32, 33, 64, 100, 300}) {
+        shape.dtype = dtype;
+        World world(shape, {length}, length % 2 == 0 ? 16 : 5, NAN, length);
         const int count = std::min(length, 20);
         const TestMatrix out = world.AttendLast(*test.backend, count);
         std::vector<double> expected, tolerance;
@@ -197,10 +214,10 @@ TEST(Attention, MatchesDoublePrecision) {
 
 // Rows of 1 to 9 queries, around every edge of tiles and pages, with pages of every kind and
 // garbage of every kind, against the rows one by one in pages of 16.
-TEST(Attention, RowsHaveTheBitsTheyHaveAloneWhateverThePagesAndTheirGarbage) {
+TEST_P(AttentionOf, RowsHaveTheBitsTheyHaveAloneWhateverThePagesAndTheirGarbage) {
   for (TestBackend& test : OneOfEachIsa()) {
     for (const int window : {0, 1, 7, 32, 40}) {
-      const Shape shape = {4, 2, 24, window};
+      const Shape shape = {4, 2, 24, window, dtype};
       for (const int length : {1, 2, 3, 4, 5, 15, 16, 17, 31, 32, 33, 47, 48, 63, 64, 65, 96, 97}) {
         World plain(shape, {length}, 16, 0.0f, length);
         std::vector<TestMatrix> alone;  // by position
@@ -223,22 +240,53 @@ TEST(Attention, RowsHaveTheBitsTheyHaveAloneWhateverThePagesAndTheirGarbage) {
   }
 }
 
-TEST(Attention, ReadsNoPageBeforeTheWindow) {
+// Chunks end at 256 and 512, the window's edges run through them, and pages of 16, 32 and 48 are
+// read in place.
+TEST_P(AttentionOf, RowsAroundTheEdgesOfChunksHaveTheBitsTheyHaveAlone) {
   for (TestBackend& test : OneOfEachIsa()) {
-    const Shape shape = {2, 1, 16, 20};
-    World world(shape, {100}, 4, NAN, 3);
-    const TestMatrix expected = world.AttendLast(*test.backend, 3);
-    world.ForgetPagesBefore(100 - 3 - 20 + 1);
-    EXPECT_TRUE(world.AttendLast(*test.backend, 3).SameBits(expected)) << test.label;
+    for (const int window : {0, 9, 255, 256, 257}) {
+      const Shape shape = {6, 2, 16, window, dtype};
+      for (const int length : {257, 260, 512, 516}) {
+        World plain(shape, {length}, 16, NAN, length);
+        TestMatrix alone(9, 6 * 16);
+        for (int r = 0; r < 9; ++r) {
+          const TestMatrix one = plain.Attend(*test.backend, {1}, {length - 8 + r});
+          std::copy_n(one.row(0), one.cols(), alone.row(r));
+        }
+        for (const int page_size : {16, 32, 48, 20}) {
+          World world(shape, {length}, page_size, NAN, length);
+          for (const int count : {1, 2, 5, 9}) {
+            const TestMatrix out = world.AttendLast(*test.backend, count);
+            for (int r = 0; r < count; ++r) {
+              ASSERT_TRUE(out.SameBits(r, alone, 9 - count + r))
+                  << test.label << " window " << window << " length " << length << " pages of "
+                  << page_size << " row " << r << " of " << count;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(AttentionOf, ReadsNoPageBeforeTheWindow) {
+  for (TestBackend& test : OneOfEachIsa()) {
+    for (const int page_size : {4, 16}) {
+      const Shape shape = {2, 1, 16, 20, dtype};
+      World world(shape, {100}, page_size, NAN, 3);
+      const TestMatrix expected = world.AttendLast(*test.backend, 3);
+      world.ForgetPagesBefore(100 - 3 - 20 + 1);
+      EXPECT_TRUE(world.AttendLast(*test.backend, 3).SameBits(expected)) << test.label;
+    }
   }
 }
 
 // Later tokens of the same sequence are garbage too for a row that stands before them.
-TEST(Attention, ChunksOfEverySizeGiveTheBitsOfTheWhole) {
+TEST_P(AttentionOf, ChunksOfEverySizeGiveTheBitsOfTheWhole) {
   for (TestBackend& test : OneOfEachIsa()) {
     for (const int window : {0, 37}) {
       const int length = 150;
-      World world({8, 2, 40, window}, {length}, 16, NAN, 7);
+      World world({8, 2, 40, window, dtype}, {length}, 16, NAN, 7);
       const TestMatrix whole = world.AttendLast(*test.backend, length);
       for (const int chunk : {1, 2, 5, 16, 17, 33, 64, 149}) {
         for (int begin = 0; begin < length; begin += chunk) {
@@ -253,11 +301,11 @@ TEST(Attention, ChunksOfEverySizeGiveTheBitsOfTheWhole) {
   }
 }
 
-TEST(Attention, BatchesAndThreadsDoNotChangeBits) {
+TEST_P(AttentionOf, BatchesAndThreadsDoNotChangeBits) {
   const std::vector<int> lengths = {70, 1, 33, 128, 5};
   const std::vector<int> counts = {5, 1, 33, 2, 0};
   for (const std::string& isa : CpuIsas()) {
-    World world({6, 2, 32, 0}, lengths, 4, NAN, 11);
+    World world({6, 2, 32, 0, dtype}, lengths, 4, NAN, 11);
     TestBackend one = MakeTestBackend(isa, CpuCompute::kF32, 1);
     const TestMatrix expected = world.Attend(*one.backend, counts, lengths);
     for (const int threads : {2, 3, 9}) {
@@ -270,15 +318,21 @@ TEST(Attention, BatchesAndThreadsDoNotChangeBits) {
   }
 }
 
-// One sequence and one key/value head: its query heads are shared out.
-TEST(Attention, HeadsSharedOutOverThreadsKeepTheirBits) {
+// Few heads and several sequences: chunks of one head are shared out.
+TEST_P(AttentionOf, ContextsSharedOutOverThreadsKeepTheirBits) {
+  const std::vector<int> lengths = {1500, 40, 777};
   for (const std::string& isa : CpuIsas()) {
-    World world({7, 1, 64, 0}, {3000}, 16, NAN, 12);
-    TestBackend one = MakeTestBackend(isa, CpuCompute::kF32, 1);
-    const TestMatrix expected = world.AttendLast(*one.backend, 2);
-    for (const int threads : {2, 4, 16}) {
-      TestBackend many = MakeTestBackend(isa, CpuCompute::kF32, threads);
-      ASSERT_TRUE(world.AttendLast(*many.backend, 2).SameBits(expected)) << many.label;
+    for (const int heads : {1, 3, 7}) {
+      for (const int window : {0, 600}) {
+        World world({heads, 1, 32, window, dtype}, lengths, 16, NAN, 12);
+        TestBackend one = MakeTestBackend(isa, CpuCompute::kF32, 1);
+        const TestMatrix expected = world.Attend(*one.backend, {2, 1, 3}, lengths);
+        for (const int threads : {2, 3, 16}) {
+          TestBackend many = MakeTestBackend(isa, CpuCompute::kF32, threads);
+          ASSERT_TRUE(world.Attend(*many.backend, {2, 1, 3}, lengths).SameBits(expected))
+              << many.label << " heads " << heads << " window " << window;
+        }
+      }
     }
   }
 }

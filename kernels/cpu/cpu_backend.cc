@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "kernels/cpu/cpu_isa.h"
+#include "kernels/cpu/kv_rows.h"
 #include "kernels/cpu/packing.h"
 #include "kernels/widen_row.h"
 
@@ -18,18 +19,21 @@ namespace {
 
 // Below these an operation stays on one thread: starting the team and passing it what other cores
 // wrote costs 1.5 to 3 us. Elements that are touched, elements of a product's weights, elements of
-// keys times the query vectors that meet them. Who multiplies with a weight does not depend on the
-// rows: what one core has read is slow to come by for another. Where it did, a plain pass of the
-// shipped target between passes of several rows took 348 instead of 219 us.
+// keys times the heads that meet them. Who multiplies with a weight, or attends to a part of a
+// cache, does not depend on the rows: what one core has read is slow to come by for another. Where
+// it did, a plain pass of the shipped target between passes of several rows took 348 instead of
+// 219 us.
 constexpr int64_t kSmallWork = 16 * 1024;
 constexpr int64_t kSmallWeight = 32 * 1024;
-constexpr int64_t kSmallAttention = 64 * 1024;
+constexpr int64_t kSmallAttention = 32 * 1024;
 // Activations up to this size every thread packs for itself: it then waits for the lines that other
 // cores wrote all at once, instead of one after the other in the product.
 constexpr size_t kOwnActivationBytes = 128 * 1024;
-// Query vectors (rows times heads) of a unit of attention: enough to make the transposition of the
-// keys cheap, few enough for their sums to stay in the second-level cache.
+// Query vectors (rows times heads) of a unit of attention: enough to make reading the keys cheap,
+// few enough for their sums to stay in the second-level cache; and up to how many of a sequence are
+// one unit whose place is fixed.
 constexpr int kUnitVectors = 64;
+constexpr int kFixedVectors = 2 * kUnitVectors;
 
 void CheckF32(const ConstMatrixView& x) {
   TANDEM_CHECK(x.dtype == DType::kF32 && x.stride >= x.cols);
@@ -92,8 +96,8 @@ void CheckRagged(const RaggedRows& rows) {
 }
 
 void CheckCache(const PagedKvView& kv, const RaggedRows& rows) {
-  TANDEM_CHECK(kv.dtype == DType::kF32 && kv.batch == rows.batch && kv.page_size >= 1 &&
-               kv.num_kv_heads >= 1 && kv.head_dim >= 1);
+  TANDEM_CHECK(kv.batch == rows.batch && kv.page_size >= 1 && kv.num_kv_heads >= 1 &&
+               kv.head_dim >= 1);
 }
 
 }  // namespace
@@ -333,48 +337,106 @@ void CpuBackend::RotateAndCache(MatrixView qkv, ConstMatrixView angles, const He
       const float* keys = head - static_cast<int64_t>(kv.num_kv_heads) * head_dim;
       const float* values = head;
       for (int h = 0; h < kv.num_kv_heads; ++h) {
-        const int64_t slot = static_cast<int64_t>(h) * kv.page_size + position % kv.page_size;
-        const int64_t offset = page * kv.page_stride + slot * head_dim;
-        std::memcpy(static_cast<float*>(kv.keys) + offset, keys + h * head_dim,
-                    head_dim * sizeof(float));
-        std::memcpy(static_cast<float*>(kv.values) + offset, values + h * head_dim,
-                    head_dim * sizeof(float));
+        StoreKvRow(kv, page, h, position % kv.page_size, keys + h * head_dim,
+                   values + h * head_dim);
       }
     }
   });
 }
 
-// Units of about kUnitVectors vectors, later rows first because they take longest; with fewer units
-// than threads the heads of a key/value head are parted too.
-void CpuBackend::PlanAttention(const RaggedRows& rows, const PagedKvView& kv,
-                               int heads_per_kv_head) {
-  units_.clear();
-  const auto block_rows = [](int heads) { return std::max(1, kUnitVectors / heads); };
-  int64_t whole_units = 0;
+// The chunks that rows from `first` to before `end` (positions) see.
+IndexRange VisibleChunks(int first, int end, int window) {
+  const int begin = window > 0 ? std::max(0, first - window + 1) : 0;
+  return {begin / kAttendChunk, (end + kAttendChunk - 1) / kAttendChunk};
+}
+
+// Many rows: units of about kUnitVectors vectors, later rows first because they take longest, for
+// whichever thread is free.
+void CpuBackend::PlanManyRows(const AttendTask& task, const RaggedRows& rows) {
+  const int block = std::max(1, kUnitVectors / task.heads_per_kv_head);
   for (int s = 0; s < rows.batch; ++s) {
-    const int count = rows.starts[s + 1] - rows.starts[s];
-    const int block = block_rows(heads_per_kv_head);
-    whole_units += static_cast<int64_t>(kv.num_kv_heads) * ((count + block - 1) / block);
-  }
-  if (whole_units == 0) return;
-  const int64_t wanted = (pool_.num_threads() + whole_units - 1) / whole_units;
-  const int parts = static_cast<int>(std::min<int64_t>(heads_per_kv_head, wanted));
-  for (int s = 0; s < rows.batch; ++s) {
-    const int block = block_rows((heads_per_kv_head + parts - 1) / parts);
     for (int end = rows.starts[s + 1]; end > rows.starts[s]; end -= block) {
       const int begin = std::max(rows.starts[s], end - block);
-      for (int g = 0; g < kv.num_kv_heads; ++g) {
-        for (int part = 0; part < parts; ++part) {
-          const Share heads = ShareOf(heads_per_kv_head, parts, part);
-          const int first_head = g * heads_per_kv_head;
-          units_.push_back({.sequence = s,
-                            .kv_head = g,
-                            .heads = {first_head + static_cast<int>(heads.begin),
-                                      first_head + static_cast<int>(heads.end)},
-                            .rows = {begin, end},
-                            .first_position = PositionOf(rows, kv.lengths, s, begin)});
-        }
+      const int first = PositionOf(rows, task.kv.lengths, s, begin);
+      for (int g = 0; g < task.kv.num_kv_heads; ++g) {
+        units_.push_back({.sequence = s,
+                          .kv_head = g,
+                          .rows = {begin, end},
+                          .first_position = first,
+                          .chunks = VisibleChunks(first, first + end - begin, task.window),
+                          .states = nullptr});
       }
+    }
+  }
+}
+
+// Few rows: the chunks of all sequences and key/value heads, one after the other, are cut into as
+// many parts as there are threads. Heads that lie in several parts are merged afterwards.
+void CpuBackend::PlanFewRows(const AttendTask& task, const RaggedRows& rows) {
+  std::vector<AttendUnit> whole;
+  int64_t num_chunks = 0;
+  for (int s = 0; s < rows.batch; ++s) {
+    const IndexRange range = {rows.starts[s], rows.starts[s + 1]};
+    if (range.begin == range.end) continue;
+    const int first = PositionOf(rows, task.kv.lengths, s, range.begin);
+    for (int g = 0; g < task.kv.num_kv_heads; ++g) {
+      whole.push_back({.sequence = s,
+                       .kv_head = g,
+                       .rows = range,
+                       .first_position = first,
+                       .chunks = VisibleChunks(first, first + range.end - range.begin, task.window),
+                       .states = nullptr});
+      num_chunks += whole.back().chunks.end - whole.back().chunks.begin;
+    }
+  }
+  int64_t done = 0;  // chunks
+  for (const AttendUnit& unit : whole) {
+    const bool is_cut = CutUnit(unit, num_chunks, &done);
+    if (is_cut) cut_units_.push_back(unit);
+  }
+  while (static_cast<int>(thread_units_.size()) <= pool_.num_threads()) {
+    thread_units_.push_back(units_.size());
+  }
+  PlaceStates(task);
+}
+
+// Adds the parts of `unit`, whose first chunk is `*done` of `num_chunks`, to those of its threads.
+// Returns whether there are several.
+bool CpuBackend::CutUnit(const AttendUnit& unit, int64_t num_chunks, int64_t* done) {
+  const auto end_of_share = [&] {
+    return ShareOf(num_chunks, pool_.num_threads(), static_cast<int>(thread_units_.size()) - 1).end;
+  };
+  AttendUnit part = unit;
+  while (part.chunks.begin < unit.chunks.end) {
+    while (end_of_share() <= *done) thread_units_.push_back(units_.size());
+    part.chunks.end = static_cast<int>(
+        std::min<int64_t>(unit.chunks.end, part.chunks.begin + (end_of_share() - *done)));
+    units_.push_back(part);
+    *done += part.chunks.end - part.chunks.begin;
+    part.chunks.begin = part.chunks.end;
+  }
+  return units_.back().chunks.begin != unit.chunks.begin;
+}
+
+// Gives the parts of cut units, which stand in the order of cut_units_, room for their states.
+void CpuBackend::PlaceStates(const AttendTask& task) {
+  const auto floats_of = [&](const AttendUnit& unit) {
+    return AttendStateFloats(unit.num_vectors(task.heads_per_kv_head), task.kv.head_dim);
+  };
+  size_t total = 0;
+  for (const AttendUnit& cut : cut_units_) {
+    total += floats_of(cut) * (cut.chunks.end - cut.chunks.begin);
+  }
+  if (total == 0) return;
+  auto* states = static_cast<float*>(chunk_states_.Reserve(total * sizeof(float)));
+  auto part = units_.begin();
+  for (AttendUnit& cut : cut_units_) {
+    while (part->sequence != cut.sequence || part->kv_head != cut.kv_head) ++part;
+    cut.states = states;
+    for (; part != units_.end() && part->sequence == cut.sequence && part->kv_head == cut.kv_head;
+         ++part) {
+      part->states = states;
+      states += floats_of(cut) * (part->chunks.end - part->chunks.begin);
     }
   }
 }
@@ -388,6 +450,7 @@ void CpuBackend::Attend(ConstMatrixView q, const RaggedRows& rows, const PagedKv
   const int num_heads = q.cols / kv.head_dim;
   TANDEM_CHECK(q.rows == rows.num_rows && out.rows == q.rows && out.cols == q.cols &&
                q.cols % kv.head_dim == 0 && num_heads % kv.num_kv_heads == 0 && window >= 0);
+  if (q.rows == 0) return;
   AttendTask task;
   task.queries = RowOf(q, 0);
   task.query_stride = q.stride;
@@ -397,31 +460,60 @@ void CpuBackend::Attend(ConstMatrixView q, const RaggedRows& rows, const PagedKv
   task.heads_per_kv_head = num_heads / kv.num_kv_heads;
   task.scale = scale;
   task.window = window;
-  PlanAttention(rows, kv, task.heads_per_kv_head);
-  if (units_.empty()) return;
+  AttendAll(task, rows);
+}
 
+void CpuBackend::AttendAll(const AttendTask& task, const RaggedRows& rows) {
+  units_.clear();
+  cut_units_.clear();
+  thread_units_.assign(1, 0);
+  int most_rows = 0;
+  int64_t work = 0;  // of one row a sequence
+  for (int s = 0; s < rows.batch; ++s) {
+    const int count = rows.starts[s + 1] - rows.starts[s];
+    const int length = task.kv.lengths[s];
+    most_rows = std::max(most_rows, count);
+    if (count == 0) continue;
+    work += int64_t{task.window > 0 ? std::min(task.window, length) : length} *
+            task.kv.num_kv_heads * task.heads_per_kv_head * task.kv.head_dim;
+  }
+  const bool few_rows = int64_t{most_rows} * task.heads_per_kv_head <= kFixedVectors;
+  const bool one_thread = pool_.num_threads() == 1 || (few_rows && work < kSmallAttention);
+  if (few_rows && !one_thread) {
+    PlanFewRows(task, rows);
+    pool_.Run([&](int thread) {
+      for (size_t i = thread_units_[thread]; i < thread_units_[thread + 1]; ++i) {
+        AttendUnitOn(thread, task, units_[i]);
+      }
+    });
+    for (const AttendUnit& unit : cut_units_) {
+      kernels_.merge_chunks(task, unit, AttendScratch(0, task, unit));
+    }
+    return;
+  }
+  PlanManyRows(task, rows);
   std::atomic<size_t> next{0};
   const auto attend_units = [&](int thread) {
     for (size_t i = next.fetch_add(1, std::memory_order_relaxed); i < units_.size();
          i = next.fetch_add(1, std::memory_order_relaxed)) {
-      const AttendUnit& unit = units_[i];
-      const int vectors = (unit.rows.end - unit.rows.begin) * (unit.heads.end - unit.heads.begin);
-      float* scratch = static_cast<float*>(thread_scratch_[thread].Reserve(
-          sizeof(float) * AttendScratchFloats(vectors, kv.head_dim)));
-      kernels_.attend(task, unit, scratch);
+      AttendUnitOn(thread, task, units_[i]);
     }
   };
-  int64_t work = 0;
-  for (const AttendUnit& unit : units_) {
-    const int end = unit.first_position + unit.rows.end - unit.rows.begin;
-    work += int64_t{unit.rows.end - unit.rows.begin} * (unit.heads.end - unit.heads.begin) *
-            (window > 0 ? std::min(window, end) : end) * kv.head_dim;
-  }
-  if (units_.size() == 1 || work < kSmallAttention) {
+  if (one_thread) {
     attend_units(0);
   } else {
     pool_.Run(attend_units);
   }
+}
+
+float* CpuBackend::AttendScratch(int thread, const AttendTask& task, const AttendUnit& unit) {
+  const int vectors = unit.num_vectors(task.heads_per_kv_head);
+  return static_cast<float*>(thread_scratch_[thread].Reserve(
+      sizeof(float) * AttendScratchFloats(vectors, task.kv.head_dim)));
+}
+
+void CpuBackend::AttendUnitOn(int thread, const AttendTask& task, const AttendUnit& unit) {
+  kernels_.attend[static_cast<int>(task.kv.dtype)](task, unit, AttendScratch(thread, task, unit));
 }
 
 // ---- Making one ----

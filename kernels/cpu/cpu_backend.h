@@ -52,7 +52,13 @@ class CpuBackend final : public Backend {
   template <typename Body>
   void ForShares(int count, int64_t work, Body body);
   void Product(ConstMatrixView x, const PackedWeight& weight, ProductEnd end, MatrixView out);
-  void PlanAttention(const RaggedRows& rows, const PagedKvView& kv, int heads_per_kv_head);
+  void AttendAll(const AttendTask& task, const RaggedRows& rows);
+  void PlanManyRows(const AttendTask& task, const RaggedRows& rows);
+  void PlanFewRows(const AttendTask& task, const RaggedRows& rows);
+  bool CutUnit(const AttendUnit& unit, int64_t num_chunks, int64_t* done);
+  void PlaceStates(const AttendTask& task);
+  float* AttendScratch(int thread, const AttendTask& task, const AttendUnit& unit);
+  void AttendUnitOn(int thread, const AttendTask& task, const AttendUnit& unit);
 
   const CpuKernels& kernels_;
   const bool bf16_products_;
@@ -61,7 +67,10 @@ class CpuBackend final : public Backend {
 
   Scratch activations_;                        // that threads share
   std::unique_ptr<Scratch[]> thread_scratch_;  // [num_threads]
-  std::vector<AttendUnit> units_;
+  std::vector<AttendUnit> units_;              // of the attention that runs
+  std::vector<AttendUnit> cut_units_;          // whole units that are parts in units_
+  std::vector<size_t> thread_units_;  // [num_threads + 1]: who has which of few rows' units_
+  Scratch chunk_states_;              // of cut units
 };
 
 }  // namespace tandem

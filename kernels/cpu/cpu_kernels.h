@@ -79,6 +79,9 @@ struct IndexRange {
 // Softmax runs over tiles of this many positions, aligned to position 0 whatever the page size, so
 // that a row's bits do not depend on how the cache is laid out.
 inline constexpr int kAttendTile = 32;
+// Chunks of tiles, aligned likewise, that have a softmax of their own; a row's chunks are merged in
+// increasing order. So threads can share a long context out without changing a bit.
+inline constexpr int kAttendChunk = 256;
 
 struct AttendTask {
   const float* queries = nullptr;  // [num_rows, num_heads * head_dim]
@@ -91,20 +94,42 @@ struct AttendTask {
   int window = 0;
 };
 
-// Rows of one sequence and query heads of one key/value head: one pass over its cache.
+// Rows of one sequence and the query heads of one key/value head, over some chunks of its cache.
 struct AttendUnit {
   int sequence = 0;
   int kv_head = 0;
-  IndexRange heads;
   IndexRange rows;
   int first_position = 0;  // of rows.begin
+  IndexRange chunks;       // all that a row sees, or some of them
+  // Where the chunks are left, each AttendStateFloats, for merge_chunks; null: merged into the out.
+  float* states = nullptr;
+
+  int num_vectors(int heads_per_kv_head) const {
+    return (rows.end - rows.begin) * heads_per_kv_head;
+  }
 };
 
-// Floats of scratch that a unit of `num_vectors` (rows times heads) wants.
+inline constexpr size_t AttendPaddedDim(int head_dim) {
+  return (static_cast<size_t>(head_dim) + 15) / 16 * 16;
+}
+// The softmax of one chunk: a vector's sums are those of weighted values and 16 lanes of
+// exponentials; behind all sums, [num_vectors, AttendSumStride], stand the largest scores.
+inline constexpr size_t AttendSumStride(int head_dim) { return AttendPaddedDim(head_dim) + 16; }
+inline constexpr size_t AttendStateFloats(int num_vectors, int head_dim) {
+  const size_t vectors = static_cast<size_t>(num_vectors);
+  return vectors * AttendSumStride(head_dim) + (vectors + 15) / 16 * 16;
+}
+// Of 16 words of keys, and of values: at most kAttendTile * 2 * head_dim words of a tile.
+inline constexpr size_t AttendTileLines(int head_dim) {
+  return static_cast<size_t>(head_dim) * kAttendTile / 8;
+}
+// Floats of scratch that a unit of `num_vectors` (rows times heads) wants: two states; keys and
+// values of a tile as f32, a row of zeros, scales; scores and queries; addresses of cache lines.
 inline constexpr size_t AttendScratchFloats(int num_vectors, int head_dim) {
-  const size_t padded_dim = (static_cast<size_t>(head_dim) + 15) / 16 * 16;
-  return padded_dim * (kAttendTile + 1) +  // keys transposed, a zero row
-         static_cast<size_t>(num_vectors) * (padded_dim + kAttendTile + 16);  // sums, scores, state
+  const size_t padded_dim = AttendPaddedDim(head_dim);
+  return 2 * AttendStateFloats(num_vectors, head_dim) + padded_dim * (2 * kAttendTile + 1) +
+         2 * kAttendTile + static_cast<size_t>(num_vectors) * (kAttendTile + padded_dim) +
+         2 * AttendTileLines(head_dim);
 }
 
 // ---- Sampling ----
@@ -135,8 +160,10 @@ struct CpuKernels {
                    float* out) = nullptr;
   // Rotates a head in place by angles: cosines [head_dim / 2], then sines.
   void (*rotate)(const float* angles, int head_dim, float* head) = nullptr;
-  //   scratch: AttendScratchFloats, 64-byte aligned
-  void (*attend)(const AttendTask& task, const AttendUnit& unit, float* scratch) = nullptr;
+  // Attention of a unit.   scratch: AttendScratchFloats, 64-byte aligned
+  void (*attend[kNumKvDTypes])(const AttendTask& task, const AttendUnit& unit, float* scratch) = {};
+  // Merges a unit's chunks, all of them in unit.states, into the out.   scratch: likewise
+  void (*merge_chunks)(const AttendTask& task, const AttendUnit& unit, float* scratch) = nullptr;
   // The largest of x, or a NaN if there is one; -infinity for none.
   float (*largest_or_nan)(const float* x, int size) = nullptr;
   // row = exp(row * scale - largest), divided by its sum; `largest` = max(row * scale), finite.

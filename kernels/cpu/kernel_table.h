@@ -28,7 +28,10 @@ constexpr CpuKernels MakeKernelTable(const char* name) {
   kernels.pack_activations[static_cast<int>(ProductFormat::kBF16)] = PackF32Activations<BF16Format>;
   kernels.rms_norm = RmsNormOf;
   kernels.rotate = RotateHead;
-  kernels.attend = AttendOf;
+  kernels.attend[static_cast<int>(KvDType::kF32)] = AttendOf<F32Kv>;
+  kernels.attend[static_cast<int>(KvDType::kBF16)] = AttendOf<BF16Kv>;
+  kernels.attend[static_cast<int>(KvDType::kInt8)] = AttendOf<Int8Kv>;
+  kernels.merge_chunks = MergeChunks;
   kernels.exponential = ExponentialOf;
   kernels.largest_or_nan = LargestOrNan;
   kernels.softmax = SoftmaxOf;

@@ -4,6 +4,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/cpu/cpu_isa.h"
+#include "kernels/cpu/kv_rows.h"
 #include "kernels/kernel_testing.h"
 
 namespace tandem {
@@ -150,15 +151,17 @@ TEST(RotaryAngles, AreTheCosinesAndSinesOfF32Products) {
   }
 }
 
-// A cache of NaN, whose pages of 4 lie backwards.
+// A cache of bytes that nothing written consists of, whose pages of 4 lie backwards.
 struct Cache {
   static constexpr int kPageSize = 4, kPages = 80;
-  Cache(int kv_heads, int head_dim)
-      : kv_heads(kv_heads),
+  static constexpr uint32_t kUntouched = 0x80808080;  // int8 -128, and a subnormal
+  Cache(KvDType dtype, int kv_heads, int head_dim)
+      : dtype(dtype),
+        kv_heads(kv_heads),
         head_dim(head_dim),
-        stride(int64_t{kPageSize} * kv_heads * head_dim + 5),
-        keys(kPages * 3 * stride, NAN),
-        values(kPages * 3 * stride, NAN) {
+        stride(int64_t{kPageSize} * kv_heads * KvRowWords(dtype, head_dim) + 5),
+        keys(kPages * 3 * stride, kUntouched),
+        values(kPages * 3 * stride, kUntouched) {
     for (int i = 0; i < 3 * kPages; ++i) tables.push_back(3 * kPages - 1 - i);
   }
   PagedKvView view(const Ragged& ragged) {
@@ -173,19 +176,55 @@ struct Cache {
     kv.page_stride = stride;
     kv.num_kv_heads = kv_heads;
     kv.head_dim = head_dim;
+    kv.dtype = dtype;
     return kv;
   }
-  int64_t offset(int sequence, int position, int head) const {
-    return tables[sequence * kPages + position / kPageSize] * stride +
-           (head * kPageSize + position % kPageSize) * int64_t{head_dim};
+  TestKvRow RowAt(const Ragged& ragged, int r, int kv_head, bool is_key) {
+    const int position = ragged.position(r);
+    const int page = tables[ragged.sequence(r) * kPages + position / kPageSize];
+    return TestKvRow(view(ragged), is_key, page, kv_head, position % kPageSize);
   }
+  int64_t num_touched() const {
+    const auto count = [](const std::vector<uint32_t>& words) {
+      return static_cast<int64_t>(words.size()) -
+             std::count(words.begin(), words.end(), kUntouched);
+    };
+    return count(keys) + count(values);
+  }
+  KvDType dtype;
   int kv_heads, head_dim;
   int64_t stride;
-  std::vector<float> keys, values;
+  std::vector<uint32_t> keys, values;
   std::vector<int32_t> tables;
 };
 
-TEST(RotateAndCache, RotatesHalvesAndWritesTheRowsPositionsOnly) {
+// What the cache should hold of a row: f32 as it is, bf16 rounded to nearest, int8 within half a
+// step and the rounding of the quotient (2 of the 24 bits of up to 127 steps), the largest exactly.
+void ExpectStored(const TestKvRow& stored, KvDType dtype, const float* row, int head_dim) {
+  float largest = 0.0f;
+  for (int i = 0; i < head_dim; ++i) largest = std::max(largest, std::abs(row[i]));
+  if (dtype == KvDType::kInt8) {
+    ASSERT_EQ(stored.scale(), largest / 127.0f);
+  }
+  for (int i = 0; i < head_dim; ++i) {
+    if (dtype == KvDType::kF32) {
+      ASSERT_EQ(stored.stored(i), row[i]);
+    } else if (dtype == KvDType::kBF16) {
+      ASSERT_EQ(stored.stored(i), Bf16ToFloat(FloatToBf16(row[i])));
+    } else {
+      ASSERT_NEAR(stored.stored(i), double{row[i]} / stored.scale(), 0.5 + 127 * 0x1p-22);
+      if (std::abs(row[i]) == largest) {
+        ASSERT_EQ(stored.stored(i), row[i] > 0 ? 127.0f : -127.0f);
+      }
+    }
+  }
+}
+
+class RotateAndCacheAs : public testing::TestWithParam<KvDType> {};
+INSTANTIATE_TEST_SUITE_P(EveryKvDType, RotateAndCacheAs, testing::ValuesIn(kAllKvDTypes),
+                         [](const auto& info) { return std::string(NameOf(info.param)); });
+
+TEST_P(RotateAndCacheAs, RotatesHalvesAndWritesTheRowsPositionsOnly) {
   std::mt19937 random(5);
   const Ragged ragged;
   for (TestBackend& test : AllBackends()) {
@@ -196,12 +235,12 @@ TEST(RotateAndCache, RotatesHalvesAndWritesTheRowsPositionsOnly) {
         const TestMatrix angles = TestMatrix::Random(305, d, random);
         const TestMatrix norms = TestMatrix::Random(2, d, random);
         TestMatrix qkv = before;
-        Cache cache(kv_heads, d);
+        Cache cache(GetParam(), kv_heads, d);
         HeadNorms head_norms;
         if (with_norms) head_norms = {norms.row(0), norms.row(1), 1e-6f};
         test.backend->RotateAndCache(qkv.view(), angles.view(), head_norms, ragged.rows(),
                                      cache.view(ragged));
-        int written = 0;
+        int64_t written = 0;
         for (int r = 0; r < 305; ++r) {
           for (int h = 0; h < heads + 2 * kv_heads; ++h) {
             TestMatrix head(1, d);
@@ -225,19 +264,60 @@ TEST(RotateAndCache, RotatesHalvesAndWritesTheRowsPositionsOnly) {
                 << test.label << " dim " << d << " row " << r << " head " << h;
             if (h < heads) continue;
             const bool is_key = h < heads + kv_heads;
-            const std::vector<float>& half = is_key ? cache.keys : cache.values;
             const int g = is_key ? h - heads : h - heads - kv_heads;
-            const int64_t offset = cache.offset(ragged.sequence(r), ragged.position(r), g);
-            ASSERT_EQ(std::memcmp(half.data() + offset, head.row(0), d * 4), 0);
-            written += d;
+            ExpectStored(cache.RowAt(ragged, r, g, is_key), GetParam(), head.row(0), d);
+            if (HasFatalFailure()) return;
+            written += KvRowWords(GetParam(), d);
           }
         }
-        const auto numbers = [](const std::vector<float>& v) {
-          return std::count_if(v.begin(), v.end(), [](float x) { return !std::isnan(x); });
-        };
-        EXPECT_EQ(numbers(cache.keys) + numbers(cache.values), written);
+        EXPECT_EQ(cache.num_touched(), written);
       }
     }
+  }
+}
+
+TEST(StoreKvRow, RowsThatAreNoNumbersBecomeNoNumbersAndTinyOnesZeros) {
+  const struct {
+    std::vector<float> row;
+    bool is_nan;
+  } cases[] = {{{1.0f, NAN, 0.0f, 2.0f}, true},
+               {{1.0f, -INFINITY, 0.0f, 2.0f}, true},
+               {{0.0f, 0.0f, -0.0f, 0.0f}, false},
+               {{1e-40f, 0.0f, -1e-42f, 0.0f}, false}};
+  for (const auto& [row, is_nan] : cases) {
+    Cache cache(KvDType::kInt8, 1, 4);
+    const Ragged ragged;
+    StoreKvRow(cache.view(ragged), 0, 0, 2, row.data(), row.data());
+    for (const bool is_key : {false, true}) {
+      const TestKvRow stored(cache.view(ragged), is_key, 0, 0, 2);
+      for (int d = 0; d < 4; ++d) {
+        EXPECT_EQ(std::isnan(stored.value(d)), is_nan);
+        if (!is_nan) {
+          EXPECT_EQ(stored.value(d), 0.0);
+        }
+      }
+    }
+  }
+}
+
+// Whether a token is written before or after others, and over what, it is stored as it is alone:
+// what is read after a rollback is what would have been written without one.
+TEST(StoreKvRow, WritingAgainLeavesTheBytesOfWritingOnce) {
+  std::mt19937 random(8);
+  const Ragged ragged;
+  for (const KvDType dtype : kAllKvDTypes) {
+    Cache once(dtype, 2, 10), again(dtype, 2, 10);
+    const TestMatrix rows = TestMatrix::Random(8, 10, random);
+    const TestMatrix rejected = TestMatrix::Random(8, 10, random, 100.0f);
+    for (int i = 0; i < 8; ++i) {
+      StoreKvRow(once.view(ragged), 3, i / 4, i % 4, rows.row(i), rows.row(7 - i));
+    }
+    for (int i = 7; i >= 0; --i) {
+      StoreKvRow(again.view(ragged), 3, i / 4, i % 4, rejected.row(i), rejected.row(i));
+      StoreKvRow(again.view(ragged), 3, i / 4, i % 4, rows.row(i), rows.row(7 - i));
+    }
+    EXPECT_EQ(once.keys, again.keys) << NameOf(dtype);
+    EXPECT_EQ(once.values, again.values) << NameOf(dtype);
   }
 }
 

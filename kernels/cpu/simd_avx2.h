@@ -128,6 +128,25 @@ inline Floats OddF16(const std::byte* pairs) {
                   _mm256_srli_epi32(LoadWords(pairs + 32), 16));
 }
 
+inline __m128i LoadHalves(const std::byte* p) {
+  return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+}
+inline __m256 WidenBf16Part(const std::byte* p) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(LoadHalves(p)), 16));
+}
+inline Floats WidenBf16(const std::byte* p) { return {WidenBf16Part(p), WidenBf16Part(p + 16)}; }
+inline Floats WidenInt8(const std::byte* p) {
+  const __m128i bytes = LoadHalves(p);
+  return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)),
+          _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8)))};
+}
+inline __m256 Int8OfWordsPart(__m256i words, int j) {
+  return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(words, 24 - 8 * j), 24));
+}
+inline Floats Int8OfWords(const std::byte* words, int j) {
+  return {Int8OfWordsPart(LoadWords(words), j), Int8OfWordsPart(LoadWords(words + 32), j)};
+}
+
 struct Words {
   __m256i low, high;
 };

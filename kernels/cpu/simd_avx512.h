@@ -21,11 +21,11 @@ using Floats = __m512;
 // and a broadcast fill 32 registers.
 inline constexpr int kMaxGroupRows = 6;
 inline constexpr int SliceVectors(int) { return 4; }
-// Query vectors that attention takes at once: 8 * 2 sums of scores, and vectors of a head's
-// dimensions that it sums at once.
+// Query vectors that attention takes at once: 8 * 2 sums of scores, and as many of values, 2 being
+// the vectors of a head's dimensions that it sums at once.
 inline constexpr int kScoreRows = 8;
-inline constexpr int kMixRows = 6;
-inline constexpr int kMixVectors = 4;
+inline constexpr int kMixRows = 8;
+inline constexpr int kMixVectors = 2;
 
 inline Floats Zero() { return _mm512_setzero_ps(); }
 inline Floats Splat(float x) { return _mm512_set1_ps(x); }
@@ -85,6 +85,21 @@ inline Floats EvenF16(const std::byte* pairs) {
 }
 inline Floats OddF16(const std::byte* pairs) {
   return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_loadu_si512(pairs), 16)));
+}
+
+// 16 elements in a row.
+inline Floats WidenBf16(const std::byte* p) {
+  const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+}
+inline Floats WidenInt8(const std::byte* p) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
+}
+// Byte j of each of 16 words, in increasing significance, as a signed number.
+inline Floats Int8OfWords(const std::byte* words, int j) {
+  const __m512i left = _mm512_slli_epi32(_mm512_loadu_si512(words), 24 - 8 * j);
+  return _mm512_cvtepi32_ps(_mm512_srai_epi32(left, 24));
 }
 
 // ---- 16 lanes of 32 bits ----

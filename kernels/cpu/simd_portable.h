@@ -120,6 +120,24 @@ inline Floats EvenF16(const std::byte* pairs) {
 inline Floats OddF16(const std::byte* pairs) {
   TANDEM_FOR_PARTS(F16Part(LoadWords(pairs + 16 * i) >> 16));
 }
+inline Floats WidenBf16(const std::byte* p) {
+  uint16_t halves[kLanes];
+  std::memcpy(halves, p, sizeof(halves));
+  uint32_t words[kLanes];
+  for (int i = 0; i < kLanes; ++i) words[i] = uint32_t{halves[i]} << 16;
+  Floats v;
+  std::memcpy(&v, words, sizeof(v));
+  return v;
+}
+inline Floats WidenInt8(const std::byte* p) {
+  float lanes[kLanes];
+  for (int i = 0; i < kLanes; ++i) lanes[i] = static_cast<int8_t>(static_cast<uint8_t>(p[i]));
+  return Load(lanes);
+}
+inline Floats Int8OfWords(const std::byte* words, int j) {
+  TANDEM_FOR_PARTS(
+      __builtin_convertvector(((Int4)(LoadWords(words + 16 * i) << (24 - 8 * j))) >> 24, Float4));
+}
 #undef TANDEM_FOR_PARTS
 
 struct Words {

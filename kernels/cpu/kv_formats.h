@@ -1,0 +1,74 @@
+// How attention reads what a KV cache holds; include after a simd_*.h. Every element becomes the
+// f32 that it stands for (of int8 without its scale), exactly, so that a sum has the same bits
+// whether elements are widened where they are used or before.
+#ifndef TANDEM_KERNELS_CPU_KV_FORMATS_H_
+#define TANDEM_KERNELS_CPU_KV_FORMATS_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/paged_kv.h"
+
+namespace tandem {
+namespace {
+
+// Each format has
+//   kPerWord: elements of a word
+//   Part(words, j): element j of each of 16 words
+//   Widen(elements): 16 elements in a row
+//   Element(p): one
+struct F32Kv {
+  static constexpr KvDType kDType = KvDType::kF32;
+  static constexpr int kPerWord = 1;
+  static Floats Part(const std::byte* words, int) { return Widen(words); }
+  static Floats Widen(const std::byte* elements) {
+    return Load(reinterpret_cast<const float*>(elements));
+  }
+  static float Element(const std::byte* p) {
+    float x;
+    __builtin_memcpy(&x, p, sizeof(x));
+    return x;
+  }
+};
+
+struct BF16Kv {
+  static constexpr KvDType kDType = KvDType::kBF16;
+  static constexpr int kPerWord = 2;
+  static Floats Part(const std::byte* words, int j) {
+    return j == 0 ? EvenBf16(words) : OddBf16(words);
+  }
+  static Floats Widen(const std::byte* elements) { return WidenBf16(elements); }
+  static float Element(const std::byte* p) {
+    uint16_t half;
+    __builtin_memcpy(&half, p, sizeof(half));
+    const uint32_t bits = uint32_t{half} << 16;
+    float x;
+    __builtin_memcpy(&x, &bits, sizeof(x));
+    return x;
+  }
+};
+
+struct Int8Kv {
+  static constexpr KvDType kDType = KvDType::kInt8;
+  static constexpr int kPerWord = 4;
+  static Floats Part(const std::byte* words, int j) { return Int8OfWords(words, j); }
+  static Floats Widen(const std::byte* elements) { return WidenInt8(elements); }
+  static float Element(const std::byte* p) {
+    return static_cast<float>(static_cast<int8_t>(static_cast<uint8_t>(*p)));
+  }
+};
+
+// The first `count` of 16 elements in a row; no others are touched.
+template <class Kv>
+Floats WidenPart(const std::byte* elements, int count) {
+  constexpr int kBytes = 4 / Kv::kPerWord;
+  if (count == kLanes) return Kv::Widen(elements);
+  std::byte part[kLanes * kBytes] = {};
+  for (int i = 0; i < count * kBytes; ++i) part[i] = elements[i];
+  return Kv::Widen(part);
+}
+
+}  // namespace
+}  // namespace tandem
+
+#endif  // TANDEM_KERNELS_CPU_KV_FORMATS_H_
