@@ -244,6 +244,38 @@ void GatherTile(const AttendState& s, int first) {
   }
 }
 
+// The same as the cache's words, for formats that are not widened.
+template <class Kv>
+void GatherWords(const AttendState& s, int first, Tile* tile) {
+  const PagedKvView& kv = s.task->kv;
+  const int words = KvElementWords(Kv::kDType, s.head_dim);
+  const int64_t key_stride = int64_t{4} * kv.page_size;
+  const int64_t value_bytes = int64_t{4} * words;
+  auto* keys = reinterpret_cast<std::byte*>(s.wide_keys);
+  auto* values = reinterpret_cast<std::byte*>(s.wide_values);
+  for (int h = 0; h < kHalves; ++h) {
+    tile->halves[h] = {.keys = keys + 4 * h * kLanes,
+                       .values = values + h * kLanes * value_bytes,
+                       .key_stride = int64_t{4} * kAttendTile,
+                       .value_stride = value_bytes};
+  }
+  for (int lane = 0; lane < kAttendTile; ++lane) {
+    const int position = first + lane;
+    const bool seen = position >= s.visible.begin && position < s.visible.end;
+    const int64_t block = seen ? BlockOf(s, position) : 0;
+    const int place = position % kv.page_size;
+    const std::byte* key = seen ? static_cast<const std::byte*>(kv.keys) + block + 4 * place
+                                : reinterpret_cast<const std::byte*>(s.zeros);
+    const std::byte* value =
+        seen ? static_cast<const std::byte*>(kv.values) + block + place * value_bytes
+             : reinterpret_cast<const std::byte*>(s.zeros);
+    for (int w = 0; w < words; ++w) {
+      __builtin_memcpy(keys + 4 * (w * kAttendTile + lane), key + (seen ? w * key_stride : 0), 4);
+    }
+    __builtin_memcpy(values + lane * value_bytes, value, static_cast<size_t>(value_bytes));
+  }
+}
+
 // ---- Scores ----
 
 template <class Kv, int kVectors>
@@ -262,16 +294,16 @@ void ScoreGroup(const AttendState& s, const Tile& tile, int first_vector) {
   for (int d = 0; d < s.head_dim;) {
     fetcher.Step();
 #pragma GCC unroll 4
-    for (int j = 0; j < Kv::kPerWord; ++j, ++d) {
-      if (Kv::kPerWord > 1 && d >= s.head_dim) break;
-      Floats key[kHalves];
+    for (int j = 0; j < Kv::kParts; ++j, d += Kv::kPerWord / Kv::kParts) {
+      if (Kv::kParts > 1 && d >= s.head_dim) break;
+      typename Kv::Elements key[kHalves];
 #pragma GCC unroll 2
       for (int h = 0; h < kHalves; ++h) key[h] = Kv::Part(keys[h], j);
 #pragma GCC unroll 8
       for (int r = 0; r < kVectors; ++r) {
-        const Floats x = Splat(query[r]);
+        const typename Kv::Elements x = Kv::SplatFactor(query + r);
 #pragma GCC unroll 2
-        for (int h = 0; h < kHalves; ++h) sum[r][h] = MulAdd(key[h], x, sum[r][h]);
+        for (int h = 0; h < kHalves; ++h) sum[r][h] = Kv::Accumulate(sum[r][h], key[h], x);
       }
       query += kVectors;
     }
@@ -305,14 +337,19 @@ void ScoreTile(const AttendState& s, const Tile& tile) {
 }
 
 // Lays the unit's queries out as ScoreGroup reads them.
-inline void PackQueries(const AttendState& s) {
+template <class Kv>
+void PackQueries(const AttendState& s) {
+  constexpr int kStep = Kv::kPerWord / Kv::kParts;  // elements that a factor is made of
   float* packed = s.queries;
   for (int first = 0; first < s.num_vectors; first += kScoreRows) {
     const int count = s.num_vectors - first < kScoreRows ? s.num_vectors - first : kScoreRows;
     for (int r = 0; r < count; ++r) {
       const float* query =
           s.task->queries + s.row(first + r) * s.task->query_stride + s.column(first + r);
-      for (int d = 0; d < s.head_dim; ++d) packed[d * count + r] = query[d];
+      for (int d = 0; d < s.head_dim; d += kStep) {
+        const float next = kStep > 1 && d + 1 < s.head_dim ? query[d + 1] : 0.0f;
+        packed[d / kStep * count + r] = Kv::Factor(query[d], next);
+      }
     }
     packed += count * s.head_dim;
   }
@@ -360,8 +397,8 @@ void SoftmaxTile(const AttendState& s, int vector, IndexRange lanes) {
     if constexpr (Kv::kDType == KvDType::kInt8) {
       score[v] = Mul(score[v], Load(s.value_scales + v * kLanes));
     }
-    Store(scores + v * kLanes, score[v]);
   }
+  Kv::StoreWeights(scores, score);
   Store(totals, total);
 }
 
@@ -386,20 +423,24 @@ void MixGroup(const AttendState& s, const Tile& tile, int first_vector, IndexRan
     const HalfTile& half = tile.halves[h];
     const int begin = lanes.begin > h * kLanes ? lanes.begin : h * kLanes;
     const int end = lanes.end < (h + 1) * kLanes ? lanes.end : (h + 1) * kLanes;
-    const std::byte* values = half.values + (begin - h * kLanes) * half.value_stride + d * kBytes;
-    for (int lane = begin; lane < end; ++lane, values += half.value_stride) {
+    const int first = begin / Kv::kPositions * Kv::kPositions;
+    const std::byte* values = half.values + (first - h * kLanes) * half.value_stride + d * kBytes;
+    for (int lane = first; lane < end;
+         lane += Kv::kPositions, values += Kv::kPositions * half.value_stride) {
       fetcher.Step();
-      Floats value[kWide];
+      typename Kv::Elements value[kWide];
 #pragma GCC unroll 4
       for (int v = 0; v < kWide; ++v) {
-        const std::byte* from = values + v * kLanes * kBytes;
-        value[v] = kPart && v == kWide - 1 ? WidenPart<Kv>(from, count) : Kv::Widen(from);
+        value[v] = Kv::template Values<kPart>(values + v * kLanes * kBytes, half.value_stride,
+                                              {begin - lane, end - lane},
+                                              kPart && v == kWide - 1 ? count : kLanes);
       }
 #pragma GCC unroll 8
       for (int r = 0; r < kVectors; ++r) {
-        const Floats weight = Splat(weights[r * kAttendTile + lane]);
+        const typename Kv::Elements weight =
+            Kv::SplatFactor(weights + r * kAttendTile + lane / Kv::kPositions);
 #pragma GCC unroll 4
-        for (int v = 0; v < kWide; ++v) sum[r][v] = MulAdd(value[v], weight, sum[r][v]);
+        for (int v = 0; v < kWide; ++v) sum[r][v] = Kv::Accumulate(sum[r][v], value[v], weight);
       }
     }
   }
@@ -438,6 +479,8 @@ void MixVectors(const AttendState& s, const Tile& tile, int vector, int first) {
       if (lanes.begin > common.begin) common.begin = lanes.begin;
       if (lanes.end < common.end) common.end = lanes.end;
     }
+    common.begin = (common.begin + Kv::kPositions - 1) / Kv::kPositions * Kv::kPositions;
+    common.end = common.end / Kv::kPositions * Kv::kPositions;
     if (common.begin >= common.end) {
       for (int r = 0; r < kVectors; ++r) MixVectors<Kv, 1>(s, tile, vector + r, first);
       return;
@@ -523,14 +566,19 @@ void AttendChunk(const AttendState& s, int first, int end) {
   if (first < s.visible.begin) first = s.visible.begin / kAttendTile * kAttendTile;
   if (s.task->kv.page_size % kLanes != 0) {
     for (; first < end; first += kAttendTile) {
-      Tile wide;
-      GatherTile<Kv>(s, first);
-      UseWideTile(s, &wide);
-      AttendTile<Kv, F32Kv>(s, first, wide);
+      Tile gathered;
+      if constexpr (Kv::kWidens) {
+        GatherTile<Kv>(s, first);
+        UseWideTile(s, &gathered);
+        AttendTile<Kv, F32Kv>(s, first, gathered);
+      } else {
+        GatherWords<Kv>(s, first, &gathered);
+        AttendTile<Kv, Kv>(s, first, gathered);
+      }
     }
     return;
   }
-  const bool widens = Kv::kPerWord > 1 && s.num_vectors > kScoreRows;
+  const bool widens = Kv::kWidens && Kv::kPerWord > 1 && s.num_vectors > kScoreRows;
   Tile tiles[2];  // the one whose turn it is and the one after it
   int turn = 0;
   FindTile<Kv>(s, first, &tiles[turn]);
@@ -539,14 +587,16 @@ void AttendChunk(const AttendState& s, int first, int end) {
     turn = 1 - turn;
     FindTile<Kv>(s, first + kAttendTile, &tiles[turn]);
     FetchMeanwhile<Kv>(s, tiles[turn]);
-    if (widens) {
-      Tile wide;
-      WidenTile<Kv>(s, tile);
-      UseWideTile(s, &wide);
-      AttendTile<Kv, F32Kv>(s, first, wide);
-    } else {
-      AttendTile<Kv, Kv>(s, first, tile);
+    if constexpr (Kv::kWidens) {
+      if (widens) {
+        Tile wide;
+        WidenTile<Kv>(s, tile);
+        UseWideTile(s, &wide);
+        AttendTile<Kv, F32Kv>(s, first, wide);
+        continue;
+      }
     }
+    AttendTile<Kv, Kv>(s, first, tile);
   }
 }
 
@@ -609,7 +659,7 @@ void AttendOf(const AttendTask& task, const AttendUnit& unit, float* scratch) {
                      .end = 0,
                      .per_step = 0};
   s.fetcher = &fetcher;
-  PackQueries(s);
+  PackQueries<Kv>(s);
   const int num_chunks = unit.chunks.end - unit.chunks.begin;
   for (int i = 0; i < num_chunks; ++i) {
     const int chunk = unit.chunks.begin + i;

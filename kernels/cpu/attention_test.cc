@@ -69,7 +69,7 @@ class World {
   // common to all weights and the sum and cancels; then the sum of values has `position` roundings
   // and one of the value's scale. Twice that for the quotient.
   void Expect(int sequence, int position, int h, std::vector<double>* expected,
-              std::vector<double>* tolerance) {
+              std::vector<double>* tolerance, bool rounds_to_bf16 = false) {
     const int d = shape_.head_dim, g = h / (shape_.num_heads / shape_.num_kv_heads);
     const int begin = shape_.window > 0 ? std::max(0, position - shape_.window + 1) : 0;
     const float* q = queries_[sequence].row(position) + h * d;
@@ -101,9 +101,12 @@ class World {
       }
     }
     const double eps = 0x1p-24;
-    const double relative =
+    double relative =
         2.0 * eps *
         ((d + 5) * magnitude + 8.0 * (2.0 + position / 32 + position / 256) + position + 5);
+    // Where queries and weights are rounded to bf16, by 2^-9 of their size: scores err by that of
+    // sum |q k| * scale, and so do weights as factors, which then round themselves.
+    if (rounds_to_bf16) relative += 2.0 * 0x1p-9 * (magnitude + 1);
     tolerance->assign(d, 0.0);
     for (int i = 0; i < d; ++i) {
       (*expected)[i] /= total;
@@ -170,11 +173,15 @@ class World {
   std::vector<int32_t> page_tables_;
 };
 
-// One of each instruction set: products' compute modes do not matter here.
-std::vector<TestBackend> OneOfEachIsa(int threads = 2) {
+// One of each instruction set, and the rounding of queries and weights where a cache of `dtype` has
+// it.
+std::vector<TestBackend> OneOfEachIsa(KvDType dtype = KvDType::kF32, int threads = 2) {
   std::vector<TestBackend> backends;
   for (const std::string& isa : CpuIsas()) {
     backends.push_back(MakeTestBackend(isa, CpuCompute::kF32, threads));
+    if (isa == "avx512_bf16" && dtype == KvDType::kBF16) {
+      backends.push_back(MakeTestBackend(isa, CpuCompute::kBF16, threads));
+    }
   }
   return backends;
 }
@@ -189,7 +196,7 @@ INSTANTIATE_TEST_SUITE_P(EveryKvDType, AttentionOf, testing::ValuesIn(kAllKvDTyp
 TEST_P(AttentionOf, MatchesDoublePrecision) {
   const Shape shapes[] = {{4, 2, 24, 0}, {1, 1, 4, 0},   {3, 1, 8, 0},    {6, 2, 10, 5},
                           {2, 2, 16, 0}, {14, 2, 64, 0}, {4, 1, 128, 40}, {9, 3, 50, 33}};
-  for (TestBackend& test : OneOfEachIsa()) {
+  for (TestBackend& test : OneOfEachIsa(dtype)) {
     for (Shape shape : shapes) {
       for (const int length : {1, 2, 31, 32, 33, 64, 100, 300}) {
         shape.dtype = dtype;
@@ -199,7 +206,7 @@ TEST_P(AttentionOf, MatchesDoublePrecision) {
         std::vector<double> expected, tolerance;
         for (int r = 0; r < count; ++r) {
           for (int h = 0; h < shape.num_heads; ++h) {
-            world.Expect(0, length - count + r, h, &expected, &tolerance);
+            world.Expect(0, length - count + r, h, &expected, &tolerance, test.rounds_to_bf16);
             for (int i = 0; i < shape.head_dim; ++i) {
               ASSERT_NEAR(out.at(r, h * shape.head_dim + i), expected[i], tolerance[i])
                   << test.label << " length " << length << " row " << r << " head " << h << " of "
@@ -215,7 +222,7 @@ TEST_P(AttentionOf, MatchesDoublePrecision) {
 // Rows of 1 to 9 queries, around every edge of tiles and pages, with pages of every kind and
 // garbage of every kind, against the rows one by one in pages of 16.
 TEST_P(AttentionOf, RowsHaveTheBitsTheyHaveAloneWhateverThePagesAndTheirGarbage) {
-  for (TestBackend& test : OneOfEachIsa()) {
+  for (TestBackend& test : OneOfEachIsa(dtype)) {
     for (const int window : {0, 1, 7, 32, 40}) {
       const Shape shape = {4, 2, 24, window, dtype};
       for (const int length : {1, 2, 3, 4, 5, 15, 16, 17, 31, 32, 33, 47, 48, 63, 64, 65, 96, 97}) {
@@ -243,7 +250,7 @@ TEST_P(AttentionOf, RowsHaveTheBitsTheyHaveAloneWhateverThePagesAndTheirGarbage)
 // Chunks end at 256 and 512, the window's edges run through them, and pages of 16, 32 and 48 are
 // read in place.
 TEST_P(AttentionOf, RowsAroundTheEdgesOfChunksHaveTheBitsTheyHaveAlone) {
-  for (TestBackend& test : OneOfEachIsa()) {
+  for (TestBackend& test : OneOfEachIsa(dtype)) {
     for (const int window : {0, 9, 255, 256, 257}) {
       const Shape shape = {6, 2, 16, window, dtype};
       for (const int length : {257, 260, 512, 516}) {
@@ -270,7 +277,7 @@ TEST_P(AttentionOf, RowsAroundTheEdgesOfChunksHaveTheBitsTheyHaveAlone) {
 }
 
 TEST_P(AttentionOf, ReadsNoPageBeforeTheWindow) {
-  for (TestBackend& test : OneOfEachIsa()) {
+  for (TestBackend& test : OneOfEachIsa(dtype)) {
     for (const int page_size : {4, 16}) {
       const Shape shape = {2, 1, 16, 20, dtype};
       World world(shape, {100}, page_size, NAN, 3);
@@ -283,7 +290,7 @@ TEST_P(AttentionOf, ReadsNoPageBeforeTheWindow) {
 
 // Later tokens of the same sequence are garbage too for a row that stands before them.
 TEST_P(AttentionOf, ChunksOfEverySizeGiveTheBitsOfTheWhole) {
-  for (TestBackend& test : OneOfEachIsa()) {
+  for (TestBackend& test : OneOfEachIsa(dtype)) {
     for (const int window : {0, 37}) {
       const int length = 150;
       World world({8, 2, 40, window, dtype}, {length}, 16, NAN, 7);
@@ -306,10 +313,10 @@ TEST_P(AttentionOf, BatchesAndThreadsDoNotChangeBits) {
   const std::vector<int> counts = {5, 1, 33, 2, 0};
   for (const std::string& isa : CpuIsas()) {
     World world({6, 2, 32, 0, dtype}, lengths, 4, NAN, 11);
-    TestBackend one = MakeTestBackend(isa, CpuCompute::kF32, 1);
+    TestBackend one = MakeTestBackend(isa, CpuCompute::kAuto, 1);
     const TestMatrix expected = world.Attend(*one.backend, counts, lengths);
     for (const int threads : {2, 3, 9}) {
-      TestBackend many = MakeTestBackend(isa, CpuCompute::kF32, threads);
+      TestBackend many = MakeTestBackend(isa, CpuCompute::kAuto, threads);
       ASSERT_TRUE(world.Attend(*many.backend, counts, lengths).SameBits(expected)) << many.label;
     }
     // The first sequence alone.
@@ -325,10 +332,10 @@ TEST_P(AttentionOf, ContextsSharedOutOverThreadsKeepTheirBits) {
     for (const int heads : {1, 3, 7}) {
       for (const int window : {0, 600}) {
         World world({heads, 1, 32, window, dtype}, lengths, 16, NAN, 12);
-        TestBackend one = MakeTestBackend(isa, CpuCompute::kF32, 1);
+        TestBackend one = MakeTestBackend(isa, CpuCompute::kAuto, 1);
         const TestMatrix expected = world.Attend(*one.backend, {2, 1, 3}, lengths);
         for (const int threads : {2, 3, 16}) {
-          TestBackend many = MakeTestBackend(isa, CpuCompute::kF32, threads);
+          TestBackend many = MakeTestBackend(isa, CpuCompute::kAuto, threads);
           ASSERT_TRUE(world.Attend(*many.backend, {2, 1, 3}, lengths).SameBits(expected))
               << many.label << " heads " << heads << " window " << window;
         }

@@ -513,7 +513,10 @@ float* CpuBackend::AttendScratch(int thread, const AttendTask& task, const Atten
 }
 
 void CpuBackend::AttendUnitOn(int thread, const AttendTask& task, const AttendUnit& unit) {
-  kernels_.attend[static_cast<int>(task.kv.dtype)](task, unit, AttendScratch(thread, task, unit));
+  const bool dot = bf16_products_ && task.kv.dtype == KvDType::kBF16;
+  const auto attend =
+      dot ? kernels_.attend_bf16_dot : kernels_.attend[static_cast<int>(task.kv.dtype)];
+  attend(task, unit, AttendScratch(thread, task, unit));
 }
 
 // ---- Making one ----

@@ -162,6 +162,8 @@ struct CpuKernels {
   void (*rotate)(const float* angles, int head_dim, float* head) = nullptr;
   // Attention of a unit.   scratch: AttendScratchFloats, 64-byte aligned
   void (*attend[kNumKvDTypes])(const AttendTask& task, const AttendUnit& unit, float* scratch) = {};
+  // The same of a bf16 cache with queries and weights rounded to bf16. Null where not supported.
+  void (*attend_bf16_dot)(const AttendTask& task, const AttendUnit& unit, float* scratch) = nullptr;
   // Merges a unit's chunks, all of them in unit.states, into the out.   scratch: likewise
   void (*merge_chunks)(const AttendTask& task, const AttendUnit& unit, float* scratch) = nullptr;
   // The largest of x, or a NaN if there is one; -infinity for none.

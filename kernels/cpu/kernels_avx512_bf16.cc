@@ -44,10 +44,56 @@ void PackBF16Activations(const float* x, int64_t stride, int inputs, int num_row
   }
 }
 
+__m512bh AsBf16(__m512i v) { return reinterpret_cast<__m512bh>(v); }
+
+// A cache of bf16 with queries and weights rounded to bf16: pairs of dimensions for scores, pairs
+// of positions for sums of values.
+struct BF16DotKv {
+  using Elements = __m512i;
+  static constexpr KvDType kDType = KvDType::kBF16;
+  static constexpr int kPerWord = 2;
+  static constexpr int kParts = 1;
+  static constexpr int kPositions = 2;
+  static constexpr bool kWidens = false;
+
+  static __m512i Part(const std::byte* words, int) { return _mm512_loadu_si512(words); }
+  // A position that is not seen may hold NaN, which times 0 is NaN: it is replaced by 0.
+  template <bool>
+  static __m512i Values(const std::byte* p, int64_t stride, IndexRange visible, int count) {
+    const __mmask16 lanes = FirstLanes(count);
+    const __m256i even = _mm256_maskz_loadu_epi16(visible.begin <= 0 ? lanes : __mmask16{0}, p);
+    const __m256i odd =
+        _mm256_maskz_loadu_epi16(visible.end >= 2 ? lanes : __mmask16{0}, p + stride);
+    const __m512i both =
+        _mm512_inserti64x4(_mm512_castsi256_si512(even), odd, 1);  // words 0-15 and 16-31
+    return _mm512_permutexvar_epi16(PairOrder(), both);
+  }
+  static float Factor(float x, float y) {
+    const __m128bh pair = _mm_cvtneps_pbh(_mm_setr_ps(x, y, 0.0f, 0.0f));
+    return _mm_cvtss_f32(reinterpret_cast<__m128>(pair));
+  }
+  static void StoreWeights(float* out, const Floats* weights) {
+    _mm512_storeu_si512(out,
+                        reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(weights[1], weights[0])));
+  }
+  static __m512i SplatFactor(const float* p) { return _mm512_castps_si512(_mm512_set1_ps(*p)); }
+  static Floats Accumulate(Floats sum, __m512i elements, __m512i factor) {
+    return _mm512_dpbf16_ps(sum, AsBf16(elements), AsBf16(factor));
+  }
+
+ private:
+  static __m512i PairOrder() {
+    const __m512i low = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m512i high = _mm512_slli_epi32(_mm512_add_epi32(low, _mm512_set1_epi32(16)), 16);
+    return _mm512_or_si512(low, high);
+  }
+};
+
 constexpr CpuKernels MakeBF16KernelTable() {
   CpuKernels kernels = MakeKernelTable<VnniDot>("avx512_bf16");
   kernels.multiply[static_cast<int>(ProductFormat::kBF16Dot)] = Multiply<BF16DotFormat>;
   kernels.pack_activations[static_cast<int>(ProductFormat::kBF16Dot)] = PackBF16Activations;
+  kernels.attend_bf16_dot = AttendOf<BF16DotKv>;
   return kernels;
 }
 

@@ -1,5 +1,5 @@
-// How attention reads what a KV cache holds; include after a simd_*.h. Every element becomes the
-// f32 that it stands for (of int8 without its scale), exactly, so that a sum has the same bits
+// How attention reads what a KV cache holds; include after a simd_*.h. Here every element becomes
+// the f32 that it stands for (of int8 without its scale), exactly, so that a sum has the same bits
 // whether elements are widened where they are used or before.
 #ifndef TANDEM_KERNELS_CPU_KV_FORMATS_H_
 #define TANDEM_KERNELS_CPU_KV_FORMATS_H_
@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cpu/cpu_kernels.h"
 #include "kernels/paged_kv.h"
 
 namespace tandem {
@@ -14,12 +15,49 @@ namespace {
 
 // Each format has
 //   kPerWord: elements of a word
-//   Part(words, j): element j of each of 16 words
-//   Widen(elements): 16 elements in a row
-//   Element(p): one
-struct F32Kv {
+//   kParts: multiplications that a word of keys takes
+//   kPositions: positions whose values are multiplied at once
+//   Part(words, j): what multiplication j takes of each of 16 words
+//   Values<kPart>(p, stride, visible, count): what a multiplication takes of 16 dimensions, or the
+//     first `count`, of positions p, p + stride, ..., of which those in `visible` are seen
+//   Factor(x, y): the factor of one element, or of two, of a query
+//   StoreWeights(out, weights): kAttendTile weights as factors
+//   SplatFactor(p): a factor for every lane
+//   kWidens: whether elements may be widened before they are used, by
+//     Widen(elements): 16 elements in a row
+//     Element(p): one
+struct F32Factors {
+  using Elements = Floats;
+  static constexpr int kPositions = 1;
+  static constexpr bool kWidens = true;
+  static float Factor(float x, float) { return x; }
+  static Floats SplatFactor(const float* p) { return Splat(*p); }
+  static Floats Accumulate(Floats sum, Floats elements, Floats factor) {
+    return MulAdd(elements, factor, sum);
+  }
+  static void StoreWeights(float* out, const Floats* weights) {
+    for (int v = 0; v < kAttendTile / kLanes; ++v) Store(out + v * kLanes, weights[v]);
+  }
+};
+
+// The first `count` of 16 elements in a row; no others are touched.
+template <class Kv>
+Floats WidenPart(const std::byte* elements, int count) {
+  constexpr int kBytes = 4 / Kv::kPerWord;
+  if (count == kLanes) return Kv::Widen(elements);
+  std::byte part[kLanes * kBytes] = {};
+  for (int i = 0; i < count * kBytes; ++i) part[i] = elements[i];
+  return Kv::Widen(part);
+}
+
+struct F32Kv : F32Factors {
   static constexpr KvDType kDType = KvDType::kF32;
   static constexpr int kPerWord = 1;
+  static constexpr int kParts = 1;
+  template <bool kPart>
+  static Floats Values(const std::byte* p, int64_t, IndexRange, int count) {
+    return kPart ? WidenPart<F32Kv>(p, count) : Widen(p);
+  }
   static Floats Part(const std::byte* words, int) { return Widen(words); }
   static Floats Widen(const std::byte* elements) {
     return Load(reinterpret_cast<const float*>(elements));
@@ -31,9 +69,14 @@ struct F32Kv {
   }
 };
 
-struct BF16Kv {
+struct BF16Kv : F32Factors {
   static constexpr KvDType kDType = KvDType::kBF16;
   static constexpr int kPerWord = 2;
+  static constexpr int kParts = 2;
+  template <bool kPart>
+  static Floats Values(const std::byte* p, int64_t, IndexRange, int count) {
+    return kPart ? WidenPart<BF16Kv>(p, count) : Widen(p);
+  }
   static Floats Part(const std::byte* words, int j) {
     return j == 0 ? EvenBf16(words) : OddBf16(words);
   }
@@ -48,25 +91,20 @@ struct BF16Kv {
   }
 };
 
-struct Int8Kv {
+struct Int8Kv : F32Factors {
   static constexpr KvDType kDType = KvDType::kInt8;
   static constexpr int kPerWord = 4;
+  static constexpr int kParts = 4;
+  template <bool kPart>
+  static Floats Values(const std::byte* p, int64_t, IndexRange, int count) {
+    return kPart ? WidenPart<Int8Kv>(p, count) : Widen(p);
+  }
   static Floats Part(const std::byte* words, int j) { return Int8OfWords(words, j); }
   static Floats Widen(const std::byte* elements) { return WidenInt8(elements); }
   static float Element(const std::byte* p) {
     return static_cast<float>(static_cast<int8_t>(static_cast<uint8_t>(*p)));
   }
 };
-
-// The first `count` of 16 elements in a row; no others are touched.
-template <class Kv>
-Floats WidenPart(const std::byte* elements, int count) {
-  constexpr int kBytes = 4 / Kv::kPerWord;
-  if (count == kLanes) return Kv::Widen(elements);
-  std::byte part[kLanes * kBytes] = {};
-  for (int i = 0; i < count * kBytes; ++i) part[i] = elements[i];
-  return Kv::Widen(part);
-}
 
 }  // namespace
 }  // namespace tandem
