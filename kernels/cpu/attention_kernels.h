@@ -54,8 +54,8 @@ struct AttendState {
   int padded_dim;
   IndexRange visible;  // positions that any vector sees
 
-  float* sums;     // [num_vectors, sum_stride]: weighted values so far, then lanes of exponentials
-  float* largest;  // [num_vectors]: score so far
+  float* sums;  // [num_vectors, sum_stride]: weighted values so far, then lanes of exponentials
+  float* references;  // [num_vectors]: what scores are compared with
   int sum_stride;
 
   float* queries;       // [groups of up to kScoreRows vectors][head_dim, vectors of the group]
@@ -357,13 +357,17 @@ void PackQueries(const AttendState& s) {
 
 // ---- Softmax ----
 
-// Scores become exponentials below the largest so far, and the sums follow a new largest.
+// Scores become exponentials of what they are above a reference. Sums follow a new reference only
+// when a score exceeds it by more than this, and weights are up to e^8: nearly always the largest
+// score of a chunk's first tile will do, and branches are foreseen.
+inline constexpr float kReferenceSlack = 8.0f;
+
 template <class Kv>
 void SoftmaxTile(const AttendState& s, int vector, IndexRange lanes) {
   float* scores = s.scores + vector * kAttendTile;
   const Floats hidden = Splat(-__builtin_inff());
   Floats score[kHalves];
-  const float before = s.largest[vector];
+  const float before = s.references[vector];
   Floats most = Splat(before);
   for (int v = 0; v < kHalves; ++v) {
     score[v] = Mul(Load(scores + v * kLanes), Load(s.key_scales + v * kLanes));
@@ -384,15 +388,15 @@ void SoftmaxTile(const AttendState& s, int vector, IndexRange lanes) {
   const float largest = Largest(most);
   float* sums = s.sums + static_cast<int64_t>(vector) * s.sum_stride;
   float* totals = sums + s.padded_dim;
-  if (!(largest == before)) {
-    // 0 at first, when the largest was -infinity and the sums are zeros.
+  float reference = before;
+  if (largest > before + kReferenceSlack) {  // at first, when the sums are zeros, -infinity
     const Floats shrink = Exp(Splat(before - largest));
     for (int d = 0; d < s.sum_stride; d += kLanes) Store(sums + d, Mul(Load(sums + d), shrink));
-    s.largest[vector] = largest;
+    s.references[vector] = reference = largest;
   }
   Floats total = Load(totals);
   for (int v = 0; v < kHalves; ++v) {
-    score[v] = Exp(Sub(score[v], Splat(largest)));
+    score[v] = Exp(Sub(score[v], Splat(reference)));
     total = Add(total, score[v]);
     if constexpr (Kv::kDType == KvDType::kInt8) {
       score[v] = Mul(score[v], Load(s.value_scales + v * kLanes));
@@ -528,7 +532,7 @@ inline AttendState MakeAttendState(const AttendTask& task, const AttendUnit& uni
   s.padded_dim = static_cast<int>(AttendPaddedDim(s.head_dim));
   s.sum_stride = static_cast<int>(AttendSumStride(s.head_dim));
   s.visible = {Visible(s.position(0), task.window).begin, s.position(s.num_vectors - 1) + 1};
-  s.sums = s.largest = nullptr;
+  s.sums = s.references = nullptr;
   s.fetcher = nullptr;
   s.zeros = scratch;
   s.key_scales = s.zeros + s.padded_dim;
@@ -543,7 +547,7 @@ inline AttendState MakeAttendState(const AttendTask& task, const AttendUnit& uni
 
 inline void UseSums(AttendState& s, float* state) {
   s.sums = state;
-  s.largest = state + static_cast<int64_t>(s.num_vectors) * s.sum_stride;
+  s.references = state + static_cast<int64_t>(s.num_vectors) * s.sum_stride;
 }
 
 // `tile` holds what the cache does, of format Kv, as Read.
@@ -558,11 +562,11 @@ void AttendTile(const AttendState& s, int first, const Tile& tile) {
   MixTile<Read>(s, tile, first);
 }
 
-// The softmax of positions [first, end) by themselves, into s.sums and s.largest.
+// The softmax of positions [first, end) by themselves, into s.sums and s.references.
 template <class Kv>
 void AttendChunk(const AttendState& s, int first, int end) {
   for (int64_t i = 0; i < static_cast<int64_t>(s.num_vectors) * s.sum_stride; ++i) s.sums[i] = 0.0f;
-  for (int i = 0; i < s.num_vectors; ++i) s.largest[i] = -__builtin_inff();
+  for (int i = 0; i < s.num_vectors; ++i) s.references[i] = -__builtin_inff();
   if (first < s.visible.begin) first = s.visible.begin / kAttendTile * kAttendTile;
   if (s.task->kv.page_size % kLanes != 0) {
     for (; first < end; first += kAttendTile) {
@@ -610,7 +614,7 @@ inline bool SeesBeforeChunk(const AttendState& s, int vector, int chunk) {
 }
 
 // Adds what a chunk found to what the chunks before it found.
-//   merged, state: as s.sums with s.largest behind it
+//   merged, state: as s.sums with s.references behind them
 inline void MergeChunk(const AttendState& s, int chunk, const float* state, float* merged) {
   const int64_t num_sums = static_cast<int64_t>(s.num_vectors) * s.sum_stride;
   for (int vector = 0; vector < s.num_vectors; ++vector) {
@@ -618,16 +622,16 @@ inline void MergeChunk(const AttendState& s, int chunk, const float* state, floa
     const float* from = state + static_cast<int64_t>(vector) * s.sum_stride;
     float* to = merged + static_cast<int64_t>(vector) * s.sum_stride;
     const float added = state[num_sums + vector];
-    float& largest = merged[num_sums + vector];
+    float& reference = merged[num_sums + vector];
     if (!SeesBeforeChunk(s, vector, chunk)) {
       for (int d = 0; d < s.sum_stride; d += kLanes) Store(to + d, Load(from + d));
-      largest = added;
+      reference = added;
       continue;
     }
-    const float before = largest;
-    largest = before > added ? before : added;
-    const Floats old_factor = Exp(Splat(before - largest));
-    const Floats new_factor = Exp(Splat(added - largest));
+    const float before = reference;
+    reference = before > added ? before : added;
+    const Floats old_factor = Exp(Splat(before - reference));
+    const Floats new_factor = Exp(Splat(added - reference));
     for (int d = 0; d < s.sum_stride; d += kLanes) {
       Store(to + d, MulAdd(Load(from + d), new_factor, Mul(Load(to + d), old_factor)));
     }

@@ -113,7 +113,8 @@ inline constexpr size_t AttendPaddedDim(int head_dim) {
   return (static_cast<size_t>(head_dim) + 15) / 16 * 16;
 }
 // The softmax of one chunk: a vector's sums are those of weighted values and 16 lanes of
-// exponentials; behind all sums, [num_vectors, AttendSumStride], stand the largest scores.
+// exponentials; behind all sums, [num_vectors, AttendSumStride], stand the scores that they are
+// above.
 inline constexpr size_t AttendSumStride(int head_dim) { return AttendPaddedDim(head_dim) + 16; }
 inline constexpr size_t AttendStateFloats(int num_vectors, int head_dim) {
   const size_t vectors = static_cast<size_t>(num_vectors);
