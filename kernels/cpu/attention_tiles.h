@@ -1,0 +1,274 @@
+// Where a unit of attention finds the keys and values of a tile, and how it brings them into the
+// form that it reads; include after a simd_*.h.
+#ifndef TANDEM_KERNELS_CPU_ATTENTION_TILES_H_
+#define TANDEM_KERNELS_CPU_ATTENTION_TILES_H_
+
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/kv_formats.h"
+
+namespace tandem {
+namespace {
+
+inline constexpr int kHalves = kAttendTile / kLanes;
+
+// 16 positions of a tile: word w of their keys from keys + w * key_stride, elements of value i from
+// values + i * value_stride. Zeros, with strides of 0, where the unit sees none of them.
+struct HalfTile {
+  const std::byte* keys;
+  const std::byte* values;
+  int64_t key_stride;  // bytes
+  int64_t value_stride;
+};
+struct Tile {
+  HalfTile halves[kHalves];
+};
+
+// The cache lines of the tile after the one whose turn it is, fetched a few at a time: pages are
+// too short for the hardware to follow, and a core waits for no more than some 24 lines at once.
+struct Fetcher {
+  const std::byte** lines;  // [AttendTileLines]
+  int next;
+  int end;
+  int per_step;
+
+  void Step() {
+    for (int i = 0; i < per_step && next < end; ++i) FetchFar(lines[next++]);
+  }
+};
+
+// What a unit works on: `num_vectors` vectors, those of a row next to each other.
+struct AttendState {
+  const AttendTask* task;
+  const AttendUnit* unit;
+  int num_heads;  // of the unit
+  int num_vectors;
+  int head_dim;
+  int padded_dim;
+  IndexRange visible;  // positions that any vector sees
+
+  float* sums;  // [num_vectors, sum_stride]: weighted values so far, then lanes of exponentials
+  float* references;  // [num_vectors]: what scores are compared with
+  int sum_stride;
+
+  float* queries;       // [groups of up to kScoreRows vectors][head_dim, vectors of the group]
+  float* scores;        // [num_vectors, kAttendTile]: of this tile, then their exponentials
+  float* wide_keys;     // [head_dim, kAttendTile]
+  float* wide_values;   // [kAttendTile, padded_dim]
+  float* zeros;         // [padded_dim]
+  float* key_scales;    // [kAttendTile]: what scores are multiplied by
+  float* value_scales;  // [kAttendTile], if the cache has scales
+
+  Fetcher* fetcher;
+
+  int row(int vector) const { return unit->rows.begin + vector / num_heads; }
+  int position(int vector) const { return unit->first_position + vector / num_heads; }
+  int64_t column(int vector) const {
+    return static_cast<int64_t>(unit->kv_head * num_heads + vector % num_heads) * head_dim;
+  }
+};
+
+// The positions that one standing at `position` sees.
+inline IndexRange Visible(int position, int window) {
+  const int begin = window > 0 && position >= window ? position - window + 1 : 0;
+  return {begin, position + 1};
+}
+
+// The lanes of the tile at `first` that a vector sees; empty ones have begin >= end.
+inline IndexRange VisibleLanes(const AttendState& s, int vector, int first) {
+  const IndexRange visible = Visible(s.position(vector), s.task->window);
+  return {visible.begin > first ? visible.begin - first : 0,
+          visible.end - first < kAttendTile ? visible.end - first : kAttendTile};
+}
+
+// ---- Where a tile is ----
+
+// The block of words of the unit's head in the page that holds `position`.
+inline int64_t BlockOf(const AttendState& s, int position) {
+  const PagedKvView& kv = s.task->kv;
+  const int64_t page = kv.page_tables[static_cast<int64_t>(s.unit->sequence) * kv.max_pages +
+                                      position / kv.page_size];
+  return 4 * (page * kv.page_stride + s.unit->kv_head * kv.head_words());
+}
+
+// REQUIRES: page_size % kLanes == 0, so that 16 positions share a page.
+template <class Kv>
+void FindTile(const AttendState& s, int first, Tile* tile) {
+  const PagedKvView& kv = s.task->kv;
+  const int words = KvElementWords(Kv::kDType, s.head_dim);
+  for (int h = 0; h < kHalves; ++h) {
+    const int position = first + h * kLanes;
+    HalfTile& half = tile->halves[h];
+    half.keys = half.values = reinterpret_cast<const std::byte*>(s.zeros);
+    half.key_stride = half.value_stride = 0;
+    if (position >= s.visible.end || position + kLanes <= s.visible.begin) continue;
+    const int64_t block = BlockOf(s, position);
+    const int place = position % kv.page_size;
+    half.key_stride = int64_t{4} * kv.page_size;
+    half.value_stride = int64_t{4} * words;
+    half.keys = static_cast<const std::byte*>(kv.keys) + block + 4 * place;
+    half.values = static_cast<const std::byte*>(kv.values) + block + place * half.value_stride;
+  }
+}
+
+// The scales of visible positions; those of others may be anything.
+inline void GatherScales(const AttendState& s, const void* cache, int first, float* scales) {
+  const PagedKvView& kv = s.task->kv;
+  const int64_t skipped = int64_t{4} * kv.page_size * KvElementWords(kv.dtype, kv.head_dim);
+  for (int lane = 0; lane < kAttendTile;) {
+    const int position = first + lane;
+    const int place = position % kv.page_size;
+    int count = kv.page_size - place;
+    if (count > kAttendTile - lane) count = kAttendTile - lane;
+    if (position < s.visible.end && position + count > s.visible.begin) {
+      __builtin_memcpy(scales + lane,
+                       static_cast<const std::byte*>(cache) + BlockOf(s, position) + skipped +
+                           int64_t{4} * place,
+                       static_cast<size_t>(count) * sizeof(float));
+    }
+    lane += count;
+  }
+}
+
+// Has `tile` fetched in the steps of computing another: one for each word of keys and for each
+// position and slice of values, of each group of vectors.
+template <class Kv>
+void FetchMeanwhile(const AttendState& s, const Tile& tile) {
+  Fetcher& fetcher = *s.fetcher;
+  const int words = KvElementWords(Kv::kDType, s.head_dim);
+  int count = 0;
+  for (int h = 0; h < kHalves; ++h) {
+    const HalfTile& half = tile.halves[h];
+    if (half.key_stride == 0) continue;
+    for (int w = 0; w < words; ++w) fetcher.lines[count++] = half.keys + w * half.key_stride;
+  }
+  for (int h = 0; h < kHalves; ++h) {
+    const HalfTile& half = tile.halves[h];
+    if (half.key_stride == 0) continue;
+    for (int w = 0; w < words; ++w) fetcher.lines[count++] = half.values + w * 64;
+  }
+  const int groups = (s.num_vectors + kScoreRows - 1) / kScoreRows;
+  const int slices = (s.head_dim + kMixVectors * kLanes - 1) / (kMixVectors * kLanes);
+  const int steps = groups * (words + slices * kAttendTile);
+  fetcher.next = 0;
+  fetcher.end = count;
+  fetcher.per_step = (count + steps - 1) / steps;
+}
+
+// Sets key_scales and value_scales.
+template <class Kv>
+void FindScales(const AttendState& s, int first) {
+  const Floats scale = Splat(s.task->scale);
+  if constexpr (Kv::kDType == KvDType::kInt8) {
+    GatherScales(s, s.task->kv.keys, first, s.key_scales);
+    GatherScales(s, s.task->kv.values, first, s.value_scales);
+    for (int v = 0; v < kAttendTile; v += kLanes) {
+      Store(s.key_scales + v, Mul(Load(s.key_scales + v), scale));
+    }
+  } else {
+    for (int v = 0; v < kAttendTile; v += kLanes) Store(s.key_scales + v, scale);
+  }
+}
+
+// ---- Keys and values as f32, for many vectors and for pages that 16 positions do not share ----
+
+inline void UseWideTile(const AttendState& s, Tile* tile) {
+  for (int h = 0; h < kHalves; ++h) {
+    tile->halves[h] = {
+        .keys = reinterpret_cast<const std::byte*>(s.wide_keys + h * kLanes),
+        .values = reinterpret_cast<const std::byte*>(s.wide_values + h * kLanes * s.padded_dim),
+        .key_stride = int64_t{4} * kAttendTile,
+        .value_stride = int64_t{4} * s.padded_dim};
+  }
+}
+
+template <class Kv>
+void WidenValue(const AttendState& s, const std::byte* elements, int lane) {
+  float* wide = s.wide_values + static_cast<int64_t>(lane) * s.padded_dim;
+  for (int d = 0; d < s.head_dim; d += kLanes) {
+    const int count = s.head_dim - d < kLanes ? s.head_dim - d : kLanes;
+    Store(wide + d, WidenPart<Kv>(elements + d * (4 / Kv::kPerWord), count));
+  }
+}
+
+template <class Kv>
+void WidenTile(const AttendState& s, const Tile& tile) {
+  for (int h = 0; h < kHalves; ++h) {
+    const HalfTile& half = tile.halves[h];
+    float* wide = s.wide_keys + h * kLanes;
+    const std::byte* words = half.keys;
+    for (int d = 0; d < s.head_dim; words += half.key_stride) {
+#pragma GCC unroll 4
+      for (int j = 0; j < Kv::kPerWord; ++j) {
+        if (d + j < s.head_dim) Store(wide + (d + j) * kAttendTile, Kv::Part(words, j));
+      }
+      d += Kv::kPerWord;
+    }
+    for (int i = 0; i < kLanes; ++i) {
+      WidenValue<Kv>(s, half.values + i * half.value_stride, h * kLanes + i);
+    }
+  }
+}
+
+// Position by position; zeros where the unit sees none.
+template <class Kv>
+void GatherTile(const AttendState& s, int first) {
+  const PagedKvView& kv = s.task->kv;
+  constexpr int kBytes = 4 / Kv::kPerWord;
+  const int64_t key_stride = int64_t{4} * kv.page_size;
+  const int64_t value_stride = int64_t{4} * KvElementWords(Kv::kDType, s.head_dim);
+  for (int lane = 0; lane < kAttendTile; ++lane) {
+    const int position = first + lane;
+    float* wide = s.wide_keys + lane;
+    if (position < s.visible.begin || position >= s.visible.end) {
+      for (int d = 0; d < s.head_dim; ++d) wide[d * kAttendTile] = 0.0f;
+      WidenValue<F32Kv>(s, reinterpret_cast<const std::byte*>(s.zeros), lane);
+      continue;
+    }
+    const int64_t block = BlockOf(s, position);
+    const int place = position % kv.page_size;
+    const std::byte* key = static_cast<const std::byte*>(kv.keys) + block + 4 * place;
+    for (int d = 0; d < s.head_dim; ++d) {
+      const std::byte* word = key + d / Kv::kPerWord * key_stride;
+      wide[d * kAttendTile] = Kv::Element(word + d % Kv::kPerWord * kBytes);
+    }
+    WidenValue<Kv>(s, static_cast<const std::byte*>(kv.values) + block + place * value_stride,
+                   lane);
+  }
+}
+
+// The same as the cache's words, for formats that are not widened.
+template <class Kv>
+void GatherWords(const AttendState& s, int first, Tile* tile) {
+  const PagedKvView& kv = s.task->kv;
+  const int words = KvElementWords(Kv::kDType, s.head_dim);
+  const int64_t key_stride = int64_t{4} * kv.page_size;
+  const int64_t value_bytes = int64_t{4} * words;
+  auto* keys = reinterpret_cast<std::byte*>(s.wide_keys);
+  auto* values = reinterpret_cast<std::byte*>(s.wide_values);
+  for (int h = 0; h < kHalves; ++h) {
+    tile->halves[h] = {.keys = keys + 4 * h * kLanes,
+                       .values = values + h * kLanes * value_bytes,
+                       .key_stride = int64_t{4} * kAttendTile,
+                       .value_stride = value_bytes};
+  }
+  for (int lane = 0; lane < kAttendTile; ++lane) {
+    const int position = first + lane;
+    const bool seen = position >= s.visible.begin && position < s.visible.end;
+    const int64_t block = seen ? BlockOf(s, position) : 0;
+    const int place = position % kv.page_size;
+    const std::byte* key = seen ? static_cast<const std::byte*>(kv.keys) + block + 4 * place
+                                : reinterpret_cast<const std::byte*>(s.zeros);
+    const std::byte* value =
+        seen ? static_cast<const std::byte*>(kv.values) + block + place * value_bytes
+             : reinterpret_cast<const std::byte*>(s.zeros);
+    for (int w = 0; w < words; ++w) {
+      __builtin_memcpy(keys + 4 * (w * kAttendTile + lane), key + (seen ? w * key_stride : 0), 4);
+    }
+    __builtin_memcpy(values + lane * value_bytes, value, static_cast<size_t>(value_bytes));
+  }
+}
+
+}  // namespace
+}  // namespace tandem
+
+#endif  // TANDEM_KERNELS_CPU_ATTENTION_TILES_H_
