@@ -18,6 +18,20 @@
 namespace tandem {
 namespace {
 
+constexpr int kPageSize = 16;
+
+DType DTypeOf(KvDType dtype) {
+  switch (dtype) {
+    case KvDType::kF32:
+      return DType::kF32;
+    case KvDType::kBF16:
+      return DType::kBF16;
+    case KvDType::kInt8:
+      return DType::kInt8;
+  }
+  return DType::kF32;
+}
+
 constexpr uint64_t kSeed = 5;
 // Copies of something small, beyond which it is left to the caches as it would be in a model.
 constexpr int64_t kMostCopies = 1024;
@@ -135,7 +149,9 @@ class Benchmark {
       }
     }
     if (Wants("attention")) {
-      for (const int context : options_.contexts) RETURN_IF_ERROR(RunAttention(context));
+      for (const int context : options_.contexts) {
+        for (const KvDType dtype : kAllKvDTypes) RETURN_IF_ERROR(RunAttention(context, dtype));
+      }
     }
     if (Wants("rms_norm")) RETURN_IF_ERROR(RunNorms());
     if (Wants("sample")) RETURN_IF_ERROR(RunSampling());
@@ -202,9 +218,13 @@ class Benchmark {
   }
 
   // The layers of a cache in turns are caches that have not been read for long.
-  absl::Status RunAttention(int context) {
+  absl::Status RunAttention(int context, KvDType dtype) {
     const KernelShapes& s = options_.shapes;
-    KvLayout layout{.num_layers = 1, .num_kv_heads = s.kv_heads, .head_dim = s.head_dim};
+    KvLayout layout{.num_layers = 1,
+                    .num_kv_heads = s.kv_heads,
+                    .head_dim = s.head_dim,
+                    .page_size = kPageSize,
+                    .dtype = dtype};
     const int num_pages = (context + layout.page_size - 1) / layout.page_size;
     const int64_t layer_bytes = static_cast<int64_t>(layout.page_bytes()) * num_pages;
     layout.num_layers =
@@ -230,17 +250,17 @@ class Benchmark {
       Case each;
       // Row r of the last `rows` sees context - rows + r + 1 positions; scores and sums.
       const double seen = rows * (context - 0.5 * (rows - 1));
-      each.result = {.op = "attention",
-                     .part = "",
-                     .dtype = layout.dtype,
-                     .rows = rows,
-                     .context = context,
-                     .shape = {s.heads, s.kv_heads, s.head_dim},
-                     .demand = {.bytes = 2.0 * context * s.kv_heads * s.head_dim *
-                                         static_cast<double>(SizeOf(layout.dtype)),
-                                .place = MachineLimits::PlaceOf(layer_bytes * layout.num_layers),
-                                .flops = 4.0 * seen * s.heads * s.head_dim},
-                     .time = {}};
+      each.result = {
+          .op = "attention",
+          .part = "",
+          .dtype = DTypeOf(dtype),
+          .rows = rows,
+          .context = context,
+          .shape = {s.heads, s.kv_heads, s.head_dim},
+          .demand = {.bytes = 2.0 * context * s.kv_heads * 4.0 * KvRowWords(dtype, s.head_dim),
+                     .place = MachineLimits::PlaceOf(layer_bytes * layout.num_layers),
+                     .flops = 4.0 * seen * s.heads * s.head_dim},
+          .time = {}};
       each.run = [&, rows, i](int turn) {
         PagedKvView kv = cache->LayerView(turn % layout.num_layers);
         kv.page_tables = static_cast<const int32_t*>(pages.data());

@@ -44,7 +44,7 @@ absl::StatusOr<std::vector<PassResult>> RunPassBenchmark(const PassBenchmarkOpti
                                                          ModelPair* pair, MachineLimits* limits,
                                                          absl::FunctionRef<void()> on_repeat) {
   Transformer* model = pair->target.get();
-  const KvLayout layout = model->kv_layout(kPageSize);
+  const KvLayout layout = model->kv_layout(kPageSize, pair->target_cache->layout().dtype);
   const PassCounter counter(model->config(), static_cast<int64_t>(model->bytes_read_per_pass()),
                             static_cast<int64_t>(layout.page_bytes() / layout.page_size),
                             model->dtype(), options.bf16_products);
