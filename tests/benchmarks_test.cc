@@ -120,8 +120,9 @@ TEST(BenchProgram, PerplexityCountsTokensAndBytes) {
       RunProgram({"generate", "--target", GoldenModelPath("llama-gqa"), "--prompt-file", file,
                   "--max-tokens", "1", "--threads", "1", "--prompt-logprobs", "0", "--json"});
   ASSERT_EQ(run.exit_status, 0) << run.err;
+  const Json report = Json::parse(run.out);
   double sum = 0.0;
-  for (const Json& token : Json::parse(run.out)["prompt_logprobs"]) {
+  for (const Json& token : report["prompt_logprobs"]) {
     if (!token.is_null()) sum -= token["logprob"].get<double>();
   }
   // The same f32 numbers, written with all their digits.

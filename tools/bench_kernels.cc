@@ -380,8 +380,8 @@ int NumKernelSamples(const KernelBenchmarkOptions& options) {
   }
   if (wants("attention")) {
     for (const int context : options.contexts) {
-      count += static_cast<int>(
-          absl::c_count_if(options.rows, [context](int rows) { return rows <= context; }));
+      count += kNumKvDTypes * static_cast<int>(absl::c_count_if(
+                                  options.rows, [context](int rows) { return rows <= context; }));
     }
   }
   if (wants("rms_norm")) count += num_rows;

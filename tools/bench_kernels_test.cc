@@ -72,11 +72,16 @@ TEST_F(BenchKernels, AttentionSeesWhatEveryRowMaySee) {
   KernelBenchmarkOptions options = Small();
   options.ops = {"attention"};
   const std::vector<KernelResult> results = Run(options);
-  ASSERT_EQ(results.size(), 3u);  // five rows do not fit a context of three tokens
+  // Of each cache; five rows do not fit a context of three tokens.
+  ASSERT_EQ(results.size(), 3u * (1 + 2));
   EXPECT_EQ(results[0].demand.bytes, 2 * 3 * 2 * 16 * 4);
   EXPECT_EQ(results[0].demand.flops, 4 * 3 * 4 * 16);
-  EXPECT_EQ(results[2].context, 40);
-  EXPECT_EQ(results[2].demand.flops, 4 * (36 + 37 + 38 + 39 + 40) * 4 * 16);
+  EXPECT_EQ(results[1].dtype, DType::kBF16);
+  EXPECT_EQ(results[1].demand.bytes, 2 * 3 * 2 * 16 * 2);
+  EXPECT_EQ(results[2].dtype, DType::kInt8);
+  EXPECT_EQ(results[2].demand.bytes, 2 * 3 * 2 * (16 + 4));
+  EXPECT_EQ(results[4].context, 40);
+  EXPECT_EQ(results[4].demand.flops, 4 * (36 + 37 + 38 + 39 + 40) * 4 * 16);
 }
 
 TEST_F(BenchKernels, RunsNormsAndSampling) {
