@@ -5,18 +5,12 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/float16.h"
 #include "base/status_macros.h"
+#include "kernels/widen_row.h"
 #include "model/transformer.h"
 
 namespace tandem {
 namespace {
-
-float ElementAt(ConstMatrixView matrix, int64_t index) {
-  if (matrix.dtype == DType::kF32) return static_cast<const float*>(matrix.data)[index];
-  const uint16_t bits = static_cast<const uint16_t*>(matrix.data)[index];
-  return matrix.dtype == DType::kBF16 ? Bf16ToFloat(bits) : F16ToFloat(bits);
-}
 
 // Tensors of older checkpoints that hold nothing but what the config says.
 bool IsDerivable(absl::string_view name) {
@@ -88,7 +82,7 @@ class TransformerLoader {
     model_.num_parameters_ += size;
     ASSIGN_OR_RETURN(const ConstMatrixView tensor, model_.weights_->Get(name, {size}));
     std::vector<float> values(size);
-    for (int64_t i = 0; i < size; ++i) values[i] = ElementAt(tensor, i);
+    WidenRow(tensor.data, tensor.dtype, tensor.cols, values.data());
     return values;
   }
 

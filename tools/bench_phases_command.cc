@@ -54,7 +54,7 @@ struct PhaseFlags {
 };
 
 absl::StatusOr<DType> DTypeOf(const ModelInfo& info) {
-  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kInt8, DType::kInt4}) {
+  for (const DType dtype : kWeightDTypes) {
     if (info.dtype == NameOf(dtype)) return dtype;
   }
   return absl::InternalError(absl::StrCat("dtype: ", info.dtype));

@@ -1,7 +1,6 @@
 #include "tools/quantized_folder.h"
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <vector>
@@ -28,29 +27,14 @@ namespace fs = std::filesystem;
 
 constexpr char kConfig[] = "config.json";
 
-// A tensor of the new file: one of the source, whole numbers made of one, or their scales.
+// A tensor of the new file: one of the source, whole numbers made of one, or, right behind those,
+// their scales.
 struct Output {
   TensorHeader header = {};
   ConstMatrixView source = {};
   DType quantized = DType::kF32;  // kF32: copied
   bool is_scale = false;
 };
-
-const char* SafetensorsName(DType dtype) {
-  switch (dtype) {
-    case DType::kF32:
-      return "F32";
-    case DType::kF16:
-      return "F16";
-    case DType::kBF16:
-      return "BF16";
-    case DType::kInt8:
-      return "I8";
-    case DType::kInt4:
-      return "U8";
-  }
-  return "";
-}
 
 // The outputs of one tensor, in the order of their names.
 void AddOutputs(const TensorSpec& tensor, ConstMatrixView source, DType quantized,
@@ -82,52 +66,55 @@ void AddOutputs(const TensorSpec& tensor, ConstMatrixView source, DType quantize
                       .is_scale = true});
 }
 
-// Quantises rows [first, first + count): their bytes, or their scales.
-std::vector<std::byte> QuantizeRows(const Output& output, int first, int count, ThreadPool* pool) {
-  const ConstMatrixView& source = output.source;
-  const size_t row_bytes = output.header.bytes / source.rows;
-  std::vector<std::byte> result(row_bytes * count);
+// What quantising rows makes.
+struct QuantizedRows {
+  std::vector<std::byte> bytes;
+  std::vector<float> scales;
+};
+
+// Of rows [first, first + count) of a matrix.
+QuantizedRows QuantizeRows(ConstMatrixView source, DType dtype, int first, int count,
+                           ThreadPool* pool) {
+  const size_t row_bytes = QuantizedBytes(dtype, source.cols);
+  const int groups = QuantizationGroups(source.cols);
+  QuantizedRows result;
+  result.bytes.resize(row_bytes * count);
+  result.scales.resize(static_cast<size_t>(groups) * count);
   pool->Run([&](int thread) {
     const Share share = ShareOf(count, pool->num_threads(), thread);
     float weights[kQuantizationGroup];
-    std::byte group[kQuantizationGroup];
     for (int64_t r = share.begin; r < share.end; ++r) {
       const auto* row = static_cast<const std::byte*>(source.data) +
                         (first + r) * source.stride * static_cast<int64_t>(SizeOf(source.dtype));
-      std::byte* to = result.data() + r * row_bytes;
-      for (int k = 0; k < source.cols; k += kQuantizationGroup) {
+      for (int group = 0; group < groups; ++group) {
+        const int k = group * kQuantizationGroup;
         const int size = std::min(kQuantizationGroup, source.cols - k);
-        float scale = 0.0f;
         WidenRow(row + k * SizeOf(source.dtype), source.dtype, size, weights);
-        QuantizeGroup(weights, size, output.quantized, group, &scale);
-        if (output.is_scale) {
-          std::memcpy(to, &scale, sizeof(scale));
-          to += sizeof(scale);
-        } else {
-          const size_t bytes = QuantizedBytes(output.quantized, size);
-          std::memcpy(to, group, bytes);
-          to += bytes;
-        }
+        QuantizeGroup(weights, size, dtype, &result.bytes[r * row_bytes + QuantizedBytes(dtype, k)],
+                      &result.scales[r * groups + group]);
       }
     }
   });
   return result;
 }
 
-absl::Status WriteOutput(const Output& output, ThreadPool* pool, OutputFile* file,
-                         absl::FunctionRef<void(int64_t written)> on_bytes) {
-  if (output.quantized == DType::kF32) {
-    RETURN_IF_ERROR(file->Write(
-        {static_cast<const char*>(output.source.data), static_cast<size_t>(output.header.bytes)}));
-    on_bytes(output.header.bytes);
+// Writes one output; `scales` holds those of the matrix written last.
+absl::Status WriteOutput(const Output& output, ThreadPool* pool, std::vector<float>* scales,
+                         OutputFile* file, absl::FunctionRef<void(int64_t written)> on_bytes) {
+  const auto write = [&](const void* data, size_t size) -> absl::Status {
+    RETURN_IF_ERROR(file->Write({static_cast<const char*>(data), size}));
+    on_bytes(static_cast<int64_t>(size));
     return absl::OkStatus();
-  }
+  };
+  if (output.quantized == DType::kF32) return write(output.source.data, output.header.bytes);
+  if (output.is_scale) return write(scales->data(), scales->size() * sizeof(float));
   constexpr int kRowsAtATime = 1024;
+  scales->clear();
   for (int first = 0; first < output.source.rows; first += kRowsAtATime) {
     const int count = std::min(kRowsAtATime, output.source.rows - first);
-    const std::vector<std::byte> bytes = QuantizeRows(output, first, count, pool);
-    RETURN_IF_ERROR(file->Write({reinterpret_cast<const char*>(bytes.data()), bytes.size()}));
-    on_bytes(static_cast<int64_t>(bytes.size()));
+    const QuantizedRows rows = QuantizeRows(output.source, output.quantized, first, count, pool);
+    scales->insert(scales->end(), rows.scales.begin(), rows.scales.end());
+    RETURN_IF_ERROR(write(rows.bytes.data(), rows.bytes.size()));
   }
   return absl::OkStatus();
 }
@@ -184,8 +171,9 @@ absl::StatusOr<QuantizedFolder> WriteQuantizedFolder(
   ASSIGN_OR_RETURN(OutputFile file, folder.NewFile("model.safetensors"));
   RETURN_IF_ERROR(file.Write(SafetensorsHeader(headers)));
   ThreadPool pool(NumPhysicalCores());
+  std::vector<float> scales;
   for (const Output& output : outputs) {
-    RETURN_IF_ERROR(WriteOutput(output, &pool, &file,
+    RETURN_IF_ERROR(WriteOutput(output, &pool, &scales, &file,
                                 [&](int64_t written) { on_bytes(written, result.bytes_after); }));
   }
   RETURN_IF_ERROR(file.Close());

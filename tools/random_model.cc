@@ -139,11 +139,10 @@ std::string TokenizerConfigJson(const RandomModelShape& shape) {
 std::string GenerationConfigJson() { return Json({{"eos_token_id", kEndOfTextId}}).dump(1) + "\n"; }
 
 std::string HeaderOf(absl::Span<const TensorSpec> tensors, DType dtype) {
-  const char* const name = dtype == DType::kF32 ? "F32" : dtype == DType::kF16 ? "F16" : "BF16";
   std::vector<TensorHeader> headers;
   for (const TensorSpec& tensor : tensors) {
     headers.push_back({.name = tensor.name,
-                       .dtype = name,
+                       .dtype = SafetensorsName(dtype),
                        .shape = tensor.shape,
                        .bytes = tensor.num_elements() * static_cast<int64_t>(SizeOf(dtype))});
   }

@@ -4,6 +4,22 @@
 
 namespace tandem {
 
+const char* SafetensorsName(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+      return "F32";
+    case DType::kF16:
+      return "F16";
+    case DType::kBF16:
+      return "BF16";
+    case DType::kInt8:
+      return "I8";
+    case DType::kInt4:
+      return "U8";
+  }
+  return "";
+}
+
 std::string SafetensorsHeader(absl::Span<const TensorHeader> tensors) {
   constexpr size_t kAlignment = 64;
   nlohmann::json header = {{"__metadata__", {{"format", "pt"}}}};

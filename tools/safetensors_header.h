@@ -6,8 +6,12 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "kernels/matrix.h"
 
 namespace tandem {
+
+// What the format calls a dtype; four bits are packed in its bytes.
+const char* SafetensorsName(DType dtype);
 
 struct TensorHeader {
   std::string name;
