@@ -129,21 +129,21 @@ def draw_speedup(pyplot, reports, out):
             ink = COLOURS[colour % len(COLOURS)]
             colour += 1
             xs = [run["draft_tokens"] for run in fixed]
-            ys = [run["ratio_to_plain"] for run in fixed]
-            spread = [[y - run["ratio_spread"][0] for y, run in zip(ys, fixed)],
-                      [run["ratio_spread"][1] - y for y, run in zip(ys, fixed)]]
+            ys = [run["decode_ratio"] for run in fixed]
+            spread = [[y - run["decode_ratio_spread"][0] for y, run in zip(ys, fixed)],
+                      [run["decode_ratio_spread"][1] - y for y, run in zip(ys, fixed)]]
             if fixed:
                 axes.errorbar(xs, ys, yerr=spread, fmt="o-", capsize=3, color=ink, label=label)
                 axes.plot(xs, [run["predicted_ratio"] if run["draft_tokens"] else 1.0 for run in fixed], "--",
                           color=ink, alpha=0.6, label=f"{label}: predicted, E / (1 + k c)")
             for run in runs:
                 if run["draft_tokens"] == "auto":
-                    axes.axhline(run["ratio_to_plain"], color=ink, linestyle=":", label=f"{label}: auto")
+                    axes.axhline(run["decode_ratio"], color=ink, linestyle=":", label=f"{label}: auto")
     axes.axhline(1.0, color="#888888", linewidth=0.8)
     lengths = {run["draft_tokens"] for _, report in reports for run in report["runs"]} - {"auto"}
     axes.set_xticks(sorted(lengths))
     axes.set_xlabel("draft tokens per round, k")
-    axes.set_ylabel("speed, plain decoding = 1")
+    axes.set_ylabel("decoding speed after the first round, plain = 1")
     axes.set_ylim(bottom=0)
     axes.grid(True, alpha=0.3)
     axes.legend(fontsize=8)

@@ -138,7 +138,9 @@ class Benchmark {
     run.draft_tokens = draft_tokens;
     run.batch = batch;
     RoundStats stats;
+    bool is_identical = true;
     std::vector<double> ratios;
+    std::vector<double> decode_ratios;
     std::vector<double> draft_steps;
     std::vector<double> verifications;
     for (size_t i = 0; i < pairs.plain.size(); ++i) {
@@ -147,15 +149,18 @@ class Benchmark {
       const RoundStats& first_draft = pairs.one_draft[i].stats;
       stats += pass.stats;
       ratios.push_back(pass.tokens_per_second() / pairs.plain[i].tokens_per_second());
+      decode_ratios.push_back(pairs.plain[i].step_ms() / pass.step_ms());
       draft_steps.push_back(MeanMs(pass.stats.draft_time - first_draft.draft_time,
                                    pass.stats.proposed - first_draft.proposed));
       verifications.push_back(
           MeanMs(pass.stats.verify_time - first.verify_time, pass.stats.rounds - first.rounds));
-      run.identical = run.identical && pairs.plain[i].outputs == pass.outputs;
+      is_identical = is_identical && pairs.plain[i].outputs == pass.outputs;
     }
+    if (!options_.synthetic_acceptance.has_value()) run.identical = is_identical;
     run.plain_tokens_per_second = SpreadOver(pairs.plain, &Pass::tokens_per_second);
     run.tokens_per_second = SpreadOver(pairs.speculative, &Pass::tokens_per_second);
     run.ratio = SpreadOf(std::move(ratios));
+    run.decode_ratio = SpreadOf(std::move(decode_ratios));
     run.acceptance_rate = stats.AcceptanceRate();
     run.tokens_per_round = stats.TokensPerRound();
     run.drafted_per_round = static_cast<double>(stats.proposed) / static_cast<double>(stats.rounds);

@@ -42,7 +42,8 @@ struct SpeculationRun {
   int batch = 0;
   Spread plain_tokens_per_second;  // prompts included
   Spread tokens_per_second;
-  Spread ratio;  // of the two passes of a pair
+  Spread ratio;         // of the two passes of a pair, prompts included
+  Spread decode_ratio;  // of their times per token after the first round: what is predicted below
   double acceptance_rate = 0.0;
   double tokens_per_round = 0.0;
   double drafted_per_round = 0.0;
@@ -50,7 +51,8 @@ struct SpeculationRun {
   double draft_step_ms = 0.0;  // of one draft token
   double verify_ms = 0.0;      // of a round
   double other_ms = 0.0;       // of a round: scheduling, sampling's bookkeeping, text
-  bool identical = true;       // both passes of every pair gave the same tokens
+  // Whether both passes of every pair gave the same tokens; nothing where a coin chose them.
+  std::optional<bool> identical = {};
 
   // c: the cost of a draft step in plain steps of the target.
   double cost_ratio() const { return draft_step_ms / plain_step_ms; }

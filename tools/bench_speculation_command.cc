@@ -156,6 +156,8 @@ Json RunJson(const SpeculationRun& run) {
           {"tokens_per_second_spread", SpreadJson(run.tokens_per_second)},
           {"ratio_to_plain", run.ratio.median},
           {"ratio_spread", SpreadJson(run.ratio)},
+          {"decode_ratio", run.decode_ratio.median},
+          {"decode_ratio_spread", SpreadJson(run.decode_ratio)},
           {"acceptance_rate", run.acceptance_rate},
           {"tokens_per_round", run.tokens_per_round},
           {"drafted_per_round", run.drafted_per_round},
@@ -166,7 +168,7 @@ Json RunJson(const SpeculationRun& run) {
           {"cost_ratio", run.cost_ratio()},
           {"predicted_ratio", run.predicted_ratio()},
           {"expected_ratio", NumberOrNull(run.expected_ratio)},
-          {"identical", run.identical}};
+          {"identical", run.identical.has_value() ? Json(*run.identical) : Json(nullptr)}};
 }
 
 Json LimitsJson(const Limits& limits) {
@@ -223,8 +225,8 @@ Json ReportJson(const SpeculationFlags& flags, const Report& report) {
 
 std::string RunTable(const SpeculationBenchmark& benchmark) {
   Table table({"k", "batch", "plain tok/s", "spec tok/s", "ratio", "[least, most]", "accepted",
-               "tok/round", "draft step ms", "verify ms", "other ms", "c", "predicted",
-               "expected"});
+               "tok/round", "draft step ms", "verify ms", "other ms", "c", "decode ratio",
+               "predicted", "expected"});
   for (const SpeculationRun& run : benchmark.runs) {
     const bool has_draft = run.drafted_per_round > 0;
     const auto of_draft = [&](const char* format, double value) {
@@ -238,7 +240,7 @@ std::string RunTable(const SpeculationBenchmark& benchmark) {
          of_draft("%.3f", run.acceptance_rate), FormatNumber("%.2f", run.tokens_per_round),
          of_draft("%.3f", run.draft_step_ms), FormatNumber("%.3f", run.verify_ms),
          FormatNumber("%.3f", run.other_ms), of_draft("%.3f", run.cost_ratio()),
-         of_draft("%.2f", run.predicted_ratio()),
+         FormatNumber("%.2f", run.decode_ratio.median), of_draft("%.2f", run.predicted_ratio()),
          run.expected_ratio.has_value() ? FormatNumber("%.2f", *run.expected_ratio) : "-"});
   }
   return table.ToText();
@@ -278,9 +280,12 @@ std::string ReportText(const SpeculationFlags& flags, const Report& report) {
                           "+ k c)) for that chance\n",
                           *options.synthetic_acceptance);
   }
-  absl::StrAppend(&text,
-                  "predicted: tokens per round / (1 + k c), c = draft step / plain step; the rest "
-                  "is what verifying k rows costs beyond one\n\n");
+  absl::StrAppend(
+      &text,
+      "ratio: of tokens per second, prompts included; decode ratio: of times per token "
+      "after the first round\npredicted: of the latter, tokens per round / (1 + k c), c "
+      "= draft step / plain step; the rest is what verifying k rows costs beyond one"
+      "\n\n");
   absl::StrAppendFormat(
       &text, "Plain decoding, batch 1: %.2f MB of matrices per step, %.1f steps/s: %.2f GB/s\n",
       static_cast<double>(report.target.bytes_read_per_pass) * 1e-6, 1e3 / plain.step_ms,
@@ -331,7 +336,7 @@ absl::Status RunSpeculation(SpeculationFlags* flags) {
   }
   if (flags->benchmark.synthetic_acceptance.has_value()) return absl::OkStatus();
   for (const SpeculationRun& run : report.benchmark.runs) {
-    if (run.identical || flags->benchmark.temperature > 0) continue;
+    if (*run.identical || flags->benchmark.temperature > 0) continue;
     return absl::InternalError(absl::StrCat("k ", DraftTokensText(run.draft_tokens), ", batch ",
                                             run.batch,
                                             ": the speculative tokens are not the plain ones"));
