@@ -24,8 +24,10 @@ struct QuantizedBlocks : DotProduct {
   static constexpr bool kIsQuantized = true;
   static constexpr int kBlockSteps = kSteps;
   static constexpr int kBlockBytes = (kSteps + 1) * kStepBytes;  // with the scales
-  // Two blocks fit the first-level cache: groups of rows fetch the next one there.
-  static constexpr int kFetchBytes = kBlockBytes;
+  // Two blocks fit the first-level cache, so groups of rows fetch there too. From memory 8 rows of
+  // int8 took 1.08 times one row at this distance, 1.17 at a whole block and 1.24 at two; 16 rows
+  // wait at less.
+  static constexpr int kFetchBytes = 6144;
 };
 
 template <typename DotProduct>
@@ -107,13 +109,10 @@ void MultiplyQuantized(const std::byte* weights, const void* activations, int /*
   }
 }
 
-// Rounds to the nearest, to even between two: the sum's last bits are the whole number.
-inline Words RoundToWords(Floats x) {
-  uint32_t bits[kLanes];
-  float sums[kLanes];
-  Store(sums, Add(x, Splat(0x1.8p23f)));
-  std::memcpy(bits, sums, sizeof(bits));
-  return LoadWords16(bits);
+// To the nearest whole number, to even between two. REQUIRES: |x| < 2^22.
+inline Floats Round(Floats x) {
+  const Floats large = Splat(0x1.8p23f);  // from here on, all that a float holds are whole numbers
+  return Sub(Add(x, large), large);
 }
 
 // Activations all below this in magnitude count as zeros: 127 over them might be infinite.
@@ -135,16 +134,13 @@ inline void QuantizeActivations(const float* x, int count, QuantizedActivations*
   const bool any = not_finite == 0.0f && largest >= kNoActivation;
   const Floats inverse = Splat(any ? 127.0f / largest : 0.0f);
   out->scale = any ? largest / 127.0f : not_finite;
-  int32_t sum = 0;
+  Floats sum = Zero();  // exact: 128 whole numbers of 7 bits
   for (int i = 0; i < kGroupInputs / kLanes; ++i) {
-    uint32_t bits[kLanes];
-    StoreWords16(bits, RoundToWords(any ? Mul(value[i], inverse) : Zero()));
-    for (int lane = 0; lane < kLanes; ++lane) {
-      out->values[i * kLanes + lane] = static_cast<int8_t>(bits[lane] & 0xFF);
-    }
-    for (int lane = 0; lane < kLanes; ++lane) sum += out->values[i * kLanes + lane];
+    const Floats whole = any ? Round(Mul(value[i], inverse)) : Zero();
+    NarrowToInt8(out->values + i * kLanes, whole);
+    sum = Add(sum, whole);
   }
-  out->sum = sum;
+  out->sum = static_cast<int32_t>(Sum(sum));
 }
 
 inline void PackQuantizedActivations(const float* x, int64_t stride, int inputs, int num_rows,

@@ -140,6 +140,13 @@ inline Floats WidenInt8(const std::byte* p) {
   return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)),
           _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8)))};
 }
+inline void NarrowToInt8(int8_t* p, Floats v) {
+  const __m256i halves = _mm256_permute4x64_epi64(
+      _mm256_packs_epi32(_mm256_cvtps_epi32(v.low), _mm256_cvtps_epi32(v.high)), 0xD8);
+  _mm_storeu_si128(
+      reinterpret_cast<__m128i*>(p),
+      _mm_packs_epi16(_mm256_castsi256_si128(halves), _mm256_extracti128_si256(halves, 1)));
+}
 inline __m256 Int8OfWordsPart(__m256i words, int j) {
   return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(words, 24 - 8 * j), 24));
 }

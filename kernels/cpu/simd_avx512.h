@@ -96,6 +96,10 @@ inline Floats WidenInt8(const std::byte* p) {
   const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
   return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
 }
+// The other way. The numbers are whole and fit.
+inline void NarrowToInt8(int8_t* p, Floats v) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(v)));
+}
 // Byte j of each of 16 words, in increasing significance, as a signed number.
 inline Floats Int8OfWords(const std::byte* words, int j) {
   const __m512i left = _mm512_slli_epi32(_mm512_loadu_si512(words), 24 - 8 * j);

@@ -134,6 +134,9 @@ inline Floats WidenInt8(const std::byte* p) {
   for (int i = 0; i < kLanes; ++i) lanes[i] = static_cast<int8_t>(static_cast<uint8_t>(p[i]));
   return Load(lanes);
 }
+inline void NarrowToInt8(int8_t* p, const Floats& v) {
+  for (int i = 0; i < kLanes; ++i) p[i] = static_cast<int8_t>(v.part[i / 4][i % 4]);
+}
 inline Floats Int8OfWords(const std::byte* words, int j) {
   TANDEM_FOR_PARTS(
       __builtin_convertvector(((Int4)(LoadWords(words + 16 * i) << (24 - 8 * j))) >> 24, Float4));
