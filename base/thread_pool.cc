@@ -17,9 +17,9 @@ namespace {
 // How long to wait before sleeping: longer than the host's work between two operations or two
 // passes (some 20 us), shorter than a scheduling quantum.
 constexpr std::chrono::microseconds kSpinTime{200};
-// Loads in a row, some microseconds, before the core is offered to others: on a machine with more
+// Loads in a row, some ten microseconds, before the core is offered to others: on a machine with more
 // runnable threads than cores, the one waited for may need it.
-constexpr int kSpinsBeforeYield = 4096;
+constexpr int kSpinsBeforeYield = 16384;
 
 // Waits until `value` differs from `old`; returns what it became.
 template <typename T>
@@ -45,18 +45,21 @@ ThreadPool::ThreadPool(int num_threads) {
 }
 
 ThreadPool::~ThreadPool() {
-  stopping_.store(true, std::memory_order_relaxed);
-  epoch_.fetch_add(1, std::memory_order_release);
-  epoch_.notify_all();
+  order_.is_last = true;
+  Give();
   for (std::thread& worker : workers_) worker.join();
+}
+
+void ThreadPool::Give() {
+  order_.epoch.fetch_add(1, std::memory_order_release);
+  order_.epoch.notify_all();
 }
 
 void ThreadPool::Run(absl::FunctionRef<void(int)> body) {
   if (workers_.empty()) return body(0);
-  body_ = &body;
   unfinished_.store(static_cast<int32_t>(workers_.size()), std::memory_order_relaxed);
-  epoch_.fetch_add(1, std::memory_order_release);
-  epoch_.notify_all();
+  order_.body.emplace(body);
+  Give();
   body(0);
   for (int32_t left = unfinished_.load(std::memory_order_acquire); left != 0;) {
     left = AwaitChange(unfinished_, left);
@@ -66,9 +69,9 @@ void ThreadPool::Run(absl::FunctionRef<void(int)> body) {
 void ThreadPool::Work(int thread) {
   uint32_t seen = 0;
   for (;;) {
-    seen = AwaitChange(epoch_, seen);
-    if (stopping_.load(std::memory_order_relaxed)) return;
-    (*body_)(thread);
+    seen = AwaitChange(order_.epoch, seen);
+    if (order_.is_last) return;
+    (*order_.body)(thread);
     if (unfinished_.fetch_sub(1, std::memory_order_acq_rel) == 1) unfinished_.notify_one();
   }
 }
