@@ -17,8 +17,8 @@ namespace {
 // How long to wait before sleeping: longer than the host's work between two operations or two
 // passes (some 20 us), shorter than a scheduling quantum.
 constexpr std::chrono::microseconds kSpinTime{200};
-// Loads in a row, some ten microseconds, before the core is offered to others: on a machine with more
-// runnable threads than cores, the one waited for may need it.
+// Loads in a row, some ten microseconds, before the core is offered to others: on a machine with
+// more runnable threads than cores, the one waited for may need it.
 constexpr int kSpinsBeforeYield = 16384;
 
 // Waits until `value` differs from `old`; returns what it became.

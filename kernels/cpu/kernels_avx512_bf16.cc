@@ -11,8 +11,12 @@ struct BF16DotFormat : FloatBlocks {
   using Activation = uint16_t;
   static constexpr int kInputsPerStep = 2;
   static constexpr int kSubsteps = 1;
+  // Left to itself, GCC 12 loads them again for every row, and loads then take longer than
+  // products.
   static __m512bh Weights(const std::byte* p, int) {
-    return reinterpret_cast<__m512bh>(_mm512_loadu_si512(p));
+    __m512i weights = _mm512_loadu_si512(p);
+    asm("" : "+v"(weights));
+    return reinterpret_cast<__m512bh>(weights);
   }
   static __m512bh ActivationOf(const uint16_t* x, int) {
     int32_t pair;
