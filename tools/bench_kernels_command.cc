@@ -44,6 +44,7 @@ struct KernelFlags {
   int threads = 0;
   std::string compute = "auto";
   std::string quantize = "none";  // the target
+  std::string kv_cache = "f32";   // what it caches
   bool json = false;
 
   KernelBenchmarkOptions options;  // set by Check
@@ -203,7 +204,8 @@ absl::StatusOr<Report> Measure(const KernelFlags& flags, MachineLimits* limits) 
                                                     .device = "cpu",
                                                     .threads = flags.cpu.num_threads,
                                                     .compute = flags.compute,
-                                                    .quantize = flags.quantize}));
+                                                    .quantize = flags.quantize,
+                                                    .kv_cache = flags.kv_cache}));
   Progress progress("passes", flags.passes.repeat);
   ASSIGN_OR_RETURN(report.passes,
                    RunPassBenchmark(flags.passes, &pair, limits, [&] { progress.Advance(1); }));
@@ -216,7 +218,8 @@ std::string ReportText(const KernelFlags& flags, const Report& report, MachineLi
                    flags.repeat, " in turns, each beside the limits\n");
   if (!report.kernels.empty()) absl::StrAppend(&text, "\n", ToText(report.kernels));
   if (!report.passes.empty()) {
-    absl::StrAppend(&text, "\n", flags.target, "\n", ToText(report.passes));
+    absl::StrAppend(&text, "\n", flags.target, ", cache of ", flags.kv_cache, "\n",
+                    ToText(report.passes));
   }
   return text;
 }
@@ -239,6 +242,7 @@ absl::Status Run(const KernelFlags& flags) {
       {"kernels", kernels}};
   if (flags.wants_passes) {
     json["target"] = flags.target;
+    json["kv_cache"] = flags.kv_cache;
     json["passes"] = Json::array();
     for (const PassResult& pass : report.passes) json["passes"].push_back(PassJson(pass));
   }
@@ -291,6 +295,10 @@ Command AddBenchKernels(CLI::App* bench) {
                   "The target's weights at load, for its passes: none, int8, int4 [none]")
       ->type_name("NAME")
       ->check(CLI::IsMember({"none", "int8", "int4"}));
+  app->add_option("--kv-cache", flags->kv_cache,
+                  "What the target's passes cache: f32, bf16, int8 [f32]")
+      ->type_name("NAME")
+      ->check(CLI::IsMember({"f32", "bf16", "int8"}));
   app->add_flag("--json", flags->json, "One JSON object instead of a table");
   return {.app = app,
           .check = [flags] { return flags->Check(); },
