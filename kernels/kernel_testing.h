@@ -167,18 +167,26 @@ class TestKvRow {
   int64_t first_, stride_, scale_;
 };
 
-// A backend to try and whether it rounds activations to bf16 where weights are bf16.
+// A backend to try and whether it rounds activations to bf16 where weights are bf16, and whether to
+// whole numbers of 16 bits in attention over a cache of int8.
 struct TestBackend {
   std::string label;
   std::unique_ptr<Backend> backend;
   bool rounds_to_bf16 = false;
+  bool rounds_to_whole = false;
 };
 
 inline TestBackend MakeTestBackend(const std::string& isa, CpuCompute compute, int threads) {
   auto backend = MakeCpuBackend({.num_threads = threads, .compute = compute, .isa = isa});
   TANDEM_CHECK(backend.ok());
   const bool bf16 = isa == "avx512_bf16" && compute != CpuCompute::kF32;
-  return {isa + (bf16 ? "/bf16/" : "/f32/") + std::to_string(threads), *std::move(backend), bf16};
+  const bool whole = isa.starts_with("avx512_") && compute != CpuCompute::kF32;
+  return {isa +
+              (bf16    ? "/bf16/"
+               : whole ? "/whole/"
+                       : "/f32/") +
+              std::to_string(threads),
+          *std::move(backend), bf16, whole};
 }
 
 // Every way to compute that this machine has.

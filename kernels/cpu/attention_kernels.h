@@ -10,6 +10,8 @@
 #ifndef TANDEM_KERNELS_CPU_ATTENTION_KERNELS_H_
 #define TANDEM_KERNELS_CPU_ATTENTION_KERNELS_H_
 
+#include <type_traits>
+
 #include "kernels/cpu/attention_tiles.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/exponential.h"
@@ -17,6 +19,22 @@
 
 namespace tandem {
 namespace {
+
+// ---- Groups of vectors ----
+
+// f(first, size) for one group of `count` <= kMost vectors; size() is a constant.
+template <int kMost, class F>
+void ForGroup(int first, int count, const F& f) {
+  if (count == kMost) return f(first, std::integral_constant<int, kMost>());
+  if constexpr (kMost > 1) ForGroup<kMost - 1>(first, count, f);
+}
+// For groups of kMost of `num_vectors`, the last perhaps smaller.
+template <int kMost, class F>
+void ForGroups(int num_vectors, const F& f) {
+  for (int first = 0; first < num_vectors; first += kMost) {
+    ForGroup<kMost>(first, num_vectors - first < kMost ? num_vectors - first : kMost, f);
+  }
+}
 
 // ---- Scores ----
 
@@ -62,22 +80,6 @@ void ScoreGroup(const AttendState& s, const Tile& tile, int first_vector) {
   }
 }
 
-template <class Kv, int kVectors>
-void ScoreRemainder(const AttendState& s, const Tile& tile, int first_vector, int count) {
-  if (count == kVectors) return ScoreGroup<Kv, kVectors>(s, tile, first_vector);
-  if constexpr (kVectors > 1) ScoreRemainder<Kv, kVectors - 1>(s, tile, first_vector, count);
-}
-
-template <class Kv>
-void ScoreTile(const AttendState& s, const Tile& tile) {
-  int vector = 0;
-  for (; vector + kScoreRows <= s.num_vectors; vector += kScoreRows) {
-    ScoreGroup<Kv, kScoreRows>(s, tile, vector);
-  }
-  const int rest = s.num_vectors - vector;
-  if (rest > 0) ScoreRemainder<Kv, kScoreRows>(s, tile, vector, rest);
-}
-
 // Lays the unit's queries out as ScoreGroup reads them.
 template <class Kv>
 void PackQueries(const AttendState& s) {
@@ -99,59 +101,65 @@ void PackQueries(const AttendState& s) {
 
 // ---- Softmax ----
 
-// Scores become exponentials of what they are above a reference. Sums follow a new reference only
-// when a score exceeds it by more than this, and weights are up to e^8: nearly always the largest
-// score of a chunk's first tile will do, and branches are foreseen.
 inline constexpr float kReferenceSlack = 8.0f;
 
-template <class Kv>
-void SoftmaxTile(const AttendState& s, int vector, IndexRange lanes) {
-  float* scores = s.scores + vector * kAttendTile;
-  const Floats hidden = Splat(-__builtin_inff());
-  Floats score[kHalves];
+// Scores become exponentials of what they are above a reference. Sums follow a new reference only
+// when a score exceeds it by more than `slack`, and weights are up to e^slack: nearly always the
+// largest score of a chunk's first tile will do, and branches are foreseen.
+//   weights: [kHalves], 0 in lanes that are not seen
+inline void SoftmaxTile(const AttendState& s, int vector, IndexRange lanes, float slack,
+                        Floats* weights) {
+  const float* scores = s.scores + vector * kAttendTile;
+  const bool sees_all = lanes.begin <= 0 && lanes.end >= kAttendTile;
   const float before = s.references[vector];
+  Floats score[kHalves];
   Floats most = Splat(before);
-  for (int v = 0; v < kHalves; ++v) {
-    score[v] = Mul(Load(scores + v * kLanes), Load(s.key_scales + v * kLanes));
-    if (lanes.begin > 0 || lanes.end < kAttendTile) {
-      const int begin = lanes.begin - v * kLanes;
-      const int end = lanes.end - v * kLanes;
-      score[v] = KeepLanes(score[v],
-                           begin < 0        ? 0
-                           : begin < kLanes ? begin
-                                            : kLanes,
-                           end < 0        ? 0
-                           : end < kLanes ? end
-                                          : kLanes,
-                           hidden);
-    }
-    most = Max(score[v], most);
+  for (int h = 0; h < kHalves; ++h) {
+    score[h] = Mul(Load(scores + h * kLanes), Load(s.key_scales + h * kLanes));
+    if (!sees_all) score[h] = KeepOfHalf(score[h], h, lanes, -__builtin_inff());
+    most = Max(score[h], most);
   }
-  const float largest = Largest(most);
   float* sums = s.sums + static_cast<int64_t>(vector) * s.sum_stride;
   float* totals = sums + s.padded_dim;
   float reference = before;
-  if (largest > before + kReferenceSlack) {  // at first, when the sums are zeros, -infinity
-    const Floats shrink = Exp(Splat(before - largest));
+  // At first, when sums are zeros, `before` is -infinity.
+  if (AtMost(Sub(most, Splat(before)), Splat(slack)) != 0xFFFF) {
+    reference = Largest(most);
+    const Floats shrink = Exp(Splat(before - reference));
     for (int d = 0; d < s.sum_stride; d += kLanes) Store(sums + d, Mul(Load(sums + d), shrink));
-    s.references[vector] = reference = largest;
+    s.references[vector] = reference;
   }
   Floats total = Load(totals);
-  for (int v = 0; v < kHalves; ++v) {
-    score[v] = Exp(Sub(score[v], Splat(reference)));
-    total = Add(total, score[v]);
-    if constexpr (Kv::kDType == KvDType::kInt8) {
-      score[v] = Mul(score[v], Load(s.value_scales + v * kLanes));
-    }
+  for (int h = 0; h < kHalves; ++h) {
+    weights[h] = ExpOfScore(Sub(score[h], Splat(reference)));
+    if (!sees_all) weights[h] = KeepOfHalf(weights[h], h, lanes, 0.0f);
+    total = Add(total, weights[h]);
   }
-  Kv::StoreWeights(scores, score);
   Store(totals, total);
+}
+
+// The weights of a tile, where its scores were.
+template <class Kv>
+void WeighTile(const AttendState& s, int first) {
+  for (int vector = 0; vector < s.num_vectors; ++vector) {
+    const IndexRange lanes =
+        s.AllSee(first) ? IndexRange{0, kAttendTile} : VisibleLanes(s, vector, first);
+    if (lanes.begin >= lanes.end) continue;
+    Floats weights[kHalves];
+    SoftmaxTile(s, vector, lanes, kReferenceSlack, weights);
+    if constexpr (Kv::kDType == KvDType::kInt8) {
+      for (int h = 0; h < kHalves; ++h) {
+        weights[h] = Mul(weights[h], Load(s.value_scales + h * kLanes));
+      }
+    }
+    Kv::StoreWeights(s.scores + vector * kAttendTile, weights);
+  }
 }
 
 // ---- Sums of values ----
 
 // sums += exponentials times values of lanes [lanes), for kVectors vectors and kWide * 16
-// dimensions from `d`, the last of them perhaps `count` instead of 16.
+// dimensions from `d`, or if kPart for `count` < 16.
 template <class Kv, int kVectors, int kWide, bool kPart>
 void MixGroup(const AttendState& s, const Tile& tile, int first_vector, IndexRange lanes, int d,
               int count) {
@@ -175,12 +183,8 @@ void MixGroup(const AttendState& s, const Tile& tile, int first_vector, IndexRan
          lane += Kv::kPositions, values += Kv::kPositions * half.value_stride) {
       fetcher.Step();
       typename Kv::Elements value[kWide];
-#pragma GCC unroll 4
-      for (int v = 0; v < kWide; ++v) {
-        value[v] = Kv::template Values<kPart>(values + v * kLanes * kBytes, half.value_stride,
-                                              {begin - lane, end - lane},
-                                              kPart && v == kWide - 1 ? count : kLanes);
-      }
+      Kv::template Values<kWide, kPart>(values, half.value_stride, {begin - lane, end - lane},
+                                        count, value);
 #pragma GCC unroll 8
       for (int r = 0; r < kVectors; ++r) {
         const typename Kv::Elements weight =
@@ -216,7 +220,9 @@ void MixAllDimensions(const AttendState& s, const Tile& tile, int first_vector, 
 // after, so that each adds its own lanes in increasing order.
 template <class Kv, int kVectors>
 void MixVectors(const AttendState& s, const Tile& tile, int vector, int first) {
-  if constexpr (kVectors == 1) {
+  if (s.AllSee(first)) {
+    MixAllDimensions<Kv, kVectors>(s, tile, vector, {0, kAttendTile});
+  } else if constexpr (kVectors == 1) {
     MixAllDimensions<Kv, 1>(s, tile, vector, VisibleLanes(s, vector, first));
   } else {
     IndexRange common{0, kAttendTile};
@@ -245,23 +251,6 @@ void MixVectors(const AttendState& s, const Tile& tile, int vector, int first) {
   }
 }
 
-template <class Kv, int kVectors>
-void MixRemainder(const AttendState& s, const Tile& tile, int vector, int count, int first) {
-  if (count == kVectors) return MixVectors<Kv, kVectors>(s, tile, vector, first);
-  if constexpr (kVectors > 1) MixRemainder<Kv, kVectors - 1>(s, tile, vector, count, first);
-}
-
-template <class Kv>
-void MixTile(const AttendState& s, const Tile& tile, int first) {
-  int vector = 0;
-  for (; vector + kMixRows <= s.num_vectors; vector += kMixRows) {
-    MixVectors<Kv, kMixRows>(s, tile, vector, first);
-  }
-  if (vector < s.num_vectors) {
-    MixRemainder<Kv, kMixRows>(s, tile, vector, s.num_vectors - vector, first);
-  }
-}
-
 // ---- Chunks ----
 
 inline AttendState MakeAttendState(const AttendTask& task, const AttendUnit& unit, float* scratch) {
@@ -274,6 +263,7 @@ inline AttendState MakeAttendState(const AttendTask& task, const AttendUnit& uni
   s.padded_dim = static_cast<int>(AttendPaddedDim(s.head_dim));
   s.sum_stride = static_cast<int>(AttendSumStride(s.head_dim));
   s.visible = {Visible(s.position(0), task.window).begin, s.position(s.num_vectors - 1) + 1};
+  s.seen_by_all = {Visible(s.position(s.num_vectors - 1), task.window).begin, s.position(0) + 1};
   s.sums = s.references = nullptr;
   s.fetcher = nullptr;
   s.zeros = scratch;
@@ -295,13 +285,12 @@ inline void UseSums(AttendState& s, float* state) {
 // `tile` holds what the cache does, of format Kv, as Read.
 template <class Kv, class Read>
 void AttendTile(const AttendState& s, int first, const Tile& tile) {
-  FindScales<Kv>(s, first);
-  ScoreTile<Read>(s, tile);
-  for (int vector = 0; vector < s.num_vectors; ++vector) {
-    const IndexRange lanes = VisibleLanes(s, vector, first);
-    if (lanes.begin < lanes.end) SoftmaxTile<Kv>(s, vector, lanes);
-  }
-  MixTile<Read>(s, tile, first);
+  ForGroups<kScoreRows>(
+      s.num_vectors, [&](int vector, auto count) { ScoreGroup<Read, count()>(s, tile, vector); });
+  WeighTile<Kv>(s, first);
+  ForGroups<kMixRows>(s.num_vectors, [&](int vector, auto count) {
+    MixVectors<Read, count()>(s, tile, vector, first);
+  });
 }
 
 // The softmax of positions [first, end) by themselves, into s.sums and s.references.
@@ -313,6 +302,7 @@ void AttendChunk(const AttendState& s, int first, int end) {
   if (s.task->kv.page_size % kLanes != 0) {
     for (; first < end; first += kAttendTile) {
       Tile gathered;
+      GatherScales<Kv>(s, first);
       if constexpr (Kv::kWidens) {
         GatherTile<Kv>(s, first);
         UseWideTile(s, &gathered);
@@ -333,6 +323,7 @@ void AttendChunk(const AttendState& s, int first, int end) {
     turn = 1 - turn;
     FindTile<Kv>(s, first + kAttendTile, &tiles[turn]);
     FetchMeanwhile<Kv>(s, tiles[turn]);
+    FindScales<Kv>(s, tile);
     if constexpr (Kv::kWidens) {
       if (widens) {
         Tile wide;

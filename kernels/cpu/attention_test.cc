@@ -69,27 +69,30 @@ class World {
   // common to all weights and the sum and cancels; then the sum of values has `position` roundings
   // and one of the value's scale. Twice that for the quotient.
   void Expect(int sequence, int position, int h, std::vector<double>* expected,
-              std::vector<double>* tolerance, bool rounds_to_bf16 = false) {
+              std::vector<double>* tolerance, const TestBackend& test) {
     const int d = shape_.head_dim, g = h / (shape_.num_heads / shape_.num_kv_heads);
     const int begin = shape_.window > 0 ? std::max(0, position - shape_.window + 1) : 0;
     const float* q = queries_[sequence].row(position) + h * d;
     std::vector<double> scores;
-    double largest = -INFINITY, magnitude = 0.0;
+    double largest = -INFINITY, magnitude = 0.0, key_size = 0.0;
     for (int t = begin; t <= position; ++t) {
-      double score = 0.0, terms = 0.0;
+      double score = 0.0, terms = 0.0, size = 0.0;
       const TestKvRow key = RowAt(sequence, t, g, true);
       for (int i = 0; i < d; ++i) {
         const double term = double{q[i]} * key.value(i);
         score += term;
         terms += std::abs(term);
+        size += std::abs(key.value(i));
       }
       scores.push_back(score * scale());
       largest = std::max(largest, scores.back());
       magnitude = std::max(magnitude, terms * scale());
+      key_size = std::max(key_size, size * scale());
     }
     double total = 0.0;
     expected->assign(d, 0.0);
-    std::vector<double> sizes(d, 0.0);
+    std::vector<double> sizes(d, 0.0), steps(d, 0.0);
+    double largest_scale = 0.0;
     for (int t = begin; t <= position; ++t) {
       const double weight = std::exp(scores[t - begin] - largest);
       total += weight;
@@ -98,7 +101,9 @@ class World {
         const double value = weight * row.value(i);
         (*expected)[i] += value;
         sizes[i] += std::abs(value);
+        steps[i] += std::abs(row.stored(i));
       }
+      largest_scale = std::max(largest_scale, double{row.scale()});
     }
     const double eps = 0x1p-24;
     double relative =
@@ -106,11 +111,25 @@ class World {
         ((d + 5) * magnitude + 8.0 * (2.0 + position / 32 + position / 256) + position + 5);
     // Where queries and weights are rounded to bf16, by 2^-9 of their size: scores err by that of
     // sum |q k| * scale, and so do weights as factors, which then round themselves.
-    if (rounds_to_bf16) relative += 2.0 * 0x1p-9 * (magnitude + 1);
+    if (test.rounds_to_bf16 && shape_.dtype == KvDType::kBF16) {
+      relative += 2.0 * 0x1p-9 * (magnitude + 1);
+    }
+    // Where they are rounded to whole numbers: queries by half of a step of their largest / 32512,
+    // and eight roundings of scales and sums; weights, times the scales of their values, by half of
+    // a step of e times the largest scale of the tile / 65535, where the reference, which is no
+    // more than the largest score, weighs 1.
+    double step = 0.0;
+    if (test.rounds_to_whole && shape_.dtype == KvDType::kInt8) {
+      double largest_query = 0.0;
+      for (int i = 0; i < d; ++i) largest_query = std::max(largest_query, std::abs(double{q[i]}));
+      relative += 2.0 * (0.5 * largest_query / 32512 * key_size + 8 * eps * (magnitude + 1));
+      step = 2.0 * 0.5 * std::exp(1.0) * largest_scale / 65535;
+    }
     tolerance->assign(d, 0.0);
     for (int i = 0; i < d; ++i) {
       (*expected)[i] /= total;
-      (*tolerance)[i] = relative * (sizes[i] / total + std::abs((*expected)[i]));
+      (*tolerance)[i] =
+          relative * (sizes[i] / total + std::abs((*expected)[i])) + step * steps[i] / total;
     }
   }
 
@@ -173,14 +192,16 @@ class World {
   std::vector<int32_t> page_tables_;
 };
 
-// One of each instruction set, and the rounding of queries and weights where a cache of `dtype` has
-// it.
+// One of each instruction set that computes exactly, and one that rounds queries and weights where
+// there is that for a cache of `dtype`.
 std::vector<TestBackend> OneOfEachIsa(KvDType dtype = KvDType::kF32, int threads = 2) {
   std::vector<TestBackend> backends;
   for (const std::string& isa : CpuIsas()) {
     backends.push_back(MakeTestBackend(isa, CpuCompute::kF32, threads));
-    if (isa == "avx512_bf16" && dtype == KvDType::kBF16) {
-      backends.push_back(MakeTestBackend(isa, CpuCompute::kBF16, threads));
+    TestBackend rounding = MakeTestBackend(isa, CpuCompute::kAuto, threads);
+    if ((rounding.rounds_to_bf16 && dtype == KvDType::kBF16) ||
+        (rounding.rounds_to_whole && dtype == KvDType::kInt8)) {
+      backends.push_back(std::move(rounding));
     }
   }
   return backends;
@@ -206,7 +227,7 @@ TEST_P(AttentionOf, MatchesDoublePrecision) {
         std::vector<double> expected, tolerance;
         for (int r = 0; r < count; ++r) {
           for (int h = 0; h < shape.num_heads; ++h) {
-            world.Expect(0, length - count + r, h, &expected, &tolerance, test.rounds_to_bf16);
+            world.Expect(0, length - count + r, h, &expected, &tolerance, test);
             for (int i = 0; i < shape.head_dim; ++i) {
               ASSERT_NEAR(out.at(r, h * shape.head_dim + i), expected[i], tolerance[i])
                   << test.label << " length " << length << " row " << r << " head " << h << " of "
@@ -350,7 +371,7 @@ TEST(Attention, MoreQueryHeadsThanAUnitHoldsAreRight) {
     const TestMatrix out = world.AttendLast(*test.backend, 3);
     std::vector<double> expected, tolerance;
     for (int h = 0; h < 71; ++h) {
-      world.Expect(0, 38, h, &expected, &tolerance);
+      world.Expect(0, 38, h, &expected, &tolerance, test);
       for (int i = 0; i < 8; ++i) ASSERT_NEAR(out.at(1, h * 8 + i), expected[i], tolerance[i]);
     }
   }

@@ -16,6 +16,8 @@ inline constexpr int kHalves = kAttendTile / kLanes;
 struct HalfTile {
   const std::byte* keys;
   const std::byte* values;
+  const std::byte* key_scales;  // of 16 positions, if the cache has scales
+  const std::byte* value_scales;
   int64_t key_stride;  // bytes
   int64_t value_stride;
 };
@@ -44,7 +46,8 @@ struct AttendState {
   int num_vectors;
   int head_dim;
   int padded_dim;
-  IndexRange visible;  // positions that any vector sees
+  IndexRange visible;      // positions that any vector sees
+  IndexRange seen_by_all;  // empty: begin >= end
 
   float* sums;  // [num_vectors, sum_stride]: weighted values so far, then lanes of exponentials
   float* references;  // [num_vectors]: what scores are compared with
@@ -60,6 +63,9 @@ struct AttendState {
 
   Fetcher* fetcher;
 
+  bool AllSee(int first) const {  // the tile at `first`
+    return first >= seen_by_all.begin && first + kAttendTile <= seen_by_all.end;
+  }
   int row(int vector) const { return unit->rows.begin + vector / num_heads; }
   int position(int vector) const { return unit->first_position + vector / num_heads; }
   int64_t column(int vector) const {
@@ -71,6 +77,20 @@ struct AttendState {
 inline IndexRange Visible(int position, int window) {
   const int begin = window > 0 && position >= window ? position - window + 1 : 0;
   return {begin, position + 1};
+}
+
+// Lanes of `lanes` of half h of a tile, `other` elsewhere.
+inline Floats KeepOfHalf(Floats x, int h, IndexRange lanes, float other) {
+  const int begin = lanes.begin - h * kLanes;
+  const int end = lanes.end - h * kLanes;
+  return KeepLanes(x,
+                   begin < 0        ? 0
+                   : begin < kLanes ? begin
+                                    : kLanes,
+                   end < 0        ? 0
+                   : end < kLanes ? end
+                                  : kLanes,
+                   Splat(other));
 }
 
 // The lanes of the tile at `first` that a vector sees; empty ones have begin >= end.
@@ -95,23 +115,32 @@ template <class Kv>
 void FindTile(const AttendState& s, int first, Tile* tile) {
   const PagedKvView& kv = s.task->kv;
   const int words = KvElementWords(Kv::kDType, s.head_dim);
+  const auto* zeros = reinterpret_cast<const std::byte*>(s.zeros);
   for (int h = 0; h < kHalves; ++h) {
     const int position = first + h * kLanes;
     HalfTile& half = tile->halves[h];
-    half.keys = half.values = reinterpret_cast<const std::byte*>(s.zeros);
-    half.key_stride = half.value_stride = 0;
+    half = {.keys = zeros,
+            .values = zeros,
+            .key_scales = zeros,
+            .value_scales = zeros,
+            .key_stride = 0,
+            .value_stride = 0};
     if (position >= s.visible.end || position + kLanes <= s.visible.begin) continue;
     const int64_t block = BlockOf(s, position);
     const int place = position % kv.page_size;
     half.key_stride = int64_t{4} * kv.page_size;
     half.value_stride = int64_t{4} * words;
-    half.keys = static_cast<const std::byte*>(kv.keys) + block + 4 * place;
-    half.values = static_cast<const std::byte*>(kv.values) + block + place * half.value_stride;
+    const std::byte* keys = static_cast<const std::byte*>(kv.keys) + block;
+    half.keys = keys + 4 * place;
+    half.key_scales = keys + words * half.key_stride + 4 * place;
+    const std::byte* values = static_cast<const std::byte*>(kv.values) + block;
+    half.values = values + place * half.value_stride;
+    half.value_scales = values + kv.page_size * half.value_stride + 4 * place;
   }
 }
 
 // The scales of visible positions; those of others may be anything.
-inline void GatherScales(const AttendState& s, const void* cache, int first, float* scales) {
+inline void GatherScalesOf(const AttendState& s, const void* cache, int first, float* scales) {
   const PagedKvView& kv = s.task->kv;
   const int64_t skipped = int64_t{4} * kv.page_size * KvElementWords(kv.dtype, kv.head_dim);
   for (int lane = 0; lane < kAttendTile;) {
@@ -129,6 +158,35 @@ inline void GatherScales(const AttendState& s, const void* cache, int first, flo
   }
 }
 
+// Sets key_scales and value_scales of the tile at `first`, whatever the page size.
+template <class Kv>
+void GatherScales(const AttendState& s, int first) {
+  const Floats scale = Splat(s.task->scale);
+  if constexpr (Kv::kDType == KvDType::kInt8) {
+    GatherScalesOf(s, s.task->kv.keys, first, s.key_scales);
+    GatherScalesOf(s, s.task->kv.values, first, s.value_scales);
+    for (int v = 0; v < kAttendTile; v += kLanes) {
+      Store(s.key_scales + v, Mul(Load(s.key_scales + v), scale));
+    }
+  } else {
+    for (int v = 0; v < kAttendTile; v += kLanes) Store(s.key_scales + v, scale);
+  }
+}
+
+// The same of a tile of FindTile.
+template <class Kv>
+void FindScales(const AttendState& s, const Tile& tile) {
+  const Floats scale = Splat(s.task->scale);
+  for (int h = 0; h < kHalves; ++h) {
+    Floats key_scale = scale;
+    if constexpr (Kv::kDType == KvDType::kInt8) {
+      key_scale = Mul(F32Kv::Widen(tile.halves[h].key_scales), scale);
+      Store(s.value_scales + h * kLanes, F32Kv::Widen(tile.halves[h].value_scales));
+    }
+    Store(s.key_scales + h * kLanes, key_scale);
+  }
+}
+
 // Has `tile` fetched in the steps of computing another: one for each word of keys and for each
 // position and slice of values, of each group of vectors.
 template <class Kv>
@@ -140,11 +198,13 @@ void FetchMeanwhile(const AttendState& s, const Tile& tile) {
     const HalfTile& half = tile.halves[h];
     if (half.key_stride == 0) continue;
     for (int w = 0; w < words; ++w) fetcher.lines[count++] = half.keys + w * half.key_stride;
+    if (Kv::kDType == KvDType::kInt8) fetcher.lines[count++] = half.key_scales;
   }
   for (int h = 0; h < kHalves; ++h) {
     const HalfTile& half = tile.halves[h];
     if (half.key_stride == 0) continue;
     for (int w = 0; w < words; ++w) fetcher.lines[count++] = half.values + w * 64;
+    if (Kv::kDType == KvDType::kInt8) fetcher.lines[count++] = half.value_scales;
   }
   const int groups = (s.num_vectors + kScoreRows - 1) / kScoreRows;
   const int slices = (s.head_dim + kMixVectors * kLanes - 1) / (kMixVectors * kLanes);
@@ -154,21 +214,6 @@ void FetchMeanwhile(const AttendState& s, const Tile& tile) {
   fetcher.per_step = (count + steps - 1) / steps;
 }
 
-// Sets key_scales and value_scales.
-template <class Kv>
-void FindScales(const AttendState& s, int first) {
-  const Floats scale = Splat(s.task->scale);
-  if constexpr (Kv::kDType == KvDType::kInt8) {
-    GatherScales(s, s.task->kv.keys, first, s.key_scales);
-    GatherScales(s, s.task->kv.values, first, s.value_scales);
-    for (int v = 0; v < kAttendTile; v += kLanes) {
-      Store(s.key_scales + v, Mul(Load(s.key_scales + v), scale));
-    }
-  } else {
-    for (int v = 0; v < kAttendTile; v += kLanes) Store(s.key_scales + v, scale);
-  }
-}
-
 // ---- Keys and values as f32, for many vectors and for pages that 16 positions do not share ----
 
 inline void UseWideTile(const AttendState& s, Tile* tile) {
@@ -176,6 +221,8 @@ inline void UseWideTile(const AttendState& s, Tile* tile) {
     tile->halves[h] = {
         .keys = reinterpret_cast<const std::byte*>(s.wide_keys + h * kLanes),
         .values = reinterpret_cast<const std::byte*>(s.wide_values + h * kLanes * s.padded_dim),
+        .key_scales = nullptr,
+        .value_scales = nullptr,
         .key_stride = int64_t{4} * kAttendTile,
         .value_stride = int64_t{4} * s.padded_dim};
   }
@@ -248,6 +295,8 @@ void GatherWords(const AttendState& s, int first, Tile* tile) {
   for (int h = 0; h < kHalves; ++h) {
     tile->halves[h] = {.keys = keys + 4 * h * kLanes,
                        .values = values + h * kLanes * value_bytes,
+                       .key_scales = nullptr,
+                       .value_scales = nullptr,
                        .key_stride = int64_t{4} * kAttendTile,
                        .value_stride = value_bytes};
   }

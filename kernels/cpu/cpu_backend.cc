@@ -100,14 +100,19 @@ void CheckCache(const PagedKvView& kv, const RaggedRows& rows) {
                kv.head_dim >= 1);
 }
 
+bool HasBf16Products(const CpuKernels& kernels) {
+  return kernels.multiply[static_cast<int>(ProductFormat::kBF16Dot)] != nullptr;
+}
+
 }  // namespace
 
-CpuBackend::CpuBackend(const CpuKernels& kernels, int num_threads, bool bf16_products)
+CpuBackend::CpuBackend(const CpuKernels& kernels, int num_threads, bool rounds)
     : kernels_(kernels),
-      bf16_products_(bf16_products),
+      rounds_(rounds),
+      bf16_products_(rounds && HasBf16Products(kernels)),
       pool_(num_threads),
       description_(absl::StrCat(num_threads, num_threads == 1 ? " thread, " : " threads, ",
-                                kernels.name, bf16_products ? ", bf16 products" : "")),
+                                kernels.name, bf16_products_ ? ", bf16 products" : "")),
       thread_scratch_(new Scratch[num_threads]) {}
 
 // ---- Memory ----
@@ -513,9 +518,9 @@ float* CpuBackend::AttendScratch(int thread, const AttendTask& task, const Atten
 }
 
 void CpuBackend::AttendUnitOn(int thread, const AttendTask& task, const AttendUnit& unit) {
-  const bool dot = bf16_products_ && task.kv.dtype == KvDType::kBF16;
-  const auto attend =
-      dot ? kernels_.attend_bf16_dot : kernels_.attend[static_cast<int>(task.kv.dtype)];
+  const int dtype = static_cast<int>(task.kv.dtype);
+  const auto rounded = rounds_ ? kernels_.attend_rounded[dtype] : nullptr;
+  const auto attend = rounded != nullptr ? rounded : kernels_.attend[dtype];
   attend(task, unit, AttendScratch(thread, task, unit));
 }
 
@@ -539,8 +544,7 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const CpuOptions& option
                      "\" is not one of this machine's: ", absl::StrJoin(CpuIsas(), ", ")));
   }
   const CpuKernels& kernels = **chosen;
-  const bool can_bf16 = kernels.multiply[static_cast<int>(ProductFormat::kBF16Dot)] != nullptr;
-  if (options.compute == CpuCompute::kBF16 && !can_bf16) {
+  if (options.compute == CpuCompute::kBF16 && !HasBf16Products(kernels)) {
     return absl::InvalidArgumentError(absl::StrCat("cpu: instruction set \"", kernels.name,
                                                    "\" has no bf16 dot product; compute in f32"));
   }
@@ -550,8 +554,7 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const CpuOptions& option
                      " is not in [0, 4096], 0 for the physical cores"));
   }
   const int num_threads = options.num_threads == 0 ? NumPhysicalCores() : options.num_threads;
-  return std::make_unique<CpuBackend>(kernels, num_threads,
-                                      can_bf16 && options.compute != CpuCompute::kF32);
+  return std::make_unique<CpuBackend>(kernels, num_threads, options.compute != CpuCompute::kF32);
 }
 
 }  // namespace tandem

@@ -16,8 +16,8 @@ namespace tandem {
 // depends on; small ones stay on the calling thread. Scratch memory grows to the largest call.
 class CpuBackend final : public Backend {
  public:
-  // REQUIRES: num_threads >= 1; bf16_products only with kernels that have them.
-  CpuBackend(const CpuKernels& kernels, int num_threads, bool bf16_products);
+  // `rounds`: computes with rounded activations what `kernels` can. REQUIRES: num_threads >= 1.
+  CpuBackend(const CpuKernels& kernels, int num_threads, bool rounds);
 
   std::string_view name() const override { return "cpu"; }
   std::string_view description() const override { return description_; }
@@ -61,6 +61,7 @@ class CpuBackend final : public Backend {
   void AttendUnitOn(int thread, const AttendTask& task, const AttendUnit& unit);
 
   const CpuKernels& kernels_;
+  const bool rounds_;
   const bool bf16_products_;
   ThreadPool pool_;
   std::string description_;

@@ -120,9 +120,10 @@ inline constexpr size_t AttendStateFloats(int num_vectors, int head_dim) {
   const size_t vectors = static_cast<size_t>(num_vectors);
   return vectors * AttendSumStride(head_dim) + (vectors + 15) / 16 * 16;
 }
-// Of 16 words of keys, and of values: at most kAttendTile * 2 * head_dim words of a tile.
+// Of 16 words of keys, and of values: at most kAttendTile * 2 * head_dim words of a tile and the
+// scales.
 inline constexpr size_t AttendTileLines(int head_dim) {
-  return static_cast<size_t>(head_dim) * kAttendTile / 8;
+  return static_cast<size_t>(head_dim + 1) * kAttendTile / 8;
 }
 // Floats of scratch that a unit of `num_vectors` (rows times heads) wants: two states; keys and
 // values of a tile as f32, a row of zeros, scales; scores and queries; addresses of cache lines.
@@ -163,8 +164,10 @@ struct CpuKernels {
   void (*rotate)(const float* angles, int head_dim, float* head) = nullptr;
   // Attention of a unit.   scratch: AttendScratchFloats, 64-byte aligned
   void (*attend[kNumKvDTypes])(const AttendTask& task, const AttendUnit& unit, float* scratch) = {};
-  // The same of a bf16 cache with queries and weights rounded to bf16. Null where not supported.
-  void (*attend_bf16_dot)(const AttendTask& task, const AttendUnit& unit, float* scratch) = nullptr;
+  // The same with queries and weights rounded, to bf16 for a cache of bf16, to whole numbers of 16
+  // bits for one of int8. Null where not supported.
+  void (*attend_rounded[kNumKvDTypes])(const AttendTask& task, const AttendUnit& unit,
+                                       float* scratch) = {};
   // Merges a unit's chunks, all of them in unit.states, into the out.   scratch: likewise
   void (*merge_chunks)(const AttendTask& task, const AttendUnit& unit, float* scratch) = nullptr;
   // The largest of x, or a NaN if there is one; -infinity for none.

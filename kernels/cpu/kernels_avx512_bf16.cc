@@ -1,5 +1,6 @@
 #include "kernels/cpu/simd_avx512.h"
 // The vocabulary comes first.
+#include "kernels/cpu/int8_attention_avx512.h"
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/vnni_dot_avx512.h"
 
@@ -61,16 +62,26 @@ struct BF16DotKv {
   static constexpr bool kWidens = false;
 
   static __m512i Part(const std::byte* words, int) { return _mm512_loadu_si512(words); }
-  // A position that is not seen may hold NaN, which times 0 is NaN: it is replaced by 0.
-  template <bool>
-  static __m512i Values(const std::byte* p, int64_t stride, IndexRange visible, int count) {
-    const __mmask16 lanes = FirstLanes(count);
-    const __m256i even = _mm256_maskz_loadu_epi16(visible.begin <= 0 ? lanes : __mmask16{0}, p);
-    const __m256i odd =
-        _mm256_maskz_loadu_epi16(visible.end >= 2 ? lanes : __mmask16{0}, p + stride);
-    const __m512i both =
-        _mm512_inserti64x4(_mm512_castsi256_si512(even), odd, 1);  // words 0-15 and 16-31
-    return _mm512_permutexvar_epi16(PairOrder(), both);
+  template <int kWide, bool kPart>
+  static void Values(const std::byte* p, int64_t stride, IndexRange visible, int count,
+                     __m512i* out) {
+    if (kWide == 2 && visible.begin <= 0 && visible.end >= 2) {
+      const __m512i even = _mm512_loadu_si512(p);
+      const __m512i odd = _mm512_loadu_si512(p + stride);
+      out[0] = _mm512_permutex2var_epi16(even, PairOrder(0), odd);
+      out[kWide - 1] = _mm512_permutex2var_epi16(even, PairOrder(kLanes), odd);
+      return;
+    }
+    // A position that is not seen may hold NaN, which times 0 is NaN: it is replaced by 0.
+    const __mmask16 lanes = FirstLanes(kPart ? count : kLanes);
+    const __mmask16 even_lanes = visible.begin <= 0 ? lanes : __mmask16{0};
+    const __mmask16 odd_lanes = visible.end >= 2 ? lanes : __mmask16{0};
+    for (int v = 0; v < kWide; ++v, p += 2 * kLanes) {
+      const __m256i even = _mm256_maskz_loadu_epi16(even_lanes, p);
+      const __m256i odd = _mm256_maskz_loadu_epi16(odd_lanes, p + stride);
+      out[v] = _mm512_permutex2var_epi16(_mm512_castsi256_si512(even), PairOrder(0),
+                                         _mm512_castsi256_si512(odd));
+    }
   }
   static float Factor(float x, float y) {
     const __m128bh pair = _mm_cvtneps_pbh(_mm_setr_ps(x, y, 0.0f, 0.0f));
@@ -86,10 +97,12 @@ struct BF16DotKv {
   }
 
  private:
-  static __m512i PairOrder() {
+  // Words `first` to first + 15 of two registers in turns.
+  static __m512i PairOrder(int first) {
     const __m512i low = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    const __m512i high = _mm512_slli_epi32(_mm512_add_epi32(low, _mm512_set1_epi32(16)), 16);
-    return _mm512_or_si512(low, high);
+    const __m512i even = _mm512_add_epi32(low, _mm512_set1_epi32(first));
+    return _mm512_or_si512(even,
+                           _mm512_slli_epi32(_mm512_add_epi32(even, _mm512_set1_epi32(32)), 16));
   }
 };
 
@@ -97,7 +110,8 @@ constexpr CpuKernels MakeBF16KernelTable() {
   CpuKernels kernels = MakeKernelTable<VnniDot>("avx512_bf16");
   kernels.multiply[static_cast<int>(ProductFormat::kBF16Dot)] = Multiply<BF16DotFormat>;
   kernels.pack_activations[static_cast<int>(ProductFormat::kBF16Dot)] = PackBF16Activations;
-  kernels.attend_bf16_dot = AttendOf<BF16DotKv>;
+  kernels.attend_rounded[static_cast<int>(KvDType::kBF16)] = AttendOf<BF16DotKv>;
+  kernels.attend_rounded[static_cast<int>(KvDType::kInt8)] = AttendOf<Int8DotKv>;
   return kernels;
 }
 

@@ -1,10 +1,20 @@
 #include "kernels/cpu/simd_avx512.h"
 // The vocabulary comes first.
+#include "kernels/cpu/int8_attention_avx512.h"
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/vnni_dot_avx512.h"
 
 namespace tandem {
+namespace {
 
-constinit const CpuKernels kAvx512VnniKernels = MakeKernelTable<VnniDot>("avx512_vnni");
+constexpr CpuKernels MakeVnniKernelTable() {
+  CpuKernels kernels = MakeKernelTable<VnniDot>("avx512_vnni");
+  kernels.attend_rounded[static_cast<int>(KvDType::kInt8)] = AttendOf<Int8DotKv>;
+  return kernels;
+}
+
+}  // namespace
+
+constinit const CpuKernels kAvx512VnniKernels = MakeVnniKernelTable();
 
 }  // namespace tandem

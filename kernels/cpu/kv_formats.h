@@ -18,8 +18,9 @@ namespace {
 //   kParts: multiplications that a word of keys takes
 //   kPositions: positions whose values are multiplied at once
 //   Part(words, j): what multiplication j takes of each of 16 words
-//   Values<kPart>(p, stride, visible, count): what a multiplication takes of 16 dimensions, or the
-//     first `count`, of positions p, p + stride, ..., of which those in `visible` are seen
+//   Values<kWide, kPart>(p, stride, visible, count, out): what kWide multiplications take of 16
+//     dimensions each, or one of the first `count`, of positions p, p + stride, ..., of which those
+//     in `visible` are seen
 //   Factor(x, y): the factor of one element, or of two, of a query
 //   StoreWeights(out, weights): kAttendTile weights as factors
 //   SplatFactor(p): a factor for every lane
@@ -50,13 +51,22 @@ Floats WidenPart(const std::byte* elements, int count) {
   return Kv::Widen(part);
 }
 
+template <class Kv, int kWide, bool kPart>
+void WidenValues(const std::byte* p, int count, Floats* out) {
+  constexpr int kBytes = kLanes * 4 / Kv::kPerWord;
+#pragma GCC unroll 4
+  for (int v = 0; v < kWide; ++v) {
+    out[v] = kPart ? WidenPart<Kv>(p, count) : Kv::Widen(p + v * kBytes);
+  }
+}
+
 struct F32Kv : F32Factors {
   static constexpr KvDType kDType = KvDType::kF32;
   static constexpr int kPerWord = 1;
   static constexpr int kParts = 1;
-  template <bool kPart>
-  static Floats Values(const std::byte* p, int64_t, IndexRange, int count) {
-    return kPart ? WidenPart<F32Kv>(p, count) : Widen(p);
+  template <int kWide, bool kPart>
+  static void Values(const std::byte* p, int64_t, IndexRange, int count, Floats* out) {
+    WidenValues<F32Kv, kWide, kPart>(p, count, out);
   }
   static Floats Part(const std::byte* words, int) { return Widen(words); }
   static Floats Widen(const std::byte* elements) {
@@ -73,9 +83,9 @@ struct BF16Kv : F32Factors {
   static constexpr KvDType kDType = KvDType::kBF16;
   static constexpr int kPerWord = 2;
   static constexpr int kParts = 2;
-  template <bool kPart>
-  static Floats Values(const std::byte* p, int64_t, IndexRange, int count) {
-    return kPart ? WidenPart<BF16Kv>(p, count) : Widen(p);
+  template <int kWide, bool kPart>
+  static void Values(const std::byte* p, int64_t, IndexRange, int count, Floats* out) {
+    WidenValues<BF16Kv, kWide, kPart>(p, count, out);
   }
   static Floats Part(const std::byte* words, int j) {
     return j == 0 ? EvenBf16(words) : OddBf16(words);
@@ -95,9 +105,9 @@ struct Int8Kv : F32Factors {
   static constexpr KvDType kDType = KvDType::kInt8;
   static constexpr int kPerWord = 4;
   static constexpr int kParts = 4;
-  template <bool kPart>
-  static Floats Values(const std::byte* p, int64_t, IndexRange, int count) {
-    return kPart ? WidenPart<Int8Kv>(p, count) : Widen(p);
+  template <int kWide, bool kPart>
+  static void Values(const std::byte* p, int64_t, IndexRange, int count, Floats* out) {
+    WidenValues<Int8Kv, kWide, kPart>(p, count, out);
   }
   static Floats Part(const std::byte* words, int j) { return Int8OfWords(words, j); }
   static Floats Widen(const std::byte* elements) { return WidenInt8(elements); }

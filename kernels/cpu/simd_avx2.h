@@ -86,6 +86,12 @@ inline __m256 TimesPowerOfTwoPart(__m256 x, __m256 n) {
 inline Floats TimesPowerOfTwo(Floats x, Floats n) {
   return {TimesPowerOfTwoPart(x.low, n.low), TimesPowerOfTwoPart(x.high, n.high)};
 }
+inline __m256 LowBitsAsExponentPart(__m256 x) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(x), 23));
+}
+inline Floats LowBitsAsExponent(Floats x) {
+  return {LowBitsAsExponentPart(x.low), LowBitsAsExponentPart(x.high)};
+}
 
 inline float Sum(Floats v) {
   const __m256 eight = _mm256_add_ps(v.low, v.high);

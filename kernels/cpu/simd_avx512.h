@@ -57,6 +57,10 @@ inline Floats KeepLanes(Floats v, int begin, int end, Floats other) {
 }
 // x * 2^n of whole numbers n in [-151, 128], rounded once.
 inline Floats TimesPowerOfTwo(Floats x, Floats n) { return _mm512_scalef_ps(x, n); }
+// The numbers whose bits are the low 9 of x's and zeros: of exponents in (0, 255), powers of two.
+inline Floats LowBitsAsExponent(Floats x) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(x), 23));
+}
 
 // Sums, and maxima, by one tree: lanes 8 apart, then 4, 2, 1.
 inline float Sum(Floats v) {

@@ -80,6 +80,9 @@ inline Float4 TimesPowerOfTwoPart(Float4 x, Float4 n) {
 inline Floats TimesPowerOfTwo(const Floats& x, const Floats& n) {
   TANDEM_FOR_PARTS(TimesPowerOfTwoPart(x.part[i], n.part[i]));
 }
+inline Floats LowBitsAsExponent(const Floats& x) {
+  TANDEM_FOR_PARTS((Float4)((Word4)x.part[i] << 23));
+}
 
 inline float Sum(const Floats& v) {
   const Float4 four = (v.part[0] + v.part[2]) + (v.part[1] + v.part[3]);
