@@ -187,8 +187,17 @@ void FindScales(const AttendState& s, const Tile& tile) {
   }
 }
 
-// Has `tile` fetched in the steps of computing another: one for each word of keys and for each
-// position and slice of values, of each group of vectors.
+// The steps of computing a tile: one for each word of keys and for each slice of values that are
+// multiplied at once, of each group of vectors.
+template <class Kv>
+int FetchSteps(const AttendState& s) {
+  const int groups = (s.num_vectors + kScoreRows - 1) / kScoreRows;
+  const int slices = (s.head_dim + kMixVectors * kLanes - 1) / (kMixVectors * kLanes);
+  return groups *
+         (KvElementWords(Kv::kDType, s.head_dim) + slices * (kAttendTile / Kv::kPositions));
+}
+
+// Has `tile` fetched in the steps of computing another.
 template <class Kv>
 void FetchMeanwhile(const AttendState& s, const Tile& tile) {
   Fetcher& fetcher = *s.fetcher;
@@ -206,9 +215,7 @@ void FetchMeanwhile(const AttendState& s, const Tile& tile) {
     for (int w = 0; w < words; ++w) fetcher.lines[count++] = half.values + w * 64;
     if (Kv::kDType == KvDType::kInt8) fetcher.lines[count++] = half.value_scales;
   }
-  const int groups = (s.num_vectors + kScoreRows - 1) / kScoreRows;
-  const int slices = (s.head_dim + kMixVectors * kLanes - 1) / (kMixVectors * kLanes);
-  const int steps = groups * (words + slices * kAttendTile);
+  const int steps = FetchSteps<Kv>(s);
   fetcher.next = 0;
   fetcher.end = count;
   fetcher.per_step = (count + steps - 1) / steps;

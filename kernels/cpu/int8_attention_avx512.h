@@ -283,6 +283,14 @@ void MixWholeNumbers(const AttendState& s, int first_vector, int d) {
   }
 }
 
+// One for each word of keys of each group, one for each four values.
+template <>
+int FetchSteps<Int8DotKv>(const AttendState& s) {
+  const int groups = (s.num_vectors + kDotVectors - 1) / kDotVectors;
+  return groups * KvElementWords(KvDType::kInt8, s.head_dim) +
+         kPlaneWords * ((s.head_dim + 63) / 64);
+}
+
 template <>
 void AttendTile<Int8DotKv, Int8DotKv>(const AttendState& s, int first, const Tile& tile) {
   ForGroups<kDotVectors>(
