@@ -179,16 +179,18 @@ void MixGroup(const AttendState& s, const Tile& tile, int first_vector, IndexRan
     const int end = lanes.end < (h + 1) * kLanes ? lanes.end : (h + 1) * kLanes;
     const int first = begin / Kv::kPositions * Kv::kPositions;
     const std::byte* values = half.values + (first - h * kLanes) * half.value_stride + d * kBytes;
+    // One pointer for all vectors' factors: of an index each the compiler made registers of its
+    // own.
+    const float* factors = weights + first / Kv::kPositions;
     for (int lane = first; lane < end;
-         lane += Kv::kPositions, values += Kv::kPositions * half.value_stride) {
+         lane += Kv::kPositions, values += Kv::kPositions * half.value_stride, ++factors) {
       fetcher.Step();
       typename Kv::Elements value[kWide];
       Kv::template Values<kWide, kPart>(values, half.value_stride, {begin - lane, end - lane},
                                         count, value);
 #pragma GCC unroll 8
       for (int r = 0; r < kVectors; ++r) {
-        const typename Kv::Elements weight =
-            Kv::SplatFactor(weights + r * kAttendTile + lane / Kv::kPositions);
+        const typename Kv::Elements weight = Kv::SplatFactor(factors + r * kAttendTile);
 #pragma GCC unroll 4
         for (int v = 0; v < kWide; ++v) sum[r][v] = Kv::Accumulate(sum[r][v], value[v], weight);
       }

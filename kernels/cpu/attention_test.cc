@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "gtest/gtest.h"
+#include "kernels/cpu/kv_rows.h"
 #include "kernels/kernel_testing.h"
 
 namespace tandem {
@@ -56,6 +57,36 @@ class World {
   // Forgets where the pages that lie wholly before `position` are.
   void ForgetPagesBefore(int position) {
     std::fill_n(page_tables_.begin(), position / page_size_, 1 << 30);
+  }
+
+  // Makes the value of a sequence's token NaN as the backend would cache it.
+  void SpoilValue(int sequence, int position) {
+    const std::vector<float> key(shape_.head_dim, 1.0f), value(shape_.head_dim, NAN);
+    const int page = page_tables_[sequence * max_pages_ + position / page_size_];
+    for (int h = 0; h < shape_.num_kv_heads; ++h) {
+      StoreKvRow(view(), page, h, position % page_size_, key.data(), value.data());
+    }
+  }
+  double LargestValue() {
+    double largest = 0.0;
+    for (size_t i = 0; i < lengths_.size(); ++i) {
+      for (int t = 0; t < lengths_[i]; ++t) {
+        for (int h = 0; h < shape_.num_kv_heads; ++h) {
+          const TestKvRow row = RowAt(static_cast<int>(i), t, h, false);
+          for (int d = 0; d < shape_.head_dim; ++d) {
+            largest = std::max(largest, std::abs(row.value(d)));
+          }
+        }
+      }
+    }
+    return largest;
+  }
+  void MultiplyQueries(float factor) {
+    for (TestMatrix& queries : queries_) {
+      for (int r = 0; r < queries.rows(); ++r) {
+        for (int c = 0; c < queries.cols(); ++c) queries.at(r, c) *= factor;
+      }
+    }
   }
 
   float scale() const { return 1.0f / std::sqrt(static_cast<float>(shape_.head_dim)); }
@@ -323,6 +354,44 @@ TEST_P(AttentionOf, ChunksOfEverySizeGiveTheBitsOfTheWhole) {
           for (int r = 0; r < end - begin; ++r) {
             ASSERT_TRUE(part.SameBits(r, whole, begin + r)) << test.label << " chunk " << chunk;
           }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(AttentionOf, AValueThatIsNoNumberReachesTheRowsThatSeeItAndNoOthers) {
+  for (TestBackend& test : OneOfEachIsa(dtype)) {
+    for (const int spoilt : {31, 64, 290}) {  // the edge of a tile, within one, in another chunk
+      World world({4, 2, 24, 0, dtype}, {300}, 16, 0.0f, 5);
+      const TestMatrix before = world.AttendLast(*test.backend, 300);
+      world.SpoilValue(0, spoilt);
+      const TestMatrix after = world.AttendLast(*test.backend, 300);
+      for (int r = 0; r < 300; ++r) {
+        if (r < spoilt) {
+          ASSERT_TRUE(after.SameBits(r, before, r)) << test.label << " row " << r;
+          continue;
+        }
+        for (int c = 0; c < after.cols(); ++c) {
+          ASSERT_TRUE(std::isnan(after.at(r, c))) << test.label << " row " << r << " column " << c;
+        }
+      }
+    }
+  }
+}
+
+// Where neighbours among f32 are far apart, what is above the reference still is weighed as such,
+// and values mix to nothing larger than they are, but for the rounding of weights to 2^-9.
+TEST_P(AttentionOf, ScoresOfAnySizeMixValues) {
+  for (TestBackend& test : OneOfEachIsa(dtype)) {
+    for (const float factor : {0x1p-110f, 1e3f, 3e7f, 1e12f}) {
+      World world({4, 2, 24, 0, dtype}, {300}, 16, NAN, 6);
+      world.MultiplyQueries(factor);
+      const double largest = world.LargestValue();
+      const TestMatrix out = world.AttendLast(*test.backend, 100);
+      for (int r = 0; r < out.rows(); ++r) {
+        for (int c = 0; c < out.cols(); ++c) {
+          ASSERT_LE(std::abs(out.at(r, c)), 1.01 * largest) << test.label << " factor " << factor;
         }
       }
     }

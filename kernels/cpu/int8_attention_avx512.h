@@ -253,7 +253,8 @@ void MixWholeNumbers(const AttendState& s, int first_vector, int d) {
   const uint32_t* values = InterleavedValues(s) + d;
   const float* weights = s.scores + first_vector * kAttendTile;
   __m512i sum[kVectors][kPlanes][kWide] = {};
-  for (int i = 0; i < kPlaneWords; ++i, values += s.padded_dim) {
+  const float* factors = weights;
+  for (int i = 0; i < kPlaneWords; ++i, values += s.padded_dim, ++factors) {
     __m512i value[kWide];
 #pragma GCC unroll 2
     for (int v = 0; v < kWide; ++v) value[v] = LoadWords16(values + v * kLanes);
@@ -262,7 +263,7 @@ void MixWholeNumbers(const AttendState& s, int first_vector, int d) {
 #pragma GCC unroll 2
       for (int plane = 0; plane < kPlanes; ++plane) {
         const __m512i weight =
-            _mm512_castps_si512(Splat(weights[r * kAttendTile + plane * kPlaneWords + i]));
+            _mm512_castps_si512(Splat(factors[r * kAttendTile + plane * kPlaneWords]));
 #pragma GCC unroll 2
         for (int v = 0; v < kWide; ++v) {
           sum[r][plane][v] = VnniDot::Dot(sum[r][plane][v], weight, value[v]);
