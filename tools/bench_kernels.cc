@@ -250,6 +250,9 @@ class Benchmark {
       Case each;
       // Row r of the last `rows` sees context - rows + r + 1 positions; scores and sums.
       const double seen = rows * (context - 0.5 * (rows - 1));
+      // Rounded queries and weights are two bytes each beside a cache of int8.
+      const bool rounds = options_.bf16_products && dtype != KvDType::kF32;
+      const int planes = rounds && dtype == KvDType::kInt8 ? 2 : 1;
       each.result = {
           .op = "attention",
           .part = "",
@@ -259,7 +262,8 @@ class Benchmark {
           .shape = {s.heads, s.kv_heads, s.head_dim},
           .demand = {.bytes = 2.0 * context * s.kv_heads * 4.0 * KvRowWords(dtype, s.head_dim),
                      .place = MachineLimits::PlaceOf(layer_bytes * layout.num_layers),
-                     .flops = 4.0 * seen * s.heads * s.head_dim},
+                     .flops = 4.0 * planes * seen * s.heads * s.head_dim,
+                     .input = rounds ? DotInputOf(DTypeOf(dtype), true) : DotInput::kF32},
           .time = {}};
       each.run = [&, rows, i](int turn) {
         PagedKvView kv = cache->LayerView(turn % layout.num_layers);
