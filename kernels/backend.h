@@ -178,9 +178,10 @@ inline Buffer::~Buffer() {
   if (backend_ != nullptr) backend_->Free(data_, bytes_);
 }
 
-// How the CPU computes products with bf16 weights.
+// How the CPU computes products with bf16 weights, and attention over caches of bf16 and int8,
+// whose queries and weights are activations too.
 enum class CpuCompute {
-  kAuto,  // kBF16 where the CPU has a bf16 dot product, else kF32
+  kAuto,  // rounded as the CPU has instructions for: bf16, and 16 bits beside caches of int8
   kF32,   // activations exact
   kBF16,  // activations rounded to bf16, products by the CPU's bf16 dot product
 };
