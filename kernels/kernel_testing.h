@@ -113,8 +113,7 @@ class TestKvRow {
   // One token's key, or value, of one head.
   TestKvRow(const PagedKvView& kv, bool is_key, int64_t page, int kv_head, int place)
       : kv_(kv),
-        words_(static_cast<uint32_t*>(is_key ? kv.keys : kv.values) + page * kv.page_stride +
-               kv_head * kv.head_words()),
+        words_(static_cast<uint32_t*>(is_key ? kv.keys : kv.values) + kv.BlockOf(page, kv_head)),
         num_words_(KvElementWords(kv.dtype, kv.head_dim)),
         first_(is_key ? place : int64_t{place} * num_words_),
         stride_(is_key ? kv.page_size : 1),

@@ -26,11 +26,14 @@ inline constexpr int KvRowWords(KvDType dtype, int head_dim) {
   return KvElementWords(dtype, head_dim) + (dtype == KvDType::kInt8 ? 1 : 0);
 }
 
+// Pages in a group, in which what attention reads one after the other, the pages of a head, lies
+// side by side.
+inline constexpr int kKvGroupPages = 16;
+
 // One layer of a batch's KV cache as kernels see it. All pointers are the backend's. The unit is a
 // word of 4 bytes: one f32, two bf16 or four int8 elements in increasing order.
 //
-// Head h of a page has the words from keys + page * page_stride + h * head_words(), with E =
-// KvElementWords and P = page_size:
+// Head h of a page lies at keys + BlockOf(page, h), with E = KvElementWords and P = page_size:
 //   keys:   [E, P], so that kernels have lanes over positions; then the scales [P], if any
 //   values: [P, E], so that kernels have lanes over elements; then the scales [P], if any
 // Position t of a sequence is place t % P of page page_tables[sequence * max_pages + t / P].
@@ -43,13 +46,19 @@ struct PagedKvView {
   int batch = 0;
   int max_pages = 0;
   int page_size = 0;
-  int64_t page_stride = 0;  // words from one page to the next
+  // Words from one page of a group to the next, from one head to the next, from one group to the
+  // next.
+  int64_t page_stride = 0;
+  int64_t head_stride = 0;
+  int64_t group_stride = 0;
   int num_kv_heads = 0;
   int head_dim = 0;
   KvDType dtype = KvDType::kF32;
 
-  int64_t head_words() const {
-    return static_cast<int64_t>(page_size) * KvRowWords(dtype, head_dim);
+  // In words.
+  int64_t BlockOf(int64_t page, int kv_head) const {
+    return page / kKvGroupPages * group_stride + page % kKvGroupPages * page_stride +
+           kv_head * head_stride;
   }
 };
 

@@ -124,7 +124,7 @@ class World {
     EXPECT_EQ(cache_->num_free_pages(), NumFree());
     EXPECT_EQ(cache_->num_available_pages(), NumAvailable());
     EXPECT_EQ(cache_->num_page_copies(), num_copies_);
-    EXPECT_EQ(backend_.num_copies(), num_copies_);
+    EXPECT_EQ(backend_.num_copies(), num_copies_ * layout_.num_pieces());
     EXPECT_EQ(cache_->prefix_stats().evicted_pages, num_evicted_);
     EXPECT_EQ(cache_->prefix_stats().queried_tokens, num_queried_tokens_);
     EXPECT_EQ(cache_->prefix_stats().hit_tokens, num_hit_tokens_);
@@ -241,8 +241,8 @@ class World {
   // Where layer, half and head of a position lie in a page.
   float* Place(int layer, int half, int head, PageId page, int t) const {
     const PagedKvView view = cache_->LayerView(layer);
-    return static_cast<float*>(half == 0 ? view.keys : view.values) + page * view.page_stride +
-           head * view.page_size + t % view.page_size;
+    return static_cast<float*>(half == 0 ? view.keys : view.values) + view.BlockOf(page, head) +
+           t % view.page_size;
   }
   template <typename Body>
   void ForEachPlace(PageId page, int t, const Body& body) const {

@@ -16,7 +16,8 @@ namespace {
 
 // The bytes of all pages, or INVALID_ARGUMENT.
 absl::StatusOr<size_t> StorageBytes(const KvLayout& layout, int num_pages) {
-  size_t bytes = 2 * sizeof(uint32_t);
+  size_t bytes = 2 * sizeof(uint32_t) * kKvGroupPages;
+  const int num_groups = num_pages / kKvGroupPages + (num_pages % kKvGroupPages > 0);
   const struct {
     const char* name;
     int value;
@@ -25,7 +26,7 @@ absl::StatusOr<size_t> StorageBytes(const KvLayout& layout, int num_pages) {
                  {"key-value heads", layout.num_kv_heads, layout.num_kv_heads},
                  {"head size", layout.head_dim, KvRowWords(layout.dtype, layout.head_dim)},
                  {"page size", layout.page_size, layout.page_size},
-                 {"pages", num_pages, num_pages}};
+                 {"pages", num_pages, num_groups}};
   for (const auto& factor : factors) {
     if (factor.value <= 0) {
       return absl::InvalidArgumentError(
@@ -139,9 +140,10 @@ void PagedKvCache::Release(PageId page) {
 void PagedKvCache::CopyPage(PageId from, PageId to) {
   ++num_page_copies_;
   if (backend_ == nullptr) return;
-  std::byte* const bytes = static_cast<std::byte*>(storage_.data());
-  const size_t page_bytes = layout_.page_bytes();
-  backend_->Copy(bytes + from * page_bytes, bytes + to * page_bytes, page_bytes);
+  for (int piece = 0; piece < layout_.num_pieces(); ++piece) {
+    backend_->Copy(PieceOf(from, piece), PieceOf(to, piece),
+                   layout_.piece_words() * sizeof(uint32_t));
+  }
 }
 
 absl::Status PagedKvCache::CheckIntegrity(absl::Span<const KvSequence* const> sequences) const {
@@ -181,17 +183,25 @@ absl::Status PagedKvCache::CheckIntegrity(absl::Span<const KvSequence* const> se
   return absl::OkStatus();
 }
 
+uint32_t* PagedKvCache::PieceOf(PageId page, int piece) const {
+  return static_cast<uint32_t*>(storage_.data()) +
+         ((static_cast<size_t>(page / kKvGroupPages) * layout_.num_pieces() + piece) *
+              kKvGroupPages +
+          page % kKvGroupPages) *
+             layout_.piece_words();
+}
+
 PagedKvView PagedKvCache::LayerView(int layer) const {
   TANDEM_CHECK(0 <= layer && layer < layout_.num_layers);
   PagedKvView view;
   if (backend_ != nullptr) {
-    const size_t half_bytes = layout_.half_layer_words() * sizeof(uint32_t);
-    std::byte* const keys = static_cast<std::byte*>(storage_.data()) + 2 * layer * half_bytes;
-    view.keys = keys;
-    view.values = keys + half_bytes;
+    view.keys = PieceOf(0, 2 * layer * layout_.num_kv_heads);
+    view.values = PieceOf(0, (2 * layer + 1) * layout_.num_kv_heads);
   }
   view.page_size = layout_.page_size;
-  view.page_stride = static_cast<int64_t>(layout_.page_words());
+  view.page_stride = static_cast<int64_t>(layout_.piece_words());
+  view.head_stride = view.page_stride * kKvGroupPages;
+  view.group_stride = view.head_stride * layout_.num_pieces();
   view.num_kv_heads = layout_.num_kv_heads;
   view.head_dim = layout_.head_dim;
   view.dtype = layout_.dtype;
@@ -203,8 +213,9 @@ void PagedKvCache::FillFreePages(float value) {
   uint32_t word = std::bit_cast<uint32_t>(value);
   if (layout_.dtype != KvDType::kF32) word = FloatToBf16(value) * 0x10001u;
   for (const PageId page : pool_.free_pages()) {
-    std::fill_n(static_cast<uint32_t*>(storage_.data()) + page * layout_.page_words(),
-                layout_.page_words(), word);
+    for (int piece = 0; piece < layout_.num_pieces(); ++piece) {
+      std::fill_n(PieceOf(page, piece), layout_.piece_words(), word);
+    }
   }
 }
 

@@ -139,10 +139,12 @@ class PagedKvCache {
   void Hold(PageId page);
   void Release(PageId page);
   void CopyPage(PageId from, PageId to);
+  // One of KvLayout's pieces: a layer's keys, or values, of one head.
+  uint32_t* PieceOf(PageId page, int piece) const;
 
   Backend* backend_;
   KvLayout layout_;
-  Buffer storage_;  // [num_pages, page_words]
+  Buffer storage_;  // whole groups of pages, see KvLayout
   PagePool pool_;
   PrefixIndex prefixes_;
   PrefixStats prefix_stats_;

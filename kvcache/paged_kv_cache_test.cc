@@ -114,7 +114,7 @@ TEST(PagedKvCache, ExtendIntoASharedTailCopiesOneAndNothingElseCopies) {
   EXPECT_EQ(cache->num_page_copies(), 0);
   ASSERT_TRUE(second.Extend(1).ok());
   EXPECT_EQ(cache->num_page_copies(), 1);
-  EXPECT_EQ(backend.num_copies(), 1);
+  EXPECT_EQ(backend.num_copies(), 8);  // pieces: 2 layers, keys and values, 2 heads
   EXPECT_EQ(first.pages()[0], second.pages()[0]);
   EXPECT_NE(first.pages()[1], second.pages()[1]);
   ASSERT_TRUE(first.Extend(2).ok());  // alone on its tail again
@@ -295,15 +295,18 @@ TEST(PagedKvCache, GoingOnInsideAPublishedPageCopiesIt) {
   EXPECT_EQ(HitLength(cache.get(), Counting(8)), 8);
 }
 
-TEST(PagedKvCache, LayersLieInsideThePage) {
+TEST(PagedKvCache, PagesOfAHeadLieSideBySideInAGroup) {
   MemoryBackend backend;
   const auto cache = MakeCache(3, &backend);
   const float* const start = static_cast<float*>(cache->LayerView(0).keys);
   for (int layer = 0; layer < kSmall.num_layers; ++layer) {
     const PagedKvView view = cache->LayerView(layer);
-    EXPECT_EQ(static_cast<float*>(view.keys) - start, 48 * layer);
-    EXPECT_EQ(static_cast<float*>(view.values) - start, 48 * layer + 24);  // 2 heads * 4 * 3
-    EXPECT_EQ(view.page_stride, 96);
+    EXPECT_EQ(static_cast<float*>(view.keys) - start, 768 * layer);
+    EXPECT_EQ(static_cast<float*>(view.values) - start, 768 * layer + 384);
+    EXPECT_EQ(view.page_stride, 12);   // 4 tokens of 3 elements
+    EXPECT_EQ(view.head_stride, 192);  // 16 pages
+    EXPECT_EQ(view.group_stride, 1536);
+    EXPECT_EQ(view.BlockOf(17, 1), 1536 + 12 + 192);
     EXPECT_EQ(view.page_size, 4);
     EXPECT_EQ(view.num_kv_heads, 2);
     EXPECT_EQ(view.head_dim, 3);
@@ -318,10 +321,11 @@ TEST(PagedKvCache, FillFreePagesLeavesPagesInUseAlone) {
   KvSequence sequence = cache->NewSequence();
   ASSERT_TRUE(sequence.Extend(4).ok());
   float* const start = static_cast<float*>(cache->LayerView(0).keys);
-  std::fill_n(start, 3 * 96, 1.0f);
+  std::fill_n(start, 1536, 1.0f);
   cache->FillFreePages(std::numeric_limits<float>::quiet_NaN());
-  for (int i = 0; i < 3 * 96; ++i) {
-    EXPECT_EQ(std::isnan(start[i]), i / 96 != sequence.pages()[0]) << i;
+  for (int i = 0; i < 1536; ++i) {
+    const int page = i / 12 % 16;  // of which there are three
+    EXPECT_EQ(std::isnan(start[i]), page < 3 && page != sequence.pages()[0]) << i;
   }
 }
 

@@ -140,8 +140,8 @@ class FakeModel final : public LanguageModel {
   }
   static float* Place(const KvSequence& kv, int position) {
     const PagedKvView view = kv.cache()->LayerView(0);
-    return static_cast<float*>(view.keys) +
-           kv.pages()[position / view.page_size] * view.page_stride + position % view.page_size;
+    return static_cast<float*>(view.keys) + view.BlockOf(kv.pages()[position / view.page_size], 0) +
+           position % view.page_size;
   }
   static uint64_t Mix(uint64_t x) {  // the finaliser of splitmix64
     x += 0x9E3779B97F4A7C15u;

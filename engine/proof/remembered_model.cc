@@ -41,8 +41,8 @@ absl::StatusOr<std::unique_ptr<RememberedModel>> RememberedModel::Create(Languag
 
 TokenId* RememberedModel::Place(const KvSequence& kv, int position) const {
   const PagedKvView view = cache_->LayerView(0);
-  return static_cast<TokenId*>(view.keys) +
-         kv.pages()[position / view.page_size] * view.page_stride + position % view.page_size;
+  return static_cast<TokenId*>(view.keys) + view.BlockOf(kv.pages()[position / view.page_size], 0) +
+         position % view.page_size;
 }
 
 const float* RememberedModel::Find(absl::Span<const TokenId> context) const {

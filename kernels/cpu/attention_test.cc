@@ -175,9 +175,11 @@ class World {
     kv.max_pages = max_pages_;
     kv.page_size = page_size_;
     kv.page_stride = page_stride_;
+    kv.group_stride = kKvGroupPages * page_stride_ + 5;
     kv.num_kv_heads = shape_.num_kv_heads;
     kv.head_dim = shape_.head_dim;
     kv.dtype = shape_.dtype;
+    kv.head_stride = page_size_ * KvRowWords(kv.dtype, kv.head_dim) + 3;
     return kv;
   }
   TestKvRow RowAt(int sequence, int position, int kv_head, bool is_key) {
@@ -188,12 +190,12 @@ class World {
   // Pages in random order with others between them; tables end in a page that is not there.
   void FillCache(float garbage, std::mt19937& random) {
     const int row_words = KvRowWords(shape_.dtype, shape_.head_dim);
-    page_stride_ = int64_t{page_size_} * shape_.num_kv_heads * row_words + 7;
+    page_stride_ = shape_.num_kv_heads * (int64_t{page_size_} * row_words + 3) + 7;
     const int sequences = static_cast<int>(lengths_.size());
     const int num_pages = 2 * sequences * max_pages_ + 1;
     const uint32_t word = shape_.dtype == KvDType::kF32 ? std::bit_cast<uint32_t>(garbage)
                                                         : FloatToBf16(garbage) * 0x10001u;
-    cache_.assign(2 * num_pages * page_stride_, word);
+    cache_.assign(2 * num_pages * (page_stride_ + 1), word);
     std::vector<int> free_pages = Iota(num_pages);
     std::shuffle(free_pages.begin(), free_pages.end(), random);
     page_tables_.assign(size_t(sequences) * max_pages_, 1 << 30);

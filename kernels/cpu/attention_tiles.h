@@ -107,7 +107,7 @@ inline int64_t BlockOf(const AttendState& s, int position) {
   const PagedKvView& kv = s.task->kv;
   const int64_t page = kv.page_tables[static_cast<int64_t>(s.unit->sequence) * kv.max_pages +
                                       position / kv.page_size];
-  return 4 * (page * kv.page_stride + s.unit->kv_head * kv.head_words());
+  return 4 * kv.BlockOf(page, s.unit->kv_head);
 }
 
 // REQUIRES: page_size % kLanes == 0, so that 16 positions share a page.

@@ -71,7 +71,7 @@ void Store(KvDType dtype, const float* row, int head_dim, const RowPlace& to) {
 
 void StoreKvRow(const PagedKvView& kv, int64_t page, int kv_head, int place, const float* key,
                 const float* value) {
-  const int64_t block = page * kv.page_stride + kv_head * kv.head_words();
+  const int64_t block = kv.BlockOf(page, kv_head);
   const int words = KvElementWords(kv.dtype, kv.head_dim);
   const int64_t scale = static_cast<int64_t>(kv.page_size) * words + place;
   auto* keys = static_cast<uint32_t*>(kv.keys) + block;

@@ -174,9 +174,11 @@ struct Cache {
     kv.max_pages = kPages;
     kv.page_size = kPageSize;
     kv.page_stride = stride;
+    kv.group_stride = kKvGroupPages * stride;
     kv.num_kv_heads = kv_heads;
     kv.head_dim = head_dim;
     kv.dtype = dtype;
+    kv.head_stride = kPageSize * KvRowWords(dtype, head_dim);
     return kv;
   }
   TestKvRow RowAt(const Ragged& ragged, int r, int kv_head, bool is_key) {
