@@ -54,6 +54,10 @@ void CombinedDrafter::Rollback(DraftState* state, int length) {
   lookup_->Rollback(Of(state).lookup.get(), length);
 }
 
+int CombinedDrafter::NumCached(const DraftState& state) const {
+  return model_->NumCached(*static_cast<const CombinedDraftState&>(state).model);
+}
+
 void CombinedDrafter::Publish(DraftState* state, absl::Span<const TokenId> tokens) {
   model_->Publish(Of(state).model.get(), tokens);
   lookup_->Publish(Of(state).lookup.get(), tokens);

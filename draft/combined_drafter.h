@@ -22,6 +22,7 @@ class CombinedDrafter final : public Drafter {
   absl::Status Propose(absl::Span<const DraftRequest> requests,
                        absl::Span<Proposal* const> proposals) override;
   void Rollback(DraftState* state, int length) override;
+  int NumCached(const DraftState& state) const override;
   void Publish(DraftState* state, absl::Span<const TokenId> tokens) override;
   void Evict(DraftState* state) override;
 

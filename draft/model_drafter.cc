@@ -79,6 +79,10 @@ void ModelDrafter::Rollback(DraftState* state, int length) {
   s.kv.Truncate(std::min(s.kv.length(), kept));
 }
 
+int ModelDrafter::NumCached(const DraftState& state) const {
+  return static_cast<const State&>(state).kv.length();
+}
+
 void ModelDrafter::Publish(DraftState* state, absl::Span<const TokenId> tokens) {
   State& s = State::Of(state);
   cache_->Publish(Read(&s, tokens), s.kv);

@@ -35,6 +35,7 @@ class ModelDrafter final : public Drafter {
   absl::Status Propose(absl::Span<const DraftRequest> requests,
                        absl::Span<Proposal* const> proposals) override;
   void Rollback(DraftState* state, int length) override;
+  int NumCached(const DraftState& state) const override;
   void Publish(DraftState* state, absl::Span<const TokenId> tokens) override;
 
  private:

@@ -72,7 +72,12 @@ ModelInfo InfoOf(const std::string& path, const Transformer& model, const PagedK
               static_cast<int64_t>(cache.layout().page_bytes() / cache.layout().page_size),
           .vocab_size = model.vocab_size(),
           .context_length = model.context_length(),
-          .num_pages = cache.num_pages()};
+          .num_pages = cache.num_pages(),
+          .page_size = cache.layout().page_size};
+}
+
+int PagesInUse(const PagedKvCache& cache) {
+  return cache.num_pages() - cache.num_available_pages();
 }
 
 class EngineImpl final : public Engine {
@@ -91,14 +96,17 @@ class EngineImpl final : public Engine {
     thread_.join();
   }
 
-  absl::StatusOr<GenerationId> Submit(Request request, OnPiece on_piece) override {
+  absl::StatusOr<GenerationId> Submit(Request request, OnPiece on_piece, OnDone on_done) override {
     ASSIGN_OR_RETURN(std::unique_ptr<Session> session, NewSession(std::move(request)));
     session->on_piece = std::move(on_piece);
+    session->on_done = std::move(on_done);
     absl::MutexLock lock(&mutex_);
     const GenerationId id = next_id_++;
     session->id = id;
+    Outcome outcome;
+    outcome.is_waited_for = session->on_done != nullptr;
+    results_.emplace(id, std::move(outcome));
     submitted_.push_back(std::move(session));
-    results_.emplace(id, Outcome());
     return id;
   }
 
@@ -127,6 +135,12 @@ class EngineImpl final : public Engine {
   RoundStats stats() const override {
     absl::MutexLock lock(&mutex_);
     return stats_;
+  }
+  EngineLoad load() const override {
+    absl::MutexLock lock(&mutex_);
+    EngineLoad load = load_;
+    load.num_waiting += static_cast<int>(submitted_.size());
+    return load;
   }
   const Tokenizer& tokenizer() const override { return *pair_.tokenizer; }
   ModelInfo target_info() const override {
@@ -165,8 +179,10 @@ class EngineImpl final : public Engine {
   void Admit();
   void LookForDrafts(Session* session);
   void Preempt(Session* session);
+  RoundReport RoundOf(const Session& session) const;
   void Deliver(Session* session);
   void Retire();
+  void ReportLoad();
 
   const EngineOptions options_;
   ModelPair pair_;
@@ -178,10 +194,13 @@ class EngineImpl final : public Engine {
   std::vector<GenerationId> cancelled_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<GenerationId, Outcome> results_ ABSL_GUARDED_BY(mutex_);
   RoundStats stats_ ABSL_GUARDED_BY(mutex_);
+  EngineLoad load_ ABSL_GUARDED_BY(mutex_);
 
   // The engine thread's own.
   Verifier verifier_;
   SpeculationPolicy policy_;
+  int64_t num_prompt_tokens_ = 0;
+  int64_t num_preemptions_ = 0;
   std::deque<std::unique_ptr<Session>> sessions_;  // oldest first
   std::thread thread_;                             // last: it uses all of the above
 };
@@ -274,6 +293,7 @@ void EngineImpl::Work() {
   while (TakeNewWork()) {
     Step();
     Retire();
+    ReportLoad();
   }
   Retire();
 }
@@ -366,6 +386,7 @@ void EngineImpl::Admit() {
         may_reuse ? absl::MakeConstSpan(session->tokens) : absl::Span<const TokenId>();
     session->target_kv = pair_.target_cache->NewSequenceWithPrefix(known);
     if (session->num_output() == 0) session->completion.cached_tokens = session->target_kv.length();
+    num_prompt_tokens_ += session->prompt_length;
     if (pair_.drafter != nullptr) session->draft_state = pair_.drafter->NewState(known);
   }
 }
@@ -381,12 +402,22 @@ void EngineImpl::LookForDrafts(Session* session) {
 void EngineImpl::Preempt(Session* session) {
   spdlog::debug("preempt generation={} tokens={}", session->id, session->length());
   ++session->completion.num_preemptions;
+  ++num_preemptions_;
   session->target_kv.Truncate(0);
   if (session->draft_state != nullptr) pair_.drafter->Evict(session->draft_state.get());
   session->published_pages = 0;
   // Of a prompt not read to its end, all rows are computed and reported again.
   auto& reported = session->completion.prompt_logprobs;
   if (session->NeedsPromptLogprobs()) reported.resize(std::min<size_t>(reported.size(), 1));
+}
+
+RoundReport EngineImpl::RoundOf(const Session& session) const {
+  const RoundStats& stats = session.completion.stats;
+  return {.proposed = static_cast<int>(stats.proposed - session.delivered_proposed),
+          .accepted = static_cast<int>(stats.accepted - session.delivered_accepted),
+          .target_cached_tokens = session.target_kv.length(),
+          .draft_cached_tokens =
+              session.draft_state == nullptr ? 0 : pair_.drafter->NumCached(*session.draft_state)};
 }
 
 void EngineImpl::Deliver(Session* session) {
@@ -400,9 +431,15 @@ void EngineImpl::Deliver(Session* session) {
   if (c.token_ids.size() == s.delivered_tokens && text.size() == s.delivered_text) return;
   const Piece piece{.text = std::string_view(text).substr(s.delivered_text),
                     .token_ids = absl::MakeConstSpan(c.token_ids).subspan(s.delivered_tokens),
-                    .provenance = std::string_view(c.provenance).substr(s.delivered_tokens)};
+                    .provenance = std::string_view(c.provenance).substr(s.delivered_tokens),
+                    .logprobs = c.logprobs.empty()
+                                    ? absl::Span<const TokenLogprobs>()
+                                    : absl::MakeConstSpan(c.logprobs).subspan(s.delivered_tokens),
+                    .round = RoundOf(s)};
   s.delivered_text = text.size();
   s.delivered_tokens = c.token_ids.size();
+  s.delivered_proposed = c.stats.proposed;
+  s.delivered_accepted = c.stats.accepted;
   if (s.on_piece && !s.on_piece(piece)) s.Finish("cancelled");
 }
 
@@ -420,17 +457,46 @@ void EngineImpl::Retire() {
     c.timings.prefill = c.stats.prefill_time;
     c.timings.draft = c.stats.draft_time;
     c.timings.verify = c.stats.verify_time;
-    absl::MutexLock lock(&mutex_);
-    stats_ += c.stats;
-    Outcome& outcome = results_.at(session->id);
-    outcome.is_done = true;
-    if (session->status.ok()) {
-      outcome.completion = std::move(c);
-    } else {
-      outcome.completion = session->status;
+    const RoundStats stats = c.stats;
+    absl::StatusOr<Completion> result = std::move(c);
+    if (!session->status.ok()) result = session->status;
+    Engine::OnDone on_done = std::move(session->on_done);
+    {
+      absl::MutexLock lock(&mutex_);
+      stats_ += stats;
+      if (on_done != nullptr) {
+        results_.erase(session->id);
+      } else {
+        Outcome& outcome = results_.at(session->id);
+        outcome.is_done = true;
+        outcome.completion = std::move(result);
+      }
     }
+    session.reset();  // its pages are free before anybody hears of its end
+    if (on_done != nullptr) on_done(std::move(result));
   }
   sessions_ = std::move(going_on);
+}
+
+// Shows the others how things stand.
+void EngineImpl::ReportLoad() {
+  EngineLoad load;
+  RoundStats in_progress;
+  for (const auto& session : sessions_) {
+    ++(session->is_admitted ? load.num_running : load.num_waiting);
+    in_progress += session->completion.stats;
+  }
+  load.target_pages_in_use = PagesInUse(*pair_.target_cache);
+  if (pair_.draft_cache != nullptr) load.draft_pages_in_use = PagesInUse(*pair_.draft_cache);
+  load.prompt_tokens = num_prompt_tokens_;
+  const PagedKvCache::PrefixStats& prefixes = pair_.target_cache->prefix_stats();
+  load.prefix_queries = prefixes.queried_tokens;
+  load.prefix_hits = prefixes.hit_tokens;
+  load.preemptions = num_preemptions_;
+  absl::MutexLock lock(&mutex_);
+  load.stats = stats_;
+  load.stats += in_progress;
+  load_ = load;
 }
 
 }  // namespace

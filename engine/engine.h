@@ -17,6 +17,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
@@ -109,11 +110,21 @@ struct Completion {
   Timings timings;
 };
 
+// What a round did to one generation's caches.
+struct RoundReport {
+  int proposed = 0;              // draft tokens that the target verified
+  int accepted = 0;              // of those, kept
+  int target_cached_tokens = 0;  // after the rollback
+  int draft_cached_tokens = 0;   // likewise, in the draft's tokens; 0 without a draft model
+};
+
 // What one round added to a generation.
 struct Piece {
   std::string_view text;  // may be empty: characters and stop strings are let out whole
   absl::Span<const TokenId> token_ids;
-  std::string_view provenance;  // a letter per token
+  std::string_view provenance;               // a letter per token
+  absl::Span<const TokenLogprobs> logprobs;  // per token, if asked for
+  RoundReport round;
 };
 
 // What the engine runs, for reports.
@@ -127,8 +138,22 @@ struct ModelInfo {
   int vocab_size = 0;
   int context_length = 0;
   int num_pages = 0;
+  int page_size = 0;  // tokens
   // Of a draft with other tokens than the target's: how many of the target's it can propose.
   std::optional<int> mapped_tokens{};
+};
+
+// The engine between two rounds, for who watches it. Counts are of all time so far.
+struct EngineLoad {
+  int num_running = 0;  // generations that have their caches
+  int num_waiting = 0;
+  int target_pages_in_use = 0;  // by sequences; published pages that nobody uses are free
+  int draft_pages_in_use = 0;
+  RoundStats stats;  // of generations in progress, too
+  int64_t prompt_tokens = 0;
+  int64_t prefix_queries = 0;  // prompt tokens looked up in the target's prefix cache
+  int64_t prefix_hits = 0;     // of those, found
+  int64_t preemptions = 0;
 };
 
 using GenerationId = int64_t;
@@ -147,10 +172,16 @@ class Engine {
   // Called with what each round committed, on the engine's thread; return false to stop. Must not
   // call the engine.
   using OnPiece = absl::AnyInvocable<bool(const Piece&)>;
+  // Called once, when the generation has ended and after its last piece. As OnPiece.
+  using OnDone = absl::AnyInvocable<void(absl::StatusOr<Completion>)>;
 
-  // Queues a generation. INVALID_ARGUMENT naming the field if the request is impossible. Every
-  // generation must be waited for.
-  virtual absl::StatusOr<GenerationId> Submit(Request request, OnPiece on_piece) = 0;
+  // Queues a generation. INVALID_ARGUMENT naming the field if the request is impossible. Without
+  // `on_done` every generation must be waited for; with it none may be.
+  virtual absl::StatusOr<GenerationId> Submit(Request request, OnPiece on_piece,
+                                              OnDone on_done) = 0;
+  absl::StatusOr<GenerationId> Submit(Request request, OnPiece on_piece) {
+    return Submit(std::move(request), std::move(on_piece), nullptr);
+  }
   // Blocks until the generation ends; its errors are returned here. NOT_FOUND for an id that is
   // unknown or was waited for.
   virtual absl::StatusOr<Completion> Wait(GenerationId id) = 0;
@@ -159,7 +190,8 @@ class Engine {
   // Submit and Wait.
   absl::StatusOr<Completion> Generate(Request request, OnPiece on_piece = nullptr);
 
-  virtual RoundStats stats() const = 0;  // of all generations so far
+  virtual RoundStats stats() const = 0;  // of all generations that have ended
+  virtual EngineLoad load() const = 0;
   virtual const Tokenizer& tokenizer() const = 0;
   virtual ModelInfo target_info() const = 0;
   virtual std::optional<ModelInfo> draft_info() const = 0;

@@ -38,6 +38,7 @@ struct Session {
   // that a round depends on the request and its seed alone.
   bool learns_sharpness = false;
   Engine::OnPiece on_piece;
+  Engine::OnDone on_done;
 
   // ---- State ----
   std::vector<TokenId> tokens;  // prompt, then committed output
@@ -52,10 +53,12 @@ struct Session {
   bool finished = false;                    // completion.finish_reason or `status` says why
   absl::Status status;
   absl::Time submit_time;
-  bool is_admitted = false;     // has its caches
-  int published_pages = 0;      // of the target's, offered to the prefix index so far
-  size_t delivered_text = 0;    // bytes of the text already passed to on_piece
-  size_t delivered_tokens = 0;  // output tokens likewise
+  bool is_admitted = false;        // has its caches
+  int published_pages = 0;         // of the target's, offered to the prefix index so far
+  size_t delivered_text = 0;       // bytes of the text already passed to on_piece
+  size_t delivered_tokens = 0;     // output tokens likewise
+  int64_t delivered_proposed = 0;  // draft tokens verified until then
+  int64_t delivered_accepted = 0;
 
   int length() const { return static_cast<int>(tokens.size()); }
   int num_cacheable() const { return length() - 1; }

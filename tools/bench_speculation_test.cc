@@ -28,7 +28,7 @@ class FakeEngine : public Engine {
  public:
   explicit FakeEngine(int accepted) : accepted_(accepted) {}
 
-  absl::StatusOr<GenerationId> Submit(Request request, OnPiece) override {
+  absl::StatusOr<GenerationId> Submit(Request request, OnPiece, OnDone) override {
     requests.push_back(request);
     if (request.prompt == "bad") return absl::InvalidArgumentError("prompt: bad");
     waiting_[next_id_] = std::move(request);
@@ -66,6 +66,7 @@ class FakeEngine : public Engine {
 
   void Cancel(GenerationId) override { ++num_cancelled; }
   RoundStats stats() const override { return {}; }
+  EngineLoad load() const override { return {}; }
   const Tokenizer& tokenizer() const override { std::abort(); }
   ModelInfo target_info() const override { return {}; }
   std::optional<ModelInfo> draft_info() const override { return std::nullopt; }
