@@ -1,5 +1,6 @@
 #include "model/tokenizer/added_tokens.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -43,6 +44,14 @@ size_t SkipSpaceRight(std::string_view text, size_t end) {
 
 }  // namespace
 
+const TextRange* FirstOverlap(absl::Span<const TextRange> ranges, TextRange range) {
+  // The first that ends behind the range's beginning.
+  const auto next = std::upper_bound(
+      ranges.begin(), ranges.end(), range.begin,
+      [](size_t begin, const TextRange& candidate) { return begin < candidate.end; });
+  return next != ranges.end() && next->begin < range.end ? &*next : nullptr;
+}
+
 AddedTokenFinder::AddedTokenFinder(std::vector<AddedToken> tokens)
     : tokens_(std::move(tokens)), nodes_(1) {
   for (int i = 0; i < static_cast<int>(tokens_.size()); ++i) {
@@ -73,7 +82,8 @@ const AddedToken* AddedTokenFinder::LongestAt(std::string_view text) const {
   return longest < 0 ? nullptr : &tokens_[longest];
 }
 
-std::vector<TextPart> AddedTokenFinder::Cut(std::string_view text, SpecialTokens special) const {
+std::vector<TextPart> AddedTokenFinder::Cut(std::string_view text,
+                                            absl::Span<const TextRange> plain) const {
   std::vector<TextPart> parts;
   size_t done = 0;
   for (size_t at = 0; !tokens_.empty() && at < text.size();) {
@@ -85,7 +95,11 @@ std::vector<TextPart> AddedTokenFinder::Cut(std::string_view text, SpecialTokens
     size_t begin = at;
     size_t end = at + token->content.size();
     at = end;  // the next match begins behind this one, whether it counts or not
-    if (token->special && special == SpecialTokens::kPlain) continue;
+    if (const TextRange* range = FirstOverlap(plain, {begin, end}); token->special && range) {
+      // A token may begin at the border that this one would have crossed.
+      at = begin < range->begin ? range->begin : std::min(end, range->end);
+      continue;
+    }
     if (token->single_word && TouchesWord(text, begin, end)) continue;
     if (token->left_strip) begin = SkipSpaceLeft(text, begin, done);
     if (token->right_strip) end = SkipSpaceRight(text, end);

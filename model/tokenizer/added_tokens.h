@@ -2,11 +2,13 @@
 #define TANDEM_MODEL_TOKENIZER_ADDED_TOKENS_H_
 
 #include <array>
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/types/span.h"
 #include "base/types.h"
 #include "model/tokenizer/tokenizer.h"
 
@@ -29,6 +31,14 @@ struct TextPart {
   TokenId added_id = -1;  // -1: ordinary text
 };
 
+// Bytes [begin, end) of a text.
+struct TextRange {
+  size_t begin = 0;
+  size_t end = 0;
+};
+// The first of `ranges`, which are in order, that has a byte of `range`, or null.
+const TextRange* FirstOverlap(absl::Span<const TextRange> ranges, TextRange range);
+
 // Finds added tokens: the leftmost, of those that begin at one place the longest, of equals the
 // first of the list. Time is the text's length times the longest token's. Thread-safe.
 class AddedTokenFinder {
@@ -37,8 +47,9 @@ class AddedTokenFinder {
   // REQUIRES: no content is empty.
   explicit AddedTokenFinder(std::vector<AddedToken> tokens);
 
-  // Cuts `text`; special tokens are ordinary text with kPlain. Ordinary parts are never empty.
-  std::vector<TextPart> Cut(std::string_view text, SpecialTokens special) const;
+  // Cuts `text`; a special token that overlaps one of `plain` is ordinary text. Ordinary parts are
+  // never empty. REQUIRES: `plain` is in order.
+  std::vector<TextPart> Cut(std::string_view text, absl::Span<const TextRange> plain) const;
 
  private:
   const AddedToken* LongestAt(std::string_view text) const;

@@ -21,14 +21,20 @@ AddedToken Token(TokenId id, const std::string& content) {
 }
 
 // Ordinary parts as they are, tokens as "#id".
-std::vector<std::string> Cut(std::vector<AddedToken> tokens, std::string_view text,
-                             SpecialTokens special = SpecialTokens::kParse) {
-  const AddedTokenFinder finder(std::move(tokens));
+std::vector<std::string> Shown(const std::vector<TextPart>& cut) {
   std::vector<std::string> parts;
-  for (const TextPart& part : finder.Cut(text, special)) {
+  for (const TextPart& part : cut) {
     parts.push_back(part.added_id < 0 ? std::string(part.text) : absl::StrCat("#", part.added_id));
   }
   return parts;
+}
+
+std::vector<std::string> Cut(std::vector<AddedToken> tokens, std::string_view text,
+                             SpecialTokens special = SpecialTokens::kParse) {
+  const AddedTokenFinder finder(std::move(tokens));
+  std::vector<TextRange> plain;
+  if (special == SpecialTokens::kPlain) plain.push_back({0, text.size()});
+  return Shown(finder.Cut(text, plain));
 }
 
 TEST(AddedTokens, TheLeftmostAndThenTheLongestIsFound) {
@@ -77,6 +83,19 @@ TEST(AddedTokens, AWhiteSpaceTokenInsideOfStrippedSpaceStillCounts) {
   AddedToken right = Token(1, "<r>");
   right.right_strip = true;
   EXPECT_THAT(Cut({right, Token(2, "\n")}, "<r> \n x"), ElementsAre("#1", "#2", " x"));
+}
+
+TEST(AddedTokens, SpecialOnesCountOnlyWhereNoneOfThemIsPlain) {
+  AddedToken end = Token(1, "<end>");
+  end.special = true;
+  const AddedTokenFinder finder({end, Token(2, "b")});
+  // The plain part is a whole token, the end or the beginning of one, or touches the real one.
+  EXPECT_THAT(Shown(finder.Cut("a<end>b<end>", {{0, 7}})), ElementsAre("a<end>", "#2", "#1"));
+  EXPECT_THAT(Shown(finder.Cut("<end><end>", {{3, 5}})), ElementsAre("<end>", "#1"));
+  EXPECT_THAT(Shown(finder.Cut("<end><end>", {{0, 2}})), ElementsAre("<end>", "#1"));
+  EXPECT_THAT(Shown(finder.Cut("<end><end>", {{0, 5}})), ElementsAre("<end>", "#1"));
+  EXPECT_THAT(Shown(finder.Cut("<e<end>", {{0, 2}})), ElementsAre("<e", "#1"));
+  EXPECT_THAT(Shown(finder.Cut("<end><end>", {{0, 5}, {5, 10}})), ElementsAre("<end><end>"));
 }
 
 }  // namespace

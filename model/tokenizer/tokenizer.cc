@@ -65,6 +65,8 @@ class BpeTokenizer final : public Tokenizer {
 
   absl::StatusOr<std::vector<TokenId>> Encode(std::string_view text,
                                               SpecialTokens special) const override;
+  absl::StatusOr<std::vector<TokenId>> EncodeMarked(
+      absl::Span<const MarkedText> parts) const override;
   std::vector<TokenId> WithTemplate(std::vector<TokenId> ids) const override {
     return post_processor_.Apply(std::move(ids));
   }
@@ -197,16 +199,33 @@ TokenId BpeTokenizer::IdOf(std::string_view token) const {
 
 absl::StatusOr<std::vector<TokenId>> BpeTokenizer::Encode(std::string_view text,
                                                           SpecialTokens special) const {
+  return EncodeMarked({{.text = text, .special = special}});
+}
+
+absl::StatusOr<std::vector<TokenId>> BpeTokenizer::EncodeMarked(
+    absl::Span<const MarkedText> parts) const {
+  std::string text;
+  std::vector<TextRange> plain;
+  for (const MarkedText& part : parts) {
+    if (part.special == SpecialTokens::kPlain && !part.text.empty()) {
+      plain.push_back({text.size(), text.size() + part.text.size()});
+    }
+    text += part.text;
+  }
   if (const size_t at = FindInvalidUtf8(text); at != std::string_view::npos) {
     return absl::InvalidArgumentError(
         absl::StrCat("text: is not UTF-8 at byte ", at, " of ", text.size()));
   }
   std::vector<TokenId> ids;
-  for (const TextPart& part : raw_finder_.Cut(text, special)) {
+  for (const TextPart& part : raw_finder_.Cut(text, plain)) {
     if (part.added_id >= 0) {
       ids.push_back(part.added_id);
     } else {
-      const bool is_first = part.text.data() == text.data();
+      const size_t begin = part.text.data() - text.data();
+      const bool is_first = begin == 0;
+      const SpecialTokens special = FirstOverlap(plain, {begin, begin + part.text.size()})
+                                        ? SpecialTokens::kPlain
+                                        : SpecialTokens::kParse;
       RETURN_IF_ERROR(EncodePart(part.text, is_first, special, &ids));
     }
   }
@@ -217,7 +236,9 @@ absl::StatusOr<std::vector<TokenId>> BpeTokenizer::Encode(std::string_view text,
 absl::Status BpeTokenizer::EncodePart(std::string_view text, bool is_first, SpecialTokens special,
                                       std::vector<TokenId>* ids) const {
   ASSIGN_OR_RETURN(const std::string normal, normalizer_.Apply(std::string(text)));
-  for (const TextPart& part : normalized_finder_.Cut(normal, special)) {
+  std::vector<TextRange> plain;
+  if (special == SpecialTokens::kPlain) plain.push_back({0, normal.size()});
+  for (const TextPart& part : normalized_finder_.Cut(normal, plain)) {
     if (part.added_id >= 0) {
       ids->push_back(part.added_id);
       continue;

@@ -19,6 +19,12 @@ enum class SpecialTokens {
   kPlain,  // ordinary text
 };
 
+// A part of a text that is encoded as a whole.
+struct MarkedText {
+  std::string_view text;
+  SpecialTokens special = SpecialTokens::kPlain;
+};
+
 // How the bytes of tokens become text.
 struct TextRules {
   // Bytes of an invalid run of byte tokens become a U+FFFD each, and a run ends with the next other
@@ -49,6 +55,11 @@ class Tokenizer {
   // Nothing is added in front or behind. INVALID_ARGUMENT, with the offset, if `text` is not UTF-8.
   virtual absl::StatusOr<std::vector<TokenId>> Encode(std::string_view text,
                                                       SpecialTokens special) const = 0;
+  // The same of the parts joined, but that a special token counts only where none of it is written
+  // in a kPlain part: what somebody else wrote cannot pose as a template's own tokens. (Special
+  // tokens that are looked for in the normalised text count only between such parts.)
+  virtual absl::StatusOr<std::vector<TokenId>> EncodeMarked(
+      absl::Span<const MarkedText> parts) const = 0;
   // A text prompt's tokens with what the post-processor's template, else `add_bos_token` and
   // `add_eos_token` of tokenizer_config.json, put around them.
   virtual std::vector<TokenId> WithTemplate(std::vector<TokenId> ids) const = 0;
