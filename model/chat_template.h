@@ -1,0 +1,92 @@
+#ifndef TANDEM_MODEL_CHAT_TEMPLATE_H_
+#define TANDEM_MODEL_CHAT_TEMPLATE_H_
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "model/tokenizer/tokenizer.h"
+
+namespace tandem {
+
+struct ChatMessage {
+  std::string role;  // "system", "user" or "assistant"
+  std::string content;
+};
+
+// A part of a conversation's prompt: the template's own text, whose special tokens count, or
+// somebody's words, in which they do not.
+struct ChatPart {
+  std::string text;
+  SpecialTokens special = SpecialTokens::kPlain;
+};
+
+// Makes the prompt of a conversation, as the model was trained to read it: what the reference makes
+// of the folder's `chat_template` with a generation prompt. The template is a program in Jinja, of
+// which nothing is run: its text says which of the common families it belongs to, and in which
+// variant. Thread-safe.
+//
+//   chat_template of            | begins with             | a message
+//   ChatML (Qwen, Yi, Hermes)   |                         | <|im_start|>user\nHi<|im_end|>\n
+//   Llama 2                     |                         | <s>[INST] Hi [/INST]
+//   Llama 3, 3.1 and later      | <|begin_of_text|>       |
+//   <|start_header_id|>user<|end_header_id|> Mistral, Mixtral            | <s> | [INST] Hi [/INST]
+//   Zephyr, TinyLlama           |                         | <|user|>\nHi</s>\n
+//   none at all                 | what text begins with   | Hi, and a line between two
+class ChatTemplate {
+ public:
+  enum class Family { kPlain, kChatMl, kLlama2, kLlama3, kMistral, kZephyr };
+
+  // Of a model folder: its chat_template.jinja, else `chat_template` of tokenizer_config.json.
+  // UNIMPLEMENTED, saying so, for a template of no known family; errors of the files else.
+  static absl::StatusOr<ChatTemplate> Load(const std::string& folder);
+  // Of a template's text, empty for none, and its two tokens.
+  static absl::StatusOr<ChatTemplate> Parse(std::string_view jinja, std::string_view bos_token,
+                                            std::string_view eos_token);
+
+  // The whole prompt. `date`, such as "26 Jul 2024", is for the templates that tell the day.
+  // INVALID_ARGUMENT naming messages[i] where the family has no place for it.
+  absl::StatusOr<std::vector<ChatPart>> Render(absl::Span<const ChatMessage> messages,
+                                               std::string_view date) const;
+
+  Family family() const { return family_; }
+  std::string_view name() const;
+  // The tokens that end an answer, as they are written; the model's own end tokens may lack them.
+  std::vector<std::string> EndTokens() const;
+
+ private:
+  absl::Status ParseChatMl(const std::string& jinja);
+  absl::Status ParseMistral(const std::string& jinja);
+  std::vector<ChatPart> RenderPlain(absl::Span<const ChatMessage> messages) const;
+  std::vector<ChatPart> RenderChatMl(absl::Span<const ChatMessage> messages) const;
+  std::vector<ChatPart> RenderLlama2(absl::Span<const ChatMessage> messages) const;
+  std::vector<ChatPart> RenderLlama3(absl::Span<const ChatMessage> messages,
+                                     std::string_view date) const;
+  std::vector<ChatPart> RenderMistral(absl::Span<const ChatMessage> messages) const;
+  std::vector<ChatPart> RenderZephyr(absl::Span<const ChatMessage> messages) const;
+
+  Family family_ = Family::kPlain;
+  std::string bos_;
+  std::string eos_;
+  std::string before_;           // the first message
+  std::string default_system_;   // of ChatML: in place of a system message
+  bool trims_ = false;           // white space around messages
+  bool drops_thoughts_ = false;  // of earlier answers, up to "</think>"
+  bool tells_date_ = false;      // of Llama 3: a system message that begins with dates
+  bool asks_date_ = false;       // today's, not the template's own
+  // Of Mistral: what stands around a question and an answer, and where a system message goes.
+  std::string question_start_;
+  std::string question_end_;
+  std::string answer_start_;
+  std::string answer_end_;
+  enum class SystemPlace { kNone, kFirst, kLast } system_place_ = SystemPlace::kNone;
+  // Of Zephyr: behind a message, and behind the last header.
+  std::string message_end_;
+  std::string prompt_end_;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_MODEL_CHAT_TEMPLATE_H_
