@@ -4,7 +4,8 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 get_property(tandem_folders GLOBAL PROPERTY TANDEM_FOLDERS)
-list(REMOVE_ITEM tandem_folders tandem_tools)  # the program, not a library for others
+# The program, not libraries for others.
+list(REMOVE_ITEM tandem_folders tandem_server tandem_tools)
 install(TARGETS ${tandem_folders} EXPORT tandemTargets
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}/tandem)
 if(TARGET tandem)

@@ -12,6 +12,10 @@ find_package(nlohmann_json REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
+# The server's: Beast and Asio are headers alone; of prometheus-cpp only the core is wanted, which
+# its package for CMake cannot give without the dependencies of the rest.
+find_package(Boost 1.74 REQUIRED)
+pkg_check_modules(PROMETHEUS REQUIRED IMPORTED_TARGET prometheus-cpp-core)
 if(TANDEM_BUILD_TESTS)
   find_package(GTest REQUIRED)
   include(GoogleTest)

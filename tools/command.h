@@ -28,6 +28,7 @@ Command AddMakeRandomCommand(CLI::App* program);
 Command AddQuantizeCommand(CLI::App* program);
 Command AddBenchCommand(CLI::App* program);
 Command AddVerifyLosslessCommand(CLI::App* program);
+Command AddServeCommand(CLI::App* program);
 
 }  // namespace tandem
 

@@ -113,7 +113,7 @@ absl::StatusOr<EngineOptions> EngineFlags::ToOptions() const {
   options.draft_quantize = draft_quantize;
   options.kv_cache = kv_cache;
   if (!kv_memory.empty()) {
-    ASSIGN_OR_RETURN(options.kv_memory_bytes, ParseSize(kv_memory));
+    ASSIGN_OR_RETURN(options.kv_memory_bytes, ParseSize("--kv-memory", kv_memory));
   }
   options.page_size = page_size;
   RETURN_IF_ERROR(options.Validate());
@@ -130,7 +130,7 @@ absl::StatusOr<int> ParseDraftTokens(const std::string& text) {
   return count;
 }
 
-absl::StatusOr<int64_t> ParseSize(const std::string& text) {
+absl::StatusOr<int64_t> ParseSize(absl::string_view option, const std::string& text) {
   absl::string_view digits = text;
   int shift = 0;
   if (!digits.empty()) {
@@ -144,7 +144,7 @@ absl::StatusOr<int64_t> ParseSize(const std::string& text) {
   if (!absl::SimpleAtoi(digits, &count) || count < 1 ||
       count > std::numeric_limits<int64_t>::max() >> shift) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--kv-memory: \"", text, "\" is not a size such as 512M or 2G"));
+        absl::StrCat(option, ": \"", text, "\" is not a size such as 512M or 2G"));
   }
   return count << shift;
 }

@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "engine/engine.h"
 
 namespace CLI {
@@ -38,7 +39,8 @@ struct EngineFlags {
 // "auto", or a number of draft tokens.
 absl::StatusOr<int> ParseDraftTokens(const std::string& text);
 // A number of bytes with an optional K, M, G or T (powers of 1024).
-absl::StatusOr<int64_t> ParseSize(const std::string& text);
+// `option` stands before errors.
+absl::StatusOr<int64_t> ParseSize(absl::string_view option, const std::string& text);
 // The folder of a shipped model, found from the program's own place; the name itself if it is not
 // there.
 std::string ShippedModel(const std::string& name);

@@ -18,6 +18,7 @@
 #include "base/mapped_file.h"
 #include "base/status_macros.h"
 #include "nlohmann/json.hpp"
+#include "server/report_json.h"
 #include "tools/command.h"
 #include "tools/engine_options.h"
 #include "tools/prompt_file.h"
@@ -278,15 +279,7 @@ void PrintText(const GenerateFlags& flags, const Engine& engine,
     std::printf("\n");
   }
   std::fflush(stdout);
-  Completion total = completions[0];
-  for (const Completion& completion : completions.subspan(1)) {
-    total.stats += completion.stats;
-    total.prompt_tokens += completion.prompt_tokens;
-    total.token_ids.insert(total.token_ids.end(), completion.token_ids.begin(),
-                           completion.token_ids.end());
-    total.timings.end_to_end = std::max(total.timings.end_to_end, completion.timings.end_to_end);
-  }
-  std::fprintf(stderr, "\n%s", TextReport(engine, total).c_str());
+  std::fprintf(stderr, "\n%s", TextReport(engine, JointCompletion(completions)).c_str());
   if (!comparison.has_value()) return;
   std::fprintf(stderr,
                "compared    %.1f tokens/s with speculation, %.1f plain: %.2f times as fast "

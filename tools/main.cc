@@ -61,9 +61,9 @@ int Run(int argc, char** argv) {
       ->check(CLI::IsMember({"debug", "info", "warn", "error", "off"}))
       ->type_name("L");
   const std::vector<Command> commands = {
-      AddGenerateCommand(&program),      AddTokenizeCommand(&program), AddInspectCommand(&program),
-      AddMakeRandomCommand(&program),    AddQuantizeCommand(&program), AddBenchCommand(&program),
-      AddVerifyLosslessCommand(&program)};
+      AddGenerateCommand(&program),       AddTokenizeCommand(&program), AddInspectCommand(&program),
+      AddMakeRandomCommand(&program),     AddQuantizeCommand(&program), AddBenchCommand(&program),
+      AddVerifyLosslessCommand(&program), AddServeCommand(&program)};
   program.fallthrough();
   LetTheLastCount(&program);
   try {

@@ -1,31 +1,11 @@
 #include "tools/report.h"
 
-#include <cmath>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "nlohmann/json.hpp"
+#include "server/report_json.h"
 
 namespace tandem {
 namespace {
-
-using Json = nlohmann::json;
-
-// -infinity has no number in JSON.
-Json LogprobJson(float logprob) { return std::isfinite(logprob) ? Json(logprob) : Json(nullptr); }
-
-Json LogprobsJson(const TokenLogprobs& logprobs) {
-  Json top = Json::array();
-  for (const auto& [id, logprob] : logprobs.top) top.push_back({id, LogprobJson(logprob)});
-  return {{"id", logprobs.id}, {"logprob", LogprobJson(logprobs.logprob)}, {"top", top}};
-}
-
-// Draft places that some round verified.
-int NumPlaces(const RoundStats& stats) {
-  int count = 0;
-  while (count < kMaxDraftTokens && stats.proposed_at[count] > 0) ++count;
-  return count;
-}
 
 std::string ModelLine(absl::string_view role, const ModelInfo& info) {
   std::string line =
@@ -38,73 +18,6 @@ std::string ModelLine(absl::string_view role, const ModelInfo& info) {
 }
 
 }  // namespace
-
-double TokensPerSecond(const Completion& completion) {
-  const double seconds = absl::ToDoubleSeconds(completion.timings.end_to_end);
-  return seconds <= 0 ? 0 : static_cast<double>(completion.token_ids.size()) / seconds;
-}
-
-Json TimingsJson(const Completion& completion) {
-  const Timings& t = completion.timings;
-  const int num_tokens = static_cast<int>(completion.token_ids.size());
-  return {{"ttft_ms", absl::ToDoubleMilliseconds(t.time_to_first_token)},
-          {"tpot_ms", absl::ToDoubleMilliseconds(
-                          t.TimePerOutputToken(num_tokens, completion.first_round_tokens))},
-          {"e2e_ms", absl::ToDoubleMilliseconds(t.end_to_end)},
-          {"tokens_per_second", TokensPerSecond(completion)},
-          {"prefill_ms", absl::ToDoubleMilliseconds(t.prefill)},
-          {"draft_ms", absl::ToDoubleMilliseconds(t.draft)},
-          {"verify_ms", absl::ToDoubleMilliseconds(t.verify)}};
-}
-
-Json SpeculationJson(const Completion& completion, const std::string& drafter) {
-  const RoundStats& stats = completion.stats;
-  Json acceptance = Json::array();
-  Json proposed = Json::array();
-  Json accepted = Json::array();
-  for (int i = 0; i < NumPlaces(stats); ++i) {
-    acceptance.push_back(stats.AcceptanceAt(i));
-    proposed.push_back(stats.proposed_at[i]);
-    accepted.push_back(stats.accepted_at[i]);
-  }
-  const Json draft_tokens =
-      completion.draft_tokens == kAutoDraftTokens ? Json("auto") : Json(completion.draft_tokens);
-  return {{"drafter", drafter},
-          {"verifier", completion.verifier},
-          {"draft_tokens", draft_tokens},
-          {"rounds", stats.rounds},
-          {"proposed", stats.proposed},
-          {"accepted", stats.accepted},
-          {"acceptance_rate", stats.AcceptanceRate()},
-          {"tokens_per_round", stats.TokensPerRound()},
-          {"acceptance_per_position", acceptance},
-          {"proposed_per_position", proposed},
-          {"accepted_per_position", accepted},
-          {"probes", stats.probes},
-          {"probe_ms", absl::ToDoubleMilliseconds(stats.probe_time)}};
-}
-
-Json CompletionJson(const Completion& completion, const std::string& drafter) {
-  Json json = {{"prompt_tokens", completion.prompt_tokens},
-               {"cached_tokens", completion.cached_tokens},
-               {"completion_tokens", completion.token_ids.size()},
-               {"text", completion.text},
-               {"token_ids", completion.token_ids},
-               {"finish_reason", completion.finish_reason},
-               {"provenance", completion.provenance},
-               {"timings", TimingsJson(completion)},
-               {"speculation", SpeculationJson(completion, drafter)}};
-  if (!completion.logprobs.empty()) {
-    for (const TokenLogprobs& logprobs : completion.logprobs) {
-      json["logprobs"].push_back(LogprobsJson(logprobs));
-    }
-  }
-  for (const std::optional<TokenLogprobs>& logprobs : completion.prompt_logprobs) {
-    json["prompt_logprobs"].push_back(logprobs.has_value() ? LogprobsJson(*logprobs)
-                                                           : Json(nullptr));
-  }
-  return json;
-}
 
 std::string TextReport(const Engine& engine, const Completion& completion) {
   const RoundStats& stats = completion.stats;
@@ -123,7 +36,7 @@ std::string TextReport(const Engine& engine, const Completion& completion) {
         &report, "acceptance  %.1f %% of the draft's tokens (%d of %d), rule %s\n",
         100.0 * stats.AcceptanceRate(), stats.accepted, stats.proposed, completion.verifier);
     absl::StrAppend(&report, "by position");
-    for (int i = 0; i < NumPlaces(stats); ++i) {
+    for (int i = 0; i < NumDraftPlaces(stats); ++i) {
       absl::StrAppendFormat(&report, " %.0f %%", 100.0 * stats.AcceptanceAt(i));
     }
     absl::StrAppendFormat(&report, "\nrounds      %d, %.2f tokens per round\n", stats.rounds,

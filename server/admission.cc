@@ -1,0 +1,50 @@
+#include "server/admission.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+
+namespace tandem {
+
+absl::Status Admission::Enter(int count) {
+  absl::MutexLock lock(&mutex_);
+  if (is_closed_) return absl::UnavailableError("the server is stopping");
+  if (num_inside_ + count > capacity_) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the queue is full: ", num_inside_, " of ", capacity_, " places are taken, ",
+                     count, count == 1 ? " is" : " are", " wanted; try again later"));
+  }
+  num_inside_ += count;
+  return absl::OkStatus();
+}
+
+void Admission::Leave(int count) {
+  absl::MutexLock lock(&mutex_);
+  num_inside_ -= count;
+  TANDEM_CHECK(num_inside_ >= 0);
+}
+
+void Admission::Close() {
+  absl::MutexLock lock(&mutex_);
+  is_closed_ = true;
+}
+
+int Admission::num_inside() const {
+  absl::MutexLock lock(&mutex_);
+  return num_inside_;
+}
+
+bool Admission::is_closed() const {
+  absl::MutexLock lock(&mutex_);
+  return is_closed_;
+}
+
+bool Admission::AwaitEmpty(absl::Duration timeout) const {
+  absl::MutexLock lock(&mutex_);
+  const auto is_empty = [this] {
+    mutex_.AssertReaderHeld();
+    return num_inside_ == 0;
+  };
+  return mutex_.AwaitWithTimeout(absl::Condition(&is_empty), timeout);
+}
+
+}  // namespace tandem

@@ -1,0 +1,104 @@
+#include "server/api_error.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/cord.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "nlohmann/json.hpp"
+
+namespace tandem {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr char kCodePayload[] = "tandem/code";
+constexpr char kHttpPayload[] = "tandem/http_status";
+constexpr char kRetryAfterSeconds[] = "1";
+
+struct Kind {
+  absl::StatusCode status;
+  int http;
+  const char* type;
+  const char* code;
+};
+
+constexpr Kind kKinds[] = {
+    {absl::StatusCode::kInvalidArgument, 400, "invalid_request_error", "invalid_value"},
+    {absl::StatusCode::kUnauthenticated, 401, "invalid_request_error", "invalid_api_key"},
+    {absl::StatusCode::kNotFound, 404, "invalid_request_error", "not_found"},
+    {absl::StatusCode::kResourceExhausted, 429, "rate_limit_error", "queue_full"},
+    {absl::StatusCode::kUnavailable, 503, "server_error", "stopping"},
+    {absl::StatusCode::kUnknown, 500, "server_error", "internal_error"}};
+
+const Kind& KindOf(const absl::Status& status) {
+  const auto* kind = std::find_if(std::begin(kKinds), std::end(kKinds) - 1,
+                                  [&](const Kind& k) { return k.status == status.code(); });
+  return *kind;
+}
+
+// "logit_bias" of "logit_bias: ...": names as JSON paths write them.
+std::optional<std::string> FieldOf(absl::string_view message) {
+  const size_t end = std::min(message.find(": "), message.find(" of token "));
+  if (end == absl::string_view::npos || end == 0) return std::nullopt;
+  const absl::string_view field = message.substr(0, end);
+  const bool is_name = std::all_of(field.begin(), field.end(), [](char c) {
+    return absl::ascii_isalnum(c) || absl::StrContains("_.[]", absl::string_view(&c, 1));
+  });
+  return is_name ? std::optional<std::string>(field) : std::nullopt;
+}
+
+int HttpStatusOf(const absl::Status& status) {
+  int http = 0;
+  const absl::optional<absl::Cord> payload = status.GetPayload(kHttpPayload);
+  if (payload.has_value() && absl::SimpleAtoi(std::string(*payload), &http)) return http;
+  return KindOf(status).http;
+}
+
+}  // namespace
+
+absl::Status WithCode(absl::Status status, absl::string_view code, int http_status) {
+  status.SetPayload(kCodePayload, absl::Cord(code));
+  if (http_status != 0) status.SetPayload(kHttpPayload, absl::Cord(absl::StrCat(http_status)));
+  return status;
+}
+
+absl::Status WithFieldRenamed(const absl::Status& status, absl::string_view from,
+                              absl::string_view to) {
+  absl::string_view message = status.message();
+  if (!absl::ConsumePrefix(&message, absl::StrCat(from, ": "))) return status;
+  absl::Status renamed(status.code(), absl::StrCat(to, ": ", message));
+  status.ForEachPayload([&](absl::string_view type, const absl::Cord& payload) {
+    renamed.SetPayload(type, payload);
+  });
+  return renamed;
+}
+
+Json ErrorJson(const absl::Status& status) {
+  const Kind& kind = KindOf(status);
+  const std::optional<std::string> field = FieldOf(status.message());
+  const absl::optional<absl::Cord> code = status.GetPayload(kCodePayload);
+  return {{"error",
+           {{"message", std::string(status.message())},
+            {"type", kind.type},
+            {"param", field.has_value() ? Json(*field) : Json(nullptr)},
+            {"code", code.has_value() ? std::string(*code) : std::string(kind.code)}}}};
+}
+
+HttpResponse ErrorResponse(const absl::Status& status) {
+  HttpResponse response;
+  response.status = HttpStatusOf(status);
+  response.body = ErrorJson(status).dump(-1, ' ', false, Json::error_handler_t::replace);
+  if (response.status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
+  if (response.status == 429 || response.status == 503) {
+    response.headers.emplace_back("Retry-After", kRetryAfterSeconds);
+  }
+  return response;
+}
+
+}  // namespace tandem

@@ -1,0 +1,33 @@
+// Errors as OpenAI's clients expect them. Inside the server they are statuses like all others, with
+// a message that begins with the field that is wrong: "max_tokens: 0 is not 1 or more".
+#ifndef TANDEM_SERVER_API_ERROR_H_
+#define TANDEM_SERVER_API_ERROR_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "nlohmann/json_fwd.hpp"
+#include "server/http_message.h"
+
+namespace tandem {
+
+// The same status with a `code` for programs ("model_not_found") in place of its kind's, and, if
+// `http_status` is not 0, that HTTP status.
+absl::Status WithCode(absl::Status status, absl::string_view code, int http_status = 0);
+
+// The same status; a message that begins with "`from`: " begins with "`to`: ".
+absl::Status WithFieldRenamed(const absl::Status& status, absl::string_view from,
+                              absl::string_view to);
+
+// {"error": {"message", "type", "param", "code"}}; `param` is the field that the message begins
+// with, or null.
+nlohmann::json ErrorJson(const absl::Status& status);
+
+// The whole answer: 400 for INVALID_ARGUMENT, 401 UNAUTHENTICATED, 404 NOT_FOUND, 429
+// RESOURCE_EXHAUSTED, 503 UNAVAILABLE, 500 otherwise, with the headers that go with them.
+HttpResponse ErrorResponse(const absl::Status& status);
+
+}  // namespace tandem
+
+#endif  // TANDEM_SERVER_API_ERROR_H_

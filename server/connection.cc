@@ -1,0 +1,377 @@
+#include "server/connection.h"
+
+#include <chrono>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/check.h"
+#include "server/api_error.h"
+#include "spdlog/spdlog.h"
+
+namespace tandem {
+namespace {
+
+constexpr char kServerName[] = "tandem";
+constexpr size_t kMostLoggedPath = 200;
+// After an answer to a request that was not read to its end, the rest is read and thrown away for
+// so long, lest the client's system drops the answer unread.
+constexpr absl::Duration kLingerTime = absl::Seconds(2);
+constexpr size_t kMostLingeredBytes = 1 << 20;
+
+std::string Text(beast::string_view text) { return {text.data(), text.size()}; }
+
+bool IsBadRequest(beast::error_code error) {
+  return error.category() == make_error_code(http::error::bad_method).category() &&
+         error != http::error::end_of_stream && error != http::error::partial_message;
+}
+
+}  // namespace
+
+// ---- The set ----
+
+void ConnectionSet::Add(const std::shared_ptr<Connection>& connection) {
+  absl::MutexLock lock(&mutex_);
+  open_.emplace(connection.get(), connection);
+}
+
+void ConnectionSet::Remove(Connection* connection) {
+  absl::MutexLock lock(&mutex_);
+  open_.erase(connection);
+}
+
+int ConnectionSet::size() const {
+  absl::MutexLock lock(&mutex_);
+  return static_cast<int>(open_.size());
+}
+
+void ConnectionSet::StopAll() {
+  std::vector<std::shared_ptr<Connection>> connections;
+  {
+    absl::MutexLock lock(&mutex_);
+    for (const auto& [pointer, weak] : open_) {
+      if (std::shared_ptr<Connection> connection = weak.lock()) {
+        connections.push_back(std::move(connection));
+      }
+    }
+  }
+  for (const auto& connection : connections) connection->Stop();
+}
+
+// ---- One ----
+
+Connection::Connection(net::ip::tcp::socket socket, ConnectionSet* set)
+    : set_(set), stream_(std::move(socket)) {
+  beast::error_code error;
+  const auto endpoint = stream_.socket().remote_endpoint(error);
+  client_ = error ? "unknown" : endpoint.address().to_string();
+  stream_.socket().set_option(net::ip::tcp::no_delay(true), error);
+}
+
+Connection::~Connection() {
+  if (in_exchange_) --set_->num_exchanges();
+  set_->Remove(this);
+}
+
+auto Connection::Then(Handler handler) {
+  return [self = shared_from_this(), handler](beast::error_code error, size_t = 0) {
+    ((*self).*handler)(error);
+  };
+}
+
+void Connection::Start() {
+  net::dispatch(stream_.get_executor(), [self = shared_from_this()] { self->ReadHead(); });
+}
+
+void Connection::Refuse() {
+  net::dispatch(stream_.get_executor(), [self = shared_from_this()] {
+    self->requested_ = absl::Now();
+    self->Respond(
+        ErrorResponse(WithCode(
+            absl::UnavailableError(absl::StrCat(
+                "too many connections: ", self->set_->limits().max_connections, " are open")),
+            "too_many_connections")),
+        /*may_go_on=*/false);
+  });
+}
+
+void Connection::Stop() {
+  net::post(stream_.get_executor(), [self = shared_from_this()] { self->Close(); });
+}
+
+// ---- Reading ----
+
+void Connection::ReadHead() {
+  parser_.emplace();
+  parser_->header_limit(set_->limits().max_header_bytes);
+  parser_->body_limit(static_cast<uint64_t>(set_->service().options().max_body_bytes));
+  stream_.expires_after(absl::ToChronoNanoseconds(set_->limits().read_timeout));
+  http::async_read_header(stream_, buffer_, *parser_, Then(&Connection::OnHead));
+}
+
+void Connection::OnHead(beast::error_code error) {
+  requested_ = absl::Now();
+  request_ = HttpRequest();
+  if (error) return OnReadFailure(error);
+  BeginExchange();
+  const auto& head = parser_->get();
+  http_version_ = head.version();
+  request_.method = Text(head.method_string());
+  request_.target = Text(head.target());
+  request_.authorization = Text(head[http::field::authorization]);
+  std::optional<uint64_t> body_size;
+  if (const auto length = parser_->content_length()) body_size = *length;
+  if (auto refusal = set_->service().RefusalOf(request_, body_size)) {
+    const bool has_body = parser_->chunked() || body_size.value_or(0) > 0;
+    return Respond(*std::move(refusal), /*may_go_on=*/!has_body);
+  }
+  if (!absl::EqualsIgnoreCase(Text(head[http::field::expect]), "100-continue")) return ReadBody();
+  static const std::string& go_on = *new std::string("HTTP/1.1 100 Continue\r\n\r\n");
+  net::async_write(stream_, net::buffer(go_on),
+                   [self = shared_from_this()](beast::error_code failure, size_t) {
+                     failure ? self->Close() : self->ReadBody();
+                   });
+}
+
+void Connection::ReadBody() {
+  stream_.expires_after(absl::ToChronoNanoseconds(set_->limits().read_timeout));
+  http::async_read(stream_, buffer_, *parser_, Then(&Connection::OnBody));
+}
+
+void Connection::OnBody(beast::error_code error) {
+  if (error) return OnReadFailure(error);
+  request_.body = std::move(parser_->get().body());
+  keep_alive_ = parser_->get().keep_alive();
+  Dispatch();
+}
+
+// Tells the client what was wrong with its request, if it is there to hear it.
+void Connection::OnReadFailure(beast::error_code error) {
+  if (error == http::error::body_limit) {
+    return Respond(ErrorResponse(set_->service().BodyTooLarge()), /*may_go_on=*/false);
+  }
+  if (error == http::error::header_limit || error == http::error::buffer_overflow) {
+    return Respond(ErrorResponse(WithCode(
+                       absl::InvalidArgumentError(absl::StrCat(
+                           "the head is larger than ", set_->limits().max_header_bytes, " bytes")),
+                       "head_too_large", 431)),
+                   /*may_go_on=*/false);
+  }
+  if (IsBadRequest(error)) {
+    return Respond(ErrorResponse(absl::InvalidArgumentError(
+                       absl::StrCat("the request is not HTTP: ", error.message()))),
+                   /*may_go_on=*/false);
+  }
+  Close();
+}
+
+void Connection::Dispatch() {
+  stream_.expires_never();
+  Service::Reply reply = set_->service().Handle(request_, requested_);
+  if (auto* response = std::get_if<HttpResponse>(&reply)) {
+    return Respond(std::move(*response), /*may_go_on=*/true);
+  }
+  generation_ = std::get<std::shared_ptr<Generation>>(std::move(reply));
+  WatchClient();
+  generation_->Listen([self = shared_from_this(), exchange = exchange_] {
+    net::post(self->stream_.get_executor(), [self, exchange] {
+      if (self->exchange_ == exchange) self->TakeNews();
+    });
+  });
+}
+
+// ---- Whole answers ----
+
+void Connection::Respond(HttpResponse answer, bool may_go_on) {
+  BeginExchange();
+  keep_alive_ = may_go_on && parser_.has_value() && parser_->is_header_done() &&
+                parser_->get().keep_alive() && !set_->service().admission().is_closed();
+  response_ = {};
+  response_.result(static_cast<unsigned>(answer.status));
+  response_.version(http_version_);
+  response_.set(http::field::server, kServerName);
+  response_.set(http::field::content_type, answer.content_type);
+  response_.set("X-Content-Type-Options", "nosniff");
+  for (const auto& [name, value] : answer.headers) response_.set(name, value);
+  response_.keep_alive(keep_alive_);
+  response_.body() = std::move(answer.body);
+  response_.prepare_payload();
+  sent_bytes_ = response_.body().size();
+  serializer_.emplace(response_);
+  stream_.expires_after(absl::ToChronoNanoseconds(set_->limits().write_timeout));
+  if (request_.method == "HEAD") {
+    http::async_write_header(stream_, *serializer_, Then(&Connection::OnResponded));
+  } else {
+    http::async_write(stream_, *serializer_, Then(&Connection::OnResponded));
+  }
+}
+
+void Connection::OnResponded(beast::error_code error) {
+  if (!in_exchange_) return;  // closed meanwhile
+  Log(static_cast<int>(response_.result_int()));
+  const bool is_read = parser_.has_value() && parser_->is_done();
+  const bool goes_on = !error && keep_alive_;
+  EndExchange();
+  if (goes_on) return ReadHead();
+  if (error || is_read) return Close();
+  Linger();
+}
+
+// ---- Generations ----
+
+// A client that closes its side is gone: it could not be told from one that only ended its request,
+// and none of those is known.
+void Connection::WatchClient() {
+  stream_.socket().async_wait(net::ip::tcp::socket::wait_read,
+                              [self = shared_from_this(), exchange = exchange_](
+                                  beast::error_code error) { self->OnReadable(error, exchange); });
+}
+
+void Connection::OnReadable(beast::error_code error, uint64_t exchange) {
+  if (error || exchange != exchange_ || generation_ == nullptr) return;
+  // A next request that came early waits its turn; then only a failed write tells.
+  if (stream_.socket().available(error) > 0 && !error) return;
+  keep_alive_ = false;
+  Log(499);
+  Close();
+}
+
+void Connection::TakeNews() {
+  if (generation_ == nullptr) return;
+  if (is_writing_) {
+    has_news_ = true;
+    return;
+  }
+  Generation::News news = generation_->Take();
+  if (news.response.has_value()) return Respond(*std::move(news.response), /*may_go_on=*/true);
+  if (news.events.empty() && !news.is_over) return;
+  is_last_ = news.is_over;
+  if (!is_streaming_) BeginStream();
+  WriteEvents(std::move(news.events));
+}
+
+void Connection::BeginStream() {
+  is_streaming_ = true;
+  keep_alive_ = keep_alive_ && http_version_ >= 11 && !set_->service().admission().is_closed();
+  http::response<http::empty_body> head(http::status::ok, http_version_);
+  head.set(http::field::server, kServerName);
+  head.set(http::field::content_type, "text/event-stream; charset=utf-8");
+  head.set(http::field::cache_control, "no-cache");
+  head.set("X-Accel-Buffering", "no");
+  head.keep_alive(keep_alive_);
+  head.chunked(http_version_ >= 11);
+  events_ = absl::StrCat("HTTP/1.", http_version_ % 10, " 200 OK\r\n");
+  for (const auto& field : head) {
+    absl::StrAppend(&events_, Text(field.name_string()), ": ", Text(field.value()), "\r\n");
+  }
+  absl::StrAppend(&events_, "\r\n");
+}
+
+// Appends to what BeginStream left; framed as a chunk where the protocol has chunks.
+void Connection::WriteEvents(std::string events) {
+  sent_bytes_ += events.size();
+  if (http_version_ >= 11) {
+    if (!events.empty()) {
+      absl::StrAppend(&events_, absl::Hex(events.size()), "\r\n", events, "\r\n");
+    }
+    if (is_last_) absl::StrAppend(&events_, "0\r\n\r\n");
+  } else {
+    events_ += events;
+  }
+  is_writing_ = true;
+  stream_.expires_after(absl::ToChronoNanoseconds(set_->limits().write_timeout));
+  net::async_write(stream_, net::buffer(events_), Then(&Connection::OnEventsWritten));
+}
+
+void Connection::OnEventsWritten(beast::error_code error) {
+  is_writing_ = false;
+  events_.clear();
+  if (!in_exchange_) return;  // closed meanwhile
+  if (error) {
+    Log(499);
+    return Close();
+  }
+  if (is_last_) {
+    Log(200);
+    const bool goes_on = keep_alive_;
+    EndExchange();
+    return goes_on ? ReadHead() : Close();
+  }
+  stream_.expires_never();
+  if (std::exchange(has_news_, false)) TakeNews();
+}
+
+// ---- Endings ----
+
+void Connection::BeginExchange() {
+  if (std::exchange(in_exchange_, true)) return;
+  ++set_->num_exchanges();
+  ++exchange_;
+}
+
+void Connection::EndExchange() {
+  DropGeneration();
+  is_streaming_ = false;
+  is_last_ = false;
+  has_news_ = false;
+  sent_bytes_ = 0;
+  ++exchange_;
+  if (std::exchange(in_exchange_, false)) --set_->num_exchanges();
+}
+
+// Cancels what may still run, and no longer looks whether the client is there.
+void Connection::DropGeneration() {
+  if (generation_ == nullptr) return;
+  generation_->Cancel();
+  generation_ = nullptr;
+  beast::error_code error;
+  stream_.socket().cancel(error);
+}
+
+void Connection::Linger() {
+  beast::error_code error;
+  stream_.socket().shutdown(net::ip::tcp::socket::shutdown_send, error);
+  if (error) return Close();
+  stream_.expires_after(absl::ToChronoNanoseconds(kLingerTime));
+  OnLingered({});
+}
+
+void Connection::OnLingered(beast::error_code error) {
+  sent_bytes_ += buffer_.size();
+  buffer_.consume(buffer_.size());
+  if (error || sent_bytes_ > kMostLingeredBytes) return Close();
+  stream_.async_read_some(buffer_.prepare(16 << 10),
+                          [self = shared_from_this()](beast::error_code failure, size_t size) {
+                            self->buffer_.commit(size);
+                            self->OnLingered(failure);
+                          });
+}
+
+void Connection::Close() {
+  EndExchange();
+  stream_.close();
+}
+
+void Connection::Log(int status) {
+  const std::string path =
+      absl::CHexEscape(absl::string_view(request_.target).substr(0, kMostLoggedPath));
+  std::string line = absl::StrCat(
+      "request client=", client_, " method=", absl::CHexEscape(request_.method.substr(0, 16)),
+      " path=", path, " status=", status,
+      " ms=", absl::ToInt64Milliseconds(absl::Now() - requested_), " bytes=", sent_bytes_);
+  if (generation_ != nullptr) {
+    const Generation::Summary summary = generation_->summary();
+    absl::StrAppend(&line, " stream=", generation_->is_stream() ? "true" : "false",
+                    " prompt_tokens=", summary.prompt_tokens,
+                    " completion_tokens=", summary.completion_tokens,
+                    " finish=", summary.finish_reason.empty() ? "none" : summary.finish_reason);
+  }
+  spdlog::info("{}", line);
+  set_->service().CountAnswer(request_, status);
+}
+
+}  // namespace tandem

@@ -1,0 +1,125 @@
+#ifndef TANDEM_SERVER_CONNECTION_H_
+#define TANDEM_SERVER_CONNECTION_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "server/asio.h"
+#include "server/service.h"
+
+namespace tandem {
+
+struct ConnectionLimits {
+  int max_connections = 256;
+  uint32_t max_header_bytes = 16 << 10;
+  absl::Duration read_timeout = absl::Seconds(60);   // for a request's head, and for its body
+  absl::Duration write_timeout = absl::Seconds(30);  // for the client to take what is sent
+};
+
+class Connection;
+
+// The connections that are open, and what they share. Thread-safe.
+class ConnectionSet {
+ public:
+  ConnectionSet(Service* service, const ConnectionLimits& limits)
+      : service_(service), limits_(limits) {}
+
+  void Add(const std::shared_ptr<Connection>& connection);
+  void Remove(Connection* connection);
+  int size() const;
+  // Closes all at once; their generations are cancelled.
+  void StopAll();
+
+  Service& service() { return *service_; }
+  const ConnectionLimits& limits() const { return limits_; }
+  // Requests that are being read, worked on or answered.
+  std::atomic<int>& num_exchanges() { return num_exchanges_; }
+
+ private:
+  Service* service_;
+  const ConnectionLimits limits_;
+  std::atomic<int> num_exchanges_{0};
+  mutable absl::Mutex mutex_;
+  absl::flat_hash_map<Connection*, std::weak_ptr<Connection>> open_ ABSL_GUARDED_BY(mutex_);
+};
+
+// One client: reads a request, answers it, and so on. Everything runs on the strand of its socket;
+// at any time it reads or writes or waits for a generation, and while it waits it looks whether the
+// client is still there.
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(net::ip::tcp::socket socket, ConnectionSet* set);
+  ~Connection();
+
+  // Each from any thread.
+  void Start();
+  void Refuse();  // answers 503 without reading: there are too many
+  void Stop();    // closes; a generation is cancelled
+
+ private:
+  using Parser = http::request_parser<http::string_body>;
+  using Handler = void (Connection::*)(beast::error_code);
+
+  // A handler on the strand that keeps this alive.
+  auto Then(Handler handler);
+  void ReadHead();
+  void OnHead(beast::error_code error);
+  void ReadBody();
+  void OnBody(beast::error_code error);
+  void OnReadFailure(beast::error_code error);
+  void Dispatch();
+
+  void Respond(HttpResponse response, bool may_go_on);
+  void OnResponded(beast::error_code error);
+
+  void WatchClient();
+  void OnReadable(beast::error_code error, uint64_t exchange);
+  void TakeNews();
+  void BeginStream();
+  void WriteEvents(std::string events);
+  void OnEventsWritten(beast::error_code error);
+
+  void BeginExchange();
+  void EndExchange();
+  void DropGeneration();
+  void Linger();
+  void OnLingered(beast::error_code error);
+  void Close();
+  void Log(int status);
+
+  ConnectionSet* set_;
+  beast::tcp_stream stream_;
+  std::string client_;
+  beast::flat_buffer buffer_;
+  std::optional<Parser> parser_;
+
+  // The request being answered.
+  HttpRequest request_;
+  absl::Time requested_;
+  uint64_t exchange_ = 0;  // its number here
+  bool in_exchange_ = false;
+  bool keep_alive_ = false;
+  unsigned http_version_ = 11;
+  std::shared_ptr<Generation> generation_;
+
+  // Its answer.
+  http::response<http::string_body> response_;
+  std::optional<http::response_serializer<http::string_body>> serializer_;
+  std::string events_;  // being written
+  uint64_t sent_bytes_ = 0;
+  bool is_streaming_ = false;
+  bool is_writing_ = false;
+  bool has_news_ = false;  // that came while writing
+  bool is_last_ = false;   // what is written ends the stream
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_SERVER_CONNECTION_H_

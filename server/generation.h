@@ -1,0 +1,116 @@
+#ifndef TANDEM_SERVER_GENERATION_H_
+#define TANDEM_SERVER_GENERATION_H_
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "engine/engine.h"
+#include "server/admission.h"
+#include "server/api_request.h"
+#include "server/api_response.h"
+#include "server/http_message.h"
+#include "server/metrics.h"
+
+namespace tandem {
+
+// What generations need of the server; all of it outlives them all (Admission::AwaitEmpty).
+struct GenerationHost {
+  Engine* engine = nullptr;
+  const ServedModel* model = nullptr;
+  Metrics* metrics = nullptr;
+  Admission* admission = nullptr;
+  // What may wait for a client that does not read, per request; beyond it the request is cancelled.
+  size_t max_unread_bytes = 1 << 20;
+};
+
+// One request's sequences on their way from the engine to a client. The engine's thread puts in
+// what comes, never waits, and loses nothing; the connection's strand takes it out when it can
+// write. In between lies a queue with a bound.
+//
+// Thread-safe, but that Take() and Cancel() must not run at the same time.
+class Generation : public std::enable_shared_from_this<Generation> {
+ public:
+  // Submits all sequences or none. Errors: Admission::Enter's, and the engine's, which name the
+  // request's fields.
+  static absl::StatusOr<std::shared_ptr<Generation>> Start(const GenerationHost& host,
+                                                           ApiRequest request, std::string id,
+                                                           absl::Time requested);
+
+  // Calls `on_news` on the engine's thread, once per Take(), when there is something to take; at
+  // once, on this thread, if there is already. Null stops that.
+  void Listen(std::function<void()> on_news);
+
+  struct News {
+    std::optional<HttpResponse> response;  // the whole answer, instead of a stream
+    std::string events;                    // of the stream, in their wire form
+    bool is_over = false;
+  };
+  News Take();
+
+  // The client is gone, or no longer wanted: ends all sequences at their next round.
+  void Cancel();
+
+  bool is_stream() const { return request_.stream; }
+  // For the log, once it is over.
+  struct Summary {
+    int64_t prompt_tokens = 0;
+    int64_t completion_tokens = 0;
+    std::string finish_reason;
+  };
+  Summary summary() const;
+
+ private:
+  // What one sequence has come to; the engine's thread alone uses it until is_done.
+  struct Sequence {
+    explicit Sequence(SequenceLatency latency) : latency(latency) {}
+    GenerationId id = 0;
+    SequenceLatency latency;
+    bool is_done = false;
+    Completion completion;  // if it went well
+  };
+  struct Event {
+    int choice = 0;
+    OwnedPiece piece;
+    bool is_end = false;  // of the choice
+  };
+
+  Generation(const GenerationHost& host, ApiRequest request, std::string id, absl::Time requested);
+  absl::Status Submit();
+  bool OnPiece(int choice, const Piece& piece);
+  void OnDone(int choice, absl::StatusOr<Completion> result);
+  void Notify() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CancelOthers();
+  News TakeWhole() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::string EventsOf(const std::vector<Event>& events, bool is_over);
+  std::string FirstEvents();
+  std::string LastEvents();
+  std::vector<Completion> Completions() const;
+
+  const GenerationHost host_;
+  const ApiRequest request_;
+  const absl::Time requested_;
+  ApiResponse response_;    // the connection's alone
+  bool has_begun_ = false;  // so is this: whether events were taken
+
+  mutable absl::Mutex mutex_;
+  std::vector<Sequence> sequences_;
+  int num_running_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<Event> queue_ ABSL_GUARDED_BY(mutex_);
+  size_t queued_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);  // why the request as a whole has failed
+  bool is_cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  bool has_notified_ ABSL_GUARDED_BY(mutex_) = false;
+  std::function<void()> on_news_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_SERVER_GENERATION_H_

@@ -1,0 +1,174 @@
+#include "server/metrics.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "prometheus/counter.h"
+#include "prometheus/histogram.h"
+#include "prometheus/metric_family.h"
+#include "prometheus/registry.h"
+#include "prometheus/text_serializer.h"
+#include "server/report_json.h"
+
+namespace tandem {
+namespace {
+
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+
+// Seconds. From a small model on a CPU, 0.1 ms per token, to a large one with a long prompt.
+const prometheus::Histogram::BucketBoundaries& TokenBuckets() {
+  static const auto* const buckets = new prometheus::Histogram::BucketBoundaries{
+      0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5};
+  return *buckets;
+}
+const prometheus::Histogram::BucketBoundaries& RequestBuckets() {
+  static const auto* const buckets = new prometheus::Histogram::BucketBoundaries{
+      0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300};
+  return *buckets;
+}
+
+MetricFamily Family(std::string name, std::string help, MetricType type) {
+  MetricFamily family;
+  family.name = std::move(name);
+  family.help = std::move(help);
+  family.type = type;
+  return family;
+}
+
+void AddValue(double value, std::vector<ClientMetric::Label> labels, MetricFamily* family) {
+  ClientMetric metric;
+  metric.label = std::move(labels);
+  (family->type == MetricType::Counter ? metric.counter.value : metric.gauge.value) = value;
+  family->metric.push_back(std::move(metric));
+}
+
+MetricFamily Single(std::string name, std::string help, MetricType type, double value) {
+  MetricFamily family = Family(std::move(name), std::move(help), type);
+  AddValue(value, {}, &family);
+  return family;
+}
+
+ClientMetric::Label LabelOf(std::string name, std::string value) {
+  ClientMetric::Label label;
+  label.name = std::move(name);
+  label.value = std::move(value);
+  return label;
+}
+
+double Ratio(int part, int whole) { return whole == 0 ? 0.0 : static_cast<double>(part) / whole; }
+
+MetricFamily CacheUsage(const Engine& engine, const EngineLoad& load) {
+  MetricFamily usage = Family("tandem_kv_cache_usage_ratio",
+                              "Share of the cache's pages that sequences use", MetricType::Gauge);
+  AddValue(Ratio(load.target_pages_in_use, engine.target_info().num_pages),
+           {LabelOf("model", "target")}, &usage);
+  if (const auto draft = engine.draft_info(); draft.has_value()) {
+    AddValue(Ratio(load.draft_pages_in_use, draft->num_pages), {LabelOf("model", "draft")}, &usage);
+  }
+  return usage;
+}
+
+MetricFamily AcceptedPerPosition(const RoundStats& stats) {
+  MetricFamily family =
+      Family("tandem_spec_decode_num_accepted_tokens_per_pos_total",
+             "Accepted draft tokens by their place in the draft, from 0", MetricType::Counter);
+  for (int i = 0; i < NumDraftPlaces(stats); ++i) {
+    AddValue(static_cast<double>(stats.accepted_at[i]), {LabelOf("position", absl::StrCat(i))},
+             &family);
+  }
+  return family;
+}
+
+// Everything that the engine counts itself.
+std::vector<MetricFamily> OfEngine(const Engine& engine) {
+  const EngineLoad load = engine.load();
+  const auto counter = [](const char* name, const char* help, int64_t value) {
+    return Single(name, help, MetricType::Counter, static_cast<double>(value));
+  };
+  const auto gauge = [](const char* name, const char* help, double value) {
+    return Single(name, help, MetricType::Gauge, value);
+  };
+  // Rounds with a draft are those that verified its first token.
+  return {
+      counter("tandem_spec_decode_num_drafts_total", "Rounds that verified a draft",
+              load.stats.proposed_at[0]),
+      counter("tandem_spec_decode_num_draft_tokens_total", "Draft tokens verified",
+              load.stats.proposed),
+      counter("tandem_spec_decode_num_accepted_tokens_total", "Draft tokens accepted",
+              load.stats.accepted),
+      AcceptedPerPosition(load.stats),
+      gauge("tandem_num_requests_running", "Sequences that are being generated", load.num_running),
+      gauge("tandem_num_requests_waiting", "Sequences that wait for a place", load.num_waiting),
+      CacheUsage(engine, load),
+      counter("tandem_prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache",
+              load.prefix_queries),
+      counter("tandem_prefix_cache_hits_total", "Prompt tokens found in the prefix cache",
+              load.prefix_hits),
+      counter("tandem_num_preemptions_total", "Times that a sequence gave its cache back",
+              load.preemptions),
+      counter("tandem_prompt_tokens_total", "Prompt tokens of sequences begun", load.prompt_tokens),
+      counter("tandem_generation_tokens_total", "Tokens generated", load.stats.emitted)};
+}
+
+}  // namespace
+
+struct Metrics::Families {
+  prometheus::Registry registry;
+  prometheus::Histogram* Latency(const char* name, const char* help,
+                                 const prometheus::Histogram::BucketBoundaries& buckets) {
+    return &prometheus::BuildHistogram().Name(name).Help(help).Register(registry).Add({}, buckets);
+  }
+  prometheus::Histogram* first_token =
+      Latency("tandem_time_to_first_token_seconds",
+              "From the request to the first token of a sequence", RequestBuckets());
+  prometheus::Histogram* inter_token =
+      Latency("tandem_inter_token_latency_seconds",
+              "Between tokens; those of one round share its time evenly", TokenBuckets());
+  prometheus::Histogram* end_to_end =
+      Latency("tandem_e2e_request_latency_seconds", "From the request to the end of a sequence",
+              RequestBuckets());
+  prometheus::Family<prometheus::Counter>* answers = &prometheus::BuildCounter()
+                                                          .Name("tandem_http_responses_total")
+                                                          .Help("Answers by path and status")
+                                                          .Register(registry);
+};
+
+Metrics::Metrics(const Engine* engine) : engine_(engine), families_(std::make_unique<Families>()) {}
+Metrics::~Metrics() = default;
+
+void Metrics::ObserveFirstToken(absl::Duration since_request) {
+  families_->first_token->Observe(absl::ToDoubleSeconds(since_request));
+}
+void Metrics::ObserveTokens(absl::Duration each, int count) {
+  for (int i = 0; i < count; ++i) families_->inter_token->Observe(absl::ToDoubleSeconds(each));
+}
+void Metrics::ObserveEnd(absl::Duration since_request) {
+  families_->end_to_end->Observe(absl::ToDoubleSeconds(since_request));
+}
+void Metrics::CountAnswer(const std::string& path, int status) {
+  families_->answers->Add({{"path", path}, {"status", absl::StrCat(status)}}).Increment();
+}
+
+std::string Metrics::Text() const {
+  std::vector<MetricFamily> families = OfEngine(*engine_);
+  for (MetricFamily& family : families_->registry.Collect()) families.push_back(std::move(family));
+  return prometheus::TextSerializer().Serialize(families);
+}
+
+void SequenceLatency::OnTokens(absl::Time now, int count) {
+  if (count == 0) return;
+  const bool is_first = latest_ == absl::InfinitePast();
+  if (is_first) {
+    metrics_->ObserveFirstToken(now - requested_);
+  } else {
+    metrics_->ObserveTokens((now - latest_) / count, count);
+  }
+  latest_ = now;
+}
+
+void SequenceLatency::OnEnd(absl::Time now) { metrics_->ObserveEnd(now - requested_); }
+
+}  // namespace tandem

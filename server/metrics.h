@@ -1,0 +1,52 @@
+#ifndef TANDEM_SERVER_METRICS_H_
+#define TANDEM_SERVER_METRICS_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/time/time.h"
+#include "engine/engine.h"
+
+namespace tandem {
+
+// What Prometheus reads: latencies observed here, and counts and gauges asked of the engine at the
+// moment of reading. Names and definitions: docs/serving.md. Thread-safe.
+class Metrics {
+ public:
+  explicit Metrics(const Engine* engine);  // which must outlive it
+  ~Metrics();
+
+  void ObserveFirstToken(absl::Duration since_request);
+  // `count` tokens, each `each` after the one before.
+  void ObserveTokens(absl::Duration each, int count);
+  void ObserveEnd(absl::Duration since_request);
+  void CountAnswer(const std::string& path, int status);
+
+  // In Prometheus' text format.
+  std::string Text() const;
+
+ private:
+  struct Families;
+  const Engine* engine_;
+  std::unique_ptr<Families> families_;
+};
+
+// The latencies of one sequence. Tokens that come together share the time since those before them
+// evenly: the mean latency is the time of decoding over the tokens decoded, however many a round
+// brings. Thread-compatible.
+class SequenceLatency {
+ public:
+  SequenceLatency(Metrics* metrics, absl::Time requested)
+      : metrics_(metrics), requested_(requested) {}
+  void OnTokens(absl::Time now, int count);  // count may be 0
+  void OnEnd(absl::Time now);
+
+ private:
+  Metrics* metrics_;
+  absl::Time requested_;
+  absl::Time latest_ = absl::InfinitePast();  // when tokens came last
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_SERVER_METRICS_H_

@@ -1,0 +1,117 @@
+#include "server/report_json.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "nlohmann/json.hpp"
+
+namespace tandem {
+namespace {
+
+using Json = nlohmann::json;
+
+// -infinity has no number in JSON.
+Json LogprobJson(float logprob) { return std::isfinite(logprob) ? Json(logprob) : Json(nullptr); }
+
+Json LogprobsJson(const TokenLogprobs& logprobs) {
+  Json top = Json::array();
+  for (const auto& [id, logprob] : logprobs.top) top.push_back({id, LogprobJson(logprob)});
+  return {{"id", logprobs.id}, {"logprob", LogprobJson(logprobs.logprob)}, {"top", top}};
+}
+
+}  // namespace
+
+int NumDraftPlaces(const RoundStats& stats) {
+  int count = 0;
+  while (count < kMaxDraftTokens && stats.proposed_at[count] > 0) ++count;
+  return count;
+}
+
+double TokensPerSecond(const Completion& completion) {
+  const double seconds = absl::ToDoubleSeconds(completion.timings.end_to_end);
+  return seconds <= 0 ? 0 : static_cast<double>(completion.token_ids.size()) / seconds;
+}
+
+Json TimingsJson(const Completion& completion) {
+  const Timings& t = completion.timings;
+  const int num_tokens = static_cast<int>(completion.token_ids.size());
+  return {{"ttft_ms", absl::ToDoubleMilliseconds(t.time_to_first_token)},
+          {"tpot_ms", absl::ToDoubleMilliseconds(
+                          t.TimePerOutputToken(num_tokens, completion.first_round_tokens))},
+          {"e2e_ms", absl::ToDoubleMilliseconds(t.end_to_end)},
+          {"tokens_per_second", TokensPerSecond(completion)},
+          {"prefill_ms", absl::ToDoubleMilliseconds(t.prefill)},
+          {"draft_ms", absl::ToDoubleMilliseconds(t.draft)},
+          {"verify_ms", absl::ToDoubleMilliseconds(t.verify)}};
+}
+
+Json SpeculationJson(const Completion& completion, const std::string& drafter) {
+  const RoundStats& stats = completion.stats;
+  Json acceptance = Json::array();
+  Json proposed = Json::array();
+  Json accepted = Json::array();
+  for (int i = 0; i < NumDraftPlaces(stats); ++i) {
+    acceptance.push_back(stats.AcceptanceAt(i));
+    proposed.push_back(stats.proposed_at[i]);
+    accepted.push_back(stats.accepted_at[i]);
+  }
+  const Json draft_tokens =
+      completion.draft_tokens == kAutoDraftTokens ? Json("auto") : Json(completion.draft_tokens);
+  return {{"drafter", drafter},
+          {"verifier", completion.verifier},
+          {"draft_tokens", draft_tokens},
+          {"rounds", stats.rounds},
+          {"proposed", stats.proposed},
+          {"accepted", stats.accepted},
+          {"acceptance_rate", stats.AcceptanceRate()},
+          {"tokens_per_round", stats.TokensPerRound()},
+          {"acceptance_per_position", acceptance},
+          {"proposed_per_position", proposed},
+          {"accepted_per_position", accepted},
+          {"probes", stats.probes},
+          {"probe_ms", absl::ToDoubleMilliseconds(stats.probe_time)}};
+}
+
+Json CompletionJson(const Completion& completion, const std::string& drafter) {
+  Json json = {{"prompt_tokens", completion.prompt_tokens},
+               {"cached_tokens", completion.cached_tokens},
+               {"completion_tokens", completion.token_ids.size()},
+               {"text", completion.text},
+               {"token_ids", completion.token_ids},
+               {"finish_reason", completion.finish_reason},
+               {"provenance", completion.provenance},
+               {"timings", TimingsJson(completion)},
+               {"speculation", SpeculationJson(completion, drafter)}};
+  if (!completion.logprobs.empty()) {
+    for (const TokenLogprobs& logprobs : completion.logprobs) {
+      json["logprobs"].push_back(LogprobsJson(logprobs));
+    }
+  }
+  for (const std::optional<TokenLogprobs>& logprobs : completion.prompt_logprobs) {
+    json["prompt_logprobs"].push_back(logprobs.has_value() ? LogprobsJson(*logprobs)
+                                                           : Json(nullptr));
+  }
+  return json;
+}
+
+Completion JointCompletion(absl::Span<const Completion> completions) {
+  Completion joint = completions[0];
+  for (const Completion& completion : completions.subspan(1)) {
+    joint.stats += completion.stats;
+    joint.prompt_tokens += completion.prompt_tokens;
+    joint.cached_tokens += completion.cached_tokens;
+    joint.first_round_tokens += completion.first_round_tokens;
+    joint.token_ids.insert(joint.token_ids.end(), completion.token_ids.begin(),
+                           completion.token_ids.end());
+    const Timings& t = completion.timings;
+    joint.timings.time_to_first_token =
+        std::min(joint.timings.time_to_first_token, t.time_to_first_token);
+    joint.timings.end_to_end = std::max(joint.timings.end_to_end, t.end_to_end);
+    joint.timings.prefill = std::max(joint.timings.prefill, t.prefill);
+    joint.timings.draft = std::max(joint.timings.draft, t.draft);
+    joint.timings.verify = std::max(joint.timings.verify, t.verify);
+  }
+  return joint;
+}
+
+}  // namespace tandem

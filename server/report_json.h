@@ -1,0 +1,29 @@
+// What a generation says of itself in JSON, on the command line and over HTTP.
+#ifndef TANDEM_SERVER_REPORT_JSON_H_
+#define TANDEM_SERVER_REPORT_JSON_H_
+
+#include <string>
+
+#include "absl/types/span.h"
+#include "engine/engine.h"
+#include "nlohmann/json_fwd.hpp"
+
+namespace tandem {
+
+// The objects of docs/command_line.md.
+nlohmann::json TimingsJson(const Completion& completion);
+nlohmann::json SpeculationJson(const Completion& completion, const std::string& drafter);
+nlohmann::json CompletionJson(const Completion& completion, const std::string& drafter);
+
+double TokensPerSecond(const Completion& completion);
+// Draft places that some round verified.
+int NumDraftPlaces(const RoundStats& stats);
+
+// Sequences that ran together as one: counts added up, from the first token of any to the last of
+// all, and of the rounds that they shared the most that one saw. Its text is the first's. REQUIRES:
+// there is one.
+Completion JointCompletion(absl::Span<const Completion> completions);
+
+}  // namespace tandem
+
+#endif  // TANDEM_SERVER_REPORT_JSON_H_

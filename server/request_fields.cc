@@ -1,0 +1,123 @@
+#include "server/request_fields.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "model/formats/json_text.h"
+#include "server/api_error.h"
+
+namespace tandem {
+namespace {
+
+using Json = nlohmann::json;
+
+// A name that an error can begin with as it is, else its quotation.
+std::string NameOf(const std::string& name) {
+  const bool is_plain = name.size() <= 64 && std::all_of(name.begin(), name.end(), [](char c) {
+                          return absl::ascii_isalnum(c) || c == '_';
+                        });
+  return is_plain && !name.empty() ? name : Quoted(name);
+}
+
+const Json& EmptyObject() {
+  static const Json* const empty = new Json(Json::object());
+  return *empty;
+}
+
+}  // namespace
+
+RequestFields::RequestFields(const Json* object, std::string path)
+    : path_(std::move(path)), object_(object) {
+  if (object->is_object()) return;
+  object_ = &EmptyObject();
+  Fail(absl::InvalidArgumentError(
+      absl::StrCat(path_.empty() ? "body" : path_, ": ", Shown(*object), " is not an object")));
+}
+
+std::string RequestFields::PathOf(absl::string_view name) const {
+  return path_.empty() ? std::string(name) : absl::StrCat(path_, ".", name);
+}
+
+void RequestFields::Fail(absl::Status status) { status_.Update(std::move(status)); }
+
+void RequestFields::FailNot(absl::string_view name, const Json& found, absl::string_view allowed) {
+  Fail(absl::InvalidArgumentError(
+      absl::StrCat(PathOf(name), ": ", Shown(found), " is not ", allowed)));
+}
+
+const Json* RequestFields::Find(absl::string_view name) {
+  known_.emplace_back(name);
+  const auto it = object_->find(known_.back());
+  return it == object_->end() || it->is_null() ? nullptr : &*it;
+}
+
+void RequestFields::Read(absl::string_view name, bool* value) {
+  const Json* found = Find(name);
+  if (found == nullptr) return;
+  if (!found->is_boolean()) return FailNot(name, *found, "true or false");
+  *value = found->get<bool>();
+}
+
+void RequestFields::Read(absl::string_view name, int* value, int64_t low, int64_t high) {
+  const Json* found = Find(name);
+  if (found == nullptr) return;
+  if (!found->is_number_integer() || *found < low || *found > high) {
+    const std::string allowed = high == std::numeric_limits<int>::max()
+                                    ? absl::StrCat("a whole number from ", low, " on")
+                                    : absl::StrCat("a whole number from ", low, " to ", high);
+    return FailNot(name, *found, allowed);
+  }
+  *value = found->get<int>();
+}
+
+void RequestFields::Read(absl::string_view name, float* value) {
+  const Json* found = Find(name);
+  if (found == nullptr) return;
+  if (!found->is_number()) return FailNot(name, *found, "a number");
+  const double number = found->get<double>();
+  if (!(std::abs(number) <= std::numeric_limits<float>::max())) {
+    return FailNot(name, *found, "a number of 32 bits");
+  }
+  *value = static_cast<float>(number);
+}
+
+void RequestFields::Read(absl::string_view name, std::string* value) {
+  const Json* found = Find(name);
+  if (found == nullptr) return;
+  if (!found->is_string()) return FailNot(name, *found, "a string");
+  *value = found->get<std::string>();
+}
+
+void RequestFields::Read(absl::string_view name, std::optional<uint64_t>* value) {
+  const Json* found = Find(name);
+  if (found == nullptr) return;
+  if (!found->is_number_integer()) return FailNot(name, *found, "a whole number of 64 bits");
+  *value = found->is_number_unsigned() ? found->get<uint64_t>()
+                                       : static_cast<uint64_t>(found->get<int64_t>());
+}
+
+void RequestFields::AllowOnly(absl::string_view name, std::initializer_list<Json> neutral) {
+  const Json* found = Find(name);
+  if (found == nullptr) return;
+  if (std::find(neutral.begin(), neutral.end(), *found) != neutral.end()) return;
+  std::string allowed = "supported, allowed: null";
+  for (const Json& value : neutral) absl::StrAppend(&allowed, ", ", Shown(value));
+  FailNot(name, *found, allowed);
+}
+
+absl::Status RequestFields::Finish() {
+  for (const auto& [name, value] : object_->items()) {
+    if (std::find(known_.begin(), known_.end(), name) != known_.end()) continue;
+    Fail(WithCode(
+        absl::InvalidArgumentError(absl::StrCat(
+            PathOf(NameOf(name)), ": is not known, allowed: ", absl::StrJoin(known_, ", "))),
+        "unknown_parameter"));
+  }
+  return status_;
+}
+
+}  // namespace tandem

@@ -1,0 +1,62 @@
+#ifndef TANDEM_SERVER_REQUEST_FIELDS_H_
+#define TANDEM_SERVER_REQUEST_FIELDS_H_
+
+#include <cstdint>
+#include <initializer_list>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "nlohmann/json.hpp"
+
+namespace tandem {
+
+// Reads the members of a JSON object one by one, each optional, null for absent. Remembers the
+// first error, which names the field, what was given and what is allowed; what no Read asked for is
+// an error, too. The object must outlive it. Thread-compatible.
+class RequestFields {
+ public:
+  // `path`: the object's own field, empty for the whole request. INVALID_ARGUMENT is remembered if
+  // `object` is none.
+  RequestFields(const nlohmann::json* object, std::string path);
+
+  // The member if there is one and it is not null; it counts as read.
+  const nlohmann::json* Find(absl::string_view name);
+
+  // Each leaves `value` as it is without the member, or if it is wrong.
+  void Read(absl::string_view name, bool* value);
+  void Read(absl::string_view name, int* value, int64_t low,
+            int64_t high = std::numeric_limits<int>::max());
+  void Read(absl::string_view name, float* value);
+  void Read(absl::string_view name, std::string* value);
+  // Any whole number of 64 bits; negative ones as two's complement.
+  void Read(absl::string_view name, std::optional<uint64_t>* value);
+
+  // Fields of OpenAI's that are known but not served: an error unless null or one of `neutral`.
+  void AllowOnly(absl::string_view name, std::initializer_list<nlohmann::json> neutral);
+  // Fields that carry nothing for a server of one's own.
+  void Ignore(absl::string_view name) { Find(name); }
+
+  // "path.name".
+  std::string PathOf(absl::string_view name) const;
+  // Remembers INVALID_ARGUMENT "path.name: <found> is not <allowed>".
+  void FailNot(absl::string_view name, const nlohmann::json& found, absl::string_view allowed);
+  void Fail(absl::Status status);  // unless something failed before
+
+  bool ok() const { return status_.ok(); }
+  // The first error; of fields that were not asked for, if there is no other.
+  absl::Status Finish();
+
+ private:
+  std::string path_;
+  const nlohmann::json* object_;
+  std::vector<std::string> known_;
+  absl::Status status_;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_SERVER_REQUEST_FIELDS_H_

@@ -1,0 +1,75 @@
+#include "server/token_endpoints.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "model/formats/json_text.h"
+#include "nlohmann/json.hpp"
+#include "server/api_error.h"
+#include "server/request_fields.h"
+
+namespace tandem {
+namespace {
+
+using Json = nlohmann::json;
+
+void ReadModel(RequestFields* fields, const ServedModel& model) {
+  std::string name = model.name;
+  fields->Read("model", &name);
+  fields->Fail(CheckModelName(name, model));
+}
+
+}  // namespace
+
+absl::StatusOr<Json> TokenizeBody(absl::string_view body, const ServedModel& model) {
+  ASSIGN_OR_RETURN(const Json json, ParseJson(body, "body"));
+  RequestFields fields(&json, "");
+  ReadModel(&fields, model);
+  bool adds_special = true;
+  fields.Read("add_special_tokens", &adds_special);
+  std::string special = "parse";
+  fields.Read("special", &special);
+  if (special != "parse" && special != "plain") {
+    fields.FailNot("special", special, "parse or plain");
+  }
+  std::string text;
+  fields.Read("prompt", &text);
+  RETURN_IF_ERROR(fields.Finish());
+  if (!json.contains("prompt")) return absl::InvalidArgumentError("prompt: null is not a string");
+  absl::StatusOr<std::vector<TokenId>> ids = model.tokenizer->Encode(
+      text, special == "parse" ? SpecialTokens::kParse : SpecialTokens::kPlain);
+  if (!ids.ok()) return WithFieldRenamed(ids.status(), "text", "prompt");
+  if (adds_special) ids = model.tokenizer->WithTemplate(*std::move(ids));
+  Json texts = Json::array();
+  for (const TokenId id : *ids) texts.push_back(model.tokenizer->Decode({id}));
+  return Json{{"tokens", *ids},
+              {"token_strs", std::move(texts)},
+              {"count", ids->size()},
+              {"max_model_len", model.MaxLength()}};
+}
+
+absl::StatusOr<Json> DetokenizeBody(absl::string_view body, const ServedModel& model) {
+  ASSIGN_OR_RETURN(const Json json, ParseJson(body, "body"));
+  RequestFields fields(&json, "");
+  ReadModel(&fields, model);
+  const Json* tokens = fields.Find("tokens");
+  RETURN_IF_ERROR(fields.Finish());
+  if (tokens == nullptr || !tokens->is_array()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "tokens: ", tokens == nullptr ? "null" : Shown(*tokens), " is not a list of token ids"));
+  }
+  std::vector<TokenId> ids;
+  for (const Json& token : *tokens) {
+    if (!token.is_number_unsigned() || token >= model.tokenizer->vocab_size()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "tokens: ", Shown(token), " is not a token id below ", model.tokenizer->vocab_size()));
+    }
+    ids.push_back(token.get<TokenId>());
+  }
+  return Json{{"prompt", model.tokenizer->Decode(ids)}};
+}
+
+}  // namespace tandem

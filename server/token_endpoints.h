@@ -1,0 +1,22 @@
+// POST /tokenize and /detokenize: the tokenizer alone, no model.
+#ifndef TANDEM_SERVER_TOKEN_ENDPOINTS_H_
+#define TANDEM_SERVER_TOKEN_ENDPOINTS_H_
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "nlohmann/json_fwd.hpp"
+#include "server/api_request.h"
+
+namespace tandem {
+
+// {"prompt": TEXT, "add_special_tokens": true, "special": "parse"|"plain"} to {"tokens": [IDS],
+// "token_strs": [TEXTS], "count": N, "max_model_len": N}. `add_special_tokens`: with what stands
+// around a text prompt; `special`: what special tokens written in the text are.
+absl::StatusOr<nlohmann::json> TokenizeBody(absl::string_view body, const ServedModel& model);
+
+// {"tokens": [IDS]} to {"prompt": TEXT}, special tokens written out.
+absl::StatusOr<nlohmann::json> DetokenizeBody(absl::string_view body, const ServedModel& model);
+
+}  // namespace tandem
+
+#endif  // TANDEM_SERVER_TOKEN_ENDPOINTS_H_
