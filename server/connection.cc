@@ -1,5 +1,8 @@
 #include "server/connection.h"
 
+#include <sys/socket.h>
+
+#include <cerrno>
 #include <chrono>
 #include <utility>
 #include <variant>
@@ -233,8 +236,12 @@ void Connection::WatchClient() {
 
 void Connection::OnReadable(beast::error_code error, uint64_t exchange) {
   if (error || exchange != exchange_ || generation_ == nullptr) return;
-  // A next request that came early waits its turn; then only a failed write tells.
-  if (stream_.socket().available(error) > 0 && !error) return;
+  // Readiness may be that of bytes that were read meanwhile.
+  char byte = 0;
+  const ssize_t size = recv(stream_.socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  if (size < 0 && (errno == EAGAIN || errno == EINTR)) return WatchClient();
+  // A next request that came early waits its turn; from now on only a failed write tells.
+  if (size > 0) return;
   keep_alive_ = false;
   Log(499);
   Close();
