@@ -1,5 +1,6 @@
 #include "model/chat_template.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 
@@ -50,6 +51,26 @@ std::string_view Trimmed(std::string_view text) {
     if (!is_space) end = at;
   }
   return is_leading ? std::string_view() : text.substr(begin, end - begin);
+}
+
+std::string_view WithoutLines(std::string_view text) {
+  return text.substr(std::min(text.find_first_not_of('\n'), text.size()));
+}
+
+// Cuts an answer behind its last "</think>" and returns what stands between the first such and the
+// "<think>" before it; both without empty lines. Without "</think>" there is nothing to cut.
+std::string_view TakeThoughts(std::string_view* words) {
+  constexpr std::string_view kBegin = "<think>";
+  constexpr std::string_view kEnd = "</think>";
+  const size_t end = words->find(kEnd);
+  if (end == words->npos) return "";
+  std::string_view thoughts = words->substr(0, end);
+  thoughts = thoughts.substr(0, thoughts.find_last_not_of('\n') + 1);
+  if (const size_t begin = thoughts.rfind(kBegin); begin != thoughts.npos) {
+    thoughts.remove_prefix(begin + kBegin.size());
+  }
+  *words = WithoutLines(words->substr(words->rfind(kEnd) + kEnd.size()));
+  return WithoutLines(thoughts);
 }
 
 // What stands between `before` and `after`, the first time that it is neither empty nor holds a
@@ -301,11 +322,15 @@ Parts ChatTemplate::RenderChatMl(absl::Span<const ChatMessage> messages) const {
     std::string_view words = messages[i].content;
     AddOwn(absl::StrCat("<|im_start|>", role, "\n"), &parts);
     if (drops_thoughts_ && role == "assistant") {
-      const size_t end = words.rfind("</think>");
-      if (end != words.npos) words.remove_prefix(end + 8);
-      words.remove_prefix(std::min(words.find_first_not_of('\n'), words.size()));
-      // The answer that is to be gone on from keeps its thoughts; without the words of any, none.
-      if (i > last_question) AddOwn("<think>\n\n</think>\n\n", &parts);
+      const std::string_view thoughts = TakeThoughts(&words);
+      // Answers behind the last question keep theirs; the very last has a place for them in any
+      // case.
+      if (i > last_question && (i + 1 == messages.size() || !thoughts.empty())) {
+        AddOwn("<think>\n", &parts);
+        AddWords(thoughts, &parts);
+        AddOwn("\n</think>\n\n", &parts);
+        words = WithoutLines(words);
+      }
     }
     AddWords(trims_ ? Trimmed(words) : words, &parts);
     AddOwn("<|im_end|>\n", &parts);
