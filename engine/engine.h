@@ -122,9 +122,9 @@ struct RoundReport {
 struct Piece {
   std::string_view text;  // may be empty: characters and stop strings are let out whole
   absl::Span<const TokenId> token_ids;
-  std::string_view provenance;               // a letter per token
-  absl::Span<const TokenLogprobs> logprobs;  // per token, if asked for
-  RoundReport round;
+  std::string_view provenance;                 // a letter per token
+  absl::Span<const TokenLogprobs> logprobs{};  // per token, if asked for
+  RoundReport round{};
 };
 
 // What the engine runs, for reports.

@@ -1,0 +1,246 @@
+// How requests and the server end, with an engine that goes on when the test says so.
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/generation.h"
+#include "server/http_server.h"
+#include "server/server_testing.h"
+
+namespace tandem {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Json = nlohmann::json;
+
+constexpr char kWhole[] = R"({"prompt": "A"})";
+constexpr char kStream[] = R"({"prompt": "A", "stream": true})";
+
+// Waits until a request of `client` cannot be answered any more.
+void AwaitEndOf(HttpServer* server) {
+  for (int i = 0; i < 2000 && server->service().admission().num_inside() > 0; ++i) {
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  EXPECT_EQ(server->service().admission().num_inside(), 0);
+}
+
+TEST(Endings, AClientThatGoesAwayIsCancelled) {
+  ManualEngine engine;
+  const auto server = StartServer(&engine, TestServerOptions());
+  GenerationId id = 0;
+  for (const char* body : {kWhole, kStream}) {
+    Client client(server->port());
+    client.SendRequest("POST", "/v1/completions", body);
+    EXPECT_TRUE(engine.Emit(++id, "once"));
+    client.Close();
+    ASSERT_TRUE(engine.AwaitCancel(id));
+    EXPECT_FALSE(engine.Emit(id, "upon"));
+    engine.End(id, "cancelled");
+    AwaitEndOf(server.get());
+  }
+}
+
+TEST(Endings, AStreamComesPieceByPiece) {
+  ManualEngine engine;
+  const auto server = StartServer(&engine, TestServerOptions());
+  Client client(server->port());
+  client.SendRequest("POST", "/v1/completions", kStream);
+  for (const char* text : {"once", "upon", "a"}) {
+    EXPECT_TRUE(engine.Emit(1, text));
+    EXPECT_THAT(client.ReadUntil("\n\n"), HasSubstr(absl::StrCat("\"text\":\"", text, "\"")));
+  }
+  engine.End(1);
+  EXPECT_THAT(client.ReadUntil("[DONE]"), HasSubstr("\"finish_reason\":\"stop\""));
+}
+
+TEST(Endings, AFullQueueIsRefused) {
+  ManualEngine engine;
+  ServerOptions options = TestServerOptions();
+  options.service.max_sequences = 3;
+  const auto server = StartServer(&engine, options);
+  const Answer too_many =
+      Ask(server.get(), "POST", "/v1/completions", R"({"prompt": ["A", "B"], "n": 2})");
+  EXPECT_EQ(too_many.status, 400);
+  EXPECT_EQ(too_many.error("param"), "n");
+  Client first(server->port());
+  first.SendRequest("POST", "/v1/completions", R"({"prompt": "A", "n": 2})");
+  engine.RequestOf(2);
+  const Answer refused = Ask(server.get(), "POST", "/v1/completions", R"({"prompt": "A", "n": 2})");
+  EXPECT_EQ(refused.status, 429);
+  EXPECT_EQ(refused.headers.at("retry-after"), "1");
+  EXPECT_EQ(refused.error("type"), "rate_limit_error");
+  // There is room for one, and again for all when they have ended.
+  Client second(server->port());
+  second.SendRequest("POST", "/v1/completions", kWhole);
+  for (GenerationId id = 1; id <= 3; ++id) engine.End(id);
+  EXPECT_EQ(first.Read().status, 200);
+  EXPECT_EQ(second.Read().status, 200);
+  AwaitEndOf(server.get());
+}
+
+TEST(Endings, WhatTheEngineRefusesLeavesNothingBehind) {
+  ManualEngine engine;
+  const auto server = StartServer(&engine, TestServerOptions());
+  const Answer answer =
+      Ask(server.get(), "POST", "/v1/completions", R"({"prompt": "A", "n": 2, "top_k": 666})");
+  EXPECT_EQ(answer.status, 400);
+  EXPECT_EQ(answer.error("param"), "top_k");
+  EXPECT_EQ(server->service().admission().num_inside(), 0);
+}
+
+TEST(Endings, FailuresAreToldBeforeAndWithinAStream) {
+  ManualEngine engine;
+  const auto server = StartServer(&engine, TestServerOptions());
+  for (const char* body : {kWhole, kStream}) {
+    Client client(server->port());
+    client.SendRequest("POST", "/v1/completions", body);
+    engine.Fail(body == kWhole ? 1 : 2, absl::InternalError("the device is lost"));
+    const Answer answer = client.Read();
+    EXPECT_EQ(answer.status, 500);
+    EXPECT_EQ(answer.error("message"), "the device is lost");
+  }
+  // With two sequences the failure of one ends the other.
+  Client client(server->port());
+  client.SendRequest("POST", "/v1/completions", R"({"prompt": "A", "n": 2, "stream": true})");
+  engine.Emit(3, "once");
+  EXPECT_THAT(client.ReadUntil("once"), HasSubstr("200 OK"));
+  engine.Fail(4, absl::InternalError("the device is lost"));
+  EXPECT_THAT(client.ReadUntil("[DONE]"), HasSubstr("the device is lost"));
+  ASSERT_TRUE(engine.AwaitCancel(3));
+  engine.End(3, "cancelled");
+  AwaitEndOf(server.get());
+}
+
+TEST(Endings, ADrainLetsFinishWhatRunsAndRefusesTheRest) {
+  ManualEngine engine;
+  const auto server = StartServer(&engine, TestServerOptions());
+  Client running(server->port()), idle(server->port());
+  EXPECT_EQ(idle.Ask("GET", "/ready").status, 200);
+  running.SendRequest("POST", "/v1/completions", kStream);
+  engine.Emit(1, "once");
+  server->Drain();
+  const Answer refused = idle.Ask("POST", "/v1/completions", kWhole);
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_EQ(refused.headers.at("retry-after"), "1");
+  EXPECT_EQ(Ask(server.get(), "GET", "/ready").status, 503);
+  EXPECT_EQ(Ask(server.get(), "GET", "/health").status, 200);
+  engine.Emit(1, "upon");
+  engine.End(1);
+  server->AwaitEnd();
+  const std::string answer = running.ReadUntil("[DONE]");
+  EXPECT_THAT(answer, HasSubstr("upon"));
+  EXPECT_THAT(answer, HasSubstr("[DONE]"));
+}
+
+TEST(Endings, ADrainEndsAtItsLimitOrWhenTold) {
+  for (const bool is_told : {false, true}) {
+    ManualEngine engine;
+    ServerOptions options = TestServerOptions();
+    options.drain_timeout = is_told ? absl::Hours(1) : absl::Milliseconds(20);
+    const auto server = StartServer(&engine, options);
+    Client client(server->port());
+    client.SendRequest("POST", "/v1/completions", kWhole);
+    engine.RequestOf(1);
+    server->Drain();
+    if (is_told) server->StopNow();
+    ASSERT_TRUE(engine.AwaitCancel(1));
+    engine.End(1, "cancelled");
+    server->AwaitEnd();
+  }
+}
+
+TEST(Endings, AServerThatIsDestroyedWaitsForItsGenerations) {
+  ManualEngine engine;
+  auto server = StartServer(&engine, TestServerOptions());
+  Client client(server->port());
+  client.SendRequest("POST", "/v1/completions", kStream);
+  engine.Emit(1, "once");
+  std::thread ends([&] {
+    EXPECT_TRUE(engine.AwaitCancel(1));
+    EXPECT_FALSE(engine.Emit(1, "upon"));
+    engine.End(1, "cancelled");
+  });
+  server = nullptr;
+  ends.join();
+}
+
+// ---- The queue between engine and client ----
+
+class QueueTest : public ::testing::Test {
+ protected:
+  std::shared_ptr<Generation> Start(size_t max_unread_bytes) {
+    ApiRequest request;
+    request.prompts = {{5}};
+    request.stream = true;
+    auto generation = Generation::Start({.engine = &engine_,
+                                         .model = &model_,
+                                         .metrics = &metrics_,
+                                         .admission = &admission_,
+                                         .max_unread_bytes = max_unread_bytes},
+                                        request, "id", absl::Now());
+    EXPECT_TRUE(generation.ok());
+    return *std::move(generation);
+  }
+
+  ManualEngine engine_;
+  ServedModel model_ = ServedModel::Of(engine_, "story", 4);
+  Metrics metrics_{&engine_};
+  Admission admission_{4};
+};
+
+TEST_F(QueueTest, ACallbackNeverWaitsAndNothingIsLost) {
+  const auto generation = Start(1 << 20);
+  int num_news = 0;
+  generation->Listen([&] { ++num_news; });
+  std::string want, got;
+  for (int i = 0; i < 100; ++i) {
+    const std::string text = absl::StrCat("<", i, ">");
+    EXPECT_TRUE(engine_.Emit(1, text));
+    want += text;
+    if (i % 7 != 0) continue;
+    // Whoever listens hears once of what piles up.
+    EXPECT_EQ(num_news, 1);
+    num_news = 0;
+    for (const auto& line : absl::StrSplit(generation->Take().events, "\n\n", absl::SkipEmpty())) {
+      got += Json::parse(line.substr(6))["choices"][0]["text"].get<std::string>();
+    }
+  }
+  engine_.End(1);
+  const Generation::News last = generation->Take();
+  EXPECT_TRUE(last.is_over);
+  for (const Json& event : EventsOf(last.events)) {
+    got += event["choices"][0]["text"].get<std::string>();
+  }
+  EXPECT_EQ(got, want);
+}
+
+TEST_F(QueueTest, AClientThatDoesNotReadIsCancelled) {
+  const auto generation = Start(4000);
+  int emitted = 0;
+  while (engine_.Emit(1, std::string(100, 'x'))) ASSERT_LT(++emitted, 100);
+  // A piece occupies its text and less than 200 bytes.
+  EXPECT_GT(emitted, 4000 / 300);
+  engine_.End(1, "cancelled");
+  const Generation::News news = generation->Take();
+  EXPECT_TRUE(news.is_over);
+  ASSERT_TRUE(news.response.has_value());
+  EXPECT_THAT(news.response->body, HasSubstr("slow_client"));
+}
+
+TEST_F(QueueTest, AClientThatReadsIsNot) {
+  const auto generation = Start(4000);
+  for (int i = 0; i < 200; ++i) {
+    EXPECT_TRUE(engine_.Emit(1, std::string(100, 'x')));
+    generation->Take();
+  }
+  engine_.End(1);
+  EXPECT_THAT(generation->Take().events, Not(HasSubstr("error")));
+}
+
+}  // namespace
+}  // namespace tandem

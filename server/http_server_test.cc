@@ -1,0 +1,328 @@
+#include "server/http_server.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_replace.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/server_testing.h"
+
+namespace tandem {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using Json = nlohmann::json;
+
+constexpr char kGreedy[] =
+    R"({"prompt": "Once upon a time", "max_tokens": 24, "temperature": 0, "ignore_eos": true})";
+
+// One engine for all: what it answers depends on no other request.
+Engine* SharedEngine() {
+  static Engine* const engine = MakeTestEngine().release();
+  return engine;
+}
+
+Request GreedyRequest() {
+  Request request{.prompt = "Once upon a time", .max_tokens = 24, .ignore_eos = true};
+  request.sampling.temperature = 0;
+  return request;
+}
+
+// ---- What is answered ----
+
+TEST(HttpServer, AnswersEveryPath) {
+  const auto server = StartServer(SharedEngine(), TestServerOptions());
+  const struct {
+    const char* path;
+    const char* type;
+    const char* part;
+  } cases[] = {{"/", "text/html", "Tandem"},
+               {"/?a=b", "text/html", "Tandem"},
+               {"/health", "application/json", "ok"},
+               {"/ready", "application/json", "ready"},
+               {"/metrics", "text/plain", "tandem_generation_tokens_total"},
+               {"/openapi.json", "application/json", "/v1/completions"},
+               {"/v1/models", "application/json", "\"story\""},
+               {"/v1/models/story", "application/json", "\"story\""}};
+  for (const auto& c : cases) {
+    const Answer answer = Ask(server.get(), "GET", c.path);
+    EXPECT_EQ(answer.status, 200) << c.path;
+    EXPECT_THAT(answer.headers.at("content-type"), HasSubstr(c.type)) << c.path;
+    EXPECT_THAT(answer.body, HasSubstr(c.part)) << c.path;
+    const Answer head = Ask(server.get(), "HEAD", c.path);
+    EXPECT_EQ(head.status, 200) << c.path;
+    EXPECT_THAT(head.body, IsEmpty()) << c.path;
+  }
+  const Answer page = Ask(server.get(), "GET", "/");
+  EXPECT_THAT(page.headers.at("content-security-policy"), HasSubstr("default-src 'none'"));
+}
+
+TEST(HttpServer, RefusesOtherPathsAndMethods) {
+  const auto server = StartServer(SharedEngine(), TestServerOptions());
+  EXPECT_EQ(Ask(server.get(), "GET", "/v2").status, 404);
+  EXPECT_EQ(Ask(server.get(), "GET", "/v1/models/").status, 404);
+  EXPECT_EQ(Ask(server.get(), "GET", "/v1/models/other").error("code"), "model_not_found");
+  const Answer wrong = Ask(server.get(), "GET", "/v1/completions");
+  EXPECT_EQ(wrong.status, 405);
+  EXPECT_EQ(wrong.headers.at("allow"), "POST");
+  EXPECT_EQ(Ask(server.get(), "PUT", "/health").headers.at("allow"), "GET, HEAD");
+}
+
+TEST(HttpServer, CompletesAsTheEngineDoes) {
+  const auto server = StartServer(SharedEngine(), TestServerOptions());
+  const auto want = SharedEngine()->Generate(GreedyRequest());
+  ASSERT_TRUE(want.ok());
+  const Json answer = Ask(server.get(), "POST", "/v1/completions", kGreedy).json();
+  const Json& choice = answer["choices"][0];
+  EXPECT_EQ(choice["text"], want->text);
+  EXPECT_EQ(choice["token_ids"], Json(want->token_ids));
+  EXPECT_EQ(choice["finish_reason"], "length");
+  EXPECT_EQ(choice["provenance"].get<std::string>().size(), want->token_ids.size());
+  EXPECT_EQ(answer["usage"]["prompt_tokens"], want->prompt_tokens);
+  EXPECT_EQ(answer["usage"]["completion_tokens"], 24);
+  EXPECT_EQ(answer["speculation"]["drafter"], "model");
+  EXPECT_GT(answer["timings"]["e2e_ms"], 0);
+}
+
+// The chunks of a stream joined are the whole answer, and its rounds add up to its report.
+TEST(HttpServer, StreamsWhatItWouldAnswerWhole) {
+  const auto server = StartServer(SharedEngine(), TestServerOptions());
+  Json body = Json::parse(kGreedy);
+  body["logprobs"] = 1;
+  body["speculation"] = {{"draft_tokens", 3}};
+  const Json whole = Ask(server.get(), "POST", "/v1/completions", body.dump()).json()["choices"][0];
+  body["stream"] = true;
+  body["stream_options"] = {{"include_usage", true}};
+  const Answer answer = Ask(server.get(), "POST", "/v1/completions", body.dump());
+  EXPECT_THAT(answer.headers.at("content-type"), HasSubstr("text/event-stream"));
+  const std::vector<Json> events = EventsOf(answer.body);
+  ASSERT_GT(events.size(), 3u);
+  std::string text, provenance;
+  Json ids = Json::array(), logprobs = Json::array(), offsets = Json::array();
+  int proposed = 0, accepted = 0;
+  for (size_t i = 0; i + 2 < events.size(); ++i) {
+    const Json& choice = events[i]["choices"][0];
+    text += choice["text"].get<std::string>();
+    provenance += choice["provenance"].get<std::string>();
+    ids.insert(ids.end(), choice["token_ids"].begin(), choice["token_ids"].end());
+    const Json& rows = choice["logprobs"]["token_logprobs"];
+    logprobs.insert(logprobs.end(), rows.begin(), rows.end());
+    const Json& places = choice["logprobs"]["text_offset"];
+    offsets.insert(offsets.end(), places.begin(), places.end());
+    proposed += events[i]["round"]["proposed"].get<int>();
+    accepted += events[i]["round"]["accepted"].get<int>();
+    EXPECT_TRUE(events[i]["usage"].is_null());
+    // Both caches are back at the committed tokens but the last.
+    EXPECT_EQ(events[i]["round"]["target_cached_tokens"], 6 + ids.size() - 1);
+    EXPECT_LE(events[i]["round"]["draft_cached_tokens"], 6 + ids.size() - 1);
+  }
+  EXPECT_EQ(text, whole["text"]);
+  EXPECT_EQ(provenance, whole["provenance"]);
+  EXPECT_EQ(ids, whole["token_ids"]);
+  EXPECT_EQ(logprobs, whole["logprobs"]["token_logprobs"]);
+  EXPECT_EQ(offsets, whole["logprobs"]["text_offset"]);
+  const Json& end = events[events.size() - 2];
+  EXPECT_EQ(end["choices"][0]["finish_reason"], "length");
+  EXPECT_EQ(end["speculation"]["proposed"], proposed);
+  EXPECT_EQ(end["speculation"]["accepted"], accepted);
+  EXPECT_THAT(events.back()["choices"], IsEmpty());
+  EXPECT_EQ(events.back()["usage"]["completion_tokens"], 24);
+}
+
+TEST(HttpServer, StreamsChats) {
+  const auto server = StartServer(SharedEngine(), TestServerOptions());
+  const std::string body =
+      R"({"messages": [{"role": "user", "content": "Once upon a time"}], "max_tokens": 12,
+          "temperature": 0, "stream": STREAM, "n": 2})";
+  const Json whole = Ask(server.get(), "POST", "/v1/chat/completions",
+                         absl::StrReplaceAll(body, {{"STREAM", "false"}}))
+                         .json();
+  const Answer answer = Ask(server.get(), "POST", "/v1/chat/completions",
+                            absl::StrReplaceAll(body, {{"STREAM", "true"}}));
+  std::string texts[2];
+  int ends = 0;
+  for (const Json& event : EventsOf(answer.body)) {
+    EXPECT_EQ(event["object"], "chat.completion.chunk");
+    const Json& choice = event["choices"][0];
+    texts[choice["index"].get<int>()] += choice["delta"].value("content", "");
+    ends += !choice["finish_reason"].is_null();
+    EXPECT_EQ(event.contains("speculation"), ends == 2);
+  }
+  EXPECT_EQ(ends, 2);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(whole["choices"][i]["message"]["content"], texts[i]);
+    EXPECT_FALSE(texts[i].empty());
+  }
+}
+
+TEST(HttpServer, SequencesDrawFromSeedAndNumber) {
+  const auto server = StartServer(SharedEngine(), TestServerOptions());
+  const Json answer = Ask(server.get(), "POST", "/v1/completions",
+                          R"({"prompt": ["The king", "A fox"], "n": 2, "seed": 7})")
+                          .json();
+  ASSERT_EQ(answer["choices"].size(), 4u);
+  for (uint32_t i = 0; i < 4; ++i) {
+    const Request request{
+        .prompt = i < 2 ? "The king" : "A fox", .max_tokens = 16, .seed = 7, .sequence = i};
+    const auto want = SharedEngine()->Generate(request);
+    ASSERT_TRUE(want.ok());
+    EXPECT_EQ(answer["choices"][i]["token_ids"], Json(want->token_ids)) << i;
+  }
+  EXPECT_NE(answer["choices"][0]["token_ids"], answer["choices"][1]["token_ids"]);
+}
+
+TEST(HttpServer, EchoesPromptsWithTheirLogprobs) {
+  const auto server = StartServer(SharedEngine(), TestServerOptions());
+  const Json choice =
+      Ask(server.get(), "POST", "/v1/completions",
+          R"({"prompt": "Once upon", "echo": true, "logprobs": 1, "max_tokens": 0})")
+          .json()["choices"][0];
+  EXPECT_EQ(choice["text"], "Once upon");
+  EXPECT_THAT(choice["token_ids"], IsEmpty());
+  const Json& rows = choice["logprobs"]["token_logprobs"];
+  ASSERT_GT(rows.size(), 1u);
+  EXPECT_TRUE(rows[0].is_null());
+  EXPECT_LT(rows[1], 0);
+}
+
+TEST(HttpServer, TokenizesAndBack) {
+  const auto server = StartServer(SharedEngine(), TestServerOptions());
+  const Json plain = Ask(server.get(), "POST", "/tokenize",
+                         R"({"prompt": "a<|endoftext|>", "add_special_tokens": false,
+                             "special": "plain"})")
+                         .json();
+  const Json parsed =
+      Ask(server.get(), "POST", "/tokenize", R"({"prompt": "a<|endoftext|>"})").json();
+  EXPECT_EQ(parsed["count"], 3);  // with the one that begins every prompt
+  EXPECT_EQ(parsed["tokens"][2], 0);
+  EXPECT_GT(plain["count"], 3);
+  const Json back =
+      Ask(server.get(), "POST", "/detokenize", Json{{"tokens", plain["tokens"]}}.dump()).json();
+  EXPECT_EQ(back["prompt"], "a<|endoftext|>");
+  EXPECT_EQ(Ask(server.get(), "POST", "/detokenize", R"({"tokens": [4096]})").error("param"),
+            "tokens");
+  EXPECT_EQ(Ask(server.get(), "POST", "/tokenize", R"({})").error("param"), "prompt");
+}
+
+TEST(HttpServer, WantsItsKey) {
+  ServerOptions options = TestServerOptions();
+  options.service.api_key = "secret";
+  const auto server = StartServer(SharedEngine(), options);
+  EXPECT_EQ(Ask(server.get(), "GET", "/health").status, 200);
+  const Answer without = Ask(server.get(), "GET", "/v1/models");
+  EXPECT_EQ(without.status, 401);
+  EXPECT_EQ(without.headers.at("www-authenticate"), "Bearer");
+  EXPECT_EQ(without.error("code"), "invalid_api_key");
+  for (const char* wrong : {"Bearer other1", "Bearer secre", "Bearer ", "secret", "Basic secret"}) {
+    EXPECT_EQ(
+        Ask(server.get(), "GET", "/v1/models", "", absl::StrCat("Authorization: ", wrong, "\r\n"))
+            .status,
+        401)
+        << wrong;
+  }
+  EXPECT_EQ(Ask(server.get(), "GET", "/v1/models", "", "Authorization: Bearer secret\r\n").status,
+            200);
+}
+
+// ---- The protocol ----
+
+TEST(HttpServer, KeepsConnections) {
+  const auto server = StartServer(SharedEngine(), TestServerOptions());
+  Client client(server->port());
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(client.Ask("POST", "/v1/completions", kGreedy).status, 200);
+    EXPECT_EQ(client.Ask("POST", "/v1/completions", "{").status, 400);
+    EXPECT_EQ(client.Ask("GET", "/nowhere").status, 404);
+  }
+  // Two that come at once are answered in turn.
+  client.SendRequest("POST", "/v1/completions", kGreedy);
+  client.SendRequest("GET", "/health");
+  EXPECT_THAT(client.Read().body, HasSubstr("text_completion"));
+  EXPECT_THAT(client.Read().body, HasSubstr("ok"));
+  client.SendRequest("GET", "/health", "", "Connection: close\r\n");
+  EXPECT_EQ(client.Read().headers.at("connection"), "close");
+  EXPECT_EQ(client.Read().status, 0);
+}
+
+TEST(HttpServer, SpeaksTheOldProtocol) {
+  const auto server = StartServer(SharedEngine(), TestServerOptions());
+  Client client(server->port());
+  const std::string body = R"({"prompt": "A", "max_tokens": 4, "stream": true})";
+  client.Send(absl::StrCat("POST /v1/completions HTTP/1.0\r\nContent-Length: ", body.size(),
+                           "\r\n\r\n", body));
+  const std::string answer = client.ReadUntil("no such text");
+  EXPECT_THAT(answer, HasSubstr("HTTP/1.0 200"));
+  EXPECT_THAT(answer, Not(HasSubstr("chunked")));
+  EXPECT_THAT(EventsOf(answer.substr(answer.find("data: "))), Not(IsEmpty()));
+}
+
+TEST(HttpServer, InvitesBodiesThatWait) {
+  const auto server = StartServer(SharedEngine(), TestServerOptions());
+  Client client(server->port());
+  const std::string body = kGreedy;
+  client.Send(absl::StrCat("POST /v1/completions HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n",
+                           "Content-Length: ", body.size(), "\r\n\r\n"));
+  EXPECT_THAT(client.ReadUntil("\r\n\r\n"), HasSubstr("100 Continue"));
+  client.Send(body);
+  EXPECT_EQ(client.Read().status, 200);
+}
+
+TEST(HttpServer, HoldsItsLimits) {
+  ServerOptions options = TestServerOptions();
+  options.service.max_body_bytes = 1000;
+  options.limits.max_header_bytes = 2000;
+  options.limits.max_connections = 2;
+  const auto server = StartServer(SharedEngine(), options);
+  const std::string large(1001, ' ');
+  const Answer announced = Ask(server.get(), "POST", "/v1/completions", large);
+  EXPECT_EQ(announced.status, 413);
+  EXPECT_EQ(announced.error("code"), "body_too_large");
+  {
+    Client client(server->port());
+    client.Send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
+    client.Send(absl::StrCat("3e9\r\n", large, "\r\n0\r\n\r\n"));
+    EXPECT_EQ(client.Read().status, 413);
+  }
+  EXPECT_EQ(
+      Ask(server.get(), "GET", "/health", "", absl::StrCat("X: ", large, large, "\r\n")).status,
+      431);
+  {
+    Client client(server->port());
+    client.Send("nonsense\r\n\r\n");
+    EXPECT_EQ(client.Read().status, 400);
+  }
+  Client first(server->port()), second(server->port());
+  EXPECT_EQ(first.Ask("GET", "/health").status, 200);
+  EXPECT_EQ(second.Ask("GET", "/health").status, 200);
+  Client third(server->port());
+  EXPECT_EQ(third.Read().error("code"), "too_many_connections");
+}
+
+TEST(HttpServer, SaysThatAnAddressIsTaken) {
+  const auto server = StartServer(SharedEngine(), TestServerOptions());
+  ServerOptions options = TestServerOptions();
+  options.port = server->port();
+  const auto second = HttpServer::Start(SharedEngine(), options);
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(second.status().message()),
+              HasSubstr(absl::StrCat("127.0.0.1:", server->port())));
+}
+
+TEST(HttpServer, ServesManyClientsAtOnce) {
+  const auto server = StartServer(SharedEngine(), TestServerOptions());
+  const std::string want =
+      Ask(server.get(), "POST", "/v1/completions", kGreedy).json()["choices"][0]["text"];
+  std::vector<std::unique_ptr<Client>> clients;
+  for (int i = 0; i < 24; ++i) {
+    clients.push_back(std::make_unique<Client>(server->port()));
+    clients.back()->SendRequest("POST", "/v1/completions", kGreedy);
+  }
+  for (const auto& client : clients) EXPECT_EQ(client->Read().json()["choices"][0]["text"], want);
+}
+
+}  // namespace
+}  // namespace tandem

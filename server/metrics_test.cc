@@ -1,0 +1,82 @@
+#include "server/metrics.h"
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/server_testing.h"
+
+namespace tandem {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// An engine with a load that the test sets.
+class LoadedEngine : public ManualEngine {
+ public:
+  EngineLoad load() const override { return value; }
+  EngineLoad value;
+};
+
+std::string Line(const std::string& text, const std::string& name) {
+  const size_t begin = text.find("\n" + name + " ");
+  if (begin == std::string::npos) return "";
+  return text.substr(begin + 1, text.find('\n', begin + 1) - begin - 1);
+}
+
+TEST(Metrics, SayWhatTheEngineCounted) {
+  LoadedEngine engine;
+  const Metrics metrics(&engine);
+  engine.value.stats.Add(/*num_proposed=*/3, /*num_accepted=*/2, /*num_emitted=*/3);
+  engine.value.stats.Add(3, 0, 1);
+  engine.value.stats.Add(0, 0, 1);
+  engine.value.num_running = 2;
+  engine.value.num_waiting = 5;
+  engine.value.target_pages_in_use = 250;  // of 1000
+  engine.value.prompt_tokens = 90;
+  engine.value.prefix_queries = 80;
+  engine.value.prefix_hits = 48;
+  engine.value.preemptions = 1;
+  const std::string text = metrics.Text();
+  for (const char* line :
+       {"tandem_spec_decode_num_drafts_total 2", "tandem_spec_decode_num_draft_tokens_total 6",
+        "tandem_spec_decode_num_accepted_tokens_total 2",
+        "tandem_spec_decode_num_accepted_tokens_per_pos_total{position=\"0\"} 1",
+        "tandem_spec_decode_num_accepted_tokens_per_pos_total{position=\"2\"} 0",
+        "tandem_num_requests_running 2", "tandem_num_requests_waiting 5",
+        "tandem_kv_cache_usage_ratio{model=\"target\"} 0.25", "tandem_prompt_tokens_total 90",
+        "tandem_prefix_cache_queries_total 80", "tandem_prefix_cache_hits_total 48",
+        "tandem_num_preemptions_total 1", "tandem_generation_tokens_total 5"}) {
+    EXPECT_THAT(text, HasSubstr(std::string("\n") + line + "\n"));
+  }
+  EXPECT_THAT(text, Not(HasSubstr("position=\"3\"")));
+}
+
+// Four tokens in two rounds of 30 ms behind the first round are 15 ms each, not 30.
+TEST(Metrics, TokensOfARoundShareItsTime) {
+  LoadedEngine engine;
+  Metrics metrics(&engine);
+  const absl::Time start = absl::UnixEpoch();
+  SequenceLatency latency(&metrics, start);
+  latency.OnTokens(start + absl::Milliseconds(100), 3);
+  latency.OnTokens(start + absl::Milliseconds(130), 2);
+  latency.OnTokens(start + absl::Milliseconds(140), 0);
+  latency.OnTokens(start + absl::Milliseconds(160), 2);
+  latency.OnEnd(start + absl::Milliseconds(170));
+  const std::string text = metrics.Text();
+  EXPECT_EQ(Line(text, "tandem_time_to_first_token_seconds_count"),
+            "tandem_time_to_first_token_seconds_count 1");
+  EXPECT_EQ(Line(text, "tandem_time_to_first_token_seconds_sum"),
+            "tandem_time_to_first_token_seconds_sum 0.1");
+  EXPECT_EQ(Line(text, "tandem_inter_token_latency_seconds_count"),
+            "tandem_inter_token_latency_seconds_count 4");
+  EXPECT_EQ(Line(text, "tandem_inter_token_latency_seconds_sum"),
+            "tandem_inter_token_latency_seconds_sum 0.06");
+  EXPECT_THAT(text, HasSubstr("tandem_inter_token_latency_seconds_bucket{le=\"0.025\"} 4"));
+  EXPECT_EQ(Line(text, "tandem_e2e_request_latency_seconds_sum"),
+            "tandem_e2e_request_latency_seconds_sum 0.17");
+}
+
+}  // namespace
+}  // namespace tandem

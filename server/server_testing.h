@@ -1,0 +1,265 @@
+// Helpers of the server's tests: an engine that does what the test says, and a client on a socket.
+#ifndef TANDEM_SERVER_SERVER_TESTING_H_
+#define TANDEM_SERVER_SERVER_TESTING_H_
+
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "base/check.h"
+#include "engine/engine.h"
+#include "gtest/gtest.h"
+#include "model/tokenizer/tokenizer.h"
+#include "nlohmann/json.hpp"
+#include "server/asio.h"
+#include "server/http_server.h"
+#include "spdlog/spdlog.h"
+
+namespace tandem {
+
+inline std::string TestModel(const std::string& name) {
+  return absl::StrCat(TANDEM_SOURCE_DIR, "/models/", name);
+}
+
+// The shipped pair on one thread in f32, as tests of engines run it.
+inline std::unique_ptr<Engine> MakeTestEngine() {
+  EngineOptions options;
+  options.target = TestModel("storyteller-7m");
+  options.draft = TestModel("storyteller-1m");
+  options.device = "cpu";
+  options.threads = 1;
+  options.compute = "f32";
+  options.kv_memory_bytes = 64 << 20;
+  auto engine = Engine::Create(options);
+  TANDEM_CHECK(engine.ok());
+  return *std::move(engine);
+}
+
+// Generations go on when the test says so. Ids count from 1. Thread-safe.
+class ManualEngine : public Engine {
+ private:
+  struct Generation {
+    Request request;
+    OnPiece on_piece;
+    OnDone on_done;
+    std::string text{};
+  };
+  // Waits until `id` was submitted and takes something of it.
+  template <typename Take>
+  auto Await(GenerationId id, Take take) {
+    absl::MutexLock lock(&mutex_);
+    const auto is_there = [&] {
+      mutex_.AssertReaderHeld();
+      return running_.contains(id);
+    };
+    TANDEM_CHECK(mutex_.AwaitWithTimeout(absl::Condition(&is_there), absl::Seconds(20)));
+    return take(running_[id]);
+  }
+
+ public:
+  ManualEngine() {
+    auto loaded = Tokenizer::Load(TestModel("storyteller-7m"));
+    TANDEM_CHECK(loaded.ok());
+    tokenizer_ = *std::move(loaded);
+  }
+
+  using Engine::Submit;
+  absl::StatusOr<GenerationId> Submit(Request request, OnPiece on_piece, OnDone on_done) override {
+    absl::MutexLock lock(&mutex_);
+    if (request.sampling.top_k == kRefusedTopK) return absl::InvalidArgumentError("top_k: refused");
+    running_[++last_id_] = {std::move(request), std::move(on_piece), std::move(on_done)};
+    return last_id_;
+  }
+  absl::StatusOr<Completion> Wait(GenerationId) override { std::abort(); }
+  void Cancel(GenerationId id) override {
+    absl::MutexLock lock(&mutex_);
+    cancelled_.insert(id);
+  }
+  RoundStats stats() const override { return {}; }
+  EngineLoad load() const override { return {}; }
+  const Tokenizer& tokenizer() const override { return *tokenizer_; }
+  ModelInfo target_info() const override {
+    ModelInfo info;
+    info.path = TestModel("storyteller-7m");
+    info.context_length = 1024;
+    info.num_pages = 1000;
+    info.page_size = 16;
+    return info;
+  }
+  std::optional<ModelInfo> draft_info() const override { return std::nullopt; }
+  std::string drafter_name() const override { return "none"; }
+  std::string device_description() const override { return "manual"; }
+
+  // ---- What the test does ----
+
+  static constexpr int kRefusedTopK = 666;
+  // One token of a text. What OnPiece said.
+  bool Emit(GenerationId id, const std::string& text) {
+    OnPiece on_piece = Await(id, [](Generation& g) { return std::move(g.on_piece); });
+    const TokenId token = 5;
+    const bool goes_on = on_piece(Piece{.text = text, .token_ids = {&token, 1}, .provenance = "p"});
+    absl::MutexLock lock(&mutex_);
+    running_[id].on_piece = std::move(on_piece);
+    running_[id].text += text;
+    return goes_on;
+  }
+  void End(GenerationId id, const std::string& reason = "stop") {
+    Completion completion;
+    completion.finish_reason = reason;
+    completion.text = Await(id, [](Generation& g) { return g.text; });
+    completion.prompt_tokens = 1;
+    Finish(id, std::move(completion));
+  }
+  void Fail(GenerationId id, absl::Status status) { Finish(id, std::move(status)); }
+  // Whether the generation is cancelled before long; it then ends as a round would end it.
+  bool AwaitCancel(GenerationId id) {
+    absl::MutexLock lock(&mutex_);
+    const auto is_cancelled = [&] {
+      mutex_.AssertReaderHeld();
+      return cancelled_.contains(id);
+    };
+    return mutex_.AwaitWithTimeout(absl::Condition(&is_cancelled), absl::Seconds(20));
+  }
+  Request RequestOf(GenerationId id) {
+    return Await(id, [](Generation& g) { return g.request; });
+  }
+
+ private:
+  void Finish(GenerationId id, absl::StatusOr<Completion> result) {
+    Generation generation = Await(id, [](Generation& g) { return std::move(g); });
+    {
+      absl::MutexLock lock(&mutex_);
+      running_.erase(id);
+    }
+    generation.on_done(std::move(result));
+  }
+
+  std::unique_ptr<Tokenizer> tokenizer_;
+  absl::Mutex mutex_;
+  GenerationId last_id_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<GenerationId, Generation> running_ ABSL_GUARDED_BY(mutex_);
+  std::set<GenerationId> cancelled_ ABSL_GUARDED_BY(mutex_);
+};
+
+inline ServerOptions TestServerOptions() {
+  ServerOptions options;
+  options.port = 0;
+  options.service.model_name = "story";
+  return options;
+}
+
+inline std::unique_ptr<HttpServer> StartServer(Engine* engine, const ServerOptions& options) {
+  spdlog::set_level(spdlog::level::warn);
+  auto server = HttpServer::Start(engine, options);
+  TANDEM_CHECK(server.ok());
+  return *std::move(server);
+}
+
+struct Answer {
+  int status = 0;
+  std::map<std::string, std::string> headers;  // names in lower case
+  std::string body;
+
+  nlohmann::json json() const { return nlohmann::json::parse(body, nullptr, false); }
+  std::string error(const char* member) const {
+    const nlohmann::json value = json()["error"][member];
+    return value.is_string() ? value.get<std::string>() : "null";
+  }
+};
+
+// One connection of a client that waits for nothing longer than 20 s.
+class Client {
+ public:
+  explicit Client(int port) : stream_(context_) {
+    stream_.connect({net::ip::make_address("127.0.0.1"), static_cast<unsigned short>(port)});
+    const timeval limit = {.tv_sec = 20, .tv_usec = 0};
+    setsockopt(stream_.socket().native_handle(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+  }
+
+  void Send(const std::string& bytes) {
+    beast::error_code error;
+    net::write(stream_, net::buffer(bytes), error);
+  }
+  void SendRequest(const std::string& method, const std::string& target,
+                   const std::string& body = "", const std::string& headers = "") {
+    const std::string length =
+        body.empty() ? "" : absl::StrCat("Content-Length: ", body.size(), "\r\n");
+    Send(absl::StrCat(method, " ", target, " HTTP/1.1\r\nHost: test\r\n", headers, length, "\r\n",
+                      body));
+  }
+  // The next whole answer; status 0 if there is none.
+  Answer Read(bool is_head = false) {
+    http::response_parser<http::string_body> parser;
+    parser.skip(is_head);
+    beast::error_code error;
+    http::read(stream_, buffer_, parser, error);
+    Answer answer;
+    if (error) return answer;
+    answer.status = static_cast<int>(parser.get().result_int());
+    for (const auto& field : parser.get()) {
+      std::string name(field.name_string().data(), field.name_string().size());
+      for (char& c : name) c = static_cast<char>(tolower(c));
+      answer.headers[name] = std::string(field.value().data(), field.value().size());
+    }
+    answer.body = parser.get().body();
+    return answer;
+  }
+  Answer Ask(const std::string& method, const std::string& target, const std::string& body = "",
+             const std::string& headers = "") {
+    SendRequest(method, target, body, headers);
+    return Read(method == "HEAD");
+  }
+  // Reads until `text` has come, or the connection ends; all that has come.
+  std::string ReadUntil(const std::string& text) {
+    std::string all;
+    while (all.find(text) == std::string::npos) {
+      char bytes[4096];
+      beast::error_code error;
+      const size_t size = stream_.socket().read_some(net::buffer(bytes), error);
+      if (error) break;
+      all.append(bytes, size);
+    }
+    return all;
+  }
+  void Close() { stream_.close(); }
+
+ private:
+  net::io_context context_;
+  beast::tcp_stream stream_;
+  beast::flat_buffer buffer_;
+};
+
+inline Answer Ask(HttpServer* server, const std::string& method, const std::string& target,
+                  const std::string& body = "", const std::string& headers = "") {
+  return Client(server->port()).Ask(method, target, body, headers);
+}
+
+// The JSON of each event of a stream, without the closing [DONE], which must be there.
+inline std::vector<nlohmann::json> EventsOf(const std::string& body) {
+  std::vector<nlohmann::json> events;
+  std::vector<std::string> lines = absl::StrSplit(body, "\n\n", absl::SkipEmpty());
+  EXPECT_FALSE(lines.empty());
+  if (lines.empty()) return events;
+  EXPECT_EQ(lines.back(), "data: [DONE]");
+  lines.pop_back();
+  for (absl::string_view line : lines) {
+    EXPECT_TRUE(absl::ConsumePrefix(&line, "data: ")) << line;
+    events.push_back(nlohmann::json::parse(line.begin(), line.end(), nullptr, false));
+  }
+  return events;
+}
+
+}  // namespace tandem
+
+#endif  // TANDEM_SERVER_SERVER_TESTING_H_
