@@ -295,6 +295,20 @@ TEST(Program, RefusesWrongCommandLines) {
   }
 }
 
+TEST(Program, RefusesToServeWithWrongOptions) {
+  const std::vector<Words> cases = {
+      {"--port", "70000"},        {"--port", "http"},        {"--max-batch", "0"},
+      {"--max-waiting", "-1"},    {"--chunk-tokens", "0"},   {"--max-body", "much"},
+      {"--max-connections", "0"}, {"--drain-seconds", "-1"}, {"--io-threads", "0"}};
+  for (const Words& extra : cases) {
+    SCOPED_TRACE(absl::StrJoin(extra, " "));
+    ExpectRefused(RunProgram(Joined({"serve"}, extra)), {kCommandLineWrong});
+  }
+  ExpectRefused(
+      RunProgram({"serve", "--host", "nowhere.invalid", "--threads", "1", "--log-level", "off"}),
+      {kJobFailed});
+}
+
 TEST(Program, RefusesPromptsThatAreNoText) {
   const Words words = {"generate", "--target", GoldenModelPath("llama-gqa"), "--max-tokens", "4"};
   ExpectRefused(RunProgram(words, "\xff\xfe\xc3("), {kJobFailed});

@@ -89,6 +89,31 @@ TEST(Tokenizer, EncodesWithAndWithoutSpecialTokens) {
   EXPECT_EQ((*tokenizer)->Decode({2, 3, 1}, /*skip_special=*/true), "abb");
 }
 
+// Cut anywhere, a text has the ids that it has whole; special tokens count in kParse parts alone.
+TEST(Tokenizer, PartsAreEncodedAsOneText) {
+  const std::string text = "It's  the\u00e9 12345 end.\n\n Once<s>upon";
+  for (const char* path : {kSmall, kStoryteller}) {
+    const auto tokenizer = Tokenizer::Load(path);
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+    const std::vector<TokenId> whole = Encode(**tokenizer, text, SpecialTokens::kPlain);
+    for (size_t cut = 0; cut <= text.size(); ++cut) {
+      const std::string_view view = text;
+      const auto ids = (*tokenizer)
+                           ->EncodeMarked({{view.substr(0, cut), SpecialTokens::kPlain},
+                                           {view.substr(cut), SpecialTokens::kPlain}});
+      ASSERT_TRUE(ids.ok()) << ids.status();
+      EXPECT_EQ(*ids, whole) << "cut at " << cut;
+    }
+  }
+  const auto small = Make(SmallFile());
+  ASSERT_TRUE(small.ok()) << small.status();
+  const auto ids = (*small)->EncodeMarked({{"<s>a", SpecialTokens::kParse},
+                                           {"b<s><", SpecialTokens::kPlain},
+                                           {"s>b<s>", SpecialTokens::kParse}});
+  ASSERT_TRUE(ids.ok()) << ids.status();
+  EXPECT_THAT(*ids, ElementsAre(3, 2, 1, 3));
+}
+
 TEST(Tokenizer, AddedTokensThatAreNotSpecialAreFoundEitherWay) {
   Json file = SmallFile();
   file["added_tokens"].push_back(AddedToken("<t>", 4, /*special=*/false));
