@@ -275,7 +275,6 @@ TEST(HttpServer, HoldsItsLimits) {
   ServerOptions options = TestServerOptions();
   options.service.max_body_bytes = 1000;
   options.limits.max_header_bytes = 2000;
-  options.limits.max_connections = 2;
   const auto server = StartServer(SharedEngine(), options);
   const std::string large(1001, ' ');
   const Answer announced = Ask(server.get(), "POST", "/v1/completions", large);
@@ -295,6 +294,12 @@ TEST(HttpServer, HoldsItsLimits) {
     client.Send("nonsense\r\n\r\n");
     EXPECT_EQ(client.Read().status, 400);
   }
+}
+
+TEST(HttpServer, RefusesMoreConnectionsThanItsLimit) {
+  ServerOptions options = TestServerOptions();
+  options.limits.max_connections = 2;
+  const auto server = StartServer(SharedEngine(), options);
   Client first(server->port()), second(server->port());
   EXPECT_EQ(first.Ask("GET", "/health").status, 200);
   EXPECT_EQ(second.Ask("GET", "/health").status, 200);

@@ -60,11 +60,11 @@ int Run(int argc, char** argv) {
   program.add_option("--log-level", log_level, "debug, info, warn, error, off [info]")
       ->check(CLI::IsMember({"debug", "info", "warn", "error", "off"}))
       ->type_name("L");
+  program.fallthrough();  // before the commands, which inherit it
   const std::vector<Command> commands = {
       AddGenerateCommand(&program),       AddTokenizeCommand(&program), AddInspectCommand(&program),
       AddMakeRandomCommand(&program),     AddQuantizeCommand(&program), AddBenchCommand(&program),
       AddVerifyLosslessCommand(&program), AddServeCommand(&program)};
-  program.fallthrough();
   LetTheLastCount(&program);
   try {
     program.parse(argc, argv);
