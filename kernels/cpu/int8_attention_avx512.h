@@ -1,5 +1,4 @@
-// Attention over a cache of int8 by dot products of whole numbers; include after
-// attention_kernels.h and vnni_dot_avx512.h.
+// Attention over a cache of int8 by dot products of whole numbers; include after simd_avx512.h.
 //
 // A query is rounded to whole numbers of 16 bits times a scale of its own, and so are the weights
 // of a tile. Their high and low bytes are multiplied apart and summed exactly, so that only the
@@ -91,7 +90,7 @@ inline void PackQuery(const float* query, int head_dim, uint32_t* words, int str
 }
 
 template <>
-void PackQueries<Int8DotKv>(const AttendState& s) {
+inline void PackQueries<Int8DotKv>(const AttendState& s) {
   for (int first = 0; first < s.num_vectors; first += kDotVectors) {
     const int count = s.num_vectors - first < kDotVectors ? s.num_vectors - first : kDotVectors;
     for (int r = 0; r < count; ++r) {
@@ -286,14 +285,14 @@ void MixWholeNumbers(const AttendState& s, int first_vector, int d) {
 
 // One for each word of keys of each group, one for each four values.
 template <>
-int FetchSteps<Int8DotKv>(const AttendState& s) {
+inline int FetchSteps<Int8DotKv>(const AttendState& s) {
   const int groups = (s.num_vectors + kDotVectors - 1) / kDotVectors;
   return groups * KvElementWords(KvDType::kInt8, s.head_dim) +
          kPlaneWords * ((s.head_dim + 63) / 64);
 }
 
 template <>
-void AttendTile<Int8DotKv, Int8DotKv>(const AttendState& s, int first, const Tile& tile) {
+inline void AttendTile<Int8DotKv, Int8DotKv>(const AttendState& s, int first, const Tile& tile) {
   ForGroups<kDotVectors>(
       s.num_vectors, [&](int vector, auto count) { ScoreWholeNumbers<count()>(s, tile, vector); });
   WeighWholeNumbers(s, first);
