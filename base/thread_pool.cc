@@ -40,39 +40,50 @@ T AwaitChange(const std::atomic<T>& value, T old) {
 
 ThreadPool::ThreadPool(int num_threads) {
   TANDEM_CHECK(num_threads >= 1);
+  slots_.reset(new Slot[num_threads - 1]);
   workers_.reserve(num_threads - 1);
   for (int t = 1; t < num_threads; ++t) workers_.emplace_back([this, t] { Work(t); });
 }
 
 ThreadPool::~ThreadPool() {
-  order_.is_last = true;
-  Give();
+  order_.is_last.store(true, std::memory_order_relaxed);
+  Give(order_.epoch.load(std::memory_order_relaxed) + 1);
   for (std::thread& worker : workers_) worker.join();
 }
 
-void ThreadPool::Give() {
-  order_.epoch.fetch_add(1, std::memory_order_release);
+void ThreadPool::Give(uint32_t epoch) {
+  order_.epoch.store(epoch, std::memory_order_release);
   order_.epoch.notify_all();
 }
 
 void ThreadPool::Run(absl::FunctionRef<void(int)> body) {
   if (workers_.empty()) return body(0);
-  unfinished_.store(static_cast<int32_t>(workers_.size()), std::memory_order_relaxed);
+  const uint32_t epoch = order_.epoch.load(std::memory_order_relaxed) + 1;
   order_.body.emplace(body);
-  Give();
+  Give(epoch);
   body(0);
-  for (int32_t left = unfinished_.load(std::memory_order_acquire); left != 0;) {
-    left = AwaitChange(unfinished_, left);
+  for (int t = 1; t < num_threads(); ++t) {
+    Slot& slot = slots_[t - 1];
+    if (slot.Claim(epoch)) {
+      body(t);
+      continue;
+    }
+    for (uint32_t last = slot.finished.load(std::memory_order_acquire); last != epoch;) {
+      last = AwaitChange(slot.finished, last);
+    }
   }
 }
 
 void ThreadPool::Work(int thread) {
-  uint32_t seen = 0;
+  Slot& slot = slots_[thread - 1];
+  uint32_t epoch = 0;
   for (;;) {
-    seen = AwaitChange(order_.epoch, seen);
-    if (order_.is_last) return;
+    epoch = AwaitChange(order_.epoch, epoch);
+    if (order_.is_last.load(std::memory_order_relaxed)) return;
+    if (!slot.Claim(epoch)) continue;
     (*order_.body)(thread);
-    if (unfinished_.fetch_sub(1, std::memory_order_acq_rel) == 1) unfinished_.notify_one();
+    slot.finished.store(epoch, std::memory_order_release);
+    slot.finished.notify_one();
   }
 }
 

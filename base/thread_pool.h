@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -13,7 +14,8 @@ namespace tandem {
 
 // A fixed team of threads for work that comes in short bursts. Between bursts the team spins for a
 // moment, then sleeps: a pass of a small model is dozens of bursts of some ten microseconds, and
-// waking a sleeping thread costs as much as one of them.
+// waking a sleeping thread costs as much as one of them. Who calls does not wait for a thread that
+// has not begun, as where cores are shared with other processes, but does its part too.
 //
 // Thread-compatible: one Run at a time.
 class ThreadPool {
@@ -26,8 +28,9 @@ class ThreadPool {
 
   int num_threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  // Calls body(t) once for every t in [0, num_threads()), each on its own thread, 0 on the
-  // caller's; returns when all have returned. `body` must not throw and must not call Run.
+  // Calls body(t) once for every t in [0, num_threads()), 0 on the caller's thread, the others
+  // each on a thread of its own or, after that, on the caller's; returns when all have returned.
+  // `body` must not throw, must not call Run, and no t but 0 may wait for another.
   void Run(absl::FunctionRef<void(int)> body);
 
  private:
@@ -37,14 +40,25 @@ class ThreadPool {
   // fetch from the caller's core cost a tenth of a microsecond or more.
   struct alignas(64) Order {
     std::atomic<uint32_t> epoch{0};  // moves when the rest is written
-    bool is_last = false;
-    std::optional<absl::FunctionRef<void(int)>> body;
+    std::atomic<bool> is_last{false};
+    std::optional<absl::FunctionRef<void(int)>> body;  // read by who has claimed a share
   };
-  void Give();  // what stands in `order_`
+  // One worker's share of every Run. It belongs to whoever moves `claimed` to the present epoch:
+  // the worker, or the caller if it is done with its own before the worker has begun.
+  struct alignas(64) Slot {
+    std::atomic<uint32_t> claimed{0};
+    std::atomic<uint32_t> finished{0};  // the last epoch that the worker, not the caller, finished
+
+    bool Claim(uint32_t epoch) {
+      uint32_t last = epoch - 1;
+      return claimed.compare_exchange_strong(last, epoch, std::memory_order_acq_rel);
+    }
+  };
+  void Give(uint32_t epoch);  // what stands in `order_`
 
   std::vector<std::thread> workers_;
+  std::unique_ptr<Slot[]> slots_;  // of worker t at t - 1
   Order order_;
-  alignas(64) std::atomic<int32_t> unfinished_{0};
 };
 
 // [begin, end) of part `index` of `count` items shared out over `parts`, sizes differing by at most

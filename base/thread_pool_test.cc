@@ -12,7 +12,8 @@
 namespace tandem {
 namespace {
 
-// One Run in which every thread must appear once, thread 0 on the caller.
+// One Run in which every part must be done once, 0 by the caller, the others by it or a thread of
+// their own.
 void ExpectEachThreadOnce(ThreadPool* pool) {
   std::vector<std::atomic<int>> calls(pool->num_threads());
   std::vector<std::thread::id> ids(pool->num_threads());
@@ -22,7 +23,10 @@ void ExpectEachThreadOnce(ThreadPool* pool) {
   });
   for (const std::atomic<int>& count : calls) EXPECT_EQ(count.load(), 1);
   EXPECT_EQ(ids[0], std::this_thread::get_id());
-  EXPECT_EQ(std::set<std::thread::id>(ids.begin(), ids.end()).size(), ids.size());
+  std::set<std::thread::id> others;
+  for (const std::thread::id& id : ids) {
+    EXPECT_TRUE(id == ids[0] || others.insert(id).second);
+  }
 }
 
 TEST(ThreadPool, EveryThreadRunsOnce) {
@@ -61,13 +65,45 @@ TEST(ThreadPool, WakesAfterSleeping) {
 // The caller sleeps too if a worker takes long.
 TEST(ThreadPool, WaitsForASlowWorker) {
   ThreadPool pool(3);
-  std::atomic<bool> done{false};
+  std::atomic<bool> has_begun{false}, done{false};
   pool.Run([&](int thread) {
+    while (thread == 0 && !has_begun) std::this_thread::yield();
     if (thread != 2) return;
+    has_begun = true;
     std::this_thread::sleep_for(std::chrono::milliseconds(30));
     done = true;
   });
   EXPECT_TRUE(done);
+}
+
+TEST(ThreadPool, ThreadsWorkAtTheSameTime) {
+  ThreadPool pool(4);
+  for (int run = 0; run < 20; ++run) {
+    std::set<std::thread::id> ids;
+    std::atomic<int> begun{0};
+    std::vector<std::thread::id> id_of(pool.num_threads());
+    pool.Run([&](int thread) {
+      id_of[thread] = std::this_thread::get_id();
+      ++begun;
+      while (thread == 0 && begun < pool.num_threads()) std::this_thread::yield();
+    });
+    ids.insert(id_of.begin(), id_of.end());
+    EXPECT_EQ(ids.size(), id_of.size());
+  }
+}
+
+// A worker takes longer to begin than the caller takes for nothing.
+TEST(ThreadPool, TheCallerDoesWhatNobodyHasBegun) {
+  ThreadPool pool(2);
+  int num_by_caller = 0;
+  for (int run = 0; run < 20000; ++run) {
+    std::thread::id id;
+    pool.Run([&](int thread) {
+      if (thread == 1) id = std::this_thread::get_id();
+    });
+    num_by_caller += id == std::this_thread::get_id();
+  }
+  EXPECT_GT(num_by_caller, 0);
 }
 
 TEST(ThreadPool, GoesAwayIdleUsedOrAsleep) {
