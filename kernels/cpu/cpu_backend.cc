@@ -155,7 +155,7 @@ absl::StatusOr<PackedWeight> CpuBackend::Pack(absl::Span<const WeightPart> parts
   pool_.Run([&](int thread) {
     const Share share = ShareOf(layout.num_panels(), pool_.num_threads(), thread);
     for (int64_t panel = share.begin; panel < share.end; ++panel) {
-      layout.PackPanel(static_cast<int>(panel), panels + panel * layout.panel_bytes());
+      layout.PackPanel(static_cast<int>(panel), kernels_, panels + panel * layout.panel_bytes());
     }
   });
   if (layout.has_bias()) {

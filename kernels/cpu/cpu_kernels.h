@@ -29,6 +29,9 @@ inline constexpr int kGroupInputs = 128;
 inline constexpr int kInt8GroupSteps = kGroupInputs / 4;
 inline constexpr int kInt4GroupSteps = kGroupInputs / 8;
 
+// What weights are before they are quantised.
+enum class GroupSource { kF32, kBF16 };
+
 // How a product reads its weights and activations.
 enum class ProductFormat {
   kF32,      // f32 weights, f32 activations
@@ -149,6 +152,12 @@ struct RaceTask {
 struct CpuKernels {
   const char* name = nullptr;
 
+  // Writes words [0, words) of each of 64 outputs to as many steps.   out: [words, 64]
+  void (*transpose_outputs)(const std::byte* const* outputs, int words, std::byte* out) = nullptr;
+  // QuantizeGroup (quantize.h) to the bit, of `count` <= kGroupInputs weights; zeros follow.
+  //   out: a whole group of 8 or of 4 bits
+  void (*quantize_group)(const std::byte* weights, GroupSource source, int count, bool to_int4,
+                         std::byte* out, float* scale) = nullptr;
   // Multiplies rows [rows) by the panels (pairs of panels for kSwiGlu) [units).
   //   sums: scratch, [2, rows, 64], 64-byte aligned. Null where the format is not supported.
   void (*multiply[kNumProductFormats])(const ProductTask& task, IndexRange units, IndexRange rows,

@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/attention_kernels.h"
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/packing_kernels.h"
 #include "kernels/cpu/product_kernels.h"
 #include "kernels/cpu/row_kernels.h"
 #include "kernels/cpu/sampling_kernels.h"
@@ -26,6 +27,8 @@ constexpr CpuKernels MakeKernelTable(const char* name) {
   kernels.pack_activations[static_cast<int>(ProductFormat::kF32)] = PackF32Activations<F32Format>;
   kernels.pack_activations[static_cast<int>(ProductFormat::kF16)] = PackF32Activations<F16Format>;
   kernels.pack_activations[static_cast<int>(ProductFormat::kBF16)] = PackF32Activations<BF16Format>;
+  kernels.transpose_outputs = TransposeOutputsOf;
+  kernels.quantize_group = QuantizeGroupOf;
   kernels.rms_norm = RmsNormOf;
   kernels.rotate = RotateHead;
   kernels.attend[static_cast<int>(KvDType::kF32)] = AttendOf<F32Kv>;

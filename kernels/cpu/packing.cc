@@ -17,58 +17,6 @@ static_assert(kGroupInputs == kQuantizationGroup);
 
 // A step of an output is a word: one f32, or two inputs of 16 bits.
 constexpr size_t kWordBytes = 4;
-constexpr int kLineWords = 16;  // of a cache line
-// How far ahead of the transposition rows are fetched: 64 rows a page apart are more streams than
-// hardware follows.
-constexpr size_t kFetchBytes = 512;
-
-typedef uint32_t Word4 __attribute__((vector_size(16)));
-
-Word4 LoadWords(const std::byte* p) {
-  Word4 words;
-  std::memcpy(&words, p, sizeof(words));
-  return words;
-}
-void StoreWords(std::byte* p, Word4 words) { std::memcpy(p, &words, sizeof(words)); }
-
-// Writes four words of each of four outputs to four steps.
-void TransposeFour(const std::byte* const* outputs, size_t offset, std::byte* out) {
-  const Word4 a = LoadWords(outputs[0] + offset);
-  const Word4 b = LoadWords(outputs[1] + offset);
-  const Word4 c = LoadWords(outputs[2] + offset);
-  const Word4 d = LoadWords(outputs[3] + offset);
-  const Word4 ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5);
-  const Word4 ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
-  const Word4 cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5);
-  const Word4 cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
-  StoreWords(out, __builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5));
-  StoreWords(out + kStepBytes, __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7));
-  StoreWords(out + 2 * kStepBytes, __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5));
-  StoreWords(out + 3 * kStepBytes, __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7));
-}
-
-// Steps of which every output has all its bytes: [0, bytes / 4).
-void TransposeWholeWords(const std::byte* const* outputs, size_t bytes, std::byte* out) {
-  const size_t words = bytes / kWordBytes;
-  size_t word = 0;
-  for (; word + kLineWords <= words; word += kLineWords) {
-    for (int lane = 0; lane < kPanelOutputs; lane += 4) {
-      for (int i = 0; i < 4; ++i) {
-        __builtin_prefetch(outputs[lane + i] + word * kWordBytes + kFetchBytes, 0, 2);
-      }
-      for (int w = 0; w < kLineWords; w += 4) {
-        TransposeFour(outputs + lane, (word + w) * kWordBytes,
-                      out + (word + w) * kStepBytes + lane * kWordBytes);
-      }
-    }
-  }
-  for (; word < words; ++word) {
-    for (int lane = 0; lane < kPanelOutputs; ++lane) {
-      std::memcpy(out + word * kStepBytes + lane * kWordBytes, outputs[lane] + word * kWordBytes,
-                  kWordBytes);
-    }
-  }
-}
 
 }  // namespace
 
@@ -137,15 +85,15 @@ PanelLayout::Source PanelLayout::SourceOf(int panel, int lane) const {
               : from.scales + static_cast<size_t>(row) * QuantizationGroups(num_inputs_)};
 }
 
-void PanelLayout::PackPanel(int panel, std::byte* out) const {
+void PanelLayout::PackPanel(int panel, const CpuKernels& kernels, std::byte* out) const {
   if (IsQuantized(dtype_)) {
-    PackQuantizedPanel(panel, out);
+    PackQuantizedPanel(panel, kernels, out);
   } else {
-    PackFloatPanel(panel, out);
+    PackFloatPanel(panel, kernels, out);
   }
 }
 
-void PanelLayout::PackFloatPanel(int panel, std::byte* out) const {
+void PanelLayout::PackFloatPanel(int panel, const CpuKernels& kernels, std::byte* out) const {
   const size_t bytes = num_inputs_ * SizeOf(dtype_);
   const std::byte* outputs[kPanelOutputs];
   const std::byte* zeros = nullptr;
@@ -160,7 +108,7 @@ void PanelLayout::PackFloatPanel(int panel, std::byte* out) const {
       outputs[lane] = zeros;
     }
   }
-  TransposeWholeWords(outputs, bytes, out);
+  kernels.transpose_outputs(outputs, static_cast<int>(bytes / kWordBytes), out);
   if (const size_t rest = bytes % kWordBytes; rest != 0) {
     std::byte* step = out + (shape_.num_steps - 1) * static_cast<size_t>(kStepBytes);
     std::memset(step, 0, kStepBytes);
@@ -171,39 +119,20 @@ void PanelLayout::PackFloatPanel(int panel, std::byte* out) const {
 }
 
 // Group by group: its bytes of every output, as in files, become the steps of the panel.
-void PanelLayout::PackQuantizedPanel(int panel, std::byte* out) const {
+void PanelLayout::PackQuantizedPanel(int panel, const CpuKernels& kernels, std::byte* out) const {
   const size_t group_bytes = QuantizedBytes(dtype_, kQuantizationGroup);
-  // A whole group of zeros.
-  const std::byte zero{dtype_ == DType::kInt8 ? uint8_t{0} : uint8_t{0x88}};
+  const int group_words = static_cast<int>(group_bytes / kWordBytes);
   Source sources[kPanelOutputs];
   for (int lane = 0; lane < kPanelOutputs; ++lane) sources[lane] = SourceOf(panel, lane);
-  std::vector<std::byte> storage(kPanelOutputs * group_bytes);
-  float weights[kQuantizationGroup];
+  alignas(64) std::byte storage[kPanelOutputs * kQuantizationGroup];
   for (int first = 0; first < num_inputs_; first += kQuantizationGroup) {
-    const int count = std::min(kQuantizationGroup, num_inputs_ - first);
     const std::byte* outputs[kPanelOutputs];
     float scales[kPanelOutputs] = {};
     for (int lane = 0; lane < kPanelOutputs; ++lane) {
-      const Source& source = sources[lane];
-      std::byte* own = storage.data() + lane * group_bytes;
-      outputs[lane] = own;
-      const bool is_whole = source.inputs != nullptr && count == kQuantizationGroup;
-      if (!is_whole) std::fill_n(own, group_bytes, zero);
-      if (source.inputs == nullptr) continue;
-      if (source_ == dtype_) {
-        const std::byte* from = source.inputs + QuantizedBytes(dtype_, first);
-        scales[lane] = source.scales[first / kQuantizationGroup];
-        if (is_whole) {
-          outputs[lane] = from;
-        } else {
-          std::memcpy(own, from, QuantizedBytes(dtype_, count));
-        }
-      } else {
-        WidenRow(source.inputs + first * SizeOf(source_), source_, count, weights);
-        QuantizeGroup(weights, count, dtype_, own, &scales[lane]);
-      }
+      outputs[lane] =
+          Group(sources[lane], first, kernels, storage + lane * group_bytes, &scales[lane]);
     }
-    TransposeWholeWords(outputs, group_bytes, out);
+    kernels.transpose_outputs(outputs, group_words, out);
     const size_t step_bytes = group_bytes * kPanelOutputs;
     if (dtype_ == DType::kInt8) {
       for (size_t i = 0; i < step_bytes; ++i) out[i] ^= std::byte{0x80};
@@ -211,6 +140,34 @@ void PanelLayout::PackQuantizedPanel(int panel, std::byte* out) const {
     std::memcpy(out + step_bytes, scales, sizeof(scales));
     out += step_bytes + sizeof(scales);
   }
+}
+
+// A whole group of an output from input `first` on, where it lies or else in `storage`.
+const std::byte* PanelLayout::Group(const Source& source, int first, const CpuKernels& kernels,
+                                    std::byte* storage, float* scale) const {
+  const int count = std::min(kQuantizationGroup, num_inputs_ - first);
+  if (source.inputs != nullptr && source_ != dtype_) {
+    const std::byte* weights = source.inputs + first * SizeOf(source_);
+    const bool is_bf16 = source_ == DType::kBF16;
+    float widened[kQuantizationGroup];
+    if (source_ == DType::kF16) {
+      WidenRow(weights, source_, count, widened);
+      weights = reinterpret_cast<const std::byte*>(widened);
+    }
+    kernels.quantize_group(weights, is_bf16 ? GroupSource::kBF16 : GroupSource::kF32, count,
+                           dtype_ == DType::kInt4, storage, scale);
+    return storage;
+  }
+  const std::byte* from = nullptr;
+  if (source.inputs != nullptr) {
+    from = source.inputs + QuantizedBytes(dtype_, first);
+    *scale = source.scales[first / kQuantizationGroup];
+    if (count == kQuantizationGroup) return from;
+  }
+  std::fill_n(storage, QuantizedBytes(dtype_, kQuantizationGroup),
+              std::byte{dtype_ == DType::kInt8 ? uint8_t{0} : uint8_t{0x88}});
+  if (from != nullptr) std::memcpy(storage, from, QuantizedBytes(dtype_, count));
+  return storage;
 }
 
 void PanelLayout::PackBias(int panel, float* out) const {

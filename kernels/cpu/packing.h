@@ -6,6 +6,7 @@
 
 #include "absl/types/span.h"
 #include "kernels/backend.h"
+#include "kernels/cpu/cpu_kernels.h"
 
 namespace tandem {
 
@@ -29,7 +30,7 @@ class PanelLayout {
   bool has_bias() const;
 
   // Writes panel `panel`, wholly.
-  void PackPanel(int panel, std::byte* out) const;
+  void PackPanel(int panel, const CpuKernels& kernels, std::byte* out) const;
   // out: [64]
   void PackBias(int panel, float* out) const;
 
@@ -40,8 +41,10 @@ class PanelLayout {
     const float* scales = nullptr;      // likewise
   };
   Source SourceOf(int panel, int lane) const;
-  void PackFloatPanel(int panel, std::byte* out) const;
-  void PackQuantizedPanel(int panel, std::byte* out) const;
+  void PackFloatPanel(int panel, const CpuKernels& kernels, std::byte* out) const;
+  void PackQuantizedPanel(int panel, const CpuKernels& kernels, std::byte* out) const;
+  const std::byte* Group(const Source& source, int first, const CpuKernels& kernels,
+                         std::byte* storage, float* scale) const;
 
   absl::Span<const WeightPart> parts_;
   PartOrder order_;

@@ -277,8 +277,8 @@ inline void TransposeEight(const float* const* rows, int first_col, int cols, fl
 
 inline void Transpose(const float* const* rows, int first_col, int cols, float* out,
                       int out_stride) {
-  for (int c = 0; c < cols; c += 8) {
-    for (int r = 0; r < 16; r += 8) {
+  for (int r = 0; r < 16; r += 8) {
+    for (int c = 0; c < cols; c += 8) {
       TransposeEight(rows + r, first_col + c, cols - c, out + c * out_stride + r, out_stride);
     }
   }

@@ -187,14 +187,46 @@ inline void TransposeFourColumns(const float* const* rows, int first_col, float*
   Store(out + 3 * out_stride, _mm512_shuffle_ps(high01, high23, 0xEE));
 }
 
+// All 16 columns, so that of each row a cache line is read once: rows a page apart share a set of
+// the first-level cache, which does not hold sixteen.
+inline void TransposeSixteen(const float* const* rows, int first_col, float* out, int out_stride) {
+  __m512 a[16], b[16];
+#pragma GCC unroll 16
+  for (int r = 0; r < 16; ++r) a[r] = Load(rows[r] + first_col);
+#pragma GCC unroll 4
+  for (int r = 0; r < 16; r += 4) {
+    const __m512 low01 = _mm512_unpacklo_ps(a[r], a[r + 1]);
+    const __m512 high01 = _mm512_unpackhi_ps(a[r], a[r + 1]);
+    const __m512 low23 = _mm512_unpacklo_ps(a[r + 2], a[r + 3]);
+    const __m512 high23 = _mm512_unpackhi_ps(a[r + 2], a[r + 3]);
+    b[r] = _mm512_shuffle_ps(low01, low23, 0x44);
+    b[r + 1] = _mm512_shuffle_ps(low01, low23, 0xEE);
+    b[r + 2] = _mm512_shuffle_ps(high01, high23, 0x44);
+    b[r + 3] = _mm512_shuffle_ps(high01, high23, 0xEE);
+  }
+  // Part q of b[4 p + c] is column 4 q + c of rows 4 p to 4 p + 3: the parts are transposed.
+#pragma GCC unroll 4
+  for (int c = 0; c < 4; ++c) {
+    const __m512 even_low = _mm512_shuffle_f32x4(b[c], b[4 + c], 0x88);
+    const __m512 odd_low = _mm512_shuffle_f32x4(b[c], b[4 + c], 0xDD);
+    const __m512 even_high = _mm512_shuffle_f32x4(b[8 + c], b[12 + c], 0x88);
+    const __m512 odd_high = _mm512_shuffle_f32x4(b[8 + c], b[12 + c], 0xDD);
+    Store(out + c * out_stride, _mm512_shuffle_f32x4(even_low, even_high, 0x88));
+    Store(out + (4 + c) * out_stride, _mm512_shuffle_f32x4(odd_low, odd_high, 0x88));
+    Store(out + (8 + c) * out_stride, _mm512_shuffle_f32x4(even_low, even_high, 0xDD));
+    Store(out + (12 + c) * out_stride, _mm512_shuffle_f32x4(odd_low, odd_high, 0xDD));
+  }
+}
+
 // out[c * out_stride + r] = rows[r][first_col + c] for r < 16, c < cols <= 16.
 inline void Transpose(const float* const* rows, int first_col, int cols, float* out,
                       int out_stride) {
-  int c = 0;
-  for (; c + 4 <= cols; c += 4) {
+  if (cols == 16) return TransposeSixteen(rows, first_col, out, out_stride);
+  const int whole = cols / 4 * 4;
+  for (int c = 0; c < whole; c += 4) {
     TransposeFourColumns(rows, first_col + c, out + c * out_stride, out_stride);
   }
-  for (; c < cols; ++c) {
+  for (int c = whole; c < cols; ++c) {
     for (int r = 0; r < 16; ++r) out[c * out_stride + r] = rows[r][first_col + c];
   }
 }

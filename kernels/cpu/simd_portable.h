@@ -234,9 +234,30 @@ inline uint32_t IsNan(const Floats& a) {
 inline void FetchNear(const void* p) { __builtin_prefetch(p, 0, 3); }
 inline void FetchFar(const void* p) { __builtin_prefetch(p, 0, 2); }
 
+// Four columns of four rows.
+inline void TransposeFour(const float* const* rows, int first_col, float* out, int out_stride) {
+  Float4 row[4];
+  for (int i = 0; i < 4; ++i) std::memcpy(&row[i], rows[i] + first_col, sizeof(Float4));
+  const Float4 low01 = __builtin_shufflevector(row[0], row[1], 0, 4, 1, 5);
+  const Float4 high01 = __builtin_shufflevector(row[0], row[1], 2, 6, 3, 7);
+  const Float4 low23 = __builtin_shufflevector(row[2], row[3], 0, 4, 1, 5);
+  const Float4 high23 = __builtin_shufflevector(row[2], row[3], 2, 6, 3, 7);
+  const Float4 cols[4] = {__builtin_shufflevector(low01, low23, 0, 1, 4, 5),
+                          __builtin_shufflevector(low01, low23, 2, 3, 6, 7),
+                          __builtin_shufflevector(high01, high23, 0, 1, 4, 5),
+                          __builtin_shufflevector(high01, high23, 2, 3, 6, 7)};
+  for (int c = 0; c < 4; ++c) std::memcpy(out + c * out_stride, &cols[c], sizeof(Float4));
+}
+
 inline void Transpose(const float* const* rows, int first_col, int cols, float* out,
                       int out_stride) {
-  for (int c = 0; c < cols; ++c) {
+  const int whole = cols / 4 * 4;
+  for (int c = 0; c < whole; c += 4) {
+    for (int r = 0; r < 16; r += 4) {
+      TransposeFour(rows + r, first_col + c, out + c * out_stride + r, out_stride);
+    }
+  }
+  for (int c = whole; c < cols; ++c) {
     for (int r = 0; r < 16; ++r) out[c * out_stride + r] = rows[r][first_col + c];
   }
 }
