@@ -54,8 +54,16 @@ enum class PartOrder {
   kGateAndUp,     // two parts of one shape, laid out for MatMulSwiGlu
 };
 
+// One stretch of a packed weight's outputs: a row-major matrix in host memory and its bias.
+struct WeightPart {
+  // [outputs, inputs]; of kInt8 and kInt4 rows lie as quantize.h says, next to each other
+  ConstMatrixView matrix;
+  const float* bias = nullptr;    // [outputs], or none
+  const float* scales = nullptr;  // [outputs, QuantizationGroups(inputs)] of kInt8 and kInt4
+};
+
 // A weight matrix [outputs, inputs], and perhaps a bias [outputs], in the layout that its backend's
-// products want. Made once by Backend::Pack. Move-only. Must not outlive its backend.
+// products want. Made once by Backend::Pack or PackLater. Move-only. Must not outlive its backend.
 struct PackedWeight {
   Buffer data;
   Buffer bias;  // f32, in the same layout, or nothing
@@ -64,14 +72,8 @@ struct PackedWeight {
   int outputs = 0;
   int inputs = 0;
   size_t bytes_read = 0;  // by one product: what bounds decoding
-};
-
-// One stretch of a packed weight's outputs: a row-major matrix in host memory and its bias.
-struct WeightPart {
-  // [outputs, inputs]; of kInt8 and kInt4 rows lie as quantize.h says, next to each other
-  ConstMatrixView matrix;
-  const float* bias = nullptr;    // [outputs], or none
-  const float* scales = nullptr;  // [outputs, QuantizationGroups(inputs)] of kInt8 and kInt4
+  // What products read as long as it is not packed (PackLater); then nothing.
+  std::vector<WeightPart> unpacked;
 };
 
 // What becomes of weights when they are packed.
@@ -123,6 +125,16 @@ class Backend {
   // are not yet. RESOURCE_EXHAUSTED if memory is short.
   virtual absl::StatusOr<PackedWeight> Pack(absl::Span<const WeightPart> parts, PartOrder order,
                                             Quantization quantization = Quantization::kNone) = 0;
+  // As Pack, but large weights may stay where they are until Settle: the first product of a program
+  // then need not wait for memory, which where a system gives it afresh is slower to come by than
+  // to read. Products are slower by the packing, and the same bits. The parts' matrices and scales
+  // must stay valid until then.
+  virtual absl::StatusOr<PackedWeight> PackLater(absl::Span<const WeightPart> parts,
+                                                 PartOrder order, Quantization quantization) {
+    return Pack(parts, order, quantization);
+  }
+  // Packs what PackLater left.
+  virtual void Settle(PackedWeight*) {}
   // A view of host memory that stays valid and unchanged as long as this backend, as the device may
   // read it: itself on the CPU, a copy held by `*storage` elsewhere.
   virtual absl::StatusOr<ConstMatrixView> Import(ConstMatrixView host, Buffer* storage) = 0;

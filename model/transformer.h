@@ -14,6 +14,10 @@
 
 namespace tandem {
 
+// When weight matrices take the backend's layout: while they are loaded, or at Settle, until when
+// passes read them where the files lie in memory.
+enum class Packing { kNow, kLater };
+
 // A decoder-only transformer of the Llama line (Llama, Mistral, Qwen2, Qwen3) on a backend.
 class Transformer final : public LanguageModel {
  public:
@@ -22,7 +26,11 @@ class Transformer final : public LanguageModel {
   // reach the logits directly. Errors name the file and the key or tensor: NOT_FOUND,
   // INVALID_ARGUMENT, RESOURCE_EXHAUSTED.
   static absl::StatusOr<std::unique_ptr<Transformer>> Load(
-      const std::string& folder, Backend* backend, Quantization quantization = Quantization::kNone);
+      const std::string& folder, Backend* backend, Quantization quantization = Quantization::kNone,
+      Packing packing = Packing::kNow);
+  // Packs what Packing::kLater left, matrix by matrix, each of which then leaves the files' memory.
+  void Settle();
+  bool is_settled() const { return unsettled_.empty(); }
 
   const ModelConfig& config() const { return config_; }
   int vocab_size() const override { return config_.vocab_size; }
@@ -56,11 +64,16 @@ class Transformer final : public LanguageModel {
     Buffer wanted, logits;                              // f32 [logit_rows, ...]
     Buffer tables;                                      // int32: see PassTables
   };
+  struct Unsettled {
+    PackedWeight* weight;
+    std::vector<std::string> tensors;  // that it is made of
+  };
   struct PassTables;
   friend class TransformerLoader;
 
   Transformer(Backend* backend, ModelConfig config)
       : backend_(backend), config_(std::move(config)) {}
+  void SettleLast();
   absl::Status Reserve(int rows, int logit_rows, size_t table_bytes);
   absl::Status Run(absl::Span<const ForwardRequest> requests, int rows, int logit_rows);
   void RunLayer(int index, const RaggedRows& rows, const PagedKvView& kv);
@@ -76,6 +89,7 @@ class Transformer final : public LanguageModel {
   std::vector<Layer> layers_;
   Buffer final_norm_;  // f32 [hidden]
   PackedWeight head_;  // [vocab, hidden]
+  std::vector<Unsettled> unsettled_;
   Workspace workspace_;
   std::vector<int32_t> host_tables_;
   std::vector<float> host_logits_;  // unused where the backend's memory is the host's

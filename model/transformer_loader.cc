@@ -22,8 +22,8 @@ bool IsDerivable(absl::string_view name) {
 
 class TransformerLoader {
  public:
-  TransformerLoader(Transformer* model, Quantization quantization)
-      : model_(*model), quantization_(quantization) {}
+  TransformerLoader(Transformer* model, Quantization quantization, Packing packing)
+      : model_(*model), quantization_(quantization), packing_(packing) {}
 
   absl::Status Load(const std::string& folder) {
     folder_ = folder;
@@ -34,7 +34,8 @@ class TransformerLoader {
                      Matrix("model.embed_tokens.weight", config.vocab_size, config.hidden_size));
     ASSIGN_OR_RETURN(model_.embedding_,
                      model_.backend_->Import(embedding, &model_.embedding_storage_));
-    for (int i = 0; i < config.num_layers; ++i) RETURN_IF_ERROR(LoadLayer(i));
+    model_.layers_.resize(config.num_layers);
+    for (int i = 0; i < config.num_layers; ++i) RETURN_IF_ERROR(LoadLayer(i, &model_.layers_[i]));
     ASSIGN_OR_RETURN(model_.final_norm_, Vector("model.norm.weight", config.hidden_size));
     RETURN_IF_ERROR(LoadHead(embedding));
     const std::vector<float> frequencies = config.rope.InverseFrequencies(config.head_dim);
@@ -99,18 +100,31 @@ class TransformerLoader {
     return UploadFloats(values);
   }
 
+  // Packs the parts, which are `tensors`, now or later.
+  absl::Status Pack(absl::Span<const WeightPart> parts, PartOrder order, Quantization quantization,
+                    std::vector<std::string> tensors, PackedWeight* weight) {
+    Backend& backend = *model_.backend_;
+    ASSIGN_OR_RETURN(*weight, packing_ == Packing::kNow
+                                  ? backend.Pack(parts, order, quantization)
+                                  : backend.PackLater(parts, order, quantization));
+    model_.unsettled_.push_back({weight, std::move(tensors)});
+    if (weight->unpacked.empty()) model_.SettleLast();
+    return absl::OkStatus();
+  }
+
   // Packs the projections `names` ("q_proj", ...) under `prefix` as one product.
-  absl::StatusOr<PackedWeight> Projections(const std::string& prefix,
-                                           absl::Span<const char* const> names,
-                                           absl::Span<const int> outputs, int inputs, bool has_bias,
-                                           PartOrder order = PartOrder::kConcatenated) {
+  absl::Status Projections(const std::string& prefix, absl::Span<const char* const> names,
+                           absl::Span<const int> outputs, int inputs, bool has_bias,
+                           PackedWeight* weight, PartOrder order = PartOrder::kConcatenated) {
+    std::vector<std::string> tensors(names.size());
     std::vector<WeightPart> parts(names.size());
     std::vector<std::vector<float>> biases(names.size());
     for (size_t i = 0; i < names.size(); ++i) {
       const std::string name = absl::StrCat(prefix, names[i], ".weight");
-      ASSIGN_OR_RETURN(const WeightMatrix weight, ProductMatrix(name, outputs[i], inputs));
-      parts[i].matrix = weight.matrix;
-      parts[i].scales = weight.scales;
+      tensors[i] = name;
+      ASSIGN_OR_RETURN(const WeightMatrix found, ProductMatrix(name, outputs[i], inputs));
+      parts[i].matrix = found.matrix;
+      parts[i].scales = found.scales;
       if (parts[i].matrix.dtype != parts[0].matrix.dtype) {
         return absl::InvalidArgumentError(absl::StrCat(
             folder_, ": ", name, " is ", NameOf(parts[i].matrix.dtype), " and ", prefix, names[0],
@@ -120,43 +134,37 @@ class TransformerLoader {
       ASSIGN_OR_RETURN(biases[i], HostVector(absl::StrCat(prefix, names[i], ".bias"), outputs[i]));
       parts[i].bias = biases[i].data();
     }
-    ASSIGN_OR_RETURN(PackedWeight weight, model_.backend_->Pack(parts, order, quantization_));
-    for (const char* name : names) {
-      model_.weights_->Forget(absl::StrCat(prefix, name, ".weight"));
-    }
-    return weight;
+    return Pack(parts, order, quantization_, std::move(tensors), weight);
   }
 
-  absl::Status LoadLayer(int index) {
+  absl::Status LoadLayer(int index, Transformer::Layer* to) {
     const ModelConfig& c = model_.config_;
     const std::string prefix = absl::StrCat("model.layers.", index, ".");
     const std::string attention = absl::StrCat(prefix, "self_attn.");
     const std::string mlp = absl::StrCat(prefix, "mlp.");
     const int query_size = c.num_heads * c.head_dim;
     const int kv_size = c.num_kv_heads * c.head_dim;
-    Transformer::Layer layer;
+    Transformer::Layer& layer = *to;
     ASSIGN_OR_RETURN(layer.attention_norm,
                      Vector(absl::StrCat(prefix, "input_layernorm.weight"), c.hidden_size));
-    ASSIGN_OR_RETURN(layer.qkv,
-                     Projections(attention, {"q_proj", "k_proj", "v_proj"},
-                                 {query_size, kv_size, kv_size}, c.hidden_size, c.qkv_bias));
+    RETURN_IF_ERROR(Projections(attention, {"q_proj", "k_proj", "v_proj"},
+                                {query_size, kv_size, kv_size}, c.hidden_size, c.qkv_bias,
+                                &layer.qkv));
     if (c.head_norms) {
       ASSIGN_OR_RETURN(layer.query_norm,
                        Vector(absl::StrCat(attention, "q_norm.weight"), c.head_dim));
       ASSIGN_OR_RETURN(layer.key_norm,
                        Vector(absl::StrCat(attention, "k_norm.weight"), c.head_dim));
     }
-    ASSIGN_OR_RETURN(layer.attention_out, Projections(attention, {"o_proj"}, {c.hidden_size},
-                                                      query_size, c.output_bias));
+    RETURN_IF_ERROR(Projections(attention, {"o_proj"}, {c.hidden_size}, query_size, c.output_bias,
+                                &layer.attention_out));
     ASSIGN_OR_RETURN(layer.mlp_norm, Vector(absl::StrCat(prefix, "post_attention_layernorm.weight"),
                                             c.hidden_size));
-    ASSIGN_OR_RETURN(layer.gate_up, Projections(mlp, {"gate_proj", "up_proj"},
-                                                {c.intermediate_size, c.intermediate_size},
-                                                c.hidden_size, c.mlp_bias, PartOrder::kGateAndUp));
-    ASSIGN_OR_RETURN(layer.down, Projections(mlp, {"down_proj"}, {c.hidden_size},
-                                             c.intermediate_size, c.mlp_bias));
-    model_.layers_.push_back(std::move(layer));
-    return absl::OkStatus();
+    RETURN_IF_ERROR(Projections(mlp, {"gate_proj", "up_proj"},
+                                {c.intermediate_size, c.intermediate_size}, c.hidden_size,
+                                c.mlp_bias, &layer.gate_up, PartOrder::kGateAndUp));
+    return Projections(mlp, {"down_proj"}, {c.hidden_size}, c.intermediate_size, c.mlp_bias,
+                       &layer.down);
   }
 
   absl::Status LoadHead(ConstMatrixView embedding) {
@@ -172,11 +180,9 @@ class TransformerLoader {
     }
     const Quantization quantization =
         quantization_ == Quantization::kNone ? Quantization::kNone : Quantization::kInt8;
-    ASSIGN_OR_RETURN(model_.head_,
-                     model_.backend_->Pack({part}, PartOrder::kConcatenated, quantization));
-    model_.weights_->Forget(model_.config_.tied_embeddings ? "model.embed_tokens.weight"
-                                                           : "lm_head.weight");
-    return absl::OkStatus();
+    return Pack({part}, PartOrder::kConcatenated, quantization,
+                {model_.config_.tied_embeddings ? "model.embed_tokens.weight" : "lm_head.weight"},
+                &model_.head_);
   }
 
   // A tensor that the architecture has no place for would have changed the result.
@@ -192,6 +198,7 @@ class TransformerLoader {
 
   Transformer& model_;
   Quantization quantization_;
+  const Packing packing_;
   std::string folder_;
   std::set<std::string> used_;
   std::set<std::string> ignored_;
@@ -199,12 +206,24 @@ class TransformerLoader {
 
 absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Load(const std::string& folder,
                                                                Backend* backend,
-                                                               Quantization quantization) {
+                                                               Quantization quantization,
+                                                               Packing packing) {
   ASSIGN_OR_RETURN(ModelConfig config, ReadModelConfig(folder));
   std::unique_ptr<Transformer> model(new Transformer(backend, std::move(config)));
-  RETURN_IF_ERROR(TransformerLoader(model.get(), quantization).Load(folder));
+  RETURN_IF_ERROR(TransformerLoader(model.get(), quantization, packing).Load(folder));
   RETURN_IF_ERROR(backend->Synchronize());
   return model;
+}
+
+void Transformer::Settle() {
+  while (!unsettled_.empty()) SettleLast();
+}
+
+void Transformer::SettleLast() {
+  const Unsettled& last = unsettled_.back();
+  backend_->Settle(last.weight);
+  for (const std::string& tensor : last.tensors) weights_->Forget(tensor);
+  unsettled_.pop_back();
 }
 
 }  // namespace tandem

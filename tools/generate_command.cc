@@ -79,6 +79,7 @@ absl::Status GenerateFlags::Check() {
   engine_options.max_batch = is_batch() ? batch : 1;
   // Later runs would find the prompt of the first.
   engine_options.prefix_cache = !compare;
+  engine_options.pack_later = !compare;
   const int num_prompts =
       prompt.has_value() + !prompt_file.empty() + prompt_ids.has_value() + !prompts_file.empty();
   if (num_prompts > 1) {

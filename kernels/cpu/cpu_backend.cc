@@ -26,6 +26,8 @@ namespace {
 constexpr int64_t kSmallWork = 16 * 1024;
 constexpr int64_t kSmallWeight = 32 * 1024;
 constexpr int64_t kSmallAttention = 32 * 1024;
+// Smaller weights are packed when they are loaded.
+constexpr size_t kLeastUnpackedBytes = 4 << 20;
 // Activations up to this size every thread packs for itself: it then waits for the lines that other
 // cores wrote all at once, instead of one after the other in the product.
 constexpr size_t kOwnActivationBytes = 128 * 1024;
@@ -76,6 +78,9 @@ size_t PackedActivationBytes(int rows, int inputs, ProductFormat format) {
   }
   return (inputs + block_inputs - 1) / block_inputs * rows * block_bytes;
 }
+
+// Panels of a unit of a product.
+int PanelsOf(ProductEnd end) { return end == ProductEnd::kSwiGlu ? 2 : 1; }
 
 IndexRange RangeOf(int count, int parts, int index) {
   const Share share = ShareOf(count, parts, index);
@@ -141,6 +146,13 @@ absl::StatusOr<ConstMatrixView> CpuBackend::Import(ConstMatrixView host, Buffer*
 
 absl::StatusOr<PackedWeight> CpuBackend::Pack(absl::Span<const WeightPart> parts, PartOrder order,
                                               Quantization quantization) {
+  ASSIGN_OR_RETURN(PackedWeight weight, PackLater(parts, order, quantization));
+  Settle(&weight);
+  return weight;
+}
+
+absl::StatusOr<PackedWeight> CpuBackend::PackLater(absl::Span<const WeightPart> parts,
+                                                   PartOrder order, Quantization quantization) {
   TANDEM_CHECK(!parts.empty());
   PackedWeight weight;
   weight.order = order;
@@ -149,8 +161,24 @@ absl::StatusOr<PackedWeight> CpuBackend::Pack(absl::Span<const WeightPart> parts
   weight.inputs = parts[0].matrix.cols;
   weight.outputs = layout.num_outputs();
   weight.bytes_read = layout.num_panels() * layout.panel_bytes();
+  // Taken at once, so that a shortage shows; touched by Settle.
   ASSIGN_OR_RETURN(weight.data, Allocate(weight.bytes_read));
-  auto* panels = static_cast<std::byte*>(weight.data.data());
+  if (layout.has_bias()) {
+    ASSIGN_OR_RETURN(weight.bias, Allocate(sizeof(float) * kPanelOutputs * layout.num_panels()));
+    for (int panel = 0; panel < layout.num_panels(); ++panel) {
+      layout.PackBias(panel, static_cast<float*>(weight.bias.data()) + panel * kPanelOutputs);
+    }
+  }
+  weight.unpacked.assign(parts.begin(), parts.end());
+  for (WeightPart& part : weight.unpacked) part.bias = nullptr;
+  if (weight.bytes_read < kLeastUnpackedBytes) Settle(&weight);
+  return weight;
+}
+
+void CpuBackend::Settle(PackedWeight* weight) {
+  if (weight->unpacked.empty()) return;
+  const PanelLayout layout(weight->unpacked, weight->order, weight->dtype);
+  auto* panels = static_cast<std::byte*>(weight->data.data());
   // As products share panels out, so that a thread's memory is near it.
   pool_.Run([&](int thread) {
     const Share share = ShareOf(layout.num_panels(), pool_.num_threads(), thread);
@@ -158,13 +186,7 @@ absl::StatusOr<PackedWeight> CpuBackend::Pack(absl::Span<const WeightPart> parts
       layout.PackPanel(static_cast<int>(panel), kernels_, panels + panel * layout.panel_bytes());
     }
   });
-  if (layout.has_bias()) {
-    ASSIGN_OR_RETURN(weight.bias, Allocate(sizeof(float) * kPanelOutputs * layout.num_panels()));
-    for (int panel = 0; panel < layout.num_panels(); ++panel) {
-      layout.PackBias(panel, static_cast<float*>(weight.bias.data()) + panel * kPanelOutputs);
-    }
-  }
-  return weight;
+  weight->unpacked.clear();
 }
 
 // ---- Rows ----
@@ -272,22 +294,52 @@ void CpuBackend::Product(ConstMatrixView x, const PackedWeight& weight, ProductE
     const int tile_rows = std::min(kMaxTileRows, my_rows.end - my_rows.begin);
     if (my_units.begin == my_units.end || tile_rows == 0) return;
     const size_t sums_bytes = sizeof(float) * 2 * tile_rows * kPanelOutputs;
-    auto* scratch = static_cast<std::byte*>(
-        thread_scratch_[thread].Reserve(sums_bytes + (share_activations ? 0 : packed_bytes)));
+    const size_t panel_bytes = weight.unpacked.empty() ? 0 : task.panel_bytes * PanelsOf(end);
+    auto* scratch = static_cast<std::byte*>(thread_scratch_[thread].Reserve(
+        sums_bytes + panel_bytes + (share_activations ? 0 : packed_bytes)));
+    auto* sums = reinterpret_cast<float*>(scratch);
+    std::byte* const own_panels = scratch + sums_bytes;
+    std::byte* const own_activations = own_panels + panel_bytes;
     ProductTask mine = task;
     if (!share_activations) {
-      mine.activations = scratch + sums_bytes;
-      pack(RowOf(x, 0), x.stride, x.cols, x.rows, my_rows, scratch + sums_bytes);
+      mine.activations = own_activations;
+      pack(RowOf(x, 0), x.stride, x.cols, x.rows, my_rows, own_activations);
+    }
+    if (!weight.unpacked.empty()) {
+      return MultiplyUnpacked(mine, weight, my_units, my_rows, own_panels, sums);
     }
     for (int row = my_rows.begin; row < my_rows.end; row += tile_rows) {
-      multiply(mine, my_units, {row, std::min(row + tile_rows, my_rows.end)},
-               reinterpret_cast<float*>(scratch));
+      multiply(mine, my_units, {row, std::min(row + tile_rows, my_rows.end)}, sums);
     }
   };
   if (threads == 1) {
     multiply_share(0);
   } else {
     pool_.Run(multiply_share);
+  }
+}
+
+// Unit after unit: its panels are packed into `panels`, where the second-level cache keeps them,
+// and all rows multiplied by them.
+void CpuBackend::MultiplyUnpacked(const ProductTask& task, const PackedWeight& weight,
+                                  IndexRange units, IndexRange rows, std::byte* panels,
+                                  float* sums) {
+  const PanelLayout layout(weight.unpacked, weight.order, weight.dtype);
+  const auto multiply = kernels_.multiply[static_cast<int>(FormatOf(weight.dtype, bf16_products_))];
+  const int num_panels = PanelsOf(task.end);
+  for (int unit = units.begin; unit < units.end; ++unit) {
+    const int first_panel = unit * num_panels;
+    for (int i = 0; i < num_panels; ++i) {
+      layout.PackPanel(first_panel + i, kernels_, panels + i * task.panel_bytes);
+    }
+    ProductTask mine = task;  // the unit is the only one
+    mine.panels = panels;
+    if (task.bias != nullptr) mine.bias = task.bias + first_panel * kPanelOutputs;
+    mine.out = task.out + unit * kPanelOutputs;
+    mine.out_cols = task.out_cols - unit * kPanelOutputs;
+    for (int row = rows.begin; row < rows.end; row += kMaxTileRows) {
+      multiply(mine, {0, 1}, {row, std::min(row + kMaxTileRows, rows.end)}, sums);
+    }
   }
 }
 

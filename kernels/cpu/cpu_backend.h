@@ -29,6 +29,9 @@ class CpuBackend final : public Backend {
   absl::Status Synchronize() override { return absl::OkStatus(); }
   absl::StatusOr<PackedWeight> Pack(absl::Span<const WeightPart> parts, PartOrder order,
                                     Quantization quantization) override;
+  absl::StatusOr<PackedWeight> PackLater(absl::Span<const WeightPart> parts, PartOrder order,
+                                         Quantization quantization) override;
+  void Settle(PackedWeight* weight) override;
   absl::StatusOr<ConstMatrixView> Import(ConstMatrixView host, Buffer* storage) override;
 
   void Embed(const int32_t* ids, ConstMatrixView table, MatrixView out) override;
@@ -52,6 +55,8 @@ class CpuBackend final : public Backend {
   template <typename Body>
   void ForShares(int count, int64_t work, Body body);
   void Product(ConstMatrixView x, const PackedWeight& weight, ProductEnd end, MatrixView out);
+  void MultiplyUnpacked(const ProductTask& task, const PackedWeight& weight, IndexRange units,
+                        IndexRange rows, std::byte* panels, float* sums);
   void AttendAll(const AttendTask& task, const RaggedRows& rows);
   void PlanManyRows(const AttendTask& task, const RaggedRows& rows);
   void PlanFewRows(const AttendTask& task, const RaggedRows& rows);
