@@ -73,6 +73,15 @@ class Sides:
     def dtype(self, name):
         return FORMATS[name][0] + ("_PURE" if self.args.pure and name == "int4" else "")
 
+    def quantized_folder(self, shape, name):
+        """Tandem's model as `tandem quantize` writes it, made if missing."""
+        folder = os.path.join(self.args.work, f"{shape}-{name}")
+        if not os.path.exists(folder):
+            lib.say(f"writing {folder}")
+            subprocess.run([self.tandem.path, "quantize", self.folder(shape), "--to", name, "--out", folder], check=True,
+                           stdout=sys.stderr)
+        return folder
+
     def load(self, shape, name, **settings):
         """Loads the model into llama.cpp."""
         return self.worker.ask("load", path=self.file(shape, self.dtype(name)), settings={**self.args.settings, **settings})
@@ -150,16 +159,23 @@ def compare_load(sides, fresh):
                 with fresh() as worker:
                     return worker.ask("load", path=path, settings=sides.args.settings)
 
-            def ours():
+            def ours(options, *more):
                 if name in sides.refused:
                     return None
-                return sides.tandem.first_token(*sides.generate(shape, name, "--prompt-ids", prompt, "--max-tokens", "1",
-                                                                *sides.args.load_options))
+                return sides.tandem.first_token(*options, "--prompt-ids", prompt, "--max-tokens", "1", *more,
+                                                *sides.args.load_options)
 
-            turns = list(zip(*lib.alternate(sides.args.turns, ours, theirs)))
-            results.append({"what": "load", "model": shape, "format": name, "rows": 16,
-                            "turns": [[a and a[0], b["ms"]] for a, b in turns],
-                            "peak_bytes": [[a and a[1], b["peak_bytes"]] for a, b in turns]})
+            # Quantised at load, and from a folder that is.
+            sources = {name: lambda: ours(sides.generate(shape, name))}
+            if name in ("int8", "int4"):
+                folder = sides.quantized_folder(shape, name)
+                sources[f"{name} folder"] = lambda: ours(sides.generate(shape, "bf16"), "--target", folder)
+            *sides_of_ours, others = lib.alternate(sides.args.turns, *sources.values(), theirs)
+            for source, values in zip(sources, sides_of_ours):
+                turns = list(zip(values, others))
+                results.append({"what": "load", "model": shape, "format": source, "rows": 16,
+                                "turns": [[a and a[0], b["ms"]] for a, b in turns],
+                                "peak_bytes": [[a and a[1], b["peak_bytes"]] for a, b in turns]})
     return results
 
 
@@ -245,7 +261,7 @@ def pooled(results, earlier):
         for name in ("turns", "one_row", "peak_bytes"):
             if name in result:
                 merged[key][name] = merged[key][name] + result[name]
-    return sorted(merged.values(), key=lambda r: (r["what"], r.get("model", ""), list(FORMATS).index(r["format"]), r.get("rows", 0)))
+    return sorted(merged.values(), key=lambda r: (r["what"], r.get("model", ""), list(FORMATS).index(r["format"].split()[0]), r.get("rows", 0)))
 
 
 def check_same(sides):

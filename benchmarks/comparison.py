@@ -168,12 +168,13 @@ def ratio_of_pairs(numerators, denominators):
     return (median(ratios), min(ratios), max(ratios)) if ratios else (None, None, None)
 
 
-def alternate(turns, first, second):
-    """Runs `first` and `second` `turns` times each, AB BA AB ...; the lists of their results."""
-    results = ([], [])
+def alternate(turns, *sides):
+    """Runs each of `sides` `turns` times, AB BA AB ...; the lists of their results."""
+    results = [[] for _ in sides]
     for turn in range(turns):
-        for side in ((0, 1), (1, 0))[turn % 2]:
-            results[side].append((first, second)[side]())
+        order = range(len(sides))
+        for side in reversed(order) if turn % 2 else order:
+            results[side].append(sides[side]())
     return results
 
 

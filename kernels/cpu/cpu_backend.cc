@@ -26,8 +26,8 @@ namespace {
 constexpr int64_t kSmallWork = 16 * 1024;
 constexpr int64_t kSmallWeight = 32 * 1024;
 constexpr int64_t kSmallAttention = 32 * 1024;
-// Smaller weights are packed when they are loaded.
-constexpr size_t kLeastUnpackedBytes = 4 << 20;
+// Smaller weights are packed when they are loaded: that takes less than a millisecond.
+constexpr int64_t kLeastUnpackedWeights = 2 << 20;
 // Activations up to this size every thread packs for itself: it then waits for the lines that other
 // cores wrote all at once, instead of one after the other in the product.
 constexpr size_t kOwnActivationBytes = 128 * 1024;
@@ -171,7 +171,8 @@ absl::StatusOr<PackedWeight> CpuBackend::PackLater(absl::Span<const WeightPart> 
   }
   weight.unpacked.assign(parts.begin(), parts.end());
   for (WeightPart& part : weight.unpacked) part.bias = nullptr;
-  if (weight.bytes_read < kLeastUnpackedBytes) Settle(&weight);
+  const int64_t num_weights = static_cast<int64_t>(weight.inputs) * weight.outputs;
+  if (num_weights < kLeastUnpackedWeights) Settle(&weight);
   return weight;
 }
 

@@ -4,6 +4,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/cpu/cpu_isa.h"
 #include "kernels/cpu/packing.h"
 #include "kernels/kernel_testing.h"
 
@@ -116,35 +117,39 @@ TEST(CpuBackend, ImportsAViewAsItIs) {
 
 // The layout that every instruction set reads, spelt out.
 TEST(PanelLayout, PutsStepsOf64OutputsOneAfterTheOther) {
-  for (const int inputs : {1, 2, 31, 32, 33, 70}) {
-    TestMatrix values(100, inputs);
-    for (int r = 0; r < 100; ++r) {
-      for (int c = 0; c < inputs; ++c) values.at(r, c) = static_cast<float>((r * 7 + c) % 128 + 1);
-    }
-    for (const DType dtype : {DType::kF32, DType::kBF16}) {
-      const TestWeight weight(values, dtype);
-      const std::vector<WeightPart> parts = {{weight.view(), nullptr}};
-      const PanelLayout layout(parts, PartOrder::kConcatenated, dtype);
-      ASSERT_EQ(layout.num_panels(), 2);
-      const int per_step = dtype == DType::kF32 ? 1 : 2;
-      ASSERT_EQ(PanelShapeOf(dtype, inputs).num_steps, (inputs + per_step - 1) / per_step);
-      for (int panel = 0; panel < 2; ++panel) {
-        std::vector<std::byte> packed(layout.panel_bytes(), std::byte{0xFF});
-        layout.PackPanel(panel, packed.data());
-        for (int k = 0; k < PanelShapeOf(dtype, inputs).num_steps * per_step; ++k) {
-          for (int lane = 0; lane < 64; ++lane) {
-            const int row = panel * 64 + lane;
-            const float expected = row < 100 && k < inputs ? values.at(row, k) : 0.0f;
-            const std::byte* at = packed.data() + k / per_step * 256 + lane * 4;
-            float value = 0.0f;
-            if (dtype == DType::kF32) {
-              std::memcpy(&value, at, 4);
-            } else {
-              uint16_t bits = 0;
-              std::memcpy(&bits, at + k % 2 * 2, 2);
-              value = Bf16ToFloat(bits);
+  for (const CpuKernels* kernels : RunnableCpuKernels()) {
+    for (const int inputs : {1, 2, 31, 32, 33, 70}) {
+      TestMatrix values(100, inputs);
+      for (int r = 0; r < 100; ++r) {
+        for (int c = 0; c < inputs; ++c)
+          values.at(r, c) = static_cast<float>((r * 7 + c) % 128 + 1);
+      }
+      for (const DType dtype : {DType::kF32, DType::kBF16}) {
+        const TestWeight weight(values, dtype);
+        const std::vector<WeightPart> parts = {{weight.view(), nullptr}};
+        const PanelLayout layout(parts, PartOrder::kConcatenated, dtype);
+        ASSERT_EQ(layout.num_panels(), 2);
+        const int per_step = dtype == DType::kF32 ? 1 : 2;
+        ASSERT_EQ(PanelShapeOf(dtype, inputs).num_steps, (inputs + per_step - 1) / per_step);
+        for (int panel = 0; panel < 2; ++panel) {
+          std::vector<std::byte> packed(layout.panel_bytes(), std::byte{0xFF});
+          layout.PackPanel(panel, *kernels, packed.data());
+          for (int k = 0; k < PanelShapeOf(dtype, inputs).num_steps * per_step; ++k) {
+            for (int lane = 0; lane < 64; ++lane) {
+              const int row = panel * 64 + lane;
+              const float expected = row < 100 && k < inputs ? values.at(row, k) : 0.0f;
+              const std::byte* at = packed.data() + k / per_step * 256 + lane * 4;
+              float value = 0.0f;
+              if (dtype == DType::kF32) {
+                std::memcpy(&value, at, 4);
+              } else {
+                uint16_t bits = 0;
+                std::memcpy(&bits, at + k % 2 * 2, 2);
+                value = Bf16ToFloat(bits);
+              }
+              ASSERT_EQ(value, expected)
+                  << kernels->name << " " << NameOf(dtype) << " output " << row << " input " << k;
             }
-            ASSERT_EQ(value, expected) << NameOf(dtype) << " output " << row << " input " << k;
           }
         }
       }

@@ -99,17 +99,18 @@ inline void QuantizeGroupToInt4(const std::byte* weights, GroupSource source, in
   const bool any = (high > low ? FloatOf(high) : FloatOf(low)) >= kNoGroupWeight;
   const float inverse = any ? -8.0f / largest : 0.0f;
   *scale = any ? largest / -8.0f : 0.0f;
-  uint32_t halves[kGroupInputs];
+  uint8_t halves[kGroupInputs];
   const int32_t zero = static_cast<int32_t>(WordOf(kRoundingSum)) - 8;
   for (int i = 0; i < kGroupInputs; ++i) {
     const int32_t half = static_cast<int32_t>(WordOf(FloatOf(bits[i]) * inverse + kRoundingSum));
-    halves[i] = static_cast<uint32_t>(half - zero < 15 ? half - zero : 15);
+    halves[i] = static_cast<uint8_t>(half - zero < 15 ? half - zero : 15);
   }
-  for (int k = 0; k < kGroupInputs; k += 8) {
-    for (int i = 0; i < 4; ++i) {
-      out[k / 2 + i] = static_cast<std::byte>(halves[k + i] | halves[k + 4 + i] << 4);
-    }
-  }
+  // Four bytes of the first four inputs' halves, and of the next four's.
+  uint32_t words[kGroupInputs / 4];
+  uint32_t pairs[kGroupInputs / 8];
+  std::memcpy(words, halves, sizeof(words));
+  for (int i = 0; i < kGroupInputs / 8; ++i) pairs[i] = words[2 * i] | words[2 * i + 1] << 4;
+  std::memcpy(out, pairs, sizeof(pairs));
 }
 
 inline void QuantizeGroupOf(const std::byte* weights, GroupSource source, int count, bool to_int4,
