@@ -1,0 +1,66 @@
+// How weights take their layout on the CPU, and when.
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/packing.h"
+
+namespace tandem {
+namespace {
+
+// Smaller weights are packed when they are loaded: that takes less than a millisecond.
+constexpr int64_t kLeastUnpackedWeights = 2 << 20;
+
+DType PackedDType(DType given, Quantization quantization) {
+  if (quantization == Quantization::kNone || IsQuantized(given)) return given;
+  return quantization == Quantization::kInt8 ? DType::kInt8 : DType::kInt4;
+}
+
+}  // namespace
+
+absl::StatusOr<PackedWeight> CpuBackend::Pack(absl::Span<const WeightPart> parts, PartOrder order,
+                                              Quantization quantization) {
+  ASSIGN_OR_RETURN(PackedWeight weight, PackLater(parts, order, quantization));
+  Settle(&weight);
+  return weight;
+}
+
+absl::StatusOr<PackedWeight> CpuBackend::PackLater(absl::Span<const WeightPart> parts,
+                                                   PartOrder order, Quantization quantization) {
+  TANDEM_CHECK(!parts.empty());
+  PackedWeight weight;
+  weight.order = order;
+  weight.dtype = PackedDType(parts[0].matrix.dtype, quantization);
+  const PanelLayout layout(parts, order, weight.dtype);
+  weight.inputs = parts[0].matrix.cols;
+  weight.outputs = layout.num_outputs();
+  weight.bytes_read = layout.num_panels() * layout.panel_bytes();
+  // Taken at once, so that a shortage shows; touched by Settle.
+  ASSIGN_OR_RETURN(weight.data, Allocate(weight.bytes_read));
+  if (layout.has_bias()) {
+    ASSIGN_OR_RETURN(weight.bias, Allocate(sizeof(float) * kPanelOutputs * layout.num_panels()));
+    for (int panel = 0; panel < layout.num_panels(); ++panel) {
+      layout.PackBias(panel, static_cast<float*>(weight.bias.data()) + panel * kPanelOutputs);
+    }
+  }
+  weight.unpacked.assign(parts.begin(), parts.end());
+  for (WeightPart& part : weight.unpacked) part.bias = nullptr;
+  const int64_t num_weights = static_cast<int64_t>(weight.inputs) * weight.outputs;
+  if (num_weights < kLeastUnpackedWeights) Settle(&weight);
+  return weight;
+}
+
+void CpuBackend::Settle(PackedWeight* weight) {
+  if (weight->unpacked.empty()) return;
+  const PanelLayout layout(weight->unpacked, weight->order, weight->dtype);
+  auto* panels = static_cast<std::byte*>(weight->data.data());
+  // As products share panels out, so that a thread's memory is near it.
+  pool_.Run([&](int thread) {
+    const Share share = ShareOf(layout.num_panels(), pool_.num_threads(), thread);
+    for (int64_t panel = share.begin; panel < share.end; ++panel) {
+      layout.PackPanel(static_cast<int>(panel), kernels_, panels + panel * layout.panel_bytes());
+    }
+  });
+  weight->unpacked.clear();
+}
+
+}  // namespace tandem
