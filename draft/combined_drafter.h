@@ -25,6 +25,7 @@ class CombinedDrafter final : public Drafter {
   int NumCached(const DraftState& state) const override;
   void Publish(DraftState* state, absl::Span<const TokenId> tokens) override;
   void Evict(DraftState* state) override;
+  int num_unpacked() const override { return model_->num_unpacked() + lookup_->num_unpacked(); }
 
  private:
   std::unique_ptr<Drafter> model_;

@@ -89,6 +89,8 @@ class Drafter {
   // Tokens that a draft model's cache holds for `state`, in its own; 0 where there is no model.
   virtual int NumCached(const DraftState& /*state*/) const { return 0; }
 
+  // LanguageModel::num_unpacked of its models.
+  virtual int num_unpacked() const { return 0; }
   // Offers what `state` holds of `tokens`, all committed, to later sequences.
   virtual void Publish(DraftState* /*state*/, absl::Span<const TokenId> /*tokens*/) {}
   // Gives back what `state` occupies; it will be computed again when it is next asked.

@@ -36,6 +36,7 @@ class ModelDrafter final : public Drafter {
                        absl::Span<Proposal* const> proposals) override;
   void Rollback(DraftState* state, int length) override;
   int NumCached(const DraftState& state) const override;
+  int num_unpacked() const override { return model_->num_unpacked(); }
   void Publish(DraftState* state, absl::Span<const TokenId> tokens) override;
 
  private:

@@ -201,7 +201,6 @@ class EngineImpl final : public Engine {
   SpeculationPolicy policy_;
   int64_t num_prompt_tokens_ = 0;
   int64_t num_preemptions_ = 0;
-  bool has_delivered_ = false;                     // to anybody: models settle
   std::deque<std::unique_ptr<Session>> sessions_;  // oldest first
   std::thread thread_;                             // last: it uses all of the above
 };
@@ -338,7 +337,6 @@ void EngineImpl::Step() {
     if (!session->finished) running.push_back(session.get());
   }
   if (running.empty()) return;
-  if (has_delivered_) pair_.Settle();
   for (Session* session : running) LookForDrafts(session);
   RoundPlan plan = Plan(running);
   if (plan.steps.empty()) {
@@ -442,7 +440,6 @@ void EngineImpl::Deliver(Session* session) {
   s.delivered_tokens = c.token_ids.size();
   s.delivered_proposed = c.stats.proposed;
   s.delivered_accepted = c.stats.accepted;
-  has_delivered_ = true;
   if (s.on_piece && !s.on_piece(piece)) s.Finish("cancelled");
 }
 

@@ -44,7 +44,6 @@ struct EngineOptions {
   std::string quantize = "none";        // the target's weights at load: "none", "int8", "int4"
   std::string draft_quantize = "none";  // the draft's, likewise
   std::string kv_cache = "f32";         // what both caches hold: "f32", "bf16", "int8"
-  bool pack_later = false;              // pack weights after the first token, not before
   int64_t kv_memory_bytes = 0;          // both caches together; 0: a quarter of what is free
   int page_size = 16;                   // tokens per page
   int max_batch = 8;                    // sequences decoded together; more wait

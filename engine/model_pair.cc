@@ -85,11 +85,11 @@ absl::StatusOr<std::unique_ptr<VocabularyMap>> MakeVocabularyMap(const EngineOpt
       " and ", num_draft - num_paired, " of the draft's ", num_draft, " have no counterpart"));
 }
 
-// Memory that Settle will take.
+// Memory that first passes will take.
 int64_t BytesToPack(const ModelPair& pair) {
   int64_t bytes = 0;
   for (const Transformer* model : {pair.target.get(), pair.draft.get()}) {
-    if (model != nullptr && !model->is_settled()) bytes += model->bytes_read_per_pass();
+    if (model != nullptr && model->num_unpacked() > 0) bytes += model->bytes_read_per_pass();
   }
   return bytes;
 }
@@ -106,7 +106,8 @@ absl::Status MakeCaches(const EngineOptions& options, ModelPair* pair) {
   }
   const int64_t memory = options.kv_memory_bytes > 0
                              ? options.kv_memory_bytes
-                             : (FreeMemoryBytes() - BytesToPack(*pair)) / kDefaultShareOfFreeMemory;
+                             : std::max<int64_t>(0, FreeMemoryBytes() - BytesToPack(*pair)) /
+                                   kDefaultShareOfFreeMemory;
   const int64_t pages_per_sequence =
       (pair->target->context_length() + options.page_size - 1) / options.page_size + 1;
   const int64_t useful = pages_per_sequence * options.max_batch * kRoomForPrefixes;
@@ -146,11 +147,6 @@ absl::StatusOr<CpuCompute> ParseCompute(const std::string& name) {
       absl::StrCat("compute: \"", name, "\" is not one of auto, f32, bf16"));
 }
 
-void ModelPair::Settle() {
-  target->Settle();
-  if (draft != nullptr) draft->Settle();
-}
-
 absl::StatusOr<ModelPair> ModelPair::Load(const EngineOptions& options) {
   RETURN_IF_ERROR(options.Validate());
   ModelPair pair;
@@ -160,9 +156,8 @@ absl::StatusOr<ModelPair> ModelPair::Load(const EngineOptions& options) {
   ASSIGN_OR_RETURN(pair.tokenizer, Tokenizer::Load(options.target));
   ASSIGN_OR_RETURN(const Quantization quantization,
                    ParseQuantization("quantize", options.quantize));
-  const Packing packing = options.pack_later ? Packing::kLater : Packing::kNow;
   ASSIGN_OR_RETURN(pair.target,
-                   Transformer::Load(options.target, pair.backend.get(), quantization, packing));
+                   Transformer::Load(options.target, pair.backend.get(), quantization));
   RETURN_IF_ERROR(CheckCompute(options, *pair.target, options.target));
   if (pair.tokenizer->vocab_size() > pair.target->vocab_size()) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -172,8 +167,8 @@ absl::StatusOr<ModelPair> ModelPair::Load(const EngineOptions& options) {
   if (!options.draft.empty() && options.drafter != "none" && options.drafter != "ngram") {
     ASSIGN_OR_RETURN(const Quantization draft_quantization,
                      ParseQuantization("draft_quantize", options.draft_quantize));
-    ASSIGN_OR_RETURN(pair.draft, Transformer::Load(options.draft, pair.backend.get(),
-                                                   draft_quantization, packing));
+    ASSIGN_OR_RETURN(pair.draft,
+                     Transformer::Load(options.draft, pair.backend.get(), draft_quantization));
     RETURN_IF_ERROR(CheckCompute(options, *pair.draft, options.draft));
     ASSIGN_OR_RETURN(pair.vocabulary, MakeVocabularyMap(options, pair));
   }

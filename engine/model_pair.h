@@ -32,8 +32,6 @@ struct ModelPair {
 
   // Errors name the file or the option.
   static absl::StatusOr<ModelPair> Load(const EngineOptions& options);
-  // Packs the weights that EngineOptions::pack_later left; the next time does nothing.
-  void Settle();
 };
 
 }  // namespace tandem

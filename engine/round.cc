@@ -149,12 +149,17 @@ void CountProbe(absl::Span<const RoundStep> steps, absl::Duration time) {
   }
 }
 
+int NumUnpacked(const Drafter* drafter, const Verifier& verifier) {
+  return verifier.target()->num_unpacked() + (drafter == nullptr ? 0 : drafter->num_unpacked());
+}
+
 }  // namespace
 
 absl::Status RunRound(Drafter* drafter, Verifier* verifier, absl::Span<const RoundStep> steps,
                       SpeculationPolicy* policy) {
   const absl::Cleanup roll_back = [&] { RollBack(drafter, steps); };
 
+  const int num_unpacked = NumUnpacked(drafter, *verifier);
   const absl::Time start = absl::Now();
   const DraftWork work = Draft(drafter, steps, policy);
   const absl::Time drafted = absl::Now();
@@ -182,7 +187,10 @@ absl::Status RunRound(Drafter* drafter, Verifier* verifier, absl::Span<const Rou
     CountProbe(steps,
                (drafted - start) + std::max(verified - drafted - plain, absl::ZeroDuration()));
   }
-  if (only_decodes && policy->measures()) {
+  const bool has_packed = NumUnpacked(drafter, *verifier) != num_unpacked;
+  if (has_packed) {
+    // It will not take so long again.
+  } else if (only_decodes && policy->measures()) {
     costs.Observe({.num_rows = num_fed + work.num_rows,
                    .num_steps = work.num_steps,
                    .num_draft_sequences = work.num_draft_sequences,
@@ -192,7 +200,7 @@ absl::Status RunRound(Drafter* drafter, Verifier* verifier, absl::Span<const Rou
   } else if (work.num_prompt_tokens > 0 && work.num_rows == 0) {
     costs.ObserveReading(work.num_prompt_tokens, drafted - start);
   }
-  policy->EndRound(/*has_read_much=*/!only_decodes || work.num_unread > kMuchReading);
+  policy->EndRound(/*has_read_much=*/has_packed || !only_decodes || work.num_unread > kMuchReading);
   return absl::OkStatus();
 }
 

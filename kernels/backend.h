@@ -72,8 +72,9 @@ struct PackedWeight {
   int outputs = 0;
   int inputs = 0;
   size_t bytes_read = 0;  // by one product: what bounds decoding
-  // What products read as long as it is not packed (PackLater); then nothing.
-  std::vector<WeightPart> unpacked;
+  // What the first product is to pack (PackLater): the one thing that products change. Then
+  // nothing.
+  mutable std::vector<WeightPart> unpacked;
 };
 
 // What becomes of weights when they are packed.
@@ -125,16 +126,13 @@ class Backend {
   // are not yet. RESOURCE_EXHAUSTED if memory is short.
   virtual absl::StatusOr<PackedWeight> Pack(absl::Span<const WeightPart> parts, PartOrder order,
                                             Quantization quantization = Quantization::kNone) = 0;
-  // As Pack, but large weights may stay where they are until Settle: the first product of a program
-  // then need not wait for memory, which where a system gives it afresh is slower to come by than
-  // to read. Products are slower by the packing, and the same bits. The parts' matrices and scales
-  // must stay valid until then.
+  // As Pack, but the matrices may be packed by the first product with them that has rows, which
+  // then multiplies by what the processor's caches still hold. The bits are the same. The parts'
+  // matrices and scales must stay valid until PackedWeight::unpacked is empty.
   virtual absl::StatusOr<PackedWeight> PackLater(absl::Span<const WeightPart> parts,
                                                  PartOrder order, Quantization quantization) {
     return Pack(parts, order, quantization);
   }
-  // Packs what PackLater left.
-  virtual void Settle(PackedWeight*) {}
   // A view of host memory that stays valid and unchanged as long as this backend, as the device may
   // read it: itself on the CPU, a copy held by `*storage` elsewhere.
   virtual absl::StatusOr<ConstMatrixView> Import(ConstMatrixView host, Buffer* storage) = 0;

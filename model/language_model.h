@@ -24,6 +24,10 @@ class LanguageModel {
   // The longest sequence this model can read, in tokens.
   virtual int context_length() const = 0;
 
+  // Weights that the first passes to read them have yet to bring into place, and take longer for
+  // it.
+  virtual int num_unpacked() const { return 0; }
+
   // Runs every request in one batched pass, appending to each kv. Returns the requested logits, f32
   // in host memory, [sum of num_logits, vocab], in request order; valid until the next call.
   // Row independence: a row's bits do not depend on the other rows of the pass.

@@ -151,6 +151,7 @@ absl::Status Transformer::Run(absl::Span<const ForwardRequest> requests, int row
     kv.batch = batch;
     kv.max_pages = static_cast<int>(max_pages);
     RunLayer(layer, ragged, kv);
+    ForgetPacked();
   }
   if (logit_rows == 0) return absl::OkStatus();
   const MatrixView last = View(workspace_.wanted, logit_rows, config_.hidden_size);
@@ -158,6 +159,7 @@ absl::Status Transformer::Run(absl::Span<const ForwardRequest> requests, int row
   backend_->RmsNorm(last, static_cast<const float*>(final_norm_.data()), config_.rms_norm_epsilon,
                     last);
   backend_->MatMul(last, head_, View(workspace_.logits, logit_rows, config_.vocab_size));
+  ForgetPacked();
   return absl::OkStatus();
 }
 

@@ -1,6 +1,7 @@
 #ifndef TANDEM_MODEL_TRANSFORMER_H_
 #define TANDEM_MODEL_TRANSFORMER_H_
 
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,10 +15,6 @@
 
 namespace tandem {
 
-// When weight matrices take the backend's layout: while they are loaded, or at Settle, until when
-// passes read them where the files lie in memory.
-enum class Packing { kNow, kLater };
-
 // A decoder-only transformer of the Llama line (Llama, Mistral, Qwen2, Qwen3) on a backend.
 class Transformer final : public LanguageModel {
  public:
@@ -26,15 +23,12 @@ class Transformer final : public LanguageModel {
   // reach the logits directly. Errors name the file and the key or tensor: NOT_FOUND,
   // INVALID_ARGUMENT, RESOURCE_EXHAUSTED.
   static absl::StatusOr<std::unique_ptr<Transformer>> Load(
-      const std::string& folder, Backend* backend, Quantization quantization = Quantization::kNone,
-      Packing packing = Packing::kNow);
-  // Packs what Packing::kLater left, matrix by matrix, each of which then leaves the files' memory.
-  void Settle();
-  bool is_settled() const { return unsettled_.empty(); }
+      const std::string& folder, Backend* backend, Quantization quantization = Quantization::kNone);
 
   const ModelConfig& config() const { return config_; }
   int vocab_size() const override { return config_.vocab_size; }
   int context_length() const override { return config_.context_length; }
+  int num_unpacked() const override { return static_cast<int>(unpacked_.size()); }
   KvLayout kv_layout(int page_size, KvDType dtype = KvDType::kF32) const;
   // Bytes of weights that a pass over one row reads, without the embedding's row.
   size_t bytes_read_per_pass() const;
@@ -64,8 +58,8 @@ class Transformer final : public LanguageModel {
     Buffer wanted, logits;                              // f32 [logit_rows, ...]
     Buffer tables;                                      // int32: see PassTables
   };
-  struct Unsettled {
-    PackedWeight* weight;
+  struct Unpacked {
+    const PackedWeight* weight;
     std::vector<std::string> tensors;  // that it is made of
   };
   struct PassTables;
@@ -73,7 +67,7 @@ class Transformer final : public LanguageModel {
 
   Transformer(Backend* backend, ModelConfig config)
       : backend_(backend), config_(std::move(config)) {}
-  void SettleLast();
+  void ForgetPacked();
   absl::Status Reserve(int rows, int logit_rows, size_t table_bytes);
   absl::Status Run(absl::Span<const ForwardRequest> requests, int rows, int logit_rows);
   void RunLayer(int index, const RaggedRows& rows, const PagedKvView& kv);
@@ -87,9 +81,9 @@ class Transformer final : public LanguageModel {
   ConstMatrixView embedding_;   // [vocab, hidden]
   Buffer inverse_frequencies_;  // f32 [head_dim / 2]
   std::vector<Layer> layers_;
-  Buffer final_norm_;  // f32 [hidden]
-  PackedWeight head_;  // [vocab, hidden]
-  std::vector<Unsettled> unsettled_;
+  Buffer final_norm_;              // f32 [hidden]
+  PackedWeight head_;              // [vocab, hidden]
+  std::deque<Unpacked> unpacked_;  // in the order in which a pass reads them
   Workspace workspace_;
   std::vector<int32_t> host_tables_;
   std::vector<float> host_logits_;  // unused where the backend's memory is the host's

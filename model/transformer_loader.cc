@@ -22,8 +22,8 @@ bool IsDerivable(absl::string_view name) {
 
 class TransformerLoader {
  public:
-  TransformerLoader(Transformer* model, Quantization quantization, Packing packing)
-      : model_(*model), quantization_(quantization), packing_(packing) {}
+  TransformerLoader(Transformer* model, Quantization quantization)
+      : model_(*model), quantization_(quantization) {}
 
   absl::Status Load(const std::string& folder) {
     folder_ = folder;
@@ -100,15 +100,12 @@ class TransformerLoader {
     return UploadFloats(values);
   }
 
-  // Packs the parts, which are `tensors`, now or later.
+  // Packs the parts, which are `tensors`, into `*weight`, which stays where it is.
   absl::Status Pack(absl::Span<const WeightPart> parts, PartOrder order, Quantization quantization,
                     std::vector<std::string> tensors, PackedWeight* weight) {
-    Backend& backend = *model_.backend_;
-    ASSIGN_OR_RETURN(*weight, packing_ == Packing::kNow
-                                  ? backend.Pack(parts, order, quantization)
-                                  : backend.PackLater(parts, order, quantization));
-    model_.unsettled_.push_back({weight, std::move(tensors)});
-    if (weight->unpacked.empty()) model_.SettleLast();
+    ASSIGN_OR_RETURN(*weight, model_.backend_->PackLater(parts, order, quantization));
+    model_.unpacked_.push_back({weight, std::move(tensors)});
+    model_.ForgetPacked();
     return absl::OkStatus();
   }
 
@@ -198,7 +195,6 @@ class TransformerLoader {
 
   Transformer& model_;
   Quantization quantization_;
-  const Packing packing_;
   std::string folder_;
   std::set<std::string> used_;
   std::set<std::string> ignored_;
@@ -206,24 +202,20 @@ class TransformerLoader {
 
 absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Load(const std::string& folder,
                                                                Backend* backend,
-                                                               Quantization quantization,
-                                                               Packing packing) {
+                                                               Quantization quantization) {
   ASSIGN_OR_RETURN(ModelConfig config, ReadModelConfig(folder));
   std::unique_ptr<Transformer> model(new Transformer(backend, std::move(config)));
-  RETURN_IF_ERROR(TransformerLoader(model.get(), quantization, packing).Load(folder));
+  RETURN_IF_ERROR(TransformerLoader(model.get(), quantization).Load(folder));
   RETURN_IF_ERROR(backend->Synchronize());
   return model;
 }
 
-void Transformer::Settle() {
-  while (!unsettled_.empty()) SettleLast();
-}
-
-void Transformer::SettleLast() {
-  const Unsettled& last = unsettled_.back();
-  backend_->Settle(last.weight);
-  for (const std::string& tensor : last.tensors) weights_->Forget(tensor);
-  unsettled_.pop_back();
+// Weights that have been packed leave the files' memory.
+void Transformer::ForgetPacked() {
+  while (!unpacked_.empty() && unpacked_.front().weight->unpacked.empty()) {
+    for (const std::string& tensor : unpacked_.front().tensors) weights_->Forget(tensor);
+    unpacked_.pop_front();
+  }
 }
 
 }  // namespace tandem

@@ -48,6 +48,7 @@ class FakeModel final : public LanguageModel {
     float own = 1.5f;      // and of that of this salt
     bool is_bf16 = false;  // rounds the logits
     int fail_every = 0;    // passes; 0 for never
+    int packs_for = 0;     // passes until weights are packed
     int fail_at = -1;      // the number of a pass that fails, counted from 0; -1 for none
     // Whether the row behind this context is NaN.
     std::function<bool(absl::Span<const TokenId> context)> poisoned = nullptr;
@@ -64,6 +65,7 @@ class FakeModel final : public LanguageModel {
 
   int vocab_size() const override { return options_.vocab; }
   int context_length() const override { return options_.context_length; }
+  int num_unpacked() const override { return std::max(0, options_.packs_for - num_passes_); }
   Options& options() { return options_; }
   // What the last passes were, since this was last cleared.
   std::vector<std::vector<Fed>>& passes() { return passes_; }

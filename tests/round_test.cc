@@ -283,6 +283,21 @@ TEST(RunRound, LetsTheDraftReadPromptsAlong) {
   EXPECT_EQ(s->num_output(), 3);
 }
 
+// Whatever round it is in which a draft model first runs.
+TEST(RunRound, LearnsNoCostsWhileWeightsArePacked) {
+  for (const bool packs : {true, false}) {
+    RoundModels models({.draft = {.salt = 2, .packs_for = packs ? 1 : 0}});
+    const auto s = Start(&models, &models.drafter, {.prompt = {1, 2, 3}});
+    while (!models.policy.measures()) {
+      ASSERT_TRUE(models.Round(&models.drafter, s.get(), 0).ok());
+    }
+    ASSERT_TRUE(models.Round(&models.drafter, s.get(), 1).ok());
+    EXPECT_FALSE(models.draft.passes().empty());
+    EXPECT_EQ(models.policy.costs().knows_step(), !packs);
+    EXPECT_EQ(models.policy.measures(), !packs);
+  }
+}
+
 TEST(RunRound, FailsOnlyTheSessionWhoseRowIsNone) {
   RoundModels models;
   models.target.options().poisoned = [](absl::Span<const TokenId> context) {

@@ -56,6 +56,13 @@ absl::StatusOr<std::vector<PassResult>> RunPassBenchmark(const PassBenchmarkOpti
   const int num_pages = std::max(1, (num_tokens + kPageSize - 1) / kPageSize);
   ASSIGN_OR_RETURN(const std::unique_ptr<PagedKvCache> cache,
                    PagedKvCache::Create(pair->backend.get(), layout, num_pages));
+  {
+    // The first pass packs the weights.
+    KvSequence kv = cache->NewSequence();
+    const TokenId token = 0;
+    const ForwardRequest first{.tokens = {&token, 1}, .kv = &kv, .num_logits = 1};
+    RETURN_IF_ERROR(model->Forward({&first, 1}).status());
+  }
   cache->FillFreePages(0.25f);
   for (int i = 0; i < options.repeat; ++i) {
     for (Case& each : cases) {

@@ -51,6 +51,10 @@ absl::StatusOr<PhaseBenchmark> RunPhaseBenchmark(const PhaseBenchmarkOptions& op
                        .time = {}}});
   }
   const int vocab_size = engine->target_info().vocab_size;
+  // The first pass packs the weights.
+  Request first{.prompt_ids = RandomPrompt(1, vocab_size, 1), .max_tokens = 1};
+  first.draft_tokens = 0;
+  RETURN_IF_ERROR(engine->Generate(std::move(first)).status());
   for (int i = 0; i < options.repeat; ++i) {
     for (size_t j = 0; j < options.prompt_lengths.size(); ++j) {
       Request request;

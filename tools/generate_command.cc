@@ -51,7 +51,6 @@ struct GenerateFlags {
   int prompt_logprobs = -1;
   std::string logprobs_mode = "raw";
   bool compare = false;
-  std::string pack = "later";
   bool json = false;
 
   EngineOptions engine_options;  // set by Check
@@ -80,7 +79,6 @@ absl::Status GenerateFlags::Check() {
   engine_options.max_batch = is_batch() ? batch : 1;
   // Later runs would find the prompt of the first.
   engine_options.prefix_cache = !compare;
-  engine_options.pack_later = pack == "later" && !compare;
   const int num_prompts =
       prompt.has_value() + !prompt_file.empty() + prompt_ids.has_value() + !prompts_file.empty();
   if (num_prompts > 1) {
@@ -380,11 +378,6 @@ void AddOutputOptions(CLI::App* app, GenerateFlags* flags) {
                   "raw: of the model; processed: of the distribution drawn from [raw]")
       ->type_name("NAME")
       ->check(CLI::IsMember({"raw", "processed"}))
-      ->group(group);
-  app->add_option("--pack", flags->pack,
-                  "now, or later: weights take their layout after the first token [later]")
-      ->check(CLI::IsMember({"now", "later"}))
-      ->type_name("WHEN")
       ->group(group);
   app->add_flag("--compare", flags->compare,
                 "Also decode plainly, interleaved, and report the speed-up and whether the tokens "

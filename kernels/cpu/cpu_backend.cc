@@ -72,9 +72,6 @@ size_t PackedActivationBytes(int rows, int inputs, ProductFormat format) {
   return (inputs + block_inputs - 1) / block_inputs * rows * block_bytes;
 }
 
-// Panels of a unit of a product.
-int PanelsOf(ProductEnd end) { return end == ProductEnd::kSwiGlu ? 2 : 1; }
-
 IndexRange RangeOf(int count, int parts, int index) {
   const Share share = ShareOf(count, parts, index);
   return {static_cast<int>(share.begin), static_cast<int>(share.end)};
@@ -235,6 +232,10 @@ void CpuBackend::Product(ConstMatrixView x, const PackedWeight& weight, ProductE
   // Short of panels, threads share rows too.
   const int row_parts = std::min(x.rows, (threads + units - 1) / units);
   const int unit_parts = threads / row_parts;
+  // Panels are packed by whom they will be read by, where that is one thread.
+  if (row_parts > 1) PackWhole(weight);
+  const bool packs = !weight.unpacked.empty();
+  const int panels_per_unit = end == ProductEnd::kSwiGlu ? 2 : 1;
   const auto multiply_share = [&](int thread) {
     if (thread >= unit_parts * row_parts) return;
     const IndexRange my_units = RangeOf(units, unit_parts, thread / row_parts);
@@ -242,22 +243,21 @@ void CpuBackend::Product(ConstMatrixView x, const PackedWeight& weight, ProductE
     const int tile_rows = std::min(kMaxTileRows, my_rows.end - my_rows.begin);
     if (my_units.begin == my_units.end || tile_rows == 0) return;
     const size_t sums_bytes = sizeof(float) * 2 * tile_rows * kPanelOutputs;
-    const size_t panel_bytes = weight.unpacked.empty() ? 0 : task.panel_bytes * PanelsOf(end);
-    auto* scratch = static_cast<std::byte*>(thread_scratch_[thread].Reserve(
-        sums_bytes + panel_bytes + (share_activations ? 0 : packed_bytes)));
+    auto* scratch = static_cast<std::byte*>(
+        thread_scratch_[thread].Reserve(sums_bytes + (share_activations ? 0 : packed_bytes)));
     auto* sums = reinterpret_cast<float*>(scratch);
-    std::byte* const own_panels = scratch + sums_bytes;
-    std::byte* const own_activations = own_panels + panel_bytes;
+    std::byte* const own_activations = scratch + sums_bytes;
     ProductTask mine = task;
     if (!share_activations) {
       mine.activations = own_activations;
       pack(RowOf(x, 0), x.stride, x.cols, x.rows, my_rows, own_activations);
     }
-    if (!weight.unpacked.empty()) {
-      return MultiplyUnpacked(mine, weight, my_units, my_rows, own_panels, sums);
-    }
-    for (int row = my_rows.begin; row < my_rows.end; row += tile_rows) {
-      multiply(mine, my_units, {row, std::min(row + tile_rows, my_rows.end)}, sums);
+    const int at_once = packs ? 1 : my_units.end - my_units.begin;
+    for (int unit = my_units.begin; unit < my_units.end; unit += at_once) {
+      if (packs) PackPanels(weight, {unit * panels_per_unit, (unit + 1) * panels_per_unit});
+      for (int row = my_rows.begin; row < my_rows.end; row += tile_rows) {
+        multiply(mine, {unit, unit + at_once}, {row, std::min(row + tile_rows, my_rows.end)}, sums);
+      }
     }
   };
   if (threads == 1) {
@@ -265,30 +265,7 @@ void CpuBackend::Product(ConstMatrixView x, const PackedWeight& weight, ProductE
   } else {
     pool_.Run(multiply_share);
   }
-}
-
-// Unit after unit: its panels are packed into `panels`, where the second-level cache keeps them,
-// and all rows multiplied by them.
-void CpuBackend::MultiplyUnpacked(const ProductTask& task, const PackedWeight& weight,
-                                  IndexRange units, IndexRange rows, std::byte* panels,
-                                  float* sums) {
-  const PanelLayout layout(weight.unpacked, weight.order, weight.dtype);
-  const auto multiply = kernels_.multiply[static_cast<int>(FormatOf(weight.dtype, bf16_products_))];
-  const int num_panels = PanelsOf(task.end);
-  for (int unit = units.begin; unit < units.end; ++unit) {
-    const int first_panel = unit * num_panels;
-    for (int i = 0; i < num_panels; ++i) {
-      layout.PackPanel(first_panel + i, kernels_, panels + i * task.panel_bytes);
-    }
-    ProductTask mine = task;  // the unit is the only one
-    mine.panels = panels;
-    if (task.bias != nullptr) mine.bias = task.bias + first_panel * kPanelOutputs;
-    mine.out = task.out + unit * kPanelOutputs;
-    mine.out_cols = task.out_cols - unit * kPanelOutputs;
-    for (int row = rows.begin; row < rows.end; row += kMaxTileRows) {
-      multiply(mine, {0, 1}, {row, std::min(row + kMaxTileRows, rows.end)}, sums);
-    }
-  }
+  weight.unpacked.clear();
 }
 
 // ---- Attention ----

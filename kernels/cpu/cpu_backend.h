@@ -31,7 +31,6 @@ class CpuBackend final : public Backend {
                                     Quantization quantization) override;
   absl::StatusOr<PackedWeight> PackLater(absl::Span<const WeightPart> parts, PartOrder order,
                                          Quantization quantization) override;
-  void Settle(PackedWeight* weight) override;
   absl::StatusOr<ConstMatrixView> Import(ConstMatrixView host, Buffer* storage) override;
 
   void Embed(const int32_t* ids, ConstMatrixView table, MatrixView out) override;
@@ -55,8 +54,8 @@ class CpuBackend final : public Backend {
   template <typename Body>
   void ForShares(int count, int64_t work, Body body);
   void Product(ConstMatrixView x, const PackedWeight& weight, ProductEnd end, MatrixView out);
-  void MultiplyUnpacked(const ProductTask& task, const PackedWeight& weight, IndexRange units,
-                        IndexRange rows, std::byte* panels, float* sums);
+  void PackWhole(const PackedWeight& weight);
+  void PackPanels(const PackedWeight& weight, IndexRange panels) const;
   void AttendAll(const AttendTask& task, const RaggedRows& rows);
   void PlanManyRows(const AttendTask& task, const RaggedRows& rows);
   void PlanFewRows(const AttendTask& task, const RaggedRows& rows);

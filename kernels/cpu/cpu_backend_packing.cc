@@ -7,9 +7,6 @@
 namespace tandem {
 namespace {
 
-// Smaller weights are packed when they are loaded: that takes less than a millisecond.
-constexpr int64_t kLeastUnpackedWeights = 2 << 20;
-
 DType PackedDType(DType given, Quantization quantization) {
   if (quantization == Quantization::kNone || IsQuantized(given)) return given;
   return quantization == Quantization::kInt8 ? DType::kInt8 : DType::kInt4;
@@ -20,7 +17,7 @@ DType PackedDType(DType given, Quantization quantization) {
 absl::StatusOr<PackedWeight> CpuBackend::Pack(absl::Span<const WeightPart> parts, PartOrder order,
                                               Quantization quantization) {
   ASSIGN_OR_RETURN(PackedWeight weight, PackLater(parts, order, quantization));
-  Settle(&weight);
+  PackWhole(weight);
   return weight;
 }
 
@@ -34,7 +31,7 @@ absl::StatusOr<PackedWeight> CpuBackend::PackLater(absl::Span<const WeightPart> 
   weight.inputs = parts[0].matrix.cols;
   weight.outputs = layout.num_outputs();
   weight.bytes_read = layout.num_panels() * layout.panel_bytes();
-  // Taken at once, so that a shortage shows; touched by Settle.
+  // Taken at once, so that a shortage shows; touched by who packs.
   ASSIGN_OR_RETURN(weight.data, Allocate(weight.bytes_read));
   if (layout.has_bias()) {
     ASSIGN_OR_RETURN(weight.bias, Allocate(sizeof(float) * kPanelOutputs * layout.num_panels()));
@@ -44,23 +41,27 @@ absl::StatusOr<PackedWeight> CpuBackend::PackLater(absl::Span<const WeightPart> 
   }
   weight.unpacked.assign(parts.begin(), parts.end());
   for (WeightPart& part : weight.unpacked) part.bias = nullptr;
-  const int64_t num_weights = static_cast<int64_t>(weight.inputs) * weight.outputs;
-  if (num_weights < kLeastUnpackedWeights) Settle(&weight);
   return weight;
 }
 
-void CpuBackend::Settle(PackedWeight* weight) {
-  if (weight->unpacked.empty()) return;
-  const PanelLayout layout(weight->unpacked, weight->order, weight->dtype);
-  auto* panels = static_cast<std::byte*>(weight->data.data());
+void CpuBackend::PackWhole(const PackedWeight& weight) {
+  if (weight.unpacked.empty()) return;
+  const int num_panels =
+      static_cast<int>(weight.data.size_bytes() / PanelShapeOf(weight.dtype, weight.inputs).bytes);
   // As products share panels out, so that a thread's memory is near it.
   pool_.Run([&](int thread) {
-    const Share share = ShareOf(layout.num_panels(), pool_.num_threads(), thread);
-    for (int64_t panel = share.begin; panel < share.end; ++panel) {
-      layout.PackPanel(static_cast<int>(panel), kernels_, panels + panel * layout.panel_bytes());
-    }
+    const Share share = ShareOf(num_panels, pool_.num_threads(), thread);
+    PackPanels(weight, {static_cast<int>(share.begin), static_cast<int>(share.end)});
   });
-  weight->unpacked.clear();
+  weight.unpacked.clear();
+}
+
+void CpuBackend::PackPanels(const PackedWeight& weight, IndexRange panels) const {
+  const PanelLayout layout(weight.unpacked, weight.order, weight.dtype);
+  auto* const data = static_cast<std::byte*>(weight.data.data());
+  for (int panel = panels.begin; panel < panels.end; ++panel) {
+    layout.PackPanel(panel, kernels_, data + panel * layout.panel_bytes());
+  }
 }
 
 }  // namespace tandem

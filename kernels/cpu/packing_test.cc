@@ -1,6 +1,9 @@
-// Packing: the same bits by every instruction set, now or later.
+// Packing: the same bits by every instruction set, at once or by the first product.
 #include "kernels/cpu/packing.h"
 
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "kernels/cpu/cpu_isa.h"
 #include "kernels/kernel_testing.h"
@@ -73,47 +76,72 @@ TestMatrix Multiplied(Backend& backend, const TestMatrix& x, const PackedWeight&
   return out;
 }
 
-// Sizes that fill neither the last panel nor the last group; enough weights to stay unpacked.
-TEST(PackLater, ProductsHaveTheBitsTheyHaveWhenPacked) {
+bool HasSameBits(const PackedWeight& a, const PackedWeight& b) {
+  return a.data.size_bytes() == b.data.size_bytes() &&
+         std::memcmp(a.data.data(), b.data.data(), a.data.size_bytes()) == 0;
+}
+
+// Weights of so many panels that threads share these out, the rows (too few panels), or nothing.
+// Sizes fill neither the last panel nor the last group. Three rows, and more than a tile of them.
+TEST(PackLater, TheFirstProductPacks) {
   std::mt19937 random(2);
-  const TestMatrix first = TestMatrix::Random(1030, 1026, random);
-  const TestMatrix second = TestMatrix::Random(1030, 1026, random);
-  const TestMatrix bias = TestMatrix::Random(1, 1030, random);
-  const TestMatrix few = TestMatrix::Random(3, 1026, random);
-  const TestMatrix many = TestMatrix::Random(520, 1026, random);  // two tiles of rows
-  std::vector<TestBackend> backends = AllBackends();
-  for (const Kind kind : kKinds) {
-    const TestWeight weights[] = {{first, kind.dtype}, {second, kind.dtype}};
-    const std::vector<WeightPart> parts = {{.matrix = weights[0].view(), .bias = bias.row(0)},
-                                           {.matrix = weights[1].view()}};
+  struct Size {
+    int outputs;  // of each of two parts
+    int inputs;
+  };
+  std::vector<TestBackend> backends = AllBackends(1);
+  for (const int threads : {2, 3}) {
+    for (TestBackend& test : AllBackends(threads)) {
+      absl::StrAppend(&test.label, ", ", threads, " threads");
+      backends.push_back(std::move(test));
+    }
+  }
+  const size_t num_ways = backends.size() / 3;
+  for (const Size size : {Size{230, 258}, Size{30, 1026}, Size{30, 130}}) {
+    const TestMatrix first = TestMatrix::Random(size.outputs, size.inputs, random);
+    const TestMatrix second = TestMatrix::Random(size.outputs, size.inputs, random);
+    const TestMatrix bias = TestMatrix::Random(1, size.outputs, random);
+    const TestMatrix few = TestMatrix::Random(3, size.inputs, random);
+    const TestMatrix many = TestMatrix::Random(kMaxTileRows + 3, size.inputs, random);
     for (size_t b = 0; b < backends.size(); ++b) {
-      Backend& backend = *backends[b].backend;
-      for (const PartOrder order : {PartOrder::kConcatenated, PartOrder::kGateAndUp}) {
-        const TestMatrix& x = b == 0 && order == PartOrder::kConcatenated ? many : few;
-        auto now = backend.Pack(parts, order, kind.quantization);
-        auto later = backend.PackLater(parts, order, kind.quantization);
-        ASSERT_TRUE(now.ok() && later.ok());
-        EXPECT_TRUE(now->unpacked.empty());
-        EXPECT_FALSE(later->unpacked.empty());
-        const TestMatrix expected = Multiplied(backend, x, *now);
-        ASSERT_TRUE(Multiplied(backend, x, *later).SameBits(expected))
-            << backends[b].label << " " << NameOf(now->dtype);
-        backend.Settle(&*later);
-        EXPECT_TRUE(later->unpacked.empty());
-        ASSERT_TRUE(Multiplied(backend, x, *later).SameBits(expected)) << backends[b].label;
+      const TestBackend& test = backends[b];
+      Backend& backend = *test.backend;
+      for (const Kind kind : kKinds) {
+        const TestWeight weights[] = {{first, kind.dtype}, {second, kind.dtype}};
+        const std::vector<WeightPart> parts = {{.matrix = weights[0].view(), .bias = bias.row(0)},
+                                               {.matrix = weights[1].view()}};
+        for (const PartOrder order : {PartOrder::kConcatenated, PartOrder::kGateAndUp}) {
+          const auto now = backend.Pack(parts, order, kind.quantization);
+          ASSERT_TRUE(now.ok());
+          EXPECT_TRUE(now->unpacked.empty());
+          for (const TestMatrix* x : {&few, &many}) {
+            if (x == &many && b % num_ways != 0) continue;  // the best alone: it takes long
+            const auto later = backend.PackLater(parts, order, kind.quantization);
+            ASSERT_TRUE(later.ok());
+            EXPECT_FALSE(later->unpacked.empty());
+            const TestMatrix expected = Multiplied(backend, *x, *now);
+            const std::string label =
+                absl::StrCat(test.label, " ", NameOf(now->dtype), " of ", size.outputs);
+            ASSERT_TRUE(Multiplied(backend, *x, *later).SameBits(expected)) << label;
+            EXPECT_TRUE(later->unpacked.empty()) << label;
+            ASSERT_TRUE(HasSameBits(*later, *now)) << label;
+            ASSERT_TRUE(Multiplied(backend, *x, *later).SameBits(expected)) << label;
+          }
+        }
       }
     }
   }
 }
 
-TEST(PackLater, PacksSmallWeightsNow) {
+TEST(PackLater, AProductOfNoRowsPacksNothing) {
   std::mt19937 random(3);
-  const TestWeight weight(TestMatrix::Random(70, 30, random), DType::kBF16);
+  const TestWeight weight(TestMatrix::Random(200, 300, random), DType::kBF16);
   auto backend = MakeCpuBackend({.num_threads = 1});
   auto packed =
       (*backend)->PackLater({{weight.view()}}, PartOrder::kConcatenated, Quantization::kNone);
   ASSERT_TRUE(packed.ok());
-  EXPECT_TRUE(packed->unpacked.empty());
+  Multiplied(**backend, TestMatrix(0, 300), *packed);
+  EXPECT_FALSE(packed->unpacked.empty());
 }
 
 }  // namespace

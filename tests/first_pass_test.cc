@@ -1,0 +1,108 @@
+// The first pass of a model packs its weights.
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "engine/engine.h"
+#include "gtest/gtest.h"
+#include "model/transformer.h"
+#include "tools/random_model.h"
+
+namespace tandem {
+namespace {
+
+namespace fs = std::filesystem;
+
+class FirstPassTest : public ::testing::Test {
+ protected:
+  // The file's greatest part are the matrices of two layers.
+  static void SetUpTestSuite() {
+    folder_ = absl::StrCat(testing::TempDir(), "first_pass_test");
+    fs::remove_all(folder_);
+    const auto shape =
+        RandomModelShape::Parse("base=tiny,layers=2,hidden=512,ffn=1500,vocab=500,dtype=bfloat16");
+    ASSERT_TRUE(shape.ok()) << shape.status();
+    ASSERT_TRUE(WriteRandomModel(*shape, 7, folder_, [](int64_t) {}).ok());
+  }
+  static void TearDownTestSuite() { fs::remove_all(folder_); }
+
+  static std::string folder_;
+};
+std::string FirstPassTest::folder_;
+
+// The logits behind some tokens, read from the beginning.
+std::vector<float> Logits(Transformer& model, PagedKvCache& cache, int num_logits) {
+  KvSequence kv = cache.NewSequence();
+  const std::vector<TokenId> tokens = {5, 100, 17};
+  const ForwardRequest request{.tokens = tokens, .kv = &kv, .num_logits = num_logits};
+  const auto logits = model.Forward({&request, 1});
+  TANDEM_CHECK(logits.ok());
+  const auto* first = static_cast<const float*>(logits->data);
+  return {first, first + static_cast<int64_t>(logits->rows) * logits->cols};
+}
+
+// Bytes of the files in `folder` that this process has in memory.
+int64_t ResidentBytes(const std::string& folder) {
+  std::ifstream maps("/proc/self/smaps");
+  int64_t bytes = 0;
+  bool is_of_folder = false;
+  for (std::string line; std::getline(maps, line);) {
+    const size_t space = line.find(' ');
+    const bool begins_mapping = space == std::string::npos || line[space - 1] != ':';
+    if (begins_mapping) is_of_folder = line.find(folder) != std::string::npos;
+    if (is_of_folder && line.rfind("Rss:", 0) == 0) bytes += 1024 * std::stoll(line.substr(4));
+  }
+  return bytes;
+}
+
+TEST_F(FirstPassTest, PacksWhatItReadsAndLetsTheFileGo) {
+  const auto file_bytes = static_cast<int64_t>(fs::file_size(folder_ + "/model.safetensors"));
+  for (const Quantization quantization :
+       {Quantization::kNone, Quantization::kInt8, Quantization::kInt4}) {
+    const auto backend = *MakeCpuBackend({.num_threads = 2});
+    const auto model = *Transformer::Load(folder_, backend.get(), quantization);
+    const auto cache = *PagedKvCache::Create(backend.get(), model->kv_layout(16), 1);
+    EXPECT_EQ(model->num_unpacked(), 2 * 4 + 1);
+    Logits(*model, *cache, 0);
+    EXPECT_EQ(model->num_unpacked(), 1);  // the head
+    const std::vector<float> first = Logits(*model, *cache, 3);
+    EXPECT_EQ(model->num_unpacked(), 0);
+    EXPECT_LE(ResidentBytes(folder_), file_bytes / 8);
+    const std::vector<float> second = Logits(*model, *cache, 3);
+    ASSERT_EQ(first.size(), second.size());
+    EXPECT_EQ(std::memcmp(first.data(), second.data(), first.size() * sizeof(float)), 0);
+
+    const auto other = *Transformer::Load(folder_, backend.get(), quantization);
+    const std::vector<float> alone = Logits(*other, *cache, 3);
+    EXPECT_EQ(other->num_unpacked(), 0);
+    ASSERT_EQ(first.size(), alone.size());
+    EXPECT_EQ(std::memcmp(first.data(), alone.data(), first.size() * sizeof(float)), 0);
+  }
+}
+
+TEST_F(FirstPassTest, IsAnyPassToAnEngine) {
+  for (const char* quantize : {"none", "int8", "int4"}) {
+    EngineOptions options{.target = folder_, .draft = folder_, .quantize = quantize};
+    options.kv_memory_bytes = 1 << 24;
+    options.prefix_cache = false;
+    const auto engine = *Engine::Create(options);
+    Request request{.prompt_ids = {5, 100, 17}, .max_tokens = 8, .seed = 3, .ignore_eos = true};
+    request.sampling.temperature = 0.8f;
+    request.logprobs.num_top = 2;
+    request.draft_tokens = 0;
+    const Completion first = *engine->Generate(request);
+    request.verifier = "exact_match";
+    request.draft_tokens = 2;  // the first passes of the draft
+    const Completion second = *engine->Generate(request);
+    EXPECT_EQ(first.token_ids, second.token_ids) << quantize;
+    ASSERT_EQ(first.logprobs.size(), second.logprobs.size());
+    for (size_t i = 0; i < first.logprobs.size(); ++i) {
+      EXPECT_EQ(first.logprobs[i].logprob, second.logprobs[i].logprob) << quantize;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tandem
