@@ -70,8 +70,10 @@ class Benchmark {
     std::vector<Pass> plain;  // at batch 1
     // The first of the target, and of the draft, are always slow: they pack its weights.
     RETURN_IF_ERROR(RunPlainPass().status());
-    Pass one_draft;
-    RETURN_IF_ERROR(RunGroup(0, 1, 1, /*max_tokens=*/2, &one_draft));
+    if (!options_.draft_tokens.empty()) {
+      Pass one_draft;
+      RETURN_IF_ERROR(RunGroup(0, 1, 1, /*max_tokens=*/2, &one_draft));
+    }
     for (const int batch : options_.batches) {
       ASSIGN_OR_RETURN(std::vector<Pairs> all_pairs, RunPairs(batch));
       for (size_t j = 0; j < all_pairs.size(); ++j) {
