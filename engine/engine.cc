@@ -132,6 +132,17 @@ class EngineImpl final : public Engine {
     if (results_.contains(id)) cancelled_.push_back(id);
   }
 
+  absl::Status CheckIntegrity() override {
+    absl::MutexLock lock(&mutex_);
+    integrity_.reset();
+    const auto is_known = [this] {
+      mutex_.AssertReaderHeld();
+      return integrity_.has_value();
+    };
+    mutex_.Await(absl::Condition(&is_known));
+    return *integrity_;
+  }
+
   RoundStats stats() const override {
     absl::MutexLock lock(&mutex_);
     return stats_;
@@ -174,6 +185,7 @@ class EngineImpl final : public Engine {
 
   void Work();
   bool TakeNewWork();
+  absl::Status CheckBooks() const;
   void Step();
   RoundPlan Plan(absl::Span<Session* const> running);
   void Admit();
@@ -195,6 +207,8 @@ class EngineImpl final : public Engine {
   absl::flat_hash_map<GenerationId, Outcome> results_ ABSL_GUARDED_BY(mutex_);
   RoundStats stats_ ABSL_GUARDED_BY(mutex_);
   EngineLoad load_ ABSL_GUARDED_BY(mutex_);
+  // As last asked for; without a value it is wanted.
+  std::optional<absl::Status> integrity_ ABSL_GUARDED_BY(mutex_) = absl::OkStatus();
 
   // The engine thread's own.
   Verifier verifier_;
@@ -303,9 +317,10 @@ bool EngineImpl::TakeNewWork() {
   absl::MutexLock lock(&mutex_);
   const auto has_work = [this] {
     mutex_.AssertReaderHeld();
-    return stopping_ || !submitted_.empty() || !sessions_.empty();
+    return stopping_ || !submitted_.empty() || !sessions_.empty() || !integrity_.has_value();
   };
   mutex_.Await(absl::Condition(&has_work));
+  if (!integrity_.has_value()) integrity_ = CheckBooks();
   for (std::unique_ptr<Session>& session : submitted_) sessions_.push_back(std::move(session));
   submitted_.clear();
   for (const auto& session : sessions_) {
@@ -315,6 +330,15 @@ bool EngineImpl::TakeNewWork() {
   }
   cancelled_.clear();
   return !stopping_;
+}
+
+absl::Status EngineImpl::CheckBooks() const {
+  if (!sessions_.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("generations: ", sessions_.size(), " have not ended"));
+  }
+  RETURN_IF_ERROR(pair_.target_cache->CheckIntegrity({}));
+  return pair_.draft_cache == nullptr ? absl::OkStatus() : pair_.draft_cache->CheckIntegrity({});
 }
 
 // The next round's plan; those preempted for it have given their pages back.

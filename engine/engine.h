@@ -190,6 +190,10 @@ class Engine {
   // Submit and Wait.
   absl::StatusOr<Completion> Generate(Request request, OnPiece on_piece = nullptr);
 
+  // Whether the books of both caches add up, with every page free or published: INTERNAL saying
+  // what does not. FAILED_PRECONDITION while a generation has not ended.
+  virtual absl::Status CheckIntegrity() = 0;
+
   virtual RoundStats stats() const = 0;  // of all generations that have ended
   virtual EngineLoad load() const = 0;
   virtual const Tokenizer& tokenizer() const = 0;

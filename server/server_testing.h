@@ -86,6 +86,7 @@ class ManualEngine : public Engine {
     absl::MutexLock lock(&mutex_);
     cancelled_.insert(id);
   }
+  absl::Status CheckIntegrity() override { return absl::OkStatus(); }
   RoundStats stats() const override { return {}; }
   EngineLoad load() const override { return {}; }
   const Tokenizer& tokenizer() const override { return *tokenizer_; }

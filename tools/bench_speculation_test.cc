@@ -65,6 +65,7 @@ class FakeEngine : public Engine {
   }
 
   void Cancel(GenerationId) override { ++num_cancelled; }
+  absl::Status CheckIntegrity() override { return absl::OkStatus(); }
   RoundStats stats() const override { return {}; }
   EngineLoad load() const override { return {}; }
   const Tokenizer& tokenizer() const override { std::abort(); }

@@ -1,0 +1,293 @@
+#!/usr/bin/env python3
+"""Load on `tandem serve`: latencies and throughput of its streams, speculation (`auto`) beside plain decoding (`off`) in turns.
+
+  serve.py closed       so many streams at all times, a new request as soon as one ends: `--streams 1,2,4,8,16,32`
+  serve.py open         requests at random (Poisson) times, whatever the server does: `--rate 2,5,10` per second
+  serve.py long-prompt  a prompt of 4,000 tokens arrives while others stream; a random model with a larger context
+
+Starts build/release/tandem on a free port, or loads the server of `--url`, where requests need no key. TTFT is the time
+from when a request was due to its first token; TPOT of a request the time from its first tokens to its last over the
+tokens in between; ITL the time between two events of a stream; E2E until its last token. Tokens per second are those
+received in the window, goodput the requests per second within both limits. Throughput ratios are medians over turns of
+the ratio within a turn, ABBA. A measurement, never a test. The client is one thread; its share of a core is printed, and it is part of
+what is measured where the server uses all cores.
+"""
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.dont_write_bytecode = True  # Nothing is written into the repository.
+import comparison as lib  # noqa: E402
+import serving  # noqa: E402
+
+PROMPTS = ["Once upon a time there was a little girl who", "One day a small dog found", "Tom and Lily went to the park and",
+           "The old king had three sons. The first", "In the forest there lived a bear who", "Mia had a red ball. She",
+           "A bird sat in a tall tree and", "Ben wanted to bake a cake with his mother, but"]
+SPECULATION = {"off": {"draft_tokens": 0}, "auto": {"draft_tokens": "auto"}}
+# Tokens begin to count this long after a turn's first request.
+WARM_UP_SECONDS = 0.25
+LONG_SHAPE = "hidden=512,layers=8,heads=8,kv_heads=4,head_dim=64,ffn=1408,vocab=4096,context=8192"
+
+
+class Requests:
+    """The next request, as bytes; prompts and seeds take turns."""
+
+    def __init__(self, args):
+        self.args = args
+        self.prompts = PROMPTS
+        if args.prompts:
+            with open(args.prompts, encoding="utf-8") as file:
+                self.prompts = [line.strip() for line in file if line.strip()]
+        self.count = 0
+
+    def next(self, mode):
+        self.count += 1
+        return serving.request_bytes("/v1/completions", {
+            "prompt": self.prompts[self.count % len(self.prompts)], "max_tokens": self.args.max_tokens, "stream": True,
+            "ignore_eos": True, "temperature": self.args.temperature, "speculation": SPECULATION[mode]})
+
+
+class Usage:
+    """Cores that the client and the server use, from here on."""
+
+    def __init__(self, server):
+        self.server = server
+        self.start = (time.perf_counter(), time.process_time(), server.cpu_seconds())
+
+    def shares(self):
+        wall, client, server = self.start
+        wall = time.perf_counter() - wall
+        return (time.process_time() - client) / wall, (self.server.cpu_seconds() - server) / wall
+
+
+def latencies(streams):
+    """Milliseconds of each request or gap, by what they are of."""
+    found = {"ttft": [], "tpot": [], "itl": [], "e2e": []}
+    for stream in streams:
+        tokens = stream.tokens()
+        if not tokens:
+            continue
+        times = [when for when, _ in tokens]
+        found["ttft"].append((times[0] - stream.sent) * 1e3)
+        found["e2e"].append((times[-1] - stream.sent) * 1e3)
+        found["itl"] += [(b - a) * 1e3 for a, b in zip(times, times[1:])]
+        later = sum(count for _, count in tokens[1:])
+        found["tpot"].append((times[-1] - times[0]) * 1e3 / later if later else 0.0)
+    return found
+
+
+def within(streams, args):
+    """How many kept both limits."""
+    each = [latencies([stream]) for stream in streams]
+    return sum(1 for one in each if one["ttft"] and one["ttft"][0] <= args.ttft_limit and one["tpot"][0] <= args.tpot_limit)
+
+
+def summary(turns, args):
+    """One mode's turns as one row of the report."""
+    streams = [stream for turn in turns for stream in turn["streams"]]
+    seconds = sum(turn["seconds"] for turn in turns)
+    found = latencies(streams)
+    return {"tokens_per_second": sum(turn["tokens"] for turn in turns) / seconds, "requests": len(streams),
+            "requests_per_second": len(streams) / seconds, "goodput": within(streams, args) / seconds,
+            "client_cores": lib.median([turn["client"] for turn in turns]),
+            "server_cores": lib.median([turn["server"] for turn in turns]),
+            "ms": {name: {f"p{share}": serving.percentile(values, share / 100) for share in (50, 95, 99)}
+                   for name, values in found.items()}}
+
+
+def check(streams):
+    for stream in streams:
+        if stream.failed():
+            lib.fail(f"a request failed: {bytes(stream.data[:600]).decode(errors='replace')}")
+
+
+def closed_turn(server, requests, mode, num_streams, args):
+    """`num_streams` at all times for a while; what came within the window."""
+    load = serving.Load(server)
+    usage = Usage(server)
+    begin = time.perf_counter() + WARM_UP_SECONDS
+    end = begin + args.seconds
+    for _ in range(num_streams):
+        load.start(mode, requests.next(mode))
+    over = []
+    while time.perf_counter() < end:
+        for stream in load.receive(end):
+            over.append(stream)
+            load.start(mode, requests.next(mode))
+    client, used = usage.shares()
+    cut = load.abandon()
+    load.close()
+    check(over)
+    tokens = sum(count for stream in over + cut for when, count in stream.tokens() if begin <= when < end)
+    if not server.await_idle():
+        lib.fail("the server still runs what was hung up on 30 s ago")
+    return {"streams": [stream for stream in over if stream.ended >= begin], "tokens": tokens, "seconds": args.seconds,
+            "client": client, "server": used}
+
+
+def open_turn(server, requests, mode, rate, args):
+    """Requests at random times for a while, all of which are waited for."""
+    random_times = random.Random(requests.count)
+    load = serving.Load(server)
+    usage = Usage(server)
+    start = time.perf_counter()
+    due, over = start, []
+    while due < start + args.seconds:
+        # Sent when due, or as soon as this thread is back; counted from when it was due.
+        while time.perf_counter() < due:
+            over += load.receive(due)
+        load.start(mode, requests.next(mode), due)
+        due += random_times.expovariate(rate)
+    over += load.finish(120)
+    seconds = time.perf_counter() - start
+    client, used = usage.shares()
+    load.close()
+    check(over)
+    return {"streams": over, "tokens": sum(count for stream in over for _, count in stream.tokens()), "seconds": seconds,
+            "client": client, "server": used}
+
+
+def compare(server, level, turn_of, args):
+    """Turns of both modes at one level of load, ABBA."""
+    requests = Requests(args)
+    off, auto = lib.alternate(args.turns, lambda: turn_of(server, requests, "off", level, args),
+                              lambda: turn_of(server, requests, "auto", level, args))
+    ratio = lib.ratio_of_pairs([turn["tokens"] / turn["seconds"] for turn in auto],
+                               [turn["tokens"] / turn["seconds"] for turn in off])
+    return {"level": level, "off": summary(off, args), "auto": summary(auto, args), "auto_to_off": ratio}
+
+
+def print_results(name, results):
+    def three(row, what):
+        return " / ".join(lib.number(row["ms"][what][share], "%.3g") for share in ("p50", "p95", "p99"))
+
+    rows = []
+    for result in results:
+        for mode in ("off", "auto"):
+            row = result[mode]
+            ratio = result["auto_to_off"]
+            rows.append([str(result["level"]), mode, f"{row['tokens_per_second']:.0f}",
+                         f"{ratio[0]:.3f} ({ratio[1]:.2f}-{ratio[2]:.2f})" if mode == "auto" else "",
+                         *(three(row, what) for what in ("ttft", "tpot", "itl", "e2e")), f"{row['goodput']:.1f}",
+                         str(row["requests"]), f"{row['client_cores']:.2f}", f"{row['server_cores']:.2f}"])
+    print(lib.table([name, "mode", "tokens/s", "auto / off", "TTFT ms p50/p95/p99", "TPOT ms", "ITL ms", "E2E ms", "goodput/s",
+                     "requests", "client cores", "server cores"], rows), flush=True)
+
+
+# ---- A long prompt beside others ----
+
+def long_prompt_turn(server, args, seed, num_streams):
+    """[ms between events] of `num_streams` while a prompt is read, and the time until that prompt's first token."""
+    numbers = random.Random(seed)
+    load = serving.Load(server)
+
+    def request(length, max_tokens):
+        ids = [numbers.randrange(4096) for _ in range(length)]
+        return serving.request_bytes("/v1/completions", {"prompt": ids, "max_tokens": max_tokens, "stream": True,
+                                                         "ignore_eos": True, "temperature": 0})
+
+    streams = [load.start("short", request(16, 4000)) for _ in range(num_streams)]
+    settled = time.perf_counter() + 0.3
+    while time.perf_counter() < settled:
+        load.receive(settled)
+    long = load.start("long", request(args.prompt_tokens, 1))
+    until = time.perf_counter() + 120
+    while long.ended is None and time.perf_counter() < until:
+        load.receive(until)
+    check([long])
+    cut = load.abandon()
+    load.close()
+    server.await_idle()
+    if any(stream.ended is not None and stream.ended < long.ended for stream in streams):
+        lib.fail("a stream ended before the long prompt was read; choose a smaller --prompt-tokens")
+    first = long.tokens()[0][0]
+    gaps = []
+    for stream in cut:
+        times = [when for when, _ in stream.tokens()]
+        gaps += [(b - a) * 1e3 for a, b in zip(times, times[1:]) if b > long.sent and a < first]
+    return gaps, (first - long.sent) * 1e3
+
+
+def long_prompt(args):
+    results = []
+    with tempfile.TemporaryDirectory(prefix="tandem_long_") as folder:
+        model = os.path.join(folder, "long")
+        subprocess.run([args.bin, "make-random", "--shape", args.shape, "--seed", "1", "--out", model], check=True,
+                       capture_output=True)
+        for chunk in args.chunk_tokens.split(","):
+            options = ["--target", model, "--threads", str(args.threads), "--chunk-tokens", chunk, "--no-prefix-cache",
+                       "--kv-memory", "512M", "--max-batch", "16"]
+            with serving.Server(args.bin, options) as server:
+                chunks = max(1, -(-args.prompt_tokens // int(chunk)))
+                long_prompt_turn(server, args, 1, 0)  # warms up
+                alone = lib.median([long_prompt_turn(server, args, 2 + i, 0)[1] for i in range(args.turns)])
+                turns = [long_prompt_turn(server, args, 100 + i, int(args.streams)) for i in range(args.turns)]
+                serving.stop_or_say(server)
+            gaps = [gap for turn, _ in turns for gap in turn]
+            results.append({"chunk_tokens": int(chunk), "streams": int(args.streams), "prompt_tokens": args.prompt_tokens,
+                            "alone_ms": alone, "chunk_pass_ms": alone / chunks, "ttft_ms": lib.median([ms for _, ms in turns]),
+                            "gaps": len(gaps), "itl_ms": {f"p{p}": serving.percentile(gaps, p / 100) for p in (50, 99)},
+                            "worst_ms": max(gaps), "p99_to_chunk_pass": serving.percentile(gaps, 0.99) * chunks / alone})
+    print(lib.table(["chunk tokens", "prompt alone, ms", "one chunk pass, ms", "TTFT beside streams, ms", "ITL p50 / p99 / worst, ms",
+                     "p99 / chunk pass"],
+                    [[str(r["chunk_tokens"]), f"{r['alone_ms']:.0f}", f"{r['chunk_pass_ms']:.1f}", f"{r['ttft_ms']:.0f}",
+                      f"{r['itl_ms']['p50']:.1f} / {r['itl_ms']['p99']:.1f} / {r['worst_ms']:.1f}",
+                      f"{r['p99_to_chunk_pass']:.2f}"] for r in results]), flush=True)
+    return results
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["closed", "open", "long-prompt"])
+    parser.add_argument("--bin", default=os.path.join(lib.ROOT, "build", "release", "tandem"))
+    parser.add_argument("--url", default="", help="a server that runs already (closed, open)")
+    parser.add_argument("--server-options", default="", help="more words for `tandem serve` (closed, open)")
+    parser.add_argument("--streams", default="", help="closed: numbers of streams [1,2,4,8,16,32]; long-prompt: how many [4]")
+    parser.add_argument("--rate", default="2,5,10,20", help="open: requests per second")
+    parser.add_argument("--seconds", type=float, default=1.2, help="of a turn")
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--prompts", default="", help="a file of prompts, one a line")
+    parser.add_argument("--max-tokens", type=int, default=128)
+    parser.add_argument("--temperature", type=float, default=0.7)
+    parser.add_argument("--ttft-limit", type=float, default=200, help="milliseconds, for goodput")
+    parser.add_argument("--tpot-limit", type=float, default=10, help="milliseconds, for goodput")
+    parser.add_argument("--prompt-tokens", type=int, default=4000, help="of the long prompt")
+    parser.add_argument("--chunk-tokens", default="256,8192", help="long-prompt: of the servers compared; the last does not chunk")
+    parser.add_argument("--shape", default=LONG_SHAPE, help="of the random model")
+    parser.add_argument("--json", metavar="F", help="also write the figures to this file")
+    parser.add_argument("--add", action="store_true", help="keep the other levels in the file of --json, and tell of all")
+    args = parser.parse_args()
+    args.streams = args.streams or ("4" if args.what == "long-prompt" else "1,2,4,8,16,32")
+    report = {"machine": lib.machine(args.threads), "what": args.what, "results": []}
+    if args.what == "long-prompt":
+        report["results"] = long_prompt(args)
+    else:
+        levels = [int(n) for n in args.streams.split(",")] if args.what == "closed" else [float(r) for r in args.rate.split(",")]
+        batch = str(max(levels)) if args.what == "closed" else "32"
+        options = ["--threads", str(args.threads), "--kv-memory", "256M", "--max-batch", batch, *args.server_options.split()]
+        with serving.Server(args.bin, options, args.url) as server:
+            warm = argparse.Namespace(**{**vars(args), "seconds": 0.5})
+            for mode in SPECULATION:
+                closed_turn(server, Requests(args), mode, 2, warm)
+            turn_of = closed_turn if args.what == "closed" else open_turn
+            report["results"] = [compare(server, level, turn_of, args) for level in levels]
+            serving.stop_or_say(server)
+        if args.json and args.add and os.path.exists(args.json):
+            with open(args.json, encoding="utf-8") as file:
+                new = {result["level"] for result in report["results"]}
+                report["results"] += [result for result in json.load(file)["results"] if result["level"] not in new]
+        report["results"].sort(key=lambda result: result["level"])
+        print_results("streams" if args.what == "closed" else "requests/s", report["results"])
+    if args.json:
+        with open(args.json, "w", encoding="utf-8") as file:
+            json.dump(report, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()

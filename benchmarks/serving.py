@@ -1,0 +1,253 @@
+"""What the scripts around `tandem serve` share: the server as a process, requests as bytes, streams that are only received.
+
+Only the standard library. The load comes from one thread that waits with epoll and, while it measures, does nothing with
+what it receives but note when how much of it came: streams are taken apart afterwards.
+"""
+import json
+import math
+import os
+import re
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.parse
+import urllib.request
+
+import comparison as lib
+
+TARGET = os.path.join(lib.ROOT, "models", "storyteller-7m")
+DRAFT = os.path.join(lib.ROOT, "models", "storyteller-1m")
+TICK = os.sysconf("SC_CLK_TCK")
+
+
+class Server:
+    """`tandem serve` on a free port, with its log in a file; or, with `url`, somebody else's server."""
+
+    def __init__(self, program="", options=(), url="", wrapper=()):
+        self.process = None
+        self.log_file = None
+        if url:
+            parts = urllib.parse.urlsplit(url)
+            self.host, self.port = parts.hostname, parts.port or 80
+            return
+        if not os.path.exists(program):
+            lib.fail(f"{program} is missing; build it with ./dev build or name another with --bin")
+        self.log_file = tempfile.NamedTemporaryFile(mode="w+", prefix="tandem_serve_", suffix=".log")
+        command = [*wrapper, program, "serve", "--port", "0", *options]
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=self.log_file)
+        self.host = "127.0.0.1"
+        self.port = self._await_port(" ".join(command))
+
+    def _await_port(self, command):
+        for _ in range(6000):
+            found = re.search(r"address=http://127\.0\.0\.1:(\d+)", self.log())
+            if found:
+                return int(found.group(1))
+            if self.process.poll() is not None:
+                lib.fail(f"{command} ended with {self.process.returncode}: {self.log().strip()}")
+            time.sleep(0.01)
+        lib.fail(f"{command} does not say where it listens: {self.log().strip()}")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *unused):
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        if self.log_file is not None:
+            self.log_file.close()
+
+    def url(self):
+        return f"http://{self.host}:{self.port}"
+
+    def log(self):
+        with open(self.log_file.name, encoding="utf-8", errors="replace") as file:
+            return file.read()
+
+    def stop(self, seconds=60):
+        """Asks it to end; its exit status."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=seconds)
+
+    def get(self, path):
+        with urllib.request.urlopen(self.url() + path, timeout=60) as answer:
+            return answer.read().decode()
+
+    def metrics(self):
+        """Every sample of /metrics by its name and labels, as written."""
+        samples = {}
+        for line in self.get("/metrics").splitlines():
+            if line and not line.startswith("#"):
+                name, value = line.rsplit(" ", 1)
+                samples[name] = float(value)
+        return samples
+
+    def await_idle(self, seconds=30):
+        """Waits until nothing runs or waits; whether it came to that."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            samples = self.metrics()
+            if samples["tandem_num_requests_running"] + samples["tandem_num_requests_waiting"] == 0:
+                return True
+            time.sleep(0.01)
+        return False
+
+    def cpu_seconds(self):
+        """Of all its threads so far; 0 for a server that is not ours."""
+        if self.process is None:
+            return 0.0
+        with open(f"/proc/{self.process.pid}/stat", encoding="ascii") as file:
+            fields = file.read().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / TICK
+
+    def resident_bytes(self):
+        return lib.status_bytes(f"/proc/{self.process.pid}/status", "VmRSS")
+
+    def connect(self):
+        connection = socket.create_connection((self.host, self.port), timeout=60)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connection
+
+
+def request_bytes(path, body, headers=""):
+    data = json.dumps(body).encode()
+    return (f"POST {path} HTTP/1.1\r\nHost: tandem\r\nContent-Type: application/json\r\n{headers}"
+            f"Content-Length: {len(data)}\r\n\r\n").encode() + data
+
+
+class Stream:
+    """One streamed request and what came of it: bytes, and when how many of them were there."""
+
+    def __init__(self, label, sent):
+        self.label = label
+        self.sent = sent          # when it was due
+        self.data = bytearray()
+        self.arrivals = []        # (seconds, bytes until then)
+        self.ended = None         # None while it runs
+
+    def tokens(self):
+        """[(seconds, tokens of one event)]; of a stream cut short, what came whole."""
+        found, place, arrival = [], 0, 0
+        while True:
+            start = self.data.find(b"data: {", place)
+            if start < 0:
+                return found
+            end = self.data.find(b"\n\n", start)
+            if end < 0:
+                return found
+            while self.arrivals[arrival][1] < end + 2:
+                arrival += 1
+            ids = re.search(rb'"token_ids":\[([^\]]*)\]', self.data[start:end])
+            if ids and ids.group(1):
+                found.append((self.arrivals[arrival][0], ids.group(1).count(b",") + 1))
+            place = end + 2
+
+    def status(self):
+        return int(self.data[9:12]) if len(self.data) >= 12 else 0
+
+    def failed(self):
+        return self.status() != 200 or b'data: {"error"' in self.data
+
+
+class Load:
+    """Streams over sockets that are kept open, all of one thread."""
+
+    def __init__(self, server):
+        self.server = server
+        self.selector = selectors.DefaultSelector()
+        self.running = {}
+        self.idle = []
+
+    def start(self, label, request, due=None):
+        connection = self.idle.pop() if self.idle else self.server.connect()
+        stream = Stream(label, time.perf_counter() if due is None else due)
+        connection.sendall(request)
+        connection.setblocking(False)
+        self.running[connection] = stream
+        self.selector.register(connection, selectors.EVENT_READ)
+        return stream
+
+    def receive(self, until):
+        """Receives until something ends or `until`; the streams that have ended."""
+        over = []
+        while not over:
+            left = until - time.perf_counter()
+            if left <= 0:
+                break
+            for key, _ in self.selector.select(left):
+                if self._take(key.fileobj):
+                    over.append(self._end(key.fileobj))
+        return over
+
+    def _take(self, connection):
+        stream = self.running[connection]
+        try:
+            part = connection.recv(1 << 18)
+        except BlockingIOError:
+            return False
+        except ConnectionError:
+            part = b""
+        stream.data += part
+        stream.arrivals.append((time.perf_counter(), len(stream.data)))
+        return not part or part.endswith(b"\r\n0\r\n\r\n") or self._is_whole(stream)
+
+    @staticmethod
+    def _is_whole(stream):
+        """An answer that is no stream: an error."""
+        head, found, body = stream.data.partition(b"\r\n\r\n") if stream.status() != 200 else (b"", b"", b"")
+        length = re.search(rb"Content-Length: (\d+)", head) if found else None
+        return length is not None and len(body) >= int(length.group(1))
+
+    def _end(self, connection):
+        self.selector.unregister(connection)
+        stream = self.running.pop(connection)
+        stream.ended = stream.arrivals[-1][0]
+        connection.setblocking(True)
+        if stream.status() == 200 and stream.data.endswith(b"\r\n0\r\n\r\n"):
+            self.idle.append(connection)
+        else:
+            connection.close()
+        return stream
+
+    def finish(self, seconds):
+        """Receives what still runs, for so long; what has ended."""
+        over, until = [], time.perf_counter() + seconds
+        while self.running and time.perf_counter() < until:
+            over += self.receive(until)
+        return over
+
+    def abandon(self):
+        """Hangs up on what runs; what had come of it."""
+        streams = list(self.running.values())
+        for connection in list(self.running):
+            self.selector.unregister(connection)
+            connection.close()
+        self.running.clear()
+        return streams
+
+    def close(self):
+        self.abandon()
+        for connection in self.idle:
+            connection.close()
+        self.selector.close()
+
+
+def percentile(values, share):
+    """The smallest value that at least `share` of all do not pass."""
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(share * len(ordered) - 1e-9) - 1)] if ordered else None
+
+
+def stop_or_say(server):
+    """Ends a server of ours and says if it did not end well."""
+    if server.process is None:
+        return
+    status = server.stop()
+    if status != 0:
+        print(server.log()[-4000:], file=sys.stderr)
+        lib.fail(f"the server ended with {status}")
