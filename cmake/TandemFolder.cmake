@@ -62,7 +62,8 @@ function(tandem_test_program program)
   # Tests spend more time in the compiler than in their own code.
   target_compile_options(${program} PRIVATE $<$<CONFIG:Release>:-O1>)
   target_compile_definitions(${program} PRIVATE TANDEM_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
-  gtest_discover_tests(${program} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600)
+  gtest_discover_tests(${program} DISCOVERY_TIMEOUT 60
+    PROPERTIES TIMEOUT 600 ENVIRONMENT "${TANDEM_TEST_ENVIRONMENT}")
 endfunction()
 
 if(TANDEM_BUILD_FUZZERS)

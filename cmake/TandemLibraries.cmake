@@ -33,6 +33,8 @@ if(TANDEM_SANITIZE)
                                                   -fno-sanitize-recover=all)
   target_link_options(tandem_options INTERFACE -fsanitize=${TANDEM_SANITIZE})
 endif()
+# What tests need in their environment.
+set(TANDEM_TEST_ENVIRONMENT "TSAN_OPTIONS=suppressions=${CMAKE_CURRENT_LIST_DIR}/thread_sanitizer.supp")
 if(TANDEM_BUILD_FUZZERS)
   target_compile_options(tandem_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()

@@ -25,8 +25,18 @@ constexpr size_t kMostLoggedPath = 200;
 // so long, lest the client's system drops the answer unread.
 constexpr absl::Duration kLingerTime = absl::Seconds(2);
 constexpr size_t kMostLingeredBytes = 1 << 20;
+// To tokenize a larger body may take longer (1 ms and more) than streams should wait.
+constexpr size_t kLargeBody = 64 << 10;
 
 std::string Text(beast::string_view text) { return {text.data(), text.size()}; }
+
+// "/path" of "http://host/path", as clients ask proxies.
+std::string OriginForm(std::string target) {
+  constexpr absl::string_view kScheme = "http://";
+  if (!absl::StartsWithIgnoreCase(target, kScheme)) return target;
+  const size_t path = target.find_first_of("/?", kScheme.size());
+  return path == std::string::npos ? "/" : target.substr(path);
+}
 
 bool IsBadRequest(beast::error_code error) {
   return error.category() == make_error_code(http::error::bad_method).category() &&
@@ -124,15 +134,17 @@ void Connection::OnHead(beast::error_code error) {
   const auto& head = parser_->get();
   http_version_ = head.version();
   request_.method = Text(head.method_string());
-  request_.target = Text(head.target());
+  request_.target = OriginForm(Text(head.target()));
   request_.authorization = Text(head[http::field::authorization]);
+  if (auto refusal = RefusalOfHead()) return Respond(*std::move(refusal), /*may_go_on=*/false);
   std::optional<uint64_t> body_size;
   if (const auto length = parser_->content_length()) body_size = *length;
   if (auto refusal = set_->service().RefusalOf(request_, body_size)) {
     const bool has_body = parser_->chunked() || body_size.value_or(0) > 0;
     return Respond(*std::move(refusal), /*may_go_on=*/!has_body);
   }
-  if (!absl::EqualsIgnoreCase(Text(head[http::field::expect]), "100-continue")) return ReadBody();
+  const bool is_invited = absl::EqualsIgnoreCase(Text(head[http::field::expect]), "100-continue");
+  if (!is_invited || http_version_ < 11 || parser_->is_done()) return ReadBody();
   static const std::string& go_on = *new std::string("HTTP/1.1 100 Continue\r\n\r\n");
   net::async_write(stream_, net::buffer(go_on),
                    [self = shared_from_this()](beast::error_code failure, size_t) {
@@ -140,13 +152,49 @@ void Connection::OnHead(beast::error_code error) {
                    });
 }
 
-void Connection::ReadBody() {
-  stream_.expires_after(absl::ToChronoNanoseconds(set_->limits().read_timeout));
-  http::async_read(stream_, buffer_, *parser_, Then(&Connection::OnBody));
+// Heads that another server on the way may read differently: where the request ends, or whom it is
+// for. "Transfer-Encoding: gzip" alone, which the parser takes for no body, would let its body be
+// the next request.
+std::optional<HttpResponse> Connection::RefusalOfHead() {
+  const auto& head = parser_->get();
+  const auto refusal = [](absl::string_view why) {
+    return ErrorResponse(
+        absl::InvalidArgumentError(absl::StrCat("the request is not HTTP: ", why)));
+  };
+  if (head.count(http::field::transfer_encoding) > 0) {
+    if (!absl::EqualsIgnoreCase(Text(head[http::field::transfer_encoding]), "chunked")) {
+      return refusal("a Transfer-Encoding other than chunked");
+    }
+    if (http_version_ < 11) return refusal("a Transfer-Encoding in HTTP/1.0");
+  }
+  const size_t num_hosts = head.count(http::field::host);
+  if (num_hosts > 1 || (num_hosts == 0 && http_version_ >= 11)) {
+    return refusal(absl::StrCat(num_hosts, " Host fields, allowed: 1"));
+  }
+  return std::nullopt;
 }
 
-void Connection::OnBody(beast::error_code error) {
+void Connection::ReadBody() {
+  stream_.expires_after(absl::ToChronoNanoseconds(set_->limits().read_timeout));
+  body_wire_bytes_ = 0;
+  parser_->eager(true);
+  OnBodyPart({}, 0);
+}
+
+// What frames a body, chunks' sizes, extensions and trailers, may take as much as the body may and
+// a bit more: the parser counts none of it.
+void Connection::OnBodyPart(beast::error_code error, size_t size) {
   if (error) return OnReadFailure(error);
+  body_wire_bytes_ += size;
+  const auto limit = static_cast<uint64_t>(set_->service().options().max_body_bytes);
+  if (body_wire_bytes_ > 2 * limit + kMostBuffered) return OnReadFailure(http::error::body_limit);
+  if (!parser_->is_done()) {
+    return http::async_read_some(
+        stream_, buffer_, *parser_,
+        [self = shared_from_this()](beast::error_code failure, size_t part) {
+          self->OnBodyPart(failure, part);
+        });
+  }
   request_.body = std::move(parser_->get().body());
   keep_alive_ = parser_->get().keep_alive();
   Dispatch();
@@ -156,6 +204,11 @@ void Connection::OnBody(beast::error_code error) {
 void Connection::OnReadFailure(beast::error_code error) {
   if (error == http::error::body_limit) {
     return Respond(ErrorResponse(set_->service().BodyTooLarge()), /*may_go_on=*/false);
+  }
+  if (error == http::error::buffer_overflow && parser_->is_header_done()) {
+    return Respond(ErrorResponse(absl::InvalidArgumentError(
+                       "the request is not HTTP: a line of a chunk is too long")),
+                   /*may_go_on=*/false);
   }
   if (error == http::error::header_limit || error == http::error::buffer_overflow) {
     return Respond(ErrorResponse(WithCode(
@@ -174,7 +227,21 @@ void Connection::OnReadFailure(beast::error_code error) {
 
 void Connection::Dispatch() {
   stream_.expires_never();
-  Service::Reply reply = set_->service().Handle(request_, requested_);
+  if (request_.body.size() <= kLargeBody || set_->slow_work() == nullptr) {
+    return OnReply(set_->service().Handle(request_, requested_));
+  }
+  net::post(*set_->slow_work(), [self = shared_from_this(), exchange = exchange_] {
+    // Nothing else touches the request meanwhile: no read and no write is under way.
+    Service::Reply reply = self->set_->service().Handle(self->request_, self->requested_);
+    net::post(self->stream_.get_executor(), [self, exchange, reply = std::move(reply)]() mutable {
+      if (self->exchange_ == exchange) return self->OnReply(std::move(reply));
+      // Closed meanwhile.
+      if (auto* late = std::get_if<std::shared_ptr<Generation>>(&reply)) (*late)->Cancel();
+    });
+  });
+}
+
+void Connection::OnReply(Service::Reply reply) {
   if (auto* response = std::get_if<HttpResponse>(&reply)) {
     return Respond(std::move(*response), /*may_go_on=*/true);
   }

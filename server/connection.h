@@ -39,12 +39,16 @@ class ConnectionSet {
 
   Service& service() { return *service_; }
   const ConnectionLimits& limits() const { return limits_; }
+  // For requests whose work would make others wait. Without a pool, they do.
+  net::thread_pool* slow_work() { return slow_work_; }
+  void set_slow_work(net::thread_pool* pool) { slow_work_ = pool; }
   // Requests that are being read, worked on or answered.
   std::atomic<int>& num_exchanges() { return num_exchanges_; }
 
  private:
   Service* service_;
   const ConnectionLimits limits_;
+  net::thread_pool* slow_work_ = nullptr;
   std::atomic<int> num_exchanges_{0};
   mutable absl::Mutex mutex_;
   absl::flat_hash_map<Connection*, std::weak_ptr<Connection>> open_ ABSL_GUARDED_BY(mutex_);
@@ -66,15 +70,19 @@ class Connection : public std::enable_shared_from_this<Connection> {
  private:
   using Parser = http::request_parser<http::string_body>;
   using Handler = void (Connection::*)(beast::error_code);
+  // Beyond this, what came of a request cannot be taken apart: a line of a chunk without an end.
+  static constexpr size_t kMostBuffered = 128 << 10;
 
   // A handler on the strand that keeps this alive.
   auto Then(Handler handler);
   void ReadHead();
   void OnHead(beast::error_code error);
+  std::optional<HttpResponse> RefusalOfHead();
   void ReadBody();
-  void OnBody(beast::error_code error);
+  void OnBodyPart(beast::error_code error, size_t size);
   void OnReadFailure(beast::error_code error);
   void Dispatch();
+  void OnReply(Service::Reply reply);
 
   void Respond(HttpResponse response, bool may_go_on);
   void OnResponded(beast::error_code error);
@@ -97,8 +105,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   ConnectionSet* set_;
   beast::tcp_stream stream_;
   std::string client_;
-  beast::flat_buffer buffer_;
+  beast::flat_buffer buffer_{kMostBuffered};
   std::optional<Parser> parser_;
+  uint64_t body_wire_bytes_ = 0;  // of the body so far, with what frames it
 
   // The request being answered.
   HttpRequest request_;

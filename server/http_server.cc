@@ -30,11 +30,15 @@ class HttpServerImpl final : public HttpServer {
         service_(engine, options_.service),
         connections_(&service_, options_.limits),
         acceptor_(net::make_strand(io_)),
-        timer_(acceptor_.get_executor()) {}
+        timer_(acceptor_.get_executor()) {
+    connections_.set_slow_work(&slow_work_);
+  }
 
   ~HttpServerImpl() override {
     service_.admission().Close();
     connections_.StopAll();
+    slow_work_.stop();
+    slow_work_.join();
     // The engine's callbacks use what is about to be destroyed.
     while (!service_.admission().AwaitEmpty(kLongRound)) {
       spdlog::warn("stopping sequences={}", service_.admission().num_inside());
@@ -78,6 +82,7 @@ class HttpServerImpl final : public HttpServer {
   Service service_;
   ConnectionSet connections_;
   net::io_context io_;  // after what its handlers use
+  net::thread_pool slow_work_{1};
   tcp::acceptor acceptor_;
   net::steady_timer timer_;
   int port_ = 0;

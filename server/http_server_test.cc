@@ -296,6 +296,76 @@ TEST(HttpServer, HoldsItsLimits) {
   }
 }
 
+// What a proxy on the way may end elsewhere would let the rest of one client's bytes be another
+// client's request.
+TEST(HttpServer, RefusesHeadsThatCanBeReadInTwoWays) {
+  const auto server = StartServer(SharedEngine(), TestServerOptions());
+  const std::string post = "POST /v1/completions HTTP/1.1\r\nHost: x\r\n";
+  const std::string old_post = "POST /v1/completions HTTP/1.0\r\nHost: x\r\n";
+  const std::string smuggled = "GET /health HTTP/1.1\r\nHost: x\r\n\r\n";
+  for (const std::string& head :
+       {absl::StrCat(post, "Content-Length: 5\r\nTransfer-Encoding: chunked"),
+        absl::StrCat(post, "Transfer-Encoding: chunked\r\nContent-Length: 5"),
+        absl::StrCat(post, "Content-Length: 5\r\nContent-Length: 6"),
+        absl::StrCat(post, "Transfer-Encoding: gzip"),
+        absl::StrCat(post, "Transfer-Encoding: identity"),
+        absl::StrCat(post, "Transfer-Encoding: chunked, gzip"),
+        absl::StrCat(post, "Transfer-Encoding: gzip, chunked"),
+        absl::StrCat(post, "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity"),
+        absl::StrCat(old_post, "Transfer-Encoding: chunked"), absl::StrCat(post, "Host: y"),
+        std::string("GET /health HTTP/1.1"), std::string("GET /health HTTP/1.1\r\nHost : x")}) {
+    Client client(server->port());
+    client.Send(absl::StrCat(head, "\r\n\r\n", smuggled));
+    EXPECT_EQ(client.Read().status, 400) << head;
+    EXPECT_EQ(client.Read().status, 0) << head;
+  }
+}
+
+TEST(HttpServer, TakesTheFormsOfTargetsAndBodiesThatThereAre) {
+  const auto server = StartServer(SharedEngine(), TestServerOptions());
+  for (const char* target : {"http://test/health", "HTTP://test:80/health?a"}) {
+    EXPECT_EQ(Ask(server.get(), "GET", target).status, 200) << target;
+  }
+  EXPECT_THAT(Ask(server.get(), "GET", "http://test").body, HasSubstr("Tandem"));
+  EXPECT_EQ(Ask(server.get(), "GET", "*").status, 404);
+  // In chunks with an extension and a trailer, then another request.
+  Client client(server->port());
+  client.Send(
+      "POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+      "a;name=value\r\n{\"prompt\":\r\n4\r\n\"A\"}\r\n0\r\nTrailer: x\r\n\r\n");
+  EXPECT_EQ(client.Read().json()["count"], 2);
+  EXPECT_EQ(client.Ask("GET", "/health").status, 200);
+  // So large that it is worked on aside.
+  const std::string text(200'000, 'a');
+  EXPECT_EQ(client.Ask("POST", "/tokenize", Json{{"prompt", text}}.dump()).json()["count"],
+            text.size() + 1);
+  const Answer too_long = client.Ask("POST", "/v1/completions", Json{{"prompt", text}}.dump());
+  EXPECT_EQ(too_long.error("code"), "context_length_exceeded");
+  Json large = Json::parse(kGreedy);
+  large["stop"] = {"no such text " + text};
+  EXPECT_EQ(client.Ask("POST", "/v1/completions", large.dump()).status, 200);
+}
+
+// The framing of a body counts too.
+TEST(HttpServer, BoundsWhatFramesABody) {
+  ServerOptions options = TestServerOptions();
+  options.service.max_body_bytes = 1000;
+  const auto server = StartServer(SharedEngine(), options);
+  const std::string long_line(300'000, 'x');
+  std::string trailers = "0\r\n";
+  while (trailers.size() < 300'000) trailers += "X: " + std::string(100, 'x') + "\r\n";
+  const struct {
+    std::string body;
+    int status;
+  } cases[] = {{"1;x=" + long_line, 400}, {"0\r\nX: " + long_line, 400}, {trailers, 413}};
+  for (const auto& c : cases) {
+    Client client(server->port());
+    client.Send("POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
+    client.Send(c.body);
+    EXPECT_EQ(client.Read().status, c.status) << c.body.substr(0, 10);
+  }
+}
+
 TEST(HttpServer, RefusesMoreConnectionsThanItsLimit) {
   ServerOptions options = TestServerOptions();
   options.limits.max_connections = 2;

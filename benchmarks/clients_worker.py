@@ -1,0 +1,162 @@
+"""The checks of check_clients.py that need a package: `clients_worker.py openai` or `metrics`, in the environment's Python.
+
+Names the server by TANDEM_URL and one that holds a single request by TANDEM_FULL_URL, both with the key of TANDEM_KEY.
+"""
+import json
+import os
+import sys
+import time
+import urllib.request
+
+URL, FULL_URL, KEY = (os.environ[name] for name in ("TANDEM_URL", "TANDEM_FULL_URL", "TANDEM_KEY"))
+GREEDY = {"model": "story", "prompt": "Once upon a time", "max_tokens": 24, "temperature": 0}
+failed = []
+
+
+def check(name, passed, detail=""):
+    print(f"{'ok    ' if passed else 'FAILED'} {name}{': ' + str(detail) if not passed else ''}", flush=True)
+    if not passed:
+        failed.append(name)
+
+
+def fails_with(name, kind, call, status, **members):
+    """`call` raises `kind` with this status, and an error body with these members."""
+    try:
+        call()
+    except kind as error:
+        body = error.body if isinstance(error.body, dict) else {}
+        got = {key: body.get(key) for key in members}
+        check(name, error.status_code == status and got == members, f"{error.status_code} {error.body}")
+    except Exception as error:  # noqa: BLE001: whatever else it is, it is told
+        check(name, False, f"{type(error).__name__}: {error}")
+    else:
+        check(name, False, "no error")
+
+
+def check_openai():
+    import openai
+    client = openai.OpenAI(base_url=URL + "/v1", api_key=KEY, max_retries=0)
+    check_completions(client)
+    check_chats(client)
+    check_errors(openai, client)
+
+
+def check_completions(client):
+    whole = client.completions.create(**GREEDY)
+    text = whole.choices[0].text
+    check("completion", whole.object == "text_completion" and len(text) > 10 and whole.usage.completion_tokens > 0)
+    check("speculation in the answer", 0 <= whole.speculation["acceptance_rate"] <= 1)
+    parts = list(client.completions.create(**GREEDY, stream=True, stream_options={"include_usage": True}))
+    check("stream joined is the whole", "".join(p.choices[0].text for p in parts if p.choices) == text)
+    check("stream's usage", parts[-1].usage.completion_tokens == whole.usage.completion_tokens)
+    several = client.completions.create(**{**GREEDY, "temperature": 1}, n=3, seed=5)
+    again = client.completions.create(**{**GREEDY, "temperature": 1}, n=3, seed=5)
+    check("n", [c.index for c in several.choices] == [0, 1, 2] and len({c.text for c in several.choices}) > 1)
+    check("seed", [c.text for c in several.choices] == [c.text for c in again.choices])
+    rows = client.completions.create(**GREEDY, logprobs=2).choices[0].logprobs
+    check("logprobs", len(rows.tokens) == len(rows.token_logprobs) == len(rows.text_offset) == 24 and "".join(rows.tokens) == text and
+          all(len(top) >= 2 and max(top.values()) >= one - 1e-6 for top, one in zip(rows.top_logprobs, rows.token_logprobs)))
+    word = text.split()[3]
+    stopped = client.completions.create(**GREEDY, stop=[word])
+    check("stop", stopped.choices[0].text == text[:text.index(word)] and stopped.choices[0].finish_reason == "stop")
+    prompts = client.completions.create(**{**GREEDY, "prompt": ["Once upon a time", "A dog"]})
+    check("two prompts", len(prompts.choices) == 2 and prompts.choices[0].text == text)
+    plain = client.completions.create(**GREEDY, extra_body={"speculation": {"draft_tokens": 0}})
+    check("speculation off", plain.choices[0].text == text and plain.speculation["proposed"] == 0)
+    check("models", [model.id for model in client.models.list()] == ["story"] and client.models.retrieve("story").id == "story")
+
+
+def check_chats(client):
+    ask = {"model": "story", "messages": [{"role": "user", "content": "Once upon a time"}], "max_tokens": 16, "temperature": 0}
+    whole = client.chat.completions.create(**ask, logprobs=True, top_logprobs=3)
+    message = whole.choices[0].message
+    check("chat", message.role == "assistant" and len(message.content) > 0)
+    rows = whole.choices[0].logprobs.content
+    check("chat logprobs", all(len(row.top_logprobs) == 3 and bytes(row.bytes).decode(errors="replace") == row.token for row in rows))
+    deltas = [chunk.choices[0].delta for chunk in client.chat.completions.create(**ask, stream=True)]
+    check("chat stream", deltas[0].role == "assistant" and "".join(d.content or "" for d in deltas) == message.content)
+    with client.chat.completions.stream(**ask) as stream:
+        for _ in stream:
+            pass
+        check("chat stream helper", stream.current_completion_snapshot.choices[0].message.content == message.content)
+
+
+def check_errors(openai, client):
+    create = client.completions.create
+    fails_with("400", openai.BadRequestError, lambda: create(**{**GREEDY, "max_tokens": -1}), 400, param="max_tokens",
+               code="invalid_value", type="invalid_request_error")
+    fails_with("400 of an unknown field", openai.BadRequestError, lambda: create(**GREEDY, extra_body={"nonsense": 1}), 400,
+               param="nonsense", code="unknown_parameter")
+    fails_with("400 of a long prompt", openai.BadRequestError, lambda: create(**{**GREEDY, "prompt": "long " * 3000}), 400,
+               param="prompt", code="context_length_exceeded")
+    fails_with("401", openai.AuthenticationError, client.with_options(api_key="other").models.list, 401, code="invalid_api_key")
+    fails_with("404 of a model", openai.NotFoundError, lambda: create(**{**GREEDY, "model": "other"}), 404, param="model",
+               code="model_not_found")
+    fails_with("404 of a path", openai.NotFoundError, lambda: client.embeddings.create(model="story", input="a"), 404)
+    fails_with("413", openai.APIStatusError, lambda: create(**{**GREEDY, "prompt": "a" * (5 << 20)}), 413, code="body_too_large")
+    full = openai.OpenAI(base_url=FULL_URL + "/v1", api_key=KEY, max_retries=0)
+    running = full.completions.create(**{**GREEDY, "max_tokens": 1000}, stream=True, extra_body={"ignore_eos": True})
+    next(iter(running))
+    fails_with("429 on a full queue", openai.RateLimitError, lambda: full.completions.create(**GREEDY), 429,
+               type="rate_limit_error", code="queue_full")
+    running.close()
+    # The one that was hung up on ends with its round; the package tries again after a 429, as long as it is told to wait.
+    patient = full.with_options(max_retries=5).completions.create(**GREEDY)
+    check("tries again after a 429", len(patient.choices[0].text) > 0)
+
+
+def families():
+    from prometheus_client.parser import text_string_to_metric_families
+    request = urllib.request.Request(URL + "/metrics")
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return {family.name: family for family in text_string_to_metric_families(answer.read().decode())}
+
+
+def total(found, name, **labels):
+    return sum(sample.value for family in found.values() for sample in family.samples
+               if sample.name == name and labels.items() <= sample.labels.items())
+
+
+def check_metrics():
+    before = families()
+    sent = [{"prompt": "Once", "max_tokens": 20, "ignore_eos": True, "speculation": {"draft_tokens": 4}}, {"prompt": "A dog", "n": 2, "max_tokens": 8,
+            "ignore_eos": True}, {"prompt": ""}]
+    proposed = accepted = prompts = generated = 0
+    for body in sent:
+        request = urllib.request.Request(URL + "/v1/completions", json.dumps(body).encode(), {"Authorization": f"Bearer {KEY}"})
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                reply = json.load(answer)
+                proposed += reply["speculation"]["proposed"]
+                accepted += reply["speculation"]["accepted"]
+                generated += reply["usage"]["completion_tokens"]
+                prompts += reply["usage"]["prompt_tokens"] * body.get("n", 1)
+        except urllib.error.HTTPError as error:
+            check("every request is answered", False, error)
+    time.sleep(0.5)  # counts are as of the last round, which may end after its answer is sent
+    after = families()
+
+    def grown(name, **labels):
+        return total(after, name, **labels) - total(before, name, **labels)
+
+    check("types", after["tandem_time_to_first_token_seconds"].type == "histogram" and
+          after["tandem_num_requests_running"].type == "gauge" and after["tandem_generation_tokens"].type == "counter")
+    check("generated tokens", grown("tandem_generation_tokens_total") == generated)
+    check("prompt tokens", grown("tandem_prompt_tokens_total") == prompts)
+    check("draft tokens", grown("tandem_spec_decode_num_draft_tokens_total") == proposed > 0)
+    per_place = grown("tandem_spec_decode_num_accepted_tokens_per_pos_total")
+    check("accepted tokens by position add up", per_place == grown("tandem_spec_decode_num_accepted_tokens_total") == accepted)
+    check("first tokens and ends", grown("tandem_time_to_first_token_seconds_count") == grown("tandem_e2e_request_latency_seconds_count") == 4)
+    answers = grown("tandem_http_responses_total", path="/v1/completions")
+    check("answers by path and status", answers == 3, answers)
+    for family in after.values():
+        if family.type == "histogram":
+            buckets = [sample.value for sample in family.samples if sample.name.endswith("_bucket")]
+            check(f"buckets of {family.name} rise to its count", buckets == sorted(buckets) and buckets[-1] == total(after, family.name + "_count"))
+    check("nothing runs, waits or holds pages", total(after, "tandem_num_requests_running") == total(after, "tandem_num_requests_waiting") ==
+          total(after, "tandem_kv_cache_usage_ratio") == 0)
+
+
+if __name__ == "__main__":
+    {"openai": check_openai, "metrics": check_metrics}[sys.argv[1]]()
+    sys.exit(1 if failed else 0)

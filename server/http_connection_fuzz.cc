@@ -1,0 +1,187 @@
+// Any bytes as what a client sends on one connection, cut into writes by the first byte: every
+// answer is HTTP with a status that the server means to give, and the connection ends.
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/string_view.h"
+#include "base/check.h"
+#include "model/tokenizer/tokenizer.h"
+#include "server/asio.h"
+#include "server/connection.h"
+#include "server/service.h"
+#include "spdlog/spdlog.h"
+
+namespace tandem {
+namespace {
+
+constexpr int kMaxBody = 1000;
+constexpr int kMaxHead = 600;
+
+// Ends every generation at once, with its prompt's length in tokens of "a".
+class EchoEngine : public Engine {
+ public:
+  EchoEngine() {
+    auto tokenizer = Tokenizer::Parse(
+        R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]}})", "",
+        "fuzz");
+    TANDEM_CHECK(tokenizer.ok());
+    tokenizer_ = *std::move(tokenizer);
+  }
+  absl::StatusOr<GenerationId> Submit(Request request, OnPiece on_piece, OnDone on_done) override {
+    const TokenId token = 0;
+    Completion completion;
+    completion.finish_reason = "length";
+    completion.prompt_tokens = static_cast<int>(request.prompt_ids.size());
+    completion.text = "a";
+    completion.token_ids = {token};
+    completion.provenance = "p";
+    on_piece(Piece{.text = "a", .token_ids = {&token, 1}, .provenance = "p"});
+    on_done(std::move(completion));
+    return ++last_id_;
+  }
+  absl::StatusOr<Completion> Wait(GenerationId) override { return absl::NotFoundError(""); }
+  void Cancel(GenerationId) override {}
+  absl::Status CheckIntegrity() override { return absl::OkStatus(); }
+  RoundStats stats() const override { return {}; }
+  EngineLoad load() const override { return {}; }
+  const Tokenizer& tokenizer() const override { return *tokenizer_; }
+  ModelInfo target_info() const override {
+    ModelInfo info;
+    info.context_length = 64;
+    info.num_pages = 100;
+    info.page_size = 16;
+    return info;
+  }
+  std::optional<ModelInfo> draft_info() const override { return std::nullopt; }
+  std::string drafter_name() const override { return "none"; }
+  std::string device_description() const override { return "fuzz"; }
+
+ private:
+  std::unique_ptr<Tokenizer> tokenizer_;
+  GenerationId last_id_ = 0;
+};
+
+// Reads what has come on `fd` into `answers`.
+void Drain(int fd, std::string* answers) {
+  char bytes[4096];
+  for (;;) {
+    const ssize_t size = recv(fd, bytes, sizeof(bytes), MSG_DONTWAIT);
+    if (size <= 0) return;
+    answers->append(bytes, static_cast<size_t>(size));
+  }
+}
+
+// Takes `size` bytes off the front.
+absl::string_view TakeBytes(size_t size, absl::string_view* text) {
+  TANDEM_CHECK(size <= text->size());
+  const absl::string_view taken = text->substr(0, size);
+  text->remove_prefix(size);
+  return taken;
+}
+absl::string_view TakeUntil(absl::string_view mark, absl::string_view* text) {
+  const size_t end = text->find(mark);
+  TANDEM_CHECK(end != absl::string_view::npos);
+  const absl::string_view taken = TakeBytes(end, text);
+  text->remove_prefix(mark.size());
+  return taken;
+}
+
+// The body of an answer with this head; of an answer to HEAD, there is none.
+void TakeBody(absl::string_view head, absl::string_view* text) {
+  if (absl::StrContains(head, "Transfer-Encoding: chunked")) {
+    for (int size = -1; size != 0;) {
+      TANDEM_CHECK(absl::SimpleHexAtoi(TakeUntil("\r\n", text), &size) && size >= 0);
+      TakeBytes(static_cast<size_t>(size), text);
+      TANDEM_CHECK(TakeBytes(2, text) == "\r\n");
+    }
+    return;
+  }
+  constexpr absl::string_view kLength = "\r\nContent-Length: ";
+  const size_t at = head.find(kLength);
+  if (at == absl::string_view::npos || text->empty() || absl::StartsWith(*text, "HTTP/1.")) return;
+  absl::string_view rest = head.substr(at + kLength.size());
+  size_t size = 0;
+  TANDEM_CHECK(absl::SimpleAtoi(rest.substr(0, rest.find("\r\n")), &size));
+  TakeBytes(size, text);
+}
+
+// Answers follow one another without a byte in between.
+void CheckAnswers(absl::string_view text) {
+  while (!text.empty()) {
+    const absl::string_view head = TakeUntil("\r\n\r\n", &text);
+    TANDEM_CHECK(absl::StartsWith(head, "HTTP/1.") && head.size() >= 12);
+    int status = 0;
+    TANDEM_CHECK(absl::SimpleAtoi(head.substr(9, 3), &status));
+    constexpr int kMeant[] = {100, 200, 400, 401, 404, 405, 413, 431};
+    TANDEM_CHECK(std::find(std::begin(kMeant), std::end(kMeant), status) != std::end(kMeant));
+    // HTTP/1.0 has no chunks: a stream ends with its connection.
+    if (status == 200 && !absl::StrContains(head, "Content-Length") &&
+        !absl::StrContains(head, "chunked")) {
+      return;
+    }
+    if (status != 100) TakeBody(head, &text);
+  }
+}
+
+void FuzzOne(absl::string_view bytes) {
+  static EchoEngine& engine = *new EchoEngine;
+  static Service& service = *[] {
+    spdlog::set_level(spdlog::level::off);
+    return new Service(&engine, {.model_name = "fuzz", .max_body_bytes = kMaxBody});
+  }();
+  if (bytes.empty()) return;
+  const size_t step = 1 + static_cast<unsigned char>(bytes[0]);
+  bytes.remove_prefix(1);
+  int fds[2];
+  TANDEM_CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);
+  std::string answers;
+  {
+    ConnectionSet connections(&service, {.max_header_bytes = kMaxHead});
+    net::io_context context;
+    net::ip::tcp::socket socket(net::make_strand(context), net::ip::tcp::v4(), fds[1]);
+    auto connection = std::make_shared<Connection>(std::move(socket), &connections);
+    connections.Add(connection);
+    connection->Start();
+    connection = nullptr;
+    while (!bytes.empty()) {
+      const absl::string_view part = bytes.substr(0, step);
+      // Fails where the server has already closed.
+      if (send(fds[0], part.data(), part.size(), MSG_NOSIGNAL | MSG_DONTWAIT) <= 0) break;
+      bytes.remove_prefix(part.size());
+      context.restart();
+      context.poll();
+      Drain(fds[0], &answers);
+    }
+    shutdown(fds[0], SHUT_WR);
+    // Nothing is left to do once the client is known to be gone; no timer may hold it.
+    for (int i = 0; connections.size() > 0; ++i) {
+      TANDEM_CHECK(i < 10000);
+      context.restart();
+      context.poll();
+      Drain(fds[0], &answers);
+    }
+    TANDEM_CHECK(connections.num_exchanges() == 0);
+  }
+  Drain(fds[0], &answers);
+  close(fds[0]);
+  TANDEM_CHECK(service.admission().num_inside() == 0);
+  CheckAnswers(answers);
+}
+
+}  // namespace
+}  // namespace tandem
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  tandem::FuzzOne({reinterpret_cast<const char*>(data), size});
+  return 0;
+}
