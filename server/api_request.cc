@@ -135,6 +135,7 @@ void ReadStream(RequestFields* fields, ApiRequest* request) {
     return fields->FailNot("stream_options", *object, "possible without stream");
   RequestFields inner(object, fields->PathOf("stream_options"));
   inner.Read("include_usage", &request->include_usage);
+  inner.Read("include_token_texts", &request->include_token_texts);
   inner.AllowOnly("include_obfuscation", {false});
   fields->Fail(inner.Finish());
 }

@@ -39,6 +39,7 @@ struct ApiRequest {
   int n = 1;
   bool stream = false;
   bool include_usage = false;  // in a stream
+  bool include_token_texts = false;  // likewise
   bool echo = false;           // the prompt's text in front of the answer's
   bool prompt_only = false;    // max_tokens 0: the answer is thrown away
 

@@ -164,6 +164,7 @@ Json ApiResponse::Chunk(int choice, const OwnedPiece& piece) {
   Json json = ChunkChoice(choice, piece.text);
   json["token_ids"] = piece.token_ids;
   json["provenance"] = piece.provenance;
+  if (request_->include_token_texts) json["token_texts"] = TokenTextsOf(choice, piece.token_ids);
   json["logprobs"] = LogprobsOf(choice, piece.logprobs);
   chunk["choices"] = Json::array({std::move(json)});
   chunk["round"] = RoundJson(piece.round);
@@ -204,6 +205,18 @@ std::string ApiResponse::TokenText(TokenId id) const {
     absl::StrAppendFormat(&shown, "\\x%02x", static_cast<unsigned char>(byte));
   }
   return shown;
+}
+
+// The text that each token completes; one that only begins a character has none.
+Json ApiResponse::TokenTextsOf(int choice, absl::Span<const TokenId> ids) {
+  std::unique_ptr<Detokenizer>& detokenizer = progress_[choice].token_texts;
+  if (detokenizer == nullptr) {
+    detokenizer = Detokenizer::New(model_->tokenizer, request_->prompts[choice / request_->n],
+                                   /*skip_special=*/true);
+  }
+  Json texts = Json::array();
+  for (const TokenId id : ids) texts.push_back(detokenizer->Push(id));
+  return texts;
 }
 
 Json ApiResponse::LogprobsOf(int choice, absl::Span<const TokenLogprobs> logprobs) {

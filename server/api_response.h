@@ -51,12 +51,14 @@ class ApiResponse {
   struct Progress {
     std::unique_ptr<Detokenizer> detokenizer;
     int num_characters = 0;
+    std::unique_ptr<Detokenizer> token_texts{};  // likewise, for include_token_texts
   };
 
   nlohmann::json Envelope(bool is_chunk) const;
   nlohmann::json UsageOf(absl::Span<const Completion> completions) const;
   nlohmann::json ChoiceOf(int choice, const Completion& completion);
   nlohmann::json ChunkChoice(int choice, std::string_view text) const;
+  nlohmann::json TokenTextsOf(int choice, absl::Span<const TokenId> ids);
   nlohmann::json LogprobsOf(int choice, absl::Span<const TokenLogprobs> logprobs);
   nlohmann::json CompletionLogprobs(Progress* progress,
                                     absl::Span<const TokenLogprobs> logprobs) const;

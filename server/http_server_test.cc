@@ -42,6 +42,9 @@ TEST(HttpServer, AnswersEveryPath) {
     const char* part;
   } cases[] = {{"/", "text/html", "Tandem"},
                {"/?a=b", "text/html", "Tandem"},
+               {"/page/style.css", "text/css", "prefers-color-scheme"},
+               {"/page/app.js", "text/javascript", "import"},
+               {"/page/icon.svg", "image/svg+xml", "<svg"},
                {"/health", "application/json", "ok"},
                {"/ready", "application/json", "ready"},
                {"/metrics", "text/plain", "tandem_generation_tokens_total"},
@@ -59,12 +62,17 @@ TEST(HttpServer, AnswersEveryPath) {
   }
   const Answer page = Ask(server.get(), "GET", "/");
   EXPECT_THAT(page.headers.at("content-security-policy"), HasSubstr("default-src 'none'"));
+  EXPECT_THAT(page.headers.at("content-security-policy"), Not(HasSubstr("unsafe")));
 }
 
 TEST(HttpServer, RefusesOtherPathsAndMethods) {
   const auto server = StartServer(SharedEngine(), TestServerOptions());
   EXPECT_EQ(Ask(server.get(), "GET", "/v2").status, 404);
   EXPECT_EQ(Ask(server.get(), "GET", "/v1/models/").status, 404);
+  EXPECT_EQ(Ask(server.get(), "GET", "/page/").status, 404);
+  EXPECT_EQ(Ask(server.get(), "GET", "/page/none.js").status, 404);
+  EXPECT_EQ(Ask(server.get(), "GET", "/page/openapi.json").status, 404);
+  EXPECT_EQ(Ask(server.get(), "GET", "/page/../page/app.js").status, 404);
   EXPECT_EQ(Ask(server.get(), "GET", "/v1/models/other").error("code"), "model_not_found");
   const Answer wrong = Ask(server.get(), "GET", "/v1/completions");
   EXPECT_EQ(wrong.status, 405);
@@ -96,12 +104,12 @@ TEST(HttpServer, StreamsWhatItWouldAnswerWhole) {
   body["speculation"] = {{"draft_tokens", 3}};
   const Json whole = Ask(server.get(), "POST", "/v1/completions", body.dump()).json()["choices"][0];
   body["stream"] = true;
-  body["stream_options"] = {{"include_usage", true}};
+  body["stream_options"] = {{"include_usage", true}, {"include_token_texts", true}};
   const Answer answer = Ask(server.get(), "POST", "/v1/completions", body.dump());
   EXPECT_THAT(answer.headers.at("content-type"), HasSubstr("text/event-stream"));
   const std::vector<Json> events = EventsOf(answer.body);
   ASSERT_GT(events.size(), 3u);
-  std::string text, provenance;
+  std::string text, provenance, token_texts;
   Json ids = Json::array(), logprobs = Json::array(), offsets = Json::array();
   int proposed = 0, accepted = 0;
   for (size_t i = 0; i + 2 < events.size(); ++i) {
@@ -109,6 +117,8 @@ TEST(HttpServer, StreamsWhatItWouldAnswerWhole) {
     text += choice["text"].get<std::string>();
     provenance += choice["provenance"].get<std::string>();
     ids.insert(ids.end(), choice["token_ids"].begin(), choice["token_ids"].end());
+    EXPECT_EQ(choice["token_texts"].size(), choice["token_ids"].size());
+    for (const Json& token : choice["token_texts"]) token_texts += token.get<std::string>();
     const Json& rows = choice["logprobs"]["token_logprobs"];
     logprobs.insert(logprobs.end(), rows.begin(), rows.end());
     const Json& places = choice["logprobs"]["text_offset"];
@@ -121,6 +131,8 @@ TEST(HttpServer, StreamsWhatItWouldAnswerWhole) {
     EXPECT_LE(events[i]["round"]["draft_cached_tokens"], 6 + ids.size() - 1);
   }
   EXPECT_EQ(text, whole["text"]);
+  EXPECT_EQ(token_texts, text);
+  EXPECT_FALSE(whole.contains("token_texts"));
   EXPECT_EQ(provenance, whole["provenance"]);
   EXPECT_EQ(ids, whole["token_ids"]);
   EXPECT_EQ(logprobs, whole["logprobs"]["token_logprobs"]);

@@ -60,6 +60,7 @@ class Service {
   absl::Status CheckKey(const HttpRequest& request) const;
 
   Reply Page(const HttpRequest& request, absl::Time now);
+  Reply PagePart(const HttpRequest& request, absl::Time now);
   Reply OpenApi(const HttpRequest& request, absl::Time now);
   Reply Health(const HttpRequest& request, absl::Time now);
   Reply Ready(const HttpRequest& request, absl::Time now);

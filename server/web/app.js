@@ -1,0 +1,295 @@
+// The page's behaviour: what its buttons do, and the loop that draws once a frame.
+
+import { BarsView, FiguresView, Meter, formatSpeed } from './figures.js';
+import { markField, offer, prepareForm, readRequest } from './form.js';
+import { CachePair, PagesView } from './pages.js';
+import { Playback, Recording, isSameText, requestsOf } from './race.js';
+import { StoryView, TextByToken } from './story.js';
+import { fetchModel, streamCompletion } from './stream.js';
+
+const byId = (id) => document.getElementById(id);
+
+const ENDINGS = { length: 'at its most tokens', stop: 'by the model', cancelled: 'by the server' };
+
+const figures = new FiguresView();
+const bars = new BarsView(byId('bars'));
+const lanes = {
+  first: { view: new StoryView(byId('text')), speed: byId('first-speed'), track: byId('first-track') },
+  second: {
+    view: new StoryView(byId('plain-text')),
+    speed: byId('second-speed'),
+    track: byId('second-track'),
+  },
+};
+
+let model = null;
+let pages = null; // { target, draft }: views
+let running = null; // AbortController
+let playback = null;
+let lastRace = null;
+let shown = { meter: new Meter(), caches: new CachePair() };
+
+// ---- Drawing, once a frame while something moves ----
+
+let isDrawing = false;
+
+function drawSoon() {
+  if (isDrawing) return;
+  isDrawing = true;
+  requestAnimationFrame(draw);
+}
+
+function draw(now) {
+  isDrawing = false;
+  let isMoving = running !== null;
+  if (playback !== null) {
+    if (playback.draw(now)) isMoving = true;
+    else endPlayback();
+  }
+  lanes.first.view.draw();
+  lanes.second.view.draw();
+  figures.draw(shown.meter);
+  bars.draw(shown.meter);
+  if (pages !== null) {
+    const targetFades = pages.target.draw(shown.caches.target, now);
+    const draftFades = pages.draft.draw(shown.caches.draft, now);
+    isMoving ||= targetFades || draftFades;
+  }
+  if (isMoving) drawSoon();
+}
+
+function showLane(lane, { tokens, speed }, mostTokens) {
+  lane.speed.textContent = speed === null ? '\u00a0' : `${formatSpeed(speed)} tokens/s`;
+  lane.track.style.transform = `scaleX(${Math.min(1, tokens / mostTokens)})`;
+}
+
+function clearLane(lane, prompt) {
+  lane.view.clear(prompt);
+  lane.speed.textContent = '\u00a0';
+  lane.track.style.transform = 'scaleX(0)';
+}
+
+// ---- Words about what happens ----
+
+function say(words) {
+  byId('status').textContent = words;
+}
+
+function showError(error) {
+  const box = byId('error');
+  box.replaceChildren();
+  box.hidden = error === null;
+  markField(error?.param ?? null);
+  if (error === null) return;
+  const title = document.createElement('b');
+  title.textContent = error.status ? `The server refused (${error.status})` : 'That did not work';
+  const words = document.createElement('p');
+  words.textContent = error.message;
+  box.append(title, words);
+  if (error.param) {
+    const field = document.createElement('p');
+    const name = document.createElement('code');
+    name.textContent = error.param;
+    field.append('Field: ', name);
+    box.append(field);
+  }
+  if (error.status === 401) {
+    byId('key-field').hidden = false;
+    byId('api-key').focus();
+  }
+}
+
+// ---- Runs ----
+
+// Streams one generation into a lane. `watches`: whether figures and caches show it.
+async function generate(body, lane, { watches }) {
+  const meter = new Meter();
+  const caches = new CachePair();
+  const text = new TextByToken();
+  const recording = new Recording();
+  let ending = '';
+  if (watches) shown = { meter, caches };
+  clearLane(lane, body.prompt);
+  await streamCompletion(body, {
+    key: byId('api-key').value,
+    signal: running.signal,
+    onChunk(chunk, time) {
+      meter.add(chunk, time);
+      caches.add(chunk, performance.now());
+      const choice = chunk.choices[0];
+      const parts = text.partsOf(choice);
+      lane.view.add(parts);
+      recording.add(chunk, time, parts, meter);
+      ending = choice.finish_reason ?? ending;
+      showLane(lane, meter, body.max_tokens);
+      drawSoon();
+    },
+  });
+  return { meter, recording, ending };
+}
+
+function setRunning(controller) {
+  running = controller;
+  byId('run').disabled = controller !== null;
+  byId('race').disabled = controller !== null || model === null || model.drafter === 'none';
+  byId('stop').disabled = controller === null && playback === null;
+}
+
+function showColumns({ areTwo }) {
+  byId('columns').classList.toggle('two', areTwo);
+  byId('second').hidden = !areTwo;
+  byId('verdict').hidden = !areTwo;
+}
+
+// Does `work`, which may be stopped and may fail.
+async function run(work) {
+  if (running !== null) return;
+  endPlayback();
+  showError(null);
+  setRunning(new AbortController());
+  drawSoon();
+  try {
+    if (model === null) await loadModel();
+    await work();
+  } catch (error) {
+    if (error.name === 'AbortError') {
+      say(`Stopped after ${shown.meter.tokens} tokens.`);
+    } else {
+      say('Not done.');
+      showError(error);
+    }
+  } finally {
+    setRunning(null);
+    bars.describe(shown.meter);
+    drawSoon();
+  }
+}
+
+function runOnce() {
+  return run(async () => {
+    const body = readRequest();
+    const isPlain = body.speculation.drafter === 'none' || body.speculation.draft_tokens === 0;
+    byId('first-name').textContent = isPlain ? 'Plain' : 'Speculative';
+    showColumns({ areTwo: false });
+    say('Writing…');
+    const { meter, ending } = await generate(body, lanes.first, { watches: true });
+    const speed = formatSpeed(meter.speed ?? 0);
+    say(`Done: ${meter.tokens} tokens at ${speed} a second, ended ${ENDINGS[ending] ?? ending}.`);
+  });
+}
+
+function runRace() {
+  return run(async () => {
+    const { drafted, plain } = requestsOf(readRequest());
+    byId('first-name').textContent = 'Speculative';
+    showColumns({ areTwo: true });
+    byId('verdict-words').textContent = '\u00a0';
+    byId('pace').textContent = '';
+    byId('replay').disabled = true;
+    clearLane(lanes.second, plain.prompt);
+    say('Warming up…');
+    for (const body of [drafted, plain]) {
+      await generate({ ...body, max_tokens: 1 }, lanes.first, { watches: false });
+    }
+    say('First with drafts…');
+    const a = await generate(drafted, lanes.first, { watches: true });
+    say('…now without.');
+    const b = await generate(plain, lanes.second, { watches: false });
+    showVerdict(a, b, drafted);
+    lastRace = { body: drafted, recordings: [a.recording, b.recording] };
+    play();
+  });
+}
+
+function showVerdict(drafted, plain, body) {
+  const isSame = isSameText(drafted.recording, plain.recording);
+  const factor = plain.meter.speed > 0 ? drafted.meter.speed / plain.meter.speed : 0;
+  const rule = body.speculation.verifier;
+  const mayDiffer = body.temperature !== 0 && (rule === 'block' || rule === 'token');
+  const same = isSame ? 'Both texts are identical, token for token.'
+    : mayDiffer ? `The texts differ: ${rule} keeps their law, not the draws of the seed.`
+    : 'The texts differ.';
+  byId('verdict').dataset.same = String(isSame);
+  byId('verdict-words').textContent = `${factor.toFixed(2)} times as fast with drafts. ${same}`;
+  say(`Race done: ${formatSpeed(drafted.meter.speed)} against ${formatSpeed(plain.meter.speed)} ` +
+    'tokens a second.');
+}
+
+// ---- A race, played back ----
+
+function play() {
+  if (lastRace === null || matchMedia('(prefers-reduced-motion: reduce)').matches) return;
+  const { body, recordings } = lastRace;
+  playback = new Playback(recordings.map((recording, i) => {
+    const lane = i === 0 ? lanes.first : lanes.second;
+    lane.view.clear(body.prompt);
+    const onFrame = ({ tokens }) =>
+      showLane(lane, { tokens, speed: recording.speed }, recording.frames.at(-1).tokens);
+    return { recording, view: lane.view, onFrame };
+  }));
+  const { factor } = playback;
+  byId('pace').textContent = factor > 1.05
+    ? `The playback is ${factor.toFixed(factor < 10 ? 1 : 0)} times slower than they were.`
+    : 'The playback is as fast as they were.';
+  byId('replay').disabled = true;
+  byId('stop').disabled = false;
+  drawSoon();
+}
+
+function endPlayback() {
+  if (playback === null) return;
+  playback.finish();
+  playback = null;
+  byId('replay').disabled = false;
+  byId('stop').disabled = running === null;
+}
+
+function stop() {
+  if (running !== null) running.abort();
+  endPlayback();
+}
+
+// ---- Start ----
+
+async function loadModel() {
+  model = await fetchModel(byId('api-key').value);
+  offer(model);
+  const context = model.max_model_len.toLocaleString('en');
+  byId('served').textContent = `${model.id} · drafter ${model.drafter} · context ${context}`;
+  byId('draft-cache').hidden = !model.drafter.includes('model');
+  byId('pages-hint').textContent =
+    `A square is a page of ${model.page_size} tokens, coloured as the words are. ` +
+    'What the target read and refused flashes, and is gone.';
+  const view = (name) =>
+    new PagesView(byId(`${name}-pages`), byId(`${name}-words`), model.page_size);
+  pages = { target: view('target'), draft: view('draft') };
+}
+
+function listen() {
+  byId('form').addEventListener('submit', (event) => {
+    event.preventDefault();
+    runOnce();
+  });
+  byId('race').addEventListener('click', runRace);
+  byId('stop').addEventListener('click', stop);
+  byId('replay').addEventListener('click', play);
+  document.addEventListener('keydown', (event) => {
+    if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) {
+      event.preventDefault();
+      runOnce();
+    } else if (event.key === 'Escape') {
+      stop();
+    }
+  });
+  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => {
+    pages?.target.readColours();
+    pages?.draft.readColours();
+    drawSoon();
+  });
+  addEventListener('resize', drawSoon);
+}
+
+prepareForm();
+listen();
+setRunning(null);
+loadModel().then(() => setRunning(null), showError).finally(drawSoon);

@@ -1,0 +1,118 @@
+// The numbers of a generation, and the chart of what was kept by place in the draft.
+
+const MIN_PLACES = 8;
+
+function setText(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+export function formatSpeed(speed) {
+  return speed >= 100 ? Math.round(speed).toLocaleString('en') : speed.toFixed(1);
+}
+
+// Sums of a generation's chunks.
+export class Meter {
+  tokens = 0;
+  rounds = 0;
+  proposed = 0;
+  accepted = 0;
+  proposedAt = [];
+  acceptedAt = [];
+  firstTokenMs = null;
+  speed = null; // tokens per second, from the request on
+  isFinal = false; // the server's own figures are in
+
+  // `time`: ms since the request was sent, by this page's clock.
+  add(chunk, time) {
+    const count = chunk.choices[0]?.token_ids.length ?? 0;
+    if (count > 0) {
+      this.tokens += count;
+      this.firstTokenMs ??= time;
+      this.speed = (this.tokens * 1000) / time;
+    }
+    if (chunk.round) this.#addRound(chunk.round);
+    if (chunk.timings) {
+      this.firstTokenMs = chunk.timings.ttft_ms;
+      this.speed = chunk.timings.tokens_per_second;
+      this.isFinal = true;
+    }
+  }
+
+  #addRound({ proposed, accepted }) {
+    this.rounds += 1;
+    this.proposed += proposed;
+    this.accepted += accepted;
+    for (let i = 0; i < proposed; ++i) {
+      this.proposedAt[i] = (this.proposedAt[i] ?? 0) + 1;
+      this.acceptedAt[i] = (this.acceptedAt[i] ?? 0) + (i < accepted ? 1 : 0);
+    }
+  }
+}
+
+export class FiguresView {
+  #cells = Object.fromEntries(
+    ['speed', 'first-token', 'acceptance', 'per-round', 'tokens'].map((id) => [
+      id,
+      document.getElementById(id),
+    ]),
+  );
+
+  draw(meter) {
+    const { tokens, rounds, proposed, accepted, firstTokenMs, speed } = meter;
+    const show = (id, has, text) => setText(this.#cells[id], has ? text() : '–');
+    show('speed', speed !== null, () => formatSpeed(speed));
+    show('first-token', firstTokenMs !== null, () => `${firstTokenMs.toFixed(1)} ms`);
+    show('acceptance', proposed > 0, () => `${Math.round((100 * accepted) / proposed)} %`);
+    show('per-round', rounds > 0, () => (tokens / rounds).toFixed(2));
+    show('tokens', true, () => String(tokens));
+  }
+}
+
+export class BarsView {
+  #element;
+  #places = [];
+
+  constructor(element) {
+    this.#element = element;
+    this.#setPlaces(MIN_PLACES);
+  }
+
+  #setPlaces(count) {
+    while (this.#places.length < count) {
+      const place = document.createElement('div');
+      const value = document.createElement('span');
+      const bar = document.createElement('div');
+      const name = document.createElement('span');
+      place.className = 'place';
+      value.className = 'value';
+      bar.className = 'bar';
+      name.className = 'name';
+      name.textContent = String(this.#places.length + 1);
+      const fill = document.createElement('div');
+      bar.append(fill);
+      place.append(value, bar, name);
+      this.#element.append(place);
+      this.#places.push({ place, value, fill });
+    }
+    this.#places.slice(count).forEach(({ place }) => place.remove());
+    this.#places.length = count;
+    this.#element.classList.toggle('many', count > MIN_PLACES);
+  }
+
+  draw(meter) {
+    this.#setPlaces(Math.max(MIN_PLACES, meter.proposedAt.length));
+    this.#places.forEach(({ value, fill }, i) => {
+      const percent = meter.proposedAt[i] ? (100 * meter.acceptedAt[i]) / meter.proposedAt[i] : null;
+      setText(value, percent === null ? '' : String(Math.round(percent)));
+      fill.style.height = `${percent ?? 0}%`;
+    });
+  }
+
+  // In words, for who cannot see it.
+  describe(meter) {
+    const words = meter.proposedAt.map(
+      (count, i) => `place ${i + 1}: ${Math.round((100 * meter.acceptedAt[i]) / count)} percent`,
+    );
+    this.#element.setAttribute('aria-label', words.length ? words.join(', ') : 'Nothing was drafted');
+  }
+}

@@ -1,0 +1,99 @@
+// The form: what the server offers, and the request that it makes.
+
+const EXAMPLES = [
+  ['The old king', 'Once upon a time there lived an old king who had three sons.'],
+  ['The fox', 'A fox and a hare met at the edge of the forest. “Good morning,” said the fox,'],
+  ['The little boat', 'In a small house by the sea there lived a girl who wanted a boat.'],
+  ['The clever mouse', 'The mouse looked at the sleeping cat and had an idea.'],
+];
+const MOST_DRAFT_TOKENS = 8;
+const VERIFIERS = ['auto', 'exact_match', 'block', 'token'];
+// The field of the request that a control sets.
+const CONTROLS = {
+  prompt: 'prompt',
+  max_tokens: 'max-tokens',
+  temperature: 'temperature',
+  seed: 'seed',
+  'speculation.draft_tokens': 'draft-tokens',
+  'speculation.drafter': 'drafter',
+  'speculation.verifier': 'verifier',
+};
+
+const byId = (id) => document.getElementById(id);
+
+function fill(select, options) {
+  const choices = options.map(([value, text]) => new Option(text, value));
+  select.replaceChildren(...choices);
+}
+
+// A number, or nothing where the control is empty.
+function numberIn(id) {
+  const text = byId(id).value.trim();
+  return text === '' ? undefined : Number(text);
+}
+
+function joinSlider(id) {
+  const number = byId(id);
+  const slider = byId(`${id}-slider`);
+  slider.addEventListener('input', () => {
+    number.value = slider.value;
+  });
+  number.addEventListener('input', () => {
+    slider.value = number.value;
+  });
+}
+
+export function prepareForm() {
+  byId('prompt').value = EXAMPLES[0][1];
+  for (const [name, prompt] of EXAMPLES) {
+    const button = document.createElement('button');
+    button.type = 'button';
+    button.textContent = name;
+    button.addEventListener('click', () => {
+      byId('prompt').value = prompt;
+    });
+    byId('examples').append(button);
+  }
+  const counts = Array.from({ length: MOST_DRAFT_TOKENS }, (_, i) => [String(i + 1), String(i + 1)]);
+  fill(byId('draft-tokens'), [['auto', 'auto: what pays, round by round'],
+    ['0', 'off: plain decoding'], ...counts]);
+  fill(byId('verifier'), VERIFIERS.map((name) => [name, name.replace('_', ' ')]));
+  fill(byId('drafter'), [['none', 'none']]);
+  joinSlider('temperature');
+  joinSlider('max-tokens');
+}
+
+export function offer(model) {
+  const drafters = [...new Set([model.drafter, 'none'])];
+  fill(byId('drafter'), drafters.map((name) => [name, name]));
+  byId('max-tokens-slider').max = model.max_model_len;
+  byId('max-tokens').max = model.max_model_len;
+}
+
+export function readRequest() {
+  const drafter = byId('drafter').value;
+  const draftTokens = byId('draft-tokens').value;
+  const speculation = { drafter, verifier: byId('verifier').value };
+  if (drafter !== 'none') {
+    speculation.draft_tokens = draftTokens === 'auto' ? 'auto' : Number(draftTokens);
+  }
+  return {
+    prompt: byId('prompt').value,
+    max_tokens: numberIn('max-tokens'),
+    temperature: numberIn('temperature'),
+    seed: numberIn('seed'),
+    speculation,
+  };
+}
+
+// Marks the control that an error is about.
+export function markField(param) {
+  for (const id of Object.values(CONTROLS)) {
+    byId(id).removeAttribute('aria-invalid');
+    byId(id).removeAttribute('aria-describedby');
+  }
+  const control = byId(CONTROLS[param]);
+  if (control === null) return;
+  control.setAttribute('aria-invalid', 'true');
+  control.setAttribute('aria-describedby', 'error');
+}

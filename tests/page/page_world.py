@@ -1,0 +1,146 @@
+"""`tandem serve` as a process, and a browser that looks at its page."""
+
+import json
+import os
+import re
+import subprocess
+import tempfile
+import time
+import urllib.request
+
+from selenium import webdriver
+from selenium.webdriver.chrome.options import Options
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import WebDriverWait
+
+WAIT_SECONDS = 60
+
+
+class Server:
+    """The program on a port of its own, until close()."""
+
+    def __init__(self, program, *extra):
+        self._log = tempfile.NamedTemporaryFile(suffix='.log')
+        words = [program, 'serve', '--port', '0', '--threads', '1', '--kv-memory', '64M', *extra]
+        self._process = subprocess.Popen(words, stderr=self._log)
+        self.origin = self._await_origin()
+
+    def _await_origin(self):
+        for _ in range(2000):
+            with open(self._log.name, encoding='utf-8') as log:
+                found = re.search(r'127\.0\.0\.1:(\d+) ', log.read())
+            if found:
+                return f'http://127.0.0.1:{found[1]}'
+            if self._process.poll() is not None:
+                break
+            time.sleep(0.01)
+        with open(self._log.name, encoding='utf-8') as log:
+            raise RuntimeError('the server does not say where it listens:\n' + log.read())
+
+    def close(self):
+        self._process.terminate()
+        self._process.wait(30)
+        self._log.close()
+
+    def get(self, path):
+        with urllib.request.urlopen(self.origin + path) as answer:
+            return answer.read().decode()
+
+    def stream(self, body):
+        """The chunks of a completion."""
+        body = {**body, 'stream': True, 'stream_options': {'include_token_texts': True}}
+        request = urllib.request.Request(
+            self.origin + '/v1/completions',
+            data=json.dumps(body).encode(),
+            headers={'Content-Type': 'application/json'},
+        )
+        with urllib.request.urlopen(request) as answer:
+            events = answer.read().decode().split('\n\n')
+        return [json.loads(event[6:]) for event in events if event.startswith('data: {')]
+
+
+class Page:
+    """The page in a browser without a screen."""
+
+    def __init__(self, chromium, driver):
+        options = Options()
+        options.binary_location = chromium
+        for word in ('--headless=new', '--disable-gpu', '--disable-dev-shm-usage', '--hide-scrollbars'):
+            options.add_argument(word)
+        if os.geteuid() == 0:
+            options.add_argument('--no-sandbox')
+        options.set_capability('goog:loggingPrefs', {'browser': 'ALL'})
+        self.driver = webdriver.Chrome(service=Service(driver), options=options)
+        self.driver.set_script_timeout(WAIT_SECONDS)
+
+    def close(self):
+        self.driver.quit()
+
+    def open(self, origin, width=1280, height=980, scheme='light'):
+        self._command('Emulation.setDeviceMetricsOverride', width=width, height=height,
+                      deviceScaleFactor=1, mobile=False)
+        self._command('Emulation.setEmulatedMedia',
+                      features=[{'name': 'prefers-color-scheme', 'value': scheme}])
+        self.driver.get('about:blank')
+        self.driver.get_log('browser')
+        self.driver.get(origin + '/')
+        self.until(lambda: self.text('served').strip() or not self.find('key-field').get_property('hidden'))
+
+    def _command(self, name, **parameters):
+        self.driver.execute_cdp_cmd(name, parameters)
+
+    def find(self, name):
+        return self.driver.find_element(By.ID, name)
+
+    def text(self, name):
+        return self.find(name).get_property('textContent')
+
+    def script(self, source, *arguments):
+        return self.driver.execute_script(source, *arguments)
+
+    def until(self, condition):
+        WebDriverWait(self.driver, WAIT_SECONDS, poll_frequency=0.02).until(lambda _: condition())
+
+    def set(self, name, value):
+        """As if somebody typed or chose it."""
+        self.script(
+            "const control = document.getElementById(arguments[0]); control.value = arguments[1];"
+            "control.dispatchEvent(new Event('input', {bubbles: true}));", name, str(value))
+
+    def click(self, name):
+        self.find(name).click()
+
+    def await_end(self, begins='Done'):
+        """Until a run has ended and its last frame was drawn."""
+        self.until(lambda: self.find('run').is_enabled() and self.text('status').startswith(begins))
+        self.driver.execute_async_script(
+            'requestAnimationFrame(() => requestAnimationFrame(arguments[0]));')
+
+    def parts(self, name):
+        """The shown text without the prompt: [kind, text] each."""
+        return self.script(
+            "return [...document.querySelectorAll('#' + arguments[0] + ' span:not(.prompt)')]"
+            '.map((span) => [span.className, span.textContent]);', name)
+
+    def press(self, key, ctrl=False):
+        """A key where the focus is."""
+        code = {'Enter': 13, 'Escape': 27, 'Tab': 9}[key]
+        for kind in ('rawKeyDown', 'keyUp'):
+            self._command('Input.dispatchKeyEvent', type=kind, key=key, code=key,
+                          windowsVirtualKeyCode=code, modifiers=2 if ctrl else 0)
+
+    def complaints(self):
+        """What the browser has said on its console since the last call."""
+        return [entry['message'] for entry in self.driver.get_log('browser')
+                if entry['level'] in ('SEVERE', 'WARNING')]
+
+    def screenshot(self, path):
+        """Of the whole page, as high as it is."""
+        width, height = self.script(
+            'return [innerWidth, Math.ceil(document.body.getBoundingClientRect().height)];')
+        self._command('Emulation.setDeviceMetricsOverride', width=width, height=height,
+                      deviceScaleFactor=1, mobile=False)
+        self.driver.execute_async_script(
+            'requestAnimationFrame(() => requestAnimationFrame(arguments[0]));')
+        self.driver.save_screenshot(path)
