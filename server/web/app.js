@@ -9,7 +9,7 @@ import { fetchModel, streamCompletion } from './stream.js';
 
 const byId = (id) => document.getElementById(id);
 
-const ENDINGS = { length: 'at its most tokens', stop: 'by the model', cancelled: 'by the server' };
+const ENDINGS = { length: 'at max tokens', stop: 'by the model', cancelled: 'by the server' };
 
 const figures = new FiguresView();
 const bars = new BarsView(byId('bars'));
@@ -93,6 +93,7 @@ function showError(error) {
     field.append('Field: ', name);
     box.append(field);
   }
+  box.scrollIntoView({ block: 'nearest' });
   if (error.status === 401) {
     byId('key-field').hidden = false;
     byId('api-key').focus();
@@ -155,7 +156,7 @@ async function run(work) {
     if (error.name === 'AbortError') {
       say(`Stopped after ${shown.meter.tokens} tokens.`);
     } else {
-      say('Not done.');
+      say('Not done; the message by the buttons says why.');
       showError(error);
     }
   } finally {
@@ -172,6 +173,7 @@ function runOnce() {
     byId('first-name').textContent = isPlain ? 'Plain' : 'Speculative';
     showColumns({ areTwo: false });
     say('Writing…');
+    byId('story').scrollIntoView({ block: 'nearest' });
     const { meter, ending } = await generate(body, lanes.first, { watches: true });
     const speed = formatSpeed(meter.speed ?? 0);
     say(`Done: ${meter.tokens} tokens at ${speed} a second, ended ${ENDINGS[ending] ?? ending}.`);
@@ -188,6 +190,7 @@ function runRace() {
     byId('replay').disabled = true;
     clearLane(lanes.second, plain.prompt);
     say('Warming up…');
+    byId('story').scrollIntoView({ block: 'nearest' });
     for (const body of [drafted, plain]) {
       await generate({ ...body, max_tokens: 1 }, lanes.first, { watches: false });
     }

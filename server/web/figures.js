@@ -104,14 +104,14 @@ export class BarsView {
     this.#places.forEach(({ value, fill }, i) => {
       const percent = meter.proposedAt[i] ? (100 * meter.acceptedAt[i]) / meter.proposedAt[i] : null;
       setText(value, percent === null ? '' : String(Math.round(percent)));
-      fill.style.height = `${percent ?? 0}%`;
+      fill.style.transform = `scaleY(${(percent ?? 0) / 100})`;
     });
   }
 
   // In words, for who cannot see it.
   describe(meter) {
     const words = meter.proposedAt.map(
-      (count, i) => `place ${i + 1}: ${Math.round((100 * meter.acceptedAt[i]) / count)} percent`,
+      (count, i) => `position ${i + 1}: ${Math.round((100 * meter.acceptedAt[i]) / count)} percent`,
     );
     this.#element.setAttribute('aria-label', words.length ? words.join(', ') : 'Nothing was drafted');
   }

@@ -7,6 +7,7 @@ const EXAMPLES = [
   ['The clever mouse', 'The mouse looked at the sleeping cat and had an idea.'],
 ];
 const MOST_DRAFT_TOKENS = 8;
+const FIRST_DRAFT_TOKENS = '3'; // the server's own choice often shows fewer colours
 const VERIFIERS = ['auto', 'exact_match', 'block', 'token'];
 // The field of the request that a control sets.
 const CONTROLS = {
@@ -55,8 +56,9 @@ export function prepareForm() {
     byId('examples').append(button);
   }
   const counts = Array.from({ length: MOST_DRAFT_TOKENS }, (_, i) => [String(i + 1), String(i + 1)]);
-  fill(byId('draft-tokens'), [['auto', 'auto: what pays, round by round'],
+  fill(byId('draft-tokens'), [['auto', 'auto, round by round'],
     ['0', 'off: plain decoding'], ...counts]);
+  byId('draft-tokens').value = FIRST_DRAFT_TOKENS;
   fill(byId('verifier'), VERIFIERS.map((name) => [name, name.replace('_', ' ')]));
   fill(byId('drafter'), [['none', 'none']]);
   joinSlider('temperature');
