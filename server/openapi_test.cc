@@ -44,7 +44,8 @@ TEST(OpenApi, HasEveryPathAndMethod) {
   ASSERT_GE(Document()["paths"].size(), 12u);
   for (const auto& [path, methods] : Document()["paths"].items()) {
     for (const auto& [method, operation] : methods.items()) {
-      const std::string target = absl::StrReplaceAll(path, {{"{model}", "story"}, {"{file}", "style.css"}});
+      const std::string target =
+          absl::StrReplaceAll(path, {{"{model}", "story"}, {"{file}", "style.css"}});
       const Answer answer =
           Ask(server.get(), method == "get" ? "GET" : "POST", target, method == "get" ? "" : "{}");
       // A body without its fields is wrong, but known.

@@ -26,7 +26,7 @@ let model = null;
 let pages = null; // { target, draft }: views
 let running = null; // AbortController
 let playback = null;
-let lastRace = null;
+let recorded = null; // { prompt, recordings }: of the last run or race
 let shown = { meter: new Meter(), caches: new CachePair() };
 
 // ---- Drawing, once a frame while something moves ----
@@ -134,6 +134,7 @@ function setRunning(controller) {
   byId('run').disabled = controller !== null;
   byId('race').disabled = controller !== null || model === null || model.drafter === 'none';
   byId('stop').disabled = controller === null && playback === null;
+  byId('replay').disabled = controller !== null || playback !== null || recorded === null;
 }
 
 function showColumns({ areTwo }) {
@@ -146,6 +147,7 @@ function showColumns({ areTwo }) {
 async function run(work) {
   if (running !== null) return;
   endPlayback();
+  recorded = null;
   showError(null);
   setRunning(new AbortController());
   drawSoon();
@@ -174,7 +176,8 @@ function runOnce() {
     showColumns({ areTwo: false });
     say('Writing…');
     byId('story').scrollIntoView({ block: 'nearest' });
-    const { meter, ending } = await generate(body, lanes.first, { watches: true });
+    const { meter, recording, ending } = await generate(body, lanes.first, { watches: true });
+    recorded = { prompt: body.prompt, recordings: [recording] };
     const speed = formatSpeed(meter.speed ?? 0);
     say(`Done: ${meter.tokens} tokens at ${speed} a second, ended ${ENDINGS[ending] ?? ending}.`);
   });
@@ -186,8 +189,6 @@ function runRace() {
     byId('first-name').textContent = 'Speculative';
     showColumns({ areTwo: true });
     byId('verdict-words').textContent = '\u00a0';
-    byId('pace').textContent = '';
-    byId('replay').disabled = true;
     clearLane(lanes.second, plain.prompt);
     say('Warming up…');
     byId('story').scrollIntoView({ block: 'nearest' });
@@ -199,8 +200,8 @@ function runRace() {
     say('…now without.');
     const b = await generate(plain, lanes.second, { watches: false });
     showVerdict(a, b, drafted);
-    lastRace = { body: drafted, recordings: [a.recording, b.recording] };
-    play();
+    recorded = { prompt: drafted.prompt, recordings: [a.recording, b.recording] };
+    if (!matchMedia('(prefers-reduced-motion: reduce)').matches) play();
   });
 }
 
@@ -218,33 +219,39 @@ function showVerdict(drafted, plain, body) {
     'tokens a second.');
 }
 
-// ---- A race, played back ----
+// ---- Played back ----
 
+// Text and caches again, from the record; the figures stay those that were measured.
 function play() {
-  if (lastRace === null || matchMedia('(prefers-reduced-motion: reduce)').matches) return;
-  const { body, recordings } = lastRace;
+  const { prompt, recordings } = recorded;
+  const caches = new CachePair();
+  shown = { ...shown, caches };
   playback = new Playback(recordings.map((recording, i) => {
     const lane = i === 0 ? lanes.first : lanes.second;
-    lane.view.clear(body.prompt);
-    const onFrame = ({ tokens }) =>
-      showLane(lane, { tokens, speed: recording.speed }, recording.frames.at(-1).tokens);
+    const mostTokens = recording.frames.at(-1).tokens;
+    lane.view.clear(prompt);
+    const onFrame = ({ chunk, tokens }, now) => {
+      if (i === 0) caches.add(chunk, now);
+      showLane(lane, { tokens, speed: recording.speed }, mostTokens);
+    };
     return { recording, view: lane.view, onFrame };
   }));
   const { factor } = playback;
-  byId('pace').textContent = factor > 1.05
-    ? `The playback is ${factor.toFixed(factor < 10 ? 1 : 0)} times slower than they were.`
-    : 'The playback is as fast as they were.';
-  byId('replay').disabled = true;
-  byId('stop').disabled = false;
+  const pace = factor > 1.05 ? `${factor.toFixed(factor < 10 ? 1 : 0)} times slower than it was`
+    : 'as fast as it was';
+  byId('replay').textContent = 'Playing…';
+  byId('pace').textContent = `Played back ${pace}.`;
+  setRunning(running);
   drawSoon();
 }
 
 function endPlayback() {
   if (playback === null) return;
-  playback.finish();
+  playback.finish(performance.now());
   playback = null;
-  byId('replay').disabled = false;
-  byId('stop').disabled = running === null;
+  byId('replay').textContent = 'Play slowly';
+  byId('pace').textContent = '\u00a0';
+  setRunning(running);
 }
 
 function stop() {

@@ -1,4 +1,4 @@
-// The same request with and without drafts: measured one after the other, shown side by side.
+// The same request with and without drafts, and what was recorded of it played back.
 
 const SHORTEST_PLAYBACK_MS = 6000; // of the slower one
 
@@ -16,12 +16,12 @@ export function requestsOf(body) {
 // What a run left: its parts with their times, its ids, its meter's speed.
 export class Recording {
   ids = [];
-  frames = []; // { time, parts, tokens }
+  frames = []; // { time, chunk, parts, tokens }
   speed = 0;
 
   add(chunk, time, parts, meter) {
     this.ids.push(...(chunk.choices[0]?.token_ids ?? []));
-    this.frames.push({ time, parts, tokens: meter.tokens });
+    this.frames.push({ time, chunk, parts, tokens: meter.tokens });
     this.speed = meter.speed;
   }
 
@@ -34,9 +34,9 @@ export function isSameText(a, b) {
   return a.ids.length === b.ids.length && a.ids.every((id, i) => id === b.ids[i]);
 }
 
-// Shows both recordings at once, `factor` times as slow as they were.
+// Shows recordings at once, `factor` times as slow as they were.
 export class Playback {
-  #lanes; // { recording, view, onFrame, next }
+  #lanes; // { recording, view, onFrame(frame, now), next }
   #start = null;
   factor;
 
@@ -49,23 +49,22 @@ export class Playback {
   // Returns whether there is more to show.
   draw(now) {
     this.#start ??= now;
-    return this.#showUntil((now - this.#start) / this.factor);
+    return this.#showUntil((now - this.#start) / this.factor, now);
   }
 
-  finish() {
-    this.#showUntil(Infinity);
+  finish(now) {
+    this.#showUntil(Infinity, now);
   }
 
-  #showUntil(time) {
+  #showUntil(time, now) {
     let hasMore = false;
     for (const lane of this.#lanes) {
       const { frames } = lane.recording;
-      let shown = null;
       while (lane.next < frames.length && frames[lane.next].time <= time) {
-        shown = frames[lane.next++];
-        lane.view.add(shown.parts);
+        const frame = frames[lane.next++];
+        lane.view.add(frame.parts);
+        lane.onFrame(frame, now);
       }
-      if (shown !== null) lane.onFrame(shown);
       lane.view.draw();
       hasMore ||= lane.next < frames.length;
     }

@@ -126,6 +126,12 @@ class PageTest(unittest.TestCase):
             self.assertTrue({'accepted', 'correction', 'bonus'} <= kinds, kinds)
             self.check_figures(chunks)
             self.screenshot(name)
+            page.click('replay')
+            page.until(lambda: page.parts('text') != shown)
+            page.press('Escape')
+            page.await_end()
+            self.assertEqual(by_character(page.parts('text')), by_character(shown))
+            self.check_figures(chunks)
 
     def check_figures(self, chunks):
         page = self.page
@@ -159,7 +165,7 @@ class PageTest(unittest.TestCase):
         page.click('race')
         page.until(lambda: 'Both texts are identical' in page.text('verdict-words'))
         self.assertIn('one after the other', page.text('verdict'))
-        self.assertRegex(page.text('pace'), 'slower')
+        self.assertRegex(page.text('pace'), r'^Played back \d.* times slower than it was\.$')
         page.until(lambda: len(page.text('plain-text')) > 200)
         page.until(lambda: page.text('second-speed').endswith('tokens/s'))
         self.screenshot('race')
