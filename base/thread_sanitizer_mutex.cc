@@ -1,7 +1,7 @@
-// Tells the thread sanitizer what absl::Mutex and absl::Notification order. In builds with it alone,
-// whose Abseil is the system's and knows nothing of it: these functions stand before the library's
-// and call them. What the library evaluates inside them, conditions of other threads that wait, is
-// left out by cmake/thread_sanitizer.supp.
+// Tells the thread sanitizer what absl::Mutex and absl::Notification order. In builds with it
+// alone, whose Abseil is the system's and knows nothing of it: these functions stand before the
+// library's and call them. What the library evaluates inside them, conditions of other threads that
+// wait, is left out by cmake/thread_sanitizer.supp.
 #include <dlfcn.h>
 #include <sanitizer/tsan_interface.h>
 

@@ -49,6 +49,7 @@ struct EngineOptions {
   int max_batch = 8;                    // sequences decoded together; more wait
   int chunk_tokens = 256;               // prompt tokens read per pass
   bool prefix_cache = true;             // keep prompts' pages for later requests
+  bool warm_up = false;                 // pack weights at load, not in the first request's pass
 
   // INVALID_ARGUMENT naming the field, what was given and what is allowed.
   absl::Status Validate() const;

@@ -147,6 +147,18 @@ absl::StatusOr<CpuCompute> ParseCompute(const std::string& name) {
       absl::StrCat("compute: \"", name, "\" is not one of auto, f32, bf16"));
 }
 
+namespace {
+
+// A pass of one token, which packs every weight.
+absl::Status WarmUp(Transformer* model, PagedKvCache* cache) {
+  KvSequence kv = cache->NewSequence();
+  constexpr TokenId kAnyToken = 0;
+  const ForwardRequest request{.tokens = {&kAnyToken, 1}, .kv = &kv, .num_logits = 1};
+  return model->Forward({&request, 1}).status();
+}
+
+}  // namespace
+
 absl::StatusOr<ModelPair> ModelPair::Load(const EngineOptions& options) {
   RETURN_IF_ERROR(options.Validate());
   ModelPair pair;
@@ -173,6 +185,10 @@ absl::StatusOr<ModelPair> ModelPair::Load(const EngineOptions& options) {
     ASSIGN_OR_RETURN(pair.vocabulary, MakeVocabularyMap(options, pair));
   }
   RETURN_IF_ERROR(MakeCaches(options, &pair));
+  if (options.warm_up) {
+    RETURN_IF_ERROR(WarmUp(pair.target.get(), pair.target_cache.get()));
+    if (pair.draft != nullptr) RETURN_IF_ERROR(WarmUp(pair.draft.get(), pair.draft_cache.get()));
+  }
   ASSIGN_OR_RETURN(pair.drafter,
                    MakeDrafter(options.drafter, {.model = pair.draft.get(),
                                                  .cache = pair.draft_cache.get(),

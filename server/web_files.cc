@@ -9,8 +9,8 @@ constexpr struct {
   std::string_view ending;
   std::string_view content_type;
 } kPageTypes[] = {{".css", "text/css; charset=utf-8"},
-                                  {".js", "text/javascript; charset=utf-8"},
-                                  {".svg", "image/svg+xml"}};
+                  {".js", "text/javascript; charset=utf-8"},
+                  {".svg", "image/svg+xml"}};
 
 const WebFile* Find(std::string_view name) {
   for (const WebFile& file : WebFiles()) {

@@ -1,4 +1,6 @@
 // The first pass of a model packs its weights.
+#include <unistd.h>
+
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -6,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/engine.h"
+#include "engine/model_pair.h"
 #include "gtest/gtest.h"
 #include "model/transformer.h"
 #include "tools/random_model.h"
@@ -19,7 +22,7 @@ class FirstPassTest : public ::testing::Test {
  protected:
   // The file's greatest part are the matrices of two layers.
   static void SetUpTestSuite() {
-    folder_ = absl::StrCat(testing::TempDir(), "first_pass_test");
+    folder_ = absl::StrCat(testing::TempDir(), "first_pass_test.", getpid());
     fs::remove_all(folder_);
     const auto shape =
         RandomModelShape::Parse("base=tiny,layers=2,hidden=512,ffn=1500,vocab=500,dtype=bfloat16");
@@ -101,6 +104,19 @@ TEST_F(FirstPassTest, IsAnyPassToAnEngine) {
     for (size_t i = 0; i < first.logprobs.size(); ++i) {
       EXPECT_EQ(first.logprobs[i].logprob, second.logprobs[i].logprob) << quantize;
     }
+  }
+}
+
+TEST_F(FirstPassTest, MayBeMadeAtLoad) {
+  for (const bool warm_up : {false, true}) {
+    EngineOptions options{.target = folder_, .draft = folder_};
+    options.kv_memory_bytes = 1 << 24;
+    options.warm_up = warm_up;
+    const auto pair = ModelPair::Load(options);
+    ASSERT_TRUE(pair.ok()) << pair.status();
+    EXPECT_EQ(pair->target->num_unpacked() == 0, warm_up);
+    EXPECT_EQ(pair->draft->num_unpacked() == 0, warm_up);
+    EXPECT_EQ(pair->target_cache->num_free_pages(), pair->target_cache->num_pages());
   }
 }
 

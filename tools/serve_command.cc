@@ -40,6 +40,7 @@ absl::Status ServeFlags::Check() {
   engine_options.max_batch = max_batch;
   engine_options.chunk_tokens = chunk_tokens;
   engine_options.prefix_cache = !no_prefix_cache;
+  engine_options.warm_up = true;
   ServiceOptions& service = server.service;
   ASSIGN_OR_RETURN(service.max_body_bytes, ParseSize("--max-body", max_body));
   ASSIGN_OR_RETURN(service.max_unread_bytes, ParseSize("--max-unread", max_unread));
