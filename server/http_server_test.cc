@@ -11,6 +11,7 @@
 namespace tandem {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -366,15 +367,17 @@ TEST(HttpServer, BoundsWhatFramesABody) {
   const std::string long_line(300'000, 'x');
   std::string trailers = "0\r\n";
   while (trailers.size() < 300'000) trailers += "X: " + std::string(100, 'x') + "\r\n";
+  // Which bound many trailers meet first, the body's or a line's, depends on how they arrive.
   const struct {
     std::string body;
-    int status;
-  } cases[] = {{"1;x=" + long_line, 400}, {"0\r\nX: " + long_line, 400}, {trailers, 413}};
+    std::vector<int> statuses;
+  } cases[] = {
+      {"1;x=" + long_line, {400}}, {"0\r\nX: " + long_line, {400}}, {trailers, {400, 413}}};
   for (const auto& c : cases) {
     Client client(server->port());
     client.Send("POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
     client.Send(c.body);
-    EXPECT_EQ(client.Read().status, c.status) << c.body.substr(0, 10);
+    EXPECT_THAT(c.statuses, Contains(client.Read().status)) << c.body.substr(0, 10);
   }
 }
 
