@@ -26,6 +26,7 @@ class CombinedDrafter final : public Drafter {
   void Publish(DraftState* state, absl::Span<const TokenId> tokens) override;
   void Evict(DraftState* state) override;
   int num_unpacked() const override { return model_->num_unpacked() + lookup_->num_unpacked(); }
+  absl::Status CheckIntegrity() const override { return model_->CheckIntegrity(); }
 
  private:
   std::unique_ptr<Drafter> model_;

@@ -95,6 +95,8 @@ class Drafter {
   virtual void Publish(DraftState* /*state*/, absl::Span<const TokenId> /*tokens*/) {}
   // Gives back what `state` occupies; it will be computed again when it is next asked.
   virtual void Evict(DraftState* state) { Rollback(state, 0); }
+  // INTERNAL, naming the page, unless what all states occupy adds up.
+  virtual absl::Status CheckIntegrity() const { return absl::OkStatus(); }
 };
 
 }  // namespace tandem

@@ -1,6 +1,7 @@
 #include "draft/model_drafter.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/algorithm/container.h"
 #include "base/check.h"
@@ -9,6 +10,12 @@
 namespace tandem {
 
 struct ModelDrafter::State final : DraftState {
+  explicit State(std::shared_ptr<States> all_states) : all(std::move(all_states)) {
+    all->push_back(this);
+  }
+  ~State() override { all->erase(std::find(all->begin(), all->end(), this)); }
+
+  std::shared_ptr<States> all;
   KvSequence kv;
   // With a vocabulary map: committed tokens in the draft's, and how many of those the first i of
   // the target's are. Tokens drafted since are one of each.
@@ -22,6 +29,7 @@ struct ModelDrafter::State final : DraftState {
 struct ModelDrafter::Draft {
   const DraftRequest* request;
   Proposal* proposal;
+  State* state;
   KvSequence* kv;
   absl::Span<const TokenId> text;  // the context in the draft's tokens
   int max_tokens;                  // what the draft's own context leaves of the request's
@@ -62,7 +70,7 @@ absl::Span<const TokenId> ModelDrafter::ReadDrafted(const TokenId& token) const 
 }
 
 std::unique_ptr<DraftState> ModelDrafter::NewState(absl::Span<const TokenId> prompt) {
-  auto state = std::make_unique<State>();
+  auto state = std::make_unique<State>(states_);
   state->kv = cache_->NewSequenceWithPrefix(Read(state.get(), prompt));
   return state;
 }
@@ -105,10 +113,46 @@ std::vector<DraftOption> ModelDrafter::Options(DraftState* state,
   const absl::Span<const TokenId> text = Read(&s, context);
   const int room = std::min(Room(s.kv, text), kMaxDraftTokens);
   if (room == 0) return {};
-  return {{.source = DraftSource::kModel,
-           .evidence = 0,
-           .max_tokens = room,
-           .num_unread = std::max(static_cast<int>(text.size()) - s.kv.length(), 1)}};
+  const int num_unread = std::max(static_cast<int>(text.size()) - s.kv.length(), 1);
+  const int64_t lacking = s.kv.PagesToExtend(num_unread) - cache_->num_available_pages();
+  if (lacking > 0 && lacking > PagesOfYounger(s)) {
+    s.kv.Truncate(0);  // older ones have use for them
+    return {};
+  }
+  return {
+      {.source = DraftSource::kModel, .evidence = 0, .max_tokens = room, .num_unread = num_unread}};
+}
+
+int64_t ModelDrafter::PagesOfYounger(const State& state) const {
+  int64_t count = 0;
+  for (auto it = states_->rbegin(); *it != &state; ++it) {
+    count += static_cast<int64_t>((*it)->kv.pages().size());
+  }
+  return count;
+}
+
+// Lets every draft read what it lacks, in order, as long as there are pages or younger states to
+// give theirs back.
+void ModelDrafter::MakeRoom(absl::Span<Draft> drafts) {
+  int64_t taken = 0;
+  for (Draft& draft : drafts) {
+    if (draft.ended) continue;
+    const int num_unread = static_cast<int>(draft.text.size()) - draft.kv->length();
+    const int64_t pages = draft.kv->PagesToExtend(std::max(num_unread, 0));
+    for (auto it = states_->rbegin();
+         *it != draft.state && taken + pages > cache_->num_available_pages(); ++it) {
+      (*it)->kv.Truncate(0);
+      for (Draft& other : drafts) other.ended = other.ended || other.state == *it;
+    }
+    draft.ended = taken + pages > cache_->num_available_pages();
+    if (!draft.ended) taken += pages;
+  }
+}
+
+absl::Status ModelDrafter::CheckIntegrity() const {
+  std::vector<const KvSequence*> sequences;
+  for (const State* state : *states_) sequences.push_back(&state->kv);
+  return cache_->CheckIntegrity(sequences);
 }
 
 absl::Status ModelDrafter::Propose(absl::Span<const DraftRequest> requests,
@@ -121,6 +165,7 @@ absl::Status ModelDrafter::Propose(absl::Span<const DraftRequest> requests,
     const int room = Room(state.kv, text);
     drafts.push_back({.request = &requests[i],
                       .proposal = proposals[i],
+                      .state = &state,
                       .kv = &state.kv,
                       .text = text,
                       .max_tokens = std::min(requests[i].max_tokens, room),
@@ -130,6 +175,7 @@ absl::Status ModelDrafter::Propose(absl::Span<const DraftRequest> requests,
       state.kv.Truncate(static_cast<int>(text.size()) - 1);
     }
   }
+  MakeRoom(absl::MakeSpan(drafts));
   RETURN_IF_ERROR(CatchUp(absl::MakeSpan(drafts)));
   while (std::any_of(drafts.begin(), drafts.end(), [](const Draft& d) { return d.wants_more(); })) {
     RETURN_IF_ERROR(Step(absl::MakeSpan(drafts)));

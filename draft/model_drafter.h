@@ -19,7 +19,8 @@ namespace tandem {
 // is over its own tokens, proposals and what they were drawn from are over the target's.
 //
 // Proposes nothing for a sequence that is out of the draft's context or pages, or holds a token
-// that the draft model cannot read.
+// that the draft model cannot read. Pages go to the oldest states: when they run out the youngest
+// gives its own back, and does without drafts until all that it has to read fits again.
 class ModelDrafter final : public Drafter {
  public:
   // The pointers must outlive the drafter and its states. `target_vocab_size`: ids from there on
@@ -38,9 +39,11 @@ class ModelDrafter final : public Drafter {
   int NumCached(const DraftState& state) const override;
   int num_unpacked() const override { return model_->num_unpacked(); }
   void Publish(DraftState* state, absl::Span<const TokenId> tokens) override;
+  absl::Status CheckIntegrity() const override;
 
  private:
   struct State;
+  using States = std::vector<State*>;
   struct Draft;  // one request's progress through a Propose
 
   // `context` in the draft's tokens; valid until the state changes.
@@ -52,6 +55,9 @@ class ModelDrafter final : public Drafter {
   // How many tokens behind `text` (the draft's) can be drafted; 0 also if it holds one that the
   // draft does not know.
   int Room(const KvSequence& kv, absl::Span<const TokenId> text) const;
+  // Pages that the states younger than this one hold.
+  int64_t PagesOfYounger(const State& state) const;
+  void MakeRoom(absl::Span<Draft> drafts);
   absl::Status CatchUp(absl::Span<Draft> drafts);
   absl::Status Step(absl::Span<Draft> drafts);
   bool DrawNext(Draft* draft, absl::Span<const float> logits);
@@ -62,6 +68,7 @@ class ModelDrafter final : public Drafter {
   int chunk_tokens_;
   const VocabularyMap* vocabulary_;
   std::vector<float> target_row_;
+  std::shared_ptr<States> states_ = std::make_shared<States>();  // that exist, oldest first
 };
 
 }  // namespace tandem

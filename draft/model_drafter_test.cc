@@ -454,6 +454,48 @@ TEST(ModelDrafter, ProposesLessWhenPagesRunOut) {
   world.ExpectDrawnAsRecorded(*second);
 }
 
+// Two texts grow until both hold half of the pool and are in want of a page: the younger gives its
+// own back, the older goes on, and when it has ended the younger drafts again.
+TEST(ModelDrafter, PagesGoToTheOldest) {
+  World world({.model = {}, .page_size = 3, .num_pages = 10});
+  World::Sequence* older = world.Add({1, 2, 3, 4});
+  World::Sequence* younger = world.Add({4, 3, 2, 1});
+  const auto round = [&](std::vector<World::Sequence*> sequences) {
+    std::vector<int> wanted;
+    for (World::Sequence* s : sequences) {
+      wanted.push_back(world.drafter().Options(s->state.get(), s->tokens).empty() ? 0 : 2);
+    }
+    // As rounds do: who may not draft is not asked.
+    std::vector<World::Sequence*> asked;
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      sequences[i]->proposal.Clear();
+      if (wanted[i] > 0) asked.push_back(sequences[i]);
+    }
+    EXPECT_TRUE(world.Propose(asked, std::vector<int>(asked.size(), 2)).ok());
+    EXPECT_TRUE(world.drafter().CheckIntegrity().ok());
+    for (World::Sequence* s : sequences) {
+      world.ExpectDrawnAsRecorded(*s);
+      s->tokens.push_back(5);
+      world.drafter().Rollback(s->state.get(), static_cast<int>(s->tokens.size()) - 1);
+    }
+  };
+  int rounds_without = 0;
+  while (older->tokens.size() < 28) {
+    round({older, younger});
+    EXPECT_FALSE(older->proposal.tokens.empty()) << older->tokens.size();
+    if (younger->proposal.tokens.empty()) {
+      ++rounds_without;
+      EXPECT_EQ(world.drafter().NumCached(*younger->state), 0);
+    } else {
+      EXPECT_EQ(rounds_without, 0);  // no to and fro
+    }
+  }
+  EXPECT_GT(rounds_without, 8);
+  older->state.reset();
+  round({younger});
+  EXPECT_THAT(younger->proposal.tokens, SizeIs(2));
+}
+
 TEST(ModelDrafter, EndsTheDraftBeforeARowThatIsNone) {
   for (int good = 0; good < 4; ++good) {
     World world;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <deque>
-#include <random>
 #include <thread>
 #include <utility>
 
@@ -14,6 +13,7 @@
 #include "base/status_macros.h"
 #include "engine/judged_engine.h"
 #include "engine/model_pair.h"
+#include "engine/new_session.h"
 #include "engine/round.h"
 #include "engine/scheduler.h"
 #include "engine/session.h"
@@ -21,46 +21,6 @@
 
 namespace tandem {
 namespace {
-
-// The rule of a name; for "auto" as docs/verification.md chooses.
-absl::StatusOr<AcceptanceRule> ParseVerifier(absl::string_view name, const Request& request,
-                                             int draft_tokens, bool draft_is_drawn) {
-  if (name == "exact_match") return AcceptanceRule::kExactMatch;
-  if (name == "block") return AcceptanceRule::kBlock;
-  if (name == "token") return AcceptanceRule::kToken;
-  if (name != "auto") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("verifier: \"", name, "\" is not one of auto, exact_match, block, token"));
-  }
-  if (request.seed.has_value() || request.sampling.is_greedy() || !draft_is_drawn) {
-    return AcceptanceRule::kExactMatch;
-  }
-  return draft_tokens == 1 ? AcceptanceRule::kToken : AcceptanceRule::kBlock;
-}
-
-uint64_t FreshSeed() {
-  std::random_device entropy;
-  return uint64_t{entropy()} << 32 | entropy();
-}
-
-absl::Status CheckDraftTokens(int draft_tokens) {
-  if (draft_tokens == kAutoDraftTokens || (0 <= draft_tokens && draft_tokens <= kMaxDraftTokens)) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("draft_tokens: ", draft_tokens, " is not auto or from 0 to ", kMaxDraftTokens));
-}
-
-absl::Status CheckTopLogprobs(absl::string_view name, int num_top) {
-  constexpr int kMost = 100;
-  if (-1 <= num_top && num_top <= kMost) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(name, ": ", num_top, " is not from 0 to ", kMost));
-}
-
-absl::Status CheckAtLeast(absl::string_view name, int64_t value, int64_t least) {
-  if (value >= least) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(name, ": ", value, " is not ", least, " or more"));
-}
 
 ModelInfo InfoOf(const std::string& path, const Transformer& model, const PagedKvCache& cache) {
   return {.path = path,
@@ -97,7 +57,8 @@ class EngineImpl final : public Engine {
   }
 
   absl::StatusOr<GenerationId> Submit(Request request, OnPiece on_piece, OnDone on_done) override {
-    ASSIGN_OR_RETURN(std::unique_ptr<Session> session, NewSession(std::move(request)));
+    ASSIGN_OR_RETURN(std::unique_ptr<Session> session,
+                     NewSession(std::move(request), options_, pair_));
     session->on_piece = std::move(on_piece);
     session->on_done = std::move(on_done);
     absl::MutexLock lock(&mutex_);
@@ -132,17 +93,6 @@ class EngineImpl final : public Engine {
     if (results_.contains(id)) cancelled_.push_back(id);
   }
 
-  absl::Status CheckIntegrity() override {
-    absl::MutexLock lock(&mutex_);
-    integrity_.reset();
-    const auto is_known = [this] {
-      mutex_.AssertReaderHeld();
-      return integrity_.has_value();
-    };
-    mutex_.Await(absl::Condition(&is_known));
-    return *integrity_;
-  }
-
   RoundStats stats() const override {
     absl::MutexLock lock(&mutex_);
     return stats_;
@@ -152,6 +102,16 @@ class EngineImpl final : public Engine {
     EngineLoad load = load_;
     load.num_waiting += static_cast<int>(submitted_.size());
     return load;
+  }
+  absl::Status CheckIntegrity() override {
+    absl::MutexLock lock(&mutex_);
+    const int64_t check = ++checks_asked_;
+    const auto is_done = [this, check] {
+      mutex_.AssertReaderHeld();
+      return checks_done_ >= check;
+    };
+    mutex_.Await(absl::Condition(&is_done));
+    return integrity_;
   }
   const Tokenizer& tokenizer() const override { return *pair_.tokenizer; }
   ModelInfo target_info() const override {
@@ -179,16 +139,15 @@ class EngineImpl final : public Engine {
     absl::StatusOr<Completion> completion = absl::UnknownError("");
   };
 
-  absl::Status CheckToken(absl::string_view field, TokenId id) const;
-  absl::StatusOr<std::vector<TokenId>> PromptOf(const Request& request) const;
-  absl::StatusOr<std::unique_ptr<Session>> NewSession(Request request) const;
-
   void Work();
   bool TakeNewWork();
-  absl::Status CheckBooks() const;
+  void AnswerChecks();
   void Step();
   RoundPlan Plan(absl::Span<Session* const> running);
   void Admit();
+  absl::Span<const TokenId> Reusable(const Session& session) const;
+  void Begin(Session* session, KvSequence target_kv);
+  bool LookAgain(absl::Span<const RoundStep> steps);
   void LookForDrafts(Session* session);
   void Preempt(Session* session);
   RoundReport RoundOf(const Session& session) const;
@@ -207,104 +166,24 @@ class EngineImpl final : public Engine {
   absl::flat_hash_map<GenerationId, Outcome> results_ ABSL_GUARDED_BY(mutex_);
   RoundStats stats_ ABSL_GUARDED_BY(mutex_);
   EngineLoad load_ ABSL_GUARDED_BY(mutex_);
-  // As last asked for; without a value it is wanted.
-  std::optional<absl::Status> integrity_ ABSL_GUARDED_BY(mutex_) = absl::OkStatus();
+  int64_t checks_asked_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t checks_done_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Status integrity_ ABSL_GUARDED_BY(mutex_);
 
   // The engine thread's own.
   Verifier verifier_;
   SpeculationPolicy policy_;
   int64_t num_prompt_tokens_ = 0;
   int64_t num_preemptions_ = 0;
+  int64_t num_prefix_queries_ = 0;
+  int64_t num_prefix_hits_ = 0;
   std::deque<std::unique_ptr<Session>> sessions_;  // oldest first
   std::thread thread_;                             // last: it uses all of the above
 };
 
-absl::Status EngineImpl::CheckToken(absl::string_view field, TokenId id) const {
-  const int vocab_size = pair_.target->vocab_size();
-  if (0 <= id && id < vocab_size) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(field, ": token ", id, " is not in the vocabulary of ", vocab_size));
-}
-
-absl::StatusOr<std::vector<TokenId>> EngineImpl::PromptOf(const Request& request) const {
-  if (!request.prompt.empty() && !request.prompt_ids.empty()) {
-    return absl::InvalidArgumentError("prompt: both text and ids are given");
-  }
-  std::vector<TokenId> ids = request.prompt_ids;
-  if (!request.prompt.empty()) {
-    ASSIGN_OR_RETURN(ids, pair_.tokenizer->Encode(request.prompt, SpecialTokens::kParse));
-    ids = pair_.tokenizer->WithTemplate(std::move(ids));
-  }
-  if (ids.empty()) return absl::InvalidArgumentError("prompt: is empty");
-  for (const TokenId id : ids) RETURN_IF_ERROR(CheckToken("prompt_ids", id));
-  const int context = pair_.target->context_length();
-  if (static_cast<int64_t>(ids.size()) >= context) {
-    return absl::InvalidArgumentError(absl::StrCat("prompt: has ", ids.size(),
-                                                   " tokens, and the target's context of ", context,
-                                                   " must hold one more"));
-  }
-  return ids;
-}
-
-absl::StatusOr<std::unique_ptr<Session>> EngineImpl::NewSession(Request request) const {
-  auto session = std::make_unique<Session>();
-  Session& s = *session;
-  s.submit_time = absl::Now();
-  RETURN_IF_ERROR(request.sampling.Validate(pair_.target->vocab_size()));
-  RETURN_IF_ERROR(CheckAtLeast("max_tokens", request.max_tokens, 1));
-  if (request.sampling.min_tokens > request.max_tokens) {
-    return absl::InvalidArgumentError(absl::StrCat("min_tokens: ", request.sampling.min_tokens,
-                                                   " is not from 0 to max_tokens, which is ",
-                                                   request.max_tokens));
-  }
-  const int draft_tokens = request.draft_tokens.value_or(options_.draft_tokens);
-  RETURN_IF_ERROR(CheckDraftTokens(draft_tokens));
-  RETURN_IF_ERROR(CheckTopLogprobs("logprobs", request.logprobs.num_top));
-  RETURN_IF_ERROR(CheckTopLogprobs("prompt_logprobs", request.prompt_logprobs.num_top));
-  const bool draft_is_drawn = pair_.drafter != nullptr && pair_.drafter->is_drawn();
-  ASSIGN_OR_RETURN(s.rule, ParseVerifier(request.verifier.value_or(options_.verifier), request,
-                                         draft_tokens, draft_is_drawn));
-  for (const std::string& stop : request.stop) {
-    if (stop.empty()) return absl::InvalidArgumentError("stop: a stop string is empty");
-  }
-  ASSIGN_OR_RETURN(s.tokens, PromptOf(request));
-  s.prompt_length = s.length();
-  // Tokens beyond the context are never asked for.
-  s.max_length = static_cast<int>(std::min<int64_t>(int64_t{s.prompt_length} + request.max_tokens,
-                                                    pair_.target->context_length()));
-  const int64_t page_size = options_.page_size;
-  const int64_t pages = (s.max_length + page_size - 1) / page_size;
-  if (pages > pair_.target_cache->num_pages()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "max_tokens: ", s.prompt_length, " prompt tokens and ", s.max_length - s.prompt_length,
-        " more need ", pages, " pages, and kv_memory holds ", pair_.target_cache->num_pages()));
-  }
-  s.sampling = std::move(request.sampling);
-  if (TokenCounts* used = s.counts_if_used()) used->AddPrompt(s.tokens);
-  s.random = RandomSource(request.seed.has_value() ? *request.seed : FreshSeed())
-                 .ForSequence(request.sequence);
-  for (const TokenId stop : request.stop_tokens) RETURN_IF_ERROR(CheckToken("stop_tokens", stop));
-  s.stop_tokens.insert(request.stop_tokens.begin(), request.stop_tokens.end());
-  if (!request.ignore_eos) {
-    const std::vector<TokenId>& eos = pair_.target->config().eos_token_ids;
-    s.stop_tokens.insert(eos.begin(), eos.end());
-  }
-  s.sampling.ending_tokens.assign(s.stop_tokens.begin(), s.stop_tokens.end());
-  s.logprobs = request.logprobs;
-  s.prompt_logprobs = request.prompt_logprobs;
-  s.draft_tokens = draft_tokens;
-  s.learns_sharpness = !request.seed.has_value() && s.rule != AcceptanceRule::kExactMatch;
-  s.text = std::make_unique<OutputText>(pair_.tokenizer.get(), s.tokens, std::move(request.stop),
-                                        s.sampling.min_tokens);
-  s.completion.prompt_tokens = s.prompt_length;
-  s.completion.verifier = std::string(NameOf(s.rule));
-  s.completion.draft_tokens = pair_.drafter == nullptr ? 0 : draft_tokens;
-  if (s.prompt_logprobs.num_top >= 0) s.completion.prompt_logprobs.emplace_back(std::nullopt);
-  return session;
-}
-
 void EngineImpl::Work() {
   while (TakeNewWork()) {
+    AnswerChecks();
     Step();
     Retire();
     ReportLoad();
@@ -317,10 +196,9 @@ bool EngineImpl::TakeNewWork() {
   absl::MutexLock lock(&mutex_);
   const auto has_work = [this] {
     mutex_.AssertReaderHeld();
-    return stopping_ || !submitted_.empty() || !sessions_.empty() || !integrity_.has_value();
+    return stopping_ || !submitted_.empty() || !sessions_.empty() || checks_done_ < checks_asked_;
   };
   mutex_.Await(absl::Condition(&has_work));
-  if (!integrity_.has_value()) integrity_ = CheckBooks();
   for (std::unique_ptr<Session>& session : submitted_) sessions_.push_back(std::move(session));
   submitted_.clear();
   for (const auto& session : sessions_) {
@@ -332,13 +210,20 @@ bool EngineImpl::TakeNewWork() {
   return !stopping_;
 }
 
-absl::Status EngineImpl::CheckBooks() const {
-  if (!sessions_.empty()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("generations: ", sessions_.size(), " have not ended"));
+void EngineImpl::AnswerChecks() {
+  int64_t asked = 0;
+  {
+    absl::MutexLock lock(&mutex_);
+    asked = checks_asked_;
+    if (asked == checks_done_) return;
   }
-  RETURN_IF_ERROR(pair_.target_cache->CheckIntegrity({}));
-  return pair_.draft_cache == nullptr ? absl::OkStatus() : pair_.draft_cache->CheckIntegrity({});
+  std::vector<const KvSequence*> sequences;
+  for (const auto& session : sessions_) sequences.push_back(&session->target_kv);
+  absl::Status status = pair_.target_cache->CheckIntegrity(sequences);
+  if (pair_.drafter != nullptr) status.Update(pair_.drafter->CheckIntegrity());
+  absl::MutexLock lock(&mutex_);
+  integrity_ = std::move(status);
+  checks_done_ = asked;
 }
 
 // The next round's plan; those preempted for it have given their pages back.
@@ -373,6 +258,7 @@ void EngineImpl::Step() {
         absl::StrCat("kv_memory: ", pair_.target_cache->num_pages(), " pages are too few for ",
                      running.front()->length(), " tokens")));
   }
+  if (LookAgain(plan.steps)) plan = Plan(running);
   const absl::Status status = RunRound(pair_.drafter.get(), &verifier_, plan.steps, &policy_);
   for (const RoundStep& step : plan.steps) {
     Session* session = step.session;
@@ -395,6 +281,13 @@ void EngineImpl::Step() {
   }
 }
 
+// What of the session's tokens may come from the prefix cache. Log-probabilities of the prompt need
+// its rows computed.
+absl::Span<const TokenId> EngineImpl::Reusable(const Session& session) const {
+  if (!options_.prefix_cache || session.NeedsPromptLogprobs()) return {};
+  return session.tokens;
+}
+
 // Gives the sequences that may run next their caches: what earlier sequences published, if
 // anything.
 void EngineImpl::Admit() {
@@ -404,15 +297,42 @@ void EngineImpl::Admit() {
     if (++num_running > options_.max_batch) break;
     if (session->is_admitted) continue;
     session->is_admitted = true;
-    // Log-probabilities of the prompt need its rows computed.
-    const bool may_reuse = options_.prefix_cache && session->prompt_logprobs.num_top < 0;
-    const absl::Span<const TokenId> known =
-        may_reuse ? absl::MakeConstSpan(session->tokens) : absl::Span<const TokenId>();
-    session->target_kv = pair_.target_cache->NewSequenceWithPrefix(known);
-    if (session->num_output() == 0) session->completion.cached_tokens = session->target_kv.length();
+    const absl::Span<const TokenId> known = Reusable(*session);
+    Begin(session.get(), pair_.target_cache->NewSequenceWithPrefix(known));
+    num_prefix_queries_ += static_cast<int64_t>(known.size());
+    num_prefix_hits_ += session->found_tokens;
     num_prompt_tokens_ += session->prompt_length;
-    if (pair_.drafter != nullptr) session->draft_state = pair_.drafter->NewState(known);
   }
+}
+
+void EngineImpl::Begin(Session* session, KvSequence target_kv) {
+  session->target_kv = std::move(target_kv);
+  session->found_tokens = session->target_kv.length();
+  if (session->num_output() == 0) session->completion.cached_tokens = session->found_tokens;
+  if (pair_.drafter != nullptr) {
+    session->draft_state = pair_.drafter->NewState(Reusable(*session));
+  }
+}
+
+// What was published since serves those who still read, too: others may have had the same prompt,
+// and who was preempted had published what it gave back. Whether anything was found.
+bool EngineImpl::LookAgain(absl::Span<const RoundStep> steps) {
+  bool found = false;
+  for (const RoundStep& step : steps) {
+    Session& s = *step.session;
+    if (s.num_pending() <= kMostWithoutChunk) continue;
+    const absl::Span<const TokenId> known = Reusable(s);
+    KvSequence longer = pair_.target_cache->NewSequenceWithPrefix(known);
+    if (longer.length() <= s.target_kv.length()) continue;
+    if (s.target_kv.length() == 0 && s.completion.num_preemptions > 0) {
+      num_prefix_queries_ += static_cast<int64_t>(known.size());
+    }
+    num_prefix_hits_ += longer.length() - s.target_kv.length();
+    Begin(&s, std::move(longer));
+    LookForDrafts(&s);
+    found = true;
+  }
+  return found;
 }
 
 // What the session could draft next, once its prompt is read.
@@ -425,9 +345,12 @@ void EngineImpl::LookForDrafts(Session* session) {
 
 void EngineImpl::Preempt(Session* session) {
   spdlog::debug("preempt generation={} tokens={}", session->id, session->length());
-  ++session->completion.num_preemptions;
-  ++num_preemptions_;
+  if (!session->waits()) {
+    ++session->completion.num_preemptions;
+    ++num_preemptions_;
+  }
   session->target_kv.Truncate(0);
+  session->found_tokens = 0;
   if (session->draft_state != nullptr) pair_.drafter->Evict(session->draft_state.get());
   session->published_pages = 0;
   // Of a prompt not read to its end, all rows are computed and reported again.
@@ -513,9 +436,8 @@ void EngineImpl::ReportLoad() {
   load.target_pages_in_use = PagesInUse(*pair_.target_cache);
   if (pair_.draft_cache != nullptr) load.draft_pages_in_use = PagesInUse(*pair_.draft_cache);
   load.prompt_tokens = num_prompt_tokens_;
-  const PagedKvCache::PrefixStats& prefixes = pair_.target_cache->prefix_stats();
-  load.prefix_queries = prefixes.queried_tokens;
-  load.prefix_hits = prefixes.hit_tokens;
+  load.prefix_queries = num_prefix_queries_;
+  load.prefix_hits = num_prefix_hits_;
   load.preemptions = num_preemptions_;
   absl::MutexLock lock(&mutex_);
   load.stats = stats_;
@@ -524,18 +446,6 @@ void EngineImpl::ReportLoad() {
 }
 
 }  // namespace
-
-absl::Status EngineOptions::Validate() const {
-  if (target.empty()) return absl::InvalidArgumentError("target: no model folder is given");
-  RETURN_IF_ERROR(CheckDraftTokens(draft_tokens));
-  RETURN_IF_ERROR(ParseVerifier(verifier, Request(), draft_tokens, true).status());
-  RETURN_IF_ERROR(CheckAtLeast("threads", threads, 0));
-  RETURN_IF_ERROR(ParseKvDType(kv_cache).status());
-  RETURN_IF_ERROR(CheckAtLeast("kv_memory", kv_memory_bytes, 0));
-  RETURN_IF_ERROR(CheckAtLeast("page_size", page_size, 1));
-  RETURN_IF_ERROR(CheckAtLeast("max_batch", max_batch, 1));
-  return CheckAtLeast("chunk_tokens", chunk_tokens, 1);
-}
 
 absl::Duration Timings::TimePerOutputToken(int num_tokens, int first_tokens) const {
   if (num_tokens <= first_tokens) return absl::ZeroDuration();

@@ -191,8 +191,8 @@ class Engine {
   // Submit and Wait.
   absl::StatusOr<Completion> Generate(Request request, OnPiece on_piece = nullptr);
 
-  // Whether the books of both caches add up, with every page free or published: INTERNAL saying
-  // what does not. FAILED_PRECONDITION while a generation has not ended.
+  // Counts every page of both caches, between two rounds: INTERNAL, naming the page, unless each is
+  // free or held exactly as often as is known.
   virtual absl::Status CheckIntegrity() = 0;
 
   virtual RoundStats stats() const = 0;  // of all generations that have ended

@@ -31,15 +31,19 @@ inline constexpr int kMostWithoutChunk = 2;
 
 struct ScheduleLimits {
   int max_batch = 1;     // sequences per round
-  int chunk_tokens = 1;  // prompt tokens per round
+  int chunk_tokens = 1;  // rows per round as long as prompts are read
   int free_pages = 0;    // of the target's cache
 };
 
-// Chooses what the next round does for `sessions`, oldest first. Sessions that decode come before
-// prompts, which share the round's chunk; pages go to the oldest, and when they run out the
-// youngest give theirs back. Drafts take pages that are left. Changes nothing but `policy`, which
-// is asked about drafts. An empty plan means that the oldest session does not fit even alone,
-// beside published pages that cannot be evicted.
+// What is left of the chunk for prompts however many decode.
+constexpr int LeastForPrompts(int chunk_tokens) { return (chunk_tokens + 3) / 4; }
+
+// Chooses what the next round does for `sessions`, oldest first (docs/scheduling.md). Sessions that
+// decode come before prompts, which share what is left of the chunk: half is the oldest's, the rest
+// goes to the shortest. Pages go to the oldest, and when they run out the youngest give theirs
+// back. Drafts take pages that are left. Changes nothing but `policy`, which is asked about drafts.
+// An empty plan means that the oldest session does not fit even alone, beside published pages that
+// cannot be evicted.
 RoundPlan PlanRound(absl::Span<Session* const> sessions, const ScheduleLimits& limits,
                     SpeculationPolicy* policy);
 

@@ -86,9 +86,9 @@ class ManualEngine : public Engine {
     absl::MutexLock lock(&mutex_);
     cancelled_.insert(id);
   }
-  absl::Status CheckIntegrity() override { return absl::OkStatus(); }
   RoundStats stats() const override { return {}; }
   EngineLoad load() const override { return {}; }
+  absl::Status CheckIntegrity() override { return absl::OkStatus(); }
   const Tokenizer& tokenizer() const override { return *tokenizer_; }
   ModelInfo target_info() const override {
     ModelInfo info;

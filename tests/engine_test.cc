@@ -277,9 +277,45 @@ TEST(Engine, TheSamePromptManyTimesAtOnce) {
   const Request request{
       .prompt_ids = prompt, .max_tokens = 15, .sampling = kGreedy, .ignore_eos = true};
   const std::vector<TokenId> want(pair.output_ids.begin() + 30, pair.output_ids.begin() + 45);
+  int num_read = 0;
   for (const Completion& got : GenerateAll(engine.get(), std::vector<Request>(11, request))) {
     EXPECT_EQ(got.token_ids, want);
+    num_read += got.cached_tokens == 0;
   }
+  // One has read it before the next begins, whether or not they came in time for the same batch.
+  EXPECT_EQ(num_read, 1);
+}
+
+// Who was preempted had published what it read, and finds what of it is left.
+TEST(Engine, ResumesFromWhatIsStillInTheCache) {
+  const GoldenPair pair("shallow");
+  const auto read_again = [&](bool prefix_cache) {
+    EngineOptions options = CpuOptionsFor(pair.target, pair.draft);
+    options.page_size = 2;
+    options.prefix_cache = prefix_cache;
+    options.kv_memory_bytes = KvBytesFor(pair.target, pair.draft, 80);
+    const std::unique_ptr<Engine> engine = MakeEngine(options);
+    std::vector<Request> requests;
+    for (TokenId first = 1; first <= 3; ++first) {
+      requests.push_back({.prompt_ids = {first, 2, 3, 4, 5, 6, 7, 8},
+                          .max_tokens = 40,
+                          .sampling = kGreedy,
+                          .ignore_eos = true,
+                          .draft_tokens = 0});
+    }
+    int num_preemptions = 0;
+    int64_t rounds = 0;
+    for (const Completion& got : GenerateAll(engine.get(), requests)) {
+      num_preemptions += got.num_preemptions;
+      rounds += got.stats.rounds;
+      EXPECT_EQ(got.cached_tokens, 0);
+    }
+    EXPECT_GT(num_preemptions, 0);
+    EXPECT_EQ(rounds, 3 * 40);
+    return engine->load().prefix_hits;
+  };
+  EXPECT_EQ(read_again(false), 0);
+  EXPECT_GT(read_again(true), 10);
 }
 
 TEST(Engine, BatchesDoNotChangeAcceptance) {

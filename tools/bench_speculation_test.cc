@@ -65,9 +65,9 @@ class FakeEngine : public Engine {
   }
 
   void Cancel(GenerationId) override { ++num_cancelled; }
-  absl::Status CheckIntegrity() override { return absl::OkStatus(); }
   RoundStats stats() const override { return {}; }
   EngineLoad load() const override { return {}; }
+  absl::Status CheckIntegrity() override { return absl::OkStatus(); }
   const Tokenizer& tokenizer() const override { std::abort(); }
   ModelInfo target_info() const override { return {}; }
   std::optional<ModelInfo> draft_info() const override { return std::nullopt; }

@@ -1,0 +1,21 @@
+#ifndef TANDEM_ENGINE_NEW_SESSION_H_
+#define TANDEM_ENGINE_NEW_SESSION_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "engine/engine.h"
+#include "engine/model_pair.h"
+#include "engine/session.h"
+
+namespace tandem {
+
+// The session of a request, before its first round: without id, callbacks and caches.
+// INVALID_ARGUMENT naming the field, what was given and what is allowed, if this engine can never
+// meet it.
+absl::StatusOr<std::unique_ptr<Session>> NewSession(Request request, const EngineOptions& options,
+                                                    const ModelPair& pair);
+
+}  // namespace tandem
+
+#endif  // TANDEM_ENGINE_NEW_SESSION_H_
