@@ -185,7 +185,7 @@ function runOnce() {
 
 function runRace() {
   return run(async () => {
-    const { drafted, plain } = requestsOf(readRequest());
+    const { drafted, plain } = requestsOf(readRequest(), model.drafter);
     byId('first-name').textContent = 'Speculative';
     showColumns({ areTwo: true });
     byId('verdict-words').textContent = '\u00a0';

@@ -4,10 +4,10 @@ const SHORTEST_PLAYBACK_MS = 6000; // of the slower one
 
 const plainly = (body) => ({ ...body, speculation: { drafter: 'none' } });
 
-// What is to run: a draft there must be, and one seed for both.
-export function requestsOf(body) {
-  const speculation = { ...body.speculation };
-  if (speculation.draft_tokens === 0) speculation.draft_tokens = 'auto';
+// What is to run: drafts of the server's `drafter` there must be, and one seed for both.
+export function requestsOf(body, drafter) {
+  const draftTokens = body.speculation.draft_tokens || 'auto';
+  const speculation = { ...body.speculation, drafter, draft_tokens: draftTokens };
   const seed = body.seed ?? Math.floor(Math.random() * 2 ** 32);
   const drafted = { ...body, seed, speculation };
   return { drafted, plain: plainly(drafted) };

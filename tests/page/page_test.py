@@ -183,7 +183,7 @@ class PageTest(unittest.TestCase):
         page = self.page
         page.open(self.server.origin)
         for name, value in ('temperature', '1'), ('max-tokens', '150'), ('draft-tokens', '3'), \
-                           ('verifier', 'block'):
+                           ('verifier', 'block'), ('drafter', 'none'):
             page.set(name, value)
         page.click('race')
         page.until(lambda: 'The texts differ: block keeps their law' in page.text('verdict-words'))
