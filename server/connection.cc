@@ -207,7 +207,7 @@ void Connection::OnReadFailure(beast::error_code error) {
   }
   if (error == http::error::buffer_overflow && parser_->is_header_done()) {
     return Respond(ErrorResponse(absl::InvalidArgumentError(
-                       "the request is not HTTP: a line of a chunk is too long")),
+                       "the request is not HTTP: what frames a chunk is too long")),
                    /*may_go_on=*/false);
   }
   if (error == http::error::header_limit || error == http::error::buffer_overflow) {

@@ -70,7 +70,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
  private:
   using Parser = http::request_parser<http::string_body>;
   using Handler = void (Connection::*)(beast::error_code);
-  // Beyond this, what came of a request cannot be taken apart: a line of a chunk without an end.
+  // Beyond this, what came of a request cannot be taken apart: a chunk's line without an
+  // end, or trailers.
   static constexpr size_t kMostBuffered = 128 << 10;
 
   // A handler on the strand that keeps this alive.
