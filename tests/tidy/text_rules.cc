@@ -239,7 +239,7 @@ Violations CheckRandomNumbersArePassedIn(const Files& files) {
     return !IsTest(path) && !path.starts_with("base/philox");
   };
   const auto is_bound_to_its_seed = [&is_bound](std::string_view path) {
-    return is_bound(path) && path != "engine/engine.cc" && TopFolder(path) != "tools";
+    return is_bound(path) && path != "engine/new_session.cc" && TopFolder(path) != "tools";
   };
   Violations violations =
       FindWords(files, is_bound, kOtherGenerators, "random numbers come from base/philox.h");

@@ -28,9 +28,9 @@ Violations CheckLibrariesDoNotPrint(const Files& files);
 // No exceptions of our own.
 Violations CheckNoThrow(const Files& files);
 
-// Random numbers come from base/philox, which alone knows Philox's constants; only engine/engine.cc
-// and tools/ ask the system, for the seed of a request that has none. Tests may use other
-// generators.
+// Random numbers come from base/philox, which alone knows Philox's constants; only
+// engine/new_session.cc and tools/ ask the system, for the seed of a request that has none. Tests
+// may use other generators.
 Violations CheckRandomNumbersArePassedIn(const Files& files);
 
 // No notes to oneself: they belong to the issue tracker.
