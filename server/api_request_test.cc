@@ -19,13 +19,10 @@ using ::testing::SizeIs;
 using Json = nlohmann::json;
 
 const ServedModel& Model() {
-  static const ServedModel* const model = [] {
-    auto* engine = new ManualEngine;
-    auto* served = new ServedModel(ServedModel::Of(*engine, "story", 8));
-    served->drafter = "model";
-    return served;
-  }();
-  return *model;
+  static ManualEngine& engine = *new ManualEngine;
+  static ServedModel& model = *new ServedModel(ServedModel::Of(engine, "story", 8));
+  model.drafter = "model";
+  return model;
 }
 
 absl::StatusOr<ApiRequest> Complete(const std::string& fields) {

@@ -367,16 +367,12 @@ TEST(HttpServer, BoundsWhatFramesABody) {
   const std::string long_line(300'000, 'x');
   std::string trailers = "0\r\n";
   while (trailers.size() < 300'000) trailers += "X: " + std::string(100, 'x') + "\r\n";
-  std::string extensions;  // for a byte of body each, a thousand of them
-  while (extensions.size() < 300'000) extensions += "1;" + std::string(1000, 'x') + "\r\n \r\n";
   // Which bound many trailers meet first, the body's or a line's, depends on how they arrive.
   const struct {
     std::string body;
     std::vector<int> statuses;
-  } cases[] = {{"1;x=" + long_line, {400}},
-               {"0\r\nX: " + long_line, {400}},
-               {trailers, {400, 413}},
-               {extensions, {413}}};
+  } cases[] = {
+      {"1;x=" + long_line, {400}}, {"0\r\nX: " + long_line, {400}}, {trailers, {400, 413}}};
   for (const auto& c : cases) {
     Client client(server->port());
     client.Send("POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
