@@ -56,14 +56,20 @@ function(tandem_folder name)
   endif()
 endfunction()
 
+# tandem_test_program(PROGRAM [TEST_PREFIX p] [LABELS l])
 # What every program of GoogleTest tests needs; its cases become tests of ctest.
 function(tandem_test_program program)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TEST_PREFIX;LABELS" "")
+  set(labels "")
+  if(arg_LABELS)
+    set(labels LABELS ${arg_LABELS})
+  endif()
   target_link_libraries(${program} PRIVATE tandem_options GTest::gmock_main)
   # Tests spend more time in the compiler than in their own code.
   target_compile_options(${program} PRIVATE $<$<CONFIG:Release>:-O1>)
-  target_compile_definitions(${program} PRIVATE TANDEM_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
-  gtest_discover_tests(${program} DISCOVERY_TIMEOUT 60
-    PROPERTIES TIMEOUT 600 ENVIRONMENT "${TANDEM_TEST_ENVIRONMENT}")
+  target_compile_definitions(${program} PRIVATE TANDEM_SOURCE_DIR="${TANDEM_TEST_ROOT}")
+  gtest_discover_tests(${program} DISCOVERY_TIMEOUT 60 TEST_PREFIX "${arg_TEST_PREFIX}"
+    PROPERTIES TIMEOUT 600 ${labels} ENVIRONMENT "${TANDEM_TEST_ENVIRONMENT}")
 endfunction()
 
 if(TANDEM_BUILD_FUZZERS)

@@ -1,10 +1,11 @@
 // Stands in for kernels/cuda/ in builds without CUDA.
+#include "absl/strings/str_cat.h"
 #include "kernels/backend.h"
 
 namespace tandem {
 
-absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(int) {
-  return absl::UnavailableError("this build has no CUDA backend");
+absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(int device) {
+  return absl::UnavailableError(absl::StrCat("cuda:", device, ": this build has no CUDA backend"));
 }
 
 bool BuiltWithCuda() { return false; }

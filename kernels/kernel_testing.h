@@ -73,6 +73,28 @@ inline std::vector<int> Iota(int count) {
   return numbers;
 }
 
+// The dot product of x and w, and a bias, in double, and the sum of the terms' magnitudes: what
+// bounds of rounding errors are multiples of.
+struct ExactDot {
+  double value = 0.0;
+  double magnitude = 0.0;
+};
+inline ExactDot DotInDouble(const float* x, const float* w, int inputs, bool rounds_to_bf16,
+                            float bias) {
+  ExactDot dot{.value = bias, .magnitude = std::abs(bias)};
+  for (int k = 0; k < inputs; ++k) {
+    const float activation = rounds_to_bf16 ? Bf16ToFloat(FloatToBf16(x[k])) : x[k];
+    dot.value += double{activation} * w[k];
+    dot.magnitude += std::abs(double{activation} * w[k]);
+  }
+  return dot;
+}
+
+inline std::vector<float> RandomBias(int size, std::mt19937& random) {
+  const TestMatrix values = TestMatrix::Random(1, size, random);
+  return std::vector<float>(values.row(0), values.row(0) + size);
+}
+
 // A matrix of weights in host memory of some dtype, its rows apart like a TestMatrix's.
 class TestWeight {
  public:

@@ -1,7 +1,10 @@
+#include <string>
+
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "kernels/backend.h"
+#include "spdlog/spdlog.h"
 
 namespace tandem {
 
@@ -9,7 +12,11 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(std::string_view device,
                                                      const CpuOptions& cpu_options) {
   if (device == "cpu") return MakeCpuBackend(cpu_options);
   if (device == "auto") {
-    if (auto cuda = MakeCudaBackend(0); cuda.ok()) return cuda;
+    auto cuda = MakeCudaBackend(0);
+    if (cuda.ok()) return cuda;
+    if (BuiltWithCuda()) {
+      spdlog::info("device=cpu reason=\"{}\"", std::string(cuda.status().message()));
+    }
     return MakeCpuBackend(cpu_options);
   }
   absl::string_view number(device.data(), device.size());

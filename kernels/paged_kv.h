@@ -56,7 +56,7 @@ struct PagedKvView {
   KvDType dtype = KvDType::kF32;
 
   // In words.
-  int64_t BlockOf(int64_t page, int kv_head) const {
+  constexpr int64_t BlockOf(int64_t page, int kv_head) const {
     return page / kKvGroupPages * group_stride + page % kKvGroupPages * page_stride +
            kv_head * head_stride;
   }

@@ -176,7 +176,7 @@ TEST_P(GoldenModel, PrefixHitsChangeNoBit) {
   const absl::Span<const TokenId> ids = golden_.input_ids;
   KvSequence first = world.cache->NewSequence();
   const std::vector<float> want = world.Feed(&first, ids, 1);
-  world.cache->Publish(ids, first);
+  world.cache->Publish(ids, &first);
   for (int length = 1; length <= static_cast<int>(ids.size()); ++length) {
     KvSequence hit = world.cache->NewSequenceWithPrefix(ids.first(length));
     EXPECT_EQ(hit.length(), (length - 1) / 4 * 4);

@@ -87,7 +87,7 @@ class Schedule {
   void Disturb(int s) {
     KvSequence& kv = sequences_[s];
     if (kv.length() == kLength || Uniform(0, 9) == 0) {
-      machine_.cache->Publish(texts_[s], kv);
+      machine_.cache->Publish(texts_[s], &kv);
       kv = machine_.cache->NewSequenceWithPrefix(texts_[s]);
     } else if (Uniform(0, 9) == 0) {
       kv.Truncate(Uniform(0, kv.length()));

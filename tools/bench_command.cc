@@ -68,7 +68,8 @@ void PrintJson(const nlohmann::ordered_json& json) {
 Command AddBenchCommand(CLI::App* program) {
   CLI::App* app = program->add_subcommand("bench", "Measure how fast this machine decodes");
   const std::vector<Command> benchmarks = {AddBenchSpeculation(app), AddBenchKernels(app),
-                                           AddBenchPhases(app), AddBenchPerplexity(app)};
+                                           AddBenchDevice(app), AddBenchPhases(app),
+                                           AddBenchPerplexity(app)};
   const auto chosen = [benchmarks]() -> const Command* {
     const auto it = absl::c_find_if(benchmarks, [](const Command& c) { return c.app->parsed(); });
     return it == benchmarks.end() ? nullptr : &*it;

@@ -15,6 +15,7 @@ namespace tandem {
 // Each adds its benchmark to `bench` (a file of its own, tools/bench_<name>_command.cc).
 Command AddBenchSpeculation(CLI::App* bench);
 Command AddBenchKernels(CLI::App* bench);
+Command AddBenchDevice(CLI::App* bench);
 Command AddBenchPhases(CLI::App* bench);
 Command AddBenchPerplexity(CLI::App* bench);
 

@@ -55,7 +55,7 @@ Command AddMakeRandomCommand(CLI::App* program) {
       ->type_name("DIR")
       ->required();
   app->footer(absl::StrCat(
-      "Shapes (family llama, dtype bfloat16):\n", DescribeNamedShapes(),
+      "Shapes (dtype bfloat16; of family llama but those of qwen3):\n", DescribeNamedShapes(),
       "Keys are the columns, where vocab is 257 or more and tied says whether the head is the\n"
       "embedding table, and: dtype (bfloat16, float16, float32); family (llama, mistral, qwen2,\n"
       "qwen3); base, the shape that the other keys change [tiny]. For example:\n"

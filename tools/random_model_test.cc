@@ -77,6 +77,17 @@ TEST(RandomModelShape, NamedShapesHaveAboutAsManyParametersAsTheirNames) {
   EXPECT_LT(RandomModelShape::Parse("tiny")->num_parameters(), 1'000'000);
 }
 
+// As their cards say, embeddings included.
+TEST(RandomModelShape, PublishedShapesHaveTheirParameters) {
+  const std::pair<const char*, double> shapes[] = {
+      {"llama-8b", 8.03e9}, {"llama-1b", 1.236e9}, {"qwen3-8b", 8.19e9}, {"qwen3-0.6b", 0.596e9}};
+  for (const auto& [name, count] : shapes) {
+    const auto shape = RandomModelShape::Parse(name);
+    ASSERT_TRUE(shape.ok()) << name;
+    EXPECT_NEAR(static_cast<double>(shape->num_parameters()) / count, 1.0, 0.001) << name;
+  }
+}
+
 TEST(RandomModelShape, KeysChangeTheBaseWhereverItStands) {
   const auto tiny = RandomModelShape::Parse("layers=5");
   ASSERT_TRUE(tiny.ok());
@@ -92,7 +103,7 @@ TEST(RandomModelShape, KeysChangeTheBaseWhereverItStands) {
 }
 
 TEST(RandomModelShape, RefusalsNameTheKeyAndWhatIsAllowed) {
-  EXPECT_THAT(ParseError("2b"), HasSubstr("\"2b\", allowed: tiny, 100m, 1b, 3b, 8b"));
+  EXPECT_THAT(ParseError("2b"), HasSubstr("\"2b\", allowed: tiny, 100m, 1b, 3b, 8b, llama-8b"));
   EXPECT_THAT(ParseError("1b,layers=2"), HasSubstr("item: found \"1b\""));
   EXPECT_THAT(ParseError("depth=2"), HasSubstr("key: found \"depth\", allowed: base, hidden"));
   EXPECT_THAT(ParseError("layers=0"), HasSubstr("layers: found \"0\", allowed: 1 to"));

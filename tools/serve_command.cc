@@ -55,8 +55,9 @@ absl::Status ServeFlags::Check() {
   return absl::OkStatus();
 }
 
-// Ends with the first SIGTERM or SIGINT; a second does not wait for what runs.
-void ServeUntilSignal(HttpServer* server) {
+// Ends with the first SIGTERM or SIGINT; a second does not wait for what runs. Calls `on_ready`
+// once signals are heard.
+void ServeUntilSignal(HttpServer* server, const std::function<void()>& on_ready) {
   net::io_context context;
   net::signal_set signals(context, SIGTERM, SIGINT);
   std::function<void(beast::error_code, int)> on_signal;
@@ -69,6 +70,7 @@ void ServeUntilSignal(HttpServer* server) {
     signals.async_wait(on_signal);
   };
   signals.async_wait(on_signal);
+  on_ready();
   std::thread waiter([&] {
     server->AwaitEnd();
     net::post(context, [&] { signals.cancel(); });
@@ -81,10 +83,11 @@ absl::Status Run(const ServeFlags& flags) {
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(flags.engine_options));
   ASSIGN_OR_RETURN(const std::unique_ptr<HttpServer> server,
                    HttpServer::Start(engine.get(), flags.server));
-  spdlog::info("serving address=http://{} model={} drafter={} device=\"{}\"", server->address(),
-               flags.server.service.model_name, engine->drafter_name(),
-               engine->device_description());
-  ServeUntilSignal(server.get());
+  ServeUntilSignal(server.get(), [&] {
+    spdlog::info("serving address=http://{} model={} drafter={} device=\"{}\"", server->address(),
+                 flags.server.service.model_name, engine->drafter_name(),
+                 engine->device_description());
+  });
   const EngineLoad load = engine->load();
   spdlog::info("stopped prompt_tokens={} generated_tokens={} proposed={} accepted={}",
                load.prompt_tokens, load.stats.emitted, load.stats.proposed, load.stats.accepted);

@@ -20,6 +20,7 @@ class CpuBackend final : public Backend {
   CpuBackend(const CpuKernels& kernels, int num_threads, bool rounds);
 
   std::string_view name() const override { return "cpu"; }
+  bool memory_is_host() const override { return true; }
   std::string_view description() const override { return description_; }
 
   absl::StatusOr<Buffer> Allocate(size_t bytes) override;

@@ -1,17 +1,7 @@
-#include <cpuid.h>
-
 #include "kernels/cpu/cpu_isa.h"
+#include "kernels/cpu/has_avx_vnni.h"
 
 namespace tandem {
-namespace {
-
-// Leaf 7, sub-leaf 1, EAX bit 4; GCC 12's __builtin_cpu_supports does not know it.
-bool HasAvxVnni() {
-  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax >> 4 & 1) != 0;
-}
-
-}  // namespace
 
 std::vector<const CpuKernels*> RunnableCpuKernels() {
   __builtin_cpu_init();

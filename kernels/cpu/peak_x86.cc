@@ -2,6 +2,7 @@
 // one that this machine can run is called.
 #include <immintrin.h>
 
+#include "kernels/cpu/has_avx_vnni.h"
 #include "kernels/peak.h"
 
 namespace tandem {
@@ -103,7 +104,7 @@ int64_t RunMultiplyAdds(DotInput input, int64_t steps) {
       return avx512 && __builtin_cpu_supports("avx512bf16") ? RunBF16Avx512(steps) : 0;
     case DotInput::kInt8:
       if (avx512 && __builtin_cpu_supports("avx512vnni")) return RunInt8Avx512(steps);
-      return __builtin_cpu_supports("avxvnni") ? RunInt8Avx2(steps) : 0;
+      return __builtin_cpu_supports("avx2") && HasAvxVnni() ? RunInt8Avx2(steps) : 0;
   }
   return 0;
 }

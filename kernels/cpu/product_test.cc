@@ -21,21 +21,8 @@ struct Expected {
   double tolerance = 0.0;
 };
 Expected Dot(const float* x, const float* w, int inputs, bool rounds_to_bf16, float bias) {
-  Expected expected;
-  double magnitude = std::abs(bias);
-  for (int k = 0; k < inputs; ++k) {
-    const float activation = rounds_to_bf16 ? Bf16ToFloat(FloatToBf16(x[k])) : x[k];
-    expected.value += double{activation} * w[k];
-    magnitude += std::abs(double{activation} * w[k]);
-  }
-  expected.value += bias;
-  expected.tolerance = 2.0 * (inputs + 2) * 0x1p-24 * magnitude;
-  return expected;
-}
-
-std::vector<float> RandomBias(int size, std::mt19937& random) {
-  const TestMatrix values = TestMatrix::Random(1, size, random);
-  return std::vector<float>(values.row(0), values.row(0) + size);
+  const ExactDot dot = DotInDouble(x, w, inputs, rounds_to_bf16, bias);
+  return {.value = dot.value, .tolerance = 2.0 * (inputs + 2) * 0x1p-24 * dot.magnitude};
 }
 
 TEST(Product, MatchesDoublePrecisionForEveryShape) {

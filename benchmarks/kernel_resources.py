@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""Registers, spills and shared memory of every CUDA kernel, as the compiler reports them.
+
+Needs nvcc and no device. Prints the table of docs/kernels.md:
+
+    benchmarks/kernel_resources.py [--arch 90] [--nvcc PATH]
+"""
+
+import argparse
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+# As kernels/CMakeLists.txt compiles them.
+FLAGS = ["-std=c++17", "-O3", "--fmad=false", "--expt-relaxed-constexpr", "-Xptxas", "-v"]
+
+
+def compile_and_report(nvcc, source, arch):
+    """Returns (kernel, registers, spilled bytes) of every kernel of a file."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = subprocess.run(
+            [nvcc, *FLAGS, f"-I{ROOT}", f"-gencode=arch=compute_{arch},code=sm_{arch}", "-cubin",
+             "-o", f"{folder}/kernels.cubin", str(source)],
+            capture_output=True, text=True, check=False)
+    if run.returncode != 0:
+        sys.exit(f"{source}: {run.stderr}")
+    name, spilled = None, 0
+    for line in run.stderr.splitlines():
+        if match := re.search(r"Compiling entry function '(\w+)'", line):
+            name = match[1]
+        elif match := re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", line):
+            spilled = int(match[1]) + int(match[2])
+        elif match := re.search(r"Used (\d+) registers", line):
+            yield name, int(match[1]), spilled
+
+
+# What blocks get when they are launched, by launch_shapes.h.
+SHARED = """
+#include <cstdio>
+#include <initializer_list>
+#include "kernels/cuda/launch_shapes.h"
+using namespace tandem::cuda;
+int main() {
+  for (const AttendSize s : kAttendSizes)
+    if (s.tensor)
+      std::printf("AttendKernel<TensorTile<%d>> %d\\n", s.head_dim, AttendSharedOf(s).num_words * 4);
+    else
+      std::printf("AttendKernel<PlainTile<%d, %d>> %d\\n", s.vectors, s.head_dim,
+                  AttendSharedOf(s).num_words * 4);
+  for (const ProductTiles t : kProductTiles)
+    std::printf("TileProductKernel<Bf16Weight, %d, %d> %d\\nTileProductKernel<Int8Weight, %d, 1> %d\\n",
+                t.rows, t.outputs, ProductSharedBytes(t), t.rows, ProductSharedBytes({t.rows, 1}));
+  std::printf("RmsNormKernel %d\\n", RowShape(1).shared_bytes);
+  std::printf("RotateAndCacheKernel %d\\n", HeadShape(1, 1, 128).shared_bytes);
+}
+"""
+
+
+def shared_bytes():
+    """Returns the bytes of shared memory by kernel; of heads of 128 where they count."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = f"{folder}/shared"
+        subprocess.run(["c++", "-std=c++20", f"-I{ROOT}", "-x", "c++", "-", "-o", program],
+                       input=SHARED, text=True, check=True)
+        lines = subprocess.run([program], capture_output=True, text=True, check=True).stdout
+    return dict(line.rsplit(" ", 1) for line in lines.splitlines())
+
+
+def readable(symbol):
+    text = subprocess.run(["c++filt", symbol], capture_output=True, text=True, check=True).stdout
+    text = re.search(r"Enter<(.*)>\(", text)[1].strip()
+    return re.sub(r"tandem::cuda::|tandem::", "", text).replace("> >", ">>")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--arch", default="90")
+    parser.add_argument("--nvcc", default=shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc")
+    arguments = parser.parse_args()
+    shared = shared_bytes()
+    print("| kernel | registers | bytes spilled | bytes of shared memory |")
+    print("|---|---|---|---|")
+    for source in sorted((ROOT / "kernels" / "cuda").glob("*.cu")):
+        for symbol, registers, spilled in sorted(
+                compile_and_report(arguments.nvcc, source, arguments.arch),
+                key=lambda row: readable(row[0])):
+            name = readable(symbol)
+            print(f"| `{name}` | {registers} | {spilled} | {shared.get(name, '0')} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+# Whether there is a CUDA backend: TANDEM_CUDA says, and afterwards TANDEM_HAS_CUDA. The compiler is
+# looked for in the path and where the toolkit installs it. The environment may say, too.
+set(tandem_cuda AUTO)
+if(DEFINED ENV{TANDEM_CUDA})
+  set(tandem_cuda "$ENV{TANDEM_CUDA}")
+endif()
+set(TANDEM_CUDA ${tandem_cuda} CACHE STRING "CUDA backend: ON, OFF, or AUTO for where nvcc is found")
+set_property(CACHE TANDEM_CUDA PROPERTY STRINGS AUTO ON OFF)
+# Machine code for Ampere, Ada and Hopper, and PTX for what comes after; else what the environment
+# asks for in CMake's own variable, for who wants to compile fewer.
+set(tandem_cuda_architectures "80-real;89-real;90")
+if(DEFINED ENV{CUDAARCHS})
+  set(tandem_cuda_architectures "$ENV{CUDAARCHS}")
+endif()
+set(CMAKE_CUDA_ARCHITECTURES "${tandem_cuda_architectures}" CACHE STRING
+    "CUDA architectures to build for")
+
+set(TANDEM_HAS_CUDA OFF)
+# Sanitizers know nothing of a device; they run its kernels on the host (tests/simt).
+if(TANDEM_CUDA AND NOT (TANDEM_CUDA STREQUAL AUTO AND TANDEM_SANITIZE))
+  find_program(TANDEM_NVCC nvcc PATHS /usr/local/cuda/bin)
+  mark_as_advanced(TANDEM_NVCC)
+  if(TANDEM_NVCC AND NOT CMAKE_CUDA_COMPILER)
+    set(CMAKE_CUDA_COMPILER ${TANDEM_NVCC})
+  endif()
+  if(NOT TANDEM_CUDA STREQUAL AUTO)
+    enable_language(CUDA)
+    set(TANDEM_HAS_CUDA ON)
+  elseif(TANDEM_NVCC)
+    include(CheckLanguage)
+    check_language(CUDA)
+    if(CMAKE_CUDA_COMPILER)
+      enable_language(CUDA)
+      set(TANDEM_HAS_CUDA ON)
+    endif()
+  endif()
+endif()
+
+if(TANDEM_HAS_CUDA)
+  set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
+  if(TANDEM_CCACHE AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
+    set(CMAKE_CUDA_COMPILER_LAUNCHER ${TANDEM_CCACHE})
+  endif()
+  find_package(CUDAToolkit REQUIRED)
+endif()

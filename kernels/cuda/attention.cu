@@ -1,0 +1,50 @@
+#include "kernels/cuda/attention_plain.cuh"
+#include "kernels/cuda/attention_tensor.cuh"
+
+namespace tandem::cuda {
+namespace {
+
+template <typename Tile>
+Error EnqueueAttend(const AttendTask& task, AttendSize size, Stream stream) {
+  const LaunchShape shape =
+      AttendLaunchShape(size, task.out.rows, task.rows.batch, task.num_heads / task.kv.num_kv_heads,
+                        task.kv.num_kv_heads, task.parts == nullptr ? 1 : task.num_splits);
+  return Enqueue<AttendKernel<Tile>>(task, shape, stream);
+}
+
+Error EnqueueSized(const AttendTask& task, Stream stream) {
+  static_assert(kNumAttendSizes == 8);
+  const int heads = task.num_heads / task.kv.num_kv_heads;
+  const int vectors = task.rows.num_rows * heads / task.rows.batch;
+  const int choice = AttendSizeFor(task.kv.dtype, vectors, task.kv.head_dim);
+  const AttendSize size = kAttendSizes[choice];
+  switch (choice) {
+    case 0:
+      return EnqueueAttend<PlainTile<4, 64>>(task, size, stream);
+    case 1:
+      return EnqueueAttend<PlainTile<16, 64>>(task, size, stream);
+    case 2:
+      return EnqueueAttend<PlainTile<4, 128>>(task, size, stream);
+    case 3:
+      return EnqueueAttend<PlainTile<16, 128>>(task, size, stream);
+    case 4:
+      return EnqueueAttend<PlainTile<4, 256>>(task, size, stream);
+    case 5:
+      return EnqueueAttend<TensorTile<64>>(task, size, stream);
+    case 6:
+      return EnqueueAttend<TensorTile<128>>(task, size, stream);
+    default:
+      return EnqueueAttend<TensorTile<256>>(task, size, stream);
+  }
+}
+
+}  // namespace
+
+Error Launch(const AttendTask& task, Stream stream) {
+  if (task.out.rows == 0) return kNoError;
+  const Error error = EnqueueSized(task, stream);
+  if (error != kNoError || task.parts == nullptr) return error;
+  return Enqueue<MergeSplitsKernel>(task, MergeSplitsShape(task.out.rows, task.num_heads), stream);
+}
+
+}  // namespace tandem::cuda

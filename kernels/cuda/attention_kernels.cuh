@@ -1,0 +1,274 @@
+// Attention over the paged cache: what its two ways to compute a tile (attention_plain.cuh for
+// caches of f32, attention_tensor.cuh for bf16) share.
+//
+// A unit is some query vectors (rows of one sequence times heads of one group), so that keys and
+// values are read once for all of them. A split of 256 absolute positions has a tile of 32 for each
+// warp. Tiles are merged in order
+// within a split, splits in order within the context, and what a vector does not see is left out
+// rather than multiplied by 0: the bits of a vector depend on its own position alone.
+#ifndef TANDEM_KERNELS_CUDA_ATTENTION_KERNELS_CUH_
+#define TANDEM_KERNELS_CUDA_ATTENTION_KERNELS_CUH_
+
+#include "kernels/cuda/launch_shapes.h"
+#include "kernels/cuda/warp_math.cuh"
+
+namespace tandem::cuda {
+
+inline constexpr float kNothingSeen = -__builtin_huge_valf();  // the largest of no scores
+
+// What a tile contributes beside what has been found before: exp(score - largest), 0 for nothing.
+TANDEM_DEVICE float Factor(float score, float largest) {
+  return score == kNothingSeen ? 0.0f : Exponential(score - largest);
+}
+
+// Merges a split into the splits before it: the one place where these sums are rounded.
+struct RunningState {
+  float largest = kNothingSeen;
+  float total = 0.0f;
+
+  // Returns the factors of the sums of values so far and of the split's.
+  TANDEM_DEVICE void Merge(float split_largest, float split_total, float* before, float* now) {
+    const float new_largest = Larger(largest, split_largest);
+    *before = Factor(largest, new_largest);
+    *now = Factor(split_largest, new_largest);
+    total = MulAdd(total, *before, split_total * *now);
+    largest = new_largest;
+  }
+};
+
+// The query vectors of a block. Vector v of a sequence is row v / heads, head v % heads of a group.
+struct AttendUnit {
+  int sequence = -1;  // none: no such unit
+  int first_row = 0;  // of the sequence, in the pass
+  int first_vector = 0;
+  int num_vectors = 0;
+  int first_position = 0;  // of the sequence's first row
+  int heads = 0;           // of a group
+
+  TANDEM_DEVICE int RowOf(int v) const { return first_row + (first_vector + v) / heads; }
+  TANDEM_DEVICE int HeadOf(int v) const { return (first_vector + v) % heads; }
+  TANDEM_DEVICE int PositionOf(int v) const { return first_position + (first_vector + v) / heads; }
+};
+
+TANDEM_DEVICE AttendUnit FindUnit(const AttendTask& task, int index, int vectors) {
+  AttendUnit unit;
+  unit.heads = task.num_heads / task.kv.num_kv_heads;
+  int begin = Load(task.rows.starts);
+  for (int s = 0; s < task.rows.batch; ++s) {
+    const int end = Load(task.rows.starts + s + 1);
+    const int all = (end - begin) * unit.heads;
+    const int num_units = CeilDiv(all, vectors);
+    if (index < num_units) {
+      unit.sequence = s;
+      unit.first_row = begin;
+      unit.first_vector = index * vectors;
+      unit.num_vectors = all - unit.first_vector < vectors ? all - unit.first_vector : vectors;
+      unit.first_position = Load(task.kv.lengths + s) - (end - begin);
+      return unit;
+    }
+    index -= num_units;
+    begin = end;
+  }
+  return unit;
+}
+
+// Positions [begin, end).
+struct PositionRange {
+  int begin;
+  int end;
+};
+TANDEM_DEVICE PositionRange VisibleTo(int position, int window) {
+  const int begin = window > 0 && position >= window ? position - window + 1 : 0;
+  return {begin, position + 1};
+}
+
+// What every vector of a unit sees.
+TANDEM_DEVICE PositionRange SeenByAll(const AttendUnit& unit, int window) {
+  return {VisibleTo(unit.PositionOf(unit.num_vectors - 1), window).begin, unit.PositionOf(0) + 1};
+}
+// The positions of the tile at `tile` that are in `all`: perhaps none.
+TANDEM_DEVICE PositionRange InTile(const PositionRange& all, int tile) {
+  return {tile > all.begin ? tile : all.begin,
+          tile + kAttendTile < all.end ? tile + kAttendTile : all.end};
+}
+TANDEM_DEVICE bool Includes(const PositionRange& outer, const PositionRange& inner) {
+  return outer.begin <= inner.begin && inner.end <= outer.end;
+}
+
+// The whole of attention but for a warp's tile: Tile weighs positions and sums values, and says how
+// many vectors and elements it takes (kVectors, kHeadDim), how many elements of values it sums at a
+// time (kPassDims) and how far apart vectors' sums lie then (AttendSharedOf).
+template <typename Tile>
+struct AttendKernel {
+  using Task = AttendTask;
+  static constexpr int kThreads = kAttendWarps * kWarpSize;
+  static constexpr int kVectors = Tile::kVectors;
+  static constexpr int kHeadDim = Tile::kHeadDim;
+  static constexpr int kPassDims = Tile::kPassDims;
+  static constexpr AttendShared kAt = Tile::kAt;
+  // Elements of the running sums of values that a thread keeps: of each pass as many.
+  static constexpr int kPassKept = kVectors * kPassDims / kThreads;
+  static constexpr int kPasses = kHeadDim / kPassDims;
+  static constexpr int kKept = kPasses * kPassKept;
+  static_assert(kPassKept * kThreads == kVectors * kPassDims && kPasses * kPassDims == kHeadDim);
+
+  TANDEM_DEVICE static void Run(const Task& task, unsigned char* bytes) {
+    auto* const shared = reinterpret_cast<float*>(bytes);
+    const AttendUnit unit = FindUnit(task, BlockX(), kVectors);
+    if (unit.sequence < 0) return;
+    const PositionRange all = {VisibleTo(unit.PositionOf(0), task.window).begin,
+                               unit.PositionOf(unit.num_vectors - 1) + 1};
+    const int first = all.begin / kSplitPositions;
+    const int end = CeilDiv(all.end, kSplitPositions);
+    const int split = BlockZ();
+    if (task.parts != nullptr && (split < first || split >= end)) return;
+    Tile::LoadQueries(task, unit, shared);
+    if (ThreadIndex() < kVectors) {
+      Store(shared + kAt.running + ThreadIndex(), kNothingSeen);
+      Store(shared + kAt.running + kVectors + ThreadIndex(), 0.0f);
+    }
+    Barrier();
+    float kept[kKept] = {};
+    if (task.parts != nullptr) {
+      AttendSplit(task, unit, all, split, shared, kept);
+      StoreParts(task, unit, split, shared, kept);
+      return;
+    }
+    for (int i = first; i < end; ++i) AttendSplit(task, unit, all, i, shared, kept);
+    StoreOut(task, unit, shared, kept);
+  }
+
+ private:
+  // Adds a split to the running states and to the running sums of values.
+  TANDEM_DEVICE static void AttendSplit(const Task& task, const AttendUnit& unit,
+                                        const PositionRange& all, int split, float* shared,
+                                        float (&kept)[kKept]) {
+    Tile tile(task, unit, all, split * kSplitPositions + WarpIndex() * kAttendTile, shared);
+    TANDEM_UNROLL
+    for (int pass = 0; pass < kPasses; ++pass) {
+      tile.SumValues(pass);
+      Barrier();
+      if (pass == 0) {
+        if (ThreadIndex() < kVectors) MergeState(shared, ThreadIndex());
+        Barrier();
+      }
+      TANDEM_UNROLL
+      for (int k = 0; k < kPassKept; ++k) {
+        const int i = ThreadIndex() + k * kThreads;
+        const int v = i / kPassDims;
+        float& sum = kept[pass * kPassKept + k];
+        sum =
+            MulAdd(sum, Load(shared + kAt.merging + v),
+                   SplitSum(shared, v, i % kPassDims) * Load(shared + kAt.merging + kVectors + v));
+      }
+      Barrier();
+    }
+  }
+
+  // The factors of a vector's tiles in the split, and of the split and those before it.
+  TANDEM_DEVICE static void MergeState(float* shared, int v) {
+    float largest = kNothingSeen;
+    TANDEM_UNROLL
+    for (int warp = 0; warp < kAttendWarps; ++warp) {
+      largest = Larger(largest, Load(shared + kAt.largest + warp * kVectors + v));
+    }
+    float total = 0.0f;
+    TANDEM_UNROLL
+    for (int warp = 0; warp < kAttendWarps; ++warp) {
+      const int i = warp * kVectors + v;
+      const float factor = Factor(Load(shared + kAt.largest + i), largest);
+      total = MulAdd(Load(shared + kAt.totals + i), factor, total);
+      Store(shared + kAt.factors + i, factor);
+    }
+    RunningState state;
+    state.largest = Load(shared + kAt.running + v);
+    state.total = Load(shared + kAt.running + kVectors + v);
+    float before, now;
+    state.Merge(largest, total, &before, &now);
+    Store(shared + kAt.merging + v, before);
+    Store(shared + kAt.merging + kVectors + v, now);
+    Store(shared + kAt.running + v, state.largest);
+    Store(shared + kAt.running + kVectors + v, state.total);
+  }
+
+  // Tiles that a vector does not see hold sums of 0 and have a factor of 0.
+  TANDEM_DEVICE static float SplitSum(const float* shared, int v, int d) {
+    float sum = 0.0f;
+    TANDEM_UNROLL
+    for (int warp = 0; warp < kAttendWarps; ++warp) {
+      const int i = warp * kVectors + v;
+      sum = MulAdd(Load(shared + kAt.sums + i * kAt.sum_stride + d), Load(shared + kAt.factors + i),
+                   sum);
+    }
+    return sum;
+  }
+
+  // What this thread keeps, element by element: store(v, d, sum).
+  template <typename StoreSum>
+  TANDEM_DEVICE static void ForKept(const Task& task, const AttendUnit& unit,
+                                    const float (&kept)[kKept], StoreSum store) {
+    TANDEM_UNROLL
+    for (int k = 0; k < kKept; ++k) {
+      const int i = ThreadIndex() + k % kPassKept * kThreads;
+      const int v = i / kPassDims, d = k / kPassKept * kPassDims + i % kPassDims;
+      if (v < unit.num_vectors && d < task.kv.head_dim) store(v, d, kept[k]);
+    }
+  }
+
+  TANDEM_DEVICE static void StoreOut(const Task& task, const AttendUnit& unit, const float* shared,
+                                     const float (&kept)[kKept]) {
+    ForKept(task, unit, kept, [&](int v, int d, float sum) {
+      const int head = BlockY() * unit.heads + unit.HeadOf(v);
+      const float total = Load(shared + kAt.running + kVectors + v);
+      Store(RowOf(task.out, unit.RowOf(v)) + int64_t{head} * task.kv.head_dim + d, sum / total);
+    });
+  }
+
+  TANDEM_DEVICE static float* PartsOf(const Task& task, const AttendUnit& unit, int v, int split) {
+    const int head = BlockY() * unit.heads + unit.HeadOf(v);
+    const int64_t part = (int64_t{unit.RowOf(v)} * task.num_heads + head) * task.num_splits + split;
+    return task.parts + part * (task.kv.head_dim + 2);
+  }
+  TANDEM_DEVICE static void StoreParts(const Task& task, const AttendUnit& unit, int split,
+                                       const float* shared, const float (&kept)[kKept]) {
+    ForKept(task, unit, kept,
+            [&](int v, int d, float sum) { Store(PartsOf(task, unit, v, split) + 2 + d, sum); });
+    const int v = ThreadIndex();
+    if (v >= unit.num_vectors) return;
+    Store(PartsOf(task, unit, v, split), Load(shared + kAt.running + v));
+    Store(PartsOf(task, unit, v, split) + 1, Load(shared + kAt.running + kVectors + v));
+  }
+};
+
+// The splits of a row and head, in order.
+struct MergeSplitsKernel {
+  using Task = AttendTask;
+  static constexpr int kThreads = kMergeThreads;
+
+  TANDEM_DEVICE static void Run(const Task& task, unsigned char*) {
+    const int row = BlockX(), head = BlockY();
+    const RowPlace place = PlaceOf(task.rows, task.kv.lengths, row);
+    if (place.sequence < 0) return;
+    const PositionRange visible = VisibleTo(place.position, task.window);
+    const int head_dim = task.kv.head_dim;
+    const float* const parts =
+        task.parts + (int64_t{row} * task.num_heads + head) * task.num_splits * (head_dim + 2);
+    float* const out = RowOf(task.out, row) + int64_t{head} * head_dim;
+    for (int d = ThreadIndex(); d < head_dim; d += kThreads) {
+      RunningState state;
+      float sum = 0.0f;
+      for (int split = visible.begin / kSplitPositions; split * kSplitPositions < visible.end;
+           ++split) {
+        const float* const part = parts + int64_t{split} * (head_dim + 2);
+        float before, now;
+        state.Merge(Load(part), Load(part + 1), &before, &now);
+        sum = MulAdd(sum, before, Load(part + 2 + d) * now);
+      }
+      Store(out + d, sum / state.total);
+    }
+  }
+};
+
+}  // namespace tandem::cuda
+
+#endif  // TANDEM_KERNELS_CUDA_ATTENTION_KERNELS_CUH_

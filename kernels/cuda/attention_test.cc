@@ -1,0 +1,376 @@
+// Attention over the paged cache on a device: right, and the same bits whatever surrounds a row.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "kernels/cuda/cuda_testing.h"
+
+namespace tandem::cuda {
+namespace {
+
+struct Shape {
+  int num_heads = 4;
+  int num_kv_heads = 2;
+  int head_dim = 24;
+  int window = 0;
+  KvDType dtype = KvDType::kF32;
+};
+
+// Sequences' queries, and a cache with their keys and values. What no position of [0, length) owns
+// is `garbage`, and so are the page tables' ends.
+struct World {
+  World(const Shape& shape, std::vector<int> lengths, int page_size, float garbage)
+      : shape(shape), lengths(std::move(lengths)), page_size(page_size) {
+    for (const int length : this->lengths) {
+      std::mt19937 random(1000 + length);
+      queries.push_back(TestMatrix::Random(length, shape.num_heads * shape.head_dim, random));
+      max_pages = std::max(max_pages, (length + page_size - 1) / page_size);
+    }
+    FillCache(garbage);
+  }
+
+  PagedKvView view() {
+    PagedKvView kv;
+    kv.keys = cache.data();
+    kv.values = cache.data() + cache.size() / 2;
+    kv.page_tables = page_tables.data();
+    kv.batch = static_cast<int>(lengths.size());
+    kv.max_pages = max_pages;
+    kv.page_size = page_size;
+    kv.head_stride = page_size * KvRowWords(shape.dtype, shape.head_dim) + 3;
+    kv.page_stride = shape.num_kv_heads * kv.head_stride + 7;
+    kv.group_stride = kKvGroupPages * kv.page_stride + 5;
+    kv.num_kv_heads = shape.num_kv_heads;
+    kv.head_dim = shape.head_dim;
+    kv.dtype = shape.dtype;
+    return kv;
+  }
+  TestKvRow RowAt(int sequence, int position, int kv_head, bool is_key) {
+    const int page = page_tables[sequence * max_pages + position / page_size];
+    return TestKvRow(view(), is_key, page, kv_head, position % page_size);
+  }
+  float scale() const { return 1.0f / std::sqrt(static_cast<float>(shape.head_dim)); }
+
+  // Pages in random order with others between them.
+  void FillCache(float garbage) {
+    const int sequences = static_cast<int>(lengths.size());
+    const int num_pages = 2 * sequences * max_pages + 1;
+    const uint32_t word = shape.dtype == KvDType::kF32 ? std::bit_cast<uint32_t>(garbage)
+                                                       : FloatToBf16(garbage) * 0x10001u;
+    cache.assign(2 * (num_pages / kKvGroupPages + 1) * view().group_stride, word);
+    std::vector<int> free_pages = Iota(num_pages);
+    std::mt19937 random(page_size);
+    std::shuffle(free_pages.begin(), free_pages.end(), random);
+    page_tables.assign(size_t(sequences) * max_pages, 1 << 30);
+    for (int s = 0; s < sequences; ++s) {
+      std::mt19937 content(17 * lengths[s]);  // whatever the pages
+      for (int t = 0; t < lengths[s]; ++t) {
+        if (t % page_size == 0) {
+          page_tables[s * max_pages + t / page_size] = free_pages.back();
+          free_pages.pop_back();
+        }
+        for (int h = 0; h < shape.num_kv_heads; ++h) {
+          const TestMatrix rows = TestMatrix::Random(2, shape.head_dim, content);
+          RowAt(s, t, h, true).Put(rows.row(0));
+          RowAt(s, t, h, false).Put(rows.row(1));
+        }
+      }
+    }
+  }
+
+  Shape shape;
+  std::vector<int> lengths;
+  int page_size;
+  int max_pages = 0;
+  std::vector<TestMatrix> queries;
+  std::vector<uint32_t> cache;  // keys, then values
+  std::vector<int32_t> page_tables;
+};
+
+// What row `position` of head `h` should be, and how far f32 may be off, element by element.
+//
+// A score errs by at most head_dim + 2 roundings of sum |q k| * scale, which enters its weight as a
+// factor, as do exp's 2 units in the last place and the shrinking when 8 tiles and position / 256
+// splits are merged; then the sum of values has `position` roundings and those of merging. Twice
+// that for the quotient. Beside a cache of bf16 queries count as rounded to it; tensor cores cut
+// sums off instead of rounding them, which doubles those, and weights are rounded by 2^-9.
+void Expect(World& world, int sequence, int position, int h, std::vector<double>* expected,
+            std::vector<double>* tolerance) {
+  const Shape& shape = world.shape;
+  const int d = shape.head_dim, g = h / (shape.num_heads / shape.num_kv_heads);
+  const int begin = shape.window > 0 ? std::max(0, position - shape.window + 1) : 0;
+  const bool rounds = shape.dtype == KvDType::kBF16;
+  const float* const query = world.queries[sequence].row(position) + h * d;
+  std::vector<float> q(query, query + d);
+  for (float& x : q) x = rounds ? Bf16ToFloat(FloatToBf16(x)) : x;
+  std::vector<double> scores;
+  double largest = -INFINITY, magnitude = 0.0;
+  for (int t = begin; t <= position; ++t) {
+    const TestKvRow key = world.RowAt(sequence, t, g, true);
+    double score = 0.0, terms = 0.0;
+    for (int i = 0; i < d; ++i) {
+      score += double{q[i]} * key.value(i);
+      terms += std::abs(double{q[i]} * key.value(i));
+    }
+    scores.push_back(score * world.scale());
+    largest = std::max(largest, scores.back());
+    magnitude = std::max(magnitude, terms * world.scale());
+  }
+  double total = 0.0;
+  expected->assign(d, 0.0);
+  std::vector<double> sizes(d, 0.0);
+  for (int t = begin; t <= position; ++t) {
+    const double weight = std::exp(scores[t - begin] - largest);
+    total += weight;
+    const TestKvRow row = world.RowAt(sequence, t, g, false);
+    for (int i = 0; i < d; ++i) {
+      (*expected)[i] += weight * row.value(i);
+      sizes[i] += std::abs(weight * row.value(i));
+    }
+  }
+  const double merges = 8.0 + position / 256;
+  const double unit = rounds ? 0x1p-23 : 0x1p-24;
+  const double relative =
+      2.0 * (unit * ((d + 5) * magnitude + 8.0 * (2.0 + merges) + position + merges + 5) +
+             (rounds ? 0x1p-9 : 0.0));
+  tolerance->assign(d, 0.0);
+  for (int i = 0; i < d; ++i) {
+    (*expected)[i] /= total;
+    (*tolerance)[i] = relative * (sizes[i] / total + std::abs((*expected)[i]));
+  }
+}
+
+class Attention : public CudaTest, public testing::WithParamInterface<KvDType> {
+ protected:
+  // The last `counts[i]` rows of each sequence's first `lengths[i]` tokens in one call, and rows of
+  // padding. `table_pages`: pages that tables have room for, of which those behind are garbage.
+  TestMatrix Attend(World& world, const std::vector<int>& counts, const std::vector<int>& lengths,
+                    int num_padding = 0, int table_pages = 0) {
+    std::vector<int32_t> starts = {0};
+    for (const int count : counts) starts.push_back(starts.back() + count);
+    const int rows = starts.back() + num_padding;
+    TestMatrix q(rows, world.shape.num_heads * world.shape.head_dim);
+    for (size_t s = 0; s < counts.size(); ++s) {
+      for (int i = 0; i < counts[s]; ++i) {
+        std::copy_n(world.queries[s].row(lengths[s] - counts[s] + i), q.cols(),
+                    q.row(starts[s] + i));
+      }
+    }
+    PagedKvView kv = world.view();
+    kv.batch = static_cast<int>(counts.size());
+    std::vector<int32_t> tables = world.page_tables;
+    if (table_pages > 0) {
+      tables.assign(size_t(kv.batch) * table_pages, 1 << 30);
+      for (int s = 0; s < kv.batch; ++s) {
+        std::copy_n(world.page_tables.data() + s * kv.max_pages, kv.max_pages,
+                    tables.data() + s * table_pages);
+      }
+      kv.max_pages = table_pages;
+    }
+    Buffer cache = Upload(world.cache);
+    const Buffer device_tables = Upload(tables);
+    const Buffer device_starts = Upload(starts);
+    const Buffer device_lengths = Upload(std::vector<int32_t>(lengths.begin(), lengths.end()));
+    kv.keys = cache.data();
+    kv.values = static_cast<uint32_t*>(cache.data()) + world.cache.size() / 2;
+    kv.page_tables = static_cast<const int32_t*>(device_tables.data());
+    kv.lengths = static_cast<const int32_t*>(device_lengths.data());
+    DeviceMatrix device_q(backend(), std::move(q));
+    DeviceMatrix out(backend(), TestMatrix(rows, device_q.view().cols));
+    backend().Attend(device_q.view(),
+                     {static_cast<const int32_t*>(device_starts.data()), kv.batch, rows}, kv,
+                     world.scale(), world.shape.window, out.view());
+    return out.Get();
+  }
+  TestMatrix AttendLast(World& world, int count) { return Attend(world, {count}, world.lengths); }
+  // Row after row, each in a call of its own.
+  TestMatrix Alone(World& world, int first, int end) {
+    TestMatrix rows(end - first, world.shape.num_heads * world.shape.head_dim);
+    for (int t = first; t < end; ++t) {
+      const TestMatrix one = Attend(world, {1}, {t + 1});
+      std::copy_n(one.row(0), one.cols(), rows.row(t - first));
+    }
+    return rows;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(EveryKvDType, Attention, testing::Values(KvDType::kF32, KvDType::kBF16),
+                         [](const auto& info) { return std::string(NameOf(info.param)); });
+
+TEST_P(Attention, MatchesDoublePrecision) {
+  const Shape shapes[] = {{1, 1, 4, 0},    {6, 2, 10, 5},  {14, 2, 64, 0},
+                          {4, 1, 128, 40}, {9, 3, 50, 33}, {2, 1, 200, 0}};
+  for (Shape shape : shapes) {
+    for (const int length : {1, 33, 300}) {
+      shape.dtype = GetParam();
+      World world(shape, {length}, length % 2 == 0 ? 16 : 5, NAN);
+      const int count = std::min(length, 5);
+      const TestMatrix out = AttendLast(world, count);
+      std::vector<double> expected, tolerance;
+      for (int r = 0; r < count; ++r) {
+        for (int h = 0; h < shape.num_heads; ++h) {
+          Expect(world, 0, length - count + r, h, &expected, &tolerance);
+          for (int i = 0; i < shape.head_dim; ++i) {
+            ASSERT_NEAR(out.at(r, h * shape.head_dim + i), expected[i], tolerance[i])
+                << "length " << length << " row " << r << " head " << h << " of " << shape.num_heads
+                << " dim " << shape.head_dim << " window " << shape.window;
+          }
+        }
+      }
+    }
+  }
+}
+
+// Queries of zeros weigh all they see alike, and sums of whole numbers are exact: one position too
+// few or too many shows.
+TEST_P(Attention, OfEqualScoresIsTheMeanOfWhatIsSeen) {
+  for (const int head_dim : {6, 160}) {
+    for (const int window : {0, 37}) {
+      const Shape shape = {4, 2, head_dim, window, GetParam()};
+      World world(shape, {290}, 4, NAN);
+      for (int r = 0; r < 290; ++r) std::fill_n(world.queries[0].row(r), 4 * head_dim, 0.0f);
+      const auto value = [](int t, int g, int i) { return float((t * 7 + g * 5 + i * 3) % 127); };
+      for (int t = 0; t < 290; ++t) {
+        for (int g = 0; g < 2; ++g) {
+          std::vector<float> row(head_dim);
+          for (int i = 0; i < head_dim; ++i) row[i] = value(t, g, i);
+          world.RowAt(0, t, g, false).Put(row.data());
+        }
+      }
+      const TestMatrix out = AttendLast(world, 11);
+      for (int r = 0; r < 11; ++r) {
+        const int end = 290 - 11 + r + 1, begin = window > 0 ? end - window : 0;
+        for (int h = 0; h < 4; ++h) {
+          for (int i = 0; i < head_dim; ++i) {
+            float sum = 0.0f;
+            for (int t = begin; t < end; ++t) sum += value(t, h / 2, i);
+            ASSERT_EQ(out.at(r, h * head_dim + i), sum / static_cast<float>(end - begin))
+                << "row " << r << " head " << h << " element " << i << " window " << window;
+          }
+        }
+      }
+    }
+  }
+}
+
+// Rows of 1 to 9 queries, around edges of tiles and pages, with pages of every kind and garbage of
+// every kind, against the rows one by one in pages of 16.
+TEST_P(Attention, RowsHaveTheBitsTheyHaveAloneWhateverThePagesAndTheirGarbage) {
+  for (const int window : {0, 7}) {
+    const Shape shape = {2, 1, 10, window, GetParam()};
+    for (const int length : {1, 17, 32, 65}) {
+      World plain(shape, {length}, 16, 0.0f);
+      const int first = std::max(0, length - 9);
+      const TestMatrix alone = Alone(plain, first, length);
+      for (const int page_size : {1, 4, 16}) {
+        World world(shape, {length}, page_size, page_size == 4 ? 1e30f : NAN);
+        for (int count = 1; count <= std::min(9, length); count += page_size == 16 ? 1 : 4) {
+          const TestMatrix out = AttendLast(world, count);
+          for (int r = 0; r < count; ++r) {
+            ASSERT_TRUE(out.SameBits(r, alone, length - first - count + r))
+                << "window " << window << " length " << length << " pages of " << page_size
+                << " row " << r << " of " << count;
+          }
+        }
+      }
+    }
+  }
+}
+
+// Splits end at 256 and 512; one block for all of them and one for each give the same bits, and
+// so do tables that have room for many more pages.
+TEST_P(Attention, RowsAroundTheEdgesOfSplitsHaveTheBitsTheyHaveAlone) {
+  for (const int window : {0, 256}) {
+    const Shape shape = {2, 1, 6, window, GetParam()};
+    for (const int length : {257, 514}) {
+      World world(shape, {length}, 16, NAN);
+      const TestMatrix alone = Alone(world, length - 9, length);
+      for (const int count : {5, 9}) {
+        for (const int table_pages : {0, 100, 20000}) {
+          const TestMatrix out = Attend(world, {count}, {length}, 0, table_pages);
+          for (int r = 0; r < count; ++r) {
+            ASSERT_TRUE(out.SameBits(r, alone, 9 - count + r))
+                << "window " << window << " length " << length << " row " << r << " of " << count
+                << " tables of " << table_pages;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Attention, SequencesOfABatchHaveTheBitsTheyHaveAlone) {
+  const Shape shape = {6, 2, 16, 0, GetParam()};
+  const std::vector<int> lengths = {40, 3, 300, 17};
+  World world(shape, lengths, 4, NAN);
+  const std::vector<int> counts = {5, 0, 9, 1};
+  const TestMatrix out = Attend(world, counts, lengths, 3);
+  int row = 0;
+  for (size_t s = 0; s < lengths.size(); ++s) {
+    if (counts[s] == 0) continue;
+    World alone(shape, {lengths[s]}, 16, 0.0f);
+    const TestMatrix expected = AttendLast(alone, counts[s]);
+    for (int r = 0; r < counts[s]; ++r, ++row) {
+      EXPECT_TRUE(out.SameBits(row, expected, r)) << "sequence " << s << " row " << r;
+    }
+  }
+  for (; row < out.rows(); ++row) EXPECT_EQ(out.at(row, 0), 0.0f) << "padding was written";
+}
+
+// A later row's NaN, of a draft say, does not reach the rows before it.
+TEST_P(Attention, RowsDoNotFeelLaterRowsNan) {
+  for (const int length : {20, 260}) {
+    World world({4, 2, 12, 0, GetParam()}, {length}, 16, NAN);
+    const TestMatrix before = AttendLast(world, 5);
+    std::vector<float> spoilt(12, 0.5f);
+    spoilt[length == 20 ? 4 : 7] = NAN;  // in either half of a word of bf16
+    for (int h = 0; h < 2; ++h) {
+      world.RowAt(0, length - 2, h, true).Put(spoilt.data());
+      world.RowAt(0, length - 2, h, false).Put(spoilt.data());
+    }
+    const TestMatrix after = AttendLast(world, 5);
+    for (int r = 0; r < 5; ++r) {
+      if (r < 3) {
+        EXPECT_TRUE(after.SameBits(r, before, r)) << r;
+      } else {
+        EXPECT_TRUE(std::isnan(after.at(r, 0))) << r;
+      }
+    }
+  }
+}
+
+TEST_P(Attention, ReadsNoPageBeforeTheWindow) {
+  for (const int page_size : {4, 16}) {
+    World world({2, 1, 16, 20, GetParam()}, {100}, page_size, NAN);
+    const TestMatrix expected = AttendLast(world, 3);
+    const int first_seen = 100 - 3 - 20 + 1;
+    std::fill_n(world.page_tables.begin(), first_seen / page_size, 1 << 30);
+    EXPECT_TRUE(AttendLast(world, 3).SameBits(expected));
+  }
+}
+
+// Scores far apart: the largest alone counts.
+TEST_P(Attention, LargeScoresDoNotOverflow) {
+  World world({2, 1, 8, 0, GetParam()}, {50}, 16, NAN);
+  for (int r = 0; r < 50; ++r) {
+    for (int c = 0; c < world.queries[0].cols(); ++c) world.queries[0].at(r, c) *= 1e4f;
+  }
+  const TestMatrix out = AttendLast(world, 2);
+  for (int c = 0; c < out.cols(); ++c) EXPECT_TRUE(std::isfinite(out.at(1, c)));
+}
+
+using AttentionLimits = CudaTest;
+TEST_F(AttentionLimits, ACacheOfInt8IsRefusedWithAWord) {
+  DeviceMatrix q(backend(), TestMatrix(1, 8)), out(backend(), TestMatrix(1, 8));
+  PagedKvView kv;
+  kv.batch = kv.max_pages = kv.page_size = kv.num_kv_heads = 1;
+  kv.head_dim = 8;
+  kv.dtype = KvDType::kInt8;
+  backend().Attend(q.view(), {nullptr, 1, 1}, kv, 1.0f, 0, out.view());
+  const absl::Status status = backend().Synchronize();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_NE(std::string(status.message()).find("int8"), std::string::npos);
+  EXPECT_TRUE(backend().Synchronize().ok());  // forgotten
+}
+
+}  // namespace
+}  // namespace tandem::cuda

@@ -1,0 +1,342 @@
+#include "kernels/cuda/cuda_backend.h"
+
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "kernels/cuda/launch_shapes.h"
+#include "kernels/cuda/packing.h"
+#include "kernels/cuda/peak.h"
+
+namespace tandem::cuda {
+namespace {
+
+void CheckF32(const ConstMatrixView& x) {
+  TANDEM_CHECK(x.dtype == DType::kF32 && x.stride >= x.cols);
+}
+
+std::string Description(const DeviceProperties& device) {
+  return absl::StrCat(device.name, ", sm_", device.major, device.minor, ", ", device.num_processors,
+                      " processors, ", device.memory_bytes >> 30, " GiB");
+}
+
+// Whether products with such weights are those of tensor cores.
+bool IsInTiles(DType packed) { return packed == DType::kBF16 || packed == DType::kInt8; }
+
+template <typename T>
+absl::Span<const std::byte> BytesOf(const std::vector<T>& values) {
+  return {reinterpret_cast<const std::byte*>(values.data()), values.size() * sizeof(T)};
+}
+
+}  // namespace
+
+CudaBackend::CudaBackend(int device, const DeviceProperties& properties, Stream stream)
+    : device_(device),
+      stream_(stream),
+      name_(absl::StrCat("cuda:", device)),
+      description_(Description(properties)) {}
+
+CudaBackend::~CudaBackend() {
+  packed_rows_ = Buffer();
+  split_parts_ = Buffer();
+  CloseDevice(stream_);
+}
+
+void CudaBackend::Note(absl::Status status) {
+  if (failure_.ok()) failure_ = std::move(status);
+}
+
+void CudaBackend::Note(Error error, absl::string_view operation) {
+  if (error == kNoError) return;
+  Note(absl::InternalError(absl::StrCat(name_, ": ", operation, ": ", ErrorText(error))));
+}
+
+// ---- Memory ----
+
+absl::StatusOr<Buffer> CudaBackend::Allocate(size_t bytes) {
+  void* data = nullptr;
+  const Error error = AllocateOn(device_, bytes, &data);
+  if (error == kNoError) return Buffer(this, data, bytes);
+  const std::string what =
+      absl::StrCat(name_, ": no memory for ", bytes, " bytes: ", ErrorText(error));
+  if (IsOutOfMemory(error)) return absl::ResourceExhaustedError(what);
+  return absl::InternalError(what);
+}
+
+void CudaBackend::Free(void* data, size_t) { FreeOn(device_, data); }
+
+void CudaBackend::Upload(absl::Span<const std::byte> host, void* device) {
+  if (host.empty()) return;
+  Note(CopyIn(host.data(), device, host.size(), stream_), "copying to the device");
+}
+
+void CudaBackend::Download(const void* device, absl::Span<std::byte> host) {
+  if (host.empty()) return;
+  Note(CopyOut(device, host.data(), host.size(), stream_), "copying from the device");
+}
+
+void CudaBackend::Copy(const void* from, void* to, size_t bytes) {
+  if (bytes > 0) Note(CopyWithin(from, to, bytes, stream_), "copying");
+}
+
+absl::Status CudaBackend::Synchronize() {
+  Note(Wait(stream_), "waiting");
+  return std::exchange(failure_, absl::OkStatus());
+}
+
+void* CudaBackend::Reserve(Buffer* scratch, size_t bytes) {
+  if (scratch->size_bytes() < bytes) {
+    *scratch = Buffer();
+    absl::StatusOr<Buffer> larger = Allocate(bytes);
+    if (!larger.ok()) {
+      Note(larger.status());
+      return nullptr;
+    }
+    *scratch = *std::move(larger);
+  }
+  return scratch->data();
+}
+
+absl::StatusOr<Buffer> CudaBackend::Uploaded(absl::Span<const std::byte> host) {
+  ASSIGN_OR_RETURN(Buffer buffer, Allocate(host.size()));
+  Upload(host, buffer.data());
+  return buffer;
+}
+
+absl::StatusOr<PackedWeight> CudaBackend::Pack(absl::Span<const WeightPart> parts, PartOrder order,
+                                               Quantization quantization) {
+  const TileLayout layout(parts, order);
+  PackedWeight weight;
+  const DType given = parts[0].matrix.dtype;
+  const bool is_whole = quantization != Quantization::kNone || IsQuantized(given);
+  weight.dtype = is_whole ? DType::kInt8 : given;
+  weight.order = order;
+  weight.outputs = layout.num_outputs();
+  weight.inputs = layout.num_inputs();
+  const bool tiles = IsInTiles(weight.dtype);
+  const DType to = quantization == Quantization::kInt4 ? DType::kInt4 : DType::kInt8;
+  const std::vector<std::byte> packed = is_whole ? layout.PackInt8(to)
+                                        : tiles  ? layout.PackBf16()
+                                                 : PackPlainly(parts);
+  ASSIGN_OR_RETURN(weight.data, Uploaded(packed));
+  weight.bytes_read = packed.size();
+  if (layout.has_bias()) {
+    const std::vector<float> bias = tiles ? layout.PackBias() : PackBiasPlainly(parts);
+    ASSIGN_OR_RETURN(weight.bias, Uploaded(BytesOf(bias)));
+  }
+  return weight;
+}
+
+absl::StatusOr<ConstMatrixView> CudaBackend::Import(ConstMatrixView host, Buffer* storage) {
+  const std::vector<std::byte> rows = PackPlainly({{.matrix = host}});
+  ASSIGN_OR_RETURN(*storage, Uploaded(rows));
+  return ConstMatrixView(storage->data(), host.dtype, host.rows, host.cols, host.cols);
+}
+
+// ---- Rows ----
+
+void CudaBackend::Embed(const int32_t* ids, ConstMatrixView table, MatrixView out) {
+  CheckF32(out);
+  TANDEM_CHECK(table.cols == out.cols && !IsQuantized(table.dtype));
+  Note(Launch(EmbedTask{.ids = ids, .table = table, .out = out}, stream_), "embedding");
+}
+
+void CudaBackend::GatherRows(ConstMatrixView x, const int32_t* indices, MatrixView out) {
+  CheckF32(x);
+  CheckF32(out);
+  TANDEM_CHECK(x.cols == out.cols);
+  Note(Launch(GatherRowsTask{.x = x, .indices = indices, .out = out}, stream_), "gathering rows");
+}
+
+void CudaBackend::RmsNorm(ConstMatrixView x, const float* weight, float epsilon, MatrixView out) {
+  CheckF32(x);
+  CheckF32(out);
+  TANDEM_CHECK(x.rows == out.rows && x.cols == out.cols);
+  Note(Launch(RmsNormTask{.x = x, .weight = weight, .epsilon = epsilon, .out = out}, stream_),
+       "normalising");
+}
+
+// ---- Products ----
+
+void CudaBackend::MatMul(ConstMatrixView x, const PackedWeight& weight, MatrixView out) {
+  TANDEM_CHECK(weight.order == PartOrder::kConcatenated && weight.outputs == out.cols);
+  Product(x, weight, ProductEnd::kStore, out);
+}
+
+void CudaBackend::MatMulAdd(ConstMatrixView x, const PackedWeight& weight, MatrixView sum) {
+  TANDEM_CHECK(weight.order == PartOrder::kConcatenated && weight.outputs == sum.cols);
+  Product(x, weight, ProductEnd::kAdd, sum);
+}
+
+void CudaBackend::MatMulSwiGlu(ConstMatrixView x, const PackedWeight& weight, MatrixView out) {
+  TANDEM_CHECK(weight.order == PartOrder::kGateAndUp && weight.outputs == 2 * out.cols);
+  Product(x, weight, ProductEnd::kSwiGlu, out);
+}
+
+void CudaBackend::Product(ConstMatrixView x, const PackedWeight& weight, ProductEnd end,
+                          MatrixView out) {
+  CheckF32(x);
+  CheckF32(out);
+  TANDEM_CHECK(x.rows == out.rows && x.cols == weight.inputs);
+  if (x.rows == 0) return;
+  if (IsInTiles(weight.dtype)) return MultiplyTiles(x, weight, end, out);
+  const ConstMatrixView matrix(weight.data.data(), weight.dtype, weight.outputs, weight.inputs,
+                               weight.inputs);
+  const FloatProductTask task{.x = x,
+                              .weight = matrix,
+                              .bias = static_cast<const float*>(weight.bias.data()),
+                              .end = end,
+                              .out = out};
+  Note(Launch(task, stream_), "multiplying");
+}
+
+void CudaBackend::MultiplyTiles(ConstMatrixView x, const PackedWeight& weight, ProductEnd end,
+                                MatrixView out) {
+  void* rows = nullptr;
+  if (x.rows > kRowsRoundedOnTheWay) {
+    rows = Reserve(&packed_rows_, PackedRowsBytes(x.rows, x.cols));
+    if (rows == nullptr) return;
+    Note(Launch(PackRowsTask{.x = x, .out = rows}, stream_), "rounding activations");
+  }
+  const int tile_outputs = end == ProductEnd::kSwiGlu ? kTileOutputs / 2 : kTileOutputs;
+  const int num_tiles = CeilDiv(out.cols, tile_outputs);
+  const auto* const packed = static_cast<const std::byte*>(weight.data.data());
+  const std::byte* const scales =
+      weight.dtype == DType::kInt8 ? packed + PackedInt8Bytes(num_tiles, weight.inputs) : nullptr;
+  const TileProductTask task{.x = x,
+                             .rows = rows,
+                             .weight = packed,
+                             .scales = reinterpret_cast<const float*>(scales),
+                             .bias = static_cast<const float*>(weight.bias.data()),
+                             .num_tiles = num_tiles,
+                             .end = end,
+                             .out = out};
+  Note(Launch(task, stream_), "multiplying");
+}
+
+// ---- Attention ----
+
+void CudaBackend::RotaryAngles(const RaggedRows& rows, const int32_t* lengths,
+                               const float* inverse_frequencies, float scale, MatrixView out) {
+  CheckF32(out);
+  TANDEM_CHECK(out.rows == rows.num_rows && out.cols % 2 == 0);
+  const RotaryAnglesTask task{.rows = rows,
+                              .lengths = lengths,
+                              .inverse_frequencies = inverse_frequencies,
+                              .scale = scale,
+                              .out = out};
+  Note(Launch(task, stream_), "rotary angles");
+}
+
+bool CudaBackend::CanCache(const PagedKvView& kv) {
+  if (kv.dtype != KvDType::kInt8 && kv.head_dim <= kMaxHeadDim) return true;
+  Note(absl::UnimplementedError(
+      absl::StrCat(name_, ": key-value cache of ", NameOf(kv.dtype), " with heads of ", kv.head_dim,
+                   ", but this device has f32 and bf16 with heads of up to ", kMaxHeadDim)));
+  return false;
+}
+
+void CudaBackend::RotateAndCache(MatrixView qkv, ConstMatrixView angles, const HeadNorms& norms,
+                                 const RaggedRows& rows, const PagedKvView& kv) {
+  CheckF32(qkv);
+  CheckF32(angles);
+  const int num_heads = qkv.cols / kv.head_dim - 2 * kv.num_kv_heads;
+  TANDEM_CHECK(kv.batch == rows.batch && kv.page_size >= 1 && qkv.rows == rows.num_rows &&
+               angles.rows == rows.num_rows && angles.cols == kv.head_dim && kv.head_dim % 2 == 0 &&
+               num_heads >= 1 && qkv.cols % kv.head_dim == 0);
+  if (!CanCache(kv)) return;
+  const RotateAndCacheTask task{.qkv = qkv,
+                                .angles = angles,
+                                .query_norm = norms.query,
+                                .key_norm = norms.key,
+                                .epsilon = norms.epsilon,
+                                .rows = rows,
+                                .kv = kv,
+                                .num_heads = num_heads};
+  Note(Launch(task, stream_), "rotating and caching");
+}
+
+void CudaBackend::Attend(ConstMatrixView q, const RaggedRows& rows, const PagedKvView& kv,
+                         float scale, int window, MatrixView out) {
+  CheckF32(q);
+  CheckF32(out);
+  const int num_heads = q.cols / kv.head_dim;
+  TANDEM_CHECK(kv.batch == rows.batch && kv.page_size >= 1 && q.rows == rows.num_rows &&
+               out.rows == q.rows && out.cols == q.cols && q.cols % kv.head_dim == 0 &&
+               num_heads >= 1 && num_heads % kv.num_kv_heads == 0 && window >= 0);
+  if (rows.num_rows == 0 || !CanCache(kv)) return;
+  AttendTask task{.q = q,
+                  .rows = rows,
+                  .kv = kv,
+                  .scale = scale,
+                  .window = window,
+                  .num_heads = num_heads,
+                  .out = out,
+                  .parts = nullptr,
+                  .num_splits = CeilDiv(kv.max_pages * kv.page_size, kSplitPositions)};
+  const size_t bytes =
+      sizeof(float) * SplitPartsFloats(rows.num_rows, num_heads, task.num_splits, kv.head_dim);
+  if (task.num_splits > 1 && task.num_splits <= kMaxSplits && bytes <= kSplitPartsBytes) {
+    task.parts = static_cast<float*>(Reserve(&split_parts_, bytes));
+    if (task.parts == nullptr) return;
+  }
+  Note(Launch(task, stream_), "attending");
+}
+
+// ---- Measuring ----
+
+void CudaBackend::Read(const void* data, size_t bytes, uint32_t* sums) {
+  TANDEM_CHECK(bytes % 16 == 0);
+  const ReadTask task{.data = data, .num_words4 = static_cast<int64_t>(bytes / 16), .sums = sums};
+  Note(Launch(task, stream_), "reading");
+}
+
+size_t CudaBackend::NumReadSums(size_t bytes) const {
+  return static_cast<size_t>(ReadShape(static_cast<int64_t>(bytes / 16)).x) * kReadSumsOfBlock;
+}
+
+absl::StatusOr<double> CudaBackend::SecondsWithoutHost(absl::FunctionRef<void()> enqueue,
+                                                       int replays) {
+  using Clock = std::chrono::steady_clock;
+  TANDEM_CHECK(replays > 0);
+  if (!CanRecord()) return absl::UnimplementedError(absl::StrCat(name_, ": records nothing"));
+  RETURN_IF_ERROR(Synchronize());
+  Recording recording = nullptr;
+  Note(BeginRecording(stream_), "recording");
+  if (failure_.ok()) {
+    enqueue();
+    Note(EndRecording(stream_, &recording), "recording");
+  }
+  double seconds = 0.0;
+  if (recording != nullptr && failure_.ok()) {
+    Note(Replay(recording, stream_), "replaying");  // the first brings it to the device
+    Note(Wait(stream_), "waiting");
+    const Clock::time_point start = Clock::now();
+    for (int i = 0; i < replays; ++i) Note(Replay(recording, stream_), "replaying");
+    Note(Wait(stream_), "waiting");
+    seconds = std::chrono::duration<double>(Clock::now() - start).count() / replays;
+  }
+  Forget(recording);
+  RETURN_IF_ERROR(Synchronize());
+  return seconds;
+}
+
+}  // namespace tandem::cuda
+
+namespace tandem {
+
+absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(int device) {
+  cuda::DeviceProperties properties;
+  cuda::Stream stream = nullptr;
+  const cuda::Error error = cuda::OpenDevice(device, &properties, &stream);
+  if (error != cuda::kNoError) {
+    return absl::UnavailableError(absl::StrCat("cuda:", device, ": ", cuda::ErrorText(error)));
+  }
+  return std::make_unique<cuda::CudaBackend>(device, properties, stream);
+}
+
+bool BuiltWithCuda() { return true; }
+
+}  // namespace tandem

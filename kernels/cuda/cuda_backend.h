@@ -1,0 +1,78 @@
+#ifndef TANDEM_KERNELS_CUDA_CUDA_BACKEND_H_
+#define TANDEM_KERNELS_CUDA_CUDA_BACKEND_H_
+
+#include <memory>
+#include <string>
+
+#include "kernels/backend.h"
+#include "kernels/cuda/device.h"
+#include "kernels/device_meter.h"
+
+namespace tandem::cuda {
+
+// Operations are kernels on one stream. Products with weights of bf16 and int8 round activations to
+// bf16, row by row; attention to caches of bf16 rounds queries and weights. Products with f32 and
+// f16 weights and attention to caches of f32 compute in f32. Weights of int4 lie as int8. Caches of
+// int8 are UNIMPLEMENTED. Scratch memory grows to the largest call.
+class CudaBackend final : public Backend, public DeviceMeter {
+ public:
+  // Takes the stream.
+  CudaBackend(int device, const DeviceProperties& properties, Stream stream);
+  ~CudaBackend() override;
+
+  std::string_view name() const override { return name_; }
+  std::string_view description() const override { return description_; }
+
+  absl::StatusOr<Buffer> Allocate(size_t bytes) override;
+  void Upload(absl::Span<const std::byte> host, void* device) override;
+  void Download(const void* device, absl::Span<std::byte> host) override;
+  void Copy(const void* from, void* to, size_t bytes) override;
+  absl::Status Synchronize() override;
+  absl::StatusOr<PackedWeight> Pack(absl::Span<const WeightPart> parts, PartOrder order,
+                                    Quantization quantization) override;
+  absl::StatusOr<ConstMatrixView> Import(ConstMatrixView host, Buffer* storage) override;
+
+  void Embed(const int32_t* ids, ConstMatrixView table, MatrixView out) override;
+  void GatherRows(ConstMatrixView x, const int32_t* indices, MatrixView out) override;
+  void RmsNorm(ConstMatrixView x, const float* weight, float epsilon, MatrixView out) override;
+  void MatMul(ConstMatrixView x, const PackedWeight& weight, MatrixView out) override;
+  void MatMulAdd(ConstMatrixView x, const PackedWeight& weight, MatrixView sum) override;
+  void MatMulSwiGlu(ConstMatrixView x, const PackedWeight& weight, MatrixView out) override;
+  void RotaryAngles(const RaggedRows& rows, const int32_t* lengths,
+                    const float* inverse_frequencies, float scale, MatrixView out) override;
+  void RotateAndCache(MatrixView qkv, ConstMatrixView angles, const HeadNorms& norms,
+                      const RaggedRows& rows, const PagedKvView& kv) override;
+  void Attend(ConstMatrixView q, const RaggedRows& rows, const PagedKvView& kv, float scale,
+              int window, MatrixView out) override;
+
+  void Read(const void* data, size_t bytes, uint32_t* sums) override;
+  size_t NumReadSums(size_t bytes) const override;
+  absl::StatusOr<double> SecondsWithoutHost(absl::FunctionRef<void()> enqueue,
+                                            int replays) override;
+
+ private:
+  void Free(void* data, size_t bytes) override;
+
+  // Remembers the first failure.
+  void Note(Error error, absl::string_view operation);
+  void Note(absl::Status status);
+  // Memory of at least so many bytes until the next call; null, and a failure noted, if there is
+  // none.
+  void* Reserve(Buffer* scratch, size_t bytes);
+  bool CanCache(const PagedKvView& kv);
+  absl::StatusOr<Buffer> Uploaded(absl::Span<const std::byte> host);
+  void Product(ConstMatrixView x, const PackedWeight& weight, ProductEnd end, MatrixView out);
+  void MultiplyTiles(ConstMatrixView x, const PackedWeight& weight, ProductEnd end, MatrixView out);
+
+  const int device_;
+  const Stream stream_;
+  const std::string name_;
+  const std::string description_;
+  absl::Status failure_;
+  Buffer packed_rows_;
+  Buffer split_parts_;
+};
+
+}  // namespace tandem::cuda
+
+#endif  // TANDEM_KERNELS_CUDA_CUDA_BACKEND_H_

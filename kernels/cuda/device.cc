@@ -1,0 +1,95 @@
+#include "kernels/cuda/device.h"
+
+#include <cuda_runtime_api.h>
+
+namespace tandem::cuda {
+namespace {
+
+cudaStream_t Of(Stream stream) { return static_cast<cudaStream_t>(stream); }
+
+}  // namespace
+
+std::string ErrorText(Error error) {
+  // A machine without any driver has one that is too old, in the toolkit's words.
+  int driver = 0;
+  if (error == cudaErrorInsufficientDriver && cudaDriverGetVersion(&driver) == cudaSuccess &&
+      driver == 0) {
+    return "this machine has no NVIDIA driver";
+  }
+  return cudaGetErrorString(static_cast<cudaError_t>(error));
+}
+
+Error OpenDevice(int device, DeviceProperties* properties, Stream* stream) {
+  cudaError_t error = cudaSetDevice(device);
+  cudaDeviceProp found;
+  if (error == cudaSuccess) error = cudaGetDeviceProperties(&found, device);
+  cudaStream_t made = nullptr;
+  if (error == cudaSuccess) error = cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking);
+  if (error != cudaSuccess) return error;
+  *properties = {.name = found.name,
+                 .major = found.major,
+                 .minor = found.minor,
+                 .num_processors = found.multiProcessorCount,
+                 .memory_bytes = found.totalGlobalMem,
+                 .shared_bytes = static_cast<int>(found.sharedMemPerBlockOptin)};
+  *stream = made;
+  return kNoError;
+}
+
+void CloseDevice(Stream stream) { cudaStreamDestroy(Of(stream)); }
+
+Error AllocateOn(int device, size_t bytes, void** data) {
+  const cudaError_t error = cudaSetDevice(device);
+  return error != cudaSuccess ? error : cudaMalloc(data, bytes > 0 ? bytes : 1);
+}
+
+void FreeOn(int device, void* data) {
+  cudaSetDevice(device);
+  cudaFree(data);
+}
+
+bool IsOutOfMemory(Error error) { return error == cudaErrorMemoryAllocation; }
+
+Error CopyIn(const void* host, void* device, size_t bytes, Stream stream) {
+  return cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, Of(stream));
+}
+
+Error CopyOut(const void* device, void* host, size_t bytes, Stream stream) {
+  const cudaError_t error =
+      cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, Of(stream));
+  return error != cudaSuccess ? error : cudaStreamSynchronize(Of(stream));
+}
+
+Error CopyWithin(const void* from, void* to, size_t bytes, Stream stream) {
+  return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, Of(stream));
+}
+
+Error Wait(Stream stream) { return cudaStreamSynchronize(Of(stream)); }
+
+bool CanRecord() { return true; }
+
+Error BeginRecording(Stream stream) {
+  return cudaStreamBeginCapture(Of(stream), cudaStreamCaptureModeRelaxed);
+}
+
+Error EndRecording(Stream stream, Recording* recording) {
+  *recording = nullptr;
+  cudaGraph_t graph = nullptr;
+  cudaError_t error = cudaStreamEndCapture(Of(stream), &graph);
+  if (error != cudaSuccess) return error;
+  cudaGraphExec_t made = nullptr;
+  error = cudaGraphInstantiateWithFlags(&made, graph, 0);
+  cudaGraphDestroy(graph);
+  if (error == cudaSuccess) *recording = made;
+  return error;
+}
+
+Error Replay(Recording recording, Stream stream) {
+  return cudaGraphLaunch(static_cast<cudaGraphExec_t>(recording), Of(stream));
+}
+
+void Forget(Recording recording) {
+  if (recording != nullptr) cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(recording));
+}
+
+}  // namespace tandem::cuda

@@ -1,0 +1,49 @@
+// A device's memory and stream, as plain functions. tests/simt/device.cc is the twin for kernels
+// that run on the host.
+#ifndef TANDEM_KERNELS_CUDA_DEVICE_H_
+#define TANDEM_KERNELS_CUDA_DEVICE_H_
+
+#include <cstddef>
+#include <string>
+
+#include "kernels/cuda/operations.h"
+
+namespace tandem::cuda {
+
+std::string ErrorText(Error error);
+
+struct DeviceProperties {
+  std::string name;
+  int major = 0;  // compute capability
+  int minor = 0;
+  int num_processors = 0;
+  size_t memory_bytes = 0;
+  int shared_bytes = 0;  // that a block may have
+};
+
+// Makes `device` this thread's and a stream on it. Fails where there is no driver or no device.
+Error OpenDevice(int device, DeviceProperties* properties, Stream* stream);
+void CloseDevice(Stream stream);
+
+Error AllocateOn(int device, size_t bytes, void** data);
+void FreeOn(int device, void* data);
+bool IsOutOfMemory(Error error);
+
+// In the order of the stream. The host may change `host` when CopyIn returns; CopyOut waits.
+Error CopyIn(const void* host, void* device, size_t bytes, Stream stream);
+Error CopyOut(const void* device, void* host, size_t bytes, Stream stream);
+Error CopyWithin(const void* from, void* to, size_t bytes, Stream stream);
+Error Wait(Stream stream);
+
+// What was enqueued, to be enqueued again at the cost of one call.
+using Recording = void*;
+bool CanRecord();
+// Between these the stream takes down what is enqueued instead of doing it.
+Error BeginRecording(Stream stream);
+Error EndRecording(Stream stream, Recording* recording);  // null if it fails
+Error Replay(Recording recording, Stream stream);
+void Forget(Recording recording);  // may be null
+
+}  // namespace tandem::cuda
+
+#endif  // TANDEM_KERNELS_CUDA_DEVICE_H_

@@ -1,0 +1,95 @@
+// Rotation of queries and keys, and the cache's writes: a warp a head.
+#ifndef TANDEM_KERNELS_CUDA_KV_ROWS_KERNELS_CUH_
+#define TANDEM_KERNELS_CUDA_KV_ROWS_KERNELS_CUH_
+
+#include "kernels/cuda/launch_shapes.h"
+#include "kernels/cuda/warp_math.cuh"
+
+namespace tandem::cuda {
+
+struct RotateAndCacheKernel {
+  using Task = RotateAndCacheTask;
+  static constexpr int kThreads = kHeadWarps * kWarpSize;
+
+  TANDEM_DEVICE static void Run(const Task& task, unsigned char* shared) {
+    const PagedKvView& kv = task.kv;
+    const RowPlace place = PlaceOf(task.rows, kv.lengths, BlockX());
+    const int head = BlockY() * kHeadWarps + WarpIndex();
+    if (place.sequence < 0 || head >= task.num_heads + 2 * kv.num_kv_heads) return;
+    const int first_key = task.num_heads;
+    const int first_value = first_key + kv.num_kv_heads;
+    const bool is_query = head < first_key;
+    const bool is_value = head >= first_value;
+    float* const row = RowOf(task.qkv, BlockX()) + int64_t{head} * kv.head_dim;
+    auto* const numbers = reinterpret_cast<float*>(shared) + WarpIndex() * kv.head_dim;
+
+    for (int i = Lane(); i < kv.head_dim; i += kWarpSize) Store(numbers + i, Load(row + i));
+    SyncWarp();
+    if (!is_value) {
+      const float* const norm = is_query ? task.query_norm : task.key_norm;
+      if (norm != nullptr) Normalise(norm, kv.head_dim, task.epsilon, numbers);
+      Rotate(RowOf(task.angles, BlockX()), kv.head_dim, numbers, row);
+    }
+    if (is_query) return;
+    Cache(kv, place, is_value ? head - first_value : head - first_key, is_value, numbers);
+  }
+
+ private:
+  // The squares' sum has 32 chains, by index modulo 32, added by a tree.
+  TANDEM_DEVICE static void Normalise(const float* weight, int head_dim, float epsilon,
+                                      float* numbers) {
+    float squares = 0.0f;
+    for (int i = Lane(); i < head_dim; i += kWarpSize) {
+      const float value = Load(numbers + i);
+      squares = MulAdd(value, value, squares);
+    }
+    const float mean = WarpSum(squares) / static_cast<float>(head_dim);
+    const float inverse = 1.0f / SquareRoot(mean + epsilon);
+    for (int i = Lane(); i < head_dim; i += kWarpSize) {
+      Store(numbers + i, Load(numbers + i) * inverse * Load(weight + i));
+    }
+    SyncWarp();
+  }
+
+  // Three roundings an element, as the reference computes it: x cos + rotated(x) sin.
+  TANDEM_DEVICE static void Rotate(const float* angles, int head_dim, float* numbers, float* row) {
+    const int half = head_dim / 2;
+    for (int i = Lane(); i < half; i += kWarpSize) {
+      const float cosine = Load(angles + i), sine = Load(angles + half + i);
+      const float first = Load(numbers + i), second = Load(numbers + half + i);
+      const float new_first = first * cosine - second * sine;
+      const float new_second = second * cosine + first * sine;
+      Store(numbers + i, new_first);
+      Store(numbers + half + i, new_second);
+      Store(row + i, new_first);
+      Store(row + half + i, new_second);
+    }
+    SyncWarp();
+  }
+
+  TANDEM_DEVICE static void Cache(const PagedKvView& kv, const RowPlace& place, int kv_head,
+                                  bool is_value, const float* numbers) {
+    const int64_t page = Load(kv.page_tables + int64_t{place.sequence} * kv.max_pages +
+                              place.position / kv.page_size);
+    const int slot = place.position % kv.page_size;
+    const int words = KvElementWords(kv.dtype, kv.head_dim);
+    auto* const block =
+        static_cast<uint32_t*>(is_value ? kv.values : kv.keys) + kv.BlockOf(page, kv_head);
+    uint32_t* const to = block + (is_value ? int64_t{slot} * words : slot);
+    const int64_t stride = is_value ? 1 : kv.page_size;
+    for (int w = Lane(); w < words; w += kWarpSize) {
+      uint32_t word;
+      if (kv.dtype == KvDType::kF32) {
+        word = FloatToBits(Load(numbers + w));
+      } else {
+        const float odd = 2 * w + 1 < kv.head_dim ? Load(numbers + 2 * w + 1) : 0.0f;
+        word = PackBf16(Load(numbers + 2 * w), odd);
+      }
+      Store(to + w * stride, word);
+    }
+  }
+};
+
+}  // namespace tandem::cuda
+
+#endif  // TANDEM_KERNELS_CUDA_KV_ROWS_KERNELS_CUH_

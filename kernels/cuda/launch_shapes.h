@@ -1,0 +1,181 @@
+// How many blocks each kernel has and who does what: one function a kernel, of numbers that a
+// captured graph may freeze (rows and batch of a bucket, weights' sizes), never of lengths.
+#ifndef TANDEM_KERNELS_CUDA_LAUNCH_SHAPES_H_
+#define TANDEM_KERNELS_CUDA_LAUNCH_SHAPES_H_
+
+#include "kernels/cuda/operations.h"
+#include "kernels/cuda/product_layout.h"
+
+namespace tandem::cuda {
+
+// ---- Rows ----
+
+inline constexpr int kRowThreads = 256;
+inline constexpr int kAngleThreads = 64;
+inline constexpr int kHeadWarps = 4;
+
+// A block a row; its warps' sums.
+inline constexpr LaunchShape RowShape(int rows) {
+  return {.x = rows, .y = 1, .z = 1, .shared_bytes = kRowThreads / 32 * 4};
+}
+// A warp for each head of each row, with the head's numbers.
+inline constexpr LaunchShape HeadShape(int rows, int num_heads, int head_dim) {
+  return {.x = rows,
+          .y = CeilDiv(num_heads, kHeadWarps),
+          .z = 1,
+          .shared_bytes = kHeadWarps * head_dim * 4};
+}
+
+// ---- Products ----
+
+// The inputs of a product on tensor cores are cut into as many chains, whatever the rows: warp w
+// has steps [ChainBegin(w), ChainBegin(w + 1)), which begin at multiples of `unit`.
+inline constexpr int kChains = 8;
+inline constexpr int ChainBegin(int chain, int num_steps, int unit) {
+  const int per_chain = CeilDiv(num_steps, kChains * unit) * unit;
+  return chain * per_chain < num_steps ? chain * per_chain : num_steps;
+}
+
+// Rows up to one tile are rounded to bf16 by the product itself: reading them as f32 costs each
+// block at most twice as much as reading the packed tile, and saves a kernel.
+inline constexpr int kRowsRoundedOnTheWay = kTileRows;
+
+// What a block of a product on tensor cores computes: tiles of rows times tiles of outputs.
+struct ProductTiles {
+  int rows;
+  int outputs;
+};
+inline constexpr ProductTiles kProductTiles[] = {{1, 1}, {2, 1}, {4, 1}, {8, 2}};
+inline constexpr int kNumProductTiles = 4;
+inline constexpr int ProductTilesFor(int rows) {
+  int choice = 0;
+  while (choice + 1 < kNumProductTiles && kProductTiles[choice].rows * kTileRows < rows) ++choice;
+  return choice;
+}
+
+// What a warp has on its way: up to kCopyStages stages of kStageBytes, which are two steps of a
+// tile of bf16 or a group of one of int8. With three blocks on a processor these are 144 KB; 4.8
+// TB/s for 700 ns are 26 KB for each of 132.
+inline constexpr int kCopyStages = 4;
+inline constexpr int kStageBytes = 2048;
+inline constexpr int kWarpRingBytes = kCopyStages * kStageBytes;
+inline constexpr int ProductSharedBytes(ProductTiles tiles) {
+  const int ring = kChains * kWarpRingBytes;
+  const int sums = kChains * tiles.outputs * kTileOutputs * tiles.rows * kTileRows * 4;
+  return ring > sums ? ring : sums;
+}
+inline constexpr LaunchShape TileProductShape(ProductTiles tiles, int rows, int num_tiles) {
+  return {.x = CeilDiv(num_tiles, tiles.outputs),
+          .y = CeilDiv(rows, tiles.rows * kTileRows),
+          .z = 1,
+          .shared_bytes = ProductSharedBytes(tiles)};
+}
+
+// A warp packs a step of a tile of rows.
+inline constexpr int kPackWarps = 8;
+inline constexpr LaunchShape PackRowsShape(int rows, int inputs) {
+  return {.x = CeilDiv(NumSteps(inputs), kPackWarps),
+          .y = CeilDiv(rows, kTileRows),
+          .z = 1,
+          .shared_bytes = 0};
+}
+
+// A warp for each output and few rows.
+inline constexpr int kFloatWarps = 8;
+inline constexpr int kFloatRows = 4;
+inline constexpr LaunchShape FloatProductShape(int rows, int outputs) {
+  return {.x = CeilDiv(outputs, kFloatWarps),
+          .y = CeilDiv(rows, kFloatRows),
+          .z = 1,
+          .shared_bytes = 0};
+}
+
+// ---- Attention ----
+
+// A split is 256 positions, of which each warp scores a tile of 32.
+inline constexpr int kAttendTile = 32;
+inline constexpr int kAttendWarps = 8;
+inline constexpr int kSplitPositions = kAttendTile * kAttendWarps;
+
+// Query vectors of a block, which are rows of one sequence times heads of one group, the largest
+// head it takes, and whether tensor cores compute it.
+struct AttendSize {
+  int vectors;
+  int head_dim;
+  bool tensor;
+
+  // Elements of values that are summed at a time: their sums are to fit into shared memory.
+  constexpr int pass_dims() const { return tensor && head_dim > 128 ? 128 : head_dim; }
+};
+inline constexpr AttendSize kAttendSizes[] = {{4, 64, false},   {16, 64, false}, {4, 128, false},
+                                              {16, 128, false}, {4, 256, false}, {16, 64, true},
+                                              {16, 128, true},  {16, 256, true}};
+inline constexpr int kNumAttendSizes = 8;
+inline constexpr int kMaxHeadDim = 256;
+// The one for about `vectors` vectors a sequence. Tensor cores take as many for one as for 16.
+inline constexpr int AttendSizeFor(KvDType dtype, int vectors, int head_dim) {
+  if (dtype == KvDType::kBF16) return head_dim > 128 ? 7 : head_dim > 64 ? 6 : 5;
+  if (head_dim > 128) return 4;
+  return (head_dim > 64 ? 2 : 0) + (vectors > 4 ? 1 : 0);
+}
+
+// What lies where in a block's shared memory, in words of 4 bytes.
+struct AttendShared {
+  int places;      // [warps][tile] of 8 bytes: of the values; for tensor cores, of the keys as well
+  int queries;     // [head_dim][vectors]; for tensor cores, [head_dim / 16][lanes] of 16 bytes
+  int weights;     // [warps][tile][vectors]; none for tensor cores
+  int sums;        // [warps][vectors][sum_stride]
+  int sum_stride;  // with a gap for tensor cores, so that lanes store into different banks
+  int largest;     // [warps][vectors]
+  int totals;      // [warps][vectors], of weights
+  int factors;     // [warps][vectors]
+  int running;     // [2][vectors]: the largest score and the sum of weights of the splits so far
+  int merging;     // [2][vectors]: the factors of the sums so far and of the split's
+  int num_words;
+};
+inline constexpr AttendShared AttendSharedOf(AttendSize size) {
+  AttendShared at{};
+  const int states = kAttendWarps * size.vectors;
+  at.sum_stride = size.pass_dims() + (size.tensor ? 16 : 0);
+  at.places = 0;
+  at.queries = at.places + (size.tensor ? 4 : 2) * kAttendWarps * kAttendTile;
+  at.weights = at.queries + size.head_dim * size.vectors / (size.tensor ? 2 : 1);
+  at.sums = at.weights + (size.tensor ? 0 : kAttendWarps * kAttendTile * size.vectors);
+  at.largest = at.sums + states * at.sum_stride;
+  at.totals = at.largest + states;
+  at.factors = at.totals + states;
+  at.running = at.factors + states;
+  at.merging = at.running + 2 * size.vectors;
+  at.num_words = at.merging + 2 * size.vectors;
+  return at;
+}
+
+// Units of `size.vectors` vectors that a batch may have: no sequence has more than one that is not
+// full. Which sequence's a unit is, is found on the device; those too many leave at once.
+inline constexpr int NumAttendUnits(int rows, int batch, int heads_per_kv_head, int vectors) {
+  return static_cast<int>(int64_t{rows} * heads_per_kv_head / vectors) + batch;
+}
+inline constexpr LaunchShape AttendLaunchShape(AttendSize size, int rows, int batch,
+                                               int heads_per_kv_head, int num_kv_heads,
+                                               int num_splits) {
+  return {.x = rows == 0 ? 0 : NumAttendUnits(rows, batch, heads_per_kv_head, size.vectors),
+          .y = num_kv_heads,
+          .z = num_splits,
+          .shared_bytes = AttendSharedOf(size).num_words * 4};
+}
+// A block for each row and head merges what splits left.
+inline constexpr int kMergeThreads = 128;
+inline constexpr LaunchShape MergeSplitsShape(int rows, int num_heads) {
+  return {.x = rows, .y = num_heads, .z = 1, .shared_bytes = 0};
+}
+// Splits of the context get blocks of their own up to so many, and where what they leave fits here:
+// not for prompts, which have blocks enough.
+inline constexpr int kMaxSplits = 1024;
+inline constexpr size_t kSplitPartsBytes = size_t{64} << 20;
+inline constexpr size_t SplitPartsFloats(int rows, int num_heads, int num_splits, int head_dim) {
+  return size_t(rows) * num_heads * num_splits * (head_dim + 2);
+}
+
+}  // namespace tandem::cuda
+
+#endif  // TANDEM_KERNELS_CUDA_LAUNCH_SHAPES_H_

@@ -1,0 +1,214 @@
+// Launch shapes and layouts, exhaustively: every output has exactly one place.
+#include "kernels/cuda/launch_shapes.h"
+
+#include <set>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/cuda/packing.h"
+#include "kernels/kernel_testing.h"
+
+namespace tandem::cuda {
+namespace {
+
+// What every device since sm_80 gives a block (sm_86 and sm_89 give the least).
+constexpr int kSharedBytes = 99 * 1024;
+constexpr int kMaxGridY = 65535;
+
+TEST(LaunchShapes, HeadsOfARowHaveAWarpEach) {
+  for (int heads = 1; heads <= 200; ++heads) {
+    const LaunchShape shape = HeadShape(3, heads, kMaxHeadDim);
+    EXPECT_EQ(shape.x, 3);
+    EXPECT_GE(shape.y * kHeadWarps, heads);
+    EXPECT_LT((shape.y - 1) * kHeadWarps, heads);
+    EXPECT_LE(shape.shared_bytes, 48 * 1024);
+  }
+}
+
+TEST(LaunchShapes, ChainsCoverAllStepsInOrder) {
+  for (const int unit : {1, kGroupSteps}) {
+    for (int steps = 0; steps <= 2000; ++steps) {
+      EXPECT_EQ(ChainBegin(0, steps, unit), 0);
+      EXPECT_EQ(ChainBegin(kChains, steps, unit), steps);
+      for (int chain = 0; chain < kChains; ++chain) {
+        const int begin = ChainBegin(chain, steps, unit);
+        EXPECT_LE(begin, ChainBegin(chain + 1, steps, unit));
+        EXPECT_TRUE(begin % unit == 0 || begin == steps);
+      }
+    }
+  }
+}
+
+TEST(LaunchShapes, ProductsCoverRowsAndTilesOnce) {
+  for (int rows = 1; rows <= 300; ++rows) {
+    const ProductTiles tiles = kProductTiles[ProductTilesFor(rows)];
+    for (int num_tiles = 1; num_tiles <= 40; ++num_tiles) {
+      const LaunchShape shape = TileProductShape(tiles, rows, num_tiles);
+      EXPECT_GE(shape.x * tiles.outputs, num_tiles);
+      EXPECT_LT((shape.x - 1) * tiles.outputs, num_tiles);
+      EXPECT_GE(shape.y * tiles.rows * kTileRows, rows);
+      EXPECT_LT((shape.y - 1) * tiles.rows * kTileRows, rows);
+      EXPECT_LE(shape.shared_bytes, kSharedBytes);
+    }
+    EXPECT_EQ(rows <= 32, TileProductShape(tiles, rows, 1).y == 1 && tiles.rows <= 4);
+  }
+}
+
+TEST(LaunchShapes, SmallestTilesThatHoldTheRowsAreTaken) {
+  for (int rows = 1; rows <= 300; ++rows) {
+    const int choice = ProductTilesFor(rows);
+    if (choice > 0) {
+      EXPECT_GT(rows, kProductTiles[choice - 1].rows * kTileRows);
+    }
+    if (choice + 1 < kNumProductTiles) {
+      EXPECT_LE(rows, kProductTiles[choice].rows * kTileRows);
+    }
+  }
+}
+
+TEST(LaunchShapes, FloatProductsAndPackedRowsCoverEverythingOnce) {
+  for (int rows = 1; rows <= 40; ++rows) {
+    for (int size = 1; size <= 300; ++size) {
+      const LaunchShape product = FloatProductShape(rows, size);
+      EXPECT_EQ(product.x, (size + kFloatWarps - 1) / kFloatWarps);
+      EXPECT_EQ(product.y, (rows + kFloatRows - 1) / kFloatRows);
+      const LaunchShape pack = PackRowsShape(rows, size);
+      EXPECT_GE(pack.x * kPackWarps * kStepInputs, size);
+      EXPECT_EQ(pack.y, (rows + kTileRows - 1) / kTileRows);
+    }
+  }
+}
+
+TEST(LaunchShapes, AttentionHasAUnitForEveryVectorOfEverySequence) {
+  for (const AttendSize size : kAttendSizes) {
+    for (int heads = 1; heads <= 9; ++heads) {
+      for (int batch = 1; batch <= 4; ++batch) {
+        // Every way to share few rows out over the batch.
+        std::vector<int> counts(batch, 0);
+        for (;;) {
+          int rows = 0, units = 0;
+          for (const int count : counts) {
+            rows += count;
+            units += CeilDiv(count * heads, size.vectors);
+          }
+          EXPECT_LE(units, NumAttendUnits(rows, batch, heads, size.vectors));
+          int i = 0;
+          while (i < batch && counts[i] == 6) counts[i++] = 0;
+          if (i == batch) break;
+          ++counts[i];
+        }
+      }
+    }
+  }
+}
+
+TEST(LaunchShapes, AttentionFitsTheDeviceAndItsPartsDoNotOverlap) {
+  for (const AttendSize size : kAttendSizes) {
+    const AttendShared at = AttendSharedOf(size);
+    EXPECT_LE(at.num_words * 4, kSharedBytes);
+    EXPECT_EQ(at.queries % 4, 0);  // read by 16 bytes
+    EXPECT_EQ(at.weights % 4, 0);
+    EXPECT_EQ(at.sums % 4, 0);
+    EXPECT_EQ(at.sum_stride % 4, 0);
+    EXPECT_EQ(at.places % 2, 0);
+    EXPECT_EQ(size.vectors % 4, 0);
+    EXPECT_GE(at.sum_stride, size.pass_dims());
+    const int begins[] = {at.places, at.queries, at.weights, at.sums,    at.largest,
+                          at.totals, at.factors, at.running, at.merging, at.num_words};
+    for (int i = 0; i + 1 < 10; ++i) {
+      const bool is_empty = i == 2 && size.tensor;
+      EXPECT_EQ(begins[i] == begins[i + 1], is_empty);
+      EXPECT_LE(begins[i], begins[i + 1]);
+    }
+  }
+}
+
+TEST(LaunchShapes, AttentionTakesASizeThatHoldsTheHead) {
+  for (const KvDType dtype : {KvDType::kF32, KvDType::kBF16}) {
+    for (int head_dim = 1; head_dim <= kMaxHeadDim; ++head_dim) {
+      for (const int vectors : {1, 4, 5, 100}) {
+        const AttendSize size = kAttendSizes[AttendSizeFor(dtype, vectors, head_dim)];
+        EXPECT_EQ(size.tensor, dtype == KvDType::kBF16);
+        EXPECT_GE(size.head_dim, head_dim);
+        EXPECT_LE(size.head_dim, head_dim <= 64 ? 64 : 2 * head_dim);
+        EXPECT_EQ(size.vectors == 16, size.tensor || (vectors > 4 && head_dim <= 128));
+      }
+    }
+  }
+}
+
+TEST(LaunchShapes, GridsStayInsideTheDevicesLimits) {
+  EXPECT_LE(TileProductShape(kProductTiles[3], 1 << 20, 8).y, kMaxGridY);
+  EXPECT_LE(PackRowsShape(1 << 18, 8).y, kMaxGridY);
+  EXPECT_LE(FloatProductShape(1 << 17, 8).y, kMaxGridY);
+}
+
+// ---- Layouts ----
+
+TEST(ProductLayout, GivesEveryElementOfATileOnePlace) {
+  std::set<std::pair<int, int>> weight_places, row_places;
+  for (int half = 0; half < 2; ++half) {
+    for (int lane = 0; lane < 32; ++lane) {
+      for (int word = 0; word < 4; ++word) {
+        const PlaceInTile place = WeightPlace(half, lane, word);
+        for (int i = 0; i < 2; ++i) weight_places.insert({place.output, place.input + i});
+      }
+    }
+  }
+  EXPECT_EQ(weight_places.size(), size_t{kTileOutputs} * kStepInputs);
+  EXPECT_EQ(*weight_places.rbegin(), std::pair(kTileOutputs - 1, kStepInputs - 1));
+  for (int lane = 0; lane < 32; ++lane) {
+    for (int word = 0; word < 4; ++word) {
+      for (int i = 0; i < 2; ++i) row_places.insert({lane / 4, RowsInput(lane, word) + i});
+    }
+  }
+  EXPECT_EQ(row_places.size(), size_t{kTileRows} * kStepInputs);
+  EXPECT_EQ(*row_places.rbegin(), std::pair(kTileRows - 1, kStepInputs - 1));
+}
+
+// Every weight of every part is in the packed tiles once, where products look for it; the rest is
+// zero.
+TEST(TileLayout, HoldsEveryWeightOnceAndZerosElsewhere) {
+  for (const int inputs : {1, 31, 32, 33, 70}) {
+    for (const PartOrder order : {PartOrder::kConcatenated, PartOrder::kGateAndUp}) {
+      const int first_rows = 19, second_rows = order == PartOrder::kGateAndUp ? 19 : 7;
+      TestMatrix first(first_rows, inputs), second(second_rows, inputs);
+      int next = 1;  // 8 bits: exact in bf16
+      for (TestMatrix* part : {&first, &second}) {
+        for (int r = 0; r < part->rows(); ++r) {
+          for (int c = 0; c < inputs; ++c) part->at(r, c) = static_cast<float>(next++ % 255 + 1);
+        }
+      }
+      const TestWeight a(first, DType::kBF16), b(second, DType::kBF16);
+      const std::vector<float> bias(second_rows, 3.0f);
+      const std::vector<WeightPart> parts = {{a.view()}, {b.view(), bias.data()}};
+      const TileLayout layout(parts, order);
+      const std::vector<std::byte> packed = layout.PackBf16();
+      const std::vector<float> packed_bias = layout.PackBias();
+      const auto* bits = reinterpret_cast<const uint16_t*>(packed.data());
+      const int steps = NumSteps(inputs);
+      ASSERT_EQ(packed.size(), PackedWeightBytes(layout.num_tiles(), inputs));
+      for (int tile = 0; tile < layout.num_tiles(); ++tile) {
+        for (int step = 0; step < steps; ++step) {
+          for (int i = 0; i < kTileOutputs * kStepInputs; ++i) {
+            const PlaceInTile place = WeightPlace(i / 256, i / 8 % 32, i / 2 % 4);
+            const int input = step * kStepInputs + place.input + i % 2;
+            const bool gated = order == PartOrder::kGateAndUp;
+            const int output = tile * 16 + place.output;
+            const TestMatrix* part = gated ? (place.output < 8 ? &first : &second)
+                                           : (output < first_rows ? &first : &second);
+            const int row = gated ? tile * 8 + place.output % 8
+                                  : (output < first_rows ? output : output - first_rows);
+            const bool inside = row < part->rows() && input < inputs;
+            ASSERT_EQ(Bf16ToFloat(bits[(tile * steps + step) * 512 + i]),
+                      inside ? part->at(row, input) : 0.0f);
+            ASSERT_EQ(packed_bias[output], part == &second && row < second_rows ? 3.0f : 0.0f);
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tandem::cuda

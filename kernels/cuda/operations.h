@@ -1,0 +1,126 @@
+// The device's operations as the host enqueues them: what each takes, in plain numbers and pointers
+// to the device's memory. Contracts stand in kernels/backend.h. This header is read by g++ and
+// nvcc, so it includes plain views only.
+#ifndef TANDEM_KERNELS_CUDA_OPERATIONS_H_
+#define TANDEM_KERNELS_CUDA_OPERATIONS_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/matrix.h"
+#include "kernels/paged_kv.h"
+
+namespace tandem::cuda {
+
+// What the toolkit says of a call: 0 for none, else a number that ErrorText (device.h) explains.
+using Error = int;
+inline constexpr Error kNoError = 0;
+
+// Work that runs in order.
+using Stream = void*;
+
+// Blocks of a kernel, and the bytes of shared memory each has.
+struct LaunchShape {
+  int x = 1;
+  int y = 1;
+  int z = 1;
+  int shared_bytes = 0;
+
+  int64_t num_blocks() const { return int64_t{x} * y * z; }
+};
+
+struct EmbedTask {
+  const int32_t* ids = nullptr;  // [out.rows]; rows of ids outside the table are left as they are
+  ConstMatrixView table;
+  MatrixView out;
+};
+Error Launch(const EmbedTask& task, Stream stream);
+
+struct GatherRowsTask {
+  ConstMatrixView x;
+  const int32_t* indices = nullptr;  // [out.rows]; likewise
+  MatrixView out;
+};
+Error Launch(const GatherRowsTask& task, Stream stream);
+
+struct RmsNormTask {
+  ConstMatrixView x;
+  const float* weight = nullptr;  // [x.cols]
+  float epsilon = 0.0f;
+  MatrixView out;
+};
+Error Launch(const RmsNormTask& task, Stream stream);
+
+struct RotaryAnglesTask {
+  RaggedRows rows;
+  const int32_t* lengths = nullptr;            // [rows.batch]
+  const float* inverse_frequencies = nullptr;  // [out.cols / 2]
+  float scale = 1.0f;
+  MatrixView out;
+};
+Error Launch(const RotaryAnglesTask& task, Stream stream);
+
+struct RotateAndCacheTask {
+  MatrixView qkv;
+  ConstMatrixView angles;
+  const float* query_norm = nullptr;  // [head_dim], or none
+  const float* key_norm = nullptr;    // likewise
+  float epsilon = 0.0f;
+  RaggedRows rows;
+  PagedKvView kv;  // f32 or bf16
+  int num_heads = 0;
+};
+Error Launch(const RotateAndCacheTask& task, Stream stream);
+
+// What becomes of a product's sums.
+enum class ProductEnd { kStore, kAdd, kSwiGlu };
+
+// Rounds rows to bf16 in the order in which products read them (product_layout.h).
+struct PackRowsTask {
+  ConstMatrixView x;
+  void* out = nullptr;  // PackedRowsBytes(x.rows, x.cols)
+};
+Error Launch(const PackRowsTask& task, Stream stream);
+
+// A product of rows, rounded to bf16, with a weight of bf16 or int8 (product_layout.h).
+struct TileProductTask {
+  ConstMatrixView x;              // read where rows are few: rounded on the way
+  const void* rows = nullptr;     // packed; read where they are more than kRowsRoundedOnTheWay
+  const void* weight = nullptr;   // packed
+  const float* scales = nullptr;  // of int8: behind the packed weight; else none
+  const float* bias = nullptr;    // [num_tiles * 16] in the weight's order, or none
+  int num_tiles = 0;              // of 16 outputs
+  ProductEnd end = ProductEnd::kStore;
+  MatrixView out;
+};
+Error Launch(const TileProductTask& task, Stream stream);
+
+// A product in f32 with a weight of f32 or f16 whose rows lie next to each other.
+struct FloatProductTask {
+  ConstMatrixView x;
+  ConstMatrixView weight;       // [outputs, inputs]; of kSwiGlu the gate's rows, then the other's
+  const float* bias = nullptr;  // [weight.rows], or none
+  ProductEnd end = ProductEnd::kStore;
+  MatrixView out;
+};
+Error Launch(const FloatProductTask& task, Stream stream);
+
+// Attention, in splits of the context whose results are merged in order (attention_shape.h).
+struct AttendTask {
+  ConstMatrixView q;
+  RaggedRows rows;
+  PagedKvView kv;  // f32 or bf16
+  float scale = 1.0f;
+  int window = 0;
+  int num_heads = 0;
+  MatrixView out;
+  // Where splits leave their results, [rows, num_heads, num_splits, head_dim + 2]: then each has
+  // blocks of its own. Without, a block goes over all splits.
+  float* parts = nullptr;
+  int num_splits = 0;
+};
+Error Launch(const AttendTask& task, Stream stream);
+
+}  // namespace tandem::cuda
+
+#endif  // TANDEM_KERNELS_CUDA_OPERATIONS_H_

@@ -1,0 +1,170 @@
+#include "kernels/cuda/packing.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "base/check.h"
+#include "kernels/cuda/product_layout.h"
+#include "kernels/quantize.h"
+#include "kernels/widen_row.h"
+
+namespace tandem::cuda {
+namespace {
+
+static_assert(kGroupSteps * kStepInputs == kQuantizationGroup);
+
+// Row `row` of a part as whole numbers; returns the scale of each group.   whole: [inputs]
+std::vector<float> WholeRow(const WeightPart& part, int row, DType to, int8_t* whole) {
+  const ConstMatrixView& matrix = part.matrix;
+  const bool is_whole = IsQuantized(matrix.dtype);
+  const DType dtype = is_whole ? matrix.dtype : to;
+  const int num_groups = QuantizationGroups(matrix.cols);
+  const size_t row_bytes = is_whole ? QuantizedBytes(dtype, matrix.cols)
+                                    : static_cast<size_t>(matrix.stride) * SizeOf(matrix.dtype);
+  const auto* const bytes = static_cast<const std::byte*>(matrix.data) + row * row_bytes;
+  std::vector<float> scales(num_groups);
+  float numbers[kQuantizationGroup];
+  std::byte quantized[kQuantizationGroup];
+  for (int group = 0; group < num_groups; ++group) {
+    const int first = group * kQuantizationGroup;
+    const int count = std::min(kQuantizationGroup, matrix.cols - first);
+    if (is_whole) {
+      scales[group] = part.scales[static_cast<size_t>(row) * num_groups + group];
+      std::memcpy(quantized, bytes + QuantizedBytes(dtype, first), QuantizedBytes(dtype, count));
+    } else {
+      WidenRow(bytes + first * SizeOf(matrix.dtype), matrix.dtype, count, numbers);
+      QuantizeGroup(numbers, count, dtype, quantized, &scales[group]);
+    }
+    DequantizeGroup(quantized, count, dtype, 1.0f, numbers);
+    for (int i = 0; i < count; ++i) whole[first + i] = static_cast<int8_t>(numbers[i]);
+  }
+  return scales;
+}
+
+}  // namespace
+
+TileLayout::TileLayout(absl::Span<const WeightPart> parts, PartOrder order)
+    : parts_(parts), order_(order) {
+  TANDEM_CHECK(!parts.empty());
+  for (const WeightPart& part : parts) {
+    TANDEM_CHECK(part.matrix.cols == num_inputs() && part.matrix.stride >= part.matrix.cols &&
+                 part.matrix.dtype == parts[0].matrix.dtype);
+    num_outputs_ += part.matrix.rows;
+  }
+  num_tiles_ = CeilDiv(num_outputs_, kTileOutputs);
+  if (order == PartOrder::kGateAndUp) {
+    TANDEM_CHECK(parts.size() == 2 && parts[0].matrix.rows == parts[1].matrix.rows);
+    num_tiles_ = CeilDiv(parts[0].matrix.rows, kTileOutputs / 2);
+  }
+}
+
+bool TileLayout::has_bias() const {
+  return std::any_of(parts_.begin(), parts_.end(),
+                     [](const WeightPart& part) { return part.bias != nullptr; });
+}
+
+TileLayout::Source TileLayout::SourceOf(int tile, int output) const {
+  if (order_ == PartOrder::kGateAndUp) {
+    constexpr int kHalf = kTileOutputs / 2;
+    const WeightPart& part = parts_[output / kHalf];
+    const int row = tile * kHalf + output % kHalf;
+    return row < part.matrix.rows ? Source{&part, row} : Source{};
+  }
+  int row = tile * kTileOutputs + output;
+  for (const WeightPart& part : parts_) {
+    if (row < part.matrix.rows) return {&part, row};
+    row -= part.matrix.rows;
+  }
+  return {};
+}
+
+std::vector<std::byte> TileLayout::PackBf16() const {
+  TANDEM_CHECK(parts_[0].matrix.dtype == DType::kBF16);
+  const int num_steps = NumSteps(num_inputs());
+  std::vector<std::byte> packed(PackedWeightBytes(num_tiles_, num_inputs()));
+  auto* to = reinterpret_cast<uint16_t*>(packed.data());
+  for (int tile = 0; tile < num_tiles_; ++tile) {
+    const uint16_t* rows[kTileOutputs] = {};
+    for (int output = 0; output < kTileOutputs; ++output) {
+      const Source source = SourceOf(tile, output);
+      if (source.part == nullptr) continue;
+      const ConstMatrixView& matrix = source.part->matrix;
+      rows[output] = static_cast<const uint16_t*>(matrix.data) + source.row * matrix.stride;
+    }
+    for (int place = 0; place < num_steps * 2 * 32 * 4; ++place) {  // halves, lanes, words
+      const PlaceInTile at = WeightPlace(place / 128 % 2, place / 4 % 32, place % 4);
+      const int input = place / 256 * kStepInputs + at.input;
+      for (int i = 0; i < 2; ++i, ++to) {
+        if (rows[at.output] != nullptr && input + i < num_inputs())
+          *to = rows[at.output][input + i];
+      }
+    }
+  }
+  return packed;
+}
+
+std::vector<std::byte> TileLayout::PackInt8(DType to) const {
+  const int num_steps = NumSteps(num_inputs()), num_groups = NumGroups(num_inputs());
+  const size_t scales_at = PackedInt8Bytes(num_tiles_, num_inputs());
+  std::vector<std::byte> packed(scales_at + sizeof(float) * PackedScales(num_tiles_, num_inputs()));
+  auto* bytes = reinterpret_cast<int8_t*>(packed.data());
+  auto* scales = reinterpret_cast<float*>(packed.data() + scales_at);
+  const int padded = num_steps * kStepInputs;
+  for (int tile = 0; tile < num_tiles_; ++tile, scales += num_groups * kTileOutputs) {
+    std::vector<int8_t> rows(static_cast<size_t>(kTileOutputs) * padded);
+    for (int output = 0; output < kTileOutputs; ++output) {
+      const Source source = SourceOf(tile, output);
+      if (source.part == nullptr) continue;
+      const std::vector<float> of_row =
+          WholeRow(*source.part, source.row, to, rows.data() + output * padded);
+      for (int group = 0; group < num_groups; ++group) {
+        scales[group * kTileOutputs + output] = of_row[group];
+      }
+    }
+    for (int i = 0; i < num_steps * kInt8StepBytes; ++i) {  // steps, lanes, halves, words, pairs
+      const PlaceInTile at = WeightPlace(i / 8 % 2, i / 16 % 32, i / 2 % 4);
+      const int input = i / kInt8StepBytes * kStepInputs + at.input + i % 2;
+      *bytes++ = rows[static_cast<size_t>(at.output) * padded + input];
+    }
+  }
+  return packed;
+}
+
+std::vector<float> TileLayout::PackBias() const {
+  std::vector<float> bias(size_t(num_tiles_) * kTileOutputs);
+  for (int i = 0; i < num_tiles_ * kTileOutputs; ++i) {
+    const Source source = SourceOf(i / kTileOutputs, i % kTileOutputs);
+    if (source.part != nullptr && source.part->bias != nullptr) {
+      bias[i] = source.part->bias[source.row];
+    }
+  }
+  return bias;
+}
+
+std::vector<std::byte> PackPlainly(absl::Span<const WeightPart> parts) {
+  std::vector<std::byte> packed;
+  for (const WeightPart& part : parts) {
+    const ConstMatrixView& m = part.matrix;
+    const int64_t element_bytes = static_cast<int64_t>(SizeOf(m.dtype));
+    for (int r = 0; r < m.rows; ++r) {
+      const auto* row = static_cast<const std::byte*>(m.data) + r * m.stride * element_bytes;
+      packed.insert(packed.end(), row, row + m.cols * element_bytes);
+    }
+  }
+  return packed;
+}
+
+std::vector<float> PackBiasPlainly(absl::Span<const WeightPart> parts) {
+  std::vector<float> bias;
+  for (const WeightPart& part : parts) {
+    if (part.bias == nullptr) {
+      bias.resize(bias.size() + part.matrix.rows);
+    } else {
+      bias.insert(bias.end(), part.bias, part.bias + part.matrix.rows);
+    }
+  }
+  return bias;
+}
+
+}  // namespace tandem::cuda

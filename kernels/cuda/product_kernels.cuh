@@ -1,0 +1,341 @@
+// Products of few and of many rows with packed weights of bf16 and int8, and plain ones with f32
+// and f16.
+//
+// The inputs of an output are summed in kChains chains, each by one warp in increasing steps, which
+// are then added in order: neither rows nor blocks have a say in it. A warp's own copies feed it,
+// each lane reading what it copied itself, so that only the last sum needs a barrier.
+#ifndef TANDEM_KERNELS_CUDA_PRODUCT_KERNELS_CUH_
+#define TANDEM_KERNELS_CUDA_PRODUCT_KERNELS_CUH_
+
+#include "kernels/cuda/launch_shapes.h"
+#include "kernels/cuda/warp_math.cuh"
+
+namespace tandem::cuda {
+
+// A lane's part of a step of a tile of rows.
+TANDEM_DEVICE Words4 RoundRows(const ConstMatrixView& x, int tile, int step) {
+  const int row = tile * kTileRows + Lane() / 4;
+  Words4 packed = {};
+  if (row >= x.rows) return packed;
+  const float* const numbers = RowOf(x, row);
+  TANDEM_UNROLL
+  for (int word = 0; word < 4; ++word) {
+    const int input = step * kStepInputs + RowsInput(Lane(), word);
+    const float low = input < x.cols ? Load(numbers + input) : 0.0f;
+    const float high = input + 1 < x.cols ? Load(numbers + input + 1) : 0.0f;
+    packed.words[word] = PackBf16(low, high);
+  }
+  return packed;
+}
+
+struct PackRowsKernel {
+  using Task = PackRowsTask;
+  static constexpr int kThreads = kPackWarps * kWarpSize;
+
+  TANDEM_DEVICE static void Run(const Task& task, unsigned char*) {
+    const int num_steps = NumSteps(task.x.cols);
+    const int step = BlockX() * kPackWarps + WarpIndex();
+    if (step >= num_steps) return;
+    const Words4 packed = RoundRows(task.x, BlockY(), step);
+    const int64_t at = (int64_t{BlockY()} * num_steps + step) * kWarpSize + Lane();
+    Store(static_cast<Words4*>(task.out) + at, packed);
+  }
+};
+
+// What is done with a sum of products, and where it goes.
+TANDEM_DEVICE void EndProduct(ProductEnd end, float value, float* out) {
+  Store(out, end == ProductEnd::kAdd ? Load(out) + value : value);
+}
+TANDEM_DEVICE float SwiGlu(float gate, float up) { return gate / (1.0f + Exponential(-gate)) * up; }
+
+// What a lane multiplies with in a step of a tile, and what becomes of a stage's sums.
+struct Bf16Weight {
+  static constexpr int kPieces = kWeightStepBytes / 16 / kWarpSize;  // of 16 bytes
+  static constexpr int kChainUnit = 1;                               // of steps
+  static constexpr bool kHasScales = false;
+
+  TANDEM_DEVICE static Words4 Factor(const Words4 (&pieces)[kPieces], int half) {
+    return pieces[half];
+  }
+};
+
+// Whole numbers up to 127, which bf16 has exactly; a group's sums are scaled, not its weights.
+struct Int8Weight {
+  static constexpr int kPieces = kInt8StepBytes / 16 / kWarpSize;
+  static constexpr int kChainUnit = kGroupSteps;
+  static constexpr bool kHasScales = true;
+
+  TANDEM_DEVICE static Words4 Factor(const Words4 (&pieces)[kPieces], int half) {
+    Words4 factor;
+    TANDEM_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const uint32_t four = pieces[0].words[2 * half + i];
+      factor.words[2 * i] = Whole(SelectBytes(four, kExponent, 0x4140));
+      factor.words[2 * i + 1] = Whole(SelectBytes(four, kExponent, 0x4342));
+    }
+    return factor;
+  }
+
+ private:
+  // Behind this byte, seven bits b are the bf16 number 128 + b.
+  static constexpr uint32_t kExponent = 0x43;
+  // A byte is its seven low bits, less 128 if the eighth is set: 128 + them, less 128 or 256, which
+  // is 128 with that bit.
+  TANDEM_DEVICE static uint32_t Whole(uint32_t pair) {
+    return AddBf16(pair & 0xFF7FFF7Fu, (pair & 0xFF80FF80u) | 0x80008000u);
+  }
+};
+
+template <typename Weight, int kRowTiles, int kOutputTiles>
+struct TileProductKernel {
+  using Task = TileProductTask;
+  static constexpr int kThreads = kChains * kWarpSize;
+  static constexpr int kOutputs = kOutputTiles * kTileOutputs;
+  static constexpr int kRows = kRowTiles * kTileRows;
+  static constexpr int kStepWords4 = Weight::kPieces * kWarpSize;
+  static constexpr int kStageWords4 = kStageBytes / 16;
+  static constexpr int kStageSteps = kStageWords4 / kStepWords4 / kOutputTiles;
+  static_assert(kStageSteps % Weight::kChainUnit == 0);
+
+  TANDEM_DEVICE static void Run(const Task& task, unsigned char* shared) {
+    Sums sums = {};
+    MultiplyChain(task, reinterpret_cast<Words4*>(shared), sums);
+    Barrier();
+    auto* const chain_sums = reinterpret_cast<float*>(shared);  // [chains][rows][outputs]
+    StoreSums(sums, chain_sums + WarpIndex() * (kRows * kOutputs));
+    Barrier();
+    AddChains(task, chain_sums);
+  }
+
+ private:
+  using Sums = float[kOutputTiles][kRowTiles][4];
+  // Of outputs lane / 4 and 8 more.
+  struct Scales {
+    float scales[kOutputTiles][2];
+  };
+
+  TANDEM_DEVICE static void MultiplyChain(const Task& task, Words4* shared, Sums& sums) {
+    const int num_steps = NumSteps(task.x.cols);
+    const int begin = ChainBegin(WarpIndex(), num_steps, Weight::kChainUnit);
+    const int end = ChainBegin(WarpIndex() + 1, num_steps, Weight::kChainUnit);
+    Words4* const ring = shared + WarpIndex() * (kCopyStages * kStageWords4) + Lane();
+    TANDEM_UNROLL
+    for (int stage = 0; stage < kCopyStages - 1; ++stage) {
+      CopyStage(task, begin + stage * kStageSteps, end, ring + stage * kStageWords4);
+    }
+    Scales next = LoadScales(task, begin, end);
+    int slot = 0;
+    for (int step = begin; step < end; step += kStageSteps) {
+      CopyWait<kCopyStages - 2>();
+      const int free_slot = slot == 0 ? kCopyStages - 1 : slot - 1;
+      CopyStage(task, step + (kCopyStages - 1) * kStageSteps, end, ring + free_slot * kStageWords4);
+      const Scales scales = next;
+      next = LoadScales(task, step + kStageSteps, end);
+      const Words4* const weights = ring + slot * kStageWords4;
+      if constexpr (Weight::kHasScales) {
+        Sums group = {};
+        MultiplyStage(task, step, end, weights, group);
+        AddScaled(group, scales, sums);
+      } else {
+        MultiplyStage(task, step, end, weights, sums);
+      }
+      slot = slot == kCopyStages - 1 ? 0 : slot + 1;
+    }
+    CopyWait<0>();
+  }
+
+  TANDEM_DEVICE static bool HasTile(const Task& task, int tile) {
+    return BlockX() * kOutputTiles + tile < task.num_tiles;
+  }
+
+  // One group of copies, which may be empty. A lane's part of a stage is [steps][tiles][pieces].
+  TANDEM_DEVICE static void CopyStage(const Task& task, int step, int end, Words4* to) {
+    const int num_steps = NumSteps(task.x.cols);
+    TANDEM_UNROLL
+    for (int s = 0; s < kStageSteps; ++s) {
+      TANDEM_UNROLL
+      for (int tile = 0; tile < kOutputTiles; ++tile) {
+        if (step + s >= end || !HasTile(task, tile)) continue;
+        const int64_t at = int64_t{BlockX() * kOutputTiles + tile} * num_steps + step + s;
+        const Words4* const from =
+            static_cast<const Words4*>(task.weight) + at * kStepWords4 + Lane();
+        Words4* const part = to + (s * kOutputTiles + tile) * kStepWords4;
+        TANDEM_UNROLL
+        for (int i = 0; i < Weight::kPieces; ++i) {
+          CopyAsync16(part + i * kWarpSize, from + i * kWarpSize);
+        }
+      }
+    }
+    CopyCommit();
+  }
+
+  // Of the group that begins at `step`; zeros behind the end.
+  TANDEM_DEVICE static Scales LoadScales(const Task& task, int step, int end) {
+    Scales scales = {};
+    TANDEM_UNROLL
+    for (int tile = 0; tile < kOutputTiles; ++tile) {
+      if (!Weight::kHasScales || step >= end || !HasTile(task, tile)) continue;
+      const int64_t at =
+          int64_t{BlockX() * kOutputTiles + tile} * NumGroups(task.x.cols) + step / kGroupSteps;
+      TANDEM_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        scales.scales[tile][i] = Load(task.scales + at * kTileOutputs + Lane() / 4 + i * 8);
+      }
+    }
+    return scales;
+  }
+
+  TANDEM_DEVICE static void AddScaled(const Sums& group, const Scales& scales, Sums& sums) {
+    TANDEM_UNROLL
+    for (int tile = 0; tile < kOutputTiles; ++tile) {
+      TANDEM_UNROLL
+      for (int r = 0; r < kRowTiles; ++r) {
+        TANDEM_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          sums[tile][r][i] =
+              MulAdd(group[tile][r][i], scales.scales[tile][i / 2], sums[tile][r][i]);
+        }
+      }
+    }
+  }
+
+  TANDEM_DEVICE static void MultiplyStage(const Task& task, int first_step, int end,
+                                          const Words4* weights, Sums& sums) {
+    TANDEM_UNROLL
+    for (int s = 0; s < kStageSteps; ++s) {
+      const int step = first_step + s;
+      if (step >= end) return;
+      Words4 rows[kRowTiles];
+      LoadRows(task, step, rows);
+      TANDEM_UNROLL
+      for (int tile = 0; tile < kOutputTiles; ++tile) {
+        if (!HasTile(task, tile)) continue;
+        Words4 pieces[Weight::kPieces];
+        TANDEM_UNROLL
+        for (int i = 0; i < Weight::kPieces; ++i) {
+          pieces[i] = Load(weights + (s * kOutputTiles + tile) * kStepWords4 + i * kWarpSize);
+        }
+        TANDEM_UNROLL
+        for (int half = 0; half < 2; ++half) {
+          const Words4 weight = Weight::Factor(pieces, half);
+          TANDEM_UNROLL
+          for (int r = 0; r < kRowTiles; ++r) {
+            const uint32_t pair[2] = {rows[r].words[2 * half], rows[r].words[2 * half + 1]};
+            MultiplyTile(weight, pair, sums[tile][r]);
+          }
+        }
+      }
+    }
+  }
+
+  // Tiles behind the last row are zeros.
+  TANDEM_DEVICE static void LoadRows(const Task& task, int step, Words4 (&rows)[kRowTiles]) {
+    if constexpr (kRows <= kRowsRoundedOnTheWay) {
+      rows[0] = RoundRows(task.x, 0, step);
+    } else {
+      const int num_steps = NumSteps(task.x.cols);
+      const int num_row_tiles = CeilDiv(task.out.rows, kTileRows);
+      TANDEM_UNROLL
+      for (int r = 0; r < kRowTiles; ++r) {
+        const int tile = BlockY() * kRowTiles + r;
+        rows[r] = Words4{};
+        if (tile >= num_row_tiles) continue;
+        rows[r] = Load(static_cast<const Words4*>(task.rows) +
+                       (int64_t{tile} * num_steps + step) * kWarpSize + Lane());
+      }
+    }
+  }
+
+  // out: [rows][outputs]
+  TANDEM_DEVICE static void StoreSums(const Sums& sums, float* out) {
+    TANDEM_UNROLL
+    for (int tile = 0; tile < kOutputTiles; ++tile) {
+      TANDEM_UNROLL
+      for (int r = 0; r < kRowTiles; ++r) {
+        TANDEM_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          const int output = tile * kTileOutputs + Lane() / 4 + i / 2 * 8;
+          const int row = r * kTileRows + Lane() % 4 * 2 + i % 2;
+          Store(out + row * kOutputs + output, sums[tile][r][i]);
+        }
+      }
+    }
+  }
+
+  TANDEM_DEVICE static float ChainsSum(const float* chain_sums, int row, int output) {
+    float sum = 0.0f;
+    TANDEM_UNROLL
+    for (int chain = 0; chain < kChains; ++chain) {
+      sum = sum + Load(chain_sums + (chain * kRows + row) * kOutputs + output);
+    }
+    return sum;
+  }
+
+  TANDEM_DEVICE static void AddChains(const Task& task, const float* chain_sums) {
+    const bool is_pair = task.end == ProductEnd::kSwiGlu;
+    const int tile_outputs = is_pair ? kTileOutputs / 2 : kTileOutputs;
+    const int outputs = kOutputTiles * tile_outputs;
+    for (int i = ThreadIndex(); i < kRows * outputs; i += kThreads) {
+      const int row = i / outputs;
+      const int tile = i % outputs / tile_outputs;
+      const int in_tile = tile * kTileOutputs + i % tile_outputs;
+      const int64_t out_row = int64_t{BlockY()} * kRows + row;
+      const int out_col = BlockX() * outputs + i % outputs;
+      if (out_row >= task.out.rows || out_col >= task.out.cols) continue;
+      const float* const bias =
+          task.bias == nullptr ? nullptr : task.bias + BlockX() * kOutputs + in_tile;
+      float value = ChainsSum(chain_sums, row, in_tile);
+      if (bias != nullptr) value = value + Load(bias);
+      if (is_pair) {
+        float up = ChainsSum(chain_sums, row, in_tile + kTileOutputs / 2);
+        if (bias != nullptr) up = up + Load(bias + kTileOutputs / 2);
+        value = SwiGlu(value, up);
+      }
+      EndProduct(task.end, value, RowOf(task.out, out_row) + out_col);
+    }
+  }
+};
+
+// A row and output have 32 chains, by input modulo 32, added by a tree.
+struct FloatProductKernel {
+  using Task = FloatProductTask;
+  static constexpr int kThreads = kFloatWarps * kWarpSize;
+
+  TANDEM_DEVICE static void Run(const Task& task, unsigned char*) {
+    const int output = BlockX() * kFloatWarps + WarpIndex();
+    if (output >= task.out.cols) return;
+    const int first_row = BlockY() * kFloatRows;
+    float value = Dot(task, first_row, output);
+    if (task.end == ProductEnd::kSwiGlu) {
+      value = SwiGlu(value, Dot(task, first_row, output + task.out.cols));
+    }
+    if (Lane() >= kFloatRows || first_row + Lane() >= task.out.rows) return;
+    EndProduct(task.end, value, RowOf(task.out, first_row + Lane()) + output);
+  }
+
+ private:
+  // Of row first_row + lane, in the first lanes.
+  TANDEM_DEVICE static float Dot(const Task& task, int first_row, int output) {
+    float values[kFloatRows] = {};
+    const int64_t weight_row = output * task.weight.stride;
+    TANDEM_UNROLL_BY(2)
+    for (int k = Lane(); k < task.weight.cols; k += kWarpSize) {
+      const float weight = LoadAsFloat(task.weight.data, task.weight.dtype, weight_row + k);
+      TANDEM_UNROLL
+      for (int r = 0; r < kFloatRows; ++r) {
+        if (first_row + r >= task.x.rows) continue;
+        values[r] = MulAdd(Load(RowOf(task.x, first_row + r) + k), weight, values[r]);
+      }
+    }
+    TANDEM_UNROLL
+    for (int r = 0; r < kFloatRows; ++r) {
+      const float sum = WarpSum(values[r]);
+      if (Lane() == r) values[0] = sum;
+    }
+    return task.bias == nullptr ? values[0] : values[0] + Load(task.bias + output);
+  }
+};
+
+}  // namespace tandem::cuda
+
+#endif  // TANDEM_KERNELS_CUDA_PRODUCT_KERNELS_CUH_

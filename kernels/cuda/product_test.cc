@@ -1,0 +1,378 @@
+// Products on a device: right, and the same bits for a row whatever surrounds it.
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/cuda/cuda_testing.h"
+#include "kernels/quantize.h"
+
+namespace tandem::cuda {
+namespace {
+
+// The product of x and the weight's values in double, and how far f32 may be off.
+//
+// A chain of K sums errs by at most K * eps * sum |x w| to first order, eps being half a unit in
+// the last place, or a whole one in tensor cores, which cut sums off instead of rounding them;
+// chains are added in 8 more. Twice that covers the higher orders, the bias and the end.
+struct Expected {
+  double value = 0.0;
+  double tolerance = 0.0;
+};
+Expected Dot(const float* x, const float* w, int inputs, bool rounds_to_bf16, float bias) {
+  const ExactDot dot = DotInDouble(x, w, inputs, rounds_to_bf16, bias);
+  return {.value = dot.value, .tolerance = 2.0 * (inputs + 10) * 0x1p-23 * dot.magnitude};
+}
+
+class Product : public CudaTest {
+ protected:
+  enum class Kind { kStore, kAdd, kSwiGlu };
+  // `sum` is what kAdd adds to, and the shape of the result.
+  TestMatrix Multiply(const TestMatrix& x, const PackedWeight& weight, TestMatrix sum,
+                      Kind kind = Kind::kStore) {
+    DeviceMatrix in(backend(), x), out(backend(), std::move(sum));
+    switch (kind) {
+      case Kind::kStore:
+        backend().MatMul(in.view(), weight, out.view());
+        break;
+      case Kind::kAdd:
+        backend().MatMulAdd(in.view(), weight, out.view());
+        break;
+      case Kind::kSwiGlu:
+        backend().MatMulSwiGlu(in.view(), weight, out.view());
+    }
+    return out.Get();
+  }
+};
+
+TEST_F(Product, MatchesDoublePrecisionForEveryShape) {
+  std::mt19937 random(1);
+  for (const DType dtype : kAllDTypes) {
+    for (const int inputs : {1, 2, 7, 31, 32, 33, 130, 704}) {
+      for (const int outputs : {1, 8, 15, 16, 17, 40}) {
+        for (const int rows : {1, 5, 12, 20, 40}) {
+          if (rows > 5 && inputs != 130) continue;
+          const TestWeight weight(TestMatrix::Random(outputs, inputs, random), dtype);
+          const std::vector<float> bias = RandomBias(outputs, random);
+          const TestMatrix x = TestMatrix::Random(rows, inputs, random);
+          const TestMatrix out =
+              Multiply(x, PackOne(backend(), weight, bias.data()), TestMatrix(rows, outputs));
+          for (int r = 0; r < rows; ++r) {
+            for (int c = 0; c < outputs; ++c) {
+              const Expected expected =
+                  Dot(x.row(r), weight.values().row(c), inputs, dtype == DType::kBF16, bias[c]);
+              ASSERT_NEAR(out.at(r, c), expected.value, expected.tolerance)
+                  << NameOf(dtype) << " K " << inputs << " N " << outputs << " at " << r << ", "
+                  << c << " of " << rows;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// Sums of up to 300 ones are exact in every format, so one dropped or doubled input shows.
+TEST_F(Product, OfOnesCountsEveryInput) {
+  for (const DType dtype : kAllDTypes) {
+    for (const int inputs :
+         {1, 15, 16, 17, 31, 33, 63, 64, 65, 255, 256, 257, 258, 287, 289, 300}) {
+      TestMatrix ones(17, inputs);
+      for (int r = 0; r < 17; ++r) std::fill_n(ones.row(r), inputs, 1.0f);
+      const PackedWeight packed = PackOne(backend(), TestWeight(ones, dtype));
+      const TestMatrix out = Multiply(ones.Rows({0, 1}), packed, TestMatrix(2, 17));
+      for (int r = 0; r < 2; ++r) {
+        for (int c = 0; c < 17; ++c) ASSERT_EQ(out.at(r, c), inputs) << NameOf(dtype);
+      }
+    }
+  }
+}
+
+// Chains so long that copies reuse their room, with a last stage that is not full.
+TEST_F(Product, OfManyInputsMatchesDoublePrecision) {
+  std::mt19937 random(7);
+  for (const int inputs : {2560, 3300}) {
+    for (const int rows : {3, 33}) {
+      const TestWeight weight(TestMatrix::Random(17, inputs, random), DType::kBF16);
+      const TestMatrix x = TestMatrix::Random(rows, inputs, random);
+      const TestMatrix out = Multiply(x, PackOne(backend(), weight), TestMatrix(rows, 17));
+      for (int r = 0; r < rows; ++r) {
+        for (int c = 0; c < 17; ++c) {
+          const Expected expected = Dot(x.row(r), weight.values().row(c), inputs, true, 0.0f);
+          ASSERT_NEAR(out.at(r, c), expected.value, expected.tolerance)
+              << "K " << inputs << " at " << r << ", " << c;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(Product, RowsHaveTheBitsTheyHaveAlone) {
+  std::mt19937 random(2);
+  for (const DType dtype : kAllDTypes) {
+    for (const auto& [inputs, outputs] : {std::pair{300, 40}, {7, 9}}) {
+      if (dtype == DType::kF16) continue;  // as f32
+      const PackedWeight packed =
+          PackOne(backend(), TestWeight(TestMatrix::Random(outputs, inputs, random), dtype));
+      const TestMatrix x = TestMatrix::Random(70, inputs, random);
+      TestMatrix alone(70, outputs);
+      for (int r = 0; r < 70; ++r) {
+        const TestMatrix out = Multiply(x.Rows({r}), packed, TestMatrix(1, outputs));
+        std::copy_n(out.row(0), outputs, alone.row(r));
+      }
+      std::vector<int> counts = {32, 33, 64, 65, 70};
+      for (int count = 1; count <= 17; ++count) counts.push_back(count);
+      for (const int count : counts) {
+        std::vector<int> order = Iota(70);
+        std::shuffle(order.begin(), order.end(), random);
+        order.resize(count);
+        const TestMatrix out = Multiply(x.Rows(order), packed, TestMatrix(count, outputs));
+        EXPECT_TRUE(out.SameBits(alone.Rows(order)))
+            << NameOf(dtype) << " K " << inputs << " N " << outputs << " rows " << count;
+      }
+    }
+  }
+}
+
+TEST_F(Product, NanAndInfinityStayInTheirRow) {
+  std::mt19937 random(3);
+  for (const DType dtype : kAllDTypes) {
+    const PackedWeight packed =
+        PackOne(backend(), TestWeight(TestMatrix::Random(20, 100, random), dtype));
+    const TestMatrix x = TestMatrix::Random(12, 100, random);
+    const TestMatrix expected = Multiply(x, packed, TestMatrix(12, 20));
+    TestMatrix spoilt = x;
+    spoilt.at(3, 50) = NAN;
+    spoilt.at(9, 99) = INFINITY;
+    const TestMatrix out = Multiply(spoilt, packed, TestMatrix(12, 20));
+    for (int r = 0; r < 12; ++r) {
+      if (r == 3 || r == 9) {
+        EXPECT_FALSE(std::isfinite(out.at(r, 0)));
+      } else {
+        EXPECT_TRUE(out.SameBits(r, expected, r));
+      }
+    }
+  }
+}
+
+TEST_F(Product, AddsToWhatIsThere) {
+  std::mt19937 random(4);
+  for (const DType dtype : kAllDTypes) {
+    const PackedWeight packed =
+        PackOne(backend(), TestWeight(TestMatrix::Random(21, 100, random), dtype));
+    const TestMatrix x = TestMatrix::Random(9, 100, random);
+    const TestMatrix sum = TestMatrix::Random(9, 21, random);
+    const TestMatrix product = Multiply(x, packed, TestMatrix(9, 21));
+    const TestMatrix out = Multiply(x, packed, sum, Kind::kAdd);
+    for (int r = 0; r < 9; ++r) {
+      for (int c = 0; c < 21; ++c) EXPECT_EQ(out.at(r, c), sum.at(r, c) + product.at(r, c));
+    }
+  }
+}
+
+// Several parts are one product; parts without a bias have one of 0.
+TEST_F(Product, OfPartsIsThePartsSideBySide) {
+  std::mt19937 random(5);
+  for (const DType dtype : kAllDTypes) {
+    const TestWeight first(TestMatrix::Random(10, 50, random), dtype);
+    const TestWeight second(TestMatrix::Random(3, 50, random), dtype);
+    const TestWeight third(TestMatrix::Random(20, 50, random), dtype);
+    const std::vector<float> bias = RandomBias(3, random);
+    const TestMatrix x = TestMatrix::Random(4, 50, random);
+    auto packed = backend().Pack({{first.view()}, {second.view(), bias.data()}, {third.view()}},
+                                 PartOrder::kConcatenated);
+    ASSERT_TRUE(packed.ok());
+    const TestMatrix out = Multiply(x, *packed, TestMatrix(4, 33));
+    const TestMatrix a = Multiply(x, PackOne(backend(), first), TestMatrix(4, 10));
+    const TestMatrix b = Multiply(x, PackOne(backend(), second, bias.data()), TestMatrix(4, 3));
+    const TestMatrix c = Multiply(x, PackOne(backend(), third), TestMatrix(4, 20));
+    for (int r = 0; r < 4; ++r) {
+      for (int i = 0; i < 10; ++i) EXPECT_EQ(out.at(r, i), a.at(r, i));
+      for (int i = 0; i < 3; ++i) EXPECT_EQ(out.at(r, 10 + i), b.at(r, i));
+      for (int i = 0; i < 20; ++i) EXPECT_EQ(out.at(r, 13 + i), c.at(r, i));
+    }
+  }
+}
+
+// The halves have the bits they have as products; exp has one unit in the last place (CUDA's
+// manual says two), and a sum, a quotient and a product are rounded.
+TEST_F(Product, SwiGluIsGateTimesSigmoidTimesUp) {
+  std::mt19937 random(6);
+  for (const DType dtype : kAllDTypes) {
+    for (const int outputs : {1, 8, 9, 16, 30}) {
+      const int rows = outputs == 30 ? 40 : 11;
+      const TestWeight gate(TestMatrix::Random(outputs, 40, random), dtype);
+      const TestWeight up(TestMatrix::Random(outputs, 40, random), dtype);
+      const std::vector<float> gate_bias = RandomBias(outputs, random);
+      const TestMatrix x = TestMatrix::Random(rows, 40, random);
+      auto packed =
+          backend().Pack({{gate.view(), gate_bias.data()}, {up.view()}}, PartOrder::kGateAndUp);
+      ASSERT_TRUE(packed.ok());
+      const TestMatrix out = Multiply(x, *packed, TestMatrix(rows, outputs), Kind::kSwiGlu);
+      const TestMatrix g =
+          Multiply(x, PackOne(backend(), gate, gate_bias.data()), TestMatrix(rows, outputs));
+      const TestMatrix u = Multiply(x, PackOne(backend(), up), TestMatrix(rows, outputs));
+      for (int r = 0; r < rows; ++r) {
+        for (int c = 0; c < outputs; ++c) {
+          const double gate_value = g.at(r, c);
+          const double expected = gate_value / (1.0 + std::exp(-gate_value)) * u.at(r, c);
+          ASSERT_NEAR(out.at(r, c), expected, std::abs(expected) * 8 * 0x1p-24)
+              << NameOf(dtype) << " outputs " << outputs << " at " << r << ", " << c;
+        }
+      }
+    }
+  }
+}
+
+// ---- Weights of int8, and of int4, which lie as int8 ----
+
+constexpr Quantization kQuantizations[] = {Quantization::kInt8, Quantization::kInt4};
+
+// What is left of weights: f32 has whole numbers times scales to half a unit, which the tolerances
+// of Dot cover.
+TestMatrix Quantised(const TestMatrix& weights, Quantization quantization) {
+  const DType dtype = quantization == Quantization::kInt8 ? DType::kInt8 : DType::kInt4;
+  TestMatrix left = weights;
+  std::byte bytes[kQuantizationGroup];
+  float scale = 0.0f;
+  for (int r = 0; r < weights.rows(); ++r) {
+    for (int first = 0; first < weights.cols(); first += kQuantizationGroup) {
+      const int count = std::min(kQuantizationGroup, weights.cols() - first);
+      QuantizeGroup(weights.row(r) + first, count, dtype, bytes, &scale);
+      DequantizeGroup(bytes, count, dtype, scale, left.row(r) + first);
+    }
+  }
+  return left;
+}
+
+PackedWeight PackQuantised(Backend& backend, const TestMatrix& values, Quantization quantization,
+                           const float* bias = nullptr) {
+  auto packed = backend.Pack({{values.view(), bias}}, PartOrder::kConcatenated, quantization);
+  TANDEM_CHECK(packed.ok());
+  return *std::move(packed);
+}
+
+TEST_F(Product, WithQuantisedWeightsMatchesDoublePrecision) {
+  std::mt19937 random(8);
+  for (const Quantization quantization : kQuantizations) {
+    for (const int inputs : {1, 31, 33, 127, 128, 130, 300, 1160}) {
+      for (const int outputs : {1, 17, 40}) {
+        for (const int rows : {1, 5, 12, 40}) {
+          if (rows > 5 && inputs != 300) continue;
+          const TestMatrix values = TestMatrix::Random(outputs, inputs, random);
+          const TestMatrix left = Quantised(values, quantization);
+          const std::vector<float> bias = RandomBias(outputs, random);
+          const TestMatrix x = TestMatrix::Random(rows, inputs, random);
+          const TestMatrix out =
+              Multiply(x, PackQuantised(backend(), values, quantization, bias.data()),
+                       TestMatrix(rows, outputs));
+          for (int r = 0; r < rows; ++r) {
+            for (int c = 0; c < outputs; ++c) {
+              const Expected expected = Dot(x.row(r), left.row(c), inputs, true, bias[c]);
+              ASSERT_NEAR(out.at(r, c), expected.value, expected.tolerance)
+                  << "K " << inputs << " N " << outputs << " at " << r << ", " << c << " of "
+                  << rows;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// Every byte in every place: a row with a single 1 gives a weight exactly.
+TEST_F(Product, HasEveryWholeNumberExactly) {
+  constexpr int kInputs = 160, kOutputs = 17, kGroups = 2;
+  std::vector<int8_t> bytes(kInputs * kOutputs);
+  for (int i = 0; i < kInputs * kOutputs; ++i) bytes[i] = static_cast<int8_t>(i * 7 % 255 - 127);
+  std::vector<float> scales(kOutputs * kGroups);
+  for (size_t i = 0; i < scales.size(); ++i) scales[i] = 0.1f * static_cast<float>(i + 1);
+  const ConstMatrixView view(bytes.data(), DType::kInt8, kOutputs, kInputs, kInputs);
+  auto packed = backend().Pack({{view, nullptr, scales.data()}}, PartOrder::kConcatenated);
+  ASSERT_TRUE(packed.ok());
+  TestMatrix x(kInputs, kInputs);
+  for (int r = 0; r < kInputs; ++r) x.at(r, r) = 1.0f;
+  const TestMatrix out = Multiply(x, *packed, TestMatrix(kInputs, kOutputs));
+  for (int r = 0; r < kInputs; ++r) {
+    for (int c = 0; c < kOutputs; ++c) {
+      ASSERT_EQ(out.at(r, c), static_cast<float>(bytes[c * kInputs + r]) * scales[c * 2 + r / 128])
+          << "input " << r << " output " << c;
+    }
+  }
+}
+
+// Whole numbers from a file are those that floats become.
+TEST_F(Product, WithWeightsQuantisedBeforeHasTheSameBits) {
+  constexpr int kInputs = 200, kOutputs = 19, kGroups = 2;
+  std::mt19937 random(9);
+  const TestMatrix values = TestMatrix::Random(kOutputs, kInputs, random);
+  const TestMatrix x = TestMatrix::Random(3, kInputs, random);
+  for (const Quantization quantization : kQuantizations) {
+    const DType dtype = quantization == Quantization::kInt8 ? DType::kInt8 : DType::kInt4;
+    std::vector<std::byte> bytes(kOutputs * QuantizedBytes(dtype, kInputs));
+    std::vector<float> scales(kOutputs * kGroups);
+    for (int r = 0; r < kOutputs; ++r) {
+      for (int group = 0; group < kGroups; ++group) {
+        const int first = group * kQuantizationGroup;
+        QuantizeGroup(
+            values.row(r) + first, std::min(kQuantizationGroup, kInputs - first), dtype,
+            bytes.data() + r * QuantizedBytes(dtype, kInputs) + QuantizedBytes(dtype, first),
+            &scales[r * kGroups + group]);
+      }
+    }
+    const ConstMatrixView view(bytes.data(), dtype, kOutputs, kInputs, kInputs);
+    auto packed = backend().Pack({{view, nullptr, scales.data()}}, PartOrder::kConcatenated);
+    ASSERT_TRUE(packed.ok());
+    const TestMatrix before = Multiply(x, *packed, TestMatrix(3, kOutputs));
+    const PackedWeight now = PackQuantised(backend(), values, quantization);
+    EXPECT_TRUE(Multiply(x, now, TestMatrix(3, kOutputs)).SameBits(before));
+  }
+}
+
+TEST_F(Product, RowsHaveTheBitsTheyHaveAloneWithQuantisedWeights) {
+  std::mt19937 random(10);
+  for (const auto& [inputs, outputs] : {std::pair{1160, 18}, {7, 9}}) {
+    const PackedWeight packed =
+        PackQuantised(backend(), TestMatrix::Random(outputs, inputs, random), Quantization::kInt8);
+    const TestMatrix x = TestMatrix::Random(70, inputs, random);
+    TestMatrix alone(70, outputs);
+    for (int r = 0; r < 70; ++r) {
+      const TestMatrix out = Multiply(x.Rows({r}), packed, TestMatrix(1, outputs));
+      std::copy_n(out.row(0), outputs, alone.row(r));
+    }
+    for (const int count : {1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 32, 33, 64, 70}) {
+      std::vector<int> order = Iota(70);
+      std::shuffle(order.begin(), order.end(), random);
+      order.resize(count);
+      const TestMatrix out = Multiply(x.Rows(order), packed, TestMatrix(count, outputs));
+      EXPECT_TRUE(out.SameBits(alone.Rows(order))) << "K " << inputs << " rows " << count;
+    }
+  }
+}
+
+// As with weights that are not quantised: the halves have the bits they have as products.
+TEST_F(Product, SwiGluAndSumsWithQuantisedWeightsAreOfTheSameProducts) {
+  std::mt19937 random(11);
+  const TestMatrix gate = TestMatrix::Random(13, 300, random);
+  const TestMatrix up = TestMatrix::Random(13, 300, random);
+  const TestMatrix x = TestMatrix::Random(11, 300, random);
+  const TestMatrix sum = TestMatrix::Random(11, 13, random);
+  auto packed =
+      backend().Pack({{gate.view()}, {up.view()}}, PartOrder::kGateAndUp, Quantization::kInt8);
+  ASSERT_TRUE(packed.ok());
+  const TestMatrix out = Multiply(x, *packed, TestMatrix(11, 13), Kind::kSwiGlu);
+  const PackedWeight gate_alone = PackQuantised(backend(), gate, Quantization::kInt8);
+  const TestMatrix g = Multiply(x, gate_alone, TestMatrix(11, 13));
+  const TestMatrix u =
+      Multiply(x, PackQuantised(backend(), up, Quantization::kInt8), TestMatrix(11, 13));
+  const TestMatrix added = Multiply(x, gate_alone, sum, Kind::kAdd);
+  for (int r = 0; r < 11; ++r) {
+    for (int c = 0; c < 13; ++c) {
+      const double gate_value = g.at(r, c);
+      const double expected = gate_value / (1.0 + std::exp(-gate_value)) * u.at(r, c);
+      ASSERT_NEAR(out.at(r, c), expected, std::abs(expected) * 8 * 0x1p-24);
+      ASSERT_EQ(added.at(r, c), sum.at(r, c) + g.at(r, c));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tandem::cuda

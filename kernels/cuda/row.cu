@@ -1,0 +1,21 @@
+#include "kernels/cuda/row_kernels.cuh"
+
+namespace tandem::cuda {
+
+Error Launch(const EmbedTask& task, Stream stream) {
+  return Enqueue<EmbedKernel>(task, RowShape(task.out.rows), stream);
+}
+
+Error Launch(const GatherRowsTask& task, Stream stream) {
+  return Enqueue<GatherRowsKernel>(task, RowShape(task.out.rows), stream);
+}
+
+Error Launch(const RmsNormTask& task, Stream stream) {
+  return Enqueue<RmsNormKernel>(task, RowShape(task.x.rows), stream);
+}
+
+Error Launch(const RotaryAnglesTask& task, Stream stream) {
+  return Enqueue<RotaryAnglesKernel>(task, RowShape(task.out.rows), stream);
+}
+
+}  // namespace tandem::cuda

@@ -1,0 +1,89 @@
+// Embedding, gathering, norms and rotary angles: a block a row, whose threads stride over the
+// columns.
+#ifndef TANDEM_KERNELS_CUDA_ROW_KERNELS_CUH_
+#define TANDEM_KERNELS_CUDA_ROW_KERNELS_CUH_
+
+#include "kernels/cuda/launch_shapes.h"
+#include "kernels/cuda/warp_math.cuh"
+
+namespace tandem::cuda {
+
+struct EmbedKernel {
+  using Task = EmbedTask;
+  static constexpr int kThreads = kRowThreads;
+
+  TANDEM_DEVICE static void Run(const Task& task, unsigned char*) {
+    const int row = BlockX();
+    const int id = Load(task.ids + row);
+    if (id < 0 || id >= task.table.rows) return;
+    float* const out = RowOf(task.out, row);
+    for (int c = ThreadIndex(); c < task.out.cols; c += kThreads) {
+      Store(out + c, LoadAsFloat(task.table.data, task.table.dtype, id * task.table.stride + c));
+    }
+  }
+};
+
+struct GatherRowsKernel {
+  using Task = GatherRowsTask;
+  static constexpr int kThreads = kRowThreads;
+
+  TANDEM_DEVICE static void Run(const Task& task, unsigned char*) {
+    const int row = BlockX();
+    const int index = Load(task.indices + row);
+    if (index < 0 || index >= task.x.rows) return;
+    const float* const from = RowOf(task.x, index);
+    float* const out = RowOf(task.out, row);
+    for (int c = ThreadIndex(); c < task.out.cols; c += kThreads) Store(out + c, Load(from + c));
+  }
+};
+
+// The squares' sum has 256 chains, by column modulo 256, added by a tree in each warp and then warp
+// after warp.
+struct RmsNormKernel {
+  using Task = RmsNormTask;
+  static constexpr int kThreads = kRowThreads;
+
+  TANDEM_DEVICE static void Run(const Task& task, unsigned char* shared) {
+    auto* const warp_sums = reinterpret_cast<float*>(shared);  // [warps]
+    const float* const x = RowOf(task.x, BlockX());
+    float* const out = RowOf(task.out, BlockX());
+    float sum = 0.0f;
+    for (int c = ThreadIndex(); c < task.x.cols; c += kThreads) {
+      const float value = Load(x + c);
+      sum = MulAdd(value, value, sum);
+    }
+    sum = WarpSum(sum);
+    if (Lane() == 0) Store(warp_sums + WarpIndex(), sum);
+    Barrier();
+    float squares = 0.0f;
+    for (int warp = 0; warp < kThreads / kWarpSize; ++warp) {
+      squares = squares + Load(warp_sums + warp);
+    }
+    const float mean = squares / static_cast<float>(task.x.cols);
+    const float inverse = 1.0f / SquareRoot(mean + task.epsilon);
+    for (int c = ThreadIndex(); c < task.x.cols; c += kThreads) {
+      Store(out + c, Load(x + c) * inverse * Load(task.weight + c));
+    }
+  }
+};
+
+struct RotaryAnglesKernel {
+  using Task = RotaryAnglesTask;
+  static constexpr int kThreads = kAngleThreads;
+
+  TANDEM_DEVICE static void Run(const Task& task, unsigned char*) {
+    const RowPlace place = PlaceOf(task.rows, task.lengths, BlockX());
+    if (place.sequence < 0) return;
+    const int half = task.out.cols / 2;
+    float* const out = RowOf(task.out, BlockX());
+    for (int i = ThreadIndex(); i < half; i += kThreads) {
+      const float angle = static_cast<float>(place.position) * Load(task.inverse_frequencies + i);
+      Store(out + i, Cosine(angle) * task.scale);
+      Store(out + half + i, Sine(angle) * task.scale);
+    }
+  }
+};
+
+}  // namespace tandem::cuda
+
+#endif  // TANDEM_KERNELS_CUDA_ROW_KERNELS_CUH_

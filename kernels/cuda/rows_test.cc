@@ -1,0 +1,202 @@
+// Operations that take rows one by one, on a device.
+#include <cmath>
+
+#include "kernels/cuda/cuda_testing.h"
+
+namespace tandem::cuda {
+namespace {
+
+using Rows = CudaTest;
+
+TEST_F(Rows, EmbedConvertsEveryDTypeAndLeavesPaddingAlone) {
+  std::mt19937 random(1);
+  for (const DType dtype : kAllDTypes) {
+    TestMatrix values = TestMatrix::Random(20, 37, random);
+    values.at(3, 5) = 1e-7f;  // subnormal as f16
+    const TestWeight table(values, dtype);
+    Buffer storage;
+    const ConstMatrixView view = *backend().Import(table.view(), &storage);
+    const std::vector<int32_t> ids = {19, 0, 3, -1, 3, 20};
+    const Buffer device_ids = Upload(ids);
+    TestMatrix before(6, 37);
+    for (int c = 0; c < 37; ++c) before.at(3, c) = before.at(5, c) = 7.0f;
+    DeviceMatrix out(backend(), before);
+    backend().Embed(static_cast<const int32_t*>(device_ids.data()), view, out.view());
+    const TestMatrix got = out.Get();
+    for (int r = 0; r < 6; ++r) {
+      for (int c = 0; c < 37; ++c) {
+        const bool padding = r == 3 || r == 5;
+        ASSERT_EQ(got.at(r, c), padding ? 7.0f : table.values().at(ids[r], c)) << NameOf(dtype);
+      }
+    }
+  }
+}
+
+TEST_F(Rows, GatherRowsTakesThemInOrder) {
+  std::mt19937 random(2);
+  const TestMatrix x = TestMatrix::Random(9, 300, random);
+  DeviceMatrix in(backend(), x), out(backend(), TestMatrix(4, 300));
+  const Buffer indices = Upload(std::vector<int32_t>{8, 0, 5, 5});
+  backend().GatherRows(in.view(), static_cast<const int32_t*>(indices.data()), out.view());
+  EXPECT_TRUE(out.Get().SameBits(x.Rows({8, 0, 5, 5})));
+}
+
+// A chain of cols / 256 roundings and one of each of 5 + 8 sums, halved by the root; then a root, a
+// quotient, the mean's two roundings and two products.
+TEST_F(Rows, RmsNormMatchesDoublePrecision) {
+  std::mt19937 random(3);
+  for (const int cols : {1, 3, 31, 32, 33, 256, 257, 896, 2049}) {
+    const TestMatrix x = TestMatrix::Random(3, cols, random, 3.0f);
+    const TestMatrix weight = TestMatrix::Random(1, cols, random);
+    DeviceMatrix in(backend(), x), scale(backend(), weight), out(backend(), TestMatrix(3, cols));
+    backend().RmsNorm(in.view(), scale.data(), 1e-5f, out.view());
+    const TestMatrix got = out.Get();
+    for (int r = 0; r < 3; ++r) {
+      double squares = 0.0;
+      for (int c = 0; c < cols; ++c) squares += double{x.at(r, c)} * x.at(r, c);
+      for (int c = 0; c < cols; ++c) {
+        const double expected =
+            x.at(r, c) / std::sqrt(squares / cols + double{1e-5f}) * weight.at(0, c);
+        ASSERT_NEAR(got.at(r, c), expected, std::abs(expected) * 0x1p-24 * (cols / 256 + 20))
+            << "cols " << cols;
+      }
+    }
+    backend().RmsNorm(in.view(), scale.data(), 1e-5f, in.view());
+    EXPECT_TRUE(in.Get().SameBits(got));
+  }
+}
+
+TEST_F(Rows, RmsNormOfManyHasTheBitsOfEachAloneAndNanStaysInItsRow) {
+  std::mt19937 random(4);
+  TestMatrix x = TestMatrix::Random(17, 300, random);
+  x.at(11, 299) = NAN;
+  DeviceMatrix in(backend(), x), out(backend(), TestMatrix(17, 300));
+  DeviceMatrix weight(backend(), TestMatrix::Random(1, 300, random));
+  backend().RmsNorm(in.view(), weight.data(), 1e-6f, out.view());
+  const TestMatrix got = out.Get();
+  for (int r = 0; r < 17; ++r) {
+    DeviceMatrix one(backend(), x.Rows({r})), alone(backend(), TestMatrix(1, 300));
+    backend().RmsNorm(one.view(), weight.data(), 1e-6f, alone.view());
+    ASSERT_TRUE(got.SameBits(r, alone.Get(), 0));
+    ASSERT_EQ(std::isnan(got.at(r, 0)), r == 11);
+  }
+}
+
+// Sequences of 5, 0 and 30 rows that end at positions 8, 3 and 299; and two rows of padding.
+struct Ragged {
+  std::vector<int32_t> starts = {0, 5, 5, 35};
+  std::vector<int32_t> lengths = {9, 4, 300};
+  static constexpr int kRows = 37;
+  int position(int r) const { return r < 5 ? 4 + r : 270 + r - 5; }
+  int sequence(int r) const { return r < 5 ? 0 : 2; }
+};
+
+// Cosines and sines have up to two units in the last place (CUDA's manual), and one product.
+TEST_F(Rows, RotaryAnglesAreTheCosinesAndSinesOfF32Products) {
+  const Ragged ragged;
+  const std::vector<float> frequencies = {1.0f, 0.31622776f, 0.1f, 0.0316f, 1e-4f};
+  const Buffer starts = Upload(ragged.starts), lengths = Upload(ragged.lengths);
+  const Buffer inverse = Upload(frequencies);
+  DeviceMatrix angles(backend(), TestMatrix(Ragged::kRows, 10));
+  backend().RotaryAngles({static_cast<const int32_t*>(starts.data()), 3, Ragged::kRows},
+                         static_cast<const int32_t*>(lengths.data()),
+                         static_cast<const float*>(inverse.data()), 1.5f, angles.view());
+  const TestMatrix got = angles.Get();
+  for (int r = 0; r < 35; ++r) {
+    for (int i = 0; i < 5; ++i) {
+      const float angle = static_cast<float>(ragged.position(r)) * frequencies[i];
+      ASSERT_NEAR(got.at(r, i), std::cos(double{angle}) * 1.5, 1.5 * 5 * 0x1p-24);
+      ASSERT_NEAR(got.at(r, 5 + i), std::sin(double{angle}) * 1.5, 1.5 * 5 * 0x1p-24);
+    }
+  }
+  for (int r = 35; r < Ragged::kRows; ++r) EXPECT_EQ(got.at(r, 0), 0.0f);
+}
+
+// The cache and rotated heads against the CPU's. Rotation has the same three roundings; a norm
+// before it errs by about 20 roundings, which a cache of bf16 may turn into one of its own.
+TEST_F(Rows, RotateAndCacheDoesWhatTheCpuDoes) {
+  constexpr int kHeads = 3, kKvHeads = 2, kPageSize = 4, kPages = 80;
+  const auto cpu = *MakeCpuBackend({.num_threads = 1, .compute = CpuCompute::kF32});
+  const Ragged ragged;
+  std::mt19937 random(5);
+  for (const KvDType dtype : {KvDType::kF32, KvDType::kBF16}) {
+    for (const int head_dim : {2, 10, 64, 128}) {
+      for (const bool with_norms : {false, true}) {
+        TestMatrix qkv =
+            TestMatrix::Random(Ragged::kRows, (kHeads + 2 * kKvHeads) * head_dim, random);
+        const TestMatrix angles = TestMatrix::Random(Ragged::kRows, head_dim, random);
+        const TestMatrix norm = TestMatrix::Random(1, head_dim, random);
+        PagedKvView kv;
+        kv.batch = 3;
+        kv.max_pages = kPages;
+        kv.page_size = kPageSize;
+        kv.head_stride = kPageSize * KvRowWords(dtype, head_dim);
+        kv.page_stride = kKvHeads * kv.head_stride;
+        kv.group_stride = kKvGroupPages * kv.page_stride;
+        kv.num_kv_heads = kKvHeads;
+        kv.head_dim = head_dim;
+        kv.dtype = dtype;
+        std::vector<int32_t> tables(3 * kPages);
+        for (int i = 0; i < 3 * kPages; ++i) tables[i] = 3 * kPages - 1 - i;
+        constexpr uint32_t kUntouched = 0x80808080;
+        std::vector<uint32_t> keys(3 * kPages * kv.page_stride, kUntouched), values = keys;
+
+        const Buffer starts = Upload(ragged.starts), lengths = Upload(ragged.lengths);
+        const Buffer device_tables = Upload(tables);
+        Buffer device_keys = Upload(keys), device_values = Upload(values);
+        DeviceMatrix device_qkv(backend(), qkv), device_angles(backend(), angles);
+        DeviceMatrix device_norm(backend(), norm);
+        PagedKvView device_kv = kv;
+        device_kv.keys = device_keys.data();
+        device_kv.values = device_values.data();
+        device_kv.page_tables = static_cast<const int32_t*>(device_tables.data());
+        device_kv.lengths = static_cast<const int32_t*>(lengths.data());
+        const HeadNorms device_norms = {with_norms ? device_norm.data() : nullptr,
+                                        with_norms ? device_norm.data() : nullptr, 1e-5f};
+        backend().RotateAndCache(device_qkv.view(), device_angles.view(), device_norms,
+                                 {static_cast<const int32_t*>(starts.data()), 3, Ragged::kRows},
+                                 device_kv);
+
+        kv.keys = keys.data();
+        kv.values = values.data();
+        kv.page_tables = tables.data();
+        kv.lengths = ragged.lengths.data();
+        const HeadNorms norms = {with_norms ? norm.row(0) : nullptr,
+                                 with_norms ? norm.row(0) : nullptr, 1e-5f};
+        // The CPU knows of no rows of padding; they are to stay as they are.
+        MatrixView rows = qkv.view();
+        ConstMatrixView row_angles = angles.view();
+        rows.rows = row_angles.rows = 35;
+        cpu->RotateAndCache(rows, row_angles, norms, {ragged.starts.data(), 3, 35}, kv);
+
+        const double relative = with_norms ? 0x1p-18 : 0.0;
+        const TestMatrix got = device_qkv.Get();
+        for (int r = 0; r < Ragged::kRows; ++r) {
+          for (int c = 0; c < qkv.cols(); ++c) {
+            ASSERT_NEAR(got.at(r, c), qkv.at(r, c), relative * 20) << NameOf(dtype);
+          }
+        }
+        const auto got_keys = Download<uint32_t>(device_keys);
+        const auto got_values = Download<uint32_t>(device_values);
+        EXPECT_EQ(got_values, values);
+        for (size_t i = 0; i < keys.size(); ++i) {
+          if (!with_norms || keys[i] == kUntouched) {
+            ASSERT_EQ(got_keys[i], keys[i]) << NameOf(dtype) << " head of " << head_dim;
+          } else if (dtype == KvDType::kF32) {
+            ASSERT_NEAR(std::bit_cast<float>(got_keys[i]), std::bit_cast<float>(keys[i]),
+                        relative * 20);
+          } else {
+            for (const int shift : {0, 16}) {
+              const float expected = Bf16ToFloat(static_cast<uint16_t>(keys[i] >> shift));
+              ASSERT_NEAR(Bf16ToFloat(static_cast<uint16_t>(got_keys[i] >> shift)), expected,
+                          std::abs(expected) * 0x1p-7 + relative * 20);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tandem::cuda

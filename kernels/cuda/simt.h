@@ -1,0 +1,151 @@
+// What kernels may ask of a device: who they are, barriers, shuffles, memory, asynchronous copies,
+// tensor cores. Kernels are written against these names only, so the twin of this header in
+// tests/simt/ runs the same kernels on the host and watches what they do.
+//
+// Every access to memory goes through Load and Store, whose pointers are to elements of 2, 4 or 16
+// bytes, aligned to their size. Collectives are called by all threads of a warp (or block) at the
+// same place.
+#ifndef TANDEM_KERNELS_CUDA_SIMT_H_
+#define TANDEM_KERNELS_CUDA_SIMT_H_
+
+#include <cstdint>
+
+#include "kernels/cuda/operations.h"
+
+// A function that kernels call.
+#define TANDEM_DEVICE __device__ __forceinline__
+#define TANDEM_PRAGMA(text) _Pragma(#text)
+#define TANDEM_UNROLL TANDEM_PRAGMA(unroll)
+#define TANDEM_UNROLL_BY(count) TANDEM_PRAGMA(unroll count)
+
+namespace tandem::cuda {
+
+inline constexpr int kWarpSize = 32;
+inline constexpr uint32_t kWholeWarp = 0xFFFFFFFFu;
+
+TANDEM_DEVICE int ThreadIndex() { return static_cast<int>(threadIdx.x); }
+TANDEM_DEVICE int BlockX() { return static_cast<int>(blockIdx.x); }
+TANDEM_DEVICE int BlockY() { return static_cast<int>(blockIdx.y); }
+TANDEM_DEVICE int BlockZ() { return static_cast<int>(blockIdx.z); }
+TANDEM_DEVICE int WarpIndex() { return ThreadIndex() / kWarpSize; }
+TANDEM_DEVICE int Lane() { return ThreadIndex() % kWarpSize; }
+
+// Orders the memory accesses of a block, or of a warp, before those behind it.
+TANDEM_DEVICE void Barrier() { __syncthreads(); }
+TANDEM_DEVICE void SyncWarp() { __syncwarp(); }
+
+// The value of the lane whose index differs in the bits of `mask`.
+template <typename T>
+TANDEM_DEVICE T ShuffleXor(T value, int mask) {
+  return __shfl_xor_sync(kWholeWarp, value, mask);
+}
+// The value of lane `lane`.
+template <typename T>
+TANDEM_DEVICE T ShuffleFrom(T value, int lane) {
+  return __shfl_sync(kWholeWarp, value, lane);
+}
+// Bit i says whether lane i's condition holds.
+TANDEM_DEVICE uint32_t Vote(bool condition) { return __ballot_sync(kWholeWarp, condition); }
+
+// ---- Memory ----
+
+struct alignas(16) Words4 {
+  uint32_t words[4];
+};
+
+template <typename T>
+TANDEM_DEVICE T Load(const T* from) {
+  return *from;
+}
+template <typename T>
+TANDEM_DEVICE void Store(T* to, T value) {
+  *to = value;
+}
+
+// Begins to copy 16 bytes from global to shared memory, past the first-level cache. What it writes
+// may be read by this thread once CopyWait has waited for the group it belongs to, by others after
+// a barrier behind that.
+TANDEM_DEVICE void CopyAsync16(void* shared, const void* global) {
+  const uint32_t to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\n" ::"r"(to), "l"(global) : "memory");
+}
+// Ends a group of copies.
+TANDEM_DEVICE void CopyCommit() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
+// Waits for all groups of this thread but the last kLeft.
+template <int kLeft>
+TANDEM_DEVICE void CopyWait() {
+  asm volatile("cp.async.wait_group %0;\n" ::"n"(kLeft) : "memory");
+}
+
+// ---- Arithmetic ----
+
+TANDEM_DEVICE float BitsToFloat(uint32_t bits) { return __uint_as_float(bits); }
+TANDEM_DEVICE uint32_t FloatToBits(float value) { return __float_as_uint(value); }
+// One rounding; a * b + c elsewhere has two.
+TANDEM_DEVICE float MulAdd(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+TANDEM_DEVICE float SquareRoot(float x) { return __fsqrt_rn(x); }
+TANDEM_DEVICE float Larger(float a, float b) { return fmaxf(a, b); }
+TANDEM_DEVICE float Exponential(float x) { return expf(x); }
+TANDEM_DEVICE float Cosine(float x) { return cosf(x); }
+TANDEM_DEVICE float Sine(float x) { return sinf(x); }
+
+// Two numbers rounded to bf16, to nearest even, `low` in the low half.
+TANDEM_DEVICE uint32_t PackBf16(float low, float high) {
+  uint32_t packed;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;\n" : "=r"(packed) : "f"(high), "f"(low));
+  return packed;
+}
+
+// The sums of two pairs of bf16 numbers, rounded.
+TANDEM_DEVICE uint32_t AddBf16(uint32_t a, uint32_t b) {
+  constexpr uint32_t kOnes = 0x3F803F80;
+  uint32_t sums;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;\n" : "=r"(sums) : "r"(a), "r"(kOnes), "r"(b));
+  return sums;
+}
+// Four of the eight bytes of `low` and `high`, of which half-byte i of `which` says byte i.
+TANDEM_DEVICE uint32_t SelectBytes(uint32_t low, uint32_t high, uint32_t which) {
+  return __byte_perm(low, high, which);
+}
+
+// sums += a * b of one warp: a [16, 16] and b [16, 8] of bf16, sums [16, 8]. With g = lane / 4 and
+// t = lane % 4, two numbers a word in increasing k:
+//   a[0] at (g, 2t), a[1] at (g + 8, 2t), a[2] at (g, 2t + 8), a[3] at (g + 8, 2t + 8)
+//   b[0] at (2t, g), b[1] at (2t + 8, g)
+//   sums[0], sums[1] at (g, 2t), (g, 2t + 1), sums[2], sums[3] at (g + 8, 2t), (g + 8, 2t + 1)
+// Nothing but row m of a and column n of b is in element (m, n).
+TANDEM_DEVICE void MultiplyTile(const Words4& a, const uint32_t (&b)[2], float (&sums)[4]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\n"
+      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+      : "r"(a.words[0]), "r"(a.words[1]), "r"(a.words[2]), "r"(a.words[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// ---- Launching ----
+
+template <typename Kernel>
+__global__ void __launch_bounds__(Kernel::kThreads) Enter(const typename Kernel::Task task) {
+  extern __shared__ Words4 shared[];
+  Kernel::Run(task, reinterpret_cast<unsigned char*>(shared));
+}
+
+// Enqueues Kernel::Run(task, shared) for every thread of `shape`.
+template <typename Kernel>
+Error Enqueue(const typename Kernel::Task& task, const LaunchShape& shape, Stream stream) {
+  if (shape.num_blocks() == 0) return kNoError;
+  constexpr int kWithoutAsking = 48 * 1024;
+  if (shape.shared_bytes > kWithoutAsking) {
+    const cudaError_t error = cudaFuncSetAttribute(
+        Enter<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize, shape.shared_bytes);
+    if (error != cudaSuccess) return error;
+  }
+  const dim3 grid(shape.x, shape.y, shape.z);
+  Enter<Kernel>
+      <<<grid, Kernel::kThreads, shape.shared_bytes, static_cast<cudaStream_t>(stream)>>>(task);
+  return cudaGetLastError();
+}
+
+}  // namespace tandem::cuda
+
+#endif  // TANDEM_KERNELS_CUDA_SIMT_H_

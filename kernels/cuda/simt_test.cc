@@ -1,0 +1,273 @@
+// The machine that runs kernels on the host sees each fault that it claims to see, and no other.
+#include "kernels/cuda/simt.h"
+
+#include <numeric>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/cuda/device.h"
+
+namespace tandem::cuda {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr int kCount = 64;
+
+struct Numbers {
+  const int* in = nullptr;  // [kCount]
+  int* out = nullptr;       // likewise
+};
+
+// Memory of the machine.
+class Array {
+ public:
+  explicit Array(int count) : count_(count) {
+    data_ = static_cast<int*>(simt::Machine::Get().Allocate(count * sizeof(int)));
+    std::iota(data_, data_ + count, 0);
+  }
+  ~Array() { simt::Machine::Get().Free(data_); }
+  int* data() { return data_; }
+  int operator[](int i) const { return data_[i]; }
+
+ private:
+  int count_;
+  int* data_;
+};
+
+template <typename Kernel>
+std::string Fault(const Numbers& task, LaunchShape shape = {1, 1, 1, 1024}) {
+  const Error error = Enqueue<Kernel>(task, shape, nullptr);
+  return error == kNoError ? "" : ErrorText(error);
+}
+template <typename Kernel>
+std::string FaultOfArrays(LaunchShape shape = {1, 1, 1, 1024}) {
+  Array in(kCount), out(kCount);
+  return Fault<Kernel>({in.data(), out.data()}, shape);
+}
+
+struct OfNumbers {
+  using Task = Numbers;
+  static constexpr int kThreads = kCount;
+};
+
+// Reverses a block's numbers through shared memory.
+template <bool kWithBarrier>
+struct Reverse : OfNumbers {
+  static void Run(const Task& task, unsigned char* bytes) {
+    auto* const shared = reinterpret_cast<int*>(bytes);
+    Store(shared + ThreadIndex(), Load(task.in + ThreadIndex()));
+    if (kWithBarrier) Barrier();
+    Store(task.out + ThreadIndex(), Load(shared + kCount - 1 - ThreadIndex()));
+  }
+};
+
+TEST(Simt, RunsABlockWithBarriers) {
+  Array in(kCount), out(kCount);
+  EXPECT_THAT(Fault<Reverse<true>>({in.data(), out.data()}), IsEmpty());
+  for (int i = 0; i < kCount; ++i) EXPECT_EQ(out[i], kCount - 1 - i);
+}
+
+TEST(Simt, SeesAMissingBarrier) {
+  EXPECT_THAT(FaultOfArrays<Reverse<false>>(), HasSubstr("reads what nobody wrote"));
+}
+
+struct ReadsBeforeOthersWrite : OfNumbers {
+  static void Run(const Task&, unsigned char* bytes) {
+    auto* const shared = reinterpret_cast<int*>(bytes);
+    Store(shared + ThreadIndex(), 1);
+    Barrier();
+    const int next = Load(shared + (ThreadIndex() + 1) % kCount);
+    Store(shared + ThreadIndex(), next);
+  }
+};
+TEST(Simt, SeesAWriteOfWhatOthersStillRead) {
+  EXPECT_THAT(FaultOfArrays<ReadsBeforeOthersWrite>(), HasSubstr("a race"));
+}
+
+template <bool kWithSync, int kDistance>
+struct PassesInWarp : OfNumbers {
+  static void Run(const Task& task, unsigned char* bytes) {
+    auto* const shared = reinterpret_cast<int*>(bytes);
+    Store(shared + ThreadIndex(), ThreadIndex());
+    if (kWithSync) SyncWarp();
+    Store(task.out + ThreadIndex(), Load(shared + (ThreadIndex() ^ kDistance)));
+  }
+};
+TEST(Simt, TakesAWarpsSynchronisationForItsOwnMemoryOnly) {
+  EXPECT_THAT((FaultOfArrays<PassesInWarp<true, 1>>()), IsEmpty());
+  EXPECT_THAT((FaultOfArrays<PassesInWarp<false, 1>>()), HasSubstr("nobody wrote"));
+  EXPECT_THAT((FaultOfArrays<PassesInWarp<true, 32>>()), HasSubstr("nobody wrote"));
+}
+
+struct WritesOneTooFar : OfNumbers {
+  static void Run(const Task& task, unsigned char*) { Store(task.out + ThreadIndex() + 1, 0); }
+};
+TEST(Simt, SeesAWriteOutsideOfMemory) {
+  EXPECT_THAT(FaultOfArrays<WritesOneTooFar>(),
+              AllOf(HasSubstr("thread 63"), HasSubstr("outside"), HasSubstr("simt_test.cc")));
+}
+
+struct ReadsSharedTooFar : OfNumbers {
+  static void Run(const Task&, unsigned char* bytes) {
+    auto* const shared = reinterpret_cast<int*>(bytes);
+    Store(shared + ThreadIndex(), Load(shared + 256));
+  }
+};
+TEST(Simt, SeesAReadOutsideOfSharedMemory) {
+  EXPECT_THAT(FaultOfArrays<ReadsSharedTooFar>(), HasSubstr("outside"));
+}
+
+struct ReadsMisaligned : OfNumbers {
+  static void Run(const Task& task, unsigned char*) {
+    Load(reinterpret_cast<const Words4*>(task.in + 1));
+  }
+};
+TEST(Simt, SeesMisalignedAccesses) {
+  EXPECT_THAT(FaultOfArrays<ReadsMisaligned>(), HasSubstr("aligned"));
+}
+
+struct LeavesBeforeTheBarrier : OfNumbers {
+  static void Run(const Task&, unsigned char*) {
+    if (ThreadIndex() == 5) return;
+    Barrier();
+  }
+};
+struct MeetsAtTwoBarriers : OfNumbers {
+  static void Run(const Task&, unsigned char*) {
+    if (ThreadIndex() < 32) {
+      Barrier();
+    } else {
+      Barrier();
+    }
+  }
+};
+struct WaitsInPartOfAWarp : OfNumbers {
+  static void Run(const Task&, unsigned char*) {
+    if (Lane() != 3) ShuffleXor(1, 1);
+  }
+};
+TEST(Simt, SeesBarriersAndShufflesThatNotAllReach) {
+  EXPECT_THAT(FaultOfArrays<LeavesBeforeTheBarrier>(), HasSubstr("thread 5 has left"));
+  EXPECT_THAT(FaultOfArrays<MeetsAtTwoBarriers>(), HasSubstr("another thread is at that of"));
+  EXPECT_THAT(FaultOfArrays<WaitsInPartOfAWarp>(), HasSubstr("waits for its warp"));
+  // And goes on afterwards.
+  EXPECT_THAT(FaultOfArrays<Reverse<true>>(), IsEmpty());
+}
+
+// Copies 16 bytes a thread through shared memory; kLeft groups may be on their way when they are
+// read, of two.
+template <int kLeft, bool kReadsOthers>
+struct Copies : OfNumbers {
+  static void Run(const Task& task, unsigned char* bytes) {
+    auto* const shared = reinterpret_cast<Words4*>(bytes);
+    if (ThreadIndex() < kCount / 4) {
+      CopyAsync16(shared + ThreadIndex(), task.in + 4 * ThreadIndex());
+    }
+    CopyCommit();
+    CopyCommit();
+    CopyWait<kLeft>();
+    if (ThreadIndex() < kCount / 4) {
+      const int which = kReadsOthers ? ThreadIndex() ^ 1 : ThreadIndex();
+      Store(reinterpret_cast<Words4*>(task.out) + ThreadIndex(), Load(shared + which));
+    }
+    CopyWait<0>();
+  }
+};
+TEST(Simt, MakesCopiesWhenTheyAreWaitedFor) {
+  Array in(kCount), out(kCount);
+  EXPECT_THAT((Fault<Copies<1, false>>({in.data(), out.data()})), IsEmpty());
+  for (int i = 0; i < kCount; ++i) EXPECT_EQ(out[i], i);
+}
+TEST(Simt, SeesAMissingWait) {
+  EXPECT_THAT((FaultOfArrays<Copies<2, false>>()), HasSubstr("still being copied"));
+}
+TEST(Simt, SeesThatWaitingOrdersOnesOwnCopiesOnly) {
+  EXPECT_THAT((FaultOfArrays<Copies<0, true>>()),
+              testing::AnyOf(HasSubstr("a race"), HasSubstr("nobody wrote"),
+                             HasSubstr("still being copied")));
+}
+
+struct LeavesWithCopies : OfNumbers {
+  static void Run(const Task& task, unsigned char* bytes) {
+    CopyAsync16(bytes + 16 * ThreadIndex(), task.in);
+    CopyCommit();
+  }
+};
+TEST(Simt, SeesCopiesThatNobodyWaitsFor) {
+  EXPECT_THAT(FaultOfArrays<LeavesWithCopies>(), HasSubstr("did not wait for"));
+}
+
+struct BlocksWriteTheSame : OfNumbers {
+  static void Run(const Task& task, unsigned char*) {
+    if (ThreadIndex() == 0) Store(task.out, BlockX());
+  }
+};
+TEST(Simt, SeesBlocksThatWriteTheSamePlace) {
+  EXPECT_THAT(FaultOfArrays<BlocksWriteTheSame>({1, 1, 1, 0}), IsEmpty());
+  EXPECT_THAT(FaultOfArrays<BlocksWriteTheSame>({2, 1, 1, 0}), HasSubstr("a race"));
+}
+
+TEST(Simt, SeesBlocksThatReadWhatOthersWrite) {
+  Array numbers(kCount + 1);
+  struct Shifted : OfNumbers {
+    static void Run(const Task& task, unsigned char*) {
+      if (ThreadIndex() == 0) Store(task.out + BlockX(), Load(task.in + BlockX()));
+    }
+  };
+  EXPECT_THAT(Fault<Shifted>({numbers.data(), numbers.data()}, {3, 1, 1, 0}), IsEmpty());
+  EXPECT_THAT(Fault<Shifted>({numbers.data(), numbers.data() + 1}, {3, 1, 1, 0}),
+              HasSubstr("a race"));
+}
+
+struct Votes : OfNumbers {
+  static void Run(const Task& task, unsigned char*) {
+    const auto votes = static_cast<int>(Vote(Lane() % 3 == 0));
+    Store(task.out + ThreadIndex(), votes + ShuffleFrom(Lane(), 7));
+  }
+};
+TEST(Simt, VotesAndShuffles) {
+  Array in(kCount), out(kCount);
+  EXPECT_THAT(Fault<Votes>({in.data(), out.data()}), IsEmpty());
+  for (int i = 0; i < kCount; ++i) EXPECT_EQ(out[i], 0x49249249 + 7);
+}
+
+// A tile of numbers that are all different, exact in bf16 and in their sums.
+struct MultipliesTile : OfNumbers {
+  static constexpr int kThreads = 32;
+  static int A(int m, int k) { return m == k ? 1 : m - k == 3 ? 2 : 0; }
+  static int B(int k, int n) { return 8 * k + n; }
+  static uint32_t Pair(int first, int second) {
+    return PackBf16(static_cast<float>(first), static_cast<float>(second));
+  }
+  static void Run(const Task& task, unsigned char*) {
+    const int g = Lane() / 4, t = Lane() % 4 * 2;
+    Words4 a;
+    for (int i = 0; i < 4; ++i) {
+      const int m = g + i % 2 * 8, k = t + i / 2 * 8;
+      a.words[i] = Pair(A(m, k), A(m, k + 1));
+    }
+    const uint32_t b[2] = {Pair(B(t, g), B(t + 1, g)), Pair(B(t + 8, g), B(t + 9, g))};
+    float sums[4] = {1.0f, 1.0f, 1.0f, 1.0f};
+    MultiplyTile(a, b, sums);
+    for (int i = 0; i < 4; ++i) {
+      Store(task.out + (g + i / 2 * 8) * 8 + t + i % 2, static_cast<int>(sums[i]));
+    }
+  }
+};
+TEST(Simt, MultipliesTiles) {
+  Array in(1), out(128);
+  EXPECT_THAT(Fault<MultipliesTile>({in.data(), out.data()}), IsEmpty());
+  for (int m = 0; m < 16; ++m) {
+    for (int n = 0; n < 8; ++n) {
+      int expected = 1;
+      for (int k = 0; k < 16; ++k) expected += MultipliesTile::A(m, k) * MultipliesTile::B(k, n);
+      EXPECT_EQ(out[m * 8 + n], expected) << m << ", " << n;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tandem::cuda

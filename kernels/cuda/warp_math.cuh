@@ -1,0 +1,66 @@
+// Reductions and conversions that several kernels share.
+#ifndef TANDEM_KERNELS_CUDA_WARP_MATH_CUH_
+#define TANDEM_KERNELS_CUDA_WARP_MATH_CUH_
+
+#include "kernels/cuda/simt.h"
+
+namespace tandem::cuda {
+
+// The same bits in every lane: a butterfly adds the same pairs everywhere.
+TANDEM_DEVICE float WarpSum(float value) {
+  TANDEM_UNROLL
+  for (int mask = kWarpSize / 2; mask > 0; mask /= 2) value = value + ShuffleXor(value, mask);
+  return value;
+}
+
+TANDEM_DEVICE float WarpMax(float value) {
+  TANDEM_UNROLL
+  for (int mask = kWarpSize / 2; mask > 0; mask /= 2) {
+    value = Larger(value, ShuffleXor(value, mask));
+  }
+  return value;
+}
+
+TANDEM_DEVICE float Bf16Low(uint32_t pair) { return BitsToFloat(pair << 16); }
+TANDEM_DEVICE float Bf16High(uint32_t pair) { return BitsToFloat(pair & 0xFFFF0000u); }
+
+TANDEM_DEVICE float F16ToFloat(uint32_t bits) {
+  const uint32_t sign = (bits & 0x8000u) << 16;
+  const uint32_t rest = bits & 0x7FFF;
+  if (rest >= 0x7C00) return BitsToFloat(sign | 0x7F800000u | (rest & 0x3FF) << 13);
+  if (rest < 0x400) {  // zero and subnormals: an exact product
+    return BitsToFloat(sign | FloatToBits(static_cast<float>(rest) * 0x1p-24f));
+  }
+  return BitsToFloat(sign | ((rest << 13) + (112u << 23)));
+}
+
+// Element `index` of f32, f16 or bf16 numbers.
+TANDEM_DEVICE float LoadAsFloat(const void* data, DType dtype, int64_t index) {
+  if (dtype == DType::kF32) return Load(static_cast<const float*>(data) + index);
+  const uint32_t bits = Load(static_cast<const uint16_t*>(data) + index);
+  return dtype == DType::kF16 ? F16ToFloat(bits) : BitsToFloat(bits << 16);
+}
+
+TANDEM_DEVICE const float* RowOf(const ConstMatrixView& x, int64_t row) {
+  return static_cast<const float*>(x.data) + row * x.stride;
+}
+TANDEM_DEVICE float* RowOf(const MatrixView& x, int64_t row) {
+  return static_cast<float*>(x.data) + row * x.stride;
+}
+
+// Where a row stands.
+struct RowPlace {
+  int sequence;  // -1 for a row of padding, behind the last sequence's
+  int position;
+};
+TANDEM_DEVICE RowPlace PlaceOf(const RaggedRows& rows, const int32_t* lengths, int row) {
+  for (int s = 0; s < rows.batch; ++s) {
+    const int end = Load(rows.starts + s + 1);
+    if (row < end) return {s, Load(lengths + s) - (end - row)};
+  }
+  return {-1, 0};
+}
+
+}  // namespace tandem::cuda
+
+#endif  // TANDEM_KERNELS_CUDA_WARP_MATH_CUH_

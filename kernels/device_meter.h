@@ -1,0 +1,34 @@
+// What a device's speed is measured with, beside the operations of backend.h.
+#ifndef TANDEM_KERNELS_DEVICE_METER_H_
+#define TANDEM_KERNELS_DEVICE_METER_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+
+namespace tandem {
+
+// A backend whose device is not the host may be one of these too: ask with dynamic_cast.
+class DeviceMeter {
+ public:
+  virtual ~DeviceMeter() = default;
+
+  // Reads memory and does little else: how fast that is bounds decoding. The exclusive or of all
+  // `sums` is that of all 32-bit words read.
+  //   bytes: a multiple of 16; sums: [NumReadSums(bytes)], the backend's
+  virtual void Read(const void* data, size_t bytes, uint32_t* sums) = 0;
+  virtual size_t NumReadSums(size_t bytes) const = 0;
+
+  // Seconds that the device takes for what `enqueue` enqueues, with no host in between: records it
+  // once, then replays the recording `replays` times in a row. `enqueue` must not upload, download
+  // or synchronise, and must have run before, so that scratch memory is there. UNIMPLEMENTED where
+  // the device cannot record; else the first failure.
+  virtual absl::StatusOr<double> SecondsWithoutHost(absl::FunctionRef<void()> enqueue,
+                                                    int replays) = 0;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_KERNELS_DEVICE_METER_H_

@@ -1,0 +1,190 @@
+// The twin of kernels/cuda/simt.h: the same names, on the host, watched (tests/simt/machine.h).
+// What finds it first in its include path runs kernels here.
+#ifndef TANDEM_TESTS_SIMT_KERNELS_CUDA_SIMT_H_
+#define TANDEM_TESTS_SIMT_KERNELS_CUDA_SIMT_H_
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <string>
+
+#include "base/float16.h"
+#include "kernels/cuda/operations.h"
+#include "tests/simt/launch_faults.h"
+#include "tests/simt/machine.h"
+
+#define TANDEM_DEVICE inline
+#define TANDEM_UNROLL
+#define TANDEM_UNROLL_BY(count)
+
+namespace tandem::cuda {
+
+using simt::Where;
+
+inline constexpr int kWarpSize = 32;
+
+inline int ThreadIndex() { return simt::Machine::Get().thread(); }
+inline int BlockX() { return simt::Machine::Get().block()[0]; }
+inline int BlockY() { return simt::Machine::Get().block()[1]; }
+inline int BlockZ() { return simt::Machine::Get().block()[2]; }
+inline int WarpIndex() { return ThreadIndex() / kWarpSize; }
+inline int Lane() { return ThreadIndex() % kWarpSize; }
+
+template <typename T>
+simt::LaneValue ToLane(const T& value) {
+  static_assert(sizeof(T) <= sizeof(simt::LaneValue));
+  simt::LaneValue lane = {};
+  std::memcpy(lane.bytes, &value, sizeof(T));
+  return lane;
+}
+template <typename T>
+T FromLane(const simt::LaneValue& lane) {
+  T value;
+  std::memcpy(&value, lane.bytes, sizeof(T));
+  return value;
+}
+
+inline void Barrier(const Where& where = Where::current()) { simt::Machine::Get().Barrier(where); }
+inline void SyncWarp(const Where& where = Where::current()) {
+  simt::Machine::Get().Collective(
+      {}, where, [](const auto&, auto*) {}, true);
+}
+
+template <typename T>
+T ShuffleXor(T value, int mask, const Where& where = Where::current()) {
+  return FromLane<T>(simt::Machine::Get().Collective(
+      ToLane(value), where, [mask](const simt::LaneValues& given, simt::LaneValues* got) {
+        for (int lane = 0; lane < kWarpSize; ++lane) (*got)[lane] = given[lane ^ mask];
+      }));
+}
+template <typename T>
+T ShuffleFrom(T value, int source, const Where& where = Where::current()) {
+  return FromLane<T>(simt::Machine::Get().Collective(
+      ToLane(value), where, [source](const simt::LaneValues& given, simt::LaneValues* got) {
+        for (simt::LaneValue& value : *got) value = given[source];
+      }));
+}
+inline uint32_t Vote(bool condition, const Where& where = Where::current()) {
+  return FromLane<uint32_t>(simt::Machine::Get().Collective(
+      ToLane(condition), where, [](const simt::LaneValues& given, simt::LaneValues* got) {
+        uint32_t votes = 0;
+        for (int i = 0; i < kWarpSize; ++i) votes |= uint32_t{FromLane<bool>(given[i])} << i;
+        for (simt::LaneValue& value : *got) value = ToLane(votes);
+      }));
+}
+
+// ---- Memory ----
+
+struct alignas(16) Words4 {
+  uint32_t words[4];
+};
+
+template <typename T>
+T Load(const T* from, const Where& where = Where::current()) {
+  T value = {};
+  if (simt::Machine::Get().Access(from, sizeof(T), simt::AccessKind::kRead, where)) {
+    std::memcpy(&value, from, sizeof(T));
+  }
+  return value;
+}
+template <typename T>
+void Store(T* to, T value, const Where& where = Where::current()) {
+  if (simt::Machine::Get().Access(to, sizeof(T), simt::AccessKind::kWrite, where)) {
+    std::memcpy(to, &value, sizeof(T));
+  }
+}
+
+inline void CopyAsync16(void* shared, const void* global, const Where& where = Where::current()) {
+  simt::Machine::Get().CopyAsync16(shared, global, where);
+}
+inline void CopyCommit() { simt::Machine::Get().CopyCommit(); }
+template <int kLeft>
+void CopyWait(const Where& where = Where::current()) {
+  simt::Machine::Get().CopyWait(kLeft, where);
+}
+
+// ---- Arithmetic ----
+
+inline float BitsToFloat(uint32_t bits) { return std::bit_cast<float>(bits); }
+inline uint32_t FloatToBits(float value) { return std::bit_cast<uint32_t>(value); }
+inline float MulAdd(float a, float b, float c) { return std::fma(a, b, c); }
+inline float SquareRoot(float x) { return std::sqrt(x); }
+inline float Larger(float a, float b) { return std::fmax(a, b); }
+inline float Exponential(float x) { return std::exp(x); }
+inline float Cosine(float x) { return std::cos(x); }
+inline float Sine(float x) { return std::sin(x); }
+inline uint32_t PackBf16(float low, float high) {
+  return FloatToBf16(low) | uint32_t{FloatToBf16(high)} << 16;
+}
+
+inline uint32_t AddBf16(uint32_t a, uint32_t b) {
+  const auto number = [](uint32_t pair, int i) {
+    return Bf16ToFloat(static_cast<uint16_t>(pair >> 16 * i));
+  };
+  return PackBf16(number(a, 0) + number(b, 0), number(a, 1) + number(b, 1));
+}
+inline uint32_t SelectBytes(uint32_t low, uint32_t high, uint32_t which) {
+  const uint64_t bytes = uint64_t{high} << 32 | low;
+  uint32_t selected = 0;
+  for (int i = 0; i < 4; ++i) {
+    selected |= static_cast<uint32_t>(bytes >> 8 * (which >> 4 * i & 7) & 0xFF) << 8 * i;
+  }
+  return selected;
+}
+
+// One rounding for each of the 16 products, in increasing k.
+inline void MultiplyTile(const Words4& a, const uint32_t (&b)[2], float (&sums)[4],
+                         const Where& where = Where::current()) {
+  struct Given {
+    uint32_t a[4], b[2];
+    float sums[4];
+  };
+  struct Got {
+    float sums[4];
+  };
+  Given mine;
+  std::memcpy(mine.a, a.words, sizeof(mine.a));
+  std::memcpy(mine.b, b, sizeof(mine.b));
+  std::memcpy(mine.sums, sums, sizeof(mine.sums));
+  const auto multiply = [](const simt::LaneValues& given, simt::LaneValues* got) {
+    float left[16][16], right[16][8];
+    for (int lane = 0; lane < kWarpSize; ++lane) {
+      const Given& from = reinterpret_cast<const Given&>(given[lane]);
+      const int group = lane / 4, pair = lane % 4 * 2;
+      for (int i = 0; i < 8; ++i) {  // two numbers in each of four words
+        const uint32_t word = from.a[i / 2];
+        left[group + i / 2 % 2 * 8][pair + i / 4 * 8 + i % 2] =
+            Bf16ToFloat(static_cast<uint16_t>(word >> 16 * (i % 2)));
+      }
+      for (int i = 0; i < 4; ++i) {
+        const uint32_t word = from.b[i / 2];
+        right[pair + i / 2 * 8 + i % 2][group] =
+            Bf16ToFloat(static_cast<uint16_t>(word >> 16 * (i % 2)));
+      }
+    }
+    for (int lane = 0; lane < kWarpSize; ++lane) {
+      Got sum;
+      std::memcpy(&sum, reinterpret_cast<const Given&>(given[lane]).sums, sizeof(sum));
+      for (int i = 0; i < 4; ++i) {
+        const int m = lane / 4 + i / 2 * 8, n = lane % 4 * 2 + i % 2;
+        for (int k = 0; k < 16; ++k) sum.sums[i] = std::fma(left[m][k], right[k][n], sum.sums[i]);
+      }
+      (*got)[lane] = ToLane(sum);
+    }
+  };
+  const Got got = FromLane<Got>(simt::Machine::Get().Collective(ToLane(mine), where, multiply));
+  std::memcpy(sums, got.sums, sizeof(got.sums));
+}
+
+// ---- Launching ----
+
+template <typename Kernel>
+Error Enqueue(const typename Kernel::Task& task, const LaunchShape& shape, Stream) {
+  return simt::RememberFault(simt::Machine::Get().Run(
+      shape, Kernel::kThreads, [&task](unsigned char* shared) { Kernel::Run(task, shared); }));
+}
+
+}  // namespace tandem::cuda
+
+#endif  // TANDEM_TESTS_SIMT_KERNELS_CUDA_SIMT_H_

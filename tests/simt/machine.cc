@@ -1,0 +1,217 @@
+#include "tests/simt/machine.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+
+#include "base/check.h"
+
+namespace tandem::simt {
+namespace {
+
+// Around allocations, so that what misses one does not hit another.
+constexpr size_t kGuardBytes = 4096;
+
+std::string LineOf(const Where& where) {
+  std::string_view file = where.file_name();
+  file = file.substr(file.find_last_of('/') + 1);
+  return std::string(file) + ":" + std::to_string(where.line());
+}
+
+}  // namespace
+
+Machine& Machine::Get() {
+  static Machine machine;
+  return machine;
+}
+
+// ---- Memory ----
+
+void* Machine::Allocate(size_t bytes) {
+  auto* const storage = static_cast<std::byte*>(std::malloc(bytes + 2 * kGuardBytes));
+  if (storage == nullptr) return nullptr;
+  std::byte* const data = storage + kGuardBytes;
+  std::memset(storage, 0xFF, bytes + 2 * kGuardBytes);
+  allocated_[data] = std::make_unique<WatchedMemory>("an allocation of " + std::to_string(bytes),
+                                                     data, bytes, false);
+  return data;
+}
+
+void Machine::Free(void* data) {
+  const auto found = allocated_.find(static_cast<std::byte*>(data));
+  TANDEM_CHECK(found != allocated_.end());
+  last_found_ = nullptr;
+  allocated_.erase(found);
+  std::free(static_cast<std::byte*>(data) - kGuardBytes);
+}
+
+WatchedMemory* Machine::MemoryAt(const void* at) {
+  if (shared_->Contains(at)) return shared_.get();
+  if (last_found_ != nullptr && last_found_->Contains(at)) return last_found_;
+  auto next = allocated_.upper_bound(static_cast<const std::byte*>(at));
+  if (next == allocated_.begin()) return nullptr;
+  WatchedMemory* const memory = std::prev(next)->second.get();
+  if (!memory->Contains(at)) return nullptr;
+  return last_found_ = memory;
+}
+
+bool Machine::Access(const void* at, size_t bytes, AccessKind kind, const Where& where) {
+  WatchedMemory* const memory = MemoryAt(at);
+  const std::string wrong = memory == nullptr ? "is outside of all memory"
+                                              : memory->Access(at, bytes, kind, Current(), clock_);
+  if (wrong.empty()) return true;
+  Fault("access of " + std::to_string(bytes) + " bytes " + wrong, where);
+  return false;
+}
+
+void Machine::CopyAsync16(void* shared, const void* global, const Where& where) {
+  if (!Access(global, 16, AccessKind::kRead, where)) return;
+  if (!Access(shared, 16, AccessKind::kBeginCopy, where)) return;
+  if (!shared_->Contains(shared)) return Fault("copy to what is not shared memory", where);
+  std::memset(shared, 0xFF, 16);
+  threads_[current_].open_group.push_back({shared, global});
+}
+
+void Machine::CopyCommit() {
+  Thread& thread = threads_[current_];
+  thread.groups.push_back(std::move(thread.open_group));
+  thread.open_group.clear();
+}
+
+void Machine::CopyWait(int groups_left, const Where& where) {
+  auto& groups = threads_[current_].groups;
+  while (static_cast<int>(groups.size()) > groups_left) {
+    for (const Copy& copy : groups.front()) {
+      if (Access(copy.to, 16, AccessKind::kEndCopy, where)) std::memcpy(copy.to, copy.from, 16);
+    }
+    groups.pop_front();
+  }
+}
+
+// ---- Threads ----
+
+void Machine::Fault(const std::string& what, const Where& where) {
+  if (!fault_.empty()) return;
+  fault_ = "block (" + std::to_string(block_[0]) + ", " + std::to_string(block_[1]) + ", " +
+           std::to_string(block_[2]) + ") thread " + std::to_string(current_) + " at " +
+           LineOf(where) + ": " + what;
+}
+
+void Machine::Barrier(const Where& where) {
+  Thread& thread = threads_[current_];
+  thread.state = State::kAtBarrier;
+  thread.where = where;
+  if (++num_at_barrier_ < num_threads_) return Fiber::Yield();
+  num_at_barrier_ = 0;
+  clock_.Barrier();
+  for (Thread& other : threads_) {
+    if (other.where.line() != where.line()) {
+      Fault("barrier while another thread is at that of " + LineOf(other.where), where);
+    }
+    other.state = State::kRuns;
+  }
+}
+
+LaneValue Machine::Collective(const LaneValue& given, const Where& where,
+                              const std::function<void(const LaneValues&, LaneValues*)>& combine,
+                              bool orders_memory) {
+  const int warp_index = current_ / kWarpThreads, lane = current_ % kWarpThreads;
+  Warp& warp = warps_[warp_index];
+  warp.given[lane] = given;
+  threads_[current_].where = where;
+  if (++warp.arrived < kWarpThreads) {
+    threads_[current_].state = State::kAtCollective;
+    Fiber::Yield();
+    return warp.got[lane];
+  }
+  warp.arrived = 0;
+  combine(warp.given, &warp.got);
+  if (orders_memory) clock_.SyncWarp(warp_index);
+  for (int i = 0; i < kWarpThreads; ++i) {
+    Thread& other = threads_[warp_index * kWarpThreads + i];
+    if (other.where.line() != where.line()) {
+      Fault("collective while another lane is at that of " + LineOf(other.where), where);
+    }
+    other.state = State::kRuns;
+  }
+  return warp.got[lane];
+}
+
+// ---- Blocks ----
+
+std::string Machine::Run(const cuda::LaunchShape& shape, int num_threads,
+                         std::function<void(unsigned char* shared)> body) {
+  TANDEM_CHECK(num_threads % kWarpThreads == 0 && shape.x >= 0 && shape.y >= 0 && shape.z >= 0);
+  fault_.clear();
+  num_threads_ = num_threads;
+  threads_.resize(num_threads);
+  for (Thread& thread : threads_) {
+    if (thread.fiber == nullptr) thread.fiber = std::make_unique<Fiber>();
+  }
+  warps_.resize(num_threads / kWarpThreads);
+  shared_storage_.assign(shape.shared_bytes + 16, std::byte{0xFF});
+  auto address = reinterpret_cast<uintptr_t>(shared_storage_.data());
+  auto* const shared = reinterpret_cast<std::byte*>((address + 15) / 16 * 16);
+  shared_ = std::make_unique<WatchedMemory>("shared memory", shared, shape.shared_bytes, true);
+  const std::function<void()> thread_body = [&] { body(reinterpret_cast<unsigned char*>(shared)); };
+  clock_.BeginLaunch();
+  block_index_ = 0;
+  for (int z = 0; z < shape.z; ++z) {
+    for (int y = 0; y < shape.y; ++y) {
+      for (int x = 0; x < shape.x && fault_.empty(); ++x, ++block_index_) {
+        block_ = {x, y, z};
+        RunBlock(thread_body);
+      }
+    }
+  }
+  return fault_;
+}
+
+void Machine::RunBlock(const std::function<void()>& body) {
+  clock_.BeginBlock(num_threads_ / kWarpThreads);
+  num_at_barrier_ = 0;
+  for (Warp& warp : warps_) warp.arrived = 0;
+  for (Thread& thread : threads_) {
+    thread.state = State::kRuns;
+    thread.groups.clear();
+    thread.open_group.clear();
+  }
+  if (RunThreads(body)) return;
+  ReportThoseWhoWait();
+  for (Thread& thread : threads_) thread.fiber->Abandon();
+}
+
+// Returns false if some wait for what will not come.
+bool Machine::RunThreads(const std::function<void()>& body) {
+  int num_left = 0;
+  for (bool progress = true; progress && num_left < num_threads_;) {
+    progress = false;
+    for (int t = 0; t < num_threads_; ++t) {
+      Thread& thread = threads_[t];
+      if (thread.state != State::kRuns) continue;
+      progress = true;
+      current_ = t;
+      if (!thread.fiber->Resume(body)) continue;
+      thread.state = State::kLeft;
+      ++num_left;
+      if (!thread.open_group.empty() || std::any_of(thread.groups.begin(), thread.groups.end(),
+                                                    [](const auto& g) { return !g.empty(); })) {
+        Fault("leaves with copies that it did not wait for", Where::current());
+      }
+    }
+  }
+  return num_left == num_threads_;
+}
+
+void Machine::ReportThoseWhoWait() {
+  int left = -1, waits = -1;
+  for (int t = 0; t < num_threads_; ++t) (threads_[t].state == State::kLeft ? left : waits) = t;
+  current_ = waits;
+  const bool at_barrier = threads_[waits].state == State::kAtBarrier;
+  std::string what = at_barrier ? "waits at a barrier" : "waits for its warp";
+  what += left >= 0 ? ", but thread " + std::to_string(left) + " has left"
+                    : ", but others wait elsewhere";
+  Fault(what, threads_[waits].where);
+}
+
+}  // namespace tandem::simt

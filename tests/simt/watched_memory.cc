@@ -1,0 +1,88 @@
+#include "tests/simt/watched_memory.h"
+
+namespace tandem::simt {
+
+std::string WatchedMemory::Access(const void* at, size_t bytes, AccessKind kind, const ThreadId& by,
+                                  const Clock& clock) {
+  const size_t offset = static_cast<const std::byte*>(at) - data_;
+  if (offset + bytes > bytes_) {
+    return "reaches " + std::to_string(offset + bytes - bytes_) + " bytes past the end of " + name_;
+  }
+  if (offset % bytes != 0) return "is not aligned to its size in " + name_;
+  if (cells_.empty()) cells_.resize((bytes_ + kCellBytes - 1) / kCellBytes);
+  for (size_t c = offset / kCellBytes; c * kCellBytes < offset + bytes; ++c) {
+    const Wrong wrong = AccessCell(&cells_[c], kind, by, clock);
+    if (wrong != Wrong::kNothing) {
+      return Describe(wrong, cells_[c], kind) + " at byte " + std::to_string(c * kCellBytes) +
+             " of " + name_;
+    }
+  }
+  return "";
+}
+
+bool WatchedMemory::IsOrdered(const Visit& earlier, const ThreadId& by, const Clock& clock) const {
+  if (earlier.time < (of_block_ ? clock.block : clock.launch)) return true;
+  if (earlier.scope == Scope::kOne && earlier.by == by) return true;
+  if (earlier.scope == Scope::kGrid || earlier.by.block != by.block) return false;
+  if (earlier.time < clock.barrier) return true;
+  return earlier.scope != Scope::kBlock && earlier.by.warp() == by.warp() &&
+         earlier.time < clock.warp_sync[by.warp()];
+}
+
+// A later reader stands for those before it if whoever is ordered behind it is behind them too.
+void WatchedMemory::AddRead(const ThreadId& by, const Clock& clock, Visit* read) const {
+  Scope scope = Scope::kOne;
+  if (read->time >= (of_block_ ? clock.block : clock.launch)) {
+    if (read->scope == Scope::kGrid || read->by.block != by.block) {
+      scope = Scope::kGrid;
+    } else if (read->time >= clock.barrier) {
+      if (read->scope == Scope::kBlock || read->by.warp() != by.warp()) {
+        scope = Scope::kBlock;
+      } else if (read->time >= clock.warp_sync[by.warp()] &&
+                 (read->scope == Scope::kWarp || !(read->by == by))) {
+        scope = Scope::kWarp;
+      }
+    }
+  }
+  *read = {by, clock.now, scope};
+}
+
+WatchedMemory::Wrong WatchedMemory::AccessCell(Cell* cell, AccessKind kind, const ThreadId& by,
+                                               const Clock& clock) const {
+  const bool reads = kind == AccessKind::kRead;
+  const bool is_new = of_block_ && cell->write.time < clock.block;
+  if (is_new) cell->copying = false;
+  if (cell->copying && kind != AccessKind::kEndCopy) return Wrong::kIsCopied;
+  if (reads && is_new) return Wrong::kIsUnwritten;
+  if (!IsOrdered(cell->write, by, clock)) return Wrong::kWriteRaces;
+  if (reads) {
+    AddRead(by, clock, &cell->read);
+    return Wrong::kNothing;
+  }
+  if (!IsOrdered(cell->read, by, clock)) return Wrong::kReadRaces;
+  cell->write = {by, clock.now, Scope::kOne};
+  cell->copying = kind == AccessKind::kBeginCopy;
+  return Wrong::kNothing;
+}
+
+std::string WatchedMemory::Describe(Wrong wrong, const Cell& cell, AccessKind kind) const {
+  const std::string does = kind == AccessKind::kRead ? "reads" : "writes";
+  const auto name = [](const ThreadId& by) {
+    return "thread " + std::to_string(by.thread) + " of block " + std::to_string(by.block);
+  };
+  switch (wrong) {
+    case Wrong::kNothing:
+      break;
+    case Wrong::kIsCopied:
+      return does + " what is still being copied";
+    case Wrong::kIsUnwritten:
+      return does + " what nobody wrote";
+    case Wrong::kWriteRaces:
+      return does + " what " + name(cell.write.by) + " writes: a race";
+    case Wrong::kReadRaces:
+      return does + " what " + name(cell.read.by) + " reads: a race";
+  }
+  return "";
+}
+
+}  // namespace tandem::simt

@@ -1,0 +1,89 @@
+// Memory whose every access by a kernel is watched: whether it is inside, whether somebody wrote
+// it, whether another thread's access is ordered before it.
+#ifndef TANDEM_TESTS_SIMT_WATCHED_MEMORY_H_
+#define TANDEM_TESTS_SIMT_WATCHED_MEMORY_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tandem::simt {
+
+inline constexpr int kWarpThreads = 32;
+
+// Which thread of a launch.
+struct ThreadId {
+  int64_t block = -1;
+  int thread = -1;
+
+  int warp() const { return thread / kWarpThreads; }
+  bool operator==(const ThreadId&) const = default;
+};
+
+// The time of a launch: it goes on with every barrier, so that what happened before one is earlier.
+struct Clock {
+  uint64_t now = 1;
+  uint64_t launch = 0;              // when the launch began
+  uint64_t block = 0;               // when the block began
+  uint64_t barrier = 0;             // of the block, the last
+  std::vector<uint64_t> warp_sync;  // the last of each warp
+
+  void BeginLaunch() { launch = ++now; }
+  void BeginBlock(int num_warps) {
+    block = barrier = ++now;
+    warp_sync.assign(num_warps, block);
+  }
+  void Barrier() { barrier = ++now; }
+  void SyncWarp(int warp) { warp_sync[warp] = ++now; }
+};
+
+enum class AccessKind { kRead, kWrite, kBeginCopy, kEndCopy };
+
+class WatchedMemory {
+ public:
+  // `of_block`: shared memory, which is new in every block.
+  WatchedMemory(std::string name, std::byte* data, size_t bytes, bool of_block)
+      : name_(std::move(name)), data_(data), bytes_(bytes), of_block_(of_block) {}
+
+  std::byte* data() const { return data_; }
+  size_t size_bytes() const { return bytes_; }
+  bool Contains(const void* at) const {
+    return at >= data_ && static_cast<const std::byte*>(at) < data_ + bytes_;
+  }
+  // What is wrong with an access, or nothing; remembers it.
+  // REQUIRES: Contains(at).
+  std::string Access(const void* at, size_t bytes, AccessKind kind, const ThreadId& by,
+                     const Clock& clock);
+
+ private:
+  // Who else has been there: one thread, several of a warp, of a block, or of several blocks.
+  enum class Scope : uint8_t { kOne, kWarp, kBlock, kGrid };
+  struct Visit {
+    ThreadId by;
+    uint64_t time = 0;
+    Scope scope = Scope::kOne;
+  };
+  struct Cell {
+    Visit write;
+    Visit read;
+    bool copying = false;
+  };
+  bool IsOrdered(const Visit& earlier, const ThreadId& by, const Clock& clock) const;
+  void AddRead(const ThreadId& by, const Clock& clock, Visit* read) const;
+  enum class Wrong { kNothing, kIsCopied, kIsUnwritten, kWriteRaces, kReadRaces };
+  Wrong AccessCell(Cell* cell, AccessKind kind, const ThreadId& by, const Clock& clock) const;
+  std::string Describe(Wrong wrong, const Cell& cell, AccessKind kind) const;
+
+  // Two threads that write different halves of a word count as a race.
+  static constexpr size_t kCellBytes = 4;
+  std::string name_;
+  std::byte* data_;
+  size_t bytes_;
+  bool of_block_;
+  std::vector<Cell> cells_;  // none before the first access
+};
+
+}  // namespace tandem::simt
+
+#endif  // TANDEM_TESTS_SIMT_WATCHED_MEMORY_H_

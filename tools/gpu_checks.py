@@ -1,0 +1,376 @@
+#!/usr/bin/env python3
+"""Runs what needs a GPU, in one visit: tests, sanitizers, golden models, benchmarks.
+
+tools/gpu_bundle.sh puts this beside the programs and data it needs. Each step has a time limit, and
+one that fails or has nothing to run on does not stop the others. Into the folder given go
+  results.jsonl   a line for each step (step, status, seconds, why) and for each thing measured
+  summary.txt     the same as tables
+  log.txt         what every command printed
+status is "passed", "failed", "timeout" or "skipped". Exits with 1 if a step failed or ran out of
+time, else with 0.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+# Small shapes only: under a sanitizer a test takes some hundred times as long.
+SANITIZED_TESTS = "-*Long*:*ManyRows*:BenchDevice*:Meter.Replays*"
+SHAPES = ["llama-1b", "llama-8b", "qwen3-0.6b", "qwen3-8b"]
+
+
+class Skipped(Exception):
+    pass
+
+
+class Failed(Exception):
+    pass
+
+
+class Checks:
+    def __init__(self, arguments):
+        self.device = arguments.device
+        self.is_quick = arguments.quick
+        self.out = pathlib.Path(arguments.out)
+        self.out.mkdir(parents=True, exist_ok=True)
+        self.deadline = time.monotonic() + arguments.seconds
+        self.step_deadline = self.deadline
+        self.programs = pathlib.Path(arguments.programs or HERE)
+        self.data = pathlib.Path(arguments.data or HERE)
+        self.results = open(self.out / "results.jsonl", "w", encoding="utf-8")
+        self.log = open(self.out / "log.txt", "w", encoding="utf-8")
+        self.lines = []
+        self.missing = None  # why there is no device, once that is known
+
+    # ---- Running and recording ----
+
+    def record(self, line):
+        self.lines.append(line)
+        self.results.write(json.dumps(line) + "\n")
+        self.results.flush()
+
+    def program(self, name):
+        path = self.programs / name
+        if not path.is_file():
+            raise Skipped(f"there is no {name} here")
+        return str(path)
+
+    def run(self, command, on_line=None):
+        """The command's exit status and output. Raises subprocess.TimeoutExpired."""
+        self.log.write("$ " + " ".join(command) + "\n")
+        self.log.flush()
+        left = self.step_deadline - time.monotonic()
+        if left <= 0:
+            raise subprocess.TimeoutExpired(command, 0)
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+            cwd=self.data, start_new_session=True)
+        try:
+            output, _ = process.communicate(timeout=left)
+        except subprocess.TimeoutExpired as expired:
+            os.killpg(process.pid, signal.SIGKILL)  # what it started too
+            output, _ = process.communicate()
+            expired.output = output
+            self.log.write(output)
+            if on_line:
+                for line in output.splitlines():
+                    on_line(line)
+            raise
+        self.log.write(output + f"-> {process.returncode}\n")
+        self.log.flush()
+        if on_line:
+            for line in output.splitlines():
+                on_line(line)
+        return process.returncode, output
+
+    def step(self, name, limit, action, needs_device=True):
+        start = time.monotonic()
+        self.step_deadline = min(self.deadline, start + limit)
+        status, why = "passed", ""
+        try:
+            if needs_device and self.missing:
+                raise Skipped(self.missing)
+            if start >= self.deadline:
+                raise Skipped("no time is left")
+            why = action() or ""
+        except Skipped as skipped:
+            status, why = "skipped", str(skipped)
+        except Failed as failed:
+            status, why = "failed", str(failed)
+        except subprocess.TimeoutExpired:
+            status, why = "timeout", f"after {time.monotonic() - start:.0f} s"
+        except (OSError, ValueError, KeyError) as error:
+            status, why = "failed", repr(error)
+        seconds = round(time.monotonic() - start, 1)
+        self.record({"step": name, "status": status, "seconds": seconds, "why": why})
+        print(f"{name}: {status}" + (f": {why}" if why else "") + f" ({seconds} s)", flush=True)
+
+    # ---- Steps ----
+
+    def find_device(self):
+        tandem = self.program("tandem")
+        status, output = self.run([
+            tandem, "bench", "device", "--device", self.device, "--shape", "tiny", "--ops",
+            "product", "--rows", "1", "--repeat", "1", "--sample-ms", "0", "--buffer-mb", "1",
+            "--json"])
+        if status == 0:
+            first = next(line for line in output.splitlines() if line.startswith("{"))
+            return json.loads(first)["device"]
+        lines = output.strip().splitlines()
+        self.missing = lines[-1] if lines else "no word"
+        if f"{self.device}: " in self.missing:
+            raise Skipped(self.missing)
+        self.missing = f"the probe ended with status {status}: {self.missing}"
+        raise Failed(self.missing)
+
+    def nvidia_smi(self):
+        if not shutil.which("nvidia-smi"):
+            raise Skipped("there is no nvidia-smi here")
+        status, output = self.run([
+            "nvidia-smi", "--query-gpu=name,driver_version,memory.total,clocks.sm,clocks.mem,"
+            "temperature.gpu,power.draw", "--format=csv,noheader"])
+        if status != 0:
+            raise Failed(output.strip()[-200:])
+        return output.strip()
+
+    def test_program(self, prefix, tests):
+        program = self.program("gpu_test")
+        with tempfile.TemporaryDirectory() as folder:
+            report = pathlib.Path(folder) / "report.json"
+            status, output = self.run(
+                prefix + [program, f"--gtest_filter={tests}", f"--gtest_output=json:{report}"])
+            if not report.is_file():
+                raise Failed(f"status {status}: {output.strip()[-200:]}")
+            failed, skipped, total = [], 0, 0
+            for suite in json.loads(report.read_text())["testsuites"]:
+                for test in suite["testsuite"]:
+                    total += 1
+                    skipped += test["result"] == "SKIPPED"
+                    if "failures" in test:
+                        failed.append(f"{suite['name']}.{test['name']}")
+        errors = [line for line in output.splitlines() if "ERROR SUMMARY" in line
+                  or "RACECHECK SUMMARY" in line]
+        told = f"{total - len(failed) - skipped} of {total} passed, {skipped} skipped" + "".join(
+            "; " + line.strip(" =") for line in errors)
+        if failed or status != 0:
+            raise Failed(told + f"; status {status}; " + ", ".join(failed[:8]))
+        if skipped == total:
+            raise Skipped("every test skipped itself")
+        return told
+
+    def sanitizer(self, tool):
+        path = shutil.which("compute-sanitizer") or next(
+            (str(p) for p in pathlib.Path("/usr/local").glob("cuda*/bin/compute-sanitizer")), None)
+        if not path:
+            raise Skipped("there is no compute-sanitizer here")
+        return self.test_program([path, "--tool", tool, "--error-exitcode", "9"], SANITIZED_TESTS)
+
+    def generate(self, device, target, ids, max_tokens, *more):
+        command = [self.program("tandem"), "generate", "--device", device, "--target", str(target),
+                   "--prompt-ids", ",".join(map(str, ids)), "--max-tokens", str(max_tokens),
+                   "--ignore-eos", "--temperature", "0", "--kv-memory", "64M", "--json", *more]
+        status, output = self.run(command)
+        line = next((text for text in output.splitlines() if text.startswith("{")), None)
+        if status != 0 or line is None:
+            raise Failed(f"{target}: {output.strip()[-200:]}")
+        return json.loads(line)["token_ids"]
+
+    def golden(self):
+        folders = sorted(p.parent for p in (self.data / "tests/data/models").glob(
+            "*/golden.safetensors"))
+        if not folders:
+            raise Skipped(f"there are no golden models in {self.data}")
+        wrong = []
+        for folder in folders:
+            tensors = read_safetensors(folder / "golden.safetensors")
+            prompt, want = tensors["input_ids"][:8], tensors["greedy_ids"]
+            cpu = self.generate("cpu", folder, prompt, len(want), "--drafter", "none")
+            got = self.generate(self.device, folder, prompt, len(want), "--drafter", "none")
+            line = {"golden": folder.name, "tokens": len(want), "as_reference": same(got, want),
+                    "as_cpu": same(got, cpu)}
+            self.record(line)
+            # Rounding activations to bf16 may move a close decision; the least gap is 0.01.
+            if line["as_reference"] < len(want) and "bf16" not in folder.name:
+                wrong.append(f"{folder.name} after {line['as_reference']} tokens")
+        if wrong:
+            raise Failed("unlike the reference: " + ", ".join(wrong))
+        return f"{len(folders)} models"
+
+    def pair(self):
+        """Greedy text of the shipped pair is the target's own, and what the CPU says of it."""
+        target = self.data / "models/storyteller-7m"
+        if not target.is_dir():
+            raise Skipped(f"there is no {target}")
+        prompt, count = [1, 40, 300, 77, 12], 24 if self.is_quick else 128
+        plain = self.generate(self.device, target, prompt, count, "--drafter", "none")
+        cpu = self.generate("cpu", target, prompt, count, "--drafter", "none")
+        for length in (1, 4, 8):
+            drafted = self.generate(self.device, target, prompt, count, "--draft",
+                                    str(self.data / "models/storyteller-1m"), "-k", str(length))
+            if drafted != plain:
+                raise Failed(f"with {length} draft tokens other text after {same(drafted, plain)}")
+        return f"{same(plain, cpu)} of {count} tokens before the CPU says something else"
+
+    def benchmark(self, command):
+        number = 0
+
+        def keep(line):
+            nonlocal number
+            if line.startswith("{"):
+                try:
+                    report = json.loads(line)
+                except ValueError:
+                    return  # cut off
+                for run in report.pop("runs", [{}]):
+                    self.record({"bench": command[0], **report, **run})
+                    number += 1
+
+        status, output = self.run([self.program("tandem"), "bench", *command, "--json"], keep)
+        if status != 0:
+            raise Failed(output.strip()[-300:])
+        return f"{number} lines"
+
+    def bench_shape(self, shape):
+        more = ["--rows", "1,2", "--batches", "1", "--contexts", "16", "--repeat", "1",
+                "--sample-ms", "0", "--buffer-mb", "1"] if self.is_quick else []
+        return self.benchmark(["device", "--device", self.device, "--shape",
+                               "tiny" if self.is_quick else shape, *more])
+
+    def bench_pair(self):
+        models = self.data / "models"
+        more = ["--num-prompts", "1", "--max-tokens", "8", "--repeat", "1"] if self.is_quick else []
+        return self.benchmark(["speculation", "--device", self.device, "--target",
+                               str(models / "storyteller-7m"), "--draft",
+                               str(models / "storyteller-1m"), *more])
+
+    def bench_large_pair(self):
+        """A large target with synthetic acceptance, through the whole engine."""
+        target, draft = ("tiny", "tiny") if self.is_quick else ("llama-8b", "llama-1b")
+        place = "/dev/shm" if os.path.isdir("/dev/shm") else tempfile.gettempdir()
+        need = 0 if self.is_quick else 20 << 30
+        if shutil.disk_usage(place).free < need:
+            place = tempfile.gettempdir()
+        if shutil.disk_usage(place).free < need:
+            raise Skipped(f"{place} has no {need >> 30} GiB")
+        with tempfile.TemporaryDirectory(dir=place) as folder:
+            for role, shape in (("target", target), ("draft", draft)):
+                status, output = self.run([self.program("tandem"), "make-random", "--shape", shape,
+                                           "--out", f"{folder}/{role}"])
+                if status != 0:
+                    raise Failed(output.strip()[-200:])
+            return self.benchmark([
+                "speculation", "--device", self.device, "--target", f"{folder}/target", "--draft",
+                f"{folder}/draft", "--synthetic-acceptance", "0.8", "-k", "4", "--kv-cache",
+                "bf16", "--kv-memory", "64M" if self.is_quick else "4G", "--num-prompts", "1",
+                "--max-tokens", "8" if self.is_quick else "64", "--repeat",
+                "1" if self.is_quick else "3"])
+
+    # ---- The end ----
+
+    def summarize(self):
+        text = table(["step", "status", "seconds", "why"],
+                     [line for line in self.lines if "step" in line])
+        golden = [line for line in self.lines if "golden" in line]
+        if golden:
+            text += "\n" + table(["golden", "tokens", "as_reference", "as_cpu"], golden)
+        device = [line for line in self.lines if line.get("bench") == "device"]
+        if device:
+            text += "\n" + table(["shape", "op", "part", "rows", "batch", "context", "ms",
+                                  "device_ms", "bytes_per_second", "of_read", "of_one_row"], device)
+        pairs = [{**line, "model": pathlib.Path(line["target"]["path"]).name}
+                 for line in self.lines if line.get("bench") == "speculation"]
+        if pairs:
+            text += "\n" + table(["model", "draft_tokens", "batch", "plain_step_ms", "verify_ms",
+                                  "draft_step_ms", "other_ms", "decode_ratio", "predicted_ratio",
+                                  "identical"], pairs)
+        (self.out / "summary.txt").write_text(text, encoding="utf-8")
+        print("\n" + text)
+
+
+def read_safetensors(path):
+    """The tensors of int32, as lists."""
+    data = path.read_bytes()
+    (size,) = struct.unpack_from("<Q", data)
+    header = json.loads(data[8:8 + size])
+    tensors = {}
+    for name, about in header.items():
+        if about.get("dtype") == "I32":
+            begin, end = about["data_offsets"]
+            tensors[name] = list(struct.unpack_from(f"<{(end - begin) // 4}i", data,
+                                                    8 + size + begin))
+    return tensors
+
+
+def same(one, other):
+    """How many tokens two lists have in common before they part."""
+    count = 0
+    for a, b in zip(one, other):
+        if a != b:
+            break
+        count += 1
+    return count
+
+
+def table(keys, lines):
+    def cell(value):
+        if value is None:
+            return "-"
+        return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+    rows = [keys] + [[cell(line.get(key, "")) for key in keys] for line in lines]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(keys))]
+    return "".join("  ".join(text.ljust(width) for text, width in zip(row, widths)).rstrip() + "\n"
+                   for row in rows)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", help="folder for the results")
+    parser.add_argument("--only", default="", help="comma-separated steps [all]")
+    parser.add_argument("--device", default="cuda:0",
+                        help="cuda:N, or cpu to try the steps [cuda:0]")
+    parser.add_argument("--seconds", type=float, default=3600, help="for everything [3600]")
+    parser.add_argument("--quick", action="store_true", help="sizes that show that it runs")
+    parser.add_argument("--programs", help="folder of tandem and gpu_test [this file's]")
+    parser.add_argument("--data", help="folder of models/ and tests/data/ [this file's]")
+    arguments = parser.parse_args()
+    if arguments.data is None and not (HERE / "tests/data").is_dir():
+        arguments.data = os.getcwd()
+    checks = Checks(arguments)
+    steps = [("nvidia-smi", 30, checks.nvidia_smi),
+             ("gpu_test", 240, lambda: checks.test_program([], "*")),
+             ("golden", 120, checks.golden),
+             ("pair", 60, checks.pair)]
+    for shape in SHAPES:
+        steps.append((f"bench-{shape}", 150, lambda shape=shape: checks.bench_shape(shape)))
+    steps += [("memcheck", 240, lambda: checks.sanitizer("memcheck")),
+              ("racecheck", 240, lambda: checks.sanitizer("racecheck")),
+              ("bench-pair", 120, checks.bench_pair),
+              ("bench-large-pair", 300, checks.bench_large_pair)]
+    only = [name for name in arguments.only.split(",") if name]
+    unknown = set(only) - {name for name, _, _ in steps}
+    if unknown:
+        parser.error(f"--only: {', '.join(sorted(unknown))}: not one of "
+                     + ", ".join(name for name, _, _ in steps))
+    checks.step("device", 60, checks.find_device, needs_device=False)
+    for name, limit, action in steps:
+        if not only or name in only:
+            checks.step(name, limit, action)
+    checks.summarize()
+    bad = any(line.get("status") in ("failed", "timeout") for line in checks.lines)
+    sys.exit(1 if bad else 0)
+
+
+if __name__ == "__main__":
+    main()
