@@ -4,6 +4,7 @@
   serve.py closed       so many streams at all times, a new request as soon as one ends: `--streams 1,2,4,8,16,32`
   serve.py open         requests at random (Poisson) times, whatever the server does: `--rate 2,5,10` per second
   serve.py long-prompt  a prompt of 4,000 tokens arrives while others stream; a random model with a larger context
+  serve.py same-prompt  a prompt of 4,000 tokens comes twice: what the prefix cache leaves of the time to its first token
 
 Starts build/release/tandem on a free port, or loads the server of `--url`, where requests need no key. TTFT is the time
 from when a request was due to its first token; TPOT of a request the time from its first tokens to its last over the
@@ -28,14 +29,15 @@ import serving  # noqa: E402
 PROMPTS = ["Once upon a time there was a little girl who", "One day a small dog found", "Tom and Lily went to the park and",
            "The old king had three sons. The first", "In the forest there lived a bear who", "Mia had a red ball. She",
            "A bird sat in a tall tree and", "Ben wanted to bake a cake with his mother, but"]
-SPECULATION = {"off": {"draft_tokens": 0}, "auto": {"draft_tokens": "auto"}}
+SPECULATION = {"off": {"draft_tokens": 0}, "auto": {"draft_tokens": "auto"}, "4": {"draft_tokens": 4}}
 # Tokens begin to count this long after a turn's first request.
 WARM_UP_SECONDS = 0.25
 LONG_SHAPE = "hidden=512,layers=8,heads=8,kv_heads=4,head_dim=64,ffn=1408,vocab=4096,context=8192"
 
 
 class Requests:
-    """The next request, as bytes; prompts and seeds take turns."""
+    """The next request, as bytes. Prompts take turns, and lengths vary: streams of one length would begin and end together as
+    long as nobody drafts, and read their prompts in one pass, which they do under no real load."""
 
     def __init__(self, args):
         self.args = args
@@ -45,10 +47,14 @@ class Requests:
                 self.prompts = [line.strip() for line in file if line.strip()]
         self.count = 0
 
+    def length(self):
+        """Half to one and a half times --max-tokens, the same for every mode."""
+        return max(1, round(self.args.max_tokens * (0.5 + random.Random(self.count).random())))
+
     def next(self, mode):
         self.count += 1
         return serving.request_bytes("/v1/completions", {
-            "prompt": self.prompts[self.count % len(self.prompts)], "max_tokens": self.args.max_tokens, "stream": True,
+            "prompt": self.prompts[self.count % len(self.prompts)], "max_tokens": self.length(), "stream": True,
             "ignore_eos": True, "temperature": self.args.temperature, "speculation": SPECULATION[mode]})
 
 
@@ -153,8 +159,11 @@ def open_turn(server, requests, mode, rate, args):
 
 
 def compare(server, level, turn_of, args):
-    """Turns of both modes at one level of load, ABBA."""
+    """Turns of both modes at one level of load, ABBA, after one of each in which the server learns what pays at this level."""
     requests = Requests(args)
+    warm = argparse.Namespace(**{**vars(args), "seconds": 1})
+    for mode in SPECULATION:
+        turn_of(server, requests, mode, level, warm)
     off, auto = lib.alternate(args.turns, lambda: turn_of(server, requests, "off", level, args),
                               lambda: turn_of(server, requests, "auto", level, args))
     ratio = lib.ratio_of_pairs([turn["tokens"] / turn["seconds"] for turn in auto],
@@ -241,9 +250,55 @@ def long_prompt(args):
     return results
 
 
+# ---- A prompt that comes again ----
+
+def same_prompt_turn(server, args, seed, mode):
+    """Milliseconds to the first token of a prompt that is new and of the same again, and the tokens found of either."""
+    numbers = random.Random(seed)
+    ids = [numbers.randrange(args.vocab) for _ in range(args.prompt_tokens)]
+    request = serving.request_bytes("/v1/completions", {"prompt": ids, "max_tokens": 16, "stream": True, "ignore_eos": True,
+                                                        "temperature": 0, "speculation": SPECULATION[mode]})
+    load = serving.Load(server)
+    times, found = [], []
+    for _ in range(2):
+        before = server.metrics()["tandem_prefix_cache_hits_total"]
+        stream = load.start(mode, request)
+        load.finish(120)
+        check([stream])
+        server.await_idle()
+        times.append((stream.tokens()[0][0] - stream.sent) * 1e3)
+        found.append(int(server.metrics()["tandem_prefix_cache_hits_total"] - before))
+    load.close()
+    return times, found
+
+
+def same_prompt(args):
+    results = []
+    with tempfile.TemporaryDirectory(prefix="tandem_same_") as folder:
+        model = args.target or os.path.join(folder, "long")
+        if not args.target:
+            subprocess.run([args.bin, "make-random", "--shape", args.shape, "--seed", "1", "--out", model], check=True,
+                           capture_output=True)
+        options = ["--target", model, "--threads", str(args.threads), "--kv-memory", args.kv_memory,
+                   *(["--draft", args.draft] if args.draft else ["--drafter", "none"])]
+        with serving.Server(args.bin, [*options, *args.server_options.split()], args.url) as server:
+            for mode in args.modes.split(","):
+                turns = [same_prompt_turn(server, args, 1000 * len(results) + i, mode) for i in range(args.turns)]
+                ratio = lib.ratio_of_pairs([times[1] for times, _ in turns], [times[0] for times, _ in turns])
+                results.append({"mode": mode, "prompt_tokens": args.prompt_tokens,
+                                "ttft_ms": [lib.median([times[i] for times, _ in turns]) for i in range(2)],
+                                "found": [lib.median([found[i] for _, found in turns]) for i in range(2)], "ratio": ratio})
+            serving.stop_or_say(server)
+    print(lib.table(["speculation", "prompt tokens", "TTFT ms, new", "found", "TTFT ms, again", "found", "again / new"],
+                    [[r["mode"], str(r["prompt_tokens"]), f"{r['ttft_ms'][0]:.1f}", f"{r['found'][0]:.0f}", f"{r['ttft_ms'][1]:.1f}",
+                      f"{r['found'][1]:.0f}", f"{r['ratio'][0]:.3f} ({r['ratio'][1]:.3f}-{r['ratio'][2]:.3f})"] for r in results]),
+          flush=True)
+    return results
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["closed", "open", "long-prompt"])
+    parser.add_argument("what", choices=["closed", "open", "long-prompt", "same-prompt"])
     parser.add_argument("--bin", default=os.path.join(lib.ROOT, "build", "release", "tandem"))
     parser.add_argument("--url", default="", help="a server that runs already (closed, open)")
     parser.add_argument("--server-options", default="", help="more words for `tandem serve` (closed, open)")
@@ -253,27 +308,32 @@ def main():
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--prompts", default="", help="a file of prompts, one a line")
-    parser.add_argument("--max-tokens", type=int, default=128)
+    parser.add_argument("--max-tokens", type=int, default=128, help="of a request in the mean; each has half to one and a half times that")
     parser.add_argument("--temperature", type=float, default=0.7)
     parser.add_argument("--ttft-limit", type=float, default=200, help="milliseconds, for goodput")
     parser.add_argument("--tpot-limit", type=float, default=10, help="milliseconds, for goodput")
     parser.add_argument("--prompt-tokens", type=int, default=4000, help="of the long prompt")
     parser.add_argument("--chunk-tokens", default="256,8192", help="long-prompt: of the servers compared; the last does not chunk")
     parser.add_argument("--shape", default=LONG_SHAPE, help="of the random model")
+    parser.add_argument("--target", default="", help="same-prompt: a model folder instead")
+    parser.add_argument("--draft", default="", help="same-prompt: likewise; none if not given")
+    parser.add_argument("--vocab", type=int, default=4096, help="same-prompt: tokens are drawn from so many")
+    parser.add_argument("--kv-memory", default="512M", help="same-prompt: of the server")
+    parser.add_argument("--modes", default="off", help="same-prompt: of speculation; off, auto, 4")
     parser.add_argument("--json", metavar="F", help="also write the figures to this file")
     parser.add_argument("--add", action="store_true", help="keep the other levels in the file of --json, and tell of all")
     args = parser.parse_args()
     args.streams = args.streams or ("4" if args.what == "long-prompt" else "1,2,4,8,16,32")
     report = {"machine": lib.machine(args.threads), "what": args.what, "results": []}
-    if args.what == "long-prompt":
-        report["results"] = long_prompt(args)
+    if args.what in ("long-prompt", "same-prompt"):
+        report["results"] = long_prompt(args) if args.what == "long-prompt" else same_prompt(args)
     else:
         levels = [int(n) for n in args.streams.split(",")] if args.what == "closed" else [float(r) for r in args.rate.split(",")]
         batch = str(max(levels)) if args.what == "closed" else "32"
         options = ["--threads", str(args.threads), "--kv-memory", "256M", "--max-batch", batch, *args.server_options.split()]
         with serving.Server(args.bin, options, args.url) as server:
             warm = argparse.Namespace(**{**vars(args), "seconds": 0.5})
-            for mode in SPECULATION:
+            for mode in ("off", "auto"):
                 closed_turn(server, Requests(args), mode, 2, warm)
             turn_of = closed_turn if args.what == "closed" else open_turn
             report["results"] = [compare(server, level, turn_of, args) for level in levels]

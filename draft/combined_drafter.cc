@@ -63,6 +63,11 @@ void CombinedDrafter::Publish(DraftState* state, absl::Span<const TokenId> token
   lookup_->Publish(Of(state).lookup.get(), tokens);
 }
 
+void CombinedDrafter::LookAgain(DraftState* state, absl::Span<const TokenId> tokens) {
+  model_->LookAgain(Of(state).model.get(), tokens);
+  lookup_->LookAgain(Of(state).lookup.get(), tokens);
+}
+
 void CombinedDrafter::Evict(DraftState* state) {
   model_->Evict(Of(state).model.get());
   lookup_->Evict(Of(state).lookup.get());

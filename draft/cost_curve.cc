@@ -1,6 +1,8 @@
 #include "draft/cost_curve.h"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstdlib>
 
 #include "base/check.h"
@@ -23,13 +25,19 @@ int CostCurve::SizeAt(int knot) {
   return (kDense << doublings) + part * ((kDense << doublings) / kPerDoubling);
 }
 
-int CostCurve::NearestKnot(int size) {
+int CostCurve::FirstKnotFrom(int size) {
   TANDEM_CHECK(size >= 1);
-  int best = 0;
-  for (int knot = 1; knot < kNumKnots; ++knot) {
-    if (std::abs(SizeAt(knot) - size) < std::abs(SizeAt(best) - size)) best = knot;
-  }
-  return best;
+  if (size <= kDense) return size - 1;
+  const int doublings = std::bit_width(static_cast<unsigned>(size - 1) / kDense) - 1;
+  const int step = (kDense << doublings) / kPerDoubling;
+  const int part = (size - (kDense << doublings) + step - 1) / step;
+  return std::min(kDense + doublings * kPerDoubling + part - 1, kNumKnots - 1);
+}
+
+int CostCurve::NearestKnot(int size) {
+  const int right = FirstKnotFrom(size);
+  if (right == 0) return right;
+  return size - SizeAt(right - 1) <= std::abs(SizeAt(right) - size) ? right - 1 : right;
 }
 
 void CostCurve::Add(int size, double cost, double weight) {
@@ -47,8 +55,20 @@ void CostCurve::Add(int size, double cost, double weight) {
   Fit();
 }
 
-void CostCurve::Scale(int size, double factor) {
-  knots_[NearestKnot(size)].measured *= factor;
+// Changes there and back move a size by the same share, so that what every change takes cancels
+// out.
+void CostCurve::Compare(int last, int size, double surprise, double least_weight) {
+  Knot& a = knots_[NearestKnot(last)];
+  Knot& b = knots_[NearestKnot(size)];
+  if (&a == &b) return;
+  const double weight =
+      std::max(least_weight, 1.0 / (2 + std::min(a.num_comparisons, b.num_comparisons)));
+  const double share = (a.num_comparisons + 1.0) / (a.num_comparisons + b.num_comparisons + 2.0);
+  b.measured *= std::exp(weight * share * surprise);
+  a.measured *= std::exp(-weight * (1.0 - share) * surprise);
+  for (Knot* knot : {&a, &b}) {
+    knot->num_comparisons = std::min(knot->num_comparisons + 1, kMostWeight);
+  }
   Fit();
 }
 
@@ -113,8 +133,7 @@ void CostCurve::Fit() {
 }
 
 double CostCurve::At(int size) const {
-  int right = 0;
-  while (right < kNumKnots - 1 && SizeAt(right) < size) ++right;
+  const int right = FirstKnotFrom(size);
   if (right == 0 || SizeAt(right) == size) return knots_[right].fitted;
   const Knot& a = knots_[right - 1];
   const Knot& b = knots_[right];

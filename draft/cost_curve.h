@@ -15,12 +15,15 @@ class CostCurve {
   // A pass of `size` >= 1 that cost `cost`. The first two count for the lesser, later ones move the
   // estimate towards the mean, and in the end by the share `weight`.
   void Add(int size, double cost, double weight);
-  // Changes what was measured of `size`, if anything was.
-  void Scale(int size, double factor);
+  // A pass of `size` right after one of `last` took exp(surprise) times what both were believed to:
+  // moves them apart, by the share `least_weight` in the end. Of what was seldom compared more is
+  // believed, and it moves more. Both were measured.
+  void Compare(int last, int size, double surprise, double least_weight);
   // The cost of `size` >= 1: as measured, between measured sizes on a straight line, beyond them
   // along `slope` or their own, whichever is steeper.
   double At(int size) const;
   int num_samples(int size) const { return knots_[NearestKnot(size)].num_samples; }
+  int num_comparisons(int size) const { return knots_[NearestKnot(size)].num_comparisons; }
   bool is_measured(int size) const { return num_samples(size) > 0; }
 
  private:
@@ -28,9 +31,11 @@ class CostCurve {
   struct Knot {
     double measured = 0.0;
     int num_samples = 0;
+    int num_comparisons = 0;
     double fitted = 0.0;
   };
   static int SizeAt(int knot);
+  static int FirstKnotFrom(int size);  // the last one if all are smaller
   static int NearestKnot(int size);
   void Fit();
   void FitMeasured();

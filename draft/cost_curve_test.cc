@@ -1,6 +1,9 @@
 #include "draft/cost_curve.h"
 
+#include <cmath>
+#include <cstdlib>
 #include <random>
+#include <vector>
 
 #include "gtest/gtest.h"
 
@@ -67,6 +70,49 @@ TEST(CostCurve, SharesAKnotAmongLargeSizes) {
   EXPECT_NEAR(curve.At(128), 8.0, 1e-12);
   EXPECT_NEAR(curve.At(129), 8.0 + 0.1, 1e-12);
   EXPECT_GT(curve.At(100000), 1000.0);
+}
+
+// Against the plain search.
+TEST(CostCurve, FindsTheNearestKnot) {
+  std::vector<int> sizes;
+  for (int size = 1; size <= 16; ++size) sizes.push_back(size);
+  for (int start = 16; start <= 128; start *= 2) {
+    for (int part = 1; part <= 4; ++part) sizes.push_back(start + part * start / 4);
+  }
+  for (int size = 1; size <= 300; ++size) {
+    CostCurve curve(0.0);
+    curve.Add(size, 1.0, kWeight);
+    int nearest = sizes[0];
+    for (const int other : sizes) {
+      if (std::abs(other - size) < std::abs(nearest - size)) nearest = other;
+    }
+    for (const int other : sizes) EXPECT_EQ(curve.is_measured(other), other == nearest) << size;
+  }
+}
+
+// Of sizes that were seldom compared more is believed; what every change takes cancels out.
+TEST(CostCurve, MovesSizesApartByWhatChangesShow) {
+  CostCurve curve(0.0);
+  for (const int size : {1, 4}) curve.Add(size, 1.0, kWeight);
+  const double weight = 0.1;
+  const double truth = std::log(2.0);
+  const double change = 0.1;  // that every change takes
+  for (int i = 0; i < 4; ++i) {
+    const double wrong = truth - std::log(curve.At(4) / curve.At(1));
+    curve.Compare(1, 4, change + wrong, weight);
+    curve.Compare(4, 1, change - (truth - std::log(curve.At(4) / curve.At(1))), weight);
+  }
+  EXPECT_NEAR(std::log(curve.At(4) / curve.At(1)), truth, 0.1);
+  for (int i = 0; i < 100; ++i) {
+    curve.Compare(1, 4, change + truth - std::log(curve.At(4) / curve.At(1)), weight);
+    curve.Compare(4, 1, change - truth + std::log(curve.At(4) / curve.At(1)), weight);
+  }
+  EXPECT_NEAR(std::log(curve.At(4) / curve.At(1)), truth, weight * change);
+  const double before = curve.At(4) / curve.At(1);
+  curve.Add(9, curve.At(4), kWeight);
+  curve.Compare(4, 9, 0.2, weight);  // nearly all of it is the new size's
+  EXPECT_NEAR(curve.At(4) / curve.At(1), before, 0.01 * before);
+  EXPECT_NEAR(std::log(curve.At(9) / curve.At(4)), 0.5 * 0.2, 1e-9);
 }
 
 }  // namespace

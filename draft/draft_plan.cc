@@ -21,22 +21,27 @@ struct Prospect {
   int length = 0;  // of the curve
 };
 
-// What the round costs without any auto draft, and what more costs.
+// What decoding costs in this round without any auto draft, and what more costs. Rows that are not
+// the candidates' are paid for anyway: a token is worth what it costs in a round without them, not
+// the more the longer this round takes.
 class RoundCost {
  public:
-  RoundCost(const RoundCosts& costs, int num_rows, int num_sequences)
-      : costs_(costs), num_rows_(num_rows), step_(costs.Step(num_sequences)) {
-    base_ = costs.Pass(num_rows);
-  }
+  RoundCost(const RoundCosts& costs, int num_rows, int other_rows, int num_sequences)
+      : costs_(costs),
+        num_rows_(num_rows + other_rows),
+        step_(costs.Step(num_sequences)),
+        base_(costs.Pass(num_rows)),
+        whole_(costs.Pass(num_rows + other_rows)) {}
   double base() const { return base_; }
   double step() const { return step_; }
-  double MoreRows(int count) const { return costs_.Pass(num_rows_ + count) - base_; }
+  double MoreRows(int count) const { return costs_.Pass(num_rows_ + count) - whole_; }
 
  private:
   const RoundCosts& costs_;
   int num_rows_;
   double step_;
-  double base_ = 0.0;
+  double base_;
+  double whole_;
 };
 
 int LengthLimit(const DraftCandidate& candidate, const DraftOption& option) {
@@ -82,6 +87,7 @@ Prospect ChooseOption(const RoundCosts& costs, const RoundCost& cost, int num_se
     if (prospect.length <= 0) continue;
     candidate.own->Survival(option, candidate.wider,
                             absl::MakeSpan(prospect.survival).first(prospect.length));
+    if (candidate.options.size() == 1) return prospect;
     const double rate = BestRate(costs, cost, num_sequences, candidate, prospect);
     if (rate > best_rate) {
       best_rate = rate;
@@ -89,6 +95,22 @@ Prospect ChooseOption(const RoundCosts& costs, const RoundCost& cost, int num_se
     }
   }
   return best;
+}
+
+// The depth beyond which no draft step can pay, because all tokens of the next one together bring
+// less than `least_gain`: without them time falls by a step at least, and the rate rises. Deeper
+// tokens bring less still. Steps up to `fixed_steps` are taken anyway.
+int MostDepth(absl::Span<const DraftCandidate> candidates, absl::Span<const Prospect> prospects,
+              int fixed_steps, double least_gain) {
+  for (int d = 0; d < kLongestModelDraft; ++d) {
+    double gain = 0.0;
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      if (!candidates[i].is_auto() || !prospects[i].is_model) continue;
+      if (d < prospects[i].length) gain += prospects[i].survival[d];
+    }
+    if (gain == 0.0 || (d >= fixed_steps && gain <= least_gain)) return d;
+  }
+  return kLongestModelDraft;
 }
 
 // A draft token that could be proposed: whose, how deep, and how likely it is kept.
@@ -102,11 +124,13 @@ struct Slot {
 // The slots of all auto candidates, the most likely first. A slot never comes before those it
 // stands behind.
 std::vector<Slot> SortedSlots(absl::Span<const DraftCandidate> candidates,
-                              absl::Span<const Prospect> prospects) {
+                              absl::Span<const Prospect> prospects, int most_depth) {
   std::vector<Slot> slots;
   for (size_t i = 0; i < candidates.size(); ++i) {
     if (!candidates[i].is_auto()) continue;
-    for (int d = 0; d < prospects[i].length; ++d) {
+    const int length =
+        prospects[i].is_model ? std::min(prospects[i].length, most_depth) : prospects[i].length;
+    for (int d = 0; d < length; ++d) {
       slots.push_back({.survival = prospects[i].survival[d],
                        .candidate = static_cast<int>(i),
                        .depth = d + 1,
@@ -128,9 +152,9 @@ DraftPlan PlanDrafts(const RoundCosts& costs, absl::Span<const DraftCandidate> c
   if (num_sequences == 0) return plan;
 
   std::vector<Prospect> prospects;
-  const RoundCost first_cost(costs, other_rows + num_sequences, num_sequences);
+  const RoundCost first_cost(costs, num_sequences, other_rows, num_sequences);
   int num_model = 0;
-  int num_rows = other_rows + num_sequences;
+  int num_rows = num_sequences;
   int fixed_steps = 0;  // draft steps that are taken anyway
   double emitted = num_sequences;
   double reading = 0.0;
@@ -151,10 +175,12 @@ DraftPlan PlanDrafts(const RoundCosts& costs, absl::Span<const DraftCandidate> c
     for (int d = 0; d < prospect.length; ++d) emitted += prospect.survival[d];
   }
 
-  const RoundCost cost(costs, num_rows, std::max(num_model, 1));
-  const std::vector<Slot> slots = SortedSlots(candidates, prospects);
+  const RoundCost cost(costs, num_rows, other_rows, std::max(num_model, 1));
   const double plain_time = cost.base() + fixed_steps * cost.step();
   const double plain_rate = emitted / plain_time;
+  const int most_depth =
+      MostDepth(candidates, prospects, fixed_steps, /*least_gain=*/plain_rate * cost.step());
+  const std::vector<Slot> slots = SortedSlots(candidates, prospects, most_depth);
   std::vector<double> rows_time(slots.size() + 1);
   for (size_t i = 0; i <= slots.size(); ++i) rows_time[i] = cost.MoreRows(static_cast<int>(i));
   double best_rate = plain_rate;
@@ -162,7 +188,7 @@ DraftPlan PlanDrafts(const RoundCosts& costs, absl::Span<const DraftCandidate> c
   int best_count = 0;
   // Visits every depth and count with its rate; a depth only once a slot reaches it.
   const auto for_each = [&](auto visit) {
-    for (int depth = 0; depth <= kLongestModelDraft; ++depth) {
+    for (int depth = 0; depth <= most_depth; ++depth) {
       const double time =
           plain_time + std::max(0, depth - fixed_steps) * cost.step() + (depth > 0 ? reading : 0.0);
       double expected = emitted;

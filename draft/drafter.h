@@ -93,6 +93,8 @@ class Drafter {
   virtual int num_unpacked() const { return 0; }
   // Offers what `state` holds of `tokens`, all committed, to later sequences.
   virtual void Publish(DraftState* /*state*/, absl::Span<const TokenId> /*tokens*/) {}
+  // Takes what others have published of `tokens` since, if that is more than `state` holds.
+  virtual void LookAgain(DraftState* /*state*/, absl::Span<const TokenId> /*tokens*/) {}
   // Gives back what `state` occupies; it will be computed again when it is next asked.
   virtual void Evict(DraftState* state) { Rollback(state, 0); }
   // INTERNAL, naming the page, unless what all states occupy adds up.

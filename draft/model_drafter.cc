@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_set.h"
 #include "base/check.h"
 #include "base/status_macros.h"
 
@@ -75,6 +76,12 @@ std::unique_ptr<DraftState> ModelDrafter::NewState(absl::Span<const TokenId> pro
   return state;
 }
 
+void ModelDrafter::LookAgain(DraftState* state, absl::Span<const TokenId> tokens) {
+  State& s = State::Of(state);
+  KvSequence found = cache_->NewSequenceWithPrefix(Read(&s, tokens));
+  if (found.length() > s.kv.length()) s.kv = std::move(found);
+}
+
 void ModelDrafter::Rollback(DraftState* state, int length) {
   State& s = State::Of(state);
   int kept = length;  // of the draft's tokens
@@ -93,7 +100,7 @@ int ModelDrafter::NumCached(const DraftState& state) const {
 
 void ModelDrafter::Publish(DraftState* state, absl::Span<const TokenId> tokens) {
   State& s = State::Of(state);
-  cache_->Publish(Read(&s, tokens), s.kv);
+  cache_->Publish(Read(&s, tokens), &s.kv);
 }
 
 int ModelDrafter::Room(const KvSequence& kv, absl::Span<const TokenId> text) const {
@@ -124,11 +131,13 @@ std::vector<DraftOption> ModelDrafter::Options(DraftState* state,
 }
 
 int64_t ModelDrafter::PagesOfYounger(const State& state) const {
-  int64_t count = 0;
-  for (auto it = states_->rbegin(); *it != &state; ++it) {
-    count += static_cast<int64_t>((*it)->kv.pages().size());
+  absl::flat_hash_set<PageId> pages;
+  auto it = states_->rbegin();
+  for (; *it != &state; ++it) pages.insert((*it)->kv.pages().begin(), (*it)->kv.pages().end());
+  for (; it != states_->rend(); ++it) {
+    for (const PageId page : (*it)->kv.pages()) pages.erase(page);
   }
-  return count;
+  return static_cast<int64_t>(pages.size());
 }
 
 // Lets every draft read what it lacks, in order, as long as there are pages or younger states to

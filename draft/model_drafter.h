@@ -39,6 +39,7 @@ class ModelDrafter final : public Drafter {
   int NumCached(const DraftState& state) const override;
   int num_unpacked() const override { return model_->num_unpacked(); }
   void Publish(DraftState* state, absl::Span<const TokenId> tokens) override;
+  void LookAgain(DraftState* state, absl::Span<const TokenId> tokens) override;
   absl::Status CheckIntegrity() const override;
 
  private:
@@ -55,7 +56,7 @@ class ModelDrafter final : public Drafter {
   // How many tokens behind `text` (the draft's) can be drafted; 0 also if it holds one that the
   // draft does not know.
   int Room(const KvSequence& kv, absl::Span<const TokenId> text) const;
-  // Pages that the states younger than this one hold.
+  // Pages that only states younger than this one hold.
   int64_t PagesOfYounger(const State& state) const;
   void MakeRoom(absl::Span<Draft> drafts);
   absl::Status CatchUp(absl::Span<Draft> drafts);

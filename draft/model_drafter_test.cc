@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "draft/make_drafter.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/fake_model.h"
@@ -86,17 +85,9 @@ class World {
     EXPECT_TRUE(status.ok()) << status;
     return s->proposal.tokens;
   }
-  // What the sequence's cache holds; its length is the only cursor.
-  Tokens Cached(const Sequence& s) {
-    const KvSequence* kv = KvOf(s);
-    return kv == nullptr ? Tokens() : FakeModel::Contents(*kv);
-  }
-  // The sequence's kv, found by asking the model for a look at what it is fed.
-  const KvSequence* KvOf(const Sequence& s) {
-    const auto it = kvs_.find(s.state.get());
-    if (it != kvs_.end()) return it->second;
-    return nullptr;
-  }
+  // The sequence's kv, found by asking the model for a look at what it is fed, and what it holds.
+  const KvSequence* KvOf(const Sequence& s) { return kvs_.at(s.state.get()); }
+  Tokens Cached(const Sequence& s) { return FakeModel::Contents(*KvOf(s)); }
   // Learns which kv belongs to the only sequence that was just drafted for.
   void Learn(const Sequence& s) {
     if (!model_.passes().empty()) kvs_[s.state.get()] = model_.passes().back().back().kv;
@@ -496,6 +487,45 @@ TEST(ModelDrafter, PagesGoToTheOldest) {
   EXPECT_THAT(younger->proposal.tokens, SizeIs(2));
 }
 
+// Two younger texts hold 6 pages, but each 5: taking them would not do for one that lacks 7.
+TEST(ModelDrafter, NobodyGivesPagesBackInVain) {
+  World world({.model = {}, .page_size = 3, .num_pages = 12});
+  World::Sequence* oldest = world.Add({1, 2, 3, 4, 5, 6});
+  World::Sequence* older = world.Add(Tokens(29, 1));
+  const Tokens shared = {6, 5, 4, 3, 2, 1, 6, 5, 4, 3, 2, 1, 3};
+  World::Sequence* younger = world.Add(shared);
+  ASSERT_TRUE(world.Propose({oldest, younger}, {2, 1}).ok());
+  world.drafter().Publish(younger->state.get(), younger->tokens);
+  World::Sequence* youngest = world.Add(shared);
+  EXPECT_EQ(world.drafter().NumCached(*youngest->state), 12);
+  ASSERT_TRUE(world.Propose({youngest}, {1}).ok());
+  EXPECT_EQ(world.cache()->num_available_pages(), 12 - 3 - 6);
+  EXPECT_THAT(world.drafter().Options(older->state.get(), older->tokens), IsEmpty());
+  older->tokens.resize(27);  // 9 pages, and the younger two's suffice
+  EXPECT_THAT(world.drafter().Options(older->state.get(), older->tokens), SizeIs(1));
+  ASSERT_TRUE(world.Propose({older}, {1}).ok());
+  EXPECT_THAT(older->proposal.tokens, SizeIs(1));
+  EXPECT_EQ(world.drafter().NumCached(*youngest->state), 0);
+}
+
+// Whom others' text serves holds its place among the old.
+TEST(ModelDrafter, LooksAgainForWhatOthersPublished) {
+  World world({.model = {}, .page_size = 3, .num_pages = 100});
+  const Tokens text = {1, 2, 3, 4, 5, 6, 5, 4, 3, 2, 1};
+  World::Sequence* a = world.Add(text);
+  World::Sequence* b = world.Add(Tokens(text.begin(), text.begin() + 7));
+  ASSERT_TRUE(world.Propose({b}, {0}).ok());
+  world.drafter().Publish(b->state.get(), b->tokens);
+  EXPECT_EQ(world.drafter().NumCached(*a->state), 0);
+  world.drafter().LookAgain(a->state.get(), a->tokens);
+  EXPECT_EQ(world.drafter().NumCached(*a->state), 6);
+  ASSERT_TRUE(world.Propose({a}, {1}).ok());
+  EXPECT_EQ(world.drafter().NumCached(*a->state), 11);
+  world.drafter().LookAgain(a->state.get(), a->tokens);
+  EXPECT_EQ(world.drafter().NumCached(*a->state), 11);  // it holds more
+  world.ExpectDrawnAsRecorded(*a);
+}
+
 TEST(ModelDrafter, EndsTheDraftBeforeARowThatIsNone) {
   for (int good = 0; good < 4; ++good) {
     World world;
@@ -564,32 +594,6 @@ TEST(ModelDrafter, SaysWhenTheModelFails) {
   world.drafter().Rollback(s->state.get(), 2);
   world.model().options().fail_every = 0;
   EXPECT_EQ(world.Draft(s, 4), draft);
-}
-
-// ---- MakeDrafter ----
-
-TEST(MakeDrafter, KnowsItsNames) {
-  World world;
-  const DrafterParts with_model{
-      .model = &world.model(), .cache = world.cache().get(), .target_vocab_size = 7};
-  const auto name_of = [](const char* name, const DrafterParts& parts) {
-    const auto drafter = MakeDrafter(name, parts);
-    return !drafter.ok() ? "error" : *drafter == nullptr ? "null" : std::string((*drafter)->name());
-  };
-  for (const char* name : {"model", "ngram", "model+ngram"}) {
-    EXPECT_EQ(name_of(name, with_model), name);
-  }
-  EXPECT_EQ(name_of("", with_model), "model");
-  EXPECT_EQ(name_of("", {}), "ngram");
-  EXPECT_EQ(name_of("ngram", {}), "ngram");
-  EXPECT_EQ(name_of("none", with_model), "null");
-  EXPECT_EQ(name_of("none", {}), "null");
-  for (const auto& status :
-       {MakeDrafter("model", {}).status(), MakeDrafter("model+ngram", {}).status(),
-        MakeDrafter("oracle", with_model).status()}) {
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(std::string(status.message()), HasSubstr("drafter: "));
-  }
 }
 
 }  // namespace

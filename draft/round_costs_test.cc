@@ -79,7 +79,7 @@ TEST(RoundCosts, LearnRelationsWhereSizesChange) {
 // than those after it, change the relation of a size to others.
 TEST(RoundCosts, KeepWhatIsHardlyEverSeenInItsPlace) {
   RoundCosts costs;
-  for (int i = 0; i < 2; ++i) {
+  for (int i = 0; i < 20; ++i) {
     for (const int rows : {1, 2, 9}) costs.Observe(RoundOf(rows, 0, 0.0, 10.0 + rows));
   }
   for (int i = 0; i < 20000; ++i) {

@@ -1,27 +1,28 @@
 #include "draft/speculation_policy.h"
 
 #include <algorithm>
+#include <bit>
+#include <limits>
 
 namespace tandem {
 namespace {
 
 // Speculation starts at this predicted gain, and stops where none is left.
 constexpr double kStartingGain = 1.03;
-// The first rounds draft so much and nothing in turn, to see what either costs.
-constexpr int kCalibrationRounds = 8;
+// The first rounds draft so much in all, but a token each at least, and nothing in turn, to see
+// what either costs.
+constexpr int kCalibrationRounds = 20;
 constexpr int kCalibrationTokens = 4;
-// What plain rounds cost is looked at again after so many others: the more often, the less is at
-// stake.
-constexpr int kRoundsBetweenPlain = 256;
-constexpr int kRoundsBetweenPlainIfClose = 64;
-constexpr double kClose = 1.15;
+// Rounds in a row that try or look at something: the first of them are not measured.
+constexpr int kRoundsOfTrial = RoundCosts::kUnmeasuredRounds + 2;
 // Every so often drafts are a token longer or shorter than planned, to learn of depths and of
-// passes that are never seen else. In the beginning more often, and of all lengths up to this.
+// passes that are never seen else. In the beginning more often, and of all lengths up to this or
+// to about twice the longest planned: what is far from paying costs the more the larger the batch.
 constexpr int kRoundsBetweenExplorations = 64;
 constexpr int kRoundsBetweenFirstExplorations = 16;
 constexpr int kFirstExplorations = 8;
 // Where speculation is off, this share of the time goes into trying it.
-constexpr double kProbeShare = 0.01;
+constexpr double kProbeShare = 0.005;
 constexpr int kProbeTokens = 2;
 // What was saved for probes is at most the next probe's cost, or this.
 constexpr double kMostBudget = 1.0;
@@ -35,6 +36,7 @@ int SpeculationPolicy::HeatOf(float temperature) {
 std::vector<DraftChoice> SpeculationPolicy::Plan(absl::Span<const DraftCandidate> candidates,
                                                  int other_rows) {
   is_probing_ = false;
+  check_ = nullptr;
   DraftPlan plan = PlanDrafts(costs_, candidates, other_rows);
   std::vector<DraftChoice>& choices = plan.choices;
   bool may_choose = false;
@@ -50,16 +52,19 @@ std::vector<DraftChoice> SpeculationPolicy::Plan(absl::Span<const DraftCandidate
       if (candidates[i].is_auto()) choices[i].num_tokens = 0;
     }
   };
+  ++rounds_without_model_;
   is_on_ = plan.gain >= (is_on_ ? 1.0 : kStartingGain) && plan.gain > 1.0;
   if (!is_on_) {
     draft_nothing();
-    rounds_since_plain_ = 0;
-    ++rounds_without_model_;
     probe_budget_ += kProbeShare;
     is_probing_ = Probe(candidates, num_rows, &choices);
     return choices;
   }
-  ++rounds_without_model_;
+  check_ = &checks_[std::min<int>(std::bit_width(candidates.size() - 1), kNumBatches - 1)];
+  if (!check_->Allows(plan.gain)) {
+    draft_nothing();
+    return choices;
+  }
   for (size_t i = 0; i < candidates.size(); ++i) {
     if (choices[i].num_tokens > 0 &&
         candidates[i].options[choices[i].option].source == DraftSource::kModel) {
@@ -67,12 +72,6 @@ std::vector<DraftChoice> SpeculationPolicy::Plan(absl::Span<const DraftCandidate
     }
   }
   if (!measures()) return choices;  // nothing would be learned
-  const int patience = plan.gain < kClose ? kRoundsBetweenPlainIfClose : kRoundsBetweenPlain;
-  if (++rounds_since_plain_ >= patience) {
-    rounds_since_plain_ = 0;
-    draft_nothing();
-    return choices;
-  }
   if (++rounds_since_exploration_ >= (num_explorations_ < kFirstExplorations
                                           ? kRoundsBetweenFirstExplorations
                                           : kRoundsBetweenExplorations)) {
@@ -91,14 +90,17 @@ bool SpeculationPolicy::Calibrates(absl::Span<const DraftCandidate> candidates, 
   const bool is_new_size =
       other_rows == 0 && !costs_.knows_pass(static_cast<int>(candidates.size()));
   if (rounds_calibrated_ >= kCalibrationRounds && !is_new_size) return false;
-  const bool drafts = rounds_calibrated_++ % 2 == 0 && !(is_new_size && rounds_calibrated_ > 1);
+  const bool drafts = rounds_calibrated_ / kRoundsOfTrial % 2 == 0 &&
+                      !(is_new_size && rounds_calibrated_ >= kRoundsOfTrial);
+  ++rounds_calibrated_;
+  const int wanted = std::max(1, kCalibrationTokens / static_cast<int>(candidates.size()));
   for (size_t i = 0; i < candidates.size(); ++i) {
     if (!candidates[i].is_auto()) continue;
     DraftChoice& choice = (*choices)[i];
     choice.num_tokens = 0;
     if (!drafts || choice.option < 0) continue;
-    choice.num_tokens = std::min(
-        {kCalibrationTokens, candidates[i].room, candidates[i].options[choice.option].max_tokens});
+    choice.num_tokens =
+        std::min({wanted, candidates[i].room, candidates[i].options[choice.option].max_tokens});
   }
   return true;
 }
@@ -108,22 +110,27 @@ bool SpeculationPolicy::Calibrates(absl::Span<const DraftCandidate> candidates, 
 void SpeculationPolicy::Explore(absl::Span<const DraftCandidate> candidates,
                                 std::vector<DraftChoice>* choices) {
   const int change = num_explorations_ % 2 == 0 ? -1 : 1;
+  int longest = 0;
+  for (const DraftChoice& choice : *choices) longest = std::max(longest, choice.num_tokens);
   for (size_t i = 0; i < candidates.size(); ++i) {
     DraftChoice& choice = (*choices)[i];
     if (!candidates[i].is_auto() || choice.option < 0) continue;
     const DraftOption& option = candidates[i].options[choice.option];
     if (choice.num_tokens == 0 && costs_.Reading(option.num_unread) > 1.0) continue;
-    const int wanted =
-        num_explorations_ <= kFirstExplorations ? num_explorations_ : choice.num_tokens + change;
+    const int wanted = num_explorations_ <= kFirstExplorations
+                           ? std::min(num_explorations_, 2 * longest + 1)
+                           : choice.num_tokens + change;
     choice.num_tokens = std::max(0, std::min({wanted, candidates[i].room, option.max_tokens}));
   }
 }
 
-// Lets the sequence that has the least to read draft a little, if the budget allows.
+// Lets the sequence that has the least to read draft a little, and again in the rounds after it, if
+// the budget allows a whole trial.
 bool SpeculationPolicy::Probe(absl::Span<const DraftCandidate> candidates, int num_rows,
                               std::vector<DraftChoice>* choices) {
   int best = -1;
-  double best_cost = probe_budget_;
+  const bool goes_on = rounds_probed_ % kRoundsOfTrial != 0;
+  double best_cost = goes_on ? std::numeric_limits<double>::max() : probe_budget_ / kRoundsOfTrial;
   double cheapest = 0.0;
   for (size_t i = 0; i < candidates.size(); ++i) {
     const DraftCandidate& candidate = candidates[i];
@@ -138,8 +145,9 @@ bool SpeculationPolicy::Probe(absl::Span<const DraftCandidate> candidates, int n
     best = static_cast<int>(i);
     best_cost = cost;
   }
-  probe_budget_ = std::min(probe_budget_, std::max(cheapest, kMostBudget));
+  probe_budget_ = std::min(probe_budget_, kRoundsOfTrial * std::max(cheapest, kMostBudget));
   if (best < 0) return false;
+  ++rounds_probed_;
   DraftChoice& choice = (*choices)[best];
   choice.num_tokens = std::min(
       {kProbeTokens, candidates[best].room, candidates[best].options[choice.option].max_tokens});

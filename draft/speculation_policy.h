@@ -4,9 +4,11 @@
 #include <array>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "draft/draft_plan.h"
 #include "draft/draft_sharpness.h"
+#include "draft/gain_check.h"
 
 namespace tandem {
 
@@ -39,8 +41,17 @@ class SpeculationPolicy {
   bool measures() const {
     return rounds_since_reading_ >= kRoundsToWarm || rounds_unmeasured_ >= kRoundsOfPatience;
   }
+  struct RoundEnd {
+    bool has_read_much = false;
+    int num_tokens = 0;  // emitted
+    absl::Time start = absl::UnixEpoch();
+    absl::Time end = absl::UnixEpoch();
+  };
   // After every round: what it showed may be used from the next one on.
-  void EndRound(bool has_read_much) {
+  void EndRound(const RoundEnd& round) {
+    const bool has_read_much = round.has_read_much;
+    if (check_ != nullptr) check_->Observe(round.num_tokens, TimeOf(round));
+    last_end_ = round.end;
     rounds_unmeasured_ = measures() && !has_read_much ? 0 : rounds_unmeasured_ + 1;
     rounds_since_reading_ = has_read_much ? 0 : rounds_since_reading_ + 1;
     for (DraftSharpness& sharpness : sharpness_) sharpness.Update();
@@ -50,10 +61,17 @@ class SpeculationPolicy {
 
  private:
   static constexpr int kNumHeats = 4;
+  static constexpr int kNumBatches = 8;
   static constexpr int kRoundsOfPatience = 64;
   static constexpr int kRoundsToWarm = 4;
   static int HeatOf(float temperature);
 
+  // With the time since the round before, unless there was nothing to do for long.
+  absl::Duration TimeOf(const RoundEnd& round) const {
+    const absl::Duration own = round.end - round.start;
+    const absl::Duration between = round.start - last_end_;
+    return absl::ZeroDuration() < between && between < own ? own + between : own;
+  }
   bool Calibrates(absl::Span<const DraftCandidate> candidates, int other_rows,
                   std::vector<DraftChoice>* choices);
   void Explore(absl::Span<const DraftCandidate> candidates, std::vector<DraftChoice>* choices);
@@ -61,17 +79,20 @@ class SpeculationPolicy {
              std::vector<DraftChoice>* choices);
 
   RoundCosts costs_;
+  std::array<GainCheck, kNumBatches> checks_;  // of 1, 2, up to 4, up to 8 sequences and so on
+  GainCheck* check_ = nullptr;                 // that was asked for the round
   std::array<AcceptanceEstimate, kNumHeats> general_;
   std::array<DraftSharpness, kNumHeats> sharpness_;
+  absl::Time last_end_ = absl::InfinitePast();
   int rounds_since_reading_ = 0;
   int rounds_unmeasured_ = 0;
   bool is_on_ = true;
   bool is_probing_ = false;
   int rounds_calibrated_ = 0;
-  int rounds_since_plain_ = 0;
   int rounds_since_exploration_ = 0;
   int num_explorations_ = 0;
   int rounds_without_model_ = 0;
+  int rounds_probed_ = 0;
   double probe_budget_ = 0.0;  // in plain passes
 };
 

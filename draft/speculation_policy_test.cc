@@ -23,6 +23,9 @@ struct World {
   std::function<double(int evidence)> by_lookup = nullptr;              // null for no lookup
   double noise = 0.05;  // of every time, and now and then much
   double flips = 0.0;   // chance of the machine turning slow, or fast again, at each measurement
+  // Whether the target reads the prompts too: rows beside the others', a round long.
+  bool reads_prompts = false;
+  double sending = 0.0;  // time that a token takes of the next round
 };
 
 class Simulation {
@@ -64,8 +67,12 @@ class Simulation {
 
   double Round(int fixed, double* time) {
     std::vector<DraftCandidate> candidates;
+    int other_rows = 0;
     for (Sequence& s : sequences_) {
-      if (s.length == 0 || s.length > kLength) s = {.unread = kPrompt, .length = 1};
+      if (s.length == 0 || s.length > kLength) {
+        s = {.unread = kPrompt, .length = 1};
+        other_rows += world_.reads_prompts ? kPrompt : 0;
+      }
       s.options = {{.source = DraftSource::kModel, .max_tokens = 32, .num_unread = s.unread + 1}};
       if (world_.by_lookup && uniform_(random_) < 0.3) {
         s.options.push_back({.source = DraftSource::kLookup,
@@ -79,9 +86,9 @@ class Simulation {
                             .own = &s.acceptance,
                             .wider = &policy_.AcceptanceAt(0.7f)});
     }
-    const std::vector<DraftChoice> choices = policy_.Plan(candidates, 0);
+    const std::vector<DraftChoice> choices = policy_.Plan(candidates, other_rows);
     num_probes_ += policy_.is_probing() ? 1 : 0;
-    RoundCosts::Round costs{.num_rows = world_.num_sequences};
+    RoundCosts::Round costs{.num_rows = world_.num_sequences + other_rows};
     double tokens = world_.num_sequences;
     double unread = 0.0;
     for (size_t i = 0; i < choices.size(); ++i) {
@@ -115,16 +122,24 @@ class Simulation {
       policy_.ObserveAcceptance(0.7f, option, k, accepted);
     }
     const double draft = Disturbed(costs.num_steps * world_.step + unread * world_.reading);
-    const double verify = Disturbed(world_.pass(costs.num_rows));
+    costs.is_plain = std::all_of(choices.begin(), choices.end(),
+                                 [](const DraftChoice& choice) { return choice.num_tokens == 0; });
+    const double pass = world_.pass(costs.num_rows) + world_.sending * unsent_;
+    unsent_ = tokens;
+    const double verify = Disturbed(pass);
     costs.draft_time = absl::Milliseconds(draft);
     costs.verify_time = absl::Milliseconds(verify);
-    if (policy_.measures()) policy_.costs().Observe(costs);
+    if (policy_.measures() && other_rows == 0) policy_.costs().Observe(costs);
     if (policy_.reads_prompts()) {
       policy_.costs().ObserveReading(kPrompt, kPrompt * world_.reading * absl::Milliseconds(1));
     }
-    policy_.EndRound(/*has_read_much=*/false);
+    policy_.EndRound({.has_read_much = other_rows > 0,
+                      .num_tokens = static_cast<int>(tokens),
+                      .start = now_,
+                      .end = now_ + absl::Milliseconds(draft + verify)});
+    now_ += absl::Milliseconds(draft + verify);
     // Measured with disturbances, judged without.
-    *time += costs.num_steps * world_.step + unread * world_.reading + world_.pass(costs.num_rows);
+    *time += costs.num_steps * world_.step + unread * world_.reading + pass;
     return tokens;
   }
 
@@ -134,6 +149,8 @@ class Simulation {
   SpeculationPolicy policy_;
   std::vector<Sequence> sequences_;
   int num_probes_ = 0;
+  absl::Time now_ = absl::UnixEpoch();
+  double unsent_ = 0.0;  // tokens of the last round
   bool is_slow_ = false;
 };
 
@@ -207,6 +224,30 @@ TEST(SpeculationPolicy, ServesBatchesWherePassesGetDear) {
   }
 }
 
+// The shipped pair on two cores, where batches are bound by arithmetic: nothing is to be gained, or
+// little, while times are disturbed and prompts come all the time.
+TEST(SpeculationPolicy, CostsNothingWhereBatchesGainNothing) {
+  for (const int num_sequences : {2, 4, 8, 16}) {
+    for (const double acceptance : {0.7, 0.8}) {
+      for (const double sending : {0.0, 0.05}) {
+        const double flips = acceptance == 0.7 ? 0.0 : 0.01;
+        const World world{.num_sequences = num_sequences,
+                          .step = 0.13 + 0.045 * num_sequences,
+                          .pass = [](int rows) { return 0.7 + 0.28 * rows; },
+                          .by_model = [acceptance](int) { return acceptance; },
+                          .noise = 0.2,
+                          .flips = flips,
+                          .reads_prompts = true,
+                          .sending = sending};
+        const Speeds speeds = SpeedsIn(world, 2000);
+        EXPECT_GE(speeds.chosen, 0.98 * speeds.plain)
+            << num_sequences << " " << acceptance << " " << sending << ": "
+            << speeds.chosen / speeds.plain << ", best " << speeds.best_fixed / speeds.plain;
+      }
+    }
+  }
+}
+
 TEST(SpeculationPolicy, UsesLookupsWhereTheyAreGood) {
   const World world{.step = 0.3,
                     .by_model = [](int) { return 0.5; },
@@ -257,13 +298,13 @@ TEST(SpeculationPolicy, FollowsTheMachinesSpeed) {
 TEST(SpeculationPolicy, MeasuresOnlyWhereCachesAreWarmUnlessPromptsNeverCease) {
   SpeculationPolicy policy;
   EXPECT_FALSE(policy.measures());
-  for (int i = 0; i < 4; ++i) policy.EndRound(/*has_read_much=*/false);
+  for (int i = 0; i < 4; ++i) policy.EndRound({.has_read_much = false});
   EXPECT_TRUE(policy.measures());
-  policy.EndRound(/*has_read_much=*/true);
+  policy.EndRound({.has_read_much = true});
   int measured = 0;
   for (int i = 0; i < 650; ++i) {
     measured += policy.measures() ? 1 : 0;
-    policy.EndRound(/*has_read_much=*/i % 3 == 0);
+    policy.EndRound({.has_read_much = i % 3 == 0});
   }
   EXPECT_GE(measured, 9);
   EXPECT_LE(measured, 20);

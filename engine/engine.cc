@@ -143,11 +143,13 @@ class EngineImpl final : public Engine {
   bool TakeNewWork();
   void AnswerChecks();
   void Step();
-  RoundPlan Plan(absl::Span<Session* const> running);
-  void Admit();
+  std::vector<Session*> Admit();
+  void Begin(Session* session, KvSequence found);
+  RoundPlan Plan(std::vector<Session*>* running);
   absl::Span<const TokenId> Reusable(const Session& session) const;
-  void Begin(Session* session, KvSequence target_kv);
+  void TakePrefix(Session* session, KvSequence found);
   bool LookAgain(absl::Span<const RoundStep> steps);
+  void Publish(Session* session);
   void LookForDrafts(Session* session);
   void Preempt(Session* session);
   RoundReport RoundOf(const Session& session) const;
@@ -177,6 +179,7 @@ class EngineImpl final : public Engine {
   int64_t num_preemptions_ = 0;
   int64_t num_prefix_queries_ = 0;
   int64_t num_prefix_hits_ = 0;
+  int64_t num_draft_prefix_hits_ = 0;
   std::deque<std::unique_ptr<Session>> sessions_;  // oldest first
   std::thread thread_;                             // last: it uses all of the above
 };
@@ -226,58 +229,56 @@ void EngineImpl::AnswerChecks() {
   checks_done_ = asked;
 }
 
-// The next round's plan; those preempted for it have given their pages back.
-RoundPlan EngineImpl::Plan(absl::Span<Session* const> running) {
-  for (;;) {
-    RoundPlan plan = PlanRound(running,
-                               {.max_batch = options_.max_batch,
-                                .chunk_tokens = options_.chunk_tokens,
-                                .free_pages = pair_.target_cache->num_available_pages()},
-                               &policy_);
-    if (plan.preempted.empty()) return plan;
-    for (Session* session : plan.preempted) Preempt(session);
-  }
-}
-
 void EngineImpl::Step() {
-  Admit();
-  std::vector<Session*> running;
-  for (const auto& session : sessions_) {
-    if (!session->finished) running.push_back(session.get());
-  }
+  std::vector<Session*> running = Admit();
   if (running.empty()) return;
   for (Session* session : running) LookForDrafts(session);
-  RoundPlan plan = Plan(running);
-  if (plan.steps.empty()) {
-    // A published page stays while a sequence uses one that follows it, even if it has its own.
-    pair_.target_cache->ClearPrefixes();
-    plan = Plan(running);
-  }
-  if (plan.steps.empty()) {
-    return running.front()->Fail(absl::ResourceExhaustedError(
-        absl::StrCat("kv_memory: ", pair_.target_cache->num_pages(), " pages are too few for ",
-                     running.front()->length(), " tokens")));
-  }
-  if (LookAgain(plan.steps)) plan = Plan(running);
-  const absl::Status status = RunRound(pair_.drafter.get(), &verifier_, plan.steps, &policy_);
-  for (const RoundStep& step : plan.steps) {
-    Session* session = step.session;
-    if (!status.ok()) {
-      session->Fail(status);
-      continue;
+  RoundPlan plan = Plan(&running);
+  if (LookAgain(plan.steps)) plan = Plan(&running);
+  TANDEM_CHECK(!plan.steps.empty());  // what does not fit alone is refused when it is submitted
+  AddDrafts(&policy_, &plan);
+  const absl::Status status = RunRound(pair_.drafter.get(), &verifier_, plan.steps, &policy_, [&] {
+    for (const RoundStep& step : plan.steps) {
+      if (options_.prefix_cache) Publish(step.session);
+      Deliver(step.session);
     }
-    // A prompt that has just been read can serve others from now on.
-    if (options_.prefix_cache && (session->finished || session->num_output() > 0)) {
-      const int full_pages = session->target_kv.length() / options_.page_size;
-      if (full_pages > session->published_pages) {
-        pair_.target_cache->Publish(session->tokens, session->target_kv);
-        if (session->draft_state != nullptr) {
-          pair_.drafter->Publish(session->draft_state.get(), session->tokens);
-        }
-        session->published_pages = full_pages;
-      }
-    }
-    Deliver(session);
+  });
+  if (status.ok()) return;
+  for (const RoundStep& step : plan.steps) step.session->Fail(status);
+}
+
+// The sessions that run in the next round.
+std::vector<Session*> EngineImpl::Admit() {
+  std::vector<Session*> going_on;
+  for (const auto& session : sessions_) {
+    if (!session->finished) going_on.push_back(session.get());
+  }
+  const auto find_prefix = [this](const Session& session) {
+    return pair_.target_cache->NewSequenceWithPrefix(Reusable(session));
+  };
+  const auto begin = [this](Session* session, KvSequence found) {
+    Begin(session, std::move(found));
+  };
+  return LetIn(going_on, options_.max_batch, *pair_.target_cache, find_prefix, begin);
+}
+
+void EngineImpl::Begin(Session* session, KvSequence found) {
+  if (session->completion.num_preemptions == 0) num_prompt_tokens_ += session->prompt_length;
+  num_prefix_queries_ += static_cast<int64_t>(Reusable(*session).size());
+  if (pair_.drafter != nullptr && session->draft_state == nullptr) {
+    session->draft_state = pair_.drafter->NewState({});
+  }
+  TakePrefix(session, std::move(found));
+}
+
+// The next round's plan; those preempted for it have given their pages back.
+RoundPlan EngineImpl::Plan(std::vector<Session*>* running) {
+  for (;;) {
+    RoundPlan plan =
+        PlanRound(*running, options_.chunk_tokens, pair_.target_cache->num_available_pages());
+    if (!plan.preempts_youngest) return plan;
+    Preempt(running->back());
+    running->pop_back();
   }
 }
 
@@ -288,51 +289,41 @@ absl::Span<const TokenId> EngineImpl::Reusable(const Session& session) const {
   return session.tokens;
 }
 
-// Gives the sequences that may run next their caches: what earlier sequences published, if
-// anything.
-void EngineImpl::Admit() {
-  int num_running = 0;
-  for (const auto& session : sessions_) {
-    if (session->finished) continue;
-    if (++num_running > options_.max_batch) break;
-    if (session->is_admitted) continue;
-    session->is_admitted = true;
-    const absl::Span<const TokenId> known = Reusable(*session);
-    Begin(session.get(), pair_.target_cache->NewSequenceWithPrefix(known));
-    num_prefix_queries_ += static_cast<int64_t>(known.size());
-    num_prefix_hits_ += session->found_tokens;
-    num_prompt_tokens_ += session->prompt_length;
-  }
+void EngineImpl::TakePrefix(Session* session, KvSequence found) {
+  const int spared = found.length() - session->target_kv.length();
+  session->target_kv = std::move(found);
+  num_prefix_hits_ += spared;
+  if (session->completion.num_preemptions == 0) session->completion.cached_tokens += spared;
+  if (session->draft_state == nullptr) return;
+  num_draft_prefix_hits_ -= pair_.drafter->NumCached(*session->draft_state);
+  pair_.drafter->LookAgain(session->draft_state.get(), Reusable(*session));
+  num_draft_prefix_hits_ += pair_.drafter->NumCached(*session->draft_state);
 }
 
-void EngineImpl::Begin(Session* session, KvSequence target_kv) {
-  session->target_kv = std::move(target_kv);
-  session->found_tokens = session->target_kv.length();
-  if (session->num_output() == 0) session->completion.cached_tokens = session->found_tokens;
-  if (pair_.drafter != nullptr) {
-    session->draft_state = pair_.drafter->NewState(Reusable(*session));
-  }
-}
-
-// What was published since serves those who still read, too: others may have had the same prompt,
-// and who was preempted had published what it gave back. Whether anything was found.
+// What was published since serves those who still read, too: others may have the same prompt.
+// Whether anything was found.
 bool EngineImpl::LookAgain(absl::Span<const RoundStep> steps) {
   bool found = false;
   for (const RoundStep& step : steps) {
     Session& s = *step.session;
     if (s.num_pending() <= kMostWithoutChunk) continue;
-    const absl::Span<const TokenId> known = Reusable(s);
-    KvSequence longer = pair_.target_cache->NewSequenceWithPrefix(known);
+    KvSequence longer = pair_.target_cache->NewSequenceWithPrefix(Reusable(s));
     if (longer.length() <= s.target_kv.length()) continue;
-    if (s.target_kv.length() == 0 && s.completion.num_preemptions > 0) {
-      num_prefix_queries_ += static_cast<int64_t>(known.size());
-    }
-    num_prefix_hits_ += longer.length() - s.target_kv.length();
-    Begin(&s, std::move(longer));
+    TakePrefix(&s, std::move(longer));
     LookForDrafts(&s);
     found = true;
   }
   return found;
+}
+
+// Offers the full pages that a round has added to others who begin with the same tokens.
+void EngineImpl::Publish(Session* session) {
+  const int full_pages = session->target_kv.length() / options_.page_size;
+  if (full_pages <= session->published_pages) return;
+  session->published_pages = full_pages;
+  pair_.target_cache->Publish(session->tokens, &session->target_kv);
+  if (session->draft_state == nullptr) return;
+  pair_.drafter->Publish(session->draft_state.get(), session->tokens);
 }
 
 // What the session could draft next, once its prompt is read.
@@ -345,14 +336,12 @@ void EngineImpl::LookForDrafts(Session* session) {
 
 void EngineImpl::Preempt(Session* session) {
   spdlog::debug("preempt generation={} tokens={}", session->id, session->length());
-  if (!session->waits()) {
-    ++session->completion.num_preemptions;
-    ++num_preemptions_;
-  }
-  session->target_kv.Truncate(0);
-  session->found_tokens = 0;
-  if (session->draft_state != nullptr) pair_.drafter->Evict(session->draft_state.get());
+  ++session->completion.num_preemptions;
+  ++num_preemptions_;
+  session->is_running = false;
+  session->target_kv = KvSequence();
   session->published_pages = 0;
+  if (session->draft_state != nullptr) pair_.drafter->Evict(session->draft_state.get());
   // Of a prompt not read to its end, all rows are computed and reported again.
   auto& reported = session->completion.prompt_logprobs;
   if (session->NeedsPromptLogprobs()) reported.resize(std::min<size_t>(reported.size(), 1));
@@ -430,7 +419,7 @@ void EngineImpl::ReportLoad() {
   EngineLoad load;
   RoundStats in_progress;
   for (const auto& session : sessions_) {
-    ++(session->is_admitted ? load.num_running : load.num_waiting);
+    ++(session->is_running ? load.num_running : load.num_waiting);
     in_progress += session->completion.stats;
   }
   load.target_pages_in_use = PagesInUse(*pair_.target_cache);
@@ -438,6 +427,7 @@ void EngineImpl::ReportLoad() {
   load.prompt_tokens = num_prompt_tokens_;
   load.prefix_queries = num_prefix_queries_;
   load.prefix_hits = num_prefix_hits_;
+  load.draft_prefix_hits = num_draft_prefix_hits_;
   load.preemptions = num_preemptions_;
   absl::MutexLock lock(&mutex_);
   load.stats = stats_;

@@ -152,8 +152,9 @@ struct EngineLoad {
   int draft_pages_in_use = 0;
   RoundStats stats;  // of generations in progress, too
   int64_t prompt_tokens = 0;
-  int64_t prefix_queries = 0;  // prompt tokens looked up in the target's prefix cache
-  int64_t prefix_hits = 0;     // of those, found
+  int64_t prefix_queries = 0;     // prompt tokens looked up in the target's prefix cache
+  int64_t prefix_hits = 0;        // of those, found
+  int64_t draft_prefix_hits = 0;  // tokens found in the draft's, in its own
   int64_t preemptions = 0;
 };
 

@@ -109,13 +109,13 @@ VerifyRequest MakeVerifyRequest(const RoundStep& step, SpeculationPolicy* policy
 }
 
 // Appends what the verdict kept, up to the first token that ends the generation. It fails only
-// where plain decoding would: behind all of that.
-void Commit(VerifyResult result, const RoundStep& step, SpeculationPolicy* policy) {
+// where plain decoding would: behind all of that. Returns how many tokens were appended.
+int Commit(VerifyResult result, const RoundStep& step, SpeculationPolicy* policy) {
   Session& s = *step.session;
   for (TokenLogprobs& logprobs : result.prompt_logprobs) {
     s.completion.prompt_logprobs.emplace_back(std::move(logprobs));
   }
-  if (!result.judged) return;
+  if (!result.judged) return 0;
   const std::vector<TokenId>& drafted = s.proposal.tokens;
   const int proposed = static_cast<int>(drafted.size());
   const int accepted = result.verdict.num_accepted;
@@ -135,9 +135,10 @@ void Commit(VerifyResult result, const RoundStep& step, SpeculationPolicy* polic
   }
   if (!result.status.ok() && !s.finished) s.Fail(std::move(result.status));
   s.completion.stats.Add(proposed, std::min(accepted, emitted), emitted);
-  if (proposed == 0) return;
+  if (proposed == 0) return emitted;
   s.acceptance.Observe(step.option, proposed, accepted);
   policy->ObserveAcceptance(s.sampling.temperature, step.option, proposed, accepted);
+  return emitted;
 }
 
 // What a probe took beyond a plain round is the session's that probed.
@@ -156,8 +157,8 @@ int NumUnpacked(const Drafter* drafter, const Verifier& verifier) {
 }  // namespace
 
 absl::Status RunRound(Drafter* drafter, Verifier* verifier, absl::Span<const RoundStep> steps,
-                      SpeculationPolicy* policy) {
-  const absl::Cleanup roll_back = [&] { RollBack(drafter, steps); };
+                      SpeculationPolicy* policy, absl::FunctionRef<void()> deliver) {
+  absl::Cleanup roll_back = [&] { RollBack(drafter, steps); };
 
   const int num_unpacked = NumUnpacked(drafter, *verifier);
   const absl::Time start = absl::Now();
@@ -171,6 +172,7 @@ absl::Status RunRound(Drafter* drafter, Verifier* verifier, absl::Span<const Rou
   const absl::Time verified = absl::Now();
 
   int num_fed = 0;
+  int num_emitted = 0;
   bool only_decodes = true;
   for (size_t i = 0; i < steps.size(); ++i) {
     Session& s = *steps[i].session;
@@ -179,8 +181,11 @@ absl::Status RunRound(Drafter* drafter, Verifier* verifier, absl::Span<const Rou
     (results[i].judged ? stats.verify_time : stats.prefill_time) += verified - drafted;
     only_decodes = only_decodes && steps[i].num_fed <= kMostWithoutChunk;
     num_fed += steps[i].num_fed;
-    Commit(std::move(results[i]), steps[i], policy);
+    num_emitted += Commit(std::move(results[i]), steps[i], policy);
   }
+  std::move(roll_back).Invoke();
+  deliver();
+  const absl::Time end = absl::Now();
   RoundCosts& costs = policy->costs();
   if (policy->is_probing()) {
     const absl::Duration plain = costs.Pass(num_fed) * costs.PlainPass();
@@ -191,16 +196,20 @@ absl::Status RunRound(Drafter* drafter, Verifier* verifier, absl::Span<const Rou
   if (has_packed) {
     // It will not take so long again.
   } else if (only_decodes && policy->measures()) {
-    costs.Observe({.num_rows = num_fed + work.num_rows,
+    costs.Observe({.is_plain = work.num_rows == 0,
+                   .num_rows = num_fed + work.num_rows,
                    .num_steps = work.num_steps,
                    .num_draft_sequences = work.num_draft_sequences,
                    .num_unread = work.num_unread,
                    .draft_time = drafted - start,
-                   .verify_time = absl::Now() - drafted});
+                   .verify_time = end - drafted});
   } else if (work.num_prompt_tokens > 0 && work.num_rows == 0) {
     costs.ObserveReading(work.num_prompt_tokens, drafted - start);
   }
-  policy->EndRound(/*has_read_much=*/has_packed || !only_decodes || work.num_unread > kMuchReading);
+  policy->EndRound({.has_read_much = has_packed || !only_decodes || work.num_unread > kMuchReading,
+                    .num_tokens = num_emitted,
+                    .start = start,
+                    .end = end});
   return absl::OkStatus();
 }
 

@@ -1,6 +1,7 @@
 #ifndef TANDEM_ENGINE_ROUND_H_
 #define TANDEM_ENGINE_ROUND_H_
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "draft/drafter.h"
@@ -13,9 +14,11 @@ namespace tandem {
 // Runs one round -- draft, verify, commit, roll back -- for every step's session together. A
 // session whose step completes its tokens gains between 1 and draft_tokens + 1 of them, or ends;
 // the others have read a part of their prompt. `drafter` may be null if no step drafts. `policy`
-// learns what the round cost and kept. On error every session is as it was.
-absl::Status RunRound(Drafter* drafter, Verifier* verifier, absl::Span<const RoundStep> steps,
-                      SpeculationPolicy* policy);
+// learns what the round cost and kept, `deliver` included, which is called last and may hand the
+// new tokens out. On error every session is as it was, and there is nothing to deliver.
+absl::Status RunRound(
+    Drafter* drafter, Verifier* verifier, absl::Span<const RoundStep> steps,
+    SpeculationPolicy* policy, absl::FunctionRef<void()> deliver = [] {});
 
 }  // namespace tandem
 

@@ -6,34 +6,7 @@
 namespace tandem {
 namespace {
 
-bool HoldsNothing(const Session& session) { return session.target_kv.length() == 0; }
-
 bool NeedsChunk(const Session& session) { return session.num_pending() > kMostWithoutChunk; }
-
-int64_t PagesToRead(const Session& session) {
-  return session.target_kv.PagesToExtend(session.num_pending());
-}
-
-// Those whom the round may serve. Who waits is let in when all there is to read fits beside what
-// the others have yet to read, so that it is not preempted right away; nobody overtakes. The oldest
-// may preempt the others.
-std::vector<Session*> LetIn(absl::Span<Session* const> candidates, int64_t free_pages) {
-  for (const Session* session : candidates) {
-    if (!session->waits()) free_pages -= PagesToRead(*session);
-  }
-  std::vector<Session*> let_in;
-  bool may_enter = true;
-  for (Session* session : candidates) {
-    if (session->waits()) {
-      const int64_t pages = PagesToRead(*session);
-      may_enter = let_in.empty() || (may_enter && pages <= free_pages);
-      if (!may_enter) continue;
-      free_pages -= pages;
-    }
-    let_in.push_back(session);
-  }
-  return let_in;
-}
 
 // The rows of one that decodes; a draft length that the policy chooses is the policy's to weigh.
 int RowsOf(const Session& session) {
@@ -62,7 +35,7 @@ std::vector<int> ShareRows(absl::Span<Session* const> sessions, int chunk_tokens
     num_fed[i] += count;
     left -= count;
   };
-  give(prompts.front(), (left + 1) / 2);
+  give(prompts.front(), left - left / 2);
   std::stable_sort(prompts.begin(), prompts.end(), [&](int a, int b) {
     return sessions[a]->num_pending() < sessions[b]->num_pending();
   });
@@ -70,36 +43,50 @@ std::vector<int> ShareRows(absl::Span<Session* const> sessions, int chunk_tokens
   return num_fed;
 }
 
-struct Attempt {
-  std::vector<RoundStep> steps;
-  Session* first_short = nullptr;  // the first that lacks pages for its step
-  int64_t free_pages = 0;
-};
+}  // namespace
 
-// What the pages allow, without any draft.
-Attempt TryPlan(absl::Span<Session* const> candidates, const ScheduleLimits& limits) {
-  Attempt attempt{.steps = {}, .first_short = nullptr, .free_pages = limits.free_pages};
-  const std::vector<Session*> sessions = LetIn(candidates, limits.free_pages);
-  const std::vector<int> num_fed = ShareRows(sessions, limits.chunk_tokens);
+std::vector<Session*> LetIn(absl::Span<Session* const> sessions, int max_batch,
+                            const PagedKvCache& cache,
+                            absl::FunctionRef<KvSequence(const Session&)> find_prefix,
+                            absl::FunctionRef<void(Session*, KvSequence)> begin) {
+  std::vector<Session*> running;
+  int64_t spoken_for = 0;  // pages of the available, by what the running have yet to read
+  for (Session* session : sessions.subspan(0, max_batch)) {
+    KvSequence found = session->is_running ? KvSequence() : find_prefix(*session);
+    const KvSequence& kv = session->is_running ? session->target_kv : found;
+    spoken_for += kv.PagesToExtend(session->length() - kv.length());
+    if (!session->is_running) {
+      if (!running.empty() && spoken_for > cache.num_available_pages()) break;
+      session->is_running = true;
+      begin(session, std::move(found));
+    }
+    running.push_back(session);
+  }
+  return running;
+}
+
+RoundPlan PlanRound(absl::Span<Session* const> sessions, int chunk_tokens, int64_t free_pages) {
+  RoundPlan plan = {.pages_for_drafts = free_pages};
+  const std::vector<int> num_fed = ShareRows(sessions, chunk_tokens);
   for (size_t i = 0; i < sessions.size(); ++i) {
     if (num_fed[i] == 0) continue;
     const int64_t pages = sessions[i]->target_kv.PagesToExtend(num_fed[i]);
-    if (pages > attempt.free_pages) {
-      attempt.first_short = sessions[i];
-      return attempt;
+    if (pages > plan.pages_for_drafts) {
+      // How many pages a preemption frees is known only afterwards: those it shares stay.
+      if (i + 1 < sessions.size()) return {.preempts_youngest = true};
+      break;  // the youngest waits with what it holds; drafts give theirs back after the round
     }
-    attempt.free_pages -= pages;
-    attempt.steps.push_back({.session = sessions[i], .num_fed = num_fed[i], .draft_tokens = 0});
+    plan.pages_for_drafts -= pages;
+    plan.steps.push_back({.session = sessions[i], .num_fed = num_fed[i]});
   }
-  return attempt;
+  return plan;
 }
 
-// Asks the policy how much the sessions that decode should draft, and grants what finds pages.
-void AddDrafts(SpeculationPolicy* policy, Attempt* attempt) {
+void AddDrafts(SpeculationPolicy* policy, RoundPlan* plan) {
   std::vector<RoundStep*> decoding;
   std::vector<DraftCandidate> candidates;
   int num_rows = 0;
-  for (RoundStep& step : attempt->steps) {
+  for (RoundStep& step : plan->steps) {
     num_rows += step.num_fed;
     if (!step.completes()) continue;
     Session& s = *step.session;
@@ -119,28 +106,11 @@ void AddDrafts(SpeculationPolicy* policy, Attempt* attempt) {
     const KvSequence& kv = step.session->target_kv;
     const int64_t pages =
         kv.PagesToExtend(step.num_fed + choices[i].num_tokens) - kv.PagesToExtend(step.num_fed);
-    if (pages > attempt->free_pages) continue;
-    attempt->free_pages -= pages;
+    if (pages > plan->pages_for_drafts) continue;
+    plan->pages_for_drafts -= pages;
     step.draft_tokens = choices[i].num_tokens;
     step.option = candidates[i].options[choices[i].option];
   }
-}
-
-}  // namespace
-
-RoundPlan PlanRound(absl::Span<Session* const> sessions, const ScheduleLimits& limits,
-                    SpeculationPolicy* policy) {
-  const absl::Span<Session* const> candidates = sessions.subspan(0, limits.max_batch);
-  Attempt attempt = TryPlan(candidates, limits);
-  if (attempt.first_short != nullptr) {
-    // How many pages a preemption frees is known only afterwards: those it shares stay.
-    for (auto it = candidates.rbegin(); *it != attempt.first_short; ++it) {
-      if (!HoldsNothing(**it)) return {.preempted = {*it}};
-    }
-    return {.steps = std::move(attempt.steps)};
-  }
-  AddDrafts(policy, &attempt);
-  return {.steps = std::move(attempt.steps)};
 }
 
 }  // namespace tandem

@@ -1,11 +1,14 @@
 #ifndef TANDEM_ENGINE_SCHEDULER_H_
 #define TANDEM_ENGINE_SCHEDULER_H_
 
+#include <cstdint>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/types/span.h"
 #include "draft/speculation_policy.h"
 #include "engine/session.h"
+#include "kvcache/paged_kv_cache.h"
 
 namespace tandem {
 
@@ -22,30 +25,41 @@ struct RoundStep {
 
 struct RoundPlan {
   std::vector<RoundStep> steps = {};
-  // Sessions that give their pages back first and are computed again later, to the same bits.
-  std::vector<Session*> preempted = {};
+  int64_t pages_for_drafts = 0;  // of the target's cache
+  // The youngest session is to give its pages back, and then the round to be planned anew.
+  bool preempts_youngest = false;
 };
 
 // Who has no more than this to read, as in decoding, never waits for the prompts' chunk.
 inline constexpr int kMostWithoutChunk = 2;
 
-struct ScheduleLimits {
-  int max_batch = 1;     // sequences per round
-  int chunk_tokens = 1;  // rows per round as long as prompts are read
-  int free_pages = 0;    // of the target's cache
-};
-
 // What is left of the chunk for prompts however many decode.
-constexpr int LeastForPrompts(int chunk_tokens) { return (chunk_tokens + 3) / 4; }
+constexpr int LeastForPrompts(int chunk_tokens) {
+  return chunk_tokens / 4 + (chunk_tokens % 4 > 0);
+}
 
-// Chooses what the next round does for `sessions`, oldest first (docs/scheduling.md). Sessions that
-// decode come before prompts, which share what is left of the chunk: half is the oldest's, the rest
-// goes to the shortest. Pages go to the oldest, and when they run out the youngest give theirs
-// back. Drafts take pages that are left. Changes nothing but `policy`, which is asked about drafts.
-// An empty plan means that the oldest session does not fit even alone, beside published pages that
-// cannot be evicted.
-RoundPlan PlanRound(absl::Span<Session* const> sessions, const ScheduleLimits& limits,
-                    SpeculationPolicy* policy);
+// Lets in who may run, and returns all who do, oldest first: at most `max_batch` of `sessions`,
+// which are oldest first. Who waits is let in when all that it has to read beyond what
+// `find_prefix` gives it fits beside what the others have yet to read, so that it is not preempted
+// right away. Nobody overtakes, so all who run are older than all who wait. The oldest needs no
+// room: it may preempt the others. `begin` is given what was found.
+std::vector<Session*> LetIn(absl::Span<Session* const> sessions, int max_batch,
+                            const PagedKvCache& cache,
+                            absl::FunctionRef<KvSequence(const Session&)> find_prefix,
+                            absl::FunctionRef<void(Session*, KvSequence)> begin);
+
+// Chooses what the next round does for the sessions that run, oldest first, with `free_pages` of
+// the target's cache and `chunk_tokens` rows as long as prompts are read (docs/scheduling.md).
+// Sessions that decode come before prompts, which share what is left of the chunk: half is the
+// oldest's, the rest goes to the shortest. Pages go to the oldest, and when they run out the
+// youngest gives its own back. Nobody drafts yet.
+//
+// Without a step and without a preemption the oldest session does not fit even alone.
+RoundPlan PlanRound(absl::Span<Session* const> sessions, int chunk_tokens, int64_t free_pages);
+
+// Asks the policy what those steps that have read everything should draft, and grants what finds
+// pages. Once a round: the policy counts.
+void AddDrafts(SpeculationPolicy* policy, RoundPlan* plan);
 
 }  // namespace tandem
 

@@ -1,9 +1,11 @@
 #include "engine/scheduler.h"
 
 #include <algorithm>
+#include <climits>
 #include <deque>
 #include <memory>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -16,7 +18,12 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-// Sessions over a cache of page tables alone.
+struct Planned {
+  std::vector<RoundStep> steps;
+  std::vector<Session*> preempted;
+};
+
+// Sessions over a cache of page tables alone, and the engine's steps from them to a plan.
 class World {
  public:
   World(int num_pages, int page_size)
@@ -36,12 +43,7 @@ class World {
       session->draft_state = std::make_unique<DraftState>();
     }
     sessions_.push_back(std::move(session));
-    Admit(sessions_.back().get());
     return sessions_.back().get();
-  }
-  void Admit(Session* session) {
-    session->target_kv = cache_->NewSequenceWithPrefix(session->tokens);
-    session->found_tokens = session->target_kv.length();
   }
   Session* Add(int prompt_length, int max_tokens = 100, int draft_tokens = -1) {
     return Add(std::vector<TokenId>(prompt_length, 1), max_tokens, draft_tokens);
@@ -53,18 +55,40 @@ class World {
     session->tokens.push_back(1);
     return session;
   }
-  void Read(Session* session, int count) { ASSERT_TRUE(session->target_kv.Extend(count).ok()); }
+  void Read(Session* session, int count) {
+    if (!session->is_running) {
+      session->is_running = true;
+      session->target_kv = cache_->NewSequence();
+    }
+    ASSERT_TRUE(session->target_kv.Extend(count).ok());
+  }
   void Preempt(Session* session) {
-    session->target_kv.Truncate(0);
-    session->found_tokens = 0;
+    session->target_kv = KvSequence();
+    session->is_running = false;
   }
 
-  RoundPlan Plan(int max_batch = 8, int chunk_tokens = 256) {
-    return PlanRound(unfinished(),
-                     {.max_batch = max_batch,
-                      .chunk_tokens = chunk_tokens,
-                      .free_pages = cache_->num_available_pages()},
-                     &policy_);
+  Planned Plan(int max_batch = 8, int chunk_tokens = 256) {
+    std::vector<Session*> running = LetIn(
+        unfinished(), max_batch, *cache_,
+        [this](const Session& s) { return cache_->NewSequenceWithPrefix(s.tokens); },
+        [this](Session* s, KvSequence found) {
+          ++num_let_in_;
+          found_tokens_ += found.length();
+          s->target_kv = std::move(found);
+        });
+    Planned planned;
+    for (;;) {
+      RoundPlan plan = PlanRound(running, chunk_tokens, cache_->num_available_pages());
+      EXPECT_TRUE(!plan.preempts_youngest || (plan.steps.empty() && running.size() > 1));
+      if (!plan.preempts_youngest) {
+        AddDrafts(&policy_, &plan);
+        planned.steps = std::move(plan.steps);
+        return planned;
+      }
+      planned.preempted.push_back(running.back());
+      Preempt(running.back());
+      running.pop_back();
+    }
   }
 
   std::vector<Session*> unfinished() const {
@@ -75,6 +99,8 @@ class World {
     return sessions;
   }
   PagedKvCache& cache() { return *cache_; }
+  int found_tokens() const { return found_tokens_; }
+  int num_let_in() const { return num_let_in_; }
   void CheckIntegrity() const {
     std::vector<const KvSequence*> sequences;
     for (const auto& session : sessions_) sequences.push_back(&session->target_kv);
@@ -85,6 +111,8 @@ class World {
  private:
   SpeculationPolicy policy_;
   std::unique_ptr<PagedKvCache> cache_;
+  int found_tokens_ = 0;
+  int num_let_in_ = 0;
   std::deque<std::unique_ptr<Session>> sessions_;
 };
 
@@ -150,6 +178,13 @@ TEST(PlanRound, TheChunkIsTheRowsOfARound) {
   }
 }
 
+TEST(PlanRound, AChunkMayBeAsLargeAsAnInt) {
+  World world(100, 4);
+  Session* a = world.Add(10);
+  Session* b = world.Add(20);
+  EXPECT_THAT(world.Plan(8, INT_MAX).steps, ElementsAre(Step(a, 10, 0), Step(b, 20, 0)));
+}
+
 TEST(PlanRound, OnlyStepsThatCompleteSpeculate) {
   World world(100, 4);
   Session* a = world.Add(10, 100, 5);
@@ -201,7 +236,7 @@ TEST(PlanRound, DraftsGoBeforeAnybodyIsPreempted) {
   Session* b = world.AddDecoding(8, 100, 7);
   Session* c = world.AddDecoding(6, 100, 7);
   EXPECT_EQ(world.cache().num_available_pages(), 2);
-  const RoundPlan plan = world.Plan();
+  const Planned plan = world.Plan();
   EXPECT_THAT(plan.preempted, IsEmpty());
   EXPECT_THAT(plan.steps, ElementsAre(Step(a, 1, 0), Step(b, 1, 0), Step(c, 1, 0)));
 }
@@ -211,20 +246,18 @@ TEST(PlanRound, PreemptsTheYoungestOneAtATime) {
   Session* a = world.AddDecoding(8);
   Session* b = world.AddDecoding(8);
   Session* c = world.AddDecoding(8);
-  RoundPlan plan = world.Plan();
-  EXPECT_THAT(plan.steps, IsEmpty());
+  const Planned plan = world.Plan();
   EXPECT_THAT(plan.preempted, ElementsAre(c));
-  world.Preempt(c);
-  plan = world.Plan();
-  EXPECT_THAT(plan.preempted, IsEmpty());
   EXPECT_THAT(plan.steps, ElementsAre(Step(a, 1, 0), Step(b, 1, 0)));
+  EXPECT_FALSE(c->is_running);
+  EXPECT_THAT(world.Plan().preempted, IsEmpty());
 }
 
 TEST(PlanRound, TheYoungestWaitsRatherThanPreemptsTheOldest) {
   World world(4, 4);
   Session* a = world.AddDecoding(6);
   world.AddDecoding(8);
-  const RoundPlan plan = world.Plan();
+  const Planned plan = world.Plan();
   EXPECT_THAT(plan.preempted, IsEmpty());
   EXPECT_THAT(plan.steps, ElementsAre(Step(a, 1, 0)));
 }
@@ -306,7 +339,8 @@ TEST(PlanRound, NobodyWaitsLongerThanItsBound) {
         num_shortest = length < shortest ? 1 : num_shortest + (length == shortest);
         shortest = std::min(shortest, length);
       }
-      for (const RoundStep& step : world.Plan(100000, chunk_tokens).steps) {
+      const Planned plan = world.Plan(100000, chunk_tokens);
+      for (const RoundStep& step : plan.steps) {
         const int length = step.session->num_pending();
         if (length == shortest && num_shortest == 1 && length <= least - half) {
           EXPECT_TRUE(step.completes());
@@ -328,13 +362,44 @@ TEST(PlanRound, PrefixHitsAreLetInLikeOthers) {
   std::vector<TokenId> prompt(17, 7);
   Session* first = world.Add(prompt, 100, -1);
   world.Read(first, 9);
-  world.cache().Publish(first->tokens, first->target_kv);
+  world.cache().Publish(first->tokens, &first->target_kv);
   prompt[16] = 8;
   Session* second = world.Add(prompt, 100, -1);
-  EXPECT_EQ(second->target_kv.length(), 8);
   EXPECT_EQ(world.cache().num_available_pages(), 3);
-  // The first needs 2 pages more, the second 3 of its own; for a chunk of it one would do.
+  // The first needs 2 pages more, the second 3 beside the 2 that both use; for a chunk of it one
+  // would do.
   EXPECT_THAT(world.Plan(8, 10).steps, ElementsAre(Step(first, 8, 0)));
+  EXPECT_EQ(world.found_tokens(), 0);
+
+  World wider(7, 4);
+  first = wider.Add(prompt, 100, -1);
+  wider.Read(first, 9);
+  wider.cache().Publish(first->tokens, &first->target_kv);
+  second = wider.Add(prompt, 100, -1);
+  EXPECT_EQ(wider.cache().num_available_pages(), 4);
+  EXPECT_THAT(wider.Plan(8, 6).steps, ElementsAre(Step(first, 6, 0)));
+  EXPECT_EQ(wider.found_tokens(), 0);
+  second->tokens.resize(16);  // now 2 beside the 2 shared, and 2 are the first's
+  EXPECT_THAT(wider.Plan(8, 10).steps, ElementsAre(Step(first, 8, 0), Step(second, 2, 0)));
+  EXPECT_EQ(wider.found_tokens(), 8);
+}
+
+// Pages that only a waiting session would begin with are there for those before it.
+TEST(PlanRound, WhoWaitsHoldsNothing) {
+  World world(10, 4);
+  Session* ended = world.Add(std::vector<TokenId>(17, 7), 100, -1);
+  world.Read(ended, 16);
+  world.cache().Publish(ended->tokens, &ended->target_kv);
+  ended->finished = true;
+  ended->target_kv = KvSequence();
+  Session* a = world.AddDecoding(10);                                    // 3 pages
+  Session* b = world.Add(std::vector<TokenId>(32, 9), 100, -1);          // 8 of the 7 left
+  Session* c = world.Add(std::vector<TokenId>(ended->tokens), 100, -1);  // 4 are there
+  EXPECT_THAT(world.Plan().steps, ElementsAre(Step(a, 1, 0)));
+  EXPECT_EQ(world.cache().num_available_pages(), 7);
+  b->tokens.resize(28);
+  EXPECT_THAT(world.Plan().steps, ElementsAre(Step(a, 1, 0), Step(b, 28, 0)));
+  EXPECT_FALSE(c->is_running);
 }
 
 // Older sessions have ended and left their place to one that waited, while a younger one holds
@@ -343,28 +408,25 @@ TEST(PlanRound, TheOldestGetsPagesThatYoungerOnesHold) {
   World world(4, 4);
   Session* oldest = world.Add(12);
   Session* younger = world.AddDecoding(8);
-  EXPECT_THAT(world.Plan().preempted, ElementsAre(younger));
-  world.Preempt(younger);
-  EXPECT_THAT(world.Plan().steps, ElementsAre(Step(oldest, 12, 0)));
+  const Planned plan = world.Plan();
+  EXPECT_THAT(plan.preempted, ElementsAre(younger));
+  EXPECT_THAT(plan.steps, ElementsAre(Step(oldest, 12, 0)));
 }
 
-// It read the same beginning as another that published it, and published what follows: its last
-// page holds the other's in place, which nobody uses.
-TEST(PlanRound, IsEmptyBesidePublishedPagesThatCannotLeave) {
+// It read the same beginning as another that published it, and published what follows: it goes on
+// with the other's pages, and its own are free.
+TEST(PlanRound, WhatTwoReadTakesNoPageTwice) {
   World world(5, 4);
   Session* first = world.Add(std::vector<TokenId>(9, 1), 100, -1);
   Session* second = world.Add(std::vector<TokenId>(13, 1), 100, -1);
   world.Read(first, 8);
   world.Read(second, 12);
-  world.cache().Publish(first->tokens, first->target_kv);
-  world.cache().Publish(second->tokens, second->target_kv);
+  world.cache().Publish(first->tokens, &first->target_kv);
+  world.cache().Publish(second->tokens, &second->target_kv);
+  EXPECT_EQ(world.cache().num_free_pages(), 2);
   first->finished = true;
   first->target_kv.Truncate(0);
-  EXPECT_EQ(world.cache().num_available_pages(), 0);
-  RoundPlan plan = world.Plan();
-  EXPECT_THAT(plan.steps, IsEmpty());
-  EXPECT_THAT(plan.preempted, IsEmpty());
-  world.cache().ClearPrefixes();
+  EXPECT_EQ(world.cache().num_available_pages(), 2);
   EXPECT_THAT(world.Plan().steps, ElementsAre(Step(second, 1, 0)));
   world.CheckIntegrity();
 }
@@ -373,7 +435,7 @@ TEST(PlanRound, IsEmptyOnlyWhenTheOldestCannotFitAlone) {
   World world(3, 4);
   world.Add(13);
   world.Add(4);
-  const RoundPlan plan = world.Plan();
+  const Planned plan = world.Plan();
   EXPECT_THAT(plan.steps, IsEmpty());
   EXPECT_THAT(plan.preempted, IsEmpty());
 }
@@ -405,6 +467,7 @@ class Walk {
       }
       if (!world_.unfinished().empty()) Round();
       if (testing::Test::HasFatalFailure()) return stats_;
+      stats_.hits = world_.found_tokens();
       if (submitted == kSessions && world_.unfinished().empty()) return stats_;
     }
     ADD_FAILURE() << world_.unfinished().size() << " sessions were starved";
@@ -426,35 +489,18 @@ class Walk {
     const int length = Uniform(1, 20);
     for (int i = 0; i < length; ++i) prompt.push_back(Uniform(0, 9) == 0);
     const int max_tokens = Uniform(1, 20);
-    Session* session = world_.Add(prompt, max_tokens, Uniform(-1, 8));
-    world_.Preempt(session);  // until it is admitted
-  }
-
-  void Admit() {
-    const std::vector<Session*> sessions = world_.unfinished();
-    for (int i = 0; i < std::min<int>(max_batch_, sessions.size()); ++i) {
-      if (sessions[i]->is_admitted) continue;
-      sessions[i]->is_admitted = true;
-      world_.Admit(sessions[i]);
-      stats_.hits += sessions[i]->target_kv.length();
-    }
+    world_.Add(prompt, max_tokens, Uniform(-1, 8));
   }
 
   void Round() {
-    Admit();
     const std::vector<Session*> sessions = world_.unfinished();
-    RoundPlan plan = world_.Plan(max_batch_, chunk_tokens_);
-    for (; !plan.preempted.empty(); plan = world_.Plan(max_batch_, chunk_tokens_)) {
-      CheckPreemption(sessions, plan);
-      world_.Preempt(plan.preempted.front());
-      ++stats_.preemptions;
-    }
-    if (plan.steps.empty()) {
-      // Published pages that no sequence uses stay if one of them uses a page that follows.
-      world_.cache().ClearPrefixes();
-      plan = world_.Plan(max_batch_, chunk_tokens_);
-    }
-    CheckPlan(sessions, plan);
+    const int num_let_in = world_.num_let_in();
+    const Planned plan = world_.Plan(max_batch_, chunk_tokens_);
+    // Nobody makes room for who has just come.
+    EXPECT_TRUE(plan.preempted.empty() || world_.num_let_in() == num_let_in);
+    stats_.preemptions += static_cast<int>(plan.preempted.size());
+    CheckRunning(sessions);
+    CheckPlan(sessions, plan.steps);
     // The pass: all pages are there.
     for (const RoundStep& step : plan.steps) {
       ASSERT_TRUE(step.session->target_kv.Extend(step.num_fed + step.draft_tokens).ok());
@@ -464,28 +510,26 @@ class Walk {
     world_.CheckIntegrity();
   }
 
-  void CheckPreemption(const std::vector<Session*>& sessions, const RoundPlan& plan) {
-    ASSERT_THAT(plan.steps, IsEmpty());
-    ASSERT_EQ(plan.preempted.size(), 1u);
-    const Session* preempted = plan.preempted.front();
-    EXPECT_NE(preempted, sessions.front());
-    EXPECT_GT(preempted->target_kv.length(), 0);
-    bool is_younger = false;
-    for (const Session* session : sessions) {
-      EXPECT_TRUE(!is_younger || session->target_kv.length() == 0);
-      is_younger = is_younger || session == preempted;
+  // The oldest run, and who waits holds nothing.
+  void CheckRunning(const std::vector<Session*>& sessions) {
+    EXPECT_TRUE(sessions.front()->is_running);
+    int num_running = 0;
+    for (size_t i = 0; i < sessions.size(); ++i) {
+      num_running += sessions[i]->is_running;
+      EXPECT_TRUE(i == 0 || sessions[i - 1]->is_running || !sessions[i]->is_running);
+      EXPECT_TRUE(sessions[i]->is_running || sessions[i]->target_kv.length() == 0);
     }
+    EXPECT_LE(num_running, max_batch_);
   }
 
-  void CheckPlan(const std::vector<Session*>& sessions, const RoundPlan& plan) {
-    ASSERT_FALSE(plan.steps.empty());
-    EXPECT_EQ(plan.steps.front().session, sessions.front());
-    EXPECT_LE(static_cast<int>(plan.steps.size()), max_batch_);
+  void CheckPlan(const std::vector<Session*>& sessions, const std::vector<RoundStep>& steps) {
+    ASSERT_FALSE(steps.empty());
+    EXPECT_EQ(steps.front().session, sessions.front());
     int chunk = 0;
     int num_decoding = 0;
-    bool anybody_drafts = false;
+    int64_t pages_for_drafts = 0;
     auto place = sessions.begin();
-    for (const RoundStep& step : plan.steps) {
+    for (const RoundStep& step : steps) {
       place = std::find(place, sessions.end(), step.session);  // in order, nobody twice
       ASSERT_NE(place, sessions.end());
       ++place;
@@ -496,17 +540,17 @@ class Walk {
       EXPECT_LE(step.draft_tokens, s.DraftRoom());
       if (step.draft_tokens > 0) {
         EXPECT_TRUE(step.completes() && s.draft_state != nullptr);
-        anybody_drafts = true;
+        pages_for_drafts += s.target_kv.PagesToExtend(step.num_fed + step.draft_tokens) -
+                            s.target_kv.PagesToExtend(step.num_fed);
       }
     }
     EXPECT_LE(chunk, std::max(chunk_tokens_ - num_decoding, LeastForPrompts(chunk_tokens_)));
-    // Who decodes waits for pages only, and then nobody drafts.
-    for (int i = 0; i < std::min<int>(max_batch_, sessions.size()); ++i) {
-      const Session& s = *sessions[i];
-      if (s.num_output() == 0 || s.num_pending() > 1) continue;
-      const bool runs = std::any_of(plan.steps.begin(), plan.steps.end(),
-                                    [&](const RoundStep& step) { return step.session == &s; });
-      EXPECT_TRUE(runs || !anybody_drafts);
+    // Who decodes waits for pages only, and then no draft takes any.
+    for (const Session* s : sessions) {
+      if (!s->is_running || s->num_output() == 0 || s->num_pending() > 1) continue;
+      const bool runs = std::any_of(steps.begin(), steps.end(),
+                                    [&](const RoundStep& step) { return step.session == s; });
+      EXPECT_TRUE(runs || pages_for_drafts == 0);
     }
   }
 
@@ -522,7 +566,7 @@ class Walk {
       s.finished = s.length() == s.max_length || Uniform(0, 30) == 0;
     }
     s.target_kv.Truncate(std::min(s.target_kv.length(), s.num_cacheable()));
-    if (completed && Uniform(0, 1) == 0) world_.cache().Publish(s.tokens, s.target_kv);
+    if (Uniform(0, 1) == 0) world_.cache().Publish(s.tokens, &s.target_kv);
     if (s.finished) s.target_kv.Truncate(0);
   }
 

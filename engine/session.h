@@ -53,8 +53,7 @@ struct Session {
   bool finished = false;                    // completion.finish_reason or `status` says why
   absl::Status status;
   absl::Time submit_time;
-  bool is_admitted = false;        // has its caches
-  int found_tokens = 0;            // that they began with, from the prefix cache
+  bool is_running = false;         // else it waits and holds no pages
   int published_pages = 0;         // of the target's, offered to the prefix index so far
   size_t delivered_text = 0;       // bytes of the text already passed to on_piece
   size_t delivered_tokens = 0;     // output tokens likewise
@@ -64,8 +63,6 @@ struct Session {
   int length() const { return static_cast<int>(tokens.size()); }
   int num_cacheable() const { return length() - 1; }
   int num_pending() const { return length() - target_kv.length(); }  // what the next pass may feed
-  // Whether it has yet to begin, or to begin again, and holds a prefix hit at most.
-  bool waits() const { return target_kv.length() == found_tokens; }
   int num_output() const { return length() - prompt_length; }
   TokenCounts* counts_if_used() { return sampling.needs_counts() ? &counts : nullptr; }
 

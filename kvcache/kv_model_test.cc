@@ -83,10 +83,10 @@ class World {
   }
   void Publish(int i) {
     ++now_;
-    const Live& live = live_[i];
+    Live& live = live_[i];
     Tokens committed = live.text;  // of which the last are not cached yet
     committed.resize(committed.size() + now_ % (2 * layout_.page_size), 1);
-    cache_->Publish(committed, live.sequence);
+    cache_->Publish(committed, &live.sequence);
     const int num_full = length(i) / layout_.page_size;
     for (int p = 0; p < num_full; ++p) {
       published_.try_emplace(FirstPages(live.text, p + 1),

@@ -26,6 +26,7 @@ class MemoryBackend : public Backend {
 
   std::string_view name() const override { return "memory"; }
   std::string_view description() const override { return "memory only"; }
+  bool memory_is_host() const override { return true; }
   absl::StatusOr<Buffer> Allocate(size_t bytes) override {
     if (bytes > most_bytes_) return absl::ResourceExhaustedError("memory: too much");
     return Buffer(this, std::malloc(bytes), bytes);

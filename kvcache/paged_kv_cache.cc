@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -84,30 +85,33 @@ KvSequence PagedKvCache::NewSequenceWithPrefix(absl::Span<const TokenId> tokens)
   return sequence;
 }
 
-void PagedKvCache::Publish(absl::Span<const TokenId> tokens, const KvSequence& sequence) {
-  TANDEM_CHECK(sequence.cache_ == this);
-  TANDEM_CHECK(tokens.size() >= static_cast<size_t>(sequence.length_));
+void PagedKvCache::Publish(absl::Span<const TokenId> tokens, KvSequence* sequence) {
+  TANDEM_CHECK(sequence->cache_ == this);
+  TANDEM_CHECK(tokens.size() >= static_cast<size_t>(sequence->length_));
   const int page_size = layout_.page_size;
-  const int num_full = sequence.length_ / page_size;
+  const int num_full = sequence->length_ / page_size;
   const auto tokens_of = [&](int i) { return tokens.subspan(size_t(i) * page_size, page_size); };
 
-  // Everything up to the last of its pages that is published was published with it or before.
+  // Everything up to the last of its pages that is published is.
+  std::vector<PageId>& pages = sequence->pages_;
   int num_known = num_full;
-  while (num_known > 0 && !prefixes_.Contains(sequence.pages_[num_known - 1])) --num_known;
-  PageId last = num_known > 0 ? sequence.pages_[num_known - 1] : PrefixIndex::kNoPage;
+  while (num_known > 0 && !prefixes_.Contains(pages[num_known - 1])) --num_known;
+  PageId last = num_known > 0 ? pages[num_known - 1] : PrefixIndex::kNoPage;
   if (num_known > 0) {  // else these are not the sequence's contents
     TANDEM_CHECK(prefixes_.DepthOf(last) == num_known - 1);
     TANDEM_CHECK(prefixes_.TokensOf(last) == tokens_of(num_known - 1));
   }
   for (int i = num_known; i < num_full; ++i) {
-    const PageId parent = last;
-    last = prefixes_.Find(parent, tokens_of(i));
-    if (last != PrefixIndex::kNoPage) continue;  // published from another sequence
-    last = sequence.pages_[i];
-    pool_.Ref(last);
-    prefixes_.Insert(last, parent, tokens_of(i));
+    const PageId found = prefixes_.Find(last, tokens_of(i));
+    if (found == PrefixIndex::kNoPage) {
+      pool_.Ref(pages[i]);
+      prefixes_.Insert(pages[i], last, tokens_of(i));
+    } else {
+      Hold(found);
+      Release(std::exchange(pages[i], found));
+    }
+    last = pages[i];
   }
-  if (last != PrefixIndex::kNoPage) prefixes_.Touch(last);
 }
 
 void PagedKvCache::ClearPrefixes() {
@@ -212,9 +216,21 @@ void PagedKvCache::FillFreePages(float value) {
   TANDEM_CHECK(backend_ != nullptr);
   uint32_t word = std::bit_cast<uint32_t>(value);
   if (layout_.dtype != KvDType::kF32) word = FloatToBf16(value) * 0x10001u;
+  const std::vector<uint32_t> words(layout_.piece_words(), word);
+  const auto bytes = absl::MakeConstSpan(reinterpret_cast<const std::byte*>(words.data()),
+                                         words.size() * sizeof(uint32_t));
+  if (!backend_->memory_is_host() && num_free_pages() == num_pages()) {
+    // A large cache has millions of pieces, but as one stretch it has doubled in few copies.
+    auto* const all = static_cast<std::byte*>(storage_.data());
+    backend_->Upload(bytes, all);
+    for (size_t done = bytes.size(); done < storage_.size_bytes(); done *= 2) {
+      backend_->Copy(all, all + done, std::min(done, storage_.size_bytes() - done));
+    }
+    return;
+  }
   for (const PageId page : pool_.free_pages()) {
     for (int piece = 0; piece < layout_.num_pieces(); ++piece) {
-      std::fill_n(PieceOf(page, piece), layout_.piece_words(), word);
+      backend_->Upload(bytes, PieceOf(page, piece));
     }
   }
 }

@@ -87,8 +87,8 @@ class PagedKvCache {
   const KvLayout& layout() const { return layout_; }
   int num_pages() const { return pool_.num_pages(); }
   int num_free_pages() const { return pool_.num_free(); }
-  // Free, or to be had from the prefix index (no sequence uses them or a page that follows them in
-  // the index): exactly what Extend can still hand out.
+  // Free, or to be had from the prefix index (no sequence uses them): exactly what Extend can still
+  // hand out.
   int num_available_pages() const;
 
   KvSequence NewSequence() { return KvSequence(this); }
@@ -98,11 +98,12 @@ class PagedKvCache {
   // feed. Counts the lookup and the hit.
   KvSequence NewSequenceWithPrefix(absl::Span<const TokenId> tokens);
 
-  // Offers a sequence's full pages to later prompts; pages already published stay as they are.
+  // Offers a sequence's full pages to later prompts. Where the same text is published already the
+  // sequence goes over to those pages and gives its own back: they hold the same bits.
   // REQUIRES: `tokens` are committed and begin with the sequence's contents, whose keys and values
-  // are written: sequence.length() <= tokens.size(). A page of draft tokens must never be
+  // are written: sequence->length() <= tokens.size(). A page of draft tokens must never be
   // published.
-  void Publish(absl::Span<const TokenId> tokens, const KvSequence& sequence);
+  void Publish(absl::Span<const TokenId> tokens, KvSequence* sequence);
 
   // Drops every published page that no sequence uses, and forgets the rest.
   void ClearPrefixes();
@@ -125,7 +126,7 @@ class PagedKvCache {
 
   // Fills every free page with `value`: nothing may depend on what is past a sequence's length.
   // bf16 pages are filled with its rounding, int8 pages with words that are two of it, so that
-  // their scales are about it. For tests. REQUIRES: a CPU backend.
+  // their scales are about it. For tests and benchmarks.
   void FillFreePages(float value);
 
  private:

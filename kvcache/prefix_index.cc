@@ -47,14 +47,6 @@ void PrefixIndex::Insert(PageId page, PageId parent, absl::Span<const TokenId> t
   Block(page);
 }
 
-void PrefixIndex::Touch(PageId page) {
-  // Above a blocked page every page is blocked, and no blocked page stands in the list.
-  for (; page != kNoPage && nodes_[page].blockers == 0; page = nodes_[page].parent) {
-    RemoveFromList(page);
-    PushMostRecent(page);
-  }
-}
-
 PageId PrefixIndex::EvictLeastRecent() {
   const PageId page = least_recent_;
   TANDEM_CHECK(page != kNoPage);

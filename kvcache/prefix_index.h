@@ -23,8 +23,7 @@ namespace tandem {
 // first, so a page stands in front of all pages below it and the last of the list is always a leaf.
 //
 // Counts no references: whoever inserts a page holds it once for the index. Every operation is O(1)
-// amortised, but for chains of which a sequence uses the end and not the beginning (it computed the
-// same beginning itself): those cost O(pages of the beginning) when it starts and stops.
+// amortised where sequences use the pages before those that they use, as they do.
 // Thread-compatible.
 class PrefixIndex {
  public:
@@ -56,8 +55,6 @@ class PrefixIndex {
   // REQUIRES: Contains(page).
   void MarkUsed(PageId page) { Block(page); }
   void MarkUnused(PageId page) { Unblock(page); }
-  // Makes `page` and the pages before it the most recently used.  REQUIRES: Contains(page).
-  void Touch(PageId page);
 
   // Takes the least recently used page that is not blocked out of the index.
   // REQUIRES: num_evictable() > 0.

@@ -301,7 +301,8 @@ absl::StatusOr<Parts> ChatTemplate::Render(absl::Span<const ChatMessage> message
 Parts ChatTemplate::RenderPlain(absl::Span<const ChatMessage> messages) const {
   Parts parts;
   for (const ChatMessage& message : messages) {
-    if (!parts.empty()) AddOwn("\n", &parts);
+    // An answer goes on where the model did, so that the next prompt begins with what it read.
+    if (!parts.empty() && message.role != "assistant") AddOwn("\n", &parts);
     AddWords(message.content, &parts);
   }
   return parts;

@@ -31,10 +31,10 @@ struct ChatPart {
 //   chat_template of            | begins with             | a message
 //   ChatML (Qwen, Yi, Hermes)   |                         | <|im_start|>user\nHi<|im_end|>\n
 //   Llama 2                     |                         | <s>[INST] Hi [/INST]
-//   Llama 3, 3.1 and later      | <|begin_of_text|>       |
-//   <|start_header_id|>user<|end_header_id|> Mistral, Mixtral            | <s> | [INST] Hi [/INST]
+//   Llama 3, 3.1 and later      | <|begin_of_text|>       | <|start_header_id|>user ... <|eot_id|>
+//   Mistral, Mixtral            | <s>                     | [INST] Hi [/INST]
 //   Zephyr, TinyLlama           |                         | <|user|>\nHi</s>\n
-//   none at all                 | what text begins with   | Hi, and a line between two
+//   none at all                 | what text begins with   | \nHi, an answer without \n before it
 class ChatTemplate {
  public:
   enum class Family { kPlain, kChatMl, kLlama2, kLlama3, kMistral, kZephyr };

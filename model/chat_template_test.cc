@@ -141,10 +141,10 @@ TEST(ChatTemplate, RendersZephyr) {
             "<|user|>\nBye </s>\n<|assistant|>\n");
 }
 
-TEST(ChatTemplate, WithoutATemplateMessagesAreLines) {
+TEST(ChatTemplate, WithoutATemplateAnswersGoOnAndQuestionsAreLines) {
   EXPECT_EQ(Parse("").family(), Family::kPlain);
   EXPECT_EQ(Parse(" \n").family(), Family::kPlain);
-  EXPECT_EQ(Render("", kTalk), "Hi\n Hello! \nBye ");
+  EXPECT_EQ(Render("", kTalk), "Hi Hello! \nBye ");
 }
 
 TEST(ChatTemplate, TellsItsOwnTextFromWords) {

@@ -21,6 +21,8 @@ namespace {
 
 constexpr char kServerName[] = "tandem";
 constexpr size_t kMostLoggedPath = 200;
+constexpr size_t kReadSize = 64 << 10;
+constexpr int kClientGone = 499;  // in place of a status
 // After an answer to a request that was not read to its end, the rest is read and thrown away for
 // so long, lest the client's system drops the answer unread.
 constexpr absl::Duration kLingerTime = absl::Seconds(2);
@@ -178,26 +180,30 @@ void Connection::ReadBody() {
   stream_.expires_after(absl::ToChronoNanoseconds(set_->limits().read_timeout));
   body_wire_bytes_ = 0;
   parser_->eager(true);
-  OnBodyPart({}, 0);
+  ParseBody();
 }
 
 // What frames a body, chunks' sizes, extensions and trailers, may take as much as the body may and
-// a bit more: the parser counts none of it.
-void Connection::OnBodyPart(beast::error_code error, size_t size) {
-  if (error) return OnReadFailure(error);
-  body_wire_bytes_ += size;
+// a bit more: the parser counts none of it, and neither does a read that ends when the parser is
+// content. Therefore the parser is given what one read brought.
+void Connection::ParseBody() {
+  beast::error_code error;
+  if (!parser_->is_done() && buffer_.size() > 0) {
+    const size_t size = parser_->put(buffer_.data(), error);
+    buffer_.consume(size);
+    body_wire_bytes_ += size;
+    if (error && error != http::error::need_more) return OnReadFailure(error);
+  }
   const auto limit = static_cast<uint64_t>(set_->service().options().max_body_bytes);
   if (body_wire_bytes_ > 2 * limit + kMostBuffered) return OnReadFailure(http::error::body_limit);
-  if (!parser_->is_done()) {
-    return http::async_read_some(
-        stream_, buffer_, *parser_,
-        [self = shared_from_this()](beast::error_code failure, size_t part) {
-          self->OnBodyPart(failure, part);
-        });
-  }
-  request_.body = std::move(parser_->get().body());
-  keep_alive_ = parser_->get().keep_alive();
-  Dispatch();
+  if (parser_->is_done()) return Dispatch();
+  const size_t room = beast::read_size(buffer_, kReadSize);
+  if (room == 0) return OnReadFailure(http::error::buffer_overflow);
+  stream_.async_read_some(buffer_.prepare(room),
+                          [self = shared_from_this()](beast::error_code failure, size_t size) {
+                            self->buffer_.commit(size);
+                            failure ? self->OnReadFailure(failure) : self->ParseBody();
+                          });
 }
 
 // Tells the client what was wrong with its request, if it is there to hear it.
@@ -226,6 +232,8 @@ void Connection::OnReadFailure(beast::error_code error) {
 }
 
 void Connection::Dispatch() {
+  request_.body = std::move(parser_->get().body());
+  keep_alive_ = parser_->get().keep_alive();
   stream_.expires_never();
   if (request_.body.size() <= kLargeBody || set_->slow_work() == nullptr) {
     return OnReply(set_->service().Handle(request_, requested_));
@@ -272,17 +280,28 @@ void Connection::Respond(HttpResponse answer, bool may_go_on) {
   response_.prepare_payload();
   sent_bytes_ = response_.body().size();
   serializer_.emplace(response_);
+  serializer_->split(request_.method == "HEAD");
+  // What else comes of a generation that has failed is no answer of its own.
+  is_writing_ = true;
+  WriteResponse();
+}
+
+void Connection::WriteResponse() {
   stream_.expires_after(absl::ToChronoNanoseconds(set_->limits().write_timeout));
-  if (request_.method == "HEAD") {
-    http::async_write_header(stream_, *serializer_, Then(&Connection::OnResponded));
-  } else {
-    http::async_write(stream_, *serializer_, Then(&Connection::OnResponded));
-  }
+  http::async_write_some(stream_, *serializer_, Then(&Connection::OnResponsePart));
+}
+
+void Connection::OnResponsePart(beast::error_code error) {
+  const bool is_whole =
+      request_.method == "HEAD" ? serializer_->is_header_done() : serializer_->is_done();
+  if (error || is_whole) return OnResponded(error);
+  WriteResponse();
 }
 
 void Connection::OnResponded(beast::error_code error) {
+  is_writing_ = false;
   if (!in_exchange_) return;  // closed meanwhile
-  Log(static_cast<int>(response_.result_int()));
+  Log(error ? kClientGone : static_cast<int>(response_.result_int()));
   const bool is_read = parser_.has_value() && parser_->is_done();
   const bool goes_on = !error && keep_alive_;
   EndExchange();
@@ -310,7 +329,7 @@ void Connection::OnReadable(beast::error_code error, uint64_t exchange) {
   // A next request that came early waits its turn; from now on only a failed write tells.
   if (size > 0) return;
   keep_alive_ = false;
-  Log(499);
+  Log(kClientGone);
   Close();
 }
 
@@ -325,7 +344,9 @@ void Connection::TakeNews() {
   if (news.events.empty() && !news.is_over) return;
   is_last_ = news.is_over;
   if (!is_streaming_) BeginStream();
-  WriteEvents(std::move(news.events));
+  AppendEvents(news.events);
+  is_writing_ = true;
+  WriteEvents();
 }
 
 void Connection::BeginStream() {
@@ -345,28 +366,36 @@ void Connection::BeginStream() {
   absl::StrAppend(&events_, "\r\n");
 }
 
-// Appends to what BeginStream left; framed as a chunk where the protocol has chunks.
-void Connection::WriteEvents(std::string events) {
+// Behind what BeginStream left; framed as a chunk where the protocol has chunks.
+void Connection::AppendEvents(const std::string& events) {
   sent_bytes_ += events.size();
-  if (http_version_ >= 11) {
-    if (!events.empty()) {
-      absl::StrAppend(&events_, absl::Hex(events.size()), "\r\n", events, "\r\n");
-    }
-    if (is_last_) absl::StrAppend(&events_, "0\r\n\r\n");
-  } else {
+  if (http_version_ < 11) {
     events_ += events;
+    return;
   }
-  is_writing_ = true;
+  if (!events.empty()) {
+    absl::StrAppend(&events_, absl::Hex(events.size()), "\r\n", events, "\r\n");
+  }
+  if (is_last_) absl::StrAppend(&events_, "0\r\n\r\n");
+}
+
+void Connection::WriteEvents() {
   stream_.expires_after(absl::ToChronoNanoseconds(set_->limits().write_timeout));
-  net::async_write(stream_, net::buffer(events_), Then(&Connection::OnEventsWritten));
+  stream_.async_write_some(net::buffer(events_) + written_events_,
+                           [self = shared_from_this()](beast::error_code error, size_t size) {
+                             self->written_events_ += size;
+                             const bool is_all = self->written_events_ == self->events_.size();
+                             error || is_all ? self->OnEventsWritten(error) : self->WriteEvents();
+                           });
 }
 
 void Connection::OnEventsWritten(beast::error_code error) {
   is_writing_ = false;
   events_.clear();
+  written_events_ = 0;
   if (!in_exchange_) return;  // closed meanwhile
   if (error) {
-    Log(499);
+    Log(kClientGone);
     return Close();
   }
   if (is_last_) {

@@ -80,19 +80,23 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void OnHead(beast::error_code error);
   std::optional<HttpResponse> RefusalOfHead();
   void ReadBody();
-  void OnBodyPart(beast::error_code error, size_t size);
+  void ParseBody();
   void OnReadFailure(beast::error_code error);
   void Dispatch();
   void OnReply(Service::Reply reply);
 
+  // Writes go part by part: the time that a client has is that for taking something, not all.
   void Respond(HttpResponse response, bool may_go_on);
+  void WriteResponse();
+  void OnResponsePart(beast::error_code error);
   void OnResponded(beast::error_code error);
 
   void WatchClient();
   void OnReadable(beast::error_code error, uint64_t exchange);
   void TakeNews();
   void BeginStream();
-  void WriteEvents(std::string events);
+  void AppendEvents(const std::string& events);
+  void WriteEvents();
   void OnEventsWritten(beast::error_code error);
 
   void BeginExchange();
@@ -122,11 +126,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Its answer.
   http::response<http::string_body> response_;
   std::optional<http::response_serializer<http::string_body>> serializer_;
-  std::string events_;  // being written
+  std::string events_;         // being written
+  size_t written_events_ = 0;  // bytes of them
   uint64_t sent_bytes_ = 0;
   bool is_streaming_ = false;
   bool is_writing_ = false;
-  bool has_news_ = false;  // that came while writing
+  bool has_news_ = false;  // that came while writing; of no interest once the answer is written
   bool is_last_ = false;   // what is written ends the stream
 };
 

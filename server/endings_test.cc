@@ -116,6 +116,77 @@ TEST(Endings, FailuresAreToldBeforeAndWithinAStream) {
   AwaitEndOf(server.get());
 }
 
+// What the system buffers for a connection is a few megabytes: of so much, most waits in the
+// server.
+constexpr size_t kMuch = 16 << 20;
+
+// While the failure of one sequence is still on its way to the client, others end.
+TEST(Endings, AnAnswerIsGivenOnce) {
+  ManualEngine engine;
+  const auto server = StartServer(&engine, TestServerOptions());
+  Client client(server->port());
+  client.SendRequest("POST", "/v1/completions", R"({"prompt": "A", "n": 3})");
+  engine.Fail(1, absl::InternalError(std::string(kMuch, 'x') + "the end"));
+  std::string answer = client.ReadUntil("xxx");
+  for (const GenerationId id : {2, 3}) {
+    engine.Fail(id, absl::InternalError("too late"));
+    // Meanwhile the server hears of it.
+    EXPECT_EQ(Ask(server.get(), "GET", "/health").status, 200);
+  }
+  answer += client.ReadUntil("}}");
+  EXPECT_EQ(answer.find("too late"), answer.npos);
+  EXPECT_EQ(answer.rfind("HTTP/1.1"), 0u);
+  EXPECT_GT(answer.size(), kMuch);
+  EXPECT_EQ(client.Ask("GET", "/health").status, 200);
+  AwaitEndOf(server.get());
+}
+
+// One that takes parts of an answer now and then is waited for, longer than one that takes nothing.
+TEST(Endings, AClientThatReadsSlowlyIsAnsweredToTheEnd) {
+  ManualEngine engine;
+  ServerOptions options = TestServerOptions();
+  options.limits.write_timeout = absl::Seconds(1);
+  options.service.max_unread_bytes = 2 * kMuch;
+  const auto server = StartServer(&engine, options);
+  Client whole(server->port()), stream(server->port());
+  whole.SendRequest("POST", "/v1/completions", kWhole);
+  engine.RequestOf(1);
+  stream.SendRequest("POST", "/v1/completions", kStream);
+  const absl::Time start = absl::Now();
+  for (const GenerationId id : {1, 2}) {
+    EXPECT_TRUE(engine.Emit(id, std::string(kMuch, 'x')));
+    engine.End(id);
+  }
+  std::string answers[2];
+  for (int i = 0; i < 64; ++i) {
+    answers[0] += whole.ReadSome(kMuch / 64);
+    answers[1] += stream.ReadSome(kMuch / 64);
+    absl::SleepFor(absl::Milliseconds(28));
+  }
+  EXPECT_GT(absl::Now() - start, 1.5 * options.limits.write_timeout);
+  answers[0] += whole.ReadUntil("timings");
+  answers[1] += stream.ReadUntil("[DONE]");
+  for (const std::string& answer : answers) {
+    EXPECT_GT(answer.size(), kMuch);
+    EXPECT_NE(answer.find("\"finish_reason\":\"stop\""), answer.npos);
+  }
+}
+
+TEST(Endings, AClientThatReadsNothingIsCancelled) {
+  ManualEngine engine;
+  ServerOptions options = TestServerOptions();
+  options.limits.write_timeout = absl::Milliseconds(100);
+  options.service.max_unread_bytes = 2 * kMuch;
+  const auto server = StartServer(&engine, options);
+  Client client(server->port());
+  client.SendRequest("POST", "/v1/completions", kStream);
+  EXPECT_TRUE(engine.Emit(1, std::string(kMuch, 'x')));
+  ASSERT_TRUE(engine.AwaitCancel(1));
+  EXPECT_FALSE(engine.Emit(1, "x"));
+  engine.End(1, "cancelled");
+  AwaitEndOf(server.get());
+}
+
 TEST(Endings, ADrainLetsFinishWhatRunsAndRefusesTheRest) {
   ManualEngine engine;
   const auto server = StartServer(&engine, TestServerOptions());

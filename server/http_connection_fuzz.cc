@@ -1,11 +1,13 @@
-// Any bytes as what a client sends on one connection, cut into writes by the first byte: every
-// answer is HTTP with a status that the server means to give, and the connection ends.
+// Any bytes as what a client sends on one connection, cut into writes by the first byte and behind
+// a start that the second picks: every answer is HTTP with a status that the server means to give,
+// and the connection ends.
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +15,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/check.h"
 #include "model/tokenizer/tokenizer.h"
@@ -26,6 +29,18 @@ namespace {
 
 constexpr int kMaxBody = 1000;
 constexpr int kMaxHead = 600;
+// What a fuzzer would take long to find.
+constexpr absl::string_view kStarts[] = {
+    "",
+    "GET /health HTTP/1.1\r\nHost: a\r\n\r\n",
+    "GET /metrics HTTP/1.0\r\n",
+    "POST /v1/completions HTTP/1.1\r\nHost: a\r\n",
+    "POST /v1/completions HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n",
+    "POST /tokenize HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+    "f\r\n{\"prompt\": \"ab\"\r\n",
+    "POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 15\r\n\r\n{\"prompt\": \"a\"}",
+    "POST /v1/completions HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 31\r\n\r\n"
+    "{\"prompt\": \"a\", \"stream\": true}"};
 
 // Ends every generation at once, with its prompt's length in tokens of "a".
 class EchoEngine : public Engine {
@@ -139,9 +154,12 @@ void FuzzOne(absl::string_view bytes) {
     spdlog::set_level(spdlog::level::off);
     return new Service(&engine, {.model_name = "fuzz", .max_body_bytes = kMaxBody});
   }();
-  if (bytes.empty()) return;
+  if (bytes.size() < 2) return;
   const size_t step = 1 + static_cast<unsigned char>(bytes[0]);
-  bytes.remove_prefix(1);
+  const absl::string_view start =
+      kStarts[static_cast<unsigned char>(bytes[1]) % std::size(kStarts)];
+  const std::string sent = absl::StrCat(start, bytes.substr(2));
+  bytes = sent;
   int fds[2];
   TANDEM_CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);
   std::string answers;

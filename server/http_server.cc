@@ -146,6 +146,7 @@ void HttpServerImpl::OnAccept(beast::error_code error, tcp::socket socket) {
     timer_.async_wait([this](beast::error_code) { Accept(); });
     return;
   }
+  Accept();  // first, since what follows may throw for want of memory
   const auto connection = std::make_shared<Connection>(std::move(socket), &connections_);
   connections_.Add(connection);
   if (connections_.size() > options_.limits.max_connections) {
@@ -153,7 +154,6 @@ void HttpServerImpl::OnAccept(beast::error_code error, tcp::socket socket) {
   } else {
     connection->Start();
   }
-  Accept();
 }
 
 // Ends when nobody waits for an answer any more, or at the deadline.

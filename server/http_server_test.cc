@@ -146,6 +146,39 @@ TEST(HttpServer, StreamsWhatItWouldAnswerWhole) {
   EXPECT_EQ(events.back()["usage"]["completion_tokens"], 24);
 }
 
+// Every turn finds the turns before it, answers included, in both models' caches: all full pages of
+// what those had in them.
+TEST(HttpServer, TurnsOfAChatFindTheTurnsBefore) {
+  constexpr int kPageSize = 16;
+  for (const char* draft_tokens : {"0", "4", "\"auto\""}) {
+    SCOPED_TRACE(draft_tokens);
+    const std::unique_ptr<Engine> engine = MakeTestEngine();
+    const auto server = StartServer(engine.get(), TestServerOptions());
+    Json body = {{"max_tokens", 45}, {"temperature", 0}, {"ignore_eos", true}};
+    body["speculation"]["draft_tokens"] = Json::parse(draft_tokens);
+    int num_known = 0;  // tokens that the turns before leave in the target's cache
+    int num_found = 0;
+    for (const char* question : {"Once upon a time there was a cat", "Then", "One day"}) {
+      body["messages"].push_back({{"role", "user"}, {"content", question}});
+      const Json answer = Ask(server.get(), "POST", "/v1/chat/completions", body.dump()).json();
+      const Json& usage = answer["usage"];
+      EXPECT_EQ(usage["completion_tokens"], 45);
+      const int found = usage["prompt_tokens_details"]["cached_tokens"];
+      EXPECT_EQ(found, num_known / kPageSize * kPageSize);
+      num_found += found;
+      num_known = usage["prompt_tokens"].get<int>() + 45 - 1;
+      body["messages"].push_back(answer["choices"][0]["message"]);
+    }
+    const EngineLoad load = engine->load();
+    EXPECT_EQ(load.prefix_hits, num_found);
+    // A draft's cache may end a few tokens earlier, and so in the page before.
+    if (*draft_tokens == '4') {
+      EXPECT_LE(load.draft_prefix_hits, num_found);
+      EXPECT_GE(load.draft_prefix_hits, num_found - 2 * kPageSize);
+    }
+  }
+}
+
 TEST(HttpServer, StreamsChats) {
   const auto server = StartServer(SharedEngine(), TestServerOptions());
   const std::string body =
@@ -367,12 +400,16 @@ TEST(HttpServer, BoundsWhatFramesABody) {
   const std::string long_line(300'000, 'x');
   std::string trailers = "0\r\n";
   while (trailers.size() < 300'000) trailers += "X: " + std::string(100, 'x') + "\r\n";
+  std::string extensions;  // for a byte of body each, a thousand of them
+  while (extensions.size() < 300'000) extensions += "1;" + std::string(1000, 'x') + "\r\n \r\n";
   // Which bound many trailers meet first, the body's or a line's, depends on how they arrive.
   const struct {
     std::string body;
     std::vector<int> statuses;
-  } cases[] = {
-      {"1;x=" + long_line, {400}}, {"0\r\nX: " + long_line, {400}}, {trailers, {400, 413}}};
+  } cases[] = {{"1;x=" + long_line, {400}},
+               {"0\r\nX: " + long_line, {400}},
+               {trailers, {400, 413}},
+               {extensions, {413}}};
   for (const auto& c : cases) {
     Client client(server->port());
     client.Send("POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");

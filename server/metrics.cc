@@ -107,6 +107,8 @@ std::vector<MetricFamily> OfEngine(const Engine& engine) {
               load.prefix_queries),
       counter("tandem_prefix_cache_hits_total", "Prompt tokens found in the prefix cache",
               load.prefix_hits),
+      counter("tandem_draft_prefix_cache_hits_total",
+              "Tokens found in the draft's prefix cache, in its own", load.draft_prefix_hits),
       counter("tandem_num_preemptions_total", "Times that a sequence gave its cache back",
               load.preemptions),
       counter("tandem_prompt_tokens_total", "Prompt tokens of sequences begun", load.prompt_tokens),

@@ -37,6 +37,7 @@ TEST(Metrics, SayWhatTheEngineCounted) {
   engine.value.prompt_tokens = 90;
   engine.value.prefix_queries = 80;
   engine.value.prefix_hits = 48;
+  engine.value.draft_prefix_hits = 32;
   engine.value.preemptions = 1;
   const std::string text = metrics.Text();
   for (const char* line :
@@ -47,7 +48,8 @@ TEST(Metrics, SayWhatTheEngineCounted) {
         "tandem_num_requests_running 2", "tandem_num_requests_waiting 5",
         "tandem_kv_cache_usage_ratio{model=\"target\"} 0.25", "tandem_prompt_tokens_total 90",
         "tandem_prefix_cache_queries_total 80", "tandem_prefix_cache_hits_total 48",
-        "tandem_num_preemptions_total 1", "tandem_generation_tokens_total 5"}) {
+        "tandem_draft_prefix_cache_hits_total 32", "tandem_num_preemptions_total 1",
+        "tandem_generation_tokens_total 5"}) {
     EXPECT_THAT(text, HasSubstr(std::string("\n") + line + "\n"));
   }
   EXPECT_THAT(text, Not(HasSubstr("position=\"3\"")));

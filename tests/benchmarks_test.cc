@@ -136,7 +136,7 @@ TEST(BenchProgram, RefusesWhatItCannotMeasure) {
   EXPECT_THAT(RefusalOf({"phases", "--drafter", "ngram"}), HasSubstr("--drafter"));
   EXPECT_THAT(RefusalOf({"perplexity", "--file", "x", "--window", "8", "--stride", "8"}),
               HasSubstr("--stride: 8"));
-  EXPECT_THAT(RefusalOf({}), HasSubstr("speculation, kernels, phases, perplexity"));
+  EXPECT_THAT(RefusalOf({}), HasSubstr("speculation, kernels, device, phases, perplexity"));
 }
 
 TEST(PerplexityOfGoldenModels, IsTheReferences) {

@@ -195,7 +195,7 @@ TEST(BugCatalogue, APublishedPromptIsNotReadAgainByTheDraftRow42) {
     models.draft.passes().clear();
     models.target.passes().clear();
     EXPECT_TRUE(models.Round(&models.drafter, s.get(), 1).ok());
-    models.target_cache->Publish(s->tokens, s->target_kv);
+    models.target_cache->Publish(s->tokens, &s->target_kv);
     models.drafter.Publish(s->draft_state.get(), s->tokens);
     return std::pair(TokensFed(models.target), TokensFed(models.draft));
   };

@@ -47,7 +47,7 @@ TEST(BugCatalogue, RollbacksCopyNoPageRow39) {
     s.target_kv = models.target_cache->NewSequenceWithPrefix(prompt);
     EXPECT_EQ(s.target_kv.length(), seed == 0 ? 0 : 20);
     ASSERT_TRUE(models.Round(&models.drafter, &s, 3).ok());
-    models.target_cache->Publish(s.tokens, s.target_kv);
+    models.target_cache->Publish(s.tokens, &s.target_kv);
     models.drafter.Publish(s.draft_state.get(), s.tokens);
   }
   EndAll(&models, &models.drafter, sessions, 5);
@@ -83,7 +83,7 @@ TEST(BugCatalogue, APromptIsSharedOnlyOnceItIsReadRow48) {
         if (s->num_pending() > 0) steps.push_back({.session = s.get(), .num_fed = 1});
       }
       ASSERT_TRUE(models.Round(&models.drafter, steps).ok());
-      models.target_cache->Publish(first.tokens, first.target_kv);
+      models.target_cache->Publish(first.tokens, &first.target_kv);
       models.drafter.Publish(first.draft_state.get(), first.tokens);
     }
     EndAll(&models, &models.drafter, sessions, 3);

@@ -56,6 +56,7 @@ Goodput Decode(const Machine& machine, SpeculationPolicy* policy, int batch, int
     const std::vector<DraftChoice> choices = policy->Plan(candidates, 0);
     RoundCosts::Round measured;
     measured.num_rows = batch;
+    const int64_t tokens_before = run.tokens;
     for (int i = 0; i < batch; ++i) {
       const int k = choices[i].num_tokens;
       run.proposed += k;
@@ -75,7 +76,12 @@ Goodput Decode(const Machine& machine, SpeculationPolicy* policy, int batch, int
     measured.draft_time = absl::Seconds(machine.step * measured.num_steps);
     measured.verify_time = absl::Seconds(machine.Pass(measured.num_rows));
     run.seconds += absl::ToDoubleSeconds(measured.draft_time + measured.verify_time);
-    policy->costs().Observe(measured);
+    measured.is_plain = measured.num_rows == batch;
+    if (policy->measures()) policy->costs().Observe(measured);
+    const absl::Time end = absl::UnixEpoch() + absl::Seconds(run.seconds);
+    policy->EndRound({.num_tokens = static_cast<int>(run.tokens - tokens_before),
+                      .start = end - measured.draft_time - measured.verify_time,
+                      .end = end});
   }
   return run;
 }

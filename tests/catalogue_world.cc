@@ -253,7 +253,7 @@ class World {
     if (OneIn(25)) Preempt(&s);
     if (OneIn(12)) drafter_.Rollback(s.draft_state.get(), Below(s.length()));
     if (OneIn(3)) {
-      models_.target_cache->Publish(s.tokens, s.target_kv);
+      models_.target_cache->Publish(s.tokens, &s.target_kv);
       drafter_.Publish(s.draft_state.get(), s.tokens);
     }
   }

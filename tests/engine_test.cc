@@ -2,12 +2,14 @@
 // log-probabilities they report.
 #include "engine/engine.h"
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
@@ -316,6 +318,95 @@ TEST(Engine, ResumesFromWhatIsStillInTheCache) {
   };
   EXPECT_EQ(read_again(false), 0);
   EXPECT_GT(read_again(true), 10);
+}
+
+// Four times the same prompt, in a cache that holds it once beside four answers: they run together.
+TEST(Engine, SequencesOfOnePromptShareItsPages) {
+  const GoldenPair pair("shallow");
+  constexpr int kSequences = 4;
+  Request request = {.max_tokens = 10, .seed = 5, .ignore_eos = true, .draft_tokens = 2};
+  for (int i = 0; i < 33; ++i) request.prompt_ids.push_back(pair.output_ids[i]);
+  EngineOptions options = CpuOptionsFor(pair.target, pair.draft);
+  options.prefix_cache = false;
+  options.page_size = 4;
+  std::vector<Completion> alone;
+  for (int i = 0; i < kSequences; ++i) {
+    request.sequence = i;
+    alone.push_back(Generate(MakeEngine(options).get(), request));
+  }
+  options.prefix_cache = true;
+  // 8 pages of the prompt are full, and each needs 3 more.
+  options.kv_memory_bytes = KvBytesFor(pair.target, pair.draft, (8 + kSequences * 3) * 4);
+  const std::unique_ptr<Engine> engine = MakeEngine(options);
+  absl::Notification all_are_there;
+  std::vector<int> pieces_by;
+  std::vector<GenerationId> ids;
+  for (int i = 0; i < kSequences; ++i) {
+    request.sequence = i;
+    const auto id = engine->Submit(request, [&, i](const Piece&) {
+      all_are_there.WaitForNotification();
+      pieces_by.push_back(i);
+      return true;
+    });
+    ASSERT_TRUE(id.ok()) << id.status();
+    ids.push_back(*id);
+  }
+  all_are_there.Notify();
+  for (int i = 0; i < kSequences; ++i) {
+    const auto got = engine->Wait(ids[i]);
+    ASSERT_TRUE(got.ok()) << got.status();
+    ExpectSameOutput(*got, alone[i]);
+    EXPECT_EQ(got->num_preemptions, 0);
+    // The second may have come soon enough to read with the first.
+    if (i != 1) {
+      EXPECT_EQ(got->cached_tokens, i == 0 ? 0 : 32);
+    }
+  }
+  const auto last_of_first = std::find(pieces_by.rbegin(), pieces_by.rend(), 0);
+  const auto first_of_last = std::find(pieces_by.begin(), pieces_by.end(), kSequences - 1);
+  EXPECT_LT(first_of_last - pieces_by.begin(), pieces_by.rend() - last_of_first - 1);
+  EXPECT_GT(engine->load().draft_prefix_hits, 0);
+}
+
+// A prompt that was cancelled half way has not been read in vain. The other's pieces say how far it
+// is: 3 tokens a round, in pages of 2.
+TEST(Engine, KeepsWhatWasReadOfACancelledPrompt) {
+  const GoldenPair pair("shallow");
+  EngineOptions options = CpuOptionsFor(pair.target, pair.draft);
+  options.page_size = 2;
+  options.chunk_tokens = 4;
+  const std::unique_ptr<Engine> engine = MakeEngine(options);
+  const Request prompt = {
+      .prompt_ids = pair.output_ids, .max_tokens = 1, .sampling = kGreedy, .draft_tokens = 0};
+  absl::Notification both_are_there, is_half_read, is_cancelled;
+  int num_pieces = 0;
+  const auto other = engine->Submit({.prompt_ids = {1},
+                                     .max_tokens = 20,
+                                     .sampling = kGreedy,
+                                     .ignore_eos = true,
+                                     .draft_tokens = 0},
+                                    [&](const Piece&) {
+                                      if (++num_pieces == 1) {
+                                        both_are_there.WaitForNotification();
+                                      } else if (num_pieces == 9) {
+                                        is_half_read.Notify();
+                                        is_cancelled.WaitForNotification();
+                                      }
+                                      return true;
+                                    });
+  ASSERT_TRUE(other.ok());
+  const auto id = engine->Submit(prompt, nullptr);
+  ASSERT_TRUE(id.ok());
+  both_are_there.Notify();
+  is_half_read.WaitForNotification();
+  engine->Cancel(*id);
+  is_cancelled.Notify();
+  EXPECT_EQ(engine->Wait(*id)->finish_reason, "cancelled");
+  EXPECT_EQ(engine->Wait(*other)->finish_reason, "length");
+  // In the last round the other's piece comes before the prompt's share is offered.
+  const Completion again = Generate(engine.get(), prompt);
+  EXPECT_GE(again.cached_tokens, 7 * 3 / 2 * 2);
+  EXPECT_LE(again.cached_tokens, 9 * 3 / 2 * 2);
 }
 
 TEST(Engine, BatchesDoNotChangeAcceptance) {

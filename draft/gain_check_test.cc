@@ -1,0 +1,70 @@
+#include "draft/gain_check.h"
+
+#include <cmath>
+#include <random>
+
+#include "gtest/gtest.h"
+
+namespace tandem {
+namespace {
+
+// Rounds of one token without speculation and of `gain` with it, each a millisecond long but for
+// noise and a machine that is now fast and now slow. Returns the share of rounds that drafted.
+double ShareOfWork(GainCheck* check, double gain, double predicted, int num_rounds,
+                   uint64_t seed = 1) {
+  std::mt19937_64 random(seed);
+  std::uniform_real_distribution<double> noise(0.8, 1.2);
+  int worked = 0;
+  for (int i = 0; i < num_rounds; ++i) {
+    const bool allowed = check->Allows(predicted);
+    worked += allowed ? 1 : 0;
+    const double speed = i / 700 % 2 == 0 ? 1.0 : 1.6;
+    check->Observe(1000, absl::Milliseconds(noise(random) / speed / (allowed ? gain : 1.0)));
+  }
+  return static_cast<double>(worked) / num_rounds;
+}
+
+TEST(GainCheck, LetsWorkWhatPays) {
+  for (const double predicted : {1.05, 1.5}) {
+    for (uint64_t seed = 0; seed < 20; ++seed) {
+      GainCheck check;
+      ShareOfWork(&check, 1.3, predicted, 1000, seed);
+      EXPECT_GE(ShareOfWork(&check, 1.3, predicted, 4000, seed), 0.95) << predicted << seed;
+      EXPECT_NEAR(check.mean_gain(), std::log(1.3), 0.1);
+    }
+  }
+}
+
+TEST(GainCheck, RefusesWhatCostsMoreThanPredicted) {
+  for (const double predicted : {1.05, 1.5}) {
+    for (uint64_t seed = 0; seed < 20; ++seed) {
+      GainCheck check;
+      ShareOfWork(&check, 0.85, predicted, 2000, seed);
+      EXPECT_LE(ShareOfWork(&check, 0.85, predicted, 4000, seed), 0.05) << predicted << seed;
+    }
+  }
+}
+
+TEST(GainCheck, ReturnsOnceItPays) {
+  GainCheck check;
+  ShareOfWork(&check, 0.8, 1.1, 20000);
+  ShareOfWork(&check, 1.5, 1.1, 100000);
+  EXPECT_GE(ShareOfWork(&check, 1.5, 1.1, 2000), 0.9);
+}
+
+TEST(GainCheck, BeginsAnewWhereMuchMoreIsPredicted) {
+  GainCheck check;
+  ShareOfWork(&check, 0.8, 1.1, 20000);
+  EXPECT_TRUE(check.Allows(1.6));
+  EXPECT_GE(ShareOfWork(&check, 1.5, 1.6, 4000), 0.9);
+}
+
+TEST(GainCheck, GivesUpWhatNoLongerPays) {
+  GainCheck check;
+  ShareOfWork(&check, 1.1, 1.1, 20000);
+  ShareOfWork(&check, 0.85, 1.1, 2000);
+  EXPECT_LE(ShareOfWork(&check, 0.85, 1.1, 2000), 0.1);
+}
+
+}  // namespace
+}  // namespace tandem
