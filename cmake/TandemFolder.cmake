@@ -1,11 +1,24 @@
-# tandem_folder(NAME DEPENDS a b ... [SUBFOLDERS x y ...] [WITHOUT file...])
+# Precompiled headers, of libraries only, for the compiler's time: it is a third less for most files
+# (2 cores of Sapphire Rapids: 24 s of generate_command.cc became 17, 8.5 s of engine_test.cc 6).
+# Whether a header of ours includes what it needs is seen without them (tests/CMakeLists.txt).
+set(tandem_usual_headers <algorithm> <array> <cmath> <cstdint> <functional> <memory> <optional>
+    <string> <string_view> <utility> <vector> <absl/container/flat_hash_map.h>
+    <absl/status/statusor.h> <absl/strings/str_cat.h> <absl/types/span.h>)
+if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)  # for ccache
+endif()
+
+# tandem_folder(NAME DEPENDS a b ... [SUBFOLDERS x y ...] [WITHOUT file...]
+#               [PRECOMPILED header... | PRECOMPILED_LIKE folder])
 #
 # Makes the library tandem_NAME of every .cc in this folder and the named subfolders, the test
 # program NAME_test of every *_test.cc there, and, where TANDEM_BUILD_FUZZERS is on, one program of
 # every *_fuzz.cc. DEPENDS names libraries of folders to the left and of others
-# (tests/tidy_test.cc). *_benchmark.cc are left to whoever wants them.
+# (tests/tidy_test.cc). *_benchmark.cc are left to whoever wants them. PRECOMPILED_LIKE wants the
+# same compiler's options in both folders, and in all of their files.
 function(tandem_folder name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "DEPENDS;SUBFOLDERS;WITHOUT")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "PRECOMPILED_LIKE"
+                        "DEPENDS;SUBFOLDERS;WITHOUT;PRECOMPILED")
   set(globs *.cc)
   foreach(subfolder IN LISTS arg_SUBFOLDERS)
     list(APPEND globs ${subfolder}/*.cc)
@@ -23,6 +36,11 @@ function(tandem_folder name)
     add_library(tandem_${name} STATIC ${sources})
     target_link_libraries(tandem_${name} PRIVATE $<BUILD_INTERFACE:tandem_options>)
     set(scope PUBLIC)
+    if(arg_PRECOMPILED)
+      target_precompile_headers(tandem_${name} PRIVATE ${arg_PRECOMPILED})
+    elseif(arg_PRECOMPILED_LIKE)
+      target_precompile_headers(tandem_${name} REUSE_FROM tandem_${arg_PRECOMPILED_LIKE})
+    endif()
   else()
     add_library(tandem_${name} INTERFACE)
     set(scope INTERFACE)
@@ -56,17 +74,30 @@ function(tandem_folder name)
   endif()
 endfunction()
 
-# tandem_test_program(PROGRAM [TEST_PREFIX p] [LABELS l])
-# What every program of GoogleTest tests needs; its cases become tests of ctest.
+# tandem_test_program(PROGRAM [TEST_PREFIX p] [LABELS l] [OTHER_OPTIONS])
+# What every program of GoogleTest tests needs; its cases become tests of ctest. OTHER_OPTIONS: some
+# of its files have some, so that it cannot share the precompiled headers of the first such program.
 function(tandem_test_program program)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TEST_PREFIX;LABELS" "")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "OTHER_OPTIONS" "TEST_PREFIX;LABELS" "")
   set(labels "")
   if(arg_LABELS)
     set(labels LABELS ${arg_LABELS})
   endif()
   target_link_libraries(${program} PRIVATE tandem_options GTest::gmock_main)
   # Tests spend more time in the compiler than in their own code.
-  target_compile_options(${program} PRIVATE $<$<CONFIG:Release>:-O1>)
+  if(TANDEM_SANITIZE)
+    target_compile_options(${program} PRIVATE -O0)
+  else()
+    target_compile_options(${program} PRIVATE $<$<CONFIG:Release>:-O1>)
+  endif()
+  get_property(first GLOBAL PROPERTY TANDEM_FIRST_TEST_PROGRAM)
+  if(NOT arg_OTHER_OPTIONS AND first)
+    target_precompile_headers(${program} REUSE_FROM ${first})
+  elseif(NOT arg_OTHER_OPTIONS)
+    target_precompile_headers(${program} PRIVATE ${tandem_usual_headers} <gmock/gmock.h>
+                              <gtest/gtest.h> <nlohmann/json.hpp>)
+    set_property(GLOBAL PROPERTY TANDEM_FIRST_TEST_PROGRAM ${program})
+  endif()
   target_compile_definitions(${program} PRIVATE TANDEM_SOURCE_DIR="${TANDEM_TEST_ROOT}")
   gtest_discover_tests(${program} DISCOVERY_TIMEOUT 60 TEST_PREFIX "${arg_TEST_PREFIX}"
     PROPERTIES TIMEOUT 600 ${labels} ENVIRONMENT "${TANDEM_TEST_ENVIRONMENT}")
