@@ -162,7 +162,7 @@ def compare(server, level, turn_of, args):
     """Turns of both modes at one level of load, ABBA, after one of each in which the server learns what pays at this level."""
     requests = Requests(args)
     warm = argparse.Namespace(**{**vars(args), "seconds": 1})
-    for mode in SPECULATION:
+    for mode in ("off", "auto"):
         turn_of(server, requests, mode, level, warm)
     off, auto = lib.alternate(args.turns, lambda: turn_of(server, requests, "off", level, args),
                               lambda: turn_of(server, requests, "auto", level, args))

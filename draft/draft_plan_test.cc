@@ -148,6 +148,19 @@ TEST(PlanDrafts, IsNearlyTheBestOfAllCombinations) {
   }
 }
 
+// Large passes are seldom measured, and may be believed to be cheap.
+TEST(PlanDrafts, ExpectsNoMoreBesidePromptsThanWithoutThem) {
+  RoundCosts costs = Costs(0.1, 0.25);
+  for (const int rows : {1, 32, 1, 32, 1, 32}) {
+    costs.Observe({.is_plain = false, .num_rows = rows, .verify_time = kPlain * (rows > 1 ? 5 : 1)});
+  }
+  ASSERT_LT(costs.Pass(28) - costs.Pass(24), costs.Pass(8) - costs.Pass(4));
+  const AcceptanceEstimate wider = Accepting(0.7, {});
+  const AcceptanceEstimate own;
+  const std::vector<DraftCandidate> candidates(4, Candidate(ModelOption(), &own, &wider));
+  EXPECT_LE(PlanDrafts(costs, candidates, 20).gain, PlanDrafts(costs, candidates, 0).gain);
+}
+
 TEST(PlanDrafts, TakesTheOptionThatBringsMore) {
   const std::vector<DraftOption> both = {
       {.source = DraftSource::kModel, .max_tokens = 32, .num_unread = 1},

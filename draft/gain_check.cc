@@ -24,13 +24,16 @@ constexpr int kBetweenIfClose = 7;
 constexpr int kBetweenIfClear = 127;
 constexpr int kShortestRest = 15;
 constexpr int kLongestRest = 255;
+// Of what is predicted the last thirty rounds or so count.
+constexpr double kPredictionWeight = 1.0 / 32;
 
 }  // namespace
 
 bool GainCheck::Allows(double predicted_gain) {
-  predicted_ = predicted_gain;
+  if (predicted_ == 0.0) predicted_ = predicted_gain;
+  predicted_ += kPredictionWeight * (predicted_gain - predicted_);
   if (belief_left_ < 0) belief_left_ = predicted_gain >= kClearGain ? kRoundsOfBelief : 0;
-  if (!pays_ && predicted_gain > kMuchMore * refused_) *this = GainCheck();
+  if (!pays_ && predicted_ > kMuchMore * refused_) *this = GainCheck();
   const bool is_exception = usual_left_ == 0;
   return pays_ != is_exception;
 }

@@ -24,7 +24,8 @@ class GainCheck {
   // A clear gain is believed for so many rounds before it is checked.
   static constexpr double kClearGain = 1.25;
   static constexpr int kRoundsOfBelief = 64;
-  // Where speculation rests, it begins anew once so much more is predicted than when that began.
+  // Where speculation rests, it begins anew once so much more is predicted, over some thirty rounds,
+  // than when that began.
   static constexpr double kMuchMore = 1.25;
 
  private:
@@ -39,7 +40,7 @@ class GainCheck {
 
   bool pays_ = true;        // what is done but for exceptions
   int belief_left_ = -1;    // rounds; negative before the first
-  double predicted_ = 1.0;  // last
+  double predicted_ = 0.0;  // in the mean; 0 before the first
   double refused_ = 1.0;    // predicted when speculation was last found not to pay
   double mean_ = 0.0;
   int num_compared_ = 0;  // exceptions in `mean_`
