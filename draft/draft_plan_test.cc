@@ -152,7 +152,8 @@ TEST(PlanDrafts, IsNearlyTheBestOfAllCombinations) {
 TEST(PlanDrafts, ExpectsNoMoreBesidePromptsThanWithoutThem) {
   RoundCosts costs = Costs(0.1, 0.25);
   for (const int rows : {1, 32, 1, 32, 1, 32}) {
-    costs.Observe({.is_plain = false, .num_rows = rows, .verify_time = kPlain * (rows > 1 ? 5 : 1)});
+    costs.Observe(
+        {.is_plain = false, .num_rows = rows, .verify_time = kPlain * (rows > 1 ? 5 : 1)});
   }
   ASSERT_LT(costs.Pass(28) - costs.Pass(24), costs.Pass(8) - costs.Pass(4));
   const AcceptanceEstimate wider = Accepting(0.7, {});

@@ -24,8 +24,8 @@ class GainCheck {
   // A clear gain is believed for so many rounds before it is checked.
   static constexpr double kClearGain = 1.25;
   static constexpr int kRoundsOfBelief = 64;
-  // Where speculation rests, it begins anew once so much more is predicted, over some thirty rounds,
-  // than when that began.
+  // Where speculation rests, it begins anew once so much more is predicted, over some thirty
+  // rounds, than when that began.
   static constexpr double kMuchMore = 1.25;
 
  private:

@@ -23,8 +23,7 @@ class DeviceMeter {
 
   // Seconds that the device takes for what `enqueue` enqueues, with no host in between: records it
   // once, then replays the recording `replays` times in a row. `enqueue` must not upload, download
-  // or synchronise, and must have run before, so that scratch memory is there. UNIMPLEMENTED where
-  // the device cannot record; else the first failure.
+  // or synchronise, and must have run before, so that scratch memory is there. The first failure.
   virtual absl::StatusOr<double> SecondsWithoutHost(absl::FunctionRef<void()> enqueue,
                                                     int replays) = 0;
 };

@@ -1,6 +1,7 @@
 #include "model/transformer.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "absl/cleanup/cleanup.h"
@@ -13,12 +14,14 @@ namespace tandem {
 // The integers of a pass, one after the other in one buffer so that one copy brings them over.
 struct Transformer::PassTables {
   PassTables(int batch, int rows, int logit_rows, int max_pages)
-      : ids(0),
+      : max_pages(max_pages),
+        ids(0),
         starts(ids + rows),
         lengths(starts + batch + 1),
         page_tables(lengths + batch),
         wanted(page_tables + static_cast<size_t>(batch) * max_pages),
         size(wanted + logit_rows) {}
+  int max_pages;
   // Offsets in elements.
   size_t ids;          // [rows]
   size_t starts;       // [batch + 1]
@@ -52,6 +55,7 @@ MatrixView Transformer::View(const Buffer& buffer, int rows, int cols) const {
 absl::Status Transformer::Reserve(int rows, int logit_rows, size_t table_bytes) {
   const auto grow = [this](Buffer* buffer, size_t bytes) -> absl::Status {
     if (buffer->size_bytes() >= bytes) return absl::OkStatus();
+    repeater_->Forget();
     ASSIGN_OR_RETURN(*buffer, backend_->Allocate(bytes));
     return absl::OkStatus();
   };
@@ -114,6 +118,8 @@ absl::Status Transformer::Run(absl::Span<const ForwardRequest> requests, int row
   for (const ForwardRequest& request : requests) {
     max_pages = std::max(max_pages, request.kv->pages().size());
   }
+  // A power of two, so that passes of one shape over texts that grow can be repeated.
+  max_pages = std::bit_ceil(max_pages);
   const PassTables at(batch, rows, logit_rows, static_cast<int>(max_pages));
   RETURN_IF_ERROR(Reserve(rows, logit_rows, at.size * sizeof(int32_t)));
 
@@ -137,6 +143,30 @@ absl::Status Transformer::Run(absl::Span<const ForwardRequest> requests, int row
   backend_->Upload({reinterpret_cast<const std::byte*>(host), at.size * sizeof(int32_t)},
                    workspace_.tables.data());
 
+  const PagedKvCache& cache = *requests[0].kv->cache();
+  const PagedKvView first = cache.LayerView(0);
+  const PagedKvView last = cache.LayerView(config_.num_layers - 1);
+  const auto address = [](const void* at) {
+    return static_cast<int64_t>(std::bit_cast<intptr_t>(at));
+  };
+  const int64_t key[] = {batch,
+                         rows,
+                         logit_rows,
+                         at.max_pages,
+                         address(first.keys),
+                         address(first.values),
+                         address(last.keys),
+                         address(last.values),
+                         first.page_size,
+                         static_cast<int64_t>(first.dtype),
+                         first.group_stride};
+  repeater_->Run(key, [&] { Enqueue(at, cache, batch, rows, logit_rows); });
+  return absl::OkStatus();
+}
+
+// The pass over what the tables say: all that depends on more than their sizes is read from them.
+void Transformer::Enqueue(const PassTables& at, const PagedKvCache& cache, int batch, int rows,
+                          int logit_rows) {
   const auto* tables = static_cast<const int32_t*>(workspace_.tables.data());
   const RaggedRows ragged{.starts = tables + at.starts, .batch = batch, .num_rows = rows};
   const MatrixView hidden = View(workspace_.hidden, rows, config_.hidden_size);
@@ -145,22 +175,21 @@ absl::Status Transformer::Run(absl::Span<const ForwardRequest> requests, int row
                          static_cast<const float*>(inverse_frequencies_.data()), 1.0f,
                          View(workspace_.angles, rows, config_.head_dim));
   for (int layer = 0; layer < config_.num_layers; ++layer) {
-    PagedKvView kv = requests[0].kv->cache()->LayerView(layer);
+    PagedKvView kv = cache.LayerView(layer);
     kv.page_tables = tables + at.page_tables;
     kv.lengths = tables + at.lengths;
     kv.batch = batch;
-    kv.max_pages = static_cast<int>(max_pages);
+    kv.max_pages = at.max_pages;
     RunLayer(layer, ragged, kv);
     ForgetPacked();
   }
-  if (logit_rows == 0) return absl::OkStatus();
+  if (logit_rows == 0) return;
   const MatrixView last = View(workspace_.wanted, logit_rows, config_.hidden_size);
   backend_->GatherRows(hidden, tables + at.wanted, last);
   backend_->RmsNorm(last, static_cast<const float*>(final_norm_.data()), config_.rms_norm_epsilon,
                     last);
   backend_->MatMul(last, head_, View(workspace_.logits, logit_rows, config_.vocab_size));
   ForgetPacked();
-  return absl::OkStatus();
 }
 
 void Transformer::RunLayer(int index, const RaggedRows& rows, const PagedKvView& kv) {

@@ -66,10 +66,12 @@ class Transformer final : public LanguageModel {
   friend class TransformerLoader;
 
   Transformer(Backend* backend, ModelConfig config)
-      : backend_(backend), config_(std::move(config)) {}
+      : backend_(backend), config_(std::move(config)), repeater_(backend->MakeRepeater()) {}
   void ForgetPacked();
   absl::Status Reserve(int rows, int logit_rows, size_t table_bytes);
   absl::Status Run(absl::Span<const ForwardRequest> requests, int rows, int logit_rows);
+  void Enqueue(const PassTables& at, const PagedKvCache& cache, int batch, int rows,
+               int logit_rows);
   void RunLayer(int index, const RaggedRows& rows, const PagedKvView& kv);
   MatrixView View(const Buffer& buffer, int rows, int cols) const;
 
@@ -85,6 +87,7 @@ class Transformer final : public LanguageModel {
   PackedWeight head_;              // [vocab, hidden]
   std::deque<Unpacked> unpacked_;  // in the order in which a pass reads them
   Workspace workspace_;
+  std::unique_ptr<Repeater> repeater_;
   std::vector<int32_t> host_tables_;
   std::vector<float> host_logits_;  // unused where the backend's memory is the host's
 };

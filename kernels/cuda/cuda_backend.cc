@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "kernels/cuda/cuda_repeater.h"
 #include "kernels/cuda/launch_shapes.h"
 #include "kernels/cuda/packing.h"
 #include "kernels/cuda/peak.h"
@@ -95,6 +96,7 @@ void* CudaBackend::Reserve(Buffer* scratch, size_t bytes) {
       return nullptr;
     }
     *scratch = *std::move(larger);
+    ++scratch_generation_;
   }
   return scratch->data();
 }
@@ -133,6 +135,26 @@ absl::StatusOr<ConstMatrixView> CudaBackend::Import(ConstMatrixView host, Buffer
   const std::vector<std::byte> rows = PackPlainly({{.matrix = host}});
   ASSIGN_OR_RETURN(*storage, Uploaded(rows));
   return ConstMatrixView(storage->data(), host.dtype, host.rows, host.cols, host.cols);
+}
+
+std::unique_ptr<Repeater> CudaBackend::MakeRepeater() {
+  return std::make_unique<CudaRepeater>(this);
+}
+
+absl::StatusOr<Recording> CudaBackend::Record(absl::FunctionRef<void()> enqueue) {
+  absl::Status before = std::exchange(failure_, absl::OkStatus());
+  Recording recording = nullptr;
+  Note(BeginRecording(stream_), "recording");
+  if (failure_.ok()) {
+    is_recording_ = true;
+    enqueue();
+    is_recording_ = false;
+    Note(EndRecording(stream_, &recording), "recording");
+  }
+  absl::Status failure = std::exchange(failure_, std::move(before));
+  if (failure.ok()) return recording;
+  Forget(recording);
+  return failure;
 }
 
 // ---- Rows ----
@@ -301,23 +323,14 @@ absl::StatusOr<double> CudaBackend::SecondsWithoutHost(absl::FunctionRef<void()>
                                                        int replays) {
   using Clock = std::chrono::steady_clock;
   TANDEM_CHECK(replays > 0);
-  if (!CanRecord()) return absl::UnimplementedError(absl::StrCat(name_, ": records nothing"));
   RETURN_IF_ERROR(Synchronize());
-  Recording recording = nullptr;
-  Note(BeginRecording(stream_), "recording");
-  if (failure_.ok()) {
-    enqueue();
-    Note(EndRecording(stream_, &recording), "recording");
-  }
-  double seconds = 0.0;
-  if (recording != nullptr && failure_.ok()) {
-    Note(Replay(recording, stream_), "replaying");  // the first brings it to the device
-    Note(Wait(stream_), "waiting");
-    const Clock::time_point start = Clock::now();
-    for (int i = 0; i < replays; ++i) Note(Replay(recording, stream_), "replaying");
-    Note(Wait(stream_), "waiting");
-    seconds = std::chrono::duration<double>(Clock::now() - start).count() / replays;
-  }
+  ASSIGN_OR_RETURN(const Recording recording, Record(enqueue));
+  Repeat(recording);  // the first brings it to the device
+  Note(Wait(stream_), "waiting");
+  const Clock::time_point start = Clock::now();
+  for (int i = 0; i < replays; ++i) Repeat(recording);
+  Note(Wait(stream_), "waiting");
+  const double seconds = std::chrono::duration<double>(Clock::now() - start).count() / replays;
   Forget(recording);
   RETURN_IF_ERROR(Synchronize());
   return seconds;

@@ -31,6 +31,7 @@ class CudaBackend final : public Backend, public DeviceMeter {
   absl::StatusOr<PackedWeight> Pack(absl::Span<const WeightPart> parts, PartOrder order,
                                     Quantization quantization) override;
   absl::StatusOr<ConstMatrixView> Import(ConstMatrixView host, Buffer* storage) override;
+  std::unique_ptr<Repeater> MakeRepeater() override;
 
   void Embed(const int32_t* ids, ConstMatrixView table, MatrixView out) override;
   void GatherRows(ConstMatrixView x, const int32_t* indices, MatrixView out) override;
@@ -49,6 +50,13 @@ class CudaBackend final : public Backend, public DeviceMeter {
   size_t NumReadSums(size_t bytes) const override;
   absl::StatusOr<double> SecondsWithoutHost(absl::FunctionRef<void()> enqueue,
                                             int replays) override;
+
+  // What `enqueue` enqueues, none of which is done. Its first failure, or that of recording.
+  absl::StatusOr<Recording> Record(absl::FunctionRef<void()> enqueue);
+  bool is_recording() const { return is_recording_; }
+  void Repeat(Recording recording) { Note(Replay(recording, stream_), "replaying"); }
+  // Grows whenever scratch memory that recordings may use is replaced.
+  int64_t scratch_generation() const { return scratch_generation_; }
 
  private:
   void Free(void* data, size_t bytes) override;
@@ -69,6 +77,8 @@ class CudaBackend final : public Backend, public DeviceMeter {
   const std::string name_;
   const std::string description_;
   absl::Status failure_;
+  bool is_recording_ = false;
+  int64_t scratch_generation_ = 0;
   Buffer packed_rows_;
   Buffer split_parts_;
 };

@@ -66,8 +66,6 @@ Error CopyWithin(const void* from, void* to, size_t bytes, Stream stream) {
 
 Error Wait(Stream stream) { return cudaStreamSynchronize(Of(stream)); }
 
-bool CanRecord() { return true; }
-
 Error BeginRecording(Stream stream) {
   return cudaStreamBeginCapture(Of(stream), cudaStreamCaptureModeRelaxed);
 }
@@ -76,11 +74,13 @@ Error EndRecording(Stream stream, Recording* recording) {
   *recording = nullptr;
   cudaGraph_t graph = nullptr;
   cudaError_t error = cudaStreamEndCapture(Of(stream), &graph);
-  if (error != cudaSuccess) return error;
-  cudaGraphExec_t made = nullptr;
-  error = cudaGraphInstantiateWithFlags(&made, graph, 0);
-  cudaGraphDestroy(graph);
-  if (error == cudaSuccess) *recording = made;
+  if (error == cudaSuccess) {
+    cudaGraphExec_t made = nullptr;
+    error = cudaGraphInstantiateWithFlags(&made, graph, 0);
+    cudaGraphDestroy(graph);
+    if (error == cudaSuccess) *recording = made;
+  }
+  if (error != cudaSuccess) cudaGetLastError();  // or the next launch would return it
   return error;
 }
 

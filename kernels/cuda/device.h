@@ -37,8 +37,8 @@ Error Wait(Stream stream);
 
 // What was enqueued, to be enqueued again at the cost of one call.
 using Recording = void*;
-bool CanRecord();
-// Between these the stream takes down what is enqueued instead of doing it.
+// Between these the stream takes down what is enqueued instead of doing it: launches and copies
+// within the device.
 Error BeginRecording(Stream stream);
 Error EndRecording(Stream stream, Recording* recording);  // null if it fails
 Error Replay(Recording recording, Stream stream);

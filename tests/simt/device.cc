@@ -2,9 +2,12 @@
 #include "kernels/cuda/device.h"
 
 #include <cstring>
+#include <functional>
+#include <memory>
+#include <utility>
 #include <vector>
 
-#include "tests/simt/launch_faults.h"
+#include "tests/simt/launches.h"
 #include "tests/simt/machine.h"
 
 namespace tandem {
@@ -19,12 +22,31 @@ std::vector<std::string>& Faults() {
   return faults;
 }
 
-}  // namespace
-
-cuda::Error simt::RememberFault(const std::string& fault) {
+cuda::Error Remember(const std::string& fault) {
   if (fault.empty()) return cuda::kNoError;
   Faults().push_back(fault);
   return kFirstFault + static_cast<int>(Faults().size()) - 1;
+}
+
+using Work = std::vector<std::function<std::string()>>;
+
+// Where launches are taken down while the stream records; else null.
+std::unique_ptr<Work>& Taken() {
+  static std::unique_ptr<Work> taken;
+  return taken;
+}
+
+// What a stream cannot take down: the host would have to be there again.
+cuda::Error OnlyWithoutRecording(const char* what) {
+  return Taken() == nullptr ? cuda::kNoError : Remember(std::string(what) + " while recording");
+}
+
+}  // namespace
+
+cuda::Error simt::Launch(std::function<std::string()> work) {
+  if (Taken() == nullptr) return Remember(work());
+  Taken()->push_back(std::move(work));
+  return cuda::kNoError;
 }
 
 namespace cuda {
@@ -50,6 +72,8 @@ Error OpenDevice(int device, DeviceProperties* properties, Stream* stream) {
 void CloseDevice(Stream) {}
 
 Error AllocateOn(int, size_t bytes, void** data) {
+  const Error recording = OnlyWithoutRecording("an allocation");
+  if (recording != kNoError) return recording;
   *data = bytes > size_t{1} << 30 ? nullptr : simt::Machine::Get().Allocate(bytes);
   return *data == nullptr ? kOutOfMemory : kNoError;
 }
@@ -59,28 +83,46 @@ void FreeOn(int, void* data) { simt::Machine::Get().Free(data); }
 bool IsOutOfMemory(Error error) { return error == kOutOfMemory; }
 
 Error CopyIn(const void* host, void* device, size_t bytes, Stream) {
-  std::memcpy(device, host, bytes);
-  return kNoError;
+  const Error recording = OnlyWithoutRecording("a copy to the device");
+  if (recording == kNoError) std::memcpy(device, host, bytes);
+  return recording;
 }
 
 Error CopyOut(const void* device, void* host, size_t bytes, Stream) {
-  std::memcpy(host, device, bytes);
-  return kNoError;
+  const Error recording = OnlyWithoutRecording("a copy from the device");
+  if (recording == kNoError) std::memcpy(host, device, bytes);
+  return recording;
 }
 
 Error CopyWithin(const void* from, void* to, size_t bytes, Stream) {
-  std::memcpy(to, from, bytes);
+  return simt::Launch([from, to, bytes] {
+    std::memcpy(to, from, bytes);
+    return std::string();
+  });
+}
+
+Error Wait(Stream) { return OnlyWithoutRecording("waiting"); }
+
+Error BeginRecording(Stream) {
+  const Error error = OnlyWithoutRecording("recording");
+  if (error == kNoError) Taken() = std::make_unique<Work>();
+  return error;
+}
+
+Error EndRecording(Stream, Recording* recording) {
+  *recording = Taken().release();
+  return *recording == nullptr ? Remember("the end of no recording") : kNoError;
+}
+
+Error Replay(Recording recording, Stream) {
+  for (const auto& work : *static_cast<const Work*>(recording)) {
+    const Error error = Remember(work());
+    if (error != kNoError) return error;
+  }
   return kNoError;
 }
 
-Error Wait(Stream) { return kNoError; }
-
-// Kernels run when they are launched.
-bool CanRecord() { return false; }
-Error BeginRecording(Stream) { return kNoSuchDevice; }
-Error EndRecording(Stream, Recording*) { return kNoSuchDevice; }
-Error Replay(Recording, Stream) { return kNoSuchDevice; }
-void Forget(Recording) {}
+void Forget(Recording recording) { delete static_cast<Work*>(recording); }
 
 }  // namespace cuda
 }  // namespace tandem

@@ -11,7 +11,7 @@
 
 #include "base/float16.h"
 #include "kernels/cuda/operations.h"
-#include "tests/simt/launch_faults.h"
+#include "tests/simt/launches.h"
 #include "tests/simt/machine.h"
 
 #define TANDEM_DEVICE inline
@@ -181,8 +181,10 @@ inline void MultiplyTile(const Words4& a, const uint32_t (&b)[2], float (&sums)[
 
 template <typename Kernel>
 Error Enqueue(const typename Kernel::Task& task, const LaunchShape& shape, Stream) {
-  return simt::RememberFault(simt::Machine::Get().Run(
-      shape, Kernel::kThreads, [&task](unsigned char* shared) { Kernel::Run(task, shared); }));
+  return simt::Launch([task, shape] {
+    return simt::Machine::Get().Run(shape, Kernel::kThreads,
+                                    [&task](unsigned char* shared) { Kernel::Run(task, shared); });
+  });
 }
 
 }  // namespace tandem::cuda

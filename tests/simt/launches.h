@@ -1,0 +1,19 @@
+// Launches on the host's device.
+#ifndef TANDEM_TESTS_SIMT_LAUNCHES_H_
+#define TANDEM_TESTS_SIMT_LAUNCHES_H_
+
+#include <functional>
+#include <string>
+
+#include "kernels/cuda/operations.h"
+
+namespace tandem::simt {
+
+// Does `work`, which returns its first fault or nothing, or takes it down where the device records
+// (device.h). A fault is returned as the number that a device would return for it, under which
+// ErrorText has its words.
+cuda::Error Launch(std::function<std::string()> work);
+
+}  // namespace tandem::simt
+
+#endif  // TANDEM_TESTS_SIMT_LAUNCHES_H_
