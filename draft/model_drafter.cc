@@ -233,7 +233,12 @@ absl::Status ModelDrafter::Step(absl::Span<Draft> drafts) {
       continue;
     }
     active.push_back(&draft);
-    passes.push_back({.tokens = pending, .kv = draft.kv, .num_logits = 1});
+    // Where every row of logits is one of the target's tokens as it is.
+    const bool is_targets = vocabulary_ == nullptr && model_->vocab_size() <= target_vocab_size_;
+    passes.push_back({.tokens = pending,
+                      .kv = draft.kv,
+                      .num_logits = 1,
+                      .only_largest = is_targets && draft.request->sampling->takes_largest()});
   }
   if (passes.empty()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const MatrixView logits, model_->Forward(passes));

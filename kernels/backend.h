@@ -164,6 +164,10 @@ class Backend {
   // out[r] = x[indices[r]].   indices: [out.rows], the backend's
   virtual void GatherRows(ConstMatrixView x, const int32_t* indices, MatrixView out) = 0;
 
+  // largest[r] = the index of the largest of x[r], of equals the lowest; -1 if there is a NaN or
+  // +inf, or nothing finite.   largest: [x.rows], the backend's
+  virtual void FindLargest(ConstMatrixView x, int32_t* largest) = 0;
+
   // out[r] = x[r] / sqrt(mean(x[r]^2) + epsilon) * weight.   weight: [cols]; out may be x
   virtual void RmsNorm(ConstMatrixView x, const float* weight, float epsilon, MatrixView out) = 0;
 

@@ -15,6 +15,10 @@ namespace tandem {
 // The largest value, or a NaN if there is one; -infinity for an empty row.
 float LargestOrNan(absl::Span<const float> row);
 
+// The index of the largest value, of equals the lowest; -1 if there is a NaN or +inf, or nothing
+// finite.
+int32_t IndexOfLargest(absl::Span<const float> row);
+
 // row = softmax(row * scale).
 // REQUIRES: largest, the maximum of row * scale, is finite; entries may be -infinity.
 void Softmax(float scale, float largest, absl::Span<float> row);

@@ -52,6 +52,7 @@ class MemoryBackend : public Backend {
   }
   void Embed(const int32_t*, ConstMatrixView, MatrixView) override { std::abort(); }
   void GatherRows(ConstMatrixView, const int32_t*, MatrixView) override { std::abort(); }
+  void FindLargest(ConstMatrixView, int32_t*) override { std::abort(); }
   void RmsNorm(ConstMatrixView, const float*, float, MatrixView) override { std::abort(); }
   void MatMul(ConstMatrixView, const PackedWeight&, MatrixView) override { std::abort(); }
   void MatMulAdd(ConstMatrixView, const PackedWeight&, MatrixView) override { std::abort(); }

@@ -13,6 +13,9 @@ struct ForwardRequest {
   absl::Span<const TokenId> tokens;  // appended at kv->length(); not empty
   KvSequence* kv = nullptr;
   int num_logits = 1;  // rows wanted, for the last `num_logits` tokens; 0 while prefilling
+  // Of these rows nothing is wanted but their ArgMax (model/sampling.h): greedy decoding. A model
+  // on a device may return others with the same one, and leaves half a megabyte a row where it is.
+  bool only_largest = false;
 };
 
 // Something that reads tokens and says what comes next: a Transformer, or a fake in tests.

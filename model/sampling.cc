@@ -136,11 +136,7 @@ void TokenCounts::RemoveOutput(TokenId token) {
   if (--it->second.in_output == 0 && it->second.in_prompt == 0) counts_.erase(it);
 }
 
-TokenId ArgMax(absl::Span<const float> values) {
-  const float largest = LargestOrNan(values);
-  if (!std::isfinite(largest)) return -1;
-  return static_cast<TokenId>(std::find(values.begin(), values.end(), largest) - values.begin());
-}
+TokenId ArgMax(absl::Span<const float> values) { return IndexOfLargest(values); }
 
 absl::Status MakeDistribution(absl::Span<const float> logits, const SamplingParams& params,
                               const TokenCounts* counts, Distribution* distribution) {

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 
+#include "absl/algorithm/container.h"
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -30,6 +31,16 @@ struct Transformer::PassTables {
   size_t wanted;       // [logit_rows]: rows whose logits are asked for
   size_t size;
 };
+
+namespace {
+
+bool WantLargest(absl::Span<const ForwardRequest> requests) {
+  return absl::c_any_of(requests, [](const ForwardRequest& request) {
+    return request.only_largest && request.num_logits > 0;
+  });
+}
+
+}  // namespace
 
 KvLayout Transformer::kv_layout(int page_size, KvDType dtype) const {
   return {.num_layers = config_.num_layers,
@@ -73,6 +84,7 @@ absl::Status Transformer::Reserve(int rows, int logit_rows, size_t table_bytes) 
   RETURN_IF_ERROR(grow_rows(&w.angles, rows, config_.head_dim));
   RETURN_IF_ERROR(grow_rows(&w.wanted, logit_rows, config_.hidden_size));
   RETURN_IF_ERROR(grow_rows(&w.logits, logit_rows, config_.vocab_size));
+  RETURN_IF_ERROR(grow(&w.largest, sizeof(int32_t) * static_cast<size_t>(logit_rows)));
   return grow(&w.tables, table_bytes);
 }
 
@@ -105,11 +117,32 @@ absl::StatusOr<MatrixView> Transformer::Forward(absl::Span<const ForwardRequest>
 
   const MatrixView logits = View(workspace_.logits, logit_rows, config_.vocab_size);
   if (backend_->memory_is_host()) return logits;
-  host_logits_.resize(static_cast<size_t>(logit_rows) * config_.vocab_size);
-  backend_->Download(logits.data, {reinterpret_cast<std::byte*>(host_logits_.data()),
-                                   host_logits_.size() * sizeof(float)});
-  return MatrixView{host_logits_.data(), DType::kF32, logit_rows, config_.vocab_size,
-                    config_.vocab_size};
+  return BringLogits(requests, logit_rows);
+}
+
+// What is wanted of the logits, to the host.
+MatrixView Transformer::BringLogits(absl::Span<const ForwardRequest> requests, int logit_rows) {
+  host_logits_.Resize(logit_rows, config_.vocab_size);
+  std::vector<int32_t> largest(logit_rows);
+  if (WantLargest(requests)) {
+    backend_->Download(workspace_.largest.data(), {reinterpret_cast<std::byte*>(largest.data()),
+                                                   largest.size() * sizeof(int32_t)});
+  }
+  int row = 0;
+  for (const ForwardRequest& request : requests) {
+    for (int i = 0; request.only_largest && i < request.num_logits; ++i) {
+      host_logits_.SetLargest(row + i, largest[row + i]);
+    }
+    if (!request.only_largest && request.num_logits > 0) {
+      const absl::Span<float> whole = host_logits_.Whole(row, request.num_logits);
+      const MatrixView from = View(workspace_.logits, logit_rows, config_.vocab_size);
+      backend_->Download(
+          static_cast<const float*>(from.data) + row * from.stride,
+          {reinterpret_cast<std::byte*>(whole.data()), whole.size() * sizeof(float)});
+    }
+    row += request.num_logits;
+  }
+  return host_logits_.view();
 }
 
 absl::Status Transformer::Run(absl::Span<const ForwardRequest> requests, int rows, int logit_rows) {
@@ -149,9 +182,11 @@ absl::Status Transformer::Run(absl::Span<const ForwardRequest> requests, int row
   const auto address = [](const void* at) {
     return static_cast<int64_t>(std::bit_cast<intptr_t>(at));
   };
+  const bool finds_largest = !backend_->memory_is_host() && WantLargest(requests);
   const int64_t key[] = {batch,
                          rows,
                          logit_rows,
+                         finds_largest,
                          at.max_pages,
                          address(first.keys),
                          address(first.values),
@@ -160,13 +195,13 @@ absl::Status Transformer::Run(absl::Span<const ForwardRequest> requests, int row
                          first.page_size,
                          static_cast<int64_t>(first.dtype),
                          first.group_stride};
-  repeater_->Run(key, [&] { Enqueue(at, cache, batch, rows, logit_rows); });
+  repeater_->Run(key, [&] { Enqueue(at, cache, batch, rows, logit_rows, finds_largest); });
   return absl::OkStatus();
 }
 
 // The pass over what the tables say: all that depends on more than their sizes is read from them.
 void Transformer::Enqueue(const PassTables& at, const PagedKvCache& cache, int batch, int rows,
-                          int logit_rows) {
+                          int logit_rows, bool finds_largest) {
   const auto* tables = static_cast<const int32_t*>(workspace_.tables.data());
   const RaggedRows ragged{.starts = tables + at.starts, .batch = batch, .num_rows = rows};
   const MatrixView hidden = View(workspace_.hidden, rows, config_.hidden_size);
@@ -188,7 +223,11 @@ void Transformer::Enqueue(const PassTables& at, const PagedKvCache& cache, int b
   backend_->GatherRows(hidden, tables + at.wanted, last);
   backend_->RmsNorm(last, static_cast<const float*>(final_norm_.data()), config_.rms_norm_epsilon,
                     last);
-  backend_->MatMul(last, head_, View(workspace_.logits, logit_rows, config_.vocab_size));
+  const MatrixView logits = View(workspace_.logits, logit_rows, config_.vocab_size);
+  backend_->MatMul(last, head_, logits);
+  if (finds_largest) {
+    backend_->FindLargest(logits, static_cast<int32_t*>(workspace_.largest.data()));
+  }
   ForgetPacked();
 }
 

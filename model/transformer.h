@@ -10,6 +10,7 @@
 #include "kernels/backend.h"
 #include "kvcache/kv_layout.h"
 #include "model/formats/weights.h"
+#include "model/host_logits.h"
 #include "model/language_model.h"
 #include "model/model_config.h"
 
@@ -56,6 +57,7 @@ class Transformer final : public LanguageModel {
     int logit_rows = 0;
     Buffer hidden, normed, qkv, attended, mlp, angles;  // f32 [rows, ...]
     Buffer wanted, logits;                              // f32 [logit_rows, ...]
+    Buffer largest;                                     // int32 [logit_rows]
     Buffer tables;                                      // int32: see PassTables
   };
   struct Unpacked {
@@ -70,8 +72,9 @@ class Transformer final : public LanguageModel {
   void ForgetPacked();
   absl::Status Reserve(int rows, int logit_rows, size_t table_bytes);
   absl::Status Run(absl::Span<const ForwardRequest> requests, int rows, int logit_rows);
-  void Enqueue(const PassTables& at, const PagedKvCache& cache, int batch, int rows,
-               int logit_rows);
+  void Enqueue(const PassTables& at, const PagedKvCache& cache, int batch, int rows, int logit_rows,
+               bool finds_largest);
+  MatrixView BringLogits(absl::Span<const ForwardRequest> requests, int logit_rows);
   void RunLayer(int index, const RaggedRows& rows, const PagedKvView& kv);
   MatrixView View(const Buffer& buffer, int rows, int cols) const;
 
@@ -89,7 +92,7 @@ class Transformer final : public LanguageModel {
   Workspace workspace_;
   std::unique_ptr<Repeater> repeater_;
   std::vector<int32_t> host_tables_;
-  std::vector<float> host_logits_;  // unused where the backend's memory is the host's
+  HostLogits host_logits_;  // unused where the backend's memory is the host's
 };
 
 }  // namespace tandem

@@ -23,6 +23,12 @@ bool WantsPromptLogprobs(const VerifyRequest& request) {
   return request.prompt_logprobs.num_top >= 0 && request.kv->length() + 1 < request.prompt_length;
 }
 
+// Whether nothing but the largest entry of each row decides or is told.
+bool WantsOnlyLargest(const VerifyRequest& request) {
+  return request.sampling->takes_largest() && request.logprobs.num_top < 0 &&
+         !WantsPromptLogprobs(request) && request.on_rows == nullptr;
+}
+
 // The draft tokens to be read: those before the first that the target does not know, behind which
 // every rule rejects.
 absl::Span<const TokenId> KnownPart(const Proposal& proposal, int vocab_size) {
@@ -153,8 +159,10 @@ absl::Status Verifier::Verify(absl::Span<const VerifyRequest> requests,
     }
     // The row of the context's last token is a judged one.
     if (WantsPromptLogprobs(r)) num_prompt_rows[i] = r.num_fed - (r.judges() ? 1 : 0);
-    passes.push_back(
-        {.tokens = fed[i], .kv = r.kv, .num_logits = num_prompt_rows[i] + num_judged_rows[i]});
+    passes.push_back({.tokens = fed[i],
+                      .kv = r.kv,
+                      .num_logits = num_prompt_rows[i] + num_judged_rows[i],
+                      .only_largest = WantsOnlyLargest(r)});
   }
   std::vector<int> lengths_before;
   for (const VerifyRequest& r : requests) lengths_before.push_back(r.kv->length());

@@ -214,7 +214,9 @@ class MeddlingModel final : public LanguageModel {
   int context_length() const override { return inner_->context_length(); }
 
   absl::StatusOr<MatrixView> Forward(absl::Span<const ForwardRequest> requests) override {
-    ASSIGN_OR_RETURN(const MatrixView logits, inner_->Forward(requests));
+    std::vector<ForwardRequest> whole(requests.begin(), requests.end());
+    for (ForwardRequest& request : whole) request.only_largest = false;  // rows are changed here
+    ASSIGN_OR_RETURN(const MatrixView logits, inner_->Forward(whole));
     float* row = static_cast<float*>(logits.data);
     for (const ForwardRequest& request : requests) {
       std::vector<absl::Span<float>> rows;

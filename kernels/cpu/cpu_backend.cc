@@ -12,6 +12,7 @@
 #include "kernels/cpu/cpu_isa.h"
 #include "kernels/cpu/kv_rows.h"
 #include "kernels/cpu/packing.h"
+#include "kernels/row_math.h"
 #include "kernels/widen_row.h"
 
 namespace tandem {
@@ -165,6 +166,13 @@ void CpuBackend::GatherRows(ConstMatrixView x, const int32_t* indices, MatrixVie
   for (int r = 0; r < out.rows; ++r) {
     TANDEM_CHECK(indices[r] >= 0 && indices[r] < x.rows);
     std::memcpy(RowOf(out, r), RowOf(x, indices[r]), out.cols * sizeof(float));
+  }
+}
+
+void CpuBackend::FindLargest(ConstMatrixView x, int32_t* largest) {
+  CheckF32(x);
+  for (int r = 0; r < x.rows; ++r) {
+    largest[r] = IndexOfLargest({RowOf(x, r), static_cast<size_t>(x.cols)});
   }
 }
 

@@ -36,6 +36,7 @@ class CpuBackend final : public Backend {
 
   void Embed(const int32_t* ids, ConstMatrixView table, MatrixView out) override;
   void GatherRows(ConstMatrixView x, const int32_t* indices, MatrixView out) override;
+  void FindLargest(ConstMatrixView x, int32_t* largest) override;
   void RmsNorm(ConstMatrixView x, const float* weight, float epsilon, MatrixView out) override;
   void MatMul(ConstMatrixView x, const PackedWeight& weight, MatrixView out) override;
   void MatMulAdd(ConstMatrixView x, const PackedWeight& weight, MatrixView sum) override;

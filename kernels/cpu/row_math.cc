@@ -1,6 +1,8 @@
 #include "kernels/row_math.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "kernels/cpu/cpu_isa.h"
 #include "kernels/cpu/cpu_kernels.h"
@@ -20,6 +22,22 @@ const CpuKernels& BestKernels() {
 
 float LargestOrNan(absl::Span<const float> row) {
   return BestKernels().largest_or_nan(row.data(), static_cast<int>(row.size()));
+}
+
+// One pass over memory: of stretches that fit into the nearest cache only the first with the
+// largest is looked at again.
+int32_t IndexOfLargest(absl::Span<const float> row) {
+  float largest = -std::numeric_limits<float>::infinity();
+  size_t found = 0;
+  for (size_t begin = 0; begin < row.size(); begin += kStretch) {
+    const float here = LargestOrNan(row.subspan(begin, kStretch));
+    if (std::isnan(here)) return -1;
+    if (here <= largest) continue;
+    largest = here;
+    found = begin;
+  }
+  if (!std::isfinite(largest)) return -1;
+  return static_cast<int32_t>(std::find(row.begin() + found, row.end(), largest) - row.begin());
 }
 
 void Softmax(float scale, float largest, absl::Span<float> row) {

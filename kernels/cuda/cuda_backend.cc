@@ -172,6 +172,11 @@ void CudaBackend::GatherRows(ConstMatrixView x, const int32_t* indices, MatrixVi
   Note(Launch(GatherRowsTask{.x = x, .indices = indices, .out = out}, stream_), "gathering rows");
 }
 
+void CudaBackend::FindLargest(ConstMatrixView x, int32_t* largest) {
+  CheckF32(x);
+  Note(Launch(FindLargestTask{.x = x, .largest = largest}, stream_), "finding the largest");
+}
+
 void CudaBackend::RmsNorm(ConstMatrixView x, const float* weight, float epsilon, MatrixView out) {
   CheckF32(x);
   CheckF32(out);

@@ -18,6 +18,13 @@ inline constexpr int kHeadWarps = 4;
 inline constexpr LaunchShape RowShape(int rows) {
   return {.x = rows, .y = 1, .z = 1, .shared_bytes = kRowThreads / 32 * 4};
 }
+// A block a row of the vocabulary: four loads of 16 bytes of each thread bring 64 KB on their way,
+// without which half a megabyte took longer than a small product. A value and its place of each
+// warp.
+inline constexpr int kLargestThreads = 1024;
+inline constexpr LaunchShape LargestShape(int rows) {
+  return {.x = rows, .y = 1, .z = 1, .shared_bytes = kLargestThreads / 32 * 8};
+}
 // A warp for each head of each row, with the head's numbers.
 inline constexpr LaunchShape HeadShape(int rows, int num_heads, int head_dim) {
   return {.x = rows,

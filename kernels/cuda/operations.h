@@ -43,6 +43,12 @@ struct GatherRowsTask {
 };
 Error Launch(const GatherRowsTask& task, Stream stream);
 
+struct FindLargestTask {
+  ConstMatrixView x;
+  int32_t* largest = nullptr;  // [x.rows]
+};
+Error Launch(const FindLargestTask& task, Stream stream);
+
 struct RmsNormTask {
   ConstMatrixView x;
   const float* weight = nullptr;  // [x.cols]

@@ -10,6 +10,10 @@ Error Launch(const GatherRowsTask& task, Stream stream) {
   return Enqueue<GatherRowsKernel>(task, RowShape(task.out.rows), stream);
 }
 
+Error Launch(const FindLargestTask& task, Stream stream) {
+  return Enqueue<FindLargestKernel>(task, LargestShape(task.x.rows), stream);
+}
+
 Error Launch(const RmsNormTask& task, Stream stream) {
   return Enqueue<RmsNormKernel>(task, RowShape(task.x.rows), stream);
 }

@@ -1,5 +1,5 @@
-// Embedding, gathering, norms and rotary angles: a block a row, whose threads stride over the
-// columns.
+// Embedding, gathering, searching, norms and rotary angles: a block a row, whose threads stride
+// over the columns.
 #ifndef TANDEM_KERNELS_CUDA_ROW_KERNELS_CUH_
 #define TANDEM_KERNELS_CUDA_ROW_KERNELS_CUH_
 
@@ -34,6 +34,64 @@ struct GatherRowsKernel {
     const float* const from = RowOf(task.x, index);
     float* const out = RowOf(task.out, row);
     for (int c = ThreadIndex(); c < task.out.cols; c += kThreads) Store(out + c, Load(from + c));
+  }
+};
+
+// The largest of what was seen and its place, which start as nothing and 0. A NaN is one of +inf.
+struct Largest {
+  float value;
+  int index;
+
+  TANDEM_DEVICE void See(float other, int at) {
+    if (other != other) other = BitsToFloat(0x7F800000u);
+    if (other > value || (other == value && at < index)) {
+      value = other;
+      index = at;
+    }
+  }
+  TANDEM_DEVICE void SeeWarp() {
+    TANDEM_UNROLL
+    for (int mask = kWarpSize / 2; mask > 0; mask /= 2) {
+      const float other = ShuffleXor(value, mask);
+      See(other, ShuffleXor(index, mask));
+    }
+  }
+};
+
+struct FindLargestKernel {
+  using Task = FindLargestTask;
+  static constexpr int kThreads = kLargestThreads;
+  static constexpr int kWarps = kThreads / kWarpSize;
+  static_assert(kWarps == kWarpSize, "the first warp has a lane for each");
+
+  TANDEM_DEVICE static void Run(const Task& task, unsigned char* shared) {
+    auto* const values = reinterpret_cast<float*>(shared);          // [warps]
+    auto* const indices = reinterpret_cast<int*>(values + kWarps);  // likewise
+    const float* const x = RowOf(task.x, BlockX());
+    Largest largest{BitsToFloat(0xFF800000u), 0};
+    const int in_fours = reinterpret_cast<uintptr_t>(x) % 16 == 0 ? task.x.cols / 4 : 0;
+    const auto* const fours = reinterpret_cast<const Words4*>(x);
+    TANDEM_UNROLL_BY(4)
+    for (int i = ThreadIndex(); i < in_fours; i += kThreads) {
+      const Words4 four = Load(fours + i);
+      TANDEM_UNROLL
+      for (int j = 0; j < 4; ++j) largest.See(BitsToFloat(four.words[j]), 4 * i + j);
+    }
+    for (int c = 4 * in_fours + ThreadIndex(); c < task.x.cols; c += kThreads) {
+      largest.See(Load(x + c), c);
+    }
+    largest.SeeWarp();
+    if (Lane() == 0) {
+      Store(values + WarpIndex(), largest.value);
+      Store(indices + WarpIndex(), largest.index);
+    }
+    Barrier();
+    if (WarpIndex() > 0) return;
+    largest = {Load(values + Lane()), Load(indices + Lane())};
+    largest.SeeWarp();
+    const uint32_t bits = FloatToBits(largest.value);
+    const bool is_finite = (bits & 0x7F800000u) != 0x7F800000u;
+    if (Lane() == 0) Store(task.largest + BlockX(), is_finite ? largest.index : -1);
   }
 };
 

@@ -8,9 +8,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "engine/engine.h"
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
 #include "kvcache/paged_kv_cache.h"
+#include "model/sampling.h"
 #include "model/transformer.h"
 #include "tests/golden_file.h"
 
@@ -85,6 +87,68 @@ TEST_P(DeviceModel, RowsHaveTheSameBitsInEveryChunking) {
     ASSERT_EQ(got.size(), want.size());
     EXPECT_EQ(std::memcmp(got.data(), want.data(), want.size() * sizeof(float)), 0)
         << "chunk " << chunk;
+  }
+}
+
+// Rows of which only the largest is wanted stay where they are, whatever their neighbours want, in
+// passes that are enqueued, recorded and replayed.
+TEST_P(DeviceModel, TellsTheLargestOfRowsThatItKeeps) {
+  auto cache = PagedKvCache::Create(backend_.get(), model_->kv_layout(16, GetParam().kv_dtype), 8);
+  constexpr int kRows = 2;
+  const auto tokens = absl::MakeConstSpan(golden_.input_ids);
+  for (int pass = 0; pass < 4; ++pass) {
+    std::vector<std::vector<float>> rows[2];
+    for (const bool only_largest : {false, true}) {
+      KvSequence one = (*cache)->NewSequence();
+      KvSequence other = (*cache)->NewSequence();
+      const ForwardRequest requests[] = {{.tokens = tokens.subspan(pass, 3),
+                                          .kv = &one,
+                                          .num_logits = kRows,
+                                          .only_largest = only_largest},
+                                         {.tokens = tokens.subspan(3 + pass, 3), .kv = &other}};
+      const auto logits = model_->Forward(requests);
+      ASSERT_TRUE(logits.ok()) << logits.status().message();
+      for (int r = 0; r < kRows + 1; ++r) {
+        const float* row = static_cast<const float*>(logits->data) + r * logits->stride;
+        rows[only_largest ? 1 : 0].emplace_back(row, row + logits->cols);
+      }
+    }
+    for (int r = 0; r < kRows; ++r) {
+      EXPECT_EQ(ArgMax(rows[1][r]), ArgMax(rows[0][r])) << pass;
+      EXPECT_NE(rows[1][r], rows[0][r]);
+    }
+    EXPECT_EQ(std::memcmp(rows[1][kRows].data(), rows[0][kRows].data(),
+                          rows[0][kRows].size() * sizeof(float)),
+              0);
+  }
+}
+
+// The whole engine, whose greedy text is the reference's with drafts of any length and without.
+TEST(DeviceEngine, GreedyTextIsTheReferences) {
+  if (const auto backend = MakeCudaBackend(0); !backend.ok()) {
+    GTEST_SKIP() << backend.status().message();
+  }
+  const std::string models = absl::StrCat(TANDEM_SOURCE_DIR, "/tests/data/models/");
+  const Golden golden = ReadGolden(models + "mistral-full");
+  for (const int draft_tokens : {0, 1, 4}) {
+    EngineOptions options;
+    options.target = models + "mistral-full";
+    options.draft = models + "mistral-noisy";
+    options.device = "cuda:0";
+    options.kv_memory_bytes = 8 << 20;
+    auto engine = Engine::Create(options);
+    ASSERT_TRUE(engine.ok()) << engine.status().message();
+    const auto got =
+        (*engine)->Generate({.prompt_ids = {golden.input_ids.begin(), golden.input_ids.begin() + 8},
+                             .max_tokens = 10,
+                             .sampling = {.temperature = 0.0f},
+                             .ignore_eos = true,
+                             .draft_tokens = draft_tokens});
+    ASSERT_TRUE(got.ok()) << got.status().message();
+    EXPECT_TRUE(std::equal(got->token_ids.begin(), got->token_ids.end(), golden.greedy_ids.begin()))
+        << draft_tokens;
+    EXPECT_EQ(got->token_ids.size(), 10u);
+    EXPECT_EQ(got->stats.proposed > 0, draft_tokens > 0);
   }
 }
 
