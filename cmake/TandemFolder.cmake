@@ -9,15 +9,16 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
 endif()
 
 # tandem_folder(NAME DEPENDS a b ... [SUBFOLDERS x y ...] [WITHOUT file...]
-#               [PRECOMPILED header... | PRECOMPILED_LIKE folder])
+#               [PRECOMPILED header... | PRECOMPILED_LIKE folder] [HEAVY_TESTS])
 #
 # Makes the library tandem_NAME of every .cc in this folder and the named subfolders, the test
 # program NAME_test of every *_test.cc there, and, where TANDEM_BUILD_FUZZERS is on, one program of
 # every *_fuzz.cc. DEPENDS names libraries of folders to the left and of others
 # (tests/tidy_test.cc). *_benchmark.cc are left to whoever wants them. PRECOMPILED_LIKE wants the
-# same compiler's options in both folders, and in all of their files.
+# same compiler's options in both folders, and in all of their files. HEAVY_TESTS: see
+# tandem_test_program.
 function(tandem_folder name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "PRECOMPILED_LIKE"
+  cmake_parse_arguments(PARSE_ARGV 1 arg "HEAVY_TESTS" "PRECOMPILED_LIKE"
                         "DEPENDS;SUBFOLDERS;WITHOUT;PRECOMPILED")
   set(globs *.cc)
   foreach(subfolder IN LISTS arg_SUBFOLDERS)
@@ -59,7 +60,11 @@ function(tandem_folder name)
   if(TANDEM_BUILD_TESTS AND tests)
     add_executable(${name}_test ${tests})
     target_link_libraries(${name}_test PRIVATE tandem_${name})
-    tandem_test_program(${name}_test)
+    set(heavy "")
+    if(arg_HEAVY_TESTS)
+      set(heavy HEAVY)
+    endif()
+    tandem_test_program(${name}_test ${heavy})
   endif()
   if(TANDEM_BUILD_FUZZERS)
     foreach(fuzzer IN LISTS fuzzers)
@@ -74,25 +79,30 @@ function(tandem_folder name)
   endif()
 endfunction()
 
-# tandem_test_program(PROGRAM [TEST_PREFIX p] [LABELS l] [OTHER_OPTIONS])
-# What every program of GoogleTest tests needs; its cases become tests of ctest. OTHER_OPTIONS: some
-# of its files have some, so that it cannot share the precompiled headers of the first such program.
+# tandem_test_program(PROGRAM [TEST_PREFIX p] [LABELS l] [HEAVY] [OTHER_OPTIONS])
+# What every program of GoogleTest tests needs; its cases become tests of ctest. HEAVY: much of the
+# time goes into the tests' own code, which is optimised under sanitizers too. OTHER_OPTIONS: some of
+# its files have some, so that it cannot share the precompiled headers of the first such program.
 function(tandem_test_program program)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "OTHER_OPTIONS" "TEST_PREFIX;LABELS" "")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "HEAVY;OTHER_OPTIONS" "TEST_PREFIX;LABELS" "")
   set(labels "")
   if(arg_LABELS)
     set(labels LABELS ${arg_LABELS})
   endif()
   target_link_libraries(${program} PRIVATE tandem_options GTest::gmock_main)
-  # Tests spend more time in the compiler than in their own code.
-  target_compile_options(${program} PRIVATE $<$<CONFIG:Release>:-O1>)
-  get_property(first GLOBAL PROPERTY TANDEM_FIRST_TEST_PROGRAM)
+  # Most tests spend more time in the compiler than in their own code.
+  set(level -O1)
+  if(TANDEM_SANITIZE AND NOT arg_HEAVY)
+    set(level -O0)
+  endif()
+  target_compile_options(${program} PRIVATE $<$<NOT:$<CONFIG:Debug>>:${level}>)
+  get_property(first GLOBAL PROPERTY TANDEM_FIRST_TEST_PROGRAM${level})
   if(NOT arg_OTHER_OPTIONS AND first)
     target_precompile_headers(${program} REUSE_FROM ${first})
   elseif(NOT arg_OTHER_OPTIONS)
     target_precompile_headers(${program} PRIVATE ${tandem_usual_headers} <gmock/gmock.h>
                               <gtest/gtest.h> <nlohmann/json.hpp>)
-    set_property(GLOBAL PROPERTY TANDEM_FIRST_TEST_PROGRAM ${program})
+    set_property(GLOBAL PROPERTY TANDEM_FIRST_TEST_PROGRAM${level} ${program})
   endif()
   target_compile_definitions(${program} PRIVATE TANDEM_SOURCE_DIR="${TANDEM_TEST_ROOT}")
   gtest_discover_tests(${program} DISCOVERY_TIMEOUT 60 TEST_PREFIX "${arg_TEST_PREFIX}"
