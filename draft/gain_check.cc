@@ -30,9 +30,11 @@ constexpr double kPredictionWeight = 1.0 / 32;
 }  // namespace
 
 bool GainCheck::Allows(double predicted_gain) {
-  if (predicted_ == 0.0) predicted_ = predicted_gain;
+  if (belief_left_ < 0) {
+    belief_left_ = predicted_gain >= kClearGain ? kRoundsOfBelief : 0;
+    predicted_ = predicted_gain;
+  }
   predicted_ += kPredictionWeight * (predicted_gain - predicted_);
-  if (belief_left_ < 0) belief_left_ = predicted_gain >= kClearGain ? kRoundsOfBelief : 0;
   if (!pays_ && predicted_ > kMuchMore * refused_) *this = GainCheck();
   const bool is_exception = usual_left_ == 0;
   return pays_ != is_exception;

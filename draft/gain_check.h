@@ -40,7 +40,7 @@ class GainCheck {
 
   bool pays_ = true;        // what is done but for exceptions
   int belief_left_ = -1;    // rounds; negative before the first
-  double predicted_ = 0.0;  // in the mean; 0 before the first
+  double predicted_ = 1.0;  // in the mean
   double refused_ = 1.0;    // predicted when speculation was last found not to pay
   double mean_ = 0.0;
   int num_compared_ = 0;  // exceptions in `mean_`

@@ -95,6 +95,24 @@ inline std::vector<float> RandomBias(int size, std::mt19937& random) {
   return std::vector<float>(values.row(0), values.row(0) + size);
 }
 
+// Rows for FindLargest with every end that they may have, and where their largest entries are.
+struct LargestCase {
+  LargestCase(int cols, std::mt19937& random) : x(TestMatrix::Random(7, cols, random)) {
+    const int last = cols - 1, middle = cols / 2;
+    x.at(0, last) = 9.0f;
+    x.at(1, middle) = x.at(1, last) = 9.0f;
+    x.at(2, middle) = NAN;
+    x.at(3, last) = INFINITY;
+    for (int c = 0; c < cols; ++c) x.at(4, c) = -INFINITY;
+    for (int c = 0; c < cols; ++c) x.at(5, c) = c == last ? -3.0f : -INFINITY;
+    x.at(6, 0) = 8.0f;
+    largest = {last, middle, -1, -1, -1, last, 0};
+  }
+
+  TestMatrix x;
+  std::vector<int32_t> largest;
+};
+
 // A matrix of weights in host memory of some dtype, its rows apart like a TestMatrix's.
 class TestWeight {
  public:

@@ -1,5 +1,6 @@
 #include "model/host_logits.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "gtest/gtest.h"

@@ -86,17 +86,10 @@ TEST(FindLargest, TakesTheFirstOfEqualsAndRefusesWhatIsNoNumber) {
   std::mt19937 random(6);
   for (TestBackend& test : AllBackends()) {
     for (const int cols : {1, 5, 63, 1024, 1025, 5000}) {
-      TestMatrix x = TestMatrix::Random(6, cols, random);
-      const int last = cols - 1, middle = cols / 2;
-      x.at(0, last) = 9.0f;
-      x.at(1, middle) = x.at(1, last) = 9.0f;
-      x.at(2, middle) = NAN;
-      x.at(3, last) = INFINITY;
-      for (int c = 0; c < cols; ++c) x.at(4, c) = -INFINITY;
-      for (int c = 0; c < cols; ++c) x.at(5, c) = c == last ? -3.0f : -INFINITY;
-      std::vector<int32_t> largest(6, 77);
-      test.backend->FindLargest(x.view(), largest.data());
-      EXPECT_EQ(largest, (std::vector<int32_t>{last, middle, -1, -1, -1, last})) << cols;
+      const LargestCase rows(cols, random);
+      std::vector<int32_t> largest(rows.x.rows(), 77);
+      test.backend->FindLargest(rows.x.view(), largest.data());
+      EXPECT_EQ(largest, rows.largest) << cols;
     }
   }
 }

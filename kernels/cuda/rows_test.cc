@@ -45,20 +45,11 @@ TEST_F(Rows, GatherRowsTakesThemInOrder) {
 TEST_F(Rows, FindLargestTakesTheFirstOfEqualsAndRefusesWhatIsNoNumber) {
   std::mt19937 random(6);
   for (const int cols : {1, 5, 64, 127, 4096, 4099, 9000}) {
-    TestMatrix x = TestMatrix::Random(7, cols, random);
-    const int last = cols - 1, middle = cols / 2;
-    x.at(0, last) = 9.0f;
-    x.at(1, middle) = x.at(1, last) = 9.0f;
-    x.at(2, middle) = NAN;
-    x.at(3, last) = INFINITY;
-    for (int c = 0; c < cols; ++c) x.at(4, c) = -INFINITY;
-    for (int c = 0; c < cols; ++c) x.at(5, c) = c == last ? -3.0f : -INFINITY;
-    x.at(6, 0) = 8.0f;
-    DeviceMatrix in(backend(), x);
-    const Buffer largest = Upload(std::vector<int32_t>(7, 77));
+    const LargestCase rows(cols, random);
+    DeviceMatrix in(backend(), rows.x);
+    const Buffer largest = Upload(std::vector<int32_t>(rows.x.rows(), 77));
     backend().FindLargest(in.view(), static_cast<int32_t*>(largest.data()));
-    EXPECT_EQ(Download<int32_t>(largest), (std::vector<int32_t>{last, middle, -1, -1, -1, last, 0}))
-        << cols;
+    EXPECT_EQ(Download<int32_t>(largest), rows.largest) << cols;
   }
 }
 
