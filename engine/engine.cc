@@ -186,10 +186,10 @@ class EngineImpl final : public Engine {
 
 void EngineImpl::Work() {
   while (TakeNewWork()) {
+    Retire();  // before a round is planned: who was cancelled since holds no pages in it
+    ReportLoad();
     AnswerChecks();
     Step();
-    Retire();
-    ReportLoad();
   }
   Retire();
 }

@@ -124,6 +124,48 @@ TEST(Engine, CancelEndsWhatRunsAndWhatWaits) {
   engine->Cancel(*unharmed);  // long over
 }
 
+// Pages run out while two run; the older is cancelled in whichever round, and what it holds is not
+// in the younger's way when the next is planned.
+TEST(Engine, ACancelledOneLeavesItsPagesToTheOthers) {
+  constexpr int kTokens = 24;
+  const GoldenPair pair("perturbed");
+  EngineOptions options = CpuOptionsFor(pair.target, "");
+  options.prefix_cache = false;
+  options.page_size = 4;
+  const int length = static_cast<int>(pair.prompt_ids.size()) + kTokens;
+  options.kv_memory_bytes = KvBytesFor(pair.target, "", length + length / 2);
+  const std::unique_ptr<Engine> engine = MakeEngine(options);
+  const Request request{.prompt_ids = pair.prompt_ids,
+                        .max_tokens = kTokens,
+                        .sampling = kGreedy,
+                        .ignore_eos = true};
+  const Completion alone = Generate(engine.get(), request);
+  for (int last = 1; last < kTokens; ++last) {
+    SCOPED_TRACE(last);
+    absl::Notification is_last;
+    absl::Notification may_go_on;
+    const auto older = engine->Submit(request, [&, left = last](const Piece&) mutable {
+      if (--left == 0) {
+        is_last.Notify();
+        may_go_on.WaitForNotification();
+      }
+      return true;
+    });
+    ASSERT_TRUE(older.ok()) << older.status();
+    const auto younger = engine->Submit(request, nullptr);
+    ASSERT_TRUE(younger.ok()) << younger.status();
+    is_last.WaitForNotification();
+    engine->Cancel(*older);
+    may_go_on.Notify();
+    const auto cancelled = engine->Wait(*older);
+    ASSERT_TRUE(cancelled.ok()) << cancelled.status();
+    EXPECT_EQ(cancelled->finish_reason, "cancelled");
+    const auto whole = engine->Wait(*younger);
+    ASSERT_TRUE(whole.ok()) << whole.status();
+    ExpectSameOutput(*whole, alone);
+  }
+}
+
 TEST(Engine, EveryGenerationIsWaitedForOnce) {
   const GoldenPair pair("perturbed");
   const std::unique_ptr<Engine> engine = MakeEngine(CpuOptionsFor(pair.target, ""));
