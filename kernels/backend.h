@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "base/check.h"
 #include "kernels/matrix.h"
 #include "kernels/paged_kv.h"
 
@@ -174,12 +175,21 @@ class Backend {
   // out = x * transpose(weight) + bias, accumulated in f32. With quantised weights the activations
   // are quantised too, by groups of 128 of a row.   x: [rows, inputs]; out: [rows,
   // outputs]
-  virtual void MatMul(ConstMatrixView x, const PackedWeight& weight, MatrixView out) = 0;
+  void MatMul(ConstMatrixView x, const PackedWeight& weight, MatrixView out) {
+    TANDEM_CHECK(weight.order == PartOrder::kConcatenated && weight.outputs == out.cols);
+    Product(x, weight, ProductEnd::kStore, out);
+  }
   // sum += x * transpose(weight) + bias: a product and its residual.   sum: [rows, outputs]
-  virtual void MatMulAdd(ConstMatrixView x, const PackedWeight& weight, MatrixView sum) = 0;
+  void MatMulAdd(ConstMatrixView x, const PackedWeight& weight, MatrixView sum) {
+    TANDEM_CHECK(weight.order == PartOrder::kConcatenated && weight.outputs == sum.cols);
+    Product(x, weight, ProductEnd::kAdd, sum);
+  }
   // out = silu(gate) * up with gate, up = the halves of a product, silu(g) = g / (1 + exp(-g)).
   //   weight: packed kGateAndUp, outputs = 2 * out.cols
-  virtual void MatMulSwiGlu(ConstMatrixView x, const PackedWeight& weight, MatrixView out) = 0;
+  void MatMulSwiGlu(ConstMatrixView x, const PackedWeight& weight, MatrixView out) {
+    TANDEM_CHECK(weight.order == PartOrder::kGateAndUp && weight.outputs == 2 * out.cols);
+    Product(x, weight, ProductEnd::kSwiGlu, out);
+  }
 
   // out[r] = the cosines, then the sines, of position(r) * inverse_frequencies, times `scale`.
   // Angles are products in f32, as the reference computes them.
@@ -204,6 +214,9 @@ class Backend {
 
  protected:
   friend class Buffer;
+  // REQUIRES: weight.order and weight.outputs are those of `end` and `out`.
+  virtual void Product(ConstMatrixView x, const PackedWeight& weight, ProductEnd end,
+                       MatrixView out) = 0;
   virtual void Free(void* data, size_t bytes) = 0;
 };
 

@@ -44,6 +44,13 @@ inline constexpr const char* NameOf(DType dtype) {
   return "";
 }
 
+// What becomes of a product's sums.
+enum class ProductEnd {
+  kStore,   // out = sums + bias
+  kAdd,     // out = out + (sums + bias)
+  kSwiGlu,  // out = silu(gate) * up, whose sums lie in the order of PartOrder::kGateAndUp
+};
+
 // A non-owning, row-major matrix in some backend's memory. Trivially copyable: pass it by value.
 //
 // Every tensor here is a matrix -- activations [tokens, dim], weights [out, in], logits and

@@ -54,9 +54,9 @@ class MemoryBackend : public Backend {
   void GatherRows(ConstMatrixView, const int32_t*, MatrixView) override { std::abort(); }
   void FindLargest(ConstMatrixView, int32_t*) override { std::abort(); }
   void RmsNorm(ConstMatrixView, const float*, float, MatrixView) override { std::abort(); }
-  void MatMul(ConstMatrixView, const PackedWeight&, MatrixView) override { std::abort(); }
-  void MatMulAdd(ConstMatrixView, const PackedWeight&, MatrixView) override { std::abort(); }
-  void MatMulSwiGlu(ConstMatrixView, const PackedWeight&, MatrixView) override { std::abort(); }
+  void Product(ConstMatrixView, const PackedWeight&, ProductEnd, MatrixView) override {
+    std::abort();
+  }
   void RotaryAngles(const RaggedRows&, const int32_t*, const float*, float, MatrixView) override {
     std::abort();
   }

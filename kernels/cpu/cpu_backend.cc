@@ -189,21 +189,6 @@ void CpuBackend::RmsNorm(ConstMatrixView x, const float* weight, float epsilon, 
 
 // ---- Products ----
 
-void CpuBackend::MatMul(ConstMatrixView x, const PackedWeight& weight, MatrixView out) {
-  TANDEM_CHECK(weight.order == PartOrder::kConcatenated && weight.outputs == out.cols);
-  Product(x, weight, ProductEnd::kStore, out);
-}
-
-void CpuBackend::MatMulAdd(ConstMatrixView x, const PackedWeight& weight, MatrixView sum) {
-  TANDEM_CHECK(weight.order == PartOrder::kConcatenated && weight.outputs == sum.cols);
-  Product(x, weight, ProductEnd::kAdd, sum);
-}
-
-void CpuBackend::MatMulSwiGlu(ConstMatrixView x, const PackedWeight& weight, MatrixView out) {
-  TANDEM_CHECK(weight.order == PartOrder::kGateAndUp && weight.outputs == 2 * out.cols);
-  Product(x, weight, ProductEnd::kSwiGlu, out);
-}
-
 void CpuBackend::Product(ConstMatrixView x, const PackedWeight& weight, ProductEnd end,
                          MatrixView out) {
   CheckF32(x);

@@ -38,9 +38,6 @@ class CpuBackend final : public Backend {
   void GatherRows(ConstMatrixView x, const int32_t* indices, MatrixView out) override;
   void FindLargest(ConstMatrixView x, int32_t* largest) override;
   void RmsNorm(ConstMatrixView x, const float* weight, float epsilon, MatrixView out) override;
-  void MatMul(ConstMatrixView x, const PackedWeight& weight, MatrixView out) override;
-  void MatMulAdd(ConstMatrixView x, const PackedWeight& weight, MatrixView sum) override;
-  void MatMulSwiGlu(ConstMatrixView x, const PackedWeight& weight, MatrixView out) override;
   void RotaryAngles(const RaggedRows& rows, const int32_t* lengths,
                     const float* inverse_frequencies, float scale, MatrixView out) override;
   void RotateAndCache(MatrixView qkv, ConstMatrixView angles, const HeadNorms& norms,
@@ -55,7 +52,8 @@ class CpuBackend final : public Backend {
   // small.
   template <typename Body>
   void ForShares(int count, int64_t work, Body body);
-  void Product(ConstMatrixView x, const PackedWeight& weight, ProductEnd end, MatrixView out);
+  void Product(ConstMatrixView x, const PackedWeight& weight, ProductEnd end,
+               MatrixView out) override;
   void PackWhole(const PackedWeight& weight);
   void PackPanels(const PackedWeight& weight, IndexRange panels) const;
   void AttendAll(const AttendTask& task, const RaggedRows& rows);

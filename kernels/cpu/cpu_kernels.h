@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/matrix.h"
 #include "kernels/paged_kv.h"
 
 namespace tandem {
@@ -51,13 +52,6 @@ struct QuantizedActivations {
   int32_t sum;  // of values
 };
 
-// What becomes of a product's sums.
-enum class ProductEnd {
-  kStore,   // out = sums + bias
-  kAdd,     // out = out + (sums + bias)
-  kSwiGlu,  // out = silu(gate) * up; panels 2u and 2u + 1 are gate and up of outputs [64 u, ...)
-};
-
 struct ProductTask {
   const std::byte* panels = nullptr;
   int num_steps = 0;  // of a panel
@@ -66,6 +60,7 @@ struct ProductTask {
   // Blocks of inputs, each [num_rows, inputs of a block], the last padded: see pack_activations.
   const void* activations = nullptr;
   int num_rows = 0;
+  // Of kSwiGlu panels 2u and 2u + 1 are gate and up of outputs [64 u, ...).
   ProductEnd end = ProductEnd::kStore;
   float* out = nullptr;  // [num_rows, out_cols]
   int64_t out_stride = 0;

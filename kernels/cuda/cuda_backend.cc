@@ -187,21 +187,6 @@ void CudaBackend::RmsNorm(ConstMatrixView x, const float* weight, float epsilon,
 
 // ---- Products ----
 
-void CudaBackend::MatMul(ConstMatrixView x, const PackedWeight& weight, MatrixView out) {
-  TANDEM_CHECK(weight.order == PartOrder::kConcatenated && weight.outputs == out.cols);
-  Product(x, weight, ProductEnd::kStore, out);
-}
-
-void CudaBackend::MatMulAdd(ConstMatrixView x, const PackedWeight& weight, MatrixView sum) {
-  TANDEM_CHECK(weight.order == PartOrder::kConcatenated && weight.outputs == sum.cols);
-  Product(x, weight, ProductEnd::kAdd, sum);
-}
-
-void CudaBackend::MatMulSwiGlu(ConstMatrixView x, const PackedWeight& weight, MatrixView out) {
-  TANDEM_CHECK(weight.order == PartOrder::kGateAndUp && weight.outputs == 2 * out.cols);
-  Product(x, weight, ProductEnd::kSwiGlu, out);
-}
-
 void CudaBackend::Product(ConstMatrixView x, const PackedWeight& weight, ProductEnd end,
                           MatrixView out) {
   CheckF32(x);

@@ -37,9 +37,6 @@ class CudaBackend final : public Backend, public DeviceMeter {
   void GatherRows(ConstMatrixView x, const int32_t* indices, MatrixView out) override;
   void FindLargest(ConstMatrixView x, int32_t* largest) override;
   void RmsNorm(ConstMatrixView x, const float* weight, float epsilon, MatrixView out) override;
-  void MatMul(ConstMatrixView x, const PackedWeight& weight, MatrixView out) override;
-  void MatMulAdd(ConstMatrixView x, const PackedWeight& weight, MatrixView sum) override;
-  void MatMulSwiGlu(ConstMatrixView x, const PackedWeight& weight, MatrixView out) override;
   void RotaryAngles(const RaggedRows& rows, const int32_t* lengths,
                     const float* inverse_frequencies, float scale, MatrixView out) override;
   void RotateAndCache(MatrixView qkv, ConstMatrixView angles, const HeadNorms& norms,
@@ -70,7 +67,8 @@ class CudaBackend final : public Backend, public DeviceMeter {
   void* Reserve(Buffer* scratch, size_t bytes);
   bool CanCache(const PagedKvView& kv);
   absl::StatusOr<Buffer> Uploaded(absl::Span<const std::byte> host);
-  void Product(ConstMatrixView x, const PackedWeight& weight, ProductEnd end, MatrixView out);
+  void Product(ConstMatrixView x, const PackedWeight& weight, ProductEnd end,
+               MatrixView out) override;
   void MultiplyTiles(ConstMatrixView x, const PackedWeight& weight, ProductEnd end, MatrixView out);
 
   const int device_;

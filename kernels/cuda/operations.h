@@ -78,9 +78,6 @@ struct RotateAndCacheTask {
 };
 Error Launch(const RotateAndCacheTask& task, Stream stream);
 
-// What becomes of a product's sums.
-enum class ProductEnd { kStore, kAdd, kSwiGlu };
-
 // Rounds rows to bf16 in the order in which products read them (product_layout.h).
 struct PackRowsTask {
   ConstMatrixView x;
