@@ -7,7 +7,7 @@ namespace tandem {
 namespace {
 
 // A half-life of 100 tests.
-constexpr double kMemory = 0.99309;
+constexpr double kAcceptanceMemory = 0.99309;
 // What is believed before anything is seen, as so many tests would have shown it: of models that
 // were trained alike, and of lookups.
 constexpr double kModelAcceptance = 0.7;
@@ -27,8 +27,9 @@ void AcceptanceEstimate::Observe(const DraftOption& kind, int num_verified, int 
   ByDepth& by_depth = counts_[IndexOf(kind)];
   const int num_tested = std::min({num_verified, num_accepted + 1, kNumDepths});
   for (int i = 0; i < num_tested; ++i) {
-    by_depth[i].tested = kMemory * by_depth[i].tested + 1.0;
-    by_depth[i].accepted = kMemory * by_depth[i].accepted + (i < num_accepted ? 1.0 : 0.0);
+    by_depth[i].tested = kAcceptanceMemory * by_depth[i].tested + 1.0;
+    by_depth[i].accepted =
+        kAcceptanceMemory * by_depth[i].accepted + (i < num_accepted ? 1.0 : 0.0);
   }
 }
 

@@ -62,8 +62,8 @@ class LoggingDrafter final : public Drafter {
   std::vector<std::string>& log_;
 };
 
-struct World {
-  World() {
+struct CombinedWorld {
+  CombinedWorld() {
     auto model_part = std::make_unique<LoggingDrafter>(DraftSource::kModel, 1, &log);
     auto lookup_part = std::make_unique<LoggingDrafter>(DraftSource::kLookup, 2, &log);
     model = model_part.get();
@@ -77,7 +77,7 @@ struct World {
 };
 
 TEST(CombinedDrafter, OffersWhatBothOffer) {
-  World world;
+  CombinedWorld world;
   const auto state = world.drafter->NewState({});
   const std::vector<DraftOption> options = world.drafter->Options(state.get(), {});
   ASSERT_EQ(options.size(), 2u);
@@ -88,7 +88,7 @@ TEST(CombinedDrafter, OffersWhatBothOffer) {
 }
 
 TEST(CombinedDrafter, LetsTheChosenOneDraft) {
-  World world;
+  CombinedWorld world;
   std::vector<std::unique_ptr<DraftState>> states;
   std::vector<DraftRequest> requests;
   std::vector<Proposal> proposals(3);
@@ -110,7 +110,7 @@ TEST(CombinedDrafter, LetsTheChosenOneDraft) {
 }
 
 TEST(CombinedDrafter, TellsBothOfWhatHappens) {
-  World world;
+  CombinedWorld world;
   const auto state = world.drafter->NewState({});
   world.drafter->Rollback(state.get(), 5);
   world.drafter->Publish(state.get(), {});

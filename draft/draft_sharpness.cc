@@ -12,7 +12,7 @@ namespace {
 // softmaxes.
 constexpr int kFewestRounds = 4;
 constexpr int kMostRounds = 64;
-constexpr double kMemory = 0.99;
+constexpr double kSharpnessMemory = 0.99;
 // A depth starts from the mean of all depths as from so many looks of its own.
 constexpr double kPriorLooks = 8.0;
 // Before so many looks the request's own temperature is kept.
@@ -41,14 +41,14 @@ void DraftSharpness::Observe(int depth, const Distribution& target, const Distri
   const float largest = *std::max_element(logs_.begin(), logs_.end());
   const float drawn_with = At(depth);
   Depth& own = depths_[Clamped(depth)];
-  for (Depth* sums : {&own, &all_}) sums->count = kMemory * sums->count + 1.0;
+  for (Depth* sums : {&own, &all_}) sums->count = kSharpnessMemory * sums->count + 1.0;
   for (size_t i = 0; i < kFactors.size(); ++i) {
     const float factor = kFactors[i] / drawn_with;
     row_ = logs_;
     Softmax(factor, largest * factor, absl::MakeSpan(row_));
     double overlap = 0.0;
     for (size_t v = 0; v < vocab; ++v) overlap += std::min(row_[v], target.probs[v]);
-    for (Depth* sums : {&own, &all_}) sums->sums[i] = kMemory * sums->sums[i] + overlap;
+    for (Depth* sums : {&own, &all_}) sums->sums[i] = kSharpnessMemory * sums->sums[i] + overlap;
   }
   ++num_observed_;
 }

@@ -24,7 +24,7 @@ using testing::SizeIs;
 using Tokens = std::vector<TokenId>;
 
 // A draft model with its cache, and sequences that it drafts for.
-class World {
+class DrafterWorld {
  public:
   struct Options {
     FakeModel::Options model;
@@ -33,8 +33,8 @@ class World {
     int target_vocab = 7;
     int chunk_tokens = 8;
   };
-  World() : World(Options()) {}
-  explicit World(const Options& options)
+  DrafterWorld() : DrafterWorld(Options()) {}
+  explicit DrafterWorld(const Options& options)
       : cache_(options.page_size, options.num_pages),
         model_(cache_.get(), options.model),
         drafter_(&model_, cache_.get(), options.target_vocab, options.chunk_tokens),
@@ -165,9 +165,9 @@ bool SameCounts(const TokenCounts& a, const TokenCounts& b) {
 // holds the context and all proposals but the last; after every round committed tokens only.
 TEST(ModelDrafter, KeepsItsCacheRightOverRandomRounds) {
   for (const int context_length : {1 << 20, 60}) {
-    World world({.model = {.context_length = context_length}});
+    DrafterWorld world({.model = {.context_length = context_length}});
     std::mt19937_64 random(static_cast<uint64_t>(context_length));
-    std::vector<World::Sequence*> all;
+    std::vector<DrafterWorld::Sequence*> all;
     for (int i = 0; i < 3; ++i) {
       all.push_back(world.Add(RandomTokens(random, 5 + i), i == 1 ? Penalized() : SamplingParams(),
                               random()));
@@ -177,9 +177,9 @@ TEST(ModelDrafter, KeepsItsCacheRightOverRandomRounds) {
     }
     int num_full_drafts = 0;
     for (int round = 0; round < 400; ++round) {
-      std::vector<World::Sequence*> asked;
+      std::vector<DrafterWorld::Sequence*> asked;
       std::vector<int> max_tokens;
-      for (World::Sequence* s : all) {
+      for (DrafterWorld::Sequence* s : all) {
         if (random() % 20 == 0) world.drafter().Evict(s->state.get());
         if (random() % 20 == 0) {
           world.drafter().Rollback(s->state.get(), static_cast<int>(random() % s->tokens.size()));
@@ -195,7 +195,7 @@ TEST(ModelDrafter, KeepsItsCacheRightOverRandomRounds) {
         ASSERT_TRUE(drafted);
       }
       for (size_t i = 0; i < asked.size() && drafted; ++i) {
-        World::Sequence& s = *asked[i];
+        DrafterWorld::Sequence& s = *asked[i];
         const int n = static_cast<int>(s.tokens.size());
         const int room = std::max(0, context_length - n + 1);
         const int k = std::min(max_tokens[i], room);
@@ -207,7 +207,7 @@ TEST(ModelDrafter, KeepsItsCacheRightOverRandomRounds) {
         ASSERT_EQ(world.Cached(s), expected) << "round " << round;
         num_full_drafts += k > 0;
       }
-      for (World::Sequence* s : all) {
+      for (DrafterWorld::Sequence* s : all) {
         const bool was_asked = std::find(asked.begin(), asked.end(), s) != asked.end();
         const int k = drafted && was_asked ? static_cast<int>(s->proposal.tokens.size()) : 0;
         const int accepted = k == 0 ? 0 : static_cast<int>(random() % (k + 1));
@@ -230,7 +230,7 @@ TEST(ModelDrafter, KeepsItsCacheRightOverRandomRounds) {
         }
       }
       if (static_cast<int>(all[0]->tokens.size()) > 90) {  // the next requests
-        for (World::Sequence* s : all) {
+        for (DrafterWorld::Sequence* s : all) {
           s->tokens.resize(5);
           s->counts = TokenCounts();
           s->counts.AddPrompt(s->tokens);
@@ -243,8 +243,8 @@ TEST(ModelDrafter, KeepsItsCacheRightOverRandomRounds) {
 }
 
 TEST(ModelDrafter, FeedsEveryTokenOnce) {
-  World world;
-  World::Sequence* s = world.Add({1, 2, 3, 4, 5});
+  DrafterWorld world;
+  DrafterWorld::Sequence* s = world.Add({1, 2, 3, 4, 5});
   Tokens draft = world.Draft(s, 4);
   ASSERT_THAT(world.model().passes(), SizeIs(4));  // a pass per token
   EXPECT_THAT(world.model().passes()[0][0].tokens, ElementsAre(1, 2, 3, 4, 5));
@@ -262,9 +262,9 @@ TEST(ModelDrafter, FeedsEveryTokenOnce) {
 }
 
 TEST(ModelDrafter, DraftsForABatchInOnePassPerToken) {
-  World world;
+  DrafterWorld world;
   std::mt19937_64 random(1);
-  std::vector<World::Sequence*> batch;
+  std::vector<DrafterWorld::Sequence*> batch;
   for (int i = 0; i < 4; ++i) batch.push_back(world.Add(RandomTokens(random, 1 + 2 * i)));
   ASSERT_TRUE(world.Propose(batch, {3, 1, 0, 2}).ok());
   // First what is read along by chunks, then the steps.
@@ -279,10 +279,10 @@ TEST(ModelDrafter, DraftsForABatchInOnePassPerToken) {
 // With no tokens wanted it reads what it is shown, in chunks and without logits; then a draft has
 // nothing left to catch up with but the new tokens.
 TEST(ModelDrafter, ReadsPromptsAlongInChunks) {
-  World world({.model = {}, .chunk_tokens = 4});
+  DrafterWorld world({.model = {}, .chunk_tokens = 4});
   std::mt19937_64 random(2);
   const Tokens prompt = RandomTokens(random, 19);
-  World::Sequence* s = world.Add({});
+  DrafterWorld::Sequence* s = world.Add({});
   for (const int shown : {3, 8, 19}) {
     s->tokens.assign(prompt.begin(), prompt.begin() + shown);
     EXPECT_THAT(world.Draft(s, 0), IsEmpty());
@@ -299,7 +299,7 @@ TEST(ModelDrafter, ReadsPromptsAlongInChunks) {
   EXPECT_THAT(world.model().passes(), SizeIs(1));
   world.ExpectDrawnAsRecorded(*s);
   // A draft out of the blue catches up in chunks too, and the last of them is the first step.
-  World::Sequence* late = world.Add(prompt);
+  DrafterWorld::Sequence* late = world.Add(prompt);
   world.model().passes().clear();
   world.Draft(late, 1);
   std::vector<size_t> sizes;
@@ -309,14 +309,14 @@ TEST(ModelDrafter, ReadsPromptsAlongInChunks) {
 }
 
 TEST(ModelDrafter, StartsFromPublishedPrefixes) {
-  World world;
+  DrafterWorld world;
   std::mt19937_64 random(3);
   const Tokens prompt = RandomTokens(random, 20);
-  World::Sequence* first = world.Add(prompt);
+  DrafterWorld::Sequence* first = world.Add(prompt);
   const Tokens draft = world.Draft(first, 4);
   world.drafter().Rollback(first->state.get(), 19);
   world.drafter().Publish(first->state.get(), first->tokens);
-  World::Sequence* second = world.Add(prompt);
+  DrafterWorld::Sequence* second = world.Add(prompt);
   world.model().passes().clear();
   EXPECT_EQ(world.Draft(second, 4), draft);
   EXPECT_EQ(world.model().passes()[0][0].start, 18);
@@ -325,13 +325,13 @@ TEST(ModelDrafter, StartsFromPublishedPrefixes) {
 // A published prefix may be longer than the part of the prompt that the target has read so far.
 TEST(ModelDrafter, ReadsAlongBehindAPrefixLongerThanTheChunk) {
   for (const int target_vocab : {7, 9}) {
-    World world({.model = {}, .target_vocab = target_vocab});
+    DrafterWorld world({.model = {}, .target_vocab = target_vocab});
     std::mt19937_64 random(3);
     const Tokens prompt = RandomTokens(random, 20);
-    World::Sequence* first = world.Add(prompt);
+    DrafterWorld::Sequence* first = world.Add(prompt);
     world.Draft(first, 1);
     world.drafter().Publish(first->state.get(), first->tokens);
-    World::Sequence* second = world.Add(prompt);
+    DrafterWorld::Sequence* second = world.Add(prompt);
     world.model().passes().clear();
     second->tokens.resize(4);
     EXPECT_THAT(world.Draft(second, 0), IsEmpty());
@@ -355,10 +355,10 @@ TEST(ModelDrafter, RecordsWhatItDrewFrom) {
                                    {.logit_bias = {{2, 4.0f}, {6, -100.0f}}}};
   for (const DraftNoise noise : {DraftNoise::kOwn, DraftNoise::kTargets}) {
     for (const SamplingParams& sampling : params) {
-      World world;
+      DrafterWorld world;
       std::mt19937_64 random(4);
       for (uint64_t seed = 0; seed < 20; ++seed) {
-        World::Sequence* s = world.Add(RandomTokens(random, 9), sampling, seed);
+        DrafterWorld::Sequence* s = world.Add(RandomTokens(random, 9), sampling, seed);
         s->noise = noise;
         s->counts.AddOutput(3);
         const TokenCounts counts = s->counts;
@@ -371,10 +371,10 @@ TEST(ModelDrafter, RecordsWhatItDrewFrom) {
 }
 
 TEST(ModelDrafter, NeverProposesWhatTheTargetDoesNotKnow) {
-  World world({.model = {.vocab = 9}, .target_vocab = 4});
+  DrafterWorld world({.model = {.vocab = 9}, .target_vocab = 4});
   std::mt19937_64 random(5);
   for (uint64_t seed = 0; seed < 50; ++seed) {
-    World::Sequence* s = world.Add(RandomTokens(random, 5, 4), {}, seed);
+    DrafterWorld::Sequence* s = world.Add(RandomTokens(random, 5, 4), {}, seed);
     for (const TokenId token : world.Draft(s, 5)) EXPECT_LT(token, 4);
     world.ExpectDrawnAsRecorded(*s);
     for (int i = 0; i < 5; ++i) EXPECT_THAT(s->proposal.drawn_from[i].probs, SizeIs(4));
@@ -384,10 +384,10 @@ TEST(ModelDrafter, NeverProposesWhatTheTargetDoesNotKnow) {
 // A draft of fewer tokens: it drafts while it can read the text, with rows of its own size, and is
 // silent from the first token on that it does not know.
 TEST(ModelDrafter, ProposesNothingBehindATokenItDoesNotKnow) {
-  World world({.model = {.vocab = 5}, .target_vocab = 7});
+  DrafterWorld world({.model = {.vocab = 5}, .target_vocab = 7});
   SamplingParams sampling = Penalized();
   sampling.logit_bias = {{6, 3.0f}, {1, 0.5f}};
-  World::Sequence* s = world.Add({1, 2, 3, 4}, sampling);
+  DrafterWorld::Sequence* s = world.Add({1, 2, 3, 4}, sampling);
   s->counts.AddOutput(6);  // of a token that is in no row of the draft
   EXPECT_THAT(world.Draft(s, 3), SizeIs(3));
   EXPECT_THAT(s->proposal.drawn_from[0].probs, SizeIs(5));
@@ -402,9 +402,9 @@ TEST(ModelDrafter, ProposesNothingBehindATokenItDoesNotKnow) {
 
 TEST(ModelDrafter, StopsAtItsContextLimit) {
   for (int n = 1; n < 12; ++n) {
-    World world({.model = {.context_length = 8}});
+    DrafterWorld world({.model = {.context_length = 8}});
     std::mt19937_64 random(6);
-    World::Sequence* s = world.Add(RandomTokens(random, n));
+    DrafterWorld::Sequence* s = world.Add(RandomTokens(random, n));
     const int room = std::max(0, 8 - n + 1);
     EXPECT_THAT(world.Draft(s, 5), SizeIs(n > 8 ? 0 : std::min(5, room))) << n;
     EXPECT_THAT(world.Draft(world.Add(RandomTokens(random, n)), 0), IsEmpty());
@@ -412,21 +412,21 @@ TEST(ModelDrafter, StopsAtItsContextLimit) {
 }
 
 TEST(ModelDrafter, ProposesLessWhenPagesRunOut) {
-  World world({.model = {}, .page_size = 2, .num_pages = 9});
-  World::Sequence* first = world.Add({1, 2, 3, 4, 5});
-  World::Sequence* second = world.Add({5, 4, 3, 2, 1});
-  World::Sequence* third = world.Add({1, 1, 1, 1, 1});
+  DrafterWorld world({.model = {}, .page_size = 2, .num_pages = 9});
+  DrafterWorld::Sequence* first = world.Add({1, 2, 3, 4, 5});
+  DrafterWorld::Sequence* second = world.Add({5, 4, 3, 2, 1});
+  DrafterWorld::Sequence* third = world.Add({1, 1, 1, 1, 1});
   // 3 pages each for the prompts and one more token; then nothing is left for longer drafts.
   ASSERT_TRUE(world.Propose({first, second, third}, {8, 8, 8}).ok());
   EXPECT_THAT(first->proposal.tokens, SizeIs(2));
   EXPECT_THAT(second->proposal.tokens, SizeIs(2));
   EXPECT_THAT(third->proposal.tokens, SizeIs(2));
-  for (World::Sequence* s : {first, second, third}) {
+  for (DrafterWorld::Sequence* s : {first, second, third}) {
     world.ExpectDrawnAsRecorded(*s);
     world.drafter().Rollback(s->state.get(), 4);
   }
   // A fourth finds none at all.
-  World::Sequence* fourth = world.Add({2, 2, 2, 2, 2, 2, 2});
+  DrafterWorld::Sequence* fourth = world.Add({2, 2, 2, 2, 2, 2, 2});
   world.Propose({first, second, third}, {1, 1, 1}).IgnoreError();
   EXPECT_THAT(world.Draft(fourth, 4), IsEmpty());
   EXPECT_THAT(world.Draft(fourth, 0), IsEmpty());
@@ -448,23 +448,23 @@ TEST(ModelDrafter, ProposesLessWhenPagesRunOut) {
 // Two texts grow until both hold half of the pool and are in want of a page: the younger gives its
 // own back, the older goes on, and when it has ended the younger drafts again.
 TEST(ModelDrafter, PagesGoToTheOldest) {
-  World world({.model = {}, .page_size = 3, .num_pages = 10});
-  World::Sequence* older = world.Add({1, 2, 3, 4});
-  World::Sequence* younger = world.Add({4, 3, 2, 1});
-  const auto round = [&](std::vector<World::Sequence*> sequences) {
+  DrafterWorld world({.model = {}, .page_size = 3, .num_pages = 10});
+  DrafterWorld::Sequence* older = world.Add({1, 2, 3, 4});
+  DrafterWorld::Sequence* younger = world.Add({4, 3, 2, 1});
+  const auto round = [&](std::vector<DrafterWorld::Sequence*> sequences) {
     std::vector<int> wanted;
-    for (World::Sequence* s : sequences) {
+    for (DrafterWorld::Sequence* s : sequences) {
       wanted.push_back(world.drafter().Options(s->state.get(), s->tokens).empty() ? 0 : 2);
     }
     // As rounds do: who may not draft is not asked.
-    std::vector<World::Sequence*> asked;
+    std::vector<DrafterWorld::Sequence*> asked;
     for (size_t i = 0; i < sequences.size(); ++i) {
       sequences[i]->proposal.Clear();
       if (wanted[i] > 0) asked.push_back(sequences[i]);
     }
     EXPECT_TRUE(world.Propose(asked, std::vector<int>(asked.size(), 2)).ok());
     EXPECT_TRUE(world.drafter().CheckIntegrity().ok());
-    for (World::Sequence* s : sequences) {
+    for (DrafterWorld::Sequence* s : sequences) {
       world.ExpectDrawnAsRecorded(*s);
       s->tokens.push_back(5);
       world.drafter().Rollback(s->state.get(), static_cast<int>(s->tokens.size()) - 1);
@@ -489,14 +489,14 @@ TEST(ModelDrafter, PagesGoToTheOldest) {
 
 // Two younger texts hold 6 pages, but each 5: taking them would not do for one that lacks 7.
 TEST(ModelDrafter, NobodyGivesPagesBackInVain) {
-  World world({.model = {}, .page_size = 3, .num_pages = 12});
-  World::Sequence* oldest = world.Add({1, 2, 3, 4, 5, 6});
-  World::Sequence* older = world.Add(Tokens(29, 1));
+  DrafterWorld world({.model = {}, .page_size = 3, .num_pages = 12});
+  DrafterWorld::Sequence* oldest = world.Add({1, 2, 3, 4, 5, 6});
+  DrafterWorld::Sequence* older = world.Add(Tokens(29, 1));
   const Tokens shared = {6, 5, 4, 3, 2, 1, 6, 5, 4, 3, 2, 1, 3};
-  World::Sequence* younger = world.Add(shared);
+  DrafterWorld::Sequence* younger = world.Add(shared);
   ASSERT_TRUE(world.Propose({oldest, younger}, {2, 1}).ok());
   world.drafter().Publish(younger->state.get(), younger->tokens);
-  World::Sequence* youngest = world.Add(shared);
+  DrafterWorld::Sequence* youngest = world.Add(shared);
   EXPECT_EQ(world.drafter().NumCached(*youngest->state), 12);
   ASSERT_TRUE(world.Propose({youngest}, {1}).ok());
   EXPECT_EQ(world.cache()->num_available_pages(), 12 - 3 - 6);
@@ -510,10 +510,10 @@ TEST(ModelDrafter, NobodyGivesPagesBackInVain) {
 
 // Whom others' text serves holds its place among the old.
 TEST(ModelDrafter, LooksAgainForWhatOthersPublished) {
-  World world({.model = {}, .page_size = 3, .num_pages = 100});
+  DrafterWorld world({.model = {}, .page_size = 3, .num_pages = 100});
   const Tokens text = {1, 2, 3, 4, 5, 6, 5, 4, 3, 2, 1};
-  World::Sequence* a = world.Add(text);
-  World::Sequence* b = world.Add(Tokens(text.begin(), text.begin() + 7));
+  DrafterWorld::Sequence* a = world.Add(text);
+  DrafterWorld::Sequence* b = world.Add(Tokens(text.begin(), text.begin() + 7));
   ASSERT_TRUE(world.Propose({b}, {0}).ok());
   world.drafter().Publish(b->state.get(), b->tokens);
   EXPECT_EQ(world.drafter().NumCached(*a->state), 0);
@@ -528,9 +528,9 @@ TEST(ModelDrafter, LooksAgainForWhatOthersPublished) {
 
 TEST(ModelDrafter, EndsTheDraftBeforeARowThatIsNone) {
   for (int good = 0; good < 4; ++good) {
-    World world;
-    World::Sequence* bad = world.Add({1, 2, 3, 4}, Penalized());
-    World::Sequence* other = world.Add({2, 2, 3, 4});
+    DrafterWorld world;
+    DrafterWorld::Sequence* bad = world.Add({1, 2, 3, 4}, Penalized());
+    DrafterWorld::Sequence* other = world.Add({2, 2, 3, 4});
     const TokenCounts counts = bad->counts;
     world.Draft(bad, 6);  // leaves distributions behind
     world.drafter().Rollback(bad->state.get(), 3);
@@ -548,8 +548,8 @@ TEST(ModelDrafter, EndsTheDraftBeforeARowThatIsNone) {
 
 // With the target's noise and the target's rows the draft is what the target will choose.
 TEST(ModelDrafter, ProposesTheTargetsChoicesIfItIsTheTarget) {
-  World world;
-  World::Sequence* s = world.Add({3, 1, 4, 1, 5}, {.temperature = 0.9f, .top_k = 5}, 77);
+  DrafterWorld world;
+  DrafterWorld::Sequence* s = world.Add({3, 1, 4, 1, 5}, {.temperature = 0.9f, .top_k = 5}, 77);
   s->noise = DraftNoise::kTargets;
   Tokens chosen = s->tokens;
   for (int i = 0; i < 8; ++i) {
@@ -566,14 +566,14 @@ TEST(ModelDrafter, DraftsTheSameInEveryBatch) {
   for (int i = 0; i < 6; ++i) prompts.push_back(RandomTokens(random, 1 + i * 4));
   std::vector<Tokens> alone;
   for (int i = 0; i < 6; ++i) {
-    World world;
+    DrafterWorld world;
     alone.push_back(world.Draft(world.Add(prompts[i], {}, i), 1 + i));
   }
   std::vector<int> order = {0, 1, 2, 3, 4, 5};
   for (int trial = 0; trial < 20; ++trial) {
-    World world;
+    DrafterWorld world;
     std::shuffle(order.begin(), order.end(), random);
-    std::vector<World::Sequence*> batch;
+    std::vector<DrafterWorld::Sequence*> batch;
     std::vector<int> max_tokens;
     for (const int i : order) {
       batch.push_back(world.Add(prompts[i], {}, i));
@@ -585,8 +585,8 @@ TEST(ModelDrafter, DraftsTheSameInEveryBatch) {
 }
 
 TEST(ModelDrafter, SaysWhenTheModelFails) {
-  World world;
-  World::Sequence* s = world.Add({1, 2, 3});
+  DrafterWorld world;
+  DrafterWorld::Sequence* s = world.Add({1, 2, 3});
   const Tokens draft = world.Draft(s, 4);
   world.drafter().Rollback(s->state.get(), 2);
   world.model().options().fail_every = 3;

@@ -20,20 +20,18 @@ using testing::IsEmpty;
 using testing::SizeIs;
 using Tokens = std::vector<TokenId>;
 
-constexpr TokenId kNone = VocabularyMap::kUnreadable;
-
 // Of the target's tokens 0 to 4 have one of the draft's; 5 and 6 are several, 7 is passed over, 8
 // cannot be read. The draft's 0 and 3 are none of the target's.
 constexpr int kTargetVocab = 9;
 constexpr int kDraftVocab = 7;
 VocabularyMap PartialMap() {
   return {{{0, 5}, {1, 1}, {2, 6}, {3, 2}, {4, 4}},
-          {{5}, {1}, {6}, {2}, {4}, {0, 3}, {3, 1, 3}, {}, {kNone}}};
+          {{5}, {1}, {6}, {2}, {4}, {0, 3}, {3, 1, 3}, {}, {VocabularyMap::kUnreadable}}};
 }
 
 // A sequence and what a drafter remembers of it.
-struct Sequence {
-  Sequence(Tokens prompt, Drafter* drafter, SamplingParams params = {}, uint64_t seed = 1)
+struct TranslatedSequence {
+  TranslatedSequence(Tokens prompt, Drafter* drafter, SamplingParams params = {}, uint64_t seed = 1)
       : tokens(std::move(prompt)), sampling(params), random(seed), drafter(drafter) {
     counts.AddPrompt(tokens);
     state = drafter->NewState(tokens);
@@ -73,9 +71,9 @@ struct Sequence {
   Proposal proposal;
 };
 
-struct World {
-  explicit World(FakeModel::Options options = {.vocab = kDraftVocab}, int page_size = 3,
-                 int chunk_tokens = 8)
+struct TranslatedWorld {
+  explicit TranslatedWorld(FakeModel::Options options = {.vocab = kDraftVocab}, int page_size = 3,
+                           int chunk_tokens = 8)
       : cache(page_size, 400),
         model(cache.get(), std::move(options)),
         map(PartialMap()),
@@ -96,7 +94,7 @@ struct World {
     return target_row;
   }
   // A draft is drawn, token by token, from what it records; that is over the target's tokens.
-  void ExpectDrawnAsRecorded(const Sequence& s) const {
+  void ExpectDrawnAsRecorded(const TranslatedSequence& s) const {
     Tokens context = s.tokens;
     TokenCounts counts = s.counts;
     for (size_t i = 0; i < s.proposal.tokens.size(); ++i) {
@@ -128,7 +126,7 @@ struct World {
   ModelDrafter drafter;
 };
 
-Tokens RandomTokens(std::mt19937_64& random, int count, int vocab) {
+Tokens RandomTargetTokens(std::mt19937_64& random, int count, int vocab) {
   Tokens tokens(count);
   for (TokenId& token : tokens) token = static_cast<TokenId>(random() % vocab);
   return tokens;
@@ -198,9 +196,9 @@ TEST(MappedDraft, OfPermutedIdsIsTheSameDraft) {
     PermutedModel permuted(&model, ids);
     ModelDrafter plain(&model, cache.get(), kVocab, 8);
     ModelDrafter mapped(&permuted, cache.get(), kVocab, 8, &map);
-    const Tokens prompt = RandomTokens(random, 5, kVocab);
-    Sequence a(prompt, &plain, sampling);
-    Sequence b(prompt, &mapped, sampling);
+    const Tokens prompt = RandomTargetTokens(random, 5, kVocab);
+    TranslatedSequence a(prompt, &plain, sampling);
+    TranslatedSequence b(prompt, &mapped, sampling);
     for (int round = 0; round < 60; ++round) {
       a.noise = b.noise = round % 2 == 0 ? DraftNoise::kOwn : DraftNoise::kTargets;
       const int k = static_cast<int>(random() % 6);
@@ -236,9 +234,9 @@ TEST(MappedDraft, OfPermutedIdsIsTheSameDraft) {
 // state makes of the same text.
 TEST(MappedDraft, KeepsTheReadingOfTheTextOverRandomRounds) {
   for (size_t trial = 0; trial < std::size(kParams); ++trial) {
-    World world;
+    TranslatedWorld world;
     std::mt19937_64 random(trial);
-    Sequence s(RandomTokens(random, 6, 8), &world.drafter, kParams[trial], trial);
+    TranslatedSequence s(RandomTargetTokens(random, 6, 8), &world.drafter, kParams[trial], trial);
     int num_drafted = 0;
     for (int round = 0; round < 150; ++round) {
       s.noise = random() % 2 == 0 ? DraftNoise::kOwn : DraftNoise::kTargets;
@@ -259,7 +257,7 @@ TEST(MappedDraft, KeepsTheReadingOfTheTextOverRandomRounds) {
           for (int i = 0; i + 1 < k; ++i) fed.push_back(world.ReadingOf({s.proposal.tokens[i]})[0]);
           const KvSequence& kv = *world.model.passes().back()[0].kv;
           ASSERT_EQ(FakeModel::Contents(kv), fed);
-          Sequence fresh(s.tokens, &world.drafter, s.sampling, trial);
+          TranslatedSequence fresh(s.tokens, &world.drafter, s.sampling, trial);
           fresh.noise = s.noise;
           fresh.counts = s.counts;
           EXPECT_EQ(fresh.Draft(k), s.proposal.tokens);
@@ -280,8 +278,8 @@ TEST(MappedDraft, KeepsTheReadingOfTheTextOverRandomRounds) {
 }
 
 TEST(MappedDraft, FeedsWhatItReadsOnce) {
-  World world;
-  Sequence s({0, 5, 7, 6, 1}, &world.drafter);
+  TranslatedWorld world;
+  TranslatedSequence s({0, 5, 7, 6, 1}, &world.drafter);
   const Tokens draft = s.Draft(3);
   ASSERT_THAT(draft, SizeIs(3));
   ASSERT_THAT(world.model.passes(), SizeIs(3));
@@ -298,8 +296,8 @@ TEST(MappedDraft, FeedsWhatItReadsOnce) {
 
 // Behind a token that is nothing to it the draft has read all there is, but wants a row.
 TEST(MappedDraft, ReadsTheLastTokenAgainBehindOneThatIsNothingToIt) {
-  World world;
-  Sequence s({0, 1, 2}, &world.drafter);
+  TranslatedWorld world;
+  TranslatedSequence s({0, 1, 2}, &world.drafter);
   s.Draft(1);
   s.Commit(0, 7);
   EXPECT_THAT(world.drafter.Options(s.state.get(), s.tokens), SizeIs(1));
@@ -313,8 +311,8 @@ TEST(MappedDraft, ReadsTheLastTokenAgainBehindOneThatIsNothingToIt) {
 }
 
 TEST(MappedDraft, IsSilentWithNothingToRead) {
-  World world;
-  Sequence s({7, 7}, &world.drafter);
+  TranslatedWorld world;
+  TranslatedSequence s({7, 7}, &world.drafter);
   EXPECT_THAT(s.Draft(3), IsEmpty());
   EXPECT_THAT(world.drafter.Options(s.state.get(), s.tokens), IsEmpty());
   s.Commit(0, 2);
@@ -323,8 +321,8 @@ TEST(MappedDraft, IsSilentWithNothingToRead) {
 }
 
 TEST(MappedDraft, IsSilentBehindATokenItCannotRead) {
-  World world;
-  Sequence s({1, 2}, &world.drafter);
+  TranslatedWorld world;
+  TranslatedSequence s({1, 2}, &world.drafter);
   EXPECT_THAT(s.Draft(2), SizeIs(2));
   s.Commit(1, 8);
   EXPECT_THAT(s.Draft(2), IsEmpty());
@@ -339,8 +337,8 @@ TEST(MappedDraft, IsSilentBehindATokenItCannotRead) {
 
 TEST(MappedDraft, CountsItsContextInItsOwnTokens) {
   for (int n = 1; n <= 4; ++n) {
-    World world({.vocab = kDraftVocab, .context_length = 8});
-    Sequence s(Tokens(n, 6), &world.drafter);  // three of the draft's each
+    TranslatedWorld world({.vocab = kDraftVocab, .context_length = 8});
+    TranslatedSequence s(Tokens(n, 6), &world.drafter);  // three of the draft's each
     const int room = std::max(0, 8 - 3 * n + 1);
     EXPECT_THAT(s.Draft(5), SizeIs(std::min(room, 5))) << n;
     const auto options = world.drafter.Options(s.state.get(), s.tokens);
@@ -352,10 +350,10 @@ TEST(MappedDraft, CountsItsContextInItsOwnTokens) {
 }
 
 TEST(MappedDraft, ReadsPromptsAlongInChunksOfItsOwnTokens) {
-  World world({.vocab = kDraftVocab}, 3, /*chunk_tokens=*/4);
+  TranslatedWorld world({.vocab = kDraftVocab}, 3, /*chunk_tokens=*/4);
   std::mt19937_64 random(2);
-  const Tokens prompt = RandomTokens(random, 19, 8);
-  Sequence s(prompt, &world.drafter);
+  const Tokens prompt = RandomTargetTokens(random, 19, 8);
+  TranslatedSequence s(prompt, &world.drafter);
   for (const size_t shown : {3, 8, 8, 19}) {
     world.model.passes().clear();
     EXPECT_THAT(s.Draft(0, shown), IsEmpty());
@@ -370,17 +368,17 @@ TEST(MappedDraft, ReadsPromptsAlongInChunksOfItsOwnTokens) {
 
 // Prefixes are known by the draft's tokens: whatever the target's are, the same reading is found.
 TEST(MappedDraft, StartsFromPublishedPrefixes) {
-  World world;
+  TranslatedWorld world;
   std::mt19937_64 random(3);
-  const Tokens prompt = RandomTokens(random, 20, 8);
-  Sequence first(prompt, &world.drafter);
+  const Tokens prompt = RandomTargetTokens(random, 20, 8);
+  TranslatedSequence first(prompt, &world.drafter);
   const Tokens draft = first.Draft(4);
   first.Commit(2, 3);
   world.drafter.Publish(first.state.get(), first.tokens);
   const int length = static_cast<int>(world.ReadingOf(prompt).size());
   const int published = (length - 1) / 3 * 3;
   for (const bool in_chunks : {false, true}) {
-    Sequence second(prompt, &world.drafter);
+    TranslatedSequence second(prompt, &world.drafter);
     world.model.passes().clear();
     if (in_chunks) {
       EXPECT_THAT(second.Draft(0, 5), IsEmpty());
@@ -390,22 +388,22 @@ TEST(MappedDraft, StartsFromPublishedPrefixes) {
     EXPECT_EQ(world.model.passes()[0][0].start, published);
   }
   // 5 is read as the draft's 0 and 3.
-  Sequence other({5, 5, 5, 5}, &world.drafter);
+  TranslatedSequence other({5, 5, 5, 5}, &world.drafter);
   other.Draft(1);
   world.drafter.Rollback(other.state.get(), 4);
   world.drafter.Publish(other.state.get(), other.tokens);
-  Sequence longer({5, 5, 7, 5, 5, 1}, &world.drafter);
+  TranslatedSequence longer({5, 5, 7, 5, 5, 1}, &world.drafter);
   world.model.passes().clear();
   longer.Draft(1);
   EXPECT_EQ(world.model.passes()[0][0].start, 6);
 }
 
 TEST(MappedDraft, EndsBeforeARowThatHasNothingOfTheTargets) {
-  World world;
+  TranslatedWorld world;
   world.model.options().poisoned = [](absl::Span<const TokenId> context) {
     return context.size() == 6;
   };
-  Sequence s({1, 5, 2}, &world.drafter);
+  TranslatedSequence s({1, 5, 2}, &world.drafter);
   EXPECT_THAT(s.Draft(5), SizeIs(2));
   world.model.options().poisoned = nullptr;
   world.ExpectDrawnAsRecorded(s);

@@ -15,7 +15,7 @@ using testing::IsEmpty;
 
 using Tokens = std::vector<TokenId>;
 
-Tokens RandomTokens(std::mt19937_64& random, int count, int vocab) {
+Tokens RandomText(std::mt19937_64& random, int count, int vocab) {
   Tokens tokens;
   for (int i = 0; i < count; ++i) tokens.push_back(static_cast<TokenId>(random() % vocab));
   return tokens;
@@ -48,7 +48,7 @@ NgramIndex::Match FindByTrying(const Tokens& text) {
 TEST(NgramIndex, FindsTheLongestMatchAndItsLatestPlace) {
   for (const int vocab : {1, 2, 3, 10, 1000}) {
     std::mt19937_64 random(vocab);
-    const Tokens all = RandomTokens(random, 200, vocab);
+    const Tokens all = RandomText(random, 200, vocab);
     NgramIndex index;
     Tokens text;
     for (const TokenId token : all) {
@@ -73,8 +73,8 @@ TEST(NgramIndex, FindsNothingInATextWithoutRepetition) {
   }
 }
 
-struct Sequence {
-  explicit Sequence(Tokens text) : tokens(std::move(text)), state(drafter.NewState(tokens)) {}
+struct LookedUpText {
+  explicit LookedUpText(Tokens text) : tokens(std::move(text)), state(drafter.NewState(tokens)) {}
   Tokens Draft(int max_tokens) {
     proposal.Clear();
     const DraftRequest request{.context = tokens, .max_tokens = max_tokens, .state = state.get()};
@@ -90,7 +90,7 @@ struct Sequence {
 };
 
 TEST(NgramDrafter, ProposesWhatFollowedTheLastTime) {
-  Sequence s({1, 2, 3, 4, 9, 2, 3, 5, 6, 7, 8, 2, 3});
+  LookedUpText s({1, 2, 3, 4, 9, 2, 3, 5, 6, 7, 8, 2, 3});
   EXPECT_THAT(s.Draft(3), ElementsAre(5, 6, 7));
   s.tokens.push_back(4);
   EXPECT_THAT(s.Draft(2), ElementsAre(9, 2));
@@ -100,12 +100,12 @@ TEST(NgramDrafter, ProposesWhatFollowedTheLastTime) {
 }
 
 TEST(NgramDrafter, GoesOnWithATextThatRepeatsItself) {
-  Sequence s({7, 1, 2, 3, 1, 2, 3, 1});
+  LookedUpText s({7, 1, 2, 3, 1, 2, 3, 1});
   EXPECT_THAT(s.Draft(7), ElementsAre(2, 3, 1, 2, 3, 1, 2));
 }
 
 TEST(NgramDrafter, ProposesEachTokenWithCertainty) {
-  Sequence s({1, 2, 1, 2, 1});
+  LookedUpText s({1, 2, 1, 2, 1});
   s.proposal.drawn_from.resize(3);
   s.proposal.drawn_from[1].probs = {0.5f, 0.5f};  // left from another drafter
   s.Draft(3);
@@ -118,14 +118,14 @@ TEST(NgramDrafter, ProposesEachTokenWithCertainty) {
 }
 
 TEST(NgramDrafter, ReadsAlongAndProposesNothingWhenNothingIsWanted) {
-  Sequence s({1, 1, 1});
+  LookedUpText s({1, 1, 1});
   EXPECT_THAT(s.Draft(0), IsEmpty());
 }
 
 // While a prompt is read in chunks all of it may be known already. A sanitizer sees a look beyond
 // the part.
 TEST(NgramDrafter, ProposesNothingBehindAPartOfWhatItKnows) {
-  Sequence s(Tokens(50, 1));
+  LookedUpText s(Tokens(50, 1));
   EXPECT_THAT(s.drafter.Options(s.state.get(), s.tokens), testing::SizeIs(1));
   s.tokens = Tokens(7, 1);
   EXPECT_THAT(s.Draft(0), IsEmpty());
@@ -133,7 +133,7 @@ TEST(NgramDrafter, ProposesNothingBehindAPartOfWhatItKnows) {
 
 // After a rollback into what it remembers it goes by the tokens that came instead.
 TEST(NgramDrafter, ForgetsWhatWasRolledBack) {
-  Sequence s({1, 2, 3, 1, 2, 4, 1, 2});
+  LookedUpText s({1, 2, 3, 1, 2, 4, 1, 2});
   EXPECT_THAT(s.Draft(1), ElementsAre(4));
   s.drafter.Rollback(s.state.get(), 5);
   s.tokens = {1, 2, 3, 1, 2, 5, 1, 2};
@@ -152,7 +152,7 @@ TEST(NgramDrafter, TellsHowMuchSpeaksForIt) {
     EXPECT_GE(evidence,
               NgramDrafter::EvidenceOf({.length = std::max(1, length - 1), .is_repeated = true}));
   }
-  Sequence s({1, 2, 3, 4, 5, 6, 7, 1, 2, 3, 4, 5, 6});
+  LookedUpText s({1, 2, 3, 4, 5, 6, 7, 1, 2, 3, 4, 5, 6});
   const std::vector<DraftOption> options = s.drafter.Options(s.state.get(), s.tokens);
   ASSERT_EQ(options.size(), 1u);
   EXPECT_EQ(options[0].source, DraftSource::kLookup);

@@ -14,7 +14,7 @@ namespace {
 
 // A machine and a pair of models of known costs and acceptance, on which a policy decides for
 // `num_sequences` sequences that decode for ever. All times are in plain passes of one row.
-struct World {
+struct SimulatedPair {
   int num_sequences = 1;
   double step = 0.1;      // of the draft model
   double reading = 0.02;  // of a token by the draft model
@@ -30,10 +30,10 @@ struct World {
 
 class Simulation {
  public:
-  Simulation(World world, uint64_t seed) : world_(std::move(world)), random_(seed) {
+  Simulation(SimulatedPair world, uint64_t seed) : world_(std::move(world)), random_(seed) {
     sequences_.resize(world_.num_sequences);
   }
-  World& world() { return world_; }
+  SimulatedPair& world() { return world_; }
   SpeculationPolicy& policy() { return policy_; }
 
   // Tokens per time over so many rounds; `fixed` in place of the policy's choices if given.
@@ -143,7 +143,7 @@ class Simulation {
     return tokens;
   }
 
-  World world_;
+  SimulatedPair world_;
   std::mt19937_64 random_;
   std::uniform_real_distribution<double> uniform_;
   SpeculationPolicy policy_;
@@ -162,7 +162,7 @@ struct Speeds {
   double best_fixed = 0.0;
 };
 // The policy's speed is the mean of four runs: what it tries first is partly chance.
-Speeds SpeedsIn(const World& world, int num_rounds = kRounds) {
+Speeds SpeedsIn(const SimulatedPair& world, int num_rounds = kRounds) {
   constexpr int kRuns = 4;
   Speeds speeds;
   for (int seed = 10; seed < 10 + kRuns; ++seed) {
@@ -184,7 +184,8 @@ TEST(SpeculationPolicy, ComesCloseToTheBestFixedLength) {
   for (const auto& pass : std::vector<std::function<double(int)>>{flat, steep, stairs}) {
     for (const double alpha : {0.1, 0.5, 0.7, 0.9}) {
       for (const double step : {0.02, 0.15, 0.5}) {
-        const World world{.step = step, .pass = pass, .by_model = [alpha](int) { return alpha; }};
+        const SimulatedPair world{
+            .step = step, .pass = pass, .by_model = [alpha](int) { return alpha; }};
         const Speeds speeds = SpeedsIn(world);
         const std::string what = absl::StrCat(pass(5), " alpha ", alpha, " step ", step, ": ",
                                               speeds.chosen, " of ", speeds.best_fixed);
@@ -198,10 +199,10 @@ TEST(SpeculationPolicy, ComesCloseToTheBestFixedLength) {
 // As machines do that are shared with others.
 TEST(SpeculationPolicy, IsNotMisledByAMachineThatChangesItsSpeed) {
   for (const double row : {0.02, 0.15}) {
-    const World world{.step = 0.17,
-                      .pass = [row](int rows) { return 1.0 + row * (rows - 1); },
-                      .by_model = [](int depth) { return depth == 0 ? 0.7 : 0.75; },
-                      .flips = 0.01};
+    const SimulatedPair world{.step = 0.17,
+                              .pass = [row](int rows) { return 1.0 + row * (rows - 1); },
+                              .by_model = [](int depth) { return depth == 0 ? 0.7 : 0.75; },
+                              .flips = 0.01};
     const Speeds speeds = SpeedsIn(world);
     EXPECT_GE(speeds.chosen, 0.95 * speeds.best_fixed) << speeds.chosen << " " << speeds.best_fixed;
   }
@@ -217,7 +218,7 @@ TEST(SpeculationPolicy, ServesBatchesWherePassesGetDear) {
   for (const int num_sequences : {2, 8, 32}) {
     // Bound by arithmetic from 16 rows on.
     const auto pass = [](int rows) { return rows <= 16 ? 1.0 : rows / 16.0; };
-    const World world{.num_sequences = num_sequences, .step = 0.1, .pass = pass};
+    const SimulatedPair world{.num_sequences = num_sequences, .step = 0.1, .pass = pass};
     const Speeds speeds = SpeedsIn(world, 2000);
     EXPECT_GE(speeds.chosen, 0.95 * speeds.best_fixed) << num_sequences << ": " << speeds.chosen;
     EXPECT_GE(speeds.chosen, 0.98 * speeds.plain) << num_sequences;
@@ -231,14 +232,14 @@ TEST(SpeculationPolicy, CostsNothingWhereBatchesGainNothing) {
     for (const double acceptance : {0.7, 0.8}) {
       for (const double sending : {0.0, 0.05}) {
         const double flips = acceptance == 0.7 ? 0.0 : 0.01;
-        const World world{.num_sequences = num_sequences,
-                          .step = 0.13 + 0.045 * num_sequences,
-                          .pass = [](int rows) { return 0.7 + 0.28 * rows; },
-                          .by_model = [acceptance](int) { return acceptance; },
-                          .noise = 0.2,
-                          .flips = flips,
-                          .reads_prompts = true,
-                          .sending = sending};
+        const SimulatedPair world{.num_sequences = num_sequences,
+                                  .step = 0.13 + 0.045 * num_sequences,
+                                  .pass = [](int rows) { return 0.7 + 0.28 * rows; },
+                                  .by_model = [acceptance](int) { return acceptance; },
+                                  .noise = 0.2,
+                                  .flips = flips,
+                                  .reads_prompts = true,
+                                  .sending = sending};
         const Speeds speeds = SpeedsIn(world, 2000);
         EXPECT_GE(speeds.chosen, 0.98 * speeds.plain)
             << num_sequences << " " << acceptance << " " << sending << ": "
@@ -249,16 +250,16 @@ TEST(SpeculationPolicy, CostsNothingWhereBatchesGainNothing) {
 }
 
 TEST(SpeculationPolicy, UsesLookupsWhereTheyAreGood) {
-  const World world{.step = 0.3,
-                    .by_model = [](int) { return 0.5; },
-                    .by_lookup = [](int evidence) { return 0.3 * evidence; }};
+  const SimulatedPair world{.step = 0.3,
+                            .by_model = [](int) { return 0.5; },
+                            .by_lookup = [](int evidence) { return 0.3 * evidence; }};
   const Speeds speeds = SpeedsIn(world);
   EXPECT_GE(speeds.chosen, 0.98 * speeds.best_fixed) << speeds.chosen << " " << speeds.best_fixed;
 }
 
 TEST(SpeculationPolicy, SpendsLittleOnTryingWhatDoesNotPay) {
   for (const double reading : {0.001, 0.05}) {
-    World world{.step = 0.2, .reading = reading, .by_model = [](int) { return 0.02; }};
+    SimulatedPair world{.step = 0.2, .reading = reading, .by_model = [](int) { return 0.02; }};
     Simulation simulation(world, 4);
     simulation.Run(200);  // calibration
     const double chosen = simulation.Run(kRounds);

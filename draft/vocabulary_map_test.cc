@@ -21,8 +21,6 @@ using testing::IsEmpty;
 using Json = nlohmann::json;
 using Tokens = std::vector<TokenId>;
 
-constexpr TokenId kNone = VocabularyMap::kUnreadable;
-
 // A vocabulary written down by hand.
 class Words {
  public:
@@ -159,8 +157,8 @@ TEST(VocabularyMap, ReadsTokensTheDraftDoesNotHaveInPieces) {
   EXPECT_EQ(PairsOf(map), (Pairs{{0, 2}, {1, 1}, {2, 0}, {4, 4}}));
   EXPECT_THAT(ReadingOf(map, 3), ElementsAre(3, 0));  // as its merges have it, not "a", "bc"
   EXPECT_THAT(ReadingOf(map, 5), ElementsAre(0, 3));
-  EXPECT_THAT(ReadingOf(map, 6), ElementsAre(kNone));
-  EXPECT_THAT(ReadingOf(map, 7), ElementsAre(kNone));  // all of it, or none
+  EXPECT_THAT(ReadingOf(map, 6), ElementsAre(VocabularyMap::kUnreadable));
+  EXPECT_THAT(ReadingOf(map, 7), ElementsAre(VocabularyMap::kUnreadable));  // all of it, or none
   EXPECT_EQ(map.counts().target, 8);
   EXPECT_EQ(map.counts().draft, 5);
   EXPECT_EQ(map.counts().paired, 4);
@@ -201,8 +199,9 @@ TEST(VocabularyMap, PairsSpecialTokensByTheirNameOnly) {
   const Words draft({"a", "<pad>"}, {.special = {"<s>", "<|im_end|>"}});
   const VocabularyMap map = MapOf(target, draft);
   EXPECT_EQ(PairsOf(map), (Pairs{{0, 0}, {2, 3}}));
-  EXPECT_THAT(ReadingOf(map, 3), IsEmpty());           // passed over
-  EXPECT_THAT(ReadingOf(map, 1), ElementsAre(kNone));  // text, which the draft has no letters for
+  EXPECT_THAT(ReadingOf(map, 3), IsEmpty());  // passed over
+  EXPECT_THAT(ReadingOf(map, 1),
+              ElementsAre(VocabularyMap::kUnreadable));  // text, which the draft has no letters for
   EXPECT_EQ(map.counts().target, 2);
   EXPECT_EQ(map.counts().paired, 1);
 }
@@ -260,7 +259,7 @@ TEST(VocabularyMap, CountsWhatStandsBetweenTokensAsTheirs) {
 TEST(VocabularyMap, FindsNothingWhereNothingIsShared) {
   const VocabularyMap map = MapOf(Words({"a", "b"}), Words({"c", "d", "e"}));
   EXPECT_THAT(map.pairs(), IsEmpty());
-  EXPECT_THAT(ReadingOf(map, 0), ElementsAre(kNone));
+  EXPECT_THAT(ReadingOf(map, 0), ElementsAre(VocabularyMap::kUnreadable));
   EXPECT_EQ(map.counts().target, 2);
   EXPECT_EQ(map.counts().draft, 3);
   EXPECT_EQ(map.counts().paired, 0);
@@ -269,7 +268,8 @@ TEST(VocabularyMap, FindsNothingWhereNothingIsShared) {
 TEST(VocabularyMap, DoesNotReadPadding) {
   const VocabularyMap map = MapOf(Words({"a", ""}, {.num_padding = 2}), Words({"a"}));
   ASSERT_EQ(map.target_size(), 4);
-  for (TokenId id = 1; id < 4; ++id) EXPECT_THAT(ReadingOf(map, id), ElementsAre(kNone));
+  for (TokenId id = 1; id < 4; ++id)
+    EXPECT_THAT(ReadingOf(map, id), ElementsAre(VocabularyMap::kUnreadable));
 }
 
 TEST(VocabularyMap, MovesRowsToTheTargetsIds) {

@@ -9,6 +9,7 @@
 #include "absl/strings/str_replace.h"
 #include "base/mapped_file.h"
 #include "base/status_macros.h"
+#include "base/string_view.h"
 #include "model/formats/json_text.h"
 #include "model/tokenizer/json_fields.h"
 #include "model/tokenizer/unicode.h"
@@ -22,8 +23,6 @@ using Parts = std::vector<ChatPart>;
 
 // What Llama 3.1 says where nothing tells it the day.
 constexpr char kLlama3Date[] = "26 Jul 2024";
-
-absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
 
 bool Has(const std::string& text, std::string_view what) {
   return text.find(what) != std::string::npos;

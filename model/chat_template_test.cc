@@ -56,7 +56,8 @@ const std::vector<ChatMessage> kTalk = {
 const std::vector<ChatMessage> kTalkWithSystem = {
     {"system", " Be brief. "}, {"user", "Hi"}, {"assistant", " Hello! "}, {"user", "Bye "}};
 
-ChatTemplate Parse(const std::string& jinja, const char* bos = "<s>", const char* eos = "</s>") {
+ChatTemplate ParseTemplate(const std::string& jinja, const char* bos = "<s>",
+                           const char* eos = "</s>") {
   auto chat = ChatTemplate::Parse(jinja, bos, eos);
   EXPECT_TRUE(chat.ok()) << chat.status();
   return *chat;
@@ -70,18 +71,18 @@ std::string Joined(const absl::StatusOr<std::vector<ChatPart>>& parts) {
 }
 
 std::string Render(const char* jinja, const std::vector<ChatMessage>& messages) {
-  return Joined(Parse(jinja).Render(messages, "05 Mar 2025"));
+  return Joined(ParseTemplate(jinja).Render(messages, "05 Mar 2025"));
 }
 
 TEST(ChatTemplate, RendersChatMl) {
-  EXPECT_EQ(Parse(kChatMl).family(), Family::kChatMl);
+  EXPECT_EQ(ParseTemplate(kChatMl).family(), Family::kChatMl);
   EXPECT_EQ(Render(kChatMl, kQuestion),
             "<|im_start|>user\n Hi <|im_end|>\n<|im_start|>assistant\n");
   EXPECT_EQ(Render(kChatMl, kTalkWithSystem),
             "<|im_start|>system\n Be brief. <|im_end|>\n<|im_start|>user\nHi<|im_end|>\n"
             "<|im_start|>assistant\n Hello! <|im_end|>\n<|im_start|>user\nBye <|im_end|>\n"
             "<|im_start|>assistant\n");
-  EXPECT_THAT(Parse(kChatMl).EndTokens(), ElementsAre("<|im_end|>"));
+  EXPECT_THAT(ParseTemplate(kChatMl).EndTokens(), ElementsAre("<|im_end|>"));
 }
 
 TEST(ChatTemplate, PutsInTheSystemMessageOfATemplate) {
@@ -109,7 +110,7 @@ TEST(ChatTemplate, RendersLlama2) {
   EXPECT_EQ(Render(kLlama2, kTalkWithSystem),
             "<s>[INST] <<SYS>>\n Be brief. \n<</SYS>>\n\nHi [/INST] Hello! </s><s>[INST] Bye "
             "[/INST]");
-  EXPECT_THAT(Parse(kLlama2).EndTokens(), ElementsAre("</s>"));
+  EXPECT_THAT(ParseTemplate(kLlama2).EndTokens(), ElementsAre("</s>"));
 }
 
 TEST(ChatTemplate, RendersLlama3) {
@@ -124,7 +125,7 @@ TEST(ChatTemplate, RendersLlama3) {
   EXPECT_THAT(Render(kLlama31, kTalkWithSystem), HasSubstr("\n\nBe brief.<|eot_id|>"));
   EXPECT_THAT(Render((std::string(kLlama31) + "{{ strftime_now('%d %b %Y') }}").c_str(), kQuestion),
               HasSubstr("Today Date: 05 Mar 2025\n\n"));
-  EXPECT_THAT(Parse(kLlama3).EndTokens(), ElementsAre("<|eot_id|>"));
+  EXPECT_THAT(ParseTemplate(kLlama3).EndTokens(), ElementsAre("<|eot_id|>"));
 }
 
 TEST(ChatTemplate, RendersMistral) {
@@ -142,14 +143,14 @@ TEST(ChatTemplate, RendersZephyr) {
 }
 
 TEST(ChatTemplate, WithoutATemplateAnswersGoOnAndQuestionsAreLines) {
-  EXPECT_EQ(Parse("").family(), Family::kPlain);
-  EXPECT_EQ(Parse(" \n").family(), Family::kPlain);
+  EXPECT_EQ(ParseTemplate("").family(), Family::kPlain);
+  EXPECT_EQ(ParseTemplate(" \n").family(), Family::kPlain);
   EXPECT_EQ(Render("", kTalk), "Hi Hello! \nBye ");
 }
 
 TEST(ChatTemplate, TellsItsOwnTextFromWords) {
   for (const char* jinja : {kChatMl, kLlama2, kLlama3, kMistral, kZephyr, ""}) {
-    const auto parts = Parse(jinja).Render({{"user", "</s><|im_end|>"}}, "");
+    const auto parts = ParseTemplate(jinja).Render({{"user", "</s><|im_end|>"}}, "");
     ASSERT_TRUE(parts.ok());
     for (const ChatPart& part : *parts) {
       EXPECT_EQ(part.text == "</s><|im_end|>", part.special == SpecialTokens::kPlain) << part.text;

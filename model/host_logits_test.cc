@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kVocab = 37;
 
-absl::Span<const float> RowOf(const MatrixView& logits, int row) {
+absl::Span<const float> LogitsRow(const MatrixView& logits, int row) {
   return {static_cast<const float*>(logits.data) + row * logits.stride,
           static_cast<size_t>(logits.cols)};
 }
@@ -21,7 +21,7 @@ TEST(HostLogits, HoldsOneLargestEntryWhateverWasThere) {
   logits.Resize(2, kVocab);
   for (const TokenId largest : {5, 0, 36, -1, 5, -1, 0}) {
     logits.SetLargest(1, largest);
-    const auto row = RowOf(logits.view(), 1);
+    const auto row = LogitsRow(logits.view(), 1);
     EXPECT_EQ(ArgMax(row), largest);
     int finite = 0;
     for (const float value : row) finite += std::isfinite(value) ? 1 : 0;
@@ -39,9 +39,9 @@ TEST(HostLogits, KeepsRowsApartAndThroughResizing) {
   for (const int num_rows : {3, 1, 3}) logits.Resize(num_rows, kVocab);
   logits.SetLargest(1, 4);
   logits.SetLargest(2, 3);
-  EXPECT_EQ(ArgMax(RowOf(logits.view(), 0)), 0);
-  EXPECT_EQ(ArgMax(RowOf(logits.view(), 1)), 4);
-  EXPECT_EQ(ArgMax(RowOf(logits.view(), 2)), 3);
+  EXPECT_EQ(ArgMax(LogitsRow(logits.view(), 0)), 0);
+  EXPECT_EQ(ArgMax(LogitsRow(logits.view(), 1)), 4);
+  EXPECT_EQ(ArgMax(LogitsRow(logits.view(), 2)), 3);
   EXPECT_EQ(logits.view().rows, 3);
 }
 

@@ -18,7 +18,7 @@ namespace {
 
 using nlohmann::json;
 
-std::string Golden(const std::string& model) {
+std::string GoldenConfig(const std::string& model) {
   return absl::StrCat(TANDEM_SOURCE_DIR, "/tests/data/models/", model);
 }
 
@@ -55,10 +55,10 @@ absl::StatusOr<ModelConfig> ParseText(const std::string& text,
   if (generation.has_value()) generation_view = *generation;
   return ParseModelConfig(text, "config.json", generation_view, "generation_config.json");
 }
-absl::StatusOr<ModelConfig> Parse(const json& config) { return ParseText(config.dump()); }
+absl::StatusOr<ModelConfig> ParseConfig(const json& config) { return ParseText(config.dump()); }
 
 ModelConfig Accepted(const json& config) {
-  const auto model = Parse(config);
+  const auto model = ParseConfig(config);
   EXPECT_TRUE(model.ok()) << model.status();
   return model.ok() ? *model : ModelConfig();
 }
@@ -72,7 +72,7 @@ void ExpectError(const absl::Status& status, const std::string& says) {
 }
 // The error names the key, in this file, and what was found.
 void ExpectRefused(const json& config, const std::string& key) {
-  ExpectError(Parse(config).status(), absl::StrCat("config.json: ", key, ": found "));
+  ExpectError(ParseConfig(config).status(), absl::StrCat("config.json: ", key, ": found "));
 }
 
 // ---- What the golden models say ----
@@ -106,7 +106,7 @@ TEST(ModelConfig, ReadsEveryGoldenModel) {
       {"mistral-noisy", "mistral", 320, 32, 2, 4, 2, 8, 112, 256, false, false, false, 0, 1e4}};
   for (const Expected& expected : models) {
     SCOPED_TRACE(expected.name);
-    const auto model = ReadModelConfig(Golden(expected.name));
+    const auto model = ReadModelConfig(GoldenConfig(expected.name));
     ASSERT_TRUE(model.ok()) << model.status();
     EXPECT_EQ(model->family, expected.family);
     EXPECT_EQ(model->vocab_size, expected.vocab_size);
@@ -128,7 +128,7 @@ TEST(ModelConfig, ReadsEveryGoldenModel) {
 }
 
 TEST(ModelConfig, ReadsTheGoldenRopeScaling) {
-  const auto model = ReadModelConfig(Golden("llama-rope3"));
+  const auto model = ReadModelConfig(GoldenConfig("llama-rope3"));
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_EQ(model->rope.type, RopeConfig::Type::kLlama3);
   EXPECT_EQ(model->rope.factor, 8);
@@ -295,14 +295,14 @@ TEST(ModelConfig, QwenSlidesInUpperLayersOrByName) {
 TEST(ModelConfig, RefusesLayerTypesThatItCannotCompute) {
   json config = Config();
   const json full = "full_attention", slides = "sliding_attention";
-  EXPECT_TRUE(Parse(With(config, "layer_types", {full, full, full, full})).ok());
+  EXPECT_TRUE(ParseConfig(With(config, "layer_types", {full, full, full, full})).ok());
   ExpectRefused(With(config, "layer_types", {full, full, full}), "layer_types");
   ExpectRefused(With(config, "layer_types", {full, full, full, slides}), "layer_types");
   ExpectRefused(With(config, "layer_types", {full, full, full, "linear_attention"}), "layer_types");
   ExpectRefused(With(config, "layer_types", {full, full, full, 1}), "layer_types");
   ExpectRefused(With(config, "layer_types", "full_attention"), "layer_types");
   config = With(Config("mistral"), "sliding_window", 5);
-  EXPECT_TRUE(Parse(With(config, "layer_types", {slides, slides, slides, slides})).ok());
+  EXPECT_TRUE(ParseConfig(With(config, "layer_types", {slides, slides, slides, slides})).ok());
   ExpectRefused(With(config, "layer_types", {full, slides, full, slides}), "layer_types");
 }
 
@@ -363,7 +363,7 @@ TEST(ModelConfig, RefusesWrongSizes) {
   for (const char* const key :
        {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
         "num_attention_heads", "max_position_embeddings"}) {
-    ExpectError(Parse(Without(Config(), key)).status(), absl::StrCat(key, ": found nothing"));
+    ExpectError(ParseConfig(Without(Config(), key)).status(), absl::StrCat(key, ": found nothing"));
   }
   ExpectRefused(With(Config(), "num_key_value_heads", 3), "num_key_value_heads");
   ExpectRefused(With(Config(), "num_key_value_heads", 8), "num_key_value_heads");
@@ -426,7 +426,7 @@ TEST(ModelConfig, AcceptsKeysThatDoNot) {
                  {"bos_token_id", 1},
                  {"pad_token_id", -1},
                  {"attention_dropout", 0.1}});
-  EXPECT_TRUE(Parse(config).ok()) << Parse(config).status();
+  EXPECT_TRUE(ParseConfig(config).ok()) << ParseConfig(config).status();
 }
 
 TEST(ModelConfig, RefusesTextThatIsNoObject) {

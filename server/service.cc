@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
+#include "base/string_view.h"
 #include "model/formats/json_text.h"
 #include "nlohmann/json.hpp"
 #include "server/api_error.h"
@@ -26,8 +27,6 @@ constexpr char kPagePolicy[] =
     "require-trusted-types-for 'script'; trusted-types 'none'";
 
 constexpr std::string_view kPageFolder = "/page/";
-
-absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
 
 HttpResponse JsonResponse(const Json& json) {
   return {.status = 200, .body = json.dump(-1, ' ', false, Json::error_handler_t::replace)};

@@ -17,9 +17,6 @@
 namespace tandem {
 namespace {
 
-constexpr int kVocab = 7;
-constexpr AcceptanceRule kAllRules[] = {AcceptanceRule::kExactMatch, AcceptanceRule::kBlock,
-                                        AcceptanceRule::kToken};
 constexpr AcceptanceRule kSampledRules[] = {AcceptanceRule::kBlock, AcceptanceRule::kToken};
 
 // ---- Random numbers ----
@@ -89,7 +86,8 @@ TEST(BugCatalogue, NoRandomNumberIsReadTwiceRow3) {
       models.target.options().fail_every = trial % 2 == 0 ? 0 : 5;
       const auto s = Start(
           &models, &models.drafter,
-          {.prompt = RandomTokens(random, kVocab, 4), .max_tokens = 150, .seed = random()}, rule);
+          {.prompt = RandomTokens(random, kSmallVocab, 4), .max_tokens = 150, .seed = random()},
+          rule);
       PlaceLog log;
       while (!s->finished) {
         if (random() % 20 == 0) s->target_kv.Truncate(0);

@@ -16,8 +16,6 @@
 namespace tandem {
 namespace {
 
-constexpr int kVocab = 7;
-
 // ---- What a rollback must not forget, nor keep ----
 
 // A greedy draft of the target's own rows over a memory of tokens, rolled back rightly or with a
@@ -47,7 +45,7 @@ class RememberingDrafter final : public Drafter {
       memory.insert(memory.end(), request.context.begin() + memory.size(), request.context.end());
       for (int j = 0; j < request.max_tokens; ++j) {
         TokenId next = ArgMax(model_->RowAfter(memory));
-        if (first_is_wrong_ && j == 0) next = (next + 1) % kVocab;
+        if (first_is_wrong_ && j == 0) next = (next + 1) % kSmallVocab;
         Suggest(next, proposals[i]);
         if (j + 1 < request.max_tokens) {
           memory.push_back(next);
@@ -118,9 +116,9 @@ TEST(BugCatalogue, AUsedDraftProposesWhatAFreshOneWouldRows34To36) {
   std::mt19937_64 random(1);
   for (int trial = 0; trial < 10; ++trial) {
     RoundModels models;
-    const auto s =
-        Start(&models, &models.drafter,
-              {.prompt = RandomTokens(random, kVocab, 5), .max_tokens = 120, .seed = random()});
+    const auto s = Start(
+        &models, &models.drafter,
+        {.prompt = RandomTokens(random, kSmallVocab, 5), .max_tokens = 120, .seed = random()});
     while (s->num_output() < 110 && !s->finished) {
       // Rounds without a draft among them, one after the other.
       const int k = random() % 2 == 0 ? 0 : static_cast<int>(random() % 8);
@@ -163,7 +161,7 @@ int TokensFed(FakeModel& model) {
 TEST(BugCatalogue, NoCommittedTokenIsReadTwiceRow37) {
   std::mt19937_64 random(2);
   RoundModels models;
-  const Ask ask{.prompt = RandomTokens(random, kVocab, 9), .max_tokens = 200, .seed = 5};
+  const Ask ask{.prompt = RandomTokens(random, kSmallVocab, 9), .max_tokens = 200, .seed = 5};
   const auto s = Start(&models, &models.drafter, ask);
   int for_target = 0;
   int for_draft = 0;
@@ -188,7 +186,7 @@ TEST(BugCatalogue, NoCommittedTokenIsReadTwiceRow37) {
 TEST(BugCatalogue, APublishedPromptIsNotReadAgainByTheDraftRow42) {
   std::mt19937_64 random(3);
   RoundModels models({.chunk_tokens = 16});
-  const Tokens prompt = RandomTokens(random, kVocab, 101);
+  const Tokens prompt = RandomTokens(random, kSmallVocab, 101);
   const auto run = [&](const Tokens& tokens) {
     auto s = Start(&models, &models.drafter, {.prompt = tokens, .max_tokens = 2});
     s->target_kv = models.target_cache->NewSequenceWithPrefix(tokens);
@@ -211,7 +209,7 @@ TEST(BugCatalogue, APublishedPromptIsNotReadAgainByTheDraftRow42) {
 // Row 38. Any one pass of either model may fail: nothing of it is left, and the text is the same.
 TEST(BugCatalogue, AFailureOfAnyOnePassLeavesNothingBehindRow38) {
   std::mt19937_64 random(4);
-  const Ask ask{.prompt = RandomTokens(random, kVocab, 11), .max_tokens = 25, .seed = 7};
+  const Ask ask{.prompt = RandomTokens(random, kSmallVocab, 11), .max_tokens = 25, .seed = 7};
   RoundModels calm;
   const auto plain = Plain(ask, &calm);
   for (const bool in_draft : {false, true}) {

@@ -17,8 +17,6 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr int kVocab = 7;
-
 void EndAll(RoundModels* models, Drafter* drafter,
             const std::vector<std::unique_ptr<Session>>& sessions, int k) {
   for (;;) {
@@ -38,7 +36,7 @@ void EndAll(RoundModels* models, Drafter* drafter,
 TEST(BugCatalogue, RollbacksCopyNoPageRow39) {
   std::mt19937_64 random(1);
   RoundModels models;
-  const Tokens prompt = RandomTokens(random, kVocab, 21);
+  const Tokens prompt = RandomTokens(random, kSmallVocab, 21);
   std::vector<std::unique_ptr<Session>> sessions;
   for (uint64_t seed = 0; seed < 4; ++seed) {
     sessions.push_back(
@@ -62,7 +60,7 @@ TEST(BugCatalogue, RollbacksCopyNoPageRow39) {
 // pages that were published, whole and written, and writes the same text.
 TEST(BugCatalogue, APromptIsSharedOnlyOnceItIsReadRow48) {
   std::mt19937_64 random(2);
-  const Tokens prompt = RandomTokens(random, kVocab, 19);
+  const Tokens prompt = RandomTokens(random, kSmallVocab, 19);
   RoundModels calm;
   const auto plain = Plain({.prompt = prompt}, &calm);
   for (int twin_at = 0; twin_at <= 19; ++twin_at) {
@@ -99,7 +97,7 @@ TEST(BugCatalogue, DraftPoolsOfEverySizeChangeNoTextRow51) {
   std::vector<Ask> asks;
   std::vector<std::unique_ptr<Session>> plain;
   for (uint64_t seed = 0; seed < 3; ++seed) {
-    asks.push_back({.prompt = RandomTokens(random, kVocab, 4 + 5 * static_cast<int>(seed)),
+    asks.push_back({.prompt = RandomTokens(random, kSmallVocab, 4 + 5 * static_cast<int>(seed)),
                     .max_tokens = 20,
                     .seed = seed});
     plain.push_back(Plain(asks.back(), &calm));
@@ -109,7 +107,7 @@ TEST(BugCatalogue, DraftPoolsOfEverySizeChangeNoTextRow51) {
     RoundModels models;
     FakeCache cache(2, num_pages);
     FakeModel draft(cache.get(), {.salt = 2});
-    ModelDrafter drafter(&draft, cache.get(), kVocab, 3);
+    ModelDrafter drafter(&draft, cache.get(), kSmallVocab, 3);
     std::vector<std::unique_ptr<Session>> sessions;
     for (const Ask& ask : asks) sessions.push_back(Start(&models, &drafter, ask));
     EndAll(&models, &drafter, sessions, 4);
@@ -160,7 +158,7 @@ TEST(BugCatalogue, TargetPoolsOfEverySizeChangeNoTextRow51) {
 // Row 52. Preempted once, before any round: the text, and what is accepted of it, are the same.
 TEST(BugCatalogue, PreemptionAtAnyStepChangesNothingRow52) {
   std::mt19937_64 random(4);
-  const Ask ask{.prompt = RandomTokens(random, kVocab, 11), .max_tokens = 40, .seed = 3};
+  const Ask ask{.prompt = RandomTokens(random, kSmallVocab, 11), .max_tokens = 40, .seed = 3};
   RoundModels models;
   std::unique_ptr<Session> want;
   int num_rounds = 1;

@@ -16,8 +16,6 @@
 namespace tandem {
 namespace {
 
-constexpr int kVocab = 7;
-
 // ---- A machine whose costs are known ----
 
 // Up to `free_rows` rows cost the target one pass, more cost in proportion; a draft step costs a
@@ -129,7 +127,7 @@ TEST(BugCatalogue, DraftsAreDrawnAtTheirTemperatureRow78) {
       ASSERT_TRUE(MakeDistribution(models.target.RowAfter(s->tokens), sampling, nullptr, &p).ok());
       ASSERT_TRUE(MakeDistribution(models.draft.RowAfter(s->tokens), sampling, nullptr, &q).ok());
       double overlap = 0.0;
-      for (int v = 0; v < kVocab; ++v) overlap += std::min(p.probs[v], q.probs[v]);
+      for (int v = 0; v < kSmallVocab; ++v) overlap += std::min(p.probs[v], q.probs[v]);
       expected += overlap;
       variance += overlap * (1.0 - overlap);
       greedy += p.probs[ArgMax(q.probs)];
@@ -154,7 +152,7 @@ TEST(BugCatalogue, ABatchWithADraftStaysABatchRow79) {
     for (int i = 0; i < batch; ++i) {
       sessions.push_back(
           Start(&models, &models.drafter,
-                {.prompt = {static_cast<TokenId>(i % kVocab), 1, 2}, .max_tokens = 60}));
+                {.prompt = {static_cast<TokenId>(i % kSmallVocab), 1, 2}, .max_tokens = 60}));
     }
     int num_rounds = 0;
     int num_steps = 0;

@@ -15,7 +15,6 @@
 namespace tandem {
 namespace {
 
-constexpr int kVocab = 7;
 constexpr int kTargetPageSize = 4;  // of RoundModels
 constexpr int kDraftPageSize = 2;
 constexpr int kGenerations = 14;
@@ -58,7 +57,7 @@ std::unique_ptr<DraftState> CatalogueDrafter::NewStateFor(Proposer proposer, con
 
 void CatalogueDrafter::Suggestions(const State& state, const DraftRequest& request,
                                    Proposal* proposal) {
-  constexpr TokenId kIllegal[] = {-1, -7, kVocab, kVocab + 1, 1 << 20, INT_MIN, INT_MAX};
+  constexpr TokenId kIllegal[] = {-1, -7, kSmallVocab, kSmallVocab + 1, 1 << 20, INT_MIN, INT_MAX};
   const int illegal_from = static_cast<int>(random_() % 4);
   for (int i = 0; i < request.max_tokens; ++i) {
     const size_t at = request.context.size() + i;
@@ -162,15 +161,16 @@ class World {
   World(uint64_t seed, const TargetWrapper& wrapper)
       : random_(seed),
         tight_(seed % 2 == 0),
-        models_({.draft = {.vocab = kVocab - 2 + 2 * static_cast<int>(seed % 3), .salt = 2},
+        models_({.draft = {.vocab = kSmallVocab - 2 + 2 * static_cast<int>(seed % 3), .salt = 2},
                  .num_pages = tight_ ? 30 : 300,
                  .chunk_tokens = 1 + static_cast<int>(seed % (kDraftPageSize + 1))}),
         self_cache_(3, tight_ ? 20 : 300),
         self_model_(self_cache_.get(), {}),
-        self_drafter_(&self_model_, self_cache_.get(), kVocab, 1 + static_cast<int>(seed % 4)),
-        both_(std::make_unique<ModelDrafter>(&models_.draft, models_.draft_cache.get(), kVocab, 3),
+        self_drafter_(&self_model_, self_cache_.get(), kSmallVocab, 1 + static_cast<int>(seed % 4)),
+        both_(std::make_unique<ModelDrafter>(&models_.draft, models_.draft_cache.get(), kSmallVocab,
+                                             3),
               std::make_unique<NgramDrafter>()),
-        drafter_({&models_.drafter, &self_drafter_, &lookup_, &both_}, kVocab, seed) {
+        drafter_({&models_.drafter, &self_drafter_, &lookup_, &both_}, kSmallVocab, seed) {
     if (wrapper) {
       wrapped_ = wrapper(&models_.target);
       models_.verifier = Verifier(wrapped_.get());
@@ -181,7 +181,7 @@ class World {
     for (FakeModel* draft : {&models_.draft, &self_model_}) {
       draft->options().poisoned = [](absl::Span<const TokenId> c) { return IsPoison(c, 1); };
     }
-    common_ = RandomTokens(random_, kVocab, 24);
+    common_ = RandomTokens(random_, kSmallVocab, 24);
     for (int i = 0; i < kGenerations; ++i) AddAsk();
   }
 
@@ -209,7 +209,7 @@ class World {
   // A beginning of the common text of any length, and a few tokens of its own.
   void AddAsk() {
     Tokens prompt = Prefix(common_, 1 + Below(static_cast<int>(common_.size())));
-    const Tokens own = RandomTokens(random_, kVocab, Below(4));
+    const Tokens own = RandomTokens(random_, kSmallVocab, Below(4));
     prompt.insert(prompt.end(), own.begin(), own.end());
     const std::vector<SamplingParams> all = AllSampling();
     Ask ask{.prompt = std::move(prompt),

@@ -21,6 +21,8 @@
 
 namespace tandem {
 
+inline constexpr int kSmallVocab = 7;  // tokens, few enough to enumerate
+
 // A cache of one f32 per token.
 class FakeCache {
  public:

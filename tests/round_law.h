@@ -15,8 +15,6 @@
 
 namespace tandem {
 
-inline constexpr AcceptanceRule kAllRules[] = {AcceptanceRule::kExactMatch, AcceptanceRule::kBlock,
-                                               AcceptanceRule::kToken};
 inline constexpr float kLeastUniform = 0x1p-24f;
 inline constexpr float kLargestUniform = 1.0f - 0x1p-24f;
 
@@ -54,7 +52,7 @@ inline TokenId ArgMaxOf(const Row& row) {
 // ---- One round, enumerated ----
 
 // Either Judge or an impostor.
-using JudgeFunction =
+using EnumeratedJudge =
     std::function<Verdict(AcceptanceRule, const Tokens&, const std::vector<Distribution>& target,
                           const std::vector<Distribution>& draft, const RoundNoise&)>;
 
@@ -171,7 +169,7 @@ class RoundEnumerator {
   // What becomes of an outcome after the judgement.
   using Afterwards = std::function<Outcome(const Tokens& x, Outcome outcome)>;
 
-  RoundEnumerator(const RoundWorld& world, AcceptanceRule rule, JudgeFunction judge = Production,
+  RoundEnumerator(const RoundWorld& world, AcceptanceRule rule, EnumeratedJudge judge = Production,
                   Afterwards afterwards = nullptr)
       : world_(world), rule_(rule), judge_(std::move(judge)), afterwards_(std::move(afterwards)) {}
 
@@ -289,7 +287,7 @@ class RoundEnumerator {
 
   const RoundWorld& world_;
   AcceptanceRule rule_;
-  JudgeFunction judge_;
+  EnumeratedJudge judge_;
   Afterwards afterwards_;
   std::vector<Distribution> target_;
   std::vector<Distribution> draft_;

@@ -17,10 +17,6 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr int kVocab = 7;
-constexpr AcceptanceRule kAllRules[] = {AcceptanceRule::kExactMatch, AcceptanceRule::kBlock,
-                                        AcceptanceRule::kToken};
-
 // ---- Every drafter ----
 
 // Drafters from right to useless. `expected` is what plain decoding makes of the prompt.
@@ -40,9 +36,9 @@ std::vector<NamedDrafter> FunctionDrafters(const Tokens* expected) {
   };
   return {
       {"oracle", suggest([](TokenId right, int) { return right; })},
-      {"always wrong", suggest([](TokenId right, int) { return (right + 1) % kVocab; })},
+      {"always wrong", suggest([](TokenId right, int) { return (right + 1) % kSmallVocab; })},
       {"right, then wrong",
-       suggest([](TokenId right, int i) { return i < 2 ? right : (right + 3) % kVocab; })},
+       suggest([](TokenId right, int i) { return i < 2 ? right : (right + 3) % kSmallVocab; })},
       {"one token again and again", suggest([](TokenId, int) { return 4; })},
       {"nothing", [](const DraftRequest&, Proposal*) {}},
       {"a rush of one", suggest([](TokenId right, int i) { return i == 0 ? right : 6; })},
@@ -53,7 +49,7 @@ TEST(RunRound, ExactMatchGivesPlainDecodingForEveryDrafter) {
   std::mt19937_64 random(1);
   int num_cases = 0;
   for (const SamplingParams& sampling : AllSampling()) {
-    const Ask ask{.prompt = RandomTokens(random, kVocab, 5),
+    const Ask ask{.prompt = RandomTokens(random, kSmallVocab, 5),
                   .sampling = sampling,
                   .seed = random(),
                   .logprobs = {.num_top = 2, .processed = ++num_cases % 2 == 0}};
@@ -66,7 +62,7 @@ TEST(RunRound, ExactMatchGivesPlainDecodingForEveryDrafter) {
       drafters.push_back(std::make_unique<FunctionDrafter>(std::move(named.function)));
     }
     drafters.push_back(
-        std::make_unique<ModelDrafter>(&models.draft, models.draft_cache.get(), kVocab, 8));
+        std::make_unique<ModelDrafter>(&models.draft, models.draft_cache.get(), kSmallVocab, 8));
     for (const auto& drafter : drafters) {
       for (int k = 0; k <= 8; ++k) {
         const auto s = Start(&models, drafter.get(), ask);
@@ -88,7 +84,7 @@ TEST(RunRound, EveryRuleIsPlainDecodingAtTemperatureZero) {
     for (const SamplingParams& sampling :
          {SamplingParams{.temperature = 0.0f},
           SamplingParams{.temperature = 0.0f, .frequency_penalty = 0.7f}}) {
-      const Ask ask{.prompt = RandomTokens(random, kVocab, 5), .sampling = sampling};
+      const Ask ask{.prompt = RandomTokens(random, kSmallVocab, 5), .sampling = sampling};
       RoundModels models;
       const auto plain = Plain(ask, &models);
       for (int k = 0; k <= 8; ++k) {
@@ -206,11 +202,12 @@ TEST(RunRound, ExactMatchGivesPlainDecodingWhateverHappens) {
     for (int trial = 0; trial < 4; ++trial) {
       std::vector<Ask> asks;
       for (const SamplingParams& sampling : AllSampling()) {
-        asks.push_back({.prompt = RandomTokens(random, kVocab, 1 + static_cast<int>(random() % 20)),
-                        .max_tokens = 10 + static_cast<int>(random() % 30),
-                        .sampling = sampling,
-                        .seed = random(),
-                        .logprobs = {.num_top = 1}});
+        asks.push_back(
+            {.prompt = RandomTokens(random, kSmallVocab, 1 + static_cast<int>(random() % 20)),
+             .max_tokens = 10 + static_cast<int>(random() % 30),
+             .sampling = sampling,
+             .seed = random(),
+             .logprobs = {.num_top = 1}});
       }
       RoundModels models;
       std::vector<std::unique_ptr<Session>> sessions;
@@ -270,7 +267,7 @@ TEST(RunRound, GoesOnWithoutADraftThatFails) {
 TEST(RunRound, LetsTheDraftReadPromptsAlong) {
   RoundModels models({.chunk_tokens = 100});
   std::mt19937_64 random(5);
-  const auto s = Start(&models, &models.drafter, {.prompt = RandomTokens(random, kVocab, 20)});
+  const auto s = Start(&models, &models.drafter, {.prompt = RandomTokens(random, kSmallVocab, 20)});
   for (const int length : {6, 12, 18}) {
     const RoundStep step{.session = s.get(), .num_fed = 6, .draft_tokens = 0};
     ASSERT_TRUE(models.Round(&models.drafter, {&step, 1}).ok());
@@ -332,7 +329,7 @@ TEST(RunRound, FailsWherePlainDecodingDoes) {
   int num_stopped = 0;
   for (const AcceptanceRule rule : kAllRules) {
     for (uint64_t seed = 0; seed < 150; ++seed) {
-      const Ask ask{.prompt = {static_cast<TokenId>(seed % kVocab), 2},
+      const Ask ask{.prompt = {static_cast<TokenId>(seed % kSmallVocab), 2},
                     .max_tokens = 12,
                     .sampling = {.temperature = rule == kAllRules[0] ? 1.0f : 0.0f},
                     .seed = seed,

@@ -106,7 +106,7 @@ OldIds ShuffledIds(int count, uint64_t seed) {
   return ids;
 }
 
-constexpr int kVocab = 320;        // of the pair "perturbed"
+constexpr int kPairVocab = 320;    // of the pair "perturbed"
 constexpr int kNumSmallest = 259;  // the special tokens and the bytes
 
 const SamplingParams kSampled[] = {
@@ -160,9 +160,9 @@ double ExpectPlainOutput(const std::string& target, const std::string& draft,
 TEST(Vocabularies, ShuffledIdsChangeNothing) {
   const GoldenPair pair("perturbed");
   const ModelCopy draft(pair.draft);
-  RewriteVocabulary(draft, ShuffledIds(kVocab, 1));
+  RewriteVocabulary(draft, ShuffledIds(kPairVocab, 1));
   const std::unique_ptr<Engine> engine = MakeEngine(CpuOptionsFor(pair.target, draft.path()));
-  EXPECT_EQ(engine->draft_info()->mapped_tokens, kVocab);
+  EXPECT_EQ(engine->draft_info()->mapped_tokens, kPairVocab);
   for (const nlohmann::json& run : pair.runs) {
     for (const std::string verifier : {"exact_match", "block", "token"}) {
       const Completion got = Generate(engine.get(), {.prompt_ids = pair.prompt_ids,
@@ -184,7 +184,7 @@ TEST(Vocabularies, ShuffledIdsChangeNothing) {
 TEST(Vocabularies, ShuffledIdsAreDrawnAlike) {
   const GoldenPair pair("perturbed");
   const ModelCopy draft(pair.draft);
-  RewriteVocabulary(draft, ShuffledIds(kVocab, 2));
+  RewriteVocabulary(draft, ShuffledIds(kPairVocab, 2));
   const auto same = MakeEngine(CpuOptionsFor(pair.target, pair.draft));
   const auto shuffled = MakeEngine(CpuOptionsFor(pair.target, draft.path()));
   EXPECT_EQ(same->draft_info()->mapped_tokens, std::nullopt);

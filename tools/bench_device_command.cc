@@ -20,7 +20,7 @@
 namespace tandem {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 struct DeviceFlags {
   std::string device = "auto";
@@ -86,8 +86,9 @@ class Reporter {
   std::string ToText() const { return absl::StrCat(device_, "\n", table_.ToText()); }
 
  private:
-  Json ToJson(const std::string& shape, const DeviceResult& result, double of_one_row) const {
-    Json json = {{"device", device_}, {"shape", shape}, {"op", result.op}};
+  OrderedJson ToJson(const std::string& shape, const DeviceResult& result,
+                     double of_one_row) const {
+    OrderedJson json = {{"device", device_}, {"shape", shape}, {"op", result.op}};
     if (!result.part.empty()) json["part"] = result.part;
     if (result.rows > 0) {
       json.update({{"rows", result.rows}, {"batch", result.batch}, {"context", result.context}});

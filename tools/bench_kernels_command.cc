@@ -29,7 +29,7 @@
 namespace tandem {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 struct KernelFlags {
   std::string shape;   // empty: the target's, or 1b
@@ -121,8 +121,8 @@ absl::Status KernelFlags::Check() {
   return absl::OkStatus();
 }
 
-Json ResultJson(const KernelResult& result) {
-  Json json = {{"op", result.op}};
+OrderedJson ResultJson(const KernelResult& result) {
+  OrderedJson json = {{"op", result.op}};
   if (!result.part.empty()) json["part"] = result.part;
   json.update({{"dtype", ShortNameOf(result.dtype)}, {"rows", result.rows}});
   if (result.context > 0) json["context"] = result.context;
@@ -151,7 +151,7 @@ std::string ToText(const std::vector<KernelResult>& results) {
   return table.ToText();
 }
 
-Json PassJson(const PassResult& pass) {
+OrderedJson PassJson(const PassResult& pass) {
   return {{"what", pass.what},
           {"rows", pass.shape.rows},
           {"context", pass.shape.context},
@@ -183,14 +183,14 @@ std::string ToText(const std::vector<PassResult>& passes) {
 }
 
 // What was measured.
-struct Report {
+struct KernelsReport {
   std::string device;
   std::vector<KernelResult> kernels;
   std::vector<PassResult> passes;
 };
 
-absl::StatusOr<Report> Measure(const KernelFlags& flags, MachineLimits* limits) {
-  Report report;
+absl::StatusOr<KernelsReport> Measure(const KernelFlags& flags, MachineLimits* limits) {
+  KernelsReport report;
   {
     ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, MakeCpuBackend(flags.cpu));
     report.device = std::string(backend->description());
@@ -212,7 +212,8 @@ absl::StatusOr<Report> Measure(const KernelFlags& flags, MachineLimits* limits) 
   return report;
 }
 
-std::string ReportText(const KernelFlags& flags, const Report& report, MachineLimits* limits) {
+std::string ReportText(const KernelFlags& flags, const KernelsReport& report,
+                       MachineLimits* limits) {
   std::string text =
       absl::StrCat(CpuName(), ": ", report.device, "\n", limits->ToText(), "medians of ",
                    flags.repeat, " in turns, each beside the limits\n");
@@ -227,14 +228,14 @@ std::string ReportText(const KernelFlags& flags, const Report& report, MachineLi
 absl::Status Run(const KernelFlags& flags) {
   ASSIGN_OR_RETURN(const std::unique_ptr<MachineLimits> limits,
                    MachineLimits::Create(flags.cpu.num_threads));
-  ASSIGN_OR_RETURN(const Report report, Measure(flags, limits.get()));
+  ASSIGN_OR_RETURN(const KernelsReport report, Measure(flags, limits.get()));
   if (!flags.json) {
     std::fputs(ReportText(flags, report, limits.get()).c_str(), stdout);
     return absl::OkStatus();
   }
-  Json kernels = Json::array();
+  OrderedJson kernels = OrderedJson::array();
   for (const KernelResult& result : report.kernels) kernels.push_back(ResultJson(result));
-  Json json = {
+  OrderedJson json = {
       {"machine",
        {{"cpu", CpuName()}, {"threads", flags.cpu.num_threads}, {"device", report.device}}},
       {"limits", limits->ToJson()},
@@ -243,7 +244,7 @@ absl::Status Run(const KernelFlags& flags) {
   if (flags.wants_passes) {
     json["target"] = flags.target;
     json["kv_cache"] = flags.kv_cache;
-    json["passes"] = Json::array();
+    json["passes"] = OrderedJson::array();
     for (const PassResult& pass : report.passes) json["passes"].push_back(PassJson(pass));
   }
   PrintJson(json);

@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-KernelBenchmarkOptions Small() {
+KernelBenchmarkOptions SmallKernels() {
   KernelBenchmarkOptions options;
   options.shapes = {
       .hidden = 64, .ffn = 128, .heads = 4, .kv_heads = 2, .head_dim = 16, .vocab = 320};
@@ -46,7 +46,7 @@ class BenchKernels : public testing::Test {
 };
 
 TEST_F(BenchKernels, CountsWhatAProductReadsAndComputes) {
-  KernelBenchmarkOptions options = Small();
+  KernelBenchmarkOptions options = SmallKernels();
   options.ops = {"matmul"};
   const std::vector<KernelResult> results = Run(options);
   ASSERT_EQ(results.size(), 2u * 5 * 2);  // dtypes, weights, rows
@@ -69,7 +69,7 @@ TEST_F(BenchKernels, CountsWhatAProductReadsAndComputes) {
 }
 
 TEST_F(BenchKernels, AttentionSeesWhatEveryRowMaySee) {
-  KernelBenchmarkOptions options = Small();
+  KernelBenchmarkOptions options = SmallKernels();
   options.ops = {"attention"};
   const std::vector<KernelResult> results = Run(options);
   // Of each cache; five rows do not fit a context of three tokens.
@@ -85,7 +85,7 @@ TEST_F(BenchKernels, AttentionSeesWhatEveryRowMaySee) {
 }
 
 TEST_F(BenchKernels, RunsNormsAndSampling) {
-  KernelBenchmarkOptions options = Small();
+  KernelBenchmarkOptions options = SmallKernels();
   options.ops = {"rms_norm", "sample"};
   const std::vector<KernelResult> results = Run(options);
   ASSERT_EQ(results.size(), 2u + 3u);

@@ -49,7 +49,7 @@ struct PerplexityFlags {
 };
 
 // What was measured of what.
-struct Report {
+struct PerplexityReport {
   PerplexityOptions options;
   Perplexity result;
   int64_t file_bytes = 0;
@@ -75,10 +75,10 @@ absl::StatusOr<PerplexityOptions> OptionsFor(const PerplexityFlags& flags, const
   return options;
 }
 
-absl::StatusOr<Report> Measure(const PerplexityFlags& flags) {
+absl::StatusOr<PerplexityReport> Measure(const PerplexityFlags& flags) {
   ASSIGN_OR_RETURN(const std::string text, ReadFile(flags.file));
   ASSIGN_OR_RETURN(const ModelPair pair, ModelPair::Load(flags.engine_options));
-  Report report;
+  PerplexityReport report;
   ASSIGN_OR_RETURN(report.options, OptionsFor(flags, pair));
   absl::StatusOr<std::vector<TokenId>> ids = pair.tokenizer->Encode(text, SpecialTokens::kPlain);
   if (!ids.ok()) {
@@ -102,7 +102,7 @@ absl::StatusOr<Report> Measure(const PerplexityFlags& flags) {
 }
 
 absl::Status Run(const PerplexityFlags& flags) {
-  ASSIGN_OR_RETURN(const Report report, Measure(flags));
+  ASSIGN_OR_RETURN(const PerplexityReport report, Measure(flags));
   const Perplexity& result = report.result;
   const double bits_per_byte = result.BitsPerByte(report.predicted_bytes);
   if (flags.json) {

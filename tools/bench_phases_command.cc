@@ -24,7 +24,7 @@
 namespace tandem {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 struct PhaseFlags {
   EngineFlags engine;
@@ -60,7 +60,7 @@ absl::StatusOr<DType> DTypeOf(const ModelInfo& info) {
   return absl::InternalError(absl::StrCat("dtype: ", info.dtype));
 }
 
-Json PointJson(const char* name, const PhasePoint& point) {
+OrderedJson PointJson(const char* name, const PhasePoint& point) {
   return {{name, point.tokens},
           {"ms", point.time.ms},
           {"bytes", point.demand.bytes},
@@ -113,11 +113,11 @@ absl::Status Run(const PhaseFlags& flags) {
     std::fputs(text.c_str(), stdout);
     return absl::OkStatus();
   }
-  Json prefill = Json::array();
+  OrderedJson prefill = OrderedJson::array();
   for (const PhasePoint& point : result.prefill) {
     prefill.push_back(PointJson("prompt_tokens", point));
   }
-  Json decode = Json::array();
+  OrderedJson decode = OrderedJson::array();
   for (const PhasePoint& point : result.decode) decode.push_back(PointJson("position", point));
   PrintJson({{"machine",
               {{"cpu", CpuName()},

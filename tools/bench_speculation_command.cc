@@ -28,7 +28,7 @@
 namespace tandem {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr const char* kStoryOpenings[] = {
     "Once upon a time, there was a small boat that wanted to see the ocean.",
@@ -140,14 +140,15 @@ std::string DraftTokensText(int draft_tokens) {
   return draft_tokens == kAutoDraftTokens ? "auto" : absl::StrCat(draft_tokens);
 }
 
-Json SpreadJson(const Spread& spread) { return {spread.low, spread.high}; }
+OrderedJson SpreadJson(const Spread& spread) { return {spread.low, spread.high}; }
 
-Json NumberOrNull(std::optional<double> number) {
-  return number.has_value() ? Json(*number) : Json(nullptr);
+OrderedJson NumberOrNull(std::optional<double> number) {
+  return number.has_value() ? OrderedJson(*number) : OrderedJson(nullptr);
 }
 
-Json RunJson(const SpeculationRun& run) {
-  Json draft_tokens = run.draft_tokens == kAutoDraftTokens ? Json("auto") : Json(run.draft_tokens);
+OrderedJson RunJson(const SpeculationRun& run) {
+  OrderedJson draft_tokens =
+      run.draft_tokens == kAutoDraftTokens ? OrderedJson("auto") : OrderedJson(run.draft_tokens);
   return {{"draft_tokens", std::move(draft_tokens)},
           {"batch", run.batch},
           {"plain_tokens_per_second", run.plain_tokens_per_second.median},
@@ -168,12 +169,13 @@ Json RunJson(const SpeculationRun& run) {
           {"cost_ratio", run.cost_ratio()},
           {"predicted_ratio", run.predicted_ratio()},
           {"expected_ratio", NumberOrNull(run.expected_ratio)},
-          {"identical", run.identical.has_value() ? Json(*run.identical) : Json(nullptr)}};
+          {"identical",
+           run.identical.has_value() ? OrderedJson(*run.identical) : OrderedJson(nullptr)}};
 }
 
-Json LimitsJson(const Limits& limits) {
-  Json read = {{"dram", limits.memory.bytes_per_second}, {"cache", nullptr}};
-  Json buffers = {{"dram", limits.memory.buffer_bytes}, {"cache", nullptr}};
+OrderedJson LimitsJson(const Limits& limits) {
+  OrderedJson read = {{"dram", limits.memory.bytes_per_second}, {"cache", nullptr}};
+  OrderedJson buffers = {{"dram", limits.memory.buffer_bytes}, {"cache", nullptr}};
   if (limits.cache.has_value()) {
     read["cache"] = limits.cache->bytes_per_second;
     buffers["cache"] = limits.cache->buffer_bytes;
@@ -181,21 +183,21 @@ Json LimitsJson(const Limits& limits) {
   return {{"read_bytes_per_second", read}, {"buffer_bytes", buffers}};
 }
 
-Json ModelJson(const ModelInfo& model) {
-  Json json = {{"path", model.path},
-               {"family", model.family},
-               {"dtype", model.dtype},
-               {"parameters", model.parameters},
-               {"bytes_read_per_pass", model.bytes_read_per_pass}};
+OrderedJson ModelJson(const ModelInfo& model) {
+  OrderedJson json = {{"path", model.path},
+                      {"family", model.family},
+                      {"dtype", model.dtype},
+                      {"parameters", model.parameters},
+                      {"bytes_read_per_pass", model.bytes_read_per_pass}};
   if (model.mapped_tokens.has_value()) json["mapped_tokens"] = *model.mapped_tokens;
   return json;
 }
 
-Json ReportJson(const SpeculationFlags& flags, const Report& report) {
+OrderedJson ReportJson(const SpeculationFlags& flags, const Report& report) {
   const PlainDecoding& plain = report.benchmark.plain;
-  Json runs = Json::array();
+  OrderedJson runs = OrderedJson::array();
   for (const SpeculationRun& run : report.benchmark.runs) runs.push_back(RunJson(run));
-  Json of_limit = {
+  OrderedJson of_limit = {
       {"dram", report.plain_bytes_per_second() / report.limits.memory.bytes_per_second},
       {"cache", nullptr}};
   if (report.limits.cache.has_value()) {
@@ -205,7 +207,7 @@ Json ReportJson(const SpeculationFlags& flags, const Report& report) {
            {{"cpu", CpuName()}, {"threads", flags.num_threads()}, {"device", report.device}}},
           {"limits", LimitsJson(report.limits)},
           {"target", ModelJson(report.target)},
-          {"draft", report.draft.has_value() ? ModelJson(*report.draft) : Json(nullptr)},
+          {"draft", report.draft.has_value() ? ModelJson(*report.draft) : OrderedJson(nullptr)},
           {"drafter", report.drafter},
           {"prompts", flags.benchmark.prompts.size()},
           {"max_tokens", flags.benchmark.max_tokens},

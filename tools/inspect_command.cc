@@ -26,7 +26,7 @@
 namespace tandem {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 struct InspectFlags {
   std::string path;
@@ -111,13 +111,14 @@ absl::StatusOr<Inspection> Inspect(const InspectFlags& flags) {
 }
 
 // A number for reading from memory, and one from the cache or null.
-Json LimitsJson(const Inspection& inspection,
-                absl::FunctionRef<double(const ReadBandwidth&)> value) {
+OrderedJson LimitsJson(const Inspection& inspection,
+                       absl::FunctionRef<double(const ReadBandwidth&)> value) {
   return {{"dram", value(inspection.memory)},
-          {"cache", inspection.cache.has_value() ? Json(value(*inspection.cache)) : Json(nullptr)}};
+          {"cache", inspection.cache.has_value() ? OrderedJson(value(*inspection.cache))
+                                                 : OrderedJson(nullptr)}};
 }
 
-Json ToJson(const InspectFlags& flags, const Inspection& inspection) {
+OrderedJson ToJson(const InspectFlags& flags, const Inspection& inspection) {
   const ModelConfig& c = inspection.config;
   return {
       {"path", flags.path},
@@ -194,7 +195,8 @@ absl::Status Run(const InspectFlags& flags) {
   ASSIGN_OR_RETURN(const Inspection inspection, Inspect(flags));
   const std::string output =
       flags.json
-          ? ToJson(flags, inspection).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"
+          ? ToJson(flags, inspection).dump(-1, ' ', false, OrderedJson::error_handler_t::replace) +
+                "\n"
           : ToText(flags, inspection);
   std::fputs(output.c_str(), stdout);
   return absl::OkStatus();

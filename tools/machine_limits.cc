@@ -17,7 +17,7 @@ namespace tandem {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 // Long enough for a clock and for threads that wake up, short enough that the machine's speed stays
 // the same.
@@ -44,8 +44,8 @@ double BestOf(absl::FunctionRef<double()> measure) {
   return best;
 }
 
-Json NumberOrNull(std::optional<double> number) {
-  return number.has_value() ? Json(*number) : Json(nullptr);
+OrderedJson NumberOrNull(std::optional<double> number) {
+  return number.has_value() ? OrderedJson(*number) : OrderedJson(nullptr);
 }
 
 }  // namespace
@@ -143,8 +143,8 @@ std::optional<double> MachineLimits::FlopsPerSecond(DotInput input) {
   return SpreadOf(samples).median;
 }
 
-Json MachineLimits::ToJson() {
-  Json flops = Json::object();
+OrderedJson MachineLimits::ToJson() {
+  OrderedJson flops = OrderedJson::object();
   for (const DotInput input : kAllDotInputs) {
     flops[NameOf(input)] = NumberOrNull(FlopsPerSecond(input));
   }
@@ -154,7 +154,7 @@ Json MachineLimits::ToJson() {
           {"flops", flops},
           {"buffer_bytes",
            {{"dram", memory_->bytes()},
-            {"cache", cache_ == nullptr ? Json(nullptr) : Json(cache_->bytes())}}}};
+            {"cache", cache_ == nullptr ? OrderedJson(nullptr) : OrderedJson(cache_->bytes())}}}};
 }
 
 std::string MachineLimits::ToText() {

@@ -27,7 +27,7 @@
 namespace tandem {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr char kEndOfText[] = "<|endoftext|>";
 // Apart from every stream of base/philox.h, whose lowest byte is small.
@@ -130,18 +130,20 @@ absl::Status SetKey(absl::string_view key, absl::string_view value, RandomModelS
 }
 
 std::string TokenizerConfigJson(const RandomModelShape& shape) {
-  return Json({{"tokenizer_class", "PreTrainedTokenizerFast"},
-               {"model_max_length", shape.context},
-               {"bos_token", nullptr},
-               {"eos_token", kEndOfText},
-               {"add_bos_token", false},
-               {"add_eos_token", false},
-               {"clean_up_tokenization_spaces", false}})
+  return OrderedJson({{"tokenizer_class", "PreTrainedTokenizerFast"},
+                      {"model_max_length", shape.context},
+                      {"bos_token", nullptr},
+                      {"eos_token", kEndOfText},
+                      {"add_bos_token", false},
+                      {"add_eos_token", false},
+                      {"clean_up_tokenization_spaces", false}})
              .dump(1) +
          "\n";
 }
 
-std::string GenerationConfigJson() { return Json({{"eos_token_id", kEndOfTextId}}).dump(1) + "\n"; }
+std::string GenerationConfigJson() {
+  return OrderedJson({{"eos_token_id", kEndOfTextId}}).dump(1) + "\n";
+}
 
 std::string HeaderOf(absl::Span<const TensorSpec> tensors, DType dtype) {
   std::vector<TensorHeader> headers;
@@ -251,23 +253,23 @@ std::string RandomModelShape::ConfigJson() const {
                                    : family == "mistral" ? "MistralForCausalLM"
                                    : family == "qwen2"   ? "Qwen2ForCausalLM"
                                                          : "Qwen3ForCausalLM";
-  Json config = {{"architectures", Json::array({architecture})},
-                 {"model_type", std::string(family)},
-                 {"vocab_size", vocab},
-                 {"hidden_size", hidden},
-                 {"intermediate_size", ffn},
-                 {"num_hidden_layers", layers},
-                 {"num_attention_heads", heads},
-                 {"num_key_value_heads", kv_heads},
-                 {"head_dim", head_dim},
-                 {"hidden_act", "silu"},
-                 {"max_position_embeddings", context},
-                 {"rms_norm_eps", 1e-5},
-                 {"rope_theta", 500000.0},
-                 {"tie_word_embeddings", tied},
-                 {"torch_dtype", NameOf(dtype)},
-                 {"bos_token_id", nullptr},
-                 {"eos_token_id", kEndOfTextId}};
+  OrderedJson config = {{"architectures", OrderedJson::array({architecture})},
+                        {"model_type", std::string(family)},
+                        {"vocab_size", vocab},
+                        {"hidden_size", hidden},
+                        {"intermediate_size", ffn},
+                        {"num_hidden_layers", layers},
+                        {"num_attention_heads", heads},
+                        {"num_key_value_heads", kv_heads},
+                        {"head_dim", head_dim},
+                        {"hidden_act", "silu"},
+                        {"max_position_embeddings", context},
+                        {"rms_norm_eps", 1e-5},
+                        {"rope_theta", 500000.0},
+                        {"tie_word_embeddings", tied},
+                        {"torch_dtype", NameOf(dtype)},
+                        {"bos_token_id", nullptr},
+                        {"eos_token_id", kEndOfTextId}};
   if (family == "mistral") config["sliding_window"] = nullptr;
   if (family == "qwen2" || family == "qwen3") config["use_sliding_window"] = false;
   return config.dump(1) + "\n";
@@ -304,36 +306,36 @@ std::string DescribeNamedShapes() {
 }
 
 std::string ByteTokenizerJson() {
-  Json vocab = Json::object();
+  OrderedJson vocab = OrderedJson::object();
   for (int byte = 0; byte < kEndOfTextId; ++byte) {
     vocab[ToByteAlphabet(std::string(1, static_cast<char>(byte)))] = byte;
   }
-  const Json byte_level = {{"type", "ByteLevel"},
-                           {"add_prefix_space", false},
-                           {"trim_offsets", true},
-                           {"use_regex", false}};
-  const Json end_of_text = {{"id", kEndOfTextId}, {"content", kEndOfText}, {"single_word", false},
-                            {"lstrip", false},    {"rstrip", false},       {"normalized", false},
-                            {"special", true}};
-  const Json model = {{"type", "BPE"},
-                      {"dropout", nullptr},
-                      {"unk_token", nullptr},
-                      {"continuing_subword_prefix", nullptr},
-                      {"end_of_word_suffix", nullptr},
-                      {"fuse_unk", false},
-                      {"byte_fallback", false},
-                      {"ignore_merges", false},
-                      {"vocab", vocab},
-                      {"merges", Json::array()}};
-  const Json tokenizer = {{"version", "1.0"},
-                          {"truncation", nullptr},
-                          {"padding", nullptr},
-                          {"added_tokens", Json::array({end_of_text})},
-                          {"normalizer", nullptr},
-                          {"pre_tokenizer", byte_level},
-                          {"post_processor", nullptr},
-                          {"decoder", byte_level},
-                          {"model", model}};
+  const OrderedJson byte_level = {{"type", "ByteLevel"},
+                                  {"add_prefix_space", false},
+                                  {"trim_offsets", true},
+                                  {"use_regex", false}};
+  const OrderedJson end_of_text = {
+      {"id", kEndOfTextId}, {"content", kEndOfText}, {"single_word", false}, {"lstrip", false},
+      {"rstrip", false},    {"normalized", false},   {"special", true}};
+  const OrderedJson model = {{"type", "BPE"},
+                             {"dropout", nullptr},
+                             {"unk_token", nullptr},
+                             {"continuing_subword_prefix", nullptr},
+                             {"end_of_word_suffix", nullptr},
+                             {"fuse_unk", false},
+                             {"byte_fallback", false},
+                             {"ignore_merges", false},
+                             {"vocab", vocab},
+                             {"merges", OrderedJson::array()}};
+  const OrderedJson tokenizer = {{"version", "1.0"},
+                                 {"truncation", nullptr},
+                                 {"padding", nullptr},
+                                 {"added_tokens", OrderedJson::array({end_of_text})},
+                                 {"normalizer", nullptr},
+                                 {"pre_tokenizer", byte_level},
+                                 {"post_processor", nullptr},
+                                 {"decoder", byte_level},
+                                 {"model", model}};
   return tokenizer.dump(1) + "\n";
 }
 

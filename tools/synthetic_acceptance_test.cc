@@ -9,7 +9,7 @@
 namespace tandem {
 namespace {
 
-constexpr int kVocab = 50;
+constexpr int kSyntheticVocab = 50;
 
 // Judges a draft of `tokens`, with greedy rows whose token is 20 + slot.
 Verdict JudgeOnce(const JudgeFunction& judge, const std::vector<TokenId>& tokens, uint32_t position,
@@ -38,7 +38,7 @@ TEST(SyntheticJudge, AcceptsAtTheRateThatIsAskedForWhateverTheTokens) {
   constexpr int kRounds = 20000;
   constexpr int kDrafted = 4;
   for (const double acceptance : {0.0, 0.3, 0.8, 1.0}) {
-    const JudgeFunction judge = SyntheticJudge(acceptance, kVocab);
+    const JudgeFunction judge = SyntheticJudge(acceptance, kSyntheticVocab);
     int64_t tokens = 0;
     for (uint32_t round = 0; round < kRounds; ++round) {
       int num_rows = 0;
@@ -58,9 +58,11 @@ TEST(SyntheticJudge, AcceptsAtTheRateThatIsAskedForWhateverTheTokens) {
 
 TEST(SyntheticJudge, RejectsTokensThatTheTargetDoesNotKnow) {
   int num_rows = 0;
-  EXPECT_EQ(JudgeOnce(SyntheticJudge(1.0, kVocab), {1, kVocab, 2}, 9, &num_rows).num_accepted, 1);
+  EXPECT_EQ(JudgeOnce(SyntheticJudge(1.0, kSyntheticVocab), {1, kSyntheticVocab, 2}, 9, &num_rows)
+                .num_accepted,
+            1);
   EXPECT_EQ(num_rows, 2);
-  EXPECT_EQ(JudgeOnce(SyntheticJudge(1.0, kVocab), {-1}, 9, &num_rows).num_accepted, 0);
+  EXPECT_EQ(JudgeOnce(SyntheticJudge(1.0, kSyntheticVocab), {-1}, 9, &num_rows).num_accepted, 0);
 }
 
 TEST(SyntheticJudge, ExpectsAGeometricSeries) {

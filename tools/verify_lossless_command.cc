@@ -22,7 +22,7 @@
 namespace tandem {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 // Short, of several kinds, and with words that come again, for drafts by lookup too.
 constexpr const char* kPrompts[] = {
@@ -144,9 +144,11 @@ std::string ReportText(const ProofFlags& flags, const LosslessProof& proof) {
 }
 
 // JSON has no infinity; the statistic of something impossible is null.
-Json NumberJson(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+OrderedJson NumberJson(double value) {
+  return std::isfinite(value) ? OrderedJson(value) : OrderedJson(nullptr);
+}
 
-Json ExactJson(const ExactCheck& check) {
+OrderedJson ExactJson(const ExactCheck& check) {
   return {{"name", check.name},
           {"what", check.what},
           {"compared", check.compared},
@@ -154,7 +156,7 @@ Json ExactJson(const ExactCheck& check) {
           {"first_difference", check.first_difference}};
 }
 
-Json LawJson(const LawCheck& law) {
+OrderedJson LawJson(const LawCheck& law) {
   return {{"rule", law.rule},
           {"sampling", law.sampling},
           {"prompt_tokens", law.prompt_tokens},
@@ -170,11 +172,11 @@ Json LawJson(const LawCheck& law) {
           {"variation_seen", law.seen_variation}};
 }
 
-Json FaultJson(const FaultCheck& fault) {
-  Json json = {{"fault", fault.fault},
-               {"what", fault.what},
-               {"applies", fault.applies},
-               {"caught", fault.caught}};
+OrderedJson FaultJson(const FaultCheck& fault) {
+  OrderedJson json = {{"fault", fault.fault},
+                      {"what", fault.what},
+                      {"applies", fault.applies},
+                      {"caught", fault.caught}};
   if (!fault.applies) return json;
   json["seen_by"] = fault.seen_by;
   if (fault.seen_by != "law") {
@@ -193,21 +195,22 @@ Json FaultJson(const FaultCheck& fault) {
   return json;
 }
 
-Json ReportJson(const ProofFlags& flags, const LosslessProof& proof) {
-  Json json = {{"verdict", std::string(NameOf(proof.verdict))},
-               {"reason", proof.reason},
-               {"target", proof.target},
-               {"draft", proof.draft.empty() ? Json(nullptr) : Json(proof.draft)},
-               {"drafter", proof.drafter},
-               {"device", proof.device},
-               {"prompts", proof.num_prompts},
-               {"seed", flags.proof.seed},
-               {"planted", proof.planted.empty() ? Json(nullptr) : Json(proof.planted)},
-               {"error_rate", proof.error_rate},
-               {"seconds", absl::ToDoubleSeconds(proof.time)},
-               {"exact", Json::array()},
-               {"laws", Json::array()},
-               {"faults", Json::array()}};
+OrderedJson ReportJson(const ProofFlags& flags, const LosslessProof& proof) {
+  OrderedJson json = {
+      {"verdict", std::string(NameOf(proof.verdict))},
+      {"reason", proof.reason},
+      {"target", proof.target},
+      {"draft", proof.draft.empty() ? OrderedJson(nullptr) : OrderedJson(proof.draft)},
+      {"drafter", proof.drafter},
+      {"device", proof.device},
+      {"prompts", proof.num_prompts},
+      {"seed", flags.proof.seed},
+      {"planted", proof.planted.empty() ? OrderedJson(nullptr) : OrderedJson(proof.planted)},
+      {"error_rate", proof.error_rate},
+      {"seconds", absl::ToDoubleSeconds(proof.time)},
+      {"exact", OrderedJson::array()},
+      {"laws", OrderedJson::array()},
+      {"faults", OrderedJson::array()}};
   for (const ExactCheck& check : proof.exact) json["exact"].push_back(ExactJson(check));
   for (const LawCheck& law : proof.laws) json["laws"].push_back(LawJson(law));
   for (const FaultCheck& fault : proof.faults) json["faults"].push_back(FaultJson(fault));
@@ -231,7 +234,8 @@ absl::Status Run(ProofFlags* flags) {
   RETURN_IF_ERROR(proof.status());
   const std::string output =
       flags->json
-          ? ReportJson(*flags, *proof).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"
+          ? ReportJson(*flags, *proof).dump(-1, ' ', false, OrderedJson::error_handler_t::replace) +
+                "\n"
           : ReportText(*flags, *proof);
   std::fputs(output.c_str(), stdout);
   if (proof->verdict == ProofVerdict::kLossless) return absl::OkStatus();

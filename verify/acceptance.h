@@ -20,6 +20,8 @@ enum class AcceptanceRule {
   kBlock,  // block verification (Sun et al. 2024): accepts the most that is possible in a chain
   kToken,  // rejection sampling (Leviathan et al. 2023; Chen et al. 2023)
 };
+inline constexpr AcceptanceRule kAllRules[] = {AcceptanceRule::kExactMatch, AcceptanceRule::kBlock,
+                                               AcceptanceRule::kToken};
 std::string_view NameOf(AcceptanceRule rule);
 
 // What verification makes of one proposal: keep the first `num_accepted` tokens, then `next`.

@@ -18,9 +18,6 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-constexpr AcceptanceRule kAllRules[] = {AcceptanceRule::kExactMatch, AcceptanceRule::kBlock,
-                                        AcceptanceRule::kToken};
-
 // A judgement with fixed coins and real draws.
 struct FixedNoise {
   float coin = 0.5f;

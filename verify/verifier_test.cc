@@ -24,10 +24,6 @@ using testing::SizeIs;
 
 using Tokens = std::vector<TokenId>;
 
-constexpr AcceptanceRule kAllRules[] = {AcceptanceRule::kExactMatch, AcceptanceRule::kBlock,
-                                        AcceptanceRule::kToken};
-constexpr int kVocab = 7;
-
 // A sequence that the target reads, with a proposal behind it.
 struct Sequence {
   Tokens context;
@@ -135,7 +131,7 @@ SamplingParams Penalized() {
 
 Tokens RandomTokens(std::mt19937_64& random, int count) {
   Tokens tokens(count);
-  for (TokenId& token : tokens) token = static_cast<TokenId>(random() % kVocab);
+  for (TokenId& token : tokens) token = static_cast<TokenId>(random() % kSmallVocab);
   return tokens;
 }
 
@@ -401,7 +397,7 @@ TEST(Verifier, FailsOnlyTheRequestWhoseRowIsNone) {
 // if the draft ended in a token that the target never says, and is not fed.
 TEST(Verifier, RejectsDraftTokensOutsideTheVocabulary) {
   const SamplingParams params[] = {{}, {.temperature = 0.0f}, Penalized()};
-  const TokenId illegal[] = {-1, -5, kVocab, kVocab + 1000, INT_MIN, INT_MAX};
+  const TokenId illegal[] = {-1, -5, kSmallVocab, kSmallVocab + 1000, INT_MIN, INT_MAX};
   int num_kept = 0;
   for (const AcceptanceRule rule : kAllRules) {
     for (const SamplingParams& sampling : params) {
@@ -419,7 +415,7 @@ TEST(Verifier, RejectsDraftTokensOutsideTheVocabulary) {
         const VerifyResult result = world.Verify(s);
         ASSERT_TRUE(result.status.ok() && result.judged) << result.status;
         EXPECT_LE(result.verdict.num_accepted, place);
-        EXPECT_TRUE(0 <= result.verdict.next && result.verdict.next < kVocab);
+        EXPECT_TRUE(0 <= result.verdict.next && result.verdict.next < kSmallVocab);
         EXPECT_EQ(s->kv.length(), 4 + place);
         EXPECT_EQ(world.model().passes().back()[0].num_logits, place + 1);
         EXPECT_EQ(static_cast<int>(result.logprobs.size()), result.verdict.num_accepted + 1);

@@ -11,15 +11,15 @@
 namespace tandem {
 namespace {
 
-constexpr int kInputs[] = {1, 3, 4, 127, 128, 129, 300, 704};
-constexpr int kOutputs[] = {1, 63, 64, 65, 293};
+constexpr int kQuantizedInputs[] = {1, 3, 4, 127, 128, 129, 300, 704};
+constexpr int kQuantizedOutputs[] = {1, 63, 64, 65, 293};
 
-struct Kind {
+struct QuantizedKind {
   DType dtype;
   Quantization quantization;
 };
-constexpr Kind kKinds[] = {{DType::kInt8, Quantization::kInt8},
-                           {DType::kInt4, Quantization::kInt4}};
+constexpr QuantizedKind kQuantizedKinds[] = {{DType::kInt8, Quantization::kInt8},
+                                             {DType::kInt4, Quantization::kInt4}};
 
 // Rows of weights or activations as whole numbers and their scales.
 struct Quantized {
@@ -82,10 +82,10 @@ PackedWeight PackAs(Backend& backend, const TestWeight& weight, Quantization qua
 
 TEST(QuantizedProduct, IsWhatIsDefinedToTheBit) {
   std::mt19937 random(1);
-  for (const Kind kind : kKinds) {
+  for (const QuantizedKind kind : kQuantizedKinds) {
     for (const DType source : kAllDTypes) {
-      for (const int inputs : kInputs) {
-        const int outputs = kOutputs[random() % std::size(kOutputs)];
+      for (const int inputs : kQuantizedInputs) {
+        const int outputs = kQuantizedOutputs[random() % std::size(kQuantizedOutputs)];
         const TestWeight weight(TestMatrix::Random(outputs, inputs, random), source);
         const TestMatrix x = TestMatrix::Random(7, inputs, random);
         for (TestBackend& test : AllBackends()) {
@@ -114,7 +114,7 @@ TEST(QuantizedProduct, IsWhatIsDefinedToTheBit) {
 TEST(QuantizedProduct, IsNearTheExactOne) {
   std::mt19937 random(2);
   TestBackend test = std::move(AllBackends().front());
-  for (const Kind kind : kKinds) {
+  for (const QuantizedKind kind : kQuantizedKinds) {
     const TestWeight weight(TestMatrix::Random(200, 1000, random), DType::kBF16);
     const TestMatrix x = TestMatrix::Random(3, 1000, random);
     TestMatrix out(3, 200);
@@ -143,7 +143,7 @@ TEST(QuantizedProduct, IsNearTheExactOne) {
 TEST(QuantizedProduct, RowsHaveTheBitsTheyHaveAlone) {
   std::mt19937 random(3);
   for (TestBackend& test : AllBackends()) {
-    for (const Kind kind : kKinds) {
+    for (const QuantizedKind kind : kQuantizedKinds) {
       const PackedWeight packed =
           PackAs(*test.backend, TestWeight(TestMatrix::Random(150, 300, random), DType::kBF16),
                  kind.quantization);
@@ -176,7 +176,7 @@ TEST(QuantizedProduct, RowsHaveTheSameBitsForEveryNumberOfThreads) {
   std::mt19937 random(4);
   const TestMatrix x = TestMatrix::Random(1100, 256, random);
   const TestWeight weight(TestMatrix::Random(130, 256, random), DType::kBF16);
-  for (const Kind kind : kKinds) {
+  for (const QuantizedKind kind : kQuantizedKinds) {
     TestMatrix expected(1100, 130);
     for (const int threads : {1, 2, 7}) {
       TestBackend test = MakeTestBackend(CpuIsas().front(), CpuCompute::kAuto, threads);
@@ -192,7 +192,7 @@ TEST(QuantizedProduct, RowsHaveTheSameBitsForEveryNumberOfThreads) {
 TEST(QuantizedProduct, OfQuantisedPartsIsThatOfQuantisedAtPacking) {
   std::mt19937 random(5);
   TestBackend test = std::move(AllBackends().front());
-  for (const Kind kind : kKinds) {
+  for (const QuantizedKind kind : kQuantizedKinds) {
     for (const int inputs : {3, 128, 203, 704}) {
       for (const PartOrder order : {PartOrder::kConcatenated, PartOrder::kGateAndUp}) {
         std::vector<TestWeight> floats;
@@ -236,7 +236,7 @@ TEST(QuantizedProduct, OfQuantisedPartsIsThatOfQuantisedAtPacking) {
 TEST(QuantizedProduct, WhatIsNotFiniteStaysInItsRow) {
   std::mt19937 random(6);
   for (TestBackend& test : AllBackends()) {
-    for (const Kind kind : kKinds) {
+    for (const QuantizedKind kind : kQuantizedKinds) {
       const PackedWeight packed =
           PackAs(*test.backend, TestWeight(TestMatrix::Random(80, 200, random), DType::kBF16),
                  kind.quantization);
@@ -261,7 +261,7 @@ TEST(QuantizedProduct, WhatIsNotFiniteStaysInItsRow) {
 
 TEST(QuantizedProduct, OfNothingIsNothing) {
   for (TestBackend& test : AllBackends()) {
-    for (const Kind kind : kKinds) {
+    for (const QuantizedKind kind : kQuantizedKinds) {
       TestMatrix zeros(70, 130), ones(2, 130), out(2, 70);
       std::fill_n(ones.row(0), 130, 1.0f);
       std::fill_n(ones.row(1), 130, 1e-40f);  // counts as zeros
@@ -282,7 +282,7 @@ TEST(QuantizedProduct, OfNothingIsNothing) {
 TEST(QuantizedProductSwiGlu, IsSiluOfTheGateTimesUp) {
   std::mt19937 random(8);
   for (TestBackend& test : AllBackends()) {
-    for (const Kind kind : kKinds) {
+    for (const QuantizedKind kind : kQuantizedKinds) {
       const TestWeight gate(TestMatrix::Random(100, 140, random), DType::kBF16);
       const TestWeight up(TestMatrix::Random(100, 140, random), DType::kBF16);
       auto packed = test.backend->Pack({{gate.view()}, {up.view()}}, PartOrder::kGateAndUp,
@@ -310,7 +310,7 @@ TEST(Quantize, ErrsByHalfAScaleAtMost) {
   std::mt19937 random(9);
   for (const int count : {1, 2, 7, 8, 100, 128}) {
     const TestMatrix x = TestMatrix::Random(1, count, random);
-    for (const Kind kind : kKinds) {
+    for (const QuantizedKind kind : kQuantizedKinds) {
       std::vector<std::byte> bytes(QuantizedBytes(kind.dtype, count));
       std::vector<float> back(count);
       float scale = 0.0f;

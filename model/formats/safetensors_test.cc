@@ -22,7 +22,7 @@ std::string FileOf(const std::string& header, size_t data_bytes) {
   return file;
 }
 
-absl::StatusOr<std::vector<SafetensorsEntry>> Parse(const std::string& file) {
+absl::StatusOr<std::vector<SafetensorsEntry>> ParseHeader(const std::string& file) {
   return ParseSafetensors(
       absl::MakeSpan(reinterpret_cast<const std::byte*>(file.data()), file.size()),
       "w.safetensors");
@@ -30,7 +30,7 @@ absl::StatusOr<std::vector<SafetensorsEntry>> Parse(const std::string& file) {
 
 // The error is one line that names the file and says this.
 void ExpectRefused(const std::string& file, const std::string& says) {
-  const absl::Status status = Parse(file).status();
+  const absl::Status status = ParseHeader(file).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << says;
   const absl::string_view message = status.message();
   EXPECT_TRUE(absl::StartsWith(message, "w.safetensors: ")) << message;
@@ -56,7 +56,7 @@ TEST(Safetensors, ReadsTensorsInTheOrderOfTheirBytes) {
                           Tensor(R"("F32")", "[0,7]", "[20,20]"), R"(,"scalar":)",
                           Tensor(R"("I64")", "[]", "[20,28]"), "}   "),
              28);
-  const auto entries = Parse(file);
+  const auto entries = ParseHeader(file);
   ASSERT_TRUE(entries.ok()) << entries.status();
   ASSERT_EQ(entries->size(), 4u);
   EXPECT_EQ((*entries)[0].name, "a");
@@ -83,14 +83,14 @@ TEST(Safetensors, KnowsEveryTypeAndItsSize) {
   for (const auto& [name, size] : sizes) {
     const std::string dtype = absl::StrCat("\"", name, "\"");
     EXPECT_TRUE(
-        Parse(FileOf(One(dtype, "[3]", absl::StrCat("[0,", 3 * size, "]")), 3 * size)).ok());
+        ParseHeader(FileOf(One(dtype, "[3]", absl::StrCat("[0,", 3 * size, "]")), 3 * size)).ok());
     ExpectRefused(FileOf(One(dtype, "[3]", absl::StrCat("[0,", 3 * size + 1, "]")), 3 * size + 1),
                   absl::StrCat("allowed: ", 3 * size, " bytes"));
   }
 }
 
 TEST(Safetensors, AnEmptyHeaderHasNoTensors) {
-  EXPECT_TRUE(Parse(FileOf("{}", 0)).ok());
+  EXPECT_TRUE(ParseHeader(FileOf("{}", 0)).ok());
   ExpectRefused(FileOf("{}", 1), "found 1 bytes after the header, allowed: 0");
 }
 
@@ -106,7 +106,7 @@ TEST(Safetensors, RefusesFilesTooShortForTheirHeader) {
   for (size_t size = whole.size() - 8; size < whole.size(); ++size) {
     ExpectRefused(whole.substr(0, size), "data_offsets");
   }
-  EXPECT_TRUE(Parse(whole).ok());
+  EXPECT_TRUE(ParseHeader(whole).ok());
   ExpectRefused(whole + "x", "found 9 bytes after the header, allowed: 8");
 }
 
@@ -187,8 +187,8 @@ TEST(Safetensors, RefusesOverlapsAndHoles) {
                                Tensor(R"("U8")", "[4]", second), "}"),
                   data_bytes);
   };
-  EXPECT_TRUE(Parse(two("[0,4]", "[4,8]", 8)).ok());
-  EXPECT_TRUE(Parse(two("[4,8]", "[0,4]", 8)).ok());
+  EXPECT_TRUE(ParseHeader(two("[0,4]", "[4,8]", 8)).ok());
+  EXPECT_TRUE(ParseHeader(two("[4,8]", "[0,4]", 8)).ok());
   ExpectRefused(two("[0,4]", "[0,4]", 4), "the tensor it overlaps");
   ExpectRefused(two("[0,4]", "[3,7]", 7), R"(tensor "b": data_offsets: begins at 3, allowed: 4)");
   ExpectRefused(two("[0,4]", "[5,9]", 9), "begins at 5, allowed: 4, the end of the tensor before");
@@ -210,7 +210,7 @@ TEST(Safetensors, EveryChangedByteIsRefusedOrHarmless) {
       absl::StrCat(TANDEM_SOURCE_DIR, "/tests/data/models/llama-mqa/model.safetensors");
   const auto whole = ReadFile(path);
   ASSERT_TRUE(whole.ok()) << whole.status();
-  ASSERT_TRUE(Parse(*whole).ok());
+  ASSERT_TRUE(ParseHeader(*whole).ok());
   size_t header_end = 8;
   for (int i = 0; i < 8; ++i) header_end += size_t(uint8_t((*whole)[i])) << (8 * i);
   std::string file = *whole;
@@ -218,7 +218,7 @@ TEST(Safetensors, EveryChangedByteIsRefusedOrHarmless) {
   for (size_t i = 0; i < header_end; ++i) {
     for (const int change : {1, 0x80, 0x20}) {
       file[i] = static_cast<char>((*whole)[i] ^ change);
-      const auto entries = Parse(file);
+      const auto entries = ParseHeader(file);
       num_refused += !entries.ok();
       if (!entries.ok()) continue;
       for (const SafetensorsEntry& entry : *entries) {

@@ -14,6 +14,7 @@
 #include "base/check.h"
 #include "base/mapped_file.h"
 #include "base/status_macros.h"
+#include "base/string_view.h"
 #include "kernels/quantize.h"
 #include "model/formats/json_text.h"
 #include "model/formats/safetensors.h"
@@ -25,8 +26,6 @@ using nlohmann::json;
 
 constexpr char kSingleFile[] = "model.safetensors";
 constexpr char kIndexFile[] = "model.safetensors.index.json";
-
-absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
 
 std::string ShapeText(absl::Span<const int64_t> shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");

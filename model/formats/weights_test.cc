@@ -20,7 +20,7 @@ namespace {
 
 using nlohmann::json;
 
-std::string Golden(const std::string& model) {
+std::string GoldenWeights(const std::string& model) {
   return absl::StrCat(TANDEM_SOURCE_DIR, "/tests/data/models/", model);
 }
 
@@ -76,7 +76,7 @@ float ValueOf(const Weights& weights, std::string_view name) {
 
 TEST_F(WeightsTest, ReadsEveryGoldenModel) {
   int num_models = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(Golden(""))) {
+  for (const auto& entry : std::filesystem::directory_iterator(GoldenWeights(""))) {
     const auto weights = Weights::Open(entry.path().string());
     ASSERT_TRUE(weights.ok()) << weights.status();
     const std::vector<std::string> names = (*weights)->names();
@@ -89,7 +89,7 @@ TEST_F(WeightsTest, ReadsEveryGoldenModel) {
 }
 
 TEST_F(WeightsTest, GivesMatricesAndVectors) {
-  const auto weights = Weights::Open(Golden("llama-bf16"));
+  const auto weights = Weights::Open(GoldenWeights("llama-bf16"));
   ASSERT_TRUE(weights.ok()) << weights.status();
   const auto matrix = (*weights)->Get("model.embed_tokens.weight", {512, 32});
   ASSERT_TRUE(matrix.ok()) << matrix.status();

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
+#include "base/string_view.h"
 #include "model/formats/json_text.h"
 #include "model/tokenizer/unicode.h"
 
@@ -19,8 +20,6 @@ constexpr size_t kFewTokens = 64;
 uint64_t PairKey(TokenId left, TokenId right) {
   return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
 }
-
-absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
 
 // The two tokens of an entry of "merges": "a b" or ["a", "b"].
 absl::StatusOr<std::pair<std::string_view, std::string_view>> MergedTokens(const JsonField& field) {

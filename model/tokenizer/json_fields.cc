@@ -3,16 +3,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
+#include "base/string_view.h"
 #include "model/formats/json_text.h"
 #include "model/tokenizer/unicode.h"
 
 namespace tandem {
-namespace {
-
-absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
-
-}  // namespace
-
 absl::Status JsonField::Error(std::string_view what) const {
   const std::string found = value_->is_object()  ? "an object"
                             : value_->is_array() ? "a list"

@@ -17,13 +17,13 @@ namespace {
 using Json = nlohmann::json;
 using ::testing::HasSubstr;
 
-absl::StatusOr<Normalizer> Make(const std::string& text) {
+absl::StatusOr<Normalizer> MakeNormalizer(const std::string& text) {
   const Json json = Json::parse(text);
   return Normalizer::FromJson(JsonField(&json, "normalizer"));
 }
 
 std::string Apply(const std::string& normalizer, const std::string& text) {
-  const auto made = Make(normalizer);
+  const auto made = MakeNormalizer(normalizer);
   EXPECT_TRUE(made.ok()) << made.status();
   if (!made.ok()) return "";
   const auto result = made->Apply(text);
@@ -72,7 +72,7 @@ TEST(Normalizer, FormsAreThoseOfTheLibrary) {
       {"NFKC", UTF8PROC_STABLE | UTF8PROC_COMPOSE | UTF8PROC_COMPAT},
       {"NFKD", UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT}};
   for (const auto& [name, options] : forms) {
-    const auto normalizer = Make(std::string(R"({"type": ")") + name + R"("})");
+    const auto normalizer = MakeNormalizer(std::string(R"({"type": ")") + name + R"("})");
     ASSERT_TRUE(normalizer.ok());
     for (int i = 0; i < 2000; ++i) {
       std::string text;
@@ -132,7 +132,7 @@ TEST(Normalizer, ErrorsNameTheField) {
        "normalizers[1].type"},
       {R"({"type": "Sequence"})", "normalizers"}};
   for (const auto& [json, field] : cases) {
-    const auto normalizer = Make(json);
+    const auto normalizer = MakeNormalizer(json);
     EXPECT_EQ(normalizer.status().code(), absl::StatusCode::kInvalidArgument) << json;
     EXPECT_THAT(normalizer.status().message(), HasSubstr(field)) << json;
   }

@@ -15,14 +15,14 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-absl::StatusOr<PreTokenizer> Make(const std::string& text) {
+absl::StatusOr<PreTokenizer> MakePreTokenizer(const std::string& text) {
   const Json json = Json::parse(text);
   return PreTokenizer::FromJson(JsonField(&json, "pre_tokenizer"));
 }
 
 std::vector<std::string> Split(const std::string& pre_tokenizer, const std::string& text,
                                bool is_first = true) {
-  const auto made = Make(pre_tokenizer);
+  const auto made = MakePreTokenizer(pre_tokenizer);
   EXPECT_TRUE(made.ok()) << made.status();
   if (!made.ok()) return {};
   const auto pieces = made->Split({.text = text, .is_first = is_first});
@@ -128,7 +128,7 @@ TEST(PreTokenizer, ErrorsNameTheField) {
       {R"({"type": "CharDelimiterSplit", "delimiter": ""})", "delimiter"},
       {R"({"type": "Sequence", "pretokenizers": [{"type": "Bert"}]})", "pretokenizers[0].type"}};
   for (const auto& [json, field] : cases) {
-    const auto pre_tokenizer = Make(json);
+    const auto pre_tokenizer = MakePreTokenizer(json);
     EXPECT_EQ(pre_tokenizer.status().code(), absl::StatusCode::kInvalidArgument) << json;
     EXPECT_THAT(pre_tokenizer.status().message(), HasSubstr(field)) << json;
   }

@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "base/mapped_file.h"
 #include "base/status_macros.h"
+#include "base/string_view.h"
 #include "model/formats/json_text.h"
 #include "model/tokenizer/added_tokens.h"
 #include "model/tokenizer/bpe.h"
@@ -30,8 +31,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
-
-absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
 
 // An element of "added_tokens".
 absl::StatusOr<AddedToken> ReadAddedToken(const JsonField& entry, int64_t highest_id) {
