@@ -8,14 +8,6 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)  # for ccache
 endif()
 
-# Sources of a program or library are compiled a dozen at a time, since most of a file's time goes into
-# templates of libraries that its neighbours instantiate too: all takes a third of the processor's
-# time. Who edits one file at a time turns it off. The environment may say, too.
-set(tandem_unity ON)
-if(DEFINED ENV{TANDEM_UNITY})
-  set(tandem_unity "$ENV{TANDEM_UNITY}")
-endif()
-option(TANDEM_UNITY "Compile several sources at a time" ${tandem_unity})
 set(CMAKE_UNITY_BUILD ${TANDEM_UNITY})
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 12)
 
