@@ -138,7 +138,8 @@ TEST(Engine, ACancelledOneLeavesItsPagesToTheOthers) {
   const Request request{.prompt_ids = pair.prompt_ids,
                         .max_tokens = kTokens,
                         .sampling = kGreedy,
-                        .ignore_eos = true};
+                        .ignore_eos = true,
+                        .draft_tokens = 0};  // a token a round
   const Completion alone = Generate(engine.get(), request);
   for (int last = 1; last < kTokens; ++last) {
     SCOPED_TRACE(last);
