@@ -1,17 +1,11 @@
 # Whether there is a CUDA backend: TANDEM_CUDA says, and afterwards TANDEM_HAS_CUDA. The compiler is
 # looked for in the path and where the toolkit installs it. The environment may say, too.
-set(tandem_cuda AUTO)
-if(DEFINED ENV{TANDEM_CUDA})
-  set(tandem_cuda "$ENV{TANDEM_CUDA}")
-endif()
+tandem_default(tandem_cuda TANDEM_CUDA AUTO)
 set(TANDEM_CUDA ${tandem_cuda} CACHE STRING "CUDA backend: ON, OFF, or AUTO for where nvcc is found")
 set_property(CACHE TANDEM_CUDA PROPERTY STRINGS AUTO ON OFF)
 # Machine code for Ampere, Ada and Hopper, and PTX for what comes after; else what the environment
 # asks for in CMake's own variable, for who wants to compile fewer.
-set(tandem_cuda_architectures "80-real;89-real;90")
-if(DEFINED ENV{CUDAARCHS})
-  set(tandem_cuda_architectures "$ENV{CUDAARCHS}")
-endif()
+tandem_default(tandem_cuda_architectures CUDAARCHS "80-real;89-real;90")
 set(CMAKE_CUDA_ARCHITECTURES "${tandem_cuda_architectures}" CACHE STRING
     "CUDA architectures to build for")
 

@@ -131,12 +131,6 @@ class DrafterWorld {
   std::map<const DraftState*, const KvSequence*> kvs_;
 };
 
-Tokens RandomTokens(std::mt19937_64& random, int count, int vocab = 7) {
-  Tokens tokens(count);
-  for (TokenId& token : tokens) token = static_cast<TokenId>(random() % vocab);
-  return tokens;
-}
-
 Tokens Joined(Tokens a, const Tokens& b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;
@@ -169,8 +163,8 @@ TEST(ModelDrafter, KeepsItsCacheRightOverRandomRounds) {
     std::mt19937_64 random(static_cast<uint64_t>(context_length));
     std::vector<DrafterWorld::Sequence*> all;
     for (int i = 0; i < 3; ++i) {
-      all.push_back(world.Add(RandomTokens(random, 5 + i), i == 1 ? Penalized() : SamplingParams(),
-                              random()));
+      all.push_back(world.Add(RandomTokens(random, kSmallVocab, 5 + i),
+                              i == 1 ? Penalized() : SamplingParams(), random()));
       world.Draft(all.back(), 1);
       world.Learn(*all.back());
       world.drafter().Rollback(all.back()->state.get(), 0);
@@ -265,7 +259,8 @@ TEST(ModelDrafter, DraftsForABatchInOnePassPerToken) {
   DrafterWorld world;
   std::mt19937_64 random(1);
   std::vector<DrafterWorld::Sequence*> batch;
-  for (int i = 0; i < 4; ++i) batch.push_back(world.Add(RandomTokens(random, 1 + 2 * i)));
+  for (int i = 0; i < 4; ++i)
+    batch.push_back(world.Add(RandomTokens(random, kSmallVocab, 1 + 2 * i)));
   ASSERT_TRUE(world.Propose(batch, {3, 1, 0, 2}).ok());
   // First what is read along by chunks, then the steps.
   std::vector<size_t> sizes;
@@ -281,7 +276,7 @@ TEST(ModelDrafter, DraftsForABatchInOnePassPerToken) {
 TEST(ModelDrafter, ReadsPromptsAlongInChunks) {
   DrafterWorld world({.model = {}, .chunk_tokens = 4});
   std::mt19937_64 random(2);
-  const Tokens prompt = RandomTokens(random, 19);
+  const Tokens prompt = RandomTokens(random, kSmallVocab, 19);
   DrafterWorld::Sequence* s = world.Add({});
   for (const int shown : {3, 8, 19}) {
     s->tokens.assign(prompt.begin(), prompt.begin() + shown);
@@ -311,7 +306,7 @@ TEST(ModelDrafter, ReadsPromptsAlongInChunks) {
 TEST(ModelDrafter, StartsFromPublishedPrefixes) {
   DrafterWorld world;
   std::mt19937_64 random(3);
-  const Tokens prompt = RandomTokens(random, 20);
+  const Tokens prompt = RandomTokens(random, kSmallVocab, 20);
   DrafterWorld::Sequence* first = world.Add(prompt);
   const Tokens draft = world.Draft(first, 4);
   world.drafter().Rollback(first->state.get(), 19);
@@ -327,7 +322,7 @@ TEST(ModelDrafter, ReadsAlongBehindAPrefixLongerThanTheChunk) {
   for (const int target_vocab : {7, 9}) {
     DrafterWorld world({.model = {}, .target_vocab = target_vocab});
     std::mt19937_64 random(3);
-    const Tokens prompt = RandomTokens(random, 20);
+    const Tokens prompt = RandomTokens(random, kSmallVocab, 20);
     DrafterWorld::Sequence* first = world.Add(prompt);
     world.Draft(first, 1);
     world.drafter().Publish(first->state.get(), first->tokens);
@@ -358,7 +353,7 @@ TEST(ModelDrafter, RecordsWhatItDrewFrom) {
       DrafterWorld world;
       std::mt19937_64 random(4);
       for (uint64_t seed = 0; seed < 20; ++seed) {
-        DrafterWorld::Sequence* s = world.Add(RandomTokens(random, 9), sampling, seed);
+        DrafterWorld::Sequence* s = world.Add(RandomTokens(random, kSmallVocab, 9), sampling, seed);
         s->noise = noise;
         s->counts.AddOutput(3);
         const TokenCounts counts = s->counts;
@@ -374,7 +369,7 @@ TEST(ModelDrafter, NeverProposesWhatTheTargetDoesNotKnow) {
   DrafterWorld world({.model = {.vocab = 9}, .target_vocab = 4});
   std::mt19937_64 random(5);
   for (uint64_t seed = 0; seed < 50; ++seed) {
-    DrafterWorld::Sequence* s = world.Add(RandomTokens(random, 5, 4), {}, seed);
+    DrafterWorld::Sequence* s = world.Add(RandomTokens(random, 4, 5), {}, seed);
     for (const TokenId token : world.Draft(s, 5)) EXPECT_LT(token, 4);
     world.ExpectDrawnAsRecorded(*s);
     for (int i = 0; i < 5; ++i) EXPECT_THAT(s->proposal.drawn_from[i].probs, SizeIs(4));
@@ -404,10 +399,10 @@ TEST(ModelDrafter, StopsAtItsContextLimit) {
   for (int n = 1; n < 12; ++n) {
     DrafterWorld world({.model = {.context_length = 8}});
     std::mt19937_64 random(6);
-    DrafterWorld::Sequence* s = world.Add(RandomTokens(random, n));
+    DrafterWorld::Sequence* s = world.Add(RandomTokens(random, kSmallVocab, n));
     const int room = std::max(0, 8 - n + 1);
     EXPECT_THAT(world.Draft(s, 5), SizeIs(n > 8 ? 0 : std::min(5, room))) << n;
-    EXPECT_THAT(world.Draft(world.Add(RandomTokens(random, n)), 0), IsEmpty());
+    EXPECT_THAT(world.Draft(world.Add(RandomTokens(random, kSmallVocab, n)), 0), IsEmpty());
   }
 }
 
@@ -563,7 +558,7 @@ TEST(ModelDrafter, ProposesTheTargetsChoicesIfItIsTheTarget) {
 TEST(ModelDrafter, DraftsTheSameInEveryBatch) {
   std::mt19937_64 random(8);
   std::vector<Tokens> prompts;
-  for (int i = 0; i < 6; ++i) prompts.push_back(RandomTokens(random, 1 + i * 4));
+  for (int i = 0; i < 6; ++i) prompts.push_back(RandomTokens(random, kSmallVocab, 1 + i * 4));
   std::vector<Tokens> alone;
   for (int i = 0; i < 6; ++i) {
     DrafterWorld world;

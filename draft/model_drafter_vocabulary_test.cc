@@ -126,12 +126,6 @@ struct TranslatedWorld {
   ModelDrafter drafter;
 };
 
-Tokens RandomTargetTokens(std::mt19937_64& random, int count, int vocab) {
-  Tokens tokens(count);
-  for (TokenId& token : tokens) token = static_cast<TokenId>(random() % vocab);
-  return tokens;
-}
-
 const SamplingParams kParams[] = {
     {},
     {.temperature = 0.0f},
@@ -196,7 +190,7 @@ TEST(MappedDraft, OfPermutedIdsIsTheSameDraft) {
     PermutedModel permuted(&model, ids);
     ModelDrafter plain(&model, cache.get(), kVocab, 8);
     ModelDrafter mapped(&permuted, cache.get(), kVocab, 8, &map);
-    const Tokens prompt = RandomTargetTokens(random, 5, kVocab);
+    const Tokens prompt = RandomTokens(random, kVocab, 5);
     TranslatedSequence a(prompt, &plain, sampling);
     TranslatedSequence b(prompt, &mapped, sampling);
     for (int round = 0; round < 60; ++round) {
@@ -236,7 +230,7 @@ TEST(MappedDraft, KeepsTheReadingOfTheTextOverRandomRounds) {
   for (size_t trial = 0; trial < std::size(kParams); ++trial) {
     TranslatedWorld world;
     std::mt19937_64 random(trial);
-    TranslatedSequence s(RandomTargetTokens(random, 6, 8), &world.drafter, kParams[trial], trial);
+    TranslatedSequence s(RandomTokens(random, 8, 6), &world.drafter, kParams[trial], trial);
     int num_drafted = 0;
     for (int round = 0; round < 150; ++round) {
       s.noise = random() % 2 == 0 ? DraftNoise::kOwn : DraftNoise::kTargets;
@@ -352,7 +346,7 @@ TEST(MappedDraft, CountsItsContextInItsOwnTokens) {
 TEST(MappedDraft, ReadsPromptsAlongInChunksOfItsOwnTokens) {
   TranslatedWorld world({.vocab = kDraftVocab}, 3, /*chunk_tokens=*/4);
   std::mt19937_64 random(2);
-  const Tokens prompt = RandomTargetTokens(random, 19, 8);
+  const Tokens prompt = RandomTokens(random, 8, 19);
   TranslatedSequence s(prompt, &world.drafter);
   for (const size_t shown : {3, 8, 8, 19}) {
     world.model.passes().clear();
@@ -370,7 +364,7 @@ TEST(MappedDraft, ReadsPromptsAlongInChunksOfItsOwnTokens) {
 TEST(MappedDraft, StartsFromPublishedPrefixes) {
   TranslatedWorld world;
   std::mt19937_64 random(3);
-  const Tokens prompt = RandomTargetTokens(random, 20, 8);
+  const Tokens prompt = RandomTokens(random, 8, 20);
   TranslatedSequence first(prompt, &world.drafter);
   const Tokens draft = first.Draft(4);
   first.Commit(2, 3);

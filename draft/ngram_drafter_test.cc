@@ -6,6 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/fake_model.h"
 
 namespace tandem {
 namespace {
@@ -14,12 +15,6 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 
 using Tokens = std::vector<TokenId>;
-
-Tokens RandomText(std::mt19937_64& random, int count, int vocab) {
-  Tokens tokens;
-  for (int i = 0; i < count; ++i) tokens.push_back(static_cast<TokenId>(random() % vocab));
-  return tokens;
-}
 
 // The longest end of `text` that stood before, and the latest place behind it, by trying all.
 NgramIndex::Match FindByTrying(const Tokens& text) {
@@ -48,7 +43,7 @@ NgramIndex::Match FindByTrying(const Tokens& text) {
 TEST(NgramIndex, FindsTheLongestMatchAndItsLatestPlace) {
   for (const int vocab : {1, 2, 3, 10, 1000}) {
     std::mt19937_64 random(vocab);
-    const Tokens all = RandomText(random, 200, vocab);
+    const Tokens all = RandomTokens(random, vocab, 200);
     NgramIndex index;
     Tokens text;
     for (const TokenId token : all) {

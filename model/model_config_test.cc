@@ -12,15 +12,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
+#include "tests/golden_file.h"
 
 namespace tandem {
 namespace {
 
 using nlohmann::json;
-
-std::string GoldenConfig(const std::string& model) {
-  return absl::StrCat(TANDEM_SOURCE_DIR, "/tests/data/models/", model);
-}
 
 // A small model of a family as transformers 4 writes it.
 json Config(const std::string& model_type = "llama") {
@@ -106,7 +103,7 @@ TEST(ModelConfig, ReadsEveryGoldenModel) {
       {"mistral-noisy", "mistral", 320, 32, 2, 4, 2, 8, 112, 256, false, false, false, 0, 1e4}};
   for (const Expected& expected : models) {
     SCOPED_TRACE(expected.name);
-    const auto model = ReadModelConfig(GoldenConfig(expected.name));
+    const auto model = ReadModelConfig(GoldenModelPath(expected.name));
     ASSERT_TRUE(model.ok()) << model.status();
     EXPECT_EQ(model->family, expected.family);
     EXPECT_EQ(model->vocab_size, expected.vocab_size);
@@ -128,7 +125,7 @@ TEST(ModelConfig, ReadsEveryGoldenModel) {
 }
 
 TEST(ModelConfig, ReadsTheGoldenRopeScaling) {
-  const auto model = ReadModelConfig(GoldenConfig("llama-rope3"));
+  const auto model = ReadModelConfig(GoldenModelPath("llama-rope3"));
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_EQ(model->rope.type, RopeConfig::Type::kLlama3);
   EXPECT_EQ(model->rope.factor, 8);

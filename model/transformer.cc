@@ -117,13 +117,14 @@ absl::StatusOr<MatrixView> Transformer::Forward(absl::Span<const ForwardRequest>
 
   const MatrixView logits = View(workspace_.logits, logit_rows, config_.vocab_size);
   if (backend_->memory_is_host()) return logits;
-  return BringLogits(requests, logit_rows);
+  return BringLogits(requests, logits);
 }
 
 // What is wanted of the logits, to the host.
-MatrixView Transformer::BringLogits(absl::Span<const ForwardRequest> requests, int logit_rows) {
-  host_logits_.Resize(logit_rows, config_.vocab_size);
-  std::vector<int32_t> largest(logit_rows);
+MatrixView Transformer::BringLogits(absl::Span<const ForwardRequest> requests,
+                                    ConstMatrixView logits) {
+  host_logits_.Resize(logits.rows, logits.cols);
+  std::vector<int32_t> largest(logits.rows);
   if (WantLargest(requests)) {
     backend_->Download(workspace_.largest.data(), {reinterpret_cast<std::byte*>(largest.data()),
                                                    largest.size() * sizeof(int32_t)});
@@ -135,9 +136,8 @@ MatrixView Transformer::BringLogits(absl::Span<const ForwardRequest> requests, i
     }
     if (!request.only_largest && request.num_logits > 0) {
       const absl::Span<float> whole = host_logits_.Whole(row, request.num_logits);
-      const MatrixView from = View(workspace_.logits, logit_rows, config_.vocab_size);
       backend_->Download(
-          static_cast<const float*>(from.data) + row * from.stride,
+          static_cast<const float*>(logits.data) + row * logits.stride,
           {reinterpret_cast<std::byte*>(whole.data()), whole.size() * sizeof(float)});
     }
     row += request.num_logits;

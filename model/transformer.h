@@ -74,7 +74,7 @@ class Transformer final : public LanguageModel {
   absl::Status Run(absl::Span<const ForwardRequest> requests, int rows, int logit_rows);
   void Enqueue(const PassTables& at, const PagedKvCache& cache, int batch, int rows, int logit_rows,
                bool finds_largest);
-  MatrixView BringLogits(absl::Span<const ForwardRequest> requests, int logit_rows);
+  MatrixView BringLogits(absl::Span<const ForwardRequest> requests, ConstMatrixView logits);
   void RunLayer(int index, const RaggedRows& rows, const PagedKvView& kv);
   MatrixView View(const Buffer& buffer, int rows, int cols) const;
 

@@ -10,6 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/engine_testing.h"
+#include "tests/golden_file.h"
 #include "tests/round_world.h"
 
 namespace tandem {

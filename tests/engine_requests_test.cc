@@ -15,6 +15,7 @@
 #include "model/tokenizer/tokenizer.h"
 #include "nlohmann/json.hpp"
 #include "tests/engine_testing.h"
+#include "tests/golden_file.h"
 
 namespace tandem {
 namespace {

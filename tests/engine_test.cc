@@ -16,6 +16,7 @@
 #include "kvcache/paged_kv_cache.h"
 #include "model/transformer.h"
 #include "tests/engine_testing.h"
+#include "tests/golden_file.h"
 
 namespace tandem {
 namespace {

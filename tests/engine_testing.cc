@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "gtest/gtest.h"
+#include "tests/golden_file.h"
 
 namespace tandem {
 namespace {
@@ -47,10 +48,6 @@ std::string ReadFileOrDie(const std::string& path) {
 }
 
 }  // namespace
-
-std::string GoldenModelPath(absl::string_view name) {
-  return absl::StrCat(TANDEM_SOURCE_DIR, "/tests/data/models/", name);
-}
 
 std::string ShippedModelPath(absl::string_view name) {
   return absl::StrCat(TANDEM_SOURCE_DIR, "/models/", name);

@@ -16,7 +16,6 @@
 
 namespace tandem {
 
-std::string GoldenModelPath(absl::string_view name);
 std::string ShippedModelPath(absl::string_view name);
 
 // A golden pair: which models, which prompt, and what the reference made of them

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <random>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -22,6 +23,12 @@
 namespace tandem {
 
 inline constexpr int kSmallVocab = 7;  // tokens, few enough to enumerate
+
+inline std::vector<TokenId> RandomTokens(std::mt19937_64& random, int vocab, int count) {
+  std::vector<TokenId> tokens(count);
+  for (TokenId& token : tokens) token = static_cast<TokenId>(random() % vocab);
+  return tokens;
+}
 
 // A cache of one f32 per token.
 class FakeCache {

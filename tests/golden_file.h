@@ -8,6 +8,11 @@
 
 namespace tandem {
 
+// Where a golden model lies; with an empty name, where all of them do.
+inline std::string GoldenModelPath(const std::string& name) {
+  return TANDEM_SOURCE_DIR "/tests/data/models/" + name;
+}
+
 // The reference's outputs for one model: tests/data/README.md.
 struct Golden {
   std::vector<TokenId> input_ids;   // [n]

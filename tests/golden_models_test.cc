@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
@@ -24,11 +23,9 @@ namespace {
 // the smallest mistake tried moves logits by 4e-3.
 constexpr float kTolerance = 2e-4f;
 
-std::string ModelsDir() { return TANDEM_SOURCE_DIR "/tests/data/models"; }
-
 std::vector<std::string> ModelNames() {
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(ModelsDir())) {
+  for (const auto& entry : std::filesystem::directory_iterator(GoldenModelPath(""))) {
     names.push_back(entry.path().filename());
   }
   std::sort(names.begin(), names.end());
@@ -43,7 +40,7 @@ struct World {
 
   World(const std::string& name, const CpuOptions& options, int page_size) {
     backend = *MakeCpuBackend(options);
-    model = *Transformer::Load(absl::StrCat(ModelsDir(), "/", name), backend.get());
+    model = *Transformer::Load(GoldenModelPath(name), backend.get());
     cache = *PagedKvCache::Create(backend.get(), model->kv_layout(page_size), 2048 / page_size);
   }
 
@@ -68,7 +65,7 @@ struct World {
 
 class GoldenModel : public testing::TestWithParam<std::string> {
  protected:
-  GoldenModel() : golden_(ReadGolden(absl::StrCat(ModelsDir(), "/", GetParam()))) {}
+  GoldenModel() : golden_(ReadGolden(GoldenModelPath(GetParam()))) {}
   Golden golden_;
 };
 

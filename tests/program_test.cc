@@ -17,6 +17,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/engine_testing.h"
+#include "tests/golden_file.h"
 #include "tests/run_program.h"
 
 namespace tandem {

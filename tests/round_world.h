@@ -169,12 +169,6 @@ inline void ExpectSameCompletion(const Session& a, const Session& b) {
   EXPECT_TRUE(SameCompletion(a, b));
 }
 
-inline Tokens RandomTokens(std::mt19937_64& random, int vocab, int count) {
-  Tokens tokens(count);
-  for (TokenId& token : tokens) token = static_cast<TokenId>(random() % vocab);
-  return tokens;
-}
-
 }  // namespace tandem
 
 #endif  // TANDEM_TESTS_ROUND_WORLD_H_

@@ -15,6 +15,7 @@
 #include "model/formats/safetensors.h"
 #include "model/tokenizer/tokenizer.h"
 #include "tests/engine_testing.h"
+#include "tests/golden_file.h"
 
 namespace tandem {
 namespace {

@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "model/formats/weights.h"
+#include "tests/golden_file.h"
 
 namespace tandem {
 namespace {
@@ -15,8 +16,7 @@ using ::testing::ElementsAreArray;
 
 TEST(ModelTensors, AreThoseOfEveryGoldenCheckpoint) {
   int num_models = 0;
-  for (const auto& entry :
-       std::filesystem::directory_iterator(TANDEM_SOURCE_DIR "/tests/data/models")) {
+  for (const auto& entry : std::filesystem::directory_iterator(GoldenModelPath(""))) {
     SCOPED_TRACE(entry.path());
     const auto config = ReadModelConfig(entry.path());
     const auto weights = Weights::Open(entry.path());

@@ -129,12 +129,6 @@ SamplingParams Penalized() {
           .presence_penalty = 0.25f};
 }
 
-Tokens RandomTokens(std::mt19937_64& random, int count) {
-  Tokens tokens(count);
-  for (TokenId& token : tokens) token = static_cast<TokenId>(random() % kSmallVocab);
-  return tokens;
-}
-
 bool SameCounts(const TokenCounts& a, const TokenCounts& b) {
   return a.counts().size() == b.counts().size() &&
          std::all_of(a.counts().begin(), a.counts().end(), [&b](const auto& entry) {
@@ -183,7 +177,7 @@ TEST(Verifier, JudgesWithTheRowsAndTheNoiseOfItsPlaces) {
   for (const AcceptanceRule rule : kAllRules) {
     for (const SamplingParams& sampling : params) {
       World world;
-      Sequence* s = world.Add(RandomTokens(random, 4), sampling, random());
+      Sequence* s = world.Add(RandomTokens(random, kSmallVocab, 4), sampling, random());
       s->rule = rule;
       std::multiset<Place> places;
       for (int round = 0; round < 60; ++round) {
@@ -237,7 +231,7 @@ TEST(Verifier, FeedsOnlyWhatTheCacheLacks) {
 TEST(Verifier, JudgesABatchInOnePassAsIfEachWereAlone) {
   std::mt19937_64 random(2);
   std::vector<Tokens> contexts;
-  for (int i = 0; i < 6; ++i) contexts.push_back(RandomTokens(random, 2 + i));
+  for (int i = 0; i < 6; ++i) contexts.push_back(RandomTokens(random, kSmallVocab, 2 + i));
   const auto add_all = [&](World* world) {
     std::vector<Sequence*> sequences;
     for (int i = 0; i < 6; ++i) {
@@ -288,7 +282,7 @@ TEST(Verifier, ReportsLogprobsOfTheRowsThatDecided) {
   std::mt19937_64 random(3);
   for (uint64_t seed = 0; seed < 60; ++seed) {
     World world;
-    Sequence* s = world.Add(RandomTokens(random, 5), Penalized(), seed);
+    Sequence* s = world.Add(RandomTokens(random, kSmallVocab, 5), Penalized(), seed);
     s->rule = kAllRules[seed % 3];
     s->logprobs = {.num_top = static_cast<int>(seed % 4), .processed = seed % 2 == 0};
     world.Propose(s, 4);
@@ -313,7 +307,7 @@ TEST(Verifier, ReportsLogprobsOfTheRowsThatDecided) {
 TEST(Verifier, ReportsPromptLogprobsOnceForEveryChunking) {
   std::mt19937_64 random(4);
   for (int length = 1; length < 12; ++length) {
-    const Tokens prompt = RandomTokens(random, length);
+    const Tokens prompt = RandomTokens(random, kSmallVocab, length);
     for (int chunk = 1; chunk <= length; ++chunk) {
       World world;
       Sequence* s = world.Add(prompt);

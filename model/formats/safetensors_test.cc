@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/mapped_file.h"
+#include "tests/golden_file.h"
 
 namespace tandem {
 namespace {
@@ -206,8 +207,7 @@ TEST(Safetensors, ShowsHostileNamesInOnePrintableLine) {
 // Every golden file with every byte of its header changed in several ways: no crash, and if it is
 // accepted the bytes lie in the file.
 TEST(Safetensors, EveryChangedByteIsRefusedOrHarmless) {
-  const std::string path =
-      absl::StrCat(TANDEM_SOURCE_DIR, "/tests/data/models/llama-mqa/model.safetensors");
+  const std::string path = GoldenModelPath("llama-mqa/model.safetensors");
   const auto whole = ReadFile(path);
   ASSERT_TRUE(whole.ok()) << whole.status();
   ASSERT_TRUE(ParseHeader(*whole).ok());

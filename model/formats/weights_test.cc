@@ -14,15 +14,12 @@
 #include "absl/strings/str_cat.h"
 #include "base/mapped_file.h"
 #include "nlohmann/json.hpp"
+#include "tests/golden_file.h"
 
 namespace tandem {
 namespace {
 
 using nlohmann::json;
-
-std::string GoldenWeights(const std::string& model) {
-  return absl::StrCat(TANDEM_SOURCE_DIR, "/tests/data/models/", model);
-}
 
 // A folder of this test's own, gone after it.
 class WeightsTest : public ::testing::Test {
@@ -76,7 +73,7 @@ float ValueOf(const Weights& weights, std::string_view name) {
 
 TEST_F(WeightsTest, ReadsEveryGoldenModel) {
   int num_models = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(GoldenWeights(""))) {
+  for (const auto& entry : std::filesystem::directory_iterator(GoldenModelPath(""))) {
     const auto weights = Weights::Open(entry.path().string());
     ASSERT_TRUE(weights.ok()) << weights.status();
     const std::vector<std::string> names = (*weights)->names();
@@ -89,7 +86,7 @@ TEST_F(WeightsTest, ReadsEveryGoldenModel) {
 }
 
 TEST_F(WeightsTest, GivesMatricesAndVectors) {
-  const auto weights = Weights::Open(GoldenWeights("llama-bf16"));
+  const auto weights = Weights::Open(GoldenModelPath("llama-bf16"));
   ASSERT_TRUE(weights.ok()) << weights.status();
   const auto matrix = (*weights)->Get("model.embed_tokens.weight", {512, 32});
   ASSERT_TRUE(matrix.ok()) << matrix.status();

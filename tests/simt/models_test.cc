@@ -34,8 +34,7 @@ class DeviceModel : public testing::TestWithParam<Case> {
     auto made = MakeCudaBackend(0);
     if (!made.ok()) GTEST_SKIP() << made.status().message();
     backend_ = *std::move(made);
-    const std::string folder =
-        absl::StrCat(TANDEM_SOURCE_DIR, "/tests/data/models/", GetParam().model);
+    const std::string folder = GoldenModelPath(GetParam().model);
     golden_ = ReadGolden(folder);
     auto model = Transformer::Load(folder, backend_.get());
     ASSERT_TRUE(model.ok()) << model.status().message();
@@ -128,7 +127,7 @@ TEST(DeviceEngine, GreedyTextIsTheReferences) {
   if (const auto backend = MakeCudaBackend(0); !backend.ok()) {
     GTEST_SKIP() << backend.status().message();
   }
-  const std::string models = absl::StrCat(TANDEM_SOURCE_DIR, "/tests/data/models/");
+  const std::string models = GoldenModelPath("");
   const Golden golden = ReadGolden(models + "mistral-full");
   for (const int draft_tokens : {0, 1, 4}) {
     EngineOptions options;
