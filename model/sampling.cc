@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "kernels/row_math.h"
+#include "kernels/row_sums.h"
 
 namespace tandem {
 namespace {
@@ -85,15 +86,16 @@ void KeepTopP(float top_p, absl::Span<float> probs) {
     if (probs[v] > 0.0f) ids.push_back(v);
   }
   const ByValueThenId order{probs.data()};
-  double sum = 0.0;
+  const uint64_t enough = UnitsToReach(top_p);
+  uint64_t sum = 0;
   size_t kept = 0;
-  for (size_t sorted = 0; kept < ids.size() && sum < top_p;) {
+  for (size_t sorted = 0; kept < ids.size() && sum < enough;) {
     const size_t next = std::min(ids.size(), std::max<size_t>(256, 4 * sorted));
     if (next < ids.size()) {
       std::nth_element(ids.begin() + sorted, ids.begin() + next, ids.end(), order);
     }
     std::sort(ids.begin() + sorted, ids.begin() + next, order);
-    for (sorted = next; kept < sorted && sum < top_p; ++kept) sum += probs[ids[kept]];
+    for (sorted = next; kept < sorted && sum < enough; ++kept) sum += InUnits(probs[ids[kept]]);
   }
   for (size_t i = kept; i < ids.size(); ++i) probs[ids[i]] = 0.0f;
 }
@@ -107,9 +109,9 @@ void KeepMinP(float min_p, absl::Span<float> probs) {
 }
 
 void Renormalize(absl::Span<float> probs) {
-  double total = 0.0;
-  for (const float p : probs) total += p;
-  const float inverse = static_cast<float>(1.0 / total);
+  uint64_t total = 0;
+  for (const float p : probs) total += InUnits(p);
+  const float inverse = InverseOfUnits(total);
   for (float& p : probs) p *= inverse;
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "kernels/row_sums.h"
 
 namespace tandem {
 namespace {
@@ -27,21 +28,20 @@ class Residual {
     const std::vector<float>& p = target_.probs;
     const std::vector<float>& q = draft_.probs;
     const size_t common = draft_.only >= 0 ? 0 : std::min(p.size(), q.size());
-    double sums[kLanes] = {};
-    const auto add = [&](size_t v, size_t lane, double draft) {
-      sums[lane] += std::max(0.0, scale_ * p[v] - draft);
-    };
-    size_t v = 0;
-    for (; v + kLanes <= common; v += kLanes) {
-      for (size_t lane = 0; lane < kLanes; ++lane) add(v + lane, lane, q[v + lane]);
-    }
-    for (; v < common; ++v) add(v, 0, q[v]);
-    for (; v + kLanes <= p.size(); v += kLanes) {
-      for (size_t lane = 0; lane < kLanes; ++lane) add(v + lane, lane, 0.0);
-    }
-    for (; v < p.size(); ++v) add(v, 0, 0.0);
     double mass = 0.0;
-    for (const double sum : sums) mass += sum;
+    for (size_t chunk = 0; chunk < p.size(); chunk += kSumChunk) {
+      const size_t end = std::min<size_t>(p.size(), chunk + kSumChunk);
+      const size_t drafted = std::clamp(common, chunk, end);
+      double sums[kSumLanes] = {};
+      AddStretch(
+          chunk, drafted, [&](size_t v) { return scale_ * p[v] - q[v]; }, sums);
+      AddStretch(
+          drafted, end, [&](size_t v) { return scale_ * p[v]; }, sums);
+      for (int half = kSumLanes / 2; half > 0; half /= 2) {
+        for (int lane = 0; lane < half; ++lane) sums[lane] += sums[lane + half];
+      }
+      mass += sums[0];
+    }
     const double counted_whole =
         draft_.only >= 0 ? scale_ * ProbabilityOf(target_, draft_.only) : 0;
     return counted_whole > 0.0 ? mass - counted_whole + WeightOf(draft_.only) : mass;
@@ -63,8 +63,17 @@ class Residual {
   }
 
  private:
-  // Sums run in so many interleaved parts, added in their order.
-  static constexpr size_t kLanes = 8;
+  // Adds what is positive of weight(v) for v in [begin, end) to the chain of v's lane.
+  template <typename Weight>
+  static void AddStretch(size_t begin, size_t end, const Weight& weight, double* sums) {
+    const auto add = [&](size_t v, size_t lane) { sums[lane] += std::max(0.0, weight(v)); };
+    size_t v = begin;
+    for (; v < end && v % kSumLanes != 0; ++v) add(v, v % kSumLanes);
+    for (; v + kSumLanes <= end; v += kSumLanes) {
+      for (size_t lane = 0; lane < kSumLanes; ++lane) add(v + lane, lane);
+    }
+    for (; v < end; ++v) add(v, v % kSumLanes);
+  }
 
   double WeightOf(TokenId v) const {
     return std::max(0.0, scale_ * ProbabilityOf(target_, v) - ProbabilityOf(draft_, v));

@@ -5,6 +5,7 @@
 #include "base/philox_rounds.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/exponential.h"
+#include "kernels/row_sums.h"
 
 namespace tandem {
 namespace {
@@ -27,19 +28,24 @@ inline float LargestOrNan(const float* x, int size) {
   return nan != 0 ? __builtin_nanf("") : best;
 }
 
-// row = exp(row * scale - largest) over its sum, for `largest` = max(row * scale), finite. The sum
-// has 16 chains, by index modulo 16, added by one tree.
+// row = exp(row * scale - largest) over its sum, for `largest` = max(row * scale), finite.
 inline void SoftmaxOf(float* row, int size, float scale, float largest) {
   const Floats scales = Splat(scale);
   const Floats shift = Splat(largest);
-  Floats sum = Zero();
-  for (int i = 0; i < size; i += kLanes) {
-    const int count = size - i < kLanes ? size - i : kLanes;
-    const Floats weight = Exp(Sub(Mul(LoadPart(row + i, count), scales), shift));
-    StorePart(row + i, weight, count);
-    sum = Add(sum, KeepLanes(weight, 0, count, Zero()));
+  static_assert(kLanes == kSumLanes);
+  float total = 0.0f;
+  for (int chunk = 0; chunk < size; chunk += kSumChunk) {
+    const int end = size - chunk < kSumChunk ? size : chunk + kSumChunk;
+    Floats sum = Zero();
+    for (int i = chunk; i < end; i += kLanes) {
+      const int count = end - i < kLanes ? end - i : kLanes;
+      const Floats weight = Exp(Sub(Mul(LoadPart(row + i, count), scales), shift));
+      StorePart(row + i, weight, count);
+      sum = Add(sum, KeepLanes(weight, 0, count, Zero()));
+    }
+    total += Sum(sum);
   }
-  const Floats inverse = Splat(1.0f / Sum(sum));
+  const Floats inverse = Splat(1.0f / total);
   for (int i = 0; i < size; i += kLanes) {
     const int count = size - i < kLanes ? size - i : kLanes;
     StorePart(row + i, Mul(LoadPart(row + i, count), inverse), count);
