@@ -5,7 +5,6 @@
 #define TANDEM_BASE_PHILOX_ROUNDS_H_
 
 #include <array>
-#include <bit>
 #include <cstdint>
 
 namespace tandem {
@@ -34,9 +33,9 @@ constexpr std::array<uint32_t, 4> PhiloxBlock(std::array<uint32_t, 4> c, uint64_
 // Natural logarithm of a positive normal double. With m in [sqrt(1/2), sqrt(2)) and s = (m - 1) /
 // (m + 1), |s| < 0.172, the first dropped term 2 s^17 / 17 is below 2e-14.
 constexpr double FixedLog(double x) {
-  const uint64_t bits = std::bit_cast<uint64_t>(x);
+  const uint64_t bits = __builtin_bit_cast(uint64_t, x);
   int exponent = static_cast<int>(bits >> 52) - 1023;
-  double m = std::bit_cast<double>((bits & 0xFFFFFFFFFFFFFull) | 0x3FF0000000000000ull);
+  double m = __builtin_bit_cast(double, (bits & 0xFFFFFFFFFFFFFull) | 0x3FF0000000000000ull);
   if (m > 1.4142135623730951) {
     m *= 0.5;
     ++exponent;

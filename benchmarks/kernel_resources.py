@@ -55,6 +55,8 @@ int main() {
     std::printf("TileProductKernel<Bf16Weight, %d, %d> %d\\nTileProductKernel<Int8Weight, %d, 1> %d\\n",
                 t.rows, t.outputs, ProductSharedBytes(t), t.rows, ProductSharedBytes({t.rows, 1}));
   std::printf("FindLargestKernel %d\\n", LargestShape(1).shared_bytes);
+  std::printf("DistributionKernel %d\\n", SamplingShape(1).shared_bytes);
+  std::printf("SlotKernel %d\\n", SamplingShape(1).shared_bytes);
   std::printf("RmsNormKernel %d\\n", RowShape(1).shared_bytes);
   std::printf("RotateAndCacheKernel %d\\n", HeadShape(1, 1, 128).shared_bytes);
 }

@@ -44,7 +44,7 @@ class TokenCounts {
 struct Distribution {
   // Greedy: all mass on this token, and `probs` is empty. Otherwise -1.
   TokenId only = -1;
-  std::vector<float> probs;  // [vocab], summing to 1 up to rounding
+  std::vector<float> probs = {};  // [vocab], summing to 1 up to rounding
 };
 
 // The distribution that `params` make of `logits` for a sequence with these counts (null when

@@ -84,81 +84,55 @@ class Residual {
   double scale_;
 };
 
-// The residual's draw at the slot of a rejection. It has mass but for rounding, where the target's
-// own distribution is the limit.
-TokenId DrawAfterRejection(const Residual& residual, const Distribution& target, int slot,
-                           const RoundNoise& noise) {
-  const TokenId token = residual.Draw(noise, slot);
-  if (token >= 0) return token;
-  return target.only >= 0 ? target.only : noise.draw_residual(target.probs, slot);
-}
-
-absl::StatusOr<Verdict> JudgeByExactMatch(absl::Span<const TokenId> tokens, TargetRows target,
-                                          const RoundNoise& noise) {
+absl::StatusOr<Verdict> JudgeByExactMatch(int num_tokens, Slots& slots) {
   for (int i = 0;; ++i) {
-    ASSIGN_OR_RETURN(const Distribution* p, target(i));
-    const TokenId choice = noise.draw_target(*p, i);
-    if (i == static_cast<int>(tokens.size()) || choice != tokens[i]) {
+    RETURN_IF_ERROR(slots.Reach(i));
+    const TokenId choice = slots.DrawTarget(i);
+    if (i == num_tokens || !slots.IsToken(i, choice)) {
       return Verdict{.num_accepted = i, .next = choice};
     }
   }
 }
 
-absl::StatusOr<Verdict> JudgeByToken(absl::Span<const TokenId> tokens, TargetRows target,
-                                     absl::Span<const Distribution> draft,
-                                     const RoundNoise& noise) {
+absl::StatusOr<Verdict> JudgeByToken(int num_tokens, Slots& slots) {
   for (int i = 0;; ++i) {
-    ASSIGN_OR_RETURN(const Distribution* p, target(i));
-    if (i == static_cast<int>(tokens.size())) {
-      return Verdict{.num_accepted = i, .next = noise.draw_target(*p, i)};
-    }
-    const float ratio = ProbabilityOf(*p, tokens[i]) / ProbabilityOf(draft[i], tokens[i]);
+    RETURN_IF_ERROR(slots.Reach(i));
+    if (i == num_tokens) return Verdict{.num_accepted = i, .next = slots.DrawTarget(i)};
+    const float ratio = slots.TargetOf(i) / slots.DraftOf(i);
     // Strict, with u inside (0, 1): p = 0 is never accepted, p = q always.
-    if (noise.accept_uniform(i) < ratio) continue;
-    const Residual residual(*p, draft[i], 1.0);
-    return Verdict{.num_accepted = i, .next = DrawAfterRejection(residual, *p, i, noise)};
+    if (slots.AcceptUniform(i) < ratio) continue;
+    return Verdict{.num_accepted = i, .next = slots.DrawResidual(i, 1.0)};
   }
 }
 
 // pi_i = min(1, pi_{i-1} p_i / q_i) is the chance that slot i survives given the draft. Every slot
 // is tested, and the last success counts: h_i = S_i / (S_i + 1 - pi_i) with S_i the mass of the
 // residual behind slot i, h = pi at the last slot. A failed test is no reason to stop.
-absl::StatusOr<Verdict> JudgeByBlock(absl::Span<const TokenId> tokens, TargetRows target,
-                                     absl::Span<const Distribution> draft,
-                                     const RoundNoise& noise) {
-  const int count = static_cast<int>(tokens.size());
-  ASSIGN_OR_RETURN(const Distribution* row, target(0));
-  const Distribution* kept_row = row;  // the row behind the tokens kept so far
+absl::StatusOr<Verdict> JudgeByBlock(int num_tokens, Slots& slots) {
+  RETURN_IF_ERROR(slots.Reach(0));
   double survival = 1.0;
   double kept_survival = 1.0;
   int kept = 0;
-  for (int i = 0; i < count; ++i) {
-    const double p = ProbabilityOf(*row, tokens[i]);
+  for (int i = 0; i < num_tokens; ++i) {
+    const double p = slots.TargetOf(i);
     // Nothing survives behind a token that the target never says: there pi = 0 and S = 0.
     if (p == 0.0) break;
-    const double q = ProbabilityOf(draft[i], tokens[i]);
+    const double q = slots.DraftOf(i);
     survival = std::min(1.0, survival * (p / q));
-    const double u = noise.accept_uniform(i);
+    const double u = slots.AcceptUniform(i);
     bool survives = u < survival;
-    if (i + 1 < count || survives) {
-      ASSIGN_OR_RETURN(row, target(i + 1));
-    }
-    if (i + 1 < count) {
-      const double mass = Residual(*row, draft[i + 1], survival).Mass();
+    if (i + 1 < num_tokens || survives) RETURN_IF_ERROR(slots.Reach(i + 1));
+    if (i + 1 < num_tokens) {
+      const double mass = slots.ResidualMass(i + 1, survival);
       // u < mass / (mass + 1 - survival) without the division; 0 / 0 accepts.
       survives = survival >= 1.0 || u * (mass + (1.0 - survival)) < mass;
     }
     if (!survives) continue;
     kept = i + 1;
     kept_survival = survival;
-    kept_row = row;
   }
-  if (kept == count) {
-    return Verdict{.num_accepted = count, .next = noise.draw_target(*kept_row, count)};
-  }
-  const Residual residual(*kept_row, draft[kept], kept_survival);
-  return Verdict{.num_accepted = kept,
-                 .next = DrawAfterRejection(residual, *kept_row, kept, noise)};
+  if (kept == num_tokens) return Verdict{.num_accepted = kept, .next = slots.DrawTarget(kept)};
+  return Verdict{.num_accepted = kept, .next = slots.DrawResidual(kept, kept_survival)};
 }
 
 }  // namespace
@@ -175,19 +149,50 @@ std::string_view NameOf(AcceptanceRule rule) {
   return "";
 }
 
+absl::Status HostSlots::Reach(int slot) {
+  TANDEM_CHECK(slot <= static_cast<int>(rows_.size()));
+  if (slot < static_cast<int>(rows_.size())) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const Distribution* row, target_(slot));
+  rows_.push_back(row);
+  return absl::OkStatus();
+}
+
+bool HostSlots::IsToken(int slot, TokenId token) { return tokens_[slot] == token; }
+float HostSlots::TargetOf(int slot) { return ProbabilityOf(*rows_[slot], tokens_[slot]); }
+float HostSlots::DraftOf(int slot) { return ProbabilityOf(draft_[slot], tokens_[slot]); }
+float HostSlots::AcceptUniform(int slot) { return noise_.accept_uniform(slot); }
+
+double HostSlots::ResidualMass(int slot, double scale) {
+  return Residual(*rows_[slot], draft_[slot], scale).Mass();
+}
+
+TokenId HostSlots::DrawResidual(int slot, double scale) {
+  const Distribution& target = *rows_[slot];
+  const TokenId token = Residual(target, draft_[slot], scale).Draw(noise_, slot);
+  if (token >= 0) return token;
+  return target.only >= 0 ? target.only : noise_.draw_residual(target.probs, slot);
+}
+
+TokenId HostSlots::DrawTarget(int slot) { return noise_.draw_target(*rows_[slot], slot); }
+
+absl::StatusOr<Verdict> JudgeSlots(AcceptanceRule rule, int num_tokens, Slots& slots) {
+  switch (rule) {
+    case AcceptanceRule::kExactMatch:
+      return JudgeByExactMatch(num_tokens, slots);
+    case AcceptanceRule::kBlock:
+      return JudgeByBlock(num_tokens, slots);
+    case AcceptanceRule::kToken:
+      return JudgeByToken(num_tokens, slots);
+  }
+  TANDEM_CHECK(false);
+}
+
 absl::StatusOr<Verdict> Judge(AcceptanceRule rule, absl::Span<const TokenId> tokens,
                               TargetRows target, absl::Span<const Distribution> draft,
                               const RoundNoise& noise) {
   TANDEM_CHECK(draft.size() >= tokens.size());
-  switch (rule) {
-    case AcceptanceRule::kExactMatch:
-      return JudgeByExactMatch(tokens, target, noise);
-    case AcceptanceRule::kBlock:
-      return JudgeByBlock(tokens, target, draft, noise);
-    case AcceptanceRule::kToken:
-      return JudgeByToken(tokens, target, draft, noise);
-  }
-  TANDEM_CHECK(false);
+  HostSlots slots(tokens, target, draft, noise);
+  return JudgeSlots(rule, static_cast<int>(tokens.size()), slots);
 }
 
 }  // namespace tandem

@@ -4,8 +4,10 @@
 #define TANDEM_VERIFY_ACCEPTANCE_H_
 
 #include <string_view>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/types.h"
@@ -45,6 +47,54 @@ struct RoundNoise {
 // Asked for in increasing order, and not past the first rejection where the rule need not look
 // there.
 using TargetRows = absl::FunctionRef<absl::StatusOr<const Distribution*>(int slot)>;
+
+// What rules ask about slot i of a draft: the target's row behind its first i tokens, the row that
+// token i was drawn from, that token, and the round's noise. Wherever rows lie: on the host
+// (HostSlots) or on a device (verify/device_slots.h).
+class Slots {
+ public:
+  virtual ~Slots() = default;
+  // Whether the target's row is there: before anything else is asked about the slot, in increasing
+  // order.
+  virtual absl::Status Reach(int slot) = 0;
+  virtual bool IsToken(int slot, TokenId token) = 0;  // whether token `slot` is this one
+  // Probabilities of token `slot`.
+  virtual float TargetOf(int slot) = 0;
+  virtual float DraftOf(int slot) = 0;
+  // The sum of max(0, scale * target - draft), and a token drawn from that: from the target's row
+  // if it is nothing but for rounding.
+  virtual double ResidualMass(int slot, double scale) = 0;
+  virtual TokenId DrawResidual(int slot, double scale) = 0;
+  virtual TokenId DrawTarget(int slot) = 0;
+  virtual float AcceptUniform(int slot) = 0;
+};
+
+// Rows in the host's memory. Arguments as of Judge; all must outlive this.
+class HostSlots final : public Slots {
+ public:
+  HostSlots(absl::Span<const TokenId> tokens, TargetRows target,
+            absl::Span<const Distribution> draft, const RoundNoise& noise)
+      : tokens_(tokens), target_(target), draft_(draft), noise_(noise) {}
+
+  absl::Status Reach(int slot) override;
+  bool IsToken(int slot, TokenId token) override;
+  float TargetOf(int slot) override;
+  float DraftOf(int slot) override;
+  double ResidualMass(int slot, double scale) override;
+  TokenId DrawResidual(int slot, double scale) override;
+  TokenId DrawTarget(int slot) override;
+  float AcceptUniform(int slot) override;
+
+ private:
+  absl::Span<const TokenId> tokens_;
+  TargetRows target_;
+  absl::Span<const Distribution> draft_;
+  const RoundNoise& noise_;
+  std::vector<const Distribution*> rows_;  // those reached
+};
+
+// The rules: of `num_tokens` drafted tokens. Fails as Slots::Reach does.
+absl::StatusOr<Verdict> JudgeSlots(AcceptanceRule rule, int num_tokens, Slots& slots);
 
 // Judges `tokens`, where draft[i] is the distribution that tokens[i] was drawn from. Rows of the
 // draft may be shorter than the target's: what lies beyond has probability 0. Inputs are left as

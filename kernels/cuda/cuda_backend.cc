@@ -1,6 +1,7 @@
 #include "kernels/cuda/cuda_backend.h"
 
 #include <chrono>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -42,6 +43,7 @@ CudaBackend::CudaBackend(int device, const DeviceProperties& properties, Stream 
 CudaBackend::~CudaBackend() {
   packed_rows_ = Buffer();
   split_parts_ = Buffer();
+  sampling_tables_ = Buffer();
   CloseDevice(stream_);
 }
 
@@ -295,6 +297,44 @@ void CudaBackend::Attend(ConstMatrixView q, const RaggedRows& rows, const PagedK
     if (task.parts == nullptr) return;
   }
   Note(Launch(task, stream_), "attending");
+}
+
+// ---- Sampling ----
+
+// One table goes to the device, and its end, the answers, comes back.
+absl::Status CudaBackend::Sample(absl::Span<const RowTask> rows, absl::Span<const SlotTask> slots,
+                                 absl::Span<RowState> states, absl::Span<SlotAnswer> answers) {
+  TANDEM_CHECK(rows.size() == states.size() && slots.size() == answers.size());
+  const size_t row_bytes = rows.size() * sizeof(RowTask);
+  const size_t asked_bytes = row_bytes + slots.size() * sizeof(SlotTask);
+  const size_t answer_bytes = answers.size() * sizeof(SlotAnswer);
+  std::vector<std::byte> told(answer_bytes + states.size() * sizeof(RowState));
+  std::vector<std::byte> asked(asked_bytes);
+  if (!rows.empty()) std::memcpy(asked.data(), rows.data(), row_bytes);
+  if (!slots.empty()) std::memcpy(asked.data() + row_bytes, slots.data(), asked_bytes - row_bytes);
+  auto* const table =
+      static_cast<std::byte*>(Reserve(&sampling_tables_, asked_bytes + told.size()));
+  if (table == nullptr) return Synchronize();
+  Upload(asked, table);
+  std::byte* const device_answers = table + asked_bytes;
+  Note(
+      Launch(DistributionsTask{.rows = reinterpret_cast<const RowTask*>(table),
+                               .states = reinterpret_cast<RowState*>(device_answers + answer_bytes),
+                               .num_rows = static_cast<int>(rows.size())},
+             stream_),
+      "making distributions");
+  Note(Launch(SlotsTask{.slots = reinterpret_cast<const SlotTask*>(table + row_bytes),
+                        .answers = reinterpret_cast<SlotAnswer*>(device_answers),
+                        .num_slots = static_cast<int>(slots.size())},
+              stream_),
+       "judging");
+  Download(device_answers, absl::MakeSpan(told));
+  RETURN_IF_ERROR(Synchronize());
+  if (!answers.empty()) std::memcpy(answers.data(), told.data(), answer_bytes);
+  if (!states.empty()) {
+    std::memcpy(states.data(), told.data() + answer_bytes, told.size() - answer_bytes);
+  }
+  return absl::OkStatus();
 }
 
 // ---- Measuring ----

@@ -7,6 +7,7 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/device.h"
 #include "kernels/device_meter.h"
+#include "kernels/row_sampler.h"
 
 namespace tandem::cuda {
 
@@ -14,7 +15,7 @@ namespace tandem::cuda {
 // bf16, row by row; attention to caches of bf16 rounds queries and weights. Products with f32 and
 // f16 weights and attention to caches of f32 compute in f32. Weights of int4 lie as int8. Caches of
 // int8 are UNIMPLEMENTED. Scratch memory grows to the largest call.
-class CudaBackend final : public Backend, public DeviceMeter {
+class CudaBackend final : public Backend, public DeviceMeter, public RowSampler {
  public:
   // Takes the stream.
   CudaBackend(int device, const DeviceProperties& properties, Stream stream);
@@ -49,6 +50,9 @@ class CudaBackend final : public Backend, public DeviceMeter {
   absl::StatusOr<double> SecondsWithoutHost(absl::FunctionRef<void()> enqueue,
                                             int replays) override;
 
+  absl::Status Sample(absl::Span<const RowTask> rows, absl::Span<const SlotTask> slots,
+                      absl::Span<RowState> states, absl::Span<SlotAnswer> answers) override;
+
   // What `enqueue` enqueues, none of which is done. Its first failure, or that of recording.
   absl::StatusOr<Recording> Record(absl::FunctionRef<void()> enqueue);
   bool is_recording() const { return is_recording_; }
@@ -80,6 +84,7 @@ class CudaBackend final : public Backend, public DeviceMeter {
   int64_t scratch_generation_ = 0;
   Buffer packed_rows_;
   Buffer split_parts_;
+  Buffer sampling_tables_;
 };
 
 }  // namespace tandem::cuda

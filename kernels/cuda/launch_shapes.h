@@ -25,6 +25,17 @@ inline constexpr int kLargestThreads = 1024;
 inline constexpr LaunchShape LargestShape(int rows) {
   return {.x = rows, .y = 1, .z = 1, .shared_bytes = kLargestThreads / 32 * 8};
 }
+// A block a row, or a slot, of the vocabulary.
+inline constexpr int kSamplingThreads = 1024;
+inline constexpr int kSamplingDigits = 256;
+struct SamplingScratch {
+  uint64_t histogram[kSamplingDigits];
+  uint64_t sums[kSamplingThreads / 16];
+  uint64_t found[2];
+};
+inline constexpr LaunchShape SamplingShape(int rows) {
+  return {.x = rows, .y = 1, .z = 1, .shared_bytes = sizeof(SamplingScratch)};
+}
 // A warp for each head of each row, with the head's numbers.
 inline constexpr LaunchShape HeadShape(int rows, int num_heads, int head_dim) {
   return {.x = rows,

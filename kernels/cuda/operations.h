@@ -9,6 +9,7 @@
 
 #include "kernels/matrix.h"
 #include "kernels/paged_kv.h"
+#include "kernels/row_tasks.h"
 
 namespace tandem::cuda {
 
@@ -48,6 +49,20 @@ struct FindLargestTask {
   int32_t* largest = nullptr;  // [x.rows]
 };
 Error Launch(const FindLargestTask& task, Stream stream);
+
+struct DistributionsTask {
+  const RowTask* rows = nullptr;  // [num_rows]
+  RowState* states = nullptr;     // likewise
+  int num_rows = 0;
+};
+Error Launch(const DistributionsTask& task, Stream stream);
+
+struct SlotsTask {
+  const SlotTask* slots = nullptr;  // [num_slots]
+  SlotAnswer* answers = nullptr;    // likewise
+  int num_slots = 0;
+};
+Error Launch(const SlotsTask& task, Stream stream);
 
 struct RmsNormTask {
   ConstMatrixView x;

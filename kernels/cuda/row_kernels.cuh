@@ -3,8 +3,8 @@
 #ifndef TANDEM_KERNELS_CUDA_ROW_KERNELS_CUH_
 #define TANDEM_KERNELS_CUDA_ROW_KERNELS_CUH_
 
+#include "kernels/cuda/block_math.cuh"
 #include "kernels/cuda/launch_shapes.h"
-#include "kernels/cuda/warp_math.cuh"
 
 namespace tandem::cuda {
 
@@ -37,38 +37,14 @@ struct GatherRowsKernel {
   }
 };
 
-// The largest of what was seen and its place, which start as nothing and 0. A NaN is one of +inf.
-struct Largest {
-  float value;
-  int index;
-
-  TANDEM_DEVICE void See(float other, int at) {
-    if (other != other) other = BitsToFloat(0x7F800000u);
-    if (other > value || (other == value && at < index)) {
-      value = other;
-      index = at;
-    }
-  }
-  TANDEM_DEVICE void SeeWarp() {
-    TANDEM_UNROLL
-    for (int mask = kWarpSize / 2; mask > 0; mask /= 2) {
-      const float other = ShuffleXor(value, mask);
-      See(other, ShuffleXor(index, mask));
-    }
-  }
-};
-
 struct FindLargestKernel {
   using Task = FindLargestTask;
   static constexpr int kThreads = kLargestThreads;
-  static constexpr int kWarps = kThreads / kWarpSize;
-  static_assert(kWarps == kWarpSize, "the first warp has a lane for each");
+  static_assert(kThreads == kWarpSize * kWarpSize, "LargestOfBlock");
 
   TANDEM_DEVICE static void Run(const Task& task, unsigned char* shared) {
-    auto* const values = reinterpret_cast<float*>(shared);          // [warps]
-    auto* const indices = reinterpret_cast<int*>(values + kWarps);  // likewise
     const float* const x = RowOf(task.x, BlockX());
-    Largest largest{BitsToFloat(0xFF800000u), 0};
+    Largest largest = Largest::Nothing();
     const int in_fours = reinterpret_cast<uintptr_t>(x) % 16 == 0 ? task.x.cols / 4 : 0;
     const auto* const fours = reinterpret_cast<const Words4*>(x);
     TANDEM_UNROLL_BY(4)
@@ -80,18 +56,9 @@ struct FindLargestKernel {
     for (int c = 4 * in_fours + ThreadIndex(); c < task.x.cols; c += kThreads) {
       largest.See(Load(x + c), c);
     }
-    largest.SeeWarp();
-    if (Lane() == 0) {
-      Store(values + WarpIndex(), largest.value);
-      Store(indices + WarpIndex(), largest.index);
-    }
-    Barrier();
-    if (WarpIndex() > 0) return;
-    largest = {Load(values + Lane()), Load(indices + Lane())};
-    largest.SeeWarp();
-    const uint32_t bits = FloatToBits(largest.value);
-    const bool is_finite = (bits & 0x7F800000u) != 0x7F800000u;
-    if (Lane() == 0) Store(task.largest + BlockX(), is_finite ? largest.index : -1);
+    largest = LargestOfBlock(largest, reinterpret_cast<uint64_t*>(shared));
+    const int index = IsFinite(largest.value) ? largest.index : -1;
+    if (ThreadIndex() == 0) Store(task.largest + BlockX(), index);
   }
 };
 

@@ -2,9 +2,9 @@
 // tensor cores. Kernels are written against these names only, so the twin of this header in
 // tests/simt/ runs the same kernels on the host and watches what they do.
 //
-// Every access to memory goes through Load and Store, whose pointers are to elements of 2, 4 or 16
-// bytes, aligned to their size. Collectives are called by all threads of a warp (or block) at the
-// same place.
+// Every access to memory goes through Load and Store, whose pointers are to elements of 2, 4, 8 or
+// 16 bytes, aligned to their size. Collectives are called by all threads of a warp (or block) at
+// the same place.
 #ifndef TANDEM_KERNELS_CUDA_SIMT_H_
 #define TANDEM_KERNELS_CUDA_SIMT_H_
 
@@ -62,6 +62,12 @@ TANDEM_DEVICE void Store(T* to, T value) {
   *to = value;
 }
 
+// Adds to shared memory that other threads add to as well. The order of such sums is not fixed.
+TANDEM_DEVICE void AtomicAdd(uint64_t* to, uint64_t value) {
+  static_assert(sizeof(unsigned long long) == sizeof(uint64_t), "what the toolkit adds");
+  atomicAdd(reinterpret_cast<unsigned long long*>(to), static_cast<unsigned long long>(value));
+}
+
 // Begins to copy 16 bytes from global to shared memory, past the first-level cache. What it writes
 // may be read by this thread once CopyWait has waited for the group it belongs to, by others after
 // a barrier behind that.
@@ -88,6 +94,8 @@ TANDEM_DEVICE float Larger(float a, float b) { return fmaxf(a, b); }
 TANDEM_DEVICE float Exponential(float x) { return expf(x); }
 TANDEM_DEVICE float Cosine(float x) { return cosf(x); }
 TANDEM_DEVICE float Sine(float x) { return sinf(x); }
+
+TANDEM_DEVICE uint32_t CountBits(uint32_t bits) { return __popc(bits); }
 
 // Two numbers rounded to bf16, to nearest even, `low` in the low half.
 TANDEM_DEVICE uint32_t PackBf16(float low, float high) {

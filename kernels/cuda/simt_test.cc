@@ -87,6 +87,36 @@ TEST(Simt, SeesAWriteOfWhatOthersStillRead) {
   EXPECT_THAT(FaultOfArrays<ReadsBeforeOthersWrite>(), HasSubstr("a race"));
 }
 
+// All threads add to one number, which is set before and read behind.
+template <bool kWithFirstBarrier, bool kWithSecondBarrier>
+struct Adds : OfNumbers {
+  static void Run(const Task& task, unsigned char* bytes) {
+    auto* const sum = reinterpret_cast<uint64_t*>(bytes);
+    if (ThreadIndex() == 0) Store(sum, uint64_t{1});
+    if (kWithFirstBarrier) Barrier();
+    AtomicAdd(sum, uint64_t{2});
+    if (kWithSecondBarrier) Barrier();
+    Store(task.out + ThreadIndex(), static_cast<int>(Load(sum)));
+  }
+};
+TEST(Simt, AddsAtomicallyWithoutARace) {
+  Array in(kCount), out(kCount);
+  EXPECT_THAT((Fault<Adds<true, true>>({in.data(), out.data()})), IsEmpty());
+  for (int i = 0; i < kCount; ++i) EXPECT_EQ(out[i], 1 + 2 * kCount);
+}
+TEST(Simt, SeesAtomicSumsThatNoBarrierOrders) {
+  EXPECT_THAT((FaultOfArrays<Adds<false, true>>()), HasSubstr("a race"));
+  EXPECT_THAT((FaultOfArrays<Adds<true, false>>()), HasSubstr("a race"));
+}
+struct AddsToNothing : OfNumbers {
+  static void Run(const Task&, unsigned char* bytes) {
+    AtomicAdd(reinterpret_cast<uint64_t*>(bytes), uint64_t{2});
+  }
+};
+TEST(Simt, SeesAnAtomicSumOfWhatNobodyWrote) {
+  EXPECT_THAT(FaultOfArrays<AddsToNothing>(), HasSubstr("what nobody wrote"));
+}
+
 template <bool kWithSync, int kDistance>
 struct PassesInWarp : OfNumbers {
   static void Run(const Task& task, unsigned char* bytes) {

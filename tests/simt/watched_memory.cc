@@ -29,38 +29,46 @@ bool WatchedMemory::IsOrdered(const Visit& earlier, const ThreadId& by, const Cl
          earlier.time < clock.warp_sync[by.warp()];
 }
 
-// A later reader stands for those before it if whoever is ordered behind it is behind them too.
-void WatchedMemory::AddRead(const ThreadId& by, const Clock& clock, Visit* read) const {
+// A later visitor stands for those before it if whoever is ordered behind it is behind them too.
+void WatchedMemory::Add(const ThreadId& by, const Clock& clock, Visit* visit) const {
   Scope scope = Scope::kOne;
-  if (read->time >= (of_block_ ? clock.block : clock.launch)) {
-    if (read->scope == Scope::kGrid || read->by.block != by.block) {
+  if (visit->time >= (of_block_ ? clock.block : clock.launch)) {
+    if (visit->scope == Scope::kGrid || visit->by.block != by.block) {
       scope = Scope::kGrid;
-    } else if (read->time >= clock.barrier) {
-      if (read->scope == Scope::kBlock || read->by.warp() != by.warp()) {
+    } else if (visit->time >= clock.barrier) {
+      if (visit->scope == Scope::kBlock || visit->by.warp() != by.warp()) {
         scope = Scope::kBlock;
-      } else if (read->time >= clock.warp_sync[by.warp()] &&
-                 (read->scope == Scope::kWarp || !(read->by == by))) {
+      } else if (visit->time >= clock.warp_sync[by.warp()] &&
+                 (visit->scope == Scope::kWarp || !(visit->by == by))) {
         scope = Scope::kWarp;
       }
     }
   }
-  *read = {by, clock.now, scope};
+  *visit = {by, clock.now, scope};
 }
 
 WatchedMemory::Wrong WatchedMemory::AccessCell(Cell* cell, AccessKind kind, const ThreadId& by,
                                                const Clock& clock) const {
   const bool reads = kind == AccessKind::kRead;
+  const bool is_atomic = kind == AccessKind::kAtomic;
   const bool is_new = of_block_ && cell->write.time < clock.block;
   if (is_new) cell->copying = false;
   if (cell->copying && kind != AccessKind::kEndCopy) return Wrong::kIsCopied;
-  if (reads && is_new) return Wrong::kIsUnwritten;
-  if (!IsOrdered(cell->write, by, clock)) return Wrong::kWriteRaces;
+  if ((reads || is_atomic) && is_new) return Wrong::kIsUnwritten;
+  if (!(is_atomic && cell->is_atomic) && !IsOrdered(cell->write, by, clock)) {
+    return Wrong::kWriteRaces;
+  }
   if (reads) {
-    AddRead(by, clock, &cell->read);
+    Add(by, clock, &cell->read);
     return Wrong::kNothing;
   }
   if (!IsOrdered(cell->read, by, clock)) return Wrong::kReadRaces;
-  cell->write = {by, clock.now, Scope::kOne};
+  if (is_atomic) {
+    Add(by, clock, &cell->write);
+  } else {
+    cell->write = {by, clock.now, Scope::kOne};
+  }
+  cell->is_atomic = is_atomic;
   cell->copying = kind == AccessKind::kBeginCopy;
   return Wrong::kNothing;
 }

@@ -38,7 +38,8 @@ struct Clock {
   void SyncWarp(int warp) { warp_sync[warp] = ++now; }
 };
 
-enum class AccessKind { kRead, kWrite, kBeginCopy, kEndCopy };
+// kAtomic reads and writes, and is no race with its like.
+enum class AccessKind { kRead, kWrite, kAtomic, kBeginCopy, kEndCopy };
 
 class WatchedMemory {
  public:
@@ -68,9 +69,10 @@ class WatchedMemory {
     Visit write;
     Visit read;
     bool copying = false;
+    bool is_atomic = false;  // the write
   };
   bool IsOrdered(const Visit& earlier, const ThreadId& by, const Clock& clock) const;
-  void AddRead(const ThreadId& by, const Clock& clock, Visit* read) const;
+  void Add(const ThreadId& by, const Clock& clock, Visit* visit) const;
   enum class Wrong { kNothing, kIsCopied, kIsUnwritten, kWriteRaces, kReadRaces };
   Wrong AccessCell(Cell* cell, AccessKind kind, const ThreadId& by, const Clock& clock) const;
   std::string Describe(Wrong wrong, const Cell& cell, AccessKind kind) const;

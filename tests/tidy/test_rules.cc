@@ -31,6 +31,9 @@ const std::vector<Reader>& Readers() {
       {"FirstCounter",
        {"base/philox", "model/sampling."},
        "counters are formed in base/philox.cc for the sampler"},
+      {"PhiloxBlock",
+       {"base/philox", "kernels/cuda/sampling_kernels."},
+       "blocks are computed in base/philox.cc, and on a device at counters formed there"},
       {"Philox4x32",
        {"base/philox", "tools/"},
        "counters are formed in base/philox.cc; tools may make weights with it"}};

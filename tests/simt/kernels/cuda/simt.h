@@ -95,6 +95,12 @@ void Store(T* to, T value, const Where& where = Where::current()) {
   }
 }
 
+inline void AtomicAdd(uint64_t* to, uint64_t value, const Where& where = Where::current()) {
+  if (simt::Machine::Get().Access(to, sizeof(value), simt::AccessKind::kAtomic, where)) {
+    *to += value;
+  }
+}
+
 inline void CopyAsync16(void* shared, const void* global, const Where& where = Where::current()) {
   simt::Machine::Get().CopyAsync16(shared, global, where);
 }
@@ -114,6 +120,7 @@ inline float Larger(float a, float b) { return std::fmax(a, b); }
 inline float Exponential(float x) { return std::exp(x); }
 inline float Cosine(float x) { return std::cos(x); }
 inline float Sine(float x) { return std::sin(x); }
+inline uint32_t CountBits(uint32_t bits) { return std::popcount(bits); }
 inline uint32_t PackBf16(float low, float high) {
   return FloatToBf16(low) | uint32_t{FloatToBf16(high)} << 16;
 }

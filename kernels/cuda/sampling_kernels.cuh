@@ -1,0 +1,371 @@
+// Distributions of rows of logits, and what drafts are judged by: a block a row or slot. The order
+// of sums is that of kernels/row_sums.h, so that bits are the host's.
+#ifndef TANDEM_KERNELS_CUDA_SAMPLING_KERNELS_CUH_
+#define TANDEM_KERNELS_CUDA_SAMPLING_KERNELS_CUH_
+
+#include <cstring>
+
+#include "base/philox_rounds.h"
+#include "kernels/cuda/block_math.cuh"
+#include "kernels/cuda/launch_shapes.h"
+#include "kernels/row_sums.h"
+
+namespace tandem::cuda {
+
+template <typename T>
+TANDEM_DEVICE T LoadTask(const T* task) {
+  constexpr int kWords4 = sizeof(T) / sizeof(Words4);
+  Words4 words[kWords4];
+  TANDEM_UNROLL
+  for (int i = 0; i < kWords4; ++i) words[i] = Load(reinterpret_cast<const Words4*>(task) + i);
+  T value;
+  memcpy(&value, words, sizeof(T));
+  return value;
+}
+
+// exp(x) with the bits of kernels/cpu/exponential.h, for x that is no NaN.
+TANDEM_DEVICE float SamplingExp(float x) {
+  x = x > -104.0f ? x : -104.0f;
+  x = x < 89.0f ? x : 89.0f;
+  const float rounder = 12582912.0f;
+  const float n = MulAdd(x, 1.44269504f, rounder) - rounder;
+  float r = MulAdd(n, -0.693145751953125f, x);
+  r = MulAdd(n, -1.42860682e-6f, r);
+  float p = 1.0f / 5040.0f;
+  p = MulAdd(p, r, 1.0f / 720.0f);
+  p = MulAdd(p, r, 1.0f / 120.0f);
+  p = MulAdd(p, r, 1.0f / 24.0f);
+  p = MulAdd(p, r, 1.0f / 6.0f);
+  p = MulAdd(p, r, 0.5f);
+  p = 1.0f + MulAdd(r * r, p, r);
+  // Two factors: 2^n may be no normal number.
+  const int whole = static_cast<int>(n);
+  const int half = whole >> 1;
+  return p * BitsToFloat(static_cast<uint32_t>(half + 127) << 23) *
+         BitsToFloat(static_cast<uint32_t>(whole - half + 127) << 23);
+}
+
+// The sum over [0, size) of `add(v)`, called once for each v, in the order of row_sums.h; in every
+// thread.
+template <typename T, typename Add>
+TANDEM_DEVICE T SumOfRow(int size, SamplingScratch* scratch, const Add& add) {
+  constexpr int kChunks = kSamplingThreads / kSumLanes;  // at a time
+  static_assert(kChunks * sizeof(T) <= sizeof(scratch->sums), "a place for each chunk");
+  auto* const sums = reinterpret_cast<T*>(scratch->sums);
+  T total = 0;
+  for (int first = 0; first < size; first += kChunks * kSumChunk) {
+    const int begin = first + ThreadIndex() / kSumLanes * kSumChunk;
+    const int end = begin + kSumChunk < size ? begin + kSumChunk : size;
+    T sum = 0;
+    for (int v = begin + ThreadIndex() % kSumLanes; v < end; v += kSumLanes) sum = sum + add(v);
+    TANDEM_UNROLL
+    for (int mask = kSumLanes / 2; mask > 0; mask /= 2) sum = sum + ShuffleXor(sum, mask);
+    if (ThreadIndex() % kSumLanes == 0) Store(sums + ThreadIndex() / kSumLanes, sum);
+    Barrier();
+    for (int c = 0; c < kChunks && first + c * kSumChunk < size; ++c)
+      total = total + Load(sums + c);
+    Barrier();
+  }
+  return total;
+}
+
+// Which entries of a row stay: those of larger keys, and the first `num_equal` of this one.
+struct Cut {
+  bool cuts;
+  uint32_t key;
+  uint64_t num_equal;
+  uint64_t all_equal;
+};
+
+// The cut behind which the largest entries, of equals the first, reach `enough` units. An entry's
+// units depend on its key alone: UnitsOf. Nothing is cut if all together do not.
+template <typename Row>
+TANDEM_DEVICE Cut FindCut(const Row& row, int size, uint64_t enough, SamplingScratch* scratch) {
+  constexpr int kDigitBits = 8;
+  uint32_t key = 0;  // its digits found so far
+  uint64_t above = 0;
+  uint64_t here = 0;
+  for (int shift = 32 - kDigitBits; shift >= 0; shift -= kDigitBits) {
+    if (ThreadIndex() < kSamplingDigits) Store(scratch->histogram + ThreadIndex(), uint64_t{0});
+    Barrier();
+    for (int v = ThreadIndex(); v < size; v += kSamplingThreads) {
+      const uint32_t at = row.KeyOf(v);
+      if (shift + kDigitBits < 32 && at >> (shift + kDigitBits) != key) continue;
+      const uint64_t units = Row::UnitsOf(at);
+      if (units > 0) AtomicAdd(scratch->histogram + (at >> shift) % kSamplingDigits, units);
+    }
+    Barrier();
+    if (ThreadIndex() == 0) {
+      int digit = kSamplingDigits - 1;
+      uint64_t sum = above;
+      for (; digit >= 0; --digit) {
+        const uint64_t units = Load(scratch->histogram + digit);
+        if (sum + units >= enough) break;
+        sum += units;
+      }
+      Store(scratch->found, static_cast<uint64_t>(digit + 1));
+      Store(scratch->found + 1, sum);
+    }
+    Barrier();
+    const int digit = static_cast<int>(Load(scratch->found)) - 1;
+    if (digit < 0) return {false, 0, 0, 0};
+    above = Load(scratch->found + 1);
+    here = Load(scratch->histogram + digit);
+    key = key << kDigitBits | static_cast<uint32_t>(digit);
+    Barrier();
+  }
+  const uint64_t units = Row::UnitsOf(key);
+  return {true, key, (enough - above + units - 1) / units, here / units};
+}
+
+// Calls drop(v) for what does not stay.
+template <typename Row, typename Drop>
+TANDEM_DEVICE void ApplyCut(const Cut& cut, const Row& row, int size, SamplingScratch* scratch,
+                            const Drop& drop) {
+  if (!cut.cuts) return;
+  uint64_t num_before = 0;  // of equal ones
+  for (int first = 0; first < size; first += kSamplingThreads) {
+    const int v = first + ThreadIndex();
+    const uint32_t key = v < size ? row.KeyOf(v) : 0;
+    const bool is_equal = v < size && key == cut.key;
+    bool stays = v < size && (key > cut.key || is_equal);
+    if (cut.num_equal < cut.all_equal) {  // in the whole block, and rare
+      const uint32_t votes = Vote(is_equal);
+      if (Lane() == 0) Store(scratch->sums + WarpIndex(), uint64_t{CountBits(votes)});
+      Barrier();
+      uint64_t rank = num_before + CountBits(votes & ((1u << Lane()) - 1));
+      for (int warp = 0; warp < kSamplingThreads / kWarpSize; ++warp) {
+        const uint64_t count = Load(scratch->sums + warp);
+        if (warp < WarpIndex()) rank += count;
+        num_before += count;
+      }
+      Barrier();
+      stays = stays && (!is_equal || rank < cut.num_equal);
+    }
+    if (v < size && !stays) drop(v);
+  }
+  Barrier();
+}
+
+// Logits, in the order of their values: 0 and -0 are one.
+struct LogitRow {
+  const float* values;
+  TANDEM_DEVICE uint32_t KeyOf(int v) const {
+    const uint32_t bits = FloatToBits(Load(values + v) + 0.0f);
+    return bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
+  }
+  TANDEM_DEVICE static uint64_t UnitsOf(uint32_t) { return 1; }
+};
+
+struct ProbabilityRow {
+  const float* values;
+  TANDEM_DEVICE uint32_t KeyOf(int v) const { return FloatToBits(Load(values + v)); }
+  TANDEM_DEVICE static uint64_t UnitsOf(uint32_t key) { return InUnits(BitsToFloat(key)); }
+};
+
+struct DistributionKernel {
+  using Task = DistributionsTask;
+  static constexpr int kThreads = kSamplingThreads;
+
+  TANDEM_DEVICE static void Run(const Task& task, unsigned char* shared) {
+    auto* const scratch = reinterpret_cast<SamplingScratch*>(shared);
+    const RowTask row = LoadTask(task.rows + BlockX());
+    const float logit = LargestLogit(row, scratch);
+    const float largest = logit * row.inverse_temperature;
+    const RowState state = !IsFinite(logit)     ? RowState::kNoDistribution
+                           : !IsFinite(largest) ? RowState::kOverflows
+                                                : RowState::kDistribution;
+    if (ThreadIndex() == 0) Store(task.states + BlockX(), state);
+    if (state != RowState::kDistribution) return;
+
+    const float* logits = row.logits;
+    if (0 < row.top_k && row.top_k < row.size) {
+      KeepTopK(row, scratch);
+      logits = row.probs;
+    }
+    const float sum = SumOfRow<float>(row.size, scratch, [&](int v) {
+      const float weight = SamplingExp(Load(logits + v) * row.inverse_temperature - largest);
+      Store(row.probs + v, weight);
+      return weight;
+    });
+    const float most = Multiply(row, 1.0f / sum, scratch);
+    if (row.enough == 0 && !(row.min_p > 0.0f)) return;
+    if (row.enough != 0) {
+      const ProbabilityRow probs{row.probs};
+      const Cut cut = FindCut(probs, row.size, row.enough, scratch);
+      ApplyCut(cut, probs, row.size, scratch, [&](int v) { Store(row.probs + v, 0.0f); });
+    }
+    Multiply(row, InverseOfUnits(KeepMinP(row, row.min_p * most, scratch)), scratch);
+  }
+
+  TANDEM_DEVICE static float LargestLogit(const RowTask& row, SamplingScratch* scratch) {
+    Largest largest = Largest::Nothing();
+    for (int v = ThreadIndex(); v < row.size; v += kThreads) largest.See(Load(row.logits + v), v);
+    return LargestOfBlock(largest, scratch->sums).value;
+  }
+
+  // Copies the logits to probs, -inf in place of those that are cut.
+  TANDEM_DEVICE static void KeepTopK(const RowTask& row, SamplingScratch* scratch) {
+    const LogitRow logits{row.logits};
+    const Cut cut = FindCut(logits, row.size, static_cast<uint64_t>(row.top_k), scratch);
+    if (row.probs != row.logits) {
+      for (int v = ThreadIndex(); v < row.size; v += kThreads) {
+        Store(row.probs + v, Load(row.logits + v));
+      }
+      Barrier();
+    }
+    ApplyCut(cut, logits, row.size, scratch,
+             [&](int v) { Store(row.probs + v, BitsToFloat(kMinusInfinity)); });
+  }
+
+  // The largest of the products.
+  TANDEM_DEVICE static float Multiply(const RowTask& row, float factor, SamplingScratch* scratch) {
+    float most = 0.0f;
+    for (int v = ThreadIndex(); v < row.size; v += kThreads) {
+      const float product = Load(row.probs + v) * factor;
+      Store(row.probs + v, product);
+      most = Larger(most, product);
+    }
+    return OfBlock(most, scratch->sums, [](float a, float b) { return Larger(a, b); });
+  }
+
+  // Zeroes what is below `floor`; the units of the rest.
+  TANDEM_DEVICE static uint64_t KeepMinP(const RowTask& row, float floor,
+                                         SamplingScratch* scratch) {
+    uint64_t units = 0;
+    for (int v = ThreadIndex(); v < row.size; v += kThreads) {
+      const float p = Load(row.probs + v);
+      if (p < floor) Store(row.probs + v, 0.0f);
+      units += p < floor ? 0 : InUnits(p);
+    }
+    return OfBlock(units, scratch->sums, [](uint64_t a, uint64_t b) { return a + b; });
+  }
+};
+
+// What a slot draws from.
+struct SlotWeights {
+  SlotTask slot;
+  double scale;
+  int num_common;  // entries of which the draft has a row
+
+  TANDEM_DEVICE SlotWeights(const SlotTask& given, double scaled) : slot(given), scale(scaled) {
+    const bool is_row = slot.draft_only < 0 && slot.draft != nullptr;
+    num_common = !is_row                              ? 0
+                 : slot.draft_size < slot.target_size ? slot.draft_size
+                                                      : slot.target_size;
+  }
+
+  TANDEM_DEVICE double Target(int v) const { return scale * Load(slot.target + v); }
+  TANDEM_DEVICE static double Positive(double x) { return x > 0.0 ? x : 0.0; }
+  // As if a draft of one token had none.
+  TANDEM_DEVICE double OfRow(int v) const {
+    const double target = Target(v);
+    return Positive(v < num_common ? target - Load(slot.draft + v) : target);
+  }
+  TANDEM_DEVICE double Residual(int v) const {
+    return v == slot.draft_only ? Positive(Target(v) - 1.0) : OfRow(v);
+  }
+  TANDEM_DEVICE float operator()(int v) const {
+    return slot.draw == SlotDraw::kTarget ? Load(slot.target + v) : static_cast<float>(Residual(v));
+  }
+};
+
+struct SlotKernel {
+  using Task = SlotsTask;
+  static constexpr int kThreads = kSamplingThreads;
+
+  TANDEM_DEVICE static void Run(const Task& task, unsigned char* shared) {
+    auto* const scratch = reinterpret_cast<SamplingScratch*>(shared);
+    const SlotTask slot = LoadTask(task.slots + BlockX());
+    SlotWeights weights(slot, slot.draw == SlotDraw::kBlockResidual ? Survival(task, slot) : 1.0);
+    double mass = 0.0;
+    if (slot.draw != SlotDraw::kTarget) mass = ResidualMass(weights, scratch);
+    int drawn = Race(weights, scratch);
+    if (drawn < 0 && slot.draw != SlotDraw::kTarget) {
+      weights.slot.draw = SlotDraw::kTarget;
+      drawn = Race(weights, scratch);
+    }
+    if (ThreadIndex() > 0) return;
+    SlotAnswer* const answer = task.answers + BlockX();
+    Store(&answer->residual_mass, mass);
+    Store(&answer->target, TargetOf(slot));
+    Store(&answer->draft, DraftOf(slot));
+    Store(&answer->drawn, drawn);
+  }
+
+  // Probabilities of the slot's token; 0 beyond the rows.
+  TANDEM_DEVICE static float TargetOf(const SlotTask& slot) {
+    const bool is_known = slot.token >= 0 && slot.token < slot.target_size;
+    return is_known ? Load(slot.target + slot.token) : 0.0f;
+  }
+  TANDEM_DEVICE static float DraftOf(const SlotTask& slot) {
+    if (slot.draft_only >= 0) return slot.token == slot.draft_only ? 1.0f : 0.0f;
+    const bool is_known = slot.token >= 0 && slot.token < slot.draft_size;
+    return is_known ? Load(slot.draft + slot.token) : 0.0f;
+  }
+
+  // The chance that the slots before this one survive, given the draft: verify/acceptance.cc.
+  TANDEM_DEVICE static double Survival(const Task& task, const SlotTask& slot) {
+    double survival = 1.0;
+    for (int i = slot.first_slot; i < BlockX(); ++i) {
+      const SlotTask before = LoadTask(task.slots + i);
+      const double p = TargetOf(before);
+      const double q = DraftOf(before);
+      const double product = survival * (p / q);
+      survival = product < 1.0 ? product : 1.0;
+    }
+    return survival;
+  }
+
+  TANDEM_DEVICE static double ResidualMass(const SlotWeights& weights, SamplingScratch* scratch) {
+    const SlotTask& slot = weights.slot;
+    const double mass =
+        SumOfRow<double>(slot.target_size, scratch, [&](int v) { return weights.OfRow(v); });
+    if (slot.draft_only < 0 || slot.draft_only >= slot.target_size) return mass;
+    const double counted_whole = weights.Target(slot.draft_only);
+    if (!(counted_whole > 0.0)) return mass;
+    return mass - counted_whole + weights.Residual(slot.draft_only);
+  }
+
+  // DrawFromWeights (model/sampling.h); in every thread.
+  TANDEM_DEVICE static int Race(const SlotWeights& weights, SamplingScratch* scratch) {
+    const SlotTask& slot = weights.slot;
+    Largest most = Largest::Nothing();
+    for (int v = ThreadIndex(); v < slot.target_size; v += kThreads) most.See(weights(v), v);
+    const Largest favourite = LargestOfBlock(most, scratch->sums);
+    if (!(favourite.value > 0.0f)) return -1;
+    constexpr float kSlack = 1.000001f;
+    const uint32_t bits = Bits(slot, favourite.index / 4)[favourite.index % 4];
+    const float bound = PhiloxExponential(bits) / favourite.value * kSlack;
+
+    Largest fastest = Largest::Nothing();  // of negated times
+    const int num_blocks = (slot.target_size + 3) / 4;
+    for (int block = ThreadIndex(); block < num_blocks; block += kThreads) {
+      float some[4];
+      float any = 0.0f;
+      TANDEM_UNROLL
+      for (int j = 0; j < 4; ++j) {
+        some[j] = 4 * block + j < slot.target_size ? weights(4 * block + j) : 0.0f;
+        any = Larger(any, some[j]);
+      }
+      if (!(any > 0.0f)) continue;
+      const std::array<uint32_t, 4> words = Bits(slot, block);
+      TANDEM_UNROLL
+      for (int j = 0; j < 4; ++j) {
+        if (!(some[j] > 0.0f) || !(PhiloxUniform(words[j]) <= some[j] * bound)) continue;
+        fastest.See(-(PhiloxExponential(words[j]) / some[j]), 4 * block + j);
+      }
+    }
+    fastest = LargestOfBlock(fastest, scratch->sums);
+    return IsFinite(fastest.value) ? fastest.index : favourite.index;
+  }
+
+  TANDEM_DEVICE static std::array<uint32_t, 4> Bits(const SlotTask& slot, int lane) {
+    return PhiloxBlock(
+        {slot.counter[0], slot.counter[1], static_cast<uint32_t>(lane), slot.counter[3]}, slot.key);
+  }
+};
+
+}  // namespace tandem::cuda
+
+#endif  // TANDEM_KERNELS_CUDA_SAMPLING_KERNELS_CUH_
