@@ -7,6 +7,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "model/device_sampling.h"
 
 namespace tandem {
 
@@ -233,19 +234,63 @@ absl::Status ModelDrafter::Step(absl::Span<Draft> drafts) {
       continue;
     }
     active.push_back(&draft);
-    // Where every row of logits is one of the target's tokens as it is.
-    const bool is_targets = vocabulary_ == nullptr && model_->vocab_size() <= target_vocab_size_;
-    passes.push_back({.tokens = pending,
-                      .kv = draft.kv,
-                      .num_logits = 1,
-                      .only_largest = is_targets && draft.request->sampling->takes_largest()});
+    passes.push_back(
+        {.tokens = pending, .kv = draft.kv, .num_logits = 1, .to_host = WantedOf(draft)});
   }
   if (passes.empty()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const MatrixView logits, model_->Forward(passes));
   for (size_t i = 0; i < active.size(); ++i) {
+    if (passes[i].to_host == LogitsToHost::kNothing) continue;
     const float* row = static_cast<const float*>(logits.data) + i * logits.stride;
     const absl::Span<const float> known = ToTargetRow({row, static_cast<size_t>(logits.cols)});
     if (!DrawNext(active[i], known)) active[i]->ended = true;
+  }
+  return DrawOnDevice(passes, active);
+}
+
+// What of a draft's next row is to come to the host. If nothing, its next distribution has a place
+// on the device.
+LogitsToHost ModelDrafter::WantedOf(const Draft& draft) {
+  const SamplingParams& sampling = *draft.request->sampling;
+  if (vocabulary_ != nullptr) return LogitsToHost::kWhole;
+  // Where every row of logits is one of the target's tokens as it is.
+  const bool is_targets = model_->vocab_size() <= target_vocab_size_;
+  if (is_targets && sampling.takes_largest()) return LogitsToHost::kOnlyLargest;
+  const DeviceRows rows = model_->device_rows();
+  if (!CanSampleOnDevice(rows, sampling)) return LogitsToHost::kWhole;
+  const int size = std::min(model_->vocab_size(), target_vocab_size_);
+  Distribution* const next = draft.proposal->NextDistribution();
+  return PutOnDevice(rows.backend, size, next).ok() ? LogitsToHost::kNothing : LogitsToHost::kWhole;
+}
+
+// Adds tokens drawn from those rows of the last pass that did not come to the host.
+absl::Status ModelDrafter::DrawOnDevice(absl::Span<const ForwardRequest> passes,
+                                        absl::Span<Draft* const> active) {
+  const DeviceRows rows = model_->device_rows();
+  std::vector<Draft*> drawing;
+  std::vector<RowTask> tasks;
+  std::vector<SlotTask> slots;
+  for (size_t i = 0; i < active.size(); ++i) {
+    if (passes[i].to_host != LogitsToHost::kNothing) continue;
+    const Draft& draft = *active[i];
+    const Distribution& next = *draft.proposal->NextDistribution();
+    float* const probs = DeviceProbs(next);
+    tasks.push_back(
+        DistributionTask(rows, static_cast<int>(i), next.device_size, SamplingOf(draft), probs));
+    SlotTask slot{.target = probs, .target_size = next.device_size};
+    SetNoise(draft.request->random, PlaceOf(draft), &slot);
+    slots.push_back(slot);
+    drawing.push_back(active[i]);
+  }
+  if (drawing.empty()) return absl::OkStatus();
+  std::vector<RowState> states(tasks.size());
+  std::vector<SlotAnswer> answers(slots.size());
+  RETURN_IF_ERROR(
+      rows.sampler->Sample(tasks, slots, absl::MakeSpan(states), absl::MakeSpan(answers)));
+  for (size_t i = 0; i < drawing.size(); ++i) {
+    const bool is_drawn = states[i] == RowState::kDistribution && answers[i].drawn >= 0;
+    if (is_drawn) drawing[i]->proposal->tokens.push_back(answers[i].drawn);
+    drawing[i]->ended = !is_drawn;
   }
   return absl::OkStatus();
 }
@@ -259,6 +304,25 @@ absl::Span<const float> ModelDrafter::ToTargetRow(absl::Span<const float> logits
   return target_row_;
 }
 
+// How the next token is to be drawn, and with which noise.
+SamplingParams ModelDrafter::SamplingOf(const Draft& draft) {
+  const DraftRequest& request = *draft.request;
+  SamplingParams sampling = *request.sampling;
+  if (request.sharpness != nullptr && !sampling.is_greedy()) {
+    sampling.temperature /= request.sharpness->At(static_cast<int>(draft.proposal->tokens.size()));
+  }
+  return sampling;
+}
+RandomPlace ModelDrafter::PlaceOf(const Draft& draft) {
+  if (draft.request->noise == DraftNoise::kTargets) {
+    return {.stream = RandomStream::kTarget,
+            .position = static_cast<uint32_t>(draft.next_position())};
+  }
+  return {.stream = RandomStream::kDraft,
+          .position = static_cast<uint32_t>(draft.request->context.size()),
+          .slot = static_cast<uint32_t>(draft.proposal->tokens.size())};
+}
+
 // Adds a token drawn from this row. False if the row is no distribution: the draft ends before it.
 bool ModelDrafter::DrawNext(Draft* draft, absl::Span<const float> logits) {
   const DraftRequest& request = *draft->request;
@@ -267,23 +331,13 @@ bool ModelDrafter::DrawNext(Draft* draft, absl::Span<const float> logits) {
     for (const TokenId token : proposal.tokens) request.counts->AddOutput(token);
   }
   Distribution* distribution = proposal.NextDistribution();
-  SamplingParams sampling = *request.sampling;
-  if (request.sharpness != nullptr && !sampling.is_greedy()) {
-    sampling.temperature /= request.sharpness->At(static_cast<int>(proposal.tokens.size()));
-  }
-  const bool valid = MakeDistribution(logits, sampling, request.counts, distribution).ok();
+  const bool valid =
+      MakeDistribution(logits, SamplingOf(*draft), request.counts, distribution).ok();
   if (request.counts != nullptr) {
     for (const TokenId token : proposal.tokens) request.counts->RemoveOutput(token);
   }
   if (!valid) return false;
-  const RandomPlace place =
-      request.noise == DraftNoise::kTargets
-          ? RandomPlace{.stream = RandomStream::kTarget,
-                        .position = static_cast<uint32_t>(draft->next_position())}
-          : RandomPlace{.stream = RandomStream::kDraft,
-                        .position = static_cast<uint32_t>(request.context.size()),
-                        .slot = static_cast<uint32_t>(proposal.tokens.size())};
-  const TokenId token = Draw(*distribution, request.random, place);
+  const TokenId token = Draw(*distribution, request.random, PlaceOf(*draft));
   if (token < 0) return false;
   proposal.tokens.push_back(token);
   return true;

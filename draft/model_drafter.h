@@ -61,7 +61,12 @@ class ModelDrafter final : public Drafter {
   void MakeRoom(absl::Span<Draft> drafts);
   absl::Status CatchUp(absl::Span<Draft> drafts);
   absl::Status Step(absl::Span<Draft> drafts);
+  LogitsToHost WantedOf(const Draft& draft);
+  static SamplingParams SamplingOf(const Draft& draft);
+  static RandomPlace PlaceOf(const Draft& draft);
   bool DrawNext(Draft* draft, absl::Span<const float> logits);
+  absl::Status DrawOnDevice(absl::Span<const ForwardRequest> passes,
+                            absl::Span<Draft* const> active);
 
   LanguageModel* model_;
   PagedKvCache* cache_;

@@ -11,7 +11,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/fake_model.h"
+#include "tests/drafter_world.h"
 
 namespace tandem {
 namespace {
@@ -22,114 +22,6 @@ using testing::IsEmpty;
 using testing::SizeIs;
 
 using Tokens = std::vector<TokenId>;
-
-// A draft model with its cache, and sequences that it drafts for.
-class DrafterWorld {
- public:
-  struct Options {
-    FakeModel::Options model;
-    int page_size = 3;
-    int num_pages = 400;
-    int target_vocab = 7;
-    int chunk_tokens = 8;
-  };
-  DrafterWorld() : DrafterWorld(Options()) {}
-  explicit DrafterWorld(const Options& options)
-      : cache_(options.page_size, options.num_pages),
-        model_(cache_.get(), options.model),
-        drafter_(&model_, cache_.get(), options.target_vocab, options.chunk_tokens),
-        target_vocab_(options.target_vocab) {}
-
-  struct Sequence {
-    Tokens tokens;
-    SamplingParams sampling = {};
-    RandomSource random{1};
-    DraftNoise noise = DraftNoise::kOwn;
-    TokenCounts counts = {};
-    std::unique_ptr<DraftState> state = nullptr;
-    Proposal proposal = {};
-
-    DraftRequest Request(int max_tokens) {
-      return {.context = tokens,
-              .max_tokens = max_tokens,
-              .sampling = &sampling,
-              .counts = sampling.needs_counts() ? &counts : nullptr,
-              .random = random,
-              .noise = noise,
-              .state = state.get()};
-    }
-  };
-
-  Sequence* Add(Tokens tokens, SamplingParams sampling = {}, uint64_t seed = 1) {
-    sequences_.push_back(
-        {.tokens = std::move(tokens), .sampling = sampling, .random = RandomSource(seed)});
-    Sequence* s = &sequences_.back();
-    s->state = drafter_.NewState(s->tokens);
-    s->counts.AddPrompt(s->tokens);
-    return s;
-  }
-
-  absl::Status Propose(const std::vector<Sequence*>& sequences,
-                       const std::vector<int>& max_tokens) {
-    std::vector<DraftRequest> requests;
-    std::vector<Proposal*> proposals;
-    for (size_t i = 0; i < sequences.size(); ++i) {
-      sequences[i]->proposal.Clear();
-      requests.push_back(sequences[i]->Request(max_tokens[i]));
-      proposals.push_back(&sequences[i]->proposal);
-    }
-    return drafter_.Propose(requests, proposals);
-  }
-  Tokens Draft(Sequence* s, int max_tokens) {
-    const absl::Status status = Propose({s}, {max_tokens});
-    EXPECT_TRUE(status.ok()) << status;
-    return s->proposal.tokens;
-  }
-  // The sequence's kv, found by asking the model for a look at what it is fed, and what it holds.
-  const KvSequence* KvOf(const Sequence& s) { return kvs_.at(s.state.get()); }
-  Tokens Cached(const Sequence& s) { return FakeModel::Contents(*KvOf(s)); }
-  // Learns which kv belongs to the only sequence that was just drafted for.
-  void Learn(const Sequence& s) {
-    if (!model_.passes().empty()) kvs_[s.state.get()] = model_.passes().back().back().kv;
-  }
-
-  // What a draft must be: drawn one after the other from exactly the recorded distributions, which
-  // are those of this model's rows.
-  void ExpectDrawnAsRecorded(Sequence& s) {
-    Tokens context = s.tokens;
-    TokenCounts counts = s.counts;
-    for (size_t i = 0; i < s.proposal.tokens.size(); ++i) {
-      std::vector<float> row = model_.RowAfter(context);
-      row.resize(std::min<size_t>(row.size(), target_vocab_));
-      Distribution expected;
-      ASSERT_TRUE(MakeDistribution(row, s.sampling, &counts, &expected).ok());
-      EXPECT_EQ(s.proposal.drawn_from[i].only, expected.only);
-      EXPECT_EQ(s.proposal.drawn_from[i].probs, expected.probs);
-      const RandomPlace place =
-          s.noise == DraftNoise::kTargets
-              ? RandomPlace{.stream = RandomStream::kTarget,
-                            .position = static_cast<uint32_t>(context.size())}
-              : RandomPlace{.stream = RandomStream::kDraft,
-                            .position = static_cast<uint32_t>(s.tokens.size()),
-                            .slot = static_cast<uint32_t>(i)};
-      EXPECT_EQ(s.proposal.tokens[i], Draw(expected, s.random, place));
-      context.push_back(s.proposal.tokens[i]);
-      counts.AddOutput(s.proposal.tokens[i]);
-    }
-  }
-
-  FakeModel& model() { return model_; }
-  FakeCache& cache() { return cache_; }
-  ModelDrafter& drafter() { return drafter_; }
-
- private:
-  FakeCache cache_;
-  FakeModel model_;
-  ModelDrafter drafter_;
-  int target_vocab_;
-  std::deque<Sequence> sequences_;  // addresses stay
-  std::map<const DraftState*, const KvSequence*> kvs_;
-};
 
 Tokens Joined(Tokens a, const Tokens& b) {
   a.insert(a.end(), b.begin(), b.end());

@@ -18,8 +18,8 @@ TEST(RowSums, UnitsAreExactFromTwoToTheMinus36) {
 TEST(RowSums, AShareIsReachedByItselfAndByNothingLess) {
   for (const float share : {1.0f, 0.9f, 0x1.234568p-20f, 0x1.fffffep-40f, 0x1p-100f}) {
     const uint64_t enough = UnitsToReach(share);
-    EXPECT_GE(std::ldexp(static_cast<double>(enough), -60), share);
-    EXPECT_LT(std::ldexp(static_cast<double>(enough - 1), -60), share);
+    EXPECT_GE(std::ldexp(static_cast<long double>(enough), -60), share);
+    EXPECT_LT(std::ldexp(static_cast<long double>(enough - 1), -60), share);
   }
 }
 

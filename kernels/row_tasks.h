@@ -28,7 +28,7 @@ struct alignas(16) RowTask {
 
 enum class SlotDraw : int32_t {
   kTarget,         // from the target's row
-  kResidual,       // from max(0, target - draft)
+  kTokenResidual,  // from max(0, target - draft)
   kBlockResidual,  // from max(0, s target - draft), s what survives of the slots before this one
 };
 

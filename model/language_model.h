@@ -4,18 +4,35 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/types.h"
+#include "kernels/backend.h"
+#include "kernels/row_sampler.h"
 #include "kvcache/paged_kv_cache.h"
 
 namespace tandem {
+
+// What of rows of logits comes to the host. A model whose rows are in the host's memory may ignore
+// it.
+enum class LogitsToHost {
+  kWhole,
+  // Nothing is wanted but their ArgMax (model/sampling.h): greedy decoding. Others with the same
+  // one may come.
+  kOnlyLargest,
+  kNothing,  // they are read where they are: LanguageModel::device_rows
+};
+
+// Rows of logits where a device computed them, which they can be sampled from.
+struct DeviceRows {
+  Backend* backend = nullptr;
+  RowSampler* sampler = nullptr;  // null where there are none
+  MatrixView logits;              // of the last pass, valid until the next, and to be written to
+};
 
 // Tokens to append to one sequence in a forward pass.
 struct ForwardRequest {
   absl::Span<const TokenId> tokens;  // appended at kv->length(); not empty
   KvSequence* kv = nullptr;
   int num_logits = 1;  // rows wanted, for the last `num_logits` tokens; 0 while prefilling
-  // Of these rows nothing is wanted but their ArgMax (model/sampling.h): greedy decoding. A model
-  // on a device may return others with the same one, and leaves half a megabyte a row where it is.
-  bool only_largest = false;
+  LogitsToHost to_host = LogitsToHost::kWhole;  // half a megabyte for a row of 128 Ki tokens
 };
 
 // Something that reads tokens and says what comes next: a Transformer, or a fake in tests.
@@ -36,6 +53,8 @@ class LanguageModel {
   // Row independence: a row's bits do not depend on the other rows of the pass.
   // On error no kv has changed.
   virtual absl::StatusOr<MatrixView> Forward(absl::Span<const ForwardRequest> requests) = 0;
+
+  virtual DeviceRows device_rows() { return {}; }
 };
 
 }  // namespace tandem

@@ -138,14 +138,25 @@ void TokenCounts::RemoveOutput(TokenId token) {
   if (--it->second.in_output == 0 && it->second.in_prompt == 0) counts_.erase(it);
 }
 
+absl::Status StatusOf(RowState state) {
+  switch (state) {
+    case RowState::kDistribution:
+      return absl::OkStatus();
+    case RowState::kNoDistribution:
+      return absl::InvalidArgumentError("logits hold a NaN or +inf, or nothing finite");
+    case RowState::kOverflows:
+      return absl::InvalidArgumentError("logits overflow at this temperature");
+  }
+  TANDEM_CHECK(false);
+}
+
 TokenId ArgMax(absl::Span<const float> values) { return IndexOfLargest(values); }
 
 absl::Status MakeDistribution(absl::Span<const float> logits, const SamplingParams& params,
                               const TokenCounts* counts, Distribution* distribution) {
+  distribution->device_size = 0;
   const TokenId best = ArgMax(logits);
-  if (best < 0) {
-    return absl::InvalidArgumentError("logits hold a NaN or +inf, or nothing finite");
-  }
+  if (best < 0) return StatusOf(RowState::kNoDistribution);
   const bool masks = params.min_tokens > 0 && counts->num_output() < params.min_tokens;
   const bool edits = params.has_penalties() || !params.logit_bias.empty() || masks;
   if (params.is_greedy() && !edits) {
@@ -171,9 +182,7 @@ absl::Status MakeDistribution(absl::Span<const float> logits, const SamplingPara
   if (largest_logit == -kInfinity) return absl::InvalidArgumentError(kNothingLeft);
   const float inverse_temperature = 1.0f / params.temperature;
   const float largest = largest_logit * inverse_temperature;
-  if (!std::isfinite(largest)) {
-    return absl::InvalidArgumentError("logits overflow at this temperature");
-  }
+  if (!std::isfinite(largest)) return StatusOf(RowState::kOverflows);
   KeepTopK(params.top_k, absl::MakeSpan(row));
   Softmax(inverse_temperature, largest, absl::MakeSpan(row));
   if (params.top_p < 1.0f || params.min_p > 0.0f) {

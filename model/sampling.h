@@ -3,6 +3,7 @@
 #ifndef TANDEM_MODEL_SAMPLING_H_
 #define TANDEM_MODEL_SAMPLING_H_
 
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -12,6 +13,8 @@
 #include "absl/types/span.h"
 #include "base/philox.h"
 #include "base/types.h"
+#include "kernels/backend.h"
+#include "kernels/row_tasks.h"
 #include "model/sampling_params.h"
 
 namespace tandem {
@@ -45,6 +48,9 @@ struct Distribution {
   // Greedy: all mass on this token, and `probs` is empty. Otherwise -1.
   TokenId only = -1;
   std::vector<float> probs = {};  // [vocab], summing to 1 up to rounding
+  // In place of `probs`, which is empty: as many on a device (model/device_sampling.h). 0 for none.
+  int device_size = 0;
+  std::shared_ptr<Buffer> device = nullptr;  // kept for the next time if there are none
 };
 
 // The distribution that `params` make of `logits` for a sequence with these counts (null when
@@ -53,6 +59,9 @@ struct Distribution {
 // nothing finite.
 absl::Status MakeDistribution(absl::Span<const float> logits, const SamplingParams& params,
                               const TokenCounts* counts, Distribution* distribution);
+
+// What MakeDistribution says of such a row.
+absl::Status StatusOf(RowState state);
 
 // The index of the largest value, of equals the lowest; -1 if there is a NaN or +inf, or nothing
 // finite.

@@ -33,8 +33,10 @@ struct SamplingParams {
   // Whether a row depends on the tokens before it beyond its logits.
   bool needs_counts() const { return has_penalties() || min_tokens > 0; }
 
+  // Whether a row's distribution depends on its logits alone, edited by nothing.
+  bool takes_row() const { return !needs_counts() && logit_bias.empty(); }
   // Whether a row's next token is its logits' ArgMax, whatever was before.
-  bool takes_largest() const { return is_greedy() && !needs_counts() && logit_bias.empty(); }
+  bool takes_largest() const { return is_greedy() && takes_row(); }
 
   // INVALID_ARGUMENT naming the field, what was given and what is allowed.
   absl::Status Validate(int vocab_size) const;

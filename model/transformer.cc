@@ -36,7 +36,7 @@ namespace {
 
 bool WantLargest(absl::Span<const ForwardRequest> requests) {
   return absl::c_any_of(requests, [](const ForwardRequest& request) {
-    return request.only_largest && request.num_logits > 0;
+    return request.to_host == LogitsToHost::kOnlyLargest && request.num_logits > 0;
   });
 }
 
@@ -115,9 +115,9 @@ absl::StatusOr<MatrixView> Transformer::Forward(absl::Span<const ForwardRequest>
   RETURN_IF_ERROR(backend_->Synchronize());
   std::move(undo).Cancel();
 
-  const MatrixView logits = View(workspace_.logits, logit_rows, config_.vocab_size);
-  if (backend_->memory_is_host()) return logits;
-  return BringLogits(requests, logits);
+  logits_ = View(workspace_.logits, logit_rows, config_.vocab_size);
+  if (backend_->memory_is_host()) return logits_;
+  return BringLogits(requests, logits_);
 }
 
 // What is wanted of the logits, to the host.
@@ -131,10 +131,10 @@ MatrixView Transformer::BringLogits(absl::Span<const ForwardRequest> requests,
   }
   int row = 0;
   for (const ForwardRequest& request : requests) {
-    for (int i = 0; request.only_largest && i < request.num_logits; ++i) {
-      host_logits_.SetLargest(row + i, largest[row + i]);
+    if (request.to_host == LogitsToHost::kOnlyLargest) {
+      for (int i = row; i < row + request.num_logits; ++i) host_logits_.SetLargest(i, largest[i]);
     }
-    if (!request.only_largest && request.num_logits > 0) {
+    if (request.to_host == LogitsToHost::kWhole && request.num_logits > 0) {
       const absl::Span<float> whole = host_logits_.Whole(row, request.num_logits);
       backend_->Download(
           static_cast<const float*>(logits.data) + row * logits.stride,

@@ -39,6 +39,7 @@ class Transformer final : public LanguageModel {
 
   // All sequences of one pass belong to one PagedKvCache on this model's backend, of kv_layout().
   absl::StatusOr<MatrixView> Forward(absl::Span<const ForwardRequest> requests) override;
+  DeviceRows device_rows() override { return {backend_, sampler_, logits_}; }
 
  private:
   struct Layer {
@@ -68,7 +69,10 @@ class Transformer final : public LanguageModel {
   friend class TransformerLoader;
 
   Transformer(Backend* backend, ModelConfig config)
-      : backend_(backend), config_(std::move(config)), repeater_(backend->MakeRepeater()) {}
+      : backend_(backend),
+        sampler_(dynamic_cast<RowSampler*>(backend)),
+        config_(std::move(config)),
+        repeater_(backend->MakeRepeater()) {}
   void ForgetPacked();
   absl::Status Reserve(int rows, int logit_rows, size_t table_bytes);
   absl::Status Run(absl::Span<const ForwardRequest> requests, int rows, int logit_rows);
@@ -79,6 +83,7 @@ class Transformer final : public LanguageModel {
   MatrixView View(const Buffer& buffer, int rows, int cols) const;
 
   Backend* backend_;
+  RowSampler* sampler_;  // the backend, if it is one
   ModelConfig config_;
   std::unique_ptr<Weights> weights_;  // the mapped files; the embedding is read in place
   int64_t num_parameters_ = 0;
@@ -92,6 +97,7 @@ class Transformer final : public LanguageModel {
   Workspace workspace_;
   std::unique_ptr<Repeater> repeater_;
   std::vector<int32_t> host_tables_;
+  MatrixView logits_;       // of the last pass
   HostLogits host_logits_;  // unused where the backend's memory is the host's
 };
 

@@ -59,6 +59,8 @@ class FakeModel final : public LanguageModel {
     int fail_every = 0;    // passes; 0 for never
     int packs_for = 0;     // passes until weights are packed
     int fail_at = -1;      // the number of a pass that fails, counted from 0; -1 for none
+    // Keeps rows on a device: those that are not wanted whole are NaN where the host reads.
+    RowSampler* sampler = nullptr;
     // Whether the row behind this context is NaN.
     std::function<bool(absl::Span<const TokenId> context)> poisoned = nullptr;
   };
@@ -112,8 +114,13 @@ class FakeModel final : public LanguageModel {
         ++num_rows;
       }
     }
-    return MatrixView{rows_.data(), DType::kF32, num_rows, options_.vocab, stride};
+    const MatrixView rows(rows_.data(), DType::kF32, num_rows, options_.vocab, stride);
+    if (options_.sampler == nullptr) return rows;
+    device_rows_ = rows;
+    return ToHost(requests);
   }
+
+  DeviceRows device_rows() override { return {&backend_, options_.sampler, device_rows_}; }
 
   // The logits behind a context.
   std::vector<float> RowAfter(absl::Span<const TokenId> context) const {
@@ -140,6 +147,19 @@ class FakeModel final : public LanguageModel {
   }
 
  private:
+  // What comes of the last rows.
+  MatrixView ToHost(absl::Span<const ForwardRequest> requests) {
+    host_rows_ = rows_;
+    size_t begin = 0;
+    for (const ForwardRequest& r : requests) {
+      const size_t size = static_cast<size_t>(r.num_logits) * device_rows_.stride;
+      if (r.to_host == LogitsToHost::kNothing) std::fill_n(&host_rows_[begin], size, NAN);
+      begin += size;
+    }
+    MatrixView rows = device_rows_;
+    rows.data = host_rows_.data();
+    return rows;
+  }
   absl::Status Extend(const ForwardRequest& request) const {
     const int count = static_cast<int>(request.tokens.size());
     TANDEM_CHECK(request.kv->cache() == cache_);
@@ -167,6 +187,9 @@ class FakeModel final : public LanguageModel {
   int num_passes_ = 0;
   std::vector<std::vector<Fed>> passes_;
   std::vector<float> rows_;
+  MatrixView device_rows_;
+  std::vector<float> host_rows_;
+  MemoryBackend backend_;
 };
 
 }  // namespace tandem

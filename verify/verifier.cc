@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
@@ -23,10 +24,19 @@ bool WantsPromptLogprobs(const VerifyRequest& request) {
   return request.prompt_logprobs.num_top >= 0 && request.kv->length() + 1 < request.prompt_length;
 }
 
-// Whether nothing but the largest entry of each row decides or is told.
-bool WantsOnlyLargest(const VerifyRequest& request) {
-  return request.sampling->takes_largest() && request.logprobs.num_top < 0 &&
-         !WantsPromptLogprobs(request) && request.on_rows == nullptr;
+// Whether anybody but the rule looks at rows.
+bool IsWatched(const VerifyRequest& request) {
+  return request.logprobs.num_top >= 0 || WantsPromptLogprobs(request) ||
+         request.on_rows != nullptr;
+}
+
+LogitsToHost WantedOf(const VerifyRequest& request, const DeviceRows& rows, bool has_own_judge) {
+  if (IsWatched(request)) return LogitsToHost::kWhole;
+  if (request.sampling->takes_largest()) return LogitsToHost::kOnlyLargest;
+  const bool can_stay = !has_own_judge && request.judges() &&
+                        CanSampleOnDevice(rows, *request.sampling) &&
+                        DeviceSlots::CanHold(*request.proposal);
+  return can_stay ? LogitsToHost::kNothing : LogitsToHost::kWhole;
 }
 
 // The draft tokens to be read: those before the first that the target does not know, behind which
@@ -64,8 +74,7 @@ class LazyRows {
       if (status.ok()) {
         ++num_made_;
       } else {
-        failure_ = absl::InvalidArgumentError(absl::StrCat(
-            "the target's row for position ", request_.context.size() + i, ": ", status.message()));
+        failure_ = status;
       }
     }
     if (slot < num_made_) return &rows_[slot];
@@ -85,23 +94,22 @@ class LazyRows {
   absl::Status failure_;
 };
 
+RoundPlaces PlacesOf(const VerifyRequest& request) {
+  return {.committed = static_cast<uint32_t>(request.context.size())};
+}
+
 // Judges the first `count` tokens of the proposal.
 absl::StatusOr<Verdict> JudgeRequest(const VerifyRequest& request, size_t count, TargetRows target,
                                      const JudgeFunction& judge) {
-  const auto committed = static_cast<uint32_t>(request.context.size());
-  const auto place = [&](RandomStream stream, int slot) {
-    return RandomPlace{
-        .stream = stream, .position = committed, .slot = static_cast<uint32_t>(slot)};
-  };
+  const RoundPlaces places = PlacesOf(request);
   const auto accept_uniform = [&](int slot) {
-    return request.random.Uniform(place(RandomStream::kAccept, slot));
+    return request.random.Uniform(places.At(RandomStream::kAccept, slot));
   };
   const auto draw_residual = [&](absl::Span<const float> weights, int slot) {
-    return DrawFromWeights(weights, request.random, place(RandomStream::kResidual, slot));
+    return DrawFromWeights(weights, request.random, places.At(RandomStream::kResidual, slot));
   };
   const auto draw_target = [&](const Distribution& distribution, int slot) {
-    return Draw(distribution, request.random,
-                {.stream = RandomStream::kTarget, .position = committed + slot});
+    return Draw(distribution, request.random, places.Target(slot));
   };
   return judge(request.rule, absl::MakeConstSpan(request.proposal->tokens).first(count), target,
                request.proposal->drawn_from, {accept_uniform, draw_residual, draw_target});
@@ -122,22 +130,46 @@ void ReportLogprobs(const VerifyRequest& request, const Rows& rows,
 // A row that is no distribution stands for one whose mass is on a symbol of its own, the failure:
 // whoever gets there fails, as in plain decoding, and the draft token at its place is rejected. So
 // the draft is judged up to there; if all of it is accepted the failure is what follows.
+//   judge_first: judges so many tokens; num_good: rows before the failure, after it has judged
+void Conclude(const VerifyRequest& request,
+              absl::FunctionRef<absl::StatusOr<Verdict>(int count)> judge_first,
+              absl::FunctionRef<int()> num_good, VerifyResult* result) {
+  result->judged = true;
+  absl::StatusOr<Verdict> verdict = judge_first(static_cast<int>(request.proposal->tokens.size()));
+  if (!verdict.ok()) verdict = judge_first(num_good());
+  if (verdict.ok()) {
+    result->verdict = *verdict;
+    return;
+  }
+  result->verdict = {.num_accepted = num_good(), .next = -1};
+  result->status = absl::InvalidArgumentError(absl::StrCat("the target's row for position ",
+                                                           request.context.size() + num_good(),
+                                                           ": ", verdict.status().message()));
+}
+
 void Finish(const VerifyRequest& request, const Rows& logits, const JudgeFunction& judge,
             std::vector<Distribution>* rows, VerifyResult* result) {
   LazyRows lazy(request, logits, rows);
   const auto row = [&lazy](int slot) { return lazy.Row(slot); };
-  absl::StatusOr<Verdict> verdict =
-      JudgeRequest(request, request.proposal->tokens.size(), row, judge);
-  const int num_good = static_cast<int>(lazy.made().size());
-  if (!verdict.ok()) verdict = JudgeRequest(request, num_good, row, judge);
-  result->status = verdict.status();
-  result->verdict = verdict.ok() ? *verdict : Verdict{.num_accepted = num_good, .next = -1};
-  result->judged = true;
+  const auto judge_first = [&](int count) { return JudgeRequest(request, count, row, judge); };
+  const auto num_good = [&lazy] { return static_cast<int>(lazy.made().size()); };
+  Conclude(request, judge_first, num_good, result);
   if (request.on_rows) request.on_rows(lazy.made());
   if (request.logprobs.num_top >= 0) ReportLogprobs(request, logits, *rows, result);
 }
 
+void FinishOnDevice(const VerifyRequest& request, DeviceSlots& slots, VerifyResult* result) {
+  const auto judge_first = [&](int count) { return JudgeSlots(request.rule, count, slots); };
+  Conclude(
+      request, judge_first, [&slots] { return slots.num_good(); }, result);
+}
+
 }  // namespace
+
+bool Verifier::has_own_judge() const {
+  const auto* const function = judge_.target<decltype(&Judge)>();
+  return function == nullptr || *function != &Judge;
+}
 
 absl::Status Verifier::Verify(absl::Span<const VerifyRequest> requests,
                               absl::Span<VerifyResult> results) {
@@ -162,11 +194,17 @@ absl::Status Verifier::Verify(absl::Span<const VerifyRequest> requests,
     passes.push_back({.tokens = fed[i],
                       .kv = r.kv,
                       .num_logits = num_prompt_rows[i] + num_judged_rows[i],
-                      .only_largest = WantsOnlyLargest(r)});
+                      .to_host = WantedOf(r, target_->device_rows(), has_own_judge())});
   }
   std::vector<int> lengths_before;
   for (const VerifyRequest& r : requests) lengths_before.push_back(r.kv->length());
   ASSIGN_OR_RETURN(const MatrixView logits, target_->Forward(passes));
+  absl::StatusOr<std::vector<DeviceSlots>> on_device = AskDevice(requests, passes);
+  if (!on_device.ok()) {
+    for (size_t i = 0; i < requests.size(); ++i) requests[i].kv->Truncate(lengths_before[i]);
+    return on_device.status();
+  }
+  auto next_on_device = on_device->begin();
   Rows rows{.logits = logits};
   for (size_t i = 0; i < requests.size(); ++i) {
     results[i] = VerifyResult();
@@ -176,10 +214,41 @@ absl::Status Verifier::Verify(absl::Span<const VerifyRequest> requests,
           LogprobsOf(rows[j], token, requests[i].prompt_logprobs.num_top));
     }
     rows.first += num_prompt_rows[i];
-    if (num_judged_rows[i] > 0) Finish(requests[i], rows, judge_, &rows_, &results[i]);
+    if (passes[i].to_host == LogitsToHost::kNothing) {
+      FinishOnDevice(requests[i], *next_on_device++, &results[i]);
+    } else if (num_judged_rows[i] > 0) {
+      Finish(requests[i], rows, judge_, &rows_, &results[i]);
+    }
     rows.first += num_judged_rows[i];
   }
   return absl::OkStatus();
+}
+
+// Of the requests whose rows stay on the device, in order. Drafts' rows of the others come to the
+// host.
+absl::StatusOr<std::vector<DeviceSlots>> Verifier::AskDevice(
+    absl::Span<const VerifyRequest> requests, absl::Span<const ForwardRequest> passes) {
+  const DeviceRows rows = target_->device_rows();
+  std::vector<DeviceSlots::Draft> drafts;
+  int row = 0;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const VerifyRequest& r = requests[i];
+    if (passes[i].to_host == LogitsToHost::kNothing) {
+      drafts.push_back({.proposal = r.proposal,
+                        .sampling = r.sampling,
+                        .random = r.random,
+                        .places = PlacesOf(r),
+                        .rule = r.rule,
+                        .first_row = row,
+                        .num_rows = passes[i].num_logits});
+    } else if (passes[i].num_logits > 0) {
+      for (Distribution& drawn_from : r.proposal->drawn_from) {
+        BringToHost(rows.backend, &drawn_from);
+      }
+    }
+    row += passes[i].num_logits;
+  }
+  return DeviceSlots::Ask(rows, drafts);
 }
 
 }  // namespace tandem

@@ -12,6 +12,7 @@
 #include "model/language_model.h"
 #include "model/sampling_params.h"
 #include "verify/acceptance.h"
+#include "verify/device_slots.h"
 
 namespace tandem {
 
@@ -20,7 +21,7 @@ namespace tandem {
 struct VerifyRequest {
   absl::Span<const TokenId> context;  // every committed token
   int num_fed = 0;                    // in [1, context.size() - kv->length()]
-  const Proposal* proposal = nullptr;
+  Proposal* proposal = nullptr;       // rows that are on a device may be brought to the host
   const SamplingParams* sampling = nullptr;
   TokenCounts* counts = nullptr;  // of `context`; left as found. Null if `sampling` needs none.
   RandomSource random{0};
@@ -69,6 +70,10 @@ class Verifier {
   absl::Status Verify(absl::Span<const VerifyRequest> requests, absl::Span<VerifyResult> results);
 
  private:
+  bool has_own_judge() const;  // which wants rows on the host
+  absl::StatusOr<std::vector<DeviceSlots>> AskDevice(absl::Span<const VerifyRequest> requests,
+                                                     absl::Span<const ForwardRequest> passes);
+
   LanguageModel* target_;
   JudgeFunction judge_;
   std::vector<Distribution> rows_;  // [kMaxDraftTokens + 1], of the request being judged

@@ -13,121 +13,17 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/fake_model.h"
+#include "tests/verify_world.h"
 
 namespace tandem {
 namespace {
 
+using Tokens = std::vector<TokenId>;
+using World = VerifyWorld;
+using Sequence = VerifySequence;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
-
-using Tokens = std::vector<TokenId>;
-
-// A sequence that the target reads, with a proposal behind it.
-struct Sequence {
-  Tokens context;
-  SamplingParams sampling = {};
-  RandomSource random{1};
-  AcceptanceRule rule = AcceptanceRule::kToken;
-  Proposal proposal = {};
-  TokenCounts counts = {};
-  KvSequence kv = {};
-  LogprobOptions logprobs = {};
-  LogprobOptions prompt_logprobs = {};
-
-  int num_pending() const { return static_cast<int>(context.size()) - kv.length(); }
-  VerifyRequest Request(int num_fed) {
-    return {.context = context,
-            .num_fed = num_fed,
-            .proposal = &proposal,
-            .sampling = &sampling,
-            .counts = sampling.needs_counts() ? &counts : nullptr,
-            .random = random,
-            .rule = rule,
-            .kv = &kv,
-            .logprobs = logprobs,
-            .prompt_logprobs = prompt_logprobs,
-            .prompt_length = static_cast<int>(context.size())};
-  }
-};
-
-class World {
- public:
-  explicit World(FakeModel::Options options = {}, int num_pages = 300)
-      : cache_(3, num_pages),
-        model_(cache_.get(), options),
-        draft_(cache_.get(), {.salt = 99}),
-        verifier_(&model_) {}
-
-  Sequence* Add(Tokens context, SamplingParams sampling = {}, uint64_t seed = 1) {
-    sequences_.push_back({.context = std::move(context),
-                          .sampling = std::move(sampling),
-                          .random = RandomSource(seed)});
-    sequences_.back().kv = cache_->NewSequence();
-    sequences_.back().counts.AddPrompt(sequences_.back().context);
-    return &sequences_.back();
-  }
-  // Proposes `count` tokens drawn from another fake's rows.
-  void Propose(Sequence* s, int count) {
-    Tokens context = s->context;
-    s->proposal.Clear();
-    for (int i = 0; i < count; ++i) {
-      Distribution* q = s->proposal.NextDistribution();
-      ASSERT_TRUE(MakeDistribution(draft_.RowAfter(context), {}, nullptr, q).ok());
-      s->proposal.tokens.push_back(Draw(*q, s->random,
-                                        {.stream = RandomStream::kDraft,
-                                         .position = static_cast<uint32_t>(s->context.size()),
-                                         .slot = static_cast<uint32_t>(i)}));
-      context.push_back(s->proposal.tokens.back());
-    }
-  }
-  absl::Status Verify(const std::vector<Sequence*>& sequences, std::vector<VerifyResult>* results,
-                      const std::vector<int>& num_fed = {}) {
-    std::vector<VerifyRequest> requests;
-    for (size_t i = 0; i < sequences.size(); ++i) {
-      requests.push_back(
-          sequences[i]->Request(num_fed.empty() ? sequences[i]->num_pending() : num_fed[i]));
-    }
-    results->resize(requests.size());
-    return verifier_.Verify(requests, absl::MakeSpan(*results));
-  }
-  VerifyResult Verify(Sequence* s, int num_fed = -1) {
-    std::vector<VerifyResult> results;
-    const absl::Status status = Verify({s}, &results, {num_fed < 0 ? s->num_pending() : num_fed});
-    EXPECT_TRUE(status.ok()) << status;
-    return results[0];
-  }
-  // The target's distribution after a context and the first `count` proposed tokens.
-  Distribution TargetRow(const Sequence& s, int count) const {
-    Tokens context = s.context;
-    TokenCounts counts = s.counts;
-    for (int i = 0; i < count; ++i) {
-      context.push_back(s.proposal.tokens[i]);
-      counts.AddOutput(s.proposal.tokens[i]);
-    }
-    Distribution row;
-    EXPECT_TRUE(MakeDistribution(model_.RowAfter(context), s.sampling, &counts, &row).ok());
-    return row;
-  }
-
-  FakeModel& model() { return model_; }
-  FakeCache& cache() { return cache_; }
-
- private:
-  FakeCache cache_;
-  FakeModel model_;
-  FakeModel draft_;  // for its rows only
-  Verifier verifier_;
-  std::deque<Sequence> sequences_;
-};
-
-SamplingParams Penalized() {
-  return {.temperature = 0.8f,
-          .repetition_penalty = 1.3f,
-          .frequency_penalty = 0.7f,
-          .presence_penalty = 0.25f};
-}
 
 bool SameCounts(const TokenCounts& a, const TokenCounts& b) {
   return a.counts().size() == b.counts().size() &&

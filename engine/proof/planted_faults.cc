@@ -215,7 +215,8 @@ class MeddlingModel final : public LanguageModel {
 
   absl::StatusOr<MatrixView> Forward(absl::Span<const ForwardRequest> requests) override {
     std::vector<ForwardRequest> whole(requests.begin(), requests.end());
-    for (ForwardRequest& request : whole) request.only_largest = false;  // rows are changed here
+    for (ForwardRequest& request : whole)
+      request.to_host = LogitsToHost::kWhole;  // rows are changed here
     ASSIGN_OR_RETURN(const MatrixView logits, inner_->Forward(whole));
     float* row = static_cast<float*>(logits.data);
     for (const ForwardRequest& request : requests) {

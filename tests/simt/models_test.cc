@@ -15,6 +15,7 @@
 #include "model/sampling.h"
 #include "model/transformer.h"
 #include "tests/golden_file.h"
+#include "verify/acceptance.h"
 
 namespace tandem {
 namespace {
@@ -97,19 +98,17 @@ TEST_P(DeviceModel, TellsTheLargestOfRowsThatItKeeps) {
   const auto tokens = absl::MakeConstSpan(golden_.input_ids);
   for (int pass = 0; pass < 4; ++pass) {
     std::vector<std::vector<float>> rows[2];
-    for (const bool only_largest : {false, true}) {
+    for (const LogitsToHost to_host : {LogitsToHost::kWhole, LogitsToHost::kOnlyLargest}) {
       KvSequence one = (*cache)->NewSequence();
       KvSequence other = (*cache)->NewSequence();
-      const ForwardRequest requests[] = {{.tokens = tokens.subspan(pass, 3),
-                                          .kv = &one,
-                                          .num_logits = kRows,
-                                          .only_largest = only_largest},
-                                         {.tokens = tokens.subspan(3 + pass, 3), .kv = &other}};
+      const ForwardRequest requests[] = {
+          {.tokens = tokens.subspan(pass, 3), .kv = &one, .num_logits = kRows, .to_host = to_host},
+          {.tokens = tokens.subspan(3 + pass, 3), .kv = &other}};
       const auto logits = model_->Forward(requests);
       ASSERT_TRUE(logits.ok()) << logits.status().message();
       for (int r = 0; r < kRows + 1; ++r) {
         const float* row = static_cast<const float*>(logits->data) + r * logits->stride;
-        rows[only_largest ? 1 : 0].emplace_back(row, row + logits->cols);
+        rows[to_host == LogitsToHost::kOnlyLargest ? 1 : 0].emplace_back(row, row + logits->cols);
       }
     }
     for (int r = 0; r < kRows; ++r) {
@@ -148,6 +147,45 @@ TEST(DeviceEngine, GreedyTextIsTheReferences) {
         << draft_tokens;
     EXPECT_EQ(got->token_ids.size(), 10u);
     EXPECT_EQ(got->stats.proposed > 0, draft_tokens > 0);
+  }
+}
+
+// Sampled tokens are the same whether rows come to the host, as log-probabilities make them, or are
+// sampled from on the device: by every rule, with drafts of a model, of a lookup and without any.
+TEST(DeviceEngine, SampledTextIsThatOfRowsOnTheHost) {
+  if (const auto backend = MakeCudaBackend(0); !backend.ok()) {
+    GTEST_SKIP() << backend.status().message();
+  }
+  const std::string models = GoldenModelPath("");
+  const Golden golden = ReadGolden(models + "mistral-full");
+  EngineOptions options;
+  options.target = models + "mistral-full";
+  options.draft = models + "mistral-noisy";
+  options.device = "cuda:0";
+  options.kv_memory_bytes = 8 << 20;
+  auto engine = Engine::Create(options);
+  ASSERT_TRUE(engine.ok()) << engine.status().message();
+  for (const AcceptanceRule rule : kAllRules) {
+    for (const int draft_tokens : {0, 3}) {
+      if (draft_tokens == 0 && rule != kAllRules[0]) continue;
+      std::vector<TokenId> ids[2];
+      for (const bool on_host : {false, true}) {
+        Request request{
+            .prompt_ids = {golden.input_ids.begin(), golden.input_ids.begin() + 8},
+            .max_tokens = 6,
+            .sampling = {.temperature = 0.8f, .top_k = 60, .top_p = 0.9f, .min_p = 0.01f},
+            .seed = 7,
+            .ignore_eos = true,
+            .draft_tokens = draft_tokens};
+        request.verifier = std::string(NameOf(rule));
+        if (on_host) request.logprobs.num_top = 0;
+        const auto got = (*engine)->Generate(request);
+        ASSERT_TRUE(got.ok()) << got.status().message();
+        EXPECT_EQ(got->stats.proposed > 0, draft_tokens > 0);
+        ids[on_host ? 1 : 0] = got->token_ids;
+      }
+      EXPECT_EQ(ids[0], ids[1]) << NameOf(rule) << " " << draft_tokens;
+    }
   }
 }
 

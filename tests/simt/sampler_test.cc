@@ -229,7 +229,7 @@ TEST_F(DeviceSlots, AnswersHaveTheHostsBits) {
       round.tokens.push_back(size + 3);
       round.target.push_back({.probs = Probs(size, 3.0f, random())});
       for (const SlotDraw draw :
-           {SlotDraw::kTarget, SlotDraw::kResidual, SlotDraw::kBlockResidual}) {
+           {SlotDraw::kTarget, SlotDraw::kTokenResidual, SlotDraw::kBlockResidual}) {
         SCOPED_TRACE(testing::Message() << size << ", draft of " << draft_size);
         ExpectHosts(round, draw);
       }
@@ -244,8 +244,8 @@ TEST_F(DeviceSlots, AnEmptyResidualIsTheTargets) {
   round.target = {{.probs = row}, {.probs = row}};
   round.draft = {{.probs = row}};
   round.tokens = {17};
-  ExpectHosts(round, SlotDraw::kResidual);
-  EXPECT_EQ(Ask(round, SlotDraw::kResidual, RandomStream::kResidual)[0].residual_mass, 0.0);
+  ExpectHosts(round, SlotDraw::kTokenResidual);
+  EXPECT_EQ(Ask(round, SlotDraw::kTokenResidual, RandomStream::kResidual)[0].residual_mass, 0.0);
 }
 
 TEST_F(DeviceSlots, DrawsFollowTheirWeights) {

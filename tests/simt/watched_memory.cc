@@ -55,20 +55,18 @@ WatchedMemory::Wrong WatchedMemory::AccessCell(Cell* cell, AccessKind kind, cons
   if (is_new) cell->copying = false;
   if (cell->copying && kind != AccessKind::kEndCopy) return Wrong::kIsCopied;
   if ((reads || is_atomic) && is_new) return Wrong::kIsUnwritten;
-  if (!(is_atomic && cell->is_atomic) && !IsOrdered(cell->write, by, clock)) {
-    return Wrong::kWriteRaces;
-  }
+  if (!IsOrdered(cell->write, by, clock)) return Wrong::kWriteRaces;
+  if (!is_atomic && !IsOrdered(cell->atomic, by, clock)) return Wrong::kAtomicRaces;
   if (reads) {
     Add(by, clock, &cell->read);
     return Wrong::kNothing;
   }
   if (!IsOrdered(cell->read, by, clock)) return Wrong::kReadRaces;
   if (is_atomic) {
-    Add(by, clock, &cell->write);
-  } else {
-    cell->write = {by, clock.now, Scope::kOne};
+    Add(by, clock, &cell->atomic);
+    return Wrong::kNothing;
   }
-  cell->is_atomic = is_atomic;
+  cell->write = {by, clock.now, Scope::kOne};
   cell->copying = kind == AccessKind::kBeginCopy;
   return Wrong::kNothing;
 }
@@ -87,6 +85,8 @@ std::string WatchedMemory::Describe(Wrong wrong, const Cell& cell, AccessKind ki
       return does + " what nobody wrote";
     case Wrong::kWriteRaces:
       return does + " what " + name(cell.write.by) + " writes: a race";
+    case Wrong::kAtomicRaces:
+      return does + " what " + name(cell.atomic.by) + " adds to: a race";
     case Wrong::kReadRaces:
       return does + " what " + name(cell.read.by) + " reads: a race";
   }

@@ -68,12 +68,12 @@ class WatchedMemory {
   struct Cell {
     Visit write;
     Visit read;
+    Visit atomic;
     bool copying = false;
-    bool is_atomic = false;  // the write
   };
   bool IsOrdered(const Visit& earlier, const ThreadId& by, const Clock& clock) const;
   void Add(const ThreadId& by, const Clock& clock, Visit* visit) const;
-  enum class Wrong { kNothing, kIsCopied, kIsUnwritten, kWriteRaces, kReadRaces };
+  enum class Wrong { kNothing, kIsCopied, kIsUnwritten, kWriteRaces, kReadRaces, kAtomicRaces };
   Wrong AccessCell(Cell* cell, AccessKind kind, const ThreadId& by, const Clock& clock) const;
   std::string Describe(Wrong wrong, const Cell& cell, AccessKind kind) const;
 

@@ -17,7 +17,7 @@ Violations CheckVerifySeesProposalsOnly(const Files& files);
 // Nothing outside kernels/ includes a device's folder, and no device's folder another's.
 Violations CheckDevicesAreHidden(const Files& files);
 
-// .cu and .cuh files include the toolkit, CUB, a few standard headers, the plain views of kernels/
+// .cu and .cuh files include the toolkit, CUB, a few standard headers, plain headers
 // and kernels/cuda/; those plain views include nothing heavier. So nvcc stays fast.
 Violations CheckCudaIncludes(const Files& files);
 

@@ -1,0 +1,66 @@
+#include "model/device_sampling.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "kernels/row_sums.h"
+
+namespace tandem {
+
+bool CanSampleOnDevice(const DeviceRows& rows, const SamplingParams& params) {
+  return rows.sampler != nullptr && params.takes_row() && !params.is_greedy();
+}
+
+float* LogitsOf(const DeviceRows& rows, int row) {
+  TANDEM_CHECK(0 <= row && row < rows.logits.rows);
+  return static_cast<float*>(rows.logits.data) + row * rows.logits.stride;
+}
+
+RowTask DistributionTask(const DeviceRows& rows, int row, int size, const SamplingParams& params,
+                         float* probs) {
+  TANDEM_CHECK(0 < size && size <= rows.logits.cols);
+  return {.logits = LogitsOf(rows, row),
+          .probs = probs,
+          .size = size,
+          .inverse_temperature = 1.0f / params.temperature,
+          .top_k = params.top_k,
+          .min_p = params.min_p,
+          .enough = params.top_p < 1.0f ? UnitsToReach(params.top_p) : 0};
+}
+
+void SetNoise(const RandomSource& random, const RandomPlace& place, SlotTask* slot) {
+  const auto counter = RandomSource::FirstCounter(place);
+  std::copy(counter.begin(), counter.end(), slot->counter);
+  slot->key = random.seed();
+}
+
+absl::Status PutOnDevice(Backend* backend, int size, Distribution* distribution) {
+  const size_t bytes = sizeof(float) * static_cast<size_t>(size);
+  if (distribution->device == nullptr || distribution->device->size_bytes() < bytes) {
+    ASSIGN_OR_RETURN(Buffer buffer, backend->Allocate(bytes));
+    distribution->device = std::make_shared<Buffer>(std::move(buffer));
+  }
+  distribution->only = -1;
+  distribution->probs.clear();
+  distribution->device_size = size;
+  return absl::OkStatus();
+}
+
+float* DeviceProbs(const Distribution& distribution) {
+  TANDEM_CHECK(distribution.device_size > 0);
+  return static_cast<float*>(distribution.device->data());
+}
+
+void BringToHost(Backend* backend, Distribution* distribution) {
+  if (distribution->only >= 0 || distribution->device_size == 0) return;
+  std::vector<float>& probs = distribution->probs;
+  probs.resize(distribution->device_size);
+  backend->Download(DeviceProbs(*distribution),
+                    {reinterpret_cast<std::byte*>(probs.data()), probs.size() * sizeof(float)});
+  distribution->device_size = 0;
+}
+
+}  // namespace tandem

@@ -1,0 +1,37 @@
+// Distributions that are made, drawn from and judged on the device whose logits they come from,
+// with the bits that the host would give them (kernels/row_sampler.h).
+#ifndef TANDEM_MODEL_DEVICE_SAMPLING_H_
+#define TANDEM_MODEL_DEVICE_SAMPLING_H_
+
+#include "absl/status/status.h"
+#include "base/philox.h"
+#include "kernels/row_sampler.h"
+#include "model/language_model.h"
+#include "model/sampling.h"
+#include "model/sampling_params.h"
+
+namespace tandem {
+
+// Whether rows of `model` for such parameters can stay on its device.
+bool CanSampleOnDevice(const DeviceRows& rows, const SamplingParams& params);
+
+// What makes the distribution of row `row` of the last pass, of its first `size` tokens, at
+// `probs`.
+RowTask DistributionTask(const DeviceRows& rows, int row, int size, const SamplingParams& params,
+                         float* probs);
+// Row `row` of the last pass.
+float* LogitsOf(const DeviceRows& rows, int row);
+
+// Sets what a slot draws with.
+void SetNoise(const RandomSource& random, const RandomPlace& place, SlotTask* slot);
+
+// Makes `distribution` one of `size` tokens on the device, of unspecified contents.
+// RESOURCE_EXHAUSTED if memory is short.
+absl::Status PutOnDevice(Backend* backend, int size, Distribution* distribution);
+float* DeviceProbs(const Distribution& distribution);
+// Brings it over if it is on the device.
+void BringToHost(Backend* backend, Distribution* distribution);
+
+}  // namespace tandem
+
+#endif  // TANDEM_MODEL_DEVICE_SAMPLING_H_
