@@ -36,14 +36,10 @@ struct ModelDrafter::Draft {
   absl::Span<const TokenId> text;  // the context in the draft's tokens
   int max_tokens;                  // what the draft's own context leaves of the request's
   bool ended = false;
+  int last_slot = -1;  // of a chain: the one that drew the last token
 
-  // Position of the next token to be drawn.
-  int next_position() const {
-    return static_cast<int>(request->context.size() + proposal->tokens.size());
-  }
-  bool wants_more() const {
-    return !ended && static_cast<int>(proposal->tokens.size()) < max_tokens;
-  }
+  int num_tokens() const { return static_cast<int>(proposal->tokens.size()); }
+  bool wants_more() const { return !ended && num_tokens() < max_tokens; }
 };
 
 ModelDrafter::ModelDrafter(LanguageModel* model, PagedKvCache* cache, int target_vocab_size,
@@ -187,6 +183,11 @@ absl::Status ModelDrafter::Propose(absl::Span<const DraftRequest> requests,
   }
   MakeRoom(absl::MakeSpan(drafts));
   RETURN_IF_ERROR(CatchUp(absl::MakeSpan(drafts)));
+  std::vector<Draft*> on_device;
+  for (Draft& draft : drafts) {
+    if (draft.wants_more() && StaysOnDevice(draft)) on_device.push_back(&draft);
+  }
+  RETURN_IF_ERROR(RunChain(on_device));
   while (std::any_of(drafts.begin(), drafts.end(), [](const Draft& d) { return d.wants_more(); })) {
     RETURN_IF_ERROR(Step(absl::MakeSpan(drafts)));
   }
@@ -234,63 +235,14 @@ absl::Status ModelDrafter::Step(absl::Span<Draft> drafts) {
       continue;
     }
     active.push_back(&draft);
-    passes.push_back(
-        {.tokens = pending, .kv = draft.kv, .num_logits = 1, .to_host = WantedOf(draft)});
+    passes.push_back({.tokens = pending, .kv = draft.kv, .num_logits = 1});
   }
   if (passes.empty()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const MatrixView logits, model_->Forward(passes));
   for (size_t i = 0; i < active.size(); ++i) {
-    if (passes[i].to_host == LogitsToHost::kNothing) continue;
     const float* row = static_cast<const float*>(logits.data) + i * logits.stride;
     const absl::Span<const float> known = ToTargetRow({row, static_cast<size_t>(logits.cols)});
     if (!DrawNext(active[i], known)) active[i]->ended = true;
-  }
-  return DrawOnDevice(passes, active);
-}
-
-// What of a draft's next row is to come to the host. If nothing, its next distribution has a place
-// on the device.
-LogitsToHost ModelDrafter::WantedOf(const Draft& draft) {
-  const SamplingParams& sampling = *draft.request->sampling;
-  if (vocabulary_ != nullptr) return LogitsToHost::kWhole;
-  // Where every row of logits is one of the target's tokens as it is.
-  const bool is_targets = model_->vocab_size() <= target_vocab_size_;
-  if (is_targets && sampling.takes_largest()) return LogitsToHost::kOnlyLargest;
-  const DeviceRows rows = model_->device_rows();
-  if (!CanSampleOnDevice(rows, sampling)) return LogitsToHost::kWhole;
-  const int size = std::min(model_->vocab_size(), target_vocab_size_);
-  Distribution* const next = draft.proposal->NextDistribution();
-  return PutOnDevice(rows.backend, size, next).ok() ? LogitsToHost::kNothing : LogitsToHost::kWhole;
-}
-
-// Adds tokens drawn from those rows of the last pass that did not come to the host.
-absl::Status ModelDrafter::DrawOnDevice(absl::Span<const ForwardRequest> passes,
-                                        absl::Span<Draft* const> active) {
-  const DeviceRows rows = model_->device_rows();
-  std::vector<Draft*> drawing;
-  std::vector<RowTask> tasks;
-  std::vector<SlotTask> slots;
-  for (size_t i = 0; i < active.size(); ++i) {
-    if (passes[i].to_host != LogitsToHost::kNothing) continue;
-    const Draft& draft = *active[i];
-    const Distribution& next = *draft.proposal->NextDistribution();
-    float* const probs = DeviceProbs(next);
-    tasks.push_back(
-        DistributionTask(rows, static_cast<int>(i), next.device_size, SamplingOf(draft), probs));
-    SlotTask slot{.target = probs, .target_size = next.device_size};
-    SetNoise(draft.request->random, PlaceOf(draft), &slot);
-    slots.push_back(slot);
-    drawing.push_back(active[i]);
-  }
-  if (drawing.empty()) return absl::OkStatus();
-  std::vector<RowState> states(tasks.size());
-  std::vector<SlotAnswer> answers(slots.size());
-  RETURN_IF_ERROR(
-      rows.sampler->Sample(tasks, slots, absl::MakeSpan(states), absl::MakeSpan(answers)));
-  for (size_t i = 0; i < drawing.size(); ++i) {
-    const bool is_drawn = states[i] == RowState::kDistribution && answers[i].drawn >= 0;
-    if (is_drawn) drawing[i]->proposal->tokens.push_back(answers[i].drawn);
-    drawing[i]->ended = !is_drawn;
   }
   return absl::OkStatus();
 }
@@ -304,23 +256,22 @@ absl::Span<const float> ModelDrafter::ToTargetRow(absl::Span<const float> logits
   return target_row_;
 }
 
-// How the next token is to be drawn, and with which noise.
-SamplingParams ModelDrafter::SamplingOf(const Draft& draft) {
+SamplingParams ModelDrafter::SamplingOf(const Draft& draft, int slot) {
   const DraftRequest& request = *draft.request;
   SamplingParams sampling = *request.sampling;
   if (request.sharpness != nullptr && !sampling.is_greedy()) {
-    sampling.temperature /= request.sharpness->At(static_cast<int>(draft.proposal->tokens.size()));
+    sampling.temperature /= request.sharpness->At(slot);
   }
   return sampling;
 }
-RandomPlace ModelDrafter::PlaceOf(const Draft& draft) {
+
+RandomPlace ModelDrafter::PlaceOf(const Draft& draft, int slot) {
+  const auto committed = static_cast<uint32_t>(draft.request->context.size());
   if (draft.request->noise == DraftNoise::kTargets) {
-    return {.stream = RandomStream::kTarget,
-            .position = static_cast<uint32_t>(draft.next_position())};
+    return {.stream = RandomStream::kTarget, .position = committed + slot};
   }
-  return {.stream = RandomStream::kDraft,
-          .position = static_cast<uint32_t>(draft.request->context.size()),
-          .slot = static_cast<uint32_t>(draft.proposal->tokens.size())};
+  return {
+      .stream = RandomStream::kDraft, .position = committed, .slot = static_cast<uint32_t>(slot)};
 }
 
 // Adds a token drawn from this row. False if the row is no distribution: the draft ends before it.
@@ -331,16 +282,152 @@ bool ModelDrafter::DrawNext(Draft* draft, absl::Span<const float> logits) {
     for (const TokenId token : proposal.tokens) request.counts->AddOutput(token);
   }
   Distribution* distribution = proposal.NextDistribution();
-  const bool valid =
-      MakeDistribution(logits, SamplingOf(*draft), request.counts, distribution).ok();
+  const bool valid = MakeDistribution(logits, SamplingOf(*draft, draft->num_tokens()),
+                                      request.counts, distribution)
+                         .ok();
   if (request.counts != nullptr) {
     for (const TokenId token : proposal.tokens) request.counts->RemoveOutput(token);
   }
   if (!valid) return false;
-  const TokenId token = Draw(*distribution, request.random, PlaceOf(*draft));
+  const TokenId token = Draw(*distribution, request.random, PlaceOf(*draft, draft->num_tokens()));
   if (token < 0) return false;
   proposal.tokens.push_back(token);
   return true;
+}
+
+// ---- Drafts whose rows stay on the device ----
+//
+// A chain: passes that the host enqueues one after the other, each of which reads the tokens that
+// were drawn from the one before, and learns of when all have run.
+
+struct ModelDrafter::ChainTasks {
+  std::vector<RowTask> rows;
+  std::vector<SlotTask> slots;      // one for each draft of each pass, in order
+  std::vector<int> rows_of_passes;  // how many of `rows` belong to each
+};
+
+bool ModelDrafter::StaysOnDevice(const Draft& draft) {
+  return vocabulary_ == nullptr && model_->device_rows().sampler != nullptr &&
+         draft.request->sampling->takes_row();
+}
+
+// Drafts get pages as Step gives them, and end where there are none.
+ModelDrafter::Chain ModelDrafter::PlanChain(absl::Span<Draft* const> drafts) {
+  Chain chain;
+  const int vocab_size = std::min(model_->vocab_size(), target_vocab_size_);
+  int free_pages = cache_->num_available_pages();
+  for (int slot = 0;; ++slot) {
+    std::vector<Draft*> active;
+    for (Draft* draft : drafts) {
+      if (draft->ended || slot >= draft->max_tokens) continue;
+      const int num_read = static_cast<int>(draft->text.size()) - draft->kv->length() + slot;
+      const int pages = draft->kv->PagesToExtend(num_read) -
+                        (slot > 0 ? draft->kv->PagesToExtend(num_read - 1) : 0);
+      const bool is_greedy = draft->request->sampling->is_greedy();
+      Distribution* const row = draft->proposal->DistributionAt(slot);
+      draft->ended =
+          pages > free_pages ||
+          (!is_greedy && !PutOnDevice(model_->device_rows().backend, vocab_size, row).ok());
+      if (draft->ended) continue;
+      free_pages -= pages;
+      active.push_back(draft);
+    }
+    if (active.empty()) return chain;
+    chain.push_back(std::move(active));
+  }
+}
+
+// After the first pass, whose rows those of the others take the places of.
+ModelDrafter::ChainTasks ModelDrafter::TasksOf(const Chain& chain) {
+  ChainTasks tasks;
+  const DeviceRows rows = model_->device_rows();
+  const int vocab_size = std::min(model_->vocab_size(), target_vocab_size_);
+  for (size_t slot = 0; slot < chain.size(); ++slot) {
+    const int i = static_cast<int>(slot);
+    const size_t before = tasks.rows.size();
+    for (size_t r = 0; r < chain[slot].size(); ++r) {
+      const Draft& draft = *chain[slot][r];
+      const int row = static_cast<int>(r);
+      SlotTask task{.target = LogitsOf(rows, row), .target_size = vocab_size};
+      if (draft.request->sampling->is_greedy()) {
+        task.draw = SlotDraw::kLargest;
+      } else {
+        float* const probs = DeviceProbs(*draft.proposal->DistributionAt(i));
+        tasks.rows.push_back(DistributionTask(rows, row, vocab_size, SamplingOf(draft, i), probs));
+        task.target = probs;
+        SetNoise(draft.request->random, PlaceOf(draft, i), &task);
+      }
+      tasks.slots.push_back(task);
+    }
+    tasks.rows_of_passes.push_back(static_cast<int>(tasks.rows.size() - before));
+  }
+  return tasks;
+}
+
+absl::Status ModelDrafter::EnqueueChain(const Chain& chain, ChainTasks* tasks) {
+  static constexpr TokenId kAny = 0;  // the device knows it
+  RowSampler* const sampler = model_->device_rows().sampler;
+  int num_slots = 0;
+  for (size_t i = 0; i < chain.size(); ++i) {
+    std::vector<ForwardRequest> requests;
+    for (Draft* draft : chain[i]) {
+      const absl::Span<const TokenId> tokens =
+          i == 0 ? draft->text.subspan(draft->kv->length()) : absl::MakeConstSpan(&kAny, 1);
+      requests.push_back({.tokens = tokens,
+                          .kv = draft->kv,
+                          .num_logits = 1,
+                          .to_host = LogitsToHost::kNothing,
+                          .drawn_by = draft->last_slot});
+      draft->last_slot = num_slots++;
+    }
+    RETURN_IF_ERROR(model_->Forward(requests).status());
+    if (i == 0) {
+      *tasks = TasksOf(chain);
+      RETURN_IF_ERROR(sampler->Prepare(tasks->rows, tasks->slots));
+    }
+    sampler->Run(tasks->rows_of_passes[i], static_cast<int>(chain[i].size()));
+  }
+  return absl::OkStatus();
+}
+
+// All tokens of these drafts. On error their caches are as before.
+absl::Status ModelDrafter::RunChain(absl::Span<Draft* const> drafts) {
+  const Chain chain = PlanChain(drafts);
+  if (chain.empty()) return absl::OkStatus();
+  std::vector<int> lengths_before;
+  for (const Draft* draft : drafts) lengths_before.push_back(draft->kv->length());
+  ChainTasks tasks;
+  absl::Status status = EnqueueChain(chain, &tasks);
+  std::vector<RowState> states(tasks.rows.size());
+  std::vector<SlotAnswer> answers(tasks.slots.size());
+  if (status.ok()) {
+    status =
+        model_->device_rows().sampler->Collect(absl::MakeSpan(states), absl::MakeSpan(answers));
+  }
+  if (!status.ok()) {
+    for (size_t i = 0; i < drafts.size(); ++i) drafts[i]->kv->Truncate(lengths_before[i]);
+    return status;
+  }
+  auto state = states.begin();
+  auto answer = answers.begin();
+  for (size_t i = 0; i < chain.size(); ++i) {
+    for (Draft* draft : chain[i]) {
+      const bool is_greedy = draft->request->sampling->is_greedy();
+      const bool is_row = is_greedy || *state++ == RowState::kDistribution;
+      const TokenId drawn = answer++->drawn;
+      const bool ended_before = draft->num_tokens() < static_cast<int>(i);
+      if (ended_before || !is_row || drawn < 0) continue;
+      if (is_greedy) *draft->proposal->NextDistribution() = {.only = drawn};
+      draft->proposal->tokens.push_back(drawn);
+    }
+  }
+  for (Draft* draft : drafts) {
+    draft->ended = true;
+    // What was read behind a row that is no distribution is no token.
+    const int num_read = static_cast<int>(draft->text.size()) + draft->num_tokens();
+    draft->kv->Truncate(std::min(draft->kv->length(), num_read));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace tandem

@@ -61,12 +61,20 @@ class ModelDrafter final : public Drafter {
   void MakeRoom(absl::Span<Draft> drafts);
   absl::Status CatchUp(absl::Span<Draft> drafts);
   absl::Status Step(absl::Span<Draft> drafts);
-  LogitsToHost WantedOf(const Draft& draft);
-  static SamplingParams SamplingOf(const Draft& draft);
-  static RandomPlace PlaceOf(const Draft& draft);
+  // How token `slot` of a draft is to be drawn, and with which noise.
+  static SamplingParams SamplingOf(const Draft& draft, int slot);
+  static RandomPlace PlaceOf(const Draft& draft, int slot);
   bool DrawNext(Draft* draft, absl::Span<const float> logits);
-  absl::Status DrawOnDevice(absl::Span<const ForwardRequest> passes,
-                            absl::Span<Draft* const> active);
+
+  // ---- Drafts whose rows stay on the device ----
+  // Who takes part in each pass of a chain, in order.
+  using Chain = std::vector<std::vector<Draft*>>;
+  struct ChainTasks;
+  bool StaysOnDevice(const Draft& draft);
+  Chain PlanChain(absl::Span<Draft* const> drafts);
+  ChainTasks TasksOf(const Chain& chain);
+  absl::Status EnqueueChain(const Chain& chain, ChainTasks* tasks);
+  absl::Status RunChain(absl::Span<Draft* const> drafts);
 
   LanguageModel* model_;
   PagedKvCache* cache_;

@@ -27,12 +27,12 @@ TEST(ModelDrafterOnDevice, DrawsOnADeviceWhatTheHostDraws) {
       for (auto* s : sequences) s->noise = noise;
       ASSERT_TRUE(world.Propose(sequences, {4, 3, 2, 1}).ok());
       EXPECT_EQ(sampler.num_calls(), 4);
-      EXPECT_EQ(sampler.num_slots(), 4 + 1);
+      EXPECT_EQ(sampler.num_slots(), 4 + 3 + 1);
+      EXPECT_EQ(sampler.num_collected(), 1);
       for (auto* s : sequences) {
         const bool on_device = s == sequences.front() || s == sequences.back();
-        for (Distribution& row : s->proposal.drawn_from) {
+        for (const Distribution& row : s->proposal.drawn_from) {
           EXPECT_EQ(row.device_size > 0, on_device);
-          BringToHost(world.model().device_rows().backend, &row);
         }
         world.ExpectDrawnAsRecorded(*s);
       }
@@ -49,12 +49,15 @@ TEST(ModelDrafterOnDevice, ARowOnADeviceThatIsNoDistributionEndsTheDraft) {
                                 }}});
   auto* s = world.Add({1, 2, 3});
   EXPECT_THAT(world.Draft(s, 4), SizeIs(2));
-  EXPECT_EQ(sampler.num_calls(), 3);
+  EXPECT_EQ(sampler.num_collected(), 1);
+  world.Learn(*s);
+  EXPECT_EQ(world.Cached(*s),
+            (std::vector<TokenId>{1, 2, 3, s->proposal.tokens[0], s->proposal.tokens[1]}));
 }
 
 TEST(ModelDrafterOnDevice, ADevicesFailureIsTheDrafts) {
   FakeSampler sampler;
-  sampler.set_fail_at(1);
+  sampler.set_fail_at(0);
   DrafterWorld world({.model = {.sampler = &sampler}});
   EXPECT_THAT(world.Propose({world.Add({1, 2, 3})}, {3}).message(), HasSubstr("injected"));
 }

@@ -7,11 +7,13 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/drafter_world.h"
+#include "tests/fake_sampler.h"
 
 namespace tandem {
 namespace {
@@ -50,8 +52,11 @@ bool SameCounts(const TokenCounts& a, const TokenCounts& b) {
 // without a draft, failures, and a draft context shorter than the text. After every draft the cache
 // holds the context and all proposals but the last; after every round committed tokens only.
 TEST(ModelDrafter, KeepsItsCacheRightOverRandomRounds) {
-  for (const int context_length : {1 << 20, 60}) {
-    DrafterWorld world({.model = {.context_length = context_length}});
+  FakeSampler sampler;
+  for (const auto& [context_length, on_device] :
+       {std::pair{1 << 20, false}, {60, false}, {1 << 20, true}, {60, true}}) {
+    DrafterWorld world(
+        {.model = {.context_length = context_length, .sampler = on_device ? &sampler : nullptr}});
     std::mt19937_64 random(static_cast<uint64_t>(context_length));
     std::vector<DrafterWorld::Sequence*> all;
     for (int i = 0; i < 3; ++i) {

@@ -23,9 +23,10 @@ struct Proposal {
 
   void Clear() { tokens.clear(); }
   // Adds a token. The caller fills the distribution returned by NextDistribution() first.
-  Distribution* NextDistribution() {
-    if (drawn_from.size() == tokens.size()) drawn_from.emplace_back();
-    return &drawn_from[tokens.size()];
+  Distribution* NextDistribution() { return DistributionAt(static_cast<int>(tokens.size())); }
+  Distribution* DistributionAt(int i) {
+    while (static_cast<int>(drawn_from.size()) <= i) drawn_from.emplace_back();
+    return &drawn_from[i];
   }
 };
 

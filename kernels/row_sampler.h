@@ -14,12 +14,28 @@ class RowSampler {
  public:
   virtual ~RowSampler() = default;
 
-  // Makes the distributions, then answers about slots, which may be about them; waits. Of rows that
-  // are no distribution nothing is written, and slots about them have no meaning. The first failure
-  // of anything enqueued so far.
-  //   states: as many as rows; answers: as many as slots
-  virtual absl::Status Sample(absl::Span<const RowTask> rows, absl::Span<const SlotTask> slots,
-                              absl::Span<RowState> states, absl::Span<SlotAnswer> answers) = 0;
+  // Brings over what will be asked, in the order of calls of Run; what is pointed to may be
+  // computed until then. Forgets what was asked before. RESOURCE_EXHAUSTED if memory is short.
+  virtual absl::Status Prepare(absl::Span<const RowTask> rows,
+                               absl::Span<const SlotTask> slots) = 0;
+  // Enqueues the next so many rows, of which distributions are made, and behind them slots, which
+  // may be about these. Of rows that are no distribution nothing is written, and slots about them
+  // have no meaning.
+  virtual void Run(int num_rows, int num_slots) = 0;
+  // Enqueues ids[i] = what slot sources[i] drew, or nothing where sources[i] < 0.
+  //   sources, ids: [count], the backend's
+  virtual void TakeDrawn(const int32_t* sources, int count, int32_t* ids) = 0;
+  // Waits. The first failure of anything enqueued so far.
+  //   states: of all rows; answers: of all slots
+  virtual absl::Status Collect(absl::Span<RowState> states, absl::Span<SlotAnswer> answers) = 0;
+
+  // All of it.
+  absl::Status Sample(absl::Span<const RowTask> rows, absl::Span<const SlotTask> slots,
+                      absl::Span<RowState> states, absl::Span<SlotAnswer> answers) {
+    if (absl::Status status = Prepare(rows, slots); !status.ok()) return status;
+    Run(static_cast<int>(rows.size()), static_cast<int>(slots.size()));
+    return Collect(states, answers);
+  }
 };
 
 }  // namespace tandem

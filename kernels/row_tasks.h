@@ -27,6 +27,7 @@ struct alignas(16) RowTask {
 };
 
 enum class SlotDraw : int32_t {
+  kLargest,        // nothing: the largest entry of the target's row, which may be logits
   kTarget,         // from the target's row
   kTokenResidual,  // from max(0, target - draft)
   kBlockResidual,  // from max(0, s target - draft), s what survives of the slots before this one
@@ -48,11 +49,11 @@ struct alignas(16) SlotTask {
 };
 
 struct alignas(16) SlotAnswer {
-  double residual_mass = 0.0;  // but for kTarget: the sum of what is drawn from
+  double residual_mass = 0.0;  // of a residual: the sum of what is drawn from
   float target = 0.0f;         // probability of the token
   float draft = 0.0f;          // likewise
   // From a residual that is nothing but for rounding: from the target's row. -1 if there is nothing
-  // to draw from.
+  // to draw from, and of kLargest as Backend::FindLargest says.
   int32_t drawn = -1;
   int32_t unused[3] = {};
 };

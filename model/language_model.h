@@ -33,6 +33,10 @@ struct ForwardRequest {
   KvSequence* kv = nullptr;
   int num_logits = 1;  // rows wanted, for the last `num_logits` tokens; 0 while prefilling
   LogitsToHost to_host = LogitsToHost::kWhole;  // half a megabyte for a row of 128 Ki tokens
+  // The slot whose draw is the only token, in place of what `tokens` says: what the device's
+  // sampler drew since its last Prepare, and the host need not know. Negative for none. What is no
+  // token is read as anything.
+  int drawn_by = -1;
 };
 
 // Something that reads tokens and says what comes next: a Transformer, or a fake in tests.
@@ -51,7 +55,8 @@ class LanguageModel {
   // Runs every request in one batched pass, appending to each kv. Returns the requested logits, f32
   // in host memory, [sum of num_logits, vocab], in request order; valid until the next call.
   // Row independence: a row's bits do not depend on the other rows of the pass.
-  // On error no kv has changed.
+  // On error no kv has changed. Where rows are wanted and nothing of them comes to the host, a
+  // device may still compute when this returns, and its failure shows when it is waited for next.
   virtual absl::StatusOr<MatrixView> Forward(absl::Span<const ForwardRequest> requests) = 0;
 
   virtual DeviceRows device_rows() { return {}; }

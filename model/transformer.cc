@@ -21,7 +21,8 @@ struct Transformer::PassTables {
         lengths(starts + batch + 1),
         page_tables(lengths + batch),
         wanted(page_tables + static_cast<size_t>(batch) * max_pages),
-        size(wanted + logit_rows) {}
+        sources(wanted + logit_rows),
+        size(sources + rows) {}
   int max_pages;
   // Offsets in elements.
   size_t ids;          // [rows]
@@ -29,6 +30,7 @@ struct Transformer::PassTables {
   size_t lengths;      // [batch]
   size_t page_tables;  // [batch, max_pages]
   size_t wanted;       // [logit_rows]: rows whose logits are asked for
+  size_t sources;      // [rows]: slots that drew the ids, or -1
   size_t size;
 };
 
@@ -100,6 +102,7 @@ absl::StatusOr<MatrixView> Transformer::Forward(absl::Span<const ForwardRequest>
   for (const ForwardRequest& request : requests) {
     const int count = static_cast<int>(request.tokens.size());
     TANDEM_CHECK(count > 0 && 0 <= request.num_logits && request.num_logits <= count);
+    TANDEM_CHECK(request.drawn_by < 0 || (sampler_ != nullptr && count == 1));
     if (request.kv->length() + count > config_.context_length) {
       return absl::OutOfRangeError(absl::StrCat("sequence of ", request.kv->length() + count,
                                                 " tokens is longer than the model's context of ",
@@ -112,11 +115,15 @@ absl::StatusOr<MatrixView> Transformer::Forward(absl::Span<const ForwardRequest>
   }
   if (rows == 0) return View(workspace_.logits, 0, config_.vocab_size);
   RETURN_IF_ERROR(Run(requests, rows, logit_rows));
-  RETURN_IF_ERROR(backend_->Synchronize());
+  const bool host_waits =
+      logit_rows == 0 || absl::c_any_of(requests, [](const ForwardRequest& request) {
+        return request.to_host != LogitsToHost::kNothing && request.num_logits > 0;
+      });
+  if (host_waits) RETURN_IF_ERROR(backend_->Synchronize());
   std::move(undo).Cancel();
 
   logits_ = View(workspace_.logits, logit_rows, config_.vocab_size);
-  if (backend_->memory_is_host()) return logits_;
+  if (backend_->memory_is_host() || !host_waits) return logits_;
   return BringLogits(requests, logits_);
 }
 
@@ -168,6 +175,7 @@ absl::Status Transformer::Run(absl::Span<const ForwardRequest> requests, int row
               host + at.page_tables + i * max_pages);
     for (const TokenId token : request.tokens) {
       TANDEM_CHECK(0 <= token && token < config_.vocab_size);
+      host[at.sources + row] = request.drawn_by;
       host[at.ids + row++] = token;
     }
     for (int j = request.num_logits; j > 0; --j) host[at.wanted + wanted++] = row - j;
@@ -175,6 +183,12 @@ absl::Status Transformer::Run(absl::Span<const ForwardRequest> requests, int row
   host[at.starts + batch] = row;
   backend_->Upload({reinterpret_cast<const std::byte*>(host), at.size * sizeof(int32_t)},
                    workspace_.tables.data());
+  const bool has_drawn =
+      absl::c_any_of(requests, [](const ForwardRequest& request) { return request.drawn_by >= 0; });
+  if (has_drawn) {
+    auto* const tables = static_cast<int32_t*>(workspace_.tables.data());
+    sampler_->TakeDrawn(tables + at.sources, rows, tables + at.ids);
+  }
 
   const PagedKvCache& cache = *requests[0].kv->cache();
   const PagedKvView first = cache.LayerView(0);

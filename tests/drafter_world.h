@@ -11,6 +11,7 @@
 
 #include "draft/model_drafter.h"
 #include "gtest/gtest.h"
+#include "model/device_sampling.h"
 #include "tests/fake_model.h"
 
 namespace tandem {
@@ -94,6 +95,7 @@ class DrafterWorld {
       row.resize(std::min<size_t>(row.size(), target_vocab_));
       Distribution expected;
       ASSERT_TRUE(MakeDistribution(row, s.sampling, &counts, &expected).ok());
+      BringToHost(model_.device_rows().backend, &s.proposal.drawn_from[i]);
       EXPECT_EQ(s.proposal.drawn_from[i].only, expected.only);
       EXPECT_EQ(s.proposal.drawn_from[i].probs, expected.probs);
       const RandomPlace place =

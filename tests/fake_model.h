@@ -101,10 +101,11 @@ class FakeModel final : public LanguageModel {
     int num_rows = 0;
     for (const ForwardRequest& r : requests) {
       const int start = r.kv->length() - static_cast<int>(r.tokens.size());
-      passes_.back().push_back({r.kv, start, {r.tokens.begin(), r.tokens.end()}, r.num_logits});
-      for (size_t i = 0; i < r.tokens.size(); ++i) {
-        TANDEM_CHECK(0 <= r.tokens[i] && r.tokens[i] < options_.vocab);
-        *Place(*r.kv, start + static_cast<int>(i)) = static_cast<float>(r.tokens[i]);
+      const std::vector<TokenId> tokens = TokensOf(r);
+      passes_.back().push_back({r.kv, start, tokens, r.num_logits});
+      for (size_t i = 0; i < tokens.size(); ++i) {
+        TANDEM_CHECK(0 <= tokens[i] && tokens[i] < options_.vocab);
+        *Place(*r.kv, start + static_cast<int>(i)) = static_cast<float>(tokens[i]);
       }
       const std::vector<TokenId> read = Contents(*r.kv);
       for (int length = r.kv->length() - r.num_logits + 1; length <= r.kv->length(); ++length) {
@@ -116,7 +117,13 @@ class FakeModel final : public LanguageModel {
     }
     const MatrixView rows(rows_.data(), DType::kF32, num_rows, options_.vocab, stride);
     if (options_.sampler == nullptr) return rows;
+    // Tasks point to where rows of later passes will be.
+    constexpr size_t kMostRows = 4096;
+    TANDEM_CHECK(rows_.size() <= kMostRows);
+    device_storage_.resize(kMostRows, NAN);
+    std::copy(rows_.begin(), rows_.end(), device_storage_.begin());
     device_rows_ = rows;
+    device_rows_.data = device_storage_.data();
     return ToHost(requests);
   }
 
@@ -147,6 +154,13 @@ class FakeModel final : public LanguageModel {
   }
 
  private:
+  std::vector<TokenId> TokensOf(const ForwardRequest& r) const {
+    if (r.drawn_by < 0) return {r.tokens.begin(), r.tokens.end()};
+    TANDEM_CHECK(r.tokens.size() == 1);
+    TokenId token = -1;
+    options_.sampler->TakeDrawn(&r.drawn_by, 1, &token);
+    return {token < 0 ? 0 : token};
+  }
   // What comes of the last rows.
   MatrixView ToHost(absl::Span<const ForwardRequest> requests) {
     host_rows_ = rows_;
@@ -187,6 +201,7 @@ class FakeModel final : public LanguageModel {
   int num_passes_ = 0;
   std::vector<std::vector<Fed>> passes_;
   std::vector<float> rows_;
+  std::vector<float> device_storage_;
   MatrixView device_rows_;
   std::vector<float> host_rows_;
   MemoryBackend backend_;

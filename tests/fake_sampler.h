@@ -7,6 +7,7 @@
 #include <cmath>
 #include <functional>
 #include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "kernels/row_sampler.h"
@@ -21,9 +22,10 @@ class FakeSampler final : public RowSampler {
 
   static SlotAnswer DrawTarget(absl::Span<const SlotTask> slots, int index) {
     const SlotTask& slot = slots[index];
+    const absl::Span<const float> row(slot.target, static_cast<size_t>(slot.target_size));
+    if (slot.draw == SlotDraw::kLargest) return {.drawn = ArgMax(row)};
     TANDEM_CHECK(slot.draw == SlotDraw::kTarget);
-    return {.drawn = DrawFromWeights({slot.target, static_cast<size_t>(slot.target_size)},
-                                     RandomSource(slot.key), PlaceOf(slot))};
+    return {.drawn = DrawFromWeights(row, RandomSource(slot.key), PlaceOf(slot))};
   }
   static RandomPlace PlaceOf(const SlotTask& slot) {
     return {.stream = static_cast<RandomStream>(slot.counter[1] & 0xFF),
@@ -31,23 +33,43 @@ class FakeSampler final : public RowSampler {
             .slot = slot.counter[1] >> 8};
   }
 
-  int num_calls() const { return num_calls_; }
+  int num_calls() const { return num_calls_; }  // of Run
+  int num_collected() const { return num_collected_; }
   int num_slots() const { return num_slots_; }
-  // The number of a call that fails, counted from 0; -1 for none.
+  // The number of a Collect that fails, counted from 0; -1 for none.
   void set_fail_at(int call) { fail_at_ = call; }
 
-  // Temperatures are powers of two, whose inverses are exact.
-  absl::Status Sample(absl::Span<const RowTask> rows, absl::Span<const SlotTask> slots,
-                      absl::Span<RowState> states, absl::Span<SlotAnswer> answers) override {
-    TANDEM_CHECK(rows.size() == states.size() && slots.size() == answers.size());
-    if (num_calls_++ == fail_at_) return absl::InternalError("injected");
-    num_slots_ += static_cast<int>(slots.size());
-    for (size_t i = 0; i < rows.size(); ++i) states[i] = Make(rows[i]);
-    for (size_t i = 0; i < slots.size(); ++i) answers[i] = answer_(slots, static_cast<int>(i));
+  absl::Status Prepare(absl::Span<const RowTask> rows, absl::Span<const SlotTask> slots) override {
+    rows_.assign(rows.begin(), rows.end());
+    slots_.assign(slots.begin(), slots.end());
+    states_.clear();
+    answers_.clear();
+    return absl::OkStatus();
+  }
+  void Run(int num_rows, int num_slots) override {
+    ++num_calls_;
+    for (int i = 0; i < num_rows; ++i) states_.push_back(Make(rows_.at(states_.size())));
+    for (int i = 0; i < num_slots; ++i) {
+      answers_.push_back(answer_(slots_, static_cast<int>(answers_.size())));
+    }
+    num_slots_ += num_slots;
+  }
+  void TakeDrawn(const int32_t* sources, int count, int32_t* ids) override {
+    for (int i = 0; i < count; ++i) {
+      if (sources[i] >= 0) ids[i] = answers_.at(sources[i]).drawn;
+    }
+  }
+  absl::Status Collect(absl::Span<RowState> states, absl::Span<SlotAnswer> answers) override {
+    if (num_collected_++ == fail_at_) return absl::InternalError("injected");
+    TANDEM_CHECK(states.size() == states_.size() && states.size() == rows_.size());
+    TANDEM_CHECK(answers.size() == answers_.size() && answers.size() == slots_.size());
+    std::copy(states_.begin(), states_.end(), states.begin());
+    std::copy(answers_.begin(), answers_.end(), answers.begin());
     return absl::OkStatus();
   }
 
  private:
+  // Temperatures are powers of two, whose inverses are exact.
   static RowState Make(const RowTask& row) {
     const SamplingParams params{
         .temperature = 1.0f / row.inverse_temperature,
@@ -67,6 +89,11 @@ class FakeSampler final : public RowSampler {
   }
 
   Answer answer_;
+  std::vector<RowTask> rows_;
+  std::vector<SlotTask> slots_;
+  std::vector<RowState> states_;     // of the rows that ran
+  std::vector<SlotAnswer> answers_;  // likewise
+  int num_collected_ = 0;
   int num_calls_ = 0;
   int num_slots_ = 0;
   int fail_at_ = -1;

@@ -301,34 +301,44 @@ void CudaBackend::Attend(ConstMatrixView q, const RaggedRows& rows, const PagedK
 
 // ---- Sampling ----
 
-// One table goes to the device, and its end, the answers, comes back.
-absl::Status CudaBackend::Sample(absl::Span<const RowTask> rows, absl::Span<const SlotTask> slots,
-                                 absl::Span<RowState> states, absl::Span<SlotAnswer> answers) {
-  TANDEM_CHECK(rows.size() == states.size() && slots.size() == answers.size());
-  const size_t row_bytes = rows.size() * sizeof(RowTask);
-  const size_t asked_bytes = row_bytes + slots.size() * sizeof(SlotTask);
-  const size_t answer_bytes = answers.size() * sizeof(SlotAnswer);
-  std::vector<std::byte> told(answer_bytes + states.size() * sizeof(RowState));
-  std::vector<std::byte> asked(asked_bytes);
-  if (!rows.empty()) std::memcpy(asked.data(), rows.data(), row_bytes);
-  if (!slots.empty()) std::memcpy(asked.data() + row_bytes, slots.data(), asked_bytes - row_bytes);
-  auto* const table =
-      static_cast<std::byte*>(Reserve(&sampling_tables_, asked_bytes + told.size()));
+// One table: rows and slots, then answers and states, which come back.
+absl::Status CudaBackend::Prepare(absl::Span<const RowTask> rows,
+                                  absl::Span<const SlotTask> slots) {
+  std::vector<std::byte> asked(rows.size() * sizeof(RowTask) + slots.size() * sizeof(SlotTask));
+  auto* const slot_bytes = asked.data() + rows.size() * sizeof(RowTask);
+  if (!rows.empty()) std::memcpy(asked.data(), rows.data(), rows.size() * sizeof(RowTask));
+  if (!slots.empty()) std::memcpy(slot_bytes, slots.data(), slots.size() * sizeof(SlotTask));
+  const size_t told = slots.size() * sizeof(SlotAnswer) + rows.size() * sizeof(RowState);
+  auto* const table = static_cast<std::byte*>(Reserve(&sampling_tables_, asked.size() + told));
   if (table == nullptr) return Synchronize();
   Upload(asked, table);
-  std::byte* const device_answers = table + asked_bytes;
-  Note(
-      Launch(DistributionsTask{.rows = reinterpret_cast<const RowTask*>(table),
-                               .states = reinterpret_cast<RowState*>(device_answers + answer_bytes),
-                               .num_rows = static_cast<int>(rows.size())},
-             stream_),
-      "making distributions");
-  Note(Launch(SlotsTask{.slots = reinterpret_cast<const SlotTask*>(table + row_bytes),
-                        .answers = reinterpret_cast<SlotAnswer*>(device_answers),
-                        .num_slots = static_cast<int>(slots.size())},
-              stream_),
-       "judging");
-  Download(device_answers, absl::MakeSpan(told));
+  next_rows_ = {.rows = reinterpret_cast<const RowTask*>(table)};
+  next_slots_ = {.slots = reinterpret_cast<const SlotTask*>(table + rows.size() * sizeof(RowTask)),
+                 .answers = reinterpret_cast<SlotAnswer*>(table + asked.size())};
+  answers_ = next_slots_.answers;
+  next_rows_.states = reinterpret_cast<RowState*>(answers_ + slots.size());
+  return absl::OkStatus();
+}
+
+void CudaBackend::Run(int num_rows, int num_slots) {
+  next_rows_.num_rows = num_rows;
+  Note(Launch(next_rows_, stream_), "making distributions");
+  next_rows_.rows += num_rows;
+  next_rows_.states += num_rows;
+  next_slots_.num_slots = num_slots;
+  Note(Launch(next_slots_, stream_), "judging");
+  next_slots_.begin += num_slots;
+}
+
+void CudaBackend::TakeDrawn(const int32_t* sources, int count, int32_t* ids) {
+  const TakeDrawnTask task{.answers = answers_, .sources = sources, .ids = ids, .count = count};
+  Note(Launch(task, stream_), "taking what was drawn");
+}
+
+absl::Status CudaBackend::Collect(absl::Span<RowState> states, absl::Span<SlotAnswer> answers) {
+  const size_t answer_bytes = answers.size() * sizeof(SlotAnswer);
+  std::vector<std::byte> told(answer_bytes + states.size() * sizeof(RowState));
+  Download(answers_, absl::MakeSpan(told));
   RETURN_IF_ERROR(Synchronize());
   if (!answers.empty()) std::memcpy(answers.data(), told.data(), answer_bytes);
   if (!states.empty()) {

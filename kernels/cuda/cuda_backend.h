@@ -50,8 +50,10 @@ class CudaBackend final : public Backend, public DeviceMeter, public RowSampler 
   absl::StatusOr<double> SecondsWithoutHost(absl::FunctionRef<void()> enqueue,
                                             int replays) override;
 
-  absl::Status Sample(absl::Span<const RowTask> rows, absl::Span<const SlotTask> slots,
-                      absl::Span<RowState> states, absl::Span<SlotAnswer> answers) override;
+  absl::Status Prepare(absl::Span<const RowTask> rows, absl::Span<const SlotTask> slots) override;
+  void Run(int num_rows, int num_slots) override;
+  void TakeDrawn(const int32_t* sources, int count, int32_t* ids) override;
+  absl::Status Collect(absl::Span<RowState> states, absl::Span<SlotAnswer> answers) override;
 
   // What `enqueue` enqueues, none of which is done. Its first failure, or that of recording.
   absl::StatusOr<Recording> Record(absl::FunctionRef<void()> enqueue);
@@ -85,6 +87,10 @@ class CudaBackend final : public Backend, public DeviceMeter, public RowSampler 
   Buffer packed_rows_;
   Buffer split_parts_;
   Buffer sampling_tables_;
+  // What Run is to launch next, and where all answers are.
+  DistributionsTask next_rows_;
+  SlotsTask next_slots_;
+  SlotAnswer* answers_ = nullptr;
 };
 
 }  // namespace tandem::cuda

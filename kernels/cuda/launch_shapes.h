@@ -36,6 +36,7 @@ struct SamplingScratch {
 inline constexpr LaunchShape SamplingShape(int rows) {
   return {.x = rows, .y = 1, .z = 1, .shared_bytes = sizeof(SamplingScratch)};
 }
+inline constexpr LaunchShape DrawnShape(int count) { return {.x = CeilDiv(count, kRowThreads)}; }
 // A warp for each head of each row, with the head's numbers.
 inline constexpr LaunchShape HeadShape(int rows, int num_heads, int head_dim) {
   return {.x = rows,

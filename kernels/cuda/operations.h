@@ -58,11 +58,20 @@ struct DistributionsTask {
 Error Launch(const DistributionsTask& task, Stream stream);
 
 struct SlotsTask {
-  const SlotTask* slots = nullptr;  // [num_slots]
+  const SlotTask* slots = nullptr;  // all of them
   SlotAnswer* answers = nullptr;    // likewise
-  int num_slots = 0;
+  int begin = 0;
+  int num_slots = 0;  // from there on
 };
 Error Launch(const SlotsTask& task, Stream stream);
+
+struct TakeDrawnTask {
+  const SlotAnswer* answers = nullptr;
+  const int32_t* sources = nullptr;  // [count]: of answers, or negative for none
+  int32_t* ids = nullptr;            // [count]
+  int count = 0;
+};
+Error Launch(const TakeDrawnTask& task, Stream stream);
 
 struct RmsNormTask {
   ConstMatrixView x;

@@ -10,4 +10,8 @@ Error Launch(const SlotsTask& task, Stream stream) {
   return Enqueue<SlotKernel>(task, SamplingShape(task.num_slots), stream);
 }
 
+Error Launch(const TakeDrawnTask& task, Stream stream) {
+  return Enqueue<TakeDrawnKernel>(task, DrawnShape(task.count), stream);
+}
+
 }  // namespace tandem::cuda

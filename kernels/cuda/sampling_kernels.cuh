@@ -69,6 +69,13 @@ TANDEM_DEVICE T SumOfRow(int size, SamplingScratch* scratch, const Add& add) {
   return total;
 }
 
+// In every thread.
+TANDEM_DEVICE Largest LargestOfRow(const float* row, int size, SamplingScratch* scratch) {
+  Largest largest = Largest::Nothing();
+  for (int v = ThreadIndex(); v < size; v += kSamplingThreads) largest.See(Load(row + v), v);
+  return LargestOfBlock(largest, scratch->sums);
+}
+
 // Which entries of a row stay: those of larger keys, and the first `num_equal` of this one.
 struct Cut {
   bool cuts;
@@ -170,7 +177,7 @@ struct DistributionKernel {
   TANDEM_DEVICE static void Run(const Task& task, unsigned char* shared) {
     auto* const scratch = reinterpret_cast<SamplingScratch*>(shared);
     const RowTask row = LoadTask(task.rows + BlockX());
-    const float logit = LargestLogit(row, scratch);
+    const float logit = LargestOfRow(row.logits, row.size, scratch).value;
     const float largest = logit * row.inverse_temperature;
     const RowState state = !IsFinite(logit)     ? RowState::kNoDistribution
                            : !IsFinite(largest) ? RowState::kOverflows
@@ -196,12 +203,6 @@ struct DistributionKernel {
       ApplyCut(cut, probs, row.size, scratch, [&](int v) { Store(row.probs + v, 0.0f); });
     }
     Multiply(row, InverseOfUnits(KeepMinP(row, row.min_p * most, scratch)), scratch);
-  }
-
-  TANDEM_DEVICE static float LargestLogit(const RowTask& row, SamplingScratch* scratch) {
-    Largest largest = Largest::Nothing();
-    for (int v = ThreadIndex(); v < row.size; v += kThreads) largest.See(Load(row.logits + v), v);
-    return LargestOfBlock(largest, scratch->sums).value;
   }
 
   // Copies the logits to probs, -inf in place of those that are cut.
@@ -276,8 +277,17 @@ struct SlotKernel {
 
   TANDEM_DEVICE static void Run(const Task& task, unsigned char* shared) {
     auto* const scratch = reinterpret_cast<SamplingScratch*>(shared);
-    const SlotTask slot = LoadTask(task.slots + BlockX());
-    SlotWeights weights(slot, slot.draw == SlotDraw::kBlockResidual ? Survival(task, slot) : 1.0);
+    const int index = task.begin + BlockX();
+    const SlotTask slot = LoadTask(task.slots + index);
+    SlotAnswer* const answer = task.answers + index;
+    if (slot.draw == SlotDraw::kLargest) {
+      const Largest largest = LargestOfRow(slot.target, slot.target_size, scratch);
+      if (ThreadIndex() == 0) {
+        Store(&answer->drawn, IsFinite(largest.value) ? largest.index : -1);
+      }
+      return;
+    }
+    SlotWeights weights(slot, slot.draw == SlotDraw::kBlockResidual ? Survival(task, index) : 1.0);
     double mass = 0.0;
     if (slot.draw != SlotDraw::kTarget) mass = ResidualMass(weights, scratch);
     int drawn = Race(weights, scratch);
@@ -286,7 +296,6 @@ struct SlotKernel {
       drawn = Race(weights, scratch);
     }
     if (ThreadIndex() > 0) return;
-    SlotAnswer* const answer = task.answers + BlockX();
     Store(&answer->residual_mass, mass);
     Store(&answer->target, TargetOf(slot));
     Store(&answer->draft, DraftOf(slot));
@@ -305,9 +314,9 @@ struct SlotKernel {
   }
 
   // The chance that the slots before this one survive, given the draft: verify/acceptance.cc.
-  TANDEM_DEVICE static double Survival(const Task& task, const SlotTask& slot) {
+  TANDEM_DEVICE static double Survival(const Task& task, int index) {
     double survival = 1.0;
-    for (int i = slot.first_slot; i < BlockX(); ++i) {
+    for (int i = LoadTask(task.slots + index).first_slot; i < index; ++i) {
       const SlotTask before = LoadTask(task.slots + i);
       const double p = TargetOf(before);
       const double q = DraftOf(before);
@@ -363,6 +372,18 @@ struct SlotKernel {
   TANDEM_DEVICE static std::array<uint32_t, 4> Bits(const SlotTask& slot, int lane) {
     return PhiloxBlock(
         {slot.counter[0], slot.counter[1], static_cast<uint32_t>(lane), slot.counter[3]}, slot.key);
+  }
+};
+
+struct TakeDrawnKernel {
+  using Task = TakeDrawnTask;
+  static constexpr int kThreads = kRowThreads;
+
+  TANDEM_DEVICE static void Run(const Task& task, unsigned char*) {
+    const int i = BlockX() * kThreads + ThreadIndex();
+    if (i >= task.count) return;
+    const int source = Load(task.sources + i);
+    if (source >= 0) Store(task.ids + i, Load(&task.answers[source].drawn));
   }
 };
 
