@@ -191,11 +191,17 @@ class TestKvRow {
   }
   double value(int d) const { return double{stored(d)} * scale(); }
 
+  // A row of int8 that is not finite is zeros with a scale of NaN.
   void Put(const float* row) const {
-    double largest = 0.0;
-    for (int d = 0; d < kv_.head_dim; ++d) largest = std::max(largest, std::abs(double{row[d]}));
+    const bool is_finite =
+        std::all_of(row, row + kv_.head_dim, [](float x) { return std::isfinite(x); });
+    double largest = is_finite ? 0.0 : NAN;
+    for (int d = 0; d < kv_.head_dim && is_finite; ++d) {
+      largest = std::max(largest, std::abs(double{row[d]}));
+    }
     if (kv_.dtype == KvDType::kInt8) words_[scale_] = Bits(static_cast<float>(largest / 127.0));
     for (int w = 0; w < num_words_; ++w) *word(w) = 0;
+    if (kv_.dtype == KvDType::kInt8 && !is_finite) return;
     for (int d = 0; d < kv_.head_dim; ++d) {
       switch (kv_.dtype) {
         case KvDType::kF32:

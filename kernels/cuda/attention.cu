@@ -12,6 +12,23 @@ Error EnqueueAttend(const AttendTask& task, AttendSize size, Stream stream) {
   return Enqueue<AttendKernel<Tile>>(task, shape, stream);
 }
 
+template <typename Cache>
+Error EnqueuePlain(const AttendTask& task, int choice, Stream stream) {
+  const AttendSize size = kAttendSizes[choice];
+  switch (choice) {
+    case 0:
+      return EnqueueAttend<PlainTile<4, 64, Cache>>(task, size, stream);
+    case 1:
+      return EnqueueAttend<PlainTile<16, 64, Cache>>(task, size, stream);
+    case 2:
+      return EnqueueAttend<PlainTile<4, 128, Cache>>(task, size, stream);
+    case 3:
+      return EnqueueAttend<PlainTile<16, 128, Cache>>(task, size, stream);
+    default:
+      return EnqueueAttend<PlainTile<4, 256, Cache>>(task, size, stream);
+  }
+}
+
 Error EnqueueSized(const AttendTask& task, Stream stream) {
   static_assert(kNumAttendSizes == 8);
   const int heads = task.num_heads / task.kv.num_kv_heads;
@@ -19,22 +36,15 @@ Error EnqueueSized(const AttendTask& task, Stream stream) {
   const int choice = AttendSizeFor(task.kv.dtype, vectors, task.kv.head_dim);
   const AttendSize size = kAttendSizes[choice];
   switch (choice) {
-    case 0:
-      return EnqueueAttend<PlainTile<4, 64>>(task, size, stream);
-    case 1:
-      return EnqueueAttend<PlainTile<16, 64>>(task, size, stream);
-    case 2:
-      return EnqueueAttend<PlainTile<4, 128>>(task, size, stream);
-    case 3:
-      return EnqueueAttend<PlainTile<16, 128>>(task, size, stream);
-    case 4:
-      return EnqueueAttend<PlainTile<4, 256>>(task, size, stream);
     case 5:
       return EnqueueAttend<TensorTile<64>>(task, size, stream);
     case 6:
       return EnqueueAttend<TensorTile<128>>(task, size, stream);
-    default:
+    case 7:
       return EnqueueAttend<TensorTile<256>>(task, size, stream);
+    default:
+      return task.kv.dtype == KvDType::kInt8 ? EnqueuePlain<Int8Cache>(task, choice, stream)
+                                             : EnqueuePlain<F32Cache>(task, choice, stream);
   }
 }
 

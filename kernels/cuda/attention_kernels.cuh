@@ -1,5 +1,5 @@
 // Attention over the paged cache: what its two ways to compute a tile (attention_plain.cuh for
-// caches of f32, attention_tensor.cuh for bf16) share.
+// caches of f32 and int8, attention_tensor.cuh for bf16) share.
 //
 // A unit is some query vectors (rows of one sequence times heads of one group), so that keys and
 // values are read once for all of them. A split of 256 absolute positions has a tile of 32 for each

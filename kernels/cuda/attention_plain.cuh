@@ -1,4 +1,5 @@
-// A tile of attention in f32: lanes over positions for scores, over elements for values.
+// A tile of attention in f32, to caches of f32 or int8: lanes over positions for scores, over
+// elements for values.
 #ifndef TANDEM_KERNELS_CUDA_ATTENTION_PLAIN_CUH_
 #define TANDEM_KERNELS_CUDA_ATTENTION_PLAIN_CUH_
 
@@ -6,7 +7,21 @@
 
 namespace tandem::cuda {
 
-template <int kNumVectors, int kLargestHead>
+// How a cache's words hold elements of f32, and of int8 with a scale of each row behind the page.
+struct F32Cache {
+  static constexpr int kPerWord = 1;
+  TANDEM_DEVICE static float Element(uint32_t word, int) { return BitsToFloat(word); }
+  TANDEM_DEVICE static float Scale(const uint32_t*) { return 1.0f; }
+};
+struct Int8Cache {
+  static constexpr int kPerWord = 4;
+  TANDEM_DEVICE static float Element(uint32_t word, int i) {
+    return static_cast<float>(static_cast<int8_t>(word >> 8 * i & 0xFF));
+  }
+  TANDEM_DEVICE static float Scale(const uint32_t* at) { return BitsToFloat(Load(at)); }
+};
+
+template <int kNumVectors, int kLargestHead, typename Cache = F32Cache>
 class PlainTile {
  public:
   static constexpr int kVectors = kNumVectors;
@@ -38,7 +53,8 @@ class PlainTile {
         reinterpret_cast<int64_t*>(shared + kAt.places) + WarpIndex() * kAttendTile;
     const int position = tile + Lane();
     const bool is_in = in_tile_.begin <= position && position < in_tile_.end;
-    if (is_in) Score(task, unit, position, shared + kAt.queries, places, scores);
+    float* const scales = shared + kAt.scales + WarpIndex() * kAttendTile;
+    if (is_in) Score(task, unit, position, shared + kAt.queries, places, scales, scores);
     Weigh(task, unit, position, is_in, shared, scores);
     SyncWarp();
     all_see_ = Includes(SeenByAll(unit, task.window), in_tile_);
@@ -60,23 +76,30 @@ class PlainTile {
 
   // A lane's position: its place, and its scores, each one chain in increasing element.
   TANDEM_DEVICE static void Score(const AttendTask& task, const AttendUnit& unit, int position,
-                                  const float* queries, int64_t* places,
+                                  const float* queries, int64_t* places, float* scales,
                                   float (&scores)[kVectors]) {
     const PagedKvView& kv = task.kv;
-    const int words = kv.head_dim;
+    const int words = CeilDiv(kv.head_dim, Cache::kPerWord);
     const int64_t page =
         Load(kv.page_tables + int64_t{unit.sequence} * kv.max_pages + position / kv.page_size);
     const int slot = position % kv.page_size;
     const int64_t block = kv.BlockOf(page, BlockY());
     Store(places + Lane(), block + int64_t{slot} * words);
+    const uint32_t* const value_scale =
+        static_cast<const uint32_t*>(kv.values) + block + int64_t{words} * kv.page_size + slot;
+    Store(scales + Lane(), Cache::Scale(value_scale));
     const uint32_t* const key = static_cast<const uint32_t*>(kv.keys) + block + slot;
-    TANDEM_UNROLL_BY(8)
+    TANDEM_UNROLL_BY(8 / Cache::kPerWord)
     for (int w = 0; w < words; ++w) {
       const uint32_t word = Load(key + int64_t{w} * kv.page_size);
-      AddScores(BitsToFloat(word), queries + w * kVectors, scores);
+      TANDEM_UNROLL
+      for (int i = 0; i < Cache::kPerWord; ++i) {
+        AddScores(Cache::Element(word, i), queries + (w * Cache::kPerWord + i) * kVectors, scores);
+      }
     }
+    const float scale = task.scale * Cache::Scale(key + int64_t{words} * kv.page_size);
     TANDEM_UNROLL
-    for (int v = 0; v < kVectors; ++v) scores[v] = scores[v] * task.scale;
+    for (int v = 0; v < kVectors; ++v) scores[v] = scores[v] * scale;
   }
   TANDEM_DEVICE static void AddScores(float key, const float* queries, float (&scores)[kVectors]) {
     TANDEM_UNROLL
@@ -115,15 +138,15 @@ class PlainTile {
                                       const float* shared, float (&sums)[kVectors][kLaneWords]) {
     const auto* const places =
         reinterpret_cast<const int64_t*>(shared + kAt.places) + WarpIndex() * kAttendTile;
-    const int words = task.kv.head_dim;
     TANDEM_UNROLL_BY(kLaneWords > 4 ? 2 : 4)
     for (int position = begin; position < end; ++position) {
       const int j = position - tile;
       const uint32_t* const row = static_cast<const uint32_t*>(task.kv.values) + Load(places + j);
+      const float scale = Load(shared + kAt.scales + WarpIndex() * kAttendTile + j);
       const float* const weights =
           shared + kAt.weights + (WarpIndex() * kAttendTile + j) * kVectors;
       float values[kLaneWords];
-      LoadValues(row, words, values);
+      LoadValues(row, task.kv.head_dim, scale, values);
       TANDEM_UNROLL
       for (int v = 0; v < kVectors; v += 4) {
         const Words4 four = Load(reinterpret_cast<const Words4*>(weights + v));
@@ -140,13 +163,18 @@ class PlainTile {
     }
   }
 
-  // Elements of words lane, lane + 32, ...
-  TANDEM_DEVICE static void LoadValues(const uint32_t* row, int words,
+  // Elements lane, lane + 32, ...
+  TANDEM_DEVICE static void LoadValues(const uint32_t* row, int head_dim, float scale,
                                        float (&values)[kLaneWords]) {
     TANDEM_UNROLL
     for (int i = 0; i < kLaneWords; ++i) {
-      const int w = Lane() + i * kWarpSize;
-      values[i] = w < words ? BitsToFloat(Load(row + w)) : 0.0f;
+      const int d = Lane() + i * kWarpSize;
+      if (d >= head_dim) {
+        values[i] = 0.0f;
+        continue;
+      }
+      const uint32_t word = Load(row + d / Cache::kPerWord);
+      values[i] = Cache::Element(word, d % Cache::kPerWord) * scale;
     }
   }
 

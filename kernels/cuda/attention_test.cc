@@ -93,7 +93,8 @@ struct World {
 // factor, as do exp's 2 units in the last place and the shrinking when 8 tiles and position / 256
 // splits are merged; then the sum of values has `position` roundings and those of merging. Twice
 // that for the quotient. Beside a cache of bf16 queries count as rounded to it; tensor cores cut
-// sums off instead of rounding them, which doubles those, and weights are rounded by 2^-9.
+// sums off instead of rounding them, which doubles those, and weights are rounded by 2^-9. Scales
+// of int8 are two roundings of a score and one of a value.
 void Expect(World& world, int sequence, int position, int h, std::vector<double>* expected,
             std::vector<double>* tolerance) {
   const Shape& shape = world.shape;
@@ -130,9 +131,10 @@ void Expect(World& world, int sequence, int position, int h, std::vector<double>
   }
   const double merges = 8.0 + position / 256;
   const double unit = rounds ? 0x1p-23 : 0x1p-24;
-  const double relative =
-      2.0 * (unit * ((d + 5) * magnitude + 8.0 * (2.0 + merges) + position + merges + 5) +
-             (rounds ? 0x1p-9 : 0.0));
+  const int scales = shape.dtype == KvDType::kInt8 ? 2 : 0;
+  const double relative = 2.0 * (unit * ((d + 5 + scales) * magnitude + 8.0 * (2.0 + merges) +
+                                         position + merges + 5 + scales) +
+                                 (rounds ? 0x1p-9 : 0.0));
   tolerance->assign(d, 0.0);
   for (int i = 0; i < d; ++i) {
     (*expected)[i] /= total;
@@ -193,7 +195,7 @@ class Attention : public CudaTest, public testing::WithParamInterface<KvDType> {
     return rows;
   }
 };
-INSTANTIATE_TEST_SUITE_P(EveryKvDType, Attention, testing::Values(KvDType::kF32, KvDType::kBF16),
+INSTANTIATE_TEST_SUITE_P(EveryKvDType, Attention, testing::ValuesIn(kAllKvDTypes),
                          [](const auto& info) { return std::string(NameOf(info.param)); });
 
 TEST_P(Attention, MatchesDoublePrecision) {
@@ -220,15 +222,17 @@ TEST_P(Attention, MatchesDoublePrecision) {
   }
 }
 
-// Queries of zeros weigh all they see alike, and sums of whole numbers are exact: one position too
-// few or too many shows.
+// Queries of zeros weigh all they see alike, and sums of whole numbers are exact (of int8 for its
+// scale is 1): one position too few or too many shows.
 TEST_P(Attention, OfEqualScoresIsTheMeanOfWhatIsSeen) {
   for (const int head_dim : {6, 160}) {
     for (const int window : {0, 37}) {
       const Shape shape = {4, 2, head_dim, window, GetParam()};
       World world(shape, {290}, 4, NAN);
       for (int r = 0; r < 290; ++r) std::fill_n(world.queries[0].row(r), 4 * head_dim, 0.0f);
-      const auto value = [](int t, int g, int i) { return float((t * 7 + g * 5 + i * 3) % 127); };
+      const auto value = [](int t, int g, int i) {
+        return i == 0 ? 127.0f : float((t * 7 + g * 5 + i * 3) % 127);
+      };
       for (int t = 0; t < 290; ++t) {
         for (int g = 0; g < 2; ++g) {
           std::vector<float> row(head_dim);
@@ -359,16 +363,15 @@ TEST_P(Attention, LargeScoresDoNotOverflow) {
 }
 
 using AttentionLimits = CudaTest;
-TEST_F(AttentionLimits, ACacheOfInt8IsRefusedWithAWord) {
-  DeviceMatrix q(backend(), TestMatrix(1, 8)), out(backend(), TestMatrix(1, 8));
+TEST_F(AttentionLimits, HeadsThatAreTooLongAreRefusedWithAWord) {
+  DeviceMatrix q(backend(), TestMatrix(1, 258)), out(backend(), TestMatrix(1, 258));
   PagedKvView kv;
   kv.batch = kv.max_pages = kv.page_size = kv.num_kv_heads = 1;
-  kv.head_dim = 8;
-  kv.dtype = KvDType::kInt8;
+  kv.head_dim = 258;
   backend().Attend(q.view(), {nullptr, 1, 1}, kv, 1.0f, 0, out.view());
   const absl::Status status = backend().Synchronize();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_NE(std::string(status.message()).find("int8"), std::string::npos);
+  EXPECT_NE(std::string(status.message()).find("heads of 258"), std::string::npos);
   EXPECT_TRUE(backend().Synchronize().ok());  // forgotten
 }
 

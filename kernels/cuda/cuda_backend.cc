@@ -245,10 +245,10 @@ void CudaBackend::RotaryAngles(const RaggedRows& rows, const int32_t* lengths,
 }
 
 bool CudaBackend::CanCache(const PagedKvView& kv) {
-  if (kv.dtype != KvDType::kInt8 && kv.head_dim <= kMaxHeadDim) return true;
-  Note(absl::UnimplementedError(
-      absl::StrCat(name_, ": key-value cache of ", NameOf(kv.dtype), " with heads of ", kv.head_dim,
-                   ", but this device has f32 and bf16 with heads of up to ", kMaxHeadDim)));
+  if (kv.head_dim <= kMaxHeadDim) return true;
+  Note(
+      absl::UnimplementedError(absl::StrCat(name_, ": key-value cache with heads of ", kv.head_dim,
+                                            ", but this device has heads of up to ", kMaxHeadDim)));
   return false;
 }
 

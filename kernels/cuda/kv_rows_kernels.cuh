@@ -77,16 +77,52 @@ struct RotateAndCacheKernel {
         static_cast<uint32_t*>(is_value ? kv.values : kv.keys) + kv.BlockOf(page, kv_head);
     uint32_t* const to = block + (is_value ? int64_t{slot} * words : slot);
     const int64_t stride = is_value ? 1 : kv.page_size;
-    for (int w = Lane(); w < words; w += kWarpSize) {
-      uint32_t word;
-      if (kv.dtype == KvDType::kF32) {
-        word = FloatToBits(Load(numbers + w));
-      } else {
-        const float odd = 2 * w + 1 < kv.head_dim ? Load(numbers + 2 * w + 1) : 0.0f;
-        word = PackBf16(Load(numbers + 2 * w), odd);
+    RowScale scale{1.0f, 1.0f};
+    if (kv.dtype == KvDType::kInt8) {
+      scale = ScaleOf(numbers, kv.head_dim);
+      if (Lane() == 0) {
+        Store(block + int64_t{words} * kv.page_size + slot, FloatToBits(scale.scale));
       }
-      Store(to + w * stride, word);
     }
+    for (int w = Lane(); w < words; w += kWarpSize) {
+      Store(to + w * stride, WordOf(kv, numbers, w, scale.inverse));
+    }
+  }
+
+  // Of a row of int8, with the bits of kernels/cpu/kv_rows.cc: NaN and 0 for a row that is not
+  // finite, whose elements are 0.
+  struct RowScale {
+    float scale;
+    float inverse;
+  };
+  TANDEM_DEVICE static RowScale ScaleOf(const float* numbers, int head_dim) {
+    float largest = 0.0f;
+    bool is_finite = true;
+    for (int i = Lane(); i < head_dim; i += kWarpSize) {
+      const uint32_t size = FloatToBits(Load(numbers + i)) & 0x7FFFFFFFu;
+      largest = Larger(largest, BitsToFloat(size));
+      is_finite = is_finite && size < 0x7F800000u;
+    }
+    largest = WarpMax(largest);
+    if (Vote(is_finite) != kWholeWarp) return {BitsToFloat(0x7FC00000u), 0.0f};
+    return {largest / 127.0f, largest > 0x1p-119f ? 127.0f / largest : 0.0f};
+  }
+
+  // Word w of a row: one f32, two bf16 or four int8.
+  TANDEM_DEVICE static uint32_t WordOf(const PagedKvView& kv, const float* numbers, int w,
+                                       float inverse) {
+    if (kv.dtype == KvDType::kF32) return FloatToBits(Load(numbers + w));
+    if (kv.dtype == KvDType::kBF16) {
+      const float odd = 2 * w + 1 < kv.head_dim ? Load(numbers + 2 * w + 1) : 0.0f;
+      return PackBf16(Load(numbers + 2 * w), odd);
+    }
+    uint32_t word = 0;
+    for (int i = 0; i < 4 && 4 * w + i < kv.head_dim; ++i) {
+      // Adding 1.5 * 2^23 leaves no place for a fraction: the whole number is in the low bits.
+      const float scaled = inverse == 0.0f ? 0.0f : Load(numbers + 4 * w + i) * inverse;
+      word |= (FloatToBits(scaled + 0x1.8p23f) & 0xFFu) << 8 * i;
+    }
+    return word;
   }
 };
 

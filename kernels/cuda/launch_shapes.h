@@ -141,6 +141,7 @@ inline constexpr int AttendSizeFor(KvDType dtype, int vectors, int head_dim) {
 // What lies where in a block's shared memory, in words of 4 bytes.
 struct AttendShared {
   int places;      // [warps][tile] of 8 bytes: of the values; for tensor cores, of the keys as well
+  int scales;      // [warps][tile]: of the values; none for tensor cores
   int queries;     // [head_dim][vectors]; for tensor cores, [head_dim / 16][lanes] of 16 bytes
   int weights;     // [warps][tile][vectors]; none for tensor cores
   int sums;        // [warps][vectors][sum_stride]
@@ -157,7 +158,8 @@ inline constexpr AttendShared AttendSharedOf(AttendSize size) {
   const int states = kAttendWarps * size.vectors;
   at.sum_stride = size.pass_dims() + (size.tensor ? 16 : 0);
   at.places = 0;
-  at.queries = at.places + (size.tensor ? 4 : 2) * kAttendWarps * kAttendTile;
+  at.scales = at.places + (size.tensor ? 4 : 2) * kAttendWarps * kAttendTile;
+  at.queries = at.scales + (size.tensor ? 0 : kAttendWarps * kAttendTile);
   at.weights = at.queries + size.head_dim * size.vectors / (size.tensor ? 2 : 1);
   at.sums = at.weights + (size.tensor ? 0 : kAttendWarps * kAttendTile * size.vectors);
   at.largest = at.sums + states * at.sum_stride;

@@ -124,7 +124,7 @@ TEST(LaunchShapes, AttentionFitsTheDeviceAndItsPartsDoNotOverlap) {
 }
 
 TEST(LaunchShapes, AttentionTakesASizeThatHoldsTheHead) {
-  for (const KvDType dtype : {KvDType::kF32, KvDType::kBF16}) {
+  for (const KvDType dtype : kAllKvDTypes) {
     for (int head_dim = 1; head_dim <= kMaxHeadDim; ++head_dim) {
       for (const int vectors : {1, 4, 5, 100}) {
         const AttendSize size = kAttendSizes[AttendSizeFor(dtype, vectors, head_dim)];

@@ -97,7 +97,7 @@ struct RotateAndCacheTask {
   const float* key_norm = nullptr;    // likewise
   float epsilon = 0.0f;
   RaggedRows rows;
-  PagedKvView kv;  // f32 or bf16
+  PagedKvView kv;
   int num_heads = 0;
 };
 Error Launch(const RotateAndCacheTask& task, Stream stream);
@@ -136,7 +136,7 @@ Error Launch(const FloatProductTask& task, Stream stream);
 struct AttendTask {
   ConstMatrixView q;
   RaggedRows rows;
-  PagedKvView kv;  // f32 or bf16
+  PagedKvView kv;
   float scale = 1.0f;
   int window = 0;
   int num_heads = 0;

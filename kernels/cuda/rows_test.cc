@@ -125,13 +125,13 @@ TEST_F(Rows, RotaryAnglesAreTheCosinesAndSinesOfF32Products) {
 }
 
 // The cache and rotated heads against the CPU's. Rotation has the same three roundings; a norm
-// before it errs by about 20 roundings, which a cache of bf16 may turn into one of its own.
+// before it errs by about 20 roundings, which a cache of bf16 or int8 may turn into one of its own.
 TEST_F(Rows, RotateAndCacheDoesWhatTheCpuDoes) {
   constexpr int kHeads = 3, kKvHeads = 2, kPageSize = 4, kPages = 80;
   const auto cpu = *MakeCpuBackend({.num_threads = 1, .compute = CpuCompute::kF32});
   const Ragged ragged;
   std::mt19937 random(5);
-  for (const KvDType dtype : {KvDType::kF32, KvDType::kBF16}) {
+  for (const KvDType dtype : kAllKvDTypes) {
     for (const int head_dim : {2, 10, 64, 128}) {
       for (const bool with_norms : {false, true}) {
         TestMatrix qkv =
@@ -197,6 +197,17 @@ TEST_F(Rows, RotateAndCacheDoesWhatTheCpuDoes) {
           } else if (dtype == KvDType::kF32) {
             ASSERT_NEAR(std::bit_cast<float>(got_keys[i]), std::bit_cast<float>(keys[i]),
                         relative * 20);
+          } else if (dtype == KvDType::kInt8) {
+            const int64_t in_block = static_cast<int64_t>(i) % kv.head_stride;
+            if (in_block >= kPageSize * KvElementWords(dtype, head_dim)) {
+              const float expected = std::bit_cast<float>(keys[i]);
+              ASSERT_NEAR(std::bit_cast<float>(got_keys[i]), expected, expected * 0x1p-18);
+            }
+            for (int shift = 0;
+                 shift < 32 && in_block < kPageSize * KvElementWords(dtype, head_dim); shift += 8) {
+              ASSERT_NEAR(static_cast<int8_t>(got_keys[i] >> shift),
+                          static_cast<int8_t>(keys[i] >> shift), 1);
+            }
           } else {
             for (const int shift : {0, 16}) {
               const float expected = Bf16ToFloat(static_cast<uint16_t>(keys[i] >> shift));

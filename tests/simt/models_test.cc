@@ -192,7 +192,8 @@ TEST(DeviceEngine, SampledTextIsThatOfRowsOnTheHost) {
 INSTANTIATE_TEST_SUITE_P(All, DeviceModel,
                          testing::Values(Case{"mistral-window"}, Case{"qwen2-fp16"},
                                          Case{"qwen3-norm"}, Case{"llama-bf16", 0.32f},
-                                         Case{"llama-bf16", 0.32f, KvDType::kBF16}),
+                                         Case{"llama-bf16", 0.32f, KvDType::kBF16},
+                                         Case{"llama-bf16", 0.32f, KvDType::kInt8}),
                          [](const auto& info) {
                            std::string name =
                                absl::StrCat(info.param.model, "_", NameOf(info.param.kv_dtype));

@@ -23,6 +23,7 @@ namespace tandem::cuda {
 using simt::Where;
 
 inline constexpr int kWarpSize = 32;
+inline constexpr uint32_t kWholeWarp = 0xFFFFFFFFu;
 
 inline int ThreadIndex() { return simt::Machine::Get().thread(); }
 inline int BlockX() { return simt::Machine::Get().block()[0]; }
