@@ -11,14 +11,14 @@ namespace tandem::cuda {
 struct F32Cache {
   static constexpr int kPerWord = 1;
   TANDEM_DEVICE static float Element(uint32_t word, int) { return BitsToFloat(word); }
-  TANDEM_DEVICE static float Scale(const uint32_t*) { return 1.0f; }
+  static constexpr bool kIsScaled = false;
 };
 struct Int8Cache {
   static constexpr int kPerWord = 4;
   TANDEM_DEVICE static float Element(uint32_t word, int i) {
     return static_cast<float>(static_cast<int8_t>(word >> 8 * i & 0xFF));
   }
-  TANDEM_DEVICE static float Scale(const uint32_t* at) { return BitsToFloat(Load(at)); }
+  static constexpr bool kIsScaled = true;
 };
 
 template <int kNumVectors, int kLargestHead, typename Cache = F32Cache>
@@ -85,9 +85,8 @@ class PlainTile {
     const int slot = position % kv.page_size;
     const int64_t block = kv.BlockOf(page, BlockY());
     Store(places + Lane(), block + int64_t{slot} * words);
-    const uint32_t* const value_scale =
-        static_cast<const uint32_t*>(kv.values) + block + int64_t{words} * kv.page_size + slot;
-    Store(scales + Lane(), Cache::Scale(value_scale));
+    const int64_t scale_place = block + int64_t{words} * kv.page_size + slot;
+    if (Cache::kIsScaled) Store(scales + Lane(), ScaleAt(kv.values, scale_place));
     const uint32_t* const key = static_cast<const uint32_t*>(kv.keys) + block + slot;
     TANDEM_UNROLL_BY(8 / Cache::kPerWord)
     for (int w = 0; w < words; ++w) {
@@ -97,9 +96,12 @@ class PlainTile {
         AddScores(Cache::Element(word, i), queries + (w * Cache::kPerWord + i) * kVectors, scores);
       }
     }
-    const float scale = task.scale * Cache::Scale(key + int64_t{words} * kv.page_size);
+    const float scale = Cache::kIsScaled ? task.scale * ScaleAt(kv.keys, scale_place) : task.scale;
     TANDEM_UNROLL
     for (int v = 0; v < kVectors; ++v) scores[v] = scores[v] * scale;
+  }
+  TANDEM_DEVICE static float ScaleAt(const void* cache, int64_t place) {
+    return BitsToFloat(Load(static_cast<const uint32_t*>(cache) + place));
   }
   TANDEM_DEVICE static void AddScores(float key, const float* queries, float (&scores)[kVectors]) {
     TANDEM_UNROLL
@@ -142,7 +144,8 @@ class PlainTile {
     for (int position = begin; position < end; ++position) {
       const int j = position - tile;
       const uint32_t* const row = static_cast<const uint32_t*>(task.kv.values) + Load(places + j);
-      const float scale = Load(shared + kAt.scales + WarpIndex() * kAttendTile + j);
+      const float scale =
+          Cache::kIsScaled ? Load(shared + kAt.scales + WarpIndex() * kAttendTile + j) : 1.0f;
       const float* const weights =
           shared + kAt.weights + (WarpIndex() * kAttendTile + j) * kVectors;
       float values[kLaneWords];
