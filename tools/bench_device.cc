@@ -10,6 +10,8 @@
 #include "base/status_macros.h"
 #include "base/thread_pool.h"
 #include "kernels/device_meter.h"
+#include "kernels/row_sampler.h"
+#include "kernels/row_sums.h"
 #include "tools/bandwidth.h"
 #include "tools/bench_speculation.h"
 #include "tools/random_passes.h"
@@ -30,14 +32,18 @@ class DeviceBenchmark {
       : options_(options),
         backend_(*backend),
         meter_(dynamic_cast<DeviceMeter*>(backend)),
+        sampler_(dynamic_cast<RowSampler*>(backend)),
         on_result_(on_result) {}
 
   absl::Status Run() {
     RETURN_IF_ERROR(MeasureMemory());
     const int most_rows =
         std::max(*absl::c_max_element(options_.rows), *absl::c_max_element(options_.batches));
-    ASSIGN_OR_RETURN(passes_,
-                     RandomPasses::Create(options_.shape, options_.kv_dtype, most_rows, &backend_));
+    ASSIGN_OR_RETURN(passes_, RandomPasses::Create(options_.shape, options_.quantization,
+                                                   options_.kv_dtype, most_rows, &backend_));
+    if (Wants("sampling") && sampler_ != nullptr) {
+      for (const int rows : options_.rows) RETURN_IF_ERROR(RunSampling(rows));
+    }
     if (Wants("product")) RETURN_IF_ERROR(RunProducts());
     for (const int context : options_.contexts) {
       for (const int rows : options_.rows) RETURN_IF_ERROR(RunSequences(1, context, rows));
@@ -51,8 +57,10 @@ class DeviceBenchmark {
  private:
   bool Wants(std::string_view op) const { return absl::c_linear_search(options_.ops, op); }
 
-  // Times `enqueue`, which makes `calls` calls of what `result` describes.
-  absl::Status Measure(DeviceResult result, int calls, absl::FunctionRef<void()> enqueue) {
+  // Times `enqueue`, which makes `calls` calls of what `result` describes. What waits for the
+  // device cannot be recorded.
+  absl::Status Measure(DeviceResult result, int calls, absl::FunctionRef<void()> enqueue,
+                       bool waits = false) {
     std::vector<double> ms;
     std::vector<double> device_ms;
     enqueue();  // scratch memory, clocks
@@ -68,7 +76,7 @@ class DeviceBenchmark {
       for (int j = 0; j < times; ++j) enqueue();
       RETURN_IF_ERROR(backend_.Synchronize());
       ms.push_back(1e3 * SecondsSince(start) / times / calls);
-      if (meter_ == nullptr) continue;
+      if (meter_ == nullptr || waits) continue;
       const absl::StatusOr<double> alone = meter_->SecondsWithoutHost(enqueue, times);
       if (absl::IsUnimplemented(alone.status())) continue;
       RETURN_IF_ERROR(alone.status());
@@ -139,6 +147,57 @@ class DeviceBenchmark {
     return absl::OkStatus();
   }
 
+  // Of `rows` rows at once, as of a draft that is verified.
+  absl::Status RunSampling(int rows) {
+    const int size = options_.shape.vocab;
+    const double row_bytes = sizeof(float) * static_cast<double>(size) * rows;
+    ASSIGN_OR_RETURN(const Buffer target, backend_.Allocate(static_cast<size_t>(row_bytes)));
+    ASSIGN_OR_RETURN(const Buffer draft, backend_.Allocate(static_cast<size_t>(row_bytes)));
+    std::vector<RowState> states(rows);
+    std::vector<SlotAnswer> answers(rows);
+    absl::Status failure;
+    const auto make = [&](const Buffer& to, float inverse_temperature, float top_p) {
+      std::vector<RowTask> tasks;
+      for (int i = 0; i < rows; ++i) {
+        const int64_t first = int64_t{i} * size;
+        tasks.push_back({.logits = passes_->logits() + first,
+                         .probs = static_cast<float*>(to.data()) + first,
+                         .size = size,
+                         .inverse_temperature = inverse_temperature,
+                         .enough = top_p < 1.0f ? UnitsToReach(top_p) : 0});
+      }
+      failure.Update(sampler_->Sample(tasks, {}, absl::MakeSpan(states), {}));
+    };
+    const auto ask = [&](SlotDraw draw) {
+      std::vector<SlotTask> tasks;
+      for (int i = 0; i < rows; ++i) {
+        const int64_t first = int64_t{i} * size;
+        tasks.push_back({.target = static_cast<const float*>(target.data()) + first,
+                         .draft = static_cast<const float*>(draft.data()) + first,
+                         .target_size = size,
+                         .draft_size = size,
+                         .token = 0,
+                         .draw = draw});
+      }
+      failure.Update(sampler_->Sample({}, tasks, {}, absl::MakeSpan(answers)));
+    };
+    const auto result = [&](std::string_view part, double bytes) {
+      return DeviceResult{.op = "sampling", .part = part, .rows = rows, .batch = 1, .bytes = bytes};
+    };
+    constexpr bool kWaits = true;
+    // Logits within +-1: their spread becomes that of a language model's.
+    RETURN_IF_ERROR(Measure(
+        result("top_p", row_bytes), 1, [&] { make(draft, 10.0f, 0.95f); }, kWaits));
+    make(draft, 9.0f, 1.0f);
+    RETURN_IF_ERROR(Measure(
+        result("softmax", row_bytes), 1, [&] { make(target, 10.0f, 1.0f); }, kWaits));
+    RETURN_IF_ERROR(Measure(
+        result("draw", row_bytes), 1, [&] { ask(SlotDraw::kTarget); }, kWaits));
+    RETURN_IF_ERROR(Measure(
+        result("residual", 2 * row_bytes), 1, [&] { ask(SlotDraw::kTokenResidual); }, kWaits));
+    return failure;
+  }
+
   absl::Status RunSequences(int batch, int context, int rows) {
     if (!Wants("attention") && !Wants("pass")) return absl::OkStatus();
     RETURN_IF_ERROR(passes_->SetSequences(batch, context, rows));
@@ -169,7 +228,8 @@ class DeviceBenchmark {
 
   const DeviceBenchmarkOptions& options_;
   Backend& backend_;
-  DeviceMeter* const meter_;  // or null
+  DeviceMeter* const meter_;   // or null
+  RowSampler* const sampler_;  // likewise
   absl::FunctionRef<void(const DeviceResult&)> on_result_;
   std::unique_ptr<RandomPasses> passes_;
   double read_bytes_per_second_ = 0.0;

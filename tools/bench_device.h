@@ -16,15 +16,16 @@
 
 namespace tandem {
 
-inline constexpr std::string_view kDeviceOps[] = {"product", "attention", "pass"};
+inline constexpr std::string_view kDeviceOps[] = {"product", "attention", "pass", "sampling"};
 
 struct DeviceBenchmarkOptions {
   std::string name;  // of the shape
   RandomModelShape shape;
   std::vector<std::string_view> ops;  // of kDeviceOps
-  std::vector<int> rows;              // of one sequence: products, attention, verification
-  std::vector<int> batches;           // sequences of one row each: decoding
-  std::vector<int> contexts;          // tokens before the rows
+  std::vector<int> rows;      // of one sequence: products, attention, verification, sampling
+  std::vector<int> batches;   // sequences of one row each: decoding
+  std::vector<int> contexts;  // tokens before the rows
+  Quantization quantization = Quantization::kNone;
   KvDType kv_dtype = KvDType::kBF16;
   int repeat = 7;
   double sample_seconds = 0.02;             // that a sample takes at least
@@ -34,9 +35,12 @@ struct DeviceBenchmarkOptions {
 // One thing measured: a line of the report. Times are medians of one call. Those of products and
 // attention are of a layer, all layers in turns, so that no cache holds what they read.
 struct DeviceResult {
-  std::string_view op;    // "read", "copy", "product", "attention", "pass"
-  std::string_view part;  // of a product: "qkv", ...; of a pass: "decode", "verify"
-  int rows = 0;           // of a sequence
+  std::string_view op;  // "read", "copy", "product", "attention", "pass", "sampling"
+  // Of a product: "qkv", ...; of a pass: "decode", "verify"; of sampling, which is measured where
+  // rows stay on the device and with the small copies to the host and back: "softmax", "top_p" (of
+  // .95), "draw" and "residual".
+  std::string_view part;
+  int rows = 0;  // of a sequence
   int batch = 0;
   int context = 0;
   double bytes = 0.0;  // that it must read (a copy: reads and writes)

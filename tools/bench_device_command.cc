@@ -25,10 +25,11 @@ using OrderedJson = nlohmann::ordered_json;
 struct DeviceFlags {
   std::string device = "auto";
   std::string shapes = "llama-1b";
-  std::string ops = "product,attention,pass";
+  std::string ops = "product,attention,pass,sampling";
   std::string rows = "1,2,4,5,8,16,32,64";
   std::string batches = "1,4,16,64";
   std::string contexts = "0,1024,4096";
+  std::string quantize = "none";
   std::string kv_cache = "bf16";
   int repeat = 7;
   int sample_ms = 20;
@@ -44,7 +45,12 @@ struct DeviceFlags {
     ASSIGN_OR_RETURN(each.rows, ParseNumbers("--rows", rows, 1, 4096));
     ASSIGN_OR_RETURN(each.batches, ParseNumbers("--batches", batches, 1, 1024));
     ASSIGN_OR_RETURN(each.contexts, ParseNumbers("--contexts", contexts, 0, 1 << 20));
-    each.kv_dtype = kv_cache == "f32" ? KvDType::kF32 : KvDType::kBF16;
+    each.quantization = quantize == "int8"   ? Quantization::kInt8
+                        : quantize == "int4" ? Quantization::kInt4
+                                             : Quantization::kNone;
+    each.kv_dtype = kv_cache == "f32"    ? KvDType::kF32
+                    : kv_cache == "int8" ? KvDType::kInt8
+                                         : KvDType::kBF16;
     each.repeat = repeat;
     each.sample_seconds = 1e-3 * sample_ms;
     each.buffer_bytes = int64_t{buffer_mb} << 20;
@@ -134,7 +140,8 @@ Command AddBenchDevice(CLI::App* bench) {
   const auto flags = std::make_shared<DeviceFlags>();
   CLI::App* app = bench->add_subcommand(
       "device",
-      "Compare products, attention and passes of random weights with how fast a device reads");
+      "Compare products, attention, passes and sampling of random weights with how fast a device "
+      "reads");
   app->add_option("--device", flags->device, "auto, cpu, cuda:N [auto]")->type_name("NAME");
   app->add_option("--shape", flags->shapes,
                   "Shapes as `tandem make-random` takes them, joined by + [llama-1b]")
@@ -149,9 +156,12 @@ Command AddBenchDevice(CLI::App* bench) {
   app->add_option("--contexts", flags->contexts,
                   absl::StrCat("Tokens in the cache before the rows [", flags->contexts, "]"))
       ->type_name("LIST");
-  app->add_option("--kv-cache", flags->kv_cache, "f32, bf16 [bf16]")
+  app->add_option("--quantize", flags->quantize, "Weights: none, int8, int4 [none]")
       ->type_name("NAME")
-      ->check(CLI::IsMember({"f32", "bf16"}));
+      ->check(CLI::IsMember({"none", "int8", "int4"}));
+  app->add_option("--kv-cache", flags->kv_cache, "f32, bf16, int8 [bf16]")
+      ->type_name("NAME")
+      ->check(CLI::IsMember({"f32", "bf16", "int8"}));
   app->add_option("--repeat", flags->repeat, "Samples of each, whose median counts [7]")
       ->type_name("N")
       ->check(CLI::Range(1, 1000));

@@ -14,7 +14,7 @@ namespace {
 DeviceBenchmarkOptions Small() {
   DeviceBenchmarkOptions options;
   options.shape = *RandomModelShape::Parse("ffn=192");  // what no layout pads
-  options.ops = {kDeviceOps[0], kDeviceOps[1], kDeviceOps[2]};
+  options.ops = {std::begin(kDeviceOps), std::end(kDeviceOps)};
   options.rows = {1, 3};
   options.batches = {1, 2};
   options.contexts = {0, 20};
@@ -32,8 +32,9 @@ TEST(BenchDevice, MeasuresEverythingThatIsAskedFor) {
   const absl::Status status = RunDeviceBenchmark(
       Small(), backend.get(), [&](const DeviceResult& result) { results.push_back(result); });
   ASSERT_TRUE(status.ok()) << status;
-  // Reading and copying; five weights with two numbers of rows; at two contexts a pass of 1 and 3
-  // rows and one of two sequences, and attention where there is something to look at.
+  // Reading and copying; no sampling, for rows are the host's; five weights with two numbers of
+  // rows; at two contexts a pass of 1 and 3 rows and one of two sequences, and attention where
+  // there is something to look at.
   ASSERT_EQ(results.size(), 2u + 5 * 2 + 2 * 3 + 3);
   EXPECT_EQ(results[0].op, "read");
   EXPECT_EQ(results[1].op, "copy");
@@ -63,8 +64,8 @@ TEST(BenchDevice, MeasuresEverythingThatIsAskedFor) {
 // What is timed is a model's pass: finite logits, the same of every pass and of every row alone.
 TEST(RandomPasses, ARowsLogitsDoNotDependOnHowOftenOrBesideWhatItIsComputed) {
   const auto backend = Cpu();
-  const auto passes =
-      RandomPasses::Create(*RandomModelShape::Parse("tiny"), KvDType::kBF16, 4, backend.get());
+  const auto passes = RandomPasses::Create(*RandomModelShape::Parse("tiny"), Quantization::kNone,
+                                           KvDType::kBF16, 4, backend.get());
   ASSERT_TRUE(passes.ok()) << passes.status();
   ASSERT_TRUE((*passes)->SetSequences(1, 20, 1).ok());
   (*passes)->Pass();

@@ -51,6 +51,7 @@ constexpr NamedShape kNamedShapes[] = {
     {"8b", {"llama", 4096, 32, 32, 8, 128, 14336, 128256, 8192, false, DType::kBF16}},
     // Pairs as they are published, but for their contexts.
     {"llama-8b", {"llama", 4096, 32, 32, 8, 128, 14336, 128256, 8192, false, DType::kBF16}},
+    {"llama-70b", {"llama", 8192, 80, 64, 8, 128, 28672, 128256, 8192, false, DType::kBF16}},
     {"llama-1b", {"llama", 2048, 16, 32, 8, 64, 8192, 128256, 8192, true, DType::kBF16}},
     {"qwen3-8b", {"qwen3", 4096, 36, 32, 8, 128, 12288, 151936, 8192, false, DType::kBF16}},
     {"qwen3-0.6b", {"qwen3", 1024, 28, 16, 8, 128, 3072, 151936, 8192, true, DType::kBF16}},

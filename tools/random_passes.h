@@ -25,6 +25,7 @@ class RandomPasses {
   // For passes of up to `most_rows` rows in all. `backend` must outlive it. RESOURCE_EXHAUSTED if
   // there is not enough memory.
   static absl::StatusOr<std::unique_ptr<RandomPasses>> Create(const RandomModelShape& shape,
+                                                              Quantization quantization,
                                                               KvDType kv_dtype, int most_rows,
                                                               Backend* backend);
 
@@ -46,15 +47,18 @@ class RandomPasses {
   double weights_per_pass() const;
   // Of keys and values, by attention in one layer.
   double attention_bytes() const;
-  // Of the last pass: [rows of all sequences, vocab], downloaded.
+  // Of the last pass: [rows of all sequences, vocab] on the backend, numbers before there is one.
+  const float* logits() const { return static_cast<const float*>(logits_.data()); }
+  // The same, downloaded.
   std::vector<float> Logits();
 
  private:
   template <typename Count>
   double SumOfWeights(Count count) const;
   using Layer = std::array<PackedWeight, kNumLayerParts>;
-  RandomPasses(const RandomModelShape& shape, KvDType kv_dtype, Backend* backend)
-      : shape_(shape), kv_dtype_(kv_dtype), backend_(*backend) {}
+  RandomPasses(const RandomModelShape& shape, Quantization quantization, KvDType kv_dtype,
+               Backend* backend)
+      : shape_(shape), quantization_(quantization), kv_dtype_(kv_dtype), backend_(*backend) {}
   absl::Status MakeWeights();
   absl::Status MakeActivations(int most_rows);
   int qkv_size() const { return (shape_.heads + 2 * shape_.kv_heads) * shape_.head_dim; }
@@ -63,6 +67,7 @@ class RandomPasses {
   MatrixView Rows(const Buffer& buffer, int rows, int cols) const;
 
   const RandomModelShape shape_;
+  const Quantization quantization_;
   const KvDType kv_dtype_;
   Backend& backend_;
   std::vector<Layer> layers_;

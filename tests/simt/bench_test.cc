@@ -14,7 +14,9 @@ TEST(BenchDevice, RunsOnADevice) {
   if (!backend.ok()) GTEST_SKIP() << backend.status().message();
   DeviceBenchmarkOptions options;
   options.shape = *RandomModelShape::Parse("layers=1,hidden=32,ffn=32,vocab=257,family=qwen3");
-  options.ops = {kDeviceOps[0], kDeviceOps[1], kDeviceOps[2]};
+  options.ops = {std::begin(kDeviceOps), std::end(kDeviceOps)};
+  options.quantization = Quantization::kInt8;
+  options.kv_dtype = KvDType::kInt8;
   options.rows = {1, 2};
   options.batches = {2};
   options.contexts = {3};
@@ -28,7 +30,7 @@ TEST(BenchDevice, RunsOnADevice) {
         EXPECT_GT(result.best_ms(), 0.0);
       });
   EXPECT_TRUE(status.ok()) << status.message();
-  EXPECT_EQ(num_results, 2 + 5 * 2 + 2 * 3);
+  EXPECT_EQ(num_results, 2 + 4 * 2 + 5 * 2 + 2 * 3);
 }
 
 }  // namespace
