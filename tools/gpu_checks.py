@@ -26,7 +26,15 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 # Small shapes only: under a sanitizer a test takes some hundred times as long.
 SANITIZED_TESTS = "-*Long*:*ManyRows*:BenchDevice*:Meter.Replays*"
-SHAPES = ["llama-1b", "llama-8b", "qwen3-0.6b", "qwen3-8b"]
+# What `bench device` measures: a shape, and how its weights and cache are stored.
+SHAPES = {
+    "llama-1b": ["llama-1b"],
+    "llama-8b": ["llama-8b"],
+    "qwen3-0.6b": ["qwen3-0.6b"],
+    "qwen3-8b": ["qwen3-8b"],
+    "llama-8b-int8": ["llama-8b", "--quantize", "int8", "--kv-cache", "int8"],
+    "llama-70b-int8": ["llama-70b", "--quantize", "int8"],
+}
 
 
 class Skipped(Exception):
@@ -175,10 +183,11 @@ class Checks:
             raise Skipped("there is no compute-sanitizer here")
         return self.test_program([path, "--tool", tool, "--error-exitcode", "9"], SANITIZED_TESTS)
 
-    def generate(self, device, target, ids, max_tokens, *more):
+    def generate(self, device, target, ids, max_tokens, *more, temperature=0):
         command = [self.program("tandem"), "generate", "--device", device, "--target", str(target),
                    "--prompt-ids", ",".join(map(str, ids)), "--max-tokens", str(max_tokens),
-                   "--ignore-eos", "--temperature", "0", "--kv-memory", "64M", "--json", *more]
+                   "--ignore-eos", "--temperature", str(temperature), "--seed", "7", "--kv-memory",
+                   "64M", "--json", *more]
         status, output = self.run(command)
         line = next((text for text in output.splitlines() if text.startswith("{")), None)
         if status != 0 or line is None:
@@ -207,13 +216,22 @@ class Checks:
         return f"{len(folders)} models"
 
     def pair(self):
-        """Greedy text of the shipped pair is the target's own, and what the CPU says of it."""
+        """Text of the shipped pair is the target's own, greedy and seeded, and what the CPU says."""
         target = self.data / "models/storyteller-7m"
         if not target.is_dir():
             raise Skipped(f"there is no {target}")
         prompt, count = [1, 40, 300, 77, 12], 24 if self.is_quick else 128
         plain = self.generate(self.device, target, prompt, count, "--drafter", "none")
         cpu = self.generate("cpu", target, prompt, count, "--drafter", "none")
+        seeded = self.generate(self.device, target, prompt, count, "--drafter", "none",
+                               "--top-p", "0.95", temperature=0.8)
+        for length in (1, 4):
+            drafted = self.generate(self.device, target, prompt, count, "--draft",
+                                    str(self.data / "models/storyteller-1m"), "-k", str(length),
+                                    "--top-p", "0.95", temperature=0.8)
+            if drafted != seeded:
+                raise Failed(f"with {length} draft tokens another seeded text after "
+                             f"{same(drafted, seeded)}")
         for length in (1, 4, 8):
             drafted = self.generate(self.device, target, prompt, count, "--draft",
                                     str(self.data / "models/storyteller-1m"), "-k", str(length))
@@ -243,15 +261,17 @@ class Checks:
     def bench_shape(self, shape):
         more = ["--rows", "1,2", "--batches", "1", "--contexts", "16", "--repeat", "1",
                 "--sample-ms", "0", "--buffer-mb", "1"] if self.is_quick else []
-        return self.benchmark(["device", "--device", self.device, "--shape",
-                               "tiny" if self.is_quick else shape, *more])
+        asked = ["tiny", *SHAPES[shape][1:]] if self.is_quick else SHAPES[shape]
+        return self.benchmark(["device", "--device", self.device, "--shape", *asked, *more])
 
     def bench_pair(self):
         models = self.data / "models"
         more = ["--num-prompts", "1", "--max-tokens", "8", "--repeat", "1"] if self.is_quick else []
-        return self.benchmark(["speculation", "--device", self.device, "--target",
-                               str(models / "storyteller-7m"), "--draft",
-                               str(models / "storyteller-1m"), *more])
+        told = [self.benchmark(["speculation", "--device", self.device, "--target",
+                                str(models / "storyteller-7m"), "--draft",
+                                str(models / "storyteller-1m"), "--temperature", temperature,
+                                *more]) for temperature in ("0", "0.7")]
+        return ", ".join(told)
 
     def bench_large_pair(self):
         """A large target with synthetic acceptance, through the whole engine."""
@@ -290,7 +310,7 @@ class Checks:
         pairs = [{**line, "model": pathlib.Path(line["target"]["path"]).name}
                  for line in self.lines if line.get("bench") == "speculation"]
         if pairs:
-            text += "\n" + table(["model", "draft_tokens", "batch", "plain_step_ms", "verify_ms",
+            text += "\n" + table(["model", "temperature", "draft_tokens", "batch", "plain_step_ms", "verify_ms",
                                   "draft_step_ms", "other_ms", "decode_ratio", "predicted_ratio",
                                   "identical"], pairs)
         (self.out / "summary.txt").write_text(text, encoding="utf-8")
