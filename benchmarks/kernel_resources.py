@@ -49,8 +49,9 @@ int main() {
     if (s.tensor)
       std::printf("AttendKernel<TensorTile<%d>> %d\\n", s.head_dim, AttendSharedOf(s).num_words * 4);
     else
-      std::printf("AttendKernel<PlainTile<%d, %d>> %d\\n", s.vectors, s.head_dim,
-                  AttendSharedOf(s).num_words * 4);
+      for (const char* cache : {"F32", "Int8"})
+        std::printf("AttendKernel<PlainTile<%d, %d, %sCache>> %d\\n", s.vectors, s.head_dim, cache,
+                    AttendSharedOf(s).num_words * 4);
   for (const ProductTiles t : kProductTiles)
     std::printf("TileProductKernel<Bf16Weight, %d, %d> %d\\nTileProductKernel<Int8Weight, %d, 1> %d\\n",
                 t.rows, t.outputs, ProductSharedBytes(t), t.rows, ProductSharedBytes({t.rows, 1}));
