@@ -7,7 +7,6 @@
 #include "absl/container/flat_hash_set.h"
 #include "base/check.h"
 #include "base/status_macros.h"
-#include "model/device_sampling.h"
 
 namespace tandem {
 
@@ -314,6 +313,7 @@ bool ModelDrafter::StaysOnDevice(const Draft& draft) {
 // Drafts get pages as Step gives them, and end where there are none.
 ModelDrafter::Chain ModelDrafter::PlanChain(absl::Span<Draft* const> drafts) {
   Chain chain;
+  rows_.BeginRound();
   const int vocab_size = std::min(model_->vocab_size(), target_vocab_size_);
   int free_pages = cache_->num_available_pages();
   for (int slot = 0;; ++slot) {
@@ -327,7 +327,7 @@ ModelDrafter::Chain ModelDrafter::PlanChain(absl::Span<Draft* const> drafts) {
       Distribution* const row = draft->proposal->DistributionAt(slot);
       draft->ended =
           pages > free_pages ||
-          (!is_greedy && !PutOnDevice(model_->device_rows().backend, vocab_size, row).ok());
+          (!is_greedy && !rows_.Put(model_->device_rows().backend, vocab_size, row).ok());
       if (draft->ended) continue;
       free_pages -= pages;
       active.push_back(draft);

@@ -7,6 +7,7 @@
 #include "draft/drafter.h"
 #include "draft/vocabulary_map.h"
 #include "kvcache/paged_kv_cache.h"
+#include "model/device_sampling.h"
 #include "model/language_model.h"
 
 namespace tandem {
@@ -82,6 +83,7 @@ class ModelDrafter final : public Drafter {
   int chunk_tokens_;
   const VocabularyMap* vocabulary_;
   std::vector<float> target_row_;
+  DeviceRowPool rows_;
   std::shared_ptr<States> states_ = std::make_shared<States>();  // that exist, oldest first
 };
 

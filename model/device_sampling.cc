@@ -37,15 +37,18 @@ void SetNoise(const RandomSource& random, const RandomPlace& place, SlotTask* sl
   slot->key = random.seed();
 }
 
-absl::Status PutOnDevice(Backend* backend, int size, Distribution* distribution) {
+absl::Status DeviceRowPool::Put(Backend* backend, int size, Distribution* distribution) {
   const size_t bytes = sizeof(float) * static_cast<size_t>(size);
-  if (distribution->device == nullptr || distribution->device->size_bytes() < bytes) {
-    ASSIGN_OR_RETURN(Buffer buffer, backend->Allocate(bytes));
-    distribution->device = std::make_shared<Buffer>(std::move(buffer));
+  if (num_used_ == rows_.size()) rows_.push_back(std::make_shared<Buffer>());
+  std::shared_ptr<Buffer>& row = rows_[num_used_];
+  if (row->size_bytes() < bytes) {
+    ASSIGN_OR_RETURN(*row, backend->Allocate(bytes));
   }
+  ++num_used_;
   distribution->only = -1;
   distribution->probs.clear();
   distribution->device_size = size;
+  distribution->device = row;
   return absl::OkStatus();
 }
 

@@ -3,6 +3,9 @@
 #ifndef TANDEM_MODEL_DEVICE_SAMPLING_H_
 #define TANDEM_MODEL_DEVICE_SAMPLING_H_
 
+#include <memory>
+#include <vector>
+
 #include "absl/status/status.h"
 #include "base/philox.h"
 #include "kernels/row_sampler.h"
@@ -25,9 +28,20 @@ float* LogitsOf(const DeviceRows& rows, int row);
 // Sets what a slot draws with.
 void SetNoise(const RandomSource& random, const RandomPlace& place, SlotTask* slot);
 
-// Makes `distribution` one of `size` tokens on the device, of unspecified contents.
-// RESOURCE_EXHAUSTED if memory is short.
-absl::Status PutOnDevice(Backend* backend, int size, Distribution* distribution);
+// Places on a device for the distributions of one round, which are allocated once.
+// Thread-compatible.
+class DeviceRowPool {
+ public:
+  // Rows handed out before may be handed out again.
+  void BeginRound() { num_used_ = 0; }
+  // Makes `distribution` one of `size` tokens on the device, of unspecified contents.
+  // RESOURCE_EXHAUSTED if memory is short.
+  absl::Status Put(Backend* backend, int size, Distribution* distribution);
+
+ private:
+  std::vector<std::shared_ptr<Buffer>> rows_;
+  size_t num_used_ = 0;
+};
 float* DeviceProbs(const Distribution& distribution);
 // Brings it over if it is on the device.
 void BringToHost(Backend* backend, Distribution* distribution);

@@ -48,9 +48,10 @@ struct Distribution {
   // Greedy: all mass on this token, and `probs` is empty. Otherwise -1.
   TokenId only = -1;
   std::vector<float> probs = {};  // [vocab], summing to 1 up to rounding
-  // In place of `probs`, which is empty: as many on a device (model/device_sampling.h). 0 for none.
+  // In place of `probs`, which is empty: as many on a device, as long as the round that they were
+  // made in (model/device_sampling.h). 0 for none.
   int device_size = 0;
-  std::shared_ptr<Buffer> device = nullptr;  // kept for the next time if there are none
+  std::shared_ptr<const Buffer> device = nullptr;
 };
 
 // The distribution that `params` make of `logits` for a sequence with these counts (null when

@@ -72,10 +72,11 @@ struct Worlds {
 
 // Puts rows of a proposal on the device.
 void PutRowsOnDevice(Backend* backend, Proposal* proposal) {
+  DeviceRowPool pool;
   for (Distribution& row : proposal->drawn_from) {
     if (row.only >= 0) continue;
     const std::vector<float> probs = row.probs;
-    TANDEM_CHECK(PutOnDevice(backend, static_cast<int>(probs.size()), &row).ok());
+    TANDEM_CHECK(pool.Put(backend, static_cast<int>(probs.size()), &row).ok());
     std::copy(probs.begin(), probs.end(), DeviceProbs(row));
   }
 }

@@ -25,7 +25,28 @@ std::string Description(const DeviceProperties& device) {
 }
 
 // Whether products with such weights are those of tensor cores.
-bool IsInTiles(DType packed) { return packed == DType::kBF16 || packed == DType::kInt8; }
+bool IsInTiles(DType packed) { return packed == DType::kBF16 || IsQuantized(packed); }
+
+// How weights of this dtype are stored.
+DType StoredAs(DType given, Quantization quantization) {
+  if (IsQuantized(given)) return given;
+  switch (quantization) {
+    case Quantization::kNone:
+      return given;
+    case Quantization::kInt8:
+      return DType::kInt8;
+    case Quantization::kInt4:
+      return DType::kInt4;
+  }
+  return given;
+}
+
+std::vector<std::byte> Packed(const TileLayout& layout, absl::Span<const WeightPart> parts,
+                              DType as) {
+  if (as == DType::kInt8) return layout.PackInt8();
+  if (as == DType::kInt4) return layout.PackInt4();
+  return IsInTiles(as) ? layout.PackBf16() : PackPlainly(parts);
+}
 
 template <typename T>
 absl::Span<const std::byte> BytesOf(const std::vector<T>& values) {
@@ -113,21 +134,16 @@ absl::StatusOr<PackedWeight> CudaBackend::Pack(absl::Span<const WeightPart> part
                                                Quantization quantization) {
   const TileLayout layout(parts, order);
   PackedWeight weight;
-  const DType given = parts[0].matrix.dtype;
-  const bool is_whole = quantization != Quantization::kNone || IsQuantized(given);
-  weight.dtype = is_whole ? DType::kInt8 : given;
+  weight.dtype = StoredAs(parts[0].matrix.dtype, quantization);
   weight.order = order;
   weight.outputs = layout.num_outputs();
   weight.inputs = layout.num_inputs();
-  const bool tiles = IsInTiles(weight.dtype);
-  const DType to = quantization == Quantization::kInt4 ? DType::kInt4 : DType::kInt8;
-  const std::vector<std::byte> packed = is_whole ? layout.PackInt8(to)
-                                        : tiles  ? layout.PackBf16()
-                                                 : PackPlainly(parts);
+  const std::vector<std::byte> packed = Packed(layout, parts, weight.dtype);
   ASSIGN_OR_RETURN(weight.data, Uploaded(packed));
   weight.bytes_read = packed.size();
   if (layout.has_bias()) {
-    const std::vector<float> bias = tiles ? layout.PackBias() : PackBiasPlainly(parts);
+    const std::vector<float> bias =
+        IsInTiles(weight.dtype) ? layout.PackBias() : PackBiasPlainly(parts);
     ASSIGN_OR_RETURN(weight.bias, Uploaded(BytesOf(bias)));
   }
   return weight;
@@ -218,10 +234,13 @@ void CudaBackend::MultiplyTiles(ConstMatrixView x, const PackedWeight& weight, P
   const int num_tiles = CeilDiv(out.cols, tile_outputs);
   const auto* const packed = static_cast<const std::byte*>(weight.data.data());
   const std::byte* const scales =
-      weight.dtype == DType::kInt8 ? packed + PackedInt8Bytes(num_tiles, weight.inputs) : nullptr;
+      weight.dtype == DType::kInt8   ? packed + PackedInt8Bytes(num_tiles, weight.inputs)
+      : weight.dtype == DType::kInt4 ? packed + PackedInt4Bytes(num_tiles, weight.inputs)
+                                     : nullptr;
   const TileProductTask task{.x = x,
                              .rows = rows,
                              .weight = packed,
+                             .dtype = weight.dtype,
                              .scales = reinterpret_cast<const float*>(scales),
                              .bias = static_cast<const float*>(weight.bias.data()),
                              .num_tiles = num_tiles,

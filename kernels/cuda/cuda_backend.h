@@ -11,10 +11,10 @@
 
 namespace tandem::cuda {
 
-// Operations are kernels on one stream. Products with weights of bf16 and int8 round activations to
-// bf16, row by row; attention to caches of bf16 rounds queries and weights. Products with f32 and
-// f16 weights and attention to caches of f32 and int8 compute in f32. Weights of int4 lie as int8.
-// Scratch memory grows to the largest call.
+// Operations are kernels on one stream. Products with weights of bf16, int8 and int4 round
+// activations to bf16, row by row; attention to caches of bf16 rounds queries and weights. Products
+// with f32 and f16 weights and attention to caches of f32 and int8 compute in f32. Scratch memory
+// grows to the largest call.
 class CudaBackend final : public Backend, public DeviceMeter, public RowSampler {
  public:
   // Takes the stream.

@@ -109,12 +109,13 @@ struct PackRowsTask {
 };
 Error Launch(const PackRowsTask& task, Stream stream);
 
-// A product of rows, rounded to bf16, with a weight of bf16 or int8 (product_layout.h).
+// A product of rows, rounded to bf16, with a weight of bf16, int8 or int4 (product_layout.h).
 struct TileProductTask {
   ConstMatrixView x;              // read where rows are few: rounded on the way
   const void* rows = nullptr;     // packed; read where they are more than kRowsRoundedOnTheWay
   const void* weight = nullptr;   // packed
-  const float* scales = nullptr;  // of int8: behind the packed weight; else none
+  DType dtype = DType::kBF16;     // of the weight
+  const float* scales = nullptr;  // behind the packed weight; of bf16 none
   const float* bias = nullptr;    // [num_tiles * 16] in the weight's order, or none
   int num_tiles = 0;              // of 16 outputs
   ProductEnd end = ProductEnd::kStore;

@@ -104,28 +104,58 @@ std::vector<std::byte> TileLayout::PackBf16() const {
   return packed;
 }
 
-std::vector<std::byte> TileLayout::PackInt8(DType to) const {
-  const int num_steps = NumSteps(num_inputs()), num_groups = NumGroups(num_inputs());
+std::vector<int8_t> TileLayout::WholeTile(int tile, DType to, float* scales) const {
+  const int padded = NumSteps(num_inputs()) * kStepInputs;
+  std::vector<int8_t> rows(static_cast<size_t>(kTileOutputs) * padded);
+  for (int output = 0; output < kTileOutputs; ++output) {
+    const Source source = SourceOf(tile, output);
+    if (source.part == nullptr) continue;
+    const std::vector<float> of_row =
+        WholeRow(*source.part, source.row, to, rows.data() + output * padded);
+    for (int group = 0; group < NumGroups(num_inputs()); ++group) {
+      scales[group * kTileOutputs + output] = of_row[group];
+    }
+  }
+  return rows;
+}
+
+std::vector<std::byte> TileLayout::PackInt8() const {
+  const int num_steps = NumSteps(num_inputs());
   const size_t scales_at = PackedInt8Bytes(num_tiles_, num_inputs());
   std::vector<std::byte> packed(scales_at + sizeof(float) * PackedScales(num_tiles_, num_inputs()));
   auto* bytes = reinterpret_cast<int8_t*>(packed.data());
-  auto* scales = reinterpret_cast<float*>(packed.data() + scales_at);
-  const int padded = num_steps * kStepInputs;
-  for (int tile = 0; tile < num_tiles_; ++tile, scales += num_groups * kTileOutputs) {
-    std::vector<int8_t> rows(static_cast<size_t>(kTileOutputs) * padded);
-    for (int output = 0; output < kTileOutputs; ++output) {
-      const Source source = SourceOf(tile, output);
-      if (source.part == nullptr) continue;
-      const std::vector<float> of_row =
-          WholeRow(*source.part, source.row, to, rows.data() + output * padded);
-      for (int group = 0; group < num_groups; ++group) {
-        scales[group * kTileOutputs + output] = of_row[group];
-      }
-    }
+  auto* const scales = reinterpret_cast<float*>(packed.data() + scales_at);
+  for (int tile = 0; tile < num_tiles_; ++tile) {
+    const std::vector<int8_t> rows =
+        WholeTile(tile, DType::kInt8, scales + PackedScales(tile, num_inputs()));
     for (int i = 0; i < num_steps * kInt8StepBytes; ++i) {  // steps, lanes, halves, words, pairs
       const PlaceInTile at = WeightPlace(i / 8 % 2, i / 16 % 32, i / 2 % 4);
       const int input = i / kInt8StepBytes * kStepInputs + at.input + i % 2;
-      *bytes++ = rows[static_cast<size_t>(at.output) * padded + input];
+      *bytes++ = rows[static_cast<size_t>(at.output) * num_steps * kStepInputs + input];
+    }
+  }
+  return packed;
+}
+
+std::vector<std::byte> TileLayout::PackInt4() const {
+  const int num_steps = NumSteps(num_inputs());
+  const size_t scales_at = PackedInt4Bytes(num_tiles_, num_inputs());
+  std::vector<std::byte> packed(scales_at + sizeof(float) * PackedScales(num_tiles_, num_inputs()));
+  auto* words = reinterpret_cast<uint32_t*>(packed.data());
+  auto* const scales = reinterpret_cast<float*>(packed.data() + scales_at);
+  for (int tile = 0; tile < num_tiles_; ++tile) {
+    const std::vector<int8_t> rows =
+        WholeTile(tile, DType::kInt4, scales + PackedScales(tile, num_inputs()));
+    for (int i = 0; i < CeilDiv(num_steps, 2) * 32 * 4; ++i) {  // pairs of steps, lanes, halves
+      const int step = i / 128 * 2 + i / 2 % 2;
+      uint32_t word = 0x88888888;
+      for (int nibble = 0; nibble < 8 && step < num_steps; ++nibble) {
+        const PlaceInTile at = WeightPlace(i % 2, i / 4 % 32, nibble % 4);
+        const int input = step * kStepInputs + at.input + nibble / 4;
+        const int whole = rows[static_cast<size_t>(at.output) * num_steps * kStepInputs + input];
+        word += static_cast<uint32_t>(whole) << 4 * nibble;
+      }
+      *words++ = word;
     }
   }
   return packed;

@@ -2,6 +2,7 @@
 #define TANDEM_KERNELS_CUDA_PACKING_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -22,9 +23,10 @@ class TileLayout {
 
   // Tile after tile, of parts of bf16.   out: [PackedWeightBytes]
   std::vector<std::byte> PackBf16() const;
-  // Of parts of any dtype; floats are quantised as `to`, int4 is taken apart into bytes.
-  //   out: [PackedInt8Bytes], then PackedScales scales
-  std::vector<std::byte> PackInt8(DType to) const;
+  // Of parts of any dtype; floats are quantised.
+  //   out: [PackedInt8Bytes, or PackedInt4Bytes], then PackedScales scales
+  std::vector<std::byte> PackInt8() const;
+  std::vector<std::byte> PackInt4() const;
   // [num_tiles * 16], zeros where there is none.
   std::vector<float> PackBias() const;
 
@@ -34,6 +36,8 @@ class TileLayout {
     int row = 0;
   };
   Source SourceOf(int tile, int output) const;
+  // A tile's whole numbers, [16][steps * kStepInputs], and its scales, [groups][16].
+  std::vector<int8_t> WholeTile(int tile, DType to, float* scales) const;
 
   absl::Span<const WeightPart> parts_;
   PartOrder order_;

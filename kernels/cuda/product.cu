@@ -3,16 +3,21 @@
 namespace tandem::cuda {
 namespace {
 
+template <typename Weight, int kRowTiles, int kOutputTiles>
+Error EnqueueTiles(const TileProductTask& task, Stream stream) {
+  return Enqueue<TileProductKernel<Weight, kRowTiles, kOutputTiles>>(
+      task, TileProductShape({kRowTiles, kOutputTiles}, task.out.rows, task.num_tiles), stream);
+}
+
+// Of int8 and int4 a stage is a group.
 template <int kChoice>
 Error EnqueueProduct(const TileProductTask& task, Stream stream) {
   constexpr ProductTiles kTiles = kProductTiles[kChoice];
-  if (task.scales == nullptr) {
-    return Enqueue<TileProductKernel<Bf16Weight, kTiles.rows, kTiles.outputs>>(
-        task, TileProductShape(kTiles, task.out.rows, task.num_tiles), stream);
+  if (task.dtype == DType::kInt8) return EnqueueTiles<Int8Weight, kTiles.rows, 1>(task, stream);
+  if (task.dtype == DType::kInt4) {
+    return EnqueueTiles < Int4Weight, kTiles.rows < 4 ? kTiles.rows : 4, 2 > (task, stream);
   }
-  constexpr ProductTiles kInt8Tiles = {kTiles.rows, 1};  // a stage is a group of one tile
-  return Enqueue<TileProductKernel<Int8Weight, kInt8Tiles.rows, 1>>(
-      task, TileProductShape(kInt8Tiles, task.out.rows, task.num_tiles), stream);
+  return EnqueueTiles<Bf16Weight, kTiles.rows, kTiles.outputs>(task, stream);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Products of few and of many rows with packed weights of bf16 and int8, and plain ones with f32
-// and f16.
+// Products of few and of many rows with packed weights of bf16, int8 and int4, and plain ones with
+// f32 and f16.
 //
 // The inputs of an output are summed in kChains chains, each by one warp in increasing steps, which
 // are then added in order: neither rows nor blocks have a say in it. A warp's own copies feed it,
@@ -51,10 +51,11 @@ TANDEM_DEVICE float SwiGlu(float gate, float up) { return gate / (1.0f + Exponen
 // What a lane multiplies with in a step of a tile, and what becomes of a stage's sums.
 struct Bf16Weight {
   static constexpr int kPieces = kWeightStepBytes / 16 / kWarpSize;  // of 16 bytes
+  static constexpr int kPieceSteps = 1;                              // that all pieces are of
   static constexpr int kChainUnit = 1;                               // of steps
   static constexpr bool kHasScales = false;
 
-  TANDEM_DEVICE static Words4 Factor(const Words4 (&pieces)[kPieces], int half) {
+  TANDEM_DEVICE static Words4 Factor(const Words4 (&pieces)[kPieces], int, int half) {
     return pieces[half];
   }
 };
@@ -62,10 +63,11 @@ struct Bf16Weight {
 // Whole numbers up to 127, which bf16 has exactly; a group's sums are scaled, not its weights.
 struct Int8Weight {
   static constexpr int kPieces = kInt8StepBytes / 16 / kWarpSize;
+  static constexpr int kPieceSteps = 1;
   static constexpr int kChainUnit = kGroupSteps;
   static constexpr bool kHasScales = true;
 
-  TANDEM_DEVICE static Words4 Factor(const Words4 (&pieces)[kPieces], int half) {
+  TANDEM_DEVICE static Words4 Factor(const Words4 (&pieces)[kPieces], int, int half) {
     Words4 factor;
     TANDEM_UNROLL
     for (int i = 0; i < 2; ++i) {
@@ -86,16 +88,40 @@ struct Int8Weight {
   }
 };
 
+// Likewise, up to 8.
+struct Int4Weight {
+  static constexpr int kPieces = 1;
+  static constexpr int kPieceSteps = 2;
+  static constexpr int kChainUnit = kGroupSteps;
+  static constexpr bool kHasScales = true;
+
+  TANDEM_DEVICE static Words4 Factor(const Words4 (&pieces)[kPieces], int step, int half) {
+    // Four bits b behind this are the bf16 number 128 + b, which is 136 more than the weight.
+    constexpr uint32_t kExponent = 0x43004300;
+    constexpr uint32_t kMinus136 = 0xC308C308;
+    const uint32_t eight = pieces[0].words[2 * step + half];
+    Words4 factor;
+    TANDEM_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      factor.words[i] = AddBf16((eight >> 4 * i & 0x000F000F) | kExponent, kMinus136);
+    }
+    return factor;
+  }
+};
+
 template <typename Weight, int kRowTiles, int kOutputTiles>
 struct TileProductKernel {
   using Task = TileProductTask;
   static constexpr int kThreads = kChains * kWarpSize;
   static constexpr int kOutputs = kOutputTiles * kTileOutputs;
   static constexpr int kRows = kRowTiles * kTileRows;
-  static constexpr int kStepWords4 = Weight::kPieces * kWarpSize;
+  // Of kPieceSteps steps of a tile.
+  static constexpr int kPiecesWords4 = Weight::kPieces * kWarpSize;
   static constexpr int kStageWords4 = kStageBytes / 16;
-  static constexpr int kStageSteps = kStageWords4 / kStepWords4 / kOutputTiles;
-  static_assert(kStageSteps % Weight::kChainUnit == 0);
+  static constexpr int kStagePieces = kStageWords4 / kPiecesWords4 / kOutputTiles;
+  static constexpr int kStageSteps = kStagePieces * Weight::kPieceSteps;
+  static_assert(Weight::kHasScales ? kStageSteps == Weight::kChainUnit
+                                   : kStageSteps % Weight::kChainUnit == 0);
 
   TANDEM_DEVICE static void Run(const Task& task, unsigned char* shared) {
     Sums sums = {};
@@ -148,18 +174,20 @@ struct TileProductKernel {
     return BlockX() * kOutputTiles + tile < task.num_tiles;
   }
 
-  // One group of copies, which may be empty. A lane's part of a stage is [steps][tiles][pieces].
+  // One group of copies, which may be empty. A lane's part of a stage is
+  // [kStagePieces][tiles][pieces].
   TANDEM_DEVICE static void CopyStage(const Task& task, int step, int end, Words4* to) {
-    const int num_steps = NumSteps(task.x.cols);
+    const int per_tile = CeilDiv(NumSteps(task.x.cols), Weight::kPieceSteps);
     TANDEM_UNROLL
-    for (int s = 0; s < kStageSteps; ++s) {
+    for (int p = 0; p < kStagePieces; ++p) {
       TANDEM_UNROLL
       for (int tile = 0; tile < kOutputTiles; ++tile) {
-        if (step + s >= end || !HasTile(task, tile)) continue;
-        const int64_t at = int64_t{BlockX() * kOutputTiles + tile} * num_steps + step + s;
+        if (step + p * Weight::kPieceSteps >= end || !HasTile(task, tile)) continue;
+        const int64_t at =
+            int64_t{BlockX() * kOutputTiles + tile} * per_tile + step / Weight::kPieceSteps + p;
         const Words4* const from =
-            static_cast<const Words4*>(task.weight) + at * kStepWords4 + Lane();
-        Words4* const part = to + (s * kOutputTiles + tile) * kStepWords4;
+            static_cast<const Words4*>(task.weight) + at * kPiecesWords4 + Lane();
+        Words4* const part = to + (p * kOutputTiles + tile) * kPiecesWords4;
         TANDEM_UNROLL
         for (int i = 0; i < Weight::kPieces; ++i) {
           CopyAsync16(part + i * kWarpSize, from + i * kWarpSize);
@@ -213,11 +241,13 @@ struct TileProductKernel {
         Words4 pieces[Weight::kPieces];
         TANDEM_UNROLL
         for (int i = 0; i < Weight::kPieces; ++i) {
-          pieces[i] = Load(weights + (s * kOutputTiles + tile) * kStepWords4 + i * kWarpSize);
+          pieces[i] =
+              Load(weights + (s / Weight::kPieceSteps * kOutputTiles + tile) * kPiecesWords4 +
+                   i * kWarpSize);
         }
         TANDEM_UNROLL
         for (int half = 0; half < 2; ++half) {
-          const Words4 weight = Weight::Factor(pieces, half);
+          const Words4 weight = Weight::Factor(pieces, s % Weight::kPieceSteps, half);
           TANDEM_UNROLL
           for (int r = 0; r < kRowTiles; ++r) {
             const uint32_t pair[2] = {rows[r].words[2 * half], rows[r].words[2 * half + 1]};

@@ -222,7 +222,7 @@ TEST_F(Product, SwiGluIsGateTimesSigmoidTimesUp) {
   }
 }
 
-// ---- Weights of int8, and of int4, which lie as int8 ----
+// ---- Weights of int8 and int4 ----
 
 constexpr Quantization kQuantizations[] = {Quantization::kInt8, Quantization::kInt4};
 
@@ -299,6 +299,25 @@ TEST_F(Product, HasEveryWholeNumberExactly) {
   }
 }
 
+TEST_F(Product, HasEveryHalfByteExactly) {
+  constexpr int kInputs = 160, kOutputs = 33;
+  TestMatrix values(kOutputs, kInputs);
+  for (int c = 0; c < kOutputs; ++c) {
+    for (int k = 0; k < kInputs; ++k) values.at(c, k) = 0.3f * static_cast<float>((c + k) % 15 - 7);
+  }
+  const TestMatrix left = Quantised(values, Quantization::kInt4);
+  const PackedWeight packed = PackQuantised(backend(), values, Quantization::kInt4);
+  EXPECT_EQ(packed.data.size_bytes(), 48u * 192 / 2 + 48 * 2 * sizeof(float));  // padded
+  TestMatrix x(kInputs, kInputs);
+  for (int r = 0; r < kInputs; ++r) x.at(r, r) = 1.0f;
+  const TestMatrix out = Multiply(x, packed, TestMatrix(kInputs, kOutputs));
+  for (int r = 0; r < kInputs; ++r) {
+    for (int c = 0; c < kOutputs; ++c) {
+      ASSERT_EQ(out.at(r, c), left.at(c, r)) << "input " << r << " output " << c;
+    }
+  }
+}
+
 // Whole numbers from a file are those that floats become.
 TEST_F(Product, WithWeightsQuantisedBeforeHasTheSameBits) {
   constexpr int kInputs = 200, kOutputs = 19, kGroups = 2;
@@ -329,9 +348,12 @@ TEST_F(Product, WithWeightsQuantisedBeforeHasTheSameBits) {
 
 TEST_F(Product, RowsHaveTheBitsTheyHaveAloneWithQuantisedWeights) {
   std::mt19937 random(10);
-  for (const auto& [inputs, outputs] : {std::pair{1160, 18}, {7, 9}}) {
+  for (const auto& [inputs, outputs, quantization] : {std::tuple{1160, 18, Quantization::kInt8},
+                                                      {1160, 18, Quantization::kInt4},
+                                                      {7, 9, Quantization::kInt8},
+                                                      {7, 9, Quantization::kInt4}}) {
     const PackedWeight packed =
-        PackQuantised(backend(), TestMatrix::Random(outputs, inputs, random), Quantization::kInt8);
+        PackQuantised(backend(), TestMatrix::Random(outputs, inputs, random), quantization);
     const TestMatrix x = TestMatrix::Random(70, inputs, random);
     TestMatrix alone(70, outputs);
     for (int r = 0; r < 70; ++r) {
@@ -355,21 +377,22 @@ TEST_F(Product, SwiGluAndSumsWithQuantisedWeightsAreOfTheSameProducts) {
   const TestMatrix up = TestMatrix::Random(13, 300, random);
   const TestMatrix x = TestMatrix::Random(11, 300, random);
   const TestMatrix sum = TestMatrix::Random(11, 13, random);
-  auto packed =
-      backend().Pack({{gate.view()}, {up.view()}}, PartOrder::kGateAndUp, Quantization::kInt8);
-  ASSERT_TRUE(packed.ok());
-  const TestMatrix out = Multiply(x, *packed, TestMatrix(11, 13), Kind::kSwiGlu);
-  const PackedWeight gate_alone = PackQuantised(backend(), gate, Quantization::kInt8);
-  const TestMatrix g = Multiply(x, gate_alone, TestMatrix(11, 13));
-  const TestMatrix u =
-      Multiply(x, PackQuantised(backend(), up, Quantization::kInt8), TestMatrix(11, 13));
-  const TestMatrix added = Multiply(x, gate_alone, sum, Kind::kAdd);
-  for (int r = 0; r < 11; ++r) {
-    for (int c = 0; c < 13; ++c) {
-      const double gate_value = g.at(r, c);
-      const double expected = gate_value / (1.0 + std::exp(-gate_value)) * u.at(r, c);
-      ASSERT_NEAR(out.at(r, c), expected, std::abs(expected) * 8 * 0x1p-24);
-      ASSERT_EQ(added.at(r, c), sum.at(r, c) + g.at(r, c));
+  for (const Quantization quantization : kQuantizations) {
+    auto packed = backend().Pack({{gate.view()}, {up.view()}}, PartOrder::kGateAndUp, quantization);
+    ASSERT_TRUE(packed.ok());
+    const TestMatrix out = Multiply(x, *packed, TestMatrix(11, 13), Kind::kSwiGlu);
+    const PackedWeight gate_alone = PackQuantised(backend(), gate, quantization);
+    const TestMatrix g = Multiply(x, gate_alone, TestMatrix(11, 13));
+    const TestMatrix u =
+        Multiply(x, PackQuantised(backend(), up, quantization), TestMatrix(11, 13));
+    const TestMatrix added = Multiply(x, gate_alone, sum, Kind::kAdd);
+    for (int r = 0; r < 11; ++r) {
+      for (int c = 0; c < 13; ++c) {
+        const double gate_value = g.at(r, c);
+        const double expected = gate_value / (1.0 + std::exp(-gate_value)) * u.at(r, c);
+        ASSERT_NEAR(out.at(r, c), expected, std::abs(expected) * 8 * 0x1p-24);
+        ASSERT_EQ(added.at(r, c), sum.at(r, c) + g.at(r, c));
+      }
     }
   }
 }
