@@ -189,6 +189,31 @@ TEST(DeviceEngine, SampledTextIsThatOfRowsOnTheHost) {
   }
 }
 
+// Drafts' passes read what was drawn: a draft that is the target is always accepted.
+TEST(DeviceEngine, ADraftThatIsTheTargetIsAcceptedWhole) {
+  if (const auto backend = MakeCudaBackend(0); !backend.ok()) {
+    GTEST_SKIP() << backend.status().message();
+  }
+  EngineOptions options;
+  options.target = options.draft = GoldenModelPath("llama-bf16");
+  options.device = "cuda:0";
+  options.kv_memory_bytes = 8 << 20;
+  auto engine = Engine::Create(options);
+  ASSERT_TRUE(engine.ok()) << engine.status().message();
+  for (const float temperature : {0.0f, 0.9f}) {
+    const auto got = (*engine)->Generate({.prompt_ids = {5, 4, 3},
+                                          .max_tokens = 9,
+                                          .sampling = {.temperature = temperature},
+                                          .seed = 3,
+                                          .ignore_eos = true,
+                                          .draft_tokens = 4,
+                                          .verifier = "token"});
+    ASSERT_TRUE(got.ok()) << got.status().message();
+    EXPECT_GE(got->stats.proposed, 6);
+    EXPECT_EQ(got->stats.accepted, got->stats.proposed) << temperature;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, DeviceModel,
                          testing::Values(Case{"mistral-window"}, Case{"qwen2-fp16"},
                                          Case{"qwen3-norm"}, Case{"llama-bf16", 0.32f},

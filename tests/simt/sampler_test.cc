@@ -95,7 +95,8 @@ TEST_F(DeviceSampler, TiesGoToTheLowestIds) {
   logits[1] = -0.0f;
   for (const SamplingParams& params :
        {SamplingParams{.top_k = 5}, SamplingParams{.top_k = 1500}, SamplingParams{.top_k = 2500},
-        SamplingParams{.top_p = 0.5f}, SamplingParams{.top_p = 0.95f}}) {
+        SamplingParams{.top_p = 0.5f}, SamplingParams{.top_p = 0.95f},
+        SamplingParams{.min_p = 1.0f}}) {
     for (const bool in_place : {false, true}) {
       Distribution want;
       ASSERT_TRUE(MakeDistribution(logits, params, nullptr, &want).ok());
@@ -248,6 +249,31 @@ TEST_F(DeviceSlots, AnEmptyResidualIsTheTargets) {
   EXPECT_EQ(Ask(round, SlotDraw::kTokenResidual, RandomStream::kResidual)[0].residual_mass, 0.0);
 }
 
+// Drafts of one call do not feel each other.
+TEST_F(DeviceSlots, AnswersAreTheSameBehindAnotherDraft) {
+  std::vector<Buffer> rows;
+  std::vector<SlotTask> slots;
+  for (int i = 0; i < 4; ++i) {
+    SlotTask slot{.target_size = 50, .draft_size = 50, .token = i};
+    for (const float** row : {&slot.target, &slot.draft}) {
+      rows.push_back(Upload(Probs(50, 3.0f, static_cast<uint32_t>(rows.size()))));
+      *row = static_cast<const float*>(rows.back().data());
+    }
+    slot.draw = SlotDraw::kBlockResidual;
+    slots.push_back(slot);
+  }
+  std::vector<SlotAnswer> alone(4), behind(8);
+  ASSERT_TRUE(sampler().Sample({}, slots, {}, absl::MakeSpan(alone)).ok());
+  std::vector<SlotTask> both = {slots[3], slots[2], slots[1], slots[0]};
+  both.insert(both.end(), slots.begin(), slots.end());
+  for (int i = 4; i < 8; ++i) both[i].first_slot = 4;
+  ASSERT_TRUE(sampler().Sample({}, both, {}, absl::MakeSpan(behind)).ok());
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(behind[4 + i].residual_mass, alone[i].residual_mass) << i;
+    EXPECT_EQ(behind[4 + i].drawn, alone[i].drawn) << i;
+  }
+}
+
 TEST_F(DeviceSlots, DrawsFollowTheirWeights) {
   const std::vector<float> row = {0.5f, 0.0f, 0.375f, 0.125f};
   Buffer target = Upload(row);
@@ -260,7 +286,11 @@ TEST_F(DeviceSlots, DrawsFollowTheirWeights) {
   std::vector<SlotAnswer> answers(kDraws);
   ASSERT_TRUE(sampler().Sample({}, slots, {}, absl::MakeSpan(answers)).ok());
   std::vector<int> counts(4);
-  for (const SlotAnswer& answer : answers) ++counts[answer.drawn];
+  for (int i = 0; i < kDraws; ++i) {
+    ++counts[answers[i].drawn];
+    const RandomPlace place{.position = static_cast<uint32_t>(i)};
+    EXPECT_EQ(answers[i].drawn, DrawFromWeights(row, RandomSource(9), place));
+  }
   EXPECT_EQ(counts[1], 0);
   for (int v = 0; v < 4; ++v) {  // five standard deviations
     const double sigma = std::sqrt(kDraws * row[v] * (1 - row[v]));
