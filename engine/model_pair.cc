@@ -104,10 +104,11 @@ absl::Status MakeCaches(const EngineOptions& options, ModelPair* pair) {
     draft_layout = pair->draft->kv_layout(options.page_size, dtype);
     bytes_per_page += draft_layout.page_bytes();
   }
-  const int64_t memory = options.kv_memory_bytes > 0
-                             ? options.kv_memory_bytes
-                             : std::max<int64_t>(0, FreeMemoryBytes() - BytesToPack(*pair)) /
-                                   kDefaultShareOfFreeMemory;
+  const int64_t free_memory = pair->backend->free_memory_bytes().value_or(FreeMemoryBytes());
+  const int64_t memory =
+      options.kv_memory_bytes > 0
+          ? options.kv_memory_bytes
+          : std::max<int64_t>(0, free_memory - BytesToPack(*pair)) / kDefaultShareOfFreeMemory;
   const int64_t pages_per_sequence =
       (pair->target->context_length() + options.page_size - 1) / options.page_size + 1;
   const int64_t useful = pages_per_sequence * options.max_batch * kRoomForPrefixes;

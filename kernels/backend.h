@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -129,6 +130,8 @@ class Backend {
   // ---- Memory ----
   // Whether the host may read and write this backend's memory directly.
   virtual bool memory_is_host() const { return false; }
+  // Bytes that could be allocated now; nothing where memory is the host's.
+  virtual std::optional<int64_t> free_memory_bytes() { return std::nullopt; }
   // Contents are unspecified. RESOURCE_EXHAUSTED if there is not that much.
   virtual absl::StatusOr<Buffer> Allocate(size_t bytes) = 0;
   // Copies `host` before returning, so the caller may reuse it at once.

@@ -16,7 +16,8 @@ inline constexpr int kSumLanes = 16;
 // exact for what is at least 2^-36, and a whole row is at most some 2^60.
 inline constexpr float kProbabilityUnits = 0x1p60f;
 constexpr uint64_t InUnits(float probability) {
-  return static_cast<uint64_t>(probability * kProbabilityUnits);
+  // By way of signed numbers, which processors convert to.
+  return static_cast<uint64_t>(static_cast<int64_t>(probability * kProbabilityUnits));
 }
 // What to multiply kept probabilities with whose sum that is.
 constexpr float InverseOfUnits(uint64_t sum) {

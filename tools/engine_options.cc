@@ -76,8 +76,9 @@ void EngineFlags::AddTo(CLI::App* app, bool with_draft_tokens) {
                   "What both caches hold: f32, bf16, or int8 with a scale per token and head [f32]")
       ->type_name("NAME")
       ->group(group);
-  app->add_option("--kv-memory", kv_memory,
-                  "Memory of both caches, such as 512M or 2G [a quarter of the free memory]")
+  app->add_option(
+         "--kv-memory", kv_memory,
+         "Memory of both caches, such as 512M or 2G [a quarter of what is free where they lie]")
       ->type_name("SIZE")
       ->group(group);
   app->add_option("--page-size", page_size, "Tokens per cache page [16]")

@@ -2,10 +2,10 @@
 #define TANDEM_VERIFY_DEVICE_SLOTS_H_
 
 #include <cstdint>
-#include <functional>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/philox.h"
 #include "draft/proposal.h"

@@ -79,6 +79,12 @@ void CudaBackend::Note(Error error, absl::string_view operation) {
 
 // ---- Memory ----
 
+std::optional<int64_t> CudaBackend::free_memory_bytes() {
+  size_t bytes = 0;
+  Note(FreeMemoryOn(device_, &bytes), "asking for free memory");
+  return static_cast<int64_t>(bytes);
+}
+
 absl::StatusOr<Buffer> CudaBackend::Allocate(size_t bytes) {
   void* data = nullptr;
   const Error error = AllocateOn(device_, bytes, &data);

@@ -2,6 +2,7 @@
 #define TANDEM_KERNELS_CUDA_CUDA_BACKEND_H_
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "kernels/backend.h"
@@ -24,6 +25,7 @@ class CudaBackend final : public Backend, public DeviceMeter, public RowSampler 
   std::string_view name() const override { return name_; }
   std::string_view description() const override { return description_; }
 
+  std::optional<int64_t> free_memory_bytes() override;
   absl::StatusOr<Buffer> Allocate(size_t bytes) override;
   void Upload(absl::Span<const std::byte> host, void* device) override;
   void Download(const void* device, absl::Span<std::byte> host) override;

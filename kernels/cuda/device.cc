@@ -38,6 +38,12 @@ Error OpenDevice(int device, DeviceProperties* properties, Stream* stream) {
 
 void CloseDevice(Stream stream) { cudaStreamDestroy(Of(stream)); }
 
+Error FreeMemoryOn(int device, size_t* bytes) {
+  const cudaError_t error = cudaSetDevice(device);
+  size_t all = 0;
+  return error != cudaSuccess ? error : cudaMemGetInfo(bytes, &all);
+}
+
 Error AllocateOn(int device, size_t bytes, void** data) {
   const cudaError_t error = cudaSetDevice(device);
   return error != cudaSuccess ? error : cudaMalloc(data, bytes > 0 ? bytes : 1);

@@ -25,6 +25,7 @@ struct DeviceProperties {
 Error OpenDevice(int device, DeviceProperties* properties, Stream* stream);
 void CloseDevice(Stream stream);
 
+Error FreeMemoryOn(int device, size_t* bytes);
 Error AllocateOn(int device, size_t bytes, void** data);
 void FreeOn(int device, void* data);
 bool IsOutOfMemory(Error error);

@@ -13,6 +13,13 @@ class Meter : public CudaTest {
   DeviceMeter& meter() { return dynamic_cast<DeviceMeter&>(backend()); }
 };
 
+TEST_F(Meter, KnowsWhatCouldBeAllocated) {
+  const auto free = backend().free_memory_bytes();
+  ASSERT_TRUE(free.has_value());
+  EXPECT_GT(*free, 1 << 20);
+  EXPECT_TRUE(backend().Allocate(static_cast<size_t>(*free / 4)).ok());
+}
+
 // A stretch of one block, of a part of one, and of one and a part.
 TEST_F(Meter, ReadsEveryWordOnce) {
   for (const int num_words4 : {kReadBlockWords4, 1, 300, kReadBlockWords4 + 257}) {

@@ -197,7 +197,6 @@ TEST(DeviceEngine, ADraftThatIsTheTargetIsAcceptedWhole) {
   EngineOptions options;
   options.target = options.draft = GoldenModelPath("llama-bf16");
   options.device = "cuda:0";
-  options.kv_memory_bytes = 8 << 20;
   auto engine = Engine::Create(options);
   ASSERT_TRUE(engine.ok()) << engine.status().message();
   for (const float temperature : {0.0f, 0.9f}) {
