@@ -1,9 +1,11 @@
 #include "model/sampling.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -77,27 +79,53 @@ void KeepTopK(int k, absl::Span<float> row) {
   for (const auto& [v, logit] : kept) row[v] = logit;
 }
 
-// Zeroes all but the shortest prefix, ordered by (probability descending, id ascending), whose sum
-// reaches top_p. Candidates are sorted in growing batches, because the prefix is mostly short.
+// Where the shortest prefix ends, of probabilities ordered by (value descending, id ascending),
+// whose sum reaches `enough` units: what is larger stays, and the first `num_equal` that are equal.
+struct TopPCut {
+  uint32_t key = 0;  // of the value: its bits, which are in its order
+  uint64_t num_equal = 0;
+};
+
+// Digit by digit of the key: sums do not mind their order, and sorting takes 30 times as long where
+// probabilities are even. Nothing if all together do not reach it.
+std::optional<TopPCut> FindTopPCut(uint64_t enough, absl::Span<const float> probs) {
+  constexpr int kDigitBits[] = {11, 11, 10};
+  std::vector<uint64_t> sums;
+  uint32_t key = 0;  // its digits found so far
+  uint64_t above = 0;
+  int shift = 32;
+  for (const int bits : kDigitBits) {
+    const int above_digit = shift;
+    shift -= bits;
+    const uint32_t num_digits = 1u << bits;
+    sums.assign(num_digits, 0);
+    for (const float p : probs) {
+      const uint64_t at = std::bit_cast<uint32_t>(p);
+      if (at >> above_digit == key) sums[at >> shift & (num_digits - 1)] += InUnits(p);
+    }
+    uint32_t digit = num_digits;
+    while (digit > 0 && above + sums[digit - 1] < enough) above += sums[--digit];
+    if (digit == 0) return std::nullopt;
+    key = key << bits | (digit - 1);
+  }
+  const uint64_t units = InUnits(std::bit_cast<float>(key));
+  return TopPCut{key, (enough - above + units - 1) / units};
+}
+
+// Zeroes all but that prefix.
 void KeepTopP(float top_p, absl::Span<float> probs) {
   if (top_p >= 1.0f) return;
-  std::vector<TokenId> ids;
-  for (TokenId v = 0; v < static_cast<TokenId>(probs.size()); ++v) {
-    if (probs[v] > 0.0f) ids.push_back(v);
-  }
-  const ByValueThenId order{probs.data()};
-  const uint64_t enough = UnitsToReach(top_p);
-  uint64_t sum = 0;
-  size_t kept = 0;
-  for (size_t sorted = 0; kept < ids.size() && sum < enough;) {
-    const size_t next = std::min(ids.size(), std::max<size_t>(256, 4 * sorted));
-    if (next < ids.size()) {
-      std::nth_element(ids.begin() + sorted, ids.begin() + next, ids.end(), order);
+  std::optional<TopPCut> cut = FindTopPCut(UnitsToReach(top_p), probs);
+  if (!cut.has_value()) return;
+  for (float& p : probs) {
+    const uint32_t key = std::bit_cast<uint32_t>(p);
+    if (key > cut->key) continue;
+    if (key == cut->key && cut->num_equal > 0) {
+      --cut->num_equal;
+    } else {
+      p = 0.0f;
     }
-    std::sort(ids.begin() + sorted, ids.begin() + next, order);
-    for (sorted = next; kept < sorted && sum < enough; ++kept) sum += InUnits(probs[ids[kept]]);
   }
-  for (size_t i = kept; i < ids.size(); ++i) probs[ids[i]] = 0.0f;
 }
 
 void KeepMinP(float min_p, absl::Span<float> probs) {
