@@ -42,6 +42,7 @@ def compile_and_report(nvcc, source, arch):
 SHARED = """
 #include <cstdio>
 #include <initializer_list>
+#include <utility>
 #include "kernels/cuda/launch_shapes.h"
 using namespace tandem::cuda;
 int main() {
@@ -53,8 +54,10 @@ int main() {
         std::printf("AttendKernel<PlainTile<%d, %d, %sCache>> %d\\n", s.vectors, s.head_dim, cache,
                     AttendSharedOf(s).num_words * 4);
   for (const ProductTiles t : kProductTiles)
-    std::printf("TileProductKernel<Bf16Weight, %d, %d> %d\\nTileProductKernel<Int8Weight, %d, 1> %d\\n",
-                t.rows, t.outputs, ProductSharedBytes(t), t.rows, ProductSharedBytes({t.rows, 1}));
+    for (const auto& [name, tiles] : {std::pair{"Bf16", t}, {"Int8", Int8Tiles(t)},
+                                      {"Int4", Int4Tiles(t)}})
+      std::printf("TileProductKernel<%sWeight, %d, %d> %d\\n", name, tiles.rows, tiles.outputs,
+                  ProductSharedBytes(tiles));
   std::printf("FindLargestKernel %d\\n", LargestShape(1).shared_bytes);
   std::printf("DistributionKernel %d\\n", SamplingShape(1).shared_bytes);
   std::printf("SlotKernel %d\\n", SamplingShape(1).shared_bytes);

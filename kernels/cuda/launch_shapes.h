@@ -66,6 +66,12 @@ struct ProductTiles {
 };
 inline constexpr ProductTiles kProductTiles[] = {{1, 1}, {2, 1}, {4, 1}, {8, 2}};
 inline constexpr int kNumProductTiles = 4;
+// Of int8 and int4 a stage is a group of one tile of outputs, and of two. Sums of a group are kept
+// beside those of the chain, which two tiles of outputs leave room for with four of rows.
+inline constexpr ProductTiles Int8Tiles(ProductTiles tiles) { return {tiles.rows, 1}; }
+inline constexpr ProductTiles Int4Tiles(ProductTiles tiles) {
+  return {tiles.rows < 4 ? tiles.rows : 4, 2};
+}
 inline constexpr int ProductTilesFor(int rows) {
   int choice = 0;
   while (choice + 1 < kNumProductTiles && kProductTiles[choice].rows * kTileRows < rows) ++choice;

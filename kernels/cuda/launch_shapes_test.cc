@@ -41,16 +41,18 @@ TEST(LaunchShapes, ChainsCoverAllStepsInOrder) {
 
 TEST(LaunchShapes, ProductsCoverRowsAndTilesOnce) {
   for (int rows = 1; rows <= 300; ++rows) {
-    const ProductTiles tiles = kProductTiles[ProductTilesFor(rows)];
-    for (int num_tiles = 1; num_tiles <= 40; ++num_tiles) {
-      const LaunchShape shape = TileProductShape(tiles, rows, num_tiles);
-      EXPECT_GE(shape.x * tiles.outputs, num_tiles);
-      EXPECT_LT((shape.x - 1) * tiles.outputs, num_tiles);
-      EXPECT_GE(shape.y * tiles.rows * kTileRows, rows);
-      EXPECT_LT((shape.y - 1) * tiles.rows * kTileRows, rows);
-      EXPECT_LE(shape.shared_bytes, kSharedBytes);
+    const ProductTiles of_bf16 = kProductTiles[ProductTilesFor(rows)];
+    for (const ProductTiles tiles : {of_bf16, Int8Tiles(of_bf16), Int4Tiles(of_bf16)}) {
+      for (int num_tiles = 1; num_tiles <= 40; ++num_tiles) {
+        const LaunchShape shape = TileProductShape(tiles, rows, num_tiles);
+        EXPECT_GE(shape.x * tiles.outputs, num_tiles);
+        EXPECT_LT((shape.x - 1) * tiles.outputs, num_tiles);
+        EXPECT_GE(shape.y * tiles.rows * kTileRows, rows);
+        EXPECT_LT((shape.y - 1) * tiles.rows * kTileRows, rows);
+        EXPECT_LE(shape.shared_bytes, kSharedBytes);
+      }
     }
-    EXPECT_EQ(rows <= 32, TileProductShape(tiles, rows, 1).y == 1 && tiles.rows <= 4);
+    EXPECT_EQ(rows <= 32, TileProductShape(of_bf16, rows, 1).y == 1 && of_bf16.rows <= 4);
   }
 }
 

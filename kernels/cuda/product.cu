@@ -9,15 +9,19 @@ Error EnqueueTiles(const TileProductTask& task, Stream stream) {
       task, TileProductShape({kRowTiles, kOutputTiles}, task.out.rows, task.num_tiles), stream);
 }
 
-// Of int8 and int4 a stage is a group.
 template <int kChoice>
 Error EnqueueProduct(const TileProductTask& task, Stream stream) {
   constexpr ProductTiles kTiles = kProductTiles[kChoice];
-  if (task.dtype == DType::kInt8) return EnqueueTiles<Int8Weight, kTiles.rows, 1>(task, stream);
-  if (task.dtype == DType::kInt4) {
-    return EnqueueTiles < Int4Weight, kTiles.rows < 4 ? kTiles.rows : 4, 2 > (task, stream);
+  constexpr ProductTiles kInt8 = Int8Tiles(kTiles);
+  constexpr ProductTiles kInt4 = Int4Tiles(kTiles);
+  switch (task.dtype) {
+    case DType::kInt8:
+      return EnqueueTiles<Int8Weight, kInt8.rows, kInt8.outputs>(task, stream);
+    case DType::kInt4:
+      return EnqueueTiles<Int4Weight, kInt4.rows, kInt4.outputs>(task, stream);
+    default:
+      return EnqueueTiles<Bf16Weight, kTiles.rows, kTiles.outputs>(task, stream);
   }
-  return EnqueueTiles<Bf16Weight, kTiles.rows, kTiles.outputs>(task, stream);
 }
 
 }  // namespace
