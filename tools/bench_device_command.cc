@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "kernels/backend.h"
+#include "kvcache/kv_layout.h"
 #include "nlohmann/json.hpp"
 #include "tools/bench_commands.h"
 #include "tools/bench_device.h"
@@ -48,9 +49,7 @@ struct DeviceFlags {
     each.quantization = quantize == "int8"   ? Quantization::kInt8
                         : quantize == "int4" ? Quantization::kInt4
                                              : Quantization::kNone;
-    each.kv_dtype = kv_cache == "f32"    ? KvDType::kF32
-                    : kv_cache == "int8" ? KvDType::kInt8
-                                         : KvDType::kBF16;
+    ASSIGN_OR_RETURN(each.kv_dtype, ParseKvDType(kv_cache));
     each.repeat = repeat;
     each.sample_seconds = 1e-3 * sample_ms;
     each.buffer_bytes = int64_t{buffer_mb} << 20;

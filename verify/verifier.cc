@@ -242,8 +242,8 @@ absl::StatusOr<std::vector<DeviceSlots>> Verifier::AskDevice(
                         .first_row = row,
                         .num_rows = passes[i].num_logits});
     } else if (passes[i].num_logits > 0) {
-      for (Distribution& drawn_from : r.proposal->drawn_from) {
-        BringToHost(rows.backend, &drawn_from);
+      for (size_t j = 0; j < r.proposal->tokens.size(); ++j) {
+        BringToHost(rows.backend, &r.proposal->drawn_from[j]);
       }
     }
     row += passes[i].num_logits;

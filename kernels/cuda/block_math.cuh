@@ -47,26 +47,16 @@ struct Largest {
   }
 };
 
-TANDEM_DEVICE Largest LargestOfBlock(Largest largest, uint64_t* shared) {
-  auto* const values = reinterpret_cast<float*>(shared);                 // [warps]
-  auto* const indices = reinterpret_cast<int*>(shared + kWarpSize / 2);  // likewise
-  const auto see_warp = [&] {
-    TANDEM_UNROLL
-    for (int mask = kWarpSize / 2; mask > 0; mask /= 2) {
-      const float other = ShuffleXor(largest.value, mask);
-      largest.See(other, ShuffleXor(largest.index, mask));
-    }
-  };
-  see_warp();
-  if (Lane() == 0) {
-    Store(values + WarpIndex(), largest.value);
-    Store(indices + WarpIndex(), largest.index);
-  }
-  Barrier();
-  largest = {Load(values + Lane()), Load(indices + Lane())};
-  see_warp();
-  Barrier();
-  return largest;
+TANDEM_DEVICE Largest ShuffleXor(const Largest& largest, int mask) {
+  const float value = ShuffleXor(largest.value, mask);
+  return {value, ShuffleXor(largest.index, mask)};
+}
+
+TANDEM_DEVICE Largest LargestOfBlock(const Largest& largest, uint64_t* shared) {
+  return OfBlock(largest, shared, [](Largest a, const Largest& b) {
+    a.See(b.value, b.index);
+    return a;
+  });
 }
 
 }  // namespace tandem::cuda

@@ -334,8 +334,11 @@ absl::Status CudaBackend::Prepare(absl::Span<const RowTask> rows,
   if (!rows.empty()) std::memcpy(asked.data(), rows.data(), rows.size() * sizeof(RowTask));
   if (!slots.empty()) std::memcpy(slot_bytes, slots.data(), slots.size() * sizeof(SlotTask));
   const size_t told = slots.size() * sizeof(SlotAnswer) + rows.size() * sizeof(RowState);
-  auto* const table = static_cast<std::byte*>(Reserve(&sampling_tables_, asked.size() + told));
-  if (table == nullptr) return Synchronize();
+  // Not by Reserve: no recording uses it, so none need be forgotten when it grows.
+  if (sampling_tables_.size_bytes() < asked.size() + told) {
+    ASSIGN_OR_RETURN(sampling_tables_, Allocate(asked.size() + told));
+  }
+  auto* const table = static_cast<std::byte*>(sampling_tables_.data());
   Upload(asked, table);
   next_rows_ = {.rows = reinterpret_cast<const RowTask*>(table)};
   next_slots_ = {.slots = reinterpret_cast<const SlotTask*>(table + rows.size() * sizeof(RowTask)),

@@ -287,7 +287,8 @@ struct SlotKernel {
       }
       return;
     }
-    SlotWeights weights(slot, slot.draw == SlotDraw::kBlockResidual ? Survival(task, index) : 1.0);
+    SlotWeights weights(
+        slot, slot.draw == SlotDraw::kBlockResidual ? Survival(task, slot.first_slot, index) : 1.0);
     double mass = 0.0;
     if (slot.draw != SlotDraw::kTarget) mass = ResidualMass(weights, scratch);
     int drawn = Race(weights, scratch);
@@ -313,10 +314,10 @@ struct SlotKernel {
     return is_known ? Load(slot.draft + slot.token) : 0.0f;
   }
 
-  // The chance that the slots before this one survive, given the draft: verify/acceptance.cc.
-  TANDEM_DEVICE static double Survival(const Task& task, int index) {
+  // The chance that slots [first, end) survive, given the draft: verify/acceptance.cc.
+  TANDEM_DEVICE static double Survival(const Task& task, int first, int end) {
     double survival = 1.0;
-    for (int i = LoadTask(task.slots + index).first_slot; i < index; ++i) {
+    for (int i = first; i < end; ++i) {
       const SlotTask before = LoadTask(task.slots + i);
       const double p = TargetOf(before);
       const double q = DraftOf(before);

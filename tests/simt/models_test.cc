@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "engine/engine.h"
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
@@ -121,27 +122,36 @@ TEST_P(DeviceModel, TellsTheLargestOfRowsThatItKeeps) {
   }
 }
 
-// The whole engine, whose greedy text is the reference's with drafts of any length and without.
-TEST(DeviceEngine, GreedyTextIsTheReferences) {
-  if (const auto backend = MakeCudaBackend(0); !backend.ok()) {
-    GTEST_SKIP() << backend.status().message();
+// Whole engines on the device, of golden models.
+class DeviceEngine : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const auto backend = MakeCudaBackend(0); !backend.ok()) {
+      GTEST_SKIP() << backend.status().message();
+    }
   }
-  const std::string models = GoldenModelPath("");
-  const Golden golden = ReadGolden(models + "mistral-full");
-  for (const int draft_tokens : {0, 1, 4}) {
+  static std::unique_ptr<Engine> Make(const std::string& target, const std::string& draft) {
     EngineOptions options;
-    options.target = models + "mistral-full";
-    options.draft = models + "mistral-noisy";
+    options.target = GoldenModelPath(target);
+    options.draft = GoldenModelPath(draft);
     options.device = "cuda:0";
-    options.kv_memory_bytes = 8 << 20;
     auto engine = Engine::Create(options);
-    ASSERT_TRUE(engine.ok()) << engine.status().message();
+    TANDEM_CHECK(engine.ok());
+    return *std::move(engine);
+  }
+};
+
+// Greedy text is the reference's with drafts of any length and without.
+TEST_F(DeviceEngine, GreedyTextIsTheReferences) {
+  const Golden golden = ReadGolden(GoldenModelPath("mistral-full"));
+  for (const int draft_tokens : {0, 1, 4}) {
+    const auto engine = Make("mistral-full", "mistral-noisy");
     const auto got =
-        (*engine)->Generate({.prompt_ids = {golden.input_ids.begin(), golden.input_ids.begin() + 8},
-                             .max_tokens = 10,
-                             .sampling = {.temperature = 0.0f},
-                             .ignore_eos = true,
-                             .draft_tokens = draft_tokens});
+        engine->Generate({.prompt_ids = {golden.input_ids.begin(), golden.input_ids.begin() + 8},
+                          .max_tokens = 10,
+                          .sampling = {.temperature = 0.0f},
+                          .ignore_eos = true,
+                          .draft_tokens = draft_tokens});
     ASSERT_TRUE(got.ok()) << got.status().message();
     EXPECT_TRUE(std::equal(got->token_ids.begin(), got->token_ids.end(), golden.greedy_ids.begin()))
         << draft_tokens;
@@ -151,20 +161,10 @@ TEST(DeviceEngine, GreedyTextIsTheReferences) {
 }
 
 // Sampled tokens are the same whether rows come to the host, as log-probabilities make them, or are
-// sampled from on the device: by every rule, with drafts of a model, of a lookup and without any.
-TEST(DeviceEngine, SampledTextIsThatOfRowsOnTheHost) {
-  if (const auto backend = MakeCudaBackend(0); !backend.ok()) {
-    GTEST_SKIP() << backend.status().message();
-  }
-  const std::string models = GoldenModelPath("");
-  const Golden golden = ReadGolden(models + "mistral-full");
-  EngineOptions options;
-  options.target = models + "mistral-full";
-  options.draft = models + "mistral-noisy";
-  options.device = "cuda:0";
-  options.kv_memory_bytes = 8 << 20;
-  auto engine = Engine::Create(options);
-  ASSERT_TRUE(engine.ok()) << engine.status().message();
+// sampled from on the device: by every rule, with drafts of a model and without any.
+TEST_F(DeviceEngine, SampledTextIsThatOfRowsOnTheHost) {
+  const Golden golden = ReadGolden(GoldenModelPath("mistral-full"));
+  const auto engine = Make("mistral-full", "mistral-noisy");
   for (const AcceptanceRule rule : kAllRules) {
     for (const int draft_tokens : {0, 3}) {
       if (draft_tokens == 0 && rule != kAllRules[0]) continue;
@@ -179,7 +179,7 @@ TEST(DeviceEngine, SampledTextIsThatOfRowsOnTheHost) {
             .draft_tokens = draft_tokens};
         request.verifier = std::string(NameOf(rule));
         if (on_host) request.logprobs.num_top = 0;
-        const auto got = (*engine)->Generate(request);
+        const auto got = engine->Generate(request);
         ASSERT_TRUE(got.ok()) << got.status().message();
         EXPECT_EQ(got->stats.proposed > 0, draft_tokens > 0);
         ids[on_host ? 1 : 0] = got->token_ids;
@@ -190,23 +190,16 @@ TEST(DeviceEngine, SampledTextIsThatOfRowsOnTheHost) {
 }
 
 // Drafts' passes read what was drawn: a draft that is the target is always accepted.
-TEST(DeviceEngine, ADraftThatIsTheTargetIsAcceptedWhole) {
-  if (const auto backend = MakeCudaBackend(0); !backend.ok()) {
-    GTEST_SKIP() << backend.status().message();
-  }
-  EngineOptions options;
-  options.target = options.draft = GoldenModelPath("llama-bf16");
-  options.device = "cuda:0";
-  auto engine = Engine::Create(options);
-  ASSERT_TRUE(engine.ok()) << engine.status().message();
+TEST_F(DeviceEngine, ADraftThatIsTheTargetIsAcceptedWhole) {
+  const auto engine = Make("llama-bf16", "llama-bf16");
   for (const float temperature : {0.0f, 0.9f}) {
-    const auto got = (*engine)->Generate({.prompt_ids = {5, 4, 3},
-                                          .max_tokens = 9,
-                                          .sampling = {.temperature = temperature},
-                                          .seed = 3,
-                                          .ignore_eos = true,
-                                          .draft_tokens = 4,
-                                          .verifier = "token"});
+    const auto got = engine->Generate({.prompt_ids = {5, 4, 3},
+                                       .max_tokens = 9,
+                                       .sampling = {.temperature = temperature},
+                                       .seed = 3,
+                                       .ignore_eos = true,
+                                       .draft_tokens = 4,
+                                       .verifier = "token"});
     ASSERT_TRUE(got.ok()) << got.status().message();
     EXPECT_GE(got->stats.proposed, 6);
     EXPECT_EQ(got->stats.accepted, got->stats.proposed) << temperature;
