@@ -53,11 +53,17 @@ int main() {
       for (const char* cache : {"F32", "Int8"})
         std::printf("AttendKernel<PlainTile<%d, %d, %sCache>> %d\\n", s.vectors, s.head_dim, cache,
                     AttendSharedOf(s).num_words * 4);
-  for (const ProductTiles t : kProductTiles)
-    for (const auto& [name, tiles] : {std::pair{"Bf16", t}, {"Int8", Int8Tiles(t)},
-                                      {"Int4", Int4Tiles(t)}})
+  for (const auto& [name, dtype] : {std::pair{"Bf16", tandem::DType::kBF16},
+                                    {"Int8", tandem::DType::kInt8}, {"Int4", tandem::DType::kInt4}}) {
+    for (int choice = 0; choice < kNumRowTileChoices; ++choice) {
+      const ProductTiles tiles = FewRowsTiles(dtype, choice);
       std::printf("TileProductKernel<%sWeight, %d, %d> %d\\n", name, tiles.rows, tiles.outputs,
                   ProductSharedBytes(tiles));
+    }
+    const ProductTiles many = ManyRowsTiles(dtype);
+    std::printf("ManyRowsProductKernel<%sWeight, %d> %d\\n", name, many.rows,
+                ManyRowsShape(many, 1, 1).shared_bytes);
+  }
   std::printf("FindLargestKernel %d\\n", LargestShape(1).shared_bytes);
   std::printf("DistributionKernel %d\\n", SamplingShape(1).shared_bytes);
   std::printf("SlotKernel %d\\n", SamplingShape(1).shared_bytes);

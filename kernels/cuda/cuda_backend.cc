@@ -58,6 +58,7 @@ absl::Span<const std::byte> BytesOf(const std::vector<T>& values) {
 CudaBackend::CudaBackend(int device, const DeviceProperties& properties, Stream stream)
     : device_(device),
       stream_(stream),
+      num_processors_(properties.num_processors),
       name_(absl::StrCat("cuda:", device)),
       description_(Description(properties)) {}
 
@@ -250,6 +251,7 @@ void CudaBackend::MultiplyTiles(ConstMatrixView x, const PackedWeight& weight, P
                              .scales = reinterpret_cast<const float*>(scales),
                              .bias = static_cast<const float*>(weight.bias.data()),
                              .num_tiles = num_tiles,
+                             .num_processors = num_processors_,
                              .end = end,
                              .out = out};
   Note(Launch(task, stream_), "multiplying");

@@ -81,6 +81,7 @@ class CudaBackend final : public Backend, public DeviceMeter, public RowSampler 
 
   const int device_;
   const Stream stream_;
+  const int num_processors_;
   const std::string name_;
   const std::string description_;
   absl::Status failure_;

@@ -50,36 +50,41 @@ inline constexpr LaunchShape HeadShape(int rows, int num_heads, int head_dim) {
 // The inputs of a product on tensor cores are cut into as many chains, whatever the rows: warp w
 // has steps [ChainBegin(w), ChainBegin(w + 1)), which begin at multiples of `unit`.
 inline constexpr int kChains = 8;
+inline constexpr int ChainSteps(int num_steps, int unit) {
+  return CeilDiv(num_steps, kChains * unit) * unit;
+}
 inline constexpr int ChainBegin(int chain, int num_steps, int unit) {
-  const int per_chain = CeilDiv(num_steps, kChains * unit) * unit;
-  return chain * per_chain < num_steps ? chain * per_chain : num_steps;
+  const int begin = chain * ChainSteps(num_steps, unit);
+  return begin < num_steps ? begin : num_steps;
 }
 
 // Rows up to one tile are rounded to bf16 by the product itself: reading them as f32 costs each
 // block at most twice as much as reading the packed tile, and saves a kernel.
 inline constexpr int kRowsRoundedOnTheWay = kTileRows;
 
-// What a block of a product on tensor cores computes: tiles of rows times tiles of outputs.
+// What a block of a product of few rows computes on tensor cores: tiles of rows times tiles of
+// outputs. Each block reads all rows, from the second cache, whose bandwidth is not many times the
+// memory's: so a block has so many outputs that up to 16 rows are half of its bytes at most.
 struct ProductTiles {
   int rows;
   int outputs;
 };
-inline constexpr ProductTiles kProductTiles[] = {{1, 1}, {2, 1}, {4, 1}, {8, 2}};
-inline constexpr int kNumProductTiles = 4;
-// Of int8 and int4 a stage is a group of one tile of outputs, and of two. Sums of a group are kept
-// beside those of the chain, which two tiles of outputs leave room for with four of rows.
-inline constexpr ProductTiles Int8Tiles(ProductTiles tiles) { return {tiles.rows, 1}; }
-inline constexpr ProductTiles Int4Tiles(ProductTiles tiles) {
-  return {tiles.rows < 4 ? tiles.rows : 4, 2};
+inline constexpr int kRowTileChoices[] = {1, 2, 4, 8};
+inline constexpr int kNumRowTileChoices = 4;
+// Of weights with scales the sums of a group are kept beside those of the chain.
+inline constexpr ProductTiles FewRowsTiles(DType dtype, int choice) {
+  const int rows = kRowTileChoices[choice];
+  if (!IsQuantized(dtype)) return {rows, 2};
+  return {dtype == DType::kInt4 && rows > 4 ? 4 : rows, rows <= 2 ? 4 : 2};
 }
-inline constexpr int ProductTilesFor(int rows) {
+inline constexpr int RowTilesFor(int rows) {
   int choice = 0;
-  while (choice + 1 < kNumProductTiles && kProductTiles[choice].rows * kTileRows < rows) ++choice;
+  while (choice + 1 < kNumRowTileChoices && kRowTileChoices[choice] * kTileRows < rows) ++choice;
   return choice;
 }
 
-// What a warp has on its way: up to kCopyStages stages of kStageBytes, which are two steps of a
-// tile of bf16 or a group of one of int8. With three blocks on a processor these are 144 KB; 4.8
+// What a warp has on its way: up to kCopyStages stages of kStageBytes, which are a step or two of
+// all tiles of outputs. With three blocks on a processor these are 144 KB; 4.8
 // TB/s for 700 ns are 26 KB for each of 132.
 inline constexpr int kCopyStages = 4;
 inline constexpr int kStageBytes = 2048;
@@ -94,6 +99,40 @@ inline constexpr LaunchShape TileProductShape(ProductTiles tiles, int rows, int 
           .y = CeilDiv(rows, tiles.rows * kTileRows),
           .z = 1,
           .shared_bytes = ProductSharedBytes(tiles)};
+}
+
+// Many rows: a block's warps are side by side, kWarpsAcross of them over its outputs. Sums of
+// quantised weights are kept three times over (of a group, a chain, and all), so there a block has
+// half as many rows.
+inline constexpr int kManyRowsWarps = 8;
+inline constexpr int kWarpsAcross = 2;
+inline constexpr int kManyRowsOutputTiles = 8;
+inline constexpr int kManyRowsRingBytes = 64 * 1024;  // what is on its way or being read
+inline constexpr ProductTiles ManyRowsTiles(DType dtype) {
+  return {IsQuantized(dtype) ? 8 : 16, kManyRowsOutputTiles};
+}
+// Blocks that share a weight follow each other, so that it comes from memory once.
+inline constexpr LaunchShape ManyRowsShape(ProductTiles tiles, int rows, int num_tiles) {
+  return {.x = CeilDiv(rows, tiles.rows * kTileRows),
+          .y = CeilDiv(num_tiles, tiles.outputs),
+          .z = 1,
+          .shared_bytes = kManyRowsRingBytes};
+}
+// Whether many rows' blocks take less time, which is bound by what a processor reads from the
+// second cache: blocks of few rows read more in all, but are many, and small, and share the
+// processors evenly.
+inline constexpr int64_t BlockBytes(ProductTiles tiles, DType dtype) {  // of one input
+  return tiles.rows * kTileRows * 2 +
+         static_cast<int64_t>(tiles.outputs * kTileOutputs * BitsOf(dtype) / 8);
+}
+inline constexpr bool HasManyRows(DType dtype, int rows, int num_tiles, int num_processors) {
+  if (RowTilesFor(rows) != kNumRowTileChoices - 1) return false;
+  const ProductTiles few = FewRowsTiles(dtype, kNumRowTileChoices - 1);
+  const ProductTiles many = ManyRowsTiles(dtype);
+  const int64_t waves =
+      (ManyRowsShape(many, rows, num_tiles).num_blocks() + num_processors - 1) / num_processors;
+  return BlockBytes(many, dtype) * waves * num_processors <=
+         BlockBytes(few, dtype) * TileProductShape(few, rows, num_tiles).num_blocks();
 }
 
 // A warp packs a step of a tile of rows.

@@ -39,10 +39,12 @@ TEST(LaunchShapes, ChainsCoverAllStepsInOrder) {
   }
 }
 
+constexpr DType kPackedDTypes[] = {DType::kBF16, DType::kInt8, DType::kInt4};
+
 TEST(LaunchShapes, ProductsCoverRowsAndTilesOnce) {
   for (int rows = 1; rows <= 300; ++rows) {
-    const ProductTiles of_bf16 = kProductTiles[ProductTilesFor(rows)];
-    for (const ProductTiles tiles : {of_bf16, Int8Tiles(of_bf16), Int4Tiles(of_bf16)}) {
+    for (const DType dtype : kPackedDTypes) {
+      const ProductTiles tiles = FewRowsTiles(dtype, RowTilesFor(rows));
       for (int num_tiles = 1; num_tiles <= 40; ++num_tiles) {
         const LaunchShape shape = TileProductShape(tiles, rows, num_tiles);
         EXPECT_GE(shape.x * tiles.outputs, num_tiles);
@@ -51,19 +53,50 @@ TEST(LaunchShapes, ProductsCoverRowsAndTilesOnce) {
         EXPECT_LT((shape.y - 1) * tiles.rows * kTileRows, rows);
         EXPECT_LE(shape.shared_bytes, kSharedBytes);
       }
+      EXPECT_EQ(rows <= 32, TileProductShape(tiles, rows, 1).y == 1 && tiles.rows <= 4);
     }
-    EXPECT_EQ(rows <= 32, TileProductShape(of_bf16, rows, 1).y == 1 && of_bf16.rows <= 4);
+  }
+}
+
+TEST(LaunchShapes, BlocksOfManyRowsCoverRowsAndTilesOnce) {
+  for (const DType dtype : kPackedDTypes) {
+    const ProductTiles tiles = ManyRowsTiles(dtype);
+    for (int rows = 1; rows <= 600; ++rows) {
+      for (int num_tiles = 1; num_tiles <= 40; ++num_tiles) {
+        const LaunchShape shape = ManyRowsShape(tiles, rows, num_tiles);
+        EXPECT_GE(shape.y * tiles.outputs, num_tiles);
+        EXPECT_LT((shape.y - 1) * tiles.outputs, num_tiles);
+        EXPECT_GE(shape.x * tiles.rows * kTileRows, rows);
+        EXPECT_LT((shape.x - 1) * tiles.rows * kTileRows, rows);
+        EXPECT_LE(shape.shared_bytes, kSharedBytes);
+        EXPECT_FALSE(rows <= 32 && HasManyRows(dtype, rows, num_tiles, 1));
+      }
+    }
+  }
+}
+
+// On an H200: prompts' chunks have blocks of many rows where these fill the device.
+TEST(LaunchShapes, BlocksOfManyRowsAreTakenWhereTheyFillTheDevice) {
+  constexpr int kProcessors = 132;
+  for (const DType dtype : kPackedDTypes) {
+    for (const int outputs : {4096, 6144, 28672}) {
+      EXPECT_TRUE(HasManyRows(dtype, 512, outputs / kTileOutputs, kProcessors)) << outputs;
+    }
+    EXPECT_TRUE(HasManyRows(dtype, 256, 28672 / kTileOutputs, kProcessors));
+    EXPECT_FALSE(HasManyRows(dtype, 65, 512 / kTileOutputs, kProcessors));
+    EXPECT_TRUE(HasManyRows(dtype, 1024, 132, kProcessors));  // as product_test.cc has it
+    EXPECT_TRUE(HasManyRows(dtype, 65, 9, 1));
   }
 }
 
 TEST(LaunchShapes, SmallestTilesThatHoldTheRowsAreTaken) {
   for (int rows = 1; rows <= 300; ++rows) {
-    const int choice = ProductTilesFor(rows);
+    const int choice = RowTilesFor(rows);
     if (choice > 0) {
-      EXPECT_GT(rows, kProductTiles[choice - 1].rows * kTileRows);
+      EXPECT_GT(rows, kRowTileChoices[choice - 1] * kTileRows);
     }
-    if (choice + 1 < kNumProductTiles) {
-      EXPECT_LE(rows, kProductTiles[choice].rows * kTileRows);
+    if (choice + 1 < kNumRowTileChoices) {
+      EXPECT_LE(rows, kRowTileChoices[choice] * kTileRows);
     }
   }
 }
@@ -140,7 +173,8 @@ TEST(LaunchShapes, AttentionTakesASizeThatHoldsTheHead) {
 }
 
 TEST(LaunchShapes, GridsStayInsideTheDevicesLimits) {
-  EXPECT_LE(TileProductShape(kProductTiles[3], 1 << 20, 8).y, kMaxGridY);
+  EXPECT_LE(TileProductShape(FewRowsTiles(DType::kInt4, 3), 1 << 20, 8).y, kMaxGridY);
+  EXPECT_LE(ManyRowsShape(ManyRowsTiles(DType::kInt8), 1 << 20, 1 << 18).y, kMaxGridY);
   EXPECT_LE(PackRowsShape(1 << 18, 8).y, kMaxGridY);
   EXPECT_LE(FloatProductShape(1 << 17, 8).y, kMaxGridY);
 }

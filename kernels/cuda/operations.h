@@ -118,6 +118,7 @@ struct TileProductTask {
   const float* scales = nullptr;  // behind the packed weight; of bf16 none
   const float* bias = nullptr;    // [num_tiles * 16] in the weight's order, or none
   int num_tiles = 0;              // of 16 outputs
+  int num_processors = 1;         // of the device
   ProductEnd end = ProductEnd::kStore;
   MatrixView out;
 };

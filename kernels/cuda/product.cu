@@ -1,4 +1,5 @@
 #include "kernels/cuda/product_kernels.cuh"
+#include "kernels/cuda/product_many_rows.cuh"
 
 namespace tandem::cuda {
 namespace {
@@ -10,17 +11,35 @@ Error EnqueueTiles(const TileProductTask& task, Stream stream) {
 }
 
 template <int kChoice>
-Error EnqueueProduct(const TileProductTask& task, Stream stream) {
-  constexpr ProductTiles kTiles = kProductTiles[kChoice];
-  constexpr ProductTiles kInt8 = Int8Tiles(kTiles);
-  constexpr ProductTiles kInt4 = Int4Tiles(kTiles);
+Error EnqueueFewRows(const TileProductTask& task, Stream stream) {
+  constexpr ProductTiles kBf16 = FewRowsTiles(DType::kBF16, kChoice);
+  constexpr ProductTiles kInt8 = FewRowsTiles(DType::kInt8, kChoice);
+  constexpr ProductTiles kInt4 = FewRowsTiles(DType::kInt4, kChoice);
   switch (task.dtype) {
     case DType::kInt8:
       return EnqueueTiles<Int8Weight, kInt8.rows, kInt8.outputs>(task, stream);
     case DType::kInt4:
       return EnqueueTiles<Int4Weight, kInt4.rows, kInt4.outputs>(task, stream);
     default:
-      return EnqueueTiles<Bf16Weight, kTiles.rows, kTiles.outputs>(task, stream);
+      return EnqueueTiles<Bf16Weight, kBf16.rows, kBf16.outputs>(task, stream);
+  }
+}
+
+template <typename Weight, DType kDType>
+Error EnqueueManyRows(const TileProductTask& task, Stream stream) {
+  constexpr ProductTiles kTiles = ManyRowsTiles(kDType);
+  return Enqueue<ManyRowsProductKernel<Weight, kTiles.rows>>(
+      task, ManyRowsShape(kTiles, task.out.rows, task.num_tiles), stream);
+}
+
+Error EnqueueManyRows(const TileProductTask& task, Stream stream) {
+  switch (task.dtype) {
+    case DType::kInt8:
+      return EnqueueManyRows<Int8Weight, DType::kInt8>(task, stream);
+    case DType::kInt4:
+      return EnqueueManyRows<Int4Weight, DType::kInt4>(task, stream);
+    default:
+      return EnqueueManyRows<Bf16Weight, DType::kBF16>(task, stream);
   }
 }
 
@@ -31,16 +50,19 @@ Error Launch(const PackRowsTask& task, Stream stream) {
 }
 
 Error Launch(const TileProductTask& task, Stream stream) {
-  static_assert(kNumProductTiles == 4);
-  switch (ProductTilesFor(task.out.rows)) {
+  if (HasManyRows(task.dtype, task.out.rows, task.num_tiles, task.num_processors)) {
+    return EnqueueManyRows(task, stream);
+  }
+  static_assert(kNumRowTileChoices == 4);
+  switch (RowTilesFor(task.out.rows)) {
     case 0:
-      return EnqueueProduct<0>(task, stream);
+      return EnqueueFewRows<0>(task, stream);
     case 1:
-      return EnqueueProduct<1>(task, stream);
+      return EnqueueFewRows<1>(task, stream);
     case 2:
-      return EnqueueProduct<2>(task, stream);
+      return EnqueueFewRows<2>(task, stream);
     default:
-      return EnqueueProduct<3>(task, stream);
+      return EnqueueFewRows<3>(task, stream);
   }
 }
 

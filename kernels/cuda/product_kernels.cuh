@@ -1,5 +1,5 @@
-// Products of few and of many rows with packed weights of bf16, int8 and int4, and plain ones with
-// f32 and f16.
+// Products of few rows with packed weights of bf16, int8 and int4, and plain ones of any number of
+// rows with f32 and f16.
 //
 // The inputs of an output are summed in kChains chains, each by one warp in increasing steps, which
 // are then added in order: neither rows nor blocks have a say in it. A warp's own copies feed it,
@@ -7,8 +7,7 @@
 #ifndef TANDEM_KERNELS_CUDA_PRODUCT_KERNELS_CUH_
 #define TANDEM_KERNELS_CUDA_PRODUCT_KERNELS_CUH_
 
-#include "kernels/cuda/launch_shapes.h"
-#include "kernels/cuda/warp_math.cuh"
+#include "kernels/cuda/product_math.cuh"
 
 namespace tandem::cuda {
 
@@ -42,73 +41,6 @@ struct PackRowsKernel {
   }
 };
 
-// What is done with a sum of products, and where it goes.
-TANDEM_DEVICE void EndProduct(ProductEnd end, float value, float* out) {
-  Store(out, end == ProductEnd::kAdd ? Load(out) + value : value);
-}
-TANDEM_DEVICE float SwiGlu(float gate, float up) { return gate / (1.0f + Exponential(-gate)) * up; }
-
-// What a lane multiplies with in a step of a tile, and what becomes of a stage's sums.
-struct Bf16Weight {
-  static constexpr int kPieces = kWeightStepBytes / 16 / kWarpSize;  // of 16 bytes
-  static constexpr int kPieceSteps = 1;                              // that all pieces are of
-  static constexpr int kChainUnit = 1;                               // of steps
-  static constexpr bool kHasScales = false;
-
-  TANDEM_DEVICE static Words4 Factor(const Words4 (&pieces)[kPieces], int, int half) {
-    return pieces[half];
-  }
-};
-
-// Whole numbers up to 127, which bf16 has exactly; a group's sums are scaled, not its weights.
-struct Int8Weight {
-  static constexpr int kPieces = kInt8StepBytes / 16 / kWarpSize;
-  static constexpr int kPieceSteps = 1;
-  static constexpr int kChainUnit = kGroupSteps;
-  static constexpr bool kHasScales = true;
-
-  TANDEM_DEVICE static Words4 Factor(const Words4 (&pieces)[kPieces], int, int half) {
-    Words4 factor;
-    TANDEM_UNROLL
-    for (int i = 0; i < 2; ++i) {
-      const uint32_t four = pieces[0].words[2 * half + i];
-      factor.words[2 * i] = Whole(SelectBytes(four, kExponent, 0x4140));
-      factor.words[2 * i + 1] = Whole(SelectBytes(four, kExponent, 0x4342));
-    }
-    return factor;
-  }
-
- private:
-  // Behind this byte, seven bits b are the bf16 number 128 + b.
-  static constexpr uint32_t kExponent = 0x43;
-  // A byte is its seven low bits, less 128 if the eighth is set: 128 + them, less 128 or 256, which
-  // is 128 with that bit.
-  TANDEM_DEVICE static uint32_t Whole(uint32_t pair) {
-    return AddBf16(pair & 0xFF7FFF7Fu, (pair & 0xFF80FF80u) | 0x80008000u);
-  }
-};
-
-// Likewise, up to 8.
-struct Int4Weight {
-  static constexpr int kPieces = 1;
-  static constexpr int kPieceSteps = 2;
-  static constexpr int kChainUnit = kGroupSteps;
-  static constexpr bool kHasScales = true;
-
-  TANDEM_DEVICE static Words4 Factor(const Words4 (&pieces)[kPieces], int step, int half) {
-    // Four bits b behind this are the bf16 number 128 + b, which is 136 more than the weight.
-    constexpr uint32_t kExponent = 0x43004300;
-    constexpr uint32_t kMinus136 = 0xC308C308;
-    const uint32_t eight = pieces[0].words[2 * step + half];
-    Words4 factor;
-    TANDEM_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      factor.words[i] = AddBf16((eight >> 4 * i & 0x000F000F) | kExponent, kMinus136);
-    }
-    return factor;
-  }
-};
-
 template <typename Weight, int kRowTiles, int kOutputTiles>
 struct TileProductKernel {
   using Task = TileProductTask;
@@ -120,58 +52,41 @@ struct TileProductKernel {
   static constexpr int kStageWords4 = kStageBytes / 16;
   static constexpr int kStagePieces = kStageWords4 / kPiecesWords4 / kOutputTiles;
   static constexpr int kStageSteps = kStagePieces * Weight::kPieceSteps;
-  static_assert(Weight::kHasScales ? kStageSteps == Weight::kChainUnit
-                                   : kStageSteps % Weight::kChainUnit == 0);
+  static_assert(kStagePieces >= 1 &&
+                (Weight::kChainUnit % kStageSteps == 0 || kStageSteps % Weight::kChainUnit == 0));
 
   TANDEM_DEVICE static void Run(const Task& task, unsigned char* shared) {
-    Sums sums = {};
-    MultiplyChain(task, reinterpret_cast<Words4*>(shared), sums);
+    const int num_steps = NumSteps(task.x.cols);
+    const int begin = ChainBegin(WarpIndex(), num_steps, Weight::kChainUnit);
+    const int end = ChainBegin(WarpIndex() + 1, num_steps, Weight::kChainUnit);
+    Chain chain(task, BlockX() * kOutputTiles, begin, end);
+    MultiplyChain(task, begin, end, reinterpret_cast<Words4*>(shared), chain);
     Barrier();
     auto* const chain_sums = reinterpret_cast<float*>(shared);  // [chains][rows][outputs]
-    StoreSums(sums, chain_sums + WarpIndex() * (kRows * kOutputs));
+    StoreSums(chain.sums(), chain_sums + WarpIndex() * (kRows * kOutputs));
     Barrier();
     AddChains(task, chain_sums);
   }
 
  private:
-  using Sums = float[kOutputTiles][kRowTiles][4];
-  // Of outputs lane / 4 and 8 more.
-  struct Scales {
-    float scales[kOutputTiles][2];
-  };
+  using Chain = ChainSums<Weight, kOutputTiles, kRowTiles>;
 
-  TANDEM_DEVICE static void MultiplyChain(const Task& task, Words4* shared, Sums& sums) {
-    const int num_steps = NumSteps(task.x.cols);
-    const int begin = ChainBegin(WarpIndex(), num_steps, Weight::kChainUnit);
-    const int end = ChainBegin(WarpIndex() + 1, num_steps, Weight::kChainUnit);
+  TANDEM_DEVICE static void MultiplyChain(const Task& task, int begin, int end, Words4* shared,
+                                          Chain& chain) {
     Words4* const ring = shared + WarpIndex() * (kCopyStages * kStageWords4) + Lane();
     TANDEM_UNROLL
     for (int stage = 0; stage < kCopyStages - 1; ++stage) {
       CopyStage(task, begin + stage * kStageSteps, end, ring + stage * kStageWords4);
     }
-    Scales next = LoadScales(task, begin, end);
     int slot = 0;
     for (int step = begin; step < end; step += kStageSteps) {
       CopyWait<kCopyStages - 2>();
       const int free_slot = slot == 0 ? kCopyStages - 1 : slot - 1;
       CopyStage(task, step + (kCopyStages - 1) * kStageSteps, end, ring + free_slot * kStageWords4);
-      const Scales scales = next;
-      next = LoadScales(task, step + kStageSteps, end);
-      const Words4* const weights = ring + slot * kStageWords4;
-      if constexpr (Weight::kHasScales) {
-        Sums group = {};
-        MultiplyStage(task, step, end, weights, group);
-        AddScaled(group, scales, sums);
-      } else {
-        MultiplyStage(task, step, end, weights, sums);
-      }
+      MultiplyStage(task, step, end, ring + slot * kStageWords4, chain);
       slot = slot == kCopyStages - 1 ? 0 : slot + 1;
     }
     CopyWait<0>();
-  }
-
-  TANDEM_DEVICE static bool HasTile(const Task& task, int tile) {
-    return BlockX() * kOutputTiles + tile < task.num_tiles;
   }
 
   // One group of copies, which may be empty. A lane's part of a stage is
@@ -182,9 +97,9 @@ struct TileProductKernel {
     for (int p = 0; p < kStagePieces; ++p) {
       TANDEM_UNROLL
       for (int tile = 0; tile < kOutputTiles; ++tile) {
-        if (step + p * Weight::kPieceSteps >= end || !HasTile(task, tile)) continue;
-        const int64_t at =
-            int64_t{BlockX() * kOutputTiles + tile} * per_tile + step / Weight::kPieceSteps + p;
+        if (step + p * Weight::kPieceSteps >= end) continue;
+        const int64_t at = int64_t{WeightTile(task, BlockX() * kOutputTiles + tile)} * per_tile +
+                           step / Weight::kPieceSteps + p;
         const Words4* const from =
             static_cast<const Words4*>(task.weight) + at * kPiecesWords4 + Lane();
         Words4* const part = to + (p * kOutputTiles + tile) * kPiecesWords4;
@@ -197,64 +112,16 @@ struct TileProductKernel {
     CopyCommit();
   }
 
-  // Of the group that begins at `step`; zeros behind the end.
-  TANDEM_DEVICE static Scales LoadScales(const Task& task, int step, int end) {
-    Scales scales = {};
-    TANDEM_UNROLL
-    for (int tile = 0; tile < kOutputTiles; ++tile) {
-      if (!Weight::kHasScales || step >= end || !HasTile(task, tile)) continue;
-      const int64_t at =
-          int64_t{BlockX() * kOutputTiles + tile} * NumGroups(task.x.cols) + step / kGroupSteps;
-      TANDEM_UNROLL
-      for (int i = 0; i < 2; ++i) {
-        scales.scales[tile][i] = Load(task.scales + at * kTileOutputs + Lane() / 4 + i * 8);
-      }
-    }
-    return scales;
-  }
-
-  TANDEM_DEVICE static void AddScaled(const Sums& group, const Scales& scales, Sums& sums) {
-    TANDEM_UNROLL
-    for (int tile = 0; tile < kOutputTiles; ++tile) {
-      TANDEM_UNROLL
-      for (int r = 0; r < kRowTiles; ++r) {
-        TANDEM_UNROLL
-        for (int i = 0; i < 4; ++i) {
-          sums[tile][r][i] =
-              MulAdd(group[tile][r][i], scales.scales[tile][i / 2], sums[tile][r][i]);
-        }
-      }
-    }
-  }
-
   TANDEM_DEVICE static void MultiplyStage(const Task& task, int first_step, int end,
-                                          const Words4* weights, Sums& sums) {
+                                          const Words4* weights, Chain& chain) {
     TANDEM_UNROLL
     for (int s = 0; s < kStageSteps; ++s) {
       const int step = first_step + s;
       if (step >= end) return;
       Words4 rows[kRowTiles];
       LoadRows(task, step, rows);
-      TANDEM_UNROLL
-      for (int tile = 0; tile < kOutputTiles; ++tile) {
-        if (!HasTile(task, tile)) continue;
-        Words4 pieces[Weight::kPieces];
-        TANDEM_UNROLL
-        for (int i = 0; i < Weight::kPieces; ++i) {
-          pieces[i] =
-              Load(weights + (s / Weight::kPieceSteps * kOutputTiles + tile) * kPiecesWords4 +
-                   i * kWarpSize);
-        }
-        TANDEM_UNROLL
-        for (int half = 0; half < 2; ++half) {
-          const Words4 weight = Weight::Factor(pieces, s % Weight::kPieceSteps, half);
-          TANDEM_UNROLL
-          for (int r = 0; r < kRowTiles; ++r) {
-            const uint32_t pair[2] = {rows[r].words[2 * half], rows[r].words[2 * half + 1]};
-            MultiplyTile(weight, pair, sums[tile][r]);
-          }
-        }
-      }
+      chain.Add(step, weights + s / Weight::kPieceSteps * (kOutputTiles * kPiecesWords4),
+                kPiecesWords4, s % Weight::kPieceSteps, rows);
     }
   }
 
@@ -277,19 +144,12 @@ struct TileProductKernel {
   }
 
   // out: [rows][outputs]
-  TANDEM_DEVICE static void StoreSums(const Sums& sums, float* out) {
-    TANDEM_UNROLL
-    for (int tile = 0; tile < kOutputTiles; ++tile) {
-      TANDEM_UNROLL
-      for (int r = 0; r < kRowTiles; ++r) {
-        TANDEM_UNROLL
-        for (int i = 0; i < 4; ++i) {
-          const int output = tile * kTileOutputs + Lane() / 4 + i / 2 * 8;
-          const int row = r * kTileRows + Lane() % 4 * 2 + i % 2;
-          Store(out + row * kOutputs + output, sums[tile][r][i]);
-        }
-      }
-    }
+  TANDEM_DEVICE static void StoreSums(const typename Chain::Sums& sums, float* out) {
+    Chain::ForEach([&](int tile, int r, int i) {
+      const int output = tile * kTileOutputs + Lane() / 4 + i / 2 * 8;
+      const int row = r * kTileRows + Lane() % 4 * 2 + i % 2;
+      Store(out + row * kOutputs + output, sums[tile][r][i]);
+    });
   }
 
   TANDEM_DEVICE static float ChainsSum(const float* chain_sums, int row, int output) {
@@ -308,20 +168,11 @@ struct TileProductKernel {
     for (int i = ThreadIndex(); i < kRows * outputs; i += kThreads) {
       const int row = i / outputs;
       const int tile = i % outputs / tile_outputs;
-      const int in_tile = tile * kTileOutputs + i % tile_outputs;
-      const int64_t out_row = int64_t{BlockY()} * kRows + row;
-      const int out_col = BlockX() * outputs + i % outputs;
-      if (out_row >= task.out.rows || out_col >= task.out.cols) continue;
-      const float* const bias =
-          task.bias == nullptr ? nullptr : task.bias + BlockX() * kOutputs + in_tile;
-      float value = ChainsSum(chain_sums, row, in_tile);
-      if (bias != nullptr) value = value + Load(bias);
-      if (is_pair) {
-        float up = ChainsSum(chain_sums, row, in_tile + kTileOutputs / 2);
-        if (bias != nullptr) up = up + Load(bias + kTileOutputs / 2);
-        value = SwiGlu(value, up);
-      }
-      EndProduct(task.end, value, RowOf(task.out, out_row) + out_col);
+      const int output = i % tile_outputs;
+      const int in_block = tile * kTileOutputs + output;
+      const float up = is_pair ? ChainsSum(chain_sums, row, in_block + tile_outputs) : 0.0f;
+      EndOutput(task, int64_t{BlockY()} * kRows + row, BlockX() * kOutputTiles + tile, output,
+                ChainsSum(chain_sums, row, in_block), up);
     }
   }
 };

@@ -397,5 +397,74 @@ TEST_F(Product, SwiGluAndSumsWithQuantisedWeightsAreOfTheSameProducts) {
   }
 }
 
+// ---- Many rows ----
+
+// Blocks of many rows compute what blocks of few do, bit by bit.
+class ProductOfManyRows : public Product {
+ protected:
+  // All rows at once, and 64 at a time from `first_row` on.
+  void Compare(Quantization quantization, int rows, int inputs, int outputs, int first_row) {
+    const bool is_bf16 = quantization == Quantization::kNone;
+    std::mt19937 random(rows + inputs);
+    const TestWeight weight(TestMatrix::Random(outputs, inputs, random), DType::kBF16);
+    const std::vector<float> bias = RandomBias(outputs, random);
+    const PackedWeight packed =
+        is_bf16 ? PackOne(backend(), weight, bias.data())
+                : PackQuantised(backend(), weight.values(), quantization, bias.data());
+    const TestMatrix x = TestMatrix::Random(rows, inputs, random);
+    const TestMatrix out = Multiply(x, packed, TestMatrix(rows, outputs));
+    for (int first = first_row; first < rows; first += 64) {
+      std::vector<int> some = Iota(std::min(64, rows - first));
+      for (int& row : some) row += first;
+      const TestMatrix few =
+          Multiply(x.Rows(some), packed, TestMatrix(static_cast<int>(some.size()), outputs));
+      EXPECT_TRUE(few.SameBits(out.Rows(some)))
+          << NameOf(packed.dtype) << " K " << inputs << " N " << outputs << " rows from " << first
+          << " of " << rows;
+    }
+  }
+};
+
+TEST_F(ProductOfManyRows, HasTheBitsOfFew) {
+  for (const Quantization quantization :
+       {Quantization::kNone, Quantization::kInt8, Quantization::kInt4}) {
+    Compare(quantization, 65, 33, 129, 0);    // one output and one row in the last tiles
+    Compare(quantization, 260, 530, 150, 0);  // every stage of the ring, chains of several groups
+    Compare(quantization, 129, 2100, 8, 0);
+  }
+}
+
+// So many blocks that no device computes them as few rows.
+TEST_F(ProductOfManyRows, HasTheBitsOfFewOnAnyDevice) {
+  Compare(Quantization::kNone, 1024, 32, 2112, 992);
+}
+
+TEST_F(ProductOfManyRows, EndsAsFewRowsDo) {
+  std::mt19937 random(12);
+  const TestMatrix gate = TestMatrix::Random(70, 40, random);
+  const TestMatrix up = TestMatrix::Random(70, 40, random);
+  const std::vector<float> bias = RandomBias(70, random);
+  const TestMatrix x = TestMatrix::Random(140, 40, random);
+  const TestMatrix sum = TestMatrix::Random(140, 70, random);
+  for (const Quantization quantization : {Quantization::kNone, Quantization::kInt8}) {
+    const TestWeight bf16_gate(gate, DType::kBF16), bf16_up(up, DType::kBF16);
+    auto packed = backend().Pack({{bf16_gate.view(), bias.data()}, {bf16_up.view()}},
+                                 PartOrder::kGateAndUp, quantization);
+    auto gate_alone =
+        backend().Pack({{bf16_gate.view(), bias.data()}}, PartOrder::kConcatenated, quantization);
+    ASSERT_TRUE(packed.ok() && gate_alone.ok());
+    const TestMatrix gated = Multiply(x, *packed, TestMatrix(140, 70), Kind::kSwiGlu);
+    const TestMatrix added = Multiply(x, *gate_alone, sum, Kind::kAdd);
+    for (int first = 0; first < 140; first += 35) {
+      std::vector<int> some = Iota(35);
+      for (int& row : some) row += first;
+      EXPECT_TRUE(Multiply(x.Rows(some), *packed, TestMatrix(35, 70), Kind::kSwiGlu)
+                      .SameBits(gated.Rows(some)));
+      EXPECT_TRUE(Multiply(x.Rows(some), *gate_alone, sum.Rows(some), Kind::kAdd)
+                      .SameBits(added.Rows(some)));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tandem::cuda
