@@ -113,6 +113,7 @@ struct AttendKernel {
   static_assert(kPassKept * kThreads == kVectors * kPassDims && kPasses * kPassDims == kHeadDim);
 
   TANDEM_DEVICE static void Run(const Task& task, unsigned char* bytes) {
+    WaitForKernelsBefore();
     auto* const shared = reinterpret_cast<float*>(bytes);
     const AttendUnit unit = FindUnit(task, BlockX(), kVectors);
     if (unit.sequence < 0) return;
@@ -246,6 +247,7 @@ struct MergeSplitsKernel {
   static constexpr int kThreads = kMergeThreads;
 
   TANDEM_DEVICE static void Run(const Task& task, unsigned char*) {
+    WaitForKernelsBefore();
     const int row = BlockX(), head = BlockY();
     const RowPlace place = PlaceOf(task.rows, task.kv.lengths, row);
     if (place.sequence < 0) return;

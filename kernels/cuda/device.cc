@@ -1,13 +1,8 @@
 #include "kernels/cuda/device.h"
 
-#include <cuda_runtime_api.h>
+#include "kernels/cuda/device_stream.h"
 
 namespace tandem::cuda {
-namespace {
-
-cudaStream_t Of(Stream stream) { return static_cast<cudaStream_t>(stream); }
-
-}  // namespace
 
 std::string ErrorText(Error error) {
   // A machine without any driver has one that is too old, in the toolkit's words.
@@ -32,11 +27,15 @@ Error OpenDevice(int device, DeviceProperties* properties, Stream* stream) {
                  .num_processors = found.multiProcessorCount,
                  .memory_bytes = found.totalGlobalMem,
                  .shared_bytes = static_cast<int>(found.sharedMemPerBlockOptin)};
-  *stream = made;
+  *stream =
+      new DeviceStream{.device = device, .overlaps_kernels = found.major >= 9, .stream = made};
   return kNoError;
 }
 
-void CloseDevice(Stream stream) { cudaStreamDestroy(Of(stream)); }
+void CloseDevice(Stream stream) {
+  cudaStreamDestroy(Of(stream).stream);
+  delete static_cast<const DeviceStream*>(stream);
+}
 
 Error FreeMemoryOn(int device, size_t* bytes) {
   const cudaError_t error = cudaSetDevice(device);
@@ -57,29 +56,29 @@ void FreeOn(int device, void* data) {
 bool IsOutOfMemory(Error error) { return error == cudaErrorMemoryAllocation; }
 
 Error CopyIn(const void* host, void* device, size_t bytes, Stream stream) {
-  return cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, Of(stream));
+  return cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, Of(stream).stream);
 }
 
 Error CopyOut(const void* device, void* host, size_t bytes, Stream stream) {
   const cudaError_t error =
-      cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, Of(stream));
-  return error != cudaSuccess ? error : cudaStreamSynchronize(Of(stream));
+      cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, Of(stream).stream);
+  return error != cudaSuccess ? error : cudaStreamSynchronize(Of(stream).stream);
 }
 
 Error CopyWithin(const void* from, void* to, size_t bytes, Stream stream) {
-  return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, Of(stream));
+  return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, Of(stream).stream);
 }
 
-Error Wait(Stream stream) { return cudaStreamSynchronize(Of(stream)); }
+Error Wait(Stream stream) { return cudaStreamSynchronize(Of(stream).stream); }
 
 Error BeginRecording(Stream stream) {
-  return cudaStreamBeginCapture(Of(stream), cudaStreamCaptureModeRelaxed);
+  return cudaStreamBeginCapture(Of(stream).stream, cudaStreamCaptureModeRelaxed);
 }
 
 Error EndRecording(Stream stream, Recording* recording) {
   *recording = nullptr;
   cudaGraph_t graph = nullptr;
-  cudaError_t error = cudaStreamEndCapture(Of(stream), &graph);
+  cudaError_t error = cudaStreamEndCapture(Of(stream).stream, &graph);
   if (error == cudaSuccess) {
     cudaGraphExec_t made = nullptr;
     error = cudaGraphInstantiateWithFlags(&made, graph, 0);
@@ -91,7 +90,7 @@ Error EndRecording(Stream stream, Recording* recording) {
 }
 
 Error Replay(Recording recording, Stream stream) {
-  return cudaGraphLaunch(static_cast<cudaGraphExec_t>(recording), Of(stream));
+  return cudaGraphLaunch(static_cast<cudaGraphExec_t>(recording), Of(stream).stream);
 }
 
 void Forget(Recording recording) {

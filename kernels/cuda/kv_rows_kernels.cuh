@@ -12,6 +12,7 @@ struct RotateAndCacheKernel {
   static constexpr int kThreads = kHeadWarps * kWarpSize;
 
   TANDEM_DEVICE static void Run(const Task& task, unsigned char* shared) {
+    WaitForKernelsBefore();
     const PagedKvView& kv = task.kv;
     const RowPlace place = PlaceOf(task.rows, kv.lengths, BlockX());
     const int head = BlockY() * kHeadWarps + WarpIndex();

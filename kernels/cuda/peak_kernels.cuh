@@ -11,6 +11,7 @@ struct ReadKernel {
   static constexpr int kThreads = kReadThreads;
 
   TANDEM_DEVICE static void Run(const Task& task, unsigned char*) {
+    WaitForKernelsBefore();
     const auto* const words = static_cast<const Words4*>(task.data);
     const int64_t first = int64_t{BlockX()} * kReadBlockWords4 + ThreadIndex();
     uint32_t sum = 0;

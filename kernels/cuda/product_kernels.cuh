@@ -32,6 +32,7 @@ struct PackRowsKernel {
   static constexpr int kThreads = kPackWarps * kWarpSize;
 
   TANDEM_DEVICE static void Run(const Task& task, unsigned char*) {
+    WaitForKernelsBefore();
     const int num_steps = NumSteps(task.x.cols);
     const int step = BlockX() * kPackWarps + WarpIndex();
     if (step >= num_steps) return;
@@ -55,6 +56,7 @@ struct TileProductKernel {
   static_assert(kStagePieces >= 1 &&
                 (Weight::kChainUnit % kStageSteps == 0 || kStageSteps % Weight::kChainUnit == 0));
 
+  // Weights are on their way before the kernels before have ended.
   TANDEM_DEVICE static void Run(const Task& task, unsigned char* shared) {
     const int num_steps = NumSteps(task.x.cols);
     const int begin = ChainBegin(WarpIndex(), num_steps, Weight::kChainUnit);
@@ -78,6 +80,7 @@ struct TileProductKernel {
     for (int stage = 0; stage < kCopyStages - 1; ++stage) {
       CopyStage(task, begin + stage * kStageSteps, end, ring + stage * kStageWords4);
     }
+    WaitForKernelsBefore();
     int slot = 0;
     for (int step = begin; step < end; step += kStageSteps) {
       CopyWait<kCopyStages - 2>();
@@ -183,6 +186,7 @@ struct FloatProductKernel {
   static constexpr int kThreads = kFloatWarps * kWarpSize;
 
   TANDEM_DEVICE static void Run(const Task& task, unsigned char*) {
+    WaitForKernelsBefore();
     const int output = BlockX() * kFloatWarps + WarpIndex();
     if (output >= task.out.cols) return;
     const int first_row = BlockY() * kFloatRows;

@@ -26,6 +26,7 @@ struct ManyRowsProductKernel {
   static_assert(Weight::kChainUnit % kStageSteps == 0);
 
   TANDEM_DEVICE static void Run(const Task& task, unsigned char* bytes) {
+    WaitForKernelsBefore();
     auto* const shared = reinterpret_cast<Words4*>(bytes);
     const int num_steps = NumSteps(task.x.cols);
     TANDEM_UNROLL

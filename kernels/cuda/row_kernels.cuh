@@ -13,6 +13,7 @@ struct EmbedKernel {
   static constexpr int kThreads = kRowThreads;
 
   TANDEM_DEVICE static void Run(const Task& task, unsigned char*) {
+    WaitForKernelsBefore();
     const int row = BlockX();
     const int id = Load(task.ids + row);
     if (id < 0 || id >= task.table.rows) return;
@@ -28,6 +29,7 @@ struct GatherRowsKernel {
   static constexpr int kThreads = kRowThreads;
 
   TANDEM_DEVICE static void Run(const Task& task, unsigned char*) {
+    WaitForKernelsBefore();
     const int row = BlockX();
     const int index = Load(task.indices + row);
     if (index < 0 || index >= task.x.rows) return;
@@ -43,6 +45,7 @@ struct FindLargestKernel {
   static_assert(kThreads == kWarpSize * kWarpSize, "LargestOfBlock");
 
   TANDEM_DEVICE static void Run(const Task& task, unsigned char* shared) {
+    WaitForKernelsBefore();
     const float* const x = RowOf(task.x, BlockX());
     Largest largest = Largest::Nothing();
     const int in_fours = reinterpret_cast<uintptr_t>(x) % 16 == 0 ? task.x.cols / 4 : 0;
@@ -69,6 +72,7 @@ struct RmsNormKernel {
   static constexpr int kThreads = kRowThreads;
 
   TANDEM_DEVICE static void Run(const Task& task, unsigned char* shared) {
+    WaitForKernelsBefore();
     auto* const warp_sums = reinterpret_cast<float*>(shared);  // [warps]
     const float* const x = RowOf(task.x, BlockX());
     float* const out = RowOf(task.out, BlockX());
@@ -97,6 +101,7 @@ struct RotaryAnglesKernel {
   static constexpr int kThreads = kAngleThreads;
 
   TANDEM_DEVICE static void Run(const Task& task, unsigned char*) {
+    WaitForKernelsBefore();
     const RowPlace place = PlaceOf(task.rows, task.lengths, BlockX());
     if (place.sequence < 0) return;
     const int half = task.out.cols / 2;

@@ -175,6 +175,7 @@ struct DistributionKernel {
   static constexpr int kThreads = kSamplingThreads;
 
   TANDEM_DEVICE static void Run(const Task& task, unsigned char* shared) {
+    WaitForKernelsBefore();
     auto* const scratch = reinterpret_cast<SamplingScratch*>(shared);
     const RowTask row = LoadTask(task.rows + BlockX());
     const float logit = LargestOfRow(row.logits, row.size, scratch).value;
@@ -276,6 +277,7 @@ struct SlotKernel {
   static constexpr int kThreads = kSamplingThreads;
 
   TANDEM_DEVICE static void Run(const Task& task, unsigned char* shared) {
+    WaitForKernelsBefore();
     auto* const scratch = reinterpret_cast<SamplingScratch*>(shared);
     const int index = task.begin + BlockX();
     const SlotTask slot = LoadTask(task.slots + index);
@@ -381,6 +383,7 @@ struct TakeDrawnKernel {
   static constexpr int kThreads = kRowThreads;
 
   TANDEM_DEVICE static void Run(const Task& task, unsigned char*) {
+    WaitForKernelsBefore();
     const int i = BlockX() * kThreads + ThreadIndex();
     if (i >= task.count) return;
     const int source = Load(task.sources + i);

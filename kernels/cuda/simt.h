@@ -9,8 +9,9 @@
 #define TANDEM_KERNELS_CUDA_SIMT_H_
 
 #include <cstdint>
+#include <nv/target>
 
-#include "kernels/cuda/operations.h"
+#include "kernels/cuda/device_stream.h"
 
 // A function that kernels call.
 #define TANDEM_DEVICE __device__ __forceinline__
@@ -33,6 +34,17 @@ TANDEM_DEVICE int Lane() { return ThreadIndex() % kWarpSize; }
 // Orders the memory accesses of a block, or of a warp, before those behind it.
 TANDEM_DEVICE void Barrier() { __syncthreads(); }
 TANDEM_DEVICE void SyncWarp() { __syncwarp(); }
+
+// Waits until the kernels before this one have ended. Every kernel begins while they run, if the
+// device can do that, and calls this in every thread: before it, a kernel may but read what no
+// kernel writes, as weights.
+TANDEM_DEVICE void WaitForKernelsBefore() {
+  NV_IF_TARGET(NV_PROVIDES_SM_90, (asm volatile("griddepcontrol.wait;\n" ::: "memory");))
+}
+// Lets the next kernel begin once all blocks of this one run.
+TANDEM_DEVICE void LetNextKernelBegin() {
+  NV_IF_TARGET(NV_PROVIDES_SM_90, (asm volatile("griddepcontrol.launch_dependents;\n");))
+}
 
 // The value of the lane whose index differs in the bits of `mask`.
 template <typename T>
@@ -135,6 +147,7 @@ TANDEM_DEVICE void MultiplyTile(const Words4& a, const uint32_t (&b)[2], float (
 template <typename Kernel>
 __global__ void __launch_bounds__(Kernel::kThreads) Enter(const typename Kernel::Task task) {
   extern __shared__ Words4 shared[];
+  LetNextKernelBegin();
   Kernel::Run(task, reinterpret_cast<unsigned char*>(shared));
 }
 
@@ -142,16 +155,24 @@ __global__ void __launch_bounds__(Kernel::kThreads) Enter(const typename Kernel:
 template <typename Kernel>
 Error Enqueue(const typename Kernel::Task& task, const LaunchShape& shape, Stream stream) {
   if (shape.num_blocks() == 0) return kNoError;
+  cudaError_t error = cudaSetDevice(Of(stream).device);
   constexpr int kWithoutAsking = 48 * 1024;
-  if (shape.shared_bytes > kWithoutAsking) {
-    const cudaError_t error = cudaFuncSetAttribute(
-        Enter<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize, shape.shared_bytes);
-    if (error != cudaSuccess) return error;
+  if (error == cudaSuccess && shape.shared_bytes > kWithoutAsking) {
+    error = cudaFuncSetAttribute(Enter<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 shape.shared_bytes);
   }
-  const dim3 grid(shape.x, shape.y, shape.z);
-  Enter<Kernel>
-      <<<grid, Kernel::kThreads, shape.shared_bytes, static_cast<cudaStream_t>(stream)>>>(task);
-  return cudaGetLastError();
+  if (error != cudaSuccess) return error;
+  cudaLaunchAttribute early = {};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(shape.x, shape.y, shape.z);
+  config.blockDim = dim3(Kernel::kThreads);
+  config.dynamicSmemBytes = shape.shared_bytes;
+  config.stream = Of(stream).stream;
+  config.attrs = &early;
+  config.numAttrs = Of(stream).overlaps_kernels ? 1 : 0;
+  return cudaLaunchKernelEx(&config, Enter<Kernel>, task);
 }
 
 }  // namespace tandem::cuda

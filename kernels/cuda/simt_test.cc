@@ -57,6 +57,7 @@ struct OfNumbers {
 template <bool kWithBarrier>
 struct Reverse : OfNumbers {
   static void Run(const Task& task, unsigned char* bytes) {
+    WaitForKernelsBefore();
     auto* const shared = reinterpret_cast<int*>(bytes);
     Store(shared + ThreadIndex(), Load(task.in + ThreadIndex()));
     if (kWithBarrier) Barrier();
@@ -76,6 +77,7 @@ TEST(Simt, SeesAMissingBarrier) {
 
 struct ReadsBeforeOthersWrite : OfNumbers {
   static void Run(const Task&, unsigned char* bytes) {
+    WaitForKernelsBefore();
     auto* const shared = reinterpret_cast<int*>(bytes);
     Store(shared + ThreadIndex(), 1);
     Barrier();
@@ -91,6 +93,7 @@ TEST(Simt, SeesAWriteOfWhatOthersStillRead) {
 template <bool kWithFirstBarrier, bool kWithSecondBarrier>
 struct Adds : OfNumbers {
   static void Run(const Task& task, unsigned char* bytes) {
+    WaitForKernelsBefore();
     auto* const sum = reinterpret_cast<uint64_t*>(bytes);
     if (ThreadIndex() == 0) Store(sum, uint64_t{1});
     if (kWithFirstBarrier) Barrier();
@@ -110,6 +113,7 @@ TEST(Simt, SeesAtomicSumsThatNoBarrierOrders) {
 }
 struct AddsToNothing : OfNumbers {
   static void Run(const Task&, unsigned char* bytes) {
+    WaitForKernelsBefore();
     AtomicAdd(reinterpret_cast<uint64_t*>(bytes), uint64_t{2});
   }
 };
@@ -120,6 +124,7 @@ TEST(Simt, SeesAnAtomicSumOfWhatNobodyWrote) {
 template <bool kWithSync, int kDistance>
 struct PassesInWarp : OfNumbers {
   static void Run(const Task& task, unsigned char* bytes) {
+    WaitForKernelsBefore();
     auto* const shared = reinterpret_cast<int*>(bytes);
     Store(shared + ThreadIndex(), ThreadIndex());
     if (kWithSync) SyncWarp();
@@ -133,7 +138,10 @@ TEST(Simt, TakesAWarpsSynchronisationForItsOwnMemoryOnly) {
 }
 
 struct WritesOneTooFar : OfNumbers {
-  static void Run(const Task& task, unsigned char*) { Store(task.out + ThreadIndex() + 1, 0); }
+  static void Run(const Task& task, unsigned char*) {
+    WaitForKernelsBefore();
+    Store(task.out + ThreadIndex() + 1, 0);
+  }
 };
 TEST(Simt, SeesAWriteOutsideOfMemory) {
   EXPECT_THAT(FaultOfArrays<WritesOneTooFar>(),
@@ -142,6 +150,7 @@ TEST(Simt, SeesAWriteOutsideOfMemory) {
 
 struct ReadsSharedTooFar : OfNumbers {
   static void Run(const Task&, unsigned char* bytes) {
+    WaitForKernelsBefore();
     auto* const shared = reinterpret_cast<int*>(bytes);
     Store(shared + ThreadIndex(), Load(shared + 256));
   }
@@ -152,6 +161,7 @@ TEST(Simt, SeesAReadOutsideOfSharedMemory) {
 
 struct ReadsMisaligned : OfNumbers {
   static void Run(const Task& task, unsigned char*) {
+    WaitForKernelsBefore();
     Load(reinterpret_cast<const Words4*>(task.in + 1));
   }
 };
@@ -161,12 +171,14 @@ TEST(Simt, SeesMisalignedAccesses) {
 
 struct LeavesBeforeTheBarrier : OfNumbers {
   static void Run(const Task&, unsigned char*) {
+    WaitForKernelsBefore();
     if (ThreadIndex() == 5) return;
     Barrier();
   }
 };
 struct MeetsAtTwoBarriers : OfNumbers {
   static void Run(const Task&, unsigned char*) {
+    WaitForKernelsBefore();
     if (ThreadIndex() < 32) {
       Barrier();
     } else {
@@ -176,6 +188,7 @@ struct MeetsAtTwoBarriers : OfNumbers {
 };
 struct WaitsInPartOfAWarp : OfNumbers {
   static void Run(const Task&, unsigned char*) {
+    WaitForKernelsBefore();
     if (Lane() != 3) ShuffleXor(1, 1);
   }
 };
@@ -192,6 +205,7 @@ TEST(Simt, SeesBarriersAndShufflesThatNotAllReach) {
 template <int kLeft, bool kReadsOthers>
 struct Copies : OfNumbers {
   static void Run(const Task& task, unsigned char* bytes) {
+    WaitForKernelsBefore();
     auto* const shared = reinterpret_cast<Words4*>(bytes);
     if (ThreadIndex() < kCount / 4) {
       CopyAsync16(shared + ThreadIndex(), task.in + 4 * ThreadIndex());
@@ -222,6 +236,7 @@ TEST(Simt, SeesThatWaitingOrdersOnesOwnCopiesOnly) {
 
 struct LeavesWithCopies : OfNumbers {
   static void Run(const Task& task, unsigned char* bytes) {
+    WaitForKernelsBefore();
     CopyAsync16(bytes + 16 * ThreadIndex(), task.in);
     CopyCommit();
   }
@@ -232,6 +247,7 @@ TEST(Simt, SeesCopiesThatNobodyWaitsFor) {
 
 struct BlocksWriteTheSame : OfNumbers {
   static void Run(const Task& task, unsigned char*) {
+    WaitForKernelsBefore();
     if (ThreadIndex() == 0) Store(task.out, BlockX());
   }
 };
@@ -244,6 +260,7 @@ TEST(Simt, SeesBlocksThatReadWhatOthersWrite) {
   Array numbers(kCount + 1);
   struct Shifted : OfNumbers {
     static void Run(const Task& task, unsigned char*) {
+      WaitForKernelsBefore();
       if (ThreadIndex() == 0) Store(task.out + BlockX(), Load(task.in + BlockX()));
     }
   };
@@ -252,8 +269,34 @@ TEST(Simt, SeesBlocksThatReadWhatOthersWrite) {
               HasSubstr("a race"));
 }
 
+// What a kernel does before and after the kernels before it have ended, a bit each.
+enum Early { kReadsEarly = 1, kWritesEarly = 2, kWaits = 4 };
+template <int kDoes>
+struct BeginsEarly : OfNumbers {
+  static void Run(const Task& task, unsigned char*) {
+    int number = 0;
+    if (kDoes & kReadsEarly) number = Load(task.in + ThreadIndex());
+    if (kDoes & kWritesEarly) Store(task.out + ThreadIndex(), number);
+    if (kDoes & kWaits) WaitForKernelsBefore();
+    if (kDoes & kWaits) Store(task.out + ThreadIndex(), number + 1);
+  }
+};
+TEST(Simt, SeesWhatIsDoneBeforeTheKernelsBeforeHaveEnded) {
+  Array in(kCount), out(kCount);
+  EXPECT_THAT((Fault<BeginsEarly<kReadsEarly | kWaits>>({in.data(), out.data()})), IsEmpty());
+  EXPECT_EQ(out[5], 6);
+  // What a kernel wrote.
+  EXPECT_THAT((Fault<BeginsEarly<kReadsEarly | kWaits>>({out.data(), in.data()})),
+              HasSubstr("does not wait for the kernels before"));
+  EXPECT_THAT((FaultOfArrays<BeginsEarly<kWritesEarly | kWaits>>()),
+              HasSubstr("does not wait for the kernels before"));
+  EXPECT_THAT((FaultOfArrays<BeginsEarly<kReadsEarly>>()),
+              HasSubstr("leaves before the kernels before have ended"));
+}
+
 struct Votes : OfNumbers {
   static void Run(const Task& task, unsigned char*) {
+    WaitForKernelsBefore();
     const auto votes = static_cast<int>(Vote(Lane() % 3 == 0));
     Store(task.out + ThreadIndex(), votes + ShuffleFrom(Lane(), 7));
   }
@@ -273,6 +316,7 @@ struct MultipliesTile : OfNumbers {
     return PackBf16(static_cast<float>(first), static_cast<float>(second));
   }
   static void Run(const Task& task, unsigned char*) {
+    WaitForKernelsBefore();
     const int g = Lane() / 4, t = Lane() % 4 * 2;
     Words4 a;
     for (int i = 0; i < 4; ++i) {

@@ -57,8 +57,15 @@ WatchedMemory* Machine::MemoryAt(const void* at) {
 
 bool Machine::Access(const void* at, size_t bytes, AccessKind kind, const Where& where) {
   WatchedMemory* const memory = MemoryAt(at);
-  const std::string wrong = memory == nullptr ? "is outside of all memory"
-                                              : memory->Access(at, bytes, kind, Current(), clock_);
+  std::string wrong;
+  if (memory == nullptr) {
+    wrong = "is outside of all memory";
+  } else if (memory != shared_.get() && !threads_[current_].has_waited &&
+             (kind != AccessKind::kRead || memory->WasWritten(at, bytes))) {
+    wrong = "does not wait for the kernels before";
+  } else {
+    wrong = memory->Access(at, bytes, kind, Current(), clock_);
+  }
   if (wrong.empty()) return true;
   Fault("access of " + std::to_string(bytes) + " bytes " + wrong, where);
   return false;
@@ -173,6 +180,7 @@ void Machine::RunBlock(const std::function<void()>& body) {
   for (Warp& warp : warps_) warp.arrived = 0;
   for (Thread& thread : threads_) {
     thread.state = State::kRuns;
+    thread.has_waited = false;
     thread.groups.clear();
     thread.open_group.clear();
   }
@@ -194,6 +202,9 @@ bool Machine::RunThreads(const std::function<void()>& body) {
       if (!thread.fiber->Resume(body)) continue;
       thread.state = State::kLeft;
       ++num_left;
+      if (!thread.has_waited) {
+        Fault("leaves before the kernels before have ended", Where::current());
+      }
       if (!thread.open_group.empty() || std::any_of(thread.groups.begin(), thread.groups.end(),
                                                     [](const auto& g) { return !g.empty(); })) {
         Fault("leaves with copies that it did not wait for", Where::current());

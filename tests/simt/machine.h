@@ -3,8 +3,9 @@
 // It reports the first fault of a launch: an access outside of memory that was allocated, shared
 // memory that is read before somebody wrote it, an access that is not ordered with another
 // thread's by a barrier (or SyncWarp within a warp), a copy that is read before it was waited for,
-// or a collective that not all threads reach at the same place. Copies are made when they are
-// waited for, and not before.
+// a collective that not all threads reach at the same place, or what a kernel does too early:
+// before it waited for the kernels before it, it may but read what none ever wrote. Copies are made
+// when they are waited for, and not before.
 #ifndef TANDEM_TESTS_SIMT_MACHINE_H_
 #define TANDEM_TESTS_SIMT_MACHINE_H_
 
@@ -51,6 +52,7 @@ class Machine {
   int thread() const { return current_; }
   const std::array<int, 3>& block() const { return block_; }
   void Barrier(const Where& where);
+  void WaitForKernelsBefore() { threads_[current_].has_waited = true; }
   // Waits until all lanes have given; `combine` then makes what each gets.
   LaneValue Collective(const LaneValue& given, const Where& where,
                        const std::function<void(const LaneValues&, LaneValues*)>& combine,
@@ -70,6 +72,7 @@ class Machine {
   struct Thread {
     std::unique_ptr<Fiber> fiber;
     State state = State::kRuns;
+    bool has_waited = false;               // for the kernels before
     Where where;                           // it waits
     std::deque<std::vector<Copy>> groups;  // of copies on their way
     std::vector<Copy> open_group;

@@ -20,6 +20,14 @@ std::string WatchedMemory::Access(const void* at, size_t bytes, AccessKind kind,
   return "";
 }
 
+bool WatchedMemory::WasWritten(const void* at, size_t bytes) const {
+  const size_t offset = static_cast<const std::byte*>(at) - data_;
+  for (size_t c = offset / kCellBytes; c < cells_.size() && c * kCellBytes < offset + bytes; ++c) {
+    if (cells_[c].write.time > 0 || cells_[c].atomic.time > 0) return true;
+  }
+  return false;
+}
+
 bool WatchedMemory::IsOrdered(const Visit& earlier, const ThreadId& by, const Clock& clock) const {
   if (earlier.time < (of_block_ ? clock.block : clock.launch)) return true;
   if (earlier.scope == Scope::kOne && earlier.by == by) return true;

@@ -52,6 +52,9 @@ class WatchedMemory {
   bool Contains(const void* at) const {
     return at >= data_ && static_cast<const std::byte*>(at) < data_ + bytes_;
   }
+  // Whether a kernel ever wrote there.
+  // REQUIRES: Contains(at).
+  bool WasWritten(const void* at, size_t bytes) const;
   // What is wrong with an access, or nothing; remembers it.
   // REQUIRES: Contains(at).
   std::string Access(const void* at, size_t bytes, AccessKind kind, const ThreadId& by,

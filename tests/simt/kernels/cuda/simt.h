@@ -52,6 +52,8 @@ inline void SyncWarp(const Where& where = Where::current()) {
       {}, where, [](const auto&, auto*) {}, true);
 }
 
+inline void WaitForKernelsBefore() { simt::Machine::Get().WaitForKernelsBefore(); }
+
 template <typename T>
 T ShuffleXor(T value, int mask, const Where& where = Where::current()) {
   return FromLane<T>(simt::Machine::Get().Collective(

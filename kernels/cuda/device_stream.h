@@ -1,0 +1,23 @@
+// What a Stream is on a device: for device.cc, which makes them, and simt.h, which launches on
+// them.
+#ifndef TANDEM_KERNELS_CUDA_DEVICE_STREAM_H_
+#define TANDEM_KERNELS_CUDA_DEVICE_STREAM_H_
+
+#include <cuda_runtime_api.h>
+
+#include "kernels/cuda/operations.h"
+
+namespace tandem::cuda {
+
+struct DeviceStream {
+  int device;
+  // Whether a kernel may begin before the one before it ends (compute capability 9.0 and later).
+  bool overlaps_kernels;
+  cudaStream_t stream;
+};
+
+inline const DeviceStream& Of(Stream stream) { return *static_cast<const DeviceStream*>(stream); }
+
+}  // namespace tandem::cuda
+
+#endif  // TANDEM_KERNELS_CUDA_DEVICE_STREAM_H_
