@@ -29,7 +29,9 @@ inline constexpr LaunchShape LargestShape(int rows) {
 inline constexpr int kSamplingThreads = 1024;
 inline constexpr int kSamplingDigits = 256;
 struct SamplingScratch {
-  uint64_t histogram[kSamplingDigits];
+  // Each lane adds to a copy of its own: most entries share a few digits.
+  uint64_t histogram[kSamplingDigits][32];
+  uint64_t of_digits[kSamplingDigits];
   uint64_t sums[kSamplingThreads / 16];
   uint64_t found[2];
 };

@@ -45,10 +45,35 @@ TANDEM_DEVICE float SamplingExp(float x) {
          BitsToFloat(static_cast<uint32_t>(whole - half + 127) << 23);
 }
 
-// The sum over [0, size) of `add(v)`, called once for each v, in the order of row_sums.h; in every
-// thread.
-template <typename T, typename Add>
-TANDEM_DEVICE T SumOfRow(int size, SamplingScratch* scratch, const Add& add) {
+// Calls use(v, load(v)) for v = begin, begin + stride, ... below `end`: in this order, but loads
+// first, as many at a time as hide how long one takes.
+template <typename LoadAt, typename Use>
+TANDEM_DEVICE void ForEach(int begin, int end, int stride, const LoadAt& load, const Use& use) {
+  constexpr int kBatch = 8;
+  for (int first = begin; first < end; first += kBatch * stride) {
+    decltype(load(0)) loaded[kBatch];
+    TANDEM_UNROLL
+    for (int i = 0; i < kBatch; ++i) {
+      const int v = first + i * stride;
+      if (v < end) loaded[i] = load(v);
+    }
+    TANDEM_UNROLL
+    for (int i = 0; i < kBatch; ++i) {
+      const int v = first + i * stride;
+      if (v < end) use(v, loaded[i]);
+    }
+  }
+}
+// For every v in [0, size), shared out over the block's threads.
+template <typename LoadAt, typename Use>
+TANDEM_DEVICE void ForRow(int size, const LoadAt& load, const Use& use) {
+  ForEach(ThreadIndex(), size, kSamplingThreads, load, use);
+}
+
+// The sum over [0, size) of term(v, load(v)), called once for each v, in the order of row_sums.h;
+// in every thread.
+template <typename T, typename LoadAt, typename Term>
+TANDEM_DEVICE T SumOfRow(int size, SamplingScratch* scratch, const LoadAt& load, const Term& term) {
   constexpr int kChunks = kSamplingThreads / kSumLanes;  // at a time
   static_assert(kChunks * sizeof(T) <= sizeof(scratch->sums), "a place for each chunk");
   auto* const sums = reinterpret_cast<T*>(scratch->sums);
@@ -57,7 +82,8 @@ TANDEM_DEVICE T SumOfRow(int size, SamplingScratch* scratch, const Add& add) {
     const int begin = first + ThreadIndex() / kSumLanes * kSumChunk;
     const int end = begin + kSumChunk < size ? begin + kSumChunk : size;
     T sum = 0;
-    for (int v = begin + ThreadIndex() % kSumLanes; v < end; v += kSumLanes) sum = sum + add(v);
+    ForEach(begin + ThreadIndex() % kSumLanes, end, kSumLanes, load,
+            [&](int v, const auto& loaded) { sum = sum + term(v, loaded); });
     TANDEM_UNROLL
     for (int mask = kSumLanes / 2; mask > 0; mask /= 2) sum = sum + ShuffleXor(sum, mask);
     if (ThreadIndex() % kSumLanes == 0) Store(sums + ThreadIndex() / kSumLanes, sum);
@@ -70,9 +96,10 @@ TANDEM_DEVICE T SumOfRow(int size, SamplingScratch* scratch, const Add& add) {
 }
 
 // In every thread.
-TANDEM_DEVICE Largest LargestOfRow(const float* row, int size, SamplingScratch* scratch) {
+template <typename LoadAt>
+TANDEM_DEVICE Largest LargestOfRow(int size, SamplingScratch* scratch, const LoadAt& load) {
   Largest largest = Largest::Nothing();
-  for (int v = ThreadIndex(); v < size; v += kSamplingThreads) largest.See(Load(row + v), v);
+  ForRow(size, load, [&](int v, float value) { largest.See(value, v); });
   return LargestOfBlock(largest, scratch->sums);
 }
 
@@ -84,6 +111,43 @@ struct Cut {
   uint64_t all_equal;
 };
 
+// Adds up the histogram and finds the digit at which all from the highest on reach `enough`: one
+// more than it, and 0 for none, and the sum of those above it go to scratch->found.
+TANDEM_DEVICE void FindDigit(uint64_t enough, SamplingScratch* scratch) {
+  if (ThreadIndex() < kSamplingDigits) {
+    uint64_t sum = 0;
+    for (int i = 0; i < kWarpSize; ++i) {
+      sum += Load(&scratch->histogram[ThreadIndex()][(i + Lane()) % kWarpSize]);
+    }
+    Store(scratch->of_digits + ThreadIndex(), sum);
+  }
+  Barrier();
+  if (WarpIndex() == 0) {
+    constexpr int kDigits = kSamplingDigits / kWarpSize;  // of a lane, from the highest on
+    const int highest = kSamplingDigits - 1 - Lane() * kDigits;
+    uint64_t of_lane = 0;
+    for (int i = 0; i < kDigits; ++i) of_lane += Load(scratch->of_digits + highest - i);
+    uint64_t above = 0, all = of_lane;  // of the lanes before; of all lanes so far
+    TANDEM_UNROLL
+    for (int mask = 1; mask < kWarpSize; mask *= 2) {
+      const uint64_t others = ShuffleXor(all, mask);
+      if ((Lane() & mask) != 0) above += others;
+      all += others;
+    }
+    if (Lane() == 0) Store(scratch->found, uint64_t{0});
+    SyncWarp();
+    if (above < enough && above + of_lane >= enough) {
+      int digit = highest;
+      for (; above + Load(scratch->of_digits + digit) < enough; --digit) {
+        above += Load(scratch->of_digits + digit);
+      }
+      Store(scratch->found, static_cast<uint64_t>(digit + 1));
+      Store(scratch->found + 1, above);
+    }
+  }
+  Barrier();
+}
+
 // The cut behind which the largest entries, of equals the first, reach `enough` units. An entry's
 // units depend on its key alone: UnitsOf. Nothing is cut if all together do not.
 template <typename Row>
@@ -93,31 +157,23 @@ TANDEM_DEVICE Cut FindCut(const Row& row, int size, uint64_t enough, SamplingScr
   uint64_t above = 0;
   uint64_t here = 0;
   for (int shift = 32 - kDigitBits; shift >= 0; shift -= kDigitBits) {
-    if (ThreadIndex() < kSamplingDigits) Store(scratch->histogram + ThreadIndex(), uint64_t{0});
+    for (int i = ThreadIndex(); i < kSamplingDigits * kWarpSize; i += kSamplingThreads) {
+      Store(&scratch->histogram[i / kWarpSize][i % kWarpSize], uint64_t{0});
+    }
     Barrier();
-    for (int v = ThreadIndex(); v < size; v += kSamplingThreads) {
-      const uint32_t at = row.KeyOf(v);
-      if (shift + kDigitBits < 32 && at >> (shift + kDigitBits) != key) continue;
+    const auto key_of = [&](int v) { return row.KeyOf(v); };
+    ForRow(size, key_of, [&](int, uint32_t at) {
+      if (shift + kDigitBits < 32 && at >> (shift + kDigitBits) != key) return;
       const uint64_t units = Row::UnitsOf(at);
-      if (units > 0) AtomicAdd(scratch->histogram + (at >> shift) % kSamplingDigits, units);
-    }
+      if (units == 0) return;
+      AtomicAdd(&scratch->histogram[(at >> shift) % kSamplingDigits][Lane()], units);
+    });
     Barrier();
-    if (ThreadIndex() == 0) {
-      int digit = kSamplingDigits - 1;
-      uint64_t sum = above;
-      for (; digit >= 0; --digit) {
-        const uint64_t units = Load(scratch->histogram + digit);
-        if (sum + units >= enough) break;
-        sum += units;
-      }
-      Store(scratch->found, static_cast<uint64_t>(digit + 1));
-      Store(scratch->found + 1, sum);
-    }
-    Barrier();
+    FindDigit(enough - above, scratch);
     const int digit = static_cast<int>(Load(scratch->found)) - 1;
     if (digit < 0) return {false, 0, 0, 0};
-    above = Load(scratch->found + 1);
-    here = Load(scratch->histogram + digit);
+    above += Load(scratch->found + 1);
+    here = Load(scratch->of_digits + digit);
     key = key << kDigitBits | static_cast<uint32_t>(digit);
     Barrier();
   }
@@ -130,26 +186,31 @@ template <typename Row, typename Drop>
 TANDEM_DEVICE void ApplyCut(const Cut& cut, const Row& row, int size, SamplingScratch* scratch,
                             const Drop& drop) {
   if (!cut.cuts) return;
+  if (cut.num_equal >= cut.all_equal) {
+    ForRow(
+        size, [&](int v) { return row.KeyOf(v); },
+        [&](int v, uint32_t key) {
+          if (key < cut.key) drop(v);
+        });
+    Barrier();
+    return;
+  }
   uint64_t num_before = 0;  // of equal ones
   for (int first = 0; first < size; first += kSamplingThreads) {
     const int v = first + ThreadIndex();
     const uint32_t key = v < size ? row.KeyOf(v) : 0;
     const bool is_equal = v < size && key == cut.key;
-    bool stays = v < size && (key > cut.key || is_equal);
-    if (cut.num_equal < cut.all_equal) {  // in the whole block, and rare
-      const uint32_t votes = Vote(is_equal);
-      if (Lane() == 0) Store(scratch->sums + WarpIndex(), uint64_t{CountBits(votes)});
-      Barrier();
-      uint64_t rank = num_before + CountBits(votes & ((1u << Lane()) - 1));
-      for (int warp = 0; warp < kSamplingThreads / kWarpSize; ++warp) {
-        const uint64_t count = Load(scratch->sums + warp);
-        if (warp < WarpIndex()) rank += count;
-        num_before += count;
-      }
-      Barrier();
-      stays = stays && (!is_equal || rank < cut.num_equal);
+    const uint32_t votes = Vote(is_equal);
+    if (Lane() == 0) Store(scratch->sums + WarpIndex(), uint64_t{CountBits(votes)});
+    Barrier();
+    uint64_t rank = num_before + CountBits(votes & ((1u << Lane()) - 1));
+    for (int warp = 0; warp < kSamplingThreads / kWarpSize; ++warp) {
+      const uint64_t count = Load(scratch->sums + warp);
+      if (warp < WarpIndex()) rank += count;
+      num_before += count;
     }
-    if (v < size && !stays) drop(v);
+    Barrier();
+    if (v < size && (key < cut.key || (is_equal && rank >= cut.num_equal))) drop(v);
   }
   Barrier();
 }
@@ -178,7 +239,8 @@ struct DistributionKernel {
     WaitForKernelsBefore();
     auto* const scratch = reinterpret_cast<SamplingScratch*>(shared);
     const RowTask row = LoadTask(task.rows + BlockX());
-    const float logit = LargestOfRow(row.logits, row.size, scratch).value;
+    const auto load = [&](int v) { return Load(row.logits + v); };
+    const float logit = LargestOfRow(row.size, scratch, load).value;
     const float largest = logit * row.inverse_temperature;
     const RowState state = !IsFinite(logit)     ? RowState::kNoDistribution
                            : !IsFinite(largest) ? RowState::kOverflows
@@ -191,11 +253,13 @@ struct DistributionKernel {
       KeepTopK(row, scratch);
       logits = row.probs;
     }
-    const float sum = SumOfRow<float>(row.size, scratch, [&](int v) {
-      const float weight = SamplingExp(Load(logits + v) * row.inverse_temperature - largest);
-      Store(row.probs + v, weight);
-      return weight;
-    });
+    const float sum = SumOfRow<float>(
+        row.size, scratch, [&](int v) { return Load(logits + v); },
+        [&](int v, float value) {
+          const float weight = SamplingExp(value * row.inverse_temperature - largest);
+          Store(row.probs + v, weight);
+          return weight;
+        });
     const float most = Multiply(row, 1.0f / sum, scratch);
     if (row.enough == 0 && !(row.min_p > 0.0f)) return;
     if (row.enough != 0) {
@@ -211,9 +275,9 @@ struct DistributionKernel {
     const LogitRow logits{row.logits};
     const Cut cut = FindCut(logits, row.size, static_cast<uint64_t>(row.top_k), scratch);
     if (row.probs != row.logits) {
-      for (int v = ThreadIndex(); v < row.size; v += kThreads) {
-        Store(row.probs + v, Load(row.logits + v));
-      }
+      ForRow(
+          row.size, [&](int v) { return Load(row.logits + v); },
+          [&](int v, float logit) { Store(row.probs + v, logit); });
       Barrier();
     }
     ApplyCut(cut, logits, row.size, scratch,
@@ -223,11 +287,13 @@ struct DistributionKernel {
   // The largest of the products.
   TANDEM_DEVICE static float Multiply(const RowTask& row, float factor, SamplingScratch* scratch) {
     float most = 0.0f;
-    for (int v = ThreadIndex(); v < row.size; v += kThreads) {
-      const float product = Load(row.probs + v) * factor;
-      Store(row.probs + v, product);
-      most = Larger(most, product);
-    }
+    ForRow(
+        row.size, [&](int v) { return Load(row.probs + v); },
+        [&](int v, float weight) {
+          const float product = weight * factor;
+          Store(row.probs + v, product);
+          most = Larger(most, product);
+        });
     return OfBlock(most, scratch->sums, [](float a, float b) { return Larger(a, b); });
   }
 
@@ -235,11 +301,12 @@ struct DistributionKernel {
   TANDEM_DEVICE static uint64_t KeepMinP(const RowTask& row, float floor,
                                          SamplingScratch* scratch) {
     uint64_t units = 0;
-    for (int v = ThreadIndex(); v < row.size; v += kThreads) {
-      const float p = Load(row.probs + v);
-      if (p < floor) Store(row.probs + v, 0.0f);
-      units += p < floor ? 0 : InUnits(p);
-    }
+    ForRow(
+        row.size, [&](int v) { return Load(row.probs + v); },
+        [&](int v, float p) {
+          if (p < floor) Store(row.probs + v, 0.0f);
+          units += p < floor ? 0 : InUnits(p);
+        });
     return OfBlock(units, scratch->sums, [](uint64_t a, uint64_t b) { return a + b; });
   }
 };
@@ -283,7 +350,8 @@ struct SlotKernel {
     const SlotTask slot = LoadTask(task.slots + index);
     SlotAnswer* const answer = task.answers + index;
     if (slot.draw == SlotDraw::kLargest) {
-      const Largest largest = LargestOfRow(slot.target, slot.target_size, scratch);
+      const auto load = [&](int v) { return Load(slot.target + v); };
+      const Largest largest = LargestOfRow(slot.target_size, scratch, load);
       if (ThreadIndex() == 0) {
         Store(&answer->drawn, IsFinite(largest.value) ? largest.index : -1);
       }
@@ -331,8 +399,9 @@ struct SlotKernel {
 
   TANDEM_DEVICE static double ResidualMass(const SlotWeights& weights, SamplingScratch* scratch) {
     const SlotTask& slot = weights.slot;
-    const double mass =
-        SumOfRow<double>(slot.target_size, scratch, [&](int v) { return weights.OfRow(v); });
+    const double mass = SumOfRow<double>(
+        slot.target_size, scratch, [&](int v) { return weights.OfRow(v); },
+        [](int, double part) { return part; });
     if (slot.draft_only < 0 || slot.draft_only >= slot.target_size) return mass;
     const double counted_whole = weights.Target(slot.draft_only);
     if (!(counted_whole > 0.0)) return mass;
@@ -342,9 +411,7 @@ struct SlotKernel {
   // DrawFromWeights (model/sampling.h); in every thread.
   TANDEM_DEVICE static int Race(const SlotWeights& weights, SamplingScratch* scratch) {
     const SlotTask& slot = weights.slot;
-    Largest most = Largest::Nothing();
-    for (int v = ThreadIndex(); v < slot.target_size; v += kThreads) most.See(weights(v), v);
-    const Largest favourite = LargestOfBlock(most, scratch->sums);
+    const Largest favourite = LargestOfRow(slot.target_size, scratch, weights);
     if (!(favourite.value > 0.0f)) return -1;
     constexpr float kSlack = 1.000001f;
     const uint32_t bits = Bits(slot, favourite.index / 4)[favourite.index % 4];
