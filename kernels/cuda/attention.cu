@@ -1,4 +1,5 @@
 #include "kernels/cuda/attention_plain.cuh"
+#include "kernels/cuda/attention_prompt.cuh"
 #include "kernels/cuda/attention_tensor.cuh"
 
 namespace tandem::cuda {
@@ -48,10 +49,22 @@ Error EnqueueSized(const AttendTask& task, Stream stream) {
   }
 }
 
+template <int kHeadDim>
+Error EnqueuePrompt(const AttendTask& task, Stream stream) {
+  const LaunchShape shape =
+      PromptAttendShape(kHeadDim, task.out.rows, task.rows.batch,
+                        task.num_heads / task.kv.num_kv_heads, task.kv.num_kv_heads);
+  return Enqueue<PromptAttendKernel<kHeadDim>>(task, shape, stream);
+}
+
 }  // namespace
 
 Error Launch(const AttendTask& task, Stream stream) {
   if (task.out.rows == 0) return kNoError;
+  if (IsAPrompt(task)) {
+    return task.kv.head_dim > 64 ? EnqueuePrompt<128>(task, stream)
+                                 : EnqueuePrompt<64>(task, stream);
+  }
   const Error error = EnqueueSized(task, stream);
   if (error != kNoError || task.parts == nullptr) return error;
   return Enqueue<MergeSplitsKernel>(task, MergeSplitsShape(task.out.rows, task.num_heads), stream);

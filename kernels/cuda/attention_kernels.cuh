@@ -1,5 +1,6 @@
 // Attention over the paged cache: what its two ways to compute a tile (attention_plain.cuh for
-// caches of f32 and int8, attention_tensor.cuh for bf16) share.
+// caches of f32 and int8, attention_tensor.cuh for bf16) and that of prompts (attention_prompt.cuh)
+// share.
 //
 // A unit is some query vectors (rows of one sequence times heads of one group), so that keys and
 // values are read once for all of them. A split of 256 absolute positions has a tile of 32 for each
@@ -35,6 +36,42 @@ struct RunningState {
     largest = new_largest;
   }
 };
+
+// Where a split's states of some vectors are, in shared memory.
+struct AttendStates {
+  const float* largest;  // [tiles][vectors]
+  const float* totals;   // likewise
+  float* factors;        // likewise
+  float* running;        // [2][vectors]: the largest score and the sum of weights so far
+  float* merging;        // [2][vectors]: the factors of what is before and of the split
+};
+
+// The factors of vector v's tiles in the split, and of the split and those before it.
+template <int kVectors>
+TANDEM_DEVICE void MergeSplit(const AttendStates& states, int v) {
+  float largest = kNothingSeen;
+  TANDEM_UNROLL
+  for (int tile = 0; tile < kSplitTiles; ++tile) {
+    largest = Larger(largest, Load(states.largest + tile * kVectors + v));
+  }
+  float total = 0.0f;
+  TANDEM_UNROLL
+  for (int tile = 0; tile < kSplitTiles; ++tile) {
+    const int i = tile * kVectors + v;
+    const float factor = Factor(Load(states.largest + i), largest);
+    total = MulAdd(Load(states.totals + i), factor, total);
+    Store(states.factors + i, factor);
+  }
+  RunningState state;
+  state.largest = Load(states.running + v);
+  state.total = Load(states.running + kVectors + v);
+  float before, now;
+  state.Merge(largest, total, &before, &now);
+  Store(states.merging + v, before);
+  Store(states.merging + kVectors + v, now);
+  Store(states.running + v, state.largest);
+  Store(states.running + kVectors + v, state.total);
+}
 
 // The query vectors of a block. Vector v of a sequence is row v / heads, head v % heads of a group.
 struct AttendUnit {
@@ -72,6 +109,19 @@ TANDEM_DEVICE AttendUnit FindUnit(const AttendTask& task, int index, int vectors
   return unit;
 }
 
+// Where the key and the value of a position begin, in words.
+struct KvPlace {
+  int64_t key;
+  int64_t value;
+};
+TANDEM_DEVICE KvPlace FindPlace(const PagedKvView& kv, int sequence, int position) {
+  const int64_t page =
+      Load(kv.page_tables + int64_t{sequence} * kv.max_pages + position / kv.page_size);
+  const int slot = position % kv.page_size;
+  const int64_t block = kv.BlockOf(page, BlockY());
+  return {block + slot, block + int64_t{slot} * KvElementWords(kv.dtype, kv.head_dim)};
+}
+
 // Positions [begin, end).
 struct PositionRange {
   int begin;
@@ -82,7 +132,10 @@ TANDEM_DEVICE PositionRange VisibleTo(int position, int window) {
   return {begin, position + 1};
 }
 
-// What every vector of a unit sees.
+// What some vector of a unit sees, and what every one does.
+TANDEM_DEVICE PositionRange SeenByAny(const AttendUnit& unit, int window) {
+  return {VisibleTo(unit.PositionOf(0), window).begin, unit.PositionOf(unit.num_vectors - 1) + 1};
+}
 TANDEM_DEVICE PositionRange SeenByAll(const AttendUnit& unit, int window) {
   return {VisibleTo(unit.PositionOf(unit.num_vectors - 1), window).begin, unit.PositionOf(0) + 1};
 }
@@ -117,8 +170,7 @@ struct AttendKernel {
     auto* const shared = reinterpret_cast<float*>(bytes);
     const AttendUnit unit = FindUnit(task, BlockX(), kVectors);
     if (unit.sequence < 0) return;
-    const PositionRange all = {VisibleTo(unit.PositionOf(0), task.window).begin,
-                               unit.PositionOf(unit.num_vectors - 1) + 1};
+    const PositionRange all = SeenByAny(unit, task.window);
     const int first = all.begin / kSplitPositions;
     const int end = CeilDiv(all.end, kSplitPositions);
     const int split = BlockZ();
@@ -140,6 +192,11 @@ struct AttendKernel {
   }
 
  private:
+  TANDEM_DEVICE static AttendStates StatesOf(float* shared) {
+    return {shared + kAt.largest, shared + kAt.totals, shared + kAt.factors, shared + kAt.running,
+            shared + kAt.merging};
+  }
+
   // Adds a split to the running states and to the running sums of values.
   TANDEM_DEVICE static void AttendSplit(const Task& task, const AttendUnit& unit,
                                         const PositionRange& all, int split, float* shared,
@@ -150,7 +207,7 @@ struct AttendKernel {
       tile.SumValues(pass);
       Barrier();
       if (pass == 0) {
-        if (ThreadIndex() < kVectors) MergeState(shared, ThreadIndex());
+        if (ThreadIndex() < kVectors) MergeSplit<kVectors>(StatesOf(shared), ThreadIndex());
         Barrier();
       }
       TANDEM_UNROLL
@@ -164,32 +221,6 @@ struct AttendKernel {
       }
       Barrier();
     }
-  }
-
-  // The factors of a vector's tiles in the split, and of the split and those before it.
-  TANDEM_DEVICE static void MergeState(float* shared, int v) {
-    float largest = kNothingSeen;
-    TANDEM_UNROLL
-    for (int warp = 0; warp < kAttendWarps; ++warp) {
-      largest = Larger(largest, Load(shared + kAt.largest + warp * kVectors + v));
-    }
-    float total = 0.0f;
-    TANDEM_UNROLL
-    for (int warp = 0; warp < kAttendWarps; ++warp) {
-      const int i = warp * kVectors + v;
-      const float factor = Factor(Load(shared + kAt.largest + i), largest);
-      total = MulAdd(Load(shared + kAt.totals + i), factor, total);
-      Store(shared + kAt.factors + i, factor);
-    }
-    RunningState state;
-    state.largest = Load(shared + kAt.running + v);
-    state.total = Load(shared + kAt.running + kVectors + v);
-    float before, now;
-    state.Merge(largest, total, &before, &now);
-    Store(shared + kAt.merging + v, before);
-    Store(shared + kAt.merging + kVectors + v, now);
-    Store(shared + kAt.running + v, state.largest);
-    Store(shared + kAt.running + kVectors + v, state.total);
   }
 
   // Tiles that a vector does not see hold sums of 0 and have a factor of 0.

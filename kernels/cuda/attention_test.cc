@@ -362,6 +362,89 @@ TEST_P(Attention, LargeScoresDoNotOverflow) {
   for (int c = 0; c < out.cols(); ++c) EXPECT_TRUE(std::isfinite(out.at(1, c)));
 }
 
+// ---- Prompts ----
+
+// Rows so many that they are attended to in blocks of their own (IsAPrompt), where the device has
+// one processor as the host's does.
+class PromptAttention : public Attention {
+ protected:
+  // Some of the rows of `out`, the last `count` of sequence `s` from row `first` on, have the bits
+  // they have five at a time.
+  void ExpectBitsOfFew(World& world, size_t s, const TestMatrix& out, int first, int count) {
+    World one(world.shape, {world.lengths[s]}, 16, 0.0f);
+    const int length = world.lengths[s];
+    for (const int end : {length, length - 1, length - count + 5, length - count / 2}) {
+      if (length - end + 5 > count) continue;
+      const TestMatrix few = Attend(one, {5}, {end});
+      for (int r = 0; r < 5; ++r) {
+        const int row = first + count - (length - end) - 5 + r;
+        EXPECT_TRUE(out.SameBits(row, few, r))
+            << "sequence " << s << " row " << row << " head dim " << world.shape.head_dim
+            << " window " << world.shape.window << " pages of " << world.page_size;
+      }
+    }
+  }
+};
+INSTANTIATE_TEST_SUITE_P(OnTensorCores, PromptAttention, testing::Values(KvDType::kBF16),
+                         [](const auto& info) { return std::string(NameOf(info.param)); });
+
+TEST_P(PromptAttention, RowsHaveTheBitsTheyHaveInFew) {
+  struct Case {
+    Shape shape;
+    int length, count, page_size;
+  };
+  const Case cases[] = {{{8, 2, 24, 0}, 70, 70, 16},     {{8, 2, 24, 40}, 300, 90, 5},
+                        {{7, 1, 128, 0}, 290, 40, 4},    {{2, 2, 66, 0}, 530, 80, 16},
+                        {{12, 1, 16, 256}, 530, 30, 16}, {{3, 1, 5, 1}, 60, 60, 1}};
+  for (Case one : cases) {
+    one.shape.dtype = GetParam();
+    World world(one.shape, {one.length}, one.page_size, NAN);
+    ExpectBitsOfFew(world, 0, AttendLast(world, one.count), 0, one.count);
+  }
+}
+
+TEST_P(PromptAttention, RowsOfABatchHaveTheBitsTheyHaveInFew) {
+  const std::vector<int> lengths = {80, 9, 300, 40};
+  const std::vector<int> counts = {80, 5, 100, 40};
+  World world({8, 2, 20, 0, GetParam()}, lengths, 16, NAN);
+  const TestMatrix out = Attend(world, counts, lengths, 3);
+  int first = 0;
+  for (size_t s = 0; s < lengths.size(); first += counts[s++]) {
+    ExpectBitsOfFew(world, s, out, first, counts[s]);
+  }
+  for (int row = first; row < out.rows(); ++row) {
+    EXPECT_EQ(out.at(row, 0), 0.0f) << "padding was written";
+  }
+}
+
+// So many rows that they fill any device.
+TEST_P(PromptAttention, RowsHaveTheBitsTheyHaveInFewOnAnyDevice) {
+  World world({32, 8, 8, 0, GetParam()}, {208}, 16, NAN);
+  ExpectBitsOfFew(world, 0, AttendLast(world, 208), 0, 208);
+}
+
+// Of the second shape the vectors of a warp are of one row, and no tile has an edge for them.
+TEST_P(PromptAttention, RowsDoNotFeelLaterRowsNan) {
+  for (const Shape& shape : {Shape{8, 2, 24, 0, GetParam()}, {16, 1, 24, 0, GetParam()}}) {
+    World world(shape, {100}, 16, NAN);
+    const TestMatrix before = AttendLast(world, 100);
+    std::vector<float> spoilt(24, 0.5f);
+    spoilt[7] = NAN;
+    for (int h = 0; h < shape.num_kv_heads; ++h) {
+      world.RowAt(0, 41, h, true).Put(spoilt.data());
+      world.RowAt(0, 41, h, false).Put(spoilt.data());
+    }
+    const TestMatrix after = AttendLast(world, 100);
+    for (int r = 0; r < 100; ++r) {
+      if (r < 41) {
+        EXPECT_TRUE(after.SameBits(r, before, r)) << r;
+      } else {
+        EXPECT_TRUE(std::isnan(after.at(r, 0))) << r;
+      }
+    }
+  }
+}
+
 using AttentionLimits = CudaTest;
 TEST_F(AttentionLimits, HeadsThatAreTooLongAreRefusedWithAWord) {
   DeviceMatrix q(backend(), TestMatrix(1, 258)), out(backend(), TestMatrix(1, 258));

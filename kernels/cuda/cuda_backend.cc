@@ -316,10 +316,12 @@ void CudaBackend::Attend(ConstMatrixView q, const RaggedRows& rows, const PagedK
                   .num_heads = num_heads,
                   .out = out,
                   .parts = nullptr,
-                  .num_splits = CeilDiv(kv.max_pages * kv.page_size, kSplitPositions)};
+                  .num_splits = CeilDiv(kv.max_pages * kv.page_size, kSplitPositions),
+                  .num_processors = num_processors_};
   const size_t bytes =
       sizeof(float) * SplitPartsFloats(rows.num_rows, num_heads, task.num_splits, kv.head_dim);
-  if (task.num_splits > 1 && task.num_splits <= kMaxSplits && bytes <= kSplitPartsBytes) {
+  if (!IsAPrompt(task) && task.num_splits > 1 && task.num_splits <= kMaxSplits &&
+      bytes <= kSplitPartsBytes) {
     task.parts = static_cast<float*>(Reserve(&split_parts_, bytes));
     if (task.parts == nullptr) return;
   }

@@ -160,8 +160,9 @@ inline constexpr LaunchShape FloatProductShape(int rows, int outputs) {
 
 // A split is 256 positions, of which each warp scores a tile of 32.
 inline constexpr int kAttendTile = 32;
-inline constexpr int kAttendWarps = 8;
-inline constexpr int kSplitPositions = kAttendTile * kAttendWarps;
+inline constexpr int kSplitTiles = 8;
+inline constexpr int kAttendWarps = kSplitTiles;
+inline constexpr int kSplitPositions = kAttendTile * kSplitTiles;
 
 // Query vectors of a block, which are rows of one sequence times heads of one group, the largest
 // head it takes, and whether tensor cores compute it.
@@ -218,6 +219,51 @@ inline constexpr AttendShared AttendSharedOf(AttendSize size) {
   return at;
 }
 
+// Prompts' attention beside a cache of bf16: each warp has as many vectors as tensor cores take,
+// and all positions, which the block's warps read together.
+inline constexpr int kTensorVectors = 16;
+inline constexpr int kPromptWarps = 4;
+inline constexpr int kPromptVectors = kPromptWarps * kTensorVectors;
+inline constexpr int kPromptMaxHeadDim = 128;
+struct PromptShared {
+  int places;       // [2][split positions] of 8 bytes: of keys, then of values
+  int stages;       // [2][stage_words]: keys [head_dim / 2][key_stride] or values
+  int stage_words;  // [tile][value_stride], whose strides are such that lanes read different banks
+  int key_stride;
+  int value_stride;
+  int queries;       // [warps][head_dim / 16][lanes] of 16 bytes
+  int query_words;   // of a warp
+  int weights;       // [warps][split tiles][8][lanes]
+  int weight_words;  // of a warp
+  int states;       // [warps]: largest, totals, factors [split tiles][16], running, merging [2][16]
+  int state_words;  // of a warp
+  int num_words;
+};
+inline constexpr PromptShared PromptSharedOf(int head_dim) {
+  PromptShared at{};
+  at.key_stride = kAttendTile + 8;
+  at.value_stride = head_dim / 2 + 4;
+  at.stage_words = head_dim / 2 * at.key_stride;
+  at.query_words = head_dim / 16 * 32 * 4;
+  at.weight_words = kSplitTiles * 8 * 32;
+  at.state_words = (3 * kSplitTiles + 4) * kTensorVectors;
+  at.places = 0;
+  at.stages = at.places + 2 * 2 * kSplitPositions;
+  at.queries = at.stages + 2 * at.stage_words;
+  at.weights = at.queries + kPromptWarps * at.query_words;
+  at.states = at.weights + kPromptWarps * at.weight_words;
+  at.num_words = at.states + kPromptWarps * at.state_words;
+  return at;
+}
+// Whether sequences have vectors for whole blocks, and these fill the device: if they do not,
+// splits with blocks of their own take less time.
+inline constexpr bool IsAPrompt(const AttendTask& task) {
+  if (task.kv.dtype != KvDType::kBF16 || task.kv.head_dim > kPromptMaxHeadDim) return false;
+  const int64_t vectors = int64_t{task.rows.num_rows} * (task.num_heads / task.kv.num_kv_heads);
+  return vectors >= int64_t{task.rows.batch} * kPromptVectors &&
+         vectors / kPromptVectors * task.kv.num_kv_heads * 4 >= int64_t{task.num_processors} * 3;
+}
+
 // Units of `size.vectors` vectors that a batch may have: no sequence has more than one that is not
 // full. Which sequence's a unit is, is found on the device; those too many leave at once.
 inline constexpr int NumAttendUnits(int rows, int batch, int heads_per_kv_head, int vectors) {
@@ -230,6 +276,13 @@ inline constexpr LaunchShape AttendLaunchShape(AttendSize size, int rows, int ba
           .y = num_kv_heads,
           .z = num_splits,
           .shared_bytes = AttendSharedOf(size).num_words * 4};
+}
+inline constexpr LaunchShape PromptAttendShape(int head_dim, int rows, int batch,
+                                               int heads_per_kv_head, int num_kv_heads) {
+  return {.x = NumAttendUnits(rows, batch, heads_per_kv_head, kPromptVectors),
+          .y = num_kv_heads,
+          .z = 1,
+          .shared_bytes = PromptSharedOf(head_dim).num_words * 4};
 }
 // A block for each row and head merges what splits left.
 inline constexpr int kMergeThreads = 128;

@@ -158,6 +158,45 @@ TEST(LaunchShapes, AttentionFitsTheDeviceAndItsPartsDoNotOverlap) {
   }
 }
 
+TEST(LaunchShapes, PromptsAttentionFitsTheDeviceAndReadsDifferentBanks) {
+  for (const int head_dim : {64, 128}) {
+    const PromptShared at = PromptSharedOf(head_dim);
+    EXPECT_LE(at.num_words * 4, kSharedBytes);
+    EXPECT_EQ(at.queries % 4, 0);  // read by 16 bytes
+    EXPECT_EQ(at.query_words % 4, 0);
+    EXPECT_GE(at.stage_words, kAttendTile * at.value_stride);
+    std::set<int> key_banks, value_banks;
+    for (int lane = 0; lane < 32; ++lane) {
+      key_banks.insert((lane % 4 * at.key_stride + lane / 4) % 32);
+      value_banks.insert((lane % 4 * 2 * at.value_stride + lane / 4) % 32);
+    }
+    EXPECT_EQ(key_banks.size(), 32u);
+    EXPECT_EQ(value_banks.size(), 32u);
+  }
+}
+
+// On an H200, of a model with 32 heads in 8 groups: chunks of 256 tokens are prompts, and rounds of
+// a whole batch are none.
+TEST(LaunchShapes, PromptsHaveBlocksOfTheirOwnWhereTheyFillTheDevice) {
+  const auto is_a_prompt = [](int rows, int batch, KvDType dtype, int head_dim) {
+    AttendTask task;
+    task.rows.num_rows = rows;
+    task.rows.batch = batch;
+    task.num_heads = 32;
+    task.kv.num_kv_heads = 8;
+    task.kv.head_dim = head_dim;
+    task.kv.dtype = dtype;
+    task.num_processors = 132;
+    return IsAPrompt(task);
+  };
+  EXPECT_TRUE(is_a_prompt(256, 1, KvDType::kBF16, 128));
+  EXPECT_TRUE(is_a_prompt(208, 1, KvDType::kBF16, 8));  // as attention_test.cc has it
+  EXPECT_FALSE(is_a_prompt(100, 1, KvDType::kBF16, 128));
+  EXPECT_FALSE(is_a_prompt(64 * 9, 64, KvDType::kBF16, 128));
+  EXPECT_FALSE(is_a_prompt(256, 1, KvDType::kF32, 128));
+  EXPECT_FALSE(is_a_prompt(256, 1, KvDType::kBF16, 160));
+}
+
 TEST(LaunchShapes, AttentionTakesASizeThatHoldsTheHead) {
   for (const KvDType dtype : kAllKvDTypes) {
     for (int head_dim = 1; head_dim <= kMaxHeadDim; ++head_dim) {

@@ -147,6 +147,7 @@ struct AttendTask {
   // blocks of its own. Without, a block goes over all splits.
   float* parts = nullptr;
   int num_splits = 0;
+  int num_processors = 1;  // of the device
 };
 Error Launch(const AttendTask& task, Stream stream);
 

@@ -87,6 +87,11 @@ TANDEM_DEVICE void CopyAsync16(void* shared, const void* global) {
   const uint32_t to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\n" ::"r"(to), "l"(global) : "memory");
 }
+// Likewise 4 bytes, through that cache.
+TANDEM_DEVICE void CopyAsync4(void* shared, const void* global) {
+  const uint32_t to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;\n" ::"r"(to), "l"(global) : "memory");
+}
 // Ends a group of copies.
 TANDEM_DEVICE void CopyCommit() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
 // Waits for all groups of this thread but the last kLeft.

@@ -71,12 +71,12 @@ bool Machine::Access(const void* at, size_t bytes, AccessKind kind, const Where&
   return false;
 }
 
-void Machine::CopyAsync16(void* shared, const void* global, const Where& where) {
-  if (!Access(global, 16, AccessKind::kRead, where)) return;
-  if (!Access(shared, 16, AccessKind::kBeginCopy, where)) return;
+void Machine::CopyAsync(void* shared, const void* global, size_t bytes, const Where& where) {
+  if (!Access(global, bytes, AccessKind::kRead, where)) return;
+  if (!Access(shared, bytes, AccessKind::kBeginCopy, where)) return;
   if (!shared_->Contains(shared)) return Fault("copy to what is not shared memory", where);
-  std::memset(shared, 0xFF, 16);
-  threads_[current_].open_group.push_back({shared, global});
+  std::memset(shared, 0xFF, bytes);
+  threads_[current_].open_group.push_back({shared, global, bytes});
 }
 
 void Machine::CopyCommit() {
@@ -89,7 +89,8 @@ void Machine::CopyWait(int groups_left, const Where& where) {
   auto& groups = threads_[current_].groups;
   while (static_cast<int>(groups.size()) > groups_left) {
     for (const Copy& copy : groups.front()) {
-      if (Access(copy.to, 16, AccessKind::kEndCopy, where)) std::memcpy(copy.to, copy.from, 16);
+      if (!Access(copy.to, copy.bytes, AccessKind::kEndCopy, where)) continue;
+      std::memcpy(copy.to, copy.from, copy.bytes);
     }
     groups.pop_front();
   }

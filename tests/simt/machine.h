@@ -59,7 +59,7 @@ class Machine {
                        bool orders_memory = false);
   // Whether a thread may access; if not, that is a fault.
   bool Access(const void* at, size_t bytes, AccessKind kind, const Where& where);
-  void CopyAsync16(void* shared, const void* global, const Where& where);
+  void CopyAsync(void* shared, const void* global, size_t bytes, const Where& where);
   void CopyCommit();
   void CopyWait(int groups_left, const Where& where);
 
@@ -68,6 +68,7 @@ class Machine {
   struct Copy {
     void* to;
     const void* from;
+    size_t bytes;
   };
   struct Thread {
     std::unique_ptr<Fiber> fiber;

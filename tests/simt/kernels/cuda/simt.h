@@ -105,7 +105,10 @@ inline void AtomicAdd(uint64_t* to, uint64_t value, const Where& where = Where::
 }
 
 inline void CopyAsync16(void* shared, const void* global, const Where& where = Where::current()) {
-  simt::Machine::Get().CopyAsync16(shared, global, where);
+  simt::Machine::Get().CopyAsync(shared, global, 16, where);
+}
+inline void CopyAsync4(void* shared, const void* global, const Where& where = Where::current()) {
+  simt::Machine::Get().CopyAsync(shared, global, 4, where);
 }
 inline void CopyCommit() { simt::Machine::Get().CopyCommit(); }
 template <int kLeft>
