@@ -53,6 +53,8 @@ int main() {
       for (const char* cache : {"F32", "Int8"})
         std::printf("AttendKernel<PlainTile<%d, %d, %sCache>> %d\\n", s.vectors, s.head_dim, cache,
                     AttendSharedOf(s).num_words * 4);
+  for (const int head_dim : {64, 128})
+    std::printf("PromptAttendKernel<%d> %d\\n", head_dim, PromptSharedOf(head_dim).num_words * 4);
   for (const auto& [name, dtype] : {std::pair{"Bf16", tandem::DType::kBF16},
                                     {"Int8", tandem::DType::kInt8}, {"Int4", tandem::DType::kInt4}}) {
     for (int choice = 0; choice < kNumRowTileChoices; ++choice) {
