@@ -1,5 +1,6 @@
 """tools/gpu_checks.py where there is no GPU: gpu_checks_test.py TANDEM SOURCE_DIR"""
 
+import importlib.util
 import json
 import os
 import pathlib
@@ -70,6 +71,18 @@ class GpuChecks(unittest.TestCase):
         self.assertEqual({line["op"] for line in measured},
                          {"read", "copy", "product", "attention", "pass"})
         self.assertTrue(all(line["of_read"] > 0 for line in measured))
+
+    def test_pytorch_is_measured_beside_where_there_is_one(self):
+        status, steps = self.run_checks("--device", "cpu", "--quick", "--only",
+                                        "bench-llama-1b,torch-llama-1b")
+        self.assertEqual(status, 0)
+        if importlib.util.find_spec("torch") is None:
+            self.assertEqual(steps["torch-llama-1b"], ("skipped", "there is no PyTorch here"))
+            return
+        self.assertEqual(steps["torch-llama-1b"], ("passed", "2 lines"))
+        self.assertEqual([line["rows"] for line in self.lines if line.get("bench") == "torch"],
+                         [1, 2])
+        self.assertIn("torch_ms", (self.out / "summary.txt").read_text())
 
     def test_a_step_beyond_its_time_is_stopped(self):
         programs = self.data / "programs"

@@ -27,7 +27,7 @@ struct DeviceFlags {
   std::string device = "auto";
   std::string shapes = "llama-1b";
   std::string ops = "product,attention,pass,sampling";
-  std::string rows = "1,2,4,5,8,16,32,64";
+  std::string rows = "1,2,4,5,8,16,32,64,256";
   std::string batches = "1,4,16,64";
   std::string contexts = "0,1024,4096";
   std::string quantize = "none";

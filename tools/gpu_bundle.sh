@@ -49,7 +49,7 @@ ldd "${programs[@]}" | awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u |
       *) cp -L "$library" "$folder/lib/" ;;
     esac
   done
-cp tools/gpu_checks.py "$folder/"
+cp tools/gpu_checks.py tools/torch_passes.py "$folder/"
 cat >"$folder/run_gpu_checks.sh" <<'RUN'
 #!/usr/bin/env bash
 # run_gpu_checks.sh OUT [options]: see --help

@@ -25,7 +25,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 
 # Small shapes only: under a sanitizer a test takes some hundred times as long.
-SANITIZED_TESTS = "-*Long*:*ManyRows*:BenchDevice*:Meter.Replays*"
+SANITIZED_TESTS = "-*Long*:BenchDevice*:Meter.Replays*"
 # What `bench device` measures: a shape, and how its weights and cache are stored.
 SHAPES = {
     "llama-1b": ["llama-1b"],
@@ -264,6 +264,31 @@ class Checks:
         asked = ["tiny", *SHAPES[shape][1:]] if self.is_quick else SHAPES[shape]
         return self.benchmark(["device", "--device", self.device, "--shape", *asked, *more])
 
+    def torch_shape(self, shape):
+        """The same passes in PyTorch, where this machine has it."""
+        if self.run([sys.executable, "-c", "import torch"])[0] != 0:
+            raise Skipped("there is no PyTorch here")
+        shape = "tiny" if self.is_quick else shape
+        more = ["--rows", "1,2", "--batches", "1", "--contexts", "16", "--repeat", "1",
+                "--sample-ms", "0"] if self.is_quick else []
+        with tempfile.TemporaryDirectory() as folder:
+            config = pathlib.Path(folder) / "config.json"
+            status, output = self.run([self.program("tandem"), "make-random", "--print-config",
+                                       "--shape", shape])
+            if status != 0:
+                raise Failed(output.strip()[-200:])
+            config.write_text(output)
+            lines = []
+            status, output = self.run(
+                [sys.executable, str(HERE / "torch_passes.py"), str(config), "--shape", shape,
+                 "--device", self.device, *more],
+                lambda line: lines.append(json.loads(line)) if line.startswith("{") else None)
+        for line in lines:
+            self.record({"bench": "torch", **line})
+        if status != 0:
+            raise Failed(output.strip()[-300:])
+        return f"{len(lines)} lines"
+
     def bench_pair(self):
         models = self.data / "models"
         more = ["--num-prompts", "1", "--max-tokens", "8", "--repeat", "1"] if self.is_quick else []
@@ -307,14 +332,30 @@ class Checks:
         if device:
             text += "\n" + table(["shape", "op", "part", "rows", "batch", "context", "ms",
                                   "device_ms", "bytes_per_second", "of_read", "of_one_row"], device)
+        ours = {pass_of(line): line for line in device if line["op"] == "pass"}
+        beside = [{**line, "ours_ms": best_ms(ours[pass_of(line)]), "torch_ms": best_ms(line),
+                   "ratio": best_ms(line) / best_ms(ours[pass_of(line)])}
+                  for line in self.lines
+                  if line.get("bench") == "torch" and pass_of(line) in ours]
+        if beside:
+            text += "\n" + table(["engine", "shape", "part", "rows", "batch", "context", "ours_ms",
+                                  "torch_ms", "ratio"], beside)
         pairs = [{**line, "model": pathlib.Path(line["target"]["path"]).name}
                  for line in self.lines if line.get("bench") == "speculation"]
         if pairs:
-            text += "\n" + table(["model", "temperature", "draft_tokens", "batch", "plain_step_ms", "verify_ms",
-                                  "draft_step_ms", "other_ms", "decode_ratio", "predicted_ratio",
-                                  "identical"], pairs)
+            text += "\n" + table(["model", "temperature", "draft_tokens", "batch",
+                                  "plain_step_ms", "verify_ms", "draft_step_ms", "other_ms",
+                                  "decode_ratio", "predicted_ratio", "identical"], pairs)
         (self.out / "summary.txt").write_text(text, encoding="utf-8")
         print("\n" + text)
+
+
+def pass_of(line):
+    return tuple(line[key] for key in ("shape", "rows", "batch", "context"))
+
+
+def best_ms(line):
+    return line["ms"] if line["device_ms"] is None else line["device_ms"]
 
 
 def read_safetensors(path):
@@ -374,6 +415,8 @@ def main():
              ("pair", 60, checks.pair)]
     for shape in SHAPES:
         steps.append((f"bench-{shape}", 150, lambda shape=shape: checks.bench_shape(shape)))
+    for shape in (name for name, words in SHAPES.items() if len(words) == 1):
+        steps.append((f"torch-{shape}", 120, lambda shape=shape: checks.torch_shape(shape)))
     steps += [("memcheck", 240, lambda: checks.sanitizer("memcheck")),
               ("racecheck", 240, lambda: checks.sanitizer("racecheck")),
               ("bench-pair", 120, checks.bench_pair),

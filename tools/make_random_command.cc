@@ -18,17 +18,24 @@ struct MakeRandomFlags {
   std::string shape_text = "tiny";
   uint64_t seed = 0;
   std::string folder;
+  bool print_config = false;
 
   RandomModelShape shape;  // set by Check
 
   absl::Status Check() {
     ASSIGN_OR_RETURN(shape, RandomModelShape::Parse(shape_text));
-    if (folder.empty()) return absl::InvalidArgumentError("--out: the name is empty");
+    if (folder.empty() && !print_config) {
+      return absl::InvalidArgumentError("--out: no folder was named, and --print-config not asked for");
+    }
     return absl::OkStatus();
   }
 };
 
 absl::Status Run(const MakeRandomFlags& flags) {
+  if (flags.print_config) {
+    std::fputs(flags.shape.ConfigJson().c_str(), stdout);
+    return absl::OkStatus();
+  }
   const absl::Time start = absl::Now();
   Progress progress("writing weights", flags.shape.weight_bytes());
   RETURN_IF_ERROR(WriteRandomModel(flags.shape, flags.seed, flags.folder,
@@ -52,8 +59,10 @@ Command AddMakeRandomCommand(CLI::App* program) {
   app->add_option("--seed", flags->seed, "The weights are a function of shape and seed [0]")
       ->type_name("N");
   app->add_option("--out", flags->folder, "Folder to make; must not hold anything yet")
-      ->type_name("DIR")
-      ->required();
+      ->type_name("DIR");
+  app->add_flag("--print-config", flags->print_config,
+                "Print config.json of the shape and make nothing")
+      ->excludes("--out");
   app->footer(absl::StrCat(
       "Shapes (dtype bfloat16; of family llama but those of qwen3):\n", DescribeNamedShapes(),
       "Keys are the columns, where vocab is 257 or more and tied says whether the head is the\n"
