@@ -25,7 +25,8 @@ struct MakeRandomFlags {
   absl::Status Check() {
     ASSIGN_OR_RETURN(shape, RandomModelShape::Parse(shape_text));
     if (folder.empty() && !print_config) {
-      return absl::InvalidArgumentError("--out: no folder was named, and --print-config not asked for");
+      return absl::InvalidArgumentError(
+          "--out: no folder was named, and --print-config not asked for");
     }
     return absl::OkStatus();
   }

@@ -126,6 +126,8 @@ TANDEM_DEVICE KvPlace FindPlace(const PagedKvView& kv, int sequence, int positio
 struct PositionRange {
   int begin;
   int end;
+
+  TANDEM_DEVICE bool is_empty() const { return begin >= end; }
 };
 TANDEM_DEVICE PositionRange VisibleTo(int position, int window) {
   const int begin = window > 0 && position >= window ? position - window + 1 : 0;
@@ -139,18 +141,18 @@ TANDEM_DEVICE PositionRange SeenByAny(const AttendUnit& unit, int window) {
 TANDEM_DEVICE PositionRange SeenByAll(const AttendUnit& unit, int window) {
   return {VisibleTo(unit.PositionOf(unit.num_vectors - 1), window).begin, unit.PositionOf(0) + 1};
 }
-// The positions of the tile at `tile` that are in `all`: perhaps none.
-TANDEM_DEVICE PositionRange InTile(const PositionRange& all, int tile) {
-  return {tile > all.begin ? tile : all.begin,
-          tile + kAttendTile < all.end ? tile + kAttendTile : all.end};
+// Those of the `count` positions from `tile` on that are in `all`: perhaps none.
+TANDEM_DEVICE PositionRange InTile(const PositionRange& all, int tile, int count = kAttendTile) {
+  return {tile > all.begin ? tile : all.begin, tile + count < all.end ? tile + count : all.end};
 }
 TANDEM_DEVICE bool Includes(const PositionRange& outer, const PositionRange& inner) {
   return outer.begin <= inner.begin && inner.end <= outer.end;
 }
 
-// The whole of attention but for a warp's tile: Tile weighs positions and sums values, and says how
-// many vectors and elements it takes (kVectors, kHeadDim), how many elements of values it sums at a
-// time (kPassDims) and how far apart vectors' sums lie then (AttendSharedOf).
+// The whole of attention but for a warp's tile: Tile finds positions, weighs them and sums values.
+// It is made before it may read what kernels write. It says how many vectors and elements it takes
+// (kVectors, kHeadDim), how many elements of values it sums at a time (kPassDims) and how far apart
+// vectors' sums lie then (AttendSharedOf).
 template <typename Tile>
 struct AttendKernel {
   using Task = AttendTask;
@@ -166,28 +168,23 @@ struct AttendKernel {
   static_assert(kPassKept * kThreads == kVectors * kPassDims && kPasses * kPassDims == kHeadDim);
 
   TANDEM_DEVICE static void Run(const Task& task, unsigned char* bytes) {
-    WaitForKernelsBefore();
     auto* const shared = reinterpret_cast<float*>(bytes);
     const AttendUnit unit = FindUnit(task, BlockX(), kVectors);
-    if (unit.sequence < 0) return;
-    const PositionRange all = SeenByAny(unit, task.window);
-    const int first = all.begin / kSplitPositions;
-    const int end = CeilDiv(all.end, kSplitPositions);
-    const int split = BlockZ();
-    if (task.parts != nullptr && (split < first || split >= end)) return;
-    Tile::LoadQueries(task, unit, shared);
-    if (ThreadIndex() < kVectors) {
-      Store(shared + kAt.running + ThreadIndex(), kNothingSeen);
-      Store(shared + kAt.running + kVectors + ThreadIndex(), 0.0f);
-    }
-    Barrier();
+    const bool has_unit = unit.sequence >= 0;
+    const PositionRange all = has_unit ? SeenByAny(unit, task.window) : PositionRange{0, 0};
+    const int first = task.parts != nullptr ? BlockZ() : all.begin / kSplitPositions;
     float kept[kKept] = {};
-    if (task.parts != nullptr) {
-      AttendSplit(task, unit, all, split, shared, kept);
-      StoreParts(task, unit, split, shared, kept);
-      return;
-    }
-    for (int i = first; i < end; ++i) AttendSplit(task, unit, all, i, shared, kept);
+    int split = first;
+    do {
+      Tile tile(task, unit, all, TileOf(split), shared);
+      if (split == first) {
+        WaitForKernelsBefore();  // what the tables say was known before
+        if (!has_unit || InTile(all, split * kSplitPositions, kSplitPositions).is_empty()) return;
+        LoadQueries(task, unit, shared);
+      }
+      AddSplit(tile, shared, kept);
+    } while (task.parts == nullptr && ++split * kSplitPositions < all.end);
+    if (task.parts != nullptr) return StoreParts(task, unit, split, shared, kept);
     StoreOut(task, unit, shared, kept);
   }
 
@@ -197,11 +194,23 @@ struct AttendKernel {
             shared + kAt.merging};
   }
 
+  // The queries, and running states of nothing.
+  TANDEM_DEVICE static void LoadQueries(const Task& task, const AttendUnit& unit, float* shared) {
+    Tile::LoadQueries(task, unit, shared);
+    if (ThreadIndex() < kVectors) {
+      Store(shared + kAt.running + ThreadIndex(), kNothingSeen);
+      Store(shared + kAt.running + kVectors + ThreadIndex(), 0.0f);
+    }
+    Barrier();
+  }
+
+  TANDEM_DEVICE static int TileOf(int split) {
+    return split * kSplitPositions + WarpIndex() * kAttendTile;
+  }
+
   // Adds a split to the running states and to the running sums of values.
-  TANDEM_DEVICE static void AttendSplit(const Task& task, const AttendUnit& unit,
-                                        const PositionRange& all, int split, float* shared,
-                                        float (&kept)[kKept]) {
-    Tile tile(task, unit, all, split * kSplitPositions + WarpIndex() * kAttendTile, shared);
+  TANDEM_DEVICE static void AddSplit(Tile& tile, float* shared, float (&kept)[kKept]) {
+    tile.Weigh();
     TANDEM_UNROLL
     for (int pass = 0; pass < kPasses; ++pass) {
       tile.SumValues(pass);
@@ -278,9 +287,9 @@ struct MergeSplitsKernel {
   static constexpr int kThreads = kMergeThreads;
 
   TANDEM_DEVICE static void Run(const Task& task, unsigned char*) {
-    WaitForKernelsBefore();
     const int row = BlockX(), head = BlockY();
     const RowPlace place = PlaceOf(task.rows, task.kv.lengths, row);
+    WaitForKernelsBefore();
     if (place.sequence < 0) return;
     const PositionRange visible = VisibleTo(place.position, task.window);
     const int head_dim = task.kv.head_dim;
@@ -288,15 +297,21 @@ struct MergeSplitsKernel {
         task.parts + (int64_t{row} * task.num_heads + head) * task.num_splits * (head_dim + 2);
     float* const out = RowOf(task.out, row) + int64_t{head} * head_dim;
     for (int d = ThreadIndex(); d < head_dim; d += kThreads) {
+      struct Part {
+        float largest, total, sum;
+      };
+      const auto part_of = [&](int split) {
+        const float* const part = parts + int64_t{split} * (head_dim + 2);
+        return Part{Load(part), Load(part + 1), Load(part + 2 + d)};
+      };
       RunningState state;
       float sum = 0.0f;
-      for (int split = visible.begin / kSplitPositions; split * kSplitPositions < visible.end;
-           ++split) {
-        const float* const part = parts + int64_t{split} * (head_dim + 2);
-        float before, now;
-        state.Merge(Load(part), Load(part + 1), &before, &now);
-        sum = MulAdd(sum, before, Load(part + 2 + d) * now);
-      }
+      ForEach(visible.begin / kSplitPositions, CeilDiv(visible.end, kSplitPositions), 1, part_of,
+              [&](int, const Part& part) {
+                float before, now;
+                state.Merge(part.largest, part.total, &before, &now);
+                sum = MulAdd(sum, before, part.sum * now);
+              });
       Store(out + d, sum / state.total);
     }
   }

@@ -44,20 +44,22 @@ class PlainTile {
     }
   }
 
-  // Weighs the positions of the tile at `tile`.
   TANDEM_DEVICE PlainTile(const AttendTask& task, const AttendUnit& unit, const PositionRange& all,
                           int tile, float* shared)
-      : task_(task), shared_(shared), tile_(tile), in_tile_(InTile(all, tile)) {
+      : task_(task), unit_(unit), shared_(shared), tile_(tile), in_tile_(InTile(all, tile)) {}
+
+  // Weighs the positions of the tile.
+  TANDEM_DEVICE void Weigh() {
     float scores[kVectors] = {};
     auto* const places =
-        reinterpret_cast<int64_t*>(shared + kAt.places) + WarpIndex() * kAttendTile;
-    const int position = tile + Lane();
+        reinterpret_cast<int64_t*>(shared_ + kAt.places) + WarpIndex() * kAttendTile;
+    const int position = tile_ + Lane();
     const bool is_in = in_tile_.begin <= position && position < in_tile_.end;
-    float* const scales = shared + kAt.scales + WarpIndex() * kAttendTile;
-    if (is_in) Score(task, unit, position, shared + kAt.queries, places, scales, scores);
-    Weigh(task, unit, position, is_in, shared, scores);
+    float* const scales = shared_ + kAt.scales + WarpIndex() * kAttendTile;
+    if (is_in) Score(task_, unit_, position, shared_ + kAt.queries, places, scales, scores);
+    Weigh(task_, unit_, position, is_in, shared_, scores);
     SyncWarp();
-    all_see_ = Includes(SeenByAll(unit, task.window), in_tile_);
+    all_see_ = Includes(SeenByAll(unit_, task_.window), in_tile_);
   }
 
   // The tile's sums of values, into shared memory.
@@ -193,10 +195,11 @@ class PlainTile {
   }
 
   const AttendTask& task_;
+  const AttendUnit& unit_;
   float* const shared_;
   const int tile_;
   const PositionRange in_tile_;
-  bool all_see_;
+  bool all_see_ = false;
 };
 
 }  // namespace tandem::cuda

@@ -18,8 +18,8 @@ class PromptAttendKernel {
   static constexpr int kThreads = kPromptWarps * kWarpSize;
 
   TANDEM_DEVICE static void Run(const Task& task, unsigned char* bytes) {
-    WaitForKernelsBefore();
     const AttendUnit unit = FindUnit(task, BlockX(), kPromptVectors);
+    WaitForKernelsBefore();
     if (unit.sequence < 0) return;
     PromptAttendKernel warp(task, unit, reinterpret_cast<float*>(bytes));
     const PositionRange all = SeenByAny(unit, task.window);

@@ -22,20 +22,21 @@ class TensorTile {
                             reinterpret_cast<Words4*>(shared + kAt.queries));
   }
 
-  // Weighs the positions of the tile at `tile`.
+  // Finds the positions of the tile at `tile`.
   TANDEM_DEVICE TensorTile(const AttendTask& task, const AttendUnit& unit, const PositionRange& all,
                            int tile, float* shared)
-      : task_(task),
-        unit_(unit),
-        shared_(shared),
-        tile_(tile),
-        math_(task, unit, tile, InTile(all, tile)) {
-    TensorMath::Scores scores = {};
-    if (!math_.is_empty()) {
-      FindPlaces();
-      SyncWarp();
-      Score(scores);
+      : task_(task), shared_(shared), math_(task, unit, tile, InTile(all, tile)) {
+    if (math_.IsIn(Lane())) {
+      const KvPlace place = FindPlace(task.kv, unit.sequence, tile + Lane());
+      Store(PlacesOf(false) + Lane(), place.key);
+      Store(PlacesOf(true) + Lane(), place.value);
     }
+    SyncWarp();
+  }
+
+  TANDEM_DEVICE void Weigh() {
+    TensorMath::Scores scores = {};
+    if (!math_.is_empty()) Score(scores);
     TANDEM_UNROLL
     for (int half = 0; half < 2; ++half) {
       math_.Weigh(half, scores, weights_, shared_ + kAt.largest + WarpIndex() * kVectors,
@@ -53,18 +54,14 @@ class TensorTile {
   }
 
  private:
+  static constexpr int kAtATime = 4;  // groups of 16 elements of values
+  static_assert(kPassDims % (16 * kAtATime) == 0);
+
   // Where positions' keys and values begin: [2][warps][tile].
   TANDEM_DEVICE int64_t* PlacesOf(bool of_values) const {
     return reinterpret_cast<int64_t*>(shared_ + kAt.places) +
            ((of_values ? kAttendWarps : 0) + WarpIndex()) * kAttendTile;
   }
-  TANDEM_DEVICE void FindPlaces() const {
-    if (!math_.IsIn(Lane())) return;
-    const KvPlace place = FindPlace(task_.kv, unit_.sequence, tile_ + Lane());
-    Store(PlacesOf(false) + Lane(), place.key);
-    Store(PlacesOf(true) + Lane(), place.value);
-  }
-
   TANDEM_DEVICE void Score(TensorMath::Scores& scores) const {
     const int words = KvElementWords(KvDType::kBF16, task_.kv.head_dim);
     const uint32_t* keys[TensorMath::kColumns];
@@ -94,19 +91,24 @@ class TensorTile {
       rows[i] = static_cast<const uint32_t*>(task_.kv.values) + Load(PlacesOf(true) + place);
     }
     float* const to = shared_ + kAt.sums + WarpIndex() * kVectors * kAt.sum_stride;
-    TANDEM_UNROLL_BY(2)
-    for (int d = 0; d < kPassDims; d += 16) {
-      const int w = (pass * kPassDims + d) / 2 + Lane() / 4;
-      float even[4] = {}, odd[4] = {};
-      if (!math_.is_empty() && pass * kPassDims + d < task_.kv.head_dim) {
-        TensorMath::Values values;
-        TANDEM_UNROLL
-        for (int i = 0; i < TensorMath::kPlaces; ++i) {
-          values[i] = rows[i] != nullptr && w < words ? Load(rows[i] + w) : 0u;
-        }
-        math_.Sum<kEdge>(weights_, values, even, odd);
+    for (int d = 0; d < kPassDims; d += 16 * kAtATime) {
+      // All on their way before the first is used.
+      TensorMath::Values values[kAtATime];
+      TANDEM_UNROLL
+      for (int i = 0; i < kAtATime * TensorMath::kPlaces; ++i) {
+        const int group = i / TensorMath::kPlaces, place = i % TensorMath::kPlaces;
+        const int w = (pass * kPassDims + d) / 2 + group * 8 + Lane() / 4;
+        values[group][place] = rows[place] != nullptr && w < words ? Load(rows[place] + w) : 0u;
       }
-      StoreSums(even, odd, to + d);
+      TANDEM_UNROLL
+      for (int group = 0; group < kAtATime; ++group) {
+        float even[4] = {}, odd[4] = {};
+        const int first = pass * kPassDims + d + group * 16;
+        if (!math_.is_empty() && first < task_.kv.head_dim) {
+          math_.Sum<kEdge>(weights_, values[group], even, odd);
+        }
+        StoreSums(even, odd, to + d + group * 16);
+      }
     }
   }
 
@@ -122,9 +124,7 @@ class TensorTile {
   }
 
   const AttendTask& task_;
-  const AttendUnit& unit_;
   float* const shared_;
-  const int tile_;
   const TensorMath math_;
   TensorMath::Weights weights_;
 };

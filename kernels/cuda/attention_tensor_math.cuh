@@ -64,7 +64,7 @@ class TensorMath {
   // ColumnPlace(column), which counts only if it IsIn.
   template <typename KeyOf>
   TANDEM_DEVICE void Score(const Words4* queries, const KeyOf& key_of, Scores& scores) const {
-    TANDEM_UNROLL_BY(4)
+    TANDEM_UNROLL_BY(8)
     for (int step = 0; step < CeilDiv(task_.kv.head_dim, kDepth); ++step) {
       const Words4 query = Load(queries + step * kWarpSize + Lane());
       const int first = step * (kDepth / 2) + Lane() % 4;

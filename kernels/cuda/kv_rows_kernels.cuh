@@ -12,9 +12,14 @@ struct RotateAndCacheKernel {
   static constexpr int kThreads = kHeadWarps * kWarpSize;
 
   TANDEM_DEVICE static void Run(const Task& task, unsigned char* shared) {
-    WaitForKernelsBefore();
+    // Tables are there before the kernels before have ended.
     const PagedKvView& kv = task.kv;
     const RowPlace place = PlaceOf(task.rows, kv.lengths, BlockX());
+    const int64_t page = place.sequence < 0
+                             ? 0
+                             : Load(kv.page_tables + int64_t{place.sequence} * kv.max_pages +
+                                    place.position / kv.page_size);
+    WaitForKernelsBefore();
     const int head = BlockY() * kHeadWarps + WarpIndex();
     if (place.sequence < 0 || head >= task.num_heads + 2 * kv.num_kv_heads) return;
     const int first_key = task.num_heads;
@@ -24,7 +29,9 @@ struct RotateAndCacheKernel {
     float* const row = RowOf(task.qkv, BlockX()) + int64_t{head} * kv.head_dim;
     auto* const numbers = reinterpret_cast<float*>(shared) + WarpIndex() * kv.head_dim;
 
-    for (int i = Lane(); i < kv.head_dim; i += kWarpSize) Store(numbers + i, Load(row + i));
+    ForEach(
+        Lane(), kv.head_dim, kWarpSize, [&](int i) { return Load(row + i); },
+        [&](int i, float number) { Store(numbers + i, number); });
     SyncWarp();
     if (!is_value) {
       const float* const norm = is_query ? task.query_norm : task.key_norm;
@@ -32,7 +39,8 @@ struct RotateAndCacheKernel {
       Rotate(RowOf(task.angles, BlockX()), kv.head_dim, numbers, row);
     }
     if (is_query) return;
-    Cache(kv, place, is_value ? head - first_value : head - first_key, is_value, numbers);
+    const int kv_head = is_value ? head - first_value : head - first_key;
+    Cache(kv, kv.BlockOf(page, kv_head), place.position % kv.page_size, is_value, numbers);
   }
 
  private:
@@ -55,8 +63,12 @@ struct RotateAndCacheKernel {
   // Three roundings an element, as the reference computes it: x cos + rotated(x) sin.
   TANDEM_DEVICE static void Rotate(const float* angles, int head_dim, float* numbers, float* row) {
     const int half = head_dim / 2;
-    for (int i = Lane(); i < half; i += kWarpSize) {
-      const float cosine = Load(angles + i), sine = Load(angles + half + i);
+    struct Turn {
+      float cosine, sine;
+    };
+    const auto turn_at = [&](int i) { return Turn{Load(angles + i), Load(angles + half + i)}; };
+    ForEach(Lane(), half, kWarpSize, turn_at, [&](int i, const Turn& turn) {
+      const float cosine = turn.cosine, sine = turn.sine;
       const float first = Load(numbers + i), second = Load(numbers + half + i);
       const float new_first = first * cosine - second * sine;
       const float new_second = second * cosine + first * sine;
@@ -64,18 +76,15 @@ struct RotateAndCacheKernel {
       Store(numbers + half + i, new_second);
       Store(row + i, new_first);
       Store(row + half + i, new_second);
-    }
+    });
     SyncWarp();
   }
 
-  TANDEM_DEVICE static void Cache(const PagedKvView& kv, const RowPlace& place, int kv_head,
-                                  bool is_value, const float* numbers) {
-    const int64_t page = Load(kv.page_tables + int64_t{place.sequence} * kv.max_pages +
-                              place.position / kv.page_size);
-    const int slot = place.position % kv.page_size;
+  // Into place `slot` of the page whose head lies at `first`.
+  TANDEM_DEVICE static void Cache(const PagedKvView& kv, int64_t first, int slot, bool is_value,
+                                  const float* numbers) {
     const int words = KvElementWords(kv.dtype, kv.head_dim);
-    auto* const block =
-        static_cast<uint32_t*>(is_value ? kv.values : kv.keys) + kv.BlockOf(page, kv_head);
+    auto* const block = static_cast<uint32_t*>(is_value ? kv.values : kv.keys) + first;
     uint32_t* const to = block + (is_value ? int64_t{slot} * words : slot);
     const int64_t stride = is_value ? 1 : kv.page_size;
     RowScale scale{1.0f, 1.0f};

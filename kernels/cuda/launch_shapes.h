@@ -73,11 +73,12 @@ struct ProductTiles {
 };
 inline constexpr int kRowTileChoices[] = {1, 2, 4, 8};
 inline constexpr int kNumRowTileChoices = 4;
-// Of weights with scales the sums of a group are kept beside those of the chain.
+// Of weights with scales the sums of a group are kept beside those of the chain, which eight tiles
+// of rows leave no room for.
 inline constexpr ProductTiles FewRowsTiles(DType dtype, int choice) {
   const int rows = kRowTileChoices[choice];
   if (!IsQuantized(dtype)) return {rows, 2};
-  return {dtype == DType::kInt4 && rows > 4 ? 4 : rows, rows <= 2 ? 4 : 2};
+  return {rows < 4 ? rows : 4, rows <= 2 ? 4 : 2};
 }
 inline constexpr int RowTilesFor(int rows) {
   int choice = 0;
@@ -96,9 +97,10 @@ inline constexpr int ProductSharedBytes(ProductTiles tiles) {
   const int sums = kChains * tiles.outputs * kTileOutputs * tiles.rows * kTileRows * 4;
   return ring > sums ? ring : sums;
 }
+// Blocks that share a weight follow each other, so that it comes from memory once.
 inline constexpr LaunchShape TileProductShape(ProductTiles tiles, int rows, int num_tiles) {
-  return {.x = CeilDiv(num_tiles, tiles.outputs),
-          .y = CeilDiv(rows, tiles.rows * kTileRows),
+  return {.x = CeilDiv(rows, tiles.rows * kTileRows),
+          .y = CeilDiv(num_tiles, tiles.outputs),
           .z = 1,
           .shared_bytes = ProductSharedBytes(tiles)};
 }
@@ -113,7 +115,7 @@ inline constexpr int kManyRowsRingBytes = 64 * 1024;  // what is on its way or b
 inline constexpr ProductTiles ManyRowsTiles(DType dtype) {
   return {IsQuantized(dtype) ? 8 : 16, kManyRowsOutputTiles};
 }
-// Blocks that share a weight follow each other, so that it comes from memory once.
+// Likewise.
 inline constexpr LaunchShape ManyRowsShape(ProductTiles tiles, int rows, int num_tiles) {
   return {.x = CeilDiv(rows, tiles.rows * kTileRows),
           .y = CeilDiv(num_tiles, tiles.outputs),

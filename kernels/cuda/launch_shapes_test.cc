@@ -47,13 +47,13 @@ TEST(LaunchShapes, ProductsCoverRowsAndTilesOnce) {
       const ProductTiles tiles = FewRowsTiles(dtype, RowTilesFor(rows));
       for (int num_tiles = 1; num_tiles <= 40; ++num_tiles) {
         const LaunchShape shape = TileProductShape(tiles, rows, num_tiles);
-        EXPECT_GE(shape.x * tiles.outputs, num_tiles);
-        EXPECT_LT((shape.x - 1) * tiles.outputs, num_tiles);
-        EXPECT_GE(shape.y * tiles.rows * kTileRows, rows);
-        EXPECT_LT((shape.y - 1) * tiles.rows * kTileRows, rows);
+        EXPECT_GE(shape.y * tiles.outputs, num_tiles);
+        EXPECT_LT((shape.y - 1) * tiles.outputs, num_tiles);
+        EXPECT_GE(shape.x * tiles.rows * kTileRows, rows);
+        EXPECT_LT((shape.x - 1) * tiles.rows * kTileRows, rows);
         EXPECT_LE(shape.shared_bytes, kSharedBytes);
       }
-      EXPECT_EQ(rows <= 32, TileProductShape(tiles, rows, 1).y == 1 && tiles.rows <= 4);
+      EXPECT_EQ(rows <= 32, TileProductShape(tiles, rows, 1).x == 1 && tiles.rows <= 4);
     }
   }
 }
@@ -212,7 +212,7 @@ TEST(LaunchShapes, AttentionTakesASizeThatHoldsTheHead) {
 }
 
 TEST(LaunchShapes, GridsStayInsideTheDevicesLimits) {
-  EXPECT_LE(TileProductShape(FewRowsTiles(DType::kInt4, 3), 1 << 20, 8).y, kMaxGridY);
+  EXPECT_LE(TileProductShape(FewRowsTiles(DType::kBF16, 0), 8, 1 << 16).y, kMaxGridY);
   EXPECT_LE(ManyRowsShape(ManyRowsTiles(DType::kInt8), 1 << 20, 1 << 18).y, kMaxGridY);
   EXPECT_LE(PackRowsShape(1 << 18, 8).y, kMaxGridY);
   EXPECT_LE(FloatProductShape(1 << 17, 8).y, kMaxGridY);

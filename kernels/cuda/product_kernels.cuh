@@ -7,25 +7,47 @@
 #ifndef TANDEM_KERNELS_CUDA_PRODUCT_KERNELS_CUH_
 #define TANDEM_KERNELS_CUDA_PRODUCT_KERNELS_CUH_
 
+#include <type_traits>
+
 #include "kernels/cuda/product_math.cuh"
 
 namespace tandem::cuda {
 
-// A lane's part of a step of a tile of rows.
-TANDEM_DEVICE Words4 RoundRows(const ConstMatrixView& x, int tile, int step) {
-  const int row = tile * kTileRows + Lane() / 4;
-  Words4 packed = {};
-  if (row >= x.rows) return packed;
-  const float* const numbers = RowOf(x, row);
-  TANDEM_UNROLL
-  for (int word = 0; word < 4; ++word) {
-    const int input = step * kStepInputs + RowsInput(Lane(), word);
-    const float low = input < x.cols ? Load(numbers + input) : 0.0f;
-    const float high = input + 1 < x.cols ? Load(numbers + input + 1) : 0.0f;
-    packed.words[word] = PackBf16(low, high);
+// A lane's part of a step of a tile of rows: as it is, and rounded to bf16.
+struct RowNumbers {
+  float numbers[8];
+
+  TANDEM_DEVICE void Load(const ConstMatrixView& x, int tile, int step) {
+    const int row = tile * kTileRows + Lane() / 4;
+    TANDEM_UNROLL
+    for (int i = 0; i < 8; ++i) {
+      const int input = step * kStepInputs + RowsInput(Lane(), i / 2) + i % 2;
+      const bool is_in = row < x.rows && input < x.cols;
+      numbers[i] = is_in ? cuda::Load(RowOf(x, row) + input) : 0.0f;
+    }
   }
-  return packed;
-}
+  TANDEM_DEVICE Words4 Rounded() const {
+    Words4 packed;
+    TANDEM_UNROLL
+    for (int word = 0; word < 4; ++word) {
+      packed.words[word] = PackBf16(numbers[2 * word], numbers[2 * word + 1]);
+    }
+    return packed;
+  }
+};
+
+// The same of rows that were rounded before.
+struct PackedRow {
+  Words4 packed;
+
+  TANDEM_DEVICE void Load(const TileProductTask& task, int tile, int step) {
+    const int64_t at = (int64_t{tile} * NumSteps(task.x.cols) + step) * kWarpSize + Lane();
+    packed = tile < CeilDiv(task.out.rows, kTileRows)
+                 ? cuda::Load(static_cast<const Words4*>(task.rows) + at)
+                 : Words4{};
+  }
+  TANDEM_DEVICE Words4 Rounded() const { return packed; }
+};
 
 struct PackRowsKernel {
   using Task = PackRowsTask;
@@ -36,9 +58,10 @@ struct PackRowsKernel {
     const int num_steps = NumSteps(task.x.cols);
     const int step = BlockX() * kPackWarps + WarpIndex();
     if (step >= num_steps) return;
-    const Words4 packed = RoundRows(task.x, BlockY(), step);
+    RowNumbers row;
+    row.Load(task.x, BlockY(), step);
     const int64_t at = (int64_t{BlockY()} * num_steps + step) * kWarpSize + Lane();
-    Store(static_cast<Words4*>(task.out) + at, packed);
+    Store(static_cast<Words4*>(task.out) + at, row.Rounded());
   }
 };
 
@@ -61,7 +84,7 @@ struct TileProductKernel {
     const int num_steps = NumSteps(task.x.cols);
     const int begin = ChainBegin(WarpIndex(), num_steps, Weight::kChainUnit);
     const int end = ChainBegin(WarpIndex() + 1, num_steps, Weight::kChainUnit);
-    Chain chain(task, BlockX() * kOutputTiles, begin, end);
+    Chain chain(task, BlockY() * kOutputTiles, begin, end);
     MultiplyChain(task, begin, end, reinterpret_cast<Words4*>(shared), chain);
     Barrier();
     auto* const chain_sums = reinterpret_cast<float*>(shared);  // [chains][rows][outputs]
@@ -72,6 +95,10 @@ struct TileProductKernel {
 
  private:
   using Chain = ChainSums<Weight, kOutputTiles, kRowTiles>;
+  static constexpr bool kRoundsOnTheWay = kRows <= kRowsRoundedOnTheWay;
+  struct StageRows {
+    std::conditional_t<kRoundsOnTheWay, RowNumbers, PackedRow> parts[kStageSteps][kRowTiles];
+  };
 
   TANDEM_DEVICE static void MultiplyChain(const Task& task, int begin, int end, Words4* shared,
                                           Chain& chain) {
@@ -81,12 +108,16 @@ struct TileProductKernel {
       CopyStage(task, begin + stage * kStageSteps, end, ring + stage * kStageWords4);
     }
     WaitForKernelsBefore();
+    StageRows next;
+    LoadRows(task, begin, end, next);
     int slot = 0;
     for (int step = begin; step < end; step += kStageSteps) {
       CopyWait<kCopyStages - 2>();
       const int free_slot = slot == 0 ? kCopyStages - 1 : slot - 1;
       CopyStage(task, step + (kCopyStages - 1) * kStageSteps, end, ring + free_slot * kStageWords4);
-      MultiplyStage(task, step, end, ring + slot * kStageWords4, chain);
+      const StageRows rows = next;
+      LoadRows(task, step + kStageSteps, end, next);
+      MultiplyStage(step, end, ring + slot * kStageWords4, rows, chain);
       slot = slot == kCopyStages - 1 ? 0 : slot + 1;
     }
     CopyWait<0>();
@@ -101,7 +132,7 @@ struct TileProductKernel {
       TANDEM_UNROLL
       for (int tile = 0; tile < kOutputTiles; ++tile) {
         if (step + p * Weight::kPieceSteps >= end) continue;
-        const int64_t at = int64_t{WeightTile(task, BlockX() * kOutputTiles + tile)} * per_tile +
+        const int64_t at = int64_t{WeightTile(task, BlockY() * kOutputTiles + tile)} * per_tile +
                            step / Weight::kPieceSteps + p;
         const Words4* const from =
             static_cast<const Words4*>(task.weight) + at * kPiecesWords4 + Lane();
@@ -115,33 +146,32 @@ struct TileProductKernel {
     CopyCommit();
   }
 
-  TANDEM_DEVICE static void MultiplyStage(const Task& task, int first_step, int end,
-                                          const Words4* weights, Chain& chain) {
+  TANDEM_DEVICE static void MultiplyStage(int first_step, int end, const Words4* weights,
+                                          const StageRows& rows, Chain& chain) {
     TANDEM_UNROLL
     for (int s = 0; s < kStageSteps; ++s) {
       const int step = first_step + s;
       if (step >= end) return;
-      Words4 rows[kRowTiles];
-      LoadRows(task, step, rows);
+      Words4 tiles[kRowTiles];
+      TANDEM_UNROLL
+      for (int r = 0; r < kRowTiles; ++r) tiles[r] = rows.parts[s][r].Rounded();
       chain.Add(step, weights + s / Weight::kPieceSteps * (kOutputTiles * kPiecesWords4),
-                kPiecesWords4, s % Weight::kPieceSteps, rows);
+                kPiecesWords4, s % Weight::kPieceSteps, tiles);
     }
   }
 
-  // Tiles behind the last row are zeros.
-  TANDEM_DEVICE static void LoadRows(const Task& task, int step, Words4 (&rows)[kRowTiles]) {
-    if constexpr (kRows <= kRowsRoundedOnTheWay) {
-      rows[0] = RoundRows(task.x, 0, step);
-    } else {
-      const int num_steps = NumSteps(task.x.cols);
-      const int num_row_tiles = CeilDiv(task.out.rows, kTileRows);
+  // A stage before they are needed. Tiles behind the last row are zeros.
+  TANDEM_DEVICE static void LoadRows(const Task& task, int first_step, int end, StageRows& rows) {
+    TANDEM_UNROLL
+    for (int s = 0; s < kStageSteps; ++s) {
       TANDEM_UNROLL
       for (int r = 0; r < kRowTiles; ++r) {
-        const int tile = BlockY() * kRowTiles + r;
-        rows[r] = Words4{};
-        if (tile >= num_row_tiles) continue;
-        rows[r] = Load(static_cast<const Words4*>(task.rows) +
-                       (int64_t{tile} * num_steps + step) * kWarpSize + Lane());
+        if (first_step + s >= end) continue;
+        if constexpr (kRoundsOnTheWay) {
+          rows.parts[s][r].Load(task.x, 0, first_step + s);
+        } else {
+          rows.parts[s][r].Load(task, BlockX() * kRowTiles + r, first_step + s);
+        }
       }
     }
   }
@@ -174,7 +204,7 @@ struct TileProductKernel {
       const int output = i % tile_outputs;
       const int in_block = tile * kTileOutputs + output;
       const float up = is_pair ? ChainsSum(chain_sums, row, in_block + tile_outputs) : 0.0f;
-      EndOutput(task, int64_t{BlockY()} * kRows + row, BlockX() * kOutputTiles + tile, output,
+      EndOutput(task, int64_t{BlockX()} * kRows + row, BlockY() * kOutputTiles + tile, output,
                 ChainsSum(chain_sums, row, in_block), up);
     }
   }

@@ -18,9 +18,11 @@ struct EmbedKernel {
     const int id = Load(task.ids + row);
     if (id < 0 || id >= task.table.rows) return;
     float* const out = RowOf(task.out, row);
-    for (int c = ThreadIndex(); c < task.out.cols; c += kThreads) {
-      Store(out + c, LoadAsFloat(task.table.data, task.table.dtype, id * task.table.stride + c));
-    }
+    const auto element = [&](int c) {
+      return LoadAsFloat(task.table.data, task.table.dtype, id * task.table.stride + c);
+    };
+    ForEach(ThreadIndex(), task.out.cols, kThreads, element,
+            [&](int c, float value) { Store(out + c, value); });
   }
 };
 
@@ -35,7 +37,9 @@ struct GatherRowsKernel {
     if (index < 0 || index >= task.x.rows) return;
     const float* const from = RowOf(task.x, index);
     float* const out = RowOf(task.out, row);
-    for (int c = ThreadIndex(); c < task.out.cols; c += kThreads) Store(out + c, Load(from + c));
+    ForEach(
+        ThreadIndex(), task.out.cols, kThreads, [&](int c) { return Load(from + c); },
+        [&](int c, float value) { Store(out + c, value); });
   }
 };
 
@@ -72,15 +76,40 @@ struct RmsNormKernel {
   static constexpr int kThreads = kRowThreads;
 
   TANDEM_DEVICE static void Run(const Task& task, unsigned char* shared) {
-    WaitForKernelsBefore();
     auto* const warp_sums = reinterpret_cast<float*>(shared);  // [warps]
     const float* const x = RowOf(task.x, BlockX());
     float* const out = RowOf(task.out, BlockX());
+    const int cols = task.x.cols;
+    // The first columns are loaded once, their weights before the row is there.
+    float weights[kHeld], values[kHeld];
+    ForHeld(cols, [&](int i, int c) { weights[i] = Load(task.weight + c); });
+    WaitForKernelsBefore();
+    ForHeld(cols, [&](int i, int c) { values[i] = Load(x + c); });
     float sum = 0.0f;
-    for (int c = ThreadIndex(); c < task.x.cols; c += kThreads) {
-      const float value = Load(x + c);
-      sum = MulAdd(value, value, sum);
+    ForHeld(cols, [&](int i, int) { sum = MulAdd(values[i], values[i], sum); });
+    const int rest = ThreadIndex() + kHeld * kThreads;
+    const auto value_at = [&](int c) { return Load(x + c); };
+    ForEach(rest, cols, kThreads, value_at,
+            [&](int, float value) { sum = MulAdd(value, value, sum); });
+    const float inverse = InverseRoot(task, sum, warp_sums);
+    ForHeld(cols, [&](int i, int c) { Store(out + c, values[i] * inverse * weights[i]); });
+    ForEach(rest, cols, kThreads, value_at,
+            [&](int c, float value) { Store(out + c, value * inverse * Load(task.weight + c)); });
+  }
+
+ private:
+  static constexpr int kHeld = 16;  // columns of a thread: rows of 4096
+
+  template <typename Do>
+  TANDEM_DEVICE static void ForHeld(int cols, const Do& what) {
+    TANDEM_UNROLL
+    for (int i = 0; i < kHeld; ++i) {
+      const int c = ThreadIndex() + i * kThreads;
+      if (c < cols) what(i, c);
     }
+  }
+
+  TANDEM_DEVICE static float InverseRoot(const Task& task, float sum, float* warp_sums) {
     sum = WarpSum(sum);
     if (Lane() == 0) Store(warp_sums + WarpIndex(), sum);
     Barrier();
@@ -89,10 +118,7 @@ struct RmsNormKernel {
       squares = squares + Load(warp_sums + warp);
     }
     const float mean = squares / static_cast<float>(task.x.cols);
-    const float inverse = 1.0f / SquareRoot(mean + task.epsilon);
-    for (int c = ThreadIndex(); c < task.x.cols; c += kThreads) {
-      Store(out + c, Load(x + c) * inverse * Load(task.weight + c));
-    }
+    return 1.0f / SquareRoot(mean + task.epsilon);
   }
 };
 
@@ -101,8 +127,8 @@ struct RotaryAnglesKernel {
   static constexpr int kThreads = kAngleThreads;
 
   TANDEM_DEVICE static void Run(const Task& task, unsigned char*) {
-    WaitForKernelsBefore();
     const RowPlace place = PlaceOf(task.rows, task.lengths, BlockX());
+    WaitForKernelsBefore();
     if (place.sequence < 0) return;
     const int half = task.out.cols / 2;
     float* const out = RowOf(task.out, BlockX());

@@ -45,25 +45,6 @@ TANDEM_DEVICE float SamplingExp(float x) {
          BitsToFloat(static_cast<uint32_t>(whole - half + 127) << 23);
 }
 
-// Calls use(v, load(v)) for v = begin, begin + stride, ... below `end`: in this order, but loads
-// first, as many at a time as hide how long one takes.
-template <typename LoadAt, typename Use>
-TANDEM_DEVICE void ForEach(int begin, int end, int stride, const LoadAt& load, const Use& use) {
-  constexpr int kBatch = 8;
-  for (int first = begin; first < end; first += kBatch * stride) {
-    decltype(load(0)) loaded[kBatch];
-    TANDEM_UNROLL
-    for (int i = 0; i < kBatch; ++i) {
-      const int v = first + i * stride;
-      if (v < end) loaded[i] = load(v);
-    }
-    TANDEM_UNROLL
-    for (int i = 0; i < kBatch; ++i) {
-      const int v = first + i * stride;
-      if (v < end) use(v, loaded[i]);
-    }
-  }
-}
 // For every v in [0, size), shared out over the block's threads.
 template <typename LoadAt, typename Use>
 TANDEM_DEVICE void ForRow(int size, const LoadAt& load, const Use& use) {

@@ -48,6 +48,26 @@ TANDEM_DEVICE float* RowOf(const MatrixView& x, int64_t row) {
   return static_cast<float*>(x.data) + row * x.stride;
 }
 
+// Calls use(v, load(v)) for v = begin, begin + stride, ... below `end`: in this order, but loads
+// first, as many at a time as hide how long one takes.
+template <typename LoadAt, typename Use>
+TANDEM_DEVICE void ForEach(int begin, int end, int stride, const LoadAt& load, const Use& use) {
+  constexpr int kBatch = 8;
+  for (int first = begin; first < end; first += kBatch * stride) {
+    decltype(load(0)) loaded[kBatch];
+    TANDEM_UNROLL
+    for (int i = 0; i < kBatch; ++i) {
+      const int v = first + i * stride;
+      if (v < end) loaded[i] = load(v);
+    }
+    TANDEM_UNROLL
+    for (int i = 0; i < kBatch; ++i) {
+      const int v = first + i * stride;
+      if (v < end) use(v, loaded[i]);
+    }
+  }
+}
+
 // Where a row stands.
 struct RowPlace {
   int sequence;  // -1 for a row of padding, behind the last sequence's
