@@ -57,7 +57,7 @@ TEST_F(Rows, FindLargestTakesTheFirstOfEqualsAndRefusesWhatIsNoNumber) {
 // quotient, the mean's two roundings and two products.
 TEST_F(Rows, RmsNormMatchesDoublePrecision) {
   std::mt19937 random(3);
-  for (const int cols : {1, 3, 31, 32, 33, 256, 257, 896, 2049}) {
+  for (const int cols : {1, 3, 31, 32, 33, 256, 257, 896, 2049, 4096, 4097, 7000}) {
     const TestMatrix x = TestMatrix::Random(3, cols, random, 3.0f);
     const TestMatrix weight = TestMatrix::Random(1, cols, random);
     DeviceMatrix in(backend(), x), scale(backend(), weight), out(backend(), TestMatrix(3, cols));
