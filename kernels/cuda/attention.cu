@@ -57,17 +57,27 @@ Error EnqueuePrompt(const AttendTask& task, Stream stream) {
   return Enqueue<PromptAttendKernel<kHeadDim>>(task, shape, stream);
 }
 
+Error EnqueuePrompts(AttendTask task, Stream stream) {
+  task.least_vectors = kPromptVectors;
+  return task.kv.head_dim > 64 ? EnqueuePrompt<128>(task, stream) : EnqueuePrompt<64>(task, stream);
+}
+
+Error EnqueueFew(const AttendTask& task, Stream stream) {
+  const Error error = EnqueueSized(task, stream);
+  if (error != kNoError || task.parts == nullptr) return error;
+  return Enqueue<MergeSplitsKernel>(task, MergeSplitsShape(task.out.rows, task.num_heads), stream);
+}
+
 }  // namespace
 
 Error Launch(const AttendTask& task, Stream stream) {
   if (task.out.rows == 0) return kNoError;
-  if (IsAPrompt(task)) {
-    return task.kv.head_dim > 64 ? EnqueuePrompt<128>(task, stream)
-                                 : EnqueuePrompt<64>(task, stream);
-  }
-  const Error error = EnqueueSized(task, stream);
-  if (error != kNoError || task.parts == nullptr) return error;
-  return Enqueue<MergeSplitsKernel>(task, MergeSplitsShape(task.out.rows, task.num_heads), stream);
+  if (!HasPrompts(task)) return EnqueueFew(task, stream);
+  const Error error = EnqueuePrompts(task, stream);
+  if (error != kNoError || task.rows.batch == 1) return error;
+  AttendTask others = task;
+  others.most_vectors = kPromptVectors - 1;
+  return EnqueueFew(others, stream);
 }
 
 }  // namespace tandem::cuda

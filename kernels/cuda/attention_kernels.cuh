@@ -17,6 +17,10 @@ namespace tandem::cuda {
 
 inline constexpr float kNothingSeen = -__builtin_huge_valf();  // the largest of no scores
 
+// What attention gives. It has no -0, which sums that underflow may have or not: adding a tile that
+// is not seen makes it 0.
+TANDEM_DEVICE float Quotient(float sum, float total) { return sum / total + 0.0f; }
+
 // What a tile contributes beside what has been found before: exp(score - largest), 0 for nothing.
 TANDEM_DEVICE float Factor(float score, float largest) {
   return score == kNothingSeen ? 0.0f : Exponential(score - largest);
@@ -87,6 +91,11 @@ struct AttendUnit {
   TANDEM_DEVICE int PositionOf(int v) const { return first_position + (first_vector + v) / heads; }
 };
 
+// Whether sequences with so many vectors are this launch's.
+TANDEM_DEVICE bool TakesSequence(const AttendTask& task, int vectors) {
+  return task.least_vectors <= vectors && vectors <= task.most_vectors;
+}
+
 TANDEM_DEVICE AttendUnit FindUnit(const AttendTask& task, int index, int vectors) {
   AttendUnit unit;
   unit.heads = task.num_heads / task.kv.num_kv_heads;
@@ -94,7 +103,7 @@ TANDEM_DEVICE AttendUnit FindUnit(const AttendTask& task, int index, int vectors
   for (int s = 0; s < task.rows.batch; ++s) {
     const int end = Load(task.rows.starts + s + 1);
     const int all = (end - begin) * unit.heads;
-    const int num_units = CeilDiv(all, vectors);
+    const int num_units = TakesSequence(task, all) ? CeilDiv(all, vectors) : 0;
     if (index < num_units) {
       unit.sequence = s;
       unit.first_row = begin;
@@ -261,7 +270,8 @@ struct AttendKernel {
     ForKept(task, unit, kept, [&](int v, int d, float sum) {
       const int head = BlockY() * unit.heads + unit.HeadOf(v);
       const float total = Load(shared + kAt.running + kVectors + v);
-      Store(RowOf(task.out, unit.RowOf(v)) + int64_t{head} * task.kv.head_dim + d, sum / total);
+      Store(RowOf(task.out, unit.RowOf(v)) + int64_t{head} * task.kv.head_dim + d,
+            Quotient(sum, total));
     });
   }
 
@@ -289,8 +299,10 @@ struct MergeSplitsKernel {
   TANDEM_DEVICE static void Run(const Task& task, unsigned char*) {
     const int row = BlockX(), head = BlockY();
     const RowPlace place = PlaceOf(task.rows, task.kv.lengths, row);
+    const int32_t* const starts = task.rows.starts + (place.sequence < 0 ? 0 : place.sequence);
+    const int vectors = (Load(starts + 1) - Load(starts)) * (task.num_heads / task.kv.num_kv_heads);
     WaitForKernelsBefore();
-    if (place.sequence < 0) return;
+    if (place.sequence < 0 || !TakesSequence(task, vectors)) return;
     const PositionRange visible = VisibleTo(place.position, task.window);
     const int head_dim = task.kv.head_dim;
     const float* const parts =
@@ -312,7 +324,7 @@ struct MergeSplitsKernel {
                 state.Merge(part.largest, part.total, &before, &now);
                 sum = MulAdd(sum, before, part.sum * now);
               });
-      Store(out + d, sum / state.total);
+      Store(out + d, Quotient(sum, state.total));
     }
   }
 };

@@ -241,7 +241,7 @@ class PromptAttendKernel {
       const float total = Load(StatesOfWarp().running + kVectors + v);
       ForElements([&](int group, int i) {
         const int d = group * 16 + Lane() % 4 * 4 + i;
-        if (d < task_.kv.head_dim) Store(out + d, kept_[group][half][i] / total);
+        if (d < task_.kv.head_dim) Store(out + d, Quotient(kept_[group][half][i], total));
       });
     }
   }

@@ -364,7 +364,7 @@ TEST_P(Attention, LargeScoresDoNotOverflow) {
 
 // ---- Prompts ----
 
-// Rows so many that they are attended to in blocks of their own (IsAPrompt), where the device has
+// Rows so many that they are attended to in blocks of their own (HasPrompts), where the device has
 // one processor as the host's does.
 class PromptAttention : public Attention {
  protected:

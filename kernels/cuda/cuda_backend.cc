@@ -320,7 +320,8 @@ void CudaBackend::Attend(ConstMatrixView q, const RaggedRows& rows, const PagedK
                   .num_processors = num_processors_};
   const size_t bytes =
       sizeof(float) * SplitPartsFloats(rows.num_rows, num_heads, task.num_splits, kv.head_dim);
-  if (!IsAPrompt(task) && task.num_splits > 1 && task.num_splits <= kMaxSplits &&
+  const bool is_prompt_alone = rows.batch == 1 && HasPrompts(task);
+  if (!is_prompt_alone && task.num_splits > 1 && task.num_splits <= kMaxSplits &&
       bytes <= kSplitPartsBytes) {
     task.parts = static_cast<float*>(Reserve(&split_parts_, bytes));
     if (task.parts == nullptr) return;

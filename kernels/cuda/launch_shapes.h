@@ -257,9 +257,10 @@ inline constexpr PromptShared PromptSharedOf(int head_dim) {
   at.num_words = at.states + kPromptWarps * at.state_words;
   return at;
 }
-// Whether sequences have vectors for whole blocks, and these fill the device: if they do not,
-// splits with blocks of their own take less time.
-inline constexpr bool IsAPrompt(const AttendTask& task) {
+// Whether sequences have vectors for whole blocks, one with another, and these fill the device: if
+// they do not, splits with blocks of their own take less time. Sequences with fewer, which decode
+// beside a prompt, have those in any case.
+inline constexpr bool HasPrompts(const AttendTask& task) {
   if (task.kv.dtype != KvDType::kBF16 || task.kv.head_dim > kPromptMaxHeadDim) return false;
   const int64_t vectors = int64_t{task.rows.num_rows} * (task.num_heads / task.kv.num_kv_heads);
   return vectors >= int64_t{task.rows.batch} * kPromptVectors &&

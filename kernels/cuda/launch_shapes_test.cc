@@ -187,7 +187,7 @@ TEST(LaunchShapes, PromptsHaveBlocksOfTheirOwnWhereTheyFillTheDevice) {
     task.kv.head_dim = head_dim;
     task.kv.dtype = dtype;
     task.num_processors = 132;
-    return IsAPrompt(task);
+    return HasPrompts(task);
   };
   EXPECT_TRUE(is_a_prompt(256, 1, KvDType::kBF16, 128));
   EXPECT_TRUE(is_a_prompt(208, 1, KvDType::kBF16, 8));  // as attention_test.cc has it

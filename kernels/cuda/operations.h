@@ -148,6 +148,9 @@ struct AttendTask {
   float* parts = nullptr;
   int num_splits = 0;
   int num_processors = 1;  // of the device
+  // Set by Launch: a kernel attends to sequences with so many query vectors of a group.
+  int least_vectors = 0;
+  int most_vectors = INT32_MAX;
 };
 Error Launch(const AttendTask& task, Stream stream);
 

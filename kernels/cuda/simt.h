@@ -156,6 +156,18 @@ __global__ void __launch_bounds__(Kernel::kThreads) Enter(const typename Kernel:
   Kernel::Run(task, reinterpret_cast<unsigned char*>(shared));
 }
 
+// Whether the device runs code of the kernel that waits for the kernels before: it has none of it
+// where it compiles what was made for older ones.
+template <typename Kernel>
+cudaError_t MayBeginEarly(const DeviceStream& stream, bool* may) {
+  *may = false;
+  if (!stream.overlaps_kernels) return cudaSuccess;
+  cudaFuncAttributes code = {};
+  const cudaError_t error = cudaFuncGetAttributes(&code, Enter<Kernel>);
+  *may = error == cudaSuccess && code.ptxVersion >= 90;
+  return error;
+}
+
 // Enqueues Kernel::Run(task, shared) for every thread of `shape`.
 template <typename Kernel>
 Error Enqueue(const typename Kernel::Task& task, const LaunchShape& shape, Stream stream) {
@@ -166,6 +178,8 @@ Error Enqueue(const typename Kernel::Task& task, const LaunchShape& shape, Strea
     error = cudaFuncSetAttribute(Enter<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                  shape.shared_bytes);
   }
+  bool may_begin_early = false;
+  if (error == cudaSuccess) error = MayBeginEarly<Kernel>(Of(stream), &may_begin_early);
   if (error != cudaSuccess) return error;
   cudaLaunchAttribute early = {};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -176,7 +190,7 @@ Error Enqueue(const typename Kernel::Task& task, const LaunchShape& shape, Strea
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = Of(stream).stream;
   config.attrs = &early;
-  config.numAttrs = Of(stream).overlaps_kernels ? 1 : 0;
+  config.numAttrs = may_begin_early ? 1 : 0;
   return cudaLaunchKernelEx(&config, Enter<Kernel>, task);
 }
 

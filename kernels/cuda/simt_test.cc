@@ -288,6 +288,9 @@ TEST(Simt, SeesWhatIsDoneBeforeTheKernelsBeforeHaveEnded) {
   // What a kernel wrote.
   EXPECT_THAT((Fault<BeginsEarly<kReadsEarly | kWaits>>({out.data(), in.data()})),
               HasSubstr("does not wait for the kernels before"));
+  // What was copied over it since then.
+  simt::Machine::Get().CopyBetweenKernels(in.data(), out.data(), kCount * sizeof(int));
+  EXPECT_THAT((Fault<BeginsEarly<kReadsEarly | kWaits>>({out.data(), in.data()})), IsEmpty());
   EXPECT_THAT((FaultOfArrays<BeginsEarly<kWritesEarly | kWaits>>()),
               HasSubstr("does not wait for the kernels before"));
   EXPECT_THAT((FaultOfArrays<BeginsEarly<kReadsEarly>>()),

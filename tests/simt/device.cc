@@ -89,7 +89,7 @@ bool IsOutOfMemory(Error error) { return error == kOutOfMemory; }
 
 Error CopyIn(const void* host, void* device, size_t bytes, Stream) {
   const Error recording = OnlyWithoutRecording("a copy to the device");
-  if (recording == kNoError) std::memcpy(device, host, bytes);
+  if (recording == kNoError) simt::Machine::Get().CopyBetweenKernels(host, device, bytes);
   return recording;
 }
 
@@ -101,7 +101,7 @@ Error CopyOut(const void* device, void* host, size_t bytes, Stream) {
 
 Error CopyWithin(const void* from, void* to, size_t bytes, Stream) {
   return simt::Launch([from, to, bytes] {
-    std::memcpy(to, from, bytes);
+    simt::Machine::Get().CopyBetweenKernels(from, to, bytes);
     return std::string();
   });
 }

@@ -45,8 +45,13 @@ void Machine::Free(void* data) {
   std::free(static_cast<std::byte*>(data) - kGuardBytes);
 }
 
+void Machine::CopyBetweenKernels(const void* from, void* to, size_t bytes) {
+  std::memcpy(to, from, bytes);
+  if (WatchedMemory* const memory = MemoryAt(to)) memory->ForgetWrites(to, bytes);
+}
+
 WatchedMemory* Machine::MemoryAt(const void* at) {
-  if (shared_->Contains(at)) return shared_.get();
+  if (shared_ != nullptr && shared_->Contains(at)) return shared_.get();
   if (last_found_ != nullptr && last_found_->Contains(at)) return last_found_;
   auto next = allocated_.upper_bound(static_cast<const std::byte*>(at));
   if (next == allocated_.begin()) return nullptr;

@@ -43,6 +43,8 @@ class Machine {
   // Contents are NaN, whatever one reads them as.
   void* Allocate(size_t bytes);
   void Free(void* data);
+  // A copy between kernels, which waits for those before and for which those behind wait.
+  void CopyBetweenKernels(const void* from, void* to, size_t bytes);
   // Runs `body` with the block's shared memory for every thread. Returns the first fault, or
   // nothing. `num_threads` is a multiple of the warp's size.
   std::string Run(const cuda::LaunchShape& shape, int num_threads,

@@ -1,5 +1,7 @@
 #include "tests/simt/watched_memory.h"
 
+#include <algorithm>
+
 namespace tandem::simt {
 
 std::string WatchedMemory::Access(const void* at, size_t bytes, AccessKind kind, const ThreadId& by,
@@ -26,6 +28,14 @@ bool WatchedMemory::WasWritten(const void* at, size_t bytes) const {
     if (cells_[c].write.time > 0 || cells_[c].atomic.time > 0) return true;
   }
   return false;
+}
+
+void WatchedMemory::ForgetWrites(const void* at, size_t bytes) {
+  const size_t offset = static_cast<const std::byte*>(at) - data_;
+  const size_t end = std::min(cells_.size(), (offset + bytes) / kCellBytes);
+  for (size_t c = (offset + kCellBytes - 1) / kCellBytes; c < end; ++c) {
+    cells_[c].write = cells_[c].atomic = Visit();
+  }
 }
 
 bool WatchedMemory::IsOrdered(const Visit& earlier, const ThreadId& by, const Clock& clock) const {

@@ -55,6 +55,9 @@ class WatchedMemory {
   // Whether a kernel ever wrote there.
   // REQUIRES: Contains(at).
   bool WasWritten(const void* at, size_t bytes) const;
+  // The host wrote there, in order with all kernels.
+  // REQUIRES: Contains(at).
+  void ForgetWrites(const void* at, size_t bytes);
   // What is wrong with an access, or nothing; remembers it.
   // REQUIRES: Contains(at).
   std::string Access(const void* at, size_t bytes, AccessKind kind, const ThreadId& by,
