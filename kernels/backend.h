@@ -117,6 +117,14 @@ class Repeater {
 // row's absolute position only (docs/numerics.md).
 //
 // One virtual call launches one whole operation. Nothing below this interface is virtual.
+// Rows that a product is to normalise first, as RmsNorm does.
+struct NormedRows {
+  ConstMatrixView x;
+  const float* weight = nullptr;  // [x.cols]
+  float epsilon = 0.0f;
+  MatrixView normed;  // of x's shape, or x itself: where they may be left
+};
+
 // Activations, norms' weights and biases are f32. Unless said otherwise `out` may not overlap
 // inputs.
 //
@@ -182,6 +190,11 @@ class Backend {
     TANDEM_CHECK(weight.order == PartOrder::kConcatenated && weight.outputs == out.cols);
     Product(x, weight, ProductEnd::kStore, out);
   }
+  // The product of normalised rows. A device may scale sums in place of rows.
+  void MatMul(const NormedRows& rows, const PackedWeight& weight, MatrixView out) {
+    TANDEM_CHECK(weight.order == PartOrder::kConcatenated && weight.outputs == out.cols);
+    NormedProduct(rows, weight, ProductEnd::kStore, out);
+  }
   // sum += x * transpose(weight) + bias: a product and its residual.   sum: [rows, outputs]
   void MatMulAdd(ConstMatrixView x, const PackedWeight& weight, MatrixView sum) {
     TANDEM_CHECK(weight.order == PartOrder::kConcatenated && weight.outputs == sum.cols);
@@ -192,6 +205,10 @@ class Backend {
   void MatMulSwiGlu(ConstMatrixView x, const PackedWeight& weight, MatrixView out) {
     TANDEM_CHECK(weight.order == PartOrder::kGateAndUp && weight.outputs == 2 * out.cols);
     Product(x, weight, ProductEnd::kSwiGlu, out);
+  }
+  void MatMulSwiGlu(const NormedRows& rows, const PackedWeight& weight, MatrixView out) {
+    TANDEM_CHECK(weight.order == PartOrder::kGateAndUp && weight.outputs == 2 * out.cols);
+    NormedProduct(rows, weight, ProductEnd::kSwiGlu, out);
   }
 
   // out[r] = the cosines, then the sines, of position(r) * inverse_frequencies, times `scale`.
@@ -220,6 +237,12 @@ class Backend {
   // REQUIRES: weight.order and weight.outputs are those of `end` and `out`.
   virtual void Product(ConstMatrixView x, const PackedWeight& weight, ProductEnd end,
                        MatrixView out) = 0;
+  // Likewise.
+  virtual void NormedProduct(const NormedRows& rows, const PackedWeight& weight, ProductEnd end,
+                             MatrixView out) {
+    RmsNorm(rows.x, rows.weight, rows.epsilon, rows.normed);
+    Product(rows.normed, weight, end, out);
+  }
   virtual void Free(void* data, size_t bytes) = 0;
 };
 

@@ -235,10 +235,12 @@ void Transformer::Enqueue(const PassTables& at, const PagedKvCache& cache, int b
   if (logit_rows == 0) return;
   const MatrixView last = View(workspace_.wanted, logit_rows, config_.hidden_size);
   backend_->GatherRows(hidden, tables + at.wanted, last);
-  backend_->RmsNorm(last, static_cast<const float*>(final_norm_.data()), config_.rms_norm_epsilon,
-                    last);
+  const NormedRows normed{.x = last,
+                          .weight = static_cast<const float*>(final_norm_.data()),
+                          .epsilon = config_.rms_norm_epsilon,
+                          .normed = last};
   const MatrixView logits = View(workspace_.logits, logit_rows, config_.vocab_size);
-  backend_->MatMul(last, head_, logits);
+  backend_->MatMul(normed, head_, logits);
   if (finds_largest) {
     backend_->FindLargest(logits, static_cast<int32_t*>(workspace_.largest.data()));
   }
@@ -258,9 +260,14 @@ void Transformer::RunLayer(int index, const RaggedRows& rows, const PagedKvView&
                         .key = static_cast<const float*>(layer.key_norm.data()),
                         .epsilon = c.rms_norm_epsilon};
 
-  backend_->RmsNorm(hidden, static_cast<const float*>(layer.attention_norm.data()),
-                    c.rms_norm_epsilon, normed);
-  backend_->MatMul(normed, layer.qkv, qkv);
+  const auto normed_by = [&](const Buffer& norm) {
+    return NormedRows{.x = hidden,
+                      .weight = static_cast<const float*>(norm.data()),
+                      .epsilon = c.rms_norm_epsilon,
+                      .normed = normed};
+  };
+
+  backend_->MatMul(normed_by(layer.attention_norm), layer.qkv, qkv);
   backend_->RotateAndCache(qkv, View(workspace_.angles, rows.num_rows, c.head_dim), norms, rows,
                            kv);
   const MatrixView queries{qkv.data, DType::kF32, qkv.rows, query_size, qkv.stride};
@@ -268,9 +275,7 @@ void Transformer::RunLayer(int index, const RaggedRows& rows, const PagedKvView&
                    c.windows[index], attended);
   backend_->MatMulAdd(attended, layer.attention_out, hidden);
 
-  backend_->RmsNorm(hidden, static_cast<const float*>(layer.mlp_norm.data()), c.rms_norm_epsilon,
-                    normed);
-  backend_->MatMulSwiGlu(normed, layer.gate_up, mlp);
+  backend_->MatMulSwiGlu(normed_by(layer.mlp_norm), layer.gate_up, mlp);
   backend_->MatMulAdd(mlp, layer.down, hidden);
 }
 

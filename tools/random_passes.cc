@@ -177,19 +177,25 @@ PagedKvView RandomPasses::ViewOf(int layer) const {
   return view;
 }
 
+NormedRows RandomPasses::Normed(int rows) const {
+  return {.x = Rows(hidden_, rows, shape_.hidden),
+          .weight = static_cast<const float*>(norm_.data()),
+          .epsilon = kEpsilon,
+          .normed = Rows(normed_, rows, shape_.hidden)};
+}
+
 void RandomPasses::Product(LayerPart part, int layer, int rows) {
   const PackedWeight& weight = layers_[layer][part];
   const MatrixView hidden = Rows(hidden_, rows, shape_.hidden);
-  const MatrixView normed = Rows(normed_, rows, shape_.hidden);
   const MatrixView mlp = Rows(mlp_, rows, shape_.ffn);
   switch (part) {
     case kQkv:
-      return backend_.MatMul(normed, weight, Rows(qkv_, rows, qkv_size()));
+      return backend_.MatMul(Normed(rows), weight, Rows(qkv_, rows, qkv_size()));
     case kAttentionOut:
       return backend_.MatMulAdd(Rows(attended_, rows, shape_.heads * shape_.head_dim), weight,
                                 hidden);
     case kGateUp:
-      return backend_.MatMulSwiGlu(normed, weight, mlp);
+      return backend_.MatMulSwiGlu(Normed(rows), weight, mlp);
     case kDown:
       return backend_.MatMulAdd(mlp, weight, hidden);
     case kNumLayerParts:
@@ -199,7 +205,7 @@ void RandomPasses::Product(LayerPart part, int layer, int rows) {
 }
 
 void RandomPasses::Head(int rows) {
-  backend_.MatMul(Rows(normed_, rows, shape_.hidden), head_, Rows(logits_, rows, shape_.vocab));
+  backend_.MatMul(Normed(rows), head_, Rows(logits_, rows, shape_.vocab));
 }
 
 void RandomPasses::Attention(int layer) {
@@ -214,8 +220,6 @@ void RandomPasses::Attention(int layer) {
 void RandomPasses::Pass() {
   const int rows = batch_ * rows_;
   const auto* const ones = static_cast<const float*>(norm_.data());
-  const MatrixView hidden = Rows(hidden_, rows, shape_.hidden);
-  const MatrixView normed = Rows(normed_, rows, shape_.hidden);
   const MatrixView angles = Rows(angles_, rows, shape_.head_dim);
   HeadNorms norms;
   if (shape_.family == "qwen3") norms = {.query = ones, .key = ones, .epsilon = kEpsilon};
@@ -225,16 +229,13 @@ void RandomPasses::Pass() {
   backend_.RotaryAngles(ragged(), static_cast<const int32_t*>(lengths_.data()),
                         static_cast<const float*>(frequencies_.data()), 1.0f, angles);
   for (int layer = 0; layer < shape_.layers; ++layer) {
-    backend_.RmsNorm(hidden, ones, kEpsilon, normed);
     Product(kQkv, layer, rows);
     backend_.RotateAndCache(Rows(qkv_, rows, qkv_size()), angles, norms, ragged(), ViewOf(layer));
     Attention(layer);
     Product(kAttentionOut, layer, rows);
-    backend_.RmsNorm(hidden, ones, kEpsilon, normed);
     Product(kGateUp, layer, rows);
     Product(kDown, layer, rows);
   }
-  backend_.RmsNorm(hidden, ones, kEpsilon, normed);
   Head(rows);
 }
 

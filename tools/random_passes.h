@@ -65,6 +65,7 @@ class RandomPasses {
   PagedKvView ViewOf(int layer) const;
   RaggedRows ragged() const;
   MatrixView Rows(const Buffer& buffer, int rows, int cols) const;
+  NormedRows Normed(int rows) const;  // of what layers add to
 
   const RandomModelShape shape_;
   const Quantization quantization_;

@@ -64,6 +64,7 @@ CudaBackend::CudaBackend(int device, const DeviceProperties& properties, Stream 
 
 CudaBackend::~CudaBackend() {
   packed_rows_ = Buffer();
+  row_factors_ = Buffer();
   split_parts_ = Buffer();
   sampling_tables_ = Buffer();
   CloseDevice(stream_);
@@ -218,7 +219,7 @@ void CudaBackend::Product(ConstMatrixView x, const PackedWeight& weight, Product
   CheckF32(out);
   TANDEM_CHECK(x.rows == out.rows && x.cols == weight.inputs);
   if (x.rows == 0) return;
-  if (IsInTiles(weight.dtype)) return MultiplyTiles(x, weight, end, out);
+  if (IsInTiles(weight.dtype)) return MultiplyTiles(x, {}, weight, end, out);
   const ConstMatrixView matrix(weight.data.data(), weight.dtype, weight.outputs, weight.inputs,
                                weight.inputs);
   const FloatProductTask task{.x = x,
@@ -229,13 +230,32 @@ void CudaBackend::Product(ConstMatrixView x, const PackedWeight& weight, Product
   Note(Launch(task, stream_), "multiplying");
 }
 
-void CudaBackend::MultiplyTiles(ConstMatrixView x, const PackedWeight& weight, ProductEnd end,
+void CudaBackend::NormedProduct(const NormedRows& rows, const PackedWeight& weight, ProductEnd end,
                                 MatrixView out) {
+  if (!IsInTiles(weight.dtype)) return Backend::NormedProduct(rows, weight, end, out);
+  CheckF32(rows.x);
+  CheckF32(out);
+  TANDEM_CHECK(rows.x.rows == out.rows && rows.x.cols == weight.inputs);
+  if (out.rows == 0) return;
+  MultiplyTiles(rows.x, {.weight = rows.weight, .epsilon = rows.epsilon}, weight, end, out);
+}
+
+void CudaBackend::MultiplyTiles(ConstMatrixView x, const NormTask& norm, const PackedWeight& weight,
+                                ProductEnd end, MatrixView out) {
   void* rows = nullptr;
+  float* factors = nullptr;
   if (x.rows > kRowsRoundedOnTheWay) {
     rows = Reserve(&packed_rows_, PackedRowsBytes(x.rows, x.cols));
-    if (rows == nullptr) return;
-    Note(Launch(PackRowsTask{.x = x, .out = rows}, stream_), "rounding activations");
+    if (norm.weight != nullptr) {
+      factors = static_cast<float*>(Reserve(&row_factors_, sizeof(float) * x.rows));
+    }
+    if (rows == nullptr || (norm.weight != nullptr && factors == nullptr)) return;
+    const PackRowsTask task{.x = x,
+                            .out = rows,
+                            .norm = norm,
+                            .chain_unit = IsQuantized(weight.dtype) ? kGroupSteps : 1,
+                            .factors = factors};
+    Note(Launch(task, stream_), "rounding activations");
   }
   const int tile_outputs = end == ProductEnd::kSwiGlu ? kTileOutputs / 2 : kTileOutputs;
   const int num_tiles = CeilDiv(out.cols, tile_outputs);
@@ -246,6 +266,8 @@ void CudaBackend::MultiplyTiles(ConstMatrixView x, const PackedWeight& weight, P
                                      : nullptr;
   const TileProductTask task{.x = x,
                              .rows = rows,
+                             .norm = norm,
+                             .factors = factors,
                              .weight = packed,
                              .dtype = weight.dtype,
                              .scales = reinterpret_cast<const float*>(scales),

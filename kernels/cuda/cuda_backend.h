@@ -77,7 +77,10 @@ class CudaBackend final : public Backend, public DeviceMeter, public RowSampler 
   absl::StatusOr<Buffer> Uploaded(absl::Span<const std::byte> host);
   void Product(ConstMatrixView x, const PackedWeight& weight, ProductEnd end,
                MatrixView out) override;
-  void MultiplyTiles(ConstMatrixView x, const PackedWeight& weight, ProductEnd end, MatrixView out);
+  void NormedProduct(const NormedRows& rows, const PackedWeight& weight, ProductEnd end,
+                     MatrixView out) override;
+  void MultiplyTiles(ConstMatrixView x, const NormTask& norm, const PackedWeight& weight,
+                     ProductEnd end, MatrixView out);
 
   const int device_;
   const Stream stream_;
@@ -88,6 +91,7 @@ class CudaBackend final : public Backend, public DeviceMeter, public RowSampler 
   bool is_recording_ = false;
   int64_t scratch_generation_ = 0;
   Buffer packed_rows_;
+  Buffer row_factors_;  // of packed_rows_
   Buffer split_parts_;
   Buffer sampling_tables_;
   // What Run is to launch next, and where all answers are.

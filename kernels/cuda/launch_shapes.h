@@ -94,7 +94,8 @@ inline constexpr int kStageBytes = 2048;
 inline constexpr int kWarpRingBytes = kCopyStages * kStageBytes;
 inline constexpr int ProductSharedBytes(ProductTiles tiles) {
   const int ring = kChains * kWarpRingBytes;
-  const int sums = kChains * tiles.outputs * kTileOutputs * tiles.rows * kTileRows * 4;
+  const int outputs = tiles.outputs * kTileOutputs, rows = tiles.rows * kTileRows;
+  const int sums = kChains * (outputs + (tiles.rows == 1 ? 1 : 0)) * rows * 4;  // and squares
   return ring > sums ? ring : sums;
 }
 // Blocks that share a weight follow each other, so that it comes from memory once.
@@ -139,13 +140,9 @@ inline constexpr bool HasManyRows(DType dtype, int rows, int num_tiles, int num_
          BlockBytes(few, dtype) * TileProductShape(few, rows, num_tiles).num_blocks();
 }
 
-// A warp packs a step of a tile of rows.
-inline constexpr int kPackWarps = 8;
-inline constexpr LaunchShape PackRowsShape(int rows, int inputs) {
-  return {.x = CeilDiv(NumSteps(inputs), kPackWarps),
-          .y = CeilDiv(rows, kTileRows),
-          .z = 1,
-          .shared_bytes = 0};
+// A block packs a tile of rows. A sum of squares of each chain and row.
+inline constexpr LaunchShape PackRowsShape(int rows) {
+  return {.x = CeilDiv(rows, kTileRows), .y = 1, .z = 1, .shared_bytes = kChains * kTileRows * 4};
 }
 
 // A warp for each output and few rows.

@@ -102,23 +102,36 @@ struct RotateAndCacheTask {
 };
 Error Launch(const RotateAndCacheTask& task, Stream stream);
 
-// Rounds rows to bf16 in the order in which products read them (product_layout.h).
+// The weights of a norm, or none.
+struct NormTask {
+  const float* weight = nullptr;  // [inputs]
+  float epsilon = 0.0f;
+};
+
+// Rounds rows to bf16 in the order in which products read them (product_layout.h). Of a norm they
+// are multiplied with its weights, and `factors` gets what sums of the row are to be multiplied
+// with.
 struct PackRowsTask {
   ConstMatrixView x;
   void* out = nullptr;  // PackedRowsBytes(x.rows, x.cols)
+  NormTask norm;
+  int chain_unit = 1;        // of the weights' chains, in whose order squares are added
+  float* factors = nullptr;  // [x.rows]
 };
 Error Launch(const PackRowsTask& task, Stream stream);
 
 // A product of rows, rounded to bf16, with a weight of bf16, int8 or int4 (product_layout.h).
 struct TileProductTask {
-  ConstMatrixView x;              // read where rows are few: rounded on the way
-  const void* rows = nullptr;     // packed; read where they are more than kRowsRoundedOnTheWay
-  const void* weight = nullptr;   // packed
-  DType dtype = DType::kBF16;     // of the weight
-  const float* scales = nullptr;  // behind the packed weight; of bf16 none
-  const float* bias = nullptr;    // [num_tiles * 16] in the weight's order, or none
-  int num_tiles = 0;              // of 16 outputs
-  int num_processors = 1;         // of the device
+  ConstMatrixView x;               // read where rows are few: rounded on the way
+  const void* rows = nullptr;      // packed; read where they are more than kRowsRoundedOnTheWay
+  NormTask norm;                   // of x where it is read
+  const float* factors = nullptr;  // of packed rows' sums, or none
+  const void* weight = nullptr;    // packed
+  DType dtype = DType::kBF16;      // of the weight
+  const float* scales = nullptr;   // behind the packed weight; of bf16 none
+  const float* bias = nullptr;     // [num_tiles * 16] in the weight's order, or none
+  int num_tiles = 0;               // of 16 outputs
+  int num_processors = 1;          // of the device
   ProductEnd end = ProductEnd::kStore;
   MatrixView out;
 };

@@ -46,7 +46,7 @@ Error EnqueueManyRows(const TileProductTask& task, Stream stream) {
 }  // namespace
 
 Error Launch(const PackRowsTask& task, Stream stream) {
-  return Enqueue<PackRowsKernel>(task, PackRowsShape(task.x.rows, task.x.cols), stream);
+  return Enqueue<PackRowsKernel>(task, PackRowsShape(task.x.rows), stream);
 }
 
 Error Launch(const TileProductTask& task, Stream stream) {

@@ -13,28 +13,52 @@
 
 namespace tandem::cuda {
 
-// A lane's part of a step of a tile of rows: as it is, and rounded to bf16.
+// A lane's part of a step of a tile of rows: as it is, with a norm's weights, and rounded to bf16.
 struct RowNumbers {
   float numbers[8];
+  float weights[8];
 
-  TANDEM_DEVICE void Load(const ConstMatrixView& x, int tile, int step) {
+  TANDEM_DEVICE void Load(const ConstMatrixView& x, const NormTask& norm, int tile, int step) {
     const int row = tile * kTileRows + Lane() / 4;
     TANDEM_UNROLL
     for (int i = 0; i < 8; ++i) {
       const int input = step * kStepInputs + RowsInput(Lane(), i / 2) + i % 2;
       const bool is_in = row < x.rows && input < x.cols;
       numbers[i] = is_in ? cuda::Load(RowOf(x, row) + input) : 0.0f;
+      weights[i] = is_in && norm.weight != nullptr ? cuda::Load(norm.weight + input) : 1.0f;
     }
   }
   TANDEM_DEVICE Words4 Rounded() const {
     Words4 packed;
     TANDEM_UNROLL
-    for (int word = 0; word < 4; ++word) {
-      packed.words[word] = PackBf16(numbers[2 * word], numbers[2 * word + 1]);
+    for (int i = 0; i < 4; ++i) {
+      packed.words[i] =
+          PackBf16(numbers[2 * i] * weights[2 * i], numbers[2 * i + 1] * weights[2 * i + 1]);
     }
     return packed;
   }
+  TANDEM_DEVICE void AddSquares(float* squares) const {
+    TANDEM_UNROLL
+    for (int i = 0; i < 8; ++i) *squares = MulAdd(numbers[i], numbers[i], *squares);
+  }
 };
+
+// The squares of rows have the chains of sums: each lane adds its own, then the four that share a
+// row are added, then the chains in order.
+TANDEM_DEVICE void StoreSquares(float squares, float* of_chains) {  // [chains][tile's rows]
+  squares = squares + ShuffleXor(squares, 1);
+  squares = squares + ShuffleXor(squares, 2);
+  if (Lane() % 4 == 0) Store(of_chains + WarpIndex() * kTileRows + Lane() / 4, squares);
+}
+// What sums of row `row` of the tile are multiplied with.
+TANDEM_DEVICE float NormFactor(const NormTask& norm, const float* of_chains, int row, int inputs) {
+  float squares = 0.0f;
+  TANDEM_UNROLL
+  for (int chain = 0; chain < kChains; ++chain) {
+    squares = squares + Load(of_chains + chain * kTileRows + row);
+  }
+  return 1.0f / SquareRoot(squares / static_cast<float>(inputs) + norm.epsilon);
+}
 
 // The same of rows that were rounded before.
 struct PackedRow {
@@ -49,19 +73,34 @@ struct PackedRow {
   TANDEM_DEVICE Words4 Rounded() const { return packed; }
 };
 
+// A block a tile of rows, of which each warp has a chain.
 struct PackRowsKernel {
   using Task = PackRowsTask;
-  static constexpr int kThreads = kPackWarps * kWarpSize;
+  static constexpr int kThreads = kChains * kWarpSize;
 
-  TANDEM_DEVICE static void Run(const Task& task, unsigned char*) {
+  TANDEM_DEVICE static void Run(const Task& task, unsigned char* shared) {
     WaitForKernelsBefore();
     const int num_steps = NumSteps(task.x.cols);
-    const int step = BlockX() * kPackWarps + WarpIndex();
-    if (step >= num_steps) return;
-    RowNumbers row;
-    row.Load(task.x, BlockY(), step);
-    const int64_t at = (int64_t{BlockY()} * num_steps + step) * kWarpSize + Lane();
-    Store(static_cast<Words4*>(task.out) + at, row.Rounded());
+    const int begin = ChainBegin(WarpIndex(), num_steps, task.chain_unit);
+    const int end = ChainBegin(WarpIndex() + 1, num_steps, task.chain_unit);
+    auto* const out = static_cast<Words4*>(task.out) + int64_t{BlockX()} * num_steps * kWarpSize;
+    float squares = 0.0f;
+    const auto load = [&](int step) {
+      RowNumbers row;
+      row.Load(task.x, task.norm, BlockX(), step);
+      return row;
+    };
+    ForEach<2>(begin, end, 1, load, [&](int step, const RowNumbers& row) {
+      row.AddSquares(&squares);
+      Store(out + int64_t{step} * kWarpSize + Lane(), row.Rounded());
+    });
+    if (task.norm.weight == nullptr) return;
+    auto* const of_chains = reinterpret_cast<float*>(shared);
+    StoreSquares(squares, of_chains);
+    Barrier();
+    const int row = BlockX() * kTileRows + ThreadIndex();
+    if (ThreadIndex() >= kTileRows || row >= task.x.rows) return;
+    Store(task.factors + row, NormFactor(task.norm, of_chains, ThreadIndex(), task.x.cols));
   }
 };
 
@@ -85,12 +124,15 @@ struct TileProductKernel {
     const int begin = ChainBegin(WarpIndex(), num_steps, Weight::kChainUnit);
     const int end = ChainBegin(WarpIndex() + 1, num_steps, Weight::kChainUnit);
     Chain chain(task, BlockY() * kOutputTiles, begin, end);
-    MultiplyChain(task, begin, end, reinterpret_cast<Words4*>(shared), chain);
+    float squares = 0.0f;
+    MultiplyChain(task, begin, end, reinterpret_cast<Words4*>(shared), chain, &squares);
     Barrier();
     auto* const chain_sums = reinterpret_cast<float*>(shared);  // [chains][rows][outputs]
+    float* const chain_squares = chain_sums + kChains * kRows * kOutputs;
     StoreSums(chain.sums(), chain_sums + WarpIndex() * (kRows * kOutputs));
+    if (kRoundsOnTheWay) StoreSquares(squares, chain_squares);
     Barrier();
-    AddChains(task, chain_sums);
+    AddChains(task, chain_sums, chain_squares);
   }
 
  private:
@@ -101,7 +143,7 @@ struct TileProductKernel {
   };
 
   TANDEM_DEVICE static void MultiplyChain(const Task& task, int begin, int end, Words4* shared,
-                                          Chain& chain) {
+                                          Chain& chain, float* squares) {
     Words4* const ring = shared + WarpIndex() * (kCopyStages * kStageWords4) + Lane();
     TANDEM_UNROLL
     for (int stage = 0; stage < kCopyStages - 1; ++stage) {
@@ -117,7 +159,7 @@ struct TileProductKernel {
       CopyStage(task, step + (kCopyStages - 1) * kStageSteps, end, ring + free_slot * kStageWords4);
       const StageRows rows = next;
       LoadRows(task, step + kStageSteps, end, next);
-      MultiplyStage(step, end, ring + slot * kStageWords4, rows, chain);
+      MultiplyStage(step, end, ring + slot * kStageWords4, rows, chain, squares);
       slot = slot == kCopyStages - 1 ? 0 : slot + 1;
     }
     CopyWait<0>();
@@ -147,7 +189,7 @@ struct TileProductKernel {
   }
 
   TANDEM_DEVICE static void MultiplyStage(int first_step, int end, const Words4* weights,
-                                          const StageRows& rows, Chain& chain) {
+                                          const StageRows& rows, Chain& chain, float* squares) {
     TANDEM_UNROLL
     for (int s = 0; s < kStageSteps; ++s) {
       const int step = first_step + s;
@@ -155,6 +197,7 @@ struct TileProductKernel {
       Words4 tiles[kRowTiles];
       TANDEM_UNROLL
       for (int r = 0; r < kRowTiles; ++r) tiles[r] = rows.parts[s][r].Rounded();
+      if constexpr (kRoundsOnTheWay) rows.parts[s][0].AddSquares(squares);
       chain.Add(step, weights + s / Weight::kPieceSteps * (kOutputTiles * kPiecesWords4),
                 kPiecesWords4, s % Weight::kPieceSteps, tiles);
     }
@@ -168,7 +211,7 @@ struct TileProductKernel {
       for (int r = 0; r < kRowTiles; ++r) {
         if (first_step + s >= end) continue;
         if constexpr (kRoundsOnTheWay) {
-          rows.parts[s][r].Load(task.x, 0, first_step + s);
+          rows.parts[s][r].Load(task.x, task.norm, 0, first_step + s);
         } else {
           rows.parts[s][r].Load(task, BlockX() * kRowTiles + r, first_step + s);
         }
@@ -194,7 +237,8 @@ struct TileProductKernel {
     return sum;
   }
 
-  TANDEM_DEVICE static void AddChains(const Task& task, const float* chain_sums) {
+  TANDEM_DEVICE static void AddChains(const Task& task, const float* chain_sums,
+                                      const float* chain_squares) {
     const bool is_pair = task.end == ProductEnd::kSwiGlu;
     const int tile_outputs = is_pair ? kTileOutputs / 2 : kTileOutputs;
     const int outputs = kOutputTiles * tile_outputs;
@@ -204,7 +248,12 @@ struct TileProductKernel {
       const int output = i % tile_outputs;
       const int in_block = tile * kTileOutputs + output;
       const float up = is_pair ? ChainsSum(chain_sums, row, in_block + tile_outputs) : 0.0f;
-      EndOutput(task, int64_t{BlockX()} * kRows + row, BlockY() * kOutputTiles + tile, output,
+      const int64_t out_row = int64_t{BlockX()} * kRows + row;
+      float factor = FactorOf(task, out_row);
+      if (kRoundsOnTheWay && task.norm.weight != nullptr) {
+        factor = NormFactor(task.norm, chain_squares, row, task.x.cols);
+      }
+      EndOutput(task, out_row, BlockY() * kOutputTiles + tile, output, factor,
                 ChainsSum(chain_sums, row, in_block), up);
     }
   }

@@ -123,8 +123,9 @@ struct ManyRowsProductKernel {
         for (int j = 0; j < 2; ++j) {
           const int64_t row = row_tile * kTileRows + Lane() % 4 * 2 + j;
           const float low = totals[i][r][j], high = totals[i][r][2 + j];
-          EndOutput(task, row, tile, Lane() / 4, low, high);
-          if (!is_pair) EndOutput(task, row, tile, Lane() / 4 + 8, high, 0.0f);
+          const float factor = FactorOf(task, row);
+          EndOutput(task, row, tile, Lane() / 4, factor, low, high);
+          if (!is_pair) EndOutput(task, row, tile, Lane() / 4 + 8, factor, high, 0.0f);
         }
       }
     }

@@ -178,13 +178,15 @@ class ChainSums {
 };
 
 // Ends the product of `row` and output `output` of the weight's tile `tile`, whose chains add up to
-// `value`. Of kSwiGlu it is one of the gate, the first 8, and `up` is that of the output 8 behind
-// it.
+// `value`, times `factor`. Of kSwiGlu it is one of the gate, the first 8, and `up` is that of the
+// output 8 behind it.
 TANDEM_DEVICE void EndOutput(const TileProductTask& task, int64_t row, int tile, int output,
-                             float value, float up) {
+                             float factor, float value, float up) {
   const bool is_pair = task.end == ProductEnd::kSwiGlu;
   const int out_col = tile * (is_pair ? kTileOutputs / 2 : kTileOutputs) + output;
   if (row >= task.out.rows || out_col >= task.out.cols) return;
+  value = value * factor;
+  up = up * factor;
   if (task.bias != nullptr) {
     const float* const bias = task.bias + tile * kTileOutputs + output;
     value = value + Load(bias);
@@ -192,6 +194,10 @@ TANDEM_DEVICE void EndOutput(const TileProductTask& task, int64_t row, int tile,
   }
   if (is_pair) value = SwiGlu(value, up);
   EndProduct(task.end, value, RowOf(task.out, row) + out_col);
+}
+// Of rows that were packed.
+TANDEM_DEVICE float FactorOf(const TileProductTask& task, int64_t row) {
+  return task.factors == nullptr || row >= task.out.rows ? 1.0f : Load(task.factors + row);
 }
 
 }  // namespace tandem::cuda

@@ -1,6 +1,7 @@
 // Products on a device: right, and the same bits for a row whatever surrounds it.
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "kernels/cuda/cuda_testing.h"
 #include "kernels/quantize.h"
@@ -392,6 +393,128 @@ TEST_F(Product, SwiGluAndSumsWithQuantisedWeightsAreOfTheSameProducts) {
         const double expected = gate_value / (1.0 + std::exp(-gate_value)) * u.at(r, c);
         ASSERT_NEAR(out.at(r, c), expected, std::abs(expected) * 8 * 0x1p-24);
         ASSERT_EQ(added.at(r, c), sum.at(r, c) + g.at(r, c));
+      }
+    }
+  }
+}
+
+// ---- Normalised rows ----
+
+class NormedProduct : public Product {
+ protected:
+  static constexpr float kEpsilon = 1e-5f;
+
+  TestMatrix MultiplyNormed(const TestMatrix& x, const TestMatrix& norm, const PackedWeight& weight,
+                            int outputs, Kind kind = Kind::kStore) {
+    DeviceMatrix in(backend(), x), normed(backend(), TestMatrix(x.rows(), x.cols()));
+    DeviceMatrix norm_weight(backend(), norm), out(backend(), TestMatrix(x.rows(), outputs));
+    const NormedRows rows{
+        .x = in.view(), .weight = norm_weight.data(), .epsilon = kEpsilon, .normed = normed.view()};
+    if (kind == Kind::kSwiGlu) {
+      backend().MatMulSwiGlu(rows, weight, out.view());
+    } else {
+      backend().MatMul(rows, weight, out.view());
+    }
+    return out.Get();
+  }
+  // Of bf16, or of these numbers quantised.
+  PackedWeight Packed(const TestMatrix& values, Quantization quantization,
+                      const float* bias = nullptr) {
+    return quantization == Quantization::kNone
+               ? PackOne(backend(), TestWeight(values, DType::kBF16), bias)
+               : PackQuantised(backend(), values, quantization, bias);
+  }
+};
+
+// The norm's factor errs by half of what the sum of `inputs` squares does, and three roundings; it
+// is a factor of what the product is without it.
+TEST_F(NormedProduct, MatchesDoublePrecision) {
+  std::mt19937 random(13);
+  for (const DType dtype : kAllDTypes) {
+    for (const int inputs : {1, 33, 130, 704}) {
+      for (const int rows : {1, 5, 8, 9, 40}) {
+        if (rows > 5 && inputs != 130) continue;
+        const TestWeight weight(TestMatrix::Random(20, inputs, random), dtype);
+        const std::vector<float> bias = RandomBias(20, random);
+        const TestMatrix x = TestMatrix::Random(rows, inputs, random, 3.0f);
+        const TestMatrix norm = TestMatrix::Random(1, inputs, random);
+        const TestMatrix out = MultiplyNormed(x, norm, PackOne(backend(), weight, bias.data()), 20);
+        for (int r = 0; r < rows; ++r) {
+          double squares = 0.0;
+          std::vector<float> weighted(inputs);
+          for (int k = 0; k < inputs; ++k) {
+            squares += double{x.at(r, k)} * x.at(r, k);
+            weighted[k] = x.at(r, k) * norm.at(0, k);
+          }
+          const double factor = 1.0 / std::sqrt(squares / inputs + double{kEpsilon});
+          for (int c = 0; c < 20; ++c) {
+            const Expected sum =
+                Dot(weighted.data(), weight.values().row(c), inputs, dtype == DType::kBF16, 0.0f);
+            const double expected = sum.value * factor + bias[c];
+            const double tolerance =
+                sum.tolerance * factor * 1.5 +
+                (inputs / 2.0 + 5) * 0x1p-23 * (std::abs(sum.value * factor) + std::abs(bias[c]));
+            ASSERT_NEAR(out.at(r, c), expected, tolerance)
+                << NameOf(dtype) << " K " << inputs << " at " << r << ", " << c << " of " << rows;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_F(NormedProduct, RowsHaveTheBitsTheyHaveAloneAndNanStaysInItsRow) {
+  std::mt19937 random(14);
+  for (const Quantization quantization :
+       {Quantization::kNone, Quantization::kInt8, Quantization::kInt4}) {
+    for (const auto& [inputs, outputs] : {std::pair{300, 40}, {7, 9}, {1300, 17}}) {
+      const std::vector<float> bias = RandomBias(outputs, random);
+      const PackedWeight packed =
+          Packed(TestMatrix::Random(outputs, inputs, random), quantization, bias.data());
+      const TestMatrix norm = TestMatrix::Random(1, inputs, random);
+      TestMatrix x = TestMatrix::Random(140, inputs, random);
+      x.at(3, inputs / 2) = NAN;
+      std::map<int, TestMatrix> alone;
+      for (const int r : {0, 1, 3, 4, 7, 8, 15, 16, 31, 32, 63, 64, 127, 128, 139}) {
+        const TestMatrix one = MultiplyNormed(x.Rows({r}), norm, packed, outputs);
+        EXPECT_EQ(std::isnan(one.at(0, 0)), r == 3);
+        alone.emplace(r, one);
+      }
+      for (const int count : {2, 5, 8, 9, 17, 33, 64, 140}) {
+        const TestMatrix out = MultiplyNormed(x.Rows(Iota(count)), norm, packed, outputs);
+        for (const auto& [r, one] : alone) {
+          if (r >= count) continue;
+          EXPECT_TRUE(out.SameBits(r, one, 0))
+              << NameOf(packed.dtype) << " K " << inputs << " row " << r << " of " << count;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(NormedProduct, SwiGluIsOfTheSameProducts) {
+  std::mt19937 random(15);
+  const TestMatrix gate = TestMatrix::Random(13, 300, random);
+  const TestMatrix up = TestMatrix::Random(13, 300, random);
+  const TestMatrix norm = TestMatrix::Random(1, 300, random);
+  for (const int rows : {3, 11, 70}) {
+    const TestMatrix x = TestMatrix::Random(rows, 300, random);
+    for (const Quantization quantization : {Quantization::kNone, Quantization::kInt4}) {
+      const TestWeight bf16_gate(gate, DType::kBF16), bf16_up(up, DType::kBF16);
+      const bool is_bf16 = quantization == Quantization::kNone;
+      auto packed = backend().Pack(
+          {{is_bf16 ? bf16_gate.view() : gate.view()}, {is_bf16 ? bf16_up.view() : up.view()}},
+          PartOrder::kGateAndUp, quantization);
+      ASSERT_TRUE(packed.ok());
+      const TestMatrix out = MultiplyNormed(x, norm, *packed, 13, Kind::kSwiGlu);
+      const TestMatrix g = MultiplyNormed(x, norm, Packed(gate, quantization), 13);
+      const TestMatrix u = MultiplyNormed(x, norm, Packed(up, quantization), 13);
+      for (int r = 0; r < rows; ++r) {
+        for (int c = 0; c < 13; ++c) {
+          const double value = g.at(r, c);
+          const double expected = value / (1.0 + std::exp(-value)) * u.at(r, c);
+          ASSERT_NEAR(out.at(r, c), expected, std::abs(expected) * 8 * 0x1p-24);
+        }
       }
     }
   }

@@ -50,9 +50,8 @@ TANDEM_DEVICE float* RowOf(const MatrixView& x, int64_t row) {
 
 // Calls use(v, load(v)) for v = begin, begin + stride, ... below `end`: in this order, but loads
 // first, as many at a time as hide how long one takes.
-template <typename LoadAt, typename Use>
+template <int kBatch = 8, typename LoadAt, typename Use>
 TANDEM_DEVICE void ForEach(int begin, int end, int stride, const LoadAt& load, const Use& use) {
-  constexpr int kBatch = 8;
   for (int first = begin; first < end; first += kBatch * stride) {
     decltype(load(0)) loaded[kBatch];
     TANDEM_UNROLL
