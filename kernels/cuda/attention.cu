@@ -7,9 +7,7 @@ namespace {
 
 template <typename Tile>
 Error EnqueueAttend(const AttendTask& task, AttendSize size, Stream stream) {
-  const LaunchShape shape =
-      AttendLaunchShape(size, task.out.rows, task.rows.batch, task.num_heads / task.kv.num_kv_heads,
-                        task.kv.num_kv_heads, task.parts == nullptr ? 1 : task.num_splits);
+  const LaunchShape shape = AttendLaunchShape(size, task);
   return Enqueue<AttendKernel<Tile>>(task, shape, stream);
 }
 
@@ -57,15 +55,15 @@ Error EnqueuePrompt(const AttendTask& task, Stream stream) {
   return Enqueue<PromptAttendKernel<kHeadDim>>(task, shape, stream);
 }
 
-Error EnqueuePrompts(AttendTask task, Stream stream) {
-  task.least_vectors = kPromptVectors;
+Error EnqueuePrompts(const AttendTask& task, Stream stream) {
   return task.kv.head_dim > 64 ? EnqueuePrompt<128>(task, stream) : EnqueuePrompt<64>(task, stream);
 }
 
 Error EnqueueFew(const AttendTask& task, Stream stream) {
   const Error error = EnqueueSized(task, stream);
   if (error != kNoError || task.parts == nullptr) return error;
-  return Enqueue<MergeSplitsKernel>(task, MergeSplitsShape(task.out.rows, task.num_heads), stream);
+  const int rows = task.rows_beside == 0 ? task.out.rows : task.rows.batch * task.rows_beside;
+  return Enqueue<MergeSplitsKernel>(task, MergeSplitsShape(rows, task.num_heads), stream);
 }
 
 }  // namespace
@@ -73,11 +71,12 @@ Error EnqueueFew(const AttendTask& task, Stream stream) {
 Error Launch(const AttendTask& task, Stream stream) {
   if (task.out.rows == 0) return kNoError;
   if (!HasPrompts(task)) return EnqueueFew(task, stream);
-  const Error error = EnqueuePrompts(task, stream);
-  if (error != kNoError || task.rows.batch == 1) return error;
-  AttendTask others = task;
+  if (task.rows_beside == 0) return EnqueuePrompts(task, stream);
+  AttendTask prompts = task, others = task;
+  prompts.least_vectors = kPromptVectors;
   others.most_vectors = kPromptVectors - 1;
-  return EnqueueFew(others, stream);
+  const Error error = EnqueuePrompts(prompts, stream);
+  return error != kNoError ? error : EnqueueFew(others, stream);
 }
 
 }  // namespace tandem::cuda

@@ -158,6 +158,11 @@ TANDEM_DEVICE bool Includes(const PositionRange& outer, const PositionRange& inn
   return outer.begin <= inner.begin && inner.end <= outer.end;
 }
 
+// Where the splits of a row and head leave what they found.
+TANDEM_DEVICE float* PartsOfRow(const AttendTask& task, int64_t row, int head) {
+  return task.parts + (row * task.num_heads + head) * task.num_splits * (task.kv.head_dim + 2);
+}
+
 // The whole of attention but for a warp's tile: Tile finds positions, weighs them and sums values.
 // It is made before it may read what kernels write. It says how many vectors and elements it takes
 // (kVectors, kHeadDim), how many elements of values it sums at a time (kPassDims) and how far apart
@@ -277,8 +282,10 @@ struct AttendKernel {
 
   TANDEM_DEVICE static float* PartsOf(const Task& task, const AttendUnit& unit, int v, int split) {
     const int head = BlockY() * unit.heads + unit.HeadOf(v);
-    const int64_t part = (int64_t{unit.RowOf(v)} * task.num_heads + head) * task.num_splits + split;
-    return task.parts + part * (task.kv.head_dim + 2);
+    const int64_t row = task.rows_beside == 0
+                            ? unit.RowOf(v)
+                            : unit.sequence * task.rows_beside + (unit.RowOf(v) - unit.first_row);
+    return PartsOfRow(task, row, head) + int64_t{split} * (task.kv.head_dim + 2);
   }
   TANDEM_DEVICE static void StoreParts(const Task& task, const AttendUnit& unit, int split,
                                        const float* shared, const float (&kept)[kKept]) {
@@ -297,16 +304,26 @@ struct MergeSplitsKernel {
   static constexpr int kThreads = kMergeThreads;
 
   TANDEM_DEVICE static void Run(const Task& task, unsigned char*) {
-    const int row = BlockX(), head = BlockY();
-    const RowPlace place = PlaceOf(task.rows, task.kv.lengths, row);
-    const int32_t* const starts = task.rows.starts + (place.sequence < 0 ? 0 : place.sequence);
-    const int vectors = (Load(starts + 1) - Load(starts)) * (task.num_heads / task.kv.num_kv_heads);
+    const int head = BlockY();
+    int row = BlockX();
+    RowPlace place = {-1, 0};
+    if (task.rows_beside == 0) {
+      place = PlaceOf(task.rows, task.kv.lengths, row);
+    } else {
+      const int sequence = BlockX() / task.rows_beside;
+      const int begin = Load(task.rows.starts + sequence);
+      const int end = Load(task.rows.starts + sequence + 1);
+      row = begin + BlockX() % task.rows_beside;
+      const int vectors = (end - begin) * (task.num_heads / task.kv.num_kv_heads);
+      if (row < end && TakesSequence(task, vectors)) {
+        place = {sequence, Load(task.kv.lengths + sequence) - (end - row)};
+      }
+    }
     WaitForKernelsBefore();
-    if (place.sequence < 0 || !TakesSequence(task, vectors)) return;
+    if (place.sequence < 0) return;
     const PositionRange visible = VisibleTo(place.position, task.window);
     const int head_dim = task.kv.head_dim;
-    const float* const parts =
-        task.parts + (int64_t{row} * task.num_heads + head) * task.num_splits * (head_dim + 2);
+    const float* const parts = PartsOfRow(task, BlockX(), head);
     float* const out = RowOf(task.out, row) + int64_t{head} * head_dim;
     for (int d = ThreadIndex(); d < head_dim; d += kThreads) {
       struct Part {

@@ -404,8 +404,8 @@ TEST_P(PromptAttention, RowsHaveTheBitsTheyHaveInFew) {
 }
 
 TEST_P(PromptAttention, RowsOfABatchHaveTheBitsTheyHaveInFew) {
-  const std::vector<int> lengths = {80, 9, 300, 40};
-  const std::vector<int> counts = {80, 5, 100, 40};
+  const std::vector<int> lengths = {80, 9, 300, 40, 600};
+  const std::vector<int> counts = {80, 5, 100, 40, 5};
   World world({8, 2, 20, 0, GetParam()}, lengths, 16, NAN);
   const TestMatrix out = Attend(world, counts, lengths, 3);
   int first = 0;
@@ -419,8 +419,18 @@ TEST_P(PromptAttention, RowsOfABatchHaveTheBitsTheyHaveInFew) {
 
 // So many rows that they fill any device.
 TEST_P(PromptAttention, RowsHaveTheBitsTheyHaveInFewOnAnyDevice) {
-  World world({32, 8, 8, 0, GetParam()}, {208}, 16, NAN);
-  ExpectBitsOfFew(world, 0, AttendLast(world, 208), 0, 208);
+  World world({32, 8, 8, 0, GetParam()}, {208, 300}, 16, NAN);
+  World alone({32, 8, 8, 0, GetParam()}, {208}, 16, NAN);
+  ExpectBitsOfFew(alone, 0, AttendLast(alone, 208), 0, 208);
+  const TestMatrix out = Attend(world, {208, 5}, {208, 300});
+  ExpectBitsOfFew(world, 0, out, 0, 208);
+  ExpectBitsOfFew(world, 1, out, 208, 5);
+}
+
+// Padding makes them many; who has too few of their own for a prompt's block has one all the same.
+TEST_P(PromptAttention, FewRowsAndMuchPaddingAreAttendedTo) {
+  World world({8, 2, 24, 0, GetParam()}, {10}, 16, NAN);
+  ExpectBitsOfFew(world, 0, Attend(world, {10}, {10}, 20), 0, 10);
 }
 
 // Of the second shape the vectors of a warp are of one row, and no tile has an edge for them.

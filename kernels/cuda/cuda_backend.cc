@@ -235,7 +235,7 @@ void CudaBackend::NormedProduct(const NormedRows& rows, const PackedWeight& weig
   if (!IsInTiles(weight.dtype)) return Backend::NormedProduct(rows, weight, end, out);
   CheckF32(rows.x);
   CheckF32(out);
-  TANDEM_CHECK(rows.x.rows == out.rows && rows.x.cols == weight.inputs);
+  TANDEM_CHECK(rows.x.rows == out.rows && rows.x.cols == weight.inputs && rows.weight != nullptr);
   if (out.rows == 0) return;
   MultiplyTiles(rows.x, {.weight = rows.weight, .epsilon = rows.epsilon}, weight, end, out);
 }
@@ -340,9 +340,14 @@ void CudaBackend::Attend(ConstMatrixView q, const RaggedRows& rows, const PagedK
                   .parts = nullptr,
                   .num_splits = CeilDiv(kv.max_pages * kv.page_size, kSplitPositions),
                   .num_processors = num_processors_};
+  const bool has_prompts = HasPrompts(task);
+  if (has_prompts && rows.batch > 1) {
+    task.rows_beside = RowsBesidePrompts(num_heads / kv.num_kv_heads);
+  }
+  const int part_rows = task.rows_beside == 0 ? rows.num_rows : rows.batch * task.rows_beside;
   const size_t bytes =
-      sizeof(float) * SplitPartsFloats(rows.num_rows, num_heads, task.num_splits, kv.head_dim);
-  const bool is_prompt_alone = rows.batch == 1 && HasPrompts(task);
+      sizeof(float) * SplitPartsFloats(part_rows, num_heads, task.num_splits, kv.head_dim);
+  const bool is_prompt_alone = has_prompts && rows.batch == 1;
   if (!is_prompt_alone && task.num_splits > 1 && task.num_splits <= kMaxSplits &&
       bytes <= kSplitPartsBytes) {
     task.parts = static_cast<float*>(Reserve(&split_parts_, bytes));

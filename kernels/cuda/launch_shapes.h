@@ -140,8 +140,16 @@ inline constexpr bool HasManyRows(DType dtype, int rows, int num_tiles, int num_
          BlockBytes(few, dtype) * TileProductShape(few, rows, num_tiles).num_blocks();
 }
 
-// A block packs a tile of rows. A sum of squares of each chain and row.
-inline constexpr LaunchShape PackRowsShape(int rows) {
+// A warp packs a step of a tile of rows; with a norm a block all of its steps, with a sum of
+// squares of each chain and row.
+inline constexpr int kPackWarps = 8;
+inline constexpr LaunchShape PackRowsShape(int rows, int inputs) {
+  return {.x = CeilDiv(NumSteps(inputs), kPackWarps),
+          .y = CeilDiv(rows, kTileRows),
+          .z = 1,
+          .shared_bytes = 0};
+}
+inline constexpr LaunchShape PackNormedRowsShape(int rows) {
   return {.x = CeilDiv(rows, kTileRows), .y = 1, .z = 1, .shared_bytes = kChains * kTileRows * 4};
 }
 
@@ -269,13 +277,23 @@ inline constexpr bool HasPrompts(const AttendTask& task) {
 inline constexpr int NumAttendUnits(int rows, int batch, int heads_per_kv_head, int vectors) {
   return static_cast<int>(int64_t{rows} * heads_per_kv_head / vectors) + batch;
 }
-inline constexpr LaunchShape AttendLaunchShape(AttendSize size, int rows, int batch,
-                                               int heads_per_kv_head, int num_kv_heads,
-                                               int num_splits) {
-  return {.x = rows == 0 ? 0 : NumAttendUnits(rows, batch, heads_per_kv_head, size.vectors),
-          .y = num_kv_heads,
-          .z = num_splits,
+// Of sequences beside a prompt, which have less than a prompt's block, no more than these may have.
+inline constexpr LaunchShape AttendLaunchShape(AttendSize size, const AttendTask& task) {
+  const int rows = task.rows.num_rows, batch = task.rows.batch;
+  const int units =
+      NumAttendUnits(rows, batch, task.num_heads / task.kv.num_kv_heads, size.vectors);
+  const int most =
+      task.rows_beside == 0 ? units : batch * CeilDiv(kPromptVectors - 1, size.vectors);
+  return {.x = rows == 0      ? 0
+               : units < most ? units
+                              : most,
+          .y = task.kv.num_kv_heads,
+          .z = task.parts == nullptr ? 1 : task.num_splits,
           .shared_bytes = AttendSharedOf(size).num_words * 4};
+}
+// Rows that such a sequence may have.
+inline constexpr int RowsBesidePrompts(int heads_per_kv_head) {
+  return CeilDiv(kPromptVectors - 1, heads_per_kv_head);
 }
 inline constexpr LaunchShape PromptAttendShape(int head_dim, int rows, int batch,
                                                int heads_per_kv_head, int num_kv_heads) {

@@ -107,7 +107,11 @@ TEST(LaunchShapes, FloatProductsAndPackedRowsCoverEverythingOnce) {
       const LaunchShape product = FloatProductShape(rows, size);
       EXPECT_EQ(product.x, (size + kFloatWarps - 1) / kFloatWarps);
       EXPECT_EQ(product.y, (rows + kFloatRows - 1) / kFloatRows);
-      EXPECT_EQ(PackRowsShape(rows).x, (rows + kTileRows - 1) / kTileRows);
+      const LaunchShape pack = PackRowsShape(rows, size);
+      EXPECT_GE(pack.x * kPackWarps * kStepInputs, size);
+      EXPECT_LT((pack.x - 1) * kPackWarps * kStepInputs, size);
+      EXPECT_GE(pack.y * kTileRows, rows);
+      EXPECT_LT((pack.y - 1) * kTileRows, rows);
     }
   }
 }

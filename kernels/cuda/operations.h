@@ -161,6 +161,9 @@ struct AttendTask {
   float* parts = nullptr;
   int num_splits = 0;
   int num_processors = 1;  // of the device
+  // Where some sequences are prompts and others not: the rows that each of these may have, which
+  // `parts` has room for, [batch, rows_beside, ...]. Else 0.
+  int rows_beside = 0;
   // Set by Launch: a kernel attends to sequences with so many query vectors of a group.
   int least_vectors = 0;
   int most_vectors = INT32_MAX;

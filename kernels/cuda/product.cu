@@ -46,7 +46,10 @@ Error EnqueueManyRows(const TileProductTask& task, Stream stream) {
 }  // namespace
 
 Error Launch(const PackRowsTask& task, Stream stream) {
-  return Enqueue<PackRowsKernel>(task, PackRowsShape(task.x.rows), stream);
+  if (task.norm.weight != nullptr) {
+    return Enqueue<PackNormedRowsKernel>(task, PackNormedRowsShape(task.x.rows), stream);
+  }
+  return Enqueue<PackRowsKernel>(task, PackRowsShape(task.x.rows, task.x.cols), stream);
 }
 
 Error Launch(const TileProductTask& task, Stream stream) {

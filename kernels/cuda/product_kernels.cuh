@@ -73,8 +73,28 @@ struct PackedRow {
   TANDEM_DEVICE Words4 Rounded() const { return packed; }
 };
 
-// A block a tile of rows, of which each warp has a chain.
+TANDEM_DEVICE Words4* PlaceOfRows(const PackRowsTask& task, int tile, int step) {
+  return static_cast<Words4*>(task.out) +
+         (int64_t{tile} * NumSteps(task.x.cols) + step) * kWarpSize + Lane();
+}
+
+// A warp packs a step of a tile of rows.
 struct PackRowsKernel {
+  using Task = PackRowsTask;
+  static constexpr int kThreads = kPackWarps * kWarpSize;
+
+  TANDEM_DEVICE static void Run(const Task& task, unsigned char*) {
+    WaitForKernelsBefore();
+    const int step = BlockX() * kPackWarps + WarpIndex();
+    if (step >= NumSteps(task.x.cols)) return;
+    RowNumbers row;
+    row.Load(task.x, {}, BlockY(), step);
+    Store(PlaceOfRows(task, BlockY(), step), row.Rounded());
+  }
+};
+
+// With a norm a block has a tile of rows, and each warp a chain, as its squares have.
+struct PackNormedRowsKernel {
   using Task = PackRowsTask;
   static constexpr int kThreads = kChains * kWarpSize;
 
@@ -83,18 +103,16 @@ struct PackRowsKernel {
     const int num_steps = NumSteps(task.x.cols);
     const int begin = ChainBegin(WarpIndex(), num_steps, task.chain_unit);
     const int end = ChainBegin(WarpIndex() + 1, num_steps, task.chain_unit);
-    auto* const out = static_cast<Words4*>(task.out) + int64_t{BlockX()} * num_steps * kWarpSize;
     float squares = 0.0f;
     const auto load = [&](int step) {
       RowNumbers row;
       row.Load(task.x, task.norm, BlockX(), step);
       return row;
     };
-    ForEach<2>(begin, end, 1, load, [&](int step, const RowNumbers& row) {
+    ForEach<4>(begin, end, 1, load, [&](int step, const RowNumbers& row) {
       row.AddSquares(&squares);
-      Store(out + int64_t{step} * kWarpSize + Lane(), row.Rounded());
+      Store(PlaceOfRows(task, BlockX(), step), row.Rounded());
     });
-    if (task.norm.weight == nullptr) return;
     auto* const of_chains = reinterpret_cast<float*>(shared);
     StoreSquares(squares, of_chains);
     Barrier();

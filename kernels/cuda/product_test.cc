@@ -494,10 +494,10 @@ TEST_F(NormedProduct, RowsHaveTheBitsTheyHaveAloneAndNanStaysInItsRow) {
 
 TEST_F(NormedProduct, SwiGluIsOfTheSameProducts) {
   std::mt19937 random(15);
-  const TestMatrix gate = TestMatrix::Random(13, 300, random);
-  const TestMatrix up = TestMatrix::Random(13, 300, random);
+  const TestMatrix gate = TestMatrix::Random(70, 300, random);
+  const TestMatrix up = TestMatrix::Random(70, 300, random);
   const TestMatrix norm = TestMatrix::Random(1, 300, random);
-  for (const int rows : {3, 11, 70}) {
+  for (const int rows : {3, 11, 140}) {
     const TestMatrix x = TestMatrix::Random(rows, 300, random);
     for (const Quantization quantization : {Quantization::kNone, Quantization::kInt4}) {
       const TestWeight bf16_gate(gate, DType::kBF16), bf16_up(up, DType::kBF16);
@@ -506,11 +506,11 @@ TEST_F(NormedProduct, SwiGluIsOfTheSameProducts) {
           {{is_bf16 ? bf16_gate.view() : gate.view()}, {is_bf16 ? bf16_up.view() : up.view()}},
           PartOrder::kGateAndUp, quantization);
       ASSERT_TRUE(packed.ok());
-      const TestMatrix out = MultiplyNormed(x, norm, *packed, 13, Kind::kSwiGlu);
-      const TestMatrix g = MultiplyNormed(x, norm, Packed(gate, quantization), 13);
-      const TestMatrix u = MultiplyNormed(x, norm, Packed(up, quantization), 13);
+      const TestMatrix out = MultiplyNormed(x, norm, *packed, 70, Kind::kSwiGlu);
+      const TestMatrix g = MultiplyNormed(x, norm, Packed(gate, quantization), 70);
+      const TestMatrix u = MultiplyNormed(x, norm, Packed(up, quantization), 70);
       for (int r = 0; r < rows; ++r) {
-        for (int c = 0; c < 13; ++c) {
+        for (int c = 0; c < 70; ++c) {
           const double value = g.at(r, c);
           const double expected = value / (1.0 + std::exp(-value)) * u.at(r, c);
           ASSERT_NEAR(out.at(r, c), expected, std::abs(expected) * 8 * 0x1p-24);
