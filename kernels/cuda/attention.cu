@@ -7,8 +7,7 @@ namespace {
 
 template <typename Tile>
 Error EnqueueAttend(const AttendTask& task, AttendSize size, Stream stream) {
-  const LaunchShape shape = AttendLaunchShape(size, task);
-  return Enqueue<AttendKernel<Tile>>(task, shape, stream);
+  return Enqueue<AttendKernel<Tile>>(task, AttendLaunchShape(size, task), stream);
 }
 
 template <typename Cache>
@@ -49,10 +48,7 @@ Error EnqueueSized(const AttendTask& task, Stream stream) {
 
 template <int kHeadDim>
 Error EnqueuePrompt(const AttendTask& task, Stream stream) {
-  const LaunchShape shape =
-      PromptAttendShape(kHeadDim, task.out.rows, task.rows.batch,
-                        task.num_heads / task.kv.num_kv_heads, task.kv.num_kv_heads);
-  return Enqueue<PromptAttendKernel<kHeadDim>>(task, shape, stream);
+  return Enqueue<PromptAttendKernel<kHeadDim>>(task, PromptAttendShape(kHeadDim, task), stream);
 }
 
 Error EnqueuePrompts(const AttendTask& task, Stream stream) {
@@ -62,8 +58,7 @@ Error EnqueuePrompts(const AttendTask& task, Stream stream) {
 Error EnqueueFew(const AttendTask& task, Stream stream) {
   const Error error = EnqueueSized(task, stream);
   if (error != kNoError || task.parts == nullptr) return error;
-  const int rows = task.rows_beside == 0 ? task.out.rows : task.rows.batch * task.rows_beside;
-  return Enqueue<MergeSplitsKernel>(task, MergeSplitsShape(rows, task.num_heads), stream);
+  return Enqueue<MergeSplitsKernel>(task, MergeSplitsShape(task), stream);
 }
 
 }  // namespace

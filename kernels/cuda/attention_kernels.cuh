@@ -124,10 +124,8 @@ struct KvPlace {
   int64_t value;
 };
 TANDEM_DEVICE KvPlace FindPlace(const PagedKvView& kv, int sequence, int position) {
-  const int64_t page =
-      Load(kv.page_tables + int64_t{sequence} * kv.max_pages + position / kv.page_size);
   const int slot = position % kv.page_size;
-  const int64_t block = kv.BlockOf(page, BlockY());
+  const int64_t block = kv.BlockOf(PageOf(kv, sequence, position), BlockY());
   return {block + slot, block + int64_t{slot} * KvElementWords(kv.dtype, kv.head_dim)};
 }
 

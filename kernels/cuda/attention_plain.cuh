@@ -82,10 +82,8 @@ class PlainTile {
                                   float (&scores)[kVectors]) {
     const PagedKvView& kv = task.kv;
     const int words = CeilDiv(kv.head_dim, Cache::kPerWord);
-    const int64_t page =
-        Load(kv.page_tables + int64_t{unit.sequence} * kv.max_pages + position / kv.page_size);
     const int slot = position % kv.page_size;
-    const int64_t block = kv.BlockOf(page, BlockY());
+    const int64_t block = kv.BlockOf(PageOf(kv, unit.sequence, position), BlockY());
     Store(places + Lane(), block + int64_t{slot} * words);
     const int64_t scale_place = block + int64_t{words} * kv.page_size + slot;
     if (Cache::kIsScaled) Store(scales + Lane(), ScaleAt(kv.values, scale_place));

@@ -49,7 +49,7 @@ class TensorMath {
     }
   }
 
-  TANDEM_DEVICE bool is_empty() const { return in_tile_.begin >= in_tile_.end; }
+  TANDEM_DEVICE bool is_empty() const { return in_tile_.is_empty(); }
   TANDEM_DEVICE bool IsIn(int place) const {
     return in_tile_.begin <= tile_ + place && tile_ + place < in_tile_.end;
   }

@@ -344,9 +344,7 @@ void CudaBackend::Attend(ConstMatrixView q, const RaggedRows& rows, const PagedK
   if (has_prompts && rows.batch > 1) {
     task.rows_beside = RowsBesidePrompts(num_heads / kv.num_kv_heads);
   }
-  const int part_rows = task.rows_beside == 0 ? rows.num_rows : rows.batch * task.rows_beside;
-  const size_t bytes =
-      sizeof(float) * SplitPartsFloats(part_rows, num_heads, task.num_splits, kv.head_dim);
+  const size_t bytes = sizeof(float) * SplitPartsFloats(task);
   const bool is_prompt_alone = has_prompts && rows.batch == 1;
   if (!is_prompt_alone && task.num_splits > 1 && task.num_splits <= kMaxSplits &&
       bytes <= kSplitPartsBytes) {

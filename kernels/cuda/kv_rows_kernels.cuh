@@ -15,10 +15,7 @@ struct RotateAndCacheKernel {
     // Tables are there before the kernels before have ended.
     const PagedKvView& kv = task.kv;
     const RowPlace place = PlaceOf(task.rows, kv.lengths, BlockX());
-    const int64_t page = place.sequence < 0
-                             ? 0
-                             : Load(kv.page_tables + int64_t{place.sequence} * kv.max_pages +
-                                    place.position / kv.page_size);
+    const int64_t page = place.sequence < 0 ? 0 : PageOf(kv, place.sequence, place.position);
     WaitForKernelsBefore();
     const int head = BlockY() * kHeadWarps + WarpIndex();
     if (place.sequence < 0 || head >= task.num_heads + 2 * kv.num_kv_heads) return;
@@ -52,8 +49,7 @@ struct RotateAndCacheKernel {
       const float value = Load(numbers + i);
       squares = MulAdd(value, value, squares);
     }
-    const float mean = WarpSum(squares) / static_cast<float>(head_dim);
-    const float inverse = 1.0f / SquareRoot(mean + epsilon);
+    const float inverse = InverseRoot(WarpSum(squares), head_dim, epsilon);
     for (int i = Lane(); i < head_dim; i += kWarpSize) {
       Store(numbers + i, Load(numbers + i) * inverse * Load(weight + i));
     }

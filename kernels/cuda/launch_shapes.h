@@ -87,8 +87,8 @@ inline constexpr int RowTilesFor(int rows) {
 }
 
 // What a warp has on its way: up to kCopyStages stages of kStageBytes, which are a step or two of
-// all tiles of outputs. With three blocks on a processor these are 144 KB; 4.8
-// TB/s for 700 ns are 26 KB for each of 132.
+// all tiles of outputs. With three blocks on a processor these are 144 KB; 4.8 TB/s for 700 ns are
+// 26 KB for each of 132.
 inline constexpr int kCopyStages = 4;
 inline constexpr int kStageBytes = 2048;
 inline constexpr int kWarpRingBytes = kCopyStages * kStageBytes;
@@ -99,11 +99,15 @@ inline constexpr int ProductSharedBytes(ProductTiles tiles) {
   return ring > sums ? ring : sums;
 }
 // Blocks that share a weight follow each other, so that it comes from memory once.
-inline constexpr LaunchShape TileProductShape(ProductTiles tiles, int rows, int num_tiles) {
+inline constexpr LaunchShape ProductShape(ProductTiles tiles, int rows, int num_tiles,
+                                          int shared_bytes) {
   return {.x = CeilDiv(rows, tiles.rows * kTileRows),
           .y = CeilDiv(num_tiles, tiles.outputs),
           .z = 1,
-          .shared_bytes = ProductSharedBytes(tiles)};
+          .shared_bytes = shared_bytes};
+}
+inline constexpr LaunchShape TileProductShape(ProductTiles tiles, int rows, int num_tiles) {
+  return ProductShape(tiles, rows, num_tiles, ProductSharedBytes(tiles));
 }
 
 // Many rows: a block's warps are side by side, kWarpsAcross of them over its outputs. Sums of
@@ -116,12 +120,8 @@ inline constexpr int kManyRowsRingBytes = 64 * 1024;  // what is on its way or b
 inline constexpr ProductTiles ManyRowsTiles(DType dtype) {
   return {IsQuantized(dtype) ? 8 : 16, kManyRowsOutputTiles};
 }
-// Likewise.
 inline constexpr LaunchShape ManyRowsShape(ProductTiles tiles, int rows, int num_tiles) {
-  return {.x = CeilDiv(rows, tiles.rows * kTileRows),
-          .y = CeilDiv(num_tiles, tiles.outputs),
-          .z = 1,
-          .shared_bytes = kManyRowsRingBytes};
+  return ProductShape(tiles, rows, num_tiles, kManyRowsRingBytes);
 }
 // Whether many rows' blocks take less time, which is bound by what a processor reads from the
 // second cache: blocks of few rows read more in all, but are many, and small, and share the
@@ -277,16 +277,13 @@ inline constexpr bool HasPrompts(const AttendTask& task) {
 inline constexpr int NumAttendUnits(int rows, int batch, int heads_per_kv_head, int vectors) {
   return static_cast<int>(int64_t{rows} * heads_per_kv_head / vectors) + batch;
 }
-// Of sequences beside a prompt, which have less than a prompt's block, no more than these may have.
+// Sequences beside a prompt have less than a prompt's block, whatever rows there are in all.
 inline constexpr LaunchShape AttendLaunchShape(AttendSize size, const AttendTask& task) {
-  const int rows = task.rows.num_rows, batch = task.rows.batch;
-  const int units =
-      NumAttendUnits(rows, batch, task.num_heads / task.kv.num_kv_heads, size.vectors);
-  const int most =
-      task.rows_beside == 0 ? units : batch * CeilDiv(kPromptVectors - 1, size.vectors);
-  return {.x = rows == 0      ? 0
-               : units < most ? units
-                              : most,
+  const int batch = task.rows.batch;
+  const int units = NumAttendUnits(task.rows.num_rows, batch, task.num_heads / task.kv.num_kv_heads,
+                                   size.vectors);
+  const int beside = batch * CeilDiv(kPromptVectors - 1, size.vectors);
+  return {.x = task.rows_beside > 0 && beside < units ? beside : units,
           .y = task.kv.num_kv_heads,
           .z = task.parts == nullptr ? 1 : task.num_splits,
           .shared_bytes = AttendSharedOf(size).num_words * 4};
@@ -295,24 +292,28 @@ inline constexpr LaunchShape AttendLaunchShape(AttendSize size, const AttendTask
 inline constexpr int RowsBesidePrompts(int heads_per_kv_head) {
   return CeilDiv(kPromptVectors - 1, heads_per_kv_head);
 }
-inline constexpr LaunchShape PromptAttendShape(int head_dim, int rows, int batch,
-                                               int heads_per_kv_head, int num_kv_heads) {
-  return {.x = NumAttendUnits(rows, batch, heads_per_kv_head, kPromptVectors),
-          .y = num_kv_heads,
+inline constexpr LaunchShape PromptAttendShape(int head_dim, const AttendTask& task) {
+  return {.x = NumAttendUnits(task.rows.num_rows, task.rows.batch,
+                              task.num_heads / task.kv.num_kv_heads, kPromptVectors),
+          .y = task.kv.num_kv_heads,
           .z = 1,
           .shared_bytes = PromptSharedOf(head_dim).num_words * 4};
 }
+// Rows that AttendTask::parts has room for.
+inline constexpr int NumPartRows(const AttendTask& task) {
+  return task.rows_beside == 0 ? task.rows.num_rows : task.rows.batch * task.rows_beside;
+}
 // A block for each row and head merges what splits left.
 inline constexpr int kMergeThreads = 128;
-inline constexpr LaunchShape MergeSplitsShape(int rows, int num_heads) {
-  return {.x = rows, .y = num_heads, .z = 1, .shared_bytes = 0};
+inline constexpr LaunchShape MergeSplitsShape(const AttendTask& task) {
+  return {.x = NumPartRows(task), .y = task.num_heads, .z = 1, .shared_bytes = 0};
 }
 // Splits of the context get blocks of their own up to so many, and where what they leave fits here:
 // not for prompts, which have blocks enough.
 inline constexpr int kMaxSplits = 1024;
 inline constexpr size_t kSplitPartsBytes = size_t{64} << 20;
-inline constexpr size_t SplitPartsFloats(int rows, int num_heads, int num_splits, int head_dim) {
-  return size_t(rows) * num_heads * num_splits * (head_dim + 2);
+inline constexpr size_t SplitPartsFloats(const AttendTask& task) {
+  return size_t(NumPartRows(task)) * task.num_heads * task.num_splits * (task.kv.head_dim + 2);
 }
 
 }  // namespace tandem::cuda

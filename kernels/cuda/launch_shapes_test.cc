@@ -41,17 +41,20 @@ TEST(LaunchShapes, ChainsCoverAllStepsInOrder) {
 
 constexpr DType kPackedDTypes[] = {DType::kBF16, DType::kInt8, DType::kInt4};
 
+void ExpectCoversOnce(const LaunchShape& shape, ProductTiles tiles, int rows, int num_tiles) {
+  EXPECT_GE(shape.y * tiles.outputs, num_tiles);
+  EXPECT_LT((shape.y - 1) * tiles.outputs, num_tiles);
+  EXPECT_GE(shape.x * tiles.rows * kTileRows, rows);
+  EXPECT_LT((shape.x - 1) * tiles.rows * kTileRows, rows);
+  EXPECT_LE(shape.shared_bytes, kSharedBytes);
+}
+
 TEST(LaunchShapes, ProductsCoverRowsAndTilesOnce) {
   for (int rows = 1; rows <= 300; ++rows) {
     for (const DType dtype : kPackedDTypes) {
       const ProductTiles tiles = FewRowsTiles(dtype, RowTilesFor(rows));
       for (int num_tiles = 1; num_tiles <= 40; ++num_tiles) {
-        const LaunchShape shape = TileProductShape(tiles, rows, num_tiles);
-        EXPECT_GE(shape.y * tiles.outputs, num_tiles);
-        EXPECT_LT((shape.y - 1) * tiles.outputs, num_tiles);
-        EXPECT_GE(shape.x * tiles.rows * kTileRows, rows);
-        EXPECT_LT((shape.x - 1) * tiles.rows * kTileRows, rows);
-        EXPECT_LE(shape.shared_bytes, kSharedBytes);
+        ExpectCoversOnce(TileProductShape(tiles, rows, num_tiles), tiles, rows, num_tiles);
       }
       EXPECT_EQ(rows <= 32, TileProductShape(tiles, rows, 1).x == 1 && tiles.rows <= 4);
     }
@@ -63,12 +66,7 @@ TEST(LaunchShapes, BlocksOfManyRowsCoverRowsAndTilesOnce) {
     const ProductTiles tiles = ManyRowsTiles(dtype);
     for (int rows = 1; rows <= 600; ++rows) {
       for (int num_tiles = 1; num_tiles <= 40; ++num_tiles) {
-        const LaunchShape shape = ManyRowsShape(tiles, rows, num_tiles);
-        EXPECT_GE(shape.y * tiles.outputs, num_tiles);
-        EXPECT_LT((shape.y - 1) * tiles.outputs, num_tiles);
-        EXPECT_GE(shape.x * tiles.rows * kTileRows, rows);
-        EXPECT_LT((shape.x - 1) * tiles.rows * kTileRows, rows);
-        EXPECT_LE(shape.shared_bytes, kSharedBytes);
+        ExpectCoversOnce(ManyRowsShape(tiles, rows, num_tiles), tiles, rows, num_tiles);
         EXPECT_FALSE(rows <= 32 && HasManyRows(dtype, rows, num_tiles, 1));
       }
     }

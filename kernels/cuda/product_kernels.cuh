@@ -57,7 +57,7 @@ TANDEM_DEVICE float NormFactor(const NormTask& norm, const float* of_chains, int
   for (int chain = 0; chain < kChains; ++chain) {
     squares = squares + Load(of_chains + chain * kTileRows + row);
   }
-  return 1.0f / SquareRoot(squares / static_cast<float>(inputs) + norm.epsilon);
+  return InverseRoot(squares, inputs, norm.epsilon);
 }
 
 // The same of rows that were rounded before.

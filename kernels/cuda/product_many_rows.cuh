@@ -60,7 +60,7 @@ struct ManyRowsProductKernel {
  private:
   using Chain = ChainSums<Weight, kOutputTiles, kRowTiles>;
 
-  // Likewise behind the last.
+  // Behind the last tile of rows comes the last once more, as of weights; nothing is stored for it.
   TANDEM_DEVICE static int RowTile(const Task& task, int i) {
     const int tile = BlockX() * kBlockRowTiles + i, last = CeilDiv(task.out.rows, kTileRows) - 1;
     return tile < last ? tile : last;

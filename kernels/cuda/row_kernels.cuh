@@ -79,37 +79,11 @@ struct RmsNormKernel {
     auto* const warp_sums = reinterpret_cast<float*>(shared);  // [warps]
     const float* const x = RowOf(task.x, BlockX());
     float* const out = RowOf(task.out, BlockX());
-    const int cols = task.x.cols;
-    // The first columns are loaded once, their weights before the row is there.
-    float weights[kHeld], values[kHeld];
-    ForHeld(cols, [&](int i, int c) { weights[i] = Load(task.weight + c); });
-    WaitForKernelsBefore();
-    ForHeld(cols, [&](int i, int c) { values[i] = Load(x + c); });
-    float sum = 0.0f;
-    ForHeld(cols, [&](int i, int) { sum = MulAdd(values[i], values[i], sum); });
-    const int rest = ThreadIndex() + kHeld * kThreads;
     const auto value_at = [&](int c) { return Load(x + c); };
-    ForEach(rest, cols, kThreads, value_at,
+    WaitForKernelsBefore();
+    float sum = 0.0f;
+    ForEach(ThreadIndex(), task.x.cols, kThreads, value_at,
             [&](int, float value) { sum = MulAdd(value, value, sum); });
-    const float inverse = InverseRoot(task, sum, warp_sums);
-    ForHeld(cols, [&](int i, int c) { Store(out + c, values[i] * inverse * weights[i]); });
-    ForEach(rest, cols, kThreads, value_at,
-            [&](int c, float value) { Store(out + c, value * inverse * Load(task.weight + c)); });
-  }
-
- private:
-  static constexpr int kHeld = 16;  // columns of a thread: rows of 4096
-
-  template <typename Do>
-  TANDEM_DEVICE static void ForHeld(int cols, const Do& what) {
-    TANDEM_UNROLL
-    for (int i = 0; i < kHeld; ++i) {
-      const int c = ThreadIndex() + i * kThreads;
-      if (c < cols) what(i, c);
-    }
-  }
-
-  TANDEM_DEVICE static float InverseRoot(const Task& task, float sum, float* warp_sums) {
     sum = WarpSum(sum);
     if (Lane() == 0) Store(warp_sums + WarpIndex(), sum);
     Barrier();
@@ -117,8 +91,9 @@ struct RmsNormKernel {
     for (int warp = 0; warp < kThreads / kWarpSize; ++warp) {
       squares = squares + Load(warp_sums + warp);
     }
-    const float mean = squares / static_cast<float>(task.x.cols);
-    return 1.0f / SquareRoot(mean + task.epsilon);
+    const float inverse = InverseRoot(squares, task.x.cols, task.epsilon);
+    ForEach(ThreadIndex(), task.x.cols, kThreads, value_at,
+            [&](int c, float value) { Store(out + c, value * inverse * Load(task.weight + c)); });
   }
 };
 

@@ -67,6 +67,16 @@ TANDEM_DEVICE void ForEach(int begin, int end, int stride, const LoadAt& load, c
   }
 }
 
+// What a row of `count` numbers, whose squares add up to `squares`, is normalised with.
+TANDEM_DEVICE float InverseRoot(float squares, int count, float epsilon) {
+  return 1.0f / SquareRoot(squares / static_cast<float>(count) + epsilon);
+}
+
+// The page of a sequence's position.
+TANDEM_DEVICE int64_t PageOf(const PagedKvView& kv, int sequence, int position) {
+  return Load(kv.page_tables + int64_t{sequence} * kv.max_pages + position / kv.page_size);
+}
+
 // Where a row stands.
 struct RowPlace {
   int sequence;  // -1 for a row of padding, behind the last sequence's
