@@ -1,0 +1,25 @@
+// Errors that name a field, for programs as well: the field is a payload of the status, and the
+// message begins with it.
+#ifndef TANDEM_BASE_FIELD_ERROR_H_
+#define TANDEM_BASE_FIELD_ERROR_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+namespace tandem {
+
+// INVALID_ARGUMENT "`field`: `what`", for instance "max_tokens: 0 is not 1 or more".
+absl::Status FieldError(absl::string_view field, absl::string_view what);
+
+// The field that the status names; empty if it names none.
+std::string FieldOf(const absl::Status& status);
+
+// `status`, naming `field` in place of the field that it names, if it names one; its other payloads
+// are kept.
+absl::Status WithField(const absl::Status& status, absl::string_view field);
+
+}  // namespace tandem
+
+#endif  // TANDEM_BASE_FIELD_ERROR_H_
