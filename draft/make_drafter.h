@@ -2,10 +2,10 @@
 #define TANDEM_DRAFT_MAKE_DRAFTER_H_
 
 #include <memory>
-#include <string_view>
 
 #include "absl/status/statusor.h"
 #include "draft/drafter.h"
+#include "draft/drafter_kind.h"
 #include "draft/vocabulary_map.h"
 #include "kvcache/paged_kv_cache.h"
 #include "model/language_model.h"
@@ -21,10 +21,8 @@ struct DrafterParts {
   const VocabularyMap* vocabulary = nullptr;  // of a draft model with other tokens; outlives it
 };
 
-// "model", "ngram", "model+ngram", "none", or empty for "model" if there is a draft model, else
-// "ngram". Null for "none". INVALID_ARGUMENT for other names and for a model without a draft model.
-absl::StatusOr<std::unique_ptr<Drafter>> MakeDrafter(std::string_view name,
-                                                     const DrafterParts& parts);
+// Null for kNone. INVALID_ARGUMENT for a drafter with a model where there is none.
+absl::StatusOr<std::unique_ptr<Drafter>> MakeDrafter(DrafterKind kind, const DrafterParts& parts);
 
 }  // namespace tandem
 

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "base/field_error.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/fake_model.h"
@@ -11,28 +12,41 @@ namespace {
 
 using testing::HasSubstr;
 
-TEST(MakeDrafter, KnowsItsNames) {
+TEST(MakeDrafter, MakesEveryKind) {
   FakeCache cache(/*page_size=*/3, /*num_pages=*/4);
   FakeModel model(cache.get(), {});
   const DrafterParts with_model{.model = &model, .cache = cache.get(), .target_vocab_size = 7};
-  const auto name_of = [](const char* name, const DrafterParts& parts) {
-    const auto drafter = MakeDrafter(name, parts);
+  const auto name_of = [](DrafterKind kind, const DrafterParts& parts) {
+    const auto drafter = MakeDrafter(kind, parts);
     return !drafter.ok() ? "error" : *drafter == nullptr ? "null" : std::string((*drafter)->name());
   };
-  for (const char* name : {"model", "ngram", "model+ngram"}) {
-    EXPECT_EQ(name_of(name, with_model), name);
+  for (const DrafterKind kind :
+       {DrafterKind::kModel, DrafterKind::kNgram, DrafterKind::kModelAndNgram}) {
+    EXPECT_EQ(name_of(kind, with_model), NameOf(kind));
   }
-  EXPECT_EQ(name_of("", with_model), "model");
-  EXPECT_EQ(name_of("", {}), "ngram");
-  EXPECT_EQ(name_of("ngram", {}), "ngram");
-  EXPECT_EQ(name_of("none", with_model), "null");
-  EXPECT_EQ(name_of("none", {}), "null");
-  for (const auto& status :
-       {MakeDrafter("model", {}).status(), MakeDrafter("model+ngram", {}).status(),
-        MakeDrafter("oracle", with_model).status()}) {
+  EXPECT_EQ(name_of(DrafterKind::kAuto, with_model), "model");
+  EXPECT_EQ(name_of(DrafterKind::kAuto, {}), "ngram");
+  EXPECT_EQ(name_of(DrafterKind::kNgram, {}), "ngram");
+  EXPECT_EQ(name_of(DrafterKind::kNone, with_model), "null");
+  EXPECT_EQ(name_of(DrafterKind::kNone, {}), "null");
+  for (const auto& status : {MakeDrafter(DrafterKind::kModel, {}).status(),
+                             MakeDrafter(DrafterKind::kModelAndNgram, {}).status()}) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(status.message()), HasSubstr("drafter: "));
+    EXPECT_EQ(FieldOf(status), "drafter");
   }
+}
+
+TEST(DrafterKind, IsWhatItsNameSays) {
+  for (const char* name : {"auto", "none", "model", "ngram", "model+ngram"}) {
+    const auto kind = ParseDrafterKind(name);
+    ASSERT_TRUE(kind.ok()) << kind.status();
+    EXPECT_EQ(NameOf(*kind), name);
+  }
+  const absl::Status status = ParseDrafterKind("oracle").status();
+  EXPECT_EQ(FieldOf(status), "drafter");
+  EXPECT_EQ(status.message(),
+            "drafter: \"oracle\" is not one of auto, model, ngram, model+ngram, none");
 }
 
 }  // namespace

@@ -4,14 +4,10 @@
 #include <vector>
 
 #include "base/types.h"
+#include "draft/draft_tokens.h"
 #include "model/sampling.h"
 
 namespace tandem {
-
-// The most tokens a drafter may propose in one round.
-inline constexpr int kMaxDraftTokens = 32;
-// In place of a number of draft tokens: as many as pay off, round by round.
-inline constexpr int kAutoDraftTokens = -1;
 
 // Tokens a drafter suggests, and how likely it was to suggest them. Reused from round to round, so
 // that the rows are allocated once.

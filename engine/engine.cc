@@ -1,23 +1,25 @@
 #include "engine/engine.h"
 
 #include <algorithm>
-#include <deque>
+#include <list>
 #include <thread>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "base/check.h"
+#include "base/guard.h"
+#include "base/instant.h"
+#include "base/log.h"
 #include "base/status_macros.h"
+#include "engine/delivery.h"
 #include "engine/judged_engine.h"
 #include "engine/model_pair.h"
 #include "engine/new_session.h"
 #include "engine/round.h"
 #include "engine/scheduler.h"
 #include "engine/session.h"
-#include "spdlog/spdlog.h"
 
 namespace tandem {
 namespace {
@@ -46,51 +48,62 @@ class EngineImpl final : public Engine {
       : options_(std::move(options)),
         pair_(std::move(pair)),
         verifier_(pair_.target.get(), std::move(judge)),
+        delivery_(std::make_unique<Delivery>(options_.callback_thread)),
         thread_([this] { Work(); }) {}
 
   ~EngineImpl() override {
+    TANDEM_CHECK(!delivery_->IsOwnThread() && thread_.get_id() != std::this_thread::get_id());
     {
       absl::MutexLock lock(&mutex_);
-      stopping_ = true;
+      is_stopping_ = true;
     }
     thread_.join();
+    delivery_.reset();  // callbacks see an engine that refuses everything
+    const auto is_left = [this] {
+      mutex_.AssertReaderHeld();
+      return num_callers_ == 0;
+    };
+    absl::MutexLock lock(&mutex_);
+    mutex_.Await(absl::Condition(&is_left));
   }
 
   absl::StatusOr<GenerationId> Submit(Request request, OnPiece on_piece, OnDone on_done) override {
-    ASSIGN_OR_RETURN(std::unique_ptr<Session> session,
-                     NewSession(std::move(request), options_, pair_));
-    session->on_piece = std::move(on_piece);
-    session->on_done = std::move(on_done);
-    absl::MutexLock lock(&mutex_);
-    const GenerationId id = next_id_++;
-    session->id = id;
-    Outcome outcome;
-    outcome.is_waited_for = session->on_done != nullptr;
-    results_.emplace(id, std::move(outcome));
-    submitted_.push_back(std::move(session));
+    GenerationId id = 0;
+    const absl::Status status = Guarded("request", [&] {
+      return Queue(std::move(request), std::move(on_piece), std::move(on_done), &id);
+    });
+    if (!status.ok()) return status;
     return id;
   }
 
-  absl::StatusOr<Completion> Wait(GenerationId id) override {
+  absl::StatusOr<Completion> Wait(GenerationId id, absl::Duration timeout) override {
     absl::MutexLock lock(&mutex_);
     const auto it = results_.find(id);
     if (it == results_.end() || it->second.is_waited_for) {
-      return absl::NotFoundError(absl::StrCat("no generation ", id));
+      return absl::NotFoundError(absl::StrCat("no generation ", id, " is there to be waited for"));
     }
     it->second.is_waited_for = true;
     const auto is_done = [this, id] {
       mutex_.AssertReaderHeld();
-      return results_.at(id).is_done;
+      return results_.find(id)->second.is_done;
     };
-    mutex_.Await(absl::Condition(&is_done));
-    absl::StatusOr<Completion> result = std::move(results_.at(id).completion);
+    ++num_callers_;
+    const bool in_time = mutex_.AwaitWithTimeout(absl::Condition(&is_done), timeout);
+    --num_callers_;
+    Outcome& outcome = results_.find(id)->second;
+    if (!in_time) {
+      outcome.is_waited_for = false;
+      return absl::DeadlineExceededError(absl::StrCat("generation ", id, " has not ended yet"));
+    }
+    absl::StatusOr<Completion> result = std::move(outcome.result);
     results_.erase(id);
     return result;
   }
 
   void Cancel(GenerationId id) override {
     absl::MutexLock lock(&mutex_);
-    if (results_.contains(id)) cancelled_.push_back(id);
+    const auto it = results_.find(id);
+    if (it != results_.end()) it->second.is_cancelled = true;
   }
 
   RoundStats stats() const override {
@@ -108,10 +121,12 @@ class EngineImpl final : public Engine {
     const int64_t check = ++checks_asked_;
     const auto is_done = [this, check] {
       mutex_.AssertReaderHeld();
-      return checks_done_ >= check;
+      return is_stopping_ || checks_done_ >= check;
     };
+    ++num_callers_;
     mutex_.Await(absl::Condition(&is_done));
-    return integrity_;
+    --num_callers_;
+    return checks_done_ >= check ? integrity_ : Ended();
   }
   const Tokenizer& tokenizer() const override { return *pair_.tokenizer; }
   ModelInfo target_info() const override {
@@ -125,24 +140,31 @@ class EngineImpl final : public Engine {
     }
     return info;
   }
-  std::string drafter_name() const override {
-    return pair_.drafter == nullptr ? "none" : std::string(pair_.drafter->name());
-  }
+  DrafterKind drafter() const override { return pair_.drafter_kind; }
   std::string device_description() const override {
     return std::string(pair_.backend->description());
   }
 
  private:
+  // Of a generation that has not ended, or that nobody has heard the end of.
   struct Outcome {
-    bool is_done = false;
-    bool is_waited_for = false;
-    absl::StatusOr<Completion> completion = absl::UnknownError("");
+    bool is_cancelled = false;
+    bool is_waited_for = false;  // by Wait or by a callback
+    bool is_done = false;        // then there is a result
+    absl::StatusOr<Completion> result = absl::UnknownError("");
   };
+
+  static absl::Status Ended() { return absl::CancelledError("the engine is being destroyed"); }
+  absl::Status Queue(Request request, OnPiece on_piece, OnDone on_done, GenerationId* id);
+  std::shared_ptr<Channel> OpenChannel(GenerationId id, OnPiece on_piece, OnDone on_done);
+  void SetResult(GenerationId id, absl::StatusOr<Completion> result);
 
   void Work();
   bool TakeNewWork();
   void AnswerChecks();
   void Step();
+  void FailRunning(const absl::Status& why);
+  static void EndIfScored(Session* session);
   std::vector<Session*> Admit();
   void Begin(Session* session, KvSequence found);
   RoundPlan Plan(std::vector<Session*>* running);
@@ -155,6 +177,7 @@ class EngineImpl final : public Engine {
   RoundReport RoundOf(const Session& session) const;
   void Deliver(Session* session);
   void Retire();
+  void Retire(Session* session);
   void ReportLoad();
 
   const EngineOptions options_;
@@ -162,9 +185,10 @@ class EngineImpl final : public Engine {
 
   mutable absl::Mutex mutex_;
   GenerationId next_id_ ABSL_GUARDED_BY(mutex_) = 1;
-  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::vector<std::unique_ptr<Session>> submitted_ ABSL_GUARDED_BY(mutex_);
-  std::vector<GenerationId> cancelled_ ABSL_GUARDED_BY(mutex_);
+  bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  int num_callers_ ABSL_GUARDED_BY(mutex_) = 0;  // who wait in Wait or CheckIntegrity
+  // Lists hand sessions on without asking for memory, so that none is lost for want of it.
+  std::list<std::unique_ptr<Session>> submitted_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<GenerationId, Outcome> results_ ABSL_GUARDED_BY(mutex_);
   RoundStats stats_ ABSL_GUARDED_BY(mutex_);
   EngineLoad load_ ABSL_GUARDED_BY(mutex_);
@@ -180,16 +204,76 @@ class EngineImpl final : public Engine {
   int64_t num_prefix_queries_ = 0;
   int64_t num_prefix_hits_ = 0;
   int64_t num_draft_prefix_hits_ = 0;
-  std::deque<std::unique_ptr<Session>> sessions_;  // oldest first
-  std::thread thread_;                             // last: it uses all of the above
+  std::list<std::unique_ptr<Session>> sessions_;  // oldest first
+
+  std::unique_ptr<Delivery> delivery_;
+  std::thread thread_;  // last: it uses all of the above
 };
+
+// ---- On the caller's thread ----
+
+absl::Status EngineImpl::Queue(Request request, OnPiece on_piece, OnDone on_done,
+                               GenerationId* id) {
+  ASSIGN_OR_RETURN(std::unique_ptr<Session> session,
+                   NewSession(std::move(request), options_, pair_));
+  std::list<std::unique_ptr<Session>> submitted;
+  submitted.push_back(std::move(session));
+  absl::MutexLock lock(&mutex_);
+  if (is_stopping_) return Ended();
+  if (static_cast<int64_t>(results_.size()) >= options_.max_generations) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("max_generations: ", options_.max_generations,
+                     " generations have not ended or were not waited for; try again later"));
+  }
+  *id = next_id_++;
+  Session& s = *submitted.front();
+  s.id = *id;
+  Outcome outcome;
+  outcome.is_waited_for = on_done != nullptr;
+  s.channel = OpenChannel(*id, std::move(on_piece), std::move(on_done));
+  results_.emplace(*id, std::move(outcome));
+  submitted_.splice(submitted_.end(), submitted);
+  return absl::OkStatus();
+}
+
+// Null without callbacks.
+std::shared_ptr<Channel> EngineImpl::OpenChannel(GenerationId id, OnPiece on_piece,
+                                                 OnDone on_done) {
+  if (on_done != nullptr) {
+    return delivery_->Open(std::move(on_piece), [this, id, on_done = std::move(on_done)](
+                                                    absl::StatusOr<Completion> result) mutable {
+      {
+        absl::MutexLock lock(&mutex_);
+        results_.erase(id);  // before the callback, which may submit the next
+      }
+      on_done(std::move(result));
+    });
+  }
+  if (on_piece == nullptr) return nullptr;
+  return delivery_->Open(std::move(on_piece), [this, id](absl::StatusOr<Completion> result) {
+    SetResult(id, std::move(result));
+  });
+}
+
+void EngineImpl::SetResult(GenerationId id, absl::StatusOr<Completion> result) {
+  absl::MutexLock lock(&mutex_);
+  Outcome& outcome = results_.find(id)->second;
+  outcome.result = std::move(result);
+  outcome.is_done = true;
+}
+
+// ---- On the engine's thread ----
 
 void EngineImpl::Work() {
   while (TakeNewWork()) {
     Retire();  // before a round is planned: who was cancelled since holds no pages in it
     ReportLoad();
     AnswerChecks();
-    Step();
+    const absl::Status status = Guarded("round", [this] {
+      Step();
+      return absl::OkStatus();
+    });
+    if (!status.ok()) FailRunning(status);
   }
   Retire();
 }
@@ -199,18 +283,20 @@ bool EngineImpl::TakeNewWork() {
   absl::MutexLock lock(&mutex_);
   const auto has_work = [this] {
     mutex_.AssertReaderHeld();
-    return stopping_ || !submitted_.empty() || !sessions_.empty() || checks_done_ < checks_asked_;
+    return is_stopping_ || !submitted_.empty() || !sessions_.empty() ||
+           checks_done_ < checks_asked_;
   };
   mutex_.Await(absl::Condition(&has_work));
-  for (std::unique_ptr<Session>& session : submitted_) sessions_.push_back(std::move(session));
-  submitted_.clear();
+  sessions_.splice(sessions_.end(), submitted_);
+  const Instant now = Instant::Now();
   for (const auto& session : sessions_) {
-    const bool is_cancelled =
-        std::find(cancelled_.begin(), cancelled_.end(), session->id) != cancelled_.end();
-    if (stopping_ || is_cancelled) session->Finish("cancelled");
+    if (is_stopping_ || results_.find(session->id)->second.is_cancelled) {
+      session->Finish(FinishReason::kCancelled);
+    } else if (now >= session->deadline) {
+      session->Finish(FinishReason::kDeadline);
+    }
   }
-  cancelled_.clear();
-  return !stopping_;
+  return !is_stopping_;
 }
 
 void EngineImpl::AnswerChecks() {
@@ -220,10 +306,13 @@ void EngineImpl::AnswerChecks() {
     asked = checks_asked_;
     if (asked == checks_done_) return;
   }
-  std::vector<const KvSequence*> sequences;
-  for (const auto& session : sessions_) sequences.push_back(&session->target_kv);
-  absl::Status status = pair_.target_cache->CheckIntegrity(sequences);
-  if (pair_.drafter != nullptr) status.Update(pair_.drafter->CheckIntegrity());
+  absl::Status status = Guarded("check", [this] {
+    std::vector<const KvSequence*> sequences;
+    for (const auto& session : sessions_) sequences.push_back(&session->target_kv);
+    absl::Status found = pair_.target_cache->CheckIntegrity(sequences);
+    if (pair_.drafter != nullptr) found.Update(pair_.drafter->CheckIntegrity());
+    return found;
+  });
   absl::MutexLock lock(&mutex_);
   integrity_ = std::move(status);
   checks_done_ = asked;
@@ -231,7 +320,8 @@ void EngineImpl::AnswerChecks() {
 
 void EngineImpl::Step() {
   std::vector<Session*> running = Admit();
-  if (running.empty()) return;
+  const auto has_ended = [](const Session* session) { return session->finished; };
+  if (running.empty() || std::any_of(running.begin(), running.end(), has_ended)) return;
   for (Session* session : running) LookForDrafts(session);
   RoundPlan plan = Plan(&running);
   if (LookAgain(plan.steps)) plan = Plan(&running);
@@ -241,10 +331,29 @@ void EngineImpl::Step() {
     for (const RoundStep& step : plan.steps) {
       if (options_.prefix_cache) Publish(step.session);
       Deliver(step.session);
+      EndIfScored(step.session);
     }
   });
   if (status.ok()) return;
   for (const RoundStep& step : plan.steps) step.session->Fail(status);
+}
+
+// After what no code foresees, which may have come at any place: whose caches it has left half done
+// is not known.
+void EngineImpl::FailRunning(const absl::Status& why) {
+  Log(LogLevel::kError, std::string(why.message()));
+  bool is_anybody = false;
+  for (const auto& session : sessions_) {
+    if (!session->is_running || session->finished) continue;
+    session->Fail(why);
+    is_anybody = true;
+  }
+  if (!is_anybody && !sessions_.empty()) sessions_.front()->Fail(why);
+}
+
+// Of a prompt that is only scored nothing is left to do once it is read.
+void EngineImpl::EndIfScored(Session* session) {
+  if (session->scores_only && session->num_pending() <= 0) session->Finish(FinishReason::kLength);
 }
 
 // The sessions that run in the next round.
@@ -269,6 +378,7 @@ void EngineImpl::Begin(Session* session, KvSequence found) {
     session->draft_state = pair_.drafter->NewState({});
   }
   TakePrefix(session, std::move(found));
+  EndIfScored(session);
 }
 
 // The next round's plan; those preempted for it have given their pages back.
@@ -335,7 +445,8 @@ void EngineImpl::LookForDrafts(Session* session) {
 }
 
 void EngineImpl::Preempt(Session* session) {
-  spdlog::debug("preempt generation={} tokens={}", session->id, session->length());
+  Log(LogLevel::kDebug,
+      absl::StrCat("preempt generation=", session->id, " tokens=", session->length()));
   ++session->completion.num_preemptions;
   ++num_preemptions_;
   session->is_running = false;
@@ -360,7 +471,7 @@ void EngineImpl::Deliver(Session* session) {
   Session& s = *session;
   Completion& c = s.completion;
   if (c.token_ids.size() > s.delivered_tokens && s.delivered_tokens == 0) {
-    c.timings.time_to_first_token = absl::Now() - s.submit_time;
+    c.timings.time_to_first_token = Instant::Now() - s.submit_time;
     c.first_round_tokens = static_cast<int>(c.token_ids.size());
   }
   const std::string& text = s.text->text();
@@ -376,42 +487,47 @@ void EngineImpl::Deliver(Session* session) {
   s.delivered_tokens = c.token_ids.size();
   s.delivered_proposed = c.stats.proposed;
   s.delivered_accepted = c.stats.accepted;
-  if (s.on_piece && !s.on_piece(piece)) s.Finish("cancelled");
+  if (s.channel != nullptr && !s.channel->Put(piece)) s.Finish(FinishReason::kCancelled);
 }
 
 // Hands over what has ended.
 void EngineImpl::Retire() {
-  std::deque<std::unique_ptr<Session>> going_on;
-  for (std::unique_ptr<Session>& session : sessions_) {
-    if (!session->finished) {
-      going_on.push_back(std::move(session));
-      continue;
+  for (auto it = sessions_.begin(); it != sessions_.end();) {
+    if ((*it)->finished) {
+      Retire(it->get());
+      it = sessions_.erase(it);
+    } else {
+      ++it;
     }
-    Completion& c = session->completion;
-    c.text = session->text->text();
-    c.timings.end_to_end = absl::Now() - session->submit_time;
-    c.timings.prefill = c.stats.prefill_time;
-    c.timings.draft = c.stats.draft_time;
-    c.timings.verify = c.stats.verify_time;
-    const RoundStats stats = c.stats;
-    absl::StatusOr<Completion> result = std::move(c);
-    if (!session->status.ok()) result = session->status;
-    Engine::OnDone on_done = std::move(session->on_done);
-    {
-      absl::MutexLock lock(&mutex_);
-      stats_ += stats;
-      if (on_done != nullptr) {
-        results_.erase(session->id);
-      } else {
-        Outcome& outcome = results_.at(session->id);
-        outcome.is_done = true;
-        outcome.completion = std::move(result);
-      }
-    }
-    session.reset();  // its pages are free before anybody hears of its end
-    if (on_done != nullptr) on_done(std::move(result));
   }
-  sessions_ = std::move(going_on);
+}
+
+void EngineImpl::Retire(Session* session) {
+  Session& s = *session;
+  s.status.Update(Guarded("last piece", [&] {
+    if (s.status.ok()) Deliver(&s);  // what the end has let out, if a round has not told of it
+    s.completion.text = s.text->text();
+    return absl::OkStatus();
+  }));
+  Completion& c = s.completion;
+  c.timings.end_to_end = Instant::Now() - s.submit_time;
+  c.timings.prefill = c.stats.prefill_time;
+  c.timings.draft = c.stats.draft_time;
+  c.timings.verify = c.stats.verify_time;
+  {
+    absl::MutexLock lock(&mutex_);
+    stats_ += c.stats;
+  }
+  // Its pages are free before anybody hears of its end.
+  s.target_kv = KvSequence();
+  s.draft_state = nullptr;
+  absl::StatusOr<Completion> result = std::move(c);
+  if (!s.status.ok()) result = std::move(s.status);
+  if (s.channel != nullptr) {
+    s.channel->Close(std::move(result));
+  } else {
+    SetResult(s.id, std::move(result));
+  }
 }
 
 // Shows the others how things stand.
@@ -437,19 +553,19 @@ void EngineImpl::ReportLoad() {
 
 }  // namespace
 
-absl::Duration Timings::TimePerOutputToken(int num_tokens, int first_tokens) const {
-  if (num_tokens <= first_tokens) return absl::ZeroDuration();
-  return (end_to_end - time_to_first_token) / (num_tokens - first_tokens);
-}
-
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options) {
   return CreateEngineWithJudge(options, Judge);
 }
 
 absl::StatusOr<std::unique_ptr<Engine>> CreateEngineWithJudge(const EngineOptions& options,
                                                               JudgeFunction judge) {
-  ASSIGN_OR_RETURN(ModelPair pair, ModelPair::Load(options));
-  return std::make_unique<EngineImpl>(options, std::move(pair), std::move(judge));
+  std::unique_ptr<Engine> engine;
+  RETURN_IF_ERROR(Guarded("loading", [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(ModelPair pair, ModelPair::Load(options));
+    engine = std::make_unique<EngineImpl>(options, std::move(pair), std::move(judge));
+    return absl::OkStatus();
+  }));
+  return engine;
 }
 
 absl::StatusOr<Completion> Engine::Generate(Request request, OnPiece on_piece) {

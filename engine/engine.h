@@ -16,117 +16,21 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
-#include <vector>
 
 #include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/types/span.h"
-#include "base/types.h"
-#include "model/sampling.h"
-#include "model/sampling_params.h"
+#include "absl/time/time.h"
+#include "draft/drafter_kind.h"
+#include "engine/completion.h"
+#include "engine/engine_options.h"
+#include "engine/request.h"
 #include "verify/round_stats.h"
 
 namespace tandem {
 
 class Tokenizer;
-
-struct EngineOptions {
-  std::string target{};                 // folder with config.json, tokenizer.json and *.safetensors
-  std::string draft{};                  // likewise; empty for none
-  std::string drafter{};                // "model", "ngram", "model+ngram", "none"; empty: by draft
-  int draft_tokens = kAutoDraftTokens;  // k, the most tokens proposed per round; 0: plain decoding
-  std::string verifier = "auto";        // "auto", "exact_match", "block", "token"
-  std::string device = "auto";          // "cpu", "cuda:<n>", or "auto": CUDA if present, else CPU
-  int threads = 0;                      // of the CPU; 0: the physical cores
-  std::string compute = "auto";         // activations in CPU products: "auto", "f32", "bf16"
-  std::string quantize = "none";        // the target's weights at load: "none", "int8", "int4"
-  std::string draft_quantize = "none";  // the draft's, likewise
-  std::string kv_cache = "f32";         // what both caches hold: "f32", "bf16", "int8"
-  int64_t kv_memory_bytes = 0;          // both caches together; 0: a quarter of what is free
-  int page_size = 16;                   // tokens per page
-  int max_batch = 8;                    // sequences decoded together; more wait
-  int chunk_tokens = 256;               // prompt tokens read per pass
-  bool prefix_cache = true;             // keep prompts' pages for later requests
-  bool warm_up = false;                 // pack weights at load, not in the first request's pass
-
-  // INVALID_ARGUMENT naming the field, what was given and what is allowed.
-  absl::Status Validate() const;
-};
-
-// One generation to be made.
-struct Request {
-  std::string prompt{};               // text, which gets the tokens the tokenizer's template adds
-  std::vector<TokenId> prompt_ids{};  // or ids, taken as they are
-  int max_tokens = 256;
-  SamplingParams sampling{};
-  // With a seed the output is a function of model, prompt, parameters and seed alone, unless
-  // `verifier` asks for another rule than exact_match. Without, every request draws afresh.
-  std::optional<uint64_t> seed{};
-  uint32_t sequence = 0;  // which of several sequences under one seed
-  std::vector<std::string> stop{};
-  std::vector<TokenId> stop_tokens{};  // beside the model's own end tokens
-  bool ignore_eos = false;             // go on past the model's own end tokens
-  std::optional<int> draft_tokens{};   // in place of the engine's
-  std::optional<std::string> verifier{};
-  LogprobOptions logprobs{};
-  LogprobOptions prompt_logprobs{};
-};
-
-// Where an output token came from.
-enum class Provenance : char {
-  kPlain = 'p',       // a pass without a draft
-  kAccepted = 'a',    // an accepted draft token
-  kCorrection = 'c',  // the target's own, after a rejection
-  kBonus = 'b',       // the target's own, after a draft accepted whole
-};
-
-struct Timings {
-  absl::Duration time_to_first_token;
-  absl::Duration end_to_end;
-  absl::Duration
-      prefill;  // passes that only read the prompt; the last prompt pass counts as verify
-  absl::Duration draft;
-  absl::Duration verify;
-  // Mean time of an output token after the first round's.
-  absl::Duration TimePerOutputToken(int num_tokens, int first_tokens) const;
-};
-
-struct Completion {
-  std::string text;                     // without special tokens, cut before a stop string
-  std::vector<TokenId> token_ids;       // with the stop token, if one ended it
-  std::string finish_reason;            // "stop", "length", "cancelled"
-  std::string provenance;               // a letter of Provenance per token
-  std::vector<TokenLogprobs> logprobs;  // per token, if asked for
-  std::vector<std::optional<TokenLogprobs>>
-      prompt_logprobs;  // per prompt token, the first has none
-  int prompt_tokens = 0;
-  int cached_tokens = 0;       // of the prompt, found in the prefix cache
-  int first_round_tokens = 0;  // emitted together with the first
-  int num_preemptions = 0;     // times it gave its cache back and was computed again
-  std::string verifier;        // the rule that ran
-  int draft_tokens = 0;        // k, or kAutoDraftTokens
-  RoundStats stats;
-  Timings timings;
-};
-
-// What a round did to one generation's caches.
-struct RoundReport {
-  int proposed = 0;              // draft tokens that the target verified
-  int accepted = 0;              // of those, kept
-  int target_cached_tokens = 0;  // after the rollback
-  int draft_cached_tokens = 0;   // likewise, in the draft's tokens; 0 without a draft model
-};
-
-// What one round added to a generation.
-struct Piece {
-  std::string_view text;  // may be empty: characters and stop strings are let out whole
-  absl::Span<const TokenId> token_ids;
-  std::string_view provenance;                 // a letter per token
-  absl::Span<const TokenLogprobs> logprobs{};  // per token, if asked for
-  RoundReport round{};
-};
 
 // What the engine runs, for reports.
 struct ModelInfo {
@@ -163,31 +67,40 @@ using GenerationId = int64_t;
 // Generates text with a target model, sped up by a drafter. The output is distributed as the
 // target's alone; with a seed or at temperature 0 it is the target's alone, token for token.
 //
-// Thread-safe. Rounds run on one thread of the engine's own.
+// Thread-safe. Rounds run on one thread of the engine's own, callbacks on others
+// (EngineOptions::callback_thread). Nothing is thrown: what a library throws in here is an error of
+// the call or the generation that it concerns, INTERNAL for want of memory. Nothing is printed: the
+// log goes to the spdlog logger that is registered as "tandem", and nowhere without one.
 class Engine {
  public:
   // NOT_FOUND, INVALID_ARGUMENT or RESOURCE_EXHAUSTED naming the file and field.
   static absl::StatusOr<std::unique_ptr<Engine>> Create(const EngineOptions& options);
-  // Cancels what runs and waits for its callbacks.
+  // Cancels what runs, waits for its callbacks, and until those who wait in Wait or CheckIntegrity
+  // have their answers. No other call may begin meanwhile, but from callbacks: they are refused as
+  // CANCELLED. Must not run in a callback.
   virtual ~Engine() = default;
 
-  // Called with what each round committed, on the engine's thread; return false to stop. Must not
-  // call the engine.
+  // Called with what rounds have committed, piece after piece; return false to stop: then the
+  // completion ends with this piece. What it throws fails the generation as INTERNAL.
   using OnPiece = absl::AnyInvocable<bool(const Piece&)>;
-  // Called once, when the generation has ended and after its last piece. As OnPiece.
+  // Called once, when the generation has ended and after its last piece. May submit the next.
   using OnDone = absl::AnyInvocable<void(absl::StatusOr<Completion>)>;
 
-  // Queues a generation. INVALID_ARGUMENT naming the field if the request is impossible. Without
-  // `on_done` every generation must be waited for; with it none may be.
+  // Queues a generation. INVALID_ARGUMENT naming the field if the request is impossible,
+  // RESOURCE_EXHAUSTED if EngineOptions::max_generations are with the engine. Without `on_done`
+  // every generation must be waited for; with it none may be.
   virtual absl::StatusOr<GenerationId> Submit(Request request, OnPiece on_piece,
                                               OnDone on_done) = 0;
-  absl::StatusOr<GenerationId> Submit(Request request, OnPiece on_piece) {
+  absl::StatusOr<GenerationId> Submit(Request request, OnPiece on_piece = nullptr) {
     return Submit(std::move(request), std::move(on_piece), nullptr);
   }
-  // Blocks until the generation ends; its errors are returned here. NOT_FOUND for an id that is
-  // unknown or was waited for.
-  virtual absl::StatusOr<Completion> Wait(GenerationId id) = 0;
-  // Ends a generation at its next round, as "cancelled". Unknown ids are ignored.
+  // Blocks until the generation ends and its last piece was handed over; its errors are returned
+  // here. DEADLINE_EXCEEDED if `timeout` passes before: it goes on, and may be waited for again; a
+  // timeout of zero asks whether it has ended. NOT_FOUND for an id that is unknown, was waited for,
+  // or is being waited for.
+  virtual absl::StatusOr<Completion> Wait(GenerationId id, absl::Duration timeout) = 0;
+  absl::StatusOr<Completion> Wait(GenerationId id) { return Wait(id, absl::InfiniteDuration()); }
+  // Ends a generation at its next round, as kCancelled. Unknown ids are ignored.
   virtual void Cancel(GenerationId id) = 0;
   // Submit and Wait.
   absl::StatusOr<Completion> Generate(Request request, OnPiece on_piece = nullptr);
@@ -201,7 +114,7 @@ class Engine {
   virtual const Tokenizer& tokenizer() const = 0;
   virtual ModelInfo target_info() const = 0;
   virtual std::optional<ModelInfo> draft_info() const = 0;
-  virtual std::string drafter_name() const = 0;
+  virtual DrafterKind drafter() const = 0;  // never kAuto
   virtual std::string device_description() const = 0;
 };
 

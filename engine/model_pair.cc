@@ -6,10 +6,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/field_error.h"
+#include "base/log.h"
 #include "base/mapped_file.h"
+#include "base/named_values.h"
 #include "base/status_macros.h"
 #include "draft/make_drafter.h"
-#include "spdlog/spdlog.h"
 
 namespace tandem {
 namespace {
@@ -19,13 +21,10 @@ constexpr int kDefaultShareOfFreeMemory = 4;  // a quarter
 // Beyond the sequences of a full batch, room for as many earlier prompts.
 constexpr int kRoomForPrefixes = 2;
 
-absl::StatusOr<Quantization> ParseQuantization(const char* option, const std::string& name) {
-  if (name == "none") return Quantization::kNone;
-  if (name == "int8") return Quantization::kInt8;
-  if (name == "int4") return Quantization::kInt4;
-  return absl::InvalidArgumentError(
-      absl::StrCat(option, ": \"", name, "\" is not one of none, int8, int4"));
-}
+constexpr NamedValues<Quantization, 3> kQuantizations = {
+    {{Quantization::kNone, "none"}, {Quantization::kInt8, "int8"}, {Quantization::kInt4, "int4"}}};
+constexpr NamedValues<CpuCompute, 3> kComputes = {
+    {{CpuCompute::kAuto, "auto"}, {CpuCompute::kF32, "f32"}, {CpuCompute::kBF16, "bf16"}}};
 
 // Bytes that new allocations may take without swapping; a guess of 1 GiB where /proc is missing.
 int64_t FreeMemoryBytes() {
@@ -75,8 +74,9 @@ absl::StatusOr<std::unique_ptr<VocabularyMap>> MakeVocabularyMap(const EngineOpt
   auto vocabulary = std::make_unique<VocabularyMap>(target, draft);
   const auto& [num_target, num_draft, num_paired] = vocabulary->counts();
   if (IsUsable(*vocabulary)) {
-    spdlog::info("vocabulary target={} draft={} tokens={} draft_tokens={} same={}", options.target,
-                 options.draft, num_target, num_draft, num_paired);
+    Log(LogLevel::kInfo,
+        absl::StrCat("vocabulary target=", options.target, " draft=", options.draft,
+                     " tokens=", num_target, " draft_tokens=", num_draft, " same=", num_paired));
     return vocabulary;
   }
   return absl::InvalidArgumentError(absl::StrCat(
@@ -114,9 +114,9 @@ absl::Status MakeCaches(const EngineOptions& options, ModelPair* pair) {
   const int64_t useful = pages_per_sequence * options.max_batch * kRoomForPrefixes;
   const int64_t num_pages = std::min(memory / static_cast<int64_t>(bytes_per_page), useful);
   if (num_pages < 1) {
-    return absl::InvalidArgumentError(absl::StrCat("kv_memory: ", memory, " bytes hold no page of ",
-                                                   options.page_size, " tokens, which takes ",
-                                                   bytes_per_page));
+    return FieldError("kv_memory",
+                      absl::StrCat(memory, " bytes hold no page of ", options.page_size,
+                                   " tokens, which takes ", bytes_per_page));
   }
   ASSIGN_OR_RETURN(pair->target_cache, PagedKvCache::Create(pair->backend.get(), target_layout,
                                                             static_cast<int>(num_pages)));
@@ -129,23 +129,21 @@ absl::Status MakeCaches(const EngineOptions& options, ModelPair* pair) {
 absl::Status CheckCompute(const EngineOptions& options, const Transformer& model,
                           const std::string& path) {
   if (options.compute == "f32" && IsQuantized(model.dtype())) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "compute: found f32, which keeps activations as they are, allowed: auto, because ", path,
-        " has ", NameOf(model.dtype()), " weights, which meet quantised activations"));
+    return FieldError(
+        "compute",
+        absl::StrCat("found f32, which keeps activations as they are, allowed: auto, because ",
+                     path, " has ", NameOf(model.dtype()),
+                     " weights, which meet quantised activations"));
   }
   if (options.compute != "bf16" || model.dtype() == DType::kBF16) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("compute: bf16 needs bfloat16 weights, and ", path,
-                                                 " has ", NameOf(model.dtype())));
+  return FieldError("compute", absl::StrCat("bf16 needs bfloat16 weights, and ", path, " has ",
+                                            NameOf(model.dtype())));
 }
 
 }  // namespace
 
 absl::StatusOr<CpuCompute> ParseCompute(const std::string& name) {
-  if (name == "auto") return CpuCompute::kAuto;
-  if (name == "f32") return CpuCompute::kF32;
-  if (name == "bf16") return CpuCompute::kBF16;
-  return absl::InvalidArgumentError(
-      absl::StrCat("compute: \"", name, "\" is not one of auto, f32, bf16"));
+  return ValueOf(kComputes, "compute", name);
 }
 
 namespace {
@@ -168,7 +166,7 @@ absl::StatusOr<ModelPair> ModelPair::Load(const EngineOptions& options) {
   ASSIGN_OR_RETURN(pair.backend, MakeBackend(options.device, cpu));
   ASSIGN_OR_RETURN(pair.tokenizer, Tokenizer::Load(options.target));
   ASSIGN_OR_RETURN(const Quantization quantization,
-                   ParseQuantization("quantize", options.quantize));
+                   ValueOf(kQuantizations, "quantize", options.quantize));
   ASSIGN_OR_RETURN(pair.target,
                    Transformer::Load(options.target, pair.backend.get(), quantization));
   RETURN_IF_ERROR(CheckCompute(options, *pair.target, options.target));
@@ -177,9 +175,10 @@ absl::StatusOr<ModelPair> ModelPair::Load(const EngineOptions& options) {
         options.target, "/tokenizer.json: has ids up to ", pair.tokenizer->vocab_size() - 1,
         ", but the model's vocabulary has ", pair.target->vocab_size()));
   }
-  if (!options.draft.empty() && options.drafter != "none" && options.drafter != "ngram") {
+  pair.drafter_kind = ResolveDrafter(options.drafter, !options.draft.empty());
+  if (!options.draft.empty() && HasModel(pair.drafter_kind)) {
     ASSIGN_OR_RETURN(const Quantization draft_quantization,
-                     ParseQuantization("draft_quantize", options.draft_quantize));
+                     ValueOf(kQuantizations, "draft_quantize", options.draft_quantize));
     ASSIGN_OR_RETURN(pair.draft,
                      Transformer::Load(options.draft, pair.backend.get(), draft_quantization));
     RETURN_IF_ERROR(CheckCompute(options, *pair.draft, options.draft));
@@ -191,11 +190,11 @@ absl::StatusOr<ModelPair> ModelPair::Load(const EngineOptions& options) {
     if (pair.draft != nullptr) RETURN_IF_ERROR(WarmUp(pair.draft.get(), pair.draft_cache.get()));
   }
   ASSIGN_OR_RETURN(pair.drafter,
-                   MakeDrafter(options.drafter, {.model = pair.draft.get(),
-                                                 .cache = pair.draft_cache.get(),
-                                                 .target_vocab_size = pair.target->vocab_size(),
-                                                 .chunk_tokens = options.chunk_tokens,
-                                                 .vocabulary = pair.vocabulary.get()}));
+                   MakeDrafter(pair.drafter_kind, {.model = pair.draft.get(),
+                                                   .cache = pair.draft_cache.get(),
+                                                   .target_vocab_size = pair.target->vocab_size(),
+                                                   .chunk_tokens = options.chunk_tokens,
+                                                   .vocabulary = pair.vocabulary.get()}));
   return pair;
 }
 

@@ -26,9 +26,10 @@ struct ModelPair {
   std::unique_ptr<Transformer> target;
   std::unique_ptr<Transformer> draft;  // or null
   std::unique_ptr<PagedKvCache> target_cache;
-  std::unique_ptr<PagedKvCache> draft_cache;  // null without a draft
-  std::unique_ptr<VocabularyMap> vocabulary;  // null without a draft and where the ids agree
-  std::unique_ptr<Drafter> drafter;           // or null
+  std::unique_ptr<PagedKvCache> draft_cache;      // null without a draft
+  std::unique_ptr<VocabularyMap> vocabulary;      // null without a draft and where the ids agree
+  DrafterKind drafter_kind = DrafterKind::kNone;  // never kAuto
+  std::unique_ptr<Drafter> drafter;               // null for kNone
 
   // Errors name the file or the option.
   static absl::StatusOr<ModelPair> Load(const EngineOptions& options);

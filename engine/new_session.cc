@@ -6,22 +6,16 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "base/field_error.h"
 #include "base/status_macros.h"
 
 namespace tandem {
 namespace {
 
-// The rule of a name; for "auto" as docs/verification.md chooses.
-absl::StatusOr<AcceptanceRule> ParseVerifier(absl::string_view name, const Request& request,
-                                             int draft_tokens, bool draft_is_drawn) {
-  if (name == "exact_match") return AcceptanceRule::kExactMatch;
-  if (name == "block") return AcceptanceRule::kBlock;
-  if (name == "token") return AcceptanceRule::kToken;
-  if (name != "auto") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("verifier: \"", name, "\" is not one of auto, exact_match, block, token"));
-  }
+// The rule of a request; for kAuto as docs/verification.md chooses.
+AcceptanceRule RuleOf(AcceptanceRule wanted, const Request& request, int draft_tokens,
+                      bool draft_is_drawn) {
+  if (wanted != AcceptanceRule::kAuto) return wanted;
   if (request.seed.has_value() || request.sampling.is_greedy() || !draft_is_drawn) {
     return AcceptanceRule::kExactMatch;
   }
@@ -37,44 +31,44 @@ absl::Status CheckDraftTokens(int draft_tokens) {
   if (draft_tokens == kAutoDraftTokens || (0 <= draft_tokens && draft_tokens <= kMaxDraftTokens)) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("draft_tokens: ", draft_tokens, " is not auto or from 0 to ", kMaxDraftTokens));
+  return FieldError("draft_tokens",
+                    absl::StrCat(draft_tokens, " is not auto or from 0 to ", kMaxDraftTokens));
 }
 
 absl::Status CheckTopLogprobs(absl::string_view name, int num_top) {
   constexpr int kMost = 100;
   if (-1 <= num_top && num_top <= kMost) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(name, ": ", num_top, " is not from 0 to ", kMost));
+  return FieldError(name, absl::StrCat(num_top, " is not from 0 to ", kMost));
 }
 
 absl::Status CheckAtLeast(absl::string_view name, int64_t value, int64_t least) {
   if (value >= least) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(name, ": ", value, " is not ", least, " or more"));
+  return FieldError(name, absl::StrCat(value, " is not ", least, " or more"));
 }
 
 absl::Status CheckToken(absl::string_view field, TokenId id, const ModelPair& pair) {
   const int vocab_size = pair.target->vocab_size();
   if (0 <= id && id < vocab_size) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(field, ": token ", id, " is not in the vocabulary of ", vocab_size));
+  return FieldError(field, absl::StrCat("token ", id, " is not in the vocabulary of ", vocab_size));
 }
 
 absl::StatusOr<std::vector<TokenId>> PromptOf(const Request& request, const ModelPair& pair) {
   if (!request.prompt.empty() && !request.prompt_ids.empty()) {
-    return absl::InvalidArgumentError("prompt: both text and ids are given");
+    return FieldError("prompt", "both text and ids are given");
   }
   std::vector<TokenId> ids = request.prompt_ids;
   if (!request.prompt.empty()) {
-    ASSIGN_OR_RETURN(ids, pair.tokenizer->Encode(request.prompt, SpecialTokens::kParse));
+    ASSIGN_OR_RETURN(ids, pair.tokenizer->Encode(request.prompt, request.special));
     ids = pair.tokenizer->WithTemplate(std::move(ids));
   }
-  if (ids.empty()) return absl::InvalidArgumentError("prompt: is empty");
+  if (ids.empty()) return FieldError("prompt", "is empty");
   for (const TokenId id : ids) RETURN_IF_ERROR(CheckToken("prompt_ids", id, pair));
   const int context = pair.target->context_length();
-  if (static_cast<int64_t>(ids.size()) >= context) {
-    return absl::InvalidArgumentError(absl::StrCat("prompt: has ", ids.size(),
-                                                   " tokens, and the target's context of ", context,
-                                                   " must hold one more"));
+  const int room = context - (request.max_tokens > 0 ? 1 : 0);
+  if (static_cast<int64_t>(ids.size()) > room) {
+    return FieldError(
+        "prompt", absl::StrCat("has ", ids.size(), " tokens, and the target's context of ", context,
+                               " has room for ", room));
   }
   return ids;
 }
@@ -82,14 +76,14 @@ absl::StatusOr<std::vector<TokenId>> PromptOf(const Request& request, const Mode
 }  // namespace
 
 absl::Status EngineOptions::Validate() const {
-  if (target.empty()) return absl::InvalidArgumentError("target: no model folder is given");
+  if (target.empty()) return FieldError("target", "no model folder is given");
   RETURN_IF_ERROR(CheckDraftTokens(draft_tokens));
-  RETURN_IF_ERROR(ParseVerifier(verifier, Request(), draft_tokens, true).status());
   RETURN_IF_ERROR(CheckAtLeast("threads", threads, 0));
   RETURN_IF_ERROR(ParseKvDType(kv_cache).status());
   RETURN_IF_ERROR(CheckAtLeast("kv_memory", kv_memory_bytes, 0));
   RETURN_IF_ERROR(CheckAtLeast("page_size", page_size, 1));
   RETURN_IF_ERROR(CheckAtLeast("max_batch", max_batch, 1));
+  RETURN_IF_ERROR(CheckAtLeast("max_generations", max_generations, 1));
   return CheckAtLeast("chunk_tokens", chunk_tokens, 1);
 }
 
@@ -97,35 +91,42 @@ absl::StatusOr<std::unique_ptr<Session>> NewSession(Request request, const Engin
                                                     const ModelPair& pair) {
   auto session = std::make_unique<Session>();
   Session& s = *session;
-  s.submit_time = absl::Now();
+  s.submit_time = Instant::Now();
   RETURN_IF_ERROR(request.sampling.Validate(pair.target->vocab_size()));
-  RETURN_IF_ERROR(CheckAtLeast("max_tokens", request.max_tokens, 1));
+  RETURN_IF_ERROR(CheckAtLeast("max_tokens", request.max_tokens, 0));
+  if (request.time_limit <= absl::ZeroDuration()) {
+    return FieldError("time_limit", absl::StrCat(absl::FormatDuration(request.time_limit),
+                                                 " is not more than no time"));
+  }
+  s.deadline = s.submit_time + request.time_limit;
   if (request.sampling.min_tokens > request.max_tokens) {
-    return absl::InvalidArgumentError(absl::StrCat("min_tokens: ", request.sampling.min_tokens,
-                                                   " is not from 0 to max_tokens, which is ",
-                                                   request.max_tokens));
+    return FieldError("min_tokens",
+                      absl::StrCat(request.sampling.min_tokens,
+                                   " is not from 0 to max_tokens, which is ", request.max_tokens));
   }
   const int draft_tokens = request.draft_tokens.value_or(options.draft_tokens);
   RETURN_IF_ERROR(CheckDraftTokens(draft_tokens));
   RETURN_IF_ERROR(CheckTopLogprobs("logprobs", request.logprobs.num_top));
   RETURN_IF_ERROR(CheckTopLogprobs("prompt_logprobs", request.prompt_logprobs.num_top));
   const bool draft_is_drawn = pair.drafter != nullptr && pair.drafter->is_drawn();
-  ASSIGN_OR_RETURN(s.rule, ParseVerifier(request.verifier.value_or(options.verifier), request,
-                                         draft_tokens, draft_is_drawn));
+  s.rule =
+      RuleOf(request.verifier.value_or(options.verifier), request, draft_tokens, draft_is_drawn);
   for (const std::string& stop : request.stop) {
-    if (stop.empty()) return absl::InvalidArgumentError("stop: a stop string is empty");
+    if (stop.empty()) return FieldError("stop", "a stop string is empty");
   }
   ASSIGN_OR_RETURN(s.tokens, PromptOf(request, pair));
   s.prompt_length = s.length();
+  s.scores_only = request.max_tokens == 0;
   // Tokens beyond the context are never asked for.
   s.max_length = static_cast<int>(std::min<int64_t>(int64_t{s.prompt_length} + request.max_tokens,
                                                     pair.target->context_length()));
   const int64_t page_size = options.page_size;
   const int64_t pages = (s.max_length + page_size - 1) / page_size;
   if (pages > pair.target_cache->num_pages()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "max_tokens: ", s.prompt_length, " prompt tokens and ", s.max_length - s.prompt_length,
-        " more need ", pages, " pages, and kv_memory holds ", pair.target_cache->num_pages()));
+    return FieldError("max_tokens",
+                      absl::StrCat(s.prompt_length, " prompt tokens and ",
+                                   s.max_length - s.prompt_length, " more need ", pages,
+                                   " pages, and kv_memory holds ", pair.target_cache->num_pages()));
   }
   s.sampling = std::move(request.sampling);
   if (TokenCounts* used = s.counts_if_used()) used->AddPrompt(s.tokens);
@@ -141,12 +142,12 @@ absl::StatusOr<std::unique_ptr<Session>> NewSession(Request request, const Engin
   s.sampling.ending_tokens.assign(s.stop_tokens.begin(), s.stop_tokens.end());
   s.logprobs = request.logprobs;
   s.prompt_logprobs = request.prompt_logprobs;
-  s.draft_tokens = draft_tokens;
+  s.draft_tokens = s.scores_only ? 0 : draft_tokens;
   s.learns_sharpness = !request.seed.has_value() && s.rule != AcceptanceRule::kExactMatch;
   s.text = std::make_unique<OutputText>(pair.tokenizer.get(), s.tokens, std::move(request.stop),
                                         s.sampling.min_tokens);
   s.completion.prompt_tokens = s.prompt_length;
-  s.completion.verifier = std::string(NameOf(s.rule));
+  s.completion.verifier = s.rule;
   s.completion.draft_tokens = pair.drafter == nullptr ? 0 : draft_tokens;
   if (s.prompt_logprobs.num_top >= 0) s.completion.prompt_logprobs.emplace_back(std::nullopt);
   return session;

@@ -20,7 +20,7 @@ struct RoundStep {
   int draft_tokens = 0;
   DraftOption option = {};  // what they are drafted by
 
-  bool completes() const { return num_fed == session->num_pending(); }
+  bool completes() const { return !session->scores_only && num_fed == session->num_pending(); }
 };
 
 struct RoundPlan {

@@ -10,20 +10,20 @@ bool Session::Append(TokenId token, Provenance provenance) {
   completion.token_ids.push_back(token);
   completion.provenance.push_back(static_cast<char>(provenance));
   if (stop_tokens.contains(token)) {
-    Finish("stop");
+    Finish(FinishReason::kStop);
   } else if (text != nullptr && !text->Append(token)) {
-    Finish("stop");
+    Finish(FinishReason::kStop);
   } else if (length() >= max_length) {
-    Finish("length");
+    Finish(FinishReason::kLength);
   }
   return !finished;
 }
 
-void Session::Finish(std::string_view reason) {
+void Session::Finish(FinishReason reason) {
   if (finished) return;
   finished = true;
-  completion.finish_reason = std::string(reason);
-  if (text != nullptr) text->Finish();
+  completion.finish_reason = reason;
+  if (text != nullptr && reason != FinishReason::kCancelled) text->Finish();
 }
 
 void Session::Fail(absl::Status why) {

@@ -7,10 +7,11 @@
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
-#include "absl/time/time.h"
+#include "base/instant.h"
 #include "draft/acceptance_estimate.h"
 #include "draft/draft_plan.h"
 #include "draft/drafter.h"
+#include "engine/delivery.h"
 #include "engine/engine.h"
 #include "engine/output_text.h"
 #include "kvcache/paged_kv_cache.h"
@@ -29,7 +30,9 @@ struct Session {
   RandomSource random{0};
   AcceptanceRule rule = AcceptanceRule::kToken;
   int prompt_length = 0;
-  int max_length = 0;  // tokens, prompt included
+  int max_length = 0;        // tokens, prompt included
+  bool scores_only = false;  // the prompt is read, and nothing is added
+  Instant deadline = Instant::InfiniteFuture();
   absl::flat_hash_set<TokenId> stop_tokens;
   LogprobOptions logprobs;
   LogprobOptions prompt_logprobs;
@@ -37,8 +40,7 @@ struct Session {
   // Whether drafts are drawn as sharply as the engine has learned; else as the request says, so
   // that a round depends on the request and its seed alone.
   bool learns_sharpness = false;
-  Engine::OnPiece on_piece;
-  Engine::OnDone on_done;
+  std::shared_ptr<Channel> channel;  // to the callbacks; null without any
 
   // ---- State ----
   std::vector<TokenId> tokens;  // prompt, then committed output
@@ -52,17 +54,18 @@ struct Session {
   Completion completion;                    // filled as the generation goes
   bool finished = false;                    // completion.finish_reason or `status` says why
   absl::Status status;
-  absl::Time submit_time;
+  Instant submit_time;
   bool is_running = false;         // else it waits and holds no pages
   int published_pages = 0;         // of the target's, offered to the prefix index so far
-  size_t delivered_text = 0;       // bytes of the text already passed to on_piece
+  size_t delivered_text = 0;       // bytes of the text already put into the channel
   size_t delivered_tokens = 0;     // output tokens likewise
   int64_t delivered_proposed = 0;  // draft tokens verified until then
   int64_t delivered_accepted = 0;
 
   int length() const { return static_cast<int>(tokens.size()); }
   int num_cacheable() const { return length() - 1; }
-  int num_pending() const { return length() - target_kv.length(); }  // what the next pass may feed
+  // What the next pass may feed: of a prompt that is only scored nobody asks what follows it.
+  int num_pending() const { return length() - target_kv.length() - (scores_only ? 1 : 0); }
   int num_output() const { return length() - prompt_length; }
   TokenCounts* counts_if_used() { return sampling.needs_counts() ? &counts : nullptr; }
 
@@ -78,7 +81,9 @@ struct Session {
   // Commits one output token; of the conditions that end a generation the first to fire wins.
   // False if the generation has ended with this token.
   bool Append(TokenId token, Provenance provenance);
-  void Finish(std::string_view reason);
+  // What is held back of the text is let out, unless the generation is cancelled: nobody will be
+  // told of it.
+  void Finish(FinishReason reason);
   void Fail(absl::Status why);
 };
 

@@ -3,8 +3,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "base/log.h"
 #include "kernels/backend.h"
-#include "spdlog/spdlog.h"
 
 namespace tandem {
 
@@ -15,7 +15,7 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(std::string_view device,
     auto cuda = MakeCudaBackend(0);
     if (cuda.ok()) return cuda;
     if (BuiltWithCuda()) {
-      spdlog::info("device=cpu reason=\"{}\"", std::string(cuda.status().message()));
+      Log(LogLevel::kInfo, absl::StrCat("device=cpu reason=\"", cuda.status().message(), "\""));
     }
     return MakeCpuBackend(cpu_options);
   }

@@ -15,6 +15,7 @@
 #include "base/types.h"
 #include "kernels/backend.h"
 #include "kernels/row_tasks.h"
+#include "model/logprobs.h"
 #include "model/sampling_params.h"
 
 namespace tandem {
@@ -79,18 +80,6 @@ TokenId DrawFromWeights(absl::Span<const float> weights, const RandomSource& ran
 TokenId Draw(const Distribution& distribution, const RandomSource& random,
              const RandomPlace& place);
 
-// Which log-probabilities to report with a token.
-struct LogprobOptions {
-  int num_top = -1;        // -1 for none at all; 0 for the token's own
-  bool processed = false;  // of the distribution drawn from, rather than of the raw logits
-};
-
-// Natural log-probabilities of one row.
-struct TokenLogprobs {
-  TokenId id = 0;
-  float logprob = 0.0f;
-  std::vector<std::pair<TokenId, float>> top;  // the most likely first, of equals the lowest id
-};
 // Log-softmax of the raw `logits` at `id`, and the `num_top` largest.
 TokenLogprobs LogprobsOf(absl::Span<const float> logits, TokenId id, int num_top);
 // The same of a distribution that is drawn from; removed tokens have -infinity and are not listed.

@@ -7,6 +7,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/field_error.h"
 #include "base/status_macros.h"
 #include "model/formats/json_text.h"
 #include "nlohmann/json.hpp"
@@ -117,13 +118,16 @@ void ReadSpeculation(RequestFields* fields, const ServedModel& model, Request* o
     }
     options->draft_tokens = 0;
   }
-  std::string verifier = "auto";
+  std::string verifier;
   inner.Read("verifier", &verifier);
-  if (verifier != "auto" && verifier != "exact_match" && verifier != "block" &&
-      verifier != "token") {
-    inner.FailNot("verifier", verifier, "one of auto, exact_match, block, token");
+  if (!verifier.empty()) {
+    const absl::StatusOr<AcceptanceRule> rule = ParseAcceptanceRule(verifier);
+    if (rule.ok()) {
+      options->verifier = *rule;
+    } else {
+      inner.Fail(WithField(rule.status(), inner.PathOf("verifier")));
+    }
   }
-  if (inner.ok() && object->contains("verifier")) options->verifier = verifier;
   fields->Fail(inner.Finish());
 }
 
@@ -335,7 +339,7 @@ ServedModel ServedModel::Of(const Engine& engine, const std::string& name, int m
   return {.name = name,
           .tokenizer = &engine.tokenizer(),
           .chat_template = ChatTemplate::Load(target.path),
-          .drafter = engine.drafter_name(),
+          .drafter = std::string(NameOf(engine.drafter())),
           .context_length = target.context_length,
           .cache_tokens = int64_t{target.num_pages} * target.page_size,
           .max_sequences = max_sequences};

@@ -213,7 +213,7 @@ TEST(ApiRequest, ReadsEveryField) {
   EXPECT_EQ(options.seed, ~uint64_t{0});
   EXPECT_EQ(options.logprobs.num_top, 4);
   EXPECT_EQ(options.draft_tokens, kAutoDraftTokens);
-  EXPECT_EQ(options.verifier, "block");
+  EXPECT_EQ(options.verifier, AcceptanceRule::kBlock);
   EXPECT_TRUE(request->stream && request->include_usage);
   ASSERT_EQ(request->num_sequences(), 4);
   EXPECT_THAT(request->RequestOf(1).prompt_ids, ElementsAre(5, 6));

@@ -39,22 +39,6 @@ Json RoundJson(const RoundReport& round) {
 
 }  // namespace
 
-OwnedPiece OwnedPiece::Of(const Piece& piece) {
-  return {.text = std::string(piece.text),
-          .token_ids = {piece.token_ids.begin(), piece.token_ids.end()},
-          .provenance = std::string(piece.provenance),
-          .logprobs = {piece.logprobs.begin(), piece.logprobs.end()},
-          .round = piece.round};
-}
-
-size_t OwnedPiece::SizeInBytes() const {
-  size_t size = sizeof(*this) + text.size() + token_ids.size() * (sizeof(TokenId) + 1);
-  for (const TokenLogprobs& row : logprobs) {
-    size += sizeof(row) + row.top.size() * sizeof(row.top[0]);
-  }
-  return size;
-}
-
 ApiResponse::ApiResponse(const ApiRequest* request, const ServedModel* model, std::string id,
                          int64_t created)
     : request_(request),
@@ -106,7 +90,7 @@ Json ApiResponse::Whole(absl::Span<const Completion> completions) {
 }
 
 Json ApiResponse::ChoiceOf(int choice, const Completion& completion) {
-  Json json = {{"index", choice}, {"finish_reason", completion.finish_reason}};
+  Json json = {{"index", choice}, {"finish_reason", std::string(NameOf(completion.finish_reason))}};
   std::vector<TokenLogprobs> logprobs;
   if (request_->echo && request_->options.prompt_logprobs.num_top >= 0) {
     for (size_t i = 0; i < completion.prompt_logprobs.size(); ++i) {

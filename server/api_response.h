@@ -8,24 +8,13 @@
 
 #include "absl/types/span.h"
 #include "engine/engine.h"
+#include "engine/owned_piece.h"
 #include "model/tokenizer/detokenizer.h"
 #include "model/tokenizer/tokenizer.h"
 #include "nlohmann/json.hpp"
 #include "server/api_request.h"
 
 namespace tandem {
-
-// A Piece that owns what it shows.
-struct OwnedPiece {
-  std::string text;
-  std::vector<TokenId> token_ids;
-  std::string provenance;
-  std::vector<TokenLogprobs> logprobs;
-  RoundReport round;
-
-  static OwnedPiece Of(const Piece& piece);
-  size_t SizeInBytes() const;  // about what it occupies
-};
 
 // Makes the JSON that answers one request, whole or in chunks. Thread-compatible.
 class ApiResponse {

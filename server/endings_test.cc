@@ -40,7 +40,7 @@ TEST(Endings, AClientThatGoesAwayIsCancelled) {
     client.Close();
     ASSERT_TRUE(engine.AwaitCancel(id));
     EXPECT_FALSE(engine.Emit(id, "upon"));
-    engine.End(id, "cancelled");
+    engine.End(id, FinishReason::kCancelled);
     AwaitEndOf(server.get());
   }
 }
@@ -112,7 +112,7 @@ TEST(Endings, FailuresAreToldBeforeAndWithinAStream) {
   engine.Fail(4, absl::InternalError("the device is lost"));
   EXPECT_THAT(client.ReadUntil("[DONE]"), HasSubstr("the device is lost"));
   ASSERT_TRUE(engine.AwaitCancel(3));
-  engine.End(3, "cancelled");
+  engine.End(3, FinishReason::kCancelled);
   AwaitEndOf(server.get());
 }
 
@@ -183,7 +183,7 @@ TEST(Endings, AClientThatReadsNothingIsCancelled) {
   EXPECT_TRUE(engine.Emit(1, std::string(kMuch, 'x')));
   ASSERT_TRUE(engine.AwaitCancel(1));
   EXPECT_FALSE(engine.Emit(1, "x"));
-  engine.End(1, "cancelled");
+  engine.End(1, FinishReason::kCancelled);
   AwaitEndOf(server.get());
 }
 
@@ -220,7 +220,7 @@ TEST(Endings, ADrainEndsAtItsLimitOrWhenTold) {
     server->Drain();
     if (is_told) server->StopNow();
     ASSERT_TRUE(engine.AwaitCancel(1));
-    engine.End(1, "cancelled");
+    engine.End(1, FinishReason::kCancelled);
     server->AwaitEnd();
   }
 }
@@ -234,7 +234,7 @@ TEST(Endings, AServerThatIsDestroyedWaitsForItsGenerations) {
   std::thread ends([&] {
     EXPECT_TRUE(engine.AwaitCancel(1));
     EXPECT_FALSE(engine.Emit(1, "upon"));
-    engine.End(1, "cancelled");
+    engine.End(1, FinishReason::kCancelled);
   });
   server = nullptr;
   ends.join();
@@ -296,7 +296,7 @@ TEST_F(QueueTest, AClientThatDoesNotReadIsCancelled) {
   while (engine_.Emit(1, std::string(100, 'x'))) ASSERT_LT(++emitted, 100);
   // A piece occupies its text and less than 200 bytes.
   EXPECT_GT(emitted, 4000 / 300);
-  engine_.End(1, "cancelled");
+  engine_.End(1, FinishReason::kCancelled);
   const Generation::News news = generation->Take();
   EXPECT_TRUE(news.is_over);
   ASSERT_TRUE(news.response.has_value());

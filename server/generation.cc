@@ -93,7 +93,7 @@ void Generation::OnDone(int choice, absl::StatusOr<Completion> result) {
       status_.Update(result.status());
     } else {
       // Somebody stopped it, and it was not the client: the server ends.
-      if (result->finish_reason == "cancelled" && !is_cancelled_) {
+      if (result->finish_reason == FinishReason::kCancelled && !is_cancelled_) {
         status_.Update(absl::UnavailableError("the server is stopping"));
       }
       sequences_[choice].completion = *std::move(result);
@@ -181,8 +181,9 @@ std::string Generation::EventsOf(const std::vector<Event>& events, bool is_over)
       text += EventOf(response_.Chunk(event.choice, event.piece));
       continue;
     }
-    const std::string& reason = sequences_[event.choice].completion.finish_reason;
-    Json chunk = response_.EndChunk(event.choice, request_.prompt_only ? "length" : reason);
+    const std::string_view reason = NameOf(sequences_[event.choice].completion.finish_reason);
+    Json chunk = response_.EndChunk(event.choice,
+                                    request_.prompt_only ? NameOf(FinishReason::kLength) : reason);
     const bool is_last = is_over && &event == &events.back();
     if (is_last) response_.AddReports(Completions(), &chunk);
     text += EventOf(chunk);
@@ -224,7 +225,7 @@ Generation::Summary Generation::summary() const {
     if (!sequence.is_done) continue;
     summary.prompt_tokens += sequence.completion.prompt_tokens;
     summary.completion_tokens += static_cast<int64_t>(sequence.completion.token_ids.size());
-    summary.finish_reason = sequence.completion.finish_reason;
+    summary.finish_reason = std::string(NameOf(sequence.completion.finish_reason));
   }
   return summary;
 }

@@ -55,7 +55,7 @@ class EchoEngine : public Engine {
   absl::StatusOr<GenerationId> Submit(Request request, OnPiece on_piece, OnDone on_done) override {
     const TokenId token = 0;
     Completion completion;
-    completion.finish_reason = "length";
+    completion.finish_reason = FinishReason::kLength;
     completion.prompt_tokens = static_cast<int>(request.prompt_ids.size());
     completion.text = "a";
     completion.token_ids = {token};
@@ -64,7 +64,9 @@ class EchoEngine : public Engine {
     on_done(std::move(completion));
     return ++last_id_;
   }
-  absl::StatusOr<Completion> Wait(GenerationId) override { return absl::NotFoundError(""); }
+  absl::StatusOr<Completion> Wait(GenerationId, absl::Duration) override {
+    return absl::NotFoundError("");
+  }
   void Cancel(GenerationId) override {}
   absl::Status CheckIntegrity() override { return absl::OkStatus(); }
   RoundStats stats() const override { return {}; }
@@ -78,7 +80,7 @@ class EchoEngine : public Engine {
     return info;
   }
   std::optional<ModelInfo> draft_info() const override { return std::nullopt; }
-  std::string drafter_name() const override { return "none"; }
+  DrafterKind drafter() const override { return DrafterKind::kNone; }
   std::string device_description() const override { return "fuzz"; }
 
  private:

@@ -58,7 +58,7 @@ Json SpeculationJson(const Completion& completion, const std::string& drafter) {
   const Json draft_tokens =
       completion.draft_tokens == kAutoDraftTokens ? Json("auto") : Json(completion.draft_tokens);
   return {{"drafter", drafter},
-          {"verifier", completion.verifier},
+          {"verifier", std::string(NameOf(completion.verifier))},
           {"draft_tokens", draft_tokens},
           {"rounds", stats.rounds},
           {"proposed", stats.proposed},
@@ -78,7 +78,7 @@ Json CompletionJson(const Completion& completion, const std::string& drafter) {
                {"completion_tokens", completion.token_ids.size()},
                {"text", completion.text},
                {"token_ids", completion.token_ids},
-               {"finish_reason", completion.finish_reason},
+               {"finish_reason", std::string(NameOf(completion.finish_reason))},
                {"provenance", completion.provenance},
                {"timings", TimingsJson(completion)},
                {"speculation", SpeculationJson(completion, drafter)}};

@@ -83,7 +83,7 @@ class ManualEngine : public Engine {
     running_[++last_id_] = {std::move(request), std::move(on_piece), std::move(on_done)};
     return last_id_;
   }
-  absl::StatusOr<Completion> Wait(GenerationId) override { std::abort(); }
+  absl::StatusOr<Completion> Wait(GenerationId, absl::Duration) override { std::abort(); }
   void Cancel(GenerationId id) override {
     absl::MutexLock lock(&mutex_);
     cancelled_.insert(id);
@@ -101,7 +101,7 @@ class ManualEngine : public Engine {
     return info;
   }
   std::optional<ModelInfo> draft_info() const override { return std::nullopt; }
-  std::string drafter_name() const override { return "none"; }
+  DrafterKind drafter() const override { return DrafterKind::kNone; }
   std::string device_description() const override { return "manual"; }
 
   // ---- What the test does ----
@@ -117,7 +117,7 @@ class ManualEngine : public Engine {
     running_[id].text += text;
     return goes_on;
   }
-  void End(GenerationId id, const std::string& reason = "stop") {
+  void End(GenerationId id, FinishReason reason = FinishReason::kStop) {
     Completion completion;
     completion.finish_reason = reason;
     completion.text = Await(id, [](Generation& g) { return g.text; });

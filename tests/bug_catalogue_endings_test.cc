@@ -17,7 +17,9 @@ namespace {
 TEST(BugCatalogue, EveryPieceIsWholeCharactersRow71) {
   for (const std::string name : {"shallow", "perturbed"}) {
     const GoldenPair pair(name);
-    const std::unique_ptr<Engine> engine = MakeEngine(CpuOptionsFor(pair.target, pair.draft));
+    EngineOptions options = CpuOptionsFor(pair.target, pair.draft);
+    options.callback_thread = CallbackThread::kEngine;  // a piece for every round
+    const std::unique_ptr<Engine> engine = MakeEngine(options);
     int num_held = 0;  // pieces that brought tokens and no text
     for (uint64_t seed = 0; seed < 12; ++seed) {
       std::string plain;

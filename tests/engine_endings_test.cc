@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/string_view.h"
 #include "engine/engine.h"
 #include "gtest/gtest.h"
 #include "model/tokenizer/tokenizer.h"
@@ -16,9 +17,10 @@ namespace tandem {
 namespace {
 
 // The first token of `ids` that is one of `stop`, or the cap: how many tokens come out, and why.
-std::pair<int, std::string> EndOf(const std::vector<TokenId>& ids, TokenId stop, int cap) {
+std::pair<int, FinishReason> EndOf(const std::vector<TokenId>& ids, TokenId stop, int cap) {
   const int found = static_cast<int>(std::find(ids.begin(), ids.end(), stop) - ids.begin());
-  return found < cap ? std::pair(found + 1, "stop") : std::pair(cap, "length");
+  return found < cap ? std::pair(found + 1, FinishReason::kStop)
+                     : std::pair(cap, FinishReason::kLength);
 }
 
 TEST(Engine, StopTokensAndLengthsCutEverywhereAlike) {
@@ -41,7 +43,7 @@ TEST(Engine, StopTokensAndLengthsCutEverywhereAlike) {
         EXPECT_EQ(got.token_ids, want);
         EXPECT_EQ(got.finish_reason, reason);
         EXPECT_EQ(got.logprobs.size(), got.token_ids.size());
-        if (reason == "stop") want.pop_back();  // its own text is not shown
+        if (reason == FinishReason::kStop) want.pop_back();  // its own text is not shown
         EXPECT_EQ(got.text, engine->tokenizer().Decode(want, /*skip_special=*/true));
         ExpectConsistent(got);
       }
@@ -58,7 +60,7 @@ TEST(Engine, TheModelsOwnEndTokensStopUnlessIgnored) {
   Request request{
       .prompt_ids = pair.prompt_ids, .max_tokens = 20, .sampling = kGreedy, .draft_tokens = 4};
   const Completion stopped = Generate(engine.get(), request);
-  EXPECT_EQ(stopped.finish_reason, "stop");
+  EXPECT_EQ(stopped.finish_reason, FinishReason::kStop);
   EXPECT_EQ(stopped.token_ids.size(), static_cast<size_t>(EndOf(pair.output_ids, end, 20).first));
   request.ignore_eos = true;
   EXPECT_EQ(Generate(engine.get(), request).token_ids.size(), 20u);
@@ -109,10 +111,10 @@ TEST(Engine, StopTokensWaitForMinTokens) {
         EXPECT_EQ(plain.token_ids, EndingNoEarlier(engine.get(), without, min_tokens));
         num_deferred += min_tokens > offset;
         for (const int k : {1, 3, 8}) {
-          for (const std::string verifier : {"exact_match", "block", "token"}) {
-            if (temperature > 0.0f && verifier != "exact_match") continue;
+          for (const AcceptanceRule verifier : kAllRules) {
+            if (temperature > 0.0f && verifier != AcceptanceRule::kExactMatch) continue;
             SCOPED_TRACE(absl::StrCat("T ", temperature, " stop at ", offset, " min ", min_tokens,
-                                      " k ", k, " ", verifier));
+                                      " k ", k, " ", View(NameOf(verifier))));
             request.draft_tokens = k;
             request.verifier = verifier;
             const Completion got = Generate(engine.get(), request);
@@ -149,7 +151,7 @@ TEST(Engine, TheModelsOwnEndTokensWaitForMinTokensUnlessIgnored) {
 TEST(Engine, ADraftThatIsTheTargetIsAcceptedBeforeMinTokensAndBehind) {
   const GoldenPair pair("itself");
   const std::unique_ptr<Engine> engine = MakeEngine(CpuOptionsFor(pair.target, pair.draft));
-  for (const std::string verifier : {"exact_match", "block", "token"}) {
+  for (const AcceptanceRule verifier : kAllRules) {
     const Completion got =
         Generate(engine.get(), {.prompt_ids = pair.prompt_ids,
                                 .max_tokens = 30,
@@ -158,8 +160,8 @@ TEST(Engine, ADraftThatIsTheTargetIsAcceptedBeforeMinTokensAndBehind) {
                                 .stop_tokens = {pair.output_ids[0], pair.output_ids[3]},
                                 .draft_tokens = 4,
                                 .verifier = verifier});
-    EXPECT_EQ(got.finish_reason, "length");
-    EXPECT_EQ(got.stats.accepted, got.stats.proposed) << verifier;
+    EXPECT_EQ(got.finish_reason, FinishReason::kLength);
+    EXPECT_EQ(got.stats.accepted, got.stats.proposed) << NameOf(verifier);
     // A stop token that comes as soon as it may: the draft knows when that is.
     for (int min_tokens = 0; min_tokens < 12; ++min_tokens) {
       const Completion stopped = Generate(
@@ -222,7 +224,7 @@ void ExpectStopStringsCut(Engine* engine, const Request& base, size_t last_offse
       request.max_tokens = cap;
       request.draft_tokens = 0;
       const Completion plain = Generate(engine, request);
-      if (plain.finish_reason == "stop") {
+      if (plain.finish_reason == FinishReason::kStop) {
         EXPECT_EQ(plain.text, all.text.substr(0, all.text.find(stop)));
       } else {
         EXPECT_EQ(plain.text.find(stop), std::string::npos);
@@ -271,7 +273,7 @@ TEST(Engine, StopStringsWaitForMinTokens) {
     request.sampling.min_tokens = min_tokens;
     request.draft_tokens = 0;
     const Completion plain = Generate(engine.get(), request);
-    EXPECT_TRUE(plain.finish_reason == "length" ||
+    EXPECT_TRUE(plain.finish_reason == FinishReason::kLength ||
                 static_cast<int>(plain.token_ids.size()) > min_tokens);
     longest = std::max(longest, plain.text.size());
     for (const int k : {1, 4, 8}) {
@@ -304,7 +306,7 @@ TEST(Engine, ADraftedStopTokenThatIsRejectedEndsNothing) {
   }
   ASSERT_GT(stop.size(), 10u);
   const std::unique_ptr<Engine> engine = MakeEngine(CpuOptionsFor(pair.target, pair.draft));
-  for (const std::string verifier : {"exact_match", "block", "token"}) {
+  for (const AcceptanceRule verifier : kAllRules) {
     for (const nlohmann::json& run : pair.runs) {
       const Completion got = Generate(engine.get(), {.prompt_ids = pair.prompt_ids,
                                                      .max_tokens = 64,
@@ -314,7 +316,7 @@ TEST(Engine, ADraftedStopTokenThatIsRejectedEndsNothing) {
                                                      .draft_tokens = run["k"].get<int>(),
                                                      .verifier = verifier});
       EXPECT_EQ(got.token_ids, pair.output_ids);
-      EXPECT_EQ(got.finish_reason, "length");
+      EXPECT_EQ(got.finish_reason, FinishReason::kLength);
       EXPECT_EQ(got.stats.proposed, run["proposed"]);  // nor does it end the draft
     }
   }
@@ -332,7 +334,7 @@ TEST(Engine, TheContextEndsAGeneration) {
                     .ignore_eos = true,
                     .draft_tokens = 0};
     const Completion plain = Generate(engine.get(), request);
-    EXPECT_EQ(plain.finish_reason, "length");
+    EXPECT_EQ(plain.finish_reason, FinishReason::kLength);
     EXPECT_EQ(static_cast<int>(plain.token_ids.size()), context - prompt_length);
     for (int k = 1; k <= 8; ++k) {
       request.draft_tokens = k;

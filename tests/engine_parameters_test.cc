@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/string_view.h"
 #include "engine/engine.h"
 #include "gtest/gtest.h"
 #include "tests/engine_testing.h"
@@ -97,7 +98,7 @@ bool AllSame(const std::vector<Completion>& a, const std::vector<Completion>& b)
   return true;
 }
 
-class EveryParameter : public testing::TestWithParam<std::tuple<std::string, std::string>> {
+class EveryParameter : public testing::TestWithParam<std::tuple<std::string, DrafterKind>> {
  protected:
   EveryParameter() : pair_(std::get<0>(GetParam())), target_(pair_.target) {
     target_.WriteJson("generation_config.json", {{"eos_token_id", EveryTwentieth(5)}});
@@ -128,7 +129,7 @@ class EveryParameter : public testing::TestWithParam<std::tuple<std::string, std
     return requests;
   }
 
-  void ExpectPlainOutput(std::vector<Request> requests, const std::string& verifier,
+  void ExpectPlainOutput(std::vector<Request> requests, AcceptanceRule verifier,
                          const std::vector<Completion>& plain) {
     for (const int k : {1, 3, 8, kAutoDraftTokens}) {
       if (k == kAutoDraftTokens && requests[0].sampling.is_greedy()) continue;  // for time
@@ -158,13 +159,13 @@ class EveryParameter : public testing::TestWithParam<std::tuple<std::string, std
 
 TEST_P(EveryParameter, SeededSamplesAreThoseOfPlainDecoding) {
   const std::vector<Completion> base = GenerateAll(plain_.get(), Requests(1.0f, nullptr));
-  ExpectPlainOutput(Requests(1.0f, nullptr), "exact_match", base);
+  ExpectPlainOutput(Requests(1.0f, nullptr), AcceptanceRule::kExactMatch, base);
   for (const Parameter& parameter : Parameters()) {
     SCOPED_TRACE(parameter.name);
     const std::vector<Request> requests = Requests(1.0f, &parameter);
     const std::vector<Completion> plain = GenerateAll(plain_.get(), requests);
     EXPECT_FALSE(AllSame(plain, base));  // it does something
-    ExpectPlainOutput(requests, "exact_match", plain);
+    ExpectPlainOutput(requests, AcceptanceRule::kExactMatch, plain);
   }
   EXPECT_GT(stats_.accepted, 20);
   EXPECT_GT(stats_.proposed, stats_.accepted);
@@ -175,8 +176,8 @@ TEST_P(EveryParameter, GreedyTextIsThatOfPlainDecodingUnderEveryRule) {
     if (parameter.name == "temperature") continue;  // it is 0 here
     const std::vector<Request> requests = Requests(0.0f, &parameter);
     const std::vector<Completion> plain = GenerateAll(plain_.get(), requests);
-    for (const std::string verifier : {"exact_match", "block", "token"}) {
-      SCOPED_TRACE(absl::StrCat(parameter.name, " ", verifier));
+    for (const AcceptanceRule verifier : kAllRules) {
+      SCOPED_TRACE(absl::StrCat(parameter.name, " ", View(NameOf(verifier))));
       ExpectPlainOutput(requests, verifier, plain);
     }
   }
@@ -186,11 +187,14 @@ TEST_P(EveryParameter, GreedyTextIsThatOfPlainDecodingUnderEveryRule) {
 
 INSTANTIATE_TEST_SUITE_P(All, EveryParameter,
                          testing::Combine(testing::Values("shallow", "perturbed"),
-                                          testing::Values("model", "ngram", "model+ngram")),
+                                          testing::Values(DrafterKind::kModel, DrafterKind::kNgram,
+                                                          DrafterKind::kModelAndNgram)),
                          [](const auto& info) {
-                           const std::string& drafter = std::get<1>(info.param);
+                           const DrafterKind drafter = std::get<1>(info.param);
                            return absl::StrCat(std::get<0>(info.param), "_",
-                                               drafter == "model+ngram" ? "both" : drafter);
+                                               drafter == DrafterKind::kModelAndNgram
+                                                   ? "both"
+                                                   : View(NameOf(drafter)));
                          });
 
 }  // namespace

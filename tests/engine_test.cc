@@ -10,10 +10,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "base/string_view.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
 #include "kvcache/paged_kv_cache.h"
+#include "model/sampling.h"
 #include "model/transformer.h"
 #include "tests/engine_testing.h"
 #include "tests/golden_file.h"
@@ -129,7 +131,7 @@ TEST(Engine, SpeculationIsPlainDecodingWhateverTheCachesHold) {
                             .seed = requests.size(),
                             .ignore_eos = true,
                             .draft_tokens = 0,
-                            .verifier = "exact_match",
+                            .verifier = AcceptanceRule::kExactMatch,
                             .logprobs = {.num_top = 2}});
       }
       EngineOptions options = CpuOptionsFor(pair.target, "");
@@ -338,6 +340,7 @@ TEST(Engine, SequencesOfOnePromptShareItsPages) {
   options.prefix_cache = true;
   // 8 pages of the prompt are full, and each needs 3 more.
   options.kv_memory_bytes = KvBytesFor(pair.target, pair.draft, (8 + kSequences * 3) * 4);
+  options.callback_thread = CallbackThread::kEngine;  // which then waits with the callbacks
   const std::unique_ptr<Engine> engine = MakeEngine(options);
   absl::Notification all_are_there;
   std::vector<int> pieces_by;
@@ -376,6 +379,7 @@ TEST(Engine, KeepsWhatWasReadOfACancelledPrompt) {
   EngineOptions options = CpuOptionsFor(pair.target, pair.draft);
   options.page_size = 2;
   options.chunk_tokens = 4;
+  options.callback_thread = CallbackThread::kEngine;  // which then waits with the callback
   const std::unique_ptr<Engine> engine = MakeEngine(options);
   const Request prompt = {
       .prompt_ids = pair.output_ids, .max_tokens = 1, .sampling = kGreedy, .draft_tokens = 0};
@@ -402,8 +406,8 @@ TEST(Engine, KeepsWhatWasReadOfACancelledPrompt) {
   is_half_read.WaitForNotification();
   engine->Cancel(*id);
   is_cancelled.Notify();
-  EXPECT_EQ(engine->Wait(*id)->finish_reason, "cancelled");
-  EXPECT_EQ(engine->Wait(*other)->finish_reason, "length");
+  EXPECT_EQ(engine->Wait(*id)->finish_reason, FinishReason::kCancelled);
+  EXPECT_EQ(engine->Wait(*other)->finish_reason, FinishReason::kLength);
   // In the last round the other's piece comes before the prompt's share is offered.
   const Completion again = Generate(engine.get(), prompt);
   EXPECT_GE(again.cached_tokens, 7 * 3 / 2 * 2);
@@ -485,10 +489,10 @@ TEST(Engine, ADraftThatIsTheTargetIsAlwaysAccepted) {
   EngineOptions options = CpuOptionsFor(model, model);
   options.page_size = 4;
   const std::unique_ptr<Engine> engine = MakeEngine(options);
-  for (const std::string verifier : {"exact_match", "block", "token"}) {
+  for (const AcceptanceRule verifier : kAllRules) {
     for (const float temperature : {0.0f, 1.0f}) {
       for (const int k : {1, 4, 7}) {
-        SCOPED_TRACE(absl::StrCat(verifier, " temperature ", temperature, " k ", k));
+        SCOPED_TRACE(absl::StrCat(View(NameOf(verifier)), " temperature ", temperature, " k ", k));
         const Completion got = Generate(
             engine.get(), {.prompt_ids = {5, 9, 2, 250, 31},
                            .max_tokens = 500,
@@ -511,7 +515,7 @@ TEST(Engine, ADraftThatIsTheTargetIsAlwaysAccepted) {
 TEST(Engine, LogprobsAreThoseOfAPassOverTheWholeText) {
   const GoldenPair pair("shallow");
   const std::unique_ptr<Engine> engine = MakeEngine(CpuOptionsFor(pair.target, pair.draft));
-  for (const std::string verifier : {"exact_match", "block", "token"}) {
+  for (const AcceptanceRule verifier : kAllRules) {
     for (const int k : {0, 4}) {
       const Completion got = Generate(engine.get(), {.prompt_ids = pair.prompt_ids,
                                                      .max_tokens = 40,

@@ -96,7 +96,7 @@ TEST_F(FirstPassTest, IsAnyPassToAnEngine) {
     request.logprobs.num_top = 2;
     request.draft_tokens = 0;
     const Completion first = *engine->Generate(request);
-    request.verifier = "exact_match";
+    request.verifier = AcceptanceRule::kExactMatch;
     request.draft_tokens = 2;  // the first passes of the draft
     const Completion second = *engine->Generate(request);
     EXPECT_EQ(first.token_ids, second.token_ids) << quantize;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/string_view.h"
 #include "gtest/gtest.h"
 #include "tests/engine_testing.h"
 
@@ -27,8 +28,8 @@ TEST_P(GoldenPairs, OutputAndCountsAreTheReferences) {
   options.threads = 2;
   const std::unique_ptr<Engine> engine = MakeEngine(options);
   for (const nlohmann::json& run : pair.runs) {
-    for (const std::string verifier : {"exact_match", "block", "token"}) {
-      SCOPED_TRACE(absl::StrCat("k ", run["k"].get<int>(), " ", verifier));
+    for (const AcceptanceRule verifier : kAllRules) {
+      SCOPED_TRACE(absl::StrCat("k ", run["k"].get<int>(), " ", View(NameOf(verifier))));
       const Completion got = Generate(engine.get(), {.prompt_ids = pair.prompt_ids,
                                                      .max_tokens = 64,
                                                      .sampling = {.temperature = 0.0f},
@@ -36,7 +37,7 @@ TEST_P(GoldenPairs, OutputAndCountsAreTheReferences) {
                                                      .draft_tokens = run["k"].get<int>(),
                                                      .verifier = verifier});
       EXPECT_EQ(got.token_ids, pair.output_ids);
-      EXPECT_EQ(got.finish_reason, "length");
+      EXPECT_EQ(got.finish_reason, FinishReason::kLength);
       EXPECT_EQ(got.verifier, verifier);
       EXPECT_EQ(got.draft_tokens, run["k"]);
       EXPECT_EQ(got.stats.rounds, run["rounds"]);

@@ -290,7 +290,7 @@ TEST(LosslessProof, NamesWhatIsWrongWithItsOptions) {
   EXPECT_THAT(message({.prompt_ids = {{-1}}}), HasSubstr("vocabulary"));
   EXPECT_THAT(message({.prompt_ids = {Tokens(10000, 1)}}), HasSubstr("too many"));
   EngineOptions none = engine;
-  none.drafter = "none";
+  none.drafter = DrafterKind::kNone;
   EXPECT_THAT(ProveLossless(none, SmallProof(pair)).status().message(), HasSubstr("drafter"));
 }
 

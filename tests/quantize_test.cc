@@ -42,7 +42,7 @@ class QuantizedFolderTest : public ::testing::Test {
   // Tokens and the bits of their log-probabilities, drawn with a seed.
   static absl::StatusOr<Completion> Generate(const std::string& folder,
                                              const std::string& quantize) {
-    EngineOptions options{.target = folder, .drafter = "none", .quantize = quantize};
+    EngineOptions options{.target = folder, .drafter = DrafterKind::kNone, .quantize = quantize};
     options.kv_memory_bytes = 1 << 24;
     auto engine = Engine::Create(options);
     if (!engine.ok()) return engine.status();

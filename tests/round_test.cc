@@ -341,7 +341,7 @@ TEST(RunRound, FailsWherePlainDecodingDoes) {
       };
       const auto plain = Plain(ask, &models);
       num_failed += !plain->status.ok();
-      num_stopped += plain->status.ok() && plain->completion.finish_reason == "stop";
+      num_stopped += plain->status.ok() && plain->completion.finish_reason == FinishReason::kStop;
       for (const int k : {1, 3, 8}) {
         models.draft.options().salt = 1;  // mostly right
         const auto s = Start(&models, &models.drafter, ask, rule);
@@ -371,7 +371,7 @@ TEST(RunRound, StopsWherePlainDecodingDoes) {
                     .stop_tokens = {5},
                     .logprobs = {.num_top = 0}};
       const auto plain = Plain(ask, &models);
-      num_stops += plain->completion.finish_reason == "stop";
+      num_stops += plain->completion.finish_reason == FinishReason::kStop;
       for (Drafter* drafter :
            {static_cast<Drafter*>(&models.drafter), static_cast<Drafter*>(&spam)}) {
         for (const int k : {1, 3, 8}) {

@@ -135,7 +135,7 @@ double ExpectPlainOutput(const std::string& target, const std::string& draft,
                     .logprobs = {.num_top = 2}};
     requests.push_back(request);
     request.seed = prompt.size();
-    request.verifier = "exact_match";
+    request.verifier = AcceptanceRule::kExactMatch;
     for (const SamplingParams& sampling : kSampled) {
       request.sampling = sampling;
       requests.push_back(request);
@@ -165,7 +165,7 @@ TEST(Vocabularies, ShuffledIdsChangeNothing) {
   const std::unique_ptr<Engine> engine = MakeEngine(CpuOptionsFor(pair.target, draft.path()));
   EXPECT_EQ(engine->draft_info()->mapped_tokens, kPairVocab);
   for (const nlohmann::json& run : pair.runs) {
-    for (const std::string verifier : {"exact_match", "block", "token"}) {
+    for (const AcceptanceRule verifier : kAllRules) {
       const Completion got = Generate(engine.get(), {.prompt_ids = pair.prompt_ids,
                                                      .max_tokens = 64,
                                                      .sampling = kGreedy,
@@ -191,7 +191,7 @@ TEST(Vocabularies, ShuffledIdsAreDrawnAlike) {
   EXPECT_EQ(same->draft_info()->mapped_tokens, std::nullopt);
   int64_t num_accepted = 0;
   for (const SamplingParams& sampling : kSampled) {
-    for (const std::string verifier : {"exact_match", "block", "token"}) {
+    for (const AcceptanceRule verifier : kAllRules) {
       const Request request{.prompt_ids = pair.prompt_ids,
                             .max_tokens = 48,
                             .sampling = sampling,

@@ -200,7 +200,7 @@ absl::StatusOr<KernelsReport> Measure(const KernelFlags& flags, MachineLimits* l
   }
   if (!flags.wants_passes) return report;
   ASSIGN_OR_RETURN(ModelPair pair, ModelPair::Load({.target = flags.target,
-                                                    .drafter = "none",
+                                                    .drafter = DrafterKind::kNone,
                                                     .device = "cpu",
                                                     .threads = flags.cpu.num_threads,
                                                     .compute = flags.compute,

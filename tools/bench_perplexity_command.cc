@@ -33,7 +33,7 @@ struct PerplexityFlags {
   EngineOptions engine_options;  // set by Check
 
   absl::Status Check() {
-    if (!engine.draft.empty() || !engine.drafter.empty()) {
+    if (!engine.draft.empty() || engine.drafter != "auto") {
       return absl::InvalidArgumentError(
           "--draft, --drafter: a perplexity is the target's alone; give neither");
     }

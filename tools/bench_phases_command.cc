@@ -35,7 +35,7 @@ struct PhaseFlags {
   EngineOptions engine_options;  // set by Check
 
   absl::Status Check() {
-    if (!engine.draft.empty() || !engine.drafter.empty()) {
+    if (!engine.draft.empty() || engine.drafter != "auto") {
       return absl::InvalidArgumentError(
           "--draft, --drafter: the phases are those of plain decoding; give neither");
     }

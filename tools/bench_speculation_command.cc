@@ -62,7 +62,7 @@ struct SpeculationFlags {
 
 absl::Status SpeculationFlags::Check() {
   ASSIGN_OR_RETURN(engine_options, engine.ToOptions());
-  const bool has_drafter = engine_options.drafter != "none";
+  const bool has_drafter = engine_options.drafter != DrafterKind::kNone;
   const std::string list = !draft_tokens.empty() ? draft_tokens
                            : has_drafter         ? kDefaultDraftTokens
                                                  : "0";
@@ -311,7 +311,7 @@ absl::StatusOr<Report> Measure(const SpeculationFlags& flags) {
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, MakeEngine(flags));
   Report report{.target = engine->target_info(),
                 .draft = engine->draft_info(),
-                .drafter = engine->drafter_name(),
+                .drafter = std::string(NameOf(engine->drafter())),
                 .device = engine->device_description(),
                 .benchmark = {},
                 .limits = {}};

@@ -36,7 +36,7 @@ class FakeEngine : public Engine {
     return next_id_++;
   }
 
-  absl::StatusOr<Completion> Wait(GenerationId id) override {
+  absl::StatusOr<Completion> Wait(GenerationId id, absl::Duration) override {
     const Request request = std::move(waiting_.at(id));
     waiting_.erase(id);
     Completion completion;
@@ -71,7 +71,7 @@ class FakeEngine : public Engine {
   const Tokenizer& tokenizer() const override { std::abort(); }
   ModelInfo target_info() const override { return {}; }
   std::optional<ModelInfo> draft_info() const override { return std::nullopt; }
-  std::string drafter_name() const override { return "fake"; }
+  DrafterKind drafter() const override { return DrafterKind::kModel; }
   std::string device_description() const override { return "fake"; }
 
   std::vector<Request> requests;

@@ -7,6 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/field_error.h"
 #include "base/status_macros.h"
 
 namespace tandem {
@@ -89,24 +90,24 @@ void EngineFlags::AddTo(CLI::App* app, bool with_draft_tokens) {
 
 absl::StatusOr<EngineOptions> EngineFlags::ToOptions() const {
   EngineOptions options;
-  RETURN_IF_ERROR(CheckName("--verifier", verifier, {"auto", "exact_match", "block", "token"}));
+  absl::StatusOr<AcceptanceRule> rule = ParseAcceptanceRule(verifier);
+  if (!rule.ok()) return WithField(rule.status(), "--verifier");
+  options.verifier = *rule;
   RETURN_IF_ERROR(CheckName("--compute", compute, {"auto", "f32", "bf16"}));
   RETURN_IF_ERROR(CheckName("--quantize", quantize, {"none", "int8", "int4"}));
   RETURN_IF_ERROR(CheckName("--draft-quantize", draft_quantize, {"none", "int8", "int4"}));
   RETURN_IF_ERROR(CheckName("--kv-cache", kv_cache, {"f32", "bf16", "int8"}));
-  if (!drafter.empty()) {
-    RETURN_IF_ERROR(CheckName("--drafter", drafter, {"model", "ngram", "model+ngram", "none"}));
-  }
+  absl::StatusOr<DrafterKind> kind = ParseDrafterKind(drafter);
+  if (!kind.ok()) return WithField(kind.status(), "--drafter");
+  options.drafter = *kind;
   options.target = target.empty() ? ShippedModel(kShippedTarget) : target;
   options.draft = draft.empty() && target.empty() ? ShippedModel(kShippedDraft) : draft;
-  const bool uses_draft = drafter == "model" || drafter == "model+ngram";
-  if (!drafter.empty() && !uses_draft) options.draft.clear();
-  if (uses_draft && options.draft.empty()) {
+  const bool is_given = *kind != DrafterKind::kAuto;
+  if (is_given && !HasModel(*kind)) options.draft.clear();
+  if (is_given && HasModel(*kind) && options.draft.empty()) {
     return absl::InvalidArgumentError(absl::StrCat("--drafter: ", drafter, " needs a --draft"));
   }
-  options.drafter = drafter;
   ASSIGN_OR_RETURN(options.draft_tokens, ParseDraftTokens(draft_tokens));
-  options.verifier = verifier;
   options.device = device;
   options.threads = threads;
   options.compute = compute;

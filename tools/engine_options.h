@@ -18,7 +18,7 @@ namespace tandem {
 struct EngineFlags {
   std::string target;
   std::string draft;
-  std::string drafter;
+  std::string drafter = "auto";
   std::string draft_tokens = "auto";
   std::string verifier = "auto";
   std::string device = "auto";

@@ -253,7 +253,7 @@ void PrintJson(const GenerateFlags& flags, const Engine& engine,
                const std::optional<Comparison>& comparison) {
   Json all = Json::array();
   for (size_t i = 0; i < completions.size(); ++i) {
-    Json json = CompletionJson(completions[i], engine.drafter_name());
+    Json json = CompletionJson(completions[i], std::string(NameOf(engine.drafter())));
     if (comparison.has_value()) {
       json["plain"] = {{"token_ids", comparison->plain[i].token_ids},
                        {"timings", TimingsJson(comparison->plain[i])},

@@ -32,9 +32,10 @@ std::string TextReport(const Engine& engine, const Completion& completion) {
                         completion.prompt_tokens, completion.cached_tokens, num_tokens,
                         completion.finish_reason);
   if (stats.proposed > 0) {
-    absl::StrAppendFormat(
-        &report, "acceptance  %.1f %% of the draft's tokens (%d of %d), rule %s\n",
-        100.0 * stats.AcceptanceRate(), stats.accepted, stats.proposed, completion.verifier);
+    absl::StrAppendFormat(&report,
+                          "acceptance  %.1f %% of the draft's tokens (%d of %d), rule %s\n",
+                          100.0 * stats.AcceptanceRate(), stats.accepted, stats.proposed,
+                          NameOf(completion.verifier));
     absl::StrAppend(&report, "by position");
     for (int i = 0; i < NumDraftPlaces(stats); ++i) {
       absl::StrAppendFormat(&report, " %.0f %%", 100.0 * stats.AcceptanceAt(i));

@@ -41,6 +41,7 @@ absl::Status ServeFlags::Check() {
   engine_options.chunk_tokens = chunk_tokens;
   engine_options.prefix_cache = !no_prefix_cache;
   engine_options.warm_up = true;
+  engine_options.callback_thread = CallbackThread::kEngine;  // the server waits in none
   ServiceOptions& service = server.service;
   ASSIGN_OR_RETURN(service.max_body_bytes, ParseSize("--max-body", max_body));
   ASSIGN_OR_RETURN(service.max_unread_bytes, ParseSize("--max-unread", max_unread));
@@ -85,7 +86,7 @@ absl::Status Run(const ServeFlags& flags) {
                    HttpServer::Start(engine.get(), flags.server));
   ServeUntilSignal(server.get(), [&] {
     spdlog::info("serving address=http://{} model={} drafter={} device=\"{}\"", server->address(),
-                 flags.server.service.model_name, engine->drafter_name(),
+                 flags.server.service.model_name, NameOf(engine->drafter()),
                  engine->device_description());
   });
   const EngineLoad load = engine->load();

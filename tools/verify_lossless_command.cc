@@ -47,10 +47,10 @@ struct ProofFlags {
 
 absl::Status ProofFlags::Check() {
   ASSIGN_OR_RETURN(engine_options, engine.ToOptions());
-  if (engine_options.drafter == "none") {
+  if (engine_options.drafter == DrafterKind::kNone) {
     return absl::InvalidArgumentError("--drafter: with none there is no speculation to prove");
   }
-  if (engine_options.verifier != "auto") {
+  if (engine_options.verifier != AcceptanceRule::kAuto) {
     return absl::InvalidArgumentError("--verifier: every rule is proved, there is none to choose");
   }
   proof.prompts.assign(std::begin(kPrompts), std::end(kPrompts));

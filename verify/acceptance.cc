@@ -137,18 +137,6 @@ absl::StatusOr<Verdict> JudgeByBlock(int num_tokens, Slots& slots) {
 
 }  // namespace
 
-std::string_view NameOf(AcceptanceRule rule) {
-  switch (rule) {
-    case AcceptanceRule::kExactMatch:
-      return "exact_match";
-    case AcceptanceRule::kBlock:
-      return "block";
-    case AcceptanceRule::kToken:
-      return "token";
-  }
-  return "";
-}
-
 absl::Status HostSlots::Reach(int slot) {
   TANDEM_CHECK(slot <= static_cast<int>(rows_.size()));
   if (slot < static_cast<int>(rows_.size())) return absl::OkStatus();
@@ -177,6 +165,8 @@ TokenId HostSlots::DrawTarget(int slot) { return noise_.draw_target(*rows_[slot]
 
 absl::StatusOr<Verdict> JudgeSlots(AcceptanceRule rule, int num_tokens, Slots& slots) {
   switch (rule) {
+    case AcceptanceRule::kAuto:
+      break;
     case AcceptanceRule::kExactMatch:
       return JudgeByExactMatch(num_tokens, slots);
     case AcceptanceRule::kBlock:

@@ -3,7 +3,6 @@
 #ifndef TANDEM_VERIFY_ACCEPTANCE_H_
 #define TANDEM_VERIFY_ACCEPTANCE_H_
 
-#include <string_view>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -12,19 +11,9 @@
 #include "absl/types/span.h"
 #include "base/types.h"
 #include "model/sampling.h"
+#include "verify/acceptance_rule.h"
 
 namespace tandem {
-
-// Each leaves the output distributed exactly as the target's own. At temperature 0 they are one
-// rule: accept while the draft is the target's argmax.
-enum class AcceptanceRule {
-  kExactMatch,  // the target chooses with noise keyed by position; accept what it would have chosen
-  kBlock,  // block verification (Sun et al. 2024): accepts the most that is possible in a chain
-  kToken,  // rejection sampling (Leviathan et al. 2023; Chen et al. 2023)
-};
-inline constexpr AcceptanceRule kAllRules[] = {AcceptanceRule::kExactMatch, AcceptanceRule::kBlock,
-                                               AcceptanceRule::kToken};
-std::string_view NameOf(AcceptanceRule rule);
 
 // What verification makes of one proposal: keep the first `num_accepted` tokens, then `next`.
 struct Verdict {

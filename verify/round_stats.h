@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "absl/time/time.h"
-#include "draft/proposal.h"
+#include "draft/draft_tokens.h"
 
 namespace tandem {
 

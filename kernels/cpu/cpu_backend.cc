@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/check.h"
+#include "base/field_error.h"
 #include "base/status_macros.h"
 #include "kernels/cpu/cpu_isa.h"
 #include "kernels/cpu/kv_rows.h"
@@ -515,8 +516,9 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const CpuOptions& option
   }
   const CpuKernels& kernels = **chosen;
   if (options.compute == CpuCompute::kBF16 && !HasBf16Products(kernels)) {
-    return absl::InvalidArgumentError(absl::StrCat("cpu: instruction set \"", kernels.name,
-                                                   "\" has no bf16 dot product; compute in f32"));
+    return FieldError("compute",
+                      absl::StrCat("bf16 is not possible, instruction set \"", kernels.name,
+                                   "\" has no bf16 dot product; allowed: auto, f32"));
   }
   if (options.num_threads < 0 || options.num_threads > 4096) {
     return absl::InvalidArgumentError(

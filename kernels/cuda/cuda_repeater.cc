@@ -4,7 +4,9 @@
 #include <string>
 #include <utility>
 
-#include "spdlog/spdlog.h"
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/string_view.h"
 
 namespace tandem::cuda {
 
@@ -26,8 +28,9 @@ void CudaRepeater::Run(absl::Span<const int64_t> key, absl::FunctionRef<void()> 
       entry.recording = *recording;
     } else {
       entry.cannot_be_recorded = true;
-      spdlog::warn("device={} repeats=false reason=\"{}\"", backend_.name(),
-                   std::string(recording.status().message()));
+      Log(LogLevel::kWarning,
+          absl::StrCat("device=", View(backend_.name()), " repeats=false reason=\"",
+                       recording.status().message(), "\""));
     }
   }
   if (entry.recording == nullptr) return enqueue();

@@ -177,7 +177,7 @@ TEST_F(DeviceEngine, SampledTextIsThatOfRowsOnTheHost) {
             .seed = 7,
             .ignore_eos = true,
             .draft_tokens = draft_tokens};
-        request.verifier = std::string(NameOf(rule));
+        request.verifier = rule;
         if (on_host) request.logprobs.num_top = 0;
         const auto got = engine->Generate(request);
         ASSERT_TRUE(got.ok()) << got.status().message();
@@ -199,7 +199,7 @@ TEST_F(DeviceEngine, ADraftThatIsTheTargetIsAcceptedWhole) {
                                        .seed = 3,
                                        .ignore_eos = true,
                                        .draft_tokens = 4,
-                                       .verifier = "token"});
+                                       .verifier = AcceptanceRule::kToken});
     ASSERT_TRUE(got.ok()) << got.status().message();
     EXPECT_GE(got->stats.proposed, 6);
     EXPECT_EQ(got->stats.accepted, got->stats.proposed) << temperature;

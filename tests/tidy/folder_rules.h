@@ -11,7 +11,8 @@ namespace tandem::tidy {
 // sources or name a known library.
 Violations CheckFolderChain(const Files& files);
 
-// verify/ sees the proposal, not the proposer: of draft/ it includes proposal.h only.
+// verify/ sees the proposal, not the proposer: of draft/ it includes proposal.h
+// and draft_tokens.h only.
 Violations CheckVerifySeesProposalsOnly(const Files& files);
 
 // Nothing outside kernels/ includes a device's folder, and no device's folder another's.

@@ -1,0 +1,16 @@
+// The end of the road for exceptions of libraries, std::bad_alloc above all: at the root of every
+// thread, and where the caller's code is entered or left.
+#ifndef TANDEM_BASE_GUARD_H_
+#define TANDEM_BASE_GUARD_H_
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+
+namespace tandem {
+
+// What `body` returns; what it throws as INTERNAL, "<what>: <reason>".
+absl::Status Guarded(const char* what, absl::FunctionRef<absl::Status()> body);
+
+}  // namespace tandem
+
+#endif  // TANDEM_BASE_GUARD_H_

@@ -1,0 +1,34 @@
+#include "base/guard.h"
+
+#include <limits>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace tandem {
+namespace {
+
+TEST(Guarded, ReturnsWhatTheBodyReturns) {
+  EXPECT_EQ(Guarded("reading", [] { return absl::OkStatus(); }), absl::OkStatus());
+  EXPECT_EQ(Guarded("reading", [] { return absl::NotFoundError("x"); }), absl::NotFoundError("x"));
+}
+
+TEST(Guarded, TurnsWhatIsThrownIntoAStatus) {
+  EXPECT_EQ(Guarded("reading",
+                    []() -> absl::Status {
+                      std::vector<int>().at(3);
+                      return absl::OkStatus();
+                    })
+                .code(),
+            absl::StatusCode::kInternal);
+  const absl::Status status = Guarded("reading", [] {
+    std::string text(std::numeric_limits<int64_t>::max() / 2, 'x');
+    return text.empty() ? absl::OkStatus() : absl::NotFoundError("");
+  });
+  EXPECT_EQ(status, absl::InternalError("reading: out of memory"));
+}
+
+}  // namespace
+}  // namespace tandem

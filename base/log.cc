@@ -1,0 +1,29 @@
+#include "base/log.h"
+
+#include "spdlog/spdlog.h"
+
+namespace tandem {
+namespace {
+
+spdlog::level::level_enum LevelOf(LogLevel level) {
+  switch (level) {
+    case LogLevel::kDebug:
+      return spdlog::level::debug;
+    case LogLevel::kInfo:
+      return spdlog::level::info;
+    case LogLevel::kWarning:
+      return spdlog::level::warn;
+    case LogLevel::kError:
+      break;
+  }
+  return spdlog::level::err;
+}
+
+}  // namespace
+
+void Log(LogLevel level, std::string_view line) {
+  const std::shared_ptr<spdlog::logger> logger = spdlog::get("tandem");
+  if (logger != nullptr) logger->log(LevelOf(level), "{}", line);
+}
+
+}  // namespace tandem

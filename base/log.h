@@ -1,0 +1,16 @@
+#ifndef TANDEM_BASE_LOG_H_
+#define TANDEM_BASE_LOG_H_
+
+#include <string_view>
+
+namespace tandem {
+
+enum class LogLevel { kDebug, kInfo, kWarning, kError };
+
+// Adds a line to the log: to the spdlog logger that is registered as "tandem", for instance by
+// spdlog::stderr_color_mt("tandem"); nowhere without one. Thread-safe.
+void Log(LogLevel level, std::string_view line);
+
+}  // namespace tandem
+
+#endif  // TANDEM_BASE_LOG_H_

@@ -1,0 +1,45 @@
+#ifndef TANDEM_BASE_NAMED_VALUES_H_
+#define TANDEM_BASE_NAMED_VALUES_H_
+
+#include <array>
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/field_error.h"
+#include "base/string_view.h"
+
+namespace tandem {
+
+// The values of an enumeration with the names that users write.
+template <typename Value, size_t kCount>
+using NamedValues = std::array<std::pair<Value, std::string_view>, kCount>;
+
+// REQUIRES: `value` is in the table.
+template <typename Value, size_t kCount>
+std::string_view NameIn(const NamedValues<Value, kCount>& table, Value value) {
+  for (const auto& [candidate, name] : table) {
+    if (candidate == value) return name;
+  }
+  TANDEM_CHECK(false);
+}
+
+// INVALID_ARGUMENT naming `field` and every name of the table if `name` is none of them.
+template <typename Value, size_t kCount>
+absl::StatusOr<Value> ValueOf(const NamedValues<Value, kCount>& table, std::string_view field,
+                              std::string_view name) {
+  std::string allowed;
+  for (const auto& [value, candidate] : table) {
+    if (candidate == name) return value;
+    absl::StrAppend(&allowed, allowed.empty() ? "" : ", ", View(candidate));
+  }
+  return FieldError(View(field), absl::StrCat("\"", View(name), "\" is not one of ", allowed));
+}
+
+}  // namespace tandem
+
+#endif  // TANDEM_BASE_NAMED_VALUES_H_

@@ -1,0 +1,13 @@
+#ifndef TANDEM_DRAFT_DRAFT_TOKENS_H_
+#define TANDEM_DRAFT_DRAFT_TOKENS_H_
+
+namespace tandem {
+
+// The most tokens a drafter may propose in one round.
+inline constexpr int kMaxDraftTokens = 32;
+// In place of a number of draft tokens: as many as pay off, round by round.
+inline constexpr int kAutoDraftTokens = -1;
+
+}  // namespace tandem
+
+#endif  // TANDEM_DRAFT_DRAFT_TOKENS_H_

@@ -1,0 +1,181 @@
+#include "engine/delivery.h"
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include "base/check.h"
+#include "base/guard.h"
+#include "base/log.h"
+
+namespace tandem {
+
+// ---- One generation ----
+
+Channel::Channel(Delivery* delivery, Engine::OnPiece on_piece, OnResult on_result)
+    : delivery_(delivery), on_piece_(std::move(on_piece)), on_result_(std::move(on_result)) {
+  absl::MutexLock lock(&delivery_->mutex_);
+  delivery_->ready_.reserve(++delivery_->num_open_);
+}
+
+Channel::~Channel() {
+  absl::MutexLock lock(&delivery_->mutex_);
+  --delivery_->num_open_;
+}
+
+bool Channel::Put(const Piece& piece) {
+  if (on_piece_ == nullptr) return true;
+  if (delivery_->is_inline()) {
+    HandOver(piece);
+    absl::MutexLock lock(&mutex_);
+    return !is_over_;
+  }
+  {
+    absl::MutexLock lock(&mutex_);
+    if (is_over_) return false;
+    if (!piece_.has_value()) piece_.emplace();
+    piece_->Append(piece);
+    if (std::exchange(is_queued_, true)) return true;
+  }
+  delivery_->Queue(shared_from_this());
+  return true;
+}
+
+void Channel::Close(absl::StatusOr<Completion> result) {
+  if (delivery_->is_inline()) return HandOver(std::move(result));
+  {
+    absl::MutexLock lock(&mutex_);
+    result_ = std::move(result);
+    if (std::exchange(is_queued_, true)) return;
+  }
+  delivery_->Queue(shared_from_this());
+}
+
+void Channel::Drain() {
+  for (;;) {
+    std::optional<OwnedPiece> piece;
+    std::optional<absl::StatusOr<Completion>> result;
+    {
+      absl::MutexLock lock(&mutex_);
+      piece.swap(piece_);
+      if (!piece.has_value()) result.swap(result_);
+      if (!piece.has_value() && !result.has_value()) {
+        is_queued_ = false;
+        return;
+      }
+    }
+    if (piece.has_value()) {
+      HandOver(piece->View());
+    } else {
+      HandOver(*std::move(result));
+    }
+  }
+}
+
+void Channel::HandOver(const Piece& piece) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (is_over_) return;
+  }
+  bool goes_on = false;
+  failure_ = Guarded("on_piece", [&] {
+    goes_on = on_piece_(piece);
+    return absl::OkStatus();
+  });
+  handed_tokens_ += piece.token_ids.size();
+  handed_text_ += piece.text.size();
+  if (goes_on) return;
+  absl::MutexLock lock(&mutex_);
+  is_over_ = true;
+}
+
+void Channel::HandOver(absl::StatusOr<Completion> result) {
+  bool is_over = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    is_over = is_over_;
+  }
+  if (!failure_.ok()) {
+    result = failure_;
+  } else if (is_over && result.ok() && result->token_ids.size() > handed_tokens_) {
+    result->finish_reason = FinishReason::kCancelled;
+    result->token_ids.resize(handed_tokens_);
+    result->provenance.resize(handed_tokens_);
+    if (!result->logprobs.empty()) result->logprobs.resize(handed_tokens_);
+  }
+  if (is_over && result.ok()) result->text.resize(handed_text_);
+  on_piece_ = nullptr;
+  const absl::Status status = Guarded("on_done", [&] {
+    std::exchange(on_result_, nullptr)(std::move(result));
+    return absl::OkStatus();
+  });
+  if (!status.ok()) Log(LogLevel::kError, std::string(status.message()));
+}
+
+// ---- All of them ----
+
+Delivery::Delivery(CallbackThread thread) : thread_(thread) {
+  if (is_inline()) return;
+  absl::MutexLock lock(&mutex_);
+  threads_.emplace_back([this] { Work(); });
+}
+
+Delivery::~Delivery() {
+  std::vector<std::thread> threads;
+  {
+    absl::MutexLock lock(&mutex_);
+    is_stopping_ = true;
+    threads.swap(threads_);
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+std::shared_ptr<Channel> Delivery::Open(Engine::OnPiece on_piece, Channel::OnResult on_result) {
+  return std::shared_ptr<Channel>(new Channel(this, std::move(on_piece), std::move(on_result)));
+}
+
+bool Delivery::IsOwnThread() const {
+  absl::MutexLock lock(&mutex_);
+  const auto is_caller = [](const std::thread& thread) {
+    return thread.get_id() == std::this_thread::get_id();
+  };
+  return std::any_of(threads_.begin(), threads_.end(), is_caller);
+}
+
+void Delivery::Queue(std::shared_ptr<Channel> channel) {
+  absl::MutexLock lock(&mutex_);
+  ready_.push_back(std::move(channel));
+  if (ready_.size() > static_cast<size_t>(num_idle_)) AddThread();
+}
+
+// Without another thread those that there are come round to what waits.
+void Delivery::AddThread() {
+  if (is_stopping_ || threads_.size() >= kMostThreads) return;
+  try {
+    threads_.emplace_back([this] { Work(); });
+  } catch (const std::exception& error) {
+    Log(LogLevel::kWarning, error.what());
+  }
+}
+
+void Delivery::Work() {
+  const auto has_work = [this] {
+    mutex_.AssertReaderHeld();
+    return is_stopping_ || !ready_.empty();
+  };
+  for (;;) {
+    std::shared_ptr<Channel> channel;
+    {
+      absl::MutexLock lock(&mutex_);
+      ++num_idle_;
+      mutex_.Await(absl::Condition(&has_work));
+      --num_idle_;
+      if (ready_.empty()) return;
+      channel = std::move(ready_.front());
+      ready_.erase(ready_.begin());
+    }
+    channel->Drain();
+  }
+}
+
+}  // namespace tandem

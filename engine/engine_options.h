@@ -1,0 +1,48 @@
+#ifndef TANDEM_ENGINE_ENGINE_OPTIONS_H_
+#define TANDEM_ENGINE_ENGINE_OPTIONS_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "draft/draft_tokens.h"
+#include "draft/drafter_kind.h"
+#include "verify/acceptance_rule.h"
+
+namespace tandem {
+
+// Where an engine's callbacks run.
+enum class CallbackThread {
+  kOwn,     // threads that do nothing else: a callback may take its time and use the engine
+  kEngine,  // the engine's, which saves a change of threads per round: a callback must return at
+            // once, and must neither wait for the engine nor destroy it
+};
+
+struct EngineOptions {
+  std::string target{};  // folder with config.json, tokenizer.json and *.safetensors
+  std::string draft{};   // likewise; empty for none
+  DrafterKind drafter = DrafterKind::kAuto;
+  int draft_tokens = kAutoDraftTokens;  // k, the most tokens proposed per round; 0: plain decoding
+  AcceptanceRule verifier = AcceptanceRule::kAuto;
+  std::string device = "auto";          // "cpu", "cuda:<n>", or "auto": CUDA if present, else CPU
+  int threads = 0;                      // of the CPU; 0: the physical cores
+  std::string compute = "auto";         // activations in CPU products: "auto", "f32", "bf16"
+  std::string quantize = "none";        // the target's weights at load: "none", "int8", "int4"
+  std::string draft_quantize = "none";  // the draft's, likewise
+  std::string kv_cache = "f32";         // what both caches hold: "f32", "bf16", "int8"
+  int64_t kv_memory_bytes = 0;          // both caches together; 0: a quarter of what is free
+  int page_size = 16;                   // tokens per page
+  int max_batch = 8;                    // sequences decoded together; more wait
+  int max_generations = 1024;           // not ended yet, or ended and not waited for
+  int chunk_tokens = 256;               // prompt tokens read per pass
+  bool prefix_cache = true;             // keep prompts' pages for later requests
+  bool warm_up = false;                 // pack weights at load, not in the first request's pass
+  CallbackThread callback_thread = CallbackThread::kOwn;
+
+  // INVALID_ARGUMENT naming the field, what was given and what is allowed.
+  absl::Status Validate() const;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_ENGINE_ENGINE_OPTIONS_H_

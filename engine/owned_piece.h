@@ -1,0 +1,30 @@
+#ifndef TANDEM_ENGINE_OWNED_PIECE_H_
+#define TANDEM_ENGINE_OWNED_PIECE_H_
+
+#include <string>
+#include <vector>
+
+#include "base/types.h"
+#include "engine/completion.h"
+
+namespace tandem {
+
+// A Piece that owns what it shows: for who looks at it after the callback.
+struct OwnedPiece {
+  std::string text{};
+  std::vector<TokenId> token_ids{};
+  std::string provenance{};
+  std::vector<TokenLogprobs> logprobs{};
+  RoundReport round{};
+
+  static OwnedPiece Of(const Piece& piece);
+  // Adds what comes behind.
+  void Append(const Piece& next);
+  // Valid as long as this object, unchanged.
+  Piece View() const;
+  size_t SizeInBytes() const;  // about what it occupies
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_ENGINE_OWNED_PIECE_H_

@@ -1,0 +1,44 @@
+#ifndef TANDEM_ENGINE_REQUEST_H_
+#define TANDEM_ENGINE_REQUEST_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "base/types.h"
+#include "model/logprobs.h"
+#include "model/sampling_params.h"
+#include "model/tokenizer/tokenizer.h"
+#include "verify/acceptance_rule.h"
+
+namespace tandem {
+
+// One generation to be made.
+struct Request {
+  std::string prompt{};               // text, which gets the tokens the tokenizer's template adds
+  std::vector<TokenId> prompt_ids{};  // or ids, taken as they are
+  // What special tokens written in `prompt` are: kPlain for what somebody else wrote.
+  SpecialTokens special = SpecialTokens::kParse;
+  // With 0 the prompt is read, and scored if `prompt_logprobs` asks for that.
+  int max_tokens = 256;
+  // From Submit on; then the generation ends as kDeadline, with what it has.
+  absl::Duration time_limit = absl::InfiniteDuration();
+  SamplingParams sampling{};
+  // With a seed the output is a function of model, prompt, parameters and seed alone, unless
+  // `verifier` asks for another rule than exact_match. Without, every request draws afresh.
+  std::optional<uint64_t> seed{};
+  uint32_t sequence = 0;  // which of several sequences under one seed
+  std::vector<std::string> stop{};
+  std::vector<TokenId> stop_tokens{};  // beside the model's own end tokens
+  bool ignore_eos = false;             // go on past the model's own end tokens
+  std::optional<int> draft_tokens{};   // in place of the engine's
+  std::optional<AcceptanceRule> verifier{};
+  LogprobOptions logprobs{};
+  LogprobOptions prompt_logprobs{};
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_ENGINE_REQUEST_H_
