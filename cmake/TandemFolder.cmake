@@ -52,8 +52,7 @@ function(tandem_folder name)
   target_include_directories(tandem_${name} ${scope}
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
-    $<INSTALL_INTERFACE:include>
-    $<INSTALL_INTERFACE:include/tandem>)
+    $<INSTALL_INTERFACE:include>)
   target_compile_features(tandem_${name} ${scope} cxx_std_20)
   target_link_libraries(tandem_${name} ${scope} ${arg_DEPENDS})
   set_target_properties(tandem_${name} PROPERTIES EXPORT_NAME ${name})

@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "base/field_error.h"
 #include "base/mapped_file.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
@@ -424,6 +425,30 @@ Parts ChatTemplate::RenderZephyr(absl::Span<const ChatMessage> messages) const {
   }
   AddOwn(absl::StrCat("<|assistant|>", prompt_end_), &parts);
   return parts;
+}
+
+absl::StatusOr<std::vector<TokenId>> EncodeChat(const ChatTemplate& chat,
+                                                const Tokenizer& tokenizer,
+                                                absl::Span<const ChatMessage> messages,
+                                                std::string_view date) {
+  ASSIGN_OR_RETURN(const std::vector<ChatPart> parts, chat.Render(messages, date));
+  std::vector<MarkedText> marked;
+  for (const ChatPart& part : parts) marked.push_back({part.text, part.special});
+  absl::StatusOr<std::vector<TokenId>> ids = tokenizer.EncodeMarked(marked);
+  if (!ids.ok()) return WithField(ids.status(), "messages");
+  // Templates write their own first token.
+  if (chat.family() == ChatTemplate::Family::kPlain) ids = tokenizer.WithTemplate(*std::move(ids));
+  if (ids->empty()) return FieldError("messages", "are empty");
+  return ids;
+}
+
+std::vector<TokenId> EndTokenIds(const ChatTemplate& chat, const Tokenizer& tokenizer) {
+  std::vector<TokenId> ids;
+  for (const std::string& token : chat.EndTokens()) {
+    const TokenId id = tokenizer.IdOf(token);
+    if (id >= 0) ids.push_back(id);
+  }
+  return ids;
 }
 
 }  // namespace tandem

@@ -87,6 +87,16 @@ class ChatTemplate {
   std::string prompt_end_;
 };
 
+// The tokens of a conversation's prompt. In what messages say special tokens do not count. Errors:
+// Render's, and INVALID_ARGUMENT naming `messages` for what is no UTF-8 or nothing at all.
+absl::StatusOr<std::vector<TokenId>> EncodeChat(const ChatTemplate& chat,
+                                                const Tokenizer& tokenizer,
+                                                absl::Span<const ChatMessage> messages,
+                                                std::string_view date);
+
+// EndTokens() as ids of the vocabulary, for Request::stop_tokens.
+std::vector<TokenId> EndTokenIds(const ChatTemplate& chat, const Tokenizer& tokenizer);
+
 }  // namespace tandem
 
 #endif  // TANDEM_MODEL_CHAT_TEMPLATE_H_

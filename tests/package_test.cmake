@@ -13,24 +13,43 @@ function(run)
   set(output "${output}" PARENT_SCOPE)
 endfunction()
 
-file(REMOVE_RECURSE ${prefix} ${build})
+file(REMOVE_RECURSE ${prefix} ${build} ${prefix}-moved)
 run(${CMAKE_COMMAND} --install ${BINARY_DIR} --prefix ${prefix})
+
+# Only what <tandem/*.h> need is public, and all of it under <tandem/...>.
+foreach(private kernels kvcache tools server verify/verifier.h)
+  if(EXISTS ${prefix}/include/tandem/${private})
+    message(FATAL_ERROR "a private header was installed: ${private}")
+  endif()
+endforeach()
+file(GLOB roots RELATIVE ${prefix}/include ${prefix}/include/*)
+if(NOT roots STREQUAL "tandem")
+  message(FATAL_ERROR "headers stand beside tandem/: ${roots}")
+endif()
+
+# It works wherever it is moved to.
+file(RENAME ${prefix} ${prefix}-moved)
+set(prefix ${prefix}-moved)
 run(${CMAKE_COMMAND} -S ${SOURCE_DIR}/examples -B ${build} -G ${GENERATOR}
     -DCMAKE_CXX_COMPILER=${CXX_COMPILER} -DCMAKE_PREFIX_PATH=${prefix})
 run(${CMAKE_COMMAND} --build ${build})
 
-# Only what <tandem/*.h> need is public.
-foreach(private kernels/cpu tools)
-  if(EXISTS ${prefix}/include/tandem/${private})
-    message(FATAL_ERROR "a private folder was installed: ${private}")
-  endif()
-endforeach()
-
 set(models ${prefix}/share/tandem/models)
-run(${build}/story ${models}/storyteller-7m ${models}/storyteller-1m)
+set(pair ${models}/storyteller-7m ${models}/storyteller-1m)
+run(${build}/story ${pair})
 string(REGEX MATCHALL "[A-Za-z]+" words "${output}")
 list(LENGTH words count)
 if(count LESS 20)
   message(FATAL_ERROR "story wrote only ${count} words:\n${output}")
 endif()
 message(STATUS "story wrote ${count} words")
+
+run(${build}/chat ${pair} "Tell me of a king." 24)
+if(NOT output MATCHES "message: [0-9]+ tokens, prompt: [0-9]+\n.*[a-z].*\nanswer: [0-9]+ tokens, ended by (cancelled|stop)\n")
+  message(FATAL_ERROR "chat wrote:\n${output}")
+endif()
+
+# Standard output has what the example prints and nothing of the library's.
+if(output MATCHES "\\[(info|warning|error)\\]")
+  message(FATAL_ERROR "the library writes to standard output:\n${output}")
+endif()

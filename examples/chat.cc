@@ -1,0 +1,56 @@
+#include <tandem/chat_template.h>
+#include <tandem/engine.h>
+#include <tandem/tokenizer.h>
+
+#include <cstdio>
+#include <string>
+#include <vector>
+
+namespace {
+
+int Fail(const absl::Status& status) {
+  std::fprintf(stderr, "%s\n", status.ToString().c_str());
+  return 1;
+}
+
+}  // namespace
+
+// One turn of a conversation, streamed, and cancelled after a number of tokens:
+//   chat TARGET_FOLDER DRAFT_FOLDER MESSAGE MOST_TOKENS
+int main(int argc, char** argv) {
+  if (argc != 5) return 2;
+  const std::size_t most_tokens = std::stoul(argv[4]);
+  auto engine = tandem::Engine::Create({.target = argv[1], .draft = argv[2]});
+  if (!engine.ok()) return Fail(engine.status());
+  const tandem::Tokenizer& tokenizer = (*engine)->tokenizer();
+
+  // Without special tokens: what somebody wrote cannot pose as the template's own.
+  const auto message = tokenizer.Encode(argv[3], tandem::SpecialTokens::kPlain);
+  if (!message.ok()) return Fail(message.status());
+  const auto chat = tandem::ChatTemplate::Load((*engine)->target_info().path);
+  if (!chat.ok()) return Fail(chat.status());
+  const std::vector<tandem::ChatMessage> messages = {{.role = "user", .content = argv[3]}};
+  const auto prompt = tandem::EncodeChat(*chat, tokenizer, messages, /*date=*/"26 Jul 2024");
+  if (!prompt.ok()) return Fail(prompt.status());
+  std::printf("message: %zu tokens, prompt: %zu\n", message->size(), prompt->size());
+
+  std::size_t num_tokens = 0;
+  const auto id = (*engine)->Submit(
+      {.prompt_ids = *prompt,
+       .time_limit = absl::Seconds(60),
+       .stop_tokens = tandem::EndTokenIds(*chat, tokenizer)},
+      [&](const tandem::Piece& piece) {
+        std::fwrite(piece.text.data(), 1, piece.text.size(), stdout);
+        num_tokens += piece.token_ids.size();
+        return num_tokens < most_tokens;  // false ends it here; Engine::Cancel from anywhere
+      });
+  if (!id.ok()) return Fail(id.status());
+  for (;;) {
+    const auto answer = (*engine)->Wait(*id, absl::Milliseconds(100));
+    if (absl::IsDeadlineExceeded(answer.status())) continue;  // time for other things
+    if (!answer.ok()) return Fail(answer.status());
+    std::printf("\nanswer: %zu tokens, ended by %s\n", answer->token_ids.size(),
+                std::string(tandem::NameOf(answer->finish_reason)).c_str());
+    return 0;
+  }
+}

@@ -1,0 +1,6 @@
+#ifndef TANDEM_INCLUDE_TANDEM_CHAT_TEMPLATE_H_
+#define TANDEM_INCLUDE_TANDEM_CHAT_TEMPLATE_H_
+
+#include "model/chat_template.h"  // IWYU pragma: export
+
+#endif  // TANDEM_INCLUDE_TANDEM_CHAT_TEMPLATE_H_

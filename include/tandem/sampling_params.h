@@ -1,0 +1,6 @@
+#ifndef TANDEM_INCLUDE_TANDEM_SAMPLING_PARAMS_H_
+#define TANDEM_INCLUDE_TANDEM_SAMPLING_PARAMS_H_
+
+#include "model/sampling_params.h"  // IWYU pragma: export
+
+#endif  // TANDEM_INCLUDE_TANDEM_SAMPLING_PARAMS_H_
