@@ -7,6 +7,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "base/field_error.h"
 #include "base/status_macros.h"
 #include "model/formats/json_text.h"
@@ -70,8 +71,12 @@ void ReadSampling(RequestFields* fields, SamplingParams* sampling) {
 
 void ReadStops(RequestFields* fields, Request* options) {
   if (const Json* stop = fields->Find("stop"); stop != nullptr) {
-    const Json list = stop->is_string() ? Json::array({*stop}) : *stop;
-    if (!list.is_array()) return fields->FailNot("stop", *stop, "a string or a list of strings");
+    const bool is_one = stop->is_string();
+    if (!is_one && !stop->is_array()) {
+      return fields->FailNot("stop", *stop, "a string or a list of strings");
+    }
+    const absl::Span<const Json> list =
+        is_one ? absl::MakeConstSpan(stop, 1) : stop->get_ref<const Json::array_t&>();
     if (list.size() > kMostStops) {
       return fields->FailNot("stop", list.size(), absl::StrCat("at most ", kMostStops, " strings"));
     }
@@ -213,8 +218,9 @@ absl::Status ReadPrompts(const Json& prompt, const ServedModel& model, ApiReques
   };
   const bool is_one =
       prompt.is_string() || (prompt.is_array() && !prompt.empty() && prompt[0].is_number());
-  const Json list = is_one ? Json::array({prompt}) : prompt;
-  if (!list.is_array() || list.empty()) return wrong(prompt);
+  if (!is_one && (!prompt.is_array() || prompt.empty())) return wrong(prompt);
+  const absl::Span<const Json> list =
+      is_one ? absl::MakeConstSpan(&prompt, 1) : prompt.get_ref<const Json::array_t&>();
   for (const Json& element : list) {
     std::vector<TokenId> ids;
     if (element.is_string()) {
@@ -365,8 +371,8 @@ absl::Status CheckModelName(const std::string& name, const ServedModel& model) {
 
 absl::StatusOr<ApiRequest> ParseCompletionRequest(absl::string_view body,
                                                   const ServedModel& model) {
-  ASSIGN_OR_RETURN(const Json json, ParseJson(body, "body"));
-  RequestFields fields(&json, "");
+  ASSIGN_OR_RETURN(const JsonDocument json, ParseJsonDocument(body, "body"));
+  RequestFields fields(&*json, "");
   ApiRequest request;
   ReadCommon(&fields, model, &request);
   int max_tokens = -1;
@@ -411,8 +417,8 @@ absl::StatusOr<ApiRequest> ParseCompletionRequest(absl::string_view body,
 
 absl::StatusOr<ApiRequest> ParseChatRequest(absl::string_view body, const ServedModel& model,
                                             absl::Time now) {
-  ASSIGN_OR_RETURN(const Json json, ParseJson(body, "body"));
-  RequestFields fields(&json, "");
+  ASSIGN_OR_RETURN(const JsonDocument json, ParseJsonDocument(body, "body"));
+  RequestFields fields(&*json, "");
   ApiRequest request;
   request.is_chat = true;
   ReadCommon(&fields, model, &request);

@@ -25,8 +25,8 @@ void ReadModel(RequestFields* fields, const ServedModel& model) {
 }  // namespace
 
 absl::StatusOr<Json> TokenizeBody(absl::string_view body, const ServedModel& model) {
-  ASSIGN_OR_RETURN(const Json json, ParseJson(body, "body"));
-  RequestFields fields(&json, "");
+  ASSIGN_OR_RETURN(const JsonDocument json, ParseJsonDocument(body, "body"));
+  RequestFields fields(&*json, "");
   ReadModel(&fields, model);
   bool adds_special = true;
   fields.Read("add_special_tokens", &adds_special);
@@ -38,7 +38,7 @@ absl::StatusOr<Json> TokenizeBody(absl::string_view body, const ServedModel& mod
   std::string text;
   fields.Read("prompt", &text);
   RETURN_IF_ERROR(fields.Finish());
-  if (!json.contains("prompt")) return absl::InvalidArgumentError("prompt: null is not a string");
+  if (!json->contains("prompt")) return absl::InvalidArgumentError("prompt: null is not a string");
   absl::StatusOr<std::vector<TokenId>> ids = model.tokenizer->Encode(
       text, special == "parse" ? SpecialTokens::kParse : SpecialTokens::kPlain);
   if (!ids.ok()) return WithFieldRenamed(ids.status(), "text", "prompt");
@@ -52,8 +52,8 @@ absl::StatusOr<Json> TokenizeBody(absl::string_view body, const ServedModel& mod
 }
 
 absl::StatusOr<Json> DetokenizeBody(absl::string_view body, const ServedModel& model) {
-  ASSIGN_OR_RETURN(const Json json, ParseJson(body, "body"));
-  RequestFields fields(&json, "");
+  ASSIGN_OR_RETURN(const JsonDocument json, ParseJsonDocument(body, "body"));
+  RequestFields fields(&*json, "");
   ReadModel(&fields, model);
   const Json* tokens = fields.Find("tokens");
   RETURN_IF_ERROR(fields.Finish());

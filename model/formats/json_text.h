@@ -10,8 +10,27 @@
 
 namespace tandem {
 
+// A document that asks for no memory when it is destroyed. The library's own values do, and end the
+// process where there is none.
+class JsonDocument {
+ public:
+  JsonDocument() = default;
+  JsonDocument(JsonDocument&&) = default;
+  JsonDocument& operator=(JsonDocument&&) = default;
+  ~JsonDocument();
+
+  const nlohmann::json& operator*() const { return root_; }
+  nlohmann::json& operator*() { return root_; }
+  const nlohmann::json* operator->() const { return &root_; }
+
+ private:
+  nlohmann::json root_;
+};
+
 // Parses one whole JSON document. INVALID_ARGUMENT, one line that begins with `file` and names the
 // byte, if it is not JSON in UTF-8, nests deeper than 64 values or gives a key of an object twice.
+absl::StatusOr<JsonDocument> ParseJsonDocument(absl::string_view text, absl::string_view file);
+// The same, of a file that is small or that nothing goes on without.
 absl::StatusOr<nlohmann::json> ParseJson(absl::string_view text, absl::string_view file);
 
 // A value, a key or a name as an error message shows it: one line, printable, at most some 80
