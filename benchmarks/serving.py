@@ -116,7 +116,7 @@ class Server:
 
 def request_bytes(path, body, headers=""):
     data = json.dumps(body).encode()
-    return (f"POST {path} HTTP/1.1\r\nHost: tandem\r\nContent-Type: application/json\r\n{headers}"
+    return (f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{headers}"
             f"Content-Length: {len(data)}\r\n\r\n").encode() + data
 
 

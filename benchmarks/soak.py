@@ -176,7 +176,7 @@ class Client(threading.Thread):
 
     def pipelined(self, connection):
         """Three at once are answered in turn."""
-        looks = f"GET /v1/models HTTP/1.1\r\nHost: soak\r\n{AUTHORIZATION}\r\n".encode()
+        looks = f"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n{AUTHORIZATION}\r\n".encode()
         connection.sendall(self.request(self.body()) + looks + self.request(self.body(stream=True)))
         reader = Reader(connection)
         self.check_whole(reader)
@@ -185,7 +185,7 @@ class Client(threading.Thread):
 
     def looks(self, connection):
         path = self.random.choice(["/metrics", "/health", "/ready", "/openapi.json", "/", "/v1/models"])
-        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: soak\r\n{AUTHORIZATION}\r\n".encode())
+        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{AUTHORIZATION}\r\n".encode())
         self.expect(Reader(connection), 200)
 
     def slow(self, connection):
@@ -245,16 +245,16 @@ class Client(threading.Thread):
         path = self.random.choice(["/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize"])
         if b"long" in bad and path == "/tokenize":
             path = "/v1/completions"
-        connection.sendall((f"POST {path} HTTP/1.1\r\nHost: soak\r\n{AUTHORIZATION}"
+        connection.sendall((f"POST {path} HTTP/1.1\r\nHost: localhost\r\n{AUTHORIZATION}"
                             f"Content-Length: {len(bad)}\r\n\r\n").encode() + bad)
         reader = Reader(connection)
         self.expect(reader, 400, 429)  # some faults are found behind the queue
-        connection.sendall(b"GET /health HTTP/1.1\r\nHost: soak\r\n\r\n")  # the connection goes on
+        connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")  # the connection goes on
         self.expect(reader, 200)
 
     def oversized(self, connection):
         kind = self.random.randrange(3)
-        post = f"POST /v1/completions HTTP/1.1\r\nHost: soak\r\n{AUTHORIZATION}"
+        post = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n{AUTHORIZATION}"
         if kind == 0:  # announced and never sent
             connection.sendall(f"{post}Content-Length: {MAX_BODY + 1}\r\n\r\n".encode())
             self.expect(Reader(connection), 413)
@@ -280,7 +280,7 @@ class Client(threading.Thread):
         half = len(body) // 2
         good = self.random.random() < 0.5
         sizes = [f"{half:x}", f"{len(body) - half:x}" if good else "nonsense"]
-        connection.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: soak\r\n{AUTHORIZATION}Transfer-Encoding: chunked\r\n\r\n".encode() +
+        connection.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n{AUTHORIZATION}Transfer-Encoding: chunked\r\n\r\n".encode() +
                            b"%s\r\n%s\r\n" % (sizes[0].encode(), body[:half]) +
                            b"%s\r\n%s\r\n0\r\n\r\n" % (sizes[1].encode(), body[half:]))
         if good:

@@ -6,14 +6,14 @@
 #include <chrono>
 #include <utility>
 #include <variant>
-#include <vector>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
-#include "base/check.h"
+#include "base/instant.h"
 #include "server/api_error.h"
+#include "server/attempt.h"
+#include "server/request_target.h"
 #include "spdlog/spdlog.h"
 
 namespace tandem {
@@ -32,12 +32,12 @@ constexpr size_t kLargeBody = 64 << 10;
 
 std::string Text(beast::string_view text) { return {text.data(), text.size()}; }
 
-// "/path" of "http://host/path", as clients ask proxies.
-std::string OriginForm(std::string target) {
-  constexpr absl::string_view kScheme = "http://";
-  if (!absl::StartsWithIgnoreCase(target, kScheme)) return target;
-  const size_t path = target.find_first_of("/?", kScheme.size());
-  return path == std::string::npos ? "/" : target.substr(path);
+// Asks for little memory, which may be what is missing.
+HttpResponse InternalError() {
+  return {.status = 500,
+          .body =
+              R"({"error":{"message":"the server failed, as its log says","type":"server_error",)"
+              R"("param":null,"code":"internal_error"}})"};
 }
 
 bool IsBadRequest(beast::error_code error) {
@@ -47,38 +47,6 @@ bool IsBadRequest(beast::error_code error) {
 
 }  // namespace
 
-// ---- The set ----
-
-void ConnectionSet::Add(const std::shared_ptr<Connection>& connection) {
-  absl::MutexLock lock(&mutex_);
-  open_.emplace(connection.get(), connection);
-}
-
-void ConnectionSet::Remove(Connection* connection) {
-  absl::MutexLock lock(&mutex_);
-  open_.erase(connection);
-}
-
-int ConnectionSet::size() const {
-  absl::MutexLock lock(&mutex_);
-  return static_cast<int>(open_.size());
-}
-
-void ConnectionSet::StopAll() {
-  std::vector<std::shared_ptr<Connection>> connections;
-  {
-    absl::MutexLock lock(&mutex_);
-    for (const auto& [pointer, weak] : open_) {
-      if (std::shared_ptr<Connection> connection = weak.lock()) {
-        connections.push_back(std::move(connection));
-      }
-    }
-  }
-  for (const auto& connection : connections) connection->Stop();
-}
-
-// ---- One ----
-
 Connection::Connection(net::ip::tcp::socket socket, ConnectionSet* set)
     : set_(set), stream_(std::move(socket)) {
   beast::error_code error;
@@ -87,40 +55,54 @@ Connection::Connection(net::ip::tcp::socket socket, ConnectionSet* set)
   stream_.socket().set_option(net::ip::tcp::no_delay(true), error);
 }
 
-Connection::~Connection() {
-  if (in_exchange_) --set_->num_exchanges();
-  set_->Remove(this);
-}
+Connection::~Connection() { set_->Remove(this); }
 
-auto Connection::Then(Handler handler) {
-  return [self = shared_from_this(), handler](beast::error_code error, size_t = 0) {
-    ((*self).*handler)(error);
+template <typename Work>
+auto Connection::Guarded(Work work) {
+  return [self = shared_from_this(), work = std::move(work)](auto... results) mutable {
+    if (!Attempt("exchange", [&] { work(results...); })) self->GiveUp();
   };
 }
 
+auto Connection::Then(Handler handler) {
+  return Guarded([this, handler](beast::error_code error, size_t = 0) { (this->*handler)(error); });
+}
+
+void Connection::GiveUp() {
+  const bool has_begun = is_writing_ || is_streaming_;
+  if (in_exchange_ && !has_begun && Attempt("answer", [this] {
+        DropGeneration();
+        Respond(InternalError(), /*may_go_on=*/false);
+      })) {
+    return;
+  }
+  Attempt("log", [this] {
+    if (in_exchange_) Log(500);
+  });
+  Attempt("close", [this] { Close(); });
+}
+
 void Connection::Start() {
-  net::dispatch(stream_.get_executor(), [self = shared_from_this()] { self->ReadHead(); });
+  net::dispatch(stream_.get_executor(), Guarded([this] { ReadHead(); }));
 }
 
 void Connection::Refuse() {
-  net::dispatch(stream_.get_executor(), [self = shared_from_this()] {
-    self->requested_ = absl::Now();
-    self->Respond(
-        ErrorResponse(WithCode(
-            absl::UnavailableError(absl::StrCat(
-                "too many connections: ", self->set_->limits().max_connections, " are open")),
-            "too_many_connections")),
-        /*may_go_on=*/false);
-  });
+  net::dispatch(stream_.get_executor(), Guarded([this] {
+                  request_.received = Instant::Now();
+                  Respond(ErrorResponse(set_->TooManyConnections()), /*may_go_on=*/false);
+                }));
 }
 
 void Connection::Stop() {
-  net::post(stream_.get_executor(), [self = shared_from_this()] { self->Close(); });
+  net::post(stream_.get_executor(), Guarded([this] { Close(); }));
 }
 
 // ---- Reading ----
 
 void Connection::ReadHead() {
+  // What the last exchange held is given back.
+  request_ = {};
+  response_ = {};
   parser_.emplace();
   parser_->header_limit(set_->limits().max_header_bytes);
   parser_->body_limit(static_cast<uint64_t>(set_->service().options().max_body_bytes));
@@ -129,29 +111,43 @@ void Connection::ReadHead() {
 }
 
 void Connection::OnHead(beast::error_code error) {
-  requested_ = absl::Now();
-  request_ = HttpRequest();
+  request_.received = Instant::Now();
   if (error) return OnReadFailure(error);
-  BeginExchange();
+  if (!BeginExchange()) return Close();
+  TakeHead();
+  if (auto refusal = RefusalOfHead()) return Respond(*std::move(refusal), /*may_go_on=*/false);
+  if (set_->is_crowded() && !Service::IsProbe(request_)) {
+    return Respond(ErrorResponse(set_->TooManyConnections()), /*may_go_on=*/false);
+  }
+  std::optional<uint64_t> body_size;
+  if (const auto length = parser_->content_length()) body_size = *length;
+  if (auto answer = set_->service().AnswerToHead(request_, body_size)) {
+    const bool has_body = parser_->chunked() || body_size.value_or(0) > 0;
+    return Respond(*std::move(answer), /*may_go_on=*/!has_body);
+  }
+  const bool is_invited =
+      absl::EqualsIgnoreCase(Text(parser_->get()[http::field::expect]), "100-continue");
+  if (!is_invited || http_version_ < 11 || parser_->is_done()) return ReadBody();
+  static const std::string& go_on = *new std::string("HTTP/1.1 100 Continue\r\n\r\n");
+  net::async_write(stream_, net::buffer(go_on), Guarded([this](beast::error_code failure, size_t) {
+                     failure ? Close() : ReadBody();
+                   }));
+}
+
+void Connection::TakeHead() {
   const auto& head = parser_->get();
   http_version_ = head.version();
   request_.method = Text(head.method_string());
-  request_.target = OriginForm(Text(head.target()));
+  request_.target = Text(head.target());
+  RequestTarget target = ParseTarget(request_.target);
+  request_.path = std::move(target.path);
+  request_.host = target.host.has_value() ? *target.host : Text(head[http::field::host]);
+  request_.origin = Text(head[http::field::origin]);
+  request_.fetch_site = Text(head["Sec-Fetch-Site"]);
+  request_.requested_method = Text(head[http::field::access_control_request_method]);
+  request_.requested_headers = Text(head[http::field::access_control_request_headers]);
   request_.authorization = Text(head[http::field::authorization]);
-  if (auto refusal = RefusalOfHead()) return Respond(*std::move(refusal), /*may_go_on=*/false);
-  std::optional<uint64_t> body_size;
-  if (const auto length = parser_->content_length()) body_size = *length;
-  if (auto refusal = set_->service().RefusalOf(request_, body_size)) {
-    const bool has_body = parser_->chunked() || body_size.value_or(0) > 0;
-    return Respond(*std::move(refusal), /*may_go_on=*/!has_body);
-  }
-  const bool is_invited = absl::EqualsIgnoreCase(Text(head[http::field::expect]), "100-continue");
-  if (!is_invited || http_version_ < 11 || parser_->is_done()) return ReadBody();
-  static const std::string& go_on = *new std::string("HTTP/1.1 100 Continue\r\n\r\n");
-  net::async_write(stream_, net::buffer(go_on),
-                   [self = shared_from_this()](beast::error_code failure, size_t) {
-                     failure ? self->Close() : self->ReadBody();
-                   });
+  request_.content_type = Text(head[http::field::content_type]);
 }
 
 // Heads that another server on the way may read differently: where the request ends, or whom it is
@@ -200,10 +196,10 @@ void Connection::ParseBody() {
   const size_t room = beast::read_size(buffer_, kReadSize);
   if (room == 0) return OnReadFailure(http::error::buffer_overflow);
   stream_.async_read_some(buffer_.prepare(room),
-                          [self = shared_from_this()](beast::error_code failure, size_t size) {
-                            self->buffer_.commit(size);
-                            failure ? self->OnReadFailure(failure) : self->ParseBody();
-                          });
+                          Guarded([this](beast::error_code failure, size_t size) {
+                            buffer_.commit(size);
+                            failure ? OnReadFailure(failure) : ParseBody();
+                          }));
 }
 
 // Tells the client what was wrong with its request, if it is there to hear it.
@@ -236,17 +232,27 @@ void Connection::Dispatch() {
   keep_alive_ = parser_->get().keep_alive();
   stream_.expires_never();
   if (request_.body.size() <= kLargeBody || set_->slow_work() == nullptr) {
-    return OnReply(set_->service().Handle(request_, requested_));
+    return OnReply(set_->service().Handle(request_));
   }
   net::post(*set_->slow_work(), [self = shared_from_this(), exchange = exchange_] {
-    // Nothing else touches the request meanwhile: no read and no write is under way.
-    Service::Reply reply = self->set_->service().Handle(self->request_, self->requested_);
-    net::post(self->stream_.get_executor(), [self, exchange, reply = std::move(reply)]() mutable {
-      if (self->exchange_ == exchange) return self->OnReply(std::move(reply));
-      // Closed meanwhile.
-      if (auto* late = std::get_if<std::shared_ptr<Generation>>(&reply)) (*late)->Cancel();
-    });
+    Attempt("request", [&] { self->HandleAside(exchange); });
   });
+}
+
+// Nothing else touches the request meanwhile: no read and no write is under way. If not even that
+// can be said which came of it, this was the last to know the connection, which closes.
+void Connection::HandleAside(uint64_t exchange) {
+  const auto reply = std::make_shared<std::optional<Service::Reply>>();
+  const auto cancel = [reply] {
+    if (!reply->has_value()) return;
+    if (auto* late = std::get_if<std::shared_ptr<Generation>>(&**reply)) (*late)->Cancel();
+  };
+  Attempt("request", [&] { *reply = set_->service().Handle(request_); });
+  const auto hand_over = [this, exchange, reply, cancel] {
+    if (exchange_ != exchange) return cancel();  // closed meanwhile
+    reply->has_value() ? OnReply(**std::move(reply)) : GiveUp();
+  };
+  if (!Attempt("request", [&] { net::post(stream_.get_executor(), Guarded(hand_over)); })) cancel();
 }
 
 void Connection::OnReply(Service::Reply reply) {
@@ -256,33 +262,35 @@ void Connection::OnReply(Service::Reply reply) {
   generation_ = std::get<std::shared_ptr<Generation>>(std::move(reply));
   WatchClient();
   generation_->Listen([self = shared_from_this(), exchange = exchange_] {
-    net::post(self->stream_.get_executor(), [self, exchange] {
-      if (self->exchange_ == exchange) self->TakeNews();
-    });
+    net::post(self->stream_.get_executor(), self->Guarded([connection = self.get(), exchange] {
+      if (connection->exchange_ == exchange) connection->TakeNews();
+    }));
   });
 }
 
 // ---- Whole answers ----
 
 void Connection::Respond(HttpResponse answer, bool may_go_on) {
-  BeginExchange();
+  BeginExchange();  // of what was no request
   keep_alive_ = may_go_on && parser_.has_value() && parser_->is_header_done() &&
                 parser_->get().keep_alive() && !set_->service().admission().is_closed();
   response_ = {};
   response_.result(static_cast<unsigned>(answer.status));
   response_.version(http_version_);
   response_.set(http::field::server, kServerName);
-  response_.set(http::field::content_type, answer.content_type);
-  response_.set("X-Content-Type-Options", "nosniff");
+  if (!answer.content_type.empty()) response_.set(http::field::content_type, answer.content_type);
   for (const auto& [name, value] : answer.headers) response_.set(name, value);
+  for (const auto& [name, value] : set_->service().Headers(request_)) response_.set(name, value);
   response_.keep_alive(keep_alive_);
   response_.body() = std::move(answer.body);
   response_.prepare_payload();
+  if (answer.status == 204) response_.erase(http::field::content_length);  // which forbids it
   sent_bytes_ = response_.body().size();
   serializer_.emplace(response_);
   serializer_->split(request_.method == "HEAD");
   // What else comes of a generation that has failed is no answer of its own.
   is_writing_ = true;
+  is_last_ = true;
   WriteResponse();
 }
 
@@ -299,7 +307,6 @@ void Connection::OnResponsePart(beast::error_code error) {
 }
 
 void Connection::OnResponded(beast::error_code error) {
-  is_writing_ = false;
   if (!in_exchange_) return;  // closed meanwhile
   Log(error ? kClientGone : static_cast<int>(response_.result_int()));
   const bool is_read = parser_.has_value() && parser_->is_done();
@@ -316,19 +323,24 @@ void Connection::OnResponded(beast::error_code error) {
 // and none of those is known.
 void Connection::WatchClient() {
   stream_.socket().async_wait(net::ip::tcp::socket::wait_read,
-                              [self = shared_from_this(), exchange = exchange_](
-                                  beast::error_code error) { self->OnReadable(error, exchange); });
+                              Guarded([this, exchange = exchange_](beast::error_code error) {
+                                OnReadable(error, exchange);
+                              }));
 }
 
 void Connection::OnReadable(beast::error_code error, uint64_t exchange) {
-  if (error || exchange != exchange_ || generation_ == nullptr) return;
+  if (exchange != exchange_ || generation_ == nullptr) return;
   // Readiness may be that of bytes that were read meanwhile.
   char byte = 0;
-  const ssize_t size = recv(stream_.socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  const ssize_t size =
+      error ? 0 : recv(stream_.socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
   if (size < 0 && (errno == EAGAIN || errno == EINTR)) return WatchClient();
   // A next request that came early waits its turn; from now on only a failed write tells.
   if (size > 0) return;
   keep_alive_ = false;
+  // It may have read all that there is before this heard of the end of writing it, or may still be
+  // reading: whether the answer arrives is for the write to say.
+  if (is_writing_ && is_last_) return;
   Log(kClientGone);
   Close();
 }
@@ -357,6 +369,7 @@ void Connection::BeginStream() {
   head.set(http::field::content_type, "text/event-stream; charset=utf-8");
   head.set(http::field::cache_control, "no-cache");
   head.set("X-Accel-Buffering", "no");
+  for (const auto& [name, value] : set_->service().Headers(request_)) head.set(name, value);
   head.keep_alive(keep_alive_);
   head.chunked(http_version_ >= 11);
   events_ = absl::StrCat("HTTP/1.", http_version_ % 10, " 200 OK\r\n");
@@ -382,11 +395,11 @@ void Connection::AppendEvents(const std::string& events) {
 void Connection::WriteEvents() {
   stream_.expires_after(absl::ToChronoNanoseconds(set_->limits().write_timeout));
   stream_.async_write_some(net::buffer(events_) + written_events_,
-                           [self = shared_from_this()](beast::error_code error, size_t size) {
-                             self->written_events_ += size;
-                             const bool is_all = self->written_events_ == self->events_.size();
-                             error || is_all ? self->OnEventsWritten(error) : self->WriteEvents();
-                           });
+                           Guarded([this](beast::error_code error, size_t size) {
+                             written_events_ += size;
+                             const bool is_all = written_events_ == events_.size();
+                             error || is_all ? OnEventsWritten(error) : WriteEvents();
+                           }));
 }
 
 void Connection::OnEventsWritten(beast::error_code error) {
@@ -410,29 +423,31 @@ void Connection::OnEventsWritten(beast::error_code error) {
 
 // ---- Endings ----
 
-void Connection::BeginExchange() {
-  if (std::exchange(in_exchange_, true)) return;
-  ++set_->num_exchanges();
+// False if the connection is to make room for others, and is not to begin one.
+bool Connection::BeginExchange() {
+  if (std::exchange(in_exchange_, true)) return true;
   ++exchange_;
+  return set_->BeginExchange(this);
 }
 
 void Connection::EndExchange() {
-  DropGeneration();
   is_streaming_ = false;
+  is_writing_ = false;
   is_last_ = false;
   has_news_ = false;
   sent_bytes_ = 0;
   ++exchange_;
-  if (std::exchange(in_exchange_, false)) --set_->num_exchanges();
+  if (std::exchange(in_exchange_, false)) set_->EndExchange(this);
+  DropGeneration();
 }
 
 // Cancels what may still run, and no longer looks whether the client is there.
 void Connection::DropGeneration() {
-  if (generation_ == nullptr) return;
-  generation_->Cancel();
-  generation_ = nullptr;
+  const std::shared_ptr<Generation> generation = std::exchange(generation_, nullptr);
+  if (generation == nullptr) return;
   beast::error_code error;
   stream_.socket().cancel(error);
+  generation->Cancel();
 }
 
 void Connection::Linger() {
@@ -448,15 +463,15 @@ void Connection::OnLingered(beast::error_code error) {
   buffer_.consume(buffer_.size());
   if (error || sent_bytes_ > kMostLingeredBytes) return Close();
   stream_.async_read_some(buffer_.prepare(16 << 10),
-                          [self = shared_from_this()](beast::error_code failure, size_t size) {
-                            self->buffer_.commit(size);
-                            self->OnLingered(failure);
-                          });
+                          Guarded([this](beast::error_code failure, size_t size) {
+                            buffer_.commit(size);
+                            OnLingered(failure);
+                          }));
 }
 
 void Connection::Close() {
-  EndExchange();
   stream_.close();
+  EndExchange();
 }
 
 void Connection::Log(int status) {
@@ -465,7 +480,8 @@ void Connection::Log(int status) {
   std::string line = absl::StrCat(
       "request client=", client_, " method=", absl::CHexEscape(request_.method.substr(0, 16)),
       " path=", path, " status=", status,
-      " ms=", absl::ToInt64Milliseconds(absl::Now() - requested_), " bytes=", sent_bytes_);
+      " ms=", absl::ToInt64Milliseconds(Instant::Now() - request_.received),
+      " bytes=", sent_bytes_);
   if (generation_ != nullptr) {
     const Generation::Summary summary = generation_->summary();
     absl::StrAppend(&line, " stream=", generation_->is_stream() ? "true" : "false",

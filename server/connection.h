@@ -1,62 +1,23 @@
 #ifndef TANDEM_SERVER_CONNECTION_H_
 #define TANDEM_SERVER_CONNECTION_H_
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 
-#include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_map.h"
-#include "absl/synchronization/mutex.h"
-#include "absl/time/time.h"
 #include "server/asio.h"
+#include "server/connection_set.h"
+#include "server/generation.h"
+#include "server/http_message.h"
 #include "server/service.h"
 
 namespace tandem {
 
-struct ConnectionLimits {
-  int max_connections = 256;
-  uint32_t max_header_bytes = 16 << 10;
-  absl::Duration read_timeout = absl::Seconds(60);   // for a request's head, and for its body
-  absl::Duration write_timeout = absl::Seconds(30);  // for the client to take what is sent
-};
-
-class Connection;
-
-// The connections that are open, and what they share. Thread-safe.
-class ConnectionSet {
- public:
-  ConnectionSet(Service* service, const ConnectionLimits& limits)
-      : service_(service), limits_(limits) {}
-
-  void Add(const std::shared_ptr<Connection>& connection);
-  void Remove(Connection* connection);
-  int size() const;
-  // Closes all at once; their generations are cancelled.
-  void StopAll();
-
-  Service& service() { return *service_; }
-  const ConnectionLimits& limits() const { return limits_; }
-  // For requests whose work would make others wait. Without a pool, they do.
-  net::thread_pool* slow_work() { return slow_work_; }
-  void set_slow_work(net::thread_pool* pool) { slow_work_ = pool; }
-  // Requests that are being read, worked on or answered.
-  std::atomic<int>& num_exchanges() { return num_exchanges_; }
-
- private:
-  Service* service_;
-  const ConnectionLimits limits_;
-  net::thread_pool* slow_work_ = nullptr;
-  std::atomic<int> num_exchanges_{0};
-  mutable absl::Mutex mutex_;
-  absl::flat_hash_map<Connection*, std::weak_ptr<Connection>> open_ ABSL_GUARDED_BY(mutex_);
-};
-
 // One client: reads a request, answers it, and so on. Everything runs on the strand of its socket;
 // at any time it reads or writes or waits for a generation, and while it waits it looks whether the
-// client is still there.
+// client is still there. What a library throws meanwhile ends the exchange, with an answer that
+// says so where none has begun.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(net::ip::tcp::socket socket, ConnectionSet* set);
@@ -74,15 +35,20 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // end, or trailers.
   static constexpr size_t kMostBuffered = 128 << 10;
 
-  // A handler on the strand that keeps this alive.
+  // A handler on the strand that keeps this alive, and lets nothing that is thrown go on.
+  template <typename Work>
+  auto Guarded(Work work);
   auto Then(Handler handler);
+  void GiveUp();
   void ReadHead();
   void OnHead(beast::error_code error);
+  void TakeHead();
   std::optional<HttpResponse> RefusalOfHead();
   void ReadBody();
   void ParseBody();
   void OnReadFailure(beast::error_code error);
   void Dispatch();
+  void HandleAside(uint64_t exchange);
   void OnReply(Service::Reply reply);
 
   // Writes go part by part: the time that a client has is that for taking something, not all.
@@ -99,7 +65,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void WriteEvents();
   void OnEventsWritten(beast::error_code error);
 
-  void BeginExchange();
+  bool BeginExchange();
   void EndExchange();
   void DropGeneration();
   void Linger();
@@ -116,7 +82,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   // The request being answered.
   HttpRequest request_;
-  absl::Time requested_;
   uint64_t exchange_ = 0;  // its number here
   bool in_exchange_ = false;
   bool keep_alive_ = false;
@@ -132,7 +97,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool is_streaming_ = false;
   bool is_writing_ = false;
   bool has_news_ = false;  // that came while writing; of no interest once the answer is written
-  bool is_last_ = false;   // what is written ends the stream
+  bool is_last_ = false;   // what is written ends the answer
 };
 
 }  // namespace tandem

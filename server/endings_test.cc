@@ -172,6 +172,38 @@ TEST(Endings, AClientThatReadsSlowlyIsAnsweredToTheEnd) {
   }
 }
 
+// Its answer was on its way, and it has read it all.
+TEST(Endings, AClientThatLeavesWithItsAnswerWasAnswered) {
+  ManualEngine engine;
+  ServerOptions options = TestServerOptions();
+  options.service.max_unread_bytes = 3 * kMuch;
+  const auto server = StartServer(&engine, options);
+  GenerationId id = 0;
+  for (const char* body : {kWhole, kStream}) {
+    Client client(server->port());
+    client.SendRequest("POST", "/v1/completions", body);
+    EXPECT_TRUE(engine.Emit(++id, std::string(kMuch, 'x')));
+    EXPECT_TRUE(engine.Emit(id, std::string(kMuch, 'y')));
+    engine.End(id);
+    // What is written now is the last of it.
+    std::string answer = client.ReadUntil("yyy");
+    client.EndSending();
+    for (int i = 0; i < 10; ++i) {
+      // Meanwhile the server hears of it.
+      EXPECT_EQ(Ask(server.get(), "GET", "/health").status, 200);
+    }
+    answer += client.ReadUntil(body == kWhole ? "timings" : "[DONE]");
+    EXPECT_GT(answer.size(), 2 * kMuch);
+    EXPECT_NE(answer.find("\"finish_reason\":\"stop\""), answer.npos);
+    // The connection ends; until then the answer may not be counted yet.
+    client.ReadUntil("no such text");
+  }
+  const std::string metrics = Ask(server.get(), "GET", "/metrics").body;
+  EXPECT_THAT(metrics, HasSubstr("{path=\"/v1/completions\",status=\"200\"} 2"));
+  EXPECT_THAT(metrics, Not(HasSubstr("499")));
+  AwaitEndOf(server.get());
+}
+
 TEST(Endings, AClientThatReadsNothingIsCancelled) {
   ManualEngine engine;
   ServerOptions options = TestServerOptions();

@@ -111,8 +111,8 @@ void Generation::OnDone(int choice, absl::StatusOr<Completion> result) {
 void Generation::Notify() {
   const bool is_of_interest = request_.stream || num_running_ == 0 || !status_.ok();
   if (!is_of_interest || has_notified_ || on_news_ == nullptr) return;
-  has_notified_ = true;
   on_news_();
+  has_notified_ = true;  // unless that has thrown
 }
 
 // ---- On the connection's strand ----

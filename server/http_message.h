@@ -2,26 +2,33 @@
 #define TANDEM_SERVER_HTTP_MESSAGE_H_
 
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/instant.h"
+
 namespace tandem {
 
-// What the server looks at in a request.
+// What the server looks at in a request. Of a header that is absent the value is empty.
 struct HttpRequest {
   std::string method;
-  std::string target;         // path and query, as sent
-  std::string authorization;  // the header's value
-  std::string body;
-
-  std::string_view path() const { return std::string_view(target).substr(0, target.find('?')); }
+  std::string target;  // as sent
+  std::string path;    // of the target, as RequestTarget has it
+  std::string host;    // whom it is for, with the port if it is given
+  std::string origin;  // of the page that asks, where a browser does
+  std::string fetch_site;
+  std::string requested_method;   // of what a page means to ask next
+  std::string requested_headers;  // likewise
+  std::string authorization;
+  std::string content_type;
+  std::string body{};
+  Instant received;  // when its head was read
 };
 
 struct HttpResponse {
   int status = 200;
-  std::string content_type = "application/json";
-  std::string body;
+  std::string content_type = "application/json";  // empty: there is no body
+  std::string body{};
   std::vector<std::pair<std::string, std::string>> headers = {};  // beside those of every answer
 };
 

@@ -1,6 +1,6 @@
 #include "server/http_server.h"
 
-#include <exception>
+#include <chrono>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -8,7 +8,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "base/instant.h"
+#include "base/status_macros.h"
 #include "server/asio.h"
+#include "server/attempt.h"
 #include "spdlog/spdlog.h"
 
 namespace tandem {
@@ -20,17 +23,42 @@ using net::ip::tcp;
 constexpr auto kDrainStep = std::chrono::milliseconds(10);
 // How long cancelled generations are waited for before that is said: they end with their round.
 constexpr absl::Duration kLongRound = absl::Seconds(10);
-// How long accepting rests when the system has no more sockets.
-constexpr auto kAcceptPause = std::chrono::milliseconds(100);
+// How long what the system has no sockets or memory for is left alone.
+constexpr auto kPause = std::chrono::milliseconds(100);
+
+// Where to listen. UNAVAILABLE, naming the address, if there is no such place.
+absl::Status CannotListen(const ServerOptions& options, const beast::error_code& error) {
+  return absl::UnavailableError(
+      absl::StrCat("cannot listen at ", options.host, ":", options.port, ": ", error.message()));
+}
+
+absl::StatusOr<tcp::endpoint> EndpointOf(const ServerOptions& options) {
+  net::io_context io;
+  beast::error_code error;
+  const auto found =
+      tcp::resolver(io).resolve(options.host, absl::StrCat(options.port),
+                                tcp::resolver::passive | tcp::resolver::numeric_service, error);
+  if (error || found.empty()) return CannotListen(options, error);
+  return found.begin()->endpoint();
+}
+
+ServiceOptions ServiceOptionsOf(const ServerOptions& options, const tcp::endpoint& endpoint) {
+  ServiceOptions service = options.service;
+  service.sites.is_loopback = endpoint.address().is_loopback();
+  service.sites.own_host = options.host;
+  return service;
+}
 
 class HttpServerImpl final : public HttpServer {
  public:
-  HttpServerImpl(Engine* engine, ServerOptions options)
+  HttpServerImpl(Engine* engine, ServerOptions options, tcp::endpoint endpoint)
       : options_(std::move(options)),
-        service_(engine, options_.service),
+        endpoint_(std::move(endpoint)),
+        service_(engine, ServiceOptionsOf(options_, endpoint_)),
         connections_(&service_, options_.limits),
         acceptor_(net::make_strand(io_)),
-        timer_(acceptor_.get_executor()) {
+        accept_timer_(acceptor_.get_executor()),
+        drain_timer_(acceptor_.get_executor()) {
     connections_.set_slow_work(&slow_work_);
   }
 
@@ -62,109 +90,107 @@ class HttpServerImpl final : public HttpServer {
     net::post(acceptor_.get_executor(), [this] {
       if (is_draining_) return;
       is_draining_ = true;
-      deadline_ = absl::Now() + options_.drain_timeout;
+      deadline_ = Instant::Now() + options_.drain_timeout;
       DrainStep();
     });
   }
   void StopNow() override {
-    net::post(acceptor_.get_executor(), [this] { deadline_ = absl::InfinitePast(); });
+    net::post(acceptor_.get_executor(), [this] { deadline_ = Instant::InfinitePast(); });
   }
   void AwaitEnd() override { ended_.WaitForNotification(); }
   Service& service() override { return service_; }
 
  private:
   void Run();
+  void Resume();
   void Accept();
   void OnAccept(beast::error_code error, tcp::socket socket);
   void DrainStep();
 
   const ServerOptions options_;
+  const tcp::endpoint endpoint_;
   Service service_;
   ConnectionSet connections_;
   net::io_context io_;  // after what its handlers use
   net::thread_pool slow_work_{1};
   tcp::acceptor acceptor_;
-  net::steady_timer timer_;
+  net::steady_timer accept_timer_;
+  net::steady_timer drain_timer_;
   int port_ = 0;
-  bool is_draining_ = false;  // both of the acceptor's strand
-  absl::Time deadline_ = absl::InfiniteFuture();
+  // Of the acceptor's strand.
+  bool is_accepting_ = false;
+  bool is_draining_ = false;
+  Instant deadline_ = Instant::InfiniteFuture();
   absl::Notification ended_;
   std::vector<std::thread> threads_;
 };
 
 absl::Status HttpServerImpl::Listen() {
-  const auto failed = [this](const beast::error_code& error) {
-    return absl::UnavailableError(absl::StrCat("cannot listen at ", options_.host, ":",
-                                               options_.port, ": ", error.message()));
-  };
   beast::error_code error;
-  tcp::resolver resolver(io_);
-  const auto found =
-      resolver.resolve(options_.host, absl::StrCat(options_.port),
-                       tcp::resolver::passive | tcp::resolver::numeric_service, error);
-  if (error || found.empty()) return failed(error);
-  const tcp::endpoint endpoint = found.begin()->endpoint();
-  acceptor_.open(endpoint.protocol(), error);
-  if (error) return failed(error);
+  acceptor_.open(endpoint_.protocol(), error);
+  if (error) return CannotListen(options_, error);
   acceptor_.set_option(net::socket_base::reuse_address(true), error);
-  acceptor_.bind(endpoint, error);
-  if (error) return failed(error);
+  acceptor_.bind(endpoint_, error);
+  if (error) return CannotListen(options_, error);
   acceptor_.listen(net::socket_base::max_listen_connections, error);
-  if (error) return failed(error);
+  if (error) return CannotListen(options_, error);
   port_ = acceptor_.local_endpoint(error).port();
-  if (error) return failed(error);
-  net::post(acceptor_.get_executor(), [this] { Accept(); });
+  if (error) return CannotListen(options_, error);
   for (int i = 0; i < options_.io_threads; ++i) threads_.emplace_back([this] { Run(); });
   return absl::OkStatus();
 }
 
-// What a library throws in a handler ends that handler, not the server: memory, mostly.
+// What a library throws in a handler ends that handler, not the server. What must go on, goes on.
 void HttpServerImpl::Run() {
   const auto keep_running = net::make_work_guard(io_);
-  for (;;) {
-    try {
-      io_.run();
-      return;
-    } catch (const std::exception& error) {
-      spdlog::error("handler failed: {}", error.what());
-    }
-  }
+  const auto run = [this] {
+    net::post(acceptor_.get_executor(), [this] { Resume(); });
+    io_.run();
+  };
+  while (!Attempt("handler", run)) std::this_thread::sleep_for(kPause);
+}
+
+void HttpServerImpl::Resume() {
+  if (!is_accepting_) Accept();
+  if (is_draining_) DrainStep();
 }
 
 void HttpServerImpl::Accept() {
+  if (!acceptor_.is_open()) return;
   acceptor_.async_accept(
       net::make_strand(io_),
       [this](beast::error_code error, tcp::socket socket) { OnAccept(error, std::move(socket)); });
+  is_accepting_ = true;
 }
 
 void HttpServerImpl::OnAccept(beast::error_code error, tcp::socket socket) {
+  is_accepting_ = false;
   if (!acceptor_.is_open() || error == net::error::operation_aborted) return;
   if (error) {
     // Out of file descriptors, or a client that left before it was met.
     spdlog::warn("accept failed: {}", error.message());
-    timer_.expires_after(kAcceptPause);
-    timer_.async_wait([this](beast::error_code) { Accept(); });
+    connections_.MakeRoom();
+    accept_timer_.expires_after(kPause);
+    accept_timer_.async_wait([this](beast::error_code) { Resume(); });
     return;
   }
-  Accept();  // first, since what follows may throw for want of memory
-  const auto connection = std::make_shared<Connection>(std::move(socket), &connections_);
-  connections_.Add(connection);
-  if (connections_.size() > options_.limits.max_connections) {
-    connection->Refuse();
-  } else {
-    connection->Start();
-  }
+  Attempt("connection", [&] {
+    const auto connection = std::make_shared<Connection>(std::move(socket), &connections_);
+    connections_.Add(connection) ? connection->Start() : connection->Refuse();
+  });
+  Accept();
 }
 
 // Ends when nobody waits for an answer any more, or at the deadline.
 void HttpServerImpl::DrainStep() {
   const bool is_idle = connections_.num_exchanges() == 0 && service_.admission().num_inside() == 0;
-  const bool is_late = absl::Now() >= deadline_;
+  const bool is_late = Instant::Now() >= deadline_;
   if (is_late) connections_.StopAll();
   if (!is_idle) {
-    // Not the timer of Accept(): both may wait at once.
-    auto timer = std::make_shared<net::steady_timer>(acceptor_.get_executor(), kDrainStep);
-    timer->async_wait([this, timer](beast::error_code) { DrainStep(); });
+    drain_timer_.expires_after(kDrainStep);
+    drain_timer_.async_wait([this](beast::error_code error) {
+      if (!error) DrainStep();
+    });
     return;
   }
   beast::error_code error;
@@ -177,7 +203,9 @@ void HttpServerImpl::DrainStep() {
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(Engine* engine,
                                                               ServerOptions options) {
-  auto server = std::make_unique<HttpServerImpl>(engine, std::move(options));
+  RETURN_IF_ERROR(options.service.sites.Validate());
+  ASSIGN_OR_RETURN(tcp::endpoint endpoint, EndpointOf(options));
+  auto server = std::make_unique<HttpServerImpl>(engine, std::move(options), std::move(endpoint));
   if (absl::Status status = server->Listen(); !status.ok()) return status;
   return server;
 }

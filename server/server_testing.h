@@ -4,6 +4,7 @@
 
 #include <sys/socket.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <map>
 #include <memory>
@@ -94,6 +95,7 @@ class ManualEngine : public Engine {
   const Tokenizer& tokenizer() const override { return *tokenizer_; }
   ModelInfo target_info() const override {
     ModelInfo info;
+    if (throws_) info.path.at(0) = 'x';  // out of range
     info.path = TestModel("storyteller-7m");
     info.context_length = 1024;
     info.num_pages = 1000;
@@ -107,6 +109,8 @@ class ManualEngine : public Engine {
   // ---- What the test does ----
 
   static constexpr int kRefusedTopK = 666;
+  // Whether asking for its model throws, as a library may.
+  void set_throws(bool throws) { throws_ = throws; }
   // One token of a text. What OnPiece said.
   bool Emit(GenerationId id, const std::string& text) {
     OnPiece on_piece = Await(id, [](Generation& g) { return std::move(g.on_piece); });
@@ -149,6 +153,7 @@ class ManualEngine : public Engine {
   }
 
   std::unique_ptr<Tokenizer> tokenizer_;
+  std::atomic<bool> throws_{false};
   absl::Mutex mutex_;
   GenerationId last_id_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<GenerationId, Generation> running_ ABSL_GUARDED_BY(mutex_);
@@ -198,8 +203,8 @@ class Client {
                    const std::string& body = "", const std::string& headers = "") {
     const std::string length =
         body.empty() ? "" : absl::StrCat("Content-Length: ", body.size(), "\r\n");
-    Send(absl::StrCat(method, " ", target, " HTTP/1.1\r\nHost: test\r\n", headers, length, "\r\n",
-                      body));
+    Send(absl::StrCat(method, " ", target, " HTTP/1.1\r\nHost: localhost\r\n", headers, length,
+                      "\r\n", body));
   }
   // The next whole answer; status 0 if there is none.
   Answer Read(bool is_head = false) {
@@ -248,6 +253,7 @@ class Client {
     bytes.resize(count > 0 ? static_cast<size_t>(count) : 0);
     return bytes;
   }
+  void EndSending() { shutdown(stream_.socket().native_handle(), SHUT_WR); }
   void Close() { stream_.close(); }
 
  private:

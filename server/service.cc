@@ -5,8 +5,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "base/field_error.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
 #include "model/formats/json_text.h"
@@ -28,16 +28,28 @@ constexpr char kPagePolicy[] =
 
 constexpr std::string_view kPageFolder = "/page/";
 
+absl::Status NoSuchPath(const std::string& path) {
+  return WithCode(FieldError("path", absl::StrCat("there is no ", Quoted(path), " here")),
+                  "not_found", 404);
+}
+
 HttpResponse JsonResponse(const Json& json) {
   return {.status = 200, .body = json.dump(-1, ' ', false, Json::error_handler_t::replace)};
 }
 
-// Takes as long for every key of the right length, so that its time tells nothing.
+// Takes as long as what is given is, whatever of it is right, so that its time tells nothing.
 bool EqualsSecret(absl::string_view given, absl::string_view secret) {
-  if (given.size() != secret.size()) return false;
-  unsigned char difference = 0;
-  for (size_t i = 0; i < secret.size(); ++i) difference |= given[i] ^ secret[i];
+  size_t difference = given.size() ^ secret.size();
+  for (size_t i = 0; i < given.size(); ++i) {
+    difference |= static_cast<unsigned char>(given[i] ^ secret[i % secret.size()]);
+  }
   return difference == 0;
+}
+
+SiteOptions SiteOptionsOf(const ServiceOptions& options) {
+  SiteOptions sites = options.sites;
+  sites.has_key = !options.api_key.empty();
+  return sites;
 }
 
 }  // namespace
@@ -47,7 +59,8 @@ struct Service::Route {
   std::string_view path;  // what ends with a slash takes everything that begins with it
   bool needs_key;
   bool makes_text;  // refused while the server stops
-  Reply (Service::*handle)(const HttpRequest&, absl::Time);
+  Reply (Service::*handle)(const HttpRequest&);
+  bool is_probe = false;
 
   bool Matches(std::string_view other) const {
     if (path.size() > 1 && path.back() == '/') {
@@ -61,9 +74,9 @@ absl::Span<const Service::Route> Service::Routes() {
   static constexpr Route kRoutes[] = {
       {"GET", "/", false, false, &Service::Page},
       {"GET", kPageFolder, false, false, &Service::PagePart},
-      {"GET", "/health", false, false, &Service::Health},
-      {"GET", "/ready", false, false, &Service::Ready},
-      {"GET", "/metrics", false, false, &Service::MetricsText},
+      {"GET", "/health", false, false, &Service::Health, true},
+      {"GET", "/ready", false, false, &Service::Ready, true},
+      {"GET", "/metrics", false, false, &Service::MetricsText, true},
       {"GET", "/openapi.json", false, false, &Service::OpenApi},
       {"GET", "/v1/models", true, false, &Service::Models},
       {"GET", "/v1/models/", true, false, &Service::Models},
@@ -77,25 +90,57 @@ absl::Span<const Service::Route> Service::Routes() {
 Service::Service(Engine* engine, ServiceOptions options)
     : engine_(engine),
       options_(std::move(options)),
+      sites_(SiteOptionsOf(options_)),
       admission_(options_.max_sequences),
       metrics_(engine),
       model_(ServedModel::Of(*engine, options_.model_name, options_.max_sequences)),
       started_(absl::Now()) {}
 
-// NOT_FOUND for a path that there is not, and for a method with code "method_not_allowed".
+// 404 for a path that there is not, 405 for a method that it does not answer.
 absl::StatusOr<const Service::Route*> Service::FindRoute(const HttpRequest& request) {
+  if (request.path.empty()) {
+    return FieldError("path", absl::StrCat(Quoted(request.target),
+                                           " has a % that is not before two hexadecimal digits"));
+  }
   bool has_path = false;
   for (const Route& route : Routes()) {
-    if (!route.Matches(request.path())) continue;
+    if (!route.Matches(request.path)) continue;
     has_path = true;
     if (route.method == request.method) return &route;
     if (request.method == "HEAD" && absl::string_view(route.method) == "GET") return &route;
   }
-  const std::string path = Quoted(View(request.path()));
-  if (!has_path) return absl::NotFoundError(absl::StrCat("path: there is no ", path, " here"));
-  return WithCode(absl::NotFoundError(absl::StrCat("method: ", Quoted(request.method),
-                                                   " is not what ", path, " answers")),
+  if (!has_path) return NoSuchPath(request.path);
+  return WithCode(FieldError("method", absl::StrCat(Quoted(request.method), " is not what ",
+                                                    Quoted(request.path), " answers")),
                   "method_not_allowed", 405);
+}
+
+// "GET, HEAD, OPTIONS"; of all paths together for "*".
+std::string Service::AllowedMethods(const HttpRequest& head) {
+  bool has_get = false;
+  bool has_post = false;
+  for (const Route& route : Routes()) {
+    if (head.path != "*" && !route.Matches(head.path)) continue;
+    (absl::string_view(route.method) == "GET" ? has_get : has_post) = true;
+  }
+  return absl::StrCat(has_get ? "GET, HEAD, " : "", has_post ? "POST, " : "", "OPTIONS");
+}
+
+HttpResponse Service::Options(const HttpRequest& head) const {
+  const std::string methods = AllowedMethods(head);
+  if (SiteRules::IsPreflight(head)) return sites_.PreflightAnswer(head, methods);
+  return {.status = 204, .content_type = "", .headers = {{"Allow", methods}}};
+}
+
+std::vector<std::pair<std::string, std::string>> Service::Headers(const HttpRequest& head) const {
+  auto headers = sites_.Headers(head);
+  headers.emplace_back("X-Content-Type-Options", "nosniff");
+  return headers;
+}
+
+bool Service::IsProbe(const HttpRequest& head) {
+  const absl::StatusOr<const Route*> route = FindRoute(head);
+  return route.ok() && (*route)->is_probe;
 }
 
 absl::Status Service::CheckKey(const HttpRequest& request) const {
@@ -110,24 +155,22 @@ absl::Status Service::CheckKey(const HttpRequest& request) const {
   return absl::UnauthenticatedError("the API key is not this server's");
 }
 
-std::optional<HttpResponse> Service::RefusalOf(const HttpRequest& head,
-                                               std::optional<uint64_t> body_size) {
+std::optional<HttpResponse> Service::AnswerToHead(const HttpRequest& head,
+                                                  std::optional<uint64_t> body_size) {
+  if (absl::Status status = sites_.Check(head); !status.ok()) return ErrorResponse(status);
   const absl::StatusOr<const Route*> route = FindRoute(head);
   if (!route.ok()) {
-    HttpResponse response = ErrorResponse(route.status());
-    if (response.status == 405) {
-      std::vector<std::string> allowed;
-      for (const Route& candidate : Routes()) {
-        if (!candidate.Matches(head.path())) continue;
-        allowed.push_back(candidate.method);
-        if (allowed.back() == "GET") allowed.push_back("HEAD");
-      }
-      response.headers.emplace_back("Allow", absl::StrJoin(allowed, ", "));
-    }
-    return response;
+    HttpResponse refusal = ErrorResponse(route.status());
+    const bool has_path = refusal.status == 405;
+    if (head.method == "OPTIONS" && (has_path || head.path == "*")) return Options(head);
+    if (has_path) refusal.headers.emplace_back("Allow", AllowedMethods(head));
+    return refusal;
   }
   if ((*route)->needs_key) {
     if (absl::Status status = CheckKey(head); !status.ok()) return ErrorResponse(status);
+  }
+  if (absl::Status status = SiteRules::CheckContentType(head); !status.ok()) {
+    return ErrorResponse(status);
   }
   if ((*route)->makes_text && admission_.is_closed()) {
     return ErrorResponse(absl::UnavailableError("the server is stopping"));
@@ -148,16 +191,16 @@ absl::Status Service::BodyTooLarge() const {
                   "body_too_large", 413);
 }
 
-Service::Reply Service::Handle(const HttpRequest& request, absl::Time now) {
-  if (std::optional<HttpResponse> refusal = RefusalOf(request, request.body.size())) {
-    return *std::move(refusal);
+Service::Reply Service::Handle(const HttpRequest& request) {
+  if (std::optional<HttpResponse> answer = AnswerToHead(request, request.body.size())) {
+    return *std::move(answer);
   }
-  return (this->*(*FindRoute(request))->handle)(request, now);
+  return (this->*(*FindRoute(request))->handle)(request);
 }
 
 // ---- What is known without the engine's thread ----
 
-Service::Reply Service::Page(const HttpRequest&, absl::Time) {
+Service::Reply Service::Page(const HttpRequest&) {
   return HttpResponse{.status = 200,
                       .content_type = "text/html; charset=utf-8",
                       .body = std::string(IndexPage()),
@@ -166,12 +209,10 @@ Service::Reply Service::Page(const HttpRequest&, absl::Time) {
                                   {"Cache-Control", "no-cache"}}};
 }
 
-Service::Reply Service::PagePart(const HttpRequest& request, absl::Time) {
-  const std::optional<PageFile> file = FindPageFile(request.path().substr(kPageFolder.size()));
-  if (!file.has_value()) {
-    return ErrorResponse(absl::NotFoundError(
-        absl::StrCat("path: there is no ", Quoted(View(request.path())), " here")));
-  }
+Service::Reply Service::PagePart(const HttpRequest& request) {
+  const std::optional<PageFile> file =
+      FindPageFile(std::string_view(request.path).substr(kPageFolder.size()));
+  if (!file.has_value()) return ErrorResponse(NoSuchPath(request.path));
   // Another version of the program has other files under the same names.
   return HttpResponse{.status = 200,
                       .content_type = std::string(file->content_type),
@@ -179,28 +220,28 @@ Service::Reply Service::PagePart(const HttpRequest& request, absl::Time) {
                       .headers = {{"Cache-Control", "no-cache"}}};
 }
 
-Service::Reply Service::OpenApi(const HttpRequest&, absl::Time) {
+Service::Reply Service::OpenApi(const HttpRequest&) {
   return HttpResponse{.status = 200, .body = std::string(OpenApiDocument())};
 }
 
-Service::Reply Service::Health(const HttpRequest&, absl::Time) {
-  return JsonResponse({{"status", "ok"}});
+Service::Reply Service::Health(const HttpRequest&) {
+  return HttpResponse{.body = R"({"status":"ok"})"};
 }
 
-Service::Reply Service::Ready(const HttpRequest&, absl::Time) {
+Service::Reply Service::Ready(const HttpRequest&) {
   if (admission_.is_closed()) {
     return ErrorResponse(absl::UnavailableError("the server is stopping"));
   }
-  return JsonResponse({{"status", "ready"}});
+  return HttpResponse{.body = R"({"status":"ready"})"};
 }
 
-Service::Reply Service::MetricsText(const HttpRequest&, absl::Time) {
+Service::Reply Service::MetricsText(const HttpRequest&) {
   return HttpResponse{.status = 200,
                       .content_type = "text/plain; version=0.0.4; charset=utf-8",
                       .body = metrics_.Text()};
 }
 
-Service::Reply Service::Models(const HttpRequest& request, absl::Time) {
+Service::Reply Service::Models(const HttpRequest& request) {
   const ModelInfo target = engine_->target_info();
   const Json model = {
       {"id", model_.name},
@@ -213,10 +254,10 @@ Service::Reply Service::Models(const HttpRequest& request, absl::Time) {
       {"chat_template", model_.chat_template.ok() ? Json(std::string(model_.chat_template->name()))
                                                   : Json(nullptr)}};
   constexpr std::string_view kOne = "/v1/models/";
-  if (request.path().size() <= kOne.size()) {
+  if (request.path.size() <= kOne.size()) {
     return JsonResponse({{"object", "list"}, {"data", Json::array({model})}});
   }
-  const std::string name(request.path().substr(kOne.size()));
+  const std::string name = request.path.substr(kOne.size());
   if (absl::Status status = CheckModelName(name, model_); !status.ok()) {
     return ErrorResponse(status);
   }
@@ -224,28 +265,29 @@ Service::Reply Service::Models(const HttpRequest& request, absl::Time) {
 }
 
 // {"prompt": "...", "add_special_tokens": true, "special": "parse"} to {"tokens": [1, 2], ...}
-Service::Reply Service::Tokenize(const HttpRequest& request, absl::Time) {
+Service::Reply Service::Tokenize(const HttpRequest& request) {
   const absl::StatusOr<Json> answer = TokenizeBody(request.body, model_);
   return answer.ok() ? JsonResponse(*answer) : ErrorResponse(answer.status());
 }
 
-Service::Reply Service::Detokenize(const HttpRequest& request, absl::Time) {
+Service::Reply Service::Detokenize(const HttpRequest& request) {
   const absl::StatusOr<Json> answer = DetokenizeBody(request.body, model_);
   return answer.ok() ? JsonResponse(*answer) : ErrorResponse(answer.status());
 }
 
 // ---- Text ----
 
-Service::Reply Service::Completions(const HttpRequest& request, absl::Time now) {
-  return Generate(ParseCompletionRequest(request.body, model_), "cmpl-", now);
+Service::Reply Service::Completions(const HttpRequest& request) {
+  return Generate(ParseCompletionRequest(request.body, model_), "cmpl-", request.received);
 }
 
-Service::Reply Service::ChatCompletions(const HttpRequest& request, absl::Time now) {
-  return Generate(ParseChatRequest(request.body, model_, now), "chatcmpl-", now);
+Service::Reply Service::ChatCompletions(const HttpRequest& request) {
+  return Generate(ParseChatRequest(request.body, model_, absl::Now()), "chatcmpl-",
+                  request.received);
 }
 
 Service::Reply Service::Generate(absl::StatusOr<ApiRequest> request, std::string_view id_prefix,
-                                 absl::Time now) {
+                                 Instant received) {
   if (!request.ok()) return ErrorResponse(request.status());
   const GenerationHost host = {.engine = engine_,
                                .model = &model_,
@@ -254,7 +296,8 @@ Service::Reply Service::Generate(absl::StatusOr<ApiRequest> request, std::string
                                .max_unread_bytes = options_.max_unread_bytes};
   const std::string id = absl::StrCat(View(id_prefix), absl::Hex(absl::ToUnixNanos(started_)), "-",
                                       num_requests_.fetch_add(1));
-  auto generation = Generation::Start(host, *std::move(request), id, now);
+  const absl::Time requested = absl::Now() - (Instant::Now() - received);
+  auto generation = Generation::Start(host, *std::move(request), id, requested);
   if (!generation.ok()) return ErrorResponse(generation.status());
   return *std::move(generation);
 }

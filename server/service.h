@@ -7,25 +7,31 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "base/instant.h"
 #include "engine/engine.h"
 #include "server/admission.h"
 #include "server/api_request.h"
 #include "server/generation.h"
 #include "server/http_message.h"
 #include "server/metrics.h"
+#include "server/site_rules.h"
 
 namespace tandem {
 
 struct ServiceOptions {
   std::string model_name{};  // as clients call it
   std::string api_key{};     // empty: none is asked for
-  int max_sequences = 72;    // running and waiting together
+  // Who may ask beside. Whether there is a key is set by the service.
+  SiteOptions sites{};
+  int max_sequences = 72;  // running and waiting together
   int64_t max_body_bytes = 4 << 20;
   size_t max_unread_bytes = 1 << 20;
 };
@@ -38,11 +44,17 @@ class Service {
 
   // An answer, or a generation that will bring it.
   using Reply = std::variant<HttpResponse, std::shared_ptr<Generation>>;
-  Reply Handle(const HttpRequest& request, absl::Time now);
+  Reply Handle(const HttpRequest& request);
 
-  // The answer to a request of which no more than the head is known, if that is enough: no such
-  // path or method, no key, stopping. `body_size` is the announced one.
-  std::optional<HttpResponse> RefusalOf(const HttpRequest& head, std::optional<uint64_t> body_size);
+  // The answer to a request of which no more than the head is known, if that is enough: asked under
+  // a wrong name or by a wrong page, no such path or method, no key, stopping; and to OPTIONS.
+  // `body_size` is the announced one.
+  std::optional<HttpResponse> AnswerToHead(const HttpRequest& head,
+                                           std::optional<uint64_t> body_size);
+  // What every answer to this request has beside its own headers.
+  std::vector<std::pair<std::string, std::string>> Headers(const HttpRequest& head) const;
+  // Whether it asks how the server is, which costs nothing to say.
+  static bool IsProbe(const HttpRequest& head);
 
   // Counts an answer for the metrics, under its route's path.
   void CountAnswer(const HttpRequest& request, int status);
@@ -58,22 +70,25 @@ class Service {
   static absl::Span<const Route> Routes();
   static absl::StatusOr<const Route*> FindRoute(const HttpRequest& request);
   absl::Status CheckKey(const HttpRequest& request) const;
+  static std::string AllowedMethods(const HttpRequest& head);
+  HttpResponse Options(const HttpRequest& head) const;
 
-  Reply Page(const HttpRequest& request, absl::Time now);
-  Reply PagePart(const HttpRequest& request, absl::Time now);
-  Reply OpenApi(const HttpRequest& request, absl::Time now);
-  Reply Health(const HttpRequest& request, absl::Time now);
-  Reply Ready(const HttpRequest& request, absl::Time now);
-  Reply MetricsText(const HttpRequest& request, absl::Time now);
-  Reply Models(const HttpRequest& request, absl::Time now);
-  Reply Tokenize(const HttpRequest& request, absl::Time now);
-  Reply Detokenize(const HttpRequest& request, absl::Time now);
-  Reply Completions(const HttpRequest& request, absl::Time now);
-  Reply ChatCompletions(const HttpRequest& request, absl::Time now);
-  Reply Generate(absl::StatusOr<ApiRequest> request, std::string_view id_prefix, absl::Time now);
+  Reply Page(const HttpRequest& request);
+  Reply PagePart(const HttpRequest& request);
+  Reply OpenApi(const HttpRequest& request);
+  Reply Health(const HttpRequest& request);
+  Reply Ready(const HttpRequest& request);
+  Reply MetricsText(const HttpRequest& request);
+  Reply Models(const HttpRequest& request);
+  Reply Tokenize(const HttpRequest& request);
+  Reply Detokenize(const HttpRequest& request);
+  Reply Completions(const HttpRequest& request);
+  Reply ChatCompletions(const HttpRequest& request);
+  Reply Generate(absl::StatusOr<ApiRequest> request, std::string_view id_prefix, Instant received);
 
   Engine* engine_;
   const ServiceOptions options_;
+  const SiteRules sites_;
   Admission admission_;
   Metrics metrics_;
   ServedModel model_;
