@@ -2,13 +2,17 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -18,6 +22,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/server_testing.h"
+#include "tests/run_program.h"
 
 extern char** environ;
 
@@ -26,12 +31,17 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// The program with its standard error in a file.
+// The program with its standard error in a file, or in a pipe that the test reads.
 class ServeProcess {
  public:
-  explicit ServeProcess(const std::vector<std::string>& extra = {}) {
+  enum class Log { kFile, kPipe };
+  explicit ServeProcess(const std::vector<std::string>& extra = {}, Log log = Log::kFile) {
     log_path_ = absl::StrCat(testing::TempDir(), "/tandem_serve_", getpid(), ".log");
     std::filesystem::remove(log_path_);
+    if (log == Log::kPipe) {
+      TANDEM_CHECK(mkfifo(log_path_.c_str(), 0600) == 0);
+      pipe_ = open(log_path_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    }
     std::vector<std::string> words = {TANDEM_PROGRAM, "serve", "--port",      "0",
                                       "--threads",    "1",     "--kv-memory", "64M",
                                       "--model-name", "story"};
@@ -51,15 +61,37 @@ class ServeProcess {
       kill(process_, SIGKILL);
       waitpid(process_, nullptr, 0);
     }
+    if (pipe_ >= 0) close(pipe_);
     std::filesystem::remove(log_path_);
   }
 
-  std::string log() const {
-    std::ifstream file(log_path_);
-    return {std::istreambuf_iterator<char>(file), {}};
+  std::string log() {
+    if (pipe_ < 0) {
+      std::ifstream file(log_path_);
+      return {std::istreambuf_iterator<char>(file), {}};
+    }
+    char bytes[4096];
+    for (ssize_t size; (size = read(pipe_, bytes, sizeof(bytes))) > 0;) {
+      piped_.append(bytes, static_cast<size_t>(size));
+    }
+    return piped_;
+  }
+  // Nobody reads the pipe any more.
+  void LeaveLog() { close(std::exchange(pipe_, -1)); }
+  // From now on it gets no more than so much memory beside what it has, as by ulimit -v. False if
+  // it has reserved more than any machine has, as sanitizers do.
+  bool LimitMemory(rlim_t more_bytes) const {
+    std::ifstream file(absl::StrCat("/proc/", process_, "/statm"));
+    rlim_t num_pages = 0;
+    file >> num_pages;
+    const rlim_t bytes = num_pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE));
+    if (bytes > rlim_t{1} << 40) return false;
+    const rlimit limit = {.rlim_cur = bytes + more_bytes, .rlim_max = bytes + more_bytes};
+    TANDEM_CHECK(prlimit(process_, RLIMIT_AS, &limit, nullptr) == 0);
+    return true;
   }
   // The port that it says it listens at; 0 if it never does.
-  int AwaitPort() const {
+  int AwaitPort() {
     for (int i = 0; i < 2000; ++i) {
       const std::string text = log();
       const size_t at = text.find("127.0.0.1:");
@@ -85,7 +117,17 @@ class ServeProcess {
  private:
   pid_t process_ = 0;
   std::string log_path_;
+  int pipe_ = -1;
+  std::string piped_;
 };
+
+// What a command line that is wrong makes the program say.
+std::string Refusal(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), "serve");
+  const ProgramRun run = RunProgram(arguments);
+  EXPECT_EQ(run.exit_status, 2) << run.err;
+  return run.err;
+}
 
 TEST(Serve, EndsWellOnSignals) {
   for (const int number : {SIGTERM, SIGINT}) {
@@ -117,6 +159,90 @@ TEST(Serve, FinishesWhatRunsAndLogsEveryRequest) {
   EXPECT_THAT(log, HasSubstr("method=POST path=/v1/completions status=401"));
   EXPECT_THAT(log, HasSubstr("stream=true prompt_tokens=2 completion_tokens=900 finish=length"));
   EXPECT_THAT(log, ::testing::Not(HasSubstr("secret")));
+}
+
+// The signal of a pipe that nobody reads ends whoever does not say otherwise.
+TEST(Serve, GoesOnWhenNobodyReadsItsLog) {
+  ServeProcess process({}, ServeProcess::Log::kPipe);
+  const int port = process.AwaitPort();
+  ASSERT_NE(port, 0) << process.log();
+  process.LeaveLog();
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(Client(port).Ask("POST", "/v1/completions", R"({"prompt": "A"})").status, 200);
+  }
+  process.Signal(SIGTERM);
+  EXPECT_EQ(process.AwaitEnd(), 0);
+}
+
+// Lists of lists take many times their text. Not every answer needs the memory that is missing.
+TEST(Serve, GoesOnWhenARequestTakesAllMemory) {
+  ServeProcess process;
+  const int port = process.AwaitPort();
+  ASSERT_NE(port, 0) << process.log();
+  // What it needs once is there: a thread's own memory, and that of one generation.
+  const std::string small = R"({"prompt": "A", "stop": [")" + std::string(100'000, 'x') + "\"]}";
+  EXPECT_EQ(Client(port).Ask("POST", "/v1/completions", small).status, 200);
+  if (!process.LimitMemory(24 << 20)) GTEST_SKIP() << "memory cannot be limited here";
+  std::string failed;
+  for (const char* element : {"[],", "[1,[2]],", "{},", "{\"a\":[1]},", "\"\",", "1,"}) {
+    std::string body = R"({"prompt": [)";
+    while (body.size() < (4 << 20) - 20) body += element;
+    body += "1]}";
+    const Answer answer = Client(port).Ask("POST", "/v1/completions", body);
+    EXPECT_THAT(answer.status, ::testing::AnyOf(400, 500)) << element;
+    if (answer.status == 500) failed += element;
+    EXPECT_EQ(Client(port).Ask("GET", "/health").status, 200) << element;
+  }
+  EXPECT_THAT(failed, HasSubstr("[1,[2]],"));
+  EXPECT_EQ(Client(port).Ask("POST", "/v1/completions", small).status, 200);
+  EXPECT_THAT(process.log(), HasSubstr("bad_alloc"));
+  process.Signal(SIGTERM);
+  EXPECT_EQ(process.AwaitEnd(), 0) << process.log();
+}
+
+TEST(Serve, TakesItsKeyFromAFileOrTheEnvironment) {
+  const std::string file = absl::StrCat(testing::TempDir(), "/tandem_key_", getpid());
+  std::ofstream(file) << "of-the-file\n";
+  setenv("TANDEM_API_KEY", "of-the-environment", 1);
+  const struct {
+    std::vector<std::string> arguments;
+    const char* key;
+  } cases[] = {{{}, "of-the-environment"},
+               {{"--api-key-file", file}, "of-the-file"},
+               {{"--api-key", "of-the-option"}, "of-the-option"}};
+  for (const auto& c : cases) {
+    ServeProcess process(c.arguments);
+    const int port = process.AwaitPort();
+    ASSERT_NE(port, 0) << process.log();
+    EXPECT_EQ(Client(port).Ask("GET", "/v1/models").status, 401) << c.key;
+    const std::string header = absl::StrCat("Authorization: Bearer ", c.key, "\r\n");
+    EXPECT_EQ(Client(port).Ask("GET", "/v1/models", "", header).status, 200) << c.key;
+  }
+  unsetenv("TANDEM_API_KEY");
+  std::filesystem::remove(file);
+}
+
+// No key at all is another matter: that is said by leaving it out.
+TEST(Serve, RefusesKeysThatNobodyCanSend) {
+  const std::string file = absl::StrCat(testing::TempDir(), "/tandem_no_key_", getpid());
+  for (const std::string& text : {std::string(), std::string("\n"), std::string(" \r\n")}) {
+    std::ofstream(file) << text;
+    EXPECT_THAT(Refusal({"--api-key-file", file}), HasSubstr(file + ": the key is empty"));
+  }
+  std::ofstream(file) << "two\nlines\n";
+  EXPECT_THAT(Refusal({"--api-key-file", file}), HasSubstr("visible ASCII"));
+  std::ofstream(file) << std::string(2000, 'x');
+  EXPECT_THAT(Refusal({"--api-key-file", file}), HasSubstr("at most 1000"));
+  std::filesystem::remove(file);
+  EXPECT_THAT(Refusal({"--api-key-file", file}), HasSubstr("cannot read " + file));
+  EXPECT_THAT(Refusal({"--api-key", ""}), HasSubstr("--api-key: the key is empty"));
+  EXPECT_THAT(Refusal({"--api-key", "a b"}), HasSubstr("--api-key: the key has 3 bytes"));
+  EXPECT_THAT(Refusal({"--api-key", "a", "--api-key-file", file}), HasSubstr("excludes"));
+  setenv("TANDEM_API_KEY", "", 1);
+  EXPECT_THAT(Refusal({}), HasSubstr("TANDEM_API_KEY: the key is empty"));
+  unsetenv("TANDEM_API_KEY");
+  EXPECT_THAT(Refusal({"--allowed-hosts", "a,b:80"}), HasSubstr("--allowed-hosts: \"b:80\""));
+  EXPECT_THAT(Refusal({"--cors-origins", "a"}), HasSubstr("--cors-origins: \"a\""));
 }
 
 }  // namespace

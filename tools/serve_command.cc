@@ -1,13 +1,18 @@
 // tandem serve: the models behind an HTTP endpoint.
+#include <algorithm>
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "server/asio.h"
@@ -29,11 +34,61 @@ struct ServeFlags {
   std::string max_body = "4M";
   std::string max_unread = "1M";
   double drain_seconds = 30;
+  std::optional<std::string> api_key;
+  std::string api_key_file;
 
   EngineOptions engine_options;  // set by Check
 
   absl::Status Check();
 };
+
+constexpr char kKeyVariable[] = "TANDEM_API_KEY";
+constexpr size_t kLongestKey = 1000;  // a head has room for it
+
+// `source` is where it comes from. The message does not show it.
+absl::Status CheckKey(absl::string_view source, absl::string_view key) {
+  if (key.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        source, ": the key is empty, allowed: a key, or to leave this out and ask for none"));
+  }
+  const bool is_sendable =
+      key.size() <= kLongestKey && std::all_of(key.begin(), key.end(), absl::ascii_isgraph);
+  if (is_sendable) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(source, ": the key has ", key.size(),
+                                                 " bytes, allowed: at most ", kLongestKey,
+                                                 ", all of them visible ASCII"));
+}
+
+// The first line of a file, which is all of it.
+absl::StatusOr<std::string> ReadKeyFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kLongestKey + 2, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (!file.is_open() || file.bad()) {
+    return absl::NotFoundError(absl::StrCat("--api-key-file: cannot read ", path));
+  }
+  text.resize(static_cast<size_t>(file.gcount()));
+  return std::string(absl::StripTrailingAsciiWhitespace(text));
+}
+
+// Of the option, the file or the environment, in this order; empty if there is none of them.
+absl::StatusOr<std::string> KeyOf(const ServeFlags& flags) {
+  std::string source = "--api-key";
+  std::string key;
+  if (flags.api_key.has_value()) {
+    key = *flags.api_key;
+  } else if (!flags.api_key_file.empty()) {
+    source = flags.api_key_file;
+    ASSIGN_OR_RETURN(key, ReadKeyFile(source));
+  } else if (const char* variable = std::getenv(kKeyVariable); variable != nullptr) {
+    source = kKeyVariable;
+    key = variable;
+  } else {
+    return key;
+  }
+  RETURN_IF_ERROR(CheckKey(source, key));
+  return key;
+}
 
 absl::Status ServeFlags::Check() {
   ASSIGN_OR_RETURN(engine_options, engine.ToOptions());
@@ -43,6 +98,8 @@ absl::Status ServeFlags::Check() {
   engine_options.warm_up = true;
   engine_options.callback_thread = CallbackThread::kEngine;  // the server waits in none
   ServiceOptions& service = server.service;
+  ASSIGN_OR_RETURN(service.api_key, KeyOf(*this));
+  RETURN_IF_ERROR(service.sites.Validate());
   ASSIGN_OR_RETURN(service.max_body_bytes, ParseSize("--max-body", max_body));
   ASSIGN_OR_RETURN(service.max_unread_bytes, ParseSize("--max-unread", max_unread));
   service.max_sequences = max_batch + max_waiting;
@@ -81,6 +138,8 @@ void ServeUntilSignal(HttpServer* server, const std::function<void()>& on_ready)
 }
 
 absl::Status Run(const ServeFlags& flags) {
+  // Whoever reads the log may go away; sockets ask for no signal themselves.
+  std::signal(SIGPIPE, SIG_IGN);
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(flags.engine_options));
   ASSIGN_OR_RETURN(const std::unique_ptr<HttpServer> server,
                    HttpServer::Start(engine.get(), flags.server));
@@ -94,6 +153,30 @@ absl::Status Run(const ServeFlags& flags) {
                load.prompt_tokens, load.stats.emitted, load.stats.proposed, load.stats.accepted);
   // Nothing runs any more: whatever clients did, every page must be back.
   return engine->CheckIntegrity();
+}
+
+void AddAccessOptions(CLI::App* app, ServeFlags* flags) {
+  const std::string group = "Access";
+  SiteOptions& sites = flags->server.service.sites;
+  CLI::Option* key = app->add_option("--api-key", flags->api_key,
+                                     "Clients must send it [$TANDEM_API_KEY, else none]")
+                         ->type_name("KEY")
+                         ->group(group);
+  app->add_option("--api-key-file", flags->api_key_file, "A file that holds the key")
+      ->type_name("F")
+      ->excludes(key)
+      ->group(group);
+  app->add_option("--allowed-hosts", sites.allowed_hosts,
+                  "Names that requests may be for, beside those of this machine; * for any [any "
+                  "where others reach it or there is a key]")
+      ->type_name("H,...")
+      ->delimiter(',')
+      ->group(group);
+  app->add_option("--cors-origins", sites.cors_origins,
+                  "Whose pages may ask, such as https://app.example; * for all [the server's own]")
+      ->type_name("O,...")
+      ->delimiter(',')
+      ->group(group);
 }
 
 void AddLimitOptions(CLI::App* app, ServeFlags* flags) {
@@ -118,8 +201,10 @@ void AddLimitOptions(CLI::App* app, ServeFlags* flags) {
   app->add_option("--max-body", flags->max_body, "Of a request; more is refused with 413 [4M]")
       ->type_name("SIZE")
       ->group(group);
-  app->add_option("--max-connections", limits.max_connections,
-                  "More clients are refused with 503 [256]")
+  app->add_option(
+         "--max-connections", limits.max_connections,
+         "When they are more, the one that is idle the longest is closed; when all are busy, "
+         "more are refused with 503 [256]")
       ->type_name("N")
       ->check(CLI::Range(1, 1 << 16))
       ->group(group);
@@ -145,10 +230,7 @@ Command AddServeCommand(CLI::App* program) {
   app->add_option("--port", flags->server.port, "Port to listen at; 0 for any free one [8080]")
       ->type_name("N")
       ->check(CLI::Range(0, 65535));
-  app->add_option("--api-key", flags->server.service.api_key,
-                  "Clients must send it; none is asked for without")
-      ->type_name("KEY")
-      ->envname("TANDEM_API_KEY");
+  AddAccessOptions(app, flags.get());
   app->add_option("--model-name", flags->server.service.model_name,
                   "What clients call the model [the target's folder name]")
       ->type_name("NAME");
