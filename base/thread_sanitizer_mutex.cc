@@ -1,12 +1,15 @@
-// Tells the thread sanitizer what absl::Mutex and absl::Notification order. In builds with it
-// alone, whose Abseil is the system's and knows nothing of it: these functions stand before the
-// library's and call them. What the library evaluates inside them, conditions of other threads that
-// wait, is left out by cmake/thread_sanitizer.supp.
+// Tells the thread sanitizer what Abseil's locks order. In builds with it alone, whose Abseil is
+// the system's and knows nothing of it: these functions stand before the library's and call them.
+// Conditions that the library evaluates inside them, perhaps those of other threads that wait, are
+// not looked at. tests/sanitizers sees that nothing of the kind is called that does not stand here.
 #include <dlfcn.h>
 #include <sanitizer/tsan_interface.h>
 
 #include <cstring>
+#include <type_traits>
 
+#include "absl/cleanup/cleanup.h"
+#include "absl/synchronization/blocking_counter.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "base/check.h"
@@ -15,7 +18,7 @@ namespace {
 
 // The library's function of the same name as `function`, which is one of those below.
 template <typename Function>
-Function Original(Function function) {
+Function Find(Function function) {
   void* address = nullptr;
   static_assert(sizeof(function) >= sizeof(address));
   std::memcpy(&address, &function, sizeof(address));
@@ -27,49 +30,127 @@ Function Original(Function function) {
   return function;
 }
 
+// Whether this thread is within one of the library's functions, which call each other by way of
+// those below: what is outermost has said all.
+thread_local bool is_inside = false;
+
+// Calls the library's `kFunction` between `before()` and `after()`.
+template <auto kFunction, typename Before, typename After, typename Class, typename... Arguments>
+auto Call(Before before, After after, Class* object, Arguments... arguments) {
+  static const auto original = Find(kFunction);
+  if (is_inside) return (object->*original)(arguments...);
+  before();
+  is_inside = true;
+  const absl::Cleanup called = [&] {
+    is_inside = false;
+    after();
+  };
+  return (object->*original)(arguments...);
+}
+
+void Nothing() {}
+
+constexpr unsigned kWrite = 0;
+constexpr unsigned kRead = __tsan_mutex_read_lock;
+
+// Of a function that returns with `mutex` locked.
+template <auto kFunction, typename Class, typename... Arguments>
+auto Lock(absl::Mutex* mutex, unsigned flags, Class* object, Arguments... arguments) {
+  return Call<kFunction>([=] { __tsan_mutex_pre_lock(mutex, flags); },
+                         [=] { __tsan_mutex_post_lock(mutex, flags, 0); }, object, arguments...);
+}
+
+// Of a function that returns whether it has locked `mutex`.
+template <auto kFunction>
+bool TryLock(absl::Mutex* mutex, unsigned flags) {
+  flags |= __tsan_mutex_try_lock;
+  static const auto original = Find(kFunction);
+  if (is_inside) return (mutex->*original)();
+  __tsan_mutex_pre_lock(mutex, flags);
+  const bool is_locked = (mutex->*original)();
+  __tsan_mutex_post_lock(mutex, is_locked ? flags : flags | __tsan_mutex_try_lock_failed, 0);
+  return is_locked;
+}
+
+template <auto kFunction>
+void Unlock(absl::Mutex* mutex, unsigned flags) {
+  Call<kFunction>([=] { __tsan_mutex_pre_unlock(mutex, flags); },
+                  [=] { __tsan_mutex_post_unlock(mutex, flags); }, mutex);
+}
+
+// Of a function that lets others have `mutex`, which this thread holds as a writer, while it waits.
+template <auto kFunction, typename Class, typename... Arguments>
+auto Wait(absl::Mutex* mutex, Class* object, Arguments... arguments) {
+  const auto let_go = [=] {
+    __tsan_mutex_pre_unlock(mutex, kWrite);
+    __tsan_mutex_post_unlock(mutex, kWrite);
+    __tsan_mutex_pre_lock(mutex, kWrite);
+  };
+  return Call<kFunction>(
+      let_go, [=] { __tsan_mutex_post_lock(mutex, kWrite, 0); }, object, arguments...);
+}
+
+// Of functions by which one thread says something and another hears it, by way of `object`.
+template <auto kFunction, typename Class>
+auto Say(Class* object) {
+  return Call<kFunction>([=] { __tsan_release(object); }, Nothing, object);
+}
+template <auto kFunction, typename Class, typename... Arguments>
+auto Hear(Class* object, Arguments... arguments) {
+  void* const heard = const_cast<std::remove_const_t<Class>*>(object);
+  return Call<kFunction>(
+      Nothing, [=] { __tsan_acquire(heard); }, object, arguments...);
+}
+
 }  // namespace
 
 namespace absl {
 ABSL_NAMESPACE_BEGIN
 
-void Mutex::Lock() {
-  static const auto original = Original(&Mutex::Lock);
-  (this->*original)();
-  __tsan_acquire(this);
+void Mutex::Lock() { ::Lock<&Mutex::Lock>(this, kWrite, this); }
+void Mutex::ReaderLock() { ::Lock<&Mutex::ReaderLock>(this, kRead, this); }
+bool Mutex::TryLock() { return ::TryLock<&Mutex::TryLock>(this, kWrite); }
+bool Mutex::ReaderTryLock() { return ::TryLock<&Mutex::ReaderTryLock>(this, kRead); }
+void Mutex::Unlock() { ::Unlock<&Mutex::Unlock>(this, kWrite); }
+void Mutex::ReaderUnlock() { ::Unlock<&Mutex::ReaderUnlock>(this, kRead); }
+
+void Mutex::LockWhen(const Condition& condition) {
+  ::Lock<&Mutex::LockWhen>(this, kWrite, this, condition);
+}
+bool Mutex::LockWhenWithTimeout(const Condition& condition, Duration timeout) {
+  return ::Lock<&Mutex::LockWhenWithTimeout>(this, kWrite, this, condition, timeout);
+}
+bool Mutex::LockWhenWithDeadline(const Condition& condition, Time deadline) {
+  return ::Lock<&Mutex::LockWhenWithDeadline>(this, kWrite, this, condition, deadline);
 }
 
-void Mutex::Unlock() {
-  static const auto original = Original(&Mutex::Unlock);
-  __tsan_release(this);
-  (this->*original)();
-}
-
-void Mutex::Await(const Condition& condition) {
-  static const auto original = Original(&Mutex::Await);
-  __tsan_release(this);
-  (this->*original)(condition);
-  __tsan_acquire(this);
-}
-
+void Mutex::Await(const Condition& condition) { Wait<&Mutex::Await>(this, this, condition); }
 bool Mutex::AwaitWithTimeout(const Condition& condition, Duration timeout) {
-  static const auto original = Original(&Mutex::AwaitWithTimeout);
-  __tsan_release(this);
-  const bool is_met = (this->*original)(condition, timeout);
-  __tsan_acquire(this);
-  return is_met;
+  return Wait<&Mutex::AwaitWithTimeout>(this, this, condition, timeout);
+}
+bool Mutex::AwaitWithDeadline(const Condition& condition, Time deadline) {
+  return Wait<&Mutex::AwaitWithDeadline>(this, this, condition, deadline);
 }
 
-void Notification::Notify() {
-  static const auto original = Original(&Notification::Notify);
-  __tsan_release(this);
-  (this->*original)();
+void CondVar::Wait(Mutex* mutex) { ::Wait<&CondVar::Wait>(mutex, this, mutex); }
+bool CondVar::WaitWithTimeout(Mutex* mutex, Duration timeout) {
+  return ::Wait<&CondVar::WaitWithTimeout>(mutex, this, mutex, timeout);
+}
+bool CondVar::WaitWithDeadline(Mutex* mutex, Time deadline) {
+  return ::Wait<&CondVar::WaitWithDeadline>(mutex, this, mutex, deadline);
 }
 
-void Notification::WaitForNotification() const {
-  static const auto original = Original(&Notification::WaitForNotification);
-  (this->*original)();
-  __tsan_acquire(const_cast<Notification*>(this));
+void Notification::Notify() { Say<&Notification::Notify>(this); }
+void Notification::WaitForNotification() const { Hear<&Notification::WaitForNotification>(this); }
+bool Notification::WaitForNotificationWithTimeout(Duration timeout) const {
+  return Hear<&Notification::WaitForNotificationWithTimeout>(this, timeout);
 }
+bool Notification::WaitForNotificationWithDeadline(Time deadline) const {
+  return Hear<&Notification::WaitForNotificationWithDeadline>(this, deadline);
+}
+
+bool BlockingCounter::DecrementCount() { return Say<&BlockingCounter::DecrementCount>(this); }
+void BlockingCounter::Wait() { Hear<&BlockingCounter::Wait>(this); }
 
 ABSL_NAMESPACE_END
 }  // namespace absl

@@ -20,6 +20,10 @@ set(CMAKE_UNITY_BUILD_BATCH_SIZE 12)
 # (tests/tidy_test.cc). *_benchmark.cc are left to whoever wants them. PRECOMPILED_LIKE wants the
 # same compiler's options in both folders, and in all of their files. HEAVY_TESTS: see
 # tandem_test_program.
+# Test programs whose cases run threads, with the label `threads`: the only ones in a build with the
+# thread sanitizer, which sees nothing in others.
+set(tandem_programs_with_threads base_test draft_test verify_test engine_test server_test system_test)
+
 function(tandem_folder name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "HEAVY_TESTS" "PRECOMPILED_LIKE"
                         "DEPENDS;SUBFOLDERS;WITHOUT;PRECOMPILED")
@@ -59,6 +63,9 @@ function(tandem_folder name)
   add_library(tandem::${name} ALIAS tandem_${name})
   set_property(GLOBAL APPEND PROPERTY TANDEM_FOLDERS tandem_${name})
 
+  if(TANDEM_SANITIZE STREQUAL "thread" AND NOT ${name}_test IN_LIST tandem_programs_with_threads)
+    set(tests)
+  endif()
   if(TANDEM_BUILD_TESTS AND tests)
     add_executable(${name}_test ${tests})
     target_link_libraries(${name}_test PRIVATE tandem_${name})
@@ -88,7 +95,9 @@ endfunction()
 function(tandem_test_program program)
   cmake_parse_arguments(PARSE_ARGV 1 arg "HEAVY;OTHER_OPTIONS" "TEST_PREFIX;LABELS" "")
   set(labels "")
-  if(arg_LABELS)
+  if(program IN_LIST tandem_programs_with_threads)
+    set(labels LABELS threads)
+  elseif(arg_LABELS)
     set(labels LABELS ${arg_LABELS})
   endif()
   target_link_libraries(${program} PRIVATE tandem_options GTest::gmock_main)
