@@ -1,0 +1,255 @@
+"""What a machine does to the program: faults_test.py TANDEM [--sanitized] [unittest's arguments]
+
+Signals that interrupt system calls, descriptors and memory that run out while a model is read and while it is served, a small share of
+a processor, a clock that is set. Nothing of it may end the server, change an answer, or end a command otherwise than by one error.
+What a machine cannot do is skipped, and says so.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+sys.dont_write_bytecode = True  # Nothing is written into the repository.
+SOURCE = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(SOURCE / "benchmarks"))
+import serving  # noqa: E402
+
+TANDEM = ""
+IS_SANITIZED = False
+PATIENCE_SECONDS = 120
+MEGABYTE = 1 << 20
+BODIES = [{"prompt": "Once upon a time", "max_tokens": 40, "temperature": 0},
+          {"prompt": "The king", "max_tokens": 40, "temperature": 0.8, "seed": 3, "n": 3},
+          {"prompt": "A", "max_tokens": 20, "temperature": 1.2, "seed": 4, "logprobs": 3}]
+LIBRARIES = pathlib.Path("/usr/lib")
+GROUPS = pathlib.Path("/sys/fs/cgroup")
+
+
+def limited(kind, amount):
+    """For subprocess: what the new process may have."""
+    return lambda: resource.setrlimit(kind, (amount, amount))
+
+
+def ask(server, body, timeout=PATIENCE_SECONDS):
+    """The status, and what the answer's choices say, or its error."""
+    with server.connect() as connection:
+        connection.settimeout(timeout)
+        connection.sendall(serving.request_bytes("/v1/completions", body, "Connection: close\r\n"))
+        answer = b""
+        while part := connection.recv(1 << 16):
+            answer += part
+    head, _, body = answer.partition(b"\r\n\r\n")
+    if not head:
+        return 0, None
+    status, answer = int(head.split(b" ", 2)[1]), json.loads(body)
+    if status != 200:
+        return status, answer["error"]["message"]
+    return status, [(choice["text"], choice["token_ids"], choice["finish_reason"]) for choice in answer["choices"]]
+
+
+def generate(*options, **how):
+    """Ends by itself: its status, output and errors."""
+    command = [TANDEM, "generate", "--prompt", "The king", "--max-tokens", "12", "--temperature", "0", "--threads", "2", *options]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=PATIENCE_SECONDS, check=False, **how)
+    return done.returncode, done.stdout, done.stderr
+
+
+@contextlib.contextmanager
+def control_group(case, controller, **settings):
+    """A control group with these settings; the function that moves the calling process into it."""
+    for parent in (GROUPS / controller, GROUPS):
+        group = parent / f"tandem_faults_{os.getpid()}"
+        try:
+            group.mkdir()
+        except OSError:
+            continue
+        try:
+            for name, value in settings.items():
+                file = group / name.replace("__", ".")
+                if not file.exists():
+                    break
+                file.write_text(str(value))
+            else:
+                yield lambda: (group / "cgroup.procs").write_text(str(os.getpid()))
+                return
+        finally:
+            group.rmdir()
+    case.skipTest(f"no control group of {controller} can be made")
+
+
+class Faults(unittest.TestCase):
+    @contextlib.contextmanager
+    def serving(self, wrapper=()):
+        """A server that ends with 0 when it is told to, its books in order."""
+        with serving.Server(TANDEM, ["--threads", "2"], wrapper=wrapper) as server:
+            yield server
+            self.assertIsNone(server.process.poll(), server.log())
+            self.assertTrue(server.await_idle(), "something still runs")
+            self.assertEqual(server.stop(), 0, server.log())
+            self.assertNotIn("[critical]", server.log())
+
+    def answers(self, server):
+        answers = [ask(server, body) for body in BODIES]
+        self.assertEqual([status for status, _ in answers], [200] * len(BODIES), answers)
+        return answers
+
+    def skip_under_sanitizers(self, why):
+        if IS_SANITIZED:
+            self.skipTest(f"under sanitizers {why}")
+
+    def test_signals_that_interrupt_change_no_answer(self):
+        """Stopped and continued processes see their system calls interrupted, without a handler."""
+        with self.serving() as server:
+            alone = self.answers(server)
+            is_over = threading.Event()
+
+            def trouble():
+                draw = random.Random(1)
+                while not is_over.wait(0.001):
+                    server.process.send_signal(draw.choice([signal.SIGSTOP, signal.SIGWINCH, signal.SIGURG, signal.SIGCHLD]))
+                    server.process.send_signal(signal.SIGCONT)
+
+            thread = threading.Thread(target=trouble)
+            thread.start()
+            try:
+                for _ in range(3):
+                    self.assertEqual(self.answers(server), alone)
+            finally:
+                is_over.set()
+                thread.join()
+
+    def test_descriptors_that_run_out_while_serving(self):
+        with self.serving() as server:
+            alone = self.answers(server)
+            used = max(int(name) for name in os.listdir(f"/proc/{server.process.pid}/fd")) + 1
+            resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (used + 4, used + 4))
+            crowd = [server.connect() for _ in range(20)]  # the system takes them, the server cannot
+            for connection in crowd:
+                connection.close()
+            for _ in range(3):
+                self.assertEqual(self.answers(server), alone)
+
+    def test_every_limit_of_descriptors_at_load(self):
+        wanted = generate()
+        self.assertEqual(wanted[0], 0, wanted)
+        outcomes = []
+        for limit in range(4, 40):
+            status, output, errors = generate(preexec_fn=limited(resource.RLIMIT_NOFILE, limit))
+            if status == 127:  # the program's libraries could not be opened
+                continue
+            outcomes.append(status)
+            if status == 0:
+                self.assertEqual(output, wanted[1])
+            else:
+                self.assertEqual(status, 1, f"{limit} descriptors: {errors}")
+                self.assertRegex(errors, "(?i)too many open files|error", f"{limit} descriptors")
+        self.assertIn(0, outcomes)
+
+    def test_every_limit_of_memory_at_load(self):
+        self.skip_under_sanitizers("addresses are not memory")
+        wanted = generate()
+        self.assertEqual(wanted[0], 0, wanted)
+        outcomes = []
+        for limit in range(16, 2048, 4):
+            status, output, errors = generate(preexec_fn=limited(resource.RLIMIT_AS, limit * MEGABYTE))
+            if status == 127:
+                continue
+            outcomes.append(status)
+            if status == 0:
+                self.assertEqual(output, wanted[1])
+                if outcomes[-3:] == [0, 0, 0]:
+                    break
+            else:
+                self.assertEqual(status, 1, f"{limit} MB: {errors}")
+                self.assertRegex(errors, "(?i)memory|alloc|resource", f"{limit} MB")
+        self.assertEqual(outcomes[-3:], [0, 0, 0])
+        self.assertIn(1, outcomes)
+
+    def test_memory_that_runs_out_while_serving(self):
+        self.skip_under_sanitizers("addresses are not memory")
+        with self.serving() as server:
+            alone = self.answers(server)
+            with open(f"/proc/{server.process.pid}/statm", encoding="ascii") as file:
+                used = int(file.read().split()[0]) * resource.getpagesize()
+            resource.prlimit(server.process.pid, resource.RLIMIT_AS, (used + 2 * MEGABYTE, resource.RLIM_INFINITY))
+            large = [{"prompt": "a " * 400, "n": 8, "max_tokens": 300, "logprobs": 5}, {"prompt": "b " * 100000},
+                     {"prompt": "c", "stop": ["x" * 1000] * 4, "n": 8, "max_tokens": 200}]
+            clients = [threading.Thread(target=ask, args=(server, body)) for body in large * 3]
+            for client in clients:
+                client.start()
+            for client in clients:
+                client.join()
+            resource.prlimit(server.process.pid, resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+            self.assertIsNone(server.process.poll(), server.log()[-3000:])
+            self.assertEqual(self.answers(server), alone)
+
+    def test_a_small_share_of_a_processor_changes_no_answer(self):
+        wanted = generate()
+        settings = {"cpu__cfs_period_us": 100000, "cpu__cfs_quota_us": 20000} if (GROUPS / "cpu").exists() else {"cpu__max": "20000 100000"}
+        with control_group(self, "cpu", **settings) as enter:
+            self.assertEqual(generate(preexec_fn=enter)[:2], wanted[:2])
+
+    def test_a_limit_of_memory_of_a_group(self):
+        """The system kills who goes beyond it: whoever ends by himself has the right answer or one error."""
+        self.skip_under_sanitizers("memory is counted otherwise")
+        wanted = generate()
+        name = "memory__limit_in_bytes" if (GROUPS / "memory").exists() else "memory__max"
+        outcomes = []
+        for limit in (24, 48, 96, 400):
+            with control_group(self, "memory", **{name: limit * MEGABYTE}) as enter:
+                status, output, errors = generate(preexec_fn=enter)
+            outcomes.append(status)
+            self.assertIn(status, (0, 1, -signal.SIGKILL), f"{limit} MB: {errors}")
+            if status == 0:
+                self.assertEqual(output, wanted[1])
+        self.assertEqual(outcomes[-1], 0, "400 MB are enough")
+
+    def test_a_clock_that_is_set_changes_neither_answers_nor_times(self):
+        library = next(iter(LIBRARIES.glob("*/faketime/libfaketimeMT.so.1")), None)
+        if library is None:
+            self.skipTest("there is no libfaketime (Debian's package faketime)")
+        self.skip_under_sanitizers("a library in front of theirs is refused")
+        with tempfile.NamedTemporaryFile("w", suffix=".faketime") as clock:
+
+            def set_clock(offset):
+                clock.seek(0)
+                clock.truncate()
+                clock.write(offset)
+                clock.flush()
+
+            set_clock("+0")
+            wrapper = ["env", f"LD_PRELOAD={library}", f"FAKETIME_TIMESTAMP_FILE={clock.name}", "FAKETIME_NO_CACHE=1",
+                       "DONT_FAKE_MONOTONIC=1"]
+            with self.serving(wrapper=wrapper) as server:
+                alone = self.answers(server)
+                for offset in ("-1h", "+0", "-10d", "+1h", "-5"):
+                    set_clock(offset)
+                    self.assertEqual(self.answers(server), alone)
+                for name, value in server.metrics().items():
+                    if "_seconds" in name:
+                        self.assertGreaterEqual(value, 0, name)
+                        # As long as this may take, and far from an hour.
+                        self.assertLess(value, 3000 if "_sum" in name else float("inf"), name)
+
+
+if __name__ == "__main__":
+    TANDEM = os.path.abspath(sys.argv.pop(1))
+    if "--sanitized" in sys.argv:
+        sys.argv.remove("--sanitized")
+        IS_SANITIZED = True
+    program = unittest.main(verbosity=2, exit=False)
+    # For ctest: skipped is what was all skipped.
+    result = program.result
+    everything_skipped = len(result.skipped) == result.testsRun > 0
+    sys.exit(77 if everything_skipped else not result.wasSuccessful())
