@@ -108,6 +108,11 @@ class Server:
     def resident_bytes(self):
         return lib.status_bytes(f"/proc/{self.process.pid}/status", "VmRSS")
 
+    def holds(self):
+        """How many of what the system lends it."""
+        return {"descriptors": len(os.listdir(f"/proc/{self.process.pid}/fd")),
+                "threads": len(os.listdir(f"/proc/{self.process.pid}/task"))}
+
     def connect(self):
         connection = socket.create_connection((self.host, self.port), timeout=60)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 """Everything that clients do to a server, at once and for long: `soak.py --seconds 600`.
 
-Starts `tandem serve` with a key, a small queue and a small cache, and lets threads complete, stream and chat, hang up
-within heads, bodies and streams, send garbage, too much and too early, read slowly, and forget the key. It fails if
+Starts `tandem serve` with a key, a small queue and a small cache, and lets threads complete, stream and chat, pause and hang
+up within heads, bodies and streams, stay silent, come in crowds, send garbage, too much and too early, ask for more than the
+limits allow, read slowly, name other hosts, and forget the key. It fails if
 
   - a request that was sent whole gets no answer, another status than it should, or an answer that is not whole;
-  - something still runs, waits or holds a page when all have left;
+  - a request with a seed, or a greedy one, gets another answer than it got alone, before the load, however it is drafted;
+  - something still runs, waits, holds a page, a connection, a file or a thread when all have left;
   - the server ends by itself, does not end with 0 on SIGTERM (it then checks the books of both caches), or logs an error;
-  - memory grows: the means of the second and the last quarter of the time differ by more than --growth MB
-    (of a minute or more: before, a server still takes memory for the first time).
+  - memory grows: the means of resident memory over the second and the last quarter of the time differ by more than --growth
+    MB (of a minute or more: before, a server still takes memory for the first time).
 
-Prints what was done and memory over time. The same seed makes the same requests, in another order in time.
+Prints what was done, a summary and memory over time. The same seed makes the same requests, in another order in time.
 """
 import argparse
 import json
@@ -28,7 +30,13 @@ import serving  # noqa: E402
 
 KEY = "soak"
 AUTHORIZATION = f"Authorization: Bearer {KEY}\r\n"
+POST = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{AUTHORIZATION}"
 MAX_BODY = 1 << 20
+MAX_BATCH = 6
+MAX_WAITING = 10
+MAX_CONNECTIONS = 64
+# With all clients' connections fewer than the server takes.
+CROWD = 32
 TEXTS = ["Once upon a time", "The king", "Tom and Lily went to the park. They", "A", "über 木 \U0001f600 "]
 # A client waits no longer than this for anything.
 PATIENCE_SECONDS = 120
@@ -83,12 +91,44 @@ class Reader:
         return status, self.exactly(int(length.group(1)))
 
 
+class Alone:
+    """Requests whose answers say what they are, whatever else the server does, and what they got alone."""
+
+    def __init__(self, server, tokens):
+        length = max(8, tokens // 10)
+        self.bodies = [{"prompt": text, "max_tokens": length, "temperature": temperature, "seed": seed, "logprobs": 2, "n": 1 + seed % 2,
+                        **({"stop": ["the", "\n"]} if seed % 3 == 0 else {})}
+                       for seed, (text, temperature) in enumerate((text, t) for text in TEXTS for t in (0, 0.7, 1.3))]
+        self.answers = [self.ask(server, body) for body in self.bodies]
+
+    @staticmethod
+    def said(answer):
+        """What must not depend on other requests, nor on drafts."""
+        return [{key: choice[key] for key in ("index", "text", "token_ids", "finish_reason", "logprobs")} for choice in answer["choices"]]
+
+    @staticmethod
+    def ask(server, body):
+        with server.connect() as connection:
+            connection.settimeout(PATIENCE_SECONDS)
+            connection.sendall(serving.request_bytes("/v1/completions", body, AUTHORIZATION))
+            status, answer = Reader(connection).answer()
+        if status != 200:
+            raise Broken(f"{body} alone is answered {status}: {answer[:400]!r}")
+        return Alone.said(json.loads(answer))
+
+    def differ(self, server):
+        """How many are answered otherwise now."""
+        return sum(self.ask(server, body) != answer for body, answer in zip(self.bodies, self.answers))
+
+
 class Client(threading.Thread):
     """Does one thing after another until the time is over."""
 
-    def __init__(self, server, seed, until, tokens):
+    crowd = threading.Lock()  # one at a time
+
+    def __init__(self, server, seed, until, tokens, alone):
         super().__init__(daemon=True)
-        self.server, self.until, self.tokens = server, until, tokens
+        self.server, self.until, self.tokens, self.alone = server, until, tokens, alone
         self.random = random.Random(seed)
         self.done = {}
         self.doing = ""
@@ -96,9 +136,10 @@ class Client(threading.Thread):
 
     def run(self):
         # Those that must be refused are cheap, and those that are hung up on leave something to clean up.
-        kinds = [(self.whole, 4), (self.streamed, 4), (self.chat, 2), (self.pipelined, 2), (self.leaves_stream, 4),
-                 (self.leaves_whole, 3), (self.leaves_head, 2), (self.leaves_body, 2), (self.malformed, 4), (self.oversized, 2),
-                 (self.garbage, 2), (self.wrong_key, 1), (self.slow, 1), (self.looks, 2), (self.cut_chunks, 1)]
+        kinds = [*((call, 4) for call in (self.whole, self.streamed, self.compared, self.leaves_stream, self.malformed)),
+                 (self.leaves_whole, 3), *((call, 2) for call in (self.chat, self.pipelined, self.leaves_head, self.leaves_body,
+                                                                  self.oversized, self.garbage, self.looks, self.abuses, self.pauses)),
+                 *((call, 1) for call in (self.wrong_key, self.other_host, self.slow, self.cut_chunks, self.idles, self.crowds))]
         calls, weights = zip(*kinds)
         while time.monotonic() < self.until and not self.error:
             call = self.random.choices(calls, weights)[0]
@@ -154,11 +195,14 @@ class Client(threading.Thread):
             answer = json.loads(body)
             if any(choice["finish_reason"] not in ("stop", "length") for choice in answer["choices"]):
                 raise Broken(f"not finished: {body[:400]!r}")
+            self.count("answered")
 
     def check_stream(self, reader):
         status, body = self.expect(reader, 200, 429)
-        if status == 200 and (not body.endswith(b"data: [DONE]\n\n") or b'"error"' in body):
-            raise Broken(f"a stream that is not whole: {body[-400:]!r}")
+        if status == 200:
+            if not body.endswith(b"data: [DONE]\n\n") or b'"error"' in body:
+                raise Broken(f"a stream that is not whole: {body[-400:]!r}")
+            self.count("answered")
 
     def whole(self, connection):
         connection.sendall(self.request(self.body()))
@@ -207,6 +251,57 @@ class Client(threading.Thread):
             else:  # Through the small buffer the rest would come at 40 kB/s.
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
 
+    def compared(self, connection):
+        """The same answer as alone, before the load, however it is drafted."""
+        i = self.random.randrange(len(self.alone.bodies))
+        body = {**self.alone.bodies[i], "speculation": {"draft_tokens": self.random.choice([0, 1, 3, 8, "auto"])}}
+        connection.sendall(self.request(body))
+        status, answer = self.expect(Reader(connection), 200, 429)
+        if status == 200:
+            if Alone.said(json.loads(answer)) != self.alone.answers[i]:
+                raise Broken(f"{body} has another answer than alone: {answer[:1000]!r} in place of {self.alone.answers[i]}")
+            self.count("answered")
+            self.count("equal to alone")
+
+    def pauses(self, connection):
+        """A request that comes in two parts, with a pause between."""
+        request = self.request(self.body())
+        middle = self.random.randrange(1, len(request))
+        connection.sendall(request[:middle])
+        time.sleep(self.random.random())
+        connection.sendall(request[middle:])
+        self.check_whole(Reader(connection))
+
+    def other_host(self, connection):
+        """Whoever has the key may come by another name; a server that forbids it says so."""
+        host = self.random.choice(["evil.example", "localhost.evil.example:80", "[::1]"])
+        origin = self.random.choice(["", "Origin: http://evil.example\r\n"])
+        request = self.request(self.body(), headers=AUTHORIZATION + origin)
+        connection.sendall(request.replace(b"Host: tandem", f"Host: {host}".encode()))
+        self.expect(Reader(connection), 200, 400, 403, 421, 429)
+
+    # ---- Those that say nothing ----
+
+    def idles(self, connection):
+        """Silent at once, or behind an answer."""
+        if self.random.random() < 0.5:
+            connection.sendall(f"GET /health HTTP/1.1\r\nHost: localhost\r\n{AUTHORIZATION}\r\n".encode())
+            self.expect(Reader(connection), 200)
+        time.sleep(3 * self.random.random())
+
+    def crowds(self, connection):
+        """Many who are silent."""
+        if not Client.crowd.acquire(blocking=False):
+            return
+        try:
+            crowd = [self.server.connect() for _ in range(CROWD)]
+            connection.sendall(self.request(self.body()))
+            self.check_whole(Reader(connection))
+            for silent in crowd:
+                silent.close()
+        finally:
+            Client.crowd.release()
+
     # ---- Those that go away ----
 
     def leave(self, connection):
@@ -245,24 +340,33 @@ class Client(threading.Thread):
         path = self.random.choice(["/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize"])
         if b"long" in bad and path == "/tokenize":
             path = "/v1/completions"
-        connection.sendall((f"POST {path} HTTP/1.1\r\nHost: localhost\r\n{AUTHORIZATION}"
+        connection.sendall((f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{AUTHORIZATION}"
                             f"Content-Length: {len(bad)}\r\n\r\n").encode() + bad)
         reader = Reader(connection)
         self.expect(reader, 400, 429)  # some faults are found behind the queue
         connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")  # the connection goes on
         self.expect(reader, 200)
 
+    def abuses(self, connection):
+        """Asks for as much as fields can say: answered, refused by name, or refused because all is full."""
+        more = self.random.choice([
+            {"n": 1000}, {"n": MAX_BATCH + MAX_WAITING, "max_tokens": 8}, {"max_tokens": 10**9}, {"max_tokens": 2**31 - 1}, {"logprobs": 10**6},
+            {"stop": ["x" * 20000]}, {"stop": [f"stop {i}" for i in range(1000)]}, {"stop_token_ids": list(range(1000))},
+            {"logit_bias": {str(i): 1 for i in range(1000)}}, {"prompt": ["A"] * 1000}, {"prompt": "a " * 100000}, {"prompt": "\u00e9" * 100000},
+            {"min_tokens": 10**6}, {"top_k": 2**31 - 1}, {"seed": 2**64}, {"n": 8, "logprobs": 20, "prompt": "A"}])
+        connection.sendall(self.request({**self.body(max_tokens=8), **more}))
+        self.expect(Reader(connection), 200, 400, 413, 429)
+
     def oversized(self, connection):
         kind = self.random.randrange(3)
-        post = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n{AUTHORIZATION}"
         if kind == 0:  # announced and never sent
-            connection.sendall(f"{post}Content-Length: {MAX_BODY + 1}\r\n\r\n".encode())
+            connection.sendall(f"{POST}Content-Length: {MAX_BODY + 1}\r\n\r\n".encode())
             self.expect(Reader(connection), 413)
         elif kind == 1:  # not announced; what the system takes at once, since the server closes 2 s after its answer
-            connection.sendall(f"{post}Transfer-Encoding: chunked\r\n\r\n{MAX_BODY + 1:x}\r\n".encode() + b" " * (1 << 15))
+            connection.sendall(f"{POST}Transfer-Encoding: chunked\r\n\r\n{MAX_BODY + 1:x}\r\n".encode() + b" " * (1 << 15))
             self.expect(Reader(connection), 413)
         else:
-            connection.sendall(f"{post}X: {'x' * 17000}\r\n\r\n".encode())
+            connection.sendall(f"{POST}X: {'x' * 17000}\r\n\r\n".encode())
             self.expect(Reader(connection), 431)
 
     def garbage(self, connection):
@@ -280,7 +384,7 @@ class Client(threading.Thread):
         half = len(body) // 2
         good = self.random.random() < 0.5
         sizes = [f"{half:x}", f"{len(body) - half:x}" if good else "nonsense"]
-        connection.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n{AUTHORIZATION}Transfer-Encoding: chunked\r\n\r\n".encode() +
+        connection.sendall(f"{POST}Transfer-Encoding: chunked\r\n\r\n".encode() +
                            b"%s\r\n%s\r\n" % (sizes[0].encode(), body[:half]) +
                            b"%s\r\n%s\r\n0\r\n\r\n" % (sizes[1].encode(), body[half:]))
         if good:
@@ -316,7 +420,18 @@ def growth(samples):
     return grown, grown / (0.5 * seconds / 60)
 
 
-def judge(server, clients, samples, args):
+def leftovers(before, server, seconds=20):
+    """What the server still holds that it did not hold before, once it had time to let go."""
+    end = time.monotonic() + seconds
+    while True:
+        # One of the descriptors may be of the connection that asks for metrics.
+        more = {what: count - before[what] for what, count in server.holds().items() if count > before[what]}
+        if not more or time.monotonic() > end:
+            return [f"{count} more {what} than before the load" for what, count in more.items()]
+        time.sleep(0.1)
+
+
+def judge(server, clients, samples, alone, before, args):
     """What is wrong, as lines."""
     wrong = [f"client {i}: {client.error}" for i, client in enumerate(clients) if client.error]
     if server.process.poll() is not None:
@@ -326,6 +441,10 @@ def judge(server, clients, samples, args):
     for name, value in server.metrics().items():
         if name.startswith(("tandem_num_requests_", "tandem_kv_cache_usage_ratio")) and value != 0:
             wrong.append(f"{name} is {value} after everybody left")
+    wrong += leftovers(before, server)
+    differing = alone.differ(server)
+    if differing:
+        wrong.append(f"{differing} requests have another answer after the load than before")
     status = server.stop(120)
     if status != 0:
         wrong.append(f"the server ended with {status}: {server.log()[-6000:]}")
@@ -340,7 +459,31 @@ def judge(server, clients, samples, args):
     return wrong
 
 
-def main():
+def summary(done):
+    """What a reader wants to know, of counts by name."""
+    def of(*names):
+        return sum(done.get(name, 0) for name in names)
+
+    faults = of("leaves_head", "leaves_body", "leaves_whole", "leaves_stream", "pauses", "slow", "idles") + CROWD * of("crowds")
+    return (f"{of('answered')} requests held, {of('equal to alone')} of them compared with the same request alone; {faults} faults of "
+            f"clients survived; {of('malformed', 'oversized', 'garbage', 'wrong_key', 'abuses', 'other_host', 'cut_chunks')} bad inputs tried; "
+            f"{of('status 429')} refused because all was full; {of('tokens')} tokens")
+
+
+def add_up(server, clients):
+    """What all clients did, and the server's own counts while it lives."""
+    done = {}
+    for client in clients:
+        for what, count in client.done.items():
+            done[what] = done.get(what, 0) + count
+    if server.process.poll() is None:
+        metrics = server.metrics()
+        done["preemptions"] = int(metrics["tandem_num_preemptions_total"])
+        done["tokens"] = int(metrics["tandem_generation_tokens_total"])
+    return done
+
+
+def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", default=os.path.join(lib.ROOT, "build", "release", "tandem"))
     parser.add_argument("--seconds", type=float, default=60)
@@ -350,27 +493,28 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--growth", type=float, default=8, help="megabytes that memory may grow by; more for a sanitizer")
     parser.add_argument("--wrapper", default="", help="put before the server's command")
-    args = parser.parse_args()
+    return parser.parse_args()
+
+
+def main():
+    args = parse_arguments()
     # Six sequences run, few wait, and 9 MB of cache hold about five of them: refusals and preemptions are part of it.
-    options = ["--threads", str(args.threads), "--max-batch", "6", "--max-waiting", "10", "--kv-memory", "9M", "--max-body",
-               str(MAX_BODY), "--api-key", KEY, "--model-name", "soak", "--max-unread", "64K"]
+    options = ["--threads", str(args.threads), "--max-batch", str(MAX_BATCH), "--max-waiting", str(MAX_WAITING), "--kv-memory", "9M",
+               "--max-body", str(MAX_BODY), "--max-connections", str(MAX_CONNECTIONS), "--api-key", KEY, "--model-name", "soak",
+               "--max-unread", "64K"]
     with serving.Server(args.bin, options, wrapper=args.wrapper.split()) as server:
+        alone = Alone(server, args.tokens)
+        before = server.holds()
         until = time.monotonic() + args.seconds
-        clients = [Client(server, args.seed * 1000 + i, until, args.tokens) for i in range(args.clients)]
+        clients = [Client(server, args.seed * 1000 + i, until, args.tokens, alone) for i in range(args.clients)]
         for client in clients:
             client.start()
         samples = watch(server, clients, args.seconds)
-        done = {}
-        for client in clients:
-            for what, count in client.done.items():
-                done[what] = done.get(what, 0) + count
-        if server.process.poll() is None:
-            samples_of = server.metrics()
-            done["preemptions"] = int(samples_of["tandem_num_preemptions_total"])
-            done["tokens"] = int(samples_of["tandem_generation_tokens_total"])
+        done = add_up(server, clients)
         print(", ".join(f"{what} {count}" for what, count in sorted(done.items())))
         print(f"{args.seconds:g} s; the last answer came {samples[-1][0] - args.seconds:.1f} s later", flush=True)
-        wrong = judge(server, clients, samples, args)
+        wrong = judge(server, clients, samples, alone, before, args)
+    print("summary: " + summary(done))
     for line in wrong:
         print(f"soak.py: {line}", file=sys.stderr)
     print("soak: " + ("FAILED" if wrong else "passed"))
