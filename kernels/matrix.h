@@ -67,8 +67,8 @@ struct ConstMatrixView {
   ConstMatrixView() = default;
   ConstMatrixView(const void* data, DType dtype, int rows, int cols, int64_t stride)
       : data(data), dtype(dtype), rows(rows), cols(cols), stride(stride) {}
-  ConstMatrixView(
-      MatrixView m)  // NOLINT(google-explicit-constructor): a view of T is one of const T.
+  // NOLINTNEXTLINE(google-explicit-constructor): a view of T is one of const T.
+  ConstMatrixView(MatrixView m)
       : data(m.data), dtype(m.dtype), rows(m.rows), cols(m.cols), stride(m.stride) {}
 
   const void* data = nullptr;
