@@ -94,23 +94,25 @@ Json CompletionJson(const Completion& completion, const std::string& drafter) {
   return json;
 }
 
+void Join(const Completion& completion, Completion* joint) {
+  joint->stats += completion.stats;
+  joint->prompt_tokens += completion.prompt_tokens;
+  joint->cached_tokens += completion.cached_tokens;
+  joint->first_round_tokens += completion.first_round_tokens;
+  joint->token_ids.insert(joint->token_ids.end(), completion.token_ids.begin(),
+                          completion.token_ids.end());
+  const Timings& t = completion.timings;
+  Timings& all = joint->timings;
+  all.time_to_first_token = std::min(all.time_to_first_token, t.time_to_first_token);
+  all.end_to_end = std::max(all.end_to_end, t.end_to_end);
+  all.prefill = std::max(all.prefill, t.prefill);
+  all.draft = std::max(all.draft, t.draft);
+  all.verify = std::max(all.verify, t.verify);
+}
+
 Completion JointCompletion(absl::Span<const Completion> completions) {
   Completion joint = completions[0];
-  for (const Completion& completion : completions.subspan(1)) {
-    joint.stats += completion.stats;
-    joint.prompt_tokens += completion.prompt_tokens;
-    joint.cached_tokens += completion.cached_tokens;
-    joint.first_round_tokens += completion.first_round_tokens;
-    joint.token_ids.insert(joint.token_ids.end(), completion.token_ids.begin(),
-                           completion.token_ids.end());
-    const Timings& t = completion.timings;
-    joint.timings.time_to_first_token =
-        std::min(joint.timings.time_to_first_token, t.time_to_first_token);
-    joint.timings.end_to_end = std::max(joint.timings.end_to_end, t.end_to_end);
-    joint.timings.prefill = std::max(joint.timings.prefill, t.prefill);
-    joint.timings.draft = std::max(joint.timings.draft, t.draft);
-    joint.timings.verify = std::max(joint.timings.verify, t.verify);
-  }
+  for (const Completion& completion : completions.subspan(1)) Join(completion, &joint);
   return joint;
 }
 

@@ -23,6 +23,8 @@ int NumDraftPlaces(const RoundStats& stats);
 // all, and of the rounds that they shared the most that one saw. Its text is the first's. REQUIRES:
 // there is one.
 Completion JointCompletion(absl::Span<const Completion> completions);
+// Joins one more to such a one, or to the first.
+void Join(const Completion& completion, Completion* joint);
 
 }  // namespace tandem
 

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -23,9 +24,7 @@ std::string ReadAll(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-}  // namespace
-
-ProgramRun RunProgram(const std::vector<std::string>& arguments, const std::string& input) {
+ProgramRun Run(std::vector<std::string> words, const std::string& input) {
   std::string folder = absl::StrCat(testing::TempDir(), "/tandem_run_XXXXXX");
   TANDEM_CHECK(mkdtemp(folder.data()) != nullptr);
   const std::string in = absl::StrCat(folder, "/in");
@@ -38,13 +37,11 @@ ProgramRun RunProgram(const std::vector<std::string>& arguments, const std::stri
   posix_spawn_file_actions_addopen(&files, 0, in.c_str(), O_RDONLY, 0);
   posix_spawn_file_actions_addopen(&files, 1, out.c_str(), O_WRONLY | O_CREAT, 0600);
   posix_spawn_file_actions_addopen(&files, 2, err.c_str(), O_WRONLY | O_CREAT, 0600);
-  std::vector<std::string> words = {TANDEM_PROGRAM};
-  words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
   pid_t process = 0;
-  TANDEM_CHECK(posix_spawn(&process, TANDEM_PROGRAM, &files, nullptr, argv.data(), environ) == 0);
+  TANDEM_CHECK(posix_spawn(&process, argv[0], &files, nullptr, argv.data(), environ) == 0);
   posix_spawn_file_actions_destroy(&files);
   int status = 0;
   TANDEM_CHECK(waitpid(process, &status, 0) == process);
@@ -54,6 +51,21 @@ ProgramRun RunProgram(const std::vector<std::string>& arguments, const std::stri
                  .err = ReadAll(err)};
   std::filesystem::remove_all(folder);
   return run;
+}
+
+}  // namespace
+
+ProgramRun RunProgram(const std::vector<std::string>& arguments, const std::string& input) {
+  std::vector<std::string> words = {TANDEM_PROGRAM};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  return Run(std::move(words), input);
+}
+
+ProgramRun RunScript(const std::string& script, const std::vector<std::string>& arguments,
+                     const std::string& input) {
+  std::vector<std::string> words = {"/bin/bash", "-c", script, TANDEM_PROGRAM};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  return Run(std::move(words), input);
 }
 
 }  // namespace tandem

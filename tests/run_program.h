@@ -15,6 +15,9 @@ struct ProgramRun {
 
 // Runs `tandem` with these arguments and this standard input.
 ProgramRun RunProgram(const std::vector<std::string>& arguments, const std::string& input = "");
+// Runs a script of bash in which "$0" is the program and "$@" the arguments.
+ProgramRun RunScript(const std::string& script, const std::vector<std::string>& arguments,
+                     const std::string& input = "");
 
 }  // namespace tandem
 

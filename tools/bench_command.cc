@@ -13,6 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "nlohmann/json.hpp"
 #include "tools/bench_commands.h"
+#include "tools/standard_output.h"
 
 namespace tandem {
 namespace {
@@ -60,9 +61,9 @@ std::string FormatNumber(const char* format, double value) {
   return text;
 }
 
-void PrintJson(const nlohmann::ordered_json& json) {
+absl::Status PrintJson(const nlohmann::ordered_json& json) {
   using Json = nlohmann::ordered_json;
-  std::fputs((json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n").c_str(), stdout);
+  return Print(json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 Command AddBenchCommand(CLI::App* program) {

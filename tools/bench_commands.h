@@ -28,8 +28,8 @@ absl::StatusOr<std::vector<std::string_view>> ParseNames(
 
 // `value` in printf's `format`, "-" if it is no number.
 std::string FormatNumber(const char* format, double value);
-// On standard output, in one line.
-void PrintJson(const nlohmann::ordered_json& json);
+// On standard output, in one line; errors as those of Print.
+absl::Status PrintJson(const nlohmann::ordered_json& json);
 
 }  // namespace tandem
 

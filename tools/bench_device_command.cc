@@ -1,6 +1,5 @@
 // tandem bench device: operations and passes of real shapes on a device, without files.
 #include <cmath>
-#include <cstdio>
 #include <memory>
 #include <string>
 #include <tuple>
@@ -16,6 +15,7 @@
 #include "nlohmann/json.hpp"
 #include "tools/bench_commands.h"
 #include "tools/bench_device.h"
+#include "tools/standard_output.h"
 #include "tools/table.h"
 
 namespace tandem {
@@ -76,8 +76,7 @@ class Reporter {
       if (other == key) of_one_row = result.best_ms() / ms;
     }
     if (flags_.json) {
-      PrintJson(ToJson(shape, result, of_one_row));
-      std::fflush(stdout);
+      output_.Update(PrintJson(ToJson(shape, result, of_one_row)));
       return;
     }
     table_.AddRow({shape, std::string(result.op), std::string(result.part),
@@ -88,7 +87,10 @@ class Reporter {
                    FormatNumber("%.3f", result.of_read()), FormatNumber("%.3f", of_one_row)});
   }
   void NextShape() { one_row_.clear(); }
-  std::string ToText() const { return absl::StrCat(device_, "\n", table_.ToText()); }
+  // Prints the table, unless every result was printed when it came.
+  absl::Status Finish() const {
+    return flags_.json ? output_ : Print(absl::StrCat(device_, "\n", table_.ToText()));
+  }
 
  private:
   OrderedJson ToJson(const std::string& shape, const DeviceResult& result,
@@ -112,6 +114,7 @@ class Reporter {
 
   const DeviceFlags& flags_;
   const std::string device_;
+  absl::Status output_;  // the first failure to print
   std::vector<std::pair<std::tuple<std::string_view, std::string_view, int>, double>> one_row_;
   Table table_{{"shape", "op", "part", "rows", "batch", "context", "ms", "device ms", "GB/s",
                 "of read", "of one row"}};
@@ -129,7 +132,7 @@ absl::Status Run(const DeviceFlags& flags) {
     });
     if (!status.ok()) break;
   }
-  if (!flags.json) std::fputs(reporter.ToText().c_str(), stdout);
+  status.Update(reporter.Finish());
   return status;
 }
 

@@ -1,7 +1,6 @@
 // tandem bench kernels: single operations beside the limits of the machine.
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <iterator>
 #include <memory>
 #include <string>
@@ -24,6 +23,7 @@
 #include "tools/machine_limits.h"
 #include "tools/progress.h"
 #include "tools/random_model.h"
+#include "tools/standard_output.h"
 #include "tools/table.h"
 
 namespace tandem {
@@ -229,10 +229,7 @@ absl::Status Run(const KernelFlags& flags) {
   ASSIGN_OR_RETURN(const std::unique_ptr<MachineLimits> limits,
                    MachineLimits::Create(flags.cpu.num_threads));
   ASSIGN_OR_RETURN(const KernelsReport report, Measure(flags, limits.get()));
-  if (!flags.json) {
-    std::fputs(ReportText(flags, report, limits.get()).c_str(), stdout);
-    return absl::OkStatus();
-  }
+  if (!flags.json) return Print(ReportText(flags, report, limits.get()));
   OrderedJson kernels = OrderedJson::array();
   for (const KernelResult& result : report.kernels) kernels.push_back(ResultJson(result));
   OrderedJson json = {
@@ -247,8 +244,7 @@ absl::Status Run(const KernelFlags& flags) {
     json["passes"] = OrderedJson::array();
     for (const PassResult& pass : report.passes) json["passes"].push_back(PassJson(pass));
   }
-  PrintJson(json);
-  return absl::OkStatus();
+  return PrintJson(json);
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 // tandem bench perplexity: how well a model predicts a text file.
 #include <algorithm>
-#include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,6 +16,7 @@
 #include "tools/engine_options.h"
 #include "tools/perplexity.h"
 #include "tools/progress.h"
+#include "tools/standard_output.h"
 
 namespace tandem {
 namespace {
@@ -106,26 +106,22 @@ absl::Status Run(const PerplexityFlags& flags) {
   const Perplexity& result = report.result;
   const double bits_per_byte = result.BitsPerByte(report.predicted_bytes);
   if (flags.json) {
-    PrintJson({{"target", flags.engine_options.target},
-               {"file", flags.file},
-               {"window", report.options.window},
-               {"stride", report.options.stride},
-               {"bytes", report.file_bytes},
-               {"tokens", result.tokens},
-               {"nats", result.nats},
-               {"perplexity", result.perplexity()},
-               {"bits_per_byte", bits_per_byte},
-               {"seconds", report.seconds}});
-    return absl::OkStatus();
+    return PrintJson({{"target", flags.engine_options.target},
+                      {"file", flags.file},
+                      {"window", report.options.window},
+                      {"stride", report.options.stride},
+                      {"bytes", report.file_bytes},
+                      {"tokens", result.tokens},
+                      {"nats", result.nats},
+                      {"perplexity", result.perplexity()},
+                      {"bits_per_byte", bits_per_byte},
+                      {"seconds", report.seconds}});
   }
-  std::fputs(
+  return Print(
       absl::StrFormat("%s on %s\nperplexity %.4f over %d tokens, %.4f bits per byte\n"
                       "windows of %d tokens, %d apart; %.1f s\n",
                       flags.engine_options.target, flags.file, result.perplexity(), result.tokens,
-                      bits_per_byte, report.options.window, report.options.stride, report.seconds)
-          .c_str(),
-      stdout);
-  return absl::OkStatus();
+                      bits_per_byte, report.options.window, report.options.stride, report.seconds));
 }
 
 }  // namespace

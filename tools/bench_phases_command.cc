@@ -1,5 +1,4 @@
 // tandem bench phases: time to the first token and time per output token, and their rooflines.
-#include <cstdio>
 #include <memory>
 #include <string>
 #include <utility>
@@ -19,6 +18,7 @@
 #include "tools/engine_options.h"
 #include "tools/machine_limits.h"
 #include "tools/progress.h"
+#include "tools/standard_output.h"
 #include "tools/table.h"
 
 namespace tandem {
@@ -103,15 +103,13 @@ absl::Status Run(const PhaseFlags& flags) {
                                                [&] { progress.Advance(1); }));
   }
   if (!flags.json) {
-    const std::string text = absl::StrCat(
+    return Print(absl::StrCat(
         CpuName(), ": ", engine->device_description(), "\n", limits->ToText(), target.path, ": ",
         target.dtype,
         absl::StrFormat(", %.2f MB of matrices per pass", target.bytes_read_per_pass * 1e-6),
         "; medians of ", flags.benchmark.repeat, " in turns\n\ntime to the first token\n",
         PointTable("prompt", result.prefill, /*per_token=*/false), "\ntime per output token\n",
-        PointTable("position", result.decode, /*per_token=*/true));
-    std::fputs(text.c_str(), stdout);
-    return absl::OkStatus();
+        PointTable("position", result.decode, /*per_token=*/true)));
   }
   OrderedJson prefill = OrderedJson::array();
   for (const PhasePoint& point : result.prefill) {
@@ -119,16 +117,15 @@ absl::Status Run(const PhaseFlags& flags) {
   }
   OrderedJson decode = OrderedJson::array();
   for (const PhasePoint& point : result.decode) decode.push_back(PointJson("position", point));
-  PrintJson({{"machine",
-              {{"cpu", CpuName()},
-               {"threads", flags.num_threads()},
-               {"device", engine->device_description()}}},
-             {"limits", limits->ToJson()},
-             {"target", {{"path", target.path}, {"dtype", target.dtype}}},
-             {"repeat", flags.benchmark.repeat},
-             {"prefill", prefill},
-             {"decode", decode}});
-  return absl::OkStatus();
+  return PrintJson({{"machine",
+                     {{"cpu", CpuName()},
+                      {"threads", flags.num_threads()},
+                      {"device", engine->device_description()}}},
+                    {"limits", limits->ToJson()},
+                    {"target", {{"path", target.path}, {"dtype", target.dtype}}},
+                    {"repeat", flags.benchmark.repeat},
+                    {"prefill", prefill},
+                    {"decode", decode}});
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 // tandem bench speculation: speculative beside plain decoding, as a table or JSON.
 #include <algorithm>
-#include <cstdio>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,6 +21,7 @@
 #include "tools/engine_options.h"
 #include "tools/machine_limits.h"
 #include "tools/progress.h"
+#include "tools/standard_output.h"
 #include "tools/synthetic_acceptance.h"
 #include "tools/table.h"
 
@@ -331,11 +331,8 @@ absl::StatusOr<Report> Measure(const SpeculationFlags& flags) {
 absl::Status RunSpeculation(SpeculationFlags* flags) {
   RETURN_IF_ERROR(flags->LoadPrompts());
   ASSIGN_OR_RETURN(const Report report, Measure(*flags));
-  if (flags->json) {
-    PrintJson(ReportJson(*flags, report));
-  } else {
-    std::fputs(ReportText(*flags, report).c_str(), stdout);
-  }
+  RETURN_IF_ERROR(flags->json ? PrintJson(ReportJson(*flags, report))
+                              : Print(ReportText(*flags, report)));
   if (flags->benchmark.synthetic_acceptance.has_value()) return absl::OkStatus();
   for (const SpeculationRun& run : report.benchmark.runs) {
     if (*run.identical || flags->benchmark.temperature > 0) continue;

@@ -1,37 +1,32 @@
 // tandem generate: text from prompts, with a report of what speculation did.
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdio>
-#include <iostream>
-#include <iterator>
 #include <limits>
 #include <memory>
 #include <optional>
 #include <random>
+#include <utility>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
-#include "base/mapped_file.h"
 #include "base/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "server/report_json.h"
 #include "tools/command.h"
 #include "tools/engine_options.h"
-#include "tools/prompt_file.h"
+#include "tools/plain_comparison.h"
+#include "tools/prompt_batch.h"
 #include "tools/report.h"
+#include "tools/standard_output.h"
+#include "tools/text_input.h"
 
 namespace tandem {
 namespace {
 
 using Json = nlohmann::json;
-
-// Plain and speculative runs of --compare, in this order, so that a drift of the machine's speed
-// falls on both alike.
-constexpr bool kSpeculates[] = {false, true, true, false, false, true};
 
 struct GenerateFlags {
   EngineFlags engine;
@@ -57,7 +52,8 @@ struct GenerateFlags {
 
   absl::Status Check();
   Request BaseRequest() const;
-  absl::StatusOr<std::vector<Request>> Requests() const;
+  // The one of a command line without --prompts.
+  absl::StatusOr<Request> OnlyRequest() const;
   bool is_batch() const { return !prompts_file.empty(); }
 };
 
@@ -131,178 +127,64 @@ Request GenerateFlags::BaseRequest() const {
           .prompt_logprobs = {.num_top = prompt_logprobs, .processed = false}};
 }
 
-absl::StatusOr<std::vector<Request>> ReadPrompts(const std::string& path, const Request& base) {
-  ASSIGN_OR_RETURN(std::vector<Prompt> prompts, ReadPromptFile(path));
-  std::vector<Request> requests;
-  for (Prompt& prompt : prompts) {
-    Request request = base;
-    request.prompt = std::move(prompt.text);
-    request.prompt_ids = std::move(prompt.ids);
-    request.sequence = static_cast<uint32_t>(requests.size());
-    requests.push_back(std::move(request));
-  }
-  return requests;
-}
-
-absl::StatusOr<std::vector<Request>> GenerateFlags::Requests() const {
+absl::StatusOr<Request> GenerateFlags::OnlyRequest() const {
   Request request = BaseRequest();
-  if (is_batch()) return ReadPrompts(prompts_file, request);
   if (prompt_ids.has_value()) {
     ASSIGN_OR_RETURN(request.prompt_ids, ParseIds(*prompt_ids));
-  } else if (prompt.has_value()) {
+    return request;
+  }
+  if (prompt.has_value()) {
     request.prompt = *prompt;
-  } else if (!prompt_file.empty()) {
-    ASSIGN_OR_RETURN(request.prompt, ReadFile(prompt_file));
   } else {
-    if (isatty(STDIN_FILENO)) std::fprintf(stderr, "Type the prompt, then Ctrl-D:\n");
-    request.prompt = std::string(std::istreambuf_iterator<char>(std::cin), {});
+    const bool is_typed = prompt_file.empty() && isatty(STDIN_FILENO) != 0;
+    if (is_typed) std::fprintf(stderr, "Type the prompt, then Ctrl-D:\n");
+    ASSIGN_OR_RETURN(TextInput input, TextInput::Open(prompt_file.empty() ? "-" : prompt_file));
+    ASSIGN_OR_RETURN(request.prompt, input.ReadRest());
   }
-  if (request.prompt.empty() && request.prompt_ids.empty()) {
-    return absl::InvalidArgumentError("the prompt is empty");
-  }
-  return std::vector<Request>{request};
+  if (request.prompt.empty()) return absl::InvalidArgumentError("the prompt is empty");
+  return request;
 }
 
-// Runs all requests together; `show` streams the text of the only one.
-absl::StatusOr<std::vector<Completion>> RunAll(Engine* engine, std::vector<Request> requests,
-                                               bool show) {
-  std::vector<GenerationId> ids;
-  absl::Status status;
-  for (Request& request : requests) {
-    Engine::OnPiece on_piece;
-    if (show) {
-      on_piece = [](const Piece& piece) {
-        std::fwrite(piece.text.data(), 1, piece.text.size(), stdout);
-        return std::fflush(stdout) == 0;
-      };
-    }
-    absl::StatusOr<GenerationId> id = engine->Submit(std::move(request), std::move(on_piece));
-    if (!id.ok()) {
-      status = id.status();
-      break;
-    }
-    ids.push_back(*id);
-  }
-  std::vector<Completion> completions;
-  for (size_t i = 0; i < ids.size(); ++i) {
-    if (!status.ok()) engine->Cancel(ids[i]);
-    absl::StatusOr<Completion> completion = engine->Wait(ids[i]);
-    if (!completion.ok()) {
-      status.Update(absl::Status(
-          completion.status().code(),
-          ids.size() == 1 ? std::string(completion.status().message())
-                          : absl::StrCat("prompt ", i + 1, ": ", completion.status().message())));
-      continue;
-    }
-    completions.push_back(*std::move(completion));
-  }
-  if (!status.ok()) return status;
-  return completions;
+// Runs one request, showing its text as it is written.
+absl::StatusOr<Completion> RunShown(Engine* engine, const Request& request, bool show) {
+  absl::Status printed;
+  absl::StatusOr<Completion> completion = engine->Generate(request, [&](const Piece& piece) {
+    if (show) printed.Update(Print(piece.text));
+    return printed.ok();
+  });
+  if (show && printed.ok() && completion.ok()) printed = Print("\n");
+  RETURN_IF_ERROR(printed);
+  return completion;
 }
 
-// The same requests decoded plainly, beside the speculative run.
-struct Comparison {
-  std::vector<Completion> plain;
-  double plain_tokens_per_second = 0.0;  // medians over the runs
-  double speculative_tokens_per_second = 0.0;
-  bool identical = true;
-  double speedup() const { return speculative_tokens_per_second / plain_tokens_per_second; }
-};
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
-
-// Tokens of all sequences over the time from the first submission to the last token.
-double JointTokensPerSecond(absl::Span<const Completion> completions) {
-  size_t tokens = 0;
-  absl::Duration time;
-  for (const Completion& completion : completions) {
-    tokens += completion.token_ids.size();
-    time = std::max(time, completion.timings.end_to_end);
-  }
-  return static_cast<double>(tokens) / absl::ToDoubleSeconds(time);
-}
-
-absl::StatusOr<Comparison> Compare(Engine* engine, const std::vector<Request>& requests,
-                                   absl::Span<const Completion> speculative) {
-  Comparison comparison;
-  std::vector<double> speeds[2];
-  for (const bool speculates : kSpeculates) {
-    std::vector<Request> run = requests;
-    for (Request& request : run) {
-      if (!speculates) request.draft_tokens = 0;
-    }
-    ASSIGN_OR_RETURN(std::vector<Completion> completions,
-                     RunAll(engine, std::move(run), /*show=*/false));
-    speeds[speculates].push_back(JointTokensPerSecond(completions));
-    for (size_t i = 0; i < completions.size(); ++i) {
-      if (completions[i].token_ids != speculative[i].token_ids) comparison.identical = false;
-    }
-    if (!speculates) comparison.plain = std::move(completions);
-  }
-  comparison.plain_tokens_per_second = Median(speeds[false]);
-  comparison.speculative_tokens_per_second = Median(speeds[true]);
-  return comparison;
-}
-
-void PrintJson(const GenerateFlags& flags, const Engine& engine,
-               absl::Span<const Completion> completions,
-               const std::optional<Comparison>& comparison) {
-  Json all = Json::array();
-  for (size_t i = 0; i < completions.size(); ++i) {
-    Json json = CompletionJson(completions[i], std::string(NameOf(engine.drafter())));
-    if (comparison.has_value()) {
-      json["plain"] = {{"token_ids", comparison->plain[i].token_ids},
-                       {"timings", TimingsJson(comparison->plain[i])},
-                       {"tokens_per_second", comparison->plain_tokens_per_second}};
-      json["speedup"] = comparison->speedup();
-      json["identical"] = completions[i].token_ids == comparison->plain[i].token_ids;
-    }
-    all.push_back(std::move(json));
-  }
-  const Json& output = flags.is_batch() ? all : all[0];
-  const std::string text = output.dump(-1, ' ', true, Json::error_handler_t::replace);
-  std::printf("%s\n", text.c_str());
-}
-
-void PrintText(const GenerateFlags& flags, const Engine& engine,
-               absl::Span<const Completion> completions,
-               const std::optional<Comparison>& comparison) {
-  if (flags.is_batch()) {
-    for (size_t i = 0; i < completions.size(); ++i) {
-      std::printf("--- prompt %zu\n%s\n", i + 1, completions[i].text.c_str());
-    }
-  } else {
-    std::printf("\n");
-  }
-  std::fflush(stdout);
-  std::fprintf(stderr, "\n%s", TextReport(engine, JointCompletion(completions)).c_str());
-  if (!comparison.has_value()) return;
-  std::fprintf(stderr,
-               "compared    %.1f tokens/s with speculation, %.1f plain: %.2f times as fast "
-               "(medians of 3, interleaved)\nidentical: %s\n",
-               comparison->speculative_tokens_per_second, comparison->plain_tokens_per_second,
-               comparison->speedup(), comparison->identical ? "true" : "false");
-}
-
-absl::Status Run(const GenerateFlags& flags) {
-  ASSIGN_OR_RETURN(const std::vector<Request> requests, flags.Requests());
+absl::Status RunOne(const GenerateFlags& flags) {
+  ASSIGN_OR_RETURN(const Request request, flags.OnlyRequest());
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(flags.engine_options));
-  const bool show = !flags.json && !flags.is_batch();
-  ASSIGN_OR_RETURN(const std::vector<Completion> completions, RunAll(engine.get(), requests, show));
-  std::optional<Comparison> comparison;
+  ASSIGN_OR_RETURN(const Completion completion, RunShown(engine.get(), request, !flags.json));
+  if (!flags.json) std::fprintf(stderr, "\n%s", TextReport(*engine, completion).c_str());
+  std::optional<PlainComparison> comparison;
   if (flags.compare) {
-    ASSIGN_OR_RETURN(comparison, Compare(engine.get(), requests, completions));
+    ASSIGN_OR_RETURN(comparison, CompareWithPlain(engine.get(), {request}, {&completion, 1}));
   }
-  if (flags.json) {
-    PrintJson(flags, *engine, completions, comparison);
-  } else {
-    PrintText(flags, *engine, completions, comparison);
+  if (!flags.json) {
+    if (comparison.has_value()) std::fputs(ToText(*comparison).c_str(), stderr);
+    return absl::OkStatus();
   }
-  return absl::OkStatus();
+  Json json = CompletionJson(completion, std::string(NameOf(engine->drafter())));
+  if (comparison.has_value()) AddToJson(*comparison, 0, completion, &json);
+  return Print(OneLine(json) + "\n");
+}
+
+absl::Status RunBatch(const GenerateFlags& flags) {
+  ASSIGN_OR_RETURN(TextInput input, TextInput::Open(flags.prompts_file));
+  PromptReader reader(std::move(input));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(flags.engine_options));
+  return RunPromptBatch({.file = reader.name(),
+                         .base = flags.BaseRequest(),
+                         .batch = flags.batch,
+                         .compare = flags.compare,
+                         .json = flags.json},
+                        &reader, engine.get());
 }
 
 void AddSamplingOptions(CLI::App* app, GenerateFlags* flags) {
@@ -397,7 +279,7 @@ Command AddGenerateCommand(CLI::App* program) {
   flags->engine.AddTo(app);
   return {.app = app,
           .check = [flags] { return flags->Check(); },
-          .run = [flags] { return Run(*flags); }};
+          .run = [flags] { return flags->is_batch() ? RunBatch(*flags) : RunOne(*flags); }};
 }
 
 }  // namespace tandem

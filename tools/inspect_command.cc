@@ -1,5 +1,4 @@
 // tandem inspect: what a model folder holds, and how fast this machine could decode with it.
-#include <cstdio>
 #include <map>
 #include <memory>
 #include <optional>
@@ -22,6 +21,7 @@
 #include "tools/bandwidth.h"
 #include "tools/command.h"
 #include "tools/model_tensors.h"
+#include "tools/standard_output.h"
 
 namespace tandem {
 namespace {
@@ -198,8 +198,7 @@ absl::Status Run(const InspectFlags& flags) {
           ? ToJson(flags, inspection).dump(-1, ' ', false, OrderedJson::error_handler_t::replace) +
                 "\n"
           : ToText(flags, inspection);
-  std::fputs(output.c_str(), stdout);
-  return absl::OkStatus();
+  return Print(output);
 }
 
 }  // namespace

@@ -1,12 +1,12 @@
 // The program: finds the command, runs it, turns its status into an exit status.
-#include <unistd.h>
-
 #include <cstdio>
 #include <exception>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -14,6 +14,8 @@
 #include "spdlog/sinks/stdout_color_sinks.h"
 #include "spdlog/spdlog.h"
 #include "tools/command.h"
+#include "tools/output_folder.h"
+#include "tools/standard_output.h"
 #include "tools/version.h"
 
 namespace tandem {
@@ -21,18 +23,24 @@ namespace {
 
 constexpr int kJobFailed = 1;
 constexpr int kCommandLineWrong = 2;
+constexpr int kReaderGone = 141;  // what a shell says of a program that SIGPIPE has ended
 
 // One line, whatever a library's message holds.
 int Fail(int exit_status, std::string message) {
   message = absl::StrReplaceAll(message, {{"\n", " "}, {"\r", " "}});
   absl::StripAsciiWhitespace(&message);
-  std::fflush(stdout);
   std::fprintf(stderr, "tandem: error: %s\n", message.c_str());
   return exit_status;
 }
 
 int Fail(int exit_status, const absl::Status& status) {
   return Fail(exit_status, std::string(status.message()));
+}
+
+// The exit status of a job. A reader who has seen enough is no error, and hears of none.
+int Finish(const absl::Status& status) {
+  if (status.ok()) return 0;
+  return IsReaderGone(status) ? kReaderGone : Fail(kJobFailed, status);
 }
 
 std::string VersionText() {
@@ -69,27 +77,24 @@ int Run(int argc, char** argv) {
   try {
     program.parse(argc, argv);
   } catch (const CLI::Success& help) {
-    return program.exit(help);
+    std::ostringstream text;
+    program.exit(help, text, text);
+    return Finish(Print(text.str()));
   } catch (const CLI::ParseError& error) {
     return Fail(kCommandLineWrong, std::string(error.what()));
   }
   spdlog::set_default_logger(spdlog::stderr_color_mt("tandem"));
   spdlog::set_level(spdlog::level::from_str(log_level));
-  for (const Command& command : commands) {
-    if (!command.app->parsed()) continue;
-    if (const absl::Status status = command.check(); !status.ok()) {
-      return Fail(kCommandLineWrong, status);
-    }
-    if (const absl::Status status = command.run(); !status.ok()) return Fail(kJobFailed, status);
-  }
-  if (std::fflush(stdout) != 0) return Fail(kJobFailed, "cannot write to standard output");
-  return 0;
+  const auto command = absl::c_find_if(commands, [](const Command& c) { return c.app->parsed(); });
+  const absl::Status checked = command->check();
+  return checked.ok() ? Finish(command->run()) : Fail(kCommandLineWrong, checked);
 }
 
 }  // namespace
 }  // namespace tandem
 
 int main(int argc, char** argv) {
+  tandem::PrepareStandardStreams();
   try {
     return tandem::Run(argc, argv);
   } catch (const std::exception& error) {

@@ -1,15 +1,16 @@
 // tandem make-random: a model folder with random weights.
-#include <cstdio>
 #include <memory>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/status_macros.h"
 #include "tools/command.h"
 #include "tools/progress.h"
 #include "tools/random_model.h"
+#include "tools/standard_output.h"
 
 namespace tandem {
 namespace {
@@ -34,19 +35,17 @@ struct MakeRandomFlags {
 
 absl::Status Run(const MakeRandomFlags& flags) {
   if (flags.print_config) {
-    std::fputs(flags.shape.ConfigJson().c_str(), stdout);
-    return absl::OkStatus();
+    return Print(flags.shape.ConfigJson());
   }
   const absl::Time start = absl::Now();
   Progress progress("writing weights", flags.shape.weight_bytes());
   RETURN_IF_ERROR(WriteRandomModel(flags.shape, flags.seed, flags.folder,
                                    [&](int64_t bytes) { progress.Advance(bytes); }));
-  std::printf("%s: %.1f million parameters, %.1f MB of %s weights, seed %llu, in %.1f s\n",
-              flags.folder.c_str(), static_cast<double>(flags.shape.num_parameters()) * 1e-6,
-              static_cast<double>(flags.shape.weight_bytes()) * 1e-6, NameOf(flags.shape.dtype),
-              static_cast<unsigned long long>(flags.seed),
-              absl::ToDoubleSeconds(absl::Now() - start));
-  return absl::OkStatus();
+  return Print(absl::StrFormat(
+      "%s: %.1f million parameters, %.1f MB of %s weights, seed %d, in %.1f s\n", flags.folder,
+      static_cast<double>(flags.shape.num_parameters()) * 1e-6,
+      static_cast<double>(flags.shape.weight_bytes()) * 1e-6, NameOf(flags.shape.dtype), flags.seed,
+      absl::ToDoubleSeconds(absl::Now() - start)));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "tools/output_folder.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -8,6 +9,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 
 namespace tandem {
@@ -15,30 +17,45 @@ namespace {
 
 namespace fs = std::filesystem;
 
-absl::Status Failed(const std::string& path, absl::string_view what, int error) {
+constexpr char kReaderGone[] = "tandem.dev/reader_gone";  // a payload
+
+absl::Status Failed(absl::string_view path, absl::string_view what, int error) {
   const std::string message = absl::StrCat(path, ": ", what, ": ", std::strerror(error));
   if (error == ENOSPC || error == EDQUOT) return absl::ResourceExhaustedError(message);
   if (error == EEXIST) return absl::AlreadyExistsError(message);
   if (error == EACCES || error == EPERM || error == EROFS) {
     return absl::PermissionDeniedError(message);
   }
-  return absl::UnavailableError(message);
+  absl::Status status = absl::UnavailableError(message);
+  if (error == EPIPE) status.SetPayload(kReaderGone, absl::Cord());
+  return status;
 }
 
 }  // namespace
+
+absl::Status WriteAll(int descriptor, absl::string_view bytes, absl::string_view name) {
+  while (!bytes.empty()) {
+    const ssize_t written = write(descriptor, bytes.data(), bytes.size());
+    if (written >= 0) {
+      bytes.remove_prefix(written);
+    } else if (errno == EAGAIN) {  // a pipe that somebody else made non-blocking
+      pollfd writable{.fd = descriptor, .events = POLLOUT, .revents = 0};
+      poll(&writable, 1, /*timeout=*/-1);
+    } else if (errno != EINTR) {
+      return Failed(name, "cannot write", errno);
+    }
+  }
+  return absl::OkStatus();
+}
+
+bool IsReaderGone(const absl::Status& status) { return status.GetPayload(kReaderGone).has_value(); }
 
 OutputFile::~OutputFile() {
   if (descriptor_ >= 0) close(descriptor_);
 }
 
 absl::Status OutputFile::Write(absl::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = write(descriptor_, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return Failed(path_, "cannot write", errno);
-    bytes.remove_prefix(written);
-  }
-  return absl::OkStatus();
+  return WriteAll(descriptor_, bytes, path_);
 }
 
 absl::Status OutputFile::Close() {

@@ -12,7 +12,13 @@
 
 namespace tandem {
 
-// A file being written. Move-only. Errors name the file: RESOURCE_EXHAUSTED if the disk is full.
+// Writes all of `bytes`, however often a signal or a slow reader interrupts. Errors begin with
+// `name`: RESOURCE_EXHAUSTED if the disk is full.
+absl::Status WriteAll(int descriptor, absl::string_view bytes, absl::string_view name);
+// Whether a status is that of a pipe whose reader has gone.
+bool IsReaderGone(const absl::Status& status);
+
+// A file being written. Move-only. Errors name the file, as those of WriteAll.
 class OutputFile {
  public:
   OutputFile(std::string path, int descriptor) : path_(std::move(path)), descriptor_(descriptor) {}

@@ -1,10 +1,14 @@
 #include "tools/output_folder.h"
 
 #include <fcntl.h>
+#include <pthread.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
 
 #include "base/mapped_file.h"
 #include "gtest/gtest.h"
@@ -66,6 +70,52 @@ TEST_F(OutputFolderTest, DoesNotTakeAFileThatAppearedMeanwhile) {
     EXPECT_EQ(output->NewFile("a").status().code(), absl::StatusCode::kAlreadyExists);
   }
   EXPECT_EQ(*ReadFile(Path("new/a")), "of somebody else");
+}
+
+// A pipe takes 64 KiB at a time, a non-blocking one what fits, and signals interrupt the rest. Each
+// byte read is answered by a signal to the writer.
+TEST(WriteAll, WritesAllThroughSignalsAndSlowReaders) {
+  struct sigaction interrupts = {};
+  interrupts.sa_handler = [](int) {};
+  struct sigaction before;
+  ASSERT_EQ(sigaction(SIGUSR1, &interrupts, &before), 0);  // without SA_RESTART
+  std::string sent;
+  for (int i = 0; i < 300000; ++i) sent += static_cast<char>(i * 7 + i / 256);
+  for (const int flags : {0, O_NONBLOCK}) {
+    int ends[2];
+    ASSERT_EQ(pipe2(ends, flags), 0);
+    ASSERT_EQ(fcntl(ends[0], F_SETFL, 0), 0);
+    absl::Status status = absl::UnknownError("not written");
+    std::thread writer([&] {
+      status = WriteAll(ends[1], sent, "pipe");
+      close(ends[1]);
+    });
+    std::string received;
+    char bytes[1000];
+    while (received.size() < sent.size()) {
+      pthread_kill(writer.native_handle(), SIGUSR1);
+      const ssize_t size = read(ends[0], bytes, sizeof(bytes));
+      if (size <= 0) break;
+      received.append(bytes, size);
+    }
+    writer.join();
+    close(ends[0]);
+    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_TRUE(received == sent);
+  }
+  sigaction(SIGUSR1, &before, nullptr);
+}
+
+TEST(WriteAll, KnowsAReaderWhoHasGone) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  close(ends[0]);
+  const auto before = std::signal(SIGPIPE, SIG_IGN);
+  const absl::Status status = WriteAll(ends[1], "text", "pipe");
+  std::signal(SIGPIPE, before);
+  close(ends[1]);
+  EXPECT_TRUE(IsReaderGone(status)) << status;
+  EXPECT_FALSE(IsReaderGone(absl::UnavailableError(status.message())));
 }
 
 TEST_F(OutputFolderTest, AFullDeviceIsResourceExhausted) {

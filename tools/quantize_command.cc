@@ -1,17 +1,18 @@
 // tandem quantize: a model folder with weights of 8 or 4 bits.
-#include <cstdio>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/status_macros.h"
 #include "tools/command.h"
 #include "tools/progress.h"
 #include "tools/quantized_folder.h"
+#include "tools/standard_output.h"
 
 namespace tandem {
 namespace {
@@ -42,11 +43,10 @@ absl::Status Run(const QuantizeFlags& flags) {
                              progress->Advance(written);
                            }));
   progress.reset();
-  std::printf(
-      "%s: %d matrices as %s, %.1f MB of tensors instead of %.1f, in %.1f s\n", flags.out.c_str(),
-      result.num_quantized, flags.to.c_str(), static_cast<double>(result.bytes_after) * 1e-6,
-      static_cast<double>(result.bytes_before) * 1e-6, absl::ToDoubleSeconds(absl::Now() - start));
-  return absl::OkStatus();
+  return Print(absl::StrFormat(
+      "%s: %d matrices as %s, %.1f MB of tensors instead of %.1f, in %.1f s\n", flags.out,
+      result.num_quantized, flags.to, static_cast<double>(result.bytes_after) * 1e-6,
+      static_cast<double>(result.bytes_before) * 1e-6, absl::ToDoubleSeconds(absl::Now() - start)));
 }
 
 }  // namespace

@@ -122,12 +122,15 @@ absl::Status WriteOutput(const Output& output, ThreadPool* pool, std::vector<flo
 // Everything beside the weights, with the configuration saying what became of them.
 absl::Status CopyOtherFiles(const std::string& source, DType dtype, OutputFolder* folder) {
   std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(source, error)) {
-    const std::string name = entry.path().filename().string();
-    if (!entry.is_regular_file(error) || absl::StrContains(name, ".safetensors")) continue;
-    ASSIGN_OR_RETURN(std::string text, ReadFile(entry.path().string()));
+  std::error_code ignored;
+  for (fs::directory_iterator entry(source, error); !error && entry != fs::directory_iterator();
+       entry.increment(error)) {
+    const std::string path = entry->path().string();
+    const std::string name = entry->path().filename().string();
+    if (!entry->is_regular_file(ignored) || absl::StrContains(name, ".safetensors")) continue;
+    ASSIGN_OR_RETURN(std::string text, ReadFile(path));
     if (name == kConfig) {
-      ASSIGN_OR_RETURN(nlohmann::json config, ParseJson(text, entry.path().string()));
+      ASSIGN_OR_RETURN(nlohmann::json config, ParseJson(text, path));
       config["quantization_config"] = {{"quant_method", "tandem"},
                                        {"bits", static_cast<int>(BitsOf(dtype))},
                                        {"group_size", kQuantizationGroup}};
@@ -137,6 +140,7 @@ absl::Status CopyOtherFiles(const std::string& source, DType dtype, OutputFolder
     RETURN_IF_ERROR(file.Write(text));
     RETURN_IF_ERROR(file.Close());
   }
+  if (error) return absl::UnavailableError(absl::StrCat(source, ": ", error.message()));
   return absl::OkStatus();
 }
 

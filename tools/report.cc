@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "nlohmann/json.hpp"
 #include "server/report_json.h"
 
 namespace tandem {
@@ -55,6 +56,10 @@ std::string TextReport(const Engine& engine, const Completion& completion) {
                         absl::ToDoubleMilliseconds(t.verify));
   absl::StrAppendFormat(&report, "speed       %.1f tokens/s\n", TokensPerSecond(completion));
   return report;
+}
+
+std::string OneLine(const nlohmann::json& json) {
+  return json.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
 }
 
 }  // namespace tandem

@@ -1,11 +1,9 @@
 // tandem tokenize: text to token ids and back, to compare with other tokenizers.
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/ascii.h"
@@ -15,6 +13,8 @@
 #include "model/tokenizer/tokenizer.h"
 #include "nlohmann/json.hpp"
 #include "tools/command.h"
+#include "tools/standard_output.h"
+#include "tools/text_input.h"
 
 namespace tandem {
 namespace {
@@ -68,46 +68,33 @@ absl::StatusOr<Item> ParseItem(const std::string& line, const std::string& where
   return item;
 }
 
-absl::Status PrintTokens(const Tokenizer& tokenizer, const Item& item) {
-  ASSIGN_OR_RETURN(const std::vector<TokenId> ids, tokenizer.Encode(item.text, item.special));
-  const nlohmann::ordered_json json = {{"ids", ids}, {"decoded", tokenizer.Decode(ids)}};
-  std::cout << json.dump(-1, ' ', true, Json::error_handler_t::replace) << '\n';
-  return absl::OkStatus();
+// Errors of the text begin with `where`.
+absl::Status PrintTokens(const Tokenizer& tokenizer, const Item& item, const std::string& where) {
+  const absl::StatusOr<std::vector<TokenId>> ids = tokenizer.Encode(item.text, item.special);
+  if (!ids.ok()) {
+    return {ids.status().code(), absl::StrCat(where, ": ", ids.status().message())};
+  }
+  const nlohmann::ordered_json json = {{"ids", *ids}, {"decoded", tokenizer.Decode(*ids)}};
+  return Print(json.dump(-1, ' ', true, Json::error_handler_t::replace) + "\n");
 }
 
-absl::Status PrintLines(const Tokenizer& tokenizer, std::istream& input, const std::string& name,
-                        SpecialTokens special) {
-  std::string line;
-  for (int number = 1; std::getline(input, line); ++number) {
-    if (absl::StripAsciiWhitespace(line).empty()) continue;
-    const std::string where = absl::StrCat(name, ":", number);
-    ASSIGN_OR_RETURN(const Item item, ParseItem(line, where, special));
-    if (const absl::Status status = PrintTokens(tokenizer, item); !status.ok()) {
-      return absl::Status(status.code(), absl::StrCat(where, ": ", status.message()));
-    }
+absl::Status PrintLines(const Tokenizer& tokenizer, TextInput input, SpecialTokens special) {
+  while (const std::optional<absl::StatusOr<std::string>> line = input.NextLine()) {
+    RETURN_IF_ERROR(line->status());
+    if (absl::StripAsciiWhitespace(**line).empty()) continue;
+    ASSIGN_OR_RETURN(const Item item, ParseItem(**line, input.where(), special));
+    RETURN_IF_ERROR(PrintTokens(tokenizer, item, input.where()));
   }
-  if (input.bad()) return absl::UnavailableError(absl::StrCat(name, ": cannot be read"));
   return absl::OkStatus();
 }
 
 absl::Status Run(const TokenizeFlags& flags) {
   ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, Tokenizer::Load(flags.tokenizer));
-  absl::Status status;
   if (flags.text.has_value()) {
-    status = PrintTokens(*tokenizer, {.text = *flags.text, .special = flags.special()});
-    if (!status.ok()) status = {status.code(), absl::StrCat("--text: ", status.message())};
-  } else if (flags.jsonl == "-") {
-    status = PrintLines(*tokenizer, std::cin, "standard input", flags.special());
-  } else {
-    std::ifstream file(flags.jsonl);
-    if (!file) {
-      return absl::NotFoundError(absl::StrCat(flags.jsonl, ": ", std::strerror(errno)));
-    }
-    status = PrintLines(*tokenizer, file, flags.jsonl, flags.special());
+    return PrintTokens(*tokenizer, {.text = *flags.text, .special = flags.special()}, "--text");
   }
-  std::cout.flush();
-  if (status.ok() && !std::cout) return absl::UnavailableError("cannot write to standard output");
-  return status;
+  ASSIGN_OR_RETURN(TextInput input, TextInput::Open(flags.jsonl));
+  return PrintLines(*tokenizer, std::move(input), flags.special());
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 // tandem verify-lossless: the proof, printed as tables or JSON.
 #include <cmath>
-#include <cstdio>
 #include <iterator>
 #include <memory>
 #include <string>
@@ -17,6 +16,7 @@
 #include "tools/engine_options.h"
 #include "tools/progress.h"
 #include "tools/prompt_file.h"
+#include "tools/standard_output.h"
 #include "tools/table.h"
 
 namespace tandem {
@@ -237,7 +237,7 @@ absl::Status Run(ProofFlags* flags) {
           ? ReportJson(*flags, *proof).dump(-1, ' ', false, OrderedJson::error_handler_t::replace) +
                 "\n"
           : ReportText(*flags, *proof);
-  std::fputs(output.c_str(), stdout);
+  RETURN_IF_ERROR(Print(output));
   if (proof->verdict == ProofVerdict::kLossless) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat("verify-lossless: ", proof->reason));
 }

@@ -1,0 +1,247 @@
+// What the program's output meets: full disks, closed pipes, streams that are not there, and
+// prompts of which some are bad.
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/engine_testing.h"
+#include "tests/golden_file.h"
+#include "tests/run_program.h"
+
+namespace tandem {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+using Words = std::vector<std::string>;
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+
+constexpr int kFailed = 1;
+constexpr int kClosedPipe = 141;
+// Runs the program with a pipe as standard output whose reader has gone already.
+constexpr char kIntoClosedPipe[] = R"(exec 3> >(exit 0); wait $!; "$0" "$@" >&3)";
+
+class ProgramOutput : public testing::Test {
+ protected:
+  ProgramOutput() : model_(GoldenModelPath("llama-gqa")) {}
+
+  // Words of a generation of 4 tokens by a tiny model.
+  Words Generate(const Words& more) const {
+    Words words = {"generate",
+                   "--target",
+                   GoldenModelPath("llama-gqa"),
+                   "--threads",
+                   "1",
+                   "--compute",
+                   "f32",
+                   "--temperature",
+                   "0",
+                   "--max-tokens",
+                   "4"};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  // The name of a file of these lines.
+  std::string Prompts(const Words& lines) const {
+    model_.Write("prompts.jsonl", absl::StrJoin(lines, "\n"));
+    return model_.FilePath("prompts.jsonl");
+  }
+  // A command of each kind, and one of each way in which `generate` prints.
+  std::vector<Words> Commands() const {
+    const std::string prompts = Prompts({R"({"prompt": "a"})", R"({"prompt": "b"})"});
+    return {{"--help"},
+            {"--version"},
+            {"make-random", "--print-config"},
+            {"tokenize", "--tokenizer", GoldenModelPath("llama-gqa"), "--text", "a"},
+            {"inspect", GoldenModelPath("llama-gqa"), "--threads", "1"},
+            Generate({"--prompt", "a"}),
+            Generate({"--prompt", "a", "--json"}),
+            Generate({"--prompts", prompts}),
+            Generate({"--prompts", prompts, "--json"}),
+            Generate({"--prompts", prompts, "--json", "--compare"}),
+            {"bench", "perplexity", "--target", GoldenModelPath("llama-gqa"), "--file", prompts}};
+  }
+
+  const ModelCopy model_;  // a folder to write to
+};
+
+// ---- Output that is lost ----
+
+TEST_F(ProgramOutput, AFullDiskIsAnError) {
+  if (!fs::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
+  for (const Words& words : Commands()) {
+    SCOPED_TRACE(absl::StrJoin(words, " "));
+    const ProgramRun run = RunScript(R"("$0" "$@" >/dev/full)", words);
+    EXPECT_EQ(run.exit_status, kFailed);
+    EXPECT_THAT(run.err, HasSubstr("tandem: error: standard output: "));
+    EXPECT_THAT(run.err, HasSubstr("No space left on device"));
+  }
+}
+
+TEST_F(ProgramOutput, AClosedPipeEndsQuietly) {
+  for (const Words& words : Commands()) {
+    SCOPED_TRACE(absl::StrJoin(words, " "));
+    // Under a parent that ignores SIGPIPE, too.
+    for (const char* before : {"", "trap '' PIPE; "}) {
+      const ProgramRun run = RunScript(absl::StrCat(before, kIntoClosedPipe), words);
+      EXPECT_EQ(run.exit_status, kClosedPipe);
+      EXPECT_THAT(run.err, Not(HasSubstr("error")));
+    }
+  }
+  // An error of the job is still said.
+  const ProgramRun failed =
+      RunScript(kIntoClosedPipe, {"generate", "--target", "/nonexistent", "--prompt", "a"});
+  EXPECT_EQ(failed.exit_status, kFailed);
+  EXPECT_THAT(failed.err, HasSubstr("tandem: error: "));
+}
+
+TEST_F(ProgramOutput, ReachesAReaderWhoStopsAfterALine) {
+  const ProgramRun run = RunScript(
+      R"("$0" "$@" 2>&1 | head -n 1)",
+      Generate({"--prompts", Prompts(Words(200, R"({"prompt": "a"})")), "--log-level", "off"}));
+  EXPECT_EQ(run.out, "--- prompt 1\n");
+}
+
+TEST_F(ProgramOutput, AFileThatMayNotGrowIsAnError) {
+  const Words lines(30, R"({"prompt": "a"})");
+  const std::string out = model_.FilePath("out");
+  const ProgramRun run = RunScript(absl::StrCat("ulimit -f 8; \"$0\" \"$@\" >", out),
+                                   Generate({"--prompts", Prompts(lines), "--json"}));
+  EXPECT_EQ(run.exit_status, kFailed);
+  EXPECT_THAT(run.err, HasSubstr("tandem: error: standard output: "));
+  EXPECT_THAT(run.err, HasSubstr("File too large"));
+}
+
+// Nor does anything that is opened later take its place: a closed stream's number would be the next
+// file's, which would then hold what is printed.
+TEST_F(ProgramOutput, AClosedStandardOutputIsAnErrorAndNoOtherFileGetsIt) {
+  const std::string folder = model_.FilePath("random");
+  const ProgramRun run =
+      RunScript(R"("$0" "$@" >&- 2>&-)", {"make-random", "--shape", "tiny", "--out", folder});
+  EXPECT_EQ(run.exit_status, kFailed);
+  EXPECT_EQ(RunProgram({"inspect", folder, "--threads", "1"}).exit_status, 0);
+  const ProgramRun closed = RunScript(R"("$0" "$@" >&-)", Generate({"--prompt", "a"}));
+  EXPECT_EQ(closed.exit_status, kFailed);
+  EXPECT_THAT(closed.err, HasSubstr("tandem: error: standard output: "));
+}
+
+TEST_F(ProgramOutput, WhatBecomesOfStandardErrorChangesNothing) {
+  const Words words = Generate({"--prompt", "Once upon a time"});
+  const ProgramRun usual = RunProgram(words);
+  ASSERT_EQ(usual.exit_status, 0) << usual.err;
+  for (const char* script : {R"("$0" "$@" 2>&-)", R"("$0" "$@" 2>/dev/full)",
+                             R"(exec 3> >(exit 0); wait $!; "$0" "$@" 2>&3)"}) {
+    SCOPED_TRACE(script);
+    const ProgramRun run = RunScript(script, words);
+    EXPECT_EQ(run.exit_status, 0);
+    EXPECT_EQ(run.out, usual.out);
+  }
+}
+
+// The disk is full after so many blocks of 1024 bytes, whichever file that is in.
+TEST_F(ProgramOutput, AModelThatDoesNotFitLeavesNothingAndNamesTheFile) {
+  const std::string out = model_.FilePath("out");
+  for (const Words& words : {Words{"quantize", GoldenModelPath("llama-gqa"), "--out", out},
+                             Words{"make-random", "--shape", "tiny", "--out", out}}) {
+    for (const char* blocks : {"1", "60"}) {
+      SCOPED_TRACE(absl::StrCat(words[0], ", ", blocks));
+      const ProgramRun run =
+          RunScript(absl::StrCat("ulimit -f ", blocks, R"(; "$0" "$@" 2>&1 | cat; )",
+                                 "exit ${PIPESTATUS[0]}"),
+                    words);
+      EXPECT_EQ(run.exit_status, kFailed);
+      EXPECT_THAT(run.out, AllOf(HasSubstr(absl::StrCat("tandem: error: ", out, "/")),
+                                 HasSubstr("File too large")));
+      EXPECT_FALSE(fs::exists(out));
+    }
+  }
+}
+
+// ---- Prompts of which some are bad ----
+
+// A prompt that is no JSON, one that is refused, and good ones before, between and behind them.
+Words MixedLines() {
+  return {R"({"prompt": "Once"})", "",  R"({"prompt": 5})",     R"({"prompt_ids": [999999]})",
+          R"({"prompt": "a b"})",  "{", R"({"prompt": "Once"})"};
+}
+
+TEST_F(ProgramOutput, ABadPromptIsAnErrorInItsPlaceAndTheOthersAreAnswered) {
+  const std::string prompts = Prompts(MixedLines());
+  for (const Words& extra : {Words{}, Words{"--compare"}, Words{"--batch", "1"}}) {
+    SCOPED_TRACE(absl::StrJoin(extra, " "));
+    Words words = Generate({"--prompts", prompts, "--json"});
+    words.insert(words.end(), extra.begin(), extra.end());
+    const ProgramRun run = RunProgram(words);
+    EXPECT_EQ(run.exit_status, kFailed);
+    const Json all = Json::parse(run.out, nullptr, /*allow_exceptions=*/false);
+    ASSERT_EQ(all.size(), 6u) << run.out;
+    for (const int good : {0, 3, 5}) {
+      EXPECT_EQ(all[good]["completion_tokens"], 4) << good;
+      EXPECT_EQ(all[good].contains("speedup"), !extra.empty() && extra[0] == "--compare");
+    }
+    EXPECT_EQ(all[0]["token_ids"], all[5]["token_ids"]);
+    for (const auto& [place, line] : {std::pair(1, 3), std::pair(2, 4), std::pair(4, 6)}) {
+      const std::string where = absl::StrCat(prompts, ":", line, ": ");
+      EXPECT_EQ(all[place]["line"], line);
+      EXPECT_THAT(all[place]["error"].get<std::string>(), StartsWith(where));
+      EXPECT_THAT(run.err, HasSubstr(absl::StrCat("tandem: ", where)));
+    }
+    EXPECT_THAT(run.err, HasSubstr(absl::StrCat("tandem: error: ", prompts,
+                                                ": 3 of 6 prompts failed; the first: ", prompts,
+                                                ":3: prompt: found 5")));
+  }
+}
+
+TEST_F(ProgramOutput, TextOfPromptsBesideBadOnesKeepsItsNumbers) {
+  const std::string text = RunProgram(Generate({"--prompt", "Once"})).out;
+  const ProgramRun run = RunProgram(Generate({"--prompts", Prompts(MixedLines())}));
+  EXPECT_EQ(run.exit_status, kFailed);
+  EXPECT_THAT(run.out, AllOf(StartsWith(absl::StrCat("--- prompt 1\n", text, "--- prompt 4\n")),
+                             EndsWith(absl::StrCat("--- prompt 6\n", text))));
+}
+
+TEST_F(ProgramOutput, MorePromptsThanMayWaitAreAnsweredInTheirOrder) {
+  Words lines;
+  for (int i = 0; i < 300; ++i) {
+    const Json good = {{"prompt_ids", std::vector<int>(1 + i % 30, 5)}};
+    lines.push_back(i % 7 == 3 ? "?" : good.dump());
+  }
+  const ProgramRun run = RunProgram(Generate({"--prompts", Prompts(lines), "--json"}));
+  EXPECT_EQ(run.exit_status, kFailed);
+  const Json all = Json::parse(run.out, nullptr, /*allow_exceptions=*/false);
+  ASSERT_EQ(all.size(), 300u);
+  for (int i = 0; i < 300; ++i) {
+    if (i % 7 == 3) {
+      EXPECT_EQ(all[i]["line"], i + 1);
+    } else {
+      EXPECT_EQ(all[i]["prompt_tokens"], 1 + i % 30);
+    }
+  }
+}
+
+// The reader of a pipe gets the first answer before the writer has said that there is no other
+// prompt. The time limit is of a program that answers only then.
+TEST_F(ProgramOutput, AnswersComeBeforeTheEndOfThePromptsIsKnown) {
+  const ProgramRun run = RunScript(R"(
+      coproc program { "$0" "$@"; }
+      out=${program[0]} in=${program[1]} pid=$program_PID
+      for i in {1..200}; do echo '{"prompt": "a"}'; done >&$in
+      read -t 100 -r line <&$out; echo "first: $line"
+      eval "exec $in>&-"
+      grep -c -e '--- prompt' <&$out; wait $pid; echo "status $?")",
+                                   Generate({"--prompts", "-"}));
+  EXPECT_EQ(run.out, "first: --- prompt 1\n199\nstatus 0\n");
+}
+
+}  // namespace
+}  // namespace tandem

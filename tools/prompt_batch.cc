@@ -1,0 +1,190 @@
+#include "tools/prompt_batch.h"
+
+#include <cstdint>
+#include <cstdio>
+#include <deque>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/instant.h"
+#include "base/status_macros.h"
+#include "nlohmann/json.hpp"
+#include "server/report_json.h"
+#include "tools/ordered_run.h"
+#include "tools/plain_comparison.h"
+#include "tools/report.h"
+#include "tools/standard_output.h"
+
+namespace tandem {
+namespace {
+
+using Json = nlohmann::json;
+
+// Prompts that may end behind one that writes on, so that the engine has work all the while.
+constexpr size_t kMostBehind = 128;
+
+class PromptBatch {
+ public:
+  PromptBatch(const PromptBatchOptions& options, PromptReader* reader, Engine* engine)
+      : options_(options), reader_(reader), engine_(engine) {}
+
+  absl::Status Run();
+
+ private:
+  // A prompt that has ended.
+  struct Result {
+    int number;  // from 1
+    int line;
+    absl::StatusOr<Completion> completion;
+  };
+  // What --compare runs again.
+  struct Kept {
+    Request request;
+    Result result;
+  };
+
+  std::optional<absl::StatusOr<Request>> NextRequest();
+  absl::Status OnEnd(absl::StatusOr<Completion> completion);
+  void Count(const Result& result);
+  // `comparison` may be null; `index` is the prompt's place in it.
+  absl::Status PrintResult(const Result& result, const PlainComparison* comparison, size_t index);
+  absl::Status Compare();
+  absl::Status Finish() const;
+  bool prints_at_once() const { return !(options_.json && options_.compare); }
+
+  const PromptBatchOptions& options_;
+  PromptReader* const reader_;
+  Engine* const engine_;
+  const Instant start_ = Instant::Now();
+  std::deque<int> lines_;         // of the prompts that have not ended
+  std::deque<Request> requests_;  // likewise, for --compare
+  std::vector<Kept> kept_;        // all that have ended, for --compare
+  uint32_t num_begun_ = 0;
+  int num_ended_ = 0;
+  int num_failed_ = 0;
+  std::string first_error_;
+  std::optional<Completion> joint_;  // of those that were made
+};
+
+std::optional<absl::StatusOr<Request>> PromptBatch::NextRequest() {
+  std::optional<absl::StatusOr<Prompt>> prompt = reader_->Next();
+  if (!prompt.has_value()) return std::nullopt;
+  Request request = options_.base;
+  request.sequence = num_begun_++;
+  lines_.push_back(reader_->line());
+  if (prompt->ok()) {
+    request.prompt = std::move((*prompt)->text);
+    request.prompt_ids = std::move((*prompt)->ids);
+  }
+  if (options_.compare) requests_.push_back(request);
+  if (!prompt->ok()) return prompt->status();
+  return request;
+}
+
+absl::Status PromptBatch::OnEnd(absl::StatusOr<Completion> completion) {
+  Result result{
+      .number = ++num_ended_, .line = lines_.front(), .completion = std::move(completion)};
+  lines_.pop_front();
+  const std::string where = absl::StrCat(options_.file, ":", result.line, ": ");
+  if (const absl::Status& status = result.completion.status();
+      !status.ok() && !absl::StartsWith(status.message(), where)) {
+    result.completion = absl::Status(status.code(), absl::StrCat(where, status.message()));
+  }
+  Count(result);
+  if (prints_at_once()) RETURN_IF_ERROR(PrintResult(result, /*comparison=*/nullptr, 0));
+  if (!options_.compare) return absl::OkStatus();
+  kept_.push_back({std::move(requests_.front()), std::move(result)});
+  requests_.pop_front();
+  return absl::OkStatus();
+}
+
+void PromptBatch::Count(const Result& result) {
+  if (!result.completion.ok()) {
+    const std::string error(result.completion.status().message());
+    if (num_failed_++ == 0) first_error_ = error;
+    std::fprintf(stderr, "tandem: %s\n", error.c_str());
+  } else if (joint_.has_value()) {
+    Join(*result.completion, &*joint_);
+  } else {
+    joint_ = *result.completion;
+  }
+}
+
+absl::Status PromptBatch::PrintResult(const Result& result, const PlainComparison* comparison,
+                                      size_t index) {
+  const absl::StatusOr<Completion>& completion = result.completion;
+  if (!options_.json) {
+    return completion.ok()
+               ? Print(absl::StrCat("--- prompt ", result.number, "\n", completion->text, "\n"))
+               : absl::OkStatus();
+  }
+  Json json;
+  if (!completion.ok()) {
+    json = {{"error", std::string(completion.status().message())}, {"line", result.line}};
+  } else {
+    json = CompletionJson(*completion, std::string(NameOf(engine_->drafter())));
+    if (comparison != nullptr) AddToJson(*comparison, index, *completion, &json);
+  }
+  return Print(absl::StrCat(result.number == 1 ? "[" : ",", OneLine(json)));
+}
+
+absl::Status PromptBatch::Compare() {
+  std::vector<Request> requests;
+  std::vector<Completion> completions;
+  for (const Kept& kept : kept_) {
+    if (!kept.result.completion.ok()) continue;
+    requests.push_back(kept.request);
+    completions.push_back(*kept.result.completion);
+  }
+  absl::StatusOr<PlainComparison> comparison = absl::NotFoundError("nothing to compare");
+  if (!requests.empty()) comparison = CompareWithPlain(engine_, requests, completions);
+  size_t index = 0;
+  for (const Kept& kept : kept_) {
+    if (prints_at_once()) break;
+    const PlainComparison* known = comparison.ok() ? &*comparison : nullptr;
+    RETURN_IF_ERROR(PrintResult(kept.result, known, index));
+    index += kept.result.completion.ok() ? 1 : 0;
+  }
+  if (requests.empty()) return absl::OkStatus();
+  RETURN_IF_ERROR(comparison.status());
+  if (!options_.json) std::fputs(ToText(*comparison).c_str(), stderr);
+  return absl::OkStatus();
+}
+
+absl::Status PromptBatch::Finish() const {
+  if (num_ended_ == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(options_.file, ": has no prompts"));
+  }
+  if (num_failed_ == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(options_.file, ": ", num_failed_, " of ",
+                                                 num_ended_,
+                                                 " prompts failed; the first: ", first_error_));
+}
+
+absl::Status PromptBatch::Run() {
+  // A comparison has all of them in memory, and is of all at once.
+  const size_t most = options_.compare ? SIZE_MAX : options_.batch + kMostBehind;
+  RETURN_IF_ERROR(RunInOrder(
+      engine_, most, [&] { return NextRequest(); },
+      [&](absl::StatusOr<Completion> completion) { return OnEnd(std::move(completion)); }));
+  if (joint_.has_value() && !options_.json) {
+    joint_->timings.end_to_end = Instant::Now() - start_;
+    std::fprintf(stderr, "\n%s", TextReport(*engine_, *joint_).c_str());
+  }
+  const absl::Status compared = options_.compare ? Compare() : absl::OkStatus();
+  if (options_.json && num_ended_ > 0) RETURN_IF_ERROR(Print("]\n"));
+  RETURN_IF_ERROR(compared);
+  return Finish();
+}
+
+}  // namespace
+
+absl::Status RunPromptBatch(const PromptBatchOptions& options, PromptReader* reader,
+                            Engine* engine) {
+  return PromptBatch(options, reader, engine).Run();
+}
+
+}  // namespace tandem

@@ -1,0 +1,30 @@
+#ifndef TANDEM_TOOLS_PROMPT_BATCH_H_
+#define TANDEM_TOOLS_PROMPT_BATCH_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "engine/engine.h"
+#include "tools/prompt_file.h"
+
+namespace tandem {
+
+struct PromptBatchOptions {
+  std::string file;  // for errors
+  Request base;      // what the requests have beside their prompts
+  int batch = 8;     // prompts at a time
+  bool compare = false;
+  bool json = false;
+};
+
+// Runs all prompts of `reader` and prints what became of each, in their order and as soon as it and
+// all before it have ended; a comparison is of all together, and JSON that has one comes at the
+// end. A prompt that cannot be read, is refused or fails is reported in its place, on standard
+// error and as {"error": ..., "line": ...} in JSON; the others go on, and it is the error at the
+// end.
+absl::Status RunPromptBatch(const PromptBatchOptions& options, PromptReader* reader,
+                            Engine* engine);
+
+}  // namespace tandem
+
+#endif  // TANDEM_TOOLS_PROMPT_BATCH_H_

@@ -1,0 +1,83 @@
+#include "tools/text_input.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+
+namespace tandem {
+namespace {
+
+absl::Status TooLong(const std::string& where) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(where, ": longer than the ", TextInput::kMostBytes, " bytes that are allowed"));
+}
+
+}  // namespace
+
+absl::StatusOr<TextInput> TextInput::Open(const std::string& path) {
+  if (path == "-") return TextInput("standard input", STDIN_FILENO);
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) return absl::ErrnoToStatus(errno, path);
+  return TextInput(path, descriptor);
+}
+
+TextInput::~TextInput() {
+  if (descriptor_ > STDIN_FILENO) close(descriptor_);
+}
+
+absl::Status TextInput::Read() {
+  buffer_.erase(0, begin_);
+  begin_ = 0;
+  char bytes[1 << 16];
+  ssize_t size = 0;
+  do {
+    size = read(descriptor_, bytes, sizeof(bytes));
+  } while (size < 0 && errno == EINTR);
+  at_end_ = size <= 0;
+  if (size >= 0) {
+    buffer_.append(bytes, size);
+    return absl::OkStatus();
+  }
+  buffer_.clear();
+  return absl::ErrnoToStatus(errno, absl::StrCat(name_, ": cannot be read"));
+}
+
+std::optional<absl::StatusOr<std::string>> TextInput::NextLine() {
+  size_t searched = begin_;
+  size_t end = 0;
+  bool is_too_long = false;
+  while ((end = buffer_.find('\n', searched)) == std::string::npos && !at_end_) {
+    searched = buffer_.size() - begin_;  // Read moves what is left to the front
+    if (searched > kMostBytes) {
+      is_too_long = true;
+      searched = begin_ = 0;
+      buffer_.clear();
+    }
+    if (const absl::Status status = Read(); !status.ok()) return status;
+  }
+  end = std::min(end, buffer_.size());
+  if (end == buffer_.size() && begin_ == end && !is_too_long) return std::nullopt;
+  ++line_;
+  is_too_long = is_too_long || end - begin_ > kMostBytes;
+  std::string line = is_too_long ? "" : buffer_.substr(begin_, end - begin_);
+  begin_ = std::min(end + 1, buffer_.size());
+  if (is_too_long) return TooLong(where());
+  return line;
+}
+
+absl::StatusOr<std::string> TextInput::ReadRest() {
+  while (!at_end_) {
+    RETURN_IF_ERROR(Read());
+    if (buffer_.size() > kMostBytes) return TooLong(name_);
+  }
+  return std::exchange(buffer_, "").substr(std::exchange(begin_, 0));
+}
+
+std::string TextInput::where() const { return absl::StrCat(name_, ":", line_); }
+
+}  // namespace tandem

@@ -1,0 +1,96 @@
+#include "tools/text_input.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace tandem {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class TextInputTest : public ::testing::Test {
+ protected:
+  TextInputTest() {
+    std::string pattern = (fs::temp_directory_path() / "text_input_XXXXXX").string();
+    root_ = mkdtemp(pattern.data());
+  }
+  ~TextInputTest() override { fs::remove_all(root_); }
+  std::string Write(const std::string& text) const {
+    const std::string path = root_ / "text";
+    std::ofstream(path) << text;
+    return path;
+  }
+  // The lines of a text; errors as they are said.
+  std::vector<std::string> Lines(const std::string& text) const {
+    auto input = TextInput::Open(Write(text));
+    std::vector<std::string> lines;
+    while (const auto line = input->NextLine()) {
+      lines.push_back(line->ok() ? **line : std::string(line->status().message()));
+    }
+    EXPECT_FALSE(input->NextLine().has_value());
+    return lines;
+  }
+
+  fs::path root_;
+};
+
+TEST_F(TextInputTest, GivesLinesAsTheyStand) {
+  EXPECT_THAT(Lines(""), IsEmpty());
+  EXPECT_THAT(Lines("\n"), ElementsAre(""));
+  EXPECT_THAT(Lines("a"), ElementsAre("a"));
+  EXPECT_THAT(Lines("a\n\nb \r\nc"), ElementsAre("a", "", "b \r", "c"));
+  EXPECT_THAT(Lines("a\n"), ElementsAre("a"));
+}
+
+TEST_F(TextInputTest, LinesMayLieAcrossReads) {
+  std::string text;
+  std::vector<std::string> expected;
+  for (int i = 0; i < 300; ++i) {
+    expected.push_back(std::string(i * 7 % 1000, static_cast<char>('a' + i % 26)));
+    text += expected.back() + "\n";
+  }
+  expected.push_back(std::string(200000, 'z'));
+  EXPECT_EQ(Lines(text + expected.back()), expected);
+}
+
+TEST_F(TextInputTest, ALineThatIsTooLongIsRefusedAndTheNextIsRead) {
+  const std::string longest(TextInput::kMostBytes, 'x');
+  const auto lines = Lines(longest + "y\nb\n" + longest);
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_THAT(lines[0], HasSubstr("text:1: longer than the 67108864 bytes that are allowed"));
+  EXPECT_EQ(lines[1], "b");
+  EXPECT_TRUE(lines[2] == longest);
+}
+
+TEST_F(TextInputTest, GivesTheRestUnlessItIsTooLong) {
+  auto input = TextInput::Open(Write("a\nb\nc"));
+  ASSERT_TRUE(input.ok());
+  EXPECT_EQ(**input->NextLine(), "a");
+  EXPECT_EQ(*input->ReadRest(), "b\nc");
+  EXPECT_EQ(*input->ReadRest(), "");
+  auto endless = TextInput::Open("/dev/zero");
+  ASSERT_TRUE(endless.ok());
+  EXPECT_THAT(endless->ReadRest().status().message(), HasSubstr("/dev/zero: longer than"));
+}
+
+TEST_F(TextInputTest, ErrorsNameTheFile) {
+  const auto none = TextInput::Open("/nonexistent/text");
+  EXPECT_EQ(none.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(none.status().message(), HasSubstr("/nonexistent/text"));
+  auto folder = TextInput::Open(root_);
+  ASSERT_TRUE(folder.ok());
+  EXPECT_THAT(folder->NextLine()->status().message(), HasSubstr("cannot be read"));
+  EXPECT_FALSE(folder->NextLine().has_value());
+}
+
+}  // namespace
+}  // namespace tandem
