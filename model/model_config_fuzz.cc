@@ -1,14 +1,87 @@
-// Any text as config.json, and what follows its first zero byte as generation_config.json: refused,
-// or a configuration whose sizes fit together.
+// Any text as config.json, and what follows its first zero byte as generation_config.json, mostly
+// such files with a few keys changed: refused with the name of the file, or a configuration whose
+// sizes fit together.
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <optional>
+#include <string>
+#include <vector>
 
+#include "absl/strings/match.h"
 #include "base/check.h"
 #include "model/model_config.h"
+#include "tests/json_mutator.h"
+
+namespace {
+
+const std::vector<nlohmann::json>& Samples() {
+  static const auto& samples = *new std::vector<nlohmann::json>(tandem::ParseAll({
+      R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 300,
+          "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3,
+          "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "hidden_act": "silu",
+          "max_position_embeddings": 512, "rms_norm_eps": 1e-05, "rope_theta": 10000.0,
+          "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0, "original_max_position_embeddings": 128},
+          "tie_word_embeddings": true, "attention_bias": false, "mlp_bias": false,
+          "pretraining_tp": 1, "bos_token_id": 0, "eos_token_id": [1, 2],
+          "torch_dtype": "float16"})",
+      R"({"architectures": ["MistralForCausalLM"], "model_type": "mistral", "vocab_size": 300,
+          "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+          "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512,
+          "sliding_window": 128,
+          "rope_scaling": {"type": "linear", "factor": 2.0}, "eos_token_id": 2,
+          "quantization_config": {"quant_method": "tandem", "bits": 4, "group_size": 128}})",
+      R"({"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "vocab_size": 300,
+          "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+          "num_attention_heads": 4, "num_key_value_heads": 4, "max_position_embeddings": 512,
+          "use_sliding_window": true, "sliding_window": 64, "max_window_layers": 1,
+          "layer_types": ["full_attention", "sliding_attention"]})",
+      R"({"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "vocab_size": 300,
+          "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 1, "head_dim": 32,
+          "num_attention_heads": 4, "num_key_value_heads": 1, "max_position_embeddings": 512,
+          "rope_parameters": {"rope_type": "default", "rope_theta": 1e6,
+            "partial_rotary_factor": 1}})",
+      R"({"bos_token_id": 0, "eos_token_id": [1, 299], "temperature": 0.5})"}));
+  return samples;
+}
+
+}  // namespace
+
+// Changes the one or the other of the two files.
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size,
+                                          unsigned seed) {
+  tandem::JsonMutator mutator(Samples(), seed);
+  const uint8_t* const end = data + size;
+  const uint8_t* const zero = std::find<const uint8_t*>(data, end, 0);
+  const size_t config_size = zero - data;
+  if (config_size == size || mutator.Below(4) != 0) {
+    const std::string rest(zero, end);
+    if (rest.size() > max_size / 2) return LLVMFuzzerMutate(data, size, max_size);
+    size = mutator.MutateText(data, config_size, max_size - rest.size() - 40);
+    std::memcpy(data + size, rest.data(), rest.size());
+    size += rest.size();
+    if (!rest.empty() || mutator.Below(4) != 0) return size;
+    constexpr char kGeneration[] = "\0{\"eos_token_id\": [1, 2]}";
+    std::memcpy(data + size, kGeneration, sizeof(kGeneration) - 1);
+    return size + sizeof(kGeneration) - 1;
+  }
+  const size_t begin = config_size + 1;
+  return begin + mutator.MutateText(data + begin, size - begin, max_size - begin);
+}
+
+// All but the last are configurations.
+static void CheckSamples() {
+  for (size_t i = 0; i + 1 < Samples().size(); ++i) {
+    TANDEM_CHECK(tandem::ParseModelConfig(Samples()[i].dump(), "sample", std::nullopt, "").ok());
+  }
+}
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  static const bool checked = (CheckSamples(), true);
+  (void)checked;
   absl::string_view text(reinterpret_cast<const char*>(data), size);
   std::optional<absl::string_view> generation;
   if (const size_t end = text.find('\0'); end != absl::string_view::npos) {
@@ -17,7 +90,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   const auto model = tandem::ParseModelConfig(text, "config", generation, "generation");
   if (!model.ok()) {
-    TANDEM_CHECK(model.status().message().size() < 1000);
+    const absl::string_view message = model.status().message();
+    TANDEM_CHECK(message.size() < 1000 && !absl::StrContains(message, '\n'));
+    TANDEM_CHECK(absl::StartsWith(message, "config: ") ||
+                 absl::StartsWith(message, "generation: "));
     return 0;
   }
   TANDEM_CHECK(model->num_heads % model->num_kv_heads == 0);

@@ -1,9 +1,12 @@
-// Any bytes as the body of every POST: refused with an error that can be sent, or a request whose
-// numbers are within their bounds.
+// Any bytes as the body of every POST, mostly with the fields that there are and values of wrong
+// types and sizes: refused with an error that can be sent and names one of the fields, or a request
+// whose numbers are within their bounds.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/time/clock.h"
 #include "base/check.h"
@@ -12,11 +15,41 @@
 #include "server/api_error.h"
 #include "server/api_request.h"
 #include "server/token_endpoints.h"
+#include "tests/json_mutator.h"
 
 namespace tandem {
 namespace {
 
 constexpr int kContext = 64;
+
+// Every field that is read, by one or the other endpoint.
+const std::vector<nlohmann::json>& Samples() {
+  static const auto& samples = *new std::vector<nlohmann::json>(ParseAll({
+      R"({"model": "fuzz", "prompt": "ab", "max_tokens": 5, "n": 2, "best_of": 2, "echo": true,
+          "logprobs": 3, "seed": 7, "user": "u", "metadata": {}, "suffix": "", "stream": true,
+          "stream_options": {"include_usage": true, "include_token_texts": true,
+                             "include_obfuscation": false}})",
+      R"({"prompt": ["a", "b"], "temperature": 0.5, "top_p": 0.9, "top_k": 4, "min_p": 0.1,
+          "repetition_penalty": 1.1, "frequency_penalty": 0.5, "presence_penalty": -0.5,
+          "min_tokens": 1, "logit_bias": {"0": -100, "1": 1.5}, "stop": ["b", "ab"],
+          "stop_token_ids": [2], "ignore_eos": false, "max_tokens": 0})",
+      R"({"prompt": [[0, 1], [2]], "prompt_logprobs": 2, "logprobs_mode": "processed",
+          "speculation": {"draft_tokens": 2, "drafter": "model", "verifier": "block"}})",
+      R"({"prompt": [0, 1, 2], "speculation": {"draft_tokens": "auto"}})",
+      R"({"messages": [{"role": "system", "content": "a"}, {"role": "user", "content":
+            [{"type": "text", "text": "b"}]}, {"role": "assistant", "content": "ab"},
+            {"role": "user", "content": "a", "name": null}],
+          "max_completion_tokens": 4, "logprobs": true, "top_logprobs": 2, "stop": "b"})",
+      R"({"messages": [{"role": "user", "content": "a"}], "tools": [], "tool_choice": "none",
+          "parallel_tool_calls": true, "functions": [], "function_call": "none",
+          "response_format": {"type": "text"}, "modalities": ["text"], "audio": null,
+          "prediction": null, "reasoning_effort": "none", "web_search_options": null,
+          "store": false, "service_tier": "auto", "max_tokens": 3})",
+      R"({"model": "fuzz", "prompt": "a", "add_special_tokens": true, "special": "plain"})",
+      R"({"messages": [{"role": "user", "content": "b"}], "special": "parse"})",
+      R"({"tokens": [0, 1, 3], "model": null})"}));
+  return samples;
+}
 
 ServedModel MakeModel() {
   constexpr char kFile[] = R"({"added_tokens": [
@@ -38,7 +71,10 @@ void CheckError(const absl::Status& status) {
   const HttpResponse response = ErrorResponse(status);
   TANDEM_CHECK(response.status >= 400 && response.status < 500);
   TANDEM_CHECK(response.body.size() < 4000);
-  TANDEM_CHECK(nlohmann::json::accept(response.body));
+  const auto json = nlohmann::json::parse(response.body);
+  const nlohmann::json& error = json.at("error");
+  TANDEM_CHECK(!error.at("message").get_ref<const std::string&>().empty());
+  TANDEM_CHECK(error.at("param").is_null() || error.at("param").is_string());
 }
 
 void CheckRequest(const absl::StatusOr<ApiRequest>& request) {
@@ -51,8 +87,20 @@ void CheckRequest(const absl::StatusOr<ApiRequest>& request) {
   }
 }
 
+// Some endpoint takes each.
+void CheckSamples(const ServedModel& model) {
+  for (const nlohmann::json& sample : Samples()) {
+    const std::string body = sample.dump();
+    TANDEM_CHECK(ParseCompletionRequest(body, model).ok() ||
+                 ParseChatRequest(body, model, absl::UnixEpoch()).ok() ||
+                 TokenizeBody(body, model).ok() || DetokenizeBody(body, model).ok());
+  }
+}
+
 void FuzzOne(absl::string_view body) {
   static const ServedModel& model = *new ServedModel(MakeModel());
+  static const bool checked = (CheckSamples(model), true);
+  (void)checked;
   CheckRequest(ParseCompletionRequest(body, model));
   CheckRequest(ParseChatRequest(body, model, absl::UnixEpoch()));
   const auto tokens = TokenizeBody(body, model);
@@ -63,6 +111,11 @@ void FuzzOne(absl::string_view body) {
 
 }  // namespace
 }  // namespace tandem
+
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size,
+                                          unsigned seed) {
+  return tandem::JsonMutator(tandem::Samples(), seed).MutateText(data, size, max_size);
+}
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   tandem::FuzzOne({reinterpret_cast<const char*>(data), size});

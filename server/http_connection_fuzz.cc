@@ -1,6 +1,7 @@
-// Any bytes as what a client sends on one connection, cut into writes by the first byte and behind
-// a start that the second picks: every answer is HTTP with a status that the server means to give,
-// and the connection ends.
+// What a client sends on one connection, cut into writes by the first byte: any bytes behind a
+// start that the second byte picks, or a sequence of requests made as the bytes say, each
+// well-formed or spoiled. Every answer is HTTP with a status that the server means to give, and the
+// connection ends; well-formed requests get the statuses that they should get, in their order.
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -29,6 +31,8 @@ namespace {
 
 constexpr int kMaxBody = 1000;
 constexpr int kMaxHead = 600;
+// The server means no other.
+constexpr int kMeant[] = {100, 200, 204, 400, 401, 403, 404, 405, 413, 415, 431};
 // What a fuzzer would take long to find.
 constexpr absl::string_view kStarts[] = {
     "",
@@ -45,6 +49,121 @@ constexpr absl::string_view kStarts[] = {
     "GET /v1/models/%",
     "POST /v1/completions HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 31\r\n\r\n"
     "{\"prompt\": \"a\", \"stream\": true}"};
+
+// Requests and their answers' statuses.
+struct Asked {
+  absl::string_view line;  // method and path
+  absl::string_view body;
+  int status;
+};
+constexpr Asked kAsked[] = {
+    {"GET /health", "", 200},
+    {"HEAD /health", "", 200},
+    {"GET /v1/models?a=b", "", 200},
+    {"GET /nowhere", "", 404},
+    {"DELETE /health", "", 405},
+    {"POST /tokenize", R"({"prompt": "ab"})", 200},
+    {"POST /tokenize", R"({"prompt": ["ab"]})", 400},
+    {"POST /detokenize", R"({"tokens": [0, 2]})", 200},
+    {"POST /v1/completions", R"({"prompt": "a", "max_tokens": 2})", 200},
+    {"POST /v1/completions", R"({"prompt": "a", "n": 2, "stream": true})", 200},
+    {"POST /v1/completions", R"({"prompt": "a", "max_tokens": -1})", 400},
+    {"POST /v1/completions", R"({"prompt": )", 400},
+};
+constexpr absl::string_view kHarmless[] = {"Accept: */*\r\n", "User-Agent: a b\r\n", "X-Empty:\r\n",
+                                           "accept-encoding:  gzip, br \r\n"};
+// In place of a head's end, or before it.
+constexpr absl::string_view kSpoilers[] = {"Content-Length: 5\r\n",
+                                           "Content-Length: -1\r\n",
+                                           "Content-Length: 99999999999999999999\r\n",
+                                           "Transfer-Encoding: chunked\r\n",
+                                           "Transfer-Encoding: gzip, chunked\r\n",
+                                           "Transfer-Encoding: identity\r\n",
+                                           "Host: evil.example\r\n",
+                                           "Origin: http://evil.example\r\n",
+                                           "Connection: close\r\n",
+                                           "Connection: upgrade\r\nUpgrade: h2c\r\n",
+                                           "Expect: 100-continue\r\n",
+                                           "Authorization: Bearer x\r\n",
+                                           "Content-Type: text/plain\r\n",
+                                           " folded: 1\r\n",
+                                           "no colon\r\n",
+                                           "\r\n",
+                                           "\n",
+                                           "a\x01: c\r\n"};
+
+// Makes requests as bytes say.
+class RequestMaker {
+ public:
+  explicit RequestMaker(absl::string_view bytes) : bytes_(bytes) {}
+
+  void MakeAll() {
+    for (int i = 0; i < 8 && !bytes_.empty(); ++i) MakeOne();
+  }
+  const std::string& sent() const { return sent_; }
+  bool is_well_formed() const { return is_well_formed_; }
+  const std::vector<int>& statuses() const { return statuses_; }
+
+ private:
+  size_t Next(size_t end) {
+    if (bytes_.empty()) return 0;
+    const size_t value = static_cast<unsigned char>(bytes_[0]) % end;
+    bytes_.remove_prefix(1);
+    return value;
+  }
+  // One time in eight the next bytes stand where something else should be.
+  bool Spoils() {
+    if (Next(8) != 7) return false;
+    is_well_formed_ = false;
+    return true;
+  }
+
+  void MakeOne() {
+    const Asked& asked = kAsked[Next(std::size(kAsked))];
+    const bool is_chunked = !asked.body.empty() && Next(2) == 1;
+    absl::StrAppend(&sent_, asked.line, Spoils() ? " HTTP/1.0" : " HTTP/1.1", "\r\n",
+                    "Host: localhost\r\n");
+    for (size_t i = Next(3); i > 0; --i) {
+      absl::StrAppend(&sent_, kHarmless[Next(std::size(kHarmless))]);
+    }
+    if (Spoils()) absl::StrAppend(&sent_, kSpoilers[Next(std::size(kSpoilers))]);
+    if (!asked.body.empty()) sent_ += "Content-Type: application/json\r\n";
+    if (is_chunked) {
+      sent_ += "Transfer-Encoding: chunked\r\n\r\n";
+      AppendChunks(asked.body);
+    } else {
+      if (!asked.body.empty())
+        absl::StrAppend(&sent_, "Content-Length: ", asked.body.size(), "\r\n");
+      absl::StrAppend(&sent_, "\r\n", asked.body);
+    }
+    if (Spoils()) {
+      const size_t size = std::min(bytes_.size(), Next(20));
+      absl::StrAppend(&sent_, bytes_.substr(0, size));
+      bytes_.remove_prefix(size);
+    }
+    if (Spoils()) sent_.resize(sent_.size() - Next(sent_.size()));
+    statuses_.push_back(asked.status);
+  }
+
+  void AppendChunks(absl::string_view body) {
+    constexpr absl::string_view kExtensions[] = {"", ";a", ";a=b", ";a=\"b c\""};
+    constexpr absl::string_view kSizes[] = {"", "x", "-1", "fffffffffffffffff", "0x5", "7ffffff"};
+    while (!body.empty()) {
+      const absl::string_view part = body.substr(0, 1 + Next(body.size()));
+      body.remove_prefix(part.size());
+      const std::string size = Spoils() ? std::string(kSizes[Next(std::size(kSizes))])
+                                        : absl::StrCat(absl::Hex(part.size()));
+      absl::StrAppend(&sent_, size, kExtensions[Next(std::size(kExtensions))], "\r\n", part,
+                      "\r\n");
+    }
+    absl::StrAppend(&sent_, "0\r\n", Next(4) == 3 ? "Trailer: a\r\n" : "", "\r\n");
+  }
+
+  absl::string_view bytes_;
+  std::string sent_;
+  std::vector<int> statuses_;
+  bool is_well_formed_ = true;
+};
 
 // Ends every generation at once, with its prompt's length in tokens of "a".
 class EchoEngine : public Engine {
@@ -136,25 +255,35 @@ void TakeBody(absl::string_view head, absl::string_view* text) {
   TakeBytes(size, text);
 }
 
+struct Answers {
+  std::vector<int> statuses;  // without 100
+  bool is_closed = false;     // by what the last one says
+};
+
 // Answers follow one another without a byte in between.
-void CheckAnswers(absl::string_view text) {
+Answers ReadAnswers(absl::string_view text) {
+  Answers answers;
   while (!text.empty()) {
     const absl::string_view head = TakeUntil("\r\n\r\n", &text);
     TANDEM_CHECK(absl::StartsWith(head, "HTTP/1.") && head.size() >= 12);
     int status = 0;
     TANDEM_CHECK(absl::SimpleAtoi(head.substr(9, 3), &status));
-    constexpr int kMeant[] = {100, 200, 204, 400, 401, 403, 404, 405, 413, 415, 431};
     TANDEM_CHECK(std::find(std::begin(kMeant), std::end(kMeant), status) != std::end(kMeant));
+    if (status != 100) answers.statuses.push_back(status);
+    answers.is_closed = absl::StrContains(head, "Connection: close");
     // HTTP/1.0 has no chunks: a stream ends with its connection.
     if (status == 200 && !absl::StrContains(head, "Content-Length") &&
         !absl::StrContains(head, "chunked")) {
-      return;
+      answers.is_closed = true;
+      return answers;
     }
     if (status != 100) TakeBody(head, &text);
   }
+  return answers;
 }
 
-void FuzzOne(absl::string_view bytes) {
+// What the server answers on one connection to `bytes`, of which `step` come at a time.
+std::string AnswersTo(absl::string_view bytes, size_t step) {
   static EchoEngine& engine = *new EchoEngine;
   static Service& service = *[] {
     spdlog::set_level(spdlog::level::off);
@@ -164,12 +293,6 @@ void FuzzOne(absl::string_view bytes) {
          .sites = {.is_loopback = true, .allowed_hosts = {"a"}, .cors_origins = {"http://b"}},
          .max_body_bytes = kMaxBody});
   }();
-  if (bytes.size() < 2) return;
-  const size_t step = 1 + static_cast<unsigned char>(bytes[0]);
-  const absl::string_view start =
-      kStarts[static_cast<unsigned char>(bytes[1]) % std::size(kStarts)];
-  const std::string sent = absl::StrCat(start, bytes.substr(2));
-  bytes = sent;
   int fds[2];
   TANDEM_CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);
   std::string answers;
@@ -203,7 +326,26 @@ void FuzzOne(absl::string_view bytes) {
   Drain(fds[0], &answers);
   close(fds[0]);
   TANDEM_CHECK(service.admission().num_inside() == 0);
-  CheckAnswers(answers);
+  return answers;
+}
+
+void FuzzOne(absl::string_view bytes) {
+  if (bytes.size() < 2) return;
+  const size_t step = 1 + static_cast<unsigned char>(bytes[0]);
+  const auto choice = static_cast<unsigned char>(bytes[1]);
+  bytes.remove_prefix(2);
+  if (choice % 4 == 0) {
+    ReadAnswers(AnswersTo(absl::StrCat(kStarts[choice / 4 % std::size(kStarts)], bytes), step));
+    return;
+  }
+  RequestMaker maker(bytes);
+  maker.MakeAll();
+  const Answers answers = ReadAnswers(AnswersTo(maker.sent(), step));
+  if (!maker.is_well_formed()) return;
+  const std::vector<int>& expected = maker.statuses();
+  TANDEM_CHECK(answers.statuses.size() <= expected.size());
+  TANDEM_CHECK(std::equal(answers.statuses.begin(), answers.statuses.end(), expected.begin()));
+  TANDEM_CHECK(answers.is_closed || answers.statuses.size() == expected.size());
 }
 
 }  // namespace
