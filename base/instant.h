@@ -35,6 +35,12 @@ class Instant {
   absl::Duration since_origin_;
 };
 
+// Whether something can have taken so long: nothing takes no time, or less, or forever. What does
+// not is no measurement: its logarithm would spoil every mean that it enters.
+inline bool CanBeElapsed(absl::Duration time) {
+  return absl::ZeroDuration() < time && time < absl::InfiniteDuration();
+}
+
 // While one lives, Instant::Now() is what it says: for tests of what waits or measures. It may be
 // set back, as no real clock can be. One at a time; thread-safe.
 class FakeClock {

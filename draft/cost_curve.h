@@ -12,8 +12,8 @@ class CostCurve {
   // `slope`: by how much one more row is believed to raise the cost where nothing was measured.
   explicit CostCurve(double slope) : slope_(slope) { Fit(); }
 
-  // A pass of `size` >= 1 that cost `cost`. The first two count for the lesser, later ones move the
-  // estimate towards the mean, and in the end by the share `weight`.
+  // A pass of `size` >= 1 that cost `cost` > 0. The first two count for the lesser, later ones move
+  // the estimate towards the mean, and in the end by the share `weight`.
   void Add(int size, double cost, double weight);
   // A pass of `size` right after one of `last` took exp(surprise) times what both were believed to:
   // moves them apart, by the share `least_weight` in the end. Of what was seldom compared more is

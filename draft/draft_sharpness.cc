@@ -40,15 +40,19 @@ void DraftSharpness::Observe(int depth, const Distribution& target, const Distri
                  [](float q) { return std::log(q); });
   const float largest = *std::max_element(logs_.begin(), logs_.end());
   const float drawn_with = At(depth);
-  Depth& own = depths_[Clamped(depth)];
-  for (Depth* sums : {&own, &all_}) sums->count = kSharpnessMemory * sums->count + 1.0;
+  Sums overlaps{};
   for (size_t i = 0; i < kFactors.size(); ++i) {
     const float factor = kFactors[i] / drawn_with;
     row_ = logs_;
     Softmax(factor, largest * factor, absl::MakeSpan(row_));
-    double overlap = 0.0;
-    for (size_t v = 0; v < vocab; ++v) overlap += std::min(row_[v], target.probs[v]);
-    for (Depth* sums : {&own, &all_}) sums->sums[i] = kSharpnessMemory * sums->sums[i] + overlap;
+    for (size_t v = 0; v < vocab; ++v) overlaps[i] += std::min(row_[v], target.probs[v]);
+    if (!std::isfinite(overlaps[i])) return;
+  }
+  for (Depth* sums : {&depths_[Clamped(depth)], &all_}) {
+    sums->count = kSharpnessMemory * sums->count + 1.0;
+    for (size_t i = 0; i < overlaps.size(); ++i) {
+      sums->sums[i] = kSharpnessMemory * sums->sums[i] + overlaps[i];
+    }
   }
   ++num_observed_;
 }

@@ -22,7 +22,8 @@ class DraftSharpness {
   float At(int depth) const;
   // The depth whose rows are to be looked at in this round, or -1. Counts rounds.
   int NextDepth(int num_tokens);
-  // `draft` was drawn from with the factor At(depth), where `target` would have chosen from.
+  // `draft` was drawn from with the factor At(depth), where `target` would have chosen from. Rows
+  // with what is no number tell nothing.
   void Observe(int depth, const Distribution& target, const Distribution& draft);
   // Takes in what was observed. Between rounds only.
   void Update();

@@ -1,5 +1,6 @@
 #include "draft/draft_sharpness.h"
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 
@@ -42,6 +43,20 @@ TEST(DraftSharpness, FindsTheFactorThatMakesUpForADraftThatIsTooFlatOrTooSharp) 
     for (int depth = 0; depth < 10; ++depth) EXPECT_EQ(sharpness.At(depth), 1.0f);
     Learn(factor, 600, &sharpness);
     for (int depth = 0; depth < 10; ++depth) EXPECT_EQ(sharpness.At(depth), factor) << depth;
+  }
+}
+
+TEST(DraftSharpness, LearnsNothingFromRowsThatAreNone) {
+  DraftSharpness sharpness;
+  Learn(1.25f, 600, &sharpness);
+  std::mt19937_64 random(2);
+  for (const float none : {NAN, 0.0f, -1.0f}) {
+    Rows rows = RandomRows(random, 1.0f, 1.0f);
+    std::fill(rows.draft.probs.begin(), rows.draft.probs.end(), none);
+    sharpness.Observe(0, rows.target, rows.draft);
+    sharpness.Update();
+    EXPECT_GT(sharpness.Scores(0)[0], 0.0);
+    EXPECT_EQ(sharpness.At(0), 1.25f);
   }
 }
 

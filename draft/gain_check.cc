@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/instant.h"
 #include "draft/round_costs.h"
 
 namespace tandem {
@@ -45,7 +46,7 @@ void GainCheck::Observe(int num_tokens, absl::Duration time) {
     --belief_left_;
     return;
   }
-  if (++num_rounds_ > kUncounted) {
+  if (++num_rounds_ > kUncounted && CanBeElapsed(time)) {
     current_.tokens += num_tokens;
     current_.seconds += absl::ToDoubleSeconds(time);
   }
@@ -71,6 +72,7 @@ void GainCheck::EndStretch() {
 void GainCheck::Compare(const Sum& after) {
   const double usual = (before_.tokens + after.tokens) / (before_.seconds + after.seconds);
   const double ratio = usual / (exception_.tokens / exception_.seconds);
+  if (!std::isfinite(ratio) || ratio <= 0.0) return;  // of a stretch without tokens or times
   const double gain = std::clamp(std::log(pays_ ? ratio : 1.0 / ratio), -kMostOfOne, kMostOfOne);
   ++num_compared_;
   mean_ += std::max(1.0 / num_compared_, kLeastWeight) * (gain - mean_);

@@ -15,6 +15,7 @@ class GainCheck {
   // `predicted_gain`. Follow it by Observe.
   bool Allows(double predicted_gain);
   // What the round allowed or refused last brought, and took: with the time since the round before.
+  // A time that cannot be is no measurement.
   void Observe(int num_tokens, absl::Duration time);
   // The mean gain of speculation that was seen, as a logarithm.
   double mean_gain() const { return mean_; }

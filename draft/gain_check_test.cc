@@ -35,6 +35,25 @@ TEST(GainCheck, LetsWorkWhatPays) {
   }
 }
 
+// Of every seventh round nothing is known but that it was.
+TEST(GainCheck, LearnsNothingFromTimesThatCannotBe) {
+  for (const absl::Duration impossible : {absl::ZeroDuration(), -absl::Hours(1),
+                                          absl::InfiniteDuration(), -absl::InfiniteDuration()}) {
+    for (const double gain : {0.8, 1.3}) {
+      GainCheck check;
+      int worked = 0;
+      for (int i = 0; i < 4000; ++i) {
+        const bool allowed = check.Allows(1.1);
+        worked += allowed ? 1 : 0;
+        const absl::Duration time = absl::Milliseconds(1.0) / (allowed ? gain : 1.0);
+        check.Observe(1000, i % 7 == 0 || i < 500 ? impossible : time);
+      }
+      EXPECT_NEAR(check.mean_gain(), std::log(gain), 0.05) << impossible;
+      EXPECT_EQ(worked > 2000, gain > 1.0) << impossible << worked;
+    }
+  }
+}
+
 TEST(GainCheck, RefusesWhatCostsMoreThanPredicted) {
   for (const double predicted : {1.05, 1.5}) {
     for (uint64_t seed = 0; seed < 20; ++seed) {

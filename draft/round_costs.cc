@@ -4,6 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include "base/instant.h"
+
 namespace tandem {
 namespace {
 
@@ -26,15 +28,17 @@ constexpr double kMostDisturbance = 1.5;
 void RoundCosts::Observe(const Round& round) {
   const bool is_alike = std::exchange(last_was_plain_, round.is_plain) == round.is_plain;
   num_alike_ = is_alike ? std::min(num_alike_ + 1, kUnmeasuredRounds) : 0;
-  if (num_alike_ < kUnmeasuredRounds) return;
+  if (num_alike_ < kUnmeasuredRounds || !CanBeElapsed(round.verify_time)) return;
   ObservePass(round.num_rows, absl::ToDoubleSeconds(round.verify_time));
-  if (round.num_steps == 0) return;
+  if (round.num_steps == 0 || !CanBeElapsed(round.draft_time)) return;
   const double draft = absl::ToDoubleSeconds(round.draft_time) / level_;
   const double reading = num_readings_ > 0 ? reading_ * round.num_unread : 0.0;
   // A draft that was mostly reading says little of the steps.
   if (num_steps_seen_ > 0 && reading > 0.5 * draft) return;
   double step = num_readings_ > 0 ? std::max(draft - reading, 0.0) / round.num_steps
                                   : draft / (round.num_steps + kGuessedReading * round.num_unread);
+  if (step <= 0.0)
+    return;  // a cost of nothing would be believed forever: all later ones are limited
   if (step_.is_measured(round.num_draft_sequences)) {
     step = std::min(step, kMostDisturbance * step_.At(round.num_draft_sequences));
   }
@@ -57,7 +61,7 @@ void RoundCosts::ObservePass(int num_rows, double seconds) {
 }
 
 void RoundCosts::ObserveReading(int num_tokens, absl::Duration time) {
-  if (level_ == 0.0) return;
+  if (level_ == 0.0 || !CanBeElapsed(time)) return;
   const double per_token = absl::ToDoubleSeconds(time) / level_ / num_tokens;
   ++num_readings_;
   reading_ = num_readings_ == 1 ? per_token : reading_ + kStepWeight * (per_token - reading_);

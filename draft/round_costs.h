@@ -25,7 +25,7 @@ class RoundCosts {
   // What a round leaves behind, such as tokens to be sent and the draft's weights in the caches,
   // slows the next ones down (four sequences of the shipped pair, served: plain rounds behind
   // drafting took 0.59, 0.57, and then 0.51 ms). So rounds are measured that follow
-  // kUnmeasuredRounds of their own kind, plain or not.
+  // kUnmeasuredRounds of their own kind, plain or not. Times that cannot be are no measurements.
   void Observe(const Round& round);
   static constexpr int kUnmeasuredRounds = 2;
   // The draft model read `num_tokens` of prompts in `time`.

@@ -32,6 +32,46 @@ TEST(RoundCosts, AreRelativeToAPlainPass) {
   EXPECT_NEAR(absl::ToDoubleMilliseconds(costs.PlainPass()), 10.0, 1e-6);
 }
 
+TEST(RoundCosts, LearnNothingFromTimesThatCannotBe) {
+  const auto observe_all = [](RoundCosts* costs) {
+    costs->ObserveReading(100, absl::Milliseconds(10));
+    costs->Observe(RoundOf(5, 4, 8.0, 15.0));
+    costs->Observe(RoundOf(24, 4, 8.0, 40.0));
+  };
+  for (const absl::Duration impossible : {absl::ZeroDuration(), -absl::Seconds(5),
+                                          absl::InfiniteDuration(), -absl::InfiniteDuration()}) {
+    RoundCosts costs;
+    RoundCosts undisturbed;
+    for (int i = 0; i < 20; ++i) {
+      RoundCosts::Round round = RoundOf(i % 2 == 0 ? 5 : 24, 4, 8.0, 15.0);
+      round.verify_time = impossible;
+      costs.Observe(round);
+      round = RoundOf(i % 2 == 0 ? 5 : 24, 4, 8.0, i % 2 == 0 ? 15.0 : 40.0);
+      round.draft_time = impossible;
+      costs.Observe(round);
+      costs.ObserveReading(100, impossible);
+      observe_all(&costs);
+      observe_all(&undisturbed);
+    }
+    EXPECT_NEAR(costs.Pass(5), undisturbed.Pass(5), 1e-9) << impossible;
+    EXPECT_NEAR(costs.Pass(24), undisturbed.Pass(24), 1e-9) << impossible;
+    EXPECT_NEAR(costs.Step(1), undisturbed.Step(1), 1e-9) << impossible;
+    EXPECT_NEAR(costs.Reading(7), undisturbed.Reading(7), 1e-9) << impossible;
+  }
+}
+
+// A draft may take less time than its reading is thought to.
+TEST(RoundCosts, NeverTakeAStepForNothing) {
+  RoundCosts costs;
+  for (int i = 0; i < 3; ++i) costs.Observe(RoundOf(1, 0, 0.0, 10.0));
+  costs.ObserveReading(1, absl::Milliseconds(50));
+  RoundCosts::Round round = RoundOf(5, 4, 8.0, 15.0);
+  round.num_unread = 100;
+  costs.Observe(round);
+  for (int i = 0; i < 40; ++i) costs.Observe(RoundOf(5, 4, 8.0, 15.0));
+  EXPECT_NEAR(costs.Step(1), 0.2, 0.02);
+}
+
 TEST(RoundCosts, FollowTheSpeedOfTheMachineInAllSizes) {
   RoundCosts costs;
   for (int i = 0; i < 200; ++i) {

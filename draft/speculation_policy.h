@@ -6,6 +6,7 @@
 
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "base/instant.h"
 #include "draft/draft_plan.h"
 #include "draft/draft_sharpness.h"
 #include "draft/gain_check.h"
@@ -44,8 +45,8 @@ class SpeculationPolicy {
   struct RoundEnd {
     bool has_read_much = false;
     int num_tokens = 0;  // emitted
-    absl::Time start = absl::UnixEpoch();
-    absl::Time end = absl::UnixEpoch();
+    Instant start = Instant();
+    Instant end = Instant();
   };
   // After every round: what it showed may be used from the next one on.
   void EndRound(const RoundEnd& round) {
@@ -83,7 +84,7 @@ class SpeculationPolicy {
   GainCheck* check_ = nullptr;                 // that was asked for the round
   std::array<AcceptanceEstimate, kNumHeats> general_;
   std::array<DraftSharpness, kNumHeats> sharpness_;
-  absl::Time last_end_ = absl::InfinitePast();
+  Instant last_end_;
   int rounds_since_reading_ = 0;
   int rounds_unmeasured_ = 0;
   bool is_on_ = true;

@@ -137,7 +137,7 @@ class Simulation {
                       .num_tokens = static_cast<int>(tokens),
                       .start = now_,
                       .end = now_ + absl::Milliseconds(draft + verify)});
-    now_ += absl::Milliseconds(draft + verify);
+    now_ = now_ + absl::Milliseconds(draft + verify);
     // Measured with disturbances, judged without.
     *time += costs.num_steps * world_.step + unread * world_.reading + pass;
     return tokens;
@@ -149,7 +149,7 @@ class Simulation {
   SpeculationPolicy policy_;
   std::vector<Sequence> sequences_;
   int num_probes_ = 0;
-  absl::Time now_ = absl::UnixEpoch();
+  Instant now_ = Instant::Now();
   double unsent_ = 0.0;  // tokens of the last round
   bool is_slow_ = false;
 };

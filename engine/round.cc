@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
-#include "absl/time/clock.h"
+#include "base/instant.h"
 #include "base/status_macros.h"
 
 namespace tandem {
@@ -161,15 +161,15 @@ absl::Status RunRound(Drafter* drafter, Verifier* verifier, absl::Span<const Rou
   absl::Cleanup roll_back = [&] { RollBack(drafter, steps); };
 
   const int num_unpacked = NumUnpacked(drafter, *verifier);
-  const absl::Time start = absl::Now();
+  const Instant start = Instant::Now();
   const DraftWork work = Draft(drafter, steps, policy);
-  const absl::Time drafted = absl::Now();
+  const Instant drafted = Instant::Now();
 
   std::vector<VerifyRequest> checks;
   for (const RoundStep& step : steps) checks.push_back(MakeVerifyRequest(step, policy));
   std::vector<VerifyResult> results(steps.size());
   RETURN_IF_ERROR(verifier->Verify(checks, absl::MakeSpan(results)));
-  const absl::Time verified = absl::Now();
+  const Instant verified = Instant::Now();
 
   int num_fed = 0;
   int num_emitted = 0;
@@ -185,7 +185,7 @@ absl::Status RunRound(Drafter* drafter, Verifier* verifier, absl::Span<const Rou
   }
   std::move(roll_back).Invoke();
   deliver();
-  const absl::Time end = absl::Now();
+  const Instant end = Instant::Now();
   RoundCosts& costs = policy->costs();
   if (policy->is_probing()) {
     const absl::Duration plain = costs.Pass(num_fed) * costs.PlainPass();

@@ -32,7 +32,7 @@ namespace {
 constexpr int kMaxBody = 1000;
 constexpr int kMaxHead = 600;
 // The server means no other.
-constexpr int kMeant[] = {100, 200, 204, 400, 401, 403, 404, 405, 413, 415, 431};
+constexpr int kMeant[] = {100, 200, 204, 400, 401, 403, 404, 405, 408, 413, 415, 431, 503};
 // What a fuzzer would take long to find.
 constexpr absl::string_view kStarts[] = {
     "",

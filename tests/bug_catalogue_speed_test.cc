@@ -3,13 +3,17 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "base/instant.h"
 #include "draft/speculation_policy.h"
+#include "engine/scheduler.h"
 #include "gtest/gtest.h"
 #include "tests/round_world.h"
 
@@ -41,6 +45,7 @@ Goodput Decode(const Machine& machine, SpeculationPolicy* policy, int batch, int
       {.source = DraftSource::kModel, .evidence = 0, .max_tokens = 32, .num_unread = 1}};
   std::vector<AcceptanceEstimate> own(batch);
   Goodput run;
+  const Instant start = Instant::Now();
   for (int round = 0; round < num_rounds; ++round) {
     std::vector<DraftCandidate> candidates;
     for (int i = 0; i < batch; ++i) {
@@ -76,7 +81,7 @@ Goodput Decode(const Machine& machine, SpeculationPolicy* policy, int batch, int
     run.seconds += absl::ToDoubleSeconds(measured.draft_time + measured.verify_time);
     measured.is_plain = measured.num_rows == batch;
     if (policy->measures()) policy->costs().Observe(measured);
-    const absl::Time end = absl::UnixEpoch() + absl::Seconds(run.seconds);
+    const Instant end = start + absl::Seconds(run.seconds);
     policy->EndRound({.num_tokens = static_cast<int>(run.tokens - tokens_before),
                       .start = end - measured.draft_time - measured.verify_time,
                       .end = end});
@@ -88,6 +93,7 @@ Goodput Decode(const Machine& machine, SpeculationPolicy* policy, int batch, int
 // on trying; as the load rises drafts go, and as it falls they come back.
 TEST(BugCatalogue, DraftsGoWithTheLoadAndComeBackRow75) {
   std::mt19937_64 random(1);
+  const FakeClock clock;  // stands
   const Machine machine;
   SpeculationPolicy policy;
   for (const int batch : {1, 2, 4, 8, 16, 32, 16, 8, 4, 2, 1}) {
@@ -103,6 +109,56 @@ TEST(BugCatalogue, DraftsGoWithTheLoadAndComeBackRow75) {
       EXPECT_LT(static_cast<double>(run.proposed), 0.1 * static_cast<double>(run.tokens));
     }
   }
+}
+
+// ---- Clocks ----
+
+// What `auto` drafts round by round, where a pass of the target takes 10 ms and .2 a row, and one
+// of the draft 1 ms. The clock is set back once, in the draft's pass or the target's of a late
+// round.
+std::vector<int> DraftLengths(absl::Duration in_draft, absl::Duration in_target) {
+  constexpr int kRounds = 250;
+  constexpr int kLateRound = 120;
+  FakeClock clock;
+  int round = 0;
+  const auto set_back = [&](absl::Duration* by) {
+    if (round == kLateRound) clock.Advance(-std::exchange(*by, absl::ZeroDuration()));
+  };
+  const auto draft_pass = [&](int /*num_tokens*/) {
+    clock.Advance(absl::Milliseconds(1));
+    set_back(&in_draft);
+  };
+  const auto target_pass = [&](int num_tokens) {
+    clock.Advance(absl::Milliseconds(10 + 0.2 * num_tokens));
+    set_back(&in_target);
+  };
+  RoundModels models({.target = {.own = 0.3f, .on_pass = target_pass},
+                      .draft = {.salt = 2, .own = 0.3f, .on_pass = draft_pass},
+                      .num_pages = 2000});
+  const auto s = Start(&models, &models.drafter, {.prompt = {1, 2, 3}, .max_tokens = 3000});
+  s->draft_tokens = kAutoDraftTokens;
+  std::vector<int> lengths;
+  for (; round < kRounds; ++round) {
+    s->draft_options = models.drafter.Options(s->draft_state.get(), s->tokens);
+    Session* const session = s.get();
+    RoundPlan plan =
+        PlanRound({&session, 1}, /*chunk_tokens=*/8, models.target_cache->num_available_pages());
+    AddDrafts(&models.policy, &plan);
+    lengths.push_back(plan.steps[0].draft_tokens);
+    EXPECT_TRUE(models.Round(&models.drafter, plan.steps).ok());
+    models.target.passes().clear();
+    models.draft.passes().clear();
+  }
+  return lengths;
+}
+
+// Row 81. One step back of the clock spoils nothing that is learned from times.
+TEST(BugCatalogue, AClockThatIsSetBackChangesNoDraftRow81) {
+  const absl::Duration none = absl::ZeroDuration();
+  const std::vector<int> undisturbed = DraftLengths(none, none);
+  EXPECT_GT(std::accumulate(undisturbed.begin(), undisturbed.end(), 0), 250);
+  EXPECT_EQ(DraftLengths(absl::Seconds(5), none), undisturbed);
+  EXPECT_EQ(DraftLengths(none, absl::Seconds(5)), undisturbed);
 }
 
 // ---- Acceptance ----

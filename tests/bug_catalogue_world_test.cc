@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/instant.h"
 #include "gtest/gtest.h"
 #include "tests/catalogue_world.h"
 
@@ -25,10 +25,10 @@ constexpr absl::Duration kEnough = absl::Seconds(3);
 CatalogueCounts RunSeeds(const TargetWrapper& wrapper = nullptr) {
   const char* asked = std::getenv("TANDEM_CATALOGUE_SEEDS");
   const int num_seeds = asked == nullptr ? kSeeds : std::atoi(asked);
-  const absl::Time start = absl::Now();
+  const Instant start = Instant::Now();
   CatalogueCounts all;
   for (int seed = 0; seed < num_seeds; ++seed) {
-    if (asked == nullptr && seed >= kLeastSeeds && absl::Now() - start > kEnough) break;
+    if (asked == nullptr && seed >= kLeastSeeds && Instant::Now() - start > kEnough) break;
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     const CatalogueCounts counts = RunCatalogueWorld(seed, wrapper);
     if (!wrapper) {

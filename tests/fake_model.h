@@ -61,6 +61,8 @@ class FakeModel final : public LanguageModel {
     int fail_at = -1;      // the number of a pass that fails, counted from 0; -1 for none
     // Keeps rows on a device: those that are not wanted whole are NaN where the host reads.
     RowSampler* sampler = nullptr;
+    // What a pass over so many tokens does beside, such as taking time.
+    std::function<void(int num_tokens)> on_pass = nullptr;
     // Whether the row behind this context is NaN.
     std::function<bool(absl::Span<const TokenId> context)> poisoned = nullptr;
   };
@@ -99,7 +101,9 @@ class FakeModel final : public LanguageModel {
     const int stride = options_.vocab + 3;  // NaN between the rows
     rows_.clear();
     int num_rows = 0;
+    int num_tokens = 0;
     for (const ForwardRequest& r : requests) {
+      num_tokens += static_cast<int>(r.tokens.size());
       const int start = r.kv->length() - static_cast<int>(r.tokens.size());
       const std::vector<TokenId> tokens = TokensOf(r);
       passes_.back().push_back({r.kv, start, tokens, r.num_logits});
@@ -115,6 +119,7 @@ class FakeModel final : public LanguageModel {
         ++num_rows;
       }
     }
+    if (options_.on_pass) options_.on_pass(num_tokens);
     const MatrixView rows(rows_.data(), DType::kF32, num_rows, options_.vocab, stride);
     if (options_.sampler == nullptr) return rows;
     // Tasks point to where rows of later passes will be.

@@ -28,7 +28,7 @@ Violations CheckAll(const SourceTree& tree) {
         CheckCudaHasTwins, CheckCMakeChain, CheckLayout, CheckFileLength, CheckIncludeGuards,
         CheckNoUsingNamespaceInHeaders, CheckNoDeviceMacros, CheckLibrariesDoNotPrint, CheckNoThrow,
         CheckRandomNumbersArePassedIn, CheckRandomStreamsHaveOneReader, CheckBugCatalogue,
-        CheckNoNotes, CheckNoMachinePathsOrRegistries}) {
+        CheckOnlyStampsTellTheTimeOfDay, CheckNoNotes, CheckNoMachinePathsOrRegistries}) {
     const Violations found = check(tree.files);
     all.insert(all.end(), found.begin(), found.end());
   }
@@ -283,6 +283,23 @@ TEST(RandomNumbers, AreReadByTheirOwnFolderAlone) {
              {"kernels/cpu/a.cc", "RandomSource::FirstCounter(p);\n"},
              {"model/a.cc", "Philox4x32({0, 0, slot, step}, seed);\n"}}) {
     EXPECT_THAT(CheckRandomStreamsHaveOneReader({{path, code}}), SizeIs(1)) << path;
+  }
+}
+
+// Row 81 of the bug catalogue.
+TEST(TimeOfDay, IsForStampsOnly) {
+  EXPECT_THAT(CheckOnlyStampsTellTheTimeOfDay(
+                  {{"server/service.cc", "f(absl::Now());\n"},
+                   {"engine/a.cc",
+                    "// absl::Now\nInstant::Now();\nstd::chrono::steady_clock::now();\n"
+                    "run_time(nullptr);\n"}}),
+              IsEmpty());
+  for (const std::string clock :
+       {"f(absl::Now());\n", "absl::GetCurrentTimeNanos();\n", "gettimeofday(&t, nullptr);\n",
+        "std::chrono::system_clock::now();\n", "::time(nullptr);\n", "std::time(&t);\n",
+        "std::chrono::high_resolution_clock::now();\n", "clock_gettime(CLOCK_REALTIME, &t);\n"}) {
+    EXPECT_THAT(CheckOnlyStampsTellTheTimeOfDay({{"engine/a.cc", clock}}), SizeIs(1)) << clock;
+    EXPECT_THAT(CheckOnlyStampsTellTheTimeOfDay({{"tests/a_test.cc", clock}}), SizeIs(1)) << clock;
   }
 }
 

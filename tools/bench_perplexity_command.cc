@@ -7,7 +7,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
+#include "base/instant.h"
 #include "base/mapped_file.h"
 #include "base/status_macros.h"
 #include "engine/model_pair.h"
@@ -92,12 +92,12 @@ absl::StatusOr<PerplexityReport> Measure(const PerplexityFlags& flags) {
     const auto first = pair.tokenizer->TextOf(tokens.front(), /*is_first=*/true);
     if (first.has_value()) report.predicted_bytes -= static_cast<int64_t>(first->bytes.size());
   }
-  const absl::Time start = absl::Now();
+  const Instant start = Instant::Now();
   Progress progress("reading", std::max<int64_t>(1, static_cast<int64_t>(tokens.size()) - 1));
   ASSIGN_OR_RETURN(report.result, MeasurePerplexity(tokens, report.options, pair.target.get(),
                                                     pair.target_cache.get(),
                                                     [&](int count) { progress.Advance(count); }));
-  report.seconds = absl::ToDoubleSeconds(absl::Now() - start);
+  report.seconds = absl::ToDoubleSeconds(Instant::Now() - start);
   return report;
 }
 

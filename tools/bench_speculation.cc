@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/check.h"
+#include "base/instant.h"
 #include "base/status_macros.h"
 #include "tools/synthetic_acceptance.h"
 #include "verify/round_stats.h"
@@ -196,7 +196,7 @@ class Benchmark {
   }
 
   absl::Status RunGroup(int group, int batch, int draft_tokens, int max_tokens, Pass* pass) {
-    const absl::Time start = absl::Now();
+    const Instant start = Instant::Now();
     absl::Status status;
     std::vector<GenerationId> ids;
     for (int i = group * batch; status.ok() && i < (group + 1) * batch; ++i) {
@@ -211,7 +211,7 @@ class Benchmark {
       status.Update(completion.status());
       if (status.ok()) Count(*std::move(completion), pass);
     }
-    pass->time += absl::Now() - start;
+    pass->time += Instant::Now() - start;
     return status;
   }
 

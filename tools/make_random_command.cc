@@ -4,8 +4,8 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/instant.h"
 #include "base/status_macros.h"
 #include "tools/command.h"
 #include "tools/progress.h"
@@ -37,7 +37,7 @@ absl::Status Run(const MakeRandomFlags& flags) {
   if (flags.print_config) {
     return Print(flags.shape.ConfigJson());
   }
-  const absl::Time start = absl::Now();
+  const Instant start = Instant::Now();
   Progress progress("writing weights", flags.shape.weight_bytes());
   RETURN_IF_ERROR(WriteRandomModel(flags.shape, flags.seed, flags.folder,
                                    [&](int64_t bytes) { progress.Advance(bytes); }));
@@ -45,7 +45,7 @@ absl::Status Run(const MakeRandomFlags& flags) {
       "%s: %.1f million parameters, %.1f MB of %s weights, seed %d, in %.1f s\n", flags.folder,
       static_cast<double>(flags.shape.num_parameters()) * 1e-6,
       static_cast<double>(flags.shape.weight_bytes()) * 1e-6, NameOf(flags.shape.dtype), flags.seed,
-      absl::ToDoubleSeconds(absl::Now() - start)));
+      absl::ToDoubleSeconds(Instant::Now() - start)));
 }
 
 }  // namespace

@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "base/check.h"
 
 namespace tandem {
@@ -22,19 +21,18 @@ Progress::Progress(std::string label, int64_t total)
     : label_(std::move(label)),
       total_(total),
       is_terminal_(isatty(STDERR_FILENO) != 0),
-      start_(absl::Now()),
-      shown_(absl::InfinitePast()) {
+      start_(Instant::Now()) {
   TANDEM_CHECK(total > 0);
 }
 
 Progress::~Progress() {
-  if (shown_ != absl::InfinitePast()) std::fprintf(stderr, "\r\x1b[K");
+  if (shown_ != Instant()) std::fprintf(stderr, "\r\x1b[K");
 }
 
 void Progress::Advance(int64_t steps) {
   done_ = std::min(done_ + steps, total_);
   if (!is_terminal_ || done_ == 0) return;
-  const absl::Time now = absl::Now();
+  const Instant now = Instant::Now();
   if (now - start_ < kQuietTime || now - shown_ < kBetweenLines) return;
   shown_ = now;
   const double share = static_cast<double>(done_) / static_cast<double>(total_);

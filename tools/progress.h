@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "absl/time/time.h"
+#include "base/instant.h"
 
 namespace tandem {
 
@@ -25,8 +25,8 @@ class Progress {
   const int64_t total_;
   const bool is_terminal_;
   int64_t done_ = 0;
-  absl::Time start_;
-  absl::Time shown_;  // when last; infinite past: never
+  Instant start_;
+  Instant shown_;  // when last; Instant(): never
 };
 
 }  // namespace tandem

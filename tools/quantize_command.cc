@@ -6,8 +6,8 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/instant.h"
 #include "base/status_macros.h"
 #include "tools/command.h"
 #include "tools/progress.h"
@@ -33,7 +33,7 @@ struct QuantizeFlags {
 };
 
 absl::Status Run(const QuantizeFlags& flags) {
-  const absl::Time start = absl::Now();
+  const Instant start = Instant::Now();
   std::optional<Progress> progress;
   ASSIGN_OR_RETURN(
       const QuantizedFolder result,
@@ -46,7 +46,7 @@ absl::Status Run(const QuantizeFlags& flags) {
   return Print(absl::StrFormat(
       "%s: %d matrices as %s, %.1f MB of tensors instead of %.1f, in %.1f s\n", flags.out,
       result.num_quantized, flags.to, static_cast<double>(result.bytes_after) * 1e-6,
-      static_cast<double>(result.bytes_before) * 1e-6, absl::ToDoubleSeconds(absl::Now() - start)));
+      static_cast<double>(result.bytes_before) * 1e-6, absl::ToDoubleSeconds(Instant::Now() - start)));
 }
 
 }  // namespace

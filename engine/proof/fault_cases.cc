@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "model/sampling.h"
@@ -210,7 +209,7 @@ void FaultCases::Best::Offer(double effect_there, const FaultCase& there) {
 
 absl::StatusOr<FaultCases> FaultCases::Find(const std::vector<std::vector<TokenId>>& prompts,
                                             RememberedModel* target, RememberedModel* draft,
-                                            Drafter* drafter, absl::Time deadline) {
+                                            Drafter* drafter, Instant deadline) {
   FaultCases cases;
   const std::vector<Candidate> candidates = Candidates();
   for (Best* best :
@@ -228,7 +227,7 @@ absl::StatusOr<FaultCases> FaultCases::Find(const std::vector<std::vector<TokenI
   }
   const size_t vocab = target->vocab_size();
   for (size_t i = 0; i < contexts.size(); ++i) {
-    if (i >= prompts.size() && absl::Now() > deadline) break;
+    if (i >= prompts.size() && Instant::Now() > deadline) break;
     for (const Candidate& candidate : candidates) {
       FaultCase here{
           .prompt = contexts[i], .sampling = candidate.params, .sampling_name = candidate.name};

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
+#include "base/instant.h"
 #include "engine/proof/planted_faults.h"
 #include "engine/proof/remembered_model.h"
 #include "model/sampling_params.h"
@@ -30,7 +30,7 @@ class FaultCases {
   // drafter without a model; then what it proposes counts.
   static absl::StatusOr<FaultCases> Find(const std::vector<std::vector<TokenId>>& prompts,
                                          RememberedModel* target, RememberedModel* draft,
-                                         Drafter* drafter, absl::Time deadline);
+                                         Drafter* drafter, Instant deadline);
 
   const FaultCase& Of(FaultShows shows) const;
 

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "base/check.h"
+#include "base/instant.h"
 #include "base/statistics.h"
 #include "base/status_macros.h"
 #include "draft/make_drafter.h"
@@ -90,13 +90,13 @@ struct LawTest {
 class Prover {
  public:
   Prover(const EngineOptions& engine, const ProofOptions& options, ModelPair* pair)
-      : engine_(engine), options_(options), pair_(pair), start_(absl::Now()) {}
+      : engine_(engine), options_(options), pair_(pair), start_(Instant::Now()) {}
 
   absl::Status Prepare();
   absl::StatusOr<LosslessProof> Prove();
 
  private:
-  absl::Time TimeOf(double share) const { return start_ + share * options_.time; }
+  Instant TimeOf(double share) const { return start_ + share * options_.time; }
   // Tells how far the proof is; whether `share` of the time is not over yet.
   bool GoOn(double share) const;
 
@@ -121,7 +121,7 @@ class Prover {
   const EngineOptions& engine_;
   const ProofOptions& options_;
   ModelPair* pair_;
-  const absl::Time start_;
+  const Instant start_;
   std::vector<std::vector<TokenId>> prompts_;
   // Rows computed once.
   std::unique_ptr<RememberedModel> target_;
@@ -141,7 +141,7 @@ class Prover {
 };
 
 bool Prover::GoOn(double share) const {
-  const absl::Time now = absl::Now();
+  const Instant now = Instant::Now();
   if (options_.on_progress) {
     options_.on_progress(std::min(1.0, absl::FDivDuration(now - start_, options_.time)));
   }
@@ -320,9 +320,9 @@ absl::Status Prover::CheckLaws(LosslessProof* proof) {
             return a.is_short() != b.is_short() ? a.is_short() : a.time < b.time;
           });
       if (!GoOn(1.0) && !test.is_short()) break;
-      const absl::Time start = absl::Now();
+      const Instant start = Instant::Now();
       RETURN_IF_ERROR(test.trials->Run(test.check.models_ran ? kLeastRunsOfModels : kSlice));
-      test.time += absl::Now() - start;
+      test.time += Instant::Now() - start;
     }
   }
   std::vector<double> p_values;
@@ -427,7 +427,7 @@ absl::Status Prover::CheckFaults(LosslessProof* proof) {
                                                   drafter_.get(), TimeOf(kCasesUntil)));
   for (size_t i = 0; i < parts.size(); ++i) {
     // Time that one leaves is for the others.
-    const double now = absl::FDivDuration(absl::Now() - start_, options_.time);
+    const double now = absl::FDivDuration(Instant::Now() - start_, options_.time);
     const double until =
         now + std::max(kFaultsUntil - now, 0.0) / static_cast<double>(parts.size() - i);
     auto check = parts[i].rule.has_value() ? SeekInLaw(*parts[i].fault, *parts[i].rule, until)
@@ -484,7 +484,7 @@ absl::StatusOr<LosslessProof> Prover::Prove() {
   RETURN_IF_ERROR(CheckFaults(&proof));
   RETURN_IF_ERROR(CheckLaws(&proof));
   Conclude(&proof);
-  proof.time = absl::Now() - start_;
+  proof.time = Instant::Now() - start_;
   return proof;
 }
 

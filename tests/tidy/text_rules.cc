@@ -69,6 +69,16 @@ constexpr std::array<std::string_view, 2> kPhiloxConstants = {
     "cd9e8"
     "d57"};
 
+constexpr std::array<std::string_view, 8> kTimeOfDay = {
+    "absl::Now",    "GetCurrentTimeNanos", "system_clock", "high_resolution_clock",
+    "gettimeofday", "CLOCK_REALTIME",      "std::time",    "time(nullptr)"};
+
+// Who stamps what people read: when an answer was created.
+constexpr std::array<std::string_view, 7> kStampers = {
+    "server/api_request_test.cc", "server/connection.cc",  "server/endings_test.cc",
+    "server/generation.cc",       "server/http_server.cc", "server/openapi_test.cc",
+    "server/service.cc"};
+
 // Calls visit(line number from 1, line) for every line.
 void ForEachLine(std::string_view text,
                  const std::function<void(size_t, std::string_view)>& visit) {
@@ -256,6 +266,13 @@ Violations CheckRandomNumbersArePassedIn(const Files& files) {
     });
   }
   return violations;
+}
+
+Violations CheckOnlyStampsTellTheTimeOfDay(const Files& files) {
+  const auto may_not = [](std::string_view path) {
+    return std::find(kStampers.begin(), kStampers.end(), path) == kStampers.end();
+  };
+  return FindWords(files, may_not, kTimeOfDay, "durations and deadlines are base/instant.h's");
 }
 
 Violations CheckNoNotes(const Files& files) {

@@ -33,6 +33,10 @@ Violations CheckNoThrow(const Files& files);
 // may use other generators.
 Violations CheckRandomNumbersArePassedIn(const Files& files);
 
+// The time of day is for stamps that people read, in the few files that make them: what lasts or
+// expires is told by base/instant.h. Tests ask for it no more than the rest.
+Violations CheckOnlyStampsTellTheTimeOfDay(const Files& files);
+
 // No notes to oneself: they belong to the issue tracker.
 Violations CheckNoNotes(const Files& files);
 

@@ -1,0 +1,65 @@
+// The program while the time of day goes back, under libfaketime (Debian's package of that name).
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/run_program.h"
+
+namespace tandem {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Where Debian and Ubuntu install it; empty if it is not.
+std::string FakeTimeLibrary() {
+  for (const auto& folder : fs::directory_iterator("/usr/lib")) {
+    const fs::path library = folder.path() / "faketime" / "libfaketimeMT.so.1";
+    std::error_code error;
+    if (fs::exists(library, error)) return library;
+  }
+  return "";
+}
+
+// A variable of the programs that are run while this lives.
+class Variable {
+ public:
+  Variable(std::string name, const std::string& value) : name_(std::move(name)) {
+    setenv(name_.c_str(), value.c_str(), /*overwrite=*/1);
+  }
+  ~Variable() { unsetenv(name_.c_str()); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  const std::string name_;
+};
+
+// Row 81 of the bug catalogue. Every look at the time of day finds it two seconds earlier.
+TEST(Program, MeasuresTimesWhileTheTimeOfDayGoesBack) {
+  const std::string library = FakeTimeLibrary();
+  if (library.empty()) GTEST_SKIP() << "libfaketime is not installed";
+  const std::string pair = absl::StrCat(TANDEM_SOURCE_DIR, "/models/");
+  ProgramRun run;
+  {
+    const Variable preload("LD_PRELOAD", library);
+    const Variable time("FAKETIME", "-0 i-2.0");
+    const Variable keeps_monotonic("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+    const Variable keeps_monotonic_of_old("DONT_FAKE_MONOTONIC", "1");
+    run = RunProgram({"generate", "--device", "cpu", "--target", pair + "storyteller-7m", "--draft",
+                      pair + "storyteller-1m", "--prompt", "Once upon a time", "--max-tokens", "60",
+                      "--temperature", "0", "--json"});
+  }
+  ASSERT_EQ(run.exit_status, 0) << run.err;
+  const auto json = nlohmann::json::parse(run.out, nullptr, /*allow_exceptions=*/false);
+  ASSERT_TRUE(json.is_object()) << run.out;
+  for (const char* name : {"ttft_ms", "e2e_ms", "draft_ms", "verify_ms"}) {
+    EXPECT_GT(json["timings"][name], 0) << run.out;
+  }
+}
+
+}  // namespace
+}  // namespace tandem
