@@ -324,7 +324,8 @@ void EngineImpl::Step() {
   if (running.empty() || std::any_of(running.begin(), running.end(), has_ended)) return;
   for (Session* session : running) LookForDrafts(session);
   RoundPlan plan = Plan(&running);
-  if (LookAgain(plan.steps)) plan = Plan(&running);
+  // Rows that one is spared go to others, who may find what they were to read, too.
+  while (LookAgain(plan.steps)) plan = Plan(&running);
   TANDEM_CHECK(!plan.steps.empty());  // what does not fit alone is refused when it is submitted
   AddDrafts(&policy_, &plan);
   const absl::Status status = RunRound(pair_.drafter.get(), &verifier_, plan.steps, &policy_, [&] {
@@ -384,8 +385,8 @@ void EngineImpl::Begin(Session* session, KvSequence found) {
 // The next round's plan; those preempted for it have given their pages back.
 RoundPlan EngineImpl::Plan(std::vector<Session*>* running) {
   for (;;) {
-    RoundPlan plan =
-        PlanRound(*running, options_.chunk_tokens, pair_.target_cache->num_available_pages());
+    RoundPlan plan = PlanRound(*running, options_.chunk_tokens,
+                               pair_.target_cache->num_available_pages(), options_.prefix_cache);
     if (!plan.preempts_youngest) return plan;
     Preempt(running->back());
     running->pop_back();

@@ -14,9 +14,32 @@ int RowsOf(const Session& session) {
   return session.num_pending() + (drafts ? std::min(session.draft_tokens, session.DraftRoom()) : 0);
 }
 
+// How many of the tokens that `session` lacks it will find in the prefix cache after this round,
+// because `other` reads `num_fed` of the same text: those of full pages, but for the last token.
+int NumFoundBehind(const Session& session, const Session& other, int num_fed) {
+  const auto page_size = static_cast<size_t>(session.target_kv.cache()->layout().page_size);
+  const absl::Span<const PageId> own_pages = session.target_kv.pages();
+  const absl::Span<const PageId> pages = other.target_kv.pages();
+  // Pages of the same text are the same page.
+  const size_t num_known = session.target_kv.length() / page_size;
+  if (num_known > pages.size()) return 0;
+  if (num_known > 0 && own_pages[num_known - 1] != pages[num_known - 1]) return 0;
+  const auto begin = static_cast<ptrdiff_t>(num_known * page_size);
+  const auto end = std::min<ptrdiff_t>(other.target_kv.length() + num_fed, session.length() - 1);
+  if (begin >= end) return 0;
+  const auto differs = std::mismatch(session.tokens.begin() + begin, session.tokens.begin() + end,
+                                     other.tokens.begin() + begin);
+  const size_t num_common = differs.first - session.tokens.begin();
+  const size_t found_before = other.target_kv.length() / page_size * page_size;
+  const size_t has = std::max<size_t>(session.target_kv.length(), found_before);
+  return static_cast<int>(num_common / page_size * page_size) - static_cast<int>(has);
+}
+
 // How many tokens each reads: all for those that decode, a share of what they leave of the chunk
 // for prompts. Half of that is the oldest prompt's; the rest goes to those with the least to read.
-std::vector<int> ShareRows(absl::Span<Session* const> sessions, int chunk_tokens) {
+// With `shares_prefixes`, who would mostly read what another reads in this round waits for it.
+std::vector<int> ShareRows(absl::Span<Session* const> sessions, int chunk_tokens,
+                           bool shares_prefixes) {
   std::vector<int> num_fed(sessions.size());
   std::vector<int> prompts;
   int left = chunk_tokens;
@@ -30,8 +53,16 @@ std::vector<int> ShareRows(absl::Span<Session* const> sessions, int chunk_tokens
   }
   if (prompts.empty()) return num_fed;
   left = std::max(left, LeastForPrompts(chunk_tokens));
+  const auto waits = [&](int i, int count) {
+    if (!shares_prefixes || num_fed[i] > 0 || sessions[i]->NeedsPromptLogprobs()) return false;
+    return std::any_of(prompts.begin(), prompts.end(), [&](int other) {
+      return num_fed[other] > 0 &&
+             2 * NumFoundBehind(*sessions[i], *sessions[other], num_fed[other]) >= count;
+    });
+  };
   const auto give = [&](int i, int most) {
     const int count = std::min(most, sessions[i]->num_pending() - num_fed[i]);
+    if (count == 0 || waits(i, count)) return;
     num_fed[i] += count;
     left -= count;
   };
@@ -65,9 +96,10 @@ std::vector<Session*> LetIn(absl::Span<Session* const> sessions, int max_batch,
   return running;
 }
 
-RoundPlan PlanRound(absl::Span<Session* const> sessions, int chunk_tokens, int64_t free_pages) {
+RoundPlan PlanRound(absl::Span<Session* const> sessions, int chunk_tokens, int64_t free_pages,
+                    bool shares_prefixes) {
   RoundPlan plan = {.pages_for_drafts = free_pages};
-  const std::vector<int> num_fed = ShareRows(sessions, chunk_tokens);
+  const std::vector<int> num_fed = ShareRows(sessions, chunk_tokens, shares_prefixes);
   for (size_t i = 0; i < sessions.size(); ++i) {
     if (num_fed[i] == 0) continue;
     const int64_t pages = sessions[i]->target_kv.PagesToExtend(num_fed[i]);

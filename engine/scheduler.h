@@ -51,11 +51,14 @@ std::vector<Session*> LetIn(absl::Span<Session* const> sessions, int max_batch,
 // Chooses what the next round does for the sessions that run, oldest first, with `free_pages` of
 // the target's cache and `chunk_tokens` rows as long as prompts are read (docs/scheduling.md).
 // Sessions that decode come before prompts, which share what is left of the chunk: half is the
-// oldest's, the rest goes to the shortest. Pages go to the oldest, and when they run out the
+// oldest's, the rest goes to the shortest. Where what is read can be found by others afterwards
+// (`shares_prefixes`), no two read the same beginning in one round: the later one waits if half of
+// what it could read would be found. Pages go to the oldest, and when they run out the
 // youngest gives its own back. Nobody drafts yet.
 //
 // Without a step and without a preemption the oldest session does not fit even alone.
-RoundPlan PlanRound(absl::Span<Session* const> sessions, int chunk_tokens, int64_t free_pages);
+RoundPlan PlanRound(absl::Span<Session* const> sessions, int chunk_tokens, int64_t free_pages,
+                    bool shares_prefixes = false);
 
 // Asks the policy what those steps that have read everything should draft, and grants what finds
 // pages. Once a round: the policy counts.

@@ -1,0 +1,40 @@
+// What requests that come together find in each other's prompts.
+#include <memory>
+#include <numeric>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "tests/engine_testing.h"
+
+namespace tandem {
+namespace {
+
+// Row 85 of the bug catalogue. Whether they come in time for the same round or not.
+TEST(Engine, ReadsThePromptOfManyOnce) {
+  EngineOptions options = CpuOptionsFor(ShippedModelPath("storyteller-7m"), "");
+  options.max_batch = 8;
+  EngineOptions without = options;
+  without.prefix_cache = false;
+  const std::unique_ptr<Engine> reference = MakeEngine(without);
+  for (const int length : {162, 802}) {
+    const std::unique_ptr<Engine> engine = MakeEngine(options);
+    std::vector<TokenId> prompt(length);
+    std::iota(prompt.begin(), prompt.end(), 100);
+    std::vector<Request> requests;
+    for (uint32_t i = 0; i < 8; ++i) {
+      requests.push_back(
+          {.prompt_ids = prompt, .max_tokens = 20, .seed = 7, .sequence = i, .ignore_eos = true});
+    }
+    const std::vector<Completion> together = GenerateAll(engine.get(), requests);
+    const EngineLoad load = engine->load();
+    const int rest = (length - 1) % options.page_size + 1;
+    EXPECT_EQ(load.prompt_tokens - load.prefix_hits, length + 7 * rest);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      EXPECT_EQ(together[i].token_ids, Generate(reference.get(), requests[i]).token_ids);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tandem
