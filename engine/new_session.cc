@@ -111,9 +111,7 @@ absl::StatusOr<std::unique_ptr<Session>> NewSession(Request request, const Engin
   const bool draft_is_drawn = pair.drafter != nullptr && pair.drafter->is_drawn();
   s.rule =
       RuleOf(request.verifier.value_or(options.verifier), request, draft_tokens, draft_is_drawn);
-  for (const std::string& stop : request.stop) {
-    if (stop.empty()) return FieldError("stop", "a stop string is empty");
-  }
+  RETURN_IF_ERROR(CheckStopStrings(request.stop));
   ASSIGN_OR_RETURN(s.tokens, PromptOf(request, pair));
   s.prompt_length = s.length();
   s.scores_only = request.max_tokens == 0;
@@ -144,7 +142,7 @@ absl::StatusOr<std::unique_ptr<Session>> NewSession(Request request, const Engin
   s.prompt_logprobs = request.prompt_logprobs;
   s.draft_tokens = s.scores_only ? 0 : draft_tokens;
   s.learns_sharpness = !request.seed.has_value() && s.rule != AcceptanceRule::kExactMatch;
-  s.text = std::make_unique<OutputText>(pair.tokenizer.get(), s.tokens, std::move(request.stop),
+  s.text = std::make_unique<OutputText>(pair.tokenizer.get(), s.tokens, request.stop,
                                         s.sampling.min_tokens);
   s.completion.prompt_tokens = s.prompt_length;
   s.completion.verifier = s.rule;

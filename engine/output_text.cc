@@ -1,26 +1,30 @@
 #include "engine/output_text.h"
 
 #include <algorithm>
-#include <string_view>
-#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/field_error.h"
 
 namespace tandem {
-namespace {
 
-// Length of the longest end of `text` that is a proper beginning of `stop`.
-size_t OverlapWith(std::string_view text, std::string_view stop) {
-  for (size_t size = std::min(text.size(), stop.size() - 1); size > 0; --size) {
-    if (text.substr(text.size() - size) == stop.substr(0, size)) return size;
+absl::Status CheckStopStrings(absl::Span<const std::string> stops) {
+  if (stops.size() > kMostStopStrings) {
+    return FieldError("stop",
+                      absl::StrCat(stops.size(), " strings are more than ", kMostStopStrings));
   }
-  return 0;
+  size_t bytes = 0;
+  for (const std::string& stop : stops) {
+    if (stop.empty()) return FieldError("stop", "a stop string is empty");
+    bytes += stop.size();
+  }
+  if (bytes <= kMostStopBytes) return absl::OkStatus();
+  return FieldError("stop", absl::StrCat(bytes, " bytes in all are more than ", kMostStopBytes));
 }
 
-}  // namespace
-
 OutputText::OutputText(const Tokenizer* tokenizer, absl::Span<const TokenId> prompt,
-                       std::vector<std::string> stop, int min_tokens)
+                       absl::Span<const std::string> stops, int min_tokens)
     : detokenizer_(Detokenizer::New(tokenizer, prompt, /*skip_special=*/true)),
-      stop_(std::move(stop)),
+      stops_(stops),
       min_tokens_(min_tokens) {}
 
 bool OutputText::Append(TokenId token) {
@@ -34,22 +38,19 @@ void OutputText::Finish() {
 }
 
 bool OutputText::AppendText(std::string_view piece, bool is_last) {
-  const size_t old_size = held_.size();
-  held_ += piece;
   size_t cut = std::string::npos;
-  size_t overlap = 0;
-  for (const std::string& stop : stop_) {
-    if (num_tokens_ > min_tokens_) {
-      // What ends in the old text has been looked at, and let pass if it came too early.
-      const size_t begin = old_size >= stop.size() ? old_size - stop.size() + 1 : 0;
-      cut = std::min(cut, held_.find(stop, begin));
-    }
-    overlap = std::max(overlap, OverlapWith(held_, stop));
+  for (const char byte : piece) {
+    decoded_ += byte;
+    stops_.Read(byte);
+    // What ends in an earlier piece has been let pass, because it came too early.
+    if (num_tokens_ <= min_tokens_ || stops_.match() == 0) continue;
+    cut = std::min(cut, decoded_.size() - stops_.match());
   }
   stopped_ = cut != std::string::npos;
-  const size_t certain = stopped_ ? cut : is_last ? held_.size() : held_.size() - overlap;
-  text_.append(held_, 0, certain);
-  held_.erase(0, certain);
+  const size_t certain = stopped_  ? cut
+                         : is_last ? decoded_.size()
+                                   : decoded_.size() - stops_.beginning();
+  text_.append(decoded_, text_.size(), certain - text_.size());
   return !stopped_;
 }
 

@@ -3,23 +3,35 @@
 
 #include <memory>
 #include <string>
-#include <vector>
+#include <string_view>
 
+#include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "base/types.h"
+#include "engine/stop_automaton.h"
 #include "model/tokenizer/detokenizer.h"
 
 namespace tandem {
 
+// What a request may ask for. The automaton of its stop strings takes 28 bytes for each of theirs,
+// so at most .5 MB a generation, and each may take a comparison for a byte of text: at this number
+// less than a hundredth of what the smallest model's token takes.
+inline constexpr int kMostStopStrings = 64;
+inline constexpr int kMostStopBytes = 16384;  // of all together
+
+// INVALID_ARGUMENT of the field "stop" if there are too many of them, or one is empty.
+absl::Status CheckStopStrings(absl::Span<const std::string> stops);
+
 // The text of a generation, token by token: decoded, cut exactly before the first stop string, and
 // let out no earlier than it is certain. Held back are unfinished characters and the longest end
-// that a stop string may begin with. Thread-compatible.
+// that a stop string may begin with. A token takes time in proportion to its own bytes.
+// Thread-compatible.
 class OutputText {
  public:
   // Text follows that of `prompt`. A stop string that the first `min_tokens` tokens complete is
   // text like any other. `tokenizer` must outlive this object.
   OutputText(const Tokenizer* tokenizer, absl::Span<const TokenId> prompt,
-             std::vector<std::string> stop, int min_tokens = 0);
+             absl::Span<const std::string> stops, int min_tokens = 0);
 
   // False if the text has now met a stop string: nothing more is let out.
   bool Append(TokenId token);
@@ -32,11 +44,11 @@ class OutputText {
   bool AppendText(std::string_view piece, bool is_last);
 
   std::unique_ptr<Detokenizer> detokenizer_;
-  std::vector<std::string> stop_;
+  StopAutomaton stops_;
   int min_tokens_ = 0;
   int num_tokens_ = 0;
-  std::string text_;
-  std::string held_;  // certain text that may still turn out to begin a stop string
+  std::string decoded_;
+  std::string text_;  // of `decoded_` what does not turn out to begin a stop string
   bool stopped_ = false;
 };
 

@@ -15,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/field_error.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "model/tokenizer/tokenizer.h"
@@ -80,8 +81,8 @@ class Words {
   TokenId Id(const std::string& text) const { return ids_.at(text); }
   TokenId end() const { return end_; }
   const Tokenizer* tokenizer() const { return tokenizer_.get(); }
-  OutputText Text(std::vector<std::string> stop, int min_tokens = 0) const {
-    return OutputText(tokenizer(), {}, std::move(stop), min_tokens);
+  OutputText Text(const std::vector<std::string>& stop, int min_tokens = 0) const {
+    return OutputText(tokenizer(), {}, stop, min_tokens);
   }
 
  private:
@@ -295,7 +296,8 @@ TEST(OutputText, SpecialTokensHaveNoText) {
 TEST(OutputText, GoesOnAfterThePromptWithoutRepeatingIt) {
   const Words words({"the pro", "mpt"});
   const std::vector<TokenId> prompt = {words.Id("the pro"), words.Id("mpt")};
-  OutputText text(words.tokenizer(), prompt, {"tx", "prompt"});
+  const std::vector<std::string> stop = {"tx", "prompt"};
+  OutputText text(words.tokenizer(), prompt, stop);
   // Stop strings are looked for in the output alone.
   EXPECT_TRUE(text.Append(words.Id("x")));
   EXPECT_EQ(text.text(), "x");
@@ -317,6 +319,21 @@ TEST(OutputText, StopStringsOfTheFirstTokensArePartOfTheText) {
   EXPECT_EQ(text.text(), "abd");
   EXPECT_FALSE(text.Append(words.Id("ab")));
   EXPECT_EQ(text.text(), "abd");
+}
+
+// Row 89 of the bug catalogue: what a request may ask for has an end.
+TEST(StopStrings, AreRefusedBeyondTheirLimits) {
+  const std::string longest(kMostStopBytes, 'x');
+  std::vector<std::string> most(kMostStopStrings, "x");
+  EXPECT_TRUE(CheckStopStrings({}).ok());
+  EXPECT_TRUE(CheckStopStrings(most).ok());
+  EXPECT_TRUE(CheckStopStrings({&longest, 1}).ok());
+  most.emplace_back("y");
+  EXPECT_EQ(CheckStopStrings(most).message(), "stop: 65 strings are more than 64");
+  const std::vector<std::string> too_long = {longest, "y"};
+  EXPECT_EQ(CheckStopStrings(too_long).message(), "stop: 16385 bytes in all are more than 16384");
+  const std::vector<std::string> empty = {"x", ""};
+  EXPECT_EQ(FieldOf(CheckStopStrings(empty)), "stop");
 }
 
 TEST(OutputText, EqualsTheDefinitionOnRandomTexts) {
