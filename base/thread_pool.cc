@@ -1,14 +1,9 @@
 #include "base/thread_pool.h"
 
-#include <sched.h>
-
-#include <algorithm>
 #include <chrono>
-#include <fstream>
-#include <set>
-#include <string>
+#include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "absl/cleanup/cleanup.h"
 #include "base/check.h"
 
 namespace tandem {
@@ -85,24 +80,6 @@ void ThreadPool::Work(int thread) {
     slot.finished.store(epoch, std::memory_order_release);
     slot.finished.notify_one();
   }
-}
-
-int NumPhysicalCores() {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) {
-    return std::max(1u, std::thread::hardware_concurrency());
-  }
-  std::set<std::string> cores;  // the sibling lists of the cores, one string each
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (!CPU_ISSET(cpu, &allowed)) continue;
-    std::ifstream file(
-        absl::StrCat("/sys/devices/system/cpu/cpu", cpu, "/topology/thread_siblings_list"));
-    std::string siblings;
-    if (!std::getline(file, siblings)) siblings = absl::StrCat("cpu", cpu);
-    cores.insert(siblings);
-  }
-  return std::max<int>(1, static_cast<int>(cores.size()));
 }
 
 }  // namespace tandem

@@ -71,10 +71,6 @@ inline Share ShareOf(int64_t count, int parts, int index) {
   return {count * index / parts, count * (index + 1) / parts};
 }
 
-// Cores of this machine that this process may use, hyperthreads of one core counted once; at
-// least 1.
-int NumPhysicalCores();
-
 }  // namespace tandem
 
 #endif  // TANDEM_BASE_THREAD_POOL_H_

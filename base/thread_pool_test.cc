@@ -143,10 +143,5 @@ TEST(ShareOf, CoversEverythingInOrderAndEvenly) {
   EXPECT_EQ(ShareOf(int64_t{INT_MAX} * 1000, 1000, 999).end, int64_t{INT_MAX} * 1000);
 }
 
-TEST(NumPhysicalCores, IsBetweenOneAndTheLogicalOnes) {
-  EXPECT_GE(NumPhysicalCores(), 1);
-  EXPECT_LE(NumPhysicalCores(), static_cast<int>(std::thread::hardware_concurrency()));
-}
-
 }  // namespace
 }  // namespace tandem

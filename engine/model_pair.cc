@@ -1,7 +1,6 @@
 #include "engine/model_pair.h"
 
 #include <algorithm>
-#include <fstream>
 #include <limits>
 #include <utility>
 
@@ -20,22 +19,14 @@ namespace {
 constexpr int kDefaultShareOfFreeMemory = 4;  // a quarter
 // Beyond the sequences of a full batch, room for as many earlier prompts.
 constexpr int kRoomForPrefixes = 2;
+// Where nobody says how much memory is free.
+constexpr int64_t kGuessedMemory = int64_t{1} << 30;
+constexpr int64_t kMostPages = std::numeric_limits<int>::max();  // what counts them is an int
 
 constexpr NamedValues<Quantization, 3> kQuantizations = {
     {{Quantization::kNone, "none"}, {Quantization::kInt8, "int8"}, {Quantization::kInt4, "int4"}}};
 constexpr NamedValues<CpuCompute, 3> kComputes = {
     {{CpuCompute::kAuto, "auto"}, {CpuCompute::kF32, "f32"}, {CpuCompute::kBF16, "bf16"}}};
-
-// Bytes that new allocations may take without swapping; a guess of 1 GiB where /proc is missing.
-int64_t FreeMemoryBytes() {
-  std::ifstream file("/proc/meminfo");
-  for (std::string key; file >> key;) {
-    int64_t kib = 0;
-    if (key == "MemAvailable:" && file >> kib) return kib << 10;
-    file.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
-  }
-  return int64_t{1} << 30;
-}
 
 bool HaveSameTokenizerFile(const EngineOptions& options) {
   const auto draft = ReadFile(absl::StrCat(options.draft, "/tokenizer.json"));
@@ -95,28 +86,35 @@ int64_t BytesToPack(const ModelPair& pair) {
 }
 
 // Both caches hold the same number of tokens, within the memory and no more than can be of use.
-absl::Status MakeCaches(const EngineOptions& options, ModelPair* pair) {
+absl::Status MakeCaches(const EngineOptions& options, std::optional<int64_t> host_memory,
+                        ModelPair* pair) {
   ASSIGN_OR_RETURN(const KvDType dtype, ParseKvDType(options.kv_cache));
   const KvLayout target_layout = pair->target->kv_layout(options.page_size, dtype);
-  size_t bytes_per_page = target_layout.page_bytes();
+  int64_t page_bytes = static_cast<int64_t>(target_layout.page_bytes());
   KvLayout draft_layout;
   if (pair->draft != nullptr) {
     draft_layout = pair->draft->kv_layout(options.page_size, dtype);
-    bytes_per_page += draft_layout.page_bytes();
+    page_bytes += static_cast<int64_t>(draft_layout.page_bytes());
   }
-  const int64_t free_memory = pair->backend->free_memory_bytes().value_or(FreeMemoryBytes());
+  const std::optional<int64_t> on_device = pair->backend->free_memory_bytes();
+  const std::optional<int64_t> available = on_device.has_value() ? on_device : host_memory;
+  const int64_t to_pack = BytesToPack(*pair);
+  const int64_t left = std::max<int64_t>(0, available.value_or(kGuessedMemory) - to_pack);
   const int64_t memory =
-      options.kv_memory_bytes > 0
-          ? options.kv_memory_bytes
-          : std::max<int64_t>(0, free_memory - BytesToPack(*pair)) / kDefaultShareOfFreeMemory;
+      options.kv_memory_bytes > 0 ? options.kv_memory_bytes : left / kDefaultShareOfFreeMemory;
   const int64_t pages_per_sequence =
-      (pair->target->context_length() + options.page_size - 1) / options.page_size + 1;
+      (int64_t{pair->target->context_length()} + options.page_size - 1) / options.page_size + 1;
   const int64_t useful = pages_per_sequence * options.max_batch * kRoomForPrefixes;
-  const int64_t num_pages = std::min(memory / static_cast<int64_t>(bytes_per_page), useful);
+  const int64_t num_pages = std::min({memory / page_bytes, useful, kMostPages});
+  if (available.has_value() && to_pack + num_pages * page_bytes > *available) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("memory: ", to_pack, " bytes of packed weights and ", num_pages * page_bytes,
+                     " of caches are wanted, and ", *available, " are available"));
+  }
   if (num_pages < 1) {
     return FieldError("kv_memory",
                       absl::StrCat(memory, " bytes hold no page of ", options.page_size,
-                                   " tokens, which takes ", bytes_per_page));
+                                   " tokens, which takes ", page_bytes));
   }
   ASSIGN_OR_RETURN(pair->target_cache, PagedKvCache::Create(pair->backend.get(), target_layout,
                                                             static_cast<int>(num_pages)));
@@ -158,7 +156,8 @@ absl::Status WarmUp(Transformer* model, PagedKvCache* cache) {
 
 }  // namespace
 
-absl::StatusOr<ModelPair> ModelPair::Load(const EngineOptions& options) {
+absl::StatusOr<ModelPair> ModelPair::Load(const EngineOptions& options,
+                                          std::optional<int64_t> host_memory) {
   RETURN_IF_ERROR(options.Validate());
   ModelPair pair;
   CpuOptions cpu{.num_threads = options.threads, .compute = CpuCompute::kAuto, .isa = ""};
@@ -184,7 +183,7 @@ absl::StatusOr<ModelPair> ModelPair::Load(const EngineOptions& options) {
     RETURN_IF_ERROR(CheckCompute(options, *pair.draft, options.draft));
     ASSIGN_OR_RETURN(pair.vocabulary, MakeVocabularyMap(options, pair));
   }
-  RETURN_IF_ERROR(MakeCaches(options, &pair));
+  RETURN_IF_ERROR(MakeCaches(options, host_memory, &pair));
   if (options.warm_up) {
     RETURN_IF_ERROR(WarmUp(pair.target.get(), pair.target_cache.get()));
     if (pair.draft != nullptr) RETURN_IF_ERROR(WarmUp(pair.draft.get(), pair.draft_cache.get()));

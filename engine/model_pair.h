@@ -1,10 +1,13 @@
 #ifndef TANDEM_ENGINE_MODEL_PAIR_H_
 #define TANDEM_ENGINE_MODEL_PAIR_H_
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "base/process_limits.h"
 #include "draft/drafter.h"
 #include "draft/vocabulary_map.h"
 #include "engine/engine.h"
@@ -31,8 +34,12 @@ struct ModelPair {
   DrafterKind drafter_kind = DrafterKind::kNone;  // never kAuto
   std::unique_ptr<Drafter> drafter;               // null for kNone
 
-  // Errors name the file or the option.
-  static absl::StatusOr<ModelPair> Load(const EngineOptions& options);
+  // Errors name the file or the option. RESOURCE_EXHAUSTED, with bytes wanted and available, if
+  // what packing the weights and filling the caches will take is more than the device has, or than
+  // `host_memory` if the device is the host: then nothing was packed. Files that are mapped count
+  // for nothing, because they leave memory when it is wanted.
+  static absl::StatusOr<ModelPair> Load(
+      const EngineOptions& options, std::optional<int64_t> host_memory = AvailableMemoryBytes());
 };
 
 }  // namespace tandem

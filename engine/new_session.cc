@@ -12,6 +12,12 @@
 namespace tandem {
 namespace {
 
+// More than any machine can use, and so little that no count of pages, rows or threads overflows.
+constexpr int kMostThreads = 4096;
+constexpr int kMostPageSize = 4096;
+constexpr int kMostInBatch = 65536;
+constexpr int kMostInChunk = 65536;
+
 // The rule of a request; for kAuto as docs/verification.md chooses.
 AcceptanceRule RuleOf(AcceptanceRule wanted, const Request& request, int draft_tokens,
                       bool draft_is_drawn) {
@@ -46,6 +52,11 @@ absl::Status CheckAtLeast(absl::string_view name, int64_t value, int64_t least) 
   return FieldError(name, absl::StrCat(value, " is not ", least, " or more"));
 }
 
+absl::Status CheckBetween(absl::string_view name, int64_t value, int64_t least, int64_t most) {
+  if (least <= value && value <= most) return absl::OkStatus();
+  return FieldError(name, absl::StrCat(value, " is not from ", least, " to ", most));
+}
+
 absl::Status CheckToken(absl::string_view field, TokenId id, const ModelPair& pair) {
   const int vocab_size = pair.target->vocab_size();
   if (0 <= id && id < vocab_size) return absl::OkStatus();
@@ -78,13 +89,13 @@ absl::StatusOr<std::vector<TokenId>> PromptOf(const Request& request, const Mode
 absl::Status EngineOptions::Validate() const {
   if (target.empty()) return FieldError("target", "no model folder is given");
   RETURN_IF_ERROR(CheckDraftTokens(draft_tokens));
-  RETURN_IF_ERROR(CheckAtLeast("threads", threads, 0));
+  RETURN_IF_ERROR(CheckBetween("threads", threads, 0, kMostThreads));
   RETURN_IF_ERROR(ParseKvDType(kv_cache).status());
   RETURN_IF_ERROR(CheckAtLeast("kv_memory", kv_memory_bytes, 0));
-  RETURN_IF_ERROR(CheckAtLeast("page_size", page_size, 1));
-  RETURN_IF_ERROR(CheckAtLeast("max_batch", max_batch, 1));
+  RETURN_IF_ERROR(CheckBetween("page_size", page_size, 1, kMostPageSize));
+  RETURN_IF_ERROR(CheckBetween("max_batch", max_batch, 1, kMostInBatch));
   RETURN_IF_ERROR(CheckAtLeast("max_generations", max_generations, 1));
-  return CheckAtLeast("chunk_tokens", chunk_tokens, 1);
+  return CheckBetween("chunk_tokens", chunk_tokens, 1, kMostInChunk);
 }
 
 absl::StatusOr<std::unique_ptr<Session>> NewSession(Request request, const EngineOptions& options,

@@ -2,12 +2,14 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "engine/engine.h"
 #include "gmock/gmock.h"
@@ -363,6 +365,15 @@ TEST(Engine, RefusesOptionsThatCannotBeMet) {
   ExpectRefused(refusal([](EngineOptions& o) { o.page_size = 0; }), "page_size", "0");
   ExpectRefused(refusal([](EngineOptions& o) { o.max_batch = 0; }), "max_batch", "0");
   ExpectRefused(refusal([](EngineOptions& o) { o.chunk_tokens = 0; }), "chunk_tokens", "0");
+  // Beyond their limits sums and products of them would be negative.
+  constexpr int kLargest = std::numeric_limits<int>::max();
+  const std::string largest = absl::StrCat(kLargest);
+  ExpectRefused(refusal([](EngineOptions& o) { o.threads = kLargest; }), "threads", largest);
+  ExpectRefused(refusal([](EngineOptions& o) { o.page_size = kLargest; }), "page_size", largest);
+  ExpectRefused(refusal([](EngineOptions& o) { o.page_size = 4097; }), "page_size", "4096");
+  ExpectRefused(refusal([](EngineOptions& o) { o.max_batch = kLargest; }), "max_batch", largest);
+  ExpectRefused(refusal([](EngineOptions& o) { o.chunk_tokens = kLargest; }), "chunk_tokens",
+                largest);
   ExpectRefused(refusal([](EngineOptions& o) { o.kv_memory_bytes = -1; }), "kv_memory", "-1");
   ExpectRefused(refusal([](EngineOptions& o) { o.kv_memory_bytes = 1; }), "kv_memory", "1");
   EXPECT_EQ(refusal([](EngineOptions& o) { o.target += "-no"; }).code(),

@@ -4,11 +4,13 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "engine/engine.h"
 #include "engine/model_pair.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "model/transformer.h"
 #include "tools/random_model.h"
@@ -105,6 +107,39 @@ TEST_F(FirstPassTest, IsAnyPassToAnEngine) {
       EXPECT_EQ(first.logprobs[i].logprob, second.logprobs[i].logprob) << quantize;
     }
   }
+}
+
+// Row 90 of the bug catalogue. What does not fit is refused, not killed.
+TEST_F(FirstPassTest, WantsMemoryThatIsThere) {
+  EngineOptions options{.target = folder_, .draft = folder_};
+  int64_t to_pack = 0;
+  {
+    const auto pair = ModelPair::Load(options);
+    ASSERT_TRUE(pair.ok()) << pair.status();
+    to_pack = static_cast<int64_t>(pair->target->bytes_read_per_pass() +
+                                   pair->draft->bytes_read_per_pass());
+  }
+  const auto refused = ModelPair::Load(options, to_pack - 1).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(refused.message()), testing::HasSubstr(absl::StrCat(to_pack, " bytes")));
+  EXPECT_THAT(std::string(refused.message()),
+              testing::HasSubstr(absl::StrCat(to_pack - 1, " are available")));
+
+  const auto cache_bytes = [](const ModelPair& pair) {
+    return static_cast<int64_t>(pair.target_cache->num_pages()) *
+           (pair.target_cache->layout().page_bytes() + pair.draft_cache->layout().page_bytes());
+  };
+  constexpr int64_t kLeft = 1 << 20;
+  const auto snug = ModelPair::Load(options, to_pack + kLeft);
+  ASSERT_TRUE(snug.ok()) << snug.status();
+  EXPECT_GT(cache_bytes(*snug), kLeft / 8);
+  EXPECT_LE(cache_bytes(*snug), kLeft / 4);
+
+  options.kv_memory_bytes = kLeft;
+  EXPECT_TRUE(ModelPair::Load(options, to_pack + kLeft).ok());
+  EXPECT_EQ(ModelPair::Load(options, to_pack + kLeft / 2).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(ModelPair::Load(options, std::nullopt).ok());
 }
 
 TEST_F(FirstPassTest, MayBeMadeAtLoad) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "base/process_limits.h"
 #include "base/status_macros.h"
 #include "base/thread_pool.h"
 #include "kernels/device_meter.h"
@@ -93,7 +94,7 @@ class DeviceBenchmark {
   absl::Status MeasureMemory() {
     const auto bytes = static_cast<size_t>(options_.buffer_bytes) / 256 * 256;
     if (meter_ == nullptr) {
-      ThreadPool pool(NumPhysicalCores());
+      ThreadPool pool(NumUsableCores());
       ASSIGN_OR_RETURN(const ReadBandwidth read,
                        MeasureReadBandwidth(options_.buffer_bytes, &pool));
       read_bytes_per_second_ = read.bytes_per_second;

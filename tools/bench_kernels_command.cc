@@ -12,8 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "base/process_limits.h"
 #include "base/status_macros.h"
-#include "base/thread_pool.h"
 #include "engine/model_pair.h"
 #include "model/model_config.h"
 #include "nlohmann/json.hpp"
@@ -114,7 +114,7 @@ absl::Status KernelFlags::Check() {
   ASSIGN_OR_RETURN(passes.contexts, ParseNumbers("--pass-contexts", pass_contexts, 0, 1 << 20));
   options.repeat = repeat;
   passes.repeat = repeat;
-  cpu.num_threads = threads > 0 ? threads : NumPhysicalCores();
+  cpu.num_threads = threads > 0 ? threads : NumUsableCores();
   ASSIGN_OR_RETURN(cpu.compute, ParseCompute(compute));
   options.bf16_products = UsesBf16Products(cpu.compute);
   passes.bf16_products = options.bf16_products;

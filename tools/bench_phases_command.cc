@@ -7,8 +7,8 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/process_limits.h"
 #include "base/status_macros.h"
-#include "base/thread_pool.h"
 #include "engine/model_pair.h"
 #include "model/model_config.h"
 #include "nlohmann/json.hpp"
@@ -49,7 +49,7 @@ struct PhaseFlags {
     return absl::OkStatus();
   }
   int num_threads() const {
-    return engine_options.threads > 0 ? engine_options.threads : NumPhysicalCores();
+    return engine_options.threads > 0 ? engine_options.threads : NumUsableCores();
   }
 };
 

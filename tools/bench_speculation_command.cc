@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "base/process_limits.h"
 #include "base/status_macros.h"
 #include "base/thread_pool.h"
 #include "engine/judged_engine.h"
@@ -56,7 +57,7 @@ struct SpeculationFlags {
   absl::Status Check();
   absl::Status LoadPrompts();
   int num_threads() const {
-    return engine_options.threads > 0 ? engine_options.threads : NumPhysicalCores();
+    return engine_options.threads > 0 ? engine_options.threads : NumUsableCores();
   }
 };
 

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "base/process_limits.h"
 #include "base/status_macros.h"
 #include "base/thread_pool.h"
 #include "kernels/quantize.h"
@@ -101,7 +102,7 @@ absl::StatusOr<Inspection> Inspect(const InspectFlags& flags) {
                            .page_size = 1,
                            .dtype = kv_dtype};
   inspection.kv_bytes_per_token = static_cast<int64_t>(one_token.page_bytes());
-  ThreadPool pool(flags.threads > 0 ? flags.threads : NumPhysicalCores());
+  ThreadPool pool(flags.threads > 0 ? flags.threads : NumUsableCores());
   ASSIGN_OR_RETURN(inspection.memory, MeasureReadBandwidth(MemoryBufferBytes(), &pool));
   if (inspection.bytes_read_per_token <= LastLevelCacheBytes()) {
     ASSIGN_OR_RETURN(inspection.cache,

@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/mapped_file.h"
+#include "base/process_limits.h"
 #include "base/status_macros.h"
 #include "base/thread_pool.h"
 #include "kernels/quantize.h"
@@ -174,7 +175,7 @@ absl::StatusOr<QuantizedFolder> WriteQuantizedFolder(
   RETURN_IF_ERROR(folder.CheckFreeSpace(result.bytes_after));
   ASSIGN_OR_RETURN(OutputFile file, folder.NewFile("model.safetensors"));
   RETURN_IF_ERROR(file.Write(SafetensorsHeader(headers)));
-  ThreadPool pool(NumPhysicalCores());
+  ThreadPool pool(NumUsableCores());
   std::vector<float> scales;
   for (const Output& output : outputs) {
     RETURN_IF_ERROR(WriteOutput(output, &pool, &scales, &file,

@@ -15,6 +15,7 @@
 #include "base/check.h"
 #include "base/float16.h"
 #include "base/philox.h"
+#include "base/process_limits.h"
 #include "base/status_macros.h"
 #include "base/thread_pool.h"
 #include "model/tokenizer/byte_alphabet.h"
@@ -180,7 +181,7 @@ absl::Status WriteWeights(const RandomModelShape& shape, uint64_t seed, OutputFi
                           absl::FunctionRef<void(int64_t)> on_bytes) {
   const std::vector<TensorSpec> tensors = TensorsOf(shape.Config());
   RETURN_IF_ERROR(file->Write(HeaderOf(tensors, shape.dtype)));
-  ThreadPool pool(NumPhysicalCores());
+  ThreadPool pool(NumUsableCores());
   const int64_t element_bytes = static_cast<int64_t>(SizeOf(shape.dtype));
   const int64_t most = kElementsPerThread * pool.num_threads();
   std::vector<std::byte> buffer(most * element_bytes);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/process_limits.h"
 #include "base/status_macros.h"
 #include "base/thread_pool.h"
 
@@ -82,7 +83,7 @@ absl::StatusOr<std::unique_ptr<RandomPasses>> RandomPasses::Create(const RandomM
 
 absl::Status RandomPasses::MakeWeights() {
   const RandomModelShape& s = shape_;
-  ThreadPool pool(NumPhysicalCores());
+  ThreadPool pool(NumUsableCores());
   const auto make = [&](uint32_t tensor, int outputs, int inputs, PartOrder order) {
     return MakeWeight(tensor, outputs, inputs, order, s.dtype, quantization_, &pool, &backend_);
   };

@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "base/check.h"
 #include "base/field_error.h"
+#include "base/process_limits.h"
 #include "base/status_macros.h"
 #include "kernels/cpu/cpu_isa.h"
 #include "kernels/cpu/kv_rows.h"
@@ -523,10 +524,15 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const CpuOptions& option
   if (options.num_threads < 0 || options.num_threads > 4096) {
     return absl::InvalidArgumentError(
         absl::StrCat("cpu: num_threads ", options.num_threads,
-                     " is not in [0, 4096], 0 for the physical cores"));
+                     " is not in [0, 4096], 0 for the cores that may be used"));
   }
-  const int num_threads = options.num_threads == 0 ? NumPhysicalCores() : options.num_threads;
-  return std::make_unique<CpuBackend>(kernels, num_threads, options.compute != CpuCompute::kF32);
+  const int num_threads = options.num_threads == 0 ? NumUsableCores() : options.num_threads;
+  try {
+    return std::make_unique<CpuBackend>(kernels, num_threads, options.compute != CpuCompute::kF32);
+  } catch (const std::system_error& error) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("cpu: cannot start ", num_threads, " threads: ", error.what()));
+  }
 }
 
 }  // namespace tandem
