@@ -37,10 +37,14 @@ ThreadPool::ThreadPool(int num_threads) {
   TANDEM_CHECK(num_threads >= 1);
   slots_.reset(new Slot[num_threads - 1]);
   workers_.reserve(num_threads - 1);
+  absl::Cleanup stop = [this] { Stop(); };
   for (int t = 1; t < num_threads; ++t) workers_.emplace_back([this, t] { Work(t); });
+  std::move(stop).Cancel();
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { Stop(); }
+
+void ThreadPool::Stop() {
   order_.is_last.store(true, std::memory_order_relaxed);
   Give(order_.epoch.load(std::memory_order_relaxed) + 1);
   for (std::thread& worker : workers_) worker.join();
@@ -56,16 +60,25 @@ void ThreadPool::Run(absl::FunctionRef<void(int)> body) {
   const uint32_t epoch = order_.epoch.load(std::memory_order_relaxed) + 1;
   order_.body.emplace(body);
   Give(epoch);
-  body(0);
+  Do(0);
   for (int t = 1; t < num_threads(); ++t) {
     Slot& slot = slots_[t - 1];
     if (slot.Claim(epoch)) {
-      body(t);
+      Do(t);
       continue;
     }
     for (uint32_t last = slot.finished.load(std::memory_order_acquire); last != epoch;) {
       last = AwaitChange(slot.finished, last);
     }
+  }
+  if (has_failed_.exchange(false)) std::rethrow_exception(std::exchange(failure_, nullptr));
+}
+
+void ThreadPool::Do(int thread) {
+  try {
+    (*order_.body)(thread);
+  } catch (...) {
+    if (!has_failed_.exchange(true)) failure_ = std::current_exception();
   }
 }
 
@@ -76,7 +89,7 @@ void ThreadPool::Work(int thread) {
     epoch = AwaitChange(order_.epoch, epoch);
     if (order_.is_last.load(std::memory_order_relaxed)) return;
     if (!slot.Claim(epoch)) continue;
-    (*order_.body)(thread);
+    Do(thread);
     slot.finished.store(epoch, std::memory_order_release);
     slot.finished.notify_one();
   }

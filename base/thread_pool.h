@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -20,7 +21,8 @@ namespace tandem {
 // Thread-compatible: one Run at a time.
 class ThreadPool {
  public:
-  // REQUIRES: num_threads >= 1. The caller of Run is one of them.
+  // REQUIRES: num_threads >= 1. The caller of Run is one of them. std::system_error, with nothing
+  // left behind, where the system starts no more threads.
   explicit ThreadPool(int num_threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -30,7 +32,8 @@ class ThreadPool {
 
   // Calls body(t) once for every t in [0, num_threads()), 0 on the caller's thread, the others
   // each on a thread of its own or, after that, on the caller's; returns when all have returned.
-  // `body` must not throw, must not call Run, and no t but 0 may wait for another.
+  // What the first of them to fail throws, such as std::bad_alloc, comes out of here then.
+  // `body` must not call Run, and no t but 0 may wait for another.
   void Run(absl::FunctionRef<void(int)> body);
 
  private:
@@ -55,10 +58,14 @@ class ThreadPool {
     }
   };
   void Give(uint32_t epoch);  // what stands in `order_`
+  void Do(int thread);        // its share of that
+  void Stop();
 
   std::vector<std::thread> workers_;
   std::unique_ptr<Slot[]> slots_;  // of worker t at t - 1
   Order order_;
+  std::atomic<bool> has_failed_{false};
+  std::exception_ptr failure_;  // of whoever set has_failed_
 };
 
 // [begin, end) of part `index` of `count` items shared out over `parts`, sizes differing by at most

@@ -1,11 +1,13 @@
 #include "base/thread_pool.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <chrono>
 #include <climits>
 #include <set>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
@@ -115,6 +117,25 @@ TEST(ThreadPool, GoesAwayIdleUsedOrAsleep) {
   ThreadPool pool(4);
   ExpectEachThreadOnce(&pool);
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
+}
+
+// Row 100 of the bug catalogue: memory may be short on any thread.
+TEST(ThreadPool, GivesWhatFailsToItsCaller) {
+  for (const int num_threads : {1, 2, 5}) {
+    ThreadPool pool(num_threads);
+    for (int failing = 0; failing < num_threads; ++failing) {
+      std::vector<int> calls(num_threads);
+      EXPECT_THROW(pool.Run([&](int t) {
+        ++calls[t];
+        if (t == failing) calls.at(num_threads);
+      }),
+                   std::out_of_range);
+      EXPECT_THAT(calls, testing::Each(1));
+      ExpectEachThreadOnce(&pool);
+    }
+    EXPECT_THROW(pool.Run([&](int) { std::vector<int>().at(0); }), std::out_of_range);
+    ExpectEachThreadOnce(&pool);
+  }
 }
 
 TEST(ThreadPool, PoolsDoNotDisturbEachOther) {

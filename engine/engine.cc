@@ -5,11 +5,11 @@
 #include <thread>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "base/check.h"
 #include "base/guard.h"
+#include "base/hash_map.h"
 #include "base/instant.h"
 #include "base/log.h"
 #include "base/status_macros.h"
@@ -189,7 +189,7 @@ class EngineImpl final : public Engine {
   int num_callers_ ABSL_GUARDED_BY(mutex_) = 0;  // who wait in Wait or CheckIntegrity
   // Lists hand sessions on without asking for memory, so that none is lost for want of it.
   std::list<std::unique_ptr<Session>> submitted_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<GenerationId, Outcome> results_ ABSL_GUARDED_BY(mutex_);
+  HashMap<GenerationId, Outcome> results_ ABSL_GUARDED_BY(mutex_);
   RoundStats stats_ ABSL_GUARDED_BY(mutex_);
   EngineLoad load_ ABSL_GUARDED_BY(mutex_);
   int64_t checks_asked_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_set.h"
+#include "base/hash_map.h"
 #include "base/instant.h"
 #include "draft/acceptance_estimate.h"
 #include "draft/draft_plan.h"
@@ -33,7 +33,7 @@ struct Session {
   int max_length = 0;        // tokens, prompt included
   bool scores_only = false;  // the prompt is read, and nothing is added
   Instant deadline = Instant::InfiniteFuture();
-  absl::flat_hash_set<TokenId> stop_tokens;
+  HashSet<TokenId> stop_tokens;
   LogprobOptions logprobs;
   LogprobOptions prompt_logprobs;
   int draft_tokens = 0;  // k, or kAutoDraftTokens

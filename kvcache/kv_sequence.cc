@@ -35,13 +35,17 @@ absl::Status KvSequence::Extend(int count) {
         absl::StrCat("kv cache: ", count, " more tokens need ", needed, " pages, ",
                      cache_->num_available_pages(), " of ", cache_->num_pages(), " available"));
   }
+  // What may fail for want of memory comes before any page is taken.
+  const size_t num_held = pages_.size();
+  pages_.resize(num_held + needed - (copies_tail ? 1 : 0), PrefixIndex::kNoPage);
   if (copies_tail) {
+    PageId& tail = pages_[num_held - 1];
     const PageId fresh = cache_->pool_.Take();
-    cache_->CopyPage(pages_.back(), fresh);
-    cache_->Release(pages_.back());
-    pages_.back() = fresh;
+    cache_->CopyPage(tail, fresh);
+    cache_->Release(tail);
+    tail = fresh;
   }
-  for (int64_t i = copies_tail; i < needed; ++i) pages_.push_back(cache_->pool_.Take());
+  for (size_t i = num_held; i < pages_.size(); ++i) pages_[i] = cache_->pool_.Take();
   length_ = static_cast<int>(length);
   return absl::OkStatus();
 }

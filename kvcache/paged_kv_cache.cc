@@ -76,8 +76,8 @@ KvSequence PagedKvCache::NewSequenceWithPrefix(absl::Span<const TokenId> tokens)
   for (size_t begin = 0; begin + page_size < tokens.size(); begin += page_size) {
     last = prefixes_.Find(last, tokens.subspan(begin, page_size));
     if (last == PrefixIndex::kNoPage) break;
+    sequence.pages_.push_back(last);  // before it is held: this may fail for want of memory
     Hold(last);
-    sequence.pages_.push_back(last);
   }
   sequence.length_ = static_cast<int>(sequence.pages_.size() * page_size);
   prefix_stats_.queried_tokens += static_cast<int64_t>(tokens.size());
@@ -104,8 +104,8 @@ void PagedKvCache::Publish(absl::Span<const TokenId> tokens, KvSequence* sequenc
   for (int i = num_known; i < num_full; ++i) {
     const PageId found = prefixes_.Find(last, tokens_of(i));
     if (found == PrefixIndex::kNoPage) {
-      pool_.Ref(pages[i]);
       prefixes_.Insert(pages[i], last, tokens_of(i));
+      pool_.Ref(pages[i]);
     } else {
       Hold(found);
       Release(std::exchange(pages[i], found));

@@ -74,7 +74,8 @@ class KvSequence {
 };
 
 // A model's key-value memory, divided into pages that sequences share and give back, with an index
-// of published prefixes. Must outlive its sequences. Thread-compatible.
+// of published prefixes. Must outlive its sequences. What fails for want of memory (std::bad_alloc)
+// loses no page. Thread-compatible.
 class PagedKvCache {
  public:
   // `backend` may be null for tests that need page tables only; then there is no storage.

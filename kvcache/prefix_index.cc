@@ -1,6 +1,7 @@
 #include "kvcache/prefix_index.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
@@ -34,14 +35,14 @@ void PrefixIndex::Insert(PageId page, PageId parent, absl::Span<const TokenId> t
   TANDEM_CHECK(!Contains(page));
   TANDEM_CHECK(parent == kNoPage || Contains(parent));
   TANDEM_CHECK(tokens.size() == static_cast<size_t>(page_size_));
-  Node& node = nodes_[page];
-  node.published = true;
-  node.parent = parent;
-  node.depth = parent == kNoPage ? 0 : nodes_[parent].depth + 1;
-  node.blockers = 0;
-  node.key = KeyOf(parent, tokens);
-  node.tokens.assign(tokens.begin(), tokens.end());
+  // What may fail for want of memory comes first.
+  Node node{.published = true,
+            .parent = parent,
+            .depth = parent == kNoPage ? 0 : nodes_[parent].depth + 1,
+            .key = KeyOf(parent, tokens),
+            .tokens = {tokens.begin(), tokens.end()}};
   pages_of_key_[node.key].push_back(page);
+  nodes_[page] = std::move(node);
   ++num_published_;
   PushMostRecent(page);
   Block(page);
@@ -57,6 +58,7 @@ PageId PrefixIndex::EvictLeastRecent() {
 
 std::vector<PageId> PrefixIndex::Clear() {
   std::vector<PageId> pages;
+  pages.reserve(num_published_);
   for (PageId page = 0; page < static_cast<PageId>(nodes_.size()); ++page) {
     if (!Contains(page)) continue;
     pages.push_back(page);

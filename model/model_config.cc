@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/hash_map.h"
 #include "base/mapped_file.h"
 #include "base/status_macros.h"
 #include "kernels/quantize.h"
@@ -130,8 +130,8 @@ class Fields {
 
 // No key may be there that would change the result and is not known here.
 absl::Status CheckKeys(const Fields& config) {
-  static const auto& known = *new absl::flat_hash_set<absl::string_view>([] {
-    absl::flat_hash_set<absl::string_view> keys;
+  static const auto& known = *new HashSet<absl::string_view>([] {
+    HashSet<absl::string_view> keys;
     keys.insert(std::begin(kReadKeys), std::end(kReadKeys));
     keys.insert(std::begin(kHarmlessKeys), std::end(kHarmlessKeys));
     for (const auto& entry : kNeutralKeys) keys.insert(entry.key);
@@ -140,7 +140,7 @@ absl::Status CheckKeys(const Fields& config) {
   for (const auto& entry : kNeutralKeys) RETURN_IF_ERROR(config.Only(entry.key, entry.neutral));
   for (const auto& [key, value] : config.object().items()) {
     if (known.contains(key) || value.is_null() || value == false) continue;
-    if (value == "" || ((value.is_array() || value.is_object()) && value.empty())) continue;
+    if (IsText(value, "") || ((value.is_array() || value.is_object()) && value.empty())) continue;
     return config.Wrong(key,
                         "nothing, null or false (not implemented, and it might change the result)");
   }
@@ -159,7 +159,7 @@ absl::StatusOr<const Family*> ReadFamily(const Fields& config) {
   const Family* found = nullptr;
   if (model_type != nullptr) {
     for (const Family& family : kFamilies) {
-      if (*model_type == family.model_type) found = &family;
+      if (IsText(*model_type, family.model_type)) found = &family;
     }
     if (found == nullptr) return config.Wrong("model_type", model_types);
   }
@@ -168,7 +168,7 @@ absl::StatusOr<const Family*> ReadFamily(const Fields& config) {
     for (const json& architecture : *architecture_list) {
       const Family* named = nullptr;
       for (const Family& family : kFamilies) {
-        if (architecture == family.architecture) named = &family;
+        if (IsText(architecture, family.architecture)) named = &family;
       }
       if (named == nullptr) return config.Wrong("architectures", architectures);
       if (found != nullptr && found != named) {
@@ -281,8 +281,8 @@ absl::Status ReadWindows(const Fields& config, const Family& family, ModelConfig
   }
   for (int layer = 0; layer < model->num_layers; ++layer) {
     const json& type = (*types)[layer];
-    const bool slides = type == "sliding_attention";
-    if (!slides && type != "full_attention") {
+    const bool slides = IsText(type, "sliding_attention");
+    if (!slides && !IsText(type, "full_attention")) {
       return config.Wrong("layer_types", "full_attention and sliding_attention");
     }
     if (family.window_rule == WindowRule::kUpperLayers && window > 0) {
@@ -308,14 +308,15 @@ absl::Status ReadRopeScaling(const Fields& scaling, int context_length, RopeConf
   const json* const type = new_name != nullptr ? new_name : old_name;
   const absl::string_view type_key =
       new_name == nullptr && old_name != nullptr ? "type" : "rope_type";
-  const bool is_default = type == nullptr ? scaling.Find("factor") == nullptr : *type == "default";
+  const bool is_default =
+      type == nullptr ? scaling.Find("factor") == nullptr : IsText(*type, "default");
   std::vector<absl::string_view> keys = {"type", "rope_type", "rope_theta",
                                          "partial_rotary_factor"};
-  if (type != nullptr && *type == "linear") {
+  if (type != nullptr && IsText(*type, "linear")) {
     rope->type = RopeConfig::Type::kLinear;
     keys.push_back("factor");
     ASSIGN_OR_RETURN(rope->factor, scaling.Number("factor", 1, kMaxFactor));
-  } else if (type != nullptr && *type == "llama3") {
+  } else if (type != nullptr && IsText(*type, "llama3")) {
     rope->type = RopeConfig::Type::kLlama3;
     keys.insert(keys.end(), {"factor", "low_freq_factor", "high_freq_factor",
                              "original_max_position_embeddings"});
@@ -328,7 +329,7 @@ absl::Status ReadRopeScaling(const Fields& scaling, int context_length, RopeConf
     }
     ASSIGN_OR_RETURN(rope->original_context,
                      scaling.Int("original_max_position_embeddings", 1, kMaxContext));
-  } else if (type != nullptr && *type == "dynamic") {
+  } else if (type != nullptr && IsText(*type, "dynamic")) {
     // The reference stretches the base by ((factor * n / m) - (factor - 1)) ^ (dim / (dim - 2)),
     // n = max(m, positions in use), m = max_position_embeddings: by 1 up to m positions, and this
     // engine reads no more than m.
@@ -395,7 +396,7 @@ absl::Status ReadQuantization(const Fields& config, const std::string& file, Mod
   if (!value->is_object()) return config.Wrong("quantization_config", kAllowed);
   const Fields fields(*value, file, "quantization_config.");
   const json* const method = fields.Find("quant_method");
-  if (method == nullptr || *method != "tandem") {
+  if (method == nullptr || !IsText(*method, "tandem")) {
     return config.Wrong("quantization_config", kAllowed);
   }
   ASSIGN_OR_RETURN(const int bits, fields.Int("bits", 4, 8));

@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "base/hash_map.h"
 #include "base/philox.h"
 #include "base/types.h"
 #include "kernels/backend.h"
@@ -36,11 +36,11 @@ class TokenCounts {
   }
   // REQUIRES: added before.
   void RemoveOutput(TokenId token);
-  const absl::flat_hash_map<TokenId, Count>& counts() const { return counts_; }
+  const HashMap<TokenId, Count>& counts() const { return counts_; }
   int num_output() const { return num_output_; }
 
  private:
-  absl::flat_hash_map<TokenId, Count> counts_;  // entries are never both zero
+  HashMap<TokenId, Count> counts_;  // entries are never both zero
   int num_output_ = 0;
 };
 

@@ -23,12 +23,26 @@ std::string Include(const std::string& path) { return "#include \"" + path + "\"
 
 Violations CheckAll(const SourceTree& tree) {
   Violations all = CheckMarkdownLinks(tree);
-  for (auto* check :
-       {CheckFolderChain, CheckVerifySeesProposalsOnly, CheckDevicesAreHidden, CheckCudaIncludes,
-        CheckCudaHasTwins, CheckCMakeChain, CheckLayout, CheckFileLength, CheckIncludeGuards,
-        CheckNoUsingNamespaceInHeaders, CheckNoDeviceMacros, CheckLibrariesDoNotPrint, CheckNoThrow,
-        CheckRandomNumbersArePassedIn, CheckRandomStreamsHaveOneReader, CheckBugCatalogue,
-        CheckOnlyStampsTellTheTimeOfDay, CheckNoNotes, CheckNoMachinePathsOrRegistries}) {
+  for (auto* check : {CheckFolderChain,
+                      CheckVerifySeesProposalsOnly,
+                      CheckDevicesAreHidden,
+                      CheckCudaIncludes,
+                      CheckCudaHasTwins,
+                      CheckCMakeChain,
+                      CheckLayout,
+                      CheckFileLength,
+                      CheckIncludeGuards,
+                      CheckNoUsingNamespaceInHeaders,
+                      CheckNoDeviceMacros,
+                      CheckLibrariesDoNotPrint,
+                      CheckNoThrow,
+                      CheckRandomNumbersArePassedIn,
+                      CheckRandomStreamsHaveOneReader,
+                      CheckBugCatalogue,
+                      CheckOnlyStampsTellTheTimeOfDay,
+                      CheckHashMapsSurvive,
+                      CheckNoNotes,
+                      CheckNoMachinePathsOrRegistries}) {
     const Violations found = check(tree.files);
     all.insert(all.end(), found.begin(), found.end());
   }
@@ -301,6 +315,18 @@ TEST(TimeOfDay, IsForStampsOnly) {
     EXPECT_THAT(CheckOnlyStampsTellTheTimeOfDay({{"engine/a.cc", clock}}), SizeIs(1)) << clock;
     EXPECT_THAT(CheckOnlyStampsTellTheTimeOfDay({{"tests/a_test.cc", clock}}), SizeIs(1)) << clock;
   }
+}
+
+// Row 100 of the bug catalogue.
+TEST(Libraries, UseHashMapsThatSurvive) {
+  const std::string map = "absl/container/flat_hash_map.h";
+  EXPECT_THAT(CheckHashMapsSurvive({{"engine/a_test.cc", Include(map)},
+                                    {"tools/a.cc", Include(map)},
+                                    {"engine/a.cc", Include("base/hash_map.h")}}),
+              IsEmpty());
+  EXPECT_THAT(CheckHashMapsSurvive({{"engine/a.cc", Include(map)}}), SizeIs(1));
+  EXPECT_THAT(CheckHashMapsSurvive({{"model/a.h", Include("absl/container/flat_hash_set.h")}}),
+              SizeIs(1));
 }
 
 // A page with all rows, of which the first is this.

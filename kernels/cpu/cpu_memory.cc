@@ -2,11 +2,8 @@
 
 #include <sys/mman.h>
 
-#include <algorithm>
 #include <cstdint>
-#include <cstdlib>
-
-#include "base/check.h"
+#include <new>
 
 namespace tandem {
 namespace {
@@ -15,6 +12,10 @@ constexpr size_t kCacheLine = 64;
 constexpr size_t kHugePage = size_t{2} << 20;
 
 size_t RoundUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+std::align_val_t AlignmentFor(size_t bytes) {
+  return std::align_val_t{bytes >= kHugePage ? kHugePage : kCacheLine};
+}
 
 void* MapHuge(size_t bytes) {
   if (bytes > SIZE_MAX - 2 * kHugePage) return nullptr;
@@ -35,25 +36,31 @@ void* MapHuge(size_t bytes) {
 
 void* AllocateAligned(size_t bytes) {
   if (bytes >= kHugePage) return MapHuge(bytes);
-  return std::aligned_alloc(kCacheLine, RoundUp(std::max<size_t>(bytes, 1), kCacheLine));
+  return ::operator new (bytes, std::align_val_t{kCacheLine}, std::nothrow);
 }
 
 void FreeAligned(void* data, size_t bytes) {
   if (bytes >= kHugePage) {
     munmap(data, RoundUp(bytes, kHugePage));
   } else {
-    std::free(data);
+    ::operator delete (data, std::align_val_t{kCacheLine});
   }
 }
 
 void* Scratch::Reserve(size_t bytes) {
   if (bytes > bytes_) {
-    FreeAligned(data_, bytes_);
-    data_ = AllocateAligned(bytes);
-    TANDEM_CHECK(data_ != nullptr);
+    Free();
+    data_ = ::operator new(bytes, AlignmentFor(bytes));
     bytes_ = bytes;
+    if (bytes >= kHugePage) madvise(data_, bytes, MADV_HUGEPAGE);
   }
   return data_;
+}
+
+void Scratch::Free() {
+  ::operator delete(data_, AlignmentFor(bytes_));
+  data_ = nullptr;
+  bytes_ = 0;
 }
 
 }  // namespace tandem

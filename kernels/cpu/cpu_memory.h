@@ -17,13 +17,15 @@ class Scratch {
   Scratch() = default;
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
-  ~Scratch() { FreeAligned(data_, bytes_); }
+  ~Scratch() { Free(); }
 
-  // At least `bytes`. Aborts if there is not that much.
+  // At least `bytes`, aligned as by AllocateAligned; std::bad_alloc if there is not that much.
   void* Reserve(size_t bytes);
   void* data() const { return data_; }
 
  private:
+  void Free();
+
   void* data_ = nullptr;
   size_t bytes_ = 0;
 };

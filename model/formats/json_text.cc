@@ -108,6 +108,10 @@ absl::StatusOr<Json> ParseJson(absl::string_view text, absl::string_view file) {
   return std::move(*document);
 }
 
+bool IsText(const nlohmann::json& value, absl::string_view text) {
+  return value.is_string() && value.get_ref<const std::string&>() == text;
+}
+
 std::string Shown(const nlohmann::json& value) {
   return Shortened(value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace));
 }

@@ -36,6 +36,10 @@ absl::StatusOr<nlohmann::json> ParseJson(absl::string_view text, absl::string_vi
 // A value, a key or a name as an error message shows it: one line, printable, at most some 80
 // bytes.
 std::string Shown(const nlohmann::json& value);
+
+// Whether `value` is this string. Its own == makes a value of the text first, within a function
+// that ends the process if there is no memory for that.
+bool IsText(const nlohmann::json& value, absl::string_view text);
 std::string Quoted(absl::string_view text);
 
 }  // namespace tandem

@@ -7,11 +7,11 @@
 #include <mutex>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/check.h"
+#include "base/hash_map.h"
 #include "base/mapped_file.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
@@ -162,7 +162,7 @@ class SafetensorsWeights : public Weights {
 
   std::string source_;
   std::vector<MappedFile> files_;
-  absl::flat_hash_map<std::string, Tensor> tensors_;
+  HashMap<std::string, Tensor> tensors_;
   mutable std::mutex copies_mutex_;
   mutable std::map<std::string, std::unique_ptr<std::byte[]>> copies_;  // of unaligned tensors
 };

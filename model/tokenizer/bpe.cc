@@ -123,7 +123,7 @@ absl::Status BytePairEncoder::ReadMerges(const JsonField& field) {
 absl::Status BytePairEncoder::ReadFlags(const JsonField& field) {
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     ASSIGN_OR_RETURN(const JsonField member, field.Member(key));
-    if (!member.is_null() && member.value() != "") {
+    if (!member.is_null() && !IsText(member.value(), "")) {
       return member.Error("is not implemented, allowed: null, \"\"");
     }
   }

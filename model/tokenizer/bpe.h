@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/hash_map.h"
 #include "base/types.h"
 #include "model/tokenizer/json_fields.h"
 
@@ -52,11 +52,11 @@ class BytePairEncoder {
   void MergeFew(size_t begin, std::vector<TokenId>* ids) const;
   void MergeMany(size_t begin, std::vector<TokenId>* ids) const;
 
-  absl::flat_hash_map<std::string, TokenId> vocabulary_;
+  HashMap<std::string, TokenId> vocabulary_;
   std::vector<std::string> tokens_;
   // Characters below U+0800, among them all of the byte alphabet.
   std::array<TokenId, 0x800> character_ids_;
-  absl::flat_hash_map<uint64_t, Merge> merges_;  // by the pair of ids
+  HashMap<uint64_t, Merge> merges_;  // by the pair of ids
   bool has_unknown_ = false;
   std::string unknown_token_;
   TokenId unknown_ = -1;  // -1: not in the vocabulary

@@ -7,10 +7,10 @@
 #include <system_error>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "base/hash_map.h"
 #include "base/mapped_file.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
@@ -99,8 +99,8 @@ class BpeTokenizer final : public Tokenizer {
   PostProcessor post_processor_;
   std::vector<Entry> entries_;  // [vocab]
   // Of the ids whose bytes are others where they begin a text.
-  absl::flat_hash_map<TokenId, std::string> first_bytes_;
-  absl::flat_hash_map<std::string, TokenId> added_ids_;
+  HashMap<TokenId, std::string> first_bytes_;
+  HashMap<std::string, TokenId> added_ids_;
   AddedTokenFinder raw_finder_;         // in the text as it is
   AddedTokenFinder normalized_finder_;  // in what the normaliser makes of it
 };

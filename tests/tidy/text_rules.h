@@ -37,6 +37,9 @@ Violations CheckRandomNumbersArePassedIn(const Files& files);
 // expires is told by base/instant.h. Tests ask for it no more than the rest.
 Violations CheckOnlyStampsTellTheTimeOfDay(const Files& files);
 
+// Libraries use base/hash_map.h, whose containers survive an allocation that fails.
+Violations CheckHashMapsSurvive(const Files& files);
+
 // No notes to oneself: they belong to the issue tracker.
 Violations CheckNoNotes(const Files& files);
 

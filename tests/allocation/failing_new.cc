@@ -1,0 +1,109 @@
+#include "tests/allocation/failing_new.h"
+
+#include <dlfcn.h>
+#include <execinfo.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <new>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+
+namespace tandem {
+namespace {
+
+constexpr int64_t kNone = -1;
+std::atomic<int64_t> num_made{0};
+std::atomic<int64_t> failing_one{kNone};
+
+bool IsInJsonDestructor() {
+  void* frames[32];
+  const int count = backtrace(frames, 32);
+  return std::any_of(frames, frames + count, [](void* frame) {
+    Dl_info info;
+    return dladdr(frame, &info) != 0 && info.dli_sname != nullptr &&
+           std::strstr(info.dli_sname, "json_value7destroy") != nullptr;
+  });
+}
+
+bool IsRefused() {
+  const int64_t mine = num_made.fetch_add(1);
+  if (mine != failing_one.load(std::memory_order_relaxed)) return false;
+  if (!IsInJsonDestructor()) return true;
+  failing_one = mine + 1;
+  return false;
+}
+
+void* Allocated(void* data) {
+  if (data == nullptr) std::rethrow_exception(std::make_exception_ptr(std::bad_alloc()));
+  return data;
+}
+void* Allocate(std::size_t size) {
+  return Allocated(IsRefused() ? nullptr : std::malloc(std::max<std::size_t>(size, 1)));
+}
+void* Allocate(std::size_t size, std::align_val_t alignment) {
+  const auto unit = static_cast<std::size_t>(alignment);
+  const std::size_t rounded = (std::max<std::size_t>(size, 1) + unit - 1) / unit * unit;
+  return Allocated(IsRefused() ? nullptr : std::aligned_alloc(unit, rounded));
+}
+
+}  // namespace
+
+FailingNew::FailingNew(int64_t failing) {
+  num_made = 0;
+  failing_one = failing;
+}
+FailingNew::~FailingNew() { failing_one = kNone; }
+int64_t FailingNew::num_allocations() { return num_made.load(); }
+
+Attempt TryWithFailure(int64_t failing, const std::function<absl::Status()>& attempt) {
+  Attempt made;
+  const FailingNew failing_new(failing);
+  try {
+    made.status = attempt();
+  } catch (const std::bad_alloc&) {
+    made.has_thrown = true;
+  }
+  return made;
+}
+
+int FailEachAllocation(const std::function<absl::Status()>& attempt,
+                       const std::function<void()>& check, int most_failures) {
+  EXPECT_TRUE(TryWithFailure(kNone, attempt).ok());
+  const int64_t total = FailingNew::num_allocations();
+  const int64_t first_ones = std::min<int64_t>(total, most_failures / 2);
+  const int64_t step = 1 + (total - first_ones) / std::max(1, most_failures / 2);
+  int num_failed = 0;
+  for (int64_t failing = 0; failing < total; failing += failing < first_ones ? 1 : step) {
+    SCOPED_TRACE(absl::StrCat("allocation ", failing, " of ", total));
+    num_failed += TryWithFailure(failing, attempt).ok() ? 0 : 1;
+    check();
+    if (testing::Test::HasFailure()) break;
+  }
+  const Attempt last = TryWithFailure(kNone, attempt);
+  EXPECT_TRUE(last.ok()) << last.status;
+  return num_failed;
+}
+
+}  // namespace tandem
+
+void* operator new(std::size_t size) { return tandem::Allocate(size); }
+void* operator new[](std::size_t size) { return tandem::Allocate(size); }
+void* operator new(std::size_t size, std::align_val_t alignment) {
+  return tandem::Allocate(size, alignment);
+}
+void* operator new[](std::size_t size, std::align_val_t alignment) {
+  return tandem::Allocate(size, alignment);
+}
+void operator delete(void* data) noexcept { std::free(data); }
+void operator delete[](void* data) noexcept { std::free(data); }
+void operator delete(void* data, std::size_t) noexcept { std::free(data); }
+void operator delete[](void* data, std::size_t) noexcept { std::free(data); }
+void operator delete(void* data, std::align_val_t) noexcept { std::free(data); }
+void operator delete[](void* data, std::align_val_t) noexcept { std::free(data); }
+void operator delete(void* data, std::size_t, std::align_val_t) noexcept { std::free(data); }
+void operator delete[](void* data, std::size_t, std::align_val_t) noexcept { std::free(data); }
