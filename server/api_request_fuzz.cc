@@ -26,16 +26,17 @@ constexpr int kContext = 64;
 const std::vector<nlohmann::json>& Samples() {
   static const auto& samples = *new std::vector<nlohmann::json>(ParseAll({
       R"({"model": "fuzz", "prompt": "ab", "max_tokens": 5, "n": 2, "best_of": 2, "echo": true,
-          "logprobs": 3, "seed": 7, "user": "u", "metadata": {}, "suffix": "", "stream": true,
+          "seed": 7, "user": "u", "metadata": {}, "suffix": "", "stream": true,
           "stream_options": {"include_usage": true, "include_token_texts": true,
                              "include_obfuscation": false}})",
       R"({"prompt": ["a", "b"], "temperature": 0.5, "top_p": 0.9, "top_k": 4, "min_p": 0.1,
           "repetition_penalty": 1.1, "frequency_penalty": 0.5, "presence_penalty": -0.5,
           "min_tokens": 1, "logit_bias": {"0": -100, "1": 1.5}, "stop": ["b", "ab"],
-          "stop_token_ids": [2], "ignore_eos": false, "max_tokens": 0})",
-      R"({"prompt": [[0, 1], [2]], "prompt_logprobs": 2, "logprobs_mode": "processed",
+          "stop_token_ids": [2], "ignore_eos": false, "max_tokens": 4})",
+      R"({"prompt": [[0, 1], [2]], 
           "speculation": {"draft_tokens": 2, "drafter": "model", "verifier": "block"}})",
-      R"({"prompt": [0, 1, 2], "speculation": {"draft_tokens": "auto"}})",
+      R"({"prompt": [0, 1, 2], "echo": true, "logprobs": 3,
+          "speculation": {"draft_tokens": "auto"}})",
       R"({"messages": [{"role": "system", "content": "a"}, {"role": "user", "content":
             [{"type": "text", "text": "b"}]}, {"role": "assistant", "content": "ab"},
             {"role": "user", "content": "a", "name": null}],
@@ -46,7 +47,6 @@ const std::vector<nlohmann::json>& Samples() {
           "prediction": null, "reasoning_effort": "none", "web_search_options": null,
           "store": false, "service_tier": "auto", "max_tokens": 3})",
       R"({"model": "fuzz", "prompt": "a", "add_special_tokens": true, "special": "plain"})",
-      R"({"messages": [{"role": "user", "content": "b"}], "special": "parse"})",
       R"({"tokens": [0, 1, 3], "model": null})"}));
   return samples;
 }

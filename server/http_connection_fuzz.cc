@@ -137,7 +137,8 @@ class RequestMaker {
       absl::StrAppend(&sent_, "\r\n", asked.body);
     }
     if (Spoils()) {
-      const size_t size = std::min(bytes_.size(), Next(20));
+      const size_t wanted = Next(20);
+      const size_t size = std::min(bytes_.size(), wanted);
       absl::StrAppend(&sent_, bytes_.substr(0, size));
       bytes_.remove_prefix(size);
     }

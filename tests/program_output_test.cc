@@ -229,6 +229,19 @@ TEST_F(ProgramOutput, MorePromptsThanMayWaitAreAnsweredInTheirOrder) {
   }
 }
 
+// More than an engine takes by default.
+TEST_F(ProgramOutput, AComparisonIsOfAllPromptsHoweverMany) {
+  const std::string prompts = Prompts(Words(1030, R"({"prompt_ids": [5]})"));
+  const Words words = {"--prompts", prompts, "--json", "--max-tokens", "1", "--batch", "1000"};
+  for (const Words& extra : {Words{}, Words{"--compare"}}) {
+    Words all = Generate(words);
+    all.insert(all.end(), extra.begin(), extra.end());
+    const ProgramRun run = RunProgram(all);
+    EXPECT_EQ(run.exit_status, 0) << run.err;
+    EXPECT_EQ(Json::parse(run.out, nullptr, /*allow_exceptions=*/false).size(), 1030u);
+  }
+}
+
 // The reader of a pipe gets the first answer before the writer has said that there is no other
 // prompt. The time limit is of a program that answers only then.
 TEST_F(ProgramOutput, AnswersComeBeforeTheEndOfThePromptsIsKnown) {

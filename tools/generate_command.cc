@@ -73,6 +73,7 @@ absl::StatusOr<std::vector<TokenId>> ParseIds(const std::string& text) {
 absl::Status GenerateFlags::Check() {
   ASSIGN_OR_RETURN(engine_options, engine.ToOptions());
   engine_options.max_batch = is_batch() ? batch : 1;
+  engine_options.max_generations = MostPromptsBegun(batch, compare);
   // Later runs would find the prompt of the first.
   engine_options.prefix_cache = !compare;
   const int num_prompts =

@@ -1,5 +1,6 @@
 #include "tools/prompt_batch.h"
 
+#include <climits>
 #include <cstdint>
 #include <cstdio>
 #include <deque>
@@ -22,9 +23,6 @@ namespace tandem {
 namespace {
 
 using Json = nlohmann::json;
-
-// Prompts that may end behind one that writes on, so that the engine has work all the while.
-constexpr size_t kMostBehind = 128;
 
 class PromptBatch {
  public:
@@ -165,10 +163,8 @@ absl::Status PromptBatch::Finish() const {
 }
 
 absl::Status PromptBatch::Run() {
-  // A comparison has all of them in memory, and is of all at once.
-  const size_t most = options_.compare ? SIZE_MAX : options_.batch + kMostBehind;
   RETURN_IF_ERROR(RunInOrder(
-      engine_, most, [&] { return NextRequest(); },
+      engine_, MostPromptsBegun(options_.batch, options_.compare), [&] { return NextRequest(); },
       [&](absl::StatusOr<Completion> completion) { return OnEnd(std::move(completion)); }));
   if (joint_.has_value() && !options_.json) {
     joint_->timings.end_to_end = Instant::Now() - start_;
@@ -181,6 +177,11 @@ absl::Status PromptBatch::Run() {
 }
 
 }  // namespace
+
+int MostPromptsBegun(int batch, bool compare) {
+  constexpr int kMostBehind = 128;
+  return compare ? INT_MAX : batch + kMostBehind;
+}
 
 absl::Status RunPromptBatch(const PromptBatchOptions& options, PromptReader* reader,
                             Engine* engine) {

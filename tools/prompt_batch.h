@@ -9,6 +9,11 @@
 
 namespace tandem {
 
+// Prompts that are with the engine together, which must have room for them: `batch` that run, and
+// some that may end behind one that writes on, so that the engine has work all the while; with a
+// comparison all, since it is of all at once.
+int MostPromptsBegun(int batch, bool compare);
+
 struct PromptBatchOptions {
   std::string file;  // for errors
   Request base;      // what the requests have beside their prompts
