@@ -33,7 +33,7 @@ const std::vector<nlohmann::json>& Samples() {
           "repetition_penalty": 1.1, "frequency_penalty": 0.5, "presence_penalty": -0.5,
           "min_tokens": 1, "logit_bias": {"0": -100, "1": 1.5}, "stop": ["b", "ab"],
           "stop_token_ids": [2], "ignore_eos": false, "max_tokens": 4})",
-      R"({"prompt": [[0, 1], [2]], 
+      R"({"prompt": [[0, 1], [2]],
           "speculation": {"draft_tokens": 2, "drafter": "model", "verifier": "block"}})",
       R"({"prompt": [0, 1, 2], "echo": true, "logprobs": 3,
           "speculation": {"draft_tokens": "auto"}})",

@@ -31,7 +31,7 @@ std::string TextReport(const Engine& engine, const Completion& completion) {
   absl::StrAppend(&report, "device      ", engine.device_description(), "\n");
   absl::StrAppendFormat(&report, "tokens      %d prompt (%d cached), %d written, ended by %s\n",
                         completion.prompt_tokens, completion.cached_tokens, num_tokens,
-                        completion.finish_reason);
+                        NameOf(completion.finish_reason));
   if (stats.proposed > 0) {
     absl::StrAppendFormat(&report,
                           "acceptance  %.1f %% of the draft's tokens (%d of %d), rule %s\n",
