@@ -65,7 +65,7 @@ TEST(Access, OnlyNamesOfThisMachineAreAnsweredTo) {
        {"evil.example", "evil.example:80", "localhost.evil.example", "evillocalhost", "0.0.0.0",
         "192.168.0.1", "127.1", "localhost:80x", "localhost:80@evil.example", "[::1", "[::1]x",
         "[::2]", ":80", ".", "[]"}) {
-    for (const char* target : {"/tokenize", "/v1/completions", "/nowhere"}) {
+    for (const char* target : {"/tokenize", "/detokenize", "/nowhere"}) {
       const Answer answer = AskFor(server.get(), host, "", "POST", target);
       EXPECT_EQ(answer.status, 403) << host;
       EXPECT_EQ(answer.error("code"), "host_not_allowed") << host;

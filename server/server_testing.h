@@ -253,6 +253,11 @@ class Client {
     bytes.resize(count > 0 ? static_cast<size_t>(count) : 0);
     return bytes;
   }
+  // Whether the server closes the connection, without another answer.
+  bool AwaitClose() {
+    char byte = 0;
+    return recv(stream_.socket().native_handle(), &byte, 1, 0) == 0;
+  }
   void EndSending() { shutdown(stream_.socket().native_handle(), SHUT_WR); }
   void Close() { stream_.close(); }
 
