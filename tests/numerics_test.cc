@@ -20,7 +20,7 @@
 namespace tandem {
 namespace {
 
-using Row = std::vector<float>;
+using LogitRow = std::vector<float>;
 
 // A model with its cache.
 struct Machine {
@@ -33,9 +33,9 @@ struct Machine {
         model(*Transformer::Load(folder, backend.get())),
         cache(*PagedKvCache::Create(backend.get(), model->kv_layout(page_size, kv_dtype), 256)) {}
 
-  std::vector<Row> Forward(const std::vector<ForwardRequest>& requests) {
+  std::vector<LogitRow> Forward(const std::vector<ForwardRequest>& requests) {
     const MatrixView logits = *model->Forward(requests);
-    std::vector<Row> rows;
+    std::vector<LogitRow> rows;
     for (int64_t i = 0; i < logits.rows; ++i) {
       const float* row = static_cast<const float*>(logits.data) + i * logits.stride;
       rows.emplace_back(row, row + logits.cols);
@@ -123,11 +123,11 @@ class Schedule {
                           .kv = &sequences_[part.sequence],
                           .num_logits = static_cast<int>(part.tokens.size())});
     }
-    const std::vector<Row> got = machine_.Forward(requests);
+    const std::vector<LogitRow> got = machine_.Forward(requests);
     size_t first = 0;
     for (const Part& part : parts) {
       for (int i = 0; i < part.num_true; ++i) {
-        const Row& want = rows_[part.sequence][part.begin + i];
+        const LogitRow& want = rows_[part.sequence][part.begin + i];
         ASSERT_EQ(got[first + i].size(), want.size());
         ASSERT_EQ(std::memcmp(got[first + i].data(), want.data(), want.size() * sizeof(float)), 0)
             << "position " << part.begin + i << " in a pass of " << got.size() << " rows";
@@ -140,7 +140,7 @@ class Schedule {
   std::mt19937_64 random_;
   Machine machine_;
   std::vector<std::vector<TokenId>> texts_;
-  std::vector<std::vector<Row>> rows_;  // of every text and position
+  std::vector<std::vector<LogitRow>> rows_;  // of every text and position
   std::vector<KvSequence> sequences_;
 };
 
