@@ -321,11 +321,12 @@ void EngineImpl::AnswerChecks() {
 void EngineImpl::Step() {
   std::vector<Session*> running = Admit();
   const auto has_ended = [](const Session* session) { return session->finished; };
-  if (running.empty() || std::any_of(running.begin(), running.end(), has_ended)) return;
+  if (running.empty()) return;
   for (Session* session : running) LookForDrafts(session);
   RoundPlan plan = Plan(&running);
   // Rows that one is spared go to others, who may find what they were to read, too.
   while (LookAgain(plan.steps)) plan = Plan(&running);
+  if (std::any_of(running.begin(), running.end(), has_ended)) return;  // all of them was found
   TANDEM_CHECK(!plan.steps.empty());  // what does not fit alone is refused when it is submitted
   AddDrafts(&policy_, &plan);
   const absl::Status status = RunRound(pair_.drafter.get(), &verifier_, plan.steps, &policy_, [&] {
@@ -379,7 +380,6 @@ void EngineImpl::Begin(Session* session, KvSequence found) {
     session->draft_state = pair_.drafter->NewState({});
   }
   TakePrefix(session, std::move(found));
-  EndIfScored(session);
 }
 
 // The next round's plan; those preempted for it have given their pages back.
@@ -405,6 +405,7 @@ void EngineImpl::TakePrefix(Session* session, KvSequence found) {
   session->target_kv = std::move(found);
   num_prefix_hits_ += spared;
   if (session->completion.num_preemptions == 0) session->completion.cached_tokens += spared;
+  EndIfScored(session);
   if (session->draft_state == nullptr) return;
   num_draft_prefix_hits_ -= pair_.drafter->NumCached(*session->draft_state);
   pair_.drafter->LookAgain(session->draft_state.get(), Reusable(*session));

@@ -36,5 +36,22 @@ TEST(Engine, ReadsThePromptOfManyOnce) {
   }
 }
 
+// Who only scores a prompt that another reads has nothing left to do once it is found.
+TEST(Engine, ScoresOnePromptForMany) {
+  EngineOptions options = CpuOptionsFor(ShippedModelPath("storyteller-1m"), "");
+  const std::unique_ptr<Engine> engine = MakeEngine(options);
+  for (const int length : {17, 33, 40, 600}) {
+    std::vector<TokenId> prompt(length);
+    std::iota(prompt.begin(), prompt.end(), length);
+    const std::vector<Request> requests(8, {.prompt_ids = prompt, .max_tokens = 0});
+    for (const Completion& got : GenerateAll(engine.get(), requests)) {
+      EXPECT_TRUE(got.token_ids.empty());
+      EXPECT_EQ(got.prompt_tokens, length);
+    }
+  }
+  const absl::Status status = engine->CheckIntegrity();
+  EXPECT_TRUE(status.ok()) << status;
+}
+
 }  // namespace
 }  // namespace tandem

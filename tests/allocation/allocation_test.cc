@@ -12,6 +12,7 @@
 #include "base/status_macros.h"
 #include "base/thread_pool.h"
 #include "draft/make_drafter.h"
+#include "engine/engine.h"
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
 #include "model/tokenizer/tokenizer.h"
@@ -173,7 +174,7 @@ absl::Status GenerateTwo(RoundModels* models, Drafter* drafter, std::vector<Toke
 TEST(AllocationFailure, OfARoundEndsItsGenerationsAndNoOthers) {
   RoundModels models({.num_pages = 60});
   const Tokens expected = Plain(RoundAsk(), &models)->tokens;
-  const auto lookups = MakeDrafter("ngram", {});
+  const auto lookups = MakeDrafter(DrafterKind::kNgram, {});
   ASSERT_TRUE(lookups.ok()) << lookups.status();
   for (Drafter* drafter : {static_cast<Drafter*>(&models.drafter), lookups->get()}) {
     std::vector<Tokens> outputs;
@@ -262,6 +263,50 @@ TEST(AllocationFailure, OfAPassLeavesTheModelWhole) {
   ASSERT_TRUE(pass(*undisturbed, &expected).ok());
   ASSERT_EQ(logits.size(), expected.size());
   EXPECT_EQ(std::memcmp(logits.data(), expected.data(), logits.size() * sizeof(float)), 0);
+}
+
+// ---- The engine ----
+
+// Every generation ends, with its result or a status, and the engine goes on.
+TEST(AllocationFailure, OfAGenerationIsNobodyElses) {
+  EngineOptions options{.target = GoldenModelPath("llama-gqa"),
+                        .draft = GoldenModelPath("llama-gqa"),
+                        .threads = 2,
+                        .kv_memory_bytes = 1 << 20};
+  options.max_batch = 2;
+  const auto engine = Engine::Create(options);
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  const Request request{.prompt_ids = {5, 9, 17, 3, 8},
+                        .max_tokens = 6,
+                        .seed = 3,
+                        .stop = {"zz"},
+                        .ignore_eos = true,
+                        .draft_tokens = 2};
+  const auto alone = (*engine)->Generate(request);
+  ASSERT_TRUE(alone.ok()) << alone.status();
+  std::vector<TokenId> output;
+  const auto attempt = [&]() -> absl::Status {
+    const auto first = (*engine)->Submit(request, [](const Piece&) { return true; });
+    const auto second = (*engine)->Submit(request, nullptr);
+    absl::Status status;
+    for (const auto* id : {&first, &second}) {
+      status.Update(id->status());
+      if (!id->ok()) continue;
+      const absl::StatusOr<Completion> got = (*engine)->Wait(**id);
+      status.Update(got.status());
+      if (got.ok()) output = got->token_ids;
+    }
+    return status;
+  };
+  const int num_failed = FailEachAllocation(
+      attempt,
+      [&] {
+        const absl::Status status = (*engine)->CheckIntegrity();
+        EXPECT_TRUE(status.ok()) << status;
+      },
+      /*most_failures=*/400);
+  EXPECT_GT(num_failed, 100);
+  EXPECT_EQ(output, alone->token_ids);
 }
 
 }  // namespace
