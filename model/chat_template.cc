@@ -94,8 +94,8 @@ absl::Status Unknown(std::string_view why) {
 }
 
 absl::Status WrongRole(size_t index, const std::string& role, std::string_view allowed) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("messages[", index, "].role: ", Quoted(role), " is not ", View(allowed)));
+  return FieldError(absl::StrCat("messages[", index, "].role"),
+                    absl::StrCat(Quoted(role), " is not ", View(allowed)));
 }
 
 // Roles that every template takes: one system message first, then question and answer in turns.
@@ -105,7 +105,7 @@ absl::Status CheckTurns(absl::Span<const ChatMessage> messages, bool has_system)
     return WrongRole(0, "system", "taken by the model's chat template, which has no such place");
   }
   if (messages.size() == first) {
-    return absl::InvalidArgumentError("messages: hold no message of role user");
+    return FieldError("messages", "hold no message of role user");
   }
   for (size_t i = first; i < messages.size(); ++i) {
     const char* expected = (i - first) % 2 == 0 ? "user" : "assistant";
@@ -272,7 +272,7 @@ std::vector<std::string> ChatTemplate::EndTokens() const {
 
 absl::StatusOr<Parts> ChatTemplate::Render(absl::Span<const ChatMessage> messages,
                                            std::string_view date) const {
-  if (messages.empty()) return absl::InvalidArgumentError("messages: is empty");
+  if (messages.empty()) return FieldError("messages", "is empty");
   for (size_t i = 0; i < messages.size(); ++i) {
     const std::string& role = messages[i].role;
     if (role != "system" && role != "user" && role != "assistant") {

@@ -171,7 +171,7 @@ absl::Status StatusOf(RowState state) {
     case RowState::kDistribution:
       return absl::OkStatus();
     case RowState::kNoDistribution:
-      return absl::InvalidArgumentError("logits hold a NaN or +inf, or nothing finite");
+      return absl::InternalError("logits hold a NaN or +inf, or nothing finite");
     case RowState::kOverflows:
       return absl::InvalidArgumentError("logits overflow at this temperature");
   }

@@ -57,8 +57,8 @@ struct Distribution {
 
 // The distribution that `params` make of `logits` for a sequence with these counts (null when
 // params.needs_counts() is false). Counts, biases and ending tokens beyond the row mean nothing: a
-// draft's row may be shorter than the target's. INVALID_ARGUMENT if the row holds a NaN or +inf, or
-// nothing finite.
+// draft's row may be shorter than the target's. INTERNAL if the row holds a NaN or +inf, or nothing
+// finite: the model's fault. INVALID_ARGUMENT if `params` make one of it that does.
 absl::Status MakeDistribution(absl::Span<const float> logits, const SamplingParams& params,
                               const TokenCounts* counts, Distribution* distribution);
 

@@ -61,7 +61,7 @@ class LazyRows {
     }
   }
 
-  // INVALID_ARGUMENT for a row that is no distribution, and for all behind it.
+  // MakeDistribution's error for a row that is no distribution, and for all behind it.
   absl::StatusOr<const Distribution*> Row(int slot) {
     while (num_made_ <= slot && failure_.ok()) {
       const int i = num_made_;
@@ -142,9 +142,9 @@ void Conclude(const VerifyRequest& request,
     return;
   }
   result->verdict = {.num_accepted = num_good(), .next = -1};
-  result->status = absl::InvalidArgumentError(absl::StrCat("the target's row for position ",
-                                                           request.context.size() + num_good(),
-                                                           ": ", verdict.status().message()));
+  result->status = {verdict.status().code(), absl::StrCat("the target's row for position ",
+                                                          request.context.size() + num_good(), ": ",
+                                                          verdict.status().message())};
 }
 
 void Finish(const VerifyRequest& request, const Rows& logits, const JudgeFunction& judge,

@@ -38,8 +38,8 @@ struct VerifyRequest {
 };
 
 struct VerifyResult {
-  // Of this request alone: INVALID_ARGUMENT if the row that its next token would come from is no
-  // distribution. Then the verdict keeps what was accepted before, and has no next token.
+  // Of this request alone: MakeDistribution's error if the row that its next token would come from
+  // is no distribution. Then the verdict keeps what was accepted before, and has no next token.
   absl::Status status;
   bool judged = false;
   Verdict verdict;

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "base/field_error.h"
 #include "base/status_macros.h"
 
 namespace tandem {
@@ -100,7 +101,7 @@ absl::StatusOr<JsonDocument> ParseJsonDocument(absl::string_view text, absl::str
   absl::StatusOr<JsonDocument> document = JsonDocument();
   JsonReader reader(&**document);
   if (Json::sax_parse(text.begin(), text.end(), &reader)) return document;
-  return absl::InvalidArgumentError(absl::StrCat(file, ": ", reader.problem()));
+  return FieldError(file, reader.problem());
 }
 
 absl::StatusOr<Json> ParseJson(absl::string_view text, absl::string_view file) {

@@ -27,7 +27,7 @@ class JsonDocument {
   nlohmann::json root_;
 };
 
-// Parses one whole JSON document. INVALID_ARGUMENT, one line that begins with `file` and names the
+// Parses one whole JSON document. INVALID_ARGUMENT, one line that names `file` as its field and the
 // byte, if it is not JSON in UTF-8, nests deeper than 64 values or gives a key of an object twice.
 absl::StatusOr<JsonDocument> ParseJsonDocument(absl::string_view text, absl::string_view file);
 // The same, of a file that is small or that nothing goes on without.

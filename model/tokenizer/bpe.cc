@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
+#include "base/field_error.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
 #include "model/formats/json_text.h"
@@ -194,9 +195,9 @@ absl::Status BytePairEncoder::AppendCharacters(std::string_view piece,
     }
     if (AppendBytes(character, ids) || !has_unknown_) continue;
     if (unknown_ < 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("text: ", Quoted(View(character)), " has no token, and model.unk_token ",
-                       Quoted(unknown_token_), " is not in the vocabulary"));
+      return FieldError("text",
+                        absl::StrCat(Quoted(View(character)), " has no token, and model.unk_token ",
+                                     Quoted(unknown_token_), " is not in the vocabulary"));
     }
     if (unknown_waits && !fuse_unknown_) ids->push_back(unknown_);
     unknown_waits = true;

@@ -27,7 +27,7 @@ class TokenDecoder {
     std::string bytes;
     bool is_byte = false;  // one byte of a character, by the token's own word ("<0xE2>")
   };
-  // `is_first`: no token comes before. RESOURCE_EXHAUSTED if an expression takes too many steps.
+  // `is_first`: no token comes before. INVALID_ARGUMENT if an expression takes too many steps.
   absl::StatusOr<Text> TextOf(std::string_view token, bool is_first) const;
   // Whether `is_first` can matter.
   bool first_differs() const { return first_differs_; }

@@ -24,8 +24,8 @@ class PreTokenizer {
   // not implemented or a field that is wrong.
   static absl::StatusOr<PreTokenizer> FromJson(const JsonField& field);
 
-  // The pieces of `piece`, none of them empty. RESOURCE_EXHAUSTED if an expression takes too many
-  // steps.
+  // The pieces of `piece`, none of them empty. INVALID_ARGUMENT naming the field `text` if an
+  // expression takes too many steps.
   absl::StatusOr<std::vector<Piece>> Split(Piece piece) const;
 
  private:

@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/field_error.h"
 #include "base/status_macros.h"
 #include "model/tokenizer/regex_dialect.h"
 
@@ -31,6 +32,23 @@ struct MatchContextDeleter {
 struct JitStackDeleter {
   void operator()(pcre2_jit_stack* stack) const { pcre2_jit_stack_free(stack); }
 };
+
+// What PCRE2 says of a search from byte `start` on. Its limits are on what a text may cost.
+absl::Status MatchError(int code, size_t start) {
+  PCRE2_UCHAR message[256];
+  pcre2_get_error_message(code, message, sizeof(message));
+  const std::string what = absl::StrCat("regular expression: at byte ", start, ": ",
+                                        reinterpret_cast<const char*>(message));
+  switch (code) {
+    case PCRE2_ERROR_MATCHLIMIT:
+    case PCRE2_ERROR_DEPTHLIMIT:
+    case PCRE2_ERROR_HEAPLIMIT:
+    case PCRE2_ERROR_JIT_STACKLIMIT:
+      return FieldError("text", what);
+    default:
+      return absl::InternalError(what);
+  }
+}
 
 }  // namespace
 
@@ -83,12 +101,7 @@ absl::StatusOr<std::vector<Regex::Match>> Regex::FindAll(std::string_view text) 
       pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
       continue;
     }
-    if (result < 0) {
-      PCRE2_UCHAR message[256];
-      pcre2_get_error_message(result, message, sizeof(message));
-      return absl::ResourceExhaustedError(absl::StrCat("regular expression: at byte ", start, ": ",
-                                                       reinterpret_cast<const char*>(message)));
-    }
+    if (result < 0) return MatchError(result, start);
     const PCRE2_SIZE* at = pcre2_get_ovector_pointer(data.get());
     const bool is_empty = at[0] == at[1];
     // An empty match right behind the last one does not count.

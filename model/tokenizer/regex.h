@@ -29,7 +29,7 @@ class Regex {
 
   // Every match in order, none overlapping; of an empty one right behind another the search goes on
   // a character later.   REQUIRES: text is UTF-8.
-  // RESOURCE_EXHAUSTED if matching takes too many steps.
+  // INVALID_ARGUMENT naming the field `text` if matching takes too many steps.
   absl::StatusOr<std::vector<Match>> FindAll(std::string_view text) const;
 
  private:

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "base/field_error.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "model/tokenizer/regex_dialect.h"
@@ -140,7 +141,8 @@ TEST(Regex, LongTextsMatch) {
 TEST(Regex, TooManyStepsAreAnError) {
   const auto regex = Regex::Compile("(?:a+)+b");
   const auto matches = regex->FindAll(std::string(100, 'a') + "cb");
-  EXPECT_EQ(matches.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(matches.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(FieldOf(matches.status()), "text");
 }
 
 }  // namespace

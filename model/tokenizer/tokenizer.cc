@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "base/field_error.h"
 #include "base/hash_map.h"
 #include "base/mapped_file.h"
 #include "base/status_macros.h"
@@ -212,8 +213,7 @@ absl::StatusOr<std::vector<TokenId>> BpeTokenizer::EncodeMarked(
     text += part.text;
   }
   if (const size_t at = FindInvalidUtf8(text); at != std::string_view::npos) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("text: is not UTF-8 at byte ", at, " of ", text.size()));
+    return FieldError("text", absl::StrCat("is not UTF-8 at byte ", at, " of ", text.size()));
   }
   std::vector<TokenId> ids;
   for (const TextPart& part : raw_finder_.Cut(text, plain)) {

@@ -52,7 +52,8 @@ class Tokenizer {
                                                           const std::string& name);
   virtual ~Tokenizer() = default;
 
-  // Nothing is added in front or behind. INVALID_ARGUMENT, with the offset, if `text` is not UTF-8.
+  // Nothing is added in front or behind. INVALID_ARGUMENT naming the field `text`, with the offset,
+  // if it is not UTF-8, and if a part of it cannot be cut or has no token.
   virtual absl::StatusOr<std::vector<TokenId>> Encode(std::string_view text,
                                                       SpecialTokens special) const = 0;
   // The same of the parts joined, but that a special token counts only where none of it is written

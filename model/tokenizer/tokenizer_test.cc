@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/field_error.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "model/tokenizer/unicode.h"
@@ -143,6 +144,7 @@ TEST(Tokenizer, TextThatIsNotUtf8IsRefusedWithItsOffset) {
     const auto ids = (*tokenizer)->Encode(text, SpecialTokens::kParse);
     EXPECT_EQ(ids.status().code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(ids.status().message(), HasSubstr("byte 2 "));
+    EXPECT_EQ(FieldOf(ids.status()), "text");
   }
 }
 
