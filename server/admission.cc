@@ -5,21 +5,25 @@
 
 namespace tandem {
 
-absl::Status Admission::Enter(int count) {
+absl::StatusOr<std::vector<Admission::Place>> Admission::Enter(int count) {
+  std::vector<Place> places(count);
   absl::MutexLock lock(&mutex_);
   if (is_closed_) return absl::UnavailableError("the server is stopping");
-  if (num_inside_ + count > capacity_) {
+  const int free = capacity_ - num_inside_;
+  if (count > ShareOf(free)) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("the queue is full: ", num_inside_, " of ", capacity_, " places are taken, ",
+        absl::StrCat("the queue is full: ", free, " of ", capacity_,
+                     " places are free, and a request may take ", ShareOf(free), " of them; ",
                      count, count == 1 ? " is" : " are", " wanted; try again later"));
   }
   num_inside_ += count;
-  return absl::OkStatus();
+  for (Place& place : places) place.admission_ = this;
+  return places;
 }
 
-void Admission::Leave(int count) {
+void Admission::Leave() {
   absl::MutexLock lock(&mutex_);
-  num_inside_ -= count;
+  --num_inside_;
   TANDEM_CHECK(num_inside_ >= 0);
 }
 

@@ -1,8 +1,11 @@
 #ifndef TANDEM_SERVER_ADMISSION_H_
 #define TANDEM_SERVER_ADMISSION_H_
 
+#include <utility>
+#include <vector>
+
 #include "absl/base/thread_annotations.h"
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 
@@ -11,21 +14,47 @@ namespace tandem {
 // How many sequences are with the engine, and whether more may come. Thread-safe.
 class Admission {
  public:
+  // One sequence's place, given back when it is destroyed. The Admission must outlive it.
+  class Place {
+   public:
+    Place() = default;  // none
+    Place(Place&& other) noexcept : admission_(std::exchange(other.admission_, nullptr)) {}
+    Place& operator=(Place&& other) noexcept {
+      const Place old(std::move(*this));
+      admission_ = std::exchange(other.admission_, nullptr);
+      return *this;
+    }
+    ~Place() {
+      if (admission_ != nullptr) admission_->Leave();
+    }
+
+   private:
+    friend class Admission;
+    Admission* admission_ = nullptr;
+  };
+
   explicit Admission(int capacity) : capacity_(capacity) {}
 
-  // Lets `count` sequences in. RESOURCE_EXHAUSTED if they are too many beside those that are in,
-  // UNAVAILABLE after Close(); then none is in.
-  absl::Status Enter(int count);
-  void Leave(int count);
+  // Lets a request's `count` sequences in. A request of several takes at most half of the places
+  // that are free: so it always leaves as many to others, and whoever asks for one gets it while
+  // there is one. RESOURCE_EXHAUSTED if they are too many, UNAVAILABLE after Close(); then none is
+  // in.
+  absl::StatusOr<std::vector<Place>> Enter(int count);
   void Close();
 
   int capacity() const { return capacity_; }
+  // The most sequences that one request can ever have.
+  int most_per_request() const { return ShareOf(capacity_); }
   int num_inside() const;
   bool is_closed() const;
   // True when nobody is inside, false if `timeout` passes before.
   bool AwaitEmpty(absl::Duration timeout) const;
 
  private:
+  // Half, rounded up.
+  static int ShareOf(int free) { return free - free / 2; }
+  void Leave();
+
   const int capacity_;
   mutable absl::Mutex mutex_;
   int num_inside_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -1,15 +1,12 @@
 #include "server/api_error.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/cord.h"
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
+#include "base/field_error.h"
 #include "nlohmann/json.hpp"
 
 namespace tandem {
@@ -42,17 +39,6 @@ const Kind& KindOf(const absl::Status& status) {
   return *kind;
 }
 
-// "logit_bias" of "logit_bias: ...": names as JSON paths write them.
-std::optional<std::string> FieldOf(absl::string_view message) {
-  const size_t end = std::min(message.find(": "), message.find(" of token "));
-  if (end == absl::string_view::npos || end == 0) return std::nullopt;
-  const absl::string_view field = message.substr(0, end);
-  const bool is_name = std::all_of(field.begin(), field.end(), [](char c) {
-    return absl::ascii_isalnum(c) || absl::StrContains("_.[]", absl::string_view(&c, 1));
-  });
-  return is_name ? std::optional<std::string>(field) : std::nullopt;
-}
-
 int HttpStatusOf(const absl::Status& status) {
   int http = 0;
   const absl::optional<absl::Cord> payload = status.GetPayload(kHttpPayload);
@@ -68,25 +54,14 @@ absl::Status WithCode(absl::Status status, absl::string_view code, int http_stat
   return status;
 }
 
-absl::Status WithFieldRenamed(const absl::Status& status, absl::string_view from,
-                              absl::string_view to) {
-  absl::string_view message = status.message();
-  if (!absl::ConsumePrefix(&message, absl::StrCat(from, ": "))) return status;
-  absl::Status renamed(status.code(), absl::StrCat(to, ": ", message));
-  status.ForEachPayload([&](absl::string_view type, const absl::Cord& payload) {
-    renamed.SetPayload(type, payload);
-  });
-  return renamed;
-}
-
 Json ErrorJson(const absl::Status& status) {
   const Kind& kind = KindOf(status);
-  const std::optional<std::string> field = FieldOf(status.message());
+  const std::string field = FieldOf(status);
   const absl::optional<absl::Cord> code = status.GetPayload(kCodePayload);
   return {{"error",
            {{"message", std::string(status.message())},
             {"type", kind.type},
-            {"param", field.has_value() ? Json(*field) : Json(nullptr)},
+            {"param", field.empty() ? Json(nullptr) : Json(field)},
             {"code", code.has_value() ? std::string(*code) : std::string(kind.code)}}}};
 }
 

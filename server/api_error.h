@@ -1,5 +1,5 @@
-// Errors as OpenAI's clients expect them. Inside the server they are statuses like all others, with
-// a message that begins with the field that is wrong: "max_tokens: 0 is not 1 or more".
+// Errors as OpenAI's clients expect them. Inside the server they are statuses like all others,
+// which name the field that is wrong (base/field_error.h).
 #ifndef TANDEM_SERVER_API_ERROR_H_
 #define TANDEM_SERVER_API_ERROR_H_
 
@@ -16,12 +16,8 @@ namespace tandem {
 // `http_status` is not 0, that HTTP status.
 absl::Status WithCode(absl::Status status, absl::string_view code, int http_status = 0);
 
-// The same status; a message that begins with "`from`: " begins with "`to`: ".
-absl::Status WithFieldRenamed(const absl::Status& status, absl::string_view from,
-                              absl::string_view to);
-
-// {"error": {"message", "type", "param", "code"}}; `param` is the field that the message begins
-// with, or null.
+// {"error": {"message", "type", "param", "code"}}; `param` is the field that the status names, or
+// null.
 nlohmann::json ErrorJson(const absl::Status& status);
 
 // The whole answer: 400 for INVALID_ARGUMENT, 401 UNAUTHENTICATED, 404 NOT_FOUND, 429

@@ -22,7 +22,9 @@ using Json = nlohmann::json;
 
 constexpr int kDefaultMaxTokens = 16;  // of completions, as OpenAI's
 constexpr int kMostStops = 16;
+constexpr size_t kMostBytesPerStop = 1000;
 constexpr int kMostLogprobs = 100;
+constexpr int kMostTokens = std::numeric_limits<int>::max();
 
 constexpr char kPromptKinds[] =
     "a string, a list of strings, a list of token ids or a list of such";
@@ -63,7 +65,10 @@ void ReadSampling(RequestFields* fields, SamplingParams* sampling) {
   }
   for (const auto& [key, value] : bias->items()) {
     TokenId id = 0;
-    if (!absl::SimpleAtoi(key, &id)) return fields->FailNot("logit_bias", key, "a token id");
+    // "5", and neither "05" nor "+5": a token has one key.
+    if (!absl::SimpleAtoi(key, &id) || key != absl::StrCat(id)) {
+      return fields->FailNot("logit_bias", key, "a token id in digits alone");
+    }
     if (!value.is_number()) return fields->FailNot("logit_bias", value, "a number");
     sampling->logit_bias.emplace_back(id, value.get<float>());
   }
@@ -85,6 +90,9 @@ void ReadStops(RequestFields* fields, Request* options) {
         return fields->FailNot("stop", text, "a string that is not empty");
       }
       options->stop.push_back(text.get<std::string>());
+      if (options->stop.back().size() > kMostBytesPerStop) {
+        return fields->FailNot("stop", text, absl::StrCat("at most ", kMostBytesPerStop, " bytes"));
+      }
     }
   }
   if (const Json* stop = fields->Find("stop_token_ids"); stop != nullptr) {
@@ -165,29 +173,59 @@ void ReadCommon(RequestFields* fields, const ServedModel& model, ApiRequest* req
 
 // ---- Lengths ----
 
-// The prompt and `max_tokens` in the context; 0 for as many as fit.
-absl::Status SetLengths(const ServedModel& model, absl::string_view prompt_field,
-                        absl::string_view max_tokens_field, int max_tokens, ApiRequest* request) {
+// The tokens that each sequence may write, by what the whole answer may hold.
+absl::StatusOr<int> RoomInAnswer(const ServedModel& model, const ApiRequest& request) {
+  const Request& options = request.options;
+  int64_t echoed_tokens = 0;
+  for (const auto& prompt : request.prompts) {
+    if (request.echo) echoed_tokens += request.n * static_cast<int64_t>(prompt.size());
+  }
+  const int64_t left =
+      model.max_answer_bytes - echoed_tokens * BytesPerToken(options.prompt_logprobs);
+  const int64_t room = left / (request.num_sequences() * BytesPerToken(options.logprobs));
+  if (left > 0 && room > 0) return static_cast<int>(std::min<int64_t>(room, kMostTokens));
+  const bool has_logprobs = options.logprobs.num_top >= 0;
+  const char* field = !has_logprobs ? "n" : request.is_chat ? "top_logprobs" : "logprobs";
+  return FieldError(
+      field, absl::StrCat("the answer's ", request.num_sequences(), " sequences with ",
+                          1 + options.logprobs.num_top, " log-probabilities a token are more than ",
+                          model.max_answer_bytes, " bytes, before their first token"));
+}
+
+// The prompt and `max_tokens` in the context and the answer; without (0) as many as fit in both, at
+// most `otherwise`.
+absl::Status SetLengths(const ServedModel& model, absl::string_view max_tokens_field,
+                        int max_tokens, int otherwise, ApiRequest* request) {
   const int longest = model.MaxLength();
   int64_t prompt_length = 0;
   for (const auto& prompt : request->prompts) {
     prompt_length = std::max(prompt_length, static_cast<int64_t>(prompt.size()));
   }
-  const auto too_long = [](std::string message) {
-    return WithCode(absl::InvalidArgumentError(std::move(message)), "context_length_exceeded");
-  };
   if (prompt_length >= longest) {
-    return too_long(absl::StrCat(prompt_field, ": has ", prompt_length,
-                                 " tokens, and the model's context of ", longest,
-                                 " must hold one more"));
+    return WithCode(
+        FieldError(request->is_chat ? "messages" : "prompt",
+                   absl::StrCat("has ", prompt_length, " tokens, and the model's context of ",
+                                longest, " must hold one more")),
+        "context_length_exceeded");
   }
   if (prompt_length + max_tokens > longest) {
-    return too_long(absl::StrCat(max_tokens_field, ": ", max_tokens, " and ", prompt_length,
-                                 " tokens of the prompt are more than the model's context of ",
-                                 longest));
+    return WithCode(
+        FieldError(max_tokens_field, absl::StrCat(max_tokens, " and ", prompt_length,
+                                                  " tokens of the prompt are more than the model's "
+                                                  "context of ",
+                                                  longest)),
+        "context_length_exceeded");
   }
-  request->options.max_tokens =
-      max_tokens > 0 ? max_tokens : longest - static_cast<int>(prompt_length);
+  ASSIGN_OR_RETURN(const int room, RoomInAnswer(model, *request));
+  if (max_tokens > room) {
+    return FieldError(max_tokens_field,
+                      absl::StrCat(max_tokens, " for each of ", request->num_sequences(),
+                                   " sequences with ", 1 + request->options.logprobs.num_top,
+                                   " log-probabilities a token are an answer of more than ",
+                                   model.max_answer_bytes, " bytes, allowed: ", room));
+  }
+  const int fitting = std::min({longest - static_cast<int>(prompt_length), room, otherwise});
+  request->options.max_tokens = max_tokens > 0 ? max_tokens : fitting;
   return absl::OkStatus();
 }
 
@@ -195,11 +233,9 @@ absl::Status CheckSequences(const ServedModel& model, const ApiRequest& request)
   if (request.prompts.size() * request.n <= static_cast<size_t>(model.max_sequences)) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat("n: ", request.n, " times ",
-                                                 request.prompts.size(),
-                                                 " prompts are more sequences than the server "
-                                                 "takes at once, ",
-                                                 model.max_sequences));
+  return FieldError("n", absl::StrCat(request.n, " times ", request.prompts.size(),
+                                      " prompts are more sequences than a request may have here, ",
+                                      model.max_sequences));
 }
 
 // ---- Completions ----
@@ -213,8 +249,7 @@ absl::StatusOr<std::vector<TokenId>> EncodePrompt(const std::string& text,
 // A string, ids, or a list of either.
 absl::Status ReadPrompts(const Json& prompt, const ServedModel& model, ApiRequest* request) {
   const auto wrong = [](const Json& found) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("prompt: ", Shown(found), " is not ", kPromptKinds));
+    return FieldError("prompt", absl::StrCat(Shown(found), " is not ", kPromptKinds));
   };
   const bool is_one =
       prompt.is_string() || (prompt.is_array() && !prompt.empty() && prompt[0].is_number());
@@ -230,7 +265,7 @@ absl::Status ReadPrompts(const Json& prompt, const ServedModel& model, ApiReques
     } else {
       return wrong(element);
     }
-    if (ids.empty()) return absl::InvalidArgumentError("prompt: is empty");
+    if (ids.empty()) return FieldError("prompt", "is empty");
     request->prompts.push_back(std::move(ids));
   }
   return absl::OkStatus();
@@ -266,8 +301,8 @@ std::string ReadContent(RequestFields* fields, bool may_lack) {
 
 absl::StatusOr<std::vector<ChatMessage>> ReadMessages(const Json* list) {
   if (list == nullptr || !list->is_array() || list->empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "messages: ", list == nullptr ? "null" : Shown(*list), " is not a list of messages"));
+    return FieldError("messages", absl::StrCat(list == nullptr ? "null" : Shown(*list),
+                                               " is not a list of messages"));
   }
   std::vector<ChatMessage> messages;
   for (size_t i = 0; i < list->size(); ++i) {
@@ -295,21 +330,22 @@ absl::StatusOr<std::vector<ChatMessage>> ReadMessages(const Json* list) {
 absl::StatusOr<std::vector<TokenId>> EncodeChat(const std::vector<ChatMessage>& messages,
                                                 const ServedModel& model, absl::Time now) {
   if (!model.chat_template.ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("messages: the model has no chat template that this server knows: ",
-                     model.chat_template.status().message()));
+    return FieldError("messages",
+                      absl::StrCat("the model has no chat template that this server knows: ",
+                                   model.chat_template.status().message()));
   }
   const ChatTemplate& chat = *model.chat_template;
   const std::string date = absl::FormatTime("%d %b %Y", now, absl::UTCTimeZone());
   ASSIGN_OR_RETURN(const std::vector<ChatPart> parts, chat.Render(messages, date));
   std::vector<MarkedText> marked;
   for (const ChatPart& part : parts) marked.push_back({part.text, part.special});
-  ASSIGN_OR_RETURN(std::vector<TokenId> ids, model.tokenizer->EncodeMarked(marked));
+  absl::StatusOr<std::vector<TokenId>> ids = model.tokenizer->EncodeMarked(marked);
+  if (!ids.ok()) return WithField(ids.status(), "messages");
   // Templates write their own first token.
   if (chat.family() == ChatTemplate::Family::kPlain) {
-    ids = model.tokenizer->WithTemplate(std::move(ids));
+    ids = model.tokenizer->WithTemplate(*std::move(ids));
   }
-  if (ids.empty()) return absl::InvalidArgumentError("messages: are empty");
+  if (ids->empty()) return FieldError("messages", "are empty");
   return ids;
 }
 
@@ -340,7 +376,8 @@ void AddEndTokens(const ServedModel& model, Request* options) {
 
 }  // namespace
 
-ServedModel ServedModel::Of(const Engine& engine, const std::string& name, int max_sequences) {
+ServedModel ServedModel::Of(const Engine& engine, const std::string& name, int max_sequences,
+                            int64_t max_answer_bytes) {
   const ModelInfo target = engine.target_info();
   return {.name = name,
           .tokenizer = &engine.tokenizer(),
@@ -348,7 +385,8 @@ ServedModel ServedModel::Of(const Engine& engine, const std::string& name, int m
           .drafter = std::string(NameOf(engine.drafter())),
           .context_length = target.context_length,
           .cache_tokens = int64_t{target.num_pages} * target.page_size,
-          .max_sequences = max_sequences};
+          .max_sequences = max_sequences,
+          .max_answer_bytes = max_answer_bytes};
 }
 
 int ServedModel::MaxLength() const {
@@ -362,11 +400,29 @@ Request ApiRequest::RequestOf(int choice) const {
   return request;
 }
 
+absl::Status ApiRequest::InItsNames(const absl::Status& status) const {
+  const char* prompt = is_chat ? "messages" : "prompt";
+  const char* logprobs = is_chat ? "top_logprobs" : "logprobs";
+  const std::pair<absl::string_view, absl::string_view> names[] = {
+      {"prompt", prompt},
+      {"prompt_ids", prompt},
+      {"stop_tokens", "stop_token_ids"},
+      {"draft_tokens", "speculation.draft_tokens"},
+      {"verifier", "speculation.verifier"},
+      {"logprobs", logprobs},
+      {"prompt_logprobs", logprobs}};
+  const std::string field = FieldOf(status);
+  for (const auto& [engines, own] : names) {
+    if (field == engines) return WithField(status, own);
+  }
+  return status;
+}
+
 absl::Status CheckModelName(const std::string& name, const ServedModel& model) {
   if (name == model.name) return absl::OkStatus();
-  return WithCode(absl::NotFoundError(absl::StrCat("model: ", Quoted(name),
-                                                   " is not served here, allowed: ", model.name)),
-                  "model_not_found");
+  return WithCode(
+      FieldError("model", absl::StrCat(Quoted(name), " is not served here, allowed: ", model.name)),
+      "model_not_found", 404);
 }
 
 absl::StatusOr<ApiRequest> ParseCompletionRequest(absl::string_view body,
@@ -388,30 +444,25 @@ absl::StatusOr<ApiRequest> ParseCompletionRequest(absl::string_view body,
   const Json* prompt = fields.Find("prompt");
   RETURN_IF_ERROR(fields.Finish());
   if (prompt == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat("prompt: null is not ", kPromptKinds));
+    return FieldError("prompt", absl::StrCat("null is not ", kPromptKinds));
   }
-  RETURN_IF_ERROR(WithFieldRenamed(ReadPrompts(*prompt, model, &request), "text", "prompt"));
+  RETURN_IF_ERROR(WithField(ReadPrompts(*prompt, model, &request), "prompt"));
   RETURN_IF_ERROR(CheckSequences(model, request));
   if (max_tokens == 0) {
     if (!request.echo) {
-      return absl::InvalidArgumentError("max_tokens: 0 is not 1 or more, as it is without echo");
+      return FieldError("max_tokens", "0 is not 1 or more, as it is without echo");
     }
     request.prompt_only = true;
     max_tokens = 1;
   }
   if (request.echo && request.options.logprobs.num_top >= 0) {
     if (request.stream) {
-      return absl::InvalidArgumentError("echo: true is not possible with both stream and logprobs");
+      return FieldError("echo", "true is not possible with both stream and logprobs");
     }
     request.options.prompt_logprobs = request.options.logprobs;
   }
-  if (max_tokens < 0) {
-    size_t longest = 0;
-    for (const auto& ids : request.prompts) longest = std::max(longest, ids.size());
-    const int64_t room = model.MaxLength() - static_cast<int64_t>(longest);
-    max_tokens = static_cast<int>(std::clamp<int64_t>(room, 1, kDefaultMaxTokens));
-  }
-  RETURN_IF_ERROR(SetLengths(model, "prompt", "max_tokens", max_tokens, &request));
+  const int given = std::max(max_tokens, 0);
+  RETURN_IF_ERROR(SetLengths(model, "max_tokens", given, kDefaultMaxTokens, &request));
   return request;
 }
 
@@ -441,15 +492,14 @@ absl::StatusOr<ApiRequest> ParseChatRequest(absl::string_view body, const Served
   const Json* list = fields.Find("messages");
   RETURN_IF_ERROR(fields.Finish());
   ASSIGN_OR_RETURN(const std::vector<ChatMessage> messages, ReadMessages(list));
-  absl::StatusOr<std::vector<TokenId>> ids = EncodeChat(messages, model, now);
-  if (!ids.ok()) return WithFieldRenamed(ids.status(), "text", "messages");
-  request.prompts.push_back(*std::move(ids));
+  ASSIGN_OR_RETURN(std::vector<TokenId> ids, EncodeChat(messages, model, now));
+  request.prompts.push_back(std::move(ids));
   RETURN_IF_ERROR(CheckSequences(model, request));
   AddEndTokens(model, &request.options);
   const bool is_new_name = max_completion_tokens > 0;
-  RETURN_IF_ERROR(SetLengths(model, "messages",
-                             is_new_name ? "max_completion_tokens" : "max_tokens",
-                             is_new_name ? max_completion_tokens : max_tokens, &request));
+  RETURN_IF_ERROR(SetLengths(model, is_new_name ? "max_completion_tokens" : "max_tokens",
+                             is_new_name ? max_completion_tokens : max_tokens, kMostTokens,
+                             &request));
   return request;
 }
 

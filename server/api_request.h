@@ -12,6 +12,7 @@
 #include "engine/engine.h"
 #include "model/chat_template.h"
 #include "model/tokenizer/tokenizer.h"
+#include "server/answer_size.h"
 
 namespace tandem {
 
@@ -25,8 +26,11 @@ struct ServedModel {
   int64_t cache_tokens = 0;  // that the target's cache can hold
   // The most sequences that a request may ask for.
   int max_sequences = 1;
+  // What the answer to a request may come to, as answer_size.h counts.
+  int64_t max_answer_bytes = kDefaultMaxAnswerBytes;
 
-  static ServedModel Of(const Engine& engine, const std::string& name, int max_sequences);
+  static ServedModel Of(const Engine& engine, const std::string& name, int max_sequences,
+                        int64_t max_answer_bytes = kDefaultMaxAnswerBytes);
   // The most tokens that a sequence can have.
   int MaxLength() const;
 };
@@ -46,6 +50,8 @@ struct ApiRequest {
   int num_sequences() const { return n * static_cast<int>(prompts.size()); }
   // Choice i of the answer, for the engine.
   Request RequestOf(int choice) const;
+  // An error of the engine's, naming the field as this request does.
+  absl::Status InItsNames(const absl::Status& status) const;
 };
 
 // Reads the body of POST /v1/completions or /v1/chat/completions. Every error names the field, what
@@ -55,7 +61,7 @@ absl::StatusOr<ApiRequest> ParseCompletionRequest(absl::string_view body, const 
 absl::StatusOr<ApiRequest> ParseChatRequest(absl::string_view body, const ServedModel& model,
                                             absl::Time now);
 
-// NOT_FOUND unless `name` is the model's.
+// 404 "model_not_found" unless `name` is the model's.
 absl::Status CheckModelName(const std::string& name, const ServedModel& model);
 
 }  // namespace tandem

@@ -87,6 +87,10 @@ TEST(ApiRequest, NamesWhatIsWrongWithACompletion) {
       {R"(, "logit_bias": [1])", "logit_bias", "[1]"},
       {R"(, "logit_bias": {"a": 1})", "logit_bias", "\"a\""},
       {R"(, "logit_bias": {"1": "a"})", "logit_bias", "\"a\""},
+      {R"(, "logit_bias": {"5": 1, "05": 2})", "logit_bias", "\"05\""},
+      {R"(, "logit_bias": {"+5": 1})", "logit_bias", "\"+5\""},
+      {R"(, "logit_bias": {" 5": 1})", "logit_bias", "\" 5\""},
+      {R"(, "logit_bias": {"-0": 1})", "logit_bias", "\"-0\""},
       {R"(, "ignore_eos": "no")", "ignore_eos", "\"no\""},
       {R"(, "echo": 0)", "echo", "0"},
       {R"(, "echo": true, "logprobs": 1, "stream": true)", "echo", "true"},
@@ -102,7 +106,7 @@ TEST(ApiRequest, NamesWhatIsWrongWithACompletion) {
       {R"(, "speculation": {"verifier": "mine"})", "speculation.verifier", "\"mine\""},
       {R"(, "speculation": {"k": 1})", "speculation.k", "allowed: draft_tokens"},
       {R"(, "temprature": 1)", "temprature", "allowed: model, temperature"},
-      {R"(, "": 1)", "", "allowed"},
+      {R"(, "": 1)", "\"\"", "allowed"},
       {R"(, "messages": [])", "messages", "not known"},
   };
   for (const auto& c : cases) ExpectError(Complete(c.fields), c.param, c.given);
@@ -110,6 +114,54 @@ TEST(ApiRequest, NamesWhatIsWrongWithACompletion) {
   ExpectError(Complete(R"(, "model": 7)"), "model", "7");
   ExpectError(Complete(R"(, "max_tokens": 1024)"), "max_tokens", "1024", 400,
               "context_length_exceeded");
+}
+
+TEST(ApiRequest, BoundsStopStrings) {
+  const auto with_stop = [](const Json& stop) {
+    return CompleteBody(Json{{"prompt", "A"}, {"stop", stop}}.dump());
+  };
+  const std::string longest(1000, 'x');
+  EXPECT_TRUE(with_stop(longest).ok());
+  EXPECT_TRUE(with_stop(std::vector<std::string>(16, longest)).ok());
+  ExpectError(with_stop(longest + "x"), "stop", "at most 1000 bytes");
+  ExpectError(with_stop({"a", longest + "x"}), "stop", "at most 1000 bytes");
+  ExpectError(with_stop(std::vector<std::string>(17, "x")), "stop", "17");
+}
+
+// What the issue's server needed 800 MB for, and what it would have needed 7 GB for.
+TEST(ApiRequest, BoundsWhatAnAnswerMayHold) {
+  constexpr char kIssue[] = R"(, "n": 8, "logprobs": true, "top_logprobs": 100)";
+  ExpectError(Chat(absl::StrCat(kIssue, R"(, "max_tokens": 900)")), "max_tokens",
+              "900 for each of 8 sequences with 101 log-probabilities");
+  ExpectError(Chat(absl::StrCat(kIssue, R"(, "max_completion_tokens": 900)")),
+              "max_completion_tokens", "allowed: ");
+  // Without a limit of its own a chat gets what fits, here less than the context's 1,022 tokens.
+  const auto chat = Chat(kIssue);
+  ASSERT_TRUE(chat.ok());
+  const int most = chat->options.max_tokens;
+  EXPECT_EQ(most, (64 << 20) / (8 * (32 + 101 * 96)));
+  EXPECT_TRUE(Chat(absl::StrCat(kIssue, ", \"max_tokens\": ", most)).ok());
+  ExpectError(Chat(absl::StrCat(kIssue, ", \"max_tokens\": ", most + 1)), "max_tokens",
+              absl::StrCat("allowed: ", most));
+  EXPECT_TRUE(Complete(R"(, "n": 8, "max_tokens": 1000, "logprobs": 5)").ok());
+}
+
+TEST(ApiRequest, BoundsAnswersThatAreFullBeforeTheirFirstToken) {
+  ServedModel model = Model();
+  model.max_answer_bytes = 10000;
+  const auto complete = [&](const char* fields) {
+    return ParseCompletionRequest(
+        absl::StrCat(R"({"prompt": [5, 6, 7], "max_tokens": 1)", fields, "}"), model);
+  };
+  EXPECT_TRUE(complete(R"(, "logprobs": 100)").ok());
+  ExpectError(complete(R"(, "logprobs": 100, "n": 2)"), "logprobs", "2 sequences");
+  ExpectError(complete(R"(, "logprobs": 100, "echo": true)"), "logprobs", "10000 bytes");
+  ExpectError(complete(R"(, "logprobs": 30, "echo": true)"), "logprobs", "31 log-probabilities");
+  EXPECT_TRUE(complete(R"(, "logprobs": 20, "echo": true)").ok());
+  model.max_answer_bytes = 100;
+  EXPECT_TRUE(complete(R"(, "n": 3)").ok());
+  ExpectError(complete(R"(, "n": 4)"), "n", "4 sequences");
+  ExpectError(complete(R"(, "echo": true)"), "n", "100 bytes");
 }
 
 TEST(ApiRequest, NamesWhatIsWrongWithAPrompt) {
@@ -128,6 +180,25 @@ TEST(ApiRequest, NamesWhatIsWrongWithAPrompt) {
   ExpectError(CompleteBody("{\"prompt\": \"\xff\"}"), "body", "UTF-8");
   const Json long_prompt = {{"prompt", std::vector<int>(1024, 7)}};
   ExpectError(CompleteBody(long_prompt.dump()), "prompt", "1024", 400, "context_length_exceeded");
+}
+
+// An expression of the model's tokenizer that cannot cut this text within its limits: an error of
+// the text, not of the server's load.
+TEST(ApiRequest, NamesATextThatTakesTooLongToCut) {
+  const auto tokenizer = Tokenizer::Parse(R"({
+      "pre_tokenizer": {"type": "Split", "pattern": {"Regex": "(?:a+)+b"}, "behavior": "Isolated",
+                        "invert": false},
+      "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "c": 2}, "merges": []}})",
+                                          "", "test");
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  ServedModel model = Model();
+  model.tokenizer = tokenizer->get();
+  const std::string text = std::string(100, 'a') + "cb";
+  ExpectError(ParseCompletionRequest(Json{{"prompt", text}}.dump(), model), "prompt",
+              "regular expression: at byte 0");
+  const Json messages = {{{"role", "user"}, {"content", text}}};
+  ExpectError(ParseChatRequest(Json{{"messages", messages}}.dump(), model, absl::UnixEpoch()),
+              "messages", "regular expression: at byte 0");
 }
 
 TEST(ApiRequest, NamesWhatIsWrongWithAChat) {

@@ -2,11 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "model/tokenizer/unicode.h"
+#include "nlohmann/json.hpp"
+#include "server/answer_size.h"
 #include "server/report_json.h"
 
 namespace tandem {
@@ -24,12 +28,6 @@ int NumCharacters(std::string_view text) {
       std::count_if(text.begin(), text.end(), [](char byte) { return (byte & 0xC0) != 0x80; }));
 }
 
-Json BytesOf(std::string_view text) {
-  Json bytes = Json::array();
-  for (const char byte : text) bytes.push_back(static_cast<unsigned char>(byte));
-  return bytes;
-}
-
 Json RoundJson(const RoundReport& round) {
   return {{"proposed", round.proposed},
           {"accepted", round.accepted},
@@ -37,21 +35,34 @@ Json RoundJson(const RoundReport& round) {
           {"draft_cached_tokens", round.draft_cached_tokens}};
 }
 
+// About what the answer's JSON takes, so that its string need not grow, which doubles it.
+size_t SizeOf(absl::Span<const Completion> completions) {
+  size_t size = 2000;
+  for (const Completion& completion : completions) {
+    size_t num_logprobs = 0;
+    for (const TokenLogprobs& row : completion.logprobs) num_logprobs += 1 + row.top.size();
+    for (const auto& row : completion.prompt_logprobs)
+      num_logprobs += 1 + (row ? row->top.size() : 0);
+    size += 500 + completion.text.size() + completion.token_ids.size() * kTokenBytes +
+            num_logprobs * kLogprobBytes;
+  }
+  return size;
+}
+
 }  // namespace
 
-ApiResponse::ApiResponse(const ApiRequest* request, const ServedModel* model, std::string id,
-                         int64_t created)
+ApiResponse::ApiResponse(const ApiRequest* request, const ServedModel* model, AnswerStamp stamp)
     : request_(request),
       model_(model),
-      id_(std::move(id)),
-      created_(created),
+      stamp_(std::move(stamp)),
       progress_(request->num_sequences()) {}
 
-Json ApiResponse::Envelope(bool is_chunk) const {
+void ApiResponse::AddEnvelope(bool is_chunk, JsonWriter* json) const {
   const char* object = !request_->is_chat ? "text_completion"
                        : is_chunk         ? "chat.completion.chunk"
                                           : "chat.completion";
-  return {{"id", id_}, {"object", object}, {"created", created_}, {"model", model_->name}};
+  json->Key("id").String(stamp_.id).Key("object").String(object);
+  json->Key("created").Integer(stamp_.created).Key("model").String(model_->name);
 }
 
 Json ApiResponse::UsageOf(absl::Span<const Completion> completions) const {
@@ -70,113 +81,153 @@ Json ApiResponse::UsageOf(absl::Span<const Completion> completions) const {
           {"prompt_tokens_details", {{"cached_tokens", cached_tokens}}}};
 }
 
-void ApiResponse::AddReports(absl::Span<const Completion> completions, Json* chunk) const {
+void ApiResponse::AddReports(absl::Span<const Completion> completions, JsonWriter* json) const {
   const Completion joint = JointCompletion(completions);
-  (*chunk)["speculation"] = SpeculationJson(joint, model_->drafter);
-  (*chunk)["timings"] = TimingsJson(joint);
+  json->Key("speculation").Value(SpeculationJson(joint, model_->drafter));
+  json->Key("timings").Value(TimingsJson(joint));
 }
 
 // ---- Whole answers ----
 
-Json ApiResponse::Whole(absl::Span<const Completion> completions) {
-  Json answer = Envelope(/*is_chunk=*/false);
-  answer["choices"] = Json::array();
+std::string ApiResponse::Whole(absl::Span<const Completion> completions) {
+  std::string text;
+  JsonWriter json(&text);
+  text.reserve(SizeOf(completions));
+  json.BeginObject();
+  AddEnvelope(/*is_chunk=*/false, &json);
+  json.Key("choices").BeginArray();
   for (size_t i = 0; i < completions.size(); ++i) {
-    answer["choices"].push_back(ChoiceOf(static_cast<int>(i), completions[i]));
+    WriteChoice(static_cast<int>(i), completions[i], &json);
   }
-  answer["usage"] = UsageOf(completions);
-  AddReports(completions, &answer);
-  return answer;
+  json.EndArray().Key("usage").Value(UsageOf(completions));
+  AddReports(completions, &json);
+  json.EndObject();
+  return text;
 }
 
-Json ApiResponse::ChoiceOf(int choice, const Completion& completion) {
-  Json json = {{"index", choice}, {"finish_reason", std::string(NameOf(completion.finish_reason))}};
-  std::vector<TokenLogprobs> logprobs;
+void ApiResponse::WriteChoice(int choice, const Completion& completion, JsonWriter* json) {
+  const bool prompt_only = request_->prompt_only;
+  const std::string text = prompt_only ? "" : completion.text;
+  json->BeginObject().Key("index").Integer(choice).Key("finish_reason");
+  json->String(NameOf(prompt_only ? FinishReason::kLength : completion.finish_reason));
+  if (request_->is_chat) {
+    json->Key("message").Value({{"role", "assistant"}, {"content", text}, {"refusal", nullptr}});
+  } else {
+    json->Key("text").String(request_->echo ? PromptText(choice) + text : text);
+  }
+  if (prompt_only) {
+    AddTokens({}, "", json);
+  } else {
+    AddTokens(completion.token_ids, completion.provenance, json);
+  }
+  AddLogprobs(choice, RowsOf(choice, completion), json);
+  json->EndObject();
+}
+
+std::vector<ApiResponse::Row> ApiResponse::RowsOf(int choice, const Completion& completion) const {
+  std::vector<Row> rows;
   if (request_->echo && request_->options.prompt_logprobs.num_top >= 0) {
+    const std::vector<TokenId>& prompt = PromptOf(choice);
     for (size_t i = 0; i < completion.prompt_logprobs.size(); ++i) {
-      // The first has none; its NaN is written as null.
-      logprobs.push_back(completion.prompt_logprobs[i].value_or(
-          TokenLogprobs{request_->prompts[choice / request_->n][i], NAN, {}}));
+      const std::optional<TokenLogprobs>& known = completion.prompt_logprobs[i];
+      rows.push_back({prompt[i], known.has_value() ? &*known : nullptr});
     }
   }
-  if (request_->prompt_only) {
-    json["token_ids"] = Json::array();
-    json["provenance"] = "";
-    json["finish_reason"] = "length";
-  } else {
-    json["token_ids"] = completion.token_ids;
-    json["provenance"] = completion.provenance;
-    logprobs.insert(logprobs.end(), completion.logprobs.begin(), completion.logprobs.end());
-  }
-  json["logprobs"] = LogprobsOf(choice, logprobs);
-  const std::string text = request_->prompt_only ? "" : completion.text;
-  if (request_->is_chat) {
-    json["message"] = {{"role", "assistant"}, {"content", text}, {"refusal", nullptr}};
-  } else {
-    json["text"] = request_->echo ? PromptText(choice) + text : text;
-  }
-  return json;
+  if (request_->prompt_only) return rows;
+  for (const TokenLogprobs& row : completion.logprobs) rows.push_back({row.id, &row});
+  return rows;
 }
 
 // ---- Chunks ----
 
-Json ApiResponse::ChunkChoice(int choice, std::string_view text) const {
-  Json json = {{"index", choice}, {"finish_reason", nullptr}, {"logprobs", nullptr}};
-  if (request_->is_chat) {
-    json["delta"] = Json::object();
-    if (!text.empty()) json["delta"]["content"] = std::string(text);
-  } else {
-    json["text"] = std::string(text);
+void ApiResponse::BeginChunk(int choice, std::optional<FinishReason> finish_reason,
+                             JsonWriter* json) const {
+  json->BeginObject();
+  AddEnvelope(/*is_chunk=*/true, json);
+  json->Key("choices").BeginArray().BeginObject().Key("index").Integer(choice).Key("finish_reason");
+  finish_reason.has_value() ? json->String(NameOf(*finish_reason)) : json->Null();
+}
+
+void ApiResponse::EndChoices(JsonWriter* json) const {
+  json->EndObject().EndArray();
+  if (request_->include_usage) json->Key("usage").Null();
+}
+
+void ApiResponse::AddText(std::string_view text, JsonWriter* json) const {
+  if (!request_->is_chat) {
+    json->Key("text").String(text);
+    return;
   }
-  json["token_ids"] = Json::array();
-  json["provenance"] = "";
-  return json;
+  json->Key("delta").BeginObject();
+  if (!text.empty()) json->Key("content").String(text);
+  json->EndObject();
 }
 
-Json ApiResponse::FirstChunk(int choice) {
-  if (!request_->is_chat && !request_->echo) return nullptr;
-  Json chunk = Envelope(/*is_chunk=*/true);
-  Json json = ChunkChoice(choice, request_->is_chat ? "" : PromptText(choice));
-  if (request_->is_chat) json["delta"] = {{"role", "assistant"}, {"content", ""}};
-  chunk["choices"] = Json::array({std::move(json)});
-  if (request_->include_usage) chunk["usage"] = nullptr;
-  return chunk;
+std::string ApiResponse::FirstChunk(int choice) {
+  std::string text;
+  if (!request_->is_chat && !request_->echo) return text;
+  JsonWriter json(&text);
+  BeginChunk(choice, std::nullopt, &json);
+  if (request_->is_chat) {
+    json.Key("delta").Value({{"role", "assistant"}, {"content", ""}});
+  } else {
+    AddText(PromptText(choice), &json);
+  }
+  AddTokens({}, "", &json);
+  AddLogprobs(choice, {}, &json);
+  EndChoices(&json);
+  json.EndObject();
+  return text;
 }
 
-Json ApiResponse::Chunk(int choice, const OwnedPiece& piece) {
-  Json chunk = Envelope(/*is_chunk=*/true);
-  Json json = ChunkChoice(choice, piece.text);
-  json["token_ids"] = piece.token_ids;
-  json["provenance"] = piece.provenance;
-  if (request_->include_token_texts) json["token_texts"] = TokenTextsOf(choice, piece.token_ids);
-  json["logprobs"] = LogprobsOf(choice, piece.logprobs);
-  chunk["choices"] = Json::array({std::move(json)});
-  chunk["round"] = RoundJson(piece.round);
-  if (request_->include_usage) chunk["usage"] = nullptr;
-  return chunk;
+std::string ApiResponse::Chunk(int choice, const OwnedPiece& piece) {
+  std::string text;
+  JsonWriter json(&text);
+  std::vector<Row> rows;
+  for (const TokenLogprobs& row : piece.logprobs) rows.push_back({row.id, &row});
+  BeginChunk(choice, std::nullopt, &json);
+  AddText(piece.text, &json);
+  AddTokens(piece.token_ids, piece.provenance, &json);
+  if (request_->include_token_texts) AddTokenTexts(choice, piece.token_ids, &json);
+  AddLogprobs(choice, rows, &json);
+  EndChoices(&json);
+  json.Key("round").Value(RoundJson(piece.round)).EndObject();
+  return text;
 }
 
-Json ApiResponse::EndChunk(int choice, std::string_view finish_reason) {
-  Json chunk = Envelope(/*is_chunk=*/true);
-  Json json = ChunkChoice(choice, "");
-  json["finish_reason"] = std::string(finish_reason);
-  chunk["choices"] = Json::array({std::move(json)});
-  if (request_->include_usage) chunk["usage"] = nullptr;
-  return chunk;
+std::string ApiResponse::EndChunk(int choice, FinishReason finish_reason,
+                                  absl::Span<const Completion> completions) {
+  std::string text;
+  JsonWriter json(&text);
+  BeginChunk(choice, finish_reason, &json);
+  AddText("", &json);
+  AddTokens({}, "", &json);
+  AddLogprobs(choice, {}, &json);
+  EndChoices(&json);
+  if (!completions.empty()) AddReports(completions, &json);
+  json.EndObject();
+  return text;
 }
 
-Json ApiResponse::UsageChunk(absl::Span<const Completion> completions) const {
-  Json chunk = Envelope(/*is_chunk=*/true);
-  chunk["choices"] = Json::array();
-  chunk["usage"] = UsageOf(completions);
-  AddReports(completions, &chunk);
-  return chunk;
+std::string ApiResponse::UsageChunk(absl::Span<const Completion> completions) const {
+  std::string text;
+  JsonWriter json(&text);
+  json.BeginObject();
+  AddEnvelope(/*is_chunk=*/true, &json);
+  json.Key("choices").BeginArray().EndArray().Key("usage").Value(UsageOf(completions));
+  AddReports(completions, &json);
+  json.EndObject();
+  return text;
 }
 
 // ---- Tokens ----
 
+const std::vector<TokenId>& ApiResponse::PromptOf(int choice) const {
+  return request_->prompts[choice / request_->n];
+}
+
 std::string ApiResponse::PromptText(int choice) const {
-  return model_->tokenizer->Decode(request_->prompts[choice / request_->n], /*skip_special=*/true);
+  return model_->tokenizer->Decode(PromptOf(choice), /*skip_special=*/true);
 }
 
 // The token as text, or "bytes:\xe2\x82" for what is no text of its own.
@@ -191,67 +242,95 @@ std::string ApiResponse::TokenText(TokenId id) const {
   return shown;
 }
 
-// The text that each token completes; one that only begins a character has none.
-Json ApiResponse::TokenTextsOf(int choice, absl::Span<const TokenId> ids) {
-  std::unique_ptr<Detokenizer>& detokenizer = progress_[choice].token_texts;
-  if (detokenizer == nullptr) {
-    detokenizer = Detokenizer::New(model_->tokenizer, request_->prompts[choice / request_->n],
-                                   /*skip_special=*/true);
-  }
-  Json texts = Json::array();
-  for (const TokenId id : ids) texts.push_back(detokenizer->Push(id));
-  return texts;
+void ApiResponse::AddTokens(absl::Span<const TokenId> ids, std::string_view provenance,
+                            JsonWriter* json) const {
+  json->Key("token_ids").BeginArray();
+  for (const TokenId id : ids) json->Integer(id);
+  json->EndArray().Key("provenance").String(provenance);
 }
 
-Json ApiResponse::LogprobsOf(int choice, absl::Span<const TokenLogprobs> logprobs) {
-  if (logprobs.empty()) return nullptr;
-  if (request_->is_chat) return ChatLogprobs(logprobs);
+// The text that each token completes; one that only begins a character has none.
+void ApiResponse::AddTokenTexts(int choice, absl::Span<const TokenId> ids, JsonWriter* json) {
+  std::unique_ptr<Detokenizer>& detokenizer = progress_[choice].token_texts;
+  if (detokenizer == nullptr) {
+    detokenizer = Detokenizer::New(model_->tokenizer, PromptOf(choice), /*skip_special=*/true);
+  }
+  json->Key("token_texts").BeginArray();
+  for (const TokenId id : ids) json->String(detokenizer->Push(id));
+  json->EndArray();
+}
+
+void ApiResponse::AddLogprobs(int choice, absl::Span<const Row> rows, JsonWriter* json) {
+  json->Key("logprobs");
+  if (rows.empty()) {
+    json->Null();
+    return;
+  }
+  if (request_->is_chat) return WriteChatLogprobs(rows, json);
   Progress* progress = &progress_[choice];
   if (progress->detokenizer == nullptr) {
     const absl::Span<const TokenId> before =
-        request_->echo ? absl::Span<const TokenId>()
-                       : absl::MakeConstSpan(request_->prompts[choice / request_->n]);
+        request_->echo ? absl::Span<const TokenId>() : absl::MakeConstSpan(PromptOf(choice));
     progress->detokenizer = Detokenizer::New(model_->tokenizer, before, /*skip_special=*/true);
   }
-  return CompletionLogprobs(progress, logprobs);
+  WriteCompletionLogprobs(progress, rows, json);
 }
 
-Json ApiResponse::CompletionLogprobs(Progress* progress,
-                                     absl::Span<const TokenLogprobs> logprobs) const {
-  Json json = {{"tokens", Json::array()},
-               {"token_logprobs", Json::array()},
-               {"top_logprobs", Json::array()},
-               {"text_offset", Json::array()}};
-  for (const TokenLogprobs& row : logprobs) {
-    const bool is_known = !std::isnan(row.logprob);
-    const std::string text = TokenText(row.id);
-    json["tokens"].push_back(text);
-    json["token_logprobs"].push_back(is_known ? Json(ShownLogprob(row.logprob)) : Json(nullptr));
-    Json top = Json::object();
-    for (const auto& [id, logprob] : row.top) top[TokenText(id)] = ShownLogprob(logprob);
-    if (!row.top.empty()) top[text] = ShownLogprob(row.logprob);
-    json["top_logprobs"].push_back(is_known ? std::move(top) : Json(nullptr));
-    json["text_offset"].push_back(progress->num_characters);
+void ApiResponse::WriteCompletionLogprobs(Progress* progress, absl::Span<const Row> rows,
+                                          JsonWriter* json) const {
+  json->BeginObject().Key("tokens").BeginArray();
+  for (const Row& row : rows) json->String(TokenText(row.id));
+  json->EndArray().Key("token_logprobs").BeginArray();
+  for (const Row& row : rows) {
+    row.logprobs == nullptr ? json->Null() : json->Number(ShownLogprob(row.logprobs->logprob));
+  }
+  json->EndArray().Key("top_logprobs").BeginArray();
+  for (const Row& row : rows) WriteTopLogprobs(row.logprobs, json);
+  json->EndArray().Key("text_offset").BeginArray();
+  for (const Row& row : rows) {
+    json->Integer(progress->num_characters);
     progress->num_characters += NumCharacters(progress->detokenizer->Push(row.id));
   }
-  return json;
+  json->EndArray().EndObject();
 }
 
-Json ApiResponse::ChatLogprobs(absl::Span<const TokenLogprobs> logprobs) const {
-  const auto entry = [this](TokenId id, float logprob) {
-    const std::optional<Tokenizer::TokenText> text = model_->tokenizer->TextOf(id, false);
-    return Json{{"token", TokenText(id)},
-                {"logprob", ShownLogprob(logprob)},
-                {"bytes", BytesOf(text.has_value() ? text->bytes : "")}};
-  };
-  Json content = Json::array();
-  for (const TokenLogprobs& row : logprobs) {
-    Json token = entry(row.id, row.logprob);
-    token["top_logprobs"] = Json::array();
-    for (const auto& [id, logprob] : row.top) token["top_logprobs"].push_back(entry(id, logprob));
-    content.push_back(std::move(token));
+// By text, which several tokens may share.
+void ApiResponse::WriteTopLogprobs(const TokenLogprobs* logprobs, JsonWriter* json) const {
+  if (logprobs == nullptr) {
+    json->Null();
+    return;
   }
-  return {{"content", std::move(content)}, {"refusal", nullptr}};
+  std::map<std::string, float> by_text;
+  for (const auto& [id, logprob] : logprobs->top) by_text[TokenText(id)] = logprob;
+  if (!by_text.empty()) by_text[TokenText(logprobs->id)] = logprobs->logprob;
+  json->BeginObject();
+  for (const auto& [text, logprob] : by_text) json->Key(text).Number(ShownLogprob(logprob));
+  json->EndObject();
+}
+
+void ApiResponse::WriteChatLogprobs(absl::Span<const Row> rows, JsonWriter* json) const {
+  const auto add_token = [&](TokenId id, float logprob) {
+    const std::optional<Tokenizer::TokenText> text = model_->tokenizer->TextOf(id, false);
+    json->Key("token").String(TokenText(id)).Key("logprob").Number(ShownLogprob(logprob));
+    json->Key("bytes").BeginArray();
+    for (const char byte : text.has_value() ? text->bytes : "") {
+      json->Integer(static_cast<unsigned char>(byte));
+    }
+    json->EndArray();
+  };
+  json->BeginObject().Key("content").BeginArray();
+  for (const Row& row : rows) {
+    json->BeginObject();
+    add_token(row.id, row.logprobs->logprob);
+    json->Key("top_logprobs").BeginArray();
+    for (const auto& [id, logprob] : row.logprobs->top) {
+      json->BeginObject();
+      add_token(id, logprob);
+      json->EndObject();
+    }
+    json->EndArray().EndObject();
+  }
+  json->EndArray().Key("refusal").Null().EndObject();
 }
 
 }  // namespace tandem

@@ -1,7 +1,9 @@
 #ifndef TANDEM_SERVER_API_RESPONSE_H_
 #define TANDEM_SERVER_API_RESPONSE_H_
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,29 +13,36 @@
 #include "engine/owned_piece.h"
 #include "model/tokenizer/detokenizer.h"
 #include "model/tokenizer/tokenizer.h"
-#include "nlohmann/json.hpp"
+#include "nlohmann/json_fwd.hpp"
 #include "server/api_request.h"
+#include "server/json_writer.h"
 
 namespace tandem {
 
-// Makes the JSON that answers one request, whole or in chunks. Thread-compatible.
+// What tells an answer from others.
+struct AnswerStamp {
+  std::string id;
+  int64_t created = 0;  // seconds since 1970
+};
+
+// Writes the JSON that answers one request, whole or in chunks. Thread-compatible.
 class ApiResponse {
  public:
-  // Both must outlive it. `id` and `created` (seconds since 1970) are of this answer.
-  ApiResponse(const ApiRequest* request, const ServedModel* model, std::string id, int64_t created);
+  // Both must outlive it.
+  ApiResponse(const ApiRequest* request, const ServedModel* model, AnswerStamp stamp);
 
   // The whole answer. `completions`: by choice, prompt after prompt.
-  nlohmann::json Whole(absl::Span<const Completion> completions);
+  std::string Whole(absl::Span<const Completion> completions);
 
-  // What opens choice `choice` in a stream: a chat's role, an echoed prompt. Null if nothing does.
-  nlohmann::json FirstChunk(int choice);
-  nlohmann::json Chunk(int choice, const OwnedPiece& piece);
-  // The last of a choice.
-  nlohmann::json EndChunk(int choice, std::string_view finish_reason);
-  // Adds to the chunk that ends the stream's last choice what is known of all.
-  void AddReports(absl::Span<const Completion> completions, nlohmann::json* chunk) const;
+  // What opens choice `choice` in a stream: a chat's role, an echoed prompt. Empty if nothing does.
+  std::string FirstChunk(int choice);
+  std::string Chunk(int choice, const OwnedPiece& piece);
+  // The last of a choice. Of the stream's last choice it has what is known of all, `completions`;
+  // of others that is empty.
+  std::string EndChunk(int choice, FinishReason finish_reason,
+                       absl::Span<const Completion> completions);
   // The chunk behind it with `stream_options.include_usage`.
-  nlohmann::json UsageChunk(absl::Span<const Completion> completions) const;
+  std::string UsageChunk(absl::Span<const Completion> completions) const;
 
  private:
   // Where a choice's text has got to, for the places of log-probabilities.
@@ -42,23 +51,41 @@ class ApiResponse {
     int num_characters = 0;
     std::unique_ptr<Detokenizer> token_texts{};  // likewise, for include_token_texts
   };
+  // A token that was asked about; the first of a prompt has no log-probability, but null.
+  struct Row {
+    TokenId id = 0;
+    const TokenLogprobs* logprobs = nullptr;
+  };
 
-  nlohmann::json Envelope(bool is_chunk) const;
+  // These write members of the object that is open.
+  void AddEnvelope(bool is_chunk, JsonWriter* json) const;
+  void AddText(std::string_view text, JsonWriter* json) const;  // of a chunk
+  void AddTokens(absl::Span<const TokenId> ids, std::string_view provenance,
+                 JsonWriter* json) const;
+  void AddTokenTexts(int choice, absl::Span<const TokenId> ids, JsonWriter* json);
+  void AddLogprobs(int choice, absl::Span<const Row> rows, JsonWriter* json);
+  void AddReports(absl::Span<const Completion> completions, JsonWriter* json) const;
+  // Opens a chunk and its choice, whose members come next.
+  void BeginChunk(int choice, std::optional<FinishReason> finish_reason, JsonWriter* json) const;
+  // Ends the choice; the chunk's other members come next.
+  void EndChoices(JsonWriter* json) const;
+
+  void WriteChoice(int choice, const Completion& completion, JsonWriter* json);
+  void WriteChatLogprobs(absl::Span<const Row> rows, JsonWriter* json) const;
+  void WriteCompletionLogprobs(Progress* progress, absl::Span<const Row> rows,
+                               JsonWriter* json) const;
+  void WriteTopLogprobs(const TokenLogprobs* logprobs, JsonWriter* json) const;
+
   nlohmann::json UsageOf(absl::Span<const Completion> completions) const;
-  nlohmann::json ChoiceOf(int choice, const Completion& completion);
-  nlohmann::json ChunkChoice(int choice, std::string_view text) const;
-  nlohmann::json TokenTextsOf(int choice, absl::Span<const TokenId> ids);
-  nlohmann::json LogprobsOf(int choice, absl::Span<const TokenLogprobs> logprobs);
-  nlohmann::json CompletionLogprobs(Progress* progress,
-                                    absl::Span<const TokenLogprobs> logprobs) const;
-  nlohmann::json ChatLogprobs(absl::Span<const TokenLogprobs> logprobs) const;
+  // Of the whole answer's choice, echoed prompts first.
+  std::vector<Row> RowsOf(int choice, const Completion& completion) const;
+  const std::vector<TokenId>& PromptOf(int choice) const;
   std::string PromptText(int choice) const;
   std::string TokenText(TokenId id) const;
 
   const ApiRequest* request_;
   const ServedModel* model_;
-  std::string id_;
-  int64_t created_;
+  AnswerStamp stamp_;
   std::vector<Progress> progress_;  // by choice
 };
 

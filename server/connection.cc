@@ -309,6 +309,7 @@ void Connection::OnResponsePart(beast::error_code error) {
 void Connection::OnResponded(beast::error_code error) {
   if (!in_exchange_) return;  // closed meanwhile
   Log(error ? kClientGone : static_cast<int>(response_.result_int()));
+  std::string().swap(response_.body());  // an idle connection keeps no answer
   const bool is_read = parser_.has_value() && parser_->is_done();
   const bool goes_on = !error && keep_alive_;
   EndExchange();

@@ -1,10 +1,12 @@
 // How requests and the server end, with an engine that goes on when the test says so.
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "base/instant.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/generation.h"
@@ -91,6 +93,63 @@ TEST(Endings, WhatTheEngineRefusesLeavesNothingBehind) {
   EXPECT_EQ(answer.status, 400);
   EXPECT_EQ(answer.error("param"), "top_k");
   EXPECT_EQ(server->service().admission().num_inside(), 0);
+}
+
+// The engine's names of fields are the library's; clients know others.
+TEST(Endings, WhatTheEngineRefusesIsNamedAsTheClientDid) {
+  class RefusingEngine : public ManualEngine {
+   public:
+    using ManualEngine::Submit;
+    absl::StatusOr<GenerationId> Submit(Request, OnPiece, OnDone) override {
+      return FieldError(field, "token 9999 is not in the vocabulary");
+    }
+    std::string field;
+  };
+  RefusingEngine engine;
+  const auto server = StartServer(&engine, TestServerOptions());
+  const struct {
+    const char* field;
+    const char* of_completions;
+    const char* of_chats;
+  } cases[] = {{"stop_tokens", "stop_token_ids", "stop_token_ids"},
+               {"prompt_ids", "prompt", "messages"},
+               {"prompt", "prompt", "messages"},
+               {"logprobs", "logprobs", "top_logprobs"},
+               {"prompt_logprobs", "logprobs", "top_logprobs"},
+               {"draft_tokens", "speculation.draft_tokens", "speculation.draft_tokens"},
+               {"verifier", "speculation.verifier", "speculation.verifier"},
+               {"logit_bias", "logit_bias", "logit_bias"}};
+  for (const auto& c : cases) {
+    engine.field = c.field;
+    const Answer completion = Ask(server.get(), "POST", "/v1/completions", kWhole);
+    EXPECT_EQ(completion.status, 400);
+    EXPECT_EQ(completion.error("param"), c.of_completions);
+    EXPECT_EQ(completion.error("message"),
+              absl::StrCat(c.of_completions, ": token 9999 is not in the vocabulary"));
+    const Answer chat = Ask(server.get(), "POST", "/v1/chat/completions",
+                            R"({"messages": [{"role": "user", "content": "A"}]})");
+    EXPECT_EQ(chat.error("param"), c.of_chats);
+  }
+}
+
+TEST(Endings, ARequestOfManySequencesLeavesPlacesToOthers) {
+  ManualEngine engine;
+  ServerOptions options = TestServerOptions();
+  options.service.max_sequences = 8;
+  const auto server = StartServer(&engine, options);
+  const Answer all = Ask(server.get(), "POST", "/v1/completions", R"({"prompt": "A", "n": 8})");
+  EXPECT_EQ(all.status, 400);
+  EXPECT_EQ(all.error("param"), "n");
+  Client half(server->port()), one(server->port());
+  half.SendRequest("POST", "/v1/completions", R"({"prompt": "A", "n": 4})");
+  engine.RequestOf(4);
+  const Answer again = Ask(server.get(), "POST", "/v1/completions", R"({"prompt": "A", "n": 4})");
+  EXPECT_EQ(again.status, 429);
+  one.SendRequest("POST", "/v1/completions", kWhole);
+  for (GenerationId id = 1; id <= 5; ++id) engine.End(id);
+  EXPECT_EQ(half.Read().status, 200);
+  EXPECT_EQ(one.Read().status, 200);
+  AwaitEndOf(server.get());
 }
 
 TEST(Endings, FailuresAreToldBeforeAndWithinAStream) {
@@ -285,7 +344,7 @@ class QueueTest : public ::testing::Test {
                                          .metrics = &metrics_,
                                          .admission = &admission_,
                                          .max_unread_bytes = max_unread_bytes},
-                                        request, "id", absl::Now());
+                                        request, {.id = "id"}, Instant::Now());
     EXPECT_TRUE(generation.ok());
     return *std::move(generation);
   }
@@ -333,6 +392,45 @@ TEST_F(QueueTest, AClientThatDoesNotReadIsCancelled) {
   EXPECT_TRUE(news.is_over);
   ASSERT_TRUE(news.response.has_value());
   EXPECT_THAT(news.response->body, HasSubstr("slow_client"));
+}
+
+TEST_F(QueueTest, LatenciesAreOfTheClockThatNeverGoesBack) {
+  FakeClock clock;
+  const auto generation = Start(1 << 20);
+  clock.Advance(absl::Seconds(2));
+  EXPECT_TRUE(engine_.Emit(1, "once"));
+  clock.Advance(absl::Seconds(3));
+  engine_.End(1);
+  EXPECT_THAT(metrics_.Text(), HasSubstr("tandem_time_to_first_token_seconds_sum 2\n"));
+  EXPECT_THAT(metrics_.Text(), HasSubstr("tandem_e2e_request_latency_seconds_sum 5\n"));
+}
+
+// A failure that is an exception, as of a memory that is full, when the second of three begins.
+class ThrowingEngine : public ManualEngine {
+ public:
+  using ManualEngine::Submit;
+  absl::StatusOr<GenerationId> Submit(Request request, OnPiece on_piece, OnDone on_done) override {
+    if (request.sequence == 1) std::vector<int>().at(0);
+    return ManualEngine::Submit(std::move(request), std::move(on_piece), std::move(on_done));
+  }
+};
+
+TEST_F(QueueTest, AnExceptionLeavesNoPlaceTaken) {
+  ThrowingEngine engine;
+  ApiRequest request;
+  request.prompts = {{5}};
+  request.n = 3;
+  Admission admission(6);
+  const auto start = [&] {
+    return Generation::Start(
+        {.engine = &engine, .model = &model_, .metrics = &metrics_, .admission = &admission},
+        request, {.id = "id"}, Instant::Now());
+  };
+  EXPECT_THROW(start().IgnoreError(), std::out_of_range);
+  EXPECT_EQ(admission.num_inside(), 1);
+  ASSERT_TRUE(engine.AwaitCancel(1));
+  engine.End(1, FinishReason::kCancelled);
+  EXPECT_EQ(admission.num_inside(), 0);
 }
 
 TEST_F(QueueTest, AClientThatReadsIsNot) {

@@ -1,75 +1,76 @@
 #include "server/generation.h"
 
+#include <string_view>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
-#include "nlohmann/json.hpp"
+#include "base/status_macros.h"
+#include "base/string_view.h"
 #include "server/api_error.h"
 
 namespace tandem {
 namespace {
 
-using Json = nlohmann::json;
-
-std::string Dump(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
-std::string EventOf(const Json& json) {
-  return json.is_null() ? "" : absl::StrCat("data: ", Dump(json), "\n\n");
+std::string EventOf(std::string_view json) {
+  return json.empty() ? "" : absl::StrCat("data: ", View(json), "\n\n");
 }
 
 constexpr char kDone[] = "data: [DONE]\n\n";
 
 }  // namespace
 
-Generation::Generation(const GenerationHost& host, ApiRequest request, std::string id,
-                       absl::Time requested)
+Generation::Generation(const GenerationHost& host, ApiRequest request, AnswerStamp stamp)
     : host_(host),
       request_(std::move(request)),
-      requested_(requested),
-      response_(&request_, host.model, std::move(id), absl::ToUnixSeconds(requested)),
-      sequences_(request_.num_sequences(), Sequence(SequenceLatency(host.metrics, requested))) {}
+      response_(&request_, host.model, std::move(stamp)) {}
 
 absl::StatusOr<std::shared_ptr<Generation>> Generation::Start(const GenerationHost& host,
-                                                              ApiRequest request, std::string id,
-                                                              absl::Time requested) {
-  const int count = request.num_sequences();
-  if (absl::Status status = host.admission->Enter(count); !status.ok()) return status;
+                                                              ApiRequest request, AnswerStamp stamp,
+                                                              Instant requested) {
+  ASSIGN_OR_RETURN(std::vector<Admission::Place> places,
+                   host.admission->Enter(request.num_sequences()));
   std::shared_ptr<Generation> generation(
-      new Generation(host, std::move(request), std::move(id), requested));
-  if (absl::Status status = generation->Submit(); !status.ok()) return status;
+      new Generation(host, std::move(request), std::move(stamp)));
+  generation->sequences_.reserve(places.size());
+  for (Admission::Place& place : places) {
+    generation->sequences_.push_back(
+        {.place = std::move(place), .latency = SequenceLatency(host.metrics, requested)});
+  }
+  RETURN_IF_ERROR(generation->Submit());
   return generation;
 }
 
-// Those that were submitted before one fails are cancelled; they leave by themselves.
+// Those that were submitted before one fails, or something throws, are cancelled and leave by
+// themselves; the others' places are free at once.
 absl::Status Generation::Submit() {
   const int count = request_.num_sequences();
   {
     absl::MutexLock lock(&mutex_);
     num_running_ = count;
   }
-  for (int i = 0; i < count; ++i) {
+  int num_submitted = 0;
+  absl::Cleanup give_up = [&] {
+    Cancel();
+    for (int i = num_submitted; i < count; ++i) sequences_[i].place = Admission::Place();
+  };
+  for (; num_submitted < count; ++num_submitted) {
+    const int i = num_submitted;
     const auto self = shared_from_this();
     absl::StatusOr<GenerationId> id = host_.engine->Submit(
         request_.RequestOf(i), [self, i](const Piece& piece) { return self->OnPiece(i, piece); },
         [self, i](absl::StatusOr<Completion> result) { self->OnDone(i, std::move(result)); });
-    if (id.ok()) {
-      sequences_[i].id = *id;
-      continue;
-    }
-    Cancel();
-    host_.admission->Leave(count - i);
-    return WithFieldRenamed(id.status(), "prompt_ids", "prompt");
+    if (!id.ok()) return request_.InItsNames(id.status());
+    sequences_[i].id = *id;
   }
+  std::move(give_up).Cancel();
   return absl::OkStatus();
 }
 
 // ---- On the engine's thread ----
 
 bool Generation::OnPiece(int choice, const Piece& piece) {
-  sequences_[choice].latency.OnTokens(absl::Now(), static_cast<int>(piece.token_ids.size()));
+  sequences_[choice].latency.OnTokens(Instant::Now(), static_cast<int>(piece.token_ids.size()));
   absl::MutexLock lock(&mutex_);
   if (is_cancelled_ || !status_.ok()) return false;
   if (!request_.stream || request_.prompt_only) return true;
@@ -86,26 +87,30 @@ bool Generation::OnPiece(int choice, const Piece& piece) {
 }
 
 void Generation::OnDone(int choice, absl::StatusOr<Completion> result) {
-  sequences_[choice].latency.OnEnd(absl::Now());
-  {
-    absl::MutexLock lock(&mutex_);
-    if (!result.ok()) {
-      status_.Update(result.status());
-    } else {
-      // Somebody stopped it, and it was not the client: the server ends.
-      if (result->finish_reason == FinishReason::kCancelled && !is_cancelled_) {
-        status_.Update(absl::UnavailableError("the server is stopping"));
-      }
-      sequences_[choice].completion = *std::move(result);
+  // Given back at the very end: the server may not outlive the last one's.
+  const Admission::Place place = std::move(sequences_[choice].place);
+  sequences_[choice].latency.OnEnd(Instant::Now());
+  absl::MutexLock lock(&mutex_);
+  --num_running_;
+  Event end{.choice = choice};
+  if (!result.ok()) {
+    status_.Update(result.status());
+  } else {
+    // Somebody stopped it, and it was not the client: the server ends.
+    if (result->finish_reason == FinishReason::kCancelled && !is_cancelled_) {
+      status_.Update(absl::UnavailableError("the server is stopping"));
     }
-    sequences_[choice].is_done = true;
-    --num_running_;
-    if (request_.stream) queue_.push_back({.choice = choice, .piece = {}, .is_end = true});
-    Notify();
-    // Whoever listens may not outlive the server, and the last reference to it may be this one.
-    if (num_running_ == 0) on_news_ = nullptr;
+    summary_.prompt_tokens += result->prompt_tokens;
+    summary_.completion_tokens += static_cast<int64_t>(result->token_ids.size());
+    summary_.finish_reason = std::string(NameOf(result->finish_reason));
+    end.finish_reason = request_.prompt_only ? FinishReason::kLength : result->finish_reason;
+    if (request_.stream) result->logprobs = std::vector<TokenLogprobs>();  // went with the pieces
+    sequences_[choice].completion = *std::move(result);
   }
-  host_.admission->Leave(1);
+  if (request_.stream) queue_.push_back(std::move(end));
+  Notify();
+  // Whoever listens may not outlive the server, and the last reference to it may be this one.
+  if (num_running_ == 0) on_news_ = nullptr;
 }
 
 void Generation::Notify() {
@@ -126,13 +131,13 @@ void Generation::Listen(std::function<void()> on_news) {
 }
 
 Generation::News Generation::Take() {
+  if (!request_.stream) return TakeWhole();
   std::vector<Event> events;
   absl::Status status;
   News news;
   {
     absl::MutexLock lock(&mutex_);
     has_notified_ = false;
-    if (!request_.stream) return TakeWhole();
     events.swap(queue_);
     queued_bytes_ = 0;
     status = status_;
@@ -148,22 +153,30 @@ Generation::News Generation::Take() {
   if (!has_begun_) news.events = FirstEvents();
   has_begun_ = true;
   if (status.ok()) {
-    news.events += EventsOf(events, news.is_over);
-    if (news.is_over) news.events += LastEvents();
+    const std::vector<Completion> completions =
+        news.is_over ? TakeCompletions() : std::vector<Completion>();
+    news.events += EventsOf(events, completions);
+    if (news.is_over) news.events += LastEvents(completions);
   } else {
-    absl::StrAppend(&news.events, EventOf(ErrorJson(status)), kDone);
+    absl::StrAppend(&news.events, EventOf(ErrorResponse(status).body), kDone);
   }
   return news;
 }
 
 Generation::News Generation::TakeWhole() {
+  absl::Status status;
+  {
+    absl::MutexLock lock(&mutex_);
+    has_notified_ = false;
+    if (num_running_ > 0 && status_.ok()) return {};
+    status = status_;
+  }
   News news;
-  if (num_running_ > 0 && status_.ok()) return news;
   news.is_over = true;
-  if (status_.ok()) {
-    news.response = HttpResponse{.status = 200, .body = Dump(response_.Whole(Completions()))};
+  if (status.ok()) {
+    news.response = HttpResponse{.status = 200, .body = response_.Whole(TakeCompletions())};
   } else {
-    news.response = ErrorResponse(status_);
+    news.response = ErrorResponse(status);
   }
   return news;
 }
@@ -174,32 +187,31 @@ std::string Generation::FirstEvents() {
   return events;
 }
 
-std::string Generation::EventsOf(const std::vector<Event>& events, bool is_over) {
+// `completions`: of the whole stream, if it ends with these.
+std::string Generation::EventsOf(const std::vector<Event>& events,
+                                 absl::Span<const Completion> completions) {
   std::string text;
   for (const Event& event : events) {
-    if (!event.is_end) {
+    if (!event.finish_reason.has_value()) {
       text += EventOf(response_.Chunk(event.choice, event.piece));
       continue;
     }
-    const std::string_view reason = NameOf(sequences_[event.choice].completion.finish_reason);
-    Json chunk = response_.EndChunk(event.choice,
-                                    request_.prompt_only ? NameOf(FinishReason::kLength) : reason);
-    const bool is_last = is_over && &event == &events.back();
-    if (is_last) response_.AddReports(Completions(), &chunk);
-    text += EventOf(chunk);
+    const bool is_last = &event == &events.back();
+    text += EventOf(response_.EndChunk(event.choice, *event.finish_reason,
+                                       is_last ? completions : absl::Span<const Completion>()));
   }
   return text;
 }
 
-std::string Generation::LastEvents() {
+std::string Generation::LastEvents(absl::Span<const Completion> completions) {
   std::string events;
-  if (request_.include_usage) events = EventOf(response_.UsageChunk(Completions()));
+  if (request_.include_usage) events = EventOf(response_.UsageChunk(completions));
   return events + kDone;
 }
 
-std::vector<Completion> Generation::Completions() const {
+std::vector<Completion> Generation::TakeCompletions() {
   std::vector<Completion> completions;
-  for (const Sequence& sequence : sequences_) completions.push_back(sequence.completion);
+  for (Sequence& sequence : sequences_) completions.push_back(std::move(sequence.completion));
   return completions;
 }
 
@@ -219,15 +231,8 @@ void Generation::CancelOthers() {
 }
 
 Generation::Summary Generation::summary() const {
-  Summary summary;
   absl::MutexLock lock(&mutex_);
-  for (const Sequence& sequence : sequences_) {
-    if (!sequence.is_done) continue;
-    summary.prompt_tokens += sequence.completion.prompt_tokens;
-    summary.completion_tokens += static_cast<int64_t>(sequence.completion.token_ids.size());
-    summary.finish_reason = std::string(NameOf(sequence.completion.finish_reason));
-  }
-  return summary;
+  return summary_;
 }
 
 }  // namespace tandem

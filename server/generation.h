@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/time.h"
+#include "base/instant.h"
 #include "engine/engine.h"
 #include "server/admission.h"
 #include "server/api_request.h"
@@ -31,8 +31,8 @@ struct GenerationHost {
   size_t max_unread_bytes = 1 << 20;
 };
 
-// One request's sequences on their way from the engine to a client. The engine's thread puts in
-// what comes, never waits, and loses nothing; the connection's strand takes it out when it can
+// One request's sequences on their way from the engine to a client. The engine's callbacks put in
+// what comes, never wait, and lose nothing; the connection's strand takes it out when it can
 // write. In between lies a queue with a bound.
 //
 // Thread-safe, but that Take() and Cancel() must not run at the same time.
@@ -41,11 +41,11 @@ class Generation : public std::enable_shared_from_this<Generation> {
   // Submits all sequences or none. Errors: Admission::Enter's, and the engine's, which name the
   // request's fields.
   static absl::StatusOr<std::shared_ptr<Generation>> Start(const GenerationHost& host,
-                                                           ApiRequest request, std::string id,
-                                                           absl::Time requested);
+                                                           ApiRequest request, AnswerStamp stamp,
+                                                           Instant requested);
 
-  // Calls `on_news` on the engine's thread, once per Take(), when there is something to take; at
-  // once, on this thread, if there is already. Null stops that.
+  // Calls `on_news` within an engine's callback, once per Take(), when there is something to take;
+  // at once, on this thread, if there is already. Null stops that.
   void Listen(std::function<void()> on_news);
 
   struct News {
@@ -68,35 +68,34 @@ class Generation : public std::enable_shared_from_this<Generation> {
   Summary summary() const;
 
  private:
-  // What one sequence has come to; the engine's thread alone uses it until is_done.
+  // What one sequence has come to; its callbacks alone use it until none runs.
   struct Sequence {
-    explicit Sequence(SequenceLatency latency) : latency(latency) {}
     GenerationId id = 0;
+    Admission::Place place;
     SequenceLatency latency;
-    bool is_done = false;
-    Completion completion;  // if it went well
+    Completion completion{};  // if it went well
   };
   struct Event {
     int choice = 0;
-    OwnedPiece piece;
-    bool is_end = false;  // of the choice
+    OwnedPiece piece{};
+    std::optional<FinishReason> finish_reason{};  // of what ends the choice, and has no piece
   };
 
-  Generation(const GenerationHost& host, ApiRequest request, std::string id, absl::Time requested);
+  Generation(const GenerationHost& host, ApiRequest request, AnswerStamp stamp);
   absl::Status Submit();
   bool OnPiece(int choice, const Piece& piece);
   void OnDone(int choice, absl::StatusOr<Completion> result);
   void Notify() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CancelOthers();
-  News TakeWhole() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  std::string EventsOf(const std::vector<Event>& events, bool is_over);
+  News TakeWhole();
+  std::string EventsOf(const std::vector<Event>& events, absl::Span<const Completion> completions);
   std::string FirstEvents();
-  std::string LastEvents();
-  std::vector<Completion> Completions() const;
+  std::string LastEvents(absl::Span<const Completion> completions);
+  // Of all sequences, none of which runs any more; they keep nothing.
+  std::vector<Completion> TakeCompletions();
 
   const GenerationHost host_;
   const ApiRequest request_;
-  const absl::Time requested_;
   ApiResponse response_;    // the connection's alone
   bool has_begun_ = false;  // so is this: whether events were taken
 
@@ -106,6 +105,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::vector<Event> queue_ ABSL_GUARDED_BY(mutex_);
   size_t queued_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);  // why the request as a whole has failed
+  Summary summary_ ABSL_GUARDED_BY(mutex_);
   bool is_cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   bool has_notified_ ABSL_GUARDED_BY(mutex_) = false;
   std::function<void()> on_news_ ABSL_GUARDED_BY(mutex_);

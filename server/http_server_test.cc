@@ -1,6 +1,7 @@
 #include "server/http_server.h"
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_replace.h"
@@ -271,6 +272,44 @@ TEST(HttpServer, SequencesDrawFromSeedAndNumber) {
   EXPECT_NE(answer["choices"][0]["token_ids"], answer["choices"][1]["token_ids"]);
 }
 
+TEST(HttpServer, NamesTheFieldsThatTheEngineRefuses) {
+  const auto server = StartServer(SharedEngine(), TestServerOptions());
+  const std::pair<const char*, const char*> cases[] = {
+      {"stop_token_ids", R"({"prompt": "A", "stop_token_ids": [4096]})"},
+      {"prompt", R"({"prompt": [4096]})"},
+      {"logit_bias", R"({"prompt": "A", "logit_bias": {"4096": 1}})"},
+      {"logit_bias", R"({"prompt": "A", "logit_bias": {"5": 100.5}})"},
+      {"temperature", R"({"prompt": "A", "temperature": -1})"},
+      {"min_tokens", R"({"prompt": "A", "min_tokens": 17})"}};
+  for (const auto& [field, body] : cases) {
+    const Answer answer = Ask(server.get(), "POST", "/v1/completions", body);
+    EXPECT_EQ(answer.status, 400) << body;
+    EXPECT_EQ(answer.error("param"), field);
+  }
+}
+
+// What a request is allowed by is what its answer takes.
+TEST(HttpServer, AnswersAreWithinTheirBound) {
+  const auto server = StartServer(SharedEngine(), TestServerOptions());
+  constexpr int64_t kAroundChoices = 3000;
+  const std::string common =
+      R"(, "n": 2, "max_tokens": 20, "min_tokens": 20, "seed": 1, "temperature": 2)";
+  for (const int num_top : {0, 1, 100}) {
+    const int64_t bound = 2 * 20 * BytesPerToken({.num_top = num_top}) + kAroundChoices;
+    const Answer chat =
+        Ask(server.get(), "POST", "/v1/chat/completions",
+            absl::StrCat(R"({"messages": [{"role": "user", "content": "A"}])",
+                         R"(, "logprobs": true, "top_logprobs": )", num_top, common, "}"));
+    EXPECT_EQ(chat.json()["choices"][1]["logprobs"]["content"].size(), 20u);
+    EXPECT_LE(chat.body.size(), bound);
+    const Answer completion =
+        Ask(server.get(), "POST", "/v1/completions",
+            absl::StrCat(R"({"prompt": "A", "logprobs": )", num_top, common, "}"));
+    EXPECT_EQ(completion.json()["choices"][1]["logprobs"]["tokens"].size(), 20u);
+    EXPECT_LE(completion.body.size(), bound);
+  }
+}
+
 TEST(HttpServer, EchoesPromptsWithTheirLogprobs) {
   const auto server = StartServer(SharedEngine(), TestServerOptions());
   const Json choice =
@@ -421,7 +460,7 @@ TEST(HttpServer, TakesTheFormsOfTargetsAndBodiesThatThereAre) {
   const Answer too_long = client.Ask("POST", "/v1/completions", Json{{"prompt", text}}.dump());
   EXPECT_EQ(too_long.error("code"), "context_length_exceeded");
   Json large = Json::parse(kGreedy);
-  large["stop"] = {"no such text " + text};
+  large["user"] = text;
   EXPECT_EQ(client.Ask("POST", "/v1/completions", large.dump()).status, 200);
 }
 

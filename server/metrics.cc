@@ -82,6 +82,11 @@ MetricFamily AcceptedPerPosition(const RoundStats& stats) {
   return family;
 }
 
+void Observe(absl::Duration latency, prometheus::Histogram* histogram) {
+  if (latency < absl::ZeroDuration() || latency == absl::InfiniteDuration()) return;
+  histogram->Observe(absl::ToDoubleSeconds(latency));
+}
+
 // Everything that the engine counts itself.
 std::vector<MetricFamily> OfEngine(const Engine& engine) {
   const EngineLoad load = engine.load();
@@ -142,13 +147,13 @@ Metrics::Metrics(const Engine* engine) : engine_(engine), families_(std::make_un
 Metrics::~Metrics() = default;
 
 void Metrics::ObserveFirstToken(absl::Duration since_request) {
-  families_->first_token->Observe(absl::ToDoubleSeconds(since_request));
+  Observe(since_request, families_->first_token);
 }
 void Metrics::ObserveTokens(absl::Duration each, int count) {
-  for (int i = 0; i < count; ++i) families_->inter_token->Observe(absl::ToDoubleSeconds(each));
+  for (int i = 0; i < count; ++i) Observe(each, families_->inter_token);
 }
 void Metrics::ObserveEnd(absl::Duration since_request) {
-  families_->end_to_end->Observe(absl::ToDoubleSeconds(since_request));
+  Observe(since_request, families_->end_to_end);
 }
 void Metrics::CountAnswer(const std::string& path, int status) {
   families_->answers->Add({{"path", path}, {"status", absl::StrCat(status)}}).Increment();
@@ -160,9 +165,9 @@ std::string Metrics::Text() const {
   return prometheus::TextSerializer().Serialize(families);
 }
 
-void SequenceLatency::OnTokens(absl::Time now, int count) {
+void SequenceLatency::OnTokens(Instant now, int count) {
   if (count == 0) return;
-  const bool is_first = latest_ == absl::InfinitePast();
+  const bool is_first = latest_ == Instant::InfinitePast();
   if (is_first) {
     metrics_->ObserveFirstToken(now - requested_);
   } else {
@@ -171,6 +176,6 @@ void SequenceLatency::OnTokens(absl::Time now, int count) {
   latest_ = now;
 }
 
-void SequenceLatency::OnEnd(absl::Time now) { metrics_->ObserveEnd(now - requested_); }
+void SequenceLatency::OnEnd(Instant now) { metrics_->ObserveEnd(now - requested_); }
 
 }  // namespace tandem

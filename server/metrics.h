@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "base/instant.h"
 #include "engine/engine.h"
 
 namespace tandem {
@@ -16,6 +17,7 @@ class Metrics {
   explicit Metrics(const Engine* engine);  // which must outlive it
   ~Metrics();
 
+  // What is negative or not finite is no latency, and not counted.
   void ObserveFirstToken(absl::Duration since_request);
   // `count` tokens, each `each` after the one before.
   void ObserveTokens(absl::Duration each, int count);
@@ -36,15 +38,14 @@ class Metrics {
 // brings. Thread-compatible.
 class SequenceLatency {
  public:
-  SequenceLatency(Metrics* metrics, absl::Time requested)
-      : metrics_(metrics), requested_(requested) {}
-  void OnTokens(absl::Time now, int count);  // count may be 0
-  void OnEnd(absl::Time now);
+  SequenceLatency(Metrics* metrics, Instant requested) : metrics_(metrics), requested_(requested) {}
+  void OnTokens(Instant now, int count);  // count may be 0
+  void OnEnd(Instant now);
 
  private:
   Metrics* metrics_;
-  absl::Time requested_;
-  absl::Time latest_ = absl::InfinitePast();  // when tokens came last
+  Instant requested_;
+  Instant latest_ = Instant::InfinitePast();  // when tokens came last
 };
 
 }  // namespace tandem

@@ -1,6 +1,7 @@
 #include "server/metrics.h"
 
 #include <string>
+#include <utility>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -59,7 +60,7 @@ TEST(Metrics, SayWhatTheEngineCounted) {
 TEST(Metrics, TokensOfARoundShareItsTime) {
   LoadedEngine engine;
   Metrics metrics(&engine);
-  const absl::Time start = absl::UnixEpoch();
+  const Instant start = Instant::Now();
   SequenceLatency latency(&metrics, start);
   latency.OnTokens(start + absl::Milliseconds(100), 3);
   latency.OnTokens(start + absl::Milliseconds(130), 2);
@@ -78,6 +79,25 @@ TEST(Metrics, TokensOfARoundShareItsTime) {
   EXPECT_THAT(text, HasSubstr("tandem_inter_token_latency_seconds_bucket{le=\"0.025\"} 4"));
   EXPECT_EQ(Line(text, "tandem_e2e_request_latency_seconds_sum"),
             "tandem_e2e_request_latency_seconds_sum 0.17");
+}
+
+TEST(Metrics, CountNothingThatIsNoLatency) {
+  LoadedEngine engine;
+  Metrics metrics(&engine);
+  for (const absl::Duration none :
+       {-absl::Milliseconds(1), absl::InfiniteDuration(), -absl::InfiniteDuration()}) {
+    metrics.ObserveFirstToken(none);
+    metrics.ObserveTokens(none, 3);
+    metrics.ObserveEnd(none);
+  }
+  metrics.ObserveEnd(absl::ZeroDuration());
+  const std::string text = metrics.Text();
+  for (const auto& [name, count] : {std::make_pair("tandem_time_to_first_token_seconds", 0),
+                                    std::make_pair("tandem_inter_token_latency_seconds", 0),
+                                    std::make_pair("tandem_e2e_request_latency_seconds", 1)}) {
+    EXPECT_EQ(Line(text, absl::StrCat(name, "_count")), absl::StrCat(name, "_count ", count));
+    EXPECT_EQ(Line(text, absl::StrCat(name, "_sum")), absl::StrCat(name, "_sum 0"));
+  }
 }
 
 }  // namespace

@@ -111,8 +111,12 @@ void Join(const Completion& completion, Completion* joint) {
 }
 
 Completion JointCompletion(absl::Span<const Completion> completions) {
-  Completion joint = completions[0];
-  for (const Completion& completion : completions.subspan(1)) Join(completion, &joint);
+  Completion joint;
+  joint.finish_reason = completions[0].finish_reason;
+  joint.verifier = completions[0].verifier;
+  joint.draft_tokens = completions[0].draft_tokens;
+  joint.timings.time_to_first_token = absl::InfiniteDuration();
+  for (const Completion& completion : completions) Join(completion, &joint);
   return joint;
 }
 

@@ -19,9 +19,9 @@ double TokensPerSecond(const Completion& completion);
 // Draft places that some round verified.
 int NumDraftPlaces(const RoundStats& stats);
 
-// Sequences that ran together as one: counts added up, from the first token of any to the last of
-// all, and of the rounds that they shared the most that one saw. Its text is the first's. REQUIRES:
-// there is one.
+// Sequences that ran together as one: counts and ids added up, from the first token of any to the
+// last of all, and of the rounds that they shared the most that one saw. Its ending is the first's;
+// it has neither text nor log-probabilities. REQUIRES: there is one.
 Completion JointCompletion(absl::Span<const Completion> completions);
 // Joins one more to such a one, or to the first.
 void Join(const Completion& completion, Completion* joint);

@@ -7,6 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/field_error.h"
 #include "model/formats/json_text.h"
 #include "server/api_error.h"
 
@@ -34,8 +35,8 @@ RequestFields::RequestFields(const Json* object, std::string path)
     : path_(std::move(path)), object_(object) {
   if (object->is_object()) return;
   object_ = &EmptyObject();
-  Fail(absl::InvalidArgumentError(
-      absl::StrCat(path_.empty() ? "body" : path_, ": ", Shown(*object), " is not an object")));
+  Fail(FieldError(path_.empty() ? "body" : path_,
+                  absl::StrCat(Shown(*object), " is not an object")));
 }
 
 std::string RequestFields::PathOf(absl::string_view name) const {
@@ -45,8 +46,7 @@ std::string RequestFields::PathOf(absl::string_view name) const {
 void RequestFields::Fail(absl::Status status) { status_.Update(std::move(status)); }
 
 void RequestFields::FailNot(absl::string_view name, const Json& found, absl::string_view allowed) {
-  Fail(absl::InvalidArgumentError(
-      absl::StrCat(PathOf(name), ": ", Shown(found), " is not ", allowed)));
+  Fail(FieldError(PathOf(name), absl::StrCat(Shown(found), " is not ", allowed)));
 }
 
 const Json* RequestFields::Find(absl::string_view name) {
@@ -112,10 +112,9 @@ void RequestFields::AllowOnly(absl::string_view name, std::initializer_list<Json
 absl::Status RequestFields::Finish() {
   for (const auto& [name, value] : object_->items()) {
     if (std::find(known_.begin(), known_.end(), name) != known_.end()) continue;
-    Fail(WithCode(
-        absl::InvalidArgumentError(absl::StrCat(
-            PathOf(NameOf(name)), ": is not known, allowed: ", absl::StrJoin(known_, ", "))),
-        "unknown_parameter"));
+    Fail(WithCode(FieldError(PathOf(NameOf(name)),
+                             absl::StrCat("is not known, allowed: ", absl::StrJoin(known_, ", "))),
+                  "unknown_parameter"));
   }
   return status_;
 }

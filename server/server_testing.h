@@ -21,6 +21,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "base/check.h"
+#include "base/field_error.h"
 #include "engine/engine.h"
 #include "gtest/gtest.h"
 #include "model/tokenizer/tokenizer.h"
@@ -80,7 +81,7 @@ class ManualEngine : public Engine {
   using Engine::Submit;
   absl::StatusOr<GenerationId> Submit(Request request, OnPiece on_piece, OnDone on_done) override {
     absl::MutexLock lock(&mutex_);
-    if (request.sampling.top_k == kRefusedTopK) return absl::InvalidArgumentError("top_k: refused");
+    if (request.sampling.top_k == kRefusedTopK) return FieldError("top_k", "refused");
     running_[++last_id_] = {std::move(request), std::move(on_piece), std::move(on_done)};
     return last_id_;
   }

@@ -93,7 +93,8 @@ Service::Service(Engine* engine, ServiceOptions options)
       sites_(SiteOptionsOf(options_)),
       admission_(options_.max_sequences),
       metrics_(engine),
-      model_(ServedModel::Of(*engine, options_.model_name, options_.max_sequences)),
+      model_(ServedModel::Of(*engine, options_.model_name, admission_.most_per_request(),
+                             options_.max_answer_bytes)),
       started_(absl::Now()) {}
 
 // 404 for a path that there is not, 405 for a method that it does not answer.
@@ -186,9 +187,9 @@ void Service::CountAnswer(const HttpRequest& request, int status) {
 }
 
 absl::Status Service::BodyTooLarge() const {
-  return WithCode(absl::InvalidArgumentError(
-                      absl::StrCat("body: is larger than ", options_.max_body_bytes, " bytes")),
-                  "body_too_large", 413);
+  return WithCode(
+      FieldError("body", absl::StrCat("is larger than ", options_.max_body_bytes, " bytes")),
+      "body_too_large", 413);
 }
 
 Service::Reply Service::Handle(const HttpRequest& request) {
@@ -294,10 +295,11 @@ Service::Reply Service::Generate(absl::StatusOr<ApiRequest> request, std::string
                                .metrics = &metrics_,
                                .admission = &admission_,
                                .max_unread_bytes = options_.max_unread_bytes};
-  const std::string id = absl::StrCat(View(id_prefix), absl::Hex(absl::ToUnixNanos(started_)), "-",
-                                      num_requests_.fetch_add(1));
-  const absl::Time requested = absl::Now() - (Instant::Now() - received);
-  auto generation = Generation::Start(host, *std::move(request), id, requested);
+  const AnswerStamp stamp = {
+      .id = absl::StrCat(View(id_prefix), absl::Hex(absl::ToUnixNanos(started_)), "-",
+                         num_requests_.fetch_add(1)),
+      .created = absl::ToUnixSeconds(absl::Now())};
+  auto generation = Generation::Start(host, *std::move(request), stamp, received);
   if (!generation.ok()) return ErrorResponse(generation.status());
   return *std::move(generation);
 }

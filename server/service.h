@@ -18,6 +18,7 @@
 #include "base/instant.h"
 #include "engine/engine.h"
 #include "server/admission.h"
+#include "server/answer_size.h"
 #include "server/api_request.h"
 #include "server/generation.h"
 #include "server/http_message.h"
@@ -34,6 +35,7 @@ struct ServiceOptions {
   int max_sequences = 72;  // running and waiting together
   int64_t max_body_bytes = 4 << 20;
   size_t max_unread_bytes = 1 << 20;
+  int64_t max_answer_bytes = kDefaultMaxAnswerBytes;  // of one request's sequences together
 };
 
 // The endpoint without its sockets: what each path does. Thread-safe.

@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/field_error.h"
 #include "base/status_macros.h"
 #include "model/formats/json_text.h"
 #include "nlohmann/json.hpp"
-#include "server/api_error.h"
 #include "server/request_fields.h"
 
 namespace tandem {
@@ -38,10 +38,10 @@ absl::StatusOr<Json> TokenizeBody(absl::string_view body, const ServedModel& mod
   std::string text;
   fields.Read("prompt", &text);
   RETURN_IF_ERROR(fields.Finish());
-  if (!json->contains("prompt")) return absl::InvalidArgumentError("prompt: null is not a string");
+  if (!json->contains("prompt")) return FieldError("prompt", "null is not a string");
   absl::StatusOr<std::vector<TokenId>> ids = model.tokenizer->Encode(
       text, special == "parse" ? SpecialTokens::kParse : SpecialTokens::kPlain);
-  if (!ids.ok()) return WithFieldRenamed(ids.status(), "text", "prompt");
+  if (!ids.ok()) return WithField(ids.status(), "prompt");
   if (adds_special) ids = model.tokenizer->WithTemplate(*std::move(ids));
   Json texts = Json::array();
   for (const TokenId id : *ids) texts.push_back(model.tokenizer->Decode({id}));
@@ -58,14 +58,14 @@ absl::StatusOr<Json> DetokenizeBody(absl::string_view body, const ServedModel& m
   const Json* tokens = fields.Find("tokens");
   RETURN_IF_ERROR(fields.Finish());
   if (tokens == nullptr || !tokens->is_array()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "tokens: ", tokens == nullptr ? "null" : Shown(*tokens), " is not a list of token ids"));
+    return FieldError("tokens", absl::StrCat(tokens == nullptr ? "null" : Shown(*tokens),
+                                             " is not a list of token ids"));
   }
   std::vector<TokenId> ids;
   for (const Json& token : *tokens) {
     if (!token.is_number_unsigned() || token >= model.tokenizer->vocab_size()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "tokens: ", Shown(token), " is not a token id below ", model.tokenizer->vocab_size()));
+      return FieldError("tokens", absl::StrCat(Shown(token), " is not a token id below ",
+                                               model.tokenizer->vocab_size()));
     }
     ids.push_back(token.get<TokenId>());
   }

@@ -33,6 +33,7 @@ struct ServeFlags {
   bool no_prefix_cache = false;
   std::string max_body = "4M";
   std::string max_unread = "1M";
+  std::string max_answer = "64M";
   double drain_seconds = 30;
   std::optional<std::string> api_key;
   std::string api_key_file;
@@ -102,6 +103,7 @@ absl::Status ServeFlags::Check() {
   RETURN_IF_ERROR(service.sites.Validate());
   ASSIGN_OR_RETURN(service.max_body_bytes, ParseSize("--max-body", max_body));
   ASSIGN_OR_RETURN(service.max_unread_bytes, ParseSize("--max-unread", max_unread));
+  ASSIGN_OR_RETURN(service.max_answer_bytes, ParseSize("--max-answer-bytes", max_answer));
   service.max_sequences = max_batch + max_waiting;
   if (service.model_name.empty()) {
     const std::filesystem::path path = engine_options.target;
@@ -211,6 +213,11 @@ void AddLimitOptions(CLI::App* app, ServeFlags* flags) {
   app->add_option("--max-unread", flags->max_unread,
                   "Of a stream, waiting for a client that does not read; beyond it the request is "
                   "cancelled [1M]")
+      ->type_name("SIZE")
+      ->group(group);
+  app->add_option("--max-answer-bytes", flags->max_answer,
+                  "Of an answer, by its tokens and log-probabilities; a request that may come to "
+                  "more is refused with 400 [64M]")
       ->type_name("SIZE")
       ->group(group);
   app->add_option("--drain-seconds", flags->drain_seconds,
