@@ -149,8 +149,8 @@ absl::StatusOr<ChatTemplate> ChatTemplate::Load(const std::string& folder) {
   std::string jinja, bos, eos;
   const absl::StatusOr<std::string> config = ReadFile(config_path);
   if (config.ok()) {
-    ASSIGN_OR_RETURN(const Json json, ParseJson(*config, config_path));
-    const JsonField root(&json, config_path);
+    ASSIGN_OR_RETURN(const JsonDocument json, ParseJsonDocument(*config, config_path));
+    const JsonField root(&*json, config_path);
     ASSIGN_OR_RETURN(jinja, TemplateText(root));
     ASSIGN_OR_RETURN(bos, TokenText(root, "bos_token"));
     ASSIGN_OR_RETURN(eos, TokenText(root, "eos_token"));

@@ -411,11 +411,11 @@ absl::Status ReadQuantization(const Fields& config, const std::string& file, Mod
   return absl::OkStatus();
 }
 
-absl::StatusOr<json> ParseObject(absl::string_view text, const std::string& file) {
-  ASSIGN_OR_RETURN(json parsed, ParseJson(text, file));
-  if (!parsed.is_object()) {
+absl::StatusOr<JsonDocument> ParseObject(absl::string_view text, const std::string& file) {
+  ASSIGN_OR_RETURN(JsonDocument parsed, ParseJsonDocument(text, file));
+  if (!parsed->is_object()) {
     return absl::InvalidArgumentError(
-        absl::StrCat(file, ": found ", Shown(parsed), ", allowed: an object"));
+        absl::StrCat(file, ": found ", Shown(*parsed), ", allowed: an object"));
   }
   return parsed;
 }
@@ -454,8 +454,8 @@ std::vector<float> RopeConfig::InverseFrequencies(int head_dim) const {
 absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view text, const std::string& file,
                                              std::optional<absl::string_view> generation_text,
                                              const std::string& generation_file) {
-  ASSIGN_OR_RETURN(const json parsed, ParseObject(text, file));
-  const Fields config(parsed, file);
+  ASSIGN_OR_RETURN(const JsonDocument parsed, ParseObject(text, file));
+  const Fields config(*parsed, file);
   ASSIGN_OR_RETURN(const Family* const family, ReadFamily(config));
   ModelConfig model;
   model.family = family->model_type;
@@ -467,8 +467,8 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view text, const std::
   RETURN_IF_ERROR(CheckKeys(config));
   ASSIGN_OR_RETURN(model.eos_token_ids, ReadEosIds(config, model.vocab_size));
   if (generation_text.has_value()) {
-    ASSIGN_OR_RETURN(const json generation, ParseObject(*generation_text, generation_file));
-    const Fields fields(generation, generation_file);
+    ASSIGN_OR_RETURN(const JsonDocument generation, ParseObject(*generation_text, generation_file));
+    const Fields fields(*generation, generation_file);
     if (fields.Find("eos_token_id") != nullptr) {
       ASSIGN_OR_RETURN(model.eos_token_ids, ReadEosIds(fields, model.vocab_size));
     }

@@ -327,26 +327,15 @@ absl::StatusOr<std::vector<ChatMessage>> ReadMessages(const Json* list) {
   return messages;
 }
 
-absl::StatusOr<std::vector<TokenId>> EncodeChat(const std::vector<ChatMessage>& messages,
-                                                const ServedModel& model, absl::Time now) {
+absl::StatusOr<std::vector<TokenId>> EncodeMessages(const std::vector<ChatMessage>& messages,
+                                                    const ServedModel& model, absl::Time now) {
   if (!model.chat_template.ok()) {
     return FieldError("messages",
                       absl::StrCat("the model has no chat template that this server knows: ",
                                    model.chat_template.status().message()));
   }
-  const ChatTemplate& chat = *model.chat_template;
   const std::string date = absl::FormatTime("%d %b %Y", now, absl::UTCTimeZone());
-  ASSIGN_OR_RETURN(const std::vector<ChatPart> parts, chat.Render(messages, date));
-  std::vector<MarkedText> marked;
-  for (const ChatPart& part : parts) marked.push_back({part.text, part.special});
-  absl::StatusOr<std::vector<TokenId>> ids = model.tokenizer->EncodeMarked(marked);
-  if (!ids.ok()) return WithField(ids.status(), "messages");
-  // Templates write their own first token.
-  if (chat.family() == ChatTemplate::Family::kPlain) {
-    ids = model.tokenizer->WithTemplate(*std::move(ids));
-  }
-  if (ids->empty()) return FieldError("messages", "are empty");
-  return ids;
+  return EncodeChat(*model.chat_template, *model.tokenizer, messages, date);
 }
 
 void RefuseUnservedChatFields(RequestFields* fields) {
@@ -368,10 +357,8 @@ void RefuseUnservedChatFields(RequestFields* fields) {
 // The tokens that end an answer in this family, where the model's own list lacks them.
 void AddEndTokens(const ServedModel& model, Request* options) {
   if (options->ignore_eos || !model.chat_template.ok()) return;
-  for (const std::string& token : model.chat_template->EndTokens()) {
-    const TokenId id = model.tokenizer->IdOf(token);
-    if (id >= 0) options->stop_tokens.push_back(id);
-  }
+  const std::vector<TokenId> ends = EndTokenIds(*model.chat_template, *model.tokenizer);
+  options->stop_tokens.insert(options->stop_tokens.end(), ends.begin(), ends.end());
 }
 
 }  // namespace
@@ -448,12 +435,8 @@ absl::StatusOr<ApiRequest> ParseCompletionRequest(absl::string_view body,
   }
   RETURN_IF_ERROR(WithField(ReadPrompts(*prompt, model, &request), "prompt"));
   RETURN_IF_ERROR(CheckSequences(model, request));
-  if (max_tokens == 0) {
-    if (!request.echo) {
-      return FieldError("max_tokens", "0 is not 1 or more, as it is without echo");
-    }
-    request.prompt_only = true;
-    max_tokens = 1;
+  if (max_tokens == 0 && !request.echo) {
+    return FieldError("max_tokens", "0 is not 1 or more, as it is without echo");
   }
   if (request.echo && request.options.logprobs.num_top >= 0) {
     if (request.stream) {
@@ -461,8 +444,10 @@ absl::StatusOr<ApiRequest> ParseCompletionRequest(absl::string_view body,
     }
     request.options.prompt_logprobs = request.options.logprobs;
   }
-  const int given = std::max(max_tokens, 0);
+  // For a length of 0 there must be room for 1 as well.
+  const int given = max_tokens == 0 ? 1 : std::max(max_tokens, 0);
   RETURN_IF_ERROR(SetLengths(model, "max_tokens", given, kDefaultMaxTokens, &request));
+  if (max_tokens == 0) request.options.max_tokens = 0;
   return request;
 }
 
@@ -492,7 +477,7 @@ absl::StatusOr<ApiRequest> ParseChatRequest(absl::string_view body, const Served
   const Json* list = fields.Find("messages");
   RETURN_IF_ERROR(fields.Finish());
   ASSIGN_OR_RETURN(const std::vector<ChatMessage> messages, ReadMessages(list));
-  ASSIGN_OR_RETURN(std::vector<TokenId> ids, EncodeChat(messages, model, now));
+  ASSIGN_OR_RETURN(std::vector<TokenId> ids, EncodeMessages(messages, model, now));
   request.prompts.push_back(std::move(ids));
   RETURN_IF_ERROR(CheckSequences(model, request));
   AddEndTokens(model, &request.options);

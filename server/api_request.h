@@ -45,7 +45,6 @@ struct ApiRequest {
   bool include_usage = false;        // in a stream
   bool include_token_texts = false;  // likewise
   bool echo = false;                 // the prompt's text in front of the answer's
-  bool prompt_only = false;          // max_tokens 0: the answer is thrown away
 
   int num_sequences() const { return n * static_cast<int>(prompts.size()); }
   // Choice i of the answer, for the engine.

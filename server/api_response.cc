@@ -70,7 +70,7 @@ Json ApiResponse::UsageOf(absl::Span<const Completion> completions) const {
   int64_t cached_tokens = 0;
   int64_t completion_tokens = 0;
   for (size_t i = 0; i < completions.size(); ++i) {
-    if (!request_->prompt_only) completion_tokens += completions[i].token_ids.size();
+    completion_tokens += completions[i].token_ids.size();
     if (i % request_->n != 0) continue;  // a prompt counts once
     prompt_tokens += completions[i].prompt_tokens;
     cached_tokens += completions[i].cached_tokens;
@@ -106,20 +106,15 @@ std::string ApiResponse::Whole(absl::Span<const Completion> completions) {
 }
 
 void ApiResponse::WriteChoice(int choice, const Completion& completion, JsonWriter* json) {
-  const bool prompt_only = request_->prompt_only;
-  const std::string text = prompt_only ? "" : completion.text;
+  const std::string& text = completion.text;
   json->BeginObject().Key("index").Integer(choice).Key("finish_reason");
-  json->String(NameOf(prompt_only ? FinishReason::kLength : completion.finish_reason));
+  json->String(NameOf(completion.finish_reason));
   if (request_->is_chat) {
     json->Key("message").Value({{"role", "assistant"}, {"content", text}, {"refusal", nullptr}});
   } else {
     json->Key("text").String(request_->echo ? PromptText(choice) + text : text);
   }
-  if (prompt_only) {
-    AddTokens({}, "", json);
-  } else {
-    AddTokens(completion.token_ids, completion.provenance, json);
-  }
+  AddTokens(completion.token_ids, completion.provenance, json);
   AddLogprobs(choice, RowsOf(choice, completion), json);
   json->EndObject();
 }
@@ -133,7 +128,6 @@ std::vector<ApiResponse::Row> ApiResponse::RowsOf(int choice, const Completion& 
       rows.push_back({prompt[i], known.has_value() ? &*known : nullptr});
     }
   }
-  if (request_->prompt_only) return rows;
   for (const TokenLogprobs& row : completion.logprobs) rows.push_back({row.id, &row});
   return rows;
 }

@@ -73,7 +73,7 @@ bool Generation::OnPiece(int choice, const Piece& piece) {
   sequences_[choice].latency.OnTokens(Instant::Now(), static_cast<int>(piece.token_ids.size()));
   absl::MutexLock lock(&mutex_);
   if (is_cancelled_ || !status_.ok()) return false;
-  if (!request_.stream || request_.prompt_only) return true;
+  if (!request_.stream) return true;
   queue_.push_back({.choice = choice, .piece = OwnedPiece::Of(piece)});
   queued_bytes_ += queue_.back().piece.SizeInBytes();
   if (queued_bytes_ > host_.max_unread_bytes) {
@@ -103,7 +103,7 @@ void Generation::OnDone(int choice, absl::StatusOr<Completion> result) {
     summary_.prompt_tokens += result->prompt_tokens;
     summary_.completion_tokens += static_cast<int64_t>(result->token_ids.size());
     summary_.finish_reason = std::string(NameOf(result->finish_reason));
-    end.finish_reason = request_.prompt_only ? FinishReason::kLength : result->finish_reason;
+    end.finish_reason = result->finish_reason;
     if (request_.stream) result->logprobs = std::vector<TokenLogprobs>();  // went with the pieces
     sequences_[choice].completion = *std::move(result);
   }

@@ -162,9 +162,11 @@ class Faults(unittest.TestCase):
         self.assertEqual(wanted[0], 0, wanted)
         outcomes = []
         for limit in range(16, 2048, 4):
-            status, output, errors = generate(preexec_fn=limited(resource.RLIMIT_AS, limit * MEGABYTE))
-            if status == 127:
+            how = {"preexec_fn": limited(resource.RLIMIT_AS, limit * MEGABYTE)}
+            # Where the system cannot even start the program: its loader says 127, or finds no stack.
+            if subprocess.run([TANDEM, "--version"], capture_output=True, check=False, **how).returncode in (127, -signal.SIGSEGV):
                 continue
+            status, output, errors = generate(**how)
             outcomes.append(status)
             if status == 0:
                 self.assertEqual(output, wanted[1])

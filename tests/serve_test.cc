@@ -180,7 +180,7 @@ TEST(Serve, GoesOnWhenARequestTakesAllMemory) {
   const int port = process.AwaitPort();
   ASSERT_NE(port, 0) << process.log();
   // What it needs once is there: a thread's own memory, and that of one generation.
-  const std::string small = R"({"prompt": "A", "stop": [")" + std::string(100'000, 'x') + "\"]}";
+  const std::string small = R"({"prompt": "A", "user": ")" + std::string(100'000, 'x') + "\"}";
   EXPECT_EQ(Client(port).Ask("POST", "/v1/completions", small).status, 200);
   if (!process.LimitMemory(24 << 20)) GTEST_SKIP() << "memory cannot be limited here";
   std::string failed;

@@ -46,7 +46,8 @@ absl::Status Run(const QuantizeFlags& flags) {
   return Print(absl::StrFormat(
       "%s: %d matrices as %s, %.1f MB of tensors instead of %.1f, in %.1f s\n", flags.out,
       result.num_quantized, flags.to, static_cast<double>(result.bytes_after) * 1e-6,
-      static_cast<double>(result.bytes_before) * 1e-6, absl::ToDoubleSeconds(Instant::Now() - start)));
+      static_cast<double>(result.bytes_before) * 1e-6,
+      absl::ToDoubleSeconds(Instant::Now() - start)));
 }
 
 }  // namespace

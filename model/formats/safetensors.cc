@@ -184,7 +184,9 @@ absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensors(absl::Span<const 
   }
   const absl::string_view text(reinterpret_cast<const char*>(file.data()) + kLengthBytes,
                                header_bytes);
-  ASSIGN_OR_RETURN(const json header, ParseJson(text, absl::StrCat(file_name, ": header")));
+  ASSIGN_OR_RETURN(const JsonDocument document,
+                   ParseJsonDocument(text, absl::StrCat(file_name, ": header")));
+  const json& header = *document;
   if (!header.is_object()) {
     return absl::InvalidArgumentError(
         absl::StrCat(file_name, ": header: found ", Shown(header), ", allowed: an object"));

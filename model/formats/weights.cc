@@ -170,7 +170,8 @@ class SafetensorsWeights : public Weights {
 // The shard of each tensor, by name, as an index file says.
 absl::StatusOr<std::map<std::string, std::string>> ReadIndex(const std::string& path) {
   ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
-  ASSIGN_OR_RETURN(const json index, ParseJson(text, path));
+  ASSIGN_OR_RETURN(const JsonDocument document, ParseJsonDocument(text, path));
+  const json& index = *document;
   const auto map = index.is_object() ? index.find("weight_map") : index.end();
   if (!index.is_object() || map == index.end() || !map->is_object() || map->empty()) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": weight_map: found ",

@@ -274,14 +274,14 @@ std::string BpeTokenizer::Decode(absl::Span<const TokenId> ids, bool skip_specia
 absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Parse(std::string_view contents,
                                                             std::string_view config,
                                                             const std::string& name) {
-  ASSIGN_OR_RETURN(const Json file, ParseJson(View(contents), name));
+  ASSIGN_OR_RETURN(const JsonDocument file, ParseJsonDocument(View(contents), name));
   auto tokenizer = std::make_unique<BpeTokenizer>();
-  RETURN_IF_ERROR(tokenizer->Init(JsonField(&file, name)));
+  RETURN_IF_ERROR(tokenizer->Init(JsonField(&*file, name)));
   if (!config.empty()) {
     const std::string config_name =
         (fs::path(name).parent_path() / "tokenizer_config.json").string();
-    ASSIGN_OR_RETURN(const Json config_file, ParseJson(View(config), config_name));
-    RETURN_IF_ERROR(tokenizer->ReadConfig(JsonField(&config_file, config_name)));
+    ASSIGN_OR_RETURN(const JsonDocument config_file, ParseJsonDocument(View(config), config_name));
+    RETURN_IF_ERROR(tokenizer->ReadConfig(JsonField(&*config_file, config_name)));
   }
   return tokenizer;
 }
