@@ -23,7 +23,7 @@ absl::StatusOr<Prompt> ParsePromptLine(absl::string_view line, const std::string
   Prompt prompt;
   if (json.contains("prompt")) {
     const nlohmann::json& text = json["prompt"];
-    if (!text.is_string() || text.empty() || text == "") {
+    if (!text.is_string() || text.empty() || IsText(text, "")) {
       return wrong("prompt: ", text, "a string that is not empty");
     }
     prompt.text = text.get<std::string>();

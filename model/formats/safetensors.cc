@@ -83,7 +83,7 @@ class EntryReader {
   absl::StatusOr<DTypeName> ReadDType() const {
     const json& name = Field("dtype");
     for (const DTypeName& dtype : kDTypes) {
-      if (name == dtype.name) return dtype;
+      if (IsText(name, dtype.name)) return dtype;
     }
     return Wrong("dtype", name, AllowedDTypes());
   }

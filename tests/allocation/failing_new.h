@@ -12,8 +12,7 @@
 namespace tandem {
 
 // While one lives, allocation `failing` of those made meanwhile, by any thread, counted from 0, is
-// refused; none if it is negative. One at a time. Those of nlohmann-json's destructor are spared,
-// and the next one fails: it allocates (of 3.11.2), and nothing can leave a destructor.
+// refused; none if it is negative. One at a time.
 class FailingNew {
  public:
   explicit FailingNew(int64_t failing);
