@@ -81,7 +81,7 @@ std::string LiteralBetween(const std::string& text, std::string_view before,
     const size_t begin = at + before.size();
     const size_t end = text.find(after, begin);
     if (end == std::string::npos) break;
-    const std::string literal = text.substr(begin, end - begin);
+    std::string literal = text.substr(begin, end - begin);
     if (!literal.empty() && literal.find_first_of("'{}") == std::string::npos) return literal;
   }
   return "";
@@ -157,9 +157,12 @@ absl::StatusOr<ChatTemplate> ChatTemplate::Load(const std::string& folder) {
   } else if (!absl::IsNotFound(config.status())) {
     return config.status();
   }
-  absl::StatusOr<std::string> file = ReadFile((path / "chat_template.jinja").string());
-  if (file.ok()) jinja = *std::move(file);
-  if (!file.ok() && !absl::IsNotFound(file.status())) return file.status();
+  const absl::StatusOr<std::string> file = ReadFile((path / "chat_template.jinja").string());
+  if (file.ok()) {
+    jinja = *file;
+  } else if (!absl::IsNotFound(file.status())) {
+    return file.status();
+  }
   return Parse(jinja, bos, eos);
 }
 

@@ -65,7 +65,8 @@ struct DeviceFlags {
 // A result beside one row of the same.
 class Reporter {
  public:
-  Reporter(const DeviceFlags& flags, std::string device) : flags_(flags), device_(device) {}
+  Reporter(const DeviceFlags& flags, std::string device)
+      : flags_(flags), device_(std::move(device)) {}
 
   void Add(const std::string& shape, const DeviceResult& result) {
     const auto key =

@@ -24,10 +24,10 @@ absl::Status JsonField::CheckArray() const {
 }
 
 absl::StatusOr<JsonField> JsonField::Member(std::string_view key) const {
-  static const nlohmann::json kNull;
+  static const nlohmann::json null;
   RETURN_IF_ERROR(CheckObject());
   const auto it = value_->find(std::string(key));
-  return JsonField(it == value_->end() ? &kNull : &*it,
+  return JsonField(it == value_->end() ? &null : &*it,
                    absl::StrCat(path_, is_document_ ? ": " : ".", View(key)),
                    /*is_document=*/false);
 }
