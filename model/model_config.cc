@@ -10,6 +10,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "base/hash_map.h"
 #include "base/mapped_file.h"
 #include "base/status_macros.h"
@@ -377,7 +378,9 @@ absl::StatusOr<std::vector<TokenId>> ReadEosIds(const Fields& fields, int vocab_
   std::vector<TokenId> ids;
   const json* const value = fields.Find("eos_token_id");
   if (value == nullptr) return ids;
-  const json list = value->is_array() ? *value : json::array({*value});
+  const absl::Span<const json> list =
+      value->is_array() ? absl::MakeConstSpan(value->get_ref<const json::array_t&>())
+                        : absl::MakeConstSpan(value, 1);
   for (const json& id : list) {
     if (!id.is_number_unsigned() || id.get<uint64_t>() >= static_cast<uint64_t>(vocab_size)) {
       return fields.Wrong("eos_token_id", allowed);
