@@ -14,7 +14,7 @@ bool ConnectionSet::Add(const std::shared_ptr<Connection>& connection) {
   bool has_place = true;
   {
     absl::MutexLock lock(&mutex_);
-    open_[connection.get()] = {.connection = connection, .idle_turn = ++last_turn_};
+    open_[connection.get()] = {.connection = connection, .turn = ++last_turn_};
     const int num_open = static_cast<int>(open_.size());
     if (num_open > limits_.max_connections) {
       longest_idle = TakeLongestIdle(connection.get());
@@ -28,9 +28,8 @@ bool ConnectionSet::Add(const std::shared_ptr<Connection>& connection) {
 std::shared_ptr<Connection> ConnectionSet::TakeLongestIdle(const Connection* except) {
   auto longest = open_.end();
   for (auto it = open_.begin(); it != open_.end(); ++it) {
-    const uint64_t turn = it->second.idle_turn;
-    if (turn == 0 || it->first == except) continue;
-    if (longest == open_.end() || turn < longest->second.idle_turn) longest = it;
+    if (!it->second.is_idle || it->first == except) continue;
+    if (longest == open_.end() || it->second.turn < longest->second.turn) longest = it;
   }
   if (longest == open_.end()) return nullptr;
   std::shared_ptr<Connection> connection = longest->second.connection.lock();
@@ -57,15 +56,15 @@ bool ConnectionSet::BeginExchange(Connection* connection) {
   absl::MutexLock lock(&mutex_);
   const auto it = open_.find(connection);
   if (it == open_.end()) return false;
-  if (std::exchange(it->second.idle_turn, 0) != 0) ++num_exchanges_;
+  it->second.turn = ++last_turn_;
+  if (std::exchange(it->second.is_idle, false)) ++num_exchanges_;
   return true;
 }
 
 void ConnectionSet::EndExchange(Connection* connection) {
   absl::MutexLock lock(&mutex_);
   const auto it = open_.find(connection);
-  if (it == open_.end() || it->second.idle_turn != 0) return;
-  it->second.idle_turn = ++last_turn_;
+  if (it == open_.end() || std::exchange(it->second.is_idle, true)) return;
   --num_exchanges_;
 }
 

@@ -26,8 +26,8 @@ class Connection;
 // The connections that are open, and what they share. Thread-safe.
 //
 // A connection is idle but for its exchanges, each from a request's head to the end of its answer.
-// Over the limit the one that has been idle the longest makes room. Where all are busy a few more
-// may come and ask how the server is; whatever else they ask is refused.
+// Over the limit the idle one whose last request is the longest ago makes room. Where all are busy
+// a few more may come and ask how the server is; whatever else they ask is refused.
 class ConnectionSet {
  public:
   static constexpr int kPlacesForProbes = 8;
@@ -38,7 +38,7 @@ class ConnectionSet {
   // False if there is no place left; it is one of the set even then, until it is gone.
   bool Add(const std::shared_ptr<Connection>& connection);
   void Remove(Connection* connection);
-  // Closes the one that has been idle the longest, if one is idle.
+  // Closes the idle one whose last request is the longest ago, if one is idle.
   void MakeRoom();
   // Closes all at once; their generations are cancelled.
   void StopAll();
@@ -63,7 +63,8 @@ class ConnectionSet {
  private:
   struct Entry {
     std::weak_ptr<Connection> connection;
-    uint64_t idle_turn = 0;  // grows with the time it became idle; 0: it is not
+    uint64_t turn = 0;  // grows with the time of its last request, or else of its coming
+    bool is_idle = true;
   };
   // Takes it out of the set. Null if none is idle but `except`.
   std::shared_ptr<Connection> TakeLongestIdle(const Connection* except)
