@@ -18,17 +18,19 @@ std::atomic<int64_t> failing_one{kNone};
 
 bool IsRefused() { return num_made.fetch_add(1) == failing_one.load(std::memory_order_relaxed); }
 
+// Null if it is refused.
+void* TryAllocate(std::size_t size) {
+  return IsRefused() ? nullptr : std::malloc(std::max<std::size_t>(size, 1));
+}
+void* TryAllocate(std::size_t size, std::align_val_t alignment) {
+  const auto unit = static_cast<std::size_t>(alignment);
+  const std::size_t rounded = (std::max<std::size_t>(size, 1) + unit - 1) / unit * unit;
+  return IsRefused() ? nullptr : std::aligned_alloc(unit, rounded);
+}
+
 void* Allocated(void* data) {
   if (data == nullptr) std::rethrow_exception(std::make_exception_ptr(std::bad_alloc()));
   return data;
-}
-void* Allocate(std::size_t size) {
-  return Allocated(IsRefused() ? nullptr : std::malloc(std::max<std::size_t>(size, 1)));
-}
-void* Allocate(std::size_t size, std::align_val_t alignment) {
-  const auto unit = static_cast<std::size_t>(alignment);
-  const std::size_t rounded = (std::max<std::size_t>(size, 1) + unit - 1) / unit * unit;
-  return Allocated(IsRefused() ? nullptr : std::aligned_alloc(unit, rounded));
 }
 
 }  // namespace
@@ -71,13 +73,26 @@ int FailEachAllocation(const std::function<absl::Status()>& attempt,
 
 }  // namespace tandem
 
-void* operator new(std::size_t size) { return tandem::Allocate(size); }
-void* operator new[](std::size_t size) { return tandem::Allocate(size); }
+// All of them: what one that is left out allocates may be freed by one that is not.
+void* operator new(std::size_t size) { return tandem::Allocated(tandem::TryAllocate(size)); }
+void* operator new[](std::size_t size) { return tandem::Allocated(tandem::TryAllocate(size)); }
 void* operator new(std::size_t size, std::align_val_t alignment) {
-  return tandem::Allocate(size, alignment);
+  return tandem::Allocated(tandem::TryAllocate(size, alignment));
 }
 void* operator new[](std::size_t size, std::align_val_t alignment) {
-  return tandem::Allocate(size, alignment);
+  return tandem::Allocated(tandem::TryAllocate(size, alignment));
+}
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
+  return tandem::TryAllocate(size);
+}
+void* operator new[](std::size_t size, const std::nothrow_t&) noexcept {
+  return tandem::TryAllocate(size);
+}
+void* operator new(std::size_t size, std::align_val_t alignment, const std::nothrow_t&) noexcept {
+  return tandem::TryAllocate(size, alignment);
+}
+void* operator new[](std::size_t size, std::align_val_t alignment, const std::nothrow_t&) noexcept {
+  return tandem::TryAllocate(size, alignment);
 }
 void operator delete(void* data) noexcept { std::free(data); }
 void operator delete[](void* data) noexcept { std::free(data); }
