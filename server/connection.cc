@@ -250,7 +250,7 @@ void Connection::HandleAside(uint64_t exchange) {
   Attempt("request", [&] { *reply = set_->service().Handle(request_); });
   const auto hand_over = [this, exchange, reply, cancel] {
     if (exchange_ != exchange) return cancel();  // closed meanwhile
-    reply->has_value() ? OnReply(**std::move(reply)) : GiveUp();
+    reply->has_value() ? OnReply(std::move(**reply)) : GiveUp();
   };
   if (!Attempt("request", [&] { net::post(stream_.get_executor(), Guarded(hand_over)); })) cancel();
 }
