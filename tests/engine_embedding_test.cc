@@ -300,7 +300,9 @@ TEST_F(Embedding, ADeadlineEndsWhatRunsAndWhatWaits) {
   request.time_limit = absl::Seconds(10);
   request.stop = {whole.text + "?"};  // holds all text back
   Joined joined;
+  absl::Notification all_are_submitted;  // at the clock's first instant
   const auto running = engine->Submit(request, [&](const Piece& piece) {
+    all_are_submitted.WaitForNotification();
     joined.Add(piece);
     clock.Advance(absl::Seconds(4));
     return true;
@@ -308,8 +310,8 @@ TEST_F(Embedding, ADeadlineEndsWhatRunsAndWhatWaits) {
   ASSERT_TRUE(running.ok()) << running.status();
   const auto waiting = engine->Submit(request);
   ASSERT_TRUE(waiting.ok()) << waiting.status();
-  request.time_limit = absl::InfiniteDuration();
   const auto without = engine->Submit(request_);
+  all_are_submitted.Notify();
   ASSERT_TRUE(without.ok()) << without.status();
   const auto got = engine->Wait(*running);
   ASSERT_TRUE(got.ok()) << got.status();
