@@ -23,6 +23,8 @@
 
 namespace tandem {
 
+enum class GgufKind : uint32_t;  // gguf_types.h
+
 struct GgufTensor {
   std::string name;
   std::vector<int64_t> shape;  // 1 to 4 sizes from 1; the innermost, which the file has first, last
@@ -58,7 +60,7 @@ class GgufFile {
   absl::StatusOr<double> GetNumber(std::string_view key) const;
   absl::StatusOr<bool> GetBool(std::string_view key) const;
   absl::StatusOr<std::vector<std::string_view>> GetStrings(std::string_view key) const;
-  // Numbers of any floating-point type, as they are.
+  // Finite numbers of any floating-point type.
   absl::StatusOr<std::vector<float>> GetFloats(std::string_view key) const;
   // Integers of any type, if all are int32's.
   absl::StatusOr<std::vector<int32_t>> GetIntegers(std::string_view key) const;
@@ -67,17 +69,24 @@ class GgufFile {
  private:
   // A value as the file has it, in `bytes` without its type; of an array its elements.
   struct Value {
-    uint32_t type = 0;
-    uint32_t element_type = 0;  // of an array
-    uint64_t count = 1;         // of an array
+    GgufKind kind{};
+    GgufKind element_kind{};  // of an array
+    uint64_t count = 1;       // of an array
     absl::Span<const std::byte> bytes;
   };
   class Reader;
 
   GgufFile() = default;
+  // One file, though it may be a part.
+  static absl::StatusOr<std::unique_ptr<GgufFile>> OpenOne(const std::string& path);
+  absl::Status AddPart(const std::string& path, int part, int64_t num_parts);
+  absl::Status CheckParts() const;
   absl::Status Wrong(std::string_view key, absl::string_view found,
                      absl::string_view allowed) const;
-  absl::StatusOr<const Value*> Find(std::string_view key, absl::string_view wanted) const;
+  absl::Status WrongValue(std::string_view key, const Value& value,
+                          absl::string_view allowed) const;
+  absl::StatusOr<const Value*> Find(std::string_view key, absl::string_view allowed) const;
+  static bool IsArrayOf(const Value& value, absl::Span<const GgufKind> kinds);
 
   std::string path_;
   std::vector<std::unique_ptr<const std::string>> paths_;
