@@ -6,9 +6,30 @@
 
 namespace tandem {
 
-// kInt8 and kInt4 are whole numbers with scales that stand beside them.
-enum class DType : uint8_t { kF32, kF16, kBF16, kInt8, kInt4 };
+// kInt8 and kInt4 are whole numbers with scales that stand beside them; from kQ8_0 on elements come
+// in blocks that hold their own scales (blocks.h).
+enum class DType : uint8_t {
+  kF32,
+  kF16,
+  kBF16,
+  kInt8,
+  kInt4,
+  kQ8_0,
+  kQ4_0,
+  kQ4_1,
+  kQ5_0,
+  kQ5_1,
+  kQ2K,
+  kQ3K,
+  kQ4K,
+  kQ5K,
+  kQ6K,
+  kIq4Nl,
+  kIq4Xs,
+};
 
+inline constexpr bool IsBlocks(DType dtype) { return dtype >= DType::kQ8_0; }
+// Of dtypes that are no blocks.
 inline constexpr size_t BitsOf(DType dtype) {
   switch (dtype) {
     case DType::kF32:
@@ -20,8 +41,9 @@ inline constexpr size_t BitsOf(DType dtype) {
       return 8;
     case DType::kInt4:
       return 4;
+    default:
+      return 0;
   }
-  return 0;
 }
 inline constexpr bool IsQuantized(DType dtype) {
   return dtype == DType::kInt8 || dtype == DType::kInt4;
@@ -40,6 +62,30 @@ inline constexpr const char* NameOf(DType dtype) {
       return "int8";
     case DType::kInt4:
       return "int4";
+    case DType::kQ8_0:
+      return "q8_0";
+    case DType::kQ4_0:
+      return "q4_0";
+    case DType::kQ4_1:
+      return "q4_1";
+    case DType::kQ5_0:
+      return "q5_0";
+    case DType::kQ5_1:
+      return "q5_1";
+    case DType::kQ2K:
+      return "q2_k";
+    case DType::kQ3K:
+      return "q3_k";
+    case DType::kQ4K:
+      return "q4_k";
+    case DType::kQ5K:
+      return "q5_k";
+    case DType::kQ6K:
+      return "q6_k";
+    case DType::kIq4Nl:
+      return "iq4_nl";
+    case DType::kIq4Xs:
+      return "iq4_xs";
   }
   return "";
 }

@@ -4,8 +4,22 @@
 
 #include "base/check.h"
 #include "base/float16.h"
+#include "kernels/blocks.h"
 
 namespace tandem {
+namespace {
+
+void WidenBlocks(const std::byte* row, DType dtype, int size, float* out) {
+  for (int first = 0; first < size; first += kBlockGroup) {
+    const BlockGroup group = ReadBlockGroup(row, dtype, first / kBlockGroup);
+    for (int i = 0; i < kBlockGroup; ++i) {
+      const float product = group.scales[i / 16] * static_cast<float>(group.numbers[i]);
+      out[first + i] = product + group.minimums[i / 16];
+    }
+  }
+}
+
+}  // namespace
 
 void WidenRow(const void* row, DType dtype, int size, float* out) {
   const auto* bits = static_cast<const uint16_t*>(row);
@@ -21,9 +35,10 @@ void WidenRow(const void* row, DType dtype, int size, float* out) {
       return;
     case DType::kInt8:
     case DType::kInt4:
-      break;
+      TANDEM_CHECK(false);
+    default:
+      WidenBlocks(static_cast<const std::byte*>(row), dtype, size, out);
   }
-  TANDEM_CHECK(false);
 }
 
 }  // namespace tandem

@@ -12,6 +12,7 @@
 #include "base/field_error.h"
 #include "base/process_limits.h"
 #include "base/status_macros.h"
+#include "kernels/blocks.h"
 #include "kernels/cpu/cpu_isa.h"
 #include "kernels/cpu/kv_rows.h"
 #include "kernels/cpu/packing.h"
@@ -62,6 +63,8 @@ ProductFormat FormatOf(DType weight, bool bf16_products) {
       return ProductFormat::kInt8;
     case DType::kInt4:
       return ProductFormat::kInt4;
+    default:
+      TANDEM_CHECK(false);  // blocks have no product yet
   }
   return bf16_products ? ProductFormat::kBF16Dot : ProductFormat::kBF16;
 }
@@ -155,8 +158,8 @@ void CpuBackend::Embed(const int32_t* ids, ConstMatrixView table, MatrixView out
   ForShares(out.rows, static_cast<int64_t>(out.rows) * out.cols, [&](int begin, int end) {
     for (int r = begin; r < end; ++r) {
       TANDEM_CHECK(ids[r] >= 0 && ids[r] < table.rows);
-      const auto* row = static_cast<const std::byte*>(table.data) +
-                        ids[r] * table.stride * static_cast<int64_t>(SizeOf(table.dtype));
+      const auto* row =
+          static_cast<const std::byte*>(table.data) + ids[r] * RowBytes(table.dtype, table.stride);
       WidenRow(row, table.dtype, out.cols, RowOf(out, r));
     }
   });
