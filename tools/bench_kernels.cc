@@ -356,12 +356,9 @@ std::string_view ShortNameOf(DType dtype) {
       return "f16";
     case DType::kBF16:
       return "bf16";
-    case DType::kInt8:
-      return "int8";
-    case DType::kInt4:
-      return "int4";
+    default:
+      return NameOf(dtype);
   }
-  return "";
 }
 
 DotInput DotInputOf(DType weight, bool bf16_products) {

@@ -16,8 +16,9 @@ const char* SafetensorsName(DType dtype) {
       return "I8";
     case DType::kInt4:
       return "U8";
+    default:
+      return "";  // blocks have no place in such files
   }
-  return "";
 }
 
 std::string SafetensorsHeader(absl::Span<const TensorHeader> tensors) {
