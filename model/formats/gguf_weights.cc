@@ -11,7 +11,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "base/check.h"
 #include "base/hash_map.h"
 #include "base/mapped_file.h"
@@ -70,10 +69,6 @@ std::string Translated(absl::string_view name, bool to_gguf) {
   if (place.empty() || (kind != ".weight" && kind != ".bias")) return "";
   return absl::StrCat(to_gguf ? kGgufLayer : kLayer,
                       name.substr(prefix.size(), number_end - prefix.size()), ".", place, kind);
-}
-
-std::string ShapeText(absl::Span<const int64_t> shape) {
-  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
 }
 
 class GgufWeights : public Weights {

@@ -29,10 +29,6 @@ using nlohmann::json;
 constexpr char kSingleFile[] = "model.safetensors";
 constexpr char kIndexFile[] = "model.safetensors.index.json";
 
-std::string ShapeText(absl::Span<const int64_t> shape) {
-  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
-}
-
 class SafetensorsWeights : public Weights {
  public:
   // Adds the tensors of one file.
@@ -234,6 +230,10 @@ absl::Status AddShards(const std::string& folder, SafetensorsWeights* weights) {
 }
 
 }  // namespace
+
+std::string ShapeText(absl::Span<const int64_t> shape) {
+  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
+}
 
 absl::StatusOr<std::unique_ptr<Weights>> Weights::Open(const std::string& path) {
   ASSIGN_OR_RETURN(const std::string gguf, GgufIn(path));

@@ -20,6 +20,9 @@ struct WeightMatrix {
   const float* scales = nullptr;  // [outputs, groups] of kInt8 and kInt4
 };
 
+// A shape as errors show it, "[2, 3]".
+std::string ShapeText(absl::Span<const int64_t> shape);
+
 // A checkpoint's named tensors, memory-mapped: nothing is read before it is looked at. The bytes
 // live as long as this object. Thread-safe after Open.
 class Weights {
