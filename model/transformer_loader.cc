@@ -1,4 +1,4 @@
-// Fills a Transformer from the named tensors of a Hugging Face checkpoint.
+// Fills a Transformer from the named tensors of a checkpoint.
 #include <algorithm>
 #include <optional>
 #include <set>
@@ -225,8 +225,8 @@ class TransformerLoader {
     for (const std::string& name : model_.weights_->names()) {
       if (used_.contains(name) || ignored_.contains(name) || IsDerivable(name)) continue;
       return absl::InvalidArgumentError(absl::StrCat(
-          folder_, ": tensor ", name, " has no place in a ", model_.config_.family, " model of ",
-          model_.config_.num_layers, " layers as config.json describes it"));
+          model_.weights_->Where(name), " has no place in a ", model_.config_.family, " model of ",
+          model_.config_.num_layers, " layers as its configuration describes it"));
     }
     return absl::OkStatus();
   }

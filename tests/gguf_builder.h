@@ -1,0 +1,113 @@
+// For tests and fuzz targets: GGUF files, good and spoiled.
+#ifndef TANDEM_TESTS_GGUF_BUILDER_H_
+#define TANDEM_TESTS_GGUF_BUILDER_H_
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace tandem {
+
+// The bytes of a number, little-endian as this machine is.
+template <typename Number>
+std::string GgufNumber(Number number) {
+  std::string bytes(sizeof(Number), '\0');
+  std::memcpy(bytes.data(), &number, sizeof(Number));
+  return bytes;
+}
+inline std::string GgufText(std::string_view text) {
+  return GgufNumber(uint64_t{text.size()}) + std::string(text);
+}
+
+// Values of keys, their type in front.
+inline std::string GgufValue(uint32_t kind, const std::string& bytes) {
+  return GgufNumber(kind) + bytes;
+}
+inline std::string GgufUint32(uint32_t number) { return GgufValue(4, GgufNumber(number)); }
+inline std::string GgufFloat32(float number) { return GgufValue(6, GgufNumber(number)); }
+inline std::string GgufBool(bool value) { return GgufValue(7, GgufNumber(uint8_t{value})); }
+inline std::string GgufString(std::string_view text) { return GgufValue(8, GgufText(text)); }
+inline std::string GgufArray(uint32_t kind, uint64_t count, const std::string& bytes) {
+  return GgufValue(9, GgufNumber(kind) + GgufNumber(count) + bytes);
+}
+inline std::string GgufStrings(const std::vector<std::string>& texts) {
+  std::string bytes;
+  for (const std::string& text : texts) bytes += GgufText(text);
+  return GgufArray(8, texts.size(), bytes);
+}
+
+// A file as a list of keys and one of tensors, of which everything can be wrong.
+struct GgufBuilder {
+  struct Tensor {
+    std::string name;
+    std::vector<uint64_t> sizes;  // as the file has them, the innermost first
+    uint32_t type = 0;            // F32
+    std::string bytes;
+    int64_t offset_change = 0;  // from where the bytes are put
+  };
+
+  std::string magic = "GGUF";
+  uint32_t version = 3;
+  std::vector<std::pair<std::string, std::string>> keys;
+  std::vector<Tensor> tensors;
+  uint64_t alignment = 32;
+  int64_t num_tensors_change = 0;  // from how many there are
+  int64_t num_keys_change = 0;
+
+  // Gives a key this value, or takes it away if that is empty.
+  void Set(const std::string& key, const std::string& value) {
+    for (auto at = keys.begin(); at != keys.end(); ++at) {
+      if (at->first != key) continue;
+      if (value.empty()) {
+        keys.erase(at);
+      } else {
+        at->second = value;
+      }
+      return;
+    }
+    if (!value.empty()) keys.emplace_back(key, value);
+  }
+  Tensor& Find(std::string_view name) {
+    for (Tensor& tensor : tensors) {
+      if (tensor.name == name) return tensor;
+    }
+    std::abort();
+  }
+  // A tensor of these numbers.
+  void AddFloats(const std::string& name, const std::vector<uint64_t>& sizes,
+                 const std::vector<float>& numbers) {
+    const auto* const bytes = reinterpret_cast<const char*>(numbers.data());
+    tensors.push_back({name, sizes, 0, std::string(bytes, numbers.size() * sizeof(float))});
+  }
+
+  std::string Bytes() const {
+    std::string file = magic + GgufNumber(version) +
+                       GgufNumber(static_cast<int64_t>(tensors.size()) + num_tensors_change) +
+                       GgufNumber(static_cast<int64_t>(keys.size()) + num_keys_change);
+    for (const auto& [key, value] : keys) file += GgufText(key) + value;
+    std::string data;
+    for (const Tensor& tensor : tensors) {
+      file += GgufText(tensor.name) + GgufNumber(static_cast<uint32_t>(tensor.sizes.size()));
+      for (const uint64_t size : tensor.sizes) file += GgufNumber(size);
+      Align(&data);
+      file += GgufNumber(tensor.type) +
+              GgufNumber(static_cast<int64_t>(data.size()) + tensor.offset_change);
+      data += tensor.bytes;
+    }
+    Align(&file);
+    return file + data;
+  }
+
+ private:
+  void Align(std::string* bytes) const {
+    bytes->resize((bytes->size() + alignment - 1) / alignment * alignment);
+  }
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_TESTS_GGUF_BUILDER_H_
