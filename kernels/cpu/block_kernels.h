@@ -22,6 +22,8 @@ inline constexpr int kGroupSteps = kGroupOfBlock / 4;
 alignas(16) inline constexpr uint8_t kIq4Table[16] = {1,   24,  45,  63,  79,  93,  106, 118,
                                                       129, 141, 153, 166, 181, 197, 217, 241};
 
+static_assert(8 * 2 * 15 * 127 < 32768 && 4 * 2 * 31 * 127 < 32768 && 2 * 2 * 63 * 127 < 32768);
+
 template <typename DotProduct, DType kDType>
 struct BlockFormat : DotProduct {
   static constexpr BlockLayout kLayout = BlockLayoutOf(kDType);
@@ -46,13 +48,15 @@ struct BlockFormat : DotProduct {
       return low;
     }
   }
-  static Words Dot(Words sum, Words numbers, Words activations) {
-    if constexpr (kLayout.bits < 8 && !kLayout.has_table) {
-      return DotProduct::DotSmall(sum, numbers, activations);
-    } else {
-      return DotProduct::Dot(sum, numbers, activations);
-    }
-  }
+  // How many steps' products lanes of 16 bits hold: two of them at most 2^bits - 1 times 127 each.
+  static constexpr int kPairSteps = kLayout.has_table || kLayout.bits == 8 || !DotProduct::kHasPairs
+                                        ? 0
+                                    : kLayout.bits == 4 ? 8
+                                    : kLayout.bits == 5 ? 4
+                                                        : 2;
+  // Whether numbers, 128 more than they are, are brought back to what they are first.
+  static constexpr bool kIsCentred = kLayout.zero == 128 && DotProduct::kIsSigned;
+  static constexpr int kZero = kIsCentred ? 0 : kLayout.zero;
   // Of 16 outputs from `lane` on. kPart: 0 for scales, 1 for minimums.
   template <int kPart>
   static Floats Scales(const std::byte* unit, const std::byte* group, int half, int lane) {
@@ -67,6 +71,63 @@ struct BlockFormat : DotProduct {
   }
 };
 
+// The whole numbers of a half of a group, or of all of it, times those of the rows.
+//   w: the group, from the slice's first word on; ahead: as MultiplyUnit's, moved on
+template <typename Format, int kRows, int kVectors = SliceVectors(kRows)>
+inline void MultiplyHalf(const std::byte* w, const ActivationGroup* activations, int half,
+                         const std::byte** ahead, Words (&sum)[kRows][kVectors]) {
+  constexpr BlockLayout kLayout = Format::kLayout;
+  constexpr int kSteps = kGroupSteps / kLayout.halves();
+  constexpr int kFetches = kGroupSteps * (kPanelVectors / kVectors);  // of a group
+  constexpr int kLines = (kLayout.group_bytes() / 64 + kFetches - 1) / kFetches;
+  // What a row's sums begin with.
+  const auto first = [&](int r) {
+    const int32_t* const halves = activations[r * kLayout.unit_groups()].sums;
+    const int32_t whole = kLayout.halves() == 2 ? halves[half] : halves[0] + halves[1];
+    return SplatWord(static_cast<uint32_t>(-Format::kZero * whole));
+  };
+  Words pairs[kRows][kVectors];
+#pragma GCC unroll 8
+  for (int i = 0; i < kSteps; ++i) {
+    const int step = half * kSteps + i;
+    if (*ahead != nullptr) {
+#pragma GCC unroll 5
+      for (int line = 0; line < kLines; ++line) FetchNear(*ahead + 64 * line);
+      *ahead += 64 * kLines;
+    }
+    Words numbers[kVectors];
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      numbers[v] = Format::Numbers(w + v * kVectorBytes, step);
+      if constexpr (Format::kIsCentred) numbers[v] = XorWords(numbers[v], SplatWord(0x80808080));
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      uint32_t four;
+      std::memcpy(&four, activations[r * kLayout.unit_groups()].values + 4 * step, sizeof(four));
+      const Words activation = SplatWord(four);
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) {
+        if constexpr (Format::kPairSteps > 0) {
+          if (i % Format::kPairSteps == 0) pairs[r][v] = SplatWord(0);
+          pairs[r][v] = Format::DotPairs(pairs[r][v], numbers[v], activation);
+          if ((i + 1) % Format::kPairSteps == 0 || i + 1 == kSteps) {
+            const Words so_far = i < Format::kPairSteps ? first(r) : sum[r][v];
+            sum[r][v] = Format::AddPairs(so_far, pairs[r][v]);
+          }
+        } else {
+          const Words so_far = i == 0 ? first(r) : sum[r][v];
+          if constexpr (Format::kIsCentred) {
+            sum[r][v] = Format::DotSigned(so_far, numbers[v], activation);
+          } else {
+            sum[r][v] = Format::Dot(so_far, numbers[v], activation);
+          }
+        }
+      }
+    }
+  }
+}
+
 // As MultiplyFloats, of one unit's groups, of which the rows have `activations`,
 // [kRows, unit_groups].   ahead: what to fetch meanwhile, or null
 template <typename Format, int kRows>
@@ -75,47 +136,13 @@ void MultiplyUnit(const std::byte* unit, const ActivationGroup* activations, int
   constexpr BlockLayout kLayout = Format::kLayout;
   constexpr int kVectors = SliceVectors(kRows);
   constexpr int kHalves = kLayout.halves();
-  constexpr int kSteps = kGroupSteps / kHalves;
-  constexpr int kFetches = kGroupSteps * (kPanelVectors / kVectors);  // of a group
-  constexpr int kLines = (kLayout.group_bytes() / 64 + kFetches - 1) / kFetches;
   const std::byte* group = unit + kLayout.head_bytes();
   for (int g = 0; g < groups; ++g, group += kLayout.group_bytes(), ++activations, start = false) {
     for (int slice = 0; slice < kPanelVectors; slice += kVectors) {
       const std::byte* const w = group + slice * kVectorBytes;
       for (int half = 0; half < kHalves; ++half) {
         Words sum[kRows][kVectors];
-#pragma GCC unroll 8
-        for (int r = 0; r < kRows; ++r) {
-          const int32_t* const halves = activations[r * kLayout.unit_groups()].sums;
-          const int32_t whole = kHalves == 2 ? halves[half] : halves[0] + halves[1];
-          const Words first = SplatWord(static_cast<uint32_t>(-kLayout.zero * whole));
-#pragma GCC unroll 4
-          for (int v = 0; v < kVectors; ++v) sum[r][v] = first;
-        }
-#pragma GCC unroll 8
-        for (int i = 0; i < kSteps; ++i) {
-          const int step = half * kSteps + i;
-          if (ahead != nullptr) {
-#pragma GCC unroll 5
-            for (int line = 0; line < kLines; ++line) FetchNear(ahead + 64 * line);
-            ahead += 64 * kLines;
-          }
-          Words numbers[kVectors];
-#pragma GCC unroll 4
-          for (int v = 0; v < kVectors; ++v)
-            numbers[v] = Format::Numbers(w + v * kVectorBytes, step);
-#pragma GCC unroll 8
-          for (int r = 0; r < kRows; ++r) {
-            uint32_t four;
-            std::memcpy(&four, activations[r * kLayout.unit_groups()].values + 4 * step,
-                        sizeof(four));
-            const Words activation = SplatWord(four);
-#pragma GCC unroll 4
-            for (int v = 0; v < kVectors; ++v) {
-              sum[r][v] = Format::Dot(sum[r][v], numbers[v], activation);
-            }
-          }
-        }
+        MultiplyHalf<Format, kRows>(w, activations, half, &ahead, sum);
 #pragma GCC unroll 4
         for (int v = 0; v < kVectors; ++v) {
           const int lane = (slice + v) * kLanes;

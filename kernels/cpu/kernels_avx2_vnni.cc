@@ -7,11 +7,12 @@ namespace {
 
 // The instruction for whole numbers that some CPUs without AVX-512 have.
 struct VnniDot {
+  static constexpr bool kHasPairs = false;
+  static constexpr bool kIsSigned = false;
   static Words Dot(Words sum, Words a, Words b) {
     return {_mm256_dpbusd_avx_epi32(sum.low, a.low, b.low),
             _mm256_dpbusd_avx_epi32(sum.high, a.high, b.high)};
   }
-  static Words DotSmall(Words sum, Words a, Words b) { return Dot(sum, a, b); }
 };
 
 }  // namespace

@@ -206,12 +206,24 @@ inline Words HighNibbles(Words v) {
   return LowNibbles({_mm256_srli_epi16(v.low, 4), _mm256_srli_epi16(v.high, 4)});
 }
 struct PlainDot {
-  static __m256i SmallPart(__m256i sum, __m256i a, __m256i b) {
-    const __m256i pairs = _mm256_maddubs_epi16(a, b);
+  static constexpr bool kHasPairs = true;
+  static constexpr bool kIsSigned = true;
+  static Words DotPairs(Words pairs, Words a, Words b) {
+    return {_mm256_add_epi16(pairs.low, _mm256_maddubs_epi16(a.low, b.low)),
+            _mm256_add_epi16(pairs.high, _mm256_maddubs_epi16(a.high, b.high))};
+  }
+  static __m256i AddPairsPart(__m256i sum, __m256i pairs) {
     return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
   }
-  static Words DotSmall(Words sum, Words a, Words b) {
-    return {SmallPart(sum.low, a.low, b.low), SmallPart(sum.high, a.high, b.high)};
+  static Words AddPairs(Words sum, Words pairs) {
+    return {AddPairsPart(sum.low, pairs.low), AddPairsPart(sum.high, pairs.high)};
+  }
+  // The signs change sides: two products of at most 128 * 127 fit 16 bits.
+  static __m256i SignedPart(__m256i sum, __m256i a, __m256i b) {
+    return AddPairsPart(sum, _mm256_maddubs_epi16(_mm256_abs_epi8(a), _mm256_sign_epi8(b, a)));
+  }
+  static Words DotSigned(Words sum, Words a, Words b) {
+    return {SignedPart(sum.low, a.low, b.low), SignedPart(sum.high, a.high, b.high)};
   }
   static __m256i Part(__m256i sum, __m256i a, __m256i b) {
     const __m256i even = _mm256_madd_epi16(_mm256_and_si256(a, _mm256_set1_epi16(255)),

@@ -144,10 +144,16 @@ inline Words LookUp(const uint8_t (&table)[16], Words indices) {
   return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(entries), indices);
 }
 // Dot(sum, a, b): sum + the four products of the unsigned bytes of `a` and the signed of `b`,
-// exact. DotSmall: the same of unsigned bytes below 64.
+// exact. Where kHasPairs: DotPairs(pairs, a, b) adds the products of neighbouring bytes to lanes of
+// 16 bits, which must suffice, and AddPairs(sum, pairs) adds those of each word to it. Where
+// kIsSigned: DotSigned, as Dot of signed bytes of both, none of b's -128.
 struct PlainDot {
-  static Words DotSmall(Words sum, Words a, Words b) {
-    const __m512i pairs = _mm512_maddubs_epi16(a, b);  // below 2 * 63 * 128 in magnitude
+  static constexpr bool kHasPairs = true;
+  static constexpr bool kIsSigned = false;
+  static Words DotPairs(Words pairs, Words a, Words b) {
+    return _mm512_add_epi16(pairs, _mm512_maddubs_epi16(a, b));
+  }
+  static Words AddPairs(Words sum, Words pairs) {
     return _mm512_add_epi32(sum, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
   }
   static Words Dot(Words sum, Words a, Words b) {

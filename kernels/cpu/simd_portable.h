@@ -215,7 +215,8 @@ inline Words HighNibbles(const Words& a) {
   return out;
 }
 struct PlainDot {
-  static Words DotSmall(const Words& sum, const Words& a, const Words& b) { return Dot(sum, a, b); }
+  static constexpr bool kHasPairs = false;
+  static constexpr bool kIsSigned = false;
   static Words Dot(const Words& sum, const Words& a, const Words& b) {
     Words out = sum;
     for (int i = 0; i < kLanes; ++i) {

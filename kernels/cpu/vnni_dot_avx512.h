@@ -9,11 +9,12 @@ namespace {
 
 // As PlainDot. Of the intrinsic GCC 12 keeps every sum of a loop in two registers and in memory.
 struct VnniDot {
+  static constexpr bool kHasPairs = false;
+  static constexpr bool kIsSigned = false;
   static __m512i Dot(__m512i sum, __m512i a, __m512i b) {
     asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
     return sum;
   }
-  static __m512i DotSmall(__m512i sum, __m512i a, __m512i b) { return Dot(sum, a, b); }
 };
 
 }  // namespace
