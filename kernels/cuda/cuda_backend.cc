@@ -48,6 +48,13 @@ std::vector<std::byte> Packed(const TileLayout& layout, absl::Span<const WeightP
   return IsInTiles(as) ? layout.PackBf16() : PackPlainly(parts);
 }
 
+absl::Status CheckHasNoBlocks(const ConstMatrixView& matrix) {
+  if (!IsBlocks(matrix.dtype)) return absl::OkStatus();
+  return absl::UnimplementedError(
+      absl::StrCat("weights of ", NameOf(matrix.dtype),
+                   ": have no products on a CUDA device yet, but on the CPU (--device cpu)"));
+}
+
 template <typename T>
 absl::Span<const std::byte> BytesOf(const std::vector<T>& values) {
   return {reinterpret_cast<const std::byte*>(values.data()), values.size() * sizeof(T)};
@@ -140,6 +147,7 @@ absl::StatusOr<Buffer> CudaBackend::Uploaded(absl::Span<const std::byte> host) {
 
 absl::StatusOr<PackedWeight> CudaBackend::Pack(absl::Span<const WeightPart> parts, PartOrder order,
                                                Quantization quantization) {
+  for (const WeightPart& part : parts) RETURN_IF_ERROR(CheckHasNoBlocks(part.matrix));
   const TileLayout layout(parts, order);
   PackedWeight weight;
   weight.dtype = StoredAs(parts[0].matrix.dtype, quantization);
@@ -158,6 +166,7 @@ absl::StatusOr<PackedWeight> CudaBackend::Pack(absl::Span<const WeightPart> part
 }
 
 absl::StatusOr<ConstMatrixView> CudaBackend::Import(ConstMatrixView host, Buffer* storage) {
+  RETURN_IF_ERROR(CheckHasNoBlocks(host));
   const std::vector<std::byte> rows = PackPlainly({{.matrix = host}});
   ASSIGN_OR_RETURN(*storage, Uploaded(rows));
   return ConstMatrixView(storage->data(), host.dtype, host.rows, host.cols, host.cols);
