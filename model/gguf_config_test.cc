@@ -196,15 +196,14 @@ TEST(GgufConfig, ReadsHowPositionsTurn) {
 
 TEST(GgufConfig, DividesTheAnglesByWhatTheFileSays) {
   GgufBuilder builder = SmallGguf();
-  builder.AddFloats("rope_freqs.weight", {8}, {1, 2, 4, 8, 1, 1, 1, 32});
+  const std::vector<float> divisors = {1, 2, 4, 8, 1, 1, 1, 32};
+  builder.AddFloats("rope_freqs.weight", {8}, divisors);
   const auto config = ConfigOf(builder);
   ASSERT_TRUE(config.ok()) << config.status();
   const std::vector<float> plain = RopeConfig().InverseFrequencies(16);
   const std::vector<float> divided = config->rope.InverseFrequencies(16);
   ASSERT_THAT(divided, SizeIs(8));
-  for (int i = 0; i < 8; ++i) {
-    EXPECT_EQ(divided[i], plain[i] / std::vector<float>{1, 2, 4, 8, 1, 1, 1, 32}[i]);
-  }
+  for (int i = 0; i < 8; ++i) EXPECT_EQ(divided[i], plain[i] / divisors[i]);
   const auto refused_with = [](const GgufBuilder::Tensor& divisors, const std::string& says) {
     GgufBuilder builder = SmallGguf();
     builder.tensors.push_back(divisors);

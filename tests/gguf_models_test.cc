@@ -66,7 +66,7 @@ TEST_P(GgufModel, LogProbabilitiesAreTheReferences) {
   EXPECT_LE(worst, file.at("allowed").at("max").get<double>());
 }
 
-INSTANTIATE_TEST_SUITE_P(All, GgufModel, testing::Values("F32"));
+INSTANTIATE_TEST_SUITE_P(All, GgufModel, testing::Values("F32", "Q8_0", "Q4_K_M"));
 
 }  // namespace
 }  // namespace tandem
