@@ -4,16 +4,11 @@
 #include <cstring>
 
 #include "base/check.h"
-#include "base/float16.h"
 
 namespace tandem {
 namespace {
 
 constexpr int kSuperBlock = 256;  // weights of a block of the K formats and of IQ4_XS
-
-// The numbers that the halves of a byte stand for in IQ4_NL and IQ4_XS.
-constexpr int8_t kIq4Numbers[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                    1,    13,   25,  38,  53,  69,  89,  113};
 
 // A block's bytes.
 class Block {
@@ -24,11 +19,13 @@ class Block {
   int Signed(int at) const { return static_cast<int8_t>(bytes_[at]); }
   int Low(int at) const { return Byte(at) & 15; }
   int High(int at) const { return Byte(at) >> 4; }
-  float F16(int at) const {
+  uint16_t F16(int at) const {
     uint16_t bits;
     std::memcpy(&bits, bytes_ + at, sizeof(bits));
-    return F16ToFloat(bits);
+    return bits;
   }
+  // -F16(at).
+  uint16_t NegativeF16(int at) const { return F16(at) ^ 0x8000; }
   // Half i of 16 bytes from `at` on: the low ones, then the high ones.
   int Half(int at, int i) const { return i < 16 ? Low(at + i) : High(at + i - 16); }
   int Bit(int at, int i) const { return Byte(at + i / 8) >> i % 8 & 1; }
@@ -37,14 +34,9 @@ class Block {
   const std::byte* bytes_;
 };
 
-void SetScale(float scale, float minimum, BlockGroup* group) {
-  for (float& each : group->scales) each = scale;
-  for (float& each : group->minimums) each = minimum;
-}
-
 BlockGroup ReadQ8_0(Block block) {
   BlockGroup group;
-  SetScale(block.F16(0), 0.0f, &group);
+  group.scale = block.F16(0);
   for (int i = 0; i < kBlockGroup; ++i) group.numbers[i] = static_cast<int8_t>(block.Signed(2 + i));
   return group;
 }
@@ -53,7 +45,8 @@ BlockGroup ReadQ8_0(Block block) {
 // halves.
 BlockGroup ReadSmall(Block block, bool has_minimum, bool has_fifth_bit) {
   BlockGroup group;
-  SetScale(block.F16(0), has_minimum ? block.F16(2) : 0.0f, &group);
+  group.scale = block.F16(0);
+  if (has_minimum) group.minimum = block.F16(2);
   const int bits = has_minimum ? 4 : 2;
   const int halves = bits + (has_fifth_bit ? 4 : 0);
   const int zero = has_minimum ? 0 : has_fifth_bit ? 16 : 8;
@@ -66,7 +59,7 @@ BlockGroup ReadSmall(Block block, bool has_minimum, bool has_fifth_bit) {
 
 BlockGroup ReadIq4Nl(Block block) {
   BlockGroup group;
-  SetScale(block.F16(0), 0.0f, &group);
+  group.scale = block.F16(0);
   for (int i = 0; i < kBlockGroup; ++i) group.numbers[i] = kIq4Numbers[block.Half(2, i)];
   return group;
 }
@@ -78,7 +71,8 @@ BlockGroup ReadIq4Xs(Block block, int index) {
   const int low = block.Byte(kScalesLow + index / 2) >> 4 * (index % 2) & 15;
   const int high = block.Byte(kScalesHigh + index / 4) >> 2 * (index % 4) & 3;
   BlockGroup group;
-  SetScale(block.F16(0) * static_cast<float>((low | high << 4) - 32), 0.0f, &group);
+  group.scale = block.F16(0);
+  for (int8_t& factor : group.scale_factors) factor = static_cast<int8_t>((low | high << 4) - 32);
   for (int i = 0; i < kBlockGroup; ++i) {
     group.numbers[i] = kIq4Numbers[block.Half(kHalves + 16 * index, i)];
   }
@@ -90,10 +84,12 @@ BlockGroup ReadQ2K(Block block, int index) {
   constexpr int kNumbers = 16;
   constexpr int kScales = 80;
   BlockGroup group;
+  group.scale = block.F16(kScales);
+  group.minimum = block.NegativeF16(kScales + 2);
   for (int half = 0; half < 2; ++half) {
     const int at = 2 * index + half;
-    group.scales[half] = block.F16(kScales) * static_cast<float>(block.Low(at));
-    group.minimums[half] = -block.F16(kScales + 2) * static_cast<float>(block.High(at));
+    group.scale_factors[half] = static_cast<int8_t>(block.Low(at));
+    group.minimum_factors[half] = static_cast<int8_t>(block.High(at));
   }
   for (int i = 0; i < kBlockGroup; ++i) {
     group.numbers[i] =
@@ -108,11 +104,12 @@ BlockGroup ReadQ3K(Block block, int index) {
   constexpr int kScales = 96;
   constexpr int kScale = 108;
   BlockGroup group;
+  group.scale = block.F16(kScale);
   for (int half = 0; half < 2; ++half) {
     const int i = 2 * index + half;
     const int low = i < 8 ? block.Low(kScales + i) : block.High(kScales + i - 8);
     const int high = block.Byte(kScales + 8 + i % 4) >> 2 * (i / 4) & 3;
-    group.scales[half] = block.F16(kScale) * static_cast<float>((low | high << 4) - 32);
+    group.scale_factors[half] = static_cast<int8_t>((low | high << 4) - 32);
   }
   for (int i = 0; i < kBlockGroup; ++i) {
     const int low = block.Byte(kNumbers + index / 4 * 32 + i) >> 2 * (index % 4) & 3;
@@ -134,8 +131,10 @@ void ReadScalesOfK(Block block, int index, BlockGroup* group) {
     scale = block.Low(kScales + 4 + index) | block.Byte(kScales + index - 4) >> 6 << 4;
     minimum = block.High(kScales + 4 + index) | block.Byte(kScales + index) >> 6 << 4;
   }
-  SetScale(block.F16(0) * static_cast<float>(scale), -block.F16(2) * static_cast<float>(minimum),
-           group);
+  group->scale = block.F16(0);
+  group->minimum = block.NegativeF16(2);
+  for (int8_t& factor : group->scale_factors) factor = static_cast<int8_t>(scale);
+  for (int8_t& factor : group->minimum_factors) factor = static_cast<int8_t>(minimum);
 }
 
 BlockGroup ReadQ4K(Block block, int index) {
@@ -170,9 +169,9 @@ BlockGroup ReadQ6K(Block block, int index) {
   const int part = index / 4;    // of 128 weights
   const int column = index % 4;  // of 32 weights in it
   BlockGroup group;
+  group.scale = block.F16(kScale);
   for (int half = 0; half < 2; ++half) {
-    group.scales[half] =
-        block.F16(kScale) * static_cast<float>(block.Signed(kScales + 2 * index + half));
+    group.scale_factors[half] = static_cast<int8_t>(block.Signed(kScales + 2 * index + half));
   }
   for (int i = 0; i < kBlockGroup; ++i) {
     const int at = 64 * part + 32 * (column % 2) + i;

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/float16.h"
 #include "kernels/matrix.h"
 
 namespace tandem {
@@ -19,15 +20,28 @@ BlockShape BlockShapeOf(DType dtype);
 // Bytes of a row of `cols` weights. REQUIRES: cols is a multiple of the block's inputs.
 size_t RowBytes(DType dtype, int64_t cols);
 
+// The numbers that the halves of a byte stand for in IQ4_NL and IQ4_XS.
+inline constexpr int8_t kIq4Numbers[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                           1,    13,   25,  38,  53,  69,  89,  113};
+
 // What blocks of every format come down to: 32 consecutive weights, of which the first 16 and the
 // last 16 have a scale and a minimum of their own,
-//   weight i = scales[i / 16] * numbers[i] + minimums[i / 16].
-// Scales and minimums are exact: the products of the format's numbers fit an f32.
+//   weight i = ScaleOf(i / 16) * numbers[i] + MinimumOf(i / 16).
+// Both are exact: the products of the format's numbers fit an f32.
 inline constexpr int kBlockGroup = 32;
 struct BlockGroup {
   int8_t numbers[kBlockGroup] = {};
-  float scales[2] = {};
-  float minimums[2] = {};
+  uint16_t scale = 0;    // f16
+  uint16_t minimum = 0;  // f16
+  int8_t scale_factors[2] = {1, 1};
+  int8_t minimum_factors[2] = {1, 1};
+
+  float ScaleOf(int half) const {
+    return F16ToFloat(scale) * static_cast<float>(scale_factors[half]);
+  }
+  float MinimumOf(int half) const {
+    return F16ToFloat(minimum) * static_cast<float>(minimum_factors[half]);
+  }
 };
 // Weights [32 * group, 32 * group + 32) of the row of blocks at `row`.
 BlockGroup ReadBlockGroup(const std::byte* row, DType dtype, int group);

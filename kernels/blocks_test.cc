@@ -7,14 +7,11 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "kernels/kernel_testing.h"
 #include "kernels/widen_row.h"
 
 namespace tandem {
 namespace {
-
-constexpr DType kBlockDTypes[] = {DType::kQ8_0, DType::kQ4_0, DType::kQ4_1,  DType::kQ5_0,
-                                  DType::kQ5_1, DType::kQ2K,  DType::kQ3K,   DType::kQ4K,
-                                  DType::kQ5K,  DType::kQ6K,  DType::kIq4Nl, DType::kIq4Xs};
 
 struct Reference {
   std::vector<std::byte> bytes;
@@ -46,7 +43,7 @@ std::map<std::string, Reference> ReadReferences() {
 }
 
 class EveryBlockFormat : public testing::TestWithParam<DType> {};
-INSTANTIATE_TEST_SUITE_P(Blocks, EveryBlockFormat, testing::ValuesIn(kBlockDTypes),
+INSTANTIATE_TEST_SUITE_P(Blocks, EveryBlockFormat, testing::ValuesIn(kAllBlockDTypes),
                          [](const auto& info) { return std::string(NameOf(info.param)); });
 
 TEST_P(EveryBlockFormat, HasTheReferencesWeights) {
@@ -76,7 +73,7 @@ TEST_P(EveryBlockFormat, EveryBitOfABlockCounts) {
 }
 
 TEST(Blocks, AreThoseOfTheNamesThatTheyHave) {
-  for (const DType dtype : kBlockDTypes) EXPECT_TRUE(IsBlocks(dtype)) << NameOf(dtype);
+  for (const DType dtype : kAllBlockDTypes) EXPECT_TRUE(IsBlocks(dtype)) << NameOf(dtype);
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kInt8, DType::kInt4}) {
     EXPECT_FALSE(IsBlocks(dtype)) << NameOf(dtype);
   }

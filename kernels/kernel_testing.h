@@ -263,6 +263,9 @@ inline std::vector<TestBackend> AllBackends(int threads = 2) {
 }
 
 inline constexpr DType kAllDTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
+inline constexpr DType kAllBlockDTypes[] = {
+    DType::kQ8_0, DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1,  DType::kQ2K,
+    DType::kQ3K,  DType::kQ4K,  DType::kQ5K,  DType::kQ6K,  DType::kIq4Nl, DType::kIq4Xs};
 
 inline PackedWeight PackOne(Backend& backend, const TestWeight& weight,
                             const float* bias = nullptr) {

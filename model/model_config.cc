@@ -4,6 +4,7 @@
 #include <climits>
 #include <cmath>
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -16,21 +17,15 @@
 #include "base/status_macros.h"
 #include "kernels/quantize.h"
 #include "model/config_keys.h"
+#include "model/config_limits.h"
+#include "model/formats/gguf.h"
 #include "model/formats/json_text.h"
+#include "model/gguf_config.h"
 
 namespace tandem {
 namespace {
 
 using nlohmann::json;
-
-// Upper bounds that no model comes near, so that products of sizes stay far from overflow and an
-// absurd size is an error before anything is allocated.
-constexpr int kMaxLayers = 10'000;
-constexpr int kMaxHidden = 1 << 20;
-constexpr int kMaxVocab = 1 << 24;
-constexpr int kMaxHeads = 1 << 14;
-constexpr int kMaxHeadDim = 1 << 12;
-constexpr int kMaxContext = 1 << 30;
 
 // Which layers of a family attend to a sliding window.
 enum class WindowRule {
@@ -216,7 +211,7 @@ absl::Status ReadSizes(const Fields& config, const Family& family, ModelConfig* 
                                                  ", not ", model->head_dim));
   }
   ASSIGN_OR_RETURN(model->context_length, config.Int("max_position_embeddings", 1, kMaxContext));
-  ASSIGN_OR_RETURN(const double epsilon, config.Number("rms_norm_eps", 1e-30, 1.0, 1e-6));
+  ASSIGN_OR_RETURN(const double epsilon, config.Number("rms_norm_eps", kLeastEpsilon, 1.0, 1e-6));
   model->rms_norm_epsilon = static_cast<float>(epsilon);
   return absl::OkStatus();
 }
@@ -300,7 +295,6 @@ absl::Status ReadWindows(const Fields& config, const Family& family, ModelConfig
 
 absl::Status ReadRopeScaling(const Fields& scaling, int context_length, RopeConfig* rope) {
   constexpr char kAllowedTypes[] = "default, linear, llama3, dynamic";
-  constexpr double kMaxFactor = 1e6;
   const json* const new_name = scaling.Find("rope_type");
   const json* const old_name = scaling.Find("type");
   if (new_name != nullptr && old_name != nullptr && *new_name != *old_name) {
@@ -316,14 +310,16 @@ absl::Status ReadRopeScaling(const Fields& scaling, int context_length, RopeConf
   if (type != nullptr && IsText(*type, "linear")) {
     rope->type = RopeConfig::Type::kLinear;
     keys.push_back("factor");
-    ASSIGN_OR_RETURN(rope->factor, scaling.Number("factor", 1, kMaxFactor));
+    ASSIGN_OR_RETURN(rope->factor, scaling.Number("factor", 1, kMaxRopeFactor));
   } else if (type != nullptr && IsText(*type, "llama3")) {
     rope->type = RopeConfig::Type::kLlama3;
     keys.insert(keys.end(), {"factor", "low_freq_factor", "high_freq_factor",
                              "original_max_position_embeddings"});
-    ASSIGN_OR_RETURN(rope->factor, scaling.Number("factor", 1, kMaxFactor));
-    ASSIGN_OR_RETURN(rope->low_freq_factor, scaling.Number("low_freq_factor", 1e-6, kMaxFactor));
-    ASSIGN_OR_RETURN(rope->high_freq_factor, scaling.Number("high_freq_factor", 1e-6, kMaxFactor));
+    ASSIGN_OR_RETURN(rope->factor, scaling.Number("factor", 1, kMaxRopeFactor));
+    ASSIGN_OR_RETURN(rope->low_freq_factor,
+                     scaling.Number("low_freq_factor", 1e-6, kMaxRopeFactor));
+    ASSIGN_OR_RETURN(rope->high_freq_factor,
+                     scaling.Number("high_freq_factor", 1e-6, kMaxRopeFactor));
     if (rope->low_freq_factor >= rope->high_freq_factor) {
       return scaling.Wrong("high_freq_factor",
                            absl::StrCat("more than low_freq_factor ", rope->low_freq_factor));
@@ -335,7 +331,7 @@ absl::Status ReadRopeScaling(const Fields& scaling, int context_length, RopeConf
     // n = max(m, positions in use), m = max_position_embeddings: by 1 up to m positions, and this
     // engine reads no more than m.
     keys.insert(keys.end(), {"factor", "original_max_position_embeddings"});
-    RETURN_IF_ERROR(scaling.Number("factor", 1, kMaxFactor).status());
+    RETURN_IF_ERROR(scaling.Number("factor", 1, kMaxRopeFactor).status());
     RETURN_IF_ERROR(scaling.Only("original_max_position_embeddings", context_length));
   } else if (!is_default) {
     return scaling.Wrong(type_key, kAllowedTypes);
@@ -350,7 +346,6 @@ absl::Status ReadRopeScaling(const Fields& scaling, int context_length, RopeConf
 
 absl::Status ReadRope(const Fields& config, const std::string& file, ModelConfig* model) {
   RopeConfig& rope = model->rope;
-  constexpr double kMaxTheta = 1e15;
   ASSIGN_OR_RETURN(rope.theta, config.Number("rope_theta", 1, kMaxTheta, rope.theta));
   const json* const scaling = config.Find("rope_scaling");
   const json* const parameters = config.Find("rope_parameters");
@@ -451,6 +446,7 @@ std::vector<float> RopeConfig::InverseFrequencies(int head_dim) const {
       frequencies[i] = (1.0f - smooth) * frequency / scale + smooth * frequency;
     }
   }
+  for (size_t i = 0; i < divisors.size(); ++i) frequencies[i] /= divisors[i];
   return frequencies;
 }
 
@@ -479,9 +475,14 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view text, const std::
   return model;
 }
 
-absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& folder) {
-  const std::string file = absl::StrCat(folder, "/config.json");
-  const std::string generation_file = absl::StrCat(folder, "/generation_config.json");
+absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::string gguf, GgufIn(path));
+  if (!gguf.empty()) {
+    ASSIGN_OR_RETURN(const std::unique_ptr<GgufFile> opened, GgufFile::Open(gguf));
+    return ReadGgufConfig(*opened);
+  }
+  const std::string file = absl::StrCat(path, "/config.json");
+  const std::string generation_file = absl::StrCat(path, "/generation_config.json");
   ASSIGN_OR_RETURN(const std::string text, ReadFile(file));
   const absl::StatusOr<std::string> generation = ReadFile(generation_file);
   if (absl::IsNotFound(generation.status())) {

@@ -21,6 +21,9 @@ struct RopeConfig {
   double low_freq_factor = 1.0;   // kLlama3
   double high_freq_factor = 4.0;  // kLlama3
   int original_context = 0;       // kLlama3: original_max_position_embeddings
+  // Numbers that divide the angles of all that, as GGUF files have them in place of kLlama3:
+  // [head_dim / 2], or none.
+  std::vector<float> divisors{};
 
   // The angle per position of each pair of elements: [head_dim / 2].
   std::vector<float> InverseFrequencies(int head_dim) const;
@@ -47,13 +50,14 @@ struct ModelConfig {
   bool head_norms = false;  // RmsNorm on each query and key head
   // What the weight matrices are quantised to (docs/quantization.md), if they are.
   std::optional<DType> quantized{};
-  std::vector<TokenId> eos_token_ids;  // generation_config.json, else config.json; may be empty
+  std::vector<TokenId> eos_token_ids;  // of generation_config.json, config.json or GGUF
 };
 
-// Reads config.json (the older forms and the newest) and generation_config.json of a Hugging Face
-// folder. A key that would change the result and is not implemented is an error.
+// Reads a model's configuration: of a Hugging Face folder its config.json (the older forms and the
+// newest) and generation_config.json, else the keys of the GGUF file that `path` means (GgufIn). A
+// key that would change the result and is not implemented is an error.
 // NOT_FOUND or INVALID_ARGUMENT naming the file, the key, what was found and what is allowed.
-absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& folder);
+absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& path);
 
 // The same from the text of the two files, of which the second may be absent; the names are for
 // messages.

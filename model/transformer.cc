@@ -55,8 +55,8 @@ KvLayout Transformer::kv_layout(int page_size, KvDType dtype) const {
 size_t Transformer::bytes_read_per_pass() const {
   size_t bytes = head_.bytes_read;
   for (const Layer& layer : layers_) {
-    bytes += layer.qkv.bytes_read + layer.attention_out.bytes_read + layer.gate_up.bytes_read +
-             layer.down.bytes_read;
+    for (const PackedWeight& weight : layer.qkv) bytes += weight.bytes_read;
+    bytes += layer.attention_out.bytes_read + layer.gate_up.bytes_read + layer.down.bytes_read;
   }
   return bytes;
 }
@@ -253,7 +253,8 @@ void Transformer::RunLayer(int index, const RaggedRows& rows, const PagedKvView&
   const int query_size = c.num_heads * c.head_dim;
   const MatrixView hidden = View(workspace_.hidden, rows.num_rows, c.hidden_size);
   const MatrixView normed = View(workspace_.normed, rows.num_rows, c.hidden_size);
-  const MatrixView qkv = View(workspace_.qkv, rows.num_rows, layer.qkv.outputs);
+  const MatrixView qkv =
+      View(workspace_.qkv, rows.num_rows, query_size + 2 * c.num_kv_heads * c.head_dim);
   const MatrixView attended = View(workspace_.attended, rows.num_rows, query_size);
   const MatrixView mlp = View(workspace_.mlp, rows.num_rows, c.intermediate_size);
   const HeadNorms norms{.query = static_cast<const float*>(layer.query_norm.data()),
@@ -267,7 +268,12 @@ void Transformer::RunLayer(int index, const RaggedRows& rows, const PagedKvView&
                       .normed = normed};
   };
 
-  backend_->MatMul(normed_by(layer.attention_norm), layer.qkv, qkv);
+  MatrixView part = qkv;
+  for (const PackedWeight& weight : layer.qkv) {
+    part.cols = weight.outputs;
+    backend_->MatMul(normed_by(layer.attention_norm), weight, part);
+    part.data = static_cast<float*>(part.data) + part.cols;
+  }
   backend_->RotateAndCache(qkv, View(workspace_.angles, rows.num_rows, c.head_dim), norms, rows,
                            kv);
   const MatrixView queries{qkv.data, DType::kF32, qkv.rows, query_size, qkv.stride};

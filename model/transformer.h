@@ -35,7 +35,7 @@ class Transformer final : public LanguageModel {
   size_t bytes_read_per_pass() const;
   int64_t num_parameters() const { return num_parameters_; }
   // The dtype of the weight matrices; of the first layer's, should they differ.
-  DType dtype() const { return layers_.front().qkv.dtype; }
+  DType dtype() const { return layers_.front().qkv.front().dtype; }
 
   // All sequences of one pass belong to one PagedKvCache on this model's backend, of kv_layout().
   absl::StatusOr<MatrixView> Forward(absl::Span<const ForwardRequest> requests) override;
@@ -43,8 +43,10 @@ class Transformer final : public LanguageModel {
 
  private:
   struct Layer {
-    Buffer attention_norm;       // f32 [hidden]
-    PackedWeight qkv;            // [(heads + 2 kv_heads) * head_dim, hidden]
+    Buffer attention_norm;  // f32 [hidden]
+    // [(heads + 2 kv_heads) * head_dim, hidden], outputs that follow each other and have one dtype
+    // as a weight of their own.
+    std::vector<PackedWeight> qkv;
     Buffer query_norm;           // f32 [head_dim], or nothing
     Buffer key_norm;             // likewise
     PackedWeight attention_out;  // [hidden, heads * head_dim]

@@ -1,4 +1,4 @@
-// Fills a Transformer from the named tensors of a Hugging Face checkpoint.
+// Fills a Transformer from the named tensors of a checkpoint.
 #include <algorithm>
 #include <optional>
 #include <set>
@@ -109,29 +109,68 @@ class TransformerLoader {
     return absl::OkStatus();
   }
 
-  // Packs the projections `names` ("q_proj", ...) under `prefix` as one product.
+  // Tensors that are multiplied with the same rows.
+  struct FoundParts {
+    std::vector<std::string> tensors;
+    std::vector<WeightPart> parts;
+    std::vector<std::vector<float>> biases;
+
+    bool HasOneDType(size_t i, size_t j) const {
+      return parts[i].matrix.dtype == parts[j].matrix.dtype;
+    }
+  };
+
+  // The projections `names` ("q_proj", ...) under `prefix`.
+  absl::StatusOr<FoundParts> FindProjections(const std::string& prefix,
+                                             absl::Span<const char* const> names,
+                                             absl::Span<const int> outputs, int inputs,
+                                             bool has_bias) {
+    FoundParts found;
+    for (size_t i = 0; i < names.size(); ++i) {
+      const std::string name = absl::StrCat(prefix, names[i]);
+      found.tensors.push_back(absl::StrCat(name, ".weight"));
+      ASSIGN_OR_RETURN(const WeightMatrix weight,
+                       ProductMatrix(found.tensors.back(), outputs[i], inputs));
+      found.parts.push_back({.matrix = weight.matrix, .scales = weight.scales});
+      if (!has_bias) continue;
+      ASSIGN_OR_RETURN(std::vector<float> bias,
+                       HostVector(absl::StrCat(name, ".bias"), outputs[i]));
+      found.parts.back().bias = bias.data();  // which stays there
+      found.biases.push_back(std::move(bias));
+    }
+    return found;
+  }
+
+  // Packs projections of one dtype as one product.
   absl::Status Projections(const std::string& prefix, absl::Span<const char* const> names,
                            absl::Span<const int> outputs, int inputs, bool has_bias,
                            PackedWeight* weight, PartOrder order = PartOrder::kConcatenated) {
-    std::vector<std::string> tensors(names.size());
-    std::vector<WeightPart> parts(names.size());
-    std::vector<std::vector<float>> biases(names.size());
-    for (size_t i = 0; i < names.size(); ++i) {
-      const std::string name = absl::StrCat(prefix, names[i], ".weight");
-      tensors[i] = name;
-      ASSIGN_OR_RETURN(const WeightMatrix found, ProductMatrix(name, outputs[i], inputs));
-      parts[i].matrix = found.matrix;
-      parts[i].scales = found.scales;
-      if (parts[i].matrix.dtype != parts[0].matrix.dtype) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            folder_, ": ", name, " is ", NameOf(parts[i].matrix.dtype), " and ", prefix, names[0],
-            ".weight is ", NameOf(parts[0].matrix.dtype), "; they must have one dtype"));
-      }
-      if (!has_bias) continue;
-      ASSIGN_OR_RETURN(biases[i], HostVector(absl::StrCat(prefix, names[i], ".bias"), outputs[i]));
-      parts[i].bias = biases[i].data();
+    ASSIGN_OR_RETURN(FoundParts found, FindProjections(prefix, names, outputs, inputs, has_bias));
+    for (size_t i = 1; i < names.size(); ++i) {
+      if (found.HasOneDType(i, 0)) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat(folder_, ": ", found.tensors[i], " is ", NameOf(found.parts[i].matrix.dtype),
+                       " and ", found.tensors[0], " is ", NameOf(found.parts[0].matrix.dtype),
+                       "; they must have one dtype"));
     }
-    return Pack(parts, order, quantization_, std::move(tensors), weight);
+    return Pack(found.parts, order, quantization_, std::move(found.tensors), weight);
+  }
+
+  // Packs queries, keys and values: as one product, if they have one dtype.
+  absl::Status AttentionProjections(const std::string& prefix, absl::Span<const int> outputs,
+                                    int inputs, bool has_bias, std::vector<PackedWeight>* weights) {
+    ASSIGN_OR_RETURN(const FoundParts found, FindProjections(prefix, {"q_proj", "k_proj", "v_proj"},
+                                                             outputs, inputs, has_bias));
+    const size_t size = found.parts.size();
+    weights->reserve(size);  // they stay where they are
+    for (size_t first = 0, end = 0; first < size; first = end) {
+      while (end < size && found.HasOneDType(first, end)) ++end;
+      RETURN_IF_ERROR(Pack(absl::MakeConstSpan(found.parts).subspan(first, end - first),
+                           PartOrder::kConcatenated, quantization_,
+                           {found.tensors.begin() + first, found.tensors.begin() + end},
+                           &weights->emplace_back()));
+    }
+    return absl::OkStatus();
   }
 
   absl::Status LoadLayer(int index, Transformer::Layer* to) {
@@ -144,9 +183,8 @@ class TransformerLoader {
     Transformer::Layer& layer = *to;
     ASSIGN_OR_RETURN(layer.attention_norm,
                      Vector(absl::StrCat(prefix, "input_layernorm.weight"), c.hidden_size));
-    RETURN_IF_ERROR(Projections(attention, {"q_proj", "k_proj", "v_proj"},
-                                {query_size, kv_size, kv_size}, c.hidden_size, c.qkv_bias,
-                                &layer.qkv));
+    RETURN_IF_ERROR(AttentionProjections(attention, {query_size, kv_size, kv_size}, c.hidden_size,
+                                         c.qkv_bias, &layer.qkv));
     if (c.head_norms) {
       ASSIGN_OR_RETURN(layer.query_norm,
                        Vector(absl::StrCat(attention, "q_norm.weight"), c.head_dim));
@@ -187,8 +225,8 @@ class TransformerLoader {
     for (const std::string& name : model_.weights_->names()) {
       if (used_.contains(name) || ignored_.contains(name) || IsDerivable(name)) continue;
       return absl::InvalidArgumentError(absl::StrCat(
-          folder_, ": tensor ", name, " has no place in a ", model_.config_.family, " model of ",
-          model_.config_.num_layers, " layers as config.json describes it"));
+          model_.weights_->Where(name), " has no place in a ", model_.config_.family, " model of ",
+          model_.config_.num_layers, " layers as its configuration describes it"));
     }
     return absl::OkStatus();
   }

@@ -13,6 +13,11 @@ inline std::string GoldenModelPath(const std::string& name) {
   return TANDEM_SOURCE_DIR "/tests/data/models/" + name;
 }
 
+// Where a golden GGUF file lies.
+inline std::string GoldenGgufPath(const std::string& name) {
+  return TANDEM_SOURCE_DIR "/tests/data/gguf/" + name;
+}
+
 // The reference's outputs for one model: tests/data/README.md.
 struct Golden {
   std::vector<TokenId> input_ids;   // [n]

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/philox.h"
 #include "base/status_macros.h"
+#include "kernels/blocks.h"
 #include "kvcache/paged_kv_cache.h"
 #include "model/sampling.h"
 #include "tools/random_model.h"
@@ -103,10 +104,12 @@ Quantization QuantizationTo(DType dtype) {
 absl::StatusOr<std::vector<PackedWeight>> PackCopies(const WeightShape& shape, DType dtype,
                                                      int64_t bytes, Backend* backend) {
   const DType host_dtype = IsQuantized(dtype) ? DType::kBF16 : dtype;
-  const auto row_bytes = static_cast<int64_t>(SizeOf(host_dtype)) * shape.inputs;
-  std::vector<std::byte> host(shape.outputs * row_bytes);
-  FillRandom(kSeed, 1, 0, 0.0f, 1.0f / std::sqrt(static_cast<float>(shape.inputs)), host_dtype,
-             absl::MakeSpan(host));
+  const auto row_bytes = static_cast<int64_t>(RowBytes(host_dtype, shape.inputs));
+  // Blocks of these bytes have scales of about .01.
+  std::vector<std::byte> host(shape.outputs * row_bytes, std::byte{0x21});
+  if (!IsBlocks(dtype))
+    FillRandom(kSeed, 1, 0, 0.0f, 1.0f / std::sqrt(static_cast<float>(shape.inputs)), host_dtype,
+               absl::MakeSpan(host));
   const auto rows = [&](int first, int count) {
     WeightPart part;
     part.matrix = {host.data() + first * row_bytes, host_dtype, count, shape.inputs, shape.inputs};
@@ -363,8 +366,9 @@ std::string_view ShortNameOf(DType dtype) {
 
 DotInput DotInputOf(DType weight, bool bf16_products) {
   if (weight == DType::kBF16 && bf16_products) return DotInput::kBF16;
-  return IsQuantized(weight) && MachineLimits::Has(DotInput::kInt8) ? DotInput::kInt8
-                                                                    : DotInput::kF32;
+  return (IsQuantized(weight) || IsBlocks(weight)) && MachineLimits::Has(DotInput::kInt8)
+             ? DotInput::kInt8
+             : DotInput::kF32;
 }
 
 bool UsesBf16Products(CpuCompute compute) {

@@ -13,6 +13,7 @@
 #include "base/process_limits.h"
 #include "base/status_macros.h"
 #include "kernels/blocks.h"
+#include "kernels/cpu/block_layout.h"
 #include "kernels/cpu/cpu_isa.h"
 #include "kernels/cpu/kv_rows.h"
 #include "kernels/cpu/packing.h"
@@ -64,12 +65,17 @@ ProductFormat FormatOf(DType weight, bool bf16_products) {
     case DType::kInt4:
       return ProductFormat::kInt4;
     default:
-      TANDEM_CHECK(false);  // blocks have no product yet
+      return BlockProductFormat(weight);
   }
   return bf16_products ? ProductFormat::kBF16Dot : ProductFormat::kBF16;
 }
 
-size_t PackedActivationBytes(int rows, int inputs, ProductFormat format) {
+size_t PackedActivationBytes(int rows, int inputs, DType weight, ProductFormat format) {
+  if (IsBlocks(weight)) {
+    const int unit = BlockLayoutOf(weight).unit_groups();
+    const int groups = inputs / kGroupOfBlock;
+    return static_cast<size_t>((groups + unit - 1) / unit * unit) * rows * sizeof(ActivationGroup);
+  }
   size_t block_inputs = kGroupInputs;
   size_t block_bytes = sizeof(QuantizedActivations);
   if (format != ProductFormat::kInt8 && format != ProductFormat::kInt4) {
@@ -204,7 +210,7 @@ void CpuBackend::Product(ConstMatrixView x, const PackedWeight& weight, ProductE
   const ProductFormat format = FormatOf(weight.dtype, bf16_products_);
   const auto multiply = kernels_.multiply[static_cast<int>(format)];
   const auto pack = kernels_.pack_activations[static_cast<int>(format)];
-  const size_t packed_bytes = PackedActivationBytes(x.rows, x.cols, format);
+  const size_t packed_bytes = PackedActivationBytes(x.rows, x.cols, weight.dtype, format);
   ProductTask task;
   task.panels = static_cast<const std::byte*>(weight.data.data());
   const PanelShape shape = PanelShapeOf(weight.dtype, weight.inputs);

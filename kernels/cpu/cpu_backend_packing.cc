@@ -8,7 +8,7 @@ namespace tandem {
 namespace {
 
 DType PackedDType(DType given, Quantization quantization) {
-  if (quantization == Quantization::kNone || IsQuantized(given)) return given;
+  if (quantization == Quantization::kNone || IsQuantized(given) || IsBlocks(given)) return given;
   return quantization == Quantization::kInt8 ? DType::kInt8 : DType::kInt4;
 }
 

@@ -41,8 +41,16 @@ enum class ProductFormat {
   kBF16Dot,  // bf16 weights and activations
   kInt8,     // weights of 8 bits, activations quantised (QuantizedActivations)
   kInt4,     // weights of 4 bits, likewise
+  kBlocks,   // from here on block formats in the order of DType, activations in ActivationGroups
 };
-inline constexpr int kNumProductFormats = 6;
+inline constexpr int kNumBlockFormats =
+    static_cast<int>(DType::kIq4Xs) - static_cast<int>(DType::kQ8_0) + 1;
+inline constexpr int kNumProductFormats =
+    static_cast<int>(ProductFormat::kBlocks) + kNumBlockFormats;
+inline constexpr ProductFormat BlockProductFormat(DType dtype) {
+  return static_cast<ProductFormat>(static_cast<int>(ProductFormat::kBlocks) +
+                                    static_cast<int>(dtype) - static_cast<int>(DType::kQ8_0));
+}
 
 // kGroupInputs activations of a row: whole numbers in [-127, 127] times `scale`, NaN if one of them
 // is not finite.
@@ -54,7 +62,7 @@ struct QuantizedActivations {
 
 struct ProductTask {
   const std::byte* panels = nullptr;
-  int num_steps = 0;  // of a panel
+  int num_steps = 0;  // of a panel; of blocks, its groups
   size_t panel_bytes = 0;
   const float* bias = nullptr;  // in the panels' order with their padding, or none
   // Blocks of inputs, each [num_rows, inputs of a block], the last padded: see pack_activations.

@@ -3,6 +3,7 @@
 #define TANDEM_KERNELS_CPU_KERNEL_TABLE_H_
 
 #include "kernels/cpu/attention_kernels.h"
+#include "kernels/cpu/block_kernels.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/packing_kernels.h"
 #include "kernels/cpu/product_kernels.h"
@@ -11,6 +12,14 @@
 
 namespace tandem {
 namespace {
+
+template <typename DotProduct, DType kDType>
+constexpr void AddBlockFormat(CpuKernels* kernels) {
+  constexpr int kFormat = static_cast<int>(BlockProductFormat(kDType));
+  constexpr int kUnitGroups = BlockLayoutOf(kDType).unit_groups();
+  kernels->multiply[kFormat] = Multiply<BlockFormat<DotProduct, kDType>>;
+  kernels->pack_activations[kFormat] = PackActivationGroups<kUnitGroups>;
+}
 
 // DotProduct: how whole numbers are multiplied.
 template <typename DotProduct = PlainDot>
@@ -27,6 +36,18 @@ constexpr CpuKernels MakeKernelTable(const char* name) {
   kernels.pack_activations[static_cast<int>(ProductFormat::kF32)] = PackF32Activations<F32Format>;
   kernels.pack_activations[static_cast<int>(ProductFormat::kF16)] = PackF32Activations<F16Format>;
   kernels.pack_activations[static_cast<int>(ProductFormat::kBF16)] = PackF32Activations<BF16Format>;
+  AddBlockFormat<DotProduct, DType::kQ8_0>(&kernels);
+  AddBlockFormat<DotProduct, DType::kQ4_0>(&kernels);
+  AddBlockFormat<DotProduct, DType::kQ4_1>(&kernels);
+  AddBlockFormat<DotProduct, DType::kQ5_0>(&kernels);
+  AddBlockFormat<DotProduct, DType::kQ5_1>(&kernels);
+  AddBlockFormat<DotProduct, DType::kQ2K>(&kernels);
+  AddBlockFormat<DotProduct, DType::kQ3K>(&kernels);
+  AddBlockFormat<DotProduct, DType::kQ4K>(&kernels);
+  AddBlockFormat<DotProduct, DType::kQ5K>(&kernels);
+  AddBlockFormat<DotProduct, DType::kQ6K>(&kernels);
+  AddBlockFormat<DotProduct, DType::kIq4Nl>(&kernels);
+  AddBlockFormat<DotProduct, DType::kIq4Xs>(&kernels);
   kernels.transpose_outputs = TransposeOutputsOf;
   kernels.quantize_group = QuantizeGroupOf;
   kernels.rms_norm = RmsNormOf;

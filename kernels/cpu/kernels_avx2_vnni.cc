@@ -11,6 +11,7 @@ struct VnniDot {
     return {_mm256_dpbusd_avx_epi32(sum.low, a.low, b.low),
             _mm256_dpbusd_avx_epi32(sum.high, a.high, b.high)};
   }
+  static Words DotSmall(Words sum, Words a, Words b) { return Dot(sum, a, b); }
 };
 
 }  // namespace

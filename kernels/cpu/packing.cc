@@ -6,6 +6,9 @@
 #include <vector>
 
 #include "base/check.h"
+#include "kernels/blocks.h"
+#include "kernels/cpu/block_layout.h"
+#include "kernels/cpu/block_packing.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/quantize.h"
 #include "kernels/widen_row.h"
@@ -22,6 +25,9 @@ constexpr size_t kWordBytes = 4;
 
 PanelShape PanelShapeOf(DType dtype, int inputs) {
   PanelShape shape;
+  if (IsBlocks(dtype)) {
+    return {inputs / kGroupOfBlock, BlockLayoutOf(dtype).panel_bytes(inputs)};
+  }
   if (IsQuantized(dtype)) {
     const int groups = QuantizationGroups(inputs);
     const int steps = dtype == DType::kInt8 ? kInt8GroupSteps : kInt4GroupSteps;
@@ -76,8 +82,8 @@ PanelLayout::Source PanelLayout::SourceOf(int panel, int lane) const {
   }
   const ConstMatrixView& matrix = parts_[part].matrix;
   const WeightPart& from = parts_[part];
-  const size_t row_bytes =
-      IsQuantized(source_) ? QuantizedBytes(source_, num_inputs_) : matrix.stride * SizeOf(source_);
+  const size_t row_bytes = IsQuantized(source_) ? QuantizedBytes(source_, num_inputs_)
+                                                : RowBytes(source_, matrix.stride);
   return {static_cast<const std::byte*>(matrix.data) + row * row_bytes,
           from.bias == nullptr ? nullptr : from.bias + row,
           from.scales == nullptr
@@ -86,7 +92,11 @@ PanelLayout::Source PanelLayout::SourceOf(int panel, int lane) const {
 }
 
 void PanelLayout::PackPanel(int panel, const CpuKernels& kernels, std::byte* out) const {
-  if (IsQuantized(dtype_)) {
+  if (IsBlocks(dtype_)) {
+    const std::byte* rows[kPanelOutputs];
+    for (int lane = 0; lane < kPanelOutputs; ++lane) rows[lane] = SourceOf(panel, lane).inputs;
+    PackBlockPanel(rows, dtype_, num_inputs_, out);
+  } else if (IsQuantized(dtype_)) {
     PackQuantizedPanel(panel, kernels, out);
   } else {
     PackFloatPanel(panel, kernels, out);

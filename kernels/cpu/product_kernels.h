@@ -9,18 +9,13 @@
 
 #include <cstring>
 
+#include "kernels/cpu/block_kernels.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/exponential.h"
 #include "kernels/cpu/quantized_kernels.h"
 
 namespace tandem {
 namespace {
-
-// How far ahead of itself a product fetches. One that reads its weights once fetches just in time
-// into the first-level cache; one that goes over a block several times, into the second-level
-// cache, for in the first it would drive out the block: 8 rows then took 2.0 instead of 1.2 times
-// as long as one.
-inline constexpr int kNearFetchBytes = 5120;
 
 // A format of floats says how a step's 64 bytes of one vector of outputs meet a row's activations:
 // kInputsPerStep inputs in kSubsteps multiplications.
@@ -242,6 +237,16 @@ inline void FinishSwiGlu(const ProductTask& task, int unit, IndexRange rows, con
 }
 
 template <typename Format>
+void MultiplyAnyPanel(const ProductTask& task, const std::byte* panel, IndexRange rows,
+                      const std::byte* fetch_end, float* sums) {
+  if constexpr (requires { Format::kLayout; }) {
+    MultiplyBlockPanel<Format>(task, panel, rows, fetch_end, sums);
+  } else {
+    MultiplyPanel<Format>(task, panel, rows, fetch_end, sums);
+  }
+}
+
+template <typename Format>
 void Multiply(const ProductTask& task, IndexRange units, IndexRange rows, float* sums) {
   const size_t panel_bytes = task.panel_bytes;
   const int panels_per_unit = task.end == ProductEnd::kSwiGlu ? 2 : 1;
@@ -250,11 +255,11 @@ void Multiply(const ProductTask& task, IndexRange units, IndexRange rows, float*
     if (task.end == ProductEnd::kSwiGlu) {
       const std::byte* panel = task.panels + 2 * unit * panel_bytes;
       float* ups = sums + static_cast<size_t>(rows.end - rows.begin) * kPanelOutputs;
-      MultiplyPanel<Format>(task, panel, rows, fetch_end, sums);
-      MultiplyPanel<Format>(task, panel + panel_bytes, rows, fetch_end, ups);
+      MultiplyAnyPanel<Format>(task, panel, rows, fetch_end, sums);
+      MultiplyAnyPanel<Format>(task, panel + panel_bytes, rows, fetch_end, ups);
       FinishSwiGlu(task, unit, rows, sums, ups);
     } else {
-      MultiplyPanel<Format>(task, task.panels + unit * panel_bytes, rows, fetch_end, sums);
+      MultiplyAnyPanel<Format>(task, task.panels + unit * panel_bytes, rows, fetch_end, sums);
       FinishPanel(task, unit, rows, sums);
     }
   }

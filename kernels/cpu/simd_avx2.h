@@ -137,6 +137,9 @@ inline Floats OddF16(const std::byte* pairs) {
 inline __m128i LoadHalves(const std::byte* p) {
   return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
 }
+inline Floats WidenF16Row(const std::byte* p) {
+  return {_mm256_cvtph_ps(LoadHalves(p)), _mm256_cvtph_ps(LoadHalves(p + 16))};
+}
 inline __m256 WidenBf16Part(const std::byte* p) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(LoadHalves(p)), 16));
 }
@@ -182,12 +185,34 @@ inline Words AddWords(Words a, Words b) {
 inline Words XorWords(Words a, Words b) {
   return {_mm256_xor_si256(a.low, b.low), _mm256_xor_si256(a.high, b.high)};
 }
+inline Words AndWords(Words a, Words b) {
+  return {_mm256_and_si256(a.low, b.low), _mm256_and_si256(a.high, b.high)};
+}
+inline Words OrWords(Words a, Words b) {
+  return {_mm256_or_si256(a.low, b.low), _mm256_or_si256(a.high, b.high)};
+}
+inline Words ShiftWords(Words v, int count) {
+  return count >= 0 ? Words{_mm256_slli_epi32(v.low, count), _mm256_slli_epi32(v.high, count)}
+                    : Words{_mm256_srli_epi32(v.low, -count), _mm256_srli_epi32(v.high, -count)};
+}
+inline Words LookUp(const uint8_t (&table)[16], Words indices) {
+  const __m256i entries =
+      _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
+  return {_mm256_shuffle_epi8(entries, indices.low), _mm256_shuffle_epi8(entries, indices.high)};
+}
 inline __m256i LowNibblesPart(__m256i v) { return _mm256_and_si256(v, _mm256_set1_epi8(15)); }
 inline Words LowNibbles(Words v) { return {LowNibblesPart(v.low), LowNibblesPart(v.high)}; }
 inline Words HighNibbles(Words v) {
   return LowNibbles({_mm256_srli_epi16(v.low, 4), _mm256_srli_epi16(v.high, 4)});
 }
 struct PlainDot {
+  static __m256i SmallPart(__m256i sum, __m256i a, __m256i b) {
+    const __m256i pairs = _mm256_maddubs_epi16(a, b);
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+  }
+  static Words DotSmall(Words sum, Words a, Words b) {
+    return {SmallPart(sum.low, a.low, b.low), SmallPart(sum.high, a.high, b.high)};
+  }
   static __m256i Part(__m256i sum, __m256i a, __m256i b) {
     const __m256i even = _mm256_madd_epi16(_mm256_and_si256(a, _mm256_set1_epi16(255)),
                                            _mm256_srai_epi16(_mm256_slli_epi16(b, 8), 8));

@@ -92,6 +92,9 @@ inline Floats OddF16(const std::byte* pairs) {
 }
 
 // 16 elements in a row.
+inline Floats WidenF16Row(const std::byte* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
 inline Floats WidenBf16(const std::byte* p) {
   const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
@@ -117,6 +120,12 @@ inline Words LoadWords16(const uint32_t* p) { return _mm512_loadu_si512(p); }
 inline void StoreWords16(uint32_t* p, Words v) { _mm512_storeu_si512(p, v); }
 inline Words AddWords(Words a, Words b) { return _mm512_add_epi32(a, b); }
 inline Words XorWords(Words a, Words b) { return _mm512_xor_si512(a, b); }
+inline Words AndWords(Words a, Words b) { return _mm512_and_si512(a, b); }
+inline Words OrWords(Words a, Words b) { return _mm512_or_si512(a, b); }
+// Each word times 2^count, zeros moving in; count in (-32, 32).
+inline Words ShiftWords(Words v, int count) {
+  return count >= 0 ? _mm512_slli_epi32(v, count) : _mm512_srli_epi32(v, -count);
+}
 // The high and the low halves of the 64-bit products.
 inline void MulWide(Words a, Words b, Words* high, Words* low) {
   const __m512i even = _mm512_mul_epu32(a, b);
@@ -129,9 +138,18 @@ inline Words LowNibbles(Words v) { return _mm512_and_si512(v, _mm512_set1_epi8(1
 inline Words HighNibbles(Words v) {
   return _mm512_and_si512(_mm512_srli_epi16(v, 4), _mm512_set1_epi8(15));
 }
+// table[i] for each byte i < 16.
+inline Words LookUp(const uint8_t (&table)[16], Words indices) {
+  const __m128i entries = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
+  return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(entries), indices);
+}
 // Dot(sum, a, b): sum + the four products of the unsigned bytes of `a` and the signed of `b`,
-// exact.
+// exact. DotSmall: the same of unsigned bytes below 64.
 struct PlainDot {
+  static Words DotSmall(Words sum, Words a, Words b) {
+    const __m512i pairs = _mm512_maddubs_epi16(a, b);  // below 2 * 63 * 128 in magnitude
+    return _mm512_add_epi32(sum, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
+  }
   static Words Dot(Words sum, Words a, Words b) {
     const __m512i even = _mm512_madd_epi16(_mm512_and_si512(a, _mm512_set1_epi16(255)),
                                            _mm512_srai_epi16(_mm512_slli_epi16(b, 8), 8));

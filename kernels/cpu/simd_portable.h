@@ -123,6 +123,13 @@ inline Floats EvenF16(const std::byte* pairs) {
 inline Floats OddF16(const std::byte* pairs) {
   TANDEM_FOR_PARTS(F16Part(LoadWords(pairs + 16 * i) >> 16));
 }
+inline Floats WidenF16Row(const std::byte* p) {
+  uint16_t halves[kLanes];
+  std::memcpy(halves, p, sizeof(halves));
+  uint32_t words[kLanes];
+  for (int i = 0; i < kLanes; ++i) words[i] = halves[i];
+  return EvenF16(reinterpret_cast<const std::byte*>(words));
+}
 inline Floats WidenBf16(const std::byte* p) {
   uint16_t halves[kLanes];
   std::memcpy(halves, p, sizeof(halves));
@@ -170,6 +177,33 @@ inline Words XorWords(const Words& a, const Words& b) {
   for (int i = 0; i < kLanes; ++i) out.lane[i] = a.lane[i] ^ b.lane[i];
   return out;
 }
+inline Words AndWords(const Words& a, const Words& b) {
+  Words out;
+  for (int i = 0; i < kLanes; ++i) out.lane[i] = a.lane[i] & b.lane[i];
+  return out;
+}
+inline Words OrWords(const Words& a, const Words& b) {
+  Words out;
+  for (int i = 0; i < kLanes; ++i) out.lane[i] = a.lane[i] | b.lane[i];
+  return out;
+}
+inline Words ShiftWords(const Words& v, int count) {
+  Words out;
+  for (int i = 0; i < kLanes; ++i) {
+    out.lane[i] = count >= 0 ? v.lane[i] << count : v.lane[i] >> -count;
+  }
+  return out;
+}
+inline Words LookUp(const uint8_t (&table)[16], const Words& indices) {
+  Words out;
+  for (int i = 0; i < kLanes; ++i) {
+    out.lane[i] = 0;
+    for (int byte = 0; byte < 32; byte += 8) {
+      out.lane[i] |= uint32_t{table[indices.lane[i] >> byte & 15]} << byte;
+    }
+  }
+  return out;
+}
 inline Words LowNibbles(const Words& a) {
   Words out;
   for (int i = 0; i < kLanes; ++i) out.lane[i] = a.lane[i] & 0x0F0F0F0Fu;
@@ -181,6 +215,7 @@ inline Words HighNibbles(const Words& a) {
   return out;
 }
 struct PlainDot {
+  static Words DotSmall(const Words& sum, const Words& a, const Words& b) { return Dot(sum, a, b); }
   static Words Dot(const Words& sum, const Words& a, const Words& b) {
     Words out = sum;
     for (int i = 0; i < kLanes; ++i) {

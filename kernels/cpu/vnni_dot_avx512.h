@@ -13,6 +13,7 @@ struct VnniDot {
     asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
     return sum;
   }
+  static __m512i DotSmall(__m512i sum, __m512i a, __m512i b) { return Dot(sum, a, b); }
 };
 
 }  // namespace

@@ -16,6 +16,8 @@
 #include "base/status_macros.h"
 #include "base/string_view.h"
 #include "kernels/quantize.h"
+#include "model/formats/gguf.h"
+#include "model/formats/gguf_weights.h"
 #include "model/formats/json_text.h"
 #include "model/formats/safetensors.h"
 
@@ -26,10 +28,6 @@ using nlohmann::json;
 
 constexpr char kSingleFile[] = "model.safetensors";
 constexpr char kIndexFile[] = "model.safetensors.index.json";
-
-std::string ShapeText(absl::Span<const int64_t> shape) {
-  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
-}
 
 class SafetensorsWeights : public Weights {
  public:
@@ -131,6 +129,12 @@ class SafetensorsWeights : public Weights {
     return found->second.entry.num_elements;
   }
 
+  std::string Where(std::string_view name) const override {
+    const auto found = tensors_.find(View(name));
+    TANDEM_CHECK(found != tensors_.end());
+    return absl::StrCat(found->second.path, ": tensor ", Quoted(View(name)));
+  }
+
   // The file or folder to name when a tensor is missing.
   void set_source(const std::string& source) { source_ = source; }
   // The file that holds a tensor, or nothing.
@@ -227,18 +231,24 @@ absl::Status AddShards(const std::string& folder, SafetensorsWeights* weights) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Weights>> Weights::Open(const std::string& folder) {
+std::string ShapeText(absl::Span<const int64_t> shape) {
+  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
+}
+
+absl::StatusOr<std::unique_ptr<Weights>> Weights::Open(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::string gguf, GgufIn(path));
+  if (!gguf.empty()) return OpenGgufWeights(gguf);
   auto weights = std::make_unique<SafetensorsWeights>();
-  const std::string single = absl::StrCat(folder, "/", kSingleFile);
+  const std::string single = absl::StrCat(path, "/", kSingleFile);
   weights->set_source(single);
   absl::Status status = weights->Add(single);
   if (absl::IsNotFound(status)) {
-    weights->set_source(folder);
-    status = AddShards(folder, weights.get());
+    weights->set_source(path);
+    status = AddShards(path, weights.get());
     if (absl::IsNotFound(status) && weights->num_tensors() == 0 &&
-        !MappedFile::Open(absl::StrCat(folder, "/", kIndexFile)).ok()) {
+        !MappedFile::Open(absl::StrCat(path, "/", kIndexFile)).ok()) {
       return absl::NotFoundError(
-          absl::StrCat(folder, ": found neither ", kSingleFile, " nor ", kIndexFile));
+          absl::StrCat(path, ": found neither ", kSingleFile, " nor ", kIndexFile));
     }
   }
   RETURN_IF_ERROR(status);

@@ -13,39 +13,46 @@
 
 namespace tandem {
 
-// A weight matrix as a checkpoint holds it: floats, or whole numbers with scales as
+// A weight matrix as a checkpoint holds it: floats, blocks, or whole numbers with scales as
 // kernels/quantize.h lays them out.
 struct WeightMatrix {
   ConstMatrixView matrix;         // [outputs, inputs]
   const float* scales = nullptr;  // [outputs, groups] of kInt8 and kInt4
 };
 
+// A shape as errors show it, "[2, 3]".
+std::string ShapeText(absl::Span<const int64_t> shape);
+
 // A checkpoint's named tensors, memory-mapped: nothing is read before it is looked at. The bytes
 // live as long as this object. Thread-safe after Open.
 class Weights {
  public:
-  // A Hugging Face folder with model.safetensors, or model.safetensors.index.json and its shards.
-  // Every header is checked whole: lengths, dtypes, shapes, offsets (inside the file, as long as
-  // the shape says, no two overlapping), no tensor twice. INVALID_ARGUMENT or NOT_FOUND naming the
-  // file, the tensor, what was found and what is allowed.
-  static absl::StatusOr<std::unique_ptr<Weights>> Open(const std::string& folder);
+  // A Hugging Face folder with model.safetensors, or model.safetensors.index.json and its shards;
+  // or the GGUF model that `path` means (GgufIn), by the names that such a folder has. Every header
+  // is checked whole: lengths, dtypes, shapes, offsets (inside the file, as long as the shape says,
+  // no two overlapping), no tensor twice. INVALID_ARGUMENT or NOT_FOUND naming the file, the
+  // tensor, what was found and what is allowed.
+  static absl::StatusOr<std::unique_ptr<Weights>> Open(const std::string& path);
   virtual ~Weights() = default;
 
   virtual bool Has(std::string_view name) const = 0;
   // The tensor as a matrix; a vector [n] comes as one row of n columns.
   // NOT_FOUND if there is none; INVALID_ARGUMENT if its shape is not `shape` or its dtype is not a
-  // floating-point type of DType.
+  // floating-point type of DType, or, of a matrix, one of blocks.
   virtual absl::StatusOr<ConstMatrixView> Get(std::string_view name,
                                               absl::Span<const int64_t> shape) const = 0;
   // The matrix `name`, which may be quantised: a tensor of I8, or of U8 with four bits each, and
   // beside it the scales as `name`_scale of F32. Errors as Get's.
   virtual absl::StatusOr<WeightMatrix> GetMatrix(std::string_view name, int64_t rows,
                                                  int64_t cols) const = 0;
-  // Says that the tensor is not wanted soon: its part of the file need not stay in memory.
+  // Says that the tensor is not wanted soon: its part of the file need not stay in memory. What Get
+  // gave of a query or key projection is not to be read after that.
   virtual void Forget(std::string_view name) const = 0;  // REQUIRES: Has(name)
   // Every tensor's name, sorted.
   virtual std::vector<std::string> names() const = 0;
   virtual int64_t num_elements(std::string_view name) const = 0;  // REQUIRES: Has(name)
+  // As errors call the tensor: its file, and its name there. REQUIRES: Has(name).
+  virtual std::string Where(std::string_view name) const = 0;
 };
 
 }  // namespace tandem

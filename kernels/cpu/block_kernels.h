@@ -1,0 +1,229 @@
+// Products with weights of block formats; include after a simd_*.h.
+//
+// Inside a group, or the half of one that has a scale of its own, whole numbers accumulate exactly.
+// The sum, times the scales of both sides, joins the output's one chain of sums in increasing
+// input, then the minimum times the sum of the activations: that alone rounds, so rows are
+// independent here as in products of floats.
+#ifndef TANDEM_KERNELS_CPU_BLOCK_KERNELS_H_
+#define TANDEM_KERNELS_CPU_BLOCK_KERNELS_H_
+
+#include <cstring>
+
+#include "kernels/cpu/block_layout.h"
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/quantized_kernels.h"
+
+namespace tandem {
+namespace {
+
+inline constexpr int kGroupSteps = kGroupOfBlock / 4;
+
+// The numbers of IQ4_NL and IQ4_XS (blocks.cc), 128 more than they are.
+alignas(16) inline constexpr uint8_t kIq4Table[16] = {1,   24,  45,  63,  79,  93,  106, 118,
+                                                      129, 141, 153, 166, 181, 197, 217, 241};
+
+template <typename DotProduct, DType kDType>
+struct BlockFormat : DotProduct {
+  static constexpr BlockLayout kLayout = BlockLayoutOf(kDType);
+
+  // Inputs [4 step, 4 step + 4) of 16 outputs.   group: from the outputs' first word on
+  static Words Numbers(const std::byte* group, int step) {
+    if constexpr (kLayout.bits == 8) {
+      return LoadStep(group + step * kStepBytes);
+    } else {
+      const Words pair = LoadStep(group + step / 2 * kStepBytes);
+      const Words low = step % 2 == 0 ? LowNibbles(pair) : HighNibbles(pair);
+      if constexpr (kLayout.has_table) return LookUp(kIq4Table, low);
+      const std::byte* const rest = group + 4 * kStepBytes;
+      if constexpr (kLayout.bits == 5) {
+        const Words fifth = ShiftWords(LoadStep(rest), 4 - step);
+        return OrWords(low, AndWords(fifth, SplatWord(0x10101010)));
+      }
+      if constexpr (kLayout.bits == 6) {
+        const Words pairs = ShiftWords(LoadStep(rest + step / 4 * kStepBytes), 4 - step % 4 * 2);
+        return OrWords(low, AndWords(pairs, SplatWord(0x30303030)));
+      }
+      return low;
+    }
+  }
+  static Words Dot(Words sum, Words numbers, Words activations) {
+    if constexpr (kLayout.bits < 8 && !kLayout.has_table) {
+      return DotProduct::DotSmall(sum, numbers, activations);
+    } else {
+      return DotProduct::Dot(sum, numbers, activations);
+    }
+  }
+  // Of 16 outputs from `lane` on. kPart: 0 for scales, 1 for minimums.
+  template <int kPart>
+  static Floats Scales(const std::byte* unit, const std::byte* group, int half, int lane) {
+    const std::byte* const at =
+        group + kLayout.number_bytes() + kPart * kLayout.scale_bytes() + half * kPanelOutputs;
+    if constexpr (kLayout.scales == BlockScales::kF16) {
+      return WidenF16Row(at + lane * sizeof(uint16_t));
+    } else {
+      const Floats common = WidenF16Row(unit + (kPart * kPanelOutputs + lane) * sizeof(uint16_t));
+      return Mul(common, WidenInt8(at + lane));
+    }
+  }
+};
+
+// As MultiplyFloats, of one unit's groups, of which the rows have `activations`,
+// [kRows, unit_groups].   ahead: what to fetch meanwhile, or null
+template <typename Format, int kRows>
+void MultiplyUnit(const std::byte* unit, const ActivationGroup* activations, int groups, bool start,
+                  const std::byte* ahead, float* sums) {
+  constexpr BlockLayout kLayout = Format::kLayout;
+  constexpr int kVectors = SliceVectors(kRows);
+  constexpr int kHalves = kLayout.halves();
+  constexpr int kSteps = kGroupSteps / kHalves;
+  constexpr int kFetches = kGroupSteps * (kPanelVectors / kVectors);  // of a group
+  constexpr int kLines = (kLayout.group_bytes() / 64 + kFetches - 1) / kFetches;
+  const std::byte* group = unit + kLayout.head_bytes();
+  for (int g = 0; g < groups; ++g, group += kLayout.group_bytes(), ++activations, start = false) {
+    for (int slice = 0; slice < kPanelVectors; slice += kVectors) {
+      const std::byte* const w = group + slice * kVectorBytes;
+      for (int half = 0; half < kHalves; ++half) {
+        Words sum[kRows][kVectors];
+#pragma GCC unroll 8
+        for (int r = 0; r < kRows; ++r) {
+          const int32_t* const halves = activations[r * kLayout.unit_groups()].sums;
+          const int32_t whole = kHalves == 2 ? halves[half] : halves[0] + halves[1];
+          const Words first = SplatWord(static_cast<uint32_t>(-kLayout.zero * whole));
+#pragma GCC unroll 4
+          for (int v = 0; v < kVectors; ++v) sum[r][v] = first;
+        }
+#pragma GCC unroll 8
+        for (int i = 0; i < kSteps; ++i) {
+          const int step = half * kSteps + i;
+          if (ahead != nullptr) {
+#pragma GCC unroll 5
+            for (int line = 0; line < kLines; ++line) FetchNear(ahead + 64 * line);
+            ahead += 64 * kLines;
+          }
+          Words numbers[kVectors];
+#pragma GCC unroll 4
+          for (int v = 0; v < kVectors; ++v)
+            numbers[v] = Format::Numbers(w + v * kVectorBytes, step);
+#pragma GCC unroll 8
+          for (int r = 0; r < kRows; ++r) {
+            uint32_t four;
+            std::memcpy(&four, activations[r * kLayout.unit_groups()].values + 4 * step,
+                        sizeof(four));
+            const Words activation = SplatWord(four);
+#pragma GCC unroll 4
+            for (int v = 0; v < kVectors; ++v) {
+              sum[r][v] = Format::Dot(sum[r][v], numbers[v], activation);
+            }
+          }
+        }
+#pragma GCC unroll 4
+        for (int v = 0; v < kVectors; ++v) {
+          const int lane = (slice + v) * kLanes;
+          const Floats scales = Format::template Scales<0>(unit, group, half, lane);
+          Floats minimums = Zero();
+          if constexpr (kLayout.has_minimums) {
+            minimums = Format::template Scales<1>(unit, group, half, lane);
+          }
+#pragma GCC unroll 8
+          for (int r = 0; r < kRows; ++r) {
+            const ActivationGroup& row = activations[r * kLayout.unit_groups()];
+            float* const out = sums + r * kPanelOutputs + lane;
+            Floats total = start && half == 0 ? Zero() : Load(out);
+            total = MulAdd(SignedToFloats(sum[r][v]), Mul(scales, Splat(row.scale)), total);
+            if constexpr (kLayout.has_minimums) {
+              const float of_row =
+                  kHalves == 1 ? row.sum : row.scale * static_cast<float>(row.sums[half]);
+              total = MulAdd(minimums, Splat(of_row), total);
+            }
+            Store(out, total);
+          }
+        }
+      }
+    }
+  }
+}
+
+using UnitFunction = void (*)(const std::byte* unit, const ActivationGroup* activations, int groups,
+                              bool start, const std::byte* ahead, float* sums);
+
+template <typename Format, int kRows>
+UnitFunction UnitFunctionFor(int rows) {
+  if constexpr (kRows > 1) {
+    if (rows < kRows) return UnitFunctionFor<Format, kRows - 1>(rows);
+  }
+  return MultiplyUnit<Format, kRows>;
+}
+
+// sums = the rows' products with one panel.   sums: [rows, 64]
+//   fetch_end: what lies behind it is not wanted in the cache
+template <typename Format>
+void MultiplyBlockPanel(const ProductTask& task, const std::byte* panel, IndexRange rows,
+                        const std::byte* fetch_end, float* sums) {
+  constexpr BlockLayout kLayout = Format::kLayout;
+  constexpr int kUnitGroups = kLayout.unit_groups();
+  const int num_rows = rows.end - rows.begin;
+  const int row_groups = (num_rows + kMaxGroupRows - 1) / kMaxGroupRows;
+  const int small = num_rows / row_groups;           // rows of a group of rows
+  const int larger = num_rows - small * row_groups;  // groups of one more, which go first
+  const auto* x = static_cast<const ActivationGroup*>(task.activations) +
+                  static_cast<size_t>(rows.begin) * kUnitGroups;
+  for (int first = 0; first < task.num_steps; first += kUnitGroups) {
+    const int left = task.num_steps - first;
+    const int groups = left < kUnitGroups ? left : kUnitGroups;
+    const std::byte* const ahead = panel + kNearFetchBytes;
+    const ActivationGroup* row = x;
+    float* row_sums = sums;
+    for (int i = 0; i < row_groups; ++i) {
+      const int size = small + (i < larger ? 1 : 0);
+      UnitFunctionFor<Format, kMaxGroupRows>(size)(
+          panel, row, groups, first == 0, i == 0 && ahead < fetch_end ? ahead : nullptr, row_sums);
+      row += static_cast<size_t>(size) * kUnitGroups;
+      row_sums += size * kPanelOutputs;
+    }
+    x += static_cast<size_t>(task.num_rows) * kUnitGroups;
+    panel += kLayout.head_bytes() + static_cast<size_t>(groups) * kLayout.group_bytes();
+  }
+}
+
+// Quantises kGroupOfBlock activations.
+inline void QuantizeActivationGroup(const float* x, ActivationGroup* out) {
+  Floats value[2];
+  Floats most = Zero();
+  Floats nothing = Zero();  // or NaN
+  for (int i = 0; i < 2; ++i) {
+    value[i] = Load(x + i * kLanes);
+    most = Max(most, Max(value[i], Sub(Zero(), value[i])));
+    nothing = Add(nothing, Mul(value[i], Zero()));
+  }
+  const float largest = Largest(most);
+  const float not_finite = Sum(nothing);
+  const bool any = not_finite == 0.0f && largest >= kNoActivation;
+  const Floats inverse = Splat(any ? 127.0f / largest : 0.0f);
+  out->scale = any ? largest / 127.0f : not_finite;
+  for (int i = 0; i < 2; ++i) {
+    const Floats whole = any ? Round(Mul(value[i], inverse)) : Zero();
+    NarrowToInt8(out->values + i * kLanes, whole);
+    out->sums[i] = static_cast<int32_t>(Sum(whole));  // exact: 16 whole numbers of 7 bits
+  }
+  out->sum = out->scale * static_cast<float>(out->sums[0] + out->sums[1]);
+}
+
+// out: [units, num_rows, kUnitGroups]
+template <int kUnitGroups>
+void PackActivationGroups(const float* x, int64_t stride, int inputs, int num_rows, IndexRange rows,
+                          void* packed) {
+  auto* const out = static_cast<ActivationGroup*>(packed);
+  const int groups = inputs / kGroupOfBlock;
+  for (int r = rows.begin; r < rows.end; ++r) {
+    for (int g = 0; g < groups; ++g) {
+      const size_t unit = static_cast<size_t>(g / kUnitGroups) * num_rows + r;
+      QuantizeActivationGroup(x + r * stride + g * kGroupOfBlock,
+                              out + unit * kUnitGroups + g % kUnitGroups);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tandem
+
+#endif  // TANDEM_KERNELS_CPU_BLOCK_KERNELS_H_

@@ -1,0 +1,72 @@
+// GGUF models against log-probabilities of exact arithmetic (tests/data/README.md).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/mapped_file.h"
+#include "kernels/backend.h"
+#include "kvcache/paged_kv_cache.h"
+#include "model/transformer.h"
+#include "nlohmann/json.hpp"
+#include "tests/golden_file.h"
+
+namespace tandem {
+namespace {
+
+using nlohmann::json;
+
+// The natural log-probabilities of a row of logits.
+std::vector<double> LogProbabilities(const float* logits, int vocab) {
+  const float largest = *std::max_element(logits, logits + vocab);
+  double sum = 0;
+  for (int i = 0; i < vocab; ++i) sum += std::exp(double{logits[i]} - largest);
+  std::vector<double> result(vocab);
+  for (int i = 0; i < vocab; ++i) result[i] = double{logits[i]} - largest - std::log(sum);
+  return result;
+}
+
+class GgufModel : public testing::TestWithParam<std::string> {};
+
+TEST_P(GgufModel, LogProbabilitiesAreTheReferences) {
+  const json reference = json::parse(*ReadFile(GoldenGgufPath("llama-small.json")));
+  const json& file = reference.at("files").at(GetParam());
+  const auto backend = *MakeCpuBackend({.num_threads = 2, .compute = CpuCompute::kF32});
+  const auto loaded = Transformer::Load(GoldenGgufPath(file.at("file")), backend.get());
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  Transformer& model = **loaded;
+  const auto cache = *PagedKvCache::Create(backend.get(), model.kv_layout(16), 16);
+  double sum = 0;
+  double worst = 0;
+  int num_compared = 0;
+  for (size_t p = 0; p < reference.at("prompts").size(); ++p) {
+    const auto tokens = reference.at("prompts")[p].get<std::vector<TokenId>>();
+    KvSequence kv = cache->NewSequence();
+    const ForwardRequest request{
+        .tokens = tokens, .kv = &kv, .num_logits = static_cast<int>(tokens.size())};
+    const MatrixView rows = *model.Forward({&request, 1});
+    const json& top = file.at("exact")[p].at("top");
+    ASSERT_EQ(top.size(), tokens.size());
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      const std::vector<double> found =
+          LogProbabilities(static_cast<const float*>(rows.data) + i * rows.stride, rows.cols);
+      for (const json& wanted : top[i]) {
+        const double difference = std::abs(found[wanted[0].get<int>()] - wanted[1].get<double>());
+        sum += difference;
+        worst = std::max(worst, difference);
+        ++num_compared;
+      }
+    }
+  }
+  EXPECT_EQ(num_compared, 20 * (5 + 17 + 36));
+  EXPECT_LE(sum / num_compared, file.at("allowed").at("mean").get<double>());
+  EXPECT_LE(worst, file.at("allowed").at("max").get<double>());
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GgufModel, testing::Values("F32", "Q8_0", "Q4_K_M"));
+
+}  // namespace
+}  // namespace tandem
