@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -11,7 +12,9 @@
 #include "base/mapped_file.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
+#include "model/formats/gguf.h"
 #include "model/formats/json_text.h"
+#include "model/tokenizer/gguf_tokenizer.h"
 #include "model/tokenizer/json_fields.h"
 #include "model/tokenizer/unicode.h"
 #include "nlohmann/json.hpp"
@@ -143,8 +146,10 @@ absl::StatusOr<std::string> TemplateText(const JsonField& config) {
 
 }  // namespace
 
-absl::StatusOr<ChatTemplate> ChatTemplate::Load(const std::string& folder) {
-  const std::filesystem::path path(folder);
+absl::StatusOr<ChatTemplate> ChatTemplate::Load(const std::string& model) {
+  ASSIGN_OR_RETURN(const std::string gguf, GgufIn(model));
+  if (!gguf.empty()) return LoadGguf(gguf);
+  const std::filesystem::path path(model);
   const std::string config_path = (path / "tokenizer_config.json").string();
   std::string jinja, bos, eos;
   const absl::StatusOr<std::string> config = ReadFile(config_path);
@@ -164,6 +169,21 @@ absl::StatusOr<ChatTemplate> ChatTemplate::Load(const std::string& folder) {
     return file.status();
   }
   return Parse(jinja, bos, eos);
+}
+
+absl::StatusOr<ChatTemplate> ChatTemplate::LoadGguf(const std::string& path) {
+  constexpr char kTemplate[] = "tokenizer.chat_template";
+  ASSIGN_OR_RETURN(const std::unique_ptr<GgufFile> file, GgufFile::Open(path));
+  ASSIGN_OR_RETURN(const GgufTextEnds ends, ReadGgufTextEnds(*file));
+  std::string_view jinja;
+  if (file->Has(kTemplate)) {
+    ASSIGN_OR_RETURN(jinja, file->GetString(kTemplate));
+    if (FindInvalidUtf8(jinja) != std::string_view::npos) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          path, ": key ", Quoted(kTemplate), ": found bytes that are not UTF-8, allowed: a text"));
+    }
+  }
+  return Parse(jinja, ends.bos, ends.eos);
 }
 
 absl::StatusOr<ChatTemplate> ChatTemplate::Parse(std::string_view jinja, std::string_view bos_token,

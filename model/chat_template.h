@@ -24,7 +24,7 @@ struct ChatPart {
 };
 
 // Makes the prompt of a conversation, as the model was trained to read it: what the reference makes
-// of the folder's `chat_template` with a generation prompt. The template is a program in Jinja, of
+// of the model's `chat_template` with a generation prompt. The template is a program in Jinja, of
 // which nothing is run: its text says which of the common families it belongs to, and in which
 // variant. Thread-safe.
 //
@@ -39,9 +39,10 @@ class ChatTemplate {
  public:
   enum class Family { kPlain, kChatMl, kLlama2, kLlama3, kMistral, kZephyr };
 
-  // Of a model folder: its chat_template.jinja, else `chat_template` of tokenizer_config.json.
+  // Of a model folder: its chat_template.jinja, else `chat_template` of tokenizer_config.json. Of a
+  // GGUF file: `tokenizer.chat_template`.
   // UNIMPLEMENTED, saying so, for a template of no known family; errors of the files else.
-  static absl::StatusOr<ChatTemplate> Load(const std::string& folder);
+  static absl::StatusOr<ChatTemplate> Load(const std::string& model);
   // Of a template's text, empty for none, and its two tokens.
   static absl::StatusOr<ChatTemplate> Parse(std::string_view jinja, std::string_view bos_token,
                                             std::string_view eos_token);
@@ -57,6 +58,7 @@ class ChatTemplate {
   std::vector<std::string> EndTokens() const;
 
  private:
+  static absl::StatusOr<ChatTemplate> LoadGguf(const std::string& path);
   absl::Status ParseChatMl(const std::string& jinja);
   absl::Status ParseMistral(const std::string& jinja);
   std::vector<ChatPart> RenderPlain(absl::Span<const ChatMessage> messages) const;

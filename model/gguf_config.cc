@@ -1,18 +1,22 @@
 #include "model/gguf_config.h"
 
 #include <cmath>
+#include <cstring>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
-#include "kernels/blocks.h"
-#include "kernels/widen_row.h"
+#include "base/string_view.h"
 #include "model/config_limits.h"
 #include "model/formats/json_text.h"
+#include "model/formats/weights.h"
 
 namespace tandem {
 namespace {
@@ -128,9 +132,9 @@ class ConfigReader {
     }
     if (embedding->shape.size() != 2 || embedding->shape[0] > kMaxVocab) {
       return absl::InvalidArgumentError(
-          absl::StrCat(*embedding->path, ": tensor \"token_embd.weight\": shape: found [",
-                       absl::StrJoin(embedding->shape, ", "), "], allowed: [at most ", kMaxVocab,
-                       ", ", model_.hidden_size, "]"));
+          absl::StrCat(*embedding->path, ": tensor \"token_embd.weight\": shape: found ",
+                       ShapeText(embedding->shape), ", allowed: [at most ", kMaxVocab, ", ",
+                       model_.hidden_size, "]"));
     }
     model_.vocab_size = static_cast<int>(embedding->shape[0]);
     return absl::OkStatus();
@@ -206,13 +210,13 @@ class ConfigReader {
     };
     const int size = model_.head_dim / 2;
     if (tensor->shape.size() != 1 || tensor->shape[0] != size) {
-      return wrong(absl::StrCat("shape [", absl::StrJoin(tensor->shape, ", "), "]"),
+      return wrong(absl::StrCat("shape ", ShapeText(tensor->shape)),
                    absl::StrCat("[", size, "], half of a head"));
     }
     if (tensor->dtype != DType::kF32) return wrong(NameOf(tensor->dtype), "float32");
     std::vector<float>& divisors = model_.rope.divisors;
     divisors.resize(size);
-    WidenRow(tensor->bytes.data(), tensor->dtype, size, divisors.data());
+    std::memcpy(divisors.data(), tensor->bytes.data(), tensor->bytes.size());
     for (const float divisor : divisors) {
       if (!(divisor > 0) || !std::isfinite(divisor)) {
         return wrong(absl::StrCat(divisor), "finite numbers above 0");

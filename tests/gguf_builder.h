@@ -23,6 +23,13 @@ inline std::string GgufText(std::string_view text) {
   return GgufNumber(uint64_t{text.size()}) + std::string(text);
 }
 
+template <typename Number>
+std::string GgufNumbers(const std::vector<Number>& numbers) {
+  std::string bytes;
+  for (const Number number : numbers) bytes += GgufNumber(number);
+  return bytes;
+}
+
 // Values of keys, their type in front.
 inline std::string GgufValue(uint32_t kind, const std::string& bytes) {
   return GgufNumber(kind) + bytes;

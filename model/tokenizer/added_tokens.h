@@ -17,8 +17,10 @@ namespace tandem {
 // An entry of "added_tokens": a token that is found in the text itself, before everything else.
 struct AddedToken {
   TokenId id = 0;
-  std::string content;
+  std::string content;  // what is found
+  std::string written;  // the token's own form, often the same
   bool special = false;
+  bool is_literal = false;   // what it adds to a text is its content, not what the decoder makes
   bool single_word = false;  // only where no word character touches it
   bool left_strip = false;   // takes the white space before it along
   bool right_strip = false;  // and behind it

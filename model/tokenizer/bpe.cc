@@ -1,6 +1,7 @@
 #include "model/tokenizer/bpe.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -18,31 +19,51 @@ namespace {
 // Up to this many tokens, looking through all pairs for each merge beats keeping a queue.
 constexpr size_t kFewTokens = 64;
 
+constexpr int64_t kMostTokens = int64_t{1} << 24;
+
+// In bytes. Finding all pairs that make a token takes its length squared; those in use have less
+// than 256.
+constexpr size_t kLongestMerged = 4096;
+
+absl::Status WrongElement(const std::string& path, size_t index, std::string_view text,
+                          absl::string_view what) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(path, "[", index, "]: ", Quoted(View(text)), " ", what));
+}
+
 uint64_t PairKey(TokenId left, TokenId right) {
   return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
 }
 
-// The two tokens of an entry of "merges": "a b" or ["a", "b"].
-absl::StatusOr<std::pair<std::string_view, std::string_view>> MergedTokens(const JsonField& field) {
-  const nlohmann::json& value = field.value();
-  if (value.is_array() && value.size() == 2 && value[0].is_string() && value[1].is_string()) {
-    return std::pair<std::string_view, std::string_view>(value[0].get_ref<const std::string&>(),
-                                                         value[1].get_ref<const std::string&>());
-  }
-  if (!value.is_string()) return field.Error("is not a pair of tokens");
-  const std::string_view text = value.get_ref<const std::string&>();
+using TokenPair = std::pair<std::string_view, std::string_view>;
+
+constexpr char kNoMerge[] = "is not two tokens with a space between";
+
+std::optional<TokenPair> SplitMerge(std::string_view text) {
   const size_t space = text.find(' ');
   if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos) {
-    return field.Error("is not two tokens with a space between");
+    return std::nullopt;
   }
-  return std::pair(text.substr(0, space), text.substr(space + 1));
+  return TokenPair(text.substr(0, space), text.substr(space + 1));
+}
+
+// The two tokens of an entry of "merges": "a b" or ["a", "b"].
+absl::StatusOr<TokenPair> MergedTokens(const JsonField& field) {
+  const nlohmann::json& value = field.value();
+  if (value.is_array() && value.size() == 2 && value[0].is_string() && value[1].is_string()) {
+    return TokenPair(value[0].get_ref<const std::string&>(),
+                     value[1].get_ref<const std::string&>());
+  }
+  if (!value.is_string()) return field.Error("is not a pair of tokens");
+  const auto tokens = SplitMerge(value.get_ref<const std::string&>());
+  if (!tokens.has_value()) return field.Error(kNoMerge);
+  return *tokens;
 }
 
 }  // namespace
 
 int64_t HighestTokenId(size_t num_entries) {
-  constexpr int64_t kMost = (int64_t{1} << 24) - 1;
-  return std::min<int64_t>(kMost, 65535 + 16 * static_cast<int64_t>(num_entries));
+  return std::min<int64_t>(kMostTokens - 1, 65535 + 16 * static_cast<int64_t>(num_entries));
 }
 
 absl::StatusOr<BytePairEncoder> BytePairEncoder::FromJson(const JsonField& field) {
@@ -60,6 +81,111 @@ absl::StatusOr<BytePairEncoder> BytePairEncoder::FromJson(const JsonField& field
   RETURN_IF_ERROR(encoder.ReadMerges(merges));
   RETURN_IF_ERROR(encoder.ReadFlags(field));
   return encoder;
+}
+
+absl::StatusOr<BytePairEncoder> BytePairEncoder::FromMerges(
+    TokenList list, absl::Span<const std::string_view> merges, const std::string& path,
+    bool ignore_merges) {
+  BytePairEncoder encoder;
+  RETURN_IF_ERROR(encoder.ReadList(std::move(list)));
+  encoder.merges_.reserve(merges.size());
+  for (size_t i = 0; i < merges.size(); ++i) {
+    const auto pair = SplitMerge(merges[i]);
+    if (!pair.has_value()) return WrongElement(path, i, merges[i], kNoMerge);
+    const auto missing = encoder.AddMerge(pair->first, pair->second, static_cast<int>(i));
+    if (missing.has_value()) {
+      return WrongElement(path, i, merges[i],
+                          absl::StrCat("needs ", Quoted(*missing), ", which is no token"));
+    }
+  }
+  encoder.ignore_merges_ = ignore_merges;
+  return encoder;
+}
+
+absl::StatusOr<BytePairEncoder> BytePairEncoder::FromScores(TokenList list,
+                                                            absl::Span<const float> scores,
+                                                            TokenId unknown) {
+  BytePairEncoder encoder;
+  const std::string path = list.path;
+  RETURN_IF_ERROR(encoder.ReadList(std::move(list)));
+  encoder.has_unknown_ = true;
+  encoder.unknown_ = unknown;
+  encoder.fuse_unknown_ = true;
+  encoder.bytes_pass_unknown_ = false;
+  for (int byte = 0; byte < 256; ++byte) {
+    encoder.byte_tokens_.push_back(encoder.IdOf(absl::StrFormat("<0x%02X>", byte)));
+  }
+  // Pairs that make the same token, or tokens of the same score, have one rank.
+  std::vector<float> ranked(scores.begin(), scores.end());
+  std::sort(ranked.begin(), ranked.end(), std::greater<>());
+  for (size_t id = 0; id < encoder.tokens_.size(); ++id) {
+    if (!encoder.is_text_[id]) continue;
+    const std::string& token = encoder.tokens_[id];
+    if (token.size() > kLongestMerged) {
+      return WrongElement(path, id, token,
+                          absl::StrCat("has ", token.size(), " bytes, allowed: ", kLongestMerged));
+    }
+    const auto rank = std::lower_bound(ranked.begin(), ranked.end(), scores[id], std::greater<>());
+    encoder.AddMergesInto(static_cast<TokenId>(id), static_cast<int>(rank - ranked.begin()));
+  }
+  return encoder;
+}
+
+absl::Status BytePairEncoder::ReadList(TokenList list) {
+  if (list.tokens.size() > kMostTokens) {
+    return absl::InvalidArgumentError(absl::StrCat(list.path, ": has ", list.tokens.size(),
+                                                   " tokens, allowed: up to ", kMostTokens));
+  }
+  character_ids_.fill(-1);
+  tokens_ = std::move(list.tokens);
+  is_text_ = std::move(list.is_text);
+  vocabulary_.reserve(tokens_.size());
+  for (size_t id = 0; id < tokens_.size(); ++id) {
+    const std::string& token = tokens_[id];
+    if (token.empty()) continue;
+    if (FindInvalidUtf8(token) != std::string::npos) {
+      return WrongElement(list.path, id, token, "is not UTF-8");
+    }
+    if (const TokenId known = IdOf(token); known >= 0) {
+      return WrongElement(list.path, id, token, absl::StrCat("is token ", known, " already"));
+    }
+    AddToken(token, static_cast<TokenId>(id));
+  }
+  return absl::OkStatus();
+}
+
+void BytePairEncoder::AddToken(std::string_view token, TokenId id) {
+  vocabulary_.emplace(token, id);
+  if (token.empty()) return;
+  const Utf8Prefix prefix = ReadUtf8(token);
+  if (prefix.size == static_cast<int>(token.size()) && prefix.code_point < character_ids_.size()) {
+    character_ids_[prefix.code_point] = TextIdOf(token);
+  }
+}
+
+// Every pair of symbols, tokens or characters, that makes the token `merged`.
+void BytePairEncoder::AddMergesInto(TokenId merged, int rank) {
+  const std::string_view token = tokens_[merged];
+  for (size_t at = 0; at < token.size();) {
+    at += ReadUtf8(token.substr(at)).size;
+    const std::string_view left = token.substr(0, at);
+    const std::string_view right = token.substr(at);
+    if (right.empty() || !IsSymbol(left) || !IsSymbol(right)) continue;
+    merges_[PairKey(SymbolOf(left), SymbolOf(right))] = {rank, merged};
+  }
+}
+
+bool BytePairEncoder::IsSymbol(std::string_view text) const {
+  return ReadUtf8(text).size == static_cast<int>(text.size()) || TextIdOf(text) >= 0;
+}
+
+// REQUIRES: IsSymbol(text)
+TokenId BytePairEncoder::SymbolOf(std::string_view text) {
+  if (const TokenId id = TextIdOf(text); id >= 0) return id;
+  const TokenId id = static_cast<TokenId>(tokens_.size() + hidden_.size());
+  hidden_.emplace_back(text);
+  AddToken(text, id);
+  return id;
 }
 
 absl::Status BytePairEncoder::ReadVocabulary(const JsonField& field) {
@@ -83,13 +209,7 @@ absl::Status BytePairEncoder::ReadVocabulary(const JsonField& field) {
     }
     is_used[id] = true;
     tokens_[id] = token;
-    vocabulary_.emplace(token, static_cast<TokenId>(id));
-    if (token.empty()) continue;
-    const Utf8Prefix prefix = ReadUtf8(token);
-    if (prefix.size == static_cast<int>(token.size()) &&
-        prefix.code_point < character_ids_.size()) {
-      character_ids_[prefix.code_point] = static_cast<TokenId>(id);
-    }
+    AddToken(token, static_cast<TokenId>(id));
   }
   return absl::OkStatus();
 }
@@ -106,19 +226,27 @@ absl::Status BytePairEncoder::ReadMerges(const JsonField& field) {
       continue;
     ASSIGN_OR_RETURN(const auto tokens, MergedTokens(entry));
     const auto [left, right] = tokens;
-    const std::string merged = absl::StrCat(View(left), View(right));
-    const TokenId left_id = IdOf(left);
-    const TokenId right_id = IdOf(right);
-    const TokenId merged_id = IdOf(merged);
-    if (left_id < 0 || right_id < 0 || merged_id < 0) {
-      const std::string_view missing = left_id < 0 ? left : right_id < 0 ? right : merged;
+    if (const auto missing = AddMerge(left, right, rank++); missing.has_value()) {
       return absl::InvalidArgumentError(
-          absl::StrCat(entry.path(), ": ", Quoted(View(missing)), " is not in the vocabulary"));
+          absl::StrCat(entry.path(), ": ", Quoted(*missing), " is not in the vocabulary"));
     }
-    // Of a pair that comes twice the later entry counts, as in the reference.
-    merges_[PairKey(left_id, right_id)] = {rank++, merged_id};
   }
   return absl::OkStatus();
+}
+
+// Returns what of it is not in the vocabulary. Of a pair that comes twice the later entry counts,
+// as in the reference.
+std::optional<std::string> BytePairEncoder::AddMerge(std::string_view left, std::string_view right,
+                                                     int rank) {
+  const std::string merged = absl::StrCat(View(left), View(right));
+  const TokenId left_id = IdOf(left);
+  const TokenId right_id = IdOf(right);
+  if (left_id < 0) return std::string(left);
+  if (right_id < 0) return std::string(right);
+  if (IdOf(merged) < 0) return merged;
+  const TokenId merged_id = TextIdOf(merged);
+  if (merged_id >= 0) merges_[PairKey(left_id, right_id)] = {rank, merged_id};
+  return std::nullopt;
 }
 
 absl::Status BytePairEncoder::ReadFlags(const JsonField& field) {
@@ -152,11 +280,20 @@ absl::Status BytePairEncoder::ReadFlags(const JsonField& field) {
 
 TokenId BytePairEncoder::IdOf(std::string_view token) const {
   const auto it = vocabulary_.find(View(token));
-  return it == vocabulary_.end() ? -1 : it->second;
+  const bool is_token = it != vocabulary_.end() && it->second < static_cast<int>(tokens_.size());
+  return is_token ? it->second : -1;
+}
+
+// The id that text becomes, of a token or of a hidden character, or -1.
+TokenId BytePairEncoder::TextIdOf(std::string_view token) const {
+  const auto it = vocabulary_.find(View(token));
+  if (it == vocabulary_.end()) return -1;
+  const size_t id = it->second;
+  return id < is_text_.size() && !is_text_[id] ? -1 : it->second;
 }
 
 TokenId BytePairEncoder::IdOfCharacter(std::string_view character, char32_t code_point) const {
-  return code_point < character_ids_.size() ? character_ids_[code_point] : IdOf(character);
+  return code_point < character_ids_.size() ? character_ids_[code_point] : TextIdOf(character);
 }
 
 BytePairEncoder::Merge BytePairEncoder::FindMerge(TokenId left, TokenId right) const {
@@ -164,22 +301,48 @@ BytePairEncoder::Merge BytePairEncoder::FindMerge(TokenId left, TokenId right) c
   return it == merges_.end() ? Merge{.rank = 0, .merged = -1} : it->second;
 }
 
+bool BytePairEncoder::HasBytes(std::string_view character) const {
+  return !byte_tokens_.empty() &&
+         std::all_of(character.begin(), character.end(), [this](char byte) {
+           return byte_tokens_[static_cast<unsigned char>(byte)] >= 0;
+         });
+}
+
 // The tokens of a character's bytes; false, and nothing appended, unless there is one for each.
 bool BytePairEncoder::AppendBytes(std::string_view character, std::vector<TokenId>* ids) const {
-  if (byte_tokens_.empty()) return false;
-  const auto token_of = [this](char byte) {
-    return byte_tokens_[static_cast<unsigned char>(byte)];
-  };
-  for (const char byte : character) {
-    if (token_of(byte) < 0) return false;
-  }
-  for (const char byte : character) ids->push_back(token_of(byte));
+  if (!HasBytes(character)) return false;
+  for (const char byte : character) ids->push_back(byte_tokens_[static_cast<unsigned char>(byte)]);
   return true;
 }
 
+absl::Status BytePairEncoder::NoToken(std::string_view character) const {
+  return FieldError(
+      "text",
+      absl::StrCat(Quoted(View(character)), " has no token, and ",
+                   unknown_token_.empty() ? "none stands for what is unknown"
+                                          : absl::StrCat("model.unk_token ", Quoted(unknown_token_),
+                                                         " is not in the vocabulary")));
+}
+
+// Replaces the hidden characters of ids[begin..], by what they would be without any merges.
+absl::Status BytePairEncoder::ReplaceHidden(size_t begin, std::vector<TokenId>* ids) const {
+  const std::vector<TokenId> merged(ids->begin() + begin, ids->end());
+  ids->resize(begin);
+  for (const TokenId id : merged) {
+    const size_t index = id - tokens_.size();
+    const bool is_hidden = id >= static_cast<int>(tokens_.size());
+    if (is_hidden && AppendBytes(hidden_[index], ids)) continue;
+    if (is_hidden && unknown_ < 0) return NoToken(hidden_[index]);
+    const TokenId shown = is_hidden ? unknown_ : id;
+    const bool repeats = shown == unknown_ && ids->size() > begin && ids->back() == unknown_;
+    if (!repeats) ids->push_back(shown);
+  }
+  return absl::OkStatus();
+}
+
 // One token for each character; where there is none, its bytes' tokens, else the unknown token,
-// else nothing. As in the reference, an unknown token waits for the next character that has a token
-// of its own, and byte tokens pass it.
+// else nothing. An unknown token waits for the next character that has a token of its own, and byte
+// tokens may pass it.
 absl::Status BytePairEncoder::AppendCharacters(std::string_view piece,
                                                std::vector<TokenId>* ids) const {
   bool unknown_waits = false;
@@ -193,12 +356,12 @@ absl::Status BytePairEncoder::AppendCharacters(std::string_view piece,
       ids->push_back(id);
       continue;
     }
-    if (AppendBytes(character, ids) || !has_unknown_) continue;
-    if (unknown_ < 0) {
-      return FieldError("text",
-                        absl::StrCat(Quoted(View(character)), " has no token, and model.unk_token ",
-                                     Quoted(unknown_token_), " is not in the vocabulary"));
+    if (unknown_waits && !bytes_pass_unknown_ && HasBytes(character)) {
+      ids->push_back(unknown_);
+      unknown_waits = false;
     }
+    if (AppendBytes(character, ids) || !has_unknown_) continue;
+    if (unknown_ < 0) return NoToken(character);
     if (unknown_waits && !fuse_unknown_) ids->push_back(unknown_);
     unknown_waits = true;
   }
@@ -208,7 +371,7 @@ absl::Status BytePairEncoder::AppendCharacters(std::string_view piece,
 
 absl::Status BytePairEncoder::Encode(std::string_view piece, std::vector<TokenId>* ids) const {
   if (ignore_merges_) {
-    if (const TokenId whole = IdOf(piece); whole >= 0) {
+    if (const TokenId whole = TextIdOf(piece); whole >= 0) {
       ids->push_back(whole);
       return absl::OkStatus();
     }
@@ -220,7 +383,7 @@ absl::Status BytePairEncoder::Encode(std::string_view piece, std::vector<TokenId
   } else {
     MergeMany(begin, ids);
   }
-  return absl::OkStatus();
+  return hidden_.empty() ? absl::OkStatus() : ReplaceHidden(begin, ids);
 }
 
 // Merges ids[begin..] in O(n^2).

@@ -1,6 +1,7 @@
 #include "model/tokenizer/component_fields.h"
 
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -39,6 +40,25 @@ absl::StatusOr<Regex> ReadPattern(const JsonField& component) {
       literal.is_null() ? Regex::Compile(text) : Regex::CompileLiteral(text);
   if (!regex.ok()) return source.Error(std::string(regex.status().message()));
   return regex;
+}
+
+absl::StatusOr<AddedToken> ReadAddedToken(const JsonField& entry) {
+  AddedToken token;
+  ASSIGN_OR_RETURN(const JsonField content, entry.Member("content"));
+  ASSIGN_OR_RETURN(token.content, content.String());
+  if (token.content.empty()) return content.Error("is empty");
+  token.written = token.content;
+  const std::pair<const char*, bool*> flags[] = {{"special", &token.special},
+                                                 {"single_word", &token.single_word},
+                                                 {"lstrip", &token.left_strip},
+                                                 {"rstrip", &token.right_strip}};
+  for (const auto& [key, flag] : flags) {
+    ASSIGN_OR_RETURN(const JsonField member, entry.Member(key));
+    ASSIGN_OR_RETURN(*flag, member.Bool(false));
+  }
+  ASSIGN_OR_RETURN(const JsonField normalized, entry.Member("normalized"));
+  ASSIGN_OR_RETURN(token.normalized, normalized.Bool(!token.special));
+  return token;
 }
 
 absl::StatusOr<std::string> ReplaceAll(const Regex& regex, std::string_view content,

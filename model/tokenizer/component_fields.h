@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "model/tokenizer/added_tokens.h"
 #include "model/tokenizer/json_fields.h"
 #include "model/tokenizer/regex.h"
 
@@ -22,6 +23,10 @@ absl::Status UnknownType(const JsonField& component, std::string_view allowed);
 
 // Member "pattern", {"String": s} or {"Regex": r}.
 absl::StatusOr<Regex> ReadPattern(const JsonField& component);
+
+// A token's content and flags, of "added_tokens" of a tokenizer.json or "added_tokens_decoder" of a
+// tokenizer_config.json; the id is left 0.
+absl::StatusOr<AddedToken> ReadAddedToken(const JsonField& entry);
 
 // Every match of `regex` in `text`, replaced by `content`.
 absl::StatusOr<std::string> ReplaceAll(const Regex& regex, std::string_view content,

@@ -46,6 +46,31 @@ absl::StatusOr<TokenDecoder> TokenDecoder::FromJson(const JsonField& field) {
   return decoder;
 }
 
+TokenDecoder TokenDecoder::ByteLevel() {
+  TokenDecoder decoder;
+  decoder.AddByteLevel();
+  return decoder;
+}
+
+TokenDecoder TokenDecoder::SentencePiece(bool strips_space) {
+  TokenDecoder decoder;
+  decoder.steps_.push_back([](const std::string& token, bool) {
+    return absl::StrReplaceAll(token, {{"\u2581", " "}});
+  });
+  decoder.rules_.has_byte_tokens = true;
+  decoder.stage_ = Stage::kWhole;
+  if (strips_space) {
+    decoder.rules_.num_stripped = 1;
+    decoder.rules_.stripped = " ";
+  }
+  return decoder;
+}
+
+void TokenDecoder::AddByteLevel() {
+  steps_.push_back([](const std::string& token, bool) { return FromByteAlphabet(token); });
+  stage_ = Stage::kWhole;
+}
+
 // Components that change tokens come before those that join them: behind, what they change would
 // not be known before the end of the stream.
 absl::Status TokenDecoder::CheckStage(const JsonField& field) const {
@@ -67,8 +92,7 @@ absl::Status TokenDecoder::Add(const JsonField& field) {
   if (type == "Metaspace") return AddMetaspace(field);
   if (type == "ByteLevel") {
     RETURN_IF_ERROR(CheckStage(field));
-    steps_.push_back([](const std::string& token, bool) { return FromByteAlphabet(token); });
-    stage_ = Stage::kWhole;
+    AddByteLevel();
     return absl::OkStatus();
   }
   if (type == "ByteFallback") {

@@ -23,6 +23,12 @@ class TokenDecoder {
   // components that is not implemented, or a field that is wrong.
   static absl::StatusOr<TokenDecoder> FromJson(const JsonField& field);
 
+  // Of a byte-level vocabulary.
+  static TokenDecoder ByteLevel();
+  // Of SentencePiece's: U+2581 is a space, "<0xE2>" a byte, and the beginning of a text loses one
+  // space if `strips_space`.
+  static TokenDecoder SentencePiece(bool strips_space);
+
   struct Text {
     std::string bytes;
     bool is_byte = false;  // one byte of a character, by the token's own word ("<0xE2>")
@@ -40,6 +46,7 @@ class TokenDecoder {
     kCharacters,  // the same, but those of bytes are joined
     kWhole,       // one text
   };
+  void AddByteLevel();
   absl::Status Add(const JsonField& field);
   absl::Status AddStrip(const JsonField& field);
   absl::Status AddMetaspace(const JsonField& field);

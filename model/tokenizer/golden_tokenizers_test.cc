@@ -1,9 +1,7 @@
 // Every golden line and stream of the reference: tests/data/README.md. Vocabularies of third
 // parties are not in the repository; their cases skip where the folder beside the checkout is
 // missing.
-#include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <vector>
 
@@ -12,6 +10,7 @@
 #include "base/mapped_file.h"
 #include "gtest/gtest.h"
 #include "model/tokenizer/detokenizer.h"
+#include "model/tokenizer/golden_lines.h"
 #include "model/tokenizer/tokenizer.h"
 #include "nlohmann/json.hpp"
 
@@ -30,27 +29,12 @@ std::string FolderOf(const std::string& name) {
   return "";
 }
 
-std::string ReadCommand(const std::string& command) {
-  std::string output;
-  FILE* pipe = popen(command.c_str(), "r");
-  char buffer[1 << 16];
-  for (size_t n; (n = fread(buffer, 1, sizeof(buffer), pipe)) > 0;) output.append(buffer, n);
-  return pclose(pipe) == 0 ? output : "";
-}
-
 std::unique_ptr<Tokenizer> LoadGolden(const std::string& folder) {
   const std::string plain = folder + "/tokenizer.json";
   if (fs::exists(plain)) return *Tokenizer::Load(plain);
-  const std::string contents = ReadCommand("xz -dc '" + plain + ".xz'");
+  const std::string contents = ReadXz(plain + ".xz");
   if (contents.empty()) return nullptr;  // no xz
   return *Tokenizer::Parse(contents, "", plain);
-}
-
-std::vector<Json> ReadLines(const std::string& path) {
-  std::vector<Json> lines;
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) lines.push_back(Json::parse(line));
-  return lines;
 }
 
 class GoldenTokenizer : public testing::TestWithParam<const char*> {
@@ -66,7 +50,7 @@ class GoldenTokenizer : public testing::TestWithParam<const char*> {
 };
 
 TEST_P(GoldenTokenizer, EncodesAndDecodesEveryLineAsTheReference) {
-  const std::vector<Json> lines = ReadLines(folder_ + "/encode.jsonl");
+  const std::vector<Json> lines = ReadGoldenLines(folder_ + "/encode.jsonl");
   ASSERT_GT(lines.size(), 100u);
   for (const Json& line : lines) {
     SCOPED_TRACE(line.dump().substr(0, 300));
@@ -87,7 +71,7 @@ TEST_P(GoldenTokenizer, EncodesAndDecodesEveryLineAsTheReference) {
 }
 
 TEST_P(GoldenTokenizer, StreamsEveryPieceAsTheReference) {
-  const std::vector<Json> lines = ReadLines(folder_ + "/stream.jsonl");
+  const std::vector<Json> lines = ReadGoldenLines(folder_ + "/stream.jsonl");
   ASSERT_GT(lines.size(), 10u);
   for (const Json& line : lines) {
     SCOPED_TRACE(line.dump().substr(0, 600));

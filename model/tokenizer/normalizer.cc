@@ -3,11 +3,15 @@
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <cstring>
 #include <iterator>
 #include <string_view>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "base/status_macros.h"
 #include "model/tokenizer/component_fields.h"
 #include "model/tokenizer/regex.h"
@@ -113,11 +117,47 @@ std::string Strip(const std::string& text, bool left, bool right) {
   return text.substr(begin, end - begin);
 }
 
+// The text as SentencePiece's "identity" normaliser has it, `trims`: remove_extra_whitespaces.
+std::string MarkSpaces(absl::string_view text, bool adds_prefix, bool trims) {
+  constexpr char kSpace[] = "\u2581";
+  while (trims && absl::ConsumePrefix(&text, " ")) {
+  }
+  if (text.empty()) return "";
+  std::string marked = adds_prefix ? kSpace : "";
+  bool is_behind_space = false;
+  for (const char byte : text) {
+    if (byte != ' ') {
+      marked += byte;
+    } else if (!trims || !is_behind_space) {
+      marked += kSpace;
+    }
+    is_behind_space = byte == ' ';
+  }
+  // It no longer tells a space from the character that the text had itself.
+  while (trims && absl::EndsWith(marked, kSpace)) marked.resize(marked.size() - strlen(kSpace));
+  return marked;
+}
+
 }  // namespace
 
 absl::StatusOr<Normalizer> Normalizer::FromJson(const JsonField& field) {
   Normalizer normalizer;
   if (!field.is_null()) RETURN_IF_ERROR(normalizer.Add(field));
+  return normalizer;
+}
+
+Normalizer Normalizer::Nfc() {
+  Normalizer normalizer;
+  normalizer.steps_.push_back(
+      [](const std::string& text) { return Normalized(text, FormOptions("NFC")); });
+  return normalizer;
+}
+
+Normalizer Normalizer::SentencePiece(bool adds_prefix, bool trims) {
+  Normalizer normalizer;
+  normalizer.steps_.push_back([adds_prefix, trims](const std::string& text) {
+    return MarkSpaces(text, adds_prefix, trims);
+  });
   return normalizer;
 }
 

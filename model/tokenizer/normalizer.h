@@ -17,6 +17,12 @@ class Normalizer {
   // implemented or a field that is wrong.
   static absl::StatusOr<Normalizer> FromJson(const JsonField& field);
 
+  // The Unicode normalisation form NFC.
+  static Normalizer Nfc();
+  // SentencePiece's: spaces become U+2581, with one put in front of a text if `adds_prefix`; before
+  // that, if `trims`, those at the ends go and runs of them become one.
+  static Normalizer SentencePiece(bool adds_prefix, bool trims);
+
   absl::StatusOr<std::string> Apply(std::string text) const;
 
  private:

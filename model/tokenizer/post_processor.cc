@@ -16,19 +16,17 @@ absl::StatusOr<TokenId> ReadId(const JsonField& field, int vocab_size) {
   return static_cast<TokenId>(id);
 }
 
-// The token that `flag` asks for: a string, or an object with its "content". -1: none.
-absl::StatusOr<TokenId> ReadConfigToken(const JsonField& config, const char* flag, const char* key,
+// The token that `key` names: a string, or an object with its "content".
+absl::StatusOr<TokenId> ReadConfigToken(const JsonField& config, const char* key, TokenId unsaid,
                                         const PostProcessor::IdOf& id_of) {
-  ASSIGN_OR_RETURN(const JsonField flag_field, config.Member(flag));
-  ASSIGN_OR_RETURN(const bool is_wanted, flag_field.Bool(false));
-  if (!is_wanted) return -1;
   ASSIGN_OR_RETURN(JsonField token_field, config.Member(key));
+  if (token_field.is_null() && unsaid >= 0) return unsaid;
   if (token_field.value().is_object()) {
     ASSIGN_OR_RETURN(token_field, token_field.Member("content"));
   }
   ASSIGN_OR_RETURN(const std::string token, token_field.String());
   const TokenId id = id_of(token);
-  if (id < 0) return token_field.Error("is not a token of tokenizer.json");
+  if (id < 0) return token_field.Error("is no token of the vocabulary");
   return id;
 }
 
@@ -37,6 +35,13 @@ absl::StatusOr<TokenId> ReadConfigToken(const JsonField& config, const char* fla
 absl::StatusOr<PostProcessor> PostProcessor::FromJson(const JsonField& field, int vocab_size) {
   PostProcessor processor;
   if (!field.is_null()) RETURN_IF_ERROR(processor.Add(field, vocab_size));
+  return processor;
+}
+
+PostProcessor PostProcessor::Around(const Ends& ends) {
+  PostProcessor processor;
+  if (ends.adds_bos) processor.before_.push_back(ends.bos);
+  if (ends.adds_eos) processor.after_.push_back(ends.eos);
   return processor;
 }
 
@@ -100,15 +105,22 @@ absl::Status PostProcessor::AddPair(const JsonField& field, int vocab_size) {
   return absl::OkStatus();
 }
 
-absl::Status PostProcessor::ReadConfig(const JsonField& config, const IdOf& id_of) {
+absl::Status PostProcessor::ReadConfig(const JsonField& config, const Ends& ends,
+                                       const IdOf& id_of) {
   RETURN_IF_ERROR(config.CheckObject());
   if (!before_.empty() || !after_.empty()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const TokenId first,
-                   ReadConfigToken(config, "add_bos_token", "bos_token", id_of));
-  ASSIGN_OR_RETURN(const TokenId last,
-                   ReadConfigToken(config, "add_eos_token", "eos_token", id_of));
-  if (first >= 0) before_.push_back(first);
-  if (last >= 0) after_.push_back(last);
+  Ends read;
+  ASSIGN_OR_RETURN(const JsonField adds_bos, config.Member("add_bos_token"));
+  ASSIGN_OR_RETURN(read.adds_bos, adds_bos.Bool(ends.adds_bos));
+  ASSIGN_OR_RETURN(const JsonField adds_eos, config.Member("add_eos_token"));
+  ASSIGN_OR_RETURN(read.adds_eos, adds_eos.Bool(ends.adds_eos));
+  if (read.adds_bos) {
+    ASSIGN_OR_RETURN(read.bos, ReadConfigToken(config, "bos_token", ends.bos, id_of));
+  }
+  if (read.adds_eos) {
+    ASSIGN_OR_RETURN(read.eos, ReadConfigToken(config, "eos_token", ends.eos, id_of));
+  }
+  *this = Around(read);
   return absl::OkStatus();
 }
 

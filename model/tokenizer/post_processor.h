@@ -23,10 +23,20 @@ class PostProcessor {
   // not implemented or a field that is wrong, such as an id that is not in [0, vocab_size).
   static absl::StatusOr<PostProcessor> FromJson(const JsonField& field, int vocab_size);
 
+  // What stands around a text where nothing else says it; -1: there is no such token.
+  struct Ends {
+    bool adds_bos = false;
+    bool adds_eos = false;
+    TokenId bos = -1;
+    TokenId eos = -1;
+  };
+  // Puts these around a text.   REQUIRES: of what is added the tokens are there.
+  static PostProcessor Around(const Ends& ends);
+
   // Takes `bos_token` and `eos_token` where `add_bos_token` and `add_eos_token` ask for them and
-  // the post-processor adds nothing at all. INVALID_ARGUMENT if such a token is not in the
-  // vocabulary.
-  absl::Status ReadConfig(const JsonField& config, const IdOf& id_of);
+  // the post-processor adds nothing at all; what none of the four says is as in `ends`.
+  // INVALID_ARGUMENT if such a token is not in the vocabulary.
+  absl::Status ReadConfig(const JsonField& config, const Ends& ends, const IdOf& id_of);
 
   std::vector<TokenId> Apply(std::vector<TokenId> ids) const;
 

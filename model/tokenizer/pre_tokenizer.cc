@@ -1,7 +1,6 @@
 #include "model/tokenizer/pre_tokenizer.h"
 
 #include <cstddef>
-#include <string_view>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -17,10 +16,6 @@ namespace {
 
 using Piece = PreTokenizer::Piece;
 using Pieces = std::vector<Piece>;
-
-// GPT-2's expression: contractions, words, numbers and other runs, each with one space in front.
-constexpr char kGpt2Pattern[] =
-    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 // What becomes of the matches of a Split.
 enum class Delimiters { kIsolated, kRemoved, kMergedWithPrevious, kMergedWithNext, kContiguous };
@@ -142,6 +137,26 @@ absl::StatusOr<PreTokenizer> PreTokenizer::FromJson(const JsonField& field) {
   return pre_tokenizer;
 }
 
+absl::StatusOr<PreTokenizer> PreTokenizer::ByteLevel(absl::Span<const std::string_view> patterns) {
+  PreTokenizer pre_tokenizer;
+  for (const std::string_view pattern : patterns) {
+    ASSIGN_OR_RETURN(const Regex regex, Regex::Compile(pattern));
+    pre_tokenizer.steps_.push_back([regex](const Piece& piece, Pieces* pieces) {
+      return Cut(regex, Delimiters::kIsolated, false, piece, pieces);
+    });
+  }
+  pre_tokenizer.AddByteAlphabet();
+  return pre_tokenizer;
+}
+
+void PreTokenizer::AddByteAlphabet() {
+  steps_.push_back([](Piece piece, Pieces* pieces) {
+    piece.text = ToByteAlphabet(piece.text);
+    pieces->push_back(std::move(piece));
+    return absl::OkStatus();
+  });
+}
+
 absl::Status PreTokenizer::Add(const JsonField& field) {
   ASSIGN_OR_RETURN(const std::string type, field.Type());
   if (type == "Sequence") {
@@ -186,17 +201,11 @@ absl::Status PreTokenizer::AddByteLevel(const JsonField& field) {
   ASSIGN_OR_RETURN(const Regex regex, Regex::Compile(kGpt2Pattern));
   steps_.push_back([=](Piece piece, Pieces* pieces) -> absl::Status {
     if (add_prefix_space && !absl::StartsWith(piece.text, " ")) piece.text.insert(0, " ");
-    const size_t num_before = pieces->size();
-    if (use_regex) {
-      RETURN_IF_ERROR(Cut(regex, Delimiters::kIsolated, false, piece, pieces));
-    } else {
-      pieces->push_back(std::move(piece));
-    }
-    for (size_t i = num_before; i < pieces->size(); ++i) {
-      (*pieces)[i].text = ToByteAlphabet((*pieces)[i].text);
-    }
+    if (use_regex) return Cut(regex, Delimiters::kIsolated, false, piece, pieces);
+    pieces->push_back(std::move(piece));
     return absl::OkStatus();
   });
+  AddByteAlphabet();
   return absl::OkStatus();
 }
 

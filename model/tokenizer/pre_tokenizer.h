@@ -3,13 +3,19 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "model/tokenizer/json_fields.h"
 
 namespace tandem {
+
+// GPT-2's expression: contractions, words, numbers and other runs, each with one space in front.
+inline constexpr char kGpt2Pattern[] =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 // Cuts a normalised text into the pieces that merges do not cross: the pre_tokenizer of a
 // tokenizer.json. Thread-safe.
@@ -24,6 +30,10 @@ class PreTokenizer {
   // not implemented or a field that is wrong.
   static absl::StatusOr<PreTokenizer> FromJson(const JsonField& field);
 
+  // Of a byte-level vocabulary: what an expression matches and what lies between is cut further by
+  // the next, then written in the byte alphabet. INVALID_ARGUMENT if one is no expression.
+  static absl::StatusOr<PreTokenizer> ByteLevel(absl::Span<const std::string_view> patterns);
+
   // The pieces of `piece`, none of them empty. INVALID_ARGUMENT naming the field `text` if an
   // expression takes too many steps.
   absl::StatusOr<std::vector<Piece>> Split(Piece piece) const;
@@ -31,6 +41,7 @@ class PreTokenizer {
  private:
   // Cuts one piece further and appends what comes of it.
   using Step = std::function<absl::Status(Piece piece, std::vector<Piece>* pieces)>;
+  void AddByteAlphabet();
   absl::Status Add(const JsonField& field);
   absl::Status AddSplit(const JsonField& field);
   absl::Status AddByteLevel(const JsonField& field);

@@ -299,8 +299,8 @@ TEST_F(TokenizerFiles, MissingFilesAreNamed) {
   EXPECT_EQ(Load("nothing").code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(Load("nothing").message(), HasSubstr("nothing"));
   Write("tokenizer.model", "SentencePiece");
-  EXPECT_EQ(Load().code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(Load().message(), HasSubstr("tokenizer.json is needed"));
+  EXPECT_EQ(Load().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(Load().message(), HasSubstr("tokenizer.model: found"));
   Write("tokenizer.json", "");
   EXPECT_EQ(Load().code(), absl::StatusCode::kInvalidArgument);
   fs::remove(folder_ / "tokenizer.json");

@@ -1,0 +1,30 @@
+#ifndef TANDEM_MODEL_TOKENIZER_GGUF_TOKENIZER_H_
+#define TANDEM_MODEL_TOKENIZER_GGUF_TOKENIZER_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "model/formats/gguf.h"
+#include "model/tokenizer/tokenizer.h"
+
+namespace tandem {
+
+// The tokenizer in the keys "tokenizer.ggml.*". Of the model "gpt2" it is a byte-level BPE, cut as
+// the reference library cuts for the models that "pre" names; of "llama" SentencePiece's BPE. Keys
+// that are absent mean what they do to llama.cpp, but that "pre" must be there: another way to cut
+// gives other tokens, and worse answers, without a word.
+//
+// NOT_FOUND or INVALID_ARGUMENT naming the file, the key, what was found and what is allowed.
+absl::StatusOr<std::unique_ptr<Tokenizer>> ReadGgufTokenizer(const GgufFile& file);
+
+// The tokens that begin and end a text, as they are written; empty where there is none.
+struct GgufTextEnds {
+  std::string bos;
+  std::string eos;
+};
+absl::StatusOr<GgufTextEnds> ReadGgufTextEnds(const GgufFile& file);
+
+}  // namespace tandem
+
+#endif  // TANDEM_MODEL_TOKENIZER_GGUF_TOKENIZER_H_
