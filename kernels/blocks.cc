@@ -10,15 +10,25 @@ namespace {
 
 constexpr int kSuperBlock = 256;  // weights of a block of the K formats and of IQ4_XS
 
+// The same bit of each byte of a word, and the halves and quarters of bytes.
+constexpr uint32_t kBits = 0x01010101;
+constexpr uint32_t kQuarters = 0x03030303;
+constexpr uint32_t kHalves = 0x0F0F0F0F;
+constexpr int kGroupWords = kBlockGroup / 4;
+
 // A block's bytes.
 class Block {
  public:
   explicit Block(const std::byte* bytes) : bytes_(bytes) {}
 
   int Byte(int at) const { return static_cast<int>(bytes_[at]); }
-  int Signed(int at) const { return static_cast<int8_t>(bytes_[at]); }
   int Low(int at) const { return Byte(at) & 15; }
   int High(int at) const { return Byte(at) >> 4; }
+  uint32_t Word(int at) const {
+    uint32_t word;
+    std::memcpy(&word, bytes_ + at, sizeof(word));
+    return word;
+  }
   uint16_t F16(int at) const {
     uint16_t bits;
     std::memcpy(&bits, bytes_ + at, sizeof(bits));
@@ -26,18 +36,30 @@ class Block {
   }
   // -F16(at).
   uint16_t NegativeF16(int at) const { return F16(at) ^ 0x8000; }
-  // Half i of 16 bytes from `at` on: the low ones, then the high ones.
-  int Half(int at, int i) const { return i < 16 ? Low(at + i) : High(at + i - 16); }
-  int Bit(int at, int i) const { return Byte(at + i / 8) >> i % 8 & 1; }
 
  private:
   const std::byte* bytes_;
 };
 
+// The codes as words of four in increasing input.
+template <typename WordOf>
+void SetCodes(BlockGroup* group, WordOf word_of) {
+  for (int k = 0; k < kGroupWords; ++k) {
+    const uint32_t word = word_of(k);
+    std::memcpy(group->codes + 4 * k, &word, sizeof(word));
+  }
+}
+
+// 16 bytes from `at` on whose low halves are the first codes, and whose high halves the last.
+uint32_t WordOfHalves(Block block, int at, int k) {
+  return block.Word(at + k % 4 * 4) >> k / 4 * 4 & kHalves;
+}
+
 BlockGroup ReadQ8_0(Block block) {
   BlockGroup group;
+  group.zero = 128;
   group.scale = block.F16(0);
-  for (int i = 0; i < kBlockGroup; ++i) group.numbers[i] = static_cast<int8_t>(block.Signed(2 + i));
+  SetCodes(&group, [&](int k) { return block.Word(2 + 4 * k) ^ 0x80808080; });
   return group;
 }
 
@@ -45,43 +67,45 @@ BlockGroup ReadQ8_0(Block block) {
 // halves.
 BlockGroup ReadSmall(Block block, bool has_minimum, bool has_fifth_bit) {
   BlockGroup group;
+  group.zero = has_minimum ? 0 : has_fifth_bit ? 16 : 8;
   group.scale = block.F16(0);
   if (has_minimum) group.minimum = block.F16(2);
   const int bits = has_minimum ? 4 : 2;
   const int halves = bits + (has_fifth_bit ? 4 : 0);
-  const int zero = has_minimum ? 0 : has_fifth_bit ? 16 : 8;
-  for (int i = 0; i < kBlockGroup; ++i) {
-    const int fifth = has_fifth_bit ? block.Bit(bits, i) << 4 : 0;
-    group.numbers[i] = static_cast<int8_t>((block.Half(halves, i) | fifth) - zero);
-  }
+  const uint32_t fifth_bits = has_fifth_bit ? block.Word(bits) : 0;
+  SetCodes(&group, [&](int k) {
+    const uint32_t four = fifth_bits >> 4 * k & 15;
+    const uint32_t spread = (four | four << 7 | four << 14 | four << 21) & kBits;
+    return WordOfHalves(block, halves, k) | spread << 4;
+  });
   return group;
 }
 
 BlockGroup ReadIq4Nl(Block block) {
   BlockGroup group;
+  group.has_table = true;
   group.scale = block.F16(0);
-  for (int i = 0; i < kBlockGroup; ++i) group.numbers[i] = kIq4Numbers[block.Half(2, i)];
+  SetCodes(&group, [&](int k) { return WordOfHalves(block, 2, k); });
   return group;
 }
 
 BlockGroup ReadIq4Xs(Block block, int index) {
   constexpr int kScalesHigh = 2;
   constexpr int kScalesLow = 4;
-  constexpr int kHalves = 8;
+  constexpr int kCodes = 8;
   const int low = block.Byte(kScalesLow + index / 2) >> 4 * (index % 2) & 15;
   const int high = block.Byte(kScalesHigh + index / 4) >> 2 * (index % 4) & 3;
   BlockGroup group;
+  group.has_table = true;
   group.scale = block.F16(0);
   for (int8_t& factor : group.scale_factors) factor = static_cast<int8_t>((low | high << 4) - 32);
-  for (int i = 0; i < kBlockGroup; ++i) {
-    group.numbers[i] = kIq4Numbers[block.Half(kHalves + 16 * index, i)];
-  }
+  SetCodes(&group, [&](int k) { return WordOfHalves(block, kCodes + 16 * index, k); });
   return group;
 }
 
 // Q2_K: two bits; scale and minimum of each 16 are the halves of a byte.
 BlockGroup ReadQ2K(Block block, int index) {
-  constexpr int kNumbers = 16;
+  constexpr int kCodes = 16;
   constexpr int kScales = 80;
   BlockGroup group;
   group.scale = block.F16(kScales);
@@ -91,19 +115,19 @@ BlockGroup ReadQ2K(Block block, int index) {
     group.scale_factors[half] = static_cast<int8_t>(block.Low(at));
     group.minimum_factors[half] = static_cast<int8_t>(block.High(at));
   }
-  for (int i = 0; i < kBlockGroup; ++i) {
-    group.numbers[i] =
-        static_cast<int8_t>(block.Byte(kNumbers + index / 4 * 32 + i) >> 2 * (index % 4) & 3);
-  }
+  SetCodes(&group, [&](int k) {
+    return block.Word(kCodes + index / 4 * 32 + 4 * k) >> 2 * (index % 4) & kQuarters;
+  });
   return group;
 }
 
 // Q3_K: two bits, and a third whose absence takes 4 away; scales of 6 bits, 32 more than they are.
 BlockGroup ReadQ3K(Block block, int index) {
-  constexpr int kNumbers = 32;
+  constexpr int kCodes = 32;
   constexpr int kScales = 96;
   constexpr int kScale = 108;
   BlockGroup group;
+  group.zero = 4;
   group.scale = block.F16(kScale);
   for (int half = 0; half < 2; ++half) {
     const int i = 2 * index + half;
@@ -111,11 +135,10 @@ BlockGroup ReadQ3K(Block block, int index) {
     const int high = block.Byte(kScales + 8 + i % 4) >> 2 * (i / 4) & 3;
     group.scale_factors[half] = static_cast<int8_t>((low | high << 4) - 32);
   }
-  for (int i = 0; i < kBlockGroup; ++i) {
-    const int low = block.Byte(kNumbers + index / 4 * 32 + i) >> 2 * (index % 4) & 3;
-    const int third = block.Byte(i) >> index & 1;
-    group.numbers[i] = static_cast<int8_t>(low - (third != 0 ? 0 : 4));
-  }
+  SetCodes(&group, [&](int k) {
+    const uint32_t low = block.Word(kCodes + index / 4 * 32 + 4 * k) >> 2 * (index % 4);
+    return (low & kQuarters) | (block.Word(4 * k) >> index & kBits) << 2;
+  });
   return group;
 }
 
@@ -137,27 +160,29 @@ void ReadScalesOfK(Block block, int index, BlockGroup* group) {
   for (int8_t& factor : group->minimum_factors) factor = static_cast<int8_t>(minimum);
 }
 
+// Word k of 32 bytes from `at` on, which hold two groups: one in their low, one in their high
+// halves.
+uint32_t WordOfPair(Block block, int at, int index, int k) {
+  return block.Word(at + index / 2 * 32 + 4 * k) >> index % 2 * 4 & kHalves;
+}
+
 BlockGroup ReadQ4K(Block block, int index) {
-  constexpr int kHalves = 16;
+  constexpr int kCodes = 16;
   BlockGroup group;
   ReadScalesOfK(block, index, &group);
-  for (int i = 0; i < kBlockGroup; ++i) {
-    const int at = kHalves + index / 2 * 32 + i;
-    group.numbers[i] = static_cast<int8_t>(index % 2 == 0 ? block.Low(at) : block.High(at));
-  }
+  SetCodes(&group, [&](int k) { return WordOfPair(block, kCodes, index, k); });
   return group;
 }
 
 BlockGroup ReadQ5K(Block block, int index) {
   constexpr int kFifthBits = 16;
-  constexpr int kHalves = 48;
+  constexpr int kCodes = 48;
   BlockGroup group;
   ReadScalesOfK(block, index, &group);
-  for (int i = 0; i < kBlockGroup; ++i) {
-    const int at = kHalves + index / 2 * 32 + i;
-    const int low = index % 2 == 0 ? block.Low(at) : block.High(at);
-    group.numbers[i] = static_cast<int8_t>(low | (block.Byte(kFifthBits + i) >> index & 1) << 4);
-  }
+  SetCodes(&group, [&](int k) {
+    return WordOfPair(block, kCodes, index, k) | (block.Word(kFifthBits + 4 * k) >> index & kBits)
+                                                     << 4;
+  });
   return group;
 }
 
@@ -169,16 +194,16 @@ BlockGroup ReadQ6K(Block block, int index) {
   const int part = index / 4;    // of 128 weights
   const int column = index % 4;  // of 32 weights in it
   BlockGroup group;
+  group.zero = 32;
   group.scale = block.F16(kScale);
   for (int half = 0; half < 2; ++half) {
-    group.scale_factors[half] = static_cast<int8_t>(block.Signed(kScales + 2 * index + half));
+    group.scale_factors[half] = static_cast<int8_t>(block.Byte(kScales + 2 * index + half));
   }
-  for (int i = 0; i < kBlockGroup; ++i) {
-    const int at = 64 * part + 32 * (column % 2) + i;
-    const int low = column < 2 ? block.Low(at) : block.High(at);
-    const int pair = block.Byte(kPairs + 32 * part + i) >> 2 * column & 3;
-    group.numbers[i] = static_cast<int8_t>((low | pair << 4) - 32);
-  }
+  SetCodes(&group, [&](int k) {
+    const uint32_t low = block.Word(64 * part + 32 * (column % 2) + 4 * k) >> column / 2 * 4;
+    const uint32_t pairs = block.Word(kPairs + 32 * part + 4 * k) >> 2 * column;
+    return (low & kHalves) | (pairs & kQuarters) << 4;
+  });
   return group;
 }
 

@@ -26,16 +26,20 @@ inline constexpr int8_t kIq4Numbers[16] = {-127, -104, -83, -65, -49, -35, -22, 
 
 // What blocks of every format come down to: 32 consecutive weights, of which the first 16 and the
 // last 16 have a scale and a minimum of their own,
-//   weight i = ScaleOf(i / 16) * numbers[i] + MinimumOf(i / 16).
+//   weight i = ScaleOf(i / 16) * NumberOf(i) + MinimumOf(i / 16).
 // Both are exact: the products of the format's numbers fit an f32.
 inline constexpr int kBlockGroup = 32;
 struct BlockGroup {
-  int8_t numbers[kBlockGroup] = {};
+  alignas(
+      4) uint8_t codes[kBlockGroup] = {};  // a number is its code less `zero`, or of kIq4Numbers
+  uint8_t zero = 0;
+  bool has_table = false;
   uint16_t scale = 0;    // f16
   uint16_t minimum = 0;  // f16
   int8_t scale_factors[2] = {1, 1};
   int8_t minimum_factors[2] = {1, 1};
 
+  int NumberOf(int i) const { return has_table ? kIq4Numbers[codes[i]] : codes[i] - zero; }
   float ScaleOf(int half) const {
     return F16ToFloat(scale) * static_cast<float>(scale_factors[half]);
   }

@@ -13,7 +13,7 @@ void WidenBlocks(const std::byte* row, DType dtype, int size, float* out) {
   for (int first = 0; first < size; first += kBlockGroup) {
     const BlockGroup group = ReadBlockGroup(row, dtype, first / kBlockGroup);
     for (int i = 0; i < kBlockGroup; ++i) {
-      const float product = group.ScaleOf(i / 16) * static_cast<float>(group.numbers[i]);
+      const float product = group.ScaleOf(i / 16) * static_cast<float>(group.NumberOf(i));
       out[first + i] = product + group.MinimumOf(i / 16);
     }
   }

@@ -12,34 +12,27 @@ static_assert(kGroupOfBlock == kBlockGroup);
 
 constexpr int kWordBytes = 4;
 
-// The bits that panels hold of a number.
-int BitsOfNumber(int number, const BlockLayout& layout) {
-  if (!layout.has_table) return number + layout.zero;
-  for (int index = 0; index < 16; ++index) {
-    if (kIq4Numbers[index] == number) return index;
-  }
-  return 0;  // of an output that does not exist
-}
-
-// The words of one output of a group, 256 bytes from each to the next.
+// The words of one output of a group, kStepBytes from each to the next.
 void PlaceNumbers(const BlockGroup& group, const BlockLayout& layout, std::byte* out) {
-  uint8_t words[8][kWordBytes] = {};  // as many as layout.bits
-  for (int i = 0; i < kBlockGroup; ++i) {
-    const int bits = BitsOfNumber(group.numbers[i], layout);
-    const int step = i / 4;
-    const int byte = i % 4;
-    if (layout.bits == 8) {
-      words[step][byte] = static_cast<uint8_t>(bits);
-      continue;
+  uint32_t codes[kGroupOfBlock / 4];  // four each, in increasing input
+  std::memcpy(codes, group.codes, sizeof(codes));
+  uint32_t words[8] = {};  // as many as layout.bits
+  if (layout.bits == 8) {
+    std::memcpy(words, codes, sizeof(words));
+  } else {
+    constexpr uint32_t kHalves = 0x0F0F0F0F;
+    for (int k = 0; k < 8; k += 2) {
+      words[k / 2] = (codes[k] & kHalves) | (codes[k + 1] & kHalves) << 4;
     }
-    words[step / 2][byte] |= static_cast<uint8_t>((bits & 15) << step % 2 * 4);
-    if (layout.bits == 5) words[4][byte] |= static_cast<uint8_t>((bits >> 4) << step);
-    if (layout.bits == 6) {
-      words[4 + step / 4][byte] |= static_cast<uint8_t>((bits >> 4) << step % 4 * 2);
+    // What is above four bits.
+    for (int k = 0; k < 8; ++k) {
+      const uint32_t rest = codes[k] >> 4 & kHalves;
+      if (layout.bits == 5) words[4] |= rest << k;
+      if (layout.bits == 6) words[4 + k / 4] |= rest << 2 * (k % 4);
     }
   }
   for (int word = 0; word < layout.bits; ++word) {
-    std::memcpy(out + word * kStepBytes, words[word], kWordBytes);
+    std::memcpy(out + word * kStepBytes, &words[word], kWordBytes);
   }
 }
 

@@ -99,7 +99,7 @@ float DefinedProduct(const std::byte* row, DType dtype, const float* x, int cols
       int whole = 0;
       int of_row = 0;
       for (int i = first; i < first + part; ++i) {
-        whole += weights.numbers[i] * activations.values[i];
+        whole += weights.NumberOf(i) * activations.values[i];
         of_row += activations.values[i];
       }
       const int half = first / (kBlockGroup / 2);
