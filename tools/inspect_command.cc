@@ -13,6 +13,7 @@
 #include "base/process_limits.h"
 #include "base/status_macros.h"
 #include "base/thread_pool.h"
+#include "kernels/blocks.h"
 #include "kernels/quantize.h"
 #include "kvcache/kv_layout.h"
 #include "model/formats/weights.h"
@@ -52,20 +53,24 @@ struct Inspection {
   }
 };
 
+int64_t BytesOf(const ConstMatrixView& matrix) {
+  return matrix.rows * static_cast<int64_t>(RowBytes(matrix.dtype, matrix.cols));
+}
+
 // With its scales, if it is quantised.
 absl::StatusOr<std::pair<DType, int64_t>> DTypeAndBytes(const Weights& weights,
                                                         const TensorSpec& tensor,
                                                         const ModelConfig& config) {
   if (tensor.role != TensorRole::kMatrix || !config.quantized.has_value()) {
     ASSIGN_OR_RETURN(const ConstMatrixView view, weights.Get(tensor.name, tensor.shape));
-    return std::pair(view.dtype, tensor.num_elements() * static_cast<int64_t>(SizeOf(view.dtype)));
+    return std::pair(view.dtype, BytesOf(view));
   }
   const int64_t rows = tensor.shape[0];
   const int64_t cols = tensor.shape[1];
   ASSIGN_OR_RETURN(const WeightMatrix weight, weights.GetMatrix(tensor.name, rows, cols));
   const DType dtype = weight.matrix.dtype;
   if (!IsQuantized(dtype)) {
-    return std::pair(dtype, tensor.num_elements() * static_cast<int64_t>(SizeOf(dtype)));
+    return std::pair(dtype, BytesOf(weight.matrix));
   }
   const int num_cols = static_cast<int>(cols);
   return std::pair(dtype,
