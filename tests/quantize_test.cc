@@ -8,6 +8,7 @@
 #include "gtest/gtest.h"
 #include "model/transformer.h"
 #include "nlohmann/json.hpp"
+#include "tests/golden_file.h"
 #include "tools/quantized_folder.h"
 #include "tools/random_model.h"
 
@@ -98,6 +99,13 @@ TEST_F(QuantizedFolderTest, RefusesToQuantiseTwice) {
               HasSubstr("quantize: found int4, allowed: none"));
   EXPECT_EQ(Quantize(model, DType::kInt8, Path("int8")).status().code(),
             absl::StatusCode::kAlreadyExists);
+}
+
+TEST_F(QuantizedFolderTest, RefusesGgufModels) {
+  const std::string source = GoldenGgufPath("llama-small.F32.gguf");
+  EXPECT_EQ(std::string(Quantize(source, DType::kInt8, Path("int8")).status().message()),
+            source + ": found a GGUF model, allowed: a Hugging Face folder");
+  EXPECT_FALSE(fs::exists(Path("int8")));
 }
 
 TEST_F(QuantizedFolderTest, TensorsThatDoNotFitAreNamed) {

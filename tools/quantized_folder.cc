@@ -13,6 +13,7 @@
 #include "base/thread_pool.h"
 #include "kernels/quantize.h"
 #include "kernels/widen_row.h"
+#include "model/formats/gguf.h"
 #include "model/formats/json_text.h"
 #include "model/formats/weights.h"
 #include "model/model_config.h"
@@ -150,6 +151,11 @@ absl::Status CopyOtherFiles(const std::string& source, DType dtype, OutputFolder
 absl::StatusOr<QuantizedFolder> WriteQuantizedFolder(
     const std::string& source, DType dtype, const std::string& out,
     absl::FunctionRef<void(int64_t, int64_t)> on_bytes) {
+  ASSIGN_OR_RETURN(const std::string gguf, GgufIn(source));
+  if (!gguf.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(gguf, ": found a GGUF model, allowed: a Hugging Face folder"));
+  }
   ASSIGN_OR_RETURN(const ModelConfig config, ReadModelConfig(source));
   if (config.quantized.has_value()) {
     return absl::InvalidArgumentError(absl::StrCat(source, "/config.json: quantised to ",

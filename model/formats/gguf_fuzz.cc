@@ -132,7 +132,9 @@ void Spoil(GgufBuilder* file, std::mt19937* random) {
       value[below(value.size())] = '\xff';
       break;
     case 5:
-      tensor.sizes[below(tensor.sizes.size())] = Edge(random);
+      tensor.sizes.push_back(Edge(random));
+      std::swap(tensor.sizes[below(tensor.sizes.size())], tensor.sizes.back());
+      tensor.sizes.pop_back();
       break;
     case 6:
       tensor.sizes.resize(below(6), 1);
