@@ -48,14 +48,15 @@ class TransformerLoader {
   absl::Status SettleQuantization() {
     const std::optional<DType> quantized = model_.config_.quantized;
     if (!quantized.has_value()) return absl::OkStatus();
-    if (quantization_ != Quantization::kNone) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("quantize: found ", quantization_ == Quantization::kInt8 ? "int8" : "int4",
-                       ", allowed: none, because ", folder_, " is quantised to ",
-                       NameOf(*quantized), " already"));
-    }
+    if (quantization_ != Quantization::kNone) return QuantizedTwice(folder_, *quantized);
     quantization_ = *quantized == DType::kInt8 ? Quantization::kInt8 : Quantization::kInt4;
     return absl::OkStatus();
+  }
+
+  absl::Status QuantizedTwice(const std::string& what, DType dtype) const {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "quantize: found ", quantization_ == Quantization::kInt8 ? "int8" : "int4",
+        ", allowed: none, because ", what, " is quantised to ", NameOf(dtype), " already"));
   }
 
   // A weight matrix of a product, floats or quantised.
@@ -103,6 +104,9 @@ class TransformerLoader {
   // Packs the parts, which are `tensors`, into `*weight`, which stays where it is.
   absl::Status Pack(absl::Span<const WeightPart> parts, PartOrder order, Quantization quantization,
                     std::vector<std::string> tensors, PackedWeight* weight) {
+    if (quantization != Quantization::kNone && IsBlocks(parts[0].matrix.dtype)) {
+      return QuantizedTwice(model_.weights_->Where(tensors[0]), parts[0].matrix.dtype);
+    }
     ASSIGN_OR_RETURN(*weight, model_.backend_->PackLater(parts, order, quantization));
     model_.unpacked_.push_back({weight, std::move(tensors)});
     model_.ForgetPacked();

@@ -1,6 +1,4 @@
 // GGUF models against log-probabilities of exact arithmetic (tests/data/README.md).
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -8,10 +6,14 @@
 #include <vector>
 
 #include "base/mapped_file.h"
+#include "engine/engine.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
 #include "kernels/backend.h"
 #include "kvcache/paged_kv_cache.h"
 #include "model/transformer.h"
 #include "nlohmann/json.hpp"
+#include "tests/engine_testing.h"
 #include "tests/golden_file.h"
 
 namespace tandem {
@@ -67,6 +69,38 @@ TEST_P(GgufModel, LogProbabilitiesAreTheReferences) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, GgufModel, testing::Values("F32", "Q8_0", "Q4_K_M"));
+
+TEST(GgufModels, SpeculationWritesThePlainText) {
+  const EngineOptions options = CpuOptionsFor(GoldenGgufPath("llama-small.Q4_K_M.gguf"),
+                                              GoldenGgufPath("llama-small.Q8_0.gguf"));
+  const auto engine = Engine::Create(options);
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  for (const float temperature : {0.0f, 0.8f}) {
+    Request request{.prompt_ids = {1, 20, 300, 41, 5}, .max_tokens = 40, .draft_tokens = 0};
+    request.sampling.temperature = temperature;
+    request.seed = 3;
+    request.ignore_eos = true;
+    const Completion plain = Generate(engine->get(), request);
+    int accepted = 0;
+    for (const int k : {1, 3, 8}) {
+      request.draft_tokens = k;
+      const Completion drafted = Generate(engine->get(), request);
+      EXPECT_EQ(drafted.token_ids, plain.token_ids) << "k " << k << " T " << temperature;
+      accepted += drafted.stats.accepted;
+    }
+    EXPECT_GT(accepted, 0);
+  }
+}
+
+TEST(GgufModels, OfBlocksAreNotQuantisedAgain) {
+  const auto backend = *MakeCpuBackend({.num_threads = 1});
+  const auto loaded = Transformer::Load(GoldenGgufPath("llama-small.Q8_0.gguf"), backend.get(),
+                                        Quantization::kInt4);
+  EXPECT_EQ(loaded.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(loaded.status().message()),
+              testing::AllOf(testing::HasSubstr("quantize"), testing::HasSubstr("q8_0"),
+                             testing::HasSubstr("llama-small.Q8_0.gguf")));
+}
 
 }  // namespace
 }  // namespace tandem
