@@ -31,7 +31,7 @@ absl::Status CheckName(absl::string_view option, absl::string_view name,
 void EngineFlags::AddTo(CLI::App* app, bool with_draft_tokens) {
   const std::string group = "Models and machine";
   app->add_option("--target", target,
-                  "Target model, a Hugging Face folder [the shipped storyteller-7m]")
+                  "Target model, a Hugging Face folder or a GGUF file [the shipped storyteller-7m]")
       ->type_name("PATH")
       ->group(group);
   app->add_option("--draft", draft,

@@ -1,4 +1,4 @@
-// tandem inspect: what a model folder holds, and how fast this machine could decode with it.
+// tandem inspect: what a model holds, and how fast this machine could decode with it.
 #include <map>
 #include <memory>
 #include <optional>
@@ -212,7 +212,7 @@ absl::Status Run(const InspectFlags& flags) {
 Command AddInspectCommand(CLI::App* program) {
   const auto flags = std::make_shared<InspectFlags>();
   CLI::App* app = program->add_subcommand(
-      "inspect", "Tell what a model folder holds and how fast this machine could decode with it");
+      "inspect", "Tell what a model holds and how fast this machine could decode with it");
   app->add_option("path", flags->path, "Model folder")->type_name("PATH")->required();
   app->add_option("--kv-cache", flags->kv_cache, "What the cache would hold: f32, bf16, int8 [f32]")
       ->type_name("NAME")
