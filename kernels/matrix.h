@@ -14,11 +14,13 @@ enum class DType : uint8_t {
   kBF16,
   kInt8,
   kInt4,
+  // NOLINTBEGIN(readability-identifier-naming): the formats' own names
   kQ8_0,
   kQ4_0,
   kQ4_1,
   kQ5_0,
   kQ5_1,
+  // NOLINTEND(readability-identifier-naming)
   kQ2K,
   kQ3K,
   kQ4K,

@@ -137,7 +137,7 @@ absl::StatusOr<std::string> TemplateText(const JsonField& config) {
   for (size_t i = 0; i < field.value().size(); ++i) {
     ASSIGN_OR_RETURN(const JsonField entry, field.Element(i));
     ASSIGN_OR_RETURN(const JsonField name, entry.Member("name"));
-    if (name.value() != "default") continue;
+    if (!name.Is("default")) continue;
     ASSIGN_OR_RETURN(const JsonField text, entry.Member("template"));
     return text.String();
   }

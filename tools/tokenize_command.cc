@@ -103,7 +103,8 @@ Command AddTokenizeCommand(CLI::App* program) {
   const auto flags = std::make_shared<TokenizeFlags>();
   CLI::App* app =
       program->add_subcommand("tokenize", "Turn text into token ids and back, a JSON line each");
-  app->add_option("--tokenizer", flags->tokenizer, "A model folder, a GGUF file, a tokenizer.json or a tokenizer.model")
+  app->add_option("--tokenizer", flags->tokenizer,
+                  "A model folder, a GGUF file, a tokenizer.json or a tokenizer.model")
       ->type_name("PATH")
       ->required();
   app->add_option("--text", flags->text, "Text to tokenize")->type_name("TEXT");

@@ -557,17 +557,6 @@ TEST_F(ProductOfManyRows, HasTheBitsOfFew) {
   }
 }
 
-TEST_F(Product, RefusesBlockFormatsByName) {
-  std::vector<std::byte> host(2 * 34);
-  const ConstMatrixView blocks(host.data(), DType::kQ8_0, 2, 32, 32);
-  Buffer storage;
-  for (const absl::Status& status : {backend().Pack({{blocks}}, PartOrder::kConcatenated).status(),
-                                     backend().Import(blocks, &storage).status()}) {
-    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
-    EXPECT_NE(status.message().find("q8_0"), std::string::npos) << status;
-  }
-}
-
 // So many blocks that no device computes them as few rows.
 TEST_F(ProductOfManyRows, HasTheBitsOfFewOnAnyDevice) {
   Compare(Quantization::kNone, 1024, 32, 2112, 992);

@@ -32,6 +32,17 @@ TEST_F(Rows, EmbedConvertsEveryDTypeAndLeavesPaddingAlone) {
   }
 }
 
+TEST_F(Rows, AreRefusedInBlockFormatsByName) {
+  std::vector<std::byte> host(2 * 34);
+  const ConstMatrixView blocks(host.data(), DType::kQ8_0, 2, 32, 32);
+  Buffer storage;
+  for (const absl::Status& status : {backend().Pack({{blocks}}, PartOrder::kConcatenated).status(),
+                                     backend().Import(blocks, &storage).status()}) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+    EXPECT_NE(status.message().find("q8_0"), std::string::npos) << status;
+  }
+}
+
 TEST_F(Rows, GatherRowsTakesThemInOrder) {
   std::mt19937 random(2);
   const TestMatrix x = TestMatrix::Random(9, 300, random);

@@ -24,6 +24,12 @@ class JsonField {
   const nlohmann::json& value() const { return *value_; }
   const std::string& path() const { return path_; }
   bool is_null() const { return value_->is_null(); }
+  // Whether it is this string. (The library's comparison asks for memory, and ends the process
+  // where there is none.)
+  bool Is(std::string_view text) const {
+    const auto* const string = value_->get_ptr<const std::string*>();
+    return string != nullptr && *string == text;
+  }
 
   // The member `key`; null if there is none. INVALID_ARGUMENT if this is no object.
   absl::StatusOr<JsonField> Member(std::string_view key) const;

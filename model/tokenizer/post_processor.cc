@@ -70,7 +70,7 @@ absl::Status PostProcessor::AddTemplate(const JsonField& field, int vocab_size) 
     ASSIGN_OR_RETURN(const JsonField sequence, piece.Member("Sequence"));
     if (!sequence.is_null()) {
       ASSIGN_OR_RETURN(const JsonField name, sequence.Member("id"));
-      if (name.value() != "A" || is_behind_text) return name.Error("is not the only text, \"A\"");
+      if (!name.Is("A") || is_behind_text) return name.Error("is not the only text, \"A\"");
       is_behind_text = true;
       return absl::OkStatus();
     }

@@ -85,7 +85,7 @@ class AddedTokenReader {
 absl::StatusOr<std::unique_ptr<BpeTokenizer>> FromJson(const JsonField& file) {
   RETURN_IF_ERROR(file.CheckObject());
   ASSIGN_OR_RETURN(const JsonField version, file.Member("version"));
-  if (!version.is_null() && version.value() != "1.0") {
+  if (!version.is_null() && !version.Is("1.0")) {
     return version.Error("is not implemented, allowed: \"1.0\"");
   }
   // "truncation" and "padding" are for batches of training texts: prompts are generated from whole,
