@@ -156,10 +156,15 @@ absl::Status BytePairEncoder::ReadList(TokenList list) {
 
 void BytePairEncoder::AddToken(std::string_view token, TokenId id) {
   vocabulary_.emplace(token, id);
-  if (token.empty()) return;
-  const Utf8Prefix prefix = ReadUtf8(token);
-  if (prefix.size == static_cast<int>(token.size()) && prefix.code_point < character_ids_.size()) {
-    character_ids_[prefix.code_point] = TextIdOf(token);
+  NoteCharacter(token);
+}
+
+// Keeps the id of a text that is one character.
+void BytePairEncoder::NoteCharacter(std::string_view text) {
+  if (text.empty()) return;
+  const Utf8Prefix prefix = ReadUtf8(text);
+  if (prefix.size == static_cast<int>(text.size()) && prefix.code_point < character_ids_.size()) {
+    character_ids_[prefix.code_point] = TextIdOf(text);
   }
 }
 
@@ -184,7 +189,8 @@ TokenId BytePairEncoder::SymbolOf(std::string_view text) {
   if (const TokenId id = TextIdOf(text); id >= 0) return id;
   const TokenId id = static_cast<TokenId>(tokens_.size() + hidden_.size());
   hidden_.emplace_back(text);
-  AddToken(text, id);
+  hidden_ids_.emplace(text, id);
+  NoteCharacter(text);
   return id;
 }
 
@@ -280,16 +286,15 @@ absl::Status BytePairEncoder::ReadFlags(const JsonField& field) {
 
 TokenId BytePairEncoder::IdOf(std::string_view token) const {
   const auto it = vocabulary_.find(View(token));
-  const bool is_token = it != vocabulary_.end() && it->second < static_cast<int>(tokens_.size());
-  return is_token ? it->second : -1;
+  return it == vocabulary_.end() ? -1 : it->second;
 }
 
 // The id that text becomes, of a token or of a hidden character, or -1.
 TokenId BytePairEncoder::TextIdOf(std::string_view token) const {
-  const auto it = vocabulary_.find(View(token));
-  if (it == vocabulary_.end()) return -1;
-  const size_t id = it->second;
-  return id < is_text_.size() && !is_text_[id] ? -1 : it->second;
+  const TokenId id = IdOf(token);
+  if (id >= 0 && (is_text_.empty() || is_text_[id])) return id;
+  const auto hidden = hidden_ids_.find(View(token));
+  return hidden == hidden_ids_.end() ? -1 : hidden->second;
 }
 
 TokenId BytePairEncoder::IdOfCharacter(std::string_view character, char32_t code_point) const {

@@ -46,7 +46,7 @@ class BytePairEncoder {
   // SentencePiece's (Kudo and Richardson 2018): any two neighbours that joined are a token of text
   // may be merged, and of all such pairs the one whose token has the highest score is. What has no
   // token at the end becomes the tokens of its bytes ("<0xE2>"), else, a run of it as one,
-  // `unknown`; that may be -1, and then there is an error in its place.
+  // `unknown`; that is a token that is not of text, or -1, and then there is an error in its place.
   // INVALID_ARGUMENT naming the element that is wrong.   REQUIRES: as many scores as tokens,
   // finite.
   static absl::StatusOr<BytePairEncoder> FromScores(TokenList list, absl::Span<const float> scores,
@@ -68,6 +68,7 @@ class BytePairEncoder {
   };
 
   void AddToken(std::string_view token, TokenId id);
+  void NoteCharacter(std::string_view text);
   absl::Status ReadVocabulary(const JsonField& field);
   absl::Status ReadList(TokenList list);
   std::optional<std::string> AddMerge(std::string_view left, std::string_view right, int rank);
@@ -90,9 +91,10 @@ class BytePairEncoder {
   HashMap<std::string, TokenId> vocabulary_;
   std::vector<std::string> tokens_;
   std::vector<bool> is_text_;  // [tokens] or empty, for all: whether text may become the token
-  // Characters that are parts of tokens and no tokens themselves: vocabulary_ has ids for them,
-  // behind the last token's, which are merged like any and replaced at the end.
+  // Characters that are parts of tokens and no tokens of text themselves. Their ids, behind the
+  // last token's, are merged like any and replaced at the end.
   std::vector<std::string> hidden_;
+  HashMap<std::string, TokenId> hidden_ids_;
   // Characters below U+0800, among them all of the byte alphabet.
   std::array<TokenId, 0x800> character_ids_;
   HashMap<uint64_t, Merge> merges_;  // by the pair of ids

@@ -199,6 +199,8 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> ReadSentencePiece(const GgufFile& fil
   ASSIGN_OR_RETURN(model.scores, file.GetFloats(kScores));
   RETURN_IF_ERROR(CheckCount(file, kScores, model.scores.size(), vocab_size));
   ASSIGN_OR_RETURN(model.unknown, GetIdOr(file, kUnknown, kDefaultUnknown, vocab_size));
+  // A token of text cannot stand for what is unknown: it would be merged with what is beside it.
+  if (!model.pieces.IsSpecial(model.unknown)) model.unknown = -1;
   ASSIGN_OR_RETURN(model.adds_prefix, GetBoolOr(file, kAddSpace, true));
   model.trims = false;
   // Those that users defined have spaces in newer files and U+2581 in older ones.

@@ -203,6 +203,27 @@ TEST(GgufTokenizer, PutsASpaceInFrontOfEveryStretchUnlessTold) {
   EXPECT_EQ((*tokenizer)->Decode({7, 9, 8}), " a  \n");
 }
 
+TEST(GgufTokenizer, MergesCharactersThatAreNoTokensOfTextThemselves) {
+  GgufBuilder file = PiecesFile();
+  file.Set("tokenizer.ggml.tokens",
+           GgufStrings({"<unk>", "<s>", "</s>", "x", "a", "y", "xa", "zzy", "zy", "\u2581"}));
+  file.Set("tokenizer.ggml.token_type",
+           GgufArray(5, 10, GgufNumbers<int32_t>({2, 3, 3, 3, 1, 1, 1, 1, 1, 1})));
+  using Ids = std::vector<TokenId>;
+  EXPECT_EQ(EncodeIn(file, "xa", SpecialTokens::kPlain), (Ids{9, 6}));
+  EXPECT_EQ(EncodeIn(file, "xx", SpecialTokens::kPlain), (Ids{9, 0}));
+  EXPECT_EQ(EncodeIn(file, "zzyz", SpecialTokens::kPlain), (Ids{9, 7, 0}));
+}
+
+TEST(GgufTokenizer, LetsNoTokenOfTextStandForWhatIsUnknown) {
+  GgufBuilder file = PiecesFile();
+  file.Set("tokenizer.ggml.unknown_token_id", GgufUint32(5));
+  const auto tokenizer = ReadGguf(file.Bytes());
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_EQ((*tokenizer)->Encode("az", SpecialTokens::kPlain).status().message(),
+            "text: \"z\" has no token, and none stands for what is unknown");
+}
+
 TEST(GgufTokenizer, PutsAroundATextWhatTheKeysSay) {
   using Ids = std::vector<TokenId>;
   const auto around = [](const GgufBuilder& file) {

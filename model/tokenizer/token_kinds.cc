@@ -17,7 +17,7 @@ TokenList KindedTokens::List() const {
 std::vector<AddedToken> KindedTokens::AddedTokens() const {
   std::vector<AddedToken> added;
   for (size_t id = 0; id < tokens.size(); ++id) {
-    const bool is_special = kinds[id] == TokenKind::kUnknown || kinds[id] == TokenKind::kControl;
+    const bool is_special = IsSpecial(static_cast<TokenId>(id));
     if (tokens[id].empty() || (!is_special && kinds[id] != TokenKind::kUserDefined)) continue;
     AddedToken token;
     token.id = static_cast<TokenId>(id);

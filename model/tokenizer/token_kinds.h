@@ -26,6 +26,10 @@ struct KindedTokens {
   std::vector<TokenKind> kinds;     // [vocab]
   std::string path;                 // of the list, for errors
 
+  // Whether a token is unknown or control.   REQUIRES: it is in [0, vocab).
+  bool IsSpecial(TokenId id) const {
+    return kinds[id] == TokenKind::kUnknown || kinds[id] == TokenKind::kControl;
+  }
   // The tokens with which of them text may become.
   TokenList List() const;
   // Those that are found in a text as they are written: unknown and control tokens, which are

@@ -37,15 +37,17 @@ struct TextRules {
   std::string stripped;
 };
 
-// Text to tokens and back, exactly as the reference library (Hugging Face tokenizers) does for the
-// same tokenizer.json. Thread-safe.
+// Text to tokens and back, exactly as the reference does: for a tokenizer.json Hugging Face's
+// library, for a tokenizer.model SentencePiece's, for a GGUF file llama.cpp (gguf_tokenizer.h).
+// Thread-safe.
 class Tokenizer {
  public:
-  // `path` is a tokenizer.json, or a model folder with one (and perhaps a tokenizer_config.json).
+  // `path` is a tokenizer.json or a tokenizer.model, a model folder with one of them, the first
+  // if it has both (and perhaps a tokenizer_config.json), or a model's GGUF file or its folder.
   // NOT_FOUND or INVALID_ARGUMENT naming the file, the field, what was found and what is allowed; a
   // component that is not implemented is an error, never ignored.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> Load(const std::string& path);
-  // From the contents of the two files; `config` may be empty. `name` stands for the first in
+  // From the contents of two JSON files; `config` may be empty. `name` stands for the first in
   // errors.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> Parse(std::string_view contents,
                                                           std::string_view config,

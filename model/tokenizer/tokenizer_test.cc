@@ -308,6 +308,31 @@ TEST_F(TokenizerFiles, MissingFilesAreNamed) {
   EXPECT_EQ(Load().code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST_F(TokenizerFiles, AFolderMayHaveASentencePieceModelInPlaceOfATokenizerJson) {
+  fs::copy(absl::StrCat(TANDEM_SOURCE_DIR, "/tests/data/sentencepiece/plain.model"),
+           folder_ / "tokenizer.model");
+  for (const fs::path& path : {folder_, folder_ / "tokenizer.model"}) {
+    const auto tokenizer = Tokenizer::Load(path.string());
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+    EXPECT_EQ((*tokenizer)->vocab_size(), 500);
+    EXPECT_THAT((*tokenizer)->WithTemplate({}), ElementsAre(1));
+  }
+  Write("tokenizer_config.json", R"({"add_bos_token": false})");
+  EXPECT_THAT((*Tokenizer::Load(folder_.string()))->WithTemplate({}), ElementsAre());
+  Write("tokenizer.json", SmallFile().dump());
+  EXPECT_LT((*Tokenizer::Load(folder_.string()))->vocab_size(), 500);
+}
+
+TEST_F(TokenizerFiles, AFolderMayBeOfAGgufFile) {
+  fs::copy(absl::StrCat(TANDEM_SOURCE_DIR, "/tests/data/gguf/tokenizers/spm.gguf"),
+           folder_ / "model.gguf");
+  for (const fs::path& path : {folder_, folder_ / "model.gguf"}) {
+    const auto tokenizer = Tokenizer::Load(path.string());
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+    EXPECT_EQ((*tokenizer)->vocab_size(), 500);
+  }
+}
+
 // A character from all over Unicode, often of a few that expressions and merges care about.
 char32_t RandomCharacter(std::mt19937* random) {
   constexpr char32_t kInteresting[] =
