@@ -36,21 +36,17 @@ void PlaceNumbers(const BlockGroup& group, const BlockLayout& layout, std::byte*
   }
 }
 
-// A group's scales or minimums of one output: those that stand in the group.
-void PlaceScales(uint16_t common, const int8_t* factors, BlockScales scales, int lane,
-                 std::byte* out) {
-  if (scales == BlockScales::kF16) {
-    std::memcpy(out + lane * sizeof(common), &common, sizeof(common));
-    return;
-  }
-  const int halves = scales == BlockScales::kHalfFactors ? 2 : 1;
-  for (int half = 0; half < halves; ++half) {
-    out[half * kPanelOutputs + lane] = static_cast<std::byte>(factors[half]);
-  }
+void PlaceF16(uint16_t value, int lane, std::byte* out) {
+  std::memcpy(out + lane * sizeof(value), &value, sizeof(value));
 }
 
-void PlaceCommonScale(uint16_t common, int lane, std::byte* out) {
-  std::memcpy(out + lane * sizeof(common), &common, sizeof(common));
+// A group's scales or minimums of one output: those that stand in the group.
+void PlaceScales(uint16_t common, const int8_t* factors, const BlockLayout& layout, int lane,
+                 std::byte* out) {
+  if (layout.scales == BlockScales::kF16) return PlaceF16(common, lane, out);
+  for (int half = 0; half < layout.halves(); ++half) {
+    out[half * kPanelOutputs + lane] = static_cast<std::byte>(factors[half]);
+  }
 }
 
 }  // namespace
@@ -67,14 +63,14 @@ void PackBlockPanel(const std::byte* const* rows, DType dtype, int inputs, std::
       const BlockGroup group =
           rows[lane] == nullptr ? BlockGroup{} : ReadBlockGroup(rows[lane], dtype, g);
       if (begins_unit) {
-        PlaceCommonScale(group.scale, lane, head);
-        if (layout.has_minimums) PlaceCommonScale(group.minimum, lane, head + kPartBytes);
+        PlaceF16(group.scale, lane, head);
+        if (layout.has_minimums) PlaceF16(group.minimum, lane, head + kPartBytes);
       }
       PlaceNumbers(group, layout, out + lane * kWordBytes);
       std::byte* const scales = out + layout.number_bytes();
-      PlaceScales(group.scale, group.scale_factors, layout.scales, lane, scales);
+      PlaceScales(group.scale, group.scale_factors, layout, lane, scales);
       if (layout.has_minimums) {
-        PlaceScales(group.minimum, group.minimum_factors, layout.scales, lane,
+        PlaceScales(group.minimum, group.minimum_factors, layout, lane,
                     scales + layout.scale_bytes());
       }
     }
