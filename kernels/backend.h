@@ -59,7 +59,8 @@ enum class PartOrder {
 
 // One stretch of a packed weight's outputs: a row-major matrix in host memory and its bias.
 struct WeightPart {
-  // [outputs, inputs]; of kInt8 and kInt4 rows lie as quantize.h says, next to each other
+  // [outputs, inputs]; of kInt8 and kInt4 rows lie as quantize.h says, those of
+  // blocks as blocks.h says, next to each other
   ConstMatrixView matrix;
   const float* bias = nullptr;    // [outputs], or none
   const float* scales = nullptr;  // [outputs, QuantizationGroups(inputs)] of kInt8 and kInt4
@@ -184,8 +185,8 @@ class Backend {
   virtual void RmsNorm(ConstMatrixView x, const float* weight, float epsilon, MatrixView out) = 0;
 
   // out = x * transpose(weight) + bias, accumulated in f32. With quantised weights the activations
-  // are quantised too, by groups of 128 of a row.   x: [rows, inputs]; out: [rows,
-  // outputs]
+  // are quantised too, by groups of 128 of a row, or of 32 for weights of blocks.
+  //   x: [rows, inputs]; out: [rows, outputs]
   void MatMul(ConstMatrixView x, const PackedWeight& weight, MatrixView out) {
     TANDEM_CHECK(weight.order == PartOrder::kConcatenated && weight.outputs == out.cols);
     Product(x, weight, ProductEnd::kStore, out);
