@@ -46,6 +46,7 @@ const std::vector<nlohmann::json>& Samples() {
           "response_format": {"type": "text"}, "modalities": ["text"], "audio": null,
           "prediction": null, "reasoning_effort": "none", "web_search_options": null,
           "store": false, "service_tier": "auto", "max_tokens": 3})",
+      R"({"prompt": "ab", "echo": true, "max_tokens": 0})",
       R"({"model": "fuzz", "prompt": "a", "add_special_tokens": true, "special": "plain"})",
       R"({"tokens": [0, 1, 3], "model": null})"}));
   return samples;
@@ -80,7 +81,8 @@ void CheckError(const absl::Status& status) {
 void CheckRequest(const absl::StatusOr<ApiRequest>& request) {
   if (!request.ok()) return CheckError(request.status());
   TANDEM_CHECK(1 <= request->num_sequences() && request->num_sequences() <= 4);
-  TANDEM_CHECK(request->options.max_tokens >= 1);
+  // A request for its prompt's text alone asks for no tokens.
+  TANDEM_CHECK(request->options.max_tokens >= (request->echo ? 0 : 1));
   for (const auto& prompt : request->prompts) {
     TANDEM_CHECK(!prompt.empty());
     TANDEM_CHECK(prompt.size() + request->options.max_tokens <= kContext);
