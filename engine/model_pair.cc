@@ -125,13 +125,6 @@ absl::Status MakeCaches(const EngineOptions& options, std::optional<int64_t> hos
 
 absl::Status CheckCompute(const EngineOptions& options, const Transformer& model,
                           const std::string& path) {
-  if (options.compute == "f32" && IsBlocks(model.dtype())) {
-    return FieldError(
-        "compute",
-        absl::StrCat("found f32, which keeps activations as they are, allowed: auto, because ",
-                     path, " has ", NameOf(model.dtype()),
-                     " weights, which meet quantised activations"));
-  }
   if (options.compute != "bf16" || model.dtype() == DType::kBF16) return absl::OkStatus();
   return FieldError("compute", absl::StrCat("bf16 needs bfloat16 weights, and ", path, " has ",
                                             NameOf(model.dtype())));

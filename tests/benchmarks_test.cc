@@ -48,7 +48,7 @@ void ExpectRate(const Json& entry) {
 
 TEST(BenchProgram, KernelsReportLimitsOperationsAndPasses) {
   const Json json =
-      Bench({"kernels", "--target", GoldenModelPath("llama-bf16"), "--dtypes", "bf16,int8",
+      Bench({"kernels", "--target", GoldenModelPath("llama-bf16"), "--dtypes", "bf16,q8_0",
              "--rows", "1,3", "--contexts", "16", "--pass-rows", "1,2,20", "--pass-contexts", "0,8",
              "--ops", "matmul,passes", "--repeat", "1"});
   EXPECT_GT(json["limits"]["read_bytes_per_second"]["dram"], 0.0);

@@ -250,6 +250,9 @@ std::string GgufPreOf(const nlohmann::json& tokenizer) {
       return "";
     }
   }
+  // Where nothing is merged it does not matter how texts are cut.
+  const nlohmann::json::json_pointer merges("/model/merges");
+  if (tokenizer.contains(merges) && tokenizer.at(merges).empty()) patterns = {kGpt2Pattern};
   for (const PreTokenization& entry : PreTokenizations()) {
     const bool is_this =
         entry.composes == composes &&
