@@ -224,6 +224,12 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> ReadGgufTokenizer(const GgufFile& fil
   return Wrong(file, kModel, Quoted(View(model)), "gpt2, llama");
 }
 
+absl::StatusOr<bool> HasGgufTokenizer(const GgufFile& file) {
+  if (!file.Has(kModel)) return false;
+  ASSIGN_OR_RETURN(const std::string_view model, file.GetString(kModel));
+  return model != "none" && model != "no_vocab";
+}
+
 absl::StatusOr<GgufTextEnds> ReadGgufTextEnds(const GgufFile& file) {
   GgufTextEnds ends;
   ASSIGN_OR_RETURN(const std::string_view model, file.GetString(kModel));

@@ -18,6 +18,10 @@ namespace tandem {
 // NOT_FOUND or INVALID_ARGUMENT naming the file, the key, what was found and what is allowed.
 absl::StatusOr<std::unique_ptr<Tokenizer>> ReadGgufTokenizer(const GgufFile& file);
 
+// Whether there is one: "tokenizer.ggml.model" is there, and neither "none" nor "no_vocab", which
+// mean to llama.cpp that there is none. INVALID_ARGUMENT for a value that is no string.
+absl::StatusOr<bool> HasGgufTokenizer(const GgufFile& file);
+
 // The tokens that begin and end a text, as they are written; empty where there is none.
 struct GgufTextEnds {
   std::string bos;
