@@ -19,8 +19,8 @@ enum class CallbackThread {
 };
 
 struct EngineOptions {
-  std::string target{};  // folder with config.json, tokenizer.json and *.safetensors
-  std::string draft{};   // likewise; empty for none
+  std::string target{};  // folder with config.json, a tokenizer and *.safetensors, or a GGUF file
+  std::string draft{};   // likewise, without a tokenizer if it has the target's; empty for none
   DrafterKind drafter = DrafterKind::kAuto;
   int draft_tokens = kAutoDraftTokens;  // k, the most tokens proposed per round; 0: plain decoding
   AcceptanceRule verifier = AcceptanceRule::kAuto;

@@ -262,6 +262,12 @@ std::string GgufPreOf(const nlohmann::json& tokenizer) {
   return "";
 }
 
+absl::StatusOr<bool> HasGgufTokenizer(const GgufFile& file) {
+  if (!file.Has(kModel)) return false;
+  ASSIGN_OR_RETURN(const std::string_view model, file.GetString(kModel));
+  return model != "none" && model != "no_vocab";
+}
+
 absl::StatusOr<GgufTextEnds> ReadGgufTextEnds(const GgufFile& file) {
   GgufTextEnds ends;
   ASSIGN_OR_RETURN(const std::string_view model, file.GetString(kModel));
