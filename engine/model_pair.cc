@@ -4,7 +4,9 @@
 #include <limits>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "base/field_error.h"
 #include "base/log.h"
 #include "base/mapped_file.h"
@@ -158,6 +160,30 @@ absl::StatusOr<CpuCompute> ParseCompute(const std::string& name) {
 
 namespace {
 
+// "self", or "self:FORMAT".
+constexpr char kSelf[] = "self";
+
+bool IsSelf(const std::string& draft) {
+  return draft == kSelf || absl::StartsWith(draft, absl::StrCat(kSelf, ":"));
+}
+
+// The target's own weights in another format. Its files are mapped once more, and lie in memory
+// once.
+absl::StatusOr<std::unique_ptr<Transformer>> LoadSelf(const EngineOptions& options,
+                                                      Backend* backend) {
+  absl::string_view name = options.draft;
+  if (!absl::ConsumePrefix(&name, absl::StrCat(kSelf, ":"))) name = "int4";
+  ASSIGN_OR_RETURN(const std::optional<DType> format,
+                   ValueOf(kQuantizations, "draft", {name.data(), name.size()}));
+  if (!format.has_value()) return FieldError("draft", "\"self:none\" is the target itself");
+  if (options.draft_quantize != "none") {
+    return FieldError("draft_quantize",
+                      absl::StrCat("found ", options.draft_quantize, ", allowed: none, because ",
+                                   options.draft, " says the format"));
+  }
+  return Transformer::Load(options.target, backend, format, Transformer::Quantize::kAll);
+}
+
 // A pass of one token, which packs every weight.
 absl::Status WarmUp(Transformer* model, PagedKvCache* cache) {
   KvSequence kv = cache->NewSequence();
@@ -187,7 +213,9 @@ absl::StatusOr<ModelPair> ModelPair::Load(const EngineOptions& options,
                      ", but the model's vocabulary has ", pair.target->vocab_size()));
   }
   pair.drafter_kind = ResolveDrafter(options.drafter, !options.draft.empty());
-  if (!options.draft.empty() && HasModel(pair.drafter_kind)) {
+  if (IsSelf(options.draft) && HasModel(pair.drafter_kind)) {
+    ASSIGN_OR_RETURN(pair.draft, LoadSelf(options, pair.backend.get()));
+  } else if (!options.draft.empty() && HasModel(pair.drafter_kind)) {
     ASSIGN_OR_RETURN(const std::optional<DType> draft_quantized,
                      ValueOf(kQuantizations, "draft_quantize", options.draft_quantize));
     ASSIGN_OR_RETURN(pair.draft,

@@ -139,6 +139,13 @@ TEST(BenchProgram, RefusesWhatItCannotMeasure) {
   EXPECT_THAT(RefusalOf({}), HasSubstr("speculation, kernels, device, phases, perplexity"));
 }
 
+TEST(BenchProgram, KernelsNameRowsThatAreNoBlocks) {
+  const ProgramRun run = RunProgram({"bench", "kernels", "--target", GoldenModelPath("llama-bf16"),
+                                     "--dtypes", "q8_0", "--ops", "matmul", "--repeat", "1"});
+  EXPECT_EQ(run.exit_status, 1);
+  EXPECT_THAT(run.err, HasSubstr("--dtypes: found q8_0, allowed: floats, because "));
+}
+
 TEST(PerplexityOfGoldenModels, IsTheReferences) {
   for (const char* name : {"llama-gqa", "qwen3-norm", "mistral-window"}) {
     const auto backend = *MakeCpuBackend({.num_threads = 1, .compute = CpuCompute::kF32});

@@ -36,9 +36,11 @@ void EngineFlags::AddTo(CLI::App* app, bool with_draft_tokens) {
                                                    : "the shipped storyteller-7m]"))
       ->type_name("PATH")
       ->group(group);
-  app->add_option("--draft", draft,
-                  "Draft model, likewise; without a tokenizer it has the target's [what is shipped "
-                  "for the default target, else none]")
+  app->add_option(
+         "--draft", draft,
+         "Draft model, likewise; without a tokenizer it has the target's; self:FORMAT is the "
+         "target's own weights as --quantize makes them, self those of int4 [what is "
+         "shipped for the default target, else none]")
       ->type_name("PATH")
       ->group(group);
   app->add_option("--drafter", drafter,
