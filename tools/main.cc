@@ -70,10 +70,9 @@ int Run(int argc, char** argv) {
       ->type_name("L");
   program.fallthrough();  // before the commands, which inherit it
   const std::vector<Command> commands = {
-      AddGenerateCommand(&program),   AddFetchCommand(&program),
-      AddTokenizeCommand(&program),   AddInspectCommand(&program),
-      AddMakeRandomCommand(&program), AddQuantizeCommand(&program),
-      AddBenchCommand(&program),      AddVerifyLosslessCommand(&program),
+      AddGenerateCommand(&program), AddChatCommand(&program),    AddFetchCommand(&program),
+      AddTokenizeCommand(&program), AddInspectCommand(&program), AddMakeRandomCommand(&program),
+      AddQuantizeCommand(&program), AddBenchCommand(&program),   AddVerifyLosslessCommand(&program),
       AddServeCommand(&program)};
   LetTheLastCount(&program);
   try {
