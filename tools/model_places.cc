@@ -1,9 +1,9 @@
 #include "tools/model_places.h"
 
-#include <cstdlib>
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "base/environment.h"
 #include "base/status_macros.h"
 
 namespace tandem {
@@ -41,12 +41,6 @@ std::string FromHere(const fs::path& path) {
   return (error ? path : near).string();
 }
 
-// The value of a variable; empty if it is not set.
-std::string Variable(const char* name) {
-  const char* const value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
 }  // namespace
 
 std::string ShippedModel(const std::string& name) {
@@ -55,14 +49,16 @@ std::string ShippedModel(const std::string& name) {
 }
 
 absl::StatusOr<std::string> ModelCache() {
-  if (const std::string given = Variable("TANDEM_MODEL_CACHE"); !given.empty()) return given;
+  if (const std::string given = EnvironmentVariable("TANDEM_MODEL_CACHE"); !given.empty()) {
+    return given;
+  }
   if (const auto models = ModelsWith(kStoryTarget); models.has_value() && models->is_checkout) {
     return FromHere(models->path / "cache");
   }
-  if (const std::string cache = Variable("XDG_CACHE_HOME"); !cache.empty()) {
+  if (const std::string cache = EnvironmentVariable("XDG_CACHE_HOME"); !cache.empty()) {
     return (fs::path(cache) / "tandem" / "models").string();
   }
-  if (const std::string home = Variable("HOME"); !home.empty()) {
+  if (const std::string home = EnvironmentVariable("HOME"); !home.empty()) {
     return (fs::path(home) / ".cache" / "tandem" / "models").string();
   }
   return absl::FailedPreconditionError(

@@ -2,10 +2,8 @@
 
 #include <unistd.h>
 
-#include <cstdlib>
-
 #include "absl/strings/ascii.h"
-#include "absl/strings/string_view.h"
+#include "base/environment.h"
 
 namespace tandem {
 namespace {
@@ -13,15 +11,11 @@ namespace {
 constexpr char kGreen[] = "\x1b[32m";
 constexpr char kPlain[] = "\x1b[0m";
 
-absl::string_view Variable(const char* name) {
-  const char* const value = std::getenv(name);
-  return value == nullptr ? absl::string_view() : value;
-}
-
 }  // namespace
 
 bool StandardOutputTakesColours() {
-  return isatty(STDOUT_FILENO) != 0 && Variable("NO_COLOR").empty() && Variable("TERM") != "dumb";
+  return isatty(STDOUT_FILENO) != 0 && EnvironmentVariable("NO_COLOR").empty() &&
+         EnvironmentVariable("TERM") != "dumb";
 }
 
 ProvenanceColours::ProvenanceColours(const Tokenizer* tokenizer, absl::Span<const TokenId> prompt)
