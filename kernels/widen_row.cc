@@ -4,19 +4,32 @@
 
 #include "base/check.h"
 #include "base/float16.h"
+#include "kernels/block_reading.h"
 #include "kernels/blocks.h"
 
 namespace tandem {
 namespace {
 
-void WidenBlocks(const std::byte* row, DType dtype, int size, float* out) {
-  for (int first = 0; first < size; first += kBlockGroup) {
-    const BlockGroup group = ReadBlockGroup(row, dtype, first / kBlockGroup);
-    for (int i = 0; i < kBlockGroup; ++i) {
-      const float product = group.ScaleOf(i / 16) * static_cast<float>(group.NumberOf(i));
-      out[first + i] = product + group.MinimumOf(i / 16);
+template <DType kDType>
+void WidenBlocksOf(const std::byte* row, int size, float* out) {
+  const BlockShape shape = BlockShapeOf(kDType);
+  for (int first = 0; first < size; first += kBlockGroup, out += kBlockGroup) {
+    const std::byte* const block = row + static_cast<size_t>(first / shape.inputs) * shape.bytes;
+    const BlockGroup group = block_reading::ReadGroup<kDType>(block_reading::Block(block),
+                                                              first % shape.inputs / kBlockGroup);
+    for (int half = 0; half < 2; ++half) {
+      const float scale = group.ScaleOf(half);
+      const float minimum = group.MinimumOf(half);
+      for (int i = 16 * half; i < 16 * half + 16; ++i) {
+        const float product = scale * static_cast<float>(group.NumberOf(i));
+        out[i] = product + minimum;
+      }
     }
   }
+}
+
+void WidenBlocks(const std::byte* row, DType dtype, int size, float* out) {
+  WithBlockFormat(dtype, [&]<DType kDType>() { WidenBlocksOf<kDType>(row, size, out); });
 }
 
 }  // namespace

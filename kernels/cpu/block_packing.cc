@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "kernels/block_reading.h"
 #include "kernels/blocks.h"
 #include "kernels/cpu/block_layout.h"
 
@@ -13,7 +14,7 @@ static_assert(kGroupOfBlock == kBlockGroup);
 constexpr int kWordBytes = 4;
 
 // The words of one output of a group, kStepBytes from each to the next.
-void PlaceNumbers(const BlockGroup& group, const BlockLayout& layout, std::byte* out) {
+inline void PlaceNumbers(const BlockGroup& group, const BlockLayout& layout, std::byte* out) {
   uint32_t codes[kGroupOfBlock / 4];  // four each, in increasing input
   std::memcpy(codes, group.codes, sizeof(codes));
   uint32_t words[8] = {};  // as many as layout.bits
@@ -41,41 +42,53 @@ void PlaceF16(uint16_t value, int lane, std::byte* out) {
 }
 
 // A group's scales or minimums of one output: those that stand in the group.
-void PlaceScales(uint16_t common, const int8_t* factors, const BlockLayout& layout, int lane,
-                 std::byte* out) {
+inline void PlaceScales(uint16_t common, const int8_t* factors, const BlockLayout& layout, int lane,
+                        std::byte* out) {
   if (layout.scales == BlockScales::kF16) return PlaceF16(common, lane, out);
   for (int half = 0; half < layout.halves(); ++half) {
     out[half * kPanelOutputs + lane] = static_cast<std::byte>(factors[half]);
   }
 }
 
+// PackBlockPanel of one format: its dispatch is done once a panel, not once a group.
+template <DType kDType>
+void PackPanelOf(const std::byte* const* rows, int inputs, std::byte* out) {
+  constexpr BlockLayout kLayout = BlockLayoutOf(kDType);
+  constexpr int kPartBytes = kPanelOutputs * sizeof(uint16_t);  // of a head
+  const BlockShape shape = BlockShapeOf(kDType);
+  const int groups_of_block = shape.inputs / kBlockGroup;
+  const int groups = inputs / kBlockGroup;
+  for (int g = 0; g < groups; ++g) {
+    std::byte* const head = out;
+    const bool begins_unit = kLayout.head_bytes() > 0 && g % kLayout.unit_groups() == 0;
+    if (begins_unit) out += kLayout.head_bytes();
+    const size_t block = static_cast<size_t>(g / groups_of_block) * shape.bytes;
+    const int index = g % groups_of_block;
+    for (int lane = 0; lane < kPanelOutputs; ++lane) {
+      BlockGroup group;
+      if (rows[lane] != nullptr) {
+        group = block_reading::ReadGroup<kDType>(block_reading::Block(rows[lane] + block), index);
+      }
+      if (begins_unit) {
+        PlaceF16(group.scale, lane, head);
+        if (kLayout.has_minimums) PlaceF16(group.minimum, lane, head + kPartBytes);
+      }
+      PlaceNumbers(group, kLayout, out + lane * kWordBytes);
+      std::byte* const scales = out + kLayout.number_bytes();
+      PlaceScales(group.scale, group.scale_factors, kLayout, lane, scales);
+      if (kLayout.has_minimums) {
+        PlaceScales(group.minimum, group.minimum_factors, kLayout, lane,
+                    scales + kLayout.scale_bytes());
+      }
+    }
+    out += kLayout.group_bytes();
+  }
+}
+
 }  // namespace
 
 void PackBlockPanel(const std::byte* const* rows, DType dtype, int inputs, std::byte* out) {
-  const BlockLayout layout = BlockLayoutOf(dtype);
-  const int groups = inputs / kBlockGroup;
-  constexpr int kPartBytes = kPanelOutputs * sizeof(uint16_t);  // of a head
-  for (int g = 0; g < groups; ++g) {
-    std::byte* const head = out;
-    const bool begins_unit = layout.head_bytes() > 0 && g % layout.unit_groups() == 0;
-    if (begins_unit) out += layout.head_bytes();
-    for (int lane = 0; lane < kPanelOutputs; ++lane) {
-      const BlockGroup group =
-          rows[lane] == nullptr ? BlockGroup{} : ReadBlockGroup(rows[lane], dtype, g);
-      if (begins_unit) {
-        PlaceF16(group.scale, lane, head);
-        if (layout.has_minimums) PlaceF16(group.minimum, lane, head + kPartBytes);
-      }
-      PlaceNumbers(group, layout, out + lane * kWordBytes);
-      std::byte* const scales = out + layout.number_bytes();
-      PlaceScales(group.scale, group.scale_factors, layout, lane, scales);
-      if (layout.has_minimums) {
-        PlaceScales(group.minimum, group.minimum_factors, layout, lane,
-                    scales + layout.scale_bytes());
-      }
-    }
-    out += layout.group_bytes();
-  }
+  WithBlockFormat(dtype, [&]<DType kDType>() { PackPanelOf<kDType>(rows, inputs, out); });
 }
 
 }  // namespace tandem

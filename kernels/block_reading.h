@@ -1,0 +1,266 @@
+// ReadBlockGroup of a format that is known when this is compiled: what reads all of a model.
+// The layouts are those of GGUF's specification (ggml, docs/gguf.md and the types it names).
+#ifndef TANDEM_KERNELS_BLOCK_READING_H_
+#define TANDEM_KERNELS_BLOCK_READING_H_
+
+#include <cstring>
+
+#include "base/check.h"
+#include "kernels/blocks.h"
+
+namespace tandem {
+
+// function.operator()<dtype>().   REQUIRES: IsBlocks(dtype)
+template <typename Function>
+auto WithBlockFormat(DType dtype, Function function) {
+  switch (dtype) {
+    case DType::kQ8_0:
+      return function.template operator()<DType::kQ8_0>();
+    case DType::kQ4_0:
+      return function.template operator()<DType::kQ4_0>();
+    case DType::kQ4_1:
+      return function.template operator()<DType::kQ4_1>();
+    case DType::kQ5_0:
+      return function.template operator()<DType::kQ5_0>();
+    case DType::kQ5_1:
+      return function.template operator()<DType::kQ5_1>();
+    case DType::kQ2K:
+      return function.template operator()<DType::kQ2K>();
+    case DType::kQ3K:
+      return function.template operator()<DType::kQ3K>();
+    case DType::kQ4K:
+      return function.template operator()<DType::kQ4K>();
+    case DType::kQ5K:
+      return function.template operator()<DType::kQ5K>();
+    case DType::kQ6K:
+      return function.template operator()<DType::kQ6K>();
+    case DType::kIq4Nl:
+      return function.template operator()<DType::kIq4Nl>();
+    case DType::kIq4Xs:
+      return function.template operator()<DType::kIq4Xs>();
+    default:
+      TANDEM_CHECK(false);
+  }
+}
+
+}  // namespace tandem
+
+namespace tandem::block_reading {
+
+// The same bit of each byte of a word, and the halves and quarters of bytes.
+inline constexpr uint32_t kBits = 0x01010101;
+inline constexpr uint32_t kQuarters = 0x03030303;
+inline constexpr uint32_t kHalves = 0x0F0F0F0F;
+inline constexpr int kGroupWords = kBlockGroup / 4;
+
+// A block's bytes.
+class Block {
+ public:
+  explicit Block(const std::byte* bytes) : bytes_(bytes) {}
+
+  int Byte(int at) const { return static_cast<int>(bytes_[at]); }
+  int Low(int at) const { return Byte(at) & 15; }
+  int High(int at) const { return Byte(at) >> 4; }
+  uint32_t Word(int at) const {
+    uint32_t word;
+    std::memcpy(&word, bytes_ + at, sizeof(word));
+    return word;
+  }
+  uint16_t F16(int at) const {
+    uint16_t bits;
+    std::memcpy(&bits, bytes_ + at, sizeof(bits));
+    return bits;
+  }
+  // -F16(at).
+  uint16_t NegativeF16(int at) const { return F16(at) ^ 0x8000; }
+
+ private:
+  const std::byte* bytes_;
+};
+
+// The codes as words of four in increasing input.
+template <typename WordOf>
+void SetCodes(BlockGroup* group, WordOf word_of) {
+  for (int k = 0; k < kGroupWords; ++k) {
+    const uint32_t word = word_of(k);
+    std::memcpy(group->codes + 4 * k, &word, sizeof(word));
+  }
+}
+
+// 16 bytes from `at` on whose low halves are the first codes, and whose high halves the last.
+inline uint32_t WordOfHalves(Block block, int at, int k) {
+  return block.Word(at + k % 4 * 4) >> k / 4 * 4 & kHalves;
+}
+
+inline BlockGroup ReadQ8_0(Block block) {
+  BlockGroup group;
+  group.zero = 128;
+  group.scale = block.F16(0);
+  SetCodes(&group, [&](int k) { return block.Word(2 + 4 * k) ^ 0x80808080; });
+  return group;
+}
+
+// Q4_0, Q4_1, Q5_0, Q5_1: a scale, perhaps a minimum, perhaps the numbers' fifth bits, their
+// halves.
+inline BlockGroup ReadSmall(Block block, bool has_minimum, bool has_fifth_bit) {
+  BlockGroup group;
+  group.zero = has_minimum ? 0 : has_fifth_bit ? 16 : 8;
+  group.scale = block.F16(0);
+  if (has_minimum) group.minimum = block.F16(2);
+  const int bits = has_minimum ? 4 : 2;
+  const int halves = bits + (has_fifth_bit ? 4 : 0);
+  const uint32_t fifth_bits = has_fifth_bit ? block.Word(bits) : 0;
+  SetCodes(&group, [&](int k) {
+    const uint32_t four = fifth_bits >> 4 * k & 15;
+    const uint32_t spread = (four | four << 7 | four << 14 | four << 21) & kBits;
+    return WordOfHalves(block, halves, k) | spread << 4;
+  });
+  return group;
+}
+
+inline BlockGroup ReadIq4Nl(Block block) {
+  BlockGroup group;
+  group.has_table = true;
+  group.scale = block.F16(0);
+  SetCodes(&group, [&](int k) { return WordOfHalves(block, 2, k); });
+  return group;
+}
+
+inline BlockGroup ReadIq4Xs(Block block, int index) {
+  constexpr int kScalesHigh = 2;
+  constexpr int kScalesLow = 4;
+  constexpr int kCodes = 8;
+  const int low = block.Byte(kScalesLow + index / 2) >> 4 * (index % 2) & 15;
+  const int high = block.Byte(kScalesHigh + index / 4) >> 2 * (index % 4) & 3;
+  BlockGroup group;
+  group.has_table = true;
+  group.scale = block.F16(0);
+  for (int8_t& factor : group.scale_factors) factor = static_cast<int8_t>((low | high << 4) - 32);
+  SetCodes(&group, [&](int k) { return WordOfHalves(block, kCodes + 16 * index, k); });
+  return group;
+}
+
+// Q2_K: two bits; scale and minimum of each 16 are the halves of a byte.
+inline BlockGroup ReadQ2K(Block block, int index) {
+  constexpr int kCodes = 16;
+  constexpr int kScales = 80;
+  BlockGroup group;
+  group.scale = block.F16(kScales);
+  group.minimum = block.NegativeF16(kScales + 2);
+  for (int half = 0; half < 2; ++half) {
+    const int at = 2 * index + half;
+    group.scale_factors[half] = static_cast<int8_t>(block.Low(at));
+    group.minimum_factors[half] = static_cast<int8_t>(block.High(at));
+  }
+  SetCodes(&group, [&](int k) {
+    return block.Word(kCodes + index / 4 * 32 + 4 * k) >> 2 * (index % 4) & kQuarters;
+  });
+  return group;
+}
+
+// Q3_K: two bits, and a third whose absence takes 4 away; scales of 6 bits, 32 more than they are.
+inline BlockGroup ReadQ3K(Block block, int index) {
+  constexpr int kCodes = 32;
+  constexpr int kScales = 96;
+  constexpr int kScale = 108;
+  BlockGroup group;
+  group.zero = 4;
+  group.scale = block.F16(kScale);
+  for (int half = 0; half < 2; ++half) {
+    const int i = 2 * index + half;
+    const int low = i < 8 ? block.Low(kScales + i) : block.High(kScales + i - 8);
+    const int high = block.Byte(kScales + 8 + i % 4) >> 2 * (i / 4) & 3;
+    group.scale_factors[half] = static_cast<int8_t>((low | high << 4) - 32);
+  }
+  SetCodes(&group, [&](int k) {
+    const uint32_t low = block.Word(kCodes + index / 4 * 32 + 4 * k) >> 2 * (index % 4);
+    return (low & kQuarters) | (block.Word(4 * k) >> index & kBits) << 2;
+  });
+  return group;
+}
+
+// Scale and minimum of 6 bits each, as 12 bytes from 4 on hold the 8 of a block of Q4_K or Q5_K.
+inline void ReadScalesOfK(Block block, int index, BlockGroup* group) {
+  constexpr int kScales = 4;
+  int scale = 0;
+  int minimum = 0;
+  if (index < 4) {
+    scale = block.Byte(kScales + index) & 63;
+    minimum = block.Byte(kScales + 4 + index) & 63;
+  } else {
+    scale = block.Low(kScales + 4 + index) | block.Byte(kScales + index - 4) >> 6 << 4;
+    minimum = block.High(kScales + 4 + index) | block.Byte(kScales + index) >> 6 << 4;
+  }
+  group->scale = block.F16(0);
+  group->minimum = block.NegativeF16(2);
+  for (int8_t& factor : group->scale_factors) factor = static_cast<int8_t>(scale);
+  for (int8_t& factor : group->minimum_factors) factor = static_cast<int8_t>(minimum);
+}
+
+// Word k of 32 bytes from `at` on, which hold two groups: one in their low, one in their high
+// halves.
+inline uint32_t WordOfPair(Block block, int at, int index, int k) {
+  return block.Word(at + index / 2 * 32 + 4 * k) >> index % 2 * 4 & kHalves;
+}
+
+inline BlockGroup ReadQ4K(Block block, int index) {
+  constexpr int kCodes = 16;
+  BlockGroup group;
+  ReadScalesOfK(block, index, &group);
+  SetCodes(&group, [&](int k) { return WordOfPair(block, kCodes, index, k); });
+  return group;
+}
+
+inline BlockGroup ReadQ5K(Block block, int index) {
+  constexpr int kFifthBits = 16;
+  constexpr int kCodes = 48;
+  BlockGroup group;
+  ReadScalesOfK(block, index, &group);
+  SetCodes(&group, [&](int k) {
+    return WordOfPair(block, kCodes, index, k) | (block.Word(kFifthBits + 4 * k) >> index & kBits)
+                                                     << 4;
+  });
+  return group;
+}
+
+// Q6_K: of each 128 weights 64 bytes of halves and 32 of pairs of bits.
+inline BlockGroup ReadQ6K(Block block, int index) {
+  constexpr int kPairs = 128;
+  constexpr int kScales = 192;
+  constexpr int kScale = 208;
+  const int part = index / 4;    // of 128 weights
+  const int column = index % 4;  // of 32 weights in it
+  BlockGroup group;
+  group.zero = 32;
+  group.scale = block.F16(kScale);
+  for (int half = 0; half < 2; ++half) {
+    group.scale_factors[half] = static_cast<int8_t>(block.Byte(kScales + 2 * index + half));
+  }
+  SetCodes(&group, [&](int k) {
+    const uint32_t low = block.Word(64 * part + 32 * (column % 2) + 4 * k) >> column / 2 * 4;
+    const uint32_t pairs = block.Word(kPairs + 32 * part + 4 * k) >> 2 * column;
+    return (low & kHalves) | (pairs & kQuarters) << 4;
+  });
+  return group;
+}
+
+// Group `index` of the block.
+template <DType kDType>
+inline BlockGroup ReadGroup(Block block, int index) {
+  if constexpr (kDType == DType::kQ8_0) return ReadQ8_0(block);
+  if constexpr (kDType == DType::kQ4_0) return ReadSmall(block, false, false);
+  if constexpr (kDType == DType::kQ4_1) return ReadSmall(block, true, false);
+  if constexpr (kDType == DType::kQ5_0) return ReadSmall(block, false, true);
+  if constexpr (kDType == DType::kQ5_1) return ReadSmall(block, true, true);
+  if constexpr (kDType == DType::kQ2K) return ReadQ2K(block, index);
+  if constexpr (kDType == DType::kQ3K) return ReadQ3K(block, index);
+  if constexpr (kDType == DType::kQ4K) return ReadQ4K(block, index);
+  if constexpr (kDType == DType::kQ5K) return ReadQ5K(block, index);
+  if constexpr (kDType == DType::kQ6K) return ReadQ6K(block, index);
+  if constexpr (kDType == DType::kIq4Nl) return ReadIq4Nl(block);
+  if constexpr (kDType == DType::kIq4Xs) return ReadIq4Xs(block, index);
+}
+
+}  // namespace tandem::block_reading
+
+#endif  // TANDEM_KERNELS_BLOCK_READING_H_
