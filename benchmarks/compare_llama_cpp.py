@@ -5,7 +5,8 @@
   compare_llama_cpp.py --only decode,verify  measures these, and prints a Markdown table (--json F also writes the figures)
 
 llama.cpp is the PyPI package llama-cpp-python built for this machine, called through its C functions from a process that
-stays; its weights are the safetensors of Tandem's model, quantised by llama.cpp itself. Tandem is the program, a process
+stays. Formats of blocks are one GGUF file, which `tandem quantize` writes and both read; floats are the safetensors of
+Tandem's model, and the same as a GGUF file on llama.cpp's side. Tandem is the program, a process
 per turn: `bench kernels --target` where the program has it, else `generate` on a batch of n sequences in lockstep, whose
 passes have n rows. Ratios are medians over turns of the ratio within a turn; above 1 Tandem is faster. A measurement,
 never a test. Nothing is written into the repository: --work holds models, --venv the environment.
@@ -21,9 +22,9 @@ import tempfile
 sys.dont_write_bytecode = True  # Nothing is written into the repository.
 import comparison as lib  # noqa: E402
 
-# What Tandem calls a format: the file type of llama.cpp, the options of Tandem.
-FORMATS = {"f32": ("F32", ["--compute", "f32"]), "bf16": ("BF16", []), "int8": ("Q8_0", ["--quantize", "int8"]),
-           "int4": ("Q4_0", ["--quantize", "int4"])}
+FLOATS = {"f32": ["--compute", "f32"], "bf16": []}  # with the options of Tandem
+BLOCKS = ["q8_0", "q6_k", "q5_k", "q5_1", "q5_0", "q4_k", "q4_1", "q4_0", "iq4_nl", "iq4_xs", "q3_k", "q2_k"]
+FORMATS = [*FLOATS, *BLOCKS]
 MEASURES = ["prepare", "same", "settings", "decode", "verify", "prefill", "load", "pair"]
 SHIPPED = os.path.join(lib.ROOT, "models", "storyteller-7m")
 STORY = "Once upon a time there was a little girl who lived with her grandmother in a small house"
@@ -40,10 +41,15 @@ class Sides:
         self.refused = {}
         for name in args.formats:
             _, error = tandem.try_json("generate", "--target", SHIPPED, "--drafter", "none", "--prompt-ids", "0",
-                                       "--max-tokens", "1", *FORMATS[name][1])
+                                       "--max-tokens", "1", *self.at_load(name))
             if error:
                 self.refused[name] = error.splitlines()[-1]
-                lib.say(f"{name}: Tandem's side is skipped, it refuses {' '.join(FORMATS[name][1])}: {self.refused[name]}")
+                lib.say(f"{name}: Tandem's side is skipped, it refuses {' '.join(self.at_load(name))}: {self.refused[name]}")
+
+    @staticmethod
+    def at_load(name):
+        """Tandem's options that make a format of a folder of floats."""
+        return FLOATS[name] if name in FLOATS else ["--quantize", name]
 
     def folder(self, shape):
         """Tandem's model: the shipped one for "pair", else a random one, made if missing."""
@@ -56,39 +62,33 @@ class Sides:
                            check=True, stdout=sys.stderr)
         return folder
 
-    def file(self, shape, dtype):
-        """llama.cpp's model, made if missing."""
-        path = os.path.join(self.args.work, f"{shape}-{dtype}.gguf")
+    def file(self, shape, name):
+        """llama.cpp's model, of blocks Tandem's as well, made if missing."""
+        path = os.path.join(self.args.work, f"{shape}-{name}.gguf")
         if os.path.exists(path):
             return path
         lib.say(f"writing {path}")
-        part = path + ".part"
-        if dtype in ("F32", "BF16"):
-            self.worker.ask("write", folder=self.folder(shape), path=part, dtype=dtype)
+        part = path.removesuffix(".gguf") + ".part.gguf"
+        if name in FLOATS:
+            self.worker.ask("write", folder=self.folder(shape), path=part, dtype=name.upper())
         else:
-            self.worker.ask("write", source=self.file(shape, "BF16"), path=part, dtype=dtype, threads=self.args.threads)
+            subprocess.run([self.tandem.path, "quantize", self.folder(shape), "--to", name, "--out", part], check=True,
+                           stdout=sys.stderr)
         os.rename(part, path)
         return path
 
-    def dtype(self, name):
-        return FORMATS[name][0] + ("_PURE" if self.args.pure and name == "int4" else "")
-
-    def quantized_folder(self, shape, name):
-        """Tandem's model as `tandem quantize` writes it, made if missing."""
-        folder = os.path.join(self.args.work, f"{shape}-{name}")
-        if not os.path.exists(folder):
-            lib.say(f"writing {folder}")
-            subprocess.run([self.tandem.path, "quantize", self.folder(shape), "--to", name, "--out", folder], check=True,
-                           stdout=sys.stderr)
-        return folder
+    def target(self, shape, name):
+        """What Tandem reads, with its options."""
+        if name in FLOATS:
+            return ["--target", self.folder(shape), *FLOATS[name]]
+        return ["--target", self.file(shape, name)]
 
     def load(self, shape, name, **settings):
         """Loads the model into llama.cpp."""
-        return self.worker.ask("load", path=self.file(shape, self.dtype(name)), settings={**self.args.settings, **settings})
+        return self.worker.ask("load", path=self.file(shape, name), settings={**self.args.settings, **settings})
 
     def generate(self, shape, name, *options):
-        return ["generate", "--target", self.folder(shape), "--drafter", "none", "--temperature", "0", "--ignore-eos",
-                *FORMATS[name][1], *options]
+        return ["generate", *self.target(shape, name), "--drafter", "none", "--temperature", "0", "--ignore-eos", *options]
 
 
 def llama_pass(sides, what, rows):
@@ -120,9 +120,9 @@ def tandem_passes(sides, name, wanted):
         return {key: batch_passes(sides, name, *key) for key in wanted}
     prompts = wanted[0][0] == "prefill"
     context, repeat = (0, sides.args.prefill_repeat) if prompts else (sides.args.context, sides.args.repeat)
-    report = sides.tandem.json("bench", "kernels", "--target", sides.folder("1b"), "--ops", "passes",
+    report = sides.tandem.json("bench", "kernels", *sides.target("1b", name), "--ops", "passes",
                                "--pass-rows", ",".join(str(rows) for _, rows in wanted), "--pass-contexts", str(context),
-                               "--repeat", str(repeat), *FORMATS[name][1])
+                               "--repeat", str(repeat))
     # What `bench kernels` calls each: one row decodes, as many as a verification may have verify.
     found = {one["rows"]: one["ms"] for one in report["passes"] if one["context"] == context}
     return {key: found.get(key[1]) for key in wanted}
@@ -153,7 +153,7 @@ def compare_load(sides, fresh):
     prompt = ",".join(str(i) for i in range(16))
     for shape in sides.args.models:
         for name in sides.args.formats:
-            path = sides.file(shape, sides.dtype(name))
+            path = sides.file(shape, name)
 
             def theirs():
                 with fresh() as worker:
@@ -165,11 +165,10 @@ def compare_load(sides, fresh):
                 return sides.tandem.first_token(*options, "--prompt-ids", prompt, "--max-tokens", "1", *more,
                                                 *sides.args.load_options)
 
-            # Quantised at load, and from a folder that is.
+            # From the file, and quantised at load.
             sources = {name: lambda: ours(sides.generate(shape, name))}
-            if name in ("int8", "int4"):
-                folder = sides.quantized_folder(shape, name)
-                sources[f"{name} folder"] = lambda: ours(sides.generate(shape, "bf16"), "--target", folder)
+            if name in BLOCKS:
+                sources[f"{name} at load"] = lambda: ours(sides.generate(shape, "bf16"), "--quantize", name)
             *sides_of_ours, others = lib.alternate(sides.args.turns, *sources.values(), theirs)
             for source, values in zip(sources, sides_of_ours):
                 turns = list(zip(values, others))
@@ -183,13 +182,13 @@ def compare_pair(sides):
     """Plain greedy decoding of the shipped model, and Tandem's speculative decoding beside it."""
     ids = [0] + sides.tandem.ids(SHIPPED, STORY)
     prompt = ["--prompt-ids", ",".join(map(str, ids)), "--max-tokens", str(sides.args.pair_tokens)]
-    shared = ["--temperature", "0", "--ignore-eos", "--target", SHIPPED, *prompt]
+    shared = ["--temperature", "0", "--ignore-eos", *prompt]
     results = []
     for name in sides.args.formats:
         sides.load("pair", name)
 
         def ours(*options):
-            return sides.tandem.json("generate", *shared, *FORMATS[name][1], *options)["timings"]["tpot_ms"]
+            return sides.tandem.json("generate", *shared, *sides.target("pair", name), *options)["timings"]["tpot_ms"]
 
         def both():
             draft = os.path.join(lib.ROOT, "models", "storyteller-1m")
@@ -261,7 +260,7 @@ def pooled(results, earlier):
         for name in ("turns", "one_row", "peak_bytes"):
             if name in result:
                 merged[key][name] = merged[key][name] + result[name]
-    return sorted(merged.values(), key=lambda r: (r["what"], r.get("model", ""), list(FORMATS).index(r["format"].split()[0]), r.get("rows", 0)))
+    return sorted(merged.values(), key=lambda r: (r["what"], r.get("model", ""), FORMATS.index(r["format"].split()[0]), r.get("rows", 0)))
 
 
 def check_same(sides):
@@ -302,7 +301,7 @@ def try_settings(sides):
 def prepare(sides):
     for shape in ("1b", "pair"):
         for name in sides.args.formats + (["f32"] if shape == "pair" else []):
-            sides.file(shape, sides.dtype(name))
+            sides.file(shape, name)
     return []
 
 
@@ -316,8 +315,7 @@ def arguments():
     parser.add_argument("--venv", default=lib.default_folder("tandem_llama_cpp"), help="environment of llama.cpp, made if missing")
     parser.add_argument("--work", default=lib.default_folder("tandem_comparison"), help="folder of models, made if missing")
     parser.add_argument("--only", default=",".join(MEASURES), help="some of " + ",".join(MEASURES))
-    parser.add_argument("--formats", default="bf16,int8,int4", help="some of " + ",".join(FORMATS))
-    parser.add_argument("--pure", action="store_true", help="4 bits also for llama.cpp's output matrix, which it keeps at 6")
+    parser.add_argument("--formats", default="bf16,q8_0,q4_0,q4_k", help="some of " + ",".join(FORMATS))
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--rows", type=numbers, default=[1, 2, 3, 4, 5, 6, 8, 12, 16])
@@ -344,7 +342,7 @@ def arguments():
         if unknown:
             parser.error(f"{option}: unknown {', '.join(unknown)}; allowed: {', '.join(allowed)}")
     given = dict(one.split("=") for one in args.settings.split(","))
-    args.settings = {"threads": args.threads, "context": 1024, "cache": given.get("cache", "f16"),
+    args.settings = {"threads": args.threads, "context": max(1024, args.context + 512), "cache": given.get("cache", "f16"),
                      "flash_attention": given.get("flash_attention", "1") == "1", "repack": given.get("repack", "1") == "1",
                      "load_mode": given.get("load_mode", "mmap")}
     args.work = lib.outside_repository(args.work)

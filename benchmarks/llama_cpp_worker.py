@@ -146,10 +146,7 @@ def answer(api, state, request):
     if do == "write":
         sys.path.insert(0, HERE)
         import safetensors_to_gguf
-        if request.get("folder"):
-            safetensors_to_gguf.write(request["folder"], request["path"], request["dtype"])
-        else:
-            safetensors_to_gguf.quantize(request["source"], request["path"], request["dtype"], request["threads"])
+        safetensors_to_gguf.write(request["folder"], request["path"], request["dtype"])
         return {"bytes": os.path.getsize(request["path"])}
     if do == "load":
         return load(api, state, **request)

@@ -1,9 +1,8 @@
-"""Writes a Llama folder of safetensors as a GGUF file for llama.cpp, and quantises it with llama.cpp itself.
+"""Writes a Llama folder of safetensors as a GGUF file for llama.cpp.
 
 The file holds the weights and the shape, and no tokenizer: the comparisons speak in token ids. Runs in an environment
-with `gguf` and `llama-cpp-python`.
+with `gguf`.
 """
-import ctypes
 import json
 import os
 import struct
@@ -88,17 +87,3 @@ def write(folder, path, dtype):
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-
-
-def quantize(source, path, dtype, threads):
-    """Quantises the GGUF file `source` to `path` with llama.cpp's own quantiser.
-
-    `dtype` is a name such as "Q4_0"; "Q4_0_PURE" also gives the output matrix 4 bits, which llama.cpp keeps at 6.
-    """
-    import llama_cpp
-    parameters = llama_cpp.llama_model_quantize_default_params()
-    parameters.nthread = threads
-    parameters.pure = dtype.endswith("_PURE")
-    parameters.ftype = getattr(llama_cpp, "LLAMA_FTYPE_MOSTLY_" + dtype.removesuffix("_PURE"))
-    if llama_cpp.llama_model_quantize(source.encode(), path.encode(), ctypes.byref(parameters)) != 0:
-        raise RuntimeError(f"llama.cpp could not quantise {source} to {dtype}")
