@@ -12,7 +12,11 @@ if(TARGET tandem)
   install(TARGETS tandem RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
 set(TANDEM_MODELS_DIR ${CMAKE_INSTALL_DATADIR}/tandem/models)
-install(DIRECTORY models/storyteller-7m models/storyteller-1m
+set(shipped_models models/storyteller-7m models/storyteller-1m)
+if(EXISTS ${PROJECT_SOURCE_DIR}/models/smollm2-draft)
+  list(APPEND shipped_models models/smollm2-draft)
+endif()
+install(DIRECTORY ${shipped_models}
         DESTINATION ${TANDEM_MODELS_DIR}
         FILE_PERMISSIONS OWNER_READ OWNER_WRITE GROUP_READ WORLD_READ
         DIRECTORY_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE

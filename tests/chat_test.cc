@@ -222,7 +222,9 @@ TEST(Chat, GoesOnAfterAMessageThatIsNoText) {
 
 TEST(Conversation, EndsAnAnswerThatIsInterruptedAndGoesOn) {
   const ChatModel model;
-  const auto engine = MakeEngine(CpuOptionsFor(model.path(), ""));
+  EngineOptions options = CpuOptionsFor(model.path(), "");
+  options.callback_thread = CallbackThread::kEngine;  // so that the first piece is a round's
+  const auto engine = MakeEngine(options);
   auto format = ChatFormat::Load(engine.get());
   ASSERT_TRUE(format.ok()) << format.status();
   Request base{.max_tokens = 200, .sampling = kGreedy, .ignore_eos = true};

@@ -27,6 +27,7 @@ import serving  # noqa: E402
 
 TANDEM = ""
 IS_SANITIZED = False
+PAIR = ["--target", str(SOURCE / "models/storyteller-7m"), "--draft", str(SOURCE / "models/storyteller-1m")]
 PATIENCE_SECONDS = 120
 MEGABYTE = 1 << 20
 BODIES = [{"prompt": "Once upon a time", "max_tokens": 40, "temperature": 0},
@@ -60,7 +61,8 @@ def ask(server, body, timeout=PATIENCE_SECONDS):
 
 def generate(*options, **how):
     """Ends by itself: its status, output and errors."""
-    command = [TANDEM, "generate", "--prompt", "The king", "--max-tokens", "12", "--temperature", "0", "--threads", "2", *options]
+    command = [TANDEM, "generate", *PAIR, "--prompt", "The king", "--max-tokens", "12", "--temperature", "0", "--threads", "2",
+               *options]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=PATIENCE_SECONDS, check=False, **how)
     return done.returncode, done.stdout, done.stderr
 
@@ -92,7 +94,7 @@ class Faults(unittest.TestCase):
     @contextlib.contextmanager
     def serving(self, wrapper=()):
         """A server that ends with 0 when it is told to, its books in order."""
-        with serving.Server(TANDEM, ["--threads", "2"], wrapper=wrapper) as server:
+        with serving.Server(TANDEM, [*PAIR, "--threads", "2"], wrapper=wrapper) as server:
             yield server
             self.assertIsNone(server.process.poll(), server.log())
             self.assertTrue(server.await_idle(), "something still runs")

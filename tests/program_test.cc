@@ -207,9 +207,10 @@ TEST(Program, ComparesWithPlainDecoding) {
 }
 
 TEST(Program, StopsWhereItIsTold) {
-  const Words words = {"generate",         "--device",     "cpu", "--threads",     "1", "--prompt",
-                       "Once upon a time", "--max-tokens", "24",  "--temperature", "0"};
-  const std::string text = RunJson(words)["text"];  // of the shipped pair
+  const Words words =
+      Joined(Generate(ShippedModelPath("storyteller-7m"), ShippedModelPath("storyteller-1m")),
+             {"--prompt", "Once upon a time", "--max-tokens", "24", "--temperature", "0"});
+  const std::string text = RunJson(words)["text"];
   ASSERT_THAT(text, HasSubstr(" was"));
   const Json cut = RunJson(Joined(words, {"--stop", "xyzzy", "--stop", " was"}));
   EXPECT_EQ(cut["text"], text.substr(0, text.find(" was")));

@@ -22,6 +22,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/server_testing.h"
+#include "tests/engine_testing.h"
 #include "tests/run_program.h"
 
 extern char** environ;
@@ -42,9 +43,13 @@ class ServeProcess {
       TANDEM_CHECK(mkfifo(log_path_.c_str(), 0600) == 0);
       pipe_ = open(log_path_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     }
-    std::vector<std::string> words = {TANDEM_PROGRAM, "serve", "--port",      "0",
-                                      "--threads",    "1",     "--kv-memory", "64M",
-                                      "--model-name", "story"};
+    std::vector<std::string> words = {TANDEM_PROGRAM, "serve",
+                                      "--port",       "0",
+                                      "--threads",    "1",
+                                      "--kv-memory",  "64M",
+                                      "--model-name", "story",
+                                      "--target",     ShippedModelPath("storyteller-7m"),
+                                      "--draft",      ShippedModelPath("storyteller-1m")};
     words.insert(words.end(), extra.begin(), extra.end());
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());

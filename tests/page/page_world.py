@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import re
 import subprocess
 import tempfile
@@ -15,6 +16,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
 WAIT_SECONDS = 60
+MODELS = pathlib.Path(__file__).resolve().parents[2] / 'models'
 
 
 class Server:
@@ -22,7 +24,8 @@ class Server:
 
     def __init__(self, program, *extra):
         self._log = tempfile.NamedTemporaryFile(suffix='.log')
-        words = [program, 'serve', '--port', '0', '--threads', '1', '--kv-memory', '64M', *extra]
+        pair = ['--target', str(MODELS / 'storyteller-7m'), '--draft', str(MODELS / 'storyteller-1m')]
+        words = [program, 'serve', *pair, '--port', '0', '--threads', '1', '--kv-memory', '64M', *extra]
         self._process = subprocess.Popen(words, stderr=self._log)
         self.origin = self._await_origin()
 

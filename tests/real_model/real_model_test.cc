@@ -1,0 +1,82 @@
+// The real pair, SmolLM2 and its shipped draft, where the model was fetched: what it says makes
+// sense, and speculation says what it says alone.
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/run_program.h"
+#include "tools/model_places.h"
+
+namespace tandem {
+namespace {
+
+using Json = nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr char kQuestion[] = "What is the capital of France, and what is it known for?";
+
+class RealModel : public testing::Test {
+ protected:
+  void SetUp() override {
+    const std::optional<PairPaths> pair = RealPair();
+    if (!pair.has_value()) {
+      GTEST_SKIP() << "no real pair is here: `tandem fetch smollm2`, and models/smollm2-draft";
+    }
+    pair_ = *pair;
+  }
+  // What it answers greedily; `more` are further options.
+  static Json Answer(const std::string& question, const std::vector<std::string>& more) {
+    std::vector<std::string> words = {"generate",     "--chat", "--prompt",      question, "--json",
+                                      "--max-tokens", "128",    "--temperature", "0"};
+    words.insert(words.end(), more.begin(), more.end());
+    const ProgramRun run = RunProgram(words);
+    EXPECT_EQ(run.exit_status, 0) << run.err;
+    return Json::parse(run.out, nullptr, /*allow_exceptions=*/false);
+  }
+
+  PairPaths pair_;
+};
+
+TEST_F(RealModel, IsTheDefaultAndAnswersWithAndWithoutItsDraftAlike) {
+  const Json alone = Answer(kQuestion, {"-k", "0"});
+  EXPECT_THAT(alone["text"].get<std::string>(), HasSubstr("Paris"));
+  EXPECT_EQ(alone["finish_reason"], "stop");
+  for (const char* drafter : {"model", "ngram", "model+ngram"}) {
+    const Json drafted = Answer(kQuestion, {"-k", "4", "--drafter", drafter});
+    EXPECT_EQ(drafted["token_ids"], alone["token_ids"]) << drafter;
+    EXPECT_EQ(drafted["text"], alone["text"]) << drafter;
+    EXPECT_GT(drafted["speculation"]["proposed"], 0) << drafter;
+  }
+}
+
+TEST_F(RealModel, DraftIsOfUse) {
+  const Json answer = Answer("Explain in a few sentences how rain forms.", {"-k", "1"});
+  EXPECT_EQ(answer["speculation"]["drafter"], "model");
+  // Its card has a third accepted of single drafts; of a draft in other tokens it would be nothing.
+  EXPECT_GT(answer["speculation"]["acceptance_rate"], 0.1);
+}
+
+TEST_F(RealModel, RemembersInAConversation) {
+  const ProgramRun run = RunProgram({"chat", "--temperature", "0", "--max-tokens", "48"},
+                                    "Name a fruit that is yellow.\nName another one.\n/stats\n");
+  EXPECT_EQ(run.exit_status, 0) << run.err;
+  // The second prompt was the first, its answer and more, and mostly read from the cache.
+  EXPECT_THAT(run.err,
+              AllOf(HasSubstr(pair_.target), HasSubstr(pair_.draft), Not(HasSubstr("(0 cached)"))));
+}
+
+TEST_F(RealModel, IsInspectedByItsName) {
+  const ProgramRun run = RunProgram({"inspect", "smollm2", "--json", "--threads", "1"});
+  EXPECT_EQ(run.exit_status, 0) << run.err;
+  const Json json = Json::parse(run.out, nullptr, /*allow_exceptions=*/false);
+  EXPECT_EQ(json["architecture"]["vocab_size"], 49152);
+  EXPECT_EQ(json["tokenizer_size"], 49152);
+}
+
+}  // namespace
+}  // namespace tandem
