@@ -25,11 +25,13 @@ std::string Description(const DeviceProperties& device) {
 }
 
 // Whether products with such weights are those of tensor cores.
-bool IsInTiles(DType packed) { return packed == DType::kBF16 || IsQuantized(packed); }
+bool IsInTiles(DType packed) {
+  return packed == DType::kBF16 || IsQuantized(packed) || IsBlocks(packed);
+}
 
 // How weights of this dtype are stored.
 DType StoredAs(DType given, Quantization quantization) {
-  if (IsQuantized(given)) return given;
+  if (IsQuantized(given) || IsBlocks(given)) return given;
   switch (quantization) {
     case Quantization::kNone:
       return given;
@@ -43,16 +45,10 @@ DType StoredAs(DType given, Quantization quantization) {
 
 std::vector<std::byte> Packed(const TileLayout& layout, absl::Span<const WeightPart> parts,
                               DType as) {
+  if (IsBlocks(as)) return layout.PackBlocks();
   if (as == DType::kInt8) return layout.PackInt8();
   if (as == DType::kInt4) return layout.PackInt4();
   return IsInTiles(as) ? layout.PackBf16() : PackPlainly(parts);
-}
-
-absl::Status CheckHasNoBlocks(const ConstMatrixView& matrix) {
-  if (!IsBlocks(matrix.dtype)) return absl::OkStatus();
-  return absl::UnimplementedError(
-      absl::StrCat("weights of ", NameOf(matrix.dtype),
-                   ": have no products on a CUDA device yet, but on the CPU (--device cpu)"));
 }
 
 template <typename T>
@@ -147,7 +143,6 @@ absl::StatusOr<Buffer> CudaBackend::Uploaded(absl::Span<const std::byte> host) {
 
 absl::StatusOr<PackedWeight> CudaBackend::Pack(absl::Span<const WeightPart> parts, PartOrder order,
                                                Quantization quantization) {
-  for (const WeightPart& part : parts) RETURN_IF_ERROR(CheckHasNoBlocks(part.matrix));
   const TileLayout layout(parts, order);
   PackedWeight weight;
   weight.dtype = StoredAs(parts[0].matrix.dtype, quantization);
@@ -166,8 +161,10 @@ absl::StatusOr<PackedWeight> CudaBackend::Pack(absl::Span<const WeightPart> part
 }
 
 absl::StatusOr<ConstMatrixView> CudaBackend::Import(ConstMatrixView host, Buffer* storage) {
-  RETURN_IF_ERROR(CheckHasNoBlocks(host));
-  const std::vector<std::byte> rows = PackPlainly({{.matrix = host}});
+  const WeightPart parts[] = {{.matrix = host}};
+  const std::vector<std::byte> rows = IsBlocks(host.dtype)
+                                          ? TileLayout(parts, PartOrder::kConcatenated).PackBlocks()
+                                          : PackPlainly(parts);
   ASSIGN_OR_RETURN(*storage, Uploaded(rows));
   return ConstMatrixView(storage->data(), host.dtype, host.rows, host.cols, host.cols);
 }
@@ -253,16 +250,21 @@ void CudaBackend::MultiplyTiles(ConstMatrixView x, const NormTask& norm, const P
                                 ProductEnd end, MatrixView out) {
   void* rows = nullptr;
   float* factors = nullptr;
-  if (x.rows > kRowsRoundedOnTheWay) {
-    rows = Reserve(&packed_rows_, PackedRowsBytes(x.rows, x.cols));
+  const bool quantizes = IsBlocks(weight.dtype);
+  if (quantizes || x.rows > kRowsRoundedOnTheWay) {
+    rows = Reserve(&packed_rows_, quantizes ? PackedWholeRowsBytes(x.rows, x.cols)
+                                            : PackedRowsBytes(x.rows, x.cols));
     if (norm.weight != nullptr) {
       factors = static_cast<float*>(Reserve(&row_factors_, sizeof(float) * x.rows));
     }
     if (rows == nullptr || (norm.weight != nullptr && factors == nullptr)) return;
     const PackRowsTask task{.x = x,
                             .out = rows,
+                            .quantizes = quantizes,
                             .norm = norm,
-                            .chain_unit = IsQuantized(weight.dtype) ? kGroupSteps : 1,
+                            .chain_unit = quantizes                   ? kBlockChainSteps
+                                          : IsQuantized(weight.dtype) ? kGroupSteps
+                                                                      : 1,
                             .factors = factors};
     Note(Launch(task, stream_), "rounding activations");
   }
@@ -279,6 +281,7 @@ void CudaBackend::MultiplyTiles(ConstMatrixView x, const NormTask& norm, const P
                              .factors = factors,
                              .weight = packed,
                              .dtype = weight.dtype,
+                             .tiles = BlockTilesOf(weight.dtype),
                              .scales = reinterpret_cast<const float*>(scales),
                              .bias = static_cast<const float*>(weight.bias.data()),
                              .num_tiles = num_tiles,

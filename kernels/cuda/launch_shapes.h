@@ -71,12 +71,16 @@ struct ProductTiles {
   int rows;
   int outputs;
 };
+inline constexpr int kBlockOutputTiles = 2;   // of weights of block formats
+inline constexpr int kBlockManyRowTiles = 8;  // likewise
+inline constexpr int kBlockStages = 3;        // of a piece each on their way
 inline constexpr int kRowTileChoices[] = {1, 2, 4, 8};
 inline constexpr int kNumRowTileChoices = 4;
 // Of weights with scales the sums of a group are kept beside those of the chain, which eight tiles
 // of rows leave no room for.
 inline constexpr ProductTiles FewRowsTiles(DType dtype, int choice) {
   const int rows = kRowTileChoices[choice];
+  if (IsBlocks(dtype)) return {rows < 4 ? rows : 4, kBlockOutputTiles};
   if (!IsQuantized(dtype)) return {rows, 2};
   return {rows < 4 ? rows : 4, rows <= 2 ? 4 : 2};
 }
@@ -92,8 +96,12 @@ inline constexpr int RowTilesFor(int rows) {
 inline constexpr int kCopyStages = 4;
 inline constexpr int kStageBytes = 2048;
 inline constexpr int kWarpRingBytes = kCopyStages * kStageBytes;
-inline constexpr int ProductSharedBytes(ProductTiles tiles) {
-  const int ring = kChains * kWarpRingBytes;
+inline constexpr int ChainRingBytes(DType dtype) {
+  return IsBlocks(dtype) ? kBlockStages * kBlockOutputTiles * BlockTilesOf(dtype).piece_bytes()
+                         : kWarpRingBytes;
+}
+inline constexpr int ProductSharedBytes(DType dtype, ProductTiles tiles) {
+  const int ring = kChains * ChainRingBytes(dtype);
   const int outputs = tiles.outputs * kTileOutputs, rows = tiles.rows * kTileRows;
   const int sums = kChains * (outputs + (tiles.rows == 1 ? 1 : 0)) * rows * 4;  // and squares
   return ring > sums ? ring : sums;
@@ -106,8 +114,9 @@ inline constexpr LaunchShape ProductShape(ProductTiles tiles, int rows, int num_
           .z = 1,
           .shared_bytes = shared_bytes};
 }
-inline constexpr LaunchShape TileProductShape(ProductTiles tiles, int rows, int num_tiles) {
-  return ProductShape(tiles, rows, num_tiles, ProductSharedBytes(tiles));
+inline constexpr LaunchShape TileProductShape(DType dtype, ProductTiles tiles, int rows,
+                                              int num_tiles) {
+  return ProductShape(tiles, rows, num_tiles, ProductSharedBytes(dtype, tiles));
 }
 
 // Many rows: a block's warps are side by side, kWarpsAcross of them over its outputs. Sums of
@@ -118,15 +127,28 @@ inline constexpr int kWarpsAcross = 2;
 inline constexpr int kManyRowsOutputTiles = 8;
 inline constexpr int kManyRowsRingBytes = 64 * 1024;  // what is on its way or being read
 inline constexpr ProductTiles ManyRowsTiles(DType dtype) {
+  if (IsBlocks(dtype)) return {kBlockManyRowTiles, kManyRowsOutputTiles};
   return {IsQuantized(dtype) ? 8 : 16, kManyRowsOutputTiles};
 }
-inline constexpr LaunchShape ManyRowsShape(ProductTiles tiles, int rows, int num_tiles) {
-  return ProductShape(tiles, rows, num_tiles, kManyRowsRingBytes);
+inline constexpr int BlockManyRowsStageBytes(const BlockTiles& tiles) {
+  return kManyRowsOutputTiles * tiles.piece_bytes() +
+         kBlockManyRowTiles * tiles.piece_steps() * kWholeRowsStepBytes;
+}
+inline constexpr LaunchShape ManyRowsShape(DType dtype, int rows, int num_tiles) {
+  return ProductShape(ManyRowsTiles(dtype), rows, num_tiles,
+                      IsBlocks(dtype) ? kBlockStages * BlockManyRowsStageBytes(BlockTilesOf(dtype))
+                                      : kManyRowsRingBytes);
 }
 // Whether many rows' blocks take less time, which is bound by what a processor reads from the
 // second cache: blocks of few rows read more in all, but are many, and small, and share the
 // processors evenly.
 inline constexpr int64_t BlockBytes(ProductTiles tiles, DType dtype) {  // of one input
+  if (IsBlocks(dtype)) {
+    const BlockTiles weight = BlockTilesOf(dtype);
+    return (tiles.rows * kWholeRowsStepBytes +
+            tiles.outputs * weight.piece_bytes() / weight.piece_steps()) /
+           kStepInputs;
+  }
   return tiles.rows * kTileRows * 2 +
          static_cast<int64_t>(tiles.outputs * kTileOutputs * BitsOf(dtype) / 8);
 }
@@ -135,9 +157,9 @@ inline constexpr bool HasManyRows(DType dtype, int rows, int num_tiles, int num_
   const ProductTiles few = FewRowsTiles(dtype, kNumRowTileChoices - 1);
   const ProductTiles many = ManyRowsTiles(dtype);
   const int64_t waves =
-      (ManyRowsShape(many, rows, num_tiles).num_blocks() + num_processors - 1) / num_processors;
+      (ManyRowsShape(dtype, rows, num_tiles).num_blocks() + num_processors - 1) / num_processors;
   return BlockBytes(many, dtype) * waves * num_processors <=
-         BlockBytes(few, dtype) * TileProductShape(few, rows, num_tiles).num_blocks();
+         BlockBytes(few, dtype) * TileProductShape(dtype, few, rows, num_tiles).num_blocks();
 }
 
 // A warp packs a step of a tile of rows; with a norm a block all of its steps, with a sum of

@@ -26,7 +26,7 @@ TEST(LaunchShapes, HeadsOfARowHaveAWarpEach) {
 }
 
 TEST(LaunchShapes, ChainsCoverAllStepsInOrder) {
-  for (const int unit : {1, kGroupSteps}) {
+  for (const int unit : {1, kBlockChainSteps}) {
     for (int steps = 0; steps <= 2000; ++steps) {
       EXPECT_EQ(ChainBegin(0, steps, unit), 0);
       EXPECT_EQ(ChainBegin(kChains, steps, unit), steps);
@@ -39,7 +39,11 @@ TEST(LaunchShapes, ChainsCoverAllStepsInOrder) {
   }
 }
 
-constexpr DType kPackedDTypes[] = {DType::kBF16, DType::kInt8, DType::kInt4};
+std::vector<DType> PackedDTypes() {
+  std::vector<DType> dtypes = {DType::kBF16, DType::kInt8, DType::kInt4};
+  dtypes.insert(dtypes.end(), std::begin(kAllBlockDTypes), std::end(kAllBlockDTypes));
+  return dtypes;
+}
 
 void ExpectCoversOnce(const LaunchShape& shape, ProductTiles tiles, int rows, int num_tiles) {
   EXPECT_GE(shape.y * tiles.outputs, num_tiles);
@@ -51,22 +55,22 @@ void ExpectCoversOnce(const LaunchShape& shape, ProductTiles tiles, int rows, in
 
 TEST(LaunchShapes, ProductsCoverRowsAndTilesOnce) {
   for (int rows = 1; rows <= 300; ++rows) {
-    for (const DType dtype : kPackedDTypes) {
+    for (const DType dtype : PackedDTypes()) {
       const ProductTiles tiles = FewRowsTiles(dtype, RowTilesFor(rows));
       for (int num_tiles = 1; num_tiles <= 40; ++num_tiles) {
-        ExpectCoversOnce(TileProductShape(tiles, rows, num_tiles), tiles, rows, num_tiles);
+        ExpectCoversOnce(TileProductShape(dtype, tiles, rows, num_tiles), tiles, rows, num_tiles);
       }
-      EXPECT_EQ(rows <= 32, TileProductShape(tiles, rows, 1).x == 1 && tiles.rows <= 4);
+      EXPECT_EQ(rows <= 32, TileProductShape(dtype, tiles, rows, 1).x == 1 && tiles.rows <= 4);
     }
   }
 }
 
 TEST(LaunchShapes, BlocksOfManyRowsCoverRowsAndTilesOnce) {
-  for (const DType dtype : kPackedDTypes) {
+  for (const DType dtype : PackedDTypes()) {
     const ProductTiles tiles = ManyRowsTiles(dtype);
     for (int rows = 1; rows <= 600; ++rows) {
       for (int num_tiles = 1; num_tiles <= 40; ++num_tiles) {
-        ExpectCoversOnce(ManyRowsShape(tiles, rows, num_tiles), tiles, rows, num_tiles);
+        ExpectCoversOnce(ManyRowsShape(dtype, rows, num_tiles), tiles, rows, num_tiles);
         EXPECT_FALSE(rows <= 32 && HasManyRows(dtype, rows, num_tiles, 1));
       }
     }
@@ -76,7 +80,7 @@ TEST(LaunchShapes, BlocksOfManyRowsCoverRowsAndTilesOnce) {
 // On an H200: prompts' chunks have blocks of many rows where these fill the device.
 TEST(LaunchShapes, BlocksOfManyRowsAreTakenWhereTheyFillTheDevice) {
   constexpr int kProcessors = 132;
-  for (const DType dtype : kPackedDTypes) {
+  for (const DType dtype : PackedDTypes()) {
     for (const int outputs : {4096, 6144, 28672}) {
       EXPECT_TRUE(HasManyRows(dtype, 512, outputs / kTileOutputs, kProcessors)) << outputs;
     }
@@ -212,8 +216,8 @@ TEST(LaunchShapes, AttentionTakesASizeThatHoldsTheHead) {
 }
 
 TEST(LaunchShapes, GridsStayInsideTheDevicesLimits) {
-  EXPECT_LE(TileProductShape(FewRowsTiles(DType::kBF16, 0), 8, 1 << 16).y, kMaxGridY);
-  EXPECT_LE(ManyRowsShape(ManyRowsTiles(DType::kInt8), 1 << 20, 1 << 18).y, kMaxGridY);
+  EXPECT_LE(TileProductShape(DType::kBF16, FewRowsTiles(DType::kBF16, 0), 8, 1 << 16).y, kMaxGridY);
+  EXPECT_LE(ManyRowsShape(DType::kQ8_0, 1 << 20, 1 << 18).y, kMaxGridY);
   EXPECT_LE(FloatProductShape(1 << 17, 8).y, kMaxGridY);
 }
 

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "kernels/blocks.h"
 #include "kernels/cuda/product_layout.h"
 #include "kernels/quantize.h"
 #include "kernels/widen_row.h"
@@ -40,6 +41,58 @@ std::vector<float> WholeRow(const WeightPart& part, int row, DType to, int8_t* w
     for (int i = 0; i < count; ++i) whole[first + i] = static_cast<int8_t>(numbers[i]);
   }
   return scales;
+}
+
+static_assert(kStepInputs == kBlockGroup);
+
+constexpr bool TableIsThatOfBlocks() {
+  for (int i = 0; i < 16; ++i) {
+    if (static_cast<int>(kTableWords[i / 4] >> 8 * (i % 4) & 0xFF) != kIq4Numbers[i] + 128) {
+      return false;
+    }
+  }
+  return true;
+}
+static_assert(TableIsThatOfBlocks());
+
+void OrWord(std::byte* at, uint32_t bits) {
+  uint32_t word;
+  std::memcpy(&word, at, sizeof(word));
+  word |= bits;
+  std::memcpy(at, &word, sizeof(word));
+}
+
+// The numbers of a step and output into the tile's piece, which is zero there.
+void PlaceNumbers(const BlockGroup& group, const BlockTiles& tiles, int step, int output,
+                  std::byte* piece) {
+  for (int input = 0; input < kBlockGroup; input += 4) {
+    const PlaceOfWhole at = WholePlace(output, input);
+    uint32_t codes;
+    std::memcpy(&codes, group.codes + input, sizeof(codes));
+    std::byte* const numbers = piece + tiles.numbers_at(step, at.lane);
+    if (tiles.bits == 8) {
+      OrWord(numbers + 4 * at.place, codes);
+      continue;
+    }
+    OrWord(numbers + at.place / 2 * 4, (codes & 0x0F0F0F0F) << at.place % 2 * 4);
+    if (tiles.bits == 6) {
+      OrWord(piece + tiles.high_bits_at(step, at.lane), (codes >> 4 & 0x03030303) << 2 * at.place);
+    }
+  }
+}
+
+void PlaceF16(uint16_t bits, std::byte* at) { std::memcpy(at, &bits, sizeof(bits)); }
+
+// Likewise its scales or minimums: those that stand in the group.
+void PlaceScales(uint16_t common, const int8_t* factors, const BlockTiles& tiles, int step,
+                 int output, std::byte* scales) {
+  const int pair = output % (kTileOutputs / 2), of_pair = output / (kTileOutputs / 2);
+  std::byte* const record = scales + tiles.record_at(step, pair);
+  if (!tiles.has_factors()) return PlaceF16(common, record + of_pair * sizeof(common));
+  for (int half = 0; half < tiles.halves(); ++half) {
+    record[2 * half + of_pair] = static_cast<std::byte>(factors[half]);
+  }
+  PlaceF16(common, scales + tiles.common_at(pair) + of_pair * sizeof(common));
 }
 
 }  // namespace
@@ -156,6 +209,36 @@ std::vector<std::byte> TileLayout::PackInt4() const {
         word += static_cast<uint32_t>(whole) << 4 * nibble;
       }
       *words++ = word;
+    }
+  }
+  return packed;
+}
+
+std::vector<std::byte> TileLayout::PackBlocks() const {
+  const DType dtype = parts_[0].matrix.dtype;
+  const BlockTiles tiles = BlockTilesOf(dtype);
+  const size_t row_bytes = RowBytes(dtype, num_inputs());
+  const int num_pieces = tiles.num_pieces(num_inputs());
+  std::vector<std::byte> packed(tiles.packed_bytes(num_tiles_, num_inputs()));
+  for (int i = 0; i < num_tiles_ * kTileOutputs; ++i) {
+    const int tile = i / kTileOutputs, output = i % kTileOutputs;
+    const Source source = SourceOf(tile, output);
+    if (source.part == nullptr) continue;
+    const auto* const row =
+        static_cast<const std::byte*>(source.part->matrix.data) + source.row * row_bytes;
+    std::byte* const pieces =
+        packed.data() + static_cast<size_t>(tile) * num_pieces * tiles.piece_bytes();
+    for (int group = 0; group < NumSteps(num_inputs()); ++group) {
+      const BlockGroup numbers = ReadBlockGroup(row, dtype, group);
+      const int step = group % tiles.piece_steps();
+      std::byte* const piece =
+          pieces + static_cast<size_t>(group / tiles.piece_steps()) * tiles.piece_bytes();
+      PlaceNumbers(numbers, tiles, step, output, piece);
+      PlaceScales(numbers.scale, numbers.scale_factors, tiles, step, output,
+                  piece + tiles.scales_at());
+      if (!tiles.has_minimums) continue;
+      PlaceScales(numbers.minimum, numbers.minimum_factors, tiles, step, output,
+                  piece + tiles.minimums_at());
     }
   }
   return packed;

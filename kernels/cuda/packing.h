@@ -27,6 +27,8 @@ class TileLayout {
   //   out: [PackedInt8Bytes, or PackedInt4Bytes], then PackedScales scales
   std::vector<std::byte> PackInt8() const;
   std::vector<std::byte> PackInt4() const;
+  // Of parts of blocks.   out: [BlockTiles::packed_bytes]
+  std::vector<std::byte> PackBlocks() const;
   // [num_tiles * 16], zeros where there is none.
   std::vector<float> PackBias() const;
 

@@ -7,7 +7,8 @@ namespace {
 template <typename Weight, int kRowTiles, int kOutputTiles>
 Error EnqueueTiles(const TileProductTask& task, Stream stream) {
   return Enqueue<TileProductKernel<Weight, kRowTiles, kOutputTiles>>(
-      task, TileProductShape({kRowTiles, kOutputTiles}, task.out.rows, task.num_tiles), stream);
+      task, TileProductShape(task.dtype, {kRowTiles, kOutputTiles}, task.out.rows, task.num_tiles),
+      stream);
 }
 
 template <int kChoice>
@@ -29,7 +30,7 @@ template <typename Weight, DType kDType>
 Error EnqueueManyRows(const TileProductTask& task, Stream stream) {
   constexpr ProductTiles kTiles = ManyRowsTiles(kDType);
   return Enqueue<ManyRowsProductKernel<Weight, kTiles.rows>>(
-      task, ManyRowsShape(kTiles, task.out.rows, task.num_tiles), stream);
+      task, ManyRowsShape(kDType, task.out.rows, task.num_tiles), stream);
 }
 
 Error EnqueueManyRows(const TileProductTask& task, Stream stream) {
@@ -43,16 +44,23 @@ Error EnqueueManyRows(const TileProductTask& task, Stream stream) {
   }
 }
 
+template <typename Format>
+Error EnqueuePackRows(const PackRowsTask& task, Stream stream) {
+  if (task.norm.weight != nullptr) {
+    return Enqueue<PackNormedRowsKernel<Format>>(task, PackNormedRowsShape(task.x.rows), stream);
+  }
+  return Enqueue<PackRowsKernel<Format>>(task, PackRowsShape(task.x.rows, task.x.cols), stream);
+}
+
 }  // namespace
 
 Error Launch(const PackRowsTask& task, Stream stream) {
-  if (task.norm.weight != nullptr) {
-    return Enqueue<PackNormedRowsKernel>(task, PackNormedRowsShape(task.x.rows), stream);
-  }
-  return Enqueue<PackRowsKernel>(task, PackRowsShape(task.x.rows, task.x.cols), stream);
+  return task.quantizes ? EnqueuePackRows<WholeRows>(task, stream)
+                        : EnqueuePackRows<Bf16Rows>(task, stream);
 }
 
 Error Launch(const TileProductTask& task, Stream stream) {
+  if (IsBlocks(task.dtype)) return LaunchBlocks(task, stream);
   if (HasManyRows(task.dtype, task.out.rows, task.num_tiles, task.num_processors)) {
     return EnqueueManyRows(task, stream);
   }

@@ -45,7 +45,7 @@ struct ManyRowsProductKernel {
       CopyStage(task, step + (kStages - 1) * kStageSteps, shared + free_slot * kStageWords4);
       MultiplyStage(step, num_steps, shared + slot * kStageWords4, chain);
       if (step + kStageSteps >= chain_end || step + kStageSteps >= num_steps) {
-        Chain::ForEach([&](int tile, int r, int i) {
+        ForEachSum<kOutputTiles, kRowTiles>([&](int tile, int r, int i) {
           totals[tile][r][i] = totals[tile][r][i] + chain.sums()[tile][r][i];
         });
         chain.Clear();
@@ -54,17 +54,13 @@ struct ManyRowsProductKernel {
       slot = slot == kStages - 1 ? 0 : slot + 1;
     }
     CopyWait<0>();
-    StoreOut(task, totals);
+    EndTiles<kOutputTiles, kRowTiles>(task, BlockY() * kManyRowsOutputTiles + FirstOutputTile(),
+                                      int64_t{BlockX()} * kBlockRowTiles + FirstRowTile(), totals);
   }
 
  private:
   using Chain = ChainSums<Weight, kOutputTiles, kRowTiles>;
 
-  // Behind the last tile of rows comes the last once more, as of weights; nothing is stored for it.
-  TANDEM_DEVICE static int RowTile(const Task& task, int i) {
-    const int tile = BlockX() * kBlockRowTiles + i, last = CeilDiv(task.out.rows, kTileRows) - 1;
-    return tile < last ? tile : last;
-  }
   TANDEM_DEVICE static int FirstOutputTile() { return WarpIndex() % kWarpsAcross * kOutputTiles; }
   TANDEM_DEVICE static int FirstRowTile() { return WarpIndex() / kWarpsAcross * kRowTiles; }
 
@@ -86,7 +82,7 @@ struct ManyRowsProductKernel {
         }
       } else {
         const int row_part = part - kWeightParts;
-        const int64_t tile = RowTile(task, row_part / kStageSteps);
+        const int64_t tile = RowTile(task, BlockX() * kBlockRowTiles + row_part / kStageSteps);
         const int step = first_step + row_part % kStageSteps;
         if (step < num_steps) from = rows + (tile * num_steps + step) * kWarpSize;
       }
@@ -108,26 +104,6 @@ struct ManyRowsProductKernel {
         rows[r] = Load(stage + part * kWarpSize + Lane());
       }
       chain.Add(first_step + s, weights, Weight::kPieces * kWarpSize, s, rows);
-    }
-  }
-
-  TANDEM_DEVICE static void StoreOut(const Task& task, const typename Chain::Sums& totals) {
-    const bool is_pair = task.end == ProductEnd::kSwiGlu;
-    TANDEM_UNROLL
-    for (int i = 0; i < kOutputTiles; ++i) {
-      const int tile = BlockY() * kManyRowsOutputTiles + FirstOutputTile() + i;
-      TANDEM_UNROLL
-      for (int r = 0; r < kRowTiles; ++r) {
-        const int64_t row_tile = int64_t{BlockX()} * kBlockRowTiles + FirstRowTile() + r;
-        TANDEM_UNROLL
-        for (int j = 0; j < 2; ++j) {
-          const int64_t row = row_tile * kTileRows + Lane() % 4 * 2 + j;
-          const float low = totals[i][r][j], high = totals[i][r][2 + j];
-          const float factor = FactorOf(task, row);
-          EndOutput(task, row, tile, Lane() / 4, factor, low, high);
-          if (!is_pair) EndOutput(task, row, tile, Lane() / 4 + 8, factor, high, 0.0f);
-        }
-      }
     }
   }
 };

@@ -81,6 +81,18 @@ TANDEM_DEVICE float SwiGlu(float gate, float up) { return gate / (1.0f + Exponen
 template <int kOutputTiles, int kRowTiles>
 using TileSums = float[kOutputTiles][kRowTiles][4];
 
+template <int kOutputTiles, int kRowTiles, typename Do>
+TANDEM_DEVICE void ForEachSum(Do&& what) {
+  TANDEM_UNROLL
+  for (int tile = 0; tile < kOutputTiles; ++tile) {
+    TANDEM_UNROLL
+    for (int r = 0; r < kRowTiles; ++r) {
+      TANDEM_UNROLL
+      for (int i = 0; i < 4; ++i) what(tile, r, i);
+    }
+  }
+}
+
 // Tile `tile` of a weight. Behind the last one comes the last once more, whose outputs EndOutput
 // drops.
 TANDEM_DEVICE int WeightTile(const TileProductTask& task, int tile) {
@@ -113,19 +125,7 @@ class ChainSums {
 
   TANDEM_DEVICE const Sums& sums() const { return sums_; }
   TANDEM_DEVICE void Clear() {
-    ForEach([&](int tile, int r, int i) { sums_[tile][r][i] = 0.0f; });
-  }
-
-  template <typename Do>
-  TANDEM_DEVICE static void ForEach(Do&& what) {
-    TANDEM_UNROLL
-    for (int tile = 0; tile < kOutputTiles; ++tile) {
-      TANDEM_UNROLL
-      for (int r = 0; r < kRowTiles; ++r) {
-        TANDEM_UNROLL
-        for (int i = 0; i < 4; ++i) what(tile, r, i);
-      }
-    }
+    ForEachSum<kOutputTiles, kRowTiles>([&](int tile, int r, int i) { sums_[tile][r][i] = 0.0f; });
   }
 
  private:
@@ -151,7 +151,7 @@ class ChainSums {
   }
 
   TANDEM_DEVICE void EndGroup(int next_step) {
-    ForEach([&](int tile, int r, int i) {
+    ForEachSum<kOutputTiles, kRowTiles>([&](int tile, int r, int i) {
       sums_[tile][r][i] = MulAdd(group_[tile][r][i], scales_[tile][i / 2], sums_[tile][r][i]);
       group_[tile][r][i] = 0.0f;
     });
@@ -198,6 +198,79 @@ TANDEM_DEVICE void EndOutput(const TileProductTask& task, int64_t row, int tile,
 // Of rows that were packed.
 TANDEM_DEVICE float FactorOf(const TileProductTask& task, int64_t row) {
   return task.factors == nullptr || row >= task.out.rows ? 1.0f : Load(task.factors + row);
+}
+
+// The end of a block whose warps have a chain each of the same tiles: the chains' sums, added in
+// order.
+template <int kOutputTiles, int kRowTiles>
+struct ChainEnd {
+  static constexpr int kOutputs = kOutputTiles * kTileOutputs;
+  static constexpr int kRows = kRowTiles * kTileRows;
+
+  // out: [rows][outputs]
+  TANDEM_DEVICE static void StoreSums(const TileSums<kOutputTiles, kRowTiles>& sums, float* out) {
+    ForEachSum<kOutputTiles, kRowTiles>([&](int tile, int r, int i) {
+      const int output = tile * kTileOutputs + Lane() / 4 + i / 2 * 8;
+      const int row = r * kTileRows + Lane() % 4 * 2 + i % 2;
+      Store(out + row * kOutputs + output, sums[tile][r][i]);
+    });
+  }
+  // chain_sums: [chains][rows][outputs]; factor_of(row in the block) is what its sums are to be
+  // multiplied with
+  template <typename FactorOfRow>
+  TANDEM_DEVICE static void AddChains(const TileProductTask& task, const float* chain_sums,
+                                      const FactorOfRow& factor_of) {
+    const bool is_pair = task.end == ProductEnd::kSwiGlu;
+    const int tile_outputs = is_pair ? kTileOutputs / 2 : kTileOutputs;
+    const int outputs = kOutputTiles * tile_outputs;
+    for (int i = ThreadIndex(); i < kRows * outputs; i += kChains * kWarpSize) {
+      const int row = i / outputs;
+      const int tile = i % outputs / tile_outputs;
+      const int output = i % tile_outputs;
+      const int in_block = tile * kTileOutputs + output;
+      const float up = is_pair ? Sum(chain_sums, row, in_block + tile_outputs) : 0.0f;
+      EndOutput(task, int64_t{BlockX()} * kRows + row, BlockY() * kOutputTiles + tile, output,
+                factor_of(row), Sum(chain_sums, row, in_block), up);
+    }
+  }
+
+ private:
+  TANDEM_DEVICE static float Sum(const float* chain_sums, int row, int output) {
+    float sum = 0.0f;
+    TANDEM_UNROLL
+    for (int chain = 0; chain < kChains; ++chain) {
+      sum = sum + Load(chain_sums + (chain * kRows + row) * kOutputs + output);
+    }
+    return sum;
+  }
+};
+
+// The end of a warp that has all chains of its tiles, added in order.
+template <int kOutputTiles, int kRowTiles>
+TANDEM_DEVICE void EndTiles(const TileProductTask& task, int first_tile, int64_t first_row_tile,
+                            const TileSums<kOutputTiles, kRowTiles>& totals) {
+  const bool is_pair = task.end == ProductEnd::kSwiGlu;
+  TANDEM_UNROLL
+  for (int i = 0; i < kOutputTiles; ++i) {
+    TANDEM_UNROLL
+    for (int r = 0; r < kRowTiles; ++r) {
+      TANDEM_UNROLL
+      for (int j = 0; j < 2; ++j) {
+        const int64_t row = (first_row_tile + r) * kTileRows + Lane() % 4 * 2 + j;
+        const float low = totals[i][r][j], high = totals[i][r][2 + j];
+        const float factor = FactorOf(task, row);
+        EndOutput(task, row, first_tile + i, Lane() / 4, factor, low, high);
+        if (!is_pair) EndOutput(task, row, first_tile + i, Lane() / 4 + 8, factor, high, 0.0f);
+      }
+    }
+  }
+}
+
+// Tile `tile` of rows that were packed. Behind the last one comes the last once more; nothing is
+// stored for it.
+TANDEM_DEVICE int RowTile(const TileProductTask& task, int tile) {
+  const int last = CeilDiv(task.out.rows, kTileRows) - 1;
+  return tile < last ? tile : last;
 }
 
 }  // namespace tandem::cuda

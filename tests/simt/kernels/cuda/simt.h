@@ -79,6 +79,9 @@ inline uint32_t Vote(bool condition, const Where& where = Where::current()) {
 
 // ---- Memory ----
 
+struct alignas(8) Words2 {
+  uint32_t words[2];
+};
 struct alignas(16) Words4 {
   uint32_t words[4];
 };
@@ -126,7 +129,9 @@ inline float Larger(float a, float b) { return std::fmax(a, b); }
 inline float Exponential(float x) { return std::exp(x); }
 inline float Cosine(float x) { return std::cos(x); }
 inline float Sine(float x) { return std::sin(x); }
+inline int RoundToWhole(float x) { return static_cast<int>(std::nearbyint(x)); }
 inline uint32_t CountBits(uint32_t bits) { return std::popcount(bits); }
+inline float F16ToFloat(uint32_t bits) { return tandem::F16ToFloat(static_cast<uint16_t>(bits)); }
 inline uint32_t PackBf16(float low, float high) {
   return FloatToBf16(low) | uint32_t{FloatToBf16(high)} << 16;
 }
@@ -188,6 +193,54 @@ inline void MultiplyTile(const Words4& a, const uint32_t (&b)[2], float (&sums)[
   };
   const Got got = FromLane<Got>(simt::Machine::Get().Collective(ToLane(mine), where, multiply));
   std::memcpy(sums, got.sums, sizeof(got.sums));
+}
+
+// Of k from `first` to `end`.
+inline void MultiplyWhole(const Words4& a, const uint32_t (&b)[2], int first, int end,
+                          uint32_t (&sums)[4], const Where& where) {
+  struct Given {
+    uint32_t a[4], b[2], sums[4];
+  };
+  struct Got {
+    uint32_t sums[4];
+  };
+  Given mine;
+  std::memcpy(mine.a, a.words, sizeof(mine.a));
+  std::memcpy(mine.b, b, sizeof(mine.b));
+  std::memcpy(mine.sums, sums, sizeof(mine.sums));
+  const auto multiply = [first, end](const simt::LaneValues& given, simt::LaneValues* got) {
+    uint8_t left[16][32];
+    int8_t right[8][32];
+    for (int lane = 0; lane < kWarpSize; ++lane) {
+      const Given& from = reinterpret_cast<const Given&>(given[lane]);
+      const int group = lane / 4, k = lane % 4 * 4;
+      for (int i = 0; i < 4; ++i) {
+        std::memcpy(&left[group + i % 2 * 8][k + i / 2 * 16], &from.a[i], 4);
+      }
+      for (int i = 0; i < 2; ++i) std::memcpy(&right[group][k + i * 16], &from.b[i], 4);
+    }
+    for (int lane = 0; lane < kWarpSize; ++lane) {
+      Got sum;
+      std::memcpy(&sum, reinterpret_cast<const Given&>(given[lane]).sums, sizeof(sum));
+      for (int i = 0; i < 4; ++i) {
+        const int m = lane / 4 + i / 2 * 8, n = lane % 4 * 2 + i % 2;
+        int whole = 0;
+        for (int k = first; k < end; ++k) whole += left[m][k] * right[n][k];
+        sum.sums[i] += static_cast<uint32_t>(whole);
+      }
+      (*got)[lane] = ToLane(sum);
+    }
+  };
+  const Got got = FromLane<Got>(simt::Machine::Get().Collective(ToLane(mine), where, multiply));
+  std::memcpy(sums, got.sums, sizeof(got.sums));
+}
+inline void MultiplyWholeTile(const Words4& a, const uint32_t (&b)[2], uint32_t (&sums)[4],
+                              const Where& where = Where::current()) {
+  MultiplyWhole(a, b, 0, 32, sums, where);
+}
+inline void MultiplyHalfTile(const Words4& a, const uint32_t (&b)[2], int half, uint32_t (&sums)[4],
+                             const Where& where = Where::current()) {
+  MultiplyWhole(a, b, 16 * half, 16 * half + 16, sums, where);
 }
 
 // ---- Launching ----
