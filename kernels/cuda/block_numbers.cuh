@@ -49,38 +49,42 @@ struct PairScales {
   float of[kHalves][2];
 };
 
-// What is the same of several formats.
-template <int kNumberBits, TileScales kScaleForm>
+template <DType kDType>
 struct BlockWeight {
-  static constexpr BlockTiles kTiles = {kNumberBits, kScaleForm, false, false, 0};
+  static constexpr BlockTiles kTiles = BlockTilesOf(kDType);
   static constexpr int kHalves = kTiles.halves();
   static constexpr int kPieceSteps = kTiles.piece_steps();
-
-  TANDEM_DEVICE static BlockTiles Tiles() { return {kNumberBits, kScaleForm, false, false, 0}; }
-  // The same tiles, of which the compiler knows what these formats have in common.
-  TANDEM_DEVICE static BlockTiles Known(const BlockTiles& tiles) {
-    return {kNumberBits, kScaleForm, tiles.has_minimums, tiles.has_table, tiles.zero};
-  }
+  static constexpr int kPieceBytes = kTiles.piece_bytes();
+  static constexpr int kNumberBytes = kTiles.number_bytes();
+  static constexpr int kMinimumsAt = kTiles.minimums_at();
+  static constexpr int kZero = kTiles.zero;
+  static constexpr bool kHasMinimums = kTiles.has_minimums;
 
   // A lane's registers of a step of the piece at `piece`: [16 outputs, 32 inputs].
-  TANDEM_DEVICE static Words4 Numbers(const unsigned char* piece, int step, bool has_table) {
+  TANDEM_DEVICE static Words4 Numbers(const unsigned char* piece, int step) {
     const unsigned char* const at = piece + Tiles().numbers_at(step, Lane());
-    if constexpr (kNumberBits == 8) return LoadAt<Words4>(at);
-    const auto low = LoadAt<Words2>(at);
-    Words4 numbers;
-    TANDEM_UNROLL
-    for (int i = 0; i < 2; ++i) {
-      const HalvesOfBytes halves =
-          kNumberBits == 4 && has_table ? LookUp(low.words[i]) : Halves(low.words[i]);
-      numbers.words[2 * i] = halves.low;
-      numbers.words[2 * i + 1] = halves.high;
-    }
-    if constexpr (kNumberBits == 6) {
-      const auto high = LoadAt<uint32_t>(piece + Tiles().high_bits_at(step, Lane()));
+    if constexpr (kTiles.bits == 8) {
+      return LoadAt<Words4>(at);
+    } else {
+      const auto low = LoadAt<Words2>(at);
+      Words4 numbers;
       TANDEM_UNROLL
-      for (int i = 0; i < 4; ++i) numbers.words[i] |= (high >> 2 * i & kLowPairs) << 4;
+      for (int i = 0; i < 2; ++i) {
+        const HalvesOfBytes halves = kTiles.has_table ? LookUp(low.words[i]) : Halves(low.words[i]);
+        numbers.words[2 * i] = halves.low;
+        numbers.words[2 * i + 1] = halves.high;
+      }
+      if constexpr (kTiles.bits == 6) {
+        const auto high = LoadAt<uint32_t>(piece + Tiles().high_bits_at(step, Lane()));
+        TANDEM_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          // Shifted by 4 - 2 i, and not as a shift back and forth.
+          const uint32_t pairs = i < 2 ? high << (4 - 2 * i) : high >> (2 * i - 4);
+          numbers.words[i] |= pairs & kLowPairs << 4;
+        }
+      }
+      return numbers;
     }
-    return numbers;
   }
 
   // Those that begin at `scales`, for outputs lane / 4 and 8 more.
@@ -88,7 +92,7 @@ struct BlockWeight {
     const int pair = Lane() / 4;
     const unsigned char* const at = scales + Tiles().record_at(step, pair);
     PairScales<kHalves> pairs;
-    if constexpr (kScaleForm == TileScales::kF16) {
+    if constexpr (!kTiles.has_factors()) {
       const auto record = LoadAt<uint32_t>(at);
       TANDEM_UNROLL
       for (int i = 0; i < 2; ++i) pairs.of[0][i] = F16Of(record, i);
@@ -107,6 +111,10 @@ struct BlockWeight {
     }
     return pairs;
   }
+
+ private:
+  // For what takes a reference.
+  TANDEM_DEVICE static BlockTiles Tiles() { return BlockTilesOf(kDType); }
 };
 
 }  // namespace tandem::cuda

@@ -281,7 +281,6 @@ void CudaBackend::MultiplyTiles(ConstMatrixView x, const NormTask& norm, const P
                              .factors = factors,
                              .weight = packed,
                              .dtype = weight.dtype,
-                             .tiles = BlockTilesOf(weight.dtype),
                              .scales = reinterpret_cast<const float*>(scales),
                              .bias = static_cast<const float*>(weight.bias.data()),
                              .num_tiles = num_tiles,

@@ -165,8 +165,8 @@ inline constexpr bool HasManyRows(DType dtype, int rows, int num_tiles, int num_
 // A warp packs a step of a tile of rows; with a norm a block all of its steps, with a sum of
 // squares of each chain and row.
 inline constexpr int kPackWarps = 8;
-inline constexpr LaunchShape PackRowsShape(int rows, int inputs) {
-  return {.x = CeilDiv(NumSteps(inputs), kPackWarps),
+inline constexpr LaunchShape PackRowsShape(int rows, int num_steps) {
+  return {.x = CeilDiv(num_steps, kPackWarps),
           .y = CeilDiv(rows, kTileRows),
           .z = 1,
           .shared_bytes = 0};

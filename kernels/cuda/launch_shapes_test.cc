@@ -110,8 +110,8 @@ TEST(LaunchShapes, FloatProductsAndPackedRowsCoverEverythingOnce) {
       EXPECT_EQ(product.x, (size + kFloatWarps - 1) / kFloatWarps);
       EXPECT_EQ(product.y, (rows + kFloatRows - 1) / kFloatRows);
       const LaunchShape pack = PackRowsShape(rows, size);
-      EXPECT_GE(pack.x * kPackWarps * kStepInputs, size);
-      EXPECT_LT((pack.x - 1) * kPackWarps * kStepInputs, size);
+      EXPECT_GE(pack.x * kPackWarps, size);
+      EXPECT_LT((pack.x - 1) * kPackWarps, size);
       EXPECT_GE(pack.y * kTileRows, rows);
       EXPECT_LT((pack.y - 1) * kTileRows, rows);
     }

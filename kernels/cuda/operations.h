@@ -132,7 +132,6 @@ struct TileProductTask {
   const float* factors = nullptr;  // of packed rows' sums, or none
   const void* weight = nullptr;    // packed
   DType dtype = DType::kBF16;      // of the weight
-  BlockTiles tiles;                // of it, if it is one of blocks
   const float* scales = nullptr;   // behind the packed weight; of bf16 none
   const float* bias = nullptr;     // [num_tiles * 16] in the weight's order, or none
   int num_tiles = 0;               // of 16 outputs

@@ -44,12 +44,17 @@ Error EnqueueManyRows(const TileProductTask& task, Stream stream) {
   }
 }
 
+int NumPackedSteps(const PackRowsTask& task) {
+  return task.quantizes ? NumWholeRowsSteps(task.x.cols) : NumSteps(task.x.cols);
+}
+
 template <typename Format>
 Error EnqueuePackRows(const PackRowsTask& task, Stream stream) {
   if (task.norm.weight != nullptr) {
     return Enqueue<PackNormedRowsKernel<Format>>(task, PackNormedRowsShape(task.x.rows), stream);
   }
-  return Enqueue<PackRowsKernel<Format>>(task, PackRowsShape(task.x.rows, task.x.cols), stream);
+  return Enqueue<PackRowsKernel<Format>>(task, PackRowsShape(task.x.rows, NumPackedSteps(task)),
+                                         stream);
 }
 
 }  // namespace

@@ -3,51 +3,57 @@
 namespace tandem::cuda {
 namespace {
 
-template <typename Weight, int kRowTiles>
+template <DType kDType, int kRowTiles>
 Error EnqueueFewRows(const TileProductTask& task, Stream stream) {
   constexpr ProductTiles kTiles = {kRowTiles, kBlockOutputTiles};
-  return Enqueue<BlockProductKernel<Weight, kRowTiles>>(
-      task, TileProductShape(task.dtype, kTiles, task.out.rows, task.num_tiles), stream);
+  return Enqueue<BlockProductKernel<BlockWeight<kDType>, kRowTiles>>(
+      task, TileProductShape(kDType, kTiles, task.out.rows, task.num_tiles), stream);
 }
 
-template <int kBits, TileScales kScales>
+template <DType kDType>
 Error EnqueueBlocks(const TileProductTask& task, Stream stream) {
-  using Weight = BlockWeight<kBits, kScales>;
-  if (HasManyRows(task.dtype, task.out.rows, task.num_tiles, task.num_processors)) {
-    return Enqueue<ManyRowsBlockProductKernel<Weight>>(
-        task, ManyRowsShape(task.dtype, task.out.rows, task.num_tiles), stream);
+  if (HasManyRows(kDType, task.out.rows, task.num_tiles, task.num_processors)) {
+    return Enqueue<ManyRowsBlockProductKernel<BlockWeight<kDType>>>(
+        task, ManyRowsShape(kDType, task.out.rows, task.num_tiles), stream);
   }
-  switch (FewRowsTiles(task.dtype, RowTilesFor(task.out.rows)).rows) {
+  switch (FewRowsTiles(kDType, RowTilesFor(task.out.rows)).rows) {
     case 1:
-      return EnqueueFewRows<Weight, 1>(task, stream);
+      return EnqueueFewRows<kDType, 1>(task, stream);
     case 2:
-      return EnqueueFewRows<Weight, 2>(task, stream);
+      return EnqueueFewRows<kDType, 2>(task, stream);
     default:
-      return EnqueueFewRows<Weight, 4>(task, stream);
+      return EnqueueFewRows<kDType, 4>(task, stream);
   }
-}
-
-template <int kBits>
-Error EnqueueBlocksOfK(const TileProductTask& task, Stream stream) {
-  return task.tiles.scales == TileScales::kFactors
-             ? EnqueueBlocks<kBits, TileScales::kFactors>(task, stream)
-             : EnqueueBlocks<kBits, TileScales::kHalfFactors>(task, stream);
 }
 
 }  // namespace
 
-// The formats are of seven kinds (BlockTilesOf).
 Error LaunchBlocks(const TileProductTask& task, Stream stream) {
-  const bool has_factors = task.tiles.has_factors();
-  switch (task.tiles.bits) {
-    case 4:
-      return has_factors ? EnqueueBlocksOfK<4>(task, stream)
-                         : EnqueueBlocks<4, TileScales::kF16>(task, stream);
-    case 6:
-      return has_factors ? EnqueueBlocksOfK<6>(task, stream)
-                         : EnqueueBlocks<6, TileScales::kF16>(task, stream);
+  switch (task.dtype) {
+    case DType::kQ8_0:
+      return EnqueueBlocks<DType::kQ8_0>(task, stream);
+    case DType::kQ4_0:
+      return EnqueueBlocks<DType::kQ4_0>(task, stream);
+    case DType::kQ4_1:
+      return EnqueueBlocks<DType::kQ4_1>(task, stream);
+    case DType::kQ5_0:
+      return EnqueueBlocks<DType::kQ5_0>(task, stream);
+    case DType::kQ5_1:
+      return EnqueueBlocks<DType::kQ5_1>(task, stream);
+    case DType::kQ2K:
+      return EnqueueBlocks<DType::kQ2K>(task, stream);
+    case DType::kQ3K:
+      return EnqueueBlocks<DType::kQ3K>(task, stream);
+    case DType::kQ4K:
+      return EnqueueBlocks<DType::kQ4K>(task, stream);
+    case DType::kQ5K:
+      return EnqueueBlocks<DType::kQ5K>(task, stream);
+    case DType::kQ6K:
+      return EnqueueBlocks<DType::kQ6K>(task, stream);
+    case DType::kIq4Nl:
+      return EnqueueBlocks<DType::kIq4Nl>(task, stream);
     default:
-      return EnqueueBlocks<8, TileScales::kF16>(task, stream);
+      return EnqueueBlocks<DType::kIq4Xs>(task, stream);
   }
 }
 

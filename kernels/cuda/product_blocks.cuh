@@ -17,17 +17,20 @@ namespace tandem::cuda {
 inline constexpr uint32_t kWholeBits = 0x4B400000;
 inline constexpr float kWholeOffset = 0x1.8p23f;
 
-// What a lane multiplies with in a step of a tile of rows, and what it needs for the sums of rows
-// lane % 4 * 2 and one more.
+// What a lane has of a step of a tile of rows (product_layout.h).
 struct WholeRow {
   Words2 numbers;
-  Words4 notes;  // their scales, then their sums
+  Words4 notes;  // scales, then sums of numbers, of rows lane % 4 * 2 and one more
 
-  //   step: in global or shared memory
-  TANDEM_DEVICE void Load(const unsigned char* step) {
-    numbers = LoadAt<Words2>(step + Lane() * 8);
-    notes = LoadAt<Words4>(step + kWholeRowsNumberBytes + Lane() % 4 * 16);
+  // Of the `step`th step behind where numbers and notes of the lane begin.
+  TANDEM_DEVICE void Load(const unsigned char* numbers_at, const unsigned char* notes_at,
+                          int step) {
+    numbers = LoadAt<Words2>(numbers_at + step * kWholeRowsStepBytes);
+    notes = LoadAt<Words4>(notes_at + step * kWholeRowsStepBytes);
   }
+  TANDEM_DEVICE static int NumbersAt() { return Lane() * 8; }
+  TANDEM_DEVICE static int NotesAt() { return kWholeRowsNumberBytes + Lane() % 4 * 16; }
+
   TANDEM_DEVICE float scale(int i) const { return BitsToFloat(notes.words[i]); }
   // Of the numbers of a half, or of both.
   template <int kHalves>
@@ -44,26 +47,25 @@ class BlockChainSums {
  public:
   using Sums = TileSums<kOutputTiles, kRowTiles>;
 
-  TANDEM_DEVICE explicit BlockChainSums(const BlockTiles& tiles)
-      : tiles_(Weight::Known(tiles)), sums_{} {}
-
   // Adds a step, the `step`th of the tiles' pieces, which lie one behind the other.
   TANDEM_DEVICE void Add(const unsigned char* pieces, int step, const WholeRow (&rows)[kRowTiles]) {
-    const int piece_bytes = tiles_.piece_bytes();
+    RowTerms terms[kRowTiles];
+    TANDEM_UNROLL
+    for (int r = 0; r < kRowTiles; ++r) terms[r].Set(rows[r]);
     TANDEM_UNROLL
     for (int tile = 0; tile < kOutputTiles; ++tile) {
-      const unsigned char* const piece = pieces + tile * piece_bytes;
-      const Words4 numbers = Weight::Numbers(piece, step, tiles_.has_table);
-      const Scales scales = Weight::Scales(piece + Weight::Tiles().scales_at(), step);
+      const unsigned char* const piece = pieces + tile * Weight::kPieceBytes;
+      const Words4 numbers = Weight::Numbers(piece, step);
+      const Scales scales = Weight::Scales(piece + Weight::kNumberBytes, step);
       Scales minimums = {};
-      if (tiles_.has_minimums) {
-        minimums = Weight::Scales(piece + Weight::Tiles().minimums_at(), step);
+      if constexpr (Weight::kHasMinimums) {
+        minimums = Weight::Scales(piece + Weight::kMinimumsAt, step);
       }
       TANDEM_UNROLL
       for (int r = 0; r < kRowTiles; ++r) {
         TANDEM_UNROLL
         for (int half = 0; half < Weight::kHalves; ++half) {
-          Multiply(numbers, rows[r], half, scales, minimums, sums_[tile][r]);
+          Multiply(numbers, rows[r], terms[r], half, scales, minimums, sums_[tile][r]);
         }
       }
     }
@@ -77,50 +79,63 @@ class BlockChainSums {
  private:
   using Scales = PairScales<Weight::kHalves>;
 
-  TANDEM_DEVICE void Multiply(const Words4& numbers, const WholeRow& row, int half,
-                              const Scales& scales, const Scales& minimums, float (&sums)[4]) {
-    constexpr int kHalves = Weight::kHalves;
-    uint32_t whole[4];
-    TANDEM_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      const int zeros = tiles_.zero * row.Sum<kHalves>(i % 2, half);
-      whole[i] = kWholeBits - static_cast<uint32_t>(zeros);
+  // What all outputs have in common.
+  struct RowTerms {
+    uint32_t first[Weight::kHalves][2];  // what whole sums begin with
+    float sums[Weight::kHalves][2];      // that minimums are multiplied with
+
+    TANDEM_DEVICE void Set(const WholeRow& row) {
+      TANDEM_UNROLL
+      for (int i = 0; i < 2 * Weight::kHalves; ++i) {
+        const int sum = row.Sum<Weight::kHalves>(i % 2, i / 2);
+        first[i / 2][i % 2] = kWholeBits - static_cast<uint32_t>(Weight::kZero * sum);
+        sums[i / 2][i % 2] = row.scale(i % 2) * static_cast<float>(sum);
+      }
     }
-    if constexpr (kHalves == 1) {
-      MultiplyWholeTile(numbers, row.numbers.words, whole);
+  };
+
+  TANDEM_DEVICE static void Multiply(const Words4& numbers, const WholeRow& row,
+                                     const RowTerms& terms, int half, const Scales& scales,
+                                     const Scales& minimums, float (&sums)[4]) {
+    uint32_t whole[4];
+    if constexpr (Weight::kHalves == 1) {
+      MultiplyWholeTile(numbers, row.numbers.words, terms.first[half], whole);
     } else {
-      MultiplyHalfTile(numbers, row.numbers.words, half, whole);
+      MultiplyHalfTile(numbers, row.numbers.words, half, terms.first[half], whole);
     }
     TANDEM_UNROLL
     for (int i = 0; i < 4; ++i) {
       const float product = BitsToFloat(whole[i]) - kWholeOffset;
       sums[i] = MulAdd(product, scales.of[half][i / 2] * row.scale(i % 2), sums[i]);
-      if (tiles_.has_minimums) {
-        const float of_row = row.scale(i % 2) * static_cast<float>(row.Sum<kHalves>(i % 2, half));
-        sums[i] = MulAdd(minimums.of[half][i / 2], of_row, sums[i]);
+      if constexpr (Weight::kHasMinimums) {
+        sums[i] = MulAdd(minimums.of[half][i / 2], terms.sums[half][i % 2], sums[i]);
       }
     }
   }
 
-  const BlockTiles tiles_;
-  Sums sums_;
+  Sums sums_ = {};
 };
 
-// Begins to copy `bytes`, a multiple of 16, a warp at a time.
-TANDEM_DEVICE void CopyBytes(unsigned char* to, const unsigned char* from, int bytes) {
-  for (int at = Lane() * 16; at < bytes; at += kWarpSize * 16) CopyAsync16(to + at, from + at);
+// Begins to copy kBytes, a multiple of 16, from where the lane's 16 bytes of each 512 begin.
+template <int kBytes>
+TANDEM_DEVICE void CopyBytes(unsigned char* to, const unsigned char* from) {
+  TANDEM_UNROLL
+  for (int at = 0; at < kBytes; at += kWarpSize * 16) {
+    if (at + kWarpSize * 16 <= kBytes || Lane() * 16 < kBytes - at) CopyAsync16(to + at, from + at);
+  }
 }
 
-// A weight's piece of a tile; behind the last tile comes the last once more (WeightTile).
-TANDEM_DEVICE const unsigned char* PieceAt(const TileProductTask& task, const BlockTiles& tiles,
-                                           int tile, int piece) {
-  const int64_t of_tile = int64_t{WeightTile(task, tile)} * tiles.num_pieces(task.x.cols);
-  return static_cast<const unsigned char*>(task.weight) + (of_tile + piece) * tiles.piece_bytes();
+// The first piece of a weight's tile; behind the last tile comes the last once more (WeightTile).
+template <typename Weight>
+TANDEM_DEVICE const unsigned char* PiecesOf(const TileProductTask& task, int tile) {
+  const int num_pieces = CeilDiv(NumSteps(task.x.cols), Weight::kPieceSteps);
+  return static_cast<const unsigned char*>(task.weight) +
+         int64_t{WeightTile(task, tile)} * num_pieces * Weight::kPieceBytes;
 }
-// Of tile `tile` of rows.
-TANDEM_DEVICE const unsigned char* StepOfRows(const TileProductTask& task, int tile, int step) {
-  const int64_t of_tile = int64_t{RowTile(task, tile)} * NumSteps(task.x.cols);
-  return static_cast<const unsigned char*>(task.rows) + (of_tile + step) * kWholeRowsStepBytes;
+// The first step of tile `tile` of rows.
+TANDEM_DEVICE const unsigned char* StepsOfRows(const TileProductTask& task, int tile) {
+  return static_cast<const unsigned char*>(task.rows) +
+         int64_t{RowTile(task, tile)} * NumWholeRowsSteps(task.x.cols) * kWholeRowsStepBytes;
 }
 
 // Few rows: a warp has a chain. Its lanes copy the chain's pieces for each other.
@@ -130,12 +145,13 @@ struct BlockProductKernel {
   static constexpr int kThreads = kChains * kWarpSize;
   static constexpr int kOutputTiles = kBlockOutputTiles;
   static constexpr int kPieceSteps = Weight::kPieceSteps;
+  static constexpr int kStageBytes = kOutputTiles * Weight::kPieceBytes;
   static_assert(kBlockChainSteps % kPieceSteps == 0);
 
   // Weights are on their way before the kernels before have ended.
   TANDEM_DEVICE static void Run(const Task& task, unsigned char* shared) {
-    Chain chain(task.tiles);
-    MultiplyChain(task, shared, chain);
+    Chain chain;
+    MultiplyChain(task, shared + WarpIndex() * (kBlockStages * kStageBytes), chain);
     Barrier();
     auto* const chain_sums = reinterpret_cast<float*>(shared);  // [chains][rows][outputs]
     End::StoreSums(chain.sums(), chain_sums + WarpIndex() * (End::kRows * End::kOutputs));
@@ -148,59 +164,90 @@ struct BlockProductKernel {
   using Chain = BlockChainSums<Weight, kOutputTiles, kRowTiles>;
   using End = ChainEnd<kOutputTiles, kRowTiles>;
 
-  TANDEM_DEVICE static void MultiplyChain(const Task& task, unsigned char* shared, Chain& chain) {
+  // The pieces of a chain that are still to be copied.
+  struct Copies {
+    const unsigned char* from[kOutputTiles];  // the lane's part
+    int left;
+
+    // One group of copies, which may be empty.
+    TANDEM_DEVICE void Next(unsigned char* stage) {
+      if (left > 0) {
+        TANDEM_UNROLL
+        for (int tile = 0; tile < kOutputTiles; ++tile) {
+          CopyBytes<Weight::kPieceBytes>(stage + tile * Weight::kPieceBytes + Lane() * 16,
+                                         from[tile]);
+          from[tile] += Weight::kPieceBytes;
+        }
+      }
+      --left;
+      CopyCommit();
+    }
+  };
+
+  // The rows of a chain that are still to be read, a step before they are needed.
+  struct Rows {
+    const unsigned char* numbers[kRowTiles];  // the lane's part
+    const unsigned char* notes[kRowTiles];
+
+    TANDEM_DEVICE void Begin(const Task& task, int step) {
+      TANDEM_UNROLL
+      for (int r = 0; r < kRowTiles; ++r) {
+        const unsigned char* const at =
+            StepsOfRows(task, BlockX() * kRowTiles + r) + int64_t{step} * kWholeRowsStepBytes;
+        numbers[r] = at + WholeRow::NumbersAt();
+        notes[r] = at + WholeRow::NotesAt();
+      }
+    }
+    TANDEM_DEVICE void Read(int step, WholeRow (&rows)[kRowTiles]) const {
+      TANDEM_UNROLL
+      for (int r = 0; r < kRowTiles; ++r) rows[r].Load(numbers[r], notes[r], step);
+    }
+    TANDEM_DEVICE void NextPiece() {
+      TANDEM_UNROLL
+      for (int r = 0; r < kRowTiles; ++r) {
+        numbers[r] += kPieceSteps * kWholeRowsStepBytes;
+        notes[r] += kPieceSteps * kWholeRowsStepBytes;
+      }
+    }
+  };
+
+  TANDEM_DEVICE static void MultiplyChain(const Task& task, unsigned char* ring, Chain& chain) {
     const int num_steps = NumSteps(task.x.cols);
     const int begin = ChainBegin(WarpIndex(), num_steps, kBlockChainSteps);
     const int end = ChainBegin(WarpIndex() + 1, num_steps, kBlockChainSteps);
-    const int stage_bytes = kOutputTiles * Weight::Known(task.tiles).piece_bytes();
-    unsigned char* const ring = shared + WarpIndex() * (kBlockStages * stage_bytes);
+    const int num_pieces = CeilDiv(end - begin, kPieceSteps);
+    Copies copies;
+    copies.left = num_pieces;
     TANDEM_UNROLL
-    for (int stage = 0; stage < kBlockStages - 1; ++stage) {
-      CopyStage(task, begin + stage * kPieceSteps, end, ring + stage * stage_bytes);
+    for (int tile = 0; tile < kOutputTiles; ++tile) {
+      copies.from[tile] = PiecesOf<Weight>(task, BlockY() * kOutputTiles + tile) +
+                          int64_t{begin / kPieceSteps} * Weight::kPieceBytes + Lane() * 16;
     }
+    TANDEM_UNROLL
+    for (int stage = 0; stage < kBlockStages - 1; ++stage) copies.Next(ring + stage * kStageBytes);
     WaitForKernelsBefore();
+    Rows rows;
+    rows.Begin(task, begin);
     WholeRow next[kRowTiles];
-    LoadRows(task, begin, end, next);
+    if (num_pieces > 0) rows.Read(0, next);
     int slot = 0;
-    for (int step = begin; step < end; step += kPieceSteps) {
+    for (int piece = 0; piece < num_pieces; ++piece) {
       CopyWait<kBlockStages - 2>();
       SyncWarp();  // behind it all lanes have the stage, and none reads the one before any more
       const int free_slot = slot == 0 ? kBlockStages - 1 : slot - 1;
-      CopyStage(task, step + (kBlockStages - 1) * kPieceSteps, end, ring + free_slot * stage_bytes);
+      copies.Next(ring + free_slot * kStageBytes);
       TANDEM_UNROLL
       for (int s = 0; s < kPieceSteps; ++s) {
-        if (step + s >= end) break;
-        WholeRow rows[kRowTiles];
+        WholeRow now[kRowTiles];
         TANDEM_UNROLL
-        for (int r = 0; r < kRowTiles; ++r) rows[r] = next[r];
-        LoadRows(task, step + s + 1, end, next);
-        chain.Add(ring + slot * stage_bytes, s, rows);
+        for (int r = 0; r < kRowTiles; ++r) now[r] = next[r];
+        if (s + 1 < kPieceSteps || piece + 1 < num_pieces) rows.Read(s + 1, next);
+        chain.Add(ring + slot * kStageBytes, s, now);
       }
+      rows.NextPiece();
       slot = slot == kBlockStages - 1 ? 0 : slot + 1;
     }
     CopyWait<0>();
-  }
-
-  // One group of copies, which may be empty.
-  TANDEM_DEVICE static void CopyStage(const Task& task, int step, int end, unsigned char* to) {
-    const BlockTiles tiles = Weight::Known(task.tiles);
-    TANDEM_UNROLL
-    for (int tile = 0; tile < kOutputTiles; ++tile) {
-      if (step >= end) continue;
-      CopyBytes(to + tile * tiles.piece_bytes(),
-                PieceAt(task, tiles, BlockY() * kOutputTiles + tile, step / kPieceSteps),
-                tiles.piece_bytes());
-    }
-    CopyCommit();
-  }
-
-  // A step before they are needed.
-  TANDEM_DEVICE static void LoadRows(const Task& task, int step, int end,
-                                     WholeRow (&rows)[kRowTiles]) {
-    TANDEM_UNROLL
-    for (int r = 0; r < kRowTiles; ++r) {
-      if (step < end) rows[r].Load(StepOfRows(task, BlockX() * kRowTiles + r, step));
-    }
   }
 };
 
@@ -213,33 +260,38 @@ struct ManyRowsBlockProductKernel {
   static constexpr int kOutputTiles = kManyRowsOutputTiles / kWarpsAcross;
   static constexpr int kRowTiles = kBlockManyRowTiles / (kManyRowsWarps / kWarpsAcross);
   static constexpr int kPieceSteps = Weight::kPieceSteps;
+  // A stage in shared memory: [output tiles] of a piece, then [row tiles][steps].
+  static constexpr int kRowsAt = kManyRowsOutputTiles * Weight::kPieceBytes;
+  static constexpr int kRowTileBytes = kPieceSteps * kWholeRowsStepBytes;
+  static constexpr int kStageBytes = kRowsAt + kBlockManyRowTiles * kRowTileBytes;
   static_assert(kManyRowsWarps == kManyRowsOutputTiles && kManyRowsWarps == kBlockManyRowTiles);
 
   TANDEM_DEVICE static void Run(const Task& task, unsigned char* shared) {
     WaitForKernelsBefore();
     const int num_steps = NumSteps(task.x.cols);
-    const int stage_bytes = BlockManyRowsStageBytes(Weight::Known(task.tiles));
+    const int num_pieces = CeilDiv(num_steps, kPieceSteps);
+    const int chain_pieces = ChainSteps(num_steps, kBlockChainSteps) / kPieceSteps;
+    Copies copies(task, num_pieces);
     TANDEM_UNROLL
     for (int stage = 0; stage < kBlockStages - 1; ++stage) {
-      CopyStage(task, stage * kPieceSteps, shared + stage * stage_bytes);
+      copies.Next(shared + stage * kStageBytes);
     }
-    const int chain_steps = ChainSteps(num_steps, kBlockChainSteps);
-    int chain_end = chain_steps;
-    Chain chain(task.tiles);
+    int chain_end = chain_pieces;
+    Chain chain;
     typename Chain::Sums totals = {};
     int slot = 0;
-    for (int step = 0; step < num_steps; step += kPieceSteps) {
+    for (int piece = 0; piece < num_pieces; ++piece) {
       CopyWait<kBlockStages - 2>();
       Barrier();  // behind it all have the stage, and nobody reads the one before any more
       const int free_slot = slot == 0 ? kBlockStages - 1 : slot - 1;
-      CopyStage(task, step + (kBlockStages - 1) * kPieceSteps, shared + free_slot * stage_bytes);
-      MultiplyStage(task, step, num_steps, shared + slot * stage_bytes, chain);
-      if (step + kPieceSteps >= chain_end || step + kPieceSteps >= num_steps) {
+      copies.Next(shared + free_slot * kStageBytes);
+      MultiplyStage(shared + slot * kStageBytes, chain);
+      if (piece + 1 == chain_end || piece + 1 == num_pieces) {
         ForEachSum<kOutputTiles, kRowTiles>([&](int tile, int r, int i) {
           totals[tile][r][i] = totals[tile][r][i] + chain.sums()[tile][r][i];
         });
         chain.Clear();
-        chain_end += chain_steps;
+        chain_end += chain_pieces;
       }
       slot = slot == kBlockStages - 1 ? 0 : slot + 1;
     }
@@ -254,38 +306,43 @@ struct ManyRowsBlockProductKernel {
 
   TANDEM_DEVICE static int FirstOutputTile() { return WarpIndex() % kWarpsAcross * kOutputTiles; }
   TANDEM_DEVICE static int FirstRowTile() { return WarpIndex() / kWarpsAcross * kRowTiles; }
-  // A stage in shared memory: [output tiles] of a piece, then [row tiles][steps].
-  TANDEM_DEVICE static int RowsAt(const Task& task, int tile, int step) {
-    return kManyRowsOutputTiles * Weight::Known(task.tiles).piece_bytes() +
-           (tile * kPieceSteps + step) * kWholeRowsStepBytes;
-  }
 
-  // One group of copies, which may be empty: each warp's tile of outputs, and of rows.
-  TANDEM_DEVICE static void CopyStage(const Task& task, int step, unsigned char* stage) {
-    const BlockTiles tiles = Weight::Known(task.tiles);
-    const int left = NumSteps(task.x.cols) - step;
-    if (left > 0) {
-      const int tile = BlockY() * kManyRowsOutputTiles + WarpIndex();
-      CopyBytes(stage + WarpIndex() * tiles.piece_bytes(),
-                PieceAt(task, tiles, tile, step / kPieceSteps), tiles.piece_bytes());
-      const int row_steps = left < kPieceSteps ? left : kPieceSteps;
-      CopyBytes(stage + RowsAt(task, WarpIndex(), 0),
-                StepOfRows(task, BlockX() * kBlockManyRowTiles + WarpIndex(), step),
-                row_steps * kWholeRowsStepBytes);
+  // What a warp is to copy: a tile of outputs, and one of rows.
+  struct Copies {
+    const unsigned char* weight;  // the lane's part
+    const unsigned char* rows;
+    int left;
+
+    TANDEM_DEVICE Copies(const Task& task, int num_pieces)
+        : weight(PiecesOf<Weight>(task, BlockY() * kManyRowsOutputTiles + WarpIndex()) +
+                 Lane() * 16),
+          rows(StepsOfRows(task, BlockX() * kBlockManyRowTiles + WarpIndex()) + Lane() * 16),
+          left(num_pieces) {}
+    // One group of copies, which may be empty.
+    TANDEM_DEVICE void Next(unsigned char* stage) {
+      if (left > 0) {
+        unsigned char* const lane = stage + Lane() * 16;
+        CopyBytes<Weight::kPieceBytes>(lane + WarpIndex() * Weight::kPieceBytes, weight);
+        CopyBytes<kRowTileBytes>(lane + kRowsAt + WarpIndex() * kRowTileBytes, rows);
+        weight += Weight::kPieceBytes;
+        rows += kRowTileBytes;
+      }
+      --left;
+      CopyCommit();
     }
-    CopyCommit();
-  }
+  };
 
-  TANDEM_DEVICE static void MultiplyStage(const Task& task, int first_step, int num_steps,
-                                          const unsigned char* stage, Chain& chain) {
-    const int pieces_at = FirstOutputTile() * Weight::Known(task.tiles).piece_bytes();
+  TANDEM_DEVICE static void MultiplyStage(const unsigned char* stage, Chain& chain) {
+    const unsigned char* const rows_at = stage + kRowsAt + FirstRowTile() * kRowTileBytes;
     TANDEM_UNROLL
     for (int s = 0; s < kPieceSteps; ++s) {
-      if (first_step + s >= num_steps) return;
       WholeRow rows[kRowTiles];
       TANDEM_UNROLL
-      for (int r = 0; r < kRowTiles; ++r) rows[r].Load(stage + RowsAt(task, FirstRowTile() + r, s));
-      chain.Add(stage + pieces_at, s, rows);
+      for (int r = 0; r < kRowTiles; ++r) {
+        const unsigned char* const at = rows_at + r * kRowTileBytes;
+        rows[r].Load(at + WholeRow::NumbersAt(), at + WholeRow::NotesAt(), s);
+      }
+      chain.Add(stage + FirstOutputTile() * Weight::kPieceBytes, s, rows);
     }
   }
 };

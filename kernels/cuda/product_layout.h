@@ -173,8 +173,13 @@ inline constexpr uint32_t kTableWords[4] = {0x3F2D1801, 0x766A5D4F, 0xA6998D81, 
 //     of the first half of the step in the low 16 bits and of the other in the high ones.
 inline constexpr int kWholeRowsNumberBytes = kTileRows * kStepInputs;
 inline constexpr int kWholeRowsStepBytes = kWholeRowsNumberBytes + kTileRows * 8;
+// Behind the last come steps of zeros, so that the last piece of a weight has rows for all of its
+// steps; what they add to sums is +0.
+inline constexpr int NumWholeRowsSteps(int inputs) {
+  return CeilDiv(NumSteps(inputs), kBlockChainSteps) * kBlockChainSteps;
+}
 inline constexpr size_t PackedWholeRowsBytes(int rows, int inputs) {
-  return size_t{kWholeRowsStepBytes} * CeilDiv(rows, kTileRows) * NumSteps(inputs);
+  return size_t{kWholeRowsStepBytes} * CeilDiv(rows, kTileRows) * NumWholeRowsSteps(inputs);
 }
 // Where a lane has input `input` of a step, with three more behind it, of output `output`.
 struct PlaceOfWhole {

@@ -10,6 +10,7 @@ namespace tandem::cuda {
 
 // What a lane has of a step of a tile of rows: eight numbers of row lane / 4.
 struct Bf16Rows {
+  TANDEM_DEVICE static int StepsOf(int inputs) { return NumSteps(inputs); }
   TANDEM_DEVICE static int InputOf(int i) { return RowsInput(Lane(), i / 2) + i % 2; }
   TANDEM_DEVICE static Words4 Rounded(const float (&numbers)[8]) {
     Words4 packed;
@@ -32,6 +33,7 @@ struct WholeRows {
     uint32_t sums;  // of both halves (product_layout.h)
   };
 
+  TANDEM_DEVICE static int StepsOf(int inputs) { return NumWholeRowsSteps(inputs); }
   TANDEM_DEVICE static int InputOf(int i) { return WholeRowsInput(Lane(), i); }
   TANDEM_DEVICE static Quantized Quantize(const float (&numbers)[8]) {
     constexpr uint32_t kMagnitude = 0x7FFFFFFF, kInfinity = 0x7F800000, kNotANumber = 0x7FC00000;
@@ -134,7 +136,7 @@ struct PackRowsKernel {
 
   TANDEM_DEVICE static void Run(const Task& task, unsigned char*) {
     WaitForKernelsBefore();
-    const int num_steps = NumSteps(task.x.cols);
+    const int num_steps = Format::StepsOf(task.x.cols);
     const int step = BlockX() * kPackWarps + WarpIndex();
     if (step >= num_steps) return;
     RowNumbers<Format> row;
@@ -151,7 +153,7 @@ struct PackNormedRowsKernel {
 
   TANDEM_DEVICE static void Run(const Task& task, unsigned char* shared) {
     WaitForKernelsBefore();
-    const int num_steps = NumSteps(task.x.cols);
+    const int num_steps = Format::StepsOf(task.x.cols);
     const int begin = ChainBegin(WarpIndex(), num_steps, task.chain_unit);
     const int end = ChainBegin(WarpIndex() + 1, num_steps, task.chain_unit);
     float squares = 0.0f;

@@ -161,25 +161,27 @@ TANDEM_DEVICE void MultiplyTile(const Words4& a, const uint32_t (&b)[2], float (
       : "r"(a.words[0]), "r"(a.words[1]), "r"(a.words[2]), "r"(a.words[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// The same of whole numbers: a [16, 32] of unsigned bytes, b [32, 8] of signed ones, sums of 32
-// bits that are exact. Four numbers a word:
+// The same of whole numbers: sums = first + a * b, a [16, 32] of unsigned bytes, b [32, 8] of
+// signed ones, sums of 32 bits that are exact. Four numbers a word:
 //   a[0] at (g, 4t), a[1] at (g + 8, 4t), a[2] at (g, 4t + 16), a[3] at (g + 8, 4t + 16)
 //   b[0] at (4t, g), b[1] at (4t + 16, g)
-TANDEM_DEVICE void MultiplyWholeTile(const Words4& a, const uint32_t (&b)[2], uint32_t (&sums)[4]) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 "
-      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\n"
-      : "+r"(sums[0]), "+r"(sums[1]), "+r"(sums[2]), "+r"(sums[3])
-      : "r"(a.words[0]), "r"(a.words[1]), "r"(a.words[2]), "r"(a.words[3]), "r"(b[0]), "r"(b[1]));
+//   first[0] of column 2t, first[1] of column 2t + 1
+TANDEM_DEVICE void MultiplyWholeTile(const Words4& a, const uint32_t (&b)[2],
+                                     const uint32_t (&first)[2], uint32_t (&sums)[4]) {
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %10, %11};\n"
+      : "=r"(sums[0]), "=r"(sums[1]), "=r"(sums[2]), "=r"(sums[3])
+      : "r"(a.words[0]), "r"(a.words[1]), "r"(a.words[2]), "r"(a.words[3]), "r"(b[0]), "r"(b[1]),
+        "r"(first[0]), "r"(first[1]));
 }
 // Of k below 16 (half 0) or from there on (half 1).
 TANDEM_DEVICE void MultiplyHalfTile(const Words4& a, const uint32_t (&b)[2], int half,
-                                    uint32_t (&sums)[4]) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.s32.u8.s8.s32 "
-      "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};\n"
-      : "+r"(sums[0]), "+r"(sums[1]), "+r"(sums[2]), "+r"(sums[3])
-      : "r"(a.words[2 * half]), "r"(a.words[2 * half + 1]), "r"(b[half]));
+                                    const uint32_t (&first)[2], uint32_t (&sums)[4]) {
+  asm("mma.sync.aligned.m16n8k16.row.col.s32.u8.s8.s32 "
+      "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %8, %7, %8};\n"
+      : "=r"(sums[0]), "=r"(sums[1]), "=r"(sums[2]), "=r"(sums[3])
+      : "r"(a.words[2 * half]), "r"(a.words[2 * half + 1]), "r"(b[half]), "r"(first[0]),
+        "r"(first[1]));
 }
 
 // ---- Launching ----

@@ -195,20 +195,19 @@ inline void MultiplyTile(const Words4& a, const uint32_t (&b)[2], float (&sums)[
   std::memcpy(sums, got.sums, sizeof(got.sums));
 }
 
-// Of k from `first` to `end`.
-inline void MultiplyWhole(const Words4& a, const uint32_t (&b)[2], int first, int end,
-                          uint32_t (&sums)[4], const Where& where) {
+// Of k from `begin` to `end`.
+inline void MultiplyWhole(const Words4& a, const uint32_t (&b)[2], int begin, int end,
+                          const uint32_t (&first)[2], uint32_t (&sums)[4], const Where& where) {
   struct Given {
-    uint32_t a[4], b[2], sums[4];
+    uint32_t a[4], b[2];
   };
   struct Got {
-    uint32_t sums[4];
+    int32_t sums[4];
   };
   Given mine;
   std::memcpy(mine.a, a.words, sizeof(mine.a));
   std::memcpy(mine.b, b, sizeof(mine.b));
-  std::memcpy(mine.sums, sums, sizeof(mine.sums));
-  const auto multiply = [first, end](const simt::LaneValues& given, simt::LaneValues* got) {
+  const auto multiply = [begin, end](const simt::LaneValues& given, simt::LaneValues* got) {
     uint8_t left[16][32];
     int8_t right[8][32];
     for (int lane = 0; lane < kWarpSize; ++lane) {
@@ -220,27 +219,25 @@ inline void MultiplyWhole(const Words4& a, const uint32_t (&b)[2], int first, in
       for (int i = 0; i < 2; ++i) std::memcpy(&right[group][k + i * 16], &from.b[i], 4);
     }
     for (int lane = 0; lane < kWarpSize; ++lane) {
-      Got sum;
-      std::memcpy(&sum, reinterpret_cast<const Given&>(given[lane]).sums, sizeof(sum));
+      Got sum = {};
       for (int i = 0; i < 4; ++i) {
         const int m = lane / 4 + i / 2 * 8, n = lane % 4 * 2 + i % 2;
-        int whole = 0;
-        for (int k = first; k < end; ++k) whole += left[m][k] * right[n][k];
-        sum.sums[i] += static_cast<uint32_t>(whole);
+        for (int k = begin; k < end; ++k) sum.sums[i] += left[m][k] * right[n][k];
       }
       (*got)[lane] = ToLane(sum);
     }
   };
   const Got got = FromLane<Got>(simt::Machine::Get().Collective(ToLane(mine), where, multiply));
-  std::memcpy(sums, got.sums, sizeof(got.sums));
+  for (int i = 0; i < 4; ++i) sums[i] = first[i % 2] + static_cast<uint32_t>(got.sums[i]);
 }
-inline void MultiplyWholeTile(const Words4& a, const uint32_t (&b)[2], uint32_t (&sums)[4],
-                              const Where& where = Where::current()) {
-  MultiplyWhole(a, b, 0, 32, sums, where);
+inline void MultiplyWholeTile(const Words4& a, const uint32_t (&b)[2], const uint32_t (&first)[2],
+                              uint32_t (&sums)[4], const Where& where = Where::current()) {
+  MultiplyWhole(a, b, 0, 32, first, sums, where);
 }
-inline void MultiplyHalfTile(const Words4& a, const uint32_t (&b)[2], int half, uint32_t (&sums)[4],
+inline void MultiplyHalfTile(const Words4& a, const uint32_t (&b)[2], int half,
+                             const uint32_t (&first)[2], uint32_t (&sums)[4],
                              const Where& where = Where::current()) {
-  MultiplyWhole(a, b, 16 * half, 16 * half + 16, sums, where);
+  MultiplyWhole(a, b, 16 * half, 16 * half + 16, first, sums, where);
 }
 
 // ---- Launching ----
