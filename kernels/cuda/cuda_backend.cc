@@ -25,29 +25,11 @@ std::string Description(const DeviceProperties& device) {
 }
 
 // Whether products with such weights are those of tensor cores.
-bool IsInTiles(DType packed) {
-  return packed == DType::kBF16 || IsQuantized(packed) || IsBlocks(packed);
-}
-
-// How weights of this dtype are stored.
-DType StoredAs(DType given, Quantization quantization) {
-  if (IsQuantized(given) || IsBlocks(given)) return given;
-  switch (quantization) {
-    case Quantization::kNone:
-      return given;
-    case Quantization::kInt8:
-      return DType::kInt8;
-    case Quantization::kInt4:
-      return DType::kInt4;
-  }
-  return given;
-}
+bool IsInTiles(DType packed) { return packed == DType::kBF16 || IsBlocks(packed); }
 
 std::vector<std::byte> Packed(const TileLayout& layout, absl::Span<const WeightPart> parts,
                               DType as) {
   if (IsBlocks(as)) return layout.PackBlocks();
-  if (as == DType::kInt8) return layout.PackInt8();
-  if (as == DType::kInt4) return layout.PackInt4();
   return IsInTiles(as) ? layout.PackBf16() : PackPlainly(parts);
 }
 
@@ -143,9 +125,12 @@ absl::StatusOr<Buffer> CudaBackend::Uploaded(absl::Span<const std::byte> host) {
 
 absl::StatusOr<PackedWeight> CudaBackend::Pack(absl::Span<const WeightPart> parts, PartOrder order,
                                                Quantization quantization) {
+  if (quantization != Quantization::kNone || IsQuantized(parts[0].matrix.dtype)) {
+    return absl::UnimplementedError("weights of int8 and int4");
+  }
   const TileLayout layout(parts, order);
   PackedWeight weight;
-  weight.dtype = StoredAs(parts[0].matrix.dtype, quantization);
+  weight.dtype = parts[0].matrix.dtype;
   weight.order = order;
   weight.outputs = layout.num_outputs();
   weight.inputs = layout.num_inputs();
@@ -193,7 +178,7 @@ absl::StatusOr<Recording> CudaBackend::Record(absl::FunctionRef<void()> enqueue)
 
 void CudaBackend::Embed(const int32_t* ids, ConstMatrixView table, MatrixView out) {
   CheckF32(out);
-  TANDEM_CHECK(table.cols == out.cols && !IsQuantized(table.dtype));
+  TANDEM_CHECK(table.cols == out.cols);
   Note(Launch(EmbedTask{.ids = ids, .table = table, .out = out}, stream_), "embedding");
 }
 
@@ -258,30 +243,18 @@ void CudaBackend::MultiplyTiles(ConstMatrixView x, const NormTask& norm, const P
       factors = static_cast<float*>(Reserve(&row_factors_, sizeof(float) * x.rows));
     }
     if (rows == nullptr || (norm.weight != nullptr && factors == nullptr)) return;
-    const PackRowsTask task{.x = x,
-                            .out = rows,
-                            .quantizes = quantizes,
-                            .norm = norm,
-                            .chain_unit = quantizes                   ? kBlockChainSteps
-                                          : IsQuantized(weight.dtype) ? kGroupSteps
-                                                                      : 1,
-                            .factors = factors};
+    const PackRowsTask task{
+        .x = x, .out = rows, .quantizes = quantizes, .norm = norm, .factors = factors};
     Note(Launch(task, stream_), "rounding activations");
   }
   const int tile_outputs = end == ProductEnd::kSwiGlu ? kTileOutputs / 2 : kTileOutputs;
   const int num_tiles = CeilDiv(out.cols, tile_outputs);
-  const auto* const packed = static_cast<const std::byte*>(weight.data.data());
-  const std::byte* const scales =
-      weight.dtype == DType::kInt8   ? packed + PackedInt8Bytes(num_tiles, weight.inputs)
-      : weight.dtype == DType::kInt4 ? packed + PackedInt4Bytes(num_tiles, weight.inputs)
-                                     : nullptr;
   const TileProductTask task{.x = x,
                              .rows = rows,
                              .norm = norm,
                              .factors = factors,
-                             .weight = packed,
+                             .weight = weight.data.data(),
                              .dtype = weight.dtype,
-                             .scales = reinterpret_cast<const float*>(scales),
                              .bias = static_cast<const float*>(weight.bias.data()),
                              .num_tiles = num_tiles,
                              .num_processors = num_processors_,

@@ -118,12 +118,11 @@ struct PackRowsTask {
   void* out = nullptr;  // PackedRowsBytes(x.rows, x.cols), or PackedWholeRowsBytes
   bool quantizes = false;
   NormTask norm;
-  int chain_unit = 1;        // of the weights' chains, in whose order squares are added
   float* factors = nullptr;  // [x.rows]
 };
 Error Launch(const PackRowsTask& task, Stream stream);
 
-// A product of rows, rounded to bf16, with a weight of bf16, int8 or int4, or of quantised rows
+// A product of rows, rounded to bf16, with a weight of bf16, or of quantised rows
 // with a weight of blocks (product_layout.h).
 struct TileProductTask {
   ConstMatrixView x;               // read where rows are few: rounded on the way
@@ -132,7 +131,6 @@ struct TileProductTask {
   const float* factors = nullptr;  // of packed rows' sums, or none
   const void* weight = nullptr;    // packed
   DType dtype = DType::kBF16;      // of the weight
-  const float* scales = nullptr;   // behind the packed weight; of bf16 none
   const float* bias = nullptr;     // [num_tiles * 16] in the weight's order, or none
   int num_tiles = 0;               // of 16 outputs
   int num_processors = 1;          // of the device

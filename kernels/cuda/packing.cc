@@ -7,41 +7,9 @@
 #include "base/check.h"
 #include "kernels/blocks.h"
 #include "kernels/cuda/product_layout.h"
-#include "kernels/quantize.h"
-#include "kernels/widen_row.h"
 
 namespace tandem::cuda {
 namespace {
-
-static_assert(kGroupSteps * kStepInputs == kQuantizationGroup);
-
-// Row `row` of a part as whole numbers; returns the scale of each group.   whole: [inputs]
-std::vector<float> WholeRow(const WeightPart& part, int row, DType to, int8_t* whole) {
-  const ConstMatrixView& matrix = part.matrix;
-  const bool is_whole = IsQuantized(matrix.dtype);
-  const DType dtype = is_whole ? matrix.dtype : to;
-  const int num_groups = QuantizationGroups(matrix.cols);
-  const size_t row_bytes = is_whole ? QuantizedBytes(dtype, matrix.cols)
-                                    : static_cast<size_t>(matrix.stride) * SizeOf(matrix.dtype);
-  const auto* const bytes = static_cast<const std::byte*>(matrix.data) + row * row_bytes;
-  std::vector<float> scales(num_groups);
-  float numbers[kQuantizationGroup];
-  std::byte quantized[kQuantizationGroup];
-  for (int group = 0; group < num_groups; ++group) {
-    const int first = group * kQuantizationGroup;
-    const int count = std::min(kQuantizationGroup, matrix.cols - first);
-    if (is_whole) {
-      scales[group] = part.scales[static_cast<size_t>(row) * num_groups + group];
-      std::memcpy(quantized, bytes + QuantizedBytes(dtype, first), QuantizedBytes(dtype, count));
-    } else {
-      WidenRow(bytes + first * SizeOf(matrix.dtype), matrix.dtype, count, numbers);
-      QuantizeGroup(numbers, count, dtype, quantized, &scales[group]);
-    }
-    DequantizeGroup(quantized, count, dtype, 1.0f, numbers);
-    for (int i = 0; i < count; ++i) whole[first + i] = static_cast<int8_t>(numbers[i]);
-  }
-  return scales;
-}
 
 static_assert(kStepInputs == kBlockGroup);
 
@@ -152,63 +120,6 @@ std::vector<std::byte> TileLayout::PackBf16() const {
         if (rows[at.output] != nullptr && input + i < num_inputs())
           *to = rows[at.output][input + i];
       }
-    }
-  }
-  return packed;
-}
-
-std::vector<int8_t> TileLayout::WholeTile(int tile, DType to, float* scales) const {
-  const int padded = NumSteps(num_inputs()) * kStepInputs;
-  std::vector<int8_t> rows(static_cast<size_t>(kTileOutputs) * padded);
-  for (int output = 0; output < kTileOutputs; ++output) {
-    const Source source = SourceOf(tile, output);
-    if (source.part == nullptr) continue;
-    const std::vector<float> of_row =
-        WholeRow(*source.part, source.row, to, rows.data() + output * padded);
-    for (int group = 0; group < NumGroups(num_inputs()); ++group) {
-      scales[group * kTileOutputs + output] = of_row[group];
-    }
-  }
-  return rows;
-}
-
-std::vector<std::byte> TileLayout::PackInt8() const {
-  const int num_steps = NumSteps(num_inputs());
-  const size_t scales_at = PackedInt8Bytes(num_tiles_, num_inputs());
-  std::vector<std::byte> packed(scales_at + sizeof(float) * PackedScales(num_tiles_, num_inputs()));
-  auto* bytes = reinterpret_cast<int8_t*>(packed.data());
-  auto* const scales = reinterpret_cast<float*>(packed.data() + scales_at);
-  for (int tile = 0; tile < num_tiles_; ++tile) {
-    const std::vector<int8_t> rows =
-        WholeTile(tile, DType::kInt8, scales + PackedScales(tile, num_inputs()));
-    for (int i = 0; i < num_steps * kInt8StepBytes; ++i) {  // steps, lanes, halves, words, pairs
-      const PlaceInTile at = WeightPlace(i / 8 % 2, i / 16 % 32, i / 2 % 4);
-      const int input = i / kInt8StepBytes * kStepInputs + at.input + i % 2;
-      *bytes++ = rows[static_cast<size_t>(at.output) * num_steps * kStepInputs + input];
-    }
-  }
-  return packed;
-}
-
-std::vector<std::byte> TileLayout::PackInt4() const {
-  const int num_steps = NumSteps(num_inputs());
-  const size_t scales_at = PackedInt4Bytes(num_tiles_, num_inputs());
-  std::vector<std::byte> packed(scales_at + sizeof(float) * PackedScales(num_tiles_, num_inputs()));
-  auto* words = reinterpret_cast<uint32_t*>(packed.data());
-  auto* const scales = reinterpret_cast<float*>(packed.data() + scales_at);
-  for (int tile = 0; tile < num_tiles_; ++tile) {
-    const std::vector<int8_t> rows =
-        WholeTile(tile, DType::kInt4, scales + PackedScales(tile, num_inputs()));
-    for (int i = 0; i < CeilDiv(num_steps, 2) * 32 * 4; ++i) {  // pairs of steps, lanes, halves
-      const int step = i / 128 * 2 + i / 2 % 2;
-      uint32_t word = 0x88888888;
-      for (int nibble = 0; nibble < 8 && step < num_steps; ++nibble) {
-        const PlaceInTile at = WeightPlace(i % 2, i / 4 % 32, nibble % 4);
-        const int input = step * kStepInputs + at.input + nibble / 4;
-        const int whole = rows[static_cast<size_t>(at.output) * num_steps * kStepInputs + input];
-        word += static_cast<uint32_t>(whole) << 4 * nibble;
-      }
-      *words++ = word;
     }
   }
   return packed;

@@ -41,80 +41,69 @@ struct WholeRow {
   }
 };
 
-// The sums of a chain of steps.
-template <typename Weight, int kOutputTiles, int kRowTiles>
-class BlockChainSums {
- public:
-  using Sums = TileSums<kOutputTiles, kRowTiles>;
+// What all outputs have in common of a step of a tile of rows.
+template <typename Weight>
+struct RowTerms {
+  uint32_t first[Weight::kHalves][2];  // what whole sums begin with
+  float sums[Weight::kHalves][2];      // that minimums are multiplied with
 
-  // Adds a step, the `step`th of the tiles' pieces, which lie one behind the other.
-  TANDEM_DEVICE void Add(const unsigned char* pieces, int step, const WholeRow (&rows)[kRowTiles]) {
-    RowTerms terms[kRowTiles];
+  TANDEM_DEVICE void Set(const WholeRow& row) {
     TANDEM_UNROLL
-    for (int r = 0; r < kRowTiles; ++r) terms[r].Set(rows[r]);
-    TANDEM_UNROLL
-    for (int tile = 0; tile < kOutputTiles; ++tile) {
-      const unsigned char* const piece = pieces + tile * Weight::kPieceBytes;
-      const Words4 numbers = Weight::Numbers(piece, step);
-      const Scales scales = Weight::Scales(piece + Weight::kNumberBytes, step);
-      Scales minimums = {};
-      if constexpr (Weight::kHasMinimums) {
-        minimums = Weight::Scales(piece + Weight::kMinimumsAt, step);
-      }
-      TANDEM_UNROLL
-      for (int r = 0; r < kRowTiles; ++r) {
-        TANDEM_UNROLL
-        for (int half = 0; half < Weight::kHalves; ++half) {
-          Multiply(numbers, rows[r], terms[r], half, scales, minimums, sums_[tile][r]);
-        }
-      }
+    for (int i = 0; i < 2 * Weight::kHalves; ++i) {
+      const int sum = row.Sum<Weight::kHalves>(i % 2, i / 2);
+      first[i / 2][i % 2] = kWholeBits - static_cast<uint32_t>(Weight::kZero * sum);
+      sums[i / 2][i % 2] = row.scale(i % 2) * static_cast<float>(sum);
     }
   }
-
-  TANDEM_DEVICE const Sums& sums() const { return sums_; }
-  TANDEM_DEVICE void Clear() {
-    ForEachSum<kOutputTiles, kRowTiles>([&](int tile, int r, int i) { sums_[tile][r][i] = 0.0f; });
-  }
-
- private:
-  using Scales = PairScales<Weight::kHalves>;
-
-  // What all outputs have in common.
-  struct RowTerms {
-    uint32_t first[Weight::kHalves][2];  // what whole sums begin with
-    float sums[Weight::kHalves][2];      // that minimums are multiplied with
-
-    TANDEM_DEVICE void Set(const WholeRow& row) {
-      TANDEM_UNROLL
-      for (int i = 0; i < 2 * Weight::kHalves; ++i) {
-        const int sum = row.Sum<Weight::kHalves>(i % 2, i / 2);
-        first[i / 2][i % 2] = kWholeBits - static_cast<uint32_t>(Weight::kZero * sum);
-        sums[i / 2][i % 2] = row.scale(i % 2) * static_cast<float>(sum);
-      }
-    }
-  };
-
-  TANDEM_DEVICE static void Multiply(const Words4& numbers, const WholeRow& row,
-                                     const RowTerms& terms, int half, const Scales& scales,
-                                     const Scales& minimums, float (&sums)[4]) {
-    uint32_t whole[4];
-    if constexpr (Weight::kHalves == 1) {
-      MultiplyWholeTile(numbers, row.numbers.words, terms.first[half], whole);
-    } else {
-      MultiplyHalfTile(numbers, row.numbers.words, half, terms.first[half], whole);
-    }
-    TANDEM_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      const float product = BitsToFloat(whole[i]) - kWholeOffset;
-      sums[i] = MulAdd(product, scales.of[half][i / 2] * row.scale(i % 2), sums[i]);
-      if constexpr (Weight::kHasMinimums) {
-        sums[i] = MulAdd(minimums.of[half][i / 2], terms.sums[half][i % 2], sums[i]);
-      }
-    }
-  }
-
-  Sums sums_ = {};
 };
+
+template <typename Weight>
+TANDEM_DEVICE void MultiplyHalf(const Words4& numbers, const WholeRow& row,
+                                const RowTerms<Weight>& terms, int half,
+                                const PairScales<Weight::kHalves>& scales,
+                                const PairScales<Weight::kHalves>& minimums, float (&sums)[4]) {
+  uint32_t whole[4];
+  if constexpr (Weight::kHalves == 1) {
+    MultiplyWholeTile(numbers, row.numbers.words, terms.first[half], whole);
+  } else {
+    MultiplyHalfTile(numbers, row.numbers.words, half, terms.first[half], whole);
+  }
+  TANDEM_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    const float product = BitsToFloat(whole[i]) - kWholeOffset;
+    sums[i] = MulAdd(product, scales.of[half][i / 2] * row.scale(i % 2), sums[i]);
+    if constexpr (Weight::kHasMinimums) {
+      sums[i] = MulAdd(minimums.of[half][i / 2], terms.sums[half][i % 2], sums[i]);
+    }
+  }
+}
+
+// Adds a step, the `step`th of the tiles' pieces, which lie one behind the other.
+template <typename Weight, int kOutputTiles, int kRowTiles>
+TANDEM_DEVICE void MultiplyBlocks(const unsigned char* pieces, int step,
+                                  const WholeRow (&rows)[kRowTiles],
+                                  TileSums<kOutputTiles, kRowTiles>& sums) {
+  RowTerms<Weight> terms[kRowTiles];
+  TANDEM_UNROLL
+  for (int r = 0; r < kRowTiles; ++r) terms[r].Set(rows[r]);
+  TANDEM_UNROLL
+  for (int tile = 0; tile < kOutputTiles; ++tile) {
+    const unsigned char* const piece = pieces + tile * Weight::kPieceBytes;
+    const Words4 numbers = Weight::Numbers(piece, step);
+    const auto scales = Weight::Scales(piece + Weight::kNumberBytes, step);
+    PairScales<Weight::kHalves> minimums = {};
+    if constexpr (Weight::kHasMinimums) {
+      minimums = Weight::Scales(piece + Weight::kMinimumsAt, step);
+    }
+    TANDEM_UNROLL
+    for (int r = 0; r < kRowTiles; ++r) {
+      TANDEM_UNROLL
+      for (int half = 0; half < Weight::kHalves; ++half) {
+        MultiplyHalf<Weight>(numbers, rows[r], terms[r], half, scales, minimums, sums[tile][r]);
+      }
+    }
+  }
+}
 
 // Begins to copy kBytes, a multiple of 16, from where the lane's 16 bytes of each 512 begin.
 template <int kBytes>
@@ -150,18 +139,18 @@ struct BlockProductKernel {
 
   // Weights are on their way before the kernels before have ended.
   TANDEM_DEVICE static void Run(const Task& task, unsigned char* shared) {
-    Chain chain;
-    MultiplyChain(task, shared + WarpIndex() * (kBlockStages * kStageBytes), chain);
+    Sums sums = {};
+    MultiplyChain(task, shared + WarpIndex() * (kBlockStages * kStageBytes), sums);
     Barrier();
     auto* const chain_sums = reinterpret_cast<float*>(shared);  // [chains][rows][outputs]
-    End::StoreSums(chain.sums(), chain_sums + WarpIndex() * (End::kRows * End::kOutputs));
+    End::StoreSums(sums, chain_sums + WarpIndex() * (End::kRows * End::kOutputs));
     Barrier();
     End::AddChains(task, chain_sums,
                    [&](int row) { return FactorOf(task, int64_t{BlockX()} * End::kRows + row); });
   }
 
  private:
-  using Chain = BlockChainSums<Weight, kOutputTiles, kRowTiles>;
+  using Sums = TileSums<kOutputTiles, kRowTiles>;
   using End = ChainEnd<kOutputTiles, kRowTiles>;
 
   // The pieces of a chain that are still to be copied.
@@ -211,7 +200,7 @@ struct BlockProductKernel {
     }
   };
 
-  TANDEM_DEVICE static void MultiplyChain(const Task& task, unsigned char* ring, Chain& chain) {
+  TANDEM_DEVICE static void MultiplyChain(const Task& task, unsigned char* ring, Sums& sums) {
     const int num_steps = NumSteps(task.x.cols);
     const int begin = ChainBegin(WarpIndex(), num_steps, kBlockChainSteps);
     const int end = ChainBegin(WarpIndex() + 1, num_steps, kBlockChainSteps);
@@ -242,7 +231,7 @@ struct BlockProductKernel {
         TANDEM_UNROLL
         for (int r = 0; r < kRowTiles; ++r) now[r] = next[r];
         if (s + 1 < kPieceSteps || piece + 1 < num_pieces) rows.Read(s + 1, next);
-        chain.Add(ring + slot * kStageBytes, s, now);
+        MultiplyBlocks<Weight, kOutputTiles, kRowTiles>(ring + slot * kStageBytes, s, now, sums);
       }
       rows.NextPiece();
       slot = slot == kBlockStages - 1 ? 0 : slot + 1;
@@ -277,8 +266,8 @@ struct ManyRowsBlockProductKernel {
       copies.Next(shared + stage * kStageBytes);
     }
     int chain_end = chain_pieces;
-    Chain chain;
-    typename Chain::Sums totals = {};
+    Sums chain = {};
+    Sums totals = {};
     int slot = 0;
     for (int piece = 0; piece < num_pieces; ++piece) {
       CopyWait<kBlockStages - 2>();
@@ -287,10 +276,7 @@ struct ManyRowsBlockProductKernel {
       copies.Next(shared + free_slot * kStageBytes);
       MultiplyStage(shared + slot * kStageBytes, chain);
       if (piece + 1 == chain_end || piece + 1 == num_pieces) {
-        ForEachSum<kOutputTiles, kRowTiles>([&](int tile, int r, int i) {
-          totals[tile][r][i] = totals[tile][r][i] + chain.sums()[tile][r][i];
-        });
-        chain.Clear();
+        EndChain<kOutputTiles, kRowTiles>(chain, totals);
         chain_end += chain_pieces;
       }
       slot = slot == kBlockStages - 1 ? 0 : slot + 1;
@@ -302,7 +288,7 @@ struct ManyRowsBlockProductKernel {
   }
 
  private:
-  using Chain = BlockChainSums<Weight, kOutputTiles, kRowTiles>;
+  using Sums = TileSums<kOutputTiles, kRowTiles>;
 
   TANDEM_DEVICE static int FirstOutputTile() { return WarpIndex() % kWarpsAcross * kOutputTiles; }
   TANDEM_DEVICE static int FirstRowTile() { return WarpIndex() / kWarpsAcross * kRowTiles; }
@@ -332,7 +318,7 @@ struct ManyRowsBlockProductKernel {
     }
   };
 
-  TANDEM_DEVICE static void MultiplyStage(const unsigned char* stage, Chain& chain) {
+  TANDEM_DEVICE static void MultiplyStage(const unsigned char* stage, Sums& sums) {
     const unsigned char* const rows_at = stage + kRowsAt + FirstRowTile() * kRowTileBytes;
     TANDEM_UNROLL
     for (int s = 0; s < kPieceSteps; ++s) {
@@ -342,7 +328,8 @@ struct ManyRowsBlockProductKernel {
         const unsigned char* const at = rows_at + r * kRowTileBytes;
         rows[r].Load(at + WholeRow::NumbersAt(), at + WholeRow::NotesAt(), s);
       }
-      chain.Add(stage + FirstOutputTile() * Weight::kPieceBytes, s, rows);
+      MultiplyBlocks<Weight, kOutputTiles, kRowTiles>(
+          stage + FirstOutputTile() * Weight::kPieceBytes, s, rows, sums);
     }
   }
 };

@@ -1,5 +1,5 @@
-// Products of few rows with packed weights of bf16, int8 and int4, and plain ones of any number of
-// rows with f32 and f16.
+// Products of few rows with packed weights of bf16, and plain ones of any number of rows with f32
+// and f16.
 //
 // The inputs of an output are summed in kChains chains, each by one warp in increasing steps, which
 // are then added in order: neither rows nor blocks have a say in it. A warp's own copies feed it,
@@ -32,51 +32,45 @@ struct PackedRow {
   TANDEM_DEVICE Words4 Rounded() const { return packed; }
 };
 
-template <typename Weight, int kRowTiles, int kOutputTiles>
+template <int kRowTiles, int kOutputTiles>
 struct TileProductKernel {
   using Task = TileProductTask;
   static constexpr int kThreads = kChains * kWarpSize;
-  static constexpr int kOutputs = kOutputTiles * kTileOutputs;
-  static constexpr int kRows = kRowTiles * kTileRows;
-  // Of kPieceSteps steps of a tile.
-  static constexpr int kPiecesWords4 = Weight::kPieces * kWarpSize;
   static constexpr int kStageWords4 = kStageBytes / 16;
-  static constexpr int kStagePieces = kStageWords4 / kPiecesWords4 / kOutputTiles;
-  static constexpr int kStageSteps = kStagePieces * Weight::kPieceSteps;
-  static_assert(kStagePieces >= 1 &&
-                (Weight::kChainUnit % kStageSteps == 0 || kStageSteps % Weight::kChainUnit == 0));
+  static constexpr int kStageSteps = kStageWords4 / kBf16StepWords4 / kOutputTiles;
+  static_assert(kStageSteps >= 1);
 
   // Weights are on their way before the kernels before have ended.
   TANDEM_DEVICE static void Run(const Task& task, unsigned char* shared) {
     const int num_steps = NumSteps(task.x.cols);
-    const int begin = ChainBegin(WarpIndex(), num_steps, Weight::kChainUnit);
-    const int end = ChainBegin(WarpIndex() + 1, num_steps, Weight::kChainUnit);
-    Chain chain(task, BlockY() * kOutputTiles, begin, end);
+    const int begin = ChainBegin(WarpIndex(), num_steps, 1);
+    const int end = ChainBegin(WarpIndex() + 1, num_steps, 1);
+    Sums sums = {};
     float squares = 0.0f;
-    MultiplyChain(task, begin, end, reinterpret_cast<Words4*>(shared), chain, &squares);
+    MultiplyChain(task, begin, end, reinterpret_cast<Words4*>(shared), sums, &squares);
     Barrier();
     auto* const chain_sums = reinterpret_cast<float*>(shared);  // [chains][rows][outputs]
-    float* const chain_squares = chain_sums + kChains * kRows * kOutputs;
-    End::StoreSums(chain.sums(), chain_sums + WarpIndex() * (kRows * kOutputs));
+    float* const chain_squares = chain_sums + kChains * End::kRows * End::kOutputs;
+    End::StoreSums(sums, chain_sums + WarpIndex() * (End::kRows * End::kOutputs));
     if (kRoundsOnTheWay) StoreSquares(squares, chain_squares);
     Barrier();
     End::AddChains(task, chain_sums, [&](int row) {
       return kRoundsOnTheWay && task.norm.weight != nullptr
                  ? NormFactor(task.norm, chain_squares, row, task.x.cols)
-                 : FactorOf(task, int64_t{BlockX()} * kRows + row);
+                 : FactorOf(task, int64_t{BlockX()} * End::kRows + row);
     });
   }
 
  private:
-  using Chain = ChainSums<Weight, kOutputTiles, kRowTiles>;
+  using Sums = TileSums<kOutputTiles, kRowTiles>;
   using End = ChainEnd<kOutputTiles, kRowTiles>;
-  static constexpr bool kRoundsOnTheWay = kRows <= kRowsRoundedOnTheWay;
+  static constexpr bool kRoundsOnTheWay = End::kRows <= kRowsRoundedOnTheWay;
   struct StageRows {
     std::conditional_t<kRoundsOnTheWay, RowToRound, PackedRow> parts[kStageSteps][kRowTiles];
   };
 
   TANDEM_DEVICE static void MultiplyChain(const Task& task, int begin, int end, Words4* shared,
-                                          Chain& chain, float* squares) {
+                                          Sums& sums, float* squares) {
     Words4* const ring = shared + WarpIndex() * (kCopyStages * kStageWords4) + Lane();
     TANDEM_UNROLL
     for (int stage = 0; stage < kCopyStages - 1; ++stage) {
@@ -92,28 +86,27 @@ struct TileProductKernel {
       CopyStage(task, step + (kCopyStages - 1) * kStageSteps, end, ring + free_slot * kStageWords4);
       const StageRows rows = next;
       LoadRows(task, step + kStageSteps, end, next);
-      MultiplyStage(step, end, ring + slot * kStageWords4, rows, chain, squares);
+      MultiplyStage(step, end, ring + slot * kStageWords4, rows, sums, squares);
       slot = slot == kCopyStages - 1 ? 0 : slot + 1;
     }
     CopyWait<0>();
   }
 
-  // One group of copies, which may be empty. A lane's part of a stage is
-  // [kStagePieces][tiles][pieces].
+  // One group of copies, which may be empty. A lane's part of a stage is [steps][tiles][halves].
   TANDEM_DEVICE static void CopyStage(const Task& task, int step, int end, Words4* to) {
-    const int per_tile = CeilDiv(NumSteps(task.x.cols), Weight::kPieceSteps);
+    const int num_steps = NumSteps(task.x.cols);
     TANDEM_UNROLL
-    for (int p = 0; p < kStagePieces; ++p) {
+    for (int s = 0; s < kStageSteps; ++s) {
       TANDEM_UNROLL
       for (int tile = 0; tile < kOutputTiles; ++tile) {
-        if (step + p * Weight::kPieceSteps >= end) continue;
-        const int64_t at = int64_t{WeightTile(task, BlockY() * kOutputTiles + tile)} * per_tile +
-                           step / Weight::kPieceSteps + p;
+        if (step + s >= end) continue;
+        const int64_t at =
+            int64_t{WeightTile(task, BlockY() * kOutputTiles + tile)} * num_steps + step + s;
         const Words4* const from =
-            static_cast<const Words4*>(task.weight) + at * kPiecesWords4 + Lane();
-        Words4* const part = to + (p * kOutputTiles + tile) * kPiecesWords4;
+            static_cast<const Words4*>(task.weight) + at * kBf16StepWords4 + Lane();
+        Words4* const part = to + (s * kOutputTiles + tile) * kBf16StepWords4;
         TANDEM_UNROLL
-        for (int i = 0; i < Weight::kPieces; ++i) {
+        for (int i = 0; i < kBf16Pieces; ++i) {
           CopyAsync16(part + i * kWarpSize, from + i * kWarpSize);
         }
       }
@@ -122,17 +115,16 @@ struct TileProductKernel {
   }
 
   TANDEM_DEVICE static void MultiplyStage(int first_step, int end, const Words4* weights,
-                                          const StageRows& rows, Chain& chain, float* squares) {
+                                          const StageRows& rows, Sums& sums, float* squares) {
     TANDEM_UNROLL
     for (int s = 0; s < kStageSteps; ++s) {
-      const int step = first_step + s;
-      if (step >= end) return;
+      if (first_step + s >= end) return;
       Words4 tiles[kRowTiles];
       TANDEM_UNROLL
       for (int r = 0; r < kRowTiles; ++r) tiles[r] = rows.parts[s][r].Rounded();
       if constexpr (kRoundsOnTheWay) rows.parts[s][0].AddSquares(squares);
-      chain.Add(step, weights + s / Weight::kPieceSteps * (kOutputTiles * kPiecesWords4),
-                kPiecesWords4, s % Weight::kPieceSteps, tiles);
+      MultiplyBf16<kOutputTiles, kRowTiles>(weights + s * (kOutputTiles * kBf16StepWords4), tiles,
+                                            sums);
     }
   }
 

@@ -10,6 +10,8 @@ namespace tandem::cuda {
 
 // What a lane has of a step of a tile of rows: eight numbers of row lane / 4.
 struct Bf16Rows {
+  static constexpr int kChainUnit = 1;  // of steps, as of the weights' chains
+
   TANDEM_DEVICE static int StepsOf(int inputs) { return NumSteps(inputs); }
   TANDEM_DEVICE static int InputOf(int i) { return RowsInput(Lane(), i / 2) + i % 2; }
   TANDEM_DEVICE static Words4 Rounded(const float (&numbers)[8]) {
@@ -26,6 +28,8 @@ struct Bf16Rows {
 
 // With the numbers of QuantizeActivationGroup (kernels/cpu/block_kernels.h).
 struct WholeRows {
+  static constexpr int kChainUnit = kBlockChainSteps;
+
   // The scale and sums are those of the lane's row.
   struct Quantized {
     Words2 numbers;
@@ -154,8 +158,8 @@ struct PackNormedRowsKernel {
   TANDEM_DEVICE static void Run(const Task& task, unsigned char* shared) {
     WaitForKernelsBefore();
     const int num_steps = Format::StepsOf(task.x.cols);
-    const int begin = ChainBegin(WarpIndex(), num_steps, task.chain_unit);
-    const int end = ChainBegin(WarpIndex() + 1, num_steps, task.chain_unit);
+    const int begin = ChainBegin(WarpIndex(), num_steps, Format::kChainUnit);
+    const int end = ChainBegin(WarpIndex() + 1, num_steps, Format::kChainUnit);
     float squares = 0.0f;
     const auto load = [&](int step) {
       RowNumbers<Format> row;

@@ -134,13 +134,6 @@ TANDEM_DEVICE uint32_t PackBf16(float low, float high) {
   return packed;
 }
 
-// The sums of two pairs of bf16 numbers, rounded.
-TANDEM_DEVICE uint32_t AddBf16(uint32_t a, uint32_t b) {
-  constexpr uint32_t kOnes = 0x3F803F80;
-  uint32_t sums;
-  asm("fma.rn.bf16x2 %0, %1, %2, %3;\n" : "=r"(sums) : "r"(a), "r"(kOnes), "r"(b));
-  return sums;
-}
 // Four of the eight bytes of `low` and `high`, of which half-byte i < 4 of `which`, 0 to 7, says
 // byte i.
 TANDEM_DEVICE uint32_t SelectBytes(uint32_t low, uint32_t high, uint32_t which) {

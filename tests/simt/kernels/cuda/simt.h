@@ -136,12 +136,6 @@ inline uint32_t PackBf16(float low, float high) {
   return FloatToBf16(low) | uint32_t{FloatToBf16(high)} << 16;
 }
 
-inline uint32_t AddBf16(uint32_t a, uint32_t b) {
-  const auto number = [](uint32_t pair, int i) {
-    return Bf16ToFloat(static_cast<uint16_t>(pair >> 16 * i));
-  };
-  return PackBf16(number(a, 0) + number(b, 0), number(a, 1) + number(b, 1));
-}
 inline uint32_t SelectBytes(uint32_t low, uint32_t high, uint32_t which) {
   const uint64_t bytes = uint64_t{high} << 32 | low;
   uint32_t selected = 0;
