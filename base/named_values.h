@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -26,6 +27,13 @@ std::string_view NameIn(const NamedValues<Value, kCount>& table, Value value) {
     if (candidate == value) return name;
   }
   TANDEM_CHECK(false);
+}
+
+template <typename Value, size_t kCount>
+std::vector<std::string> NamesIn(const NamedValues<Value, kCount>& table) {
+  std::vector<std::string> names;
+  for (const auto& [value, name] : table) names.emplace_back(name);
+  return names;
 }
 
 // INVALID_ARGUMENT naming `field` and every name of the table if `name` is none of them.

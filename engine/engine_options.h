@@ -24,10 +24,10 @@ struct EngineOptions {
   DrafterKind drafter = DrafterKind::kAuto;
   int draft_tokens = kAutoDraftTokens;  // k, the most tokens proposed per round; 0: plain decoding
   AcceptanceRule verifier = AcceptanceRule::kAuto;
-  std::string device = "auto";          // "cpu", "cuda:<n>", or "auto": CUDA if present, else CPU
-  int threads = 0;                      // of the CPU; 0: the physical cores
-  std::string compute = "auto";         // activations in CPU products: "auto", "f32", "bf16"
-  std::string quantize = "none";        // the target's weights at load: "none", "int8", "int4"
+  std::string device = "auto";    // "cpu", "cuda:<n>", or "auto": CUDA if present, else CPU
+  int threads = 0;                // of the CPU; 0: the physical cores
+  std::string compute = "auto";   // activations in CPU products: "auto", "f32", "bf16"
+  std::string quantize = "none";  // the target's weights of floats at load (kernels/quantize.h)
   std::string draft_quantize = "none";  // the draft's, likewise
   std::string kv_cache = "f32";         // what both caches hold: "f32", "bf16", "int8"
   int64_t kv_memory_bytes = 0;          // both caches together; 0: a quarter of what is free

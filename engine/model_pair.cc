@@ -11,6 +11,7 @@
 #include "base/named_values.h"
 #include "base/status_macros.h"
 #include "draft/make_drafter.h"
+#include "kernels/quantize.h"
 
 namespace tandem {
 namespace {
@@ -23,8 +24,6 @@ constexpr int kRoomForPrefixes = 2;
 constexpr int64_t kGuessedMemory = int64_t{1} << 30;
 constexpr int64_t kMostPages = std::numeric_limits<int>::max();  // what counts them is an int
 
-constexpr NamedValues<Quantization, 3> kQuantizations = {
-    {{Quantization::kNone, "none"}, {Quantization::kInt8, "int8"}, {Quantization::kInt4, "int4"}}};
 constexpr NamedValues<CpuCompute, 3> kComputes = {
     {{CpuCompute::kAuto, "auto"}, {CpuCompute::kF32, "f32"}, {CpuCompute::kBF16, "bf16"}}};
 
@@ -126,7 +125,7 @@ absl::Status MakeCaches(const EngineOptions& options, std::optional<int64_t> hos
 
 absl::Status CheckCompute(const EngineOptions& options, const Transformer& model,
                           const std::string& path) {
-  if (options.compute == "f32" && IsQuantized(model.dtype())) {
+  if (options.compute == "f32" && IsBlocks(model.dtype())) {
     return FieldError(
         "compute",
         absl::StrCat("found f32, which keeps activations as they are, allowed: auto, because ",
@@ -164,10 +163,9 @@ absl::StatusOr<ModelPair> ModelPair::Load(const EngineOptions& options,
   ASSIGN_OR_RETURN(cpu.compute, ParseCompute(options.compute));
   ASSIGN_OR_RETURN(pair.backend, MakeBackend(options.device, cpu));
   ASSIGN_OR_RETURN(pair.tokenizer, Tokenizer::Load(options.target));
-  ASSIGN_OR_RETURN(const Quantization quantization,
+  ASSIGN_OR_RETURN(const std::optional<DType> quantized,
                    ValueOf(kQuantizations, "quantize", options.quantize));
-  ASSIGN_OR_RETURN(pair.target,
-                   Transformer::Load(options.target, pair.backend.get(), quantization));
+  ASSIGN_OR_RETURN(pair.target, Transformer::Load(options.target, pair.backend.get(), quantized));
   RETURN_IF_ERROR(CheckCompute(options, *pair.target, options.target));
   if (pair.tokenizer->vocab_size() > pair.target->vocab_size()) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -176,10 +174,10 @@ absl::StatusOr<ModelPair> ModelPair::Load(const EngineOptions& options,
   }
   pair.drafter_kind = ResolveDrafter(options.drafter, !options.draft.empty());
   if (!options.draft.empty() && HasModel(pair.drafter_kind)) {
-    ASSIGN_OR_RETURN(const Quantization draft_quantization,
+    ASSIGN_OR_RETURN(const std::optional<DType> draft_quantized,
                      ValueOf(kQuantizations, "draft_quantize", options.draft_quantize));
     ASSIGN_OR_RETURN(pair.draft,
-                     Transformer::Load(options.draft, pair.backend.get(), draft_quantization));
+                     Transformer::Load(options.draft, pair.backend.get(), draft_quantized));
     RETURN_IF_ERROR(CheckCompute(options, *pair.draft, options.draft));
     ASSIGN_OR_RETURN(pair.vocabulary, MakeVocabularyMap(options, pair));
   }

@@ -59,11 +59,9 @@ enum class PartOrder {
 
 // One stretch of a packed weight's outputs: a row-major matrix in host memory and its bias.
 struct WeightPart {
-  // [outputs, inputs]; of kInt8 and kInt4 rows lie as quantize.h says, those of
-  // blocks as blocks.h says, next to each other
+  // [outputs, inputs]; rows of blocks (blocks.h) lie next to each other
   ConstMatrixView matrix;
-  const float* bias = nullptr;    // [outputs], or none
-  const float* scales = nullptr;  // [outputs, QuantizationGroups(inputs)] of kInt8 and kInt4
+  const float* bias = nullptr;  // [outputs], or none
 };
 
 // A weight matrix [outputs, inputs], and perhaps a bias [outputs], in the layout that its backend's
@@ -80,9 +78,6 @@ struct PackedWeight {
   // nothing.
   mutable std::vector<WeightPart> unpacked;
 };
-
-// What becomes of weights when they are packed.
-enum class Quantization { kNone, kInt8, kInt4 };
 
 // A query/key head's normalisation (Qwen3): RmsNorm over head_dim before the rotation.
 struct HeadNorms {
@@ -152,16 +147,16 @@ class Backend {
   // Waits for everything enqueued so far. Returns, and forgets, the first failure.
   virtual absl::Status Synchronize() = 0;
 
-  // Packs parts of one dtype and one number of inputs, quantised (quantize.h) if asked and if they
-  // are not yet. RESOURCE_EXHAUSTED if memory is short.
+  // Packs parts of one dtype and one number of inputs as `dtype`: their own, or a block format, to
+  // which weights of floats are quantised (quantize.h). RESOURCE_EXHAUSTED if memory is short.
   virtual absl::StatusOr<PackedWeight> Pack(absl::Span<const WeightPart> parts, PartOrder order,
-                                            Quantization quantization = Quantization::kNone) = 0;
+                                            std::optional<DType> dtype = std::nullopt) = 0;
   // As Pack, but the matrices may be packed by the first product with them that has rows, which
   // then multiplies by what the processor's caches still hold. The bits are the same. The parts'
-  // matrices and scales must stay valid until PackedWeight::unpacked is empty.
+  // matrices must stay valid until PackedWeight::unpacked is empty.
   virtual absl::StatusOr<PackedWeight> PackLater(absl::Span<const WeightPart> parts,
-                                                 PartOrder order, Quantization quantization) {
-    return Pack(parts, order, quantization);
+                                                 PartOrder order, std::optional<DType> dtype) {
+    return Pack(parts, order, dtype);
   }
   // A view of host memory that stays valid and unchanged as long as this backend, as the device may
   // read it: itself on the CPU, a copy held by `*storage` elsewhere.
@@ -184,8 +179,8 @@ class Backend {
   // out[r] = x[r] / sqrt(mean(x[r]^2) + epsilon) * weight.   weight: [cols]; out may be x
   virtual void RmsNorm(ConstMatrixView x, const float* weight, float epsilon, MatrixView out) = 0;
 
-  // out = x * transpose(weight) + bias, accumulated in f32. With quantised weights the activations
-  // are quantised too, by groups of 128 of a row, or of 32 for weights of blocks.
+  // out = x * transpose(weight) + bias, accumulated in f32. With weights of blocks the activations
+  // are quantised too, by groups of 32 of a row.
   //   x: [rows, inputs]; out: [rows, outputs]
   void MatMul(ConstMatrixView x, const PackedWeight& weight, MatrixView out) {
     TANDEM_CHECK(weight.order == PartOrder::kConcatenated && weight.outputs == out.cols);

@@ -1,6 +1,7 @@
 // The layouts are those of GGUF's specification (ggml, docs/gguf.md and the types it names).
 #include "kernels/blocks.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/check.h"
@@ -216,7 +217,6 @@ BlockShape BlockShapeOf(DType dtype) {
     case DType::kBF16:
       return {1, static_cast<int>(SizeOf(dtype))};
     case DType::kInt8:
-    case DType::kInt4:
       break;
     case DType::kQ8_0:
       return {kBlockGroup, 34};
@@ -247,8 +247,8 @@ BlockShape BlockShapeOf(DType dtype) {
 
 size_t RowBytes(DType dtype, int64_t cols) {
   const BlockShape shape = BlockShapeOf(dtype);
-  TANDEM_CHECK(cols % shape.inputs == 0);
-  return static_cast<size_t>(cols / shape.inputs) * shape.bytes;
+  TANDEM_CHECK(cols % std::min(shape.inputs, kBlockGroup) == 0);
+  return static_cast<size_t>((cols + shape.inputs - 1) / shape.inputs) * shape.bytes;
 }
 
 BlockGroup ReadBlockGroup(const std::byte* row, DType dtype, int group) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "absl/types/span.h"
 #include "base/float16.h"
 #include "kernels/matrix.h"
 
@@ -15,9 +16,12 @@ struct BlockShape {
   int inputs = 0;
   int bytes = 0;
 };
-// Of kQ8_0 and the others of IsBlocks; {1, SizeOf} of floats. REQUIRES: not kInt8 or kInt4.
+// Consecutive weights that have scales and minimums together.
+inline constexpr int kBlockGroup = 32;
+// Of kQ8_0 and the others of IsBlocks; {1, SizeOf} of floats. REQUIRES: not kInt8.
 BlockShape BlockShapeOf(DType dtype);
-// Bytes of a row of `cols` weights. REQUIRES: cols is a multiple of the block's inputs.
+// Bytes of a row of `cols` weights, with the whole of a last block that is not full; files have
+// none such. REQUIRES: cols is a multiple of kBlockGroup, of blocks.
 size_t RowBytes(DType dtype, int64_t cols);
 
 // The numbers that the halves of a byte stand for in IQ4_NL and IQ4_XS.
@@ -28,7 +32,6 @@ inline constexpr int8_t kIq4Numbers[16] = {-127, -104, -83, -65, -49, -35, -22, 
 // last 16 have a scale and a minimum of their own,
 //   weight i = ScaleOf(i / 16) * NumberOf(i) + MinimumOf(i / 16).
 // Both are exact: the products of the format's numbers fit an f32.
-inline constexpr int kBlockGroup = 32;
 struct BlockGroup {
   alignas(
       4) uint8_t codes[kBlockGroup] = {};  // a number is its code less `zero`, or of kIq4Numbers
@@ -49,6 +52,9 @@ struct BlockGroup {
 };
 // Weights [32 * group, 32 * group + 32) of the row of blocks at `row`.
 BlockGroup ReadBlockGroup(const std::byte* row, DType dtype, int group);
+// One block, of whose groups ReadBlockGroup says the same.
+//   groups: all of the block; of formats with factors their scale and minimum are the same
+void WriteBlock(absl::Span<const BlockGroup> groups, DType dtype, std::byte* out);
 
 }  // namespace tandem
 

@@ -74,7 +74,7 @@ TEST_P(EveryBlockFormat, EveryBitOfABlockCounts) {
 
 TEST(Blocks, AreThoseOfTheNamesThatTheyHave) {
   for (const DType dtype : kAllBlockDTypes) EXPECT_TRUE(IsBlocks(dtype)) << NameOf(dtype);
-  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kInt8, DType::kInt4}) {
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kInt8}) {
     EXPECT_FALSE(IsBlocks(dtype)) << NameOf(dtype);
   }
   EXPECT_EQ(RowBytes(DType::kBF16, 7), 14u);

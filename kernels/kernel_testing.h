@@ -16,6 +16,9 @@
 #include "base/check.h"
 #include "base/float16.h"
 #include "kernels/backend.h"
+#include "kernels/blocks.h"
+#include "kernels/quantize.h"
+#include "kernels/widen_row.h"
 
 namespace tandem {
 
@@ -133,7 +136,11 @@ struct LargestCase {
 class TestWeight {
  public:
   TestWeight(const TestMatrix& values, DType dtype)
-      : rounded_(values), dtype_(dtype), stride_(values.cols() + 5) {
+      : rounded_(values), dtype_(dtype), stride_(values.cols() + (IsBlocks(dtype) ? 0 : 5)) {
+    if (IsBlocks(dtype)) {
+      Quantize();
+      return;
+    }
     storage_.resize(size_t(values.rows()) * stride_ * SizeOf(dtype), std::byte{0xFF});
     for (int r = 0; r < values.rows(); ++r) {
       for (int c = 0; c < values.cols(); ++c) Put(r, c, values.at(r, c));
@@ -146,6 +153,14 @@ class TestWeight {
   }
 
  private:
+  void Quantize() {
+    const size_t row_bytes = RowBytes(dtype_, stride_);
+    storage_.resize(rounded_.rows() * row_bytes);
+    for (int r = 0; r < rounded_.rows(); ++r) {
+      QuantizeRow(rounded_.row(r), rounded_.cols(), dtype_, storage_.data() + r * row_bytes);
+      WidenRow(storage_.data() + r * row_bytes, dtype_, rounded_.cols(), &rounded_.at(r, 0));
+    }
+  }
   void Put(int r, int c, float value) {
     std::byte* to = storage_.data() + (size_t(r) * stride_ + c) * SizeOf(dtype_);
     if (dtype_ == DType::kF32) {

@@ -6,14 +6,13 @@
 
 namespace tandem {
 
-// kInt8 and kInt4 are whole numbers with scales that stand beside them; from kQ8_0 on elements come
-// in blocks that hold their own scales (blocks.h).
+// kInt8 is what caches may hold, with scales beside; from kQ8_0 on elements come in blocks that
+// hold their own scales (blocks.h).
 enum class DType : uint8_t {
   kF32,
   kF16,
   kBF16,
   kInt8,
-  kInt4,
   // NOLINTBEGIN(readability-identifier-naming): the formats' own names
   kQ8_0,
   kQ4_0,
@@ -31,27 +30,20 @@ enum class DType : uint8_t {
 };
 
 inline constexpr bool IsBlocks(DType dtype) { return dtype >= DType::kQ8_0; }
-// Of dtypes that are no blocks.
-inline constexpr size_t BitsOf(DType dtype) {
+// Bytes of an element, of dtypes that are no blocks.
+inline constexpr size_t SizeOf(DType dtype) {
   switch (dtype) {
     case DType::kF32:
-      return 32;
+      return 4;
     case DType::kF16:
     case DType::kBF16:
-      return 16;
+      return 2;
     case DType::kInt8:
-      return 8;
-    case DType::kInt4:
-      return 4;
+      return 1;
     default:
       return 0;
   }
 }
-inline constexpr bool IsQuantized(DType dtype) {
-  return dtype == DType::kInt8 || dtype == DType::kInt4;
-}
-// Bytes of an element; of dtypes whose elements are whole bytes.
-inline constexpr size_t SizeOf(DType dtype) { return BitsOf(dtype) / 8; }
 inline constexpr const char* NameOf(DType dtype) {
   switch (dtype) {
     case DType::kF32:
@@ -62,8 +54,6 @@ inline constexpr const char* NameOf(DType dtype) {
       return "bfloat16";
     case DType::kInt8:
       return "int8";
-    case DType::kInt4:
-      return "int4";
     case DType::kQ8_0:
       return "q8_0";
     case DType::kQ4_0:

@@ -2,36 +2,48 @@
 #define TANDEM_KERNELS_QUANTIZE_H_
 
 #include <cstddef>
-#include <cstdint>
+#include <optional>
+#include <vector>
 
+#include "base/named_values.h"
+#include "base/thread_pool.h"
 #include "kernels/matrix.h"
 
 namespace tandem {
 
-// Weights as whole numbers with one f32 scale for every kQuantizationGroup inputs of an output; the
-// last group of an output may be shorter. The layout of a row, in memory as in files
-// (docs/quantization.md):
-//   int8: a signed byte per input, in [-127, 127]; weight = byte * scale.
-//   int4: four bytes for eight inputs k to k + 7: byte i holds input k + i in its low half and
-//         input k + 4 + i in its high half, 8 more than it is; weight = (half - 8) * scale. Inputs
-//         behind the last are 8 as well.
-inline constexpr int kQuantizationGroup = 128;
+// Quantises a row of `cols` weights to a block format (blocks.h), with the scales and minimums that
+// leave a small sum of squared errors. The bits depend on the row alone. A block with a weight that
+// is not finite, or whose scale is none of f16, is not finite as a whole.
+//   out: RowBytes(dtype, cols); behind the last weight stand zeros
+// REQUIRES: cols is a multiple of kBlockGroup.
+void QuantizeRow(const float* weights, int cols, DType dtype, std::byte* out);
 
-// Bytes of `inputs` weights of kInt8 or kInt4.
-inline constexpr size_t QuantizedBytes(DType dtype, int inputs) {
-  return dtype == DType::kInt8 ? inputs : (static_cast<size_t>(inputs) + 7) / 8 * 4;
-}
-inline constexpr int QuantizationGroups(int inputs) {
-  return (inputs + kQuantizationGroup - 1) / kQuantizationGroup;
-}
+// Row `row` of a matrix as blocks of `dtype`: where it lies if it has them, else quantised into
+// `*storage`.
+const std::byte* BlockRow(const ConstMatrixView& matrix, int row, DType dtype,
+                          std::vector<std::byte>* storage);
 
-// Quantises `count` <= kQuantizationGroup finite weights of one group.
-//   out: QuantizedBytes(dtype, count)
-void QuantizeGroup(const float* weights, int count, DType dtype, std::byte* out, float* scale);
+// All rows, one after the other.
+std::vector<std::byte> QuantizeMatrix(const ConstMatrixView& matrix, DType dtype, ThreadPool* pool);
 
-// What the weights of a group are after that.
-void DequantizeGroup(const std::byte* quantized, int count, DType dtype, float scale,
-                     float* weights);
+// What users may ask for. int8 and int4 are the best of their classes.
+inline constexpr NamedValues<std::optional<DType>, 15> kQuantizations = {{
+    {std::nullopt, "none"},
+    {DType::kQ8_0, "q8_0"},
+    {DType::kQ6K, "q6_k"},
+    {DType::kQ5K, "q5_k"},
+    {DType::kQ5_1, "q5_1"},
+    {DType::kQ5_0, "q5_0"},
+    {DType::kQ4K, "q4_k"},
+    {DType::kQ4_1, "q4_1"},
+    {DType::kQ4_0, "q4_0"},
+    {DType::kIq4Nl, "iq4_nl"},
+    {DType::kIq4Xs, "iq4_xs"},
+    {DType::kQ3K, "q3_k"},
+    {DType::kQ2K, "q2_k"},
+    {DType::kQ8_0, "int8"},
+    {DType::kQ4K, "int4"},
+}};
 
 }  // namespace tandem
 

@@ -34,7 +34,6 @@ void WidenRow(const void* row, DType dtype, int size, float* out) {
       for (int i = 0; i < size; ++i) out[i] = Bf16ToFloat(bits[i]);
       return;
     case DType::kInt8:
-    case DType::kInt4:
       TANDEM_CHECK(false);
     default:
       WidenBlocks(static_cast<const std::byte*>(row), dtype, size, out);

@@ -6,7 +6,7 @@
 namespace tandem {
 
 // out = the `size` weights at `row`: floats exactly, those of blocks (blocks.h) as products and
-// then sums of f32, each rounded. REQUIRES: dtype is not kInt8 or kInt4; of blocks, size is a
+// then sums of f32, each rounded. REQUIRES: dtype is not kInt8; of blocks, size is a
 // multiple of a block's inputs.
 void WidenRow(const void* row, DType dtype, int size, float* out);
 

@@ -44,7 +44,7 @@ class MemoryBackend : public Backend {
   absl::Status Synchronize() override { return absl::OkStatus(); }
 
   absl::StatusOr<PackedWeight> Pack(absl::Span<const WeightPart>, PartOrder,
-                                    Quantization) override {
+                                    std::optional<DType>) override {
     return absl::UnimplementedError("memory only");
   }
   absl::StatusOr<ConstMatrixView> Import(ConstMatrixView, Buffer*) override {

@@ -149,26 +149,31 @@ absl::StatusOr<std::string> TemplateText(const JsonField& config) {
 absl::StatusOr<ChatTemplate> ChatTemplate::Load(const std::string& model) {
   ASSIGN_OR_RETURN(const std::string gguf, GgufIn(model));
   if (!gguf.empty()) return LoadGguf(gguf);
-  const std::filesystem::path path(model);
+  ASSIGN_OR_RETURN(const Source source, ReadSource(model));
+  return Parse(source.jinja, source.bos_token, source.eos_token);
+}
+
+absl::StatusOr<ChatTemplate::Source> ChatTemplate::ReadSource(const std::string& folder) {
+  const std::filesystem::path path(folder);
   const std::string config_path = (path / "tokenizer_config.json").string();
-  std::string jinja, bos, eos;
+  Source source;
   const absl::StatusOr<std::string> config = ReadFile(config_path);
   if (config.ok()) {
     ASSIGN_OR_RETURN(const JsonDocument json, ParseJsonDocument(*config, config_path));
     const JsonField root(&*json, config_path);
-    ASSIGN_OR_RETURN(jinja, TemplateText(root));
-    ASSIGN_OR_RETURN(bos, TokenText(root, "bos_token"));
-    ASSIGN_OR_RETURN(eos, TokenText(root, "eos_token"));
+    ASSIGN_OR_RETURN(source.jinja, TemplateText(root));
+    ASSIGN_OR_RETURN(source.bos_token, TokenText(root, "bos_token"));
+    ASSIGN_OR_RETURN(source.eos_token, TokenText(root, "eos_token"));
   } else if (!absl::IsNotFound(config.status())) {
     return config.status();
   }
   const absl::StatusOr<std::string> file = ReadFile((path / "chat_template.jinja").string());
   if (file.ok()) {
-    jinja = *file;
+    source.jinja = *file;
   } else if (!absl::IsNotFound(file.status())) {
     return file.status();
   }
-  return Parse(jinja, bos, eos);
+  return source;
 }
 
 absl::StatusOr<ChatTemplate> ChatTemplate::LoadGguf(const std::string& path) {

@@ -37,6 +37,12 @@ struct ChatPart {
 //   none at all                 | what text begins with   | \nHi, an answer without \n before it
 class ChatTemplate {
  public:
+  // What a Hugging Face folder says of its template; texts are empty where it says nothing.
+  struct Source {
+    std::string jinja, bos_token, eos_token;
+  };
+  static absl::StatusOr<Source> ReadSource(const std::string& folder);
+
   enum class Family { kPlain, kChatMl, kLlama2, kLlama3, kMistral, kZephyr };
 
   // Of a model folder: its chat_template.jinja, else `chat_template` of tokenizer_config.json. Of a

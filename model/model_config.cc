@@ -15,7 +15,6 @@
 #include "base/hash_map.h"
 #include "base/mapped_file.h"
 #include "base/status_macros.h"
-#include "kernels/quantize.h"
 #include "model/config_keys.h"
 #include "model/config_limits.h"
 #include "model/formats/gguf.h"
@@ -386,27 +385,10 @@ absl::StatusOr<std::vector<TokenId>> ReadEosIds(const Fields& fields, int vocab_
   return ids;
 }
 
-// The only method is our own: tandem quantize writes it.
-absl::Status ReadQuantization(const Fields& config, const std::string& file, ModelConfig* model) {
-  const json* const value = config.Find("quantization_config");
-  if (value == nullptr) return absl::OkStatus();
-  constexpr char kAllowed[] = "nothing, or quant_method tandem (not implemented otherwise)";
-  if (!value->is_object()) return config.Wrong("quantization_config", kAllowed);
-  const Fields fields(*value, file, "quantization_config.");
-  const json* const method = fields.Find("quant_method");
-  if (method == nullptr || !IsText(*method, "tandem")) {
-    return config.Wrong("quantization_config", kAllowed);
-  }
-  ASSIGN_OR_RETURN(const int bits, fields.Int("bits", 4, 8));
-  if (bits != 4 && bits != 8) return fields.Wrong("bits", "4 or 8");
-  RETURN_IF_ERROR(fields.Only("group_size", kQuantizationGroup));
-  for (const auto& [key, ignored] : value->items()) {
-    if (key != "quant_method" && key != "bits" && key != "group_size") {
-      return fields.Wrong(key, "nothing");
-    }
-  }
-  model->quantized = bits == 8 ? DType::kInt8 : DType::kInt4;
-  return absl::OkStatus();
+absl::Status CheckIsNotQuantized(const Fields& config) {
+  if (config.Find("quantization_config") == nullptr) return absl::OkStatus();
+  return config.Wrong("quantization_config",
+                      "nothing: of quantised models those in GGUF files are read");
 }
 
 absl::StatusOr<JsonDocument> ParseObject(absl::string_view text, const std::string& file) {
@@ -462,7 +444,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view text, const std::
   RETURN_IF_ERROR(ReadLayers(config, *family, &model));
   RETURN_IF_ERROR(ReadWindows(config, *family, &model));
   RETURN_IF_ERROR(ReadRope(config, file, &model));
-  RETURN_IF_ERROR(ReadQuantization(config, file, &model));
+  RETURN_IF_ERROR(CheckIsNotQuantized(config));
   RETURN_IF_ERROR(CheckKeys(config));
   ASSIGN_OR_RETURN(model.eos_token_ids, ReadEosIds(config, model.vocab_size));
   if (generation_text.has_value()) {

@@ -47,9 +47,7 @@ struct ModelConfig {
   bool qkv_bias = false;
   bool output_bias = false;  // of the attention's output projection
   bool mlp_bias = false;
-  bool head_norms = false;  // RmsNorm on each query and key head
-  // What the weight matrices are quantised to (docs/quantization.md), if they are.
-  std::optional<DType> quantized{};
+  bool head_norms = false;             // RmsNorm on each query and key head
   std::vector<TokenId> eos_token_ids;  // of generation_config.json, config.json or GGUF
 };
 

@@ -3,6 +3,7 @@
 
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,11 +21,11 @@ namespace tandem {
 class Transformer final : public LanguageModel {
  public:
   // Loads a Hugging Face folder: config.json, safetensors. `backend` must outlive the model. The
-  // weight matrices are quantised if asked; with kInt4 the head gets 8 bits, because its errors
-  // reach the logits directly. Errors name the file and the key or tensor: NOT_FOUND,
-  // INVALID_ARGUMENT, RESOURCE_EXHAUSTED.
+  // weight matrices of floats are quantised if asked (kernels/quantize.h), the embedding and the
+  // head to Q8_0, because their errors reach the logits directly. Errors name the file and the key
+  // or tensor: NOT_FOUND, INVALID_ARGUMENT, RESOURCE_EXHAUSTED.
   static absl::StatusOr<std::unique_ptr<Transformer>> Load(
-      const std::string& folder, Backend* backend, Quantization quantization = Quantization::kNone);
+      const std::string& folder, Backend* backend, std::optional<DType> quantized = std::nullopt);
 
   const ModelConfig& config() const { return config_; }
   int vocab_size() const override { return config_.vocab_size; }
@@ -89,6 +90,7 @@ class Transformer final : public LanguageModel {
   ModelConfig config_;
   std::unique_ptr<Weights> weights_;  // the mapped files; the embedding is read in place
   int64_t num_parameters_ = 0;
+  std::vector<std::byte> quantized_embedding_;  // where the files' is not what is wanted
   Buffer embedding_storage_;
   ConstMatrixView embedding_;   // [vocab, hidden]
   Buffer inverse_frequencies_;  // f32 [head_dim / 2]

@@ -5,12 +5,18 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/process_limits.h"
 #include "base/status_macros.h"
+#include "base/thread_pool.h"
+#include "kernels/blocks.h"
+#include "kernels/quantize.h"
 #include "kernels/widen_row.h"
 #include "model/transformer.h"
 
 namespace tandem {
 namespace {
+
+constexpr DType kHeadFormat = DType::kQ8_0;  // and the embedding's, of what is quantised
 
 // Tensors of older checkpoints that hold nothing but what the config says.
 bool IsDerivable(absl::string_view name) {
@@ -22,16 +28,14 @@ bool IsDerivable(absl::string_view name) {
 
 class TransformerLoader {
  public:
-  TransformerLoader(Transformer* model, Quantization quantization)
-      : model_(*model), quantization_(quantization) {}
+  TransformerLoader(Transformer* model, std::optional<DType> quantized)
+      : model_(*model), quantized_(quantized) {}
 
   absl::Status Load(const std::string& folder) {
     folder_ = folder;
-    RETURN_IF_ERROR(SettleQuantization());
     ASSIGN_OR_RETURN(model_.weights_, Weights::Open(folder));
     const ModelConfig& config = model_.config_;
-    ASSIGN_OR_RETURN(const ConstMatrixView embedding,
-                     Matrix("model.embed_tokens.weight", config.vocab_size, config.hidden_size));
+    ASSIGN_OR_RETURN(const ConstMatrixView embedding, LoadEmbedding());
     ASSIGN_OR_RETURN(model_.embedding_,
                      model_.backend_->Import(embedding, &model_.embedding_storage_));
     model_.layers_.resize(config.num_layers);
@@ -44,39 +48,35 @@ class TransformerLoader {
   }
 
  private:
-  // What a folder that is quantised says counts for matrices that are not, and for the head.
-  absl::Status SettleQuantization() {
-    const std::optional<DType> quantized = model_.config_.quantized;
-    if (!quantized.has_value()) return absl::OkStatus();
-    if (quantization_ != Quantization::kNone) return QuantizedTwice(folder_, *quantized);
-    quantization_ = *quantized == DType::kInt8 ? Quantization::kInt8 : Quantization::kInt4;
-    return absl::OkStatus();
-  }
-
-  absl::Status QuantizedTwice(const std::string& what, DType dtype) const {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "quantize: found ", quantization_ == Quantization::kInt8 ? "int8" : "int4",
-        ", allowed: none, because ", what, " is quantised to ", NameOf(dtype), " already"));
-  }
-
-  // A weight matrix of a product, floats or quantised.
-  absl::StatusOr<WeightMatrix> ProductMatrix(const std::string& name, int64_t rows, int64_t cols) {
-    if (!model_.config_.quantized.has_value()) {
-      WeightMatrix floats;
-      ASSIGN_OR_RETURN(floats.matrix, Matrix(name, rows, cols));
-      return floats;
-    }
-    ASSIGN_OR_RETURN(const WeightMatrix weight, model_.weights_->GetMatrix(name, rows, cols));
-    used_.insert(name);
-    model_.num_parameters_ += rows * cols;
-    if (weight.scales != nullptr) ignored_.insert(absl::StrCat(name, "_scale"));
-    return weight;
-  }
-
   absl::StatusOr<ConstMatrixView> Matrix(const std::string& name, int64_t rows, int64_t cols) {
     used_.insert(name);
     model_.num_parameters_ += rows * cols;
-    return model_.weights_->Get(name, {rows, cols});
+    ASSIGN_OR_RETURN(const ConstMatrixView matrix, model_.weights_->Get(name, {rows, cols}));
+    if (quantized_.has_value() && IsBlocks(matrix.dtype)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "quantize: found ", NameOf(*quantized_), ", allowed: none, because ",
+          model_.weights_->Where(name), " is quantised to ", NameOf(matrix.dtype), " already"));
+    }
+    return matrix;
+  }
+
+  // To what a matrix of floats is quantised when `wanted` is asked for.
+  std::optional<DType> FormatOf(const ConstMatrixView& matrix, DType wanted) const {
+    if (!quantized_.has_value() || IsBlocks(matrix.dtype)) return std::nullopt;
+    return matrix.cols % kBlockGroup == 0 ? std::optional(wanted) : std::nullopt;
+  }
+
+  absl::StatusOr<ConstMatrixView> LoadEmbedding() {
+    const std::string name = "model.embed_tokens.weight";
+    ASSIGN_OR_RETURN(const ConstMatrixView matrix,
+                     Matrix(name, model_.config_.vocab_size, model_.config_.hidden_size));
+    const std::optional<DType> format = FormatOf(matrix, kHeadFormat);
+    if (!format.has_value()) return matrix;
+    ThreadPool pool(NumUsableCores());
+    model_.quantized_embedding_ = QuantizeMatrix(matrix, *format, &pool);
+    model_.weights_->Forget(name);
+    return ConstMatrixView(model_.quantized_embedding_.data(), *format, matrix.rows, matrix.cols,
+                           matrix.cols);
   }
 
   absl::StatusOr<std::vector<float>> HostVector(const std::string& name, int64_t size) {
@@ -102,12 +102,12 @@ class TransformerLoader {
   }
 
   // Packs the parts, which are `tensors`, into `*weight`, which stays where it is.
-  absl::Status Pack(absl::Span<const WeightPart> parts, PartOrder order, Quantization quantization,
-                    std::vector<std::string> tensors, PackedWeight* weight) {
-    if (quantization != Quantization::kNone && IsBlocks(parts[0].matrix.dtype)) {
-      return QuantizedTwice(model_.weights_->Where(tensors[0]), parts[0].matrix.dtype);
-    }
-    ASSIGN_OR_RETURN(*weight, model_.backend_->PackLater(parts, order, quantization));
+  absl::Status Pack(absl::Span<const WeightPart> parts, PartOrder order,
+                    std::optional<DType> wanted, std::vector<std::string> tensors,
+                    PackedWeight* weight) {
+    std::optional<DType> format;
+    if (wanted.has_value()) format = FormatOf(parts[0].matrix, *wanted);
+    ASSIGN_OR_RETURN(*weight, model_.backend_->PackLater(parts, order, format));
     model_.unpacked_.push_back({weight, std::move(tensors)});
     model_.ForgetPacked();
     return absl::OkStatus();
@@ -133,9 +133,9 @@ class TransformerLoader {
     for (size_t i = 0; i < names.size(); ++i) {
       const std::string name = absl::StrCat(prefix, names[i]);
       found.tensors.push_back(absl::StrCat(name, ".weight"));
-      ASSIGN_OR_RETURN(const WeightMatrix weight,
-                       ProductMatrix(found.tensors.back(), outputs[i], inputs));
-      found.parts.push_back({.matrix = weight.matrix, .scales = weight.scales});
+      ASSIGN_OR_RETURN(const ConstMatrixView matrix,
+                       Matrix(found.tensors.back(), outputs[i], inputs));
+      found.parts.push_back({.matrix = matrix});
       if (!has_bias) continue;
       ASSIGN_OR_RETURN(std::vector<float> bias,
                        HostVector(absl::StrCat(name, ".bias"), outputs[i]));
@@ -157,7 +157,7 @@ class TransformerLoader {
                        " and ", found.tensors[0], " is ", NameOf(found.parts[0].matrix.dtype),
                        "; they must have one dtype"));
     }
-    return Pack(found.parts, order, quantization_, std::move(found.tensors), weight);
+    return Pack(found.parts, order, quantized_, std::move(found.tensors), weight);
   }
 
   // Packs queries, keys and values: as one product, if they have one dtype.
@@ -170,7 +170,7 @@ class TransformerLoader {
     for (size_t first = 0, end = 0; first < size; first = end) {
       while (end < size && found.HasOneDType(first, end)) ++end;
       RETURN_IF_ERROR(Pack(absl::MakeConstSpan(found.parts).subspan(first, end - first),
-                           PartOrder::kConcatenated, quantization_,
+                           PartOrder::kConcatenated, quantized_,
                            {found.tensors.begin() + first, found.tensors.begin() + end},
                            &weights->emplace_back()));
     }
@@ -207,19 +207,14 @@ class TransformerLoader {
   }
 
   absl::Status LoadHead(ConstMatrixView embedding) {
-    WeightPart part{.matrix = embedding, .bias = nullptr, .scales = nullptr};
+    WeightPart part{.matrix = embedding, .bias = nullptr};
     if (model_.config_.tied_embeddings) {
       ignored_.insert("lm_head.weight");  // as the reference does
     } else {
-      ASSIGN_OR_RETURN(
-          const WeightMatrix head,
-          ProductMatrix("lm_head.weight", model_.config_.vocab_size, model_.config_.hidden_size));
-      part.matrix = head.matrix;
-      part.scales = head.scales;
+      ASSIGN_OR_RETURN(part.matrix, Matrix("lm_head.weight", model_.config_.vocab_size,
+                                           model_.config_.hidden_size));
     }
-    const Quantization quantization =
-        quantization_ == Quantization::kNone ? Quantization::kNone : Quantization::kInt8;
-    return Pack({part}, PartOrder::kConcatenated, quantization,
+    return Pack({part}, PartOrder::kConcatenated, kHeadFormat,
                 {model_.config_.tied_embeddings ? "model.embed_tokens.weight" : "lm_head.weight"},
                 &model_.head_);
   }
@@ -236,7 +231,7 @@ class TransformerLoader {
   }
 
   Transformer& model_;
-  Quantization quantization_;
+  const std::optional<DType> quantized_;
   std::string folder_;
   std::set<std::string> used_;
   std::set<std::string> ignored_;
@@ -244,10 +239,10 @@ class TransformerLoader {
 
 absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Load(const std::string& folder,
                                                                Backend* backend,
-                                                               Quantization quantization) {
+                                                               std::optional<DType> quantized) {
   ASSIGN_OR_RETURN(ModelConfig config, ReadModelConfig(folder));
   std::unique_ptr<Transformer> model(new Transformer(backend, std::move(config)));
-  RETURN_IF_ERROR(TransformerLoader(model.get(), quantization).Load(folder));
+  RETURN_IF_ERROR(TransformerLoader(model.get(), quantized).Load(folder));
   RETURN_IF_ERROR(backend->Synchronize());
   return model;
 }

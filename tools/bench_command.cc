@@ -11,18 +11,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/string_view.h"
 #include "nlohmann/json.hpp"
 #include "tools/bench_commands.h"
 #include "tools/standard_output.h"
 
 namespace tandem {
-namespace {
-
-// absl's string_view is the library's own where C++ has none; messages are built of it.
-absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
-
-}  // namespace
-
 absl::StatusOr<std::vector<int>> ParseNumbers(std::string_view option, const std::string& list,
                                               int least, int most) {
   std::vector<int> numbers;

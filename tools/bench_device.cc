@@ -40,7 +40,7 @@ class DeviceBenchmark {
     RETURN_IF_ERROR(MeasureMemory());
     const int most_rows =
         std::max(*absl::c_max_element(options_.rows), *absl::c_max_element(options_.batches));
-    ASSIGN_OR_RETURN(passes_, RandomPasses::Create(options_.shape, options_.quantization,
+    ASSIGN_OR_RETURN(passes_, RandomPasses::Create(options_.shape, options_.quantized,
                                                    options_.kv_dtype, most_rows, &backend_));
     if (Wants("sampling") && sampler_ != nullptr) {
       for (const int rows : options_.rows) RETURN_IF_ERROR(RunSampling(rows));

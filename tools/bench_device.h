@@ -22,10 +22,10 @@ struct DeviceBenchmarkOptions {
   std::string name;  // of the shape
   RandomModelShape shape;
   std::vector<std::string_view> ops;  // of kDeviceOps
-  std::vector<int> rows;      // of one sequence: products, attention, verification, sampling
-  std::vector<int> batches;   // sequences of one row each: decoding
-  std::vector<int> contexts;  // tokens before the rows
-  Quantization quantization = Quantization::kNone;
+  std::vector<int> rows;             // of one sequence: products, attention, verification, sampling
+  std::vector<int> batches;          // sequences of one row each: decoding
+  std::vector<int> contexts;         // tokens before the rows
+  std::optional<DType> quantized{};  // of the weights
   KvDType kv_dtype = KvDType::kBF16;
   int repeat = 7;
   double sample_seconds = 0.02;             // that a sample takes at least

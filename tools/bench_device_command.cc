@@ -11,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "kernels/backend.h"
+#include "kernels/quantize.h"
 #include "kvcache/kv_layout.h"
 #include "nlohmann/json.hpp"
 #include "tools/bench_commands.h"
@@ -46,9 +47,7 @@ struct DeviceFlags {
     ASSIGN_OR_RETURN(each.rows, ParseNumbers("--rows", rows, 1, 4096));
     ASSIGN_OR_RETURN(each.batches, ParseNumbers("--batches", batches, 1, 1024));
     ASSIGN_OR_RETURN(each.contexts, ParseNumbers("--contexts", contexts, 0, 1 << 20));
-    each.quantization = quantize == "int8"   ? Quantization::kInt8
-                        : quantize == "int4" ? Quantization::kInt4
-                                             : Quantization::kNone;
+    ASSIGN_OR_RETURN(each.quantized, ValueOf(kQuantizations, "--quantize", quantize));
     ASSIGN_OR_RETURN(each.kv_dtype, ParseKvDType(kv_cache));
     each.repeat = repeat;
     each.sample_seconds = 1e-3 * sample_ms;
@@ -159,9 +158,10 @@ Command AddBenchDevice(CLI::App* bench) {
   app->add_option("--contexts", flags->contexts,
                   absl::StrCat("Tokens in the cache before the rows [", flags->contexts, "]"))
       ->type_name("LIST");
-  app->add_option("--quantize", flags->quantize, "Weights: none, int8, int4 [none]")
+  app->add_option("--quantize", flags->quantize,
+                  "Weights: none, or a block format such as q8_0 [none]")
       ->type_name("NAME")
-      ->check(CLI::IsMember({"none", "int8", "int4"}));
+      ->check(CLI::IsMember(NamesIn(kQuantizations)));
   app->add_option("--kv-cache", flags->kv_cache, "f32, bf16, int8 [bf16]")
       ->type_name("NAME")
       ->check(CLI::IsMember({"f32", "bf16", "int8"}));

@@ -64,7 +64,7 @@ TEST(BenchDevice, MeasuresEverythingThatIsAskedFor) {
 // What is timed is a model's pass: finite logits, the same of every pass and of every row alone.
 TEST(RandomPasses, ARowsLogitsDoNotDependOnHowOftenOrBesideWhatItIsComputed) {
   const auto backend = Cpu();
-  const auto passes = RandomPasses::Create(*RandomModelShape::Parse("tiny"), Quantization::kNone,
+  const auto passes = RandomPasses::Create(*RandomModelShape::Parse("tiny"), std::nullopt,
                                            KvDType::kBF16, 4, backend.get());
   ASSERT_TRUE(passes.ok()) << passes.status();
   ASSERT_TRUE((*passes)->SetSequences(1, 20, 1).ok());

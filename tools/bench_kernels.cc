@@ -94,25 +94,18 @@ std::vector<WeightShape> WeightShapesOf(const KernelShapes& s) {
           {"head", s.vocab, s.hidden, Product::kStore}};
 }
 
-Quantization QuantizationTo(DType dtype) {
-  return dtype == DType::kInt8   ? Quantization::kInt8
-         : dtype == DType::kInt4 ? Quantization::kInt4
-                                 : Quantization::kNone;
-}
-
 // The same random weight, so often that they fill `bytes`.
 absl::StatusOr<std::vector<PackedWeight>> PackCopies(const WeightShape& shape, DType dtype,
                                                      int64_t bytes, Backend* backend) {
-  const DType host_dtype = IsQuantized(dtype) ? DType::kBF16 : dtype;
-  const auto row_bytes = static_cast<int64_t>(RowBytes(host_dtype, shape.inputs));
+  const auto row_bytes = static_cast<int64_t>(RowBytes(dtype, shape.inputs));
   // Blocks of these bytes have scales of about .01.
   std::vector<std::byte> host(shape.outputs * row_bytes, std::byte{0x21});
   if (!IsBlocks(dtype))
-    FillRandom(kSeed, 1, 0, 0.0f, 1.0f / std::sqrt(static_cast<float>(shape.inputs)), host_dtype,
+    FillRandom(kSeed, 1, 0, 0.0f, 1.0f / std::sqrt(static_cast<float>(shape.inputs)), dtype,
                absl::MakeSpan(host));
   const auto rows = [&](int first, int count) {
     WeightPart part;
-    part.matrix = {host.data() + first * row_bytes, host_dtype, count, shape.inputs, shape.inputs};
+    part.matrix = {host.data() + first * row_bytes, dtype, count, shape.inputs, shape.inputs};
     return part;
   };
   std::vector<WeightPart> parts = {rows(0, shape.outputs)};
@@ -123,7 +116,7 @@ absl::StatusOr<std::vector<PackedWeight>> PackCopies(const WeightShape& shape, D
   }
   std::vector<PackedWeight> copies;
   do {
-    ASSIGN_OR_RETURN(PackedWeight copy, backend->Pack(parts, order, QuantizationTo(dtype)));
+    ASSIGN_OR_RETURN(PackedWeight copy, backend->Pack(parts, order));
     copies.push_back(std::move(copy));
   } while (static_cast<int64_t>(copies.size() * copies[0].bytes_read) < bytes &&
            static_cast<int64_t>(copies.size()) < kMostCopies);
@@ -366,9 +359,7 @@ std::string_view ShortNameOf(DType dtype) {
 
 DotInput DotInputOf(DType weight, bool bf16_products) {
   if (weight == DType::kBF16 && bf16_products) return DotInput::kBF16;
-  return (IsQuantized(weight) || IsBlocks(weight)) && MachineLimits::Has(DotInput::kInt8)
-             ? DotInput::kInt8
-             : DotInput::kF32;
+  return IsBlocks(weight) && MachineLimits::Has(DotInput::kInt8) ? DotInput::kInt8 : DotInput::kF32;
 }
 
 bool UsesBf16Products(CpuCompute compute) {

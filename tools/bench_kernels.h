@@ -20,10 +20,10 @@ namespace tandem {
 std::string_view ShortNameOf(DType dtype);
 
 // What weights may be made of.
-inline constexpr DType kWeightDTypes[] = {
-    DType::kF32,  DType::kF16,  DType::kBF16, DType::kInt8,  DType::kInt4, DType::kQ8_0,
-    DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1,  DType::kQ2K,  DType::kQ3K,
-    DType::kQ4K,  DType::kQ5K,  DType::kQ6K,  DType::kIq4Nl, DType::kIq4Xs};
+inline constexpr DType kWeightDTypes[] = {DType::kF32,  DType::kF16,   DType::kBF16, DType::kQ8_0,
+                                          DType::kQ4_0, DType::kQ4_1,  DType::kQ5_0, DType::kQ5_1,
+                                          DType::kQ2K,  DType::kQ3K,   DType::kQ4K,  DType::kQ5K,
+                                          DType::kQ6K,  DType::kIq4Nl, DType::kIq4Xs};
 inline constexpr std::string_view kKernelOps[] = {"matmul", "attention", "rms_norm", "sample"};
 
 // The sizes that the operations of a model have.

@@ -15,6 +15,7 @@
 #include "base/process_limits.h"
 #include "base/status_macros.h"
 #include "engine/model_pair.h"
+#include "kernels/quantize.h"
 #include "model/model_config.h"
 #include "nlohmann/json.hpp"
 #include "tools/bench_commands.h"
@@ -35,7 +36,7 @@ struct KernelFlags {
   std::string shape;   // empty: the target's, or 1b
   std::string target;  // empty: no passes
   std::string ops;     // empty: all
-  std::string dtypes = "f32,f16,bf16,int8,int4";
+  std::string dtypes = "f32,f16,bf16,q8_0,q4_0,q4_k";
   std::string rows = "1,2,4,5,8,16,512";
   std::string contexts = "128,1024,4096";
   std::string pass_rows = "1,2,4,5,8,16,128,512";
@@ -289,9 +290,9 @@ Command AddBenchKernels(CLI::App* bench) {
                   "Activations in products with bf16 weights: f32, bf16, auto [auto]")
       ->type_name("NAME");
   app->add_option("--quantize", flags->quantize,
-                  "The target's weights at load, for its passes: none, int8, int4 [none]")
+                  "The target's weights at load, for its passes: none, or as for generate [none]")
       ->type_name("NAME")
-      ->check(CLI::IsMember({"none", "int8", "int4"}));
+      ->check(CLI::IsMember(NamesIn(kQuantizations)));
   app->add_option("--kv-cache", flags->kv_cache,
                   "What the target's passes cache: f32, bf16, int8 [f32]")
       ->type_name("NAME")

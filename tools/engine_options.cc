@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/field_error.h"
 #include "base/status_macros.h"
+#include "kernels/quantize.h"
 
 namespace tandem {
 namespace {
@@ -66,8 +67,11 @@ void EngineFlags::AddTo(CLI::App* app, bool with_draft_tokens) {
          "CPU has it [auto]")
       ->type_name("NAME")
       ->group(group);
-  app->add_option("--quantize", quantize,
-                  "Quantise the target's weights at load: none, int8, int4 [none]")
+  app->add_option(
+         "--quantize", quantize,
+         "Quantise the target's weights of floats at load: none, a block format (q8_0, q6_k, "
+         "q5_k, q5_1, q5_0, q4_k, q4_1, q4_0, iq4_nl, iq4_xs, q3_k, q2_k), or the best of "
+         "8 or 4 bits: int8, int4 [none]")
       ->type_name("NAME")
       ->group(group);
   app->add_option("--draft-quantize", draft_quantize, "Likewise the draft's [none]")
@@ -94,8 +98,8 @@ absl::StatusOr<EngineOptions> EngineFlags::ToOptions() const {
   if (!rule.ok()) return WithField(rule.status(), "--verifier");
   options.verifier = *rule;
   RETURN_IF_ERROR(CheckName("--compute", compute, {"auto", "f32", "bf16"}));
-  RETURN_IF_ERROR(CheckName("--quantize", quantize, {"none", "int8", "int4"}));
-  RETURN_IF_ERROR(CheckName("--draft-quantize", draft_quantize, {"none", "int8", "int4"}));
+  RETURN_IF_ERROR(ValueOf(kQuantizations, "--quantize", quantize).status());
+  RETURN_IF_ERROR(ValueOf(kQuantizations, "--draft-quantize", draft_quantize).status());
   RETURN_IF_ERROR(CheckName("--kv-cache", kv_cache, {"f32", "bf16", "int8"}));
   absl::StatusOr<DrafterKind> kind = ParseDrafterKind(drafter);
   if (!kind.ok()) return WithField(kind.status(), "--drafter");

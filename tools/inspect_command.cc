@@ -14,7 +14,6 @@
 #include "base/status_macros.h"
 #include "base/thread_pool.h"
 #include "kernels/blocks.h"
-#include "kernels/quantize.h"
 #include "kvcache/kv_layout.h"
 #include "model/formats/weights.h"
 #include "model/model_config.h"
@@ -57,34 +56,12 @@ int64_t BytesOf(const ConstMatrixView& matrix) {
   return matrix.rows * static_cast<int64_t>(RowBytes(matrix.dtype, matrix.cols));
 }
 
-// With its scales, if it is quantised.
-absl::StatusOr<std::pair<DType, int64_t>> DTypeAndBytes(const Weights& weights,
-                                                        const TensorSpec& tensor,
-                                                        const ModelConfig& config) {
-  if (tensor.role != TensorRole::kMatrix || !config.quantized.has_value()) {
-    ASSIGN_OR_RETURN(const ConstMatrixView view, weights.Get(tensor.name, tensor.shape));
-    return std::pair(view.dtype, BytesOf(view));
-  }
-  const int64_t rows = tensor.shape[0];
-  const int64_t cols = tensor.shape[1];
-  ASSIGN_OR_RETURN(const WeightMatrix weight, weights.GetMatrix(tensor.name, rows, cols));
-  const DType dtype = weight.matrix.dtype;
-  if (!IsQuantized(dtype)) {
-    return std::pair(dtype, BytesOf(weight.matrix));
-  }
-  const int num_cols = static_cast<int>(cols);
-  return std::pair(dtype,
-                   rows * static_cast<int64_t>(QuantizedBytes(dtype, num_cols) +
-                                               sizeof(float) * QuantizationGroups(num_cols)));
-}
-
 // Adds up the tensors that the configuration asks for; each must be there, with its shape.
 absl::Status CountTensors(const Weights& weights, Inspection* inspection) {
   for (const TensorSpec& tensor : TensorsOf(inspection->config)) {
-    using DTypeWithBytes = std::pair<DType, int64_t>;
-    ASSIGN_OR_RETURN(const DTypeWithBytes size, DTypeAndBytes(weights, tensor, inspection->config));
-    const auto& [dtype, bytes] = size;
-    ++inspection->tensors_by_dtype[NameOf(dtype)];
+    ASSIGN_OR_RETURN(const ConstMatrixView view, weights.Get(tensor.name, tensor.shape));
+    const int64_t bytes = BytesOf(view);
+    ++inspection->tensors_by_dtype[NameOf(view.dtype)];
     inspection->parameters += tensor.num_elements();
     inspection->weight_bytes += bytes;
     if (IsReadWhole(tensor, inspection->config)) inspection->bytes_read_per_token += bytes;

@@ -83,6 +83,13 @@ absl::StatusOr<OutputFolder> OutputFolder::Create(const std::string& path) {
   return OutputFolder(path, /*is_ours=*/true);
 }
 
+absl::StatusOr<OutputFolder> OutputFolder::Around(const std::string& file) {
+  const fs::path folder = fs::absolute(file).parent_path();
+  std::error_code error;
+  if (fs::is_directory(folder, error)) return OutputFolder(folder.string(), /*is_ours=*/false);
+  return absl::NotFoundError(absl::StrCat(folder.string(), ": no such folder"));
+}
+
 OutputFolder::~OutputFolder() {
   std::error_code ignored;
   for (const std::string& file : files_) fs::remove(file, ignored);

@@ -42,6 +42,8 @@ class OutputFolder {
  public:
   // Makes the folder, and its parents, unless it is there. ALREADY_EXISTS if it is not empty.
   static absl::StatusOr<OutputFolder> Create(const std::string& path);
+  // The folder of a file to be made, which must be there and may hold others.
+  static absl::StatusOr<OutputFolder> Around(const std::string& file);
   OutputFolder(OutputFolder&& other) noexcept
       : path_(std::move(other.path_)),
         is_ours_(std::exchange(other.is_ours_, false)),

@@ -1,4 +1,4 @@
-// tandem quantize: a model folder with weights of 8 or 4 bits.
+// tandem quantize: a model with weights in blocks of few bits.
 #include <memory>
 #include <optional>
 #include <string>
@@ -9,9 +9,10 @@
 #include "absl/time/time.h"
 #include "base/instant.h"
 #include "base/status_macros.h"
+#include "kernels/quantize.h"
 #include "tools/command.h"
 #include "tools/progress.h"
-#include "tools/quantized_folder.h"
+#include "tools/quantized_model.h"
 #include "tools/standard_output.h"
 
 namespace tandem {
@@ -22,26 +23,29 @@ struct QuantizeFlags {
   std::string to = "int8";
   std::string out;
 
+  absl::StatusOr<DType> Format() const {
+    ASSIGN_OR_RETURN(const std::optional<DType> format, ValueOf(kQuantizations, "--to", to));
+    if (format.has_value()) return *format;
+    return absl::InvalidArgumentError("--to: \"none\" is not a format of blocks");
+  }
   absl::Status Check() const {
-    if (to != "int8" && to != "int4") {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--to: \"", to, "\" is not one of int8, int4"));
-    }
     if (out.empty()) return absl::InvalidArgumentError("--out: the name is empty");
-    return absl::OkStatus();
+    return Format().status();
   }
 };
 
 absl::Status Run(const QuantizeFlags& flags) {
   const Instant start = Instant::Now();
   std::optional<Progress> progress;
+  ASSIGN_OR_RETURN(const DType format, flags.Format());
   ASSIGN_OR_RETURN(
-      const QuantizedFolder result,
-      WriteQuantizedFolder(flags.source, flags.to == "int8" ? DType::kInt8 : DType::kInt4,
-                           flags.out, [&](int64_t written, int64_t total) {
-                             if (!progress.has_value()) progress.emplace("quantising", total);
-                             progress->Advance(written);
-                           }));
+      const QuantizedModel result,
+      WriteQuantizedModel(flags.source, format, flags.out, [&](int64_t written, int64_t total) {
+        if (!progress.has_value()) {
+          progress.emplace("quantising", total);
+        }
+        progress->Advance(written);
+      }));
   progress.reset();
   return Print(absl::StrFormat(
       "%s: %d matrices as %s, %.1f MB of tensors instead of %.1f, in %.1f s\n", flags.out,
@@ -55,18 +59,23 @@ absl::Status Run(const QuantizeFlags& flags) {
 Command AddQuantizeCommand(CLI::App* program) {
   const auto flags = std::make_shared<QuantizeFlags>();
   CLI::App* app = program->add_subcommand(
-      "quantize", "Write a model folder with weights of 8 or 4 bits, as --quantize makes at load");
-  app->add_option("path", flags->source, "Hugging Face folder of a model of floats")
+      "quantize", "Write a model with weights of fewer bits, as --quantize makes them at load");
+  app->add_option("path", flags->source, "Model of floats, a Hugging Face folder or a GGUF file")
       ->type_name("PATH")
       ->required();
-  app->add_option("--to", flags->to, "int8, int4 (the head gets 8 bits then) [int8]")
+  app->add_option("--to", flags->to,
+                  "A block format, q8_0 to q2_k, or the best of 8 or 4 bits: int8, int4 [int8]")
       ->type_name("NAME");
-  app->add_option("--out", flags->out, "Folder to make; must not hold anything yet")
-      ->type_name("DIR")
+  app->add_option(
+         "--out", flags->out,
+         "File to make, where it ends in .gguf, or folder, which must not hold anything yet")
+      ->type_name("PATH")
       ->required();
   app->footer(
-      "Weights are whole numbers in groups of 128 inputs with a scale each; the embedding table,\n"
-      "norms and biases stay as they are. `tandem bench perplexity` tells what it costs.");
+      "Norms and biases stay floats; the embedding and the head get q8_0; of matrices whose rows\n"
+      "are no multiple of 256 files hold q4_1, q5_1, q8_0 or iq4_nl in place of K formats. A file\n"
+      "needs nothing beside it; a folder keeps copies of the model's other files. `tandem bench\n"
+      "perplexity` tells what it costs.");
   return {.app = app,
           .check = [flags] { return flags->Check(); },
           .run = [flags] { return Run(*flags); }};

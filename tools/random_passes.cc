@@ -27,8 +27,8 @@ absl::StatusOr<Buffer> Uploaded(const std::vector<T>& values, Backend* backend) 
 
 // Variance 1 / inputs: activations keep their size.
 absl::StatusOr<PackedWeight> MakeWeight(uint32_t tensor, int outputs, int inputs, PartOrder order,
-                                        DType dtype, Quantization quantization, ThreadPool* pool,
-                                        Backend* backend) {
+                                        DType dtype, std::optional<DType> quantized,
+                                        ThreadPool* pool, Backend* backend) {
   constexpr int64_t kElementsAtOnce = 1 << 16;
   const auto element_bytes = static_cast<int64_t>(SizeOf(dtype));
   const int64_t count = int64_t{outputs} * inputs;
@@ -49,10 +49,10 @@ absl::StatusOr<PackedWeight> MakeWeight(uint32_t tensor, int outputs, int inputs
   };
   if (order == PartOrder::kConcatenated) {
     const WeightPart part = rows(0, outputs);
-    return backend->Pack({&part, 1}, order, quantization);
+    return backend->Pack({&part, 1}, order, quantized);
   }
   const WeightPart parts[] = {rows(0, outputs / 2), rows(outputs / 2, outputs / 2)};
-  return backend->Pack(parts, order, quantization);
+  return backend->Pack(parts, order, quantized);
 }
 
 // The same numbers elsewhere in the device's memory.
@@ -71,10 +71,10 @@ absl::StatusOr<PackedWeight> CopyOf(const PackedWeight& weight, Backend* backend
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<RandomPasses>> RandomPasses::Create(const RandomModelShape& shape,
-                                                                   Quantization quantization,
+                                                                   std::optional<DType> quantized,
                                                                    KvDType kv_dtype, int most_rows,
                                                                    Backend* backend) {
-  std::unique_ptr<RandomPasses> passes(new RandomPasses(shape, quantization, kv_dtype, backend));
+  std::unique_ptr<RandomPasses> passes(new RandomPasses(shape, quantized, kv_dtype, backend));
   RETURN_IF_ERROR(passes->MakeWeights());
   RETURN_IF_ERROR(passes->MakeActivations(most_rows));
   RETURN_IF_ERROR(backend->Synchronize());
@@ -85,7 +85,7 @@ absl::Status RandomPasses::MakeWeights() {
   const RandomModelShape& s = shape_;
   ThreadPool pool(NumUsableCores());
   const auto make = [&](uint32_t tensor, int outputs, int inputs, PartOrder order) {
-    return MakeWeight(tensor, outputs, inputs, order, s.dtype, quantization_, &pool, &backend_);
+    return MakeWeight(tensor, outputs, inputs, order, s.dtype, quantized_, &pool, &backend_);
   };
   constexpr PartOrder kPlain = PartOrder::kConcatenated;
   layers_.resize(s.layers);

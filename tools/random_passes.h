@@ -25,7 +25,7 @@ class RandomPasses {
   // For passes of up to `most_rows` rows in all. `backend` must outlive it. RESOURCE_EXHAUSTED if
   // there is not enough memory.
   static absl::StatusOr<std::unique_ptr<RandomPasses>> Create(const RandomModelShape& shape,
-                                                              Quantization quantization,
+                                                              std::optional<DType> quantized,
                                                               KvDType kv_dtype, int most_rows,
                                                               Backend* backend);
 
@@ -56,9 +56,9 @@ class RandomPasses {
   template <typename Count>
   double SumOfWeights(Count count) const;
   using Layer = std::array<PackedWeight, kNumLayerParts>;
-  RandomPasses(const RandomModelShape& shape, Quantization quantization, KvDType kv_dtype,
+  RandomPasses(const RandomModelShape& shape, std::optional<DType> quantized, KvDType kv_dtype,
                Backend* backend)
-      : shape_(shape), quantization_(quantization), kv_dtype_(kv_dtype), backend_(*backend) {}
+      : shape_(shape), quantized_(quantized), kv_dtype_(kv_dtype), backend_(*backend) {}
   absl::Status MakeWeights();
   absl::Status MakeActivations(int most_rows);
   int qkv_size() const { return (shape_.heads + 2 * shape_.kv_heads) * shape_.head_dim; }
@@ -68,7 +68,7 @@ class RandomPasses {
   NormedRows Normed(int rows) const;  // of what layers add to
 
   const RandomModelShape shape_;
-  const Quantization quantization_;
+  const std::optional<DType> quantized_;
   const KvDType kv_dtype_;
   Backend& backend_;
   std::vector<Layer> layers_;

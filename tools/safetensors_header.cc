@@ -12,10 +12,6 @@ const char* SafetensorsName(DType dtype) {
       return "F16";
     case DType::kBF16:
       return "BF16";
-    case DType::kInt8:
-      return "I8";
-    case DType::kInt4:
-      return "U8";
     default:
       return "";  // blocks have no place in such files
   }

@@ -11,10 +11,14 @@
 
 #include "kernels/cpu/block_layout.h"
 #include "kernels/cpu/cpu_kernels.h"
-#include "kernels/cpu/quantized_kernels.h"
+#include "kernels/cpu/panel_steps.h"
 
 namespace tandem {
 namespace {
+
+inline Words LoadStep(const std::byte* p) {
+  return LoadWords16(reinterpret_cast<const uint32_t*>(p));
+}
 
 inline constexpr int kGroupSteps = kGroupOfBlock / 4;
 
@@ -211,6 +215,15 @@ void MultiplyBlockPanel(const ProductTask& task, const std::byte* panel, IndexRa
     panel += kLayout.head_bytes() + static_cast<size_t>(groups) * kLayout.group_bytes();
   }
 }
+
+// To the nearest whole number, to even between two. REQUIRES: |x| < 2^22.
+inline Floats Round(Floats x) {
+  const Floats large = Splat(0x1.8p23f);  // from here on, all that a float holds are whole numbers
+  return Sub(Add(x, large), large);
+}
+
+// Activations all below this in magnitude count as zeros: 127 over them might be infinite.
+inline constexpr float kNoActivation = 0x1p-100f;
 
 // Quantises kGroupOfBlock activations.
 inline void QuantizeActivationGroup(const float* x, ActivationGroup* out) {

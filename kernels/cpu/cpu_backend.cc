@@ -60,10 +60,6 @@ ProductFormat FormatOf(DType weight, bool bf16_products) {
       return ProductFormat::kF16;
     case DType::kBF16:
       break;
-    case DType::kInt8:
-      return ProductFormat::kInt8;
-    case DType::kInt4:
-      return ProductFormat::kInt4;
     default:
       return BlockProductFormat(weight);
   }
@@ -76,12 +72,8 @@ size_t PackedActivationBytes(int rows, int inputs, DType weight, ProductFormat f
     const int groups = inputs / kGroupOfBlock;
     return static_cast<size_t>((groups + unit - 1) / unit * unit) * rows * sizeof(ActivationGroup);
   }
-  size_t block_inputs = kGroupInputs;
-  size_t block_bytes = sizeof(QuantizedActivations);
-  if (format != ProductFormat::kInt8 && format != ProductFormat::kInt4) {
-    block_inputs = size_t{kFloatBlockSteps} * (format == ProductFormat::kF32 ? 1 : 2);
-    block_bytes = block_inputs * (format == ProductFormat::kBF16Dot ? 2 : 4);
-  }
+  const size_t block_inputs = size_t{kFloatBlockSteps} * (format == ProductFormat::kF32 ? 1 : 2);
+  const size_t block_bytes = block_inputs * (format == ProductFormat::kBF16Dot ? 2 : 4);
   return (inputs + block_inputs - 1) / block_inputs * rows * block_bytes;
 }
 

@@ -29,9 +29,9 @@ class CpuBackend final : public Backend {
   void Copy(const void* from, void* to, size_t bytes) override;
   absl::Status Synchronize() override { return absl::OkStatus(); }
   absl::StatusOr<PackedWeight> Pack(absl::Span<const WeightPart> parts, PartOrder order,
-                                    Quantization quantization) override;
+                                    std::optional<DType> dtype) override;
   absl::StatusOr<PackedWeight> PackLater(absl::Span<const WeightPart> parts, PartOrder order,
-                                         Quantization quantization) override;
+                                         std::optional<DType> dtype) override;
   absl::StatusOr<ConstMatrixView> Import(ConstMatrixView host, Buffer* storage) override;
 
   void Embed(const int32_t* ids, ConstMatrixView table, MatrixView out) override;

@@ -5,28 +5,20 @@
 #include "kernels/cpu/packing.h"
 
 namespace tandem {
-namespace {
-
-DType PackedDType(DType given, Quantization quantization) {
-  if (quantization == Quantization::kNone || IsQuantized(given) || IsBlocks(given)) return given;
-  return quantization == Quantization::kInt8 ? DType::kInt8 : DType::kInt4;
-}
-
-}  // namespace
 
 absl::StatusOr<PackedWeight> CpuBackend::Pack(absl::Span<const WeightPart> parts, PartOrder order,
-                                              Quantization quantization) {
-  ASSIGN_OR_RETURN(PackedWeight weight, PackLater(parts, order, quantization));
+                                              std::optional<DType> dtype) {
+  ASSIGN_OR_RETURN(PackedWeight weight, PackLater(parts, order, dtype));
   PackWhole(weight);
   return weight;
 }
 
 absl::StatusOr<PackedWeight> CpuBackend::PackLater(absl::Span<const WeightPart> parts,
-                                                   PartOrder order, Quantization quantization) {
+                                                   PartOrder order, std::optional<DType> dtype) {
   TANDEM_CHECK(!parts.empty());
   PackedWeight weight;
   weight.order = order;
-  weight.dtype = PackedDType(parts[0].matrix.dtype, quantization);
+  weight.dtype = dtype.value_or(parts[0].matrix.dtype);
   const PanelLayout layout(parts, order, weight.dtype);
   weight.inputs = parts[0].matrix.cols;
   weight.outputs = layout.num_outputs();

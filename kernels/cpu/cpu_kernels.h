@@ -23,24 +23,12 @@ inline constexpr int kFloatBlockSteps = 64;
 // Rows whose sums (256 bytes a row and panel) fit the second-level cache together with activations.
 inline constexpr int kMaxTileRows = 512;
 
-// Quantised weights come in groups of kGroupInputs (quantize.h): the steps of a group, each 64
-// outputs of 4 inputs of 8 bits or of 8 inputs of 4 bits, and then its 64 scales. Weights are
-// unsigned, 128 or 8 more than they are.
-inline constexpr int kGroupInputs = 128;
-inline constexpr int kInt8GroupSteps = kGroupInputs / 4;
-inline constexpr int kInt4GroupSteps = kGroupInputs / 8;
-
-// What weights are before they are quantised.
-enum class GroupSource { kF32, kBF16 };
-
 // How a product reads its weights and activations.
 enum class ProductFormat {
   kF32,      // f32 weights, f32 activations
   kF16,      // f16 weights, f32 activations
   kBF16,     // bf16 weights, f32 activations
   kBF16Dot,  // bf16 weights and activations
-  kInt8,     // weights of 8 bits, activations quantised (QuantizedActivations)
-  kInt4,     // weights of 4 bits, likewise
   kBlocks,   // from here on block formats in the order of DType, activations in ActivationGroups
 };
 inline constexpr int kNumBlockFormats =
@@ -51,14 +39,6 @@ inline constexpr ProductFormat BlockProductFormat(DType dtype) {
   return static_cast<ProductFormat>(static_cast<int>(ProductFormat::kBlocks) +
                                     static_cast<int>(dtype) - static_cast<int>(DType::kQ8_0));
 }
-
-// kGroupInputs activations of a row: whole numbers in [-127, 127] times `scale`, NaN if one of them
-// is not finite.
-struct QuantizedActivations {
-  int8_t values[kGroupInputs];
-  float scale;
-  int32_t sum;  // of values
-};
 
 struct ProductTask {
   const std::byte* panels = nullptr;
@@ -157,10 +137,12 @@ struct CpuKernels {
 
   // Writes words [0, words) of each of 64 outputs to as many steps.   out: [words, 64]
   void (*transpose_outputs)(const std::byte* const* outputs, int words, std::byte* out) = nullptr;
-  // QuantizeGroup (quantize.h) to the bit, of `count` <= kGroupInputs weights; zeros follow.
-  //   out: a whole group of 8 or of 4 bits
-  void (*quantize_group)(const std::byte* weights, GroupSource source, int count, bool to_int4,
-                         std::byte* out, float* scale) = nullptr;
+  // The scale with which whole numbers from `low` to `high` come closest to x.   count: 16 or 32
+  float (*search_scale)(const float* x, int count, float low, float high) = nullptr;
+  // The scale and the minimum with which codes from 0 to `most` do; the minimum not above 0 if so
+  // wanted.
+  void (*search_line)(const float* x, int count, float most, bool minimum_is_negative, float* scale,
+                      float* minimum) = nullptr;
   // Multiplies rows [rows) by the panels (pairs of panels for kSwiGlu) [units).
   //   sums: scratch, [2, rows, 64], 64-byte aligned. Null where the format is not supported.
   void (*multiply[kNumProductFormats])(const ProductTask& task, IndexRange units, IndexRange rows,

@@ -9,6 +9,7 @@
 #include "kernels/cpu/product_kernels.h"
 #include "kernels/cpu/row_kernels.h"
 #include "kernels/cpu/sampling_kernels.h"
+#include "kernels/cpu/search_kernels.h"
 
 namespace tandem {
 namespace {
@@ -29,10 +30,6 @@ constexpr CpuKernels MakeKernelTable(const char* name) {
   kernels.multiply[static_cast<int>(ProductFormat::kF32)] = Multiply<F32Format>;
   kernels.multiply[static_cast<int>(ProductFormat::kF16)] = Multiply<F16Format>;
   kernels.multiply[static_cast<int>(ProductFormat::kBF16)] = Multiply<BF16Format>;
-  kernels.multiply[static_cast<int>(ProductFormat::kInt8)] = Multiply<Int8Format<DotProduct>>;
-  kernels.multiply[static_cast<int>(ProductFormat::kInt4)] = Multiply<Int4Format<DotProduct>>;
-  kernels.pack_activations[static_cast<int>(ProductFormat::kInt8)] = PackQuantizedActivations;
-  kernels.pack_activations[static_cast<int>(ProductFormat::kInt4)] = PackQuantizedActivations;
   kernels.pack_activations[static_cast<int>(ProductFormat::kF32)] = PackF32Activations<F32Format>;
   kernels.pack_activations[static_cast<int>(ProductFormat::kF16)] = PackF32Activations<F16Format>;
   kernels.pack_activations[static_cast<int>(ProductFormat::kBF16)] = PackF32Activations<BF16Format>;
@@ -49,7 +46,8 @@ constexpr CpuKernels MakeKernelTable(const char* name) {
   AddBlockFormat<DotProduct, DType::kIq4Nl>(&kernels);
   AddBlockFormat<DotProduct, DType::kIq4Xs>(&kernels);
   kernels.transpose_outputs = TransposeOutputsOf;
-  kernels.quantize_group = QuantizeGroupOf;
+  kernels.search_scale = SearchScaleOf;
+  kernels.search_line = SearchLineOf;
   kernels.rms_norm = RmsNormOf;
   kernels.rotate = RotateHead;
   kernels.attend[static_cast<int>(KvDType::kF32)] = AttendOf<F32Kv>;

@@ -36,15 +36,13 @@ class PanelLayout {
 
  private:
   struct Source {
-    const std::byte* inputs = nullptr;  // none: padding
-    const float* bias = nullptr;        // of this output
-    const float* scales = nullptr;      // likewise
+    const ConstMatrixView* matrix = nullptr;  // none: padding
+    int row = 0;                              // of it
+    const float* bias = nullptr;              // of this output
   };
   Source SourceOf(int panel, int lane) const;
   void PackFloatPanel(int panel, const CpuKernels& kernels, std::byte* out) const;
-  void PackQuantizedPanel(int panel, const CpuKernels& kernels, std::byte* out) const;
-  const std::byte* Group(const Source& source, int first, const CpuKernels& kernels,
-                         std::byte* storage, float* scale) const;
+  void PackPanelOfBlocks(int panel, std::byte* out) const;
 
   absl::Span<const WeightPart> parts_;
   PartOrder order_;

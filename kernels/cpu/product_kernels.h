@@ -12,7 +12,7 @@
 #include "kernels/cpu/block_kernels.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/exponential.h"
-#include "kernels/cpu/quantized_kernels.h"
+#include "kernels/cpu/panel_steps.h"
 
 namespace tandem {
 namespace {
@@ -24,7 +24,6 @@ inline constexpr int kBlockInputs = kFloatBlockSteps* Format::kInputsPerStep;
 
 // Floats have no structure but steps.
 struct FloatBlocks {
-  static constexpr bool kIsQuantized = false;
   static constexpr int kBlockSteps = kFloatBlockSteps;
   static constexpr int kBlockBytes = kFloatBlockSteps * kStepBytes;
   static constexpr int kFetchBytes = 16384;
@@ -122,15 +121,6 @@ void MultiplyFloats(const std::byte* weights, const void* activations, int steps
 using GroupFunction = void (*)(const std::byte* weights, const void* activations, int steps,
                                bool start, const std::byte* ahead, float* sums);
 
-template <typename Format, int kRows, int kFetchLines>
-constexpr GroupFunction GroupFunctionOf() {
-  if constexpr (Format::kIsQuantized) {
-    return MultiplyQuantized<Format, kRows, kFetchLines>;
-  } else {
-    return MultiplyFloats<Format, kRows, kFetchLines>;
-  }
-}
-
 template <typename Format, int kRows>
 GroupFunction GroupFunctionFor(int rows, int fetch_lines) {
   if constexpr (kRows > 1) {
@@ -138,13 +128,13 @@ GroupFunction GroupFunctionFor(int rows, int fetch_lines) {
   }
   switch (fetch_lines) {
     case 0:
-      return GroupFunctionOf<Format, kRows, 0>();
+      return MultiplyFloats<Format, kRows, 0>;
     case 1:
-      return GroupFunctionOf<Format, kRows, 1>();
+      return MultiplyFloats<Format, kRows, 1>;
     case 2:
-      return GroupFunctionOf<Format, kRows, 2>();
+      return MultiplyFloats<Format, kRows, 2>;
     default:
-      return GroupFunctionOf<Format, kRows, kStepLines>();
+      return MultiplyFloats<Format, kRows, kStepLines>;
   }
 }
 
@@ -154,16 +144,6 @@ inline int FetchLines(int groups, int group) {
   if (groups == 2) return 2;
   if (groups == 3) return group == 2 ? 2 : 1;
   return group < 4 ? 1 : 0;
-}
-
-// Of one row in a block.
-template <typename Format>
-constexpr size_t ActivationRowBytes() {
-  if constexpr (Format::kIsQuantized) {
-    return sizeof(QuantizedActivations);
-  } else {
-    return kBlockInputs<Format> * sizeof(typename Format::Activation);
-  }
 }
 
 // sums = the rows' products with one panel.   sums: [rows, 64]
@@ -177,7 +157,7 @@ void MultiplyPanel(const ProductTask& task, const std::byte* panel, IndexRange r
   const int larger = num_rows - small * groups;  // groups of one more, which go first
   const bool once = groups == 1 && SliceVectors(num_rows) == kPanelVectors;
   constexpr int kSteps = Format::kBlockSteps;
-  constexpr size_t kRowBytes = ActivationRowBytes<Format>();
+  constexpr size_t kRowBytes = kBlockInputs<Format> * sizeof(typename Format::Activation);
   const auto* activations = static_cast<const std::byte*>(task.activations);
   for (int first = 0, block = 0; first < task.num_steps; first += kSteps, ++block) {
     const int steps = task.num_steps - first < kSteps ? task.num_steps - first : kSteps;

@@ -23,6 +23,7 @@ namespace tandem {
 namespace {
 
 constexpr char kSuffix[] = ".gguf";
+constexpr char kAllowed[] = "one GGUF model in a folder without a config.json";
 constexpr char kPartNumber[] = "split.no";  // from 0
 constexpr char kNumParts[] = "split.count";
 constexpr char kNumTensors[] = "split.tensors.count";  // of all parts
@@ -301,19 +302,35 @@ std::vector<std::string> GgufFile::keys() const {
   return keys;
 }
 
+std::string GgufFile::EncodedValue(std::string_view key) const {
+  const Value& value = values_.find(View(key))->second;
+  std::string bytes;
+  const auto append = [&](auto number) {
+    char encoded[sizeof(number)];
+    std::memcpy(encoded, &number, sizeof(number));
+    bytes.append(encoded, sizeof(number));
+  };
+  append(value.kind);
+  if (value.kind == GgufKind::kArray) {
+    append(value.element_kind);
+    append(value.count);
+  }
+  if (value.kind == GgufKind::kString) append(uint64_t{value.bytes.size()});
+  bytes.append(reinterpret_cast<const char*>(value.bytes.data()), value.bytes.size());
+  return bytes;
+}
+
 bool IsGguf(const std::string& path) {
   if (absl::EndsWith(path, kSuffix)) return true;
   const absl::StatusOr<MappedFile> file = MappedFile::Open(path);
   return file.ok() && absl::StartsWith(View(Text(file->bytes())), "GGUF");
 }
 
-absl::StatusOr<std::string> GgufIn(const std::string& path) {
+absl::StatusOr<std::string> OnlyGgufIn(const std::string& folder) {
   namespace fs = std::filesystem;
   std::error_code error;
-  if (!fs::is_directory(path, error)) return IsGguf(path) ? path : "";
-  if (fs::exists(fs::path(path) / "config.json", error)) return "";
   std::set<std::string> models;
-  for (fs::directory_iterator entry(path, error), end; !error && entry != end;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
        entry.increment(error)) {
     const std::string file = entry->path().string();
     std::error_code ignored;
@@ -321,17 +338,24 @@ absl::StatusOr<std::string> GgufIn(const std::string& path) {
     const std::optional<PartName> part = ParsePartName(file);
     models.insert(part.has_value() ? part->Path(1) : file);
   }
-  if (error) return absl::ErrnoToStatus(error.value(), path);
-  if (models.size() == 1) return *models.begin();
-  const std::string wanted = "one GGUF model in a folder without a config.json";
+  if (error) return absl::ErrnoToStatus(error.value(), folder);
   if (models.size() > 1) {
     return absl::InvalidArgumentError(
-        absl::StrCat(path, ": found ", models.size(), " GGUF models, ", *models.begin(), " and ",
-                     *std::next(models.begin()), " among them, allowed: ", wanted));
+        absl::StrCat(folder, ": found ", models.size(), " GGUF models, ", *models.begin(), " and ",
+                     *std::next(models.begin()), " among them, allowed: ", kAllowed));
   }
-  if (!absl::EndsWith(path, kSuffix)) return "";
+  return models.empty() ? "" : *models.begin();
+}
+
+absl::StatusOr<std::string> GgufIn(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (!fs::is_directory(path, error)) return IsGguf(path) ? path : "";
+  if (fs::exists(fs::path(path) / "config.json", error)) return "";
+  ASSIGN_OR_RETURN(std::string only, OnlyGgufIn(path));
+  if (!only.empty() || !absl::EndsWith(path, kSuffix)) return only;
   return absl::InvalidArgumentError(
-      absl::StrCat(path, ": found a folder without one, allowed: a GGUF file, or ", wanted));
+      absl::StrCat(path, ": found a folder without one, allowed: a GGUF file, or ", kAllowed));
 }
 
 }  // namespace tandem

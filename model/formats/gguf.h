@@ -65,6 +65,8 @@ class GgufFile {
   // Integers of any type, if all are int32's.
   absl::StatusOr<std::vector<int32_t>> GetIntegers(std::string_view key) const;
   std::vector<std::string> keys() const;  // sorted
+  // A key's value as files have it, its kind in front. REQUIRES: Has(key).
+  std::string EncodedValue(std::string_view key) const;
 
  private:
   // A value as the file has it, in `bytes` without its type; of an array its elements.
@@ -102,6 +104,8 @@ bool IsGguf(const std::string& path);
 // without a config.json, the only one in it. Empty if there is none.
 // INVALID_ARGUMENT if a folder holds several, or is named like a file of this kind and holds none.
 absl::StatusOr<std::string> GgufIn(const std::string& path);
+// The only GGUF model in a folder; empty if there is none. INVALID_ARGUMENT if there are several.
+absl::StatusOr<std::string> OnlyGgufIn(const std::string& folder);
 
 }  // namespace tandem
 

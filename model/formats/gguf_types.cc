@@ -3,6 +3,7 @@
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 
 namespace tandem {
 namespace {
@@ -71,6 +72,13 @@ size_t BytesOf(GgufKind kind) { return kKinds[static_cast<uint32_t>(kind)].bytes
 
 GgufTensorType GgufTensorTypeOf(uint32_t number) {
   return number < std::size(kTypes) ? kTypes[number] : GgufTensorType{};
+}
+
+uint32_t GgufTensorTypeNumber(DType dtype) {
+  for (uint32_t number = 0; number < std::size(kTypes); ++number) {
+    if (kTypes[number].dtype == dtype) return number;
+  }
+  TANDEM_CHECK(false);
 }
 
 std::string AllowedGgufTensorTypes() {

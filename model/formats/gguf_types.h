@@ -40,6 +40,8 @@ struct GgufTensorType {
   std::optional<DType> dtype = std::nullopt;  // if it is one that products can read
 };
 GgufTensorType GgufTensorTypeOf(uint32_t number);
+// REQUIRES: a type has this dtype.
+uint32_t GgufTensorTypeNumber(DType dtype);
 // The types that products can read: "F32, F16, ...".
 std::string AllowedGgufTensorTypes();
 

@@ -71,6 +71,20 @@ std::string Translated(absl::string_view name, bool to_gguf) {
                       name.substr(prefix.size(), number_end - prefix.size()), ".", place, kind);
 }
 
+// Heads whose rows a GGUF model has as neighbours; 0 where rows lie as in a checkpoint.
+int NumSplitHeads(absl::string_view name, const ModelConfig& config) {
+  if (!HasNeighbourRows(config)) return 0;
+  if (absl::StrContains(name, ".self_attn.q_proj.")) return config.num_heads;
+  if (absl::StrContains(name, ".self_attn.k_proj.")) return config.num_kv_heads;
+  return 0;
+}
+
+// Row 2 i + half of a head, as neighbours lie, is row half * d / 2 + i as halves do.
+int64_t RowOfHalves(int64_t row, int64_t head_rows) {
+  const int64_t in_head = row % head_rows;
+  return row - in_head + in_head % 2 * (head_rows / 2) + in_head / 2;
+}
+
 class GgufWeights : public Weights {
  public:
   explicit GgufWeights(std::unique_ptr<GgufFile> file) : file_(std::move(file)) {}
@@ -122,13 +136,6 @@ class GgufWeights : public Weights {
                            static_cast<int>(shape.back()), shape.back());
   }
 
-  absl::StatusOr<WeightMatrix> GetMatrix(std::string_view name, int64_t rows,
-                                         int64_t cols) const override {
-    WeightMatrix weight;
-    ASSIGN_OR_RETURN(weight.matrix, Get(name, {rows, cols}));
-    return weight;
-  }
-
   void Forget(std::string_view name) const override {
     const GgufTensor& tensor = Find(name);
     MappedFile::Forget(tensor.bytes);
@@ -154,16 +161,8 @@ class GgufWeights : public Weights {
  private:
   struct Tensor {
     const GgufTensor* tensor = nullptr;
-    // Heads whose rows lie as neighbours; 0 where rows lie as they are wanted.
-    int num_heads = 0;
+    int num_heads = 0;  // NumSplitHeads
   };
-
-  static int NumSplitHeads(absl::string_view name, const ModelConfig& config) {
-    if (!HasNeighbourRows(config)) return 0;
-    if (absl::StrContains(name, ".self_attn.q_proj.")) return config.num_heads;
-    if (absl::StrContains(name, ".self_attn.k_proj.")) return config.num_kv_heads;
-    return 0;
-  }
 
   static std::string Where(const GgufTensor& tensor) {
     return absl::StrCat(*tensor.path, ": tensor ", Quoted(tensor.name));
@@ -175,8 +174,7 @@ class GgufWeights : public Weights {
     return *found->second.tensor;
   }
 
-  // The tensor's first row, of one whose heads' rows are neighbours in a copy: row 2 i + half of a
-  // head becomes row half * d / 2 + i.
+  // The tensor's first row, of one whose heads' rows are neighbours in a copy.
   const void* Halves(const Tensor& entry) const {
     const GgufTensor& tensor = *entry.tensor;
     if (entry.num_heads == 0) return tensor.bytes.data();
@@ -188,8 +186,7 @@ class GgufWeights : public Weights {
     const size_t row_bytes = tensor.bytes.size() / num_rows;
     const int64_t head_rows = num_rows / entry.num_heads;
     for (int64_t row = 0; row < num_rows; ++row) {
-      const int64_t in_head = row % head_rows;
-      const int64_t to = row - in_head + in_head % 2 * (head_rows / 2) + in_head / 2;
+      const int64_t to = RowOfHalves(row, head_rows);
       std::memcpy(copy.get() + to * row_bytes, tensor.bytes.data() + row * row_bytes, row_bytes);
     }
     return copy.get();
@@ -208,6 +205,18 @@ absl::StatusOr<std::unique_ptr<Weights>> OpenGgufWeights(const std::string& path
   auto weights = std::make_unique<GgufWeights>(std::move(file));
   RETURN_IF_ERROR(weights->Index());
   return weights;
+}
+
+std::string GgufTensorName(absl::string_view name) {
+  std::string translated = Translated(name, /*to_gguf=*/true);
+  TANDEM_CHECK(!translated.empty());
+  return translated;
+}
+
+int64_t CheckpointRow(absl::string_view name, const ModelConfig& config, int64_t num_rows,
+                      int64_t row) {
+  const int num_heads = NumSplitHeads(name, config);
+  return num_heads == 0 ? row : RowOfHalves(row, num_rows / num_heads);
 }
 
 }  // namespace tandem

@@ -15,7 +15,6 @@
 #include "base/mapped_file.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
-#include "kernels/quantize.h"
 #include "model/formats/gguf.h"
 #include "model/formats/gguf_weights.h"
 #include "model/formats/json_text.h"
@@ -76,38 +75,6 @@ class SafetensorsWeights : public Weights {
     }
     return ConstMatrixView(Aligned(entry), *entry.dtype, static_cast<int>(rows),
                            static_cast<int>(cols), cols);
-  }
-
-  absl::StatusOr<WeightMatrix> GetMatrix(std::string_view name, int64_t rows,
-                                         int64_t cols) const override {
-    const auto found = tensors_.find(View(name));
-    const std::string dtype = found == tensors_.end() ? "" : found->second.entry.dtype_name;
-    if (dtype != "I8" && dtype != "U8") {
-      WeightMatrix floats;
-      ASSIGN_OR_RETURN(floats.matrix, Get(name, {rows, cols}));
-      return floats;
-    }
-    const DType quantized = dtype == "I8" ? DType::kInt8 : DType::kInt4;
-    const SafetensorsEntry& entry = found->second.entry;
-    const int num_rows = static_cast<int>(rows);
-    const int num_cols = static_cast<int>(cols);
-    const std::vector<int64_t> shape = {rows,
-                                        static_cast<int64_t>(QuantizedBytes(quantized, num_cols))};
-    if (entry.shape != shape) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(found->second.path, ": tensor ", Quoted(entry.name), ": shape: found ",
-                       Shown(json(entry.shape)), ", allowed: ", ShapeText(shape), " of ", dtype));
-    }
-    const std::string scale_name = absl::StrCat(View(name), "_scale");
-    ASSIGN_OR_RETURN(const ConstMatrixView scales,
-                     Get(scale_name, {rows, QuantizationGroups(num_cols)}));
-    if (scales.dtype != DType::kF32) {
-      return absl::InvalidArgumentError(absl::StrCat(tensors_.at(scale_name).path, ": tensor ",
-                                                     Quoted(scale_name), ": dtype: found ",
-                                                     NameOf(scales.dtype), ", allowed: float32"));
-    }
-    return WeightMatrix{.matrix = {entry.bytes.data(), quantized, num_rows, num_cols, num_cols},
-                        .scales = static_cast<const float*>(scales.data)};
   }
 
   void Forget(std::string_view name) const override {
@@ -247,6 +214,8 @@ absl::StatusOr<std::unique_ptr<Weights>> Weights::Open(const std::string& path) 
     status = AddShards(path, weights.get());
     if (absl::IsNotFound(status) && weights->num_tensors() == 0 &&
         !MappedFile::Open(absl::StrCat(path, "/", kIndexFile)).ok()) {
+      const absl::StatusOr<std::string> beside = OnlyGgufIn(path);
+      if (beside.ok() && !beside->empty()) return OpenGgufWeights(*beside);
       return absl::NotFoundError(
           absl::StrCat(path, ": found neither ", kSingleFile, " nor ", kIndexFile));
     }

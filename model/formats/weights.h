@@ -13,13 +13,6 @@
 
 namespace tandem {
 
-// A weight matrix as a checkpoint holds it: floats, blocks, or whole numbers with scales as
-// kernels/quantize.h lays them out.
-struct WeightMatrix {
-  ConstMatrixView matrix;         // [outputs, inputs]
-  const float* scales = nullptr;  // [outputs, groups] of kInt8 and kInt4
-};
-
 // A shape as errors show it, "[2, 3]".
 std::string ShapeText(absl::Span<const int64_t> shape);
 
@@ -28,7 +21,8 @@ std::string ShapeText(absl::Span<const int64_t> shape);
 class Weights {
  public:
   // A Hugging Face folder with model.safetensors, or model.safetensors.index.json and its shards;
-  // or the GGUF model that `path` means (GgufIn), by the names that such a folder has. Every header
+  // or the GGUF model that `path` means (GgufIn) or that holds the weights of such a folder, by the
+  // names that a folder has. Every header
   // is checked whole: lengths, dtypes, shapes, offsets (inside the file, as long as the shape says,
   // no two overlapping), no tensor twice. INVALID_ARGUMENT or NOT_FOUND naming the file, the
   // tensor, what was found and what is allowed.
@@ -41,10 +35,6 @@ class Weights {
   // floating-point type of DType, or, of a matrix, one of blocks.
   virtual absl::StatusOr<ConstMatrixView> Get(std::string_view name,
                                               absl::Span<const int64_t> shape) const = 0;
-  // The matrix `name`, which may be quantised: a tensor of I8, or of U8 with four bits each, and
-  // beside it the scales as `name`_scale of F32. Errors as Get's.
-  virtual absl::StatusOr<WeightMatrix> GetMatrix(std::string_view name, int64_t rows,
-                                                 int64_t cols) const = 0;
   // Says that the tensor is not wanted soon: its part of the file need not stay in memory. What Get
   // gave of a query or key projection is not to be read after that.
   virtual void Forget(std::string_view name) const = 0;  // REQUIRES: Has(name)

@@ -224,6 +224,41 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> ReadGgufTokenizer(const GgufFile& fil
   return Wrong(file, kModel, Quoted(View(model)), "gpt2, llama");
 }
 
+std::string GgufPreOf(const nlohmann::json& tokenizer) {
+  const auto text_at = [](const nlohmann::json& object, const char* pointer) {
+    const nlohmann::json::json_pointer at(pointer);
+    const auto* const text =
+        object.contains(at) ? object.at(at).get_ptr<const std::string*>() : nullptr;
+    return text == nullptr ? "" : *text;
+  };
+  const nlohmann::json pre = tokenizer.value("pre_tokenizer", nlohmann::json());
+  const bool composes = text_at(tokenizer, "/normalizer/type") == "NFC";
+  if (!composes && !tokenizer.value("normalizer", nlohmann::json()).is_null()) return "";
+  const bool is_sequence = text_at(pre, "/type") == "Sequence";
+  const nlohmann::json steps = is_sequence ? pre.value("pretokenizers", nlohmann::json::array())
+                                           : nlohmann::json::array({pre});
+  std::vector<std::string> patterns;
+  for (const nlohmann::json& step : steps) {
+    const std::string type = text_at(step, "/type");
+    if (type == "Split" && text_at(step, "/behavior") == "Isolated") {
+      patterns.push_back(text_at(step, "/pattern/Regex"));
+    } else if (type == "Digits" && step.value("individual_digits", false)) {
+      patterns.emplace_back(R"(\p{N})");
+    } else if (type == "ByteLevel" && !step.value("add_prefix_space", true)) {
+      if (step.value("use_regex", true)) patterns.emplace_back(kGpt2Pattern);
+    } else {
+      return "";
+    }
+  }
+  for (const PreTokenization& entry : PreTokenizations()) {
+    const bool is_this =
+        entry.composes == composes &&
+        std::equal(patterns.begin(), patterns.end(), entry.patterns.begin(), entry.patterns.end());
+    if (is_this) return std::string(entry.names.front());
+  }
+  return "";
+}
+
 absl::StatusOr<GgufTextEnds> ReadGgufTextEnds(const GgufFile& file) {
   GgufTextEnds ends;
   ASSIGN_OR_RETURN(const std::string_view model, file.GetString(kModel));

@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "model/formats/gguf.h"
 #include "model/tokenizer/tokenizer.h"
+#include "nlohmann/json.hpp"
 
 namespace tandem {
 
@@ -17,6 +18,10 @@ namespace tandem {
 //
 // NOT_FOUND or INVALID_ARGUMENT naming the file, the key, what was found and what is allowed.
 absl::StatusOr<std::unique_ptr<Tokenizer>> ReadGgufTokenizer(const GgufFile& file);
+
+// What "tokenizer.ggml.pre" calls the way in which a tokenizer.json cuts texts, "pre_tokenizer" and
+// "normalizer" together; empty if it has no name for it.
+std::string GgufPreOf(const nlohmann::json& tokenizer);
 
 // The tokens that begin and end a text, as they are written; empty where there is none.
 struct GgufTextEnds {

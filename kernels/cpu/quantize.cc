@@ -1,0 +1,320 @@
+#include "kernels/quantize.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/check.h"
+#include "kernels/blocks.h"
+#include "kernels/cpu/cpu_isa.h"
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/widen_row.h"
+
+namespace tandem {
+namespace {
+
+constexpr int kMostGroups = 8;  // of a block
+constexpr int kHalf = kBlockGroup / 2;
+
+const CpuKernels& BestKernels() {
+  static const CpuKernels& kernels = *RunnableCpuKernels().front();
+  return kernels;
+}
+
+// To the nearest whole number, to even between two, of |x| < 2^22.
+float Rounded(float x) { return (x + 0x1.8p23f) - 0x1.8p23f; }
+
+// 1 / x where that is a number to multiply with, else 0.
+float InverseOf(float x) { return std::abs(x) > 0x1p-120f ? 1.0f / x : 0.0f; }
+
+// The one of largest magnitude.
+float Largest(const float* x, int count) {
+  float largest = 0.0f;
+  for (int i = 0; i < count; ++i) {
+    if (std::abs(x[i]) > std::abs(largest)) largest = x[i];
+  }
+  return largest;
+}
+
+// ---- Numbers with a scale ----
+
+// The whole numbers from `low` to `high`.
+struct WholeNumbers {
+  float low;
+  float high;
+
+  float Nearest(float x) const { return std::min(std::max(Rounded(x), low), high); }
+  uint8_t CodeOf(float x, int zero) const {
+    return static_cast<uint8_t>(static_cast<int>(Nearest(x)) + zero);
+  }
+  float SearchScale(const float* x, int count) const {
+    return BestKernels().search_scale(x, count, low, high);
+  }
+};
+
+// Those of kIq4Numbers.
+struct TableNumbers {
+  // How many lie below, by the middles between neighbours.
+  static uint8_t CodeOf(float x, int /*zero*/) {
+    uint8_t code = 0;
+    for (int i = 0; i < 15; ++i) {
+      code += x > 0.5f * static_cast<float>(kIq4Numbers[i] + kIq4Numbers[i + 1]) ? 1 : 0;
+    }
+    return code;
+  }
+
+  // As search_scale.
+  static float SearchScale(const float* x, int count) {
+    constexpr int kSteps = 6;  // to each side
+    const float largest = Largest(x, count);
+    if (std::abs(largest) < 0x1p-100f) return 0.0f;
+    float best_gain = -1.0f;
+    float best = 0.0f;
+    for (const float edge : {kIq4Numbers[0], kIq4Numbers[15]}) {
+      for (int step = -kSteps; step <= kSteps; ++step) {
+        const float inverse = edge * (1.0f + 0.025f * static_cast<float>(step)) / largest;
+        float dot = 0.0f;
+        float norm = 0.0f;
+        for (int i = 0; i < count; ++i) {
+          const float q = kIq4Numbers[CodeOf(x[i] * inverse, 0)];
+          dot += x[i] * q;
+          norm += q * q;
+        }
+        if (norm > 0.0f && dot * dot > best_gain * norm) {
+          best_gain = dot * dot / norm;
+          best = dot / norm;
+        }
+      }
+    }
+    return best;
+  }
+};
+
+template <typename Numbers>
+void SetCodes(const float* x, int count, float scale, const Numbers& numbers, int zero,
+              uint8_t* codes) {
+  const float inverse = InverseOf(scale);
+  for (int i = 0; i < count; ++i) codes[i] = numbers.CodeOf(x[i] * inverse, zero);
+}
+
+// ---- Numbers with a scale and a minimum ----
+
+struct Line {
+  float scale = 0.0f;
+  float minimum = 0.0f;
+};
+
+Line SearchLine(const float* x, int count, float most, bool minimum_is_negative) {
+  Line line;
+  BestKernels().search_line(x, count, most, minimum_is_negative, &line.scale, &line.minimum);
+  return line;
+}
+
+void SetLineCodes(const float* x, int count, const Line& line, float most, uint8_t* codes) {
+  const float inverse = InverseOf(line.scale);
+  for (int i = 0; i < count; ++i) {
+    const float code = Rounded((x[i] - line.minimum) * inverse);
+    codes[i] = static_cast<uint8_t>(std::min(std::max(code, 0.0f), most));
+  }
+}
+
+// ---- Blocks ----
+
+// 127 for the largest: of 8 bits the search gains nothing.
+void QuantizeQ8_0(const float* x, BlockGroup* group) {
+  const float largest = std::abs(Largest(x, kBlockGroup));
+  group->zero = 128;
+  group->scale = FloatToF16(largest / 127.0f);
+  const float inverse = largest >= 0x1p-100f ? 127.0f / largest : 0.0f;
+  for (int i = 0; i < kBlockGroup; ++i) {
+    group->codes[i] = static_cast<uint8_t>(static_cast<int>(Rounded(x[i] * inverse)) + 128);
+  }
+}
+
+template <typename Numbers>
+void QuantizeScaled(const float* x, const Numbers& numbers, int zero, BlockGroup* group) {
+  group->zero = static_cast<uint8_t>(zero);
+  group->scale = FloatToF16(numbers.SearchScale(x, kBlockGroup));
+  SetCodes(x, kBlockGroup, F16ToFloat(group->scale), numbers, zero, group->codes);
+}
+
+void QuantizeLine(const float* x, float most, BlockGroup* group) {
+  const Line line = SearchLine(x, kBlockGroup, most, false);
+  group->scale = FloatToF16(line.scale);
+  group->minimum = FloatToF16(line.minimum);
+  SetLineCodes(x, kBlockGroup, {F16ToFloat(group->scale), F16ToFloat(group->minimum)}, most,
+               group->codes);
+}
+
+// A common f16 and whole factors [low, high] that come to `values`: the one of largest magnitude
+// gets the factor `edge`.
+struct Factors {
+  uint16_t common = 0;
+  int8_t factors[2 * kMostGroups] = {};
+
+  float ValueOf(int i) const { return F16ToFloat(common) * static_cast<float>(factors[i]); }
+};
+
+Factors FactorsOf(const float* values, int count, float edge, const WholeNumbers& numbers) {
+  Factors result;
+  result.common = FloatToF16(Largest(values, count) / edge);
+  const float inverse = InverseOf(F16ToFloat(result.common));
+  for (int i = 0; i < count; ++i) {
+    result.factors[i] = static_cast<int8_t>(numbers.Nearest(values[i] * inverse));
+  }
+  return result;
+}
+
+// Formats of superblocks have a scale for each 16 or 32 weights.
+struct SuperBlock {
+  int part = 0;  // weights that share a scale
+  int zero = 0;
+  WholeNumbers numbers = {};  // of weights; of lines from 0 on
+  WholeNumbers factors = {};
+  float edge = 0.0f;  // the factor of the largest scale
+};
+
+void SetFactors(const Factors& scales, const Factors& minimums, int part, int groups,
+                BlockGroup* out) {
+  const int halves = kBlockGroup / part;
+  for (int g = 0; g < groups; ++g) {
+    out[g].scale = scales.common;
+    out[g].minimum = minimums.common;
+    for (int half = 0; half < 2; ++half) {
+      const int at = halves == 2 ? 2 * g + half : g;
+      out[g].scale_factors[half] = scales.factors[at];
+      out[g].minimum_factors[half] = minimums.factors[at];
+    }
+  }
+}
+
+template <typename Numbers>
+void QuantizeScaledParts(const float* x, const SuperBlock& format, const Numbers& numbers,
+                         BlockGroup* out) {
+  const int count = kMostGroups * kBlockGroup / format.part;
+  float scales[2 * kMostGroups];
+  for (int i = 0; i < count; ++i) {
+    scales[i] = numbers.SearchScale(x + i * format.part, format.part);
+  }
+  const Factors factors = FactorsOf(scales, count, format.edge, format.factors);
+  for (int g = 0; g < kMostGroups; ++g) out[g].zero = static_cast<uint8_t>(format.zero);
+  for (int i = 0; i < count; ++i) {
+    const int first = i * format.part;
+    SetCodes(x + first, format.part, factors.ValueOf(i), numbers, format.zero,
+             out[first / kBlockGroup].codes + first % kBlockGroup);
+  }
+  SetFactors(factors, {.common = 0, .factors = {}}, format.part, kMostGroups, out);
+}
+
+void QuantizeLineParts(const float* x, const SuperBlock& format, BlockGroup* out) {
+  const int count = kMostGroups * kBlockGroup / format.part;
+  float scales[2 * kMostGroups];
+  float minimums[2 * kMostGroups];
+  for (int i = 0; i < count; ++i) {
+    const Line line = SearchLine(x + i * format.part, format.part, format.numbers.high, true);
+    scales[i] = line.scale;
+    minimums[i] = line.minimum;
+  }
+  const Factors scale_factors = FactorsOf(scales, count, format.edge, format.factors);
+  Factors minimum_factors = FactorsOf(minimums, count, format.edge, format.factors);
+  for (int i = 0; i < count; ++i) {
+    const int first = i * format.part;
+    const Line line{scale_factors.ValueOf(i), minimum_factors.ValueOf(i)};
+    SetLineCodes(x + first, format.part, line, format.numbers.high,
+                 out[first / kBlockGroup].codes + first % kBlockGroup);
+  }
+  SetFactors(scale_factors, minimum_factors, format.part, kMostGroups, out);
+}
+
+constexpr float kFactorBits4 = 15.0f;
+constexpr float kFactorBits6 = 63.0f;
+
+// The groups of one block.
+void QuantizeBlock(const float* x, DType dtype, BlockGroup* groups) {
+  switch (dtype) {
+    case DType::kQ8_0:
+      return QuantizeQ8_0(x, groups);
+    case DType::kQ4_0:
+      return QuantizeScaled(x, WholeNumbers{-8, 7}, 8, groups);
+    case DType::kQ5_0:
+      return QuantizeScaled(x, WholeNumbers{-16, 15}, 16, groups);
+    case DType::kIq4Nl:
+      return QuantizeScaled(x, TableNumbers(), 0, groups);
+    case DType::kQ4_1:
+      return QuantizeLine(x, 15, groups);
+    case DType::kQ5_1:
+      return QuantizeLine(x, 31, groups);
+    case DType::kQ2K:
+      return QuantizeLineParts(x, {kHalf, 0, {0, 3}, {0, kFactorBits4}, kFactorBits4}, groups);
+    case DType::kQ4K:
+      return QuantizeLineParts(x, {kBlockGroup, 0, {0, 15}, {0, kFactorBits6}, kFactorBits6},
+                               groups);
+    case DType::kQ5K:
+      return QuantizeLineParts(x, {kBlockGroup, 0, {0, 31}, {0, kFactorBits6}, kFactorBits6},
+                               groups);
+    case DType::kQ3K:
+      return QuantizeScaledParts(x, {kHalf, 4, {}, {-32, 31}, -32}, WholeNumbers{-4, 3}, groups);
+    case DType::kQ6K:
+      return QuantizeScaledParts(x, {kHalf, 32, {}, {-128, 127}, -128}, WholeNumbers{-32, 31},
+                                 groups);
+    case DType::kIq4Xs:
+      return QuantizeScaledParts(x, {kBlockGroup, 0, {}, {-32, 31}, -32}, TableNumbers(), groups);
+    default:
+      TANDEM_CHECK(false);
+  }
+}
+
+// Searches have nothing to say of such weights.
+bool AllFinite(const float* x, int count) {
+  float sum = 0.0f;
+  for (int i = 0; i < count; ++i) sum += x[i] * 0.0f;
+  return sum == 0.0f;
+}
+
+}  // namespace
+
+void QuantizeRow(const float* weights, int cols, DType dtype, std::byte* out) {
+  const BlockShape shape = BlockShapeOf(dtype);
+  TANDEM_CHECK(IsBlocks(dtype) && cols % kBlockGroup == 0);
+  const int num_groups = shape.inputs / kBlockGroup;
+  for (int first = 0; first < cols; first += shape.inputs, out += shape.bytes) {
+    float block[kMostGroups * kBlockGroup] = {};
+    std::copy_n(weights + first, std::min(shape.inputs, cols - first), block);
+    BlockGroup groups[kMostGroups];
+    if (AllFinite(block, shape.inputs)) {
+      QuantizeBlock(block, dtype, groups);
+    } else {
+      for (BlockGroup& group : groups) group.scale = 0x7E00;  // NaN
+    }
+    WriteBlock({groups, static_cast<size_t>(num_groups)}, dtype, out);
+  }
+}
+
+const std::byte* BlockRow(const ConstMatrixView& matrix, int row, DType dtype,
+                          std::vector<std::byte>* storage) {
+  const std::byte* const from =
+      static_cast<const std::byte*>(matrix.data) + row * RowBytes(matrix.dtype, matrix.stride);
+  if (matrix.dtype == dtype) return from;
+  std::vector<float> weights(matrix.cols);
+  WidenRow(from, matrix.dtype, matrix.cols, weights.data());
+  storage->resize(RowBytes(dtype, matrix.cols));
+  QuantizeRow(weights.data(), matrix.cols, dtype, storage->data());
+  return storage->data();
+}
+
+std::vector<std::byte> QuantizeMatrix(const ConstMatrixView& matrix, DType dtype,
+                                      ThreadPool* pool) {
+  const size_t row_bytes = RowBytes(dtype, matrix.cols);
+  std::vector<std::byte> blocks(row_bytes * matrix.rows);
+  pool->Run([&](int thread) {
+    const Share share = ShareOf(matrix.rows, pool->num_threads(), thread);
+    std::vector<std::byte> row;
+    for (int64_t r = share.begin; r < share.end; ++r) {
+      const std::byte* const from = BlockRow(matrix, static_cast<int>(r), dtype, &row);
+      std::memcpy(blocks.data() + r * row_bytes, from, row_bytes);
+    }
+  });
+  return blocks;
+}
+
+}  // namespace tandem

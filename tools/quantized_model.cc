@@ -1,0 +1,230 @@
+#include "tools/quantized_model.h"
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/mapped_file.h"
+#include "base/process_limits.h"
+#include "base/status_macros.h"
+#include "base/thread_pool.h"
+#include "kernels/blocks.h"
+#include "kernels/quantize.h"
+#include "kernels/widen_row.h"
+#include "model/formats/gguf.h"
+#include "model/formats/gguf_weights.h"
+#include "model/formats/weights.h"
+#include "model/gguf_config.h"
+#include "model/model_config.h"
+#include "tools/gguf_metadata.h"
+#include "tools/gguf_output.h"
+#include "tools/model_tensors.h"
+#include "tools/output_folder.h"
+
+namespace tandem {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kSuffix[] = ".gguf";
+constexpr char kDivisors[] = "rope_freqs.weight";
+constexpr int kRowsAtATime = 1024;
+
+// A tensor of the new file.
+struct Output {
+  std::string name;  // in a checkpoint
+  std::vector<int64_t> shape;
+  ConstMatrixView source;
+  DType dtype = DType::kF32;
+};
+
+// Files have whole blocks: rows that are no multiple of 256 get the nearest format above that is
+// made of blocks of 32, and rows that are no multiple of 32 stay as they are.
+DType StoredFormat(const TensorSpec& tensor, DType source, DType wanted) {
+  if (tensor.role == TensorRole::kNorm || tensor.role == TensorRole::kBias) return DType::kF32;
+  const int64_t cols = tensor.shape.back();
+  const bool is_head = tensor.role == TensorRole::kEmbedding || tensor.name == "lm_head.weight";
+  if (is_head) wanted = DType::kQ8_0;
+  if (cols % BlockShapeOf(wanted).inputs == 0) return wanted;
+  if (cols % kBlockGroup != 0) return source;
+  switch (wanted) {
+    case DType::kQ4K:
+      return DType::kQ4_1;
+    case DType::kQ5K:
+      return DType::kQ5_1;
+    case DType::kQ6K:
+      return DType::kQ8_0;
+    default:
+      return DType::kIq4Nl;
+  }
+}
+
+absl::StatusOr<std::vector<Output>> PlanOutputs(const ModelConfig& config, const Weights& weights,
+                                                DType wanted, QuantizedModel* result) {
+  std::vector<Output> outputs;
+  for (const TensorSpec& tensor : TensorsOf(config)) {
+    ASSIGN_OR_RETURN(const ConstMatrixView view, weights.Get(tensor.name, tensor.shape));
+    if (IsBlocks(view.dtype)) {
+      return absl::InvalidArgumentError(absl::StrCat(weights.Where(tensor.name), ": dtype: found ",
+                                                     NameOf(view.dtype),
+                                                     ", allowed: float32, float16, bfloat16"));
+    }
+    outputs.push_back({.name = tensor.name,
+                       .shape = tensor.shape,
+                       .source = view,
+                       .dtype = StoredFormat(tensor, view.dtype, wanted)});
+    result->num_quantized += IsBlocks(outputs.back().dtype) ? 1 : 0;
+    result->bytes_before += tensor.num_elements() * static_cast<int64_t>(SizeOf(view.dtype));
+  }
+  return outputs;
+}
+
+// Rows [first, first + count) of the new tensor.
+std::vector<std::byte> MakeRows(const Output& output, const ModelConfig& config, int first,
+                                int count, ThreadPool* pool) {
+  const ConstMatrixView& source = output.source;
+  const size_t row_bytes = RowBytes(output.dtype, source.cols);
+  std::vector<std::byte> bytes(row_bytes * count);
+  pool->Run([&](int thread) {
+    const Share share = ShareOf(count, pool->num_threads(), thread);
+    std::vector<std::byte> storage;
+    std::vector<float> widened(source.cols);
+    for (int64_t r = share.begin; r < share.end; ++r) {
+      const auto row = static_cast<int>(CheckpointRow(output.name, config, source.rows, first + r));
+      const std::byte* from =
+          static_cast<const std::byte*>(source.data) + row * RowBytes(source.dtype, source.stride);
+      if (IsBlocks(output.dtype)) {
+        from = BlockRow(source, row, output.dtype, &storage);
+      } else if (output.dtype != source.dtype) {  // norms and biases, which become f32
+        WidenRow(from, source.dtype, source.cols, widened.data());
+        from = reinterpret_cast<const std::byte*>(widened.data());
+      }
+      std::memcpy(bytes.data() + r * row_bytes, from, row_bytes);
+    }
+  });
+  return bytes;
+}
+
+absl::Status WriteTensor(const Output& output, const ModelConfig& config, ThreadPool* pool,
+                         OutputFile* file, absl::FunctionRef<void(int64_t written)> on_bytes) {
+  int64_t written = 0;
+  for (int first = 0; first < output.source.rows; first += kRowsAtATime) {
+    const int count = std::min(kRowsAtATime, output.source.rows - first);
+    const std::vector<std::byte> rows = MakeRows(output, config, first, count, pool);
+    RETURN_IF_ERROR(file->Write({reinterpret_cast<const char*>(rows.data()), rows.size()}));
+    written += static_cast<int64_t>(rows.size());
+    on_bytes(static_cast<int64_t>(rows.size()));
+  }
+  return file->Write(GgufHeader::PaddingAfter(written));
+}
+
+// Everything beside the weights.
+absl::Status CopyOtherFiles(const std::string& source, OutputFolder* folder) {
+  std::error_code error;
+  std::error_code ignored;
+  for (fs::directory_iterator entry(source, error); !error && entry != fs::directory_iterator();
+       entry.increment(error)) {
+    const std::string path = entry->path().string();
+    const std::string name = entry->path().filename().string();
+    const bool has_weights = absl::StrContains(name, ".safetensors") ||
+                             absl::EndsWith(name, kSuffix) || absl::EndsWith(name, ".bin");
+    if (!entry->is_regular_file(ignored) || has_weights) continue;
+    ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+    ASSIGN_OR_RETURN(OutputFile file, folder->NewFile(name));
+    RETURN_IF_ERROR(file.Write(text));
+    RETURN_IF_ERROR(file.Close());
+  }
+  if (error) return absl::UnavailableError(absl::StrCat(source, ": ", error.message()));
+  return absl::OkStatus();
+}
+
+// What files say of themselves that is not so of the new one.
+bool IsOfTheFile(const std::string& key) {
+  return key == "general.alignment" || key == "general.file_type" ||
+         absl::StartsWith(key, "split.");
+}
+
+// A model that is being written: where it comes from, and what stands in front of its tensors.
+class Writer {
+ public:
+  explicit Writer(std::string source) : source_(std::move(source)), pool_(NumUsableCores()) {}
+
+  absl::StatusOr<QuantizedModel> Write(
+      DType dtype, const std::string& out,
+      absl::FunctionRef<void(int64_t written, int64_t total)> on_bytes) {
+    const bool is_file = absl::EndsWith(out, kSuffix);
+    ASSIGN_OR_RETURN(const std::string gguf, GgufIn(source_));
+    ASSIGN_OR_RETURN(const ModelConfig config, ReadModelConfig(source_));
+    config_ = AsGgufConfig(config);
+    ASSIGN_OR_RETURN(weights_, Weights::Open(source_));
+    ASSIGN_OR_RETURN(const std::vector<Output> outputs,
+                     PlanOutputs(config_, *weights_, dtype, &result_));
+    RETURN_IF_ERROR(AddKeys(gguf, is_file));
+    const std::vector<float> divisors = RopeDivisors(config_);
+    if (!divisors.empty()) {
+      header_.AddTensor(kDivisors, {static_cast<int64_t>(divisors.size())}, DType::kF32);
+    }
+    for (const Output& output : outputs) {
+      header_.AddTensor(GgufTensorName(output.name), output.shape, output.dtype);
+    }
+    result_.bytes_after = header_.tensor_bytes();
+
+    ASSIGN_OR_RETURN(OutputFolder folder,
+                     is_file ? OutputFolder::Around(out) : OutputFolder::Create(out));
+    RETURN_IF_ERROR(folder.CheckFreeSpace(result_.bytes_after));
+    ASSIGN_OR_RETURN(OutputFile file,
+                     folder.NewFile(is_file ? fs::path(out).filename().string() : "model.gguf"));
+    RETURN_IF_ERROR(file.Write(header_.Bytes()));
+    const auto divisor_bytes = static_cast<int64_t>(divisors.size() * sizeof(float));
+    RETURN_IF_ERROR(file.Write(
+        {reinterpret_cast<const char*>(divisors.data()), static_cast<size_t>(divisor_bytes)}));
+    RETURN_IF_ERROR(file.Write(GgufHeader::PaddingAfter(divisor_bytes)));
+    for (const Output& output : outputs) {
+      RETURN_IF_ERROR(WriteTensor(output, config_, &pool_, &file, [&](int64_t written) {
+        on_bytes(written, result_.bytes_after);
+      }));
+    }
+    RETURN_IF_ERROR(file.Close());
+    if (!is_file && gguf.empty()) RETURN_IF_ERROR(CopyOtherFiles(source_, &folder));
+    folder.Keep();
+    return result_;
+  }
+
+ private:
+  absl::Status AddKeys(const std::string& gguf, bool is_file) {
+    if (!gguf.empty()) {
+      ASSIGN_OR_RETURN(const std::unique_ptr<GgufFile> file, GgufFile::Open(gguf));
+      for (const std::string& key : file->keys()) {
+        if (!IsOfTheFile(key)) header_.Copy(*file, key);
+      }
+      return absl::OkStatus();
+    }
+    AddConfigKeys(config_, &header_);
+    const bool has_tokenizer = fs::exists(fs::path(source_) / "tokenizer.json") ||
+                               fs::exists(fs::path(source_) / "tokenizer.model");
+    if (is_file && has_tokenizer) return AddTextKeys(source_, config_, &header_);
+    AddNoTextKeys(&header_);
+    return absl::OkStatus();
+  }
+
+  const std::string source_;
+  ThreadPool pool_;
+  ModelConfig config_;
+  std::unique_ptr<Weights> weights_;
+  GgufHeader header_;
+  QuantizedModel result_;
+};
+
+}  // namespace
+
+absl::StatusOr<QuantizedModel> WriteQuantizedModel(
+    const std::string& source, DType dtype, const std::string& out,
+    absl::FunctionRef<void(int64_t, int64_t)> on_bytes) {
+  return Writer(source).Write(dtype, out, on_bytes);
+}
+
+}  // namespace tandem
