@@ -74,11 +74,6 @@ class BlockProduct : public CudaTest, public testing::WithParamInterface<DType> 
   enum class Kind { kStore, kAdd, kSwiGlu };
 
   DType dtype() const { return GetParam(); }
-  // Inputs that are no multiple of 256 where the format takes them.
-  int Inputs(int inputs) const {
-    const int block = BlockShapeOf(dtype()).inputs;
-    return CeilDiv(inputs, block) * block;
-  }
   // `sum` is what kAdd adds to, and the shape of the result.
   TestMatrix Multiply(const TestMatrix& x, const PackedWeight& weight, TestMatrix sum,
                       Kind kind = Kind::kStore) {
@@ -104,12 +99,13 @@ INSTANTIATE_TEST_SUITE_P(Formats, BlockProduct, testing::ValuesIn(kAllBlockDType
                          [](const auto& info) { return std::string(NameOf(info.param)); });
 
 // Shapes of one piece that is not full, of several chains, of long ones; of few rows and, on the
-// host's device, of many.
+// host's device, of many. K formats have widths that are no multiple of 256 where floats were
+// quantised.
 TEST_P(BlockProduct, IsAsDefined) {
   std::mt19937 random(1);
   for (const auto& [inputs, outputs, rows] :
        {std::tuple{32, 1, 1}, {96, 17, 9}, {1440, 19, 3}, {800, 40, 20}, {288, 33, 70}}) {
-    const RandomBlocks weight(dtype(), outputs, Inputs(inputs), random);
+    const RandomBlocks weight(dtype(), outputs, inputs, random);
     const std::vector<float> bias = RandomBias(outputs, random);
     TestMatrix x = TestMatrix::Random(rows, weight.cols(), random);
     std::fill_n(x.row(0), kBlockGroup, 0.0f);
@@ -165,7 +161,7 @@ TEST_P(BlockProduct, WeightsTakeTheirBits) {
 TEST_P(BlockProduct, RowsHaveTheBitsTheyHaveAlone) {
   std::mt19937 random(3);
   constexpr int kRows = 66, kOutputs = 33;
-  const RandomBlocks weight(dtype(), kOutputs, Inputs(288), random);
+  const RandomBlocks weight(dtype(), kOutputs, 288, random);
   const PackedWeight packed = PackBlocks(backend(), weight);
   const TestMatrix norm = TestMatrix::Random(1, weight.cols(), random);
   TestMatrix x = TestMatrix::Random(kRows, weight.cols(), random);
@@ -192,7 +188,7 @@ TEST_P(BlockProduct, RowsHaveTheBitsTheyHaveAlone) {
 
 TEST_P(BlockProduct, WhatIsNotFiniteStaysInItsRow) {
   std::mt19937 random(4);
-  const RandomBlocks weight(dtype(), 20, Inputs(96), random);
+  const RandomBlocks weight(dtype(), 20, 96, random);
   const PackedWeight packed = PackBlocks(backend(), weight);
   TestMatrix x = TestMatrix::Random(12, weight.cols(), random);
   const TestMatrix clean = Multiply(x, packed, TestMatrix(12, 20));
@@ -210,7 +206,7 @@ TEST_P(BlockProduct, WhatIsNotFiniteStaysInItsRow) {
 
 TEST_P(BlockProduct, OfPartsAndSumsAreOfTheSameProducts) {
   std::mt19937 random(5);
-  const RandomBlocks first(dtype(), 11, Inputs(96), random);
+  const RandomBlocks first(dtype(), 11, 96, random);
   const RandomBlocks second(dtype(), 22, first.cols(), random);
   const std::vector<float> bias = RandomBias(22, random);
   const TestMatrix x = TestMatrix::Random(5, first.cols(), random);
@@ -233,7 +229,7 @@ TEST_P(BlockProduct, OfPartsAndSumsAreOfTheSameProducts) {
 // As of weights of floats (product_test.cc): few rows and many.
 TEST_P(BlockProduct, OfGateAndUpIsThatOfEach) {
   std::mt19937 random(6);
-  const RandomBlocks gate(dtype(), 13, Inputs(96), random);
+  const RandomBlocks gate(dtype(), 13, 96, random);
   const RandomBlocks up(dtype(), 13, gate.cols(), random);
   const std::vector<float> bias = RandomBias(13, random);
   auto packed = backend().Pack({{gate.view(), bias.data()}, {up.view()}}, PartOrder::kGateAndUp);
@@ -262,7 +258,7 @@ TEST_P(BlockProduct, OfGateAndUpIsThatOfEach) {
 TEST_P(BlockProduct, OfNormedRowsIsScaledByTheRoot) {
   std::mt19937 random(7);
   constexpr int kOutputs = 9;
-  const RandomBlocks weight(dtype(), kOutputs, Inputs(288), random);
+  const RandomBlocks weight(dtype(), kOutputs, 288, random);
   const PackedWeight packed = PackBlocks(backend(), weight);
   const TestMatrix norm = TestMatrix::Random(1, weight.cols(), random);
   for (const int rows : {2, 11}) {
@@ -281,6 +277,29 @@ TEST_P(BlockProduct, OfNormedRowsIsScaledByTheRoot) {
         ASSERT_NEAR(out.at(r, c), expected,
                     std::abs(expected) * (weight.cols() / 2.0 + 5) * 0x1p-23);
       }
+    }
+  }
+}
+
+// Floats become the blocks that the host makes of them.
+TEST_P(BlockProduct, OfFloatsIsThatOfTheirBlocks) {
+  std::mt19937 random(9);
+  const TestMatrix values = TestMatrix::Random(19, 96, random);
+  const TestWeight blocks(values, dtype());
+  const TestMatrix x = TestMatrix::Random(3, 96, random);
+  const TestMatrix expected = Multiply(x, PackOne(backend(), blocks), TestMatrix(3, 19));
+  for (const DType given : {DType::kF32, DType::kBF16}) {
+    const TestWeight floats(values, given);
+    auto packed = backend().Pack({{floats.view()}}, PartOrder::kConcatenated, dtype());
+    ASSERT_TRUE(packed.ok());
+    EXPECT_EQ(packed->dtype, dtype());
+    const TestMatrix out = Multiply(x, *packed, TestMatrix(3, 19));
+    if (given == DType::kF32) {
+      EXPECT_TRUE(out.SameBits(expected));
+    } else {
+      const TestMatrix rounded =
+          Multiply(x, PackOne(backend(), TestWeight(floats.values(), dtype())), TestMatrix(3, 19));
+      EXPECT_TRUE(out.SameBits(rounded));
     }
   }
 }

@@ -29,7 +29,7 @@ bool IsInTiles(DType packed) { return packed == DType::kBF16 || IsBlocks(packed)
 
 std::vector<std::byte> Packed(const TileLayout& layout, absl::Span<const WeightPart> parts,
                               DType as) {
-  if (IsBlocks(as)) return layout.PackBlocks();
+  if (IsBlocks(as)) return layout.PackBlocks(as);
   return IsInTiles(as) ? layout.PackBf16() : PackPlainly(parts);
 }
 
@@ -124,16 +124,15 @@ absl::StatusOr<Buffer> CudaBackend::Uploaded(absl::Span<const std::byte> host) {
 }
 
 absl::StatusOr<PackedWeight> CudaBackend::Pack(absl::Span<const WeightPart> parts, PartOrder order,
-                                               Quantization quantization) {
-  if (quantization != Quantization::kNone || IsQuantized(parts[0].matrix.dtype)) {
-    return absl::UnimplementedError("weights of int8 and int4");
-  }
+                                               std::optional<DType> dtype) {
   const TileLayout layout(parts, order);
   PackedWeight weight;
-  weight.dtype = parts[0].matrix.dtype;
+  weight.dtype = dtype.value_or(parts[0].matrix.dtype);
   weight.order = order;
   weight.outputs = layout.num_outputs();
   weight.inputs = layout.num_inputs();
+  TANDEM_CHECK(weight.dtype == parts[0].matrix.dtype ||
+               (IsBlocks(weight.dtype) && !IsBlocks(parts[0].matrix.dtype)));
   const std::vector<std::byte> packed = Packed(layout, parts, weight.dtype);
   ASSIGN_OR_RETURN(weight.data, Uploaded(packed));
   weight.bytes_read = packed.size();
@@ -147,9 +146,9 @@ absl::StatusOr<PackedWeight> CudaBackend::Pack(absl::Span<const WeightPart> part
 
 absl::StatusOr<ConstMatrixView> CudaBackend::Import(ConstMatrixView host, Buffer* storage) {
   const WeightPart parts[] = {{.matrix = host}};
-  const std::vector<std::byte> rows = IsBlocks(host.dtype)
-                                          ? TileLayout(parts, PartOrder::kConcatenated).PackBlocks()
-                                          : PackPlainly(parts);
+  const std::vector<std::byte> rows =
+      IsBlocks(host.dtype) ? TileLayout(parts, PartOrder::kConcatenated).PackBlocks(host.dtype)
+                           : PackPlainly(parts);
   ASSIGN_OR_RETURN(*storage, Uploaded(rows));
   return ConstMatrixView(storage->data(), host.dtype, host.rows, host.cols, host.cols);
 }

@@ -5,8 +5,11 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/process_limits.h"
+#include "base/thread_pool.h"
 #include "kernels/blocks.h"
 #include "kernels/cuda/product_layout.h"
+#include "kernels/quantize.h"
 
 namespace tandem::cuda {
 namespace {
@@ -125,20 +128,13 @@ std::vector<std::byte> TileLayout::PackBf16() const {
   return packed;
 }
 
-std::vector<std::byte> TileLayout::PackBlocks() const {
-  const DType dtype = parts_[0].matrix.dtype;
+void TileLayout::PackTileOfBlocks(int tile, DType dtype, std::byte* pieces) const {
   const BlockTiles tiles = BlockTilesOf(dtype);
-  const size_t row_bytes = RowBytes(dtype, num_inputs());
-  const int num_pieces = tiles.num_pieces(num_inputs());
-  std::vector<std::byte> packed(tiles.packed_bytes(num_tiles_, num_inputs()));
-  for (int i = 0; i < num_tiles_ * kTileOutputs; ++i) {
-    const int tile = i / kTileOutputs, output = i % kTileOutputs;
+  std::vector<std::byte> storage;
+  for (int output = 0; output < kTileOutputs; ++output) {
     const Source source = SourceOf(tile, output);
     if (source.part == nullptr) continue;
-    const auto* const row =
-        static_cast<const std::byte*>(source.part->matrix.data) + source.row * row_bytes;
-    std::byte* const pieces =
-        packed.data() + static_cast<size_t>(tile) * num_pieces * tiles.piece_bytes();
+    const std::byte* const row = BlockRow(source.part->matrix, source.row, dtype, &storage);
     for (int group = 0; group < NumSteps(num_inputs()); ++group) {
       const BlockGroup numbers = ReadBlockGroup(row, dtype, group);
       const int step = group % tiles.piece_steps();
@@ -152,6 +148,21 @@ std::vector<std::byte> TileLayout::PackBlocks() const {
                   piece + tiles.minimums_at());
     }
   }
+}
+
+std::vector<std::byte> TileLayout::PackBlocks(DType dtype) const {
+  TANDEM_CHECK(num_inputs() % kBlockGroup == 0);
+  const BlockTiles tiles = BlockTilesOf(dtype);
+  std::vector<std::byte> packed(tiles.packed_bytes(num_tiles_, num_inputs()));
+  // Where floats are quantised, scales are searched for.
+  ThreadPool pool(std::clamp(num_tiles_, 1, NumUsableCores()));
+  pool.Run([&](int thread) {
+    const Share share = ShareOf(num_tiles_, pool.num_threads(), thread);
+    for (int64_t tile = share.begin; tile < share.end; ++tile) {
+      PackTileOfBlocks(static_cast<int>(tile), dtype,
+                       packed.data() + tiles.packed_bytes(static_cast<int>(tile), num_inputs()));
+    }
+  });
   return packed;
 }
 

@@ -23,8 +23,9 @@ class TileLayout {
 
   // Tile after tile, of parts of bf16.   out: [PackedWeightBytes]
   std::vector<std::byte> PackBf16() const;
-  // Of parts of blocks.   out: [BlockTiles::packed_bytes]
-  std::vector<std::byte> PackBlocks() const;
+  // As blocks of `dtype`, which the parts have or to which their floats are quantised.
+  //   out: [BlockTiles::packed_bytes]
+  std::vector<std::byte> PackBlocks(DType dtype) const;
   // [num_tiles * 16], zeros where there is none.
   std::vector<float> PackBias() const;
 
@@ -34,6 +35,8 @@ class TileLayout {
     int row = 0;
   };
   Source SourceOf(int tile, int output) const;
+  // Into its pieces, which are zeros before.
+  void PackTileOfBlocks(int tile, DType dtype, std::byte* pieces) const;
 
   absl::Span<const WeightPart> parts_;
   PartOrder order_;

@@ -35,20 +35,20 @@ TEST_F(Rows, EmbedConvertsEveryDTypeAndLeavesPaddingAlone) {
 TEST_F(Rows, EmbedWidensBlocksAsTheHostDoes) {
   std::mt19937 random(7);
   for (const DType dtype : kAllBlockDTypes) {
-    const RandomBlocks table(dtype, 35, 512, random);
+    const RandomBlocks table(dtype, 35, 544, random);
     Buffer storage;
     const ConstMatrixView view = *backend().Import(table.view(), &storage);
     const std::vector<int32_t> ids = {34, 0, 8, 35, 17, -1, 8};
     const Buffer device_ids = Upload(ids);
-    TestMatrix expected(7, 512);
+    TestMatrix expected(7, 544);
     for (int r = 0; r < 7; ++r) {
       const bool padding = r == 3 || r == 5;
       const std::vector<float> row =
-          padding ? std::vector<float>(512, 7.0f) : table.Widened(ids[r]);
+          padding ? std::vector<float>(544, 7.0f) : table.Widened(ids[r]);
       std::copy(row.begin(), row.end(), expected.row(r));
     }
-    TestMatrix before(7, 512);
-    for (const int r : {3, 5}) std::fill_n(before.row(r), 512, 7.0f);
+    TestMatrix before(7, 544);
+    for (const int r : {3, 5}) std::fill_n(before.row(r), 544, 7.0f);
     DeviceMatrix out(backend(), before);
     backend().Embed(static_cast<const int32_t*>(device_ids.data()), view, out.view());
     EXPECT_TRUE(out.Get().SameBits(expected)) << NameOf(dtype);
