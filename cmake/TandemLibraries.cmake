@@ -13,6 +13,8 @@ find_package(nlohmann_json REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
+# Of `tandem chat`: lines are edited and remembered. BSD's licence, where readline's is the GPL.
+pkg_check_modules(EDIT REQUIRED IMPORTED_TARGET libedit)
 # The server's: Beast and Asio are headers alone; of prometheus-cpp only the core is wanted, which
 # its package for CMake cannot give without the dependencies of the rest.
 find_package(Boost 1.74 REQUIRED)

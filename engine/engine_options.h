@@ -19,8 +19,10 @@ enum class CallbackThread {
 };
 
 struct EngineOptions {
-  std::string target{};  // folder with config.json, tokenizer.json and *.safetensors
-  std::string draft{};   // likewise; empty for none
+  std::string target{};  // folder with config.json, a tokenizer and *.safetensors, or a GGUF file
+  // Likewise, without a tokenizer if it has the target's; empty for none. "self:FORMAT" is the
+  // target's own weights in another format of kernels/quantize.h, "self" in the best of 4 bits.
+  std::string draft{};
   DrafterKind drafter = DrafterKind::kAuto;
   int draft_tokens = kAutoDraftTokens;  // k, the most tokens proposed per round; 0: plain decoding
   AcceptanceRule verifier = AcceptanceRule::kAuto;

@@ -4,7 +4,9 @@
 #include <limits>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "base/field_error.h"
 #include "base/log.h"
 #include "base/mapped_file.h"
@@ -27,10 +29,25 @@ constexpr int64_t kMostPages = std::numeric_limits<int>::max();  // what counts 
 constexpr NamedValues<CpuCompute, 3> kComputes = {
     {{CpuCompute::kAuto, "auto"}, {CpuCompute::kF32, "f32"}, {CpuCompute::kBF16, "bf16"}}};
 
+// Whether both are Hugging Face folders with the same tokenizer.json.
 bool HaveSameTokenizerFile(const EngineOptions& options) {
   const auto draft = ReadFile(absl::StrCat(options.draft, "/tokenizer.json"));
   const auto target = ReadFile(absl::StrCat(options.target, "/tokenizer.json"));
   return draft.ok() && target.ok() && *draft == *target;
+}
+
+// A draft without a tokenizer speaks its target's, which only the size of its vocabulary can deny:
+// models of one family pad theirs by a few hundred rows (Qwen2.5: by 271 or 399).
+absl::Status CheckSpeaksTargets(const EngineOptions& options, const ModelPair& pair) {
+  constexpr int kMostPadding = 1024;
+  const int least = pair.tokenizer->vocab_size();
+  const int most = std::max(least, pair.target->vocab_size()) + kMostPadding;
+  const int found = pair.draft->vocab_size();
+  if (least <= found && found <= most) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::string file, Tokenizer::FileOf(options.target));
+  return absl::InvalidArgumentError(absl::StrCat(
+      options.draft, ": has no tokenizer, and cannot speak its target's: vocabulary: found ", found,
+      ", allowed: from ", least, " to ", most, ", for the ", least, " tokens of ", file));
 }
 
 // Whether drafts may be accepted often enough to be worth a look. Tokens longer than a byte are
@@ -47,6 +64,11 @@ bool IsUsable(const VocabularyMap& vocabulary) {
 // How the draft speaks and reads the target's tokens; null if they are the same.
 absl::StatusOr<std::unique_ptr<VocabularyMap>> MakeVocabularyMap(const EngineOptions& options,
                                                                  const ModelPair& pair) {
+  ASSIGN_OR_RETURN(const std::string draft_file, Tokenizer::FileOf(options.draft));
+  if (draft_file.empty()) {
+    RETURN_IF_ERROR(CheckSpeaksTargets(options, pair));
+    return nullptr;
+  }
   const bool same_file = HaveSameTokenizerFile(options);
   const Tokenizer& tokenizer = *pair.tokenizer;
   if (same_file && tokenizer.vocab_size() <= pair.draft->vocab_size()) return nullptr;
@@ -125,13 +147,6 @@ absl::Status MakeCaches(const EngineOptions& options, std::optional<int64_t> hos
 
 absl::Status CheckCompute(const EngineOptions& options, const Transformer& model,
                           const std::string& path) {
-  if (options.compute == "f32" && IsBlocks(model.dtype())) {
-    return FieldError(
-        "compute",
-        absl::StrCat("found f32, which keeps activations as they are, allowed: auto, because ",
-                     path, " has ", NameOf(model.dtype()),
-                     " weights, which meet quantised activations"));
-  }
   if (options.compute != "bf16" || model.dtype() == DType::kBF16) return absl::OkStatus();
   return FieldError("compute", absl::StrCat("bf16 needs bfloat16 weights, and ", path, " has ",
                                             NameOf(model.dtype())));
@@ -144,6 +159,30 @@ absl::StatusOr<CpuCompute> ParseCompute(const std::string& name) {
 }
 
 namespace {
+
+// "self", or "self:FORMAT".
+constexpr char kSelf[] = "self";
+
+bool IsSelf(const std::string& draft) {
+  return draft == kSelf || absl::StartsWith(draft, absl::StrCat(kSelf, ":"));
+}
+
+// The target's own weights in another format. Its files are mapped once more, and lie in memory
+// once.
+absl::StatusOr<std::unique_ptr<Transformer>> LoadSelf(const EngineOptions& options,
+                                                      Backend* backend) {
+  absl::string_view name = options.draft;
+  if (!absl::ConsumePrefix(&name, absl::StrCat(kSelf, ":"))) name = "int4";
+  ASSIGN_OR_RETURN(const std::optional<DType> format,
+                   ValueOf(kQuantizations, "draft", {name.data(), name.size()}));
+  if (!format.has_value()) return FieldError("draft", "\"self:none\" is the target itself");
+  if (options.draft_quantize != "none") {
+    return FieldError("draft_quantize",
+                      absl::StrCat("found ", options.draft_quantize, ", allowed: none, because ",
+                                   options.draft, " says the format"));
+  }
+  return Transformer::Load(options.target, backend, format, Transformer::Quantize::kAll);
+}
 
 // A pass of one token, which packs every weight.
 absl::Status WarmUp(Transformer* model, PagedKvCache* cache) {
@@ -168,12 +207,15 @@ absl::StatusOr<ModelPair> ModelPair::Load(const EngineOptions& options,
   ASSIGN_OR_RETURN(pair.target, Transformer::Load(options.target, pair.backend.get(), quantized));
   RETURN_IF_ERROR(CheckCompute(options, *pair.target, options.target));
   if (pair.tokenizer->vocab_size() > pair.target->vocab_size()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        options.target, "/tokenizer.json: has ids up to ", pair.tokenizer->vocab_size() - 1,
-        ", but the model's vocabulary has ", pair.target->vocab_size()));
+    ASSIGN_OR_RETURN(const std::string file, Tokenizer::FileOf(options.target));
+    return absl::InvalidArgumentError(
+        absl::StrCat(file, ": has ids up to ", pair.tokenizer->vocab_size() - 1,
+                     ", but the model's vocabulary has ", pair.target->vocab_size()));
   }
   pair.drafter_kind = ResolveDrafter(options.drafter, !options.draft.empty());
-  if (!options.draft.empty() && HasModel(pair.drafter_kind)) {
+  if (IsSelf(options.draft) && HasModel(pair.drafter_kind)) {
+    ASSIGN_OR_RETURN(pair.draft, LoadSelf(options, pair.backend.get()));
+  } else if (!options.draft.empty() && HasModel(pair.drafter_kind)) {
     ASSIGN_OR_RETURN(const std::optional<DType> draft_quantized,
                      ValueOf(kQuantizations, "draft_quantize", options.draft_quantize));
     ASSIGN_OR_RETURN(pair.draft,

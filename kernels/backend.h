@@ -148,7 +148,7 @@ class Backend {
   virtual absl::Status Synchronize() = 0;
 
   // Packs parts of one dtype and one number of inputs as `dtype`: their own, or a block format, to
-  // which weights of floats are quantised (quantize.h). RESOURCE_EXHAUSTED if memory is short.
+  // which they are quantised (quantize.h). RESOURCE_EXHAUSTED if memory is short.
   virtual absl::StatusOr<PackedWeight> Pack(absl::Span<const WeightPart> parts, PartOrder order,
                                             std::optional<DType> dtype = std::nullopt) = 0;
   // As Pack, but the matrices may be packed by the first product with them that has rows, which

@@ -33,7 +33,7 @@ const std::vector<nlohmann::json>& Samples() {
           "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512,
           "sliding_window": 128,
           "rope_scaling": {"type": "linear", "factor": 2.0}, "eos_token_id": 2,
-          "quantization_config": {"quant_method": "tandem", "bits": 4, "group_size": 128}})",
+          "quantization_config": null})",
       R"({"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "vocab_size": 300,
           "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
           "num_attention_heads": 4, "num_key_value_heads": 4, "max_position_embeddings": 512,

@@ -22,10 +22,14 @@ class Transformer final : public LanguageModel {
  public:
   // Loads a Hugging Face folder: config.json, safetensors. `backend` must outlive the model. The
   // weight matrices of floats are quantised if asked (kernels/quantize.h), the embedding and the
-  // head to Q8_0, because their errors reach the logits directly. Errors name the file and the key
-  // or tensor: NOT_FOUND, INVALID_ARGUMENT, RESOURCE_EXHAUSTED.
+  // head to Q8_0, because their errors reach the logits directly. Matrices that are in blocks are
+  // an error then, unless kAll: those in larger ones are quantised again, but for embedding and
+  // head. Errors name the file and the key or tensor: NOT_FOUND, INVALID_ARGUMENT,
+  // RESOURCE_EXHAUSTED.
+  enum class Quantize { kFloats, kAll };
   static absl::StatusOr<std::unique_ptr<Transformer>> Load(
-      const std::string& folder, Backend* backend, std::optional<DType> quantized = std::nullopt);
+      const std::string& folder, Backend* backend, std::optional<DType> quantized = std::nullopt,
+      Quantize which = Quantize::kFloats);
 
   const ModelConfig& config() const { return config_; }
   int vocab_size() const override { return config_.vocab_size; }

@@ -16,6 +16,7 @@
 namespace tandem {
 namespace {
 
+constexpr int64_t kLongRow = 256;            // whole blocks of every format
 constexpr DType kHeadFormat = DType::kQ8_0;  // and the embedding's, of what is quantised
 
 // Tensors of older checkpoints that hold nothing but what the config says.
@@ -28,8 +29,8 @@ bool IsDerivable(absl::string_view name) {
 
 class TransformerLoader {
  public:
-  TransformerLoader(Transformer* model, std::optional<DType> quantized)
-      : model_(*model), quantized_(quantized) {}
+  TransformerLoader(Transformer* model, std::optional<DType> quantized, Transformer::Quantize which)
+      : model_(*model), quantized_(quantized), which_(which) {}
 
   absl::Status Load(const std::string& folder) {
     folder_ = folder;
@@ -52,7 +53,8 @@ class TransformerLoader {
     used_.insert(name);
     model_.num_parameters_ += rows * cols;
     ASSIGN_OR_RETURN(const ConstMatrixView matrix, model_.weights_->Get(name, {rows, cols}));
-    if (quantized_.has_value() && IsBlocks(matrix.dtype)) {
+    if (quantized_.has_value() && which_ == Transformer::Quantize::kFloats &&
+        IsBlocks(matrix.dtype)) {
       return absl::InvalidArgumentError(absl::StrCat(
           "quantize: found ", NameOf(*quantized_), ", allowed: none, because ",
           model_.weights_->Where(name), " is quantised to ", NameOf(matrix.dtype), " already"));
@@ -60,9 +62,12 @@ class TransformerLoader {
     return matrix;
   }
 
-  // To what a matrix of floats is quantised when `wanted` is asked for.
+  // To what a matrix is quantised when `wanted` is asked for; nothing if it stays as it is.
   std::optional<DType> FormatOf(const ConstMatrixView& matrix, DType wanted) const {
-    if (!quantized_.has_value() || IsBlocks(matrix.dtype)) return std::nullopt;
+    if (!quantized_.has_value()) return std::nullopt;
+    const bool is_smaller =
+        wanted != kHeadFormat && RowBytes(wanted, kLongRow) < RowBytes(matrix.dtype, kLongRow);
+    if (IsBlocks(matrix.dtype) && !is_smaller) return std::nullopt;
     return matrix.cols % kBlockGroup == 0 ? std::optional(wanted) : std::nullopt;
   }
 
@@ -232,6 +237,7 @@ class TransformerLoader {
 
   Transformer& model_;
   const std::optional<DType> quantized_;
+  const Transformer::Quantize which_;
   std::string folder_;
   std::set<std::string> used_;
   std::set<std::string> ignored_;
@@ -239,10 +245,11 @@ class TransformerLoader {
 
 absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Load(const std::string& folder,
                                                                Backend* backend,
-                                                               std::optional<DType> quantized) {
+                                                               std::optional<DType> quantized,
+                                                               Quantize which) {
   ASSIGN_OR_RETURN(ModelConfig config, ReadModelConfig(folder));
   std::unique_ptr<Transformer> model(new Transformer(backend, std::move(config)));
-  RETURN_IF_ERROR(TransformerLoader(model.get(), quantized).Load(folder));
+  RETURN_IF_ERROR(TransformerLoader(model.get(), quantized, which).Load(folder));
   RETURN_IF_ERROR(backend->Synchronize());
   return model;
 }

@@ -48,9 +48,9 @@ void ExpectRate(const Json& entry) {
 
 TEST(BenchProgram, KernelsReportLimitsOperationsAndPasses) {
   const Json json =
-      Bench({"kernels", "--target", GoldenModelPath("llama-bf16"), "--dtypes", "bf16,int8",
-             "--rows", "1,3", "--contexts", "16", "--pass-rows", "1,2,20", "--pass-contexts", "0,8",
-             "--ops", "matmul,passes", "--repeat", "1"});
+      Bench({"kernels", "--target", TANDEM_SOURCE_DIR "/models/storyteller-1m", "--dtypes",
+             "bf16,q8_0", "--rows", "1,3", "--contexts", "16", "--pass-rows", "1,2,20",
+             "--pass-contexts", "0,8", "--ops", "matmul,passes", "--repeat", "1"});
   EXPECT_GT(json["limits"]["read_bytes_per_second"]["dram"], 0.0);
   EXPECT_GT(json["limits"]["flops"]["f32"], 0.0);
   ASSERT_EQ(json["kernels"].size(), 2u * 5 * 2);
@@ -137,6 +137,13 @@ TEST(BenchProgram, RefusesWhatItCannotMeasure) {
   EXPECT_THAT(RefusalOf({"perplexity", "--file", "x", "--window", "8", "--stride", "8"}),
               HasSubstr("--stride: 8"));
   EXPECT_THAT(RefusalOf({}), HasSubstr("speculation, kernels, device, phases, perplexity"));
+}
+
+TEST(BenchProgram, KernelsNameRowsThatAreNoBlocks) {
+  const ProgramRun run = RunProgram({"bench", "kernels", "--target", GoldenModelPath("llama-bf16"),
+                                     "--dtypes", "q8_0", "--ops", "matmul", "--repeat", "1"});
+  EXPECT_EQ(run.exit_status, 1);
+  EXPECT_THAT(run.err, HasSubstr("--dtypes: found q8_0, allowed: floats, because "));
 }
 
 TEST(PerplexityOfGoldenModels, IsTheReferences) {

@@ -27,7 +27,7 @@ class FirstPassTest : public ::testing::Test {
     folder_ = absl::StrCat(testing::TempDir(), "first_pass_test.", getpid());
     fs::remove_all(folder_);
     const auto shape =
-        RandomModelShape::Parse("base=tiny,layers=2,hidden=512,ffn=1500,vocab=500,dtype=bfloat16");
+        RandomModelShape::Parse("base=tiny,layers=2,hidden=512,ffn=1504,vocab=500,dtype=bfloat16");
     ASSERT_TRUE(shape.ok()) << shape.status();
     ASSERT_TRUE(WriteRandomModel(*shape, 7, folder_, [](int64_t) {}).ok());
   }
@@ -64,8 +64,8 @@ int64_t ResidentBytes(const std::string& folder) {
 
 TEST_F(FirstPassTest, PacksWhatItReadsAndLetsTheFileGo) {
   const auto file_bytes = static_cast<int64_t>(fs::file_size(folder_ + "/model.safetensors"));
-  for (const Quantization quantization :
-       {Quantization::kNone, Quantization::kInt8, Quantization::kInt4}) {
+  for (const std::optional<DType> quantization :
+       {std::optional<DType>(), std::optional(DType::kQ8_0), std::optional(DType::kQ4K)}) {
     const auto backend = *MakeCpuBackend({.num_threads = 2});
     const auto model = *Transformer::Load(folder_, backend.get(), quantization);
     const auto cache = *PagedKvCache::Create(backend.get(), model->kv_layout(16), 1);
@@ -88,7 +88,7 @@ TEST_F(FirstPassTest, PacksWhatItReadsAndLetsTheFileGo) {
 }
 
 TEST_F(FirstPassTest, IsAnyPassToAnEngine) {
-  for (const char* quantize : {"none", "int8", "int4"}) {
+  for (const char* quantize : {"none", "q8_0", "q4_k"}) {
     EngineOptions options{.target = folder_, .draft = folder_, .quantize = quantize};
     options.kv_memory_bytes = 1 << 24;
     options.prefix_cache = false;

@@ -92,10 +92,41 @@ TEST(GgufModels, SpeculationWritesThePlainText) {
   }
 }
 
+// A target's own weights in another format draft for it: floats, and blocks that become smaller
+// ones.
+TEST(GgufModels, DraftForThemselves) {
+  for (const char* file : {"llama-small.F32.gguf", "llama-small.Q8_0.gguf"}) {
+    for (const char* draft : {"self", "self:q5_1", "self:iq4_nl"}) {
+      const auto engine = Engine::Create(CpuOptionsFor(GoldenGgufPath(file), draft));
+      ASSERT_TRUE(engine.ok()) << engine.status();
+      Request request{.prompt_ids = {1, 20, 300, 41, 5}, .max_tokens = 60, .draft_tokens = 0};
+      request.sampling.temperature = 0.0f;
+      request.ignore_eos = true;
+      const Completion plain = Generate(engine->get(), request);
+      request.draft_tokens = 3;
+      const Completion drafted = Generate(engine->get(), request);
+      EXPECT_EQ(drafted.token_ids, plain.token_ids) << file << " " << draft;
+      EXPECT_GT(drafted.stats.accepted * 4, drafted.stats.proposed) << file << " " << draft;
+    }
+  }
+}
+
+TEST(GgufModels, WhatCannotDraftForItselfIsNamed) {
+  const auto error_of = [](const std::string& draft, const std::string& draft_quantize) {
+    EngineOptions options = CpuOptionsFor(GoldenGgufPath("llama-small.F32.gguf"), draft);
+    options.draft_quantize = draft_quantize;
+    return std::string(Engine::Create(options).status().message());
+  };
+  EXPECT_THAT(error_of("self:q9", "none"), testing::HasSubstr("\"q9\" is not one of none, q8_0"));
+  EXPECT_THAT(error_of("self:none", "none"), testing::HasSubstr("the target itself"));
+  EXPECT_THAT(error_of("self:q4_0", "q8_0"),
+              testing::HasSubstr("allowed: none, because self:q4_0 says the format"));
+}
+
 TEST(GgufModels, OfBlocksAreNotQuantisedAgain) {
   const auto backend = *MakeCpuBackend({.num_threads = 1});
-  const auto loaded = Transformer::Load(GoldenGgufPath("llama-small.Q8_0.gguf"), backend.get(),
-                                        Quantization::kInt4);
+  const auto loaded =
+      Transformer::Load(GoldenGgufPath("llama-small.Q8_0.gguf"), backend.get(), DType::kQ4_0);
   EXPECT_EQ(loaded.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(loaded.status().message()),
               testing::AllOf(testing::HasSubstr("quantize"), testing::HasSubstr("q8_0"),

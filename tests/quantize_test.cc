@@ -1,4 +1,4 @@
-// Folders that tandem quantize writes.
+// Models that tandem quantize writes.
 #include <filesystem>
 #include <fstream>
 
@@ -6,10 +6,15 @@
 #include "engine/engine.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "model/formats/gguf.h"
+#include "model/formats/weights.h"
+#include "model/model_config.h"
+#include "model/tokenizer/tokenizer.h"
 #include "model/transformer.h"
 #include "nlohmann/json.hpp"
+#include "tests/engine_testing.h"
 #include "tests/golden_file.h"
-#include "tools/quantized_folder.h"
+#include "tools/quantized_model.h"
 #include "tools/random_model.h"
 
 namespace tandem {
@@ -18,7 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
-class QuantizedFolderTest : public ::testing::Test {
+class QuantizedModelTest : public ::testing::Test {
  protected:
   void SetUp() override {
     folder_ = absl::StrCat(testing::TempDir(), "quantize_test_",
@@ -35,9 +40,9 @@ class QuantizedFolderTest : public ::testing::Test {
     EXPECT_TRUE(WriteRandomModel(*parsed, 7, Path("model"), [](int64_t) {}).ok());
     return Path("model");
   }
-  static absl::StatusOr<QuantizedFolder> Quantize(const std::string& source, DType dtype,
+  static absl::StatusOr<QuantizedModel> Quantize(const std::string& source, DType dtype,
                                                   const std::string& out) {
-    return WriteQuantizedFolder(source, dtype, out, [](int64_t, int64_t) {});
+    return WriteQuantizedModel(source, dtype, out, [](int64_t, int64_t) {});
   }
 
   // Tokens and the bits of their log-probabilities, drawn with a seed.
@@ -61,72 +66,136 @@ class QuantizedFolderTest : public ::testing::Test {
   std::string folder_;
 };
 
-// Inputs that are no multiple of a group, a head of its own and a tied one.
-TEST_F(QuantizedFolderTest, GeneratesWhatQuantisingAtLoadDoes) {
-  const std::string shapes[] = {"base=tiny,hidden=72,ffn=200", "base=tiny,tied=0,dtype=float16",
-                                "base=tiny,family=qwen3,dtype=float32"};
+// Inputs that are no multiple of 32, which stay floats, a head of its own and a tied one, rows that
+// GGUF files have in another order; and a file whose tokenizer and end tokens are its own.
+TEST_F(QuantizedModelTest, GeneratesWhatQuantisingAtLoadDoes) {
+  const std::string shapes[] = {"base=tiny,hidden=72,ffn=224", "base=tiny,tied=0,dtype=float16",
+                                "base=tiny,family=qwen3,dtype=float32", "base=tiny,family=mistral",
+                                "base=tiny,family=qwen2,hidden=256,ffn=512"};
   for (const std::string& shape : shapes) {
     const std::string model = MakeModel(shape);
     const auto floats = Generate(model, "none");
     ASSERT_TRUE(floats.ok()) << floats.status();
-    for (const char* name : {"int8", "int4"}) {
-      const std::string out = Path(name);
-      const auto written =
-          Quantize(model, std::string(name) == "int8" ? DType::kInt8 : DType::kInt4, out);
-      ASSERT_TRUE(written.ok()) << written.status();
-      EXPECT_LT(written->bytes_after, written->bytes_before);
-      const auto at_load = Generate(model, name);
-      const auto from_folder = Generate(out, "none");
-      ASSERT_TRUE(at_load.ok() && from_folder.ok()) << from_folder.status();
-      EXPECT_EQ(at_load->token_ids, from_folder->token_ids);
-      for (size_t i = 0; i < at_load->logprobs.size(); ++i) {
-        EXPECT_EQ(at_load->logprobs[i].logprob, from_folder->logprobs[i].logprob);
-        EXPECT_NE(at_load->logprobs[i].logprob, floats->logprobs[i].logprob);
+    for (const auto& [name, dtype] : {std::pair("q8_0", DType::kQ8_0), {"q5_1", DType::kQ5_1}}) {
+      for (const char* kind : {"", ".gguf"}) {
+        const std::string out = Path(absl::StrCat(name, kind));
+        const auto written = Quantize(model, dtype, out);
+        ASSERT_TRUE(written.ok()) << shape << ": " << written.status();
+        EXPECT_LT(written->bytes_after, written->bytes_before);
+        const auto at_load = Generate(model, name);
+        const auto from_file = Generate(out, "none");
+        ASSERT_TRUE(at_load.ok() && from_file.ok()) << shape << ": " << from_file.status();
+        EXPECT_EQ(at_load->token_ids, from_file->token_ids);
+        for (size_t i = 0; i < at_load->logprobs.size(); ++i) {
+          EXPECT_EQ(at_load->logprobs[i].logprob, from_file->logprobs[i].logprob);
+          EXPECT_NE(at_load->logprobs[i].logprob, floats->logprobs[i].logprob);
+        }
+        fs::remove_all(out);
       }
-      fs::remove_all(out);
     }
     fs::remove_all(model);
   }
 }
 
-TEST_F(QuantizedFolderTest, RefusesToQuantiseTwice) {
-  const std::string model = MakeModel("tiny");
-  ASSERT_TRUE(Quantize(model, DType::kInt8, Path("int8")).ok());
-  EXPECT_THAT(std::string(Quantize(Path("int8"), DType::kInt4, Path("int4")).status().message()),
-              HasSubstr("quantised to int8 already"));
-  EXPECT_FALSE(fs::exists(Path("int4")));
-  EXPECT_THAT(std::string(Generate(Path("int8"), "int4").status().message()),
-              HasSubstr("quantize: found int4, allowed: none"));
-  EXPECT_EQ(Quantize(model, DType::kInt8, Path("int8")).status().code(),
-            absl::StatusCode::kAlreadyExists);
+// Rows of 320 weights: a K format's last block is short in memory, and files have whole ones.
+TEST_F(QuantizedModelTest, FilesHaveWholeBlocks) {
+  const std::string model = MakeModel("base=tiny,hidden=320,heads=5,kv_heads=5,ffn=512");
+  for (const auto& [dtype, other] : {std::pair(DType::kQ4K, DType::kQ4_1),
+                                     {DType::kQ5K, DType::kQ5_1},
+                                     {DType::kQ6K, DType::kQ8_0},
+                                     {DType::kQ3K, DType::kIq4Nl}}) {
+    const std::string out = Path(absl::StrCat(NameOf(dtype), ".gguf"));
+    ASSERT_TRUE(Quantize(model, dtype, out).ok());
+    const auto weights = *Weights::Open(out);
+    const auto dtype_of = [&](const char* name, int64_t rows, int64_t cols) {
+      return weights->Get(name, {rows, cols})->dtype;
+    };
+    EXPECT_EQ(dtype_of("model.layers.0.mlp.gate_proj.weight", 512, 320), other);
+    EXPECT_EQ(dtype_of("model.layers.1.mlp.down_proj.weight", 320, 512), dtype);
+    EXPECT_EQ(weights->Get("model.norm.weight", {320})->dtype, DType::kF32);
+    EXPECT_TRUE(Generate(out, "none").ok());
+    EXPECT_TRUE(Generate(model, NameOf(dtype)).ok());
+  }
 }
 
-TEST_F(QuantizedFolderTest, RefusesGgufModels) {
+TEST_F(QuantizedModelTest, AFileNeedsNothingBesideIt) {
+  const std::string source = ShippedModelPath("storyteller-1m");
+  const std::string out = Path("story.gguf");
+  ASSERT_TRUE(Quantize(source, DType::kQ8_0, out).ok());
+  const auto ours = *Tokenizer::Load(source);
+  const auto written = *Tokenizer::Load(out);
+  const std::string text = "Once upon a time, in 1812, there lived\n\n  an old kïng.<|endoftext|>";
+  for (const SpecialTokens special : {SpecialTokens::kParse, SpecialTokens::kPlain}) {
+    const auto ids = *ours->Encode(text, special);
+    EXPECT_EQ(*written->Encode(text, special), ids);
+    EXPECT_EQ(written->Decode(ids), ours->Decode(ids));
+    EXPECT_EQ(written->WithTemplate(ids), ours->WithTemplate(ids));
+  }
+  const ModelConfig config = *ReadModelConfig(out);
+  EXPECT_EQ(config.eos_token_ids, ReadModelConfig(source)->eos_token_ids);
+  EXPECT_EQ(config.context_length, ReadModelConfig(source)->context_length);
+}
+
+TEST_F(QuantizedModelTest, AGgufFileOfFloatsKeepsItsKeys) {
   const std::string source = GoldenGgufPath("llama-small.F32.gguf");
-  EXPECT_EQ(std::string(Quantize(source, DType::kInt8, Path("int8")).status().message()),
-            source + ": found a GGUF model, allowed: a Hugging Face folder");
-  EXPECT_FALSE(fs::exists(Path("int8")));
+  const std::string out = Path("small.gguf");
+  ASSERT_TRUE(Quantize(source, DType::kQ4_0, out).ok());
+  const auto before = *GgufFile::Open(source);
+  const auto after = *GgufFile::Open(out);
+  for (const std::string& key : before->keys()) {
+    if (key == "general.file_type" || key == "general.alignment") continue;
+    ASSERT_TRUE(after->Has(key)) << key;
+    EXPECT_EQ(after->EncodedValue(key), before->EncodedValue(key)) << key;
+  }
+  const auto at_load = Generate(source, "q4_0");
+  const auto from_file = Generate(out, "none");
+  ASSERT_TRUE(at_load.ok() && from_file.ok()) << at_load.status() << from_file.status();
+  EXPECT_EQ(at_load->token_ids, from_file->token_ids);
 }
 
-TEST_F(QuantizedFolderTest, TensorsThatDoNotFitAreNamed) {
+TEST_F(QuantizedModelTest, RefusesToQuantiseTwice) {
   const std::string model = MakeModel("tiny");
-  ASSERT_TRUE(Quantize(model, DType::kInt8, Path("int8")).ok());
-  std::ifstream in(Path("int8/config.json"));
-  nlohmann::json config = nlohmann::json::parse(in);
-  EXPECT_EQ(config["quantization_config"]["bits"], 8);
-  const auto error_with = [&](const nlohmann::json& quantization) {
-    config["quantization_config"] = quantization;
-    std::ofstream(Path("int8/config.json")) << config;
-    return std::string(Generate(Path("int8"), "none").status().message());
+  ASSERT_TRUE(Quantize(model, DType::kQ8_0, Path("q8_0")).ok());
+  EXPECT_THAT(std::string(Quantize(Path("q8_0"), DType::kQ4_0, Path("q4_0")).status().message()),
+              AllOf(HasSubstr("model.gguf: tensor \""),
+                    HasSubstr("dtype: found q8_0, allowed: float32, float16, bfloat16")));
+  EXPECT_FALSE(fs::exists(Path("q4_0")));
+  EXPECT_THAT(std::string(Generate(Path("q8_0"), "q4_0").status().message()),
+              HasSubstr("quantize: found q4_0, allowed: none"));
+  EXPECT_EQ(Quantize(model, DType::kQ8_0, Path("q8_0")).status().code(),
+            absl::StatusCode::kAlreadyExists);
+  ASSERT_TRUE(Quantize(model, DType::kQ8_0, Path("one.gguf")).ok());
+  EXPECT_EQ(Quantize(model, DType::kQ8_0, Path("one.gguf")).status().code(),
+            absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(Quantize(model, DType::kQ8_0, Path("nowhere/one.gguf")).status().code(),
+            absl::StatusCode::kNotFound);
+}
+
+TEST_F(QuantizedModelTest, WhatAFileCannotSayIsNamed) {
+  const std::string source = ShippedModelPath("storyteller-1m");
+  const auto error_with = [&](const std::string& file, const nlohmann::json& patch) {
+    fs::remove_all(Path("odd"));
+    fs::copy(source, Path("odd"));
+    const std::string path = absl::StrCat(Path("odd"), "/", file);
+    std::ifstream in(path);
+    nlohmann::json json = nlohmann::json::parse(in);
+    json.merge_patch(patch);
+    std::ofstream(path) << json;
+    EXPECT_TRUE(Quantize(Path("odd"), DType::kQ8_0, Path("folder")).ok());  // which says it all
+    fs::remove_all(Path("folder"));
+    const auto status = Quantize(Path("odd"), DType::kQ8_0, Path("odd.gguf")).status();
+    EXPECT_FALSE(fs::exists(Path("odd.gguf")));
+    return std::string(status.message());
   };
-  EXPECT_THAT(error_with(nullptr), HasSubstr("dtype: found I8"));
-  EXPECT_THAT(error_with({{"quant_method", "gptq"}}), HasSubstr("quantization_config: found"));
-  EXPECT_THAT(error_with({{"quant_method", "tandem"}, {"bits", 5}}),
-              HasSubstr("quantization_config.bits: found 5, allowed: 4 or 8"));
-  EXPECT_THAT(error_with({{"quant_method", "tandem"}, {"bits", 8}, {"group_size", 64}}),
-              HasSubstr("quantization_config.group_size: found 64"));
-  EXPECT_THAT(error_with({{"quant_method", "tandem"}, {"bits", 8}, {"sym", true}}),
-              HasSubstr("quantization_config.sym: found true"));
+  EXPECT_THAT(error_with("tokenizer.json", {{"normalizer", {{"type", "Lowercase"}}}}),
+              HasSubstr("tokenizer.json: the way its pre_tokenizer cuts texts has no place in a "
+                        "GGUF file; --out of a folder"));
+  EXPECT_THAT(error_with("generation_config.json", {{"eos_token_id", {0, 1, 2, 3}}}),
+              HasSubstr("a list of 4 end tokens has no place"));
+  EXPECT_THAT(error_with("config.json", {{"model_type", "mistral"},
+                                         {"architectures", {"MistralForCausalLM"}},
+                                         {"sliding_window", 64}}),
+              HasSubstr("config.json: a sliding window has no place"));
 }
 
 }  // namespace

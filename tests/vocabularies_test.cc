@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/mapped_file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "model/formats/safetensors.h"
@@ -257,6 +258,82 @@ TEST(Vocabularies, StrangersAreLossless) {
   ExpectPlainOutput(GoldenModelPath("llama-gqa"), GoldenModelPath("qwen3-shallow"),
                     pair.prompt_ids);
   ExpectPlainOutput(GoldenModelPath("qwen3-norm"), GoldenModelPath("llama-rope3"), pair.prompt_ids);
+}
+
+// ---- A draft without a tokenizer ----
+
+void RemoveTokenizer(const ModelCopy& model) {
+  model.Remove("tokenizer.json");
+  model.Remove("tokenizer_config.json");
+}
+
+TEST(Vocabularies, ADraftWithoutATokenizerHasItsTargets) {
+  const GoldenPair pair("perturbed");
+  const ModelCopy draft(pair.draft);
+  RemoveTokenizer(draft);
+  const auto engine = MakeEngine(CpuOptionsFor(pair.target, draft.path()));
+  EXPECT_EQ(engine->draft_info()->mapped_tokens, std::nullopt);
+  const auto with_tokenizer = MakeEngine(CpuOptionsFor(pair.target, pair.draft));
+  const Request request{.prompt_ids = pair.prompt_ids, .max_tokens = 48, .seed = 3};
+  const Completion got = Generate(engine.get(), request);
+  const Completion want = Generate(with_tokenizer.get(), request);
+  ExpectSameOutput(got, want);
+  ExpectSameCounts(got.stats, want.stats);
+  EXPECT_GT(got.stats.accepted, 0);
+}
+
+// The same of GGUF files, whose key gets another name.
+TEST(Vocabularies, AGgufDraftWithoutATokenizerHasItsTargets) {
+  const ModelCopy draft(GoldenModelPath("llama-gqa"));  // for its folder
+  std::string bytes = *ReadFile(GoldenGgufPath("llama-small.Q8_0.gguf"));
+  const std::string key = "tokenizer.ggml.model";
+  bytes.replace(bytes.find(key), key.size(), "tokenizer.ggml.other");
+  draft.Write("draft.gguf", bytes);
+  const std::string target = GoldenGgufPath("llama-small.Q4_K_M.gguf");
+  const auto engine = MakeEngine(CpuOptionsFor(target, draft.FilePath("draft.gguf")));
+  EXPECT_EQ(engine->draft_info()->mapped_tokens, std::nullopt);
+  const Completion got =
+      Generate(engine.get(), {.prompt_ids = {1, 20, 300}, .max_tokens = 24, .sampling = kGreedy});
+  EXPECT_GT(got.stats.accepted, 0);
+  // As a target it is none.
+  const auto refused = Engine::Create(CpuOptionsFor(draft.FilePath("draft.gguf"), ""));
+  EXPECT_THAT(std::string(refused.status().message()),
+              testing::AllOf(HasSubstr("draft.gguf"), HasSubstr(key)));
+}
+
+TEST(Vocabularies, RefusesADraftWithoutATokenizerWhoseVocabularyIsAnothers) {
+  const GoldenPair pair("perturbed");
+  const std::string file = pair.target + "/tokenizer.json";
+  for (const int rows : {kPairVocab - 1, kPairVocab + 1025}) {
+    const ModelCopy draft(pair.draft);
+    OldIds ids(rows, 0);
+    RewriteWeights(draft, ids);
+    RemoveTokenizer(draft);
+    const auto engine = Engine::Create(CpuOptionsFor(pair.target, draft.path()));
+    ASSERT_EQ(engine.status().code(), absl::StatusCode::kInvalidArgument) << engine.status();
+    EXPECT_EQ(std::string(engine.status().message()),
+              absl::StrCat(draft.path(),
+                           ": has no tokenizer, and cannot speak its target's: vocabulary: found ",
+                           rows, ", allowed: from 320 to 1344, for the 320 tokens of ", file));
+  }
+}
+
+TEST(Vocabularies, RefusesATargetWithoutATokenizer) {
+  const GoldenPair pair("perturbed");
+  const ModelCopy target(pair.target);
+  RemoveTokenizer(target);
+  const auto engine = Engine::Create(CpuOptionsFor(target.path(), pair.draft));
+  ASSERT_EQ(engine.status().code(), absl::StatusCode::kNotFound) << engine.status();
+  EXPECT_THAT(std::string(engine.status().message()), HasSubstr("tokenizer.json"));
+}
+
+TEST(Vocabularies, NamesTheFileWhoseTokensTheModelHasNotRowsFor) {
+  const ModelCopy target(GoldenModelPath("mistral-full"));
+  RewriteWeights(target, AllIds(300));
+  const auto engine = Engine::Create(CpuOptionsFor(target.path(), ""));
+  EXPECT_EQ(std::string(engine.status().message()),
+            absl::StrCat(target.FilePath("tokenizer.json"),
+                         ": has ids up to 319, but the model's vocabulary has 300"));
 }
 
 // ---- Pairs that are refused ----

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/philox.h"
 #include "base/status_macros.h"
+#include "base/string_view.h"
 #include "kernels/blocks.h"
 #include "kvcache/paged_kv_cache.h"
 #include "model/sampling.h"
@@ -140,6 +141,11 @@ class Benchmark {
     if (Wants("matmul")) {
       for (const DType dtype : options_.dtypes) {
         for (const WeightShape& shape : WeightShapesOf(options_.shapes)) {
+          if (IsBlocks(dtype) && shape.inputs % kBlockGroup != 0) {
+            return absl::InvalidArgumentError(absl::StrCat(
+                "--dtypes: found ", NameOf(dtype), ", allowed: floats, because ", View(shape.part),
+                " has ", shape.inputs, " inputs, no multiple of ", kBlockGroup));
+          }
           RETURN_IF_ERROR(RunProducts(shape, dtype));
         }
       }

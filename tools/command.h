@@ -23,6 +23,8 @@ struct Command {
 
 // Each adds its command to `program` (a file of its own, tools/<name>_command.cc).
 Command AddGenerateCommand(CLI::App* program);
+Command AddChatCommand(CLI::App* program);
+Command AddFetchCommand(CLI::App* program);
 Command AddTokenizeCommand(CLI::App* program);
 Command AddInspectCommand(CLI::App* program);
 Command AddMakeRandomCommand(CLI::App* program);

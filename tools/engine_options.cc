@@ -1,6 +1,5 @@
 #include "tools/engine_options.h"
 
-#include <filesystem>
 #include <limits>
 
 #include "CLI/CLI.hpp"
@@ -10,12 +9,10 @@
 #include "base/field_error.h"
 #include "base/status_macros.h"
 #include "kernels/quantize.h"
+#include "tools/model_places.h"
 
 namespace tandem {
 namespace {
-
-constexpr char kShippedTarget[] = "storyteller-7m";
-constexpr char kShippedDraft[] = "storyteller-1m";
 
 absl::Status CheckName(absl::string_view option, absl::string_view name,
                        absl::Span<const absl::string_view> allowed) {
@@ -31,13 +28,19 @@ absl::Status CheckName(absl::string_view option, absl::string_view name,
 
 void EngineFlags::AddTo(CLI::App* app, bool with_draft_tokens) {
   const std::string group = "Models and machine";
+  const std::string target_help =
+      "Target model: a Hugging Face folder, a GGUF file or the name of a fetched model [";
   app->add_option("--target", target,
-                  "Target model, a Hugging Face folder or a GGUF file [the shipped storyteller-7m]")
+                  target_help + (prefers_real_pair ? "smollm2 where it was fetched, else the "
+                                                     "shipped storyteller-7m]"
+                                                   : "the shipped storyteller-7m]"))
       ->type_name("PATH")
       ->group(group);
-  app->add_option("--draft", draft,
-                  "Draft model, likewise [the shipped storyteller-1m with the default target, else "
-                  "none]")
+  app->add_option(
+         "--draft", draft,
+         "Draft model, likewise; without a tokenizer it has the target's; self:FORMAT is the "
+         "target's own weights as --quantize makes them, self those of int4 [what is "
+         "shipped for the default target, else none]")
       ->type_name("PATH")
       ->group(group);
   app->add_option("--drafter", drafter,
@@ -92,6 +95,17 @@ void EngineFlags::AddTo(CLI::App* app, bool with_draft_tokens) {
       ->group(group);
 }
 
+absl::Status EngineFlags::ChooseModels(EngineOptions* options) const {
+  ASSIGN_OR_RETURN(options->target, ModelNamed(target));
+  ASSIGN_OR_RETURN(options->draft, ModelNamed(draft));
+  if (!target.empty()) return absl::OkStatus();
+  const std::optional<PairPaths> real = prefers_real_pair ? RealPair() : std::nullopt;
+  const PairPaths pair = real.has_value() ? *real : StoryPair();
+  options->target = pair.target;
+  if (draft.empty()) options->draft = pair.draft;
+  return absl::OkStatus();
+}
+
 absl::StatusOr<EngineOptions> EngineFlags::ToOptions() const {
   EngineOptions options;
   absl::StatusOr<AcceptanceRule> rule = ParseAcceptanceRule(verifier);
@@ -104,8 +118,7 @@ absl::StatusOr<EngineOptions> EngineFlags::ToOptions() const {
   absl::StatusOr<DrafterKind> kind = ParseDrafterKind(drafter);
   if (!kind.ok()) return WithField(kind.status(), "--drafter");
   options.drafter = *kind;
-  options.target = target.empty() ? ShippedModel(kShippedTarget) : target;
-  options.draft = draft.empty() && target.empty() ? ShippedModel(kShippedDraft) : draft;
+  RETURN_IF_ERROR(ChooseModels(&options));
   const bool is_given = *kind != DrafterKind::kAuto;
   if (is_given && !HasModel(*kind)) options.draft.clear();
   if (is_given && HasModel(*kind) && options.draft.empty()) {
@@ -126,12 +139,12 @@ absl::StatusOr<EngineOptions> EngineFlags::ToOptions() const {
   return options;
 }
 
-absl::StatusOr<int> ParseDraftTokens(const std::string& text) {
+absl::StatusOr<int> ParseDraftTokens(const std::string& text, absl::string_view option) {
   if (text == "auto") return kAutoDraftTokens;
   int count = 0;
   if (!absl::SimpleAtoi(text, &count) || count < 0 || count > kMaxDraftTokens) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "--draft-tokens: \"", text, "\" is not auto or a number from 0 to ", kMaxDraftTokens));
+        option, ": \"", text, "\" is not auto or a number from 0 to ", kMaxDraftTokens));
   }
   return count;
 }
@@ -153,21 +166,6 @@ absl::StatusOr<int64_t> ParseSize(absl::string_view option, const std::string& t
         absl::StrCat(option, ": \"", text, "\" is not a size such as 512M or 2G"));
   }
   return count << shift;
-}
-
-std::string ShippedModel(const std::string& name) {
-  namespace fs = std::filesystem;
-  std::error_code error;
-  // The build tree lies in the checkout; an installed program has share/tandem beside bin.
-  for (fs::path place = fs::read_symlink("/proc/self/exe", error).parent_path(); !place.empty();
-       place = place.parent_path()) {
-    for (const char* models : {"models", "share/tandem/models"}) {
-      const fs::path folder = place / models / name;
-      if (fs::is_directory(folder, error)) return fs::proximate(folder, error).string();
-    }
-    if (place == place.parent_path()) break;
-  }
-  return absl::StrCat("models/", name);
 }
 
 }  // namespace tandem

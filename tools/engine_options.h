@@ -16,6 +16,9 @@ namespace tandem {
 
 // The options that every command with an engine has, as typed.
 struct EngineFlags {
+  // Without a target the pair of real models is taken where it is at hand, else the shipped pair;
+  // if false always the shipped pair.
+  bool prefers_real_pair = false;
   std::string target;
   std::string draft;
   std::string drafter = "auto";
@@ -32,18 +35,20 @@ struct EngineFlags {
 
   // Adds them to `app`, which must not outlive this object. `with_draft_tokens`: also -k.
   void AddTo(CLI::App* app, bool with_draft_tokens = true);
-  // As engine options; the shipped pair where no target is given. Errors are of the command line.
+  // As engine options. Errors are of the command line.
   absl::StatusOr<EngineOptions> ToOptions() const;
+
+ private:
+  // Sets target and draft.
+  absl::Status ChooseModels(EngineOptions* options) const;
 };
 
-// "auto", or a number of draft tokens.
-absl::StatusOr<int> ParseDraftTokens(const std::string& text);
+// "auto", or a number of draft tokens. `option` stands before errors.
+absl::StatusOr<int> ParseDraftTokens(const std::string& text,
+                                     absl::string_view option = "--draft-tokens");
 // A number of bytes with an optional K, M, G or T (powers of 1024).
 // `option` stands before errors.
 absl::StatusOr<int64_t> ParseSize(absl::string_view option, const std::string& text);
-// The folder of a shipped model, found from the program's own place; the name itself if it is not
-// there.
-std::string ShippedModel(const std::string& name);
 
 }  // namespace tandem
 

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -15,11 +16,13 @@
 #include "base/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "server/report_json.h"
+#include "tools/chat_format.h"
 #include "tools/command.h"
 #include "tools/engine_options.h"
 #include "tools/plain_comparison.h"
 #include "tools/prompt_batch.h"
 #include "tools/report.h"
+#include "tools/sampling_options.h"
 #include "tools/standard_output.h"
 #include "tools/text_input.h"
 
@@ -29,6 +32,8 @@ namespace {
 using Json = nlohmann::json;
 
 struct GenerateFlags {
+  GenerateFlags() { engine.prefers_real_pair = true; }
+
   EngineFlags engine;
   std::optional<std::string> prompt;
   std::string prompt_file;
@@ -36,9 +41,9 @@ struct GenerateFlags {
   std::string prompts_file;
   int batch = 8;
   int max_tokens = 256;
-  SamplingParams sampling;
-  std::vector<std::string> logit_bias;
-  std::optional<uint64_t> seed;
+  bool chat = false;
+  std::optional<std::string> system;  // message, with --chat
+  SamplingFlags sampling;
   std::vector<std::string> stop;
   std::vector<int> stop_tokens;
   bool ignore_eos = false;
@@ -83,29 +88,23 @@ absl::Status GenerateFlags::Check() {
         "give one of --prompt, --prompt-file, --prompt-ids and --prompts");
   }
   if (prompt_ids.has_value()) RETURN_IF_ERROR(ParseIds(*prompt_ids).status());
-  sampling.logit_bias.clear();
-  for (const std::string& entry : logit_bias) {
-    const std::pair<absl::string_view, absl::string_view> parts =
-        absl::StrSplit(entry, absl::MaxSplits(':', 1));
-    TokenId id = 0;
-    float bias = 0.0f;
-    if (!absl::SimpleAtoi(parts.first, &id) || !absl::SimpleAtof(parts.second, &bias)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--logit-bias: \"", entry, "\" is not ID:BIAS"));
-    }
-    sampling.logit_bias.emplace_back(id, bias);
+  if (chat && prompt_ids.has_value()) {
+    return absl::InvalidArgumentError("--chat: the prompt is a message, of text: not --prompt-ids");
+  }
+  if (system.has_value() && !chat) {
+    return absl::InvalidArgumentError("--system: is a message of a chat: give --chat, too");
   }
   for (const std::string& text : stop) {
     if (text.empty()) return absl::InvalidArgumentError("--stop: the text is empty");
   }
   // Without a seed the runs to compare would draw differently.
-  if (compare && !seed.has_value()) {
+  if (compare && !sampling.seed.has_value()) {
     std::random_device entropy;
-    seed = uint64_t{entropy()} << 32 | entropy();
+    sampling.seed = uint64_t{entropy()} << 32 | entropy();
   }
-  RETURN_IF_ERROR(sampling.Validate(std::numeric_limits<int>::max()));
-  if (sampling.min_tokens > max_tokens) {
-    return absl::InvalidArgumentError(absl::StrCat("--min-tokens: ", sampling.min_tokens,
+  RETURN_IF_ERROR(sampling.Check());
+  if (sampling.params.min_tokens > max_tokens) {
+    return absl::InvalidArgumentError(absl::StrCat("--min-tokens: ", sampling.params.min_tokens,
                                                    " is more than --max-tokens, which is ",
                                                    max_tokens));
   }
@@ -116,8 +115,8 @@ Request GenerateFlags::BaseRequest() const {
   return {.prompt = "",
           .prompt_ids = {},
           .max_tokens = max_tokens,
-          .sampling = sampling,
-          .seed = seed,
+          .sampling = sampling.params,
+          .seed = sampling.seed,
           .sequence = 0,
           .stop = stop,
           .stop_tokens = {stop_tokens.begin(), stop_tokens.end()},
@@ -159,8 +158,12 @@ absl::StatusOr<Completion> RunShown(Engine* engine, const Request& request, bool
 }
 
 absl::Status RunOne(const GenerateFlags& flags) {
-  ASSIGN_OR_RETURN(const Request request, flags.OnlyRequest());
+  ASSIGN_OR_RETURN(Request request, flags.OnlyRequest());
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(flags.engine_options));
+  if (flags.chat) {
+    ASSIGN_OR_RETURN(const ChatFormat format, ChatFormat::Load(engine.get()));
+    RETURN_IF_ERROR(format.PutTurn(flags.system, &request));
+  }
   ASSIGN_OR_RETURN(const Completion completion, RunShown(engine.get(), request, !flags.json));
   if (!flags.json) std::fprintf(stderr, "\n%s", TextReport(*engine, completion).c_str());
   std::optional<PlainComparison> comparison;
@@ -180,36 +183,19 @@ absl::Status RunBatch(const GenerateFlags& flags) {
   ASSIGN_OR_RETURN(TextInput input, TextInput::Open(flags.prompts_file));
   PromptReader reader(std::move(input));
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(flags.engine_options));
-  return RunPromptBatch({.file = reader.name(),
-                         .base = flags.BaseRequest(),
-                         .batch = flags.batch,
-                         .compare = flags.compare,
-                         .json = flags.json},
-                        &reader, engine.get());
-}
-
-void AddSamplingOptions(CLI::App* app, GenerateFlags* flags) {
-  const std::string group = "Sampling";
-  SamplingParams& s = flags->sampling;
-  const auto add = [&](const char* name, auto& value, const char* help) {
-    return app->add_option(name, value, help)->group(group);
-  };
-  add("--temperature", s.temperature, "0 always takes the most likely token [1]")->type_name("T");
-  add("--top-k", s.top_k, "Keep the K most likely tokens; 0 keeps all [0]")->type_name("K");
-  add("--top-p", s.top_p, "Keep the most likely tokens that reach this sum [1]")->type_name("P");
-  add("--min-p", s.min_p, "Keep tokens with at least this share of the largest probability [0]")
-      ->type_name("P");
-  add("--repetition-penalty", s.repetition_penalty, "Above 1 avoids tokens seen before [1]")
-      ->type_name("R");
-  add("--frequency-penalty", s.frequency_penalty, "Taken off per occurrence in the output [0]")
-      ->type_name("F");
-  add("--presence-penalty", s.presence_penalty, "Taken off once for tokens in the output [0]")
-      ->type_name("F");
-  add("--logit-bias", flags->logit_bias, "Added to a token's logit; repeatable")
-      ->type_name("ID:BIAS");
-  add("--seed", flags->seed, "Makes the output a function of model, prompt and parameters alone")
-      ->type_name("N")
-      ->check(CLI::NonNegativeNumber);
+  std::optional<ChatFormat> format;
+  if (flags.chat) {
+    ASSIGN_OR_RETURN(format, ChatFormat::Load(engine.get()));
+  }
+  const auto put_turn = [&](Request* request) { return format->PutTurn(flags.system, request); };
+  return RunPromptBatch(
+      {.file = reader.name(),
+       .base = flags.BaseRequest(),
+       .batch = flags.batch,
+       .compare = flags.compare,
+       .json = flags.json,
+       .prepare = flags.chat ? put_turn : std::function<absl::Status(Request*)>()},
+      &reader, engine.get());
 }
 
 void AddPromptOptions(CLI::App* app, GenerateFlags* flags) {
@@ -223,6 +209,12 @@ void AddPromptOptions(CLI::App* app, GenerateFlags* flags) {
                   "JSON lines {\"prompt\": ...} or {\"prompt_ids\": [...]}, run as a batch")
       ->type_name("F.jsonl")
       ->group(group);
+  app->add_flag("--chat", flags->chat,
+                "The prompt is a message, put to the model by its chat template")
+      ->group(group);
+  app->add_option("--system", flags->system, "The system message before it, with --chat")
+      ->type_name("TEXT")
+      ->group(group);
   app->add_option("--batch", flags->batch, "Prompts at a time with --prompts [8]")
       ->type_name("N")
       ->check(CLI::Range(1, 1024))
@@ -235,7 +227,7 @@ void AddOutputOptions(CLI::App* app, GenerateFlags* flags) {
       ->type_name("N")
       ->check(CLI::Range(1, std::numeric_limits<int>::max()))
       ->group(group);
-  app->add_option("--min-tokens", flags->sampling.min_tokens,
+  app->add_option("--min-tokens", flags->sampling.params.min_tokens,
                   "No end token, stop token or stop text counts before N tokens [0]")
       ->type_name("N")
       ->check(CLI::Range(0, std::numeric_limits<int>::max()))
@@ -275,7 +267,7 @@ Command AddGenerateCommand(CLI::App* program) {
   const auto flags = std::make_shared<GenerateFlags>();
   CLI::App* app = program->add_subcommand("generate", "Write text after a prompt");
   AddPromptOptions(app, flags.get());
-  AddSamplingOptions(app, flags.get());
+  flags->sampling.AddTo(app);
   AddOutputOptions(app, flags.get());
   flags->engine.AddTo(app);
   return {.app = app,

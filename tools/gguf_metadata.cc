@@ -33,7 +33,7 @@ struct FileTokens {
 };
 
 absl::StatusOr<FileTokens> ReadTokens(const nlohmann::json& tokenizer, const std::string& file,
-                                     int vocab_size) {
+                                      int vocab_size) {
   FileTokens list;
   for (int id = 0; id < vocab_size; ++id) list.texts.push_back(absl::StrCat("[PAD", id, "]"));
   list.kinds.assign(vocab_size, static_cast<int32_t>(TokenKind::kUnused));

@@ -21,6 +21,7 @@
 #include "nlohmann/json.hpp"
 #include "tools/bandwidth.h"
 #include "tools/command.h"
+#include "tools/model_places.h"
 #include "tools/model_tensors.h"
 #include "tools/standard_output.h"
 
@@ -43,7 +44,7 @@ struct Inspection {
   std::map<std::string, int> tensors_by_dtype;
   int64_t bytes_read_per_token = 0;
   int64_t kv_bytes_per_token = 0;
-  int tokenizer_size = 0;
+  std::optional<int> tokenizer_size;  // nothing: the model has its target's
   ReadBandwidth memory;
   std::optional<ReadBandwidth> cache;  // if the matrices fit the last-level cache
 
@@ -71,12 +72,16 @@ absl::Status CountTensors(const Weights& weights, Inspection* inspection) {
 
 absl::StatusOr<Inspection> Inspect(const InspectFlags& flags) {
   Inspection inspection;
-  ASSIGN_OR_RETURN(inspection.config, ReadModelConfig(flags.path));
+  ASSIGN_OR_RETURN(const std::string path, ModelNamed(flags.path));
+  ASSIGN_OR_RETURN(inspection.config, ReadModelConfig(path));
   const ModelConfig& c = inspection.config;
-  ASSIGN_OR_RETURN(const std::unique_ptr<Weights> weights, Weights::Open(flags.path));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Weights> weights, Weights::Open(path));
   RETURN_IF_ERROR(CountTensors(*weights, &inspection));
-  ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, Tokenizer::Load(flags.path));
-  inspection.tokenizer_size = tokenizer->vocab_size();
+  ASSIGN_OR_RETURN(const std::string tokenizer_file, Tokenizer::FileOf(path));
+  if (!tokenizer_file.empty()) {
+    ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, Tokenizer::Load(path));
+    inspection.tokenizer_size = tokenizer->vocab_size();
+  }
   ASSIGN_OR_RETURN(const KvDType kv_dtype, ParseKvDType(flags.kv_cache));
   const KvLayout one_token{.num_layers = c.num_layers,
                            .num_kv_heads = c.num_kv_heads,
@@ -123,7 +128,9 @@ OrderedJson ToJson(const InspectFlags& flags, const Inspection& inspection) {
       {"kv_bytes_per_token", inspection.kv_bytes_per_token},
       {"context_length", c.context_length},
       {"eos_token_ids", c.eos_token_ids},
-      {"tokenizer_size", inspection.tokenizer_size},
+      {"tokenizer_size", inspection.tokenizer_size.has_value()
+                             ? OrderedJson(*inspection.tokenizer_size)
+                             : OrderedJson(nullptr)},
       {"threads", inspection.memory.num_threads},
       {"read_bytes_per_second",
        LimitsJson(inspection, [](const ReadBandwidth& limit) { return limit.bytes_per_second; })},
@@ -149,8 +156,11 @@ std::string ToText(const InspectFlags& flags, const Inspection& inspection) {
                                "feed-forward %d",
                                c.family, c.num_layers, c.hidden_size, c.num_heads, c.num_kv_heads,
                                c.head_dim, c.intermediate_size));
-  text += line("vocabulary", absl::StrFormat("%d, of which the tokenizer names %d; %s",
-                                             c.vocab_size, inspection.tokenizer_size,
+  const std::string tokenizer =
+      inspection.tokenizer_size.has_value()
+          ? absl::StrCat("of which the tokenizer names ", *inspection.tokenizer_size)
+          : "without a tokenizer, so a draft's";
+  text += line("vocabulary", absl::StrFormat("%d, %s; %s", c.vocab_size, tokenizer,
                                              c.tied_embeddings ? "the head is the embedding table"
                                                                : "a head of its own"));
   text += line("end tokens", end_tokens);
@@ -190,7 +200,9 @@ Command AddInspectCommand(CLI::App* program) {
   const auto flags = std::make_shared<InspectFlags>();
   CLI::App* app = program->add_subcommand(
       "inspect", "Tell what a model holds and how fast this machine could decode with it");
-  app->add_option("path", flags->path, "Model folder")->type_name("PATH")->required();
+  app->add_option("path", flags->path, "Model folder or GGUF file, or the name of a fetched model")
+      ->type_name("PATH")
+      ->required();
   app->add_option("--kv-cache", flags->kv_cache, "What the cache would hold: f32, bf16, int8 [f32]")
       ->type_name("NAME")
       ->check(CLI::IsMember({"f32", "bf16", "int8"}));

@@ -70,9 +70,10 @@ int Run(int argc, char** argv) {
       ->type_name("L");
   program.fallthrough();  // before the commands, which inherit it
   const std::vector<Command> commands = {
-      AddGenerateCommand(&program),       AddTokenizeCommand(&program), AddInspectCommand(&program),
-      AddMakeRandomCommand(&program),     AddQuantizeCommand(&program), AddBenchCommand(&program),
-      AddVerifyLosslessCommand(&program), AddServeCommand(&program)};
+      AddGenerateCommand(&program), AddChatCommand(&program),    AddFetchCommand(&program),
+      AddTokenizeCommand(&program), AddInspectCommand(&program), AddMakeRandomCommand(&program),
+      AddQuantizeCommand(&program), AddBenchCommand(&program),   AddVerifyLosslessCommand(&program),
+      AddServeCommand(&program)};
   LetTheLastCount(&program);
   try {
     program.parse(argc, argv);

@@ -77,8 +77,10 @@ std::optional<absl::StatusOr<Request>> PromptBatch::NextRequest() {
     request.prompt = std::move((*prompt)->text);
     request.prompt_ids = std::move((*prompt)->ids);
   }
+  absl::Status status = prompt->status();
+  if (status.ok() && options_.prepare != nullptr) status = options_.prepare(&request);
   if (options_.compare) requests_.push_back(request);
-  if (!prompt->ok()) return prompt->status();
+  if (!status.ok()) return status;
   return request;
 }
 

@@ -1,6 +1,7 @@
 #ifndef TANDEM_TOOLS_PROMPT_BATCH_H_
 #define TANDEM_TOOLS_PROMPT_BATCH_H_
 
+#include <functional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -20,6 +21,8 @@ struct PromptBatchOptions {
   int batch = 8;     // prompts at a time
   bool compare = false;
   bool json = false;
+  // What is done to each request before it is begun, if anything; its error is that of the prompt.
+  std::function<absl::Status(Request*)> prepare;
 };
 
 // Runs all prompts of `reader` and prints what became of each, in their order and as soon as it and

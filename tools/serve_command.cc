@@ -25,6 +25,8 @@ namespace tandem {
 namespace {
 
 struct ServeFlags {
+  ServeFlags() { engine.prefers_real_pair = true; }
+
   EngineFlags engine;
   ServerOptions server;
   int max_batch = 8;

@@ -13,6 +13,7 @@
 #include "model/tokenizer/tokenizer.h"
 #include "nlohmann/json.hpp"
 #include "tools/command.h"
+#include "tools/model_places.h"
 #include "tools/standard_output.h"
 #include "tools/text_input.h"
 
@@ -89,7 +90,8 @@ absl::Status PrintLines(const Tokenizer& tokenizer, TextInput input, SpecialToke
 }
 
 absl::Status Run(const TokenizeFlags& flags) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, Tokenizer::Load(flags.tokenizer));
+  ASSIGN_OR_RETURN(const std::string path, ModelNamed(flags.tokenizer));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, Tokenizer::Load(path));
   if (flags.text.has_value()) {
     return PrintTokens(*tokenizer, {.text = *flags.text, .special = flags.special()}, "--text");
   }
@@ -104,7 +106,8 @@ Command AddTokenizeCommand(CLI::App* program) {
   CLI::App* app =
       program->add_subcommand("tokenize", "Turn text into token ids and back, a JSON line each");
   app->add_option("--tokenizer", flags->tokenizer,
-                  "A model folder, a GGUF file, a tokenizer.json or a tokenizer.model")
+                  "A model folder, a GGUF file, a tokenizer.json, a tokenizer.model or a fetched "
+                  "model's name")
       ->type_name("PATH")
       ->required();
   app->add_option("--text", flags->text, "Text to tokenize")->type_name("TEXT");

@@ -38,7 +38,7 @@ PanelLayout::PanelLayout(absl::Span<const WeightPart> parts, PartOrder order, DT
   source_ = first.dtype;
   num_inputs_ = first.cols;
   shape_ = PanelShapeOf(dtype, num_inputs_);
-  TANDEM_CHECK(source_ == dtype || (IsBlocks(dtype) && !IsBlocks(source_)));
+  TANDEM_CHECK(source_ == dtype || IsBlocks(dtype));
   for (const WeightPart& part : parts) {
     TANDEM_CHECK(part.matrix.dtype == source_ && part.matrix.cols == first.cols);
     num_outputs_ += part.matrix.rows;

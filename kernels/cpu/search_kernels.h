@@ -105,9 +105,9 @@ inline void SearchLineOf(const float* x, int count, float most, bool minimum_is_
   float lowest = -Largest(Sub(Zero(), Min(first, second)));
   if (minimum_is_negative && lowest > 0.0f) lowest = 0.0f;
   const float range = highest - lowest;
-  *scale = 0.0f;
   *minimum = lowest;
-  if (!(range >= kNoWeight)) return;
+  *scale = range >= kNoWeight ? range / most : 0.0f;  // that it is unless there is a better one
+  if (*scale == 0.0f) return;
   const int parts = count > kLanes ? 2 : 1;
   const Floats y[2] = {Sub(first, Splat(lowest)), Sub(second, Splat(lowest))};
   LineSums sums = {};

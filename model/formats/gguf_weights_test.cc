@@ -120,14 +120,13 @@ TEST_F(GgufWeightsTest, BlocksComeAsBlocksAndNearTheFloatsTheyAreMadeOf) {
        {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"}) {
     const std::string tensor = absl::StrCat("model.layers.0.", name, ".weight");
     const int64_t rows = (*floats)->num_elements(tensor) / 64;
-    const auto exact = (*floats)->GetMatrix(tensor, rows, 64);
-    const auto rounded = (*blocks)->GetMatrix(tensor, rows, 64);
+    const auto exact = (*floats)->Get(tensor, {rows, 64});
+    const auto rounded = (*blocks)->Get(tensor, {rows, 64});
     ASSERT_TRUE(exact.ok() && rounded.ok()) << exact.status() << rounded.status();
-    EXPECT_EQ(rounded->matrix.dtype, DType::kQ8_0);
-    EXPECT_EQ(rounded->matrix.stride, 64);
-    EXPECT_EQ(rounded->scales, nullptr);
-    const std::vector<float> wanted = Widened(exact->matrix);
-    const std::vector<float> found = Widened(rounded->matrix);
+    EXPECT_EQ(rounded->dtype, DType::kQ8_0);
+    EXPECT_EQ(rounded->stride, 64);
+    const std::vector<float> wanted = Widened(*exact);
+    const std::vector<float> found = Widened(*rounded);
     float largest = 0;
     for (const float weight : wanted) largest = std::max(largest, std::abs(weight));
     // Half a step of 1 / 127 of a block's largest, and the scale's rounding to 11 bits.

@@ -250,6 +250,9 @@ std::string GgufPreOf(const nlohmann::json& tokenizer) {
       return "";
     }
   }
+  // Where nothing is merged it does not matter how texts are cut.
+  const nlohmann::json::json_pointer merges("/model/merges");
+  if (tokenizer.contains(merges) && tokenizer.at(merges).empty()) patterns = {kGpt2Pattern};
   for (const PreTokenization& entry : PreTokenizations()) {
     const bool is_this =
         entry.composes == composes &&
@@ -257,6 +260,12 @@ std::string GgufPreOf(const nlohmann::json& tokenizer) {
     if (is_this) return std::string(entry.names.front());
   }
   return "";
+}
+
+absl::StatusOr<bool> HasGgufTokenizer(const GgufFile& file) {
+  if (!file.Has(kModel)) return false;
+  ASSIGN_OR_RETURN(const std::string_view model, file.GetString(kModel));
+  return model != "none" && model != "no_vocab";
 }
 
 absl::StatusOr<GgufTextEnds> ReadGgufTextEnds(const GgufFile& file) {

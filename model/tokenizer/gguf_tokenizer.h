@@ -23,6 +23,10 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> ReadGgufTokenizer(const GgufFile& fil
 // "normalizer" together; empty if it has no name for it.
 std::string GgufPreOf(const nlohmann::json& tokenizer);
 
+// Whether there is one: "tokenizer.ggml.model" is there, and neither "none" nor "no_vocab", which
+// mean to llama.cpp that there is none. INVALID_ARGUMENT for a value that is no string.
+absl::StatusOr<bool> HasGgufTokenizer(const GgufFile& file);
+
 // The tokens that begin and end a text, as they are written; empty where there is none.
 struct GgufTextEnds {
   std::string bos;

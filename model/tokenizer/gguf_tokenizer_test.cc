@@ -300,6 +300,26 @@ TEST(GgufTokenizer, NamesTheKeyThatIsWrong) {
       std::string::npos);
 }
 
+TEST(GgufTokenizer, MayBeAbsent) {
+  const auto has_tokenizer = [](const GgufBuilder& builder) {
+    const std::string bytes = builder.Bytes();
+    return HasGgufTokenizer(**GgufFile::Parse(
+        {reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()}, "x.gguf"));
+  };
+  GgufBuilder file = ByteLevelFile();
+  EXPECT_TRUE(*has_tokenizer(file));
+  file.Set("tokenizer.ggml.model", GgufString("bert"));  // unknown, but there
+  EXPECT_TRUE(*has_tokenizer(file));
+  for (const char* none : {"none", "no_vocab"}) {
+    file.Set("tokenizer.ggml.model", GgufString(none));
+    EXPECT_FALSE(*has_tokenizer(file)) << none;
+  }
+  file.Set("tokenizer.ggml.model", "");
+  EXPECT_FALSE(*has_tokenizer(file));
+  file.Set("tokenizer.ggml.model", GgufUint32(1));
+  EXPECT_EQ(has_tokenizer(file).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST(GgufChatTemplate, IsReadWithTheTokensItNames) {
   const std::string path = absl::StrCat(testing::TempDir(), "/chat.gguf");
   GgufBuilder file = PiecesFile();

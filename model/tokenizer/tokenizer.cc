@@ -119,6 +119,14 @@ absl::StatusOr<std::string> ReadConfig(const std::string& path) {
   return config;
 }
 
+// Of a model folder: its tokenizer.json unless it has a tokenizer.model alone.
+fs::path TokenizerFileIn(const fs::path& folder) {
+  std::error_code error;
+  const fs::path file = folder / "tokenizer.json";
+  const fs::path pieces = folder / "tokenizer.model";
+  return !fs::exists(file, error) && fs::exists(pieces, error) ? pieces : file;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Parse(std::string_view contents,
@@ -137,6 +145,24 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Parse(std::string_view con
   return tokenizer;
 }
 
+absl::StatusOr<std::string> Tokenizer::FileOf(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::string gguf, GgufIn(path));
+  if (!gguf.empty()) {
+    ASSIGN_OR_RETURN(const std::unique_ptr<GgufFile> file, GgufFile::Open(gguf));
+    ASSIGN_OR_RETURN(const bool has_tokenizer, HasGgufTokenizer(*file));
+    return has_tokenizer ? gguf : "";
+  }
+  std::error_code error;
+  if (!fs::is_directory(path, error)) return path;
+  const fs::path file = TokenizerFileIn(path);
+  if (fs::exists(file, error)) return file.string();
+  // What is there is of another kind, which is no reason to take somebody else's.
+  for (const char* other : {"tokenizer_config.json", "vocab.json", "vocab.txt", "spiece.model"}) {
+    if (fs::exists(fs::path(path) / other, error)) return file.string();
+  }
+  return "";
+}
+
 absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Load(const std::string& path) {
   ASSIGN_OR_RETURN(const std::string gguf, GgufIn(path));
   if (!gguf.empty()) {
@@ -144,12 +170,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Load(const std::string& pa
     return ReadGgufTokenizer(*file);
   }
   std::error_code error;
-  fs::path file = path;
-  if (fs::is_directory(file, error)) {
-    file /= "tokenizer.json";
-    const fs::path pieces = fs::path(path) / "tokenizer.model";
-    if (!fs::exists(file, error) && fs::exists(pieces, error)) file = pieces;
-  }
+  const fs::path file = fs::is_directory(path, error) ? TokenizerFileIn(path) : fs::path(path);
   ASSIGN_OR_RETURN(const std::string contents, ReadFile(file.string()));
   ASSIGN_OR_RETURN(const std::string config,
                    ReadConfig((file.parent_path() / "tokenizer_config.json").string()));

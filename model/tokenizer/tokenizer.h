@@ -47,6 +47,10 @@ class Tokenizer {
   // NOT_FOUND or INVALID_ARGUMENT naming the file, the field, what was found and what is allowed; a
   // component that is not implemented is an error, never ignored.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> Load(const std::string& path);
+  // The file that Load reads. Empty if the model has no tokenizer of its own: a folder without any
+  // of a tokenizer's files, a GGUF file whose "tokenizer.ggml.model" is absent, "none" or
+  // "no_vocab". Errors: GgufIn's, and those of a GGUF file.
+  static absl::StatusOr<std::string> FileOf(const std::string& path);
   // From the contents of two JSON files; `config` may be empty. `name` stands for the first in
   // errors.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> Parse(std::string_view contents,

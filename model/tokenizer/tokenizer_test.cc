@@ -333,6 +333,22 @@ TEST_F(TokenizerFiles, AFolderMayBeOfAGgufFile) {
   }
 }
 
+TEST_F(TokenizerFiles, AModelSaysWhetherItHasATokenizer) {
+  EXPECT_EQ(*Tokenizer::FileOf(folder_.string()), "");
+  Write("config.json", "{}");
+  EXPECT_EQ(*Tokenizer::FileOf(folder_.string()), "");
+  const std::string json = (folder_ / "tokenizer.json").string();
+  // One of a kind that is not read is no reason to take another's.
+  Write("vocab.json", "{}");
+  EXPECT_EQ(*Tokenizer::FileOf(folder_.string()), json);
+  fs::remove(folder_ / "vocab.json");
+  Write("tokenizer.model", "");
+  EXPECT_EQ(*Tokenizer::FileOf(folder_.string()), (folder_ / "tokenizer.model").string());
+  Write("tokenizer.json", "{}");
+  EXPECT_EQ(*Tokenizer::FileOf(folder_.string()), json);
+  EXPECT_EQ(*Tokenizer::FileOf(json), json);
+}
+
 // A character from all over Unicode, often of a few that expressions and merges care about.
 char32_t RandomCharacter(std::mt19937* random) {
   constexpr char32_t kInteresting[] =

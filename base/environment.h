@@ -1,0 +1,17 @@
+#ifndef TANDEM_BASE_ENVIRONMENT_H_
+#define TANDEM_BASE_ENVIRONMENT_H_
+
+#include <cstdlib>
+#include <string>
+
+namespace tandem {
+
+// What an environment variable holds; empty if there is none.
+inline std::string EnvironmentVariable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+}  // namespace tandem
+
+#endif  // TANDEM_BASE_ENVIRONMENT_H_

