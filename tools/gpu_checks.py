@@ -32,8 +32,9 @@ SHAPES = {
     "llama-8b": ["llama-8b"],
     "qwen3-0.6b": ["qwen3-0.6b"],
     "qwen3-8b": ["qwen3-8b"],
-    "llama-8b-int8": ["llama-8b", "--quantize", "int8", "--kv-cache", "int8"],
-    "llama-70b-int8": ["llama-70b", "--quantize", "int8"],
+    "llama-8b-q8_0": ["llama-8b", "--quantize", "q8_0", "--kv-cache", "int8"],
+    "llama-8b-q4_k": ["llama-8b", "--quantize", "q4_k"],
+    "llama-70b-q8_0": ["llama-70b", "--quantize", "q8_0"],
 }
 
 

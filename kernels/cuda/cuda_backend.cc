@@ -25,34 +25,12 @@ std::string Description(const DeviceProperties& device) {
 }
 
 // Whether products with such weights are those of tensor cores.
-bool IsInTiles(DType packed) { return packed == DType::kBF16 || IsQuantized(packed); }
-
-// How weights of this dtype are stored.
-DType StoredAs(DType given, Quantization quantization) {
-  if (IsQuantized(given)) return given;
-  switch (quantization) {
-    case Quantization::kNone:
-      return given;
-    case Quantization::kInt8:
-      return DType::kInt8;
-    case Quantization::kInt4:
-      return DType::kInt4;
-  }
-  return given;
-}
+bool IsInTiles(DType packed) { return packed == DType::kBF16 || IsBlocks(packed); }
 
 std::vector<std::byte> Packed(const TileLayout& layout, absl::Span<const WeightPart> parts,
                               DType as) {
-  if (as == DType::kInt8) return layout.PackInt8();
-  if (as == DType::kInt4) return layout.PackInt4();
+  if (IsBlocks(as)) return layout.PackBlocks(as);
   return IsInTiles(as) ? layout.PackBf16() : PackPlainly(parts);
-}
-
-absl::Status CheckHasNoBlocks(const ConstMatrixView& matrix) {
-  if (!IsBlocks(matrix.dtype)) return absl::OkStatus();
-  return absl::UnimplementedError(
-      absl::StrCat("weights of ", NameOf(matrix.dtype),
-                   ": have no products on a CUDA device yet, but on the CPU (--device cpu)"));
 }
 
 template <typename T>
@@ -146,14 +124,15 @@ absl::StatusOr<Buffer> CudaBackend::Uploaded(absl::Span<const std::byte> host) {
 }
 
 absl::StatusOr<PackedWeight> CudaBackend::Pack(absl::Span<const WeightPart> parts, PartOrder order,
-                                               Quantization quantization) {
-  for (const WeightPart& part : parts) RETURN_IF_ERROR(CheckHasNoBlocks(part.matrix));
+                                               std::optional<DType> dtype) {
   const TileLayout layout(parts, order);
   PackedWeight weight;
-  weight.dtype = StoredAs(parts[0].matrix.dtype, quantization);
+  weight.dtype = dtype.value_or(parts[0].matrix.dtype);
   weight.order = order;
   weight.outputs = layout.num_outputs();
   weight.inputs = layout.num_inputs();
+  TANDEM_CHECK(weight.dtype == parts[0].matrix.dtype ||
+               (IsBlocks(weight.dtype) && !IsBlocks(parts[0].matrix.dtype)));
   const std::vector<std::byte> packed = Packed(layout, parts, weight.dtype);
   ASSIGN_OR_RETURN(weight.data, Uploaded(packed));
   weight.bytes_read = packed.size();
@@ -166,8 +145,10 @@ absl::StatusOr<PackedWeight> CudaBackend::Pack(absl::Span<const WeightPart> part
 }
 
 absl::StatusOr<ConstMatrixView> CudaBackend::Import(ConstMatrixView host, Buffer* storage) {
-  RETURN_IF_ERROR(CheckHasNoBlocks(host));
-  const std::vector<std::byte> rows = PackPlainly({{.matrix = host}});
+  const WeightPart parts[] = {{.matrix = host}};
+  const std::vector<std::byte> rows =
+      IsBlocks(host.dtype) ? TileLayout(parts, PartOrder::kConcatenated).PackBlocks(host.dtype)
+                           : PackPlainly(parts);
   ASSIGN_OR_RETURN(*storage, Uploaded(rows));
   return ConstMatrixView(storage->data(), host.dtype, host.rows, host.cols, host.cols);
 }
@@ -196,7 +177,7 @@ absl::StatusOr<Recording> CudaBackend::Record(absl::FunctionRef<void()> enqueue)
 
 void CudaBackend::Embed(const int32_t* ids, ConstMatrixView table, MatrixView out) {
   CheckF32(out);
-  TANDEM_CHECK(table.cols == out.cols && !IsQuantized(table.dtype));
+  TANDEM_CHECK(table.cols == out.cols);
   Note(Launch(EmbedTask{.ids = ids, .table = table, .out = out}, stream_), "embedding");
 }
 
@@ -253,33 +234,26 @@ void CudaBackend::MultiplyTiles(ConstMatrixView x, const NormTask& norm, const P
                                 ProductEnd end, MatrixView out) {
   void* rows = nullptr;
   float* factors = nullptr;
-  if (x.rows > kRowsRoundedOnTheWay) {
-    rows = Reserve(&packed_rows_, PackedRowsBytes(x.rows, x.cols));
+  const bool quantizes = IsBlocks(weight.dtype);
+  if (quantizes || x.rows > kRowsRoundedOnTheWay) {
+    rows = Reserve(&packed_rows_, quantizes ? PackedWholeRowsBytes(x.rows, x.cols)
+                                            : PackedRowsBytes(x.rows, x.cols));
     if (norm.weight != nullptr) {
       factors = static_cast<float*>(Reserve(&row_factors_, sizeof(float) * x.rows));
     }
     if (rows == nullptr || (norm.weight != nullptr && factors == nullptr)) return;
-    const PackRowsTask task{.x = x,
-                            .out = rows,
-                            .norm = norm,
-                            .chain_unit = IsQuantized(weight.dtype) ? kGroupSteps : 1,
-                            .factors = factors};
+    const PackRowsTask task{
+        .x = x, .out = rows, .quantizes = quantizes, .norm = norm, .factors = factors};
     Note(Launch(task, stream_), "rounding activations");
   }
   const int tile_outputs = end == ProductEnd::kSwiGlu ? kTileOutputs / 2 : kTileOutputs;
   const int num_tiles = CeilDiv(out.cols, tile_outputs);
-  const auto* const packed = static_cast<const std::byte*>(weight.data.data());
-  const std::byte* const scales =
-      weight.dtype == DType::kInt8   ? packed + PackedInt8Bytes(num_tiles, weight.inputs)
-      : weight.dtype == DType::kInt4 ? packed + PackedInt4Bytes(num_tiles, weight.inputs)
-                                     : nullptr;
   const TileProductTask task{.x = x,
                              .rows = rows,
                              .norm = norm,
                              .factors = factors,
-                             .weight = packed,
+                             .weight = weight.data.data(),
                              .dtype = weight.dtype,
-                             .scales = reinterpret_cast<const float*>(scales),
                              .bias = static_cast<const float*>(weight.bias.data()),
                              .num_tiles = num_tiles,
                              .num_processors = num_processors_,

@@ -12,10 +12,10 @@
 
 namespace tandem::cuda {
 
-// Operations are kernels on one stream. Products with weights of bf16, int8 and int4 round
-// activations to bf16, row by row; attention to caches of bf16 rounds queries and weights. Products
-// with f32 and f16 weights and attention to caches of f32 and int8 compute in f32. Scratch memory
-// grows to the largest call.
+// Operations are kernels on one stream. Products with weights of bf16 round activations to bf16,
+// row by row, those with weights of blocks quantise them; attention to caches of bf16 rounds
+// queries and weights. Products with f32 and f16 weights and attention to caches of f32 and int8
+// compute in f32. Scratch memory grows to the largest call.
 class CudaBackend final : public Backend, public DeviceMeter, public RowSampler {
  public:
   // Takes the stream.
@@ -32,7 +32,7 @@ class CudaBackend final : public Backend, public DeviceMeter, public RowSampler 
   void Copy(const void* from, void* to, size_t bytes) override;
   absl::Status Synchronize() override;
   absl::StatusOr<PackedWeight> Pack(absl::Span<const WeightPart> parts, PartOrder order,
-                                    Quantization quantization) override;
+                                    std::optional<DType> dtype) override;
   absl::StatusOr<ConstMatrixView> Import(ConstMatrixView host, Buffer* storage) override;
   std::unique_ptr<Repeater> MakeRepeater() override;
 

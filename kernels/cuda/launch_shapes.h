@@ -73,12 +73,12 @@ struct ProductTiles {
 };
 inline constexpr int kRowTileChoices[] = {1, 2, 4, 8};
 inline constexpr int kNumRowTileChoices = 4;
-// Of weights with scales the sums of a group are kept beside those of the chain, which eight tiles
-// of rows leave no room for.
+// Of weights of block formats rows take more registers.
+inline constexpr int kBlockOutputTiles = 2;
 inline constexpr ProductTiles FewRowsTiles(DType dtype, int choice) {
   const int rows = kRowTileChoices[choice];
-  if (!IsQuantized(dtype)) return {rows, 2};
-  return {rows < 4 ? rows : 4, rows <= 2 ? 4 : 2};
+  if (IsBlocks(dtype)) return {rows < 4 ? rows : 4, kBlockOutputTiles};
+  return {rows, 2};
 }
 inline constexpr int RowTilesFor(int rows) {
   int choice = 0;
@@ -86,14 +86,20 @@ inline constexpr int RowTilesFor(int rows) {
   return choice;
 }
 
-// What a warp has on its way: up to kCopyStages stages of kStageBytes, which are a step or two of
-// all tiles of outputs. With three blocks on a processor these are 144 KB; 4.8 TB/s for 700 ns are
-// 26 KB for each of 132.
+// What a warp has on its way: up to kCopyStages stages of kStageBytes, which are a step of all
+// tiles of outputs. With three blocks on a processor these are 144 KB; 4.8 TB/s for 700 ns are 26
+// KB for each of 132. Of weights of block formats it is a stage less, of a piece of each tile: with
+// 64 registers a thread four blocks fit on a processor.
 inline constexpr int kCopyStages = 4;
 inline constexpr int kStageBytes = 2048;
 inline constexpr int kWarpRingBytes = kCopyStages * kStageBytes;
-inline constexpr int ProductSharedBytes(ProductTiles tiles) {
-  const int ring = kChains * kWarpRingBytes;
+inline constexpr int kBlockStages = 3;
+inline constexpr int ChainRingBytes(DType dtype) {
+  return IsBlocks(dtype) ? kBlockStages * kBlockOutputTiles * BlockTilesOf(dtype).piece_bytes()
+                         : kWarpRingBytes;
+}
+inline constexpr int ProductSharedBytes(DType dtype, ProductTiles tiles) {
+  const int ring = kChains * ChainRingBytes(dtype);
   const int outputs = tiles.outputs * kTileOutputs, rows = tiles.rows * kTileRows;
   const int sums = kChains * (outputs + (tiles.rows == 1 ? 1 : 0)) * rows * 4;  // and squares
   return ring > sums ? ring : sums;
@@ -106,45 +112,54 @@ inline constexpr LaunchShape ProductShape(ProductTiles tiles, int rows, int num_
           .z = 1,
           .shared_bytes = shared_bytes};
 }
-inline constexpr LaunchShape TileProductShape(ProductTiles tiles, int rows, int num_tiles) {
-  return ProductShape(tiles, rows, num_tiles, ProductSharedBytes(tiles));
+inline constexpr LaunchShape TileProductShape(DType dtype, ProductTiles tiles, int rows,
+                                              int num_tiles) {
+  return ProductShape(tiles, rows, num_tiles, ProductSharedBytes(dtype, tiles));
 }
 
-// Many rows: a block's warps are side by side, kWarpsAcross of them over its outputs. Sums of
-// quantised weights are kept three times over (of a group, a chain, and all), so there a block has
-// half as many rows.
+// Many rows: a block's warps are side by side, kWarpsAcross of them over its outputs.
 inline constexpr int kManyRowsWarps = 8;
 inline constexpr int kWarpsAcross = 2;
 inline constexpr int kManyRowsOutputTiles = 8;
+inline constexpr int kManyRowsRowTiles = 16;
+inline constexpr int kBlockManyRowTiles = 8;  // of weights of block formats, whose sums are scaled
 inline constexpr int kManyRowsRingBytes = 64 * 1024;  // what is on its way or being read
 inline constexpr ProductTiles ManyRowsTiles(DType dtype) {
-  return {IsQuantized(dtype) ? 8 : 16, kManyRowsOutputTiles};
+  return {IsBlocks(dtype) ? kBlockManyRowTiles : kManyRowsRowTiles, kManyRowsOutputTiles};
 }
-inline constexpr LaunchShape ManyRowsShape(ProductTiles tiles, int rows, int num_tiles) {
-  return ProductShape(tiles, rows, num_tiles, kManyRowsRingBytes);
+inline constexpr int BlockManyRowsStageBytes(const BlockTiles& tiles) {
+  return kManyRowsOutputTiles * tiles.piece_bytes() +
+         kBlockManyRowTiles * tiles.piece_steps() * kWholeRowsStepBytes;
+}
+inline constexpr LaunchShape ManyRowsShape(DType dtype, int rows, int num_tiles) {
+  return ProductShape(ManyRowsTiles(dtype), rows, num_tiles,
+                      IsBlocks(dtype) ? kBlockStages * BlockManyRowsStageBytes(BlockTilesOf(dtype))
+                                      : kManyRowsRingBytes);
 }
 // Whether many rows' blocks take less time, which is bound by what a processor reads from the
 // second cache: blocks of few rows read more in all, but are many, and small, and share the
 // processors evenly.
-inline constexpr int64_t BlockBytes(ProductTiles tiles, DType dtype) {  // of one input
-  return tiles.rows * kTileRows * 2 +
-         static_cast<int64_t>(tiles.outputs * kTileOutputs * BitsOf(dtype) / 8);
+inline constexpr int64_t BlockBytes(ProductTiles tiles, DType dtype) {  // of a step
+  if (!IsBlocks(dtype)) return tiles.rows * kRowsStepBytes + tiles.outputs * kWeightStepBytes;
+  const BlockTiles weight = BlockTilesOf(dtype);
+  return tiles.rows * kWholeRowsStepBytes +
+         tiles.outputs * weight.piece_bytes() / weight.piece_steps();
 }
 inline constexpr bool HasManyRows(DType dtype, int rows, int num_tiles, int num_processors) {
   if (RowTilesFor(rows) != kNumRowTileChoices - 1) return false;
   const ProductTiles few = FewRowsTiles(dtype, kNumRowTileChoices - 1);
   const ProductTiles many = ManyRowsTiles(dtype);
   const int64_t waves =
-      (ManyRowsShape(many, rows, num_tiles).num_blocks() + num_processors - 1) / num_processors;
+      (ManyRowsShape(dtype, rows, num_tiles).num_blocks() + num_processors - 1) / num_processors;
   return BlockBytes(many, dtype) * waves * num_processors <=
-         BlockBytes(few, dtype) * TileProductShape(few, rows, num_tiles).num_blocks();
+         BlockBytes(few, dtype) * TileProductShape(dtype, few, rows, num_tiles).num_blocks();
 }
 
 // A warp packs a step of a tile of rows; with a norm a block all of its steps, with a sum of
 // squares of each chain and row.
 inline constexpr int kPackWarps = 8;
-inline constexpr LaunchShape PackRowsShape(int rows, int inputs) {
-  return {.x = CeilDiv(NumSteps(inputs), kPackWarps),
+inline constexpr LaunchShape PackRowsShape(int rows, int num_steps) {
+  return {.x = CeilDiv(num_steps, kPackWarps),
           .y = CeilDiv(rows, kTileRows),
           .z = 1,
           .shared_bytes = 0};

@@ -26,7 +26,7 @@ TEST(LaunchShapes, HeadsOfARowHaveAWarpEach) {
 }
 
 TEST(LaunchShapes, ChainsCoverAllStepsInOrder) {
-  for (const int unit : {1, kGroupSteps}) {
+  for (const int unit : {1, kBlockChainSteps}) {
     for (int steps = 0; steps <= 2000; ++steps) {
       EXPECT_EQ(ChainBegin(0, steps, unit), 0);
       EXPECT_EQ(ChainBegin(kChains, steps, unit), steps);
@@ -39,7 +39,11 @@ TEST(LaunchShapes, ChainsCoverAllStepsInOrder) {
   }
 }
 
-constexpr DType kPackedDTypes[] = {DType::kBF16, DType::kInt8, DType::kInt4};
+std::vector<DType> PackedDTypes() {
+  std::vector<DType> dtypes = {DType::kBF16};
+  dtypes.insert(dtypes.end(), std::begin(kAllBlockDTypes), std::end(kAllBlockDTypes));
+  return dtypes;
+}
 
 void ExpectCoversOnce(const LaunchShape& shape, ProductTiles tiles, int rows, int num_tiles) {
   EXPECT_GE(shape.y * tiles.outputs, num_tiles);
@@ -51,22 +55,22 @@ void ExpectCoversOnce(const LaunchShape& shape, ProductTiles tiles, int rows, in
 
 TEST(LaunchShapes, ProductsCoverRowsAndTilesOnce) {
   for (int rows = 1; rows <= 300; ++rows) {
-    for (const DType dtype : kPackedDTypes) {
+    for (const DType dtype : PackedDTypes()) {
       const ProductTiles tiles = FewRowsTiles(dtype, RowTilesFor(rows));
       for (int num_tiles = 1; num_tiles <= 40; ++num_tiles) {
-        ExpectCoversOnce(TileProductShape(tiles, rows, num_tiles), tiles, rows, num_tiles);
+        ExpectCoversOnce(TileProductShape(dtype, tiles, rows, num_tiles), tiles, rows, num_tiles);
       }
-      EXPECT_EQ(rows <= 32, TileProductShape(tiles, rows, 1).x == 1 && tiles.rows <= 4);
+      EXPECT_EQ(rows <= 32, TileProductShape(dtype, tiles, rows, 1).x == 1 && tiles.rows <= 4);
     }
   }
 }
 
 TEST(LaunchShapes, BlocksOfManyRowsCoverRowsAndTilesOnce) {
-  for (const DType dtype : kPackedDTypes) {
+  for (const DType dtype : PackedDTypes()) {
     const ProductTiles tiles = ManyRowsTiles(dtype);
     for (int rows = 1; rows <= 600; ++rows) {
       for (int num_tiles = 1; num_tiles <= 40; ++num_tiles) {
-        ExpectCoversOnce(ManyRowsShape(tiles, rows, num_tiles), tiles, rows, num_tiles);
+        ExpectCoversOnce(ManyRowsShape(dtype, rows, num_tiles), tiles, rows, num_tiles);
         EXPECT_FALSE(rows <= 32 && HasManyRows(dtype, rows, num_tiles, 1));
       }
     }
@@ -76,7 +80,7 @@ TEST(LaunchShapes, BlocksOfManyRowsCoverRowsAndTilesOnce) {
 // On an H200: prompts' chunks have blocks of many rows where these fill the device.
 TEST(LaunchShapes, BlocksOfManyRowsAreTakenWhereTheyFillTheDevice) {
   constexpr int kProcessors = 132;
-  for (const DType dtype : kPackedDTypes) {
+  for (const DType dtype : PackedDTypes()) {
     for (const int outputs : {4096, 6144, 28672}) {
       EXPECT_TRUE(HasManyRows(dtype, 512, outputs / kTileOutputs, kProcessors)) << outputs;
     }
@@ -106,8 +110,8 @@ TEST(LaunchShapes, FloatProductsAndPackedRowsCoverEverythingOnce) {
       EXPECT_EQ(product.x, (size + kFloatWarps - 1) / kFloatWarps);
       EXPECT_EQ(product.y, (rows + kFloatRows - 1) / kFloatRows);
       const LaunchShape pack = PackRowsShape(rows, size);
-      EXPECT_GE(pack.x * kPackWarps * kStepInputs, size);
-      EXPECT_LT((pack.x - 1) * kPackWarps * kStepInputs, size);
+      EXPECT_GE(pack.x * kPackWarps, size);
+      EXPECT_LT((pack.x - 1) * kPackWarps, size);
       EXPECT_GE(pack.y * kTileRows, rows);
       EXPECT_LT((pack.y - 1) * kTileRows, rows);
     }
@@ -212,8 +216,8 @@ TEST(LaunchShapes, AttentionTakesASizeThatHoldsTheHead) {
 }
 
 TEST(LaunchShapes, GridsStayInsideTheDevicesLimits) {
-  EXPECT_LE(TileProductShape(FewRowsTiles(DType::kBF16, 0), 8, 1 << 16).y, kMaxGridY);
-  EXPECT_LE(ManyRowsShape(ManyRowsTiles(DType::kInt8), 1 << 20, 1 << 18).y, kMaxGridY);
+  EXPECT_LE(TileProductShape(DType::kBF16, FewRowsTiles(DType::kBF16, 0), 8, 1 << 16).y, kMaxGridY);
+  EXPECT_LE(ManyRowsShape(DType::kQ8_0, 1 << 20, 1 << 18).y, kMaxGridY);
   EXPECT_LE(FloatProductShape(1 << 17, 8).y, kMaxGridY);
 }
 
@@ -238,6 +242,43 @@ TEST(ProductLayout, GivesEveryElementOfATileOnePlace) {
   }
   EXPECT_EQ(row_places.size(), size_t{kTileRows} * kStepInputs);
   EXPECT_EQ(*row_places.rbegin(), std::pair(kTileRows - 1, kStepInputs - 1));
+}
+
+// Every number of every block format, and every scale, has a place of its own in a piece.
+TEST(ProductLayout, GivesEveryPartOfAPieceOfBlocksOnePlace) {
+  for (const DType dtype : kAllBlockDTypes) {
+    const BlockTiles tiles = BlockTilesOf(dtype);
+    std::vector<int> bits_used(tiles.piece_bytes(), 0);
+    for (int step = 0; step < tiles.piece_steps(); ++step) {
+      for (int output = 0; output < kTileOutputs; ++output) {
+        for (int input = 0; input < kStepInputs; ++input) {
+          const PlaceOfWhole at = WholePlace(output, input);
+          const int low = tiles.numbers_at(step, at.lane);
+          if (tiles.bits == 8) {
+            bits_used[low + 4 * at.place + input % 4] += 8;
+            continue;
+          }
+          bits_used[low + at.place / 2 * 4 + input % 4] += 4;
+          if (tiles.bits == 6) bits_used[tiles.high_bits_at(step, at.lane) + input % 4] += 2;
+        }
+      }
+    }
+    for (int part = 0; part < (tiles.has_minimums ? 2 : 1); ++part) {
+      const int begin = part == 0 ? tiles.scales_at() : tiles.minimums_at();
+      for (int pair = 0; pair < kTileOutputs / 2; ++pair) {
+        for (int step = 0; step < tiles.piece_steps(); ++step) {
+          for (int i = 0; i < tiles.scale_record_bytes(); ++i) {
+            bits_used[begin + tiles.record_at(step, pair) + i] += 8;
+          }
+        }
+        for (int i = 0; tiles.has_factors() && i < 4; ++i) {
+          bits_used[begin + tiles.common_at(pair) + i] += 8;
+        }
+      }
+    }
+    for (const int bits : bits_used) EXPECT_EQ(bits, 8) << NameOf(dtype);
+    EXPECT_EQ(tiles.piece_bytes() % 16, 0);
+  }
 }
 
 // Every weight of every part is in the packed tiles once, where products look for it; the rest is

@@ -48,7 +48,7 @@ TEST_F(Meter, ReplaysWhatItRecorded) {
   std::vector<float> identity(64, 0.0f);
   for (int i = 0; i < 8; ++i) identity[9 * i] = 1.0f;
   const WeightPart part{.matrix = {identity.data(), DType::kF32, 8, 8, 8}};
-  const auto weight = backend().Pack({&part, 1}, PartOrder::kConcatenated, Quantization::kNone);
+  const auto weight = backend().Pack({&part, 1}, PartOrder::kConcatenated);
   ASSERT_TRUE(weight.ok());
   const auto seconds =
       meter().SecondsWithoutHost([&] { backend().MatMulAdd(from.view(), *weight, sum.view()); }, 3);

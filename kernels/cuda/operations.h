@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cuda/product_layout.h"
 #include "kernels/matrix.h"
 #include "kernels/paged_kv.h"
 #include "kernels/row_tasks.h"
@@ -32,7 +33,7 @@ struct LaunchShape {
 
 struct EmbedTask {
   const int32_t* ids = nullptr;  // [out.rows]; rows of ids outside the table are left as they are
-  ConstMatrixView table;
+  ConstMatrixView table;         // of blocks: in tiles (product_layout.h)
   MatrixView out;
 };
 Error Launch(const EmbedTask& task, Stream stream);
@@ -108,19 +109,21 @@ struct NormTask {
   float epsilon = 0.0f;
 };
 
-// Rounds rows to bf16 in the order in which products read them (product_layout.h). Of a norm they
+// Rounds rows to bf16, or quantises them for weights of block formats, in the order in which
+// products read them (product_layout.h). Of a norm they
 // are multiplied with its weights, and `factors` gets what sums of the row are to be multiplied
 // with.
 struct PackRowsTask {
   ConstMatrixView x;
-  void* out = nullptr;  // PackedRowsBytes(x.rows, x.cols)
+  void* out = nullptr;  // PackedRowsBytes(x.rows, x.cols), or PackedWholeRowsBytes
+  bool quantizes = false;
   NormTask norm;
-  int chain_unit = 1;        // of the weights' chains, in whose order squares are added
   float* factors = nullptr;  // [x.rows]
 };
 Error Launch(const PackRowsTask& task, Stream stream);
 
-// A product of rows, rounded to bf16, with a weight of bf16, int8 or int4 (product_layout.h).
+// A product of rows, rounded to bf16, with a weight of bf16, or of quantised rows
+// with a weight of blocks (product_layout.h).
 struct TileProductTask {
   ConstMatrixView x;               // read where rows are few: rounded on the way
   const void* rows = nullptr;      // packed; read where they are more than kRowsRoundedOnTheWay
@@ -128,7 +131,6 @@ struct TileProductTask {
   const float* factors = nullptr;  // of packed rows' sums, or none
   const void* weight = nullptr;    // packed
   DType dtype = DType::kBF16;      // of the weight
-  const float* scales = nullptr;   // behind the packed weight; of bf16 none
   const float* bias = nullptr;     // [num_tiles * 16] in the weight's order, or none
   int num_tiles = 0;               // of 16 outputs
   int num_processors = 1;          // of the device
@@ -136,6 +138,8 @@ struct TileProductTask {
   MatrixView out;
 };
 Error Launch(const TileProductTask& task, Stream stream);
+// Of a weight of blocks; called by Launch.
+Error LaunchBlocks(const TileProductTask& task, Stream stream);
 
 // A product in f32 with a weight of f32 or f16 whose rows lie next to each other.
 struct FloatProductTask {

@@ -5,41 +5,65 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/process_limits.h"
+#include "base/thread_pool.h"
+#include "kernels/blocks.h"
 #include "kernels/cuda/product_layout.h"
 #include "kernels/quantize.h"
-#include "kernels/widen_row.h"
 
 namespace tandem::cuda {
 namespace {
 
-static_assert(kGroupSteps * kStepInputs == kQuantizationGroup);
+static_assert(kStepInputs == kBlockGroup);
 
-// Row `row` of a part as whole numbers; returns the scale of each group.   whole: [inputs]
-std::vector<float> WholeRow(const WeightPart& part, int row, DType to, int8_t* whole) {
-  const ConstMatrixView& matrix = part.matrix;
-  const bool is_whole = IsQuantized(matrix.dtype);
-  const DType dtype = is_whole ? matrix.dtype : to;
-  const int num_groups = QuantizationGroups(matrix.cols);
-  const size_t row_bytes = is_whole ? QuantizedBytes(dtype, matrix.cols)
-                                    : static_cast<size_t>(matrix.stride) * SizeOf(matrix.dtype);
-  const auto* const bytes = static_cast<const std::byte*>(matrix.data) + row * row_bytes;
-  std::vector<float> scales(num_groups);
-  float numbers[kQuantizationGroup];
-  std::byte quantized[kQuantizationGroup];
-  for (int group = 0; group < num_groups; ++group) {
-    const int first = group * kQuantizationGroup;
-    const int count = std::min(kQuantizationGroup, matrix.cols - first);
-    if (is_whole) {
-      scales[group] = part.scales[static_cast<size_t>(row) * num_groups + group];
-      std::memcpy(quantized, bytes + QuantizedBytes(dtype, first), QuantizedBytes(dtype, count));
-    } else {
-      WidenRow(bytes + first * SizeOf(matrix.dtype), matrix.dtype, count, numbers);
-      QuantizeGroup(numbers, count, dtype, quantized, &scales[group]);
+constexpr bool TableIsThatOfBlocks() {
+  for (int i = 0; i < 16; ++i) {
+    if (static_cast<int>(kTableWords[i / 4] >> 8 * (i % 4) & 0xFF) != kIq4Numbers[i] + 128) {
+      return false;
     }
-    DequantizeGroup(quantized, count, dtype, 1.0f, numbers);
-    for (int i = 0; i < count; ++i) whole[first + i] = static_cast<int8_t>(numbers[i]);
   }
-  return scales;
+  return true;
+}
+static_assert(TableIsThatOfBlocks());
+
+void OrWord(std::byte* at, uint32_t bits) {
+  uint32_t word;
+  std::memcpy(&word, at, sizeof(word));
+  word |= bits;
+  std::memcpy(at, &word, sizeof(word));
+}
+
+// The numbers of a step and output into the tile's piece, which is zero there.
+void PlaceNumbers(const BlockGroup& group, const BlockTiles& tiles, int step, int output,
+                  std::byte* piece) {
+  for (int input = 0; input < kBlockGroup; input += 4) {
+    const PlaceOfWhole at = WholePlace(output, input);
+    uint32_t codes;
+    std::memcpy(&codes, group.codes + input, sizeof(codes));
+    std::byte* const numbers = piece + tiles.numbers_at(step, at.lane);
+    if (tiles.bits == 8) {
+      OrWord(numbers + 4 * at.place, codes);
+      continue;
+    }
+    OrWord(numbers + at.place / 2 * 4, (codes & 0x0F0F0F0F) << at.place % 2 * 4);
+    if (tiles.bits == 6) {
+      OrWord(piece + tiles.high_bits_at(step, at.lane), (codes >> 4 & 0x03030303) << 2 * at.place);
+    }
+  }
+}
+
+void PlaceF16(uint16_t bits, std::byte* at) { std::memcpy(at, &bits, sizeof(bits)); }
+
+// Likewise its scales or minimums: those that stand in the group.
+void PlaceScales(uint16_t common, const int8_t* factors, const BlockTiles& tiles, int step,
+                 int output, std::byte* scales) {
+  const int pair = output % (kTileOutputs / 2), of_pair = output / (kTileOutputs / 2);
+  std::byte* const record = scales + tiles.record_at(step, pair);
+  if (!tiles.has_factors()) return PlaceF16(common, record + of_pair * sizeof(common));
+  for (int half = 0; half < tiles.halves(); ++half) {
+    record[2 * half + of_pair] = static_cast<std::byte>(factors[half]);
+  }
+  PlaceF16(common, scales + tiles.common_at(pair) + of_pair * sizeof(common));
 }
 
 }  // namespace
@@ -104,60 +128,41 @@ std::vector<std::byte> TileLayout::PackBf16() const {
   return packed;
 }
 
-std::vector<int8_t> TileLayout::WholeTile(int tile, DType to, float* scales) const {
-  const int padded = NumSteps(num_inputs()) * kStepInputs;
-  std::vector<int8_t> rows(static_cast<size_t>(kTileOutputs) * padded);
+void TileLayout::PackTileOfBlocks(int tile, DType dtype, std::byte* pieces) const {
+  const BlockTiles tiles = BlockTilesOf(dtype);
+  std::vector<std::byte> storage;
   for (int output = 0; output < kTileOutputs; ++output) {
     const Source source = SourceOf(tile, output);
     if (source.part == nullptr) continue;
-    const std::vector<float> of_row =
-        WholeRow(*source.part, source.row, to, rows.data() + output * padded);
-    for (int group = 0; group < NumGroups(num_inputs()); ++group) {
-      scales[group * kTileOutputs + output] = of_row[group];
+    const std::byte* const row = BlockRow(source.part->matrix, source.row, dtype, &storage);
+    for (int group = 0; group < NumSteps(num_inputs()); ++group) {
+      const BlockGroup numbers = ReadBlockGroup(row, dtype, group);
+      const int step = group % tiles.piece_steps();
+      std::byte* const piece =
+          pieces + static_cast<size_t>(group / tiles.piece_steps()) * tiles.piece_bytes();
+      PlaceNumbers(numbers, tiles, step, output, piece);
+      PlaceScales(numbers.scale, numbers.scale_factors, tiles, step, output,
+                  piece + tiles.scales_at());
+      if (!tiles.has_minimums) continue;
+      PlaceScales(numbers.minimum, numbers.minimum_factors, tiles, step, output,
+                  piece + tiles.minimums_at());
     }
   }
-  return rows;
 }
 
-std::vector<std::byte> TileLayout::PackInt8() const {
-  const int num_steps = NumSteps(num_inputs());
-  const size_t scales_at = PackedInt8Bytes(num_tiles_, num_inputs());
-  std::vector<std::byte> packed(scales_at + sizeof(float) * PackedScales(num_tiles_, num_inputs()));
-  auto* bytes = reinterpret_cast<int8_t*>(packed.data());
-  auto* const scales = reinterpret_cast<float*>(packed.data() + scales_at);
-  for (int tile = 0; tile < num_tiles_; ++tile) {
-    const std::vector<int8_t> rows =
-        WholeTile(tile, DType::kInt8, scales + PackedScales(tile, num_inputs()));
-    for (int i = 0; i < num_steps * kInt8StepBytes; ++i) {  // steps, lanes, halves, words, pairs
-      const PlaceInTile at = WeightPlace(i / 8 % 2, i / 16 % 32, i / 2 % 4);
-      const int input = i / kInt8StepBytes * kStepInputs + at.input + i % 2;
-      *bytes++ = rows[static_cast<size_t>(at.output) * num_steps * kStepInputs + input];
+std::vector<std::byte> TileLayout::PackBlocks(DType dtype) const {
+  TANDEM_CHECK(num_inputs() % kBlockGroup == 0);
+  const BlockTiles tiles = BlockTilesOf(dtype);
+  std::vector<std::byte> packed(tiles.packed_bytes(num_tiles_, num_inputs()));
+  // Where floats are quantised, scales are searched for.
+  ThreadPool pool(std::clamp(num_tiles_, 1, NumUsableCores()));
+  pool.Run([&](int thread) {
+    const Share share = ShareOf(num_tiles_, pool.num_threads(), thread);
+    for (int64_t tile = share.begin; tile < share.end; ++tile) {
+      PackTileOfBlocks(static_cast<int>(tile), dtype,
+                       packed.data() + tiles.packed_bytes(static_cast<int>(tile), num_inputs()));
     }
-  }
-  return packed;
-}
-
-std::vector<std::byte> TileLayout::PackInt4() const {
-  const int num_steps = NumSteps(num_inputs());
-  const size_t scales_at = PackedInt4Bytes(num_tiles_, num_inputs());
-  std::vector<std::byte> packed(scales_at + sizeof(float) * PackedScales(num_tiles_, num_inputs()));
-  auto* words = reinterpret_cast<uint32_t*>(packed.data());
-  auto* const scales = reinterpret_cast<float*>(packed.data() + scales_at);
-  for (int tile = 0; tile < num_tiles_; ++tile) {
-    const std::vector<int8_t> rows =
-        WholeTile(tile, DType::kInt4, scales + PackedScales(tile, num_inputs()));
-    for (int i = 0; i < CeilDiv(num_steps, 2) * 32 * 4; ++i) {  // pairs of steps, lanes, halves
-      const int step = i / 128 * 2 + i / 2 % 2;
-      uint32_t word = 0x88888888;
-      for (int nibble = 0; nibble < 8 && step < num_steps; ++nibble) {
-        const PlaceInTile at = WeightPlace(i % 2, i / 4 % 32, nibble % 4);
-        const int input = step * kStepInputs + at.input + nibble / 4;
-        const int whole = rows[static_cast<size_t>(at.output) * num_steps * kStepInputs + input];
-        word += static_cast<uint32_t>(whole) << 4 * nibble;
-      }
-      *words++ = word;
-    }
-  }
+  });
   return packed;
 }
 

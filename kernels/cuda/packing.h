@@ -23,10 +23,9 @@ class TileLayout {
 
   // Tile after tile, of parts of bf16.   out: [PackedWeightBytes]
   std::vector<std::byte> PackBf16() const;
-  // Of parts of any dtype; floats are quantised.
-  //   out: [PackedInt8Bytes, or PackedInt4Bytes], then PackedScales scales
-  std::vector<std::byte> PackInt8() const;
-  std::vector<std::byte> PackInt4() const;
+  // As blocks of `dtype`, which the parts have or to which their floats are quantised.
+  //   out: [BlockTiles::packed_bytes]
+  std::vector<std::byte> PackBlocks(DType dtype) const;
   // [num_tiles * 16], zeros where there is none.
   std::vector<float> PackBias() const;
 
@@ -36,8 +35,8 @@ class TileLayout {
     int row = 0;
   };
   Source SourceOf(int tile, int output) const;
-  // A tile's whole numbers, [16][steps * kStepInputs], and its scales, [groups][16].
-  std::vector<int8_t> WholeTile(int tile, DType to, float* scales) const;
+  // Into its pieces, which are zeros before.
+  void PackTileOfBlocks(int tile, DType dtype, std::byte* pieces) const;
 
   absl::Span<const WeightPart> parts_;
   PartOrder order_;

@@ -1,5 +1,5 @@
-// How weights of bf16, int8 and int4, and rows, lie for the tensor cores, so that each lane of a
-// warp reads what it multiplies as 16 bytes next to its neighbours'.
+// How weights of bf16 and of block formats, and rows, lie for the tensor cores, so that each lane
+// of a warp reads what it multiplies next to its neighbours'.
 //
 // A step is 32 inputs, two multiplications deep. A tile of a weight is 16 outputs, a tile of rows
 // 8. With half = 0, 1 of a step, g = lane / 4 and t = lane % 4 (MultiplyTile in simt.h):
@@ -7,17 +7,19 @@
 //           2t, 2t, 2t + 8, 2t + 8 of the half and one behind each
 //   rows:   [tile][step][lane] of 16 bytes: row g at inputs 2t, 2t + 8 of the first half, then of
 //           the second, and one behind each
-// A weight of int8 has a step in 16 bytes a lane, both halves' numbers in the same order, a byte
-// each. One of int4 has two steps in 16 bytes a lane, a word for each half: pair i of the four
-// above is bits 4 i to 4 i + 3 and the same of the upper half, 8 more than they are. Behind all
-// tiles of either come scales, [tile][groups of kGroupSteps steps][16 outputs] of f32. What lies
-// outside the matrix is zero. Of kGateAndUp a weight's tile has 8 outputs of the gate, then the
-// same 8 of the other.
+//
+// What lies outside the matrix is zero. Of kGateAndUp a weight's tile has 8 outputs of the gate,
+// then the same 8 of the other.
+//
+// Weights of block formats (kernels/blocks.h) are multiplied as whole numbers of 8 bits, a step in
+// one multiplication: BlockTiles below.
 #ifndef TANDEM_KERNELS_CUDA_PRODUCT_LAYOUT_H_
 #define TANDEM_KERNELS_CUDA_PRODUCT_LAYOUT_H_
 
 #include <cstddef>
 #include <cstdint>
+
+#include "kernels/matrix.h"
 
 namespace tandem::cuda {
 
@@ -25,8 +27,6 @@ inline constexpr int kStepInputs = 32;
 inline constexpr int kTileOutputs = 16;
 inline constexpr int kTileRows = 8;
 inline constexpr int kWeightStepBytes = 2 * kTileOutputs * kStepInputs;
-inline constexpr int kInt8StepBytes = kTileOutputs * kStepInputs;
-inline constexpr int kGroupSteps = 4;  // of kQuantizationGroup inputs
 inline constexpr int kRowsStepBytes = 2 * kTileRows * kStepInputs;
 
 inline constexpr int CeilDiv(int a, int b) { return (a + b - 1) / b; }
@@ -34,16 +34,6 @@ inline constexpr int NumSteps(int inputs) { return CeilDiv(inputs, kStepInputs);
 
 inline constexpr size_t PackedWeightBytes(int num_tiles, int inputs) {
   return size_t{kWeightStepBytes} * num_tiles * NumSteps(inputs);
-}
-inline constexpr int NumGroups(int inputs) { return CeilDiv(NumSteps(inputs), kGroupSteps); }
-inline constexpr size_t PackedInt8Bytes(int num_tiles, int inputs) {  // without scales
-  return size_t{kInt8StepBytes} * num_tiles * NumSteps(inputs);
-}
-inline constexpr size_t PackedInt4Bytes(int num_tiles, int inputs) {  // likewise
-  return size_t{kInt8StepBytes} * num_tiles * CeilDiv(NumSteps(inputs), 2);
-}
-inline constexpr size_t PackedScales(int num_tiles, int inputs) {
-  return size_t{kTileOutputs} * num_tiles * NumGroups(inputs);
 }
 inline constexpr size_t PackedRowsBytes(int rows, int inputs) {
   return size_t{kRowsStepBytes} * CeilDiv(rows, kTileRows) * NumSteps(inputs);
@@ -60,6 +50,130 @@ inline constexpr PlaceInTile WeightPlace(int half, int lane, int word) {
 }
 // The same of rows: word 0 to 3 of a step.
 inline constexpr int RowsInput(int lane, int word) { return word * 8 + lane % 4 * 2; }
+
+// ---- Weights of block formats ----
+
+// What stands beside the numbers of a step, which are a group of blocks.h.
+enum class TileScales : uint8_t {
+  kF16,          // an f16
+  kFactors,      // a factor of 8 bits, of an f16 that a piece has in common
+  kHalfFactors,  // the same for each half of the step
+};
+
+// How tiles hold weights of a block format: [tile][piece], a piece being so many steps with all
+// that belongs to them,
+//   numbers, unsigned, `zero` more than they are (with a table: indices). Register j = 0 to 3 of a
+//     lane has four of output g + 8 (j % 2) from input 16 (j / 2) + 4t on, a byte each:
+//     of 8 bits [step][lane] of 16 bytes, register after register;
+//     else [step][lane] of 8 bytes, of which word 0 has the low 4 bits of registers 0 and 1 in the
+//       low and high halves of its bytes, word 1 those of registers 2 and 3;
+//     of 6 bits behind these [step][lane] of 4 bytes, bits 2j and 2j + 1 of a byte for register j;
+//   scales: [step][g] of those of outputs g and g + 8, of halves of steps first the first half's;
+//     then, of factors, [g] of the two f16 in common;
+//   minimums, if there are any, in the same way.
+struct BlockTiles {
+  int bits = 0;
+  TileScales scales = TileScales::kF16;
+  bool has_minimums = false;
+  bool has_table = false;
+  int zero = 0;
+
+  // About 1 KB of numbers, which is what a warp copies at a time.
+  constexpr int piece_steps() const { return bits == 8 ? 2 : 4; }
+  constexpr int number_bytes() const {
+    return piece_steps() * kTileOutputs * kStepInputs * bits / 8;
+  }
+  constexpr int halves() const { return scales == TileScales::kHalfFactors ? 2 : 1; }
+  constexpr bool has_factors() const { return scales != TileScales::kF16; }
+  // Of a step and two outputs.
+  constexpr int scale_record_bytes() const { return scales == TileScales::kFactors ? 2 : 4; }
+  // Of a piece's scales, or minimums.
+  constexpr int scale_bytes() const {
+    return kTileOutputs / 2 * (piece_steps() * scale_record_bytes() + (has_factors() ? 4 : 0));
+  }
+  constexpr int piece_bytes() const {
+    return number_bytes() + scale_bytes() * (has_minimums ? 2 : 1);
+  }
+
+  // From the beginning of a piece.
+  constexpr int numbers_at(int step, int lane) const {
+    return (step * 32 + lane) * (bits == 8 ? 16 : 8);
+  }
+  constexpr int high_bits_at(int step, int lane) const {
+    return piece_steps() * 32 * 8 + (step * 32 + lane) * 4;
+  }
+  constexpr int scales_at() const { return number_bytes(); }
+  constexpr int minimums_at() const { return number_bytes() + scale_bytes(); }
+  // From the beginning of its scales, or minimums.
+  constexpr int record_at(int step, int pair) const {
+    return (step * (kTileOutputs / 2) + pair) * scale_record_bytes();
+  }
+  constexpr int common_at(int pair) const { return record_at(piece_steps(), 0) + pair * 4; }
+
+  constexpr int num_pieces(int inputs) const { return CeilDiv(NumSteps(inputs), piece_steps()); }
+  constexpr size_t packed_bytes(int num_tiles, int inputs) const {
+    return static_cast<size_t>(piece_bytes()) * num_tiles * num_pieces(inputs);
+  }
+};
+// Chains begin at multiples of so many steps.
+inline constexpr int kBlockChainSteps = 4;
+
+inline constexpr BlockTiles BlockTilesOf(DType dtype) {
+  switch (dtype) {
+    case DType::kQ8_0:
+      return {8, TileScales::kF16, false, false, 128};
+    case DType::kQ4_0:
+      return {4, TileScales::kF16, false, false, 8};
+    case DType::kQ4_1:
+      return {4, TileScales::kF16, true, false, 0};
+    case DType::kQ5_0:
+      return {6, TileScales::kF16, false, false, 16};
+    case DType::kQ5_1:
+      return {6, TileScales::kF16, true, false, 0};
+    case DType::kQ2K:
+      return {4, TileScales::kHalfFactors, true, false, 0};
+    case DType::kQ3K:
+      return {4, TileScales::kHalfFactors, false, false, 4};
+    case DType::kQ4K:
+      return {4, TileScales::kFactors, true, false, 0};
+    case DType::kQ5K:
+      return {6, TileScales::kFactors, true, false, 0};
+    case DType::kQ6K:
+      return {6, TileScales::kHalfFactors, false, false, 32};
+    case DType::kIq4Nl:
+      return {4, TileScales::kF16, false, true, 128};
+    case DType::kIq4Xs:
+      return {4, TileScales::kFactors, false, true, 128};
+    default:
+      return {};
+  }
+}
+// The numbers of kIq4Numbers, 128 more than they are, as words of four.
+inline constexpr uint32_t kTableWords[4] = {0x3F2D1801, 0x766A5D4F, 0xA6998D81, 0xF1D9C5B5};
+
+// Rows for these, quantised to whole numbers of 8 bits: [tile][step] of
+//   numbers: [lane] of 8 bytes: row g at inputs 4t to 4t + 3, and 16 + 4t to 16 + 4t + 3
+//   scales and sums: [t] of 16 bytes: the scales of rows 2t and 2t + 1, then their sums of numbers,
+//     of the first half of the step in the low 16 bits and of the other in the high ones.
+inline constexpr int kWholeRowsNumberBytes = kTileRows * kStepInputs;
+inline constexpr int kWholeRowsStepBytes = kWholeRowsNumberBytes + kTileRows * 8;
+// Behind the last come steps of zeros, so that the last piece of a weight has rows for all of its
+// steps; what they add to sums is +0.
+inline constexpr int NumWholeRowsSteps(int inputs) {
+  return CeilDiv(NumSteps(inputs), kBlockChainSteps) * kBlockChainSteps;
+}
+inline constexpr size_t PackedWholeRowsBytes(int rows, int inputs) {
+  return size_t{kWholeRowsStepBytes} * CeilDiv(rows, kTileRows) * NumWholeRowsSteps(inputs);
+}
+// Where a lane has input `input` of a step, with three more behind it, of output `output`.
+struct PlaceOfWhole {
+  int lane;
+  int place;  // register
+};
+inline constexpr PlaceOfWhole WholePlace(int output, int input) {
+  return {output % 8 * 4 + input % 16 / 4, output / 8 + input / 16 * 2};
+}
+inline constexpr int WholeRowsInput(int lane, int i) { return i / 4 * 16 + lane % 4 * 4 + i % 4; }
 
 }  // namespace tandem::cuda
 

@@ -4,7 +4,6 @@
 #include <map>
 
 #include "kernels/cuda/cuda_testing.h"
-#include "kernels/quantize.h"
 
 namespace tandem::cuda {
 namespace {
@@ -223,181 +222,6 @@ TEST_F(Product, SwiGluIsGateTimesSigmoidTimesUp) {
   }
 }
 
-// ---- Weights of int8 and int4 ----
-
-constexpr Quantization kQuantizations[] = {Quantization::kInt8, Quantization::kInt4};
-
-// What is left of weights: f32 has whole numbers times scales to half a unit, which the tolerances
-// of Dot cover.
-TestMatrix Quantised(const TestMatrix& weights, Quantization quantization) {
-  const DType dtype = quantization == Quantization::kInt8 ? DType::kInt8 : DType::kInt4;
-  TestMatrix left = weights;
-  std::byte bytes[kQuantizationGroup];
-  float scale = 0.0f;
-  for (int r = 0; r < weights.rows(); ++r) {
-    for (int first = 0; first < weights.cols(); first += kQuantizationGroup) {
-      const int count = std::min(kQuantizationGroup, weights.cols() - first);
-      QuantizeGroup(weights.row(r) + first, count, dtype, bytes, &scale);
-      DequantizeGroup(bytes, count, dtype, scale, left.row(r) + first);
-    }
-  }
-  return left;
-}
-
-PackedWeight PackQuantised(Backend& backend, const TestMatrix& values, Quantization quantization,
-                           const float* bias = nullptr) {
-  auto packed = backend.Pack({{values.view(), bias}}, PartOrder::kConcatenated, quantization);
-  TANDEM_CHECK(packed.ok());
-  return *std::move(packed);
-}
-
-TEST_F(Product, WithQuantisedWeightsMatchesDoublePrecision) {
-  std::mt19937 random(8);
-  for (const Quantization quantization : kQuantizations) {
-    for (const int inputs : {1, 31, 33, 127, 128, 130, 300, 1160}) {
-      for (const int outputs : {1, 17, 40}) {
-        for (const int rows : {1, 5, 12, 40}) {
-          if (rows > 5 && inputs != 300) continue;
-          const TestMatrix values = TestMatrix::Random(outputs, inputs, random);
-          const TestMatrix left = Quantised(values, quantization);
-          const std::vector<float> bias = RandomBias(outputs, random);
-          const TestMatrix x = TestMatrix::Random(rows, inputs, random);
-          const TestMatrix out =
-              Multiply(x, PackQuantised(backend(), values, quantization, bias.data()),
-                       TestMatrix(rows, outputs));
-          for (int r = 0; r < rows; ++r) {
-            for (int c = 0; c < outputs; ++c) {
-              const Expected expected = Dot(x.row(r), left.row(c), inputs, true, bias[c]);
-              ASSERT_NEAR(out.at(r, c), expected.value, expected.tolerance)
-                  << "K " << inputs << " N " << outputs << " at " << r << ", " << c << " of "
-                  << rows;
-            }
-          }
-        }
-      }
-    }
-  }
-}
-
-// Every byte in every place: a row with a single 1 gives a weight exactly.
-TEST_F(Product, HasEveryWholeNumberExactly) {
-  constexpr int kInputs = 160, kOutputs = 17, kGroups = 2;
-  std::vector<int8_t> bytes(kInputs * kOutputs);
-  for (int i = 0; i < kInputs * kOutputs; ++i) bytes[i] = static_cast<int8_t>(i * 7 % 255 - 127);
-  std::vector<float> scales(kOutputs * kGroups);
-  for (size_t i = 0; i < scales.size(); ++i) scales[i] = 0.1f * static_cast<float>(i + 1);
-  const ConstMatrixView view(bytes.data(), DType::kInt8, kOutputs, kInputs, kInputs);
-  auto packed = backend().Pack({{view, nullptr, scales.data()}}, PartOrder::kConcatenated);
-  ASSERT_TRUE(packed.ok());
-  TestMatrix x(kInputs, kInputs);
-  for (int r = 0; r < kInputs; ++r) x.at(r, r) = 1.0f;
-  const TestMatrix out = Multiply(x, *packed, TestMatrix(kInputs, kOutputs));
-  for (int r = 0; r < kInputs; ++r) {
-    for (int c = 0; c < kOutputs; ++c) {
-      ASSERT_EQ(out.at(r, c), static_cast<float>(bytes[c * kInputs + r]) * scales[c * 2 + r / 128])
-          << "input " << r << " output " << c;
-    }
-  }
-}
-
-TEST_F(Product, HasEveryHalfByteExactly) {
-  constexpr int kInputs = 160, kOutputs = 33;
-  TestMatrix values(kOutputs, kInputs);
-  for (int c = 0; c < kOutputs; ++c) {
-    for (int k = 0; k < kInputs; ++k) values.at(c, k) = 0.3f * static_cast<float>((c + k) % 15 - 7);
-  }
-  const TestMatrix left = Quantised(values, Quantization::kInt4);
-  const PackedWeight packed = PackQuantised(backend(), values, Quantization::kInt4);
-  EXPECT_EQ(packed.data.size_bytes(), 48u * 192 / 2 + 48 * 2 * sizeof(float));  // padded
-  TestMatrix x(kInputs, kInputs);
-  for (int r = 0; r < kInputs; ++r) x.at(r, r) = 1.0f;
-  const TestMatrix out = Multiply(x, packed, TestMatrix(kInputs, kOutputs));
-  for (int r = 0; r < kInputs; ++r) {
-    for (int c = 0; c < kOutputs; ++c) {
-      ASSERT_EQ(out.at(r, c), left.at(c, r)) << "input " << r << " output " << c;
-    }
-  }
-}
-
-// Whole numbers from a file are those that floats become.
-TEST_F(Product, WithWeightsQuantisedBeforeHasTheSameBits) {
-  constexpr int kInputs = 200, kOutputs = 19, kGroups = 2;
-  std::mt19937 random(9);
-  const TestMatrix values = TestMatrix::Random(kOutputs, kInputs, random);
-  const TestMatrix x = TestMatrix::Random(3, kInputs, random);
-  for (const Quantization quantization : kQuantizations) {
-    const DType dtype = quantization == Quantization::kInt8 ? DType::kInt8 : DType::kInt4;
-    std::vector<std::byte> bytes(kOutputs * QuantizedBytes(dtype, kInputs));
-    std::vector<float> scales(kOutputs * kGroups);
-    for (int r = 0; r < kOutputs; ++r) {
-      for (int group = 0; group < kGroups; ++group) {
-        const int first = group * kQuantizationGroup;
-        QuantizeGroup(
-            values.row(r) + first, std::min(kQuantizationGroup, kInputs - first), dtype,
-            bytes.data() + r * QuantizedBytes(dtype, kInputs) + QuantizedBytes(dtype, first),
-            &scales[r * kGroups + group]);
-      }
-    }
-    const ConstMatrixView view(bytes.data(), dtype, kOutputs, kInputs, kInputs);
-    auto packed = backend().Pack({{view, nullptr, scales.data()}}, PartOrder::kConcatenated);
-    ASSERT_TRUE(packed.ok());
-    const TestMatrix before = Multiply(x, *packed, TestMatrix(3, kOutputs));
-    const PackedWeight now = PackQuantised(backend(), values, quantization);
-    EXPECT_TRUE(Multiply(x, now, TestMatrix(3, kOutputs)).SameBits(before));
-  }
-}
-
-TEST_F(Product, RowsHaveTheBitsTheyHaveAloneWithQuantisedWeights) {
-  std::mt19937 random(10);
-  for (const auto& [inputs, outputs, quantization] : {std::tuple{1160, 18, Quantization::kInt8},
-                                                      {1160, 18, Quantization::kInt4},
-                                                      {7, 9, Quantization::kInt8},
-                                                      {7, 9, Quantization::kInt4}}) {
-    const PackedWeight packed =
-        PackQuantised(backend(), TestMatrix::Random(outputs, inputs, random), quantization);
-    const TestMatrix x = TestMatrix::Random(70, inputs, random);
-    TestMatrix alone(70, outputs);
-    for (int r = 0; r < 70; ++r) {
-      const TestMatrix out = Multiply(x.Rows({r}), packed, TestMatrix(1, outputs));
-      std::copy_n(out.row(0), outputs, alone.row(r));
-    }
-    for (const int count : {1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 32, 33, 64, 70}) {
-      std::vector<int> order = Iota(70);
-      std::shuffle(order.begin(), order.end(), random);
-      order.resize(count);
-      const TestMatrix out = Multiply(x.Rows(order), packed, TestMatrix(count, outputs));
-      EXPECT_TRUE(out.SameBits(alone.Rows(order))) << "K " << inputs << " rows " << count;
-    }
-  }
-}
-
-// As with weights that are not quantised: the halves have the bits they have as products.
-TEST_F(Product, SwiGluAndSumsWithQuantisedWeightsAreOfTheSameProducts) {
-  std::mt19937 random(11);
-  const TestMatrix gate = TestMatrix::Random(13, 300, random);
-  const TestMatrix up = TestMatrix::Random(13, 300, random);
-  const TestMatrix x = TestMatrix::Random(11, 300, random);
-  const TestMatrix sum = TestMatrix::Random(11, 13, random);
-  for (const Quantization quantization : kQuantizations) {
-    auto packed = backend().Pack({{gate.view()}, {up.view()}}, PartOrder::kGateAndUp, quantization);
-    ASSERT_TRUE(packed.ok());
-    const TestMatrix out = Multiply(x, *packed, TestMatrix(11, 13), Kind::kSwiGlu);
-    const PackedWeight gate_alone = PackQuantised(backend(), gate, quantization);
-    const TestMatrix g = Multiply(x, gate_alone, TestMatrix(11, 13));
-    const TestMatrix u =
-        Multiply(x, PackQuantised(backend(), up, quantization), TestMatrix(11, 13));
-    const TestMatrix added = Multiply(x, gate_alone, sum, Kind::kAdd);
-    for (int r = 0; r < 11; ++r) {
-      for (int c = 0; c < 13; ++c) {
-        const double gate_value = g.at(r, c);
-        const double expected = gate_value / (1.0 + std::exp(-gate_value)) * u.at(r, c);
-        ASSERT_NEAR(out.at(r, c), expected, std::abs(expected) * 8 * 0x1p-24);
-        ASSERT_EQ(added.at(r, c), sum.at(r, c) + g.at(r, c));
-      }
-    }
-  }
-}
-
 // ---- Normalised rows ----
 
 class NormedProduct : public Product {
@@ -417,12 +241,8 @@ class NormedProduct : public Product {
     }
     return out.Get();
   }
-  // Of bf16, or of these numbers quantised.
-  PackedWeight Packed(const TestMatrix& values, Quantization quantization,
-                      const float* bias = nullptr) {
-    return quantization == Quantization::kNone
-               ? PackOne(backend(), TestWeight(values, DType::kBF16), bias)
-               : PackQuantised(backend(), values, quantization, bias);
+  PackedWeight Packed(const TestMatrix& values, const float* bias = nullptr) {
+    return PackOne(backend(), TestWeight(values, DType::kBF16), bias);
   }
 };
 
@@ -465,28 +285,23 @@ TEST_F(NormedProduct, MatchesDoublePrecision) {
 
 TEST_F(NormedProduct, RowsHaveTheBitsTheyHaveAloneAndNanStaysInItsRow) {
   std::mt19937 random(14);
-  for (const Quantization quantization :
-       {Quantization::kNone, Quantization::kInt8, Quantization::kInt4}) {
-    for (const auto& [inputs, outputs] : {std::pair{300, 40}, {7, 9}, {1300, 17}}) {
-      const std::vector<float> bias = RandomBias(outputs, random);
-      const PackedWeight packed =
-          Packed(TestMatrix::Random(outputs, inputs, random), quantization, bias.data());
-      const TestMatrix norm = TestMatrix::Random(1, inputs, random);
-      TestMatrix x = TestMatrix::Random(140, inputs, random);
-      x.at(3, inputs / 2) = NAN;
-      std::map<int, TestMatrix> alone;
-      for (const int r : {0, 1, 3, 4, 7, 8, 15, 16, 31, 32, 63, 64, 127, 128, 139}) {
-        const TestMatrix one = MultiplyNormed(x.Rows({r}), norm, packed, outputs);
-        EXPECT_EQ(std::isnan(one.at(0, 0)), r == 3);
-        alone.emplace(r, one);
-      }
-      for (const int count : {2, 5, 8, 9, 17, 33, 64, 140}) {
-        const TestMatrix out = MultiplyNormed(x.Rows(Iota(count)), norm, packed, outputs);
-        for (const auto& [r, one] : alone) {
-          if (r >= count) continue;
-          EXPECT_TRUE(out.SameBits(r, one, 0))
-              << NameOf(packed.dtype) << " K " << inputs << " row " << r << " of " << count;
-        }
+  for (const auto& [inputs, outputs] : {std::pair{300, 40}, {7, 9}, {1300, 17}}) {
+    const std::vector<float> bias = RandomBias(outputs, random);
+    const PackedWeight packed = Packed(TestMatrix::Random(outputs, inputs, random), bias.data());
+    const TestMatrix norm = TestMatrix::Random(1, inputs, random);
+    TestMatrix x = TestMatrix::Random(140, inputs, random);
+    x.at(3, inputs / 2) = NAN;
+    std::map<int, TestMatrix> alone;
+    for (const int r : {0, 1, 3, 4, 7, 8, 15, 16, 31, 32, 63, 64, 127, 128, 139}) {
+      const TestMatrix one = MultiplyNormed(x.Rows({r}), norm, packed, outputs);
+      EXPECT_EQ(std::isnan(one.at(0, 0)), r == 3);
+      alone.emplace(r, one);
+    }
+    for (const int count : {2, 5, 8, 9, 17, 33, 64, 140}) {
+      const TestMatrix out = MultiplyNormed(x.Rows(Iota(count)), norm, packed, outputs);
+      for (const auto& [r, one] : alone) {
+        if (r >= count) continue;
+        EXPECT_TRUE(out.SameBits(r, one, 0)) << "K " << inputs << " row " << r << " of " << count;
       }
     }
   }
@@ -494,27 +309,21 @@ TEST_F(NormedProduct, RowsHaveTheBitsTheyHaveAloneAndNanStaysInItsRow) {
 
 TEST_F(NormedProduct, SwiGluIsOfTheSameProducts) {
   std::mt19937 random(15);
-  const TestMatrix gate = TestMatrix::Random(70, 300, random);
-  const TestMatrix up = TestMatrix::Random(70, 300, random);
+  const TestWeight gate(TestMatrix::Random(70, 300, random), DType::kBF16);
+  const TestWeight up(TestMatrix::Random(70, 300, random), DType::kBF16);
   const TestMatrix norm = TestMatrix::Random(1, 300, random);
+  auto packed = backend().Pack({{gate.view()}, {up.view()}}, PartOrder::kGateAndUp);
+  ASSERT_TRUE(packed.ok());
   for (const int rows : {3, 11, 140}) {
     const TestMatrix x = TestMatrix::Random(rows, 300, random);
-    for (const Quantization quantization : {Quantization::kNone, Quantization::kInt4}) {
-      const TestWeight bf16_gate(gate, DType::kBF16), bf16_up(up, DType::kBF16);
-      const bool is_bf16 = quantization == Quantization::kNone;
-      auto packed = backend().Pack(
-          {{is_bf16 ? bf16_gate.view() : gate.view()}, {is_bf16 ? bf16_up.view() : up.view()}},
-          PartOrder::kGateAndUp, quantization);
-      ASSERT_TRUE(packed.ok());
-      const TestMatrix out = MultiplyNormed(x, norm, *packed, 70, Kind::kSwiGlu);
-      const TestMatrix g = MultiplyNormed(x, norm, Packed(gate, quantization), 70);
-      const TestMatrix u = MultiplyNormed(x, norm, Packed(up, quantization), 70);
-      for (int r = 0; r < rows; ++r) {
-        for (int c = 0; c < 70; ++c) {
-          const double value = g.at(r, c);
-          const double expected = value / (1.0 + std::exp(-value)) * u.at(r, c);
-          ASSERT_NEAR(out.at(r, c), expected, std::abs(expected) * 8 * 0x1p-24);
-        }
+    const TestMatrix out = MultiplyNormed(x, norm, *packed, 70, Kind::kSwiGlu);
+    const TestMatrix g = MultiplyNormed(x, norm, PackOne(backend(), gate), 70);
+    const TestMatrix u = MultiplyNormed(x, norm, PackOne(backend(), up), 70);
+    for (int r = 0; r < rows; ++r) {
+      for (int c = 0; c < 70; ++c) {
+        const double value = g.at(r, c);
+        const double expected = value / (1.0 + std::exp(-value)) * u.at(r, c);
+        ASSERT_NEAR(out.at(r, c), expected, std::abs(expected) * 8 * 0x1p-24);
       }
     }
   }
@@ -526,14 +335,12 @@ TEST_F(NormedProduct, SwiGluIsOfTheSameProducts) {
 class ProductOfManyRows : public Product {
  protected:
   // All rows at once, and 64 at a time from `first_row` on.
-  void Compare(Quantization quantization, int rows, int inputs, int outputs, int first_row) {
-    const bool is_bf16 = quantization == Quantization::kNone;
+  void Compare(int rows, int inputs, int outputs, int first_row) {
     std::mt19937 random(rows + inputs);
-    const TestWeight weight(TestMatrix::Random(outputs, inputs, random), DType::kBF16);
     const std::vector<float> bias = RandomBias(outputs, random);
     const PackedWeight packed =
-        is_bf16 ? PackOne(backend(), weight, bias.data())
-                : PackQuantised(backend(), weight.values(), quantization, bias.data());
+        PackOne(backend(), TestWeight(TestMatrix::Random(outputs, inputs, random), DType::kBF16),
+                bias.data());
     const TestMatrix x = TestMatrix::Random(rows, inputs, random);
     const TestMatrix out = Multiply(x, packed, TestMatrix(rows, outputs));
     for (int first = first_row; first < rows; first += 64) {
@@ -542,50 +349,39 @@ class ProductOfManyRows : public Product {
       const TestMatrix few =
           Multiply(x.Rows(some), packed, TestMatrix(static_cast<int>(some.size()), outputs));
       EXPECT_TRUE(few.SameBits(out.Rows(some)))
-          << NameOf(packed.dtype) << " K " << inputs << " N " << outputs << " rows from " << first
-          << " of " << rows;
+          << "K " << inputs << " N " << outputs << " rows from " << first << " of " << rows;
     }
   }
 };
 
 TEST_F(ProductOfManyRows, HasTheBitsOfFew) {
-  for (const Quantization quantization :
-       {Quantization::kNone, Quantization::kInt8, Quantization::kInt4}) {
-    Compare(quantization, 65, 33, 129, 0);    // one output and one row in the last tiles
-    Compare(quantization, 260, 530, 150, 0);  // every stage of the ring, chains of several groups
-    Compare(quantization, 129, 2100, 8, 0);
-  }
+  Compare(65, 33, 129, 0);    // one output and one row in the last tiles
+  Compare(260, 530, 150, 0);  // every stage of the ring, chains of several steps
+  Compare(129, 2100, 8, 0);
 }
 
 // So many blocks that no device computes them as few rows.
-TEST_F(ProductOfManyRows, HasTheBitsOfFewOnAnyDevice) {
-  Compare(Quantization::kNone, 1024, 32, 2112, 992);
-}
+TEST_F(ProductOfManyRows, HasTheBitsOfFewOnAnyDevice) { Compare(1024, 32, 2112, 992); }
 
 TEST_F(ProductOfManyRows, EndsAsFewRowsDo) {
   std::mt19937 random(12);
-  const TestMatrix gate = TestMatrix::Random(70, 40, random);
-  const TestMatrix up = TestMatrix::Random(70, 40, random);
+  const TestWeight gate(TestMatrix::Random(70, 40, random), DType::kBF16);
+  const TestWeight up(TestMatrix::Random(70, 40, random), DType::kBF16);
   const std::vector<float> bias = RandomBias(70, random);
   const TestMatrix x = TestMatrix::Random(140, 40, random);
   const TestMatrix sum = TestMatrix::Random(140, 70, random);
-  for (const Quantization quantization : {Quantization::kNone, Quantization::kInt8}) {
-    const TestWeight bf16_gate(gate, DType::kBF16), bf16_up(up, DType::kBF16);
-    auto packed = backend().Pack({{bf16_gate.view(), bias.data()}, {bf16_up.view()}},
-                                 PartOrder::kGateAndUp, quantization);
-    auto gate_alone =
-        backend().Pack({{bf16_gate.view(), bias.data()}}, PartOrder::kConcatenated, quantization);
-    ASSERT_TRUE(packed.ok() && gate_alone.ok());
-    const TestMatrix gated = Multiply(x, *packed, TestMatrix(140, 70), Kind::kSwiGlu);
-    const TestMatrix added = Multiply(x, *gate_alone, sum, Kind::kAdd);
-    for (int first = 0; first < 140; first += 35) {
-      std::vector<int> some = Iota(35);
-      for (int& row : some) row += first;
-      EXPECT_TRUE(Multiply(x.Rows(some), *packed, TestMatrix(35, 70), Kind::kSwiGlu)
-                      .SameBits(gated.Rows(some)));
-      EXPECT_TRUE(Multiply(x.Rows(some), *gate_alone, sum.Rows(some), Kind::kAdd)
-                      .SameBits(added.Rows(some)));
-    }
+  auto packed = backend().Pack({{gate.view(), bias.data()}, {up.view()}}, PartOrder::kGateAndUp);
+  ASSERT_TRUE(packed.ok());
+  const PackedWeight gate_alone = PackOne(backend(), gate, bias.data());
+  const TestMatrix gated = Multiply(x, *packed, TestMatrix(140, 70), Kind::kSwiGlu);
+  const TestMatrix added = Multiply(x, gate_alone, sum, Kind::kAdd);
+  for (int first = 0; first < 140; first += 35) {
+    std::vector<int> some = Iota(35);
+    for (int& row : some) row += first;
+    EXPECT_TRUE(Multiply(x.Rows(some), *packed, TestMatrix(35, 70), Kind::kSwiGlu)
+                    .SameBits(gated.Rows(some)));
+    EXPECT_TRUE(
+        Multiply(x.Rows(some), gate_alone, sum.Rows(some), Kind::kAdd).SameBits(added.Rows(some)));
   }
 }
 

@@ -31,7 +31,7 @@ class RepeaterTest : public CudaTest {
     std::vector<uint16_t> matrix(kInputs * kInputs, 0);
     for (int i = 0; i < kInputs; ++i) matrix[i * (kInputs + 1)] = 0x3F80;
     const WeightPart part{.matrix = {matrix.data(), DType::kBF16, kInputs, kInputs, kInputs}};
-    auto weight = backend().Pack({&part, 1}, PartOrder::kConcatenated, Quantization::kNone);
+    auto weight = backend().Pack({&part, 1}, PartOrder::kConcatenated);
     TANDEM_CHECK(weight.ok());
     return *std::move(weight);
   }

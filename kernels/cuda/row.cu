@@ -3,6 +3,9 @@
 namespace tandem::cuda {
 
 Error Launch(const EmbedTask& task, Stream stream) {
+  if (IsBlocks(task.table.dtype)) {
+    return Enqueue<EmbedBlocksKernel>(task, RowShape(task.out.rows), stream);
+  }
   return Enqueue<EmbedKernel>(task, RowShape(task.out.rows), stream);
 }
 

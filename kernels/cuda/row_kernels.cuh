@@ -4,6 +4,7 @@
 #define TANDEM_KERNELS_CUDA_ROW_KERNELS_CUH_
 
 #include "kernels/cuda/block_math.cuh"
+#include "kernels/cuda/block_numbers.cuh"
 #include "kernels/cuda/launch_shapes.h"
 
 namespace tandem::cuda {
@@ -23,6 +24,65 @@ struct EmbedKernel {
     };
     ForEach(ThreadIndex(), task.out.cols, kThreads, element,
             [&](int c, float value) { Store(out + c, value); });
+  }
+};
+
+// Of a table of blocks: each thread has four numbers at a time.
+struct EmbedBlocksKernel {
+  using Task = EmbedTask;
+  static constexpr int kThreads = kRowThreads;
+
+  TANDEM_DEVICE static void Run(const Task& task, unsigned char*) {
+    WaitForKernelsBefore();
+    const int id = Load(task.ids + BlockX());
+    if (id < 0 || id >= task.table.rows) return;
+    const BlockTiles tiles = BlockTilesOf(task.table.dtype);
+    const int64_t first_piece = int64_t{id / kTileOutputs} * tiles.num_pieces(task.table.cols);
+    const int output = id % kTileOutputs;
+    float* const out = RowOf(task.out, BlockX());
+    for (int c = 4 * ThreadIndex(); c < task.out.cols; c += 4 * kThreads) {
+      const int step = c / kStepInputs;
+      const unsigned char* const piece =
+          static_cast<const unsigned char*>(task.table.data) +
+          (first_piece + step / tiles.piece_steps()) * tiles.piece_bytes();
+      Widen(tiles, piece, step % tiles.piece_steps(), output, c % kStepInputs, out + c);
+    }
+  }
+
+ private:
+  // As WidenRow does (kernels/widen_row.h).
+  TANDEM_DEVICE static void Widen(const BlockTiles& tiles, const unsigned char* piece, int step,
+                                  int output, int input, float* out) {
+    const uint32_t numbers = Numbers(tiles, piece, step, WholePlace(output, input));
+    const int half = tiles.halves() == 2 ? input / 16 : 0;
+    const float scale = Scale(tiles, piece + tiles.scales_at(), step, output, half);
+    const float minimum =
+        tiles.has_minimums ? Scale(tiles, piece + tiles.minimums_at(), step, output, half) : 0.0f;
+    TANDEM_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const int number = static_cast<int>(numbers >> 8 * i & 0xFF) - tiles.zero;
+      const float product = scale * static_cast<float>(number);
+      Store(out + i, product + minimum);
+    }
+  }
+  TANDEM_DEVICE static uint32_t Numbers(const BlockTiles& tiles, const unsigned char* piece,
+                                        int step, PlaceOfWhole at) {
+    const unsigned char* const numbers = piece + tiles.numbers_at(step, at.lane);
+    if (tiles.bits == 8) return LoadAt<uint32_t>(numbers + 4 * at.place);
+    const auto word = LoadAt<uint32_t>(numbers + at.place / 2 * 4);
+    const HalvesOfBytes halves = tiles.has_table ? LookUp(word) : Halves(word);
+    const uint32_t low = at.place % 2 == 0 ? halves.low : halves.high;
+    if (tiles.bits == 4) return low;
+    const auto high = LoadAt<uint32_t>(piece + tiles.high_bits_at(step, at.lane));
+    return low | (high >> 2 * at.place & kLowPairs) << 4;
+  }
+  TANDEM_DEVICE static float Scale(const BlockTiles& tiles, const unsigned char* scales, int step,
+                                   int output, int half) {
+    const int pair = output % (kTileOutputs / 2), of_pair = output / (kTileOutputs / 2);
+    const unsigned char* const record = scales + tiles.record_at(step, pair);
+    if (!tiles.has_factors()) return F16ToFloat(LoadAt<uint16_t>(record + 2 * of_pair));
+    return F16ToFloat(LoadAt<uint16_t>(scales + tiles.common_at(pair) + 2 * of_pair)) *
+           ByteToFloat(LoadAt<uint16_t>(record + 2 * half), of_pair);
   }
 };
 

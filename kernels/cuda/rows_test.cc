@@ -32,14 +32,26 @@ TEST_F(Rows, EmbedConvertsEveryDTypeAndLeavesPaddingAlone) {
   }
 }
 
-TEST_F(Rows, AreRefusedInBlockFormatsByName) {
-  std::vector<std::byte> host(2 * 34);
-  const ConstMatrixView blocks(host.data(), DType::kQ8_0, 2, 32, 32);
-  Buffer storage;
-  for (const absl::Status& status : {backend().Pack({{blocks}}, PartOrder::kConcatenated).status(),
-                                     backend().Import(blocks, &storage).status()}) {
-    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
-    EXPECT_NE(status.message().find("q8_0"), std::string::npos) << status;
+TEST_F(Rows, EmbedWidensBlocksAsTheHostDoes) {
+  std::mt19937 random(7);
+  for (const DType dtype : kAllBlockDTypes) {
+    const RandomBlocks table(dtype, 35, 544, random);
+    Buffer storage;
+    const ConstMatrixView view = *backend().Import(table.view(), &storage);
+    const std::vector<int32_t> ids = {34, 0, 8, 35, 17, -1, 8};
+    const Buffer device_ids = Upload(ids);
+    TestMatrix expected(7, 544);
+    for (int r = 0; r < 7; ++r) {
+      const bool padding = r == 3 || r == 5;
+      const std::vector<float> row =
+          padding ? std::vector<float>(544, 7.0f) : table.Widened(ids[r]);
+      std::copy(row.begin(), row.end(), expected.row(r));
+    }
+    TestMatrix before(7, 544);
+    for (const int r : {3, 5}) std::fill_n(before.row(r), 544, 7.0f);
+    DeviceMatrix out(backend(), before);
+    backend().Embed(static_cast<const int32_t*>(device_ids.data()), view, out.view());
+    EXPECT_TRUE(out.Get().SameBits(expected)) << NameOf(dtype);
   }
 }
 

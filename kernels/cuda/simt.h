@@ -61,6 +61,9 @@ TANDEM_DEVICE uint32_t Vote(bool condition) { return __ballot_sync(kWholeWarp, c
 
 // ---- Memory ----
 
+struct alignas(8) Words2 {
+  uint32_t words[2];
+};
 struct alignas(16) Words4 {
   uint32_t words[4];
 };
@@ -112,7 +115,17 @@ TANDEM_DEVICE float Exponential(float x) { return expf(x); }
 TANDEM_DEVICE float Cosine(float x) { return cosf(x); }
 TANDEM_DEVICE float Sine(float x) { return sinf(x); }
 
+// To the nearest, of two the even one.
+TANDEM_DEVICE int RoundToWhole(float x) { return __float2int_rn(x); }
+
 TANDEM_DEVICE uint32_t CountBits(uint32_t bits) { return __popc(bits); }
+
+// The number whose f16 bits are the low half of `bits`.
+TANDEM_DEVICE float F16ToFloat(uint32_t bits) {
+  float value;
+  asm("cvt.f32.f16 %0, %1;\n" : "=f"(value) : "h"(static_cast<uint16_t>(bits)));
+  return value;
+}
 
 // Two numbers rounded to bf16, to nearest even, `low` in the low half.
 TANDEM_DEVICE uint32_t PackBf16(float low, float high) {
@@ -121,14 +134,8 @@ TANDEM_DEVICE uint32_t PackBf16(float low, float high) {
   return packed;
 }
 
-// The sums of two pairs of bf16 numbers, rounded.
-TANDEM_DEVICE uint32_t AddBf16(uint32_t a, uint32_t b) {
-  constexpr uint32_t kOnes = 0x3F803F80;
-  uint32_t sums;
-  asm("fma.rn.bf16x2 %0, %1, %2, %3;\n" : "=r"(sums) : "r"(a), "r"(kOnes), "r"(b));
-  return sums;
-}
-// Four of the eight bytes of `low` and `high`, of which half-byte i of `which` says byte i.
+// Four of the eight bytes of `low` and `high`, of which half-byte i < 4 of `which`, 0 to 7, says
+// byte i.
 TANDEM_DEVICE uint32_t SelectBytes(uint32_t low, uint32_t high, uint32_t which) {
   return __byte_perm(low, high, which);
 }
@@ -145,6 +152,29 @@ TANDEM_DEVICE void MultiplyTile(const Words4& a, const uint32_t (&b)[2], float (
       "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\n"
       : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
       : "r"(a.words[0]), "r"(a.words[1]), "r"(a.words[2]), "r"(a.words[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// The same of whole numbers: sums = first + a * b, a [16, 32] of unsigned bytes, b [32, 8] of
+// signed ones, sums of 32 bits that are exact. Four numbers a word:
+//   a[0] at (g, 4t), a[1] at (g + 8, 4t), a[2] at (g, 4t + 16), a[3] at (g + 8, 4t + 16)
+//   b[0] at (4t, g), b[1] at (4t + 16, g)
+//   first[0] of column 2t, first[1] of column 2t + 1
+TANDEM_DEVICE void MultiplyWholeTile(const Words4& a, const uint32_t (&b)[2],
+                                     const uint32_t (&first)[2], uint32_t (&sums)[4]) {
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %10, %11};\n"
+      : "=r"(sums[0]), "=r"(sums[1]), "=r"(sums[2]), "=r"(sums[3])
+      : "r"(a.words[0]), "r"(a.words[1]), "r"(a.words[2]), "r"(a.words[3]), "r"(b[0]), "r"(b[1]),
+        "r"(first[0]), "r"(first[1]));
+}
+// Of k below 16 (half 0) or from there on (half 1).
+TANDEM_DEVICE void MultiplyHalfTile(const Words4& a, const uint32_t (&b)[2], int half,
+                                    const uint32_t (&first)[2], uint32_t (&sums)[4]) {
+  asm("mma.sync.aligned.m16n8k16.row.col.s32.u8.s8.s32 "
+      "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %8, %7, %8};\n"
+      : "=r"(sums[0]), "=r"(sums[1]), "=r"(sums[2]), "=r"(sums[3])
+      : "r"(a.words[2 * half]), "r"(a.words[2 * half + 1]), "r"(b[half]), "r"(first[0]),
+        "r"(first[1]));
 }
 
 // ---- Launching ----

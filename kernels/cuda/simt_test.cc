@@ -346,5 +346,61 @@ TEST(Simt, MultipliesTiles) {
   }
 }
 
+// Of a lane's words in both operands, as whole numbers; kHalf 2 is all of k.
+template <int kHalf>
+struct MultipliesWholeTile {
+  using Task = Numbers;
+  static constexpr int kThreads = kWarpSize;
+  static constexpr int kBegin = kHalf == 1 ? 16 : 0, kEnd = kHalf == 0 ? 16 : 32;
+  static int A(int m, int k) { return (m * 31 + k * 17) % 256; }
+  static int B(int k, int n) { return (n * 29 + k * 13) % 255 - 127; }
+  static int First(int n) { return 1000 * n; }
+
+  static void Run(const Task& task, unsigned char*) {
+    WaitForKernelsBefore();
+    const int g = Lane() / 4, t = Lane() % 4;
+    Words4 a = {};
+    uint32_t b[2] = {}, sums[4] = {};
+    for (int i = 0; i < 4; ++i) {
+      const int k = 4 * t + i;
+      a.words[0] |= static_cast<uint32_t>(A(g, k)) << 8 * i;
+      a.words[1] |= static_cast<uint32_t>(A(g + 8, k)) << 8 * i;
+      a.words[2] |= static_cast<uint32_t>(A(g, k + 16)) << 8 * i;
+      a.words[3] |= static_cast<uint32_t>(A(g + 8, k + 16)) << 8 * i;
+      b[0] |= (static_cast<uint32_t>(B(k, g)) & 0xFF) << 8 * i;
+      b[1] |= (static_cast<uint32_t>(B(k + 16, g)) & 0xFF) << 8 * i;
+    }
+    const uint32_t first[2] = {static_cast<uint32_t>(First(2 * t)),
+                               static_cast<uint32_t>(First(2 * t + 1))};
+    if constexpr (kHalf == 2) {
+      MultiplyWholeTile(a, b, first, sums);
+    } else {
+      MultiplyHalfTile(a, b, kHalf, first, sums);
+    }
+    for (int i = 0; i < 4; ++i) {
+      Store(task.out + (g + i / 2 * 8) * 8 + 2 * t + i % 2, static_cast<int>(sums[i]));
+    }
+  }
+};
+template <int kHalf>
+void ExpectMultipliesWholeTile() {
+  using Kernel = MultipliesWholeTile<kHalf>;
+  Array in(1), out(128);
+  EXPECT_THAT(Fault<Kernel>({in.data(), out.data()}), IsEmpty());
+  for (int m = 0; m < 16; ++m) {
+    for (int n = 0; n < 8; ++n) {
+      int expected = Kernel::First(n);
+      for (int k = Kernel::kBegin; k < Kernel::kEnd; ++k)
+        expected += Kernel::A(m, k) * Kernel::B(k, n);
+      EXPECT_EQ(out[m * 8 + n], expected) << m << ", " << n;
+    }
+  }
+}
+TEST(Simt, MultipliesTilesOfWholeNumbers) {
+  ExpectMultipliesWholeTile<0>();
+  ExpectMultipliesWholeTile<1>();
+  ExpectMultipliesWholeTile<2>();
+}
+
 }  // namespace
 }  // namespace tandem::cuda

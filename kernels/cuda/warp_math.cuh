@@ -24,16 +24,6 @@ TANDEM_DEVICE float WarpMax(float value) {
 TANDEM_DEVICE float Bf16Low(uint32_t pair) { return BitsToFloat(pair << 16); }
 TANDEM_DEVICE float Bf16High(uint32_t pair) { return BitsToFloat(pair & 0xFFFF0000u); }
 
-TANDEM_DEVICE float F16ToFloat(uint32_t bits) {
-  const uint32_t sign = (bits & 0x8000u) << 16;
-  const uint32_t rest = bits & 0x7FFF;
-  if (rest >= 0x7C00) return BitsToFloat(sign | 0x7F800000u | (rest & 0x3FF) << 13);
-  if (rest < 0x400) {  // zero and subnormals: an exact product
-    return BitsToFloat(sign | FloatToBits(static_cast<float>(rest) * 0x1p-24f));
-  }
-  return BitsToFloat(sign | ((rest << 13) + (112u << 23)));
-}
-
 // Element `index` of f32, f16 or bf16 numbers.
 TANDEM_DEVICE float LoadAsFloat(const void* data, DType dtype, int64_t index) {
   if (dtype == DType::kF32) return Load(static_cast<const float*>(data) + index);

@@ -15,7 +15,7 @@ TEST(BenchDevice, RunsOnADevice) {
   DeviceBenchmarkOptions options;
   options.shape = *RandomModelShape::Parse("layers=1,hidden=32,ffn=32,vocab=257,family=qwen3");
   options.ops = {std::begin(kDeviceOps), std::end(kDeviceOps)};
-  options.quantization = Quantization::kInt8;
+  options.quantized = DType::kQ4K;
   options.kv_dtype = KvDType::kInt8;
   options.rows = {1, 2};
   options.batches = {2};

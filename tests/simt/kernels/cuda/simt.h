@@ -79,6 +79,9 @@ inline uint32_t Vote(bool condition, const Where& where = Where::current()) {
 
 // ---- Memory ----
 
+struct alignas(8) Words2 {
+  uint32_t words[2];
+};
 struct alignas(16) Words4 {
   uint32_t words[4];
 };
@@ -126,17 +129,13 @@ inline float Larger(float a, float b) { return std::fmax(a, b); }
 inline float Exponential(float x) { return std::exp(x); }
 inline float Cosine(float x) { return std::cos(x); }
 inline float Sine(float x) { return std::sin(x); }
+inline int RoundToWhole(float x) { return static_cast<int>(std::nearbyint(x)); }
 inline uint32_t CountBits(uint32_t bits) { return std::popcount(bits); }
+inline float F16ToFloat(uint32_t bits) { return tandem::F16ToFloat(static_cast<uint16_t>(bits)); }
 inline uint32_t PackBf16(float low, float high) {
   return FloatToBf16(low) | uint32_t{FloatToBf16(high)} << 16;
 }
 
-inline uint32_t AddBf16(uint32_t a, uint32_t b) {
-  const auto number = [](uint32_t pair, int i) {
-    return Bf16ToFloat(static_cast<uint16_t>(pair >> 16 * i));
-  };
-  return PackBf16(number(a, 0) + number(b, 0), number(a, 1) + number(b, 1));
-}
 inline uint32_t SelectBytes(uint32_t low, uint32_t high, uint32_t which) {
   const uint64_t bytes = uint64_t{high} << 32 | low;
   uint32_t selected = 0;
@@ -188,6 +187,51 @@ inline void MultiplyTile(const Words4& a, const uint32_t (&b)[2], float (&sums)[
   };
   const Got got = FromLane<Got>(simt::Machine::Get().Collective(ToLane(mine), where, multiply));
   std::memcpy(sums, got.sums, sizeof(got.sums));
+}
+
+// Of k from `begin` to `end`.
+inline void MultiplyWhole(const Words4& a, const uint32_t (&b)[2], int begin, int end,
+                          const uint32_t (&first)[2], uint32_t (&sums)[4], const Where& where) {
+  struct Given {
+    uint32_t a[4], b[2];
+  };
+  struct Got {
+    int32_t sums[4];
+  };
+  Given mine;
+  std::memcpy(mine.a, a.words, sizeof(mine.a));
+  std::memcpy(mine.b, b, sizeof(mine.b));
+  const auto multiply = [begin, end](const simt::LaneValues& given, simt::LaneValues* got) {
+    uint8_t left[16][32];
+    int8_t right[8][32];
+    for (int lane = 0; lane < kWarpSize; ++lane) {
+      const Given& from = reinterpret_cast<const Given&>(given[lane]);
+      const int group = lane / 4, k = lane % 4 * 4;
+      for (int i = 0; i < 4; ++i) {
+        std::memcpy(&left[group + i % 2 * 8][k + i / 2 * 16], &from.a[i], 4);
+      }
+      for (int i = 0; i < 2; ++i) std::memcpy(&right[group][k + i * 16], &from.b[i], 4);
+    }
+    for (int lane = 0; lane < kWarpSize; ++lane) {
+      Got sum = {};
+      for (int i = 0; i < 4; ++i) {
+        const int m = lane / 4 + i / 2 * 8, n = lane % 4 * 2 + i % 2;
+        for (int k = begin; k < end; ++k) sum.sums[i] += left[m][k] * right[n][k];
+      }
+      (*got)[lane] = ToLane(sum);
+    }
+  };
+  const Got got = FromLane<Got>(simt::Machine::Get().Collective(ToLane(mine), where, multiply));
+  for (int i = 0; i < 4; ++i) sums[i] = first[i % 2] + static_cast<uint32_t>(got.sums[i]);
+}
+inline void MultiplyWholeTile(const Words4& a, const uint32_t (&b)[2], const uint32_t (&first)[2],
+                              uint32_t (&sums)[4], const Where& where = Where::current()) {
+  MultiplyWhole(a, b, 0, 32, first, sums, where);
+}
+inline void MultiplyHalfTile(const Words4& a, const uint32_t (&b)[2], int half,
+                             const uint32_t (&first)[2], uint32_t (&sums)[4],
+                             const Where& where = Where::current()) {
+  MultiplyWhole(a, b, 16 * half, 16 * half + 16, first, sums, where);
 }
 
 // ---- Launching ----

@@ -1,0 +1,122 @@
+// How lanes read weights of block formats from their tiles (product_layout.h).
+#ifndef TANDEM_KERNELS_CUDA_BLOCK_NUMBERS_CUH_
+#define TANDEM_KERNELS_CUDA_BLOCK_NUMBERS_CUH_
+
+#include "kernels/cuda/product_layout.h"
+#include "kernels/cuda/warp_math.cuh"
+
+namespace tandem::cuda {
+
+inline constexpr uint32_t kLowHalves = 0x0F0F0F0F;
+inline constexpr uint32_t kLowPairs = 0x03030303;
+
+// The numbers of the low, and the high, halves of bytes.
+struct HalvesOfBytes {
+  uint32_t low;
+  uint32_t high;
+};
+TANDEM_DEVICE HalvesOfBytes Halves(uint32_t word) {
+  return {word & kLowHalves, word >> 4 & kLowHalves};
+}
+// The same as indices of kTableWords.
+TANDEM_DEVICE HalvesOfBytes LookUp(uint32_t word) {
+  uint32_t found[2];  // of the halves of two bytes each, in their order
+  TANDEM_UNROLL
+  for (int i = 0; i < 2; ++i) {
+    const uint32_t four = word >> 16 * i;
+    const uint32_t in_eight = four & 0x7777;
+    const uint32_t first = SelectBytes(kTableWords[0], kTableWords[1], in_eight);
+    const uint32_t last = SelectBytes(kTableWords[2], kTableWords[3], in_eight);
+    found[i] = SelectBytes(first, last, 0x3210 | (four & 0x8888) >> 1);
+  }
+  return {SelectBytes(found[0], found[1], 0x6420), SelectBytes(found[0], found[1], 0x7531)};
+}
+
+template <typename T>
+TANDEM_DEVICE T LoadAt(const unsigned char* bytes) {
+  return Load(reinterpret_cast<const T*>(bytes));
+}
+
+// Signed byte `i` of a word.
+TANDEM_DEVICE float ByteToFloat(uint32_t word, int i) {
+  return static_cast<float>(static_cast<int8_t>(word >> 8 * i & 0xFF));
+}
+TANDEM_DEVICE float F16Of(uint32_t pair, int i) { return F16ToFloat(pair >> 16 * i & 0xFFFF); }
+
+// A step's scales, or minimums, of outputs g and g + 8.
+template <int kHalves>
+struct PairScales {
+  float of[kHalves][2];
+};
+
+template <DType kDType>
+struct BlockWeight {
+  static constexpr BlockTiles kTiles = BlockTilesOf(kDType);
+  static constexpr int kHalves = kTiles.halves();
+  static constexpr int kPieceSteps = kTiles.piece_steps();
+  static constexpr int kPieceBytes = kTiles.piece_bytes();
+  static constexpr int kNumberBytes = kTiles.number_bytes();
+  static constexpr int kMinimumsAt = kTiles.minimums_at();
+  static constexpr int kZero = kTiles.zero;
+  static constexpr bool kHasMinimums = kTiles.has_minimums;
+
+  // A lane's registers of a step of the piece at `piece`: [16 outputs, 32 inputs].
+  TANDEM_DEVICE static Words4 Numbers(const unsigned char* piece, int step) {
+    const unsigned char* const at = piece + Tiles().numbers_at(step, Lane());
+    if constexpr (kTiles.bits == 8) {
+      return LoadAt<Words4>(at);
+    } else {
+      const auto low = LoadAt<Words2>(at);
+      Words4 numbers;
+      TANDEM_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        const HalvesOfBytes halves = kTiles.has_table ? LookUp(low.words[i]) : Halves(low.words[i]);
+        numbers.words[2 * i] = halves.low;
+        numbers.words[2 * i + 1] = halves.high;
+      }
+      if constexpr (kTiles.bits == 6) {
+        const auto high = LoadAt<uint32_t>(piece + Tiles().high_bits_at(step, Lane()));
+        TANDEM_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          // Shifted by 4 - 2 i, and not as a shift back and forth.
+          const uint32_t pairs = i < 2 ? high << (4 - 2 * i) : high >> (2 * i - 4);
+          numbers.words[i] |= pairs & kLowPairs << 4;
+        }
+      }
+      return numbers;
+    }
+  }
+
+  // Those that begin at `scales`, for outputs lane / 4 and 8 more.
+  TANDEM_DEVICE static PairScales<kHalves> Scales(const unsigned char* scales, int step) {
+    const int pair = Lane() / 4;
+    const unsigned char* const at = scales + Tiles().record_at(step, pair);
+    PairScales<kHalves> pairs;
+    if constexpr (!kTiles.has_factors()) {
+      const auto record = LoadAt<uint32_t>(at);
+      TANDEM_UNROLL
+      for (int i = 0; i < 2; ++i) pairs.of[0][i] = F16Of(record, i);
+    } else {
+      uint32_t record = 0;
+      if constexpr (kHalves == 2) {
+        record = LoadAt<uint32_t>(at);
+      } else {
+        record = LoadAt<uint16_t>(at);
+      }
+      const auto common = LoadAt<uint32_t>(scales + Tiles().common_at(pair));
+      TANDEM_UNROLL
+      for (int i = 0; i < 2 * kHalves; ++i) {
+        pairs.of[i / 2][i % 2] = F16Of(common, i % 2) * ByteToFloat(record, i);
+      }
+    }
+    return pairs;
+  }
+
+ private:
+  // For what takes a reference.
+  TANDEM_DEVICE static BlockTiles Tiles() { return BlockTilesOf(kDType); }
+};
+
+}  // namespace tandem::cuda
+
+#endif  // TANDEM_KERNELS_CUDA_BLOCK_NUMBERS_CUH_

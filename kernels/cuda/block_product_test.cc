@@ -1,0 +1,326 @@
+// Products with weights of block formats on a device: as defined, and the same bits for a row
+// whatever surrounds it.
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/cuda/cuda_testing.h"
+#include "kernels/cuda/launch_shapes.h"
+
+namespace tandem::cuda {
+namespace {
+
+// 32 activations as the contract has them.
+struct DefinedActivations {
+  int values[kBlockGroup] = {};
+  float scale = 0.0f;
+
+  explicit DefinedActivations(const float* x) {
+    float largest = 0.0f;
+    for (int i = 0; i < kBlockGroup; ++i) largest = std::max(largest, std::abs(x[i]));
+    if (largest == 0.0f) return;
+    const float inverse = 127.0f / largest;
+    scale = largest / 127.0f;
+    for (int i = 0; i < kBlockGroup; ++i) {
+      values[i] = static_cast<int>(std::nearbyint(x[i] * inverse));
+    }
+  }
+};
+
+bool HasHalves(DType dtype) {
+  return dtype == DType::kQ2K || dtype == DType::kQ3K || dtype == DType::kQ6K;
+}
+bool HasMinimums(DType dtype) {
+  return dtype == DType::kQ4_1 || dtype == DType::kQ5_1 || dtype == DType::kQ2K ||
+         dtype == DType::kQ4K || dtype == DType::kQ5K;
+}
+
+// What a group adds to a chain (docs/numerics.md).
+float AddGroup(const BlockGroup& weights, DType dtype, const DefinedActivations& x, float sum) {
+  const int part = HasHalves(dtype) ? kBlockGroup / 2 : kBlockGroup;
+  for (int first = 0; first < kBlockGroup; first += part) {
+    int whole = 0;
+    int of_row = 0;
+    for (int i = first; i < first + part; ++i) {
+      whole += weights.NumberOf(i) * x.values[i];
+      of_row += x.values[i];
+    }
+    const int half = first / (kBlockGroup / 2);
+    sum = std::fma(static_cast<float>(whole), weights.ScaleOf(half) * x.scale, sum);
+    if (HasMinimums(dtype)) {
+      sum = std::fma(weights.MinimumOf(half), x.scale * static_cast<float>(of_row), sum);
+    }
+  }
+  return sum;
+}
+
+// Eight chains, each of whole units of four groups, added in order.
+float DefinedProduct(const RandomBlocks& weight, int output, const float* x) {
+  const int groups = weight.cols() / kBlockGroup;
+  float total = 0.0f;
+  for (int chain = 0; chain < kChains; ++chain) {
+    float sum = 0.0f;
+    const int end = ChainBegin(chain + 1, groups, kBlockChainSteps);
+    for (int g = ChainBegin(chain, groups, kBlockChainSteps); g < end; ++g) {
+      sum = AddGroup(ReadBlockGroup(weight.row(output), weight.dtype(), g), weight.dtype(),
+                     DefinedActivations(x + g * kBlockGroup), sum);
+    }
+    total += sum;
+  }
+  return total;
+}
+
+class BlockProduct : public CudaTest, public testing::WithParamInterface<DType> {
+ protected:
+  enum class Kind { kStore, kAdd, kSwiGlu };
+
+  DType dtype() const { return GetParam(); }
+  // `sum` is what kAdd adds to, and the shape of the result.
+  TestMatrix Multiply(const TestMatrix& x, const PackedWeight& weight, TestMatrix sum,
+                      Kind kind = Kind::kStore) {
+    DeviceMatrix in(backend(), x), out(backend(), std::move(sum));
+    if (kind == Kind::kStore) backend().MatMul(in.view(), weight, out.view());
+    if (kind == Kind::kAdd) backend().MatMulAdd(in.view(), weight, out.view());
+    if (kind == Kind::kSwiGlu) backend().MatMulSwiGlu(in.view(), weight, out.view());
+    return out.Get();
+  }
+  static constexpr float kEpsilon = 1e-5f;
+  TestMatrix MultiplyNormed(const TestMatrix& x, const TestMatrix& norm, const PackedWeight& weight,
+                            int outputs) {
+    DeviceMatrix in(backend(), x), normed(backend(), TestMatrix(x.rows(), x.cols()));
+    DeviceMatrix norm_weight(backend(), norm), out(backend(), TestMatrix(x.rows(), outputs));
+    const NormedRows rows{
+        .x = in.view(), .weight = norm_weight.data(), .epsilon = kEpsilon, .normed = normed.view()};
+    backend().MatMul(rows, weight, out.view());
+    return out.Get();
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Formats, BlockProduct, testing::ValuesIn(kAllBlockDTypes),
+                         [](const auto& info) { return std::string(NameOf(info.param)); });
+
+// Shapes of one piece that is not full, of several chains, of long ones; of few rows and, on the
+// host's device, of many. K formats have widths that are no multiple of 256 where floats were
+// quantised.
+TEST_P(BlockProduct, IsAsDefined) {
+  std::mt19937 random(1);
+  for (const auto& [inputs, outputs, rows] :
+       {std::tuple{32, 1, 1}, {96, 17, 9}, {1440, 19, 3}, {800, 40, 20}, {288, 33, 70}}) {
+    const RandomBlocks weight(dtype(), outputs, inputs, random);
+    const std::vector<float> bias = RandomBias(outputs, random);
+    TestMatrix x = TestMatrix::Random(rows, weight.cols(), random);
+    std::fill_n(x.row(0), kBlockGroup, 0.0f);
+    const TestMatrix out =
+        Multiply(x, PackBlocks(backend(), weight, bias.data()), TestMatrix(rows, outputs));
+    for (int r = 0; r < rows; ++r) {
+      for (int c = 0; c < outputs; ++c) {
+        ASSERT_EQ(out.at(r, c), DefinedProduct(weight, c, x.row(r)) + bias[c])
+            << "K " << weight.cols() << " N " << outputs << " at " << r << ", " << c << " of "
+            << rows;
+      }
+    }
+  }
+}
+
+// What decoding reads: the bits of numbers, of scales and of what these are factors of.
+TEST_P(BlockProduct, WeightsTakeTheirBits) {
+  const auto bits = [&]() -> double {
+    switch (dtype()) {
+      case DType::kQ8_0:
+        return 8.5;
+      case DType::kQ4_0:
+      case DType::kIq4Nl:
+        return 4.5;
+      case DType::kQ4_1:
+        return 5.0;
+      case DType::kQ5_0:
+        return 6.5;
+      case DType::kQ5_1:
+        return 7.0;
+      case DType::kQ2K:
+        return 5.25;
+      case DType::kQ3K:
+        return 4.625;
+      case DType::kQ4K:
+        return 4.75;
+      case DType::kQ5K:
+        return 6.75;
+      case DType::kQ6K:
+        return 6.625;
+      case DType::kIq4Xs:
+        return 4.375;
+      default:
+        return 0.0;
+    }
+  };
+  std::mt19937 random(2);
+  const PackedWeight packed = PackBlocks(backend(), RandomBlocks(dtype(), 48, 512, random));
+  EXPECT_EQ(static_cast<double>(packed.bytes_read) * 8, 48 * 512 * bits());
+  EXPECT_EQ(packed.data.size_bytes(), packed.bytes_read);
+}
+
+TEST_P(BlockProduct, RowsHaveTheBitsTheyHaveAlone) {
+  std::mt19937 random(3);
+  constexpr int kRows = 66, kOutputs = 33;
+  const RandomBlocks weight(dtype(), kOutputs, 288, random);
+  const PackedWeight packed = PackBlocks(backend(), weight);
+  const TestMatrix norm = TestMatrix::Random(1, weight.cols(), random);
+  TestMatrix x = TestMatrix::Random(kRows, weight.cols(), random);
+  x.at(3, weight.cols() / 2) = NAN;
+  for (const bool is_normed : {false, true}) {
+    const auto multiply = [&](const TestMatrix& rows) {
+      return is_normed ? MultiplyNormed(rows, norm, packed, kOutputs)
+                       : Multiply(rows, packed, TestMatrix(rows.rows(), kOutputs));
+    };
+    const TestMatrix all = multiply(x);
+    for (const int r : {0, 3, 4, 7, 8, 17, 32, 64, 65}) {
+      const TestMatrix one = multiply(x.Rows({r}));
+      EXPECT_EQ(std::isnan(one.at(0, 0)), r == 3);
+      EXPECT_TRUE(all.SameBits(r, one, 0)) << "row " << r;
+    }
+    for (const int count : {2, 9, 17, 33}) {
+      std::vector<int> order = Iota(kRows);
+      std::shuffle(order.begin(), order.end(), random);
+      order.resize(count);
+      EXPECT_TRUE(multiply(x.Rows(order)).SameBits(all.Rows(order))) << count;
+    }
+  }
+}
+
+TEST_P(BlockProduct, WhatIsNotFiniteStaysInItsRow) {
+  std::mt19937 random(4);
+  const RandomBlocks weight(dtype(), 20, 96, random);
+  const PackedWeight packed = PackBlocks(backend(), weight);
+  TestMatrix x = TestMatrix::Random(12, weight.cols(), random);
+  const TestMatrix clean = Multiply(x, packed, TestMatrix(12, 20));
+  x.at(3, 50) = NAN;
+  x.at(9, 95) = -INFINITY;
+  const TestMatrix out = Multiply(x, packed, TestMatrix(12, 20));
+  for (int r = 0; r < 12; ++r) {
+    if (r == 3 || r == 9) {
+      for (int c = 0; c < 20; ++c) EXPECT_TRUE(std::isnan(out.at(r, c)));
+    } else {
+      EXPECT_TRUE(out.SameBits(r, clean, r));
+    }
+  }
+}
+
+TEST_P(BlockProduct, OfPartsAndSumsAreOfTheSameProducts) {
+  std::mt19937 random(5);
+  const RandomBlocks first(dtype(), 11, 96, random);
+  const RandomBlocks second(dtype(), 22, first.cols(), random);
+  const std::vector<float> bias = RandomBias(22, random);
+  const TestMatrix x = TestMatrix::Random(5, first.cols(), random);
+  const TestMatrix sum = TestMatrix::Random(5, 33, random);
+  auto packed =
+      backend().Pack({{first.view()}, {second.view(), bias.data()}}, PartOrder::kConcatenated);
+  ASSERT_TRUE(packed.ok());
+  const TestMatrix out = Multiply(x, *packed, TestMatrix(5, 33));
+  const TestMatrix added = Multiply(x, *packed, sum, Kind::kAdd);
+  const TestMatrix a = Multiply(x, PackBlocks(backend(), first), TestMatrix(5, 11));
+  const TestMatrix b = Multiply(x, PackBlocks(backend(), second, bias.data()), TestMatrix(5, 22));
+  for (int r = 0; r < 5; ++r) {
+    for (int c = 0; c < 33; ++c) {
+      ASSERT_EQ(out.at(r, c), c < 11 ? a.at(r, c) : b.at(r, c - 11));
+      ASSERT_EQ(added.at(r, c), sum.at(r, c) + out.at(r, c));
+    }
+  }
+}
+
+// As of weights of floats (product_test.cc): few rows and many.
+TEST_P(BlockProduct, OfGateAndUpIsThatOfEach) {
+  std::mt19937 random(6);
+  const RandomBlocks gate(dtype(), 13, 96, random);
+  const RandomBlocks up(dtype(), 13, gate.cols(), random);
+  const std::vector<float> bias = RandomBias(13, random);
+  auto packed = backend().Pack({{gate.view(), bias.data()}, {up.view()}}, PartOrder::kGateAndUp);
+  ASSERT_TRUE(packed.ok());
+  for (const int rows : {3, 70}) {
+    const TestMatrix x = TestMatrix::Random(rows, gate.cols(), random);
+    const TestMatrix out = Multiply(x, *packed, TestMatrix(rows, 13), Kind::kSwiGlu);
+    const TestMatrix g =
+        Multiply(x, PackBlocks(backend(), gate, bias.data()), TestMatrix(rows, 13));
+    const TestMatrix u = Multiply(x, PackBlocks(backend(), up), TestMatrix(rows, 13));
+    for (int r = 0; r < rows; ++r) {
+      for (int c = 0; c < 13; ++c) {
+        const double value = g.at(r, c);
+        const double expected = value / (1.0 + std::exp(-value)) * u.at(r, c);
+        // Beyond gates of -88 the sigmoid is 0 in f32.
+        ASSERT_NEAR(
+            out.at(r, c), expected,
+            std::abs(expected) * 8 * 0x1p-24 + 0x1p-119 * (1 + std::abs(double{u.at(r, c)})));
+      }
+    }
+  }
+}
+
+// Rows are quantised times the norm's weights, and sums multiplied with the root, which errs by
+// half of what the sum of squares does, and three roundings.
+TEST_P(BlockProduct, OfNormedRowsIsScaledByTheRoot) {
+  std::mt19937 random(7);
+  constexpr int kOutputs = 9;
+  const RandomBlocks weight(dtype(), kOutputs, 288, random);
+  const PackedWeight packed = PackBlocks(backend(), weight);
+  const TestMatrix norm = TestMatrix::Random(1, weight.cols(), random);
+  for (const int rows : {2, 11}) {
+    const TestMatrix x = TestMatrix::Random(rows, weight.cols(), random, 3.0f);
+    const TestMatrix out = MultiplyNormed(x, norm, packed, kOutputs);
+    for (int r = 0; r < rows; ++r) {
+      double squares = 0.0;
+      std::vector<float> weighted(weight.cols());
+      for (int k = 0; k < weight.cols(); ++k) {
+        squares += double{x.at(r, k)} * x.at(r, k);
+        weighted[k] = x.at(r, k) * norm.at(0, k);
+      }
+      const double factor = 1.0 / std::sqrt(squares / weight.cols() + double{kEpsilon});
+      for (int c = 0; c < kOutputs; ++c) {
+        const double expected = DefinedProduct(weight, c, weighted.data()) * factor;
+        ASSERT_NEAR(out.at(r, c), expected,
+                    std::abs(expected) * (weight.cols() / 2.0 + 5) * 0x1p-23);
+      }
+    }
+  }
+}
+
+// Floats become the blocks that the host makes of them.
+TEST_P(BlockProduct, OfFloatsIsThatOfTheirBlocks) {
+  std::mt19937 random(9);
+  const TestMatrix values = TestMatrix::Random(19, 96, random);
+  const TestWeight blocks(values, dtype());
+  const TestMatrix x = TestMatrix::Random(3, 96, random);
+  const TestMatrix expected = Multiply(x, PackOne(backend(), blocks), TestMatrix(3, 19));
+  for (const DType given : {DType::kF32, DType::kBF16}) {
+    const TestWeight floats(values, given);
+    auto packed = backend().Pack({{floats.view()}}, PartOrder::kConcatenated, dtype());
+    ASSERT_TRUE(packed.ok());
+    EXPECT_EQ(packed->dtype, dtype());
+    const TestMatrix out = Multiply(x, *packed, TestMatrix(3, 19));
+    if (given == DType::kF32) {
+      EXPECT_TRUE(out.SameBits(expected));
+    } else {
+      const TestMatrix rounded =
+          Multiply(x, PackOne(backend(), TestWeight(floats.values(), dtype())), TestMatrix(3, 19));
+      EXPECT_TRUE(out.SameBits(rounded));
+    }
+  }
+}
+
+// So many blocks that every device computes them as many rows, and the last 32 alone as few.
+class BlockProductOfManyRows : public BlockProduct {};
+INSTANTIATE_TEST_SUITE_P(Formats, BlockProductOfManyRows, testing::Values(DType::kQ4_0),
+                         [](const auto& info) { return std::string(NameOf(info.param)); });
+
+TEST_P(BlockProductOfManyRows, HasTheBitsOfFewOnAnyDevice) {
+  std::mt19937 random(8);
+  constexpr int kRows = 1024, kOutputs = 2112;
+  const RandomBlocks weight(dtype(), kOutputs, 32, random);
+  const PackedWeight packed = PackBlocks(backend(), weight);
+  const TestMatrix x = TestMatrix::Random(kRows, 32, random);
+  const TestMatrix out = Multiply(x, packed, TestMatrix(kRows, kOutputs));
+  std::vector<int> last = Iota(32);
+  for (int& row : last) row += kRows - 32;
+  const TestMatrix few = Multiply(x.Rows(last), packed, TestMatrix(32, kOutputs));
+  EXPECT_TRUE(few.SameBits(out.Rows(last)));
+}
+
+}  // namespace
+}  // namespace tandem::cuda

@@ -1,0 +1,186 @@
+// How rows of f32 become what products with packed weights multiply: rounded to bf16, or quantised
+// to whole numbers of 8 bits, as they are or times the weights of a norm.
+#ifndef TANDEM_KERNELS_CUDA_PRODUCT_ROWS_CUH_
+#define TANDEM_KERNELS_CUDA_PRODUCT_ROWS_CUH_
+
+#include "kernels/cuda/launch_shapes.h"
+#include "kernels/cuda/warp_math.cuh"
+
+namespace tandem::cuda {
+
+// What a lane has of a step of a tile of rows: eight numbers of row lane / 4.
+struct Bf16Rows {
+  static constexpr int kChainUnit = 1;  // of steps, as of the weights' chains
+
+  TANDEM_DEVICE static int StepsOf(int inputs) { return NumSteps(inputs); }
+  TANDEM_DEVICE static int InputOf(int i) { return RowsInput(Lane(), i / 2) + i % 2; }
+  TANDEM_DEVICE static Words4 Rounded(const float (&numbers)[8]) {
+    Words4 packed;
+    TANDEM_UNROLL
+    for (int i = 0; i < 4; ++i) packed.words[i] = PackBf16(numbers[2 * i], numbers[2 * i + 1]);
+    return packed;
+  }
+  // step: of all tiles' steps
+  TANDEM_DEVICE static void Pack(const float (&numbers)[8], void* packed, int64_t step) {
+    Store(static_cast<Words4*>(packed) + step * kWarpSize + Lane(), Rounded(numbers));
+  }
+};
+
+// With the numbers of QuantizeActivationGroup (kernels/cpu/block_kernels.h).
+struct WholeRows {
+  static constexpr int kChainUnit = kBlockChainSteps;
+
+  // The scale and sums are those of the lane's row.
+  struct Quantized {
+    Words2 numbers;
+    float scale;    // NaN if a number is not finite
+    uint32_t sums;  // of both halves (product_layout.h)
+  };
+
+  TANDEM_DEVICE static int StepsOf(int inputs) { return NumWholeRowsSteps(inputs); }
+  TANDEM_DEVICE static int InputOf(int i) { return WholeRowsInput(Lane(), i); }
+  TANDEM_DEVICE static Quantized Quantize(const float (&numbers)[8]) {
+    constexpr uint32_t kMagnitude = 0x7FFFFFFF, kInfinity = 0x7F800000, kNotANumber = 0x7FC00000;
+    constexpr float kNoActivation = 0x1p-100f;  // 127 over less might be infinite
+    uint32_t most = 0;  // magnitudes' bits are in their order, and those of NaN behind infinity's
+    TANDEM_UNROLL
+    for (int i = 0; i < 8; ++i) {
+      const uint32_t bits = FloatToBits(numbers[i]) & kMagnitude;
+      most = bits > most ? bits : most;
+    }
+    TANDEM_UNROLL
+    for (int mask = 1; mask <= 2; ++mask) {
+      const uint32_t other = ShuffleXor(most, mask);
+      most = other > most ? other : most;
+    }
+    const float largest = BitsToFloat(most);
+    const bool is_finite = most < kInfinity;
+    const bool any = is_finite && largest >= kNoActivation;
+    const float inverse = any ? 127.0f / largest : 0.0f;
+    Quantized row = {{0, 0}, any ? largest / 127.0f : BitsToFloat(is_finite ? 0 : kNotANumber), 0};
+    int sums[2] = {0, 0};
+    TANDEM_UNROLL
+    for (int i = 0; i < 8; ++i) {
+      const int whole = any ? RoundToWhole(numbers[i] * inverse) : 0;
+      row.numbers.words[i / 4] |= (static_cast<uint32_t>(whole) & 0xFF) << 8 * (i % 4);
+      sums[i / 4] += whole;
+    }
+    TANDEM_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      sums[half] += ShuffleXor(sums[half], 1);
+      sums[half] += ShuffleXor(sums[half], 2);
+      row.sums |= (static_cast<uint32_t>(sums[half]) & 0xFFFF) << 16 * half;
+    }
+    return row;
+  }
+  TANDEM_DEVICE static void Pack(const float (&numbers)[8], void* packed, int64_t step) {
+    const Quantized row = Quantize(numbers);
+    unsigned char* const to = static_cast<unsigned char*>(packed) + step * kWholeRowsStepBytes;
+    Store(reinterpret_cast<Words2*>(to) + Lane(), row.numbers);
+    if (Lane() % 4 != 0) return;
+    const int in_tile = Lane() / 4;
+    auto* const notes =
+        reinterpret_cast<uint32_t*>(to + kWholeRowsNumberBytes) + in_tile / 2 * 4 + in_tile % 2;
+    Store(notes, FloatToBits(row.scale));
+    Store(notes + 2, row.sums);
+  }
+};
+
+template <typename Format>
+struct RowNumbers {
+  float numbers[8];
+  float weights[8];  // of a norm
+
+  TANDEM_DEVICE void Load(const ConstMatrixView& x, const NormTask& norm, int tile, int step) {
+    const int row = tile * kTileRows + Lane() / 4;
+    TANDEM_UNROLL
+    for (int i = 0; i < 8; ++i) {
+      const int input = step * kStepInputs + Format::InputOf(i);
+      const bool is_in = row < x.rows && input < x.cols;
+      numbers[i] = is_in ? cuda::Load(RowOf(x, row) + input) : 0.0f;
+      weights[i] = is_in && norm.weight != nullptr ? cuda::Load(norm.weight + input) : 1.0f;
+    }
+  }
+  // Calls `use` with the weighted numbers.
+  template <typename Use>
+  TANDEM_DEVICE auto Weighted(const Use& use) const {
+    float weighted[8];
+    TANDEM_UNROLL
+    for (int i = 0; i < 8; ++i) weighted[i] = numbers[i] * weights[i];
+    return use(weighted);
+  }
+  TANDEM_DEVICE void AddSquares(float* squares) const {
+    TANDEM_UNROLL
+    for (int i = 0; i < 8; ++i) *squares = MulAdd(numbers[i], numbers[i], *squares);
+  }
+};
+
+// The squares of rows have the chains of sums: each lane adds its own, then the four that share a
+// row are added, then the chains in order.
+TANDEM_DEVICE void StoreSquares(float squares, float* of_chains) {  // [chains][tile's rows]
+  squares = squares + ShuffleXor(squares, 1);
+  squares = squares + ShuffleXor(squares, 2);
+  if (Lane() % 4 == 0) Store(of_chains + WarpIndex() * kTileRows + Lane() / 4, squares);
+}
+// What sums of row `row` of the tile are multiplied with.
+TANDEM_DEVICE float NormFactor(const NormTask& norm, const float* of_chains, int row, int inputs) {
+  float squares = 0.0f;
+  TANDEM_UNROLL
+  for (int chain = 0; chain < kChains; ++chain) {
+    squares = squares + Load(of_chains + chain * kTileRows + row);
+  }
+  return InverseRoot(squares, inputs, norm.epsilon);
+}
+
+// A warp packs a step of a tile of rows.
+template <typename Format>
+struct PackRowsKernel {
+  using Task = PackRowsTask;
+  static constexpr int kThreads = kPackWarps * kWarpSize;
+
+  TANDEM_DEVICE static void Run(const Task& task, unsigned char*) {
+    WaitForKernelsBefore();
+    const int num_steps = Format::StepsOf(task.x.cols);
+    const int step = BlockX() * kPackWarps + WarpIndex();
+    if (step >= num_steps) return;
+    RowNumbers<Format> row;
+    row.Load(task.x, {}, BlockY(), step);
+    Format::Pack(row.numbers, task.out, int64_t{BlockY()} * num_steps + step);
+  }
+};
+
+// With a norm a block has a tile of rows, and each warp a chain, as its squares have.
+template <typename Format>
+struct PackNormedRowsKernel {
+  using Task = PackRowsTask;
+  static constexpr int kThreads = kChains * kWarpSize;
+
+  TANDEM_DEVICE static void Run(const Task& task, unsigned char* shared) {
+    WaitForKernelsBefore();
+    const int num_steps = Format::StepsOf(task.x.cols);
+    const int begin = ChainBegin(WarpIndex(), num_steps, Format::kChainUnit);
+    const int end = ChainBegin(WarpIndex() + 1, num_steps, Format::kChainUnit);
+    float squares = 0.0f;
+    const auto load = [&](int step) {
+      RowNumbers<Format> row;
+      row.Load(task.x, task.norm, BlockX(), step);
+      return row;
+    };
+    ForEach<4>(begin, end, 1, load, [&](int step, const RowNumbers<Format>& row) {
+      row.AddSquares(&squares);
+      row.Weighted([&](const float(&numbers)[8]) {
+        Format::Pack(numbers, task.out, int64_t{BlockX()} * num_steps + step);
+      });
+    });
+    auto* const of_chains = reinterpret_cast<float*>(shared);
+    StoreSquares(squares, of_chains);
+    Barrier();
+    const int row = BlockX() * kTileRows + ThreadIndex();
+    if (ThreadIndex() >= kTileRows || row >= task.x.rows) return;
+    Store(task.factors + row, NormFactor(task.norm, of_chains, ThreadIndex(), task.x.cols));
+  }
+};
+
+}  // namespace tandem::cuda
+
+#endif  // TANDEM_KERNELS_CUDA_PRODUCT_ROWS_CUH_
