@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
