@@ -1,6 +1,7 @@
 #include "tools/model_places.h"
 
 #include <filesystem>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/environment.h"
