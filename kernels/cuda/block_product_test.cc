@@ -281,26 +281,22 @@ TEST_P(BlockProduct, OfNormedRowsIsScaledByTheRoot) {
   }
 }
 
-// Floats become the blocks that the host makes of them.
-TEST_P(BlockProduct, OfFloatsIsThatOfTheirBlocks) {
+// Other weights become the blocks that the host makes of them.
+TEST_P(BlockProduct, OfOtherWeightsIsThatOfTheirBlocks) {
   std::mt19937 random(9);
   const TestMatrix values = TestMatrix::Random(19, 96, random);
-  const TestWeight blocks(values, dtype());
   const TestMatrix x = TestMatrix::Random(3, 96, random);
-  const TestMatrix expected = Multiply(x, PackOne(backend(), blocks), TestMatrix(3, 19));
-  for (const DType given : {DType::kF32, DType::kBF16}) {
-    const TestWeight floats(values, given);
-    auto packed = backend().Pack({{floats.view()}}, PartOrder::kConcatenated, dtype());
+  for (const DType given : {DType::kF32, DType::kBF16, DType::kQ8_0}) {
+    const TestWeight other(values, given);
+    auto packed = backend().Pack({{other.view()}}, PartOrder::kConcatenated, dtype());
     ASSERT_TRUE(packed.ok());
     EXPECT_EQ(packed->dtype, dtype());
-    const TestMatrix out = Multiply(x, *packed, TestMatrix(3, 19));
-    if (given == DType::kF32) {
-      EXPECT_TRUE(out.SameBits(expected));
-    } else {
-      const TestMatrix rounded =
-          Multiply(x, PackOne(backend(), TestWeight(floats.values(), dtype())), TestMatrix(3, 19));
-      EXPECT_TRUE(out.SameBits(rounded));
-    }
+    const PackedWeight blocks =
+        PackOne(backend(),
+                given == dtype() ? TestWeight(values, given) : TestWeight(other.values(), dtype()));
+    EXPECT_TRUE(
+        Multiply(x, *packed, TestMatrix(3, 19)).SameBits(Multiply(x, blocks, TestMatrix(3, 19))))
+        << NameOf(given);
   }
 }
 

@@ -131,8 +131,7 @@ absl::StatusOr<PackedWeight> CudaBackend::Pack(absl::Span<const WeightPart> part
   weight.order = order;
   weight.outputs = layout.num_outputs();
   weight.inputs = layout.num_inputs();
-  TANDEM_CHECK(weight.dtype == parts[0].matrix.dtype ||
-               (IsBlocks(weight.dtype) && !IsBlocks(parts[0].matrix.dtype)));
+  TANDEM_CHECK(weight.dtype == parts[0].matrix.dtype || IsBlocks(weight.dtype));
   const std::vector<std::byte> packed = Packed(layout, parts, weight.dtype);
   ASSIGN_OR_RETURN(weight.data, Uploaded(packed));
   weight.bytes_read = packed.size();

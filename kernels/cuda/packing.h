@@ -23,7 +23,7 @@ class TileLayout {
 
   // Tile after tile, of parts of bf16.   out: [PackedWeightBytes]
   std::vector<std::byte> PackBf16() const;
-  // As blocks of `dtype`, which the parts have or to which their floats are quantised.
+  // As blocks of `dtype`, which the parts have or to which they are quantised.
   //   out: [BlockTiles::packed_bytes]
   std::vector<std::byte> PackBlocks(DType dtype) const;
   // [num_tiles * 16], zeros where there is none.

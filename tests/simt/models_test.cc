@@ -9,12 +9,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/mapped_file.h"
 #include "engine/engine.h"
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
 #include "kvcache/paged_kv_cache.h"
 #include "model/sampling.h"
 #include "model/transformer.h"
+#include "nlohmann/json.hpp"
 #include "tests/golden_file.h"
 #include "verify/acceptance.h"
 
@@ -121,6 +123,63 @@ TEST_P(DeviceModel, TellsTheLargestOfRowsThatItKeeps) {
               0);
   }
 }
+
+// Files of blocks against exact arithmetic (tests/gguf_models_test.cc), and against themselves.
+class DeviceGguf : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    auto made = MakeCudaBackend(0);
+    if (!made.ok()) GTEST_SKIP() << made.status().message();
+    backend_ = *std::move(made);
+    reference_ = nlohmann::json::parse(*ReadFile(GoldenGgufPath("llama-small.json")));
+    auto model = Transformer::Load(GoldenGgufPath(file().at("file")), backend_.get());
+    ASSERT_TRUE(model.ok()) << model.status().message();
+    model_ = *std::move(model);
+    tokens_ = reference_.at("prompts")[0].get<std::vector<TokenId>>();
+  }
+  const nlohmann::json& file() const { return reference_.at("files").at(GetParam()); }
+  // The logits of every token, in passes of `chunk`.
+  std::vector<std::vector<float>> Feed(size_t chunk) {
+    const auto cache = *PagedKvCache::Create(backend_.get(), model_->kv_layout(16), 4);
+    KvSequence kv = cache->NewSequence();
+    std::vector<std::vector<float>> logits;
+    for (size_t begin = 0; begin < tokens_.size(); begin += chunk) {
+      const auto part = absl::MakeConstSpan(tokens_).subspan(begin, chunk);
+      const ForwardRequest request{
+          .tokens = part, .kv = &kv, .num_logits = static_cast<int>(part.size())};
+      const MatrixView rows = *model_->Forward({&request, 1});
+      for (int r = 0; r < rows.rows; ++r) {
+        const float* const row = static_cast<const float*>(rows.data) + r * rows.stride;
+        logits.emplace_back(row, row + rows.cols);
+      }
+    }
+    return logits;
+  }
+
+  std::unique_ptr<Backend> backend_;
+  nlohmann::json reference_;
+  std::unique_ptr<Transformer> model_;
+  std::vector<TokenId> tokens_;
+};
+
+TEST_P(DeviceGguf, LogProbabilitiesAreTheReferences) {
+  const std::vector<std::vector<float>> logits = Feed(tokens_.size());
+  const nlohmann::json& top = file().at("exact")[0].at("top");
+  ASSERT_EQ(logits.size(), top.size());
+  for (size_t i = 0; i < logits.size(); ++i) {
+    const double largest = *std::max_element(logits[i].begin(), logits[i].end());
+    double sum = 0.0;
+    for (const float logit : logits[i]) sum += std::exp(logit - largest);
+    for (const nlohmann::json& wanted : top[i]) {
+      EXPECT_NEAR(logits[i][wanted[0].get<int>()] - largest - std::log(sum),
+                  wanted[1].get<double>(), file().at("allowed").at("max").get<double>());
+    }
+  }
+}
+
+TEST_P(DeviceGguf, RowsHaveTheSameBitsInEveryChunking) { EXPECT_EQ(Feed(1), Feed(tokens_.size())); }
+
+INSTANTIATE_TEST_SUITE_P(All, DeviceGguf, testing::Values("Q8_0", "Q4_K_M"));
 
 // Whole engines on the device, of golden models.
 class DeviceEngine : public testing::Test {

@@ -1,4 +1,4 @@
-#include "kernels/cuda/product_blocks.cuh"
+#include "kernels/cuda/block_kernels.cuh"
 
 namespace tandem::cuda {
 namespace {

@@ -4,8 +4,8 @@
 // exactly; the sum, times the scales of both sides, joins its chain in increasing input, then the
 // minimum times the sum of the row's numbers. The chains are those of product_kernels.cuh, and like
 // there neither rows nor blocks, few or many, have a say in an output's bits.
-#ifndef TANDEM_KERNELS_CUDA_PRODUCT_BLOCKS_CUH_
-#define TANDEM_KERNELS_CUDA_PRODUCT_BLOCKS_CUH_
+#ifndef TANDEM_KERNELS_CUDA_BLOCK_KERNELS_CUH_
+#define TANDEM_KERNELS_CUDA_BLOCK_KERNELS_CUH_
 
 #include "kernels/cuda/block_numbers.cuh"
 #include "kernels/cuda/product_math.cuh"
@@ -336,4 +336,4 @@ struct ManyRowsBlockProductKernel {
 
 }  // namespace tandem::cuda
 
-#endif  // TANDEM_KERNELS_CUDA_PRODUCT_BLOCKS_CUH_
+#endif  // TANDEM_KERNELS_CUDA_BLOCK_KERNELS_CUH_
