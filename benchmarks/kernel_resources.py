@@ -55,16 +55,23 @@ int main() {
                     AttendSharedOf(s).num_words * 4);
   for (const int head_dim : {64, 128})
     std::printf("PromptAttendKernel<%d> %d\\n", head_dim, PromptSharedOf(head_dim).num_words * 4);
-  for (const auto& [name, dtype] : {std::pair{"Bf16", tandem::DType::kBF16},
-                                    {"Int8", tandem::DType::kInt8}, {"Int4", tandem::DType::kInt4}}) {
-    for (int choice = 0; choice < kNumRowTileChoices; ++choice) {
+  constexpr tandem::DType kBf16 = tandem::DType::kBF16;
+  for (int choice = 0; choice < kNumRowTileChoices; ++choice) {
+    const ProductTiles tiles = FewRowsTiles(kBf16, choice);
+    std::printf("TileProductKernel<%d, %d> %d\\n", tiles.rows, tiles.outputs,
+                ProductSharedBytes(kBf16, tiles));
+  }
+  std::printf("ManyRowsProductKernel %d\\n", ManyRowsShape(kBf16, 1, 1).shared_bytes);
+  for (int i = 0; i < 32; ++i) {
+    const auto dtype = static_cast<tandem::DType>(i);
+    if (!IsBlocks(dtype) || BlockTilesOf(dtype).bits == 0) continue;
+    for (int choice = 0; choice < 3; ++choice) {
       const ProductTiles tiles = FewRowsTiles(dtype, choice);
-      std::printf("TileProductKernel<%sWeight, %d, %d> %d\\n", name, tiles.rows, tiles.outputs,
-                  ProductSharedBytes(tiles));
+      std::printf("BlockProductKernel<BlockWeight<(DType)%d>, %d> %d\\n", i, tiles.rows,
+                  ProductSharedBytes(dtype, tiles));
     }
-    const ProductTiles many = ManyRowsTiles(dtype);
-    std::printf("ManyRowsProductKernel<%sWeight, %d> %d\\n", name, many.rows,
-                ManyRowsShape(many, 1, 1).shared_bytes);
+    std::printf("ManyRowsBlockProductKernel<BlockWeight<(DType)%d>> %d\\n", i,
+                ManyRowsShape(dtype, 1, 1).shared_bytes);
   }
   std::printf("FindLargestKernel %d\\n", LargestShape(1).shared_bytes);
   std::printf("DistributionKernel %d\\n", SamplingShape(1).shared_bytes);
@@ -91,6 +98,17 @@ def readable(symbol):
     return re.sub(r"tandem::cuda::|tandem::", "", text).replace("> >", ">>")
 
 
+def over_formats(rows):
+    """Kernels of block formats, which differ in the format alone, as one: the least and the most."""
+    merged = {}
+    for name, *numbers in rows:
+        name = re.sub(r"BlockWeight<\(DType\)\d+>", "BlockWeight", name)
+        merged.setdefault(name, []).append([int(number) for number in numbers])
+    for name, numbers in merged.items():
+        ranges = [(min(column), max(column)) for column in zip(*numbers)]
+        yield name, *(f"{low} to {high}" if low < high else str(low) for low, high in ranges)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--arch", default="90")
@@ -100,11 +118,12 @@ def main():
     print("| kernel | registers | bytes spilled | bytes of shared memory |")
     print("|---|---|---|---|")
     for source in sorted((ROOT / "kernels" / "cuda").glob("*.cu")):
-        for symbol, registers, spilled in sorted(
-                compile_and_report(arguments.nvcc, source, arguments.arch),
-                key=lambda row: readable(row[0])):
+        rows = []
+        for symbol, registers, spilled in compile_and_report(arguments.nvcc, source, arguments.arch):
             name = readable(symbol)
-            print(f"| `{name}` | {registers} | {spilled} | {shared.get(name, '0')} |")
+            rows.append((name, registers, spilled, shared.get(name, "0")))
+        for name, *numbers in over_formats(sorted(rows)):
+            print(f"| `{name}` | {' | '.join(numbers)} |")
 
 
 if __name__ == "__main__":
