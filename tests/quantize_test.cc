@@ -41,7 +41,7 @@ class QuantizedModelTest : public ::testing::Test {
     return Path("model");
   }
   static absl::StatusOr<QuantizedModel> Quantize(const std::string& source, DType dtype,
-                                                  const std::string& out) {
+                                                 const std::string& out) {
     return WriteQuantizedModel(source, dtype, out, [](int64_t, int64_t) {});
   }
 
