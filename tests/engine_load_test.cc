@@ -116,9 +116,9 @@ struct LoadStats {
 };
 
 // One engine and up to 33 requests that come, run and go at random.
-class Schedule {
+class LoadSchedule {
  public:
-  Schedule(uint64_t seed, JudgeFunction judge, bool expects_same)
+  LoadSchedule(uint64_t seed, JudgeFunction judge, bool expects_same)
       : expects_same_(expects_same), random_(seed), catalogue_(CatalogueOf(random_.OneIn(2))) {
     EngineOptions options = CpuOptionsFor(catalogue_.pair.target,
                                           random_.OneIn(5) ? std::string() : catalogue_.pair.draft);
@@ -225,7 +225,7 @@ TEST_P(EngineUnderLoad, EveryRequestGetsWhatItGetsAlone) {
   for (int i = 0; i < kSchedules; ++i) {
     const uint64_t seed = GetParam() * kSchedules + i;
     SCOPED_TRACE(absl::StrCat("schedule ", seed));
-    Schedule(seed, Judge, true).Run(&stats);
+    LoadSchedule(seed, Judge, true).Run(&stats);
     if (HasFailure()) return;
   }
   // The schedules went where it is interesting. How often depends on threads' timing.
@@ -255,7 +255,7 @@ TEST(EngineUnderLoadSelfTest, ARowThatTakesAnothersNoiseIsSeen) {
   };
   LoadStats stats;
   for (uint64_t seed = 0; seed < 5 && stats.different == 0; ++seed) {
-    Schedule(seed, planted, false).Run(&stats);
+    LoadSchedule(seed, planted, false).Run(&stats);
   }
   EXPECT_GT(stats.different, 0);
 }
