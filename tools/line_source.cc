@@ -53,9 +53,10 @@ class EditedLines final : public LineSource {
     el_set(line_, EL_HIST, history, history_);
     // While a line is edited, keys that send signals are keys like others.
     el_set(line_, EL_SETTY, "-d", "-isig", nullptr);
-    el_set(line_, EL_ADDFN, "suspend", "Stops the program", &EditedLines::Suspend);
+    // Of words that are not wide it would make copies that nobody frees.
+    el_wset(line_, EL_ADDFN, L"suspend", L"Stops the program", &EditedLines::Suspend);
     el_set(line_, EL_BIND, "^Z", "suspend", nullptr);
-    el_set(line_, EL_ADDFN, "give-up", "Gives the line up", &EditedLines::GiveUp);
+    el_wset(line_, EL_ADDFN, L"give-up", L"Gives the line up", &EditedLines::GiveUp);
     el_set(line_, EL_BIND, "^C", "give-up", nullptr);
   }
   ~EditedLines() override {
