@@ -86,8 +86,9 @@ void WriteQ3K(const BlockGroup& group, int index, BlockWriter* out) {
 
 void WriteScalesOfK(const BlockGroup& group, int index, BlockWriter* out) {
   constexpr int kScales = 4;
-  const int scale = group.scale_factors[0];
-  const int minimum = group.minimum_factors[0];
+  // From 0 to 63.
+  const int scale = static_cast<uint8_t>(group.scale_factors[0]);
+  const int minimum = static_cast<uint8_t>(group.minimum_factors[0]);
   out->SetF16(0, group.scale);
   out->SetNegativeF16(2, group.minimum);
   if (index < 4) {

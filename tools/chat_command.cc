@@ -61,18 +61,21 @@ absl::Status ChatFlags::Check() {
   return sampling.Check();
 }
 
+std::atomic<bool> was_interrupted = false;
+static_assert(std::atomic<bool>::is_always_lock_free);  // a signal sets it
+
 // While there is one, Ctrl-C sets a flag.
 class InterruptFlag {
  public:
-  InterruptFlag() : before_(std::signal(SIGINT, [](int) { is_set_ = true; })) { is_set_ = false; }
+  InterruptFlag() : before_(std::signal(SIGINT, [](int) { was_interrupted = true; })) {
+    was_interrupted = false;
+  }
   ~InterruptFlag() { std::signal(SIGINT, before_); }
   InterruptFlag(const InterruptFlag&) = delete;
   InterruptFlag& operator=(const InterruptFlag&) = delete;
-  static bool is_set() { return is_set_; }
+  static bool is_set() { return was_interrupted; }
 
  private:
-  inline static std::atomic<bool> is_set_ = false;
-  static_assert(std::atomic<bool>::is_always_lock_free);
   void (*before_)(int);
 };
 
