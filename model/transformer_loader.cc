@@ -16,8 +16,9 @@
 namespace tandem {
 namespace {
 
-constexpr int64_t kLongRow = 256;            // whole blocks of every format
-constexpr DType kHeadFormat = DType::kQ8_0;  // and the embedding's, of what is quantised
+constexpr int64_t kLongRow = 256;  // whole blocks of every format
+// Of what is quantised, and the embedding's. No format of blocks is larger.
+constexpr DType kHeadFormat = DType::kQ8_0;
 
 // Tensors of older checkpoints that hold nothing but what the config says.
 bool IsDerivable(absl::string_view name) {
@@ -65,8 +66,7 @@ class TransformerLoader {
   // To what a matrix is quantised when `wanted` is asked for; nothing if it stays as it is.
   std::optional<DType> FormatOf(const ConstMatrixView& matrix, DType wanted) const {
     if (!quantized_.has_value()) return std::nullopt;
-    const bool is_smaller =
-        wanted != kHeadFormat && RowBytes(wanted, kLongRow) < RowBytes(matrix.dtype, kLongRow);
+    const bool is_smaller = RowBytes(wanted, kLongRow) < RowBytes(matrix.dtype, kLongRow);
     if (IsBlocks(matrix.dtype) && !is_smaller) return std::nullopt;
     return matrix.cols % kBlockGroup == 0 ? std::optional(wanted) : std::nullopt;
   }

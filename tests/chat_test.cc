@@ -32,15 +32,6 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-constexpr int kExitDone = 0;
-constexpr int kExitFailed = 1;
-constexpr int kExitWrongLine = 2;
-
-Words WithWords(Words first, const Words& second) {
-  first.insert(first.end(), second.begin(), second.end());
-  return first;
-}
-
 // A golden model with a template of ChatML, whose tokens are ordinary text to it.
 class ChatModel {
  public:
@@ -61,12 +52,12 @@ class ChatModel {
             "--compute", "f32",      "--kv-memory", "64M",      "--temperature", "0"};
   }
   Json GenerateJson(const Words& words) const {
-    const ProgramRun run = RunProgram(WithWords(Command("generate"), WithWords(words, {"--json"})));
+    const ProgramRun run = RunProgram(Joined(Command("generate"), Joined(words, {"--json"})));
     EXPECT_EQ(run.exit_status, kExitDone) << run.err;
     return Json::parse(run.out, nullptr, /*allow_exceptions=*/false);
   }
   ProgramRun Chat(const std::string& lines, const Words& words = {}) const {
-    return RunProgram(WithWords(Command("chat"), WithWords({"--max-tokens", "8"}, words)), lines);
+    return RunProgram(Joined(Command("chat"), Joined({"--max-tokens", "8"}, words)), lines);
   }
 
  private:
@@ -85,15 +76,14 @@ TEST(GenerateChat, PutsTheMessageByTheModelsTemplate) {
     return absl::StrJoin(Json::parse(run.out)["ids"].get<std::vector<int>>(), ",");
   };
   const Words most = {"--max-tokens", "8"};
-  const Json chat = model.GenerateJson(WithWords(most, {"--chat", "--prompt", "Who was it?"}));
-  const Json text = model.GenerateJson(WithWords(most, {"--prompt-ids", ids_of(kTurn)}));
+  const Json chat = model.GenerateJson(Joined(most, {"--chat", "--prompt", "Who was it?"}));
+  const Json text = model.GenerateJson(Joined(most, {"--prompt-ids", ids_of(kTurn)}));
   EXPECT_EQ(chat["prompt_tokens"], text["prompt_tokens"]);
   EXPECT_EQ(chat["token_ids"], text["token_ids"]);
-  const Json with_system = model.GenerateJson(
-      WithWords(most, {"--chat", "--prompt", "Who was it?", "--system", "Lie."}));
+  const Json with_system =
+      model.GenerateJson(Joined(most, {"--chat", "--prompt", "Who was it?", "--system", "Lie."}));
   const std::string system = "<|im_start|>system\nLie.<|im_end|>\n";
-  const Json its_text =
-      model.GenerateJson(WithWords(most, {"--prompt-ids", ids_of(system + kTurn)}));
+  const Json its_text = model.GenerateJson(Joined(most, {"--prompt-ids", ids_of(system + kTurn)}));
   EXPECT_EQ(with_system["prompt_tokens"], its_text["prompt_tokens"]);
   EXPECT_EQ(with_system["token_ids"], its_text["token_ids"]);
 }
@@ -106,10 +96,10 @@ TEST(GenerateChat, IsComparedAndBatched) {
       model.GenerateJson({"--chat", "--prompt", "Who was it?", "--max-tokens", "8", "--compare"});
   EXPECT_EQ(alone["identical"], true);
   for (const Words& more : {Words(), Words({"--compare"})}) {
-    const ProgramRun run = RunProgram(WithWords(
-        model.Command("generate"), WithWords({"--chat", "--max-tokens", "8", "--json", "--prompts",
-                                              model.FilePath("prompts.jsonl")},
-                                             more)));
+    const ProgramRun run = RunProgram(
+        Joined(model.Command("generate"), Joined({"--chat", "--max-tokens", "8", "--json",
+                                                  "--prompts", model.FilePath("prompts.jsonl")},
+                                                 more)));
     EXPECT_EQ(run.exit_status, kExitFailed);
     const Json results = Json::parse(run.out, nullptr, /*allow_exceptions=*/false);
     ASSERT_EQ(results.size(), 3u) << run.out;
@@ -128,10 +118,10 @@ TEST(GenerateChat, RefusesWhatIsNoChat) {
     EXPECT_EQ(run.out, "");
     return run.err;
   };
-  EXPECT_THAT(refusal(WithWords(model.Command("generate"), {"--chat", "--prompt-ids", "1"}),
-                      kExitWrongLine),
-              HasSubstr("--chat"));
-  EXPECT_THAT(refusal(WithWords(model.Command("generate"), {"--prompt", "a", "--system", "b"}),
+  EXPECT_THAT(
+      refusal(Joined(model.Command("generate"), {"--chat", "--prompt-ids", "1"}), kExitWrongLine),
+      HasSubstr("--chat"));
+  EXPECT_THAT(refusal(Joined(model.Command("generate"), {"--prompt", "a", "--system", "b"}),
                       kExitWrongLine),
               HasSubstr("--system"));
   const std::string plain = GoldenModelPath("llama-gqa");
@@ -319,8 +309,8 @@ class Terminal {
 
 TEST(ChatTerminal, EditsLinesAndColoursWhatWasDrafted) {
   const ChatModel model;
-  const Words words = WithWords(model.Command("chat"), {"--draft", GoldenModelPath("llama-gqa"),
-                                                        "-k", "4", "--max-tokens", "8"});
+  const Words words = Joined(model.Command("chat"), {"--draft", GoldenModelPath("llama-gqa"), "-k",
+                                                     "4", "--max-tokens", "8"});
   Terminal terminal(words);
   ASSERT_TRUE(terminal.Await("drafted text in green")) << terminal.seen();
   ASSERT_TRUE(terminal.Await("> "));
@@ -340,8 +330,8 @@ TEST(ChatTerminal, EditsLinesAndColoursWhatWasDrafted) {
 
 TEST(ChatTerminal, HasNoColoursWhereTheyAreNotWanted) {
   const ChatModel model;
-  const Words words = WithWords(model.Command("chat"),
-                                {"--draft", GoldenModelPath("llama-gqa"), "--max-tokens", "8"});
+  const Words words =
+      Joined(model.Command("chat"), {"--draft", GoldenModelPath("llama-gqa"), "--max-tokens", "8"});
   Terminal terminal(words, "NO_COLOR=1");
   ASSERT_TRUE(terminal.Await("> ")) << terminal.seen();
   terminal.Type("Who was it?\r");

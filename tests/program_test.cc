@@ -29,15 +29,6 @@ using testing::AnyOf;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-constexpr int kDone = 0;
-constexpr int kJobFailed = 1;
-constexpr int kCommandLineWrong = 2;
-
-Words Joined(Words first, const Words& second) {
-  first.insert(first.end(), second.begin(), second.end());
-  return first;
-}
-
 std::string Ids(const std::vector<TokenId>& ids) { return absl::StrJoin(ids, ","); }
 
 // Words that every run of a golden pair or model begins with.
@@ -49,7 +40,7 @@ Words Generate(const std::string& target, const std::string& draft) {
 
 Json RunJson(const Words& words, const std::string& input = "") {
   const ProgramRun run = RunProgram(Joined(words, {"--json"}), input);
-  EXPECT_EQ(run.exit_status, kDone) << run.err;
+  EXPECT_EQ(run.exit_status, kExitDone) << run.err;
   EXPECT_EQ(std::count(run.out.begin(), run.out.end(), '\n'), 1) << run.out;
   Json json = Json::parse(run.out, nullptr, /*allow_exceptions=*/false);
   EXPECT_FALSE(json.is_discarded()) << run.out;
@@ -71,19 +62,19 @@ void ExpectRefused(const ProgramRun& run, const std::vector<int>& exit_statuses)
 
 TEST(Program, SaysHowItIsUsedAndWhichItIs) {
   const ProgramRun help = RunProgram({"--help"});
-  EXPECT_EQ(help.exit_status, kDone);
+  EXPECT_EQ(help.exit_status, kExitDone);
   EXPECT_THAT(help.out, AllOf(HasSubstr("generate"), HasSubstr("tokenize")));
   const ProgramRun generate_help = RunProgram({"generate", "--help"});
-  EXPECT_EQ(generate_help.exit_status, kDone);
+  EXPECT_EQ(generate_help.exit_status, kExitDone);
   EXPECT_THAT(generate_help.out, AllOf(HasSubstr("--draft-tokens"), HasSubstr("--top-p")));
   const ProgramRun version = RunProgram({"--version"});
-  EXPECT_EQ(version.exit_status, kDone);
+  EXPECT_EQ(version.exit_status, kExitDone);
   EXPECT_THAT(version.out, AllOf(StartsWith("tandem "), HasSubstr("CUDA")));
 }
 
 TEST(Program, RefusesCommandsThatItHasNot) {
-  ExpectRefused(RunProgram({}), {kCommandLineWrong});
-  ExpectRefused(RunProgram({"frobnicate"}), {kCommandLineWrong});
+  ExpectRefused(RunProgram({}), {kExitWrongLine});
+  ExpectRefused(RunProgram({"frobnicate"}), {kExitWrongLine});
 }
 
 TEST(Program, StreamsTextToStdoutAndReportsOnStderr) {
@@ -91,7 +82,7 @@ TEST(Program, StreamsTextToStdoutAndReportsOnStderr) {
       Joined(Generate(GoldenModelPath("llama-gqa"), ""),
              {"--prompt", "Once upon a time", "--temperature", "0", "--max-tokens", "6"});
   const ProgramRun run = RunProgram(words);
-  EXPECT_EQ(run.exit_status, kDone) << run.err;
+  EXPECT_EQ(run.exit_status, kExitDone) << run.err;
   EXPECT_EQ(run.out, absl::StrCat(RunJson(words)["text"].get<std::string>(), "\n"));
   EXPECT_THAT(run.err, AllOf(HasSubstr("tokens/s"), HasSubstr("rounds"), HasSubstr("6 written")));
 }
@@ -202,7 +193,7 @@ TEST(Program, ComparesWithPlainDecoding) {
   EXPECT_TRUE(json["plain"]["timings"]["e2e_ms"].is_number());
   EXPECT_GT(json["speedup"], 0.0);
   const ProgramRun text = RunProgram(words);
-  EXPECT_EQ(text.exit_status, kDone);
+  EXPECT_EQ(text.exit_status, kExitDone);
   EXPECT_THAT(text.err, HasSubstr("identical: true"));
 }
 
@@ -244,8 +235,8 @@ TEST(Program, OfOptionsGivenTwiceTheLastCountsAndListsCollect) {
 TEST(Program, RefusesWrongCommandLines) {
   const std::string target = GoldenModelPath("llama-gqa");
   const Words words = {"generate", "--target", target, "--drafter", "none", "--threads", "1"};
-  const std::vector<int> either = {kJobFailed, kCommandLineWrong};
-  const std::vector<int> wrong = {kCommandLineWrong};
+  const std::vector<int> either = {kExitFailed, kExitWrongLine};
+  const std::vector<int> wrong = {kExitWrongLine};
   const std::vector<std::pair<Words, std::vector<int>>> cases = {
       {{"--prompt", ""}, either},
       {{"--prompt-ids", "1,999999"}, either},
@@ -304,17 +295,17 @@ TEST(Program, RefusesToServeWithWrongOptions) {
       {"--max-connections", "0"}, {"--drain-seconds", "-1"}, {"--io-threads", "0"}};
   for (const Words& extra : cases) {
     SCOPED_TRACE(absl::StrJoin(extra, " "));
-    ExpectRefused(RunProgram(Joined({"serve"}, extra)), {kCommandLineWrong});
+    ExpectRefused(RunProgram(Joined({"serve"}, extra)), {kExitWrongLine});
   }
   ExpectRefused(
       RunProgram({"serve", "--host", "nowhere.invalid", "--threads", "1", "--log-level", "off"}),
-      {kJobFailed});
+      {kExitFailed});
 }
 
 TEST(Program, RefusesPromptsThatAreNoText) {
   const Words words = {"generate", "--target", GoldenModelPath("llama-gqa"), "--max-tokens", "4"};
-  ExpectRefused(RunProgram(words, "\xff\xfe\xc3("), {kJobFailed});
-  ExpectRefused(RunProgram(words, ""), {kJobFailed, kCommandLineWrong});
+  ExpectRefused(RunProgram(words, "\xff\xfe\xc3("), {kExitFailed});
+  ExpectRefused(RunProgram(words, ""), {kExitFailed, kExitWrongLine});
   const ModelCopy scratch(GoldenModelPath("llama-gqa"));
   for (const std::string contents :
        {"", "\n\n", "{", "[]", "{}", "{\"prompt\": 3}", "{\"prompt\": \"\"}",
@@ -324,17 +315,18 @@ TEST(Program, RefusesPromptsThatAreNoText) {
     SCOPED_TRACE(contents);
     scratch.Write("prompts.jsonl", contents);
     ExpectRefused(RunProgram(Joined(words, {"--prompts", scratch.FilePath("prompts.jsonl")})),
-                  {kJobFailed});
+                  {kExitFailed});
   }
 }
 
 TEST(Program, RefusesModelsThatAreNotThere) {
   const std::string target = GoldenModelPath("llama-gqa");
   const Words prompt = {"--prompt", "a", "--max-tokens", "4"};
-  ExpectRefused(RunProgram(Joined({"generate", "--target", target + "-no"}, prompt)), {kJobFailed});
+  ExpectRefused(RunProgram(Joined({"generate", "--target", target + "-no"}, prompt)),
+                {kExitFailed});
   ExpectRefused(
       RunProgram(Joined({"generate", "--target", target, "--draft", target + "-no"}, prompt)),
-      {kJobFailed});
+      {kExitFailed});
 }
 
 struct Damage {
@@ -488,7 +480,7 @@ TEST(Program, RefusesDamagedModels) {
     const ProgramRun run =
         RunProgram({"generate", "--target", model.path(), "--drafter", "none", "--prompt",
                     "Once upon a time", "--max-tokens", "4", "--device", "cpu", "--threads", "1"});
-    ExpectRefused(run, {kJobFailed});
+    ExpectRefused(run, {kExitFailed});
     EXPECT_THAT(run.err, HasSubstr(model.path()));  // it says which file
   }
 }
@@ -499,7 +491,7 @@ TEST(Program, TakesAnUndamagedCopy) {
   EXPECT_EQ(RunProgram({"generate", "--target", model.path(), "--drafter", "none", "--prompt",
                         "Once upon a time", "--max-tokens", "4", "--device", "cpu"})
                 .exit_status,
-            kDone);
+            kExitDone);
 }
 
 // ---- The proof ----
@@ -532,7 +524,7 @@ TEST(Program, ProvesThatSpeculationIsLossless) {
 
   const ProgramRun broken =
       RunProgram(Joined(Proof(pair, prompts), {"--plant", "target-rows-late"}));
-  EXPECT_EQ(broken.exit_status, kJobFailed);
+  EXPECT_EQ(broken.exit_status, kExitFailed);
   EXPECT_THAT(broken.out, AllOf(HasSubstr("verdict: broken"), HasSubstr("row 1 of 2")));
   EXPECT_THAT(broken.err, HasSubstr("tandem: error: verify-lossless: "));
 }
@@ -543,10 +535,10 @@ TEST(Program, RefusesProofsOfNothing) {
        {Words{"--plant", "nonsense"}, Words{"-k", "0"}, Words{"--runs", "-1"},
         Words{"--seconds", "0"}, Words{"--drafter", "none"}, Words{"--verifier", "token"}}) {
     ExpectRefused(RunProgram(Joined({"verify-lossless", "--target", pair.target}, words)),
-                  {kCommandLineWrong});
+                  {kExitWrongLine});
   }
   ExpectRefused(RunProgram({"verify-lossless", "--target", pair.target, "--prompts", "/none"}),
-                {kJobFailed});
+                {kExitFailed});
 }
 
 }  // namespace

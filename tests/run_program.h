@@ -7,6 +7,18 @@
 
 namespace tandem {
 
+// What the program's exit says.
+inline constexpr int kExitDone = 0;
+inline constexpr int kExitFailed = 1;
+inline constexpr int kExitWrongLine = 2;
+
+// Arguments, and more of them.
+inline std::vector<std::string> Joined(std::vector<std::string> first,
+                                       const std::vector<std::string>& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
+
 struct ProgramRun {
   int exit_status = -1;  // -1 if a signal ended it
   std::string out;

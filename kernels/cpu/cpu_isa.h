@@ -10,6 +10,11 @@ namespace tandem {
 // Of every instruction set that this build has kernels for and this machine can run, best first.
 // They live as long as the program.
 std::vector<const CpuKernels*> RunnableCpuKernels();
+// The first of them.
+inline const CpuKernels& BestCpuKernels() {
+  static const CpuKernels& kernels = *RunnableCpuKernels().front();
+  return kernels;
+}
 
 }  // namespace tandem
 

@@ -16,11 +16,6 @@ namespace {
 constexpr int kMostGroups = 8;  // of a block
 constexpr int kHalf = kBlockGroup / 2;
 
-const CpuKernels& BestKernels() {
-  static const CpuKernels& kernels = *RunnableCpuKernels().front();
-  return kernels;
-}
-
 // To the nearest whole number, to even between two, of |x| < 2^22.
 float Rounded(float x) { return (x + 0x1.8p23f) - 0x1.8p23f; }
 
@@ -48,7 +43,7 @@ struct WholeNumbers {
     return static_cast<uint8_t>(static_cast<int>(Nearest(x)) + zero);
   }
   float SearchScale(const float* x, int count) const {
-    return BestKernels().search_scale(x, count, low, high);
+    return BestCpuKernels().search_scale(x, count, low, high);
   }
 };
 
@@ -106,7 +101,7 @@ struct Line {
 
 Line SearchLine(const float* x, int count, float most, bool minimum_is_negative) {
   Line line;
-  BestKernels().search_line(x, count, most, minimum_is_negative, &line.scale, &line.minimum);
+  BestCpuKernels().search_line(x, count, most, minimum_is_negative, &line.scale, &line.minimum);
   return line;
 }
 
@@ -146,8 +141,7 @@ void QuantizeLine(const float* x, float most, BlockGroup* group) {
                group->codes);
 }
 
-// A common f16 and whole factors [low, high] that come to `values`: the one of largest magnitude
-// gets the factor `edge`.
+// A common f16 and whole factors that come to some values.
 struct Factors {
   uint16_t common = 0;
   int8_t factors[2 * kMostGroups] = {};
@@ -155,9 +149,11 @@ struct Factors {
   float ValueOf(int i) const { return F16ToFloat(common) * static_cast<float>(factors[i]); }
 };
 
-Factors FactorsOf(const float* values, int count, float edge, const WholeNumbers& numbers) {
+// The value of largest magnitude gets the factor that is farthest from 0.
+Factors FactorsOf(const float* values, int count, const WholeNumbers& numbers) {
   Factors result;
-  result.common = FloatToF16(Largest(values, count) / edge);
+  const float farthest = numbers.low < 0.0f ? numbers.low : numbers.high;
+  result.common = FloatToF16(Largest(values, count) / farthest);
   const float inverse = InverseOf(F16ToFloat(result.common));
   for (int i = 0; i < count; ++i) {
     result.factors[i] = static_cast<int8_t>(numbers.Nearest(values[i] * inverse));
@@ -165,19 +161,10 @@ Factors FactorsOf(const float* values, int count, float edge, const WholeNumbers
   return result;
 }
 
-// Formats of superblocks have a scale for each 16 or 32 weights.
-struct SuperBlock {
-  int part = 0;  // weights that share a scale
-  int zero = 0;
-  WholeNumbers numbers = {};  // of weights; of lines from 0 on
-  WholeNumbers factors = {};
-  float edge = 0.0f;  // the factor of the largest scale
-};
-
-void SetFactors(const Factors& scales, const Factors& minimums, int part, int groups,
-                BlockGroup* out) {
+// Blocks of kMostGroups groups have a scale for each `part` weights, 16 or 32.
+void SetFactors(const Factors& scales, const Factors& minimums, int part, BlockGroup* out) {
   const int halves = kBlockGroup / part;
-  for (int g = 0; g < groups; ++g) {
+  for (int g = 0; g < kMostGroups; ++g) {
     out[g].scale = scales.common;
     out[g].minimum = minimums.common;
     for (int half = 0; half < 2; ++half) {
@@ -189,45 +176,47 @@ void SetFactors(const Factors& scales, const Factors& minimums, int part, int gr
 }
 
 template <typename Numbers>
-void QuantizeScaledParts(const float* x, const SuperBlock& format, const Numbers& numbers,
-                         BlockGroup* out) {
-  const int count = kMostGroups * kBlockGroup / format.part;
+void QuantizeScaledParts(const float* x, int part, const Numbers& numbers, int zero,
+                         const WholeNumbers& allowed_factors, BlockGroup* out) {
+  const int count = kMostGroups * kBlockGroup / part;
   float scales[2 * kMostGroups];
   for (int i = 0; i < count; ++i) {
-    scales[i] = numbers.SearchScale(x + i * format.part, format.part);
+    scales[i] = numbers.SearchScale(x + i * part, part);
   }
-  const Factors factors = FactorsOf(scales, count, format.edge, format.factors);
-  for (int g = 0; g < kMostGroups; ++g) out[g].zero = static_cast<uint8_t>(format.zero);
+  const Factors factors = FactorsOf(scales, count, allowed_factors);
+  for (int g = 0; g < kMostGroups; ++g) out[g].zero = static_cast<uint8_t>(zero);
   for (int i = 0; i < count; ++i) {
-    const int first = i * format.part;
-    SetCodes(x + first, format.part, factors.ValueOf(i), numbers, format.zero,
+    const int first = i * part;
+    SetCodes(x + first, part, factors.ValueOf(i), numbers, zero,
              out[first / kBlockGroup].codes + first % kBlockGroup);
   }
-  SetFactors(factors, {.common = 0, .factors = {}}, format.part, kMostGroups, out);
+  SetFactors(factors, {.common = 0, .factors = {}}, part, out);
 }
 
-void QuantizeLineParts(const float* x, const SuperBlock& format, BlockGroup* out) {
-  const int count = kMostGroups * kBlockGroup / format.part;
+void QuantizeLineParts(const float* x, int part, float most, const WholeNumbers& allowed_factors,
+                       BlockGroup* out) {
+  const int count = kMostGroups * kBlockGroup / part;
   float scales[2 * kMostGroups];
   float minimums[2 * kMostGroups];
   for (int i = 0; i < count; ++i) {
-    const Line line = SearchLine(x + i * format.part, format.part, format.numbers.high, true);
+    const Line line = SearchLine(x + i * part, part, most, true);
     scales[i] = line.scale;
     minimums[i] = line.minimum;
   }
-  const Factors scale_factors = FactorsOf(scales, count, format.edge, format.factors);
-  Factors minimum_factors = FactorsOf(minimums, count, format.edge, format.factors);
+  const Factors scale_factors = FactorsOf(scales, count, allowed_factors);
+  const Factors minimum_factors = FactorsOf(minimums, count, allowed_factors);
   for (int i = 0; i < count; ++i) {
-    const int first = i * format.part;
+    const int first = i * part;
     const Line line{scale_factors.ValueOf(i), minimum_factors.ValueOf(i)};
-    SetLineCodes(x + first, format.part, line, format.numbers.high,
-                 out[first / kBlockGroup].codes + first % kBlockGroup);
+    SetLineCodes(x + first, part, line, most, out[first / kBlockGroup].codes + first % kBlockGroup);
   }
-  SetFactors(scale_factors, minimum_factors, format.part, kMostGroups, out);
+  SetFactors(scale_factors, minimum_factors, part, out);
 }
 
-constexpr float kFactorBits4 = 15.0f;
-constexpr float kFactorBits6 = 63.0f;
+constexpr WholeNumbers kFourBits{0, 15};
+constexpr WholeNumbers kSixBits{0, 63};
+constexpr WholeNumbers kSixSignedBits{-32, 31};
+constexpr WholeNumbers kEightSignedBits{-128, 127};
 
 // The groups of one block.
 void QuantizeBlock(const float* x, DType dtype, BlockGroup* groups) {
@@ -245,20 +234,17 @@ void QuantizeBlock(const float* x, DType dtype, BlockGroup* groups) {
     case DType::kQ5_1:
       return QuantizeLine(x, 31, groups);
     case DType::kQ2K:
-      return QuantizeLineParts(x, {kHalf, 0, {0, 3}, {0, kFactorBits4}, kFactorBits4}, groups);
+      return QuantizeLineParts(x, kHalf, 3, kFourBits, groups);
     case DType::kQ4K:
-      return QuantizeLineParts(x, {kBlockGroup, 0, {0, 15}, {0, kFactorBits6}, kFactorBits6},
-                               groups);
+      return QuantizeLineParts(x, kBlockGroup, 15, kSixBits, groups);
     case DType::kQ5K:
-      return QuantizeLineParts(x, {kBlockGroup, 0, {0, 31}, {0, kFactorBits6}, kFactorBits6},
-                               groups);
+      return QuantizeLineParts(x, kBlockGroup, 31, kSixBits, groups);
     case DType::kQ3K:
-      return QuantizeScaledParts(x, {kHalf, 4, {}, {-32, 31}, -32}, WholeNumbers{-4, 3}, groups);
+      return QuantizeScaledParts(x, kHalf, WholeNumbers{-4, 3}, 4, kSixSignedBits, groups);
     case DType::kQ6K:
-      return QuantizeScaledParts(x, {kHalf, 32, {}, {-128, 127}, -128}, WholeNumbers{-32, 31},
-                                 groups);
+      return QuantizeScaledParts(x, kHalf, WholeNumbers{-32, 31}, 32, kEightSignedBits, groups);
     case DType::kIq4Xs:
-      return QuantizeScaledParts(x, {kBlockGroup, 0, {}, {-32, 31}, -32}, TableNumbers(), groups);
+      return QuantizeScaledParts(x, kBlockGroup, TableNumbers(), 0, kSixSignedBits, groups);
     default:
       TANDEM_CHECK(false);
   }

@@ -13,15 +13,10 @@ namespace {
 // Entries handled at a time: their candidates fit on the stack.
 constexpr int kStretch = 1024;
 
-const CpuKernels& BestKernels() {
-  static const CpuKernels& kernels = *RunnableCpuKernels().front();
-  return kernels;
-}
-
 }  // namespace
 
 float LargestOrNan(absl::Span<const float> row) {
-  return BestKernels().largest_or_nan(row.data(), static_cast<int>(row.size()));
+  return BestCpuKernels().largest_or_nan(row.data(), static_cast<int>(row.size()));
 }
 
 // One pass over memory: of stretches that fit into the nearest cache only the first with the
@@ -41,7 +36,7 @@ int32_t IndexOfLargest(absl::Span<const float> row) {
 }
 
 void Softmax(float scale, float largest, absl::Span<float> row) {
-  BestKernels().softmax(row.data(), static_cast<int>(row.size()), scale, largest);
+  BestCpuKernels().softmax(row.data(), static_cast<int>(row.size()), scale, largest);
 }
 
 void FindRaceCandidates(absl::Span<const float> weights, const std::array<uint32_t, 4>& counter,
@@ -56,7 +51,7 @@ void FindRaceCandidates(absl::Span<const float> weights, const std::array<uint32
                   .first_lane = static_cast<uint32_t>(begin / 4),
                   .key = key,
                   .bound = bound};
-    const int count = BestKernels().race_candidates(task, ids, bits);
+    const int count = BestCpuKernels().race_candidates(task, ids, bits);
     for (int i = 0; i < count; ++i) {
       candidates->push_back({static_cast<int32_t>(begin) + ids[i], bits[i]});
     }

@@ -9,50 +9,6 @@
 namespace tandem::cuda {
 namespace {
 
-// 32 activations as the contract has them.
-struct DefinedActivations {
-  int values[kBlockGroup] = {};
-  float scale = 0.0f;
-
-  explicit DefinedActivations(const float* x) {
-    float largest = 0.0f;
-    for (int i = 0; i < kBlockGroup; ++i) largest = std::max(largest, std::abs(x[i]));
-    if (largest == 0.0f) return;
-    const float inverse = 127.0f / largest;
-    scale = largest / 127.0f;
-    for (int i = 0; i < kBlockGroup; ++i) {
-      values[i] = static_cast<int>(std::nearbyint(x[i] * inverse));
-    }
-  }
-};
-
-bool HasHalves(DType dtype) {
-  return dtype == DType::kQ2K || dtype == DType::kQ3K || dtype == DType::kQ6K;
-}
-bool HasMinimums(DType dtype) {
-  return dtype == DType::kQ4_1 || dtype == DType::kQ5_1 || dtype == DType::kQ2K ||
-         dtype == DType::kQ4K || dtype == DType::kQ5K;
-}
-
-// What a group adds to a chain (docs/numerics.md).
-float AddGroup(const BlockGroup& weights, DType dtype, const DefinedActivations& x, float sum) {
-  const int part = HasHalves(dtype) ? kBlockGroup / 2 : kBlockGroup;
-  for (int first = 0; first < kBlockGroup; first += part) {
-    int whole = 0;
-    int of_row = 0;
-    for (int i = first; i < first + part; ++i) {
-      whole += weights.NumberOf(i) * x.values[i];
-      of_row += x.values[i];
-    }
-    const int half = first / (kBlockGroup / 2);
-    sum = std::fma(static_cast<float>(whole), weights.ScaleOf(half) * x.scale, sum);
-    if (HasMinimums(dtype)) {
-      sum = std::fma(weights.MinimumOf(half), x.scale * static_cast<float>(of_row), sum);
-    }
-  }
-  return sum;
-}
-
 // Eight chains, each of whole units of four groups, added in order.
 float DefinedProduct(const RandomBlocks& weight, int output, const float* x) {
   const int groups = weight.cols() / kBlockGroup;
@@ -62,7 +18,7 @@ float DefinedProduct(const RandomBlocks& weight, int output, const float* x) {
     const int end = ChainBegin(chain + 1, groups, kBlockChainSteps);
     for (int g = ChainBegin(chain, groups, kBlockChainSteps); g < end; ++g) {
       sum = AddGroup(ReadBlockGroup(weight.row(output), weight.dtype(), g), weight.dtype(),
-                     DefinedActivations(x + g * kBlockGroup), sum);
+                     DefinedActivations(x + g * kBlockGroup), /*fused=*/true, sum);
     }
     total += sum;
   }

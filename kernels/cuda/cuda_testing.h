@@ -8,11 +8,9 @@
 #include <random>
 #include <vector>
 
-#include "base/float16.h"
 #include "gtest/gtest.h"
-#include "kernels/blocks.h"
+#include "kernels/block_testing.h"
 #include "kernels/kernel_testing.h"
-#include "kernels/widen_row.h"
 
 namespace tandem::cuda {
 
@@ -88,64 +86,6 @@ class DeviceMatrix {
   TestMatrix host_;
   Buffer buffer_;
 };
-
-// Rows of blocks of random bytes, whose f16 numbers are about .02.
-class RandomBlocks {
- public:
-  RandomBlocks(DType dtype, int rows, int cols, std::mt19937& random)
-      : dtype_(dtype), rows_(rows), cols_(cols), bytes_(rows * RowBytes(dtype, cols)) {
-    for (std::byte& byte : bytes_) byte = static_cast<std::byte>(random());
-    const int block_bytes = BlockShapeOf(dtype).bytes;
-    std::normal_distribution<float> scale(0.0f, 0.02f);
-    for (size_t block = 0; block < bytes_.size(); block += block_bytes) {
-      for (const int place : F16Places(dtype)) {
-        const uint16_t bits = FloatToF16(scale(random));
-        std::memcpy(bytes_.data() + block + place, &bits, sizeof(bits));
-      }
-    }
-  }
-  DType dtype() const { return dtype_; }
-  int rows() const { return rows_; }
-  int cols() const { return cols_; }
-  const std::byte* row(int r) const { return bytes_.data() + r * RowBytes(dtype_, cols_); }
-  ConstMatrixView view() const { return {bytes_.data(), dtype_, rows_, cols_, cols_}; }
-  std::vector<float> Widened(int r) const {
-    std::vector<float> weights(cols_);
-    WidenRow(row(r), dtype_, cols_, weights.data());
-    return weights;
-  }
-
- private:
-  static std::vector<int> F16Places(DType dtype) {
-    switch (dtype) {
-      case DType::kQ4_1:
-      case DType::kQ5_1:
-      case DType::kQ4K:
-      case DType::kQ5K:
-        return {0, 2};
-      case DType::kQ2K:
-        return {80, 82};
-      case DType::kQ3K:
-        return {108};
-      case DType::kQ6K:
-        return {208};
-      default:
-        return {0};
-    }
-  }
-
-  DType dtype_;
-  int rows_;
-  int cols_;
-  std::vector<std::byte> bytes_;
-};
-
-inline PackedWeight PackBlocks(Backend& backend, const RandomBlocks& weight,
-                               const float* bias = nullptr) {
-  auto packed = backend.Pack({{weight.view(), bias}}, PartOrder::kConcatenated);
-  TANDEM_CHECK(packed.ok());
-  return *std::move(packed);
-}
 
 }  // namespace tandem::cuda
 
