@@ -111,12 +111,12 @@ class ServeProcess {
     return 0;
   }
   void Signal(int number) const { kill(process_, number); }
-  // Its exit status; -1 if a signal ended it.
+  // Its exit status; less than 0 if a signal ended it: that signal's number, negated.
   int AwaitEnd() {
     int status = 0;
     TANDEM_CHECK(waitpid(process_, &status, 0) == process_);
     process_ = 0;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
   }
 
  private:
@@ -143,6 +143,16 @@ TEST(Serve, EndsWellOnSignals) {
     EXPECT_EQ(client.Ask("POST", "/v1/completions", R"({"prompt": "A"})").status, 200);
     process.Signal(number);
     EXPECT_EQ(process.AwaitEnd(), 0) << process.log();
+  }
+}
+
+// Before it serves, a signal ends it as it ends any program; from then on it stops by itself.
+TEST(Serve, EndsOnASignalThatComesWhileItStarts) {
+  for (int milliseconds = 1; milliseconds < 300; milliseconds *= 2) {
+    ServeProcess process;
+    absl::SleepFor(absl::Milliseconds(milliseconds));
+    process.Signal(SIGTERM);
+    EXPECT_THAT(process.AwaitEnd(), ::testing::AnyOf(0, -SIGTERM)) << process.log();
   }
 }
 

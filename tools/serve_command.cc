@@ -1,10 +1,12 @@
 // tandem serve: the models behind an HTTP endpoint.
+#include <signal.h>
+
 #include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -12,10 +14,11 @@
 #include <thread>
 
 #include "CLI/CLI.hpp"
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "base/status_macros.h"
-#include "server/asio.h"
 #include "server/http_server.h"
 #include "spdlog/spdlog.h"
 #include "tools/command.h"
@@ -117,41 +120,71 @@ absl::Status ServeFlags::Check() {
   return absl::OkStatus();
 }
 
-// Ends with the first SIGTERM or SIGINT; a second does not wait for what runs. Calls `on_ready`
-// once signals are heard.
-void ServeUntilSignal(HttpServer* server, const std::function<void()>& on_ready) {
-  net::io_context context;
-  net::signal_set signals(context, SIGTERM, SIGINT);
-  std::function<void(beast::error_code, int)> on_signal;
-  bool is_draining = false;
-  on_signal = [&](beast::error_code error, int number) {
-    if (error) return;
-    spdlog::info("stopping signal={} now={}", number, is_draining);
-    is_draining ? server->StopNow() : server->Drain();
-    is_draining = true;
-    signals.async_wait(on_signal);
-  };
-  signals.async_wait(on_signal);
-  on_ready();
-  std::thread waiter([&] {
-    server->AwaitEnd();
-    net::post(context, [&] { signals.cancel(); });
-  });
-  context.run();
-  waiter.join();
-}
+// What SIGTERM and SIGINT do while it exists. Without a server they end the process as they would
+// have; then the first drains the server, and a second does not wait for what runs.
+// One thread hears them: they are blocked in this one and in every thread that it starts later.
+class StopSignals {
+ public:
+  StopSignals() {
+    sigemptyset(&signals_);
+    sigaddset(&signals_, SIGTERM);
+    sigaddset(&signals_, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &signals_, &before_);
+    thread_ = std::thread([this] { Hear(); });
+  }
+  StopSignals(const StopSignals&) = delete;
+  StopSignals& operator=(const StopSignals&) = delete;
+
+  ~StopSignals() {
+    is_over_ = true;
+    pthread_kill(thread_.native_handle(), SIGTERM);
+    thread_.join();
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+
+  // From now on signals are for `server`; null for none any more.
+  void SetServer(HttpServer* server) {
+    const absl::MutexLock lock(&mutex_);
+    server_ = server;
+  }
+
+ private:
+  void Hear() {
+    for (int number = 0; sigwait(&signals_, &number) == 0 && !is_over_;) {
+      const absl::MutexLock lock(&mutex_);
+      if (server_ == nullptr) {
+        pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+        std::raise(number);
+      } else {
+        spdlog::info("stopping signal={} now={}", number, is_draining_);
+        is_draining_ ? server_->StopNow() : server_->Drain();
+        is_draining_ = true;
+      }
+    }
+  }
+
+  sigset_t signals_;
+  sigset_t before_;
+  std::atomic<bool> is_over_ = false;
+  absl::Mutex mutex_;
+  HttpServer* server_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  bool is_draining_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
 
 absl::Status Run(const ServeFlags& flags) {
   // Whoever reads the log may go away; sockets ask for no signal themselves.
   std::signal(SIGPIPE, SIG_IGN);
+  StopSignals signals;
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(flags.engine_options));
   ASSIGN_OR_RETURN(const std::unique_ptr<HttpServer> server,
                    HttpServer::Start(engine.get(), flags.server));
-  ServeUntilSignal(server.get(), [&] {
-    spdlog::info("serving address=http://{} model={} drafter={} device=\"{}\"", server->address(),
-                 flags.server.service.model_name, NameOf(engine->drafter()),
-                 engine->device_description());
-  });
+  signals.SetServer(server.get());
+  spdlog::info("serving address=http://{} model={} drafter={} device=\"{}\"", server->address(),
+               flags.server.service.model_name, NameOf(engine->drafter()),
+               engine->device_description());
+  server->AwaitEnd();
+  signals.SetServer(nullptr);
   const EngineLoad load = engine->load();
   spdlog::info("stopped prompt_tokens={} generated_tokens={} proposed={} accepted={}",
                load.prompt_tokens, load.stats.emitted, load.stats.proposed, load.stats.accepted);
