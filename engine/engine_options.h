@@ -38,7 +38,11 @@ struct EngineOptions {
   int max_generations = 1024;           // not ended yet, or ended and not waited for
   int chunk_tokens = 256;               // prompt tokens read per pass
   bool prefix_cache = true;             // keep prompts' pages for later requests
-  bool warm_up = false;                 // pack weights at load, not in the first request's pass
+  // The folder that keeps the packed weights of large models for later starts to map, where memory
+  // is the host's; empty for none. Files that nobody uses any more stay until somebody removes
+  // them.
+  std::string packed_weights{};
+  bool warm_up = false;  // pack weights at load, not in the first request's pass
   CallbackThread callback_thread = CallbackThread::kOwn;
 
   // INVALID_ARGUMENT naming the field, what was given and what is allowed.

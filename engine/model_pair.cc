@@ -101,7 +101,7 @@ absl::StatusOr<std::unique_ptr<VocabularyMap>> MakeVocabularyMap(const EngineOpt
 int64_t BytesToPack(const ModelPair& pair) {
   int64_t bytes = 0;
   for (const Transformer* model : {pair.target.get(), pair.draft.get()}) {
-    if (model != nullptr && model->num_unpacked() > 0) bytes += model->bytes_read_per_pass();
+    if (model != nullptr) bytes += static_cast<int64_t>(model->bytes_to_pack());
   }
   return bytes;
 }
@@ -181,7 +181,10 @@ absl::StatusOr<std::unique_ptr<Transformer>> LoadSelf(const EngineOptions& optio
                       absl::StrCat("found ", options.draft_quantize, ", allowed: none, because ",
                                    options.draft, " says the format"));
   }
-  return Transformer::Load(options.target, backend, format, Transformer::Quantize::kAll);
+  return Transformer::Load(options.target, backend,
+                           {.quantized = format,
+                            .which = Transformer::Quantize::kAll,
+                            .packed_folder = options.packed_weights});
 }
 
 // A pass of one token, which packs every weight.
@@ -204,7 +207,9 @@ absl::StatusOr<ModelPair> ModelPair::Load(const EngineOptions& options,
   ASSIGN_OR_RETURN(pair.tokenizer, Tokenizer::Load(options.target));
   ASSIGN_OR_RETURN(const std::optional<DType> quantized,
                    ValueOf(kQuantizations, "quantize", options.quantize));
-  ASSIGN_OR_RETURN(pair.target, Transformer::Load(options.target, pair.backend.get(), quantized));
+  ASSIGN_OR_RETURN(pair.target, Transformer::Load(options.target, pair.backend.get(),
+                                                  {.quantized = quantized,
+                                                   .packed_folder = options.packed_weights}));
   RETURN_IF_ERROR(CheckCompute(options, *pair.target, options.target));
   if (pair.tokenizer->vocab_size() > pair.target->vocab_size()) {
     ASSIGN_OR_RETURN(const std::string file, Tokenizer::FileOf(options.target));
@@ -218,8 +223,9 @@ absl::StatusOr<ModelPair> ModelPair::Load(const EngineOptions& options,
   } else if (!options.draft.empty() && HasModel(pair.drafter_kind)) {
     ASSIGN_OR_RETURN(const std::optional<DType> draft_quantized,
                      ValueOf(kQuantizations, "draft_quantize", options.draft_quantize));
-    ASSIGN_OR_RETURN(pair.draft,
-                     Transformer::Load(options.draft, pair.backend.get(), draft_quantized));
+    ASSIGN_OR_RETURN(pair.draft, Transformer::Load(options.draft, pair.backend.get(),
+                                                   {.quantized = draft_quantized,
+                                                    .packed_folder = options.packed_weights}));
     RETURN_IF_ERROR(CheckCompute(options, *pair.draft, options.draft));
     ASSIGN_OR_RETURN(pair.vocabulary, MakeVocabularyMap(options, pair));
   }

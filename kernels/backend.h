@@ -23,7 +23,13 @@ namespace tandem {
 
 class Backend;
 
-// Owns a block of a backend's memory. Move-only. Must not outlive its backend.
+// What products want of packed weights' addresses: a cache line.
+inline constexpr size_t kPackedAlignment = 64;
+// Of what the CPU's Pack makes, bit by bit, quantised or not: files keep it (model/packed_file.h).
+inline constexpr int kPackedVersion = 1;
+
+// Owns a block of a backend's memory; without a backend, a view of memory that is not its own.
+// Move-only. Must not outlive its backend.
 class Buffer {
  public:
   Buffer() = default;
@@ -157,6 +163,15 @@ class Backend {
   virtual absl::StatusOr<PackedWeight> PackLater(absl::Span<const WeightPart> parts,
                                                  PartOrder order, std::optional<DType> dtype) {
     return Pack(parts, order, dtype);
+  }
+  // The weight that Pack made of such parts, whose matrices are not read, from its `data` as bytes.
+  // They lie at a multiple of kPackedAlignment, and stay valid as long as the weight is used.
+  // INVALID_ARGUMENT if there are not as many as Pack makes. REQUIRES: memory_is_host().
+  virtual absl::StatusOr<PackedWeight> UsePacked(absl::Span<const WeightPart> /*parts*/,
+                                                 PartOrder /*order*/,
+                                                 std::optional<DType> /*dtype*/,
+                                                 absl::Span<const std::byte> /*packed*/) {
+    return absl::UnimplementedError("packed weights are not read in place here");
   }
   // A view of host memory that stays valid and unchanged as long as this backend, as the device may
   // read it: itself on the CPU, a copy held by `*storage` elsewhere.

@@ -61,6 +61,12 @@ size_t Transformer::bytes_read_per_pass() const {
   return bytes;
 }
 
+size_t Transformer::bytes_to_pack() const {
+  size_t bytes = 0;
+  for (const Unpacked& unpacked : unpacked_) bytes += unpacked.weight->bytes_read;
+  return bytes;
+}
+
 MatrixView Transformer::View(const Buffer& buffer, int rows, int cols) const {
   return {buffer.data(), DType::kF32, rows, cols, cols};
 }
@@ -245,6 +251,7 @@ void Transformer::Enqueue(const PassTables& at, const PagedKvCache& cache, int b
     backend_->FindLargest(logits, static_cast<int32_t*>(workspace_.largest.data()));
   }
   ForgetPacked();
+  is_unread_ = false;
 }
 
 void Transformer::RunLayer(int index, const RaggedRows& rows, const PagedKvView& kv) {

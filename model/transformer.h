@@ -1,6 +1,7 @@
 #ifndef TANDEM_MODEL_TRANSFORMER_H_
 #define TANDEM_MODEL_TRANSFORMER_H_
 
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -14,30 +15,45 @@
 #include "model/host_logits.h"
 #include "model/language_model.h"
 #include "model/model_config.h"
+#include "model/packed_file.h"
 
 namespace tandem {
 
 // A decoder-only transformer of the Llama line (Llama, Mistral, Qwen2, Qwen3) on a backend.
 class Transformer final : public LanguageModel {
  public:
-  // Loads a Hugging Face folder: config.json, safetensors. `backend` must outlive the model. The
-  // weight matrices of floats are quantised if asked (kernels/quantize.h), the embedding and the
-  // head to Q8_0, because their errors reach the logits directly. Matrices that are in blocks are
-  // an error then, unless kAll: those in larger ones are quantised again, but for embedding and
-  // head. Errors name the file and the key or tensor: NOT_FOUND, INVALID_ARGUMENT,
-  // RESOURCE_EXHAUSTED.
   enum class Quantize { kFloats, kAll };
-  static absl::StatusOr<std::unique_ptr<Transformer>> Load(
-      const std::string& folder, Backend* backend, std::optional<DType> quantized = std::nullopt,
-      Quantize which = Quantize::kFloats);
+  struct LoadOptions {
+    // To what the weight matrices of floats are quantised (kernels/quantize.h), embedding and head
+    // to Q8_0, because their errors reach the logits directly. Matrices that are in blocks are an
+    // error then, unless kAll: those in larger ones are quantised again, but for embedding and
+    // head.
+    std::optional<DType> quantized{};
+    Quantize which = Quantize::kFloats;
+    // The folder that keeps packed weights (packed_file.h), where memory is the host's; empty for
+    // none. A model whose files have fewer bytes is packed by its first pass, as all are without.
+    std::string packed_folder{};
+    int64_t least_packed_bytes = int64_t{64} << 20;
+  };
+  // Loads a Hugging Face folder or a GGUF model. `backend` must outlive the model. Errors name the
+  // file and the key or tensor: NOT_FOUND, INVALID_ARGUMENT, RESOURCE_EXHAUSTED.
+  static absl::StatusOr<std::unique_ptr<Transformer>> Load(const std::string& folder,
+                                                           Backend* backend,
+                                                           const LoadOptions& options);
+  static absl::StatusOr<std::unique_ptr<Transformer>> Load(const std::string& folder,
+                                                           Backend* backend) {
+    return Load(folder, backend, {});
+  }
 
   const ModelConfig& config() const { return config_; }
   int vocab_size() const override { return config_.vocab_size; }
   int context_length() const override { return config_.context_length; }
-  int num_unpacked() const override { return static_cast<int>(unpacked_.size()); }
+  int num_unpacked() const override { return static_cast<int>(unpacked_.size()) + is_unread_; }
   KvLayout kv_layout(int page_size, KvDType dtype = KvDType::kF32) const;
   // Bytes of weights that a pass over one row reads, without the embedding's row.
   size_t bytes_read_per_pass() const;
+  // Memory that the first pass will take for packed weights.
+  size_t bytes_to_pack() const;
   int64_t num_parameters() const { return num_parameters_; }
   // The dtype of the weight matrices; of the first layer's, should they differ.
   DType dtype() const { return layers_.front().qkv.front().dtype; }
@@ -80,6 +96,13 @@ class Transformer final : public LanguageModel {
         sampler_(dynamic_cast<RowSampler*>(backend)),
         config_(std::move(config)),
         repeater_(backend->MakeRepeater()) {}
+  static absl::StatusOr<std::unique_ptr<Transformer>> LoadFrom(const std::string& folder,
+                                                               Backend* backend,
+                                                               const LoadOptions& options,
+                                                               PackedFile* packed);
+  static absl::StatusOr<std::unique_ptr<Transformer>> LoadPacked(const std::string& folder,
+                                                                 Backend* backend,
+                                                                 const LoadOptions& options);
   void ForgetPacked();
   absl::Status Reserve(int rows, int logit_rows, size_t table_bytes);
   absl::Status Run(absl::Span<const ForwardRequest> requests, int rows, int logit_rows);
@@ -93,6 +116,8 @@ class Transformer final : public LanguageModel {
   RowSampler* sampler_;  // the backend, if it is one
   ModelConfig config_;
   std::unique_ptr<Weights> weights_;  // the mapped files; the embedding is read in place
+  PackedFile packed_;                 // likewise, if its weights are read there
+  bool is_unread_ = false;            // and no pass has read it yet
   int64_t num_parameters_ = 0;
   std::vector<std::byte> quantized_embedding_;  // where the files' is not what is wanted
   Buffer embedding_storage_;

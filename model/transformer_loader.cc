@@ -5,6 +5,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/log.h"
 #include "base/process_limits.h"
 #include "base/status_macros.h"
 #include "base/thread_pool.h"
@@ -30,10 +32,28 @@ bool IsDerivable(absl::string_view name) {
 
 class TransformerLoader {
  public:
-  TransformerLoader(Transformer* model, std::optional<DType> quantized, Transformer::Quantize which)
-      : model_(*model), quantized_(quantized), which_(which) {}
+  TransformerLoader(Transformer* model, const Transformer::LoadOptions& options)
+      : model_(*model), quantized_(options.quantized), which_(options.which) {}
 
-  absl::Status Load(const std::string& folder) {
+  // From the weights' files, or with what `packed` has.
+  absl::Status Load(const std::string& folder, PackedFile* packed) {
+    if (packed != nullptr) {
+      model_.packed_ = std::move(*packed);
+      model_.is_unread_ = true;
+      packed_ = &model_.packed_;
+    }
+    return Fill(folder);
+  }
+  // Packs every weight into a file instead, and leaves the model without.
+  absl::Status Write(const std::string& folder, PackedFileWriter* writer) {
+    writer_ = writer;
+    RETURN_IF_ERROR(Fill(folder));
+    return writer->Finish();
+  }
+  static int MostEntries(const ModelConfig& config) { return 8 * config.num_layers + 2; }
+
+ private:
+  absl::Status Fill(const std::string& folder) {
     folder_ = folder;
     ASSIGN_OR_RETURN(model_.weights_, Weights::Open(folder));
     const ModelConfig& config = model_.config_;
@@ -49,11 +69,13 @@ class TransformerLoader {
     return CheckAllUsed();
   }
 
- private:
+  // Its data, too, but where packed weights take its place.
   absl::StatusOr<ConstMatrixView> Matrix(const std::string& name, int64_t rows, int64_t cols) {
     used_.insert(name);
     model_.num_parameters_ += rows * cols;
-    ASSIGN_OR_RETURN(const ConstMatrixView matrix, model_.weights_->Get(name, {rows, cols}));
+    ASSIGN_OR_RETURN(const ConstMatrixView matrix,
+                     packed_ == nullptr ? model_.weights_->Get(name, {rows, cols})
+                                        : model_.weights_->Describe(name, {rows, cols}));
     if (quantized_.has_value() && which_ == Transformer::Quantize::kFloats &&
         IsBlocks(matrix.dtype)) {
       return absl::InvalidArgumentError(absl::StrCat(
@@ -76,12 +98,23 @@ class TransformerLoader {
     ASSIGN_OR_RETURN(const ConstMatrixView matrix,
                      Matrix(name, model_.config_.vocab_size, model_.config_.hidden_size));
     const std::optional<DType> format = FormatOf(matrix, kHeadFormat);
-    if (!format.has_value()) return matrix;
+    if (!format.has_value()) return model_.weights_->Get(name, {matrix.rows, matrix.cols});
+    ConstMatrixView quantized(nullptr, *format, matrix.rows, matrix.cols, matrix.cols);
+    const std::string entry = absl::StrCat(name, " rows ", NameOf(*format));
+    if (packed_ != nullptr) {
+      ASSIGN_OR_RETURN(const absl::Span<const std::byte> bytes, packed_->Find(entry));
+      if (bytes.size() < matrix.rows * RowBytes(*format, matrix.cols)) {
+        return absl::FailedPreconditionError(absl::StrCat(entry, ": found too few bytes"));
+      }
+      quantized.data = bytes.data();
+      return quantized;
+    }
     ThreadPool pool(NumUsableCores());
     model_.quantized_embedding_ = QuantizeMatrix(matrix, *format, &pool);
     model_.weights_->Forget(name);
-    return ConstMatrixView(model_.quantized_embedding_.data(), *format, matrix.rows, matrix.cols,
-                           matrix.cols);
+    if (writer_ != nullptr) RETURN_IF_ERROR(writer_->Add(entry, model_.quantized_embedding_));
+    quantized.data = model_.quantized_embedding_.data();
+    return quantized;
   }
 
   absl::StatusOr<std::vector<float>> HostVector(const std::string& name, int64_t size) {
@@ -112,6 +145,19 @@ class TransformerLoader {
                     PackedWeight* weight) {
     std::optional<DType> format;
     if (wanted.has_value()) format = FormatOf(parts[0].matrix, *wanted);
+    const std::string entry = absl::StrCat(absl::StrJoin(tensors, "+"), " ",
+                                           NameOf(format.value_or(parts[0].matrix.dtype)));
+    if (packed_ != nullptr) {
+      ASSIGN_OR_RETURN(const absl::Span<const std::byte> bytes, packed_->Find(entry));
+      ASSIGN_OR_RETURN(*weight, model_.backend_->UsePacked(parts, order, format, bytes));
+      return absl::OkStatus();
+    }
+    if (writer_ != nullptr) {
+      ASSIGN_OR_RETURN(const PackedWeight packed, model_.backend_->Pack(parts, order, format));
+      for (const std::string& tensor : tensors) model_.weights_->Forget(tensor);
+      return writer_->Add(
+          entry, {static_cast<const std::byte*>(packed.data.data()), packed.data.size_bytes()});
+    }
     ASSIGN_OR_RETURN(*weight, model_.backend_->PackLater(parts, order, format));
     model_.unpacked_.push_back({weight, std::move(tensors)});
     model_.ForgetPacked();
@@ -238,19 +284,63 @@ class TransformerLoader {
   Transformer& model_;
   const std::optional<DType> quantized_;
   const Transformer::Quantize which_;
+  const PackedFile* packed_ = nullptr;  // to take weights from, or none
+  PackedFileWriter* writer_ = nullptr;  // to put them into, or none
   std::string folder_;
   std::set<std::string> used_;
   std::set<std::string> ignored_;
 };
 
-absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Load(const std::string& folder,
-                                                               Backend* backend,
-                                                               std::optional<DType> quantized,
-                                                               Quantize which) {
+absl::StatusOr<std::unique_ptr<Transformer>> Transformer::LoadFrom(const std::string& folder,
+                                                                   Backend* backend,
+                                                                   const LoadOptions& options,
+                                                                   PackedFile* packed) {
   ASSIGN_OR_RETURN(ModelConfig config, ReadModelConfig(folder));
   std::unique_ptr<Transformer> model(new Transformer(backend, std::move(config)));
-  RETURN_IF_ERROR(TransformerLoader(model.get(), quantized, which).Load(folder));
+  RETURN_IF_ERROR(TransformerLoader(model.get(), options).Load(folder, packed));
   RETURN_IF_ERROR(backend->Synchronize());
+  return model;
+}
+
+// With the packed weights that options.packed_folder keeps, and has from now on. Null if they are
+// too few to be kept.
+absl::StatusOr<std::unique_ptr<Transformer>> Transformer::LoadPacked(const std::string& folder,
+                                                                     Backend* backend,
+                                                                     const LoadOptions& options) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<Weights> weights, Weights::Open(folder));
+  const std::string how =
+      absl::StrCat("quantized ", options.quantized.has_value() ? NameOf(*options.quantized) : "not",
+                   options.which == Quantize::kAll ? ", all" : "");
+  ASSIGN_OR_RETURN(const PackedSource source,
+                   PackedSource::Of(weights->files(), how, options.packed_folder));
+  if (source.bytes < options.least_packed_bytes) return nullptr;
+  if (absl::StatusOr<PackedFile> packed = PackedFile::Open(source); packed.ok()) {
+    auto model = LoadFrom(folder, backend, options, &*packed);
+    if (model.ok()) return model;
+  }
+  Log(LogLevel::kInfo, absl::StrCat("packing_once model=", folder, " file=", source.path));
+  ASSIGN_OR_RETURN(ModelConfig config, ReadModelConfig(folder));
+  ASSIGN_OR_RETURN(PackedFileWriter writer,
+                   PackedFileWriter::Create(source, TransformerLoader::MostEntries(config)));
+  Transformer unfilled(backend, std::move(config));
+  RETURN_IF_ERROR(TransformerLoader(&unfilled, options).Write(folder, &writer));
+  ASSIGN_OR_RETURN(PackedFile packed, PackedFile::Open(source));
+  return LoadFrom(folder, backend, options, &packed);
+}
+
+absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Load(const std::string& folder,
+                                                               Backend* backend,
+                                                               const LoadOptions& options) {
+  absl::Status not_kept;
+  if (!options.packed_folder.empty() && backend->memory_is_host()) {
+    auto packed = LoadPacked(folder, backend, options);
+    if (packed.ok() && *packed != nullptr) return packed;
+    not_kept = packed.status();
+  }
+  ASSIGN_OR_RETURN(auto model, LoadFrom(folder, backend, options, nullptr));
+  if (!not_kept.ok()) {
+    Log(LogLevel::kWarning, absl::StrCat("packed weights are not kept: ", not_kept.message()));
+  }
   return model;
 }
 

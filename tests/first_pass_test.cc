@@ -67,7 +67,7 @@ TEST_F(FirstPassTest, PacksWhatItReadsAndLetsTheFileGo) {
   for (const std::optional<DType> quantization :
        {std::optional<DType>(), std::optional(DType::kQ8_0), std::optional(DType::kQ4K)}) {
     const auto backend = *MakeCpuBackend({.num_threads = 2});
-    const auto model = *Transformer::Load(folder_, backend.get(), quantization);
+    const auto model = *Transformer::Load(folder_, backend.get(), {.quantized = quantization});
     const auto cache = *PagedKvCache::Create(backend.get(), model->kv_layout(16), 1);
     EXPECT_EQ(model->num_unpacked(), 2 * 4 + 1);
     Logits(*model, *cache, 0);
@@ -79,7 +79,7 @@ TEST_F(FirstPassTest, PacksWhatItReadsAndLetsTheFileGo) {
     ASSERT_EQ(first.size(), second.size());
     EXPECT_EQ(std::memcmp(first.data(), second.data(), first.size() * sizeof(float)), 0);
 
-    const auto other = *Transformer::Load(folder_, backend.get(), quantization);
+    const auto other = *Transformer::Load(folder_, backend.get(), {.quantized = quantization});
     const std::vector<float> alone = Logits(*other, *cache, 3);
     EXPECT_EQ(other->num_unpacked(), 0);
     ASSERT_EQ(first.size(), alone.size());

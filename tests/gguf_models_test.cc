@@ -125,8 +125,8 @@ TEST(GgufModels, WhatCannotDraftForItselfIsNamed) {
 
 TEST(GgufModels, OfBlocksAreNotQuantisedAgain) {
   const auto backend = *MakeCpuBackend({.num_threads = 1});
-  const auto loaded =
-      Transformer::Load(GoldenGgufPath("llama-small.Q8_0.gguf"), backend.get(), DType::kQ4_0);
+  const auto loaded = Transformer::Load(GoldenGgufPath("llama-small.Q8_0.gguf"), backend.get(),
+                                        {.quantized = DType::kQ4_0});
   EXPECT_EQ(loaded.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(loaded.status().message()),
               testing::AllOf(testing::HasSubstr("quantize"), testing::HasSubstr("q8_0"),

@@ -93,6 +93,11 @@ void EngineFlags::AddTo(CLI::App* app, bool with_draft_tokens) {
       ->type_name("N")
       ->check(CLI::Range(1, 4096))
       ->group(group);
+  app->add_option("--packed-weights", packed_weights,
+                  "Folder that keeps the weights of large models as the CPU reads them, for later "
+                  "starts to map; none [packed/ where fetched models lie]")
+      ->type_name("DIR")
+      ->group(group);
 }
 
 absl::Status EngineFlags::ChooseModels(EngineOptions* options) const {
@@ -135,6 +140,9 @@ absl::StatusOr<EngineOptions> EngineFlags::ToOptions() const {
     ASSIGN_OR_RETURN(options.kv_memory_bytes, ParseSize("--kv-memory", kv_memory));
   }
   options.page_size = page_size;
+  options.packed_weights = packed_weights.empty()     ? PackedWeightsFolder().value_or("")
+                           : packed_weights == "none" ? ""
+                                                      : packed_weights;
   RETURN_IF_ERROR(options.Validate());
   return options;
 }

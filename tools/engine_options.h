@@ -32,6 +32,7 @@ struct EngineFlags {
   std::string kv_cache = "f32";
   std::string kv_memory;
   int page_size = 16;
+  std::string packed_weights;
 
   // Adds them to `app`, which must not outlive this object. `with_draft_tokens`: also -k.
   void AddTo(CLI::App* app, bool with_draft_tokens = true);

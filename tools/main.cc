@@ -14,7 +14,7 @@
 #include "spdlog/sinks/stdout_color_sinks.h"
 #include "spdlog/spdlog.h"
 #include "tools/command.h"
-#include "tools/output_folder.h"
+#include "base/output_folder.h"
 #include "tools/standard_output.h"
 #include "tools/version.h"
 

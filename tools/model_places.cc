@@ -51,7 +51,8 @@ std::string ShippedModel(const std::string& name) {
 
 absl::StatusOr<std::string> ModelCache() {
   if (const std::string given = EnvironmentVariable("TANDEM_MODEL_CACHE"); !given.empty()) {
-    return given;
+    if (given != "none") return given;
+    return absl::FailedPreconditionError("TANDEM_MODEL_CACHE: found none, allowed: a folder");
   }
   if (const auto models = ModelsWith(kStoryTarget); models.has_value() && models->is_checkout) {
     return FromHere(models->path / "cache");
@@ -65,6 +66,11 @@ absl::StatusOr<std::string> ModelCache() {
   return absl::FailedPreconditionError(
       "fetched models: found no place for them, allowed: one that TANDEM_MODEL_CACHE, "
       "XDG_CACHE_HOME or HOME names");
+}
+
+absl::StatusOr<std::string> PackedWeightsFolder() {
+  ASSIGN_OR_RETURN(const std::string cache, ModelCache());
+  return (fs::path(cache) / "packed").string();
 }
 
 std::optional<std::string> FetchedModel(const KnownModel& model) {

@@ -16,8 +16,10 @@ std::string ShippedModel(const std::string& name);
 
 // The folder of fetched models: $TANDEM_MODEL_CACHE, else models/cache/ of the checkout that the
 // program was built in, else tandem/models/ in $XDG_CACHE_HOME or ~/.cache. It need not be there.
-// FAILED_PRECONDITION if there is neither of these.
+// FAILED_PRECONDITION if there is neither of these, or the variable is "none".
 absl::StatusOr<std::string> ModelCache();
+// The folder of packed weights there. Likewise.
+absl::StatusOr<std::string> PackedWeightsFolder();
 
 // The folder that a model was fetched to; nothing if it was not.
 std::optional<std::string> FetchedModel(const KnownModel& model);

@@ -23,7 +23,7 @@
 #include "tools/gguf_metadata.h"
 #include "tools/gguf_output.h"
 #include "tools/model_tensors.h"
-#include "tools/output_folder.h"
+#include "base/output_folder.h"
 
 namespace tandem {
 namespace {

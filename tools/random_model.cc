@@ -21,7 +21,7 @@
 #include "model/tokenizer/byte_alphabet.h"
 #include "nlohmann/json.hpp"
 #include "tools/model_tensors.h"
-#include "tools/output_folder.h"
+#include "base/output_folder.h"
 #include "tools/safetensors_header.h"
 #include "tools/table.h"
 

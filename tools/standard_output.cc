@@ -5,7 +5,7 @@
 
 #include <csignal>
 
-#include "tools/output_folder.h"
+#include "base/output_folder.h"
 
 namespace tandem {
 

@@ -32,6 +32,9 @@ class CpuBackend final : public Backend {
                                     std::optional<DType> dtype) override;
   absl::StatusOr<PackedWeight> PackLater(absl::Span<const WeightPart> parts, PartOrder order,
                                          std::optional<DType> dtype) override;
+  absl::StatusOr<PackedWeight> UsePacked(absl::Span<const WeightPart> parts, PartOrder order,
+                                         std::optional<DType> dtype,
+                                         absl::Span<const std::byte> packed) override;
   absl::StatusOr<ConstMatrixView> Import(ConstMatrixView host, Buffer* storage) override;
 
   void Embed(const int32_t* ids, ConstMatrixView table, MatrixView out) override;
@@ -54,6 +57,8 @@ class CpuBackend final : public Backend {
   void ForShares(int count, int64_t work, Body body);
   void Product(ConstMatrixView x, const PackedWeight& weight, ProductEnd end,
                MatrixView out) override;
+  absl::StatusOr<PackedWeight> Describe(absl::Span<const WeightPart> parts, PartOrder order,
+                                        std::optional<DType> dtype);
   void PackWhole(const PackedWeight& weight);
   void PackPanels(const PackedWeight& weight, IndexRange panels) const;
   void AttendAll(const AttendTask& task, const RaggedRows& rows);

@@ -1,4 +1,7 @@
 // How weights take their layout on the CPU, and when.
+#include <cstdint>
+
+#include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "kernels/cpu/cpu_backend.h"
@@ -15,6 +18,31 @@ absl::StatusOr<PackedWeight> CpuBackend::Pack(absl::Span<const WeightPart> parts
 
 absl::StatusOr<PackedWeight> CpuBackend::PackLater(absl::Span<const WeightPart> parts,
                                                    PartOrder order, std::optional<DType> dtype) {
+  ASSIGN_OR_RETURN(PackedWeight weight, Describe(parts, order, dtype));
+  // Taken at once, so that a shortage shows; touched by who packs.
+  ASSIGN_OR_RETURN(weight.data, Allocate(weight.bytes_read));
+  weight.unpacked.assign(parts.begin(), parts.end());
+  for (WeightPart& part : weight.unpacked) part.bias = nullptr;
+  return weight;
+}
+
+absl::StatusOr<PackedWeight> CpuBackend::UsePacked(absl::Span<const WeightPart> parts,
+                                                   PartOrder order, std::optional<DType> dtype,
+                                                   absl::Span<const std::byte> packed) {
+  ASSIGN_OR_RETURN(PackedWeight weight, Describe(parts, order, dtype));
+  if (packed.size() != weight.bytes_read) {
+    return absl::InvalidArgumentError(absl::StrCat("packed weight: found ", packed.size(),
+                                                   " bytes, allowed: ", weight.bytes_read));
+  }
+  TANDEM_CHECK(reinterpret_cast<uintptr_t>(packed.data()) % kPackedAlignment == 0);
+  // Products read it; nothing writes where there is nothing unpacked.
+  weight.data = Buffer(nullptr, const_cast<std::byte*>(packed.data()), packed.size());
+  return weight;
+}
+
+// A weight without its data.
+absl::StatusOr<PackedWeight> CpuBackend::Describe(absl::Span<const WeightPart> parts,
+                                                  PartOrder order, std::optional<DType> dtype) {
   TANDEM_CHECK(!parts.empty());
   PackedWeight weight;
   weight.order = order;
@@ -23,16 +51,12 @@ absl::StatusOr<PackedWeight> CpuBackend::PackLater(absl::Span<const WeightPart> 
   weight.inputs = parts[0].matrix.cols;
   weight.outputs = layout.num_outputs();
   weight.bytes_read = layout.num_panels() * layout.panel_bytes();
-  // Taken at once, so that a shortage shows; touched by who packs.
-  ASSIGN_OR_RETURN(weight.data, Allocate(weight.bytes_read));
   if (layout.has_bias()) {
     ASSIGN_OR_RETURN(weight.bias, Allocate(sizeof(float) * kPanelOutputs * layout.num_panels()));
     for (int panel = 0; panel < layout.num_panels(); ++panel) {
       layout.PackBias(panel, static_cast<float*>(weight.bias.data()) + panel * kPanelOutputs);
     }
   }
-  weight.unpacked.assign(parts.begin(), parts.end());
-  for (WeightPart& part : weight.unpacked) part.bias = nullptr;
   return weight;
 }
 

@@ -100,5 +100,88 @@ TEST(PackLater, AProductOfNoRowsPacksNothing) {
   EXPECT_FALSE(packed->unpacked.empty());
 }
 
+// Numbers that are the same everywhere, with large and small ones in every block.
+std::vector<float> PlainNumbers(int count) {
+  std::mt19937 random(7);
+  std::vector<float> numbers(count);
+  for (float& number : numbers) {
+    number = static_cast<float>(static_cast<int>(random() % 2001) - 1000) / 4096.0f;
+    if (random() % 16 == 0) number *= 8;
+  }
+  return numbers;
+}
+
+// FNV-1a, http://www.isthe.com/chongo/tech/comp/fnv/
+uint64_t HashOf(const Buffer& buffer) {
+  uint64_t hash = 0xcbf29ce484222325;
+  const auto* const bytes = static_cast<const uint8_t*>(buffer.data());
+  for (size_t i = 0; i < buffer.size_bytes(); ++i) hash = (hash ^ bytes[i]) * 0x100000001b3;
+  return hash;
+}
+
+// Files keep what Pack made. Where a number below changes, kPackedVersion must, too.
+TEST(Pack, MakesTheBitsOfItsVersion) {
+  EXPECT_EQ(kPackedVersion, 1);
+  constexpr int kOutputs = 70;
+  constexpr int kInputs = 512;
+  const std::vector<float> numbers = PlainNumbers(kOutputs * kInputs);
+  std::vector<uint16_t> halves;
+  for (const float number : numbers) halves.push_back(FloatToBf16(number));
+  const ConstMatrixView floats(numbers.data(), DType::kF32, kOutputs, kInputs, kInputs);
+  const ConstMatrixView bf16(halves.data(), DType::kBF16, kOutputs, kInputs, kInputs);
+  const std::unique_ptr<Backend> backend = *MakeCpuBackend({.num_threads = 2});
+  uint64_t hash = 0;
+  for (const PartOrder order : {PartOrder::kConcatenated, PartOrder::kGateAndUp}) {
+    hash ^= HashOf(backend->Pack({{.matrix = bf16}, {.matrix = bf16}}, order)->data);
+    hash = hash * 31 + HashOf(backend->Pack({{.matrix = floats}, {.matrix = floats}}, order)->data);
+  }
+  EXPECT_EQ(hash, 0x3d98105957a77a34u);
+  const struct {
+    DType dtype;
+    uint64_t hash;
+  } formats[] = {{DType::kQ8_0, 0x4f2fd4751d797fde},  {DType::kQ4_0, 0x71f744a62b9b4f85},
+                 {DType::kQ4_1, 0x74559102ca4b54ed},  {DType::kQ5_0, 0xa30a88c52d96696f},
+                 {DType::kQ5_1, 0x1b168aa9600a8c41},  {DType::kQ2K, 0xcdd5aa1cb5e4a36b},
+                 {DType::kQ3K, 0xdc6976ee32eea4fe},   {DType::kQ4K, 0x2d7d35954a027c23},
+                 {DType::kQ5K, 0x6d72a15761af3c44},   {DType::kQ6K, 0x8b11a97035169a6b},
+                 {DType::kIq4Nl, 0xd2a0279ec518ba28}, {DType::kIq4Xs, 0xcd76e513f0a3012c}};
+  for (const auto& [dtype, wanted] : formats) {
+    const auto weight = backend->Pack({{.matrix = floats}}, PartOrder::kConcatenated, dtype);
+    EXPECT_EQ(HashOf(weight->data), wanted) << NameOf(dtype);
+  }
+}
+
+TEST(UsePacked, MultipliesByWhatPackMade) {
+  std::mt19937 random(5);
+  const TestMatrix first = TestMatrix::Random(70, 512, random);
+  const TestMatrix bias = TestMatrix::Random(1, 70, random);
+  const TestMatrix x = TestMatrix::Random(3, 512, random);
+  for (const TestBackend& test : AllBackends(2)) {
+    Backend& backend = *test.backend;
+    for (const Kind& kind : kKinds) {
+      SCOPED_TRACE(absl::StrCat(test.label, ", ", NameOf(kind.dtype), " as ", NameOf(kind.packed)));
+      const TestWeight typed(first, kind.dtype);
+      const WeightPart part{.matrix = typed.view(), .bias = bias.row(0)};
+      const WeightPart shape{
+          .matrix = {nullptr, kind.dtype, first.rows(), first.cols(), first.cols()},
+          .bias = bias.row(0)};
+      const auto made = *backend.Pack({part}, PartOrder::kConcatenated, kind.packed);
+      const absl::Span<const std::byte> bytes(static_cast<const std::byte*>(made.data.data()),
+                                              made.data.size_bytes());
+      EXPECT_EQ(bytes.size() % kPackedAlignment, 0);
+      const auto used = *backend.UsePacked({shape}, PartOrder::kConcatenated, kind.packed, bytes);
+      EXPECT_TRUE(used.unpacked.empty());
+      EXPECT_EQ(used.data.data(), made.data.data());
+      EXPECT_TRUE(Multiplied(backend, x, used).SameBits(Multiplied(backend, x, made)));
+      EXPECT_EQ(backend
+                    .UsePacked({shape}, PartOrder::kConcatenated, kind.packed,
+                               bytes.first(bytes.size() - 1))
+                    .status()
+                    .code(),
+                absl::StatusCode::kInvalidArgument);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tandem

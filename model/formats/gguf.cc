@@ -163,6 +163,12 @@ absl::Status GgufFile::AddPart(const std::string& path, int part, int64_t num_pa
   return absl::OkStatus();
 }
 
+std::vector<std::string> GgufFile::files() const {
+  std::vector<std::string> files;
+  for (const std::unique_ptr<const std::string>& path : paths_) files.push_back(*path);
+  return files;
+}
+
 absl::Status GgufFile::CheckParts() const {
   HashMap<absl::string_view, const GgufTensor*> tensors;
   for (const GgufTensor& tensor : tensors_) {

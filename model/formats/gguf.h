@@ -47,6 +47,7 @@ class GgufFile {
 
   // Of the file, or of the first part.
   const std::string& path() const { return path_; }
+  std::vector<std::string> files() const;  // the parts, in their order
   // In the order of the files.
   const std::vector<GgufTensor>& tensors() const { return tensors_; }
 

@@ -113,6 +113,13 @@ class GgufWeights : public Weights {
 
   absl::StatusOr<ConstMatrixView> Get(std::string_view name,
                                       absl::Span<const int64_t> shape) const override {
+    ASSIGN_OR_RETURN(ConstMatrixView matrix, Describe(name, shape));
+    matrix.data = Halves(tensors_.find(View(name))->second);
+    return matrix;
+  }
+
+  absl::StatusOr<ConstMatrixView> Describe(std::string_view name,
+                                           absl::Span<const int64_t> shape) const override {
     TANDEM_CHECK(shape.size() == 1 || shape.size() == 2);
     const auto found = tensors_.find(View(name));
     if (found == tensors_.end()) {
@@ -132,7 +139,7 @@ class GgufWeights : public Weights {
                                                      ", allowed: float32, float16, bfloat16"));
     }
     const int64_t rows = shape.size() == 2 ? shape[0] : 1;
-    return ConstMatrixView(Halves(found->second), tensor.dtype, static_cast<int>(rows),
+    return ConstMatrixView(nullptr, tensor.dtype, static_cast<int>(rows),
                            static_cast<int>(shape.back()), shape.back());
   }
 
@@ -143,6 +150,7 @@ class GgufWeights : public Weights {
     copies_.erase(&tensor);
   }
 
+  std::vector<std::string> files() const override { return file_->files(); }
   std::vector<std::string> names() const override {
     std::vector<std::string> names;
     for (const auto& [name, tensor] : tensors_) names.push_back(name);

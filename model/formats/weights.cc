@@ -35,6 +35,7 @@ class SafetensorsWeights : public Weights {
     ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path));
     ASSIGN_OR_RETURN(std::vector<SafetensorsEntry> entries, ParseSafetensors(file.bytes(), path));
     files_.push_back(std::move(file));  // the bytes stay where they are
+    paths_.push_back(path);
     for (SafetensorsEntry& entry : entries) {
       const std::string name = entry.name;
       const auto [place, is_new] = tensors_.try_emplace(name, Tensor{path, std::move(entry)});
@@ -50,6 +51,13 @@ class SafetensorsWeights : public Weights {
 
   absl::StatusOr<ConstMatrixView> Get(std::string_view name,
                                       absl::Span<const int64_t> shape) const override {
+    ASSIGN_OR_RETURN(ConstMatrixView matrix, Describe(name, shape));
+    matrix.data = Aligned(tensors_.find(View(name))->second.entry);
+    return matrix;
+  }
+
+  absl::StatusOr<ConstMatrixView> Describe(std::string_view name,
+                                           absl::Span<const int64_t> shape) const override {
     TANDEM_CHECK(shape.size() == 1 || shape.size() == 2);
     const auto found = tensors_.find(View(name));
     if (found == tensors_.end()) {
@@ -73,8 +81,8 @@ class SafetensorsWeights : public Weights {
       return absl::InvalidArgumentError(absl::StrCat(where, "shape: found ", ShapeText(shape),
                                                      ", allowed: sizes up to ", INT_MAX));
     }
-    return ConstMatrixView(Aligned(entry), *entry.dtype, static_cast<int>(rows),
-                           static_cast<int>(cols), cols);
+    return ConstMatrixView(nullptr, *entry.dtype, static_cast<int>(rows), static_cast<int>(cols),
+                           cols);
   }
 
   void Forget(std::string_view name) const override {
@@ -83,6 +91,7 @@ class SafetensorsWeights : public Weights {
     MappedFile::Forget(found->second.entry.bytes);
   }
 
+  std::vector<std::string> files() const override { return paths_; }
   std::vector<std::string> names() const override {
     std::vector<std::string> names;
     for (const auto& [name, tensor] : tensors_) names.push_back(name);
@@ -133,6 +142,7 @@ class SafetensorsWeights : public Weights {
 
   std::string source_;
   std::vector<MappedFile> files_;
+  std::vector<std::string> paths_;  // of files_
   HashMap<std::string, Tensor> tensors_;
   mutable std::mutex copies_mutex_;
   mutable std::map<std::string, std::unique_ptr<std::byte[]>> copies_;  // of unaligned tensors

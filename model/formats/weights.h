@@ -35,9 +35,14 @@ class Weights {
   // floating-point type of DType, or, of a matrix, one of blocks.
   virtual absl::StatusOr<ConstMatrixView> Get(std::string_view name,
                                               absl::Span<const int64_t> shape) const = 0;
+  // The same without data, with the same errors: nothing is read.
+  virtual absl::StatusOr<ConstMatrixView> Describe(std::string_view name,
+                                                   absl::Span<const int64_t> shape) const = 0;
   // Says that the tensor is not wanted soon: its part of the file need not stay in memory. What Get
   // gave of a query or key projection is not to be read after that.
   virtual void Forget(std::string_view name) const = 0;  // REQUIRES: Has(name)
+  // The files, in the order in which they were opened.
+  virtual std::vector<std::string> files() const = 0;
   // Every tensor's name, sorted.
   virtual std::vector<std::string> names() const = 0;
   virtual int64_t num_elements(std::string_view name) const = 0;  // REQUIRES: Has(name)

@@ -25,12 +25,12 @@ Json ModelOf(const std::vector<std::string>& tokens, const Json& merges = Json::
   return model;
 }
 
-absl::StatusOr<BytePairEncoder> Make(const Json& model) {
+absl::StatusOr<BytePairEncoder> MakeEncoder(const Json& model) {
   return BytePairEncoder::FromJson(JsonField(&model, "model"));
 }
 
 std::vector<TokenId> Encode(const Json& model, const std::string& text) {
-  const auto encoder = Make(model);
+  const auto encoder = MakeEncoder(model);
   EXPECT_TRUE(encoder.ok()) << encoder.status();
   std::vector<TokenId> ids;
   if (!encoder.ok()) return ids;
@@ -81,7 +81,7 @@ TEST(BytePairEncoder, AgreesWithMergingOnePairAtATime) {
       const std::string merged = left + right;
       if (std::find(tokens.begin(), tokens.end(), merged) == tokens.end()) tokens.push_back(merged);
     }
-    const auto encoder = Make(ModelOf(tokens, merges));
+    const auto encoder = MakeEncoder(ModelOf(tokens, merges));
     ASSERT_TRUE(encoder.ok()) << encoder.status();
     for (const int length : {1, 2, 3, 7, 20, 63, 64, 65, 66, 150}) {
       std::string text;
@@ -133,7 +133,7 @@ TEST(BytePairEncoder, ByteFallbackNeedsATokenForEachByte) {
 TEST(BytePairEncoder, AnUnknownTokenThatIsMissingIsMissedOnUse) {
   Json model = ModelOf({"a"});
   model["unk_token"] = "<unk>";
-  const auto encoder = Make(model);
+  const auto encoder = MakeEncoder(model);
   ASSERT_TRUE(encoder.ok()) << encoder.status();
   std::vector<TokenId> ids;
   EXPECT_TRUE(encoder->Encode("aa", &ids).ok());
@@ -145,7 +145,7 @@ TEST(BytePairEncoder, AnUnknownTokenThatIsMissingIsMissedOnUse) {
 TEST(BytePairEncoder, IdsMayHaveGaps) {
   Json model = ModelOf({"a"});
   model["vocab"]["b"] = 40000;
-  const auto encoder = Make(model);
+  const auto encoder = MakeEncoder(model);
   ASSERT_TRUE(encoder.ok()) << encoder.status();
   EXPECT_EQ(encoder->tokens().size(), 40001u);
   EXPECT_EQ(encoder->IdOf("b"), 40000);
@@ -154,7 +154,7 @@ TEST(BytePairEncoder, IdsMayHaveGaps) {
 
 TEST(BytePairEncoder, ErrorsNameTheField) {
   const auto expect_error = [](const Json& model, const std::string& what) {
-    const auto encoder = Make(model);
+    const auto encoder = MakeEncoder(model);
     EXPECT_EQ(encoder.status().code(), absl::StatusCode::kInvalidArgument) << model.dump();
     EXPECT_THAT(encoder.status().message(), HasSubstr(what)) << model.dump();
   };
@@ -164,7 +164,7 @@ TEST(BytePairEncoder, ErrorsNameTheField) {
     model[key] = value;
     return model;
   };
-  ASSERT_TRUE(Make(good).ok());
+  ASSERT_TRUE(MakeEncoder(good).ok());
   expect_error(Json::array(), "object");
   expect_error(with("type", "Unigram"), "Unigram");
   expect_error(with("type", 1), "type");
@@ -192,8 +192,8 @@ TEST(BytePairEncoder, ErrorsNameTheField) {
   for (const char* key : {"fuse_unk", "ignore_merges", "byte_fallback"}) {
     expect_error(with(key, "yes"), key);
   }
-  EXPECT_TRUE(Make(with("dropout", 0.0)).ok());
-  EXPECT_TRUE(Make(with("end_of_word_suffix", "")).ok());
+  EXPECT_TRUE(MakeEncoder(with("dropout", 0.0)).ok());
+  EXPECT_TRUE(MakeEncoder(with("end_of_word_suffix", "")).ok());
 }
 
 }  // namespace

@@ -25,8 +25,8 @@ Json Special(const std::string& content, int id) {
 }
 
 // A tokenizer of the given tokens, numbered from 0, with <s> behind them.
-absl::StatusOr<std::unique_ptr<Tokenizer>> Make(const std::vector<std::string>& tokens,
-                                                const std::string& decoder) {
+absl::StatusOr<std::unique_ptr<Tokenizer>> MakeWithTokens(const std::vector<std::string>& tokens,
+                                                          const std::string& decoder) {
   Json vocabulary = Json::object();
   for (size_t i = 0; i < tokens.size(); ++i) vocabulary[tokens[i]] = i;
   const Json file = {
@@ -45,7 +45,7 @@ struct Stream {
 // The pieces and, last, what Flush gives.
 std::vector<std::string> Pieces(const std::vector<std::string>& tokens, const std::string& decoder,
                                 const Stream& stream) {
-  const auto tokenizer = Make(tokens, decoder);
+  const auto tokenizer = MakeWithTokens(tokens, decoder);
   EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
   if (!tokenizer.ok()) return {};
   const auto detokenizer = Detokenizer::New(tokenizer->get(), stream.context, stream.skip_special);
@@ -154,7 +154,7 @@ TEST(Detokenizer, DecodersThatCannotStreamAreRefused) {
       {R"({"type": "Replace", "pattern": {"String": "a"}})", "content"},
       {"true", "decoder"}};
   for (const auto& [decoder, field] : cases) {
-    const auto tokenizer = Make({"a"}, decoder);
+    const auto tokenizer = MakeWithTokens({"a"}, decoder);
     EXPECT_EQ(tokenizer.status().code(), absl::StatusCode::kInvalidArgument) << decoder;
     EXPECT_THAT(tokenizer.status().message(), HasSubstr(field)) << decoder;
   }
@@ -185,7 +185,7 @@ void ExpectPiecesJoinToDecode(const Tokenizer& tokenizer, uint32_t seed) {
 TEST(Detokenizer, PiecesJoinToDecodeForByteTokens) {
   std::vector<std::string> tokens = {"_", "_the", "a", "\u4e2d", "<0x", "__"};
   for (int byte = 0; byte < 256; ++byte) tokens.push_back(absl::StrFormat("<0x%02X>", byte));
-  const auto tokenizer = Make(tokens, kLlama);
+  const auto tokenizer = MakeWithTokens(tokens, kLlama);
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
   ExpectPiecesJoinToDecode(**tokenizer, 3);
 }
@@ -200,7 +200,7 @@ TEST(Detokenizer, PiecesJoinToDecodeForByteLevel) {
 
 TEST(Detokenizer, PiecesJoinToDecodeWithoutDecoderAndForMetaspace) {
   for (const char* decoder : {"null", R"({"type": "Metaspace", "replacement": "_"})"}) {
-    const auto tokenizer = Make({"a", "_", "_b", "\u4e2d"}, decoder);
+    const auto tokenizer = MakeWithTokens({"a", "_", "_b", "\u4e2d"}, decoder);
     ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
     ExpectPiecesJoinToDecode(**tokenizer, 5);
   }

@@ -56,12 +56,13 @@ Json TemplateOf(const Json& single) {
 const Json kText = {{"Sequence", {{"id", "A"}, {"type_id", 0}}}};
 const Json kStart = {{"SpecialToken", {{"id", "<s>"}, {"type_id", 0}}}};
 
-absl::StatusOr<std::unique_ptr<Tokenizer>> Make(const Json& file, const std::string& config = "") {
+absl::StatusOr<std::unique_ptr<Tokenizer>> MakeTokenizer(const Json& file,
+                                                         const std::string& config = "") {
   return Tokenizer::Parse(file.dump(), config, "dir/tokenizer.json");
 }
 
 void ExpectError(const Json& file, const std::string& what, const std::string& config = "") {
-  const auto tokenizer = Make(file, config);
+  const auto tokenizer = MakeTokenizer(file, config);
   EXPECT_EQ(tokenizer.status().code(), absl::StatusCode::kInvalidArgument) << file.dump();
   EXPECT_THAT(tokenizer.status().message(), HasSubstr(what)) << file.dump();
   EXPECT_THAT(std::string(tokenizer.status().message()), StartsWith("dir/tokenizer"))
@@ -76,7 +77,7 @@ std::vector<TokenId> Encode(const Tokenizer& tokenizer, const std::string& text,
 }
 
 TEST(Tokenizer, EncodesWithAndWithoutSpecialTokens) {
-  const auto tokenizer = Make(SmallFile());
+  const auto tokenizer = MakeTokenizer(SmallFile());
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
   EXPECT_THAT(Encode(**tokenizer, "ab<s>ba"), ElementsAre(2, 3, 1, 0));
   EXPECT_THAT(Encode(**tokenizer, "ab<s>ba", SpecialTokens::kPlain), ElementsAre(2, 1, 0));
@@ -106,7 +107,7 @@ TEST(Tokenizer, PartsAreEncodedAsOneText) {
       EXPECT_EQ(*ids, whole) << "cut at " << cut;
     }
   }
-  const auto small = Make(SmallFile());
+  const auto small = MakeTokenizer(SmallFile());
   ASSERT_TRUE(small.ok()) << small.status();
   const auto ids = (*small)->EncodeMarked({{"<s>a", SpecialTokens::kParse},
                                            {"b<s><", SpecialTokens::kPlain},
@@ -119,7 +120,7 @@ TEST(Tokenizer, AddedTokensThatAreNotSpecialAreFoundEitherWay) {
   Json file = SmallFile();
   file["added_tokens"].push_back(AddedToken("<t>", 4, /*special=*/false));
   file["added_tokens"].push_back(AddedToken("ab", 2, /*special=*/false));  // of the vocabulary
-  const auto tokenizer = Make(file);
+  const auto tokenizer = MakeTokenizer(file);
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
   EXPECT_THAT(Encode(**tokenizer, "a<t>ab<s>"), ElementsAre(0, 4, 2, 3));
   EXPECT_THAT(Encode(**tokenizer, "a<t>ab<s>", SpecialTokens::kPlain), ElementsAre(0, 4, 2));
@@ -131,14 +132,14 @@ TEST(Tokenizer, NormalizedTokensAreLookedForInTheNormalizedText) {
   file["added_tokens"][0] = AddedToken("<S>", 3);
   file["added_tokens"].push_back(AddedToken("<T>", 4));
   file["added_tokens"][1]["normalized"] = true;
-  const auto tokenizer = Make(file);
+  const auto tokenizer = MakeTokenizer(file);
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
   EXPECT_THAT(Encode(**tokenizer, "A<S>B<s>"), ElementsAre(0, 3, 1));
   EXPECT_THAT(Encode(**tokenizer, "A<T>B<t>"), ElementsAre(0, 4, 1, 4));
 }
 
 TEST(Tokenizer, TextThatIsNotUtf8IsRefusedWithItsOffset) {
-  const auto tokenizer = Make(SmallFile());
+  const auto tokenizer = MakeTokenizer(SmallFile());
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
   for (const char* text : {"ab\xff", "ab\xe4\xb8", "ab\xed\xa0\x80", "ab\xc0\xaf"}) {
     const auto ids = (*tokenizer)->Encode(text, SpecialTokens::kParse);
@@ -151,22 +152,22 @@ TEST(Tokenizer, TextThatIsNotUtf8IsRefusedWithItsOffset) {
 TEST(Tokenizer, Templates) {
   Json file = SmallFile();
   file["post_processor"] = TemplateOf({kStart, kText, kStart, kStart});
-  EXPECT_THAT((*Make(file))->WithTemplate({0}), ElementsAre(3, 0, 3, 3));
+  EXPECT_THAT((*MakeTokenizer(file))->WithTemplate({0}), ElementsAre(3, 0, 3, 3));
   file["post_processor"] = {
       {"type", "Sequence"},
       {"processors",
        {{{"type", "ByteLevel"}, {"trim_offsets", true}}, TemplateOf({kStart, kText})}}};
-  EXPECT_THAT((*Make(file))->WithTemplate({0}), ElementsAre(3, 0));
+  EXPECT_THAT((*MakeTokenizer(file))->WithTemplate({0}), ElementsAre(3, 0));
   file["post_processor"] = {{"type", "RobertaProcessing"}, {"cls", {"<s>", 3}}, {"sep", {"b", 1}}};
-  EXPECT_THAT((*Make(file))->WithTemplate({0}), ElementsAre(3, 0, 1));
+  EXPECT_THAT((*MakeTokenizer(file))->WithTemplate({0}), ElementsAre(3, 0, 1));
   file["post_processor"] = {{"type", "ByteLevel"}};
-  EXPECT_THAT((*Make(file))->WithTemplate({0}), ElementsAre(0));
+  EXPECT_THAT((*MakeTokenizer(file))->WithTemplate({0}), ElementsAre(0));
 }
 
 TEST(Tokenizer, ConfigAddsTokensWhereTheTemplateAddsNone) {
   const Json file = SmallFile();
   const auto with = [](const Json& file, const std::string& config) {
-    const auto tokenizer = Make(file, config);
+    const auto tokenizer = MakeTokenizer(file, config);
     EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
     return tokenizer.ok() ? (*tokenizer)->WithTemplate({0}) : std::vector<TokenId>();
   };
@@ -193,7 +194,7 @@ TEST(Tokenizer, ConfigAddsTokensWhereTheTemplateAddsNone) {
 
 TEST(Tokenizer, ErrorsNameTheField) {
   const Json good = SmallFile();
-  ASSERT_TRUE(Make(good).ok());
+  ASSERT_TRUE(MakeTokenizer(good).ok());
   const auto with = [&](const std::string& key, const Json& value) {
     Json file = good;
     file[key] = value;

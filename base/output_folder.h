@@ -1,5 +1,5 @@
-#ifndef TANDEM_TOOLS_OUTPUT_FOLDER_H_
-#define TANDEM_TOOLS_OUTPUT_FOLDER_H_
+#ifndef TANDEM_BASE_OUTPUT_FOLDER_H_
+#define TANDEM_BASE_OUTPUT_FOLDER_H_
 
 #include <cstdint>
 #include <string>
@@ -28,6 +28,10 @@ class OutputFile {
   ~OutputFile();
 
   absl::Status Write(absl::string_view bytes);
+  // Where the next byte is written, from the file's beginning; behind its end, zeros lie between.
+  absl::Status Seek(int64_t offset);
+  // Returns when what was written is on the disk.
+  absl::Status Sync();
   // Must be called for the file to be complete.
   absl::Status Close();
 
@@ -67,4 +71,4 @@ class OutputFolder {
 
 }  // namespace tandem
 
-#endif  // TANDEM_TOOLS_OUTPUT_FOLDER_H_
+#endif  // TANDEM_BASE_OUTPUT_FOLDER_H_

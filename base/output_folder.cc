@@ -1,4 +1,4 @@
-#include "tools/output_folder.h"
+#include "base/output_folder.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -56,6 +56,16 @@ OutputFile::~OutputFile() {
 
 absl::Status OutputFile::Write(absl::string_view bytes) {
   return WriteAll(descriptor_, bytes, path_);
+}
+
+absl::Status OutputFile::Seek(int64_t offset) {
+  if (lseek(descriptor_, offset, SEEK_SET) != offset) return Failed(path_, "cannot seek", errno);
+  return absl::OkStatus();
+}
+
+absl::Status OutputFile::Sync() {
+  if (fsync(descriptor_) != 0) return Failed(path_, "cannot write", errno);
+  return absl::OkStatus();
 }
 
 absl::Status OutputFile::Close() {

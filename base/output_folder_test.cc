@@ -1,4 +1,4 @@
-#include "tools/output_folder.h"
+#include "base/output_folder.h"
 
 #include <fcntl.h>
 #include <pthread.h>

@@ -1,0 +1,147 @@
+// A model whose packed weights are kept: made once, mapped by later starts, with the same bits.
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "engine/engine.h"
+#include "gtest/gtest.h"
+#include "kernels/quantize.h"
+#include "model/transformer.h"
+#include "tests/engine_testing.h"
+#include "tests/golden_file.h"
+
+namespace tandem {
+namespace {
+
+namespace fs = std::filesystem;
+
+class PackedWeights : public ::testing::Test {
+ protected:
+  PackedWeights() { fs::remove_all(folder_); }
+  ~PackedWeights() override { fs::remove_all(folder_); }
+
+  std::unique_ptr<Transformer> Load(const std::string& path, std::optional<DType> quantized = {},
+                                    const std::string& folder = "") const {
+    auto model = Transformer::Load(
+        path, backend_.get(),
+        {.quantized = quantized, .packed_folder = folder, .least_packed_bytes = 0});
+    EXPECT_TRUE(model.ok()) << model.status();
+    return *std::move(model);
+  }
+  std::vector<float> Logits(Transformer& model) const {
+    const auto cache = *PagedKvCache::Create(backend_.get(), model.kv_layout(16), 1);
+    KvSequence kv = cache->NewSequence();
+    const std::vector<TokenId> tokens = {5, 100, 17};
+    const ForwardRequest request{.tokens = tokens, .kv = &kv, .num_logits = 3};
+    const MatrixView logits = *model.Forward({&request, 1});
+    const auto* first = static_cast<const float*>(logits.data);
+    return {first, first + int64_t{logits.rows} * logits.cols};
+  }
+  void ExpectSameLogits(Transformer& a, Transformer& b) const {
+    const std::vector<float> of_a = Logits(a);
+    const std::vector<float> of_b = Logits(b);
+    ASSERT_EQ(of_a.size(), of_b.size());
+    EXPECT_EQ(std::memcmp(of_a.data(), of_b.data(), of_a.size() * sizeof(float)), 0);
+  }
+  // The only file kept.
+  fs::path Kept() const {
+    EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 1);
+    return fs::directory_iterator(folder_)->path();
+  }
+
+  const std::string folder_ =
+      absl::StrCat(testing::TempDir(), "/tandem_packed_weights_test.", getpid());
+  const std::unique_ptr<Backend> backend_ = *MakeCpuBackend({.num_threads = 2});
+};
+
+TEST_F(PackedWeights, AreTheSameBitsMappedAsMade) {
+  for (const fs::directory_entry& golden : fs::directory_iterator(GoldenModelPath(""))) {
+    if (!golden.is_directory()) continue;
+    SCOPED_TRACE(golden.path());
+    for (const std::optional<DType> quantized :
+         {std::optional<DType>(), std::optional(DType::kQ8_0), std::optional(DType::kQ4K)}) {
+      const auto packed_anew = Load(golden.path(), quantized);
+      EXPECT_GT(packed_anew->bytes_to_pack(), 0);
+      for (int start = 0; start < 2; ++start) {
+        const auto mapped = Load(golden.path(), quantized, folder_);
+        EXPECT_EQ(mapped->bytes_to_pack(), 0);
+        EXPECT_EQ(mapped->bytes_read_per_pass(), packed_anew->bytes_read_per_pass());
+        EXPECT_EQ(mapped->num_unpacked(), 1);  // its first pass brings pages into memory
+        ExpectSameLogits(*mapped, *packed_anew);
+        EXPECT_EQ(mapped->num_unpacked(), 0);
+      }
+    }
+  }
+}
+
+TEST_F(PackedWeights, OfGgufFilesToo) {
+  for (const char* name : {"F32", "Q8_0", "Q4_K_M"}) {
+    SCOPED_TRACE(name);
+    const std::string path = GoldenGgufPath(absl::StrCat("llama-small.", name, ".gguf"));
+    const auto packed_anew = Load(path);
+    Load(path, {}, folder_);
+    const auto mapped = Load(path, {}, folder_);
+    EXPECT_EQ(mapped->bytes_to_pack(), 0);
+    ExpectSameLogits(*mapped, *packed_anew);
+  }
+}
+
+TEST_F(PackedWeights, AreMadeOnceAndAnewWhereTheyAreNotWhatTheyWere) {
+  const std::string model = folder_ + "_model";
+  fs::remove_all(model);
+  fs::copy(GoldenModelPath("llama-bf16"), model);
+  const auto packed_anew = Load(model);
+  Load(model, {}, folder_);
+  const fs::path kept = Kept();
+  const auto made_at = fs::last_write_time(kept);
+  Load(model, {}, folder_);
+  EXPECT_EQ(fs::last_write_time(kept), made_at);
+
+  fs::resize_file(kept, fs::file_size(kept) - 1);
+  ExpectSameLogits(*Load(model, {}, folder_), *packed_anew);
+  EXPECT_GT(fs::last_write_time(Kept()), made_at);
+
+  // Other weights of the same shape, under the same name.
+  std::fstream weights(model + "/model.safetensors", std::ios::in | std::ios::out);
+  weights.seekp(-64, std::ios::end);
+  weights << std::string(64, '\x3c');
+  weights.close();
+  fs::last_write_time(model + "/model.safetensors",
+                      fs::last_write_time(kept) + std::chrono::seconds(2));
+  const auto others = Load(model);
+  ExpectSameLogits(*Load(model, {}, folder_), *others);
+  EXPECT_NE(Logits(*others), Logits(*packed_anew));
+  Kept();
+  fs::remove_all(model);
+}
+
+TEST_F(PackedWeights, WhereTheyCannotBeKeptTheModelRuns) {
+  std::ofstream(folder_) << "a file, not a folder";
+  const auto model = Load(GoldenModelPath("llama-bf16"), {}, folder_);
+  EXPECT_GT(model->bytes_to_pack(), 0);
+  ExpectSameLogits(*model, *Load(GoldenModelPath("llama-bf16")));
+}
+
+TEST_F(PackedWeights, OfSmallModelsAreNotKept) {
+  const auto model =
+      *Transformer::Load(GoldenModelPath("llama-bf16"), backend_.get(), {.packed_folder = folder_});
+  EXPECT_GT(model->bytes_to_pack(), 0);
+  EXPECT_FALSE(fs::exists(folder_));
+}
+
+TEST_F(PackedWeights, AreNotWhatAModelThatIsWrongFailsOf) {
+  const std::string path = folder_ + "/no";
+  const auto plainly = Transformer::Load(path, backend_.get());
+  const auto packed = Transformer::Load(path, backend_.get(), {.packed_folder = folder_});
+  EXPECT_EQ(packed.status(), plainly.status());
+}
+
+}  // namespace
+}  // namespace tandem
