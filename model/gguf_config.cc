@@ -51,6 +51,12 @@ constexpr struct {
 constexpr std::string_view kEndKeys[] = {
     "tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"};
 
+constexpr std::string_view kTokens = "tokenizer.ggml.tokens";
+// Tokens that end a turn where a file says of no token that it does: llama.cpp takes these then.
+constexpr std::string_view kTurnKey = kEndKeys[1];
+constexpr std::string_view kTurnEnds[] = {"<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>",
+                                          "<EOT>"};
+
 // Reads the keys of the file's architecture, "llama.block_count" as "block_count".
 class ConfigReader {
  public:
@@ -242,9 +248,22 @@ class ConfigReader {
     for (const std::string_view key : kEndKeys) {
       if (!file_.Has(key)) continue;
       ASSIGN_OR_RETURN(const TokenId id, file_.GetInteger(key, 0, model_.vocab_size - 1));
-      if (!absl::c_linear_search(model_.eos_token_ids, id)) model_.eos_token_ids.push_back(id);
+      AddEnd(id);
+    }
+    return file_.Has(kTurnKey) || !file_.Has(kTokens) ? absl::OkStatus() : FindTurnEnds();
+  }
+
+  absl::Status FindTurnEnds() {
+    ASSIGN_OR_RETURN(const std::vector<std::string_view> tokens, file_.GetStrings(kTokens));
+    const auto size = std::min<int64_t>(static_cast<int64_t>(tokens.size()), model_.vocab_size);
+    for (TokenId id = 0; id < size; ++id) {
+      if (absl::c_linear_search(kTurnEnds, tokens[id])) AddEnd(id);
     }
     return absl::OkStatus();
+  }
+
+  void AddEnd(TokenId id) {
+    if (!absl::c_linear_search(model_.eos_token_ids, id)) model_.eos_token_ids.push_back(id);
   }
 
   const GgufFile& file_;

@@ -268,5 +268,16 @@ TEST(GgufConfig, ReadsTheIdsThatEndATextOnceEach) {
   }
 }
 
+TEST(GgufConfig, KnowsTheEndOfATurnByItsTextWhereNoKeyNamesIt) {
+  GgufBuilder builder = SmallGguf();
+  builder.Set("tokenizer.ggml.eos_token_id", GgufUint32(7));
+  builder.Set("tokenizer.ggml.tokens",
+              GgufStrings({"a", "<|im_start|>", "<|im_end|>", "b", "<|endoftext|>", "c", "d", "e",
+                           "<|eot_id|>", "f", "<end_of_turn>"}));  // the last is behind the model's
+  EXPECT_THAT(ConfigOf(builder)->eos_token_ids, ElementsAre(7, 2, 8));
+  builder.Set("tokenizer.ggml.eot_token_id", GgufUint32(9));
+  EXPECT_THAT(ConfigOf(builder)->eos_token_ids, ElementsAre(7, 9));
+}
+
 }  // namespace
 }  // namespace tandem

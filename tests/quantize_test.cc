@@ -196,6 +196,17 @@ TEST_F(QuantizedModelTest, WhatAFileCannotSayIsNamed) {
                                          {"architectures", {"MistralForCausalLM"}},
                                          {"sliding_window", 64}}),
               HasSubstr("config.json: a sliding window has no place"));
+
+  fs::remove_all(Path("odd"));
+  fs::copy(source, Path("odd"));
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json"}) {
+    fs::remove(absl::StrCat(Path("odd"), "/", name));
+  }
+  fs::copy(TANDEM_SOURCE_DIR "/tests/data/sentencepiece/plain.model", Path("odd/tokenizer.model"));
+  const auto status = Quantize(Path("odd"), DType::kQ8_0, Path("odd.gguf")).status();
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("tokenizer.model: a tokenizer of SentencePiece has no place in a GGUF "
+                        "file; --out of a folder"));
 }
 
 }  // namespace

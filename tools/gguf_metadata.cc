@@ -163,8 +163,10 @@ absl::Status AddTextKeys(const std::string& folder, const ModelConfig& config, G
   if (absl::c_any_of(config.windows, [](int window) { return window > 0; })) {
     return HasNoPlace(absl::StrCat(folder, "/config.json"), "a sliding window");
   }
-  ASSIGN_OR_RETURN(const std::string text, ReadFile(file));
   ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, Tokenizer::Load(folder));
+  ASSIGN_OR_RETURN(const std::string of_tokenizer, Tokenizer::FileOf(folder));
+  if (of_tokenizer != file) return HasNoPlace(of_tokenizer, "a tokenizer of SentencePiece");
+  ASSIGN_OR_RETURN(const std::string text, ReadFile(file));
   ASSIGN_OR_RETURN(const JsonDocument json, ParseJsonDocument(text, file));
   const std::string pre = GgufPreOf(*json);
   if (pre.empty()) return HasNoPlace(file, "the way its pre_tokenizer cuts texts");
