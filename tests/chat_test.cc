@@ -88,6 +88,36 @@ TEST(GenerateChat, PutsTheMessageByTheModelsTemplate) {
   EXPECT_EQ(with_system["token_ids"], its_text["token_ids"]);
 }
 
+TEST(TokenizeChat, ShowsWhatIsPutToTheModel) {
+  const ChatModel model;
+  const ProgramRun run =
+      RunProgram({"tokenize", "--tokenizer", model.path(), "--chat", "--text", "Who was it?"});
+  const ProgramRun text = RunProgram({"tokenize", "--tokenizer", model.path(), "--text", kTurn});
+  EXPECT_EQ(run.exit_status, kExitDone) << run.err;
+  EXPECT_EQ(run.out, text.out);
+  EXPECT_EQ(
+      RunProgram({"tokenize", "--tokenizer", model.path(), "--chat", "--jsonl", "-"}).exit_status,
+      kExitWrongLine);
+}
+
+TEST(BenchChat, MeasuresAnswersToMessages) {
+  const ChatModel model;
+  model.Write("prompts.jsonl", "{\"prompt\": \"Who was it?\"}\n{\"prompt\": \"a\"}\n");
+  const Words bench = {
+      "bench", "speculation", "--target",    model.path(), "--drafter",    "ngram", "--threads",
+      "1",     "--device",    "cpu",         "--json",     "--repeat",     "1",     "-k",
+      "2",     "--chat",      "--kv-memory", "64M",        "--max-tokens", "8",     "--prompts"};
+  const ProgramRun run = RunProgram(Joined(bench, {model.FilePath("prompts.jsonl")}));
+  EXPECT_EQ(run.exit_status, kExitDone) << run.err;
+  const Json report = Json::parse(run.out, nullptr, /*allow_exceptions=*/false);
+  EXPECT_EQ(report["prompts"], 2);
+  EXPECT_EQ(report["runs"][0]["identical"], true);
+  model.Write("ids.jsonl", "{\"prompt_ids\": [1, 2]}\n");
+  const ProgramRun ids = RunProgram(Joined(bench, {model.FilePath("ids.jsonl")}));
+  EXPECT_EQ(ids.exit_status, kExitFailed);
+  EXPECT_THAT(ids.err, HasSubstr("allowed in a chat"));
+}
+
 TEST(GenerateChat, IsComparedAndBatched) {
   const ChatModel model;
   model.Write("prompts.jsonl",

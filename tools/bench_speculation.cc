@@ -222,7 +222,8 @@ class Benchmark {
     request.prompt_ids = prompt.ids;
     request.max_tokens = max_tokens;
     request.sampling.temperature = options_.temperature;
-    request.ignore_eos = true;
+    request.ignore_eos = options_.ignore_eos;
+    request.stop_tokens = options_.stop_tokens;
     request.draft_tokens = draft_tokens;
     if (options_.synthetic_acceptance.has_value()) request.seed = next_seed_++;
     return request;

@@ -27,6 +27,8 @@ struct SpeculationBenchmarkOptions {
   std::vector<int> draft_tokens;  // k of each run; kAutoDraftTokens too
   std::vector<int> batches;       // sequences at a time; at most the engine's max_batch
   int max_tokens = 128;
+  bool ignore_eos = true;                 // every sequence has max_tokens
+  std::vector<TokenId> stop_tokens = {};  // beside the model's own, where it may end
   float temperature = 0.0f;
   int repeat = 4;  // pairs of a plain and a speculative pass over all prompts
   // The chance by which the engine's judge (tools/synthetic_acceptance.h) keeps each draft token:

@@ -19,6 +19,7 @@
 #include "tools/bandwidth.h"
 #include "tools/bench_commands.h"
 #include "tools/bench_speculation.h"
+#include "tools/chat_format.h"
 #include "tools/engine_options.h"
 #include "tools/machine_limits.h"
 #include "tools/progress.h"
@@ -49,6 +50,7 @@ struct SpeculationFlags {
   int num_prompts = 0;       // 0: all
   std::string draft_tokens;  // empty: the default
   std::string batches = "1";
+  bool chat = false;
   bool json = false;
   SpeculationBenchmarkOptions benchmark;
 
@@ -56,6 +58,7 @@ struct SpeculationFlags {
 
   absl::Status Check();
   absl::Status LoadPrompts();
+  absl::Status PutPrompts(const Engine& engine);
   int num_threads() const {
     return engine_options.threads > 0 ? engine_options.threads : NumUsableCores();
   }
@@ -95,6 +98,19 @@ absl::Status SpeculationFlags::LoadPrompts() {
         absl::StrCat("--num-prompts: found ", num_prompts, ", but there are ", prompts.size()));
   }
   prompts.resize(num_prompts);
+  return absl::OkStatus();
+}
+
+// Makes messages of the prompts, whose answers end where the model ends them.
+absl::Status SpeculationFlags::PutPrompts(const Engine& engine) {
+  ASSIGN_OR_RETURN(const ChatFormat format, ChatFormat::Load(&engine));
+  for (Prompt& prompt : benchmark.prompts) {
+    Request request{.prompt = std::move(prompt.text), .prompt_ids = std::move(prompt.ids)};
+    RETURN_IF_ERROR(format.PutTurn(/*system=*/std::nullopt, &request));
+    prompt = {.text = "", .ids = std::move(request.prompt_ids)};
+    benchmark.stop_tokens = std::move(request.stop_tokens);
+  }
+  benchmark.ignore_eos = false;
   return absl::OkStatus();
 }
 
@@ -308,8 +324,9 @@ absl::StatusOr<std::unique_ptr<Engine>> MakeEngine(const SpeculationFlags& flags
                                SyntheticJudge(*acceptance, target.vocab_size));
 }
 
-absl::StatusOr<Report> Measure(const SpeculationFlags& flags) {
+absl::StatusOr<Report> Measure(SpeculationFlags& flags) {
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, MakeEngine(flags));
+  if (flags.chat) RETURN_IF_ERROR(flags.PutPrompts(*engine));
   Report report{.target = engine->target_info(),
                 .draft = engine->draft_info(),
                 .drafter = std::string(NameOf(engine->drafter())),
@@ -352,6 +369,10 @@ CLI::App* AddSpeculation(CLI::App* bench, SpeculationFlags* flags) {
   app->add_option("--prompts", flags->prompts_file,
                   "JSON lines {\"prompt\": ...} or {\"prompt_ids\": [...]} [8 openings of stories]")
       ->type_name("F.jsonl")
+      ->group(group);
+  app->add_flag("--chat", flags->chat,
+                "Prompts are messages, put to the model by its chat template; answers end where "
+                "it ends them")
       ->group(group);
   app->add_option("--num-prompts", flags->num_prompts, "Only the first N prompts [all]")
       ->type_name("N")

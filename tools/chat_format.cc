@@ -8,8 +8,7 @@
 
 namespace tandem {
 
-absl::StatusOr<ChatFormat> ChatFormat::Load(const Engine* engine) {
-  const std::string path = engine->target_info().path;
+absl::StatusOr<ChatFormat> ChatFormat::Load(const std::string& path, const Tokenizer* tokenizer) {
   ASSIGN_OR_RETURN(ChatTemplate chat_template, ChatTemplate::Load(path));
   if (chat_template.family() == ChatTemplate::Family::kPlain) {
     return absl::UnimplementedError(absl::StrCat(
@@ -17,16 +16,15 @@ absl::StatusOr<ChatFormat> ChatFormat::Load(const Engine* engine) {
         ": has no chat template, so that it is no model to talk with (`tandem fetch` lists "
         "some that are)"));
   }
-  return ChatFormat(engine, std::move(chat_template));
+  return ChatFormat(tokenizer, std::move(chat_template));
 }
 
 absl::Status ChatFormat::Put(absl::Span<const ChatMessage> messages, Request* request) const {
-  const Tokenizer& tokenizer = engine_->tokenizer();
   const std::string date = absl::FormatTime("%d %b %Y", absl::Now(), absl::UTCTimeZone());
-  ASSIGN_OR_RETURN(request->prompt_ids, EncodeChat(template_, tokenizer, messages, date));
+  ASSIGN_OR_RETURN(request->prompt_ids, EncodeChat(template_, *tokenizer_, messages, date));
   request->prompt.clear();
   if (request->ignore_eos) return absl::OkStatus();
-  const std::vector<TokenId> ends = EndTokenIds(template_, tokenizer);
+  const std::vector<TokenId> ends = EndTokenIds(template_, *tokenizer_);
   request->stop_tokens.insert(request->stop_tokens.end(), ends.begin(), ends.end());
   return absl::OkStatus();
 }

@@ -11,15 +11,20 @@
 #include "absl/types/span.h"
 #include "engine/engine.h"
 #include "model/chat_template.h"
+#include "model/tokenizer/tokenizer.h"
 
 namespace tandem {
 
-// How a conversation is put to an engine's target: by the model's own template.
+// How a conversation is put to a model: by its own template.
 class ChatFormat {
  public:
-  // UNIMPLEMENTED naming the model if it has no chat template, or none of a known family. `engine`
-  // must outlive the result.
-  static absl::StatusOr<ChatFormat> Load(const Engine* engine);
+  // Of the model at `path`. UNIMPLEMENTED naming it if it has no chat template, or none of a known
+  // family. `tokenizer` must outlive the result.
+  static absl::StatusOr<ChatFormat> Load(const std::string& path, const Tokenizer* tokenizer);
+  // Of an engine's target. `engine` must outlive the result.
+  static absl::StatusOr<ChatFormat> Load(const Engine* engine) {
+    return Load(engine->target_info().path, &engine->tokenizer());
+  }
 
   // Makes of `request` the one for the answer to the last of these messages: its prompt, and,
   // unless it is to go on past end tokens, the tokens that end an answer.
@@ -29,10 +34,10 @@ class ChatFormat {
   absl::Status PutTurn(const std::optional<std::string>& system, Request* request) const;
 
  private:
-  ChatFormat(const Engine* engine, ChatTemplate chat_template)
-      : engine_(engine), template_(std::move(chat_template)) {}
+  ChatFormat(const Tokenizer* tokenizer, ChatTemplate chat_template)
+      : tokenizer_(tokenizer), template_(std::move(chat_template)) {}
 
-  const Engine* engine_;
+  const Tokenizer* tokenizer_;
   ChatTemplate template_;
 };
 

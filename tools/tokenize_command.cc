@@ -12,6 +12,7 @@
 #include "model/formats/json_text.h"
 #include "model/tokenizer/tokenizer.h"
 #include "nlohmann/json.hpp"
+#include "tools/chat_format.h"
 #include "tools/command.h"
 #include "tools/model_places.h"
 #include "tools/standard_output.h"
@@ -27,8 +28,12 @@ struct TokenizeFlags {
   std::optional<std::string> text;
   std::string jsonl;
   bool no_special = false;
+  bool chat = false;
 
   absl::Status Check() const {
+    if (chat && !text.has_value()) {
+      return absl::InvalidArgumentError("--chat: is of one message: give --text");
+    }
     if (text.has_value() != jsonl.empty()) {
       return absl::InvalidArgumentError("give one of --text and --jsonl");
     }
@@ -69,14 +74,27 @@ absl::StatusOr<Item> ParseItem(const std::string& line, const std::string& where
   return item;
 }
 
+absl::Status PrintIds(const Tokenizer& tokenizer, const std::vector<TokenId>& ids) {
+  const nlohmann::ordered_json json = {{"ids", ids}, {"decoded", tokenizer.Decode(ids)}};
+  return Print(json.dump(-1, ' ', true, Json::error_handler_t::replace) + "\n");
+}
+
 // Errors of the text begin with `where`.
 absl::Status PrintTokens(const Tokenizer& tokenizer, const Item& item, const std::string& where) {
   const absl::StatusOr<std::vector<TokenId>> ids = tokenizer.Encode(item.text, item.special);
   if (!ids.ok()) {
     return {ids.status().code(), absl::StrCat(where, ": ", ids.status().message())};
   }
-  const nlohmann::ordered_json json = {{"ids", *ids}, {"decoded", tokenizer.Decode(*ids)}};
-  return Print(json.dump(-1, ' ', true, Json::error_handler_t::replace) + "\n");
+  return PrintIds(tokenizer, *ids);
+}
+
+// What stands before the answer to a message.
+absl::Status PrintTurn(const std::string& path, const Tokenizer& tokenizer,
+                       const std::string& message) {
+  ASSIGN_OR_RETURN(const ChatFormat format, ChatFormat::Load(path, &tokenizer));
+  Request request{.prompt = message};
+  RETURN_IF_ERROR(format.PutTurn(/*system=*/std::nullopt, &request));
+  return PrintIds(tokenizer, request.prompt_ids);
 }
 
 absl::Status PrintLines(const Tokenizer& tokenizer, TextInput input, SpecialTokens special) {
@@ -92,6 +110,7 @@ absl::Status PrintLines(const Tokenizer& tokenizer, TextInput input, SpecialToke
 absl::Status Run(const TokenizeFlags& flags) {
   ASSIGN_OR_RETURN(const std::string path, ModelNamed(flags.tokenizer));
   ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, Tokenizer::Load(path));
+  if (flags.chat) return PrintTurn(path, *tokenizer, *flags.text);
   if (flags.text.has_value()) {
     return PrintTokens(*tokenizer, {.text = *flags.text, .special = flags.special()}, "--text");
   }
@@ -117,8 +136,12 @@ Command AddTokenizeCommand(CLI::App* program) {
       ->type_name("F");
   app->add_flag("--no-special", flags->no_special,
                 "Special tokens written in the text are ordinary text, where a line does not say");
+  app->add_flag("--chat", flags->chat,
+                "The text is a message, put to the model by its chat template, up to its answer");
   app->footer(
-      "Prints {\"ids\": [...], \"decoded\": \"...\"} for each text; nothing is added in front.");
+      "Prints {\"ids\": [...], \"decoded\": \"...\"} for each text; nothing is added in front but "
+      "by "
+      "--chat.");
   return {.app = app,
           .check = [flags] { return flags->Check(); },
           .run = [flags] { return Run(*flags); }};

@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+"""The real pair on public prompt sets: what speculation gains by task, and llama.cpp on the same two files.
+
+  real_pair.py                                     the fetched model and its shipped draft, T = 0 and 0.7
+  real_pair.py --drafters model,model+ngram --temperatures 0 --count 5 --tasks qa,math
+  real_pair.py --target bf16.gguf --draft self:q4_1 --drafters model
+  real_pair.py --llama-cpp V                       also llama.cpp of the environment V (made by compare_llama_cpp.py)
+
+Needs the prompt sets beside the checkout (../shared/prompts). Each prompt is a message in the model's chat format, and
+an answer ends where the model ends it or at --max-tokens. For every task `tandem bench speculation` runs pairs of plain
+and speculative passes over the prompts, the draft lengths in turns; figures are medians over pairs of the ratio of tokens
+per second, prompts included. llama.cpp decodes greedily, by a loop over its C functions that drafts up to k tokens and
+checks them in one batch, without a chat template of its own: it gets Tandem's token ids. A measurement, never a test.
+"""
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+sys.dont_write_bytecode = True  # Nothing is written into the repository.
+import comparison as lib  # noqa: E402
+
+SHARED = os.path.join(os.path.dirname(lib.ROOT), "shared", "prompts")
+SPEC_BENCH = ["translation", "summarization", "qa", "math_reasoning", "rag"]
+
+
+def lines(name):
+    with open(os.path.join(SHARED, name), encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+def tasks(count):
+    """Name -> the first messages of `count` conversations, spread over a set."""
+    def spread(items):
+        return [items[i * len(items) // count] for i in range(min(count, len(items)))]
+
+    found = {}
+    for task in SPEC_BENCH:
+        found[task] = spread([q["turns"][0] for q in lines("spec_bench_question.jsonl") if q["category"] == task])
+    found["mt_bench"] = spread([q["turns"][0] for q in lines("mt_bench_question.jsonl")])
+    found["human_eval"] = spread(["Complete this function.\n\n" + q["prompt"] for q in lines("HumanEval.jsonl")])
+    found["gsm8k"] = spread([q["question"] for q in lines("gsm8k_test.jsonl")])
+    return found
+
+
+class Pair:
+    """Tandem's side."""
+
+    def __init__(self, args):
+        self.args = args
+        self.models = ["--target", args.target, "--draft", args.draft, "--threads", str(args.threads)]
+
+    def run(self, *arguments):
+        done = subprocess.run([self.args.bin, *arguments, *self.models, "--json"], capture_output=True, text=True,
+                              timeout=7200)
+        if done.returncode != 0:
+            lib.fail(f"tandem {' '.join(arguments)}: {done.stderr.strip()}")
+        return json.loads(done.stdout)
+
+    def bench(self, prompts, drafter, temperature):
+        """The runs of one task, by draft length."""
+        report = self.run("bench", "speculation", "--chat", "--prompts", prompts, "--drafter", drafter, "-k", self.args.lengths,
+                          "--temperature", str(temperature), "--max-tokens", str(self.args.max_tokens),
+                          "--repeat", str(self.args.repeat))
+        return report["target"]["path"], (report["draft"] or {}).get("path"), report["runs"]
+
+
+def row(task, temperature, drafter, runs):
+    """A task's row, and of its auto run: acceptance, tokens per round, ratio; beside the best fixed length."""
+    auto = next((run for run in runs if run["draft_tokens"] == "auto"), None)
+    fixed = [run for run in runs if run["draft_tokens"] != "auto"]
+    best = max(fixed, key=lambda run: run["ratio_to_plain"], default=None)
+    told = auto or best
+    share = auto and best and auto["ratio_to_plain"] / max(best["ratio_to_plain"], 1.0)
+    return [task, f"{temperature:g}", drafter, lib.number(told["plain_tokens_per_second"], "%.1f"),
+            lib.number(told["acceptance_rate"]), lib.number(told["tokens_per_round"]),
+            f"{told['ratio_to_plain']:.2f} ({told['ratio_spread'][0]:.2f}-{told['ratio_spread'][1]:.2f})",
+            f"{best['ratio_to_plain']:.2f} at {best['draft_tokens']}" if best else "-", lib.number(share)]
+
+
+class LlamaCpp:
+    """llama.cpp on the same two files, greedily; their answers and speeds at each draft length."""
+
+    def __init__(self, args, worker):
+        settings = {"threads": args.threads, "flash_attention": True, "repack": True, "load_mode": "mmap", "context": 4096, "cache": "f16"}
+        self.worker, self.lengths = worker, [0, *(int(k) for k in args.lengths.split(",") if k != "auto")]
+        worker.ask("load", path=args.llama_cpp_target, settings=settings)
+        worker.ask("load_draft", path=args.llama_cpp_draft, settings=settings)
+        self.ends = [int(text) for text in args.ends.split(",")]
+
+    def speeds(self, prompts, args):
+        """Tokens per second, prompts included, by draft length: medians over turns."""
+        def run(length):
+            done = self.worker.ask("answers", prompts=prompts, tokens=args.max_tokens, ends=self.ends, draft_tokens=length)
+            return sum(len(a["ids"]) for a in done["answers"]) / sum(a["ms"] for a in done["answers"]) * 1e3
+
+        turns = lib.alternate(args.repeat, *[lambda length=length: run(length) for length in self.lengths])
+        return {length: lib.median(speeds) for length, speeds in zip(self.lengths, turns)}
+
+
+def prompt_ids(args, prompts):
+    """Tandem's token ids of each prompt in the model's chat format."""
+    return [json.loads(subprocess.run([args.bin, "tokenize", "--tokenizer", args.target, "--chat", "--text", prompt],
+                                      capture_output=True, text=True, check=True).stdout)["ids"] for prompt in prompts]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", default=os.path.join(lib.ROOT, "build", "release", "tandem"))
+    parser.add_argument("--target", default="smollm2")
+    parser.add_argument("--draft", default=os.path.join(lib.ROOT, "models", "smollm2-draft"))
+    parser.add_argument("--drafters", default="model,ngram,model+ngram")
+    parser.add_argument("--temperatures", default="0,0.7")
+    parser.add_argument("--lengths", default="1,2,4,8,auto", help="draft lengths")
+    parser.add_argument("--tasks", help="some of them")
+    parser.add_argument("--count", type=int, default=20, help="prompts of a task")
+    parser.add_argument("--max-tokens", type=int, default=128)
+    parser.add_argument("--repeat", type=int, default=2, help="pairs of passes")
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--llama-cpp", metavar="VENV", help="also llama.cpp of this environment (compare_llama_cpp.py makes one)")
+    parser.add_argument("--llama-cpp-target", metavar="F.gguf", help="the target's file")
+    parser.add_argument("--llama-cpp-draft", metavar="F.gguf", help="the draft's file")
+    parser.add_argument("--ends", default="2", help="ids that end an answer, for llama.cpp")
+    parser.add_argument("--json", metavar="F", help="also write the figures to this file")
+    args = parser.parse_args()
+    if not os.path.isdir(SHARED):
+        lib.fail(f"{SHARED}: the prompt sets are not there")
+
+    if args.llama_cpp and not (args.llama_cpp_target and args.llama_cpp_draft):
+        lib.fail("--llama-cpp needs --llama-cpp-target and --llama-cpp-draft")
+    everything = tasks(args.count)
+    chosen = args.tasks.split(",") if args.tasks else list(everything)
+    for task in chosen:
+        if task not in everything:
+            lib.fail(f"--tasks: found {task}, allowed: {', '.join(everything)}")
+    pair, rows, figures, beside = Pair(args), [], [], []
+    models = None
+    for task in chosen:
+        with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
+            file.writelines(json.dumps({"prompt": prompt}) + "\n" for prompt in everything[task])
+            file.flush()
+            for temperature in (float(text) for text in args.temperatures.split(",")):
+                for drafter in args.drafters.split(","):
+                    target, draft, runs = pair.bench(file.name, drafter, temperature)
+                    models = models or (target, draft)
+                    rows.append(row(task, temperature, drafter, runs))
+                    figures.append({"task": task, "temperature": temperature, "drafter": drafter, "runs": runs})
+                    lib.say(" ".join(rows[-1]))
+        if args.llama_cpp:
+            with lib.Worker(os.path.join(args.llama_cpp, "bin", "python3"), "llama_cpp_worker.py") as worker:
+                speeds = LlamaCpp(args, worker).speeds(prompt_ids(args, everything[task]), args)
+            best = max(speeds, key=speeds.get)
+            beside.append([task, f"{speeds[0]:.1f}", f"{speeds[best]:.1f} at {best}"])
+            figures.append({"task": task, "llama_cpp": speeds})
+            lib.say("llama.cpp " + " ".join(beside[-1]))
+    about = lib.machine(args.threads)
+    print(f"{models[0]} with {models[1]}; {about['cpu']}, {args.threads} threads, {about['date']}; {args.count} prompts of a task, "
+          f"up to {args.max_tokens} tokens, {args.repeat} pairs of passes\n")
+    print(lib.table(["task", "T", "drafter", "plain tok/s", "accepted", "tokens a round", "auto beside plain", "best fixed k",
+                     "auto / best"], rows))
+    if beside:
+        print("\nllama.cpp, T = 0\n\n" + lib.table(["task", "plain tok/s", "best tok/s at k"], beside))
+    if args.json:
+        with open(args.json, "w", encoding="utf-8") as file:
+            json.dump({"machine": about, "models": models, "figures": figures}, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()
