@@ -1,0 +1,126 @@
+// The page of a model that was trained to talk: a conversation, whose turns are sent again with
+// every message.
+
+import { offerExamples, readSettings, setNumber } from './form.js';
+import { TextView } from './text.js';
+
+const EXAMPLES = [
+  ['What is gravity?', 'What is gravity?'],
+  ['Why is the sky blue?', 'Why is the sky blue?'],
+  ['Three tips for sleeping well', 'Give me three tips for sleeping well.'],
+];
+const MOST_TOKENS = 512; // of an answer, unless the form says otherwise
+
+const byId = (id) => document.getElementById(id);
+
+function divOf(className, words) {
+  const element = document.createElement('div');
+  element.className = className;
+  element.textContent = words;
+  return element;
+}
+
+export class Chat {
+  mode = 'chat';
+  #onPick;
+  #turns = []; // { said, answer }
+  #asked = null; // { said, elements }: the turn whose answer is being written
+  #welcome = byId('welcome');
+
+  // `onPick` is called when a message is in its field because somebody chose an example.
+  constructor(onPick) {
+    this.#onPick = onPick;
+  }
+
+  arrange(model) {
+    const field = byId('prompt');
+    field.placeholder = 'Write a message…';
+    field.rows = 2;
+    byId('text').setAttribute('aria-label', 'Conversation');
+    byId('welcome-name').textContent = model.id;
+    setNumber('max-tokens', Math.min(MOST_TOKENS, Math.floor(model.max_model_len / 2)));
+    offerExamples(EXAMPLES, (message) => {
+      field.value = message;
+      this.#onPick();
+    });
+    // Who only talks needs no settings: they come last, but where there is room for both.
+    byId('composer').append(byId('prompt-field'), byId('buttons'), byId('keys'), byId('error'));
+    byId('welcome').append(byId('examples'));
+    byId('main').append(byId('form'));
+    this.forget();
+  }
+
+  // Begins anew.
+  forget() {
+    this.#turns = [];
+    this.#asked = null;
+    byId('text').replaceChildren(this.#welcome);
+    this.#focus();
+  }
+
+  isReady() {
+    const hasMessage = byId('prompt').value.trim() !== '';
+    if (!hasMessage) this.#focus();
+    return hasMessage;
+  }
+
+  // Takes the message out of its field. The first lane shows the conversation, another this turn.
+  ask(lanes) {
+    const said = byId('prompt').value;
+    byId('prompt').value = '';
+    this.#welcome.remove();
+    const elements = lanes.map((lane, i) => {
+      if (i > 0) lane.element.replaceChildren();
+      const answer = divOf('answer', '');
+      const turn = divOf('turn', '');
+      turn.append(divOf('said', said), answer);
+      lane.element.append(turn);
+      lane.element.scrollTop = lane.element.scrollHeight;
+      lane.view = new TextView(answer, { scroller: lane.element });
+      return turn;
+    });
+    this.#asked = { said, elements };
+    this.#focus();
+    return { messages: this.#messages(said), ...readSettings() };
+  }
+
+  #messages(said) {
+    const system = byId('system').value.trim();
+    const messages = system === '' ? [] : [{ role: 'system', content: system }];
+    for (const turn of this.#turns) {
+      messages.push({ role: 'user', content: turn.said });
+      messages.push({ role: 'assistant', content: turn.answer });
+    }
+    messages.push({ role: 'user', content: said });
+    return messages;
+  }
+
+  // The turn counts as said, whole or cut short.
+  keep(answer) {
+    if (this.#asked === null) return;
+    this.#turns.push({ said: this.#asked.said, answer });
+    this.#asked = null;
+  }
+
+  // The turn counts as not said: its message is in its field again, before what is there by now.
+  takeBack() {
+    if (this.#asked === null) return;
+    const { said, elements } = this.#asked;
+    this.#asked = null;
+    for (const element of elements) element.remove();
+    const field = byId('prompt');
+    field.value = field.value === '' ? said : `${said}\n${field.value}`;
+    if (this.#turns.length === 0) byId('text').replaceChildren(this.#welcome);
+  }
+
+  adviceOn(error) {
+    if (error.code !== 'context_length_exceeded') return null;
+    return 'The conversation has grown too long for the model. Begin a new one, or lower max ' +
+      'tokens. Your message is kept.';
+  }
+
+  // But not where fingers write: a keyboard would come up and hide the answer.
+  #focus() {
+    if (!matchMedia('(pointer: coarse)').matches) byId('prompt').focus({ preventScroll: true });
+  }
+}
