@@ -34,17 +34,19 @@ export class Chat {
 
   arrange(model) {
     const field = byId('prompt');
+    field.value = '';
     field.placeholder = 'Write a message…';
     field.rows = 2;
     byId('text').setAttribute('aria-label', 'Conversation');
     byId('welcome-name').textContent = model.id;
+    byId('draft-tokens').value = 'auto'; // what a message says can be hard to draft for
     setNumber('max-tokens', Math.min(MOST_TOKENS, Math.floor(model.max_model_len / 2)));
     offerExamples(EXAMPLES, (message) => {
       field.value = message;
       this.#onPick();
     });
     // Who only talks needs no settings: they come last, but where there is room for both.
-    byId('composer').append(byId('prompt-field'), byId('buttons'), byId('keys'), byId('error'));
+    byId('composer').append(byId('prompt-field'), byId('keys'), byId('buttons'), byId('error'));
     byId('welcome').append(byId('examples'));
     byId('main').append(byId('form'));
     this.forget();
@@ -115,8 +117,8 @@ export class Chat {
 
   adviceOn(error) {
     if (error.code !== 'context_length_exceeded') return null;
-    return 'The conversation has grown too long for the model. Begin a new one, or lower max ' +
-      'tokens. Your message is kept.';
+    return 'The conversation and its answer are more than the model can read at once. Begin a new ' +
+      'conversation, or lower max tokens; your message is in its field again.';
   }
 
   // But not where fingers write: a keyboard would come up and hide the answer.
