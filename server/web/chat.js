@@ -13,9 +13,12 @@ const MOST_TOKENS = 512; // of an answer, unless the form says otherwise
 
 const byId = (id) => document.getElementById(id);
 
-function divOf(className, words) {
+// What somebody says, with a name for who cannot see whose it is.
+function wordsOf(className, name, words = '') {
   const element = document.createElement('div');
   element.className = className;
+  element.setAttribute('role', 'group');
+  element.setAttribute('aria-label', name);
   element.textContent = words;
   return element;
 }
@@ -73,9 +76,10 @@ export class Chat {
     this.#welcome.remove();
     const elements = lanes.map((lane, i) => {
       if (i > 0) lane.element.replaceChildren();
-      const answer = divOf('answer', '');
-      const turn = divOf('turn', '');
-      turn.append(divOf('said', said), answer);
+      const answer = wordsOf('answer', 'Answer');
+      const turn = document.createElement('div');
+      turn.className = 'turn';
+      turn.append(wordsOf('said', 'You', said), answer);
       lane.element.append(turn);
       lane.element.scrollTop = lane.element.scrollHeight;
       lane.view = new TextView(answer, { scroller: lane.element });
