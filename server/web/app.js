@@ -217,8 +217,8 @@ function runRace() {
     clearLane(lanes.second);
     say('Warming up…');
     byId('story').scrollIntoView({ block: 'nearest' });
-    for (const body of [drafted, plain]) {
-      await generate({ ...body, max_tokens: 1 }, lanes.first, { watches: false });
+    for (const request of [drafted, plain]) {
+      await generate({ ...request, max_tokens: 1 }, lanes.first, { watches: false });
     }
     say('First with drafts…');
     const a = await generate(drafted, lanes.first, { watches: true });

@@ -6,7 +6,7 @@ import { TextView } from './text.js';
 
 const EXAMPLES = [
   ['What is gravity?', 'What is gravity?'],
-  ['Why is the sky blue?', 'Why is the sky blue?'],
+  ['How do plants make food?', 'How do plants make food from sunlight?'],
   ['Three tips for sleeping well', 'Give me three tips for sleeping well.'],
 ];
 const MOST_TOKENS = 512; // of an answer, unless the form says otherwise
@@ -42,6 +42,7 @@ export class Chat {
     field.rows = 2;
     byId('text').setAttribute('aria-label', 'Conversation');
     byId('welcome-name').textContent = model.id;
+    byId('welcome-drafts').hidden = model.drafter === 'none';
     byId('draft-tokens').value = 'auto'; // what a message says can be hard to draft for
     setNumber('max-tokens', Math.min(MOST_TOKENS, Math.floor(model.max_model_len / 2)));
     offerExamples(EXAMPLES, (message) => {
@@ -121,8 +122,8 @@ export class Chat {
 
   adviceOn(error) {
     if (error.code !== 'context_length_exceeded') return null;
-    return 'The conversation and its answer are more than the model can read at once. Begin a new ' +
-      'conversation, or lower max tokens; your message is in its field again.';
+    return 'The conversation and its answer are more than the model can read at once. Begin a ' +
+      'new conversation, or lower max tokens; your message is in its field again.';
   }
 
   // But not where fingers write: a keyboard would come up and hide the answer.
