@@ -128,10 +128,11 @@ class PageCase(unittest.TestCase):
             self.assertEqual(
                 page.text(f'{name}-words'),
                 f'{length} tokens in {-(-length // 16)} pages, {rejected} rolled back')
-            self.assertTrue(page.script(
+            # Nothing, pages held and free, the prompt and two kinds at least; what flashes may be gone.
+            self.assertGreaterEqual(page.script(
                 "const c = document.getElementById(arguments[0]);"
                 "const pixels = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;"
-                'return new Set(new Uint32Array(pixels.buffer)).size > 8;', f'{name}-pages'))
+                'return new Set(new Uint32Array(pixels.buffer)).size;', f'{name}-pages'), 6)
 
     def check_contrast(self, scheme):
         rows = self.page.script(COLOURS_OF_WORDS)
