@@ -73,15 +73,18 @@ return rows;
 """
 
 
-# What moved, since the page was told to watch.
+# What moved, since the page was told to watch; but a word that is not whole yet may move to the next
+# line with its end.
 WATCH_SHIFTS = """
 window.shifts = [];
 new PerformanceObserver((list) => shifts.push(...list.getEntries()))
     .observe({type: 'layout-shift'});
 """
 SHIFTED = """
-return shifts.flatMap((shift) => shift.sources.map(({node}) =>
-    node?.id || node?.className || node?.parentElement?.className));
+const elementOf = (node) => node?.nodeType === Node.TEXT_NODE ? node.parentElement : node;
+return shifts.flatMap((shift) => shift.sources.map(({node}) => elementOf(node)))
+    .filter((element) => !element?.matches('.accepted, .correction, .bonus, .plain'))
+    .map((element) => element?.id || element?.className || element?.tagName);
 """
 
 
