@@ -376,6 +376,10 @@ ServedModel ServedModel::Of(const Engine& engine, const std::string& name, int m
           .max_answer_bytes = max_answer_bytes};
 }
 
+bool ServedModel::HasChatTemplate() const {
+  return chat_template.ok() && chat_template->family() != ChatTemplate::Family::kPlain;
+}
+
 int ServedModel::MaxLength() const {
   return static_cast<int>(std::min<int64_t>(context_length, cache_tokens));
 }

@@ -31,6 +31,9 @@ struct ServedModel {
 
   static ServedModel Of(const Engine& engine, const std::string& name, int max_sequences,
                         int64_t max_answer_bytes = kDefaultMaxAnswerBytes);
+  // Whether a conversation is put as the model was trained to read it: by a template of its own,
+  // which this server knows.
+  bool HasChatTemplate() const;
   // The most tokens that a sequence can have.
   int MaxLength() const;
 };

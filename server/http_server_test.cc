@@ -1,5 +1,9 @@
 #include "server/http_server.h"
 
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -65,6 +69,31 @@ TEST(HttpServer, AnswersEveryPath) {
   const Answer page = Ask(server.get(), "GET", "/");
   EXPECT_THAT(page.headers.at("content-security-policy"), HasSubstr("default-src 'none'"));
   EXPECT_THAT(page.headers.at("content-security-policy"), Not(HasSubstr("unsafe")));
+}
+
+// What the page is a chat for, and what it tells stories with.
+TEST(HttpServer, SaysWhetherTheModelHasAChatTemplate) {
+  const std::string folder = absl::StrCat(testing::TempDir(), "/template_", getpid());
+  std::filesystem::create_directories(folder);
+  const struct {
+    std::string jinja;
+    Json name;
+    bool has;
+  } cases[] = {{"", "plain", false},
+               {"{{ '<|im_start|>' + message['role'] }}{{ '<|im_end|>' }}", "ChatML", true},
+               {"{{ 'of no known family' }}", nullptr, false}};
+  for (const auto& c : cases) {
+    std::ofstream(folder + "/chat_template.jinja") << c.jinja;
+    ManualEngine engine;
+    engine.set_model_path(folder);
+    const auto server = StartServer(&engine, TestServerOptions());
+    for (const Json& model : {Ask(server.get(), "GET", "/v1/models").json()["data"][0],
+                              Ask(server.get(), "GET", "/v1/models/story").json()}) {
+      EXPECT_EQ(model["chat_template"], c.name) << c.jinja;
+      EXPECT_EQ(model["has_chat_template"], c.has) << c.jinja;
+    }
+  }
+  std::filesystem::remove_all(folder);
 }
 
 TEST(HttpServer, RefusesOtherPathsAndMethods) {
@@ -254,6 +283,37 @@ TEST(HttpServer, StreamsChats) {
     EXPECT_EQ(whole["choices"][i]["message"]["content"], texts[i]);
     EXPECT_FALSE(texts[i].empty());
   }
+}
+
+// A chat's stream says of its tokens what a completion's does.
+TEST(HttpServer, ChunksOfChatsSayWhereTokensCameFrom) {
+  const auto server = StartServer(SharedEngine(), TestServerOptions());
+  const Answer answer =
+      Ask(server.get(), "POST", "/v1/chat/completions",
+          R"({"messages": [{"role": "user", "content": "Once upon a time"}], "max_tokens": 24,
+              "temperature": 0, "stream": true, "speculation": {"draft_tokens": 3},
+              "stream_options": {"include_token_texts": true}})");
+  std::string text;
+  std::string text_of_tokens;
+  std::string provenance;
+  int proposed = 0;
+  const std::vector<Json> events = EventsOf(answer.body);
+  for (const Json& event : events) {
+    const Json& choice = event["choices"][0];
+    text += choice["delta"].value("content", "");
+    provenance += choice["provenance"].get<std::string>();
+    EXPECT_EQ(choice["token_ids"].size(), choice["provenance"].get<std::string>().size());
+    if (!event.contains("round")) continue;
+    EXPECT_EQ(choice["token_texts"].size(), choice["token_ids"].size());
+    for (const Json& part : choice["token_texts"]) text_of_tokens += part.get<std::string>();
+    proposed += event["round"]["proposed"].get<int>();
+    EXPECT_GT(event["round"]["target_cached_tokens"], 0);
+  }
+  EXPECT_EQ(provenance.size(), 24u);
+  EXPECT_THAT(provenance, HasSubstr("a"));
+  EXPECT_EQ(text, text_of_tokens);
+  EXPECT_GT(proposed, 0);
+  EXPECT_EQ(events.back()["speculation"]["proposed"], proposed);
 }
 
 TEST(HttpServer, SequencesDrawFromSeedAndNumber) {

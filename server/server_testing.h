@@ -97,7 +97,7 @@ class ManualEngine : public Engine {
   ModelInfo target_info() const override {
     ModelInfo info;
     if (throws_) info.path.at(0) = 'x';  // out of range
-    info.path = TestModel("storyteller-7m");
+    info.path = model_path_;
     info.context_length = 1024;
     info.num_pages = 1000;
     info.page_size = 16;
@@ -112,6 +112,8 @@ class ManualEngine : public Engine {
   static constexpr int kRefusedTopK = 666;
   // Whether asking for its model throws, as a library may.
   void set_throws(bool throws) { throws_ = throws; }
+  // What its model's folder is, before a server starts.
+  void set_model_path(std::string path) { model_path_ = std::move(path); }
   // One token of a text. What OnPiece said.
   bool Emit(GenerationId id, const std::string& text) {
     OnPiece on_piece = Await(id, [](Generation& g) { return std::move(g.on_piece); });
@@ -155,6 +157,7 @@ class ManualEngine : public Engine {
 
   std::unique_ptr<Tokenizer> tokenizer_;
   std::atomic<bool> throws_{false};
+  std::string model_path_ = TestModel("storyteller-7m");
   absl::Mutex mutex_;
   GenerationId last_id_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<GenerationId, Generation> running_ ABSL_GUARDED_BY(mutex_);

@@ -252,8 +252,9 @@ Service::Reply Service::Models(const HttpRequest& request) {
       {"max_model_len", model_.MaxLength()},
       {"page_size", target.page_size},
       {"drafter", model_.drafter},
-      {"chat_template", model_.chat_template.ok() ? Json(std::string(model_.chat_template->name()))
-                                                  : Json(nullptr)}};
+      {"chat_template",
+       model_.chat_template.ok() ? Json(std::string(model_.chat_template->name())) : Json(nullptr)},
+      {"has_chat_template", model_.HasChatTemplate()}};
   constexpr std::string_view kOne = "/v1/models/";
   if (request.path.size() <= kOne.size()) {
     return JsonResponse({{"object", "list"}, {"data", Json::array({model})}});

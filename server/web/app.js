@@ -1,11 +1,13 @@
 // The page's behaviour: what its buttons do, and the loop that draws once a frame.
 
+import { Chat } from './chat.js';
 import { BarsView, FiguresView, Meter, formatSpeed } from './figures.js';
-import { markField, offer, prepareForm, readRequest } from './form.js';
+import { markField, offer, prepareForm } from './form.js';
 import { CachePair, PagesView } from './pages.js';
 import { Playback, Recording, isSameText, requestsOf } from './race.js';
-import { StoryView, TextByToken } from './story.js';
-import { fetchModel, streamCompletion } from './stream.js';
+import { Story } from './story.js';
+import { fetchModel, streamText } from './stream.js';
+import { TextByToken, TextView } from './text.js';
 
 const byId = (id) => document.getElementById(id);
 
@@ -13,20 +15,22 @@ const ENDINGS = { length: 'at max tokens', stop: 'by the model', cancelled: 'by 
 
 const figures = new FiguresView();
 const bars = new BarsView(byId('bars'));
-const lanes = {
-  first: { view: new StoryView(byId('text')), speed: byId('first-speed'), track: byId('first-track') },
-  second: {
-    view: new StoryView(byId('plain-text')),
-    speed: byId('second-speed'),
-    track: byId('second-track'),
-  },
-};
+const laneOf = (textId, name) => ({
+  element: byId(textId),
+  view: new TextView(byId(textId)),
+  recording: new Recording(),
+  speed: byId(`${name}-speed`),
+  track: byId(`${name}-track`),
+});
+const lanes = { first: laneOf('text', 'first'), second: laneOf('plain-text', 'second') };
 
 let model = null;
+let telling = new Story(); // or a Chat: what is asked, and where the answer is shown
 let pages = null; // { target, draft }: views
 let running = null; // AbortController
+let ended = Promise.resolve(); // once the last run has
 let playback = null;
-let recorded = null; // { prompt, recordings }: of the last run or race
+let recorded = null; // recordings: of the last run or race
 let shown = { meter: new Meter(), caches: new CachePair() };
 
 // ---- Drawing, once a frame while something moves ----
@@ -63,8 +67,9 @@ function showLane(lane, { tokens, speed }, mostTokens) {
   lane.track.style.transform = `scaleX(${Math.min(1, tokens / mostTokens)})`;
 }
 
-function clearLane(lane, prompt) {
-  lane.view.clear(prompt);
+function clearLane(lane) {
+  lane.recording = new Recording();
+  lane.view.clear();
   lane.speed.textContent = '\u00a0';
   lane.track.style.transform = 'scaleX(0)';
 }
@@ -86,6 +91,12 @@ function showError(error) {
   const words = document.createElement('p');
   words.textContent = error.message;
   box.append(title, words);
+  const advice = telling.adviceOn(error);
+  if (advice !== null) {
+    const line = document.createElement('p');
+    line.textContent = advice;
+    box.append(line);
+  }
   if (error.param) {
     const field = document.createElement('p');
     const name = document.createElement('code');
@@ -107,11 +118,11 @@ async function generate(body, lane, { watches }) {
   const meter = new Meter();
   const caches = new CachePair();
   const text = new TextByToken();
-  const recording = new Recording();
   let ending = '';
   if (watches) shown = { meter, caches };
-  clearLane(lane, body.prompt);
-  await streamCompletion(body, {
+  clearLane(lane);
+  const { recording } = lane;
+  await streamText(body, {
     key: byId('api-key').value,
     signal: running.signal,
     onChunk(chunk, time) {
@@ -144,40 +155,53 @@ function showColumns({ areTwo }) {
 }
 
 // Does `work`, which may be stopped and may fail.
-async function run(work) {
-  if (running !== null) return;
+function run(work) {
+  if (running !== null || !telling.isReady()) return;
   endPlayback();
   recorded = null;
   showError(null);
   setRunning(new AbortController());
   drawSoon();
-  try {
-    if (model === null) await loadModel();
-    await work();
-  } catch (error) {
-    if (error.name === 'AbortError') {
-      say(`Stopped after ${shown.meter.tokens} tokens.`);
-    } else {
-      say('Not done; the message by the buttons says why.');
-      showError(error);
-    }
-  } finally {
+  ended = tryTo(work).finally(() => {
     setRunning(null);
     bars.describe(shown.meter);
     drawSoon();
+  });
+}
+
+async function tryTo(work) {
+  try {
+    if (model === null) {
+      const before = telling;
+      await loadModel();
+      if (telling !== before) return;
+    }
+    await work();
+    telling.keep(lanes.first.recording.text);
+  } catch (error) {
+    const written = lanes.first.recording.text;
+    if (error.name === 'AbortError') {
+      if (written === '') telling.takeBack();
+      else telling.keep(written);
+      say(`Stopped after ${shown.meter.tokens} tokens.`);
+    } else {
+      telling.takeBack();
+      say('Not done; the message by the buttons says why.');
+      showError(error);
+    }
   }
 }
 
 function runOnce() {
   return run(async () => {
-    const body = readRequest();
+    showColumns({ areTwo: false });
+    const body = telling.ask([lanes.first]);
     const isPlain = body.speculation.drafter === 'none' || body.speculation.draft_tokens === 0;
     byId('first-name').textContent = isPlain ? 'Plain' : 'Speculative';
-    showColumns({ areTwo: false });
     say('Writing…');
     byId('story').scrollIntoView({ block: 'nearest' });
     const { meter, recording, ending } = await generate(body, lanes.first, { watches: true });
-    recorded = { prompt: body.prompt, recordings: [recording] };
+    recorded = [recording];
     const speed = formatSpeed(meter.speed ?? 0);
     say(`Done: ${meter.tokens} tokens at ${speed} a second, ended ${ENDINGS[ending] ?? ending}.`);
   });
@@ -185,22 +209,23 @@ function runOnce() {
 
 function runRace() {
   return run(async () => {
-    const { drafted, plain } = requestsOf(readRequest(), model.drafter);
-    byId('first-name').textContent = 'Speculative';
     showColumns({ areTwo: true });
+    const body = telling.ask([lanes.first, lanes.second]);
+    const { drafted, plain } = requestsOf(body, model.drafter);
+    byId('first-name').textContent = 'Speculative';
     byId('verdict-words').textContent = '\u00a0';
-    clearLane(lanes.second, plain.prompt);
+    clearLane(lanes.second);
     say('Warming up…');
     byId('story').scrollIntoView({ block: 'nearest' });
-    for (const body of [drafted, plain]) {
-      await generate({ ...body, max_tokens: 1 }, lanes.first, { watches: false });
+    for (const request of [drafted, plain]) {
+      await generate({ ...request, max_tokens: 1 }, lanes.first, { watches: false });
     }
     say('First with drafts…');
     const a = await generate(drafted, lanes.first, { watches: true });
     say('…now without.');
     const b = await generate(plain, lanes.second, { watches: false });
     showVerdict(a, b, drafted);
-    recorded = { prompt: drafted.prompt, recordings: [a.recording, b.recording] };
+    recorded = [a.recording, b.recording];
     if (!matchMedia('(prefers-reduced-motion: reduce)').matches) play();
   });
 }
@@ -223,13 +248,12 @@ function showVerdict(drafted, plain, body) {
 
 // Text and caches again, from the record; the figures stay those that were measured.
 function play() {
-  const { prompt, recordings } = recorded;
   const caches = new CachePair();
   shown = { ...shown, caches };
-  playback = new Playback(recordings.map((recording, i) => {
+  playback = new Playback(recorded.map((recording, i) => {
     const lane = i === 0 ? lanes.first : lanes.second;
     const mostTokens = recording.frames.at(-1).tokens;
-    lane.view.clear(prompt);
+    lane.view.clear();
     const onFrame = ({ chunk, tokens }, now) => {
       if (i === 0) caches.add(chunk, now);
       showLane(lane, { tokens, speed: recording.speed }, mostTokens);
@@ -259,11 +283,36 @@ function stop() {
   endPlayback();
 }
 
+// Forgets a conversation, and what is written of it.
+async function startAnew() {
+  stop();
+  await ended;
+  telling.forget();
+  recorded = null;
+  shown = { meter: new Meter(), caches: new CachePair() };
+  lanes.first.view = new TextView(lanes.first.element);
+  lanes.first.speed.textContent = '\u00a0';
+  lanes.first.track.style.transform = 'scaleX(0)';
+  showColumns({ areTwo: false });
+  showError(null);
+  say('Ready.');
+  setRunning(null);
+  drawSoon();
+}
+
 // ---- Start ----
+
+// Main is not seen before it has a mode.
+function tell(other) {
+  telling = other;
+  byId('main').dataset.mode = telling.mode;
+  telling.arrange(model);
+}
 
 async function loadModel() {
   model = await fetchModel(byId('api-key').value);
   offer(model);
+  if (model.has_chat_template) tell(new Chat(runOnce));
   const context = model.max_model_len.toLocaleString('en');
   byId('served').textContent = `${model.id} · drafter ${model.drafter} · context ${context}`;
   byId('draft-cache').hidden = !model.drafter.includes('model');
@@ -275,14 +324,22 @@ async function loadModel() {
   pages = { target: view('target'), draft: view('draft') };
 }
 
+// In a chat; a line that an input method is still at is not a message.
+function sendByEnter(event) {
+  const isPlain = !event.shiftKey && !event.ctrlKey && !event.metaKey && !event.altKey;
+  if (telling.mode !== 'chat' || event.key !== 'Enter' || !isPlain || event.isComposing) return;
+  event.preventDefault();
+  runOnce();
+}
+
 function listen() {
-  byId('form').addEventListener('submit', (event) => {
-    event.preventDefault();
-    runOnce();
-  });
+  byId('form').addEventListener('submit', (event) => event.preventDefault());
+  byId('run').addEventListener('click', runOnce);
   byId('race').addEventListener('click', runRace);
   byId('stop').addEventListener('click', stop);
   byId('replay').addEventListener('click', play);
+  byId('anew').addEventListener('click', startAnew);
+  byId('prompt').addEventListener('keydown', sendByEnter);
   document.addEventListener('keydown', (event) => {
     if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) {
       event.preventDefault();
@@ -299,7 +356,21 @@ function listen() {
   addEventListener('resize', drawSoon);
 }
 
-prepareForm();
-listen();
-setRunning(null);
-loadModel().then(() => setRunning(null), showError).finally(drawSoon);
+async function start() {
+  prepareForm();
+  listen();
+  telling.arrange();
+  setRunning(null);
+  let error = null;
+  try {
+    await loadModel();
+  } catch (caught) {
+    error = caught;
+  }
+  byId('main').dataset.mode = telling.mode;
+  showError(error);
+  setRunning(null);
+  drawSoon();
+}
+
+start();

@@ -1,17 +1,12 @@
-// The form: what the server offers, and the request that it makes.
+// The form: what the server offers, and the settings of a request.
 
-const EXAMPLES = [
-  ['The old king', 'Once upon a time there lived an old king who had three sons.'],
-  ['The fox', 'A fox and a hare met at the edge of the forest. “Good morning,” said the fox,'],
-  ['The little boat', 'In a small house by the sea there lived a girl who wanted a boat.'],
-  ['The clever mouse', 'The mouse looked at the sleeping cat and had an idea.'],
-];
 const MOST_DRAFT_TOKENS = 8;
 const FIRST_DRAFT_TOKENS = '3'; // the server's own choice often shows fewer colours
 const VERIFIERS = ['auto', 'exact_match', 'block', 'token'];
 // The field of the request that a control sets.
 const CONTROLS = {
   prompt: 'prompt',
+  messages: 'prompt',
   max_tokens: 'max-tokens',
   temperature: 'temperature',
   seed: 'seed',
@@ -44,17 +39,23 @@ function joinSlider(id) {
   });
 }
 
-export function prepareForm() {
-  byId('prompt').value = EXAMPLES[0][1];
-  for (const [name, prompt] of EXAMPLES) {
+export function setNumber(id, value) {
+  byId(id).value = value;
+  byId(`${id}-slider`).value = value;
+}
+
+// Buttons for texts, [name, text] each, that call onPick(text).
+export function offerExamples(examples, onPick) {
+  byId('examples').replaceChildren(...examples.map(([name, text]) => {
     const button = document.createElement('button');
     button.type = 'button';
     button.textContent = name;
-    button.addEventListener('click', () => {
-      byId('prompt').value = prompt;
-    });
-    byId('examples').append(button);
-  }
+    button.addEventListener('click', () => onPick(text));
+    return button;
+  }));
+}
+
+export function prepareForm() {
   const counts = Array.from({ length: MOST_DRAFT_TOKENS }, (_, i) => [String(i + 1), String(i + 1)]);
   fill(byId('draft-tokens'), [['auto', 'auto, round by round'],
     ['0', 'off: plain decoding'], ...counts]);
@@ -72,7 +73,7 @@ export function offer(model) {
   byId('max-tokens').max = model.max_model_len;
 }
 
-export function readRequest() {
+export function readSettings() {
   const drafter = byId('drafter').value;
   const draftTokens = byId('draft-tokens').value;
   const speculation = { drafter, verifier: byId('verifier').value };
@@ -80,7 +81,6 @@ export function readRequest() {
     speculation.draft_tokens = draftTokens === 'auto' ? 'auto' : Number(draftTokens);
   }
   return {
-    prompt: byId('prompt').value,
     max_tokens: numberIn('max-tokens'),
     temperature: numberIn('temperature'),
     seed: numberIn('seed'),
@@ -94,7 +94,7 @@ export function markField(param) {
     byId(id).removeAttribute('aria-invalid');
     byId(id).removeAttribute('aria-describedby');
   }
-  const control = byId(CONTROLS[param]);
+  const control = byId(CONTROLS[param?.split('[')[0]]); // messages[1] is of messages
   if (control === null) return;
   control.setAttribute('aria-invalid', 'true');
   control.setAttribute('aria-describedby', 'error');

@@ -1,6 +1,6 @@
 // The pages of a cache: a square each, with a place per token.
 
-import { KINDS } from './story.js';
+import { KINDS } from './text.js';
 
 const PLACE = 4; // pixels, and one between two
 const PADDING = 2;

@@ -25,6 +25,10 @@ export class Recording {
     this.speed = meter.speed;
   }
 
+  get text() {
+    return this.frames.flatMap(({ parts }) => parts.map(([, text]) => text)).join('');
+  }
+
   get lastTime() {
     return this.frames.at(-1)?.time ?? 0;
   }

@@ -1,72 +1,44 @@
-// Text, coloured by where its tokens came from.
+// The page of a model that goes on where a text ends: what it is asked, and where that is shown.
 
-export const KINDS = { a: 'accepted', c: 'correction', b: 'bonus', p: 'plain' };
+import { offerExamples, readSettings } from './form.js';
+import { TextView } from './text.js';
 
-// Gives the text of a stream to the tokens it is of. The server lets out characters and possible
-// stop strings whole, so that a chunk's text may be of tokens of the chunks before it.
-export class TextByToken {
-  #waiting = []; // { kind, length }: tokens whose text is not all out
-  #last = 'plain';
+const EXAMPLES = [
+  ['The old king', 'Once upon a time there lived an old king who had three sons.'],
+  ['The fox', 'A fox and a hare met at the edge of the forest. “Good morning,” said the fox,'],
+  ['The little boat', 'In a small house by the sea there lived a girl who wanted a boat.'],
+  ['The clever mouse', 'The mouse looked at the sleeping cat and had an idea.'],
+];
 
-  // The parts of this chunk's text: [kind, text] each.
-  partsOf(choice) {
-    const texts = choice.token_texts ?? [];
-    for (let i = 0; i < texts.length; ++i) {
-      this.#waiting.push({ kind: KINDS[choice.provenance[i]], length: texts[i].length });
-    }
-    const parts = [];
-    let text = choice.text;
-    while (text !== '') {
-      const token = this.#waiting[0] ?? { kind: this.#last, length: text.length };
-      const length = Math.min(token.length, text.length);
-      if (length > 0) parts.push([token.kind, text.slice(0, length)]);
-      this.#last = token.kind;
-      text = text.slice(length);
-      token.length -= length;
-      if (token.length === 0) this.#waiting.shift();
-    }
-    return parts;
-  }
-}
+const byId = (id) => document.getElementById(id);
 
-// Shows parts in an element that scrolls; draw() is for once a frame.
-export class StoryView {
-  #element;
-  #parts = [];
+export class Story {
+  mode = 'story';
 
-  constructor(element) {
-    this.#element = element;
+  // Arranges the page for it.
+  arrange() {
+    byId('prompt').value = EXAMPLES[0][1];
+    offerExamples(EXAMPLES, (prompt) => {
+      byId('prompt').value = prompt;
+    });
   }
 
-  clear(prompt) {
-    this.#parts = [];
-    const given = document.createElement('span');
-    given.className = 'prompt';
-    given.textContent = prompt;
-    this.#element.replaceChildren(given);
-    this.#element.scrollTop = 0;
+  isReady() {
+    return true;
   }
 
-  add(parts) {
-    this.#parts.push(...parts);
+  // The request that the form makes; every one of the lanes is to show what comes of it.
+  ask(lanes) {
+    const prompt = byId('prompt').value;
+    for (const lane of lanes) lane.view = new TextView(lane.element, { prompt });
+    return { prompt, ...readSettings() };
   }
 
-  draw() {
-    if (this.#parts.length === 0) return;
-    const element = this.#element;
-    const follows = element.scrollHeight - element.scrollTop - element.clientHeight < 40;
-    const fragment = document.createDocumentFragment();
-    let span = null;
-    for (const [kind, text] of this.#parts) {
-      if (span?.className !== kind) {
-        span = document.createElement('span');
-        span.className = kind;
-        fragment.append(span);
-      }
-      span.append(text);
-    }
-    this.#parts = [];
-    element.append(fragment);
-    if (follows) element.scrollTop = element.scrollHeight;
+  // What comes next needs neither what was written nor that nothing was.
+  keep() {}
+  takeBack() {}
+
+  adviceOn() {
+    return null;
   }
 }

@@ -1,11 +1,12 @@
-// POST /v1/completions as a stream of server-sent events.
+// Completions and chats as streams of server-sent events.
 
 // What the server, or the way to it, said no with.
 export class ApiError extends Error {
-  constructor(message, { status = 0, param = null } = {}) {
+  constructor(message, { status = 0, param = null, code = null } = {}) {
     super(message);
     this.status = status;
     this.param = param;
+    this.code = code;
   }
 }
 
@@ -25,6 +26,7 @@ async function errorOf(response) {
   return new ApiError(error.message ?? 'the answer was no JSON', {
     status: response.status,
     param: error.param,
+    code: error.code,
   });
 }
 
@@ -45,11 +47,19 @@ export async function fetchModel(key) {
   return (await response.json()).data[0];
 }
 
-// Calls onChunk(chunk, time) with every event, `time` in ms since the request was sent. Rejects with
-// an ApiError, or an AbortError once `signal` says so.
-export async function streamCompletion(body, { key, signal, onChunk }) {
+// A chunk of a chat as one of a completion.
+function withText(chunk) {
+  for (const choice of chunk.choices) choice.text ??= choice.delta?.content ?? '';
+  return chunk;
+}
+
+// Asks for what follows a prompt, or for the answer to messages. Calls onChunk(chunk, time) with
+// every event, `time` in ms since the request was sent. Rejects with an ApiError, or an AbortError
+// once `signal` says so.
+export async function streamText(body, { key, signal, onChunk }) {
   const start = performance.now();
-  const response = await request('/v1/completions', {
+  const path = body.messages === undefined ? '/v1/completions' : '/v1/chat/completions';
+  const response = await request(path, {
     method: 'POST',
     headers: headersOf(key),
     body: JSON.stringify({
@@ -72,8 +82,8 @@ export async function streamCompletion(body, { key, signal, onChunk }) {
       const data = event.slice(6);
       if (data === '[DONE]') return;
       const chunk = JSON.parse(data);
-      if (chunk.error) throw new ApiError(chunk.error.message, { param: chunk.error.param });
-      onChunk(chunk, time);
+      if (chunk.error) throw new ApiError(chunk.error.message, chunk.error);
+      onChunk(withText(chunk), time);
     }
   }
 }

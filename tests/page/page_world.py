@@ -17,14 +17,27 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 WAIT_SECONDS = 60
 MODELS = pathlib.Path(__file__).resolve().parents[2] / 'models'
+STORYTELLER = MODELS / 'storyteller-7m'
+CHATML = ("{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + "
+          "message['content'] + '<|im_end|>' + '\n' }}{% endfor %}")
+
+
+def make_talker(folder):
+    """The storyteller in a folder of its own, with a chat template: it was never taught to talk."""
+    for file in STORYTELLER.iterdir():
+        if file.name != 'tokenizer_config.json':
+            (folder / file.name).symlink_to(file)
+    config = json.loads((STORYTELLER / 'tokenizer_config.json').read_text(encoding='utf-8'))
+    config['chat_template'] = CHATML
+    (folder / 'tokenizer_config.json').write_text(json.dumps(config), encoding='utf-8')
 
 
 class Server:
     """The program on a port of its own, until close()."""
 
-    def __init__(self, program, *extra):
+    def __init__(self, program, target, *extra):
         self._log = tempfile.NamedTemporaryFile(suffix='.log')
-        pair = ['--target', str(MODELS / 'storyteller-7m'), '--draft', str(MODELS / 'storyteller-1m')]
+        pair = ['--target', str(target), '--draft', str(MODELS / 'storyteller-1m')]
         words = [program, 'serve', *pair, '--port', '0', '--threads', '1', '--kv-memory', '64M', *extra]
         self._process = subprocess.Popen(words, stderr=self._log)
         self.origin = self._await_origin()
@@ -51,10 +64,11 @@ class Server:
             return answer.read().decode()
 
     def stream(self, body):
-        """The chunks of a completion."""
+        """The chunks of a completion, or of a chat."""
+        path = '/v1/chat/completions' if 'messages' in body else '/v1/completions'
         body = {**body, 'stream': True, 'stream_options': {'include_token_texts': True}}
         request = urllib.request.Request(
-            self.origin + '/v1/completions',
+            self.origin + path,
             data=json.dumps(body).encode(),
             headers={'Content-Type': 'application/json'},
         )
@@ -120,11 +134,36 @@ class Page:
         self.driver.execute_async_script(
             'requestAnimationFrame(() => requestAnimationFrame(arguments[0]));')
 
-    def parts(self, name):
-        """The shown text without the prompt: [kind, text] each."""
+    def parts(self, name, within=''):
+        """The shown text without the prompt, of all or of what a selector says: [kind, text] each."""
         return self.script(
             "return [...document.querySelectorAll('#' + arguments[0] + ' span:not(.prompt)')]"
-            '.map((span) => [span.className, span.textContent]);', name)
+            '.map((span) => [span.className, span.textContent]);', f'{name} {within}')
+
+    def stop_at_first_word(self, selector):
+        """Presses Escape as soon as the page has what `selector` finds."""
+        self.script("""
+            const stop = new MutationObserver(() => {
+              if (!document.querySelector(arguments[0])) return;
+              stop.disconnect();
+              document.activeElement.dispatchEvent(
+                  new KeyboardEvent('keydown', {key: 'Escape', bubbles: true}));
+            });
+            stop.observe(document.getElementById('text'), {childList: true, subtree: true});""",
+                    selector)
+
+    def keep_requests(self):
+        """From now on the page keeps what it asks for; requests() has it."""
+        self.script("""
+            window.asked = [];
+            const ask = window.fetch;
+            window.fetch = (path, options) => {
+              asked.push([path, JSON.parse(options.body)]);
+              return ask(path, options);
+            };""")
+
+    def requests(self):
+        return self.script('return window.asked;')
 
     def press(self, key, ctrl=False):
         """A key where the focus is."""

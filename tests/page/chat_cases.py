@@ -1,0 +1,273 @@
+"""The page of a model with a chat template, which talks."""
+
+import pathlib
+import tempfile
+
+from page_case import WATCH_SHIFTS, PageCase, by_character, parts_of
+
+LAST_ANSWER = '.turn:last-child .answer'
+SETTINGS = {'temperature': 0, 'max-tokens': 60, 'draft-tokens': 3}
+
+
+def user(words):
+    return {'role': 'user', 'content': words}
+
+
+def assistant(words):
+    return {'role': 'assistant', 'content': words}
+
+
+class ChatPage(PageCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.folder.cleanup)
+        from page_world import make_talker
+        make_talker(pathlib.Path(cls.folder.name))
+        super().setUpClass()
+
+    @classmethod
+    def new_server(cls, *extra):
+        from page_world import Server
+        return Server(cls.program, cls.folder.name, '--model-name', 'talker', *extra)
+
+    def open(self, **window):
+        self.page.open(self.server.origin, **window)
+        for name, value in SETTINGS.items():
+            self.page.set(name, value)
+        self.page.keep_requests()
+
+    def say(self, message):
+        self.page.set('prompt', message)
+        self.page.press('Enter')
+        self.page.await_end()
+
+    def answer(self):
+        return ''.join(text for _, text in self.page.parts('text', LAST_ANSWER))
+
+    def said(self):
+        """What stands in the conversation as said, turn by turn."""
+        return self.page.script(
+            "return [...document.querySelectorAll('#text .said')].map((e) => e.textContent);")
+
+    def messages(self):
+        """Those of the last request."""
+        path, body = self.page.requests()[-1]
+        self.assertEqual(path, '/v1/chat/completions')
+        return body['messages']
+
+    # ---- A conversation ----
+
+    def test_sends_what_was_said_and_shows_where_words_came_from(self):
+        page = self.page
+        self.open()
+        self.assertEqual(page.find('main').get_attribute('data-mode'), 'chat')
+        self.assertIn('talker', page.find('welcome').text)
+        self.screenshot('chat-first')
+        page.press('Enter')  # nothing is no message
+        self.assertEqual(page.requests(), [])
+        page.set('system', 'Tell stories.')
+        self.say('Who was the king?')
+        self.assertFalse(page.script("return document.getElementById('welcome') !== null;"))
+        system = {'role': 'system', 'content': 'Tell stories.'}
+        first = self.answer()
+        self.assertGreater(len(first), 60)
+        self.assertEqual(self.messages(), [system, user('Who was the king?')])
+        self.say('And then?')
+        self.assertEqual(self.said(), ['Who was the king?', 'And then?'])
+        self.assertEqual(self.messages(), [
+            system, user('Who was the king?'), assistant(first), user('And then?')])
+        # What the server answers to the same.
+        body = page.requests()[-1][1]
+        self.assertEqual(body['speculation']['draft_tokens'], 3)
+        chunks = self.server.stream(body)
+        shown = page.parts('text', LAST_ANSWER)
+        self.assertEqual(by_character(shown), by_character(parts_of(chunks)))
+        self.assertTrue({'accepted', 'correction'} <= {kind for kind, _ in shown})
+        self.check_figures(chunks)
+        self.screenshot('chat')
+        page.click('replay')
+        page.until(lambda: page.parts('text', LAST_ANSWER) != shown)
+        page.press('Escape')
+        page.await_end()
+        self.assertEqual(by_character(page.parts('text', LAST_ANSWER)), by_character(shown))
+
+    def test_takes_an_example_by_a_click(self):
+        page = self.page
+        self.open()
+        page.script("document.querySelector('#examples button').click();")
+        page.await_end()
+        self.assertEqual(self.messages(), [user(self.said()[0])])
+        self.assertNotEqual(self.answer(), '')
+
+    def test_begins_a_new_conversation(self):
+        page = self.page
+        self.open()
+        page.set('system', 'Be kind.')
+        self.say('Who was the king?')
+        page.click('anew')
+        page.until(lambda: page.find('welcome').is_displayed())
+        self.assertEqual(self.said(), [])
+        self.assertEqual(page.text('tokens'), '0')
+        self.assertEqual(page.text('target-words'), 'empty')
+        self.say('Who was the fox?')
+        self.assertEqual(self.messages(), [
+            {'role': 'system', 'content': 'Be kind.'}, user('Who was the fox?')])
+        # One that is being written ends.
+        page.set('max-tokens', 700)
+        page.set('draft-tokens', 0)
+        page.set('prompt', 'And then?')
+        page.press('Enter')
+        page.until(lambda: self.answer())
+        page.click('anew')
+        page.until(lambda: page.find('welcome').is_displayed())
+        page.until(lambda: 'tandem_num_requests_running 0' in self.server.get('/metrics'))
+        page.set('max-tokens', 8)
+        self.say('Who was it?')
+        self.assertEqual(self.messages()[1:], [user('Who was it?')])
+
+    def test_races_and_goes_on(self):
+        page = self.page
+        self.open()
+        self.say('Who was the king?')
+        before = self.answer()
+        page.set('temperature', 0.8)
+        page.set('prompt', 'And then?')
+        page.click('race')
+        page.until(lambda: 'Both texts are identical' in page.text('verdict-words'))
+        page.until(lambda: page.parts('plain-text', LAST_ANSWER))
+        self.screenshot('chat-race')
+        page.press('Escape')
+        page.await_end('Race done')
+        answer = self.answer()
+        self.assertEqual(
+            ''.join(text for _, text in page.parts('plain-text', LAST_ANSWER)), answer)
+        self.assertEqual({kind for kind, _ in page.parts('plain-text', LAST_ANSWER)}, {'plain'})
+        self.say('Why?')
+        self.assertFalse(page.find('plain-text').is_displayed())
+        self.assertEqual(self.messages(), [
+            user('Who was the king?'), assistant(before), user('And then?'), assistant(answer),
+            user('Why?')])
+
+    # ---- Keyboard ----
+
+    def test_sends_begins_lines_and_stops_by_keyboard(self):
+        from selenium.webdriver.common.keys import Keys
+        page = self.page
+        self.open()
+        self.assertEqual(page.script('return document.activeElement.id;'), 'prompt')
+        page.set('max-tokens', 900)
+        page.set('draft-tokens', 0)
+        page.stop_at_first_word('#text .answer span')
+        page.find('prompt').send_keys('Who was', Keys.SHIFT, Keys.ENTER, Keys.NULL, 'the king?')
+        self.assertEqual(page.requests(), [])
+        page.press('Enter')
+        page.await_end('Stopped after')
+        cut_short = self.answer()
+        self.assertEqual(self.said(), ['Who was\nthe king?'])
+        self.assertLess(int(page.text('tokens')), 900)
+        self.assertNotEqual(cut_short, '')
+        page.until(lambda: 'tandem_num_requests_running 0' in self.server.get('/metrics'))
+        # What was cut short counts as said.
+        page.set('max-tokens', 8)
+        page.set('prompt', 'Go on.')
+        page.press('Enter', ctrl=True)
+        page.await_end()
+        self.assertEqual(self.messages(), [
+            user('Who was\nthe king?'), assistant(cut_short), user('Go on.')])
+
+    def test_leads_the_focus_from_the_message_to_the_settings(self):
+        page = self.page
+        self.open()
+        page.script("document.getElementById('anew').focus();")
+        reached = []
+        for _ in range(14):
+            page.press('Tab')
+            reached.append(page.script('return document.activeElement.id;'))
+        self.assertEqual([name for name in reached if name], [
+            'text', 'prompt', 'run', 'race', 'system', 'draft-tokens', 'drafter', 'verifier',
+            'temperature', 'temperature-slider', 'max-tokens'])
+
+    # ---- What goes wrong ----
+
+    def test_keeps_a_message_that_the_server_refuses(self):
+        page = self.page
+        self.open()
+        self.say('Who was the king?')
+        first = self.answer()
+        page.set('prompt', 'word ' * 1500)
+        page.press('Enter')
+        page.await_end('Not done')
+        self.assertIn('refused (400)', page.text('error'))
+        self.assertIn('model\'s context of 1024 must hold one more', page.text('error'))
+        self.assertIn('Begin a new conversation', page.text('error'))
+        self.assertEqual(page.find('prompt').get_property('value'), 'word ' * 1500)
+        self.assertEqual(page.find('prompt').get_attribute('aria-invalid'), 'true')
+        self.assertEqual(self.said(), ['Who was the king?'])
+        page.set('prompt', 'And then?')
+        page.set('max-tokens', 5000)
+        page.press('Enter')
+        page.await_end('Not done')
+        self.assertIn('Field: max_tokens', page.text('error'))
+        self.assertEqual(page.find('prompt').get_property('value'), 'And then?')
+        self.screenshot('chat-error')
+        page.set('max-tokens', 8)
+        page.press('Enter')
+        page.await_end()
+        self.assertFalse(page.find('error').is_displayed())
+        self.assertEqual(self.messages(), [
+            user('Who was the king?'), assistant(first), user('And then?')])
+        self.assertEqual(['status of 400' in words for words in page.complaints()], [True, True])
+
+    def test_becomes_a_chat_once_the_key_is_right(self):
+        from selenium.webdriver.common.keys import Keys
+        server = self.new_server('--api-key', 'secret')
+        self.addCleanup(server.close)
+        page = self.page
+        page.open(server.origin)
+        page.until(lambda: page.find('api-key').is_displayed())
+        page.find('api-key').send_keys('secret', Keys.ENTER)
+        page.until(lambda: page.find('welcome').is_displayed())
+        page.set('max-tokens', 8)
+        self.say('Who was the king?')
+        self.assertEqual(page.text('tokens'), '8')
+        self.assertTrue(all('status of 401' in words for words in page.complaints()))
+
+    # Whatever a model writes: the stream is made up here.
+    def test_takes_words_as_words(self):
+        page = self.page
+        self.open()
+        markup = '<img src="/none" onerror="document.title = 1"><b>bold</b>'
+        page.script("""
+            window.fetch = () => {
+              const choice = {delta: {content: arguments[0]}, token_ids: [1], provenance: 'a',
+                              token_texts: [arguments[0]], finish_reason: 'stop'};
+              const text = `data: ${JSON.stringify({choices: [choice]})}\\n\\ndata: [DONE]\\n\\n`;
+              return Promise.resolve(new Response(text));
+            };""", markup)
+        self.say(markup)
+        self.assertEqual(self.said(), [markup])
+        self.assertEqual(page.parts('text', LAST_ANSWER), [['accepted', markup]])
+        self.assertEqual(page.script(
+            "return document.querySelectorAll('#text *:not(span, div)').length;"), 0)
+
+    # ---- How it looks ----
+
+    def test_has_contrast_by_day_and_by_night(self):
+        for scheme in 'light', 'dark':
+            self.open(scheme=scheme)
+            self.check_contrast(scheme)
+            self.say('Who was the king?')
+            self.check_contrast(scheme)
+            if scheme == 'dark':
+                self.screenshot('chat-dark')
+
+    def test_fits_a_narrow_window_and_stays_where_it_is(self):
+        for name, width in ('narrow', 380), ('wide', 1600):
+            self.open(width=width, height=900)
+            self.page.script(WATCH_SHIFTS)
+            self.say('Who was the king?')
+            self.say('And then?')
+            self.check_stays()
+            if name == 'narrow':
+                self.screenshot('chat-narrow')

@@ -1,0 +1,153 @@
+"""What tests of the page have in common: a server and a browser, and what holds of every page."""
+
+import os
+import shutil
+import unittest
+
+KINDS = {'a': 'accepted', 'c': 'correction', 'b': 'bonus', 'p': 'plain'}
+
+
+def find_browser():
+    """Chromium and its driver, or what is missing."""
+    try:
+        import selenium  # noqa: F401
+    except ImportError:
+        return None, 'python3-selenium is not installed'
+    chromium = shutil.which('chromium') or shutil.which('chromium-browser')
+    driver = shutil.which('chromedriver')
+    if chromium is None or driver is None:
+        return None, 'chromium or chromium-driver is not installed'
+    return (chromium, driver), None
+
+
+def by_character(parts):
+    """[kind, text] parts as one kind per character, so that how they are cut does not count."""
+    return [(kind, character) for kind, text in parts for character in text]
+
+
+def parts_of(chunks):
+    """What the page ought to show of a stream: every token's text under its own letter."""
+    parts = []
+    for chunk in chunks:
+        choice = chunk['choices'][0]
+        letters = choice['provenance']
+        parts += [(KINDS[letter], text) for letter, text in zip(letters, choice.get('token_texts', []))]
+    return parts
+
+
+def luminance(colour):
+    def linear(value):
+        value /= 255
+        return value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4
+    red, green, blue = (linear(value) for value in colour)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(a, b):
+    """As WCAG 2.1 defines it."""
+    brighter, darker = sorted((luminance(a), luminance(b)), reverse=True)
+    return (brighter + 0.05) / (darker + 0.05)
+
+
+# Every element with words of its own: its colour, and that of what is painted behind it.
+COLOURS_OF_WORDS = """
+const parse = (text) => text.match(/[\\d.]+/g).map(Number);
+const behind = (element) => {
+  for (let at = element; at !== null; at = at.parentElement) {
+    const colour = parse(getComputedStyle(at).backgroundColor);
+    if (colour.length === 3 || colour[3] === 1) return colour;
+  }
+  return [255, 255, 255];
+};
+const rows = [];
+for (const element of document.querySelectorAll('body *')) {
+  const hasWords = [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+  const isControl = element.matches('input:not([type=range]), select, textarea');
+  if (!(hasWords || isControl) || element.disabled || !element.checkVisibility()) continue;
+  if (element.tagName === 'OPTION') continue;
+  const style = getComputedStyle(element);
+  rows.push([element.tagName + '.' + element.className + '#' + element.id,
+             parse(style.color).slice(0, 3), behind(element).slice(0, 3)]);
+}
+return rows;
+"""
+
+
+# What moved, since the page was told to watch; but a word that is not whole yet may move to the next
+# line with its end.
+WATCH_SHIFTS = """
+window.shifts = [];
+new PerformanceObserver((list) => shifts.push(...list.getEntries()))
+    .observe({type: 'layout-shift'});
+"""
+SHIFTED = """
+const elementOf = (node) => node?.nodeType === Node.TEXT_NODE ? node.parentElement : node;
+return shifts.flatMap((shift) => shift.sources.map(({node}) => elementOf(node)))
+    .filter((element) => !element?.matches('.accepted, .correction, .bonus, .plain'))
+    .map((element) => element?.id || element?.className || element?.tagName);
+"""
+
+
+class PageCase(unittest.TestCase):
+    program = None
+    out = None  # the folder of screenshots
+
+    @classmethod
+    def setUpClass(cls):
+        from page_world import Page
+        cls.server = cls.new_server()
+        cls.addClassCleanup(cls.server.close)
+        cls.page = Page(*find_browser()[0])
+        cls.addClassCleanup(cls.page.close)
+
+    @classmethod
+    def new_server(cls, *extra):
+        raise NotImplementedError
+
+    def tearDown(self):
+        self.assertEqual(self.page.complaints(), [])
+
+    def screenshot(self, name):
+        self.page.screenshot(os.path.join(self.out, name + '.png'))
+
+    def check_figures(self, chunks):
+        """The figures, the chart and both caches are those of a stream."""
+        page = self.page
+        speculation = chunks[-1]['speculation']
+        self.assertEqual(page.text('acceptance'), f"{speculation['acceptance_rate']:.0%}".replace('%', ' %'))
+        self.assertEqual(page.text('per-round'), f"{speculation['tokens_per_round']:.2f}")
+        tokens = sum(len(chunk['choices'][0]['token_ids']) for chunk in chunks)
+        self.assertEqual(page.text('tokens'), str(tokens))
+        self.assertRegex(page.text('first-token'), r'^\d+\.\d ms$')
+        self.assertRegex(page.text('speed'), r'^[\d,.]+$')
+        bars = page.script("return [...document.querySelectorAll('#bars .value')].map((e) => e.textContent)")
+        expected = [f'{100 * rate:.0f}' for rate in speculation['acceptance_per_position']]
+        self.assertEqual(bars, expected + [''] * (len(bars) - len(expected)))
+        # Both caches at the end, and what they forgot on the way.
+        rounds = [chunk['round'] for chunk in chunks if 'round' in chunk]
+        for name, lag in ('target', 0), ('draft', 1):
+            length = rounds[-1][f'{name}_cached_tokens']
+            rejected = sum(max(0, r['proposed'] - r['accepted'] - lag) for r in rounds)
+            self.assertEqual(
+                page.text(f'{name}-words'),
+                f'{length} tokens in {-(-length // 16)} pages, {rejected} rolled back')
+            # Nothing, pages held and free, the prompt and two kinds at least; what flashes may be gone.
+            self.assertGreaterEqual(page.script(
+                "const c = document.getElementById(arguments[0]);"
+                "const pixels = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;"
+                'return new Set(new Uint32Array(pixels.buffer)).size;', f'{name}-pages'), 6)
+
+    def check_contrast(self, scheme):
+        rows = self.page.script(COLOURS_OF_WORDS)
+        self.assertGreater(len(rows), 40)
+        for name, colour, behind in rows:
+            self.assertGreaterEqual(contrast(colour, behind), 4.5, (scheme, name, colour, behind))
+        paper = self.page.script('return getComputedStyle(document.body).backgroundColor')
+        is_dark = luminance([int(v) for v in paper[4:-1].split(',')]) < 0.2
+        self.assertEqual(is_dark, scheme == 'dark')
+
+    def check_stays(self):
+        """Nothing has moved since WATCH_SHIFTS, not even what a click excuses, and all fits."""
+        self.assertEqual(self.page.script(SHIFTED), [])
+        self.assertEqual(
+            self.page.script('return document.documentElement.scrollWidth - innerWidth'), 0)

@@ -1,0 +1,216 @@
+"""The page of a model without a chat template, which tells stories."""
+
+from page_case import WATCH_SHIFTS, PageCase, by_character, parts_of
+
+PROMPT = 'Once upon a time there lived an old king who had three sons.'
+
+
+class StoryPage(PageCase):
+    @classmethod
+    def new_server(cls, *extra):
+        from page_world import STORYTELLER, Server
+        return Server(cls.program, STORYTELLER, *extra)
+
+    def run_story(self, **settings):
+        for name, value in {'prompt': PROMPT, 'temperature': 0, **settings}.items():
+            self.page.set(name.replace('_', '-'), value)
+        self.page.click('run')
+        self.page.await_end()
+
+    # ---- What is shown ----
+
+    def test_is_no_chat(self):
+        page = self.page
+        page.open(self.server.origin)
+        self.assertEqual(page.find('main').get_attribute('data-mode'), 'story')
+        for name in 'welcome', 'anew', 'system', 'composer':
+            self.assertFalse(page.find(name).is_displayed(), name)
+        self.assertEqual(page.find('run').text, 'Run')
+        page.keep_requests()
+        self.run_story(max_tokens=2)
+        self.assertEqual([path for path, _ in page.requests()], ['/v1/completions'])
+
+    def test_shows_the_text_and_provenance_that_the_server_answers(self):
+        page = self.page
+        for name, draft_tokens in ('light', '4'), ('plain', '0'):
+            page.open(self.server.origin)
+            self.run_story(draft_tokens=draft_tokens, max_tokens=200)
+            chunks = self.server.stream({
+                'prompt': PROMPT, 'max_tokens': 200, 'temperature': 0, 'seed': 1,
+                'speculation': {'draft_tokens': int(draft_tokens)}})
+            text = ''.join(chunk['choices'][0]['text'] for chunk in chunks)
+            shown = page.parts('text')
+            self.assertGreater(len(text), 200)
+            self.assertEqual(''.join(part for _, part in shown), text)
+            self.assertEqual(by_character(shown), by_character(parts_of(chunks)))
+            kinds = {kind for kind, _ in shown}
+            if name == 'plain':
+                self.assertEqual(kinds, {'plain'})
+                continue
+            self.assertTrue({'accepted', 'correction', 'bonus'} <= kinds, kinds)
+            self.check_figures(chunks)
+            self.screenshot(name)
+            page.click('replay')
+            page.until(lambda: page.parts('text') != shown)
+            page.press('Escape')
+            page.await_end()
+            self.assertEqual(by_character(page.parts('text')), by_character(shown))
+            self.check_figures(chunks)
+
+    def test_races_to_identical_texts(self):
+        page = self.page
+        page.open(self.server.origin)
+        for name, value in ('temperature', '0.8'), ('max-tokens', '150'), ('draft-tokens', '3'):
+            page.set(name, value)
+        page.click('race')
+        page.until(lambda: 'Both texts are identical' in page.text('verdict-words'))
+        self.assertIn('one after the other', page.text('verdict'))
+        self.assertRegex(page.text('pace'), r'^Played back \d.* times slower than it was\.$')
+        page.until(lambda: len(page.text('plain-text')) > 200)
+        page.until(lambda: page.text('second-speed').endswith('tokens/s'))
+        self.screenshot('race')
+        page.press('Escape')  # ends the playback, not the texts
+        page.await_end('Race done')
+        drafted, plain = page.parts('text'), page.parts('plain-text')
+        self.assertEqual(''.join(t for _, t in drafted), ''.join(t for _, t in plain))
+        self.assertIn('accepted', {kind for kind, _ in drafted})
+        self.assertEqual({kind for kind, _ in plain}, {'plain'})
+        for name in 'first-speed', 'second-speed':
+            self.assertRegex(page.text(name), r'^[\d,.]+ tokens/s$')
+        self.assertTrue(page.find('replay').is_enabled())
+
+    def test_says_when_texts_of_a_race_differ(self):
+        page = self.page
+        page.open(self.server.origin)
+        for name, value in ('temperature', '1'), ('max-tokens', '150'), ('draft-tokens', '3'), \
+                           ('verifier', 'block'), ('drafter', 'none'):
+            page.set(name, value)
+        page.click('race')
+        page.until(lambda: 'The texts differ: block keeps their law' in page.text('verdict-words'))
+        page.press('Escape')
+        page.await_end('Race done')
+
+    # ---- What goes wrong ----
+
+    def test_shows_what_the_server_refuses_in_words(self):
+        page = self.page
+        page.open(self.server.origin)
+        page.set('max-tokens', '5000')
+        page.click('run')
+        page.await_end('Not done')
+        self.assertIn('refused (400)', page.text('error'))
+        self.assertIn('more than the model\'s context', page.text('error'))
+        self.assertIn('Field: max_tokens', page.text('error'))
+        self.assertEqual(page.find('max-tokens').get_attribute('aria-invalid'), 'true')
+        self.screenshot('error')
+        page.set('max-tokens', '8')
+        page.click('run')
+        page.await_end()
+        self.assertFalse(page.find('error').is_displayed())
+        self.assertIsNone(page.find('max-tokens').get_attribute('aria-invalid'))
+        # The browser itself notes every answer of 400.
+        complaints = page.complaints()
+        self.assertEqual(len(complaints), 1)
+        self.assertIn('status of 400', complaints[0])
+
+    def test_asks_for_a_key_where_the_server_does(self):
+        server = self.new_server('--api-key', 'secret')
+        self.addCleanup(server.close)
+        page = self.page
+        page.open(server.origin)
+        page.until(lambda: page.find('api-key').is_displayed())
+        self.assertIn('refused (401)', page.text('error'))
+        page.find('api-key').send_keys('secret')
+        self.run_story(max_tokens=8)
+        self.assertEqual(page.text('tokens'), '8')
+        self.assertIn('storyteller', page.text('served'))
+        self.assertTrue(all('status of 401' in words for words in page.complaints()))
+
+    def test_takes_words_as_words(self):
+        page = self.page
+        page.open(self.server.origin)
+        markup = '<img src="/none" onerror="document.title = 1"><b>bold</b>'
+        self.run_story(prompt=markup, max_tokens=8)
+        self.assertTrue(page.text('text').startswith(markup))
+        self.assertEqual(page.script("return document.querySelectorAll('#text *:not(span)').length"), 0)
+
+    # ---- Keyboard ----
+
+    def test_runs_and_stops_by_keyboard(self):
+        page = self.page
+        page.open(self.server.origin)
+        for name, value in ('max-tokens', '900'), ('draft-tokens', '0'):
+            page.set(name, value)
+        page.stop_at_first_word('#text span:not(.prompt)')
+        page.find('prompt').click()
+        page.press('Enter', ctrl=True)
+        page.await_end('Stopped after')
+        self.assertLess(int(page.text('tokens')), 900)
+        self.assertGreater(len(page.parts('text')), 0)
+        self.assertFalse(page.find('stop').is_enabled())
+        page.until(lambda: 'tandem_num_requests_running 0' in self.server.get('/metrics'))
+
+    def test_leads_the_focus_through_all_controls(self):
+        page = self.page
+        page.open(self.server.origin)
+        page.script("document.getElementById('prompt').focus()")
+        reached = []
+        for _ in range(17):
+            page.press('Tab')
+            name, label, outline = page.script("""
+                const at = document.activeElement;
+                const label = at.labels?.[0]?.textContent ?? at.ariaLabel ?? at.textContent;
+                return [at.id, label, getComputedStyle(at).outlineStyle];""")
+            self.assertTrue(label.strip(), name)
+            self.assertEqual(outline, 'solid', name)
+            reached += [name] if name else []
+        self.assertEqual(reached[:11], [
+            'draft-tokens', 'drafter', 'verifier', 'temperature', 'temperature-slider', 'max-tokens',
+            'max-tokens-slider', 'seed', 'run', 'race', 'text'])
+
+    # ---- How it looks ----
+
+    def test_has_contrast_by_day_and_by_night(self):
+        for scheme in 'light', 'dark':
+            self.page.open(self.server.origin, scheme=scheme)
+            self.run_story(draft_tokens='3', max_tokens=200)
+            if scheme == 'dark':
+                self.screenshot('dark')
+            self.check_contrast(scheme)
+
+    def test_fits_a_narrow_window_and_stays_where_it_is(self):
+        for name, width in ('narrow', 380), ('wide', 1600):
+            self.page.open(self.server.origin, width=width, height=900)
+            self.page.script(WATCH_SHIFTS)
+            self.run_story(draft_tokens='4', max_tokens=200)
+            self.check_stays()
+            if name == 'narrow':
+                self.screenshot(name)
+
+    # ---- Where it speaks to ----
+
+    def test_speaks_to_its_own_server_alone(self):
+        page = self.page
+        page.open(self.server.origin)
+        self.run_story(max_tokens=8)
+        urls = page.script("return performance.getEntriesByType('resource').map((e) => e.name)")
+        self.assertGreater(len(urls), 5)
+        for url in urls:
+            self.assertTrue(url.startswith(self.server.origin + '/'), url)
+        self.assertEqual(page.complaints(), [])
+        # The policy holds: neither another origin nor a script in the page's own text.
+        said = page.driver.execute_async_script("""
+            const done = arguments[0];
+            const said = [];
+            document.addEventListener('securitypolicyviolation', (event) => {
+              said.push(event.effectiveDirective);
+              if (said.length === 3) done(said.sort());
+            });
+            fetch('http://127.0.0.1:9/').catch(() => {});
+            const script = document.createElement('script');
+            try { script.text = 'document.title = 1'; } catch { /* trusted types */ }
+            const style = document.createElement('style');
+            style.textContent = 'body { display: none }';
+            document.head.append(style);""")
+        self.assertEqual(said, ['connect-src', 'require-trusted-types-for', 'style-src-elem'])
+        page.complaints()
