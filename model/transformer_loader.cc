@@ -318,7 +318,8 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::LoadPacked(const std::
     auto model = LoadFrom(folder, backend, options, &*packed);
     if (model.ok()) return model;
   }
-  Log(LogLevel::kInfo, absl::StrCat("packing_once model=", folder, " file=", source.path));
+  Log(LogLevel::kInfo, absl::StrCat("packing the weights of ", folder,
+                                    " once, for later starts to map: ", source.path));
   ASSIGN_OR_RETURN(ModelConfig config, ReadModelConfig(folder));
   ASSIGN_OR_RETURN(PackedFileWriter writer,
                    PackedFileWriter::Create(source, TransformerLoader::MostEntries(config)));
