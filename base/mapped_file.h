@@ -27,6 +27,9 @@ class MappedFile {
   ~MappedFile();
 
   absl::Span<const std::byte> bytes() const { return {data_, size_}; }
+  // Asks for huge pages, which spare reading at random the search for its pages. Linux gives them
+  // where the file system holds such, and what is in memory came there so.
+  void AskForHugePages() const;
   // Says that `part` of a mapped file is not wanted soon: its whole pages leave this process's
   // memory, and come back from the file when they are read.
   static void Forget(absl::Span<const std::byte> part);

@@ -54,6 +54,9 @@ TEST(MappedFile, ForgetsPagesWithoutLosingThem) {
   MappedFile::Forget(file->bytes().subspan(10, 20));  // no whole page
   MappedFile::Forget({});
   EXPECT_EQ(text(), contents);
+  file->AskForHugePages();
+  EXPECT_EQ(text(), contents);
+  MappedFile().AskForHugePages();
 }
 
 TEST(MappedFile, SurvivesTheFilesName) {

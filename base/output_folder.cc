@@ -68,6 +68,8 @@ absl::Status OutputFile::Sync() {
   return absl::OkStatus();
 }
 
+void OutputFile::Forget() { posix_fadvise(descriptor_, 0, 0, POSIX_FADV_DONTNEED); }
+
 absl::Status OutputFile::Close() {
   if (close(std::exchange(descriptor_, -1)) != 0) return Failed(path_, "cannot write", errno);
   return absl::OkStatus();

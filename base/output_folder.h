@@ -32,6 +32,9 @@ class OutputFile {
   absl::Status Seek(int64_t offset);
   // Returns when what was written is on the disk.
   absl::Status Sync();
+  // What is on the disk leaves memory, and comes back, where it is read, in pages of the reader's
+  // liking.
+  void Forget();
   // Must be called for the file to be complete.
   absl::Status Close();
 

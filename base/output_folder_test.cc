@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/mapped_file.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace tandem {
@@ -116,6 +117,23 @@ TEST(WriteAll, KnowsAReaderWhoHasGone) {
   close(ends[1]);
   EXPECT_TRUE(IsReaderGone(status)) << status;
   EXPECT_FALSE(IsReaderGone(absl::UnavailableError(status.message())));
+}
+
+TEST_F(OutputFolderTest, WritesWhereItIsToldTo) {
+  absl::StatusOr<OutputFolder> output = OutputFolder::Create(Path("new"));
+  ASSERT_TRUE(output.ok());
+  absl::StatusOr<OutputFile> file = output->NewFile("a");
+  ASSERT_TRUE(file.ok());
+  EXPECT_TRUE(file->Seek(3).ok());
+  EXPECT_TRUE(file->Write("end").ok());
+  EXPECT_TRUE(file->Seek(0).ok());
+  EXPECT_TRUE(file->Write("b").ok());
+  EXPECT_TRUE(file->Sync().ok());
+  file->Forget();
+  EXPECT_TRUE(file->Close().ok());
+  EXPECT_EQ(*ReadFile(Path("new/a")), std::string("b\0\0end", 6));
+  EXPECT_THAT(std::string(OutputFile("none", -1).Seek(0).message()),
+              ::testing::HasSubstr("none: cannot seek"));
 }
 
 TEST_F(OutputFolderTest, AFullDeviceIsResourceExhausted) {

@@ -77,6 +77,7 @@ absl::StatusOr<PackedFile> PackedFile::Open(const PackedSource& source) {
   PackedFile packed;
   packed.path_ = source.path;
   ASSIGN_OR_RETURN(packed.file_, MappedFile::Open(source.path));
+  packed.file_.AskForHugePages();
   ASSIGN_OR_RETURN(const std::vector<SafetensorsEntry> entries,
                    ParseSafetensors(packed.file_.bytes(), source.path));
   for (const SafetensorsEntry& entry : entries) packed.entries_[entry.name] = entry.bytes;
@@ -147,6 +148,7 @@ absl::Status PackedFileWriter::Finish() {
   RETURN_IF_ERROR(file_.Seek(0));
   RETURN_IF_ERROR(file_.Write(length + text));
   RETURN_IF_ERROR(file_.Sync());
+  file_.Forget();  // small pages, as they were written
   RETURN_IF_ERROR(file_.Close());
   std::error_code error;
   fs::rename(path_, source_.path, error);
