@@ -276,8 +276,12 @@ struct CpuOptions {
 };
 
 // The instruction sets whose kernels this build has and this machine can run, best first:
-// "avx512_bf16", "avx512_vnni", "avx512", "avx2_vnni", "avx2", "portable".
+// "avx512_amx", "avx512_bf16", "avx512_vnni", "avx512", "avx2_vnni", "avx2", "portable".
 std::vector<std::string> CpuIsas();
+// Whether one of them multiplies bf16 by bf16.
+inline bool HasBf16Products(std::string_view isa) {
+  return isa == "avx512_amx" || isa == "avx512_bf16";
+}
 
 // INVALID_ARGUMENT for an option this machine cannot honour.
 absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const CpuOptions& options);

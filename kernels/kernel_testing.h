@@ -255,7 +255,7 @@ struct TestBackend {
 inline TestBackend MakeTestBackend(const std::string& isa, CpuCompute compute, int threads) {
   auto backend = MakeCpuBackend({.num_threads = threads, .compute = compute, .isa = isa});
   TANDEM_CHECK(backend.ok());
-  const bool bf16 = isa == "avx512_bf16" && compute != CpuCompute::kF32;
+  const bool bf16 = HasBf16Products(isa) && compute != CpuCompute::kF32;
   const bool whole = isa.starts_with("avx512_") && compute != CpuCompute::kF32;
   return {isa +
               (bf16    ? "/bf16/"
@@ -270,7 +270,7 @@ inline std::vector<TestBackend> AllBackends(int threads = 2) {
   std::vector<TestBackend> backends;
   for (const std::string& isa : CpuIsas()) {
     backends.push_back(MakeTestBackend(isa, CpuCompute::kF32, threads));
-    if (isa == "avx512_bf16") {
+    if (HasBf16Products(isa)) {
       backends.push_back(MakeTestBackend(isa, CpuCompute::kBF16, threads));
     }
   }

@@ -369,7 +369,7 @@ DotInput DotInputOf(DType weight, bool bf16_products) {
 }
 
 bool UsesBf16Products(CpuCompute compute) {
-  return compute != CpuCompute::kF32 && CpuIsas().front() == "avx512_bf16";
+  return compute != CpuCompute::kF32 && HasBf16Products(CpuIsas().front());
 }
 
 int NumKernelSamples(const KernelBenchmarkOptions& options) {

@@ -10,11 +10,11 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "base/output_folder.h"
 #include "kernels/backend.h"
 #include "spdlog/sinks/stdout_color_sinks.h"
 #include "spdlog/spdlog.h"
 #include "tools/command.h"
-#include "base/output_folder.h"
 #include "tools/standard_output.h"
 #include "tools/version.h"
 

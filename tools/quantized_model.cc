@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/mapped_file.h"
+#include "base/output_folder.h"
 #include "base/process_limits.h"
 #include "base/status_macros.h"
 #include "base/thread_pool.h"
@@ -23,7 +24,6 @@
 #include "tools/gguf_metadata.h"
 #include "tools/gguf_output.h"
 #include "tools/model_tensors.h"
-#include "base/output_folder.h"
 
 namespace tandem {
 namespace {

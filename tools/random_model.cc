@@ -14,6 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "base/check.h"
 #include "base/float16.h"
+#include "base/output_folder.h"
 #include "base/philox.h"
 #include "base/process_limits.h"
 #include "base/status_macros.h"
@@ -21,7 +22,6 @@
 #include "model/tokenizer/byte_alphabet.h"
 #include "nlohmann/json.hpp"
 #include "tools/model_tensors.h"
-#include "base/output_folder.h"
 #include "tools/safetensors_header.h"
 #include "tools/table.h"
 

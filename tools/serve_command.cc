@@ -1,5 +1,6 @@
 // tandem serve: the models behind an HTTP endpoint.
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -137,6 +138,7 @@ class StopSignals {
 
   ~StopSignals() {
     is_over_ = true;
+    // NOLINTNEXTLINE(bugprone-bad-signal-to-kill-thread): it ends sigwait, and nothing else.
     pthread_kill(thread_.native_handle(), SIGTERM);
     thread_.join();
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
@@ -154,7 +156,7 @@ class StopSignals {
       const absl::MutexLock lock(&mutex_);
       if (server_ == nullptr) {
         pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-        std::raise(number);
+        kill(getpid(), number);
       } else {
         spdlog::info("stopping signal={} now={}", number, is_draining_);
         is_draining_ ? server_->StopNow() : server_->Drain();

@@ -75,6 +75,28 @@ struct BlockFormat : DotProduct {
   }
 };
 
+// What a row's sums begin with: numbers are `zero` more than they are.
+template <typename Format>
+inline Words BeginningOf(const ActivationGroup& row, int half) {
+  const int32_t whole = Format::kLayout.halves() == 2 ? row.sums[half] : row.sums[0] + row.sums[1];
+  return SplatWord(static_cast<uint32_t>(-Format::kZero * whole));
+}
+
+// Adds a row's whole sums with 16 outputs, times the scales of both sides, to the outputs' totals,
+// then the minimums times its activations; or starts the totals.
+template <typename Format>
+inline void AddProducts(const Words& products, const ActivationGroup& row, int half, Floats scales,
+                        Floats minimums, bool start, float* totals) {
+  Floats total = start ? Zero() : Load(totals);
+  total = MulAdd(SignedToFloats(products), Mul(scales, Splat(row.scale)), total);
+  if constexpr (Format::kLayout.has_minimums) {
+    const float of_row =
+        Format::kLayout.halves() == 1 ? row.sum : row.scale * static_cast<float>(row.sums[half]);
+    total = MulAdd(minimums, Splat(of_row), total);
+  }
+  Store(totals, total);
+}
+
 // The whole numbers of a half of a group, or of all of it, times those of the rows.
 //   w: the group, from the slice's first word on; ahead: as MultiplyUnit's, moved on
 template <typename Format, int kRows, int kVectors = SliceVectors(kRows)>
@@ -84,11 +106,8 @@ inline void MultiplyHalf(const std::byte* w, const ActivationGroup* activations,
   constexpr int kSteps = kGroupSteps / kLayout.halves();
   constexpr int kFetches = kGroupSteps * (kPanelVectors / kVectors);  // of a group
   constexpr int kLines = (kLayout.group_bytes() / 64 + kFetches - 1) / kFetches;
-  // What a row's sums begin with.
   const auto first = [&](int r) {
-    const int32_t* const halves = activations[r * kLayout.unit_groups()].sums;
-    const int32_t whole = kLayout.halves() == 2 ? halves[half] : halves[0] + halves[1];
-    return SplatWord(static_cast<uint32_t>(-Format::kZero * whole));
+    return BeginningOf<Format>(activations[r * kLayout.unit_groups()], half);
   };
   Words pairs[kRows][kVectors];
 #pragma GCC unroll 8
@@ -157,16 +176,8 @@ void MultiplyUnit(const std::byte* unit, const ActivationGroup* activations, int
           }
 #pragma GCC unroll 8
           for (int r = 0; r < kRows; ++r) {
-            const ActivationGroup& row = activations[r * kLayout.unit_groups()];
-            float* const out = sums + r * kPanelOutputs + lane;
-            Floats total = start && half == 0 ? Zero() : Load(out);
-            total = MulAdd(SignedToFloats(sum[r][v]), Mul(scales, Splat(row.scale)), total);
-            if constexpr (kLayout.has_minimums) {
-              const float of_row =
-                  kHalves == 1 ? row.sum : row.scale * static_cast<float>(row.sums[half]);
-              total = MulAdd(minimums, Splat(of_row), total);
-            }
-            Store(out, total);
+            AddProducts<Format>(sum[r][v], activations[r * kLayout.unit_groups()], half, scales,
+                                minimums, start && half == 0, sums + r * kPanelOutputs + lane);
           }
         }
       }

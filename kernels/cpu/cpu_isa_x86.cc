@@ -1,4 +1,5 @@
 #include "kernels/cpu/cpu_isa.h"
+#include "kernels/cpu/has_amx.h"
 #include "kernels/cpu/has_avx_vnni.h"
 
 namespace tandem {
@@ -13,7 +14,12 @@ std::vector<const CpuKernels*> RunnableCpuKernels() {
                       __builtin_cpu_supports("avx512dq");
   const bool avx512_vnni = avx512 && __builtin_cpu_supports("avx512vnni");
   // Every CPU with bf16 products has VNNI.
-  if (avx512_vnni && __builtin_cpu_supports("avx512bf16")) kernels.push_back(&kAvx512Bf16Kernels);
+  const bool avx512_bf16 = avx512_vnni && __builtin_cpu_supports("avx512bf16");
+  if (avx512_bf16 && HasAmx()) {
+    static const CpuKernels with_amx = WithAmx(kAvx512Bf16Kernels);
+    kernels.push_back(&with_amx);
+  }
+  if (avx512_bf16) kernels.push_back(&kAvx512Bf16Kernels);
   if (avx512_vnni) kernels.push_back(&kAvx512VnniKernels);
   if (avx512) kernels.push_back(&kAvx512Kernels);
   if (avx2 && HasAvxVnni()) kernels.push_back(&kAvx2VnniKernels);

@@ -182,6 +182,8 @@ extern const CpuKernels kAvx2VnniKernels;
 extern const CpuKernels kAvx512Kernels;
 extern const CpuKernels kAvx512VnniKernels;
 extern const CpuKernels kAvx512Bf16Kernels;
+// AMX multiplies the whole numbers of block formats where there are 16 rows and more.
+CpuKernels WithAmx(CpuKernels kernels);
 
 }  // namespace tandem
 

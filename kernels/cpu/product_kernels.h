@@ -13,6 +13,7 @@
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/exponential.h"
 #include "kernels/cpu/panel_steps.h"
+#include "kernels/cpu/tile_products.h"
 
 namespace tandem {
 namespace {
@@ -219,7 +220,9 @@ inline void FinishSwiGlu(const ProductTask& task, int unit, IndexRange rows, con
 template <typename Format>
 void MultiplyAnyPanel(const ProductTask& task, const std::byte* panel, IndexRange rows,
                       const std::byte* fetch_end, float* sums) {
-  if constexpr (requires { Format::kLayout; }) {
+  if constexpr (requires { typename Format::Unit; }) {
+    MultiplyTilePanel<Format>(task, panel, rows, fetch_end, sums);
+  } else if constexpr (requires { Format::kLayout; }) {
     MultiplyBlockPanel<Format>(task, panel, rows, fetch_end, sums);
   } else {
     MultiplyPanel<Format>(task, panel, rows, fetch_end, sums);

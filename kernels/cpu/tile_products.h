@@ -1,0 +1,122 @@
+// Products of many rows with block formats on a unit that multiplies tiles; include after a
+// simd_*.h.
+//
+// Tiles multiply whole numbers alone, exactly, and each sum then joins its output's chain as in
+// block_kernels.h: the bits are the same.
+#ifndef TANDEM_KERNELS_CPU_TILE_PRODUCTS_H_
+#define TANDEM_KERNELS_CPU_TILE_PRODUCTS_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cpu/block_kernels.h"
+
+namespace tandem {
+namespace {
+
+// Rows of a tile. With fewer, a tile takes as long.
+inline constexpr int kTileRows = 16;
+
+// Only for who multiplies by something else than vectors.
+struct NoDot {
+  static constexpr bool kHasPairs = false;
+  static constexpr bool kIsSigned = false;
+};
+
+// TileUnit:
+//   Configure(rows, steps)  of what Multiply takes from now on: rows <= kTileRows; until Release()
+//   Multiply(a, a_stride, b, c)  c = a * b. a: [rows, 4 steps] signed bytes, rows a_stride apart;
+//       b: [steps, 64, 4] unsigned, inputs of 64 outputs by fours, as a panel's steps have them;
+//       c: [rows, 64] of 32 bits
+template <typename TileUnit, DType kDType>
+struct TileFormat : BlockFormat<NoDot, kDType> {
+  using Unit = TileUnit;
+};
+
+// A half of a group's numbers as bytes: where they are, or expanded.   expanded: [steps, 256]
+template <typename Format>
+const std::byte* NumbersAsBytes(const std::byte* group, int half, std::byte* expanded) {
+  constexpr int kSteps = kGroupSteps / Format::kLayout.halves();
+  if constexpr (Format::kLayout.bits == 8) return group + half * kSteps * kStepBytes;
+  for (int i = 0; i < kSteps; ++i) {
+    for (int v = 0; v < kPanelVectors; ++v) {
+      const Words numbers = Format::Numbers(group + v * kVectorBytes, half * kSteps + i);
+      StoreWords16(reinterpret_cast<uint32_t*>(expanded + i * kStepBytes + v * kVectorBytes),
+                   numbers);
+    }
+  }
+  return expanded;
+}
+
+// As MultiplyUnit, of any number of rows, with fetches from `ahead` on unless it is null.
+template <typename Format>
+void MultiplyUnitByTiles(const std::byte* unit, const ActivationGroup* activations, int groups,
+                         int num_rows, bool start, const std::byte* ahead, float* sums) {
+  constexpr BlockLayout kLayout = Format::kLayout;
+  constexpr int kSteps = kGroupSteps / kLayout.halves();
+  constexpr size_t kRowBytes = sizeof(ActivationGroup) * kLayout.unit_groups();
+  alignas(64) std::byte expanded[kSteps * kStepBytes];
+  alignas(64) int32_t products[kTileRows * kPanelOutputs];
+  const std::byte* group = unit + kLayout.head_bytes();
+  int configured = 0;
+  for (int g = 0; g < groups; ++g, group += kLayout.group_bytes(), ++activations) {
+    for (int line = 0; ahead != nullptr && line < kLayout.group_bytes(); line += 64) {
+      FetchNear(ahead + g * kLayout.group_bytes() + line);
+    }
+    for (int half = 0; half < kLayout.halves(); ++half) {
+      const std::byte* const numbers = NumbersAsBytes<Format>(group, half, expanded);
+      Floats scales[kPanelVectors];
+      Floats minimums[kPanelVectors];
+      for (int v = 0; v < kPanelVectors; ++v) {
+        scales[v] = Format::template Scales<0>(unit, group, half, v * kLanes);
+        minimums[v] = Zero();
+        if constexpr (kLayout.has_minimums) {
+          minimums[v] = Format::template Scales<1>(unit, group, half, v * kLanes);
+        }
+      }
+      for (int first = 0; first < num_rows; first += kTileRows) {
+        const int rows = num_rows - first < kTileRows ? num_rows - first : kTileRows;
+        if (rows != configured) Format::Unit::Configure(rows, kSteps);
+        configured = rows;
+        const ActivationGroup* const of_tile = activations + first * kLayout.unit_groups();
+        Format::Unit::Multiply(of_tile->values + 4 * kSteps * half, kRowBytes, numbers, products);
+        for (int r = 0; r < rows; ++r) {
+          const ActivationGroup& row = of_tile[r * kLayout.unit_groups()];
+          const Words beginning = BeginningOf<Format>(row, half);
+          float* const out = sums + (first + r) * kPanelOutputs;
+          for (int v = 0; v < kPanelVectors; ++v) {
+            const auto* const product =
+                reinterpret_cast<const uint32_t*>(products + r * kPanelOutputs + v * kLanes);
+            AddProducts<Format>(AddWords(beginning, LoadWords16(product)), row, half, scales[v],
+                                minimums[v], start && g == 0 && half == 0, out + v * kLanes);
+          }
+        }
+      }
+    }
+  }
+  Format::Unit::Release();
+}
+
+// As MultiplyBlockPanel.
+template <typename Format>
+void MultiplyTilePanel(const ProductTask& task, const std::byte* panel, IndexRange rows,
+                       const std::byte* fetch_end, float* sums) {
+  constexpr BlockLayout kLayout = Format::kLayout;
+  constexpr int kUnitGroups = kLayout.unit_groups();
+  const auto* x = static_cast<const ActivationGroup*>(task.activations) +
+                  static_cast<size_t>(rows.begin) * kUnitGroups;
+  for (int first = 0; first < task.num_steps; first += kUnitGroups) {
+    const int left = task.num_steps - first;
+    const int groups = left < kUnitGroups ? left : kUnitGroups;
+    const std::byte* const ahead = panel + kNearFetchBytes;
+    MultiplyUnitByTiles<Format>(panel, x, groups, rows.end - rows.begin, first == 0,
+                                ahead < fetch_end ? ahead : nullptr, sums);
+    x += static_cast<size_t>(task.num_rows) * kUnitGroups;
+    panel += kLayout.head_bytes() + static_cast<size_t>(groups) * kLayout.group_bytes();
+  }
+}
+
+}  // namespace
+}  // namespace tandem
+
+#endif  // TANDEM_KERNELS_CPU_TILE_PRODUCTS_H_
