@@ -1,0 +1,320 @@
+"""The text that a draft learns from: written by the target through the program `tandem`, with its largest log-probabilities.
+
+One .npz a run: `ids` [n, width] prompt and text behind it, zeros behind that; `prompt` [n] and `length` [n], how many tokens of each;
+`top` [n, longest, N] and `lp` [n, longest, N], the N most likely tokens at each place of the text, most likely first, and their natural
+log-probabilities at T = 1 (float16), however the text was drawn; `held` [n], true for what is kept from training; `temperature`.
+
+Needs numpy and nothing else.
+"""
+import glob
+import json
+import lzma
+import os
+import random
+import subprocess
+import tempfile
+import time
+import numpy as np
+
+# Where all prompts of a run are the same, what is written must differ; elsewhere half is what the target finds most likely.
+DRAWN = (.7, .85, .6, 1.0)
+MIXED = (0.0, .7, 0.0, 1.0)
+HELD = 16  # one question, one stretch of text in so many is kept from training
+# What a prompt may begin with, beside the tokens of the template and those that end a text.
+BEGINNINGS = ("<s>", "<|begin_of_text|>", "<|im_start|>", "<|startoftext|>", "<bos>", "<|endoftext|>", "<|user|>", "<|system|>")
+
+
+class Program:
+    """`tandem` with its target. A command that fails ends this program with its error."""
+
+    def __init__(self, program, target, options=()):
+        self.program, self.target, self.options = program, target, list(options)
+
+    def run(self, *command, lines=None, partial=False):
+        """What the command prints; with `partial` also if it failed for some lines."""
+        done = subprocess.run([self.program, *map(str, command)], input=lines, capture_output=True, text=True, check=False)
+        if done.returncode != 0 and not (partial and done.stdout.rstrip().endswith("]")):
+            raise RuntimeError((done.stderr.strip().splitlines() or [f"{command[0]} ended with {done.returncode}"])[-1])
+        return done.stdout
+
+    def inspect(self):
+        return json.loads(self.run("inspect", self.target, "--json"))
+
+    def tokenize(self, texts):
+        lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
+        return [json.loads(line)["ids"] for line in self.run("tokenize", "--tokenizer", self.target, "--no-special", "--jsonl", "-",
+                                                             lines=lines).splitlines()]
+
+    def generate(self, prompts, *options):
+        """Answers in the order of `prompts`, which are dicts as `generate --prompts` reads them; some may be {"error": ...}."""
+        with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
+            file.writelines(json.dumps(prompt) + "\n" for prompt in prompts)
+            file.flush()
+            return json.loads(self.run("generate", "--target", self.target, "--prompts", file.name, "--json", *options, *self.options,
+                                       partial=True))
+
+    def write(self, prompts, *options):
+        return self.generate(prompts, "--drafter", "none", "-k", 0, *options)
+
+
+def shared_ends(lists):
+    """The longest common beginning and the longest common end of lists, which do not overlap in the shortest."""
+    shortest = min(map(len, lists))
+    start = next((i for i in range(shortest) if len({ids[i] for ids in lists}) > 1), shortest)
+    end = next((i for i in range(shortest - start) if len({ids[-1 - i] for ids in lists}) > 1), shortest - start)
+    return lists[0][:start], lists[0][len(lists[0]) - end:]
+
+
+class Form:
+    """How text is put to the target. `front`: ids in front of plain text. `opening` and `closing`: what its chat template has around a
+    question, or None without a template. The program tells the ids of a prompt but for the first (nothing predicts it), which is therefore
+    looked for: it is the one with which all the others have the log-probabilities that they have in the prompt, bit for bit."""
+
+    def __init__(self, program, first_token=None):
+        self.program = program
+        self.candidates = [] if first_token is None else [first_token]
+        if first_token is None:
+            self.candidates = [ids[0] for ids in program.tokenize(BEGINNINGS) if ids]
+            parsed = program.run("tokenize", "--tokenizer", program.target, "--jsonl", "-",
+                                 lines="".join(json.dumps({"text": text}) + "\n" for text in BEGINNINGS))
+            self.candidates += [json.loads(line)["ids"][0] for line in parsed.splitlines()]
+            self.candidates += program.inspect()["eos_token_ids"] + [0, 1, 2]
+        self.front = self._find_front("The sea is wide")
+        self.opening = self.closing = None
+        self.why_plain = ""
+        try:
+            self.opening, self.closing = shared_ends(self.chat_ids(["A", "7 b", "é?"]))
+        except RuntimeError as error:
+            if "template" not in str(error):
+                raise
+            self.why_plain = str(error)
+
+    def _prompts(self, prompts, *options):
+        answers = self.program.write(prompts, "--max-tokens", 1, "--prompt-logprobs", 0, *options)
+        for answer in answers:
+            if "error" in answer:
+                raise RuntimeError(answer["error"])
+        return [answer["prompt_logprobs"] for answer in answers]
+
+    def _first(self, known, candidates):
+        """The first id of a prompt of which `known` is told."""
+        rest = [token["id"] for token in known[1:]]
+        candidates = list(dict.fromkeys(candidates))
+        for first, seen in zip(candidates, self._prompts([{"prompt_ids": [first, *rest]} for first in candidates])):
+            if seen[1:] == known[1:]:
+                return first
+        raise RuntimeError("which token the target's prompts begin with could not be found out: give --first-token")
+
+    def _find_front(self, text):
+        ids = self.program.tokenize([text])[0]
+        known = self._prompts([{"prompt": text}])[0]
+        rest = [token["id"] for token in known[1:]]
+        if len(known) == len(ids):
+            return []
+        if rest != ids:
+            raise RuntimeError(f"the target's prompts begin with {len(known) - len(ids)} tokens: only one is known how to deal with")
+        return [self._first(known, self.candidates)]
+
+    def chat_ids(self, questions):
+        """Ids of the prompts by which the template puts these questions."""
+        known = self._prompts([{"prompt": question} for question in questions], "--chat")
+        first = self.opening[0] if getattr(self, "opening", None) else None
+        if first is None:
+            inner = [token["id"] for prompt in known for token in prompt[1:]]
+            first = self._first(known[0], self.front + self.candidates + inner)
+        return [[first, *(token["id"] for token in prompt[1:])] for prompt in known]
+
+
+def question_in(ids, closing):
+    """The ids that the target wrote before it closed a question as its template does, or None."""
+    ids, closing = list(ids), list(closing)
+    for i in range(1, len(ids) - len(closing) + 1):
+        if ids[i:i + len(closing)] == closing:
+            return ids[:i]
+    return None
+
+
+def open_text(path):
+    with (lzma.open(path, "rt", encoding="utf-8") if path.endswith(".xz") else open(path, encoding="utf-8")) as file:
+        return file.read(20_000_000)
+
+
+class Writer:
+    """Writes runs into a folder, each from one source. A run depends on the options, its number and, where it goes on from what was
+    written, earlier runs; so a run that was interrupted is written again, and later ones as if nothing had happened."""
+
+    def __init__(self, form, folder, options, context):
+        self.form, self.folder, self.options, self.context = form, folder, options, context
+        os.makedirs(folder, exist_ok=True)
+        self.asked = [json.loads(line)["prompt"] for line in open(options.prompts, encoding="utf-8")] if options.prompts else []
+        self.corpus = open_text(options.text) if options.text else ""
+        if form.opening is not None:
+            self.plan = ["conversations", "answers"]
+        else:
+            self.plan = ["text" if self.corpus else "beginnings", "continuations"]
+        self.plan += ["questions"] * 2 * bool(self.asked) + ["text"] * (bool(self.corpus) and form.opening is not None)
+
+    def write(self, tokens, seconds):
+        """Until so many tokens are there or so much time has passed."""
+        files = run_files(self.folder)
+        written, end = sum(int(np.load(file)["length"].sum()) for file in files), time.time() + seconds
+        for run in range(len(files), 1 << 30):
+            if written >= tokens or time.time() >= end:
+                return written
+            begin = time.time()
+            source, temperature, count = self._run(run)
+            written += count
+            print(f"run {run}: {source}, T {temperature}: {count} tokens, {count / (time.time() - begin):.0f}/s; {written} in all",
+                  flush=True)
+
+    def _run(self, run):
+        source = self.plan[run % len(self.plan)]
+        nth = sum(self.plan[i % len(self.plan)] == source for i in range(run))  # run of this source
+        rng = random.Random(self.options.seed << 32 | run)
+        prompts, held = getattr(self, source)(nth, rng)
+        if not prompts:
+            print(f"run {run}: no {source} to be had, as none of the runs before it has any to go on from", flush=True)
+            source, (prompts, held) = self.plan[0], getattr(self, self.plan[0])(nth, rng)
+        temperature = (DRAWN if source in ("conversations", "beginnings") else MIXED)[nth % 4]
+        stops = source in ("answers", "questions")
+        longest = min(self.options.length, self.context - 1 - max(map(len, prompts)))
+        answers = self.form.program.write(
+            [{"prompt_ids": ids} for ids in prompts], "--batch", self.options.at_once, "--max-tokens", longest, "--temperature", temperature,
+            "--top-p", .97, "--logprobs", self.options.top, "--kv-cache", "bf16", "--seed", self.options.seed + run,
+            *([] if stops else ["--ignore-eos"]))
+        run_file = os.path.join(self.folder, f"{run:05d}-{source}.npz")
+        arrays = lessons(prompts, answers, held)
+        with open(run_file + ".part", "wb") as file:
+            np.savez(file, temperature=temperature, **arrays)
+        os.replace(run_file + ".part", run_file)
+        return source, temperature, int(arrays["length"].sum())
+
+    # A source: prompts of ids in its nth run, and which of them are held back.
+
+    def conversations(self, nth, rng):
+        """The target writes the question, too."""
+        return [self.form.opening] * self.options.sequences, self._every()
+
+    def beginnings(self, nth, rng):
+        start = self.form.front or self.form.program.inspect()["eos_token_ids"][:1]
+        return [start] * self.options.sequences, self._every()
+
+    def answers(self, nth, rng):
+        """Answers to the questions that it wrote itself."""
+        prompts, held = [], []
+        for ids, prompt, length, is_held in self._earlier("conversations", nth):
+            question = question_in(ids[prompt:prompt + length].tolist(), self.form.closing)
+            if question is not None:
+                prompts.append(self.form.opening + question + self.form.closing)
+                held.append(bool(is_held))
+        return prompts, held
+
+    def questions(self, nth, rng):
+        """Answers to the user's questions, in their order, over and over."""
+        first, count = nth * self.options.sequences, len(self.asked)
+        places = [i % count for i in range(first, first + min(self.options.sequences, count))]
+        texts = [self.asked[i] for i in places]
+        if self.form.opening is not None:
+            prompts = self.form.chat_ids(texts)
+        else:
+            prompts = [self.form.front + ids for ids in self.form.program.tokenize(texts)]
+        room = self.context - 1 - min(32, self.options.length)
+        kept = [i for i, ids in enumerate(prompts) if len(ids) <= room]
+        return [prompts[i] for i in kept], [places[i] % HELD == 0 for i in kept]
+
+    def text(self, nth, rng):
+        """Goes on where the text of others was cut off; what is held back begins in its first part."""
+        size = self._size(nth)
+        border, reach = len(self.corpus) // HELD, 12 * size
+        pieces, held = [], self._every()
+        for is_held in held:
+            low, high = (0, border) if is_held else (border, len(self.corpus))
+            place = rng.randrange(low, max(low + 1, high - reach))
+            line = self.corpus.find("\n", place, place + 2000) + 1
+            pieces.append(self.corpus[line or place:][:reach])
+        cut = [ids[:size] for ids in self.form.program.tokenize(pieces)]
+        return [self.form.front + ids for ids in cut if ids], [is_held for is_held, ids in zip(held, cut) if ids]
+
+    def continuations(self, nth, rng):
+        """Goes on from the middle of what it wrote."""
+        size, prompts, held = self._size(nth), [], []
+        for ids, prompt, length, is_held in self._earlier(self.plan[0], nth):
+            place = rng.randrange(max(1, int(prompt + length) - size))
+            prompts.append(self.form.front + ids[place:place + size].tolist())
+            held.append(bool(is_held))
+        return prompts, held
+
+    def _size(self, nth):
+        sizes = self.options.prompt_tokens
+        return min(sizes[nth % len(sizes)], self.context // 2)
+
+    def _every(self):
+        return [i % HELD == 0 for i in range(self.options.sequences)]
+
+    def _earlier(self, source, nth):
+        """The rows of the nth run of a source, if there is one."""
+        files = [file for file in run_files(self.folder) if file.endswith(f"-{source}.npz")]
+        if nth >= len(files):
+            return []
+        run = np.load(files[nth])
+        return list(zip(run["ids"], run["prompt"], run["length"], run["held"]))
+
+
+def run_files(folder):
+    return sorted(glob.glob(os.path.join(folder, "*.npz")))
+
+
+def lessons(prompts, answers, held):
+    """The arrays of a run, of the prompts that were answered."""
+    made = [(prompt, answer, is_held) for prompt, answer, is_held in zip(prompts, answers, held) if answer.get("token_ids")]
+    if not made:
+        raise RuntimeError(next((answer["error"] for answer in answers if "error" in answer), "the target wrote nothing"))
+    length = np.array([len(answer["token_ids"]) for _, answer, _ in made], np.int32)
+    prompt = np.array([len(ids) for ids, _, _ in made], np.int32)
+    ids = np.zeros((len(made), int((prompt + length).max())), np.int32)
+    top = np.zeros((len(made), int(length.max()), len(made[0][1]["logprobs"][0]["top"])), np.int32)
+    lp = np.zeros(top.shape, np.float16)
+    for i, (before, answer, _) in enumerate(made):
+        ids[i, :prompt[i] + length[i]] = before + answer["token_ids"]
+        pairs = [place["top"] for place in answer["logprobs"]]
+        top[i, :length[i]] = [[token for token, _ in place] for place in pairs]
+        lp[i, :length[i]] = [[-60 if value is None else value for _, value in place] for place in pairs]
+    return dict(ids=ids, prompt=prompt, length=length, top=top, lp=lp, held=np.array([is_held for _, _, is_held in made]))
+
+
+def summary(folder):
+    """What was written, by source."""
+    sources, top = {}, 0
+    for file in run_files(folder):
+        source, run = os.path.basename(file)[6:-4], np.load(file)
+        sources[source] = sources.get(source, 0) + int(run["length"].sum())
+        top = run["top"].shape[-1]
+    return dict(tokens=sum(sources.values()), sources=sources, top=top)
+
+
+def held_prompts(folder, most):
+    """Prompts that nothing was learnt from, spread over the runs; of each the first of its kind alone."""
+    found = {}
+    for file in run_files(folder):
+        run = np.load(file)
+        for ids, prompt, is_held in zip(run["ids"], run["prompt"], run["held"]):
+            if is_held:
+                found[tuple(ids[:prompt].tolist())] = None
+    # What all conversations begin with is one prompt, and the least of all to the point.
+    found = sorted(found, key=len)
+    return [list(ids) for ids in found[::-1][::max(1, len(found) // most)][:most]]
+
+
+def measured(answers):
+    """What `generate --compare --json` says of all answers together."""
+    speculation = [answer["speculation"] for answer in answers if "speculation" in answer]
+    if not speculation:
+        raise RuntimeError(next((answer["error"] for answer in answers if "error" in answer), "nothing was measured"))
+    places = max(len(s["proposed_per_position"]) for s in speculation)
+    total = lambda name, i: sum(s[name][i] for s in speculation if i < len(s[name]))
+    proposed, accepted = (sum(s[name] for s in speculation) for name in ("proposed", "accepted"))
+    tokens, rounds = sum(answer.get("completion_tokens", 0) for answer in answers), sum(s["rounds"] for s in speculation)
+    return dict(answers=len(speculation), proposed=proposed, accepted=accepted, rate=accepted / max(1, proposed),
+                by_place=[total("accepted_per_position", i) / max(1, total("proposed_per_position", i)) for i in range(places)],
+                tokens_per_round=tokens / max(1, rounds), speedup=next(a["speedup"] for a in answers if "speedup" in a),
+                identical=all(a.get("identical", True) for a in answers if "speculation" in a))
