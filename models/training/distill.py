@@ -15,7 +15,8 @@ import os
 import shlex
 import sys
 import distill_text
-from distill_text import Form, Program, Writer, run_files
+from distill_program import Form, Program
+from distill_text import Writer, run_files
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 STEPS = ("write", "train", "export", "measure")
@@ -28,7 +29,7 @@ def whole_numbers(text):
 def options():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--target", required=True, help="a Hugging Face folder or a GGUF file")
+    add("--target", required=True, help="a Hugging Face folder, a GGUF file, or the name of a fetched model")
     add("--out", required=True, help="folder of the draft")
     add("--work", help="folder of everything else [OUT.work]")
     add("--only", default=",".join(STEPS), help="some of the steps, by comma")
@@ -47,7 +48,8 @@ def options():
     add("--at-once", type=int, default=64, help="sequences written together [%(default)s]")
     add("--first-token", type=int, help="id that prompts begin with, should it not be found out")
     add = parser.add_argument_group("train").add_argument
-    add("--minutes", type=float, default=60, help="of the schedule [%(default)s]")
+    add("--minutes", type=float, default=60, help="of the schedule, at whose end the rate is zero [%(default)s]")
+    add("--steps", type=int, help="or its steps")
     add("--resume", action="store_true", help="another schedule for a student that is trained already")
     add("--batch", type=int, help="sequences of a step [12, on a GPU 48]")
     add("--tell", type=float, default=2, help="minutes between reports, each with a checkpoint [%(default)s]")
@@ -75,6 +77,8 @@ class Recipe:
         self.options = chosen
         self.program = Program(chosen.tandem, chosen.target, shlex.split(chosen.engine))
         self.target = self.program.inspect()
+        if not os.path.exists(chosen.target):  # the name of a fetched model
+            self.target["path"] = self.program.run("fetch", chosen.target).strip()
         self.data = os.path.join(chosen.work, "data")
         self.checkpoint = os.path.join(chosen.work, "student.pt")
         self.known = os.path.join(chosen.work, "facts.json")  # what the card tells
@@ -129,8 +133,7 @@ class Recipe:
     def measure(self):
         chosen, how = self.options, []
         if chosen.measure:
-            with open(chosen.measure, encoding="utf-8") as file:
-                prompts = [{"prompt": json.loads(line)["prompt"]} for line in file][:chosen.measure_prompts]
+            prompts = [{"prompt": text} for text in distill_text.questions_of(chosen.measure)[:chosen.measure_prompts]]
             how = ["--chat"] if self.facts().get("chat") else []
         else:
             prompts = [{"prompt_ids": ids} for ids in distill_text.held_prompts(self.data, chosen.measure_prompts)]

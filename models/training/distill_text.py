@@ -11,127 +11,19 @@ import json
 import lzma
 import os
 import random
-import subprocess
-import tempfile
 import time
 import numpy as np
+from distill_program import question_in
 
 # Where all prompts of a run are the same, what is written must differ; elsewhere half is what the target finds most likely.
 DRAWN = (.7, .85, .6, 1.0)
 MIXED = (0.0, .7, 0.0, 1.0)
 HELD = 16  # one question, one stretch of text in so many is kept from training
-# What a prompt may begin with, beside the tokens of the template and those that end a text.
-BEGINNINGS = ("<s>", "<|begin_of_text|>", "<|im_start|>", "<|startoftext|>", "<bos>", "<|endoftext|>", "<|user|>", "<|system|>")
 
 
-class Program:
-    """`tandem` with its target. A command that fails ends this program with its error."""
-
-    def __init__(self, program, target, options=()):
-        self.program, self.target, self.options = program, target, list(options)
-
-    def run(self, *command, lines=None, partial=False):
-        """What the command prints; with `partial` also if it failed for some lines."""
-        done = subprocess.run([self.program, *map(str, command)], input=lines, capture_output=True, text=True, check=False)
-        if done.returncode != 0 and not (partial and done.stdout.rstrip().endswith("]")):
-            raise RuntimeError((done.stderr.strip().splitlines() or [f"{command[0]} ended with {done.returncode}"])[-1])
-        return done.stdout
-
-    def inspect(self):
-        return json.loads(self.run("inspect", self.target, "--json"))
-
-    def tokenize(self, texts):
-        lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
-        return [json.loads(line)["ids"] for line in self.run("tokenize", "--tokenizer", self.target, "--no-special", "--jsonl", "-",
-                                                             lines=lines).splitlines()]
-
-    def generate(self, prompts, *options):
-        """Answers in the order of `prompts`, which are dicts as `generate --prompts` reads them; some may be {"error": ...}."""
-        with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
-            file.writelines(json.dumps(prompt) + "\n" for prompt in prompts)
-            file.flush()
-            return json.loads(self.run("generate", "--target", self.target, "--prompts", file.name, "--json", *options, *self.options,
-                                       partial=True))
-
-    def write(self, prompts, *options):
-        return self.generate(prompts, "--drafter", "none", "-k", 0, *options)
-
-
-def shared_ends(lists):
-    """The longest common beginning and the longest common end of lists, which do not overlap in the shortest."""
-    shortest = min(map(len, lists))
-    start = next((i for i in range(shortest) if len({ids[i] for ids in lists}) > 1), shortest)
-    end = next((i for i in range(shortest - start) if len({ids[-1 - i] for ids in lists}) > 1), shortest - start)
-    return lists[0][:start], lists[0][len(lists[0]) - end:]
-
-
-class Form:
-    """How text is put to the target. `front`: ids in front of plain text. `opening` and `closing`: what its chat template has around a
-    question, or None without a template. The program tells the ids of a prompt but for the first (nothing predicts it), which is therefore
-    looked for: it is the one with which all the others have the log-probabilities that they have in the prompt, bit for bit."""
-
-    def __init__(self, program, first_token=None):
-        self.program = program
-        self.candidates = [] if first_token is None else [first_token]
-        if first_token is None:
-            self.candidates = [ids[0] for ids in program.tokenize(BEGINNINGS) if ids]
-            parsed = program.run("tokenize", "--tokenizer", program.target, "--jsonl", "-",
-                                 lines="".join(json.dumps({"text": text}) + "\n" for text in BEGINNINGS))
-            self.candidates += [json.loads(line)["ids"][0] for line in parsed.splitlines()]
-            self.candidates += program.inspect()["eos_token_ids"] + [0, 1, 2]
-        self.front = self._find_front("The sea is wide")
-        self.opening = self.closing = None
-        self.why_plain = ""
-        try:
-            self.opening, self.closing = shared_ends(self.chat_ids(["A", "7 b", "é?"]))
-        except RuntimeError as error:
-            if "template" not in str(error):
-                raise
-            self.why_plain = str(error)
-
-    def _prompts(self, prompts, *options):
-        answers = self.program.write(prompts, "--max-tokens", 1, "--prompt-logprobs", 0, *options)
-        for answer in answers:
-            if "error" in answer:
-                raise RuntimeError(answer["error"])
-        return [answer["prompt_logprobs"] for answer in answers]
-
-    def _first(self, known, candidates):
-        """The first id of a prompt of which `known` is told."""
-        rest = [token["id"] for token in known[1:]]
-        candidates = list(dict.fromkeys(candidates))
-        for first, seen in zip(candidates, self._prompts([{"prompt_ids": [first, *rest]} for first in candidates])):
-            if seen[1:] == known[1:]:
-                return first
-        raise RuntimeError("which token the target's prompts begin with could not be found out: give --first-token")
-
-    def _find_front(self, text):
-        ids = self.program.tokenize([text])[0]
-        known = self._prompts([{"prompt": text}])[0]
-        rest = [token["id"] for token in known[1:]]
-        if len(known) == len(ids):
-            return []
-        if rest != ids:
-            raise RuntimeError(f"the target's prompts begin with {len(known) - len(ids)} tokens: only one is known how to deal with")
-        return [self._first(known, self.candidates)]
-
-    def chat_ids(self, questions):
-        """Ids of the prompts by which the template puts these questions."""
-        known = self._prompts([{"prompt": question} for question in questions], "--chat")
-        first = self.opening[0] if getattr(self, "opening", None) else None
-        if first is None:
-            inner = [token["id"] for prompt in known for token in prompt[1:]]
-            first = self._first(known[0], self.front + self.candidates + inner)
-        return [[first, *(token["id"] for token in prompt[1:])] for prompt in known]
-
-
-def question_in(ids, closing):
-    """The ids that the target wrote before it closed a question as its template does, or None."""
-    ids, closing = list(ids), list(closing)
-    for i in range(1, len(ids) - len(closing) + 1):
-        if ids[i:i + len(closing)] == closing:
-            return ids[:i]
-    return None
+def questions_of(path):
+    with open(path, encoding="utf-8") as file:
+        return [json.loads(line)["prompt"] for line in file if line.strip()]
 
 
 def open_text(path):
@@ -146,7 +38,7 @@ class Writer:
     def __init__(self, form, folder, options, context):
         self.form, self.folder, self.options, self.context = form, folder, options, context
         os.makedirs(folder, exist_ok=True)
-        self.asked = [json.loads(line)["prompt"] for line in open(options.prompts, encoding="utf-8")] if options.prompts else []
+        self.asked = questions_of(options.prompts) if options.prompts else []
         self.corpus = open_text(options.text) if options.text else ""
         if form.opening is not None:
             self.plan = ["conversations", "answers"]
@@ -219,7 +111,7 @@ class Writer:
         else:
             prompts = [self.form.front + ids for ids in self.form.program.tokenize(texts)]
         room = self.context - 1 - min(32, self.options.length)
-        kept = [i for i, ids in enumerate(prompts) if len(ids) <= room]
+        kept = [i for i, ids in enumerate(prompts) if ids and len(ids) <= room]
         return [prompts[i] for i in kept], [places[i] % HELD == 0 for i in kept]
 
     def text(self, nth, rng):

@@ -7,15 +7,14 @@ Needs torch, numpy, safetensors, and gguf where the target is a GGUF file.
 import contextlib
 import glob
 import json
-import math
 import os
 import time
 import numpy as np
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+import train as T
 from model import Config, Llama
-from train import Muon
 
 HEAD_BYTES = {"cpu": 1 << 27, "cuda": 1 << 30}  # of logits that exist at a time, at most
 
@@ -114,6 +113,18 @@ class Text:
                 yield from (cut[i] for i in rng.permutation(len(cut)))
 
 
+def short_type(device):
+    """bfloat16, but float32 on processors that are slower at it, as those without instructions for it are by ten times."""
+    seconds = {}
+    for kind in (torch.bfloat16, torch.float32):
+        x = torch.ones(256, 512, dtype=kind)
+        for _ in range(2):  # the first is for the libraries to wake
+            begin = time.perf_counter()
+            x @ x.T
+            seconds[kind] = time.perf_counter() - begin
+    return min(seconds, key=seconds.get) if device == "cpu" else torch.bfloat16
+
+
 class HeadKl(torch.autograd.Function):
     """Mean KL of the target's distribution p and the student's q, both of the target's top tokens and one bucket for the rest. The gradient
     by a logit is q - p inside of the top, and q (1 - rest / q_rest) outside, where `rest` is the bucket of p and q_rest that of q. `stats`:
@@ -122,7 +133,7 @@ class HeadKl(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, states, weight, top, lp, needs_gradients):
-        n, w, x = len(states), weight.detach().bfloat16(), states.detach().bfloat16()
+        n, w, x = len(states), weight.detach().to(T.SHORT), states.detach().to(T.SHORT)
         of_states, of_weight = (torch.empty_like(x), torch.zeros_like(weight)) if needs_gradients else (None, None)
         stats = torch.zeros(3, dtype=torch.float64, device=x.device)
         chunk = max(16, HEAD_BYTES.get(x.device.type, 1 << 27) // (4 * len(w)))
@@ -137,7 +148,7 @@ class HeadKl(torch.autograd.Function):
             kl = (p * (lp[i:i + chunk] - q.clamp(min=1e-20).log())).sum(-1) + rest * (rest.clamp(min=1e-20).log() - q_rest.log())
             stats += torch.stack([kl.sum(), torch.minimum(p, q).sum(), agreed.sum()]).double()
             if needs_gradients:
-                g = q_all.mul_((1 - rest / q_rest)[:, None]).scatter_(1, t, q - p).bfloat16()
+                g = q_all.mul_((1 - rest / q_rest)[:, None]).scatter_(1, t, q - p).to(T.SHORT)
                 of_states[i:i + chunk] = g @ w
                 of_weight += (g.T @ xi).float()
         if needs_gradients:
@@ -160,12 +171,12 @@ class Student:
         named = list(self.net.named_parameters())
         self.embedding = self.net.model.embed_tokens.weight
         self.norms = [w for _, w in named if w.ndim < 2]
-        self.muon = Muon([w for n, w in named if w.ndim == 2 and "embed" not in n], .02, .01)
+        self.muon = T.Muon([w for n, w in named if w.ndim == 2 and "embed" not in n], .02, .01)
         self.adam = torch.optim.AdamW([{"params": [self.embedding], "rate": 2e-3}, {"params": self.norms, "rate": 5e-3}],
                                       betas=(.9, .98), weight_decay=0.0)
         self.amp = (lambda: torch.autocast("cuda", torch.bfloat16)) if device.startswith("cuda") else contextlib.nullcontext
-        # Minutes of the present schedule that have passed, and of all before it; steps and tokens of all.
-        self.told = dict(minutes=0.0, before=0.0, steps=0, tokens=0, finished=False)
+        # Minutes of the present schedule that have passed, and of all before it; steps and tokens of all, and the schedule's first step.
+        self.told = dict(minutes=0.0, before=0.0, steps=0, first=0, tokens=0, finished=False)
 
     def loss(self, batch):
         ids, places, top, lp = batch
@@ -225,6 +236,7 @@ def train(text, shape, table, checkpoint, options):
     """Trains until the schedule ends, from the checkpoint if there is one; what was reached, as the checkpoint tells it."""
     torch.manual_seed(options.seed)
     device = options.train_device or ("cuda" if torch.cuda.is_available() else "cpu")
+    T.SHORT = short_type(device)
     student = Student(shape, device, text.longest())
     told = student.told
     if os.path.exists(checkpoint):
@@ -234,25 +246,32 @@ def train(text, shape, table, checkpoint, options):
             print("trained already; --resume goes on for another schedule")
             return told
         if told["finished"]:
-            told.update(before=told["before"] + told["minutes"], minutes=0.0, finished=False)
+            told.update(before=told["before"] + told["minutes"], minutes=0.0, first=told["steps"], finished=False)
     else:
         with torch.no_grad():
             student.embedding.copy_(principal_components(table, text.often(shape["vocab"]), shape["hidden"]))
     size = options.batch or (48 if device.startswith("cuda") else 12)
     checked = text.held[::max(1, len(text.held) // 64)]
     batches = text.batches(size, np.random.default_rng([options.seed, told["steps"]]))
-    earlier, first, begin, last = told["minutes"], told["steps"], time.time(), time.time()
+    earlier, begin, last = told["minutes"], time.time(), time.time()
+
+    def minutes():
+        return earlier + (time.time() - begin) / 60
+
+    def progress():
+        steps = told["steps"] - told["first"]
+        return steps / max(options.steps, 1e-9) if options.steps is not None else minutes() / max(options.minutes, 1e-9)
 
     def tell():
-        told.update(minutes=earlier + (time.time() - begin) / 60, **student.evaluate(text, checked))
+        told.update(minutes=minutes(), **student.evaluate(text, checked))
         print("%.1f min, step %d: held out KL %.3f, accepted at T = 1 %.3f, argmax agrees %.3f" %
               (told["minutes"], told["steps"], told["kl"], told["accepted"], told["agreed"]), flush=True)
         student.save(checkpoint)
 
-    print(f"{sum(w.numel() for w in student.net.parameters())} parameters on {device}: {json.dumps(shape)}")
+    print(f"{sum(w.numel() for w in student.net.parameters())} parameters on {device}, {T.SHORT}: {json.dumps(shape)}")
     print(f"{text.tokens(text.training)} tokens to learn from, {text.tokens(text.held)} held back")
-    while (done := (earlier + (time.time() - begin) / 60) / max(options.minutes, 1e-9)) < 1:
-        scale = min(1, (told["steps"] - first) / 50) * min(1, (1 - done) / .7)
+    while (done := progress()) < 1:
+        scale = min(1, (told["steps"] - told["first"]) / 50) * min(1, (1 - done) / .7)
         student.step(text.batch(next(batches), device), scale)
         if time.time() - last > 60 * options.tell:
             tell()
