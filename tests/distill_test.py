@@ -32,7 +32,7 @@ def wants(*modules):
     return unittest.skipIf(missing, f"there is no {' and no '.join(missing)}")
 
 
-class Distill(unittest.TestCase):
+class World(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -59,8 +59,8 @@ class Distill(unittest.TestCase):
         import numpy as np
         return {file.name: dict(np.load(file)) for file in sorted((self.folder / folder).glob("*.npz"))}
 
-    # ---- the form of prompts ----
 
+class Forms(World):
     def test_ends_that_prompts_share_do_not_overlap(self):
         shared_ends = distill_program.shared_ends
         self.assertEqual(shared_ends([[1, 2, 7, 3], [1, 2, 8, 9, 3]]), ([1, 2], [3]))
@@ -92,8 +92,8 @@ class Distill(unittest.TestCase):
         self.assertEqual(form.opening + program.tokenize(["Who is there?"])[0] + form.closing, form.chat_ids(["Who is there?"])[0])
         self.assertEqual(form.chat_ids(["Who?", "Who? " * 2000])[1], None, "longer than the context")
 
-    # ---- the text ----
 
+class Text(World):
     @wants("numpy")
     def test_lessons_are_the_targets_own_at_their_places(self):
         self.writer("data").write(400, 600)
@@ -138,8 +138,8 @@ class Distill(unittest.TestCase):
             self.assertEqual([asked.index(x) % 16 == 0 for x in ids], held)
         self.assertEqual(asked.index(writer.questions(1, None)[0][0]), 16, "it goes on where it stopped")
 
-    # ---- the student ----
 
+class Student(World):
     @wants("numpy", "torch")
     def test_the_loss_and_its_gradients_are_those_of_their_definition(self):
         import torch

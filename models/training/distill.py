@@ -168,7 +168,8 @@ def card(name, target, facts, command):
     if told:
         rows.append(("training", f"{told['before'] + told['minutes']:.1f} minutes, {told['steps']:,} steps, {told['tokens']:,} tokens"))
         rows.append(("text held back", f"KL {told['kl']:.3f}, accepted at T = 1 (sum of min(p, q)) {told['accepted']:.3f}, "
-                                       f"argmax agrees {told['agreed']:.3f}"))
+                                       f"argmax agrees {told['agreed']:.3f}; accepted of what it learned from "
+                                       f"{told.get('accepted_of_learned', 0):.3f}"))
     use = facts.get("measured")
     if use:
         places = ", ".join(f"{x:.2f}" for x in use["by_place"])

@@ -259,8 +259,8 @@ def train(text, shape, table, checkpoint, options):
         return earlier + (time.time() - begin) / 60
 
     def progress():
-        steps = told["steps"] - told["first"]
-        return steps / max(options.steps, 1e-9) if options.steps is not None else minutes() / max(options.minutes, 1e-9)
+        passed, whole = (told["steps"] - told["first"], options.steps) if options.steps is not None else (minutes(), options.minutes)
+        return passed / whole if whole > 0 else 1
 
     def tell():
         told.update(minutes=minutes(), **student.evaluate(text, checked))
@@ -277,7 +277,9 @@ def train(text, shape, table, checkpoint, options):
             tell()
             last = time.time()
     told["finished"] = True
+    told["accepted_of_learned"] = student.evaluate(text, text.training[::max(1, len(text.training) // 64)])["accepted"]
     tell()
+    print("accepted of what it learned from %.3f" % told["accepted_of_learned"])
     return told
 
 
