@@ -138,6 +138,11 @@ class Text(World):
             self.assertEqual([asked.index(x) % 16 == 0 for x in ids], held)
         self.assertEqual(asked.index(writer.questions(1, None)[0][0]), 16, "it goes on where it stopped")
 
+    @wants("numpy")
+    def test_without_questions_of_its_own_there_are_more_conversations(self):
+        self.writer("data", target=self.model_that_chats(), length=6).write(150, 600)
+        self.assertEqual([name[6:] for name in self.runs("data")], ["conversations.npz", "conversations.npz"])
+
 
 class Student(World):
     @wants("numpy", "torch")

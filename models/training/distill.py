@@ -108,7 +108,12 @@ class Recipe:
         if not files:
             sys.exit(f"{self.data}: there is no text; `--only write` makes it")
         shape = distill_train.shape_for(self.target["architecture"], self.target["context_length"], self.options)
-        table = None if os.path.exists(self.checkpoint) else distill_train.embedding_of(self.target["path"])
+        table = None
+        if not os.path.exists(self.checkpoint):
+            table = distill_train.embedding_of(self.target["path"])
+            known = [self.target["architecture"][name] for name in ("vocab_size", "hidden_size")]
+            if list(table.shape) != known:
+                sys.exit(f"{self.target['path']}: the embedding is {list(table.shape)}, not {known}: give a folder of floats or a GGUF file")
         told = distill_train.train(distill_train.Text(files), shape, table, self.checkpoint, self.options)
         self.keep(shape=shape, training=told)
 

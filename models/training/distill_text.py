@@ -63,16 +63,15 @@ class Writer:
         source = self.plan[run % len(self.plan)]
         nth = sum(self.plan[i % len(self.plan)] == source for i in range(run))  # run of this source
         rng = random.Random(self.options.seed << 32 | run)
-        prompts, held = getattr(self, source)(nth, rng)
+        prompts, held = self._fitting(source, nth, rng)
         if not prompts:
             print(f"run {run}: no {source} to be had, as none of the runs before it has any to go on from", flush=True)
-            source, (prompts, held) = self.plan[0], getattr(self, self.plan[0])(nth, rng)
+            source, (prompts, held) = self.plan[0], self._fitting(self.plan[0], nth, rng)
         temperature = (DRAWN if source in ("conversations", "beginnings") else MIXED)[nth % 4]
         stops = source in ("answers", "questions")
-        longest = min(self.options.length, self.context - 1 - max(map(len, prompts)))
         answers = self.form.program.write(
-            [{"prompt_ids": ids} for ids in prompts], "--batch", self.options.at_once, "--max-tokens", longest, "--temperature", temperature,
-            "--top-p", .97, "--logprobs", self.options.top, "--kv-cache", "bf16", "--seed", self.options.seed + run,
+            [{"prompt_ids": ids} for ids in prompts], "--batch", self.options.at_once, "--max-tokens", self.options.length,
+            "--temperature", temperature, "--top-p", .97, "--logprobs", self.options.top, "--kv-cache", "bf16", "--seed", self.options.seed + run,
             *([] if stops else ["--ignore-eos"]))
         run_file = os.path.join(self.folder, f"{run:05d}-{source}.npz")
         arrays = lessons(prompts, answers, held)
@@ -80,6 +79,12 @@ class Writer:
             np.savez(file, temperature=temperature, **arrays)
         os.replace(run_file + ".part", run_file)
         return source, temperature, int(arrays["length"].sum())
+
+    def _fitting(self, source, nth, rng):
+        """What a source has, without prompts that leave no room for text."""
+        room = self.context - 1 - min(32, self.options.length)
+        fitting = [(ids, is_held) for ids, is_held in zip(*getattr(self, source)(nth, rng)) if ids and len(ids) <= room]
+        return [ids for ids, _ in fitting], [is_held for _, is_held in fitting]
 
     # A source: prompts of ids in its nth run, and which of them are held back.
 
@@ -110,9 +115,7 @@ class Writer:
             prompts = self.form.chat_ids(texts)
         else:
             prompts = [self.form.front + ids for ids in self.form.program.tokenize(texts)]
-        room = self.context - 1 - min(32, self.options.length)
-        kept = [i for i, ids in enumerate(prompts) if ids and len(ids) <= room]
-        return [prompts[i] for i in kept], [places[i] % HELD == 0 for i in kept]
+        return prompts, [place % HELD == 0 for place in places]
 
     def text(self, nth, rng):
         """Goes on where the text of others was cut off; what is held back begins in its first part."""
@@ -185,16 +188,15 @@ def summary(folder):
 
 
 def held_prompts(folder, most):
-    """Prompts that nothing was learnt from, spread over the runs; of each the first of its kind alone."""
+    """Prompts that nothing was learnt from, each once, of all lengths; those that all texts begin with only where there is no other."""
     found = {}
-    for file in run_files(folder):
+    files = run_files(folder)
+    for file in [file for file in files if not file.endswith(("-conversations.npz", "-beginnings.npz"))] or files:
         run = np.load(file)
         for ids, prompt, is_held in zip(run["ids"], run["prompt"], run["held"]):
             if is_held:
                 found[tuple(ids[:prompt].tolist())] = None
-    # What all conversations begin with is one prompt, and the least of all to the point.
-    found = sorted(found, key=len)
-    return [list(ids) for ids in found[::-1][::max(1, len(found) // most)][:most]]
+    return [list(ids) for ids in sorted(found, key=len)[::max(1, len(found) // most)][:most]]
 
 
 def measured(answers):

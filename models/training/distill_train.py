@@ -228,7 +228,7 @@ def shape_for(architecture, context, options):
     head_dim = options.head_dim or 64
     heads = options.heads or max(1, hidden // head_dim)
     return dict(vocab=architecture["vocab_size"], hidden=hidden, layers=options.layers or min(6, max(2, round(architecture["num_layers"] / 7.5))),
-                heads=heads, kv_heads=options.kv_heads or max(1, heads // 2) if heads % 2 == 0 else options.kv_heads or 1, head_dim=head_dim,
+                heads=heads, kv_heads=options.kv_heads or (heads // 2 if heads % 2 == 0 else 1), head_dim=head_dim,
                 ffn=options.ffn or 3 * hidden, theta=options.rope_theta, eps=1e-5, max_pos=context)
 
 
