@@ -271,7 +271,8 @@ def train(text, shape, table, checkpoint, options):
     print(f"{sum(w.numel() for w in student.net.parameters())} parameters on {device}, {T.SHORT}: {json.dumps(shape)}")
     print(f"{text.tokens(text.training)} tokens to learn from, {text.tokens(text.held)} held back")
     while (done := progress()) < 1:
-        scale = min(1, (told["steps"] - told["first"]) / 50) * min(1, (1 - done) / .7)
+        warm = max((told["steps"] - told["first"] + 1) / 50, done / .05)
+        scale = min(1, warm) * min(1, (1 - done) / .7)
         student.step(text.batch(next(batches), device), scale)
         if time.time() - last > 60 * options.tell:
             tell()
