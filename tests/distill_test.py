@@ -180,13 +180,13 @@ class Student(World):
     def test_the_recipe_makes_a_draft_that_is_accepted_and_goes_on_where_it_stopped(self):
         out = self.folder / "draft"
 
-        def recipe(*options):
+        def recipe(*options, status=0):
             command = [sys.executable, "-B", str(TRAINING / "distill.py"), "--target", str(TARGET), "--out", str(out), "--tandem", TANDEM,
                        "--engine", "--threads 1", "--tokens", "6000", "--sequences", "48", "--length", "48", "--hidden", "64",
                        "--layers", "1", "--ffn", "64", "--tell", "60", "--measure-prompts", "6", "--measure-tokens", "24", *options]
             done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
                                   env={**os.environ, "OMP_NUM_THREADS": "1"})
-            self.assertEqual(done.returncode, 0, done.stdout)
+            self.assertEqual(done.returncode, status, done.stdout)
             return json.loads((self.folder / "draft.work/facts.json").read_text())
 
         untrained = recipe("--steps", "0")
@@ -199,6 +199,11 @@ class Student(World):
         self.assertTrue(trained["measured"]["identical"])
         self.assertEqual(sorted(file.name for file in out.iterdir()), ["README.md", "config.json", "model.safetensors"])
         self.assertIn("| in use, greedy, k 4 | ", (out / "README.md").read_text())
+        recipe("--only", "export", "--to", "q8_0")
+        self.assertEqual(sorted(file.name for file in out.iterdir()), ["README.md", "draft.q8_0.gguf"])
+        (out / "notes.txt").write_text("somebody's")
+        recipe("--only", "export", status=1)
+        self.assertEqual(sorted(file.name for file in out.iterdir()), ["README.md", "draft.q8_0.gguf", "notes.txt"])
 
 
 if __name__ == "__main__":

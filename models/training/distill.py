@@ -121,19 +121,28 @@ class Recipe:
         import distill_train
         if not os.path.exists(self.checkpoint):
             sys.exit(f"{self.checkpoint} is missing; `--only train` makes it")
+        self.clear_out()
         if not self.options.to:
             distill_train.export(self.checkpoint, self.options.out)
         else:
             floats = os.path.join(self.options.work, "floats")
             distill_train.export(self.checkpoint, floats)
-            os.makedirs(self.options.out, exist_ok=True)
             name = os.path.basename(os.path.abspath(self.options.out))
             made = os.path.join(self.options.out, f"{name}.{self.options.to}.gguf")
-            if os.path.exists(made):
-                os.remove(made)
             self.program.run("quantize", floats, "--to", self.options.to, "--out", made)
         self.keep(format=self.options.to or "bfloat16", measured=None)
         self.write_card()
+
+    def clear_out(self):
+        """Takes away the draft that was exported before, in whichever format; nothing of anybody else's."""
+        out = self.options.out
+        os.makedirs(out, exist_ok=True)
+        ours = [name for name in os.listdir(out) if name in ("README.md", "config.json", "model.safetensors") or name.endswith(".gguf")]
+        if os.listdir(out) and (self.facts().get("exported") != os.path.abspath(out) or len(ours) < len(os.listdir(out))):
+            sys.exit(f"{out}: holds something that was not exported there by this recipe; remove it, or name another folder with --out")
+        for name in ours:
+            os.remove(os.path.join(out, name))
+        self.keep(exported=os.path.abspath(out))
 
     def measure(self):
         chosen, how = self.options, []
