@@ -278,7 +278,8 @@ def train(text, shape, table, checkpoint, options):
             tell()
             last = time.time()
     told["finished"] = True
-    told["accepted_of_learned"] = student.evaluate(text, text.training[::max(1, len(text.training) // 64)])["accepted"]
+    as_many = text.training[::max(1, len(text.training) // max(1, len(checked)))]
+    told["accepted_of_learned"] = student.evaluate(text, as_many)["accepted"]
     tell()
     print("accepted of what it learned from %.3f" % told["accepted_of_learned"])
     return told
