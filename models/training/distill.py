@@ -123,14 +123,14 @@ class Recipe:
             sys.exit(f"{self.checkpoint} is missing; `--only train` makes it")
         self.clear_out()
         if not self.options.to:
-            distill_train.export(self.checkpoint, self.options.out)
+            facts = distill_train.export(self.checkpoint, self.options.out)
         else:
             floats = os.path.join(self.options.work, "floats")
-            distill_train.export(self.checkpoint, floats)
+            facts = distill_train.export(self.checkpoint, floats)
             name = os.path.basename(os.path.abspath(self.options.out))
             made = os.path.join(self.options.out, f"{name}.{self.options.to}.gguf")
             self.program.run("quantize", floats, "--to", self.options.to, "--out", made)
-        self.keep(format=self.options.to or "bfloat16", measured=None)
+        self.keep(format=self.options.to or "bfloat16", measured=None, **facts)
         self.write_card()
 
     def clear_out(self):
@@ -182,8 +182,9 @@ def card(name, target, facts, command):
     if told:
         rows.append(("training", f"{told['before'] + told['minutes']:.1f} minutes, {told['steps']:,} steps, {told['tokens']:,} tokens"))
         rows.append(("text held back", f"KL {told['kl']:.3f}, accepted at T = 1 (sum of min(p, q)) {told['accepted']:.3f}, "
-                                       f"argmax agrees {told['agreed']:.3f}; accepted of what it learned from "
-                                       f"{told.get('accepted_of_learned', 0):.3f}"))
+                                       f"argmax agrees {told['agreed']:.3f}"))
+    if told and "accepted_of_learned" in told:
+        rows.append(("text it learned from", f"accepted at T = 1 {told['accepted_of_learned']:.3f}"))
     use = facts.get("measured")
     if use:
         places = ", ".join(f"{x:.2f}" for x in use["by_place"])

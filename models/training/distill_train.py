@@ -286,7 +286,8 @@ def train(text, shape, table, checkpoint, options):
 
 
 def export(checkpoint, out):
-    """The trained student as a Hugging Face folder in bfloat16, without a tokenizer: it has its target's. Returns what was told."""
+    """The trained student as a Hugging Face folder in bfloat16, without a tokenizer: it has its target's. Returns its shape, and what was
+    told of its training."""
     from safetensors.torch import save_file
     saved = torch.load(checkpoint, map_location="cpu")
     c = Config(**saved["config"])
@@ -300,4 +301,4 @@ def export(checkpoint, out):
                        rope_scaling=None, tie_word_embeddings=True, attention_bias=False, mlp_bias=False, torch_dtype="bfloat16"), file,
                   indent=2)
         file.write("\n")
-    return saved["told"]
+    return dict(shape=saved["config"], training=saved["told"])
