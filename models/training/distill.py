@@ -1,0 +1,213 @@
+"""Makes a draft model for any target that Tandem reads (docs/distillation.md).
+
+  python distill.py --target DIR|F.gguf --out DRAFT --tokens 10000000 --minutes 120
+
+Four steps, of which `--only` chooses some: `write` (the target writes text, with its largest log-probabilities), `train` (a small Llama
+learns them), `export` (a model folder without a tokenizer, or with --to q8_0 a GGUF file), `measure` (the draft in use, beside plain
+decoding). All but the draft lies in WORK; a step that was interrupted goes on there where it stopped, by the same command.
+
+Needs a built `tandem` and Python 3.11 or later with torch, numpy and safetensors, and with gguf where the target is a GGUF file; `write`
+and `measure` need numpy alone.
+"""
+import argparse
+import json
+import os
+import shlex
+import sys
+import distill_text
+from distill_program import Form, Program
+from distill_text import Writer, run_files
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+STEPS = ("write", "train", "export", "measure")
+
+
+def whole_numbers(text):
+    return [int(part) for part in text.split(",")]
+
+
+def options():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--target", required=True, help="a Hugging Face folder, a GGUF file, or the name of a fetched model")
+    add("--out", required=True, help="folder of the draft")
+    add("--work", help="folder of everything else [OUT.work]")
+    add("--only", default=",".join(STEPS), help="some of the steps, by comma")
+    add("--tandem", default=os.path.join(ROOT, "build", "release", "tandem"), help="the program [build/release/tandem]")
+    add("--engine", default="", help='further options of the target, such as "--threads 8 --quantize q8_0"')
+    add("--seed", type=int, default=1)
+    add = parser.add_argument_group("write").add_argument
+    add("--tokens", type=int, default=5_000_000, help="how many to write [%(default)s]")
+    add("--write-minutes", type=float, default=1e9, help="or for how long")
+    add("--prompts", help='JSON lines {"prompt": ...}: questions as users ask them, which the target answers')
+    add("--text", help="plain text, also .xz, that the target goes on with")
+    add("--length", type=int, default=384, help="tokens written after each prompt [%(default)s]")
+    add("--prompt-tokens", type=whole_numbers, default=[24, 96, 384], help="lengths of the text it goes on with, in turns [24,96,384]")
+    add("--top", type=int, default=16, help="log-probabilities kept at each place [%(default)s]")
+    add("--sequences", type=int, default=96, help="of a run [%(default)s]")
+    add("--at-once", type=int, default=64, help="sequences written together [%(default)s]")
+    add("--first-token", type=int, help="id that prompts begin with, should it not be found out")
+    add = parser.add_argument_group("train").add_argument
+    add("--minutes", type=float, default=60, help="of the schedule, at whose end the rate is zero [%(default)s]")
+    add("--steps", type=int, help="or its steps")
+    add("--resume", action="store_true", help="another schedule for a student that is trained already")
+    add("--batch", type=int, help="sequences of a step [12, on a GPU 48]")
+    add("--tell", type=float, default=2, help="minutes between reports, each with a checkpoint [%(default)s]")
+    add("--train-device", help="as torch names it [cuda if there is one]")
+    for name in ("layers", "hidden", "heads", "kv-heads", "head-dim", "ffn"):
+        add(f"--{name}", type=int, help="of the student [by the target's size]")
+    add("--rope-theta", type=float, default=1e5, help="[%(default)s]")
+    add = parser.add_argument_group("export").add_argument
+    add("--to", help="quantise the draft: a format of `tandem quantize`, such as q8_0")
+    add = parser.add_argument_group("measure").add_argument
+    add("--measure", help="prompts as with --prompts [some that were held back]")
+    add("--measure-prompts", type=int, default=24, help="how many of them [%(default)s]")
+    add("--measure-tokens", type=int, default=96, help="tokens of each answer [%(default)s]")
+    parsed = parser.parse_args()
+    parsed.only = parsed.only.split(",")
+    for step in parsed.only:
+        if step not in STEPS:
+            parser.error(f"--only: found {step}, allowed: {', '.join(STEPS)}")
+    parsed.work = parsed.work or parsed.out.rstrip("/") + ".work"
+    return parsed
+
+
+class Recipe:
+    def __init__(self, chosen):
+        self.options = chosen
+        self.program = Program(chosen.tandem, chosen.target, shlex.split(chosen.engine))
+        self.target = self.program.inspect()
+        if not os.path.exists(chosen.target):  # the name of a fetched model
+            self.target["path"] = self.program.run("fetch", chosen.target).strip()
+        self.data = os.path.join(chosen.work, "data")
+        self.checkpoint = os.path.join(chosen.work, "student.pt")
+        self.known = os.path.join(chosen.work, "facts.json")  # what the card tells
+
+    def keep(self, **facts):
+        facts = {**self.facts(), **facts}
+        with open(self.known, "w", encoding="utf-8") as file:
+            json.dump(facts, file, indent=1)
+
+    def facts(self):
+        if not os.path.exists(self.known):
+            return {}
+        with open(self.known, encoding="utf-8") as file:
+            return json.load(file)
+
+    def write(self):
+        form = Form(self.program, self.options.first_token)
+        if form.opening is None:
+            print(f"plain text alone is written: {form.why_plain}")
+        writer = Writer(form, self.data, self.options, self.target["context_length"])
+        writer.write(self.options.tokens, 60 * self.options.write_minutes)
+        self.keep(data=distill_text.summary(self.data), chat=form.opening is not None)
+
+    def train(self):
+        import distill_train
+        files = run_files(self.data)
+        if not files:
+            sys.exit(f"{self.data}: there is no text; `--only write` makes it")
+        shape = distill_train.shape_for(self.target["architecture"], self.target["context_length"], self.options)
+        table = None
+        if not os.path.exists(self.checkpoint):
+            table = distill_train.embedding_of(self.target["path"])
+            known = [self.target["architecture"][name] for name in ("vocab_size", "hidden_size")]
+            if list(table.shape) != known:
+                sys.exit(f"{self.target['path']}: the embedding is {list(table.shape)}, not {known}: give a folder of floats or a GGUF file")
+        told = distill_train.train(distill_train.Text(files), shape, table, self.checkpoint, self.options)
+        self.keep(shape=shape, training=told)
+
+    def export(self):
+        import distill_train
+        if not os.path.exists(self.checkpoint):
+            sys.exit(f"{self.checkpoint} is missing; `--only train` makes it")
+        self.clear_out()
+        if not self.options.to:
+            facts = distill_train.export(self.checkpoint, self.options.out)
+        else:
+            floats = os.path.join(self.options.work, "floats")
+            facts = distill_train.export(self.checkpoint, floats)
+            name = os.path.basename(os.path.abspath(self.options.out))
+            made = os.path.join(self.options.out, f"{name}.{self.options.to}.gguf")
+            self.program.run("quantize", floats, "--to", self.options.to, "--out", made)
+        self.keep(format=self.options.to or "bfloat16", measured=None, **facts)
+        self.write_card()
+
+    def clear_out(self):
+        """Takes away the draft that was exported before, in whichever format; nothing of anybody else's."""
+        out = self.options.out
+        os.makedirs(out, exist_ok=True)
+        ours = [name for name in os.listdir(out) if name in ("README.md", "config.json", "model.safetensors") or name.endswith(".gguf")]
+        if os.listdir(out) and (self.facts().get("exported") != os.path.abspath(out) or len(ours) < len(os.listdir(out))):
+            sys.exit(f"{out}: holds something that was not exported there by this recipe; remove it, or name another folder with --out")
+        for name in ours:
+            os.remove(os.path.join(out, name))
+        self.keep(exported=os.path.abspath(out))
+
+    def measure(self):
+        chosen, how = self.options, []
+        if chosen.measure:
+            prompts = [{"prompt": text} for text in distill_text.questions_of(chosen.measure)[:chosen.measure_prompts]]
+            how = ["--chat"] if self.facts().get("chat") else []
+        else:
+            prompts = [{"prompt_ids": ids} for ids in distill_text.held_prompts(self.data, chosen.measure_prompts)]
+        answers = self.program.generate(prompts, "--draft", chosen.out, "--drafter", "model", "-k", 4, "--temperature", 0, "--batch", 1,
+                                        "--max-tokens", chosen.measure_tokens, "--compare", *how)
+        measured = distill_text.measured(answers)
+        measured["prompts"] = os.path.basename(chosen.measure) if chosen.measure else "that were held back"
+        print(json.dumps(measured))
+        self.keep(measured=measured)
+        self.write_card()
+
+    def write_card(self):
+        with open(os.path.join(self.options.out, "README.md"), "w", encoding="utf-8") as file:
+            file.write(card(os.path.basename(os.path.abspath(self.options.out)), self.target, self.facts(),
+                            "distill.py " + shlex.join(sys.argv[1:])))
+
+
+def card(name, target, facts, command):
+    """What was done and what came of it, for README.md beside the draft."""
+    shape, told, data = facts.get("shape"), facts.get("training"), facts.get("data")
+    rows = [("target", f"{os.path.basename(target['path'].rstrip('/'))}: {target['parameters']:,} parameters, "
+                       f"vocabulary {target['architecture']['vocab_size']:,}")]
+    if shape:
+        rows.append(("shape", f"{shape['layers']} layers of {shape['hidden']}, {shape['heads']} query and {shape['kv_heads']} key-value "
+                              f"heads of {shape['head_dim']}, feed-forward {shape['ffn']}, rope theta {shape['theta']:g}, tied; "
+                              f"{facts.get('format', 'bfloat16')}"))
+    rows.append(("tokenizer", "the target's, which is not copied here"))
+    if data:
+        parts = ", ".join(f"{count:,} of {source}" for source, count in data["sources"].items())
+        rows.append(("data", f"{data['tokens']:,} tokens written by the target itself ({parts}); its {data['top']} largest "
+                             f"log-probabilities at each place"))
+    if told:
+        rows.append(("training", f"{told['before'] + told['minutes']:.1f} minutes, {told['steps']:,} steps, {told['tokens']:,} tokens"))
+        rows.append(("text held back", f"KL {told['kl']:.3f}, accepted at T = 1 (sum of min(p, q)) {told['accepted']:.3f}, "
+                                       f"argmax agrees {told['agreed']:.3f}"))
+    if told and "accepted_of_learned" in told:
+        rows.append(("text it learned from", f"accepted at T = 1 {told['accepted_of_learned']:.3f}"))
+    use = facts.get("measured")
+    if use:
+        places = ", ".join(f"{x:.2f}" for x in use["by_place"])
+        rows.append(("in use, greedy, k 4", f"{use['accepted']} of {use['proposed']} drafted tokens accepted ({use['rate']:.3f}; by place "
+                                            f"{places}), {use['tokens_per_round']:.2f} tokens a round, {use['speedup']:.2f} times plain "
+                                            f"decoding; {use['answers']} prompts ({use['prompts']})"))
+    table = "\n".join(f"| {left} | {right} |" for left, right in rows)
+    return (f"# {name}: a draft for {os.path.basename(target['path'].rstrip('/'))}\n\n| | |\n|---|---|\n{table}\n\n"
+            f"Last made or measured by `{command}`.\nIt began from its target's embedding and text: whether and how it may be passed on "
+            f"is for the target's licence to say.\n")
+
+
+def main():
+    recipe = Recipe(options())
+    os.makedirs(recipe.options.work, exist_ok=True)
+    try:
+        for step in STEPS:
+            if step in recipe.options.only:
+                print(f"--- {step}", flush=True)
+                getattr(recipe, step)()
+    except RuntimeError as error:
+        sys.exit(f"distill.py: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,304 @@
+"""The student: a small Llama (model.py) that learns what the target would say. KL to the target's largest probabilities and one bucket for
+the rest, Muon and Adam as in train.py, a rate that falls to zero at the end of the schedule.
+
+The head's loss and gradients are made in chunks, so that a vocabulary of logits for every token never exists at once.
+Needs torch, numpy, safetensors, and gguf where the target is a GGUF file.
+"""
+import contextlib
+import glob
+import json
+import os
+import time
+import numpy as np
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+import train as T
+from model import Config, Llama
+
+HEAD_BYTES = {"cpu": 1 << 27, "cuda": 1 << 30}  # of logits that exist at a time, at most
+
+
+def gguf_parts(path):
+    """The files of a GGUF model given by its file, its first part or its folder; none for a Hugging Face folder."""
+    if os.path.isdir(path):
+        if os.path.exists(os.path.join(path, "config.json")):
+            return []
+        found = sorted(glob.glob(os.path.join(path, "*.gguf")))
+    else:
+        found = [path]
+    first = found[0] if found else ""
+    return sorted(glob.glob(glob.escape(first.split("-00001-of-")[0]) + "-*-of-*.gguf")) if "-00001-of-" in first else found[:1]
+
+
+def embedding_of(target):
+    """The target's table of tokens, [vocabulary, width] in float32."""
+    parts = gguf_parts(target)
+    if parts:
+        import gguf
+        for part in parts:
+            for tensor in gguf.GGUFReader(part).tensors:
+                if tensor.name == "token_embd.weight":
+                    values = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+                    return torch.from_numpy(np.array(values, np.float32).reshape([int(n) for n in reversed(tensor.shape)]))
+        raise SystemExit(f"{target}: there is no tensor token_embd.weight")
+    from safetensors import safe_open
+    for file in sorted(glob.glob(os.path.join(target, "*.safetensors"))):
+        with safe_open(file, "pt") as tensors:
+            for name in tensors.keys():
+                if name.endswith("embed_tokens.weight"):
+                    return tensors.get_tensor(name).float()
+    raise SystemExit(f"{target}: there is no tensor model.embed_tokens.weight")
+
+
+def principal_components(table, often, width):
+    """The table on its `width` leading principal components, tokens weighted by how often they occur; spread .05. Components beyond the
+    table's own are small noise."""
+    share = often / often.sum()
+    centred = table - share @ table
+    values, vectors = torch.linalg.eigh(centred.T @ (centred * share[:, None]))
+    start = centred @ vectors.flip(1)[:, :width]
+    start = start / start.std() * .05
+    return F.pad(start, (0, width - start.shape[1])) + (start.shape[1] < width) * .005 * torch.randn(len(start), width)
+
+
+class Text:
+    """Runs of distill_text.py: what is learnt from, and what is held back."""
+
+    def __init__(self, files):
+        runs = [{name: run[name] for name in ("ids", "prompt", "length", "top", "lp", "held")} for run in map(np.load, files)]
+        self.runs = [run for run in runs if len(run["ids"])]
+        rows = [(r, i) for r, run in enumerate(self.runs) for i in range(len(run["ids"]))]
+        self.training = [(r, i) for r, i in rows if not self.runs[r]["held"][i]]
+        self.held = [(r, i) for r, i in rows if self.runs[r]["held"][i]]
+
+    def tokens(self, rows):
+        return sum(int(self.runs[r]["length"][i]) for r, i in rows)
+
+    def width(self, row):
+        return int(self.runs[row[0]]["prompt"][row[1]] + self.runs[row[0]]["length"][row[1]])
+
+    def longest(self):
+        return max(map(self.width, self.training + self.held))
+
+    def often(self, vocab):
+        """How often each token occurs, and a little for those that do not."""
+        counts = np.full(vocab, .3)
+        for r, i in self.training:
+            counts += np.bincount(self.runs[r]["ids"][i, :self.width((r, i))], minlength=vocab)
+        return torch.from_numpy(counts).float()
+
+    def batch(self, rows, device):
+        """ids [rows, width]; where the lessons' states lie among its places; top and lp of the lessons."""
+        width, ids, places, top, lp = max(map(self.width, rows)), [], [], [], []
+        for b, (r, i) in enumerate(rows):
+            run = self.runs[r]
+            prompt, length = int(run["prompt"][i]), int(run["length"][i])
+            ids.append(np.pad(run["ids"][i, :prompt + length], (0, width - prompt - length)))
+            places.append(b * width + prompt - 1 + np.arange(length))
+            top.append(run["top"][i, :length])
+            lp.append(run["lp"][i, :length])
+        n = min(x.shape[-1] for x in top)
+        together = (np.stack(ids).astype(np.int64), np.concatenate(places), np.concatenate([x[:, :n] for x in top]).astype(np.int64),
+                    np.concatenate([x[:, :n] for x in lp]).astype(np.float32))
+        return [torch.from_numpy(x).to(device) for x in together]
+
+    def batches(self, size, rng):
+        """Batches without end, epoch after epoch, each of rows of about the same width."""
+        while True:
+            order = [self.training[i] for i in rng.permutation(len(self.training))]
+            for start in range(0, len(order), 16 * size):
+                window = sorted(order[start:start + 16 * size], key=self.width)
+                cut = [window[i:i + size] for i in range(0, len(window), size)]
+                yield from (cut[i] for i in rng.permutation(len(cut)))
+
+
+def short_type(device):
+    """bfloat16, but float32 on processors that are slower at it, as those without instructions for it are by ten times."""
+    seconds = {}
+    for kind in (torch.bfloat16, torch.float32):
+        x = torch.ones(256, 512, dtype=kind)
+        for _ in range(2):  # the first is for the libraries to wake
+            begin = time.perf_counter()
+            x @ x.T
+            seconds[kind] = time.perf_counter() - begin
+    return min(seconds, key=seconds.get) if device == "cpu" else torch.bfloat16
+
+
+class HeadKl(torch.autograd.Function):
+    """Mean KL of the target's distribution p and the student's q, both of the target's top tokens and one bucket for the rest. The gradient
+    by a logit is q - p inside of the top, and q (1 - rest / q_rest) outside, where `rest` is the bucket of p and q_rest that of q. `stats`:
+    sums over the places of KL, of sum min(p, q) over the top (at least that many are accepted at T = 1), and of equal argmaxes."""
+    stats = torch.zeros(3)
+
+    @staticmethod
+    def forward(ctx, states, weight, top, lp, needs_gradients):
+        n, w, x = len(states), weight.detach().to(T.SHORT), states.detach().to(T.SHORT)
+        of_states, of_weight = (torch.empty_like(x), torch.zeros_like(weight)) if needs_gradients else (None, None)
+        stats = torch.zeros(3, dtype=torch.float64, device=x.device)
+        chunk = max(16, HEAD_BYTES.get(x.device.type, 1 << 27) // (4 * len(w)))
+        for i in range(0, n, chunk):
+            xi, t, p = x[i:i + chunk], top[i:i + chunk], lp[i:i + chunk].exp()
+            rest = (1 - p.sum(-1)).clamp(min=0)
+            q_all = (xi @ w.T).float()
+            agreed = q_all.argmax(-1) == t[:, 0]
+            q_all.sub_(torch.logsumexp(q_all, -1, keepdim=True)).exp_()
+            q = q_all.gather(1, t)
+            q_rest = (1 - q.sum(-1)).clamp(min=1e-6)
+            kl = (p * (lp[i:i + chunk] - q.clamp(min=1e-20).log())).sum(-1) + rest * (rest.clamp(min=1e-20).log() - q_rest.log())
+            stats += torch.stack([kl.sum(), torch.minimum(p, q).sum(), agreed.sum()]).double()
+            if needs_gradients:
+                g = q_all.mul_((1 - rest / q_rest)[:, None]).scatter_(1, t, q - p).to(T.SHORT)
+                of_states[i:i + chunk] = g @ w
+                of_weight += (g.T @ xi).float()
+        if needs_gradients:
+            ctx.save_for_backward(of_states.to(states.dtype) / n, of_weight / n)
+        HeadKl.stats = stats
+        return (stats[0] / n).float()
+
+    @staticmethod
+    def backward(ctx, by_loss):
+        of_states, of_weight = ctx.saved_tensors
+        return of_states * by_loss, of_weight * by_loss, None, None, None
+
+
+class Student:
+    """The model, its optimisers, and how far its schedule has come."""
+
+    def __init__(self, shape, device, longest):
+        self.config, self.device = Config(**shape), device
+        self.net = Llama(Config(**{**shape, "max_pos": longest})).to(device)
+        named = list(self.net.named_parameters())
+        self.embedding = self.net.model.embed_tokens.weight
+        self.norms = [w for _, w in named if w.ndim < 2]
+        self.muon = T.Muon([w for n, w in named if w.ndim == 2 and "embed" not in n], .02, .01)
+        self.adam = torch.optim.AdamW([{"params": [self.embedding], "rate": 2e-3}, {"params": self.norms, "rate": 5e-3}],
+                                      betas=(.9, .98), weight_decay=0.0)
+        self.amp = (lambda: torch.autocast("cuda", torch.bfloat16)) if device.startswith("cuda") else contextlib.nullcontext
+        # Minutes of the present schedule that have passed, and of all before it; steps and tokens of all, and the schedule's first step.
+        self.told = dict(minutes=0.0, before=0.0, steps=0, first=0, tokens=0, finished=False)
+
+    def loss(self, batch):
+        ids, places, top, lp = batch
+        with self.amp():
+            states = self.net.features(ids).flatten(0, 1)[places]
+        return HeadKl.apply(states, self.embedding, top, lp, torch.is_grad_enabled())
+
+    def step(self, batch, scale):
+        self.loss(batch).backward()
+        nn.utils.clip_grad_norm_([self.embedding, *self.norms], 1.0)
+        for group in self.adam.param_groups:
+            group["lr"] = group["rate"] * scale
+        self.adam.step()
+        self.muon.step(lambda w: w.grad, scale, .95)
+        self.net.zero_grad(set_to_none=True)
+        self.told["steps"] += 1
+        self.told["tokens"] += len(batch[1])
+
+    @torch.no_grad()
+    def evaluate(self, text, rows):
+        """Held-out KL, acceptance at T = 1 and agreement of the most likely tokens."""
+        total, count = np.zeros(3), 0
+        for i in range(0, len(rows), 8):
+            batch = text.batch(rows[i:i + 8], self.device)
+            self.loss(batch)
+            total, count = total + HeadKl.stats.cpu().numpy(), count + len(batch[1])
+        return dict(zip(("kl", "accepted", "agreed"), (float(x) / max(1, count) for x in total)))
+
+    def save(self, path):
+        torch.save(dict(model=self.net.state_dict(), config=self.config.dict(), adam=self.adam.state_dict(),
+                        muon=[momentum for _, momentum in self.muon.groups], told=self.told), path + ".part")
+        os.replace(path + ".part", path)
+
+    def load(self, path):
+        saved = torch.load(path, map_location=self.device)
+        if saved["config"] != self.config.dict():
+            raise SystemExit(f"{path}: a student of another shape, {saved['config']}; go on with that, or remove it")
+        self.net.load_state_dict(saved["model"])
+        self.adam.load_state_dict(saved["adam"])
+        for (_, momentum), was in zip(self.muon.groups, saved["muon"]):
+            momentum.copy_(was)
+        self.told = saved["told"]
+
+
+def shape_for(architecture, context, options):
+    """The student's shape for a target of which `tandem inspect` tells the architecture; the options decide where they are given. Its width
+    is near .45 of the target's, as a step costs most in the product with the vocabulary, and at most 512."""
+    hidden = options.hidden or min(512, max(64, 64 * round(.45 * architecture["hidden_size"] / 64)))
+    head_dim = options.head_dim or 64
+    heads = options.heads or max(1, hidden // head_dim)
+    return dict(vocab=architecture["vocab_size"], hidden=hidden, layers=options.layers or min(6, max(2, round(architecture["num_layers"] / 7.5))),
+                heads=heads, kv_heads=options.kv_heads or (heads // 2 if heads % 2 == 0 else 1), head_dim=head_dim,
+                ffn=options.ffn or 3 * hidden, theta=options.rope_theta, eps=1e-5, max_pos=context)
+
+
+def train(text, shape, table, checkpoint, options):
+    """Trains until the schedule ends, from the checkpoint if there is one; what was reached, as the checkpoint tells it."""
+    torch.manual_seed(options.seed)
+    device = options.train_device or ("cuda" if torch.cuda.is_available() else "cpu")
+    T.SHORT = short_type(device)
+    student = Student(shape, device, text.longest())
+    told = student.told
+    if os.path.exists(checkpoint):
+        student.load(checkpoint)
+        told = student.told
+        if told["finished"] and not options.resume:
+            print("trained already; --resume goes on for another schedule")
+            return told
+        if told["finished"]:
+            told.update(before=told["before"] + told["minutes"], minutes=0.0, first=told["steps"], finished=False)
+    else:
+        with torch.no_grad():
+            student.embedding.copy_(principal_components(table, text.often(shape["vocab"]), shape["hidden"]))
+    size = options.batch or (48 if device.startswith("cuda") else 12)
+    checked = text.held[::max(1, len(text.held) // 64)]
+    batches = text.batches(size, np.random.default_rng([options.seed, told["steps"]]))
+    earlier, begin, last = told["minutes"], time.time(), time.time()
+
+    def minutes():
+        return earlier + (time.time() - begin) / 60
+
+    def progress():
+        passed, whole = (told["steps"] - told["first"], options.steps) if options.steps is not None else (minutes(), options.minutes)
+        return passed / whole if whole > 0 else 1
+
+    def tell():
+        told.update(minutes=minutes(), **student.evaluate(text, checked))
+        print("%.1f min, step %d: held out KL %.3f, accepted at T = 1 %.3f, argmax agrees %.3f" %
+              (told["minutes"], told["steps"], told["kl"], told["accepted"], told["agreed"]), flush=True)
+        student.save(checkpoint)
+
+    print(f"{sum(w.numel() for w in student.net.parameters())} parameters on {device}, {T.SHORT}: {json.dumps(shape)}")
+    print(f"{text.tokens(text.training)} tokens to learn from, {text.tokens(text.held)} held back")
+    while (done := progress()) < 1:
+        warm = max((told["steps"] - told["first"] + 1) / 50, done / .05)
+        scale = min(1, warm) * min(1, (1 - done) / .7)
+        student.step(text.batch(next(batches), device), scale)
+        if time.time() - last > 60 * options.tell:
+            tell()
+            last = time.time()
+    told["finished"] = True
+    as_many = text.training[::max(1, len(text.training) // max(1, len(checked)))]
+    told["accepted_of_learned"] = student.evaluate(text, as_many)["accepted"]
+    tell()
+    print("accepted of what it learned from %.3f" % told["accepted_of_learned"])
+    return told
+
+
+def export(checkpoint, out):
+    """The trained student as a Hugging Face folder in bfloat16, without a tokenizer: it has its target's. Returns its shape, and what was
+    told of its training."""
+    from safetensors.torch import save_file
+    saved = torch.load(checkpoint, map_location="cpu")
+    c = Config(**saved["config"])
+    os.makedirs(out, exist_ok=True)
+    save_file({name: w.to(torch.bfloat16).contiguous() for name, w in saved["model"].items()}, os.path.join(out, "model.safetensors"),
+              metadata={"format": "pt"})
+    with open(os.path.join(out, "config.json"), "w", encoding="utf-8") as file:
+        json.dump(dict(architectures=["LlamaForCausalLM"], model_type="llama", vocab_size=c.vocab, hidden_size=c.hidden,
+                       intermediate_size=c.ffn, num_hidden_layers=c.layers, num_attention_heads=c.heads, num_key_value_heads=c.kv_heads,
+                       head_dim=c.head_dim, hidden_act="silu", max_position_embeddings=c.max_pos, rms_norm_eps=c.eps, rope_theta=c.theta,
+                       rope_scaling=None, tie_word_embeddings=True, attention_bias=False, mlp_bias=False, torch_dtype="bfloat16"), file,
+                  indent=2)
+        file.write("\n")
+    return dict(shape=saved["config"], training=saved["told"])
