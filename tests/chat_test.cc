@@ -95,9 +95,26 @@ TEST(TokenizeChat, ShowsWhatIsPutToTheModel) {
   const ProgramRun text = RunProgram({"tokenize", "--tokenizer", model.path(), "--text", kTurn});
   EXPECT_EQ(run.exit_status, kExitDone) << run.err;
   EXPECT_EQ(run.out, text.out);
+  const ProgramRun lines =
+      RunProgram({"tokenize", "--tokenizer", model.path(), "--chat", "--jsonl", "-"},
+                 "{\"text\": \"a\"}\n{\"text\": \"Who was it?\"}\n");
+  EXPECT_THAT(lines.out, testing::EndsWith("\n" + text.out));
   EXPECT_EQ(
-      RunProgram({"tokenize", "--tokenizer", model.path(), "--chat", "--jsonl", "-"}).exit_status,
+      RunProgram({"tokenize", "--tokenizer", model.path(), "--chat", "--as-prompt", "--text", "a"})
+          .exit_status,
       kExitWrongLine);
+}
+
+TEST(TokenizeAsPrompt, AddsWhatPromptsHaveAroundThem) {
+  const std::string model = ShippedModelPath("storyteller-7m");
+  const auto ids_of = [&](const Words& more) {
+    const ProgramRun run =
+        RunProgram(Joined({"tokenize", "--tokenizer", model, "--text", "One day"}, more));
+    return Json::parse(run.out)["ids"].get<std::vector<int>>();
+  };
+  std::vector<int> wanted = ids_of({});
+  wanted.insert(wanted.begin(), 0);
+  EXPECT_EQ(ids_of({"--as-prompt"}), wanted);
 }
 
 TEST(BenchChat, MeasuresAnswersToMessages) {

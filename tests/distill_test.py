@@ -79,10 +79,6 @@ class Forms(World):
         self.assertEqual((form.front, form.opening), ([0], None))
         self.assertIn("has no chat template", form.why_plain)
 
-    def test_a_wrong_token_in_front_of_a_prompt_is_seen(self):
-        with self.assertRaisesRegex(RuntimeError, "give --first-token"):
-            distill_program.Form(self.program(), first_token=5)
-
     def test_the_form_of_a_question_is_that_of_the_template(self):
         program = self.program(self.model_that_chats())
         form = distill_program.Form(program)

@@ -28,12 +28,10 @@ struct TokenizeFlags {
   std::optional<std::string> text;
   std::string jsonl;
   bool no_special = false;
+  bool as_prompt = false;
   bool chat = false;
 
   absl::Status Check() const {
-    if (chat && !text.has_value()) {
-      return absl::InvalidArgumentError("--chat: is of one message: give --text");
-    }
     if (text.has_value() != jsonl.empty()) {
       return absl::InvalidArgumentError("give one of --text and --jsonl");
     }
@@ -74,48 +72,59 @@ absl::StatusOr<Item> ParseItem(const std::string& line, const std::string& where
   return item;
 }
 
-absl::Status PrintIds(const Tokenizer& tokenizer, const std::vector<TokenId>& ids) {
-  const nlohmann::ordered_json json = {{"ids", ids}, {"decoded", tokenizer.Decode(ids)}};
-  return Print(json.dump(-1, ' ', true, Json::error_handler_t::replace) + "\n");
-}
-
-// Errors of the text begin with `where`.
-absl::Status PrintTokens(const Tokenizer& tokenizer, const Item& item, const std::string& where) {
-  const absl::StatusOr<std::vector<TokenId>> ids = tokenizer.Encode(item.text, item.special);
-  if (!ids.ok()) {
-    return {ids.status().code(), absl::StrCat(where, ": ", ids.status().message())};
+// What becomes of an item's text.
+class Encoder {
+ public:
+  static absl::StatusOr<Encoder> Load(const TokenizeFlags& flags) {
+    Encoder encoder;
+    encoder.as_prompt_ = flags.as_prompt;
+    ASSIGN_OR_RETURN(const std::string path, ModelNamed(flags.tokenizer));
+    ASSIGN_OR_RETURN(encoder.tokenizer_, Tokenizer::Load(path));
+    if (flags.chat) {
+      ASSIGN_OR_RETURN(encoder.chat_, ChatFormat::Load(path, encoder.tokenizer_.get()));
+    }
+    return encoder;
   }
-  return PrintIds(tokenizer, *ids);
-}
 
-// What stands before the answer to a message.
-absl::Status PrintTurn(const std::string& path, const Tokenizer& tokenizer,
-                       const std::string& message) {
-  ASSIGN_OR_RETURN(const ChatFormat format, ChatFormat::Load(path, &tokenizer));
-  Request request{.prompt = message};
-  RETURN_IF_ERROR(format.PutTurn(/*system=*/std::nullopt, &request));
-  return PrintIds(tokenizer, request.prompt_ids);
-}
+  // Errors of the text begin with `where`.
+  absl::Status Print(const Item& item, const std::string& where) const {
+    const absl::StatusOr<std::vector<TokenId>> ids = Encode(item);
+    if (!ids.ok()) {
+      return {ids.status().code(), absl::StrCat(where, ": ", ids.status().message())};
+    }
+    const nlohmann::ordered_json json = {{"ids", *ids}, {"decoded", tokenizer_->Decode(*ids)}};
+    return tandem::Print(json.dump(-1, ' ', true, Json::error_handler_t::replace) + "\n");
+  }
 
-absl::Status PrintLines(const Tokenizer& tokenizer, TextInput input, SpecialTokens special) {
+ private:
+  absl::StatusOr<std::vector<TokenId>> Encode(const Item& item) const {
+    if (chat_.has_value()) {
+      Request request{.prompt = item.text};
+      RETURN_IF_ERROR(chat_->PutTurn(/*system=*/std::nullopt, &request));
+      return request.prompt_ids;
+    }
+    ASSIGN_OR_RETURN(std::vector<TokenId> ids, tokenizer_->Encode(item.text, item.special));
+    return as_prompt_ ? tokenizer_->WithTemplate(std::move(ids)) : ids;
+  }
+
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::optional<ChatFormat> chat_;
+  bool as_prompt_ = false;
+};
+
+absl::Status Run(const TokenizeFlags& flags) {
+  ASSIGN_OR_RETURN(const Encoder encoder, Encoder::Load(flags));
+  if (flags.text.has_value()) {
+    return encoder.Print({.text = *flags.text, .special = flags.special()}, "--text");
+  }
+  ASSIGN_OR_RETURN(TextInput input, TextInput::Open(flags.jsonl));
   while (const std::optional<absl::StatusOr<std::string>> line = input.NextLine()) {
     RETURN_IF_ERROR(line->status());
     if (absl::StripAsciiWhitespace(**line).empty()) continue;
-    ASSIGN_OR_RETURN(const Item item, ParseItem(**line, input.where(), special));
-    RETURN_IF_ERROR(PrintTokens(tokenizer, item, input.where()));
+    ASSIGN_OR_RETURN(const Item item, ParseItem(**line, input.where(), flags.special()));
+    RETURN_IF_ERROR(encoder.Print(item, input.where()));
   }
   return absl::OkStatus();
-}
-
-absl::Status Run(const TokenizeFlags& flags) {
-  ASSIGN_OR_RETURN(const std::string path, ModelNamed(flags.tokenizer));
-  ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, Tokenizer::Load(path));
-  if (flags.chat) return PrintTurn(path, *tokenizer, *flags.text);
-  if (flags.text.has_value()) {
-    return PrintTokens(*tokenizer, {.text = *flags.text, .special = flags.special()}, "--text");
-  }
-  ASSIGN_OR_RETURN(TextInput input, TextInput::Open(flags.jsonl));
-  return PrintLines(*tokenizer, std::move(input), flags.special());
 }
 
 }  // namespace
@@ -136,12 +145,13 @@ Command AddTokenizeCommand(CLI::App* program) {
       ->type_name("F");
   app->add_flag("--no-special", flags->no_special,
                 "Special tokens written in the text are ordinary text, where a line does not say");
+  CLI::Option* as_prompt = app->add_flag(
+      "--as-prompt", flags->as_prompt, "With the tokens that the model's prompts have around them");
   app->add_flag("--chat", flags->chat,
-                "The text is a message, put to the model by its chat template, up to its answer");
+                "Texts are messages, put to the model by its chat template, up to the answer")
+      ->excludes(as_prompt);
   app->footer(
-      "Prints {\"ids\": [...], \"decoded\": \"...\"} for each text; nothing is added in front but "
-      "by "
-      "--chat.");
+      "Prints {\"ids\": [...], \"decoded\": \"...\"} for each text; nothing else is added to it.");
   return {.app = app,
           .check = [flags] { return flags->Check(); },
           .run = [flags] { return Run(*flags); }};

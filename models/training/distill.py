@@ -46,7 +46,6 @@ def options():
     add("--top", type=int, default=16, help="log-probabilities kept at each place [%(default)s]")
     add("--sequences", type=int, default=96, help="of a run [%(default)s]")
     add("--at-once", type=int, default=64, help="sequences written together [%(default)s]")
-    add("--first-token", type=int, help="id that prompts begin with, should it not be found out")
     add = parser.add_argument_group("train").add_argument
     add("--minutes", type=float, default=60, help="of the schedule, at whose end the rate is zero [%(default)s]")
     add("--steps", type=int, help="or its steps")
@@ -95,7 +94,7 @@ class Recipe:
             return json.load(file)
 
     def write(self):
-        form = Form(self.program, self.options.first_token)
+        form = Form(self.program)
         if form.opening is None:
             print(f"plain text alone is written: {form.why_plain}")
         writer = Writer(form, self.data, self.options, self.target["context_length"])

@@ -3,10 +3,6 @@ import json
 import subprocess
 import tempfile
 
-# What a prompt may begin with, beside the tokens of the template and those that end a text.
-BEGINNINGS = ("<s>", "<|begin_of_text|>", "<|im_start|>", "<|startoftext|>", "<bos>", "<|endoftext|>", "<|user|>", "<|system|>")
-
-
 class Program:
     """`tandem` with its target. A command that fails is a RuntimeError with its words."""
 
@@ -27,10 +23,10 @@ class Program:
             self.known = json.loads(self.run("inspect", self.target, "--json"))
         return self.known
 
-    def tokenize(self, texts, special="plain"):
-        """Ids of texts, nothing in front of them; with "parse" special tokens that are written in them count."""
-        lines = "".join(json.dumps({"text": text, "special": special}) + "\n" for text in texts)
-        printed = self.run("tokenize", "--tokenizer", self.target, "--jsonl", "-", lines=lines)
+    def tokenize(self, texts, *options):
+        """Ids of texts, nothing in front of them, as ordinary text but where options of `tokenize` say otherwise."""
+        lines = "".join(json.dumps({"text": text, "special": "plain"}) + "\n" for text in texts)
+        printed = self.run("tokenize", "--tokenizer", self.target, "--jsonl", "-", *options, lines=lines)
         return [json.loads(line)["ids"] for line in printed.split("\n") if line]
 
     def generate(self, prompts, *options):
@@ -55,17 +51,13 @@ def shared_ends(lists):
 
 class Form:
     """How text is put to the target. `front`: ids in front of plain text. `opening` and `closing`: what its chat template has around a
-    question, or None without a template. The program tells the ids of a prompt but for the first (nothing predicts it), which is therefore
-    looked for: it is the one with which all the others have the log-probabilities that they have in the prompt, bit for bit."""
+    question, or None without a template."""
 
-    def __init__(self, program, first_token=None):
+    def __init__(self, program):
         self.program = program
-        if first_token is not None:
-            self.candidates = [first_token]
-        else:
-            written = program.tokenize(BEGINNINGS, "parse") + program.tokenize(BEGINNINGS)
-            self.candidates = [ids[0] for ids in written] + program.inspect()["eos_token_ids"] + [0, 1, 2]
-        self.front = self._find_front("The sea is wide")
+        text = ["The sea is wide"]
+        ids, prompt = program.tokenize(text)[0], program.tokenize(text, "--as-prompt")[0]
+        self.front = next(prompt[:i] for i in range(len(prompt)) if prompt[i:i + len(ids)] == ids)
         self.opening = self.closing = None
         self.why_plain = ""
         try:
@@ -75,41 +67,10 @@ class Form:
                 raise
             self.why_plain = str(error)
 
-    def _prompts(self, prompts, *options):
-        """What is told of the prompts' tokens; None for a prompt that is refused, as one that is too long, unless all are."""
-        answers = self.program.write(prompts, "--max-tokens", 1, "--prompt-logprobs", 0, *options)
-        if all("error" in answer for answer in answers):
-            raise RuntimeError(answers[0]["error"])
-        return [answer.get("prompt_logprobs") for answer in answers]
-
-    def _first(self, known, candidates):
-        """The first id of a prompt of which `known` is told."""
-        rest = [token["id"] for token in known[1:]]
-        candidates = list(dict.fromkeys(candidates))
-        for first, seen in zip(candidates, self._prompts([{"prompt_ids": [first, *rest]} for first in candidates])):
-            if seen is not None and seen[1:] == known[1:]:
-                return first
-        raise RuntimeError("which token the target's prompts begin with could not be found out: give --first-token")
-
-    def _find_front(self, text):
-        ids = self.program.tokenize([text])[0]
-        known = self._prompts([{"prompt": text}])[0]
-        rest = [token["id"] for token in known[1:]]
-        if len(known) == len(ids):
-            return []
-        if rest != ids:
-            raise RuntimeError(f"the target's prompts begin with {len(known) - len(ids)} tokens: only one is known how to deal with")
-        return [self._first(known, self.candidates)]
-
     def chat_ids(self, questions):
-        """Ids of the prompts by which the template puts these questions; None for those that are refused."""
-        known = self._prompts([{"prompt": question} for question in questions], "--chat")
-        if self.opening:
-            first = self.opening[0]
-        else:
-            told = next(prompt for prompt in known if prompt)
-            first = self._first(told, self.front + self.candidates + [token["id"] for token in told[1:]])
-        return [prompt and [first, *(token["id"] for token in prompt[1:])] for prompt in known]
+        """Ids of the prompts by which the template puts these questions; None for those that leave no room for an answer."""
+        most = self.program.inspect()["context_length"] - 1
+        return [ids if len(ids) <= most else None for ids in self.program.tokenize(questions, "--chat")]
 
 
 def question_in(ids, closing):
