@@ -1,5 +1,4 @@
-// Products of many rows with block formats on a unit that multiplies tiles; include after a
-// simd_*.h.
+// Products of many rows with block formats on a unit of tiles; include after a simd_*.h.
 //
 // Tiles multiply whole numbers alone, exactly, and each sum then joins its output's chain as in
 // block_kernels.h: the bits are the same.
