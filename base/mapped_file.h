@@ -27,8 +27,8 @@ class MappedFile {
   ~MappedFile();
 
   absl::Span<const std::byte> bytes() const { return {data_, size_}; }
-  // Asks for huge pages, which spare reading at random the search for its pages. Linux gives them
-  // where the file system holds such, and what is in memory came there so.
+  // Asks the kernel for huge pages, which save TLB misses. It grants them if the file system
+  // supports large folios and the page cache holds the file in such.
   void AskForHugePages() const;
   // Says that `part` of a mapped file is not wanted soon: its whole pages leave this process's
   // memory, and come back from the file when they are read.

@@ -28,12 +28,11 @@ class OutputFile {
   ~OutputFile();
 
   absl::Status Write(absl::string_view bytes);
-  // Where the next byte is written, from the file's beginning; behind its end, zeros lie between.
+  // Moves to an offset from the beginning. A gap behind the end reads as zeros.
   absl::Status Seek(int64_t offset);
   // Returns when what was written is on the disk.
   absl::Status Sync();
-  // What is on the disk leaves memory, and comes back, where it is read, in pages of the reader's
-  // liking.
+  // Drops what is on the disk from the page cache.
   void Forget();
   // Must be called for the file to be complete.
   absl::Status Close();

@@ -16,22 +16,18 @@
 #include "base/status_macros.h"
 #include "kernels/backend.h"
 #include "model/formats/safetensors.h"
-#include "nlohmann/json.hpp"
 
 namespace tandem {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
 
 constexpr size_t kFirstBytes = size_t{16} << 10;  // of a file, in its identity
 constexpr char kIdentity[] = "identity";          // the entry of this name
-constexpr int64_t kLengthBytes = 8;               // in front of a safetensors file's header
-constexpr int64_t kEntryBytes = 512;              // of the header, at most
+constexpr size_t kEntryBytes = 512;               // of the header, at most
 
-int64_t Padded(int64_t size) {
-  constexpr auto kUnit = static_cast<int64_t>(kPackedAlignment);
-  return (size + kUnit - 1) / kUnit * kUnit;
+size_t Padded(size_t size) {
+  return (size + kPackedAlignment - 1) / kPackedAlignment * kPackedAlignment;
 }
 
 absl::string_view AsText(absl::Span<const std::byte> bytes) {
@@ -48,24 +44,25 @@ absl::StatusOr<PackedSource> PackedSource::Of(absl::Span<const std::string> file
   PackedSource source;
   std::string name = absl::StrCat(how, "\n");
   std::string first_bytes;
+  fs::path first;
   source.identity = absl::StrCat("version ", kPackedVersion, "\n", how, "\n");
   for (const std::string& path : files) {
     std::error_code error;
-    const std::string canonical = fs::canonical(path, error).string();
+    const fs::path canonical = fs::canonical(path, error);
     struct stat info = {};
     if (error || stat(path.c_str(), &info) != 0) {
       return absl::ErrnoToStatus(error ? error.value() : errno, path);
     }
     ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path));
-    absl::StrAppend(&name, canonical, "\n");
-    absl::StrAppend(&source.identity, canonical, " ", file.bytes().size(), " ",
+    if (first.empty()) first = canonical;
+    absl::StrAppend(&name, canonical.string(), "\n");
+    absl::StrAppend(&source.identity, canonical.string(), " ", file.bytes().size(), " ",
                     int64_t{info.st_mtim.tv_sec}, " ", int64_t{info.st_mtim.tv_nsec}, "\n");
     absl::StrAppend(&first_bytes,
                     AsText(file.bytes().first(std::min(kFirstBytes, file.bytes().size()))));
     source.bytes += static_cast<int64_t>(file.bytes().size());
   }
   source.identity += first_bytes;
-  const fs::path first = files.empty() ? fs::path() : fs::canonical(fs::path(files.front()));
   source.path = (fs::path(folder) /
                  absl::StrFormat("%s-%s-%016x.safetensors", first.parent_path().filename().string(),
                                  first.stem().string(), std::hash<std::string>()(name)))
@@ -83,7 +80,7 @@ absl::StatusOr<PackedFile> PackedFile::Open(const PackedSource& source) {
   for (const SafetensorsEntry& entry : entries) packed.entries_[entry.name] = entry.bytes;
   ASSIGN_OR_RETURN(const absl::Span<const std::byte> identity, packed.Find(kIdentity));
   std::string wanted = source.identity;
-  wanted.resize(Padded(static_cast<int64_t>(wanted.size())));
+  wanted.resize(Padded(wanted.size()));
   if (AsText(identity) == wanted) return packed;
   return absl::FailedPreconditionError(
       absl::StrCat(source.path, ": was packed from other files than are there now"));
@@ -107,11 +104,11 @@ absl::StatusOr<PackedFileWriter> PackedFileWriter::Create(const PackedSource& so
   const std::string name =
       absl::StrCat(fs::path(source.path).filename().string(), ".", getpid(), ".part");
   std::string path = (fs::path(source.path).parent_path() / name).string();
-  fs::remove(path, error);  // of a process of this number that came to an end
+  fs::remove(path, error);  // left by a process with this id that crashed
   ASSIGN_OR_RETURN(OutputFile file, folder.NewFile(name));
   PackedFileWriter writer(source, most_entries, std::move(folder), std::move(file),
                           std::move(path));
-  RETURN_IF_ERROR(writer.file_.Seek(writer.header_bytes_));
+  RETURN_IF_ERROR(writer.file_.Seek(static_cast<int64_t>(writer.header_bytes_)));
   RETURN_IF_ERROR(writer.Add(kIdentity, AsBytes(source.identity)));
   return writer;
 }
@@ -119,36 +116,26 @@ absl::StatusOr<PackedFileWriter> PackedFileWriter::Create(const PackedSource& so
 PackedFileWriter::PackedFileWriter(const PackedSource& source, int most_entries,
                                    OutputFolder folder, OutputFile file, std::string path)
     : source_(source),
-      header_bytes_(Padded(kLengthBytes + kEntryBytes * (most_entries + 2))),
+      header_bytes_(Padded(kEntryBytes * (most_entries + 2))),
       folder_(std::move(folder)),
       file_(std::move(file)),
       path_(std::move(path)) {}
 
 absl::Status PackedFileWriter::Add(absl::string_view name, absl::Span<const std::byte> bytes) {
-  const int64_t begin = entries_.empty() ? 0 : entries_.back().end;
-  const auto size = static_cast<int64_t>(bytes.size());
-  entries_.push_back({std::string(name), begin, begin + Padded(size)});
+  const size_t padded = Padded(bytes.size());
+  const auto size = static_cast<int64_t>(padded);
+  entries_.push_back({.name = std::string(name), .dtype = "U8", .shape = {size}, .bytes = size});
   RETURN_IF_ERROR(file_.Write(AsText(bytes)));
-  return file_.Write(std::string(Padded(size) - size, '\0'));
+  return file_.Write(std::string(padded - bytes.size(), '\0'));
 }
 
 absl::Status PackedFileWriter::Finish() {
-  json header = json::object();
-  for (const Entry& entry : entries_) {
-    header[entry.name] = {{"dtype", "U8"},
-                          {"shape", {entry.end - entry.begin}},
-                          {"data_offsets", {entry.begin, entry.end}}};
-  }
-  std::string text = header.dump();
-  const int64_t size = header_bytes_ - kLengthBytes;
-  TANDEM_CHECK(static_cast<int64_t>(text.size()) <= size);
-  text.resize(size, ' ');
-  std::string length(kLengthBytes, '\0');
-  for (int i = 0; i < kLengthBytes; ++i) length[i] = static_cast<char>(size >> (8 * i));
+  const std::string header = SafetensorsHeader(entries_, header_bytes_);
+  TANDEM_CHECK(header.size() == header_bytes_);
   RETURN_IF_ERROR(file_.Seek(0));
-  RETURN_IF_ERROR(file_.Write(length + text));
+  RETURN_IF_ERROR(file_.Write(header));
   RETURN_IF_ERROR(file_.Sync());
-  file_.Forget();  // small pages, as they were written
+  file_.Forget();  // writing cached it in small pages; the reader will ask for huge ones
   RETURN_IF_ERROR(file_.Close());
   std::error_code error;
   fs::rename(path_, source_.path, error);

@@ -1,5 +1,5 @@
-// A model's packed weights in a file of their own, which later starts map in place of packing them
-// again: a safetensors file of bytes. Whoever wants the space may remove it.
+// A cache of a model's packed weights: a safetensors file of bytes, which later starts map instead
+// of packing again. It may be deleted at any time.
 #ifndef TANDEM_MODEL_PACKED_FILE_H_
 #define TANDEM_MODEL_PACKED_FILE_H_
 
@@ -15,30 +15,31 @@
 #include "base/hash_map.h"
 #include "base/mapped_file.h"
 #include "base/output_folder.h"
+#include "model/formats/safetensors_header.h"
 
 namespace tandem {
 
-// What packed weights are made of, and the file that has them.
+// What packed weights are made from, and the file that caches them.
 struct PackedSource {
   std::string path;      // of the packed weights
-  std::string identity;  // bytes that change when the weights' bits might
+  std::string identity;  // changes whenever the packed bits might
   int64_t bytes = 0;     // of the model's files
 
-  // Of the weights in `files`, packed as `how` says, in a file of `folder`. A file is taken for
-  // what it was by its path, size, time of change and first bytes. Errors are of a file.
+  // Of the weights in `files`, packed as `how` says, cached in `folder`. A file counts as unchanged
+  // if its path, size, modification time and first bytes are the same. Errors name a file.
   static absl::StatusOr<PackedSource> Of(absl::Span<const std::string> files, absl::string_view how,
                                          const std::string& folder);
 };
 
-// Move-only. What Find gives stays valid, at the same address, as long as some object has it.
+// Move-only. What Find returns stays valid, at the same address, until the mapping is destroyed.
 class PackedFile {
  public:
-  // NOT_FOUND if there is none, FAILED_PRECONDITION if it is of another identity, and errors of
-  // what it is not, which are to be taken alike: it is to be made anew.
+  // NOT_FOUND if there is no such file, FAILED_PRECONDITION if its identity differs, and the errors
+  // of a malformed safetensors file. The caller rebuilds it in each case.
   static absl::StatusOr<PackedFile> Open(const PackedSource& source);
 
-  // What was added by this name, and zeros to the next multiple of kPackedAlignment, at such a
-  // multiple. FAILED_PRECONDITION if nothing was.
+  // What was added under this name, aligned to kPackedAlignment and zero-padded to a multiple of
+  // it. FAILED_PRECONDITION if there is no such entry.
   absl::StatusOr<absl::Span<const std::byte>> Find(absl::string_view name) const;
 
  private:
@@ -47,32 +48,27 @@ class PackedFile {
   HashMap<std::string, absl::Span<const std::byte>> entries_;
 };
 
-// Makes such a file, which is there when it is complete, and not before.
+// Writes such a file. It appears under its name only when it is complete.
 class PackedFileWriter {
  public:
-  // `most_entries` with names of 400 bytes at most will be added. RESOURCE_EXHAUSTED if the disk
-  // has less than twice the model's files free.
+  // At most `most_entries` will be added, with names of at most 400 bytes. RESOURCE_EXHAUSTED if
+  // the disk has less free space than twice the size of the model's files.
   static absl::StatusOr<PackedFileWriter> Create(const PackedSource& source, int most_entries);
 
   absl::Status Add(absl::string_view name, absl::Span<const std::byte> bytes);
-  // Puts it in its place, and on the disk.
+  // Flushes it to the disk and moves it into place.
   absl::Status Finish();
 
  private:
-  struct Entry {
-    std::string name;
-    int64_t begin = 0;
-    int64_t end = 0;
-  };
   PackedFileWriter(const PackedSource& source, int most_entries, OutputFolder folder,
                    OutputFile file, std::string path);
 
   const PackedSource source_;
-  const int64_t header_bytes_;
+  const size_t header_bytes_;  // reserved: it is written last
   OutputFolder folder_;
   OutputFile file_;
   std::string path_;  // until it is complete
-  std::vector<Entry> entries_;
+  std::vector<TensorHeader> entries_;
 };
 
 }  // namespace tandem

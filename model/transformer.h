@@ -30,8 +30,8 @@ class Transformer final : public LanguageModel {
     // head.
     std::optional<DType> quantized{};
     Quantize which = Quantize::kFloats;
-    // The folder that keeps packed weights (packed_file.h), where memory is the host's; empty for
-    // none. A model whose files have fewer bytes is packed by its first pass, as all are without.
+    // Where packed weights are cached (packed_file.h) if the backend's memory is the host's; empty
+    // for nowhere. Models whose files are smaller than this are packed by their first pass instead.
     std::string packed_folder{};
     int64_t least_packed_bytes = int64_t{64} << 20;
   };
@@ -88,19 +88,25 @@ class Transformer final : public LanguageModel {
     const PackedWeight* weight;
     std::vector<std::string> tensors;  // that it is made of
   };
+  // What a model is loaded from.
+  struct Files {
+    std::string path;
+    ModelConfig config;
+    std::shared_ptr<const Weights> weights;
+  };
   struct PassTables;
   friend class TransformerLoader;
 
-  Transformer(Backend* backend, ModelConfig config)
+  Transformer(Backend* backend, const Files& files)
       : backend_(backend),
         sampler_(dynamic_cast<RowSampler*>(backend)),
-        config_(std::move(config)),
+        config_(files.config),
+        weights_(files.weights),
         repeater_(backend->MakeRepeater()) {}
-  static absl::StatusOr<std::unique_ptr<Transformer>> LoadFrom(const std::string& folder,
-                                                               Backend* backend,
+  static absl::StatusOr<std::unique_ptr<Transformer>> LoadFrom(const Files& files, Backend* backend,
                                                                const LoadOptions& options,
                                                                PackedFile* packed);
-  static absl::StatusOr<std::unique_ptr<Transformer>> LoadPacked(const std::string& folder,
+  static absl::StatusOr<std::unique_ptr<Transformer>> LoadPacked(const Files& files,
                                                                  Backend* backend,
                                                                  const LoadOptions& options);
   void ForgetPacked();
@@ -115,9 +121,9 @@ class Transformer final : public LanguageModel {
   Backend* backend_;
   RowSampler* sampler_;  // the backend, if it is one
   ModelConfig config_;
-  std::unique_ptr<Weights> weights_;  // the mapped files; the embedding is read in place
-  PackedFile packed_;                 // likewise, if its weights are read there
-  bool is_unread_ = false;            // and no pass has read it yet
+  std::shared_ptr<const Weights> weights_;  // the mapped files; the embedding is read in place
+  PackedFile packed_;                       // mapped, too, if weights are read from it
+  bool is_unread_ = false;                  // and no pass has read it yet
   int64_t num_parameters_ = 0;
   std::vector<std::byte> quantized_embedding_;  // where the files' is not what is wanted
   Buffer embedding_storage_;

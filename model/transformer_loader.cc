@@ -32,30 +32,29 @@ bool IsDerivable(absl::string_view name) {
 
 class TransformerLoader {
  public:
-  TransformerLoader(Transformer* model, const Transformer::LoadOptions& options)
-      : model_(*model), quantized_(options.quantized), which_(options.which) {}
+  TransformerLoader(const std::string& path, const Transformer::LoadOptions& options,
+                    Transformer* model)
+      : model_(*model), quantized_(options.quantized), which_(options.which), path_(path) {}
 
-  // From the weights' files, or with what `packed` has.
-  absl::Status Load(const std::string& folder, PackedFile* packed) {
+  // From the weights' files, or from `packed`.
+  absl::Status Load(PackedFile* packed) {
     if (packed != nullptr) {
       model_.packed_ = std::move(*packed);
       model_.is_unread_ = true;
       packed_ = &model_.packed_;
     }
-    return Fill(folder);
+    return Fill();
   }
-  // Packs every weight into a file instead, and leaves the model without.
-  absl::Status Write(const std::string& folder, PackedFileWriter* writer) {
+  // Packs every weight into a file. The model is left without.
+  absl::Status Write(PackedFileWriter* writer) {
     writer_ = writer;
-    RETURN_IF_ERROR(Fill(folder));
+    RETURN_IF_ERROR(Fill());
     return writer->Finish();
   }
   static int MostEntries(const ModelConfig& config) { return 8 * config.num_layers + 2; }
 
  private:
-  absl::Status Fill(const std::string& folder) {
-    folder_ = folder;
-    ASSIGN_OR_RETURN(model_.weights_, Weights::Open(folder));
+  absl::Status Fill() {
     const ModelConfig& config = model_.config_;
     ASSIGN_OR_RETURN(const ConstMatrixView embedding, LoadEmbedding());
     ASSIGN_OR_RETURN(model_.embedding_,
@@ -69,7 +68,7 @@ class TransformerLoader {
     return CheckAllUsed();
   }
 
-  // Its data, too, but where packed weights take its place.
+  // Without data where packed weights replace it.
   absl::StatusOr<ConstMatrixView> Matrix(const std::string& name, int64_t rows, int64_t cols) {
     used_.insert(name);
     model_.num_parameters_ += rows * cols;
@@ -204,7 +203,7 @@ class TransformerLoader {
     for (size_t i = 1; i < names.size(); ++i) {
       if (found.HasOneDType(i, 0)) continue;
       return absl::InvalidArgumentError(
-          absl::StrCat(folder_, ": ", found.tensors[i], " is ", NameOf(found.parts[i].matrix.dtype),
+          absl::StrCat(path_, ": ", found.tensors[i], " is ", NameOf(found.parts[i].matrix.dtype),
                        " and ", found.tensors[0], " is ", NameOf(found.parts[0].matrix.dtype),
                        "; they must have one dtype"));
     }
@@ -284,63 +283,63 @@ class TransformerLoader {
   Transformer& model_;
   const std::optional<DType> quantized_;
   const Transformer::Quantize which_;
+  const std::string path_;
   const PackedFile* packed_ = nullptr;  // to take weights from, or none
   PackedFileWriter* writer_ = nullptr;  // to put them into, or none
-  std::string folder_;
   std::set<std::string> used_;
   std::set<std::string> ignored_;
 };
 
-absl::StatusOr<std::unique_ptr<Transformer>> Transformer::LoadFrom(const std::string& folder,
+absl::StatusOr<std::unique_ptr<Transformer>> Transformer::LoadFrom(const Files& files,
                                                                    Backend* backend,
                                                                    const LoadOptions& options,
                                                                    PackedFile* packed) {
-  ASSIGN_OR_RETURN(ModelConfig config, ReadModelConfig(folder));
-  std::unique_ptr<Transformer> model(new Transformer(backend, std::move(config)));
-  RETURN_IF_ERROR(TransformerLoader(model.get(), options).Load(folder, packed));
+  std::unique_ptr<Transformer> model(new Transformer(backend, files));
+  RETURN_IF_ERROR(TransformerLoader(files.path, options, model.get()).Load(packed));
   RETURN_IF_ERROR(backend->Synchronize());
   return model;
 }
 
-// With the packed weights that options.packed_folder keeps, and has from now on. Null if they are
-// too few to be kept.
-absl::StatusOr<std::unique_ptr<Transformer>> Transformer::LoadPacked(const std::string& folder,
+// With the cached weights of options.packed_folder, which are written first if they are missing or
+// stale. Null if the model is too small for that.
+absl::StatusOr<std::unique_ptr<Transformer>> Transformer::LoadPacked(const Files& files,
                                                                      Backend* backend,
                                                                      const LoadOptions& options) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<Weights> weights, Weights::Open(folder));
   const std::string how =
       absl::StrCat("quantized ", options.quantized.has_value() ? NameOf(*options.quantized) : "not",
                    options.which == Quantize::kAll ? ", all" : "");
   ASSIGN_OR_RETURN(const PackedSource source,
-                   PackedSource::Of(weights->files(), how, options.packed_folder));
+                   PackedSource::Of(files.weights->files(), how, options.packed_folder));
   if (source.bytes < options.least_packed_bytes) return nullptr;
   if (absl::StatusOr<PackedFile> packed = PackedFile::Open(source); packed.ok()) {
-    auto model = LoadFrom(folder, backend, options, &*packed);
+    auto model = LoadFrom(files, backend, options, &*packed);
     if (model.ok()) return model;
   }
-  Log(LogLevel::kInfo, absl::StrCat("packing the weights of ", folder,
+  Log(LogLevel::kInfo, absl::StrCat("packing the weights of ", files.path,
                                     " once, for later starts to map: ", source.path));
-  ASSIGN_OR_RETURN(ModelConfig config, ReadModelConfig(folder));
   ASSIGN_OR_RETURN(PackedFileWriter writer,
-                   PackedFileWriter::Create(source, TransformerLoader::MostEntries(config)));
-  Transformer unfilled(backend, std::move(config));
-  RETURN_IF_ERROR(TransformerLoader(&unfilled, options).Write(folder, &writer));
+                   PackedFileWriter::Create(source, TransformerLoader::MostEntries(files.config)));
+  Transformer unfilled(backend, files);
+  RETURN_IF_ERROR(TransformerLoader(files.path, options, &unfilled).Write(&writer));
   ASSIGN_OR_RETURN(PackedFile packed, PackedFile::Open(source));
-  return LoadFrom(folder, backend, options, &packed);
+  return LoadFrom(files, backend, options, &packed);
 }
 
 absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Load(const std::string& folder,
                                                                Backend* backend,
                                                                const LoadOptions& options) {
-  absl::Status not_kept;
+  Files files{.path = folder, .config = {}, .weights = {}};
+  ASSIGN_OR_RETURN(files.config, ReadModelConfig(folder));
+  ASSIGN_OR_RETURN(files.weights, Weights::Open(folder));
+  absl::Status not_cached;
   if (!options.packed_folder.empty() && backend->memory_is_host()) {
-    auto packed = LoadPacked(folder, backend, options);
+    auto packed = LoadPacked(files, backend, options);
     if (packed.ok() && *packed != nullptr) return packed;
-    not_kept = packed.status();
+    not_cached = packed.status();
   }
-  ASSIGN_OR_RETURN(auto model, LoadFrom(folder, backend, options, nullptr));
-  if (!not_kept.ok()) {
-    Log(LogLevel::kWarning, absl::StrCat("packed weights are not kept: ", not_kept.message()));
+  ASSIGN_OR_RETURN(auto model, LoadFrom(files, backend, options, nullptr));
+  if (!not_cached.ok()) {
+    Log(LogLevel::kWarning, absl::StrCat("packed weights are not cached: ", not_cached.message()));
   }
   return model;
 }

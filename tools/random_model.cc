@@ -19,10 +19,10 @@
 #include "base/process_limits.h"
 #include "base/status_macros.h"
 #include "base/thread_pool.h"
+#include "model/formats/safetensors_header.h"
 #include "model/tokenizer/byte_alphabet.h"
 #include "nlohmann/json.hpp"
 #include "tools/model_tensors.h"
-#include "tools/safetensors_header.h"
 #include "tools/table.h"
 
 namespace tandem {

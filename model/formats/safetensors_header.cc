@@ -1,4 +1,6 @@
-#include "tools/safetensors_header.h"
+#include "model/formats/safetensors_header.h"
+
+#include <algorithm>
 
 #include "nlohmann/json.hpp"
 
@@ -17,7 +19,7 @@ const char* SafetensorsName(DType dtype) {
   }
 }
 
-std::string SafetensorsHeader(absl::Span<const TensorHeader> tensors) {
+std::string SafetensorsHeader(absl::Span<const TensorHeader> tensors, size_t least_bytes) {
   constexpr size_t kAlignment = 64;
   nlohmann::json header = {{"__metadata__", {{"format", "pt"}}}};
   int64_t offset = 0;
@@ -28,7 +30,8 @@ std::string SafetensorsHeader(absl::Span<const TensorHeader> tensors) {
     offset += tensor.bytes;
   }
   std::string text = header.dump();
-  text.append((kAlignment - (sizeof(uint64_t) + text.size()) % kAlignment) % kAlignment, ' ');
+  const size_t bytes = std::max(sizeof(uint64_t) + text.size(), least_bytes);
+  text.resize((bytes + kAlignment - 1) / kAlignment * kAlignment - sizeof(uint64_t), ' ');
   std::string length;
   for (size_t i = 0; i < sizeof(uint64_t); ++i) {
     length.push_back(static_cast<char>(uint64_t{text.size()} >> (8 * i)));
