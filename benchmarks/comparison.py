@@ -82,10 +82,10 @@ class Worker:
 
 
 class Tandem:
-    """The program `tandem`, a process per call."""
+    """The program `tandem`, a process per call of at most `timeout` seconds."""
 
-    def __init__(self, path, threads):
-        self.path = path
+    def __init__(self, path, threads, timeout=1200):
+        self.path, self.timeout = path, timeout
         self.threads = ["--threads", str(threads)]
         if not os.path.exists(path):
             fail(f"{path} is missing; build it with ./dev build or name another with --bin")
@@ -96,7 +96,7 @@ class Tandem:
     def try_json(self, *arguments):
         """The JSON that `tandem ARGUMENTS --json` prints and "", or None and its error."""
         done = subprocess.run([self.path, *arguments, *self.threads, "--json"], capture_output=True, text=True,
-                              timeout=1200)
+                              timeout=self.timeout)
         return (json.loads(done.stdout), "") if done.returncode == 0 else (None, done.stderr.strip())
 
     def json(self, *arguments):
@@ -114,6 +114,13 @@ class Tandem:
         done = subprocess.run([self.path, "tokenize", "--tokenizer", model, "--text", text], capture_output=True,
                               text=True, check=True)
         return json.loads(done.stdout)["ids"]
+
+    def chat_ids(self, model, messages):
+        """The token ids of each message, alone in the model's chat format."""
+        lines = "".join(json.dumps({"text": message}) + "\n" for message in messages)
+        done = subprocess.run([self.path, "tokenize", "--tokenizer", model, "--chat", "--jsonl", "-"], input=lines,
+                              capture_output=True, text=True, check=True)
+        return [json.loads(line)["ids"] for line in done.stdout.splitlines()]
 
     def first_token(self, *arguments):
         """Milliseconds from starting the process to the first byte it writes, and the most memory it held in bytes."""

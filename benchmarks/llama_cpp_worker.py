@@ -126,24 +126,20 @@ def generate(engine, ids, tokens):
     return {"ids": written, "ms_per_token": (time.perf_counter() - start) * 1e3 / max(tokens - 2, 1)}
 
 
-def answer_alone(engine, ids, tokens, ends):
-    """A greedy answer of at most `tokens`, with the end it ends with, and the milliseconds of all of it."""
-    start = time.perf_counter()
-    written = [engine.argmax(engine.read(ids))]
-    while len(written) < tokens and written[-1] not in ends:
-        written.append(engine.argmax(engine.run(written[-1:], len(ids) + len(written) - 1)[1]))
-    return {"ids": written, "ms": (time.perf_counter() - start) * 1e3}
+def greedy_answer(engine, draft, ids, tokens, ends, draft_tokens):
+    """A greedy answer of at most `tokens`, with the end it ends with, and the milliseconds of all of it.
 
-
-def answer_drafted(engine, draft, ids, tokens, ends, draft_tokens):
-    """The same with up to `draft_tokens` of the draft's own greedy tokens checked in one batch of each round."""
+    Each round checks up to `draft_tokens` of the draft's own greedy tokens in one batch; with 0 there is no draft.
+    """
     start = time.perf_counter()
     written, rounds, kept_of_draft, proposed = [engine.argmax(engine.read(ids))], 0, 0, 0
-    draft.read(ids)
+    if draft_tokens:
+        draft.read(ids)
     known = len(ids)  # positions that the draft's cache holds
     while len(written) < tokens and written[-1] not in ends:
         here = len(ids) + len(written) - 1  # the position of the last token, which nobody has read
-        draft.forget(min(known, here))
+        if draft_tokens:
+            draft.forget(min(known, here))
         unread = written[min(known, here) - len(ids):]
         proposal = []
         for _ in range(min(draft_tokens, tokens - len(written) - 1)):
@@ -158,7 +154,8 @@ def answer_drafted(engine, draft, ids, tokens, ends, draft_tokens):
             written.append(chosen)
             if chosen in ends or i == len(proposal) or chosen != proposal[i]:
                 kept_of_draft += i
-                engine.forget(here + i + 1)
+                if i < len(proposal):
+                    engine.forget(here + i + 1)
                 known = min(known, here + i + 1)
                 break
     return {"ids": written, "ms": (time.perf_counter() - start) * 1e3, "rounds": rounds, "accepted": kept_of_draft,
@@ -168,8 +165,7 @@ def answer_drafted(engine, draft, ids, tokens, ends, draft_tokens):
 def answers(state, prompts, tokens, ends, draft_tokens):
     """The answers to all prompts, plainly if `draft_tokens` is 0."""
     engine, draft = state["engine"], state.get("draft")
-    return {"answers": [answer_alone(engine, ids, tokens, ends) if draft_tokens == 0 else
-                        answer_drafted(engine, draft, ids, tokens, ends, draft_tokens) for ids in prompts]}
+    return {"answers": [greedy_answer(engine, draft, ids, tokens, ends, draft_tokens) for ids in prompts]}
 
 
 def load(api, state, path, settings):

@@ -15,7 +15,6 @@ checks them in one batch, without a chat template of its own: it gets Tandem's t
 import argparse
 import json
 import os
-import subprocess
 import sys
 import tempfile
 
@@ -45,26 +44,12 @@ def tasks(count):
     return found
 
 
-class Pair:
-    """Tandem's side."""
-
-    def __init__(self, args):
-        self.args = args
-        self.models = ["--target", args.target, "--draft", args.draft, "--threads", str(args.threads)]
-
-    def run(self, *arguments):
-        done = subprocess.run([self.args.bin, *arguments, *self.models, "--json"], capture_output=True, text=True,
-                              timeout=7200)
-        if done.returncode != 0:
-            lib.fail(f"tandem {' '.join(arguments)}: {done.stderr.strip()}")
-        return json.loads(done.stdout)
-
-    def bench(self, prompts, drafter, temperature):
-        """The runs of one task, by draft length."""
-        report = self.run("bench", "speculation", "--chat", "--prompts", prompts, "--drafter", drafter, "-k", self.args.lengths,
-                          "--temperature", str(temperature), "--max-tokens", str(self.args.max_tokens),
-                          "--repeat", str(self.args.repeat))
-        return report["target"]["path"], (report["draft"] or {}).get("path"), report["runs"]
+def bench(tandem, args, prompts, drafter, temperature):
+    """The paths of both models, and the runs of one task by draft length."""
+    report = tandem.json("bench", "speculation", "--chat", "--prompts", prompts, "--drafter", drafter, "-k", args.lengths,
+                         "--temperature", str(temperature), "--max-tokens", str(args.max_tokens),
+                         "--repeat", str(args.repeat), "--target", args.target, "--draft", args.draft)
+    return (report["target"]["path"], (report["draft"] or {}).get("path")), report["runs"]
 
 
 def row(task, temperature, drafter, runs):
@@ -100,12 +85,6 @@ class LlamaCpp:
         return {length: lib.median(speeds) for length, speeds in zip(self.lengths, turns)}
 
 
-def prompt_ids(args, prompts):
-    """Tandem's token ids of each prompt in the model's chat format."""
-    return [json.loads(subprocess.run([args.bin, "tokenize", "--tokenizer", args.target, "--chat", "--text", prompt],
-                                      capture_output=True, text=True, check=True).stdout)["ids"] for prompt in prompts]
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", default=os.path.join(lib.ROOT, "build", "release", "tandem"))
@@ -135,7 +114,8 @@ def main():
     for task in chosen:
         if task not in everything:
             lib.fail(f"--tasks: found {task}, allowed: {', '.join(everything)}")
-    pair, rows, figures, beside = Pair(args), [], [], []
+    tandem = lib.Tandem(args.bin, args.threads, timeout=7200)
+    rows, figures, beside = [], [], []
     models = None
     for task in chosen:
         with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
@@ -143,14 +123,13 @@ def main():
             file.flush()
             for temperature in (float(text) for text in args.temperatures.split(",")):
                 for drafter in args.drafters.split(","):
-                    target, draft, runs = pair.bench(file.name, drafter, temperature)
-                    models = models or (target, draft)
+                    models, runs = bench(tandem, args, file.name, drafter, temperature)
                     rows.append(row(task, temperature, drafter, runs))
                     figures.append({"task": task, "temperature": temperature, "drafter": drafter, "runs": runs})
                     lib.say(" ".join(rows[-1]))
         if args.llama_cpp:
             with lib.Worker(os.path.join(args.llama_cpp, "bin", "python3"), "llama_cpp_worker.py") as worker:
-                speeds = LlamaCpp(args, worker).speeds(prompt_ids(args, everything[task]), args)
+                speeds = LlamaCpp(args, worker).speeds(tandem.chat_ids(args.target, everything[task]), args)
             best = max(speeds, key=speeds.get)
             beside.append([task, f"{speeds[0]:.1f}", f"{speeds[best]:.1f} at {best}"])
             figures.append({"task": task, "llama_cpp": speeds})

@@ -28,6 +28,12 @@ alignas(16) inline constexpr uint8_t kIq4Table[16] = {1,   24,  45,  63,  79,  9
 
 static_assert(8 * 2 * 15 * 127 < 32768 && 4 * 2 * 31 * 127 < 32768 && 2 * 2 * 63 * 127 < 32768);
 
+// Of a group, or of half of one, for 16 outputs.
+struct GroupScales {
+  Floats scales;
+  Floats minimums;  // zeros in formats without
+};
+
 template <typename DotProduct, DType kDType>
 struct BlockFormat : DotProduct {
   static constexpr BlockLayout kLayout = BlockLayoutOf(kDType);
@@ -61,9 +67,17 @@ struct BlockFormat : DotProduct {
   // Whether numbers, 128 more than they are, are brought back to what they are first.
   static constexpr bool kIsCentred = kLayout.zero == 128 && DotProduct::kIsSigned;
   static constexpr int kZero = kIsCentred ? 0 : kLayout.zero;
-  // Of 16 outputs from `lane` on. kPart: 0 for scales, 1 for minimums.
+  // Of 16 outputs from `lane` on.
+  static GroupScales Scales(const std::byte* unit, const std::byte* group, int half, int lane) {
+    GroupScales scales = {Part<0>(unit, group, half, lane), Zero()};
+    if constexpr (kLayout.has_minimums) scales.minimums = Part<1>(unit, group, half, lane);
+    return scales;
+  }
+
+ private:
+  // kPart: 0 for scales, 1 for minimums.
   template <int kPart>
-  static Floats Scales(const std::byte* unit, const std::byte* group, int half, int lane) {
+  static Floats Part(const std::byte* unit, const std::byte* group, int half, int lane) {
     const std::byte* const at =
         group + kLayout.number_bytes() + kPart * kLayout.scale_bytes() + half * kPanelOutputs;
     if constexpr (kLayout.scales == BlockScales::kF16) {
@@ -85,14 +99,14 @@ inline Words BeginningOf(const ActivationGroup& row, int half) {
 // Adds a row's whole sums with 16 outputs, times the scales of both sides, to the outputs' totals,
 // then the minimums times its activations; or starts the totals.
 template <typename Format>
-inline void AddProducts(const Words& products, const ActivationGroup& row, int half, Floats scales,
-                        Floats minimums, bool start, float* totals) {
+inline void AddProducts(const Words& products, const ActivationGroup& row, int half,
+                        const GroupScales& scales, bool start, float* totals) {
   Floats total = start ? Zero() : Load(totals);
-  total = MulAdd(SignedToFloats(products), Mul(scales, Splat(row.scale)), total);
+  total = MulAdd(SignedToFloats(products), Mul(scales.scales, Splat(row.scale)), total);
   if constexpr (Format::kLayout.has_minimums) {
     const float of_row =
         Format::kLayout.halves() == 1 ? row.sum : row.scale * static_cast<float>(row.sums[half]);
-    total = MulAdd(minimums, Splat(of_row), total);
+    total = MulAdd(scales.minimums, Splat(of_row), total);
   }
   Store(totals, total);
 }
@@ -169,15 +183,11 @@ void MultiplyUnit(const std::byte* unit, const ActivationGroup* activations, int
 #pragma GCC unroll 4
         for (int v = 0; v < kVectors; ++v) {
           const int lane = (slice + v) * kLanes;
-          const Floats scales = Format::template Scales<0>(unit, group, half, lane);
-          Floats minimums = Zero();
-          if constexpr (kLayout.has_minimums) {
-            minimums = Format::template Scales<1>(unit, group, half, lane);
-          }
+          const GroupScales scales = Format::Scales(unit, group, half, lane);
 #pragma GCC unroll 8
           for (int r = 0; r < kRows; ++r) {
             AddProducts<Format>(sum[r][v], activations[r * kLayout.unit_groups()], half, scales,
-                                minimums, start && half == 0, sums + r * kPanelOutputs + lane);
+                                start && half == 0, sums + r * kPanelOutputs + lane);
           }
         }
       }
@@ -196,35 +206,46 @@ UnitFunction UnitFunctionFor(int rows) {
   return MultiplyUnit<Format, kRows>;
 }
 
-// sums = the rows' products with one panel.   sums: [rows, 64]
+// Calls multiply(unit, activations, groups, start, ahead) for each unit of a panel, as MultiplyUnit
+// takes them, from row `first_row` on.
 //   fetch_end: what lies behind it is not wanted in the cache
-template <typename Format>
-void MultiplyBlockPanel(const ProductTask& task, const std::byte* panel, IndexRange rows,
-                        const std::byte* fetch_end, float* sums) {
+template <typename Format, typename MultiplyRows>
+inline void ForEachUnit(const ProductTask& task, const std::byte* panel, int first_row,
+                        const std::byte* fetch_end, const MultiplyRows& multiply) {
   constexpr BlockLayout kLayout = Format::kLayout;
   constexpr int kUnitGroups = kLayout.unit_groups();
-  const int num_rows = rows.end - rows.begin;
-  const int row_groups = (num_rows + kMaxGroupRows - 1) / kMaxGroupRows;
-  const int small = num_rows / row_groups;           // rows of a group of rows
-  const int larger = num_rows - small * row_groups;  // groups of one more, which go first
   const auto* x = static_cast<const ActivationGroup*>(task.activations) +
-                  static_cast<size_t>(rows.begin) * kUnitGroups;
+                  static_cast<size_t>(first_row) * kUnitGroups;
   for (int first = 0; first < task.num_steps; first += kUnitGroups) {
     const int left = task.num_steps - first;
     const int groups = left < kUnitGroups ? left : kUnitGroups;
     const std::byte* const ahead = panel + kNearFetchBytes;
-    const ActivationGroup* row = x;
-    float* row_sums = sums;
-    for (int i = 0; i < row_groups; ++i) {
-      const int size = small + (i < larger ? 1 : 0);
-      UnitFunctionFor<Format, kMaxGroupRows>(size)(
-          panel, row, groups, first == 0, i == 0 && ahead < fetch_end ? ahead : nullptr, row_sums);
-      row += static_cast<size_t>(size) * kUnitGroups;
-      row_sums += size * kPanelOutputs;
-    }
+    multiply(panel, x, groups, first == 0, ahead < fetch_end ? ahead : nullptr);
     x += static_cast<size_t>(task.num_rows) * kUnitGroups;
     panel += kLayout.head_bytes() + static_cast<size_t>(groups) * kLayout.group_bytes();
   }
+}
+
+// sums = the rows' products with one panel.   sums: [rows, 64]
+template <typename Format>
+void MultiplyBlockPanel(const ProductTask& task, const std::byte* panel, IndexRange rows,
+                        const std::byte* fetch_end, float* sums) {
+  const int num_rows = rows.end - rows.begin;
+  const int row_groups = (num_rows + kMaxGroupRows - 1) / kMaxGroupRows;
+  const int small = num_rows / row_groups;           // rows of a group of rows
+  const int larger = num_rows - small * row_groups;  // groups of one more, which go first
+  ForEachUnit<Format>(task, panel, rows.begin, fetch_end,
+                      [&](const std::byte* unit, const ActivationGroup* activations, int groups,
+                          bool start, const std::byte* ahead) {
+                        float* row_sums = sums;
+                        for (int i = 0; i < row_groups; ++i) {
+                          const int size = small + (i < larger ? 1 : 0);
+                          UnitFunctionFor<Format, kMaxGroupRows>(size)(
+                              unit, activations, groups, start, i == 0 ? ahead : nullptr, row_sums);
+                          activations += static_cast<size_t>(size) * Format::kLayout.unit_groups();
+                          row_sums += size * kPanelOutputs;
+                        }
+                      });
 }
 
 // To the nearest whole number, to even between two. REQUIRES: |x| < 2^22.

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "kernels/matrix.h"
 #include "kernels/paged_kv.h"
@@ -38,6 +39,17 @@ inline constexpr int kNumProductFormats =
 inline constexpr ProductFormat BlockProductFormat(DType dtype) {
   return static_cast<ProductFormat>(static_cast<int>(ProductFormat::kBlocks) +
                                     static_cast<int>(dtype) - static_cast<int>(DType::kQ8_0));
+}
+
+// Calls visit.template operator()<dtype>() for every block format.
+template <typename Visit, int... kOffsets>
+constexpr void ForEachBlockFormat(const Visit& visit,
+                                  std::integer_sequence<int, kOffsets...> /*offsets*/) {
+  (visit.template operator()<static_cast<DType>(static_cast<int>(DType::kQ8_0) + kOffsets)>(), ...);
+}
+template <typename Visit>
+constexpr void ForEachBlockFormat(const Visit& visit) {
+  ForEachBlockFormat(visit, std::make_integer_sequence<int, kNumBlockFormats>());
 }
 
 struct ProductTask {

@@ -68,19 +68,13 @@ void MultiplyManyRows(const ProductTask& task, IndexRange units, IndexRange rows
   }
 }
 
-template <DType... kDTypes>
-void UseFor(CpuKernels* kernels) {
-  ((kernels->multiply[static_cast<int>(BlockProductFormat(kDTypes))] = MultiplyManyRows<kDTypes>),
-   ...);
-}
-
 }  // namespace
 
 CpuKernels WithAmx(CpuKernels kernels) {
   kernels.name = "avx512_amx";
-  UseFor<DType::kQ8_0, DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1, DType::kQ2K,
-         DType::kQ3K, DType::kQ4K, DType::kQ5K, DType::kQ6K, DType::kIq4Nl, DType::kIq4Xs>(
-      &kernels);
+  ForEachBlockFormat([&]<DType kDType>() {
+    kernels.multiply[static_cast<int>(BlockProductFormat(kDType))] = MultiplyManyRows<kDType>;
+  });
   return kernels;
 }
 

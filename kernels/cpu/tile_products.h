@@ -16,7 +16,7 @@ namespace {
 // Rows of a tile. With fewer, a tile takes as long.
 inline constexpr int kTileRows = 16;
 
-// Only for who multiplies by something else than vectors.
+// For formats whose dot products are the tiles'.
 struct NoDot {
   static constexpr bool kHasPairs = false;
   static constexpr bool kIsSigned = false;
@@ -64,14 +64,9 @@ void MultiplyUnitByTiles(const std::byte* unit, const ActivationGroup* activatio
     }
     for (int half = 0; half < kLayout.halves(); ++half) {
       const std::byte* const numbers = NumbersAsBytes<Format>(group, half, expanded);
-      Floats scales[kPanelVectors];
-      Floats minimums[kPanelVectors];
+      GroupScales scales[kPanelVectors];
       for (int v = 0; v < kPanelVectors; ++v) {
-        scales[v] = Format::template Scales<0>(unit, group, half, v * kLanes);
-        minimums[v] = Zero();
-        if constexpr (kLayout.has_minimums) {
-          minimums[v] = Format::template Scales<1>(unit, group, half, v * kLanes);
-        }
+        scales[v] = Format::Scales(unit, group, half, v * kLanes);
       }
       for (int first = 0; first < num_rows; first += kTileRows) {
         const int rows = num_rows - first < kTileRows ? num_rows - first : kTileRows;
@@ -87,7 +82,7 @@ void MultiplyUnitByTiles(const std::byte* unit, const ActivationGroup* activatio
             const auto* const product =
                 reinterpret_cast<const uint32_t*>(products + r * kPanelOutputs + v * kLanes);
             AddProducts<Format>(AddWords(beginning, LoadWords16(product)), row, half, scales[v],
-                                minimums[v], start && g == 0 && half == 0, out + v * kLanes);
+                                start && g == 0 && half == 0, out + v * kLanes);
           }
         }
       }
@@ -100,19 +95,12 @@ void MultiplyUnitByTiles(const std::byte* unit, const ActivationGroup* activatio
 template <typename Format>
 void MultiplyTilePanel(const ProductTask& task, const std::byte* panel, IndexRange rows,
                        const std::byte* fetch_end, float* sums) {
-  constexpr BlockLayout kLayout = Format::kLayout;
-  constexpr int kUnitGroups = kLayout.unit_groups();
-  const auto* x = static_cast<const ActivationGroup*>(task.activations) +
-                  static_cast<size_t>(rows.begin) * kUnitGroups;
-  for (int first = 0; first < task.num_steps; first += kUnitGroups) {
-    const int left = task.num_steps - first;
-    const int groups = left < kUnitGroups ? left : kUnitGroups;
-    const std::byte* const ahead = panel + kNearFetchBytes;
-    MultiplyUnitByTiles<Format>(panel, x, groups, rows.end - rows.begin, first == 0,
-                                ahead < fetch_end ? ahead : nullptr, sums);
-    x += static_cast<size_t>(task.num_rows) * kUnitGroups;
-    panel += kLayout.head_bytes() + static_cast<size_t>(groups) * kLayout.group_bytes();
-  }
+  ForEachUnit<Format>(task, panel, rows.begin, fetch_end,
+                      [&](const std::byte* unit, const ActivationGroup* activations, int groups,
+                          bool start, const std::byte* ahead) {
+                        MultiplyUnitByTiles<Format>(unit, activations, groups,
+                                                    rows.end - rows.begin, start, ahead, sums);
+                      });
 }
 
 }  // namespace

@@ -92,17 +92,10 @@ void TestFormat(Backend& backend) {
   }
 }
 
-template <DType... kDTypes>
-void TestFormats(Backend& backend) {
-  (TestFormat<kDTypes>(backend), ...);
-}
-
 TEST(TileProducts, HaveTheBitsOfVectors) {
   const std::unique_ptr<Backend> backend =
       *MakeCpuBackend({.num_threads = 1, .compute = CpuCompute::kAuto, .isa = "portable"});
-  TestFormats<DType::kQ8_0, DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1, DType::kQ2K,
-              DType::kQ3K, DType::kQ4K, DType::kQ5K, DType::kQ6K, DType::kIq4Nl, DType::kIq4Xs>(
-      *backend);
+  ForEachBlockFormat([&]<DType kDType>() { TestFormat<kDType>(*backend); });
 }
 
 }  // namespace
