@@ -94,8 +94,8 @@ void EngineFlags::AddTo(CLI::App* app, bool with_draft_tokens) {
       ->check(CLI::Range(1, 4096))
       ->group(group);
   app->add_option("--packed-weights", packed_weights,
-                  "Folder that keeps the weights of large models as the CPU reads them, for later "
-                  "starts to map; none [packed/ where fetched models lie]")
+                  "Folder that caches large models' weights in the CPU's layout, so that later "
+                  "starts are fast; none for no cache [packed/ beside fetched models]")
       ->type_name("DIR")
       ->group(group);
 }
@@ -140,9 +140,9 @@ absl::StatusOr<EngineOptions> EngineFlags::ToOptions() const {
     ASSIGN_OR_RETURN(options.kv_memory_bytes, ParseSize("--kv-memory", kv_memory));
   }
   options.page_size = page_size;
-  options.packed_weights = packed_weights.empty()     ? PackedWeightsFolder().value_or("")
-                           : packed_weights == "none" ? ""
-                                                      : packed_weights;
+  options.packed_weights = packed_weights;
+  if (packed_weights.empty()) options.packed_weights = PackedWeightsFolder().value_or("");
+  if (packed_weights == "none") options.packed_weights.clear();
   RETURN_IF_ERROR(options.Validate());
   return options;
 }

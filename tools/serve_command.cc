@@ -121,9 +121,9 @@ absl::Status ServeFlags::Check() {
   return absl::OkStatus();
 }
 
-// What SIGTERM and SIGINT do while it exists. Without a server they end the process as they would
-// have; then the first drains the server, and a second does not wait for what runs.
-// One thread hears them: they are blocked in this one and in every thread that it starts later.
+// Handles SIGTERM and SIGINT while it exists. Before SetServer they end the process, as without it;
+// after that the first drains the server, and the second stops it at once.
+// One thread waits for them. They are blocked in the calling thread and in all that it starts later.
 class StopSignals {
  public:
   StopSignals() {
@@ -144,7 +144,7 @@ class StopSignals {
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
   }
 
-  // From now on signals are for `server`; null for none any more.
+  // Signals concern `server` from now on, or nothing if it is null.
   void SetServer(HttpServer* server) {
     const absl::MutexLock lock(&mutex_);
     server_ = server;
