@@ -123,7 +123,8 @@ absl::Status ServeFlags::Check() {
 
 // Handles SIGTERM and SIGINT while it exists. Before SetServer they end the process, as without it;
 // after that the first drains the server, and the second stops it at once.
-// One thread waits for them. They are blocked in the calling thread and in all that it starts later.
+// One thread waits for them. They are blocked in the calling thread and in all that it starts
+// later.
 class StopSignals {
  public:
   StopSignals() {
