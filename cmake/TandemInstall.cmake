@@ -8,6 +8,13 @@ get_property(tandem_folders GLOBAL PROPERTY TANDEM_FOLDERS)
 list(REMOVE_ITEM tandem_folders tandem_server tandem_tools)
 install(TARGETS ${tandem_folders} EXPORT tandemTargets
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}/tandem)
+if(TANDEM_HAS_XGRAMMAR)
+  install(FILES $<TARGET_PROPERTY:xgrammar::xgrammar,IMPORTED_LOCATION>
+          DESTINATION ${CMAKE_INSTALL_LIBDIR}/tandem)
+  get_filename_component(xgrammar_files ${xgrammar_folder} ABSOLUTE)
+  install(FILES ${xgrammar_files}/LICENSE ${xgrammar_files}/NOTICE
+          DESTINATION ${CMAKE_INSTALL_DATADIR}/tandem/xgrammar)
+endif()
 if(TARGET tandem)
   install(TARGETS tandem RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()

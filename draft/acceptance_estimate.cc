@@ -9,18 +9,30 @@ namespace {
 // A half-life of 100 tests.
 constexpr double kAcceptanceMemory = 0.99309;
 // What is believed before anything is seen, as so many tests would have shown it: of models that
-// were trained alike, and of lookups.
+// were trained alike, of lookups, and of what is forced or predicted.
 constexpr double kModelAcceptance = 0.7;
 constexpr double kLookupAcceptance = 0.4;
+constexpr double kGivenAcceptance = 0.9;
 constexpr double kPriorTests = 4.0;
 // A sequence starts from the wider estimate as from so many tests of its own.
 constexpr double kWiderTests = 24.0;
 constexpr double kDoubt = 0.5;  // standard deviations
 
+double PriorOf(DraftSource source) {
+  switch (source) {
+    case DraftSource::kModel:
+      return kModelAcceptance;
+    case DraftSource::kLookup:
+      return kLookupAcceptance;
+    default:
+      return kGivenAcceptance;
+  }
+}
+
 }  // namespace
 
 int AcceptanceEstimate::IndexOf(const DraftOption& kind) {
-  return kind.source == DraftSource::kModel ? 0 : 1 + kind.evidence;
+  return static_cast<int>(kind.source) * kNumEvidence + kind.evidence;
 }
 
 void AcceptanceEstimate::Observe(const DraftOption& kind, int num_verified, int num_accepted) {
@@ -37,7 +49,7 @@ void AcceptanceEstimate::Survival(const DraftOption& kind, const AcceptanceEstim
                                   absl::Span<double> survival) const {
   const int index = IndexOf(kind);
   // A depth that was hardly tested is taken for like the one before it.
-  double general = kind.source == DraftSource::kModel ? kModelAcceptance : kLookupAcceptance;
+  double general = PriorOf(kind.source);
   double product = 1.0;
   for (size_t i = 0; i < survival.size(); ++i) {
     const size_t depth = std::min<size_t>(i, kNumDepths - 1);

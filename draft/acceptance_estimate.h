@@ -31,7 +31,7 @@ class AcceptanceEstimate {
   using ByDepth = std::array<Counts, kNumDepths>;
   static int IndexOf(const DraftOption& kind);
 
-  std::array<ByDepth, 1 + kNumEvidence> counts_{};  // of the model, then of lookups by evidence
+  std::array<ByDepth, kNumDraftSources * kNumEvidence> counts_{};  // by source and evidence
 };
 
 }  // namespace tandem

@@ -31,7 +31,11 @@ enum class DraftNoise {
 enum class DraftSource {
   kModel,   // a pass of a draft model
   kLookup,  // next to nothing
+  // Known before any drafter is asked, for nothing:
+  kForced,     // what the sequence's constraint leaves no choice but
+  kPredicted,  // what its request predicted
 };
+inline constexpr int kNumDraftSources = 4;
 
 // One way to continue a sequence, known from its committed tokens alone.
 struct DraftOption {
@@ -50,7 +54,7 @@ struct DraftRequest {
   int max_tokens = 0;
   DraftSource source = DraftSource::kModel;  // of the option chosen
   const SamplingParams* sampling = nullptr;
-  TokenCounts* counts = nullptr;  // of `context`; left as found. Null if `sampling` needs none.
+  TokenHistory* history = nullptr;  // of `context`; left as found. Null if `sampling` needs none.
   RandomSource random{0};
   DraftNoise noise = DraftNoise::kOwn;
   const DraftSharpness* sharpness = nullptr;  // how sharply to draw; null for as `sampling` says

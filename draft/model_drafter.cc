@@ -278,15 +278,15 @@ RandomPlace ModelDrafter::PlaceOf(const Draft& draft, int slot) {
 bool ModelDrafter::DrawNext(Draft* draft, absl::Span<const float> logits) {
   const DraftRequest& request = *draft->request;
   Proposal& proposal = *draft->proposal;
-  if (request.counts != nullptr) {
-    for (const TokenId token : proposal.tokens) request.counts->AddOutput(token);
+  if (request.history != nullptr) {
+    for (const TokenId token : proposal.tokens) request.history->AddOutput(token);
   }
   Distribution* distribution = proposal.NextDistribution();
   const bool valid = MakeDistribution(logits, SamplingOf(*draft, draft->num_tokens()),
-                                      request.counts, distribution)
+                                      request.history, distribution)
                          .ok();
-  if (request.counts != nullptr) {
-    for (const TokenId token : proposal.tokens) request.counts->RemoveOutput(token);
+  if (request.history != nullptr) {
+    for (const TokenId token : proposal.tokens) request.history->RemoveOutput(token);
   }
   if (!valid) return false;
   const TokenId token = Draw(*distribution, request.random, PlaceOf(*draft, draft->num_tokens()));

@@ -37,7 +37,7 @@ SamplingParams Penalized() {
           .presence_penalty = 0.25f};
 }
 
-bool SameCounts(const TokenCounts& a, const TokenCounts& b) {
+bool SameHistory(const TokenHistory& a, const TokenHistory& b) {
   if (a.counts().size() != b.counts().size()) return false;
   return std::all_of(a.counts().begin(), a.counts().end(), [&b](const auto& entry) {
     const auto it = b.counts().find(entry.first);
@@ -107,7 +107,7 @@ TEST(ModelDrafter, KeepsItsCacheRightOverRandomRounds) {
           const TokenId token =
               i < accepted ? s->proposal.tokens[i] : static_cast<TokenId>(random() % 7);
           s->tokens.push_back(token);
-          s->counts.AddOutput(token);
+          s->history.AddOutput(token);
         }
         const int committed = static_cast<int>(s->tokens.size());
         const int length_before = world.KvOf(*s)->length();
@@ -123,8 +123,8 @@ TEST(ModelDrafter, KeepsItsCacheRightOverRandomRounds) {
       if (static_cast<int>(all[0]->tokens.size()) > 90) {  // the next requests
         for (DrafterWorld::Sequence* s : all) {
           s->tokens.resize(5);
-          s->counts = TokenCounts();
-          s->counts.AddPrompt(s->tokens);
+          s->history = TokenHistory();
+          s->history.AddPrompt(s->tokens);
           world.drafter().Rollback(s->state.get(), 4);
         }
       }
@@ -252,11 +252,11 @@ TEST(ModelDrafter, RecordsWhatItDrewFrom) {
       for (uint64_t seed = 0; seed < 20; ++seed) {
         DrafterWorld::Sequence* s = world.Add(RandomTokens(random, kSmallVocab, 9), sampling, seed);
         s->noise = noise;
-        s->counts.AddOutput(3);
-        const TokenCounts counts = s->counts;
+        s->history.AddOutput(3);
+        const TokenHistory history = s->history;
         ASSERT_THAT(world.Draft(s, 6), SizeIs(6));
         world.ExpectDrawnAsRecorded(*s);
-        EXPECT_TRUE(SameCounts(s->counts, counts));
+        EXPECT_TRUE(SameHistory(s->history, history));
       }
     }
   }
@@ -280,7 +280,7 @@ TEST(ModelDrafter, ProposesNothingBehindATokenItDoesNotKnow) {
   SamplingParams sampling = Penalized();
   sampling.logit_bias = {{6, 3.0f}, {1, 0.5f}};
   DrafterWorld::Sequence* s = world.Add({1, 2, 3, 4}, sampling);
-  s->counts.AddOutput(6);  // of a token that is in no row of the draft
+  s->history.AddOutput(6);  // of a token that is in no row of the draft
   EXPECT_THAT(world.Draft(s, 3), SizeIs(3));
   EXPECT_THAT(s->proposal.drawn_from[0].probs, SizeIs(5));
   world.ExpectDrawnAsRecorded(*s);
@@ -423,7 +423,7 @@ TEST(ModelDrafter, EndsTheDraftBeforeARowThatIsNone) {
     DrafterWorld world;
     DrafterWorld::Sequence* bad = world.Add({1, 2, 3, 4}, Penalized());
     DrafterWorld::Sequence* other = world.Add({2, 2, 3, 4});
-    const TokenCounts counts = bad->counts;
+    const TokenHistory history = bad->history;
     world.Draft(bad, 6);  // leaves distributions behind
     world.drafter().Rollback(bad->state.get(), 3);
     world.model().options().poisoned = [good](absl::Span<const TokenId> context) {
@@ -432,7 +432,7 @@ TEST(ModelDrafter, EndsTheDraftBeforeARowThatIsNone) {
     ASSERT_TRUE(world.Propose({bad, other}, {6, 6}).ok());
     EXPECT_THAT(bad->proposal.tokens, SizeIs(good));
     EXPECT_THAT(other->proposal.tokens, SizeIs(6));
-    EXPECT_TRUE(SameCounts(bad->counts, counts));
+    EXPECT_TRUE(SameHistory(bad->history, history));
     world.ExpectDrawnAsRecorded(*bad);
     world.ExpectDrawnAsRecorded(*other);
   }

@@ -33,7 +33,7 @@ VocabularyMap PartialMap() {
 struct TranslatedSequence {
   TranslatedSequence(Tokens prompt, Drafter* drafter, SamplingParams params = {}, uint64_t seed = 1)
       : tokens(std::move(prompt)), sampling(params), random(seed), drafter(drafter) {
-    counts.AddPrompt(tokens);
+    history.AddPrompt(tokens);
     state = drafter->NewState(tokens);
   }
 
@@ -43,7 +43,7 @@ struct TranslatedSequence {
     const DraftRequest request{.context = absl::MakeSpan(tokens).first(num_shown),
                                .max_tokens = max_tokens,
                                .sampling = &sampling,
-                               .counts = sampling.has_penalties() ? &counts : nullptr,
+                               .history = sampling.has_penalties() ? &history : nullptr,
                                .random = random,
                                .noise = noise,
                                .state = state.get()};
@@ -56,7 +56,7 @@ struct TranslatedSequence {
   void Commit(int num_accepted, TokenId next) {
     for (int i = 0; i <= num_accepted; ++i) {
       tokens.push_back(i < num_accepted ? proposal.tokens[i] : next);
-      counts.AddOutput(tokens.back());
+      history.AddOutput(tokens.back());
     }
     drafter->Rollback(state.get(), static_cast<int>(tokens.size()) - 1);
   }
@@ -65,7 +65,7 @@ struct TranslatedSequence {
   SamplingParams sampling;
   RandomSource random;
   DraftNoise noise = DraftNoise::kOwn;
-  TokenCounts counts;
+  TokenHistory history;
   Drafter* drafter;
   std::unique_ptr<DraftState> state;
   Proposal proposal;
@@ -96,10 +96,10 @@ struct TranslatedWorld {
   // A draft is drawn, token by token, from what it records; that is over the target's tokens.
   void ExpectDrawnAsRecorded(const TranslatedSequence& s) const {
     Tokens context = s.tokens;
-    TokenCounts counts = s.counts;
+    TokenHistory history = s.history;
     for (size_t i = 0; i < s.proposal.tokens.size(); ++i) {
       Distribution expected;
-      ASSERT_TRUE(MakeDistribution(TargetRowAfter(context), s.sampling, &counts, &expected).ok());
+      ASSERT_TRUE(MakeDistribution(TargetRowAfter(context), s.sampling, &history, &expected).ok());
       const Distribution& q = s.proposal.drawn_from[i];
       ASSERT_EQ(q.only, expected.only);
       ASSERT_EQ(q.probs, expected.probs);
@@ -116,7 +116,7 @@ struct TranslatedWorld {
           .slot = static_cast<uint32_t>(is_targets ? 0 : i)};
       ASSERT_EQ(s.proposal.tokens[i], Draw(expected, s.random, place));
       context.push_back(s.proposal.tokens[i]);
-      counts.AddOutput(s.proposal.tokens[i]);
+      history.AddOutput(s.proposal.tokens[i]);
     }
   }
 
@@ -253,7 +253,7 @@ TEST(MappedDraft, KeepsTheReadingOfTheTextOverRandomRounds) {
           ASSERT_EQ(FakeModel::Contents(kv), fed);
           TranslatedSequence fresh(s.tokens, &world.drafter, s.sampling, trial);
           fresh.noise = s.noise;
-          fresh.counts = s.counts;
+          fresh.history = s.history;
           EXPECT_EQ(fresh.Draft(k), s.proposal.tokens);
           const int accepted = static_cast<int>(random() % (k + 1));
           s.Commit(accepted, static_cast<TokenId>(random() % 8));

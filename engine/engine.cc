@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "engine/delivery.h"
+#include "engine/given_draft.h"
 #include "engine/judged_engine.h"
 #include "engine/model_pair.h"
 #include "engine/new_session.h"
@@ -441,9 +442,12 @@ void EngineImpl::Publish(Session* session) {
 // What the session could draft next, once its prompt is read.
 void EngineImpl::LookForDrafts(Session* session) {
   session->draft_options.clear();
-  if (session->draft_state == nullptr || session->draft_tokens == 0) return;
+  if (session->draft_tokens == 0) return;
   if (session->num_pending() > std::max(options_.chunk_tokens, kMostWithoutChunk)) return;
-  session->draft_options = pair_.drafter->Options(session->draft_state.get(), session->tokens);
+  if (session->draft_state != nullptr) {
+    session->draft_options = pair_.drafter->Options(session->draft_state.get(), session->tokens);
+  }
+  LookForGivenDrafts(*pair_.tokenizer, session);
 }
 
 void EngineImpl::Preempt(Session* session) {

@@ -13,6 +13,7 @@
 #include "engine/engine.h"
 #include "kernels/backend.h"
 #include "kvcache/paged_kv_cache.h"
+#include "model/constraint/constraint_compiler.h"
 #include "model/tokenizer/tokenizer.h"
 #include "model/transformer.h"
 
@@ -25,7 +26,8 @@ absl::StatusOr<CpuCompute> ParseCompute(const std::string& name);
 // are in the order that destroys users before what they use.
 struct ModelPair {
   std::unique_ptr<Backend> backend;
-  std::unique_ptr<Tokenizer> tokenizer;  // the target's
+  std::unique_ptr<Tokenizer> tokenizer;             // the target's
+  std::unique_ptr<ConstraintCompiler> constraints;  // for the target's vocabulary
   std::unique_ptr<Transformer> target;
   std::unique_ptr<Transformer> draft;  // or null
   std::unique_ptr<PagedKvCache> target_cache;

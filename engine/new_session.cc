@@ -84,6 +84,20 @@ absl::StatusOr<std::vector<TokenId>> PromptOf(const Request& request, const Mode
   return ids;
 }
 
+absl::Status SetConstraint(const Request& request, const ModelPair& pair, Session* session) {
+  SamplingParams& sampling = session->sampling;
+  sampling.constraint = nullptr;
+  if (!request.constraint.has_value()) return absl::OkStatus();
+  if (request.ignore_eos) {
+    return FieldError("ignore_eos",
+                      "true is not possible with a constraint, which says where to end");
+  }
+  ASSIGN_OR_RETURN(sampling.constraint,
+                   pair.constraints->Compile(*request.constraint, sampling.ending_tokens));
+  session->history = TokenHistory(sampling.constraint.get());
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status EngineOptions::Validate() const {
@@ -138,7 +152,6 @@ absl::StatusOr<std::unique_ptr<Session>> NewSession(Request request, const Engin
                                    " pages, and kv_memory holds ", pair.target_cache->num_pages()));
   }
   s.sampling = std::move(request.sampling);
-  if (TokenCounts* used = s.counts_if_used()) used->AddPrompt(s.tokens);
   s.random = RandomSource(request.seed.has_value() ? *request.seed : FreshSeed())
                  .ForSequence(request.sequence);
   for (const TokenId stop : request.stop_tokens)
@@ -149,6 +162,14 @@ absl::StatusOr<std::unique_ptr<Session>> NewSession(Request request, const Engin
     s.stop_tokens.insert(eos.begin(), eos.end());
   }
   s.sampling.ending_tokens.assign(s.stop_tokens.begin(), s.stop_tokens.end());
+  RETURN_IF_ERROR(SetConstraint(request, pair, &s));
+  if (!request.prediction.empty()) {
+    absl::StatusOr<std::vector<TokenId>> predicted =
+        pair.tokenizer->Encode(request.prediction, SpecialTokens::kPlain);
+    if (!predicted.ok()) return WithField(predicted.status(), "prediction");
+    s.prediction = Prediction(*std::move(predicted));
+  }
+  if (TokenHistory* used = s.history_if_used()) used->AddPrompt(s.tokens);
   s.logprobs = request.logprobs;
   s.prompt_logprobs = request.prompt_logprobs;
   s.draft_tokens = s.scores_only ? 0 : draft_tokens;
@@ -157,7 +178,8 @@ absl::StatusOr<std::unique_ptr<Session>> NewSession(Request request, const Engin
                                         s.sampling.min_tokens);
   s.completion.prompt_tokens = s.prompt_length;
   s.completion.verifier = s.rule;
-  s.completion.draft_tokens = pair.drafter == nullptr ? 0 : draft_tokens;
+  s.completion.draft_tokens =
+      pair.drafter == nullptr && request.prediction.empty() ? 0 : draft_tokens;
   if (s.prompt_logprobs.num_top >= 0) s.completion.prompt_logprobs.emplace_back(std::nullopt);
   return session;
 }

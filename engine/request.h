@@ -8,6 +8,7 @@
 
 #include "absl/time/time.h"
 #include "base/types.h"
+#include "model/constraint/output_constraint.h"
 #include "model/logprobs.h"
 #include "model/sampling_params.h"
 #include "model/tokenizer/tokenizer.h"
@@ -26,6 +27,7 @@ struct Request {
   // From Submit on; then the generation ends as kDeadline, with what it has.
   absl::Duration time_limit = absl::InfiniteDuration();
   SamplingParams sampling{};
+  std::optional<OutputConstraint> constraint{};  // what the text must be; not with ignore_eos
   // With a seed the output is a function of model, prompt, parameters and seed alone, unless
   // `verifier` asks for another rule than exact_match. Without, every request draws afresh.
   std::optional<uint64_t> seed{};
@@ -35,6 +37,7 @@ struct Request {
   bool ignore_eos = false;             // go on past the model's own end tokens
   std::optional<int> draft_tokens{};   // in place of the engine's
   std::optional<AcceptanceRule> verifier{};
+  std::string prediction{};  // a text that the output may say much of again: drafts for nothing
   LogprobOptions logprobs{};
   LogprobOptions prompt_logprobs{};
 };

@@ -7,6 +7,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "base/instant.h"
 #include "base/status_macros.h"
+#include "engine/given_draft.h"
 
 namespace tandem {
 namespace {
@@ -32,6 +33,10 @@ struct DraftWork {
   int num_prompt_tokens = 0;    // of prompts that it read along
 };
 
+bool IsGiven(DraftSource source) {
+  return source == DraftSource::kForced || source == DraftSource::kPredicted;
+}
+
 DraftSharpness* SharpnessOf(const Session& session, SpeculationPolicy* policy) {
   return session.learns_sharpness ? &policy->SharpnessAt(session.sampling.temperature) : nullptr;
 }
@@ -45,6 +50,11 @@ DraftWork Draft(Drafter* drafter, absl::Span<const RoundStep> steps, Speculation
   for (const RoundStep& step : steps) {
     Session& s = *step.session;
     s.proposal.Clear();
+    if (step.draft_tokens > 0 && IsGiven(step.option.source)) {
+      ProposeGiven(step.option.source, step.draft_tokens, &s);
+      work.num_rows += static_cast<int>(s.proposal.tokens.size());
+      continue;
+    }
     if (s.draft_state == nullptr) continue;
     const bool is_fixed = s.draft_tokens > 0;
     const bool reads_along = !step.completes() && (is_fixed || policy->reads_prompts());
@@ -54,7 +64,7 @@ DraftWork Draft(Drafter* drafter, absl::Span<const RoundStep> steps, Speculation
          .max_tokens = step.draft_tokens,
          .source = step.option.source,
          .sampling = &s.sampling,
-         .counts = s.counts_if_used(),
+         .history = s.history_if_used(),
          .random = s.random,
          .noise = s.rule == AcceptanceRule::kExactMatch ? DraftNoise::kTargets : DraftNoise::kOwn,
          .sharpness = SharpnessOf(s, policy),
@@ -66,8 +76,10 @@ DraftWork Draft(Drafter* drafter, absl::Span<const RoundStep> steps, Speculation
   const bool failed = !drafter->Propose(requests, proposals).ok();
   for (const RoundStep& step : steps) {
     Session& s = *step.session;
+    if (step.draft_tokens > 0 && IsGiven(step.option.source)) continue;
     if (failed) s.proposal.Clear();
     if (failed && step.draft_tokens > 0) ++s.completion.stats.draft_failures;
+    KeepToConstraint(&s);
     const int num_drafted = static_cast<int>(s.proposal.tokens.size());
     work.num_rows += num_drafted;
     if (num_drafted == 0 || step.option.source != DraftSource::kModel) continue;
@@ -98,7 +110,7 @@ VerifyRequest MakeVerifyRequest(const RoundStep& step, SpeculationPolicy* policy
           .num_fed = step.num_fed,
           .proposal = &s.proposal,
           .sampling = &s.sampling,
-          .counts = s.counts_if_used(),
+          .history = s.history_if_used(),
           .random = s.random,
           .rule = s.rule,
           .kv = &s.target_kv,
@@ -134,7 +146,12 @@ int Commit(VerifyResult result, const RoundStep& step, SpeculationPolicy* policy
     }
   }
   if (!result.status.ok() && !s.finished) s.Fail(std::move(result.status));
-  s.completion.stats.Add(proposed, std::min(accepted, emitted), emitted);
+  RoundStats& stats = s.completion.stats;
+  stats.Add(proposed, std::min(accepted, emitted), emitted);
+  if (step.option.source == DraftSource::kPredicted) {
+    stats.predicted += proposed;
+    stats.predicted_kept += std::min(accepted, emitted);
+  }
   if (proposed == 0) return emitted;
   s.acceptance.Observe(step.option, proposed, accepted);
   policy->ObserveAcceptance(s.sampling.temperature, step.option, proposed, accepted);

@@ -6,7 +6,7 @@ namespace tandem {
 
 bool Session::Append(TokenId token, Provenance provenance) {
   tokens.push_back(token);
-  if (TokenCounts* used = counts_if_used()) used->AddOutput(token);
+  if (TokenHistory* used = history_if_used()) used->AddOutput(token);
   completion.token_ids.push_back(token);
   completion.provenance.push_back(static_cast<char>(provenance));
   if (stop_tokens.contains(token)) {

@@ -11,6 +11,7 @@
 #include "draft/acceptance_estimate.h"
 #include "draft/draft_plan.h"
 #include "draft/drafter.h"
+#include "draft/prediction.h"
 #include "engine/delivery.h"
 #include "engine/engine.h"
 #include "engine/output_text.h"
@@ -46,9 +47,11 @@ struct Session {
   std::vector<TokenId> tokens;  // prompt, then committed output
   KvSequence target_kv;
   std::unique_ptr<DraftState> draft_state;  // null without a drafter
-  TokenCounts counts;                       // of `tokens`, if `sampling` needs them
+  TokenHistory history;                     // of `tokens`, if `sampling` needs them
   AcceptanceEstimate acceptance;            // of this sequence's drafts
   std::vector<DraftOption> draft_options;   // for the next round, while it decodes
+  std::vector<TokenId> forced;              // that the constraint leaves no choice but, next
+  Prediction prediction;                    // as requested, followed along `tokens`
   Proposal proposal;                        // of the round in progress
   std::unique_ptr<OutputText> text;         // null if there is no tokenizer
   Completion completion;                    // filled as the generation goes
@@ -67,7 +70,7 @@ struct Session {
   // What the next pass may feed: of a prompt that is only scored nobody asks what follows it.
   int num_pending() const { return length() - target_kv.length() - (scores_only ? 1 : 0); }
   int num_output() const { return length() - prompt_length; }
-  TokenCounts* counts_if_used() { return sampling.needs_counts() ? &counts : nullptr; }
+  TokenHistory* history_if_used() { return sampling.needs_history() ? &history : nullptr; }
 
   // The most tokens a draft may add now: one more is emitted after it, and all fit the length.
   int DraftRoom() const { return std::max(0, max_length - length() - 1); }

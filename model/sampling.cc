@@ -7,8 +7,9 @@
 #include <numeric>
 #include <optional>
 
-#include "absl/strings/str_cat.h"
+#include "absl/algorithm/container.h"
 #include "base/check.h"
+#include "base/status_macros.h"
 #include "kernels/row_math.h"
 #include "kernels/row_sums.h"
 
@@ -26,9 +27,9 @@ struct ByValueThenId {
   }
 };
 
-void ApplyPenalties(const SamplingParams& params, const TokenCounts& counts,
+void ApplyPenalties(const SamplingParams& params, const TokenHistory& history,
                     absl::Span<float> row) {
-  for (const auto& [id, count] : counts.counts()) {
+  for (const auto& [id, count] : history.counts()) {
     if (static_cast<size_t>(id) >= row.size()) continue;
     float& logit = row[id];
     logit = logit > 0 ? logit / params.repetition_penalty : logit * params.repetition_penalty;
@@ -43,6 +44,43 @@ void MaskTokens(absl::Span<const TokenId> tokens, absl::Span<float> row) {
   for (const TokenId id : tokens) {
     if (static_cast<size_t>(id) < row.size()) row[id] = -kInfinity;
   }
+}
+
+bool Has(absl::Span<const uint32_t> mask, TokenId id) {
+  const auto word = static_cast<size_t>(id) / 32;
+  return word < mask.size() && (mask[word] >> (id % 32) & 1) != 0;
+}
+
+// Sets all but the allowed tokens to -inf; the ending ones among them, too, if `masks_endings` and
+// other tokens are allowed.
+absl::Status KeepAllowed(absl::Span<const uint32_t> allowed, bool masks_endings,
+                         const SamplingParams& params, absl::Span<float> row) {
+  absl::Span<const uint32_t> mask = allowed;
+  std::vector<uint32_t> without_endings;
+  if (masks_endings) {
+    without_endings.assign(allowed.begin(), allowed.end());
+    for (const TokenId id : params.ending_tokens) {
+      if (Has(mask, id)) without_endings[id / 32] &= ~(uint32_t{1} << (id % 32));
+    }
+    if (absl::c_any_of(without_endings, [](uint32_t word) { return word != 0; })) {
+      mask = without_endings;
+    }
+  }
+  bool is_left = false;
+  for (size_t first = 0; first < row.size(); first += 32) {
+    const uint32_t word = first / 32 < mask.size() ? mask[first / 32] : 0;
+    const absl::Span<float> part = row.subspan(first, 32);
+    if (word == 0) {
+      std::fill(part.begin(), part.end(), -kInfinity);
+      continue;
+    }
+    for (size_t i = 0; i < part.size(); ++i) {
+      if ((word >> i & 1) == 0) part[i] = -kInfinity;
+      is_left = is_left || part[i] != -kInfinity;
+    }
+  }
+  if (is_left) return absl::OkStatus();
+  return absl::InvalidArgumentError("the constraint allows no token that the model could say");
 }
 
 // The k largest, of equals the lowest ids, in no order.
@@ -155,17 +193,6 @@ std::vector<TokenId> BestIds(absl::Span<const float> values, int count) {
 
 }  // namespace
 
-void TokenCounts::AddPrompt(absl::Span<const TokenId> tokens) {
-  for (const TokenId token : tokens) ++counts_[token].in_prompt;
-}
-
-void TokenCounts::RemoveOutput(TokenId token) {
-  const auto it = counts_.find(token);
-  TANDEM_CHECK(it != counts_.end() && it->second.in_output > 0);
-  --num_output_;
-  if (--it->second.in_output == 0 && it->second.in_prompt == 0) counts_.erase(it);
-}
-
 absl::Status StatusOf(RowState state) {
   switch (state) {
     case RowState::kDistribution:
@@ -181,12 +208,14 @@ absl::Status StatusOf(RowState state) {
 TokenId ArgMax(absl::Span<const float> values) { return IndexOfLargest(values); }
 
 absl::Status MakeDistribution(absl::Span<const float> logits, const SamplingParams& params,
-                              const TokenCounts* counts, Distribution* distribution) {
+                              const TokenHistory* history, Distribution* distribution) {
   distribution->device_size = 0;
   const TokenId best = ArgMax(logits);
   if (best < 0) return StatusOf(RowState::kNoDistribution);
-  const bool masks = params.min_tokens > 0 && counts->num_output() < params.min_tokens;
-  const bool edits = params.has_penalties() || !params.logit_bias.empty() || masks;
+  const bool is_constrained = params.constraint != nullptr;
+  const bool masks = params.min_tokens > 0 && history->num_output() < params.min_tokens;
+  const bool edits =
+      params.has_penalties() || !params.logit_bias.empty() || masks || is_constrained;
   if (params.is_greedy() && !edits) {
     distribution->only = best;
     distribution->probs.clear();
@@ -194,11 +223,14 @@ absl::Status MakeDistribution(absl::Span<const float> logits, const SamplingPara
   }
   std::vector<float>& row = distribution->probs;
   row.assign(logits.begin(), logits.end());
-  if (params.has_penalties()) ApplyPenalties(params, *counts, absl::MakeSpan(row));
+  if (is_constrained) {
+    RETURN_IF_ERROR(KeepAllowed(history->Allowed(), masks, params, absl::MakeSpan(row)));
+  }
+  if (params.has_penalties()) ApplyPenalties(params, *history, absl::MakeSpan(row));
   for (const auto& [id, bias] : params.logit_bias) {
     if (static_cast<size_t>(id) < row.size()) row[id] += bias;
   }
-  if (masks) MaskTokens(params.ending_tokens, absl::MakeSpan(row));
+  if (masks && !is_constrained) MaskTokens(params.ending_tokens, absl::MakeSpan(row));
   if (params.is_greedy()) {
     distribution->only = ArgMax(row);
     row.clear();

@@ -10,39 +10,15 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "base/hash_map.h"
 #include "base/philox.h"
 #include "base/types.h"
 #include "kernels/backend.h"
 #include "kernels/row_tasks.h"
 #include "model/logprobs.h"
 #include "model/sampling_params.h"
+#include "model/token_history.h"
 
 namespace tandem {
-
-// How often each token stands in a sequence: what penalties look at, and min_tokens at the length
-// of the output. Adding and removing an output token undo each other, so a walk along drafted
-// tokens can be taken back.
-class TokenCounts {
- public:
-  struct Count {
-    int in_prompt = 0;
-    int in_output = 0;
-  };
-  void AddPrompt(absl::Span<const TokenId> tokens);
-  void AddOutput(TokenId token) {
-    ++counts_[token].in_output;
-    ++num_output_;
-  }
-  // REQUIRES: added before.
-  void RemoveOutput(TokenId token);
-  const HashMap<TokenId, Count>& counts() const { return counts_; }
-  int num_output() const { return num_output_; }
-
- private:
-  HashMap<TokenId, Count> counts_;  // entries are never both zero
-  int num_output_ = 0;
-};
 
 // A distribution over a vocabulary.
 struct Distribution {
@@ -55,12 +31,13 @@ struct Distribution {
   std::shared_ptr<const Buffer> device = nullptr;
 };
 
-// The distribution that `params` make of `logits` for a sequence with these counts (null when
-// params.needs_counts() is false). Counts, biases and ending tokens beyond the row mean nothing: a
+// The distribution that `params` make of `logits` for a sequence with this history (null when
+// params.needs_history() is false). Counts, biases and ending tokens beyond the row mean nothing: a
 // draft's row may be shorter than the target's. INTERNAL if the row holds a NaN or +inf, or nothing
-// finite: the model's fault. INVALID_ARGUMENT if `params` make one of it that does.
+// finite: the model's fault. INVALID_ARGUMENT if `params` make one of it that does, or leave
+// nothing of it that may come next.
 absl::Status MakeDistribution(absl::Span<const float> logits, const SamplingParams& params,
-                              const TokenCounts* counts, Distribution* distribution);
+                              const TokenHistory* history, Distribution* distribution);
 
 // What MakeDistribution says of such a row.
 absl::Status StatusOf(RowState state);

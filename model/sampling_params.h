@@ -2,11 +2,13 @@
 #define TANDEM_MODEL_SAMPLING_PARAMS_H_
 
 #include <cstdint>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "base/types.h"
+#include "model/constraint/token_constraint.h"
 
 namespace tandem {
 
@@ -25,16 +27,19 @@ struct SamplingParams {
   int min_tokens = 0;
   // What would end a generation: an engine fills them in from its request.
   std::vector<TokenId> ending_tokens = {};
+  // What the output keeps to, or null. An engine fills it in from its request. min_tokens yields
+  // to it where it allows ending tokens alone.
+  std::shared_ptr<const TokenConstraint> constraint = nullptr;
 
   bool is_greedy() const { return temperature < 1e-5f; }
   bool has_penalties() const {
     return repetition_penalty != 1.0f || frequency_penalty != 0.0f || presence_penalty != 0.0f;
   }
   // Whether a row depends on the tokens before it beyond its logits.
-  bool needs_counts() const { return has_penalties() || min_tokens > 0; }
+  bool needs_history() const { return has_penalties() || min_tokens > 0 || constraint != nullptr; }
 
   // Whether a row's distribution depends on its logits alone, edited by nothing.
-  bool takes_row() const { return !needs_counts() && logit_bias.empty(); }
+  bool takes_row() const { return !needs_history() && logit_bias.empty(); }
   // Whether a row's next token is its logits' ArgMax, whatever was before.
   bool takes_largest() const { return is_greedy() && takes_row(); }
 

@@ -33,9 +33,9 @@ constexpr double kHalfUnit = 0x1p-24;  // relative rounding of f32
 
 // The distribution of logits that are accepted.
 Distribution Make(const std::vector<float>& logits, const SamplingParams& params,
-                  const TokenCounts* counts = nullptr) {
+                  const TokenHistory* history = nullptr) {
   Distribution distribution;
-  const absl::Status status = MakeDistribution(logits, params, counts, &distribution);
+  const absl::Status status = MakeDistribution(logits, params, history, &distribution);
   EXPECT_TRUE(status.ok()) << status;
   return distribution;
 }
@@ -106,11 +106,11 @@ TEST(MakeDistribution, EqualsTheReference) {
   for (const json& c : reference["cases"]) {
     SCOPED_TRACE(c["params"].dump());
     const SamplingParams params = ParamsOf(c["params"]);
-    TokenCounts counts;
-    counts.AddPrompt(std::vector<TokenId>(c["prompt_ids"]));
-    for (const TokenId id : c["output_ids"]) counts.AddOutput(id);
+    TokenHistory history;
+    history.AddPrompt(std::vector<TokenId>(c["prompt_ids"]));
+    for (const TokenId id : c["output_ids"]) history.AddOutput(id);
     ASSERT_TRUE(params.Validate(rows.vocab).ok());
-    const Distribution made = Make(rows.Row(c["row"]), params, &counts);
+    const Distribution made = Make(rows.Row(c["row"]), params, &history);
     std::vector<double> expected(rows.vocab, 0.0);
     for (const json& entry : c["probs"]) expected[entry[0].get<int>()] = entry[1];
     for (int v = 0; v < rows.vocab; ++v) {
@@ -191,7 +191,7 @@ TEST(ArgMax, TakesTheLowestOfEqualsAndRefusesWhatIsNoNumber) {
 }
 
 TEST(MakeDistribution, RefusesRowsThatAreNone) {
-  const TokenCounts counts;
+  const TokenHistory history;
   for (const SamplingParams& params :
        {SamplingParams(), SamplingParams{.temperature = 0.0f}, SamplingParams{.top_k = 1},
         SamplingParams{.presence_penalty = 1.0f}}) {
@@ -199,10 +199,10 @@ TEST(MakeDistribution, RefusesRowsThatAreNone) {
     for (const std::vector<float>& row :
          {std::vector<float>{1.0f, std::nanf(""), 2.0f}, std::vector<float>{1.0f, kInfinity},
           std::vector<float>(20, -kInfinity), std::vector<float>()}) {
-      const absl::Status status = MakeDistribution(row, params, &counts, &distribution);
+      const absl::Status status = MakeDistribution(row, params, &history, &distribution);
       EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
     }
-    EXPECT_TRUE(MakeDistribution({-kInfinity, 0.0f}, params, &counts, &distribution).ok());
+    EXPECT_TRUE(MakeDistribution({-kInfinity, 0.0f}, params, &history, &distribution).ok());
     EXPECT_THAT(Kept(distribution), ElementsAre(1));
   }
 }
@@ -211,12 +211,12 @@ TEST(MakeDistribution, RefusesRowsThatAreNone) {
 TEST(MakeDistribution, RefusesWhatOverflows) {
   Distribution distribution;
   EXPECT_FALSE(MakeDistribution({3e38f, 0.0f}, {.temperature = 0.5f}, nullptr, &distribution).ok());
-  TokenCounts counts;
-  counts.AddOutput(0);
+  TokenHistory history;
+  history.AddOutput(0);
   for (const float temperature : {0.0f, 1.0f}) {
     EXPECT_FALSE(MakeDistribution({3e38f, 0.0f},
-                                  {.temperature = temperature, .repetition_penalty = 0.1f}, &counts,
-                                  &distribution)
+                                  {.temperature = temperature, .repetition_penalty = 0.1f},
+                                  &history, &distribution)
                      .ok());
   }
 }
@@ -284,15 +284,15 @@ TEST(MakeDistribution, MinPComparesWithTheLargest) {
 
 TEST(MakeDistribution, GreedyTakesTheArgMaxAfterPenaltiesAndBias) {
   const std::vector<float> logits = {3.0f, 2.9f, -1.0f, 2.8f};
-  TokenCounts counts;
-  counts.AddPrompt({0});
-  counts.AddOutput(1);
+  TokenHistory history;
+  history.AddPrompt({0});
+  history.AddOutput(1);
   const auto greedy = [&](SamplingParams params) {
     params.temperature = 0.0f;
     // Nothing below temperature applies.
     params.top_p = 0.1f;
     params.min_p = 1.0f;
-    const Distribution made = Make(logits, params, &counts);
+    const Distribution made = Make(logits, params, &history);
     EXPECT_THAT(made.probs, IsEmpty());
     return made.only;
   };
@@ -311,30 +311,30 @@ TEST(MakeDistribution, MasksEndingTokensUntilThereAreEnough) {
   // Ids beyond the row mean nothing; a bias does not lift a mask; prompts do not count.
   const SamplingParams params = {
       .logit_bias = {{1, 50.0f}}, .min_tokens = 2, .ending_tokens = {1, 2, 9}};
-  TokenCounts counts;
-  counts.AddPrompt({1, 1, 1});
+  TokenHistory history;
+  history.AddPrompt({1, 1, 1});
   for (const int change : {0, 1, 1, 1, -1, -1}) {
-    if (change > 0) counts.AddOutput(3);
-    if (change < 0) counts.RemoveOutput(3);
-    const Distribution want = counts.num_output() < 2
+    if (change > 0) history.AddOutput(3);
+    if (change < 0) history.RemoveOutput(3);
+    const Distribution want = history.num_output() < 2
                                   ? Make({1.0f, -kInfinity, -kInfinity, 0.0f}, {}, nullptr)
                                   : Make({1.0f, 53.0f, 2.0f, 0.0f}, {}, nullptr);
-    EXPECT_EQ(Make({1.0f, 3.0f, 2.0f, 0.0f}, params, &counts).probs, want.probs);
+    EXPECT_EQ(Make({1.0f, 3.0f, 2.0f, 0.0f}, params, &history).probs, want.probs);
   }
 }
 
 // A draft's row may be shorter than the target's vocabulary, which counts and biases are of.
 TEST(MakeDistribution, IgnoresCountsAndBiasesBeyondTheRow) {
-  TokenCounts counts;
-  counts.AddPrompt({1, 5});
-  counts.AddOutput(7);
+  TokenHistory history;
+  history.AddPrompt({1, 5});
+  history.AddOutput(7);
   const std::vector<float> logits = {0.0f, 1.0f, 0.5f};
   const SamplingParams edits = {.repetition_penalty = 2.0f, .presence_penalty = 0.5f};
   SamplingParams more_edits = edits;
   more_edits.logit_bias = {{3, 50.0f}, {100, 5.0f}};
-  TokenCounts known;
+  TokenHistory known;
   known.AddPrompt({1});
-  EXPECT_EQ(Make(logits, more_edits, &counts).probs, Make(logits, edits, &known).probs);
+  EXPECT_EQ(Make(logits, more_edits, &history).probs, Make(logits, edits, &known).probs);
 }
 
 TEST(MakeDistribution, ReusesADistributionOfAnyKind) {
@@ -350,23 +350,23 @@ TEST(MakeDistribution, ReusesADistributionOfAnyKind) {
   }
 }
 
-TEST(TokenCounts, AddingAndRemovingUndoEachOther) {
-  TokenCounts counts;
-  counts.AddPrompt({3, 3, 4});
-  counts.AddOutput(3);
-  counts.AddOutput(9);
-  counts.AddOutput(9);
-  EXPECT_EQ(counts.counts().at(3).in_prompt, 2);
-  EXPECT_EQ(counts.counts().at(3).in_output, 1);
-  EXPECT_EQ(counts.counts().at(9).in_output, 2);
-  counts.RemoveOutput(9);
-  counts.RemoveOutput(9);
-  counts.RemoveOutput(3);
-  EXPECT_FALSE(counts.counts().contains(9));
-  EXPECT_EQ(counts.counts().at(3).in_output, 0);
-  EXPECT_EQ(counts.counts().size(), 2u);
-  EXPECT_DEATH(counts.RemoveOutput(9), "check failed");
-  EXPECT_DEATH(counts.RemoveOutput(4), "check failed");
+TEST(TokenHistory, AddingAndRemovingUndoEachOther) {
+  TokenHistory history;
+  history.AddPrompt({3, 3, 4});
+  history.AddOutput(3);
+  history.AddOutput(9);
+  history.AddOutput(9);
+  EXPECT_EQ(history.counts().at(3).in_prompt, 2);
+  EXPECT_EQ(history.counts().at(3).in_output, 1);
+  EXPECT_EQ(history.counts().at(9).in_output, 2);
+  history.RemoveOutput(9);
+  history.RemoveOutput(9);
+  history.RemoveOutput(3);
+  EXPECT_FALSE(history.counts().contains(9));
+  EXPECT_EQ(history.counts().at(3).in_output, 0);
+  EXPECT_EQ(history.counts().size(), 2u);
+  EXPECT_DEATH(history.RemoveOutput(9), "check failed");
+  EXPECT_DEATH(history.RemoveOutput(4), "check failed");
 }
 
 // ---- Draws ----

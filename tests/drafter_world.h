@@ -37,7 +37,7 @@ class DrafterWorld {
     SamplingParams sampling = {};
     RandomSource random{1};
     DraftNoise noise = DraftNoise::kOwn;
-    TokenCounts counts = {};
+    TokenHistory history = {};
     std::unique_ptr<DraftState> state = nullptr;
     Proposal proposal = {};
 
@@ -45,7 +45,7 @@ class DrafterWorld {
       return {.context = tokens,
               .max_tokens = max_tokens,
               .sampling = &sampling,
-              .counts = sampling.needs_counts() ? &counts : nullptr,
+              .history = sampling.needs_history() ? &history : nullptr,
               .random = random,
               .noise = noise,
               .state = state.get()};
@@ -57,7 +57,7 @@ class DrafterWorld {
         {.tokens = std::move(tokens), .sampling = sampling, .random = RandomSource(seed)});
     Sequence* s = &sequences_.back();
     s->state = drafter_.NewState(s->tokens);
-    s->counts.AddPrompt(s->tokens);
+    s->history.AddPrompt(s->tokens);
     return s;
   }
 
@@ -89,12 +89,12 @@ class DrafterWorld {
   // are those of this model's rows.
   void ExpectDrawnAsRecorded(Sequence& s) {
     std::vector<TokenId> context = s.tokens;
-    TokenCounts counts = s.counts;
+    TokenHistory history = s.history;
     for (size_t i = 0; i < s.proposal.tokens.size(); ++i) {
       std::vector<float> row = model_.RowAfter(context);
       row.resize(std::min<size_t>(row.size(), target_vocab_));
       Distribution expected;
-      ASSERT_TRUE(MakeDistribution(row, s.sampling, &counts, &expected).ok());
+      ASSERT_TRUE(MakeDistribution(row, s.sampling, &history, &expected).ok());
       BringToHost(model_.device_rows().backend, &s.proposal.drawn_from[i]);
       EXPECT_EQ(s.proposal.drawn_from[i].only, expected.only);
       EXPECT_EQ(s.proposal.drawn_from[i].probs, expected.probs);
@@ -107,7 +107,7 @@ class DrafterWorld {
                             .slot = static_cast<uint32_t>(i)};
       EXPECT_EQ(s.proposal.tokens[i], Draw(expected, s.random, place));
       context.push_back(s.proposal.tokens[i]);
-      counts.AddOutput(s.proposal.tokens[i]);
+      history.AddOutput(s.proposal.tokens[i]);
     }
   }
 

@@ -31,7 +31,7 @@ struct GoldenPair {
   nlohmann::json runs;
 };
 
-inline constexpr SamplingParams kGreedy = {.temperature = 0.0f};
+inline const SamplingParams kGreedy = {.temperature = 0.0f};
 
 // Prompts of 1, 3, 5, ... tokens made of `ids`, that share beginnings.
 std::vector<std::vector<TokenId>> PromptsFrom(const std::vector<TokenId>& ids, int count);

@@ -39,8 +39,8 @@ class ProofOnFakes : public testing::Test {
         world{.target = target.get(), .target_cache = target->cache(), .drafter = &drafter} {}
 
   Fit Test(const ProofWorld& tested, AcceptanceRule rule, const SamplingParams& sampling, int runs,
-           int k = 3) {
-    const auto law = TargetLaw::Expand(target.get(), prompt, sampling, {.length = k});
+           int k = 3, int length = 3) {
+    const auto law = TargetLaw::Expand(target.get(), prompt, sampling, {.length = length});
     EXPECT_TRUE(law.ok()) << law.status();
     LawTrials trials(tested, std::make_shared<const TargetLaw>(*law),
                      {.prompt = prompt, .sampling = sampling, .rule = rule, .draft_tokens = k},
@@ -108,11 +108,11 @@ TEST_F(ProofOnFakes, CellsHaveTheEnumeratedProbabilities) {
   const RowOf row_of = [&](const Tokens& output) {
     Tokens context = prompt;
     context.insert(context.end(), output.begin(), output.end());
-    TokenCounts counts;
-    counts.AddPrompt(prompt);
-    for (const TokenId token : output) counts.AddOutput(token);
+    TokenHistory history;
+    history.AddPrompt(prompt);
+    for (const TokenId token : output) history.AddOutput(token);
     Distribution p;
-    EXPECT_TRUE(MakeDistribution(models.target.RowAfter(context), sampling, &counts, &p).ok());
+    EXPECT_TRUE(MakeDistribution(models.target.RowAfter(context), sampling, &history, &p).ok());
     return Row(p.probs.begin(), p.probs.end());
   };
   const Law whole = PlainLaw(row_of, 3);
@@ -133,7 +133,8 @@ TEST_F(ProofOnFakes, CellsHaveTheEnumeratedProbabilities) {
 TEST_F(ProofOnFakes, SoundRoundsFollowTheLaw) {
   for (const SamplingParams& sampling :
        {SamplingParams{}, SamplingParams{.temperature = 1.3f, .top_k = 3},
-        SamplingParams{.frequency_penalty = kPlantedFrequencyPenalty}}) {
+        SamplingParams{.frequency_penalty = kPlantedFrequencyPenalty},
+        SamplingParams{.constraint = std::make_shared<const ClassConstraint>()}}) {
     for (const AcceptanceRule rule :
          {AcceptanceRule::kToken, AcceptanceRule::kBlock, AcceptanceRule::kExactMatch}) {
       EXPECT_GT(Test(world, rule, sampling, 4000).p_value, 1e-3) << NameOf(rule);
@@ -160,8 +161,13 @@ TEST_F(PlantedInAProof, EveryFaultOfTheLawIsSeen) {
       // The unscaled residual is wrong by a percent or so, behind an accepted token only.
       const bool is_small = fault.shows == FaultShows::kWhereResidualsAreScaled ||
                             fault.shows == FaultShows::kWhereSharedNoiseDelays;
+      const bool is_constrained = fault.shows == FaultShows::kWhereAConstraintBinds;
+      if (is_constrained) sampling.constraint = std::make_shared<const ClassConstraint>();
+      const int draft_tokens = is_constrained ? 2 : 3;  // the row behind a whole draft shows, too
       const PlantedWorld planted(world, fault);
-      EXPECT_LT(Test(planted.world(), rule, sampling, is_small ? 40000 : 4000).p_value, 1e-6)
+      EXPECT_LT(
+          Test(planted.world(), rule, sampling, is_small ? 40000 : 4000, draft_tokens).p_value,
+          1e-6)
           << fault.name << " " << NameOf(rule);
     }
   }

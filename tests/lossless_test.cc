@@ -34,16 +34,16 @@ RoundModels::Options EstrangedModels() { return SmallModels(0.5f, 4.0f); }
 constexpr double kLimit = 4.0;
 constexpr int kRuns = 20000;
 
-// The first tokens' exact law: rows of the target, processed with the counts of their prefixes.
+// The first tokens' exact law: rows of the target, processed with the history of their prefixes.
 Law ExactLaw(const FakeModel& target, const SamplingParams& sampling, size_t length) {
   const RowOf row_of = [&](const Tokens& output) {
     Tokens context = Prompt();
     context.insert(context.end(), output.begin(), output.end());
-    TokenCounts counts;
-    counts.AddPrompt(Prompt());
-    for (const TokenId token : output) counts.AddOutput(token);
+    TokenHistory history(sampling.constraint.get());
+    history.AddPrompt(Prompt());
+    for (const TokenId token : output) history.AddOutput(token);
     Distribution p;
-    EXPECT_TRUE(MakeDistribution(target.RowAfter(context), sampling, &counts, &p).ok());
+    EXPECT_TRUE(MakeDistribution(target.RowAfter(context), sampling, &history, &p).ok());
     Row row(kVocab, 0.0);
     if (p.only >= 0) {
       row[p.only] = 1.0;
@@ -71,7 +71,7 @@ double Score(RoundModels* models, Drafter* drafter, const Trial& trial, const La
   for (int seed = 0; seed < trial.runs; ++seed) {
     const auto s =
         models->NewSession(Prompt(), static_cast<int>(trial.length) + trial.k + 1, drafter);
-    s->sampling = trial.sampling;
+    SetSampling(trial.sampling, s.get());
     s->rule = trial.rule;
     s->random = RandomSource(seed);
     s->learns_sharpness = trial.learns_sharpness;
@@ -100,6 +100,7 @@ TEST(RunRound, IsLossless) {
                                    {.temperature = 0.7f, .top_k = 3, .min_p = 0.05f},
                                    {.temperature = 1.4f, .top_p = 0.8f},
                                    {.min_tokens = 2, .ending_tokens = {1}},
+                                   {.constraint = std::make_shared<const ClassConstraint>()},
                                    Penalized()};
   for (const SamplingParams& sampling : params) {
     for (const AcceptanceRule rule :

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "draft/model_drafter.h"
+#include "engine/proof/class_constraint.h"
 #include "engine/round.h"
 #include "gtest/gtest.h"
 #include "tests/fake_model.h"
@@ -73,7 +74,7 @@ struct RoundModels {
     auto session = std::make_unique<Session>();
     session->prompt_length = static_cast<int>(prompt.size());
     session->max_length = session->prompt_length + max_tokens;
-    session->counts.AddPrompt(prompt);
+    session->history.AddPrompt(prompt);
     session->tokens = std::move(prompt);
     session->target_kv = target_cache->NewSequence();
     if (with != nullptr) session->draft_state = with->NewState(session->tokens);
@@ -98,6 +99,13 @@ struct RoundModels {
   Verifier verifier;
   SpeculationPolicy policy;
 };
+
+// Makes a session that has said nothing yet draw its tokens in this way.
+inline void SetSampling(const SamplingParams& sampling, Session* session) {
+  session->sampling = sampling;
+  session->history = TokenHistory(sampling.constraint.get());
+  session->history.AddPrompt(session->tokens);
+}
 
 inline Tokens OutputOf(const Session& session) {
   return {session.tokens.begin() + session.prompt_length, session.tokens.end()};
@@ -126,6 +134,8 @@ inline std::vector<SamplingParams> AllSampling() {
           {.frequency_penalty = 0.8f},
           {.presence_penalty = 1.2f},
           {.min_tokens = 17, .ending_tokens = {4, 1}},
+          {.constraint = std::make_shared<const ClassConstraint>()},
+          {.temperature = 0.0f, .constraint = std::make_shared<const ClassConstraint>()},
           {.temperature = 0.0f, .repetition_penalty = 1.3f, .frequency_penalty = 0.4f},
           {.temperature = 0.8f,
            .top_k = 6,
@@ -138,7 +148,7 @@ inline std::vector<SamplingParams> AllSampling() {
 inline std::unique_ptr<Session> Start(RoundModels* models, Drafter* drafter, const Ask& ask,
                                       AcceptanceRule rule = AcceptanceRule::kExactMatch) {
   auto s = models->NewSession(ask.prompt, ask.max_tokens, drafter);
-  s->sampling = ask.sampling;
+  SetSampling(ask.sampling, s.get());
   s->random = RandomSource(ask.seed);
   s->rule = rule;
   s->stop_tokens.insert(ask.stop_tokens.begin(), ask.stop_tokens.end());

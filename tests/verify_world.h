@@ -19,7 +19,7 @@ struct VerifySequence {
   RandomSource random{1};
   AcceptanceRule rule = AcceptanceRule::kToken;
   Proposal proposal = {};
-  TokenCounts counts = {};
+  TokenHistory history = {};
   KvSequence kv = {};
   LogprobOptions logprobs = {};
   LogprobOptions prompt_logprobs = {};
@@ -30,7 +30,7 @@ struct VerifySequence {
             .num_fed = num_fed,
             .proposal = &proposal,
             .sampling = &sampling,
-            .counts = sampling.needs_counts() ? &counts : nullptr,
+            .history = sampling.needs_history() ? &history : nullptr,
             .random = random,
             .rule = rule,
             .kv = &kv,
@@ -54,7 +54,7 @@ class VerifyWorld {
                           .sampling = std::move(sampling),
                           .random = RandomSource(seed)});
     sequences_.back().kv = cache_->NewSequence();
-    sequences_.back().counts.AddPrompt(sequences_.back().context);
+    sequences_.back().history.AddPrompt(sequences_.back().context);
     return &sequences_.back();
   }
   // Proposes `count` tokens drawn from another fake's rows.
@@ -90,13 +90,13 @@ class VerifyWorld {
   // The target's distribution after a context and the first `count` proposed tokens.
   Distribution TargetRow(const VerifySequence& s, int count) const {
     std::vector<TokenId> context = s.context;
-    TokenCounts counts = s.counts;
+    TokenHistory history = s.history;
     for (int i = 0; i < count; ++i) {
       context.push_back(s.proposal.tokens[i]);
-      counts.AddOutput(s.proposal.tokens[i]);
+      history.AddOutput(s.proposal.tokens[i]);
     }
     Distribution row;
-    EXPECT_TRUE(MakeDistribution(model_.RowAfter(context), s.sampling, &counts, &row).ok());
+    EXPECT_TRUE(MakeDistribution(model_.RowAfter(context), s.sampling, &history, &row).ok());
     return row;
   }
 

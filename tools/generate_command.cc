@@ -13,11 +13,13 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/mapped_file.h"
 #include "base/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "server/report_json.h"
 #include "tools/chat_format.h"
 #include "tools/command.h"
+#include "tools/constraint_options.h"
 #include "tools/engine_options.h"
 #include "tools/plain_comparison.h"
 #include "tools/prompt_batch.h"
@@ -44,6 +46,8 @@ struct GenerateFlags {
   bool chat = false;
   std::optional<std::string> system;  // message, with --chat
   SamplingFlags sampling;
+  ConstraintFlags constraint_flags;
+  std::string prediction_file;
   std::vector<std::string> stop;
   std::vector<int> stop_tokens;
   bool ignore_eos = false;
@@ -53,7 +57,10 @@ struct GenerateFlags {
   bool compare = false;
   bool json = false;
 
-  EngineOptions engine_options;  // set by Check
+  // Set by Check.
+  EngineOptions engine_options;
+  std::optional<OutputConstraint> constraint;
+  std::string prediction;
 
   absl::Status Check();
   Request BaseRequest() const;
@@ -103,6 +110,10 @@ absl::Status GenerateFlags::Check() {
     sampling.seed = uint64_t{entropy()} << 32 | entropy();
   }
   RETURN_IF_ERROR(sampling.Check());
+  ASSIGN_OR_RETURN(constraint, constraint_flags.Read());
+  if (!prediction_file.empty()) {
+    ASSIGN_OR_RETURN(prediction, ReadFile(prediction_file));
+  }
   if (sampling.params.min_tokens > max_tokens) {
     return absl::InvalidArgumentError(absl::StrCat("--min-tokens: ", sampling.params.min_tokens,
                                                    " is more than --max-tokens, which is ",
@@ -116,6 +127,7 @@ Request GenerateFlags::BaseRequest() const {
           .prompt_ids = {},
           .max_tokens = max_tokens,
           .sampling = sampling.params,
+          .constraint = constraint,
           .seed = sampling.seed,
           .sequence = 0,
           .stop = stop,
@@ -123,6 +135,7 @@ Request GenerateFlags::BaseRequest() const {
           .ignore_eos = ignore_eos,
           .draft_tokens = std::nullopt,
           .verifier = std::nullopt,
+          .prediction = prediction,
           .logprobs = {.num_top = logprobs, .processed = logprobs_mode == "processed"},
           .prompt_logprobs = {.num_top = prompt_logprobs, .processed = false}};
 }
@@ -215,6 +228,10 @@ void AddPromptOptions(CLI::App* app, GenerateFlags* flags) {
   app->add_option("--system", flags->system, "The system message before it, with --chat")
       ->type_name("TEXT")
       ->group(group);
+  app->add_option("--prediction", flags->prediction_file,
+                  "A text of which the output may say much again: it is drafted from, for nothing")
+      ->type_name("F")
+      ->group(group);
   app->add_option("--batch", flags->batch, "Prompts at a time with --prompts [8]")
       ->type_name("N")
       ->check(CLI::Range(1, 1024))
@@ -268,6 +285,7 @@ Command AddGenerateCommand(CLI::App* program) {
   CLI::App* app = program->add_subcommand("generate", "Write text after a prompt");
   AddPromptOptions(app, flags.get());
   flags->sampling.AddTo(app);
+  flags->constraint_flags.AddTo(app);
   AddOutputOptions(app, flags.get());
   flags->engine.AddTo(app);
   return {.app = app,

@@ -20,6 +20,8 @@ RoundStats& RoundStats::operator+=(const RoundStats& other) {
     proposed_at[i] += other.proposed_at[i];
     accepted_at[i] += other.accepted_at[i];
   }
+  predicted += other.predicted;
+  predicted_kept += other.predicted_kept;
   draft_failures += other.draft_failures;
   probes += other.probes;
   probe_time += other.probe_time;

@@ -18,7 +18,9 @@ struct RoundStats {
   int64_t emitted = 0;   // accepted, and the corrections, bonus and plain tokens
   std::array<int64_t, kMaxDraftTokens> proposed_at{};  // rounds that verified draft token i
   std::array<int64_t, kMaxDraftTokens> accepted_at{};  // and kept it
-  int64_t draft_failures = 0;                          // rounds whose draft failed and was dropped
+  int64_t predicted = 0;        // of `proposed`, from the request's own prediction
+  int64_t predicted_kept = 0;   // of `accepted`, likewise
+  int64_t draft_failures = 0;   // rounds whose draft failed and was dropped
   int64_t probes = 0;           // rounds that drafted only to see whether it pays
   absl::Duration probe_time;    // what they took beyond plain rounds
   absl::Duration prefill_time;  // passes that only read a prompt

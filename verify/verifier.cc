@@ -55,9 +55,9 @@ class LazyRows {
       : request_(request), logits_(logits), rows_(*rows) {
     rows_.resize(kMaxDraftTokens + 1);
   }
-  ~LazyRows() {  // the counts are left as found
+  ~LazyRows() {  // the history is left as found
     for (int i = 0; i < num_counted_; ++i) {
-      request_.counts->RemoveOutput(request_.proposal->tokens[i]);
+      request_.history->RemoveOutput(request_.proposal->tokens[i]);
     }
   }
 
@@ -65,12 +65,12 @@ class LazyRows {
   absl::StatusOr<const Distribution*> Row(int slot) {
     while (num_made_ <= slot && failure_.ok()) {
       const int i = num_made_;
-      if (request_.counts != nullptr && i > 0) {
-        request_.counts->AddOutput(request_.proposal->tokens[i - 1]);
+      if (request_.history != nullptr && i > 0) {
+        request_.history->AddOutput(request_.proposal->tokens[i - 1]);
         ++num_counted_;
       }
       const absl::Status status =
-          MakeDistribution(logits_[i], *request_.sampling, request_.counts, &rows_[i]);
+          MakeDistribution(logits_[i], *request_.sampling, request_.history, &rows_[i]);
       if (status.ok()) {
         ++num_made_;
       } else {
@@ -90,7 +90,7 @@ class LazyRows {
   const Rows& logits_;
   std::vector<Distribution>& rows_;
   int num_made_ = 0;
-  int num_counted_ = 0;  // draft tokens added to the counts
+  int num_counted_ = 0;  // draft tokens added to the history
   absl::Status failure_;
 };
 

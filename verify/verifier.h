@@ -23,7 +23,7 @@ struct VerifyRequest {
   int num_fed = 0;                    // in [1, context.size() - kv->length()]
   Proposal* proposal = nullptr;       // rows that are on a device may be brought to the host
   const SamplingParams* sampling = nullptr;
-  TokenCounts* counts = nullptr;  // of `context`; left as found. Null if `sampling` needs none.
+  TokenHistory* history = nullptr;  // of `context`; left as found. Null if `sampling` needs none.
   RandomSource random{0};
   AcceptanceRule rule = AcceptanceRule::kToken;
   KvSequence* kv = nullptr;  // the target's

@@ -25,7 +25,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-bool SameCounts(const TokenCounts& a, const TokenCounts& b) {
+bool SameHistory(const TokenHistory& a, const TokenHistory& b) {
   return a.counts().size() == b.counts().size() &&
          std::all_of(a.counts().begin(), a.counts().end(), [&b](const auto& entry) {
            const auto it = b.counts().find(entry.first);
@@ -63,7 +63,7 @@ Verdict Expected(const World& world, const Sequence& s, std::multiset<Place>* pl
 }
 
 // Long generations under every rule and setting: each verdict is the judge's with the right rows,
-// counts and noise; and no random number is read twice, draft's included.
+// history and noise; and no random number is read twice, draft's included.
 TEST(Verifier, JudgesWithTheRowsAndTheNoiseOfItsPlaces) {
   const SamplingParams params[] = {
       {}, {.temperature = 0.0f}, {.temperature = 0.6f, .top_k = 4}, {.top_p = 0.7f}, Penalized()};
@@ -82,13 +82,13 @@ TEST(Verifier, JudgesWithTheRowsAndTheNoiseOfItsPlaces) {
         for (int i = 0; i < k; ++i) {
           places.insert({static_cast<uint32_t>(RandomStream::kDraft), s->context.size(), i});
         }
-        const TokenCounts counts = s->counts;
+        const TokenHistory history = s->history;
         const VerifyResult result = world.Verify(s);
         ASSERT_TRUE(result.status.ok() && result.judged);
         const Verdict expected = Expected(world, *s, &places);
         ASSERT_EQ(result.verdict.num_accepted, expected.num_accepted);
         ASSERT_EQ(result.verdict.next, expected.next);
-        EXPECT_TRUE(SameCounts(s->counts, counts));
+        EXPECT_TRUE(SameHistory(s->history, history));
         EXPECT_THAT(result.logprobs, IsEmpty());
         // The cache holds all that was fed; then the rejected ones go.
         Tokens fed = s->context;
@@ -98,7 +98,7 @@ TEST(Verifier, JudgesWithTheRowsAndTheNoiseOfItsPlaces) {
         num_rejected += k - expected.num_accepted;
         fed.resize(s->context.size() + expected.num_accepted);
         fed.push_back(expected.next);
-        for (size_t i = s->context.size(); i < fed.size(); ++i) s->counts.AddOutput(fed[i]);
+        for (size_t i = s->context.size(); i < fed.size(); ++i) s->history.AddOutput(fed[i]);
         s->context = fed;
         s->kv.Truncate(std::min(s->kv.length(), static_cast<int>(fed.size()) - 1));
       }
@@ -253,10 +253,10 @@ TEST(Verifier, FailsOnlyTheRequestWhoseRowIsNone) {
       s->logprobs.num_top = 0;
       world.Propose(s, 3);
     }
-    const TokenCounts counts = bad->counts;
+    const TokenHistory history = bad->history;
     std::vector<VerifyResult> results;
     ASSERT_TRUE(world.Verify({bad, good}, &results).ok());
-    EXPECT_TRUE(SameCounts(bad->counts, counts));
+    EXPECT_TRUE(SameHistory(bad->history, history));
     EXPECT_EQ(bad->kv.length(), 7);
     EXPECT_EQ(good->kv.length(), 7);
     EXPECT_TRUE(results[1].status.ok() && results[1].judged);

@@ -46,7 +46,7 @@ absl::StatusOr<std::vector<PlainRun>> DecodePlainly(LanguageModel* model, PagedK
                                                     absl::Span<const ProofRequest> requests) {
   std::vector<PlainRun> runs;
   std::vector<KvSequence> kvs;
-  std::vector<TokenCounts> counts(requests.size());
+  std::vector<TokenHistory> history;
   std::vector<TokenId> last;
   int longest = 0;
   for (size_t i = 0; i < requests.size(); ++i) {
@@ -54,7 +54,8 @@ absl::StatusOr<std::vector<PlainRun>> DecodePlainly(LanguageModel* model, PagedK
     runs.push_back({.request = r, .output = {}, .logprobs = {}});
     kvs.push_back(cache->NewSequence());
     RETURN_IF_ERROR(Read(model, r.prompt.first(r.prompt.size() - 1), &kvs.back()));
-    counts[i].AddPrompt(r.prompt);
+    history.emplace_back(r.sampling.constraint.get());
+    history.back().AddPrompt(r.prompt);
     last.push_back(r.prompt.back());
     longest = std::max(longest, r.max_tokens);
   }
@@ -72,11 +73,11 @@ absl::StatusOr<std::vector<PlainRun>> DecodePlainly(LanguageModel* model, PagedK
       const size_t i = open[j];
       const ProofRequest& r = requests[i];
       const absl::Span<const float> logits(rows[static_cast<int>(j)], model->vocab_size());
-      RETURN_IF_ERROR(MakeDistribution(logits, r.sampling, &counts[i], &row));
+      RETURN_IF_ERROR(MakeDistribution(logits, r.sampling, &history[i], &row));
       last[i] = Draw(row, r.random,
                      {.stream = RandomStream::kTarget,
                       .position = static_cast<uint32_t>(r.prompt.size() + step)});
-      counts[i].AddOutput(last[i]);
+      history[i].AddOutput(last[i]);
       runs[i].output.push_back(last[i]);
       runs[i].logprobs.push_back(LogprobsOf(logits, last[i], 0).logprob);
     }

@@ -1,6 +1,7 @@
 #include "engine/proof/fault_cases.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 #include <utility>
@@ -8,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "engine/proof/class_constraint.h"
 #include "model/sampling.h"
 
 namespace tandem {
@@ -20,12 +22,12 @@ absl::StatusOr<Row> RowBehind(RememberedModel* model, absl::Span<const TokenId> 
                               size_t vocab) {
   std::vector<TokenId> context(prompt.begin(), prompt.end());
   context.insert(context.end(), output.begin(), output.end());
-  TokenCounts counts;
-  counts.AddPrompt(prompt);
-  for (const TokenId token : output) counts.AddOutput(token);
+  TokenHistory history(sampling.constraint.get());
+  history.AddPrompt(prompt);
+  for (const TokenId token : output) history.AddOutput(token);
   ASSIGN_OR_RETURN(const absl::Span<const float> logits, model->RowAfter(context));
   Distribution distribution;
-  RETURN_IF_ERROR(MakeDistribution(logits.first(std::min(logits.size(), vocab)), sampling, &counts,
+  RETURN_IF_ERROR(MakeDistribution(logits.first(std::min(logits.size(), vocab)), sampling, &history,
                                    &distribution));
   Row row(distribution.probs.begin(), distribution.probs.end());
   row.resize(vocab, 0.0);
@@ -141,6 +143,27 @@ absl::StatusOr<Effects> EffectsOf(const std::vector<TokenId>& prompt,
   return effects;
 }
 
+// A constraint among likely tokens of each class of ids (mod 3). The first of them thrice, for
+// lookups to find.
+absl::StatusOr<FaultCase> Constrained(const std::vector<TokenId>& prompt, RememberedModel* target) {
+  constexpr int kTokensOfClass = 2;
+  constexpr int kLooked = 100;
+  FaultCase there{
+      .prompt = prompt,
+      .sampling = {.temperature = 2.0f, .constraint = std::make_shared<const ClassConstraint>()},
+      .sampling_name = "T 2 among 6, constrained",
+      .draft_tokens = 2};
+  ASSIGN_OR_RETURN(const absl::Span<const float> logits, target->RowAfter(prompt));
+  std::array<int, 3> num_taken{};
+  for (const auto& [token, logprob] : LogprobsOf(logits, prompt.back(), kLooked).top) {
+    if (num_taken[token % 3]++ < kTokensOfClass) {
+      there.sampling.logit_bias.emplace_back(token, 100.0f);
+    }
+  }
+  there.prompt.insert(there.prompt.end(), 3, there.sampling.logit_bias[0].first);
+  return there;
+}
+
 // Sampling among the tokens that `target` finds likeliest behind the prompt, again and again, so
 // that they repeat, which penalties are about. The first of them thrice, for lookups to find.
 absl::StatusOr<FaultCase> AmongFew(const std::vector<TokenId>& prompt, RememberedModel* target) {
@@ -219,6 +242,7 @@ absl::StatusOr<FaultCases> FaultCases::Find(const std::vector<std::vector<TokenI
                    .sampling_name = candidates.back().name};
   }
   ASSIGN_OR_RETURN(cases.penalties_.where, AmongFew(prompts[0], target));
+  ASSIGN_OR_RETURN(cases.constraint_.where, Constrained(prompts[0], target));
   std::vector<std::vector<TokenId>> contexts = prompts;
   for (const std::vector<TokenId>& prompt : prompts) {
     for (size_t length = kShortestPrompt; length < prompt.size(); ++length) {
@@ -267,6 +291,8 @@ const FaultCase& FaultCases::Of(FaultShows shows) const {
       return stops_.where;
     case FaultShows::kWhereTokensRepeat:
       return penalties_.where;
+    case FaultShows::kWhereAConstraintBinds:
+      return constraint_.where;
   }
   TANDEM_CHECK(false);
 }

@@ -46,6 +46,7 @@ class FaultCases {
   Best unscaled_;   // where block's residual is scaled most
   Best stops_;      // where block accepts past a failed test most
   Best penalties_;  // where tokens repeat
+  Best constraint_;
 };
 
 }  // namespace tandem

@@ -37,9 +37,9 @@ absl::Status LawTrials::ReadPrompt() {
   const std::unique_ptr<DraftState> state = world.drafter->NewState(known);
   Proposal none;
   Proposal* proposal = &none;
-  TokenCounts counts;
+  TokenHistory history(case_.sampling.constraint.get());
   const DraftRequest reads_along{
-      .context = known, .sampling = &case_.sampling, .counts = &counts, .state = state.get()};
+      .context = known, .sampling = &case_.sampling, .history = &history, .state = state.get()};
   RETURN_IF_ERROR(world.drafter->Propose({&reads_along, 1}, {&proposal, 1}));
   world.drafter->Publish(state.get(), known);
   return absl::OkStatus();

@@ -14,6 +14,7 @@
 #include "base/status_macros.h"
 #include "draft/make_drafter.h"
 #include "engine/model_pair.h"
+#include "engine/proof/class_constraint.h"
 #include "engine/proof/exact_checks.h"
 #include "engine/proof/fault_cases.h"
 #include "engine/proof/law_trials.h"
@@ -44,7 +45,7 @@ constexpr int kBatch = 32;
 constexpr double kPower = 0.99;
 // Tests of laws that one proof may make: a fault counts as caught where it would be called broken
 // among so many.
-constexpr size_t kMostLawTests = 32;
+constexpr size_t kMostLawTests = 40;
 
 // What laws are tested with. Flat rows spread over so many texts that few of a longer draft would
 // be counted, and each would have to be computed.
@@ -65,17 +66,26 @@ const std::vector<LawSetting>& LawSettings() {
                    .frequency_penalty = 0.5f,
                    .presence_penalty = 0.5f}},
        2},
+      {{.name = "T 1, constrained",
+        .params = {.constraint = std::make_shared<const ClassConstraint>()}},
+       2},
   };
   return *settings;
 }
+
+constexpr int kPenalized = 3;  // of these settings
+constexpr int kConstrained = 4;
 
 std::vector<ProofSampling> ExactSettings() {
   std::vector<ProofSampling> settings;
   for (const LawSetting& setting : LawSettings()) settings.push_back(setting.sampling);
   settings.push_back({.name = "T 0", .params = {.temperature = 0.0f}});
-  SamplingParams penalized = LawSettings().back().sampling.params;
-  penalized.temperature = 0.0f;
-  settings.push_back({.name = "T 0, penalties", .params = penalized});
+  const auto greedily = [&](const char* name, SamplingParams params) {
+    params.temperature = 0.0f;
+    settings.push_back({.name = name, .params = std::move(params)});
+  };
+  greedily("T 0, penalties", LawSettings()[kPenalized].sampling.params);
+  greedily("T 0, constrained", LawSettings()[kConstrained].sampling.params);
   return settings;
 }
 

@@ -78,10 +78,10 @@ class RedrawingDrafter final : public WrappedDrafter {
       *proposal->NextDistribution() = std::move(one.drawn_from[0]);
       proposal->tokens.push_back(token);
       context.push_back(token);
-      if (request.counts != nullptr) request.counts->AddOutput(token);
+      if (request.history != nullptr) request.history->AddOutput(token);
     }
-    if (request.counts != nullptr) {
-      for (const TokenId token : proposal->tokens) request.counts->RemoveOutput(token);
+    if (request.history != nullptr) {
+      for (const TokenId token : proposal->tokens) request.history->RemoveOutput(token);
     }
     return status;
   }
@@ -367,6 +367,18 @@ absl::Span<const PlantedFault> PlantedFaults() {
        .rules = {kBlock},
        .needs_drawn_drafts = true,
        .shows = FaultShows::kWhereResidualsAreScaled},
+      {.name = "mask-late",
+       .what = "a constraint's masks one position late",
+       .rules = {kToken, kBlock},
+       .shows = FaultShows::kWhereAConstraintBinds},
+      {.name = "matcher-not-rolled-back",
+       .what = "rejected tokens left in a constraint's state",
+       .rules = {kToken, kBlock},
+       .shows = FaultShows::kWhereAConstraintBinds},
+      {.name = "mask-not-on-bonus",
+       .what = "no mask of a constraint on the row behind a whole draft",
+       .rules = {kToken, kBlock},
+       .shows = FaultShows::kWhereAConstraintBinds},
   };
   return *faults;
 }
@@ -403,6 +415,12 @@ PlantedWorld::PlantedWorld(const ProofWorld& base, const PlantedFault& fault) : 
     world_.judge = StopAtFirstFailure;
   } else if (fault.name == "noise-by-round") {
     world_.judge = NoiseByRound();
+  } else if (fault.name == "mask-late") {
+    world_.constraint_fault = ConstraintFault::kLate;
+  } else if (fault.name == "matcher-not-rolled-back") {
+    world_.constraint_fault = ConstraintFault::kNotRolledBack;
+  } else if (fault.name == "mask-not-on-bonus") {
+    world_.constraint_fault = ConstraintFault::kNotOnBonus;
   } else {
     TANDEM_CHECK(false);
   }

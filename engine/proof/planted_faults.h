@@ -29,6 +29,7 @@ enum class FaultShows {
   kWhereResidualsAreScaled,
   kWhereBlockPassesLater,  // a test behind a failed one
   kWhereTokensRepeat,      // and kPlantedFrequencyPenalty is at work
+  kWhereAConstraintBinds,  // a ClassConstraint
 };
 
 // A mistake that engines have made, planted to see it caught.

@@ -19,7 +19,10 @@ std::unique_ptr<Session> ProofRounds::NewSession(const ProofRequest& request,
   s.max_length = s.prompt_length + request.max_tokens;
   s.logprobs = request.logprobs;
   s.tokens.assign(request.prompt.begin(), request.prompt.end());
-  if (s.sampling.has_penalties()) s.counts.AddPrompt(s.tokens);
+  s.history = world_.constraint_fault == ConstraintFault::kNone || s.sampling.constraint == nullptr
+                  ? TokenHistory(s.sampling.constraint.get())
+                  : TokenHistory(BrokenClassState(world_.constraint_fault, &s));
+  if (s.sampling.has_penalties()) s.history.AddPrompt(s.tokens);
   s.target_kv = std::move(read);
   if (world_.drafter != nullptr) s.draft_state = world_.drafter->NewState(s.tokens);
   return session;

@@ -8,6 +8,7 @@
 #include "absl/types/span.h"
 #include "draft/drafter.h"
 #include "draft/speculation_policy.h"
+#include "engine/proof/class_constraint.h"
 #include "engine/session.h"
 #include "kvcache/paged_kv_cache.h"
 #include "model/language_model.h"
@@ -22,6 +23,7 @@ struct ProofWorld {
   PagedKvCache* target_cache = nullptr;
   Drafter* drafter = nullptr;  // or null
   JudgeFunction judge = Judge;
+  ConstraintFault constraint_fault = ConstraintFault::kNone;  // of ClassConstraints
 };
 
 // One generation of a proof. It ends with its length, not at end tokens.

@@ -29,11 +29,11 @@ absl::StatusOr<TargetLaw> TargetLaw::Expand(RememberedModel* target,
     open.pop_back();
     std::vector<TokenId> context(prompt.begin(), prompt.end());
     context.insert(context.end(), at.output.begin(), at.output.end());
-    TokenCounts counts;
-    counts.AddPrompt(prompt);
-    for (const TokenId token : at.output) counts.AddOutput(token);
+    TokenHistory history(sampling.constraint.get());
+    history.AddPrompt(prompt);
+    for (const TokenId token : at.output) history.AddOutput(token);
     ASSIGN_OR_RETURN(const absl::Span<const float> logits, target->RowAfter(context));
-    RETURN_IF_ERROR(MakeDistribution(logits, sampling, &counts, &row));
+    RETURN_IF_ERROR(MakeDistribution(logits, sampling, &history, &row));
     if (row.only >= 0) {  // greedy
       row.probs.assign(logits.size(), 0.0f);
       row.probs[row.only] = 1.0f;

@@ -1,0 +1,20 @@
+# Whether constraints can be compiled: TANDEM_XGRAMMAR says where XGrammar is, and afterwards
+# TANDEM_HAS_XGRAMMAR. The environment may say, too.
+tandem_default(tandem_xgrammar TANDEM_XGRAMMAR AUTO)
+set(TANDEM_XGRAMMAR ${tandem_xgrammar} CACHE STRING
+    "Grammar engine: a folder that `cmake/xgrammar.sh FOLDER` made, OFF, or AUTO for build/xgrammar where that is")
+set(TANDEM_HAS_XGRAMMAR OFF)
+set(xgrammar_folder ${TANDEM_XGRAMMAR})
+if(TANDEM_XGRAMMAR STREQUAL AUTO)
+  set(xgrammar_folder ${PROJECT_SOURCE_DIR}/build/xgrammar)
+endif()
+if(EXISTS ${xgrammar_folder}/libxgrammar.a)
+  set(TANDEM_HAS_XGRAMMAR ON)
+  add_library(xgrammar::xgrammar STATIC IMPORTED GLOBAL)
+  set_target_properties(xgrammar::xgrammar PROPERTIES
+    IMPORTED_LOCATION ${xgrammar_folder}/libxgrammar.a
+    INTERFACE_INCLUDE_DIRECTORIES ${xgrammar_folder}/include)
+elseif(TANDEM_XGRAMMAR AND NOT TANDEM_XGRAMMAR STREQUAL AUTO)
+  message(FATAL_ERROR "TANDEM_XGRAMMAR: ${xgrammar_folder}/libxgrammar.a is missing; `cmake/xgrammar.sh "
+                      "${xgrammar_folder}` makes it, OFF does without")
+endif()

@@ -1,0 +1,46 @@
+#ifndef TANDEM_MODEL_CONSTRAINT_GRAMMAR_ENGINE_H_
+#define TANDEM_MODEL_CONSTRAINT_GRAMMAR_ENGINE_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "base/types.h"
+#include "model/constraint/output_constraint.h"
+#include "model/constraint/token_constraint.h"
+#include "model/tokenizer/tokenizer.h"
+
+namespace tandem {
+
+// Whether this build can compile constraints: it has XGrammar (docs/constraints.md).
+bool HasGrammarEngine();
+
+// A grammar over the tokens of one vocabulary. Immutable.
+class CompiledGrammar {
+ public:
+  virtual ~CompiledGrammar() = default;
+  // `end_tokens` are allowed where the text is complete, and nowhere else.
+  virtual std::shared_ptr<const TokenConstraint> EndingIn(
+      absl::Span<const TokenId> end_tokens) const = 0;
+};
+
+// Compiles constraints for one vocabulary. Thread-safe.
+class GrammarEngine {
+ public:
+  virtual ~GrammarEngine() = default;
+  // `vocab_size`: the model's, which may be larger than the tokenizer's. UNIMPLEMENTED in a build
+  // without, and for tokenizers whose tokens do not simply add up to the text.
+  static absl::StatusOr<std::unique_ptr<GrammarEngine>> Make(const Tokenizer& tokenizer,
+                                                             int vocab_size);
+
+  // May take long (constraint_compiler.h limits that). INVALID_ARGUMENT, in the library's words,
+  // for what is no such constraint, cannot be met, or has parts that would be ignored.
+  virtual absl::StatusOr<std::shared_ptr<const CompiledGrammar>> Compile(
+      const OutputConstraint& constraint) const = 0;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_MODEL_CONSTRAINT_GRAMMAR_ENGINE_H_

@@ -1,0 +1,27 @@
+#ifndef TANDEM_MODEL_CONSTRAINT_OUTPUT_CONSTRAINT_H_
+#define TANDEM_MODEL_CONSTRAINT_OUTPUT_CONSTRAINT_H_
+
+#include <string>
+#include <vector>
+
+namespace tandem {
+
+// What the whole text of an output must be (docs/constraints.md).
+struct OutputConstraint {
+  enum class Kind {
+    kJsonObject,  // any JSON object
+    kJsonSchema,  // what the schema in `text` describes
+    kRegex,       // what matches the expression in `text` from beginning to end
+    kChoice,      // one of `choices`
+    kGrammar,     // what the rule `root` of the grammar in `text` derives, in EBNF as GBNF has it
+  };
+  Kind kind = Kind::kJsonObject;
+  std::string text{};
+  std::vector<std::string> choices{};
+  // Of a schema: objects have no properties but those that it names, unless it says otherwise.
+  bool is_strict = true;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_MODEL_CONSTRAINT_OUTPUT_CONSTRAINT_H_

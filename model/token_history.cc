@@ -1,0 +1,50 @@
+#include "model/token_history.h"
+
+#include "base/check.h"
+
+namespace tandem {
+
+TokenHistory::TokenHistory(const TokenHistory& other) { *this = other; }
+
+TokenHistory& TokenHistory::operator=(const TokenHistory& other) {
+  if (this == &other) return *this;
+  counts_ = other.counts_;
+  num_output_ = other.num_output_;
+  constraint_ = other.constraint_ == nullptr ? nullptr : other.constraint_->Clone();
+  num_broken_ = other.num_broken_;
+  return *this;
+}
+
+void TokenHistory::AddPrompt(absl::Span<const TokenId> tokens) {
+  for (const TokenId token : tokens) ++counts_[token].in_prompt;
+}
+
+void TokenHistory::AddOutput(TokenId token) {
+  ++counts_[token].in_output;
+  ++num_output_;
+  if (constraint_ == nullptr) return;
+  if (num_broken_ > 0 || !constraint_->Accept(token)) ++num_broken_;
+}
+
+void TokenHistory::RemoveOutput(TokenId token) {
+  const auto it = counts_.find(token);
+  TANDEM_CHECK(it != counts_.end() && it->second.in_output > 0);
+  --num_output_;
+  if (--it->second.in_output == 0 && it->second.in_prompt == 0) counts_.erase(it);
+  if (num_broken_ > 0) {
+    --num_broken_;
+  } else if (constraint_ != nullptr) {
+    constraint_->Undo();
+  }
+}
+
+absl::Span<const uint32_t> TokenHistory::Allowed() const {
+  TANDEM_CHECK(constraint_ != nullptr);
+  return num_broken_ > 0 ? absl::Span<const uint32_t>() : constraint_->Allowed();
+}
+
+std::string TokenHistory::Forced() const {
+  return constraint_ == nullptr || num_broken_ > 0 ? "" : constraint_->Forced();
+}
+
+}  // namespace tandem
