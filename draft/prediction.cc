@@ -1,7 +1,6 @@
 #include "draft/prediction.h"
 
 #include <algorithm>
-#include <cstdlib>
 
 namespace tandem {
 namespace {
@@ -34,13 +33,13 @@ absl::Span<const TokenId> Prediction::Behind(absl::Span<const TokenId> output) {
   return has_parted_ ? absl::Span<const TokenId>() : absl::MakeConstSpan(tokens_).subspan(next_);
 }
 
-// At the end of the longest run, up to twice the least; of equals at the nearest to where they
-// parted, behind it rather than before.
+// At the end of the longest run, up to twice the least; of equals at the next behind where they
+// parted, else the last before it.
 void Prediction::Resume(absl::Span<const TokenId> output) {
   size_t best_run = kLeastRun - 1;
   size_t best = 0;
   const auto distance = [this](size_t end) {
-    return end >= next_ ? 2 * (end - next_) : 2 * (next_ - end) + 1;
+    return end >= next_ ? end - next_ : tokens_.size() + (next_ - end);
   };
   for (size_t end = kLeastRun; end <= tokens_.size(); ++end) {
     const size_t run = RunBefore(tokens_, end, output, 2 * kLeastRun);

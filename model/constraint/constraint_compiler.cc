@@ -16,7 +16,7 @@
 #include "base/guard.h"
 #include "base/status_macros.h"
 #include "model/constraint/grammar_engine.h"
-#include "model/formats/json_text.h"
+#include "model/constraint/json_schema.h"
 
 namespace tandem {
 namespace {
@@ -46,13 +46,6 @@ int DepthOf(absl::string_view text) {
   return deepest;
 }
 
-absl::Status CheckSchema(const std::string& text) {
-  ASSIGN_OR_RETURN(const JsonDocument schema, ParseJsonDocument(text, "schema"));
-  if (schema->is_object() || schema->is_boolean()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("schema: found ", Shown(*schema), ", allowed: an object"));
-}
-
 absl::Status Check(const OutputConstraint& constraint, const ConstraintCompiler::Limits& limits) {
   size_t num_bytes = constraint.text.size();
   for (const std::string& choice : constraint.choices) num_bytes += choice.size();
@@ -64,11 +57,17 @@ absl::Status Check(const OutputConstraint& constraint, const ConstraintCompiler:
     return absl::InvalidArgumentError(
         absl::StrCat("has ", depth, " brackets in each other, allowed: ", limits.most_depth));
   }
-  if (constraint.kind == OutputConstraint::Kind::kJsonSchema) return CheckSchema(constraint.text);
   if (constraint.kind != OutputConstraint::Kind::kChoice) return absl::OkStatus();
   const bool has_empty = absl::c_linear_search(constraint.choices, "");
   if (!constraint.choices.empty() && !has_empty) return absl::OkStatus();
   return absl::InvalidArgumentError(has_empty ? "has an empty choice" : "has no choices");
+}
+
+absl::Status Prepare(const ConstraintCompiler::Limits& limits, OutputConstraint* constraint) {
+  RETURN_IF_ERROR(Check(*constraint, limits));
+  if (constraint->kind != OutputConstraint::Kind::kJsonSchema) return absl::OkStatus();
+  ASSIGN_OR_RETURN(constraint->text, PreparedSchema(constraint->text));
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -156,7 +155,8 @@ ConstraintCompiler::~ConstraintCompiler() {
 absl::StatusOr<std::shared_ptr<const TokenConstraint>> ConstraintCompiler::Compile(
     const OutputConstraint& constraint, absl::Span<const TokenId> end_tokens) {
   Shared& s = *shared_;
-  if (absl::Status status = Check(constraint, s.limits); !status.ok()) {
+  OutputConstraint prepared = constraint;
+  if (absl::Status status = Prepare(s.limits, &prepared); !status.ok()) {
     return FieldError("constraint", status.message());
   }
   std::vector<TokenId> ends;
@@ -175,7 +175,7 @@ absl::StatusOr<std::shared_ptr<const TokenConstraint>> ConstraintCompiler::Compi
     }
     s.engine = *std::move(engine);
   }
-  const Shared::JobPtr job = s.FindOrAdd(constraint, shared_);
+  const Shared::JobPtr job = s.FindOrAdd(prepared, shared_);
   const auto is_done = [&job] { return job->is_done; };
   if (!s.mutex.AwaitWithTimeout(absl::Condition(&is_done), s.limits.time)) {
     return FieldError("constraint",

@@ -6,7 +6,6 @@
 #include <stdexcept>
 #include <utility>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
@@ -16,9 +15,9 @@
 namespace tandem {
 namespace {
 
-// Whether this thread compiles. What the library then warns of is that it ignores a part of what it
-// was given, which is an error here.
-thread_local bool is_compiling = false;
+// What the library warned of in this thread: when it compiles, that it ignores a part of what it
+// was given.
+thread_local std::string warnings;
 
 }  // namespace
 }  // namespace tandem
@@ -29,7 +28,7 @@ namespace xgrammar {
 void LogMessageImpl(const std::string& /*file*/, int /*line*/, int level,
                     const std::string& message) {
   constexpr int kWarning = 1;
-  if (tandem::is_compiling && level >= kWarning) throw std::runtime_error(message);
+  if (level >= kWarning) tandem::warnings = message;
 }
 [[noreturn]] void LogFatalImpl(const std::string& /*file*/, int /*line*/,
                                const std::string& message) {
@@ -41,7 +40,8 @@ void LogMessageImpl(const std::string& /*file*/, int /*line*/, int level,
 namespace tandem {
 namespace {
 
-constexpr int kMostWhitespace = 64;  // of JSON, between two of its signs
+// Of JSON, characters between two of its signs: a new line and four indentations of four, nearly.
+constexpr int kMostWhitespace = 16;
 
 class XGrammarState final : public ConstraintState {
  public:
@@ -136,10 +136,11 @@ class XGrammarEngine final : public GrammarEngine {
 
   absl::StatusOr<std::shared_ptr<const CompiledGrammar>> Compile(
       const OutputConstraint& constraint) const override {
-    const absl::Cleanup done = [] { is_compiling = false; };
-    is_compiling = true;
+    warnings.clear();
     try {
-      return std::make_shared<XGrammarGrammar>(CompileOrThrow(constraint));
+      auto grammar = std::make_shared<XGrammarGrammar>(CompileOrThrow(constraint));
+      if (!warnings.empty()) return absl::InvalidArgumentError(warnings);
+      return grammar;
     } catch (const std::bad_alloc&) {
       throw;
     } catch (const std::exception& error) {

@@ -1,0 +1,163 @@
+// Constrained output is plain constrained decoding's, whoever drafts, how much, and with whom.
+#include <regex>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "model/constraint/grammar_engine.h"
+#include "nlohmann/json.hpp"
+#include "tests/engine_testing.h"
+
+namespace tandem {
+namespace {
+
+using Kind = OutputConstraint::Kind;
+using testing::HasSubstr;
+
+constexpr char kSchema[] =
+    R"({"type": "object",
+        "properties": {"hero": {"type": "string", "maxLength": 20},
+                       "age": {"type": "integer", "minimum": 1, "maximum": 99},
+                       "friends": {"type": "array", "items": {"enum": ["a wolf", "a king"]},
+                                   "minItems": 1, "maxItems": 3}},
+        "required": ["hero", "age", "friends"]})";
+
+class ConstrainedEngine : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!HasGrammarEngine()) GTEST_SKIP() << "this build has no grammar engine";
+  }
+  static EngineOptions Options() {
+    return CpuOptionsFor(ShippedModelPath("storyteller-7m"), ShippedModelPath("storyteller-1m"));
+  }
+  static Request Story(Kind kind, const std::string& text, uint64_t seed) {
+    Request request{.prompt = "Once upon a time there was", .max_tokens = 200, .seed = seed};
+    request.constraint = OutputConstraint{.kind = kind, .text = text};
+    if (seed % 2 == 0) request.sampling.temperature = 0.0f;
+    return request;
+  }
+  // Of several kinds; all end before their length.
+  static std::vector<Request> Stories() {
+    std::vector<Request> requests;
+    for (uint64_t seed = 0; seed < 4; ++seed) {
+      requests.push_back(Story(Kind::kJsonSchema, kSchema, seed));
+      requests.push_back(Story(Kind::kRegex, "The (old|young) (king|queen) [a-z ]{3,30}[.]", seed));
+    }
+    requests.push_back(Story(Kind::kRegex, "(yes|no|perhaps) it is", 9));
+    requests.back().sampling.frequency_penalty = 0.5f;
+    requests.back().sampling.top_p = 0.9f;
+    return requests;
+  }
+};
+
+TEST_F(ConstrainedEngine, WritesWhatPlainDecodingWrites) {
+  EngineOptions options = Options();
+  options.draft_tokens = 0;
+  const std::vector<Completion> plain = GenerateAll(MakeEngine(options).get(), Stories());
+  for (const Completion& completion : plain) {
+    EXPECT_EQ(completion.finish_reason, FinishReason::kStop) << completion.text;
+  }
+  for (size_t i = 0; i < 8; i += 2) {
+    const auto value = nlohmann::json::parse(plain[i].text, nullptr, false);
+    ASSERT_TRUE(value.is_object()) << plain[i].text;
+    EXPECT_EQ(value.size(), 3u);
+    EXPECT_TRUE(std::regex_match(plain[i + 1].text,
+                                 std::regex("The (old|young) (king|queen) [a-z ]{3,30}[.]")))
+        << plain[i + 1].text;
+  }
+  struct Way {
+    DrafterKind drafter;
+    int k;
+    int max_batch;
+  };
+  for (const Way& way : {Way{DrafterKind::kModel, 4, 8}, Way{DrafterKind::kNgram, 3, 1},
+                         Way{DrafterKind::kModelAndNgram, kAutoDraftTokens, 3},
+                         Way{DrafterKind::kModelAndNgram, 16, 8}}) {
+    options.drafter = way.drafter;
+    options.draft_tokens = way.k;
+    options.max_batch = way.max_batch;
+    // Less than all need at once, so that some are preempted.
+    options.kv_memory_bytes = KvBytesFor(options.target, options.draft, 700);
+    const std::vector<Completion> found = GenerateAll(MakeEngine(options).get(), Stories());
+    for (size_t i = 0; i < plain.size(); ++i) {
+      ExpectSameOutput(found[i], plain[i]);
+      ExpectConsistent(found[i]);
+    }
+  }
+}
+
+// Under rules that follow the law alone the output is another, and keeps to the constraint as well.
+TEST_F(ConstrainedEngine, KeepsToThemUnderEveryRule) {
+  EngineOptions options = Options();
+  options.draft_tokens = 4;
+  for (const AcceptanceRule rule : {AcceptanceRule::kBlock, AcceptanceRule::kToken}) {
+    options.verifier = rule;
+    const std::vector<Completion> found = GenerateAll(MakeEngine(options).get(), Stories());
+    for (size_t i = 0; i < 8; i += 2) {
+      EXPECT_TRUE(nlohmann::json::parse(found[i].text, nullptr, false).is_object())
+          << found[i].text;
+    }
+  }
+}
+
+// What a grammar leaves no choice about costs no pass of its own.
+TEST_F(ConstrainedEngine, DraftsWhatIsForced) {
+  EngineOptions options = Options();
+  options.draft.clear();
+  options.drafter = DrafterKind::kNgram;
+  options.draft_tokens = 16;
+  const std::string words = " an old king who had three sons and a daughter";
+  const Completion done =
+      Generate(MakeEngine(options).get(), Story(Kind::kRegex, words + "[.!]", 2));
+  EXPECT_THAT(done.text, HasSubstr(words));
+  EXPECT_LE(done.stats.rounds, 5);
+  EXPECT_GT(done.stats.accepted, 5);
+}
+
+TEST_F(ConstrainedEngine, RefusesWhatCannotBe) {
+  const std::unique_ptr<Engine> engine = MakeEngine(Options());
+  Request request = Story(Kind::kRegex, "a*", 1);
+  request.ignore_eos = true;
+  EXPECT_THAT(engine->Submit(request).status().message(), HasSubstr("ignore_eos"));
+  EXPECT_THAT(engine->Submit(Story(Kind::kRegex, "(", 1)).status().message(),
+              HasSubstr("constraint: "));
+}
+
+// An ending token that is all that may come is not held back by min_tokens.
+TEST_F(ConstrainedEngine, MinTokensYields) {
+  Request request = Story(Kind::kRegex, "yes", 1);
+  request.sampling.min_tokens = 50;
+  const Completion done = Generate(MakeEngine(Options()).get(), request);
+  EXPECT_EQ(done.text, "yes");
+  EXPECT_EQ(done.finish_reason, FinishReason::kStop);
+}
+
+// ---- Predictions, which need no grammar ----
+
+TEST(PredictedOutput, IsDraftedAndChangesNothing) {
+  EngineOptions options = CpuOptionsFor(ShippedModelPath("storyteller-7m"), "");
+  options.drafter = DrafterKind::kNone;
+  options.draft_tokens = 8;
+  const std::unique_ptr<Engine> engine = MakeEngine(options);
+  Request request{.prompt = "Once upon a time there was an old king who",
+                  .max_tokens = 64,
+                  .sampling = kGreedy};
+  const Completion plain = Generate(engine.get(), request);
+  EXPECT_EQ(plain.stats.rounds, 64);
+  // The same text with another word in its midst.
+  request.prediction = plain.text;
+  request.prediction.replace(plain.text.size() / 2, 1, "?");
+  const Completion predicted = Generate(engine.get(), request);
+  ExpectSameOutput(predicted, plain);
+  EXPECT_LT(predicted.stats.rounds, 32);
+  EXPECT_GT(predicted.stats.predicted_kept, 32);
+  EXPECT_GT(predicted.stats.predicted, predicted.stats.predicted_kept);
+  EXPECT_EQ(predicted.stats.predicted, predicted.stats.proposed);
+  request.prediction = "Nothing of this kind is ever said by a teller of stories.";
+  ExpectSameOutput(Generate(engine.get(), request), plain);
+}
+
+}  // namespace
+}  // namespace tandem
