@@ -5,6 +5,7 @@
 namespace tandem {
 namespace {
 
+// Null for the one that the sequence does without.
 struct CombinedDraftState final : DraftState {
   std::unique_ptr<DraftState> model;
   std::unique_ptr<DraftState> lookup;
@@ -15,18 +16,26 @@ CombinedDraftState& Of(DraftState* state) { return *static_cast<CombinedDraftSta
 }  // namespace
 
 std::unique_ptr<DraftState> CombinedDrafter::NewState(absl::Span<const TokenId> prompt) {
+  return NewStateOf(DrafterKind::kModelAndNgram, prompt);
+}
+
+std::unique_ptr<DraftState> CombinedDrafter::NewStateOf(DrafterKind kind,
+                                                        absl::Span<const TokenId> prompt) {
   auto state = std::make_unique<CombinedDraftState>();
-  state->model = model_->NewState(prompt);
-  state->lookup = lookup_->NewState(prompt);
+  if (HasModel(kind)) state->model = model_->NewState(prompt);
+  if (kind != DrafterKind::kModel) state->lookup = lookup_->NewState(prompt);
   return state;
 }
 
 std::vector<DraftOption> CombinedDrafter::Options(DraftState* state,
                                                   absl::Span<const TokenId> context) {
-  std::vector<DraftOption> options = model_->Options(Of(state).model.get(), context);
-  for (const DraftOption& option : lookup_->Options(Of(state).lookup.get(), context)) {
-    options.push_back(option);
-  }
+  std::vector<DraftOption> options;
+  const auto add = [&](Drafter* drafter, DraftState* its) {
+    if (its == nullptr) return;
+    for (const DraftOption& option : drafter->Options(its, context)) options.push_back(option);
+  };
+  add(model_.get(), Of(state).model.get());
+  add(lookup_.get(), Of(state).lookup.get());
   return options;
 }
 
@@ -37,10 +46,11 @@ absl::Status CombinedDrafter::Propose(absl::Span<const DraftRequest> requests,
     std::vector<DraftRequest> chosen;
     std::vector<Proposal*> drafts;
     for (size_t i = 0; i < requests.size(); ++i) {
-      if (requests[i].source != source) continue;
       CombinedDraftState& state = Of(requests[i].state);
+      DraftState* const its = is_model ? state.model.get() : state.lookup.get();
+      if (requests[i].source != source || its == nullptr) continue;  // null: it only reads along
       chosen.push_back(requests[i]);
-      chosen.back().state = is_model ? state.model.get() : state.lookup.get();
+      chosen.back().state = its;
       drafts.push_back(proposals[i]);
     }
     if (chosen.empty()) continue;
@@ -50,27 +60,32 @@ absl::Status CombinedDrafter::Propose(absl::Span<const DraftRequest> requests,
 }
 
 void CombinedDrafter::Rollback(DraftState* state, int length) {
-  model_->Rollback(Of(state).model.get(), length);
-  lookup_->Rollback(Of(state).lookup.get(), length);
+  CombinedDraftState& both = Of(state);
+  if (both.model != nullptr) model_->Rollback(both.model.get(), length);
+  if (both.lookup != nullptr) lookup_->Rollback(both.lookup.get(), length);
 }
 
 int CombinedDrafter::NumCached(const DraftState& state) const {
-  return model_->NumCached(*static_cast<const CombinedDraftState&>(state).model);
+  const auto& both = static_cast<const CombinedDraftState&>(state);
+  return both.model == nullptr ? 0 : model_->NumCached(*both.model);
 }
 
 void CombinedDrafter::Publish(DraftState* state, absl::Span<const TokenId> tokens) {
-  model_->Publish(Of(state).model.get(), tokens);
-  lookup_->Publish(Of(state).lookup.get(), tokens);
+  CombinedDraftState& both = Of(state);
+  if (both.model != nullptr) model_->Publish(both.model.get(), tokens);
+  if (both.lookup != nullptr) lookup_->Publish(both.lookup.get(), tokens);
 }
 
 void CombinedDrafter::LookAgain(DraftState* state, absl::Span<const TokenId> tokens) {
-  model_->LookAgain(Of(state).model.get(), tokens);
-  lookup_->LookAgain(Of(state).lookup.get(), tokens);
+  CombinedDraftState& both = Of(state);
+  if (both.model != nullptr) model_->LookAgain(both.model.get(), tokens);
+  if (both.lookup != nullptr) lookup_->LookAgain(both.lookup.get(), tokens);
 }
 
 void CombinedDrafter::Evict(DraftState* state) {
-  model_->Evict(Of(state).model.get());
-  lookup_->Evict(Of(state).lookup.get());
+  CombinedDraftState& both = Of(state);
+  if (both.model != nullptr) model_->Evict(both.model.get());
+  if (both.lookup != nullptr) lookup_->Evict(both.lookup.get());
 }
 
 }  // namespace tandem

@@ -9,8 +9,9 @@
 namespace tandem {
 
 // A model and a lookup side by side: offers what both offer, and lets the one draft whose option
-// was chosen. Each slot keeps its own kind of distribution, and the choice looks at committed
-// tokens only, so every acceptance rule stays lossless.
+// was chosen; for a sequence that is to have only one of them, it is that one. Each slot keeps its
+// own kind of distribution, and the choice looks at committed tokens only, so every acceptance rule
+// stays lossless.
 class CombinedDrafter final : public Drafter {
  public:
   CombinedDrafter(std::unique_ptr<Drafter> model, std::unique_ptr<Drafter> lookup)
@@ -18,6 +19,8 @@ class CombinedDrafter final : public Drafter {
 
   std::string_view name() const override { return "model+ngram"; }
   std::unique_ptr<DraftState> NewState(absl::Span<const TokenId> prompt) override;
+  std::unique_ptr<DraftState> NewStateOf(DrafterKind kind,
+                                         absl::Span<const TokenId> prompt) override;
   std::vector<DraftOption> Options(DraftState* state, absl::Span<const TokenId> context) override;
   absl::Status Propose(absl::Span<const DraftRequest> requests,
                        absl::Span<Proposal* const> proposals) override;

@@ -9,6 +9,7 @@
 #include "absl/types/span.h"
 #include "base/philox.h"
 #include "draft/draft_sharpness.h"
+#include "draft/drafter_kind.h"
 #include "draft/proposal.h"
 #include "model/sampling_params.h"
 
@@ -73,6 +74,13 @@ class Drafter {
   virtual bool is_drawn() const { return true; }
   // For a sequence that begins with `prompt`, of which part may be known from earlier sequences.
   virtual std::unique_ptr<DraftState> NewState(absl::Span<const TokenId> prompt) = 0;
+
+  // The same for a sequence that only `kind` is to draft for, where this is several drafters.
+  // REQUIRES: `kind` is part of it.
+  virtual std::unique_ptr<DraftState> NewStateOf(DrafterKind /*kind*/,
+                                                 absl::Span<const TokenId> prompt) {
+    return NewState(prompt);
+  }
 
   // The ways in which the sequence of `state` could be continued behind `context`, its committed
   // tokens; none if there is nothing to propose.

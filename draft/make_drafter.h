@@ -24,6 +24,11 @@ struct DrafterParts {
 // Null for kNone. INVALID_ARGUMENT for a drafter with a model where there is none.
 absl::StatusOr<std::unique_ptr<Drafter>> MakeDrafter(DrafterKind kind, const DrafterParts& parts);
 
+// One whose sequences may each have another drafter (Drafter::NewStateOf): `usual` or any other
+// that the parts allow. INVALID_ARGUMENT if `usual` is not one of these.
+absl::StatusOr<std::unique_ptr<Drafter>> MakeEveryDrafter(DrafterKind usual,
+                                                          const DrafterParts& parts);
+
 }  // namespace tandem
 
 #endif  // TANDEM_DRAFT_MAKE_DRAFTER_H_

@@ -142,6 +142,7 @@ class EngineImpl final : public Engine {
     return info;
   }
   DrafterKind drafter() const override { return pair_.drafter_kind; }
+  std::vector<DrafterKind> drafters() const override { return pair_.Drafters(); }
   std::string device_description() const override {
     return std::string(pair_.backend->description());
   }
@@ -377,8 +378,8 @@ std::vector<Session*> EngineImpl::Admit() {
 void EngineImpl::Begin(Session* session, KvSequence found) {
   if (session->completion.num_preemptions == 0) num_prompt_tokens_ += session->prompt_length;
   num_prefix_queries_ += static_cast<int64_t>(Reusable(*session).size());
-  if (pair_.drafter != nullptr && session->draft_state == nullptr) {
-    session->draft_state = pair_.drafter->NewState({});
+  if (session->drafter != DrafterKind::kNone && session->draft_state == nullptr) {
+    session->draft_state = pair_.drafter->NewStateOf(session->drafter, {});
   }
   TakePrefix(session, std::move(found));
 }
@@ -572,6 +573,11 @@ absl::StatusOr<std::unique_ptr<Engine>> CreateEngineWithJudge(const EngineOption
     return absl::OkStatus();
   }));
   return engine;
+}
+
+std::vector<DrafterKind> Engine::drafters() const {
+  const DrafterKind own = drafter();
+  return own == DrafterKind::kNone ? std::vector<DrafterKind>() : std::vector{own};
 }
 
 absl::StatusOr<Completion> Engine::Generate(Request request, OnPiece on_piece) {

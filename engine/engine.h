@@ -17,6 +17,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
@@ -114,7 +115,9 @@ class Engine {
   virtual const Tokenizer& tokenizer() const = 0;
   virtual ModelInfo target_info() const = 0;
   virtual std::optional<ModelInfo> draft_info() const = 0;
-  virtual DrafterKind drafter() const = 0;  // never kAuto
+  virtual DrafterKind drafter() const = 0;  // of requests that name none; never kAuto
+  // That requests may name, but for kNone, which all may.
+  virtual std::vector<DrafterKind> drafters() const;
   virtual std::string device_description() const = 0;
 };
 

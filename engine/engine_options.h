@@ -24,6 +24,9 @@ struct EngineOptions {
   // target's own weights in another format of kernels/quantize.h, "self" in the best of 4 bits.
   std::string draft{};
   DrafterKind drafter = DrafterKind::kAuto;
+  // Whether requests may name any other drafter that can run: the draft is loaded even where
+  // `drafter` does without. Else only kNone.
+  bool all_drafters = false;
   int draft_tokens = kAutoDraftTokens;  // k, the most tokens proposed per round; 0: plain decoding
   AcceptanceRule verifier = AcceptanceRule::kAuto;
   std::string device = "auto";    // "cpu", "cuda:<n>", or "auto": CUDA if present, else CPU

@@ -220,9 +220,11 @@ absl::StatusOr<ModelPair> ModelPair::Load(const EngineOptions& options,
   pair.constraints = std::make_unique<ConstraintCompiler>(
       pair.tokenizer.get(), pair.target->vocab_size(), ConstraintCompiler::Limits());
   pair.drafter_kind = ResolveDrafter(options.drafter, !options.draft.empty());
-  if (IsSelf(options.draft) && HasModel(pair.drafter_kind)) {
+  pair.has_all_drafters = options.all_drafters;
+  const bool has_model = options.all_drafters || HasModel(pair.drafter_kind);
+  if (IsSelf(options.draft) && has_model) {
     ASSIGN_OR_RETURN(pair.draft, LoadSelf(options, pair.backend.get()));
-  } else if (!options.draft.empty() && HasModel(pair.drafter_kind)) {
+  } else if (!options.draft.empty() && has_model) {
     ASSIGN_OR_RETURN(const std::optional<DType> draft_quantized,
                      ValueOf(kQuantizations, "draft_quantize", options.draft_quantize));
     ASSIGN_OR_RETURN(pair.draft, Transformer::Load(options.draft, pair.backend.get(),
@@ -236,13 +238,22 @@ absl::StatusOr<ModelPair> ModelPair::Load(const EngineOptions& options,
     RETURN_IF_ERROR(WarmUp(pair.target.get(), pair.target_cache.get()));
     if (pair.draft != nullptr) RETURN_IF_ERROR(WarmUp(pair.draft.get(), pair.draft_cache.get()));
   }
-  ASSIGN_OR_RETURN(pair.drafter,
-                   MakeDrafter(pair.drafter_kind, {.model = pair.draft.get(),
-                                                   .cache = pair.draft_cache.get(),
-                                                   .target_vocab_size = pair.target->vocab_size(),
-                                                   .chunk_tokens = options.chunk_tokens,
-                                                   .vocabulary = pair.vocabulary.get()}));
+  const DrafterParts parts = {.model = pair.draft.get(),
+                              .cache = pair.draft_cache.get(),
+                              .target_vocab_size = pair.target->vocab_size(),
+                              .chunk_tokens = options.chunk_tokens,
+                              .vocabulary = pair.vocabulary.get()};
+  ASSIGN_OR_RETURN(pair.drafter, pair.has_all_drafters ? MakeEveryDrafter(pair.drafter_kind, parts)
+                                                       : MakeDrafter(pair.drafter_kind, parts));
   return pair;
+}
+
+std::vector<DrafterKind> ModelPair::Drafters() const {
+  if (!has_all_drafters) {
+    return drafter == nullptr ? std::vector<DrafterKind>() : std::vector{drafter_kind};
+  }
+  if (draft == nullptr) return {DrafterKind::kNgram};
+  return {DrafterKind::kModel, DrafterKind::kNgram, DrafterKind::kModelAndNgram};
 }
 
 }  // namespace tandem

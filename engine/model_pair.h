@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/process_limits.h"
@@ -34,7 +35,11 @@ struct ModelPair {
   std::unique_ptr<PagedKvCache> draft_cache;      // null without a draft
   std::unique_ptr<VocabularyMap> vocabulary;      // null without a draft and where the ids agree
   DrafterKind drafter_kind = DrafterKind::kNone;  // never kAuto
-  std::unique_ptr<Drafter> drafter;               // null for kNone
+  bool has_all_drafters = false;
+  std::unique_ptr<Drafter> drafter;  // of all drafters that can run; null for none
+
+  // Those that a request may name, but for kNone.
+  std::vector<DrafterKind> Drafters() const;
 
   // Errors name the file or the option. RESOURCE_EXHAUSTED, with bytes wanted and available, if
   // what packing the weights and filling the caches will take is more than the device has, or than

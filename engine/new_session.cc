@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/field_error.h"
 #include "base/status_macros.h"
+#include "base/string_view.h"
 
 namespace tandem {
 namespace {
@@ -39,6 +40,16 @@ absl::Status CheckDraftTokens(int draft_tokens) {
   }
   return FieldError("draft_tokens",
                     absl::StrCat(draft_tokens, " is not auto or from 0 to ", kMaxDraftTokens));
+}
+
+absl::Status CheckDrafter(DrafterKind kind, const ModelPair& pair) {
+  const std::vector<DrafterKind> drafters = pair.Drafters();
+  if (kind == DrafterKind::kNone) return absl::OkStatus();
+  if (std::find(drafters.begin(), drafters.end(), kind) != drafters.end()) return absl::OkStatus();
+  std::string allowed = "none";
+  for (const DrafterKind one : drafters) absl::StrAppend(&allowed, ", ", View(NameOf(one)));
+  return FieldError("drafter",
+                    absl::StrCat("\"", View(NameOf(kind)), "\" cannot run, allowed: ", allowed));
 }
 
 absl::Status CheckTopLogprobs(absl::string_view name, int num_top) {
@@ -133,7 +144,9 @@ absl::StatusOr<std::unique_ptr<Session>> NewSession(Request request, const Engin
   RETURN_IF_ERROR(CheckDraftTokens(draft_tokens));
   RETURN_IF_ERROR(CheckTopLogprobs("logprobs", request.logprobs.num_top));
   RETURN_IF_ERROR(CheckTopLogprobs("prompt_logprobs", request.prompt_logprobs.num_top));
-  const bool draft_is_drawn = pair.drafter != nullptr && pair.drafter->is_drawn();
+  s.drafter = request.drafter.value_or(pair.drafter_kind);
+  RETURN_IF_ERROR(CheckDrafter(s.drafter, pair));
+  const bool draft_is_drawn = HasModel(s.drafter);
   s.rule =
       RuleOf(request.verifier.value_or(options.verifier), request, draft_tokens, draft_is_drawn);
   RETURN_IF_ERROR(CheckStopStrings(request.stop));
@@ -172,14 +185,19 @@ absl::StatusOr<std::unique_ptr<Session>> NewSession(Request request, const Engin
   if (TokenHistory* used = s.history_if_used()) used->AddPrompt(s.tokens);
   s.logprobs = request.logprobs;
   s.prompt_logprobs = request.prompt_logprobs;
-  s.draft_tokens = s.scores_only ? 0 : draft_tokens;
+  // Predictions need no drafter.
+  const bool predicts = !request.prediction.empty() && request.drafter != DrafterKind::kNone;
+  const bool drafts = s.drafter != DrafterKind::kNone || predicts;
+  s.draft_tokens = s.scores_only || !drafts ? 0 : draft_tokens;
   s.learns_sharpness = !request.seed.has_value() && s.rule != AcceptanceRule::kExactMatch;
-  s.text = std::make_unique<OutputText>(pair.tokenizer.get(), s.tokens, request.stop,
-                                        s.sampling.min_tokens);
+  s.includes_stop = request.include_stop;
+  s.text = std::make_unique<OutputText>(
+      pair.tokenizer.get(), s.tokens, request.stop, s.sampling.min_tokens,
+      OutputText::Shown{.special_tokens = !request.skip_special_tokens,
+                        .stop = request.include_stop});
   s.completion.prompt_tokens = s.prompt_length;
   s.completion.verifier = s.rule;
-  s.completion.draft_tokens =
-      pair.drafter == nullptr && request.prediction.empty() ? 0 : draft_tokens;
+  s.completion.draft_tokens = drafts ? draft_tokens : 0;
   if (s.prompt_logprobs.num_top >= 0) s.completion.prompt_logprobs.emplace_back(std::nullopt);
   return session;
 }

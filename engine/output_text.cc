@@ -22,10 +22,11 @@ absl::Status CheckStopStrings(absl::Span<const std::string> stops) {
 }
 
 OutputText::OutputText(const Tokenizer* tokenizer, absl::Span<const TokenId> prompt,
-                       absl::Span<const std::string> stops, int min_tokens)
-    : detokenizer_(Detokenizer::New(tokenizer, prompt, /*skip_special=*/true)),
+                       absl::Span<const std::string> stops, int min_tokens, Shown shown)
+    : detokenizer_(Detokenizer::New(tokenizer, prompt, /*skip_special=*/!shown.special_tokens)),
       stops_(stops),
-      min_tokens_(min_tokens) {}
+      min_tokens_(min_tokens),
+      shows_stop_(shown.stop) {}
 
 bool OutputText::Append(TokenId token) {
   if (stopped_) return false;
@@ -44,7 +45,11 @@ bool OutputText::AppendText(std::string_view piece, bool is_last) {
     stops_.Read(byte);
     // What ends in an earlier piece has been let pass, because it came too early.
     if (num_tokens_ <= min_tokens_ || stops_.match() == 0) continue;
-    cut = std::min(cut, decoded_.size() - stops_.match());
+    if (!shows_stop_) {
+      cut = std::min(cut, decoded_.size() - stops_.match());
+    } else if (cut == std::string::npos) {
+      cut = decoded_.size();  // behind the first to be complete
+    }
   }
   stopped_ = cut != std::string::npos;
   const size_t certain = stopped_  ? cut

@@ -22,16 +22,22 @@ inline constexpr int kMostStopBytes = 16384;  // of all together
 // INVALID_ARGUMENT of the field "stop" if there are too many of them, or one is empty.
 absl::Status CheckStopStrings(absl::Span<const std::string> stops);
 
-// The text of a generation, token by token: decoded, cut exactly before the first stop string, and
-// let out no earlier than it is certain. Held back are unfinished characters and the longest end
-// that a stop string may begin with. A token takes time in proportion to its own bytes.
-// Thread-compatible.
+// The text of a generation, token by token: decoded, cut exactly before the first stop string (or
+// behind it), and let out no earlier than it is certain. Held back are unfinished characters and
+// the longest end that a stop string may begin with. A token takes time in proportion to its own
+// bytes. Thread-compatible.
 class OutputText {
  public:
+  // What is left out where nobody asks for it.
+  struct Shown {
+    bool special_tokens;
+    bool stop;  // the stop string that was met
+  };
   // Text follows that of `prompt`. A stop string that the first `min_tokens` tokens complete is
   // text like any other. `tokenizer` must outlive this object.
   OutputText(const Tokenizer* tokenizer, absl::Span<const TokenId> prompt,
-             absl::Span<const std::string> stops, int min_tokens = 0);
+             absl::Span<const std::string> stops, int min_tokens = 0,
+             Shown shown = {.special_tokens = false, .stop = false});
 
   // False if the text has now met a stop string: nothing more is let out.
   bool Append(TokenId token);
@@ -46,6 +52,7 @@ class OutputText {
   std::unique_ptr<Detokenizer> detokenizer_;
   StopAutomaton stops_;
   int min_tokens_ = 0;
+  bool shows_stop_ = false;
   int num_tokens_ = 0;
   std::string decoded_;
   std::string text_;  // of `decoded_` what does not turn out to begin a stop string

@@ -8,6 +8,7 @@
 
 #include "absl/time/time.h"
 #include "base/types.h"
+#include "draft/drafter_kind.h"
 #include "model/constraint/output_constraint.h"
 #include "model/logprobs.h"
 #include "model/sampling_params.h"
@@ -35,7 +36,13 @@ struct Request {
   std::vector<std::string> stop{};
   std::vector<TokenId> stop_tokens{};  // beside the model's own end tokens
   bool ignore_eos = false;             // go on past the model's own end tokens
-  std::optional<int> draft_tokens{};   // in place of the engine's
+  // What the text shows that it does not else: the stop string or stop token that ended it, and
+  // special tokens.
+  bool include_stop = false;
+  bool skip_special_tokens = true;
+  std::optional<int> draft_tokens{};  // in place of the engine's
+  // Likewise; one of Engine::drafters() or kNone.
+  std::optional<DrafterKind> drafter{};
   std::optional<AcceptanceRule> verifier{};
   std::string prediction{};  // a text that the output may say much of again: drafts for nothing
   LogprobOptions logprobs{};

@@ -57,7 +57,8 @@ DraftWork Draft(Drafter* drafter, absl::Span<const RoundStep> steps, Speculation
     }
     if (s.draft_state == nullptr) continue;
     const bool is_fixed = s.draft_tokens > 0;
-    const bool reads_along = !step.completes() && (is_fixed || policy->reads_prompts());
+    const bool may_read = s.drafter != DrafterKind::kNgram;  // who has nothing to read into
+    const bool reads_along = may_read && !step.completes() && (is_fixed || policy->reads_prompts());
     if (!reads_along && step.draft_tokens == 0) continue;
     requests.push_back(
         {.context = absl::MakeSpan(s.tokens).first(s.target_kv.length() + step.num_fed),

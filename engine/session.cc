@@ -10,6 +10,7 @@ bool Session::Append(TokenId token, Provenance provenance) {
   completion.token_ids.push_back(token);
   completion.provenance.push_back(static_cast<char>(provenance));
   if (stop_tokens.contains(token)) {
+    if (includes_stop && text != nullptr) text->Append(token);
     Finish(FinishReason::kStop);
   } else if (text != nullptr && !text->Append(token)) {
     Finish(FinishReason::kStop);

@@ -35,9 +35,11 @@ struct Session {
   bool scores_only = false;  // the prompt is read, and nothing is added
   Instant deadline = Instant::InfiniteFuture();
   HashSet<TokenId> stop_tokens;
+  bool includes_stop = false;  // the text of a stop token is text
   LogprobOptions logprobs;
   LogprobOptions prompt_logprobs;
-  int draft_tokens = 0;  // k, or kAutoDraftTokens
+  DrafterKind drafter = DrafterKind::kModelAndNgram;  // what its state is for; never kAuto
+  int draft_tokens = 0;                               // k, or kAutoDraftTokens
   // Whether drafts are drawn as sharply as the engine has learned; else as the request says, so
   // that a round depends on the request and its seed alone.
   bool learns_sharpness = false;

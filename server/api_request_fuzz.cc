@@ -47,6 +47,14 @@ const std::vector<nlohmann::json>& Samples() {
           "prediction": null, "reasoning_effort": "none", "web_search_options": null,
           "store": false, "service_tier": "auto", "max_tokens": 3})",
       R"({"prompt": "ab", "echo": true, "max_tokens": 0})",
+      R"({"prompt": "ab", "best_of": 3, "n": 2, "prompt_logprobs": 2, "truncate_prompt_tokens": 1,
+          "include_stop_str_in_output": true, "skip_special_tokens": false, "max_tokens": -1,
+          "add_special_tokens": false, "no_stop_trim": false, "speculation": {"drafter": "ngram"}})",
+      R"({"messages": [{"role": "user", "content": "a", "name": "n"}, {"role": "assistant",
+            "content": "b", "tool_calls": []}], "echo": true, "chat_template_kwargs": {},
+          "reasoning_effort": "low", "add_generation_prompt": true,
+          "continue_final_message": false, "max_completion_tokens": -1, "unknown": [1]})",
+      R"({"messages": [{"role": "user", "content": "a"}], "return_token_strs": false})",
       R"({"model": "fuzz", "prompt": "a", "add_special_tokens": true, "special": "plain"})",
       R"({"tokens": [0, 1, 3], "model": null})"}));
   return samples;
@@ -63,6 +71,7 @@ ServedModel MakeModel() {
           .tokenizer = tokenizer->release(),
           .chat_template = ChatTemplate::Parse("<|im_start|><|im_end|>", "", ""),
           .drafter = "model",
+          .drafters = {"model", "ngram"},
           .context_length = kContext,
           .cache_tokens = 1000,
           .max_sequences = 4};
@@ -93,9 +102,11 @@ void CheckRequest(const absl::StatusOr<ApiRequest>& request) {
 void CheckSamples(const ServedModel& model) {
   for (const nlohmann::json& sample : Samples()) {
     const std::string body = sample.dump();
+    IgnoredFields ignored;
     TANDEM_CHECK(ParseCompletionRequest(body, model).ok() ||
                  ParseChatRequest(body, model, absl::UnixEpoch()).ok() ||
-                 TokenizeBody(body, model).ok() || DetokenizeBody(body, model).ok());
+                 TokenizeBody(body, model, absl::UnixEpoch(), &ignored).ok() ||
+                 DetokenizeBody(body, model, &ignored).ok());
   }
 }
 
@@ -105,9 +116,10 @@ void FuzzOne(absl::string_view body) {
   (void)checked;
   CheckRequest(ParseCompletionRequest(body, model));
   CheckRequest(ParseChatRequest(body, model, absl::UnixEpoch()));
-  const auto tokens = TokenizeBody(body, model);
+  IgnoredFields ignored;
+  const auto tokens = TokenizeBody(body, model, absl::UnixEpoch(), &ignored);
   if (!tokens.ok()) CheckError(tokens.status());
-  const auto text = DetokenizeBody(body, model);
+  const auto text = DetokenizeBody(body, model, &ignored);
   if (!text.ok()) CheckError(text.status());
 }
 

@@ -22,6 +22,8 @@ const ServedModel& Model() {
   static ManualEngine& engine = *new ManualEngine;
   static ServedModel& model = *new ServedModel(ServedModel::Of(engine, "story", 8));
   model.drafter = "model";
+  model.drafters = {"model"};
+  model.is_strict = true;
   return model;
 }
 
@@ -66,7 +68,7 @@ TEST(ApiRequest, NamesWhatIsWrongWithACompletion) {
       {R"(, "top_k": 1.5)", "top_k", "1.5"},
       {R"(, "top_k": 3000000000)", "top_k", "3000000000"},
       {R"(, "min_tokens": -1)", "min_tokens", "-1"},
-      {R"(, "max_tokens": -1)", "max_tokens", "-1"},
+      {R"(, "max_tokens": -2)", "max_tokens", "-2"},
       {R"(, "max_tokens": 0)", "max_tokens", "0"},
       {R"(, "max_tokens": true)", "max_tokens", "true"},
       {R"(, "max_tokens": "5")", "max_tokens", "\"5\""},
@@ -94,7 +96,9 @@ TEST(ApiRequest, NamesWhatIsWrongWithACompletion) {
       {R"(, "ignore_eos": "no")", "ignore_eos", "\"no\""},
       {R"(, "echo": 0)", "echo", "0"},
       {R"(, "echo": true, "logprobs": 1, "stream": true)", "echo", "true"},
-      {R"(, "best_of": 2)", "best_of", "2"},
+      {R"(, "n": 3, "best_of": 2)", "best_of", "2"},
+      {R"(, "best_of": 2, "stream": true)", "best_of", "2"},
+      {R"(, "best_of": 9)", "best_of", "9"},
       {R"(, "suffix": "x")", "suffix", "\"x\""},
       {R"(, "speculation": 4)", "speculation", "4"},
       {R"(, "speculation": {"draft_tokens": -1})", "speculation.draft_tokens", "-1"},
@@ -214,7 +218,6 @@ TEST(ApiRequest, NamesWhatIsWrongWithAChat) {
       {R"(, "max_completion_tokens": 5000)", "max_completion_tokens", "5000"},
       {R"(, "tools": [{}])", "tools", "[{}]"},
       {R"(, "response_format": {"type": "json_object"})", "response_format", "json_object"},
-      {R"(, "echo": true)", "echo", "not known"},
       {R"(, "prompt": "x")", "prompt", "not known"}};
   for (const auto& c : cases) ExpectError(Chat(c.fields), c.param, c.given);
   const struct {
@@ -229,7 +232,7 @@ TEST(ApiRequest, NamesWhatIsWrongWithAChat) {
       {R"([{"role": "tool", "content": "x"}])", "messages[0].role", "\"tool\""},
       {R"([{"content": "x"}])", "messages[0].role", "\"\""},
       {R"([{"role": "user", "content": 1}])", "messages[0].content", "1"},
-      {R"([{"role": "user", "content": "x", "name": "me"}])", "messages[0].name", "\"me\""},
+      {R"([{"role": "user", "content": "x", "name": 5}])", "messages[0].name", "5"},
       {R"([{"role": "user", "content": "x", "mood": "me"}])", "messages[0].mood", "not known"},
       {R"([{"role": "user", "content": [{"type": "image_url"}]}])", "messages[0].content[0].type",
        "image_url"},

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -35,6 +36,12 @@ Json RoundJson(const RoundReport& round) {
           {"draft_cached_tokens", round.draft_cached_tokens}};
 }
 
+double MeanLogprob(const Completion& completion) {
+  double sum = 0;
+  for (const TokenLogprobs& row : completion.logprobs) sum += row.logprob;
+  return completion.logprobs.empty() ? 0 : sum / static_cast<double>(completion.logprobs.size());
+}
+
 // About what the answer's JSON takes, so that its string need not grow, which doubles it.
 size_t SizeOf(absl::Span<const Completion> completions) {
   size_t size = 2000;
@@ -63,6 +70,7 @@ void ApiResponse::AddEnvelope(bool is_chunk, JsonWriter* json) const {
                                           : "chat.completion";
   json->Key("id").String(stamp_.id).Key("object").String(object);
   json->Key("created").Integer(stamp_.created).Key("model").String(model_->name);
+  json->Key("system_fingerprint").String(model_->fingerprint);
 }
 
 Json ApiResponse::UsageOf(absl::Span<const Completion> completions) const {
@@ -71,7 +79,7 @@ Json ApiResponse::UsageOf(absl::Span<const Completion> completions) const {
   int64_t completion_tokens = 0;
   for (size_t i = 0; i < completions.size(); ++i) {
     completion_tokens += completions[i].token_ids.size();
-    if (i % request_->n != 0) continue;  // a prompt counts once
+    if (i % request_->sequences_per_prompt() != 0) continue;  // a prompt counts once
     prompt_tokens += completions[i].prompt_tokens;
     cached_tokens += completions[i].cached_tokens;
   }
@@ -83,7 +91,9 @@ Json ApiResponse::UsageOf(absl::Span<const Completion> completions) const {
 
 void ApiResponse::AddReports(absl::Span<const Completion> completions, JsonWriter* json) const {
   const Completion joint = JointCompletion(completions);
-  json->Key("speculation").Value(SpeculationJson(joint, model_->drafter));
+  const std::optional<DrafterKind>& drafter = request_->options.drafter;
+  const std::string name = drafter.has_value() ? std::string(NameOf(*drafter)) : model_->drafter;
+  json->Key("speculation").Value(SpeculationJson(joint, name));
   json->Key("timings").Value(TimingsJson(joint));
 }
 
@@ -96,13 +106,33 @@ std::string ApiResponse::Whole(absl::Span<const Completion> completions) {
   json.BeginObject();
   AddEnvelope(/*is_chunk=*/false, &json);
   json.Key("choices").BeginArray();
-  for (size_t i = 0; i < completions.size(); ++i) {
-    WriteChoice(static_cast<int>(i), completions[i], &json);
-  }
+  int choice = 0;
+  for (const int i : BestOf(completions)) WriteChoice(choice++, completions[i], &json);
   json.EndArray().Key("usage").Value(UsageOf(completions));
+  if (request_->is_chat && request_->num_prompt_logprobs >= 0) {
+    WritePromptLogprobs(0, completions[0], &json);
+  }
   AddReports(completions, &json);
   json.EndObject();
   return text;
+}
+
+// The sequences that are answered: of each prompt the n whose tokens are the likeliest on average,
+// the likeliest first; all in their order if there are no more than that.
+std::vector<int> ApiResponse::BestOf(absl::Span<const Completion> completions) const {
+  const int each = request_->sequences_per_prompt();
+  std::vector<int> best;
+  for (int first = 0; first < static_cast<int>(completions.size()); first += each) {
+    std::vector<int> order(each);
+    std::iota(order.begin(), order.end(), first);
+    if (each > request_->n) {
+      std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+        return MeanLogprob(completions[a]) > MeanLogprob(completions[b]);
+      });
+    }
+    best.insert(best.end(), order.begin(), order.begin() + request_->n);
+  }
+  return best;
 }
 
 void ApiResponse::WriteChoice(int choice, const Completion& completion, JsonWriter* json) {
@@ -110,18 +140,23 @@ void ApiResponse::WriteChoice(int choice, const Completion& completion, JsonWrit
   json->BeginObject().Key("index").Integer(choice).Key("finish_reason");
   json->String(NameOf(completion.finish_reason));
   if (request_->is_chat) {
-    json->Key("message").Value({{"role", "assistant"}, {"content", text}, {"refusal", nullptr}});
+    json->Key("message").Value(
+        {{"role", "assistant"}, {"content", request_->echoed + text}, {"refusal", nullptr}});
   } else {
     json->Key("text").String(request_->echo ? PromptText(choice) + text : text);
   }
   AddTokens(completion.token_ids, completion.provenance, json);
   AddLogprobs(choice, RowsOf(choice, completion), json);
+  if (!request_->is_chat && request_->num_prompt_logprobs >= 0) {
+    WritePromptLogprobs(choice, completion, json);
+  }
   json->EndObject();
 }
 
 std::vector<ApiResponse::Row> ApiResponse::RowsOf(int choice, const Completion& completion) const {
   std::vector<Row> rows;
-  if (request_->echo && request_->options.prompt_logprobs.num_top >= 0) {
+  if (request_->num_logprobs < 0) return rows;
+  if (request_->echo && !request_->is_chat) {
     const std::vector<TokenId>& prompt = PromptOf(choice);
     for (size_t i = 0; i < completion.prompt_logprobs.size(); ++i) {
       const std::optional<TokenLogprobs>& known = completion.prompt_logprobs[i];
@@ -163,7 +198,7 @@ std::string ApiResponse::FirstChunk(int choice) {
   JsonWriter json(&text);
   BeginChunk(choice, std::nullopt, &json);
   if (request_->is_chat) {
-    json.Key("delta").Value({{"role", "assistant"}, {"content", ""}});
+    json.Key("delta").Value({{"role", "assistant"}, {"content", request_->echoed}});
   } else {
     AddText(PromptText(choice), &json);
   }
@@ -221,7 +256,11 @@ const std::vector<TokenId>& ApiResponse::PromptOf(int choice) const {
 }
 
 std::string ApiResponse::PromptText(int choice) const {
-  return model_->tokenizer->Decode(PromptOf(choice), /*skip_special=*/true);
+  return model_->tokenizer->Decode(PromptOf(choice), request_->options.skip_special_tokens);
+}
+
+std::unique_ptr<Detokenizer> ApiResponse::NewDetokenizer(absl::Span<const TokenId> before) const {
+  return Detokenizer::New(model_->tokenizer, before, request_->options.skip_special_tokens);
 }
 
 // The token as text, or "bytes:\xe2\x82" for what is no text of its own.
@@ -247,7 +286,7 @@ void ApiResponse::AddTokens(absl::Span<const TokenId> ids, std::string_view prov
 void ApiResponse::AddTokenTexts(int choice, absl::Span<const TokenId> ids, JsonWriter* json) {
   std::unique_ptr<Detokenizer>& detokenizer = progress_[choice].token_texts;
   if (detokenizer == nullptr) {
-    detokenizer = Detokenizer::New(model_->tokenizer, PromptOf(choice), /*skip_special=*/true);
+    detokenizer = NewDetokenizer(PromptOf(choice));
   }
   json->Key("token_texts").BeginArray();
   for (const TokenId id : ids) json->String(detokenizer->Push(id));
@@ -265,7 +304,7 @@ void ApiResponse::AddLogprobs(int choice, absl::Span<const Row> rows, JsonWriter
   if (progress->detokenizer == nullptr) {
     const absl::Span<const TokenId> before =
         request_->echo ? absl::Span<const TokenId>() : absl::MakeConstSpan(PromptOf(choice));
-    progress->detokenizer = Detokenizer::New(model_->tokenizer, before, /*skip_special=*/true);
+    progress->detokenizer = NewDetokenizer(before);
   }
   WriteCompletionLogprobs(progress, rows, json);
 }
@@ -295,11 +334,46 @@ void ApiResponse::WriteTopLogprobs(const TokenLogprobs* logprobs, JsonWriter* js
     return;
   }
   std::map<std::string, float> by_text;
-  for (const auto& [id, logprob] : logprobs->top) by_text[TokenText(id)] = logprob;
+  // Of a prompt more may be known, for prompt_logprobs.
+  const size_t num_shown = std::min<size_t>(logprobs->top.size(), request_->num_logprobs);
+  for (const auto& [id, logprob] : absl::MakeConstSpan(logprobs->top).first(num_shown)) {
+    by_text[TokenText(id)] = logprob;
+  }
   if (!by_text.empty()) by_text[TokenText(logprobs->id)] = logprobs->logprob;
   json->BeginObject();
   for (const auto& [text, logprob] : by_text) json->Key(text).Number(ShownLogprob(logprob));
   json->EndObject();
+}
+
+// As vLLM has them: by token id, the prompt's own token last if it is not among the likeliest.
+void ApiResponse::WritePromptLogprobs(int choice, const Completion& completion,
+                                      JsonWriter* json) const {
+  const auto write = [&](TokenId id, float logprob, std::optional<int> rank) {
+    json->Key(absl::StrCat(id)).BeginObject().Key("logprob").Number(ShownLogprob(logprob));
+    json->Key("rank");
+    rank.has_value() ? json->Integer(*rank) : json->Null();
+    json->Key("decoded_token").String(TokenText(id)).EndObject();
+  };
+  const std::vector<TokenId>& prompt = PromptOf(choice);
+  json->Key("prompt_logprobs").BeginArray();
+  for (size_t i = 0; i < completion.prompt_logprobs.size(); ++i) {
+    const std::optional<TokenLogprobs>& row = completion.prompt_logprobs[i];
+    if (!row.has_value()) {
+      json->Null();
+      continue;
+    }
+    json->BeginObject();
+    bool is_among = false;
+    const size_t num_shown = std::min<size_t>(row->top.size(), request_->num_prompt_logprobs);
+    for (size_t rank = 0; rank < num_shown; ++rank) {
+      const auto& [id, logprob] = row->top[rank];
+      is_among = is_among || id == prompt[i];
+      write(id, logprob, static_cast<int>(rank) + 1);
+    }
+    if (!is_among) write(prompt[i], row->logprob, std::nullopt);
+    json->EndObject();
+  }
+  json->EndArray();
 }
 
 void ApiResponse::WriteChatLogprobs(absl::Span<const Row> rows, JsonWriter* json) const {

@@ -76,6 +76,10 @@ class ApiResponse {
                                JsonWriter* json) const;
   void WriteTopLogprobs(const TokenLogprobs* logprobs, JsonWriter* json) const;
 
+  void WritePromptLogprobs(int choice, const Completion& completion, JsonWriter* json) const;
+
+  std::vector<int> BestOf(absl::Span<const Completion> completions) const;
+  std::unique_ptr<Detokenizer> NewDetokenizer(absl::Span<const TokenId> before) const;
   nlohmann::json UsageOf(absl::Span<const Completion> completions) const;
   // Of the whole answer's choice, echoed prompts first.
   std::vector<Row> RowsOf(int choice, const Completion& completion) const;

@@ -48,7 +48,7 @@ bool IsBadRequest(beast::error_code error) {
 }  // namespace
 
 Connection::Connection(net::ip::tcp::socket socket, ConnectionSet* set)
-    : set_(set), stream_(std::move(socket)) {
+    : set_(set), stream_(std::move(socket)), comment_timer_(stream_.get_executor()) {
   beast::error_code error;
   const auto endpoint = stream_.socket().remote_endpoint(error);
   client_ = error ? "unknown" : endpoint.address().to_string();
@@ -148,6 +148,7 @@ void Connection::TakeHead() {
   request_.requested_headers = Text(head[http::field::access_control_request_headers]);
   request_.authorization = Text(head[http::field::authorization]);
   request_.content_type = Text(head[http::field::content_type]);
+  request_.id = set_->service().RequestIdOf(Text(head["X-Request-Id"]));
 }
 
 // Heads that another server on the way may read differently: where the request ends, or whom it is
@@ -266,6 +267,7 @@ void Connection::OnReply(Service::Reply reply) {
       if (connection->exchange_ == exchange) connection->TakeNews();
     }));
   });
+  if (generation_ != nullptr && generation_->is_stream()) AwaitFirstToken();
 }
 
 // ---- Whole answers ----
@@ -280,6 +282,9 @@ void Connection::Respond(HttpResponse answer, bool may_go_on) {
   response_.set(http::field::server, kServerName);
   if (!answer.content_type.empty()) response_.set(http::field::content_type, answer.content_type);
   for (const auto& [name, value] : answer.headers) response_.set(name, value);
+  if (generation_ != nullptr) {
+    for (const auto& [name, value] : generation_->headers()) response_.set(name, value);
+  }
   for (const auto& [name, value] : set_->service().Headers(request_)) response_.set(name, value);
   response_.keep_alive(keep_alive_);
   response_.body() = std::move(answer.body);
@@ -356,8 +361,26 @@ void Connection::TakeNews() {
   if (news.response.has_value()) return Respond(*std::move(news.response), /*may_go_on=*/true);
   if (news.events.empty() && !news.is_over) return;
   is_last_ = news.is_over;
+  has_tokens_ = true;
   if (!is_streaming_) BeginStream();
   AppendEvents(news.events);
+  is_writing_ = true;
+  WriteEvents();
+}
+
+void Connection::AwaitFirstToken() {
+  comment_timer_.expires_after(absl::ToChronoNanoseconds(set_->limits().comment_interval));
+  comment_timer_.async_wait(Guarded([this, exchange = exchange_](beast::error_code error) {
+    if (error || exchange != exchange_ || generation_ == nullptr || has_tokens_) return;
+    if (!is_writing_) SendComment();
+    AwaitFirstToken();
+  }));
+}
+
+void Connection::SendComment() {
+  generation_->OnHeadSent();
+  if (!is_streaming_) BeginStream();
+  AppendEvents(": queued\n\n");
   is_writing_ = true;
   WriteEvents();
 }
@@ -371,6 +394,7 @@ void Connection::BeginStream() {
   head.set(http::field::cache_control, "no-cache");
   head.set("X-Accel-Buffering", "no");
   for (const auto& [name, value] : set_->service().Headers(request_)) head.set(name, value);
+  for (const auto& [name, value] : generation_->headers()) head.set(name, value);
   head.keep_alive(keep_alive_);
   head.chunked(http_version_ >= 11);
   events_ = absl::StrCat("HTTP/1.", http_version_ % 10, " 200 OK\r\n");
@@ -436,6 +460,7 @@ void Connection::EndExchange() {
   is_writing_ = false;
   is_last_ = false;
   has_news_ = false;
+  has_tokens_ = false;
   sent_bytes_ = 0;
   ++exchange_;
   if (std::exchange(in_exchange_, false)) set_->EndExchange(this);
@@ -446,6 +471,7 @@ void Connection::EndExchange() {
 void Connection::DropGeneration() {
   const std::shared_ptr<Generation> generation = std::exchange(generation_, nullptr);
   if (generation == nullptr) return;
+  comment_timer_.cancel();
   beast::error_code error;
   stream_.socket().cancel(error);
   generation->Cancel();
@@ -479,9 +505,9 @@ void Connection::Log(int status) {
   const std::string path =
       absl::CHexEscape(absl::string_view(request_.target).substr(0, kMostLoggedPath));
   std::string line = absl::StrCat(
-      "request client=", client_, " method=", absl::CHexEscape(request_.method.substr(0, 16)),
-      " path=", path, " status=", status,
-      " ms=", absl::ToInt64Milliseconds(Instant::Now() - request_.received),
+      "request client=", client_, " id=", request_.id.empty() ? "none" : request_.id,
+      " method=", absl::CHexEscape(request_.method.substr(0, 16)), " path=", path,
+      " status=", status, " ms=", absl::ToInt64Milliseconds(Instant::Now() - request_.received),
       " bytes=", sent_bytes_);
   if (generation_ != nullptr) {
     const Generation::Summary summary = generation_->summary();

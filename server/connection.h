@@ -60,6 +60,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void WatchClient();
   void OnReadable(beast::error_code error, uint64_t exchange);
   void TakeNews();
+  void AwaitFirstToken();
+  void SendComment();
   void BeginStream();
   void AppendEvents(const std::string& events);
   void WriteEvents();
@@ -75,6 +77,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   ConnectionSet* set_;
   beast::tcp_stream stream_;
+  net::steady_timer comment_timer_;
   std::string client_;
   beast::flat_buffer buffer_{kMostBuffered};
   std::optional<Parser> parser_;
@@ -96,8 +99,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   uint64_t sent_bytes_ = 0;
   bool is_streaming_ = false;
   bool is_writing_ = false;
-  bool has_news_ = false;  // that came while writing; of no interest once the answer is written
-  bool is_last_ = false;   // what is written ends the answer
+  bool has_news_ = false;    // that came while writing; of no interest once the answer is written
+  bool is_last_ = false;     // what is written ends the answer
+  bool has_tokens_ = false;  // events were taken, so that no comments are needed
 };
 
 }  // namespace tandem

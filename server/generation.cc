@@ -145,12 +145,13 @@ Generation::News Generation::Take() {
   }
   if (!status.ok()) {
     CancelOthers();
-    if (!has_begun_) {
+    if (!has_begun_ && !head_is_sent_) {
       news.response = ErrorResponse(status);
       return news;
     }
+  } else if (!has_begun_) {
+    news.events = FirstEvents();
   }
-  if (!has_begun_) news.events = FirstEvents();
   has_begun_ = true;
   if (status.ok()) {
     const std::vector<Completion> completions =

@@ -54,11 +54,18 @@ class Generation : public std::enable_shared_from_this<Generation> {
     bool is_over = false;
   };
   News Take();
+  // Heads and comments of the stream were sent before any news: what fails from now on is an event.
+  // On the connection's strand, as Take.
+  void OnHeadSent() { head_is_sent_ = true; }
 
   // The client is gone, or no longer wanted: ends all sequences at their next round.
   void Cancel();
 
   bool is_stream() const { return request_.stream; }
+  // What the answer has beside every answer's.
+  std::vector<std::pair<std::string, std::string>> headers() const {
+    return request_.ignored.Headers();
+  }
   // For the log, once it is over.
   struct Summary {
     int64_t prompt_tokens = 0;
@@ -98,6 +105,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   const ApiRequest request_;
   ApiResponse response_;    // the connection's alone
   bool has_begun_ = false;  // so is this: whether events were taken
+  bool head_is_sent_ = false;
 
   mutable absl::Mutex mutex_;
   std::vector<Sequence> sequences_;

@@ -21,6 +21,7 @@ struct HttpRequest {
   std::string requested_headers;  // likewise
   std::string authorization;
   std::string content_type;
+  std::string id{};  // the client's name for it, else the server's; in headers and log
   std::string body{};
   Instant received;  // when its head was read
 };

@@ -31,8 +31,29 @@ const Json& EmptyObject() {
 
 }  // namespace
 
-RequestFields::RequestFields(const Json* object, std::string path)
-    : path_(std::move(path)), object_(object) {
+bool WholeNumber::IsWithin(int64_t low, int64_t high) const {
+  const auto value = static_cast<int64_t>(bits);
+  if (!is_negative && value < 0) return false;  // more than 2^63 - 1
+  return low <= value && value <= high;
+}
+
+std::optional<WholeNumber> AsWholeNumber(const Json& json) {
+  if (json.is_number_unsigned()) return WholeNumber{.bits = json.get<uint64_t>()};
+  if (json.is_number_integer()) {
+    const auto value = json.get<int64_t>();
+    return WholeNumber{.bits = static_cast<uint64_t>(value), .is_negative = value < 0};
+  }
+  if (!json.is_number()) return std::nullopt;
+  // Beyond 2^53 a float may stand for a neighbour of what was meant.
+  constexpr double kMostExact = 9007199254740992.0;
+  const double value = json.get<double>();
+  if (!(std::abs(value) <= kMostExact) || value != std::floor(value)) return std::nullopt;
+  return WholeNumber{.bits = static_cast<uint64_t>(static_cast<int64_t>(value)),
+                     .is_negative = value < 0};
+}
+
+RequestFields::RequestFields(const Json* object, std::string path, IgnoredFields* ignored)
+    : path_(std::move(path)), object_(object), ignored_(ignored) {
   if (object->is_object()) return;
   object_ = &EmptyObject();
   Fail(FieldError(path_.empty() ? "body" : path_,
@@ -65,13 +86,14 @@ void RequestFields::Read(absl::string_view name, bool* value) {
 void RequestFields::Read(absl::string_view name, int* value, int64_t low, int64_t high) {
   const Json* found = Find(name);
   if (found == nullptr) return;
-  if (!found->is_number_integer() || *found < low || *found > high) {
+  const std::optional<WholeNumber> number = AsWholeNumber(*found);
+  if (!number.has_value() || !number->IsWithin(low, high)) {
     const std::string allowed = high == std::numeric_limits<int>::max()
                                     ? absl::StrCat("a whole number from ", low, " on")
                                     : absl::StrCat("a whole number from ", low, " to ", high);
     return FailNot(name, *found, allowed);
   }
-  *value = found->get<int>();
+  *value = static_cast<int>(number->bits);
 }
 
 void RequestFields::Read(absl::string_view name, float* value) {
@@ -95,9 +117,9 @@ void RequestFields::Read(absl::string_view name, std::string* value) {
 void RequestFields::Read(absl::string_view name, std::optional<uint64_t>* value) {
   const Json* found = Find(name);
   if (found == nullptr) return;
-  if (!found->is_number_integer()) return FailNot(name, *found, "a whole number of 64 bits");
-  *value = found->is_number_unsigned() ? found->get<uint64_t>()
-                                       : static_cast<uint64_t>(found->get<int64_t>());
+  const std::optional<WholeNumber> number = AsWholeNumber(*found);
+  if (!number.has_value()) return FailNot(name, *found, "a whole number of 64 bits");
+  *value = number->bits;
 }
 
 void RequestFields::AllowOnly(absl::string_view name, std::initializer_list<Json> neutral) {
@@ -112,6 +134,10 @@ void RequestFields::AllowOnly(absl::string_view name, std::initializer_list<Json
 absl::Status RequestFields::Finish() {
   for (const auto& [name, value] : object_->items()) {
     if (std::find(known_.begin(), known_.end(), name) != known_.end()) continue;
+    if (ignored_ != nullptr) {
+      ignored_->Add(PathOf(name));
+      continue;
+    }
     Fail(WithCode(FieldError(PathOf(NameOf(name)),
                              absl::StrCat("is not known, allowed: ", absl::StrJoin(known_, ", "))),
                   "unknown_parameter"));

@@ -11,17 +11,28 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "nlohmann/json.hpp"
+#include "server/ignored_fields.h"
 
 namespace tandem {
 
+// A whole number of 64 bits, also one written as 5.0 or 5e0, if `json` is one; negative ones as
+// two's complement. Clients whose language has one kind of number write it so.
+struct WholeNumber {
+  uint64_t bits = 0;
+  bool is_negative = false;
+  // Whether it is from `low` to `high`.
+  bool IsWithin(int64_t low, int64_t high) const;
+};
+std::optional<WholeNumber> AsWholeNumber(const nlohmann::json& json);
+
 // Reads the members of a JSON object one by one, each optional, null for absent. Remembers the
-// first error, which names the field, what was given and what is allowed; what no Read asked for is
-// an error, too. The object must outlive it. Thread-compatible.
+// first error, which names the field, what was given and what is allowed. The object must outlive
+// it. Thread-compatible.
 class RequestFields {
  public:
   // `path`: the object's own field, empty for the whole request. INVALID_ARGUMENT is remembered if
-  // `object` is none.
-  RequestFields(const nlohmann::json* object, std::string path);
+  // `object` is none. What nobody asks for goes to `ignored`, or is an error if that is null.
+  RequestFields(const nlohmann::json* object, std::string path, IgnoredFields* ignored = nullptr);
 
   // The member if there is one and it is not null; it counts as read.
   const nlohmann::json* Find(absl::string_view name);
@@ -32,7 +43,7 @@ class RequestFields {
             int64_t high = std::numeric_limits<int>::max());
   void Read(absl::string_view name, float* value);
   void Read(absl::string_view name, std::string* value);
-  // Any whole number of 64 bits; negative ones as two's complement.
+  // Any whole number of 64 bits; negative ones as two's complement. Here and above 1.0 is 1.
   void Read(absl::string_view name, std::optional<uint64_t>* value);
 
   // Fields of OpenAI's that are known but not served: an error unless null or one of `neutral`.
@@ -50,9 +61,13 @@ class RequestFields {
   // The first error; of fields that were not asked for, if there is no other.
   absl::Status Finish();
 
+  // Where members that nobody asks for go; null if they are errors. For objects within this one.
+  IgnoredFields* ignored() const { return ignored_; }
+
  private:
   std::string path_;
   const nlohmann::json* object_;
+  IgnoredFields* ignored_;
   std::vector<std::string> known_;
   absl::Status status_;
 };

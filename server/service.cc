@@ -1,8 +1,10 @@
 #include "server/service.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -14,6 +16,7 @@
 #include "server/api_error.h"
 #include "server/token_endpoints.h"
 #include "server/web_files.h"
+#include "spdlog/spdlog.h"
 
 namespace tandem {
 namespace {
@@ -28,7 +31,42 @@ constexpr char kPagePolicy[] =
 
 constexpr std::string_view kPageFolder = "/page/";
 
+// What servers of this kind are asked for beside text. A slash at the end stands for all below it.
+constexpr std::string_view kNotServed[] = {"/v1/embeddings",
+                                           "/v1/rerank",
+                                           "/v1/score",
+                                           "/v1/audio/",
+                                           "/v1/images/",
+                                           "/v1/moderations",
+                                           "/v1/files",
+                                           "/v1/batches",
+                                           "/v1/fine_tuning/",
+                                           "/v1/assistants",
+                                           "/v1/threads",
+                                           "/v1/realtime",
+                                           "/v1/messages",
+                                           "/v1/vector_stores",
+                                           "/rerank",
+                                           "/v1/responses/",
+                                           "/v1/load_lora_adapter",
+                                           "/score",
+                                           "/pooling",
+                                           "/classify"};
+
+bool IsBelow(std::string_view path, std::string_view prefix) {
+  return prefix.back() == '/' ? absl::StartsWith(View(path), View(prefix)) : path == prefix;
+}
+
 absl::Status NoSuchPath(const std::string& path) {
+  const bool is_known = std::any_of(std::begin(kNotServed), std::end(kNotServed),
+                                    [&](std::string_view one) { return IsBelow(path, one); });
+  if (is_known) {
+    return WithCode(
+        FieldError("path", absl::StrCat(Quoted(path),
+                                        " is not served here: this server writes text and stores "
+                                        "nothing; /openapi.json lists what it answers")),
+        "not_served", 404);
+  }
   return WithCode(FieldError("path", absl::StrCat("there is no ", Quoted(path), " here")),
                   "not_found", 404);
 }
@@ -78,6 +116,7 @@ absl::Span<const Service::Route> Service::Routes() {
       {"GET", "/ready", false, false, &Service::Ready, true},
       {"GET", "/metrics", false, false, &Service::MetricsText, true},
       {"GET", "/openapi.json", false, false, &Service::OpenApi},
+      {"GET", "/version", true, false, &Service::Version},
       {"GET", "/v1/models", true, false, &Service::Models},
       {"GET", "/v1/models/", true, false, &Service::Models},
       {"POST", "/tokenize", true, false, &Service::Tokenize},
@@ -95,7 +134,11 @@ Service::Service(Engine* engine, ServiceOptions options)
       metrics_(engine),
       model_(ServedModel::Of(*engine, options_.model_name, admission_.most_per_request(),
                              options_.max_answer_bytes)),
-      started_(absl::Now()) {}
+      started_(absl::Now()) {
+  model_.sampling = options_.sampling;
+  model_.fingerprint = options_.system_fingerprint;
+  model_.is_strict = options_.strict_requests;
+}
 
 // 404 for a path that there is not, 405 for a method that it does not answer.
 absl::StatusOr<const Service::Route*> Service::FindRoute(const HttpRequest& request) {
@@ -136,7 +179,18 @@ HttpResponse Service::Options(const HttpRequest& head) const {
 std::vector<std::pair<std::string, std::string>> Service::Headers(const HttpRequest& head) const {
   auto headers = sites_.Headers(head);
   headers.emplace_back("X-Content-Type-Options", "nosniff");
+  headers.emplace_back(
+      "Date", absl::FormatTime("%a, %d %b %Y %H:%M:%S GMT", absl::Now(), absl::UTCTimeZone()));
+  if (!head.id.empty()) headers.emplace_back("x-request-id", head.id);
   return headers;
+}
+
+std::string Service::RequestIdOf(std::string_view given) {
+  constexpr size_t kLongest = 128;
+  const bool is_good = !given.empty() && given.size() <= kLongest &&
+                       std::all_of(given.begin(), given.end(), absl::ascii_isgraph);
+  if (is_good) return std::string(given);
+  return absl::StrCat("req-", absl::Hex(absl::ToUnixNanos(started_)), "-", num_named_.fetch_add(1));
 }
 
 bool Service::IsProbe(const HttpRequest& head) {
@@ -242,6 +296,10 @@ Service::Reply Service::MetricsText(const HttpRequest&) {
                       .body = metrics_.Text()};
 }
 
+Service::Reply Service::Version(const HttpRequest&) {
+  return JsonResponse({{"version", options_.version}});
+}
+
 Service::Reply Service::Models(const HttpRequest& request) {
   const ModelInfo target = engine_->target_info();
   const Json model = {
@@ -268,13 +326,26 @@ Service::Reply Service::Models(const HttpRequest& request) {
 
 // {"prompt": "...", "add_special_tokens": true, "special": "parse"} to {"tokens": [1, 2], ...}
 Service::Reply Service::Tokenize(const HttpRequest& request) {
-  const absl::StatusOr<Json> answer = TokenizeBody(request.body, model_);
-  return answer.ok() ? JsonResponse(*answer) : ErrorResponse(answer.status());
+  IgnoredFields ignored;
+  return TextAnswer(TokenizeBody(request.body, model_, absl::Now(), &ignored), ignored);
 }
 
 Service::Reply Service::Detokenize(const HttpRequest& request) {
-  const absl::StatusOr<Json> answer = DetokenizeBody(request.body, model_);
-  return answer.ok() ? JsonResponse(*answer) : ErrorResponse(answer.status());
+  IgnoredFields ignored;
+  return TextAnswer(DetokenizeBody(request.body, model_, &ignored), ignored);
+}
+
+Service::Reply Service::TextAnswer(const absl::StatusOr<Json>& answer,
+                                   const IgnoredFields& ignored) {
+  if (!answer.ok()) return ErrorResponse(answer.status());
+  LogIgnored(ignored);
+  HttpResponse response = JsonResponse(*answer);
+  response.headers = ignored.Headers();
+  return response;
+}
+
+void Service::LogIgnored(const IgnoredFields& fields) {
+  for (const std::string& line : ignored_log_.NewLines(fields)) spdlog::warn("{}", line);
 }
 
 // ---- Text ----
@@ -291,6 +362,7 @@ Service::Reply Service::ChatCompletions(const HttpRequest& request) {
 Service::Reply Service::Generate(absl::StatusOr<ApiRequest> request, std::string_view id_prefix,
                                  Instant received) {
   if (!request.ok()) return ErrorResponse(request.status());
+  LogIgnored(request->ignored);
   const GenerationHost host = {.engine = engine_,
                                .model = &model_,
                                .metrics = &metrics_,

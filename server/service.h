@@ -17,11 +17,13 @@
 #include "absl/types/span.h"
 #include "base/instant.h"
 #include "engine/engine.h"
+#include "nlohmann/json_fwd.hpp"
 #include "server/admission.h"
 #include "server/answer_size.h"
 #include "server/api_request.h"
 #include "server/generation.h"
 #include "server/http_message.h"
+#include "server/ignored_fields.h"
 #include "server/metrics.h"
 #include "server/site_rules.h"
 
@@ -29,7 +31,12 @@ namespace tandem {
 
 struct ServiceOptions {
   std::string model_name{};  // as clients call it
+  std::string version{};     // the program's
   std::string api_key{};     // empty: none is asked for
+  // What a request has beyond the fields that are known is an error, in place of ignored.
+  bool strict_requests = false;
+  SamplingParams sampling{};         // of requests that say nothing
+  std::string system_fingerprint{};  // of answers
   // Who may ask beside. Whether there is a key is set by the service.
   SiteOptions sites{};
   int max_sequences = 72;  // running and waiting together
@@ -53,6 +60,9 @@ class Service {
   // `body_size` is the announced one.
   std::optional<HttpResponse> AnswerToHead(const HttpRequest& head,
                                            std::optional<uint64_t> body_size);
+  // What a request is called in headers and log: what its client says, if that is of at most 128
+  // visible characters, else a name of the server's.
+  std::string RequestIdOf(std::string_view given);
   // What every answer to this request has beside its own headers.
   std::vector<std::pair<std::string, std::string>> Headers(const HttpRequest& head) const;
   // Whether it asks how the server is, which costs nothing to say.
@@ -81,11 +91,14 @@ class Service {
   Reply Health(const HttpRequest& request);
   Reply Ready(const HttpRequest& request);
   Reply MetricsText(const HttpRequest& request);
+  Reply Version(const HttpRequest& request);
   Reply Models(const HttpRequest& request);
   Reply Tokenize(const HttpRequest& request);
   Reply Detokenize(const HttpRequest& request);
   Reply Completions(const HttpRequest& request);
   Reply ChatCompletions(const HttpRequest& request);
+  Reply TextAnswer(const absl::StatusOr<nlohmann::json>& answer, const IgnoredFields& ignored);
+  void LogIgnored(const IgnoredFields& fields);
   Reply Generate(absl::StatusOr<ApiRequest> request, std::string_view id_prefix, Instant received);
 
   Engine* engine_;
@@ -96,6 +109,8 @@ class Service {
   ServedModel model_;
   const absl::Time started_;
   std::atomic<uint64_t> num_requests_{0};  // makes ids
+  std::atomic<uint64_t> num_named_{0};     // likewise
+  IgnoredFieldsLog ignored_log_;
 };
 
 }  // namespace tandem

@@ -9,6 +9,7 @@
 #include "base/status_macros.h"
 #include "model/formats/json_text.h"
 #include "nlohmann/json.hpp"
+#include "server/chat_fields.h"
 #include "server/request_fields.h"
 
 namespace tandem {
@@ -22,38 +23,67 @@ void ReadModel(RequestFields* fields, const ServedModel& model) {
   fields->Fail(CheckModelName(name, model));
 }
 
-}  // namespace
-
-absl::StatusOr<Json> TokenizeBody(absl::string_view body, const ServedModel& model) {
-  ASSIGN_OR_RETURN(const JsonDocument json, ParseJsonDocument(body, "body"));
-  RequestFields fields(&*json, "");
-  ReadModel(&fields, model);
+// The tokens of a text prompt.
+absl::StatusOr<std::vector<TokenId>> TokensOfPrompt(RequestFields* fields,
+                                                    const ServedModel& model) {
   bool adds_special = true;
-  fields.Read("add_special_tokens", &adds_special);
+  fields->Read("add_special_tokens", &adds_special);
   std::string special = "parse";
-  fields.Read("special", &special);
+  fields->Read("special", &special);
   if (special != "parse" && special != "plain") {
-    fields.FailNot("special", special, "parse or plain");
+    fields->FailNot("special", special, "parse or plain");
   }
+  const bool has_prompt = fields->Find("prompt") != nullptr;
   std::string text;
-  fields.Read("prompt", &text);
-  RETURN_IF_ERROR(fields.Finish());
-  if (!json->contains("prompt")) return FieldError("prompt", "null is not a string");
+  fields->Read("prompt", &text);
+  RETURN_IF_ERROR(fields->Finish());
+  if (!has_prompt) return FieldError("prompt", "null is not a string");
   absl::StatusOr<std::vector<TokenId>> ids = model.tokenizer->Encode(
       text, special == "parse" ? SpecialTokens::kParse : SpecialTokens::kPlain);
   if (!ids.ok()) return WithField(ids.status(), "prompt");
-  if (adds_special) ids = model.tokenizer->WithTemplate(*std::move(ids));
-  Json texts = Json::array();
-  for (const TokenId id : *ids) texts.push_back(model.tokenizer->Decode({id}));
-  return Json{{"tokens", *ids},
+  return adds_special ? model.tokenizer->WithTemplate(*std::move(ids)) : *std::move(ids);
+}
+
+absl::StatusOr<std::vector<TokenId>> TokensOfChat(RequestFields* fields, const ServedModel& model,
+                                                  absl::Time now) {
+  ChatInput chat;
+  chat.now = now;
+  ReadChatInput(fields, &chat);
+  fields->AllowOnly("tools", {Json::array()});
+  RETURN_IF_ERROR(fields->Finish());
+  return EncodeChatInput(chat, model);
+}
+
+}  // namespace
+
+absl::StatusOr<Json> TokenizeBody(absl::string_view body, const ServedModel& model, absl::Time now,
+                                  IgnoredFields* ignored) {
+  ASSIGN_OR_RETURN(const JsonDocument json, ParseJsonDocument(body, "body"));
+  RequestFields fields(&*json, "", model.is_strict ? nullptr : ignored);
+  ReadModel(&fields, model);
+  bool returns_texts = true;
+  fields.Read("return_token_strs", &returns_texts);
+  const bool is_chat = json->is_object() && json->contains("messages");
+  std::vector<TokenId> ids;
+  if (is_chat) {
+    ASSIGN_OR_RETURN(ids, TokensOfChat(&fields, model, now));
+  } else {
+    ASSIGN_OR_RETURN(ids, TokensOfPrompt(&fields, model));
+  }
+  Json texts = returns_texts ? Json::array() : Json(nullptr);
+  if (returns_texts) {
+    for (const TokenId id : ids) texts.push_back(model.tokenizer->Decode({id}));
+  }
+  return Json{{"tokens", ids},
               {"token_strs", std::move(texts)},
-              {"count", ids->size()},
+              {"count", ids.size()},
               {"max_model_len", model.MaxLength()}};
 }
 
-absl::StatusOr<Json> DetokenizeBody(absl::string_view body, const ServedModel& model) {
+absl::StatusOr<Json> DetokenizeBody(absl::string_view body, const ServedModel& model,
+                                    IgnoredFields* ignored) {
   ASSIGN_OR_RETURN(const JsonDocument json, ParseJsonDocument(body, "body"));
-  RequestFields fields(&*json, "");
+  RequestFields fields(&*json, "", model.is_strict ? nullptr : ignored);
   ReadModel(&fields, model);
   const Json* tokens = fields.Find("tokens");
   RETURN_IF_ERROR(fields.Finish());

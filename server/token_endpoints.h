@@ -4,18 +4,24 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "nlohmann/json_fwd.hpp"
-#include "server/api_request.h"
+#include "server/ignored_fields.h"
+#include "server/served_model.h"
 
 namespace tandem {
 
-// {"prompt": TEXT, "add_special_tokens": true, "special": "parse"|"plain"} to {"tokens": [IDS],
-// "token_strs": [TEXTS], "count": N, "max_model_len": N}. `add_special_tokens`: with what stands
-// around a text prompt; `special`: what special tokens written in the text are.
-absl::StatusOr<nlohmann::json> TokenizeBody(absl::string_view body, const ServedModel& model);
+// {"prompt": TEXT, "add_special_tokens": true, "special": "parse"|"plain", "return_token_strs":
+// true} to {"tokens": [IDS], "token_strs": [TEXTS], "count": N, "max_model_len": N}.
+// `add_special_tokens`: with what stands around a text prompt; `special`: what special tokens
+// written in the text are. With "messages" in place of "prompt": the prompt of that chat, whose
+// fields chat_fields.h reads. Fields that are not known go to `ignored`.
+absl::StatusOr<nlohmann::json> TokenizeBody(absl::string_view body, const ServedModel& model,
+                                            absl::Time now, IgnoredFields* ignored);
 
 // {"tokens": [IDS]} to {"prompt": TEXT}, special tokens written out.
-absl::StatusOr<nlohmann::json> DetokenizeBody(absl::string_view body, const ServedModel& model);
+absl::StatusOr<nlohmann::json> DetokenizeBody(absl::string_view body, const ServedModel& model,
+                                              IgnoredFields* ignored);
 
 }  // namespace tandem
 

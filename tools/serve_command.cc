@@ -20,6 +20,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "base/status_macros.h"
+#include "server/fingerprint.h"
+#include "server/generation_config.h"
 #include "server/http_server.h"
 #include "spdlog/spdlog.h"
 #include "tools/command.h"
@@ -37,6 +39,7 @@ struct ServeFlags {
   int max_waiting = 64;
   int chunk_tokens = 256;
   bool no_prefix_cache = false;
+  std::string generation_config = "auto";
   std::string max_body = "4M";
   std::string max_unread = "1M";
   std::string max_answer = "64M";
@@ -103,6 +106,7 @@ absl::Status ServeFlags::Check() {
   engine_options.chunk_tokens = chunk_tokens;
   engine_options.prefix_cache = !no_prefix_cache;
   engine_options.warm_up = true;
+  engine_options.all_drafters = true;
   engine_options.callback_thread = CallbackThread::kEngine;  // the server waits in none
   ServiceOptions& service = server.service;
   ASSIGN_OR_RETURN(service.api_key, KeyOf(*this));
@@ -111,6 +115,11 @@ absl::Status ServeFlags::Check() {
   ASSIGN_OR_RETURN(service.max_unread_bytes, ParseSize("--max-unread", max_unread));
   ASSIGN_OR_RETURN(service.max_answer_bytes, ParseSize("--max-answer-bytes", max_answer));
   service.max_sequences = max_batch + max_waiting;
+  service.version = TANDEM_VERSION;
+  service.system_fingerprint = FingerprintOf(engine_options, TANDEM_VERSION);
+  if (generation_config == "auto") {
+    ASSIGN_OR_RETURN(service.sampling, ReadGenerationConfig(engine_options.target));
+  }
   if (service.model_name.empty()) {
     const std::filesystem::path path = engine_options.target;
     const std::string name = path.lexically_normal().filename().string();
@@ -279,6 +288,13 @@ Command AddServeCommand(CLI::App* program) {
   app->add_option("--model-name", flags->server.service.model_name,
                   "What clients call the model [the target's folder name]")
       ->type_name("NAME");
+  app->add_option("--generation-config", flags->generation_config,
+                  "How requests are sampled that do not say: auto, as the model's "
+                  "generation_config.json recommends, or none, as OpenAI's [auto]")
+      ->type_name("NAME")
+      ->check(CLI::IsMember({"auto", "none"}));
+  app->add_flag("--strict-requests", flags->server.service.strict_requests,
+                "Refuse requests with fields that are not known, which are ignored else");
   app->add_option("--io-threads", flags->server.io_threads, "Threads that talk to clients [2]")
       ->type_name("N")
       ->check(CLI::Range(1, 64));

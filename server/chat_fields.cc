@@ -1,0 +1,207 @@
+#include "server/chat_fields.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "base/field_error.h"
+#include "base/status_macros.h"
+#include "model/chat_template.h"
+#include "model/formats/json_text.h"
+#include "nlohmann/json.hpp"
+
+namespace tandem {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr char kContentKinds[] = "a string or a list of text parts";
+
+// A string, or a list of {"type": "text", "text": ...}. `may_lack`: an answer that only calls tools
+// says nothing.
+std::string ReadContent(RequestFields* fields, bool may_lack) {
+  const Json* content = fields->Find("content");
+  if (content == nullptr) {
+    if (!may_lack) fields->FailNot("content", nullptr, kContentKinds);
+    return "";
+  }
+  if (content->is_string()) return content->get<std::string>();
+  if (!content->is_array()) {
+    fields->FailNot("content", *content, kContentKinds);
+    return "";
+  }
+  std::string text;
+  for (size_t i = 0; i < content->size(); ++i) {
+    RequestFields part(&(*content)[i], fields->PathOf(absl::StrCat("content[", i, "]")),
+                       fields->ignored());
+    std::string type;
+    part.Read("type", &type);
+    const bool is_text = type == "text" || type == "input_text" || type == "output_text";
+    if (part.ok() && !is_text) part.FailNot("type", type, "text; other parts are not served");
+    std::string words;
+    part.Read("text", &words);
+    text += words;
+    fields->Fail(part.Finish());
+  }
+  return text;
+}
+
+// {"name": ..., "arguments": "{...}"}: with the object that the string spells.
+Json ReadFunctionCall(const Json* object, const std::string& path, RequestFields* call) {
+  RequestFields function(object, path, call->ignored());
+  std::string name;
+  function.Read("name", &name);
+  if (function.ok() && name.empty()) function.FailNot("name", name, "the name of a function");
+  Json arguments = Json::object();
+  if (const Json* given = function.Find("arguments"); given != nullptr && given->is_object()) {
+    arguments = *given;
+  } else if (given != nullptr && !given->is_string()) {
+    function.FailNot("arguments", *given, "a string of JSON");
+  } else if (given != nullptr && *given != "") {
+    const std::string field = function.PathOf("arguments");
+    absl::StatusOr<Json> parsed = ParseJson(given->get_ref<const std::string&>(), field);
+    if (parsed.ok()) arguments = *std::move(parsed);
+    function.Fail(parsed.status());
+  }
+  call->Fail(function.Finish());
+  return {{"name", name}, {"arguments", std::move(arguments)}};
+}
+
+void ReadToolCalls(RequestFields* fields, Json* message) {
+  const Json* list = fields->Find("tool_calls");
+  if (list == nullptr || *list == Json::array()) return;
+  if (!list->is_array()) return fields->FailNot("tool_calls", *list, "a list of calls");
+  Json& calls = (*message)["tool_calls"];
+  for (size_t i = 0; i < list->size(); ++i) {
+    RequestFields call(&(*list)[i], fields->PathOf(absl::StrCat("tool_calls[", i, "]")),
+                       fields->ignored());
+    std::string id;
+    std::string type = "function";
+    call.Read("id", &id);
+    call.Read("type", &type);
+    if (type != "function") call.FailNot("type", type, "function");
+    call.Ignore("index");  // of a streamed answer that was put together
+    const Json* function = call.Find("function");
+    if (function == nullptr) {
+      call.FailNot("function", nullptr, "an object with name and arguments");
+    } else {
+      calls.push_back({{"id", id},
+                       {"type", type},
+                       {"function", ReadFunctionCall(function, call.PathOf("function"), &call)}});
+    }
+    fields->Fail(call.Finish());
+  }
+}
+
+Json ReadMessage(const Json& object, std::string path, IgnoredFields* ignored,
+                 absl::Status* status) {
+  RequestFields fields(&object, std::move(path), ignored);
+  std::string role;
+  fields.Read("role", &role);
+  if (role == "developer") role = "system";
+  if (role != "system" && role != "user" && role != "assistant" && role != "tool") {
+    fields.FailNot("role", role, "one of system, developer, user, assistant, tool");
+  }
+  Json message = {{"role", role}};
+  ReadToolCalls(&fields, &message);
+  const bool calls_tools = message.contains("tool_calls");
+  if (calls_tools && role != "assistant") {
+    fields.FailNot("tool_calls", message["tool_calls"], "what others than assistants have");
+  }
+  message["content"] = ReadContent(&fields, /*may_lack=*/calls_tools);
+  for (const char* name : {"name", "tool_call_id", "reasoning_content"}) {
+    std::string text;
+    fields.Read(name, &text);
+    if (!text.empty()) message[name] = std::move(text);
+  }
+  fields.AllowOnly("annotations", {Json::array()});
+  for (const char* name : {"refusal", "function_call", "audio"}) fields.AllowOnly(name, {});
+  status->Update(fields.Finish());
+  return message;
+}
+
+void ReadMessages(RequestFields* fields, Json* messages) {
+  const Json* list = fields->Find("messages");
+  if (list == nullptr) return;
+  if (!list->is_array() || list->empty()) {
+    return fields->FailNot("messages", *list, "a list of messages");
+  }
+  absl::Status status;
+  for (size_t i = 0; i < list->size() && status.ok(); ++i) {
+    const std::string path = fields->PathOf(absl::StrCat("messages[", i, "]"));
+    messages->push_back(ReadMessage((*list)[i], path, fields->ignored(), &status));
+  }
+  fields->Fail(std::move(status));
+}
+
+// What the model's template can be told today: roles and contents, each answered by the next.
+absl::StatusOr<std::vector<ChatMessage>> AsChatMessages(const ChatInput& chat) {
+  const auto refused = [](absl::string_view field, const Json& found) {
+    return FieldError(
+        field, absl::StrCat(Shown(found), " is not what the model's chat template can be told"));
+  };
+  for (const auto& [name, value] : chat.kwargs.items()) {
+    if (name == "reasoning_effort") continue;  // no template that is known here asks for it
+    return refused("chat_template_kwargs", chat.kwargs);
+  }
+  if (chat.continue_final_message) return refused("continue_final_message", true);
+  if (!chat.add_generation_prompt) return refused("add_generation_prompt", false);
+  std::vector<ChatMessage> messages;
+  for (size_t i = 0; i < chat.messages.size(); ++i) {
+    const Json& message = chat.messages[i];
+    const std::string path = absl::StrCat("messages[", i, "]");
+    if (message["role"] == "tool") return refused(path + ".role", message["role"]);
+    for (const char* name : {"tool_calls", "tool_call_id", "reasoning_content"}) {
+      if (message.contains(name)) return refused(absl::StrCat(path, ".", name), message[name]);
+    }
+    messages.push_back({message["role"].get<std::string>(), message["content"].get<std::string>()});
+  }
+  return messages;
+}
+
+}  // namespace
+
+void ReadChatInput(RequestFields* fields, ChatInput* chat) {
+  ReadMessages(fields, &chat->messages);
+  if (const Json* kwargs = fields->Find("chat_template_kwargs"); kwargs != nullptr) {
+    if (kwargs->is_object()) {
+      chat->kwargs = *kwargs;
+    } else {
+      fields->FailNot("chat_template_kwargs", *kwargs, "an object of variables of the template");
+    }
+  }
+  std::string effort;
+  fields->Read("reasoning_effort", &effort);
+  if (!effort.empty()) chat->kwargs["reasoning_effort"] = effort;
+  // Without an own word for it, a message that goes on is not followed by another.
+  fields->Read("continue_final_message", &chat->continue_final_message);
+  bool adds = !chat->continue_final_message;
+  fields->Read("add_generation_prompt", &adds);
+  chat->add_generation_prompt = adds;
+  if (adds && chat->continue_final_message) {
+    fields->FailNot("add_generation_prompt", true, "possible with continue_final_message");
+  }
+  fields->AllowOnly("add_special_tokens", {false});
+  fields->AllowOnly("chat_template", {});
+  fields->AllowOnly("documents", {Json::array()});
+}
+
+absl::StatusOr<std::vector<TokenId>> EncodeChatInput(const ChatInput& chat,
+                                                     const ServedModel& model) {
+  if (chat.messages.empty()) return FieldError("messages", "null is not a list of messages");
+  if (!model.chat_template.ok()) {
+    return FieldError("messages",
+                      absl::StrCat("the model has no chat template that this server knows: ",
+                                   model.chat_template.status().message()));
+  }
+  ASSIGN_OR_RETURN(const std::vector<ChatMessage> messages, AsChatMessages(chat));
+  const std::string date = absl::FormatTime("%d %b %Y", chat.now, absl::UTCTimeZone());
+  return EncodeChat(*model.chat_template, *model.tokenizer, messages, date);
+}
+
+std::string EchoOf(const ChatInput& chat) {
+  const Json& last = chat.messages.back();
+  return last["role"] == "assistant" ? last["content"].get<std::string>() : std::string();
+}
+
+}  // namespace tandem

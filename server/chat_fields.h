@@ -1,0 +1,31 @@
+// The fields of a conversation: what a chat template is given.
+#ifndef TANDEM_SERVER_CHAT_FIELDS_H_
+#define TANDEM_SERVER_CHAT_FIELDS_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/types.h"
+#include "model/chat/chat_input.h"
+#include "server/request_fields.h"
+#include "server/served_model.h"
+
+namespace tandem {
+
+// "messages" and the fields of how they are put. Roles are system, user, assistant and tool;
+// "developer" becomes "system", contents become strings, and the arguments of tool calls what their
+// JSON says, as templates expect it. Errors are remembered by `fields`.
+void ReadChatInput(RequestFields* fields, ChatInput* chat);
+
+// The tokens of the prompt. INVALID_ARGUMENT naming the field that the model's template has no
+// place for.
+absl::StatusOr<std::vector<TokenId>> EncodeChatInput(const ChatInput& chat,
+                                                     const ServedModel& model);
+
+// The last message's content if the assistant said it, else nothing: what `echo` puts in front.
+std::string EchoOf(const ChatInput& chat);
+
+}  // namespace tandem
+
+#endif  // TANDEM_SERVER_CHAT_FIELDS_H_
