@@ -16,6 +16,7 @@
 #include "server/request_fields.h"
 #include "server/request_lengths.h"
 #include "server/sampling_fields.h"
+#include "server/structure_fields.h"
 
 namespace tandem {
 namespace {
@@ -46,7 +47,8 @@ void ReadStream(RequestFields* fields, ApiRequest* request) {
   fields->Fail(inner.Finish());
 }
 
-void ReadCommon(RequestFields* fields, const ServedModel& model, ApiRequest* request) {
+void ReadCommon(absl::string_view body, RequestFields* fields, const ServedModel& model,
+                ApiRequest* request) {
   std::string name = model.name;
   fields->Read("model", &name);
   fields->Fail(CheckModelName(name, model));
@@ -62,8 +64,9 @@ void ReadCommon(RequestFields* fields, const ServedModel& model, ApiRequest* req
   if (request->num_prompt_logprobs >= 0 && request->stream) {
     fields->FailNot("prompt_logprobs", request->num_prompt_logprobs, "possible with stream");
   }
+  request->constraint_field = ReadConstraint(body, fields, &request->options);
+  ReadPrediction(fields, &request->options);
   RefuseUnservedSampling(fields);
-  RefuseUnservedStructure(fields);
   TakeFieldsWithoutEffect(fields);
 }
 
@@ -239,6 +242,7 @@ absl::Status ApiRequest::InItsNames(const absl::Status& status) const {
       {"draft_tokens", "speculation.draft_tokens"},
       {"drafter", "speculation.drafter"},
       {"verifier", "speculation.verifier"},
+      {"constraint", constraint_field},
       {"logprobs", logprobs},
       {"prompt_logprobs", num_prompt_logprobs >= 0 ? "prompt_logprobs" : logprobs}};
   const std::string field = FieldOf(status);
@@ -253,7 +257,7 @@ absl::StatusOr<ApiRequest> ParseCompletionRequest(absl::string_view body,
   ASSIGN_OR_RETURN(const JsonDocument json, ParseJsonDocument(body, "body"));
   ApiRequest request;
   RequestFields fields(&*json, "", model.is_strict ? nullptr : &request.ignored);
-  ReadCommon(&fields, model, &request);
+  ReadCommon(body, &fields, model, &request);
   LengthFields lengths;
   lengths.Read(&fields, {"max_tokens"}, /*may_be_zero=*/true);
   fields.Read("logprobs", &request.num_logprobs, 0, kMostLogprobs);
@@ -283,7 +287,7 @@ absl::StatusOr<ApiRequest> ParseChatRequest(absl::string_view body, const Served
   ApiRequest request;
   request.is_chat = true;
   RequestFields fields(&*json, "", model.is_strict ? nullptr : &request.ignored);
-  ReadCommon(&fields, model, &request);
+  ReadCommon(body, &fields, model, &request);
   LengthFields lengths;
   lengths.Read(&fields, {"max_tokens", "max_completion_tokens"}, /*may_be_zero=*/false);
   bool logprobs = false;

@@ -32,7 +32,8 @@ struct ApiRequest {
   // engine may be asked for more.
   int num_logprobs = -1;
   int num_prompt_logprobs = -1;
-  IgnoredFields ignored{};  // that were sent, and mean nothing here
+  std::string constraint_field{};  // that gave `options.constraint`
+  IgnoredFields ignored{};         // that were sent, and mean nothing here
 
   int sequences_per_prompt() const { return std::max(n, best_of); }
   int num_sequences() const { return sequences_per_prompt() * static_cast<int>(prompts.size()); }

@@ -210,15 +210,14 @@ TEST(ApiRequest, NamesWhatIsWrongWithAChat) {
     const char* fields;
     const char* param;
     const char* given;
-  } cases[] = {
-      {R"(, "logprobs": 1)", "logprobs", "1"},
-      {R"(, "top_logprobs": 2)", "top_logprobs", "2"},
-      {R"(, "max_tokens": 0)", "max_tokens", "0"},
-      {R"(, "max_tokens": 4, "max_completion_tokens": 5)", "max_tokens", "4"},
-      {R"(, "max_completion_tokens": 5000)", "max_completion_tokens", "5000"},
-      {R"(, "tools": [{}])", "tools", "[{}]"},
-      {R"(, "response_format": {"type": "json_object"})", "response_format", "json_object"},
-      {R"(, "prompt": "x")", "prompt", "not known"}};
+  } cases[] = {{R"(, "logprobs": 1)", "logprobs", "1"},
+               {R"(, "top_logprobs": 2)", "top_logprobs", "2"},
+               {R"(, "max_tokens": 0)", "max_tokens", "0"},
+               {R"(, "max_tokens": 4, "max_completion_tokens": 5)", "max_tokens", "4"},
+               {R"(, "max_completion_tokens": 5000)", "max_completion_tokens", "5000"},
+               {R"(, "tools": [{}])", "tools", "[{}]"},
+               {R"(, "response_format": {"type": "xml"})", "response_format.type", "xml"},
+               {R"(, "prompt": "x")", "prompt", "not known"}};
   for (const auto& c : cases) ExpectError(Chat(c.fields), c.param, c.given);
   const struct {
     const char* messages;

@@ -77,8 +77,12 @@ Json ApiResponse::UsageOf(absl::Span<const Completion> completions) const {
   int64_t prompt_tokens = 0;
   int64_t cached_tokens = 0;
   int64_t completion_tokens = 0;
+  int64_t predicted = 0;
+  int64_t predicted_kept = 0;
   for (size_t i = 0; i < completions.size(); ++i) {
     completion_tokens += completions[i].token_ids.size();
+    predicted += completions[i].stats.predicted;
+    predicted_kept += completions[i].stats.predicted_kept;
     if (i % request_->sequences_per_prompt() != 0) continue;  // a prompt counts once
     prompt_tokens += completions[i].prompt_tokens;
     cached_tokens += completions[i].cached_tokens;
@@ -86,7 +90,10 @@ Json ApiResponse::UsageOf(absl::Span<const Completion> completions) const {
   return {{"prompt_tokens", prompt_tokens},
           {"completion_tokens", completion_tokens},
           {"total_tokens", prompt_tokens + completion_tokens},
-          {"prompt_tokens_details", {{"cached_tokens", cached_tokens}}}};
+          {"prompt_tokens_details", {{"cached_tokens", cached_tokens}}},
+          {"completion_tokens_details",
+           {{"accepted_prediction_tokens", predicted_kept},
+            {"rejected_prediction_tokens", predicted - predicted_kept}}}};
 }
 
 void ApiResponse::AddReports(absl::Span<const Completion> completions, JsonWriter* json) const {

@@ -17,35 +17,6 @@ using Json = nlohmann::json;
 
 constexpr char kContentKinds[] = "a string or a list of text parts";
 
-// A string, or a list of {"type": "text", "text": ...}. `may_lack`: an answer that only calls tools
-// says nothing.
-std::string ReadContent(RequestFields* fields, bool may_lack) {
-  const Json* content = fields->Find("content");
-  if (content == nullptr) {
-    if (!may_lack) fields->FailNot("content", nullptr, kContentKinds);
-    return "";
-  }
-  if (content->is_string()) return content->get<std::string>();
-  if (!content->is_array()) {
-    fields->FailNot("content", *content, kContentKinds);
-    return "";
-  }
-  std::string text;
-  for (size_t i = 0; i < content->size(); ++i) {
-    RequestFields part(&(*content)[i], fields->PathOf(absl::StrCat("content[", i, "]")),
-                       fields->ignored());
-    std::string type;
-    part.Read("type", &type);
-    const bool is_text = type == "text" || type == "input_text" || type == "output_text";
-    if (part.ok() && !is_text) part.FailNot("type", type, "text; other parts are not served");
-    std::string words;
-    part.Read("text", &words);
-    text += words;
-    fields->Fail(part.Finish());
-  }
-  return text;
-}
-
 // {"name": ..., "arguments": "{...}"}: with the object that the string spells.
 Json ReadFunctionCall(const Json* object, const std::string& path, RequestFields* call) {
   RequestFields function(object, path, call->ignored());
@@ -160,6 +131,33 @@ absl::StatusOr<std::vector<ChatMessage>> AsChatMessages(const ChatInput& chat) {
 }
 
 }  // namespace
+
+std::string ReadContent(RequestFields* fields, bool may_lack) {
+  const Json* content = fields->Find("content");
+  if (content == nullptr) {
+    if (!may_lack) fields->FailNot("content", nullptr, kContentKinds);
+    return "";
+  }
+  if (content->is_string()) return content->get<std::string>();
+  if (!content->is_array()) {
+    fields->FailNot("content", *content, kContentKinds);
+    return "";
+  }
+  std::string text;
+  for (size_t i = 0; i < content->size(); ++i) {
+    RequestFields part(&(*content)[i], fields->PathOf(absl::StrCat("content[", i, "]")),
+                       fields->ignored());
+    std::string type;
+    part.Read("type", &type);
+    const bool is_text = type == "text" || type == "input_text" || type == "output_text";
+    if (part.ok() && !is_text) part.FailNot("type", type, "text; other parts are not served");
+    std::string words;
+    part.Read("text", &words);
+    text += words;
+    fields->Fail(part.Finish());
+  }
+  return text;
+}
 
 void ReadChatInput(RequestFields* fields, ChatInput* chat) {
   ReadMessages(fields, &chat->messages);

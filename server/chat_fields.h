@@ -13,6 +13,9 @@
 
 namespace tandem {
 
+// "content": a string, or a list of {"type": "text", "text": ...}. `may_lack`: it may be absent.
+std::string ReadContent(RequestFields* fields, bool may_lack);
+
 // "messages" and the fields of how they are put. Roles are system, user, assistant and tool;
 // "developer" becomes "system", contents become strings, and the arguments of tool calls what their
 // JSON says, as templates expect it. Errors are remembered by `fields`.

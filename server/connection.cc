@@ -14,6 +14,7 @@
 #include "server/api_error.h"
 #include "server/attempt.h"
 #include "server/request_target.h"
+#include "server/structure_fields.h"
 #include "spdlog/spdlog.h"
 
 namespace tandem {
@@ -232,7 +233,8 @@ void Connection::Dispatch() {
   request_.body = std::move(parser_->get().body());
   keep_alive_ = parser_->get().keep_alive();
   stream_.expires_never();
-  if (request_.body.size() <= kLargeBody || set_->slow_work() == nullptr) {
+  const bool is_slow = request_.body.size() > kLargeBody || MayBeConstrained(request_.body);
+  if (!is_slow || set_->slow_work() == nullptr) {
     return OnReply(set_->service().Handle(request_));
   }
   net::post(*set_->slow_work(), [self = shared_from_this(), exchange = exchange_] {

@@ -112,7 +112,7 @@ class HttpServerImpl final : public HttpServer {
   Service service_;
   ConnectionSet connections_;
   net::io_context io_;  // after what its handlers use
-  net::thread_pool slow_work_{1};
+  net::thread_pool slow_work_{2};
   tcp::acceptor acceptor_;
   net::steady_timer accept_timer_;
   net::steady_timer drain_timer_;

@@ -142,6 +142,7 @@ void RefuseUnservedSampling(RequestFields* fields) {
   fields->AllowOnly("allowed_token_ids", {Json::array()});
   fields->AllowOnly("bad_words", {Json::array()});
   fields->AllowOnly("cache_salt", {});
+  fields->AllowOnly("kv_transfer_params", {});
   fields->AllowOnly("length_penalty", {1.0});
   fields->AllowOnly("logits_processors", {Json::array()});
   fields->AllowOnly("lora_path", {""});
@@ -150,15 +151,6 @@ void RefuseUnservedSampling(RequestFields* fields) {
   fields->AllowOnly("return_tokens_as_token_ids", {false});
   fields->AllowOnly("session_params", {Json::object()});
   fields->AllowOnly("use_beam_search", {false});
-}
-
-void RefuseUnservedStructure(RequestFields* fields) {
-  fields->AllowOnly("response_format", {Json{{"type", "text"}}});
-  for (const char* name :
-       {"structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar",
-        "json_schema", "regex", "ebnf", "structural_tag", "prediction", "kv_transfer_params"}) {
-    fields->AllowOnly(name, {});
-  }
 }
 
 void TakeFieldsWithoutEffect(RequestFields* fields) {

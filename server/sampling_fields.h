@@ -26,8 +26,6 @@ void ReadSpeculation(RequestFields* fields, const ServedModel& model, Request* o
 
 // Fields of other servers for what is not done here: errors unless they say nothing.
 void RefuseUnservedSampling(RequestFields* fields);
-// Likewise of output that keeps to a form.
-void RefuseUnservedStructure(RequestFields* fields);
 // Fields that can have no effect here, whatever they say.
 void TakeFieldsWithoutEffect(RequestFields* fields);
 

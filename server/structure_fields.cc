@@ -1,0 +1,184 @@
+#include "server/structure_fields.h"
+
+#include <array>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/field_error.h"
+#include "nlohmann/json.hpp"
+#include "server/chat_fields.h"
+
+namespace tandem {
+namespace {
+
+using Json = nlohmann::json;
+using Kind = OutputConstraint::Kind;
+
+// A field that holds a constraint by itself.
+struct PlainField {
+  const char* name;
+  Kind kind;
+};
+constexpr PlainField kFields[] = {{"guided_json", Kind::kJsonSchema},
+                                  {"guided_regex", Kind::kRegex},
+                                  {"guided_choice", Kind::kChoice},
+                                  {"guided_grammar", Kind::kGrammar},
+                                  {"json_schema", Kind::kJsonSchema},
+                                  {"regex", Kind::kRegex},
+                                  {"ebnf", Kind::kGrammar}};
+constexpr PlainField kMembers[] = {{"json", Kind::kJsonSchema},
+                                   {"regex", Kind::kRegex},
+                                   {"choice", Kind::kChoice},
+                                   {"grammar", Kind::kGrammar}};
+
+// Reads fields of one request.
+class ConstraintReader {
+ public:
+  ConstraintReader(absl::string_view body, RequestFields* fields, Request* options)
+      : body_(body), fields_(fields), options_(options) {}
+
+  void ReadResponseFormat() {
+    const Json* format = fields_->Find("response_format");
+    if (format == nullptr) return;
+    RequestFields inner(format, fields_->PathOf("response_format"), fields_->ignored());
+    std::string type;
+    inner.Read("type", &type);
+    if (type == "json_object") {
+      Set("response_format", {.kind = Kind::kJsonObject});
+    } else if (type == "json_schema") {
+      ReadJsonSchema(&inner);
+    } else if (inner.ok() && type != "text") {
+      inner.FailNot("type", type, "one of text, json_object, json_schema");
+    }
+    fields_->Fail(inner.Finish());
+  }
+
+  void ReadStructuredOutputs() {
+    const Json* object = fields_->Find("structured_outputs");
+    if (object == nullptr) return;
+    RequestFields inner(object, fields_->PathOf("structured_outputs"), fields_->ignored());
+    for (const PlainField& member : kMembers) {
+      ReadPlain(&inner, member, {"structured_outputs", member.name});
+    }
+    bool is_object = false;
+    inner.Read("json_object", &is_object);
+    if (is_object) Set("structured_outputs.json_object", {.kind = Kind::kJsonObject});
+    inner.AllowOnly("structural_tag", {});
+    for (const char* how :
+         {"disable_fallback", "disable_any_whitespace", "disable_additional_properties"}) {
+      inner.AllowOnly(how, {false});
+    }
+    inner.AllowOnly("whitespace_pattern", {});
+    fields_->Fail(inner.Finish());
+  }
+
+  void ReadPlainFields() {
+    for (const PlainField& field : kFields) ReadPlain(fields_, field, {field.name});
+    fields_->AllowOnly("structural_tag", {});
+    fields_->AllowOnly("guided_whitespace_pattern", {});
+    fields_->Ignore("guided_decoding_backend");
+  }
+
+  const std::string& given() const { return given_; }
+
+ private:
+  void Set(const std::string& field, OutputConstraint constraint) {
+    if (!given_.empty()) {
+      return fields_->Fail(FieldError(field, absl::StrCat("is not possible beside ", given_)));
+    }
+    given_ = field;
+    options_->constraint = std::move(constraint);
+  }
+
+  // The member at `path` of the body as it was written.
+  std::string InItsOrder(const std::vector<std::string>& path) {
+    if (!ordered_.has_value()) ordered_ = nlohmann::ordered_json::parse(body_);
+    const nlohmann::ordered_json* at = &*ordered_;
+    for (const std::string& name : path) at = &at->at(name);
+    return at->is_string() ? at->get<std::string>() : at->dump();
+  }
+
+  // {"name": ..., "schema": {...}, "strict": true}
+  void ReadJsonSchema(RequestFields* format) {
+    const Json* object = format->Find("json_schema");
+    if (object == nullptr) {
+      return format->FailNot("json_schema", nullptr, "an object with a schema");
+    }
+    RequestFields inner(object, format->PathOf("json_schema"), fields_->ignored());
+    inner.Ignore("name");
+    inner.Ignore("description");
+    bool is_strict = true;
+    inner.Read("strict", &is_strict);
+    const Json* schema = inner.Find("schema");
+    if (schema != nullptr && schema->is_object()) {
+      Set("response_format", {.kind = Kind::kJsonSchema,
+                              .text = InItsOrder({"response_format", "json_schema", "schema"}),
+                              .is_strict = is_strict});
+    } else {
+      inner.FailNot("schema", schema == nullptr ? Json() : *schema, "a JSON schema");
+    }
+    format->Fail(inner.Finish());
+  }
+
+  void ReadPlain(RequestFields* object, const PlainField& field,
+                 const std::vector<std::string>& path) {
+    const Json* value = object->Find(field.name);
+    if (value == nullptr) return;
+    OutputConstraint constraint{.kind = field.kind};
+    if (field.kind == Kind::kChoice) {
+      const bool is_list = value->is_array() && absl::c_all_of(*value, [](const Json& choice) {
+                             return choice.is_string();
+                           });
+      if (!is_list) return object->FailNot(field.name, *value, "a list of strings");
+      constraint.choices = value->get<std::vector<std::string>>();
+    } else if (field.kind == Kind::kJsonSchema && value->is_object()) {
+      constraint.text = InItsOrder(path);
+    } else if (value->is_string()) {
+      constraint.text = value->get<std::string>();
+    } else {
+      return object->FailNot(
+          field.name, *value,
+          field.kind == Kind::kJsonSchema ? "a JSON schema, or a string of one" : "a string");
+    }
+    Set(object->PathOf(field.name), std::move(constraint));
+  }
+
+  absl::string_view body_;
+  RequestFields* fields_;
+  Request* options_;
+  std::optional<nlohmann::ordered_json> ordered_;
+  std::string given_;
+};
+
+}  // namespace
+
+bool MayBeConstrained(absl::string_view body) {
+  return absl::c_any_of(std::array{"response_format", "structured_outputs", "guided_",
+                                   "json_schema", "regex", "ebnf", "tools"},
+                        [&](const char* name) { return absl::StrContains(body, name); });
+}
+
+std::string ReadConstraint(absl::string_view body, RequestFields* fields, Request* options) {
+  ConstraintReader reader(body, fields, options);
+  reader.ReadResponseFormat();
+  reader.ReadStructuredOutputs();
+  reader.ReadPlainFields();
+  return reader.given();
+}
+
+void ReadPrediction(RequestFields* fields, Request* options) {
+  const Json* object = fields->Find("prediction");
+  if (object == nullptr) return;
+  RequestFields inner(object, fields->PathOf("prediction"), fields->ignored());
+  std::string type = "content";
+  inner.Read("type", &type);
+  if (type != "content") inner.FailNot("type", type, "content");
+  options->prediction = ReadContent(&inner, /*may_lack=*/false);
+  fields->Fail(inner.Finish());
+}
+
+}  // namespace tandem

@@ -1,0 +1,26 @@
+// The fields of a request for text that say what the text must be, or is expected to be.
+#ifndef TANDEM_SERVER_STRUCTURE_FIELDS_H_
+#define TANDEM_SERVER_STRUCTURE_FIELDS_H_
+
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "engine/request.h"
+#include "server/request_fields.h"
+
+namespace tandem {
+
+// Whether a body may ask for a constraint: compiling one takes time, which an I/O thread has not.
+bool MayBeConstrained(absl::string_view body);
+
+// "response_format" as OpenAI has it; "structured_outputs" and "guided_*" as vLLM, "json_schema",
+// "regex" and "ebnf" as SGLang; at most one of them. `body` is what `fields` were parsed from:
+// properties of a schema come in its order. Returns the field that was given, empty for none.
+std::string ReadConstraint(absl::string_view body, RequestFields* fields, Request* options);
+
+// "prediction": {"type": "content", "content": a string or a list of text parts}.
+void ReadPrediction(RequestFields* fields, Request* options);
+
+}  // namespace tandem
+
+#endif  // TANDEM_SERVER_STRUCTURE_FIELDS_H_
