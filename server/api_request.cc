@@ -9,7 +9,6 @@
 #include "absl/types/span.h"
 #include "base/field_error.h"
 #include "base/status_macros.h"
-#include "model/chat_template.h"
 #include "model/formats/json_text.h"
 #include "nlohmann/json.hpp"
 #include "server/chat_fields.h"
@@ -214,13 +213,6 @@ void RefuseUnservedChatFields(RequestFields* fields) {
   for (const char* name : {"include_reasoning", "separate_reasoning", "stream_reasoning"}) {
     fields->AllowOnly(name, {true, false});
   }
-}
-
-// The tokens that end an answer in this family, where the model's own list lacks them.
-void AddEndTokens(const ServedModel& model, Request* options) {
-  if (options->ignore_eos || !model.chat_template.ok()) return;
-  const std::vector<TokenId> ends = EndTokenIds(*model.chat_template, *model.tokenizer);
-  options->stop_tokens.insert(options->stop_tokens.end(), ends.begin(), ends.end());
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "base/types.h"
 #include "engine/request.h"
+#include "nlohmann/json.hpp"
 #include "server/ignored_fields.h"
 #include "server/served_model.h"
 
@@ -19,6 +20,7 @@ namespace tandem {
 // A request for text, checked and ready for the engine: `n` sequences of each prompt.
 struct ApiRequest {
   bool is_chat = false;
+  bool is_response = false;  // of /v1/responses, which are chats
   std::vector<std::vector<TokenId>> prompts;
   Request options;  // of every sequence; without prompt and sequence number
   int n = 1;        // choices of each prompt that are answered
@@ -32,25 +34,31 @@ struct ApiRequest {
   // engine may be asked for more.
   int num_logprobs = -1;
   int num_prompt_logprobs = -1;
-  std::string constraint_field{};  // that gave `options.constraint`
-  IgnoredFields ignored{};         // that were sent, and mean nothing here
+  std::string constraint_field{};     // that gave `options.constraint`
+  nlohmann::json repeated = nullptr;  // members that the answer to a response's request repeats
+  IgnoredFields ignored{};            // that were sent, and mean nothing here
 
   int sequences_per_prompt() const { return std::max(n, best_of); }
   int num_sequences() const { return sequences_per_prompt() * static_cast<int>(prompts.size()); }
   bool ShowsPrompts() const { return (echo && !is_chat) || num_prompt_logprobs >= 0; }
-  const char* PromptField() const { return is_chat ? "messages" : "prompt"; }
+  const char* PromptField() const {
+    return is_response ? "input" : is_chat ? "messages" : "prompt";
+  }
   // Sequence i, for the engine.
   Request RequestOf(int sequence) const;
   // An error of the engine's, naming the field as this request does.
   absl::Status InItsNames(const absl::Status& status) const;
 };
 
-// Reads the body of POST /v1/completions or /v1/chat/completions. Every error names the field, what
-// was given and what is allowed; so does a field that is not known, if the model `is_strict`. `now`
-// is for chat templates that tell the day. docs/serving.md lists the fields.
+// Reads the body of POST /v1/completions, /v1/chat/completions or /v1/responses. Every error names
+// the field, what was given and what is allowed; so does a field that is not known, if the model
+// `is_strict`. `now` is for chat templates that tell the day. docs/serving.md lists the fields.
 absl::StatusOr<ApiRequest> ParseCompletionRequest(absl::string_view body, const ServedModel& model);
 absl::StatusOr<ApiRequest> ParseChatRequest(absl::string_view body, const ServedModel& model,
                                             absl::Time now);
+
+absl::StatusOr<ApiRequest> ParseResponsesRequest(absl::string_view body, const ServedModel& model,
+                                                 absl::Time now);
 
 }  // namespace tandem
 

@@ -55,6 +55,11 @@ const std::vector<nlohmann::json>& Samples() {
           "reasoning_effort": "low", "add_generation_prompt": true,
           "continue_final_message": false, "max_completion_tokens": -1, "unknown": [1]})",
       R"({"messages": [{"role": "user", "content": "a"}], "return_token_strs": false})",
+      R"({"input": "a", "instructions": "b", "max_output_tokens": 3, "store": true, "include": [],
+          "reasoning": {"effort": "low"}, "text": {"format": {"type": "text"}}})",
+      R"({"input": [{"role": "user", "content": [{"type": "input_text", "text": "a"}]},
+            {"type": "message", "id": "i", "role": "assistant", "content": "b"}],
+          "truncation": "disabled", "previous_response_id": null})",
       R"({"model": "fuzz", "prompt": "a", "add_special_tokens": true, "special": "plain"})",
       R"({"tokens": [0, 1, 3], "model": null})"}));
   return samples;
@@ -105,6 +110,7 @@ void CheckSamples(const ServedModel& model) {
     IgnoredFields ignored;
     TANDEM_CHECK(ParseCompletionRequest(body, model).ok() ||
                  ParseChatRequest(body, model, absl::UnixEpoch()).ok() ||
+                 ParseResponsesRequest(body, model, absl::UnixEpoch()).ok() ||
                  TokenizeBody(body, model, absl::UnixEpoch(), &ignored).ok() ||
                  DetokenizeBody(body, model, &ignored).ok());
   }
@@ -116,6 +122,7 @@ void FuzzOne(absl::string_view body) {
   (void)checked;
   CheckRequest(ParseCompletionRequest(body, model));
   CheckRequest(ParseChatRequest(body, model, absl::UnixEpoch()));
+  CheckRequest(ParseResponsesRequest(body, model, absl::UnixEpoch()));
   IgnoredFields ignored;
   const auto tokens = TokenizeBody(body, model, absl::UnixEpoch(), &ignored);
   if (!tokens.ok()) CheckError(tokens.status());

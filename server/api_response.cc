@@ -9,9 +9,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/string_view.h"
 #include "model/tokenizer/unicode.h"
 #include "nlohmann/json.hpp"
 #include "server/answer_size.h"
+#include "server/api_error.h"
 #include "server/report_json.h"
 
 namespace tandem {
@@ -34,6 +36,12 @@ Json RoundJson(const RoundReport& round) {
           {"accepted", round.accepted},
           {"target_cached_tokens", round.target_cached_tokens},
           {"draft_cached_tokens", round.draft_cached_tokens}};
+}
+
+constexpr char kDone[] = "data: [DONE]\n\n";
+
+std::string EventOf(std::string_view json) {
+  return json.empty() ? "" : absl::StrCat("data: ", View(json), "\n\n");
 }
 
 double MeanLogprob(const Completion& completion) {
@@ -254,6 +262,33 @@ std::string ApiResponse::UsageChunk(absl::Span<const Completion> completions) co
   AddReports(completions, &json);
   json.EndObject();
   return text;
+}
+
+// ---- Events ----
+
+std::string ApiResponse::FirstEvents() {
+  std::string events;
+  for (int i = 0; i < request_->num_sequences(); ++i) events += EventOf(FirstChunk(i));
+  return events;
+}
+
+std::string ApiResponse::PieceEvents(int choice, const OwnedPiece& piece) {
+  return EventOf(Chunk(choice, piece));
+}
+
+std::string ApiResponse::EndEvents(int choice, FinishReason reason,
+                                   absl::Span<const Completion> completions) {
+  return EventOf(EndChunk(choice, reason, completions));
+}
+
+std::string ApiResponse::LastEvents(absl::Span<const Completion> completions) {
+  std::string events;
+  if (request_->include_usage) events = EventOf(UsageChunk(completions));
+  return events + kDone;
+}
+
+std::string ApiResponse::ErrorEvents(const absl::Status& status) {
+  return EventOf(ErrorResponse(status).body) + kDone;
 }
 
 // ---- Tokens ----

@@ -1,7 +1,6 @@
 #ifndef TANDEM_SERVER_API_RESPONSE_H_
 #define TANDEM_SERVER_API_RESPONSE_H_
 
-#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -9,31 +8,29 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "engine/engine.h"
-#include "engine/owned_piece.h"
 #include "model/tokenizer/detokenizer.h"
 #include "model/tokenizer/tokenizer.h"
 #include "nlohmann/json_fwd.hpp"
-#include "server/api_request.h"
+#include "server/answer_writer.h"
 #include "server/json_writer.h"
 
 namespace tandem {
 
-// What tells an answer from others.
-struct AnswerStamp {
-  std::string id;
-  int64_t created = 0;  // seconds since 1970
-};
-
-// Writes the JSON that answers one request, whole or in chunks. Thread-compatible.
-class ApiResponse {
+// Answers to POST /v1/completions and /v1/chat/completions.
+class ApiResponse final : public AnswerWriter {
  public:
   // Both must outlive it.
   ApiResponse(const ApiRequest* request, const ServedModel* model, AnswerStamp stamp);
 
-  // The whole answer. `completions`: by choice, prompt after prompt.
-  std::string Whole(absl::Span<const Completion> completions);
+  std::string Whole(absl::Span<const Completion> completions) override;
+  std::string FirstEvents() override;
+  std::string PieceEvents(int choice, const OwnedPiece& piece) override;
+  std::string EndEvents(int choice, FinishReason reason,
+                        absl::Span<const Completion> completions) override;
+  std::string LastEvents(absl::Span<const Completion> completions) override;
+  std::string ErrorEvents(const absl::Status& status) override;
 
+ private:
   // What opens choice `choice` in a stream: a chat's role, an echoed prompt. Empty if nothing does.
   std::string FirstChunk(int choice);
   std::string Chunk(int choice, const OwnedPiece& piece);
@@ -44,7 +41,6 @@ class ApiResponse {
   // The chunk behind it with `stream_options.include_usage`.
   std::string UsageChunk(absl::Span<const Completion> completions) const;
 
- private:
   // Where a choice's text has got to, for the places of log-probabilities.
   struct Progress {
     std::unique_ptr<Detokenizer> detokenizer;

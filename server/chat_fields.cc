@@ -64,45 +64,15 @@ void ReadToolCalls(RequestFields* fields, Json* message) {
   }
 }
 
-Json ReadMessage(const Json& object, std::string path, IgnoredFields* ignored,
-                 absl::Status* status) {
-  RequestFields fields(&object, std::move(path), ignored);
-  std::string role;
-  fields.Read("role", &role);
-  if (role == "developer") role = "system";
-  if (role != "system" && role != "user" && role != "assistant" && role != "tool") {
-    fields.FailNot("role", role, "one of system, developer, user, assistant, tool");
-  }
-  Json message = {{"role", role}};
-  ReadToolCalls(&fields, &message);
-  const bool calls_tools = message.contains("tool_calls");
-  if (calls_tools && role != "assistant") {
-    fields.FailNot("tool_calls", message["tool_calls"], "what others than assistants have");
-  }
-  message["content"] = ReadContent(&fields, /*may_lack=*/calls_tools);
-  for (const char* name : {"name", "tool_call_id", "reasoning_content"}) {
-    std::string text;
-    fields.Read(name, &text);
-    if (!text.empty()) message[name] = std::move(text);
-  }
-  fields.AllowOnly("annotations", {Json::array()});
-  for (const char* name : {"refusal", "function_call", "audio"}) fields.AllowOnly(name, {});
-  status->Update(fields.Finish());
-  return message;
-}
-
 void ReadMessages(RequestFields* fields, Json* messages) {
   const Json* list = fields->Find("messages");
   if (list == nullptr) return;
   if (!list->is_array() || list->empty()) {
     return fields->FailNot("messages", *list, "a list of messages");
   }
-  absl::Status status;
-  for (size_t i = 0; i < list->size() && status.ok(); ++i) {
-    const std::string path = fields->PathOf(absl::StrCat("messages[", i, "]"));
-    messages->push_back(ReadMessage((*list)[i], path, fields->ignored(), &status));
+  for (size_t i = 0; i < list->size() && fields->ok(); ++i) {
+    ReadMessage((*list)[i], absl::StrCat("messages[", i, "]"), fields, messages);
   }
-  fields->Fail(std::move(status));
 }
 
 // What the model's template can be told today: roles and contents, each answered by the next.
@@ -159,6 +129,33 @@ std::string ReadContent(RequestFields* fields, bool may_lack) {
   return text;
 }
 
+void ReadMessage(const Json& object, const std::string& path, RequestFields* parent,
+                 Json* messages) {
+  RequestFields fields(&object, path, parent->ignored());
+  std::string role;
+  fields.Read("role", &role);
+  if (role == "developer") role = "system";
+  if (role != "system" && role != "user" && role != "assistant" && role != "tool") {
+    fields.FailNot("role", role, "one of system, developer, user, assistant, tool");
+  }
+  Json message = {{"role", role}};
+  ReadToolCalls(&fields, &message);
+  const bool calls_tools = message.contains("tool_calls");
+  if (calls_tools && role != "assistant") {
+    fields.FailNot("tool_calls", message["tool_calls"], "what others than assistants have");
+  }
+  message["content"] = ReadContent(&fields, /*may_lack=*/calls_tools);
+  for (const char* name : {"name", "tool_call_id", "reasoning_content"}) {
+    std::string text;
+    fields.Read(name, &text);
+    if (!text.empty()) message[name] = std::move(text);
+  }
+  fields.AllowOnly("annotations", {Json::array()});
+  for (const char* name : {"refusal", "function_call", "audio"}) fields.AllowOnly(name, {});
+  parent->Fail(fields.Finish());
+  messages->push_back(std::move(message));
+}
+
 void ReadChatInput(RequestFields* fields, ChatInput* chat) {
   ReadMessages(fields, &chat->messages);
   if (const Json* kwargs = fields->Find("chat_template_kwargs"); kwargs != nullptr) {
@@ -195,6 +192,12 @@ absl::StatusOr<std::vector<TokenId>> EncodeChatInput(const ChatInput& chat,
   ASSIGN_OR_RETURN(const std::vector<ChatMessage> messages, AsChatMessages(chat));
   const std::string date = absl::FormatTime("%d %b %Y", chat.now, absl::UTCTimeZone());
   return EncodeChat(*model.chat_template, *model.tokenizer, messages, date);
+}
+
+void AddEndTokens(const ServedModel& model, Request* options) {
+  if (options->ignore_eos || !model.chat_template.ok()) return;
+  const std::vector<TokenId> ends = EndTokenIds(*model.chat_template, *model.tokenizer);
+  options->stop_tokens.insert(options->stop_tokens.end(), ends.begin(), ends.end());
 }
 
 std::string EchoOf(const ChatInput& chat) {

@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/types.h"
+#include "engine/request.h"
 #include "model/chat/chat_input.h"
 #include "server/request_fields.h"
 #include "server/served_model.h"
@@ -21,10 +22,17 @@ std::string ReadContent(RequestFields* fields, bool may_lack);
 // JSON says, as templates expect it. Errors are remembered by `fields`.
 void ReadChatInput(RequestFields* fields, ChatInput* chat);
 
+// One message of that list: `object`, which errors call `path`.
+void ReadMessage(const nlohmann::json& object, const std::string& path, RequestFields* fields,
+                 nlohmann::json* messages);
+
 // The tokens of the prompt. INVALID_ARGUMENT naming the field that the model's template has no
 // place for.
 absl::StatusOr<std::vector<TokenId>> EncodeChatInput(const ChatInput& chat,
                                                      const ServedModel& model);
+
+// The tokens that end an answer in the template's family, where the model's own list lacks them.
+void AddEndTokens(const ServedModel& model, Request* options);
 
 // The last message's content if the assistant said it, else nothing: what `echo` puts in front.
 std::string EchoOf(const ChatInput& chat);

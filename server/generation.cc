@@ -1,29 +1,18 @@
 #include "server/generation.h"
 
-#include <string_view>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "base/string_view.h"
 #include "server/api_error.h"
 
 namespace tandem {
-namespace {
-
-std::string EventOf(std::string_view json) {
-  return json.empty() ? "" : absl::StrCat("data: ", View(json), "\n\n");
-}
-
-constexpr char kDone[] = "data: [DONE]\n\n";
-
-}  // namespace
 
 Generation::Generation(const GenerationHost& host, ApiRequest request, AnswerStamp stamp)
     : host_(host),
       request_(std::move(request)),
-      response_(&request_, host.model, std::move(stamp)) {}
+      writer_(AnswerWriter::Make(&request_, host.model, std::move(stamp))) {}
 
 absl::StatusOr<std::shared_ptr<Generation>> Generation::Start(const GenerationHost& host,
                                                               ApiRequest request, AnswerStamp stamp,
@@ -104,6 +93,7 @@ void Generation::OnDone(int choice, absl::StatusOr<Completion> result) {
     summary_.completion_tokens += static_cast<int64_t>(result->token_ids.size());
     summary_.finish_reason = std::string(NameOf(result->finish_reason));
     end.finish_reason = result->finish_reason;
+    host_.metrics->CountEnd(summary_.finish_reason);
     if (request_.stream) result->logprobs = std::vector<TokenLogprobs>();  // went with the pieces
     sequences_[choice].completion = *std::move(result);
   }
@@ -150,16 +140,16 @@ Generation::News Generation::Take() {
       return news;
     }
   } else if (!has_begun_) {
-    news.events = FirstEvents();
+    news.events = writer_->FirstEvents();
   }
   has_begun_ = true;
   if (status.ok()) {
     const std::vector<Completion> completions =
         news.is_over ? TakeCompletions() : std::vector<Completion>();
     news.events += EventsOf(events, completions);
-    if (news.is_over) news.events += LastEvents(completions);
+    if (news.is_over) news.events += writer_->LastEvents(completions);
   } else {
-    absl::StrAppend(&news.events, EventOf(ErrorResponse(status).body), kDone);
+    news.events += writer_->ErrorEvents(status);
   }
   return news;
 }
@@ -175,17 +165,11 @@ Generation::News Generation::TakeWhole() {
   News news;
   news.is_over = true;
   if (status.ok()) {
-    news.response = HttpResponse{.status = 200, .body = response_.Whole(TakeCompletions())};
+    news.response = HttpResponse{.status = 200, .body = writer_->Whole(TakeCompletions())};
   } else {
     news.response = ErrorResponse(status);
   }
   return news;
-}
-
-std::string Generation::FirstEvents() {
-  std::string events;
-  for (int i = 0; i < request_.num_sequences(); ++i) events += EventOf(response_.FirstChunk(i));
-  return events;
 }
 
 // `completions`: of the whole stream, if it ends with these.
@@ -194,20 +178,14 @@ std::string Generation::EventsOf(const std::vector<Event>& events,
   std::string text;
   for (const Event& event : events) {
     if (!event.finish_reason.has_value()) {
-      text += EventOf(response_.Chunk(event.choice, event.piece));
+      text += writer_->PieceEvents(event.choice, event.piece);
       continue;
     }
     const bool is_last = &event == &events.back();
-    text += EventOf(response_.EndChunk(event.choice, *event.finish_reason,
-                                       is_last ? completions : absl::Span<const Completion>()));
+    text += writer_->EndEvents(event.choice, *event.finish_reason,
+                               is_last ? completions : absl::Span<const Completion>());
   }
   return text;
-}
-
-std::string Generation::LastEvents(absl::Span<const Completion> completions) {
-  std::string events;
-  if (request_.include_usage) events = EventOf(response_.UsageChunk(completions));
-  return events + kDone;
 }
 
 std::vector<Completion> Generation::TakeCompletions() {

@@ -14,8 +14,8 @@
 #include "base/instant.h"
 #include "engine/engine.h"
 #include "server/admission.h"
+#include "server/answer_writer.h"
 #include "server/api_request.h"
-#include "server/api_response.h"
 #include "server/http_message.h"
 #include "server/metrics.h"
 
@@ -96,15 +96,14 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void CancelOthers();
   News TakeWhole();
   std::string EventsOf(const std::vector<Event>& events, absl::Span<const Completion> completions);
-  std::string FirstEvents();
-  std::string LastEvents(absl::Span<const Completion> completions);
   // Of all sequences, none of which runs any more; they keep nothing.
   std::vector<Completion> TakeCompletions();
 
   const GenerationHost host_;
   const ApiRequest request_;
-  ApiResponse response_;    // the connection's alone
-  bool has_begun_ = false;  // so is this: whether events were taken
+  // The connection's alone, as what follows it.
+  const std::unique_ptr<AnswerWriter> writer_;
+  bool has_begun_ = false;  // events were taken
   bool head_is_sent_ = false;
 
   mutable absl::Mutex mutex_;

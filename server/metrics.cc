@@ -4,11 +4,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/named_values.h"
 #include "prometheus/counter.h"
 #include "prometheus/histogram.h"
 #include "prometheus/metric_family.h"
 #include "prometheus/registry.h"
 #include "prometheus/text_serializer.h"
+#include "server/metrics_names.h"
 #include "server/report_json.h"
 
 namespace tandem {
@@ -17,6 +19,10 @@ namespace {
 using prometheus::ClientMetric;
 using prometheus::MetricFamily;
 using prometheus::MetricType;
+
+constexpr NamedValues<MetricsNames, 3> kMetricsNames = {{{MetricsNames::kTandem, "tandem"},
+                                                         {MetricsNames::kVllm, "vllm"},
+                                                         {MetricsNames::kBoth, "both"}}};
 
 // Seconds. From a small model on a CPU, 0.1 ms per token, to a large one with a long prompt.
 const prometheus::Histogram::BucketBoundaries& TokenBuckets() {
@@ -71,6 +77,20 @@ MetricFamily CacheUsage(const Engine& engine, const EngineLoad& load) {
   return usage;
 }
 
+// How the target's cache is laid out, as labels of a constant.
+MetricFamily CacheConfig(const Engine& engine, const MetricsOptions& options) {
+  const ModelInfo target = engine.target_info();
+  MetricFamily family =
+      Family("tandem_cache_config_info", "How the target's cache is laid out", MetricType::Gauge);
+  AddValue(1,
+           {LabelOf("block_size", absl::StrCat(target.page_size)),
+            LabelOf("num_gpu_blocks", absl::StrCat(target.num_pages)),
+            LabelOf("cache_dtype", options.kv_cache),
+            LabelOf("enable_prefix_caching", options.prefix_cache ? "True" : "False")},
+           &family);
+  return family;
+}
+
 MetricFamily AcceptedPerPosition(const RoundStats& stats) {
   MetricFamily family =
       Family("tandem_spec_decode_num_accepted_tokens_per_pos_total",
@@ -122,6 +142,10 @@ std::vector<MetricFamily> OfEngine(const Engine& engine) {
 
 }  // namespace
 
+absl::StatusOr<MetricsNames> ParseMetricsNames(std::string_view name) {
+  return ValueOf(kMetricsNames, "--metrics-names", name);
+}
+
 struct Metrics::Families {
   prometheus::Registry registry;
   prometheus::Histogram* Latency(const char* name, const char* help,
@@ -141,9 +165,14 @@ struct Metrics::Families {
                                                           .Name("tandem_http_responses_total")
                                                           .Help("Answers by path and status")
                                                           .Register(registry);
+  prometheus::Family<prometheus::Counter>* ends = &prometheus::BuildCounter()
+                                                       .Name("tandem_requests_finished_total")
+                                                       .Help("Sequences by what ended them")
+                                                       .Register(registry);
 };
 
-Metrics::Metrics(const Engine* engine) : engine_(engine), families_(std::make_unique<Families>()) {}
+Metrics::Metrics(const Engine* engine, MetricsOptions options)
+    : engine_(engine), options_(std::move(options)), families_(std::make_unique<Families>()) {}
 Metrics::~Metrics() = default;
 
 void Metrics::ObserveFirstToken(absl::Duration since_request) {
@@ -159,9 +188,19 @@ void Metrics::CountAnswer(const std::string& path, int status) {
   families_->answers->Add({{"path", path}, {"status", absl::StrCat(status)}}).Increment();
 }
 
+void Metrics::CountEnd(const std::string& reason) {
+  families_->ends->Add({{"reason", reason}}).Increment();
+}
+
 std::string Metrics::Text() const {
   std::vector<MetricFamily> families = OfEngine(*engine_);
+  families.push_back(CacheConfig(*engine_, options_));
   for (MetricFamily& family : families_->registry.Collect()) families.push_back(std::move(family));
+  const bool has_vllms = options_.names != MetricsNames::kTandem;
+  std::vector<MetricFamily> vllms;
+  if (has_vllms) vllms = UnderVllmNames(families, options_.model_name);
+  if (options_.names == MetricsNames::kVllm) families.clear();
+  for (MetricFamily& family : vllms) families.push_back(std::move(family));
   return prometheus::TextSerializer().Serialize(families);
 }
 

@@ -3,18 +3,33 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/instant.h"
 #include "engine/engine.h"
 
 namespace tandem {
 
+// Whose names metrics have.
+enum class MetricsNames { kTandem, kVllm, kBoth };
+// "tandem", "vllm", "both". INVALID_ARGUMENT naming the option for others.
+absl::StatusOr<MetricsNames> ParseMetricsNames(std::string_view name);
+
+struct MetricsOptions {
+  MetricsNames names = MetricsNames::kTandem;
+  std::string model_name{};      // for vLLM's labels
+  std::string kv_cache = "f32";  // what the caches hold
+  bool prefix_cache = true;
+};
+
 // What Prometheus reads: latencies observed here, and counts and gauges asked of the engine at the
 // moment of reading. Names and definitions: docs/serving.md. Thread-safe.
 class Metrics {
  public:
-  explicit Metrics(const Engine* engine);  // which must outlive it
+  explicit Metrics(const Engine* engine,  // which must outlive it
+                   MetricsOptions options = MetricsOptions());
   ~Metrics();
 
   // What is negative or not finite is no latency, and not counted.
@@ -22,6 +37,8 @@ class Metrics {
   // `count` tokens, each `each` after the one before.
   void ObserveTokens(absl::Duration each, int count);
   void ObserveEnd(absl::Duration since_request);
+  // A sequence that came to its end, by NameOf(FinishReason).
+  void CountEnd(const std::string& reason);
   void CountAnswer(const std::string& path, int status);
 
   // In Prometheus' text format.
@@ -30,6 +47,7 @@ class Metrics {
  private:
   struct Families;
   const Engine* engine_;
+  const MetricsOptions options_;
   std::unique_ptr<Families> families_;
 };
 

@@ -56,6 +56,33 @@ TEST(Metrics, SayWhatTheEngineCounted) {
   EXPECT_THAT(text, Not(HasSubstr("position=\"3\"")));
 }
 
+// Routers and dashboards that were made for vLLM read these.
+TEST(Metrics, HaveVllmsNamesIfAsked) {
+  LoadedEngine engine;
+  engine.value.stats.Add(/*num_proposed=*/3, /*num_accepted=*/2, /*num_emitted=*/3);
+  engine.value.num_running = 2;
+  engine.value.target_pages_in_use = 250;  // of 1000
+  Metrics both(&engine, {.names = MetricsNames::kBoth, .model_name = "story", .kv_cache = "bf16"});
+  both.ObserveFirstToken(absl::Seconds(2));
+  both.CountEnd("stop");
+  const std::string text = both.Text();
+  for (const char* line :
+       {"vllm:num_requests_running{engine=\"0\",model_name=\"story\"} 2",
+        "vllm:kv_cache_usage_perc{engine=\"0\",model_name=\"story\"} 0.25",
+        "vllm:spec_decode_num_accepted_tokens_per_pos_total{engine=\"0\",model_name=\"story\","
+        "position=\"1\"} 1",
+        "vllm:time_to_first_token_seconds_count{engine=\"0\",model_name=\"story\"} 1",
+        "vllm:request_success_total{engine=\"0\",model_name=\"story\",finished_reason=\"stop\"} 1",
+        "vllm:cache_config_info{engine=\"0\",model_name=\"story\",block_size=\"16\","
+        "num_gpu_blocks=\"1000\",cache_dtype=\"bf16\",enable_prefix_caching=\"True\"} 1",
+        "tandem_num_requests_running 2", "tandem_requests_finished_total{reason=\"stop\"} 1"}) {
+    EXPECT_THAT(text, HasSubstr(std::string("\n") + line + "\n"));
+  }
+  EXPECT_THAT(Metrics(&engine).Text(), Not(HasSubstr("vllm")));
+  EXPECT_THAT(Metrics(&engine, {.names = MetricsNames::kVllm}).Text(), Not(HasSubstr("tandem")));
+  EXPECT_FALSE(ParseMetricsNames("other").ok());
+}
+
 // Four tokens in two rounds of 30 ms behind the first round are 15 ms each, not 30.
 TEST(Metrics, TokensOfARoundShareItsTime) {
   LoadedEngine engine;

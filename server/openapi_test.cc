@@ -65,6 +65,8 @@ TEST(OpenApi, HasEveryFieldOfEveryRequest) {
             PropertiesOf("CompletionRequest"));
   EXPECT_EQ(AllowedBy(ParseChatRequest(unknown, model, absl::Now()).status()),
             PropertiesOf("ChatRequest"));
+  EXPECT_EQ(AllowedBy(ParseResponsesRequest(unknown, model, absl::Now()).status()),
+            PropertiesOf("ResponsesRequest"));
   const std::string message =
       R"({"messages": [{"role": "user", "content": "x", "no_such_field": 1}]})";
   EXPECT_EQ(AllowedBy(ParseChatRequest(message, model, absl::Now()).status()),

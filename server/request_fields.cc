@@ -71,8 +71,9 @@ void RequestFields::FailNot(absl::string_view name, const Json& found, absl::str
 }
 
 const Json* RequestFields::Find(absl::string_view name) {
-  known_.emplace_back(name);
-  const auto it = object_->find(known_.back());
+  auto known = std::find(known_.begin(), known_.end(), name);
+  if (known == known_.end()) known = known_.emplace(known_.end(), name);
+  const auto it = object_->find(*known);
   return it == object_->end() || it->is_null() ? nullptr : &*it;
 }
 

@@ -122,7 +122,8 @@ absl::Span<const Service::Route> Service::Routes() {
       {"POST", "/tokenize", true, false, &Service::Tokenize},
       {"POST", "/detokenize", true, false, &Service::Detokenize},
       {"POST", "/v1/completions", true, true, &Service::Completions},
-      {"POST", "/v1/chat/completions", true, true, &Service::ChatCompletions}};
+      {"POST", "/v1/chat/completions", true, true, &Service::ChatCompletions},
+      {"POST", "/v1/responses", true, true, &Service::Responses}};
   return kRoutes;
 }
 
@@ -131,7 +132,10 @@ Service::Service(Engine* engine, ServiceOptions options)
       options_(std::move(options)),
       sites_(SiteOptionsOf(options_)),
       admission_(options_.max_sequences),
-      metrics_(engine),
+      metrics_(engine, {.names = options_.metrics_names,
+                        .model_name = options_.model_name,
+                        .kv_cache = options_.kv_cache,
+                        .prefix_cache = options_.prefix_cache}),
       model_(ServedModel::Of(*engine, options_.model_name, admission_.most_per_request(),
                              options_.max_answer_bytes)),
       started_(absl::Now()) {
@@ -356,6 +360,11 @@ Service::Reply Service::Completions(const HttpRequest& request) {
 
 Service::Reply Service::ChatCompletions(const HttpRequest& request) {
   return Generate(ParseChatRequest(request.body, model_, absl::Now()), "chatcmpl-",
+                  request.received);
+}
+
+Service::Reply Service::Responses(const HttpRequest& request) {
+  return Generate(ParseResponsesRequest(request.body, model_, absl::Now()), "resp_",
                   request.received);
 }
 

@@ -41,6 +41,9 @@ struct ServiceOptions {
   SiteOptions sites{};
   int max_sequences = 72;  // running and waiting together
   int64_t max_body_bytes = 4 << 20;
+  MetricsNames metrics_names = MetricsNames::kTandem;
+  std::string kv_cache = "f32";  // what the caches hold, for the metrics
+  bool prefix_cache = true;      // likewise
   size_t max_unread_bytes = 1 << 20;
   int64_t max_answer_bytes = kDefaultMaxAnswerBytes;  // of one request's sequences together
 };
@@ -97,6 +100,7 @@ class Service {
   Reply Detokenize(const HttpRequest& request);
   Reply Completions(const HttpRequest& request);
   Reply ChatCompletions(const HttpRequest& request);
+  Reply Responses(const HttpRequest& request);
   Reply TextAnswer(const absl::StatusOr<nlohmann::json>& answer, const IgnoredFields& ignored);
   void LogIgnored(const IgnoredFields& fields);
   Reply Generate(absl::StatusOr<ApiRequest> request, std::string_view id_prefix, Instant received);

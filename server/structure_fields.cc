@@ -50,9 +50,38 @@ class ConstraintReader {
     if (type == "json_object") {
       Set("response_format", {.kind = Kind::kJsonObject});
     } else if (type == "json_schema") {
-      ReadJsonSchema(&inner);
+      const Json* object = inner.Find("json_schema");
+      if (object == nullptr) {
+        inner.FailNot("json_schema", nullptr, "an object with a schema");
+      } else {
+        RequestFields schema(object, inner.PathOf("json_schema"), fields_->ignored());
+        ReadJsonSchema("response_format", &schema, {"response_format", "json_schema", "schema"});
+        inner.Fail(schema.Finish());
+      }
     } else if (inner.ok() && type != "text") {
       inner.FailNot("type", type, "one of text, json_object, json_schema");
+    }
+    fields_->Fail(inner.Finish());
+  }
+
+  // {"format": {"type": "json_schema", "name": ..., "schema": {...}, "strict": true}}
+  void ReadTextFormat() {
+    const Json* text = fields_->Find("text");
+    if (text == nullptr) return;
+    RequestFields inner(text, "text", fields_->ignored());
+    inner.AllowOnly("verbosity", {"medium"});
+    if (const Json* object = inner.Find("format"); object != nullptr) {
+      RequestFields format(object, "text.format", fields_->ignored());
+      std::string type;
+      format.Read("type", &type);
+      if (type == "json_object") {
+        Set("text.format", {.kind = Kind::kJsonObject});
+      } else if (type == "json_schema") {
+        ReadJsonSchema("text.format", &format, {"text", "format", "schema"});
+      } else if (format.ok() && type != "text") {
+        format.FailNot("type", type, "one of text, json_object, json_schema");
+      }
+      inner.Fail(format.Finish());
     }
     fields_->Fail(inner.Finish());
   }
@@ -102,26 +131,19 @@ class ConstraintReader {
     return at->is_string() ? at->get<std::string>() : at->dump();
   }
 
-  // {"name": ..., "schema": {...}, "strict": true}
-  void ReadJsonSchema(RequestFields* format) {
-    const Json* object = format->Find("json_schema");
-    if (object == nullptr) {
-      return format->FailNot("json_schema", nullptr, "an object with a schema");
-    }
-    RequestFields inner(object, format->PathOf("json_schema"), fields_->ignored());
-    inner.Ignore("name");
-    inner.Ignore("description");
+  // {"name": ..., "schema": {...}, "strict": true}, the schema at `path` of the body.
+  void ReadJsonSchema(const std::string& field, RequestFields* object,
+                      const std::vector<std::string>& path) {
+    object->Ignore("name");
+    object->Ignore("description");
     bool is_strict = true;
-    inner.Read("strict", &is_strict);
-    const Json* schema = inner.Find("schema");
+    object->Read("strict", &is_strict);
+    const Json* schema = object->Find("schema");
     if (schema != nullptr && schema->is_object()) {
-      Set("response_format", {.kind = Kind::kJsonSchema,
-                              .text = InItsOrder({"response_format", "json_schema", "schema"}),
-                              .is_strict = is_strict});
+      Set(field, {.kind = Kind::kJsonSchema, .text = InItsOrder(path), .is_strict = is_strict});
     } else {
-      inner.FailNot("schema", schema == nullptr ? Json() : *schema, "a JSON schema");
+      object->FailNot("schema", schema == nullptr ? Json() : *schema, "a JSON schema");
     }
-    format->Fail(inner.Finish());
   }
 
   void ReadPlain(RequestFields* object, const PlainField& field,
@@ -158,7 +180,7 @@ class ConstraintReader {
 
 bool MayBeConstrained(absl::string_view body) {
   return absl::c_any_of(std::array{"response_format", "structured_outputs", "guided_",
-                                   "json_schema", "regex", "ebnf", "tools"},
+                                   "json_schema", "json_object", "regex", "ebnf", "tools"},
                         [&](const char* name) { return absl::StrContains(body, name); });
 }
 
@@ -167,6 +189,16 @@ std::string ReadConstraint(absl::string_view body, RequestFields* fields, Reques
   reader.ReadResponseFormat();
   reader.ReadStructuredOutputs();
   reader.ReadPlainFields();
+  return reader.given();
+}
+
+std::string ReadConstraintOfResponse(absl::string_view body, RequestFields* fields,
+                                     Request* options) {
+  ConstraintReader reader(body, fields, options);
+  reader.ReadTextFormat();
+  reader.ReadStructuredOutputs();
+  reader.ReadPlainFields();
+  fields->AllowOnly("response_format", {Json{{"type", "text"}}});
   return reader.given();
 }
 

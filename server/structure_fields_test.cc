@@ -101,6 +101,23 @@ TEST(StructureFields, NameWhatIsWrong) {
               "structured_outputs.whitespace_pattern", "is not supported");
 }
 
+TEST(StructureFields, OfResponsesStandInText) {
+  static ManualEngine& engine = *new ManualEngine;
+  const ServedModel model = ServedModel::Of(engine, "story", 8);
+  const auto parse = [&](const std::string& text) {
+    return ParseResponsesRequest(R"({"input": "A", "text": )" + text + "}", model,
+                                 absl::UnixEpoch());
+  };
+  const auto schema =
+      parse(R"({"format": {"type": "json_schema", "name": "n", "schema": {"b": 1, "a": 2}}})");
+  ASSERT_TRUE(schema.ok()) << schema.status();
+  EXPECT_EQ(schema->options.constraint->text, R"({"b":1,"a":2})");
+  EXPECT_EQ(schema->constraint_field, "text.format");
+  EXPECT_EQ(parse(R"({"format": {"type": "json_object"}})")->options.constraint->kind,
+            Kind::kJsonObject);
+  EXPECT_FALSE(parse(R"({"format": {"type": "text"}})")->options.constraint.has_value());
+}
+
 // What the engine says of a constraint names the field that gave it.
 TEST(StructureFields, AreNamedByTheEnginesErrors) {
   const auto request = StructureChat(R"(, "structured_outputs": {"regex": "("})");

@@ -40,6 +40,7 @@ struct ServeFlags {
   int chunk_tokens = 256;
   bool no_prefix_cache = false;
   std::string generation_config = "auto";
+  std::string metrics_names = "both";
   std::string max_body = "4M";
   std::string max_unread = "1M";
   std::string max_answer = "64M";
@@ -116,6 +117,9 @@ absl::Status ServeFlags::Check() {
   ASSIGN_OR_RETURN(service.max_answer_bytes, ParseSize("--max-answer-bytes", max_answer));
   service.max_sequences = max_batch + max_waiting;
   service.version = TANDEM_VERSION;
+  ASSIGN_OR_RETURN(service.metrics_names, ParseMetricsNames(metrics_names));
+  service.kv_cache = engine_options.kv_cache;
+  service.prefix_cache = engine_options.prefix_cache;
   service.system_fingerprint = FingerprintOf(engine_options, TANDEM_VERSION);
   if (generation_config == "auto") {
     ASSIGN_OR_RETURN(service.sampling, ReadGenerationConfig(engine_options.target));
@@ -293,6 +297,10 @@ Command AddServeCommand(CLI::App* program) {
                   "generation_config.json recommends, or none, as OpenAI's [auto]")
       ->type_name("NAME")
       ->check(CLI::IsMember({"auto", "none"}));
+  app->add_option("--metrics-names", flags->metrics_names,
+                  "Whose names metrics have: tandem, vllm or both [both]")
+      ->type_name("NAME")
+      ->check(CLI::IsMember({"tandem", "vllm", "both"}));
   app->add_flag("--strict-requests", flags->server.service.strict_requests,
                 "Refuse requests with fields that are not known, which are ignored else");
   app->add_option("--io-threads", flags->server.io_threads, "Threads that talk to clients [2]")

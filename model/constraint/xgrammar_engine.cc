@@ -40,9 +40,6 @@ void LogMessageImpl(const std::string& /*file*/, int /*line*/, int level,
 namespace tandem {
 namespace {
 
-// Of JSON, characters between two of its signs: a new line and four indentations of four, nearly.
-constexpr int kMostWhitespace = 16;
-
 class XGrammarState final : public ConstraintState {
  public:
   explicit XGrammarState(xgrammar::GrammarMatcher matcher, int vocab_size)
@@ -165,8 +162,10 @@ class XGrammarEngine final : public GrammarEngine {
     throw std::runtime_error("unknown kind");
   }
   xgrammar::CompiledGrammar CompileSchema(const std::string& schema, bool is_strict) const {
-    return compiler_.CompileJSONSchema(schema, /*any_whitespace=*/true, std::nullopt, std::nullopt,
-                                       is_strict, kMostWhitespace);
+    // In one line, as `{"a": 1, "b": 2}`: white space would be tokens that say nothing, and without
+    // end where a model likes them.
+    return compiler_.CompileJSONSchema(schema, /*any_whitespace=*/false, /*indent=*/std::nullopt,
+                                       /*separators=*/std::nullopt, is_strict);
   }
 
   mutable xgrammar::GrammarCompiler compiler_;  // thread-safe
