@@ -334,8 +334,7 @@ absl::StatusOr<std::vector<TokenId>> EncodeMessages(const std::vector<ChatMessag
                       absl::StrCat("the model has no chat template that this server knows: ",
                                    model.chat_template.status().message()));
   }
-  const std::string date = absl::FormatTime("%d %b %Y", now, absl::UTCTimeZone());
-  return EncodeChat(*model.chat_template, *model.tokenizer, messages, date);
+  return EncodeChat(*model.chat_template, *model.tokenizer, ChatInputOf(messages, now));
 }
 
 void RefuseUnservedChatFields(RequestFields* fields) {
@@ -354,7 +353,7 @@ void RefuseUnservedChatFields(RequestFields* fields) {
   fields->AllowOnly("service_tier", {"auto", "default"});
 }
 
-// The tokens that end an answer in this family, where the model's own list lacks them.
+// The tokens that end an answer by the template, where the model's own list lacks them.
 void AddEndTokens(const ServedModel& model, Request* options) {
   if (options->ignore_eos || !model.chat_template.ok()) return;
   const std::vector<TokenId> ends = EndTokenIds(*model.chat_template, *model.tokenizer);
@@ -377,7 +376,7 @@ ServedModel ServedModel::Of(const Engine& engine, const std::string& name, int m
 }
 
 bool ServedModel::HasChatTemplate() const {
-  return chat_template.ok() && chat_template->family() != ChatTemplate::Family::kPlain;
+  return chat_template.ok() && !chat_template->is_plain();
 }
 
 int ServedModel::MaxLength() const {

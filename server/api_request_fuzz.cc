@@ -61,7 +61,8 @@ ServedModel MakeModel() {
   TANDEM_CHECK(tokenizer.ok());
   return {.name = "fuzz",
           .tokenizer = tokenizer->release(),
-          .chat_template = ChatTemplate::Parse("<|im_start|><|im_end|>", "", ""),
+          .chat_template = ChatTemplate::Parse(
+              "{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}", "", ""),
           .drafter = "model",
           .context_length = kContext,
           .cache_tokens = 1000,

@@ -321,10 +321,10 @@ TEST(ApiRequest, WordsOfAChatAreNoSpecialTokens) {
 
 TEST(ApiRequest, SaysWhyAChatIsImpossible) {
   ServedModel model = Model();
-  model.chat_template = absl::UnimplementedError("chat_template: is of no known family");
+  model.chat_template = absl::UnimplementedError("chat_template: line 1: found the tag extends");
   const auto request =
       ParseChatRequest(R"({"messages": [{"role": "user", "content": "x"}]})", model, absl::Now());
-  ExpectError(request, "messages", "no known family");
+  ExpectError(request, "messages", "found the tag extends");
 }
 
 }  // namespace

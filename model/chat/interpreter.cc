@@ -231,6 +231,7 @@ Interpreter::FlowOr Interpreter::ExecuteLoop(const Node& node, std::vector<Value
   const Value loop_value = Value::OfObject(loop);
   for (size_t i = 0; i < loop->items().size(); ++i) {
     loop->GoTo(i);
+    RETURN_IF_ERROR(runtime_.Charge(8));  // what a scope costs
     PushScope(scopes_.back().get());
     const absl::Cleanup pop = [this] { PopScope(); };
     scopes_.back()->Set("loop", loop_value);

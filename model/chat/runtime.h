@@ -19,7 +19,7 @@ namespace tandem::jinja {
 // What a rendering may use, so that no template and no words keep a thread busy or fill the memory.
 struct Limits {
   // Expressions and statements done, elements and 16 bytes of strings made or looked at, a step
-  // each: a second or two.
+  // each. Some seconds; a thousand messages take the templates that are published one million.
   size_t steps = 50'000'000;
   size_t output_bytes = size_t{64} << 20;
   int call_depth = 400;              // of expressions, statements and macros inside one another

@@ -262,7 +262,9 @@ Arguments Rest(const Arguments& arguments, size_t begin) {
   return rest;
 }
 
+// What is nothing, none too, has no elements for these filters.
 Result Map(Runtime* runtime, const Value& value, const Arguments& arguments) {
+  if (!value.IsTrue()) return Iterator({});
   ASSIGN_OR_RETURN(Values items, Elements(runtime, value));
   if (arguments.positional.empty()) {
     Value attribute, otherwise;
@@ -292,6 +294,7 @@ Result Map(Runtime* runtime, const Value& value, const Arguments& arguments) {
 // select, reject, and with an attribute in front selectattr, rejectattr.
 template <bool kWanted, bool kHasAttribute>
 Result Select(Runtime* runtime, const Value& value, const Arguments& arguments) {
+  if (!value.IsTrue()) return Iterator({});
   ASSIGN_OR_RETURN(const Values items, Elements(runtime, value));
   const size_t first = kHasAttribute ? 1 : 0;
   if (arguments.positional.size() < first) return Wrong("the name of an attribute is missing");
