@@ -30,7 +30,8 @@ int main(int argc, char** argv) {
   const auto chat = tandem::ChatTemplate::Load((*engine)->target_info().path);
   if (!chat.ok()) return Fail(chat.status());
   const std::vector<tandem::ChatMessage> messages = {{.role = "user", .content = argv[3]}};
-  const auto prompt = tandem::EncodeChat(*chat, tokenizer, messages, /*date=*/"26 Jul 2024");
+  const auto prompt =
+      tandem::EncodeChat(*chat, tokenizer, tandem::ChatInputOf(messages, absl::Now()));
   if (!prompt.ok()) return Fail(prompt.status());
   std::printf("message: %zu tokens, prompt: %zu\n", message->size(), prompt->size());
 

@@ -1,482 +1,275 @@
 #include "model/chat_template.h"
 
 #include <algorithm>
-#include <filesystem>
-#include <memory>
-#include <utility>
+#include <array>
+#include <optional>
 
-#include "absl/strings/match.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "base/field_error.h"
-#include "base/mapped_file.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
-#include "model/formats/gguf.h"
+#include "model/chat/jinja_template.h"
+#include "model/chat/text_tools.h"
+#include "model/chat/value_text.h"
 #include "model/formats/json_text.h"
-#include "model/tokenizer/gguf_tokenizer.h"
-#include "model/tokenizer/json_fields.h"
-#include "model/tokenizer/unicode.h"
-#include "nlohmann/json.hpp"
 
 namespace tandem {
+
+using jinja::Value;
+using Prompt = jinja::MarkedText;
+
+struct ChatTemplate::Programs {
+  bool is_plain = false;
+  jinja::Template conversation;
+  std::optional<jinja::Template> tool_use;
+  jinja::Template::Variables tokens;
+};
+
 namespace {
 
-using Json = nlohmann::json;
-using Parts = std::vector<ChatPart>;
+// Where the model has no template.
+constexpr char kPlain[] =
+    "{%- set ns = namespace(has_text=false) -%}"
+    "{%- for message in messages -%}"
+    "{%- if ns.has_text and message.role != 'assistant' %}{{ '\\n' }}{% endif -%}"
+    "{{ message.content }}"
+    "{%- if message.content or ns.has_text %}{% set ns.has_text = true %}{% endif -%}"
+    "{%- endfor -%}";
 
-// What Llama 3.1 says where nothing tells it the day.
-constexpr char kLlama3Date[] = "26 Jul 2024";
+// What messages call themselves, in the templates that are published.
+constexpr std::array<std::string_view, 11> kRoles = {
+    "system", "developer", "user",  "assistant", "tool",       "function",
+    "model",  "ipython",   "human", "gpt",       "observation"};
+// The names under which a message's reasoning comes; templates read the first.
+constexpr std::array<const char*, 3> kReasoning = {"reasoning_content", "thinking", "reasoning"};
+// Names that are not for kwargs to give.
+constexpr std::array<std::string_view, 3> kOwnNames = {"messages", "tools",
+                                                       "add_generation_prompt"};
 
-bool Has(const std::string& text, std::string_view what) {
-  return text.find(what) != std::string::npos;
+// Behind the last message's content, and then cut off with all that follows.
+constexpr char kContinuation[] = "CONTINUE-FINAL-MESSAGE ";
+// An answer that no template writes itself.
+constexpr char kProbe[] = "probe-of-an-answer";
+
+bool IsUsualRole(const nlohmann::json& role) {
+  return std::any_of(kRoles.begin(), kRoles.end(),
+                     [&](std::string_view usual) { return IsText(role, View(usual)); });
 }
 
-void AddOwn(std::string_view text, Parts* parts) {
-  if (!text.empty()) parts->push_back({std::string(text), SpecialTokens::kParse});
-}
-void AddWords(std::string_view text, Parts* parts) {
-  if (!text.empty()) parts->push_back({std::string(text), SpecialTokens::kPlain});
-}
-
-// Without the white space around it, as Unicode has it.
-std::string_view Trimmed(std::string_view text) {
-  size_t begin = 0;
-  size_t end = 0;  // behind the last character that is no space
-  bool is_leading = true;
-  for (size_t at = 0; at < text.size();) {
-    const Utf8Prefix next = ReadUtf8(text.substr(at));
-    const bool is_space =
-        next.kind == Utf8Prefix::Kind::kCharacter && IsWhiteSpace(next.code_point);
-    if (is_leading && !is_space) begin = at;
-    if (!is_space) is_leading = false;
-    at += next.size;
-    if (!is_space) end = at;
+// Trusts the names of roles.
+absl::StatusOr<Value> MessageValue(const nlohmann::json& message) {
+  jinja::Dict dict;
+  for (const auto& [key, member] : message.items()) {
+    ASSIGN_OR_RETURN(Value value, jinja::FromJson(member));
+    if (key == "role" && IsUsualRole(member)) value = Value::Own(value.text()->text());
+    ASSIGN_OR_RETURN(Value name, jinja::FromJson(nlohmann::json(key)));
+    RETURN_IF_ERROR(dict.Set(std::move(name), std::move(value)));
   }
-  return is_leading ? std::string_view() : text.substr(begin, end - begin);
-}
-
-std::string_view WithoutLines(std::string_view text) {
-  return text.substr(std::min(text.find_first_not_of('\n'), text.size()));
-}
-
-// Cuts an answer behind its last "</think>" and returns what stands between the first such and the
-// "<think>" before it; both without empty lines. Without "</think>" there is nothing to cut.
-std::string_view TakeThoughts(std::string_view* words) {
-  constexpr std::string_view kBegin = "<think>";
-  constexpr std::string_view kEnd = "</think>";
-  const size_t end = words->find(kEnd);
-  if (end == words->npos) return "";
-  std::string_view thoughts = words->substr(0, end);
-  thoughts = thoughts.substr(0, thoughts.find_last_not_of('\n') + 1);
-  if (const size_t begin = thoughts.rfind(kBegin); begin != thoughts.npos) {
-    thoughts.remove_prefix(begin + kBegin.size());
+  for (const char* name : kReasoning) {
+    const Value* found = dict.Find(std::string_view(name));
+    if (found == nullptr || found->is_none()) continue;
+    const Value reasoning = *found;
+    dict.Set("reasoning_content", reasoning);
+    if (dict.Find(std::string_view("thinking")) == nullptr) dict.Set("thinking", reasoning);
+    break;
   }
-  *words = WithoutLines(words->substr(words->rfind(kEnd) + kEnd.size()));
-  return WithoutLines(thoughts);
+  return Value::OfDict(std::move(dict));
 }
 
-// What stands between `before` and `after`, the first time that it is neither empty nor holds a
-// quote or a brace: a literal of the template. Empty if there is none.
-std::string LiteralBetween(const std::string& text, std::string_view before,
-                           std::string_view after) {
-  for (size_t at = text.find(before); at != std::string::npos; at = text.find(before, at + 1)) {
-    const size_t begin = at + before.size();
-    const size_t end = text.find(after, begin);
-    if (end == std::string::npos) break;
-    std::string literal = text.substr(begin, end - begin);
-    if (!literal.empty() && literal.find_first_of("'{}") == std::string::npos) return literal;
+absl::Status CheckMessages(const ChatInput& input) {
+  if (!input.messages.is_array()) return FieldError("messages", "is not a list");
+  if (input.messages.empty()) return FieldError("messages", "is empty");
+  for (size_t i = 0; i < input.messages.size(); ++i) {
+    const nlohmann::json& message = input.messages[i];
+    const std::string field = absl::StrCat("messages[", i, "]");
+    if (!message.is_object()) return FieldError(field, "is not an object");
+    if (!message.contains("role") || !message.at("role").is_string()) {
+      return FieldError(absl::StrCat(field, ".role"), "is not a string");
+    }
   }
-  return "";
+  if (!input.continue_final_message) return absl::OkStatus();
+  if (input.add_generation_prompt) {
+    return FieldError("continue_final_message", "true is not possible with add_generation_prompt");
+  }
+  const nlohmann::json& last = input.messages.back();
+  if (last.contains("content") && last.at("content").is_string()) return absl::OkStatus();
+  return FieldError(absl::StrCat("messages[", input.messages.size() - 1, "].content"),
+                    "is not a string, which continue_final_message goes on with");
 }
 
-absl::Status Unknown(std::string_view why) {
-  return absl::UnimplementedError(absl::StrCat("chat_template: is of no known family (", View(why),
-                                               "), allowed: those of ChatML, Llama 2, Llama 3, "
-                                               "Mistral and Zephyr; prompts can be completed"));
+absl::StatusOr<jinja::Template::Variables> VariablesOf(const ChatInput& input,
+                                                       const jinja::Template::Variables& tokens) {
+  jinja::Template::Variables variables = tokens;
+  std::vector<Value> messages;
+  for (size_t i = 0; i < input.messages.size(); ++i) {
+    nlohmann::json message = input.messages[i];
+    if (input.continue_final_message && i + 1 == input.messages.size()) {
+      message["content"] = message["content"].get<std::string>() + kContinuation;
+    }
+    absl::StatusOr<Value> value = MessageValue(message);
+    if (!value.ok()) return FieldError("messages", value.status().message());
+    messages.push_back(*std::move(value));
+  }
+  variables.emplace_back("messages", Value::OfList(std::move(messages)));
+  const absl::StatusOr<Value> tools = jinja::FromJson(input.tools);
+  if (!tools.ok()) return FieldError("tools", tools.status().message());
+  variables.emplace_back("tools", *tools);
+  variables.emplace_back("documents", Value::None());
+  variables.emplace_back("add_generation_prompt", Value::Bool(input.add_generation_prompt));
+  if (!input.kwargs.is_object()) return FieldError("chat_template_kwargs", "is not an object");
+  for (const auto& [name, given] : input.kwargs.items()) {
+    const std::string field = absl::StrCat("chat_template_kwargs.", Quoted(name));
+    if (std::find(kOwnNames.begin(), kOwnNames.end(), name) != kOwnNames.end()) {
+      return FieldError(field, "is a field of its own, allowed: other variables");
+    }
+    absl::StatusOr<Value> value = jinja::FromJson(given);
+    if (!value.ok()) return FieldError(field, value.status().message());
+    variables.emplace_back(name, *std::move(value));
+  }
+  return variables;
 }
 
-absl::Status WrongRole(size_t index, const std::string& role, std::string_view allowed) {
-  return FieldError(absl::StrCat("messages[", index, "].role"),
-                    absl::StrCat(Quoted(role), " is not ", View(allowed)));
+// Ends the text where the last message's content does.
+absl::StatusOr<Prompt> CutAtContinuation(const Prompt& text) {
+  const absl::string_view whole = text.text();
+  const absl::string_view tag = kContinuation;
+  const size_t at = whole.rfind(absl::StripAsciiWhitespace(tag));
+  if (at == absl::string_view::npos) {
+    return FieldError("continue_final_message",
+                      "the chat template does not write the last message's content whole");
+  }
+  const Prompt cut = text.Slice(0, at);
+  if (whole.substr(at, tag.size()) == tag) return cut;
+  // The template trims what messages say.
+  return jinja::Stripped(cut, /*chars=*/nullptr, {.left = false, .right = true});
 }
 
-// Roles that every template takes: one system message first, then question and answer in turns.
-absl::Status CheckTurns(absl::Span<const ChatMessage> messages, bool has_system) {
-  const size_t first = messages[0].role == "system" ? 1 : 0;
-  if (first == 1 && !has_system) {
-    return WrongRole(0, "system", "taken by the model's chat template, which has no such place");
-  }
-  if (messages.size() == first) {
-    return FieldError("messages", "hold no message of role user");
-  }
-  for (size_t i = first; i < messages.size(); ++i) {
-    const char* expected = (i - first) % 2 == 0 ? "user" : "assistant";
-    if (messages[i].role == expected) continue;
-    return WrongRole(i, messages[i].role,
-                     absl::StrCat("what the model's chat template has here, ", expected));
-  }
-  return absl::OkStatus();
+// One line, however the template speaks.
+std::string OneLine(absl::string_view text) {
+  constexpr size_t kMostBytes = 1000;
+  std::string line(text.substr(0, kMostBytes));
+  std::replace_if(
+      line.begin(), line.end(),
+      [](char c) { return absl::ascii_iscntrl(static_cast<unsigned char>(c)); }, ' ');
+  return line;
 }
 
-// A token of tokenizer_config.json: a string, an object with its content, or null.
-absl::StatusOr<std::string> TokenText(const JsonField& config, std::string_view key) {
-  ASSIGN_OR_RETURN(JsonField token, config.Member(key));
-  if (token.value().is_object()) {
-    ASSIGN_OR_RETURN(token, token.Member("content"));
-  }
-  if (token.is_null()) return "";
-  return token.String();
+absl::StatusOr<jinja::Template> ParseNamed(std::string_view name, std::string_view text) {
+  absl::StatusOr<jinja::Template> parsed = jinja::Template::Parse(text);
+  if (parsed.ok()) return parsed;
+  return absl::Status(parsed.status().code(),
+                      absl::StrCat(View(name), ": ", parsed.status().message()));
 }
 
-// The member `chat_template`: a string, or a list of named ones, of which "default" counts.
-absl::StatusOr<std::string> TemplateText(const JsonField& config) {
-  ASSIGN_OR_RETURN(const JsonField field, config.Member("chat_template"));
-  if (field.is_null()) return "";
-  if (!field.value().is_array()) return field.String();
-  for (size_t i = 0; i < field.value().size(); ++i) {
-    ASSIGN_OR_RETURN(const JsonField entry, field.Element(i));
-    ASSIGN_OR_RETURN(const JsonField name, entry.Member("name"));
-    if (!name.Is("default")) continue;
-    ASSIGN_OR_RETURN(const JsonField text, entry.Member("template"));
-    return text.String();
-  }
-  return field.Error("has no template named default");
-}
+bool IsBlank(std::string_view text) { return jinja::LeadingSpace(text) == text.size(); }
 
 }  // namespace
 
-absl::StatusOr<ChatTemplate> ChatTemplate::Load(const std::string& model) {
-  ASSIGN_OR_RETURN(const std::string gguf, GgufIn(model));
-  if (!gguf.empty()) return LoadGguf(gguf);
-  ASSIGN_OR_RETURN(const Source source, ReadSource(model));
-  return Parse(source.jinja, source.bos_token, source.eos_token);
-}
-
-absl::StatusOr<ChatTemplate::Source> ChatTemplate::ReadSource(const std::string& folder) {
-  const std::filesystem::path path(folder);
-  const std::string config_path = (path / "tokenizer_config.json").string();
-  Source source;
-  const absl::StatusOr<std::string> config = ReadFile(config_path);
-  if (config.ok()) {
-    ASSIGN_OR_RETURN(const JsonDocument json, ParseJsonDocument(*config, config_path));
-    const JsonField root(&*json, config_path);
-    ASSIGN_OR_RETURN(source.jinja, TemplateText(root));
-    ASSIGN_OR_RETURN(source.bos_token, TokenText(root, "bos_token"));
-    ASSIGN_OR_RETURN(source.eos_token, TokenText(root, "eos_token"));
-  } else if (!absl::IsNotFound(config.status())) {
-    return config.status();
+absl::StatusOr<ChatTemplate> ChatTemplate::Parse(const Source& source) {
+  const bool is_plain = IsBlank(source.jinja);
+  ASSIGN_OR_RETURN(jinja::Template conversation,
+                   ParseNamed("chat_template", is_plain ? kPlain : std::string_view(source.jinja)));
+  Programs programs{.is_plain = is_plain,
+                    .conversation = std::move(conversation),
+                    .tool_use = std::nullopt,
+                    .tokens = {}};
+  if (!IsBlank(source.tool_use)) {
+    ASSIGN_OR_RETURN(programs.tool_use, ParseNamed("chat_template tool_use", source.tool_use));
   }
-  const absl::StatusOr<std::string> file = ReadFile((path / "chat_template.jinja").string());
-  if (file.ok()) {
-    source.jinja = *file;
-  } else if (!absl::IsNotFound(file.status())) {
-    return file.status();
+  programs.tokens = {{"bos_token", Value::Own(source.bos_token)},
+                     {"eos_token", Value::Own(source.eos_token)}};
+  for (const auto& [name, token] : source.other_tokens) {
+    programs.tokens.emplace_back(name, Value::Own(token));
   }
-  return source;
-}
-
-absl::StatusOr<ChatTemplate> ChatTemplate::LoadGguf(const std::string& path) {
-  constexpr char kTemplate[] = "tokenizer.chat_template";
-  ASSIGN_OR_RETURN(const std::unique_ptr<GgufFile> file, GgufFile::Open(path));
-  ASSIGN_OR_RETURN(const GgufTextEnds ends, ReadGgufTextEnds(*file));
-  std::string_view jinja;
-  if (file->Has(kTemplate)) {
-    ASSIGN_OR_RETURN(jinja, file->GetString(kTemplate));
-    if (FindInvalidUtf8(jinja) != std::string_view::npos) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          path, ": key ", Quoted(kTemplate), ": found bytes that are not UTF-8, allowed: a text"));
+  ChatTemplate result;
+  result.programs_ = std::make_shared<const Programs>(std::move(programs));
+  if (is_plain) return result;
+  // What follows an answer in a conversation that nobody goes on with.
+  ChatInput probe = ChatInputOf({{"user", "Hi"}, {"assistant", kProbe}}, absl::UnixEpoch());
+  probe.add_generation_prompt = false;
+  const absl::StatusOr<std::vector<ChatPart>> parts = result.Render(probe);
+  if (!parts.ok()) return result;
+  for (const ChatPart& part : *parts) {
+    if (part.text.find(kProbe) != std::string::npos) {
+      result.answer_end_.clear();
+    } else if (part.special == SpecialTokens::kParse) {
+      result.answer_end_ += part.text;
     }
   }
-  return Parse(jinja, ends.bos, ends.eos);
+  result.answer_end_.erase(0, jinja::LeadingSpace(result.answer_end_));
+  return result;
 }
 
 absl::StatusOr<ChatTemplate> ChatTemplate::Parse(std::string_view jinja, std::string_view bos_token,
                                                  std::string_view eos_token) {
-  ChatTemplate result;
-  result.bos_ = bos_token;
-  result.eos_ = eos_token;
-  if (Trimmed(jinja).empty()) return result;
-  // One spelling of what means the same.
-  const std::string text = absl::StrReplaceAll(View(jinja), {{"\\n", "\n"}, {"\"", "'"}});
-  const std::string dense = absl::StrReplaceAll(text, {{" ", ""}});
-  result.trims_ = Has(dense, "|trim") || Has(dense, ".strip()");
-  result.before_ = Has(text, "bos_token") ? result.bos_ : "";
-  if (Has(text, "<|start_header_id|>") && Has(text, "<|eot_id|>")) {
-    result.family_ = Family::kLlama3;
-    result.tells_date_ = Has(text, "Cutting Knowledge Date: December 2023");
-    result.asks_date_ = Has(text, "strftime_now");
-  } else if (Has(text, "<|im_start|>") && Has(text, "<|im_end|>")) {
-    RETURN_IF_ERROR(result.ParseChatMl(text));
-  } else if (Has(text, "[INST]") && Has(text, "<<SYS>>")) {
-    if (Has(dense, "not'<<SYS>>'in")) return Unknown("Llama 2 with a system message of its own");
-    result.family_ = Family::kLlama2;
-  } else if (Has(text, "[INST]") && Has(text, "[/INST]")) {
-    RETURN_IF_ERROR(result.ParseMistral(text));
-  } else if (Has(dense, "'<|user|>\n'+message['content']+eos_token")) {
-    result.family_ = Family::kZephyr;
-    const bool has_lines = Has(dense, "eos_token}}\n") || Has(dense, "eos_token+'\n'");
-    result.message_end_ = has_lines ? "\n" : "";
-    const bool ends_line = Has(dense, "'<|assistant|>'}}\n") || Has(dense, "{{'<|assistant|>\n'}}");
-    result.prompt_end_ = ends_line ? "\n" : "";
-  } else {
-    return Unknown(Quoted(text));
-  }
-  return result;
+  return Parse(Source{.jinja = std::string(jinja),
+                      .tool_use = "",
+                      .bos_token = std::string(bos_token),
+                      .eos_token = std::string(eos_token)});
 }
 
-absl::Status ChatTemplate::ParseChatMl(const std::string& jinja) {
-  if (Has(jinja, "<|im_sep|>")) return Unknown("ChatML with <|im_sep|>");
-  if (Has(jinja, "strftime_now")) return Unknown("ChatML that tells the day");
-  family_ = Family::kChatMl;
-  drops_thoughts_ = Has(jinja, "</think>");
-  default_system_ = LiteralBetween(jinja, "<|im_start|>system\n", "<|im_end|>");
-  if (default_system_.empty()) {
-    default_system_ = LiteralBetween(jinja, "system_message = '", "'");
+bool ChatTemplate::is_plain() const { return programs_->is_plain; }
+
+std::string_view ChatTemplate::name() const { return is_plain() ? "plain" : "jinja"; }
+
+absl::StatusOr<std::vector<ChatPart>> ChatTemplate::Render(const ChatInput& input) const {
+  RETURN_IF_ERROR(CheckMessages(input));
+  ASSIGN_OR_RETURN(const jinja::Template::Variables variables,
+                   VariablesOf(input, programs_->tokens));
+  const bool is_tool_use = !input.tools.is_null() && programs_->tool_use.has_value();
+  const jinja::Template& program = is_tool_use ? *programs_->tool_use : programs_->conversation;
+  absl::StatusOr<Prompt> text = program.Render(variables, input.now);
+  if (!text.ok()) {
+    return FieldError("messages",
+                      absl::StrCat("the chat template says: ", OneLine(text.status().message())));
   }
-  return absl::OkStatus();
+  if (input.continue_final_message) {
+    ASSIGN_OR_RETURN(text, CutAtContinuation(*text));
+  }
+  std::vector<ChatPart> parts;
+  size_t begin = 0;
+  for (const Prompt::Run& run : text->runs()) {
+    parts.push_back({text->text().substr(begin, run.end - begin), run.special});
+    begin = run.end;
+  }
+  return parts;
 }
 
-absl::Status ChatTemplate::ParseMistral(const std::string& jinja) {
-  family_ = Family::kMistral;
-  const std::string dense = absl::StrReplaceAll(
-      jinja, {{" + ", "+"}, {" +", "+"}, {"+ ", "+"}, {" }}", "}}"}, {" | ", "|"}});
-  const std::pair<const char*, const char*> starts[] = {
-      {"' [INST] '", " [INST] "}, {"'[INST] '", "[INST] "}, {"'[INST]'", "[INST]"}};
-  for (const auto& [literal, text] : starts) {
-    if (question_start_.empty() && Has(dense, literal)) question_start_ = text;
-  }
-  if (Has(dense, "' [/INST]'")) {
-    question_end_ = " [/INST]";
-  } else if (Has(dense, "'[/INST]'")) {
-    question_end_ = "[/INST]";
-  }
-  if (question_start_.empty() || question_end_.empty() || !Has(dense, "eos_token")) {
-    return Unknown("Mistral with other brackets");
-  }
-  answer_start_ = Has(dense, "' '+message['content']") ? " " : "";
-  answer_end_ = absl::StrCat(eos_, Has(dense, "eos_token+' '") ? " " : "");
-  if (Has(dense, "loop.last and system_message")) {
-    system_place_ = SystemPlace::kLast;
-  } else if (Has(dense, "loop.first and system_message")) {
-    system_place_ = SystemPlace::kFirst;
-  } else if (Has(dense, "system_message")) {
-    return Unknown("Mistral with a system message elsewhere");
-  }
-  return absl::OkStatus();
-}
-
-std::string_view ChatTemplate::name() const {
-  switch (family_) {
-    case Family::kPlain:
-      return "plain";
-    case Family::kChatMl:
-      return "ChatML";
-    case Family::kLlama2:
-      return "Llama 2";
-    case Family::kLlama3:
-      return "Llama 3";
-    case Family::kMistral:
-      return "Mistral";
-    case Family::kZephyr:
-      return "Zephyr";
-  }
-  return "";
-}
-
-std::vector<std::string> ChatTemplate::EndTokens() const {
-  switch (family_) {
-    case Family::kPlain:
-      return {};
-    case Family::kChatMl:
-      return {"<|im_end|>"};
-    case Family::kLlama3:
-      return {"<|eot_id|>"};
-    default:
-      break;
-  }
-  return eos_.empty() ? std::vector<std::string>() : std::vector<std::string>{eos_};
-}
-
-absl::StatusOr<Parts> ChatTemplate::Render(absl::Span<const ChatMessage> messages,
-                                           std::string_view date) const {
-  if (messages.empty()) return FieldError("messages", "is empty");
-  for (size_t i = 0; i < messages.size(); ++i) {
-    const std::string& role = messages[i].role;
-    if (role != "system" && role != "user" && role != "assistant") {
-      return WrongRole(i, role, "one of system, user, assistant");
-    }
-  }
-  switch (family_) {
-    case Family::kPlain:
-      return RenderPlain(messages);
-    case Family::kChatMl:
-      return RenderChatMl(messages);
-    case Family::kLlama3:
-      return RenderLlama3(messages, date);
-    case Family::kZephyr:
-      return RenderZephyr(messages);
-    case Family::kLlama2:
-      RETURN_IF_ERROR(CheckTurns(messages, /*has_system=*/true));
-      return RenderLlama2(messages);
-    case Family::kMistral:
-      RETURN_IF_ERROR(CheckTurns(messages, system_place_ != SystemPlace::kNone));
-      return RenderMistral(messages);
-  }
-  return Parts();
-}
-
-Parts ChatTemplate::RenderPlain(absl::Span<const ChatMessage> messages) const {
-  Parts parts;
+ChatInput ChatInputOf(absl::Span<const ChatMessage> messages, absl::Time now) {
+  ChatInput input;
+  input.now = now;
   for (const ChatMessage& message : messages) {
-    // An answer goes on where the model did, so that the next prompt begins with what it read.
-    if (!parts.empty() && message.role != "assistant") AddOwn("\n", &parts);
-    AddWords(message.content, &parts);
+    input.messages.push_back({{"role", message.role}, {"content", message.content}});
   }
-  return parts;
-}
-
-Parts ChatTemplate::RenderChatMl(absl::Span<const ChatMessage> messages) const {
-  Parts parts;
-  AddOwn(before_, &parts);
-  if (messages[0].role != "system" && !default_system_.empty()) {
-    AddOwn(absl::StrCat("<|im_start|>system\n", default_system_, "<|im_end|>\n"), &parts);
-  }
-  size_t last_question = messages.size();
-  for (size_t i = 0; i < messages.size(); ++i) {
-    if (messages[i].role == "user") last_question = i;
-  }
-  for (size_t i = 0; i < messages.size(); ++i) {
-    const std::string& role = messages[i].role;
-    std::string_view words = messages[i].content;
-    AddOwn(absl::StrCat("<|im_start|>", role, "\n"), &parts);
-    if (drops_thoughts_ && role == "assistant") {
-      const std::string_view thoughts = TakeThoughts(&words);
-      // Answers behind the last question keep theirs; the very last has a place for them in any
-      // case.
-      if (i > last_question && (i + 1 == messages.size() || !thoughts.empty())) {
-        AddOwn("<think>\n", &parts);
-        AddWords(thoughts, &parts);
-        AddOwn("\n</think>\n\n", &parts);
-        words = WithoutLines(words);
-      }
-    }
-    AddWords(trims_ ? Trimmed(words) : words, &parts);
-    AddOwn("<|im_end|>\n", &parts);
-  }
-  AddOwn("<|im_start|>assistant\n", &parts);
-  return parts;
-}
-
-Parts ChatTemplate::RenderLlama2(absl::Span<const ChatMessage> messages) const {
-  Parts parts;
-  const bool has_system = messages[0].role == "system";
-  for (size_t i = has_system ? 1 : 0; i < messages.size(); ++i) {
-    const std::string_view words = Trimmed(messages[i].content);
-    if (messages[i].role == "assistant") {
-      AddOwn(" ", &parts);
-      AddWords(words, &parts);
-      AddOwn(absl::StrCat(" ", eos_), &parts);
-      continue;
-    }
-    AddOwn(absl::StrCat(bos_, "[INST] "), &parts);
-    if (i == 1 && has_system) {
-      AddOwn("<<SYS>>\n", &parts);
-      AddWords(messages[0].content, &parts);
-      AddOwn(words.empty() ? "\n<</SYS>>" : "\n<</SYS>>\n\n", &parts);
-    }
-    AddWords(words, &parts);
-    AddOwn(" [/INST]", &parts);
-  }
-  return parts;
-}
-
-Parts ChatTemplate::RenderLlama3(absl::Span<const ChatMessage> messages,
-                                 std::string_view date) const {
-  Parts parts;
-  AddOwn(before_, &parts);
-  const auto add_header = [&parts](const std::string& role) {
-    AddOwn(absl::StrCat("<|start_header_id|>", role, "<|end_header_id|>\n\n"), &parts);
-  };
-  if (tells_date_) {
-    add_header("system");
-    AddOwn(absl::StrCat("Cutting Knowledge Date: December 2023\nToday Date: ",
-                        asks_date_ ? View(date) : kLlama3Date, "\n\n"),
-           &parts);
-    if (messages[0].role == "system") {
-      AddWords(Trimmed(messages[0].content), &parts);
-      messages.remove_prefix(1);
-    }
-    AddOwn("<|eot_id|>", &parts);
-  }
-  for (const ChatMessage& message : messages) {
-    add_header(message.role);
-    AddWords(trims_ ? Trimmed(message.content) : message.content, &parts);
-    AddOwn("<|eot_id|>", &parts);
-  }
-  add_header("assistant");
-  return parts;
-}
-
-Parts ChatTemplate::RenderMistral(absl::Span<const ChatMessage> messages) const {
-  Parts parts;
-  AddOwn(before_, &parts);
-  const bool has_system = messages[0].role == "system";
-  const size_t first = has_system ? 1 : 0;
-  const size_t bearer = system_place_ == SystemPlace::kLast ? messages.size() - 1 : first;
-  for (size_t i = first; i < messages.size(); ++i) {
-    const std::string_view words = messages[i].content;
-    if (messages[i].role == "assistant") {
-      AddOwn(answer_start_, &parts);
-      AddWords(trims_ ? Trimmed(words) : words, &parts);
-      AddOwn(answer_end_, &parts);
-      continue;
-    }
-    AddOwn(question_start_, &parts);
-    if (has_system && i == bearer) {
-      AddWords(messages[0].content, &parts);
-      AddOwn("\n\n", &parts);
-    }
-    AddWords(words, &parts);
-    AddOwn(question_end_, &parts);
-  }
-  return parts;
-}
-
-Parts ChatTemplate::RenderZephyr(absl::Span<const ChatMessage> messages) const {
-  Parts parts;
-  AddOwn(before_, &parts);
-  for (const ChatMessage& message : messages) {
-    AddOwn(absl::StrCat("<|", message.role, "|>\n"), &parts);
-    AddWords(trims_ ? Trimmed(message.content) : message.content, &parts);
-    AddOwn(absl::StrCat(eos_, message_end_), &parts);
-  }
-  AddOwn(absl::StrCat("<|assistant|>", prompt_end_), &parts);
-  return parts;
+  return input;
 }
 
 absl::StatusOr<std::vector<TokenId>> EncodeChat(const ChatTemplate& chat,
                                                 const Tokenizer& tokenizer,
-                                                absl::Span<const ChatMessage> messages,
-                                                std::string_view date) {
-  ASSIGN_OR_RETURN(const std::vector<ChatPart> parts, chat.Render(messages, date));
+                                                const ChatInput& input) {
+  ASSIGN_OR_RETURN(const std::vector<ChatPart> parts, chat.Render(input));
   std::vector<MarkedText> marked;
   for (const ChatPart& part : parts) marked.push_back({part.text, part.special});
   absl::StatusOr<std::vector<TokenId>> ids = tokenizer.EncodeMarked(marked);
   if (!ids.ok()) return WithField(ids.status(), "messages");
   // Templates write their own first token.
-  if (chat.family() == ChatTemplate::Family::kPlain) ids = tokenizer.WithTemplate(*std::move(ids));
+  if (chat.is_plain()) ids = tokenizer.WithTemplate(*std::move(ids));
   if (ids->empty()) return FieldError("messages", "are empty");
   return ids;
 }
 
 std::vector<TokenId> EndTokenIds(const ChatTemplate& chat, const Tokenizer& tokenizer) {
-  std::vector<TokenId> ids;
-  for (const std::string& token : chat.EndTokens()) {
-    const TokenId id = tokenizer.IdOf(token);
-    if (id >= 0) ids.push_back(id);
-  }
-  return ids;
+  const absl::StatusOr<std::vector<TokenId>> ids =
+      tokenizer.Encode(chat.answer_end(), SpecialTokens::kParse);
+  if (!ids.ok() || ids->empty()) return {};
+  const TokenId first = ids->front();
+  if (tokenizer.IsSpecial(first)) return {first};
+  // Tokens like <|im_end|> end answers where the tokenizer's file does not call them special.
+  const auto text = tokenizer.TextOf(first, /*is_first=*/true);
+  const bool looks_special = text.has_value() && text->bytes.size() > 3 &&
+                             text->bytes.front() == '<' && text->bytes.back() == '>';
+  return looks_special ? std::vector<TokenId>{first} : std::vector<TokenId>();
 }
 
 }  // namespace tandem

@@ -1,20 +1,19 @@
 #ifndef TANDEM_MODEL_CHAT_TEMPLATE_H_
 #define TANDEM_MODEL_CHAT_TEMPLATE_H_
 
+#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "model/chat/chat_input.h"
 #include "model/tokenizer/tokenizer.h"
 
 namespace tandem {
-
-struct ChatMessage {
-  std::string role;  // "system", "user" or "assistant"
-  std::string content;
-};
 
 // A part of a conversation's prompt: the template's own text, whose special tokens count, or
 // somebody's words, in which they do not.
@@ -23,86 +22,74 @@ struct ChatPart {
   SpecialTokens special = SpecialTokens::kPlain;
 };
 
-// Makes the prompt of a conversation, as the model was trained to read it: what the reference makes
-// of the model's `chat_template` with a generation prompt. The template is a program in Jinja, of
-// which nothing is run: its text says which of the common families it belongs to, and in which
-// variant. Thread-safe.
+// Makes the prompt of a conversation, as the model was trained to read it: its `chat_template`, a
+// program in Jinja, is run as transformers runs it. Of every byte it is known whether it is the
+// template's or somebody's, through all that the template does with it. Roles are the template's
+// where they are of the usual ones: some templates make a token of them. Without a template what
+// text begins with stands in front, questions begin lines, and answers go on where the model did.
+// Thread-safe.
 //
-//   chat_template of            | begins with             | a message
-//   ChatML (Qwen, Yi, Hermes)   |                         | <|im_start|>user\nHi<|im_end|>\n
-//   Llama 2                     |                         | <s>[INST] Hi [/INST]
-//   Llama 3, 3.1 and later      | <|begin_of_text|>       | <|start_header_id|>user ... <|eot_id|>
-//   Mistral, Mixtral            | <s>                     | [INST] Hi [/INST]
-//   Zephyr, TinyLlama           |                         | <|user|>\nHi</s>\n
-//   none at all                 | what text begins with   | \nHi, an answer without \n before it
+//   ASSIGN_OR_RETURN(const ChatTemplate chat, ChatTemplate::Load(path));
+//   const ChatInput input = ChatInputOf({{.role = "user", .content = "Hi"}}, absl::Now());
+//   ASSIGN_OR_RETURN(const std::vector<TokenId> prompt, EncodeChat(chat, tokenizer, input));
 class ChatTemplate {
  public:
-  // What a Hugging Face folder says of its template; texts are empty where it says nothing.
+  // What a model says of its templates; texts are empty where it says nothing.
   struct Source {
-    std::string jinja, bos_token, eos_token;
+    std::string jinja;
+    std::string tool_use;  // in its place where tools are given
+    std::string bos_token, eos_token;
+    std::vector<std::pair<std::string, std::string>> other_tokens = {};  // "pad_token" and so on
   };
+  // Of a Hugging Face folder. The template of conversations: chat_template.jinja, else
+  // `chat_template` of tokenizer_config.json (of a list the one named default), else that of
+  // chat_template.json. The one for tools: tool_use.jinja in additional_chat_templates, else the
+  // one named tool_use of the list. Tokens: of tokenizer_config.json, else special_tokens_map.json.
   static absl::StatusOr<Source> ReadSource(const std::string& folder);
 
-  enum class Family { kPlain, kChatMl, kLlama2, kLlama3, kMistral, kZephyr };
-
-  // Of a model folder: its chat_template.jinja, else `chat_template` of tokenizer_config.json. Of a
-  // GGUF file: `tokenizer.chat_template`.
-  // UNIMPLEMENTED, saying so, for a template of no known family; errors of the files else.
+  // Of a model folder, or of a GGUF file's `tokenizer.chat_template` and the same with ".tool_use".
+  // Errors: those of the files, and Parse's.
   static absl::StatusOr<ChatTemplate> Load(const std::string& model);
-  // Of a template's text, empty for none, and its two tokens.
+  // INVALID_ARGUMENT or UNIMPLEMENTED, naming `chat_template` and the line, for what is no
+  // template.
+  static absl::StatusOr<ChatTemplate> Parse(const Source& source);
   static absl::StatusOr<ChatTemplate> Parse(std::string_view jinja, std::string_view bos_token,
                                             std::string_view eos_token);
 
-  // The whole prompt. `date`, such as "26 Jul 2024", is for the templates that tell the day.
-  // INVALID_ARGUMENT naming messages[i] where the family has no place for it.
-  absl::StatusOr<std::vector<ChatPart>> Render(absl::Span<const ChatMessage> messages,
-                                               std::string_view date) const;
+  // The whole prompt. INVALID_ARGUMENT naming `messages`, or a part of them, for what the template
+  // refuses or cannot do, and for what goes beyond jinja::Limits.
+  absl::StatusOr<std::vector<ChatPart>> Render(const ChatInput& input) const;
 
-  Family family() const { return family_; }
+  // Whether the model has no template of its own.
+  bool is_plain() const;
+  // "jinja" or "plain".
   std::string_view name() const;
-  // The tokens that end an answer, as they are written; the model's own end tokens may lack them.
-  std::vector<std::string> EndTokens() const;
+  // What the template writes behind an answer: the token that ends it, and perhaps more. Empty if
+  // it writes nothing.
+  const std::string& answer_end() const { return answer_end_; }
 
  private:
+  struct Programs;
   static absl::StatusOr<ChatTemplate> LoadGguf(const std::string& path);
-  absl::Status ParseChatMl(const std::string& jinja);
-  absl::Status ParseMistral(const std::string& jinja);
-  std::vector<ChatPart> RenderPlain(absl::Span<const ChatMessage> messages) const;
-  std::vector<ChatPart> RenderChatMl(absl::Span<const ChatMessage> messages) const;
-  std::vector<ChatPart> RenderLlama2(absl::Span<const ChatMessage> messages) const;
-  std::vector<ChatPart> RenderLlama3(absl::Span<const ChatMessage> messages,
-                                     std::string_view date) const;
-  std::vector<ChatPart> RenderMistral(absl::Span<const ChatMessage> messages) const;
-  std::vector<ChatPart> RenderZephyr(absl::Span<const ChatMessage> messages) const;
 
-  Family family_ = Family::kPlain;
-  std::string bos_;
-  std::string eos_;
-  std::string before_;           // the first message
-  std::string default_system_;   // of ChatML: in place of a system message
-  bool trims_ = false;           // white space around messages
-  bool drops_thoughts_ = false;  // of earlier answers, up to "</think>"
-  bool tells_date_ = false;      // of Llama 3: a system message that begins with dates
-  bool asks_date_ = false;       // today's, not the template's own
-  // Of Mistral: what stands around a question and an answer, and where a system message goes.
-  std::string question_start_;
-  std::string question_end_;
-  std::string answer_start_;
+  std::shared_ptr<const Programs> programs_;
   std::string answer_end_;
-  enum class SystemPlace { kNone, kFirst, kLast } system_place_ = SystemPlace::kNone;
-  // Of Zephyr: behind a message, and behind the last header.
-  std::string message_end_;
-  std::string prompt_end_;
 };
+
+struct ChatMessage {
+  std::string role;  // "system", "user" or "assistant"
+  std::string content;
+};
+// A conversation without anything else, to be answered.
+ChatInput ChatInputOf(absl::Span<const ChatMessage> messages, absl::Time now);
 
 // The tokens of a conversation's prompt. In what messages say special tokens do not count. Errors:
 // Render's, and INVALID_ARGUMENT naming `messages` for what is no UTF-8 or nothing at all.
 absl::StatusOr<std::vector<TokenId>> EncodeChat(const ChatTemplate& chat,
-                                                const Tokenizer& tokenizer,
-                                                absl::Span<const ChatMessage> messages,
-                                                std::string_view date);
+                                                const Tokenizer& tokenizer, const ChatInput& input);
 
-// EndTokens() as ids of the vocabulary, for Request::stop_tokens.
+// The token with which the template ends an answer, for Request::stop_tokens; none if it ends
+// answers without a token of their own. The model's own list of end tokens may lack it.
 std::vector<TokenId> EndTokenIds(const ChatTemplate& chat, const Tokenizer& tokenizer);
 
 }  // namespace tandem

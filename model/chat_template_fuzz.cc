@@ -1,5 +1,5 @@
 // Any bytes as a chat template, and behind a zero byte as the words of a conversation: refused, or
-// a prompt in which the words are whole and none of them is a special token.
+// a prompt in which none of the words is a special token, whatever is done to them.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -9,9 +9,13 @@
 #include <utility>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "base/check.h"
+#include "model/chat/jinja_template.h"
+#include "model/chat/value_text.h"
 #include "model/chat_template.h"
 #include "model/tokenizer/tokenizer.h"
+#include "nlohmann/json.hpp"
 
 namespace tandem {
 namespace {
@@ -29,13 +33,20 @@ std::unique_ptr<Tokenizer> MakeTokenizer() {
   return *std::move(tokenizer);
 }
 
-constexpr const char* kTemplates[] = {"<|im_start|><|im_end|>",
-                                      "<|im_start|><|im_end|></think>",
-                                      "[INST] <<SYS>>",
-                                      "bos_token <|start_header_id|><|eot_id|> | trim",
-                                      "'[INST] ' ' [/INST]' eos_token",
-                                      "'<|user|>\n' + message['content'] + eos_token }}\n",
-                                      ""};
+// Templates that do to words what those of published models do.
+constexpr const char* kTemplates[] = {
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}",
+    "{% for m in messages %}{{ '<|im_start|>' + m.content.split('</think>')[-1].strip('\n') }}"
+    "{% endfor %}",
+    "{{ bos_token }}{% for m in messages %}{{ '[INST] ' ~ m.content | trim ~ ' [/INST]' }}"
+    "{% endfor %}{{ eos_token }}",
+    "{{ messages | tojson }}{{ messages | tojson(indent=2) }}{{ messages }}</s>",
+    "{% for m in messages %}{{ (m.content | upper)[::-1] }}{{ m.content[1:-1] | title }}"
+    "{{ m.content.replace('a', '<s>') | indent }}{% endfor %}",
+    "{% for m in messages %}{{ '%s|%9s' % (m.content, m.content) }}{{ '{}'.format(m.content) }}"
+    "{{ m.content.splitlines() | join('</s>') }}{% for c in m.content %}{{ c }}{% endfor %}"
+    "{% endfor %}",
+    ""};
 
 size_t NumSpecial(const Tokenizer& tokenizer, const std::vector<TokenId>& ids) {
   size_t count = 0;
@@ -48,14 +59,12 @@ void Exercise(const ChatTemplate& chat, const Tokenizer& tokenizer, const std::s
       {{"user", words}},
       {{"system", words}, {"user", words}, {"assistant", words}, {"user", words}}};
   for (const std::vector<ChatMessage>& messages : talks) {
-    const auto parts = chat.Render(messages, "01 Jan 2026");
+    const auto parts = chat.Render(ChatInputOf(messages, absl::UnixEpoch()));
     if (!parts.ok()) continue;
     std::vector<MarkedText> marked, own;
     for (const ChatPart& part : *parts) {
       marked.push_back({part.text, part.special});
       if (part.special == SpecialTokens::kParse) own.push_back(marked.back());
-      TANDEM_CHECK(part.special == SpecialTokens::kParse ||
-                   words.find(part.text) != std::string::npos);
     }
     const auto ids = tokenizer.EncodeMarked(marked);
     if (!ids.ok()) continue;
@@ -71,9 +80,15 @@ void FuzzOne(std::string_view input) {
   static const std::unique_ptr<Tokenizer> tokenizer = MakeTokenizer();
   const size_t end = std::min(input.find('\0'), input.size());
   const std::string words(input.substr(std::min(end + 1, input.size())));
-  if (const auto chat = ChatTemplate::Parse(input.substr(0, end), "<s>", "</s>"); chat.ok()) {
-    (void)chat->Render({{"user", words}}, "01 Jan 2026");
+  const auto any = jinja::Template::Parse(input.substr(0, end));
+  const auto messages = jinja::FromJson(
+      nlohmann::json::array({{{"role", "user"}, {"content", words}, {"tool_calls", {1, 2.5}}}}));
+  if (any.ok() && messages.ok()) {
+    // So few that an input takes no longer than others.
+    const jinja::Limits limits{.steps = 200'000, .output_bytes = 1 << 20};
+    (void)any->Render({{"messages", *messages}}, absl::UnixEpoch(), limits);
   }
+  if (!any.ok()) TANDEM_CHECK(any.status().message().size() < 2000);
   for (const char* jinja : kTemplates) {
     const auto chat = ChatTemplate::Parse(jinja, "<s>", "</s>");
     TANDEM_CHECK(chat.ok());

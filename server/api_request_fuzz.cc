@@ -49,7 +49,8 @@ const std::vector<nlohmann::json>& Samples() {
       R"({"prompt": "ab", "echo": true, "max_tokens": 0})",
       R"({"prompt": "ab", "best_of": 3, "n": 2, "prompt_logprobs": 2, "truncate_prompt_tokens": 1,
           "include_stop_str_in_output": true, "skip_special_tokens": false, "max_tokens": -1,
-          "add_special_tokens": false, "no_stop_trim": false, "speculation": {"drafter": "ngram"}})",
+          "add_special_tokens": false, "no_stop_trim": false,
+          "speculation": {"drafter": "ngram"}})",
       R"({"messages": [{"role": "user", "content": "a", "name": "n"}, {"role": "assistant",
             "content": "b", "tool_calls": []}], "echo": true, "chat_template_kwargs": {},
           "reasoning_effort": "low", "add_generation_prompt": true,
@@ -74,7 +75,8 @@ ServedModel MakeModel() {
   TANDEM_CHECK(tokenizer.ok());
   return {.name = "fuzz",
           .tokenizer = tokenizer->release(),
-          .chat_template = ChatTemplate::Parse("<|im_start|><|im_end|>", "", ""),
+          .chat_template = ChatTemplate::Parse(
+              "{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}", "", ""),
           .drafter = "model",
           .drafters = {"model", "ngram"},
           .context_length = kContext,

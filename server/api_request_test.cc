@@ -228,7 +228,7 @@ TEST(ApiRequest, NamesWhatIsWrongWithAChat) {
       {"[]", "messages", "[]"},
       {"[1]", "messages[0]", "1"},
       {R"([{"role": "user"}])", "messages[0].content", "null"},
-      {R"([{"role": "tool", "content": "x"}])", "messages[0].role", "\"tool\""},
+      {R"([{"role": "robot", "content": "x"}])", "messages[0].role", "\"robot\""},
       {R"([{"content": "x"}])", "messages[0].role", "\"\""},
       {R"([{"role": "user", "content": 1}])", "messages[0].content", "1"},
       {R"([{"role": "user", "content": "x", "name": 5}])", "messages[0].name", "5"},
@@ -323,10 +323,10 @@ TEST(ApiRequest, WordsOfAChatAreNoSpecialTokens) {
 
 TEST(ApiRequest, SaysWhyAChatIsImpossible) {
   ServedModel model = Model();
-  model.chat_template = absl::UnimplementedError("chat_template: is of no known family");
+  model.chat_template = absl::UnimplementedError("chat_template: line 1: found the tag extends");
   const auto request =
       ParseChatRequest(R"({"messages": [{"role": "user", "content": "x"}]})", model, absl::Now());
-  ExpectError(request, "messages", "no known family");
+  ExpectError(request, "messages", "found the tag extends");
 }
 
 }  // namespace

@@ -75,31 +75,6 @@ void ReadMessages(RequestFields* fields, Json* messages) {
   }
 }
 
-// What the model's template can be told today: roles and contents, each answered by the next.
-absl::StatusOr<std::vector<ChatMessage>> AsChatMessages(const ChatInput& chat) {
-  const auto refused = [](absl::string_view field, const Json& found) {
-    return FieldError(
-        field, absl::StrCat(Shown(found), " is not what the model's chat template can be told"));
-  };
-  for (const auto& [name, value] : chat.kwargs.items()) {
-    if (name == "reasoning_effort") continue;  // no template that is known here asks for it
-    return refused("chat_template_kwargs", chat.kwargs);
-  }
-  if (chat.continue_final_message) return refused("continue_final_message", true);
-  if (!chat.add_generation_prompt) return refused("add_generation_prompt", false);
-  std::vector<ChatMessage> messages;
-  for (size_t i = 0; i < chat.messages.size(); ++i) {
-    const Json& message = chat.messages[i];
-    const std::string path = absl::StrCat("messages[", i, "]");
-    if (message["role"] == "tool") return refused(path + ".role", message["role"]);
-    for (const char* name : {"tool_calls", "tool_call_id", "reasoning_content"}) {
-      if (message.contains(name)) return refused(absl::StrCat(path, ".", name), message[name]);
-    }
-    messages.push_back({message["role"].get<std::string>(), message["content"].get<std::string>()});
-  }
-  return messages;
-}
-
 }  // namespace
 
 std::string ReadContent(RequestFields* fields, bool may_lack) {
@@ -189,9 +164,7 @@ absl::StatusOr<std::vector<TokenId>> EncodeChatInput(const ChatInput& chat,
                       absl::StrCat("the model has no chat template that this server knows: ",
                                    model.chat_template.status().message()));
   }
-  ASSIGN_OR_RETURN(const std::vector<ChatMessage> messages, AsChatMessages(chat));
-  const std::string date = absl::FormatTime("%d %b %Y", chat.now, absl::UTCTimeZone());
-  return EncodeChat(*model.chat_template, *model.tokenizer, messages, date);
+  return EncodeChat(*model.chat_template, *model.tokenizer, chat);
 }
 
 void AddEndTokens(const ServedModel& model, Request* options) {

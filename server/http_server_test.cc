@@ -80,8 +80,8 @@ TEST(HttpServer, SaysWhetherTheModelHasAChatTemplate) {
     Json name;
     bool has;
   } cases[] = {{"", "plain", false},
-               {"{{ '<|im_start|>' + message['role'] }}{{ '<|im_end|>' }}", "ChatML", true},
-               {"{{ 'of no known family' }}", nullptr, false}};
+               {"{{ '<|im_start|>' + messages[0]['role'] }}{{ '<|im_end|>' }}", "jinja", true},
+               {"{% if messages %} without an end", nullptr, false}};
   for (const auto& c : cases) {
     std::ofstream(folder + "/chat_template.jinja") << c.jinja;
     ManualEngine engine;

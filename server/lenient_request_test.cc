@@ -258,24 +258,38 @@ TEST(LenientRequest, EchoesTheAssistantsLastWords) {
   EXPECT_EQ(LenientChat(R"(, "echo": true)")->echoed, "");
 }
 
-// Templates of today have places for roles and contents alone.
-TEST(LenientRequest, NamesWhatTheTemplateHasNoPlaceFor) {
-  ExpectRefusal(LenientChat(R"(, "chat_template_kwargs": {"enable_thinking": false})"),
-                "chat_template_kwargs", "enable_thinking");
-  EXPECT_TRUE(LenientChat(R"(, "chat_template_kwargs": {}, "reasoning_effort": "low")").ok());
-  ExpectRefusal(LenientChat(R"(, "add_generation_prompt": false)"), "add_generation_prompt",
-                "false");
-  ExpectRefusal(LenientChat(R"(, "continue_final_message": true)"), "continue_final_message",
-                "true");
+// What the template of a model that prints what it is told makes of a request.
+std::string ToldBy(const absl::StatusOr<ApiRequest>& request) {
+  if (!request.ok()) return std::string(request.status().message());
+  return LenientModel().tokenizer->Decode(request->prompts[0]);
+}
+
+TEST(LenientRequest, TellsTheTemplateAllThatIsSaid) {
+  ServedModel model = LenientModel();
+  model.chat_template = ChatTemplate::Parse(
+      "{% for m in messages %}{{ m.role }}{{ m.name }}={{ m.content }}{{ m.tool_call_id }}"
+      "{% for c in m.tool_calls %}{{ c.function.name }}({{ c.function.arguments.a }}){% endfor %};"
+      "{% endfor %}{{ enable_thinking }}{{ reasoning_effort }}"
+      "{% if add_generation_prompt %}!{% endif %}",
+      "", "");
+  ASSERT_TRUE(model.chat_template.ok()) << model.chat_template.status();
+  const auto chat = [&](const std::string& fields) { return ToldBy(LenientChat(fields, model)); };
+  EXPECT_EQ(chat(""), "user=A;!");
+  EXPECT_EQ(chat(R"(, "chat_template_kwargs": {"enable_thinking": "no"})"), "user=A;no!");
+  EXPECT_EQ(chat(R"(, "chat_template_kwargs": {}, "reasoning_effort": "low")"), "user=A;low!");
+  EXPECT_EQ(chat(R"(, "add_generation_prompt": false)"), "user=A;");
+  EXPECT_EQ(chat(R"(, "continue_final_message": true)"), "user=A");
   ExpectRefusal(LenientChat(R"(, "continue_final_message": true, "add_generation_prompt": true)"),
                 "add_generation_prompt", "continue_final_message");
-  ExpectRefusal(LenientMessages(R"([{"role": "tool", "tool_call_id": "1", "content": "x"}])"),
-                "messages[0].role", "\"tool\"");
+  const auto messages = [&](const std::string& list) {
+    return ToldBy(LenientMessages(list, model));
+  };
+  EXPECT_EQ(messages(R"([{"role": "tool", "tool_call_id": "1", "content": "x"}])"), "tool=x1;!");
   const std::string call = R"("tool_calls": [{"id": "1", "type": "function",
-      "function": {"name": "f", "arguments": "{\"a\": 1}"}}])";
-  ExpectRefusal(LenientMessages("[{\"role\": \"assistant\", \"content\": null, " + call + "}]"),
-                "messages[0].tool_calls", "chat template");
-  EXPECT_TRUE(LenientMessages(R"([{"role": "user", "name": "me", "content": "x"}])").ok());
+      "function": {"name": "f", "arguments": "{\"a\": 7}"}}])";
+  EXPECT_EQ(messages("[{\"role\": \"assistant\", \"content\": null, " + call + "}]"),
+            "assistant=f(7);!");
+  EXPECT_EQ(messages(R"([{"role": "user", "name": "me", "content": "x"}])"), "userme=x;!");
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ ServedModel ServedModel::Of(const Engine& engine, const std::string& name, int m
 }
 
 bool ServedModel::HasChatTemplate() const {
-  return chat_template.ok() && chat_template->family() != ChatTemplate::Family::kPlain;
+  return chat_template.ok() && !chat_template->is_plain();
 }
 
 int ServedModel::MaxLength() const {

@@ -39,7 +39,8 @@ class ChatModel {
     Json config = model_.ReadJson("tokenizer_config.json");
     config["chat_template"] =
         "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + "
-        "message['content'] + '<|im_end|>' + '\n' }}{% endfor %}";
+        "message['content'] + '<|im_end|>' + '\n' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
     model_.WriteJson("tokenizer_config.json", config);
     model_.SetConfig("max_position_embeddings", 512);
   }

@@ -2,7 +2,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "absl/time/time.h"
 #include "base/field_error.h"
 #include "base/status_macros.h"
 
@@ -10,7 +9,7 @@ namespace tandem {
 
 absl::StatusOr<ChatFormat> ChatFormat::Load(const std::string& path, const Tokenizer* tokenizer) {
   ASSIGN_OR_RETURN(ChatTemplate chat_template, ChatTemplate::Load(path));
-  if (chat_template.family() == ChatTemplate::Family::kPlain) {
+  if (chat_template.is_plain()) {
     return absl::UnimplementedError(absl::StrCat(
         path,
         ": has no chat template, so that it is no model to talk with (`tandem fetch` lists "
@@ -20,8 +19,8 @@ absl::StatusOr<ChatFormat> ChatFormat::Load(const std::string& path, const Token
 }
 
 absl::Status ChatFormat::Put(absl::Span<const ChatMessage> messages, Request* request) const {
-  const std::string date = absl::FormatTime("%d %b %Y", absl::Now(), absl::UTCTimeZone());
-  ASSIGN_OR_RETURN(request->prompt_ids, EncodeChat(template_, *tokenizer_, messages, date));
+  ASSIGN_OR_RETURN(request->prompt_ids,
+                   EncodeChat(template_, *tokenizer_, ChatInputOf(messages, absl::Now())));
   request->prompt.clear();
   if (request->ignore_eos) return absl::OkStatus();
   const std::vector<TokenId> ends = EndTokenIds(template_, *tokenizer_);

@@ -18,8 +18,8 @@ namespace tandem {
 // How a conversation is put to a model: by its own template.
 class ChatFormat {
  public:
-  // Of the model at `path`. UNIMPLEMENTED naming it if it has no chat template, or none of a known
-  // family. `tokenizer` must outlive the result.
+  // Of the model at `path`. UNIMPLEMENTED naming it if it has no chat template. `tokenizer` must
+  // outlive the result.
   static absl::StatusOr<ChatFormat> Load(const std::string& path, const Tokenizer* tokenizer);
   // Of an engine's target. `engine` must outlive the result.
   static absl::StatusOr<ChatFormat> Load(const Engine* engine) {

@@ -94,6 +94,10 @@ absl::Status AddEnds(const std::string& folder, const Tokenizer& tokenizer,
     header->AddUint32(kKeys[i], static_cast<uint32_t>(ends[i]));
   }
   if (!source.jinja.empty()) header->AddString("tokenizer.chat_template", source.jinja);
+  if (!source.tool_use.empty()) {
+    header->AddStrings("tokenizer.chat_templates", {"tool_use"});
+    header->AddString("tokenizer.chat_template.tool_use", source.tool_use);
+  }
   return absl::OkStatus();
 }
 

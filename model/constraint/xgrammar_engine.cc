@@ -3,12 +3,14 @@
 #include <xgrammar/xgrammar.h>
 
 #include <algorithm>
+#include <exception>
+#include <new>
 #include <stdexcept>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/status_macros.h"
+#include "base/check.h"
 #include "model/constraint/grammar_engine.h"
 #include "nlohmann/json.hpp"
 
@@ -32,7 +34,8 @@ void LogMessageImpl(const std::string& /*file*/, int /*line*/, int level,
 }
 [[noreturn]] void LogFatalImpl(const std::string& /*file*/, int /*line*/,
                                const std::string& message) {
-  throw std::runtime_error(message);
+  // It unwinds: what failed is caught where it was called.
+  std::rethrow_exception(std::make_exception_ptr(std::runtime_error(message)));
 }
 
 }  // namespace xgrammar
@@ -139,7 +142,7 @@ class XGrammarEngine final : public GrammarEngine {
       if (!warnings.empty()) return absl::InvalidArgumentError(warnings);
       return grammar;
     } catch (const std::bad_alloc&) {
-      throw;
+      return absl::ResourceExhaustedError("needs more memory than there is");
     } catch (const std::exception& error) {
       return absl::InvalidArgumentError(error.what());
     }
@@ -159,7 +162,7 @@ class XGrammarEngine final : public GrammarEngine {
       case OutputConstraint::Kind::kGrammar:
         return compiler_.CompileGrammar(constraint.text);
     }
-    throw std::runtime_error("unknown kind");
+    TANDEM_CHECK(false);
   }
   xgrammar::CompiledGrammar CompileSchema(const std::string& schema, bool is_strict) const {
     // In one line, as `{"a": 1, "b": 2}`: white space would be tokens that say nothing, and without

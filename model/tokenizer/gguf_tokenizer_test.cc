@@ -330,15 +330,20 @@ TEST(GgufChatTemplate, IsReadWithTheTokensItNames) {
   };
   const auto plain = load();
   ASSERT_TRUE(plain.ok()) << plain.status();
-  EXPECT_EQ(plain->family(), ChatTemplate::Family::kPlain);
+  EXPECT_TRUE(plain->is_plain());
   file.Set("tokenizer.chat_template",
-           GgufString("{{ bos_token }}{% for message in messages %}<|im_start|>x<|im_end|>"));
+           GgufString("{{ bos_token }}{% for message in messages %}<|im_start|>x<|im_end|>"
+                      "{% endfor %}"));
+  file.Set("tokenizer.chat_template.tool_use", GgufString("{{ eos_token }}{{ tools[0] }}"));
   const auto chat = load();
   ASSERT_TRUE(chat.ok()) << chat.status();
-  EXPECT_EQ(chat->family(), ChatTemplate::Family::kChatMl);
-  const auto parts = chat->Render({{.role = "user", .content = "Hi"}}, "26 Jul 2024");
+  EXPECT_FALSE(chat->is_plain());
+  ChatInput input = ChatInputOf({{.role = "user", .content = "Hi"}}, absl::UnixEpoch());
+  const auto parts = chat->Render(input);
   ASSERT_TRUE(parts.ok()) << parts.status();
-  EXPECT_EQ(parts->front().text.substr(0, 3), "<s>");
+  EXPECT_EQ(parts->front().text, "<s><|im_start|>x<|im_end|>");
+  input.tools = nlohmann::json::array({"t"});
+  EXPECT_EQ(chat->Render(input)->front().text, "</s>");
   file.Set("tokenizer.chat_template", GgufString("<|im_start|>\xFF"));
   EXPECT_NE(load().status().message().find("not UTF-8"), absl::string_view::npos);
   file.Set("tokenizer.chat_template", GgufUint32(1));

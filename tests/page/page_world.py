@@ -19,7 +19,8 @@ WAIT_SECONDS = 60
 MODELS = pathlib.Path(__file__).resolve().parents[2] / 'models'
 STORYTELLER = MODELS / 'storyteller-7m'
 CHATML = ("{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + "
-          "message['content'] + '<|im_end|>' + '\n' }}{% endfor %}")
+          "message['content'] + '<|im_end|>' + '\n' }}{% endfor %}"
+          "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}")
 
 
 def make_talker(folder):

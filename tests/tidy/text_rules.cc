@@ -74,8 +74,8 @@ constexpr std::array<std::string_view, 8> kTimeOfDay = {
     "gettimeofday", "CLOCK_REALTIME",      "std::time",    "time(nullptr)"};
 
 // Who stamps what people read, such as when an answer was created, or tells a model the day.
-constexpr std::array<std::string_view, 4> kStampers = {"server/api_request_test.cc",
-                                                       "server/openapi_test.cc",
+constexpr std::array<std::string_view, 5> kStampers = {"server/api_request_test.cc",
+                                                       "examples/chat.cc", "server/openapi_test.cc",
                                                        "server/service.cc", "tools/chat_format.cc"};
 
 // Calls visit(line number from 1, line) for every line.

@@ -1,0 +1,327 @@
+// Jinja's filters of one value; those of many are in sequence_filters.cc.
+#include "model/chat/filters.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "base/status_macros.h"
+#include "base/string_view.h"
+#include "model/chat/runtime.h"
+#include "model/chat/text_tools.h"
+#include "model/chat/value_text.h"
+#include "model/formats/json_text.h"
+
+namespace tandem::jinja {
+namespace {
+
+using Result = absl::StatusOr<Value>;
+
+// A method of the value's text.
+Result CallTextMethod(Runtime* runtime, std::string_view name, const Value& value,
+                      const Arguments& arguments) {
+  ASSIGN_OR_RETURN(MarkedText text, ToText(runtime, value));
+  return CallBuiltin(runtime, *FindTextMethod(name), Value::Text(std::move(text)), arguments);
+}
+
+Result Upper(Runtime* runtime, const Value& value, const Arguments& arguments) {
+  return CallTextMethod(runtime, "upper", value, arguments);
+}
+Result Lower(Runtime* runtime, const Value& value, const Arguments& arguments) {
+  return CallTextMethod(runtime, "lower", value, arguments);
+}
+Result Capitalize(Runtime* runtime, const Value& value, const Arguments& arguments) {
+  return CallTextMethod(runtime, "capitalize", value, arguments);
+}
+Result Trim(Runtime* runtime, const Value& value, const Arguments& arguments) {
+  return CallTextMethod(runtime, "strip", value, arguments);
+}
+Result Center(Runtime* runtime, const Value& value, const Arguments& arguments) {
+  ASSIGN_OR_RETURN(const int64_t width, IntegerOr(arguments.positional[0], 80, "width"));
+  return CallTextMethod(runtime, "center", value, {.positional = {Value::Int(width)}, .named = {}});
+}
+Result Replace(Runtime* runtime, const Value& value, const Arguments& arguments) {
+  Arguments texts = arguments;
+  for (Value* argument : {&texts.positional[0], &texts.positional[1]}) {
+    ASSIGN_OR_RETURN(MarkedText text, ToText(runtime, *argument));
+    *argument = Value::Text(std::move(text));
+  }
+  return CallTextMethod(runtime, "replace", value, texts);
+}
+Result Format(Runtime* runtime, const Value& value, const Arguments& arguments) {
+  ASSIGN_OR_RETURN(const MarkedText format, ToText(runtime, value));
+  if (!arguments.named.empty() && !arguments.positional.empty()) {
+    return Wrong("format takes values by position or by name, and not both");
+  }
+  if (arguments.named.empty()) {
+    return FormatPercent(runtime, format, Value::OfList(arguments.positional, List::Kind::kTuple));
+  }
+  Dict named;
+  for (const auto& [name, given] : arguments.named) named.Set(std::string_view(name), given);
+  return FormatPercent(runtime, format, Value::OfDict(std::move(named)));
+}
+
+// As Jinja cuts words: behind white space, hyphens and opening brackets.
+Result Title(Runtime* runtime, const Value& value, const Arguments&) {
+  ASSIGN_OR_RETURN(const MarkedText text, ToText(runtime, value));
+  RETURN_IF_ERROR(runtime->ChargeBytes(8 * text.size()));
+  MarkedText out;
+  const std::vector<size_t> offsets = CharacterOffsets(text.text());
+  bool is_first = true;
+  for (size_t i = 0; i + 1 < offsets.size(); ++i) {
+    const MarkedText character = text.Slice(offsets[i], offsets[i + 1]);
+    out.Append(WithCase(character, is_first ? LetterCase::kUpper : LetterCase::kLower));
+    is_first = LeadingSpace(character.text()) > 0 ||
+               std::string_view("-({[<").find(character.text()) != std::string_view::npos;
+  }
+  return Value::Text(std::move(out));
+}
+
+Result String(Runtime* runtime, const Value& value, const Arguments&) {
+  if (value.text() != nullptr) return value;
+  ASSIGN_OR_RETURN(MarkedText text, ToText(runtime, value));
+  return Value::Text(std::move(text));
+}
+
+Result Safe(Runtime* runtime, const Value& value, const Arguments& arguments) {
+  return String(runtime, value, arguments);
+}
+
+Result Escape(Runtime* runtime, const Value& value, const Arguments&) {
+  constexpr std::pair<const char*, const char*> kEntities[] = {
+      {"&", "&amp;"}, {">", "&gt;"}, {"<", "&lt;"}, {"'", "&#39;"}, {"\"", "&#34;"}};
+  ASSIGN_OR_RETURN(MarkedText text, ToText(runtime, value));
+  RETURN_IF_ERROR(runtime->ChargeBytes(32 * text.size()));
+  for (const auto& [character, entity] : kEntities) {
+    text = Replaced(text, character, MarkedText(entity, kOwn), -1);
+  }
+  return Value::Text(std::move(text));
+}
+
+Result Default(Runtime*, const Value& value, const Arguments& arguments) {
+  const bool is_missing =
+      value.is_undefined() || (arguments.positional[1].IsTrue() && !value.IsTrue());
+  if (!is_missing) return value;
+  return arguments.positional[0].is_undefined() ? Value::Own("") : arguments.positional[0];
+}
+
+Result Length(Runtime* runtime, const Value& value, const Arguments&) {
+  size_t size = 0;
+  if (const MarkedText* text = value.text()) {
+    RETURN_IF_ERROR(runtime->ChargeBytes(text->size()));
+    size = NumCharacters(text->text());
+  } else if (value.list() != nullptr && value.list()->kind != List::Kind::kIterator) {
+    size = value.list()->items.size();
+  } else if (value.dict() != nullptr) {
+    size = value.dict()->size();
+  } else if (!value.is_undefined()) {
+    return Wrong(absl::StrCat("a ", View(value.type_name()), " has no length"));
+  }
+  return Value::Int(static_cast<int64_t>(size));
+}
+
+Result Int(Runtime*, const Value& value, const Arguments& arguments) {
+  const Value otherwise =
+      arguments.positional[0].is_undefined() ? Value::Int(0) : arguments.positional[0];
+  ASSIGN_OR_RETURN(const int64_t base, IntegerOr(arguments.positional[1], 10, "base"));
+  if (value.is_undefined()) return Wrong(value.what());
+  if (value.is_integer()) return Value::Int(value.integer());
+  double number = 0;
+  if (value.is_float()) {
+    number = value.number();
+  } else if (const MarkedText* text = value.text()) {
+    const bool has_base = base == 10 || base == 16 || base == 8 || base == 2;
+    if (!has_base) return Wrong("base is not one of 2, 8, 10, 16");
+    int64_t integer = 0;
+    std::string digits = Stripped(*text, nullptr, {}).text();
+    digits.erase(std::remove(digits.begin(), digits.end(), '_'), digits.end());
+    absl::string_view view = digits;
+    const bool is_negative = absl::ConsumePrefix(&view, "-");
+    for (const char* prefix : {"0x", "0X", "0o", "0O", "0b", "0B"}) {
+      if (base != 10) absl::ConsumePrefix(&view, prefix);
+    }
+    if (!view.empty() &&
+        absl::numbers_internal::safe_strto64_base(absl::StrCat(is_negative ? "-" : "", view),
+                                                  &integer, static_cast<int>(base))) {
+      return Value::Int(integer);
+    }
+    if (base != 10 || !absl::SimpleAtod(digits, &number)) return otherwise;
+  } else {
+    return otherwise;
+  }
+  if (!(std::abs(number) < 9e18)) return otherwise;
+  return Value::Int(static_cast<int64_t>(number));
+}
+
+Result Float(Runtime*, const Value& value, const Arguments& arguments) {
+  const Value otherwise =
+      arguments.positional[0].is_undefined() ? Value::Float(0) : arguments.positional[0];
+  if (value.is_undefined()) return Wrong(value.what());
+  if (value.is_number()) return Value::Float(value.number());
+  double number = 0;
+  if (value.text() == nullptr || !absl::SimpleAtod(value.text()->text(), &number)) return otherwise;
+  return Value::Float(number);
+}
+
+Result Abs(Runtime* runtime, const Value& value, const Arguments&) {
+  if (!value.is_number()) {
+    return Wrong(value.is_undefined()
+                     ? value.what()
+                     : absl::StrCat("a ", View(value.type_name()), " is no number"));
+  }
+  if (value.is_float()) return Value::Float(std::abs(value.number()));
+  if (value.integer() >= 0) return Value::Int(value.integer());
+  return Calculate(runtime, "-", Value::Int(0), value);
+}
+
+Result Round(Runtime* runtime, const Value& value, const Arguments& arguments) {
+  if (!value.is_number()) {
+    return Wrong(value.is_undefined()
+                     ? value.what()
+                     : absl::StrCat("a ", View(value.type_name()), " is no number"));
+  }
+  ASSIGN_OR_RETURN(const int64_t precision, IntegerOr(arguments.positional[0], 0, "precision"));
+  std::string method = "common";
+  if (!arguments.positional[1].is_undefined()) {
+    ASSIGN_OR_RETURN(const MarkedText* given, TextArgument(arguments.positional[1], "method"));
+    method = given->text();
+  }
+  if (precision < -300 || precision > 300) return Wrong("precision is not within -300 and 300");
+  const double number = value.number();
+  if (method == "common") {
+    if (value.is_integer() && precision >= 0) return Value::Int(value.integer());
+    if (precision < 0) {
+      const double unit = std::pow(10.0, static_cast<double>(-precision));
+      const double rounded = std::nearbyint(number / unit) * unit;
+      return value.is_integer() ? Value::Int(static_cast<int64_t>(rounded)) : Value::Float(rounded);
+    }
+    // As Python, from the decimal digits, so that 2.675 becomes 2.67.
+    ASSIGN_OR_RETURN(
+        const Value text,
+        FormatPercent(runtime,
+                      MarkedText(absl::StrCat("%.", std::min<int64_t>(precision, 100), "f"), kOwn),
+                      value));
+    double rounded = 0;
+    if (!absl::SimpleAtod(text.text()->text(), &rounded)) rounded = number;
+    return Value::Float(rounded);
+  }
+  const double unit = std::pow(10.0, static_cast<double>(precision));
+  if (method == "ceil") return Value::Float(std::ceil(number * unit) / unit);
+  if (method == "floor") return Value::Float(std::floor(number * unit) / unit);
+  return Wrong(absl::StrCat("method is ", Quoted(method), ", allowed: common, ceil, floor"));
+}
+
+// Four spaces, or what the argument says: a number of them, or a string.
+absl::StatusOr<std::string> Indentation(Runtime* runtime, const Value& width, int64_t otherwise) {
+  if (width.text() != nullptr) return width.text()->text();
+  ASSIGN_OR_RETURN(const int64_t count, IntegerOr(width, otherwise, "width"));
+  const auto size = static_cast<size_t>(std::max<int64_t>(count, 0));
+  RETURN_IF_ERROR(runtime->ChargeBytes(size));
+  return std::string(size, ' ');
+}
+
+Result Indent(Runtime* runtime, const Value& value, const Arguments& arguments) {
+  ASSIGN_OR_RETURN(MarkedText text, ToText(runtime, value));
+  ASSIGN_OR_RETURN(const std::string indentation, Indentation(runtime, arguments.positional[0], 4));
+  const bool first = arguments.positional[1].IsTrue();
+  const bool blank = arguments.positional[2].IsTrue();
+  RETURN_IF_ERROR(runtime->Charge(text.size()));
+  text.Append("\n", kOwn);  // Jinja's own way
+  const std::vector<MarkedText> lines = SplitLines(text, /*keeps_ends=*/false);
+  MarkedText out;
+  if (first) out.Append(indentation, kOwn);
+  for (size_t i = 0; i < lines.size(); ++i) {
+    RETURN_IF_ERROR(runtime->ChargeBytes(16 + indentation.size() + lines[i].size()));
+    if (i > 0) out.Append("\n", kOwn);
+    if (i > 0 && (blank || !lines[i].empty())) out.Append(indentation, kOwn);
+    out.Append(lines[i]);
+  }
+  return Value::Text(std::move(out));
+}
+
+// json.dumps with the arguments that transformers gives it.
+Result Json(Runtime* runtime, const Value& value, const Arguments& arguments) {
+  constexpr std::string_view kNames[] = {"ensure_ascii", "indent", "separators", "sort_keys"};
+  std::array<Value, 4> given;
+  if (arguments.positional.size() > given.size()) return Wrong("tojson takes at most 4 arguments");
+  std::copy(arguments.positional.begin(), arguments.positional.end(), given.begin());
+  for (const auto& [name, argument] : arguments.named) {
+    const auto* const found = std::find(std::begin(kNames), std::end(kNames), name);
+    if (found == std::end(kNames)) {
+      return Wrong(absl::StrCat("tojson takes no argument ", Quoted(name)));
+    }
+    given[static_cast<size_t>(found - std::begin(kNames))] = argument;
+  }
+  const auto& [is_ascii, indent, separators, sorts] = given;
+  JsonStyle style{.sorts_keys = sorts.IsTrue(), .is_ascii = is_ascii.IsTrue()};
+  if (!indent.is_undefined() && !indent.is_none()) {
+    ASSIGN_OR_RETURN(style.indent, Indentation(runtime, indent, 0));
+    style.comma = ",";
+  }
+  if (!separators.is_undefined() && !separators.is_none()) {
+    const List* pair = separators.list();
+    if (pair == nullptr || pair->items.size() != 2) {
+      return Wrong("separators are not two strings");
+    }
+    ASSIGN_OR_RETURN(const MarkedText* comma, TextArgument(pair->items[0], "a separator"));
+    ASSIGN_OR_RETURN(const MarkedText* colon, TextArgument(pair->items[1], "a separator"));
+    RETURN_IF_ERROR(runtime->ChargeBytes(value.extent().weight * (comma->size() + colon->size())));
+    style.comma = comma->text();
+    style.colon = colon->text();
+  }
+  ASSIGN_OR_RETURN(MarkedText text, ToJson(runtime, value, style));
+  return Value::Text(std::move(text));
+}
+
+Result Attribute(Runtime*, const Value& value, const Arguments& arguments) {
+  ASSIGN_OR_RETURN(const MarkedText* name, TextArgument(arguments.positional[0], "name"));
+  ASSIGN_OR_RETURN(Value attribute, GetAttribute(value, name->text()));
+  const bool is_item = value.dict() != nullptr && attribute.object() == nullptr;
+  return is_item ? Value::Missing("a dict has such an item, and no such attribute") : attribute;
+}
+
+Result WordCount(Runtime* runtime, const Value& value, const Arguments&) {
+  ASSIGN_OR_RETURN(const MarkedText text, ToText(runtime, value));
+  RETURN_IF_ERROR(runtime->Charge(text.size()));
+  return Value::Int(static_cast<int64_t>(Split(text, nullptr, -1).size()));
+}
+
+constexpr Builtin kFilters[] = {
+    {"abs", Abs},
+    {"attr", Attribute, 1, {"name"}},
+    {"capitalize", Capitalize},
+    {"center", Center, 0, {"width"}},
+    {"count", Length},
+    {"d", Default, 0, {"default_value", "boolean"}},
+    {"default", Default, 0, {"default_value", "boolean"}},
+    {"e", Escape},
+    {"escape", Escape},
+    {"float", Float, 0, {"default"}},
+    {"forceescape", Escape},
+    {"format", Format, Builtin::kAny},
+    {"indent", Indent, 0, {"width", "first", "blank"}},
+    {"int", Int, 0, {"default", "base"}},
+    {"length", Length},
+    {"lower", Lower},
+    {"replace", Replace, 2, {"old", "new", "count"}},
+    {"round", Round, 0, {"precision", "method"}},
+    {"safe", Safe},
+    {"string", String},
+    {"title", Title},
+    {"tojson", Json, Builtin::kAny},
+    {"trim", Trim, 0, {"chars"}},
+    {"upper", Upper},
+    {"wordcount", WordCount},
+};
+
+}  // namespace
+
+const Builtin* FindFilter(std::string_view name) {
+  const Builtin* filter = FindBuiltin(kFilters, name);
+  return filter != nullptr ? filter : FindSequenceFilter(name);
+}
+
+}  // namespace tandem::jinja

@@ -1,0 +1,270 @@
+#include "model/chat/jinja_template.h"
+
+#include <cctype>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "model/chat/value_text.h"
+#include "model/tokenizer/unicode.h"
+#include "nlohmann/json.hpp"
+
+namespace tandem::jinja {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+using OrderedJson = nlohmann::ordered_json;
+
+Template::Variables VariablesOf(const OrderedJson& words) {
+  Template::Variables variables;
+  for (const auto& [name, value] : words.items()) {
+    const absl::StatusOr<Value> converted = FromJson(value);
+    EXPECT_TRUE(converted.ok()) << converted.status();
+    variables.emplace_back(name, *converted);
+  }
+  return variables;
+}
+
+absl::StatusOr<MarkedText> RenderText(const std::string& source,
+                                      const OrderedJson& words = OrderedJson::object(),
+                                      const Limits& limits = Limits()) {
+  const absl::StatusOr<Template> parsed = Template::Parse(source);
+  if (!parsed.ok()) return parsed.status();
+  return parsed->Render(VariablesOf(words), absl::FromUnixSeconds(1700000000), limits);
+}
+
+std::string ErrorOf(const std::string& source, const Limits& limits = Limits()) {
+  const OrderedJson words = {{"messages", {{{"role", "user"}, {"content", "Hi"}}}}};
+  const absl::StatusOr<MarkedText> text = RenderText(source, words, limits);
+  EXPECT_FALSE(text.ok()) << source << " gives " << text->text();
+  return std::string(text.status().message());
+}
+
+// Words in [brackets], the template's own text as it is.
+std::string Marked(const MarkedText& text) {
+  std::string shown;
+  size_t begin = 0;
+  for (const MarkedText::Run& run : text.runs()) {
+    const std::string part = text.text().substr(begin, run.end - begin);
+    absl::StrAppend(&shown,
+                    run.special == SpecialTokens::kPlain ? absl::StrCat("[", part, "]") : part);
+    begin = run.end;
+  }
+  return shown;
+}
+
+bool IsGreek(char32_t c) { return c >= 0x370 && c < 0x400; }
+
+// What tests/data/chat/make_jinja_cases.py says of letters: Greek ones are somebody's words, others
+// the template's, unless keys and words of the case have some.
+void ExpectMarks(const MarkedText& text, bool has_other_words, const std::string& source) {
+  size_t at = 0;
+  for (const MarkedText::Run& run : text.runs()) {
+    while (at < run.end) {
+      const Utf8Prefix next = ReadUtf8(std::string_view(text.text()).substr(at));
+      const bool is_letter =
+          next.code_point < 0x80 && std::isalpha(static_cast<int>(next.code_point));
+      const SpecialTokens other =
+          run.special == SpecialTokens::kPlain ? SpecialTokens::kParse : SpecialTokens::kPlain;
+      if (IsGreek(next.code_point)) {
+        EXPECT_NE(other, SpecialTokens::kPlain) << source << " gives " << Marked(text);
+      } else if (is_letter && !has_other_words) {
+        EXPECT_NE(other, SpecialTokens::kParse) << source << " gives " << Marked(text);
+      }
+      at += next.size;
+    }
+  }
+}
+
+OrderedJson ReadCases() {
+  std::ifstream file(TANDEM_SOURCE_DIR "/tests/data/chat/jinja_cases.json");
+  return OrderedJson::parse(file, nullptr, /*allow_exceptions=*/false);
+}
+
+class JinjaCases : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(JinjaCases, AreAsTheReference) {
+  int count = 0;
+  for (const OrderedJson& one : ReadCases()) {
+    if (one.at("area") != GetParam()) continue;
+    ++count;
+    const auto source = one.at("template").get<std::string>();
+    const absl::StatusOr<MarkedText> text = RenderText(source, one.at("words"));
+    if (one.contains("fails")) {
+      EXPECT_FALSE(text.ok()) << source << " gives " << text->text();
+      continue;
+    }
+    ASSERT_TRUE(text.ok()) << source << ": " << text.status();
+    EXPECT_EQ(text->text(), one.at("text").get<std::string>()) << source;
+    bool template_is_greek = false;
+    for (size_t at = 0; at < source.size();) {
+      const Utf8Prefix next = ReadUtf8(std::string_view(source).substr(at));
+      template_is_greek = template_is_greek || IsGreek(next.code_point);
+      at += next.size;
+    }
+    const bool has_other_words =
+        one.at("words").contains("messages") || one.at("words").contains("users");
+    if (GetParam() == "marks" && !template_is_greek) ExpectMarks(*text, has_other_words, source);
+  }
+  EXPECT_GT(count, 5);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, JinjaCases,
+                         ::testing::Values("text", "whitespace", "literals", "arithmetic",
+                                           "comparison", "access", "statements", "methods",
+                                           "filters", "json", "tests", "functions", "marks"),
+                         [](const auto& info) { return info.param; });
+
+TEST(JinjaMarks, FollowWordsThroughWhatChatTemplatesDo) {
+  const OrderedJson words = {{"m", {{"role", "user"}, {"content", " <|end|> "}}}, {"t", "</x>a"}};
+  const std::pair<const char*, const char*> cases[] = {
+      {"<|{{ m.role }}|>{{ m.content | trim }}<|end|>", "<|[user]|>[<|end|>]<|end|>"},
+      {"{{ '<|' + m.role + '|>' ~ m.content.strip().upper() }}", "<|[user]|>[<|END|>]"},
+      {"{{ t.split('</x>')[-1] + '</x>' }}", "[a]</x>"},
+      {"{{ m | tojson }}", "{\"[role]\": \"[user]\", \"[content]\": \"[ <|end|> ]\"}"},
+      {"{{ {'own': t} | tojson }}", "{\"own\": \"[</x>a]\"}"},
+      {"{{ ('<b>' ~ t)[1:6] }}", "b>[</x]"},
+      {"{{ '%s;' % t }}{{ '{}!'.format(t) }}{{ '%5d' % 3 }}", "[</x>a];[</x>a]!    3"},
+      {"{{ t.replace('</x>', '<y>') }}{{ 'z'.replace('z', t) }}", "<y>[a</x>a]"},
+      {"{{ [t, 'own'] | join('+') }}", "[</x>a]+own"},
+      {"{% set q %}a{{ t }}{% endset %}{{ q | title }}", "A[</x>a]"},
+      {"{{ 'x'.join([t, t]) }}{{ t | first }}{{ t[-1] }}", "[</x>a]x[</x>a<a]"}};
+  for (const auto& [source, marked] : cases) {
+    const absl::StatusOr<MarkedText> text = RenderText(source, words);
+    ASSERT_TRUE(text.ok()) << source << ": " << text.status();
+    EXPECT_EQ(Marked(*text), marked) << source;
+  }
+}
+
+TEST(JinjaTemplate, IsParsedOnceAndRenderedAtAnyTime) {
+  const absl::StatusOr<Template> parsed = Template::Parse("{{ strftime_now('%d %b %Y') }}{{ x }}");
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(parsed->Render({{"x", Value::Int(1)}}, absl::UnixEpoch())->text(), "01 Jan 19701");
+  EXPECT_EQ(parsed->Render({}, absl::FromUnixSeconds(1700000000))->text(), "14 Nov 2023");
+}
+
+TEST(JinjaTemplate, NamesTheLineOfAnError) {
+  EXPECT_THAT(ErrorOf("a\n{{ 1 +\n }}"), StartsWith("line 3: found the end of the tag, allowed: "));
+  EXPECT_THAT(ErrorOf("\n{% iff x %}"), StartsWith("line 2: found \"iff\", allowed: if, for"));
+  EXPECT_THAT(ErrorOf("{% if x %}\n{% for y in z %}"), HasSubstr("a tag endfor"));
+  EXPECT_THAT(ErrorOf("\n\n{{ messages[0].nope.more }}"),
+              StartsWith("line 3: a dict has no \"nope\""));
+  EXPECT_THAT(ErrorOf("{% for m in messages %}\n{{ nope() }}{% endfor %}"),
+              StartsWith("line 2: \"nope\" is undefined"));
+  EXPECT_THAT(ErrorOf("{{ 1 | nope }}"), HasSubstr("there is no filter \"nope\""));
+  EXPECT_THAT(ErrorOf("{{ 1 is nope }}"), HasSubstr("there is no test \"nope\""));
+  EXPECT_EQ(ErrorOf("\n{{ raise_exception('Roles must alternate') }}"),
+            "Roles must alternate (line 2)");
+  EXPECT_THAT(ErrorOf("{% macro m() %}\n{{ 1 / 0 }}{% endmacro %}\n\n{{ m() }}"),
+              StartsWith("line 2: found a division by zero"));
+}
+
+TEST(JinjaTemplate, RefusesWhatChatTemplatesDoWithout) {
+  for (const char* source :
+       {"{% include 'x' %}", "{% extends 'x' %}", "{% block x %}{% endblock %}",
+        "{% import 'x' as y %}", "{% autoescape true %}{% endautoescape %}",
+        "{% for x in y recursive %}{% endfor %}"}) {
+    const auto parsed = Template::Parse(source);
+    EXPECT_EQ(parsed.status().code(), absl::StatusCode::kUnimplemented) << source;
+    EXPECT_THAT(std::string(parsed.status().message()), StartsWith("line 1: ")) << source;
+  }
+  EXPECT_THAT(ErrorOf("{{ messages.append(1) }}"), HasSubstr("may not change a list"));
+  EXPECT_THAT(ErrorOf("\xFF"), HasSubstr("not UTF-8"));
+  EXPECT_THAT(ErrorOf(std::string((1 << 20) + 1, 'a')), HasSubstr("1048577 bytes"));
+}
+
+std::string Repeat(const std::string& text, int times) {
+  std::string all;
+  for (int i = 0; i < times; ++i) all += text;
+  return all;
+}
+
+TEST(JinjaLimits, OfDepthInTheText) {
+  for (const int times : {50, 5000}) {
+    const std::string nests[] = {
+        "{{ " + Repeat("(", times) + "1" + Repeat(")", times) + " }}",
+        "{{ " + Repeat("[", times) + "1" + Repeat("]", times) + " }}",
+        "{{ " + Repeat("not ", times) + "1 }}",
+        "{{ " + Repeat("-", times) + "1 }}",
+        "{{ a" + Repeat(".a", times) + " is defined }}",
+        "{{ 1" + Repeat(" | string", times) + " }}",
+        "{{ 1" + Repeat(" if 1 else 1", times) + " }}",
+        Repeat("{% if 1 %}", times) + Repeat("{% endif %}", times),
+        Repeat("{% macro m() %}", times) + Repeat("{% endmacro %}", times)};
+    for (const std::string& nest : nests) {
+      const absl::StatusOr<Template> parsed = Template::Parse(nest);
+      EXPECT_EQ(parsed.ok(), times == 50) << nest.substr(0, 20) << parsed.status();
+      if (!parsed.ok()) {
+        EXPECT_THAT(std::string(parsed.status().message()), HasSubstr("more than 100 deep"));
+      }
+    }
+  }
+  // What only is long is no deeper than what is short.
+  EXPECT_TRUE(RenderText("{{ 1" + Repeat(" + 1", 5000) + " }}").ok());
+  EXPECT_TRUE(RenderText("{% if 0 %}" + Repeat("{% elif 0 %}", 5000) + "{% endif %}").ok());
+}
+
+TEST(JinjaLimits, OfCalls) {
+  EXPECT_THAT(ErrorOf("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}"),
+              HasSubstr("calls more than 400 deep"));
+}
+
+TEST(JinjaLimits, OfSteps) {
+  const Limits few{.steps = 20'000};
+  for (const char* source :
+       {"{% for i in range(100000) %}{% endfor %}",
+        "{% for i in range(200) %}{% for j in range(200) %}{% endfor %}{% endfor %}",
+        "{{ 'a' * 1000000000000 }}", "{{ [1] * 1000000000000 }}", "{{ 'a'.center(999999999999) }}",
+        "{{ '%999999999999d' % 1 }}", "{{ '{:>999999999999}'.format(1) }}",
+        "{{ 'a\nb' | indent(999999999999) }}", "{{ [1] | tojson(indent=999999999999) }}",
+        "{{ [1] | batch(999999999999, 0) | list }}", "{{ range(90000) | list | length }}",
+        "{% set ns = namespace(s='aaaaaaaa') %}{% for i in range(99) %}{% set ns.s = ns.s + ns.s %}"
+        "{% endfor %}",
+        "{% set ns = namespace(s=[1, 2]) %}{% for i in range(99) %}{% set ns.s = ns.s + ns.s %}"
+        "{% endfor %}",
+        "{{ ('a' * 9999).split('') if 0 }}{{ ('a' * 9999).replace('a', 'b' * 999) }}",
+        "{{ ('a' * 99999).count('a' * 9999) }}", "{{ ('a' * 99999) | list | length }}",
+        "{{ ('a' * 9999)[::-1] }}{{ ('a' * 9999)[::-1] }}{{ ('a' * 9999)[::-1] }}"}) {
+    EXPECT_THAT(ErrorOf(source, few), AllOf(StartsWith("line "), HasSubstr("20000 steps")))
+        << source;
+  }
+}
+
+TEST(JinjaLimits, OfValuesAndOutput) {
+  EXPECT_THAT(ErrorOf("{% set ns = namespace(s=[]) %}{% for i in range(999) %}{% set ns.s = [ns.s] "
+                      "%}{% endfor %}"),
+              HasSubstr("more than 100 inside one another"));
+  EXPECT_THAT(ErrorOf("{% set ns = namespace(s=[1]) %}{% for i in range(90) %}{% set ns.s = [ns.s, "
+                      "ns.s] %}{% endfor %}"),
+              HasSubstr("more than 10000000 elements"));
+  EXPECT_THAT(ErrorOf("{% for i in range(99) %}abcdefgh{% endfor %}", {.output_bytes = 700}),
+              HasSubstr("writes more than 700 bytes"));
+  EXPECT_THAT(ErrorOf("{{ range(100001) }}"), HasSubstr("more than 100000 numbers"));
+  EXPECT_THAT(ErrorOf("{{ 9223372036854775807 + 1 }}"), HasSubstr("more than 64 bits"));
+  EXPECT_THAT(ErrorOf("{{ 10 ** 30 }}"), HasSubstr("more than 64 bits"));
+}
+
+TEST(JinjaValues, OfNamespacesThatHoldThemselvesAreFreed) {
+  EXPECT_TRUE(RenderText("{% set a = namespace() %}{% set b = namespace(a=a) %}{% set a.b = [b] %}"
+                         "{% set a.a = a %}{% for i in [a] %}{% set a.l = loop %}{% endfor %}")
+                  .ok());
+}
+
+TEST(JinjaValues, OfJsonAreRefusedWhereTheyAreNoText) {
+  EXPECT_THAT(std::string(FromJson(nlohmann::json("a\xFF")).status().message()),
+              HasSubstr("not UTF-8 (at byte 1"));
+  EXPECT_THAT(std::string(FromJson(nlohmann::json(~uint64_t{0})).status().message()),
+              HasSubstr("18446744073709551615"));
+  nlohmann::json deep;
+  for (int i = 0; i < 200; ++i) deep = nlohmann::json::array({deep});
+  EXPECT_THAT(std::string(FromJson(deep).status().message()), HasSubstr("100 deep"));
+}
+
+}  // namespace
+}  // namespace tandem::jinja

@@ -1,0 +1,119 @@
+// The objects that a rendering makes.
+#ifndef TANDEM_MODEL_CHAT_OBJECTS_H_
+#define TANDEM_MODEL_CHAT_OBJECTS_H_
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "model/chat/interpreter.h"
+#include "model/chat/runtime.h"
+#include "model/chat/syntax_tree.h"
+#include "model/chat/value.h"
+
+namespace tandem::jinja {
+
+// namespace(a=1): the only thing that assignments change.
+class Namespace : public Object {
+ public:
+  std::string_view type_name() const override { return "namespace"; }
+  std::optional<Value> Attribute(std::string_view name) const override {
+    const Value* found = members_.Find(name);
+    return found == nullptr ? std::nullopt : std::optional<Value>(*found);
+  }
+  void Set(std::string_view name, Value value) { members_.Set(name, std::move(value)); }
+  void Clear() { members_ = Dict(); }
+
+ private:
+  Dict members_;
+};
+
+// The function `namespace`.
+class NamespaceMaker : public Object {
+ public:
+  explicit NamespaceMaker(Interpreter* interpreter) : interpreter_(interpreter) {}
+  std::string_view type_name() const override { return "function"; }
+  bool is_callable() const override { return true; }
+  absl::StatusOr<Value> Call(Runtime*, const Arguments& arguments) override {
+    return interpreter_->MakeNamespace(arguments);
+  }
+
+ private:
+  Interpreter* const interpreter_;
+};
+
+class Macro : public Object {
+ public:
+  Macro(Interpreter* interpreter, const Node* node, Scope* scope)
+      : interpreter_(interpreter), node_(*node), scope_(scope) {}
+  std::string_view type_name() const override { return "macro"; }
+  bool is_callable() const override { return true; }
+  std::optional<Value> Attribute(std::string_view name) const override {
+    if (name == "name") return Value::Own(node_.name);
+    return std::nullopt;
+  }
+  absl::StatusOr<Value> Call(Runtime*, const Arguments& arguments) override {
+    return interpreter_->CallMacro(node_, scope_, arguments);
+  }
+
+ private:
+  Interpreter* const interpreter_;
+  const Node& node_;
+  Scope* const scope_;
+};
+
+// loop.cycle(a, b): one of them after another.
+class Cycle : public Object {
+ public:
+  explicit Cycle(size_t index) : index_(index) {}
+  std::string_view type_name() const override { return "function"; }
+  bool is_callable() const override { return true; }
+  absl::StatusOr<Value> Call(Runtime*, const Arguments& arguments) override {
+    if (arguments.positional.empty()) return Wrong("cycle is given nothing");
+    return arguments.positional[index_ % arguments.positional.size()];
+  }
+
+ private:
+  const size_t index_;
+};
+
+// `loop` in the body of a loop.
+class Loop : public Object {
+ public:
+  Loop(std::vector<Value> items, int depth) : items_(std::move(items)), depth_(depth) {}
+
+  std::string_view type_name() const override { return "loop"; }
+  std::optional<Value> Attribute(std::string_view name) const override {
+    const auto at = static_cast<int64_t>(index_);
+    const auto size = static_cast<int64_t>(items_.size());
+    if (name == "index") return Value::Int(at + 1);
+    if (name == "index0") return Value::Int(at);
+    if (name == "revindex") return Value::Int(size - at);
+    if (name == "revindex0") return Value::Int(size - at - 1);
+    if (name == "first") return Value::Bool(at == 0);
+    if (name == "last") return Value::Bool(at + 1 == size);
+    if (name == "length") return Value::Int(size);
+    if (name == "depth") return Value::Int(depth_);
+    if (name == "depth0") return Value::Int(depth_ - 1);
+    if (name == "cycle") return Value::OfObject(std::make_shared<Cycle>(index_));
+    if (name == "previtem" && at > 0) return items_[index_ - 1];
+    if (name == "nextitem" && at + 1 < size) return items_[index_ + 1];
+    return std::nullopt;
+  }
+
+  const std::vector<Value>& items() const { return items_; }
+  void GoTo(size_t index) { index_ = index; }
+
+ private:
+  const std::vector<Value> items_;
+  const int depth_;
+  size_t index_ = 0;
+};
+
+}  // namespace tandem::jinja
+
+#endif  // TANDEM_MODEL_CHAT_OBJECTS_H_
