@@ -57,7 +57,7 @@ Json ReadFunctionCall(const Json* object, const std::string& path, RequestFields
     arguments = *given;
   } else if (given != nullptr && !given->is_string()) {
     function.FailNot("arguments", *given, "a string of JSON");
-  } else if (given != nullptr && *given != "") {
+  } else if (given != nullptr && !IsText(*given, "")) {
     const std::string field = function.PathOf("arguments");
     absl::StatusOr<Json> parsed = ParseJson(given->get_ref<const std::string&>(), field);
     if (parsed.ok()) arguments = *std::move(parsed);
@@ -120,7 +120,7 @@ absl::StatusOr<std::vector<ChatMessage>> AsChatMessages(const ChatInput& chat) {
   for (size_t i = 0; i < chat.messages.size(); ++i) {
     const Json& message = chat.messages[i];
     const std::string path = absl::StrCat("messages[", i, "]");
-    if (message["role"] == "tool") return refused(path + ".role", message["role"]);
+    if (IsText(message["role"], "tool")) return refused(path + ".role", message["role"]);
     for (const char* name : {"tool_calls", "tool_call_id", "reasoning_content"}) {
       if (message.contains(name)) return refused(absl::StrCat(path, ".", name), message[name]);
     }
@@ -204,7 +204,7 @@ void AddEndTokens(const ServedModel& model, Request* options) {
 
 std::string EchoOf(const ChatInput& chat) {
   const Json& last = chat.messages.back();
-  return last["role"] == "assistant" ? last["content"].get<std::string>() : std::string();
+  return IsText(last["role"], "assistant") ? last["content"].get<std::string>() : std::string();
 }
 
 }  // namespace tandem
