@@ -1,4 +1,5 @@
-"""The checks of check_clients.py that need a package: `clients_worker.py openai` or `metrics`, in the environment's Python.
+"""The checks of check_clients.py that need a package: `clients_worker.py openai`, `metrics`, `litellm`, `langchain` or `instructor`, each in an
+environment's Python.
 
 Names the server by TANDEM_URL and one that holds a single request by TANDEM_FULL_URL, both with the key of TANDEM_KEY.
 """
@@ -38,6 +39,7 @@ def check_openai():
     client = openai.OpenAI(base_url=URL + "/v1", api_key=KEY, max_retries=0)
     check_completions(client)
     check_chats(client)
+    check_responses(openai, client)
     check_errors(openai, client)
 
 
@@ -81,12 +83,35 @@ def check_chats(client):
         check("chat stream helper", stream.current_completion_snapshot.choices[0].message.content == message.content)
 
 
+def check_responses(openai, client):
+    ask = {"model": "story", "input": "Once upon a time", "max_output_tokens": 16, "temperature": 0}
+    whole = client.responses.create(**ask)
+    check("response", whole.status in ("completed", "incomplete") and len(whole.output_text) > 0 and whole.usage.output_tokens > 0)
+    same = {"messages": [{"role": "user", "content": "Once upon a time"}], "model": "story", "max_tokens": 16, "temperature": 0}
+    check("a response is a chat", client.chat.completions.create(**same).choices[0].message.content == whole.output_text)
+    events = list(client.responses.create(**ask, stream=True))
+    check("response stream", events[0].type == "response.created" and events[-1].response.output_text == whole.output_text and
+          "".join(event.delta for event in events if event.type == "response.output_text.delta") == whole.output_text)
+    # The helper knows no answer that was cut, so this one ends by itself.
+    with client.responses.stream(**{**ask, "max_output_tokens": 200}, extra_body={"stop": [whole.output_text.split()[-1]]}) as stream:
+        text = "".join(event.delta for event in stream if event.type == "response.output_text.delta")
+        check("response stream helper", len(text) > 0 and stream.get_final_response().output_text == text)
+    items = [{"role": "user", "content": "Once upon a time"}, *(item.model_dump() for item in whole.output), {"role": "user", "content": "Then"}]
+    check("a response goes on", len(client.responses.create(**{**ask, "input": items}).output_text) > 0)
+    fails_with("400 of what would be stored", openai.BadRequestError, lambda: client.responses.create(**ask, previous_response_id=whole.id), 400,
+               param="previous_response_id")
+
+
 def check_errors(openai, client):
     create = client.completions.create
-    fails_with("400", openai.BadRequestError, lambda: create(**{**GREEDY, "max_tokens": -1}), 400, param="max_tokens",
+    fails_with("400", openai.BadRequestError, lambda: create(**{**GREEDY, "max_tokens": -2}), 400, param="max_tokens",
                code="invalid_value", type="invalid_request_error")
-    fails_with("400 of an unknown field", openai.BadRequestError, lambda: create(**GREEDY, extra_body={"nonsense": 1}), 400,
-               param="nonsense", code="unknown_parameter")
+    raw = client.completions.with_raw_response.create(**GREEDY, extra_body={"nonsense": 1, "no_stop_trim": False})
+    check("an unknown field is ignored and told", raw.headers["x-tandem-ignored-fields"] == "nonsense" and raw.parse().choices[0].text)
+    check("the answer's request id", raw.headers["x-request-id"] and raw.parse().system_fingerprint.startswith("fp_"))
+    fails_with("400 of a field that is not served", openai.BadRequestError, lambda: create(**GREEDY, extra_body={"use_beam_search": True}), 400,
+               param="use_beam_search", code="invalid_value")
+    fails_with("404 of what is not served", openai.NotFoundError, lambda: client.embeddings.create(model="story", input="x"), 404, code="not_served")
     fails_with("400 of a long prompt", openai.BadRequestError, lambda: create(**{**GREEDY, "prompt": "long " * 3000}), 400,
                param="prompt", code="context_length_exceeded")
     fails_with("401", openai.AuthenticationError, client.with_options(api_key="other").models.list, 401, code="invalid_api_key")
@@ -103,6 +128,71 @@ def check_errors(openai, client):
     # The one that was hung up on ends with its round; the package tries again after a 429, as long as it is told to wait.
     patient = full.with_options(max_retries=5).completions.create(**GREEDY)
     check("tries again after a 429", len(patient.choices[0].text) > 0)
+
+
+def check_litellm():
+    import litellm
+    known = {"model": "openai/story", "api_base": URL + "/v1", "api_key": KEY}
+    ask = {**known, "messages": [{"role": "user", "content": "Once upon a time"}], "max_tokens": 16, "temperature": 0}
+    whole = litellm.completion(**ask).choices[0].message.content
+    check("litellm chat", len(whole) > 0)
+    parts = [chunk.choices[0].delta.content or "" for chunk in litellm.completion(**ask, stream=True)]
+    check("litellm stream", "".join(parts) == whole)
+    hosted = litellm.completion(**{**ask, "model": "hosted_vllm/story"}, top_k=5, seed=1, user="me")
+    check("litellm as of vLLM", len(hosted.choices[0].message.content) > 0)
+    text = litellm.text_completion(**{**known, "model": "text-completion-openai/story"}, prompt="Once upon a time", max_tokens=8, temperature=0)
+    check("litellm text", len(text.choices[0].text) > 0)
+    try:
+        litellm.completion(**{**ask, "max_tokens": 100000})
+    except litellm.ContextWindowExceededError:
+        check("litellm knows a prompt that is too long", True)
+    except Exception as error:  # noqa: BLE001: whatever else it is, it is told
+        check("litellm knows an error of the request", isinstance(error, litellm.BadRequestError), f"{type(error).__name__}: {error}")
+    else:
+        check("litellm knows an error of the request", False, "no error")
+
+
+def check_langchain():
+    from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
+    from langchain_openai import ChatOpenAI, OpenAI
+    known = {"model": "story", "base_url": URL + "/v1", "api_key": KEY, "temperature": 0, "max_retries": 0}
+    chat = ChatOpenAI(**known, max_tokens=16)
+    turns = [SystemMessage("Tell"), HumanMessage("Once upon a time"), AIMessage("there was"), HumanMessage("a dog")]
+    answer = chat.invoke(turns)
+    check("langchain chat", len(answer.content) > 0 and answer.usage_metadata["output_tokens"] > 0)
+    parts = list(chat.stream(turns))
+    check("langchain stream", "".join(part.content for part in parts) == answer.content)
+    check("langchain batch", len(chat.batch(["Once", "A dog"])) == 2)
+    respond = ChatOpenAI(**known, max_tokens=16, use_responses_api=True)
+    check("langchain responses", respond.invoke("Once upon a time").text)
+    check("langchain completion", len(OpenAI(**known, max_tokens=8).invoke("Once upon a time")) > 0)
+
+
+def check_instructor():
+    import instructor
+    import openai
+    from pydantic import BaseModel
+
+    class Story(BaseModel):
+        title: str
+
+    ask = {"model": "story", "messages": [{"role": "user", "content": "Once"}], "response_model": Story, "max_tokens": 16, "max_retries": 1}
+    client = openai.OpenAI(base_url=URL + "/v1", api_key=KEY, max_retries=0)
+
+    def outcome(mode):
+        try:
+            instructor.from_openai(client, mode=mode).chat.completions.create(**ask)
+            return "answered"
+        except Exception as error:  # noqa: BLE001: what is the cause is what is checked
+            return f"{type(error).__name__}: {error}"
+
+    # The shipped model writes stories, no JSON: that is for instructor to see in an answer that it has got.
+    by_text = outcome(instructor.Mode.MD_JSON)
+    check("instructor reads an answer", "Error code" not in by_text and "Connection" not in by_text, by_text)
+    # Until output can be kept to a form, what asks for it is refused by its name.
+    for mode, field in ((instructor.Mode.TOOLS, "tool"), (instructor.Mode.JSON, "response_format")):
+        refused = outcome(mode)
+        check(f"instructor is told of {field}", "400" in refused and field in refused or refused == "answered", refused)
 
 
 def families():
@@ -158,5 +248,6 @@ def check_metrics():
 
 
 if __name__ == "__main__":
-    {"openai": check_openai, "metrics": check_metrics}[sys.argv[1]]()
+    {"openai": check_openai, "metrics": check_metrics, "litellm": check_litellm, "langchain": check_langchain,
+     "instructor": check_instructor}[sys.argv[1]]()
     sys.exit(1 if failed else 0)

@@ -333,7 +333,7 @@ class Client(threading.Thread):
     def malformed(self, connection):
         bad = self.random.choice([
             b"{", b"[]", b"null", b"\xff\xfe{}", b'{"prompt": "\xc3\x28"}', b"[" * 50000, b'{"a":' * 50000, b'{"prompt": "A", "n": 1e999}',
-            b'{"prompt": "A", "temperature": NaN}', b'{"prompt": "A", "n": 2147483648}', b'{"prompt": "A", "max_tokens": -1}',
+            b'{"prompt": "A", "temperature": NaN}', b'{"prompt": "A", "n": 2147483648}', b'{"prompt": "A", "max_tokens": -2}',
             b'{"prompt": "A", "top_p": 2}', b'{"prompt": "A", "nonsense": 1}', b'{"prompt": {}}', b'{"prompt": [99999999]}',
             b'{"prompt": "A", "logit_bias": {"x": 1}}', json.dumps({"prompt": "long " * 5000}).encode(),
             b'{"prompt": "A", "speculation": {"draft_tokens": 1000}}', b'{"prompt": "A", "prompt": "B", "n": "2"}'])
@@ -501,7 +501,7 @@ def main():
     # Six sequences run, few wait, and 9 MB of cache hold about five of them: refusals and preemptions are part of it.
     options = ["--threads", str(args.threads), "--max-batch", str(MAX_BATCH), "--max-waiting", str(MAX_WAITING), "--kv-memory", "9M",
                "--max-body", str(MAX_BODY), "--max-connections", str(MAX_CONNECTIONS), "--api-key", KEY, "--model-name", "soak",
-               "--max-unread", "64K"]
+               "--max-unread", "64K", "--strict-requests"]
     with serving.Server(args.bin, options, wrapper=args.wrapper.split()) as server:
         alone = Alone(server, args.tokens)
         before = server.holds()

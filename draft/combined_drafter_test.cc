@@ -76,6 +76,35 @@ struct CombinedWorld {
   std::unique_ptr<CombinedDrafter> drafter;
 };
 
+// A sequence that is to have only one of them never meets the other.
+TEST(CombinedDrafter, IsOneOfThemForASequenceThatSaysSo) {
+  const std::vector<TokenId> context = {4, 5};
+  for (const bool is_model : {true, false}) {
+    CombinedWorld world;
+    const auto state =
+        world.drafter->NewStateOf(is_model ? DrafterKind::kModel : DrafterKind::kNgram, context);
+    const std::vector<DraftOption> options = world.drafter->Options(state.get(), context);
+    ASSERT_EQ(options.size(), 1u);
+    EXPECT_EQ(options[0].source, is_model ? DraftSource::kModel : DraftSource::kLookup);
+    for (const DraftSource source : {DraftSource::kModel, DraftSource::kLookup}) {
+      Proposal proposal;
+      Proposal* const to = &proposal;
+      const DraftRequest request{
+          .context = context, .max_tokens = 2, .source = source, .state = state.get()};
+      ASSERT_TRUE(world.drafter->Propose({&request, 1}, {&to, 1}).ok());
+      EXPECT_EQ(proposal.tokens.size(), source == options[0].source ? 2u : 0u);
+    }
+    world.drafter->Publish(state.get(), context);
+    world.drafter->LookAgain(state.get(), context);
+    world.drafter->Rollback(state.get(), 1);
+    world.drafter->Evict(state.get());
+    EXPECT_EQ(world.drafter->NumCached(*state), 0);
+    const std::string own = is_model ? "model: " : "lookup: ";
+    for (const std::string& line : world.log) EXPECT_EQ(line.substr(0, own.size()), own);
+    EXPECT_EQ(world.log.size(), 5u);
+  }
+}
+
 TEST(CombinedDrafter, OffersWhatBothOffer) {
   CombinedWorld world;
   const auto state = world.drafter->NewState({});

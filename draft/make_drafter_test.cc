@@ -37,6 +37,26 @@ TEST(MakeDrafter, MakesEveryKind) {
   }
 }
 
+TEST(MakeDrafter, MakesWhatCanBeAnyOfThem) {
+  FakeCache cache(/*page_size=*/3, /*num_pages=*/4);
+  FakeModel model(cache.get(), {});
+  const DrafterParts with_model{.model = &model, .cache = cache.get(), .target_vocab_size = 7};
+  for (const DrafterKind usual : {DrafterKind::kAuto, DrafterKind::kNone, DrafterKind::kModel,
+                                  DrafterKind::kNgram, DrafterKind::kModelAndNgram}) {
+    const auto every = MakeEveryDrafter(usual, with_model);
+    ASSERT_TRUE(every.ok()) << every.status();
+    EXPECT_EQ((*every)->name(), "model+ngram");
+    const auto without = MakeEveryDrafter(usual, {});
+    const bool needs_model = usual == DrafterKind::kModel || usual == DrafterKind::kModelAndNgram;
+    ASSERT_EQ(without.ok(), !needs_model);
+    if (!needs_model) {
+      EXPECT_EQ((*without)->name(), "ngram");
+    } else {
+      EXPECT_EQ(FieldOf(without.status()), "drafter");
+    }
+  }
+}
+
 TEST(DrafterKind, IsWhatItsNameSays) {
   for (const char* name : {"auto", "none", "model", "ngram", "model+ngram"}) {
     const auto kind = ParseDrafterKind(name);

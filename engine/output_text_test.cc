@@ -204,6 +204,27 @@ TEST(OutputText, CutsBeforeTheFirstOfSeveral) {
   EXPECT_EQ(text.text(), "one ");
 }
 
+// Shown, it is the first that is whole, and nothing behind it.
+TEST(OutputText, ShowsTheStopStringIfAsked) {
+  const Words words({"one two three"});
+  const OutputText::Shown shown = {.special_tokens = false, .stop = true};
+  const std::vector<std::string> stops = {"three", "two", "wo th"};
+  OutputText text(words.tokenizer(), {}, stops, 0, shown);
+  EXPECT_FALSE(text.Append(words.Id("one two three")));
+  text.Finish();
+  EXPECT_EQ(text.text(), "one two");
+}
+
+TEST(OutputText, ShowsSpecialTokensIfAsked) {
+  const Words words({});
+  OutputText plain = words.Text({});
+  EXPECT_TRUE(plain.Append(words.end()));
+  EXPECT_EQ(plain.text(), "");
+  OutputText shown(words.tokenizer(), {}, {}, 0, {.special_tokens = true, .stop = false});
+  EXPECT_TRUE(shown.Append(words.end()));
+  EXPECT_EQ(shown.text(), "<end>");
+}
+
 TEST(OutputText, HoldsBackTheBeginningOfAStopString) {
   const Words words({"ab"});
   OutputText text = words.Text({"bcd"});

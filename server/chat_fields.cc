@@ -28,7 +28,7 @@ Json ReadFunctionCall(const Json* object, const std::string& path, RequestFields
     arguments = *given;
   } else if (given != nullptr && !given->is_string()) {
     function.FailNot("arguments", *given, "a string of JSON");
-  } else if (given != nullptr && *given != "") {
+  } else if (given != nullptr && !IsText(*given, "")) {
     const std::string field = function.PathOf("arguments");
     absl::StatusOr<Json> parsed = ParseJson(given->get_ref<const std::string&>(), field);
     if (parsed.ok()) arguments = *std::move(parsed);
@@ -175,7 +175,7 @@ void AddEndTokens(const ServedModel& model, Request* options) {
 
 std::string EchoOf(const ChatInput& chat) {
   const Json& last = chat.messages.back();
-  return last["role"] == "assistant" ? last["content"].get<std::string>() : std::string();
+  return IsText(last["role"], "assistant") ? last["content"].get<std::string>() : std::string();
 }
 
 }  // namespace tandem

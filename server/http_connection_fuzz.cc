@@ -67,7 +67,7 @@ constexpr Asked kAsked[] = {
     {"POST /detokenize", R"({"tokens": [0, 2]})", 200},
     {"POST /v1/completions", R"({"prompt": "a", "max_tokens": 2})", 200},
     {"POST /v1/completions", R"({"prompt": "a", "n": 2, "stream": true})", 200},
-    {"POST /v1/completions", R"({"prompt": "a", "max_tokens": -1})", 400},
+    {"POST /v1/completions", R"({"prompt": "a", "max_tokens": -2})", 400},
     {"POST /v1/completions", R"({"prompt": )", 400},
 };
 constexpr absl::string_view kHarmless[] = {"Accept: */*\r\n", "User-Agent: a b\r\n", "X-Empty:\r\n",

@@ -5,6 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "model/chat_template.h"
 #include "server/api_error.h"
 #include "server/api_request.h"
 #include "server/server_testing.h"

@@ -31,7 +31,7 @@ Json TextMember(const Json& item, const char* name) {
 Json MessageOfItem(const Json& item) {
   if (!item.is_object()) return item;
   const Json type = TextMember(item, "type");
-  if (type == "function_call") {
+  if (IsText(type, "function_call")) {
     return {
         {"role", "assistant"},
         {"content", nullptr},
@@ -41,13 +41,13 @@ Json MessageOfItem(const Json& item) {
            {"function",
             {{"name", TextMember(item, "name")}, {"arguments", TextMember(item, "arguments")}}}}}}};
   }
-  if (type == "function_call_output") {
+  if (IsText(type, "function_call_output")) {
     return {{"role", "tool"},
             {"tool_call_id", TextMember(item, "call_id")},
             {"content", TextMember(item, "output")}};
   }
   Json message = item;
-  if (type.is_null() || type == "message") message.erase("type");
+  if (type.is_null() || IsText(type, "message")) message.erase("type");
   for (const char* name : {"id", "status"}) message.erase(name);
   return message;
 }
@@ -69,8 +69,9 @@ void ReadInput(RequestFields* fields, ChatInput* chat) {
     const std::string path = absl::StrCat("input[", i, "]");
     const Json& item = (*input)[i];
     const Json type = item.is_object() ? TextMember(item, "type") : Json(nullptr);
-    if (!type.is_null() && type != "message" && type != "function_call" &&
-        type != "function_call_output") {
+    const bool is_known = type.is_null() || IsText(type, "message") ||
+                          IsText(type, "function_call") || IsText(type, "function_call_output");
+    if (!is_known) {
       fields->Fail(FieldError(absl::StrCat(path, ".type"),
                               absl::StrCat(Shown(type),
                                            " is not one of message, function_call, "

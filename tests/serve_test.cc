@@ -216,6 +216,80 @@ TEST(Serve, GoesOnWhenARequestTakesAllMemory) {
   EXPECT_EQ(process.AwaitEnd(), 0) << process.log();
 }
 
+// A target whose publisher recommends to sample it greedily.
+TEST(Serve, SamplesAndDraftsAsModelAndRequestSay) {
+  const std::string folder = absl::StrCat(testing::TempDir(), "/tandem_greedy_", getpid());
+  std::filesystem::remove_all(folder);
+  std::filesystem::copy(ShippedModelPath("storyteller-7m"), folder);
+  std::filesystem::permissions(folder + "/generation_config.json",
+                               std::filesystem::perms::owner_all);
+  std::ofstream(folder + "/generation_config.json") << R"({"do_sample": false})";
+  const auto ask = [](int port, const std::string& fields) {
+    return Client(port)
+        .Ask("POST", "/v1/completions",
+             R"({"prompt": "Once", "max_tokens": 24, "ignore_eos": true)" + fields + "}")
+        .json();
+  };
+  nlohmann::json greedy;
+  {
+    ServeProcess process({"--target", folder, "--drafter", "ngram"});
+    const int port = process.AwaitPort();
+    ASSERT_NE(port, 0) << process.log();
+    greedy = ask(port, "")["choices"][0]["token_ids"];
+    EXPECT_EQ(ask(port, R"(, "temperature": 0)")["choices"][0]["token_ids"], greedy);
+    // Whatever drafts for others, a request may name any that can run.
+    for (const char* drafter : {"model", "ngram", "model+ngram", "none"}) {
+      const auto answer =
+          ask(port, absl::StrCat(R"(, "speculation": {"drafter": ")", drafter, "\"}"));
+      EXPECT_EQ(answer["choices"][0]["token_ids"], greedy) << drafter;
+      EXPECT_EQ(answer["speculation"]["drafter"], drafter);
+    }
+    process.Signal(SIGTERM);
+    EXPECT_EQ(process.AwaitEnd(), 0) << process.log();
+  }
+  {
+    ServeProcess process({"--target", folder, "--generation-config", "none"});
+    const int port = process.AwaitPort();
+    ASSERT_NE(port, 0) << process.log();
+    EXPECT_NE(ask(port, R"(, "seed": 1)")["choices"][0]["token_ids"], greedy);
+  }
+  std::ofstream(folder + "/generation_config.json") << R"({"top_p": 7})";
+  EXPECT_THAT(Refusal({"--target", folder}), HasSubstr("generation_config.json: top_p: 7"));
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Serve, IsAsStrictAndNamesItsMetricsAsItIsTold) {
+  const std::string body = R"({"prompt": "A", "no_such_field": 1, "max_tokens": 1})";
+  {
+    ServeProcess process;
+    const int port = process.AwaitPort();
+    ASSERT_NE(port, 0) << process.log();
+    const Answer answer = Client(port).Ask("POST", "/v1/completions", body, "X-Request-Id: a1\r\n");
+    EXPECT_EQ(answer.status, 200);
+    EXPECT_EQ(answer.headers.at("x-tandem-ignored-fields"), "no_such_field");
+    EXPECT_EQ(answer.json()["system_fingerprint"].get<std::string>().substr(0, 3), "fp_");
+    EXPECT_EQ(Client(port).Ask("POST", "/v1/completions", body).status, 200);
+    const std::string metrics = Client(port).Ask("GET", "/metrics").body;
+    EXPECT_THAT(metrics, HasSubstr("tandem_num_requests_running"));
+    EXPECT_THAT(metrics, HasSubstr("vllm:num_requests_running{engine=\"0\",model_name=\"story\"}"));
+    process.Signal(SIGTERM);
+    EXPECT_EQ(process.AwaitEnd(), 0);
+    const std::string log = process.log();
+    EXPECT_THAT(log, HasSubstr(" id=a1 method=POST"));
+    const size_t said = log.find("ignored field=no_such_field");
+    ASSERT_NE(said, std::string::npos);
+    EXPECT_EQ(log.find("ignored field=no_such_field", said + 1), std::string::npos);
+  }
+  ServeProcess process({"--strict-requests", "--metrics-names", "vllm"});
+  const int port = process.AwaitPort();
+  ASSERT_NE(port, 0) << process.log();
+  EXPECT_EQ(Client(port).Ask("POST", "/v1/completions", body).error("param"), "no_such_field");
+  EXPECT_THAT(Client(port).Ask("GET", "/metrics").body,
+              ::testing::Not(HasSubstr("tandem_num_requests_running")));
+  EXPECT_THAT(Refusal({"--metrics-names", "prometheus"}), HasSubstr("--metrics-names"));
+  EXPECT_THAT(Refusal({"--generation-config", "x"}), HasSubstr("--generation-config"));
+}
+
 TEST(Serve, TakesItsKeyFromAFileOrTheEnvironment) {
   const std::string file = absl::StrCat(testing::TempDir(), "/tandem_key_", getpid());
   std::ofstream(file) << "of-the-file\n";
