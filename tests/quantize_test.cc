@@ -6,6 +6,7 @@
 #include "engine/engine.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "model/chat_template.h"
 #include "model/formats/gguf.h"
 #include "model/formats/weights.h"
 #include "model/model_config.h"
@@ -134,6 +135,22 @@ TEST_F(QuantizedModelTest, AFileNeedsNothingBesideIt) {
   const ModelConfig config = *ReadModelConfig(out);
   EXPECT_EQ(config.eos_token_ids, ReadModelConfig(source)->eos_token_ids);
   EXPECT_EQ(config.context_length, ReadModelConfig(source)->context_length);
+}
+
+TEST_F(QuantizedModelTest, AFileHasBothChatTemplates) {
+  fs::copy(ShippedModelPath("storyteller-1m"), Path("talks"));
+  fs::permissions(Path("talks/tokenizer_config.json"), fs::perms::owner_all);
+  std::ofstream(Path("talks/tokenizer_config.json"))
+      << R"({"eos_token": "<|endoftext|>", "chat_template": [
+             {"name": "default", "template": "{{ messages[0].content }}{{ eos_token }}"},
+             {"name": "tool_use", "template": "{{ tools[0] }}"}]})";
+  ASSERT_TRUE(Quantize(Path("talks"), DType::kQ8_0, Path("talks.gguf")).ok());
+  const auto chat = ChatTemplate::Load(Path("talks.gguf"));
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  ChatInput input = ChatInputOf({{.role = "user", .content = "Hi"}}, absl::UnixEpoch());
+  EXPECT_EQ(chat->Render(input)->back().text, "<|endoftext|>");
+  input.tools = nlohmann::json::array({"a tool"});
+  EXPECT_EQ(chat->Render(input)->back().text, "a tool");
 }
 
 TEST_F(QuantizedModelTest, AGgufFileOfFloatsKeepsItsKeys) {

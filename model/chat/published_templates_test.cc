@@ -1,5 +1,5 @@
-// Chat templates of published models, which are not part of this tree: benchmarks/
-// check_chat_templates.py runs these cases, and says what they are.
+// Chat templates of published models, which are not part of this tree:
+// benchmarks/check_chat_templates.py makes the cases, and says what they are.
 #include <cstdlib>
 #include <fstream>
 #include <string>
