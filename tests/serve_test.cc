@@ -225,10 +225,11 @@ TEST(Serve, SamplesAndDraftsAsModelAndRequestSay) {
                                std::filesystem::perms::owner_all);
   std::ofstream(folder + "/generation_config.json") << R"({"do_sample": false})";
   const auto ask = [](int port, const std::string& fields) {
-    return Client(port)
-        .Ask("POST", "/v1/completions",
-             R"({"prompt": "Once", "max_tokens": 24, "ignore_eos": true)" + fields + "}")
-        .json();
+    const Answer answer = Client(port).Ask(
+        "POST", "/v1/completions",
+        R"({"prompt": "Once", "max_tokens": 24, "ignore_eos": true)" + fields + "}");
+    EXPECT_EQ(answer.status, 200) << answer.body;
+    return answer.json();
   };
   nlohmann::json greedy;
   {

@@ -125,7 +125,10 @@ absl::StatusOr<EngineOptions> EngineFlags::ToOptions() const {
   options.drafter = *kind;
   RETURN_IF_ERROR(ChooseModels(&options));
   const bool is_given = *kind != DrafterKind::kAuto;
-  if (is_given && !HasModel(*kind)) options.draft.clear();
+  // One that was asked for is for requests to choose, where they may.
+  options.all_drafters = all_drafters;
+  const bool is_for_requests = all_drafters && !draft.empty();
+  if (is_given && !HasModel(*kind) && !is_for_requests) options.draft.clear();
   if (is_given && HasModel(*kind) && options.draft.empty()) {
     return absl::InvalidArgumentError(absl::StrCat("--drafter: ", drafter, " needs a --draft"));
   }

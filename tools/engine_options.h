@@ -19,6 +19,7 @@ struct EngineFlags {
   // Without a target the pair of real models is taken where it is at hand, else the shipped pair;
   // if false always the shipped pair.
   bool prefers_real_pair = false;
+  bool all_drafters = false;  // EngineOptions'
   std::string target;
   std::string draft;
   std::string drafter = "auto";

@@ -31,7 +31,10 @@ namespace tandem {
 namespace {
 
 struct ServeFlags {
-  ServeFlags() { engine.prefers_real_pair = true; }
+  ServeFlags() {
+    engine.prefers_real_pair = true;
+    engine.all_drafters = true;
+  }
 
   EngineFlags engine;
   ServerOptions server;
@@ -107,7 +110,6 @@ absl::Status ServeFlags::Check() {
   engine_options.chunk_tokens = chunk_tokens;
   engine_options.prefix_cache = !no_prefix_cache;
   engine_options.warm_up = true;
-  engine_options.all_drafters = true;
   engine_options.callback_thread = CallbackThread::kEngine;  // the server waits in none
   ServiceOptions& service = server.service;
   ASSIGN_OR_RETURN(service.api_key, KeyOf(*this));
