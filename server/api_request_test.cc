@@ -64,7 +64,7 @@ TEST(ApiRequest, NamesWhatIsWrongWithACompletion) {
       {R"(, "temperature": "hot")", "temperature", "\"hot\""},
       {R"(, "temperature": 1e39)", "temperature", "1e+39"},
       {R"(, "top_p": [1])", "top_p", "[1]"},
-      {R"(, "top_k": -1)", "top_k", "-1"},
+      {R"(, "top_k": -2)", "top_k", "-2"},
       {R"(, "top_k": 1.5)", "top_k", "1.5"},
       {R"(, "top_k": 3000000000)", "top_k", "3000000000"},
       {R"(, "min_tokens": -1)", "min_tokens", "-1"},

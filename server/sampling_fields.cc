@@ -42,7 +42,8 @@ std::optional<std::vector<TokenId>> AsTokenIds(const Json& json) {
 void ReadSampling(RequestFields* fields, SamplingParams* sampling) {
   fields->Read("temperature", &sampling->temperature);
   fields->Read("top_p", &sampling->top_p);
-  fields->Read("top_k", &sampling->top_k, 0);
+  fields->Read("top_k", &sampling->top_k, -1);
+  if (sampling->top_k == -1) sampling->top_k = 0;  // vLLM's word for all
   fields->Read("min_p", &sampling->min_p);
   fields->Read("repetition_penalty", &sampling->repetition_penalty);
   fields->Read("frequency_penalty", &sampling->frequency_penalty);
