@@ -22,6 +22,7 @@ namespace tandem {
 namespace {
 
 constexpr int kMostThreads = 2;
+constexpr int64_t kBytesOfJob = 64 << 10;  // with its text, about
 
 using GrammarPtr = std::shared_ptr<const CompiledGrammar>;
 
@@ -97,6 +98,7 @@ struct ConstraintCompiler::Shared {
 
   // The job of this constraint, which is being done or kept.
   JobPtr FindOrAdd(const OutputConstraint& constraint, const std::shared_ptr<Shared>& self);
+  void Forget();
   void Work();
 };
 
@@ -117,8 +119,17 @@ ConstraintCompiler::Shared::JobPtr ConstraintCompiler::Shared::FindOrAdd(
   }
   waiting.push_back(job);
   kept.push_front(job);
-  if (kept.size() > static_cast<size_t>(limits.most_kept)) kept.pop_back();
   return job;
+}
+
+// Those that are compiled, the latest first, as long as they fit; and those that are not.
+void ConstraintCompiler::Shared::Forget() {
+  int64_t bytes = 0;
+  kept.remove_if([&](const JobPtr& job) {
+    if (!job->is_done) return false;
+    bytes += kBytesOfJob + (job->grammar.ok() ? (*job->grammar)->bytes() : 0);
+    return bytes > limits.most_kept_bytes;
+  });
 }
 
 // Until nothing waits.
@@ -138,6 +149,7 @@ void ConstraintCompiler::Shared::Work() {
     mutex.Lock();
     job->grammar = std::move(grammar);
     job->is_done = true;
+    Forget();
   }
   --num_threads;
   mutex.Unlock();

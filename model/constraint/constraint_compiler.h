@@ -1,6 +1,7 @@
 #ifndef TANDEM_MODEL_CONSTRAINT_CONSTRAINT_COMPILER_H_
 #define TANDEM_MODEL_CONSTRAINT_CONSTRAINT_COMPILER_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -21,7 +22,7 @@ class ConstraintCompiler {
     size_t most_bytes = size_t{256} << 10;  // of a constraint's text
     int most_depth = 128;                   // of its brackets
     absl::Duration time = absl::Seconds(10);
-    int most_kept = 64;  // grammars, beside those in use
+    int64_t most_kept_bytes = int64_t{128} << 20;  // of grammars, beside those in use
   };
 
   // `tokenizer` must outlive the compiler. `vocab_size` is the model's.

@@ -1,6 +1,7 @@
 #ifndef TANDEM_MODEL_CONSTRAINT_GRAMMAR_ENGINE_H_
 #define TANDEM_MODEL_CONSTRAINT_GRAMMAR_ENGINE_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,6 +25,7 @@ class CompiledGrammar {
   // `end_tokens` are allowed where the text is complete, and nowhere else.
   virtual std::shared_ptr<const TokenConstraint> EndingIn(
       absl::Span<const TokenId> end_tokens) const = 0;
+  virtual int64_t bytes() const = 0;  // of memory, about
 };
 
 // Compiles constraints for one vocabulary. Thread-safe.

@@ -111,6 +111,7 @@ class XGrammarGrammar final : public CompiledGrammar {
     return std::make_shared<XGrammarConstraint>(
         grammar_, std::vector<int>(end_tokens.begin(), end_tokens.end()));
   }
+  int64_t bytes() const override { return static_cast<int64_t>(grammar_.MemorySizeBytes()); }
 
  private:
   xgrammar::CompiledGrammar grammar_;
