@@ -17,6 +17,7 @@ import random
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 
@@ -114,14 +115,16 @@ class Server:
         command = [args.bin, "serve", "--port", str(self.port), "--threads", str(args.threads), "--drafter", args.drafter]
         command += ["--target", args.target] if args.target else []
         command += ["--draft", args.draft] if args.draft else []
-        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        self.log = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=self.log, text=True)
         for _ in range(600):
             try:
                 urllib.request.urlopen(f"http://127.0.0.1:{self.port}/health", timeout=5).read()
                 return
             except OSError:
                 if self.process.poll() is not None:
-                    lib.fail(f"the server ended: {self.process.stderr.read().strip()}")
+                    self.log.seek(0)
+                    lib.fail(f"the server ended: {self.log.read().strip()}")
                 time.sleep(.1)
         lib.fail("the server does not answer")
 
