@@ -194,7 +194,8 @@ absl::StatusOr<std::unique_ptr<Session>> NewSession(Request request, const Engin
   s.text = std::make_unique<OutputText>(
       pair.tokenizer.get(), s.tokens, request.stop, s.sampling.min_tokens,
       OutputText::Shown{.special_tokens = !request.skip_special_tokens,
-                        .stop = request.include_stop});
+                        .stop = request.include_stop,
+                        .of_special = request.shown_special_tokens});
   s.completion.prompt_tokens = s.prompt_length;
   s.completion.verifier = s.rule;
   s.completion.draft_tokens = drafts ? draft_tokens : 0;

@@ -23,7 +23,8 @@ absl::Status CheckStopStrings(absl::Span<const std::string> stops) {
 
 OutputText::OutputText(const Tokenizer* tokenizer, absl::Span<const TokenId> prompt,
                        absl::Span<const std::string> stops, int min_tokens, Shown shown)
-    : detokenizer_(Detokenizer::New(tokenizer, prompt, /*skip_special=*/!shown.special_tokens)),
+    : detokenizer_(Detokenizer::New(tokenizer, prompt, /*skip_special=*/!shown.special_tokens,
+                                    shown.of_special)),
       stops_(stops),
       min_tokens_(min_tokens),
       shows_stop_(shown.stop) {}

@@ -22,17 +22,20 @@ inline constexpr int kMostStopBytes = 16384;  // of all together
 // INVALID_ARGUMENT of the field "stop" if there are too many of them, or one is empty.
 absl::Status CheckStopStrings(absl::Span<const std::string> stops);
 
+// What a text leaves out where nobody asks for it.
+struct ShownInText {
+  bool special_tokens;
+  bool stop;                               // the stop string that was met
+  absl::Span<const TokenId> of_special{};  // those that are shown where others are not
+};
+
 // The text of a generation, token by token: decoded, cut exactly before the first stop string (or
 // behind it), and let out no earlier than it is certain. Held back are unfinished characters and
 // the longest end that a stop string may begin with. A token takes time in proportion to its own
 // bytes. Thread-compatible.
 class OutputText {
  public:
-  // What is left out where nobody asks for it.
-  struct Shown {
-    bool special_tokens;
-    bool stop;  // the stop string that was met
-  };
+  using Shown = ShownInText;
   // Text follows that of `prompt`. A stop string that the first `min_tokens` tokens complete is
   // text like any other. `tokenizer` must outlive this object.
   OutputText(const Tokenizer* tokenizer, absl::Span<const TokenId> prompt,

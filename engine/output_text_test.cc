@@ -223,6 +223,11 @@ TEST(OutputText, ShowsSpecialTokensIfAsked) {
   OutputText shown(words.tokenizer(), {}, {}, 0, {.special_tokens = true, .stop = false});
   EXPECT_TRUE(shown.Append(words.end()));
   EXPECT_EQ(shown.text(), "<end>");
+  const TokenId end = words.end();
+  OutputText this_one(words.tokenizer(), {}, {}, 0,
+                      {.special_tokens = false, .stop = false, .of_special = {&end, 1}});
+  EXPECT_TRUE(this_one.Append(end));
+  EXPECT_EQ(this_one.text(), "<end>");
 }
 
 TEST(OutputText, HoldsBackTheBeginningOfAStopString) {

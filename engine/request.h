@@ -40,7 +40,8 @@ struct Request {
   // special tokens.
   bool include_stop = false;
   bool skip_special_tokens = true;
-  std::optional<int> draft_tokens{};  // in place of the engine's
+  std::vector<TokenId> shown_special_tokens{};  // which it shows where others are skipped
+  std::optional<int> draft_tokens{};            // in place of the engine's
   // Likewise; one of Engine::drafters() or kNone.
   std::optional<DrafterKind> drafter{};
   std::optional<AcceptanceRule> verifier{};

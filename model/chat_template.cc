@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/field_error.h"
 #include "base/status_macros.h"
@@ -21,6 +22,7 @@ using Prompt = jinja::MarkedText;
 
 struct ChatTemplate::Programs {
   bool is_plain = false;
+  std::string texts;  // of all programs
   jinja::Template conversation;
   std::optional<jinja::Template> tool_use;
   jinja::Template::Variables tokens;
@@ -52,18 +54,18 @@ constexpr char kContinuation[] = "CONTINUE-FINAL-MESSAGE ";
 // An answer that no template writes itself.
 constexpr char kProbe[] = "probe-of-an-answer";
 
-bool IsUsualRole(const nlohmann::json& role) {
+bool IsUsualRole(const nlohmann::ordered_json& role) {
   return std::any_of(kRoles.begin(), kRoles.end(),
                      [&](std::string_view usual) { return IsText(role, View(usual)); });
 }
 
 // Trusts the names of roles.
-absl::StatusOr<Value> MessageValue(const nlohmann::json& message) {
+absl::StatusOr<Value> MessageValue(const nlohmann::ordered_json& message) {
   jinja::Dict dict;
   for (const auto& [key, member] : message.items()) {
     ASSIGN_OR_RETURN(Value value, jinja::FromJson(member));
     if (key == "role" && IsUsualRole(member)) value = Value::Own(value.text()->text());
-    ASSIGN_OR_RETURN(Value name, jinja::FromJson(nlohmann::json(key)));
+    ASSIGN_OR_RETURN(Value name, jinja::FromJson(nlohmann::ordered_json(key)));
     RETURN_IF_ERROR(dict.Set(std::move(name), std::move(value)));
   }
   for (const char* name : kReasoning) {
@@ -81,7 +83,7 @@ absl::Status CheckMessages(const ChatInput& input) {
   if (!input.messages.is_array()) return FieldError("messages", "is not a list");
   if (input.messages.empty()) return FieldError("messages", "is empty");
   for (size_t i = 0; i < input.messages.size(); ++i) {
-    const nlohmann::json& message = input.messages[i];
+    const nlohmann::ordered_json& message = input.messages[i];
     const std::string field = absl::StrCat("messages[", i, "]");
     if (!message.is_object()) return FieldError(field, "is not an object");
     if (!message.contains("role") || !message.at("role").is_string()) {
@@ -92,7 +94,7 @@ absl::Status CheckMessages(const ChatInput& input) {
   if (input.add_generation_prompt) {
     return FieldError("continue_final_message", "true is not possible with add_generation_prompt");
   }
-  const nlohmann::json& last = input.messages.back();
+  const nlohmann::ordered_json& last = input.messages.back();
   if (last.contains("content") && last.at("content").is_string()) return absl::OkStatus();
   return FieldError(absl::StrCat("messages[", input.messages.size() - 1, "].content"),
                     "is not a string, which continue_final_message goes on with");
@@ -103,7 +105,7 @@ absl::StatusOr<jinja::Template::Variables> VariablesOf(const ChatInput& input,
   jinja::Template::Variables variables = tokens;
   std::vector<Value> messages;
   for (size_t i = 0; i < input.messages.size(); ++i) {
-    nlohmann::json message = input.messages[i];
+    nlohmann::ordered_json message = input.messages[i];
     if (input.continue_final_message && i + 1 == input.messages.size()) {
       message["content"] = message["content"].get<std::string>() + kContinuation;
     }
@@ -171,6 +173,7 @@ absl::StatusOr<ChatTemplate> ChatTemplate::Parse(const Source& source) {
   ASSIGN_OR_RETURN(jinja::Template conversation,
                    ParseNamed("chat_template", is_plain ? kPlain : std::string_view(source.jinja)));
   Programs programs{.is_plain = is_plain,
+                    .texts = absl::StrCat(source.jinja, "\n", source.tool_use),
                     .conversation = std::move(conversation),
                     .tool_use = std::nullopt,
                     .tokens = {}};
@@ -210,6 +213,10 @@ absl::StatusOr<ChatTemplate> ChatTemplate::Parse(std::string_view jinja, std::st
 }
 
 bool ChatTemplate::is_plain() const { return programs_->is_plain; }
+
+bool ChatTemplate::Mentions(std::string_view text) const {
+  return absl::StrContains(programs_->texts, View(text));
+}
 
 std::string_view ChatTemplate::name() const { return is_plain() ? "plain" : "jinja"; }
 

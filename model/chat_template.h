@@ -62,6 +62,8 @@ class ChatTemplate {
 
   // Whether the model has no template of its own.
   bool is_plain() const;
+  // Whether `text` stands in a template of the model's own, which tells what it knows of.
+  bool Mentions(std::string_view text) const;
   // "jinja" or "plain".
   std::string_view name() const;
   // What the template writes behind an answer: the token that ends it, and perhaps more. Empty if

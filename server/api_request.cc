@@ -16,6 +16,7 @@
 #include "server/request_lengths.h"
 #include "server/sampling_fields.h"
 #include "server/structure_fields.h"
+#include "server/tool_fields.h"
 
 namespace tandem {
 namespace {
@@ -200,9 +201,6 @@ void ReadBestOf(RequestFields* fields, ApiRequest* request) {
 
 // What is known of chats elsewhere, and not done here.
 void RefuseUnservedChatFields(RequestFields* fields) {
-  fields->AllowOnly("tools", {Json::array()});
-  fields->AllowOnly("tool_choice", {"none", "auto"});
-  fields->AllowOnly("parallel_tool_calls", {true, false});
   fields->AllowOnly("functions", {Json::array()});
   fields->AllowOnly("function_call", {"none"});
   fields->AllowOnly("modalities", {Json::array({"text"})});
@@ -294,6 +292,7 @@ absl::StatusOr<ApiRequest> ParseChatRequest(absl::string_view body, const Served
   ChatInput chat;
   chat.now = now;
   ReadChatInput(&fields, &chat);
+  ReadTools(body, model, &fields, &chat, &request);
   RETURN_IF_ERROR(fields.Finish());
   ASSIGN_OR_RETURN(std::vector<TokenId> ids, EncodeChatInput(chat, model));
   request.prompts.push_back(std::move(ids));

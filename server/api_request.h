@@ -2,6 +2,7 @@
 #define TANDEM_SERVER_API_REQUEST_H_
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "nlohmann/json.hpp"
 #include "server/ignored_fields.h"
 #include "server/served_model.h"
+#include "server/tool_calls.h"
 
 namespace tandem {
 
@@ -34,6 +36,8 @@ struct ApiRequest {
   // engine may be asked for more.
   int num_logprobs = -1;
   int num_prompt_logprobs = -1;
+  // Of a chat with functions that the model may call: how the calls are found in its answers.
+  std::optional<ToolCallParser::Options> tools{};
   std::string constraint_field{};     // that gave `options.constraint`
   nlohmann::json repeated = nullptr;  // members that the answer to a response's request repeats
   IgnoredFields ignored{};            // that were sent, and mean nothing here

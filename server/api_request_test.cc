@@ -215,7 +215,7 @@ TEST(ApiRequest, NamesWhatIsWrongWithAChat) {
                {R"(, "max_tokens": 0)", "max_tokens", "0"},
                {R"(, "max_tokens": 4, "max_completion_tokens": 5)", "max_tokens", "4"},
                {R"(, "max_completion_tokens": 5000)", "max_completion_tokens", "5000"},
-               {R"(, "tools": [{}])", "tools", "[{}]"},
+               {R"(, "tools": [{}])", "tools[0].type", "\"\""},
                {R"(, "response_format": {"type": "xml"})", "response_format.type", "xml"},
                {R"(, "prompt": "x")", "prompt", "not known"}};
   for (const auto& c : cases) ExpectError(Chat(c.fields), c.param, c.given);

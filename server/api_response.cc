@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/hash_map.h"
 #include "base/string_view.h"
 #include "model/tokenizer/unicode.h"
 #include "nlohmann/json.hpp"
@@ -48,6 +49,22 @@ double MeanLogprob(const Completion& completion) {
   double sum = 0;
   for (const TokenLogprobs& row : completion.logprobs) sum += row.logprob;
   return completion.logprobs.empty() ? 0 : sum / static_cast<double>(completion.logprobs.size());
+}
+
+// An answer that ends in calls does so for their sake.
+std::string ReasonOf(FinishReason reason, int num_calls) {
+  return reason == FinishReason::kStop && num_calls > 0 ? "tool_calls"
+                                                        : std::string(NameOf(reason));
+}
+
+// Nine letters and digits, which is the only form that templates of Mistral's take.
+std::string CallId(const std::string& of) {
+  constexpr std::string_view kDigits =
+      "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+  uint64_t rest = TextHash()(of);
+  std::string id;
+  for (int i = 0; i < 9; ++i, rest /= kDigits.size()) id += kDigits[rest % kDigits.size()];
+  return id;
 }
 
 // About what the answer's JSON takes, so that its string need not grow, which doubles it.
@@ -150,14 +167,44 @@ std::vector<int> ApiResponse::BestOf(absl::Span<const Completion> completions) c
   return best;
 }
 
+Json ApiResponse::CallsJson(int choice, const AnswerDelta& delta, bool is_chunk) const {
+  Json calls = Json::array();
+  for (const AnswerDelta::Call& call : delta.calls) {
+    Json json = {{"function", {{"arguments", call.arguments}}}};
+    if (is_chunk) json["index"] = call.index;
+    if (!call.name.empty()) {
+      json["id"] = CallId(absl::StrCat(stamp_.id, "/", choice, "/", call.index));
+      json["type"] = "function";
+      json["function"]["name"] = call.name;
+    }
+    calls.push_back(std::move(json));
+  }
+  return calls;
+}
+
+void ApiResponse::WriteMessage(int choice, const Completion& completion, JsonWriter* json) const {
+  Json message = {
+      {"role", "assistant"}, {"content", request_->echoed + completion.text}, {"refusal", nullptr}};
+  std::string reason(NameOf(completion.finish_reason));
+  if (request_->tools.has_value()) {
+    ToolCallParser parser(*request_->tools);
+    AnswerDelta answer = parser.Push(completion.text);
+    answer.content = absl::StrCat(request_->echoed, answer.content, parser.Finish().content);
+    reason = ReasonOf(completion.finish_reason, parser.num_calls());
+    const bool is_null = answer.content.empty() && parser.num_calls() > 0;
+    message["content"] = is_null ? Json(nullptr) : Json(answer.content);
+    if (parser.num_calls() > 0) message["tool_calls"] = CallsJson(choice, answer, false);
+  }
+  json->Key("finish_reason").String(reason).Key("message").Value(message);
+}
+
 void ApiResponse::WriteChoice(int choice, const Completion& completion, JsonWriter* json) {
   const std::string& text = completion.text;
-  json->BeginObject().Key("index").Integer(choice).Key("finish_reason");
-  json->String(NameOf(completion.finish_reason));
+  json->BeginObject().Key("index").Integer(choice);
   if (request_->is_chat) {
-    json->Key("message").Value(
-        {{"role", "assistant"}, {"content", request_->echoed + text}, {"refusal", nullptr}});
+    WriteMessage(choice, completion, json);
   } else {
+    json->Key("finish_reason").String(NameOf(completion.finish_reason));
     json->Key("text").String(request_->echo ? PromptText(choice) + text : text);
   }
   AddTokens(completion.token_ids, completion.provenance, json);
@@ -184,12 +231,11 @@ std::vector<ApiResponse::Row> ApiResponse::RowsOf(int choice, const Completion& 
 
 // ---- Chunks ----
 
-void ApiResponse::BeginChunk(int choice, std::optional<FinishReason> finish_reason,
-                             JsonWriter* json) const {
+void ApiResponse::BeginChunk(int choice, const std::string& finish_reason, JsonWriter* json) const {
   json->BeginObject();
   AddEnvelope(/*is_chunk=*/true, json);
   json->Key("choices").BeginArray().BeginObject().Key("index").Integer(choice).Key("finish_reason");
-  finish_reason.has_value() ? json->String(NameOf(*finish_reason)) : json->Null();
+  finish_reason.empty() ? json->Null() : json->String(finish_reason);
 }
 
 void ApiResponse::EndChoices(JsonWriter* json) const {
@@ -207,11 +253,19 @@ void ApiResponse::AddText(std::string_view text, JsonWriter* json) const {
   json->EndObject();
 }
 
+void ApiResponse::AddDelta(int choice, const AnswerDelta& delta, JsonWriter* json) const {
+  Json members = Json::object();
+  if (!delta.content.empty()) members["content"] = delta.content;
+  if (!delta.calls.empty()) members["tool_calls"] = CallsJson(choice, delta, /*is_chunk=*/true);
+  json->Key("delta").Value(members);
+}
+
 std::string ApiResponse::FirstChunk(int choice) {
   std::string text;
   if (!request_->is_chat && !request_->echo) return text;
   JsonWriter json(&text);
-  BeginChunk(choice, std::nullopt, &json);
+  BeginChunk(choice, "", &json);
+  if (request_->tools.has_value()) progress_[choice].tools.emplace(*request_->tools);
   if (request_->is_chat) {
     json.Key("delta").Value({{"role", "assistant"}, {"content", request_->echoed}});
   } else {
@@ -229,8 +283,12 @@ std::string ApiResponse::Chunk(int choice, const OwnedPiece& piece) {
   JsonWriter json(&text);
   std::vector<Row> rows;
   for (const TokenLogprobs& row : piece.logprobs) rows.push_back({row.id, &row});
-  BeginChunk(choice, std::nullopt, &json);
-  AddText(piece.text, &json);
+  BeginChunk(choice, "", &json);
+  if (std::optional<ToolCallParser>& tools = progress_[choice].tools; tools.has_value()) {
+    AddDelta(choice, tools->Push(piece.text), &json);
+  } else {
+    AddText(piece.text, &json);
+  }
   AddTokens(piece.token_ids, piece.provenance, &json);
   if (request_->include_token_texts) AddTokenTexts(choice, piece.token_ids, &json);
   AddLogprobs(choice, rows, &json);
@@ -243,8 +301,13 @@ std::string ApiResponse::EndChunk(int choice, FinishReason finish_reason,
                                   absl::Span<const Completion> completions) {
   std::string text;
   JsonWriter json(&text);
-  BeginChunk(choice, finish_reason, &json);
-  AddText("", &json);
+  if (std::optional<ToolCallParser>& tools = progress_[choice].tools; tools.has_value()) {
+    BeginChunk(choice, ReasonOf(finish_reason, tools->num_calls()), &json);
+    AddDelta(choice, tools->Finish(), &json);
+  } else {
+    BeginChunk(choice, std::string(NameOf(finish_reason)), &json);
+    AddText("", &json);
+  }
   AddTokens({}, "", &json);
   AddLogprobs(choice, {}, &json);
   EndChoices(&json);
@@ -302,7 +365,8 @@ std::string ApiResponse::PromptText(int choice) const {
 }
 
 std::unique_ptr<Detokenizer> ApiResponse::NewDetokenizer(absl::Span<const TokenId> before) const {
-  return Detokenizer::New(model_->tokenizer, before, request_->options.skip_special_tokens);
+  return Detokenizer::New(model_->tokenizer, before, request_->options.skip_special_tokens,
+                          request_->options.shown_special_tokens);
 }
 
 // The token as text, or "bytes:\xe2\x82" for what is no text of its own.

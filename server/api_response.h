@@ -46,6 +46,7 @@ class ApiResponse final : public AnswerWriter {
     std::unique_ptr<Detokenizer> detokenizer;
     int num_characters = 0;
     std::unique_ptr<Detokenizer> token_texts{};  // likewise, for include_token_texts
+    std::optional<ToolCallParser> tools{};       // of a stream that may have calls
   };
   // A token that was asked about; the first of a prompt has no log-probability, but null.
   struct Row {
@@ -55,17 +56,21 @@ class ApiResponse final : public AnswerWriter {
 
   // These write members of the object that is open.
   void AddEnvelope(bool is_chunk, JsonWriter* json) const;
-  void AddText(std::string_view text, JsonWriter* json) const;  // of a chunk
+  void AddText(std::string_view text, JsonWriter* json) const;                  // of a chunk
+  void AddDelta(int choice, const AnswerDelta& delta, JsonWriter* json) const;  // likewise
   void AddTokens(absl::Span<const TokenId> ids, std::string_view provenance,
                  JsonWriter* json) const;
   void AddTokenTexts(int choice, absl::Span<const TokenId> ids, JsonWriter* json);
   void AddLogprobs(int choice, absl::Span<const Row> rows, JsonWriter* json);
   void AddReports(absl::Span<const Completion> completions, JsonWriter* json) const;
   // Opens a chunk and its choice, whose members come next.
-  void BeginChunk(int choice, std::optional<FinishReason> finish_reason, JsonWriter* json) const;
+  void BeginChunk(int choice, const std::string& finish_reason, JsonWriter* json) const;
   // Ends the choice; the chunk's other members come next.
   void EndChoices(JsonWriter* json) const;
 
+  // A message's "tool_calls", or in a chunk what is added to them.
+  nlohmann::json CallsJson(int choice, const AnswerDelta& delta, bool is_chunk) const;
+  void WriteMessage(int choice, const Completion& completion, JsonWriter* json) const;
   void WriteChoice(int choice, const Completion& completion, JsonWriter* json);
   void WriteChatLogprobs(absl::Span<const Row> rows, JsonWriter* json) const;
   void WriteCompletionLogprobs(Progress* progress, absl::Span<const Row> rows,

@@ -14,35 +14,37 @@ namespace tandem {
 namespace {
 
 using Json = nlohmann::json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr char kContentKinds[] = "a string or a list of text parts";
 
 // {"name": ..., "arguments": "{...}"}: with the object that the string spells.
-Json ReadFunctionCall(const Json* object, const std::string& path, RequestFields* call) {
+OrderedJson ReadFunctionCall(const Json* object, const std::string& path, RequestFields* call) {
   RequestFields function(object, path, call->ignored());
   std::string name;
   function.Read("name", &name);
   if (function.ok() && name.empty()) function.FailNot("name", name, "the name of a function");
-  Json arguments = Json::object();
+  OrderedJson arguments = OrderedJson::object();
   if (const Json* given = function.Find("arguments"); given != nullptr && given->is_object()) {
     arguments = *given;
   } else if (given != nullptr && !given->is_string()) {
     function.FailNot("arguments", *given, "a string of JSON");
   } else if (given != nullptr && !IsText(*given, "")) {
     const std::string field = function.PathOf("arguments");
-    absl::StatusOr<Json> parsed = ParseJson(given->get_ref<const std::string&>(), field);
-    if (parsed.ok()) arguments = *std::move(parsed);
+    absl::StatusOr<OrderedJson> parsed =
+        ParseOrderedJson(given->get_ref<const std::string&>(), field);
     function.Fail(parsed.status());
+    if (parsed.ok()) arguments = *std::move(parsed);
   }
   call->Fail(function.Finish());
   return {{"name", name}, {"arguments", std::move(arguments)}};
 }
 
-void ReadToolCalls(RequestFields* fields, Json* message) {
+void ReadToolCalls(RequestFields* fields, OrderedJson* message) {
   const Json* list = fields->Find("tool_calls");
   if (list == nullptr || *list == Json::array()) return;
   if (!list->is_array()) return fields->FailNot("tool_calls", *list, "a list of calls");
-  Json& calls = (*message)["tool_calls"];
+  OrderedJson& calls = (*message)["tool_calls"];
   for (size_t i = 0; i < list->size(); ++i) {
     RequestFields call(&(*list)[i], fields->PathOf(absl::StrCat("tool_calls[", i, "]")),
                        fields->ignored());
@@ -64,7 +66,7 @@ void ReadToolCalls(RequestFields* fields, Json* message) {
   }
 }
 
-void ReadMessages(RequestFields* fields, Json* messages) {
+void ReadMessages(RequestFields* fields, OrderedJson* messages) {
   const Json* list = fields->Find("messages");
   if (list == nullptr) return;
   if (!list->is_array() || list->empty()) {
@@ -105,7 +107,7 @@ std::string ReadContent(RequestFields* fields, bool may_lack) {
 }
 
 void ReadMessage(const Json& object, const std::string& path, RequestFields* parent,
-                 Json* messages) {
+                 OrderedJson* messages) {
   RequestFields fields(&object, path, parent->ignored());
   std::string role;
   fields.Read("role", &role);
@@ -113,7 +115,7 @@ void ReadMessage(const Json& object, const std::string& path, RequestFields* par
   if (role != "system" && role != "user" && role != "assistant" && role != "tool") {
     fields.FailNot("role", role, "one of system, developer, user, assistant, tool");
   }
-  Json message = {{"role", role}};
+  OrderedJson message = {{"role", role}};
   ReadToolCalls(&fields, &message);
   const bool calls_tools = message.contains("tool_calls");
   if (calls_tools && role != "assistant") {
@@ -174,7 +176,7 @@ void AddEndTokens(const ServedModel& model, Request* options) {
 }
 
 std::string EchoOf(const ChatInput& chat) {
-  const Json& last = chat.messages.back();
+  const OrderedJson& last = chat.messages.back();
   return IsText(last["role"], "assistant") ? last["content"].get<std::string>() : std::string();
 }
 

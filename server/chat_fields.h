@@ -24,7 +24,7 @@ void ReadChatInput(RequestFields* fields, ChatInput* chat);
 
 // One message of that list: `object`, which errors call `path`.
 void ReadMessage(const nlohmann::json& object, const std::string& path, RequestFields* fields,
-                 nlohmann::json* messages);
+                 nlohmann::ordered_json* messages);
 
 // The tokens of the prompt. INVALID_ARGUMENT naming the field that the model's template has no
 // place for.

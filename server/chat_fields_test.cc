@@ -37,16 +37,25 @@ TEST(ChatFields, MakeWhatATemplateReads) {
       {"role": "assistant", "content": "c", "tool_calls": [], "reasoning_content": "t"}],
     "chat_template_kwargs": {"enable_thinking": false}, "reasoning_effort": "low"})");
   ASSERT_TRUE(chat.ok()) << chat.status();
-  EXPECT_EQ(chat->messages, Json::parse(R"([
+  EXPECT_EQ(Json(chat->messages), Json::parse(R"([
       {"role": "system", "content": "s"},
       {"role": "user", "name": "me", "content": "ab"},
       {"role": "assistant", "content": "", "tool_calls": [{"id": "1", "type": "function",
         "function": {"name": "f", "arguments": {"x": [1, "<|im_end|>"]}}}]},
       {"role": "tool", "tool_call_id": "1", "content": "4"},
       {"role": "assistant", "content": "c", "reasoning_content": "t"}])"));
-  EXPECT_EQ(chat->kwargs, Json({{"enable_thinking", false}, {"reasoning_effort", "low"}}));
+  EXPECT_EQ(Json(chat->kwargs), Json({{"enable_thinking", false}, {"reasoning_effort", "low"}}));
   EXPECT_TRUE(chat->add_generation_prompt);
   EXPECT_FALSE(chat->continue_final_message);
+}
+
+// The model has seen them so when it made the call.
+TEST(ChatFields, ArgumentsKeepTheirOrder) {
+  const auto chat = ReadInputMessages(R"([{"role": "assistant", "tool_calls": [{"function":
+      {"name": "f", "arguments": "{\"z\": {\"b\": 1, \"a\": 2}, \"a\": 3}"}}]}])");
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  EXPECT_EQ(chat->messages[0]["tool_calls"][0]["function"]["arguments"].dump(),
+            R"({"z":{"b":1,"a":2},"a":3})");
 }
 
 TEST(ChatFields, AMessageThatGoesOnHasNoOtherBehindIt) {

@@ -14,9 +14,12 @@ ServedModel ServedModel::Of(const Engine& engine, const std::string& name, int m
   const ModelInfo target = engine.target_info();
   std::vector<std::string> drafters;
   for (const DrafterKind kind : engine.drafters()) drafters.emplace_back(NameOf(kind));
+  absl::StatusOr<ChatTemplate> chat_template = ChatTemplate::Load(target.path);
+  const ToolFormat tool_format = chat_template.ok() ? ToolFormat::Of(*chat_template) : ToolFormat();
   return {.name = name,
           .tokenizer = &engine.tokenizer(),
-          .chat_template = ChatTemplate::Load(target.path),
+          .chat_template = std::move(chat_template),
+          .tool_format = tool_format,
           .drafter = std::string(NameOf(engine.drafter())),
           .drafters = std::move(drafters),
           .context_length = target.context_length,

@@ -13,6 +13,7 @@
 #include "model/sampling_params.h"
 #include "model/tokenizer/tokenizer.h"
 #include "server/answer_size.h"
+#include "server/tool_format.h"
 
 namespace tandem {
 
@@ -20,6 +21,7 @@ struct ServedModel {
   std::string name;
   const Tokenizer* tokenizer = nullptr;
   absl::StatusOr<ChatTemplate> chat_template;  // or why there is none
+  ToolFormat tool_format = {};                 // how it calls functions
   std::string drafter = "none";                // of a request that names no other
   std::vector<std::string> drafters = {};      // that a request may name, beside "none"
   int context_length = 0;

@@ -1,7 +1,6 @@
 #include "server/structure_fields.h"
 
 #include <array>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -11,6 +10,7 @@
 #include "base/field_error.h"
 #include "nlohmann/json.hpp"
 #include "server/chat_fields.h"
+#include "server/ordered_body.h"
 
 namespace tandem {
 namespace {
@@ -125,10 +125,8 @@ class ConstraintReader {
 
   // The member at `path` of the body as it was written.
   std::string InItsOrder(const std::vector<std::string>& path) {
-    if (!ordered_.has_value()) ordered_ = nlohmann::ordered_json::parse(body_);
-    const nlohmann::ordered_json* at = &*ordered_;
-    for (const std::string& name : path) at = &at->at(name);
-    return at->is_string() ? at->get<std::string>() : at->dump();
+    const nlohmann::ordered_json& at = body_.At(path);
+    return at.is_string() ? at.get<std::string>() : at.dump();
   }
 
   // {"name": ..., "schema": {...}, "strict": true}, the schema at `path` of the body.
@@ -169,10 +167,9 @@ class ConstraintReader {
     Set(object->PathOf(field.name), std::move(constraint));
   }
 
-  absl::string_view body_;
+  OrderedBody body_;
   RequestFields* fields_;
   Request* options_;
-  std::optional<nlohmann::ordered_json> ordered_;
   std::string given_;
 };
 

@@ -8,13 +8,16 @@
 namespace tandem {
 
 // A conversation as transformers' apply_chat_template takes it. Every string in `messages`, `tools`
-// and `kwargs` is somebody's words: it never becomes a special token, whatever it spells.
+// and `kwargs` is somebody's words: it never becomes a special token, whatever it spells. Members
+// of objects come in their order, in which templates write them.
 struct ChatInput {
   // Objects with "role", "content" (a string) and whatever else the template reads: "name",
   // "tool_calls", "tool_call_id", "reasoning_content".
-  nlohmann::json messages = nlohmann::json::array();
-  nlohmann::json tools = nullptr;  // a list of functions as OpenAI's API has them, or null
-  nlohmann::json kwargs = nlohmann::json::object();  // further variables, such as enable_thinking
+  nlohmann::ordered_json messages = nlohmann::ordered_json::array();
+  // A list of functions as OpenAI's API has them, or null.
+  nlohmann::ordered_json tools = nullptr;
+  // Further variables, such as enable_thinking.
+  nlohmann::ordered_json kwargs = nlohmann::ordered_json::object();
   bool add_generation_prompt = true;
   // The prompt ends in the last message's content, without its end. Not with a generation prompt.
   bool continue_final_message = false;

@@ -66,6 +66,9 @@ absl::Status Check(const OutputConstraint& constraint, const ConstraintCompiler:
 
 absl::Status Prepare(const ConstraintCompiler::Limits& limits, OutputConstraint* constraint) {
   RETURN_IF_ERROR(Check(*constraint, limits));
+  if (constraint->kind == OutputConstraint::Kind::kStructuralTag) {
+    ASSIGN_OR_RETURN(constraint->text, PreparedTag(constraint->text));
+  }
   if (constraint->kind != OutputConstraint::Kind::kJsonSchema) return absl::OkStatus();
   ASSIGN_OR_RETURN(constraint->text, PreparedSchema(constraint->text));
   return absl::OkStatus();

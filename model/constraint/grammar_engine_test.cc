@@ -41,6 +41,14 @@ class Constraints : public testing::Test {
     EXPECT_TRUE(compiled.ok()) << compiled.status();
     return compiled.ok() ? *compiled : nullptr;
   }
+  bool Takes(const TokenConstraint& constraint, const std::string& text) const {
+    const auto state = constraint.Begin();
+    const std::vector<TokenId> tokens = *tokenizer->Encode(text, SpecialTokens::kPlain);
+    for (const TokenId token : tokens) {
+      if (!state->Accept(token)) return false;
+    }
+    return state->Accept(end);
+  }
   std::string ErrorOf(const OutputConstraint& constraint) {
     const auto compiled = compiler->Compile(constraint, {{end}});
     EXPECT_FALSE(compiled.ok());
@@ -186,6 +194,38 @@ TEST_F(Constraints, TextsKeepToThem) {
     EXPECT_TRUE(
         std::regex_match(RandomText(sum->Begin().get(), &random), std::regex("1([+][2-9]){2,3}=")));
   }
+}
+
+TEST_F(Constraints, TagsHoldWhatIsInThem) {
+  const char* const calls =
+      R"({"type": "tags_with_separator", "separator": "\n", "at_least_one": true,
+          "tags": [{"type": "tag", "begin": "<f>", "end": "</f>",
+                    "content": {"type": "json_schema", "json_schema":
+                        {"type": "object", "properties": {"n": {"type": "integer"}},
+                         "required": ["n"]}}},
+                   {"type": "tag", "begin": "<g>", "end": "</g>",
+                    "content": {"type": "json_schema", "strict": false,
+                                "json_schema": {"type": "object"}}}]})";
+  const auto constraint = Compile({.kind = Kind::kStructuralTag, .text = calls});
+  EXPECT_TRUE(Takes(*constraint, R"(<f>{"n": 1}</f>)"));
+  EXPECT_TRUE(Takes(*constraint, "<g>{\"x\": 1}</g>\n<f>{\"n\": 12}</f>"));
+  EXPECT_FALSE(Takes(*constraint, R"(<f>{"n": "1"}</f>)"));
+  EXPECT_FALSE(Takes(*constraint, R"(<f>{"n":  1}</f>)"));
+  EXPECT_FALSE(Takes(*constraint, R"(<f>{"n": 1, "x": 1}</f>)"));
+  EXPECT_FALSE(Takes(*constraint, "f"));
+  const char* const triggered =
+      R"({"type": "triggered_tags", "triggers": ["<f>"],
+          "tags": [{"type": "tag", "begin": "<f>", "end": "</f>", "content":
+                    {"type": "json_schema", "json_schema": {"type": "integer"}}}]})";
+  const auto at_will = Compile({.kind = Kind::kStructuralTag, .text = triggered});
+  EXPECT_TRUE(Takes(*at_will, "No < call"));
+  EXPECT_TRUE(Takes(*at_will, "One <f>1</f>."));
+  EXPECT_FALSE(Takes(*at_will, "One <f>x</f>"));
+  EXPECT_THAT(ErrorOf({.kind = Kind::kStructuralTag, .text = R"({"type": "nothing"})"}),
+              HasSubstr("nothing"));
+  EXPECT_THAT(ErrorOf({.kind = Kind::kStructuralTag,
+                       .text = R"({"type": "json_schema", "json_schema": {"not": {}}})"}),
+              HasSubstr("not"));
 }
 
 TEST_F(Constraints, TellWhatIsCertain) {

@@ -124,11 +124,23 @@ absl::Status Prepare(const std::string& path, OrderedJson* schema) {
   return absl::OkStatus();
 }
 
+absl::Status PrepareTag(OrderedJson* tag) {
+  if (!tag->is_structured()) return absl::OkStatus();
+  if (tag->is_object() && tag->contains("json_schema")) return Prepare("", &(*tag)["json_schema"]);
+  for (OrderedJson& inner : *tag) RETURN_IF_ERROR(PrepareTag(&inner));
+  return absl::OkStatus();
+}
+
 }  // namespace
 
+absl::StatusOr<std::string> PreparedTag(const std::string& text) {
+  ASSIGN_OR_RETURN(OrderedJson tag, ParseOrderedJson(text, "structural_tag"));
+  RETURN_IF_ERROR(PrepareTag(&tag));
+  return tag.dump();
+}
+
 absl::StatusOr<std::string> PreparedSchema(const std::string& text) {
-  RETURN_IF_ERROR(ParseJsonDocument(text, "schema").status());  // which has limits
-  OrderedJson schema = OrderedJson::parse(text);
+  ASSIGN_OR_RETURN(OrderedJson schema, ParseOrderedJson(text, "schema"));
   if (!schema.is_object()) {
     return absl::InvalidArgumentError(
         absl::StrCat("schema: found ", schema.dump(), ", allowed: an object"));

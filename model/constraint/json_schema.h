@@ -17,6 +17,9 @@ namespace tandem {
 // characters into strings, which no JSON parser takes. Those beside a pattern it warns of itself.
 absl::StatusOr<std::string> PreparedSchema(const std::string& text);
 
+// A structural tag with its schemas as the grammar engine takes them. Errors: PreparedSchema's.
+absl::StatusOr<std::string> PreparedTag(const std::string& text);
+
 }  // namespace tandem
 
 #endif  // TANDEM_MODEL_CONSTRAINT_JSON_SCHEMA_H_

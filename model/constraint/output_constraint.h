@@ -14,6 +14,9 @@ struct OutputConstraint {
     kRegex,       // what matches the expression in `text` from beginning to end
     kChoice,      // one of `choices`
     kGrammar,     // what the rule `root` of the grammar in `text` derives, in EBNF as GBNF has it
+    // What the format in `text` describes: one of XGrammar's structural tags. Parts of the type
+    // json_schema may say "strict": false, as `is_strict` does for a whole schema.
+    kStructuralTag,
   };
   Kind kind = Kind::kJsonObject;
   std::string text{};

@@ -129,6 +129,19 @@ std::string ChoiceGrammar(const std::vector<std::string>& choices) {
                       }));
 }
 
+// Schemas of a structural tag would allow white space without end.
+void SchemasToGrammars(nlohmann::ordered_json* tag) {
+  if (!tag->is_structured()) return;
+  if (!tag->is_object() || !tag->contains("json_schema")) {
+    for (nlohmann::ordered_json& inner : *tag) SchemasToGrammars(&inner);
+    return;
+  }
+  const xgrammar::Grammar grammar = xgrammar::Grammar::FromJSONSchema(
+      (*tag)["json_schema"].dump(), /*any_whitespace=*/false, /*indent=*/std::nullopt,
+      /*separators=*/std::nullopt, /*strict_mode=*/tag->value("strict", true));
+  *tag = {{"type", "grammar"}, {"grammar", grammar.ToString()}};
+}
+
 class XGrammarEngine final : public GrammarEngine {
  public:
   explicit XGrammarEngine(const xgrammar::TokenizerInfo& tokenizer)
@@ -162,6 +175,12 @@ class XGrammarEngine final : public GrammarEngine {
         return compiler_.CompileGrammar(ChoiceGrammar(constraint.choices));
       case OutputConstraint::Kind::kGrammar:
         return compiler_.CompileGrammar(constraint.text);
+      case OutputConstraint::Kind::kStructuralTag: {
+        auto tag = nlohmann::ordered_json::parse(constraint.text);
+        SchemasToGrammars(&tag);
+        return compiler_.CompileStructuralTag(
+            nlohmann::ordered_json{{"type", "structural_tag"}, {"format", tag}}.dump());
+      }
     }
     TANDEM_CHECK(false);
   }

@@ -109,7 +109,17 @@ absl::StatusOr<Json> ParseJson(absl::string_view text, absl::string_view file) {
   return std::move(*document);
 }
 
+absl::StatusOr<nlohmann::ordered_json> ParseOrderedJson(absl::string_view text,
+                                                        absl::string_view file) {
+  RETURN_IF_ERROR(ParseJsonDocument(text, file).status());  // which has limits
+  return nlohmann::ordered_json::parse(text);
+}
+
 bool IsText(const nlohmann::json& value, absl::string_view text) {
+  return value.is_string() && value.get_ref<const std::string&>() == text;
+}
+
+bool IsText(const nlohmann::ordered_json& value, absl::string_view text) {
   return value.is_string() && value.get_ref<const std::string&>() == text;
 }
 

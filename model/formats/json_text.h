@@ -32,6 +32,9 @@ class JsonDocument {
 absl::StatusOr<JsonDocument> ParseJsonDocument(absl::string_view text, absl::string_view file);
 // The same, of a file that is small or that nothing goes on without.
 absl::StatusOr<nlohmann::json> ParseJson(absl::string_view text, absl::string_view file);
+// The same, whose members come in the text's order.
+absl::StatusOr<nlohmann::ordered_json> ParseOrderedJson(absl::string_view text,
+                                                        absl::string_view file);
 
 // A value, a key or a name as an error message shows it: one line, printable, at most some 80
 // bytes.
@@ -40,6 +43,7 @@ std::string Shown(const nlohmann::json& value);
 // Whether `value` is this string. Its own == makes a value of the text first, within a function
 // that ends the process if there is no memory for that.
 bool IsText(const nlohmann::json& value, absl::string_view text);
+bool IsText(const nlohmann::ordered_json& value, absl::string_view text);
 std::string Quoted(absl::string_view text);
 
 }  // namespace tandem

@@ -3,7 +3,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "absl/algorithm/container.h"
 #include "model/tokenizer/unicode.h"
 
 namespace tandem {
@@ -11,14 +13,15 @@ namespace {
 
 class StreamDetokenizer final : public Detokenizer {
  public:
-  StreamDetokenizer(const Tokenizer* tokenizer, bool skip_special)
+  StreamDetokenizer(const Tokenizer* tokenizer, bool skip_special, absl::Span<const TokenId> shown)
       : tokenizer_(*tokenizer),
         rules_(tokenizer->text_rules()),
         skip_special_(skip_special),
+        shown_(shown.begin(), shown.end()),
         num_to_strip_(rules_.num_stripped) {}
 
   std::string Push(TokenId id) override {
-    if (skip_special_ && tokenizer_.IsSpecial(id)) return "";
+    if (skip_special_ && tokenizer_.IsSpecial(id) && !absl::c_linear_search(shown_, id)) return "";
     const std::optional<Tokenizer::TokenText> token = tokenizer_.TextOf(id, is_first_);
     if (!token.has_value()) return "";
     std::string text;
@@ -83,6 +86,7 @@ class StreamDetokenizer final : public Detokenizer {
   const Tokenizer& tokenizer_;
   const TextRules& rules_;
   const bool skip_special_;
+  const std::vector<TokenId> shown_;
   bool is_first_ = true;
   int num_to_strip_;
   std::string held_;  // bytes that may still become a character
@@ -91,9 +95,9 @@ class StreamDetokenizer final : public Detokenizer {
 }  // namespace
 
 std::unique_ptr<Detokenizer> Detokenizer::New(const Tokenizer* tokenizer,
-                                              absl::Span<const TokenId> context,
-                                              bool skip_special) {
-  auto detokenizer = std::make_unique<StreamDetokenizer>(tokenizer, skip_special);
+                                              absl::Span<const TokenId> context, bool skip_special,
+                                              absl::Span<const TokenId> shown) {
+  auto detokenizer = std::make_unique<StreamDetokenizer>(tokenizer, skip_special, shown);
   for (const TokenId id : context) (void)detokenizer->Push(id);
   return detokenizer;
 }

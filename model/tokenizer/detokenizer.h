@@ -22,9 +22,11 @@ class Detokenizer {
   virtual std::string Push(TokenId id) = 0;
   // At the end of the text: what is held back, as U+FFFD. Afterwards nothing is held.
   virtual std::string Flush() = 0;
-  // Continues after `context`, whose own text is not let out. `tokenizer` must outlive the result.
+  // Continues after `context`, whose own text is not let out. Of special tokens that are skipped
+  // those in `shown` are let out. `tokenizer` must outlive the result.
   static std::unique_ptr<Detokenizer> New(const Tokenizer* tokenizer,
-                                          absl::Span<const TokenId> context, bool skip_special);
+                                          absl::Span<const TokenId> context, bool skip_special,
+                                          absl::Span<const TokenId> shown = {});
 };
 
 }  // namespace tandem

@@ -40,6 +40,7 @@ struct Stream {
   std::vector<TokenId> context;
   std::vector<TokenId> ids;
   bool skip_special = false;
+  std::vector<TokenId> shown = {};
 };
 
 // The pieces and, last, what Flush gives.
@@ -48,7 +49,8 @@ std::vector<std::string> Pieces(const std::vector<std::string>& tokens, const st
   const auto tokenizer = MakeWithTokens(tokens, decoder);
   EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
   if (!tokenizer.ok()) return {};
-  const auto detokenizer = Detokenizer::New(tokenizer->get(), stream.context, stream.skip_special);
+  const auto detokenizer =
+      Detokenizer::New(tokenizer->get(), stream.context, stream.skip_special, stream.shown);
   std::vector<std::string> pieces;
   for (const TokenId id : stream.ids) pieces.push_back(detokenizer->Push(id));
   pieces.push_back(detokenizer->Flush());
@@ -66,6 +68,9 @@ TEST(Detokenizer, WithoutADecoderTokensAreWords) {
   EXPECT_THAT(Pieces({"a", "b"}, "null", {.context = {0}, .ids = {1}}), ElementsAre(" b", ""));
   EXPECT_THAT(Pieces({"a", "b"}, "null", {.context = {}, .ids = {2, 0}, .skip_special = true}),
               ElementsAre("", "a", ""));
+  EXPECT_THAT(Pieces({"a", "b"}, "null",
+                     {.context = {}, .ids = {0, 2, 1}, .skip_special = true, .shown = {2}}),
+              ElementsAre("a", " <s>", " b", ""));
 }
 
 TEST(Detokenizer, ByteLevelTokensOutsideTheAlphabetAreTheirOwnBytes) {
