@@ -130,6 +130,12 @@ TEST(ToolFields, MarkersMayBeSpecialTokens) {
       R"("tools": [{"type": "function", "function": {"name": "f", "strict": true}}])", model);
   EXPECT_THAT(std::string(strict.status().message()), HasSubstr("is a special token"));
   EXPECT_THAT(ToolChat(tools)->options.shown_special_tokens, testing::IsEmpty());
+  const auto pair = MakeTestEngine();
+  const auto chat =
+      ToolChat(tools + R"(, "logit_bias": {"0": 100}, "ignore_eos": true, "max_tokens": 2)", model);
+  const auto submitted = pair->Submit(chat->RequestOf(0), nullptr, nullptr);
+  ASSERT_TRUE(submitted.ok()) << submitted.status();
+  EXPECT_EQ(pair->Wait(*submitted, absl::Seconds(60))->text, "<|endoftext|><|endoftext|>");
 }
 
 // They would not reach the model.
