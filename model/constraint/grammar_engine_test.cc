@@ -286,7 +286,9 @@ TEST_F(Constraints, HaveLimits) {
       ErrorOf({.kind = Kind::kRegex, .text = std::string(200, '(') + "a" + std::string(200, ')')}),
       HasSubstr("200 brackets"));
   ConstraintCompiler hasty(tokenizer.get(), vocab_size(), {.time = absl::Nanoseconds(1)});
-  const OutputConstraint long_one{.kind = Kind::kRegex, .text = "(a|b){0,20000}"};
+  // Of some hundred milliseconds, which a wait of none does not outlast.
+  OutputConstraint long_one{.kind = Kind::kRegex, .text = "x"};
+  for (int i = 0; i < 3000; ++i) absl::StrAppend(&long_one.text, "|a", i, "(b|c)*d");
   auto compiled = hasty.Compile(long_one, {{end}});
   EXPECT_THAT(compiled.status().message(), HasSubstr("not compiled after"));
   for (int i = 0; i < 600 && !compiled.ok(); ++i) {
