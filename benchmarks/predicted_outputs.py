@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Predicted outputs on an edit-this-file task: what `prediction` gains over plain decoding and over the server's drafter.
+"""Predicted outputs: what `prediction` gains where the answer says most of it again.
 
-  predicted_outputs.py [--target F.gguf] [--max-tokens 400] [--repeat 5]
+  predicted_outputs.py [--target F.gguf] [--every 25] [--max-tokens 300] [--repeat 3]
 
-Small programs are to be written again with a name changed, and each request predicts the file as it was. Greedy; the ways take
-turns. A measurement, never a test: a small model edits badly, so that what it accepts of the prediction is a lower bound.
+The answers to a few questions are taken first, greedily and plainly. Then each question is asked again with a prediction: that
+answer, in which every 25th word is another, as the file is before an edit. Without any drafter, with the server's, and with the
+prediction in place of a drafter, in turns. The answers stay the same. A measurement, never a test.
 """
 import argparse
 import os
@@ -14,59 +15,15 @@ sys.dont_write_bytecode = True  # Nothing is written into the repository.
 import comparison as lib  # noqa: E402
 from constraints import Server  # noqa: E402
 
-FILES = [("total", "amount", """def add_prices(prices, tax):
-    total = 0
-    for price in prices:
-        total = total + price
-    total = total * (1 + tax)
-    if total < 0:
-        raise ValueError("total is negative")
-    return total
+QUESTIONS = ["Write a Python class for a bank account with methods to deposit, withdraw and transfer money.",
+             "Explain how a bicycle works, part by part.", "Write a letter to a landlord about a broken heater.",
+             "List the planets of the solar system with two facts about each."]
 
 
-def print_bill(prices, tax):
-    total = add_prices(prices, tax)
-    print("Items:", len(prices))
-    print("Total:", total)
-    return total
-"""), ("Counter", "Tally", """class Counter:
-    def __init__(self):
-        self.counts = {}
-
-    def add(self, word):
-        self.counts[word] = self.counts.get(word, 0) + 1
-
-    def most_common(self):
-        best = None
-        for word, count in self.counts.items():
-            if best is None or count > self.counts[best]:
-                best = word
-        return best
-
-
-def count_words(text):
-    counter = Counter()
-    for word in text.split():
-        counter.add(word)
-    return counter
-"""), ("path", "file_name", """import json
-
-
-def load_settings(path):
-    with open(path) as file:
-        return json.load(file)
-
-
-def save_settings(path, settings):
-    with open(path, "w") as file:
-        json.dump(settings, file, indent=2)
-
-
-def update_setting(path, name, value):
-    settings = load_settings(path)
-    settings[name] = value
-    save_settings(path, settings)
-""")]
+def edited(text, every):
+    """`text` with every so many-th word another."""
+    words = text.split(" ")
+    return " ".join("other" if i % every == every - 1 else word for i, word in enumerate(words))
 
 
 def main():
@@ -75,21 +32,27 @@ def main():
     parser.add_argument("--target", help="[the server's own choice]")
     parser.add_argument("--draft")
     parser.add_argument("--drafter", default="model+ngram")
-    parser.add_argument("--max-tokens", type=int, default=400)
-    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--every", type=int, default=25, help="words from one that differs to the next")
+    parser.add_argument("--max-tokens", type=int, default=300)
+    parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     args = parser.parse_args()
     server = Server(args)
 
+    def ask(question, drafter, prediction=None):
+        body = {"messages": [{"role": "user", "content": question}], "temperature": 0, "max_tokens": args.max_tokens}
+        if drafter != "none" or prediction is None:
+            body["speculation"] = {"drafter": drafter}
+        if prediction is not None:
+            body["prediction"] = {"type": "content", "content": prediction}
+        return server.ask(body)
+
+    originals = [ask(question, "none")["choices"][0]["message"]["content"] for question in QUESTIONS]
+
     def run(drafter, predicts):
         tokens, ms, accepted, rejected, texts = 0, 0.0, 0, 0, []
-        for old, new, text in FILES:
-            body = {"messages": [{"role": "user", "content": f"Write this Python file again with `{old}` renamed to `{new}`.\n\n```python\n{text}```"}],
-                    "temperature": 0, "max_tokens": args.max_tokens, "speculation": {"drafter": drafter} if drafter else {}}
-            if predicts:
-                del body["speculation"]
-                body["prediction"] = {"type": "content", "content": text}
-            answer = server.ask(body)
+        for question, original in zip(QUESTIONS, originals):
+            answer = ask(question, drafter, edited(original, args.every) if predicts else None)
             tokens += answer["usage"]["completion_tokens"]
             ms += answer["timings"]["e2e_ms"]
             details = answer["usage"]["completion_tokens_details"]
@@ -97,7 +60,7 @@ def main():
             texts.append(answer["choices"][0]["message"]["content"])
         return {"speed": tokens / ms * 1e3, "accepted": accepted, "rejected": rejected, "tokens": tokens, "texts": texts}
 
-    ways = {"plain": ("none", False), args.drafter: (args.drafter, False), f"prediction, {args.drafter}": (args.drafter, True)}
+    ways = {"plain": ("none", False), args.drafter: (args.drafter, False), f"prediction and {args.drafter}": (args.drafter, True)}
     for way in ways.values():
         run(*way)  # prompts are in the prefix cache from here on
     results = dict(zip(ways, lib.alternate(args.repeat, *[lambda way=way: run(*way) for way in ways.values()])))
