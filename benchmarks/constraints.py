@@ -14,15 +14,13 @@ import argparse
 import json
 import os
 import random
-import socket
-import subprocess
+import re
 import sys
-import tempfile
-import time
 import urllib.request
 
 sys.dont_write_bytecode = True  # Nothing is written into the repository.
 import comparison as lib  # noqa: E402
+import serving  # noqa: E402
 
 WORDS = ("name title city colour animal price weight year author genre rating status owner country height summary note category "
          "amount currency priority language distance speed temperature material shape mood season effort").split()
@@ -96,7 +94,6 @@ def is_valid(schema, value, root):
         return (isinstance(value, list) and schema["minItems"] <= len(value) <= schema["maxItems"]
                 and all(is_valid(schema["items"], item, root) for item in value))
     if kind == "string":
-        import re
         return (isinstance(value, str) and len(value) <= schema.get("maxLength", 10 ** 9)
                 and re.search(schema.get("pattern", ""), value) is not None)
     if kind == "integer":
@@ -105,38 +102,32 @@ def is_valid(schema, value, root):
             "null": value is None}[kind]
 
 
-class Server:
-    """`tandem serve` on a free port."""
+class ChatServer(serving.Server):
+    """`tandem serve` as the arguments say, asked for one answer at a time."""
 
     def __init__(self, args):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        command = [args.bin, "serve", "--port", str(self.port), "--threads", str(args.threads), "--drafter", args.drafter]
-        command += ["--target", args.target] if args.target else []
-        command += ["--draft", args.draft] if args.draft else []
-        self.log = tempfile.TemporaryFile("w+")
-        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=self.log, text=True)
-        for _ in range(600):
-            try:
-                urllib.request.urlopen(f"http://127.0.0.1:{self.port}/health", timeout=5).read()
-                return
-            except OSError:
-                if self.process.poll() is not None:
-                    self.log.seek(0)
-                    lib.fail(f"the server ended: {self.log.read().strip()}")
-                time.sleep(.1)
-        lib.fail("the server does not answer")
+        options = ["--threads", str(args.threads), "--drafter", args.drafter]
+        options += ["--target", args.target] if args.target else []
+        options += ["--draft", args.draft] if args.draft else []
+        super().__init__(args.bin, options)
 
     def ask(self, body):
-        request = urllib.request.Request(f"http://127.0.0.1:{self.port}/v1/chat/completions", data=json.dumps(body).encode(),
+        request = urllib.request.Request(self.url() + "/v1/chat/completions", data=json.dumps(body).encode(),
                                          headers={"content-type": "application/json"})
         with urllib.request.urlopen(request, timeout=600) as answer:
             return json.load(answer)
 
-    def close(self):
-        self.process.terminate()
-        self.process.wait(timeout=60)
+
+def chat_parser(doc, max_tokens):
+    """The options of scripts with a ChatServer."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", default=os.path.join(lib.ROOT, "build", "release", "tandem"))
+    parser.add_argument("--target", help="[the server's own choice]")
+    parser.add_argument("--draft")
+    parser.add_argument("--drafter", default="model+ngram")
+    parser.add_argument("--max-tokens", type=int, default=max_tokens)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    return parser
 
 
 def body_of(schema, thing, args, constrained, drafts):
@@ -149,19 +140,13 @@ def body_of(schema, thing, args, constrained, drafts):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bin", default=os.path.join(lib.ROOT, "build", "release", "tandem"))
-    parser.add_argument("--target", help="[the server's own choice]")
-    parser.add_argument("--draft")
-    parser.add_argument("--drafter", default="model+ngram")
+    parser = chat_parser(__doc__, max_tokens=256)
     parser.add_argument("--schemas", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--max-tokens", type=int, default=256)
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--json", metavar="F", help="also write the figures to this file")
     args = parser.parse_args()
 
-    maker, server = SchemaMaker(args.seed), Server(args)
+    maker, server = SchemaMaker(args.seed), ChatServer(args)
     ways = [(True, False), (True, True), (False, False), (False, True)]  # constrained, drafts
     runs = {way: [] for way in ways}
     counts = {"valid": 0, "ended": 0, "same": 0, "compiled_ms": []}
@@ -179,7 +164,7 @@ def main():
             counts["valid"] += ended and is_valid(schema, json.loads(texts[1]["message"]["content"]), schema)
         except ValueError:
             lib.say(f"schema {i}: not JSON: {texts[1]['message']['content']!r}")
-    server.close()
+    server.stop()
 
     def per_token(way):
         """Milliseconds per token behind the first, medians over answers of four tokens and more."""

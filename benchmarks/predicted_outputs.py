@@ -7,13 +7,11 @@ The answers to a few questions are taken first, greedily and plainly. Then each 
 answer, in which every 25th word is another, as the file is before an edit. Without any drafter, with the server's, and with the
 prediction in place of a drafter, in turns. The answers stay the same. A measurement, never a test.
 """
-import argparse
-import os
 import sys
 
 sys.dont_write_bytecode = True  # Nothing is written into the repository.
 import comparison as lib  # noqa: E402
-from constraints import Server  # noqa: E402
+from constraints import ChatServer, chat_parser  # noqa: E402
 
 QUESTIONS = ["Write a Python class for a bank account with methods to deposit, withdraw and transfer money.",
              "Explain how a bicycle works, part by part.", "Write a letter to a landlord about a broken heater.",
@@ -27,17 +25,11 @@ def edited(text, every):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bin", default=os.path.join(lib.ROOT, "build", "release", "tandem"))
-    parser.add_argument("--target", help="[the server's own choice]")
-    parser.add_argument("--draft")
-    parser.add_argument("--drafter", default="model+ngram")
+    parser = chat_parser(__doc__, max_tokens=300)
     parser.add_argument("--every", type=int, default=25, help="words from one that differs to the next")
-    parser.add_argument("--max-tokens", type=int, default=300)
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
     args = parser.parse_args()
-    server = Server(args)
+    server = ChatServer(args)
 
     def ask(question, drafter, prediction=None):
         body = {"messages": [{"role": "user", "content": question}], "temperature": 0, "max_tokens": args.max_tokens}
@@ -64,7 +56,7 @@ def main():
     for way in ways.values():
         run(*way)  # prompts are in the prefix cache from here on
     results = dict(zip(ways, lib.alternate(args.repeat, *[lambda way=way: run(*way) for way in ways.values()])))
-    server.close()
+    server.stop()
     plain = results["plain"]
     rows = []
     for name, turns in results.items():
