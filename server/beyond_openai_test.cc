@@ -17,19 +17,7 @@ using ::testing::HasSubstr;
 using Json = nlohmann::json;
 
 Engine* SharedPair() {
-  static Engine* const engine = [] {
-    EngineOptions options;
-    options.target = TestModel("storyteller-7m");
-    options.draft = TestModel("storyteller-1m");
-    options.device = "cpu";
-    options.threads = 1;
-    options.compute = "f32";
-    options.kv_memory_bytes = 64 << 20;
-    options.all_drafters = true;
-    auto made = Engine::Create(options);
-    TANDEM_CHECK(made.ok());
-    return made->release();
-  }();
+  static Engine* const engine = MakeTestEngine(/*all_drafters=*/true).release();
   return engine;
 }
 

@@ -37,7 +37,7 @@ inline std::string TestModel(const std::string& name) {
 }
 
 // The shipped pair on one thread in f32, as tests of engines run it.
-inline std::unique_ptr<Engine> MakeTestEngine() {
+inline std::unique_ptr<Engine> MakeTestEngine(bool all_drafters = false) {
   EngineOptions options;
   options.target = TestModel("storyteller-7m");
   options.draft = TestModel("storyteller-1m");
@@ -45,6 +45,7 @@ inline std::unique_ptr<Engine> MakeTestEngine() {
   options.threads = 1;
   options.compute = "f32";
   options.kv_memory_bytes = 64 << 20;
+  options.all_drafters = all_drafters;
   auto engine = Engine::Create(options);
   TANDEM_CHECK(engine.ok());
   return *std::move(engine);

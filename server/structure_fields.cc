@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
+#include "absl/functional/function_ref.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/field_error.h"
@@ -44,23 +45,16 @@ class ConstraintReader {
   void ReadResponseFormat() {
     const Json* format = fields_->Find("response_format");
     if (format == nullptr) return;
-    RequestFields inner(format, fields_->PathOf("response_format"), fields_->ignored());
-    std::string type;
-    inner.Read("type", &type);
-    if (type == "json_object") {
-      Set("response_format", {.kind = Kind::kJsonObject});
-    } else if (type == "json_schema") {
+    RequestFields inner(format, "response_format", fields_->ignored());
+    ReadFormat("response_format", &inner, [&] {
       const Json* object = inner.Find("json_schema");
       if (object == nullptr) {
-        inner.FailNot("json_schema", nullptr, "an object with a schema");
-      } else {
-        RequestFields schema(object, inner.PathOf("json_schema"), fields_->ignored());
-        ReadJsonSchema("response_format", &schema, {"response_format", "json_schema", "schema"});
-        inner.Fail(schema.Finish());
+        return inner.FailNot("json_schema", nullptr, "an object with a schema");
       }
-    } else if (inner.ok() && type != "text") {
-      inner.FailNot("type", type, "one of text, json_object, json_schema");
-    }
+      RequestFields schema(object, inner.PathOf("json_schema"), fields_->ignored());
+      ReadJsonSchema("response_format", &schema, {"response_format", "json_schema", "schema"});
+      inner.Fail(schema.Finish());
+    });
     fields_->Fail(inner.Finish());
   }
 
@@ -72,15 +66,9 @@ class ConstraintReader {
     inner.AllowOnly("verbosity", {"medium"});
     if (const Json* object = inner.Find("format"); object != nullptr) {
       RequestFields format(object, "text.format", fields_->ignored());
-      std::string type;
-      format.Read("type", &type);
-      if (type == "json_object") {
-        Set("text.format", {.kind = Kind::kJsonObject});
-      } else if (type == "json_schema") {
+      ReadFormat("text.format", &format, [&] {
         ReadJsonSchema("text.format", &format, {"text", "format", "schema"});
-      } else if (format.ok() && type != "text") {
-        format.FailNot("type", type, "one of text, json_object, json_schema");
-      }
+      });
       inner.Fail(format.Finish());
     }
     fields_->Fail(inner.Finish());
@@ -121,6 +109,20 @@ class ConstraintReader {
     }
     given_ = field;
     options_->constraint = std::move(constraint);
+  }
+
+  // What both kinds of API have in common: `read_schema` reads what is theirs.
+  void ReadFormat(const std::string& field, RequestFields* format,
+                  absl::FunctionRef<void()> read_schema) {
+    std::string type;
+    format->Read("type", &type);
+    if (type == "json_object") {
+      Set(field, {.kind = Kind::kJsonObject});
+    } else if (type == "json_schema") {
+      read_schema();
+    } else if (format->ok() && type != "text") {
+      format->FailNot("type", type, "one of text, json_object, json_schema");
+    }
   }
 
   // The member at `path` of the body as it was written.

@@ -10,7 +10,6 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
 #include "base/field_error.h"
 #include "base/guard.h"
@@ -26,14 +25,9 @@ constexpr int64_t kBytesOfJob = 64 << 10;  // with its text, about
 
 using GrammarPtr = std::shared_ptr<const CompiledGrammar>;
 
-// The same of the same constraints alone.
-std::string KeyOf(const OutputConstraint& constraint) {
-  std::string key = absl::StrCat(static_cast<int>(constraint.kind), constraint.is_strict ? "s" : "",
-                                 ":", constraint.text);
-  for (const std::string& choice : constraint.choices) {
-    absl::StrAppend(&key, choice.size(), ":", choice);
-  }
-  return key;
+bool AreTheSame(const OutputConstraint& a, const OutputConstraint& b) {
+  return a.kind == b.kind && a.is_strict == b.is_strict && a.text == b.text &&
+         a.choices == b.choices;
 }
 
 // The most brackets that are open at once, those in strings and classes included.
@@ -82,7 +76,6 @@ struct ConstraintCompiler::Shared {
 
   struct Job {
     OutputConstraint constraint;
-    std::string key;
     bool is_done = false;
     absl::StatusOr<GrammarPtr> grammar = absl::InternalError("not compiled");
   };
@@ -107,15 +100,14 @@ struct ConstraintCompiler::Shared {
 
 ConstraintCompiler::Shared::JobPtr ConstraintCompiler::Shared::FindOrAdd(
     const OutputConstraint& constraint, const std::shared_ptr<Shared>& self) {
-  const std::string key = KeyOf(constraint);
-  const auto it = absl::c_find_if(kept, [&](const JobPtr& job) { return job->key == key; });
+  const auto it = absl::c_find_if(
+      kept, [&](const JobPtr& job) { return AreTheSame(job->constraint, constraint); });
   if (it != kept.end()) {
     kept.splice(kept.begin(), kept, it);
     return kept.front();
   }
   auto job = std::make_shared<Job>();
   job->constraint = constraint;
-  job->key = key;
   if (num_threads < kMostThreads) {
     std::thread([self] { self->Work(); }).detach();
     ++num_threads;
