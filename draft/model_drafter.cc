@@ -67,15 +67,27 @@ absl::Span<const TokenId> ModelDrafter::ReadDrafted(const TokenId& token) const 
   return vocabulary_ == nullptr ? absl::MakeConstSpan(&token, 1) : vocabulary_->Reading(token);
 }
 
+// How far the text may reach is not known here: a draft's cache is of the variant for its prompt,
+// and drafts beyond that are worse, not wrong.
+KvSequence ModelDrafter::Begin(absl::Span<const TokenId> prompt) {
+  return cache_->NewSequenceWithPrefix(prompt,
+                                       model_->cache_variant(static_cast<int>(prompt.size())));
+}
+
 std::unique_ptr<DraftState> ModelDrafter::NewState(absl::Span<const TokenId> prompt) {
   auto state = std::make_unique<State>(states_);
-  state->kv = cache_->NewSequenceWithPrefix(Read(state.get(), prompt));
+  state->kv = Begin(Read(state.get(), prompt));
   return state;
 }
 
 void ModelDrafter::LookAgain(DraftState* state, absl::Span<const TokenId> tokens) {
   State& s = State::Of(state);
-  KvSequence found = cache_->NewSequenceWithPrefix(Read(&s, tokens));
+  const absl::Span<const TokenId> read = Read(&s, tokens);
+  if (s.kv.length() == 0) {
+    s.kv = Begin(read);
+    return;
+  }
+  KvSequence found = cache_->NewSequenceWithPrefix(read, s.kv.variant());
   if (found.length() > s.kv.length()) s.kv = std::move(found);
 }
 

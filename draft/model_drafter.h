@@ -50,6 +50,7 @@ class ModelDrafter final : public Drafter {
 
   // `context` in the draft's tokens; valid until the state changes.
   absl::Span<const TokenId> Read(State* state, absl::Span<const TokenId> context) const;
+  KvSequence Begin(absl::Span<const TokenId> prompt);
   // A drafted token in the draft's: one.
   absl::Span<const TokenId> ReadDrafted(const TokenId& token) const;
   // A row over the target's tokens, as far as the draft has them; valid until the next call.

@@ -367,7 +367,8 @@ std::vector<Session*> EngineImpl::Admit() {
     if (!session->finished) going_on.push_back(session.get());
   }
   const auto find_prefix = [this](const Session& session) {
-    return pair_.target_cache->NewSequenceWithPrefix(Reusable(session));
+    return pair_.target_cache->NewSequenceWithPrefix(
+        Reusable(session), pair_.target->cache_variant(session.max_length));
   };
   const auto begin = [this](Session* session, KvSequence found) {
     Begin(session, std::move(found));
@@ -421,7 +422,8 @@ bool EngineImpl::LookAgain(absl::Span<const RoundStep> steps) {
   for (const RoundStep& step : steps) {
     Session& s = *step.session;
     if (s.num_pending() <= kMostWithoutChunk) continue;
-    KvSequence longer = pair_.target_cache->NewSequenceWithPrefix(Reusable(s));
+    KvSequence longer =
+        pair_.target_cache->NewSequenceWithPrefix(Reusable(s), s.target_kv.variant());
     if (longer.length() <= s.target_kv.length()) continue;
     TakePrefix(&s, std::move(longer));
     LookForDrafts(&s);

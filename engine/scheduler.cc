@@ -17,6 +17,7 @@ int RowsOf(const Session& session) {
 // How many of the tokens that `session` lacks it will find in the prefix cache after this round,
 // because `other` reads `num_fed` of the same text: those of full pages, but for the last token.
 int NumFoundBehind(const Session& session, const Session& other, int num_fed) {
+  if (session.target_kv.variant() != other.target_kv.variant()) return 0;
   const auto page_size = static_cast<size_t>(session.target_kv.cache()->layout().page_size);
   const absl::Span<const PageId> own_pages = session.target_kv.pages();
   const absl::Span<const PageId> pages = other.target_kv.pages();

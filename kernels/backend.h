@@ -60,7 +60,7 @@ class Buffer {
 // How the parts of a packed weight lie in it.
 enum class PartOrder {
   kConcatenated,  // part after part: queries, keys and values as one product
-  kGateAndUp,     // two parts of one shape, laid out for MatMulSwiGlu
+  kGateAndUp,     // two parts of one shape, laid out for MatMulGated
 };
 
 // One stretch of a packed weight's outputs: a row-major matrix in host memory and its bias.
@@ -92,12 +92,12 @@ struct HeadNorms {
   float epsilon = 0.0f;
 };
 
-// Rows that a product is to normalise first, as RmsNorm does.
+// Rows that a product is to normalise first, as RmsNorm does, or to take as they are.
 struct NormedRows {
   ConstMatrixView x;
-  const float* weight = nullptr;  // [x.cols]
+  const float* weight = nullptr;  // [x.cols], or none: then nothing else is looked at
   float epsilon = 0.0f;
-  MatrixView normed;  // of x's shape, or x itself: where they may be left
+  MatrixView normed{};  // of x's shape, or x itself: where they may be left
 };
 
 // Work that is enqueued again and again, such as a model's passes. Where the device can repeat work
@@ -194,6 +194,15 @@ class Backend {
   // out[r] = x[r] / sqrt(mean(x[r]^2) + epsilon) * weight.   weight: [cols]; out may be x
   virtual void RmsNorm(ConstMatrixView x, const float* weight, float epsilon, MatrixView out) = 0;
 
+  // out[r] = x[r] - mean(x[r]): what RmsNorm makes a layer norm of.   out may be x
+  virtual void SubtractMean(ConstMatrixView x, MatrixView out) = 0;
+
+  // x = scale * x, or with a cap c > 0 c * tanh(scale * x / c).
+  virtual void ScaleAndCap(float scale, float soft_cap, MatrixView x) = 0;
+
+  // sum += scale * x.   sum: of x's shape
+  virtual void AddScaled(ConstMatrixView x, float scale, MatrixView sum) = 0;
+
   // out = x * transpose(weight) + bias, accumulated in f32. With weights of blocks the activations
   // are quantised too, by groups of 32 of a row.
   //   x: [rows, inputs]; out: [rows, outputs]
@@ -211,22 +220,24 @@ class Backend {
     TANDEM_CHECK(weight.order == PartOrder::kConcatenated && weight.outputs == sum.cols);
     Product(x, weight, ProductEnd::kAdd, sum);
   }
-  // out = silu(gate) * up with gate, up = the halves of a product, silu(g) = g / (1 + exp(-g)).
+  // out = activation(gate) * up with gate, up = the halves of a product.
   //   weight: packed kGateAndUp, outputs = 2 * out.cols
-  void MatMulSwiGlu(ConstMatrixView x, const PackedWeight& weight, MatrixView out) {
+  void MatMulGated(ConstMatrixView x, const PackedWeight& weight, Activation activation,
+                   MatrixView out) {
     TANDEM_CHECK(weight.order == PartOrder::kGateAndUp && weight.outputs == 2 * out.cols);
-    Product(x, weight, ProductEnd::kSwiGlu, out);
+    Product(x, weight, GatedEnd(activation), out);
   }
-  void MatMulSwiGlu(const NormedRows& rows, const PackedWeight& weight, MatrixView out) {
+  void MatMulGated(const NormedRows& rows, const PackedWeight& weight, Activation activation,
+                   MatrixView out) {
     TANDEM_CHECK(weight.order == PartOrder::kGateAndUp && weight.outputs == 2 * out.cols);
-    NormedProduct(rows, weight, ProductEnd::kSwiGlu, out);
+    NormedProduct(rows, weight, GatedEnd(activation), out);
   }
 
-  // out[r] = the cosines, then the sines, of position(r) * inverse_frequencies, times `scale`.
-  // Angles are products in f32, as the reference computes them.
-  //   inverse_frequencies: [head_dim / 2]; lengths: [rows.batch]; out: [rows, head_dim]
+  // out[r] = the cosines, then the sines, of position(r) times the inverse frequencies of the row's
+  // sequence, each times its magnitude. Angles are products in f32, as the reference computes them.
+  //   lengths: [rows.batch]; out: [rows, head_dim]
   virtual void RotaryAngles(const RaggedRows& rows, const int32_t* lengths,
-                            const float* inverse_frequencies, float scale, MatrixView out) = 0;
+                            const RotaryTables& tables, MatrixView out) = 0;
 
   // Normalises (if asked) and rotates the queries and keys of `qkv` in place, pairing element i of
   // a head with i + head_dim / 2, and writes the keys and values into the cache at each row's
@@ -237,11 +248,10 @@ class Backend {
 
   // Causal attention of each row to its sequence's cache (which holds the rows' own keys already):
   // out[r, h] = sum_t softmax_t(scale * q[r, h] . k[t, g]) v[t, g], g = h / (num_heads /
-  // num_kv_heads), over positions t in (p - window, p] of row position p; window 0 means all of [0,
-  // p].
+  // num_kv_heads), over positions t in (p - window, p] of row position p, or all of [0, p].
   //   q: [rows, num_heads * head_dim], the head of qkv; out: the same shape
-  virtual void Attend(ConstMatrixView q, const RaggedRows& rows, const PagedKvView& kv, float scale,
-                      int window, MatrixView out) = 0;
+  virtual void Attend(ConstMatrixView q, const RaggedRows& rows, const PagedKvView& kv,
+                      const AttentionForm& form, MatrixView out) = 0;
 
  protected:
   friend class Buffer;
@@ -251,6 +261,7 @@ class Backend {
   // Likewise.
   virtual void NormedProduct(const NormedRows& rows, const PackedWeight& weight, ProductEnd end,
                              MatrixView out) {
+    if (rows.weight == nullptr) return Product(rows.x, weight, end, out);
     RmsNorm(rows.x, rows.weight, rows.epsilon, rows.normed);
     Product(rows.normed, weight, end, out);
   }

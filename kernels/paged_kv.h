@@ -71,6 +71,20 @@ struct RaggedRows {
   int num_rows = 0;
 };
 
+// What positions turn queries and keys by, in a backend's memory.
+struct RotaryTables {
+  const float* inverse_frequencies = nullptr;  // [tables, head_dim / 2]; 0 for what does not turn
+  const float* magnitudes = nullptr;           // [head_dim / 2]: of cosines and sines
+  const int32_t* of_sequence = nullptr;        // [batch]: the table of each sequence
+};
+
+// How scores become weights.
+struct AttentionForm {
+  float scale = 1.0f;
+  int window = 0;         // positions that a row sees, itself included; 0: all up to its own
+  float soft_cap = 0.0f;  // scores s become cap * tanh(s / cap); 0: they stay
+};
+
 }  // namespace tandem
 
 #endif  // TANDEM_KERNELS_PAGED_KV_H_

@@ -54,17 +54,20 @@ class MemoryBackend : public Backend {
   void GatherRows(ConstMatrixView, const int32_t*, MatrixView) override { std::abort(); }
   void FindLargest(ConstMatrixView, int32_t*) override { std::abort(); }
   void RmsNorm(ConstMatrixView, const float*, float, MatrixView) override { std::abort(); }
+  void SubtractMean(ConstMatrixView, MatrixView) override { std::abort(); }
+  void ScaleAndCap(float, float, MatrixView) override { std::abort(); }
+  void AddScaled(ConstMatrixView, float, MatrixView) override { std::abort(); }
   void Product(ConstMatrixView, const PackedWeight&, ProductEnd, MatrixView) override {
     std::abort();
   }
-  void RotaryAngles(const RaggedRows&, const int32_t*, const float*, float, MatrixView) override {
+  void RotaryAngles(const RaggedRows&, const int32_t*, const RotaryTables&, MatrixView) override {
     std::abort();
   }
   void RotateAndCache(MatrixView, ConstMatrixView, const HeadNorms&, const RaggedRows&,
                       const PagedKvView&) override {
     std::abort();
   }
-  void Attend(ConstMatrixView, const RaggedRows&, const PagedKvView&, float, int,
+  void Attend(ConstMatrixView, const RaggedRows&, const PagedKvView&, const AttentionForm&,
               MatrixView) override {
     std::abort();
   }

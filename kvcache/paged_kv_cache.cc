@@ -69,10 +69,10 @@ PagedKvCache::PagedKvCache(Backend* backend, const KvLayout& layout, int num_pag
       pool_(num_pages),
       prefixes_(num_pages, layout.page_size) {}
 
-KvSequence PagedKvCache::NewSequenceWithPrefix(absl::Span<const TokenId> tokens) {
-  KvSequence sequence(this);
+KvSequence PagedKvCache::NewSequenceWithPrefix(absl::Span<const TokenId> tokens, int variant) {
+  KvSequence sequence(this, variant);
   const size_t page_size = layout_.page_size;
-  PageId last = PrefixIndex::kNoPage;
+  PageId last = PrefixIndex::RootOf(variant);
   for (size_t begin = 0; begin + page_size < tokens.size(); begin += page_size) {
     last = prefixes_.Find(last, tokens.subspan(begin, page_size));
     if (last == PrefixIndex::kNoPage) break;
@@ -96,7 +96,7 @@ void PagedKvCache::Publish(absl::Span<const TokenId> tokens, KvSequence* sequenc
   std::vector<PageId>& pages = sequence->pages_;
   int num_known = num_full;
   while (num_known > 0 && !prefixes_.Contains(pages[num_known - 1])) --num_known;
-  PageId last = num_known > 0 ? pages[num_known - 1] : PrefixIndex::kNoPage;
+  PageId last = num_known > 0 ? pages[num_known - 1] : PrefixIndex::RootOf(sequence->variant_);
   if (num_known > 0) {  // else these are not the sequence's contents
     TANDEM_CHECK(prefixes_.DepthOf(last) == num_known - 1);
     TANDEM_CHECK(prefixes_.TokensOf(last) == tokens_of(num_known - 1));

@@ -36,6 +36,9 @@ class KvSequence {
   ~KvSequence();
 
   int length() const { return length_; }
+  // What the cache holds of a text may depend on this beside the text:
+  // LanguageModel::cache_variant.
+  int variant() const { return variant_; }
   PagedKvCache* cache() const { return cache_; }
   absl::Span<const PageId> pages() const { return pages_; }
 
@@ -60,17 +63,19 @@ class KvSequence {
  private:
   friend class PagedKvCache;
   friend class PagedKvCacheTestPeer;
-  explicit KvSequence(PagedKvCache* cache) : cache_(cache) {}
+  KvSequence(PagedKvCache* cache, int variant) : cache_(cache), variant_(variant) {}
   bool CopiesTail(int count) const;
   void swap(KvSequence& other) {
     std::swap(cache_, other.cache_);
     std::swap(pages_, other.pages_);
     std::swap(length_, other.length_);
+    std::swap(variant_, other.variant_);
   }
 
   PagedKvCache* cache_ = nullptr;
   std::vector<PageId> pages_;  // pages_[i] holds positions [i * page_size, (i + 1) * page_size)
   int length_ = 0;
+  int variant_ = 0;
 };
 
 // A model's key-value memory, divided into pages that sequences share and give back, with an index
@@ -92,12 +97,12 @@ class PagedKvCache {
   // hand out.
   int num_available_pages() const;
 
-  KvSequence NewSequence() { return KvSequence(this); }
+  KvSequence NewSequence(int variant = 0) { return KvSequence(this, variant); }
 
-  // Starts a sequence from the longest published prefix of `tokens`; its length() says how long: a
-  // multiple of the page size, and less than tokens.size(), so that at least one token is left to
-  // feed. Counts the lookup and the hit.
-  KvSequence NewSequenceWithPrefix(absl::Span<const TokenId> tokens);
+  // Starts a sequence from the longest prefix of `tokens` that one of its variant published; its
+  // length() says how long: a multiple of the page size, and less than tokens.size(), so that at
+  // least one token is left to feed. Counts the lookup and the hit.
+  KvSequence NewSequenceWithPrefix(absl::Span<const TokenId> tokens, int variant = 0);
 
   // Offers a sequence's full pages to later prompts. Where the same text is published already the
   // sequence goes over to those pages and gives its own back: they hold the same bits.

@@ -178,6 +178,28 @@ TEST(PagedKvCache, APrefixIsEveryTokenBefore) {
   EXPECT_EQ(HitLength(cache.get(), Counting(4, 4)), 0);  // a page from the middle is no beginning
 }
 
+// The same text in caches that do not hold the same for it.
+TEST(PagedKvCache, VariantsShareNoPrefix) {
+  const auto cache = MakeCache(16);
+  const Tokens text = Counting(12);
+  PublishAndDrop(cache.get(), text);
+  EXPECT_EQ(cache->NewSequenceWithPrefix(text, 1).length(), 0);
+  KvSequence other = cache->NewSequence(1);
+  EXPECT_EQ(other.variant(), 1);
+  EXPECT_EQ(other.Fork().variant(), 1);
+  ASSERT_TRUE(other.Extend(8).ok());
+  cache->Publish(text, &other);
+  const KvSequence found = cache->NewSequenceWithPrefix(text, 1);
+  EXPECT_EQ(found.length(), 8);
+  EXPECT_EQ(found.pages()[1], other.pages()[1]);
+  const KvSequence first = cache->NewSequenceWithPrefix(text);
+  EXPECT_EQ(first.length(), 8);
+  EXPECT_NE(first.pages()[0], found.pages()[0]);
+  EXPECT_EQ(cache->NewSequenceWithPrefix(text, 2).length(), 0);
+  const KvSequence* const all[] = {&other, &found, &first};
+  EXPECT_TRUE(cache->CheckIntegrity(all).ok());
+}
+
 TEST(PagedKvCache, PublishesOnlyPagesThatAreFullyCached) {
   for (int cached = 0; cached <= 12; ++cached) {
     const auto cache = MakeCache(8);

@@ -33,12 +33,12 @@ PageId PrefixIndex::Find(PageId parent, absl::Span<const TokenId> tokens) const 
 
 void PrefixIndex::Insert(PageId page, PageId parent, absl::Span<const TokenId> tokens) {
   TANDEM_CHECK(!Contains(page));
-  TANDEM_CHECK(parent == kNoPage || Contains(parent));
+  TANDEM_CHECK(IsRoot(parent) || Contains(parent));
   TANDEM_CHECK(tokens.size() == static_cast<size_t>(page_size_));
   // What may fail for want of memory comes first.
   Node node{.published = true,
             .parent = parent,
-            .depth = parent == kNoPage ? 0 : nodes_[parent].depth + 1,
+            .depth = IsRoot(parent) ? 0 : nodes_[parent].depth + 1,
             .key = KeyOf(parent, tokens),
             .tokens = {tokens.begin(), tokens.end()}};
   pages_of_key_[node.key].push_back(page);
@@ -69,14 +69,14 @@ std::vector<PageId> PrefixIndex::Clear() {
 }
 
 void PrefixIndex::Block(PageId page) {
-  for (; page != kNoPage; page = nodes_[page].parent) {
+  for (; !IsRoot(page); page = nodes_[page].parent) {
     if (nodes_[page].blockers++ > 0) return;  // then its parents count it already
     RemoveFromList(page);
   }
 }
 
 void PrefixIndex::Unblock(PageId page) {
-  for (; page != kNoPage; page = nodes_[page].parent) {
+  for (; !IsRoot(page); page = nodes_[page].parent) {
     TANDEM_CHECK(nodes_[page].blockers > 0);
     if (--nodes_[page].blockers > 0) return;
     PushMostRecent(page);
@@ -119,7 +119,7 @@ absl::Status PrefixIndex::CheckNodes(const std::vector<bool>& used) const {
     if (!node.published) continue;
     ++num_published;
     if (used[page]) ++blockers[page];
-    if (node.parent == kNoPage) {
+    if (IsRoot(node.parent)) {
       if (node.depth != 0) return BrokenNode(page, "first of its text, but not at depth 0");
     } else if (!Contains(node.parent) || nodes_[node.parent].depth != node.depth - 1) {
       return BrokenNode(page, "the page before it is not published");
@@ -152,7 +152,7 @@ absl::Status PrefixIndex::CheckList() const {
     if (!node.published || node.blockers > 0 || seen[page] || node.more_recent != last) {
       return BrokenNode(page, "wrong place in the order of use");
     }
-    if (node.parent != kNoPage && nodes_[node.parent].blockers == 0 && !seen[node.parent]) {
+    if (!IsRoot(node.parent) && nodes_[node.parent].blockers == 0 && !seen[node.parent]) {
       return BrokenNode(page, "used after the page before it");
     }
     seen[page] = true;

@@ -28,7 +28,10 @@ namespace tandem {
 class PrefixIndex {
  public:
   static constexpr PageId kNoPage = -1;
-  // The key of a page from its parent's key (0 at the start of a text) and its tokens.
+  // The parent of texts' first pages in caches of a variant (KvSequence::variant). That of the
+  // first is kNoPage.
+  static constexpr PageId RootOf(int variant) { return kNoPage - variant; }
+  // The key of a page from its parent's key (the variant at the start of a text) and its tokens.
   using Hash = uint64_t (*)(uint64_t parent_key, absl::Span<const TokenId> tokens);
   static uint64_t ChainHash(uint64_t parent_key, absl::Span<const TokenId> tokens);
 
@@ -43,7 +46,7 @@ class PrefixIndex {
   int DepthOf(PageId page) const { return nodes_[page].depth; }
   absl::Span<const TokenId> TokensOf(PageId page) const { return nodes_[page].tokens; }
 
-  // The page after `parent` (kNoPage: at the start of a text) whose tokens are `tokens`, or
+  // The page after `parent` (RootOf: at the start of a text) whose tokens are `tokens`, or
   // kNoPage.
   PageId Find(PageId parent, absl::Span<const TokenId> tokens) const;
 
@@ -78,7 +81,7 @@ class PrefixIndex {
 
   struct Node {
     bool published = false;
-    PageId parent = kNoPage;
+    PageId parent = kNoPage;  // or another root
     int depth = 0;
     int blockers = 0;  // its use by sequences (0 or 1) and its blocked children
     uint64_t key = 0;
@@ -87,8 +90,9 @@ class PrefixIndex {
     std::vector<TokenId> tokens;
   };
 
+  static bool IsRoot(PageId parent) { return parent <= kNoPage; }
   uint64_t KeyOf(PageId parent, absl::Span<const TokenId> tokens) const {
-    return hash_(parent == kNoPage ? 0 : nodes_[parent].key, tokens);
+    return hash_(IsRoot(parent) ? kNoPage - parent : nodes_[parent].key, tokens);
   }
   void Block(PageId page);
   void Unblock(PageId page);

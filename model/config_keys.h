@@ -31,6 +31,28 @@ constexpr const char* kReadKeys[] = {"architectures",
                                      "use_sliding_window",
                                      "vocab_size"};
 
+// Keys beside text_config in a model with other parts, which are not read.
+constexpr const char* kOuterKeys[] = {"architectures",
+                                      "boi_token_index",
+                                      "eoi_token_index",
+                                      "eos_token_id",
+                                      "image_token_id",
+                                      "image_token_index",
+                                      "mm_tokens_per_image",
+                                      "model_type",
+                                      "multimodal_projector_bias",
+                                      "projector_hidden_act",
+                                      "quantization_config",
+                                      "spatial_merge_size",
+                                      "text_config",
+                                      "tie_word_embeddings",
+                                      "video_token_id",
+                                      "vision_config",
+                                      "vision_end_token_id",
+                                      "vision_feature_layer",
+                                      "vision_feature_select_strategy",
+                                      "vision_start_token_id"};
+
 // Keys that do not change what a forward pass computes: training, other programs' hints, defaults
 // of sampling, names.
 constexpr const char* kHarmlessKeys[] = {"_attn_implementation",
@@ -48,6 +70,7 @@ constexpr const char* kHarmlessKeys[] = {"_attn_implementation",
                                          "begin_suppress_tokens",
                                          "bos_token",
                                          "bos_token_id",
+                                         "cache_implementation",
                                          "chat_template",
                                          "chunk_size_feed_forward",
                                          "classifier_dropout",

@@ -23,11 +23,12 @@ namespace {
 
 struct Architecture {
   absl::string_view name;  // and of the family
-  bool has_head_norms;
+  QueryKeyNorm query_key_norm;
   bool has_neighbour_rows;
 };
-constexpr Architecture kArchitectures[] = {
-    {"llama", false, true}, {"qwen2", false, false}, {"qwen3", true, false}};
+constexpr Architecture kArchitectures[] = {{"llama", QueryKeyNorm::kNone, true},
+                                           {"qwen2", QueryKeyNorm::kNone, false},
+                                           {"qwen3", QueryKeyNorm::kEachHead, false}};
 
 // Keys of an architecture that change the result unless they have this value. Some of them
 // llama.cpp reads for other architectures only; there is nobody who would write them in vain.
@@ -70,6 +71,9 @@ class ConfigReader {
     RETURN_IF_ERROR(ReadDivisors());
     RETURN_IF_ERROR(CheckNeutral());
     model_.windows.assign(model_.num_layers, 0);
+    model_.rotations.assign(model_.num_layers, LayerRotation::kMain);
+    model_.rotary_dim = model_.head_dim;
+    model_.attention_scale = 1.0f / std::sqrt(static_cast<float>(model_.head_dim));
     model_.tied_embeddings = Tensor("output.weight") == nullptr;
     model_.qkv_bias = Tensor("blk.0.attn_q.bias") != nullptr;
     model_.output_bias = Tensor("blk.0.attn_output.bias") != nullptr;
@@ -113,7 +117,7 @@ class ConfigReader {
     for (const Architecture& architecture : kArchitectures) {
       if (architecture.name != View(name)) continue;
       model_.family = std::string(name);
-      model_.head_norms = architecture.has_head_norms;
+      model_.query_key_norm = architecture.query_key_norm;
       return absl::OkStatus();
     }
     return Wrong(

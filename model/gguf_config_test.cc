@@ -78,7 +78,8 @@ TEST(GgufConfig, ReadsTheGoldenModel) {
   EXPECT_EQ(config->rope.type, RopeConfig::Type::kDefault);
   EXPECT_EQ(config->rope.theta, 10000);
   EXPECT_FALSE(config->tied_embeddings);
-  EXPECT_FALSE(config->qkv_bias || config->output_bias || config->mlp_bias || config->head_norms);
+  EXPECT_FALSE(config->qkv_bias || config->output_bias || config->mlp_bias ||
+               config->query_key_norm != QueryKeyNorm::kNone);
   EXPECT_THAT(config->windows, ElementsAre(0, 0));
   EXPECT_THAT(config->eos_token_ids, ElementsAre(2));
 }
@@ -98,11 +99,11 @@ TEST(GgufConfig, FillsInWhatIsAbsentAsTheReferenceDoes) {
 
 TEST(GgufConfig, ReadsEveryArchitecture) {
   EXPECT_TRUE(HasNeighbourRows(*ConfigOf(SmallGguf("llama"))));
-  EXPECT_FALSE(ConfigOf(SmallGguf("llama"))->head_norms);
+  EXPECT_EQ(ConfigOf(SmallGguf("llama"))->query_key_norm, QueryKeyNorm::kNone);
   EXPECT_FALSE(HasNeighbourRows(*ConfigOf(SmallGguf("qwen2"))));
-  EXPECT_FALSE(ConfigOf(SmallGguf("qwen2"))->head_norms);
+  EXPECT_EQ(ConfigOf(SmallGguf("qwen2"))->query_key_norm, QueryKeyNorm::kNone);
   EXPECT_FALSE(HasNeighbourRows(*ConfigOf(SmallGguf("qwen3"))));
-  EXPECT_TRUE(ConfigOf(SmallGguf("qwen3"))->head_norms);
+  EXPECT_EQ(ConfigOf(SmallGguf("qwen3"))->query_key_norm, QueryKeyNorm::kEachHead);
   EXPECT_EQ(ConfigOf(SmallGguf("qwen3"))->family, "qwen3");
   ExpectConfigError("general.architecture", GgufString("gpt99"),
                     "found \"gpt99\", allowed: llama, qwen2, qwen3");

@@ -48,6 +48,10 @@ class LanguageModel {
   // The longest sequence this model can read, in tokens.
   virtual int context_length() const = 0;
 
+  // What the cache of a sequence that may reach `greatest_length` tokens holds of a text, where
+  // that depends on it: KvSequence::variant of what this model reads.
+  virtual int cache_variant(int /*greatest_length*/) const { return 0; }
+
   // Weights that the first passes to read them have yet to bring into place, and take longer for
   // it.
   virtual int num_unpacked() const { return 0; }

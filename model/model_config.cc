@@ -11,161 +11,94 @@
 #include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/types/span.h"
 #include "base/hash_map.h"
 #include "base/mapped_file.h"
 #include "base/status_macros.h"
+#include "model/config_fields.h"
 #include "model/config_keys.h"
 #include "model/config_limits.h"
 #include "model/formats/gguf.h"
 #include "model/formats/json_text.h"
 #include "model/gguf_config.h"
+#include "model/model_families.h"
+#include "model/read_rope.h"
 
 namespace tandem {
 namespace {
 
 using nlohmann::json;
 
-// Which layers of a family attend to a sliding window.
-enum class WindowRule {
-  kNone,
-  kEveryLayer,   // if sliding_window is not null
-  kUpperLayers,  // from max_window_layers on, or by layer_types, if use_sliding_window
-};
+// What is known to change nothing, whatever it says, beside the keys of `own`.
+bool IsHarmless(absl::string_view key) {
+  static const auto& known = *new HashSet<absl::string_view>([] {
+    return HashSet<absl::string_view>(std::begin(kHarmlessKeys), std::end(kHarmlessKeys));
+  }());
+  return known.contains(key);
+}
 
-// What the reference's configuration class of a family says about keys that are absent, and what
-// its layers do. Reference: Hugging Face transformers, models/<family>/configuration_<family>.py.
-struct Family {
-  const char* model_type;
-  const char* architecture;
-  int default_kv_heads;          // 0: as many as query heads
-  int default_head_dim;          // 0: hidden_size / num_attention_heads
-  bool may_have_attention_bias;  // by the key attention_bias
-  bool always_has_qkv_bias;
-  bool may_have_mlp_bias;
-  bool has_head_norms;
-  WindowRule window_rule;
-};
-constexpr Family kFamilies[] = {
-    {"llama", "LlamaForCausalLM", 0, 0, true, false, true, false, WindowRule::kNone},
-    {"mistral", "MistralForCausalLM", 8, 0, false, false, false, false, WindowRule::kEveryLayer},
-    {"qwen2", "Qwen2ForCausalLM", 32, 0, false, true, false, false, WindowRule::kUpperLayers},
-    {"qwen3", "Qwen3ForCausalLM", 32, 128, true, false, false, true, WindowRule::kUpperLayers},
-};
+// Values that turn off whatever a key may mean.
+bool IsNothing(const json& value) {
+  return value.is_null() || value == false || IsText(value, "") ||
+         ((value.is_array() || value.is_object()) && value.empty());
+}
 
-// The keys of one JSON object of a file. Errors name the file, the key, what was found and what is
-// allowed. A key that is null counts as absent, as in the reference.
-class Fields {
- public:
-  Fields(const json& object, std::string file, std::string prefix = "")
-      : object_(object), file_(std::move(file)), prefix_(std::move(prefix)) {}
-
-  const json* Find(absl::string_view key) const {
-    const auto found = object_.find(std::string(key));
-    return found == object_.end() || found->is_null() ? nullptr : &*found;
-  }
-  // Whether the key is there, null included.
-  bool Has(absl::string_view key) const { return object_.contains(std::string(key)); }
-  const json& object() const { return object_; }
-
-  absl::Status Wrong(absl::string_view key, absl::string_view allowed) const {
-    const json* const value = Find(key);
-    return absl::InvalidArgumentError(absl::StrCat(file_, ": ", prefix_, key, ": found ",
-                                                   value != nullptr ? Shown(*value)
-                                                   : Has(key)       ? "null"
-                                                                    : "nothing",
-                                                   ", allowed: ", allowed));
-  }
-
-  // An integer in [least, most]; `if_absent` where there is none, or an error without one.
-  absl::StatusOr<int> Int(absl::string_view key, int least, int most,
-                          std::optional<int> if_absent = std::nullopt) const {
-    const json* const value = Find(key);
-    if (value == nullptr && if_absent.has_value()) return *if_absent;
-    if (value != nullptr && value->is_number_unsigned()) {
-      const uint64_t number = value->get<uint64_t>();
-      if (number >= static_cast<uint64_t>(least) && number <= static_cast<uint64_t>(most)) {
-        return static_cast<int>(number);
-      }
-    }
-    return Wrong(key, absl::StrCat("an integer from ", least, " to ", most));
-  }
-
-  // A number in [least, most], or an error.
-  absl::StatusOr<double> Number(absl::string_view key, double least, double most,
-                                std::optional<double> if_absent = std::nullopt) const {
-    const json* const value = Find(key);
-    if (value == nullptr && if_absent.has_value()) return *if_absent;
-    if (value != nullptr && value->is_number()) {
-      const double number = value->get<double>();
-      if (number >= least && number <= most) return number;
-    }
-    return Wrong(key, absl::StrCat("a number from ", least, " to ", most));
-  }
-
-  absl::StatusOr<bool> Bool(absl::string_view key, bool if_absent) const {
-    const json* const value = Find(key);
-    if (value == nullptr) return if_absent;
-    if (!value->is_boolean()) return Wrong(key, "true or false");
-    return value->get<bool>();
-  }
-
-  // A key that says how to compute something of which only one way is implemented here.
-  absl::Status Only(absl::string_view key, const json& allowed) const {
-    const json* const value = Find(key);
-    if (value == nullptr || *value == allowed) return absl::OkStatus();
-    return Wrong(key, Shown(allowed));
-  }
-
- private:
-  const json& object_;
-  std::string file_;
-  std::string prefix_;  // of the object's keys, "rope_scaling."
-};
+absl::Status Unknown(const ConfigFields& config, absl::string_view key) {
+  return config.Wrong(key,
+                      "nothing, null or false (not implemented, and it might change the result)");
+}
 
 // No key may be there that would change the result and is not known here.
-absl::Status CheckKeys(const Fields& config) {
-  static const auto& known = *new HashSet<absl::string_view>([] {
-    HashSet<absl::string_view> keys;
-    keys.insert(std::begin(kReadKeys), std::end(kReadKeys));
-    keys.insert(std::begin(kHarmlessKeys), std::end(kHarmlessKeys));
-    for (const auto& entry : kNeutralKeys) keys.insert(entry.key);
-    return keys;
-  }());
-  for (const auto& entry : kNeutralKeys) RETURN_IF_ERROR(config.Only(entry.key, entry.neutral));
+absl::Status CheckKeys(const ConfigFields& config, const ModelFamily& family) {
+  HashSet<absl::string_view> known(std::begin(kReadKeys), std::end(kReadKeys));
+  for (const FamilyKey& own : family.keys) {
+    known.insert(own.key);
+    if (own.only != nullptr) RETURN_IF_ERROR(config.Only(own.key, json::parse(own.only)));
+  }
+  for (const auto& [key, neutral] : kNeutralKeys) {
+    if (!known.insert(key).second) continue;  // a key of the family's own
+    RETURN_IF_ERROR(config.Only(key, neutral));
+  }
   for (const auto& [key, value] : config.object().items()) {
-    if (known.contains(key) || value.is_null() || value == false) continue;
-    if (IsText(value, "") || ((value.is_array() || value.is_object()) && value.empty())) continue;
-    return config.Wrong(key,
-                        "nothing, null or false (not implemented, and it might change the result)");
+    if (!known.contains(key) && !IsHarmless(key) && !IsNothing(value)) return Unknown(config, key);
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<const Family*> ReadFamily(const Fields& config) {
-  std::string model_types;
-  std::string architectures;
-  for (const Family& family : kFamilies) {
-    absl::StrAppend(&model_types, model_types.empty() ? "" : ", ", family.model_type);
-    absl::StrAppend(&architectures, architectures.empty() ? "" : ", ", family.architecture);
+// The same of what stands beside text_config.
+absl::Status CheckOuterKeys(const ConfigFields& outer) {
+  for (const auto& [key, value] : outer.object().items()) {
+    if (!absl::c_linear_search(kOuterKeys, key) && !IsHarmless(key) && !IsNothing(value)) {
+      return Unknown(outer, key);
+    }
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<const ModelFamily*> ReadFamily(const ConfigFields& config) {
+  const auto list_of = [](const char* ModelFamily::*name) {
+    return absl::StrJoin(ModelFamilies(), ", ", [&](std::string* out, const ModelFamily& family) {
+      absl::StrAppend(out, family.*name);
+    });
+  };
   const json* const model_type = config.Find("model_type");
   const json* const architecture_list = config.Find("architectures");
-  const Family* found = nullptr;
+  const auto text_of = [](const json& value) {
+    return value.is_string() ? absl::string_view(value.get_ref<const std::string&>()) : "";
+  };
+  const ModelFamily* found = nullptr;
   if (model_type != nullptr) {
-    for (const Family& family : kFamilies) {
-      if (IsText(*model_type, family.model_type)) found = &family;
-    }
-    if (found == nullptr) return config.Wrong("model_type", model_types);
+    found = FamilyOfType(text_of(*model_type));
+    if (found == nullptr) return config.Wrong("model_type", list_of(&ModelFamily::model_type));
   }
   if (architecture_list != nullptr) {
     if (!architecture_list->is_array()) return config.Wrong("architectures", "a list");
     for (const json& architecture : *architecture_list) {
-      const Family* named = nullptr;
-      for (const Family& family : kFamilies) {
-        if (IsText(architecture, family.architecture)) named = &family;
+      const ModelFamily* const named = FamilyOfArchitecture(text_of(architecture));
+      if (named == nullptr) {
+        return config.Wrong("architectures", list_of(&ModelFamily::architecture));
       }
-      if (named == nullptr) return config.Wrong("architectures", architectures);
       if (found != nullptr && found != named) {
         return config.Wrong("architectures",
                             absl::StrCat(found->architecture, ", as model_type or the rest says"));
@@ -173,28 +106,35 @@ absl::StatusOr<const Family*> ReadFamily(const Fields& config) {
       found = named;
     }
   }
-  if (found == nullptr) return config.Wrong("model_type", model_types);
+  if (found == nullptr) return config.Wrong("model_type", list_of(&ModelFamily::model_type));
   return found;
 }
 
-absl::Status ReadSizes(const Fields& config, const Family& family, ModelConfig* model) {
-  ASSIGN_OR_RETURN(model->vocab_size, config.Int("vocab_size", 1, kMaxVocab));
-  ASSIGN_OR_RETURN(model->hidden_size, config.Int("hidden_size", 1, kMaxHidden));
-  ASSIGN_OR_RETURN(model->intermediate_size, config.Int("intermediate_size", 1, kMaxHidden));
-  ASSIGN_OR_RETURN(model->num_layers, config.Int("num_hidden_layers", 1, kMaxLayers));
-  ASSIGN_OR_RETURN(model->num_heads, config.Int("num_attention_heads", 1, kMaxHeads));
+// An integer that a family may have a default for.
+absl::StatusOr<int> Size(const ConfigFields& config, const char* key, int most, int if_absent = 0) {
+  return config.Int(key, 1, most, if_absent > 0 ? std::optional(if_absent) : std::nullopt);
+}
+
+absl::Status ReadSizes(const ConfigFields& config, const ModelFamily& family, ModelConfig* model) {
+  const ModelFamily::Defaults& defaults = family.defaults;
+  ASSIGN_OR_RETURN(model->vocab_size, Size(config, "vocab_size", kMaxVocab, defaults.vocab_size));
+  ASSIGN_OR_RETURN(model->hidden_size, Size(config, "hidden_size", kMaxHidden));
+  ASSIGN_OR_RETURN(model->intermediate_size, Size(config, "intermediate_size", kMaxHidden));
+  ASSIGN_OR_RETURN(model->num_layers, Size(config, "num_hidden_layers", kMaxLayers));
+  ASSIGN_OR_RETURN(model->num_heads,
+                   Size(config, "num_attention_heads", kMaxHeads, defaults.num_heads));
   const bool names_kv_heads = config.Has("num_key_value_heads");  // null: one for each query head
-  ASSIGN_OR_RETURN(model->num_kv_heads, config.Int("num_key_value_heads", 1, kMaxHeads,
-                                                   names_kv_heads || family.default_kv_heads == 0
-                                                       ? model->num_heads
-                                                       : family.default_kv_heads));
+  ASSIGN_OR_RETURN(model->num_kv_heads,
+                   Size(config, "num_key_value_heads", kMaxHeads,
+                        names_kv_heads || defaults.num_kv_heads == 0 ? model->num_heads
+                                                                     : defaults.num_kv_heads));
   if (model->num_heads % model->num_kv_heads != 0) {
     return config.Wrong("num_key_value_heads", absl::StrCat("a divisor of the ", model->num_heads,
                                                             " of num_attention_heads"));
   }
   const bool names_head_dim = config.Has("head_dim");
   const bool divides = model->hidden_size % model->num_heads == 0;
-  if (config.Find("head_dim") == nullptr && (names_head_dim || family.default_head_dim == 0)) {
+  if (config.Find("head_dim") == nullptr && (names_head_dim || defaults.head_dim == 0)) {
     if (!divides) {
       return config.Wrong("head_dim",
                           absl::StrCat("an even integer, as hidden_size ", model->hidden_size,
@@ -202,32 +142,28 @@ absl::Status ReadSizes(const Fields& config, const Family& family, ModelConfig* 
     }
     model->head_dim = model->hidden_size / model->num_heads;
   } else {
-    ASSIGN_OR_RETURN(model->head_dim,
-                     config.Int("head_dim", 2, kMaxHeadDim, family.default_head_dim));
+    ASSIGN_OR_RETURN(model->head_dim, config.Int("head_dim", 2, kMaxHeadDim, defaults.head_dim));
   }
   if (model->head_dim % 2 != 0 || model->head_dim > kMaxHeadDim) {
     return config.Wrong("head_dim", absl::StrCat("an even integer from 2 to ", kMaxHeadDim,
                                                  ", not ", model->head_dim));
   }
-  ASSIGN_OR_RETURN(model->context_length, config.Int("max_position_embeddings", 1, kMaxContext));
-  ASSIGN_OR_RETURN(const double epsilon, config.Number("rms_norm_eps", kLeastEpsilon, 1.0, 1e-6));
+  ASSIGN_OR_RETURN(model->context_length,
+                   Size(config, "max_position_embeddings", kMaxContext, defaults.context_length));
+  ASSIGN_OR_RETURN(const double epsilon,
+                   config.Number(family.epsilon_key, kLeastEpsilon, 1.0, defaults.epsilon));
   model->rms_norm_epsilon = static_cast<float>(epsilon);
   return absl::OkStatus();
 }
 
-absl::Status ReadLayers(const Fields& config, const Family& family, ModelConfig* model) {
-  RETURN_IF_ERROR(config.Only("hidden_act", "silu"));
-  ASSIGN_OR_RETURN(model->tied_embeddings, config.Bool("tie_word_embeddings", false));
-  model->head_norms = family.has_head_norms;
-  ASSIGN_OR_RETURN(const bool attention_bias,
-                   config.Bool("attention_bias", family.always_has_qkv_bias));
-  if (!family.may_have_attention_bias && attention_bias != family.always_has_qkv_bias) {
-    return config.Wrong(
-        "attention_bias",
-        absl::StrCat(family.always_has_qkv_bias ? "true" : "false", " for ", family.model_type));
+absl::Status ReadBiases(const ConfigFields& config, const ModelFamily& family, ModelConfig* model) {
+  ASSIGN_OR_RETURN(const bool attention_bias, config.Bool("attention_bias", family.has_qkv_bias));
+  if (!family.may_have_attention_bias && attention_bias != family.has_qkv_bias) {
+    return config.Wrong("attention_bias", absl::StrCat(family.has_qkv_bias ? "true" : "false",
+                                                       " for ", family.model_type));
   }
   model->qkv_bias = attention_bias;
-  model->output_bias = family.may_have_attention_bias && attention_bias;
+  model->output_bias = family.may_have_attention_bias && family.has_output_bias && attention_bias;
   ASSIGN_OR_RETURN(model->mlp_bias, config.Bool("mlp_bias", false));
   if (!family.may_have_mlp_bias && model->mlp_bias) {
     return config.Wrong("mlp_bias", absl::StrCat("false for ", family.model_type));
@@ -235,14 +171,62 @@ absl::Status ReadLayers(const Fields& config, const Family& family, ModelConfig*
   return absl::OkStatus();
 }
 
+bool Reads(const ModelFamily& family, absl::string_view key) {
+  return absl::c_any_of(family.keys, [&](const FamilyKey& own) { return own.key == key; });
+}
+
+// A positive number of a key of the family's own; what it is otherwise, and with null.
+absl::StatusOr<float> Own(const ConfigFields& config, const ModelFamily& family, const char* key,
+                          double otherwise, double if_null) {
+  if (!Reads(family, key)) return static_cast<float>(otherwise);
+  const double if_absent = config.Has(key) ? if_null : otherwise;
+  ASSIGN_OR_RETURN(const double value,
+                   config.Number(key, kLeastMultiplier, kMostMultiplier, if_absent));
+  return static_cast<float>(value);
+}
+
+// What rows, scores and logits are multiplied with, and bent to.
+absl::Status ReadScales(const ConfigFields& config, const ModelFamily& family, ModelConfig* model) {
+  ASSIGN_OR_RETURN(model->embedding_scale, Own(config, family, "embedding_multiplier", 1, 1));
+  if (family.scales_embeddings_by_root) {
+    model->embedding_scale = std::sqrt(static_cast<float>(model->hidden_size));
+  }
+  ASSIGN_OR_RETURN(model->residual_scale, Own(config, family, "residual_multiplier", 1, 1));
+  model->attention_scale = 1.0f / std::sqrt(static_cast<float>(model->head_dim));
+  if (Reads(family, "attention_multiplier")) {
+    ASSIGN_OR_RETURN(model->attention_scale, Own(config, family, "attention_multiplier", 1, 1));
+  }
+  if (Reads(family, "query_pre_attn_scalar")) {
+    ASSIGN_OR_RETURN(const float scalar, Own(config, family, "query_pre_attn_scalar", 256, 256));
+    model->attention_scale = 1.0f / std::sqrt(scalar);
+  }
+  ASSIGN_OR_RETURN(model->attention_soft_cap, Own(config, family, "attn_logit_softcapping",
+                                                  family.defaults.attention_soft_cap, 0));
+  ASSIGN_OR_RETURN(model->logits_soft_cap, Own(config, family, "final_logit_softcapping",
+                                               family.defaults.logits_soft_cap, 0));
+  ASSIGN_OR_RETURN(const float divisor, Own(config, family, "logits_scaling", 1, 1));
+  const double logits = family.defaults.logit_scale;
+  ASSIGN_OR_RETURN(const float factor, Own(config, family, "logit_scale", logits, logits));
+  model->logits_scale = factor / divisor;
+  return absl::OkStatus();
+}
+
+absl::Status CheckActivation(const ConfigFields& config, const ModelFamily& family) {
+  if (family.activation == Activation::kSilu) return config.Only("hidden_act", "silu");
+  // hidden_act is a leftover there that the reference does not read.
+  return config.Only("hidden_activation", "gelu_pytorch_tanh");
+}
+
 // The window of the layers that slide, in tokens, or 0.
-absl::StatusOr<int> ReadWindowSize(const Fields& config, const Family& family) {
-  const bool is_on_by_default = family.window_rule == WindowRule::kEveryLayer;
+absl::StatusOr<int> ReadWindowSize(const ConfigFields& config, const ModelFamily& family) {
+  const bool is_on_by_default =
+      family.window_rule == WindowRule::kEveryLayer || family.window_rule == WindowRule::kPattern;
   ASSIGN_OR_RETURN(const bool is_on, config.Bool("use_sliding_window", is_on_by_default));
   // The reference's default where the key is absent; null is none.
-  const int if_absent = config.Has("sliding_window") ? 0 : 4096;
+  const int if_absent = config.Has("sliding_window") ? 0 : family.defaults.window;
   switch (family.window_rule) {
     case WindowRule::kEveryLayer:
+    case WindowRule::kPattern:
       if (is_on) return config.Int("sliding_window", 1, kMaxContext, if_absent);
       return config.Wrong("use_sliding_window", absl::StrCat("true for ", family.model_type));
     case WindowRule::kUpperLayers:
@@ -260,29 +244,43 @@ absl::StatusOr<int> ReadWindowSize(const Fields& config, const Family& family) {
   return 0;
 }
 
+// Every how many layers one sees all: by either name of the key.
+absl::StatusOr<int> ReadWindowPattern(const ConfigFields& config, const ModelFamily& family) {
+  constexpr char kKey[] = "sliding_window_pattern";
+  if (!Reads(family, kKey)) return family.window_pattern;
+  ASSIGN_OR_RETURN(const int older,
+                   config.Int("_sliding_window_pattern", 1, kMaxLayers, family.window_pattern));
+  return config.Int(kKey, 1, kMaxLayers, older);
+}
+
 // layer_types names each layer's attention. Where the reference reads it, it decides which layers
 // slide; elsewhere it must not contradict what is computed.
-absl::Status ReadWindows(const Fields& config, const Family& family, ModelConfig* model) {
+absl::Status ReadWindows(const ConfigFields& config, const ModelFamily& family,
+                         ModelConfig* model) {
   ASSIGN_OR_RETURN(const int window, ReadWindowSize(config, family));
   ASSIGN_OR_RETURN(const int first_upper, config.Int("max_window_layers", 0, INT_MAX, 28));
+  ASSIGN_OR_RETURN(const int pattern, ReadWindowPattern(config, family));
   const int first = family.window_rule == WindowRule::kUpperLayers ? first_upper : 0;
+  const bool has_pattern = family.window_rule == WindowRule::kPattern;
   model->windows.assign(model->num_layers, 0);
-  for (int layer = first; layer < model->num_layers; ++layer) model->windows[layer] = window;
+  for (int layer = first; layer < model->num_layers; ++layer) {
+    if (!has_pattern || (layer + 1) % pattern != 0) model->windows[layer] = window;
+  }
 
   const json* const types = config.Find("layer_types");
   if (types == nullptr) return absl::OkStatus();
   if (!types->is_array() || types->size() != static_cast<size_t>(model->num_layers)) {
     return config.Wrong("layer_types", absl::StrCat("a list of ", model->num_layers, " layers"));
   }
+  const bool decides =
+      window > 0 && (has_pattern || family.window_rule == WindowRule::kUpperLayers);
   for (int layer = 0; layer < model->num_layers; ++layer) {
     const json& type = (*types)[layer];
     const bool slides = IsText(type, "sliding_attention");
     if (!slides && !IsText(type, "full_attention")) {
       return config.Wrong("layer_types", "full_attention and sliding_attention");
     }
-    if (family.window_rule == WindowRule::kUpperLayers && window > 0) {
-      model->windows[layer] = slides ? window : 0;
-    }
+    if (decides) model->windows[layer] = slides ? window : 0;
     if (slides != (model->windows[layer] > 0)) {
       return config.Wrong("layer_types",
                           absl::StrCat(slides ? "full" : "sliding", "_attention for layer ", layer,
@@ -292,81 +290,7 @@ absl::Status ReadWindows(const Fields& config, const Family& family, ModelConfig
   return absl::OkStatus();
 }
 
-absl::Status ReadRopeScaling(const Fields& scaling, int context_length, RopeConfig* rope) {
-  constexpr char kAllowedTypes[] = "default, linear, llama3, dynamic";
-  const json* const new_name = scaling.Find("rope_type");
-  const json* const old_name = scaling.Find("type");
-  if (new_name != nullptr && old_name != nullptr && *new_name != *old_name) {
-    return scaling.Wrong("type", absl::StrCat(Shown(*new_name), ", as rope_type says"));
-  }
-  const json* const type = new_name != nullptr ? new_name : old_name;
-  const absl::string_view type_key =
-      new_name == nullptr && old_name != nullptr ? "type" : "rope_type";
-  const bool is_default =
-      type == nullptr ? scaling.Find("factor") == nullptr : IsText(*type, "default");
-  std::vector<absl::string_view> keys = {"type", "rope_type", "rope_theta",
-                                         "partial_rotary_factor"};
-  if (type != nullptr && IsText(*type, "linear")) {
-    rope->type = RopeConfig::Type::kLinear;
-    keys.push_back("factor");
-    ASSIGN_OR_RETURN(rope->factor, scaling.Number("factor", 1, kMaxRopeFactor));
-  } else if (type != nullptr && IsText(*type, "llama3")) {
-    rope->type = RopeConfig::Type::kLlama3;
-    keys.insert(keys.end(), {"factor", "low_freq_factor", "high_freq_factor",
-                             "original_max_position_embeddings"});
-    ASSIGN_OR_RETURN(rope->factor, scaling.Number("factor", 1, kMaxRopeFactor));
-    ASSIGN_OR_RETURN(rope->low_freq_factor,
-                     scaling.Number("low_freq_factor", 1e-6, kMaxRopeFactor));
-    ASSIGN_OR_RETURN(rope->high_freq_factor,
-                     scaling.Number("high_freq_factor", 1e-6, kMaxRopeFactor));
-    if (rope->low_freq_factor >= rope->high_freq_factor) {
-      return scaling.Wrong("high_freq_factor",
-                           absl::StrCat("more than low_freq_factor ", rope->low_freq_factor));
-    }
-    ASSIGN_OR_RETURN(rope->original_context,
-                     scaling.Int("original_max_position_embeddings", 1, kMaxContext));
-  } else if (type != nullptr && IsText(*type, "dynamic")) {
-    // The reference stretches the base by ((factor * n / m) - (factor - 1)) ^ (dim / (dim - 2)),
-    // n = max(m, positions in use), m = max_position_embeddings: by 1 up to m positions, and this
-    // engine reads no more than m.
-    keys.insert(keys.end(), {"factor", "original_max_position_embeddings"});
-    RETURN_IF_ERROR(scaling.Number("factor", 1, kMaxRopeFactor).status());
-    RETURN_IF_ERROR(scaling.Only("original_max_position_embeddings", context_length));
-  } else if (!is_default) {
-    return scaling.Wrong(type_key, kAllowedTypes);
-  }
-  RETURN_IF_ERROR(scaling.Only("partial_rotary_factor", 1));
-  for (const auto& [key, value] : scaling.object().items()) {
-    if (absl::c_linear_search(keys, key) || value.is_null() || value == false) continue;
-    return scaling.Wrong(key, "nothing with this rope_type");
-  }
-  return absl::OkStatus();
-}
-
-absl::Status ReadRope(const Fields& config, const std::string& file, ModelConfig* model) {
-  RopeConfig& rope = model->rope;
-  ASSIGN_OR_RETURN(rope.theta, config.Number("rope_theta", 1, kMaxTheta, rope.theta));
-  const json* const scaling = config.Find("rope_scaling");
-  const json* const parameters = config.Find("rope_parameters");
-  if (scaling != nullptr && parameters != nullptr && *scaling != *parameters) {
-    return config.Wrong("rope_scaling", "nothing beside rope_parameters");
-  }
-  const absl::string_view key = parameters != nullptr ? "rope_parameters" : "rope_scaling";
-  const json* const object = parameters != nullptr ? parameters : scaling;
-  if (object == nullptr) return absl::OkStatus();
-  if (!object->is_object()) return config.Wrong(key, "an object or null");
-  const Fields fields(*object, file, absl::StrCat(key, "."));
-  if (fields.Find("rope_theta") != nullptr) {
-    ASSIGN_OR_RETURN(const double theta, fields.Number("rope_theta", 1, kMaxTheta));
-    if (config.Find("rope_theta") != nullptr && theta != rope.theta) {
-      return fields.Wrong("rope_theta", absl::StrCat(rope.theta, ", as rope_theta beside it says"));
-    }
-    rope.theta = theta;
-  }
-  return ReadRopeScaling(fields, model->context_length, &rope);
-}
-
-absl::StatusOr<std::vector<TokenId>> ReadEosIds(const Fields& fields, int vocab_size) {
+absl::StatusOr<std::vector<TokenId>> ReadEosIds(const ConfigFields& fields, int vocab_size) {
   const std::string allowed =
       absl::StrCat("an id from 0 to ", vocab_size - 1, ", a list of them, or null");
   std::vector<TokenId> ids;
@@ -385,7 +309,7 @@ absl::StatusOr<std::vector<TokenId>> ReadEosIds(const Fields& fields, int vocab_
   return ids;
 }
 
-absl::Status CheckIsNotQuantized(const Fields& config) {
+absl::Status CheckIsNotQuantized(const ConfigFields& config) {
   if (config.Find("quantization_config") == nullptr) return absl::OkStatus();
   return config.Wrong("quantization_config",
                       "nothing: of quantised models those in GGUF files are read");
@@ -400,60 +324,72 @@ absl::StatusOr<JsonDocument> ParseObject(absl::string_view text, const std::stri
   return parsed;
 }
 
-}  // namespace
+// The text's part of a configuration and the family that reads it.
+struct TextConfig {
+  ConfigFields fields;
+  const ModelFamily* family;
+};
 
-std::vector<float> RopeConfig::InverseFrequencies(int head_dim) const {
-  // In f32 step by step, as the reference; only the power is rounded once from double, because
-  // libraries differ in its last bit.
-  std::vector<float> frequencies(head_dim / 2);
-  const float scale = static_cast<float>(factor);
-  const float low_wavelength = static_cast<float>(original_context / low_freq_factor);
-  const float high_wavelength = static_cast<float>(original_context / high_freq_factor);
-  for (int i = 0; i < head_dim / 2; ++i) {
-    const float exponent = static_cast<float>(2 * i) / static_cast<float>(head_dim);
-    const float power = static_cast<float>(
-        std::pow(static_cast<double>(static_cast<float>(theta)), static_cast<double>(exponent)));
-    const float frequency = 1.0f / power;
-    frequencies[i] = frequency;
-    if (type == Type::kLinear) frequencies[i] = frequency / scale;
-    if (type != Type::kLlama3) continue;
-    // Long waves are stretched by the factor, short ones kept, those between blended.
-    const float wavelength = static_cast<float>(2.0 * M_PI) / frequency;
-    if (wavelength > low_wavelength) {
-      frequencies[i] = frequency / scale;
-    } else if (wavelength >= high_wavelength) {
-      const float smooth = (static_cast<float>(original_context) / wavelength -
-                            static_cast<float>(low_freq_factor)) /
-                           static_cast<float>(high_freq_factor - low_freq_factor);
-      frequencies[i] = (1.0f - smooth) * frequency / scale + smooth * frequency;
-    }
+absl::StatusOr<TextConfig> FindText(const ConfigFields& config, const ModelFamily& family) {
+  if (family.text_family == nullptr) return TextConfig{config, &family};
+  const json* const text = config.Find("text_config");
+  if (text == nullptr || !text->is_object()) return config.Wrong("text_config", "an object");
+  const ConfigFields fields(*text, config.file(), "text_config.");
+  const json* const model_type = fields.Find("model_type");
+  if (model_type != nullptr && !IsText(*model_type, family.text_family)) {
+    return fields.Wrong(
+        "model_type", absl::StrCat(family.text_family, " in a model of type ", family.model_type));
   }
-  for (size_t i = 0; i < divisors.size(); ++i) frequencies[i] /= divisors[i];
-  return frequencies;
+  RETURN_IF_ERROR(CheckOuterKeys(config));
+  return TextConfig{fields, FamilyOfType(family.text_family)};
 }
+
+absl::Status ReadEnds(const ConfigFields& outer, const ConfigFields& text,
+                      std::optional<absl::string_view> generation_text,
+                      const std::string& generation_file, ModelConfig* model) {
+  const bool is_outer = outer.Find("eos_token_id") != nullptr;
+  ASSIGN_OR_RETURN(model->eos_token_ids, ReadEosIds(is_outer ? outer : text, model->vocab_size));
+  if (!generation_text.has_value()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const JsonDocument generation, ParseObject(*generation_text, generation_file));
+  const ConfigFields fields(*generation, generation_file);
+  if (fields.Find("eos_token_id") == nullptr) return absl::OkStatus();
+  ASSIGN_OR_RETURN(model->eos_token_ids, ReadEosIds(fields, model->vocab_size));
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view text, const std::string& file,
                                              std::optional<absl::string_view> generation_text,
                                              const std::string& generation_file) {
   ASSIGN_OR_RETURN(const JsonDocument parsed, ParseObject(text, file));
-  const Fields config(*parsed, file);
-  ASSIGN_OR_RETURN(const Family* const family, ReadFamily(config));
+  const ConfigFields whole(*parsed, file);
+  ASSIGN_OR_RETURN(const ModelFamily* const outer, ReadFamily(whole));
+  ASSIGN_OR_RETURN(const TextConfig found, FindText(whole, *outer));
+  const ConfigFields& config = found.fields;
+  const ModelFamily& family = *found.family;
   ModelConfig model;
-  model.family = family->model_type;
-  RETURN_IF_ERROR(ReadSizes(config, *family, &model));
-  RETURN_IF_ERROR(ReadLayers(config, *family, &model));
-  RETURN_IF_ERROR(ReadWindows(config, *family, &model));
-  RETURN_IF_ERROR(ReadRope(config, file, &model));
-  RETURN_IF_ERROR(CheckIsNotQuantized(config));
-  RETURN_IF_ERROR(CheckKeys(config));
-  ASSIGN_OR_RETURN(model.eos_token_ids, ReadEosIds(config, model.vocab_size));
-  if (generation_text.has_value()) {
-    ASSIGN_OR_RETURN(const JsonDocument generation, ParseObject(*generation_text, generation_file));
-    const Fields fields(*generation, generation_file);
-    if (fields.Find("eos_token_id") != nullptr) {
-      ASSIGN_OR_RETURN(model.eos_token_ids, ReadEosIds(fields, model.vocab_size));
-    }
-  }
+  model.family = family.model_type;
+  model.norm_form = family.norm_form;
+  model.norms_inputs = family.norms_inputs;
+  model.norms_outputs = family.norms_outputs;
+  model.is_parallel = family.is_parallel;
+  model.query_key_norm = family.query_key_norm;
+  model.rotary_pairs = family.rotary_pairs;
+  model.activation = family.activation;
+  model.has_other_parts = outer != &family;
+  RETURN_IF_ERROR(ReadSizes(config, family, &model));
+  RETURN_IF_ERROR(CheckActivation(config, family));
+  RETURN_IF_ERROR(ReadBiases(config, family, &model));
+  RETURN_IF_ERROR(ReadScales(config, family, &model));
+  RETURN_IF_ERROR(ReadWindows(config, family, &model));
+  RETURN_IF_ERROR(ReadRope(config, family, &model));
+  ASSIGN_OR_RETURN(const bool ties,
+                   whole.Bool("tie_word_embeddings", family.defaults.ties_embeddings));
+  ASSIGN_OR_RETURN(model.tied_embeddings, config.Bool("tie_word_embeddings", ties));
+  RETURN_IF_ERROR(CheckIsNotQuantized(whole));
+  RETURN_IF_ERROR(CheckKeys(config, family));
+  RETURN_IF_ERROR(ReadEnds(whole, config, generation_text, generation_file, &model));
   return model;
 }
 

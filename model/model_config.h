@@ -9,29 +9,25 @@
 #include "absl/strings/string_view.h"
 #include "base/types.h"
 #include "kernels/matrix.h"
+#include "model/rope_config.h"
 
 namespace tandem {
 
-// How positions turn queries and keys. Formulas: Hugging Face transformers, modeling_rope_utils.
-struct RopeConfig {
-  enum class Type { kDefault, kLinear, kLlama3 };
-  Type type = Type::kDefault;
-  double theta = 10000.0;
-  double factor = 1.0;            // kLinear, kLlama3
-  double low_freq_factor = 1.0;   // kLlama3
-  double high_freq_factor = 4.0;  // kLlama3
-  int original_context = 0;       // kLlama3: original_max_position_embeddings
-  // Numbers that divide the angles of all that, as GGUF files have them in place of kLlama3:
-  // [head_dim / 2], or none.
-  std::vector<float> divisors{};
+// What normalises a row: its root mean square, of a layer norm after its mean is taken off.
+enum class NormForm { kRms, kLayer };
+// What queries and keys are normalised over before they are turned.
+enum class QueryKeyNorm { kNone, kEachHead, kAllHeads };
+// Which elements of a head are turned together: i and i + rotary_dim / 2, or 2 i and 2 i + 1.
+enum class RotaryPairs { kHalves, kNeighbours };
+// What turns the queries and keys of a layer: ModelConfig::rope, local_rope, or nothing.
+enum class LayerRotation { kMain, kLocal, kNone };
+inline constexpr int kNumLayerRotations = 3;
 
-  // The angle per position of each pair of elements: [head_dim / 2].
-  std::vector<float> InverseFrequencies(int head_dim) const;
-};
-
-// What a decoder-only transformer of the Llama line is made of.
+// What a decoder-only transformer is made of. Families are combinations of these parts
+// (model_families.cc).
 struct ModelConfig {
-  std::string family;  // "llama", "mistral", "qwen2", "qwen3"
+  std::string family;  // model_type of config.json, of the text's part if there are others
+  bool has_other_parts = false;  // whose tensors are left out
   int vocab_size = 0;
   int hidden_size = 0;
   int intermediate_size = 0;
@@ -39,16 +35,41 @@ struct ModelConfig {
   int num_heads = 0;
   int num_kv_heads = 0;
   int head_dim = 0;
-  int context_length = 0;  // max_position_embeddings
-  float rms_norm_epsilon = 0.0f;
-  RopeConfig rope;
-  std::vector<int> windows;  // [num_layers]: sliding window of each layer in tokens, 0 for none
-  bool tied_embeddings = false;
+  int context_length = 0;
+
+  // A layer adds attention and then a feed-forward to the rows: of rows that are normalised or not,
+  // and either output normalised or not. Parallel ones share one norm and their input.
+  float rms_norm_epsilon = 0.0f;  // of any form
+  NormForm norm_form = NormForm::kRms;
+  bool norms_inputs = true;
+  bool norms_outputs = false;
+  bool is_parallel = false;
+
+  QueryKeyNorm query_key_norm = QueryKeyNorm::kNone;
   bool qkv_bias = false;
   bool output_bias = false;  // of the attention's output projection
+  std::vector<int> windows;  // [num_layers]: sliding window of each layer in tokens, 0 for none
+  float attention_scale = 0.0f;
+  float attention_soft_cap = 0.0f;  // 0: none
+
+  RopeConfig rope;
+  RopeConfig local_rope;
+  std::vector<LayerRotation> rotations;  // [num_layers]
+  int rotary_dim = 0;                    // elements of a head that are turned
+  RotaryPairs rotary_pairs = RotaryPairs::kHalves;
+
+  Activation activation = Activation::kSilu;
   bool mlp_bias = false;
-  bool head_norms = false;             // RmsNorm on each query and key head
+
+  float embedding_scale = 1.0f;  // of the rows that layers add to
+  float residual_scale = 1.0f;   // of what layers add
+  float logits_scale = 1.0f;
+  float logits_soft_cap = 0.0f;  // after it; 0: none
+  bool tied_embeddings = false;
   std::vector<TokenId> eos_token_ids;  // of generation_config.json, config.json or GGUF
+
+  // Kinds of caches that do not hold the same for the same text: LanguageModel::cache_variant.
+  int num_cache_variants() const { return rope.type == RopeConfig::Type::kLongRope ? 2 : 1; }
 };
 
 // Reads a model's configuration: of a Hugging Face folder its config.json (the older forms and the

@@ -44,6 +44,34 @@ const std::vector<nlohmann::json>& Samples() {
           "num_attention_heads": 4, "num_key_value_heads": 1, "max_position_embeddings": 512,
           "rope_parameters": {"rope_type": "default", "rope_theta": 1e6,
             "partial_rotary_factor": 1}})",
+      R"({"architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3",
+          "eos_token_id": [1, 106], "vision_config": {"hidden_size": 16}, "text_config": {
+            "model_type": "gemma3_text", "vocab_size": 300, "hidden_size": 64,
+            "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4,
+            "num_key_value_heads": 2, "head_dim": 16, "query_pre_attn_scalar": 16,
+            "final_logit_softcapping": 30.0, "sliding_window": 8, "sliding_window_pattern": 3,
+            "rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 8.0},
+              "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}}})",
+      R"({"architectures": ["Phi3ForCausalLM"], "model_type": "phi3", "vocab_size": 300,
+          "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 1,
+          "num_attention_heads": 4, "max_position_embeddings": 4096,
+          "original_max_position_embeddings": 64, "partial_rotary_factor": 0.5,
+          "sliding_window": 512, "rope_scaling": {"type": "longrope",
+            "short_factor": [1, 1.5, 2, 4], "long_factor": [1, 3, 8, 20]}})",
+      R"({"architectures": ["GraniteForCausalLM"], "model_type": "granite", "vocab_size": 300,
+          "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 1,
+          "num_attention_heads": 4, "max_position_embeddings": 128, "rope_theta": 1e4,
+          "attention_multiplier": 0.1, "embedding_multiplier": 12.0, "logits_scaling": 8.0,
+          "residual_multiplier": 0.2, "rope_scaling": {"type": "yarn", "factor": 4.0,
+            "original_max_position_embeddings": 32, "beta_fast": 32.0, "mscale": 1.0}})",
+      R"({"architectures": ["SmolLM3ForCausalLM"], "model_type": "smollm3", "vocab_size": 300,
+          "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+          "num_attention_heads": 4, "max_position_embeddings": 128, "no_rope_layers": [1, 0],
+          "no_rope_layer_interval": 2})",
+      R"({"architectures": ["Cohere2ForCausalLM"], "model_type": "cohere2", "vocab_size": 300,
+          "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4,
+          "num_attention_heads": 4, "max_position_embeddings": 128, "layer_norm_eps": 1e-5,
+          "logit_scale": 0.25, "sliding_window": 10, "use_parallel_block": true})",
       R"({"bos_token_id": 0, "eos_token_id": [1, 299], "temperature": 0.5})"}));
   return samples;
 }
@@ -101,8 +129,16 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const tandem::TokenId id : model->eos_token_ids) {
     TANDEM_CHECK(0 <= id && id < model->vocab_size);
   }
-  for (const float frequency : model->rope.InverseFrequencies(model->head_dim)) {
-    TANDEM_CHECK(std::isfinite(frequency) && frequency >= 0.0f);
+  TANDEM_CHECK(model->rotations.size() == static_cast<size_t>(model->num_layers));
+  TANDEM_CHECK(0 < model->rotary_dim && model->rotary_dim <= model->head_dim);
+  TANDEM_CHECK(std::isfinite(model->attention_scale) && model->attention_scale > 0.0f);
+  for (const tandem::RopeConfig& rope : {model->rope, model->local_rope}) {
+    for (const bool is_long : {false, rope.type == tandem::RopeConfig::Type::kLongRope}) {
+      for (const float frequency : rope.InverseFrequencies(model->rotary_dim, is_long)) {
+        TANDEM_CHECK(std::isfinite(frequency) && frequency >= 0.0f);
+      }
+    }
+    TANDEM_CHECK(std::isfinite(rope.magnitude) && rope.magnitude > 0.0);
   }
   return 0;
 }

@@ -118,7 +118,7 @@ TEST(ModelConfig, ReadsEveryGoldenModel) {
     EXPECT_EQ(model->qkv_bias, expected.qkv_bias);
     EXPECT_FALSE(model->output_bias);
     EXPECT_FALSE(model->mlp_bias);
-    EXPECT_EQ(model->head_norms, expected.head_norms);
+    EXPECT_EQ(model->query_key_norm == QueryKeyNorm::kEachHead, expected.head_norms);
     EXPECT_EQ(model->windows, std::vector<int>(expected.num_layers, expected.window));
     EXPECT_EQ(model->rope.theta, expected.theta);
   }
@@ -211,8 +211,6 @@ TEST(ModelConfig, ReadsRopeScalingOfEitherForm) {
       ExpectRefused(With(Config(), key, scaling), absl::StrCat(key, ".", name));
     };
     refused({{"rope_type", "foo"}, {"factor", 2.0}}, "rope_type");
-    refused({{"rope_type", "yarn"}, {"factor", 2.0}}, "rope_type");
-    refused({{"type", "longrope"}, {"factor", 2.0}}, "type");
     refused({{"rope_type", 3}}, "rope_type");
     refused({{"factor", 2.0}}, "rope_type");
     refused({{"type", "linear"}, {"rope_type", "llama3"}, {"factor", 2.0}}, "type");
@@ -310,9 +308,11 @@ TEST(ModelConfig, BiasesAreTheFamilys) {
       Accepted(With(With(Config(), "attention_bias", true), "mlp_bias", true));
   EXPECT_TRUE(llama.qkv_bias && llama.output_bias && llama.mlp_bias);
   const ModelConfig qwen2 = Accepted(Config("qwen2"));
-  EXPECT_TRUE(qwen2.qkv_bias && !qwen2.output_bias && !qwen2.mlp_bias && !qwen2.head_norms);
+  EXPECT_TRUE(qwen2.qkv_bias && !qwen2.output_bias && !qwen2.mlp_bias &&
+              qwen2.query_key_norm == QueryKeyNorm::kNone);
   const ModelConfig qwen3 = Accepted(With(Config("qwen3"), "attention_bias", true));
-  EXPECT_TRUE(qwen3.qkv_bias && qwen3.output_bias && qwen3.head_norms);
+  EXPECT_TRUE(qwen3.qkv_bias && qwen3.output_bias &&
+              qwen3.query_key_norm == QueryKeyNorm::kEachHead);
   ExpectRefused(With(Config("qwen2"), "attention_bias", false), "attention_bias");
   ExpectRefused(With(Config("mistral"), "attention_bias", true), "attention_bias");
   ExpectRefused(With(Config("mistral"), "mlp_bias", true), "mlp_bias");
@@ -454,65 +454,6 @@ TEST(ModelConfig, SaysWhichFileIsMissing) {
   std::filesystem::create_directories(folder + "/generation_config.json");
   EXPECT_EQ(ReadModelConfig(folder).status().code(), absl::StatusCode::kInvalidArgument);
   std::filesystem::remove_all(folder);
-}
-
-// ---- Frequencies, against the formulas in double ----
-
-// f32 arithmetic of at most eight operations, each within 2^-24 of its result, on factors that do
-// not cancel but in (1 - smooth), whose error is below 2^-24 / low of the sum: 16 * 2^-24 in all.
-constexpr double kFrequencyTolerance = 16 * 0x1p-24;
-
-TEST(RopeConfig, DefaultAndLinearFrequencies) {
-  for (const double theta : {10000.0, 500000.0, 1e6}) {
-    for (const int head_dim : {2, 8, 64, 128}) {
-      RopeConfig rope{.theta = theta};
-      const std::vector<float> plain = rope.InverseFrequencies(head_dim);
-      rope.type = RopeConfig::Type::kLinear;
-      rope.factor = 2.5;
-      const std::vector<float> linear = rope.InverseFrequencies(head_dim);
-      ASSERT_EQ(plain.size(), static_cast<size_t>(head_dim / 2));
-      for (int i = 0; i < head_dim / 2; ++i) {
-        // The exponent is rounded to f32 before the power: log(theta) * 2^-24 more.
-        const double expected = std::pow(theta, -2.0 * i / head_dim);
-        const double tolerance = (kFrequencyTolerance + std::log(theta) * 0x1p-24) * expected;
-        EXPECT_NEAR(plain[i], expected, tolerance);
-        EXPECT_NEAR(linear[i], expected / 2.5, tolerance);
-      }
-      EXPECT_EQ(plain[0], 1.0f);
-    }
-  }
-}
-
-TEST(RopeConfig, Llama3StretchesLongWavesOnly) {
-  const RopeConfig rope{.type = RopeConfig::Type::kLlama3,
-                        .theta = 500000.0,
-                        .factor = 8.0,
-                        .low_freq_factor = 1.0,
-                        .high_freq_factor = 4.0,
-                        .original_context = 8192};
-  const std::vector<float> frequencies = rope.InverseFrequencies(128);
-  int num_kept = 0, num_blended = 0, num_stretched = 0;
-  for (int i = 0; i < 64; ++i) {
-    const double plain = std::pow(500000.0, -i / 64.0);
-    const double turns = 8192 * plain / (2 * M_PI);  // within the original context
-    double expected = plain;
-    if (turns < 1.0) {
-      expected = plain / 8;
-      ++num_stretched;
-    } else if (turns > 4.0) {
-      ++num_kept;
-    } else {
-      const double smooth = (turns - 1.0) / (4.0 - 1.0);
-      expected = (1 - smooth) * plain / 8 + smooth * plain;
-      ++num_blended;
-    }
-    EXPECT_NEAR(frequencies[i], expected,
-                (kFrequencyTolerance + 4 * std::log(500000.0) * 0x1p-24) * expected)
-        << i;
-  }
-  EXPECT_GT(num_kept, 10);
-  EXPECT_GT(num_blended, 3);
-  EXPECT_GT(num_stretched, 10);
 }
 
 }  // namespace

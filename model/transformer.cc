@@ -22,7 +22,8 @@ struct Transformer::PassTables {
         page_tables(lengths + batch),
         wanted(page_tables + static_cast<size_t>(batch) * max_pages),
         sources(wanted + logit_rows),
-        size(sources + rows) {}
+        variants(sources + rows),
+        size(variants + batch) {}
   int max_pages;
   // Offsets in elements.
   size_t ids;          // [rows]
@@ -31,6 +32,7 @@ struct Transformer::PassTables {
   size_t page_tables;  // [batch, max_pages]
   size_t wanted;       // [logit_rows]: rows whose logits are asked for
   size_t sources;      // [rows]: slots that drew the ids, or -1
+  size_t variants;     // [batch]: of the sequences
   size_t size;
 };
 
@@ -89,7 +91,10 @@ absl::Status Transformer::Reserve(int rows, int logit_rows, size_t table_bytes) 
   RETURN_IF_ERROR(grow_rows(&w.qkv, rows, query_size + 2 * kv_size));
   RETURN_IF_ERROR(grow_rows(&w.attended, rows, query_size));
   RETURN_IF_ERROR(grow_rows(&w.mlp, rows, config_.intermediate_size));
-  RETURN_IF_ERROR(grow_rows(&w.angles, rows, config_.head_dim));
+  RETURN_IF_ERROR(grow_rows(&w.output, rows, config_.hidden_size));
+  for (Rotation& rotation : rotations_) {
+    if (rotation.is_used()) RETURN_IF_ERROR(grow_rows(&rotation.angles, rows, config_.head_dim));
+  }
   RETURN_IF_ERROR(grow_rows(&w.wanted, logit_rows, config_.hidden_size));
   RETURN_IF_ERROR(grow_rows(&w.logits, logit_rows, config_.vocab_size));
   RETURN_IF_ERROR(grow(&w.largest, sizeof(int32_t) * static_cast<size_t>(logit_rows)));
@@ -177,6 +182,7 @@ absl::Status Transformer::Run(absl::Span<const ForwardRequest> requests, int row
     const ForwardRequest& request = requests[i];
     host[at.starts + i] = row;
     host[at.lengths + i] = request.kv->length();
+    host[at.variants + i] = request.kv->variant();
     std::copy(request.kv->pages().begin(), request.kv->pages().end(),
               host + at.page_tables + i * max_pages);
     for (const TokenId token : request.tokens) {
@@ -226,9 +232,18 @@ void Transformer::Enqueue(const PassTables& at, const PagedKvCache& cache, int b
   const RaggedRows ragged{.starts = tables + at.starts, .batch = batch, .num_rows = rows};
   const MatrixView hidden = View(workspace_.hidden, rows, config_.hidden_size);
   backend_->Embed(tables + at.ids, embedding_, hidden);
-  backend_->RotaryAngles(ragged, tables + at.lengths,
-                         static_cast<const float*>(inverse_frequencies_.data()), 1.0f,
-                         View(workspace_.angles, rows, config_.head_dim));
+  if (config_.embedding_scale != 1.0f) {
+    backend_->ScaleAndCap(config_.embedding_scale, 0.0f, hidden);
+  }
+  for (const Rotation& rotation : rotations_) {
+    if (!rotation.is_used()) continue;
+    backend_->RotaryAngles(
+        ragged, tables + at.lengths,
+        {.inverse_frequencies = static_cast<const float*>(rotation.inverse_frequencies.data()),
+         .magnitudes = static_cast<const float*>(rotation.magnitudes.data()),
+         .of_sequence = tables + at.variants},
+        View(rotation.angles, rows, config_.head_dim));
+  }
   for (int layer = 0; layer < config_.num_layers; ++layer) {
     PagedKvView kv = cache.LayerView(layer);
     kv.page_tables = tables + at.page_tables;
@@ -241,12 +256,11 @@ void Transformer::Enqueue(const PassTables& at, const PagedKvCache& cache, int b
   if (logit_rows == 0) return;
   const MatrixView last = View(workspace_.wanted, logit_rows, config_.hidden_size);
   backend_->GatherRows(hidden, tables + at.wanted, last);
-  const NormedRows normed{.x = last,
-                          .weight = static_cast<const float*>(final_norm_.data()),
-                          .epsilon = config_.rms_norm_epsilon,
-                          .normed = last};
   const MatrixView logits = View(workspace_.logits, logit_rows, config_.vocab_size);
-  backend_->MatMul(normed, head_, logits);
+  backend_->MatMul(Normed(final_norm_, last, last), head_, logits);
+  if (config_.logits_scale != 1.0f || config_.logits_soft_cap != 0.0f) {
+    backend_->ScaleAndCap(config_.logits_scale, config_.logits_soft_cap, logits);
+  }
   if (finds_largest) {
     backend_->FindLargest(logits, static_cast<int32_t*>(workspace_.largest.data()));
   }
@@ -254,42 +268,84 @@ void Transformer::Enqueue(const PassTables& at, const PagedKvCache& cache, int b
   is_unread_ = false;
 }
 
-void Transformer::RunLayer(int index, const RaggedRows& rows, const PagedKvView& kv) {
+// Rows as a product takes them: normalised by `norm`, or as they are where there is none.
+//   normed: where they may be left
+NormedRows Transformer::Normed(const Buffer& norm, ConstMatrixView x, MatrixView normed) {
+  if (norm.data() == nullptr) return {.x = x};
+  if (config_.norm_form == NormForm::kLayer) {
+    backend_->SubtractMean(x, normed);
+    x = normed;
+  }
+  return {.x = x,
+          .weight = static_cast<const float*>(norm.data()),
+          .epsilon = config_.rms_norm_epsilon,
+          .normed = normed};
+}
+
+// hidden += the product, normalised by `norm` if there is one.
+void Transformer::AddOutput(ConstMatrixView x, const PackedWeight& weight, const Buffer& norm) {
+  const MatrixView hidden = View(workspace_.hidden, x.rows, config_.hidden_size);
+  if (norm.data() == nullptr && config_.residual_scale == 1.0f) {
+    return backend_->MatMulAdd(x, weight, hidden);
+  }
+  const MatrixView output = View(workspace_.output, x.rows, config_.hidden_size);
+  backend_->MatMul(x, weight, output);
+  if (norm.data() != nullptr) {
+    backend_->RmsNorm(output, static_cast<const float*>(norm.data()), config_.rms_norm_epsilon,
+                      output);
+  }
+  backend_->AddScaled(output, config_.residual_scale, hidden);
+}
+
+void Transformer::Attention(int index, const NormedRows& input, const RaggedRows& rows,
+                            const PagedKvView& kv) {
   const Layer& layer = layers_[index];
   const ModelConfig& c = config_;
   const int query_size = c.num_heads * c.head_dim;
-  const MatrixView hidden = View(workspace_.hidden, rows.num_rows, c.hidden_size);
-  const MatrixView normed = View(workspace_.normed, rows.num_rows, c.hidden_size);
-  const MatrixView qkv =
-      View(workspace_.qkv, rows.num_rows, query_size + 2 * c.num_kv_heads * c.head_dim);
+  const int key_size = c.num_kv_heads * c.head_dim;
+  const MatrixView qkv = View(workspace_.qkv, rows.num_rows, query_size + 2 * key_size);
   const MatrixView attended = View(workspace_.attended, rows.num_rows, query_size);
-  const MatrixView mlp = View(workspace_.mlp, rows.num_rows, c.intermediate_size);
-  const HeadNorms norms{.query = static_cast<const float*>(layer.query_norm.data()),
-                        .key = static_cast<const float*>(layer.key_norm.data()),
-                        .epsilon = c.rms_norm_epsilon};
-
-  const auto normed_by = [&](const Buffer& norm) {
-    return NormedRows{.x = hidden,
-                      .weight = static_cast<const float*>(norm.data()),
-                      .epsilon = c.rms_norm_epsilon,
-                      .normed = normed};
-  };
-
   MatrixView part = qkv;
   for (const PackedWeight& weight : layer.qkv) {
     part.cols = weight.outputs;
-    backend_->MatMul(normed_by(layer.attention_norm), weight, part);
+    backend_->MatMul(input, weight, part);
     part.data = static_cast<float*>(part.data) + part.cols;
   }
-  backend_->RotateAndCache(qkv, View(workspace_.angles, rows.num_rows, c.head_dim), norms, rows,
-                           kv);
   const MatrixView queries{qkv.data, DType::kF32, qkv.rows, query_size, qkv.stride};
-  backend_->Attend(queries, rows, kv, 1.0f / std::sqrt(static_cast<float>(c.head_dim)),
-                   c.windows[index], attended);
-  backend_->MatMulAdd(attended, layer.attention_out, hidden);
+  HeadNorms norms{.query = static_cast<const float*>(layer.query_norm.data()),
+                  .key = static_cast<const float*>(layer.key_norm.data()),
+                  .epsilon = c.rms_norm_epsilon};
+  if (c.query_key_norm == QueryKeyNorm::kAllHeads) {
+    const MatrixView keys{static_cast<float*>(qkv.data) + query_size, DType::kF32, qkv.rows,
+                          key_size, qkv.stride};
+    backend_->RmsNorm(queries, norms.query, norms.epsilon, queries);
+    backend_->RmsNorm(keys, norms.key, norms.epsilon, keys);
+    norms = {};
+  }
+  const Rotation& rotation = rotations_[static_cast<int>(c.rotations[index])];
+  backend_->RotateAndCache(qkv, View(rotation.angles, rows.num_rows, c.head_dim), norms, rows, kv);
+  backend_->Attend(
+      queries, rows, kv,
+      {.scale = c.attention_scale, .window = c.windows[index], .soft_cap = c.attention_soft_cap},
+      attended);
+  AddOutput(attended, layer.attention_out, layer.attention_output_norm);
+}
 
-  backend_->MatMulSwiGlu(normed_by(layer.mlp_norm), layer.gate_up, mlp);
-  backend_->MatMulAdd(mlp, layer.down, hidden);
+void Transformer::RunLayer(int index, const RaggedRows& rows, const PagedKvView& kv) {
+  const Layer& layer = layers_[index];
+  const MatrixView hidden = View(workspace_.hidden, rows.num_rows, config_.hidden_size);
+  const MatrixView normed = View(workspace_.normed, rows.num_rows, config_.hidden_size);
+  const MatrixView mlp = View(workspace_.mlp, rows.num_rows, config_.intermediate_size);
+  NormedRows input = Normed(layer.attention_norm, hidden, normed);
+  if (config_.is_parallel) {
+    // Attention changes `hidden`, and the feed-forward wants the same rows.
+    backend_->RmsNorm(input.x, input.weight, input.epsilon, normed);
+    input = {.x = normed};
+  }
+  Attention(index, input, rows, kv);
+  if (!config_.is_parallel) input = Normed(layer.mlp_norm, hidden, normed);
+  backend_->MatMulGated(input, layer.gate_up, config_.activation, mlp);
+  AddOutput(mlp, layer.down, layer.mlp_output_norm);
 }
 
 }  // namespace tandem

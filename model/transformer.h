@@ -1,6 +1,7 @@
 #ifndef TANDEM_MODEL_TRANSFORMER_H_
 #define TANDEM_MODEL_TRANSFORMER_H_
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -19,7 +20,7 @@
 
 namespace tandem {
 
-// A decoder-only transformer of the Llama line (Llama, Mistral, Qwen2, Qwen3) on a backend.
+// A decoder-only transformer on a backend, of the parts that ModelConfig names.
 class Transformer final : public LanguageModel {
  public:
   enum class Quantize { kFloats, kAll };
@@ -48,6 +49,10 @@ class Transformer final : public LanguageModel {
   const ModelConfig& config() const { return config_; }
   int vocab_size() const override { return config_.vocab_size; }
   int context_length() const override { return config_.context_length; }
+  int cache_variant(int greatest_length) const override {
+    return config_.rope.type == RopeConfig::Type::kLongRope &&
+           greatest_length > config_.rope.original_context;
+  }
   int num_unpacked() const override { return static_cast<int>(unpacked_.size()) + is_unread_; }
   KvLayout kv_layout(int page_size, KvDType dtype = KvDType::kF32) const;
   // Bytes of weights that a pass over one row reads, without the embedding's row.
@@ -64,22 +69,31 @@ class Transformer final : public LanguageModel {
 
  private:
   struct Layer {
-    Buffer attention_norm;  // f32 [hidden]
+    Buffer attention_norm;  // f32 [hidden], or nothing
     // [(heads + 2 kv_heads) * head_dim, hidden], outputs that follow each other and have one dtype
     // as a weight of their own.
     std::vector<PackedWeight> qkv;
-    Buffer query_norm;           // f32 [head_dim], or nothing
-    Buffer key_norm;             // likewise
-    PackedWeight attention_out;  // [hidden, heads * head_dim]
-    Buffer mlp_norm;             // f32 [hidden]
-    PackedWeight gate_up;        // [2 * intermediate, hidden]
-    PackedWeight down;           // [hidden, intermediate]
+    Buffer query_norm;             // f32 [head_dim], [heads * head_dim], or nothing
+    Buffer key_norm;               // likewise
+    PackedWeight attention_out;    // [hidden, heads * head_dim]
+    Buffer attention_output_norm;  // f32 [hidden], or nothing
+    Buffer mlp_norm;               // f32 [hidden], or nothing
+    PackedWeight gate_up;          // [2 * intermediate, hidden]
+    PackedWeight down;             // [hidden, intermediate]
+    Buffer mlp_output_norm;        // f32 [hidden], or nothing
+  };
+  // What turns heads in the layers of one LayerRotation; nothing if there are none.
+  struct Rotation {
+    Buffer inverse_frequencies;  // f32 [KvSequence::variant, head_dim / 2]
+    Buffer magnitudes;           // f32 [head_dim / 2]
+    Buffer angles;               // of the pass: f32 [rows, head_dim]
+    bool is_used() const { return magnitudes.size_bytes() > 0; }
   };
   // Activations and the pass's tables in the backend's memory; they only ever grow.
   struct Workspace {
     int rows = 0;
     int logit_rows = 0;
-    Buffer hidden, normed, qkv, attended, mlp, angles;  // f32 [rows, ...]
+    Buffer hidden, normed, qkv, attended, mlp, output;  // f32 [rows, ...]
     Buffer wanted, logits;                              // f32 [logit_rows, ...]
     Buffer largest;                                     // int32 [logit_rows]
     Buffer tables;                                      // int32: see PassTables
@@ -116,6 +130,9 @@ class Transformer final : public LanguageModel {
                bool finds_largest);
   MatrixView BringLogits(absl::Span<const ForwardRequest> requests, ConstMatrixView logits);
   void RunLayer(int index, const RaggedRows& rows, const PagedKvView& kv);
+  NormedRows Normed(const Buffer& norm, ConstMatrixView x, MatrixView normed);
+  void Attention(int index, const NormedRows& input, const RaggedRows& rows, const PagedKvView& kv);
+  void AddOutput(ConstMatrixView x, const PackedWeight& weight, const Buffer& norm);
   MatrixView View(const Buffer& buffer, int rows, int cols) const;
 
   Backend* backend_;
@@ -127,8 +144,8 @@ class Transformer final : public LanguageModel {
   int64_t num_parameters_ = 0;
   std::vector<std::byte> quantized_embedding_;  // where the files' is not what is wanted
   Buffer embedding_storage_;
-  ConstMatrixView embedding_;   // [vocab, hidden]
-  Buffer inverse_frequencies_;  // f32 [head_dim / 2]
+  ConstMatrixView embedding_;  // [vocab, hidden]
+  std::array<Rotation, kNumLayerRotations> rotations_;
   std::vector<Layer> layers_;
   Buffer final_norm_;              // f32 [hidden]
   PackedWeight head_;              // [vocab, hidden]

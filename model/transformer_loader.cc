@@ -13,6 +13,8 @@
 #include "kernels/blocks.h"
 #include "kernels/quantize.h"
 #include "kernels/widen_row.h"
+#include "model/arranged_weights.h"
+#include "model/model_families.h"
 #include "model/transformer.h"
 
 namespace tandem {
@@ -63,8 +65,10 @@ class TransformerLoader {
     for (int i = 0; i < config.num_layers; ++i) RETURN_IF_ERROR(LoadLayer(i, &model_.layers_[i]));
     ASSIGN_OR_RETURN(model_.final_norm_, Vector("model.norm.weight", config.hidden_size));
     RETURN_IF_ERROR(LoadHead(embedding));
-    const std::vector<float> frequencies = config.rope.InverseFrequencies(config.head_dim);
-    ASSIGN_OR_RETURN(model_.inverse_frequencies_, UploadFloats(frequencies));
+    for (const LayerRotation kind : config.rotations) {
+      Transformer::Rotation& rotation = model_.rotations_[static_cast<int>(kind)];
+      if (!rotation.is_used()) RETURN_IF_ERROR(LoadRotation(kind, &rotation));
+    }
     return CheckAllUsed();
   }
 
@@ -227,6 +231,28 @@ class TransformerLoader {
     return absl::OkStatus();
   }
 
+  // Elements of a head that are not turned have frequencies of 0 and magnitudes of 1.
+  absl::Status LoadRotation(LayerRotation kind, Transformer::Rotation* rotation) {
+    const ModelConfig& c = model_.config_;
+    const RopeConfig& rope = kind == LayerRotation::kLocal ? c.local_rope : c.rope;
+    const int half = c.head_dim / 2;
+    std::vector<float> frequencies;
+    std::vector<float> magnitudes(half, 1.0f);
+    for (int variant = 0; variant < c.num_cache_variants(); ++variant) {
+      std::vector<float> table;
+      if (kind != LayerRotation::kNone) {
+        const bool is_long = variant > 0 && rope.type == RopeConfig::Type::kLongRope;
+        table = rope.InverseFrequencies(c.rotary_dim, is_long);
+        std::fill_n(magnitudes.begin(), table.size(), static_cast<float>(rope.magnitude));
+      }
+      table.resize(half, 0.0f);
+      frequencies.insert(frequencies.end(), table.begin(), table.end());
+    }
+    ASSIGN_OR_RETURN(rotation->inverse_frequencies, UploadFloats(frequencies));
+    ASSIGN_OR_RETURN(rotation->magnitudes, UploadFloats(magnitudes));
+    return absl::OkStatus();
+  }
+
   absl::Status LoadLayer(int index, Transformer::Layer* to) {
     const ModelConfig& c = model_.config_;
     const std::string prefix = absl::StrCat("model.layers.", index, ".");
@@ -235,20 +261,29 @@ class TransformerLoader {
     const int query_size = c.num_heads * c.head_dim;
     const int kv_size = c.num_kv_heads * c.head_dim;
     Transformer::Layer& layer = *to;
-    ASSIGN_OR_RETURN(layer.attention_norm,
-                     Vector(absl::StrCat(prefix, "input_layernorm.weight"), c.hidden_size));
+    const auto load_norm = [&](const char* part, Buffer* norm) -> absl::Status {
+      ASSIGN_OR_RETURN(*norm, Vector(absl::StrCat(prefix, part, ".weight"), c.hidden_size));
+      return absl::OkStatus();
+    };
+    if (c.norms_inputs) {
+      RETURN_IF_ERROR(load_norm(kAttentionNorm, &layer.attention_norm));
+      if (!c.is_parallel) RETURN_IF_ERROR(load_norm(kMlpNorm, &layer.mlp_norm));
+    }
+    if (c.norms_outputs) {
+      RETURN_IF_ERROR(load_norm(kAttentionOutputNorm, &layer.attention_output_norm));
+      RETURN_IF_ERROR(load_norm(kMlpOutputNorm, &layer.mlp_output_norm));
+    }
     RETURN_IF_ERROR(AttentionProjections(attention, {query_size, kv_size, kv_size}, c.hidden_size,
                                          c.qkv_bias, &layer.qkv));
-    if (c.head_norms) {
-      ASSIGN_OR_RETURN(layer.query_norm,
-                       Vector(absl::StrCat(attention, "q_norm.weight"), c.head_dim));
-      ASSIGN_OR_RETURN(layer.key_norm,
-                       Vector(absl::StrCat(attention, "k_norm.weight"), c.head_dim));
+    if (c.query_key_norm != QueryKeyNorm::kNone) {
+      const bool is_each = c.query_key_norm == QueryKeyNorm::kEachHead;
+      ASSIGN_OR_RETURN(layer.query_norm, Vector(absl::StrCat(attention, "q_norm.weight"),
+                                                is_each ? c.head_dim : query_size));
+      ASSIGN_OR_RETURN(layer.key_norm, Vector(absl::StrCat(attention, "k_norm.weight"),
+                                              is_each ? c.head_dim : kv_size));
     }
     RETURN_IF_ERROR(Projections(attention, {"o_proj"}, {c.hidden_size}, query_size, c.output_bias,
                                 &layer.attention_out));
-    ASSIGN_OR_RETURN(layer.mlp_norm, Vector(absl::StrCat(prefix, "post_attention_layernorm.weight"),
-                                            c.hidden_size));
     RETURN_IF_ERROR(Projections(mlp, {"gate_proj", "up_proj"},
                                 {c.intermediate_size, c.intermediate_size}, c.hidden_size,
                                 c.mlp_bias, &layer.gate_up, PartOrder::kGateAndUp));
@@ -307,7 +342,8 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::LoadPacked(const Files
                                                                      const LoadOptions& options) {
   const std::string how =
       absl::StrCat("quantized ", options.quantized.has_value() ? NameOf(*options.quantized) : "not",
-                   options.which == Quantize::kAll ? ", all" : "");
+                   options.which == Quantize::kAll ? ", all" : "", ", heads turned ",
+                   files.config.rotary_dim, " of ", files.config.head_dim);
   ASSIGN_OR_RETURN(const PackedSource source,
                    PackedSource::Of(files.weights->files(), how, options.packed_folder));
   if (source.bytes < options.least_packed_bytes) return nullptr;
@@ -330,7 +366,8 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Load(const std::string
                                                                const LoadOptions& options) {
   Files files{.path = folder, .config = {}, .weights = {}};
   ASSIGN_OR_RETURN(files.config, ReadModelConfig(folder));
-  ASSIGN_OR_RETURN(files.weights, Weights::Open(folder));
+  ASSIGN_OR_RETURN(std::shared_ptr<const Weights> stored, Weights::Open(folder));
+  ASSIGN_OR_RETURN(files.weights, ArrangeWeights(std::move(stored), files.config));
   absl::Status not_cached;
   if (!options.packed_folder.empty() && backend->memory_is_host()) {
     auto packed = LoadPacked(files, backend, options);

@@ -44,6 +44,9 @@ struct World {
     cache = *PagedKvCache::Create(backend.get(), model->kv_layout(page_size), 2048 / page_size);
   }
 
+  // Of a text as long as the reference's longest, its greedy continuation.
+  KvSequence NewSequence() const { return cache->NewSequence(model->cache_variant(72)); }
+
   // Feeds `tokens` to `kv` in passes of `chunk` and returns the logits of every row.
   std::vector<float> Feed(KvSequence* kv, absl::Span<const TokenId> tokens, size_t chunk) {
     std::vector<float> logits;
@@ -73,7 +76,7 @@ TEST_P(GoldenModel, LogitsAreTheReferencesOnEveryInstructionSet) {
   for (const std::string& isa : CpuIsas()) {
     SCOPED_TRACE(isa);
     World world(GetParam(), {.num_threads = 2, .compute = CpuCompute::kF32, .isa = isa}, 16);
-    KvSequence kv = world.cache->NewSequence();
+    KvSequence kv = world.NewSequence();
     const std::vector<float> logits = world.Feed(&kv, golden_.input_ids, golden_.input_ids.size());
     ASSERT_EQ(logits.size(), golden_.logits.size());
     float worst = 0.0f;
@@ -88,7 +91,7 @@ TEST_P(GoldenModel, GreedyContinuationIsTheReferencesTokenForToken) {
   for (const std::string& isa : CpuIsas()) {
     SCOPED_TRACE(isa);
     World world(GetParam(), {.num_threads = 2, .compute = CpuCompute::kF32, .isa = isa}, 16);
-    KvSequence kv = world.cache->NewSequence();
+    KvSequence kv = world.NewSequence();
     std::vector<TokenId> tokens(golden_.input_ids.begin(), golden_.input_ids.begin() + 8);
     std::vector<TokenId> continuation;
     while (continuation.size() < golden_.greedy_ids.size()) {
@@ -112,13 +115,13 @@ TEST_P(GoldenModel, RowsHaveTheSameBitsInEveryChunking) {
       SCOPED_TRACE(isa);
       const CpuOptions options{.num_threads = 2, .compute = compute, .isa = isa};
       World reference(GetParam(), options, 16);
-      KvSequence alone = reference.cache->NewSequence();
+      KvSequence alone = reference.NewSequence();
       const std::vector<float> want = reference.Feed(&alone, golden_.input_ids, 1);
       for (const int page_size : {1, 4, 16}) {
         World world(GetParam(), options, page_size);
         world.cache->FillFreePages(std::nanf(""));
         for (size_t chunk = 2; chunk <= 17; ++chunk) {
-          KvSequence kv = world.cache->NewSequence();
+          KvSequence kv = world.NewSequence();
           const std::vector<float> got = world.Feed(&kv, golden_.input_ids, chunk);
           ASSERT_EQ(got.size(), want.size());
           ASSERT_EQ(std::memcmp(got.data(), want.data(), want.size() * sizeof(float)), 0)
@@ -140,7 +143,7 @@ TEST_P(GoldenModel, RowsHaveTheSameBitsInEveryBatch) {
   const auto prefix_of = [&](int i) { return ids.first(1 + 3 * i); };
   const auto rest_of = [&](int i) { return ids.subspan(1 + 3 * i, 1 + i); };
   for (int i = 0; i < kSequences; ++i) {
-    KvSequence kv = world.cache->NewSequence();
+    KvSequence kv = world.NewSequence();
     world.Feed(&kv, prefix_of(i), 1);
     want[i] = world.Feed(&kv, rest_of(i), 1);
   }
@@ -149,7 +152,7 @@ TEST_P(GoldenModel, RowsHaveTheSameBitsInEveryBatch) {
     std::vector<ForwardRequest> requests;
     for (int slot = 0; slot < kSequences; ++slot) {
       const int i = (slot + rotation) % kSequences;
-      sequences[slot] = world.cache->NewSequence();
+      sequences[slot] = world.NewSequence();
       world.Feed(&sequences[slot], prefix_of(i), 17);
       requests.push_back({.tokens = rest_of(i),
                           .kv = &sequences[slot],
@@ -171,11 +174,11 @@ TEST_P(GoldenModel, RowsHaveTheSameBitsInEveryBatch) {
 TEST_P(GoldenModel, PrefixHitsChangeNoBit) {
   World world(GetParam(), {.num_threads = 2}, 4);
   const absl::Span<const TokenId> ids = golden_.input_ids;
-  KvSequence first = world.cache->NewSequence();
+  KvSequence first = world.NewSequence();
   const std::vector<float> want = world.Feed(&first, ids, 1);
   world.cache->Publish(ids, &first);
   for (int length = 1; length <= static_cast<int>(ids.size()); ++length) {
-    KvSequence hit = world.cache->NewSequenceWithPrefix(ids.first(length));
+    KvSequence hit = world.cache->NewSequenceWithPrefix(ids.first(length), first.variant());
     EXPECT_EQ(hit.length(), (length - 1) / 4 * 4);
     const std::vector<float> got = world.Feed(&hit, ids.first(length).subspan(hit.length()), 3);
     const size_t begin = want.size() / ids.size() * length - got.size();
@@ -186,8 +189,8 @@ TEST_P(GoldenModel, PrefixHitsChangeNoBit) {
 TEST_P(GoldenModel, PassesThatCannotBeRunChangeNothing) {
   World world(GetParam(), {.num_threads = 1}, 4);
   const std::vector<TokenId> long_tokens(world.model->context_length() + 1, 1);
-  KvSequence fits = world.cache->NewSequence();
-  KvSequence too_long = world.cache->NewSequence();
+  KvSequence fits = world.NewSequence();
+  KvSequence too_long = world.NewSequence();
   const std::vector<ForwardRequest> requests = {
       {.tokens = absl::MakeConstSpan(golden_.input_ids).first(3), .kv = &fits, .num_logits = 1},
       {.tokens = long_tokens, .kv = &too_long, .num_logits = 1}};

@@ -147,7 +147,8 @@ class Schedule {
 TEST(Numerics, RandomSchedulesChangeNoBit) {
   uint64_t seed = 0;
   for (const std::string model :
-       {"llama-gqa", "llama-mqa", "mistral-window", "qwen2-fp16", "qwen3-norm", "llama-bf16"}) {
+       {"llama-gqa", "llama-mqa", "mistral-window", "qwen2-fp16", "qwen3-norm", "llama-bf16",
+        "gemma2", "gemma3-text", "cohere2", "olmo2"}) {
     for (const std::string& isa : CpuIsas()) {
       for (const CpuCompute compute : {CpuCompute::kF32, CpuCompute::kAuto}) {
         for (const int page_size : {1, 4, 16}) {

@@ -210,7 +210,7 @@ class Benchmark {
         } else if (shape.product == Product::kAdd) {
           backend_.MatMulAdd(x.first(rows), weight, out.first(rows));
         } else {
-          backend_.MatMulSwiGlu(x.first(rows), weight, out.first(rows));
+          backend_.MatMulGated(x.first(rows), weight, Activation::kSilu, out.first(rows));
         }
         TANDEM_CHECK(backend_.Synchronize().ok());
       };
@@ -276,7 +276,8 @@ class Benchmark {
         const RaggedRows ragged{
             .starts = static_cast<const int32_t*>(starts[i].data()), .batch = 1, .num_rows = rows};
         backend_.Attend(queries.first(rows), ragged, kv,
-                        1.0f / std::sqrt(static_cast<float>(s.head_dim)), 0, out.first(rows));
+                        {.scale = 1.0f / std::sqrt(static_cast<float>(s.head_dim))},
+                        out.first(rows));
         TANDEM_CHECK(backend_.Synchronize().ok());
       };
       cases.push_back(std::move(each));

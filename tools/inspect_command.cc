@@ -15,6 +15,7 @@
 #include "base/thread_pool.h"
 #include "kernels/blocks.h"
 #include "kvcache/kv_layout.h"
+#include "model/arranged_weights.h"
 #include "model/formats/weights.h"
 #include "model/model_config.h"
 #include "model/tokenizer/tokenizer.h"
@@ -60,7 +61,7 @@ int64_t BytesOf(const ConstMatrixView& matrix) {
 // Adds up the tensors that the configuration asks for; each must be there, with its shape.
 absl::Status CountTensors(const Weights& weights, Inspection* inspection) {
   for (const TensorSpec& tensor : TensorsOf(inspection->config)) {
-    ASSIGN_OR_RETURN(const ConstMatrixView view, weights.Get(tensor.name, tensor.shape));
+    ASSIGN_OR_RETURN(const ConstMatrixView view, weights.Describe(tensor.name, tensor.shape));
     const int64_t bytes = BytesOf(view);
     ++inspection->tensors_by_dtype[NameOf(view.dtype)];
     inspection->parameters += tensor.num_elements();
@@ -75,7 +76,9 @@ absl::StatusOr<Inspection> Inspect(const InspectFlags& flags) {
   ASSIGN_OR_RETURN(const std::string path, ModelNamed(flags.path));
   ASSIGN_OR_RETURN(inspection.config, ReadModelConfig(path));
   const ModelConfig& c = inspection.config;
-  ASSIGN_OR_RETURN(const std::unique_ptr<Weights> weights, Weights::Open(path));
+  ASSIGN_OR_RETURN(std::shared_ptr<const Weights> stored, Weights::Open(path));
+  ASSIGN_OR_RETURN(const std::shared_ptr<const Weights> weights,
+                   ArrangeWeights(std::move(stored), c));
   RETURN_IF_ERROR(CountTensors(*weights, &inspection));
   ASSIGN_OR_RETURN(const std::string tokenizer_file, Tokenizer::FileOf(path));
   if (!tokenizer_file.empty()) {

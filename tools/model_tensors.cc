@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "model/model_families.h"
 
 namespace tandem {
 namespace {
@@ -39,16 +40,22 @@ void CollectLayer(const ModelConfig& c, int layer, Collector* tensors) {
   const std::string mlp = absl::StrCat(prefix, "mlp.");
   const int64_t query_size = int64_t{c.num_heads} * c.head_dim;
   const int64_t kv_size = int64_t{c.num_kv_heads} * c.head_dim;
-  tensors->Norm(absl::StrCat(prefix, "input_layernorm.weight"), c.hidden_size);
+  const auto norm = [&](const char* part) {
+    tensors->Norm(absl::StrCat(prefix, part, ".weight"), c.hidden_size);
+  };
+  if (c.norms_inputs) norm(kAttentionNorm);
+  if (c.norms_inputs && !c.is_parallel) norm(kMlpNorm);
+  if (c.norms_outputs) norm(kAttentionOutputNorm);
+  if (c.norms_outputs) norm(kMlpOutputNorm);
   tensors->Projection(absl::StrCat(attention, "q_proj"), query_size, c.hidden_size, c.qkv_bias);
   tensors->Projection(absl::StrCat(attention, "k_proj"), kv_size, c.hidden_size, c.qkv_bias);
   tensors->Projection(absl::StrCat(attention, "v_proj"), kv_size, c.hidden_size, c.qkv_bias);
-  if (c.head_norms) {
-    tensors->Norm(absl::StrCat(attention, "q_norm.weight"), c.head_dim);
-    tensors->Norm(absl::StrCat(attention, "k_norm.weight"), c.head_dim);
+  if (c.query_key_norm != QueryKeyNorm::kNone) {
+    const bool is_each = c.query_key_norm == QueryKeyNorm::kEachHead;
+    tensors->Norm(absl::StrCat(attention, "q_norm.weight"), is_each ? c.head_dim : query_size);
+    tensors->Norm(absl::StrCat(attention, "k_norm.weight"), is_each ? c.head_dim : kv_size);
   }
   tensors->Projection(absl::StrCat(attention, "o_proj"), c.hidden_size, query_size, c.output_bias);
-  tensors->Norm(absl::StrCat(prefix, "post_attention_layernorm.weight"), c.hidden_size);
   tensors->Projection(absl::StrCat(mlp, "gate_proj"), c.intermediate_size, c.hidden_size,
                       c.mlp_bias);
   tensors->Projection(absl::StrCat(mlp, "up_proj"), c.intermediate_size, c.hidden_size, c.mlp_bias);

@@ -18,14 +18,14 @@ enum class TensorRole {
 };
 
 struct TensorSpec {
-  std::string name;            // as in a Hugging Face checkpoint
+  std::string name;            // as Transformer reads it (model/arranged_weights.h)
   std::vector<int64_t> shape;  // [outputs, inputs] or [size]
   TensorRole role = TensorRole::kMatrix;
 
   int64_t num_elements() const;
 };
 
-// The tensors that a checkpoint of this configuration holds, sorted by name.
+// The tensors of a model of this configuration, sorted by name.
 std::vector<TensorSpec> TensorsOf(const ModelConfig& config);
 
 // Whether a decoding step reads every element of the tensor.

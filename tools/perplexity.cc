@@ -15,7 +15,7 @@ namespace {
 absl::Status ReadWindow(absl::Span<const TokenId> tokens, int64_t begin, int64_t first_scored,
                         int64_t end, int chunk_tokens, LanguageModel* model, PagedKvCache* cache,
                         Perplexity* sum) {
-  KvSequence sequence = cache->NewSequence();
+  KvSequence sequence = cache->NewSequence(model->cache_variant(static_cast<int>(end - begin)));
   // The last token is predicted and need not be read.
   for (int64_t i = begin; i < end - 1; i += chunk_tokens) {
     const int64_t chunk_end = std::min(i + chunk_tokens, end - 1);

@@ -99,7 +99,7 @@ TEST(RandomModelShape, KeysChangeTheBaseWhereverItStands) {
   EXPECT_EQ(big->hidden, 2048);
   EXPECT_EQ(big->dtype, DType::kF32);
   EXPECT_FALSE(big->tied);
-  EXPECT_TRUE(big->Config().head_norms);
+  EXPECT_EQ(big->Config().query_key_norm, QueryKeyNorm::kEachHead);
 }
 
 TEST(RandomModelShape, RefusalsNameTheKeyAndWhatIsAllowed) {

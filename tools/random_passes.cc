@@ -155,6 +155,7 @@ absl::Status RandomPasses::SetSequences(int batch, int context, int rows) {
   ASSIGN_OR_RETURN(starts_, Uploaded(starts, &backend_));
   ASSIGN_OR_RETURN(lengths_, Uploaded(std::vector<int32_t>(batch, context + rows), &backend_));
   ASSIGN_OR_RETURN(page_tables_, Uploaded(pages, &backend_));
+  ASSIGN_OR_RETURN(tables_, Uploaded(std::vector<int32_t>(batch, 0), &backend_));
   return backend_.Synchronize();
 }
 
@@ -196,7 +197,7 @@ void RandomPasses::Product(LayerPart part, int layer, int rows) {
       return backend_.MatMulAdd(Rows(attended_, rows, shape_.heads * shape_.head_dim), weight,
                                 hidden);
     case kGateUp:
-      return backend_.MatMulSwiGlu(Normed(rows), weight, mlp);
+      return backend_.MatMulGated(Normed(rows), weight, Activation::kSilu, mlp);
     case kDown:
       return backend_.MatMulAdd(mlp, weight, hidden);
     case kNumLayerParts:
@@ -214,7 +215,7 @@ void RandomPasses::Attention(int layer) {
   ConstMatrixView queries = Rows(qkv_, rows, qkv_size());
   queries.cols = shape_.heads * shape_.head_dim;
   backend_.Attend(queries, ragged(), ViewOf(layer),
-                  1.0f / std::sqrt(static_cast<float>(shape_.head_dim)), 0,
+                  {.scale = 1.0f / std::sqrt(static_cast<float>(shape_.head_dim))},
                   Rows(attended_, rows, shape_.heads * shape_.head_dim));
 }
 
@@ -228,7 +229,10 @@ void RandomPasses::Pass() {
   backend_.Copy(first_hidden_.data(), hidden_.data(),
                 sizeof(float) * rows * static_cast<size_t>(shape_.hidden));
   backend_.RotaryAngles(ragged(), static_cast<const int32_t*>(lengths_.data()),
-                        static_cast<const float*>(frequencies_.data()), 1.0f, angles);
+                        {.inverse_frequencies = static_cast<const float*>(frequencies_.data()),
+                         .magnitudes = ones,
+                         .of_sequence = static_cast<const int32_t*>(tables_.data())},
+                        angles);
   for (int layer = 0; layer < shape_.layers; ++layer) {
     Product(kQkv, layer, rows);
     backend_.RotateAndCache(Rows(qkv_, rows, qkv_size()), angles, norms, ragged(), ViewOf(layer));

@@ -78,6 +78,7 @@ class RandomPasses {
   std::unique_ptr<PagedKvCache> cache_;
   std::vector<KvSequence> sequences_;
   Buffer starts_, lengths_, page_tables_;
+  Buffer tables_;  // int32 [batch]: all have the first of frequencies
   int batch_ = 0;
   int rows_ = 0;  // of each sequence
   int context_ = 0;

@@ -116,6 +116,7 @@ inline void SoftmaxTile(const AttendState& s, int vector, IndexRange lanes, floa
   Floats most = Splat(before);
   for (int h = 0; h < kHalves; ++h) {
     score[h] = Mul(Load(scores + h * kLanes), Load(s.key_scales + h * kLanes));
+    if (s.task->form.soft_cap > 0.0f) score[h] = SoftCapped(score[h], s.task->form.soft_cap);
     if (!sees_all) score[h] = KeepOfHalf(score[h], h, lanes, -__builtin_inff());
     most = Max(score[h], most);
   }
@@ -264,8 +265,9 @@ inline AttendState MakeAttendState(const AttendTask& task, const AttendUnit& uni
   s.head_dim = task.kv.head_dim;
   s.padded_dim = static_cast<int>(AttendPaddedDim(s.head_dim));
   s.sum_stride = static_cast<int>(AttendSumStride(s.head_dim));
-  s.visible = {Visible(s.position(0), task.window).begin, s.position(s.num_vectors - 1) + 1};
-  s.seen_by_all = {Visible(s.position(s.num_vectors - 1), task.window).begin, s.position(0) + 1};
+  s.visible = {Visible(s.position(0), task.form.window).begin, s.position(s.num_vectors - 1) + 1};
+  s.seen_by_all = {Visible(s.position(s.num_vectors - 1), task.form.window).begin,
+                   s.position(0) + 1};
   s.sums = s.references = nullptr;
   s.fetcher = nullptr;
   s.zeros = scratch;
@@ -341,11 +343,11 @@ void AttendChunk(const AttendState& s, int first, int end) {
 
 // Whether a vector sees a position of chunk `chunk`, and whether one before it.
 inline bool SeesChunk(const AttendState& s, int vector, int chunk) {
-  const IndexRange visible = Visible(s.position(vector), s.task->window);
+  const IndexRange visible = Visible(s.position(vector), s.task->form.window);
   return visible.begin < (chunk + 1) * kAttendChunk && visible.end > chunk * kAttendChunk;
 }
 inline bool SeesBeforeChunk(const AttendState& s, int vector, int chunk) {
-  return Visible(s.position(vector), s.task->window).begin < chunk * kAttendChunk;
+  return Visible(s.position(vector), s.task->form.window).begin < chunk * kAttendChunk;
 }
 
 // Adds what a chunk found to what the chunks before it found.

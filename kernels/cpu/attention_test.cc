@@ -16,6 +16,7 @@ struct Shape {
   int head_dim = 24;
   int window = 0;
   KvDType dtype = KvDType::kF32;
+  float soft_cap = 0.0f;
 };
 
 // Sequences' keys and values, in double what attention should give, and the cache that holds them.
@@ -48,7 +49,8 @@ class World {
     PagedKvView kv = view();
     kv.lengths = lengths.data();
     kv.batch = batch;
-    backend.Attend(q.view(), {starts.data(), batch, starts.back()}, kv, scale(), shape_.window,
+    backend.Attend(q.view(), {starts.data(), batch, starts.back()}, kv,
+                   {.scale = scale(), .window = shape_.window, .soft_cap = shape_.soft_cap},
                    out.view());
     return out;
   }
@@ -98,7 +100,8 @@ class World {
   // weight as a factor, as do exp's 2 units in the last place (2^-22) and the shrinking at each of
   // the `position / 32` tiles and `position / 256` chunks, of which the largest score's error is
   // common to all weights and the sum and cancels; then the sum of values has `position` roundings
-  // and one of the value's scale. Twice that for the quotient.
+  // and one of the value's scale. Twice that for the quotient. A cap shrinks a score's error and
+  // adds 5 roundings.
   void Expect(int sequence, int position, int h, std::vector<double>* expected,
               std::vector<double>* tolerance, const TestBackend& test) {
     const int d = shape_.head_dim, g = h / (shape_.num_heads / shape_.num_kv_heads);
@@ -115,7 +118,9 @@ class World {
         terms += std::abs(term);
         size += std::abs(key.value(i));
       }
-      scores.push_back(score * scale());
+      score *= scale();
+      const double cap = shape_.soft_cap;
+      scores.push_back(cap > 0.0 ? cap * std::tanh(score / cap) : score);
       largest = std::max(largest, scores.back());
       magnitude = std::max(magnitude, terms * scale());
       key_size = std::max(key_size, size * scale());
@@ -139,7 +144,7 @@ class World {
     const double eps = 0x1p-24;
     double relative =
         2.0 * eps *
-        ((d + 5) * magnitude + 8.0 * (2.0 + position / 32 + position / 256) + position + 5);
+        ((d + 10) * magnitude + 8.0 * (2.0 + position / 32 + position / 256) + position + 5);
     // Where queries and weights are rounded to bf16, by 2^-9 of their size: scores err by that of
     // sum |q k| * scale, and so do weights as factors, which then round themselves.
     if (test.rounds_to_bf16 && shape_.dtype == KvDType::kBF16) {
@@ -248,8 +253,16 @@ INSTANTIATE_TEST_SUITE_P(EveryKvDType, AttentionOf, testing::ValuesIn(kAllKvDTyp
                          [](const auto& info) { return std::string(NameOf(info.param)); });
 
 TEST_P(AttentionOf, MatchesDoublePrecision) {
-  const Shape shapes[] = {{4, 2, 24, 0}, {1, 1, 4, 0},   {3, 1, 8, 0},    {6, 2, 10, 5},
-                          {2, 2, 16, 0}, {14, 2, 64, 0}, {4, 1, 128, 40}, {9, 3, 50, 33}};
+  const Shape shapes[] = {{4, 2, 24, 0},
+                          {1, 1, 4, 0},
+                          {3, 1, 8, 0},
+                          {6, 2, 10, 5},
+                          {2, 2, 16, 0},
+                          {14, 2, 64, 0},
+                          {4, 1, 128, 40},
+                          {9, 3, 50, 33},
+                          {4, 2, 24, 0, KvDType::kF32, 0.5f},
+                          {6, 2, 10, 5, KvDType::kF32, 20.0f}};
   for (TestBackend& test : OneOfEachIsa(dtype)) {
     for (Shape shape : shapes) {
       for (const int length : {1, 2, 31, 32, 33, 64, 100, 300}) {

@@ -95,7 +95,7 @@ inline Floats KeepOfHalf(Floats x, int h, IndexRange lanes, float other) {
 
 // The lanes of the tile at `first` that a vector sees; empty ones have begin >= end.
 inline IndexRange VisibleLanes(const AttendState& s, int vector, int first) {
-  const IndexRange visible = Visible(s.position(vector), s.task->window);
+  const IndexRange visible = Visible(s.position(vector), s.task->form.window);
   return {visible.begin > first ? visible.begin - first : 0,
           visible.end - first < kAttendTile ? visible.end - first : kAttendTile};
 }
@@ -161,7 +161,7 @@ inline void GatherScalesOf(const AttendState& s, const void* cache, int first, f
 // Sets key_scales and value_scales of the tile at `first`, whatever the page size.
 template <class Kv>
 void GatherScales(const AttendState& s, int first) {
-  const Floats scale = Splat(s.task->scale);
+  const Floats scale = Splat(s.task->form.scale);
   if constexpr (Kv::kDType == KvDType::kInt8) {
     GatherScalesOf(s, s.task->kv.keys, first, s.key_scales);
     GatherScalesOf(s, s.task->kv.values, first, s.value_scales);
@@ -176,7 +176,7 @@ void GatherScales(const AttendState& s, int first) {
 // The same of a tile of FindTile.
 template <class Kv>
 void FindScales(const AttendState& s, const Tile& tile) {
-  const Floats scale = Splat(s.task->scale);
+  const Floats scale = Splat(s.task->form.scale);
   for (int h = 0; h < kHalves; ++h) {
     Floats key_scale = scale;
     if constexpr (Kv::kDType == KvDType::kInt8) {

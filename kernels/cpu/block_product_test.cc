@@ -167,7 +167,7 @@ TEST_P(BlockProduct, OfGateAndUpIsThatOfEach) {
     ASSERT_TRUE(packed.ok());
     const TestMatrix x = TestMatrix::Random(8, 256, random);
     TestMatrix out(8, 100), gates(8, 100), ups(8, 100);
-    test.backend->MatMulSwiGlu(x.view(), *packed, out.view());
+    test.backend->MatMulGated(x.view(), *packed, Activation::kSilu, out.view());
     test.backend->MatMul(x.view(), PackBlocks(*test.backend, gate), gates.view());
     test.backend->MatMul(x.view(), PackBlocks(*test.backend, up), ups.view());
     for (int r = 0; r < 8; ++r) {

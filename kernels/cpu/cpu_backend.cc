@@ -191,6 +191,36 @@ void CpuBackend::RmsNorm(ConstMatrixView x, const float* weight, float epsilon, 
   });
 }
 
+void CpuBackend::SubtractMean(ConstMatrixView x, MatrixView out) {
+  CheckF32(x);
+  CheckF32(out);
+  TANDEM_CHECK(x.rows == out.rows && x.cols == out.cols);
+  ForShares(x.rows, static_cast<int64_t>(x.rows) * x.cols, [&](int begin, int end) {
+    for (int r = begin; r < end; ++r) kernels_.subtract_mean(RowOf(x, r), x.cols, RowOf(out, r));
+  });
+}
+
+void CpuBackend::ScaleAndCap(float scale, float soft_cap, MatrixView x) {
+  CheckF32(x);
+  TANDEM_CHECK(soft_cap >= 0.0f);
+  ForShares(x.rows, static_cast<int64_t>(x.rows) * x.cols, [&](int begin, int end) {
+    for (int r = begin; r < end; ++r) {
+      kernels_.scale_and_cap(scale, soft_cap, x.cols, RowOf(x, r));
+    }
+  });
+}
+
+void CpuBackend::AddScaled(ConstMatrixView x, float scale, MatrixView sum) {
+  CheckF32(x);
+  CheckF32(sum);
+  TANDEM_CHECK(x.rows == sum.rows && x.cols == sum.cols);
+  ForShares(x.rows, static_cast<int64_t>(x.rows) * x.cols, [&](int begin, int end) {
+    for (int r = begin; r < end; ++r) {
+      kernels_.add_scaled(RowOf(x, r), scale, x.cols, RowOf(sum, r));
+    }
+  });
+}
+
 // ---- Products ----
 
 void CpuBackend::Product(ConstMatrixView x, const PackedWeight& weight, ProductEnd end,
@@ -232,7 +262,7 @@ void CpuBackend::Product(ConstMatrixView x, const PackedWeight& weight, ProductE
   // Panels are packed by whom they will be read by, where that is one thread.
   if (row_parts > 1) PackWhole(weight);
   const bool packs = !weight.unpacked.empty();
-  const int panels_per_unit = end == ProductEnd::kSwiGlu ? 2 : 1;
+  const int panels_per_unit = IsGated(end) ? 2 : 1;
   const auto multiply_share = [&](int thread) {
     if (thread >= unit_parts * row_parts) return;
     const IndexRange my_units = RangeOf(units, unit_parts, thread / row_parts);
@@ -268,7 +298,7 @@ void CpuBackend::Product(ConstMatrixView x, const PackedWeight& weight, ProductE
 // ---- Attention ----
 
 void CpuBackend::RotaryAngles(const RaggedRows& rows, const int32_t* lengths,
-                              const float* inverse_frequencies, float scale, MatrixView out) {
+                              const RotaryTables& tables, MatrixView out) {
   CheckF32(out);
   CheckRagged(rows);
   TANDEM_CHECK(out.rows == rows.num_rows && out.cols % 2 == 0);
@@ -279,11 +309,13 @@ void CpuBackend::RotaryAngles(const RaggedRows& rows, const int32_t* lengths,
     for (int r = begin; r < end; ++r) {
       sequence = SequenceOf(rows, r, sequence);
       const float position = static_cast<float>(PositionOf(rows, lengths, sequence, r));
+      const float* frequencies =
+          tables.inverse_frequencies + int64_t{half} * tables.of_sequence[sequence];
       float* angles = RowOf(out, r);
       for (int i = 0; i < half; ++i) {
-        const float angle = position * inverse_frequencies[i];
-        angles[i] = std::cos(angle) * scale;
-        angles[half + i] = std::sin(angle) * scale;
+        const float angle = position * frequencies[i];
+        angles[i] = std::cos(angle) * tables.magnitudes[i];
+        angles[half + i] = std::sin(angle) * tables.magnitudes[i];
       }
     }
   });
@@ -342,7 +374,7 @@ void CpuBackend::PlanManyRows(const AttendTask& task, const RaggedRows& rows) {
                           .kv_head = g,
                           .rows = {begin, end},
                           .first_position = first,
-                          .chunks = VisibleChunks(first, first + end - begin, task.window),
+                          .chunks = VisibleChunks(first, first + end - begin, task.form.window),
                           .states = nullptr});
       }
     }
@@ -359,12 +391,13 @@ void CpuBackend::PlanFewRows(const AttendTask& task, const RaggedRows& rows) {
     if (range.begin == range.end) continue;
     const int first = PositionOf(rows, task.kv.lengths, s, range.begin);
     for (int g = 0; g < task.kv.num_kv_heads; ++g) {
-      whole.push_back({.sequence = s,
-                       .kv_head = g,
-                       .rows = range,
-                       .first_position = first,
-                       .chunks = VisibleChunks(first, first + range.end - range.begin, task.window),
-                       .states = nullptr});
+      whole.push_back(
+          {.sequence = s,
+           .kv_head = g,
+           .rows = range,
+           .first_position = first,
+           .chunks = VisibleChunks(first, first + range.end - range.begin, task.form.window),
+           .states = nullptr});
       num_chunks += whole.back().chunks.end - whole.back().chunks.begin;
     }
   }
@@ -421,14 +454,15 @@ void CpuBackend::PlaceStates(const AttendTask& task) {
 }
 
 void CpuBackend::Attend(ConstMatrixView q, const RaggedRows& rows, const PagedKvView& kv,
-                        float scale, int window, MatrixView out) {
+                        const AttentionForm& form, MatrixView out) {
   CheckF32(q);
   CheckF32(out);
   CheckRagged(rows);
   CheckCache(kv, rows);
   const int num_heads = q.cols / kv.head_dim;
   TANDEM_CHECK(q.rows == rows.num_rows && out.rows == q.rows && out.cols == q.cols &&
-               q.cols % kv.head_dim == 0 && num_heads % kv.num_kv_heads == 0 && window >= 0);
+               q.cols % kv.head_dim == 0 && num_heads % kv.num_kv_heads == 0 && form.window >= 0 &&
+               form.soft_cap >= 0.0f);
   if (q.rows == 0) return;
   AttendTask task;
   task.queries = RowOf(q, 0);
@@ -437,8 +471,7 @@ void CpuBackend::Attend(ConstMatrixView q, const RaggedRows& rows, const PagedKv
   task.out_stride = out.stride;
   task.kv = kv;
   task.heads_per_kv_head = num_heads / kv.num_kv_heads;
-  task.scale = scale;
-  task.window = window;
+  task.form = form;
   AttendAll(task, rows);
 }
 
@@ -453,7 +486,7 @@ void CpuBackend::AttendAll(const AttendTask& task, const RaggedRows& rows) {
     const int length = task.kv.lengths[s];
     most_rows = std::max(most_rows, count);
     if (count == 0) continue;
-    work += int64_t{task.window > 0 ? std::min(task.window, length) : length} *
+    work += int64_t{task.form.window > 0 ? std::min(task.form.window, length) : length} *
             task.kv.num_kv_heads * task.heads_per_kv_head * task.kv.head_dim;
   }
   const bool few_rows = int64_t{most_rows} * task.heads_per_kv_head <= kFixedVectors;

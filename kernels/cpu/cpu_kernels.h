@@ -60,7 +60,7 @@ struct ProductTask {
   // Blocks of inputs, each [num_rows, inputs of a block], the last padded: see pack_activations.
   const void* activations = nullptr;
   int num_rows = 0;
-  // Of kSwiGlu panels 2u and 2u + 1 are gate and up of outputs [64 u, ...).
+  // Where it IsGated panels 2u and 2u + 1 are gate and up of outputs [64 u, ...).
   ProductEnd end = ProductEnd::kStore;
   float* out = nullptr;  // [num_rows, out_cols]
   int64_t out_stride = 0;
@@ -88,8 +88,7 @@ struct AttendTask {
   int64_t out_stride = 0;
   PagedKvView kv;
   int heads_per_kv_head = 0;
-  float scale = 1.0f;
-  int window = 0;
+  AttentionForm form;
 };
 
 // Rows of one sequence and the query heads of one key/value head, over some chunks of its cache.
@@ -155,7 +154,7 @@ struct CpuKernels {
   // wanted.
   void (*search_line)(const float* x, int count, float most, bool minimum_is_negative, float* scale,
                       float* minimum) = nullptr;
-  // Multiplies rows [rows) by the panels (pairs of panels for kSwiGlu) [units).
+  // Multiplies rows [rows) by the panels (pairs of panels where it IsGated) [units).
   //   sums: scratch, [2, rows, 64], 64-byte aligned. Null where the format is not supported.
   void (*multiply[kNumProductFormats])(const ProductTask& task, IndexRange units, IndexRange rows,
                                        float* sums) = {};
@@ -166,6 +165,12 @@ struct CpuKernels {
   // out = x / sqrt(mean(x^2) + epsilon) * weight; out may be x.
   void (*rms_norm)(const float* x, const float* weight, int size, float epsilon,
                    float* out) = nullptr;
+  // out = x - mean(x); out may be x.
+  void (*subtract_mean)(const float* x, int size, float* out) = nullptr;
+  // x = scale * x, or cap * tanh(scale * x / cap) if there is a cap.
+  void (*scale_and_cap)(float scale, float soft_cap, int size, float* x) = nullptr;
+  // sum += scale * x.
+  void (*add_scaled)(const float* x, float scale, int size, float* sum) = nullptr;
   // Rotates a head in place by angles: cosines [head_dim / 2], then sines.
   void (*rotate)(const float* angles, int head_dim, float* head) = nullptr;
   // Attention of a unit.   scratch: AttendScratchFloats, 64-byte aligned

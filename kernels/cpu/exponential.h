@@ -1,4 +1,4 @@
-// exp of 16 lanes; include after a simd_*.h.
+// exp and tanh of 16 lanes; include after a simd_*.h.
 #ifndef TANDEM_KERNELS_CPU_EXPONENTIAL_H_
 #define TANDEM_KERNELS_CPU_EXPONENTIAL_H_
 
@@ -48,6 +48,32 @@ inline Floats ExpOfScore(Floats x) {
   const Floats power = LowBitsAsExponent(rounded);
   return MulAdd(MulAdd(Mul(r, r), p, r), power, power);
 }
+
+// tanh(x) to 3 units in the last place; NaN only for NaN.
+//
+// tanh(x) = m / (m + 2) with m = exp(2 x) - 1. Range and polynomial are Exp's, but the 1 of exp(r)
+// stays apart, so that m is exact near 0: m = 2^n (exp(r) - 1) + (2^n - 1).
+inline Floats Tanh(Floats x) {
+  x = Min(Splat(10.0f), Max(Splat(-10.0f), x));
+  x = Add(x, x);
+  const Floats rounder = Splat(12582912.0f);
+  const Floats n = Sub(MulAdd(x, Splat(1.44269504f), rounder), rounder);
+  Floats r = MulAdd(n, Splat(-0.693145751953125f), x);
+  r = MulAdd(n, Splat(-1.42860682e-6f), r);
+  Floats p = Splat(1.0f / 5040.0f);
+  p = MulAdd(p, r, Splat(1.0f / 720.0f));
+  p = MulAdd(p, r, Splat(1.0f / 120.0f));
+  p = MulAdd(p, r, Splat(1.0f / 24.0f));
+  p = MulAdd(p, r, Splat(1.0f / 6.0f));
+  p = MulAdd(p, r, Splat(0.5f));
+  p = MulAdd(Mul(r, r), p, r);
+  const Floats power = TimesPowerOfTwo(Splat(1.0f), n);
+  const Floats m = MulAdd(p, power, Sub(power, Splat(1.0f)));
+  return Div(m, Add(m, Splat(2.0f)));
+}
+
+// cap * tanh(x / cap).
+inline Floats SoftCapped(Floats x, float cap) { return Mul(Splat(cap), Tanh(Div(x, Splat(cap)))); }
 
 inline void ExponentialOf(const float* x, int size, float* out) {
   for (int i = 0; i < size; i += kLanes) {

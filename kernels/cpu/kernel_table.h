@@ -38,6 +38,9 @@ constexpr CpuKernels MakeKernelTable(const char* name) {
   kernels.search_scale = SearchScaleOf;
   kernels.search_line = SearchLineOf;
   kernels.rms_norm = RmsNormOf;
+  kernels.subtract_mean = SubtractMeanOf;
+  kernels.scale_and_cap = ScaleAndCapOf;
+  kernels.add_scaled = AddScaledOf;
   kernels.rotate = RotateHead;
   kernels.attend[static_cast<int>(KvDType::kF32)] = AttendOf<F32Kv>;
   kernels.attend[static_cast<int>(KvDType::kBF16)] = AttendOf<BF16Kv>;

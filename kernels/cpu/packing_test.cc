@@ -24,7 +24,7 @@ TestMatrix Multiplied(Backend& backend, const TestMatrix& x, const PackedWeight&
   const bool is_gated = weight.order == PartOrder::kGateAndUp;
   TestMatrix out(x.rows(), weight.outputs / (is_gated ? 2 : 1));
   if (is_gated) {
-    backend.MatMulSwiGlu(x.view(), weight, out.view());
+    backend.MatMulGated(x.view(), weight, Activation::kSilu, out.view());
   } else {
     backend.MatMul(x.view(), weight, out.view());
   }

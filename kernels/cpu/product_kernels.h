@@ -196,9 +196,19 @@ inline void FinishPanel(const ProductTask& task, int panel, IndexRange rows, con
   }
 }
 
-// out = silu(gate) * up.   gates, ups: [rows, 64]
-inline void FinishSwiGlu(const ProductTask& task, int unit, IndexRange rows, const float* gates,
-                         const float* ups) {
+// The activations of Activation, by the ends that have them.
+inline Floats Activated(ProductEnd end, Floats gate) {
+  Floats steepness = gate;
+  if (end == ProductEnd::kGeGlu) {
+    const Floats cube = Mul(Mul(gate, gate), gate);
+    steepness = Mul(Splat(1.59576912f), MulAdd(Splat(0.044715f), cube, gate));
+  }
+  return Div(gate, Add(Splat(1.0f), Exp(Sub(Zero(), steepness))));
+}
+
+// out = activation(gate) * up.   gates, ups: [rows, 64]
+inline void FinishGated(const ProductTask& task, int unit, IndexRange rows, const float* gates,
+                        const float* ups) {
   const int first_col = unit * kPanelOutputs;
   const float* gate_bias = task.bias == nullptr ? nullptr : task.bias + 2 * first_col;
   for (int r = rows.begin; r < rows.end; ++r, gates += kPanelOutputs, ups += kPanelOutputs) {
@@ -211,8 +221,7 @@ inline void FinishSwiGlu(const ProductTask& task, int unit, IndexRange rows, con
         gate = Add(gate, Load(gate_bias + c));
         up = Add(up, Load(gate_bias + kPanelOutputs + c));
       }
-      const Floats silu = Div(gate, Add(Splat(1.0f), Exp(Sub(Zero(), gate))));
-      StorePart(out + c, Mul(silu, up), left < kLanes ? left : kLanes);
+      StorePart(out + c, Mul(Activated(task.end, gate), up), left < kLanes ? left : kLanes);
     }
   }
 }
@@ -232,15 +241,15 @@ void MultiplyAnyPanel(const ProductTask& task, const std::byte* panel, IndexRang
 template <typename Format>
 void Multiply(const ProductTask& task, IndexRange units, IndexRange rows, float* sums) {
   const size_t panel_bytes = task.panel_bytes;
-  const int panels_per_unit = task.end == ProductEnd::kSwiGlu ? 2 : 1;
+  const int panels_per_unit = IsGated(task.end) ? 2 : 1;
   const std::byte* fetch_end = task.panels + units.end * panels_per_unit * panel_bytes;
   for (int unit = units.begin; unit < units.end; ++unit) {
-    if (task.end == ProductEnd::kSwiGlu) {
+    if (IsGated(task.end)) {
       const std::byte* panel = task.panels + 2 * unit * panel_bytes;
       float* ups = sums + static_cast<size_t>(rows.end - rows.begin) * kPanelOutputs;
       MultiplyAnyPanel<Format>(task, panel, rows, fetch_end, sums);
       MultiplyAnyPanel<Format>(task, panel + panel_bytes, rows, fetch_end, ups);
-      FinishSwiGlu(task, unit, rows, sums, ups);
+      FinishGated(task, unit, rows, sums, ups);
     } else {
       MultiplyAnyPanel<Format>(task, task.panels + unit * panel_bytes, rows, fetch_end, sums);
       FinishPanel(task, unit, rows, sums);

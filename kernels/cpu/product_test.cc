@@ -269,7 +269,7 @@ TEST(ProductAdd, AddsTheProductToTheResidualWithOneRounding) {
 // gate / (1 + exp(-gate)) * up of the rounded gate and up: exp errs by 2 units in the last place,
 // which are at most 2^-22 of it, and three more operations by 2^-24 each; where exp is infinite,
 // from gates of -88.8 on, the value is within 89 * 2^-128 of zero, times up.
-TEST(ProductSwiGlu, IsSiluOfTheGateTimesUp) {
+TEST(ProductGated, IsSiluOfTheGateTimesUp) {
   std::mt19937 random(8);
   for (TestBackend& test : AllBackends()) {
     for (const int features : {1, 63, 64, 65, 200}) {
@@ -285,8 +285,9 @@ TEST(ProductSwiGlu, IsSiluOfTheGateTimesUp) {
         ASSERT_TRUE(packed.ok());
         EXPECT_EQ(packed->outputs, 2 * features);
         const TestMatrix x = TestMatrix::Random(8, 40, random);
-        TestMatrix out(8, features), gates(8, features), ups(8, features);
-        test.backend->MatMulSwiGlu(x.view(), *packed, out.view());
+        TestMatrix out(8, features), gates(8, features), ups(8, features), gelu(8, features);
+        test.backend->MatMulGated(x.view(), *packed, Activation::kSilu, out.view());
+        test.backend->MatMulGated(x.view(), *packed, Activation::kGeluTanh, gelu.view());
         test.backend->MatMul(x.view(), PackOne(*test.backend, gate, biases[0]), gates.view());
         test.backend->MatMul(x.view(), PackOne(*test.backend, up, biases[1]), ups.view());
         for (int r = 0; r < 8; ++r) {
@@ -296,6 +297,13 @@ TEST(ProductSwiGlu, IsSiluOfTheGateTimesUp) {
             ASSERT_NEAR(out.at(r, c), expected,
                         std::abs(expected) * 0x1p-21 + 0x1p-121 * (1 + std::abs(u)))
                 << test.label << " gate " << g;
+            // Five roundings of what exp is taken of are as many of its size in the result.
+            const double f = std::sqrt(8 / M_PI) * (g + 0.044715 * g * g * g);
+            const double other = g / (1.0 + std::exp(-f)) * u;
+            ASSERT_NEAR(gelu.at(r, c), other,
+                        std::abs(other) * (0x1p-21 + 5 * 0x1p-24 * std::abs(f)) +
+                            0x1p-121 * (1 + std::abs(u)))
+                << test.label << " gate " << g;
           }
         }
       }
@@ -303,9 +311,10 @@ TEST(ProductSwiGlu, IsSiluOfTheGateTimesUp) {
   }
 }
 
-TEST(ProductSwiGlu, RowsHaveTheBitsTheyHaveAlone) {
+TEST(ProductGated, RowsHaveTheBitsTheyHaveAlone) {
   std::mt19937 random(9);
   for (TestBackend& test : AllBackends()) {
+    const Activation activation = Activation::kGeluTanh;
     const TestWeight gate(TestMatrix::Random(150, 200, random), DType::kBF16);
     const TestWeight up(TestMatrix::Random(150, 200, random), DType::kBF16);
     auto packed = test.backend->Pack({{gate.view()}, {up.view()}}, PartOrder::kGateAndUp);
@@ -313,10 +322,10 @@ TEST(ProductSwiGlu, RowsHaveTheBitsTheyHaveAlone) {
     const TestMatrix x = TestMatrix::Random(17, 200, random);
     for (int count = 1; count <= 17; ++count) {
       TestMatrix out(count, 150);
-      test.backend->MatMulSwiGlu(x.Rows(Iota(count)).view(), *packed, out.view());
+      test.backend->MatMulGated(x.Rows(Iota(count)).view(), *packed, activation, out.view());
       for (int r = 0; r < count; ++r) {
         TestMatrix alone(1, 150);
-        test.backend->MatMulSwiGlu(x.Rows({r}).view(), *packed, alone.view());
+        test.backend->MatMulGated(x.Rows({r}).view(), *packed, activation, alone.view());
         ASSERT_TRUE(out.SameBits(r, alone, 0)) << test.label << " " << r << " of " << count;
       }
     }
@@ -332,7 +341,8 @@ TEST(ProductDeathTest, RefusesAWeightPackedForAnotherOperation) {
   TestMatrix out(1, 128), half(1, 64);
   EXPECT_DEATH(test.backend->MatMul(x.view(), *gate_and_up, out.view()), "check failed");
   const PackedWeight one = PackOne(*test.backend, weight);
-  EXPECT_DEATH(test.backend->MatMulSwiGlu(x.view(), one, half.view()), "check failed");
+  EXPECT_DEATH(test.backend->MatMulGated(x.view(), one, Activation::kSilu, half.view()),
+               "check failed");
   EXPECT_DEATH(test.backend->MatMul(TestMatrix(1, 7).view(), one, half.view()), "check failed");
 }
 

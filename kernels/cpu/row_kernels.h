@@ -1,6 +1,8 @@
-// Normalisation and rotation of one row; include after a simd_*.h.
+// Normalisation, scaling and rotation of one row; include after a simd_*.h.
 #ifndef TANDEM_KERNELS_CPU_ROW_KERNELS_H_
 #define TANDEM_KERNELS_CPU_ROW_KERNELS_H_
+
+#include "kernels/cpu/exponential.h"
 
 namespace tandem {
 namespace {
@@ -24,6 +26,39 @@ inline void RmsNormOf(const float* x, const float* weight, int size, float epsil
     const int count = LanesLeft(size, i);
     const Floats value = Mul(LoadPart(x + i, count), inverse);
     StorePart(out + i, Mul(value, LoadPart(weight + i, count)), count);
+  }
+}
+
+// The sum has 64 chains, as RmsNormOf's.
+inline void SubtractMeanOf(const float* x, int size, float* out) {
+  Floats sum[4] = {Zero(), Zero(), Zero(), Zero()};
+  for (int i = 0; i < size; i += 4 * kLanes) {
+    for (int v = 0; v < 4 && i + v * kLanes < size; ++v) {
+      const int at = i + v * kLanes;
+      sum[v] = Add(sum[v], LoadPart(x + at, LanesLeft(size, at)));
+    }
+  }
+  const float total = Sum(Add(Add(sum[0], sum[1]), Add(sum[2], sum[3])));
+  const Floats mean = Splat(total / static_cast<float>(size));
+  for (int i = 0; i < size; i += kLanes) {
+    const int count = LanesLeft(size, i);
+    StorePart(out + i, Sub(LoadPart(x + i, count), mean), count);
+  }
+}
+
+inline void ScaleAndCapOf(float scale, float soft_cap, int size, float* x) {
+  for (int i = 0; i < size; i += kLanes) {
+    const int count = LanesLeft(size, i);
+    const Floats scaled = Mul(LoadPart(x + i, count), Splat(scale));
+    StorePart(x + i, soft_cap > 0.0f ? SoftCapped(scaled, soft_cap) : scaled, count);
+  }
+}
+
+inline void AddScaledOf(const float* x, float scale, int size, float* sum) {
+  for (int i = 0; i < size; i += kLanes) {
+    const int count = LanesLeft(size, i);
+    const Floats scaled = Mul(LoadPart(x + i, count), Splat(scale));
+    StorePart(sum + i, Add(LoadPart(sum + i, count), scaled), count);
   }
 }
 

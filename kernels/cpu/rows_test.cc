@@ -138,6 +138,69 @@ TEST(RmsNorm, ManyRowsHaveTheBitsTheyHaveAloneAndNanStaysInItsRow) {
   }
 }
 
+TEST(SubtractMean, MatchesDoublePrecisionWhateverTheRowsAround) {
+  std::mt19937 random(6);
+  for (TestBackend& test : AllBackends()) {
+    for (const int cols : {1, 15, 16, 17, 64, 100, 2049}) {
+      const TestMatrix x = TestMatrix::Random(5, cols, random, 3.0f);
+      TestMatrix out(5, cols);
+      test.backend->SubtractMean(x.view(), out.view());
+      for (int r = 0; r < 5; ++r) {
+        double sum = 0.0, sizes = 0.0;
+        for (int c = 0; c < cols; ++c) sum += x.at(r, c), sizes += std::abs(x.at(r, c));
+        for (int c = 0; c < cols; ++c) {
+          const double expected = x.at(r, c) - sum / cols;
+          ASSERT_NEAR(out.at(r, c), expected,
+                      0x1p-24 * (std::abs(expected) + (cols / 64 + 8) * sizes / cols))
+              << test.label << " cols " << cols;
+        }
+        TestMatrix alone = x.Rows({r});
+        test.backend->SubtractMean(alone.view(), alone.view());
+        EXPECT_TRUE(out.SameBits(r, alone, 0));
+      }
+    }
+  }
+}
+
+// A cap's error is tanh's 3 units in the last place and two roundings.
+TEST(ScaleAndCap, ScalesAndBendsTowardsTheCap) {
+  std::mt19937 random(7);
+  for (TestBackend& test : AllBackends()) {
+    for (const float cap : {0.0f, 0.3f, 30.0f}) {
+      const TestMatrix x = TestMatrix::Random(4, 1001, random, 5.0f);
+      TestMatrix out = x;
+      out.at(2, 5) = NAN;
+      test.backend->ScaleAndCap(1.25f, cap, out.view());
+      EXPECT_TRUE(std::isnan(out.at(2, 5)));
+      for (int r = 0; r < 4; ++r) {
+        for (int c = 0; c < 1001; ++c) {
+          if (r == 2 && c == 5) continue;
+          const double scaled = double{x.at(r, c)} * 1.25;
+          const double expected = cap > 0.0f ? cap * std::tanh(scaled / cap) : scaled;
+          ASSERT_NEAR(out.at(r, c), expected, std::abs(expected) * (cap > 0.0f ? 12 : 1) * 0x1p-24)
+              << test.label << " cap " << cap << " of " << scaled;
+        }
+      }
+    }
+  }
+}
+
+TEST(AddScaled, AddsARoundedProduct) {
+  std::mt19937 random(8);
+  for (TestBackend& test : AllBackends()) {
+    const TestMatrix x = TestMatrix::Random(3, 333, random),
+                     before = TestMatrix::Random(3, 333, random);
+    TestMatrix sum = before;
+    test.backend->AddScaled(x.view(), 0.22f, sum.view());
+    for (int r = 0; r < 3; ++r) {
+      for (int c = 0; c < 333; ++c) {
+        const float product = x.at(r, c) * 0.22f;
+        ASSERT_EQ(sum.at(r, c), before.at(r, c) + product) << test.label;
+      }
+    }
+  }
+}
+
 // Sequences of 5, 0 and 300 rows that end at positions 8, 3 and 299.
 struct Ragged {
   std::vector<int32_t> starts = {0, 5, 5, 305};
@@ -149,16 +212,25 @@ struct Ragged {
 
 TEST(RotaryAngles, AreTheCosinesAndSinesOfF32Products) {
   const Ragged ragged;
-  const std::vector<float> frequencies = {1.0f, 0.31622776f, 0.1f, 0.0316f, 1e-4f};
+  // Of three tables, of which the sequences have the second, the third and the first.
+  const std::vector<float> frequencies = {0.5f, 0.2f,        0.1f, 0.05f,   0.0f,   //
+                                          1.0f, 0.31622776f, 0.1f, 0.0316f, 1e-4f,  //
+                                          2.0f, 2.0f,        2.0f, 2.0f,    2.0f};
+  const std::vector<float> magnitudes = {1.5f, 1.5f, 1.5f, 1.0f, 2.0f};
+  const std::vector<int32_t> tables = {1, 2, 0};
   for (TestBackend& test : AllBackends()) {
     TestMatrix angles(305, 10);
-    test.backend->RotaryAngles(ragged.rows(), ragged.lengths.data(), frequencies.data(), 1.5f,
+    test.backend->RotaryAngles(ragged.rows(), ragged.lengths.data(),
+                               {.inverse_frequencies = frequencies.data(),
+                                .magnitudes = magnitudes.data(),
+                                .of_sequence = tables.data()},
                                angles.view());
     for (int r = 0; r < 305; ++r) {
       for (int i = 0; i < 5; ++i) {
-        const float angle = static_cast<float>(ragged.position(r)) * frequencies[i];
-        ASSERT_EQ(angles.at(r, i), std::cos(angle) * 1.5f);
-        ASSERT_EQ(angles.at(r, 5 + i), std::sin(angle) * 1.5f);
+        const float angle = static_cast<float>(ragged.position(r)) *
+                            frequencies[5 * tables[ragged.sequence(r)] + i];
+        ASSERT_EQ(angles.at(r, i), std::cos(angle) * magnitudes[i]);
+        ASSERT_EQ(angles.at(r, 5 + i), std::sin(angle) * magnitudes[i]);
       }
     }
   }

@@ -183,7 +183,7 @@ struct AttendKernel {
     auto* const shared = reinterpret_cast<float*>(bytes);
     const AttendUnit unit = FindUnit(task, BlockX(), kVectors);
     const bool has_unit = unit.sequence >= 0;
-    const PositionRange all = has_unit ? SeenByAny(unit, task.window) : PositionRange{0, 0};
+    const PositionRange all = has_unit ? SeenByAny(unit, task.form.window) : PositionRange{0, 0};
     const int first = task.parts != nullptr ? BlockZ() : all.begin / kSplitPositions;
     float kept[kKept] = {};
     int split = first;
@@ -319,7 +319,7 @@ struct MergeSplitsKernel {
     }
     WaitForKernelsBefore();
     if (place.sequence < 0) return;
-    const PositionRange visible = VisibleTo(place.position, task.window);
+    const PositionRange visible = VisibleTo(place.position, task.form.window);
     const int head_dim = task.kv.head_dim;
     const float* const parts = PartsOfRow(task, BlockX(), head);
     float* const out = RowOf(task.out, row) + int64_t{head} * head_dim;

@@ -59,7 +59,7 @@ class PlainTile {
     if (is_in) Score(task_, unit_, position, shared_ + kAt.queries, places, scales, scores);
     Weigh(task_, unit_, position, is_in, shared_, scores);
     SyncWarp();
-    all_see_ = Includes(SeenByAll(unit_, task_.window), in_tile_);
+    all_see_ = Includes(SeenByAll(unit_, task_.form.window), in_tile_);
   }
 
   // The tile's sums of values, into shared memory.
@@ -96,9 +96,10 @@ class PlainTile {
         AddScores(Cache::Element(word, i), queries + (w * Cache::kPerWord + i) * kVectors, scores);
       }
     }
-    const float scale = Cache::kIsScaled ? task.scale * ScaleAt(kv.keys, scale_place) : task.scale;
+    const float scale =
+        Cache::kIsScaled ? task.form.scale * ScaleAt(kv.keys, scale_place) : task.form.scale;
     TANDEM_UNROLL
-    for (int v = 0; v < kVectors; ++v) scores[v] = scores[v] * scale;
+    for (int v = 0; v < kVectors; ++v) scores[v] = ScoreOf(task.form, scale, scores[v]);
   }
   TANDEM_DEVICE static float ScaleAt(const void* cache, int64_t place) {
     return BitsToFloat(Load(static_cast<const uint32_t*>(cache) + place));
@@ -120,7 +121,7 @@ class PlainTile {
     float* const weights = shared + kAt.weights + (WarpIndex() * kAttendTile + Lane()) * kVectors;
     TANDEM_UNROLL
     for (int v = 0; v < kVectors; ++v) {
-      const PositionRange visible = VisibleTo(unit.PositionOf(v), task.window);
+      const PositionRange visible = VisibleTo(unit.PositionOf(v), task.form.window);
       const bool sees =
           in_tile && v < unit.num_vectors && visible.begin <= position && position < visible.end;
       const float largest = WarpMax(sees ? scores[v] : kNothingSeen);

@@ -22,7 +22,7 @@ class PromptAttendKernel {
     WaitForKernelsBefore();
     if (unit.sequence < 0) return;
     PromptAttendKernel warp(task, unit, reinterpret_cast<float*>(bytes));
-    const PositionRange all = SeenByAny(unit, task.window);
+    const PositionRange all = SeenByAny(unit, task.form.window);
     for (int split = all.begin / kSplitPositions; split * kSplitPositions < all.end; ++split) {
       warp.AttendSplit(all, split);
     }
@@ -43,7 +43,7 @@ class PromptAttendKernel {
     const int first = WarpIndex() * kVectors, left = block.num_vectors - first;
     unit_.first_vector += first;
     unit_.num_vectors = left < 0 ? 0 : left < kVectors ? left : kVectors;
-    if (is_used()) seen_ = SeenByAny(unit_, task.window);
+    if (is_used()) seen_ = SeenByAny(unit_, task.form.window);
     TensorMath::LoadQueries(task, unit_, Lane(), kWarpSize, queries());
     if (Lane() < kVectors) {
       const AttendStates states = StatesOfWarp();

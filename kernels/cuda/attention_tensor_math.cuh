@@ -82,12 +82,12 @@ class TensorMath {
   TANDEM_DEVICE void Weigh(int half, const Scores& scores, Weights& rounded, float* all_largest,
                            float* totals) const {
     const int v = Lane() / 4 + 8 * half;
-    const PositionRange sees = VisibleTo(positions_[half], task_.window);
+    const PositionRange sees = VisibleTo(positions_[half], task_.form.window);
     float largest = kNothingSeen;
     TANDEM_UNROLL
     for (int i = 0; i < 2 * kColumns; ++i) {
       if (!Sees(sees, i)) continue;
-      largest = Larger(largest, scores[i / 2][2 * half + i % 2] * task_.scale);
+      largest = Larger(largest, ScoreAt(scores[i / 2][2 * half + i % 2]));
     }
     largest = Larger(largest, ShuffleXor(largest, 1));
     largest = Larger(largest, ShuffleXor(largest, 2));
@@ -97,7 +97,7 @@ class TensorMath {
       float weights[2];
       TANDEM_UNROLL
       for (int i = 0; i < 2; ++i) {
-        const float score = scores[column][2 * half + i] * task_.scale;
+        const float score = ScoreAt(scores[column][2 * half + i]);
         weights[i] = Sees(sees, 2 * column + i) ? Exponential(score - largest) : 0.0f;
       }
       rounded[column][half] = PackBf16(weights[0], weights[1]);
@@ -111,9 +111,13 @@ class TensorMath {
     Store(totals + v, total);
   }
 
+  TANDEM_DEVICE float ScoreAt(float product) const {
+    return ScoreOf(task_.form, task_.form.scale, product);
+  }
+
   // Whether some vector does not see some position that counts.
   TANDEM_DEVICE bool has_edge() const {
-    return !is_empty() && !Includes(SeenByAll(unit_, task_.window), in_tile_);
+    return !is_empty() && !Includes(SeenByAll(unit_, task_.form.window), in_tile_);
   }
 
   // Sums of values, 16 elements at a time: of elements 4t to 4t + 3 of vectors lane / 4 and 8 more
@@ -164,7 +168,7 @@ class TensorMath {
   // Whether there are infinities or NaN, which a weight of 0 does not silence, among the values
   // that some vector does not see.
   TANDEM_DEVICE bool HasWildUnseen(const Values& values) const {
-    const PositionRange for_all = SeenByAll(unit_, task_.window);
+    const PositionRange for_all = SeenByAll(unit_, task_.form.window);
     bool is_wild = false;
     TANDEM_UNROLL
     for (int i = 0; i < kPlaces; ++i) {
@@ -181,7 +185,7 @@ class TensorMath {
                                       float (&even)[4], float (&odd)[4]) const {
     const int last = unit_.PositionOf(unit_.num_vectors - 1);
     for (int row = unit_.PositionOf(0); row <= last; ++row) {
-      const PositionRange sees = VisibleTo(row, task_.window);
+      const PositionRange sees = VisibleTo(row, task_.form.window);
       Values seen;
       TANDEM_UNROLL
       for (int i = 0; i < kPlaces; ++i) {

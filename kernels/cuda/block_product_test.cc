@@ -36,7 +36,8 @@ class BlockProduct : public CudaTest, public testing::WithParamInterface<DType> 
     DeviceMatrix in(backend(), x), out(backend(), std::move(sum));
     if (kind == Kind::kStore) backend().MatMul(in.view(), weight, out.view());
     if (kind == Kind::kAdd) backend().MatMulAdd(in.view(), weight, out.view());
-    if (kind == Kind::kSwiGlu) backend().MatMulSwiGlu(in.view(), weight, out.view());
+    if (kind == Kind::kSwiGlu)
+      backend().MatMulGated(in.view(), weight, Activation::kSilu, out.view());
     return out.Get();
   }
   static constexpr float kEpsilon = 1e-5f;

@@ -200,6 +200,26 @@ void CudaBackend::RmsNorm(ConstMatrixView x, const float* weight, float epsilon,
        "normalising");
 }
 
+void CudaBackend::SubtractMean(ConstMatrixView x, MatrixView out) {
+  CheckF32(x);
+  CheckF32(out);
+  TANDEM_CHECK(x.rows == out.rows && x.cols == out.cols);
+  Note(Launch(SubtractMeanTask{.x = x, .out = out}, stream_), "subtracting means");
+}
+
+void CudaBackend::ScaleAndCap(float scale, float soft_cap, MatrixView x) {
+  CheckF32(x);
+  TANDEM_CHECK(soft_cap >= 0.0f);
+  Note(Launch(ScaleAndCapTask{.scale = scale, .soft_cap = soft_cap, .x = x}, stream_), "scaling");
+}
+
+void CudaBackend::AddScaled(ConstMatrixView x, float scale, MatrixView sum) {
+  CheckF32(x);
+  CheckF32(sum);
+  TANDEM_CHECK(x.rows == sum.rows && x.cols == sum.cols);
+  Note(Launch(AddScaledTask{.x = x, .scale = scale, .sum = sum}, stream_), "adding");
+}
+
 // ---- Products ----
 
 void CudaBackend::Product(ConstMatrixView x, const PackedWeight& weight, ProductEnd end,
@@ -221,10 +241,12 @@ void CudaBackend::Product(ConstMatrixView x, const PackedWeight& weight, Product
 
 void CudaBackend::NormedProduct(const NormedRows& rows, const PackedWeight& weight, ProductEnd end,
                                 MatrixView out) {
-  if (!IsInTiles(weight.dtype)) return Backend::NormedProduct(rows, weight, end, out);
+  if (!IsInTiles(weight.dtype) || rows.weight == nullptr) {
+    return Backend::NormedProduct(rows, weight, end, out);
+  }
   CheckF32(rows.x);
   CheckF32(out);
-  TANDEM_CHECK(rows.x.rows == out.rows && rows.x.cols == weight.inputs && rows.weight != nullptr);
+  TANDEM_CHECK(rows.x.rows == out.rows && rows.x.cols == weight.inputs);
   if (out.rows == 0) return;
   MultiplyTiles(rows.x, {.weight = rows.weight, .epsilon = rows.epsilon}, weight, end, out);
 }
@@ -245,7 +267,7 @@ void CudaBackend::MultiplyTiles(ConstMatrixView x, const NormTask& norm, const P
         .x = x, .out = rows, .quantizes = quantizes, .norm = norm, .factors = factors};
     Note(Launch(task, stream_), "rounding activations");
   }
-  const int tile_outputs = end == ProductEnd::kSwiGlu ? kTileOutputs / 2 : kTileOutputs;
+  const int tile_outputs = IsGated(end) ? kTileOutputs / 2 : kTileOutputs;
   const int num_tiles = CeilDiv(out.cols, tile_outputs);
   const TileProductTask task{.x = x,
                              .rows = rows,
@@ -264,14 +286,10 @@ void CudaBackend::MultiplyTiles(ConstMatrixView x, const NormTask& norm, const P
 // ---- Attention ----
 
 void CudaBackend::RotaryAngles(const RaggedRows& rows, const int32_t* lengths,
-                               const float* inverse_frequencies, float scale, MatrixView out) {
+                               const RotaryTables& tables, MatrixView out) {
   CheckF32(out);
   TANDEM_CHECK(out.rows == rows.num_rows && out.cols % 2 == 0);
-  const RotaryAnglesTask task{.rows = rows,
-                              .lengths = lengths,
-                              .inverse_frequencies = inverse_frequencies,
-                              .scale = scale,
-                              .out = out};
+  const RotaryAnglesTask task{.rows = rows, .lengths = lengths, .tables = tables, .out = out};
   Note(Launch(task, stream_), "rotary angles");
 }
 
@@ -304,19 +322,19 @@ void CudaBackend::RotateAndCache(MatrixView qkv, ConstMatrixView angles, const H
 }
 
 void CudaBackend::Attend(ConstMatrixView q, const RaggedRows& rows, const PagedKvView& kv,
-                         float scale, int window, MatrixView out) {
+                         const AttentionForm& form, MatrixView out) {
   CheckF32(q);
   CheckF32(out);
   const int num_heads = q.cols / kv.head_dim;
   TANDEM_CHECK(kv.batch == rows.batch && kv.page_size >= 1 && q.rows == rows.num_rows &&
                out.rows == q.rows && out.cols == q.cols && q.cols % kv.head_dim == 0 &&
-               num_heads >= 1 && num_heads % kv.num_kv_heads == 0 && window >= 0);
+               num_heads >= 1 && num_heads % kv.num_kv_heads == 0 && form.window >= 0 &&
+               form.soft_cap >= 0.0f);
   if (rows.num_rows == 0 || !CanCache(kv)) return;
   AttendTask task{.q = q,
                   .rows = rows,
                   .kv = kv,
-                  .scale = scale,
-                  .window = window,
+                  .form = form,
                   .num_heads = num_heads,
                   .out = out,
                   .parts = nullptr,

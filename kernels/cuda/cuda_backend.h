@@ -40,12 +40,15 @@ class CudaBackend final : public Backend, public DeviceMeter, public RowSampler 
   void GatherRows(ConstMatrixView x, const int32_t* indices, MatrixView out) override;
   void FindLargest(ConstMatrixView x, int32_t* largest) override;
   void RmsNorm(ConstMatrixView x, const float* weight, float epsilon, MatrixView out) override;
-  void RotaryAngles(const RaggedRows& rows, const int32_t* lengths,
-                    const float* inverse_frequencies, float scale, MatrixView out) override;
+  void SubtractMean(ConstMatrixView x, MatrixView out) override;
+  void ScaleAndCap(float scale, float soft_cap, MatrixView x) override;
+  void AddScaled(ConstMatrixView x, float scale, MatrixView sum) override;
+  void RotaryAngles(const RaggedRows& rows, const int32_t* lengths, const RotaryTables& tables,
+                    MatrixView out) override;
   void RotateAndCache(MatrixView qkv, ConstMatrixView angles, const HeadNorms& norms,
                       const RaggedRows& rows, const PagedKvView& kv) override;
-  void Attend(ConstMatrixView q, const RaggedRows& rows, const PagedKvView& kv, float scale,
-              int window, MatrixView out) override;
+  void Attend(ConstMatrixView q, const RaggedRows& rows, const PagedKvView& kv,
+              const AttentionForm& form, MatrixView out) override;
 
   void Read(const void* data, size_t bytes, uint32_t* sums) override;
   size_t NumReadSums(size_t bytes) const override;

@@ -82,11 +82,30 @@ struct RmsNormTask {
 };
 Error Launch(const RmsNormTask& task, Stream stream);
 
+struct SubtractMeanTask {
+  ConstMatrixView x;
+  MatrixView out;
+};
+Error Launch(const SubtractMeanTask& task, Stream stream);
+
+struct ScaleAndCapTask {
+  float scale = 1.0f;
+  float soft_cap = 0.0f;  // or none
+  MatrixView x;
+};
+Error Launch(const ScaleAndCapTask& task, Stream stream);
+
+struct AddScaledTask {
+  ConstMatrixView x;
+  float scale = 1.0f;
+  MatrixView sum;
+};
+Error Launch(const AddScaledTask& task, Stream stream);
+
 struct RotaryAnglesTask {
   RaggedRows rows;
-  const int32_t* lengths = nullptr;            // [rows.batch]
-  const float* inverse_frequencies = nullptr;  // [out.cols / 2]
-  float scale = 1.0f;
+  const int32_t* lengths = nullptr;  // [rows.batch]
+  RotaryTables tables;
   MatrixView out;
 };
 Error Launch(const RotaryAnglesTask& task, Stream stream);
@@ -144,7 +163,7 @@ Error LaunchBlocks(const TileProductTask& task, Stream stream);
 // A product in f32 with a weight of f32 or f16 whose rows lie next to each other.
 struct FloatProductTask {
   ConstMatrixView x;
-  ConstMatrixView weight;       // [outputs, inputs]; of kSwiGlu the gate's rows, then the other's
+  ConstMatrixView weight;  // [outputs, inputs]; where it IsGated the gate's rows, then the other's
   const float* bias = nullptr;  // [weight.rows], or none
   ProductEnd end = ProductEnd::kStore;
   MatrixView out;
@@ -156,8 +175,7 @@ struct AttendTask {
   ConstMatrixView q;
   RaggedRows rows;
   PagedKvView kv;
-  float scale = 1.0f;
-  int window = 0;
+  AttentionForm form;
   int num_heads = 0;
   MatrixView out;
   // Where splits leave their results, [rows, num_heads, num_splits, head_dim + 2]: then each has

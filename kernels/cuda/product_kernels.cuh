@@ -156,8 +156,8 @@ struct FloatProductKernel {
     if (output >= task.out.cols) return;
     const int first_row = BlockY() * kFloatRows;
     float value = Dot(task, first_row, output);
-    if (task.end == ProductEnd::kSwiGlu) {
-      value = SwiGlu(value, Dot(task, first_row, output + task.out.cols));
+    if (IsGated(task.end)) {
+      value = Gated(task.end, value, Dot(task, first_row, output + task.out.cols));
     }
     if (Lane() >= kFloatRows || first_row + Lane() >= task.out.rows) return;
     EndProduct(task.end, value, RowOf(task.out, first_row + Lane()) + output);

@@ -13,7 +13,15 @@ namespace tandem::cuda {
 TANDEM_DEVICE void EndProduct(ProductEnd end, float value, float* out) {
   Store(out, end == ProductEnd::kAdd ? Load(out) + value : value);
 }
-TANDEM_DEVICE float SwiGlu(float gate, float up) { return gate / (1.0f + Exponential(-gate)) * up; }
+// The activations of Activation, by the ends that have them.
+TANDEM_DEVICE float Gated(ProductEnd end, float gate, float up) {
+  float steepness = gate;
+  if (end == ProductEnd::kGeGlu) {
+    const float cube = gate * gate * gate;
+    steepness = 1.59576912f * MulAdd(0.044715f, cube, gate);
+  }
+  return gate / (1.0f + Exponential(-steepness)) * up;
+}
 
 // A lane's sums of tiles of outputs times tiles of rows: of outputs lane / 4 (0, 1) and 8 more (2,
 // 3) with rows lane % 4 * 2 and one more.
@@ -61,11 +69,11 @@ TANDEM_DEVICE void MultiplyBf16(const Words4* weights, const Words4 (&rows)[kRow
 }
 
 // Ends the product of `row` and output `output` of the weight's tile `tile`, whose chains add up to
-// `value`, times `factor`. Of kSwiGlu it is one of the gate, the first 8, and `up` is that of the
-// output 8 behind it.
+// `value`, times `factor`. Where it IsGated it is one of the gate, the first 8, and `up` is that of
+// the output 8 behind it.
 TANDEM_DEVICE void EndOutput(const TileProductTask& task, int64_t row, int tile, int output,
                              float factor, float value, float up) {
-  const bool is_pair = task.end == ProductEnd::kSwiGlu;
+  const bool is_pair = IsGated(task.end);
   const int out_col = tile * (is_pair ? kTileOutputs / 2 : kTileOutputs) + output;
   if (row >= task.out.rows || out_col >= task.out.cols) return;
   value = value * factor;
@@ -75,7 +83,7 @@ TANDEM_DEVICE void EndOutput(const TileProductTask& task, int64_t row, int tile,
     value = value + Load(bias);
     if (is_pair) up = up + Load(bias + kTileOutputs / 2);
   }
-  if (is_pair) value = SwiGlu(value, up);
+  if (is_pair) value = Gated(task.end, value, up);
   EndProduct(task.end, value, RowOf(task.out, row) + out_col);
 }
 // Of rows that were packed.
@@ -113,7 +121,7 @@ struct ChainEnd {
   template <typename FactorOfRow>
   TANDEM_DEVICE static void AddChains(const TileProductTask& task, const float* chain_sums,
                                       const FactorOfRow& factor_of) {
-    const bool is_pair = task.end == ProductEnd::kSwiGlu;
+    const bool is_pair = IsGated(task.end);
     const int tile_outputs = is_pair ? kTileOutputs / 2 : kTileOutputs;
     const int outputs = kOutputTiles * tile_outputs;
     for (int i = ThreadIndex(); i < kRows * outputs; i += kChains * kWarpSize) {
@@ -142,7 +150,7 @@ struct ChainEnd {
 template <int kOutputTiles, int kRowTiles>
 TANDEM_DEVICE void EndTiles(const TileProductTask& task, int first_tile, int64_t first_row_tile,
                             const TileSums<kOutputTiles, kRowTiles>& totals) {
-  const bool is_pair = task.end == ProductEnd::kSwiGlu;
+  const bool is_pair = IsGated(task.end);
   TANDEM_UNROLL
   for (int i = 0; i < kOutputTiles; ++i) {
     TANDEM_UNROLL

@@ -24,7 +24,7 @@ Expected Dot(const float* x, const float* w, int inputs, bool rounds_to_bf16, fl
 
 class Product : public CudaTest {
  protected:
-  enum class Kind { kStore, kAdd, kSwiGlu };
+  enum class Kind { kStore, kAdd, kSwiGlu, kGeGlu };
   // `sum` is what kAdd adds to, and the shape of the result.
   TestMatrix Multiply(const TestMatrix& x, const PackedWeight& weight, TestMatrix sum,
                       Kind kind = Kind::kStore) {
@@ -37,7 +37,10 @@ class Product : public CudaTest {
         backend().MatMulAdd(in.view(), weight, out.view());
         break;
       case Kind::kSwiGlu:
-        backend().MatMulSwiGlu(in.view(), weight, out.view());
+        backend().MatMulGated(in.view(), weight, Activation::kSilu, out.view());
+        break;
+      case Kind::kGeGlu:
+        backend().MatMulGated(in.view(), weight, Activation::kGeluTanh, out.view());
     }
     return out.Get();
   }
@@ -194,7 +197,7 @@ TEST_F(Product, OfPartsIsThePartsSideBySide) {
 
 // The halves have the bits they have as products; exp has one unit in the last place (CUDA's
 // manual says two), and a sum, a quotient and a product are rounded.
-TEST_F(Product, SwiGluIsGateTimesSigmoidTimesUp) {
+TEST_F(Product, GatedIsActivatedGateTimesUp) {
   std::mt19937 random(6);
   for (const DType dtype : kAllDTypes) {
     for (const int outputs : {1, 8, 9, 16, 30}) {
@@ -207,6 +210,7 @@ TEST_F(Product, SwiGluIsGateTimesSigmoidTimesUp) {
           backend().Pack({{gate.view(), gate_bias.data()}, {up.view()}}, PartOrder::kGateAndUp);
       ASSERT_TRUE(packed.ok());
       const TestMatrix out = Multiply(x, *packed, TestMatrix(rows, outputs), Kind::kSwiGlu);
+      const TestMatrix gelu = Multiply(x, *packed, TestMatrix(rows, outputs), Kind::kGeGlu);
       const TestMatrix g =
           Multiply(x, PackOne(backend(), gate, gate_bias.data()), TestMatrix(rows, outputs));
       const TestMatrix u = Multiply(x, PackOne(backend(), up), TestMatrix(rows, outputs));
@@ -215,6 +219,11 @@ TEST_F(Product, SwiGluIsGateTimesSigmoidTimesUp) {
           const double gate_value = g.at(r, c);
           const double expected = gate_value / (1.0 + std::exp(-gate_value)) * u.at(r, c);
           ASSERT_NEAR(out.at(r, c), expected, std::abs(expected) * 8 * 0x1p-24)
+              << NameOf(dtype) << " outputs " << outputs << " at " << r << ", " << c;
+          const double f = std::sqrt(8 / M_PI) * (gate_value + 0.044715 * std::pow(gate_value, 3));
+          const double other = gate_value / (1.0 + std::exp(-f)) * u.at(r, c);
+          ASSERT_NEAR(gelu.at(r, c), other,
+                      std::abs(other) * (8 + 5 * std::abs(f)) * 0x1p-24 + 0x1p-121)
               << NameOf(dtype) << " outputs " << outputs << " at " << r << ", " << c;
         }
       }
@@ -235,7 +244,7 @@ class NormedProduct : public Product {
     const NormedRows rows{
         .x = in.view(), .weight = norm_weight.data(), .epsilon = kEpsilon, .normed = normed.view()};
     if (kind == Kind::kSwiGlu) {
-      backend().MatMulSwiGlu(rows, weight, out.view());
+      backend().MatMulGated(rows, weight, Activation::kSilu, out.view());
     } else {
       backend().MatMul(rows, weight, out.view());
     }

@@ -21,6 +21,18 @@ Error Launch(const RmsNormTask& task, Stream stream) {
   return Enqueue<RmsNormKernel>(task, RowShape(task.x.rows), stream);
 }
 
+Error Launch(const SubtractMeanTask& task, Stream stream) {
+  return Enqueue<SubtractMeanKernel>(task, RowShape(task.x.rows), stream);
+}
+
+Error Launch(const ScaleAndCapTask& task, Stream stream) {
+  return Enqueue<ScaleAndCapKernel>(task, RowShape(task.x.rows), stream);
+}
+
+Error Launch(const AddScaledTask& task, Stream stream) {
+  return Enqueue<AddScaledKernel>(task, RowShape(task.x.rows), stream);
+}
+
 Error Launch(const RotaryAnglesTask& task, Stream stream) {
   return Enqueue<RotaryAnglesKernel>(task, RowShape(task.out.rows), stream);
 }

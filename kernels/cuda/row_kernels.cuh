@@ -129,6 +129,18 @@ struct FindLargestKernel {
   }
 };
 
+// A block's sum: a tree in each warp, then warp after warp.   warp_sums: [warps], shared
+TANDEM_DEVICE float SumOfBlock(float sum, float* warp_sums) {
+  sum = WarpSum(sum);
+  if (Lane() == 0) Store(warp_sums + WarpIndex(), sum);
+  Barrier();
+  float total = 0.0f;
+  for (int warp = 0; warp < kRowThreads / kWarpSize; ++warp) {
+    total = total + Load(warp_sums + warp);
+  }
+  return total;
+}
+
 // The squares' sum has 256 chains, by column modulo 256, added by a tree in each warp and then warp
 // after warp.
 struct RmsNormKernel {
@@ -144,16 +156,63 @@ struct RmsNormKernel {
     float sum = 0.0f;
     ForEach(ThreadIndex(), task.x.cols, kThreads, value_at,
             [&](int, float value) { sum = MulAdd(value, value, sum); });
-    sum = WarpSum(sum);
-    if (Lane() == 0) Store(warp_sums + WarpIndex(), sum);
-    Barrier();
-    float squares = 0.0f;
-    for (int warp = 0; warp < kThreads / kWarpSize; ++warp) {
-      squares = squares + Load(warp_sums + warp);
-    }
+    const float squares = SumOfBlock(sum, warp_sums);
     const float inverse = InverseRoot(squares, task.x.cols, task.epsilon);
     ForEach(ThreadIndex(), task.x.cols, kThreads, value_at,
             [&](int c, float value) { Store(out + c, value * inverse * Load(task.weight + c)); });
+  }
+};
+
+// The sum has 256 chains, as RmsNormKernel's.
+struct SubtractMeanKernel {
+  using Task = SubtractMeanTask;
+  static constexpr int kThreads = kRowThreads;
+
+  TANDEM_DEVICE static void Run(const Task& task, unsigned char* shared) {
+    auto* const warp_sums = reinterpret_cast<float*>(shared);  // [warps]
+    const float* const x = RowOf(task.x, BlockX());
+    float* const out = RowOf(task.out, BlockX());
+    const auto value_at = [&](int c) { return Load(x + c); };
+    WaitForKernelsBefore();
+    float sum = 0.0f;
+    ForEach(ThreadIndex(), task.x.cols, kThreads, value_at,
+            [&](int, float value) { sum = sum + value; });
+    const float mean = SumOfBlock(sum, warp_sums) / static_cast<float>(task.x.cols);
+    ForEach(ThreadIndex(), task.x.cols, kThreads, value_at,
+            [&](int c, float value) { Store(out + c, value - mean); });
+  }
+};
+
+struct ScaleAndCapKernel {
+  using Task = ScaleAndCapTask;
+  static constexpr int kThreads = kRowThreads;
+
+  TANDEM_DEVICE static void Run(const Task& task, unsigned char*) {
+    WaitForKernelsBefore();
+    float* const x = RowOf(task.x, BlockX());
+    ForEach(
+        ThreadIndex(), task.x.cols, kThreads, [&](int c) { return Load(x + c); },
+        [&](int c, float value) {
+          const float scaled = value * task.scale;
+          Store(x + c, task.soft_cap > 0.0f ? SoftCapped(scaled, task.soft_cap) : scaled);
+        });
+  }
+};
+
+struct AddScaledKernel {
+  using Task = AddScaledTask;
+  static constexpr int kThreads = kRowThreads;
+
+  TANDEM_DEVICE static void Run(const Task& task, unsigned char*) {
+    WaitForKernelsBefore();
+    const float* const x = RowOf(task.x, BlockX());
+    float* const sum = RowOf(task.sum, BlockX());
+    ForEach(
+        ThreadIndex(), task.x.cols, kThreads, [&](int c) { return Load(x + c); },
+        [&](int c, float value) {
+          const float scaled = value * task.scale;
+          Store(sum + c, Load(sum + c) + scaled);
+        });
   }
 };
 
@@ -166,11 +225,14 @@ struct RotaryAnglesKernel {
     WaitForKernelsBefore();
     if (place.sequence < 0) return;
     const int half = task.out.cols / 2;
+    const float* const frequencies = task.tables.inverse_frequencies +
+                                     int64_t{half} * Load(task.tables.of_sequence + place.sequence);
     float* const out = RowOf(task.out, BlockX());
     for (int i = ThreadIndex(); i < half; i += kThreads) {
-      const float angle = static_cast<float>(place.position) * Load(task.inverse_frequencies + i);
-      Store(out + i, Cosine(angle) * task.scale);
-      Store(out + half + i, Sine(angle) * task.scale);
+      const float angle = static_cast<float>(place.position) * Load(frequencies + i);
+      const float magnitude = Load(task.tables.magnitudes + i);
+      Store(out + i, Cosine(angle) * magnitude);
+      Store(out + half + i, Sine(angle) * magnitude);
     }
   }
 };

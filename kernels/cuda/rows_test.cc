@@ -127,21 +127,66 @@ struct Ragged {
 };
 
 // Cosines and sines have up to two units in the last place (CUDA's manual), and one product.
+// A mean errs by 256 chains' roundings and 13 more, a cap by tanh's two units and three roundings.
+TEST_F(Rows, MeansScalesAndSumsAreThoseOfDoublePrecision) {
+  std::mt19937 random(12);
+  for (const int cols : {1, 3, 100, 2049}) {
+    const TestMatrix x = TestMatrix::Random(4, cols, random, 3.0f);
+    const TestMatrix before = TestMatrix::Random(4, cols, random);
+    DeviceMatrix centred(backend(), x), capped(backend(), x), scaled(backend(), x);
+    DeviceMatrix from(backend(), x), sum(backend(), before);
+    backend().SubtractMean(centred.view(), centred.view());
+    backend().ScaleAndCap(1.25f, 2.0f, capped.view());
+    backend().ScaleAndCap(1.25f, 0.0f, scaled.view());
+    backend().AddScaled(from.view(), 0.22f, sum.view());
+    const TestMatrix centred_rows = centred.Get(), capped_rows = capped.Get();
+    const TestMatrix scaled_rows = scaled.Get(), sums = sum.Get();
+    for (int r = 0; r < 4; ++r) {
+      double total = 0.0, sizes = 0.0;
+      for (int c = 0; c < cols; ++c) {
+        total += x.at(r, c);
+        sizes += std::abs(x.at(r, c));
+      }
+      for (int c = 0; c < cols; ++c) {
+        const double value = x.at(r, c), expected = value - total / cols;
+        const double cap = 2.0 * std::tanh(value * 1.25 / 2.0);
+        ASSERT_NEAR(centred_rows.at(r, c), expected,
+                    0x1p-24 * (std::abs(expected) + (cols / 256 + 14) * sizes / cols));
+        ASSERT_NEAR(capped_rows.at(r, c), cap, 8 * 0x1p-24 * std::abs(cap));
+        ASSERT_EQ(scaled_rows.at(r, c), x.at(r, c) * 1.25f);
+        const float product = x.at(r, c) * 0.22f;
+        ASSERT_EQ(sums.at(r, c), before.at(r, c) + product);
+      }
+    }
+  }
+}
+
 TEST_F(Rows, RotaryAnglesAreTheCosinesAndSinesOfF32Products) {
   const Ragged ragged;
-  const std::vector<float> frequencies = {1.0f, 0.31622776f, 0.1f, 0.0316f, 1e-4f};
+  // Of two tables, of which the sequences have the second, the first and the second.
+  const std::vector<float> frequencies = {0.5f, 0.2f,        0.1f, 0.05f,   0.0f,
+                                          1.0f, 0.31622776f, 0.1f, 0.0316f, 1e-4f};
+  const std::vector<float> magnitude = {1.5f, 1.5f, 1.5f, 1.0f, 2.0f};
+  const std::vector<int32_t> table = {1, 0, 1};
+  const Buffer magnitudes = Upload(magnitude), tables = Upload(table);
   const Buffer starts = Upload(ragged.starts), lengths = Upload(ragged.lengths);
   const Buffer inverse = Upload(frequencies);
   DeviceMatrix angles(backend(), TestMatrix(Ragged::kRows, 10));
   backend().RotaryAngles({static_cast<const int32_t*>(starts.data()), 3, Ragged::kRows},
                          static_cast<const int32_t*>(lengths.data()),
-                         static_cast<const float*>(inverse.data()), 1.5f, angles.view());
+                         {.inverse_frequencies = static_cast<const float*>(inverse.data()),
+                          .magnitudes = static_cast<const float*>(magnitudes.data()),
+                          .of_sequence = static_cast<const int32_t*>(tables.data())},
+                         angles.view());
   const TestMatrix got = angles.Get();
   for (int r = 0; r < 35; ++r) {
     for (int i = 0; i < 5; ++i) {
-      const float angle = static_cast<float>(ragged.position(r)) * frequencies[i];
-      ASSERT_NEAR(got.at(r, i), std::cos(double{angle}) * 1.5, 1.5 * 5 * 0x1p-24);
-      ASSERT_NEAR(got.at(r, 5 + i), std::sin(double{angle}) * 1.5, 1.5 * 5 * 0x1p-24);
+      const int table_of_row = table[ragged.sequence(r)];
+      const float angle =
+          static_cast<float>(ragged.position(r)) * frequencies[5 * table_of_row + i];
+      const double m = magnitude[i];
+      ASSERT_NEAR(got.at(r, i), std::cos(double{angle}) * m, m * 5 * 0x1p-24);
+      ASSERT_NEAR(got.at(r, 5 + i), std::sin(double{angle}) * m, m * 5 * 0x1p-24);
     }
   }
   for (int r = 35; r < Ragged::kRows; ++r) EXPECT_EQ(got.at(r, 0), 0.0f);

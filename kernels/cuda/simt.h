@@ -112,6 +112,7 @@ TANDEM_DEVICE float MulAdd(float a, float b, float c) { return __fmaf_rn(a, b, c
 TANDEM_DEVICE float SquareRoot(float x) { return __fsqrt_rn(x); }
 TANDEM_DEVICE float Larger(float a, float b) { return fmaxf(a, b); }
 TANDEM_DEVICE float Exponential(float x) { return expf(x); }
+TANDEM_DEVICE float HyperbolicTangent(float x) { return tanhf(x); }
 TANDEM_DEVICE float Cosine(float x) { return cosf(x); }
 TANDEM_DEVICE float Sine(float x) { return sinf(x); }
 

@@ -62,6 +62,14 @@ TANDEM_DEVICE float InverseRoot(float squares, int count, float epsilon) {
   return 1.0f / SquareRoot(squares / static_cast<float>(count) + epsilon);
 }
 
+TANDEM_DEVICE float SoftCapped(float x, float cap) { return cap * HyperbolicTangent(x / cap); }
+
+// What the product of a query and a key counts for.   scale: AttentionForm's, and the key's own
+TANDEM_DEVICE float ScoreOf(const AttentionForm& form, float scale, float product) {
+  const float score = product * scale;
+  return form.soft_cap > 0.0f ? SoftCapped(score, form.soft_cap) : score;
+}
+
 // The page of a sequence's position.
 TANDEM_DEVICE int64_t PageOf(const PagedKvView& kv, int sequence, int position) {
   return Load(kv.page_tables + int64_t{sequence} * kv.max_pages + position / kv.page_size);

@@ -151,6 +151,7 @@ class GgufWeights : public Weights {
   }
 
   std::vector<std::string> files() const override { return file_->files(); }
+  bool is_arranged() const override { return true; }
   std::vector<std::string> names() const override {
     std::vector<std::string> names;
     for (const auto& [name, tensor] : tensors_) names.push_back(name);

@@ -43,6 +43,9 @@ class Weights {
   virtual void Forget(std::string_view name) const = 0;  // REQUIRES: Has(name)
   // The files, in the order in which they were opened.
   virtual std::vector<std::string> files() const = 0;
+  // Whether names, rows and norms are as Transformer reads them, whatever the family
+  // (model/arranged_weights.h).
+  virtual bool is_arranged() const { return false; }
   // Every tensor's name, sorted.
   virtual std::vector<std::string> names() const = 0;
   virtual int64_t num_elements(std::string_view name) const = 0;  // REQUIRES: Has(name)

@@ -82,7 +82,7 @@ TEST_F(WeightsTest, ReadsEveryGoldenModel) {
     for (const std::string& name : names) EXPECT_TRUE((*weights)->Has(name));
     ++num_models;
   }
-  EXPECT_EQ(num_models, 14);
+  EXPECT_EQ(num_models, 29);
 }
 
 TEST_F(WeightsTest, GivesMatricesAndVectors) {

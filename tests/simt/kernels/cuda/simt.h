@@ -127,6 +127,7 @@ inline float MulAdd(float a, float b, float c) { return std::fma(a, b, c); }
 inline float SquareRoot(float x) { return std::sqrt(x); }
 inline float Larger(float a, float b) { return std::fmax(a, b); }
 inline float Exponential(float x) { return std::exp(x); }
+inline float HyperbolicTangent(float x) { return std::tanh(x); }
 inline float Cosine(float x) { return std::cos(x); }
 inline float Sine(float x) { return std::sin(x); }
 inline int RoundToWhole(float x) { return static_cast<int>(std::nearbyint(x)); }

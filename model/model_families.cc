@@ -1,0 +1,180 @@
+#include "model/model_families.h"
+
+namespace tandem {
+namespace {
+
+constexpr FamilyKey kGemma2Keys[] = {{"attn_logit_softcapping"},
+                                     {"final_logit_softcapping"},
+                                     {"hidden_activation"},
+                                     {"query_pre_attn_scalar"},
+                                     {"sliding_window_size"}};
+constexpr FamilyKey kGemma3Keys[] = {{"attn_logit_softcapping"}, {"final_logit_softcapping"},
+                                     {"hidden_activation"},      {"query_pre_attn_scalar"},
+                                     {"rope_local_base_freq"},   {"sliding_window_pattern"},
+                                     {"_sliding_window_pattern"}};
+constexpr FamilyKey kPhi3Keys[] = {{"original_max_position_embeddings"},
+                                   {"partial_rotary_factor"},
+                                   {"full_attn_mod", "1"},
+                                   {"interpolate_factor", "1"}};
+constexpr FamilyKey kGraniteKeys[] = {{"attention_multiplier"},
+                                      {"embedding_multiplier"},
+                                      {"logits_scaling"},
+                                      {"residual_multiplier"}};
+constexpr FamilyKey kSmolLm3Keys[] = {
+    {"no_rope_layers"}, {"no_rope_layer_interval"}, {"pretraining_tp"}};
+constexpr FamilyKey kGlm4Keys[] = {{"partial_rotary_factor"}};
+// What stands in the way of no other family: how its first form was written down.
+constexpr FamilyKey kCohere2Keys[] = {{"layer_norm_eps"},
+                                      {"logit_scale"},
+                                      {"sliding_window_pattern"},
+                                      {"_sliding_window_pattern"},
+                                      {"layer_switch"},
+                                      {"order_of_interleaved_layers", "\"local_attn_first\""},
+                                      {"position_embedding_type", "\"rope_gptj\""},
+                                      {"rotary_pct", "1.0"},
+                                      {"use_embedding_sharing", "true"},
+                                      {"use_gated_activation", "true"},
+                                      {"use_parallel_block", "true"}};
+
+// Of norms Llama's names are those of a layer's two inputs.
+constexpr RenamedPart kGemmaParts[] = {{"post_attention_layernorm", kAttentionOutputNorm},
+                                       {"pre_feedforward_layernorm", kMlpNorm},
+                                       {"post_feedforward_layernorm", kMlpOutputNorm}};
+constexpr RenamedPart kOlmo2Parts[] = {{"post_attention_layernorm", kAttentionOutputNorm},
+                                       {"post_feedforward_layernorm", kMlpOutputNorm}};
+constexpr RenamedPart kGlm4Parts[] = {{"post_self_attn_layernorm", kAttentionOutputNorm},
+                                      {"post_mlp_layernorm", kMlpOutputNorm}};
+
+const ModelFamily kFamilies[] = {
+    {.model_type = "llama",
+     .architecture = "LlamaForCausalLM",
+     .may_have_attention_bias = true,
+     .may_have_mlp_bias = true},
+    {.model_type = "mistral",
+     .architecture = "MistralForCausalLM",
+     .defaults = {.num_kv_heads = 8, .window = 4096},
+     .window_rule = WindowRule::kEveryLayer},
+    {.model_type = "mistral3",
+     .architecture = "Mistral3ForConditionalGeneration",
+     .text_family = "mistral"},
+    {.model_type = "qwen2",
+     .architecture = "Qwen2ForCausalLM",
+     .defaults = {.num_kv_heads = 32, .window = 4096},
+     .has_qkv_bias = true,
+     .window_rule = WindowRule::kUpperLayers},
+    {.model_type = "qwen3",
+     .architecture = "Qwen3ForCausalLM",
+     .defaults = {.num_kv_heads = 32, .head_dim = 128, .window = 4096},
+     .may_have_attention_bias = true,
+     .query_key_norm = QueryKeyNorm::kEachHead,
+     .window_rule = WindowRule::kUpperLayers},
+    {.model_type = "gemma2",
+     .architecture = "Gemma2ForCausalLM",
+     .defaults = {.num_kv_heads = 4,
+                  .head_dim = 256,
+                  .window = 4096,
+                  .attention_soft_cap = 50.0,
+                  .logits_soft_cap = 30.0,
+                  .ties_embeddings = true},
+     .may_have_attention_bias = true,
+     .window_rule = WindowRule::kPattern,
+     .window_pattern = 2,
+     .norm_offset = 1.0f,
+     .norms_outputs = true,
+     .activation = Activation::kGeluTanh,
+     .scales_embeddings_by_root = true,
+     .keys = kGemma2Keys,
+     .parts = kGemmaParts},
+    {.model_type = "gemma3_text",
+     .architecture = "Gemma3ForCausalLM",
+     .defaults = {.vocab_size = 262208,
+                  .context_length = 131072,
+                  .num_heads = 8,
+                  .num_kv_heads = 4,
+                  .head_dim = 256,
+                  .window = 4096,
+                  .theta = 1e6,
+                  .ties_embeddings = true},
+     .may_have_attention_bias = true,
+     .query_key_norm = QueryKeyNorm::kEachHead,
+     .window_rule = WindowRule::kPattern,
+     .window_pattern = 6,
+     .rotation_rule = RotationRule::kLocalWindows,
+     .norm_offset = 1.0f,
+     .norms_outputs = true,
+     .activation = Activation::kGeluTanh,
+     .scales_embeddings_by_root = true,
+     .keys = kGemma3Keys,
+     .parts = kGemmaParts},
+    {.model_type = "gemma3",
+     .architecture = "Gemma3ForConditionalGeneration",
+     .text_family = "gemma3_text"},
+    {.model_type = "phi3",
+     .architecture = "Phi3ForCausalLM",
+     .defaults = {.context_length = 4096, .epsilon = 1e-5},
+     .window_rule = WindowRule::kEveryLayer,
+     .partial_rotary = 1.0,
+     .keys = kPhi3Keys},
+    {.model_type = "olmo2",
+     .architecture = "Olmo2ForCausalLM",
+     .defaults = {.epsilon = 1e-5},
+     .may_have_attention_bias = true,
+     .query_key_norm = QueryKeyNorm::kAllHeads,
+     .norms_inputs = false,
+     .norms_outputs = true,
+     .parts = kOlmo2Parts},
+    {.model_type = "granite",
+     .architecture = "GraniteForCausalLM",
+     .may_have_attention_bias = true,
+     .may_have_mlp_bias = true,
+     .keys = kGraniteKeys},
+    {.model_type = "smollm3",
+     .architecture = "SmolLM3ForCausalLM",
+     .defaults = {.num_kv_heads = 4, .theta = 2e6, .ties_embeddings = true},
+     .may_have_attention_bias = true,
+     .may_have_mlp_bias = true,
+     .rotation_rule = RotationRule::kListedLayers,
+     .keys = kSmolLm3Keys},
+    {.model_type = "glm4",
+     .architecture = "Glm4ForCausalLM",
+     .defaults = {.num_kv_heads = 2, .head_dim = 128, .epsilon = 1.5625e-7},
+     .may_have_attention_bias = true,
+     .has_output_bias = false,
+     .rotary_pairs = RotaryPairs::kNeighbours,
+     .partial_rotary = 0.5,
+     .norms_outputs = true,
+     .keys = kGlm4Keys,
+     .parts = kGlm4Parts},
+    {.model_type = "cohere2",
+     .architecture = "Cohere2ForCausalLM",
+     .defaults = {.window = 4096, .epsilon = 1e-5, .logit_scale = 0.0625, .ties_embeddings = true},
+     .may_have_attention_bias = true,
+     .window_rule = WindowRule::kPattern,
+     .window_pattern = 4,
+     .rotation_rule = RotationRule::kOnlyWindows,
+     .rotary_pairs = RotaryPairs::kNeighbours,
+     .epsilon_key = "layer_norm_eps",
+     .norm_form = NormForm::kLayer,
+     .is_parallel = true,
+     .keys = kCohere2Keys},
+};
+
+}  // namespace
+
+absl::Span<const ModelFamily> ModelFamilies() { return kFamilies; }
+
+const ModelFamily* FamilyOfType(absl::string_view model_type) {
+  for (const ModelFamily& family : kFamilies) {
+    if (family.model_type == model_type) return &family;
+  }
+  return nullptr;
+}
+
+const ModelFamily* FamilyOfArchitecture(absl::string_view architecture) {
+  for (const ModelFamily& family : kFamilies) {
+    if (family.architecture == architecture) return &family;
+  }
+  return nullptr;
+}
+
+}  // namespace tandem
