@@ -100,6 +100,19 @@ struct NormedRows {
   MatrixView normed{};  // of x's shape, or x itself: where they may be left
 };
 
+// Which experts rows go through, and what their outputs count for; the backend's.
+struct ExpertChoices {
+  int32_t* experts = nullptr;  // [rows, per_row], no expert twice in a row
+  float* weights = nullptr;    // [rows, per_row]
+  int per_row = 0;
+};
+
+// The experts of a layer: feed-forwards of one shape.
+struct ExpertWeights {
+  std::vector<PackedWeight> gate_up;  // [experts], each [2 * size, hidden], kGateAndUp
+  std::vector<PackedWeight> down;     // [experts], each [hidden, size]
+};
+
 // Work that is enqueued again and again, such as a model's passes. Where the device can repeat work
 // by itself, it is spared the host's calls: a pass of 32 layers has some 230, of 2 us or more each.
 // Must not outlive its backend. Thread-compatible.
@@ -232,6 +245,19 @@ class Backend {
     TANDEM_CHECK(weight.order == PartOrder::kGateAndUp && weight.outputs == 2 * out.cols);
     NormedProduct(rows, weight, GatedEnd(activation), out);
   }
+
+  // The `per_row` largest of each row's logits, of equals the first, and their softmax over the
+  // whole row, or, if `renormalises`, over themselves. NaN stays in its row.
+  //   logits: [rows, experts], which may be written to
+  virtual void ChooseExperts(MatrixView logits, bool renormalises,
+                             const ExpertChoices& choices) = 0;
+
+  // out[r] = the sum over the row's experts e, in increasing e, of weight *
+  // down_e(activation(gate_e x[r]) * up_e x[r]). A row's experts are multiplied with it alone or
+  // with others that chose them, which changes no bit.
+  //   x: [rows, hidden]; out: the same shape
+  virtual void MixExperts(ConstMatrixView x, const ExpertChoices& choices,
+                          const ExpertWeights& experts, Activation activation, MatrixView out) = 0;
 
   // out[r] = the cosines, then the sines, of position(r) times the inverse frequencies of the row's
   // sequence, each times its magnitude. Angles are products in f32, as the reference computes them.

@@ -29,6 +29,7 @@ namespace tandem {
 namespace {
 
 constexpr absl::string_view kLayers = "model.layers.";
+constexpr absl::string_view kExperts = ".experts.";
 // Of models with other parts, as they are published and as newer versions of the reference write.
 constexpr RenamedPart kTextPrefixes[] = {{"model.language_model.", "model."},
                                          {"language_model.", ""}};
@@ -192,10 +193,23 @@ class ArrangedWeights : public Weights {
       RETURN_IF_ERROR(add("mlp.gate_proj", {stored, 0, gates, 2 * gates}));
       return add("mlp.up_proj", {stored, gates, gates, 2 * gates});
     }
-    for (const RenamedPart& named : family_.parts) {
-      if (named.stored == at.part) return add(named.name, {.stored = stored});
+    if (const size_t experts = at.part.find(kExperts); experts != at.part.npos) {
+      return add(ExpertPart(at.part.substr(experts)), {.stored = stored});
     }
-    return add(at.part, {.stored = stored});
+    return add(Renamed(at.part), {.stored = stored});
+  }
+
+  absl::string_view Renamed(absl::string_view part) const {
+    for (const RenamedPart& named : family_.parts) {
+      if (named.stored == part) return named.name;
+    }
+    return part;
+  }
+
+  // "mlp.experts.7.gate_proj" of ".experts.7.w1".
+  std::string ExpertPart(absl::string_view part) const {
+    const size_t last_dot = part.rfind('.');
+    return absl::StrCat("mlp", part.substr(0, last_dot + 1), Renamed(part.substr(last_dot + 1)));
   }
 
   static bool IsOfTurnedHeads(absl::string_view part) {

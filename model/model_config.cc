@@ -211,6 +211,49 @@ absl::Status ReadScales(const ConfigFields& config, const ModelFamily& family, M
   return absl::OkStatus();
 }
 
+// The layers with experts.
+absl::Status ReadExpertLayers(const ConfigFields& config, ModelConfig* model) {
+  ASSIGN_OR_RETURN(const int step, config.Int("decoder_sparse_step", 1, kMaxLayers, 1));
+  for (int layer = 0; layer < model->num_layers; ++layer) {
+    model->expert_layers[layer] = (layer + 1) % step == 0;
+  }
+  const json* const list = config.Find("mlp_only_layers");
+  if (list == nullptr) return absl::OkStatus();
+  const std::string allowed = absl::StrCat("a list of layers from 0 to ", model->num_layers - 1);
+  if (!list->is_array()) return config.Wrong("mlp_only_layers", allowed);
+  for (const json& layer : *list) {
+    if (!layer.is_number_unsigned() ||
+        layer.get<uint64_t>() >= static_cast<uint64_t>(model->num_layers)) {
+      return config.Wrong("mlp_only_layers", allowed);
+    }
+    model->expert_layers[layer.get<size_t>()] = false;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadExperts(const ConfigFields& config, const ModelFamily& family,
+                         ModelConfig* model) {
+  if (family.expert_rule == ExpertRule::kNone) return absl::OkStatus();
+  const ModelFamily::Defaults& defaults = family.defaults;
+  // Newer files have the second name for what was the first.
+  const char* const key = Reads(family, "num_experts") && config.Has("num_experts")
+                              ? "num_experts"
+                              : "num_local_experts";
+  ASSIGN_OR_RETURN(model->num_experts, Size(config, key, kMaxExperts, defaults.num_experts));
+  ASSIGN_OR_RETURN(model->experts_per_row, Size(config, "num_experts_per_tok", model->num_experts,
+                                                defaults.experts_per_row));
+  model->expert_layers.assign(model->num_layers, true);
+  if (family.expert_rule == ExpertRule::kEveryLayer) {
+    model->expert_size = model->intermediate_size;
+    model->renormalises_experts = true;
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(model->expert_size,
+                   Size(config, "moe_intermediate_size", kMaxHidden, defaults.expert_size));
+  ASSIGN_OR_RETURN(model->renormalises_experts, config.Bool("norm_topk_prob", false));
+  return ReadExpertLayers(config, model);
+}
+
 absl::Status CheckActivation(const ConfigFields& config, const ModelFamily& family) {
   if (family.activation == Activation::kSilu) return config.Only("hidden_act", "silu");
   // hidden_act is a leftover there that the reference does not read.
@@ -382,6 +425,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view text, const std::
   RETURN_IF_ERROR(CheckActivation(config, family));
   RETURN_IF_ERROR(ReadBiases(config, family, &model));
   RETURN_IF_ERROR(ReadScales(config, family, &model));
+  RETURN_IF_ERROR(ReadExperts(config, family, &model));
   RETURN_IF_ERROR(ReadWindows(config, family, &model));
   RETURN_IF_ERROR(ReadRope(config, family, &model));
   ASSIGN_OR_RETURN(const bool ties,

@@ -60,6 +60,12 @@ struct ModelConfig {
 
   Activation activation = Activation::kSilu;
   bool mlp_bias = false;
+  // Layers whose feed-forward is that of some experts, by the softmax of a router's logits.
+  std::vector<bool> expert_layers;  // [num_layers]
+  int num_experts = 0;              // 0: no layer has any
+  int experts_per_row = 0;
+  int expert_size = 0;  // as intermediate_size
+  bool renormalises_experts = false;
 
   float embedding_scale = 1.0f;  // of the rows that layers add to
   float residual_scale = 1.0f;   // of what layers add
@@ -67,6 +73,8 @@ struct ModelConfig {
   float logits_soft_cap = 0.0f;  // after it; 0: none
   bool tied_embeddings = false;
   std::vector<TokenId> eos_token_ids;  // of generation_config.json, config.json or GGUF
+
+  bool has_experts(int layer) const { return num_experts > 0 && expert_layers[layer]; }
 
   // Kinds of caches that do not hold the same for the same text: LanguageModel::cache_variant.
   int num_cache_variants() const { return rope.type == RopeConfig::Type::kLongRope ? 2 : 1; }

@@ -36,6 +36,16 @@ constexpr FamilyKey kCohere2Keys[] = {{"layer_norm_eps"},
                                       {"use_gated_activation", "true"},
                                       {"use_parallel_block", "true"}};
 
+constexpr FamilyKey kMixtralKeys[] = {{"num_local_experts"},
+                                      {"num_experts_per_tok"},
+                                      {"output_router_logits"},
+                                      {"router_aux_loss_coef"},
+                                      {"router_jitter_noise"}};  // of training
+constexpr FamilyKey kQwen3MoeKeys[] = {
+    {"num_experts"},           {"num_local_experts"},    {"num_experts_per_tok"},
+    {"moe_intermediate_size"}, {"norm_topk_prob"},       {"decoder_sparse_step"},
+    {"mlp_only_layers"},       {"output_router_logits"}, {"router_aux_loss_coef"}};
+
 // Of norms Llama's names are those of a layer's two inputs.
 constexpr RenamedPart kGemmaParts[] = {{"post_attention_layernorm", kAttentionOutputNorm},
                                        {"pre_feedforward_layernorm", kMlpNorm},
@@ -44,6 +54,11 @@ constexpr RenamedPart kOlmo2Parts[] = {{"post_attention_layernorm", kAttentionOu
                                        {"post_feedforward_layernorm", kMlpOutputNorm}};
 constexpr RenamedPart kGlm4Parts[] = {{"post_self_attn_layernorm", kAttentionOutputNorm},
                                       {"post_mlp_layernorm", kMlpOutputNorm}};
+
+constexpr RenamedPart kMixtralParts[] = {{"block_sparse_moe.gate", "mlp.gate"},
+                                         {"w1", "gate_proj"},
+                                         {"w2", "down_proj"},
+                                         {"w3", "up_proj"}};
 
 const ModelFamily kFamilies[] = {
     {.model_type = "llama",
@@ -68,6 +83,21 @@ const ModelFamily kFamilies[] = {
      .may_have_attention_bias = true,
      .query_key_norm = QueryKeyNorm::kEachHead,
      .window_rule = WindowRule::kUpperLayers},
+    {.model_type = "qwen3_moe",
+     .architecture = "Qwen3MoeForCausalLM",
+     .defaults = {.num_kv_heads = 4, .num_experts = 128, .experts_per_row = 8, .expert_size = 768},
+     .may_have_attention_bias = true,
+     .query_key_norm = QueryKeyNorm::kEachHead,
+     .expert_rule = ExpertRule::kSparseSteps,
+     .keys = kQwen3MoeKeys},
+    {.model_type = "mixtral",
+     .architecture = "MixtralForCausalLM",
+     .defaults =
+         {.num_kv_heads = 8, .num_experts = 8, .experts_per_row = 2, .epsilon = 1e-5, .theta = 1e6},
+     .window_rule = WindowRule::kEveryLayer,
+     .expert_rule = ExpertRule::kEveryLayer,
+     .keys = kMixtralKeys,
+     .parts = kMixtralParts},
     {.model_type = "gemma2",
      .architecture = "Gemma2ForCausalLM",
      .defaults = {.num_kv_heads = 4,

@@ -32,6 +32,13 @@ enum class RotationRule {
   kListedLayers,  // as no_rope_layers says (1: turned), or all but each no_rope_layer_interval-th
 };
 
+// Which layers have experts.
+enum class ExpertRule {
+  kNone,
+  kEveryLayer,   // of the size of other feed-forwards, whose weights add up to 1
+  kSparseSteps,  // by decoder_sparse_step, but mlp_only_layers; of moe_intermediate_size
+};
+
 // A part of a layer under its name in a checkpoint, and under the one that Transformer reads
 // (arranged_weights.h).
 struct RenamedPart {
@@ -60,6 +67,9 @@ struct ModelFamily {
     int num_kv_heads = 0;  // 0: as many as query heads
     int head_dim = 0;      // 0: hidden_size / num_attention_heads
     int window = 0;        // 0: none
+    int num_experts = 0;
+    int experts_per_row = 0;
+    int expert_size = 0;
     double epsilon = 1e-6;
     double theta = 10000.0;
     double attention_soft_cap = 0.0;
@@ -87,6 +97,8 @@ struct ModelFamily {
   bool is_parallel = false;
   Activation activation = Activation::kSilu;
   bool scales_embeddings_by_root = false;  // of hidden_size
+
+  ExpertRule expert_rule = ExpertRule::kNone;
 
   absl::Span<const FamilyKey> keys{};     // beside those of every family
   absl::Span<const RenamedPart> parts{};  // that have other names than Llama's

@@ -259,6 +259,39 @@ TEST(SmolLm3, LeavesListedLayersUnturned) {
   ExpectWrong(Changed(config, "use_sliding_window", true), "use_sliding_window");
 }
 
+TEST(Mixtral, HasExpertsInEveryLayer) {
+  const FamilyJson config = GoldenConfig("mixtral");
+  const ModelConfig model = Read(config);
+  EXPECT_EQ(model.num_experts, 4);
+  EXPECT_EQ(model.experts_per_row, 2);
+  EXPECT_EQ(model.expert_size, 72);
+  EXPECT_TRUE(model.renormalises_experts && model.has_experts(0) && model.has_experts(1));
+  EXPECT_EQ(model.windows, (std::vector<int>{0, 0}));
+  EXPECT_EQ(Read(Lacking(config, "num_local_experts")).num_experts, 8);
+  EXPECT_EQ(Read(Lacking(config, "sliding_window")).windows, (std::vector<int>{0, 0}));
+  ExpectWrong(Changed(config, "num_experts_per_tok", 5), "num_experts_per_tok");
+  ExpectWrong(Changed(config, "num_local_experts", 0), "num_local_experts");
+  // A family without experts has none, whatever the number.
+  ExpectWrong(Changed(GoldenConfig("llama-gqa"), "num_experts", 8), "num_experts");
+}
+
+TEST(Qwen3Moe, HasExpertsInSomeLayers) {
+  const FamilyJson config = GoldenConfig("qwen3-moe-mixed");
+  const ModelConfig model = Read(config);
+  EXPECT_EQ(model.num_experts, 6);
+  EXPECT_EQ(model.expert_size, 48);
+  EXPECT_FALSE(model.renormalises_experts);
+  EXPECT_EQ(model.expert_layers, (std::vector<bool>{false, false, false, true}));
+  const FamilyJson every = Changed(config, "decoder_sparse_step", 1);
+  EXPECT_EQ(Read(every).expert_layers, (std::vector<bool>{true, false, true, true}));
+  // The newer name of the number.
+  EXPECT_EQ(Read(Changed(Lacking(config, "num_experts"), "num_local_experts", 5)).num_experts, 5);
+  EXPECT_EQ(Read(Lacking(config, "num_experts")).num_experts, 128);
+  ExpectWrong(Changed(config, "mlp_only_layers", {4}), "mlp_only_layers");
+  ExpectWrong(Changed(config, "mlp_only_layers", {-1}), "mlp_only_layers");
+  ExpectWrong(Changed(config, "norm_topk_prob", 1), "norm_topk_prob");
+}
+
 TEST(Glm4, TurnsNeighboursOfHalfAHead) {
   const ModelConfig model = Read(GoldenConfig("glm4"));
   EXPECT_EQ(model.rotary_dim, 12);

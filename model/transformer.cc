@@ -59,6 +59,10 @@ size_t Transformer::bytes_read_per_pass() const {
   for (const Layer& layer : layers_) {
     for (const PackedWeight& weight : layer.qkv) bytes += weight.bytes_read;
     bytes += layer.attention_out.bytes_read + layer.gate_up.bytes_read + layer.down.bytes_read;
+    if (layer.experts.down.empty()) continue;
+    const size_t expert =
+        layer.experts.gate_up.front().bytes_read + layer.experts.down.front().bytes_read;
+    bytes += layer.router.bytes_read + expert * config_.experts_per_row;
   }
   return bytes;
 }
@@ -92,6 +96,11 @@ absl::Status Transformer::Reserve(int rows, int logit_rows, size_t table_bytes) 
   RETURN_IF_ERROR(grow_rows(&w.attended, rows, query_size));
   RETURN_IF_ERROR(grow_rows(&w.mlp, rows, config_.intermediate_size));
   RETURN_IF_ERROR(grow_rows(&w.output, rows, config_.hidden_size));
+  if (config_.num_experts > 0) {
+    RETURN_IF_ERROR(grow_rows(&w.router_logits, rows, config_.num_experts));
+    RETURN_IF_ERROR(grow_rows(&w.expert_weights, rows, config_.experts_per_row));
+    RETURN_IF_ERROR(grow_rows(&w.expert_ids, rows, config_.experts_per_row));
+  }
   for (Rotation& rotation : rotations_) {
     if (rotation.is_used()) RETURN_IF_ERROR(grow_rows(&rotation.angles, rows, config_.head_dim));
   }
@@ -290,11 +299,16 @@ void Transformer::AddOutput(ConstMatrixView x, const PackedWeight& weight, const
   }
   const MatrixView output = View(workspace_.output, x.rows, config_.hidden_size);
   backend_->MatMul(x, weight, output);
+  AddOutput(output, norm);
+}
+
+void Transformer::AddOutput(MatrixView output, const Buffer& norm) {
   if (norm.data() != nullptr) {
     backend_->RmsNorm(output, static_cast<const float*>(norm.data()), config_.rms_norm_epsilon,
                       output);
   }
-  backend_->AddScaled(output, config_.residual_scale, hidden);
+  backend_->AddScaled(output, config_.residual_scale,
+                      View(workspace_.hidden, output.rows, config_.hidden_size));
 }
 
 void Transformer::Attention(int index, const NormedRows& input, const RaggedRows& rows,
@@ -331,11 +345,38 @@ void Transformer::Attention(int index, const NormedRows& input, const RaggedRows
   AddOutput(attended, layer.attention_out, layer.attention_output_norm);
 }
 
+void Transformer::FeedForward(int index, const NormedRows& input) {
+  if (config_.has_experts(index)) return RunExperts(index, input);
+  const Layer& layer = layers_[index];
+  const MatrixView mlp = View(workspace_.mlp, input.x.rows, config_.intermediate_size);
+  backend_->MatMulGated(input, layer.gate_up, config_.activation, mlp);
+  AddOutput(mlp, layer.down, layer.mlp_output_norm);
+}
+
+void Transformer::RunExperts(int index, const NormedRows& input) {
+  const Layer& layer = layers_[index];
+  const int rows = input.x.rows;
+  ConstMatrixView x = input.x;
+  if (input.weight != nullptr) {
+    const MatrixView normed = View(workspace_.normed, rows, config_.hidden_size);
+    backend_->RmsNorm(input.x, input.weight, input.epsilon, normed);
+    x = normed;
+  }
+  const MatrixView logits = View(workspace_.router_logits, rows, config_.num_experts);
+  const MatrixView output = View(workspace_.output, rows, config_.hidden_size);
+  const ExpertChoices choices{.experts = static_cast<int32_t*>(workspace_.expert_ids.data()),
+                              .weights = static_cast<float*>(workspace_.expert_weights.data()),
+                              .per_row = config_.experts_per_row};
+  backend_->MatMul(x, layer.router, logits);
+  backend_->ChooseExperts(logits, config_.renormalises_experts, choices);
+  backend_->MixExperts(x, choices, layer.experts, config_.activation, output);
+  AddOutput(output, layer.mlp_output_norm);
+}
+
 void Transformer::RunLayer(int index, const RaggedRows& rows, const PagedKvView& kv) {
   const Layer& layer = layers_[index];
   const MatrixView hidden = View(workspace_.hidden, rows.num_rows, config_.hidden_size);
   const MatrixView normed = View(workspace_.normed, rows.num_rows, config_.hidden_size);
-  const MatrixView mlp = View(workspace_.mlp, rows.num_rows, config_.intermediate_size);
   NormedRows input = Normed(layer.attention_norm, hidden, normed);
   if (config_.is_parallel) {
     // Attention changes `hidden`, and the feed-forward wants the same rows.
@@ -344,8 +385,7 @@ void Transformer::RunLayer(int index, const RaggedRows& rows, const PagedKvView&
   }
   Attention(index, input, rows, kv);
   if (!config_.is_parallel) input = Normed(layer.mlp_norm, hidden, normed);
-  backend_->MatMulGated(input, layer.gate_up, config_.activation, mlp);
-  AddOutput(mlp, layer.down, layer.mlp_output_norm);
+  FeedForward(index, input);
 }
 
 }  // namespace tandem

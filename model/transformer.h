@@ -78,9 +78,11 @@ class Transformer final : public LanguageModel {
     PackedWeight attention_out;    // [hidden, heads * head_dim]
     Buffer attention_output_norm;  // f32 [hidden], or nothing
     Buffer mlp_norm;               // f32 [hidden], or nothing
-    PackedWeight gate_up;          // [2 * intermediate, hidden]
-    PackedWeight down;             // [hidden, intermediate]
-    Buffer mlp_output_norm;        // f32 [hidden], or nothing
+    PackedWeight gate_up;          // [2 * intermediate, hidden], or nothing
+    PackedWeight down;             // [hidden, intermediate], or nothing
+    PackedWeight router;           // [experts, hidden], in place of these two
+    ExpertWeights experts;
+    Buffer mlp_output_norm;  // f32 [hidden], or nothing
   };
   // What turns heads in the layers of one LayerRotation; nothing if there are none.
   struct Rotation {
@@ -94,6 +96,8 @@ class Transformer final : public LanguageModel {
     int rows = 0;
     int logit_rows = 0;
     Buffer hidden, normed, qkv, attended, mlp, output;  // f32 [rows, ...]
+    Buffer router_logits, expert_weights;               // f32 [rows, ...]
+    Buffer expert_ids;                                  // int32 [rows, experts_per_row]
     Buffer wanted, logits;                              // f32 [logit_rows, ...]
     Buffer largest;                                     // int32 [logit_rows]
     Buffer tables;                                      // int32: see PassTables
@@ -133,6 +137,9 @@ class Transformer final : public LanguageModel {
   NormedRows Normed(const Buffer& norm, ConstMatrixView x, MatrixView normed);
   void Attention(int index, const NormedRows& input, const RaggedRows& rows, const PagedKvView& kv);
   void AddOutput(ConstMatrixView x, const PackedWeight& weight, const Buffer& norm);
+  void AddOutput(MatrixView output, const Buffer& norm);
+  void FeedForward(int index, const NormedRows& input);
+  void RunExperts(int index, const NormedRows& input);
   MatrixView View(const Buffer& buffer, int rows, int cols) const;
 
   Backend* backend_;

@@ -3,6 +3,7 @@
 #include <optional>
 #include <set>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -53,7 +54,9 @@ class TransformerLoader {
     RETURN_IF_ERROR(Fill());
     return writer->Finish();
   }
-  static int MostEntries(const ModelConfig& config) { return 8 * config.num_layers + 2; }
+  static int MostEntries(const ModelConfig& config) {
+    return (9 + 2 * config.num_experts) * config.num_layers + 2;
+  }
 
  private:
   absl::Status Fill() {
@@ -160,6 +163,11 @@ class TransformerLoader {
       for (const std::string& tensor : tensors) model_.weights_->Forget(tensor);
       return writer_->Add(
           entry, {static_cast<const std::byte*>(packed.data.data()), packed.data.size_bytes()});
+    }
+    if (packs_now_) {
+      ASSIGN_OR_RETURN(*weight, model_.backend_->Pack(parts, order, format));
+      for (const std::string& tensor : tensors) model_.weights_->Forget(tensor);
+      return absl::OkStatus();
     }
     ASSIGN_OR_RETURN(*weight, model_.backend_->PackLater(parts, order, format));
     model_.unpacked_.push_back({weight, std::move(tensors)});
@@ -284,11 +292,36 @@ class TransformerLoader {
     }
     RETURN_IF_ERROR(Projections(attention, {"o_proj"}, {c.hidden_size}, query_size, c.output_bias,
                                 &layer.attention_out));
-    RETURN_IF_ERROR(Projections(mlp, {"gate_proj", "up_proj"},
-                                {c.intermediate_size, c.intermediate_size}, c.hidden_size,
-                                c.mlp_bias, &layer.gate_up, PartOrder::kGateAndUp));
-    return Projections(mlp, {"down_proj"}, {c.hidden_size}, c.intermediate_size, c.mlp_bias,
-                       &layer.down);
+    if (c.has_experts(index)) return LoadExperts(mlp, &layer);
+    return LoadFeedForward(mlp, c.intermediate_size, c.mlp_bias, &layer.gate_up, &layer.down);
+  }
+
+  absl::Status LoadFeedForward(const std::string& prefix, int size, bool has_bias,
+                               PackedWeight* gate_up, PackedWeight* down) {
+    const int hidden = model_.config_.hidden_size;
+    RETURN_IF_ERROR(Projections(prefix, {"gate_proj", "up_proj"}, {size, size}, hidden, has_bias,
+                                gate_up, PartOrder::kGateAndUp));
+    return Projections(prefix, {"down_proj"}, {hidden}, size, has_bias, down);
+  }
+
+  // The router stays as it is stored: what it says decides, and it is small. Experts are packed at
+  // once, because no pass reads all of them.
+  absl::Status LoadExperts(const std::string& mlp, Transformer::Layer* layer) {
+    const ModelConfig& c = model_.config_;
+    const std::string router = absl::StrCat(mlp, "gate.weight");
+    ASSIGN_OR_RETURN(const ConstMatrixView matrix, Matrix(router, c.num_experts, c.hidden_size));
+    RETURN_IF_ERROR(Pack({{.matrix = matrix}}, PartOrder::kConcatenated, std::nullopt, {router},
+                         &layer->router));
+    layer->experts.gate_up.resize(c.num_experts);
+    layer->experts.down.resize(c.num_experts);
+    packs_now_ = true;
+    absl::Cleanup later = [&] { packs_now_ = false; };
+    for (int e = 0; e < c.num_experts; ++e) {
+      RETURN_IF_ERROR(LoadFeedForward(absl::StrCat(mlp, "experts.", e, "."), c.expert_size,
+                                      /*has_bias=*/false, &layer->experts.gate_up[e],
+                                      &layer->experts.down[e]));
+    }
+    return absl::OkStatus();
   }
 
   absl::Status LoadHead(ConstMatrixView embedding) {
@@ -321,6 +354,7 @@ class TransformerLoader {
   const std::string path_;
   const PackedFile* packed_ = nullptr;  // to take weights from, or none
   PackedFileWriter* writer_ = nullptr;  // to put them into, or none
+  bool packs_now_ = false;              // and not when they are first read
   std::set<std::string> used_;
   std::set<std::string> ignored_;
 };

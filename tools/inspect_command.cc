@@ -1,4 +1,5 @@
 // tandem inspect: what a model holds, and how fast this machine could decode with it.
+#include <cmath>
 #include <map>
 #include <memory>
 #include <optional>
@@ -60,14 +61,16 @@ int64_t BytesOf(const ConstMatrixView& matrix) {
 
 // Adds up the tensors that the configuration asks for; each must be there, with its shape.
 absl::Status CountTensors(const Weights& weights, Inspection* inspection) {
+  double read = 0.0;
   for (const TensorSpec& tensor : TensorsOf(inspection->config)) {
     ASSIGN_OR_RETURN(const ConstMatrixView view, weights.Describe(tensor.name, tensor.shape));
     const int64_t bytes = BytesOf(view);
     ++inspection->tensors_by_dtype[NameOf(view.dtype)];
     inspection->parameters += tensor.num_elements();
     inspection->weight_bytes += bytes;
-    if (IsReadWhole(tensor, inspection->config)) inspection->bytes_read_per_token += bytes;
+    read += ShareRead(tensor, inspection->config) * static_cast<double>(bytes);
   }
+  inspection->bytes_read_per_token = static_cast<int64_t>(std::llround(read));
   return absl::OkStatus();
 }
 

@@ -56,6 +56,20 @@ void CollectLayer(const ModelConfig& c, int layer, Collector* tensors) {
     tensors->Norm(absl::StrCat(attention, "k_norm.weight"), is_each ? c.head_dim : kv_size);
   }
   tensors->Projection(absl::StrCat(attention, "o_proj"), c.hidden_size, query_size, c.output_bias);
+  if (c.has_experts(layer)) {
+    tensors->Matrix(absl::StrCat(mlp, "gate.weight"), c.num_experts, c.hidden_size);
+    for (int e = 0; e < c.num_experts; ++e) {
+      const std::string expert = absl::StrCat(mlp, "experts.", e, ".");
+      const auto matrix = [&](const char* name, int64_t outputs, int64_t inputs) {
+        tensors->Matrix(absl::StrCat(expert, name, ".weight"), outputs, inputs,
+                        TensorRole::kExpert);
+      };
+      matrix("gate_proj", c.expert_size, c.hidden_size);
+      matrix("up_proj", c.expert_size, c.hidden_size);
+      matrix("down_proj", c.hidden_size, c.expert_size);
+    }
+    return;
+  }
   tensors->Projection(absl::StrCat(mlp, "gate_proj"), c.intermediate_size, c.hidden_size,
                       c.mlp_bias);
   tensors->Projection(absl::StrCat(mlp, "up_proj"), c.intermediate_size, c.hidden_size, c.mlp_bias);
@@ -83,9 +97,19 @@ std::vector<TensorSpec> TensorsOf(const ModelConfig& config) {
   return std::move(tensors).Sorted();
 }
 
-bool IsReadWhole(const TensorSpec& tensor, const ModelConfig& config) {
-  return tensor.role == TensorRole::kMatrix ||
-         (tensor.role == TensorRole::kEmbedding && config.tied_embeddings);
+double ShareRead(const TensorSpec& tensor, const ModelConfig& config) {
+  switch (tensor.role) {
+    case TensorRole::kMatrix:
+      return 1.0;
+    case TensorRole::kExpert:
+      return static_cast<double>(config.experts_per_row) / config.num_experts;
+    case TensorRole::kEmbedding:
+      return config.tied_embeddings ? 1.0 : 0.0;
+    case TensorRole::kNorm:
+    case TensorRole::kBias:
+      break;
+  }
+  return 0.0;
 }
 
 }  // namespace tandem

@@ -13,6 +13,7 @@ namespace tandem {
 enum class TensorRole {
   kEmbedding,  // one row of it is read, unless it is the head as well
   kMatrix,     // read whole
+  kExpert,     // of one expert of a layer: read if it is chosen
   kNorm,
   kBias,
 };
@@ -28,8 +29,9 @@ struct TensorSpec {
 // The tensors of a model of this configuration, sorted by name.
 std::vector<TensorSpec> TensorsOf(const ModelConfig& config);
 
-// Whether a decoding step reads every element of the tensor.
-bool IsReadWhole(const TensorSpec& tensor, const ModelConfig& config);
+// The share of the tensor's elements that a decoding step reads: of an expert's, the share of the
+// layer's experts that a row goes through; not counted are norms, biases and one row of embeddings.
+double ShareRead(const TensorSpec& tensor, const ModelConfig& config);
 
 }  // namespace tandem
 

@@ -14,9 +14,7 @@ PassCounter::PassCounter(const ModelConfig& config, int64_t bytes_read, int64_t 
       place_(MachineLimits::PlaceOf(bytes_read)),
       input_(DotInputOf(dtype, bf16_products)) {
   for (const TensorSpec& tensor : TensorsOf(config)) {
-    if (tensor.role != TensorRole::kMatrix && tensor.role != TensorRole::kEmbedding) continue;
-    if (!IsReadWhole(tensor, config)) continue;
-    body_elements_ += static_cast<double>(tensor.num_elements());
+    body_elements_ += ShareRead(tensor, config) * static_cast<double>(tensor.num_elements());
   }
   head_elements_ = static_cast<double>(config.vocab_size) * config.hidden_size;
   body_elements_ -= head_elements_;

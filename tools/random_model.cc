@@ -171,6 +171,7 @@ Distribution DistributionOf(const TensorSpec& tensor) {
       return {0.0f, 0.1f};
     case TensorRole::kEmbedding:
     case TensorRole::kMatrix:
+    case TensorRole::kExpert:
       break;
   }
   // The variance of a uniform number in +- r is r^2 / 3.

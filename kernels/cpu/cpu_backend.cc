@@ -29,7 +29,6 @@ namespace {
 // cache, does not depend on the rows: what one core has read is slow to come by for another. Where
 // it did, a plain pass of the shipped target between passes of several rows took 348 instead of
 // 219 us.
-constexpr int64_t kSmallWork = 16 * 1024;
 constexpr int64_t kSmallWeight = 32 * 1024;
 constexpr int64_t kSmallAttention = 32 * 1024;
 // Activations up to this size every thread packs for itself: it then waits for the lines that other
@@ -140,15 +139,6 @@ void CpuBackend::Copy(const void* from, void* to, size_t bytes) {
 absl::StatusOr<ConstMatrixView> CpuBackend::Import(ConstMatrixView host, Buffer*) { return host; }
 
 // ---- Rows ----
-
-template <typename Body>
-void CpuBackend::ForShares(int count, int64_t work, Body body) {
-  if (work < kSmallWork || pool_.num_threads() == 1) return body(0, count);
-  pool_.Run([&](int thread) {
-    const IndexRange range = RangeOf(count, pool_.num_threads(), thread);
-    if (range.begin < range.end) body(range.begin, range.end);
-  });
-}
 
 void CpuBackend::Embed(const int32_t* ids, ConstMatrixView table, MatrixView out) {
   CheckF32(out);

@@ -44,6 +44,9 @@ class CpuBackend final : public Backend {
   void SubtractMean(ConstMatrixView x, MatrixView out) override;
   void ScaleAndCap(float scale, float soft_cap, MatrixView x) override;
   void AddScaled(ConstMatrixView x, float scale, MatrixView sum) override;
+  void ChooseExperts(MatrixView logits, bool renormalises, const ExpertChoices& choices) override;
+  void MixExperts(ConstMatrixView x, const ExpertChoices& choices, const ExpertWeights& experts,
+                  Activation activation, MatrixView out) override;
   void RotaryAngles(const RaggedRows& rows, const int32_t* lengths, const RotaryTables& tables,
                     MatrixView out) override;
   void RotateAndCache(MatrixView qkv, ConstMatrixView angles, const HeadNorms& norms,
@@ -52,12 +55,24 @@ class CpuBackend final : public Backend {
               const AttentionForm& form, MatrixView out) override;
 
  private:
+  // Elements that are touched, below which the rest of kSmallWeight's reasons hold
+  // (cpu_backend.cc).
+  static constexpr int64_t kSmallWork = 16 * 1024;
+
   void Free(void* data, size_t bytes) override { FreeAligned(data, bytes); }
 
   // body(begin, end) over [0, count) in shares, on one thread if `work` (elements touched) is
   // small.
   template <typename Body>
-  void ForShares(int count, int64_t work, Body body);
+  void ForShares(int count, int64_t work, Body body) {
+    if (work < kSmallWork || pool_.num_threads() == 1) return body(0, count);
+    pool_.Run([&](int thread) {
+      const Share share = ShareOf(count, pool_.num_threads(), thread);
+      if (share.begin < share.end) {
+        body(static_cast<int>(share.begin), static_cast<int>(share.end));
+      }
+    });
+  }
   void Product(ConstMatrixView x, const PackedWeight& weight, ProductEnd end,
                MatrixView out) override;
   absl::StatusOr<PackedWeight> Describe(absl::Span<const WeightPart> parts, PartOrder order,
@@ -84,6 +99,8 @@ class CpuBackend final : public Backend {
   std::vector<AttendUnit> cut_units_;          // whole units that are parts in units_
   std::vector<size_t> thread_units_;  // [num_threads + 1]: who has which of few rows' units_
   Scratch chunk_states_;              // of cut units
+  Scratch expert_rows_;               // of one expert: its input, gated, and output
+  std::vector<std::vector<int>> rows_of_expert_;  // indices of ExpertChoices
 };
 
 }  // namespace tandem

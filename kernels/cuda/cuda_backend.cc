@@ -283,6 +283,16 @@ void CudaBackend::MultiplyTiles(ConstMatrixView x, const NormTask& norm, const P
   Note(Launch(task, stream_), "multiplying");
 }
 
+void CudaBackend::ChooseExperts(MatrixView, bool, const ExpertChoices&) { NoteNoExperts(); }
+void CudaBackend::MixExperts(ConstMatrixView, const ExpertChoices&, const ExpertWeights&,
+                             Activation, MatrixView) {
+  NoteNoExperts();
+}
+void CudaBackend::NoteNoExperts() {
+  Note(absl::UnimplementedError(
+      absl::StrCat(name_, ": models with experts, but these are computed on the CPU alone")));
+}
+
 // ---- Attention ----
 
 void CudaBackend::RotaryAngles(const RaggedRows& rows, const int32_t* lengths,

@@ -82,7 +82,7 @@ TEST_F(WeightsTest, ReadsEveryGoldenModel) {
     for (const std::string& name : names) EXPECT_TRUE((*weights)->Has(name));
     ++num_models;
   }
-  EXPECT_EQ(num_models, 29);
+  EXPECT_EQ(num_models, 32);
 }
 
 TEST_F(WeightsTest, GivesMatricesAndVectors) {

@@ -1,0 +1,102 @@
+// Feed-forwards of which each row goes through some.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "base/check.h"
+#include "kernels/cpu/cpu_backend.h"
+
+namespace tandem {
+namespace {
+
+const float* RowAt(const ConstMatrixView& x, int64_t row) {
+  return static_cast<const float*>(x.data) + row * x.stride;
+}
+float* RowAt(const MatrixView& x, int64_t row) {
+  return static_cast<float*>(x.data) + row * x.stride;
+}
+
+// The indices of the largest numbers, of equals the first, in increasing order. A NaN is none.
+void IndicesOfLargest(const float* x, int size, int count, int32_t* found) {
+  for (int i = 0; i < count; ++i) {
+    int best = -1;
+    for (int candidate = 0; candidate < size; ++candidate) {
+      const bool is_taken = std::find(found, found + i, candidate) != found + i;
+      if (!is_taken && (best < 0 || x[candidate] > x[best])) best = candidate;
+    }
+    found[i] = best;
+  }
+  std::sort(found, found + count);
+}
+
+}  // namespace
+
+void CpuBackend::ChooseExperts(MatrixView logits, bool renormalises, const ExpertChoices& choices) {
+  const int count = choices.per_row;
+  TANDEM_CHECK(logits.dtype == DType::kF32 && 1 <= count && count <= logits.cols);
+  const auto choose = [&](float* row, int32_t* experts, float* weights) {
+    IndicesOfLargest(row, logits.cols, count, experts);
+    const float largest = kernels_.largest_or_nan(row, logits.cols);
+    if (!std::isfinite(largest)) {
+      std::fill_n(weights, count, std::numeric_limits<float>::quiet_NaN());
+      return;
+    }
+    if (renormalises) {
+      for (int i = 0; i < count; ++i) weights[i] = row[experts[i]];
+      kernels_.softmax(weights, count, 1.0f, largest);
+    } else {
+      kernels_.softmax(row, logits.cols, 1.0f, largest);
+      for (int i = 0; i < count; ++i) weights[i] = row[experts[i]];
+    }
+  };
+  ForShares(logits.rows, int64_t{logits.rows} * logits.cols * count, [&](int begin, int end) {
+    for (int64_t r = begin; r < end; ++r) {
+      choose(RowAt(logits, r), choices.experts + r * count, choices.weights + r * count);
+    }
+  });
+}
+
+void CpuBackend::MixExperts(ConstMatrixView x, const ExpertChoices& choices,
+                            const ExpertWeights& experts, Activation activation, MatrixView out) {
+  const int num_experts = static_cast<int>(experts.gate_up.size());
+  const int size = experts.down[0].inputs;
+  TANDEM_CHECK(x.dtype == DType::kF32 && x.rows == out.rows && x.cols == out.cols);
+  TANDEM_CHECK(experts.down.size() == experts.gate_up.size());
+  rows_of_expert_.resize(std::max<size_t>(rows_of_expert_.size(), num_experts));
+  for (int e = 0; e < num_experts; ++e) rows_of_expert_[e].clear();
+  for (int i = 0; i < x.rows * choices.per_row; ++i) {
+    TANDEM_CHECK(choices.experts[i] >= 0 && choices.experts[i] < num_experts);
+    rows_of_expert_[choices.experts[i]].push_back(i);
+  }
+  const size_t floats = size_t{2} * x.rows * x.cols + static_cast<size_t>(x.rows) * size;
+  auto* const input = static_cast<float*>(expert_rows_.Reserve(floats * sizeof(float)));
+  float* const output = input + static_cast<size_t>(x.rows) * x.cols;
+  float* const gated = output + static_cast<size_t>(x.rows) * x.cols;
+  for (int r = 0; r < out.rows; ++r) std::fill_n(RowAt(out, r), out.cols, 0.0f);
+  for (int e = 0; e < num_experts; ++e) {
+    const std::vector<int>& chosen = rows_of_expert_[e];
+    if (chosen.empty()) continue;
+    const int rows = static_cast<int>(chosen.size());
+    const int64_t work = int64_t{rows} * x.cols;
+    ForShares(rows, work, [&](int begin, int end) {
+      for (int i = begin; i < end; ++i) {
+        std::memcpy(input + int64_t{i} * x.cols, RowAt(x, chosen[i] / choices.per_row),
+                    x.cols * sizeof(float));
+      }
+    });
+    const MatrixView inputs{input, DType::kF32, rows, x.cols, x.cols};
+    const MatrixView middle{gated, DType::kF32, rows, size, size};
+    const MatrixView outputs{output, DType::kF32, rows, x.cols, x.cols};
+    MatMulGated(inputs, experts.gate_up[e], activation, middle);
+    MatMul(middle, experts.down[e], outputs);
+    ForShares(rows, work, [&](int begin, int end) {
+      for (int i = begin; i < end; ++i) {
+        kernels_.add_scaled(RowAt(outputs, i), choices.weights[chosen[i]], x.cols,
+                            RowAt(out, chosen[i] / choices.per_row));
+      }
+    });
+  }
+}
+
+}  // namespace tandem
