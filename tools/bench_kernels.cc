@@ -4,6 +4,8 @@
 #include <cmath>
 #include <functional>
 #include <memory>
+#include <random>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -37,6 +39,7 @@ DType DTypeOf(KvDType dtype) {
 constexpr uint64_t kSeed = 5;
 // Copies of something small, beyond which it is left to the caches as it would be in a model.
 constexpr int64_t kMostCopies = 1024;
+constexpr int kExpertTables = 16;  // that experts are chosen by, in turns
 
 // Numbers between -1 and 1.
 std::vector<float> RandomFloats(int64_t count) {
@@ -124,6 +127,16 @@ absl::StatusOr<std::vector<PackedWeight>> PackCopies(const WeightShape& shape, D
   return copies;
 }
 
+bool HasExperts(const KernelBenchmarkOptions& options) {
+  return options.shapes.experts > 0 && absl::c_linear_search(options.ops, "experts");
+}
+
+// What layers see: all, and a window if some do.
+std::vector<int> WindowsOf(const KernelShapes& shapes) {
+  if (shapes.window == 0) return {0};
+  return {0, shapes.window};
+}
+
 // One line of the report in the making.
 struct Case {
   KernelResult result;
@@ -150,9 +163,16 @@ class Benchmark {
         }
       }
     }
+    if (HasExperts(options_)) {
+      for (const DType dtype : options_.dtypes) RETURN_IF_ERROR(RunExperts(dtype));
+    }
     if (Wants("attention")) {
-      for (const int context : options_.contexts) {
-        for (const KvDType dtype : kAllKvDTypes) RETURN_IF_ERROR(RunAttention(context, dtype));
+      for (const int window : WindowsOf(options_.shapes)) {
+        for (const int context : options_.contexts) {
+          for (const KvDType dtype : kAllKvDTypes) {
+            RETURN_IF_ERROR(RunAttention(context, window, dtype));
+          }
+        }
       }
     }
     if (Wants("rms_norm")) RETURN_IF_ERROR(RunNorms());
@@ -219,8 +239,74 @@ class Benchmark {
     return RunCases(std::move(cases));
   }
 
+  // Each row chooses at random. What is read are the weights of all experts that some row chose.
+  absl::Status RunExperts(DType dtype) {
+    const KernelShapes& s = options_.shapes;
+    const WeightShape gate_up{"gate_up", 2 * s.expert_ffn, s.hidden, Product::kSwiGlu};
+    const WeightShape down{"down", s.hidden, s.expert_ffn, Product::kStore};
+    ExpertWeights experts;
+    for (int e = 0; e < s.experts; ++e) {
+      ASSIGN_OR_RETURN(std::vector<PackedWeight> first, PackCopies(gate_up, dtype, 0, &backend_));
+      ASSIGN_OR_RETURN(std::vector<PackedWeight> second, PackCopies(down, dtype, 0, &backend_));
+      experts.gate_up.push_back(std::move(first[0]));
+      experts.down.push_back(std::move(second[0]));
+    }
+    const auto bytes_of_one = static_cast<double>(experts.gate_up[0].bytes_read) +
+                              static_cast<double>(experts.down[0].bytes_read);
+    ASSIGN_OR_RETURN(const DeviceMatrix x, DeviceMatrix::Random(&backend_, most_rows(), s.hidden));
+    ASSIGN_OR_RETURN(const DeviceMatrix out,
+                     DeviceMatrix::Random(&backend_, most_rows(), s.hidden));
+    std::vector<float> weights(static_cast<size_t>(most_rows()) * s.experts_per_row, 0.125f);
+    std::vector<std::vector<std::vector<int32_t>>> choices;
+    std::vector<Case> cases;
+    for (const int rows : options_.rows) {
+      double mean_union = 0.0;
+      choices.push_back(RandomChoices(rows, s, &mean_union));
+      Case each;
+      each.result = {.op = "experts",
+                     .part = "",
+                     .dtype = dtype,
+                     .rows = rows,
+                     .shape = {s.experts, s.experts_per_row, s.hidden, s.expert_ffn},
+                     .demand = {.bytes = mean_union * bytes_of_one,
+                                .place = MachineLimits::PlaceOf(
+                                    static_cast<int64_t>(bytes_of_one * s.experts)),
+                                .flops = 6.0 * rows * s.experts_per_row * s.hidden * s.expert_ffn,
+                                .input = DotInputOf(dtype, options_.bf16_products)},
+                     .time = {}};
+      each.run = [&, rows, at = choices.size() - 1](int turn) {
+        const ExpertChoices chosen{.experts = choices[at][turn % kExpertTables].data(),
+                                   .weights = weights.data(),
+                                   .per_row = s.experts_per_row};
+        backend_.MixExperts(x.first(rows), chosen, experts, Activation::kSilu, out.first(rows));
+        TANDEM_CHECK(backend_.Synchronize().ok());
+      };
+      cases.push_back(std::move(each));
+    }
+    return RunCases(std::move(cases));
+  }
+
+  // Tables of [rows, experts_per_row], and how many experts each has on average.
+  static std::vector<std::vector<int32_t>> RandomChoices(int rows, const KernelShapes& s,
+                                                         double* mean_union) {
+    std::mt19937 random(static_cast<uint32_t>(kSeed) + rows);
+    std::vector<int32_t> all(s.experts);
+    absl::c_iota(all, 0);
+    std::vector<std::vector<int32_t>> tables(kExpertTables);
+    for (std::vector<int32_t>& table : tables) {
+      std::set<int32_t> seen;
+      for (int r = 0; r < rows; ++r) {
+        std::shuffle(all.begin(), all.end(), random);
+        table.insert(table.end(), all.begin(), all.begin() + s.experts_per_row);
+        seen.insert(all.begin(), all.begin() + s.experts_per_row);
+      }
+      *mean_union += static_cast<double>(seen.size()) / kExpertTables;
+    }
+    return tables;
+  }
+
   // The layers of a cache in turns are caches that have not been read for long.
-  absl::Status RunAttention(int context, KvDType dtype) {
+  absl::Status RunAttention(int context, int window, KvDType dtype) {
     const KernelShapes& s = options_.shapes;
     KvLayout layout{.num_layers = 1,
                     .num_kv_heads = s.kv_heads,
@@ -250,24 +336,28 @@ class Benchmark {
       if (rows > context) continue;
       ASSIGN_OR_RETURN(starts[i], UploadInts({0, rows}, &backend_));
       Case each;
-      // Row r of the last `rows` sees context - rows + r + 1 positions; scores and sums.
-      const double seen = rows * (context - 0.5 * (rows - 1));
+      // Row r of the last `rows` sees context - rows + r + 1 positions, or a window of them; scores
+      // and sums.
+      const bool slides = 0 < window && window < context;
+      const double seen =
+          slides ? static_cast<double>(rows) * window : rows * (context - 0.5 * (rows - 1));
+      const int read = slides ? std::min(context, window + rows - 1) : context;
       // Rounded queries and weights are two bytes each beside a cache of int8.
       const bool rounds = options_.bf16_products && dtype != KvDType::kF32;
       const int planes = rounds && dtype == KvDType::kInt8 ? 2 : 1;
       each.result = {
           .op = "attention",
-          .part = "",
+          .part = slides ? "windowed" : "",
           .dtype = DTypeOf(dtype),
           .rows = rows,
           .context = context,
           .shape = {s.heads, s.kv_heads, s.head_dim},
-          .demand = {.bytes = 2.0 * context * s.kv_heads * 4.0 * KvRowWords(dtype, s.head_dim),
+          .demand = {.bytes = 2.0 * read * s.kv_heads * 4.0 * KvRowWords(dtype, s.head_dim),
                      .place = MachineLimits::PlaceOf(layer_bytes * layout.num_layers),
                      .flops = 4.0 * planes * seen * s.heads * s.head_dim,
                      .input = rounds ? DotInputOf(DTypeOf(dtype), true) : DotInput::kF32},
           .time = {}};
-      each.run = [&, rows, i](int turn) {
+      each.run = [&, rows, i, window](int turn) {
         PagedKvView kv = cache->LayerView(turn % layout.num_layers);
         kv.page_tables = static_cast<const int32_t*>(pages.data());
         kv.lengths = static_cast<const int32_t*>(length.data());
@@ -275,9 +365,10 @@ class Benchmark {
         kv.max_pages = num_pages;
         const RaggedRows ragged{
             .starts = static_cast<const int32_t*>(starts[i].data()), .batch = 1, .num_rows = rows};
-        backend_.Attend(queries.first(rows), ragged, kv,
-                        {.scale = 1.0f / std::sqrt(static_cast<float>(s.head_dim))},
-                        out.first(rows));
+        backend_.Attend(
+            queries.first(rows), ragged, kv,
+            {.scale = 1.0f / std::sqrt(static_cast<float>(s.head_dim)), .window = window},
+            out.first(rows));
         TANDEM_CHECK(backend_.Synchronize().ok());
       };
       cases.push_back(std::move(each));
@@ -381,10 +472,12 @@ int NumKernelSamples(const KernelBenchmarkOptions& options) {
     count +=
         static_cast<int>(options.dtypes.size() * WeightShapesOf(options.shapes).size()) * num_rows;
   }
+  if (HasExperts(options)) count += static_cast<int>(options.dtypes.size()) * num_rows;
   if (wants("attention")) {
     for (const int context : options.contexts) {
-      count += kNumKvDTypes * static_cast<int>(absl::c_count_if(
-                                  options.rows, [context](int rows) { return rows <= context; }));
+      count += static_cast<int>(WindowsOf(options.shapes).size()) * kNumKvDTypes *
+               static_cast<int>(
+                   absl::c_count_if(options.rows, [context](int rows) { return rows <= context; }));
     }
   }
   if (wants("rms_norm")) count += num_rows;

@@ -24,7 +24,8 @@ inline constexpr DType kWeightDTypes[] = {DType::kF32,  DType::kF16,   DType::kB
                                           DType::kQ4_0, DType::kQ4_1,  DType::kQ5_0, DType::kQ5_1,
                                           DType::kQ2K,  DType::kQ3K,   DType::kQ4K,  DType::kQ5K,
                                           DType::kQ6K,  DType::kIq4Nl, DType::kIq4Xs};
-inline constexpr std::string_view kKernelOps[] = {"matmul", "attention", "rms_norm", "sample"};
+inline constexpr std::string_view kKernelOps[] = {"matmul", "experts", "attention", "rms_norm",
+                                                  "sample"};
 
 // The sizes that the operations of a model have.
 struct KernelShapes {
@@ -34,6 +35,10 @@ struct KernelShapes {
   int kv_heads = 0;
   int head_dim = 0;
   int vocab = 0;
+  int experts = 0;  // 0: none
+  int experts_per_row = 0;
+  int expert_ffn = 0;
+  int window = 0;  // that some layers see, 0: none
 };
 
 struct KernelBenchmarkOptions {
@@ -53,9 +58,11 @@ struct KernelResult {
   std::string_view part;  // of a model: "qkv", "gate_up", ...; empty for operations without weights
   DType dtype = DType::kF32;
   int rows = 0;
-  int context = 0;         // attention only
-  std::vector<int> shape;  // [outputs, inputs]; attention: [heads, kv_heads, head_dim]; [size]
-  Demand demand;           // of one call
+  int context = 0;  // attention only
+  // [outputs, inputs]; experts: [experts, experts_per_row, hidden, expert_ffn]; attention: [heads,
+  // kv_heads, head_dim]; [size]
+  std::vector<int> shape;
+  Demand demand;  // of one call
   LimitedTime time;
 
   double bytes_per_second() const { return demand.bytes / (time.ms * 1e-3); }

@@ -86,7 +86,11 @@ absl::StatusOr<KernelShapes> ShapesOf(const KernelFlags& flags) {
                         .heads = c.num_heads,
                         .kv_heads = c.num_kv_heads,
                         .head_dim = c.head_dim,
-                        .vocab = c.vocab_size};
+                        .vocab = c.vocab_size,
+                        .experts = c.num_experts,
+                        .experts_per_row = c.experts_per_row,
+                        .expert_ffn = c.expert_size,
+                        .window = *absl::c_max_element(c.windows)};
   }
   ASSIGN_OR_RETURN(const RandomModelShape s,
                    RandomModelShape::Parse(flags.shape.empty() ? "1b" : flags.shape));
@@ -95,7 +99,11 @@ absl::StatusOr<KernelShapes> ShapesOf(const KernelFlags& flags) {
                       .heads = s.heads,
                       .kv_heads = s.kv_heads,
                       .head_dim = s.head_dim,
-                      .vocab = s.vocab};
+                      .vocab = s.vocab,
+                      .experts = s.experts,
+                      .experts_per_row = s.experts_per_row,
+                      .expert_ffn = s.expert_ffn,
+                      .window = s.window};
 }
 
 absl::Status KernelFlags::Check() {

@@ -20,6 +20,7 @@
 #include "base/status_macros.h"
 #include "base/thread_pool.h"
 #include "model/formats/safetensors_header.h"
+#include "model/model_families.h"
 #include "model/tokenizer/byte_alphabet.h"
 #include "nlohmann/json.hpp"
 #include "tools/model_tensors.h"
@@ -56,6 +57,8 @@ constexpr NamedShape kNamedShapes[] = {
     {"llama-1b", {"llama", 2048, 16, 32, 8, 64, 8192, 128256, 8192, true, DType::kBF16}},
     {"qwen3-8b", {"qwen3", 4096, 36, 32, 8, 128, 12288, 151936, 8192, false, DType::kBF16}},
     {"qwen3-0.6b", {"qwen3", 1024, 28, 16, 8, 128, 3072, 151936, 8192, true, DType::kBF16}},
+    {"qwen3-30b-a3b",
+     {"qwen3_moe", 2048, 48, 32, 4, 128, 6144, 151936, 8192, false, DType::kBF16, 128, 8, 768}},
 };
 
 const RandomModelShape* FindShape(absl::string_view name) {
@@ -93,6 +96,10 @@ constexpr IntKey kIntKeys[] = {
     {"ffn", &RandomModelShape::ffn, 1, 1 << 18},
     {"vocab", &RandomModelShape::vocab, kLeastRandomVocab, 1 << 20},
     {"context", &RandomModelShape::context, 1, 1 << 24},
+    {"experts", &RandomModelShape::experts, 1, 1 << 10},
+    {"experts_per_token", &RandomModelShape::experts_per_row, 1, 1 << 10},
+    {"expert_ffn", &RandomModelShape::expert_ffn, 1, 1 << 18},
+    {"window", &RandomModelShape::window, 1, 1 << 24},
 };
 
 absl::Status SetKey(absl::string_view key, absl::string_view value, RandomModelShape* shape) {
@@ -119,16 +126,16 @@ absl::Status SetKey(absl::string_view key, absl::string_view value, RandomModelS
     return Wrong(key, value, "bfloat16, float16, float32");
   }
   if (key == "family") {
-    for (const char* family : {"llama", "mistral", "qwen2", "qwen3"}) {
+    for (const char* family : {"llama", "mistral", "qwen2", "qwen3", "qwen3_moe"}) {
       if (value != family) continue;
       shape->family = family;
       return absl::OkStatus();
     }
-    return Wrong(key, value, "llama, mistral, qwen2, qwen3");
+    return Wrong(key, value, "llama, mistral, qwen2, qwen3, qwen3_moe");
   }
   return Wrong("key", key,
                "base, hidden, layers, heads, kv_heads, head_dim, ffn, vocab, context, dtype, tied, "
-               "family");
+               "family, experts, experts_per_token, expert_ffn, window");
 }
 
 std::string TokenizerConfigJson(const RandomModelShape& shape) {
@@ -248,14 +255,24 @@ absl::StatusOr<RandomModelShape> RandomModelShape::Parse(absl::string_view text)
   if (shape.head_dim % 2 != 0) {
     return Wrong("head_dim", absl::StrCat(shape.head_dim), "an even number");
   }
+  const bool has_experts = shape.family == "qwen3_moe";
+  if (has_experts != (shape.experts > 0) || has_experts != (shape.experts_per_row > 0) ||
+      has_experts != (shape.expert_ffn > 0)) {
+    return Wrong("family", shape.family,
+                 "qwen3_moe with experts, experts_per_token and expert_ffn, others without");
+  }
+  if (shape.experts_per_row > shape.experts) {
+    return Wrong("experts_per_token", absl::StrCat(shape.experts_per_row),
+                 absl::StrCat("at most the ", shape.experts, " experts"));
+  }
+  if (shape.window > 0 && shape.family != "mistral") {
+    return Wrong("window", absl::StrCat(shape.window), "nothing but with family=mistral");
+  }
   return shape;
 }
 
 std::string RandomModelShape::ConfigJson() const {
-  const char* const architecture = family == "llama"     ? "LlamaForCausalLM"
-                                   : family == "mistral" ? "MistralForCausalLM"
-                                   : family == "qwen2"   ? "Qwen2ForCausalLM"
-                                                         : "Qwen3ForCausalLM";
+  const char* const architecture = FamilyOfType(family)->architecture;
   OrderedJson config = {{"architectures", OrderedJson::array({architecture})},
                         {"model_type", std::string(family)},
                         {"vocab_size", vocab},
@@ -273,7 +290,15 @@ std::string RandomModelShape::ConfigJson() const {
                         {"torch_dtype", NameOf(dtype)},
                         {"bos_token_id", nullptr},
                         {"eos_token_id", kEndOfTextId}};
-  if (family == "mistral") config["sliding_window"] = nullptr;
+  if (family == "mistral") {
+    config["sliding_window"] = window > 0 ? OrderedJson(window) : OrderedJson(nullptr);
+  }
+  if (experts > 0) {
+    config.update({{"num_experts", experts},
+                   {"num_experts_per_tok", experts_per_row},
+                   {"moe_intermediate_size", expert_ffn},
+                   {"norm_topk_prob", true}});
+  }
   if (family == "qwen2" || family == "qwen3") config["use_sliding_window"] = false;
   return config.dump(1) + "\n";
 }

@@ -16,7 +16,7 @@
 namespace tandem {
 
 struct RandomModelShape {
-  absl::string_view family = "llama";  // or "mistral", "qwen2", "qwen3"
+  absl::string_view family = "llama";  // or "mistral", "qwen2", "qwen3", "qwen3_moe"
   int hidden = 0;
   int layers = 0;
   int heads = 0;
@@ -27,6 +27,11 @@ struct RandomModelShape {
   int context = 0;
   bool tied = false;
   DType dtype = DType::kBF16;
+  // Of qwen3_moe, whose ffn is in no layer; of the others 0.
+  int experts = 0;
+  int experts_per_row = 0;
+  int expert_ffn = 0;
+  int window = 0;  // of every layer of mistral, 0 for none
 
   // The name of a shape, or "key=value,..." over `tiny` or over base=NAME.
   // INVALID_ARGUMENT naming the key, what was found and what is allowed.
