@@ -4,7 +4,6 @@
 #include <cmath>
 #include <functional>
 #include <memory>
-#include <random>
 #include <set>
 #include <string>
 #include <utility>
@@ -257,11 +256,11 @@ class Benchmark {
     ASSIGN_OR_RETURN(const DeviceMatrix out,
                      DeviceMatrix::Random(&backend_, most_rows(), s.hidden));
     std::vector<float> weights(static_cast<size_t>(most_rows()) * s.experts_per_row, 0.125f);
-    std::vector<std::vector<std::vector<int32_t>>> choices;
+    std::vector<std::vector<int32_t>> choices;  // of cases
     std::vector<Case> cases;
     for (const int rows : options_.rows) {
       double mean_union = 0.0;
-      choices.push_back(RandomChoices(rows, s, &mean_union));
+      choices.push_back(RandomChoices(rows, &mean_union));
       Case each;
       each.result = {.op = "experts",
                      .part = "",
@@ -275,7 +274,8 @@ class Benchmark {
                                 .input = DotInputOf(dtype, options_.bf16_products)},
                      .time = {}};
       each.run = [&, rows, at = choices.size() - 1](int turn) {
-        const ExpertChoices chosen{.experts = choices[at][turn % kExpertTables].data(),
+        const size_t of_table = choices[at].size() / kExpertTables;
+        const ExpertChoices chosen{.experts = choices[at].data() + turn % kExpertTables * of_table,
                                    .weights = weights.data(),
                                    .per_row = s.experts_per_row};
         backend_.MixExperts(x.first(rows), chosen, experts, Activation::kSilu, out.first(rows));
@@ -286,23 +286,23 @@ class Benchmark {
     return RunCases(std::move(cases));
   }
 
-  // Tables of [rows, experts_per_row], and how many experts each has on average.
-  static std::vector<std::vector<int32_t>> RandomChoices(int rows, const KernelShapes& s,
-                                                         double* mean_union) {
-    std::mt19937 random(static_cast<uint32_t>(kSeed) + rows);
-    std::vector<int32_t> all(s.experts);
-    absl::c_iota(all, 0);
-    std::vector<std::vector<int32_t>> tables(kExpertTables);
-    for (std::vector<int32_t>& table : tables) {
-      std::set<int32_t> seen;
-      for (int r = 0; r < rows; ++r) {
-        std::shuffle(all.begin(), all.end(), random);
-        table.insert(table.end(), all.begin(), all.begin() + s.experts_per_row);
-        seen.insert(all.begin(), all.begin() + s.experts_per_row);
-      }
+  // What rows choose by random logits, [kExpertTables, rows, experts_per_row], and how many experts
+  // a table has on average.
+  std::vector<int32_t> RandomChoices(int rows, double* mean_union) {
+    const KernelShapes& s = options_.shapes;
+    std::vector<float> logits = RandomFloats(int64_t{kExpertTables} * rows * s.experts);
+    std::vector<int32_t> chosen(size_t{kExpertTables} * rows * s.experts_per_row);
+    std::vector<float> weights(chosen.size());
+    backend_.ChooseExperts(
+        {logits.data(), DType::kF32, kExpertTables * rows, s.experts, s.experts}, true,
+        {.experts = chosen.data(), .weights = weights.data(), .per_row = s.experts_per_row});
+    const size_t of_table = chosen.size() / kExpertTables;
+    for (int table = 0; table < kExpertTables; ++table) {
+      const std::set<int32_t> seen(chosen.begin() + table * of_table,
+                                   chosen.begin() + (table + 1) * of_table);
       *mean_union += static_cast<double>(seen.size()) / kExpertTables;
     }
-    return tables;
+    return chosen;
   }
 
   // The layers of a cache in turns are caches that have not been read for long.
