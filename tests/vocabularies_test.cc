@@ -258,6 +258,8 @@ TEST(Vocabularies, StrangersAreLossless) {
   ExpectPlainOutput(GoldenModelPath("llama-gqa"), GoldenModelPath("qwen3-shallow"),
                     pair.prompt_ids);
   ExpectPlainOutput(GoldenModelPath("qwen3-norm"), GoldenModelPath("llama-rope3"), pair.prompt_ids);
+  ExpectPlainOutput(GoldenModelPath("gemma3-text"), GoldenModelPath("llama-gqa"), pair.prompt_ids);
+  ExpectPlainOutput(GoldenModelPath("mixtral"), GoldenModelPath("phi3-short"), pair.prompt_ids);
 }
 
 // ---- A draft without a tokenizer ----
