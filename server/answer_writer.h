@@ -20,6 +20,14 @@ struct AnswerStamp {
   int64_t created = 0;  // seconds since 1970
 };
 
+// The id of one of a sequence's calls: nine letters and digits, which is the only form that
+// templates of Mistral's take.
+std::string CallIdOf(const AnswerStamp& stamp, int choice, int call);
+
+// The tokens of a sequence's reasoning; 0 if the request does not take that out of the text.
+int64_t ReasoningTokensOf(const ApiRequest& request, const ServedModel& model,
+                          const Completion& completion);
+
 // Writes what answers one request: JSON for the whole, or server-sent events as they go over the
 // wire. Thread-compatible.
 class AnswerWriter {

@@ -12,6 +12,7 @@
 #include "model/formats/json_text.h"
 #include "nlohmann/json.hpp"
 #include "server/chat_fields.h"
+#include "server/reasoning_fields.h"
 #include "server/request_fields.h"
 #include "server/request_lengths.h"
 #include "server/sampling_fields.h"
@@ -207,10 +208,6 @@ void RefuseUnservedChatFields(RequestFields* fields) {
   fields->AllowOnly("audio", {});
   fields->AllowOnly("verbosity", {"medium"});
   fields->AllowOnly("web_search_options", {});
-  // Thoughts are part of the text: there is nothing to take apart.
-  for (const char* name : {"include_reasoning", "separate_reasoning", "stream_reasoning"}) {
-    fields->AllowOnly(name, {true, false});
-  }
 }
 
 }  // namespace
@@ -289,6 +286,8 @@ absl::StatusOr<ApiRequest> ParseChatRequest(absl::string_view body, const Served
   }
   if (logprobs) request.num_logprobs = top_logprobs;
   RefuseUnservedChatFields(&fields);
+  ReasoningFields reasoning;
+  reasoning.Read(&fields);
   ChatInput chat;
   chat.now = now;
   ReadChatInput(&fields, &chat);
@@ -297,6 +296,7 @@ absl::StatusOr<ApiRequest> ParseChatRequest(absl::string_view body, const Served
   ASSIGN_OR_RETURN(std::vector<TokenId> ids, EncodeChatInput(chat, model));
   request.prompts.push_back(std::move(ids));
   if (request.echo) request.echoed = EchoOf(chat);
+  SetReasoning(reasoning, chat, model, &request);
   RETURN_IF_ERROR(CheckSequences(model, request));
   AddEndTokens(model, &request.options);
   SetLogprobs(&request);

@@ -14,6 +14,7 @@
 #include "engine/request.h"
 #include "nlohmann/json.hpp"
 #include "server/ignored_fields.h"
+#include "server/reasoning.h"
 #include "server/served_model.h"
 #include "server/tool_calls.h"
 
@@ -32,10 +33,18 @@ struct ApiRequest {
   bool include_token_texts = false;  // likewise
   bool echo = false;                 // the prompt's text in front of the answer's
   std::string echoed{};              // of a chat with `echo`, what that is
+  std::string echoed_reasoning{};    // likewise
   // Log-probabilities that are shown, of as many tokens beside each own one; -1 for none. The
   // engine may be asked for more.
   int num_logprobs = -1;
   int num_prompt_logprobs = -1;
+  // Of a chat whose model may reason before it answers: how that is found.
+  struct Reasoning {
+    ReasoningSplitter::Options splitter{};
+    bool is_shown = true;
+    bool is_streamed = true;  // as it comes, where the answer is
+  };
+  std::optional<Reasoning> reasoning{};
   // Of a chat with functions that the model may call: how the calls are found in its answers.
   std::optional<ToolCallParser::Options> tools{};
   std::string constraint_field{};     // that gave `options.constraint`

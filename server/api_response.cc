@@ -9,7 +9,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "base/hash_map.h"
 #include "base/string_view.h"
 #include "model/tokenizer/unicode.h"
 #include "nlohmann/json.hpp"
@@ -57,16 +56,6 @@ std::string ReasonOf(FinishReason reason, int num_calls) {
                                                         : std::string(NameOf(reason));
 }
 
-// Nine letters and digits, which is the only form that templates of Mistral's take.
-std::string CallId(const std::string& of) {
-  constexpr std::string_view kDigits =
-      "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-  uint64_t rest = TextHash()(of);
-  std::string id;
-  for (int i = 0; i < 9; ++i, rest /= kDigits.size()) id += kDigits[rest % kDigits.size()];
-  return id;
-}
-
 // About what the answer's JSON takes, so that its string need not grow, which doubles it.
 size_t SizeOf(absl::Span<const Completion> completions) {
   size_t size = 2000;
@@ -102,10 +91,12 @@ Json ApiResponse::UsageOf(absl::Span<const Completion> completions) const {
   int64_t prompt_tokens = 0;
   int64_t cached_tokens = 0;
   int64_t completion_tokens = 0;
+  int64_t reasoning_tokens = 0;
   int64_t predicted = 0;
   int64_t predicted_kept = 0;
   for (size_t i = 0; i < completions.size(); ++i) {
     completion_tokens += completions[i].token_ids.size();
+    reasoning_tokens += ReasoningTokensOf(*request_, *model_, completions[i]);
     predicted += completions[i].stats.predicted;
     predicted_kept += completions[i].stats.predicted_kept;
     if (i % request_->sequences_per_prompt() != 0) continue;  // a prompt counts once
@@ -117,7 +108,8 @@ Json ApiResponse::UsageOf(absl::Span<const Completion> completions) const {
           {"total_tokens", prompt_tokens + completion_tokens},
           {"prompt_tokens_details", {{"cached_tokens", cached_tokens}}},
           {"completion_tokens_details",
-           {{"accepted_prediction_tokens", predicted_kept},
+           {{"reasoning_tokens", reasoning_tokens},
+            {"accepted_prediction_tokens", predicted_kept},
             {"rejected_prediction_tokens", predicted - predicted_kept}}}};
 }
 
@@ -173,7 +165,7 @@ Json ApiResponse::CallsJson(int choice, const AnswerDelta& delta, bool is_chunk)
     Json json = {{"function", {{"arguments", call.arguments}}}};
     if (is_chunk) json["index"] = call.index;
     if (!call.name.empty()) {
-      json["id"] = CallId(absl::StrCat(stamp_.id, "/", choice, "/", call.index));
+      json["id"] = CallIdOf(stamp_, choice, call.index);
       json["type"] = "function";
       json["function"]["name"] = call.name;
     }
@@ -183,18 +175,16 @@ Json ApiResponse::CallsJson(int choice, const AnswerDelta& delta, bool is_chunk)
 }
 
 void ApiResponse::WriteMessage(int choice, const Completion& completion, JsonWriter* json) const {
-  Json message = {
-      {"role", "assistant"}, {"content", request_->echoed + completion.text}, {"refusal", nullptr}};
-  std::string reason(NameOf(completion.finish_reason));
-  if (request_->tools.has_value()) {
-    ToolCallParser parser(*request_->tools);
-    AnswerDelta answer = parser.Push(completion.text);
-    answer.content = absl::StrCat(request_->echoed, answer.content, parser.Finish().content);
-    reason = ReasonOf(completion.finish_reason, parser.num_calls());
-    const bool is_null = answer.content.empty() && parser.num_calls() > 0;
-    message["content"] = is_null ? Json(nullptr) : Json(answer.content);
-    if (parser.num_calls() > 0) message["tool_calls"] = CallsJson(choice, answer, false);
-  }
+  AnswerReader reader(request_);
+  AnswerDelta answer = {.reasoning = request_->echoed_reasoning, .content = request_->echoed};
+  answer.Append(reader.Push(completion.text));
+  answer.Append(reader.Finish());
+  const bool has_other = reader.num_calls() > 0 || !answer.reasoning.empty();
+  Json message = {{"role", "assistant"}, {"content", answer.content}, {"refusal", nullptr}};
+  if (answer.content.empty() && has_other) message["content"] = nullptr;
+  if (!answer.reasoning.empty()) message["reasoning_content"] = answer.reasoning;
+  if (reader.num_calls() > 0) message["tool_calls"] = CallsJson(choice, answer, false);
+  const std::string reason = ReasonOf(completion.finish_reason, reader.num_calls());
   json->Key("finish_reason").String(reason).Key("message").Value(message);
 }
 
@@ -255,6 +245,7 @@ void ApiResponse::AddText(std::string_view text, JsonWriter* json) const {
 
 void ApiResponse::AddDelta(int choice, const AnswerDelta& delta, JsonWriter* json) const {
   Json members = Json::object();
+  if (!delta.reasoning.empty()) members["reasoning_content"] = delta.reasoning;
   if (!delta.content.empty()) members["content"] = delta.content;
   if (!delta.calls.empty()) members["tool_calls"] = CallsJson(choice, delta, /*is_chunk=*/true);
   json->Key("delta").Value(members);
@@ -265,9 +256,13 @@ std::string ApiResponse::FirstChunk(int choice) {
   if (!request_->is_chat && !request_->echo) return text;
   JsonWriter json(&text);
   BeginChunk(choice, "", &json);
-  if (request_->tools.has_value()) progress_[choice].tools.emplace(*request_->tools);
+  if (AnswerReader::IsNeededFor(*request_)) progress_[choice].reader.emplace(request_);
   if (request_->is_chat) {
-    json.Key("delta").Value({{"role", "assistant"}, {"content", request_->echoed}});
+    Json delta = {{"role", "assistant"}, {"content", request_->echoed}};
+    if (!request_->echoed_reasoning.empty()) {
+      delta["reasoning_content"] = request_->echoed_reasoning;
+    }
+    json.Key("delta").Value(delta);
   } else {
     AddText(PromptText(choice), &json);
   }
@@ -284,8 +279,8 @@ std::string ApiResponse::Chunk(int choice, const OwnedPiece& piece) {
   std::vector<Row> rows;
   for (const TokenLogprobs& row : piece.logprobs) rows.push_back({row.id, &row});
   BeginChunk(choice, "", &json);
-  if (std::optional<ToolCallParser>& tools = progress_[choice].tools; tools.has_value()) {
-    AddDelta(choice, tools->Push(piece.text), &json);
+  if (std::optional<AnswerReader>& reader = progress_[choice].reader; reader.has_value()) {
+    AddDelta(choice, reader->Push(piece.text), &json);
   } else {
     AddText(piece.text, &json);
   }
@@ -301,9 +296,10 @@ std::string ApiResponse::EndChunk(int choice, FinishReason finish_reason,
                                   absl::Span<const Completion> completions) {
   std::string text;
   JsonWriter json(&text);
-  if (std::optional<ToolCallParser>& tools = progress_[choice].tools; tools.has_value()) {
-    BeginChunk(choice, ReasonOf(finish_reason, tools->num_calls()), &json);
-    AddDelta(choice, tools->Finish(), &json);
+  if (std::optional<AnswerReader>& reader = progress_[choice].reader; reader.has_value()) {
+    const AnswerDelta delta = reader->Finish();
+    BeginChunk(choice, ReasonOf(finish_reason, reader->num_calls()), &json);
+    AddDelta(choice, delta, &json);
   } else {
     BeginChunk(choice, std::string(NameOf(finish_reason)), &json);
     AddText("", &json);

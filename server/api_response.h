@@ -11,6 +11,7 @@
 #include "model/tokenizer/detokenizer.h"
 #include "model/tokenizer/tokenizer.h"
 #include "nlohmann/json_fwd.hpp"
+#include "server/answer_reader.h"
 #include "server/answer_writer.h"
 #include "server/json_writer.h"
 
@@ -46,7 +47,7 @@ class ApiResponse final : public AnswerWriter {
     std::unique_ptr<Detokenizer> detokenizer;
     int num_characters = 0;
     std::unique_ptr<Detokenizer> token_texts{};  // likewise, for include_token_texts
-    std::optional<ToolCallParser> tools{};       // of a stream that may have calls
+    std::optional<AnswerReader> reader{};        // of a stream with more than content
   };
   // A token that was asked about; the first of a prompt has no log-probability, but null.
   struct Row {

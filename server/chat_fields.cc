@@ -18,28 +18,6 @@ using OrderedJson = nlohmann::ordered_json;
 
 constexpr char kContentKinds[] = "a string or a list of text parts";
 
-// {"name": ..., "arguments": "{...}"}: with the object that the string spells.
-OrderedJson ReadFunctionCall(const Json* object, const std::string& path, RequestFields* call) {
-  RequestFields function(object, path, call->ignored());
-  std::string name;
-  function.Read("name", &name);
-  if (function.ok() && name.empty()) function.FailNot("name", name, "the name of a function");
-  OrderedJson arguments = OrderedJson::object();
-  if (const Json* given = function.Find("arguments"); given != nullptr && given->is_object()) {
-    arguments = *given;
-  } else if (given != nullptr && !given->is_string()) {
-    function.FailNot("arguments", *given, "a string of JSON");
-  } else if (given != nullptr && !IsText(*given, "")) {
-    const std::string field = function.PathOf("arguments");
-    absl::StatusOr<OrderedJson> parsed =
-        ParseOrderedJson(given->get_ref<const std::string&>(), field);
-    function.Fail(parsed.status());
-    if (parsed.ok()) arguments = *std::move(parsed);
-  }
-  call->Fail(function.Finish());
-  return {{"name", name}, {"arguments", std::move(arguments)}};
-}
-
 void ReadToolCalls(RequestFields* fields, OrderedJson* message) {
   const Json* list = fields->Find("tool_calls");
   if (list == nullptr || *list == Json::array()) return;
@@ -58,9 +36,9 @@ void ReadToolCalls(RequestFields* fields, OrderedJson* message) {
     if (function == nullptr) {
       call.FailNot("function", nullptr, "an object with name and arguments");
     } else {
-      calls.push_back({{"id", id},
-                       {"type", type},
-                       {"function", ReadFunctionCall(function, call.PathOf("function"), &call)}});
+      RequestFields inner(function, call.PathOf("function"), call.ignored());
+      calls.push_back({{"id", id}, {"type", type}, {"function", ReadFunctionCall(&inner)}});
+      call.Fail(inner.Finish());
     }
     fields->Fail(call.Finish());
   }
@@ -79,20 +57,39 @@ void ReadMessages(RequestFields* fields, OrderedJson* messages) {
 
 }  // namespace
 
-std::string ReadContent(RequestFields* fields, bool may_lack) {
-  const Json* content = fields->Find("content");
+OrderedJson ReadFunctionCall(RequestFields* function) {
+  std::string name;
+  function->Read("name", &name);
+  if (function->ok() && name.empty()) function->FailNot("name", name, "the name of a function");
+  OrderedJson arguments = OrderedJson::object();
+  if (const Json* given = function->Find("arguments"); given != nullptr && given->is_object()) {
+    arguments = *given;
+  } else if (given != nullptr && !given->is_string()) {
+    function->FailNot("arguments", *given, "a string of JSON");
+  } else if (given != nullptr && !IsText(*given, "")) {
+    const std::string field = function->PathOf("arguments");
+    absl::StatusOr<OrderedJson> parsed =
+        ParseOrderedJson(given->get_ref<const std::string&>(), field);
+    function->Fail(parsed.status());
+    if (parsed.ok()) arguments = *std::move(parsed);
+  }
+  return {{"name", name}, {"arguments", std::move(arguments)}};
+}
+
+std::string ReadContent(RequestFields* fields, bool may_lack, const std::string& name) {
+  const Json* content = fields->Find(name);
   if (content == nullptr) {
-    if (!may_lack) fields->FailNot("content", nullptr, kContentKinds);
+    if (!may_lack) fields->FailNot(name, nullptr, kContentKinds);
     return "";
   }
   if (content->is_string()) return content->get<std::string>();
   if (!content->is_array()) {
-    fields->FailNot("content", *content, kContentKinds);
+    fields->FailNot(name, *content, kContentKinds);
     return "";
   }
   std::string text;
   for (size_t i = 0; i < content->size(); ++i) {
-    RequestFields part(&(*content)[i], fields->PathOf(absl::StrCat("content[", i, "]")),
+    RequestFields part(&(*content)[i], fields->PathOf(absl::StrCat(name, "[", i, "]")),
                        fields->ignored());
     std::string type;
     part.Read("type", &type);
@@ -101,6 +98,7 @@ std::string ReadContent(RequestFields* fields, bool may_lack) {
     std::string words;
     part.Read("text", &words);
     text += words;
+    for (const char* of_answers : {"annotations", "logprobs"}) part.Ignore(of_answers);
     fields->Fail(part.Finish());
   }
   return text;
@@ -122,7 +120,7 @@ void ReadMessage(const Json& object, const std::string& path, RequestFields* par
     fields.FailNot("tool_calls", message["tool_calls"], "what others than assistants have");
   }
   message["content"] = ReadContent(&fields, /*may_lack=*/calls_tools);
-  for (const char* name : {"name", "tool_call_id", "reasoning_content"}) {
+  for (const char* name : {"name", "tool_call_id", "reasoning_content", "reasoning"}) {
     std::string text;
     fields.Read(name, &text);
     if (!text.empty()) message[name] = std::move(text);

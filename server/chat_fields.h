@@ -15,7 +15,10 @@
 namespace tandem {
 
 // "content": a string, or a list of {"type": "text", "text": ...}. `may_lack`: it may be absent.
-std::string ReadContent(RequestFields* fields, bool may_lack);
+// `name`: what it is called instead.
+std::string ReadContent(RequestFields* fields, bool may_lack, const std::string& name = "content");
+// "name" and "arguments", a string of JSON: with what that says, as templates expect it.
+nlohmann::ordered_json ReadFunctionCall(RequestFields* function);
 
 // "messages" and the fields of how they are put. Roles are system, user, assistant and tool;
 // "developer" becomes "system", contents become strings, and the arguments of tool calls what their

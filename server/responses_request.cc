@@ -1,4 +1,4 @@
-// POST /v1/responses: the text part of OpenAI's Responses API. Nothing is stored.
+// POST /v1/responses: text and calls of functions of OpenAI's Responses API. Nothing is stored.
 #include <limits>
 #include <string>
 #include <utility>
@@ -11,46 +11,18 @@
 #include "nlohmann/json.hpp"
 #include "server/api_request.h"
 #include "server/chat_fields.h"
+#include "server/reasoning_fields.h"
 #include "server/request_fields.h"
 #include "server/request_lengths.h"
+#include "server/responses_items.h"
 #include "server/sampling_fields.h"
 #include "server/structure_fields.h"
+#include "server/tool_fields.h"
 
 namespace tandem {
 namespace {
 
 using Json = nlohmann::json;
-
-Json TextMember(const Json& item, const char* name) {
-  const auto it = item.find(name);
-  return it == item.end() ? Json(nullptr) : *it;
-}
-
-// An item as the message that says the same; what is no item of a conversation stays as it is, for
-// the reader of messages to name.
-Json MessageOfItem(const Json& item) {
-  if (!item.is_object()) return item;
-  const Json type = TextMember(item, "type");
-  if (IsText(type, "function_call")) {
-    return {
-        {"role", "assistant"},
-        {"content", nullptr},
-        {"tool_calls",
-         {{{"id", TextMember(item, "call_id")},
-           {"type", "function"},
-           {"function",
-            {{"name", TextMember(item, "name")}, {"arguments", TextMember(item, "arguments")}}}}}}};
-  }
-  if (IsText(type, "function_call_output")) {
-    return {{"role", "tool"},
-            {"tool_call_id", TextMember(item, "call_id")},
-            {"content", TextMember(item, "output")}};
-  }
-  Json message = item;
-  if (type.is_null() || IsText(type, "message")) message.erase("type");
-  for (const char* name : {"id", "status"}) message.erase(name);
-  return message;
-}
 
 // "input": a text, or a list of items, behind "instructions".
 void ReadInput(RequestFields* fields, ChatInput* chat) {
@@ -65,21 +37,11 @@ void ReadInput(RequestFields* fields, ChatInput* chat) {
     return;
   }
   if (input == nullptr || !input->is_array() || input->empty()) return;
-  for (size_t i = 0; i < input->size(); ++i) {
-    const std::string path = absl::StrCat("input[", i, "]");
-    const Json& item = (*input)[i];
-    const Json type = item.is_object() ? TextMember(item, "type") : Json(nullptr);
-    const bool is_known = type.is_null() || IsText(type, "message") ||
-                          IsText(type, "function_call") || IsText(type, "function_call_output");
-    if (!is_known) {
-      fields->Fail(FieldError(absl::StrCat(path, ".type"),
-                              absl::StrCat(Shown(type),
-                                           " is not one of message, function_call, "
-                                           "function_call_output")));
-      return;
-    }
-    ReadMessage(MessageOfItem(item), path, fields, &chat->messages);
+  ResponsesItemReader items(fields, &chat->messages);
+  for (size_t i = 0; i < input->size() && fields->ok(); ++i) {
+    items.Read((*input)[i], absl::StrCat("input[", i, "]"));
   }
+  items.Finish();
 }
 
 void ReadReasoning(RequestFields* fields, ChatInput* chat) {
@@ -93,7 +55,7 @@ void ReadReasoning(RequestFields* fields, ChatInput* chat) {
   fields->Fail(reasoning.Finish());
 }
 
-// What would need storage, tools or other media.
+// What would need storage, other tools or other media.
 void RefuseUnservedResponseFields(RequestFields* fields) {
   if (const Json* id = fields->Find("previous_response_id"); id != nullptr) {
     fields->FailNot("previous_response_id", *id,
@@ -101,11 +63,9 @@ void RefuseUnservedResponseFields(RequestFields* fields) {
   }
   fields->AllowOnly("background", {false});
   fields->AllowOnly("conversation", {});
-  fields->AllowOnly("include", {Json::array()});
-  fields->AllowOnly("parallel_tool_calls", {true, false});
+  // Reasoning goes out and comes back as it is.
+  fields->AllowOnly("include", {Json::array(), Json::array({"reasoning.encrypted_content"})});
   fields->AllowOnly("prompt", {});
-  fields->AllowOnly("tool_choice", {"none", "auto"});
-  fields->AllowOnly("tools", {Json::array()});
   fields->AllowOnly("top_logprobs", {0});
   fields->AllowOnly("truncation", {"disabled"});
   fields->Ignore("max_tool_calls");
@@ -123,11 +83,18 @@ void ReadStreaming(RequestFields* fields, ApiRequest* request) {
 // What the answer repeats.
 Json RepeatedFields(RequestFields* fields) {
   Json repeated = Json::object();
-  for (const char* name : {"instructions", "metadata", "user"}) {
+  const std::pair<const char*, Json> members[] = {{"instructions", nullptr},
+                                                  {"metadata", Json::object()},
+                                                  {"user", nullptr},
+                                                  {"tools", Json::array()},
+                                                  {"tool_choice", "auto"},
+                                                  {"parallel_tool_calls", true},
+                                                  {"reasoning", Json::object()},
+                                                  {"text", {{"format", {{"type", "text"}}}}}};
+  for (const auto& [name, otherwise] : members) {
     const Json* value = fields->Find(name);
-    repeated[name] = value != nullptr ? *value : Json(nullptr);
+    repeated[name] = value != nullptr ? *value : otherwise;
   }
-  if (repeated["metadata"].is_null()) repeated["metadata"] = Json::object();
   return repeated;
 }
 
@@ -166,6 +133,7 @@ absl::StatusOr<ApiRequest> ParseResponsesRequest(absl::string_view body, const S
   chat.now = now;
   ReadInput(&fields, &chat);
   ReadReasoning(&fields, &chat);
+  ReadToolsOfResponse(body, model, &fields, &chat, &request);
   request.repeated = RepeatedFields(&fields);
   RETURN_IF_ERROR(fields.Finish());
   const Json& input = json->contains("input") ? (*json)["input"] : Json(nullptr);
@@ -175,6 +143,7 @@ absl::StatusOr<ApiRequest> ParseResponsesRequest(absl::string_view body, const S
   absl::StatusOr<std::vector<TokenId>> ids = EncodeChatInput(chat, model);
   if (!ids.ok()) return InItemsNames(ids.status());
   request.prompts.push_back(*std::move(ids));
+  SetReasoning({}, chat, model, &request);
   AddEndTokens(model, &request.options);
   RETURN_IF_ERROR(SetLengths(model, lengths, std::numeric_limits<int>::max(), &request));
   return request;

@@ -4,14 +4,17 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/types/span.h"
 #include "nlohmann/json.hpp"
+#include "server/answer_reader.h"
 #include "server/answer_writer.h"
 
 namespace tandem {
 
-// Answers to POST /v1/responses: one message of one text.
+// Answers to POST /v1/responses: what the model thought, said and called, in items of their own, in
+// the order in which they came. An answer of nothing is a message of nothing.
 class ResponsesWriter final : public AnswerWriter {
  public:
   // Both must outlive it.
@@ -26,18 +29,44 @@ class ResponsesWriter final : public AnswerWriter {
   std::string ErrorEvents(const absl::Status& status) override;
 
  private:
+  enum class Kind { kReasoning, kMessage, kCall };
+  struct Item {
+    Kind kind = Kind::kMessage;
+    std::string id{};
+    std::string text{};  // of a call, its arguments
+    std::string name{};  // of a call, as its id
+    std::string call_id{};
+    const char* status = "in_progress";
+    size_t num_told = 0;  // bytes of the text that were in events
+  };
+
+  // These write what they change to the end of `events`.
+  void TakeText(std::string_view text, std::string* events);
+  void TakeEnd(FinishReason reason, std::string* events);
+  void Take(const AnswerDelta& delta, std::string* events);
+  // The item that text of this kind belongs to: the last one, or a new one.
+  Item& ItemOf(Kind kind, std::string* events);
+  Item& Begin(Kind kind, std::string* events);
+  void Tell(std::string* events);  // the text that has not been told
+  void EndLast(const char* status, std::string* events);
+
   // The response as it stands; without a completion it is in progress.
   nlohmann::json ResponseJson(const Completion* completion) const;
-  nlohmann::json ItemJson(const Completion* completion) const;
+  static nlohmann::json ItemJson(const Item& item);
+  // The part that an item's text is; null of a call.
+  static nlohmann::json PartJson(const Item& item, const std::string& text);
   // "event: TYPE\ndata: {...}\n\n", numbered.
   std::string EventOf(std::string_view type, nlohmann::json members);
-  // An event about the text, with its place in the response.
+  // An event about the last item, or about its text.
+  std::string ItemEventOf(std::string_view type);
   std::string TextEventOf(std::string_view type, nlohmann::json members);
 
   const ApiRequest* request_;
   const ServedModel* model_;
   const AnswerStamp stamp_;
-  const std::string item_id_;
+  AnswerReader reader_;
+  std::vector<Item> items_{};
+  int num_calls_ = 0;
   int num_events_ = 0;
 };
 

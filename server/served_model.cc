@@ -16,10 +16,13 @@ ServedModel ServedModel::Of(const Engine& engine, const std::string& name, int m
   for (const DrafterKind kind : engine.drafters()) drafters.emplace_back(NameOf(kind));
   absl::StatusOr<ChatTemplate> chat_template = ChatTemplate::Load(target.path);
   const ToolFormat tool_format = chat_template.ok() ? ToolFormat::Of(*chat_template) : ToolFormat();
+  const std::optional<ReasoningFormat> reasoning =
+      chat_template.ok() ? ReasoningFormat::Of(*chat_template, engine.tokenizer()) : std::nullopt;
   return {.name = name,
           .tokenizer = &engine.tokenizer(),
           .chat_template = std::move(chat_template),
           .tool_format = tool_format,
+          .reasoning = reasoning,
           .drafter = std::string(NameOf(engine.drafter())),
           .drafters = std::move(drafters),
           .context_length = target.context_length,

@@ -3,6 +3,7 @@
 #define TANDEM_SERVER_SERVED_MODEL_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "model/sampling_params.h"
 #include "model/tokenizer/tokenizer.h"
 #include "server/answer_size.h"
+#include "server/reasoning.h"
 #include "server/tool_format.h"
 
 namespace tandem {
@@ -22,8 +24,10 @@ struct ServedModel {
   const Tokenizer* tokenizer = nullptr;
   absl::StatusOr<ChatTemplate> chat_template;  // or why there is none
   ToolFormat tool_format = {};                 // how it calls functions
-  std::string drafter = "none";                // of a request that names no other
-  std::vector<std::string> drafters = {};      // that a request may name, beside "none"
+  // How it marks its reasoning, if that is taken out of answers.
+  std::optional<ReasoningFormat> reasoning = {};
+  std::string drafter = "none";            // of a request that names no other
+  std::vector<std::string> drafters = {};  // that a request may name, beside "none"
   int context_length = 0;
   int64_t cache_tokens = 0;  // that the target's cache can hold
   // The most sequences that a request may ask for.

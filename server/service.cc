@@ -142,6 +142,7 @@ Service::Service(Engine* engine, ServiceOptions options)
   model_.sampling = options_.sampling;
   model_.fingerprint = options_.system_fingerprint;
   model_.is_strict = options_.strict_requests;
+  if (!options_.splits_reasoning) model_.reasoning.reset();
 }
 
 // 404 for a path that there is not, 405 for a method that it does not answer.

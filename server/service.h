@@ -35,6 +35,7 @@ struct ServiceOptions {
   std::string api_key{};     // empty: none is asked for
   // What a request has beyond the fields that are known is an error, in place of ignored.
   bool strict_requests = false;
+  bool splits_reasoning = true;      // out of answers of models that mark it
   SamplingParams sampling{};         // of requests that say nothing
   std::string system_fingerprint{};  // of answers
   // Who may ask beside. Whether there is a key is set by the service.

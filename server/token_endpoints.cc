@@ -11,6 +11,7 @@
 #include "nlohmann/json.hpp"
 #include "server/chat_fields.h"
 #include "server/request_fields.h"
+#include "server/tool_fields.h"
 
 namespace tandem {
 namespace {
@@ -44,12 +45,12 @@ absl::StatusOr<std::vector<TokenId>> TokensOfPrompt(RequestFields* fields,
   return adds_special ? model.tokenizer->WithTemplate(*std::move(ids)) : *std::move(ids);
 }
 
-absl::StatusOr<std::vector<TokenId>> TokensOfChat(RequestFields* fields, const ServedModel& model,
-                                                  absl::Time now) {
+absl::StatusOr<std::vector<TokenId>> TokensOfChat(absl::string_view body, RequestFields* fields,
+                                                  const ServedModel& model, absl::Time now) {
   ChatInput chat;
   chat.now = now;
   ReadChatInput(fields, &chat);
-  fields->AllowOnly("tools", {Json::array()});
+  ReadToolsOfTemplate(body, model, fields, &chat);
   RETURN_IF_ERROR(fields->Finish());
   return EncodeChatInput(chat, model);
 }
@@ -66,7 +67,7 @@ absl::StatusOr<Json> TokenizeBody(absl::string_view body, const ServedModel& mod
   const bool is_chat = json->is_object() && json->contains("messages");
   std::vector<TokenId> ids;
   if (is_chat) {
-    ASSIGN_OR_RETURN(ids, TokensOfChat(&fields, model, now));
+    ASSIGN_OR_RETURN(ids, TokensOfChat(body, &fields, model, now));
   } else {
     ASSIGN_OR_RETURN(ids, TokensOfPrompt(&fields, model));
   }

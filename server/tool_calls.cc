@@ -1,92 +1,30 @@
 #include "server/tool_calls.h"
 
+#include <optional>
+
 #include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "base/string_view.h"
-#include "nlohmann/json.hpp"
 
 namespace tandem {
 namespace {
+
+using Family = ToolFormat::Family;
+
+constexpr std::string_view kFunctionTag = "<function=";
 
 bool IsSpace(char byte) { return absl::ascii_isspace(static_cast<unsigned char>(byte)); }
 
 }  // namespace
 
-// ---- One call ----
-
-CallReader::State CallReader::Read(char byte) {
-  if (place_ == Place::kInValue) return ReadInValue(byte);
-  if (place_ == Place::kInKey) {
-    if (byte == '"') {
-      place_ = Place::kColon;
-    } else {
-      key_ += byte;
-    }
-    return byte == '\\' ? State::kWrong : State::kOpen;
-  }
-  if (IsSpace(byte)) return State::kOpen;
-  switch (place_) {
-    case Place::kBegin:
-      may_end_ = true;
-      place_ = Place::kKey;
-      return byte == '{' ? State::kOpen : State::kWrong;
-    case Place::kKey:
-      if (byte == '}' && may_end_) return State::kDone;
-      key_.clear();
-      place_ = Place::kInKey;
-      return byte == '"' ? State::kOpen : State::kWrong;
-    case Place::kColon:
-      place_ = Place::kValue;
-      return byte == ':' ? State::kOpen : State::kWrong;
-    case Place::kValue:
-      value_.clear();
-      place_ = Place::kInValue;
-      if (IsArguments() && (byte != '{' || has_arguments())) return State::kWrong;
-      return ReadInValue(byte);
-    default:  // kComma
-      if (byte == '}') return State::kDone;
-      may_end_ = false;
-      place_ = Place::kKey;
-      return byte == ',' ? State::kOpen : State::kWrong;
-  }
+ToolCallParser::ToolCallParser(Options options)
+    : options_(std::move(options)), beginnings_({options_.format.begin}) {
+  // Models that write XML leave the first marker out now and then.
+  if (options_.format.family == Family::kQwenXml) beginnings_.push_back(kFunctionTag);
+  behind_ = beginnings_;  // what ends a call may lack in front of the next one
+  behind_.push_back(options_.format.end);
 }
-
-CallReader::State CallReader::ReadInValue(char byte) {
-  std::string* const text = IsArguments() ? &arguments_ : &value_;
-  // A number or a word ends in front of what cannot be part of it.
-  const bool ends_word = !in_string_ && open_.empty() && !value_.empty() &&
-                         (byte == ',' || byte == '}' || IsSpace(byte));
-  if (ends_word) return EndMember() == State::kWrong ? State::kWrong : Read(byte);
-  *text += byte;
-  if (in_string_) {
-    const bool ends = byte == '"' && !is_escaped_;
-    is_escaped_ = byte == '\\' && !is_escaped_;
-    in_string_ = !ends;
-    return ends && open_.empty() ? EndMember() : State::kOpen;
-  }
-  if (byte == '"') {
-    in_string_ = true;
-  } else if (byte == '{' || byte == '[') {
-    open_ += byte;
-  } else if (byte == '}' || byte == ']') {
-    if (open_.empty() || open_.back() != (byte == '}' ? '{' : '[')) return State::kWrong;
-    open_.pop_back();
-    if (open_.empty()) return EndMember();
-  }
-  return State::kOpen;
-}
-
-CallReader::State CallReader::EndMember() {
-  place_ = Place::kComma;
-  if (key_ != "name") return State::kOpen;
-  const auto name = nlohmann::json::parse(value_, nullptr, /*allow_exceptions=*/false);
-  if (!name.is_string()) return State::kWrong;
-  name_ = name.get<std::string>();
-  return State::kOpen;
-}
-
-// ---- The whole text ----
 
 AnswerDelta ToolCallParser::Push(std::string_view text) {
   AnswerDelta delta;
@@ -118,26 +56,55 @@ void ToolCallParser::Read(char byte, AnswerDelta* delta) {
   }
 }
 
-bool ToolCallParser::MayBeginBare() const {
-  if (has_said_ || num_calls_ > 0) return false;
-  const ToolFormat::Family family = options_.format.family;
-  return family == ToolFormat::Family::kLlama3 ||
-         (family == ToolFormat::Family::kMistral && options_.must_call);
-}
-
-// The first byte of a marker occurs in it but once: what fails to be one holds no other's
-// beginning.
-void ToolCallParser::ReadText(char byte, AnswerDelta* delta) {
-  const std::string_view begin = options_.format.begin;
-  if (marker_.empty() && IsSpace(byte)) {
-    held_ += byte;
-  } else if (byte == begin[marker_.size()]) {
+ToolCallParser::Match ToolCallParser::Extend(char byte,
+                                             absl::Span<const std::string_view> markers) {
+  const size_t size = marker_.size();
+  for (const std::string_view marker : markers) {
+    const bool goes_on =
+        size < marker.size() && marker[size] == byte && absl::StartsWith(View(marker), marker_);
+    if (!goes_on) continue;
     held_ += byte;
     marker_ += byte;
-    if (marker_ != begin) return;
-    marker_.clear();
-    place_ = Place::kOpen;
-  } else if (marker_ == "[" && MayBeginBare()) {
+    return marker_.size() == marker.size() ? Match::kWhole : Match::kPart;
+  }
+  return Match::kNone;
+}
+
+bool ToolCallParser::IsMistral() const {
+  return options_.format.family == Family::kMistral ||
+         options_.format.family == Family::kMistralNamed;
+}
+
+bool ToolCallParser::MayBeginBare() const {
+  if (has_said_ || num_calls_ > 0) return false;
+  return options_.format.family == Family::kLlama3 || (IsMistral() && options_.must_call);
+}
+
+void ToolCallParser::OnMarker() {
+  const bool is_call = marker_ == kFunctionTag;
+  marker_.clear();
+  place_ = Place::kOpen;
+  if (!is_call) return;
+  held_.resize(held_.size() - kFunctionTag.size());
+  BeginCall('<');
+  AnswerDelta nothing;
+  for (const char byte : kFunctionTag) ReadCall(byte, &nothing);
+}
+
+void ToolCallParser::ReadText(char byte, AnswerDelta* delta) {
+  if (marker_.empty() && IsSpace(byte)) {
+    held_ += byte;
+    return;
+  }
+  switch (Extend(byte, beginnings_)) {
+    case Match::kPart:
+      return;
+    case Match::kWhole:
+      return OnMarker();
+    case Match::kNone:
+      break;
+  }
+  if (marker_ == "[" && MayBeginBare()) {
     marker_.clear();
     in_list_ = true;
     place_ = Place::kOpen;
@@ -152,20 +119,39 @@ void ToolCallParser::ReadText(char byte, AnswerDelta* delta) {
   }
 }
 
+bool ToolCallParser::MayBegin(char byte) const {
+  if (options_.format.family == Family::kQwenXml) return false;  // its marker tells
+  const bool is_named = options_.format.family == Family::kMistralNamed && !in_list_;
+  return byte == '{' || (is_named && byte != '[');
+}
+
+void ToolCallParser::BeginCall(char byte) {
+  if (options_.format.family == Family::kQwenXml) {
+    reader_ = std::make_unique<XmlCallReader>(&options_.functions);
+  } else if (byte == '{') {
+    reader_ = std::make_unique<JsonCallReader>();
+  } else {
+    reader_ = std::make_unique<NamedCallReader>();
+  }
+  is_call_ = false;
+  num_let_out_ = 0;
+  place_ = Place::kCall;
+}
+
 void ToolCallParser::ReadOpen(char byte, AnswerDelta* delta) {
-  const bool is_mistral = options_.format.family == ToolFormat::Family::kMistral;
-  if (byte == '{') {
-    reader_.emplace();
-    is_call_ = false;
-    num_let_out_ = 0;
-    place_ = Place::kCall;
-    ReadCall(byte, delta);
-  } else if (IsSpace(byte)) {
+  if (IsSpace(byte) && marker_.empty()) {
     held_ += byte;
-  } else if (byte == '[' && is_mistral && !in_list_) {
+  } else if (MayBegin(byte)) {
+    BeginCall(byte);
+    ReadCall(byte, delta);
+  } else if (byte == '[' && IsMistral() && !in_list_) {
     held_ += byte;
     in_list_ = true;
-  } else {
+  } else if (options_.format.family != Family::kQwenXml) {
+    GiveUpAndRead(byte, delta);
+  } else if (const Match match = Extend(byte, beginnings_); match == Match::kWhole) {
+    OnMarker();
+  } else if (match == Match::kNone) {
     GiveUpAndRead(byte, delta);
   }
 }
@@ -178,7 +164,8 @@ void ToolCallParser::ReadCall(char byte, AnswerDelta* delta) {
     held_ += byte;
     const std::optional<std::string>& name = reader_->name();
     if (name.has_value() && (is_done || reader_->has_arguments())) {
-      is_call_ = absl::c_linear_search(options_.names, *name);
+      is_call_ = absl::c_any_of(options_.functions,
+                                [&](const CallableFunction& f) { return f.name == *name; });
       if (!is_call_) return GiveUp(delta);
       held_.clear();
       is_left_out_ = num_calls_ > 0 && !options_.parallel;
@@ -208,30 +195,38 @@ void ToolCallParser::ReadBehind(char byte, AnswerDelta* delta) {
   const ToolFormat& format = options_.format;
   if (marker_.empty() && IsSpace(byte)) {
     held_ += byte;
-  } else if (format.family == ToolFormat::Family::kHermes) {
-    if (byte != format.end[marker_.size()]) return GiveUpAndRead(byte, delta);
-    held_ += byte;
-    marker_ += byte;
-    if (marker_ != format.end) return;
-    marker_.clear();
-    held_.clear();
-    place_ = Place::kText;
+  } else if (!format.end.empty()) {
+    ReadEnd(byte, delta);
   } else if (in_list_ && byte == ']') {
     held_.clear();
     in_list_ = false;
     place_ = Place::kText;
-  } else if (in_list_
-                 ? byte == ','
-                 : format.family == ToolFormat::Family::kLlama3 && (byte == ';' || byte == ',')) {
+  } else if (in_list_ ? byte == ','
+                      : format.family == Family::kLlama3 && (byte == ';' || byte == ',')) {
     held_ += byte;
     place_ = Place::kOpen;
-  } else if (byte == '{' && format.family == ToolFormat::Family::kLlama3) {
+  } else if (byte == '{' && format.family == Family::kLlama3) {
     ReadOpen(byte, delta);
   } else {
     place_ = Place::kText;  // held white space may stand in front of another marker
     in_list_ = false;
     ReadText(byte, delta);
   }
+}
+
+void ToolCallParser::ReadEnd(char byte, AnswerDelta* delta) {
+  switch (Extend(byte, behind_)) {
+    case Match::kPart:
+      return;
+    case Match::kNone:
+      return GiveUpAndRead(byte, delta);
+    case Match::kWhole:
+      break;
+  }
+  if (marker_ != options_.format.end) return OnMarker();
+  marker_.clear();
+  held_.clear();
+  place_ = Place::kText;
 }
 
 void ToolCallParser::GiveUp(AnswerDelta* delta) {

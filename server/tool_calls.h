@@ -2,60 +2,18 @@
 #ifndef TANDEM_SERVER_TOOL_CALLS_H_
 #define TANDEM_SERVER_TOOL_CALLS_H_
 
-#include <optional>
+#include <cstddef>
+#include <memory>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
+#include "absl/types/span.h"
+#include "server/answer_delta.h"
+#include "server/call_readers.h"
 #include "server/tool_format.h"
 
 namespace tandem {
-
-// What a part of an answer's text adds to the answer.
-struct AnswerDelta {
-  struct Call {
-    int index = 0;
-    std::string name{};  // of a call that begins here, else empty
-    std::string arguments{};
-  };
-  std::string content{};
-  std::vector<Call> calls{};
-
-  bool empty() const { return content.empty() && calls.empty(); }
-};
-
-// Reads the members of one call, {"name": "f", "arguments": {...}}, byte by byte. Arguments may be
-// called "parameters" as well.
-class CallReader {
- public:
-  enum class State { kOpen, kDone, kWrong };
-  // REQUIRES: it is kOpen. The first byte is the object's brace.
-  State Read(char byte);
-
-  // Known once the member has ended.
-  const std::optional<std::string>& name() const { return name_; }
-  // As far as they have come, which must be an object.
-  const std::string& arguments() const { return arguments_; }
-  bool has_arguments() const { return !arguments_.empty(); }
-
- private:
-  enum class Place { kBegin, kKey, kInKey, kColon, kValue, kInValue, kComma };
-
-  State ReadInValue(char byte);
-  State EndMember();
-  bool IsArguments() const { return key_ == "arguments" || key_ == "parameters"; }
-
-  Place place_ = Place::kBegin;
-  bool may_end_ = false;     // the object, where a key may come
-  bool in_string_ = false;   // within the value
-  bool is_escaped_ = false;  // in a string
-  std::string open_{};       // brackets within the value
-  std::string key_{};        // as it is written
-  std::string value_{};      // likewise; of arguments, nothing
-  std::string arguments_{};
-  std::optional<std::string> name_{};
-};
 
 // Takes an answer's text apart, however it is cut into pieces: what the model says, and the calls
 // of functions that it makes. What only begins as a call, or calls what there is not, is content.
@@ -66,11 +24,13 @@ class ToolCallParser {
  public:
   struct Options {
     ToolFormat format{};
-    std::vector<std::string> names{};  // of the functions that there are
-    bool must_call = false;            // then what stands in front of calls may lack
-    bool parallel = true;              // else calls behind the first are left out
+    std::vector<CallableFunction> functions{};  // that there are
+    bool must_call = false;                     // then what stands in front of calls may lack
+    bool parallel = true;                       // else calls behind the first are left out
   };
-  explicit ToolCallParser(Options options) : options_(std::move(options)) {}
+  explicit ToolCallParser(Options options);
+  ToolCallParser(const ToolCallParser&) = delete;
+  ToolCallParser& operator=(const ToolCallParser&) = delete;
 
   AnswerDelta Push(std::string_view text);
   // At the end of the text: what was held back.
@@ -81,29 +41,43 @@ class ToolCallParser {
  private:
   enum class Place {
     kText,    // outside calls
-    kOpen,    // in front of a call's object
+    kOpen,    // in front of a call, behind its marker
     kCall,    // in it
     kBehind,  // behind it
   };
+  // Whether the text that came since a marker's beginning, and then `byte`, is a part or the whole
+  // of one of `markers`, in which case it is held and in marker_. The first byte of a marker occurs
+  // in it but once: what fails to be one holds no other's beginning.
+  enum class Match { kNone, kPart, kWhole };
+  Match Extend(char byte, absl::Span<const std::string_view> markers);
   void Read(char byte, AnswerDelta* delta);
   void ReadText(char byte, AnswerDelta* delta);
   void ReadOpen(char byte, AnswerDelta* delta);
   void ReadCall(char byte, AnswerDelta* delta);
   void ReadBehind(char byte, AnswerDelta* delta);
+  void ReadEnd(char byte, AnswerDelta* delta);
+  bool IsMistral() const;
   // Whether calls without a marker may come.
   bool MayBeginBare() const;
+  // Behind the whole of one that calls begin with.
+  void OnMarker();
+  // Whether a call may begin with `byte` where kOpen is; then reads it.
+  bool MayBegin(char byte) const;
+  void BeginCall(char byte);
   // What was held back is content after all.
   void GiveUp(AnswerDelta* delta);
   void GiveUpAndRead(char byte, AnswerDelta* delta);
   void LetOutCall(AnswerDelta* delta);
 
   const Options options_;
+  std::vector<std::string_view> beginnings_;  // the markers of calls
+  std::vector<std::string_view> behind_;      // those that may stand behind a call
   Place place_ = Place::kText;
   std::string held_{};    // text that may belong to a call
   std::string marker_{};  // the part of a marker that has come
   bool in_list_ = false;  // of Mistral's calls
   bool has_said_ = false;
-  std::optional<CallReader> reader_{};
+  std::unique_ptr<CallReader> reader_{};
   bool is_call_ = false;      // what reader_ reads
   bool is_left_out_ = false;  // and that is behind the first
   size_t num_let_out_ = 0;    // bytes of its arguments

@@ -17,9 +17,10 @@ ToolFormat FormatOf(Family family) {
     case Family::kLlama3:
       return {.family = family, .begin = "<|python_tag|>", .end = "", .arguments = "parameters"};
     case Family::kMistral:
+    case Family::kMistralNamed:
       return {.family = family, .begin = "[TOOL_CALLS]", .end = ""};
     default:
-      return {};
+      return {.family = family};
   }
 }
 
@@ -57,10 +58,13 @@ struct ToolCase {
 };
 
 ToolCallParser::Options OptionsOf(const ToolCase& c) {
-  return {.format = FormatOf(c.family),
-          .names = {"f", "g"},
-          .must_call = c.must_call,
-          .parallel = c.parallel};
+  return {
+      .format = FormatOf(c.family),
+      .functions = {{"f",
+                     {{"s", JsonTypes(JsonTypes::kString)}, {"n", JsonTypes(JsonTypes::kNumber)}}},
+                    {"g"}},
+      .must_call = c.must_call,
+      .parallel = c.parallel};
 }
 
 std::vector<ToolCase> ToolCases() {
@@ -114,6 +118,47 @@ std::vector<ToolCase> ToolCases() {
       {Family::kMistral, "[" + g + "]", "|g({})", /*must_call=*/true},
       {Family::kMistral, "[[TOOL_CALLS][" + g + "]", "[|g({})"},
       {Family::kMistral, "[TOOL_CALLS] [1]", "[TOOL_CALLS] [1]|"},
+      // What ends a call may lack in front of the next one.
+      {Family::kHermes, "<tool_call>" + g + "\n<tool_call>" + f, "|g({})" + f_called},
+      {Family::kMistralNamed, R"([TOOL_CALLS]f[ARGS]{"a": "}[", "b": 1}[TOOL_CALLS]g[ARGS]{})",
+       R"(|f({"a": "}[", "b": 1})g({}))"},
+      {Family::kMistralNamed, R"(Hm. [TOOL_CALLS] f [ARGS] {"a": 1} done)",
+       "Hm. [TOOL_CALLS] f [ARGS] {\"a\": 1} done|"},
+      {Family::kMistralNamed, R"(Hm.[TOOL_CALLS]f[CALL_ID]a1B2c3D4e[ARGS] {"a)", R"(Hm.|f({"a))"},
+      {Family::kMistralNamed, R"([TOOL_CALLS]f{"a": 1}[TOOL_CALLS]g{})", R"(|f({"a": 1})g({}))"},
+      {Family::kMistralNamed, "[TOOL_CALLS]h[ARGS]{}", "[TOOL_CALLS]h[ARGS]{}|"},
+      {Family::kMistralNamed, "[TOOL_CALLS]f[ARGS]1", "[TOOL_CALLS]f[ARGS]1|"},
+      {Family::kMistralNamed, "[TOOL_CALLS]f[AB", "[TOOL_CALLS]f[AB|"},
+      {Family::kMistralNamed, "[TOOL_CALLS]f", "[TOOL_CALLS]f|"},
+      {Family::kMistralNamed, "[TOOL_CALLS] [" + f + ", " + g + "]", "|" + f_called + "g({})"},
+      {Family::kMistralNamed, "[" + g + "]", "|g({})", /*must_call=*/true},
+      {Family::kQwenXml,
+       "So:\n<tool_call>\n<function=f>\n<parameter=s>\nParis \"<b>\n\n</x>\n</parameter>\n"
+       "<parameter=n>\n5\n</parameter>\n</function>\n</tool_call>\n<tool_call>\n<function=g>\n"
+       "</function>\n</tool_call>\n",
+       R"(So:|f({"s": "Paris \"<b>\n\n</x>", "n": 5})g({}))"},
+      // A parameter that may only be a string is one, others what they say if they may be that.
+      {Family::kQwenXml,
+       "<tool_call><function=f><parameter=s>5</parameter><parameter=n>five</parameter>"
+       "<parameter=x>True</parameter><parameter=y>{\"a\": [1]}</parameter><parameter=z>"
+       "None</parameter><parameter=a b>\n\n</parameter></function></tool_call>",
+       R"(|f({"s": "5", "n": "five", "x": true, "y": {"a": [1]}, "z": null, "a b": ""}))"},
+      {Family::kQwenXml,
+       "<function=f>\n<parameter=n>\n1.5\n</parameter>\n</function>\n</tool_call>",
+       R"(|f({"n": 1.5}))"},
+      {Family::kQwenXml, "<function=g></function>\n<function=g></function>", "|g({})g({})"},
+      {Family::kQwenXml, "<tool_call>\n<function=f>\n<parameter=s>\nPar\n</para",
+       R"(|f({"s": "Par))"},
+      {Family::kQwenXml, "<tool_call>\n<function=f>\n<parameter=n>\n12", R"(|f({"n": ))"},
+      {Family::kQwenXml, "<tool_call>\n<function=f>\n<param", "<tool_call>\n<function=f>\n<param|"},
+      {Family::kQwenXml, "<tool_call>\n<function=h>\n</function>\n</tool_call>",
+       "<tool_call>\n<function=h>\n</function>\n</tool_call>|"},
+      {Family::kQwenXml, "<tool_call>" + f + "</tool_call>", "<tool_call>" + f + "</tool_call>|"},
+      {Family::kQwenXml, "<tool_call>\n<tool_call>\n<function=g></function></tool_call>", "|g({})"},
+      {Family::kQwenXml, "a <fun and <func>", "a <fun and <func>|"},
+      {Family::kQwenXml,
+       "<function=f><parameter=s>a</parameter></function><tool_call><function=g></function>",
+       R"(|f({"s": "a"}))", false, /*parallel=*/false},
   };
 }
 
@@ -142,7 +187,7 @@ TEST(ToolCalls, AreTheSameHoweverTheTextIsCut) {
 
 // Whoever reads the stream sees a long argument grow.
 TEST(ToolCalls, ArgumentsAreLetOutAsTheyCome) {
-  ToolCallParser parser({.names = {"f"}});
+  ToolCallParser parser({.functions = {{"f"}}});
   EXPECT_TRUE(parser.Push(R"(<tool_call>{"name": "f", "arguments": )").empty());
   AnswerDelta delta = parser.Push("{\"a\"");
   ASSERT_EQ(delta.calls.size(), 1u);
@@ -155,6 +200,16 @@ TEST(ToolCalls, ArgumentsAreLetOutAsTheyCome) {
   EXPECT_TRUE(parser.Push("}</tool_call>").empty());
 }
 
+TEST(ToolCalls, StringsOfXmlAreLetOutAsTheyCome) {
+  ToolCallParser parser({.format = FormatOf(Family::kQwenXml),
+                         .functions = {{"f", {{"s", JsonTypes(JsonTypes::kString)}}}}});
+  EXPECT_TRUE(parser.Push("<tool_call>\n<function=f>\n").empty());
+  EXPECT_EQ(parser.Push("<parameter=s>\nOnce \"up").calls[0].arguments, R"({"s": "Once \"up)");
+  EXPECT_EQ(parser.Push("on\n<").calls[0].arguments, "on");
+  EXPECT_EQ(parser.Push("/p>\n").calls[0].arguments, R"(\n</p>)");
+  EXPECT_EQ(parser.Push("</parameter>\n</function>").calls[0].arguments, "\"}");
+}
+
 TEST(ToolCalls, FormatsAreThoseOfTemplates) {
   const auto family_of = [](const char* jinja) {
     const auto chat = ChatTemplate::Parse(jinja, "", "");
@@ -164,6 +219,10 @@ TEST(ToolCalls, FormatsAreThoseOfTemplates) {
   EXPECT_EQ(family_of("{{ '[TOOL_CALLS]' }}"), Family::kMistral);
   EXPECT_EQ(family_of("{{ '<|python_tag|>{\"parameters\": ' }}"), Family::kLlama3);
   EXPECT_EQ(family_of("{{ tools }}"), Family::kHermes);
+  EXPECT_EQ(family_of("{{ '<tool_call><function=f><parameter=a>' }}"), Family::kQwenXml);
+  EXPECT_EQ(family_of("{{ '[TOOL_CALLS]f[ARGS]{}' }}"), Family::kMistralNamed);
+  EXPECT_TRUE(ToolFormat::Of(*ChatTemplate::Parse("{{ '[TOOL_CALLS]f[CALL_ID]i[ARGS]' }}", "", ""))
+                  .has_call_ids);
 }
 
 }  // namespace

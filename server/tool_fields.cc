@@ -12,8 +12,11 @@
 #include "base/field_error.h"
 #include "base/string_view.h"
 #include "model/formats/json_text.h"
+#include "server/json_types.h"
 #include "server/ordered_body.h"
 #include "server/tool_calls.h"
+#include "server/tool_function.h"
+#include "server/tool_tags.h"
 
 namespace tandem {
 namespace {
@@ -24,12 +27,6 @@ using Family = ToolFormat::Family;
 
 constexpr size_t kMostTools = 128;
 constexpr size_t kLongestName = 64;
-
-struct ToolFunction {
-  std::string name;
-  OrderedJson schema;
-  bool is_strict = false;
-};
 
 bool IsFunctionName(const std::string& name) {
   return !name.empty() && name.size() <= kLongestName && absl::c_all_of(name, [](char c) {
@@ -50,53 +47,31 @@ OrderedJson SchemaOf(const OrderedJson& function) {
   return schema;
 }
 
+// The parameters whose types the form of calls does not show.
+CallableFunction CallableOf(const ToolFunction& function, const ToolFormat& format) {
+  CallableFunction callable{.name = function.name};
+  const OrderedJson* const object = Referenced(function.schema, function.schema);
+  const bool is_shown = format.family != Family::kQwenXml || object == nullptr ||
+                        !object->is_object() || !object->contains("properties");
+  if (is_shown) return callable;
+  for (const auto& [name, schema] : object->at("properties").items()) {
+    callable.parameters[name] = JsonTypes::AllowedBy(schema, function.schema);
+  }
+  return callable;
+}
+
+// How an API writes functions.
+enum class ToolForm {
+  kNested,  // {"type": "function", "function": {"name": ..., ...}}, as chats
+  kFlat,    // {"type": "function", "name": ..., ...}, as OpenAI's Responses API
+};
+
 // Reads the fields of one request.
 class ToolReader {
  public:
-  ToolReader(absl::string_view body, const ServedModel& model, RequestFields* fields)
-      : body_(body), model_(model), fields_(fields) {}
+  ToolReader(absl::string_view body, const ServedModel& model, ToolForm form, RequestFields* fields)
+      : body_(body), model_(model), form_(form), fields_(fields) {}
 
-  void Read() {
-    ReadFunctions();
-    ReadChoice();
-    fields_->Read("parallel_tool_calls", &parallel_);
-    if (functions_.empty() || !is_allowed_) return;
-    const absl::StatusOr<ChatTemplate>& chat = model_.chat_template;
-    if (chat.ok() && !chat->Mentions("tools")) {
-      fields_->Fail(FieldError("tools", "the model's chat template has no place for them"));
-    }
-  }
-
-  void Give(ChatInput* chat, ApiRequest* request) {
-    if (functions_.empty() || !is_allowed_ || !fields_->ok()) return;
-    chat->tools = body_.At({"tools"});
-    ToolCallParser::Options options{
-        .format = model_.tool_format, .names = {}, .must_call = must_call_, .parallel = parallel_};
-    for (const ToolFunction& function : functions_) options.names.push_back(function.name);
-    request->tools = std::move(options);
-    for (const std::string_view marker : {model_.tool_format.begin, model_.tool_format.end}) {
-      if (IsSpecial(marker)) {
-        request->options.shown_special_tokens.push_back(
-            model_.tokenizer->IdOf(std::string(marker)));
-      }
-    }
-    const auto strict =
-        absl::c_find_if(functions_, [](const ToolFunction& f) { return f.is_strict; });
-    if (must_call_) {
-      SetConstraint("tool_choice", RequiredCalls(), request);
-    } else if (strict != functions_.end()) {
-      const std::string field =
-          absl::StrCat("tools[", strict - functions_.begin(), "].function.strict");
-      const bool has_trigger =
-          model_.tool_format.family == Family::kLlama3 || !IsSpecial(model_.tool_format.begin);
-      if (has_trigger) return SetConstraint(field, CallsAtWill(), request);
-      fields_->Fail(FieldError(
-          field, absl::StrCat("true is not possible here unless tool_choice demands a call: ",
-                              View(model_.tool_format.begin), " is a special token")));
-    }
-  }
-
- private:
   void ReadFunctions() {
     const Json* list = fields_->Find("tools");
     if (list == nullptr) return;
@@ -109,37 +84,97 @@ class ToolReader {
       std::string type;
       tool.Read("type", &type);
       if (tool.ok() && type != "function") tool.FailNot("type", type, "function");
-      const Json* function = tool.Find("function");
-      if (function == nullptr) {
-        tool.FailNot("function", nullptr, "an object with a name");
-      } else {
-        ReadFunction(*function, body_.At({"tools"})[i], &tool);
-      }
+      if (tool.ok()) ReadFunction(i, &tool);
       fields_->Fail(tool.Finish());
     }
   }
 
-  void ReadFunction(const Json& object, const OrderedJson& tool, RequestFields* parent) {
-    RequestFields fields(&object, parent->PathOf("function"), parent->ignored());
+  void ReadChoices() {
+    ReadChoice();
+    fields_->Read("parallel_tool_calls", &parallel_);
+  }
+
+  void GiveToTemplate(ChatInput* chat) {
+    if (!IsGiven()) return;
+    const absl::StatusOr<ChatTemplate>& chat_template = model_.chat_template;
+    if (chat_template.ok() && !chat_template->Mentions("tools")) {
+      return fields_->Fail(FieldError("tools", "the model's chat template has no place for them"));
+    }
+    chat->tools = body_.At({"tools"});
+    if (form_ == ToolForm::kNested) return;
+    for (OrderedJson& tool : chat->tools) {
+      tool.erase("type");
+      tool = {{"type", "function"}, {"function", std::move(tool)}};
+    }
+  }
+
+  void GiveToRequest(ApiRequest* request) {
+    if (!IsGiven()) return;
+    ToolCallParser::Options options{.format = model_.tool_format,
+                                    .functions = {},
+                                    .must_call = must_call_,
+                                    .parallel = parallel_};
+    for (const ToolFunction& function : functions_) {
+      options.functions.push_back(CallableOf(function, model_.tool_format));
+    }
+    request->tools = std::move(options);
+    bool has_special = false;
+    for (const std::string_view marker : model_.tool_format.Markers()) {
+      if (!IsSpecial(marker)) continue;
+      has_special = true;
+      request->options.shown_special_tokens.push_back(model_.tokenizer->IdOf(std::string(marker)));
+    }
+    const auto strict =
+        absl::c_find_if(functions_, [](const ToolFunction& f) { return f.is_strict; });
+    if (must_call_) {
+      Require(has_special, request);
+    } else if (strict != functions_.end()) {
+      const std::string field = FieldOfFunction(strict - functions_.begin(), "strict");
+      if (has_special && model_.tool_format.family != Family::kLlama3) {
+        return fields_->Fail(FieldError(
+            field, absl::StrCat("true is not possible here unless tool_choice demands a call: ",
+                                View(model_.tool_format.begin), " is a special token")));
+      }
+      HoldAtWill(field, request);
+    }
+  }
+
+ private:
+  bool IsGiven() const { return !functions_.empty() && is_allowed_ && fields_->ok(); }
+
+  std::string FieldOfFunction(size_t i, const char* member) const {
+    return absl::StrCat("tools[", i, "].", form_ == ToolForm::kNested ? "function." : "", member);
+  }
+
+  void ReadFunction(size_t i, RequestFields* tool) {
+    const OrderedJson& as_written = body_.At({"tools"})[i];
+    if (form_ == ToolForm::kFlat) return ReadMembers(as_written, tool);
+    const Json* function = tool->Find("function");
+    if (function == nullptr) return tool->FailNot("function", nullptr, "an object with a name");
+    RequestFields fields(function, tool->PathOf("function"), tool->ignored());
+    ReadMembers(as_written.at("function"), &fields);
+    tool->Fail(fields.Finish());
+  }
+
+  void ReadMembers(const OrderedJson& as_written, RequestFields* fields) {
     ToolFunction function;
-    fields.Read("name", &function.name);
+    fields->Read("name", &function.name);
     std::string description;
-    fields.Read("description", &description);
-    fields.Read("strict", &function.is_strict);
-    const Json* parameters = fields.Find("parameters");
+    fields->Read("description", &description);
+    fields->Read("strict", &function.is_strict);
+    const Json* parameters = fields->Find("parameters");
     if (!IsFunctionName(function.name)) {
-      fields.FailNot("name", function.name,
-                     absl::StrCat("1 to ", kLongestName, " of the characters a-z A-Z 0-9 _ . -"));
+      fields->FailNot("name", function.name,
+                      absl::StrCat("1 to ", kLongestName, " of the characters a-z A-Z 0-9 _ . -"));
     } else if (absl::c_any_of(functions_,
                               [&](const ToolFunction& f) { return f.name == function.name; })) {
-      fields.FailNot("name", function.name, "given once");
+      fields->FailNot("name", function.name, "given once");
     }
     if (parameters != nullptr && !parameters->is_object()) {
-      fields.FailNot("parameters", *parameters, "a JSON schema");
+      fields->FailNot("parameters", *parameters, "a JSON schema");
     }
-    parent->Fail(fields.Finish());
-    if (!parent->ok()) return;
-    function.schema = SchemaOf(tool.at("function"));
+    if (!fields->ok()) return;
+    function.schema = SchemaOf(as_written);
     functions_.push_back(std::move(function));
   }
 
@@ -164,18 +199,23 @@ class ToolReader {
     std::string type;
     choice.Read("type", &type);
     if (choice.ok() && type != "function") choice.FailNot("type", type, "function");
-    const Json* function = choice.Find("function");
-    if (function == nullptr) {
-      choice.FailNot("function", nullptr, "an object with the name of a function");
-    } else {
+    if (form_ == ToolForm::kFlat) {
+      ReadNameOfChoice(&choice);
+    } else if (const Json* function = choice.Find("function"); function != nullptr) {
       RequestFields inner(function, "tool_choice.function", fields_->ignored());
-      inner.Read("name", &named_);
-      const bool is_known =
-          absl::c_any_of(functions_, [this](const ToolFunction& f) { return f.name == named_; });
-      if (!is_known) inner.FailNot("name", named_, "the name of one of tools");
+      ReadNameOfChoice(&inner);
       choice.Fail(inner.Finish());
+    } else {
+      choice.FailNot("function", nullptr, "an object with the name of a function");
     }
     fields_->Fail(choice.Finish());
+  }
+
+  void ReadNameOfChoice(RequestFields* fields) {
+    fields->Read("name", &named_);
+    const bool is_known =
+        absl::c_any_of(functions_, [this](const ToolFunction& f) { return f.name == named_; });
+    if (!is_known) fields->FailNot("name", named_, "the name of one of tools");
   }
 
   bool IsSpecial(std::string_view marker) const {
@@ -193,70 +233,38 @@ class ToolReader {
                                    .text = tag.dump()};
   }
 
-  // A call that the model writes as it was taught to.
-  OrderedJson TagOf(const ToolFunction& function, bool keeps_schema) const {
-    const ToolFormat& format = model_.tool_format;
-    const bool is_hermes = format.family == Family::kHermes;
-    const OrderedJson any = {{"type", "object"}};
-    return {{"type", "tag"},
-            {"begin", absl::StrCat(is_hermes ? "<tool_call>\n" : "", "{\"name\": \"", function.name,
-                                   "\", \"", View(format.arguments), "\": ")},
-            {"content",
-             {{"type", "json_schema"},
-              {"json_schema", keeps_schema ? function.schema : any},
-              {"strict", function.is_strict}}},
-            {"end", is_hermes ? "}\n</tool_call>" : "}"}};
+  // The tag of function i. What the form of calls cannot keep is remembered as an error.
+  OrderedJson TagOf(size_t i, const ToolTagOptions& options, bool keeps_schema) {
+    absl::StatusOr<OrderedJson> tag = CallTag(options, functions_[i], keeps_schema);
+    if (tag.ok()) return *std::move(tag);
+    fields_->Fail(FieldError(FieldOfFunction(i, "parameters"), tag.status().message()));
+    return nullptr;
   }
 
-  OrderedJson RequiredCalls() const {
+  void Require(bool has_special, ApiRequest* request) {
+    const ToolTagOptions options{.format = model_.tool_format,
+                                 .has_special_markers = has_special,
+                                 .one_call = !parallel_ || !named_.empty()};
     OrderedJson tags = OrderedJson::array();
-    for (const ToolFunction& function : functions_) {
-      if (named_.empty() || function.name == named_) tags.push_back(TagOf(function, true));
+    for (size_t i = 0; i < functions_.size(); ++i) {
+      const bool may_come = named_.empty() || functions_[i].name == named_;
+      if (may_come) tags.push_back(TagOf(i, options, /*keeps_schema=*/true));
     }
-    const ToolFormat& format = model_.tool_format;
-    const char* const separator = format.family == Family::kHermes   ? "\n"
-                                  : format.family == Family::kLlama3 ? "; "
-                                                                     : ", ";
-    OrderedJson calls = {{"type", "tags_with_separator"},
-                         {"tags", std::move(tags)},
-                         {"separator", separator},
-                         {"at_least_one", true},
-                         {"stop_after_first", !parallel_ || !named_.empty()}};
-    if (format.family != Family::kMistral) return calls;
-    // Constraints have no special tokens: the list begins without.
-    const std::string begin =
-        IsSpecial(format.begin) ? "[" : absl::StrCat(View(format.begin), " [");
-    return {{"type", "tag"}, {"begin", begin}, {"content", std::move(calls)}, {"end", "]"}};
+    SetConstraint("tool_choice", RequiredCalls(options, std::move(tags)), request);
   }
 
-  // Text, and calls where their beginning comes.
-  OrderedJson CallsAtWill() const {
+  void HoldAtWill(const std::string& field, ApiRequest* request) {
+    const ToolTagOptions options{.format = model_.tool_format, .one_call = !parallel_};
     OrderedJson tags = OrderedJson::array();
-    for (const ToolFunction& function : functions_) {
-      tags.push_back(TagOf(function, function.is_strict));
+    for (size_t i = 0; i < functions_.size(); ++i) {
+      tags.push_back(TagOf(i, options, functions_[i].is_strict));
     }
-    std::string trigger = "{\"name\": \"";
-    if (model_.tool_format.family == Family::kHermes) trigger = "<tool_call>";
-    if (model_.tool_format.family == Family::kMistral) {
-      trigger = std::string(model_.tool_format.begin);
-      OrderedJson calls = {{"type", "tags_with_separator"},
-                           {"tags", std::move(tags)},
-                           {"separator", ", "},
-                           {"at_least_one", true},
-                           {"stop_after_first", !parallel_}};
-      tags = OrderedJson::array({{{"type", "tag"},
-                                  {"begin", absl::StrCat(trigger, " [")},
-                                  {"content", std::move(calls)},
-                                  {"end", "]"}}});
-    }
-    return {{"type", "triggered_tags"},
-            {"triggers", OrderedJson::array({trigger})},
-            {"tags", std::move(tags)},
-            {"stop_after_first", !parallel_}};
+    SetConstraint(field, CallsAtWill(options, std::move(tags)), request);
   }
 
   OrderedBody body_;
   const ServedModel& model_;
+  const ToolForm form_;
   RequestFields* fields_;
   std::vector<ToolFunction> functions_;
   std::string named_;
@@ -265,13 +273,32 @@ class ToolReader {
   bool parallel_ = true;
 };
 
+void ReadToolsOf(ToolForm form, absl::string_view body, const ServedModel& model,
+                 RequestFields* fields, ChatInput* chat, ApiRequest* request) {
+  ToolReader reader(body, model, form, fields);
+  reader.ReadFunctions();
+  reader.ReadChoices();
+  reader.GiveToTemplate(chat);
+  reader.GiveToRequest(request);
+}
+
 }  // namespace
 
 void ReadTools(absl::string_view body, const ServedModel& model, RequestFields* fields,
                ChatInput* chat, ApiRequest* request) {
-  ToolReader reader(body, model, fields);
-  reader.Read();
-  reader.Give(chat, request);
+  ReadToolsOf(ToolForm::kNested, body, model, fields, chat, request);
+}
+
+void ReadToolsOfResponse(absl::string_view body, const ServedModel& model, RequestFields* fields,
+                         ChatInput* chat, ApiRequest* request) {
+  ReadToolsOf(ToolForm::kFlat, body, model, fields, chat, request);
+}
+
+void ReadToolsOfTemplate(absl::string_view body, const ServedModel& model, RequestFields* fields,
+                         ChatInput* chat) {
+  ToolReader reader(body, model, ToolForm::kNested, fields);
+  reader.ReadFunctions();
+  reader.GiveToTemplate(chat);
 }
 
 }  // namespace tandem

@@ -16,6 +16,12 @@ namespace tandem {
 // that is a constraint: not possible beside another. To be called behind ReadConstraint.
 void ReadTools(absl::string_view body, const ServedModel& model, RequestFields* fields,
                ChatInput* chat, ApiRequest* request);
+// The same as OpenAI's Responses API has it, where a function's members are the tool's own.
+void ReadToolsOfResponse(absl::string_view body, const ServedModel& model, RequestFields* fields,
+                         ChatInput* chat, ApiRequest* request);
+// "tools" alone, as the template is given them.
+void ReadToolsOfTemplate(absl::string_view body, const ServedModel& model, RequestFields* fields,
+                         ChatInput* chat);
 
 }  // namespace tandem
 

@@ -44,6 +44,7 @@ struct ServeFlags {
   bool no_prefix_cache = false;
   std::string generation_config = "auto";
   std::string metrics_names = "both";
+  std::string reasoning = "auto";
   std::string max_body = "4M";
   std::string max_unread = "1M";
   std::string max_answer = "64M";
@@ -120,6 +121,7 @@ absl::Status ServeFlags::Check() {
   service.max_sequences = max_batch + max_waiting;
   service.version = TANDEM_VERSION;
   ASSIGN_OR_RETURN(service.metrics_names, ParseMetricsNames(metrics_names));
+  service.splits_reasoning = reasoning == "auto";
   service.kv_cache = engine_options.kv_cache;
   service.prefix_cache = engine_options.prefix_cache;
   service.system_fingerprint = FingerprintOf(engine_options, TANDEM_VERSION);
@@ -299,6 +301,11 @@ Command AddServeCommand(CLI::App* program) {
                   "generation_config.json recommends, or none, as OpenAI's [auto]")
       ->type_name("NAME")
       ->check(CLI::IsMember({"auto", "none"}));
+  app->add_option("--reasoning", flags->reasoning,
+                  "What models think between markers such as <think>, before they answer: auto, "
+                  "taken out of the content, or off, left in it [auto]")
+      ->type_name("NAME")
+      ->check(CLI::IsMember({"auto", "off"}));
   app->add_option("--metrics-names", flags->metrics_names,
                   "Whose names metrics have: tandem, vllm or both [both]")
       ->type_name("NAME")

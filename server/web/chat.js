@@ -88,7 +88,8 @@ export class Chat {
     });
     this.#asked = { said, elements };
     this.#focus();
-    return { messages: this.#messages(said), ...readSettings() };
+    // Every token is shown where it came, what was thought included.
+    return { messages: this.#messages(said), separate_reasoning: false, ...readSettings() };
   }
 
   #messages(said) {

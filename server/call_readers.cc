@@ -1,0 +1,275 @@
+#include "server/call_readers.h"
+
+#include <algorithm>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "nlohmann/json.hpp"
+
+namespace tandem {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+constexpr absl::string_view kFunction = "<function=";
+constexpr absl::string_view kParameter = "<parameter=";
+constexpr absl::string_view kParameterEnd = "</parameter>";
+constexpr absl::string_view kFunctionEnd = "</function>";
+
+bool IsSpaceByte(char byte) { return absl::ascii_isspace(static_cast<unsigned char>(byte)); }
+
+bool IsNameByte(char byte) {
+  return absl::ascii_isalnum(static_cast<unsigned char>(byte)) || byte == '_' || byte == '-' ||
+         byte == '.';
+}
+
+std::string QuotedJson(const std::string& text) {
+  return OrderedJson(text).dump(-1, ' ', /*ensure_ascii=*/false,
+                                OrderedJson::error_handler_t::replace);
+}
+
+// Python's words for what JSON has others for: templates write values with them.
+absl::string_view AsJsonWord(absl::string_view text) {
+  if (text == "True") return "true";
+  if (text == "False") return "false";
+  return text == "None" ? "null" : text;
+}
+
+// A value that was written as a text.
+std::string JsonOfText(const std::string& text, JsonTypes types) {
+  const absl::string_view word = AsJsonWord(absl::StripAsciiWhitespace(text));
+  const OrderedJson value = OrderedJson::parse(word, nullptr, /*allow_exceptions=*/false);
+  const bool is_json =
+      !value.is_discarded() && !value.is_string() && types.Has(JsonTypes::Of(value));
+  return is_json ? std::string(word) : QuotedJson(text);
+}
+
+}  // namespace
+
+CallReader::State JsonSpan::Read(char byte) {
+  using State = CallReader::State;
+  if (in_string_) {
+    const bool ends = byte == '"' && !is_escaped_;
+    is_escaped_ = byte == '\\' && !is_escaped_;
+    in_string_ = !ends;
+    return ends && open_.empty() ? State::kDone : State::kOpen;
+  }
+  if (byte == '"') {
+    in_string_ = true;
+  } else if (byte == '{' || byte == '[') {
+    open_ += byte;
+  } else if (byte == '}' || byte == ']') {
+    if (open_.empty() || open_.back() != (byte == '}' ? '{' : '[')) return State::kWrong;
+    open_.pop_back();
+    if (open_.empty()) return State::kDone;
+  }
+  return State::kOpen;
+}
+
+// ---- {"name": ..., "arguments": ...} ----
+
+CallReader::State JsonCallReader::Read(char byte) {
+  if (place_ == Place::kInValue) return ReadInValue(byte);
+  if (place_ == Place::kInKey) {
+    if (byte == '"') {
+      place_ = Place::kColon;
+    } else {
+      key_ += byte;
+    }
+    return byte == '\\' ? State::kWrong : State::kOpen;
+  }
+  if (IsSpaceByte(byte)) return State::kOpen;
+  switch (place_) {
+    case Place::kBegin:
+      may_end_ = true;
+      place_ = Place::kKey;
+      return byte == '{' ? State::kOpen : State::kWrong;
+    case Place::kKey:
+      if (byte == '}' && may_end_) return State::kDone;
+      key_.clear();
+      place_ = Place::kInKey;
+      return byte == '"' ? State::kOpen : State::kWrong;
+    case Place::kColon:
+      place_ = Place::kValue;
+      return byte == ':' ? State::kOpen : State::kWrong;
+    case Place::kValue:
+      value_.clear();
+      span_ = JsonSpan();
+      place_ = Place::kInValue;
+      if (IsArguments() && (byte != '{' || has_arguments())) return State::kWrong;
+      return ReadInValue(byte);
+    default:  // kComma
+      if (byte == '}') return State::kDone;
+      may_end_ = false;
+      place_ = Place::kKey;
+      return byte == ',' ? State::kOpen : State::kWrong;
+  }
+}
+
+CallReader::State JsonCallReader::ReadInValue(char byte) {
+  std::string* const text = IsArguments() ? &arguments_ : &value_;
+  // A number or a word ends in front of what cannot be part of it.
+  const bool ends_word =
+      span_.is_flat() && !value_.empty() && (byte == ',' || byte == '}' || IsSpaceByte(byte));
+  if (ends_word) return EndMember() == State::kWrong ? State::kWrong : Read(byte);
+  *text += byte;
+  const State state = span_.Read(byte);
+  return state == State::kDone ? EndMember() : state;
+}
+
+CallReader::State JsonCallReader::EndMember() {
+  place_ = Place::kComma;
+  if (key_ != "name") return State::kOpen;
+  const auto name = OrderedJson::parse(value_, nullptr, /*allow_exceptions=*/false);
+  if (!name.is_string()) return State::kWrong;
+  name_ = name.get<std::string>();
+  return State::kOpen;
+}
+
+// ---- f[ARGS]{...} ----
+
+CallReader::State NamedCallReader::Read(char byte) {
+  if (place_ == Place::kArguments) return ReadArguments(byte);
+  if (!marker_.empty() || byte == '[') return ReadMarker(byte);
+  if (place_ == Place::kId) return IsNameByte(byte) ? State::kOpen : State::kWrong;
+  if (byte == '{') {
+    name_ = text_;
+    place_ = Place::kArguments;
+    return ReadArguments(byte);
+  }
+  text_ += byte;
+  return IsNameByte(byte) ? State::kOpen : State::kWrong;
+}
+
+CallReader::State NamedCallReader::ReadMarker(char byte) {
+  constexpr absl::string_view kArguments = "[ARGS]";
+  constexpr absl::string_view kCallId = "[CALL_ID]";
+  marker_ += byte;
+  if (marker_ == kArguments) {
+    name_ = text_;
+    place_ = Place::kArguments;
+  } else if (marker_ == kCallId && place_ == Place::kName) {
+    marker_.clear();
+    place_ = Place::kId;
+  } else if (!absl::StartsWith(kArguments, marker_) && !absl::StartsWith(kCallId, marker_)) {
+    return State::kWrong;
+  }
+  return State::kOpen;
+}
+
+CallReader::State NamedCallReader::ReadArguments(char byte) {
+  if (!has_arguments()) {
+    if (IsSpaceByte(byte)) return State::kOpen;
+    if (byte != '{') return State::kWrong;
+  }
+  arguments_ += byte;
+  return span_.Read(byte);
+}
+
+// ---- <function=f><parameter=a>1</parameter></function> ----
+
+CallReader::State XmlCallReader::Read(char byte) {
+  switch (place_) {
+    case Place::kTag:
+      return ReadTag(byte);
+    case Place::kName:
+      if (byte == '>') {
+        name_ = std::string(absl::StripAsciiWhitespace(tag_));
+        tag_.clear();
+        place_ = Place::kTag;
+      } else {
+        tag_ += byte;
+      }
+      return State::kOpen;
+    case Place::kKey:
+      if (byte == '>') {
+        BeginValue();
+      } else {
+        key_ += byte;
+      }
+      return State::kOpen;
+    default:  // kValue
+      ReadValue(byte);
+      return State::kOpen;
+  }
+}
+
+CallReader::State XmlCallReader::ReadTag(char byte) {
+  if (tag_.empty() && IsSpaceByte(byte)) return State::kOpen;
+  tag_ += byte;
+  const absl::string_view opening = name_.has_value() ? kParameter : kFunction;
+  if (tag_ == opening) {
+    tag_.clear();
+    key_.clear();
+    place_ = name_.has_value() ? Place::kKey : Place::kName;
+    return State::kOpen;
+  }
+  if (name_.has_value() && tag_ == kFunctionEnd) {
+    if (has_arguments()) arguments_ += '}';
+    return State::kDone;
+  }
+  const bool may_be = absl::StartsWith(opening, tag_) ||
+                      (name_.has_value() && absl::StartsWith(kFunctionEnd, tag_));
+  return may_be ? State::kOpen : State::kWrong;
+}
+
+JsonTypes XmlCallReader::TypesOfKey() const {
+  const auto function =
+      absl::c_find_if(*functions_, [this](const CallableFunction& f) { return f.name == *name_; });
+  if (function == functions_->end()) return JsonTypes();
+  const auto types = function->parameters.find(key_);
+  return types == function->parameters.end() ? JsonTypes() : types->second;
+}
+
+void XmlCallReader::BeginValue() {
+  place_ = Place::kValue;
+  absl::StrAppend(&arguments_, has_arguments() ? ", " : "{", QuotedJson(key_), ": ");
+  is_string_ = TypesOfKey().IsOnly(JsonTypes::kString);
+  if (is_string_) arguments_ += '"';
+  value_.clear();
+  is_first_ = true;
+}
+
+void XmlCallReader::ReadValue(char byte) {
+  const bool is_break = is_first_ && byte == '\n';
+  is_first_ = false;
+  if (is_break) return;
+  value_ += byte;
+  if (absl::EndsWith(value_, kParameterEnd)) return EndValue();
+  if (!is_string_) return;
+  // Held back is what may be the end: of a line break and the tag, or of the tag alone.
+  size_t held = std::min(value_.size(), kParameterEnd.size());
+  while (held > 0 &&
+         !absl::StartsWith(kParameterEnd, absl::string_view(value_).substr(value_.size() - held))) {
+    --held;
+  }
+  if (held < value_.size() && value_[value_.size() - held - 1] == '\n') ++held;
+  const std::string text = value_.substr(0, value_.size() - held);
+  value_.erase(0, text.size());
+  for (const char one : text) {
+    // Only what is ASCII is escaped; bytes of other characters come one by one.
+    if (absl::ascii_isascii(static_cast<unsigned char>(one))) {
+      const std::string quoted = QuotedJson(std::string(1, one));
+      arguments_.append(quoted, 1, quoted.size() - 2);
+    } else {
+      arguments_ += one;
+    }
+  }
+}
+
+void XmlCallReader::EndValue() {
+  absl::string_view text = value_;
+  text.remove_suffix(kParameterEnd.size());
+  absl::ConsumeSuffix(&text, "\n");
+  if (is_string_) {
+    arguments_ += '"';
+  } else {
+    arguments_ += JsonOfText(std::string(text), TypesOfKey());
+  }
+  place_ = Place::kTag;
+}
+
+}  // namespace tandem

@@ -1,0 +1,44 @@
+#ifndef TANDEM_SERVER_RESPONSES_ITEMS_H_
+#define TANDEM_SERVER_RESPONSES_ITEMS_H_
+
+#include <string>
+
+#include "nlohmann/json.hpp"
+#include "server/request_fields.h"
+
+namespace tandem {
+
+// Makes messages of the items of a conversation as OpenAI's Responses API has them: what an
+// assistant thought, said and called in one turn comes as items, and is one message.
+// Thread-compatible.
+class ResponsesItemReader {
+ public:
+  // Errors are remembered by `fields`. Both must outlive it.
+  ResponsesItemReader(RequestFields* fields, nlohmann::ordered_json* messages)
+      : fields_(fields), messages_(messages) {}
+
+  // The next item: a message, or one of type function_call, function_call_output or reasoning.
+  // Errors call it `path`.
+  void Read(const nlohmann::json& item, const std::string& path);
+  // Behind the last item.
+  void Finish() { FlushReasoning(); }
+
+ private:
+  void ReadMessageItem(const nlohmann::json& item, const std::string& path);
+  void ReadCall(RequestFields* item);
+  void ReadOutput(RequestFields* item);
+  void ReadReasoning(RequestFields* item);
+  // Begins a message of the assistant's, with what it thought.
+  nlohmann::ordered_json& BeginTurn();
+  // What was thought and led to nothing is a message of its own.
+  void FlushReasoning();
+
+  RequestFields* fields_;
+  nlohmann::ordered_json* messages_;
+  std::string reasoning_{};  // in front of the next item
+  bool is_in_turn_ = false;  // the last message is one that calls may be added to
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_SERVER_RESPONSES_ITEMS_H_

@@ -1,0 +1,19 @@
+#ifndef TANDEM_SERVER_TOOL_FUNCTION_H_
+#define TANDEM_SERVER_TOOL_FUNCTION_H_
+
+#include <string>
+
+#include "nlohmann/json.hpp"
+
+namespace tandem {
+
+// A function that a request lets the model call.
+struct ToolFunction {
+  std::string name;
+  nlohmann::ordered_json schema;  // of its arguments, which are an object
+  bool is_strict = false;         // they keep to it whenever it is called
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_SERVER_TOOL_FUNCTION_H_

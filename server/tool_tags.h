@@ -1,0 +1,35 @@
+// What answers that call functions are held to: structural tags
+// (model/constraint/output_constraint.h).
+#ifndef TANDEM_SERVER_TOOL_TAGS_H_
+#define TANDEM_SERVER_TOOL_TAGS_H_
+
+#include "absl/status/statusor.h"
+#include "nlohmann/json.hpp"
+#include "server/tool_format.h"
+#include "server/tool_function.h"
+
+namespace tandem {
+
+// How the calls of one answer are held.
+struct ToolTagOptions {
+  ToolFormat format{};
+  // The markers are special tokens, which constraints cannot have: calls that must come are written
+  // as they are behind the marker.
+  bool has_special_markers = false;
+  bool one_call = false;
+};
+
+// A call that the model writes as it was taught to, with arguments that keep to the function's
+// schema, or with any. INVALID_ARGUMENT for a schema that the form of calls cannot keep.
+absl::StatusOr<nlohmann::ordered_json> CallTag(const ToolTagOptions& options,
+                                               const ToolFunction& function, bool keeps_schema);
+
+// Nothing but calls, of which `tags` has those that may come.
+nlohmann::ordered_json RequiredCalls(const ToolTagOptions& options, nlohmann::ordered_json tags);
+
+// Text, and calls where their beginning comes. REQUIRES: markers are not special.
+nlohmann::ordered_json CallsAtWill(const ToolTagOptions& options, nlohmann::ordered_json tags);
+
+}  // namespace tandem
+
+#endif  // TANDEM_SERVER_TOOL_TAGS_H_
