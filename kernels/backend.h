@@ -246,6 +246,9 @@ class Backend {
     NormedProduct(rows, weight, GatedEnd(activation), out);
   }
 
+  // Whether the two operations on experts are there.
+  virtual bool computes_experts() const { return true; }
+
   // The `per_row` largest of each row's logits, of equals the first, and their softmax over the
   // whole row, or, if `renormalises`, over themselves. NaN stays in its row.
   //   logits: [rows, experts], which may be written to

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/process_limits.h"
 #include "base/status_macros.h"
+#include "base/string_view.h"
 #include "base/thread_pool.h"
 #include "kernels/blocks.h"
 #include "kernels/quantize.h"
@@ -61,6 +62,11 @@ class TransformerLoader {
  private:
   absl::Status Fill() {
     const ModelConfig& config = model_.config_;
+    if (config.num_experts > 0 && !model_.backend_->computes_experts()) {
+      return absl::UnimplementedError(
+          absl::StrCat(path_, ": found a model with experts, allowed on ",
+                       View(model_.backend_->name()), ": models without"));
+    }
     ASSIGN_OR_RETURN(const ConstMatrixView embedding, LoadEmbedding());
     ASSIGN_OR_RETURN(model_.embedding_,
                      model_.backend_->Import(embedding, &model_.embedding_storage_));

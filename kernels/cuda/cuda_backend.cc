@@ -283,14 +283,11 @@ void CudaBackend::MultiplyTiles(ConstMatrixView x, const NormTask& norm, const P
   Note(Launch(task, stream_), "multiplying");
 }
 
-void CudaBackend::ChooseExperts(MatrixView, bool, const ExpertChoices&) { NoteNoExperts(); }
+// Not there: computes_experts().
+void CudaBackend::ChooseExperts(MatrixView, bool, const ExpertChoices&) { TANDEM_CHECK(false); }
 void CudaBackend::MixExperts(ConstMatrixView, const ExpertChoices&, const ExpertWeights&,
                              Activation, MatrixView) {
-  NoteNoExperts();
-}
-void CudaBackend::NoteNoExperts() {
-  Note(absl::UnimplementedError(
-      absl::StrCat(name_, ": models with experts, but these are computed on the CPU alone")));
+  TANDEM_CHECK(false);
 }
 
 // ---- Attention ----

@@ -43,6 +43,7 @@ class CudaBackend final : public Backend, public DeviceMeter, public RowSampler 
   void SubtractMean(ConstMatrixView x, MatrixView out) override;
   void ScaleAndCap(float scale, float soft_cap, MatrixView x) override;
   void AddScaled(ConstMatrixView x, float scale, MatrixView sum) override;
+  bool computes_experts() const override { return false; }
   void ChooseExperts(MatrixView logits, bool renormalises, const ExpertChoices& choices) override;
   void MixExperts(ConstMatrixView x, const ExpertChoices& choices, const ExpertWeights& experts,
                   Activation activation, MatrixView out) override;
@@ -72,7 +73,6 @@ class CudaBackend final : public Backend, public DeviceMeter, public RowSampler 
 
  private:
   void Free(void* data, size_t bytes) override;
-  void NoteNoExperts();
 
   // Remembers the first failure.
   void Note(Error error, absl::string_view operation);
