@@ -2,9 +2,10 @@
 """Unmodified clients against `tandem serve`: packages (openai, litellm, langchain-openai, instructor), programs (llm, curl, lm-eval,
 schemathesis), vllm-router in front of two servers, and prometheus_client's parser.
 
-Each package is installed from PyPI into an environment of its own below --venvs, made if missing and never inside the repository; without a
-network the check of a client that is not there is skipped, and said to be. Starts build/release/tandem, with the shipped pair. Prints a
-line per check and exits with 1 if one failed.
+Each package is installed from PyPI into an environment of its own below --venvs, made if missing and never inside the repository, but in its
+build/; without a network the check of a client that is not there is skipped, and said to be. Starts build/release/tandem, with the shipped
+pair, and with a model made of it that thinks and calls functions (clients_models.py). Prints a line per check and exits with 1 if one failed.
+`./dev clients` runs those that install quickly.
 """
 import argparse
 import json
@@ -19,13 +20,15 @@ import urllib.error
 import urllib.request
 
 sys.dont_write_bytecode = True  # Nothing is written into the repository.
+import clients_models  # noqa: E402
 import comparison as lib  # noqa: E402
 import serving  # noqa: E402
 
 KEY = "check"
-PACKAGES = [("openai", "openai", "openai"), ("metrics", "prometheus_client", "prometheus_client"), ("litellm", "litellm", "litellm"),
+# The name of a check, the package, what it is imported by, and what it lacks.
+PACKAGES = [("openai", "openai", "openai"), ("metrics", "prometheus_client", "prometheus_client"), ("litellm", "litellm", "litellm, mcp", "mcp"),
             ("langchain", "langchain-openai", "langchain_openai"), ("instructor", "instructor", "instructor")]
-CLIENTS = ",".join([*(name for name, _, _ in PACKAGES), "curl", "llm", "lm-eval", "router", "schema"])
+CLIENTS = ",".join([*(entry[0] for entry in PACKAGES), "curl", "llm", "lm-eval", "router", "schema"])
 FULL = ["--max-batch", "1", "--max-waiting", "0"]
 
 
@@ -213,27 +216,34 @@ def main():
     args = parser.parse_args()
     checks, wanted = Checks(), args.only.split(",")
     options = ["--threads", "2", "--kv-memory", "64M", "--api-key", KEY, "--model-name", "story"]
-    worker = os.path.join(lib.BENCHMARKS, "clients_worker.py")
-    with serving.Server(args.bin, options) as server, serving.Server(args.bin, [*options, *FULL]) as full:
-        variables = {"TANDEM_URL": server.url(), "TANDEM_FULL_URL": full.url(), "TANDEM_KEY": KEY}
-        for name, package, probe in PACKAGES:
-            python = client_python(args.venvs, package, probe) if name in wanted else None
-            if python is not None:
-                checks.run(package, [python, worker, name], variables)
-        if "curl" in wanted:
-            check_curl(checks, server)
-        if "llm" in wanted:
-            check_llm(checks, server, args.venvs)
-        if "lm-eval" in wanted:
-            check_lm_eval(checks, server, args.venvs)
-        if "router" in wanted:
-            check_router(checks, args.bin, args.venvs)
-        if "schema" in wanted:
-            check_schema(checks, server, args.venvs, args.examples)
-        for one in (server, full):
-            status = one.stop()
-            checks.report("the server ends with 0 and without an error", status == 0 and "[error]" not in one.log(), one.log()[-2000:])
+    with serving.tempfile.TemporaryDirectory(prefix="tandem_thinking_") as folder, serving.Server(args.bin, options) as server, \
+            serving.Server(args.bin, [*options, *FULL]) as full:
+        clients_models.make_thinking_model(serving.TARGET, folder)
+        with serving.Server(args.bin, [*options, "--target", folder, "--drafter", "ngram"]) as calls:
+            check_all(checks, wanted, args, server, full, calls)
     sys.exit(1 if checks.failed else 0)
+
+
+def check_all(checks, wanted, args, server, full, calls):
+    worker = os.path.join(lib.BENCHMARKS, "clients_worker.py")
+    variables = {"TANDEM_URL": server.url(), "TANDEM_FULL_URL": full.url(), "TANDEM_CALLS_URL": calls.url(), "TANDEM_KEY": KEY}
+    for name, package, probe, *others in PACKAGES:
+        python = client_python(args.venvs, package, probe, *others) if name in wanted else None
+        if python is not None:
+            checks.run(package, [python, worker, name], variables)
+    if "curl" in wanted:
+        check_curl(checks, server)
+    if "llm" in wanted:
+        check_llm(checks, server, args.venvs)
+    if "lm-eval" in wanted:
+        check_lm_eval(checks, server, args.venvs)
+    if "router" in wanted:
+        check_router(checks, args.bin, args.venvs)
+    if "schema" in wanted:
+        check_schema(checks, server, args.venvs, args.examples)
+    for one in (server, full, calls):
+        status = one.stop()
+        checks.report("the server ends with 0 and without an error", status == 0 and "[error]" not in one.log(), one.log()[-2000:])
 
 
 if __name__ == "__main__":

@@ -28,9 +28,13 @@ def fail(text):
 
 
 def outside_repository(path):
-    """`path` made absolute; ends the program if it lies in the repository, which these scripts never write to."""
+    """`path` made absolute; ends the program if it lies in the repository, which these scripts never write to but below build/."""
     path = os.path.abspath(path)
-    if os.path.commonpath([os.path.realpath(path), os.path.realpath(ROOT)]) == os.path.realpath(ROOT):
+
+    def is_below(folder):
+        return os.path.commonpath([os.path.realpath(path), os.path.realpath(folder)]) == os.path.realpath(folder)
+
+    if is_below(ROOT) and not is_below(os.path.join(ROOT, "build")):
         fail(f"{path} is inside the repository; name a folder outside of it")
     return path
 

@@ -131,8 +131,7 @@ void ReadMessage(const Json& object, const std::string& path, RequestFields* par
   messages->push_back(std::move(message));
 }
 
-void ReadChatInput(RequestFields* fields, ChatInput* chat) {
-  ReadMessages(fields, &chat->messages);
+void ReadTemplateVariables(RequestFields* fields, ChatInput* chat) {
   if (const Json* kwargs = fields->Find("chat_template_kwargs"); kwargs != nullptr) {
     if (kwargs->is_object()) {
       chat->kwargs = *kwargs;
@@ -140,6 +139,11 @@ void ReadChatInput(RequestFields* fields, ChatInput* chat) {
       fields->FailNot("chat_template_kwargs", *kwargs, "an object of variables of the template");
     }
   }
+}
+
+void ReadChatInput(RequestFields* fields, ChatInput* chat) {
+  ReadMessages(fields, &chat->messages);
+  ReadTemplateVariables(fields, chat);
   std::string effort;
   fields->Read("reasoning_effort", &effort);
   if (!effort.empty()) chat->kwargs["reasoning_effort"] = effort;

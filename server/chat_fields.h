@@ -25,6 +25,9 @@ nlohmann::ordered_json ReadFunctionCall(RequestFields* function);
 // JSON says, as templates expect it. Errors are remembered by `fields`.
 void ReadChatInput(RequestFields* fields, ChatInput* chat);
 
+// "chat_template_kwargs", one of them.
+void ReadTemplateVariables(RequestFields* fields, ChatInput* chat);
+
 // One message of that list: `object`, which errors call `path`.
 void ReadMessage(const nlohmann::json& object, const std::string& path, RequestFields* fields,
                  nlohmann::ordered_json* messages);

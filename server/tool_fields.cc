@@ -47,6 +47,27 @@ OrderedJson SchemaOf(const OrderedJson& function) {
   return schema;
 }
 
+// The schema whose objects have no properties but those that they name, unless they say otherwise:
+// models that must call would write others without end. Parts of an allOf name each other's.
+OrderedJson Closed(OrderedJson schema) {
+  if (schema.is_array()) {
+    for (OrderedJson& element : schema) element = Closed(std::move(element));
+  }
+  if (!schema.is_object()) return schema;
+  for (const char* one : {"items", "additionalProperties", "anyOf", "oneOf", "prefixItems"}) {
+    if (schema.contains(one)) schema[one] = Closed(std::move(schema[one]));
+  }
+  for (const char* many : {"properties", "$defs", "definitions"}) {
+    if (!schema.contains(many) || !schema[many].is_object()) continue;
+    for (OrderedJson& inner : schema[many]) inner = Closed(std::move(inner));
+  }
+  const bool says_which = absl::c_any_of(
+      std::array{"additionalProperties", "patternProperties", "unevaluatedProperties", "allOf"},
+      [&](const char* keyword) { return schema.contains(keyword); });
+  if (schema.contains("properties") && !says_which) schema["additionalProperties"] = false;
+  return schema;
+}
+
 // The parameters whose types the form of calls does not show.
 CallableFunction CallableOf(const ToolFunction& function, const ToolFormat& format) {
   CallableFunction callable{.name = function.name};
@@ -248,7 +269,9 @@ class ToolReader {
     OrderedJson tags = OrderedJson::array();
     for (size_t i = 0; i < functions_.size(); ++i) {
       const bool may_come = named_.empty() || functions_[i].name == named_;
-      if (may_come) tags.push_back(TagOf(i, options, /*keeps_schema=*/true));
+      if (!may_come) continue;
+      functions_[i].schema = Closed(std::move(functions_[i].schema));
+      tags.push_back(TagOf(i, options, /*keeps_schema=*/true));
     }
     SetConstraint("tool_choice", RequiredCalls(options, std::move(tags)), request);
   }

@@ -187,6 +187,21 @@ TEST(ToolFields, CallsThatMustComeKeepToTheirSchemas) {
   }
 }
 
+// Strict or not.
+TEST(ToolFields, CallsThatMustComeHaveNamedArgumentsAlone) {
+  const auto request = ToolChat(R"("tool_choice": "required", "tools": [{"type": "function",
+      "function": {"name": "f", "parameters": {"type": "object", "properties": {
+        "a": {"type": "array", "items": {"properties": {"b": {}}}},
+        "c": {"type": "object"}, "d": {"properties": {"e": {}}, "additionalProperties": true},
+        "g": {"allOf": [{"properties": {"h": {}}}]}}}}}])");
+  ASSERT_TRUE(request.ok()) << request.status();
+  const Json tag = Json::parse(request->options.constraint->text)["tags"][0];
+  EXPECT_EQ(tag["content"]["json_schema"], Json::parse(R"({"type": "object", "properties": {
+        "a": {"type": "array", "items": {"properties": {"b": {}}, "additionalProperties": false}},
+        "c": {"type": "object"}, "d": {"properties": {"e": {}}, "additionalProperties": true},
+        "g": {"allOf": [{"properties": {"h": {}}}]}}, "additionalProperties": false})"));
+}
+
 TEST(ToolFields, StrictFunctionsAreHeldToTheirSchemasAtWill) {
   const std::string tool = R"("tools": [{"type": "function", "function": {"name": "f",
       "strict": true, "parameters": {"properties": {"z": {"type": "integer"}}}}}])";

@@ -233,6 +233,24 @@ class ChatPage(PageCase):
         self.assertEqual(page.text('tokens'), '8')
         self.assertTrue(all('status of 401' in words for words in page.complaints()))
 
+    # With every other token, coloured as they are.
+    def test_shows_what_a_model_thinks(self):
+        from page_world import THINKING, Server, make_talker
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        make_talker(pathlib.Path(folder), THINKING)
+        server = Server(self.program, folder, '--model-name', 'thinker')
+        self.addCleanup(server.close)
+        page = self.page
+        page.open(server.origin)
+        for name, value in SETTINGS.items():
+            page.set(name, value)
+        page.keep_requests()
+        self.say('Who was the king?')
+        self.assertGreater(len(self.answer()), 60)
+        first = self.answer()
+        self.say('And then?')
+        self.assertEqual(self.messages()[1], assistant(first))
+
     # Whatever a model writes: the stream is made up here.
     def test_takes_words_as_words(self):
         page = self.page

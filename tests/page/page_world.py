@@ -21,15 +21,17 @@ STORYTELLER = MODELS / 'storyteller-7m'
 CHATML = ("{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + "
           "message['content'] + '<|im_end|>' + '\n' }}{% endfor %}"
           "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}")
+# The answer begins within what is thought.
+THINKING = CHATML.replace("assistant\n", "assistant\n<think>\n")
 
 
-def make_talker(folder):
+def make_talker(folder, template=CHATML):
     """The storyteller in a folder of its own, with a chat template: it was never taught to talk."""
     for file in STORYTELLER.iterdir():
         if file.name != 'tokenizer_config.json':
             (folder / file.name).symlink_to(file)
     config = json.loads((STORYTELLER / 'tokenizer_config.json').read_text(encoding='utf-8'))
-    config['chat_template'] = CHATML
+    config['chat_template'] = template
     (folder / 'tokenizer_config.json').write_text(json.dumps(config), encoding='utf-8')
 
 
