@@ -42,8 +42,8 @@ enum class ExpertRule {
 // A part of a layer under its name in a checkpoint, and under the one that Transformer reads
 // (arranged_weights.h).
 struct RenamedPart {
-  absl::string_view stored;
-  absl::string_view name;
+  const char* stored;
+  const char* name;
 };
 
 // A key of config.json that only some families have: one that is read (no neutral), or one of which
