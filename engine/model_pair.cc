@@ -167,6 +167,8 @@ bool IsSelf(const std::string& draft) {
   return draft == kSelf || absl::StartsWith(draft, absl::StrCat(kSelf, ":"));
 }
 
+bool HasExactActivations(const EngineOptions& options) { return options.compute == "f32"; }
+
 // The target's own weights in another format. Its files are mapped once more, and lie in memory
 // once.
 absl::StatusOr<std::unique_ptr<Transformer>> LoadSelf(const EngineOptions& options,
@@ -184,6 +186,7 @@ absl::StatusOr<std::unique_ptr<Transformer>> LoadSelf(const EngineOptions& optio
   return Transformer::Load(options.target, backend,
                            {.quantized = format,
                             .which = Transformer::Quantize::kAll,
+                            .has_exact_activations = HasExactActivations(options),
                             .packed_folder = options.packed_weights});
 }
 
@@ -209,6 +212,8 @@ absl::StatusOr<ModelPair> ModelPair::Load(const EngineOptions& options,
                    ValueOf(kQuantizations, "quantize", options.quantize));
   ASSIGN_OR_RETURN(pair.target, Transformer::Load(options.target, pair.backend.get(),
                                                   {.quantized = quantized,
+                                                   .has_exact_activations =
+                                                       HasExactActivations(options),
                                                    .packed_folder = options.packed_weights}));
   RETURN_IF_ERROR(CheckCompute(options, *pair.target, options.target));
   if (pair.tokenizer->vocab_size() > pair.target->vocab_size()) {
@@ -229,6 +234,8 @@ absl::StatusOr<ModelPair> ModelPair::Load(const EngineOptions& options,
                      ValueOf(kQuantizations, "draft_quantize", options.draft_quantize));
     ASSIGN_OR_RETURN(pair.draft, Transformer::Load(options.draft, pair.backend.get(),
                                                    {.quantized = draft_quantized,
+                                                    .has_exact_activations =
+                                                        HasExactActivations(options),
                                                     .packed_folder = options.packed_weights}));
     RETURN_IF_ERROR(CheckCompute(options, *pair.draft, options.draft));
     ASSIGN_OR_RETURN(pair.vocabulary, MakeVocabularyMap(options, pair));

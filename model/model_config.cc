@@ -17,8 +17,10 @@
 #include "base/status_macros.h"
 #include "model/config_keys.h"
 #include "model/config_limits.h"
+#include "model/formats/config_fields.h"
 #include "model/formats/gguf.h"
 #include "model/formats/json_text.h"
+#include "model/formats/quantization_config.h"
 #include "model/gguf_config.h"
 
 namespace tandem {
@@ -51,76 +53,6 @@ constexpr Family kFamilies[] = {
     {"mistral", "MistralForCausalLM", 8, 0, false, false, false, false, WindowRule::kEveryLayer},
     {"qwen2", "Qwen2ForCausalLM", 32, 0, false, true, false, false, WindowRule::kUpperLayers},
     {"qwen3", "Qwen3ForCausalLM", 32, 128, true, false, false, true, WindowRule::kUpperLayers},
-};
-
-// The keys of one JSON object of a file. Errors name the file, the key, what was found and what is
-// allowed. A key that is null counts as absent, as in the reference.
-class Fields {
- public:
-  Fields(const json& object, std::string file, std::string prefix = "")
-      : object_(object), file_(std::move(file)), prefix_(std::move(prefix)) {}
-
-  const json* Find(absl::string_view key) const {
-    const auto found = object_.find(std::string(key));
-    return found == object_.end() || found->is_null() ? nullptr : &*found;
-  }
-  // Whether the key is there, null included.
-  bool Has(absl::string_view key) const { return object_.contains(std::string(key)); }
-  const json& object() const { return object_; }
-
-  absl::Status Wrong(absl::string_view key, absl::string_view allowed) const {
-    const json* const value = Find(key);
-    return absl::InvalidArgumentError(absl::StrCat(file_, ": ", prefix_, key, ": found ",
-                                                   value != nullptr ? Shown(*value)
-                                                   : Has(key)       ? "null"
-                                                                    : "nothing",
-                                                   ", allowed: ", allowed));
-  }
-
-  // An integer in [least, most]; `if_absent` where there is none, or an error without one.
-  absl::StatusOr<int> Int(absl::string_view key, int least, int most,
-                          std::optional<int> if_absent = std::nullopt) const {
-    const json* const value = Find(key);
-    if (value == nullptr && if_absent.has_value()) return *if_absent;
-    if (value != nullptr && value->is_number_unsigned()) {
-      const uint64_t number = value->get<uint64_t>();
-      if (number >= static_cast<uint64_t>(least) && number <= static_cast<uint64_t>(most)) {
-        return static_cast<int>(number);
-      }
-    }
-    return Wrong(key, absl::StrCat("an integer from ", least, " to ", most));
-  }
-
-  // A number in [least, most], or an error.
-  absl::StatusOr<double> Number(absl::string_view key, double least, double most,
-                                std::optional<double> if_absent = std::nullopt) const {
-    const json* const value = Find(key);
-    if (value == nullptr && if_absent.has_value()) return *if_absent;
-    if (value != nullptr && value->is_number()) {
-      const double number = value->get<double>();
-      if (number >= least && number <= most) return number;
-    }
-    return Wrong(key, absl::StrCat("a number from ", least, " to ", most));
-  }
-
-  absl::StatusOr<bool> Bool(absl::string_view key, bool if_absent) const {
-    const json* const value = Find(key);
-    if (value == nullptr) return if_absent;
-    if (!value->is_boolean()) return Wrong(key, "true or false");
-    return value->get<bool>();
-  }
-
-  // A key that says how to compute something of which only one way is implemented here.
-  absl::Status Only(absl::string_view key, const json& allowed) const {
-    const json* const value = Find(key);
-    if (value == nullptr || *value == allowed) return absl::OkStatus();
-    return Wrong(key, Shown(allowed));
-  }
-
- private:
-  const json& object_;
-  std::string file_;
-  std::string prefix_;  // of the object's keys, "rope_scaling."
 };
 
 // No key may be there that would change the result and is not known here.
@@ -385,12 +317,6 @@ absl::StatusOr<std::vector<TokenId>> ReadEosIds(const Fields& fields, int vocab_
   return ids;
 }
 
-absl::Status CheckIsNotQuantized(const Fields& config) {
-  if (config.Find("quantization_config") == nullptr) return absl::OkStatus();
-  return config.Wrong("quantization_config",
-                      "nothing: of quantised models those in GGUF files are read");
-}
-
 absl::StatusOr<JsonDocument> ParseObject(absl::string_view text, const std::string& file) {
   ASSIGN_OR_RETURN(JsonDocument parsed, ParseJsonDocument(text, file));
   if (!parsed->is_object()) {
@@ -444,7 +370,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view text, const std::
   RETURN_IF_ERROR(ReadLayers(config, *family, &model));
   RETURN_IF_ERROR(ReadWindows(config, *family, &model));
   RETURN_IF_ERROR(ReadRope(config, file, &model));
-  RETURN_IF_ERROR(CheckIsNotQuantized(config));
+  RETURN_IF_ERROR(ParseQuantization(*parsed, file).status());
   RETURN_IF_ERROR(CheckKeys(config));
   ASSIGN_OR_RETURN(model.eos_token_ids, ReadEosIds(config, model.vocab_size));
   if (generation_text.has_value()) {

@@ -30,6 +30,9 @@ class Transformer final : public LanguageModel {
     // head.
     std::optional<DType> quantized{};
     Quantize which = Quantize::kFloats;
+    // Whether a quantised checkpoint's matrices become floats, because products with blocks round
+    // activations. They do anyway where they are to be quantised to something else.
+    bool has_exact_activations = false;
     // Where packed weights are cached (packed_file.h) if the backend's memory is the host's; empty
     // for nowhere. Models whose files are smaller than this are packed by their first pass instead.
     std::string packed_folder{};

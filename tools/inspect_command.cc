@@ -41,6 +41,7 @@ struct Inspection {
   ModelConfig config;
   int64_t parameters = 0;
   int64_t weight_bytes = 0;
+  std::string quantization;  // Weights::quantization
   std::map<std::string, int> tensors_by_dtype;
   int64_t bytes_read_per_token = 0;
   int64_t kv_bytes_per_token = 0;
@@ -60,7 +61,7 @@ int64_t BytesOf(const ConstMatrixView& matrix) {
 // Adds up the tensors that the configuration asks for; each must be there, with its shape.
 absl::Status CountTensors(const Weights& weights, Inspection* inspection) {
   for (const TensorSpec& tensor : TensorsOf(inspection->config)) {
-    ASSIGN_OR_RETURN(const ConstMatrixView view, weights.Get(tensor.name, tensor.shape));
+    ASSIGN_OR_RETURN(const ConstMatrixView view, weights.Describe(tensor.name, tensor.shape));
     const int64_t bytes = BytesOf(view);
     ++inspection->tensors_by_dtype[NameOf(view.dtype)];
     inspection->parameters += tensor.num_elements();
@@ -77,6 +78,7 @@ absl::StatusOr<Inspection> Inspect(const InspectFlags& flags) {
   const ModelConfig& c = inspection.config;
   ASSIGN_OR_RETURN(const std::unique_ptr<Weights> weights, Weights::Open(path));
   RETURN_IF_ERROR(CountTensors(*weights, &inspection));
+  inspection.quantization = weights->quantization();
   ASSIGN_OR_RETURN(const std::string tokenizer_file, Tokenizer::FileOf(path));
   if (!tokenizer_file.empty()) {
     ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, Tokenizer::Load(path));
@@ -123,6 +125,8 @@ OrderedJson ToJson(const InspectFlags& flags, const Inspection& inspection) {
       {"parameters", inspection.parameters},
       {"weight_bytes", inspection.weight_bytes},
       {"tensors_by_dtype", inspection.tensors_by_dtype},
+      {"quantization", inspection.quantization.empty() ? OrderedJson(nullptr)
+                                                       : OrderedJson(inspection.quantization)},
       {"bytes_read_per_token", inspection.bytes_read_per_token},
       {"kv_cache", flags.kv_cache},
       {"kv_bytes_per_token", inspection.kv_bytes_per_token},
@@ -167,6 +171,7 @@ std::string ToText(const InspectFlags& flags, const Inspection& inspection) {
   text += line("context", absl::StrCat(c.context_length, " tokens"));
   text += line("parameters", absl::StrFormat("%.2f million", inspection.parameters * 1e-6));
   text += line("weights", absl::StrFormat("%.2f MB: %s", inspection.weight_bytes * 1e-6, dtypes));
+  if (!inspection.quantization.empty()) text += line("quantised", inspection.quantization);
   text += line("reads per token",
                absl::StrFormat("%.2f MB of matrices", inspection.bytes_read_per_token * 1e-6));
   text += line("cache per token",
