@@ -72,9 +72,11 @@ class TransformerLoader {
   absl::StatusOr<ConstMatrixView> Matrix(const std::string& name, int64_t rows, int64_t cols) {
     used_.insert(name);
     model_.num_parameters_ += rows * cols;
-    ASSIGN_OR_RETURN(const ConstMatrixView matrix,
-                     packed_ == nullptr ? model_.weights_->Get(name, {rows, cols})
-                                        : model_.weights_->Describe(name, {rows, cols}));
+    ASSIGN_OR_RETURN(ConstMatrixView matrix, model_.weights_->Describe(name, {rows, cols}));
+    if (packed_ == nullptr) {
+      if (model_.weights_->IsMade(name)) RETURN_IF_ERROR(CheckMemoryFor(name, matrix));
+      ASSIGN_OR_RETURN(matrix, model_.weights_->Get(name, {rows, cols}));
+    }
     if (quantized_.has_value() && which_ == Transformer::Quantize::kFloats &&
         IsBlocks(matrix.dtype)) {
       return absl::InvalidArgumentError(absl::StrCat(
@@ -82,6 +84,16 @@ class TransformerLoader {
           model_.weights_->Where(name), " is quantised to ", NameOf(matrix.dtype), " already"));
     }
     return matrix;
+  }
+
+  // Whether a matrix that is made can be packed, too: what does not fit is refused, not killed.
+  absl::Status CheckMemoryFor(const std::string& name, const ConstMatrixView& matrix) const {
+    const int64_t bytes = matrix.rows * static_cast<int64_t>(RowBytes(matrix.dtype, matrix.cols));
+    const std::optional<int64_t> available = AvailableMemoryBytes();
+    if (!available.has_value() || 2 * bytes <= *available) return absl::OkStatus();
+    return absl::ResourceExhaustedError(
+        absl::StrCat("memory: ", 2 * bytes, " bytes are wanted to make and pack ",
+                     model_.weights_->Where(name), ", and ", *available, " are available"));
   }
 
   // To what a matrix is quantised when `wanted` is asked for; nothing if it stays as it is.
@@ -176,6 +188,7 @@ class TransformerLoader {
           return model_.weights_->IsMade(tensor);
         })) {
       ASSIGN_OR_RETURN(*weight, model_.backend_->Pack(parts, order, format));
+      model_.bytes_packed_at_load_ += weight->data.size_bytes();
       for (const std::string& tensor : tensors) model_.weights_->Forget(tensor);
       return absl::OkStatus();
     }
