@@ -97,11 +97,14 @@ absl::StatusOr<std::unique_ptr<VocabularyMap>> MakeVocabularyMap(const EngineOpt
       " and ", num_draft - num_paired, " of the draft's ", num_draft, " have no counterpart"));
 }
 
-// Memory that first passes will take.
-int64_t BytesToPack(const ModelPair& pair) {
+// Memory that first passes will take; on the host also that which loading took, since what was
+// available was told before.
+int64_t BytesToPack(const ModelPair& pair, bool on_host) {
   int64_t bytes = 0;
   for (const Transformer* model : {pair.target.get(), pair.draft.get()}) {
-    if (model != nullptr) bytes += static_cast<int64_t>(model->bytes_to_pack());
+    if (model == nullptr) continue;
+    bytes += static_cast<int64_t>(model->bytes_to_pack());
+    if (on_host) bytes += static_cast<int64_t>(model->bytes_packed_at_load());
   }
   return bytes;
 }
@@ -119,7 +122,7 @@ absl::Status MakeCaches(const EngineOptions& options, std::optional<int64_t> hos
   }
   const std::optional<int64_t> on_device = pair->backend->free_memory_bytes();
   const std::optional<int64_t> available = on_device.has_value() ? on_device : host_memory;
-  const int64_t to_pack = BytesToPack(*pair);
+  const int64_t to_pack = BytesToPack(*pair, !on_device.has_value());
   const int64_t left = std::max<int64_t>(0, available.value_or(kGuessedMemory) - to_pack);
   const int64_t memory =
       options.kv_memory_bytes > 0 ? options.kv_memory_bytes : left / kDefaultShareOfFreeMemory;
@@ -167,6 +170,8 @@ bool IsSelf(const std::string& draft) {
   return draft == kSelf || absl::StartsWith(draft, absl::StrCat(kSelf, ":"));
 }
 
+bool HasExactActivations(const EngineOptions& options) { return options.compute == "f32"; }
+
 // The target's own weights in another format. Its files are mapped once more, and lie in memory
 // once.
 absl::StatusOr<std::unique_ptr<Transformer>> LoadSelf(const EngineOptions& options,
@@ -184,6 +189,7 @@ absl::StatusOr<std::unique_ptr<Transformer>> LoadSelf(const EngineOptions& optio
   return Transformer::Load(options.target, backend,
                            {.quantized = format,
                             .which = Transformer::Quantize::kAll,
+                            .has_exact_activations = HasExactActivations(options),
                             .packed_folder = options.packed_weights});
 }
 
@@ -209,6 +215,8 @@ absl::StatusOr<ModelPair> ModelPair::Load(const EngineOptions& options,
                    ValueOf(kQuantizations, "quantize", options.quantize));
   ASSIGN_OR_RETURN(pair.target, Transformer::Load(options.target, pair.backend.get(),
                                                   {.quantized = quantized,
+                                                   .has_exact_activations =
+                                                       HasExactActivations(options),
                                                    .packed_folder = options.packed_weights}));
   RETURN_IF_ERROR(CheckCompute(options, *pair.target, options.target));
   if (pair.tokenizer->vocab_size() > pair.target->vocab_size()) {
@@ -229,6 +237,8 @@ absl::StatusOr<ModelPair> ModelPair::Load(const EngineOptions& options,
                      ValueOf(kQuantizations, "draft_quantize", options.draft_quantize));
     ASSIGN_OR_RETURN(pair.draft, Transformer::Load(options.draft, pair.backend.get(),
                                                    {.quantized = draft_quantized,
+                                                    .has_exact_activations =
+                                                        HasExactActivations(options),
                                                     .packed_folder = options.packed_weights}));
     RETURN_IF_ERROR(CheckCompute(options, *pair.draft, options.draft));
     ASSIGN_OR_RETURN(pair.vocabulary, MakeVocabularyMap(options, pair));

@@ -138,6 +138,8 @@ class ArrangedWeights : public Weights {
     copies_.erase(found->first);
   }
 
+  bool IsMade(std::string_view name) const override { return stored_->IsMade(Find(name).stored); }
+  std::string quantization() const override { return stored_->quantization(); }
   std::vector<std::string> files() const override { return stored_->files(); }
   bool is_arranged() const override { return true; }
   std::vector<std::string> names() const override {

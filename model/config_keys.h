@@ -8,6 +8,7 @@ namespace {
 // Keys that model_config.cc reads.
 constexpr const char* kReadKeys[] = {"architectures",
                                      "attention_bias",
+                                     "compression_config",
                                      "eos_token_id",
                                      "head_dim",
                                      "hidden_act",

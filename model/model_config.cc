@@ -16,11 +16,12 @@
 #include "base/hash_map.h"
 #include "base/mapped_file.h"
 #include "base/status_macros.h"
-#include "model/config_fields.h"
 #include "model/config_keys.h"
 #include "model/config_limits.h"
+#include "model/formats/config_fields.h"
 #include "model/formats/gguf.h"
 #include "model/formats/json_text.h"
+#include "model/formats/quantization_config.h"
 #include "model/gguf_config.h"
 #include "model/model_families.h"
 #include "model/read_rope.h"
@@ -352,12 +353,6 @@ absl::StatusOr<std::vector<TokenId>> ReadEosIds(const ConfigFields& fields, int 
   return ids;
 }
 
-absl::Status CheckIsNotQuantized(const ConfigFields& config) {
-  if (config.Find("quantization_config") == nullptr) return absl::OkStatus();
-  return config.Wrong("quantization_config",
-                      "nothing: of quantised models those in GGUF files are read");
-}
-
 absl::StatusOr<JsonDocument> ParseObject(absl::string_view text, const std::string& file) {
   ASSIGN_OR_RETURN(JsonDocument parsed, ParseJsonDocument(text, file));
   if (!parsed->is_object()) {
@@ -431,7 +426,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view text, const std::
   ASSIGN_OR_RETURN(const bool ties,
                    whole.Bool("tie_word_embeddings", family.defaults.ties_embeddings));
   ASSIGN_OR_RETURN(model.tied_embeddings, config.Bool("tie_word_embeddings", ties));
-  RETURN_IF_ERROR(CheckIsNotQuantized(whole));
+  RETURN_IF_ERROR(ParseQuantization(*parsed, file).status());
   RETURN_IF_ERROR(CheckKeys(config, family));
   RETURN_IF_ERROR(ReadEnds(whole, config, generation_text, generation_file, &model));
   return model;

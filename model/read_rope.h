@@ -3,7 +3,7 @@
 #define TANDEM_MODEL_READ_ROPE_H_
 
 #include "absl/status/status.h"
-#include "model/config_fields.h"
+#include "model/formats/config_fields.h"
 #include "model/model_config.h"
 #include "model/model_families.h"
 

@@ -31,6 +31,9 @@ class Transformer final : public LanguageModel {
     // head.
     std::optional<DType> quantized{};
     Quantize which = Quantize::kFloats;
+    // Whether a quantised checkpoint's matrices become floats, because products with blocks round
+    // activations. They do anyway where they are to be quantised to something else.
+    bool has_exact_activations = false;
     // Where packed weights are cached (packed_file.h) if the backend's memory is the host's; empty
     // for nowhere. Models whose files are smaller than this are packed by their first pass instead.
     std::string packed_folder{};
@@ -59,6 +62,8 @@ class Transformer final : public LanguageModel {
   size_t bytes_read_per_pass() const;
   // Memory that the first pass will take for packed weights.
   size_t bytes_to_pack() const;
+  // The backend's memory that loading took for weights that it packed.
+  size_t bytes_packed_at_load() const { return bytes_packed_at_load_; }
   int64_t num_parameters() const { return num_parameters_; }
   // The dtype of the weight matrices; of the first layer's, should they differ.
   DType dtype() const { return layers_.front().qkv.front().dtype; }
@@ -149,6 +154,7 @@ class Transformer final : public LanguageModel {
   PackedFile packed_;                       // mapped, too, if weights are read from it
   bool is_unread_ = false;                  // and no pass has read it yet
   int64_t num_parameters_ = 0;
+  size_t bytes_packed_at_load_ = 0;
   std::vector<std::byte> quantized_embedding_;  // where the files' is not what is wanted
   Buffer embedding_storage_;
   ConstMatrixView embedding_;  // [vocab, hidden]

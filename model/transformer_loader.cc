@@ -85,9 +85,11 @@ class TransformerLoader {
   absl::StatusOr<ConstMatrixView> Matrix(const std::string& name, int64_t rows, int64_t cols) {
     used_.insert(name);
     model_.num_parameters_ += rows * cols;
-    ASSIGN_OR_RETURN(const ConstMatrixView matrix,
-                     packed_ == nullptr ? model_.weights_->Get(name, {rows, cols})
-                                        : model_.weights_->Describe(name, {rows, cols}));
+    ASSIGN_OR_RETURN(ConstMatrixView matrix, model_.weights_->Describe(name, {rows, cols}));
+    if (packed_ == nullptr) {
+      if (model_.weights_->IsMade(name)) RETURN_IF_ERROR(CheckMemoryFor(name, matrix));
+      ASSIGN_OR_RETURN(matrix, model_.weights_->Get(name, {rows, cols}));
+    }
     if (quantized_.has_value() && which_ == Transformer::Quantize::kFloats &&
         IsBlocks(matrix.dtype)) {
       return absl::InvalidArgumentError(absl::StrCat(
@@ -95,6 +97,16 @@ class TransformerLoader {
           model_.weights_->Where(name), " is quantised to ", NameOf(matrix.dtype), " already"));
     }
     return matrix;
+  }
+
+  // Whether a matrix that is made can be packed, too: what does not fit is refused, not killed.
+  absl::Status CheckMemoryFor(const std::string& name, const ConstMatrixView& matrix) const {
+    const int64_t bytes = matrix.rows * static_cast<int64_t>(RowBytes(matrix.dtype, matrix.cols));
+    const std::optional<int64_t> available = AvailableMemoryBytes();
+    if (!available.has_value() || 2 * bytes <= *available) return absl::OkStatus();
+    return absl::ResourceExhaustedError(
+        absl::StrCat("memory: ", 2 * bytes, " bytes are wanted to make and pack ",
+                     model_.weights_->Where(name), ", and ", *available, " are available"));
   }
 
   // To what a matrix is quantised when `wanted` is asked for; nothing if it stays as it is.
@@ -110,7 +122,7 @@ class TransformerLoader {
     ASSIGN_OR_RETURN(const ConstMatrixView matrix,
                      Matrix(name, model_.config_.vocab_size, model_.config_.hidden_size));
     const std::optional<DType> format = FormatOf(matrix, kHeadFormat);
-    if (!format.has_value()) return model_.weights_->Get(name, {matrix.rows, matrix.cols});
+    if (!format.has_value()) return EmbeddingInPlace(name, matrix);
     ConstMatrixView quantized(nullptr, *format, matrix.rows, matrix.cols, matrix.cols);
     const std::string entry = absl::StrCat(name, " rows ", NameOf(*format));
     if (packed_ != nullptr) {
@@ -127,6 +139,20 @@ class TransformerLoader {
     if (writer_ != nullptr) RETURN_IF_ERROR(writer_->Add(entry, model_.quantized_embedding_));
     quantized.data = model_.quantized_embedding_.data();
     return quantized;
+  }
+
+  // The embedding as the files have it.
+  absl::StatusOr<ConstMatrixView> EmbeddingInPlace(const std::string& name,
+                                                   const ConstMatrixView& described) {
+    ASSIGN_OR_RETURN(ConstMatrixView matrix,
+                     model_.weights_->Get(name, {described.rows, described.cols}));
+    if (!model_.weights_->IsMade(name)) return matrix;
+    const auto* const bytes = static_cast<const std::byte*>(matrix.data);
+    model_.quantized_embedding_.assign(bytes,
+                                       bytes + matrix.rows * RowBytes(matrix.dtype, matrix.cols));
+    matrix.data = model_.quantized_embedding_.data();
+    model_.weights_->Forget(name);
+    return matrix;
   }
 
   absl::StatusOr<std::vector<float>> HostVector(const std::string& name, int64_t size) {
@@ -170,8 +196,13 @@ class TransformerLoader {
       return writer_->Add(
           entry, {static_cast<const std::byte*>(packed.data.data()), packed.data.size_bytes()});
     }
-    if (packs_now_) {
+    // What was made in memory leaves it at once.
+    const bool is_made = std::any_of(tensors.begin(), tensors.end(), [&](const std::string& tensor) {
+      return model_.weights_->IsMade(tensor);
+    });
+    if (packs_now_ || is_made) {
       ASSIGN_OR_RETURN(*weight, model_.backend_->Pack(parts, order, format));
+      model_.bytes_packed_at_load_ += weight->data.size_bytes();
       for (const std::string& tensor : tensors) model_.weights_->Forget(tensor);
       return absl::OkStatus();
     }
@@ -220,12 +251,34 @@ class TransformerLoader {
     ASSIGN_OR_RETURN(FoundParts found, FindProjections(prefix, names, outputs, inputs, has_bias));
     for (size_t i = 1; i < names.size(); ++i) {
       if (found.HasOneDType(i, 0)) continue;
+      const bool has_made = std::any_of(
+          found.tensors.begin(), found.tensors.end(),
+          [&](const std::string& tensor) { return model_.weights_->IsMade(tensor); });
+      if (has_made) return PackWidened(&found, order, weight);
       return absl::InvalidArgumentError(
           absl::StrCat(path_, ": ", found.tensors[i], " is ", NameOf(found.parts[i].matrix.dtype),
                        " and ", found.tensors[0], " is ", NameOf(found.parts[0].matrix.dtype),
                        "; they must have one dtype"));
     }
     return Pack(found.parts, order, quantized_, std::move(found.tensors), weight);
+  }
+
+  // Packs parts of a quantised checkpoint that have several dtypes, such as where one of them was
+  // left out of quantising, as f32, which holds them all.
+  absl::Status PackWidened(FoundParts* found, PartOrder order, PackedWeight* weight) {
+    std::vector<std::vector<float>> widened;
+    for (WeightPart& part : found->parts) {
+      const ConstMatrixView matrix = part.matrix;
+      part.matrix = ConstMatrixView(nullptr, DType::kF32, matrix.rows, matrix.cols, matrix.cols);
+      if (packed_ != nullptr) continue;
+      std::vector<float>& floats = widened.emplace_back(int64_t{matrix.rows} * matrix.cols);
+      const auto* row = static_cast<const std::byte*>(matrix.data);
+      for (int r = 0; r < matrix.rows; ++r, row += RowBytes(matrix.dtype, matrix.stride)) {
+        WidenRow(row, matrix.dtype, matrix.cols, floats.data() + int64_t{r} * matrix.cols);
+      }
+      part.matrix.data = floats.data();
+    }
+    return Pack(found->parts, order, quantized_, std::move(found->tensors), weight);
   }
 
   // Packs queries, keys and values: as one product, if they have one dtype.
@@ -380,10 +433,12 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::LoadFrom(const Files& 
 absl::StatusOr<std::unique_ptr<Transformer>> Transformer::LoadPacked(const Files& files,
                                                                      Backend* backend,
                                                                      const LoadOptions& options) {
+  const std::string quantization = files.weights->quantization();
   const std::string how =
       absl::StrCat("quantized ", options.quantized.has_value() ? NameOf(*options.quantized) : "not",
                    options.which == Quantize::kAll ? ", all" : "", ", heads turned ",
-                   files.config.rotary_dim, " of ", files.config.head_dim);
+                   files.config.rotary_dim, " of ", files.config.head_dim,
+                   quantization.empty() ? "" : ", ", quantization);
   ASSIGN_OR_RETURN(const PackedSource source,
                    PackedSource::Of(files.weights->files(), how, options.packed_folder));
   if (source.bytes < options.least_packed_bytes) return nullptr;
@@ -406,7 +461,13 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Load(const std::string
                                                                const LoadOptions& options) {
   Files files{.path = folder, .config = {}, .weights = {}};
   ASSIGN_OR_RETURN(files.config, ReadModelConfig(folder));
-  ASSIGN_OR_RETURN(std::shared_ptr<const Weights> stored, Weights::Open(folder));
+  const bool as_floats = options.has_exact_activations || options.quantized.has_value();
+  ASSIGN_OR_RETURN(
+      std::shared_ptr<const Weights> stored,
+      Weights::Open(folder, as_floats ? QuantizedForm::kFloats : QuantizedForm::kBlocks));
+  if (const std::string quantization = stored->quantization(); !quantization.empty()) {
+    Log(LogLevel::kInfo, absl::StrCat("weights of ", folder, " were quantised: ", quantization));
+  }
   ASSIGN_OR_RETURN(files.weights, ArrangeWeights(std::move(stored), files.config));
   absl::Status not_cached;
   if (!options.packed_folder.empty() && backend->memory_is_host()) {

@@ -43,6 +43,7 @@ struct Inspection {
   ModelConfig config;
   int64_t parameters = 0;
   int64_t weight_bytes = 0;
+  std::string quantization;  // Weights::quantization
   std::map<std::string, int> tensors_by_dtype;
   int64_t bytes_read_per_token = 0;
   int64_t kv_bytes_per_token = 0;
@@ -83,6 +84,7 @@ absl::StatusOr<Inspection> Inspect(const InspectFlags& flags) {
   ASSIGN_OR_RETURN(const std::shared_ptr<const Weights> weights,
                    ArrangeWeights(std::move(stored), c));
   RETURN_IF_ERROR(CountTensors(*weights, &inspection));
+  inspection.quantization = weights->quantization();
   ASSIGN_OR_RETURN(const std::string tokenizer_file, Tokenizer::FileOf(path));
   if (!tokenizer_file.empty()) {
     ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, Tokenizer::Load(path));
@@ -129,6 +131,8 @@ OrderedJson ToJson(const InspectFlags& flags, const Inspection& inspection) {
       {"parameters", inspection.parameters},
       {"weight_bytes", inspection.weight_bytes},
       {"tensors_by_dtype", inspection.tensors_by_dtype},
+      {"quantization", inspection.quantization.empty() ? OrderedJson(nullptr)
+                                                       : OrderedJson(inspection.quantization)},
       {"bytes_read_per_token", inspection.bytes_read_per_token},
       {"kv_cache", flags.kv_cache},
       {"kv_bytes_per_token", inspection.kv_bytes_per_token},
@@ -173,6 +177,7 @@ std::string ToText(const InspectFlags& flags, const Inspection& inspection) {
   text += line("context", absl::StrCat(c.context_length, " tokens"));
   text += line("parameters", absl::StrFormat("%.2f million", inspection.parameters * 1e-6));
   text += line("weights", absl::StrFormat("%.2f MB: %s", inspection.weight_bytes * 1e-6, dtypes));
+  if (!inspection.quantization.empty()) text += line("quantised", inspection.quantization);
   text += line("reads per token",
                absl::StrFormat("%.2f MB of matrices", inspection.bytes_read_per_token * 1e-6));
   text += line("cache per token",

@@ -18,6 +18,7 @@
 #include "kernels/widen_row.h"
 #include "model/formats/gguf.h"
 #include "model/formats/gguf_weights.h"
+#include "model/formats/json_text.h"
 #include "model/formats/weights.h"
 #include "model/gguf_config.h"
 #include "model/model_config.h"
@@ -38,7 +39,7 @@ constexpr int kRowsAtATime = 1024;
 struct Output {
   std::string name;  // in a checkpoint
   std::vector<int64_t> shape;
-  ConstMatrixView source;
+  ConstMatrixView source;  // without data until it is written
   DType dtype = DType::kF32;
 };
 
@@ -67,7 +68,7 @@ absl::StatusOr<std::vector<Output>> PlanOutputs(const ModelConfig& config, const
                                                 DType wanted, QuantizedModel* result) {
   std::vector<Output> outputs;
   for (const TensorSpec& tensor : TensorsOf(config)) {
-    ASSIGN_OR_RETURN(const ConstMatrixView view, weights.Get(tensor.name, tensor.shape));
+    ASSIGN_OR_RETURN(const ConstMatrixView view, weights.Describe(tensor.name, tensor.shape));
     if (IsBlocks(view.dtype)) {
       return absl::InvalidArgumentError(absl::StrCat(weights.Where(tensor.name), ": dtype: found ",
                                                      NameOf(view.dtype),
@@ -122,6 +123,13 @@ absl::Status WriteTensor(const Output& output, const ModelConfig& config, Thread
   return file->Write(GgufHeader::PaddingAfter(written));
 }
 
+// What a configuration says of weights that were quantised is not so of the new ones.
+absl::StatusOr<std::string> WithoutQuantization(const std::string& text, const std::string& path) {
+  ASSIGN_OR_RETURN(nlohmann::ordered_json config, ParseOrderedJson(text, path));
+  const size_t num_erased = config.erase("quantization_config") + config.erase("compression_config");
+  return num_erased == 0 ? text : config.dump(2) + "\n";
+}
+
 // Everything beside the weights.
 absl::Status CopyOtherFiles(const std::string& source, OutputFolder* folder) {
   std::error_code error;
@@ -133,7 +141,11 @@ absl::Status CopyOtherFiles(const std::string& source, OutputFolder* folder) {
     const bool has_weights = absl::StrContains(name, ".safetensors") ||
                              absl::EndsWith(name, kSuffix) || absl::EndsWith(name, ".bin");
     if (!entry->is_regular_file(ignored) || has_weights) continue;
-    ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+    if (name == "hf_quant_config.json") continue;
+    ASSIGN_OR_RETURN(std::string text, ReadFile(path));
+    if (name == "config.json") {
+      ASSIGN_OR_RETURN(text, WithoutQuantization(text, path));
+    }
     ASSIGN_OR_RETURN(OutputFile file, folder->NewFile(name));
     RETURN_IF_ERROR(file.Write(text));
     RETURN_IF_ERROR(file.Close());
@@ -160,8 +172,8 @@ class Writer {
     ASSIGN_OR_RETURN(const std::string gguf, GgufIn(source_));
     ASSIGN_OR_RETURN(const ModelConfig config, ReadModelConfig(source_));
     config_ = AsGgufConfig(config);
-    ASSIGN_OR_RETURN(weights_, Weights::Open(source_));
-    ASSIGN_OR_RETURN(const std::vector<Output> outputs,
+    ASSIGN_OR_RETURN(weights_, Weights::Open(source_, QuantizedForm::kFloats));
+    ASSIGN_OR_RETURN(std::vector<Output> outputs,
                      PlanOutputs(config_, *weights_, dtype, &result_));
     RETURN_IF_ERROR(AddKeys(gguf, is_file));
     const std::vector<float> divisors = RopeDivisors(config_);
@@ -183,10 +195,12 @@ class Writer {
     RETURN_IF_ERROR(file.Write(
         {reinterpret_cast<const char*>(divisors.data()), static_cast<size_t>(divisor_bytes)}));
     RETURN_IF_ERROR(file.Write(GgufHeader::PaddingAfter(divisor_bytes)));
-    for (const Output& output : outputs) {
+    for (Output& output : outputs) {
+      ASSIGN_OR_RETURN(output.source, weights_->Get(output.name, output.shape));
       RETURN_IF_ERROR(WriteTensor(output, config_, &pool_, &file, [&](int64_t written) {
         on_bytes(written, result_.bytes_after);
       }));
+      weights_->Forget(output.name);
     }
     RETURN_IF_ERROR(file.Close());
     if (!is_file && gguf.empty()) RETURN_IF_ERROR(CopyOtherFiles(source_, &folder));

@@ -16,7 +16,7 @@ struct QuantizedModel {
   int num_quantized = 0;  // tensors
 };
 
-// Writes the model of `source`, a Hugging Face folder or a GGUF file of floats, with its weight
+// Writes the model of `source`, a Hugging Face folder, quantised or not, or a GGUF file of floats, with its weight
 // matrices in a block format (docs/quantization.md); the embedding and the head get Q8_0. Where
 // `out` ends in ".gguf" it becomes one file that needs nothing beside it; else a new folder with
 // model.gguf and copies of the source's other files. `on_bytes` hears of bytes written, and of how

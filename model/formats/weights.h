@@ -16,6 +16,10 @@ namespace tandem {
 // A shape as errors show it, "[2, 3]".
 std::string ShapeText(absl::Span<const int64_t> shape);
 
+// How the matrices of a quantised checkpoint are given: as blocks that stand for the very same
+// weights where there are such (kernels/blocks.h), else as floats; or as floats all.
+enum class QuantizedForm { kBlocks, kFloats };
+
 // A checkpoint's named tensors, memory-mapped: nothing is read before it is looked at. The bytes
 // live as long as this object. Thread-safe after Open.
 class Weights {
@@ -24,9 +28,11 @@ class Weights {
   // or the GGUF model that `path` means (GgufIn) or that holds the weights of such a folder, by the
   // names that a folder has. Every header
   // is checked whole: lengths, dtypes, shapes, offsets (inside the file, as long as the shape says,
-  // no two overlapping), no tensor twice. INVALID_ARGUMENT or NOT_FOUND naming the file, the
-  // tensor, what was found and what is allowed.
-  static absl::StatusOr<std::unique_ptr<Weights>> Open(const std::string& path);
+  // no two overlapping), no tensor twice. A folder whose configuration says that it is quantised
+  // has plain matrices here too (quantized_weights.h). INVALID_ARGUMENT or NOT_FOUND naming the
+  // file, the tensor, what was found and what is allowed.
+  static absl::StatusOr<std::unique_ptr<Weights>> Open(const std::string& path,
+                                                       QuantizedForm form = QuantizedForm::kBlocks);
   virtual ~Weights() = default;
 
   virtual bool Has(std::string_view name) const = 0;
@@ -39,8 +45,13 @@ class Weights {
   virtual absl::StatusOr<ConstMatrixView> Describe(std::string_view name,
                                                    absl::Span<const int64_t> shape) const = 0;
   // Says that the tensor is not wanted soon: its part of the file need not stay in memory. What Get
-  // gave of a query or key projection is not to be read after that.
+  // gave of a query or key projection, or made, is not to be read after that.
   virtual void Forget(std::string_view name) const = 0;  // REQUIRES: Has(name)
+  // Whether Get makes the tensor in memory, where it stays until it is forgotten.
+  virtual bool IsMade(std::string_view /*name*/) const { return false; }
+  // Of a quantised checkpoint, for people: how it was quantised, and what its matrices are here,
+  // "gptq: 14 matrices as q4_0"; empty of others.
+  virtual std::string quantization() const { return ""; }
   // The files, in the order in which they were opened.
   virtual std::vector<std::string> files() const = 0;
   // Whether names, rows and norms are as Transformer reads them, whatever the family

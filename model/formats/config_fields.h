@@ -1,6 +1,6 @@
 // The keys of a JSON object as config.json has them, read with errors that say what is allowed.
-#ifndef TANDEM_MODEL_CONFIG_FIELDS_H_
-#define TANDEM_MODEL_CONFIG_FIELDS_H_
+#ifndef TANDEM_MODEL_FORMATS_CONFIG_FIELDS_H_
+#define TANDEM_MODEL_FORMATS_CONFIG_FIELDS_H_
 
 #include <cstdint>
 #include <optional>
@@ -89,4 +89,4 @@ class ConfigFields {
 
 }  // namespace tandem
 
-#endif  // TANDEM_MODEL_CONFIG_FIELDS_H_
+#endif  // TANDEM_MODEL_FORMATS_CONFIG_FIELDS_H_

@@ -1,0 +1,704 @@
+#include "model/formats/quantized_weights.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/blocks.h"
+#include "kernels/widen_row.h"
+#include "model/formats/quantized_matrix.h"
+#include "tests/quantized_modules.h"
+#include "tests/safetensors_builder.h"
+
+namespace tandem {
+namespace {
+
+using nlohmann::json;
+using ::testing::ElementsAre;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+// A folder of this test's own, gone after it.
+class QuantizedWeightsTest : public ::testing::Test {
+ protected:
+  QuantizedWeightsTest()
+      : folder_(absl::StrCat(::testing::TempDir(), "/quantized_weights_", getpid(), "_",
+                             ::testing::UnitTest::GetInstance()->current_test_info()->name())) {
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+  }
+  ~QuantizedWeightsTest() override { std::filesystem::remove_all(folder_); }
+
+  void WriteFile(const std::string& name, const std::string& contents) const {
+    std::ofstream(absl::StrCat(folder_, "/", name), std::ios::binary) << contents;
+  }
+  absl::StatusOr<std::unique_ptr<Weights>> Open(const SafetensorsBuilder& file, const json& section,
+                                                QuantizedForm form = QuantizedForm::kBlocks) const {
+    WriteFile("model.safetensors", file.Bytes());
+    WriteFile("config.json", json{{"quantization_config", section}}.dump());
+    return Weights::Open(folder_, form);
+  }
+  // The matrix of module "m" as f32, after it has been found to be of `dtype`.
+  static std::vector<float> Values(const Weights& weights, int rows, int cols, DType dtype) {
+    const auto view = weights.Get("m.weight", {rows, cols});
+    EXPECT_TRUE(view.ok()) << view.status();
+    if (!view.ok()) return {};
+    EXPECT_EQ(view->dtype, dtype) << NameOf(view->dtype) << ": " << weights.quantization();
+    const auto described = weights.Describe("m.weight", {rows, cols});
+    EXPECT_TRUE(described.ok() && described->dtype == dtype && described->data == nullptr);
+    std::vector<float> values(size_t(rows) * cols);
+    const auto* data = static_cast<const std::byte*>(view->data);
+    for (int r = 0; r < rows; ++r) {
+      WidenRow(data + r * RowBytes(view->dtype, cols), view->dtype, cols,
+               values.data() + size_t(r) * cols);
+    }
+    return values;
+  }
+  // Its values in both forms.
+  void ExpectWeights(const SafetensorsBuilder& file, const json& section,
+                     const std::vector<float>& wanted, int rows, DType kept, DType floats) const {
+    const int cols = static_cast<int>(wanted.size()) / rows;
+    for (const auto& [form, dtype] :
+         {std::pair(QuantizedForm::kBlocks, kept), {QuantizedForm::kFloats, floats}}) {
+      const auto weights = Open(file, section, form);
+      ASSERT_TRUE(weights.ok()) << weights.status();
+      EXPECT_EQ(Values(**weights, rows, cols, dtype), wanted);
+    }
+  }
+  void ExpectRefused(const SafetensorsBuilder& file, const json& section,
+                     const std::string& says) const {
+    const absl::Status status = Open(file, section).status();
+    EXPECT_FALSE(status.ok()) << says;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(says));
+    EXPECT_THAT(std::string(status.message()), StartsWith(absl::StrCat(folder_, "/")));
+    EXPECT_EQ(status.message().find('\n'), status.message().npos);
+  }
+
+  const std::string folder_;
+};
+
+// ---- Each definition once, by hand ----
+
+TEST_F(QuantizedWeightsTest, GptqByHand) {
+  SafetensorsBuilder file;
+  // Column 0 holds 0 to 7, column 1 the same from 15 down, columns 2 to 7 the middle.
+  std::vector<uint32_t> words(8, 0x88888888);
+  words[0] = 0x76543210;
+  words[1] = 0x89ABCDEF;
+  file.Add("m.qweight", "I32", {1, 8}, words);
+  file.Add("m.qzeros", "I32", {1, 1}, std::vector<uint32_t>{0x77777767});  // 8, 7, 8, 8, ...
+  file.AddFloats("m.scales", "F16", {1, 8}, {0.5f, 2, 1, 1, 1, 1, 1, 1});
+  const auto weights = Open(file, GptqSection(4, 128));
+  ASSERT_TRUE(weights.ok()) << weights.status();
+  const std::vector<float> values = Values(**weights, 8, 8, DType::kBF16);
+  EXPECT_THAT(std::vector(values.begin(), values.begin() + 16),
+              ElementsAre(-4, -3.5f, -3, -2.5f, -2, -1.5f, -1, -0.5f,  //
+                          16, 14, 12, 10, 8, 6, 4, 2));
+  for (size_t i = 16; i < values.size(); ++i) EXPECT_EQ(values[i], 0);
+
+  // The same words as version 2 has zeros that are less by one.
+  json section = GptqSection(4, 128);
+  section["checkpoint_format"] = "gptq_v2";
+  const std::vector<float> others = Values(**Open(file, section), 8, 8, DType::kBF16);
+  EXPECT_THAT(std::vector(others.begin(), others.begin() + 10),
+              ElementsAre(-3.5f, -3, -2.5f, -2, -1.5f, -1, -0.5f, 0, 18, 16));
+}
+
+TEST_F(QuantizedWeightsTest, AwqByHand) {
+  SafetensorsBuilder file;
+  // Outputs 0 to 7 of input 0 are 0, 4, 1, 5, 2, 6, 3, 7; of input 1 all 15.
+  file.Add("m.qweight", "I32", {2, 1}, std::vector<uint32_t>{0x76543210, 0xFFFFFFFF});
+  // Zeros of outputs 0 to 7: 1, 0, 2, 0, 0, 0, 0, 3.
+  file.Add("m.qzeros", "I32", {1, 1}, std::vector<uint32_t>{0x30000021});
+  file.AddFloats("m.scales", "F16", {1, 8}, {1, 1, 1, 1, 1, 1, 1, 0.25f});
+  const auto weights = Open(file, AwqSection(-1));
+  ASSERT_TRUE(weights.ok()) << weights.status();
+  EXPECT_THAT(Values(**weights, 8, 2, DType::kBF16),
+              ElementsAre(-1, 14, 4, 15, -1, 13, 5, 15, 2, 15, 6, 15, 3, 15, 1, 3));
+}
+
+TEST_F(QuantizedWeightsTest, PackedByHand) {
+  SafetensorsBuilder file;
+  file.Add("m.weight_packed", "I32", {2, 1}, std::vector<uint32_t>{0x76543210, 0xFEDCBA98});
+  file.Add("m.weight_shape", "I64", {2}, std::vector<int64_t>{2, 8});
+  file.AddFloats("m.weight_scale", "BF16", {2, 2}, {1, 0.5f, 2, 1});
+  json weights_section = {{"num_bits", 4},       {"type", "int"},   {"symmetric", true},
+                          {"strategy", "group"}, {"group_size", 4}, {"dynamic", false}};
+  const auto symmetric = Open(file, CompressedSection("pack-quantized", weights_section));
+  ASSERT_TRUE(symmetric.ok()) << symmetric.status();
+  EXPECT_THAT(Values(**symmetric, 2, 8, DType::kBF16),
+              ElementsAre(-8, -7, -6, -5, -2, -1.5f, -1, -0.5f, 0, 2, 4, 6, 4, 5, 6, 7));
+
+  // Zero points of the first group -8 and 7, of the second 0 and 1.
+  file.Add("m.weight_zero_point", "I32", {1, 2}, std::vector<uint32_t>{0xF0, 0x98});
+  weights_section["symmetric"] = false;
+  const auto asymmetric = Open(file, CompressedSection("pack-quantized", weights_section));
+  ASSERT_TRUE(asymmetric.ok()) << asymmetric.status();
+  EXPECT_THAT(Values(**asymmetric, 2, 8, DType::kBF16),
+              ElementsAre(0, 1, 2, 3, -2, -1.5f, -1, -0.5f, -14, -12, -10, -8, 3, 4, 5, 6));
+}
+
+TEST_F(QuantizedWeightsTest, Int8ByHand) {
+  SafetensorsBuilder file;
+  file.Add("m.weight", "I8", {2, 2}, std::vector<int8_t>{-128, 127, 1, -1});
+  file.AddFloats("m.weight_scale", "BF16", {2, 1}, {0.5f, 4});
+  const json section = CompressedSection(
+      "int-quantized", {{"num_bits", 8}, {"type", "int"}, {"strategy", "channel"}});
+  const auto weights = Open(file, section);
+  ASSERT_TRUE(weights.ok()) << weights.status();
+  EXPECT_THAT(Values(**weights, 2, 2, DType::kBF16), ElementsAre(-64, 63.5f, 4, -4));
+}
+
+TEST_F(QuantizedWeightsTest, Fp8ByHand) {
+  EXPECT_EQ(E4m3ToFloat(0x38), 1.0f);
+  EXPECT_EQ(E4m3ToFloat(0xB8), -1.0f);
+  EXPECT_EQ(E4m3ToFloat(0x7E), 448.0f);
+  EXPECT_EQ(E4m3ToFloat(0x01), 0x1p-9f);
+  EXPECT_EQ(E4m3ToFloat(0x07), 7 * 0x1p-9f);
+  EXPECT_EQ(E4m3ToFloat(0x08), 0x1p-6f);
+  EXPECT_EQ(E4m3ToFloat(0x49), 4.5f);
+  EXPECT_TRUE(std::signbit(E4m3ToFloat(0x80)) && E4m3ToFloat(0x80) == 0.0f);
+  EXPECT_TRUE(std::isnan(E4m3ToFloat(0x7F)) && std::isnan(E4m3ToFloat(0xFF)));
+
+  SafetensorsBuilder file;
+  // Three rows of five ones in blocks of 2 by 2: the last ones are narrower.
+  file.Add("m.weight", "F8_E4M3", {3, 5}, std::vector<uint8_t>(15, 0x38));
+  file.AddFloats("m.weight_scale_inv", "F32", {2, 3}, {1, 2, 4, 8, 16, 32});
+  const auto weights = Open(file, Fp8Section(2, 2));
+  ASSERT_TRUE(weights.ok()) << weights.status();
+  EXPECT_THAT(Values(**weights, 3, 5, DType::kBF16),
+              ElementsAre(1, 1, 2, 2, 4, 1, 1, 2, 2, 4, 8, 8, 16, 16, 32));
+}
+
+// ---- Many numbers, in both forms ----
+
+struct GptqCase {
+  RandomNumbers numbers;
+  DType kept;
+  DType floats = DType::kF32;
+  int version = 1;
+  bool desc_act = false;
+};
+
+TEST_F(QuantizedWeightsTest, GptqKeepsItsBitsWhereBlocksHoldThem) {
+  const GptqCase cases[] = {
+      {{.rows = 72, .cols = 256, .group_size = 128}, DType::kQ4_0},
+      {{.rows = 8, .cols = 128}, DType::kQ4_0},
+      {{.rows = 40, .cols = 96, .group_size = 32, .least_zero = 1, .most_zero = 15}, DType::kQ5_0},
+      {{.rows = 40, .cols = 96, .group_size = 64, .least_zero = 0, .most_zero = 15},
+       DType::kQ5_0,
+       DType::kF32,
+       2},
+      {{.rows = 65, .cols = 64, .bits = 2, .group_size = 32, .least_zero = 1, .most_zero = 3},
+       DType::kQ4_0},
+      {{.rows = 32, .cols = 64, .bits = 3, .group_size = 32, .least_zero = 1, .most_zero = 7},
+       DType::kQ4_0},
+      {{.rows = 33, .cols = 64, .bits = 3, .least_zero = 0, .most_zero = 7},
+       DType::kQ4_0,
+       DType::kF32,
+       2},
+      {{.rows = 64, .cols = 128, .bits = 8, .group_size = 32}, DType::kQ8_0},
+      // Numbers from -200 to 155, more than a byte holds.
+      {{.rows = 16, .cols = 64, .bits = 8, .least_zero = 100, .most_zero = 200}, DType::kF32},
+      {{.rows = 16, .cols = 96, .group_size = 48}, DType::kF32},
+      {{.rows = 16, .cols = 96, .group_size = 16}, DType::kF32},
+      {{.rows = 16, .cols = 48, .group_size = 16}, DType::kF32},
+      {{.rows = 16, .cols = 64, .group_size = 32, .is_shuffled = true},
+       DType::kF32,
+       DType::kF32,
+       1,
+       true},
+      // A last group that is not full.
+      {{.rows = 24, .cols = 160, .group_size = 128}, DType::kQ4_0},
+      // A module of fewer inputs than a group.
+      {{.rows = 24, .cols = 64, .group_size = 128}, DType::kQ4_0}};
+  unsigned seed = 0;
+  for (const GptqCase& c : cases) {
+    SCOPED_TRACE(seed);
+    const ModuleNumbers numbers = MakeNumbers(c.numbers, ++seed);
+    SafetensorsBuilder file;
+    AddGptq(&file, "m", numbers, c.version);
+    json section =
+        GptqSection(c.numbers.bits, c.numbers.group_size == 0 ? -1 : c.numbers.group_size,
+                    c.desc_act, c.numbers.least_zero < 0);
+    if (c.version == 2) section["format"] = "gptq_v2";
+    ExpectWeights(file, section, numbers.Weights(), c.numbers.rows, c.kept, c.floats);
+    if (c.desc_act) continue;
+    // The order of groups need not be said where it is the usual one, nor zeros of symmetric ones.
+    file.Remove("m.g_idx");
+    if (c.numbers.least_zero < 0) file.Remove("m.qzeros");
+    ExpectWeights(file, section, numbers.Weights(), c.numbers.rows, c.kept, c.floats);
+  }
+}
+
+// Version 1 takes one from all zeros of a word together. Where a zero is 0, it borrows from its
+// neighbour, and gives back when one is added to the word.
+TEST_F(QuantizedWeightsTest, GptqZerosOfZeroBorrow) {
+  const ModuleNumbers numbers =
+      MakeNumbers({.rows = 16, .cols = 32, .least_zero = 0, .most_zero = 3}, 5);
+  SafetensorsBuilder file;
+  AddGptq(&file, "m", numbers, 2);
+  auto& zeros = file["m.qzeros"].data;
+  for (size_t at = 0; at < zeros.size(); at += sizeof(uint32_t)) {
+    uint32_t word;
+    std::memcpy(&word, zeros.data() + at, sizeof(word));
+    word -= 0x11111111;
+    std::memcpy(zeros.data() + at, &word, sizeof(word));
+  }
+  ExpectWeights(file, GptqSection(4, -1, false, false), numbers.Weights(), 16, DType::kQ5_0,
+                DType::kF32);
+}
+
+TEST_F(QuantizedWeightsTest, GptqModulesMayHaveOtherBitsAndGroups) {
+  const ModuleNumbers numbers =
+      MakeNumbers({.rows = 32, .cols = 128, .bits = 8, .group_size = 64}, 8);
+  SafetensorsBuilder file;
+  AddGptq(&file, "m", numbers);
+  json section = GptqSection(4, 32);
+  ExpectRefused(file, section, "tensor \"m.qweight\": shape: found [32,32], allowed: [16, outputs]");
+  section["dynamic"] = {{"+:.*m", {{"bits", 8}, {"group_size", 64}}}};
+  ExpectWeights(file, section, numbers.Weights(), 32, DType::kQ8_0, DType::kF32);
+}
+
+TEST_F(QuantizedWeightsTest, AwqKeepsItsBitsWhereBlocksHoldThem) {
+  const std::pair<RandomNumbers, DType> cases[] = {
+      {{.rows = 72, .cols = 256, .group_size = 128, .least_zero = 0, .most_zero = 15},
+       DType::kQ5_0},
+      {{.rows = 24, .cols = 96, .group_size = 32}, DType::kQ4_0},
+      {{.rows = 8, .cols = 44, .group_size = 22, .least_zero = 0, .most_zero = 15}, DType::kF32},
+      {{.rows = 136, .cols = 64, .least_zero = 0, .most_zero = 15}, DType::kQ5_0}};
+  unsigned seed = 20;
+  for (const auto& [wanted, kept] : cases) {
+    SCOPED_TRACE(seed);
+    const ModuleNumbers numbers = MakeNumbers(wanted, ++seed);
+    SafetensorsBuilder file;
+    AddAwq(&file, "m", numbers);
+    ExpectWeights(file, AwqSection(wanted.group_size == 0 ? -1 : wanted.group_size),
+                  numbers.Weights(), wanted.rows, kept, DType::kF32);
+  }
+}
+
+struct PackedCase {
+  RandomNumbers numbers;
+  DType kept;
+  DType floats;
+};
+
+TEST_F(QuantizedWeightsTest, PackedKeepsItsBitsWhereBlocksHoldThem) {
+  // Products of a scale of bf16, 8 bits, and a number of at most 3 fit f16.
+  const PackedCase cases[] = {
+      {{.rows = 40, .cols = 256, .group_size = 128, .scale_dtype = "BF16"},
+       DType::kQ4_0,
+       DType::kF16},
+      {{.rows = 40, .cols = 96, .scale_dtype = "BF16"}, DType::kQ4_0, DType::kF16},
+      {{.rows = 40,
+        .cols = 64,
+        .group_size = 32,
+        .least_zero = 0,
+        .most_zero = 15,
+        .scale_dtype = "BF16"},
+       DType::kQ5_0,
+       DType::kF32},
+      {{.rows = 40, .cols = 128, .bits = 8, .scale_dtype = "BF16"}, DType::kQ8_0, DType::kF32},
+      {{.rows = 40, .cols = 100, .bits = 8, .scale_dtype = "BF16"}, DType::kF32, DType::kF32},
+      {{.rows = 9, .cols = 64, .bits = 5, .group_size = 32, .scale_dtype = "BF16"},
+       DType::kQ5_0,
+       DType::kF32},
+      {{.rows = 9,
+        .cols = 64,
+        .bits = 7,
+        .least_zero = 0,
+        .most_zero = 127,
+        .scale_dtype = "BF16"},
+       DType::kQ8_0,
+       DType::kF32},
+      {{.rows = 9, .cols = 70, .bits = 3, .group_size = 35, .scale_dtype = "F16"},
+       DType::kF32,
+       DType::kF32},
+      {{.rows = 9, .cols = 64, .bits = 1, .group_size = 32, .scale_dtype = "BF16"},
+       DType::kQ4_0,
+       DType::kBF16},
+      // Scales of f32 that f16 does not hold, and of bf16 that are too small for its bits.
+      {{.rows = 8, .cols = 64, .group_size = 32, .scale_dtype = "F32"}, DType::kF32, DType::kF32},
+      {{.rows = 8, .cols = 64, .group_size = 32, .scale_dtype = "BF16", .scale = 1e-6f},
+       DType::kF32,
+       DType::kF32},
+      {{.rows = 8,
+        .cols = 64,
+        .group_size = 32,
+        .scale_dtype = "BF16",
+        .scale = 0.01f,
+        .is_shuffled = true},
+       DType::kF16,
+       DType::kF16}};
+  unsigned seed = 40;
+  for (const PackedCase& c : cases) {
+    SCOPED_TRACE(seed);
+    const ModuleNumbers numbers = MakeNumbers(c.numbers, ++seed);
+    const bool has_zeros = c.numbers.least_zero >= 0;
+    SafetensorsBuilder file;
+    AddPacked(&file, "m", numbers, has_zeros, c.numbers.scale_dtype);
+    json weights = {{"num_bits", c.numbers.bits}, {"type", "int"}, {"symmetric", !has_zeros},
+                    {"strategy", c.numbers.group_size == 0 ? "channel" : "group"}};
+    if (c.numbers.group_size > 0) weights["group_size"] = c.numbers.group_size;
+    if (c.numbers.is_shuffled) {
+      weights["actorder"] = "group";
+      file.Add("m.weight_g_idx", "I32", {c.numbers.cols},
+               std::vector<int32_t>(numbers.group_of.begin(), numbers.group_of.end()));
+    } else {
+      file.Add("m.weight_g_idx", "I32", {c.numbers.cols},
+               std::vector<int32_t>(c.numbers.cols, -1));  // as if not there
+    }
+    ExpectWeights(file, CompressedSection("pack-quantized", weights), numbers.Weights(),
+                  c.numbers.rows, c.kept, c.floats);
+  }
+}
+
+TEST_F(QuantizedWeightsTest, Int8KeepsItsBitsWhereBlocksHoldThem) {
+  for (const int group_size : {0, 32, 24}) {
+    const ModuleNumbers numbers = MakeNumbers({.rows = 66,
+                                               .cols = 96,
+                                               .bits = 8,
+                                               .group_size = group_size,
+                                               .scale_dtype = "BF16"},
+                                              70);
+    SafetensorsBuilder file;
+    AddInt8(&file, "m", numbers);
+    json weights = {{"num_bits", 8}, {"type", "int"}, {"strategy", "channel"}};
+    if (group_size > 0) weights = {{"num_bits", 8}, {"type", "int"}, {"group_size", group_size}};
+    ExpectWeights(file, CompressedSection("int-quantized", weights), numbers.Weights(), 66,
+                  group_size == 24 ? DType::kF32 : DType::kQ8_0, DType::kF32);
+  }
+  const ModuleNumbers numbers = MakeNumbers({.rows = 10,
+                                             .cols = 64,
+                                             .bits = 8,
+                                             .least_zero = 120,
+                                             .most_zero = 140,
+                                             .scale_dtype = "BF16"},
+                                            71);
+  SafetensorsBuilder file;
+  AddInt8(&file, "m", numbers, /*has_zeros=*/true);
+  ExpectWeights(
+      file,
+      CompressedSection("int-quantized", {{"num_bits", 8}, {"type", "int"}, {"symmetric", false},
+                                          {"strategy", "channel"}}),
+      numbers.Weights(), 10, DType::kF32, DType::kF32);
+}
+
+// Every byte, times scales of each kind and dtype.
+TEST_F(QuantizedWeightsTest, Fp8HasEveryScale) {
+  constexpr int kRows = 70;
+  constexpr int kCols = 256;
+  std::vector<uint8_t> bytes;
+  for (int i = 0; i < kRows * kCols; ++i) bytes.push_back(static_cast<uint8_t>(i * 7 % 255));
+  for (uint8_t& byte : bytes) byte = byte == 127 ? 0 : byte;  // no NaN
+  struct Case {
+    std::vector<int64_t> shape;
+    const char* name;
+    int block_rows;
+    int block_cols;
+    json section;
+  };
+  const auto compressed = [](const json& more) {
+    json weights = {{"num_bits", 8}, {"type", "float"}};
+    weights.update(more);
+    return CompressedSection("float-quantized", weights);
+  };
+  const json modelopt = {{"quant_method", "modelopt"}, {"quant_algo", "FP8"}};
+  json blocks_unsaid = Fp8Section(1, 1);
+  blocks_unsaid.erase("weight_block_size");
+  json one_scale = blocks_unsaid;
+  one_scale["weight_block_size"] = nullptr;
+  const Case cases[] = {
+      {{}, "weight_scale", kRows, kCols, modelopt},
+      {{1}, "weight_scale", kRows, kCols, compressed({{"strategy", "tensor"}})},
+      {{1}, "weight_scale_inv", kRows, kCols, one_scale},
+      {{kRows, 1}, "weight_scale", 1, kCols, compressed({{"strategy", "channel"}})},
+      {{kRows}, "weight_scale", 1, kCols, {{"quant_method", "fbgemm_fp8"}}},
+      {{kRows, 4}, "weight_scale", 1, 64, compressed({{"strategy", "group"}, {"group_size", 64}})},
+      {{2, 3},
+       "weight_scale",
+       48,
+       100,
+       compressed({{"strategy", "block"}, {"block_structure", {48, 100}}})},
+      {{1, 2}, "weight_scale_inv", 128, 128, blocks_unsaid},
+      {{1, 1, 2, 1},
+       "weight_scale",
+       128,
+       128,
+       {{"quant_method", "modelopt"}, {"quant_algo", "FP8_PB_WO"}}}};
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.section.dump());
+    const int across = (kCols + c.block_cols - 1) / c.block_cols;
+    std::vector<float> scales;
+    int64_t count = 1;
+    for (const int64_t size : c.shape) count *= size;
+    for (int i = 0; i < count; ++i) {
+      scales.push_back(
+          Bf16ToFloat(FloatToBf16(0.003f * static_cast<float>(1 + i % 17) + 0.0001f)));
+    }
+    std::vector<float> wanted;
+    for (int i = 0; i < kRows * kCols; ++i) {
+      const int block = i / kCols / c.block_rows * across + i % kCols / c.block_cols;
+      wanted.push_back(E4m3ToFloat(bytes[i]) * scales[block]);
+    }
+    for (const char* dtype : {"BF16", "F32"}) {
+      SafetensorsBuilder file;
+      file.Add("m.weight", "F8_E4M3", {kRows, kCols}, bytes);
+      file.AddFloats(absl::StrCat("m.", c.name), dtype, c.shape, scales);
+      file.AddFloats("m.input_scale", "F32", {}, {0.5f});
+      ExpectWeights(file, c.section, wanted, kRows, DType::kF32, DType::kF32);
+      EXPECT_THAT((*Open(file, c.section))->names(), ElementsAre("m.weight"));
+    }
+  }
+}
+
+TEST_F(QuantizedWeightsTest, FloatsAreOfSixteenBitsWhereTheseHoldThem) {
+  const auto dtype_of = [&](const std::vector<float>& scales) {
+    SafetensorsBuilder file;
+    file.Add("m.weight", "F8_E4M3", {2, 3}, std::vector<uint8_t>{1, 126, 56, 57, 129, 0});
+    file.AddFloats("m.weight_scale", "F32", {2}, scales);
+    const auto weights = Open(file, {{"quant_method", "fbgemm_fp8"}});
+    EXPECT_TRUE(weights.ok()) << weights.status();
+    const DType dtype = (*weights)->Describe("m.weight", {2, 3})->dtype;
+    const std::vector<float> values = Values(**weights, 2, 3, dtype);
+    EXPECT_EQ(values, (std::vector<float>{0x1p-9f * scales[0], 448 * scales[0], scales[0],
+                                          1.125f * scales[1], -0x1p-9f * scales[1], 0}));
+    return dtype;
+  };
+  EXPECT_EQ(dtype_of({0.25f, 2}), DType::kBF16);      // 4 bits of a number by 1 of a scale
+  EXPECT_EQ(dtype_of({0x1p-120f, 1}), DType::kBF16);  // 2^-129, which is subnormal
+  EXPECT_EQ(dtype_of({0.9375f, 2}), DType::kBF16);    // by 4
+  EXPECT_EQ(dtype_of({0.96875f, 2}), DType::kF16);    // by 5
+  EXPECT_EQ(dtype_of({0.9921875f, 0}), DType::kF16);  // by 7
+  EXPECT_EQ(dtype_of({0.99609375f, 1}), DType::kF32);  // by 8
+  EXPECT_EQ(dtype_of({0x1.Fp-14f, 1}), DType::kF32);   // 5 bits, the lowest 2^-27: not of f16
+  EXPECT_EQ(dtype_of({192.0f, 1.5f}), DType::kBF16);
+  EXPECT_EQ(dtype_of({1.9375f * 128, 1}), DType::kF32);  // 111,104: more than f16 has
+}
+
+// ---- What stands beside the matrices ----
+
+TEST_F(QuantizedWeightsTest, OtherTensorsStayWhatTheyAre) {
+  const ModuleNumbers numbers = MakeNumbers({.rows = 8, .cols = 32}, 3);
+  SafetensorsBuilder file;
+  AddGptq(&file, "a.b", numbers);
+  AddGptq(&file, "lm_head", numbers);
+  file.AddFloats("a.c.weight", "BF16", {2, 2}, {1, 2, 3, 4});
+  file.AddFloats("a.b.bias", "F16", {8}, std::vector<float>(8, 0.0f));
+  file.AddFloats("a.c.bias", "F16", {2}, {0, 0});
+  file.AddFloats("lm_head.bias", "F16", {8}, {0, 0, 0, 0, 0, 0, 0, 1});
+  const auto opened = Open(file, GptqSection(4, -1));
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  const Weights& weights = **opened;
+  // A bias of zeros may be asked for, and need not be; others must find a place.
+  EXPECT_THAT(weights.names(), ElementsAre("a.b.weight", "a.c.bias", "a.c.weight", "lm_head.bias",
+                                           "lm_head.weight"));
+  EXPECT_EQ(weights.quantization(), "gptq: 2 matrices as q4_0");
+  EXPECT_TRUE(weights.Get("a.b.bias", {8}).ok());
+  EXPECT_TRUE(weights.Has("a.b.weight") && weights.Has("a.c.weight"));
+  EXPECT_FALSE(weights.Has("a.b.qweight") || weights.Has("a.b.g_idx"));
+  EXPECT_TRUE(weights.IsMade("a.b.weight"));
+  EXPECT_FALSE(weights.IsMade("a.c.weight"));
+  EXPECT_EQ(weights.num_elements("a.b.weight"), 8 * 32);
+  EXPECT_EQ(weights.Where("a.b.weight"),
+            absl::StrCat(folder_, "/model.safetensors: tensor \"a.b.qweight\""));
+  EXPECT_THAT(weights.files(), ElementsAre(EndsWith("/model.safetensors"), EndsWith("/config.json")));
+  const auto plain = weights.Get("a.c.weight", {2, 2});
+  ASSERT_TRUE(plain.ok());
+  EXPECT_EQ(plain->dtype, DType::kBF16);
+  const absl::Status wrong = weights.Get("a.b.weight", {32, 8}).status();
+  EXPECT_THAT(std::string(wrong.message()),
+              EndsWith("tensor \"a.b.qweight\": shape: found numbers of [8, 32], allowed: [32, 8]"));
+  EXPECT_EQ(weights.Get("a.d.weight", {1, 1}).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(QuantizedWeightsTest, MadeMatricesStayUntilTheyAreForgotten) {
+  const ModuleNumbers numbers = MakeNumbers({.rows = 8, .cols = 32}, 3);
+  SafetensorsBuilder file;
+  AddGptq(&file, "m", numbers);
+  const auto opened = Open(file, GptqSection(4, -1));
+  const Weights& weights = **opened;
+  const void* const first = weights.Get("m.weight", {8, 32})->data;
+  EXPECT_EQ(weights.Get("m.weight", {8, 32})->data, first);
+  weights.Forget("m.weight");
+  weights.Forget("m.weight");
+  EXPECT_EQ(Values(weights, 8, 32, DType::kQ4_0), numbers.Weights());
+}
+
+// More elements than one thread makes, and data that is not aligned.
+TEST_F(QuantizedWeightsTest, LargeMatricesAreMadeByThreads) {
+  const ModuleNumbers numbers = MakeNumbers(
+      {.rows = 1100, .cols = 1024, .group_size = 128, .least_zero = 1, .most_zero = 15}, 9);
+  SafetensorsBuilder file;
+  AddGptq(&file, "m", numbers);
+  file.Add("a", "U8", {1}, std::vector<uint8_t>{1});  // moves the rest by a byte
+  ExpectWeights(file, GptqSection(4, 128), numbers.Weights(), 1100, DType::kQ5_0, DType::kF32);
+}
+
+TEST_F(QuantizedWeightsTest, ShardsMayCutAModule) {
+  const ModuleNumbers numbers = MakeNumbers({.rows = 8, .cols = 32}, 3);
+  SafetensorsBuilder whole;
+  AddGptq(&whole, "m", numbers);
+  json index = json::object();
+  int shard = 0;
+  for (const auto& [name, tensor] : whole.tensors()) {
+    SafetensorsBuilder file;
+    file[name] = tensor;
+    index[name] = absl::StrCat("s", ++shard, ".safetensors");
+    WriteFile(index[name], file.Bytes());
+  }
+  WriteFile("model.safetensors.index.json", json{{"weight_map", index}}.dump());
+  WriteFile("config.json", json{{"quantization_config", GptqSection(4, -1)}}.dump());
+  const auto weights = Weights::Open(folder_);
+  ASSERT_TRUE(weights.ok()) << weights.status();
+  EXPECT_EQ(Values(**weights, 8, 32, DType::kQ4_0), numbers.Weights());
+}
+
+TEST_F(QuantizedWeightsTest, ScalesOfActivationsAndCachesAreLeftOut) {
+  SafetensorsBuilder file;
+  file.Add("l.self_attn.k_proj.weight", "F8_E4M3", {1, 1}, std::vector<uint8_t>{56});
+  file.AddFloats("l.self_attn.k_proj.weight_scale", "F32", {}, {1});
+  for (const char* name : {"l.self_attn.k_proj.input_scale", "l.self_attn.k_proj.k_scale",
+                           "l.self_attn.k_proj.output_scale", "l.self_attn.kv_scale",
+                           "l.self_attn.k_proj.activation_scale"}) {
+    file.AddFloats(name, "F32", {}, {1});
+  }
+  WriteFile("model.safetensors", file.Bytes());
+  WriteFile("hf_quant_config.json",
+            R"({"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "FP8",
+                "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head"]}})");
+  const auto weights = Weights::Open(folder_);
+  ASSERT_TRUE(weights.ok()) << weights.status();
+  EXPECT_THAT((*weights)->names(), ElementsAre("l.self_attn.k_proj.weight"));
+  EXPECT_EQ((*weights)->quantization(),
+            "modelopt: 1 matrix dequantised to bfloat16 (numbers of F8_E4M3)");
+}
+
+// ---- What is refused ----
+
+TEST_F(QuantizedWeightsTest, MalformedGptqIsNamed) {
+  SafetensorsBuilder good;
+  AddGptq(&good, "m", MakeNumbers({.rows = 16, .cols = 64, .group_size = 32}, 1));
+  const auto refuse = [&](const std::function<void(SafetensorsBuilder*)>& spoil, const json& section,
+                          const std::string& says) {
+    SafetensorsBuilder file = good;
+    spoil(&file);
+    ExpectRefused(file, section, says);
+  };
+  const json section = GptqSection(4, 32);
+  const json act_order = GptqSection(4, 32, /*desc_act=*/true);
+  const json asymmetric = GptqSection(4, 32, false, /*sym=*/false);
+  const auto remove = [](const char* name) {
+    return [name](SafetensorsBuilder* file) { file->Remove(name); };
+  };
+  const auto retype = [](const char* name, const char* dtype) {
+    return [=](SafetensorsBuilder* file) { (*file)[name].dtype = dtype; };
+  };
+  const auto reshape = [](const char* name, std::vector<int64_t> shape) {
+    return [=](SafetensorsBuilder* file) { (*file)[name].shape = shape; };
+  };
+  refuse(remove("m.scales"), section,
+         "tensor \"m.scales\": not found in any file, wanted beside \"m.qweight\"");
+  refuse(remove("m.qzeros"), asymmetric, "tensor \"m.qzeros\": not found in any file");
+  refuse(remove("m.g_idx"), act_order, "tensor \"m.g_idx\": not found in any file");
+  refuse(retype("m.qweight", "F32"), section,
+         "tensor \"m.qweight\": dtype: found F32, allowed: I32");
+  refuse(retype("m.scales", "I16"), section,
+         "tensor \"m.scales\": dtype: found I16, allowed: F16, BF16, F32");
+  refuse(reshape("m.qweight", {16, 8}), section,
+         "tensor \"m.qweight\": shape: found [16,8], allowed: [8, outputs], 4 bits of 64 inputs");
+  refuse(reshape("m.qweight", {128}), section,
+         "tensor \"m.qweight\": shape: found [128], allowed: two sizes from 1 to ");
+  refuse(reshape("m.scales", {16, 2}), section,
+         "tensor \"m.scales\": shape: found [16,2], allowed: [2, 16]");
+  refuse(reshape("m.qzeros", {4, 1}), section,
+         "tensor \"m.qzeros\": shape: found [4,1], allowed: [2, 2]");
+  refuse(reshape("m.g_idx", {2, 32}), section,
+         "tensor \"m.g_idx\": shape: found [2,32], allowed: [inputs]");
+  refuse([](SafetensorsBuilder*) {}, GptqSection(4, 128),
+         "tensor \"m.scales\": shape: found [2,16], allowed: [1, 16]");
+  refuse([](SafetensorsBuilder*) {}, GptqSection(8, 32),
+         "tensor \"m.qweight\": shape: found [8,16], allowed: [16, outputs], 8 bits");
+  for (const int32_t group : {2, -1}) {
+    refuse(
+        [&](SafetensorsBuilder* file) {
+          std::memcpy((*file)["m.g_idx"].data.data() + 40, &group, sizeof(group));
+        },
+        section,
+        absl::StrCat("tensor \"m.g_idx\": an element: found ", group,
+                     ", allowed: groups from 0 to 1"));
+  }
+  refuse([](SafetensorsBuilder* file) { file->AddFloats("m.weight", "F16", {1, 1}, {1}); }, section,
+         "tensor \"m.weight\": found beside \"m.qweight\", allowed: one of the two");
+}
+
+TEST_F(QuantizedWeightsTest, MalformedOthersAreNamed) {
+  SafetensorsBuilder awq;
+  AddAwq(&awq, "m", MakeNumbers({.rows = 16, .cols = 64, .group_size = 32}, 1));
+  SafetensorsBuilder file = awq;
+  file.Remove("m.qzeros");
+  ExpectRefused(file, AwqSection(32), "tensor \"m.qzeros\": not found in any file");
+  file = awq;
+  file["m.qzeros"].shape = {4, 1};
+  ExpectRefused(file, AwqSection(32), "tensor \"m.qzeros\": shape: found [4,1], allowed: [2, 2]");
+  ExpectRefused(awq, AwqSection(16), "tensor \"m.scales\": shape: found [2,16], allowed: [4, 16]");
+
+  const json asymmetric = CompressedSection(
+      "pack-quantized",
+      {{"num_bits", 4}, {"type", "int"}, {"group_size", 32}, {"symmetric", false}});
+  SafetensorsBuilder packed;
+  AddPacked(&packed, "m", MakeNumbers({.rows = 16, .cols = 64, .group_size = 32}, 1), true);
+  ASSERT_TRUE(Open(packed, asymmetric).ok());
+  for (const char* name : {"m.weight_scale", "m.weight_shape", "m.weight_zero_point"}) {
+    file = packed;
+    file.Remove(name);
+    ExpectRefused(file, asymmetric,
+                  absl::StrCat("tensor \"", name, "\": not found in any file"));
+  }
+  file = packed;
+  file.Add("m.weight_shape", "I64", {2}, std::vector<int64_t>{16, 65});
+  ExpectRefused(file, asymmetric,
+                "tensor \"m.weight_packed\": shape: found [16,8], allowed: [16, 9], as ");
+  for (const std::vector<int64_t>& shape :
+       {std::vector<int64_t>{15, 64}, {16, 0}, {16, -3}, {16, 1 << 20}, {-1, 64}}) {
+    file.Add("m.weight_shape", "I64", {2}, shape);
+    ExpectRefused(file, asymmetric, "tensor \"m.weight_shape\": an element: found ");
+  }
+  file = packed;
+  file["m.weight_zero_point"].shape = {4, 1};
+  ExpectRefused(file, asymmetric,
+                "tensor \"m.weight_zero_point\": shape: found [4,1], allowed: [2, 2]");
+  file = packed;
+  file["m.weight_scale"].shape = {2, 16};
+  ExpectRefused(file, asymmetric,
+                "tensor \"m.weight_scale\": shape: found [2,16], allowed: [16, 2], as ");
+  ExpectRefused(packed, CompressedSection("float-quantized", {{"num_bits", 8}, {"type", "float"}}),
+                "tensor \"m.weight_packed\": shape: found [16,8], allowed: none, as ");
+
+  SafetensorsBuilder fp8;
+  fp8.Add("m.weight", "F8_E4M3", {4, 4}, std::vector<uint8_t>(16, 56));
+  ExpectRefused(fp8, Fp8Section(2, 2), "tensor \"m.weight_scale\": not found in any file");
+  fp8.AddFloats("m.weight_scale_inv", "F32", {2, 2}, {1, 1, 1, 1});
+  ASSERT_TRUE(Open(fp8, Fp8Section(2, 2)).ok());
+  ExpectRefused(fp8, Fp8Section(4, 1),
+                "tensor \"m.weight_scale_inv\": shape: found [2,2], allowed: one element, [4], "
+                "[4, 1], [1, 4]");
+  fp8["m.weight_scale_inv"].dtype = "U32";
+  ExpectRefused(fp8, Fp8Section(2, 2), "dtype: found U32, allowed: F16, BF16, F32");
+}
+
+}  // namespace
+}  // namespace tandem
