@@ -31,7 +31,9 @@ struct EngineOptions {
   AcceptanceRule verifier = AcceptanceRule::kAuto;
   std::string device = "auto";    // "cpu", "cuda:<n>", or "auto": CUDA if present, else CPU
   int threads = 0;                // of the CPU; 0: the physical cores
-  std::string compute = "auto";   // activations in CPU products: "auto", "f32", "bf16"
+  // Activations in CPU products: "auto", "f32", "bf16". With "f32" quantised checkpoints become
+  // floats.
+  std::string compute = "auto";
   std::string quantize = "none";  // the target's weights of floats at load (kernels/quantize.h)
   std::string draft_quantize = "none";  // the draft's, likewise
   std::string kv_cache = "f32";         // what both caches hold: "f32", "bf16", "int8"

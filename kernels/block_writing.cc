@@ -21,7 +21,22 @@ class BlockWriter {
 
   // Codes whose low four bits are the halves of 16 bytes from `at` on.
   void SetHalves(int at, const BlockGroup& group) {
-    for (int i = 0; i < kBlockGroup; ++i) Set(at + i % 16, i / 16 * 4, group.codes[i] & 15);
+    constexpr int kHalf = kBlockGroup / 2;
+    for (int i = 0; i < kHalf; ++i) {
+      bytes_[at + i] = static_cast<std::byte>((group.codes[i] & 15) | group.codes[i + kHalf] << 4);
+    }
+  }
+  // The fifth bits of codes, one after the other.
+  void SetFifthBits(int at, const BlockGroup& group) {
+    uint32_t bits = 0;
+    for (int i = 0; i < kBlockGroup; ++i) bits |= uint32_t{group.codes[i]} >> 4 << i;
+    std::memcpy(bytes_ + at, &bits, sizeof(bits));
+  }
+  // Codes with another bit 7.
+  void SetSigned(int at, const BlockGroup& group) {
+    for (int i = 0; i < kBlockGroup; ++i) {
+      bytes_[at + i] = static_cast<std::byte>(group.codes[i] ^ 0x80);
+    }
   }
   // `bits` bits of every code, from bit `from` on, each in a byte of its own.
   void SetBytes(int at, int shift, const BlockGroup& group, int from, int bits) {
@@ -36,16 +51,14 @@ class BlockWriter {
 
 void WriteQ8_0(const BlockGroup& group, BlockWriter* out) {
   out->SetF16(0, group.scale);
-  for (int i = 0; i < kBlockGroup; ++i) out->Set(2 + i, 0, group.codes[i] ^ 0x80);
+  out->SetSigned(2, group);
 }
 
 void WriteSmall(const BlockGroup& group, bool has_minimum, bool has_fifth_bit, BlockWriter* out) {
   out->SetF16(0, group.scale);
   if (has_minimum) out->SetF16(2, group.minimum);
   const int bits = has_minimum ? 4 : 2;
-  if (has_fifth_bit) {
-    for (int i = 0; i < kBlockGroup; ++i) out->Set(bits + i / 8, i % 8, group.codes[i] >> 4 & 1);
-  }
+  if (has_fifth_bit) out->SetFifthBits(bits, group);
   out->SetHalves(bits + (has_fifth_bit ? 4 : 0), group);
 }
 

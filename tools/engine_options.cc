@@ -67,7 +67,7 @@ void EngineFlags::AddTo(CLI::App* app, bool with_draft_tokens) {
   app->add_option(
          "--compute", compute,
          "Activations in CPU products with bf16 weights: f32, bf16; auto is bf16 where the "
-         "CPU has it [auto]")
+         "CPU has it. With f32 quantised checkpoints are dequantised [auto]")
       ->type_name("NAME")
       ->group(group);
   app->add_option(

@@ -95,7 +95,9 @@ std::string KeyText(absl::string_view key) {
 
 // Every key is among those, or empty; the lists of names are such.
 absl::Status CheckSectionKeys(const ConfigFields& fields, std::initializer_list<KeyNames> known) {
-  for (const auto& [key, value] : fields.object().items()) {
+  for (const auto& member : fields.object().items()) {
+    const std::string& key = member.key();
+    const json& value = member.value();
     const bool is_known =
         absl::c_any_of(known, [&](KeyNames keys) { return absl::c_linear_search(keys, key); });
     if (!is_known && !IsEmptyValue(value)) {

@@ -17,6 +17,11 @@ absl::Status SafetensorsWeights::Add(const std::string& path) {
   ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path));
   ASSIGN_OR_RETURN(std::vector<SafetensorsEntry> entries, ParseSafetensors(file.bytes(), path));
   files_.push_back(std::move(file));  // the bytes stay where they are
+  return AddEntries(std::move(entries), path);
+}
+
+absl::Status SafetensorsWeights::AddEntries(std::vector<SafetensorsEntry> entries,
+                                            const std::string& path) {
   paths_.push_back(path);
   for (SafetensorsEntry& entry : entries) {
     const std::string name = entry.name;

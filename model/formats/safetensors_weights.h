@@ -26,6 +26,8 @@ class SafetensorsWeights final : public Weights {
   // Adds the tensors of one file. The errors of MappedFile::Open and ParseSafetensors;
   // INVALID_ARGUMENT for a tensor that is there already.
   absl::Status Add(const std::string& path);
+  // The same of entries whose bytes outlive this object, as if they were of that file.
+  absl::Status AddEntries(std::vector<SafetensorsEntry> entries, const std::string& path);
   // The file or folder to name when a tensor is missing.
   void set_source(const std::string& source) { source_ = source; }
 
