@@ -29,8 +29,8 @@ struct EngineOptions {
   bool all_drafters = false;
   int draft_tokens = kAutoDraftTokens;  // k, the most tokens proposed per round; 0: plain decoding
   AcceptanceRule verifier = AcceptanceRule::kAuto;
-  std::string device = "auto";    // "cpu", "cuda:<n>", or "auto": CUDA if present, else CPU
-  int threads = 0;                // of the CPU; 0: the physical cores
+  std::string device = "auto";  // "cpu", "cuda:<n>", or "auto": CUDA if present, else CPU
+  int threads = 0;              // of the CPU; 0: the physical cores
   // Activations in CPU products: "auto", "f32", "bf16". With "f32" quantised checkpoints become
   // floats.
   std::string compute = "auto";

@@ -213,11 +213,11 @@ absl::StatusOr<ModelPair> ModelPair::Load(const EngineOptions& options,
   ASSIGN_OR_RETURN(pair.tokenizer, Tokenizer::Load(options.target));
   ASSIGN_OR_RETURN(const std::optional<DType> quantized,
                    ValueOf(kQuantizations, "quantize", options.quantize));
-  ASSIGN_OR_RETURN(pair.target, Transformer::Load(options.target, pair.backend.get(),
-                                                  {.quantized = quantized,
-                                                   .has_exact_activations =
-                                                       HasExactActivations(options),
-                                                   .packed_folder = options.packed_weights}));
+  ASSIGN_OR_RETURN(pair.target,
+                   Transformer::Load(options.target, pair.backend.get(),
+                                     {.quantized = quantized,
+                                      .has_exact_activations = HasExactActivations(options),
+                                      .packed_folder = options.packed_weights}));
   RETURN_IF_ERROR(CheckCompute(options, *pair.target, options.target));
   if (pair.tokenizer->vocab_size() > pair.target->vocab_size()) {
     ASSIGN_OR_RETURN(const std::string file, Tokenizer::FileOf(options.target));
@@ -235,11 +235,11 @@ absl::StatusOr<ModelPair> ModelPair::Load(const EngineOptions& options,
   } else if (!options.draft.empty() && has_model) {
     ASSIGN_OR_RETURN(const std::optional<DType> draft_quantized,
                      ValueOf(kQuantizations, "draft_quantize", options.draft_quantize));
-    ASSIGN_OR_RETURN(pair.draft, Transformer::Load(options.draft, pair.backend.get(),
-                                                   {.quantized = draft_quantized,
-                                                    .has_exact_activations =
-                                                        HasExactActivations(options),
-                                                    .packed_folder = options.packed_weights}));
+    ASSIGN_OR_RETURN(pair.draft,
+                     Transformer::Load(options.draft, pair.backend.get(),
+                                       {.quantized = draft_quantized,
+                                        .has_exact_activations = HasExactActivations(options),
+                                        .packed_folder = options.packed_weights}));
     RETURN_IF_ERROR(CheckCompute(options, *pair.draft, options.draft));
     ASSIGN_OR_RETURN(pair.vocabulary, MakeVocabularyMap(options, pair));
   }

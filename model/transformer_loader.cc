@@ -197,9 +197,9 @@ class TransformerLoader {
           entry, {static_cast<const std::byte*>(packed.data.data()), packed.data.size_bytes()});
     }
     // What was made in memory leaves it at once.
-    const bool is_made = std::any_of(tensors.begin(), tensors.end(), [&](const std::string& tensor) {
-      return model_.weights_->IsMade(tensor);
-    });
+    const bool is_made =
+        std::any_of(tensors.begin(), tensors.end(),
+                    [&](const std::string& tensor) { return model_.weights_->IsMade(tensor); });
     if (packs_now_ || is_made) {
       ASSIGN_OR_RETURN(*weight, model_.backend_->Pack(parts, order, format));
       model_.bytes_packed_at_load_ += weight->data.size_bytes();
@@ -251,9 +251,9 @@ class TransformerLoader {
     ASSIGN_OR_RETURN(FoundParts found, FindProjections(prefix, names, outputs, inputs, has_bias));
     for (size_t i = 1; i < names.size(); ++i) {
       if (found.HasOneDType(i, 0)) continue;
-      const bool has_made = std::any_of(
-          found.tensors.begin(), found.tensors.end(),
-          [&](const std::string& tensor) { return model_.weights_->IsMade(tensor); });
+      const bool has_made =
+          std::any_of(found.tensors.begin(), found.tensors.end(),
+                      [&](const std::string& tensor) { return model_.weights_->IsMade(tensor); });
       if (has_made) return PackWidened(&found, order, weight);
       return absl::InvalidArgumentError(
           absl::StrCat(path_, ": ", found.tensors[i], " is ", NameOf(found.parts[i].matrix.dtype),
@@ -434,11 +434,10 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::LoadPacked(const Files
                                                                      Backend* backend,
                                                                      const LoadOptions& options) {
   const std::string quantization = files.weights->quantization();
-  const std::string how =
-      absl::StrCat("quantized ", options.quantized.has_value() ? NameOf(*options.quantized) : "not",
-                   options.which == Quantize::kAll ? ", all" : "", ", heads turned ",
-                   files.config.rotary_dim, " of ", files.config.head_dim,
-                   quantization.empty() ? "" : ", ", quantization);
+  const std::string how = absl::StrCat(
+      "quantized ", options.quantized.has_value() ? NameOf(*options.quantized) : "not",
+      options.which == Quantize::kAll ? ", all" : "", ", heads turned ", files.config.rotary_dim,
+      " of ", files.config.head_dim, quantization.empty() ? "" : ", ", quantization);
   ASSIGN_OR_RETURN(const PackedSource source,
                    PackedSource::Of(files.weights->files(), how, options.packed_folder));
   if (source.bytes < options.least_packed_bytes) return nullptr;

@@ -173,7 +173,6 @@ class QuantizedCheckpointTest : public ::testing::Test {
 
 constexpr char kShape[] = "base=tiny,ffn=192,tied=0";
 
-
 struct Scheme {
   std::string name;
   json section;
@@ -232,28 +231,27 @@ std::vector<Scheme> Schemes() {
   const json grouped = {{"num_bits", 4}, {"group_size", 32}};
   json asymmetric = grouped;
   asymmetric["symmetric"] = false;
-  return {
-      {"gptq", GptqSection(4, 32), gptq, {.group_size = 32}},
-      {"gptq_act_order",
-       GptqSection(4, 32, true, false),
-       gptq,
-       {.group_size = 32, .least_zero = 6, .most_zero = 10, .is_shuffled = true},
-       false},
-      {"gptq_int8", GptqSection(8, 64), gptq, {.bits = 8, .group_size = 64}},
-      {"awq", AwqSection(32), awq, {.group_size = 32, .least_zero = 6, .most_zero = 10}},
-      {"w4a16",
-       CompressedSection("pack-quantized", grouped),
-       packed,
-       {.group_size = 32, .scale_dtype = "BF16"}},
-      {"w4a16_asymmetric",
-       CompressedSection("pack-quantized", asymmetric),
-       packed,
-       {.group_size = 32, .least_zero = 6, .most_zero = 10, .scale_dtype = "BF16"}},
-      {"w8a8",
-       CompressedSection("int-quantized", {{"num_bits", 8}, {"strategy", "channel"}}),
-       int8,
-       {.bits = 8, .scale_dtype = "BF16"}},
-      {"fp8", Fp8Section(48, 48), fp8, {}, false}};
+  return {{"gptq", GptqSection(4, 32), gptq, {.group_size = 32}},
+          {"gptq_act_order",
+           GptqSection(4, 32, true, false),
+           gptq,
+           {.group_size = 32, .least_zero = 6, .most_zero = 10, .is_shuffled = true},
+           false},
+          {"gptq_int8", GptqSection(8, 64), gptq, {.bits = 8, .group_size = 64}},
+          {"awq", AwqSection(32), awq, {.group_size = 32, .least_zero = 6, .most_zero = 10}},
+          {"w4a16",
+           CompressedSection("pack-quantized", grouped),
+           packed,
+           {.group_size = 32, .scale_dtype = "BF16"}},
+          {"w4a16_asymmetric",
+           CompressedSection("pack-quantized", asymmetric),
+           packed,
+           {.group_size = 32, .least_zero = 6, .most_zero = 10, .scale_dtype = "BF16"}},
+          {"w8a8",
+           CompressedSection("int-quantized", {{"num_bits", 8}, {"strategy", "channel"}}),
+           int8,
+           {.bits = 8, .scale_dtype = "BF16"}},
+          {"fp8", Fp8Section(48, 48), fp8, {}, false}};
 }
 
 // A module that is quantised by the scheme.
@@ -274,9 +272,8 @@ class EveryScheme : public QuantizedCheckpointTest, public ::testing::WithParamI
     };
   }
 };
-INSTANTIATE_TEST_SUITE_P(All, EveryScheme, ::testing::Range<size_t>(0, 8), [](const auto& info) {
-  return Schemes()[info.param].name;
-});
+INSTANTIATE_TEST_SUITE_P(All, EveryScheme, ::testing::Range<size_t>(0, 8),
+                         [](const auto& info) { return Schemes()[info.param].name; });
 
 TEST_P(EveryScheme, ComputesWhatItsWeightsCompute) {
   Make(kShape, scheme_.section, Projections());
@@ -340,8 +337,8 @@ TEST_P(EveryScheme, IsPackedAtLoad) {
 
   EngineOptions options = CpuOptionsFor(Path("quantised"), "");
   options.kv_memory_bytes = 1 << 20;
-  const int64_t wanted = static_cast<int64_t>(
-      ModelPair::Load(options)->target->bytes_read_per_pass());
+  const int64_t wanted =
+      static_cast<int64_t>(ModelPair::Load(options)->target->bytes_read_per_pass());
   const auto refused = ModelPair::Load(options, wanted - 1).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted) << refused;
 }
@@ -380,8 +377,7 @@ TEST_P(EveryScheme, MayTakeTheEmbeddingIn) {
     EXPECT_LE(Distance(Logits("quantised"), wanted), 0.05);
     const Transformer::LoadOptions again{.quantized = DType::kQ8_0};
     ExpectSameBits(Logits("quantised", again), Logits("floats", again));
-    const Transformer::LoadOptions packed{.packed_folder = Path("packed"),
-                                          .least_packed_bytes = 0};
+    const Transformer::LoadOptions packed{.packed_folder = Path("packed"), .least_packed_bytes = 0};
     ExpectSameBits(Logits("quantised", packed), Logits("quantised"));
     fs::remove_all(Path("floats"));
     fs::remove_all(Path("quantised"));
@@ -418,19 +414,20 @@ TEST_P(EveryScheme, ServesInAnEngine) {
 
 TEST_F(QuantizedCheckpointTest, TensorsWithoutAPlaceAreErrors) {
   const Scheme scheme = Schemes()[0];
-  const auto with = [&](const std::function<void(SafetensorsBuilder*, const std::string&)>& change) {
-    fs::remove_all(Path("floats"));
-    fs::remove_all(Path("quantised"));
-    Make(kShape, scheme.section,
-         [&](SafetensorsBuilder* file, const std::string& module, int rows,
-             int cols) -> std::optional<std::vector<float>> {
-           if (!absl::EndsWith(module, "_proj")) return std::nullopt;
-           auto weights = AddScheme(scheme, Sized(scheme.numbers, rows, cols), file, module);
-           if (absl::EndsWith(module, "1.mlp.up_proj")) change(file, module);
-           return weights;
-         });
-    return Transformer::Load(Path("quantised"), backend_.get(), kExact).status();
-  };
+  const auto with =
+      [&](const std::function<void(SafetensorsBuilder*, const std::string&)>& change) {
+        fs::remove_all(Path("floats"));
+        fs::remove_all(Path("quantised"));
+        Make(kShape, scheme.section,
+             [&](SafetensorsBuilder* file, const std::string& module, int rows,
+                 int cols) -> std::optional<std::vector<float>> {
+               if (!absl::EndsWith(module, "_proj")) return std::nullopt;
+               auto weights = AddScheme(scheme, Sized(scheme.numbers, rows, cols), file, module);
+               if (absl::EndsWith(module, "1.mlp.up_proj")) change(file, module);
+               return weights;
+             });
+        return Transformer::Load(Path("quantised"), backend_.get(), kExact).status();
+      };
   EXPECT_TRUE(with([](SafetensorsBuilder*, const std::string&) {}).ok());
   // A bias of zeros is as good as none, as AutoGPTQ writes it.
   EXPECT_TRUE(with([](SafetensorsBuilder* file, const std::string& module) {
@@ -439,8 +436,9 @@ TEST_F(QuantizedCheckpointTest, TensorsWithoutAPlaceAreErrors) {
   const absl::Status bias = with([](SafetensorsBuilder* file, const std::string& module) {
     file->AddFloats(module + ".bias", "F16", {192}, std::vector<float>(192, 0.5f));
   });
-  EXPECT_THAT(std::string(bias.message()),
-              HasSubstr("tensor \"model.layers.1.mlp.up_proj.bias\" has no place in a llama model"));
+  EXPECT_THAT(
+      std::string(bias.message()),
+      HasSubstr("tensor \"model.layers.1.mlp.up_proj.bias\" has no place in a llama model"));
   const absl::Status stray = with([](SafetensorsBuilder* file, const std::string& module) {
     file->AddFloats(module + ".input_scale", "F32", {1}, {1});
   });
@@ -480,8 +478,7 @@ class QuantizedGolden : public ::testing::TestWithParam<std::string> {};
 // it by as much, and the smallest mistake tried moves it by 1.9e-3.
 TEST_P(QuantizedGolden, LogitsAndTokensAreTheReferences) {
   if (GetParam() == "none") GTEST_SKIP() << "the golden models are not beside this checkout";
-  const std::string folder =
-      TANDEM_SOURCE_DIR "/../shared/golden/more_models/models/" + GetParam();
+  const std::string folder = TANDEM_SOURCE_DIR "/../shared/golden/more_models/models/" + GetParam();
   const Golden golden = ReadGolden(folder);
   const auto backend = *MakeCpuBackend({.num_threads = 1, .compute = CpuCompute::kF32});
   const auto model = Transformer::Load(folder, backend.get(), {.has_exact_activations = true});

@@ -15,7 +15,8 @@
 
 namespace tandem {
 
-// Numbers of a matrix: weight [r][c] = scale [r][g] * (code [r][c] - zero [r][g]), g the group of c.
+// Numbers of a matrix: weight [r][c] = scale [r][g] * (code [r][c] - zero [r][g]), g the group of
+// c.
 struct ModuleNumbers {
   int rows = 0;
   int cols = 0;
@@ -45,8 +46,8 @@ struct RandomNumbers {
   int rows = 0;
   int cols = 0;
   int bits = 4;
-  int group_size = 0;             // 0: one group
-  int least_zero = -1;            // -1: the middle for all
+  int group_size = 0;   // 0: one group
+  int least_zero = -1;  // -1: the middle for all
   int most_zero = -1;
   std::string scale_dtype = "F16";  // as which scales are rounded
   float scale = 0.01f;
@@ -179,8 +180,7 @@ inline void AddPacked(SafetensorsBuilder* file, const std::string& module,
   if (has_zeros) zeros.AddTo(file, module + ".weight_zero_point");
   file->AddFloats(module + ".weight_scale", scale_dtype, {numbers.rows, numbers.groups},
                   numbers.scales);
-  file->Add(module + ".weight_shape", "I64", {2},
-            std::vector<int64_t>{numbers.rows, numbers.cols});
+  file->Add(module + ".weight_shape", "I64", {2}, std::vector<int64_t>{numbers.rows, numbers.cols});
 }
 
 // compressed-tensors, int-quantized.   REQUIRES: 8 bits
@@ -191,8 +191,7 @@ inline void AddInt8(SafetensorsBuilder* file, const std::string& module,
   for (const int code : numbers.codes) bytes.push_back(static_cast<int8_t>(code - 128));
   for (const int zero : numbers.zeros) zeros.push_back(static_cast<int8_t>(zero - 128));
   file->Add(module + ".weight", "I8", {numbers.rows, numbers.cols}, bytes);
-  file->AddFloats(module + ".weight_scale", "BF16", {numbers.rows, numbers.groups},
-                  numbers.scales);
+  file->AddFloats(module + ".weight_scale", "BF16", {numbers.rows, numbers.groups}, numbers.scales);
   if (has_zeros) {
     file->Add(module + ".weight_zero_point", "I8", {numbers.rows, numbers.groups}, zeros);
   }
@@ -201,8 +200,11 @@ inline void AddInt8(SafetensorsBuilder* file, const std::string& module,
 // The "quantization_config" of each kind.
 inline nlohmann::json GptqSection(int bits, int group_size, bool desc_act = false,
                                   bool sym = true) {
-  return {{"quant_method", "gptq"}, {"bits", bits}, {"group_size", group_size},
-          {"desc_act", desc_act},   {"sym", sym}};
+  return {{"quant_method", "gptq"},
+          {"bits", bits},
+          {"group_size", group_size},
+          {"desc_act", desc_act},
+          {"sym", sym}};
 }
 inline nlohmann::json AwqSection(int group_size) {
   return {{"quant_method", "awq"},

@@ -126,7 +126,8 @@ absl::Status WriteTensor(const Output& output, const ModelConfig& config, Thread
 // What a configuration says of weights that were quantised is not so of the new ones.
 absl::StatusOr<std::string> WithoutQuantization(const std::string& text, const std::string& path) {
   ASSIGN_OR_RETURN(nlohmann::ordered_json config, ParseOrderedJson(text, path));
-  const size_t num_erased = config.erase("quantization_config") + config.erase("compression_config");
+  const size_t num_erased =
+      config.erase("quantization_config") + config.erase("compression_config");
   return num_erased == 0 ? text : config.dump(2) + "\n";
 }
 
@@ -173,8 +174,7 @@ class Writer {
     ASSIGN_OR_RETURN(const ModelConfig config, ReadModelConfig(source_));
     config_ = AsGgufConfig(config);
     ASSIGN_OR_RETURN(weights_, Weights::Open(source_, QuantizedForm::kFloats));
-    ASSIGN_OR_RETURN(std::vector<Output> outputs,
-                     PlanOutputs(config_, *weights_, dtype, &result_));
+    ASSIGN_OR_RETURN(std::vector<Output> outputs, PlanOutputs(config_, *weights_, dtype, &result_));
     RETURN_IF_ERROR(AddKeys(gguf, is_file));
     const std::vector<float> divisors = RopeDivisors(config_);
     if (!divisors.empty()) {

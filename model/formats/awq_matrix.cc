@@ -36,7 +36,8 @@ class AwqMatrix final : public GroupedMatrix {
                             const QuantizationConfig& config) {
     ModuleTensors tensors(stored, module);
     const WeightScheme& scheme = config.schemes[0];
-    ASSIGN_OR_RETURN(const SafetensorsEntry* const words, tensors.GetMatrix("qweight", kWordDTypes));
+    ASSIGN_OR_RETURN(const SafetensorsEntry* const words,
+                     tensors.GetMatrix("qweight", kWordDTypes));
     const int64_t inputs = words->shape[0];
     const int64_t outputs = words->shape[1] * kHalvesOfWord;
     const int64_t groups = scheme.group_size == 0 ? 1 : CeilDivide(inputs, scheme.group_size);
@@ -49,11 +50,10 @@ class AwqMatrix final : public GroupedMatrix {
     ASSIGN_OR_RETURN(layout.scales, tensors.Get("scales", kFloatDTypes, {groups, outputs}));
     ASSIGN_OR_RETURN(const SafetensorsEntry* const zeros,
                      tensors.Get("qzeros", kWordDTypes, {groups, words->shape[1]}));
-    return Finished(
-        std::unique_ptr<AwqMatrix>(new AwqMatrix(static_cast<int>(outputs),
-                                                 static_cast<int>(inputs), tensors, layout,
-                                                 words->bytes.data(), zeros->bytes.data())),
-        tensors);
+    return Finished(std::unique_ptr<AwqMatrix>(
+                        new AwqMatrix(static_cast<int>(outputs), static_cast<int>(inputs), tensors,
+                                      layout, words->bytes.data(), zeros->bytes.data())),
+                    tensors);
   }
 
  private:
@@ -70,11 +70,13 @@ class AwqMatrix final : public GroupedMatrix {
       for (int row = 0; row < count; row += kHalvesOfWord) {
         uint64_t bytes[kHalvesOfWord] = {};  // one input each, then one place each
         for (int k = 0; k < size; ++k) {
-          bytes[k] = SpreadHalves(WordAt(words_, (i + k) * row_words + (first + row) / kHalvesOfWord));
+          bytes[k] =
+              SpreadHalves(WordAt(words_, (i + k) * row_words + (first + row) / kHalvesOfWord));
         }
         Transpose8x8(bytes);
         for (int k = 0; k < kHalvesOfWord; ++k) {
-          std::memcpy(codes + static_cast<size_t>(row + k) * cols() + i, &bytes[kAwqPlaces[k]], size);
+          std::memcpy(codes + static_cast<size_t>(row + k) * cols() + i, &bytes[kAwqPlaces[k]],
+                      size);
         }
       }
     }

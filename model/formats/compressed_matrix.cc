@@ -103,9 +103,8 @@ class CompressedMatrix final : public GroupedMatrix {
       if (found == nullptr || scheme.is_symmetric) found = &scheme;
     }
     if (found == nullptr) {
-      return tensors->WrongShape(
-          *layout->scales,
-          absl::StrCat(allowed.empty() ? "none" : allowed, ", as ", config.where, " says"));
+      return tensors->WrongShape(*layout->scales, absl::StrCat(allowed.empty() ? "none" : allowed,
+                                                               ", as ", config.where, " says"));
     }
     layout->group_size = found->group_size;
     layout->group_stride = 1;
@@ -143,10 +142,10 @@ class CompressedMatrix final : public GroupedMatrix {
       for (int64_t i = 0; i < cols; ++i) is_set = is_set && IntegerAt(*order, i) != -1;
       if (is_set) layout.group_of_input = order;
     }
-    return Finished(std::unique_ptr<CompressedMatrix>(new CompressedMatrix(
-                        static_cast<int>(rows), static_cast<int>(cols), *tensors, layout, numbers,
-                        zeros)),
-                    *tensors);
+    return Finished(
+        std::unique_ptr<CompressedMatrix>(new CompressedMatrix(
+            static_cast<int>(rows), static_cast<int>(cols), *tensors, layout, numbers, zeros)),
+        *tensors);
   }
 
   void ReadCodes(int first, int count, uint8_t* codes) const override {

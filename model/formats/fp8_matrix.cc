@@ -32,15 +32,16 @@ class Fp8Matrix final : public QuantizedMatrix {
   static MatrixOrError Open(const SafetensorsWeights& stored, const std::string& module,
                             const QuantizationConfig& config) {
     ModuleTensors tensors(stored, module);
-    ASSIGN_OR_RETURN(const SafetensorsEntry* const numbers, tensors.GetMatrix("weight", kFp8DTypes));
+    ASSIGN_OR_RETURN(const SafetensorsEntry* const numbers,
+                     tensors.GetMatrix("weight", kFp8DTypes));
     const bool has_inverse_name = tensors.Find("weight_scale_inv") != nullptr;
     ASSIGN_OR_RETURN(
         const SafetensorsEntry* const scales,
         tensors.Get(has_inverse_name ? "weight_scale_inv" : "weight_scale", kFloatDTypes));
     const int64_t rows = numbers->shape[0];
     const int64_t cols = numbers->shape[1];
-    std::string allowed = absl::StrCat("one element, ", ShapeText({rows}), ", ",
-                                       ShapeText({rows, 1}));
+    std::string allowed =
+        absl::StrCat("one element, ", ShapeText({rows}), ", ", ShapeText({rows, 1}));
     int block_rows = 0;
     int block_cols = 0;
     if (scales->num_elements == 1) {

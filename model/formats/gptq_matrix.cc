@@ -25,7 +25,8 @@ class GptqMatrix final : public GroupedMatrix {
                             const QuantizationConfig& config) {
     ModuleTensors tensors(stored, module);
     WeightScheme scheme = config.schemes[0];
-    ASSIGN_OR_RETURN(const SafetensorsEntry* const words, tensors.GetMatrix("qweight", kWordDTypes));
+    ASSIGN_OR_RETURN(const SafetensorsEntry* const words,
+                     tensors.GetMatrix("qweight", kWordDTypes));
     const int64_t cols = words->shape[1];
     GroupedLayout layout;
     int64_t inputs = words->shape[0] * 32 / scheme.bits;
@@ -64,12 +65,12 @@ class GptqMatrix final : public GroupedMatrix {
     const SafetensorsEntry* zeros = nullptr;
     // Without zeros a symmetric matrix has the middle of the range.
     if (tensors.Find("qzeros") != nullptr || !scheme.is_symmetric) {
-      ASSIGN_OR_RETURN(zeros, tensors.Get("qzeros", kWordDTypes,
-                                          {groups, CeilDivide(cols * scheme.bits, 32)}));
+      ASSIGN_OR_RETURN(
+          zeros, tensors.Get("qzeros", kWordDTypes, {groups, CeilDivide(cols * scheme.bits, 32)}));
     }
-    return Finished(std::unique_ptr<GptqMatrix>(new GptqMatrix(
-                        static_cast<int>(cols), static_cast<int>(inputs), tensors, layout, words,
-                        zeros, config.stores_zeros_less_one)),
+    return Finished(std::unique_ptr<GptqMatrix>(
+                        new GptqMatrix(static_cast<int>(cols), static_cast<int>(inputs), tensors,
+                                       layout, words, zeros, config.stores_zeros_less_one)),
                     tensors);
   }
 

@@ -66,9 +66,9 @@ absl::StatusOr<const SafetensorsEntry*> ModuleTensors::Get(absl::string_view suf
 absl::StatusOr<const SafetensorsEntry*> ModuleTensors::GetMatrix(
     absl::string_view suffix, absl::Span<const char* const> dtypes) {
   ASSIGN_OR_RETURN(const SafetensorsEntry* const entry, Get(suffix, dtypes));
-  const bool is_matrix =
-      entry->shape.size() == 2 &&
-      absl::c_all_of(entry->shape, [](int64_t size) { return 1 <= size && size <= INT_MAX / 32; });
+  const bool is_matrix = entry->shape.size() == 2 && absl::c_all_of(entry->shape, [](int64_t size) {
+                           return 1 <= size && size <= INT_MAX / 32;
+                         });
   if (is_matrix) return entry;
   return WrongShape(*entry, absl::StrCat("two sizes from 1 to ", INT_MAX / 32));
 }
@@ -146,8 +146,7 @@ GroupedMatrix::GroupedMatrix(int rows, int cols, const ModuleTensors& tensors,
 void GroupedMatrix::ReadScales(int first, int count, float* scales) const {
   for (int row = first; row < first + count; ++row) {
     for (int group = 0; group < num_groups_; ++group) {
-      *scales++ = FloatAt(*layout_.scales,
-                          row * layout_.row_stride + group * layout_.group_stride);
+      *scales++ = FloatAt(*layout_.scales, row * layout_.row_stride + group * layout_.group_stride);
     }
   }
 }
@@ -210,8 +209,8 @@ void GroupedMatrix::FindForms() {
       ReadScales(row, 1, scales.data());
       for (const float scale : scales) {
         floats.Add(scale);
-        are_f16 = are_f16 && (layout_.scales->dtype == DType::kF16 ||
-                              F16ToFloat(FloatToF16(scale)) == scale);
+        are_f16 = are_f16 &&
+                  (layout_.scales->dtype == DType::kF16 || F16ToFloat(FloatToF16(scale)) == scale);
       }
       if (layout_.scales->dtype == DType::kF16 && !floats.is_any_left()) break;
     }

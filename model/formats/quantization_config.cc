@@ -23,7 +23,8 @@ using Layout = QuantizationConfig::Layout;
 using KeyNames = absl::Span<const char* const>;
 
 constexpr char kQuantizationSection[] = "quantization_config";
-constexpr char kOldQuantizationSection[] = "compression_config";  // of compressed-tensors before its name
+constexpr char kOldQuantizationSection[] =
+    "compression_config";  // of compressed-tensors before its name
 constexpr char kAllowedMethods[] =
     "fp8, fbgemm_fp8, modelopt, gptq, awq, compressed-tensors; or a model of floats, or a GGUF "
     "file";
@@ -32,9 +33,9 @@ constexpr char kAllowedMethods[] =
 // tensors themselves say; activations are not quantised as the checkpoint was calibrated for, nor
 // is the cache; the rest tells how the weights were made, or chooses other programs' kernels.
 constexpr const char* kHarmlessEverywhere[] = {"quant_method", "method"};
-constexpr const char* kHarmlessOfFp8[] = {
-    "activation_scheme", "activation_scale_ub", "dequantize", "ignored_layers", "kv_cache_scheme",
-    "modules_to_not_convert"};
+constexpr const char* kHarmlessOfFp8[] = {"activation_scheme", "activation_scale_ub",
+                                          "dequantize",        "ignored_layers",
+                                          "kv_cache_scheme",   "modules_to_not_convert"};
 constexpr const char* kHarmlessOfModelopt[] = {"config_groups",
                                                "exclude_modules",
                                                "ignore",
@@ -69,7 +70,7 @@ constexpr const char* kHarmlessOfGptq[] = {"act_group_aware",
                                            "use_cuda_fp16",
                                            "use_exllama"};
 constexpr const char* kHarmlessOfAwq[] = {
-    "do_fuse", "exllama_config", "fuse_max_seq_len",       "lm_head",
+    "do_fuse", "exllama_config",  "fuse_max_seq_len",      "lm_head",
     "meta",    "modules_to_fuse", "modules_to_not_convert"};
 constexpr const char* kHarmlessOfCompressed[] = {"global_compression_ratio", "ignore",
                                                  "kv_cache_scheme", "run_compressed", "version"};
@@ -105,9 +106,8 @@ absl::Status CheckSectionKeys(const ConfigFields& fields, std::initializer_list<
                           "nothing, null or false (not known, and it might change the result)");
     }
     if (!absl::c_linear_search(kNameLists, key) || value.is_null()) continue;
-    const bool are_names = value.is_array() && absl::c_all_of(value, [](const json& name) {
-      return name.is_string();
-    });
+    const bool are_names = value.is_array() &&
+                           absl::c_all_of(value, [](const json& name) { return name.is_string(); });
     if (!are_names) return fields.Wrong(key, "a list of names, or null");
   }
   return absl::OkStatus();
@@ -115,8 +115,9 @@ absl::Status CheckSectionKeys(const ConfigFields& fields, std::initializer_list<
 
 // The text of a key, in small letters; `if_absent` where there is none.
 absl::StatusOr<std::string> TextOf(const ConfigFields& fields, absl::string_view key,
-                                 absl::string_view if_absent, absl::Span<const char* const> allowed,
-                                 absl::string_view allowed_text) {
+                                   absl::string_view if_absent,
+                                   absl::Span<const char* const> allowed,
+                                   absl::string_view allowed_text) {
   const json* const value = fields.Find(key);
   if (value == nullptr && !if_absent.empty()) return std::string(if_absent);
   if (value != nullptr && value->is_string()) {
@@ -127,13 +128,14 @@ absl::StatusOr<std::string> TextOf(const ConfigFields& fields, absl::string_view
 }
 
 // The one of two names of a key that is there.
-absl::string_view KeyOf(const ConfigFields& fields, absl::string_view key, absl::string_view other) {
+absl::string_view KeyOf(const ConfigFields& fields, absl::string_view key,
+                        absl::string_view other) {
   return fields.Find(key) == nullptr && fields.Find(other) != nullptr ? other : key;
 }
 
 // Inputs of a group; -1 stands for all of them, 0 here.
 absl::StatusOr<int> ReadGroupSize(const ConfigFields& fields, absl::string_view key,
-                              std::optional<int> if_absent) {
+                                  std::optional<int> if_absent) {
   const json* const value = fields.Find(key);
   if (value != nullptr && *value == -1) return 0;
   if (value == nullptr && if_absent.has_value()) return *if_absent;
@@ -180,9 +182,9 @@ absl::StatusOr<QuantizationConfig> ReadModelopt(const ConfigFields& fields) {
   constexpr const char* kRead[] = {"quant_algo"};
   constexpr char kAllowed[] = "FP8, FP8_PER_CHANNEL_PER_TOKEN, FP8_PB_WO";
   RETURN_IF_ERROR(CheckSectionKeys(fields, {kHarmlessEverywhere, kHarmlessOfModelopt, kRead}));
-  ASSIGN_OR_RETURN(
-      const std::string algorithm,
-      TextOf(fields, "quant_algo", "", {"fp8", "fp8_per_channel_per_token", "fp8_pb_wo"}, kAllowed));
+  ASSIGN_OR_RETURN(const std::string algorithm,
+                   TextOf(fields, "quant_algo", "",
+                          {"fp8", "fp8_per_channel_per_token", "fp8_pb_wo"}, kAllowed));
   WeightScheme scheme{.is_float = true};
   if (algorithm == "fp8_pb_wo") scheme.block_rows = scheme.block_cols = kUsualBlock;
   return QuantizationConfig{.layout = Layout::kFp8, .schemes = {scheme}};
@@ -240,7 +242,7 @@ absl::StatusOr<QuantizationConfig> ReadAwq(const ConfigFields& fields) {
 
 // ---- compressed-tensors ----
 constexpr const char* kCompressedFormats[] = {"pack-quantized", "int-quantized", "float-quantized",
-                                    "naive-quantized", "mixed-precision"};
+                                              "naive-quantized", "mixed-precision"};
 constexpr char kAllowedFormats[] =
     "pack-quantized, int-quantized, float-quantized, naive-quantized, mixed-precision";
 
@@ -259,13 +261,14 @@ absl::StatusOr<WeightScheme> ReadWeights(const ConfigFields& fields) {
   // Of the group order g_idx speaks, which is there then; the others change nothing.
   if (const json* const order = fields.Find("actorder"); order != nullptr && !order->is_boolean()) {
     RETURN_IF_ERROR(TextOf(fields, "actorder", "", {"group", "weight", "dynamic", "static"},
-                         "group, weight, dynamic, static, true, false")
+                           "group, weight, dynamic, static, true, false")
                         .status());
   }
   ASSIGN_OR_RETURN(const int group_size, ReadGroupSize(fields, "group_size", 0));
-  ASSIGN_OR_RETURN(const std::string strategy,
-                   TextOf(fields, "strategy", group_size > 0 ? "group" : "tensor",
-                        {"tensor", "channel", "group", "block"}, "tensor, channel, group, block"));
+  ASSIGN_OR_RETURN(
+      const std::string strategy,
+      TextOf(fields, "strategy", group_size > 0 ? "group" : "tensor",
+             {"tensor", "channel", "group", "block"}, "tensor, channel, group, block"));
   if (strategy == "group") {
     if (group_size == 0) return fields.Wrong("group_size", "an integer from 1 with strategy group");
     scheme.group_size = group_size;
@@ -282,7 +285,8 @@ absl::StatusOr<WeightScheme> ReadWeights(const ConfigFields& fields) {
   return scheme;
 }
 
-absl::StatusOr<QuantizationConfig> ReadCompressed(const ConfigFields& fields, const std::string& file,
+absl::StatusOr<QuantizationConfig> ReadCompressed(const ConfigFields& fields,
+                                                  const std::string& file,
                                                   const std::string& prefix) {
   constexpr const char* kRead[] = {"config_groups", "format", "quantization_status",
                                    "sparsity_config", "transform_config"};
@@ -290,12 +294,12 @@ absl::StatusOr<QuantizationConfig> ReadCompressed(const ConfigFields& fields, co
   RETURN_IF_ERROR(CheckSectionKeys(fields, {kHarmlessEverywhere, kHarmlessOfCompressed, kRead}));
   RETURN_IF_ERROR(TextOf(fields, "format", "", kCompressedFormats, kAllowedFormats).status());
   RETURN_IF_ERROR(TextOf(fields, "quantization_status", "compressed", {"compressed", "frozen"},
-                       "compressed, frozen")
+                         "compressed, frozen")
                       .status());
   if (const json* const sparsity = fields.Find("sparsity_config"); sparsity != nullptr) {
-    const bool is_dense = IsEmptyValue(*sparsity) ||
-                          (sparsity->is_object() && sparsity->contains("format") &&
-                           IsText((*sparsity)["format"], "dense"));
+    const bool is_dense =
+        IsEmptyValue(*sparsity) || (sparsity->is_object() && sparsity->contains("format") &&
+                                    IsText((*sparsity)["format"], "dense"));
     if (!is_dense) return fields.Wrong("sparsity_config", "nothing, or the format dense");
   }
   if (const json* const transform = fields.Find("transform_config");
@@ -330,8 +334,8 @@ absl::StatusOr<QuantizationConfig> ReadCompressed(const ConfigFields& fields, co
 absl::StatusOr<QuantizationConfig> ReadSection(const json& section, const std::string& file,
                                                const std::string& name) {
   if (!section.is_object()) {
-    return absl::InvalidArgumentError(absl::StrCat(file, ": ", name, ": found ", Shown(section),
-                                                   ", allowed: an object"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(file, ": ", name, ": found ", Shown(section), ", allowed: an object"));
   }
   const std::string prefix = absl::StrCat(name, ".");
   const ConfigFields fields(section, file, prefix);

@@ -58,9 +58,9 @@ json Compressed(const json& weights) {
 }
 
 TEST(QuantizationConfig, IsNothingWhereNothingIsSaid) {
-  for (const json& config : {json::object(), json{{"quantization_config", nullptr}},
-                             json{{"text_config", {{"quantization_config", nullptr}}}},
-                             json{{"text_config", "none"}}}) {
+  for (const json& config :
+       {json::object(), json{{"quantization_config", nullptr}},
+        json{{"text_config", {{"quantization_config", nullptr}}}}, json{{"text_config", "none"}}}) {
     const auto parsed = ParseQuantization(config, "f");
     ASSERT_TRUE(parsed.ok()) << parsed.status();
     EXPECT_FALSE(parsed->has_value());
@@ -80,9 +80,14 @@ TEST(QuantizationConfig, ReadsGptq) {
   EXPECT_FALSE(config.has_act_order || config.has_overrides);
 
   json other = PublishedGptq();
-  other.update({{"bits", 3}, {"group_size", -1}, {"desc_act", true}, {"sym", false},
-                {"checkpoint_format", "gptq_v2"}, {"pack_dtype", "int32"},
-                {"dynamic", {{"-:.*mlp.*", json::object()}}}, {"is_marlin_format", false}});
+  other.update({{"bits", 3},
+                {"group_size", -1},
+                {"desc_act", true},
+                {"sym", false},
+                {"checkpoint_format", "gptq_v2"},
+                {"pack_dtype", "int32"},
+                {"dynamic", {{"-:.*mlp.*", json::object()}}},
+                {"is_marlin_format", false}});
   const QuantizationConfig changed = Parsed(other);
   EXPECT_EQ(changed.schemes[0].bits, 3);
   EXPECT_EQ(changed.schemes[0].group_size, 0);
@@ -91,21 +96,25 @@ TEST(QuantizationConfig, ReadsGptq) {
 }
 
 TEST(QuantizationConfig, ReadsAwq) {
-  const QuantizationConfig config =
-      Parsed({{"bits", 4}, {"group_size", 64}, {"modules_to_not_convert", nullptr},
-              {"quant_method", "awq"}, {"version", "GEMM"}, {"zero_point", true}});
+  const QuantizationConfig config = Parsed({{"bits", 4},
+                                            {"group_size", 64},
+                                            {"modules_to_not_convert", nullptr},
+                                            {"quant_method", "awq"},
+                                            {"version", "GEMM"},
+                                            {"zero_point", true}});
   EXPECT_EQ(config.layout, Layout::kAwq);
   EXPECT_EQ(config.schemes[0].group_size, 64);
-  EXPECT_EQ(Parsed({{"w_bit", 4}, {"q_group_size", -1}, {"quant_method", "awq"}})
-                .schemes[0]
-                .group_size,
-            0);
+  EXPECT_EQ(
+      Parsed({{"w_bit", 4}, {"q_group_size", -1}, {"quant_method", "awq"}}).schemes[0].group_size,
+      0);
 }
 
 TEST(QuantizationConfig, ReadsFp8) {
-  const QuantizationConfig blocks =
-      Parsed({{"activation_scheme", "dynamic"}, {"fmt", "e4m3"}, {"quant_method", "fp8"},
-              {"weight_block_size", {128, 64}}, {"modules_to_not_convert", {"lm_head"}}});
+  const QuantizationConfig blocks = Parsed({{"activation_scheme", "dynamic"},
+                                            {"fmt", "e4m3"},
+                                            {"quant_method", "fp8"},
+                                            {"weight_block_size", {128, 64}},
+                                            {"modules_to_not_convert", {"lm_head"}}});
   EXPECT_EQ(blocks.layout, Layout::kFp8);
   EXPECT_TRUE(blocks.schemes[0].is_float);
   EXPECT_EQ(blocks.schemes[0].block_rows, 128);
@@ -114,31 +123,45 @@ TEST(QuantizationConfig, ReadsFp8) {
   EXPECT_EQ(Parsed({{"quant_method", "fp8"}}).schemes[0].block_cols, 128);
   EXPECT_EQ(Parsed({{"quant_method", "fp8"}, {"weight_block_size", nullptr}}).schemes[0].block_cols,
             0);
-  EXPECT_EQ(Parsed({{"quant_method", "fbgemm_fp8"}, {"activation_scale_ub", 1200.0},
+  EXPECT_EQ(Parsed({{"quant_method", "fbgemm_fp8"},
+                    {"activation_scale_ub", 1200.0},
                     {"modules_to_not_convert", {"lm_head"}}})
                 .method,
             "fbgemm_fp8");
-  const QuantizationConfig modelopt =
-      Parsed({{"quant_method", "modelopt"}, {"quant_algo", "FP8"}, {"ignore", {"lm_head"}},
-              {"producer", {{"name", "modelopt"}}}, {"kv_cache_scheme", {{"num_bits", 8}}}});
+  const QuantizationConfig modelopt = Parsed({{"quant_method", "modelopt"},
+                                              {"quant_algo", "FP8"},
+                                              {"ignore", {"lm_head"}},
+                                              {"producer", {{"name", "modelopt"}}},
+                                              {"kv_cache_scheme", {{"num_bits", 8}}}});
   EXPECT_EQ(modelopt.layout, Layout::kFp8);
 }
 
 TEST(QuantizationConfig, ReadsEveryGroupOfCompressedTensors) {
-  json section = Compressed({{"actorder", "weight"}, {"block_structure", nullptr},
-                             {"dynamic", false}, {"group_size", 128}, {"num_bits", 4},
-                             {"observer", "minmax"}, {"observer_kwargs", json::object()},
-                             {"strategy", "group"}, {"symmetric", true}, {"type", "int"}});
-  section.update({{"global_compression_ratio", 1.45}, {"ignore", {"lm_head"}},
-                  {"kv_cache_scheme", nullptr}, {"quantization_status", "compressed"},
-                  {"sparsity_config", json::object()}, {"transform_config", json::object()},
+  json section = Compressed({{"actorder", "weight"},
+                             {"block_structure", nullptr},
+                             {"dynamic", false},
+                             {"group_size", 128},
+                             {"num_bits", 4},
+                             {"observer", "minmax"},
+                             {"observer_kwargs", json::object()},
+                             {"strategy", "group"},
+                             {"symmetric", true},
+                             {"type", "int"}});
+  section.update({{"global_compression_ratio", 1.45},
+                  {"ignore", {"lm_head"}},
+                  {"kv_cache_scheme", nullptr},
+                  {"quantization_status", "compressed"},
+                  {"sparsity_config", json::object()},
+                  {"transform_config", json::object()},
                   {"version", "0.12.3"}});
-  section["config_groups"]["group_0"].update({{"input_activations", {{"num_bits", 8}}},
-                                              {"output_activations", nullptr}});
-  section["config_groups"]["group_1"] = {
-      {"targets", {"re:.*down_proj"}},
-      {"weights", {{"num_bits", 8}, {"type", "float"}, {"strategy", "block"},
-                   {"block_structure", {128, 128}}}}};
+  section["config_groups"]["group_0"].update(
+      {{"input_activations", {{"num_bits", 8}}}, {"output_activations", nullptr}});
+  section["config_groups"]["group_1"] = {{"targets", {"re:.*down_proj"}},
+                                         {"weights",
+                                          {{"num_bits", 8},
+                                           {"type", "float"},
+                                           {"strategy", "block"},
+                                           {"block_structure", {128, 128}}}}};
   section["config_groups"]["group_2"] = {{"targets", {"Attention"}}, {"weights", nullptr}};
   section["config_groups"]["group_3"] = {{"weights", {{"num_bits", 8}, {"symmetric", false}}}};
   const QuantizationConfig config = Parsed(section);
@@ -232,15 +255,18 @@ TEST(QuantizationConfig, RefusesWhatItDoesNotKnow) {
        "config_groups.group_0.new: found 4"},
       {with(packed, {{"config_groups", {{"a\nb", 4}}}}), "config_groups.\"a\\nb\": found 4"},
       {weights({{"num_bits", 9}}), "weights.num_bits: found 9, allowed: an integer from 1 to 8"},
-      {weights({{"num_bits", 4}, {"type", "float"}}), "num_bits: found 4, allowed: an integer from 8"},
+      {weights({{"num_bits", 4}, {"type", "float"}}),
+       "num_bits: found 4, allowed: an integer from 8"},
       {weights({{"type", "uint"}}), "type: found \"uint\", allowed: int, float"},
       {weights({{"strategy", "tensor_group"}}), "strategy: found \"tensor_group\""},
       {weights({{"strategy", "block"}}), "strategy: found \"block\""},
       {weights({{"strategy", "group"}, {"group_size", nullptr}}), "group_size: found null"},
       {weights({{"dynamic", true}}), "dynamic: found true"},
       {weights({{"actorder", "sideways"}}), "actorder: found \"sideways\", allowed: group"},
-      {weights({{"num_bits", 8}, {"type", "float"}, {"symmetric", false}}), "symmetric: found false"},
-      {weights({{"num_bits", 8}, {"type", "float"}, {"strategy", "block"}, {"group_size", nullptr}}),
+      {weights({{"num_bits", 8}, {"type", "float"}, {"symmetric", false}}),
+       "symmetric: found false"},
+      {weights(
+           {{"num_bits", 8}, {"type", "float"}, {"strategy", "block"}, {"group_size", nullptr}}),
        "block_structure: found nothing"},
       {weights({{"global_scale", 1}}), "weights.global_scale: found 1"}};
   for (const auto& [section, says] : cases) {
@@ -260,7 +286,8 @@ TEST(QuantizationConfig, ReadsTheFileOfModelopt) {
   EXPECT_EQ(good->where, "h: quantization");
   EXPECT_TRUE(good->schemes[0].is_float);
   for (const auto& [text, says] :
-       {std::pair("{", "h"), {"[]", "h: found [], allowed: an object"},
+       {std::pair("{", "h"),
+        {"[]", "h: found [], allowed: an object"},
         {"{}", "h: quantization: found nothing"},
         {R"({"quantization": {"quant_algo": "W4A8_AWQ"}})",
          "h: quantization.quant_algo: found \"W4A8_AWQ\", allowed: FP8"},

@@ -51,10 +51,10 @@ constexpr ModuleNumbers kModuleNumbers[] = {
 // Scales and zero points of activations and caches, which are not quantised here as the checkpoint
 // was calibrated for.
 constexpr const char* kOfActivations[] = {
-    ".activation_scale", ".input_scale",      ".input_scale_ub", ".input_zero_point",
-    ".k_scale",          ".k_zero_point",     ".kv_scale",       ".output_scale",
-    ".output_zero_point", ".prob_output_scale", ".q_scale",       ".q_zero_point",
-    ".v_scale",          ".v_zero_point"};
+    ".activation_scale",  ".input_scale",       ".input_scale_ub", ".input_zero_point",
+    ".k_scale",           ".k_zero_point",      ".kv_scale",       ".output_scale",
+    ".output_zero_point", ".prob_output_scale", ".q_scale",        ".q_zero_point",
+    ".v_scale",           ".v_zero_point"};
 
 bool IsOfActivations(const std::string& name) {
   return std::any_of(std::begin(kOfActivations), std::end(kOfActivations),
@@ -71,8 +71,8 @@ class QuantizedWeights final : public Weights {
     const std::vector<std::string> names = stored_->names();
     for (const std::string& name : names) RETURN_IF_ERROR(AddMatrix(name, config));
     for (const std::string& name : names) {
-      const bool is_scale = config.layout != Layout::kGptq && config.layout != Layout::kAwq &&
-                            IsOfActivations(name);
+      const bool is_scale =
+          config.layout != Layout::kGptq && config.layout != Layout::kAwq && IsOfActivations(name);
       if (is_scale || IsZeroBias(name)) hidden_.insert(name);
     }
     SetQuantization(config);
@@ -98,9 +98,9 @@ class QuantizedWeights final : public Weights {
     if (found == matrices_.end()) return stored_->Describe(name, shape);
     const QuantizedMatrix& matrix = *found->second;
     if (shape != absl::Span<const int64_t>({matrix.rows(), matrix.cols()})) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(Where(name), ": shape: found numbers of ",
-                       ShapeText({matrix.rows(), matrix.cols()}), ", allowed: ", ShapeText(shape)));
+      return absl::InvalidArgumentError(absl::StrCat(Where(name), ": shape: found numbers of ",
+                                                     ShapeText({matrix.rows(), matrix.cols()}),
+                                                     ", allowed: ", ShapeText(shape)));
     }
     return ConstMatrixView(nullptr, DTypeOf(matrix), matrix.rows(), matrix.cols(), matrix.cols());
   }

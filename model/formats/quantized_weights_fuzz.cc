@@ -79,9 +79,13 @@ void CheckMessage(const absl::Status& status) {
 }
 
 size_t BytesOf(const json& dtype) {
-  for (const auto& [name, bytes] :
-       {std::pair("I64", 8), {"F32", 4}, {"I32", 4}, {"F16", 2}, {"BF16", 2}, {"I8", 1},
-        {"F8_E4M3", 1}}) {
+  for (const auto& [name, bytes] : {std::pair("I64", 8),
+                                    {"F32", 4},
+                                    {"I32", 4},
+                                    {"F16", 2},
+                                    {"BF16", 2},
+                                    {"I8", 1},
+                                    {"F8_E4M3", 1}}) {
     if (dtype == name) return bytes;
   }
   return 0;

@@ -267,7 +267,8 @@ TEST_F(QuantizedWeightsTest, GptqModulesMayHaveOtherBitsAndGroups) {
   SafetensorsBuilder file;
   AddGptq(&file, "m", numbers);
   json section = GptqSection(4, 32);
-  ExpectRefused(file, section, "tensor \"m.qweight\": shape: found [32,32], allowed: [16, outputs]");
+  ExpectRefused(file, section,
+                "tensor \"m.qweight\": shape: found [32,32], allowed: [16, outputs]");
   section["dynamic"] = {{"+:.*m", {{"bits", 8}, {"group_size", 64}}}};
   ExpectWeights(file, section, numbers.Weights(), 32, DType::kQ8_0, DType::kF32);
 }
@@ -316,12 +317,7 @@ TEST_F(QuantizedWeightsTest, PackedKeepsItsBitsWhereBlocksHoldThem) {
       {{.rows = 9, .cols = 64, .bits = 5, .group_size = 32, .scale_dtype = "BF16"},
        DType::kQ5_0,
        DType::kF32},
-      {{.rows = 9,
-        .cols = 64,
-        .bits = 7,
-        .least_zero = 0,
-        .most_zero = 127,
-        .scale_dtype = "BF16"},
+      {{.rows = 9, .cols = 64, .bits = 7, .least_zero = 0, .most_zero = 127, .scale_dtype = "BF16"},
        DType::kQ8_0,
        DType::kF32},
       {{.rows = 9, .cols = 70, .bits = 3, .group_size = 35, .scale_dtype = "F16"},
@@ -350,7 +346,9 @@ TEST_F(QuantizedWeightsTest, PackedKeepsItsBitsWhereBlocksHoldThem) {
     const bool has_zeros = c.numbers.least_zero >= 0;
     SafetensorsBuilder file;
     AddPacked(&file, "m", numbers, has_zeros, c.numbers.scale_dtype);
-    json weights = {{"num_bits", c.numbers.bits}, {"type", "int"}, {"symmetric", !has_zeros},
+    json weights = {{"num_bits", c.numbers.bits},
+                    {"type", "int"},
+                    {"symmetric", !has_zeros},
                     {"strategy", c.numbers.group_size == 0 ? "channel" : "group"}};
     if (c.numbers.group_size > 0) weights["group_size"] = c.numbers.group_size;
     if (c.numbers.is_shuffled) {
@@ -368,12 +366,8 @@ TEST_F(QuantizedWeightsTest, PackedKeepsItsBitsWhereBlocksHoldThem) {
 
 TEST_F(QuantizedWeightsTest, Int8KeepsItsBitsWhereBlocksHoldThem) {
   for (const int group_size : {0, 32, 24}) {
-    const ModuleNumbers numbers = MakeNumbers({.rows = 66,
-                                               .cols = 96,
-                                               .bits = 8,
-                                               .group_size = group_size,
-                                               .scale_dtype = "BF16"},
-                                              70);
+    const ModuleNumbers numbers = MakeNumbers(
+        {.rows = 66, .cols = 96, .bits = 8, .group_size = group_size, .scale_dtype = "BF16"}, 70);
     SafetensorsBuilder file;
     AddInt8(&file, "m", numbers);
     json weights = {{"num_bits", 8}, {"type", "int"}, {"strategy", "channel"}};
@@ -392,8 +386,9 @@ TEST_F(QuantizedWeightsTest, Int8KeepsItsBitsWhereBlocksHoldThem) {
   AddInt8(&file, "m", numbers, /*has_zeros=*/true);
   ExpectWeights(
       file,
-      CompressedSection("int-quantized", {{"num_bits", 8}, {"type", "int"}, {"symmetric", false},
-                                          {"strategy", "channel"}}),
+      CompressedSection(
+          "int-quantized",
+          {{"num_bits", 8}, {"type", "int"}, {"symmetric", false}, {"strategy", "channel"}}),
       numbers.Weights(), 10, DType::kF32, DType::kF32);
 }
 
@@ -446,8 +441,7 @@ TEST_F(QuantizedWeightsTest, Fp8HasEveryScale) {
     int64_t count = 1;
     for (const int64_t size : c.shape) count *= size;
     for (int i = 0; i < count; ++i) {
-      scales.push_back(
-          Bf16ToFloat(FloatToBf16(0.003f * static_cast<float>(1 + i % 17) + 0.0001f)));
+      scales.push_back(Bf16ToFloat(FloatToBf16(0.003f * static_cast<float>(1 + i % 17) + 0.0001f)));
     }
     std::vector<float> wanted;
     for (int i = 0; i < kRows * kCols; ++i) {
@@ -478,11 +472,11 @@ TEST_F(QuantizedWeightsTest, FloatsAreOfSixteenBitsWhereTheseHoldThem) {
                                           1.125f * scales[1], -0x1p-9f * scales[1], 0}));
     return dtype;
   };
-  EXPECT_EQ(dtype_of({0.25f, 2}), DType::kBF16);      // 4 bits of a number by 1 of a scale
-  EXPECT_EQ(dtype_of({0x1p-120f, 1}), DType::kBF16);  // 2^-129, which is subnormal
-  EXPECT_EQ(dtype_of({0.9375f, 2}), DType::kBF16);    // by 4
-  EXPECT_EQ(dtype_of({0.96875f, 2}), DType::kF16);    // by 5
-  EXPECT_EQ(dtype_of({0.9921875f, 0}), DType::kF16);  // by 7
+  EXPECT_EQ(dtype_of({0.25f, 2}), DType::kBF16);       // 4 bits of a number by 1 of a scale
+  EXPECT_EQ(dtype_of({0x1p-120f, 1}), DType::kBF16);   // 2^-129, which is subnormal
+  EXPECT_EQ(dtype_of({0.9375f, 2}), DType::kBF16);     // by 4
+  EXPECT_EQ(dtype_of({0.96875f, 2}), DType::kF16);     // by 5
+  EXPECT_EQ(dtype_of({0.9921875f, 0}), DType::kF16);   // by 7
   EXPECT_EQ(dtype_of({0.99609375f, 1}), DType::kF32);  // by 8
   EXPECT_EQ(dtype_of({0x1.Fp-14f, 1}), DType::kF32);   // 5 bits, the lowest 2^-27: not of f16
   EXPECT_EQ(dtype_of({192.0f, 1.5f}), DType::kBF16);
@@ -515,13 +509,15 @@ TEST_F(QuantizedWeightsTest, OtherTensorsStayWhatTheyAre) {
   EXPECT_EQ(weights.num_elements("a.b.weight"), 8 * 32);
   EXPECT_EQ(weights.Where("a.b.weight"),
             absl::StrCat(folder_, "/model.safetensors: tensor \"a.b.qweight\""));
-  EXPECT_THAT(weights.files(), ElementsAre(EndsWith("/model.safetensors"), EndsWith("/config.json")));
+  EXPECT_THAT(weights.files(),
+              ElementsAre(EndsWith("/model.safetensors"), EndsWith("/config.json")));
   const auto plain = weights.Get("a.c.weight", {2, 2});
   ASSERT_TRUE(plain.ok());
   EXPECT_EQ(plain->dtype, DType::kBF16);
   const absl::Status wrong = weights.Get("a.b.weight", {32, 8}).status();
-  EXPECT_THAT(std::string(wrong.message()),
-              EndsWith("tensor \"a.b.qweight\": shape: found numbers of [8, 32], allowed: [32, 8]"));
+  EXPECT_THAT(
+      std::string(wrong.message()),
+      EndsWith("tensor \"a.b.qweight\": shape: found numbers of [8, 32], allowed: [32, 8]"));
   EXPECT_EQ(weights.Get("a.d.weight", {1, 1}).status().code(), absl::StatusCode::kNotFound);
 }
 
@@ -592,8 +588,8 @@ TEST_F(QuantizedWeightsTest, ScalesOfActivationsAndCachesAreLeftOut) {
 TEST_F(QuantizedWeightsTest, MalformedGptqIsNamed) {
   SafetensorsBuilder good;
   AddGptq(&good, "m", MakeNumbers({.rows = 16, .cols = 64, .group_size = 32}, 1));
-  const auto refuse = [&](const std::function<void(SafetensorsBuilder*)>& spoil, const json& section,
-                          const std::string& says) {
+  const auto refuse = [&](const std::function<void(SafetensorsBuilder*)>& spoil,
+                          const json& section, const std::string& says) {
     SafetensorsBuilder file = good;
     spoil(&file);
     ExpectRefused(file, section, says);
@@ -641,8 +637,11 @@ TEST_F(QuantizedWeightsTest, MalformedGptqIsNamed) {
         absl::StrCat("tensor \"m.g_idx\": an element: found ", group,
                      ", allowed: groups from 0 to 1"));
   }
-  refuse([](SafetensorsBuilder* file) { file->AddFloats("m.weight", "F16", {1, 1}, {1}); }, section,
-         "tensor \"m.weight\": found beside \"m.qweight\", allowed: one of the two");
+  refuse(
+      [](SafetensorsBuilder* file) {
+        file->AddFloats("m.weight", "F16", {1, 1}, {1});
+      },
+      section, "tensor \"m.weight\": found beside \"m.qweight\", allowed: one of the two");
 }
 
 TEST_F(QuantizedWeightsTest, MalformedOthersAreNamed) {
@@ -665,8 +664,7 @@ TEST_F(QuantizedWeightsTest, MalformedOthersAreNamed) {
   for (const char* name : {"m.weight_scale", "m.weight_shape", "m.weight_zero_point"}) {
     file = packed;
     file.Remove(name);
-    ExpectRefused(file, asymmetric,
-                  absl::StrCat("tensor \"", name, "\": not found in any file"));
+    ExpectRefused(file, asymmetric, absl::StrCat("tensor \"", name, "\": not found in any file"));
   }
   file = packed;
   file.Add("m.weight_shape", "I64", {2}, std::vector<int64_t>{16, 65});

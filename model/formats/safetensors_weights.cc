@@ -27,8 +27,8 @@ absl::Status SafetensorsWeights::AddEntries(std::vector<SafetensorsEntry> entrie
     const std::string name = entry.name;
     const auto [place, is_new] = tensors_.try_emplace(name, Tensor{path, std::move(entry)});
     if (!is_new) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          path, ": tensor ", Quoted(name), ": also in ", place->second.path, ", allowed: once"));
+      return absl::InvalidArgumentError(absl::StrCat(path, ": tensor ", Quoted(name), ": also in ",
+                                                     place->second.path, ", allowed: once"));
     }
   }
   return absl::OkStatus();
@@ -62,8 +62,7 @@ absl::StatusOr<ConstMatrixView> SafetensorsWeights::Describe(
                                             ": not found, wanted with shape ", ShapeText(shape)));
   }
   const SafetensorsEntry& entry = found->second.entry;
-  const std::string where =
-      absl::StrCat(found->second.path, ": tensor ", Quoted(entry.name), ": ");
+  const std::string where = absl::StrCat(found->second.path, ": tensor ", Quoted(entry.name), ": ");
   if (!std::equal(shape.begin(), shape.end(), entry.shape.begin(), entry.shape.end())) {
     return absl::InvalidArgumentError(absl::StrCat(where, "shape: found ",
                                                    Shown(nlohmann::json(entry.shape)),
@@ -76,8 +75,8 @@ absl::StatusOr<ConstMatrixView> SafetensorsWeights::Describe(
   const int64_t rows = shape.size() == 2 ? shape[0] : 1;
   const int64_t cols = shape.back();
   if (rows > INT_MAX || cols > INT_MAX) {
-    return absl::InvalidArgumentError(absl::StrCat(where, "shape: found ", ShapeText(shape),
-                                                   ", allowed: sizes up to ", INT_MAX));
+    return absl::InvalidArgumentError(
+        absl::StrCat(where, "shape: found ", ShapeText(shape), ", allowed: sizes up to ", INT_MAX));
   }
   return ConstMatrixView(nullptr, *entry.dtype, static_cast<int>(rows), static_cast<int>(cols),
                          cols);
