@@ -204,7 +204,8 @@ def check_schema(checks, server, venvs, examples):
         checks.run("schemathesis: no server error, answers as the document says",
                    [program, "run", server.url() + "/openapi.json", "-H", f"Authorization: Bearer {KEY}", "--seed", "1", "--checks",
                     "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,"
-                    "unsupported_method", "--max-examples", str(examples), "--max-failures", "5", "--no-color"], seconds=1800, cwd=folder)
+                    "unsupported_method", "--max-examples", str(examples), "--max-failures", "5", "--no-color",
+                    "--request-timeout", "60"], seconds=1800, cwd=folder)
 
 
 def main():

@@ -145,6 +145,11 @@ def check_openai_responses(openai, client, check):
     deltas = [event.delta for event in events if event.type == "response.reasoning_text.delta"]
     check("response: reasoning of a stream", "".join(deltas) == thought.output[0].content[0].text and
           events[-1].response.output_text == thought.output_text, events[-1])
+    with client.responses.stream(**{**thinking, "max_output_tokens": 400}, text_format=Weather) as stream:
+        for _ in stream:
+            pass
+        final = stream.get_final_response()
+        check("response: an object behind reasoning", isinstance(final.output_parsed, Weather) and final.output[0].type == "reasoning", final)
 
 
 def check_litellm(litellm, known, check):

@@ -79,7 +79,8 @@ class XmlFormat {
   }
 
  private:
-  static OrderedJson Member(const OrderedJson& object, const char* name, OrderedJson otherwise) {
+  static OrderedJson Member(const OrderedJson& object, const char* name,
+                            const OrderedJson& otherwise) {
     const auto member = object.find(name);
     return member == object.end() || member->is_null() ? otherwise : *member;
   }
