@@ -105,6 +105,8 @@ class ArrangedWeights : public Weights {
                                       absl::Span<const int64_t> shape) const override {
     ASSIGN_OR_RETURN(const ConstMatrixView described, Describe(name, shape));
     const auto found = sources_.find(View(name));
+    // Some tensors are there for who asks for them by name, and nobody need ask.
+    if (found == sources_.end()) return stored_->Get(StoredName(name), shape);
     const Source& source = found->second;
     ASSIGN_OR_RETURN(ConstMatrixView part, stored_->Get(source.stored, StoredShape(source, shape)));
     if (source.num_rows > 0) part = RowsOf(part, source, shape);
