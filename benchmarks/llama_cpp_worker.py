@@ -96,6 +96,31 @@ def some_ids(engine, count, seed):
     return numpy.random.default_rng(seed).integers(0, min(engine.vocabulary, 256), count).tolist()
 
 
+def log_softmax(rows):
+    rows = rows.astype(numpy.float64)
+    rows = rows - rows.max(axis=1, keepdims=True)
+    return rows - numpy.log(numpy.exp(rows).sum(axis=1, keepdims=True))
+
+
+def logprobs(engine, ids):
+    """The log-probabilities of every id after each of `ids`, read in one pass."""
+    engine.forget()
+    engine.run(ids, 0, all_logits=True)
+    rows = []
+    for i in range(len(ids)):
+        logits = engine.api.llama_get_logits_ith(engine.context, i)
+        row = (ctypes.c_float * engine.vocabulary).from_address(ctypes.addressof(logits.contents))
+        rows.append(numpy.frombuffer(row, dtype=numpy.float32).copy())
+    return {"rows": log_softmax(numpy.array(rows)).tolist()}
+
+
+def golden(folder):
+    """What a folder of tests/data/models has of the reference: ids, and log-probabilities of its logits after each."""
+    import safetensors_to_gguf
+    found = dict(safetensors_to_gguf.tensors(os.path.join(folder, "golden.safetensors"), integers=True))
+    return {"ids": found["input_ids"].tolist(), "rows": log_softmax(found["logits"]).tolist()}
+
+
 def passes(engine, rows, context, repeat):
     """`repeat` passes of `rows` rows with logits for all after `context` tokens, after one that does not count."""
     engine.read(some_ids(engine, context, 1))
@@ -186,10 +211,11 @@ def answer(api, state, request):
         import llama_cpp
         return {"version": llama_cpp.__version__, "system": api.llama_print_system_info().decode()}
     if do == "write":
-        sys.path.insert(0, HERE)
         import safetensors_to_gguf
-        safetensors_to_gguf.write(request["folder"], request["path"], request["dtype"])
+        safetensors_to_gguf.write(**request)
         return {"bytes": os.path.getsize(request["path"])}
+    if do == "golden":
+        return golden(**request)
     if do == "load":
         return load(api, state, **request)
     if do == "load_draft":
@@ -197,10 +223,11 @@ def answer(api, state, request):
         return {}
     if do == "answers":
         return answers(state, **request)
-    return {"passes": passes, "prefill": prefill, "generate": generate}[do](state["engine"], **request)
+    return {"passes": passes, "logprobs": logprobs, "prefill": prefill, "generate": generate}[do](state["engine"], **request)
 
 
 def main():
+    sys.path.insert(0, HERE)
     # llama.cpp and OpenMP may print; only answers belong on the standard output.
     output = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)

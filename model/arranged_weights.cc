@@ -23,6 +23,7 @@
 #include "base/string_view.h"
 #include "kernels/blocks.h"
 #include "kernels/widen_row.h"
+#include "model/formats/json_text.h"
 #include "model/model_families.h"
 
 namespace tandem {
@@ -62,26 +63,37 @@ bool Split(absl::string_view name, LayerName* split) {
   return true;
 }
 
-// Row `to` of a head, whose halves turn together, as it is stored.
-int64_t StoredRow(const ModelConfig& config, int64_t to) {
-  const int64_t half = config.head_dim / 2;
-  const int64_t turned = config.rotary_dim / 2;  // pairs
-  const int64_t pair = to % half;
-  const bool is_second = to >= half;
-  if (pair >= turned) return 2 * turned + (is_second ? half - turned : 0) + pair - turned;
-  if (config.rotary_pairs == RotaryPairs::kNeighbours) return 2 * pair + (is_second ? 1 : 0);
-  return pair + (is_second ? turned : 0);
+// How a checkpoint stores what Transformer reads.
+struct Storage {
+  absl::Span<const RenamedPart> parts{};
+  RotaryPairs rotary_pairs = RotaryPairs::kHalves;
+  float norm_offset = 0.0f;
+  bool has_other_parts = false;
+};
+
+absl::StatusOr<Storage> StorageOf(const Weights& stored, const ModelConfig& config,
+                                  const ModelFamily& family) {
+  const std::string gguf = stored.gguf_architecture();
+  if (gguf.empty()) {
+    return Storage{family.parts, family.rotary_pairs, family.norm_offset, config.has_other_parts};
+  }
+  if (family.gguf.architecture == nullptr || gguf != family.gguf.architecture) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        stored.files().front(), ": key \"general.architecture\": found ", Quoted(gguf),
+        ", allowed: ", family.gguf.architecture == nullptr ? "none" : family.gguf.architecture,
+        ", as the configuration beside it is of a ", config.family, " model"));
+  }
+  return Storage{.rotary_pairs = family.gguf.rotary_pairs};  // Transformer's names, whole norms
 }
 
 class ArrangedWeights : public Weights {
  public:
   ArrangedWeights(std::shared_ptr<const Weights> stored, const ModelConfig& config,
-                  const ModelFamily& family)
+                  const Storage& storage)
       : stored_(std::move(stored)),
         config_(config),
-        family_(family),
-        orders_heads_(config.rotary_pairs != RotaryPairs::kHalves ||
-                      config.rotary_dim != config.head_dim) {}
+        storage_(storage),
+        orders_heads_(OrdersHeads(config, storage.rotary_pairs)) {}
 
   absl::Status Index() {
     for (const std::string& stored : stored_->names()) {
@@ -91,7 +103,7 @@ class ArrangedWeights : public Weights {
       if (!Split(name, &in_layer)) {
         const bool is_norm = name == "model.norm.weight";
         RETURN_IF_ERROR(
-            Add(name, {.stored = stored, .adds_offset = is_norm && family_.norm_offset != 0.0f}));
+            Add(name, {.stored = stored, .adds_offset = is_norm && storage_.norm_offset != 0.0f}));
         continue;
       }
       RETURN_IF_ERROR(AddPart(stored, in_layer));
@@ -168,7 +180,7 @@ class ArrangedWeights : public Weights {
 
   // The name of a tensor of the text's part; empty for one of another.
   std::string WithoutPrefix(absl::string_view stored) const {
-    if (!config_.has_other_parts) return std::string(stored);
+    if (!storage_.has_other_parts) return std::string(stored);
     for (const absl::string_view other : kOtherParts) {
       if (absl::StartsWith(stored, other)) return "";
     }
@@ -181,7 +193,7 @@ class ArrangedWeights : public Weights {
   absl::Status AddPart(const std::string& stored, const LayerName& at) {
     const auto add = [&](absl::string_view part, Source source) {
       source.orders_heads = orders_heads_ && IsOfTurnedHeads(part);
-      source.adds_offset = family_.norm_offset != 0.0f && absl::EndsWith(part, "norm");
+      source.adds_offset = storage_.norm_offset != 0.0f && absl::EndsWith(part, "norm");
       return Add(absl::StrCat(at.layer, part, at.kind), std::move(source));
     };
     const int64_t queries = int64_t{config_.num_heads} * config_.head_dim;
@@ -204,7 +216,7 @@ class ArrangedWeights : public Weights {
   }
 
   absl::string_view Renamed(absl::string_view part) const {
-    for (const RenamedPart& named : family_.parts) {
+    for (const RenamedPart& named : storage_.parts) {
       if (named.stored == part) return named.name;
     }
     return part;
@@ -233,7 +245,7 @@ class ArrangedWeights : public Weights {
   std::string StoredName(std::string_view name) const {
     LayerName at;
     if (!Split(View(name), &at)) return std::string(name);
-    for (const RenamedPart& named : family_.parts) {
+    for (const RenamedPart& named : storage_.parts) {
       if (named.name == at.part) return absl::StrCat(at.layer, named.stored, at.kind);
     }
     return std::string(name);
@@ -268,7 +280,7 @@ class ArrangedWeights : public Weights {
     std::vector<std::byte> ordered(rows * row_bytes);
     for (int64_t row = 0; row < rows; ++row) {
       const int64_t in_head = row % config_.head_dim;
-      const int64_t from = row - in_head + StoredRow(config_, in_head);
+      const int64_t from = row - in_head + StoredRow(config_, storage_.rotary_pairs, in_head);
       std::memcpy(ordered.data() + row * row_bytes,
                   static_cast<const std::byte*>(part.data) + from * row_bytes, row_bytes);
     }
@@ -278,7 +290,7 @@ class ArrangedWeights : public Weights {
   std::vector<std::byte> WithOffset(const ConstMatrixView& norm) const {
     std::vector<float> values(norm.cols);
     WidenRow(norm.data, norm.dtype, norm.cols, values.data());
-    for (float& value : values) value += family_.norm_offset;
+    for (float& value : values) value += storage_.norm_offset;
     std::vector<std::byte> bytes(values.size() * sizeof(float));
     std::memcpy(bytes.data(), values.data(), bytes.size());
     return bytes;
@@ -286,7 +298,7 @@ class ArrangedWeights : public Weights {
 
   const std::shared_ptr<const Weights> stored_;
   const ModelConfig config_;
-  const ModelFamily& family_;
+  const Storage storage_;
   const bool orders_heads_;
   HashMap<std::string, Source> sources_;
   mutable std::mutex copies_mutex_;
@@ -295,11 +307,26 @@ class ArrangedWeights : public Weights {
 
 }  // namespace
 
+bool OrdersHeads(const ModelConfig& config, RotaryPairs pairs) {
+  return pairs != RotaryPairs::kHalves || config.rotary_dim != config.head_dim;
+}
+
+int64_t StoredRow(const ModelConfig& config, RotaryPairs pairs, int64_t to) {
+  const int64_t half = config.head_dim / 2;
+  const int64_t turned = config.rotary_dim / 2;  // pairs
+  const int64_t pair = to % half;
+  const bool is_second = to >= half;
+  if (pair >= turned) return 2 * turned + (is_second ? half - turned : 0) + pair - turned;
+  if (pairs == RotaryPairs::kNeighbours) return 2 * pair + (is_second ? 1 : 0);
+  return pair + (is_second ? turned : 0);
+}
+
 absl::StatusOr<std::shared_ptr<const Weights>> ArrangeWeights(std::shared_ptr<const Weights> stored,
                                                               const ModelConfig& config) {
   const ModelFamily* const family = FamilyOfType(config.family);
   if (stored->is_arranged() || family == nullptr) return stored;
-  auto arranged = std::make_shared<ArrangedWeights>(std::move(stored), config, *family);
+  ASSIGN_OR_RETURN(const Storage storage, StorageOf(*stored, config, *family));
+  auto arranged = std::make_shared<ArrangedWeights>(std::move(stored), config, storage);
   RETURN_IF_ERROR(arranged->Index());
   return arranged;
 }

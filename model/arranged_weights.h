@@ -1,17 +1,19 @@
 #ifndef TANDEM_MODEL_ARRANGED_WEIGHTS_H_
 #define TANDEM_MODEL_ARRANGED_WEIGHTS_H_
 
+#include <cstdint>
 #include <memory>
 
 #include "absl/status/statusor.h"
 #include "model/formats/weights.h"
 #include "model/model_config.h"
+#include "model/model_families.h"
 
 namespace tandem {
 
 // A checkpoint's tensors as Transformer reads them, whatever the family stores:
-// - by Llama's names, and those of model_families.h for norms of outputs; without the prefix of a
-//   model with other parts than text, whose tensors are left out;
+// - by Llama's names, and those of model_families.h for norms of outputs, GGUF files' too; without
+//   the prefix of a model with other parts than text, whose tensors are left out;
 // - each projection for itself: of qkv_proj and gate_up_proj the rows that are meant;
 // - the rows of queries and keys in an order in which elements i and i + head_dim / 2 of a head
 //   turn together, those that are not turned behind the others of each half. Scores do not depend
@@ -19,9 +21,16 @@ namespace tandem {
 // - weights of norms with what the family adds to them.
 // What is rearranged is copied when it is asked for, until it is forgotten.
 //
-// INVALID_ARGUMENT naming both tensors if two of `stored` have one place.
+// INVALID_ARGUMENT naming both tensors if two of `stored` have one place, or the architecture of a
+// GGUF file that is not the family's.
 absl::StatusOr<std::shared_ptr<const Weights>> ArrangeWeights(std::shared_ptr<const Weights> stored,
                                                               const ModelConfig& config);
+
+// Whether queries and keys that are stored in `pairs` have rows in another order than
+// Transformer's.
+bool OrdersHeads(const ModelConfig& config, RotaryPairs pairs);
+// Row `to` of a head as Transformer reads it: which row of the stored head it is.
+int64_t StoredRow(const ModelConfig& config, RotaryPairs pairs, int64_t to);
 
 }  // namespace tandem
 

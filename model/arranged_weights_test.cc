@@ -121,7 +121,6 @@ TEST(ArrangedWeights, PutsPairsThatTurnAHalfApart) {
   stored->Add(query + "weight", {8, 3});
   stored->Add(query + "bias", {8});
   ModelConfig config = SmallConfig("glm4");
-  config.rotary_pairs = RotaryPairs::kNeighbours;
   const auto neighbours = *ArrangeWeights(stored, config);
   EXPECT_THAT(FirstColumn(*neighbours, query + "bias", {8}), ElementsAre(0, 2, 1, 3, 4, 6, 5, 7));
   EXPECT_THAT(FirstColumn(*neighbours, query + "weight", {8, 3}),
@@ -135,7 +134,7 @@ TEST(ArrangedWeights, PutsPairsThatTurnAHalfApart) {
   config.rotary_dim = 4;
   const auto half = *ArrangeWeights(stored, config);
   EXPECT_THAT(FirstColumn(*half, query + "bias", {8}), ElementsAre(0, 2, 4, 5, 1, 3, 6, 7));
-  config.rotary_pairs = RotaryPairs::kHalves;
+  config.family = "phi3";  // whose pairs lie half of what turns apart
   const auto halves = *ArrangeWeights(stored, config);
   EXPECT_THAT(FirstColumn(*halves, query + "bias", {8}), ElementsAre(0, 1, 4, 5, 2, 3, 6, 7));
   halves->Forget(query + "bias");

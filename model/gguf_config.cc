@@ -17,35 +17,28 @@
 #include "model/config_limits.h"
 #include "model/formats/json_text.h"
 #include "model/formats/weights.h"
+#include "model/model_families.h"
 
 namespace tandem {
 namespace {
 
-struct Architecture {
-  absl::string_view name;  // and of the family
-  QueryKeyNorm query_key_norm;
-  bool has_neighbour_rows;
-};
-constexpr Architecture kArchitectures[] = {{"llama", QueryKeyNorm::kNone, true},
-                                           {"qwen2", QueryKeyNorm::kNone, false},
-                                           {"qwen3", QueryKeyNorm::kEachHead, false}};
-
-// Keys of an architecture that change the result unless they have this value. Some of them
-// llama.cpp reads for other architectures only; there is nobody who would write them in vain.
+// Keys of an architecture that change the result unless they have this value, or are absent where
+// it is none. Some of them llama.cpp reads for other architectures only; there is nobody who would
+// write them in vain. Those of `family` alone it reads for that one.
 constexpr struct {
   absl::string_view key;
-  double neutral;
+  std::optional<double> neutral;
+  absl::string_view family = "";
 } kNeutral[] = {{"attention.clamp_kqv", 0},
                 {"attention.max_alibi_bias", 0},
-                {"attn_logit_softcapping", 0},
-                {"embedding_scale", 1},
+                {"attention.sliding_window", 0, "olmo2"},
+                {"deepstack_mapping", std::nullopt, "granite"},
                 {"expert_count", 0},
                 {"expert_used_count", 0},
-                {"final_logit_softcapping", 0},
-                {"logit_scale", 1},
                 {"nextn_predict_layers", 0},
-                {"residual_scale", 1},
-                {"rope.scaling.attn_factor", 1},
+                {"rope.dimension_sections", std::nullopt, "glm4"},
+                {"rope.scaling.yarn_beta_fast", 32},
+                {"rope.scaling.yarn_beta_slow", 1},
                 {"rope.scaling.yarn_log_multiplier", 0}};
 
 // The ids that end a text.
@@ -67,23 +60,21 @@ class ConfigReader {
     RETURN_IF_ERROR(ReadArchitecture());
     RETURN_IF_ERROR(ReadSizes());
     RETURN_IF_ERROR(ReadHeads());
+    RETURN_IF_ERROR(ReadWindows());
     RETURN_IF_ERROR(ReadRope());
-    RETURN_IF_ERROR(ReadDivisors());
+    RETURN_IF_ERROR(ReadScales());
+    RETURN_IF_ERROR(ReadHead());
+    RETURN_IF_ERROR(ReadBiases());
     RETURN_IF_ERROR(CheckNeutral());
-    model_.windows.assign(model_.num_layers, 0);
-    model_.rotations.assign(model_.num_layers, LayerRotation::kMain);
-    model_.rotary_dim = model_.head_dim;
-    model_.attention_scale = 1.0f / std::sqrt(static_cast<float>(model_.head_dim));
-    model_.tied_embeddings = Tensor("output.weight") == nullptr;
-    model_.qkv_bias = Tensor("blk.0.attn_q.bias") != nullptr;
-    model_.output_bias = Tensor("blk.0.attn_output.bias") != nullptr;
-    model_.mlp_bias = Tensor("blk.0.ffn_gate.bias") != nullptr;
     RETURN_IF_ERROR(ReadEnds());
     return std::move(model_);
   }
 
  private:
-  std::string Key(absl::string_view key) const { return absl::StrCat(model_.family, ".", key); }
+  const GgufForm& gguf() const { return family_->gguf; }
+  std::string Key(absl::string_view key) const {
+    return absl::StrCat(gguf().architecture, ".", key);
+  }
   bool Has(absl::string_view key) const { return file_.Has(Key(key)); }
   absl::Status Wrong(absl::string_view key, absl::string_view found,
                      absl::string_view allowed) const {
@@ -112,19 +103,9 @@ class ConfigReader {
   }
 
   absl::Status ReadArchitecture() {
-    constexpr char kKey[] = "general.architecture";
-    ASSIGN_OR_RETURN(const std::string_view name, file_.GetString(kKey));
-    for (const Architecture& architecture : kArchitectures) {
-      if (architecture.name != View(name)) continue;
-      model_.family = std::string(name);
-      model_.query_key_norm = architecture.query_key_norm;
-      return absl::OkStatus();
-    }
-    return Wrong(
-        kKey, Quoted(View(name)),
-        absl::StrJoin(kArchitectures, ", ", [](std::string* out, const Architecture& architecture) {
-          absl::StrAppend(out, architecture.name);
-        }));
+    ASSIGN_OR_RETURN(family_, GgufFamilyOf(file_));
+    model_ = family_->NewConfig();
+    return absl::OkStatus();
   }
 
   absl::Status ReadSizes() {
@@ -133,7 +114,9 @@ class ConfigReader {
     ASSIGN_OR_RETURN(model_.intermediate_size, Int("feed_forward_length", kMaxHidden));
     ASSIGN_OR_RETURN(model_.context_length, Int("context_length", kMaxContext));
     ASSIGN_OR_RETURN(const double epsilon,
-                     Number("attention.layer_norm_rms_epsilon", kLeastEpsilon, 1.0));
+                     Number(model_.norm_form == NormForm::kRms ? "attention.layer_norm_rms_epsilon"
+                                                               : "attention.layer_norm_epsilon",
+                            kLeastEpsilon, 1.0));
     model_.rms_norm_epsilon = static_cast<float>(epsilon);
     const GgufTensor* const embedding = Tensor("token_embd.weight");
     if (embedding == nullptr) {
@@ -171,6 +154,11 @@ class ConfigReader {
       return Wrong(Key("attention.key_length"), absl::StrCat(model_.head_dim),
                    absl::StrCat("an even integer from 2 to ", kMaxHeadDim));
     }
+    if (gguf().heads_fill_rows && model_.head_dim != even_share) {
+      return Wrong(Key("attention.key_length"), absl::StrCat(model_.head_dim),
+                   absl::StrCat(even_share, ", so that the heads fill ", Key("embedding_length"),
+                                " ", model_.hidden_size));
+    }
     ASSIGN_OR_RETURN(const int value_length,
                      Int("attention.value_length", kMaxHeadDim, even_share));
     if (value_length != model_.head_dim) {
@@ -180,51 +168,217 @@ class ConfigReader {
     return absl::OkStatus();
   }
 
-  absl::Status ReadRope() {
-    RopeConfig& rope = model_.rope;
-    if (Has("rope.freq_base")) {
-      ASSIGN_OR_RETURN(rope.theta, Number("rope.freq_base", 1, kMaxTheta));
+  // Which layers slide, and which turn queries and keys by what.
+  absl::Status ReadWindows() {
+    constexpr char kKey[] = "attention.sliding_window";
+    constexpr char kPattern[] = "attention.sliding_window_pattern";
+    model_.windows.assign(model_.num_layers, 0);
+    model_.rotations.resize(model_.num_layers);
+    const bool has_pattern = family_->window_rule == WindowRule::kPattern;
+    int window = gguf().window;
+    // Elsewhere the key means nothing: some converters write it even for models that do not use it.
+    const bool is_read = has_pattern || family_->window_rule == WindowRule::kEveryLayer;
+    if (is_read && (Has(kKey) || window < 0)) {
+      const int least = window == 0 ? 0 : 1;
+      ASSIGN_OR_RETURN(const int64_t found, file_.GetInteger(Key(kKey), least, kMaxContext));
+      window = static_cast<int>(found);
     }
-    ASSIGN_OR_RETURN(const int turned, Int("rope.dimension_count", kMaxHeadDim, model_.head_dim));
-    if (turned != model_.head_dim) {
-      return Wrong(Key("rope.dimension_count"), absl::StrCat(turned),
-                   absl::StrCat(model_.head_dim, ", the whole of a head"));
+    std::vector<bool> slides(model_.num_layers, true);
+    if (has_pattern) {
+      ASSIGN_OR_RETURN(slides, ReadPattern(kPattern));
     }
-    std::string_view type = "linear";  // where only a factor is given, or nothing
-    if (Has("rope.scaling.type")) {
-      ASSIGN_OR_RETURN(type, file_.GetString(Key("rope.scaling.type")));
-    }
-    if (type == "none") return absl::OkStatus();
-    if (type != "linear")
-      return Wrong(Key("rope.scaling.type"), Quoted(View(type)), "none, linear");
-    // The second is the name that the key had in the format's first year.
-    for (const char* const key : {"rope.scaling.factor", "rope.scale_linear"}) {
-      if (!Has(key)) continue;
-      ASSIGN_OR_RETURN(const double factor, Number(key, 0, kMaxRopeFactor));
-      if (factor != 0 && factor != 1) {  // 0 is none
-        rope.type = RopeConfig::Type::kLinear;
-        rope.factor = factor;
-      }
-      break;
+    for (int layer = 0; layer < model_.num_layers; ++layer) {
+      if (slides[layer]) model_.windows[layer] = window;
+      model_.rotations[layer] = RotationOf(layer);
     }
     return absl::OkStatus();
   }
 
+  // [num_layers]: of a list, or of a number n, all but each n-th.
+  absl::StatusOr<std::vector<bool>> ReadPattern(const char* key) const {
+    std::vector<bool> slides(model_.num_layers);
+    if (file_.IsArray(Key(key))) {
+      ASSIGN_OR_RETURN(const std::vector<bool> list, file_.GetBools(Key(key)));
+      if (list.size() == slides.size()) return list;
+      return Wrong(Key(key), absl::StrCat(list.size(), " elements"),
+                   absl::StrCat("one for each of the ", slides.size(), " layers"));
+    }
+    int64_t pattern = family_->window_pattern;
+    if (Has(key)) {
+      ASSIGN_OR_RETURN(pattern, file_.GetInteger(Key(key), 0, kMaxLayers));
+    }
+    for (size_t layer = 0; layer < slides.size(); ++layer) {
+      slides[layer] = pattern == 0 || (static_cast<int64_t>(layer) + 1) % pattern != 0;
+    }
+    return slides;
+  }
+
+  LayerRotation RotationOf(int layer) const {
+    constexpr int kUnturned = 4;  // each such layer, where a list would say so
+    const bool slides = model_.windows[layer] > 0;
+    switch (family_->rotation_rule) {
+      case RotationRule::kEveryLayer:
+        break;
+      case RotationRule::kLocalWindows:
+        return slides ? LayerRotation::kLocal : LayerRotation::kMain;
+      case RotationRule::kOnlyWindows:
+        return slides ? LayerRotation::kMain : LayerRotation::kNone;
+      case RotationRule::kListedLayers:
+        return (layer + 1) % kUnturned != 0 ? LayerRotation::kMain : LayerRotation::kNone;
+    }
+    return LayerRotation::kMain;
+  }
+
+  absl::Status ReadRope() {
+    RopeConfig& rope = model_.rope;
+    constexpr char kBase[] = "rope.freq_base";
+    constexpr char kLocalBase[] = "rope.freq_base_swa";
+    if (Has(kBase)) {
+      ASSIGN_OR_RETURN(rope.theta, Number(kBase, 1, kMaxTheta));
+    }
+    if (Has(kLocalBase)) {
+      ASSIGN_OR_RETURN(const double theta, Number(kLocalBase, 1, kMaxTheta));
+      const bool has_local = family_->rotation_rule == RotationRule::kLocalWindows;
+      if (has_local) model_.local_rope.theta = theta;
+      if (!has_local && family_->window_rule == WindowRule::kPattern && theta != rope.theta) {
+        return Wrong(Key(kLocalBase), absl::StrCat(theta),
+                     absl::StrCat(rope.theta, ", as ", Key(kBase), " says"));
+      }
+    }
+    RETURN_IF_ERROR(ReadRotaryDim());
+    RETURN_IF_ERROR(ReadScaling());
+    return ReadDivisors();
+  }
+
+  absl::Status ReadRotaryDim() {
+    constexpr char kKey[] = "rope.dimension_count";
+    ASSIGN_OR_RETURN(model_.rotary_dim, Int(kKey, kMaxHeadDim, model_.head_dim));
+    const bool may_be_partial = family_->partial_rotary > 0.0;
+    if (!may_be_partial && model_.rotary_dim != model_.head_dim) {
+      return Wrong(Key(kKey), absl::StrCat(model_.rotary_dim),
+                   absl::StrCat(model_.head_dim, ", the whole of a head"));
+    }
+    if (model_.rotary_dim % 2 != 0 || model_.rotary_dim > model_.head_dim) {
+      return Wrong(Key(kKey), absl::StrCat(model_.rotary_dim),
+                   absl::StrCat("an even integer up to ", model_.head_dim, ", a whole head"));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadScaling() {
+    RopeConfig& rope = model_.rope;
+    constexpr char kType[] = "rope.scaling.type";
+    constexpr char kMagnitude[] = "rope.scaling.attn_factor";
+    std::string_view type = "linear";  // where only a factor is given, or nothing
+    if (Has(kType)) {
+      ASSIGN_OR_RETURN(type, file_.GetString(Key(kType)));
+    }
+    double factor = 1.0;
+    // The second is the name that the key had in the format's first year.
+    for (const char* const key : {"rope.scaling.factor", "rope.scale_linear"}) {
+      if (!Has(key)) continue;
+      ASSIGN_OR_RETURN(factor, Number(key, 0, kMaxRopeFactor));
+      if (factor == 0) factor = 1.0;  // as in the reference
+      break;
+    }
+    if (Has(kMagnitude)) {
+      ASSIGN_OR_RETURN(rope.magnitude, Number(kMagnitude, kLeastMultiplier, kMostMultiplier));
+      model_.local_rope.magnitude = rope.magnitude;
+    }
+    const bool takes_factors = gguf().extras != GgufExtras::kNone;
+    if (type == "none") return absl::OkStatus();
+    if (type == "linear") {
+      if (factor != 1.0) rope.type = RopeConfig::Type::kLinear;
+      rope.factor = factor;
+      return absl::OkStatus();
+    }
+    if (type == "yarn") return ReadYarn(factor);
+    if (type != "longrope" || !takes_factors) {
+      return Wrong(Key(kType), Quoted(View(type)),
+                   absl::StrCat("none, linear, yarn", takes_factors ? ", longrope" : ""));
+    }
+    rope.type = RopeConfig::Type::kLongRope;
+    if (factor == 1.0) return absl::OkStatus();
+    return Wrong(Key("rope.scaling.factor"), absl::StrCat(factor), "nothing with longrope");
+  }
+
+  absl::StatusOr<int> ReadOriginalContext() const {
+    return Int("rope.scaling.original_context_length", kMaxContext, model_.context_length);
+  }
+
+  // The reference derives what cosines and sines are multiplied with from the factor, and takes no
+  // notice of yarn_attn_factor; that may repeat it.
+  absl::Status ReadYarn(double factor) {
+    RopeConfig& rope = model_.rope;
+    constexpr char kBase[] = "rope.freq_base";
+    constexpr char kFactor[] = "rope.scaling.factor";
+    constexpr char kOwn[] = "rope.scaling.yarn_attn_factor";
+    rope.type = RopeConfig::Type::kYarn;
+    rope.factor = factor;
+    if (rope.theta <= 1.0) return Wrong(Key(kBase), absl::StrCat(rope.theta), "more than 1");
+    if (factor < 1.0) return Wrong(Key(kFactor), absl::StrCat(factor), "at least 1 with yarn");
+    ASSIGN_OR_RETURN(rope.original_context, ReadOriginalContext());
+    const double derived = 0.1 * std::log(factor) + 1.0;
+    if (Has(kOwn)) {
+      ASSIGN_OR_RETURN(const double own, Number(kOwn, 0, kMostMultiplier));
+      if (own != 1.0 && std::abs(own - derived) > 1e-6) {
+        return Wrong(Key(kOwn), absl::StrCat(own), absl::StrCat("1, or ", derived, " as derived"));
+      }
+    }
+    rope.magnitude *= derived;
+    const double context = factor * rope.original_context;
+    if (context > kMaxContext) {
+      return Wrong(Key(kFactor), absl::StrCat(factor),
+                   absl::StrCat("at most ", kMaxContext, " positions in all"));
+    }
+    model_.context_length = static_cast<int>(context);
+    return absl::OkStatus();
+  }
+
+  // The tensors that divide angles.
   absl::Status ReadDivisors() {
-    const GgufTensor* const tensor = Tensor("rope_freqs.weight");
-    if (tensor == nullptr) return absl::OkStatus();
+    RopeConfig& rope = model_.rope;
+    const bool is_longrope = rope.type == RopeConfig::Type::kLongRope;
+    const bool wants_freqs = gguf().extras == GgufExtras::kLlamas && !is_longrope;
+    ASSIGN_OR_RETURN(rope.divisors, ReadDivisors(kGgufDivisors, wants_freqs));
+    const bool may_have_factors = is_longrope || (gguf().extras == GgufExtras::kRopeFactors &&
+                                                  rope.type == RopeConfig::Type::kDefault);
+    ASSIGN_OR_RETURN(rope.long_divisors, ReadDivisors(kGgufLongDivisors, may_have_factors));
+    ASSIGN_OR_RETURN(rope.short_divisors, ReadDivisors(kGgufShortDivisors, may_have_factors));
+    if (rope.long_divisors.empty() && rope.short_divisors.empty() && !is_longrope) {
+      return absl::OkStatus();
+    }
+    for (const char* const name : {kGgufLongDivisors, kGgufShortDivisors}) {
+      if (Tensor(name) == nullptr) {
+        return absl::NotFoundError(
+            absl::StrCat(file_.path(), ": tensor ", Quoted(name), ": not found"));
+      }
+    }
+    rope.type = RopeConfig::Type::kLongRope;
+    ASSIGN_OR_RETURN(rope.original_context, ReadOriginalContext());
+    return absl::OkStatus();
+  }
+
+  // [rotary_dim / 2], or none if there is no such tensor.
+  absl::StatusOr<std::vector<float>> ReadDivisors(const char* name, bool is_allowed) const {
+    std::vector<float> divisors;
+    const GgufTensor* const tensor = Tensor(name);
+    if (tensor == nullptr) return divisors;
     const auto wrong = [&](absl::string_view found, absl::string_view allowed) {
       return absl::InvalidArgumentError(absl::StrCat(*tensor->path, ": tensor ",
                                                      Quoted(tensor->name), ": found ", found,
                                                      ", allowed: ", allowed));
     };
-    const int size = model_.head_dim / 2;
+    if (!is_allowed) {
+      return wrong("it", absl::StrCat("nothing in a ", gguf().architecture,
+                                      " model with this rope.scaling.type"));
+    }
+    const int size = model_.rotary_dim / 2;
     if (tensor->shape.size() != 1 || tensor->shape[0] != size) {
       return wrong(absl::StrCat("shape ", ShapeText(tensor->shape)),
-                   absl::StrCat("[", size, "], half of a head"));
+                   absl::StrCat("[", size, "], half of what is turned of a head"));
     }
     if (tensor->dtype != DType::kF32) return wrong(NameOf(tensor->dtype), "float32");
-    std::vector<float>& divisors = model_.rope.divisors;
     divisors.resize(size);
     std::memcpy(divisors.data(), tensor->bytes.data(), tensor->bytes.size());
     for (const float divisor : divisors) {
@@ -232,20 +386,114 @@ class ConfigReader {
         return wrong(absl::StrCat(divisor), "finite numbers above 0");
       }
     }
+    return divisors;
+  }
+
+  // A multiplier that is `if_absent` where there is none or, as in the reference, 0. Of families
+  // that do not have it, `is_own` false, it is that or an error.
+  absl::StatusOr<float> Scale(const char* key, bool is_own, double if_absent) const {
+    if (!Has(key)) return static_cast<float>(if_absent);
+    ASSIGN_OR_RETURN(const double value,
+                     Number(key, is_own ? 0 : -kMostMultiplier, kMostMultiplier));
+    if (is_own) return static_cast<float>(value == 0 ? if_absent : value);
+    if (value == 0 || static_cast<float>(value) == static_cast<float>(if_absent)) {
+      return static_cast<float>(if_absent);
+    }
+    return WouldChange(key, value, absl::StrCat(if_absent));
+  }
+
+  absl::Status ReadScales() {
+    const bool is_granite = family_->Reads("residual_multiplier");
+    ASSIGN_OR_RETURN(model_.embedding_scale, Scale("embedding_scale", is_granite, 1));
+    if (family_->scales_embeddings_by_root) {
+      model_.embedding_scale = std::sqrt(static_cast<float>(model_.hidden_size));
+    }
+    ASSIGN_OR_RETURN(model_.residual_scale, Scale("residual_scale", is_granite, 1));
+    const bool has_other_scale = model_.num_layers == gguf().layers_of_other_scale;
+    const int scale_dim = has_other_scale ? model_.hidden_size / model_.num_heads : model_.head_dim;
+    const float derived = 1.0f / std::sqrt(static_cast<float>(scale_dim));
+    ASSIGN_OR_RETURN(model_.attention_scale, Scale("attention.scale", is_granite, derived));
+    // What logits are multiplied with, or divided by: where it counts it must be there.
+    const bool is_divisor = family_->Reads("logits_scaling");
+    const bool is_factor = family_->Reads("logit_scale");
+    ASSIGN_OR_RETURN(model_.logits_scale, Scale("logit_scale", is_divisor || is_factor, 1));
+    if (is_divisor || is_factor) {
+      const double least = is_divisor ? kLeastMultiplier : 0;
+      RETURN_IF_ERROR(Number("logit_scale", least, kMostMultiplier).status());
+    }
+    if (is_divisor) model_.logits_scale = 1.0f / model_.logits_scale;
+    const ModelFamily::Defaults& defaults = family_->defaults;
+    ASSIGN_OR_RETURN(model_.attention_soft_cap,
+                     SoftCap("attn_logit_softcapping", defaults.attention_soft_cap > 0,
+                             defaults.attention_soft_cap));
+    ASSIGN_OR_RETURN(model_.logits_soft_cap,
+                     SoftCap("final_logit_softcapping", family_->Reads("final_logit_softcapping"),
+                             defaults.logits_soft_cap));
     return absl::OkStatus();
   }
 
-  absl::Status CheckNeutral() const {
-    for (const auto& [key, neutral] : kNeutral) {
-      if (!Has(key)) continue;
-      ASSIGN_OR_RETURN(const double value, file_.GetNumber(Key(key)));
-      if (value == neutral) continue;
-      return Wrong(Key(key), absl::StrCat(value),
-                   absl::StrCat(neutral, " (not implemented, and it would change the result)"));
+  // 0 for none, which a family that has one where the key is absent cannot do without.
+  absl::StatusOr<float> SoftCap(const char* key, bool is_own, double if_absent) const {
+    if (!Has(key)) return static_cast<float>(if_absent);
+    ASSIGN_OR_RETURN(const double value,
+                     Number(key, if_absent > 0 ? kLeastMultiplier : 0, kMostMultiplier));
+    if (!is_own && value != 0) return WouldChange(key, value, "0");
+    return static_cast<float>(value);
+  }
+
+  // The embedding may be the head.
+  absl::Status ReadHead() {
+    constexpr char kHead[] = "output.weight";
+    const GgufTensor* const head = Tensor(kHead);
+    model_.tied_embeddings = head == nullptr;
+    if (head == nullptr && gguf().head == GgufHead::kOwn) {
+      return absl::NotFoundError(
+          absl::StrCat(file_.path(), ": tensor ", Quoted(kHead), ": not found"));
     }
-    if (!Has("attention.causal")) return absl::OkStatus();
-    ASSIGN_OR_RETURN(const bool causal, file_.GetBool(Key("attention.causal")));
-    return causal ? absl::OkStatus() : Wrong(Key("attention.causal"), "false", "true");
+    if (head != nullptr && gguf().head == GgufHead::kTied) return HasNoPlace(*head);
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadBiases() {
+    const GgufTensor* const output = Tensor("blk.0.attn_output.bias");
+    const GgufTensor* const mlp = Tensor("blk.0.ffn_gate.bias");
+    model_.qkv_bias =
+        Tensor("blk.0.attn_q.bias") != nullptr || Tensor("blk.0.attn_qkv.bias") != nullptr;
+    model_.output_bias = output != nullptr;
+    model_.mlp_bias = mlp != nullptr;
+    for (const GgufTensor* const bias : {output, mlp}) {
+      if (bias != nullptr && gguf().extras != GgufExtras::kLlamas) return HasNoPlace(*bias);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status HasNoPlace(const GgufTensor& tensor) const {
+    return absl::InvalidArgumentError(absl::StrCat(*tensor.path, ": tensor ", Quoted(tensor.name),
+                                                   ": found it, allowed: nothing in a ",
+                                                   gguf().architecture, " model"));
+  }
+  absl::Status WouldChange(absl::string_view key, double found, absl::string_view allowed) const {
+    return Wrong(Key(key), absl::StrCat(found),
+                 absl::StrCat(allowed, " (not implemented, and it would change the result)"));
+  }
+
+  absl::Status CheckNeutral() const {
+    for (const auto& [key, neutral, family] : kNeutral) {
+      if (!Has(key) || (!family.empty() && family != model_.family)) continue;
+      if (!neutral.has_value()) return Wrong(Key(key), "it", "nothing");
+      ASSIGN_OR_RETURN(const double value, file_.GetNumber(Key(key)));
+      if (value != *neutral) return WouldChange(key, value, absl::StrCat(*neutral));
+    }
+    for (const char* const key : {"attention.causal", "rope.scaling.finetuned"}) {
+      // The second says of a granite model whether it turns queries and keys at all.
+      if (!Has(key) ||
+          (absl::string_view(key) != "attention.causal" && model_.family != "granite")) {
+        continue;
+      }
+      ASSIGN_OR_RETURN(const bool value, file_.GetBool(Key(key)));
+      if (!value) return Wrong(Key(key), "false", "true");
+    }
+    return absl::OkStatus();
   }
 
   absl::Status ReadEnds() {
@@ -271,6 +519,7 @@ class ConfigReader {
   }
 
   const GgufFile& file_;
+  const ModelFamily* family_ = nullptr;
   ModelConfig model_;
 };
 
@@ -280,11 +529,21 @@ absl::StatusOr<ModelConfig> ReadGgufConfig(const GgufFile& file) {
   return ConfigReader(file).Read();
 }
 
-bool HasNeighbourRows(const ModelConfig& gguf_config) {
-  for (const Architecture& architecture : kArchitectures) {
-    if (architecture.name == gguf_config.family) return architecture.has_neighbour_rows;
+absl::StatusOr<const ModelFamily*> GgufFamilyOf(const GgufFile& file) {
+  constexpr char kKey[] = "general.architecture";
+  ASSIGN_OR_RETURN(const std::string_view name, file.GetString(kKey));
+  const ModelFamily* const found = FamilyOfGguf(View(name));
+  if (found != nullptr) return found;
+  std::vector<absl::string_view> allowed;
+  for (const ModelFamily& family : ModelFamilies()) {
+    const char* const architecture = family.gguf.architecture;
+    if (architecture != nullptr && !absl::c_linear_search(allowed, architecture)) {
+      allowed.emplace_back(architecture);
+    }
   }
-  return false;
+  return absl::InvalidArgumentError(absl::StrCat(file.path(), ": key ", Quoted(kKey), ": found ",
+                                                 Quoted(View(name)),
+                                                 ", allowed: ", absl::StrJoin(allowed, ", ")));
 }
 
 }  // namespace tandem

@@ -4,22 +4,27 @@
 #include "absl/status/statusor.h"
 #include "model/formats/gguf.h"
 #include "model/model_config.h"
+#include "model/model_families.h"
 
 namespace tandem {
 
-// The configuration of a GGUF model of architecture llama (Mistral's models too), qwen2 or qwen3,
-// by its keys and by which tensors there are. Keys that llama.cpp, the reference of the format,
-// reads for these architectures and that are not implemented here are errors unless they change
-// nothing; what it does not read is not looked at. So there is no sliding window: it reads
-// attention.sliding_window for none of them, though some converters write it, even for models that
-// do not use theirs.
+// Of the tensors these are of the configuration.
+inline constexpr char kGgufDivisors[] = "rope_freqs.weight";
+inline constexpr char kGgufLongDivisors[] = "rope_factors_long.weight";
+inline constexpr char kGgufShortDivisors[] = "rope_factors_short.weight";
+
+// The configuration of a GGUF model of an architecture that a family has (GgufForm), by its keys
+// and by which tensors there are. Keys that llama.cpp, the reference of the format, reads for it
+// and that are not implemented here are errors unless they change nothing; what it does not read is
+// not looked at. So only the architectures whose layers differ have a sliding window, and phi3,
+// whose llama.cpp leaves it out: elsewhere some converters write attention.sliding_window even for
+// models that do not use theirs.
 // NOT_FOUND or INVALID_ARGUMENT naming the file, the key or tensor, what was found and what is
 // allowed.
 absl::StatusOr<ModelConfig> ReadGgufConfig(const GgufFile& file);
 
-// Whether the rows of the query and key projections are stored so that neighbours are turned
-// together, (0, 1), (2, 3), ..., where a Hugging Face checkpoint has halves, (0, d / 2), ...
-bool HasNeighbourRows(const ModelConfig& gguf_config);
+// The family of the file's general.architecture. Likewise.
+absl::StatusOr<const ModelFamily*> GgufFamilyOf(const GgufFile& file);
 
 }  // namespace tandem
 

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "model/model_families.h"
 #include "tests/gguf_builder.h"
 #include "tests/golden_file.h"
 
@@ -35,8 +37,13 @@ GgufBuilder SmallGguf(const std::string& architecture = "llama") {
   set("context_length", GgufUint32(512));
   set("attention.head_count", GgufUint32(2));
   set("attention.head_count_kv", GgufUint32(1));
-  set("attention.layer_norm_rms_epsilon", GgufFloat32(1e-5f));
+  const bool is_cohere = architecture == "cohere2";
+  set(is_cohere ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
+      GgufFloat32(1e-5f));
+  if (is_cohere) set("attention.sliding_window", GgufUint32(16));
+  if (is_cohere || architecture == "granite") set("logit_scale", GgufFloat32(1));
   file.AddFloats("token_embd.weight", {32, 10}, std::vector<float>(320));
+  if (architecture == "olmo2") file.AddFloats("output.weight", {32, 10}, std::vector<float>(320));
   return file;
 }
 
@@ -98,18 +105,175 @@ TEST(GgufConfig, FillsInWhatIsAbsentAsTheReferenceDoes) {
 }
 
 TEST(GgufConfig, ReadsEveryArchitecture) {
-  EXPECT_TRUE(HasNeighbourRows(*ConfigOf(SmallGguf("llama"))));
-  EXPECT_EQ(ConfigOf(SmallGguf("llama"))->query_key_norm, QueryKeyNorm::kNone);
-  EXPECT_FALSE(HasNeighbourRows(*ConfigOf(SmallGguf("qwen2"))));
-  EXPECT_EQ(ConfigOf(SmallGguf("qwen2"))->query_key_norm, QueryKeyNorm::kNone);
-  EXPECT_FALSE(HasNeighbourRows(*ConfigOf(SmallGguf("qwen3"))));
-  EXPECT_EQ(ConfigOf(SmallGguf("qwen3"))->query_key_norm, QueryKeyNorm::kEachHead);
-  EXPECT_EQ(ConfigOf(SmallGguf("qwen3"))->family, "qwen3");
+  constexpr const char* kFamilies[][2] = {
+      {"llama", "llama"},        {"qwen2", "qwen2"}, {"qwen3", "qwen3"},    {"gemma2", "gemma2"},
+      {"gemma3", "gemma3_text"}, {"phi3", "phi3"},   {"olmo2", "olmo2"},    {"granite", "granite"},
+      {"smollm3", "smollm3"},    {"glm4", "glm4"},   {"cohere2", "cohere2"}};
+  std::vector<std::string> names;
+  for (const auto& [architecture, family] : kFamilies) {
+    const auto config = ConfigOf(SmallGguf(architecture));
+    ASSERT_TRUE(config.ok()) << config.status();
+    EXPECT_EQ(config->family, family);
+    EXPECT_EQ(config->query_key_norm, FamilyOfType(family)->query_key_norm);
+    EXPECT_EQ(config->norms_outputs, FamilyOfType(family)->norms_outputs);
+    names.emplace_back(architecture);
+  }
   ExpectConfigError("general.architecture", GgufString("gpt99"),
-                    "found \"gpt99\", allowed: llama, qwen2, qwen3");
+                    absl::StrCat("found \"gpt99\", allowed: ", absl::StrJoin(names, ", ")));
   ExpectConfigError("general.architecture", GgufUint32(1), "found 1, allowed: a string");
   ExpectConfigError("general.architecture", "", "found nothing, allowed: a string");
   ExpectConfigError(GgufBuilder(), absl::StatusCode::kNotFound, "key \"general.architecture\"");
+}
+
+// The configuration with one key changed; `key` without the architecture.
+ModelConfig With(const std::string& architecture, const std::string& key,
+                 const std::string& value) {
+  GgufBuilder builder = SmallGguf(architecture);
+  builder.Set(absl::StrCat(architecture, ".", key), value);
+  const auto config = ConfigOf(builder);
+  EXPECT_TRUE(config.ok()) << config.status();
+  return *config;
+}
+void ExpectErrorWith(const std::string& architecture, const std::string& key,
+                     const std::string& value, const std::string& says) {
+  GgufBuilder builder = SmallGguf(architecture);
+  const std::string whole = absl::StrCat(architecture, ".", key);
+  builder.Set(whole, value);
+  ExpectConfigError(
+      builder, value.empty() ? absl::StatusCode::kNotFound : absl::StatusCode::kInvalidArgument,
+      absl::StrCat("key \"", whole, "\": ", says));
+}
+
+TEST(GgufConfig, WindowsAreThoseOfTheArchitecture) {
+  const std::string window = "attention.sliding_window";
+  EXPECT_THAT(ConfigOf(SmallGguf("gemma2"))->windows, ElementsAre(4096, 0, 4096));
+  EXPECT_THAT(With("gemma2", window, GgufUint32(8)).windows, ElementsAre(8, 0, 8));
+  EXPECT_THAT(ConfigOf(SmallGguf("gemma3"))->windows, Each(0));
+  EXPECT_THAT(With("gemma3", window, GgufUint32(8)).windows, Each(8));  // the sixth would see all
+  EXPECT_THAT(With("gemma3", window, GgufUint32(0)).windows, Each(0));
+  EXPECT_THAT(With("cohere2", window, GgufUint32(8)).windows, Each(8));
+  EXPECT_THAT(With("phi3", window, GgufUint32(8)).windows, Each(8));
+  EXPECT_THAT(With("phi3", window, GgufUint32(0)).windows, Each(0));
+  for (const char* const architecture : {"llama", "qwen2", "qwen3", "granite", "smollm3", "glm4"}) {
+    EXPECT_THAT(With(architecture, window, GgufUint32(8)).windows, Each(0)) << architecture;
+  }
+  ExpectErrorWith("cohere2", window, "", "found nothing, allowed: an integer from 1");
+  ExpectErrorWith("cohere2", window, GgufUint32(0), "found 0, allowed: an integer from 1");
+  ExpectErrorWith("gemma2", window, GgufUint32(0), "found 0, allowed: an integer from 1");
+  ExpectErrorWith("olmo2", window, GgufUint32(8), "found 8, allowed: 0 (not implemented");
+
+  const std::string pattern = window + "_pattern";
+  EXPECT_THAT(With("gemma2", pattern, GgufUint32(3)).windows, ElementsAre(4096, 4096, 0));
+  EXPECT_THAT(With("gemma2", pattern, GgufUint32(1)).windows, Each(0));
+  EXPECT_THAT(With("gemma2", pattern, GgufUint32(0)).windows, Each(4096));
+  EXPECT_THAT(With("gemma2", pattern, GgufArray(7, 3, std::string("\0\1\1", 3))).windows,
+              ElementsAre(0, 4096, 4096));
+  EXPECT_THAT(With("gemma2", pattern, GgufArray(5, 3, GgufNumbers<int32_t>({1, 0, 0}))).windows,
+              ElementsAre(4096, 0, 0));
+  ExpectErrorWith("gemma2", pattern, GgufArray(7, 2, std::string("\0\1", 2)),
+                  "found 2 elements, allowed: one for each of the 3 layers");
+  ExpectErrorWith("gemma2", pattern, GgufStrings({"a"}), "found an array of 1 string");
+}
+
+TEST(GgufConfig, LayersTurnAsTheArchitectureDoes) {
+  using enum LayerRotation;
+  GgufBuilder builder = SmallGguf("gemma3");
+  builder.Set("gemma3.rope.freq_base", GgufFloat32(1e6f));
+  builder.Set("gemma3.attention.sliding_window", GgufUint32(8));
+  builder.Set("gemma3.attention.sliding_window_pattern", GgufUint32(3));
+  builder.Set("gemma3.rope.scaling.type", GgufString("linear"));
+  builder.Set("gemma3.rope.scaling.factor", GgufFloat32(8));
+  EXPECT_THAT(ConfigOf(builder)->rotations, ElementsAre(kLocal, kLocal, kMain));
+  EXPECT_EQ(ConfigOf(builder)->rope.theta, 1e6);
+  EXPECT_EQ(ConfigOf(builder)->rope.factor, 8);
+  EXPECT_EQ(ConfigOf(builder)->local_rope.theta, 1e4);
+  EXPECT_EQ(ConfigOf(builder)->local_rope.factor, 1);
+  builder.Set("gemma3.rope.freq_base_swa", GgufFloat32(2e4f));
+  EXPECT_EQ(ConfigOf(builder)->local_rope.theta, 2e4);
+  ExpectErrorWith("gemma2", "rope.freq_base_swa", GgufFloat32(2e4f),
+                  "found 20000, allowed: 10000, as gemma2.rope.freq_base says");
+  EXPECT_THAT(With("cohere2", "attention.sliding_window_pattern", GgufUint32(2)).rotations,
+              ElementsAre(kMain, kNone, kMain));
+  builder = SmallGguf("smollm3");
+  builder.Set("smollm3.block_count", GgufUint32(5));
+  EXPECT_THAT(ConfigOf(builder)->rotations, ElementsAre(kMain, kMain, kMain, kNone, kMain));
+  EXPECT_THAT(ConfigOf(SmallGguf("llama"))->rotations, Each(kMain));
+}
+
+TEST(GgufConfig, HeadsAreTurnedInPartWhereTheFamilyHasThat) {
+  for (const char* const architecture : {"phi3", "glm4"}) {
+    EXPECT_EQ(ConfigOf(SmallGguf(architecture))->rotary_dim, 16);
+    EXPECT_EQ(With(architecture, "rope.dimension_count", GgufUint32(12)).rotary_dim, 12);
+    ExpectErrorWith(architecture, "rope.dimension_count", GgufUint32(7), "found 7, allowed: an ev");
+    ExpectErrorWith(architecture, "rope.dimension_count", GgufUint32(18), "found 18, allowed: an");
+  }
+  ExpectErrorWith("granite", "rope.dimension_count", GgufUint32(8),
+                  "found 8, allowed: 16, the whole of a head");
+  ExpectErrorWith("glm4", "rope.dimension_sections", GgufArray(5, 1, GgufNumber(8)),
+                  "found it, allowed: nothing");
+}
+
+TEST(GgufConfig, MultipliersAreThoseOfTheArchitecture) {
+  const ModelConfig gemma2 = *ConfigOf(SmallGguf("gemma2"));
+  EXPECT_EQ(gemma2.embedding_scale, std::sqrt(32.0f));
+  EXPECT_EQ(gemma2.attention_soft_cap, 50.0f);
+  EXPECT_EQ(gemma2.logits_soft_cap, 30.0f);
+  EXPECT_EQ(With("gemma2", "attn_logit_softcapping", GgufFloat32(4)).attention_soft_cap, 4.0f);
+  EXPECT_EQ(With("gemma2", "final_logit_softcapping", GgufFloat32(9)).logits_soft_cap, 9.0f);
+  ExpectErrorWith("gemma2", "final_logit_softcapping", GgufFloat32(0), "found 0, allowed: a num");
+  EXPECT_EQ(ConfigOf(SmallGguf("gemma3"))->attention_soft_cap, 0.0f);
+  EXPECT_EQ(ConfigOf(SmallGguf("gemma3"))->logits_soft_cap, 0.0f);
+  EXPECT_EQ(With("gemma3", "final_logit_softcapping", GgufFloat32(9)).logits_soft_cap, 9.0f);
+  ExpectErrorWith("gemma3", "attn_logit_softcapping", GgufFloat32(4), "found 4, allowed: 0 (not");
+  // The models of 27 billion scale scores by hidden / heads.
+  GgufBuilder builder = SmallGguf("gemma2");
+  builder.Set("gemma2.attention.key_length", GgufUint32(4));
+  builder.Set("gemma2.attention.value_length", GgufUint32(4));
+  EXPECT_EQ(ConfigOf(builder)->attention_scale, 0.5f);
+  builder.Set("gemma2.block_count", GgufUint32(46));
+  EXPECT_EQ(ConfigOf(builder)->attention_scale, 0.25f);
+
+  builder = SmallGguf("granite");
+  builder.Set("granite.logit_scale", "");
+  ExpectConfigError(builder, absl::StatusCode::kNotFound, "key \"granite.logit_scale\": found");
+  builder.Set("granite.logit_scale", GgufFloat32(8));
+  builder.Set("granite.embedding_scale", GgufFloat32(12));
+  builder.Set("granite.residual_scale", GgufFloat32(0.25f));
+  builder.Set("granite.attention.scale", GgufFloat32(0.125f));
+  const ModelConfig granite = *ConfigOf(builder);
+  EXPECT_EQ(granite.logits_scale, 0.125f);
+  EXPECT_EQ(granite.embedding_scale, 12.0f);
+  EXPECT_EQ(granite.residual_scale, 0.25f);
+  EXPECT_EQ(granite.attention_scale, 0.125f);
+  EXPECT_EQ(ConfigOf(SmallGguf("granite"))->attention_scale, 0.25f);
+  ExpectErrorWith("granite", "logit_scale", GgufFloat32(0), "found 0, allowed: a number from 1e");
+  ExpectErrorWith("granite", "rope.scaling.finetuned", GgufBool(false), "found false, allowed: t");
+  ExpectErrorWith("granite", "deepstack_mapping", GgufArray(5, 1, GgufNumber(1)), "found it, all");
+  EXPECT_EQ(With("cohere2", "logit_scale", GgufFloat32(0.5f)).logits_scale, 0.5f);
+  EXPECT_EQ(With("cohere2", "logit_scale", GgufFloat32(0)).logits_scale, 1.0f);
+  EXPECT_EQ(With("llama", "attention.scale", GgufFloat32(0.25f)).attention_scale, 0.25f);
+  ExpectErrorWith("llama", "attention.scale", GgufFloat32(0.5f), "found 0.5, allowed: 0.25 (not");
+  ExpectErrorWith("smollm3", "residual_scale", GgufFloat32(0.5f), "found 0.5, allowed: 1 (not");
+}
+
+TEST(GgufConfig, TheHeadIsWhatTheArchitectureHas) {
+  GgufBuilder builder = SmallGguf("olmo2");
+  builder.tensors.pop_back();
+  ExpectConfigError(builder, absl::StatusCode::kNotFound, "tensor \"output.weight\": not found");
+  for (const char* const architecture : {"gemma2", "cohere2"}) {
+    builder = SmallGguf(architecture);
+    builder.AddFloats("output.weight", {32, 10}, std::vector<float>(320));
+    ExpectConfigError(builder, absl::StatusCode::kInvalidArgument,
+                      "tensor \"output.weight\": found it, allowed: nothing in a ");
+  }
+  for (const char* const bias : {"blk.0.attn_output.bias", "blk.0.ffn_gate.bias"}) {
+    builder = SmallGguf("qwen2");
+    builder.AddFloats(bias, {32}, std::vector<float>(32));
+    ExpectConfigError(builder, absl::StatusCode::kInvalidArgument,
+                      absl::StrCat("tensor \"", bias, "\": found it, allowed: nothing in a qwen2"));
+  }
+  ExpectErrorWith("phi3", "attention.key_length", GgufUint32(8),
+                  "found 8, allowed: 16, so that the heads fill phi3.embedding_length 32");
 }
 
 TEST(GgufConfig, SeesTensorsThatAreThereOrNot) {
@@ -189,10 +353,82 @@ TEST(GgufConfig, ReadsHowPositionsTurn) {
   EXPECT_EQ(ConfigOf(builder)->rope.factor, 2);
   builder.Set("llama.rope.scaling.factor", GgufFloat32(0));
   EXPECT_EQ(ConfigOf(builder)->rope.type, RopeConfig::Type::kDefault);
-  ExpectConfigError("llama.rope.scaling.type", GgufString("yarn"),
-                    "found \"yarn\", allowed: none, linear");
+  ExpectConfigError("llama.rope.scaling.type", GgufString("spiral"),
+                    "found \"spiral\", allowed: none, linear, yarn, longrope");
+  ExpectErrorWith("qwen2", "rope.scaling.type", GgufString("longrope"),
+                  "found \"longrope\", allowed: none, linear, yarn");
   ExpectConfigError("llama.rope.scaling.factor", GgufFloat32(-1), "found -1, allowed: a number");
   ExpectConfigError("llama.rope.freq_base", GgufFloat32(0), "found 0, allowed: a number from 1");
+}
+
+TEST(GgufConfig, ReadsYarn) {
+  GgufBuilder builder = SmallGguf("qwen2");
+  const auto set = [&](const char* key, const std::string& value) {
+    builder.Set(absl::StrCat("qwen2.rope.scaling.", key), value);
+  };
+  set("type", GgufString("yarn"));
+  set("factor", GgufFloat32(4));
+  EXPECT_EQ(ConfigOf(builder)->rope.original_context, 512);  // the whole
+  EXPECT_EQ(ConfigOf(builder)->context_length, 2048);
+  set("original_context_length", GgufUint32(128));
+  const ModelConfig config = *ConfigOf(builder);
+  EXPECT_EQ(config.rope.type, RopeConfig::Type::kYarn);
+  EXPECT_EQ(config.rope.factor, 4);
+  EXPECT_EQ(config.rope.original_context, 128);
+  EXPECT_EQ(config.context_length, 512);
+  const double derived = 0.1 * std::log(4) + 1;
+  EXPECT_EQ(config.rope.magnitude, derived);
+  set("attn_factor", GgufFloat32(0.5f));
+  EXPECT_EQ(ConfigOf(builder)->rope.magnitude, 0.5 * derived);
+  set("yarn_attn_factor", GgufFloat32(static_cast<float>(derived)));  // as the reference derives it
+  set("yarn_beta_fast", GgufFloat32(32));
+  EXPECT_TRUE(ConfigOf(builder).ok()) << ConfigOf(builder).status();
+  const auto expect_wrong = [&](const char* key, const std::string& value, const char* says) {
+    const GgufBuilder before = builder;
+    set(key, value);
+    ExpectConfigError(builder, absl::StatusCode::kInvalidArgument,
+                      absl::StrCat("key \"qwen2.rope.scaling.", key, "\": ", says));
+    builder = before;
+  };
+  expect_wrong("yarn_attn_factor", GgufFloat32(2), "found 2, allowed: 1, or 1.13863 as derived");
+  expect_wrong("yarn_beta_fast", GgufFloat32(16), "found 16, allowed: 32 (not implemented");
+  expect_wrong("factor", GgufFloat32(0.5f), "found 0.5, allowed: at least 1 with yarn");
+  set("yarn_attn_factor", "");
+  set("original_context_length", GgufUint32(1 << 20));
+  expect_wrong("factor", GgufFloat32(1e6f), "found 1e+06, allowed: at most ");
+}
+
+TEST(GgufConfig, ReadsLongRope) {
+  for (const char* const architecture : {"llama", "granite", "phi3"}) {
+    GgufBuilder builder = SmallGguf(architecture);
+    const auto set = [&](const char* key, const std::string& value) {
+      builder.Set(absl::StrCat(architecture, ".rope.scaling.", key), value);
+    };
+    // Llama's needs the type; phi3 knows it by the tensors.
+    if (std::string(architecture) != "phi3") set("type", GgufString("longrope"));
+    set("original_context_length", GgufUint32(64));
+    set("attn_factor", GgufFloat32(1.25f));
+    const std::vector<float> longer = {1, 2, 3, 4, 5, 6, 7, 8};
+    builder.AddFloats("rope_factors_long.weight", {8}, longer);
+    ExpectConfigError(builder, absl::StatusCode::kNotFound,
+                      "tensor \"rope_factors_short.weight\": not found");
+    builder.AddFloats("rope_factors_short.weight", {8}, std::vector<float>(8, 1.5f));
+    const auto config = ConfigOf(builder);
+    ASSERT_TRUE(config.ok()) << config.status();
+    EXPECT_EQ(config->rope.type, RopeConfig::Type::kLongRope);
+    EXPECT_EQ(config->rope.original_context, 64);
+    EXPECT_EQ(config->rope.magnitude, 1.25);
+    EXPECT_EQ(config->rope.long_divisors, longer);
+    EXPECT_THAT(config->rope.short_divisors, Each(1.5f));
+    set("factor", GgufFloat32(2));
+    EXPECT_FALSE(ConfigOf(builder).ok());  // another scaling on top
+  }
+  for (const char* const name : {"rope_factors_long.weight", "rope_freqs.weight"}) {
+    GgufBuilder builder = SmallGguf("qwen3");
+    builder.AddFloats(name, {8}, std::vector<float>(8, 1.0f));
+    ExpectConfigError(builder, absl::StatusCode::kInvalidArgument,
+                      absl::StrCat("tensor \"", name, "\": found it, allowed: nothing in a qwen3"));
+  }
 }
 
 TEST(GgufConfig, DividesTheAnglesByWhatTheFileSays) {
@@ -245,7 +481,8 @@ TEST(GgufConfig, RefusesWhatWouldChangeTheResult) {
   ExpectConfigError("llama.expert_count", GgufUint32(8), "found 8, allowed: 0 (not implemented");
   ExpectConfigError("llama.logit_scale", GgufFloat32(0.5f),
                     "found 0.5, allowed: 1 (not implemented");
-  ExpectConfigError("llama.rope.scaling.attn_factor", GgufFloat32(2), "found 2, allowed: 1");
+  ExpectConfigError("llama.rope.scaling.yarn_log_multiplier", GgufFloat32(1),
+                    "found 1, allowed: 0");
   ExpectConfigError("llama.attention.causal", GgufBool(false), "found false, allowed: true");
   GgufBuilder builder = SmallGguf();
   builder.Set("llama.expert_count", GgufUint32(0));

@@ -172,14 +172,10 @@ absl::Status ReadBiases(const ConfigFields& config, const ModelFamily& family, M
   return absl::OkStatus();
 }
 
-bool Reads(const ModelFamily& family, absl::string_view key) {
-  return absl::c_any_of(family.keys, [&](const FamilyKey& own) { return own.key == key; });
-}
-
 // A positive number of a key of the family's own; what it is otherwise, and with null.
 absl::StatusOr<float> Own(const ConfigFields& config, const ModelFamily& family, const char* key,
                           double otherwise, double if_null) {
-  if (!Reads(family, key)) return static_cast<float>(otherwise);
+  if (!family.Reads(key)) return static_cast<float>(otherwise);
   const double if_absent = config.Has(key) ? if_null : otherwise;
   ASSIGN_OR_RETURN(const double value,
                    config.Number(key, kLeastMultiplier, kMostMultiplier, if_absent));
@@ -194,10 +190,10 @@ absl::Status ReadScales(const ConfigFields& config, const ModelFamily& family, M
   }
   ASSIGN_OR_RETURN(model->residual_scale, Own(config, family, "residual_multiplier", 1, 1));
   model->attention_scale = 1.0f / std::sqrt(static_cast<float>(model->head_dim));
-  if (Reads(family, "attention_multiplier")) {
+  if (family.Reads("attention_multiplier")) {
     ASSIGN_OR_RETURN(model->attention_scale, Own(config, family, "attention_multiplier", 1, 1));
   }
-  if (Reads(family, "query_pre_attn_scalar")) {
+  if (family.Reads("query_pre_attn_scalar")) {
     ASSIGN_OR_RETURN(const float scalar, Own(config, family, "query_pre_attn_scalar", 256, 256));
     model->attention_scale = 1.0f / std::sqrt(scalar);
   }
@@ -237,7 +233,7 @@ absl::Status ReadExperts(const ConfigFields& config, const ModelFamily& family,
   if (family.expert_rule == ExpertRule::kNone) return absl::OkStatus();
   const ModelFamily::Defaults& defaults = family.defaults;
   // Newer files have the second name for what was the first.
-  const char* const key = Reads(family, "num_experts") && config.Has("num_experts")
+  const char* const key = family.Reads("num_experts") && config.Has("num_experts")
                               ? "num_experts"
                               : "num_local_experts";
   ASSIGN_OR_RETURN(model->num_experts, Size(config, key, kMaxExperts, defaults.num_experts));
@@ -291,7 +287,7 @@ absl::StatusOr<int> ReadWindowSize(const ConfigFields& config, const ModelFamily
 // Every how many layers one sees all: by either name of the key.
 absl::StatusOr<int> ReadWindowPattern(const ConfigFields& config, const ModelFamily& family) {
   constexpr char kKey[] = "sliding_window_pattern";
-  if (!Reads(family, kKey)) return family.window_pattern;
+  if (!family.Reads(kKey)) return family.window_pattern;
   ASSIGN_OR_RETURN(const int older,
                    config.Int("_sliding_window_pattern", 1, kMaxLayers, family.window_pattern));
   return config.Int(kKey, 1, kMaxLayers, older);
@@ -406,15 +402,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view text, const std::
   ASSIGN_OR_RETURN(const TextConfig found, FindText(whole, *outer));
   const ConfigFields& config = found.fields;
   const ModelFamily& family = *found.family;
-  ModelConfig model;
-  model.family = family.model_type;
-  model.norm_form = family.norm_form;
-  model.norms_inputs = family.norms_inputs;
-  model.norms_outputs = family.norms_outputs;
-  model.is_parallel = family.is_parallel;
-  model.query_key_norm = family.query_key_norm;
-  model.rotary_pairs = family.rotary_pairs;
-  model.activation = family.activation;
+  ModelConfig model = family.NewConfig();
   model.has_other_parts = outer != &family;
   RETURN_IF_ERROR(ReadSizes(config, family, &model));
   RETURN_IF_ERROR(CheckActivation(config, family));

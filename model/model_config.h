@@ -17,8 +17,6 @@ namespace tandem {
 enum class NormForm { kRms, kLayer };
 // What queries and keys are normalised over before they are turned.
 enum class QueryKeyNorm { kNone, kEachHead, kAllHeads };
-// Which elements of a head are turned together: i and i + rotary_dim / 2, or 2 i and 2 i + 1.
-enum class RotaryPairs { kHalves, kNeighbours };
 // What turns the queries and keys of a layer: ModelConfig::rope, local_rope, or nothing.
 enum class LayerRotation { kMain, kLocal, kNone };
 inline constexpr int kNumLayerRotations = 3;
@@ -56,7 +54,6 @@ struct ModelConfig {
   RopeConfig local_rope;
   std::vector<LayerRotation> rotations;  // [num_layers]
   int rotary_dim = 0;                    // elements of a head that are turned
-  RotaryPairs rotary_pairs = RotaryPairs::kHalves;
 
   Activation activation = Activation::kSilu;
   bool mlp_bias = false;

@@ -388,7 +388,7 @@ TEST(ModelConfig, RefusesOtherModels) {
 }
 
 TEST(ModelConfig, RefusesKeysThatWouldChangeTheResult) {
-  const std::pair<const char*, json> keys[] = {{"quantization_config", {{"quant_method", "gptq"}}},
+  const std::pair<const char*, json> keys[] = {{"quantization_config", "gptq"},
                                                {"pretraining_tp", 2},
                                                {"partial_rotary_factor", 0.5},
                                                {"attn_logit_softcapping", 50.0},

@@ -60,15 +60,21 @@ constexpr RenamedPart kMixtralParts[] = {{"block_sparse_moe.gate", "mlp.gate"},
                                          {"w2", "down_proj"},
                                          {"w3", "up_proj"}};
 
+constexpr GgufForm kLlamaGguf = {.architecture = "llama",
+                                 .rotary_pairs = RotaryPairs::kNeighbours,
+                                 .extras = GgufExtras::kLlamas};
+
 const ModelFamily kFamilies[] = {
     {.model_type = "llama",
      .architecture = "LlamaForCausalLM",
      .may_have_attention_bias = true,
-     .may_have_mlp_bias = true},
+     .may_have_mlp_bias = true,
+     .gguf = kLlamaGguf},
     {.model_type = "mistral",
      .architecture = "MistralForCausalLM",
      .defaults = {.num_kv_heads = 8, .window = 4096},
-     .window_rule = WindowRule::kEveryLayer},
+     .window_rule = WindowRule::kEveryLayer,
+     .gguf = kLlamaGguf},
     {.model_type = "mistral3",
      .architecture = "Mistral3ForConditionalGeneration",
      .text_family = "mistral"},
@@ -76,13 +82,15 @@ const ModelFamily kFamilies[] = {
      .architecture = "Qwen2ForCausalLM",
      .defaults = {.num_kv_heads = 32, .window = 4096},
      .has_qkv_bias = true,
-     .window_rule = WindowRule::kUpperLayers},
+     .window_rule = WindowRule::kUpperLayers,
+     .gguf = {.architecture = "qwen2", .heads_fill_rows = true}},
     {.model_type = "qwen3",
      .architecture = "Qwen3ForCausalLM",
      .defaults = {.num_kv_heads = 32, .head_dim = 128, .window = 4096},
      .may_have_attention_bias = true,
      .query_key_norm = QueryKeyNorm::kEachHead,
-     .window_rule = WindowRule::kUpperLayers},
+     .window_rule = WindowRule::kUpperLayers,
+     .gguf = {.architecture = "qwen3"}},
     {.model_type = "qwen3_moe",
      .architecture = "Qwen3MoeForCausalLM",
      .defaults = {.num_kv_heads = 4, .num_experts = 128, .experts_per_row = 8, .expert_size = 768},
@@ -114,7 +122,11 @@ const ModelFamily kFamilies[] = {
      .activation = Activation::kGeluTanh,
      .scales_embeddings_by_root = true,
      .keys = kGemma2Keys,
-     .parts = kGemmaParts},
+     .parts = kGemmaParts,
+     .gguf = {.architecture = "gemma2",
+              .head = GgufHead::kTied,
+              .window = 4096,
+              .layers_of_other_scale = 46}},
     {.model_type = "gemma3_text",
      .architecture = "Gemma3ForCausalLM",
      .defaults = {.vocab_size = 262208,
@@ -135,7 +147,8 @@ const ModelFamily kFamilies[] = {
      .activation = Activation::kGeluTanh,
      .scales_embeddings_by_root = true,
      .keys = kGemma3Keys,
-     .parts = kGemmaParts},
+     .parts = kGemmaParts,
+     .gguf = {.architecture = "gemma3", .layers_of_other_scale = 62}},
     {.model_type = "gemma3",
      .architecture = "Gemma3ForConditionalGeneration",
      .text_family = "gemma3_text"},
@@ -144,7 +157,11 @@ const ModelFamily kFamilies[] = {
      .defaults = {.context_length = 4096, .epsilon = 1e-5},
      .window_rule = WindowRule::kEveryLayer,
      .partial_rotary = 1.0,
-     .keys = kPhi3Keys},
+     .keys = kPhi3Keys,
+     .gguf = {.architecture = "phi3",
+              .extras = GgufExtras::kRopeFactors,
+              .joins_gate_and_up = true,
+              .heads_fill_rows = true}},
     {.model_type = "olmo2",
      .architecture = "Olmo2ForCausalLM",
      .defaults = {.epsilon = 1e-5},
@@ -152,19 +169,24 @@ const ModelFamily kFamilies[] = {
      .query_key_norm = QueryKeyNorm::kAllHeads,
      .norms_inputs = false,
      .norms_outputs = true,
-     .parts = kOlmo2Parts},
+     .parts = kOlmo2Parts,
+     .gguf = {.architecture = "olmo2", .head = GgufHead::kOwn, .heads_fill_rows = true}},
     {.model_type = "granite",
      .architecture = "GraniteForCausalLM",
      .may_have_attention_bias = true,
      .may_have_mlp_bias = true,
-     .keys = kGraniteKeys},
+     .keys = kGraniteKeys,
+     .gguf = {.architecture = "granite",
+              .rotary_pairs = RotaryPairs::kNeighbours,
+              .extras = GgufExtras::kLlamas}},
     {.model_type = "smollm3",
      .architecture = "SmolLM3ForCausalLM",
      .defaults = {.num_kv_heads = 4, .theta = 2e6, .ties_embeddings = true},
      .may_have_attention_bias = true,
      .may_have_mlp_bias = true,
      .rotation_rule = RotationRule::kListedLayers,
-     .keys = kSmolLm3Keys},
+     .keys = kSmolLm3Keys,
+     .gguf = {.architecture = "smollm3", .rotary_pairs = RotaryPairs::kNeighbours}},
     {.model_type = "glm4",
      .architecture = "Glm4ForCausalLM",
      .defaults = {.num_kv_heads = 2, .head_dim = 128, .epsilon = 1.5625e-7},
@@ -174,7 +196,10 @@ const ModelFamily kFamilies[] = {
      .partial_rotary = 0.5,
      .norms_outputs = true,
      .keys = kGlm4Keys,
-     .parts = kGlm4Parts},
+     .parts = kGlm4Parts,
+     .gguf = {.architecture = "glm4",
+              .rotary_pairs = RotaryPairs::kNeighbours,
+              .joins_gate_and_up = true}},
     {.model_type = "cohere2",
      .architecture = "Cohere2ForCausalLM",
      .defaults = {.window = 4096, .epsilon = 1e-5, .logit_scale = 0.0625, .ties_embeddings = true},
@@ -186,10 +211,34 @@ const ModelFamily kFamilies[] = {
      .epsilon_key = "layer_norm_eps",
      .norm_form = NormForm::kLayer,
      .is_parallel = true,
-     .keys = kCohere2Keys},
+     .keys = kCohere2Keys,
+     .gguf = {.architecture = "cohere2",
+              .rotary_pairs = RotaryPairs::kNeighbours,
+              .head = GgufHead::kTied,
+              .heads_fill_rows = true,
+              .window = -1}},
 };
 
 }  // namespace
+
+bool ModelFamily::Reads(absl::string_view key) const {
+  for (const FamilyKey& own : keys) {
+    if (own.key == key) return true;
+  }
+  return false;
+}
+
+ModelConfig ModelFamily::NewConfig() const {
+  ModelConfig config;
+  config.family = model_type;
+  config.norm_form = norm_form;
+  config.norms_inputs = norms_inputs;
+  config.norms_outputs = norms_outputs;
+  config.is_parallel = is_parallel;
+  config.query_key_norm = query_key_norm;
+  config.activation = activation;
+  return config;
+}
 
 absl::Span<const ModelFamily> ModelFamilies() { return kFamilies; }
 
@@ -203,6 +252,15 @@ const ModelFamily* FamilyOfType(absl::string_view model_type) {
 const ModelFamily* FamilyOfArchitecture(absl::string_view architecture) {
   for (const ModelFamily& family : kFamilies) {
     if (family.architecture == architecture) return &family;
+  }
+  return nullptr;
+}
+
+const ModelFamily* FamilyOfGguf(absl::string_view architecture) {
+  for (const ModelFamily& family : kFamilies) {
+    if (family.gguf.architecture != nullptr && family.gguf.architecture == architecture) {
+      return &family;
+    }
   }
   return nullptr;
 }

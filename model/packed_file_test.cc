@@ -45,7 +45,7 @@ class PackedFileTest : public ::testing::Test {
 
   const std::string folder_ =
       absl::StrCat(testing::TempDir(), "/tandem_packed_file_test.", getpid());
-  const std::string first_ = std::string(1000, 'x') + "end";
+  const std::string first_ = absl::StrCat(std::string(1000, 'x'), "end");
   const std::string second_ = std::string(kPackedAlignment, 'y');
 
   void Write(const PackedSource& source) const {

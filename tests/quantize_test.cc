@@ -72,7 +72,7 @@ class QuantizedModelTest : public ::testing::Test {
 TEST_F(QuantizedModelTest, GeneratesWhatQuantisingAtLoadDoes) {
   const std::string shapes[] = {"base=tiny,hidden=72,ffn=224", "base=tiny,tied=0,dtype=float16",
                                 "base=tiny,family=qwen3,dtype=float32", "base=tiny,family=mistral",
-                                "base=tiny,family=qwen2,hidden=256,ffn=512"};
+                                "base=tiny,family=qwen2,hidden=256,ffn=512,head_dim=64"};
   for (const std::string& shape : shapes) {
     const std::string model = MakeModel(shape);
     const auto floats = Generate(model, "none");
@@ -96,6 +96,113 @@ TEST_F(QuantizedModelTest, GeneratesWhatQuantisingAtLoadDoes) {
     }
     fs::remove_all(model);
   }
+}
+
+// Norms with an offset, joined tensors, heads that are turned in part, biases, and what only keys
+// say: of every family. A folder is exact; a file rounds scalings of positions to 32 bits.
+TEST_F(QuantizedModelTest, EveryFamilyIsReadBack) {
+  std::vector<std::string> refused;
+  for (const auto& entry : fs::directory_iterator(GoldenModelPath(""))) {
+    const std::string name = entry.path().filename();
+    SCOPED_TRACE(name);
+    if (ReadModelConfig(entry.path())->num_experts > 0) {
+      const auto written = Quantize(entry.path(), DType::kQ8_0, Path(name));
+      EXPECT_THAT(std::string(written.status().message()),
+                  HasSubstr("model has no place in a GGUF file"));
+      continue;
+    }
+    const auto at_load = Generate(entry.path(), "q8_0");
+    ASSERT_TRUE(at_load.ok()) << at_load.status();
+    for (const auto& [kind, tolerance] : {std::pair("", 0.0), {".gguf", 1e-4}}) {
+      const std::string out = Path(absl::StrCat(name, kind));
+      const auto written = Quantize(entry.path(), DType::kQ8_0, out);
+      if (!written.ok()) {
+        refused.push_back(absl::StrCat(name, kind, ": ", written.status().message()));
+        EXPECT_FALSE(fs::exists(out));
+        continue;
+      }
+      const auto read = Generate(out, "none");
+      ASSERT_TRUE(read.ok()) << read.status();
+      EXPECT_EQ(read->token_ids, at_load->token_ids);
+      for (size_t i = 0; i < at_load->logprobs.size(); ++i) {
+        EXPECT_NEAR(read->logprobs[i].logprob, at_load->logprobs[i].logprob, tolerance) << kind;
+      }
+    }
+  }
+  std::sort(refused.begin(), refused.end());
+  const auto says = [](const std::string& name, const std::string& what) {
+    return testing::AllOf(
+        testing::StartsWith(name + ".gguf: "),
+        HasSubstr(absl::StrCat("config.json: ", what, " has no place in a GGUF file")));
+  };
+  const std::string scale = "query_pre_attn_scalar or another scale of scores";
+  EXPECT_THAT(refused, testing::ElementsAre(says("gemma2", scale), says("gemma3-nested", scale),
+                                            says("gemma3-text", scale),
+                                            says("mistral-window", "a sliding window")));
+}
+
+// What the configuration of a golden model becomes with a patch, as a folder of its own.
+TEST_F(QuantizedModelTest, WhatAFileSaysOfAFamilyIsCheckedBeforeItIsWritten) {
+  const auto written_with = [&](const std::string& name, const nlohmann::json& patch) {
+    fs::remove_all(Path("patched"));
+    fs::remove(Path("patched.gguf"));
+    fs::copy(GoldenModelPath(name), Path("patched"));
+    const std::string path = Path("patched/config.json");
+    std::ifstream in(path);
+    nlohmann::json config = nlohmann::json::parse(in);
+    config.update(patch);
+    fs::permissions(path, fs::perms::owner_all);
+    std::ofstream(path) << config;
+    return Quantize(Path("patched"), DType::kQ8_0, Path("patched.gguf")).status();
+  };
+  const auto error = [&](const std::string& name, const nlohmann::json& patch) {
+    const absl::Status status = written_with(name, patch);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << name << patch;
+    EXPECT_FALSE(fs::exists(Path("patched.gguf")));
+    return std::string(status.message());
+  };
+  for (const auto& [name, head_dim] : {std::pair("gemma2", 20), {"gemma3-text", 24}}) {
+    const absl::Status status = written_with(name, {{"query_pre_attn_scalar", head_dim}});
+    ASSERT_TRUE(status.ok()) << status;
+    const ModelConfig folder = *ReadModelConfig(Path("patched"));
+    const ModelConfig file = *ReadModelConfig(Path("patched.gguf"));
+    EXPECT_EQ(file.windows, folder.windows);
+    EXPECT_EQ(file.rotations, folder.rotations);
+    const auto at_load = Generate(Path("patched"), "q8_0");
+    const auto read = Generate(Path("patched.gguf"), "none");
+    ASSERT_TRUE(at_load.ok() && read.ok()) << at_load.status() << read.status();
+    EXPECT_EQ(read->token_ids, at_load->token_ids);
+  }
+  EXPECT_TRUE(written_with("gemma2", {{"query_pre_attn_scalar", 20},
+                                      {"layer_types",
+                                       {"full_attention", "sliding_attention", "full_attention",
+                                        "full_attention"}}})
+                  .ok());
+  EXPECT_THAT(ReadModelConfig(Path("patched.gguf"))->windows, testing::ElementsAre(0, 9, 0, 0));
+  EXPECT_THAT(error("gemma2", {{"query_pre_attn_scalar", 20}, {"attn_logit_softcapping", nullptr}}),
+              HasSubstr("attn_logit_softcapping has no place"));
+  EXPECT_THAT(
+      error("gemma3-text", {{"query_pre_attn_scalar", 24}, {"attn_logit_softcapping", 7.0}}),
+      HasSubstr("attn_logit_softcapping"));
+  EXPECT_THAT(error("smollm3", {{"no_rope_layers", {1, 0, 1, 0}}}),
+              HasSubstr("which layers have positions has no place"));
+  nlohmann::json yarn = {{"rope_type", "yarn"},
+                         {"factor", 4.0},
+                         {"original_max_position_embeddings", 32},
+                         {"beta_fast", 16.0}};
+  EXPECT_THAT(error("llama-yarn", {{"rope_scaling", yarn}}),
+              HasSubstr("key \"llama.rope.scaling.yarn_beta_fast\": found 16, allowed: 32"));
+  yarn.erase("beta_fast");
+  yarn["truncate"] = false;
+  EXPECT_THAT(error("llama-yarn", {{"rope_scaling", yarn}}),
+              HasSubstr("rope_scaling has no place"));
+  const nlohmann::json llama3 = {{"rope_type", "llama3"},
+                                 {"factor", 4.0},
+                                 {"low_freq_factor", 1.0},
+                                 {"high_freq_factor", 4.0},
+                                 {"original_max_position_embeddings", 8}};
+  EXPECT_THAT(error("qwen2-yarn", {{"rope_scaling", llama3}}),
+              HasSubstr("tensor \"rope_freqs.weight\": found it, allowed: nothing in a qwen2"));
 }
 
 // Rows of 320 weights: a K format's last block is short in memory, and files have whole ones.

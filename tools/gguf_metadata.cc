@@ -14,17 +14,12 @@
 #include "model/tokenizer/token_kinds.h"
 #include "model/tokenizer/tokenizer.h"
 #include "nlohmann/json.hpp"
+#include "tools/gguf_config_keys.h"
 
 namespace tandem {
 namespace {
 
 constexpr char kModelKey[] = "tokenizer.ggml.model";
-constexpr char kElse[] = "; --out of a folder keeps the model's own files";
-
-absl::Status HasNoPlace(const std::string& file, const std::string& what) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(file, ": ", what, " has no place in a GGUF file", kElse));
-}
 
 // The tokens by id, with holes up to `vocab_size` that no text has.
 struct FileTokens {
@@ -45,7 +40,8 @@ absl::StatusOr<FileTokens> ReadTokens(const nlohmann::json& tokenizer, const std
   };
   for (const auto& [text, id] : tokenizer.at("model").at("vocab").items()) {
     if (!set(id.get<int64_t>(), text, TokenKind::kNormal)) {
-      return HasNoPlace(file, absl::StrCat("the id ", id.get<int64_t>(), " above the model's"));
+      return HasNoPlaceInGguf(file,
+                              absl::StrCat("the id ", id.get<int64_t>(), " above the model's"));
     }
   }
   for (const nlohmann::json& token : tokenizer.value("added_tokens", nlohmann::json::array())) {
@@ -53,7 +49,7 @@ absl::StatusOr<FileTokens> ReadTokens(const nlohmann::json& tokenizer, const std
     const TokenKind kind =
         token.value("special", false) ? TokenKind::kControl : TokenKind::kUserDefined;
     if (!set(id, token.at("content").get<std::string>(), kind)) {
-      return HasNoPlace(file, absl::StrCat("the id ", id, " above the model's"));
+      return HasNoPlaceInGguf(file, absl::StrCat("the id ", id, " above the model's"));
     }
   }
   return list;
@@ -76,7 +72,7 @@ absl::Status AddEnds(const std::string& folder, const Tokenizer& tokenizer,
   ASSIGN_OR_RETURN(const ChatTemplate::Source source, ChatTemplate::ReadSource(folder));
   const std::vector<TokenId> around = tokenizer.WithTemplate({});
   if (around.size() > 1) {
-    return HasNoPlace(folder, absl::StrCat("a template of ", around.size(), " tokens"));
+    return HasNoPlaceInGguf(folder, absl::StrCat("a template of ", around.size(), " tokens"));
   }
   const TokenId bos = around.empty() ? tokenizer.IdOf(source.bos_token) : around.front();
   if (bos >= 0) header->AddUint32("tokenizer.ggml.bos_token_id", static_cast<uint32_t>(bos));
@@ -88,7 +84,7 @@ absl::Status AddEnds(const std::string& folder, const Tokenizer& tokenizer,
   constexpr const char* kKeys[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
                                    "tokenizer.ggml.eom_token_id"};
   if (ends.size() > std::size(kKeys)) {
-    return HasNoPlace(folder, absl::StrCat("a list of ", ends.size(), " end tokens"));
+    return HasNoPlaceInGguf(folder, absl::StrCat("a list of ", ends.size(), " end tokens"));
   }
   for (size_t i = 0; i < ends.size(); ++i) {
     header->AddUint32(kKeys[i], static_cast<uint32_t>(ends[i]));
@@ -115,65 +111,22 @@ absl::Status CheckSaysTheSame(const Tokenizer& tokenizer, const GgufHeader& head
     const auto ours = tokenizer.Encode(text, SpecialTokens::kPlain);
     const auto theirs = written->Encode(text, SpecialTokens::kPlain);
     if (ours.ok() == theirs.ok() && (!ours.ok() || *ours == *theirs)) continue;
-    return HasNoPlace(file, absl::StrCat("the way to merge ", Quoted(text)));
+    return HasNoPlaceInGguf(file, absl::StrCat("the way to merge ", Quoted(text)));
   }
   return absl::OkStatus();
 }
 
 }  // namespace
 
-ModelConfig AsGgufConfig(ModelConfig config) {
-  if (config.family == "mistral") config.family = "llama";
-  return config;
-}
-
-void AddConfigKeys(const ModelConfig& config, GgufHeader* header) {
-  const auto key = [&](absl::string_view name) { return absl::StrCat(config.family, ".", name); };
-  const auto add = [&](absl::string_view name, int value) {
-    header->AddUint32(key(name), static_cast<uint32_t>(value));
-  };
-  header->AddString("general.architecture", config.family);
-  header->AddUint32("general.quantization_version", 2);
-  add("context_length", config.context_length);
-  add("embedding_length", config.hidden_size);
-  add("block_count", config.num_layers);
-  add("feed_forward_length", config.intermediate_size);
-  add("attention.head_count", config.num_heads);
-  add("attention.head_count_kv", config.num_kv_heads);
-  add("attention.key_length", config.head_dim);
-  add("attention.value_length", config.head_dim);
-  add("rope.dimension_count", config.head_dim);
-  add("vocab_size", config.vocab_size);
-  header->AddFloat32(key("attention.layer_norm_rms_epsilon"), config.rms_norm_epsilon);
-  header->AddFloat32(key("rope.freq_base"), static_cast<float>(config.rope.theta));
-  if (config.rope.type == RopeConfig::Type::kLinear) {
-    header->AddString(key("rope.scaling.type"), "linear");
-    header->AddFloat32(key("rope.scaling.factor"), static_cast<float>(config.rope.factor));
-  }
-}
-
-std::vector<float> RopeDivisors(const ModelConfig& config) {
-  if (config.rope.type != RopeConfig::Type::kLlama3) return config.rope.divisors;
-  RopeConfig plain;
-  plain.theta = config.rope.theta;
-  std::vector<float> divisors = plain.InverseFrequencies(config.head_dim);
-  const std::vector<float> scaled = config.rope.InverseFrequencies(config.head_dim);
-  for (size_t i = 0; i < divisors.size(); ++i) divisors[i] /= scaled[i];
-  return divisors;
-}
-
 absl::Status AddTextKeys(const std::string& folder, const ModelConfig& config, GgufHeader* header) {
   const std::string file = absl::StrCat(folder, "/tokenizer.json");
-  if (absl::c_any_of(config.windows, [](int window) { return window > 0; })) {
-    return HasNoPlace(absl::StrCat(folder, "/config.json"), "a sliding window");
-  }
   ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, Tokenizer::Load(folder));
   ASSIGN_OR_RETURN(const std::string of_tokenizer, Tokenizer::FileOf(folder));
-  if (of_tokenizer != file) return HasNoPlace(of_tokenizer, "a tokenizer of SentencePiece");
+  if (of_tokenizer != file) return HasNoPlaceInGguf(of_tokenizer, "a tokenizer of SentencePiece");
   ASSIGN_OR_RETURN(const std::string text, ReadFile(file));
   ASSIGN_OR_RETURN(const JsonDocument json, ParseJsonDocument(text, file));
   const std::string pre = GgufPreOf(*json);
-  if (pre.empty()) return HasNoPlace(file, "the way its pre_tokenizer cuts texts");
+  if (pre.empty()) return HasNoPlaceInGguf(file, "the way its pre_tokenizer cuts texts");
   ASSIGN_OR_RETURN(const FileTokens tokens, ReadTokens(*json, file, config.vocab_size));
   header->AddString(kModelKey, "gpt2");
   header->AddString("tokenizer.ggml.pre", pre);

@@ -58,6 +58,13 @@ void GgufHeader::AddStrings(std::string_view key, absl::Span<const std::string> 
   for (const std::string& value : values) AppendText(value, &keys_);
 }
 
+void GgufHeader::AddBools(std::string_view key, const std::vector<bool>& values) {
+  AddKey(key, GgufKind::kArray);
+  Append(GgufKind::kBool, &keys_);
+  Append<uint64_t>(values.size(), &keys_);
+  for (const bool value : values) Append<uint8_t>(value ? 1 : 0, &keys_);
+}
+
 void GgufHeader::AddInt32s(std::string_view key, absl::Span<const int32_t> values) {
   AddKey(key, GgufKind::kArray);
   Append(GgufKind::kInt32, &keys_);

@@ -22,6 +22,7 @@ class GgufHeader {
   void AddFloat32(std::string_view key, float value);
   void AddBool(std::string_view key, bool value);
   void AddStrings(std::string_view key, absl::Span<const std::string> values);
+  void AddBools(std::string_view key, const std::vector<bool>& values);
   void AddInt32s(std::string_view key, absl::Span<const int32_t> values);
   // A key of another file as it is there. REQUIRES: file.Has(key).
   void Copy(const GgufFile& file, std::string_view key);

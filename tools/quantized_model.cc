@@ -4,10 +4,12 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "base/mapped_file.h"
 #include "base/output_folder.h"
 #include "base/process_limits.h"
@@ -16,12 +18,14 @@
 #include "kernels/blocks.h"
 #include "kernels/quantize.h"
 #include "kernels/widen_row.h"
+#include "model/arranged_weights.h"
 #include "model/formats/gguf.h"
 #include "model/formats/gguf_weights.h"
 #include "model/formats/json_text.h"
 #include "model/formats/weights.h"
-#include "model/gguf_config.h"
 #include "model/model_config.h"
+#include "model/model_families.h"
+#include "tools/gguf_config_keys.h"
 #include "tools/gguf_metadata.h"
 #include "tools/gguf_output.h"
 #include "tools/model_tensors.h"
@@ -32,15 +36,22 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kSuffix[] = ".gguf";
-constexpr char kDivisors[] = "rope_freqs.weight";
 constexpr int kRowsAtATime = 1024;
 
-// A tensor of the new file.
+// A tensor of the new file: the rows of one or two of Transformer's, one after the other.
 struct Output {
   std::string name;  // in a checkpoint
-  std::vector<int64_t> shape;
-  ConstMatrixView source;  // without data until it is written
+  std::vector<std::string> parts;
+  std::vector<int64_t> part_shape;
+  DType source_dtype = DType::kF32;
   DType dtype = DType::kF32;
+  bool is_turned = false;  // rows of heads may have another order
+
+  std::vector<int64_t> shape() const {
+    std::vector<int64_t> whole = part_shape;
+    whole[0] *= static_cast<int64_t>(parts.size());
+    return whole;
+  }
 };
 
 // Files have whole blocks: rows that are no multiple of 256 get the nearest format above that is
@@ -64,8 +75,14 @@ DType StoredFormat(const TensorSpec& tensor, DType source, DType wanted) {
   }
 }
 
-absl::StatusOr<std::vector<Output>> PlanOutputs(const ModelConfig& config, const Weights& weights,
-                                                DType wanted, QuantizedModel* result) {
+bool IsOfTurnedHeads(absl::string_view name) {
+  return absl::StrContains(name, ".q_proj.") || absl::StrContains(name, ".k_proj.");
+}
+
+absl::StatusOr<std::vector<Output>> PlanOutputs(const ModelConfig& config, const GgufForm& form,
+                                                const Weights& weights, DType wanted,
+                                                QuantizedModel* result) {
+  constexpr absl::string_view kGate = ".gate_proj.weight";
   std::vector<Output> outputs;
   for (const TensorSpec& tensor : TensorsOf(config)) {
     ASSIGN_OR_RETURN(const ConstMatrixView view, weights.Describe(tensor.name, tensor.shape));
@@ -74,53 +91,27 @@ absl::StatusOr<std::vector<Output>> PlanOutputs(const ModelConfig& config, const
                                                      NameOf(view.dtype),
                                                      ", allowed: float32, float16, bfloat16"));
     }
-    outputs.push_back({.name = tensor.name,
-                       .shape = tensor.shape,
-                       .source = view,
-                       .dtype = StoredFormat(tensor, view.dtype, wanted)});
-    result->num_quantized += IsBlocks(outputs.back().dtype) ? 1 : 0;
     result->bytes_before += tensor.num_elements() * static_cast<int64_t>(SizeOf(view.dtype));
+    // Names are sorted, so that up follows gate.
+    if (form.joins_gate_and_up && absl::EndsWith(tensor.name, ".up_proj.weight")) {
+      Output& gate = outputs.back();
+      gate.parts.push_back(tensor.name);
+      if (view.dtype != gate.source_dtype && !IsBlocks(gate.dtype)) gate.dtype = DType::kF32;
+      continue;
+    }
+    outputs.push_back({.name = tensor.name,
+                       .parts = {tensor.name},
+                       .part_shape = tensor.shape,
+                       .source_dtype = view.dtype,
+                       .dtype = StoredFormat(tensor, view.dtype, wanted),
+                       .is_turned = IsOfTurnedHeads(tensor.name)});
+    Output& output = outputs.back();
+    if (form.joins_gate_and_up && absl::EndsWith(tensor.name, kGate)) {
+      output.name = absl::StrReplaceAll(tensor.name, {{kGate, ".gate_up_proj.weight"}});
+    }
+    result->num_quantized += IsBlocks(output.dtype) ? 1 : 0;
   }
   return outputs;
-}
-
-// Rows [first, first + count) of the new tensor.
-std::vector<std::byte> MakeRows(const Output& output, const ModelConfig& config, int first,
-                                int count, ThreadPool* pool) {
-  const ConstMatrixView& source = output.source;
-  const size_t row_bytes = RowBytes(output.dtype, source.cols);
-  std::vector<std::byte> bytes(row_bytes * count);
-  pool->Run([&](int thread) {
-    const Share share = ShareOf(count, pool->num_threads(), thread);
-    std::vector<std::byte> storage;
-    std::vector<float> widened(source.cols);
-    for (int64_t r = share.begin; r < share.end; ++r) {
-      const auto row = static_cast<int>(CheckpointRow(output.name, config, source.rows, first + r));
-      const std::byte* from =
-          static_cast<const std::byte*>(source.data) + row * RowBytes(source.dtype, source.stride);
-      if (IsBlocks(output.dtype)) {
-        from = BlockRow(source, row, output.dtype, &storage);
-      } else if (output.dtype != source.dtype) {  // norms and biases, which become f32
-        WidenRow(from, source.dtype, source.cols, widened.data());
-        from = reinterpret_cast<const std::byte*>(widened.data());
-      }
-      std::memcpy(bytes.data() + r * row_bytes, from, row_bytes);
-    }
-  });
-  return bytes;
-}
-
-absl::Status WriteTensor(const Output& output, const ModelConfig& config, ThreadPool* pool,
-                         OutputFile* file, absl::FunctionRef<void(int64_t written)> on_bytes) {
-  int64_t written = 0;
-  for (int first = 0; first < output.source.rows; first += kRowsAtATime) {
-    const int count = std::min(kRowsAtATime, output.source.rows - first);
-    const std::vector<std::byte> rows = MakeRows(output, config, first, count, pool);
-    RETURN_IF_ERROR(file->Write({reinterpret_cast<const char*>(rows.data()), rows.size()}));
-    written += static_cast<int64_t>(rows.size());
-    on_bytes(static_cast<int64_t>(rows.size()));
-  }
-  return file->Write(GgufHeader::PaddingAfter(written));
 }
 
 // What a configuration says of weights that were quantised is not so of the new ones.
@@ -171,36 +162,45 @@ class Writer {
       absl::FunctionRef<void(int64_t written, int64_t total)> on_bytes) {
     const bool is_file = absl::EndsWith(out, kSuffix);
     ASSIGN_OR_RETURN(const std::string gguf, GgufIn(source_));
-    ASSIGN_OR_RETURN(const ModelConfig config, ReadModelConfig(source_));
-    config_ = AsGgufConfig(config);
-    ASSIGN_OR_RETURN(weights_, Weights::Open(source_, QuantizedForm::kFloats));
-    ASSIGN_OR_RETURN(std::vector<Output> outputs, PlanOutputs(config_, *weights_, dtype, &result_));
+    ASSIGN_OR_RETURN(config_, ReadModelConfig(source_));
+    const ModelFamily* const family = FamilyOfType(config_.family);
+    if (family == nullptr || family->gguf.architecture == nullptr) {
+      return HasNoPlaceInGguf(source_, absl::StrCat("a ", config_.family, " model"));
+    }
+    form_ = family->gguf;
+    ASSIGN_OR_RETURN(std::shared_ptr<const Weights> stored,
+                     Weights::Open(source_, QuantizedForm::kFloats));
+    ASSIGN_OR_RETURN(weights_, ArrangeWeights(std::move(stored), config_));
+    ASSIGN_OR_RETURN(const std::vector<Output> outputs,
+                     PlanOutputs(config_, form_, *weights_, dtype, &result_));
     RETURN_IF_ERROR(AddKeys(gguf, is_file));
-    const std::vector<float> divisors = RopeDivisors(config_);
-    if (!divisors.empty()) {
-      header_.AddTensor(kDivisors, {static_cast<int64_t>(divisors.size())}, DType::kF32);
+    std::string rope_bytes;
+    for (const GgufRopeTensor& tensor : RopeTensorsOf(config_)) {
+      const auto size = static_cast<int64_t>(tensor.divisors.size());
+      header_.AddTensor(tensor.name, {size}, DType::kF32);
+      rope_bytes.append(reinterpret_cast<const char*>(tensor.divisors.data()),
+                        size * sizeof(float));
+      rope_bytes += GgufHeader::PaddingAfter(static_cast<int64_t>(rope_bytes.size()));
     }
     for (const Output& output : outputs) {
-      header_.AddTensor(GgufTensorName(output.name), output.shape, output.dtype);
+      header_.AddTensor(GgufTensorName(output.name, form_), output.shape(), output.dtype);
     }
     result_.bytes_after = header_.tensor_bytes();
+    const std::string beginning = header_.Bytes() + rope_bytes;
+    if (is_file) {
+      RETURN_IF_ERROR(
+          CheckIsReadAs(config_, beginning, gguf.empty() ? source_ + "/config.json" : gguf));
+    }
 
     ASSIGN_OR_RETURN(OutputFolder folder,
                      is_file ? OutputFolder::Around(out) : OutputFolder::Create(out));
     RETURN_IF_ERROR(folder.CheckFreeSpace(result_.bytes_after));
     ASSIGN_OR_RETURN(OutputFile file,
                      folder.NewFile(is_file ? fs::path(out).filename().string() : "model.gguf"));
-    RETURN_IF_ERROR(file.Write(header_.Bytes()));
-    const auto divisor_bytes = static_cast<int64_t>(divisors.size() * sizeof(float));
-    RETURN_IF_ERROR(file.Write(
-        {reinterpret_cast<const char*>(divisors.data()), static_cast<size_t>(divisor_bytes)}));
-    RETURN_IF_ERROR(file.Write(GgufHeader::PaddingAfter(divisor_bytes)));
-    for (Output& output : outputs) {
-      ASSIGN_OR_RETURN(output.source, weights_->Get(output.name, output.shape));
-      RETURN_IF_ERROR(WriteTensor(output, config_, &pool_, &file, [&](int64_t written) {
-        on_bytes(written, result_.bytes_after);
-      }));
-      weights_->Forget(output.name);
+    RETURN_IF_ERROR(file.Write(beginning));
+    for (const Output& output : outputs) {
+      RETURN_IF_ERROR(WriteTensor(
+          output, &file, [&](int64_t written) { on_bytes(written, result_.bytes_after); }));
     }
     RETURN_IF_ERROR(file.Close());
     if (!is_file && gguf.empty()) RETURN_IF_ERROR(CopyOtherFiles(source_, &folder));
@@ -217,7 +217,7 @@ class Writer {
       }
       return absl::OkStatus();
     }
-    AddConfigKeys(config_, &header_);
+    AddConfigKeys(config_, form_, &header_);
     const bool has_tokenizer = fs::exists(fs::path(source_) / "tokenizer.json") ||
                                fs::exists(fs::path(source_) / "tokenizer.model");
     if (is_file && has_tokenizer) return AddTextKeys(source_, config_, &header_);
@@ -225,10 +225,68 @@ class Writer {
     return absl::OkStatus();
   }
 
+  absl::Status WriteTensor(const Output& output, OutputFile* file,
+                           absl::FunctionRef<void(int64_t written)> on_bytes) {
+    int64_t written = 0;
+    for (const std::string& part : output.parts) {
+      ASSIGN_OR_RETURN(ConstMatrixView source, weights_->Get(part, output.part_shape));
+      // Elements of a vector are rows as well.
+      if (output.part_shape.size() == 1) std::swap(source.rows, source.cols);
+      source.stride = source.cols;
+      for (int first = 0; first < source.rows; first += kRowsAtATime) {
+        const int count = std::min(kRowsAtATime, source.rows - first);
+        const std::vector<std::byte> rows = MakeRows(output, source, first, count);
+        RETURN_IF_ERROR(file->Write({reinterpret_cast<const char*>(rows.data()), rows.size()}));
+        written += static_cast<int64_t>(rows.size());
+        on_bytes(static_cast<int64_t>(rows.size()));
+      }
+      weights_->Forget(part);
+    }
+    return file->Write(GgufHeader::PaddingAfter(written));
+  }
+
+  // Rows [first, first + count) of a part of the new tensor.
+  std::vector<std::byte> MakeRows(const Output& output, const ConstMatrixView& source, int first,
+                                  int count) {
+    const size_t row_bytes = RowBytes(output.dtype, source.cols);
+    std::vector<std::byte> bytes(row_bytes * count);
+    const std::vector<int> order = output.is_turned ? HeadOrder() : std::vector<int>();
+    pool_.Run([&](int thread) {
+      const Share share = ShareOf(count, pool_.num_threads(), thread);
+      std::vector<std::byte> storage;
+      std::vector<float> widened(source.cols);
+      for (int64_t r = share.begin; r < share.end; ++r) {
+        auto row = static_cast<int>(first + r);
+        if (!order.empty()) row += order[row % config_.head_dim] - row % config_.head_dim;
+        const std::byte* from = static_cast<const std::byte*>(source.data) +
+                                row * RowBytes(source.dtype, source.stride);
+        if (IsBlocks(output.dtype)) {
+          from = BlockRow(source, row, output.dtype, &storage);
+        } else if (output.dtype != source.dtype) {  // which is f32
+          WidenRow(from, source.dtype, source.cols, widened.data());
+          from = reinterpret_cast<const std::byte*>(widened.data());
+        }
+        std::memcpy(bytes.data() + r * row_bytes, from, row_bytes);
+      }
+    });
+    return bytes;
+  }
+
+  // Which of Transformer's rows of a head each of the file's is; none if they are the same.
+  std::vector<int> HeadOrder() const {
+    if (!OrdersHeads(config_, form_.rotary_pairs)) return {};
+    std::vector<int> order(config_.head_dim);
+    for (int row = 0; row < config_.head_dim; ++row) {
+      order[StoredRow(config_, form_.rotary_pairs, row)] = row;
+    }
+    return order;
+  }
+
   const std::string source_;
   ThreadPool pool_;
   ModelConfig config_;
-  std::unique_ptr<Weights> weights_;
+  GgufForm form_;
+  std::shared_ptr<const Weights> weights_;
   GgufHeader header_;
   QuantizedModel result_;
 };

@@ -296,6 +296,24 @@ absl::StatusOr<std::vector<int32_t>> GgufFile::GetIntegers(std::string_view key)
   return integers;
 }
 
+absl::StatusOr<std::vector<bool>> GgufFile::GetBools(std::string_view key) const {
+  constexpr char kAllowed[] = "an array of bools or integers";
+  ASSIGN_OR_RETURN(const Value* const value, Find(key, kAllowed));
+  std::vector<bool> bools;
+  if (IsArrayOf(*value, {GgufKind::kBool})) {
+    for (const std::byte byte : value->bytes) bools.push_back(byte != std::byte{0});
+    return bools;
+  }
+  ASSIGN_OR_RETURN(const std::vector<int32_t> integers, GetIntegers(key));
+  for (const int32_t integer : integers) bools.push_back(integer != 0);
+  return bools;
+}
+
+bool GgufFile::IsArray(std::string_view key) const {
+  const auto found = values_.find(View(key));
+  return found != values_.end() && found->second.kind == GgufKind::kArray;
+}
+
 bool GgufFile::IsArrayOf(const Value& value, absl::Span<const GgufKind> kinds) {
   return value.kind == GgufKind::kArray &&
          std::find(kinds.begin(), kinds.end(), value.element_kind) != kinds.end();

@@ -45,6 +45,11 @@ class GgufFile {
   static absl::StatusOr<std::unique_ptr<GgufFile>> Parse(absl::Span<const std::byte> bytes,
                                                          const std::string& name);
 
+  // The same of a file that is still to be written: `bytes` may end before a tensor does, whose own
+  // are none then.
+  static absl::StatusOr<std::unique_ptr<GgufFile>> ParseBeginning(absl::Span<const std::byte> bytes,
+                                                                  const std::string& name);
+
   // Of the file, or of the first part.
   const std::string& path() const { return path_; }
   std::vector<std::string> files() const;  // the parts, in their order
@@ -60,11 +65,14 @@ class GgufFile {
   // A finite number of any type.
   absl::StatusOr<double> GetNumber(std::string_view key) const;
   absl::StatusOr<bool> GetBool(std::string_view key) const;
+  bool IsArray(std::string_view key) const;  // false if there is none
   absl::StatusOr<std::vector<std::string_view>> GetStrings(std::string_view key) const;
   // Finite numbers of any floating-point type.
   absl::StatusOr<std::vector<float>> GetFloats(std::string_view key) const;
   // Integers of any type, if all are int32's.
   absl::StatusOr<std::vector<int32_t>> GetIntegers(std::string_view key) const;
+  // Bools, or integers as GetIntegers takes them, of which 0 is false.
+  absl::StatusOr<std::vector<bool>> GetBools(std::string_view key) const;
   std::vector<std::string> keys() const;  // sorted
   // A key's value as files have it, its kind in front. REQUIRES: Has(key).
   std::string EncodedValue(std::string_view key) const;
@@ -80,6 +88,9 @@ class GgufFile {
   class Reader;
 
   GgufFile() = default;
+  static absl::StatusOr<std::unique_ptr<GgufFile>> Parse(absl::Span<const std::byte> bytes,
+                                                         const std::string& name,
+                                                         bool may_end_early);
   // One file, though it may be a part.
   static absl::StatusOr<std::unique_ptr<GgufFile>> OpenOne(const std::string& path);
   absl::Status AddPart(const std::string& path, int part, int64_t num_parts);

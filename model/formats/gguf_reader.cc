@@ -35,7 +35,8 @@ constexpr uint64_t kLeastTensorBytes = 8 + 4 + 8 + 4 + 8;
 // Reads one file from its first byte to the end of the tensors' descriptions.
 class GgufFile::Reader {
  public:
-  Reader(absl::Span<const std::byte> bytes, GgufFile* to) : bytes_(bytes), to_(*to) {}
+  Reader(absl::Span<const std::byte> bytes, bool may_end_early, GgufFile* to)
+      : bytes_(bytes), may_end_early_(may_end_early), to_(*to) {}
 
   absl::Status Read() {
     RETURN_IF_ERROR(ReadHeader());
@@ -258,6 +259,8 @@ class GgufFile::Reader {
                      absl::StrCat("multiples of the alignment ", alignment));
       }
       if (offsets_[i] > data.size() || size > data.size() - offsets_[i]) {
+        tensor.bytes = {};
+        if (may_end_early_) continue;
         return Wrong(where, absl::StrCat(size, " bytes from offset ", offsets_[i], " on"),
                      absl::StrCat("up to ", data.size(), ", the end of the file"));
       }
@@ -276,7 +279,9 @@ class GgufFile::Reader {
   }
   absl::Status CheckOverlaps() const {
     std::vector<const GgufTensor*> order;
-    for (const GgufTensor& tensor : to_.tensors_) order.push_back(&tensor);
+    for (const GgufTensor& tensor : to_.tensors_) {
+      if (!tensor.bytes.empty()) order.push_back(&tensor);
+    }
     std::sort(order.begin(), order.end(), [](const GgufTensor* a, const GgufTensor* b) {
       return std::pair(a->bytes.data(), a) < std::pair(b->bytes.data(), b);
     });
@@ -291,6 +296,7 @@ class GgufFile::Reader {
   }
 
   absl::Span<const std::byte> bytes_;
+  const bool may_end_early_;
   GgufFile& to_;
   size_t at_ = 0;
   uint64_t num_tensors_ = 0;
@@ -300,10 +306,21 @@ class GgufFile::Reader {
 
 absl::StatusOr<std::unique_ptr<GgufFile>> GgufFile::Parse(absl::Span<const std::byte> bytes,
                                                           const std::string& name) {
+  return Parse(bytes, name, /*may_end_early=*/false);
+}
+
+absl::StatusOr<std::unique_ptr<GgufFile>> GgufFile::ParseBeginning(
+    absl::Span<const std::byte> bytes, const std::string& name) {
+  return Parse(bytes, name, /*may_end_early=*/true);
+}
+
+absl::StatusOr<std::unique_ptr<GgufFile>> GgufFile::Parse(absl::Span<const std::byte> bytes,
+                                                          const std::string& name,
+                                                          bool may_end_early) {
   std::unique_ptr<GgufFile> file(new GgufFile());
   file->path_ = name;
   file->paths_.push_back(std::make_unique<const std::string>(name));
-  RETURN_IF_ERROR(Reader(bytes, file.get()).Read());
+  RETURN_IF_ERROR(Reader(bytes, may_end_early, file.get()).Read());
   return file;
 }
 

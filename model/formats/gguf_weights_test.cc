@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/blocks.h"
 #include "kernels/widen_row.h"
+#include "model/arranged_weights.h"
 #include "tests/gguf_builder.h"
 #include "tests/golden_file.h"
 
@@ -81,6 +82,14 @@ class GgufWeightsTest : public ::testing::Test {
     return Weights::Open(Path("m.gguf"));
   }
 
+  absl::StatusOr<std::shared_ptr<const Weights>> Arranged(const GgufBuilder& file) const {
+    absl::StatusOr<std::unique_ptr<Weights>> weights = Opened(file);
+    if (!weights.ok()) return weights.status();
+    const absl::StatusOr<ModelConfig> config = ReadModelConfig(Path("m.gguf"));
+    if (!config.ok()) return config.status();
+    return ArrangeWeights(*std::move(weights), *config);
+  }
+
   const std::string folder_;
 };
 
@@ -136,7 +145,7 @@ TEST_F(GgufWeightsTest, BlocksComeAsBlocksAndNearTheFloatsTheyAreMadeOf) {
   }
 }
 
-TEST_F(GgufWeightsTest, PutsNeighbouringRowsInHalves) {
+TEST_F(GgufWeightsTest, NeighbouringRowsAreArrangedInHalves) {
   GgufBuilder file = Model("llama");
   file.AddFloats("blk.0.attn_q.weight", {2, 8}, Counted(16));
   file.AddFloats("blk.0.attn_k.weight", {2, 4}, Counted(8));
@@ -144,7 +153,7 @@ TEST_F(GgufWeightsTest, PutsNeighbouringRowsInHalves) {
   file.AddFloats("blk.0.attn_q.bias", {8}, Counted(8));
   file.AddFloats("blk.0.attn_k.bias", {4}, Counted(4));
   file.AddFloats("blk.0.attn_v.bias", {4}, Counted(4));
-  const auto weights = Opened(file);
+  const auto weights = Arranged(file);
   ASSERT_TRUE(weights.ok()) << weights.status();
   const auto get = [&](const std::string& name, std::vector<int64_t> shape) {
     return Widened(*(*weights)->Get(absl::StrCat("model.layers.0.self_attn.", name), shape));
@@ -162,10 +171,10 @@ TEST_F(GgufWeightsTest, PutsNeighbouringRowsInHalves) {
 }
 
 TEST_F(GgufWeightsTest, LeavesTheRowsOfOtherArchitectures) {
-  for (const char* const architecture : {"qwen2", "qwen3"}) {
+  for (const char* const architecture : {"qwen3", "gemma3"}) {
     GgufBuilder file = Model(architecture);
     file.AddFloats("blk.0.attn_q.weight", {2, 8}, Counted(16));
-    const auto weights = Opened(file);
+    const auto weights = Arranged(file);
     ASSERT_TRUE(weights.ok()) << weights.status();
     const auto matrix = (*weights)->Get("model.layers.0.self_attn.q_proj.weight", {8, 2});
     ASSERT_TRUE(matrix.ok()) << matrix.status();
@@ -214,13 +223,48 @@ TEST_F(GgufWeightsTest, RefusesTensorsOfNoModel) {
   EXPECT_THAT((*weights)->names(), ElementsAre("model.embed_tokens.weight"));
 }
 
+TEST_F(GgufWeightsTest, JoinedTensorsAreArrangedApart) {
+  GgufBuilder file = Model("glm4");
+  file.AddFloats("blk.0.attn_qkv.weight", {2, 16}, Counted(32));
+  file.AddFloats("blk.0.ffn_up.weight", {2, 4}, Counted(8));
+  const auto weights = Arranged(file);
+  ASSERT_TRUE(weights.ok()) << weights.status();
+  const auto get = [&](const std::string& name, std::vector<int64_t> shape) {
+    return Widened(*(*weights)->Get(absl::StrCat("model.layers.0.", name, ".weight"), shape));
+  };
+  EXPECT_THAT(get("self_attn.q_proj", {8, 2}),
+              ElementsAre(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15));
+  EXPECT_THAT(get("self_attn.k_proj", {4, 2}), ElementsAre(16, 17, 20, 21, 18, 19, 22, 23));
+  EXPECT_THAT(get("self_attn.v_proj", {4, 2}), ElementsAre(24, 25, 26, 27, 28, 29, 30, 31));
+  EXPECT_THAT(get("mlp.gate_proj", {2, 2}), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(get("mlp.up_proj", {2, 2}), ElementsAre(4, 5, 6, 7));
+  EXPECT_EQ((*weights)->Where("model.layers.0.mlp.gate_proj.weight"),
+            absl::StrCat(Path("m.gguf"), ": tensor \"blk.0.ffn_up.weight\""));
+  file.AddFloats("blk.0.attn_q.weight", {2, 8}, Counted(16));
+  EXPECT_THAT(std::string(Arranged(file).status().message()), HasSubstr("has the place of"));
+}
+
 TEST_F(GgufWeightsTest, RefusesProjectionsWhoseRowsAreNoHeads) {
   for (const uint64_t rows : {1, 6, 9}) {
     GgufBuilder file = Model("llama");
     file.AddFloats("blk.0.attn_q.weight", {2, rows}, Counted(2 * static_cast<int>(rows)));
-    EXPECT_THAT(std::string(Opened(file).status().message()),
+    const auto weights = Arranged(file);
+    ASSERT_TRUE(weights.ok()) << weights.status();
+    const auto status = (*weights)->Get("model.layers.0.self_attn.q_proj.weight", {8, 2}).status();
+    EXPECT_THAT(std::string(status.message()),
                 HasSubstr("\"blk.0.attn_q.weight\": shape: found ["));
   }
+}
+
+TEST_F(GgufWeightsTest, RefusesAnotherArchitectureThanTheConfigurations) {
+  auto weights = Opened(Model("qwen3"));
+  ASSERT_TRUE(weights.ok()) << weights.status();
+  ModelConfig config = *ReadModelConfig(Path("m.gguf"));
+  config.family = "mistral";
+  const auto status = ArrangeWeights(*std::move(weights), config).status();
+  EXPECT_EQ(std::string(status.message()),
+            absl::StrCat(Path("m.gguf"), ": key \"general.architecture\": found \"qwen3\", ",
+                         "allowed: llama, as the configuration beside it is of a mistral model"));
 }
 
 TEST_F(GgufWeightsTest, ReadsSplitModels) {

@@ -25,12 +25,11 @@ enum class QuantizedForm { kBlocks, kFloats };
 class Weights {
  public:
   // A Hugging Face folder with model.safetensors, or model.safetensors.index.json and its shards;
-  // or the GGUF model that `path` means (GgufIn) or that holds the weights of such a folder, by the
-  // names that a folder has. Every header
-  // is checked whole: lengths, dtypes, shapes, offsets (inside the file, as long as the shape says,
-  // no two overlapping), no tensor twice. A folder whose configuration says that it is quantised
-  // has plain matrices here too (quantized_weights.h). INVALID_ARGUMENT or NOT_FOUND naming the
-  // file, the tensor, what was found and what is allowed.
+  // or the GGUF model that `path` means (GgufIn) or that holds the weights of such a folder
+  // (gguf_weights.h). Every header is checked whole: lengths, dtypes, shapes, offsets (inside the
+  // file, as long as the shape says, no two overlapping), no tensor twice. A folder whose
+  // configuration says that it is quantised has plain matrices here too (quantized_weights.h).
+  // INVALID_ARGUMENT or NOT_FOUND naming the file, the tensor, what was found and what is allowed.
   static absl::StatusOr<std::unique_ptr<Weights>> Open(const std::string& path,
                                                        QuantizedForm form = QuantizedForm::kBlocks);
   virtual ~Weights() = default;
@@ -45,7 +44,7 @@ class Weights {
   virtual absl::StatusOr<ConstMatrixView> Describe(std::string_view name,
                                                    absl::Span<const int64_t> shape) const = 0;
   // Says that the tensor is not wanted soon: its part of the file need not stay in memory. What Get
-  // gave of a query or key projection, or made, is not to be read after that.
+  // made is not to be read after that.
   virtual void Forget(std::string_view name) const = 0;  // REQUIRES: Has(name)
   // Whether Get makes the tensor in memory, where it stays until it is forgotten.
   virtual bool IsMade(std::string_view /*name*/) const { return false; }
@@ -57,6 +56,8 @@ class Weights {
   // Whether names, rows and norms are as Transformer reads them, whatever the family
   // (model/arranged_weights.h).
   virtual bool is_arranged() const { return false; }
+  // The architecture of a GGUF model; empty for others.
+  virtual std::string gguf_architecture() const { return ""; }
   // Every tensor's name, sorted.
   virtual std::vector<std::string> names() const = 0;
   virtual int64_t num_elements(std::string_view name) const = 0;  // REQUIRES: Has(name)

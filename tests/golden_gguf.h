@@ -1,0 +1,18 @@
+#ifndef TANDEM_TESTS_GOLDEN_GGUF_H_
+#define TANDEM_TESTS_GOLDEN_GGUF_H_
+
+#include <string>
+
+#include "tests/gguf_builder.h"
+
+namespace tandem {
+
+// A golden model of one file as llama.cpp's converter (conversion/*.py there) would lay it out, all
+// tensors F32 and without a tokenizer. Written apart from the reader and from `tandem quantize`,
+// with benchmarks/safetensors_to_gguf.py, whose files llama.cpp was seen to read alike. What the
+// format cannot say of gemma, another scale of scores than the heads', is moved into the weights.
+GgufBuilder GoldenAsGguf(const std::string& folder);
+
+}  // namespace tandem
+
+#endif  // TANDEM_TESTS_GOLDEN_GGUF_H_
