@@ -194,7 +194,7 @@ class ArrangedWeights : public Weights {
     const auto add = [&](absl::string_view part, Source source) {
       source.orders_heads = orders_heads_ && IsOfTurnedHeads(part);
       source.adds_offset = storage_.norm_offset != 0.0f && absl::EndsWith(part, "norm");
-      return Add(absl::StrCat(at.layer, part, at.kind), std::move(source));
+      return Add(absl::StrCat(at.layer, part, at.kind), source);
     };
     const int64_t queries = int64_t{config_.num_heads} * config_.head_dim;
     const int64_t keys = int64_t{config_.num_kv_heads} * config_.head_dim;
@@ -233,8 +233,8 @@ class ArrangedWeights : public Weights {
            part == "self_attn.k_norm";
   }
 
-  absl::Status Add(const std::string& name, Source source) {
-    const auto [place, is_new] = sources_.try_emplace(name, std::move(source));
+  absl::Status Add(const std::string& name, const Source& source) {
+    const auto [place, is_new] = sources_.try_emplace(name, source);
     if (is_new) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat(stored_->Where(source.stored),
                                                    ": has the place of ",
