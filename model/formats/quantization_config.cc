@@ -139,7 +139,7 @@ absl::StatusOr<int> ReadGroupSize(const ConfigFields& fields, absl::string_view 
   const json* const value = fields.Find(key);
   if (value != nullptr && *value == -1) return 0;
   if (value == nullptr && if_absent.has_value()) return *if_absent;
-  const absl::StatusOr<int> size = fields.Int(key, 1, INT_MAX);
+  absl::StatusOr<int> size = fields.Int(key, 1, INT_MAX);
   if (size.ok()) return size;
   return fields.Wrong(key, "an integer from 1, or -1");
 }
