@@ -26,8 +26,8 @@ constexpr char kGgufLayer[] = "blk.";
 constexpr char kLayer[] = "model.layers.";
 constexpr char kUp[] = "ffn_up";
 struct NamePair {
-  absl::string_view gguf;
-  absl::string_view name;
+  const char* gguf;
+  const char* name;
 };
 constexpr NamePair kTensorNames[] = {{"token_embd.weight", "model.embed_tokens.weight"},
                                      {"output_norm.weight", "model.norm.weight"},
@@ -47,8 +47,8 @@ constexpr NamePair kLayerNames[] = {{"attn_norm", kAttentionNorm},
                                     {kUp, "mlp.up_proj"},
                                     {"ffn_down", "mlp.down_proj"},
                                     {"post_ffw_norm", kMlpOutputNorm}};
-constexpr absl::string_view kOfTheConfiguration[] = {kGgufDivisors, kGgufLongDivisors,
-                                                     kGgufShortDivisors};
+constexpr const char* kOfTheConfiguration[] = {kGgufDivisors, kGgufLongDivisors,
+                                               kGgufShortDivisors};
 constexpr NamePair kJoinedNames[] = {{kUp, "mlp.gate_up_proj"}};
 
 // `text` with the other of a pair's names, or nothing.
