@@ -23,8 +23,8 @@ std::string ReadContent(RequestFields* fields, bool may_lack);
 void ReadChatInput(RequestFields* fields, ChatInput* chat);
 
 // One message of that list: `object`, which errors call `path`.
-void ReadMessage(const nlohmann::json& object, const std::string& path, RequestFields* fields,
-                 nlohmann::ordered_json* messages);
+void ReadMessage(const JsonValue& object, const std::string& path, RequestFields* fields,
+                 JsonValue* messages);
 
 // The tokens of the prompt. INVALID_ARGUMENT naming the field that the model's template has no
 // place for.

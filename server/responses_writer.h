@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "absl/types/span.h"
-#include "nlohmann/json.hpp"
+#include "model/formats/json_value.h"
 #include "server/answer_writer.h"
 
 namespace tandem {
@@ -27,12 +27,12 @@ class ResponsesWriter final : public AnswerWriter {
 
  private:
   // The response as it stands; without a completion it is in progress.
-  nlohmann::json ResponseJson(const Completion* completion) const;
-  nlohmann::json ItemJson(const Completion* completion) const;
+  JsonValue ResponseJson(const Completion* completion) const;
+  JsonValue ItemJson(const Completion* completion) const;
   // "event: TYPE\ndata: {...}\n\n", numbered.
-  std::string EventOf(std::string_view type, nlohmann::json members);
+  std::string EventOf(std::string_view type, JsonValue members);
   // An event about the text, with its place in the response.
-  std::string TextEventOf(std::string_view type, nlohmann::json members);
+  std::string TextEventOf(std::string_view type, JsonValue members);
 
   const ApiRequest* request_;
   const ServedModel* model_;

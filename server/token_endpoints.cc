@@ -8,14 +8,14 @@
 #include "base/field_error.h"
 #include "base/status_macros.h"
 #include "model/formats/json_text.h"
-#include "nlohmann/json.hpp"
+#include "model/formats/json_value.h"
 #include "server/chat_fields.h"
 #include "server/request_fields.h"
 
 namespace tandem {
 namespace {
 
-using Json = nlohmann::json;
+using Json = JsonValue;
 
 void ReadModel(RequestFields* fields, const ServedModel& model) {
   std::string name = model.name;
@@ -58,12 +58,12 @@ absl::StatusOr<std::vector<TokenId>> TokensOfChat(RequestFields* fields, const S
 
 absl::StatusOr<Json> TokenizeBody(absl::string_view body, const ServedModel& model, absl::Time now,
                                   IgnoredFields* ignored) {
-  ASSIGN_OR_RETURN(const JsonDocument json, ParseJsonDocument(body, "body"));
-  RequestFields fields(&*json, "", model.is_strict ? nullptr : ignored);
+  ASSIGN_OR_RETURN(const Json json, ParseJsonValue(body, "body"));
+  RequestFields fields(&json, "", model.is_strict ? nullptr : ignored);
   ReadModel(&fields, model);
   bool returns_texts = true;
   fields.Read("return_token_strs", &returns_texts);
-  const bool is_chat = json->is_object() && json->contains("messages");
+  const bool is_chat = json.is_object() && json.contains("messages");
   std::vector<TokenId> ids;
   if (is_chat) {
     ASSIGN_OR_RETURN(ids, TokensOfChat(&fields, model, now));
@@ -82,8 +82,8 @@ absl::StatusOr<Json> TokenizeBody(absl::string_view body, const ServedModel& mod
 
 absl::StatusOr<Json> DetokenizeBody(absl::string_view body, const ServedModel& model,
                                     IgnoredFields* ignored) {
-  ASSIGN_OR_RETURN(const JsonDocument json, ParseJsonDocument(body, "body"));
-  RequestFields fields(&*json, "", model.is_strict ? nullptr : ignored);
+  ASSIGN_OR_RETURN(const Json json, ParseJsonValue(body, "body"));
+  RequestFields fields(&json, "", model.is_strict ? nullptr : ignored);
   ReadModel(&fields, model);
   const Json* tokens = fields.Find("tokens");
   RETURN_IF_ERROR(fields.Finish());

@@ -4,7 +4,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "base/string_view.h"
-#include "nlohmann/json.hpp"
+#include "model/formats/json_value.h"
 
 namespace tandem {
 namespace {
@@ -80,7 +80,7 @@ CallReader::State CallReader::ReadInValue(char byte) {
 CallReader::State CallReader::EndMember() {
   place_ = Place::kComma;
   if (key_ != "name") return State::kOpen;
-  const auto name = nlohmann::json::parse(value_, nullptr, /*allow_exceptions=*/false);
+  const auto name = JsonValue::parse(value_, nullptr, /*allow_exceptions=*/false);
   if (!name.is_string()) return State::kWrong;
   name_ = name.get<std::string>();
   return State::kOpen;

@@ -12,14 +12,12 @@
 #include "base/field_error.h"
 #include "base/string_view.h"
 #include "model/formats/json_text.h"
-#include "server/ordered_body.h"
 #include "server/tool_calls.h"
 
 namespace tandem {
 namespace {
 
-using Json = nlohmann::json;
-using OrderedJson = nlohmann::ordered_json;
+using Json = JsonValue;
 using Family = ToolFormat::Family;
 
 constexpr size_t kMostTools = 128;
@@ -27,7 +25,7 @@ constexpr size_t kLongestName = 64;
 
 struct ToolFunction {
   std::string name;
-  OrderedJson schema;
+  Json schema;
   bool is_strict = false;
 };
 
@@ -38,11 +36,11 @@ bool IsFunctionName(const std::string& name) {
 }
 
 // Arguments are objects even where a schema does not say so, and empty without one.
-OrderedJson SchemaOf(const OrderedJson& function) {
+Json SchemaOf(const Json& function) {
   if (!function.contains("parameters") || function["parameters"].is_null()) {
     return {{"type", "object"}, {"additionalProperties", false}};
   }
-  OrderedJson schema = function["parameters"];
+  Json schema = function["parameters"];
   const bool says_what =
       absl::c_any_of(std::array{"type", "$ref", "anyOf", "oneOf", "allOf", "const", "enum"},
                      [&](const char* keyword) { return schema.contains(keyword); });
@@ -53,8 +51,7 @@ OrderedJson SchemaOf(const OrderedJson& function) {
 // Reads the fields of one request.
 class ToolReader {
  public:
-  ToolReader(absl::string_view body, const ServedModel& model, RequestFields* fields)
-      : body_(body), model_(model), fields_(fields) {}
+  ToolReader(const ServedModel& model, RequestFields* fields) : model_(model), fields_(fields) {}
 
   void Read() {
     ReadFunctions();
@@ -69,7 +66,7 @@ class ToolReader {
 
   void Give(ChatInput* chat, ApiRequest* request) {
     if (functions_.empty() || !is_allowed_ || !fields_->ok()) return;
-    chat->tools = body_.At({"tools"});
+    chat->tools = *fields_->Find("tools");
     ToolCallParser::Options options{
         .format = model_.tool_format, .names = {}, .must_call = must_call_, .parallel = parallel_};
     for (const ToolFunction& function : functions_) options.names.push_back(function.name);
@@ -113,13 +110,13 @@ class ToolReader {
       if (function == nullptr) {
         tool.FailNot("function", nullptr, "an object with a name");
       } else {
-        ReadFunction(*function, body_.At({"tools"})[i], &tool);
+        ReadFunction(*function, &tool);
       }
       fields_->Fail(tool.Finish());
     }
   }
 
-  void ReadFunction(const Json& object, const OrderedJson& tool, RequestFields* parent) {
+  void ReadFunction(const Json& object, RequestFields* parent) {
     RequestFields fields(&object, parent->PathOf("function"), parent->ignored());
     ToolFunction function;
     fields.Read("name", &function.name);
@@ -139,7 +136,7 @@ class ToolReader {
     }
     parent->Fail(fields.Finish());
     if (!parent->ok()) return;
-    function.schema = SchemaOf(tool.at("function"));
+    function.schema = SchemaOf(object);
     functions_.push_back(std::move(function));
   }
 
@@ -183,7 +180,7 @@ class ToolReader {
     return id >= 0 && model_.tokenizer->IsSpecial(id);
   }
 
-  void SetConstraint(const std::string& field, const OrderedJson& tag, ApiRequest* request) {
+  void SetConstraint(const std::string& field, const Json& tag, ApiRequest* request) {
     if (!request->constraint_field.empty()) {
       return fields_->Fail(
           FieldError(field, absl::StrCat("is not possible beside ", request->constraint_field)));
@@ -194,10 +191,10 @@ class ToolReader {
   }
 
   // A call that the model writes as it was taught to.
-  OrderedJson TagOf(const ToolFunction& function, bool keeps_schema) const {
+  Json TagOf(const ToolFunction& function, bool keeps_schema) const {
     const ToolFormat& format = model_.tool_format;
     const bool is_hermes = format.family == Family::kHermes;
-    const OrderedJson any = {{"type", "object"}};
+    const Json any = {{"type", "object"}};
     return {{"type", "tag"},
             {"begin", absl::StrCat(is_hermes ? "<tool_call>\n" : "", "{\"name\": \"", function.name,
                                    "\", \"", View(format.arguments), "\": ")},
@@ -208,8 +205,8 @@ class ToolReader {
             {"end", is_hermes ? "}\n</tool_call>" : "}"}};
   }
 
-  OrderedJson RequiredCalls() const {
-    OrderedJson tags = OrderedJson::array();
+  Json RequiredCalls() const {
+    Json tags = Json::array();
     for (const ToolFunction& function : functions_) {
       if (named_.empty() || function.name == named_) tags.push_back(TagOf(function, true));
     }
@@ -217,11 +214,11 @@ class ToolReader {
     const char* const separator = format.family == Family::kHermes   ? "\n"
                                   : format.family == Family::kLlama3 ? "; "
                                                                      : ", ";
-    OrderedJson calls = {{"type", "tags_with_separator"},
-                         {"tags", std::move(tags)},
-                         {"separator", separator},
-                         {"at_least_one", true},
-                         {"stop_after_first", !parallel_ || !named_.empty()}};
+    Json calls = {{"type", "tags_with_separator"},
+                  {"tags", std::move(tags)},
+                  {"separator", separator},
+                  {"at_least_one", true},
+                  {"stop_after_first", !parallel_ || !named_.empty()}};
     if (format.family != Family::kMistral) return calls;
     // Constraints have no special tokens: the list begins without.
     const std::string begin =
@@ -230,8 +227,8 @@ class ToolReader {
   }
 
   // Text, and calls where their beginning comes.
-  OrderedJson CallsAtWill() const {
-    OrderedJson tags = OrderedJson::array();
+  Json CallsAtWill() const {
+    Json tags = Json::array();
     for (const ToolFunction& function : functions_) {
       tags.push_back(TagOf(function, function.is_strict));
     }
@@ -239,23 +236,22 @@ class ToolReader {
     if (model_.tool_format.family == Family::kHermes) trigger = "<tool_call>";
     if (model_.tool_format.family == Family::kMistral) {
       trigger = std::string(model_.tool_format.begin);
-      OrderedJson calls = {{"type", "tags_with_separator"},
-                           {"tags", std::move(tags)},
-                           {"separator", ", "},
-                           {"at_least_one", true},
-                           {"stop_after_first", !parallel_}};
-      tags = OrderedJson::array({{{"type", "tag"},
-                                  {"begin", absl::StrCat(trigger, " [")},
-                                  {"content", std::move(calls)},
-                                  {"end", "]"}}});
+      Json calls = {{"type", "tags_with_separator"},
+                    {"tags", std::move(tags)},
+                    {"separator", ", "},
+                    {"at_least_one", true},
+                    {"stop_after_first", !parallel_}};
+      tags = Json::array({{{"type", "tag"},
+                           {"begin", absl::StrCat(trigger, " [")},
+                           {"content", std::move(calls)},
+                           {"end", "]"}}});
     }
     return {{"type", "triggered_tags"},
-            {"triggers", OrderedJson::array({trigger})},
+            {"triggers", Json::array({trigger})},
             {"tags", std::move(tags)},
             {"stop_after_first", !parallel_}};
   }
 
-  OrderedBody body_;
   const ServedModel& model_;
   RequestFields* fields_;
   std::vector<ToolFunction> functions_;
@@ -267,9 +263,9 @@ class ToolReader {
 
 }  // namespace
 
-void ReadTools(absl::string_view body, const ServedModel& model, RequestFields* fields,
-               ChatInput* chat, ApiRequest* request) {
-  ToolReader reader(body, model, fields);
+void ReadTools(const ServedModel& model, RequestFields* fields, ChatInput* chat,
+               ApiRequest* request) {
+  ToolReader reader(model, fields);
   reader.Read();
   reader.Give(chat, request);
 }

@@ -2,7 +2,6 @@
 #ifndef TANDEM_SERVER_TOOL_FIELDS_H_
 #define TANDEM_SERVER_TOOL_FIELDS_H_
 
-#include "absl/strings/string_view.h"
 #include "model/chat/chat_input.h"
 #include "server/api_request.h"
 #include "server/request_fields.h"
@@ -11,11 +10,11 @@
 namespace tandem {
 
 // "tools", "tool_choice" and "parallel_tool_calls" as OpenAI has them. Gives the functions to
-// `chat`, in the order of `body`, which `fields` were parsed from, and to `request` how calls are
-// found in the answer. Where a call must come, or its arguments are held to a schema ("strict"),
-// that is a constraint: not possible beside another. To be called behind ReadConstraint.
-void ReadTools(absl::string_view body, const ServedModel& model, RequestFields* fields,
-               ChatInput* chat, ApiRequest* request);
+// `chat`, and to `request` how calls are found in the answer. Where a call must come, or its
+// arguments are held to a schema ("strict"), that is a constraint: not possible beside another. To
+// be called behind ReadConstraint.
+void ReadTools(const ServedModel& model, RequestFields* fields, ChatInput* chat,
+               ApiRequest* request);
 
 }  // namespace tandem
 
