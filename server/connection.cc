@@ -59,7 +59,13 @@ Connection::Connection(net::ip::tcp::socket socket, ConnectionSet* set)
   stream_.socket().set_option(net::ip::tcp::no_delay(true), error);
 }
 
-Connection::~Connection() { set_->Remove(this); }
+Connection::~Connection() {
+  set_->Remove(this);
+  // Of one that is lost to what a library has thrown.
+  Attempt("cancel", [this] {
+    if (generation_ != nullptr) generation_->Cancel();
+  });
+}
 
 template <typename Work>
 auto Connection::Guarded(Work work) {

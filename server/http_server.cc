@@ -1,6 +1,7 @@
 #include "server/http_server.h"
 
 #include <chrono>
+#include <cstdint>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -104,7 +105,7 @@ class HttpServerImpl final : public HttpServer {
   void Run();
   void Resume();
   void Accept();
-  void OnAccept(beast::error_code error, tcp::socket socket);
+  void OnAccept(uint64_t turn, beast::error_code error, tcp::socket socket);
   void DrainStep();
 
   const ServerOptions options_;
@@ -118,7 +119,7 @@ class HttpServerImpl final : public HttpServer {
   net::steady_timer drain_timer_;
   int port_ = 0;
   // Of the acceptor's strand.
-  bool is_accepting_ = false;
+  uint64_t accept_turn_ = 0;  // of what was begun to accept; the last goes on
   bool is_draining_ = false;
   Instant deadline_ = Instant::InfiniteFuture();
   absl::Notification ended_;
@@ -151,7 +152,10 @@ void HttpServerImpl::Run() {
 }
 
 void HttpServerImpl::Resume() {
-  if (!is_accepting_) Accept();
+  // What has thrown may have been the accepting, before anything here heard of it.
+  beast::error_code error;
+  acceptor_.cancel(error);
+  Accept();
   if (is_draining_) DrainStep();
 }
 
@@ -159,12 +163,12 @@ void HttpServerImpl::Accept() {
   if (!acceptor_.is_open()) return;
   acceptor_.async_accept(
       net::make_strand(io_),
-      [this](beast::error_code error, tcp::socket socket) { OnAccept(error, std::move(socket)); });
-  is_accepting_ = true;
+      [this, turn = ++accept_turn_](beast::error_code error, tcp::socket socket) {
+        OnAccept(turn, error, std::move(socket));
+      });
 }
 
-void HttpServerImpl::OnAccept(beast::error_code error, tcp::socket socket) {
-  is_accepting_ = false;
+void HttpServerImpl::OnAccept(uint64_t turn, beast::error_code error, tcp::socket socket) {
   if (!acceptor_.is_open() || error == net::error::operation_aborted) return;
   if (error) {
     // Out of file descriptors, or a client that left before it was met.
@@ -178,7 +182,7 @@ void HttpServerImpl::OnAccept(beast::error_code error, tcp::socket socket) {
     const auto connection = std::make_shared<Connection>(std::move(socket), &connections_);
     connections_.Add(connection) ? connection->Start() : connection->Refuse();
   });
-  Accept();
+  if (turn == accept_turn_) Accept();
 }
 
 // Ends when nobody waits for an answer any more, or at the deadline.
