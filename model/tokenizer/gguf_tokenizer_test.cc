@@ -97,8 +97,11 @@ TEST(GgufTokenizer, CutsAsTheReferenceForEveryNameOfAPreTokenizer) {
   const Json cuts = ReadCuts();
   const std::pair<const char*, const char*> names[] = {
       {"llama-bpe", "llama-bpe"}, {"llama3", "llama-bpe"},       {"llama-v3", "llama-bpe"},
-      {"qwen2", "qwen2"},         {"deepseek-r1-qwen", "qwen2"}, {"smollm", "smollm"},
-      {"gpt-2", "gpt-2"},         {"tekken", "tekken"},          {"default", "default"}};
+      {"qwen2", "qwen2"},         {"deepseek-r1-qwen", "qwen2"}, {"glm4", "llama-bpe"},
+      {"dbrx", "dbrx"},           {"smaug-bpe", "dbrx"},         {"chatglm-bpe", "dbrx"},
+      {"smollm", "smollm"},       {"refact", "smollm"},          {"starcoder", "smollm"},
+      {"command-r", "command-r"}, {"gpt-4o", "gpt-4o"},          {"gpt-2", "gpt-2"},
+      {"tekken", "tekken"},       {"default", "default"}};
   for (const auto& [name, reference] : names) {
     const auto tokenizer = ReadGguf(CutsFile(cuts, name).Bytes());
     ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
@@ -256,9 +259,11 @@ TEST(GgufTokenizer, NamesTheKeyThatIsWrong) {
   const GgufBuilder pieces = PiecesFile();
   EXPECT_EQ(spoiled(bytes, "model", GgufString("bert")),
             "x.gguf: key \"tokenizer.ggml.model\": found \"bert\", allowed: gpt2, llama");
-  EXPECT_EQ(spoiled(bytes, "pre", GgufString("gpt-3")),
-            "x.gguf: key \"tokenizer.ggml.pre\": found \"gpt-3\", allowed: llama-bpe, llama3, "
-            "llama-v3, qwen2, deepseek-r1-qwen, smollm, gpt-2, tekken, default");
+  EXPECT_EQ(
+      spoiled(bytes, "pre", GgufString("gpt-3")),
+      "x.gguf: key \"tokenizer.ggml.pre\": found \"gpt-3\", allowed: llama-bpe, llama3, "
+      "llama-v3, qwen2, deepseek-r1-qwen, glm4, dbrx, smaug-bpe, chatglm-bpe, smollm, refact, "
+      "starcoder, command-r, gpt-4o, gpt-2, tekken, default");
   EXPECT_EQ(spoiled(bytes, "pre", "").substr(0, 60),
             "x.gguf: key \"tokenizer.ggml.pre\": found nothing, allowed: ll");
   EXPECT_EQ(spoiled(bytes, "token_type", GgufArray(5, 1, GgufNumber(int32_t{1}))),
