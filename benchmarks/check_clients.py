@@ -158,7 +158,7 @@ def check_router(checks, program, venvs):
     router = program_of(venvs, "vllm-router", "vllm-router", "vllm_router")
     if router is None:
         return
-    options = ["--threads", "1", "--kv-memory", "64M", "--model-name", "story"]
+    options = ["--threads", "1", "--kv-memory", "64M", "--model-name", "story", *serving.PAIR]
     with serving.Server(program, options) as first, serving.Server(program, options) as second:
         port, metrics_port = free_port(), free_port()
         command = [router, "--host", "127.0.0.1", "--port", str(port), "--prometheus-port", str(metrics_port), "--policy", "round_robin",
@@ -217,8 +217,9 @@ def main():
     args = parser.parse_args()
     checks, wanted = Checks(), args.only.split(",")
     options = ["--threads", "2", "--kv-memory", "64M", "--api-key", KEY, "--model-name", "story"]
-    with serving.tempfile.TemporaryDirectory(prefix="tandem_thinking_") as folder, serving.Server(args.bin, options) as server, \
-            serving.Server(args.bin, [*options, *FULL]) as full:
+    pair = [*options, *serving.PAIR]
+    with serving.tempfile.TemporaryDirectory(prefix="tandem_thinking_") as folder, serving.Server(args.bin, pair) as server, \
+            serving.Server(args.bin, [*pair, *FULL]) as full:
         clients_models.make_thinking_model(serving.TARGET, folder)
         with serving.Server(args.bin, [*options, "--target", folder, "--drafter", "ngram"]) as calls:
             check_all(checks, wanted, args, server, full, calls)

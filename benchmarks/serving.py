@@ -21,6 +21,8 @@ import comparison as lib
 
 TARGET = os.path.join(lib.ROOT, "models", "storyteller-7m")
 DRAFT = os.path.join(lib.ROOT, "models", "storyteller-1m")
+# Named, since another pair is the default where a real model was fetched.
+PAIR = ["--target", TARGET, "--draft", DRAFT]
 TICK = os.sysconf("SC_CLK_TCK")
 
 
