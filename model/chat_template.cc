@@ -45,6 +45,7 @@ constexpr std::array<std::string_view, 11> kRoles = {
     "model",  "ipython",   "human", "gpt",       "observation"};
 // The names under which a message's reasoning comes; templates read the first.
 constexpr std::array<const char*, 3> kReasoning = {"reasoning_content", "thinking", "reasoning"};
+constexpr size_t kMostKwargs = 256;  // among them names are looked for, one after the other
 // Names that are not for kwargs to give.
 constexpr std::array<std::string_view, 3> kOwnNames = {"messages", "tools",
                                                        "add_generation_prompt"};
@@ -54,18 +55,18 @@ constexpr char kContinuation[] = "CONTINUE-FINAL-MESSAGE ";
 // An answer that no template writes itself.
 constexpr char kProbe[] = "probe-of-an-answer";
 
-bool IsUsualRole(const nlohmann::ordered_json& role) {
+bool IsUsualRole(const JsonValue& role) {
   return std::any_of(kRoles.begin(), kRoles.end(),
                      [&](std::string_view usual) { return IsText(role, View(usual)); });
 }
 
 // Trusts the names of roles.
-absl::StatusOr<Value> MessageValue(const nlohmann::ordered_json& message) {
+absl::StatusOr<Value> MessageValue(const JsonValue& message) {
   jinja::Dict dict;
   for (const auto& [key, member] : message.items()) {
     ASSIGN_OR_RETURN(Value value, jinja::FromJson(member));
     if (key == "role" && IsUsualRole(member)) value = Value::Own(value.text()->text());
-    ASSIGN_OR_RETURN(Value name, jinja::FromJson(nlohmann::ordered_json(key)));
+    ASSIGN_OR_RETURN(Value name, jinja::FromJson(JsonValue(key)));
     RETURN_IF_ERROR(dict.Set(std::move(name), std::move(value)));
   }
   for (const char* name : kReasoning) {
@@ -83,7 +84,7 @@ absl::Status CheckMessages(const ChatInput& input) {
   if (!input.messages.is_array()) return FieldError("messages", "is not a list");
   if (input.messages.empty()) return FieldError("messages", "is empty");
   for (size_t i = 0; i < input.messages.size(); ++i) {
-    const nlohmann::ordered_json& message = input.messages[i];
+    const JsonValue& message = input.messages[i];
     const std::string field = absl::StrCat("messages[", i, "]");
     if (!message.is_object()) return FieldError(field, "is not an object");
     if (!message.contains("role") || !message.at("role").is_string()) {
@@ -94,7 +95,7 @@ absl::Status CheckMessages(const ChatInput& input) {
   if (input.add_generation_prompt) {
     return FieldError("continue_final_message", "true is not possible with add_generation_prompt");
   }
-  const nlohmann::ordered_json& last = input.messages.back();
+  const JsonValue& last = input.messages.back();
   if (last.contains("content") && last.at("content").is_string()) return absl::OkStatus();
   return FieldError(absl::StrCat("messages[", input.messages.size() - 1, "].content"),
                     "is not a string, which continue_final_message goes on with");
@@ -105,11 +106,14 @@ absl::StatusOr<jinja::Template::Variables> VariablesOf(const ChatInput& input,
   jinja::Template::Variables variables = tokens;
   std::vector<Value> messages;
   for (size_t i = 0; i < input.messages.size(); ++i) {
-    nlohmann::ordered_json message = input.messages[i];
+    const JsonValue* message = &input.messages[i];
+    JsonValue continued;
     if (input.continue_final_message && i + 1 == input.messages.size()) {
-      message["content"] = message["content"].get<std::string>() + kContinuation;
+      continued = *message;
+      continued["content"] = continued["content"].get<std::string>() + kContinuation;
+      message = &continued;
     }
-    absl::StatusOr<Value> value = MessageValue(message);
+    absl::StatusOr<Value> value = MessageValue(*message);
     if (!value.ok()) return FieldError("messages", value.status().message());
     messages.push_back(*std::move(value));
   }
@@ -120,6 +124,10 @@ absl::StatusOr<jinja::Template::Variables> VariablesOf(const ChatInput& input,
   variables.emplace_back("documents", Value::None());
   variables.emplace_back("add_generation_prompt", Value::Bool(input.add_generation_prompt));
   if (!input.kwargs.is_object()) return FieldError("chat_template_kwargs", "is not an object");
+  if (input.kwargs.size() > kMostKwargs) {
+    return FieldError("chat_template_kwargs", absl::StrCat("has ", input.kwargs.size(),
+                                                           " variables, allowed: ", kMostKwargs));
+  }
   for (const auto& [name, given] : input.kwargs.items()) {
     const std::string field = absl::StrCat("chat_template_kwargs.", Quoted(name));
     if (std::find(kOwnNames.begin(), kOwnNames.end(), name) != kOwnNames.end()) {

@@ -127,6 +127,12 @@ TEST(ChatTemplate, GivesTemplatesToolsAndVariables) {
   EXPECT_THAT(RenderInput(kChatMl, input), HasSubstr("chat_template_kwargs.\"messages\": is a"));
   input.kwargs = Json::array();
   EXPECT_THAT(RenderInput(kChatMl, input), HasSubstr("chat_template_kwargs: is not an object"));
+  input.kwargs = Json::object();
+  for (int i = 0; i < 256; ++i) input.kwargs[absl::StrCat("k", i)] = i;
+  EXPECT_THAT(RenderInput(kChatMl, input), HasSubstr("<|im_start|>user"));
+  input.kwargs["one_more"] = 0;
+  EXPECT_THAT(RenderInput(kChatMl, input),
+              HasSubstr("chat_template_kwargs: has 257 variables, allowed: 256"));
 }
 
 TEST(ChatTemplate, DropsEarlierThoughts) {

@@ -7,12 +7,12 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/field_error.h"
-#include "nlohmann/json.hpp"
+#include "model/formats/json_value.h"
 
 namespace tandem {
 namespace {
 
-using Json = nlohmann::json;
+using Json = JsonValue;
 
 constexpr char kCodePayload[] = "tandem/code";
 constexpr char kHttpPayload[] = "tandem/http_status";

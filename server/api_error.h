@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "nlohmann/json_fwd.hpp"
+#include "model/formats/json_value.h"
 #include "server/http_message.h"
 
 namespace tandem {
@@ -18,7 +18,7 @@ absl::Status WithCode(absl::Status status, absl::string_view code, int http_stat
 
 // {"error": {"message", "type", "param", "code"}}; `param` is the field that the status names, or
 // null.
-nlohmann::json ErrorJson(const absl::Status& status);
+JsonValue ErrorJson(const absl::Status& status);
 
 // The whole answer: 400 for INVALID_ARGUMENT, 401 UNAUTHENTICATED, 404 NOT_FOUND, 429
 // RESOURCE_EXHAUSTED, 503 UNAVAILABLE, 500 otherwise, with the headers that go with them.

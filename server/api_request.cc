@@ -10,7 +10,7 @@
 #include "base/field_error.h"
 #include "base/status_macros.h"
 #include "model/formats/json_text.h"
-#include "nlohmann/json.hpp"
+#include "model/formats/json_value.h"
 #include "server/chat_fields.h"
 #include "server/reasoning_fields.h"
 #include "server/request_fields.h"
@@ -22,7 +22,7 @@
 namespace tandem {
 namespace {
 
-using Json = nlohmann::json;
+using Json = JsonValue;
 
 constexpr int kDefaultMaxTokens = 16;  // of completions, as OpenAI's
 constexpr int kMostLogprobs = 100;
@@ -48,8 +48,7 @@ void ReadStream(RequestFields* fields, ApiRequest* request) {
   fields->Fail(inner.Finish());
 }
 
-void ReadCommon(absl::string_view body, RequestFields* fields, const ServedModel& model,
-                ApiRequest* request) {
+void ReadCommon(RequestFields* fields, const ServedModel& model, ApiRequest* request) {
   std::string name = model.name;
   fields->Read("model", &name);
   fields->Fail(CheckModelName(name, model));
@@ -65,7 +64,7 @@ void ReadCommon(absl::string_view body, RequestFields* fields, const ServedModel
   if (request->num_prompt_logprobs >= 0 && request->stream) {
     fields->FailNot("prompt_logprobs", request->num_prompt_logprobs, "possible with stream");
   }
-  request->constraint_field = ReadConstraint(body, fields, &request->options);
+  request->constraint_field = ReadConstraint(fields, &request->options);
   ReadPrediction(fields, &request->options);
   RefuseUnservedSampling(fields);
   TakeFieldsWithoutEffect(fields);
@@ -118,7 +117,7 @@ absl::StatusOr<std::vector<TokenId>> EncodeInfill(const std::string& text,
                                                   const ServedModel& model) {
   const std::optional<InfillTokens> tokens = InfillTokensOf(*model.tokenizer);
   if (!tokens.has_value()) {
-    return FieldError("suffix", absl::StrCat(Shown(suffix),
+    return FieldError("suffix", absl::StrCat(Shown(Json(suffix)),
                                              " is not supported: the model's vocabulary has no "
                                              "tokens such as <|fim_prefix|>"));
   }
@@ -241,10 +240,10 @@ absl::Status ApiRequest::InItsNames(const absl::Status& status) const {
 
 absl::StatusOr<ApiRequest> ParseCompletionRequest(absl::string_view body,
                                                   const ServedModel& model) {
-  ASSIGN_OR_RETURN(const JsonDocument json, ParseJsonDocument(body, "body"));
+  ASSIGN_OR_RETURN(const Json json, ParseJsonValue(body, "body"));
   ApiRequest request;
-  RequestFields fields(&*json, "", model.is_strict ? nullptr : &request.ignored);
-  ReadCommon(body, &fields, model, &request);
+  RequestFields fields(&json, "", model.is_strict ? nullptr : &request.ignored);
+  ReadCommon(&fields, model, &request);
   LengthFields lengths;
   lengths.Read(&fields, {"max_tokens"}, /*may_be_zero=*/true);
   fields.Read("logprobs", &request.num_logprobs, 0, kMostLogprobs);
@@ -270,11 +269,11 @@ absl::StatusOr<ApiRequest> ParseCompletionRequest(absl::string_view body,
 
 absl::StatusOr<ApiRequest> ParseChatRequest(absl::string_view body, const ServedModel& model,
                                             absl::Time now) {
-  ASSIGN_OR_RETURN(const JsonDocument json, ParseJsonDocument(body, "body"));
+  ASSIGN_OR_RETURN(const Json json, ParseJsonValue(body, "body"));
   ApiRequest request;
   request.is_chat = true;
-  RequestFields fields(&*json, "", model.is_strict ? nullptr : &request.ignored);
-  ReadCommon(body, &fields, model, &request);
+  RequestFields fields(&json, "", model.is_strict ? nullptr : &request.ignored);
+  ReadCommon(&fields, model, &request);
   LengthFields lengths;
   lengths.Read(&fields, {"max_tokens", "max_completion_tokens"}, /*may_be_zero=*/false);
   bool logprobs = false;
@@ -291,7 +290,7 @@ absl::StatusOr<ApiRequest> ParseChatRequest(absl::string_view body, const Served
   ChatInput chat;
   chat.now = now;
   ReadChatInput(&fields, &chat);
-  ReadTools(body, model, &fields, &chat, &request);
+  ReadTools(model, &fields, &chat, &request);
   RETURN_IF_ERROR(fields.Finish());
   ASSIGN_OR_RETURN(std::vector<TokenId> ids, EncodeChatInput(chat, model));
   request.prompts.push_back(std::move(ids));

@@ -12,7 +12,7 @@
 #include "absl/time/time.h"
 #include "base/types.h"
 #include "engine/request.h"
-#include "nlohmann/json.hpp"
+#include "model/formats/json_value.h"
 #include "server/ignored_fields.h"
 #include "server/reasoning.h"
 #include "server/served_model.h"
@@ -47,9 +47,9 @@ struct ApiRequest {
   std::optional<Reasoning> reasoning{};
   // Of a chat with functions that the model may call: how the calls are found in its answers.
   std::optional<ToolCallParser::Options> tools{};
-  std::string constraint_field{};     // that gave `options.constraint`
-  nlohmann::json repeated = nullptr;  // members that the answer to a response's request repeats
-  IgnoredFields ignored{};            // that were sent, and mean nothing here
+  std::string constraint_field{};  // that gave `options.constraint`
+  JsonValue repeated = nullptr;    // members that the answer to a response's request repeats
+  IgnoredFields ignored{};         // that were sent, and mean nothing here
 
   int sequences_per_prompt() const { return std::max(n, best_of); }
   int num_sequences() const { return sequences_per_prompt() * static_cast<int>(prompts.size()); }

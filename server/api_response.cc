@@ -10,8 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/string_view.h"
+#include "model/formats/json_value.h"
 #include "model/tokenizer/unicode.h"
-#include "nlohmann/json.hpp"
 #include "server/answer_size.h"
 #include "server/api_error.h"
 #include "server/report_json.h"
@@ -19,7 +19,7 @@
 namespace tandem {
 namespace {
 
-using Json = nlohmann::json;
+using Json = JsonValue;
 
 // What OpenAI's answers say for a probability of zero.
 constexpr double kLogprobOfZero = -9999.0;

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "model/formats/json_value.h"
 #include "model/tokenizer/detokenizer.h"
 #include "model/tokenizer/tokenizer.h"
-#include "nlohmann/json_fwd.hpp"
 #include "server/answer_reader.h"
 #include "server/answer_writer.h"
 #include "server/json_writer.h"
@@ -70,7 +70,7 @@ class ApiResponse final : public AnswerWriter {
   void EndChoices(JsonWriter* json) const;
 
   // A message's "tool_calls", or in a chunk what is added to them.
-  nlohmann::json CallsJson(int choice, const AnswerDelta& delta, bool is_chunk) const;
+  JsonValue CallsJson(int choice, const AnswerDelta& delta, bool is_chunk) const;
   void WriteMessage(int choice, const Completion& completion, JsonWriter* json) const;
   void WriteChoice(int choice, const Completion& completion, JsonWriter* json);
   void WriteChatLogprobs(absl::Span<const Row> rows, JsonWriter* json) const;
@@ -82,7 +82,7 @@ class ApiResponse final : public AnswerWriter {
 
   std::vector<int> BestOf(absl::Span<const Completion> completions) const;
   std::unique_ptr<Detokenizer> NewDetokenizer(absl::Span<const TokenId> before) const;
-  nlohmann::json UsageOf(absl::Span<const Completion> completions) const;
+  JsonValue UsageOf(absl::Span<const Completion> completions) const;
   // Of the whole answer's choice, echoed prompts first.
   std::vector<Row> RowsOf(int choice, const Completion& completion) const;
   const std::vector<TokenId>& PromptOf(int choice) const;

@@ -7,12 +7,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "nlohmann/json.hpp"
+#include "model/formats/json_value.h"
 
 namespace tandem {
 namespace {
 
-using OrderedJson = nlohmann::ordered_json;
+using Json = JsonValue;
 
 constexpr absl::string_view kFunction = "<function=";
 constexpr absl::string_view kParameter = "<parameter=";
@@ -27,8 +27,7 @@ bool IsNameByte(char byte) {
 }
 
 std::string QuotedJson(const std::string& text) {
-  return OrderedJson(text).dump(-1, ' ', /*ensure_ascii=*/false,
-                                OrderedJson::error_handler_t::replace);
+  return Json(text).dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
 }
 
 // Python's words for what JSON has others for: templates write values with them.
@@ -41,7 +40,7 @@ absl::string_view AsJsonWord(absl::string_view text) {
 // A value that was written as a text.
 std::string JsonOfText(const std::string& text, JsonTypes types) {
   const absl::string_view word = AsJsonWord(absl::StripAsciiWhitespace(text));
-  const OrderedJson value = OrderedJson::parse(word, nullptr, /*allow_exceptions=*/false);
+  const Json value = Json::parse(word, nullptr, /*allow_exceptions=*/false);
   const bool is_json =
       !value.is_discarded() && !value.is_string() && types.Has(JsonTypes::Of(value));
   return is_json ? std::string(word) : QuotedJson(text);
@@ -123,7 +122,7 @@ CallReader::State JsonCallReader::ReadInValue(char byte) {
 CallReader::State JsonCallReader::EndMember() {
   place_ = Place::kComma;
   if (key_ != "name") return State::kOpen;
-  const auto name = OrderedJson::parse(value_, nullptr, /*allow_exceptions=*/false);
+  const auto name = Json::parse(value_, nullptr, /*allow_exceptions=*/false);
   if (!name.is_string()) return State::kWrong;
   name_ = name.get<std::string>();
   return State::kOpen;

@@ -8,21 +8,38 @@
 #include "base/status_macros.h"
 #include "model/chat_template.h"
 #include "model/formats/json_text.h"
-#include "nlohmann/json.hpp"
+#include "model/formats/json_value.h"
 
 namespace tandem {
 namespace {
 
-using Json = nlohmann::json;
-using OrderedJson = nlohmann::ordered_json;
+using Json = JsonValue;
 
 constexpr char kContentKinds[] = "a string or a list of text parts";
 
-void ReadToolCalls(RequestFields* fields, OrderedJson* message) {
+// `read`, its members in the order in which `said` has those of the same names; others behind them.
+Json InOrderOf(const Json& said, Json read) {
+  if (!said.is_object()) return read;
+  Json ordered = Json::object();
+  auto& members = ordered.get_ref<Json::object_t&>();
+  members.reserve(read.size());
+  for (const auto& [name, value] : said.items()) {
+    if (const auto it = read.find(name); it != read.end()) {
+      members.emplace_back(name, std::move(*it));
+      read.erase(it);
+    }
+  }
+  for (auto& [name, value] : read.get_ref<Json::object_t&>()) {
+    members.emplace_back(name, std::move(value));
+  }
+  return ordered;
+}
+
+void ReadToolCalls(RequestFields* fields, Json* message) {
   const Json* list = fields->Find("tool_calls");
   if (list == nullptr || *list == Json::array()) return;
   if (!list->is_array()) return fields->FailNot("tool_calls", *list, "a list of calls");
-  OrderedJson& calls = (*message)["tool_calls"];
+  Json& calls = (*message)["tool_calls"];
   for (size_t i = 0; i < list->size(); ++i) {
     RequestFields call(&(*list)[i], fields->PathOf(absl::StrCat("tool_calls[", i, "]")),
                        fields->ignored());
@@ -37,14 +54,16 @@ void ReadToolCalls(RequestFields* fields, OrderedJson* message) {
       call.FailNot("function", nullptr, "an object with name and arguments");
     } else {
       RequestFields inner(function, call.PathOf("function"), call.ignored());
-      calls.push_back({{"id", id}, {"type", type}, {"function", ReadFunctionCall(&inner)}});
+      Json read = {{"id", id}, {"type", type}};
+      read["function"] = InOrderOf(*function, ReadFunctionCall(&inner));
+      calls.push_back(InOrderOf((*list)[i], std::move(read)));
       call.Fail(inner.Finish());
     }
     fields->Fail(call.Finish());
   }
 }
 
-void ReadMessages(RequestFields* fields, OrderedJson* messages) {
+void ReadMessages(RequestFields* fields, Json* messages) {
   const Json* list = fields->Find("messages");
   if (list == nullptr) return;
   if (!list->is_array() || list->empty()) {
@@ -57,23 +76,24 @@ void ReadMessages(RequestFields* fields, OrderedJson* messages) {
 
 }  // namespace
 
-OrderedJson ReadFunctionCall(RequestFields* function) {
+Json ReadFunctionCall(RequestFields* function) {
   std::string name;
   function->Read("name", &name);
   if (function->ok() && name.empty()) function->FailNot("name", name, "the name of a function");
-  OrderedJson arguments = OrderedJson::object();
+  Json arguments = Json::object();
   if (const Json* given = function->Find("arguments"); given != nullptr && given->is_object()) {
     arguments = *given;
   } else if (given != nullptr && !given->is_string()) {
     function->FailNot("arguments", *given, "a string of JSON");
   } else if (given != nullptr && !IsText(*given, "")) {
     const std::string field = function->PathOf("arguments");
-    absl::StatusOr<OrderedJson> parsed =
-        ParseOrderedJson(given->get_ref<const std::string&>(), field);
+    absl::StatusOr<Json> parsed = ParseJsonValue(given->get_ref<const std::string&>(), field);
     function->Fail(parsed.status());
     if (parsed.ok()) arguments = *std::move(parsed);
   }
-  return {{"name", name}, {"arguments", std::move(arguments)}};
+  Json read = {{"name", name}};
+  read["arguments"] = std::move(arguments);
+  return read;
 }
 
 std::string ReadContent(RequestFields* fields, bool may_lack, const std::string& name) {
@@ -105,7 +125,7 @@ std::string ReadContent(RequestFields* fields, bool may_lack, const std::string&
 }
 
 void ReadMessage(const Json& object, const std::string& path, RequestFields* parent,
-                 OrderedJson* messages) {
+                 Json* messages) {
   RequestFields fields(&object, path, parent->ignored());
   std::string role;
   fields.Read("role", &role);
@@ -113,7 +133,9 @@ void ReadMessage(const Json& object, const std::string& path, RequestFields* par
   if (role != "system" && role != "user" && role != "assistant" && role != "tool") {
     fields.FailNot("role", role, "one of system, developer, user, assistant, tool");
   }
-  OrderedJson message = {{"role", role}};
+  Json message = Json::object();
+  message.get_ref<Json::object_t&>().reserve(6);  // what is inside would be copied for more room
+  message["role"] = role;
   ReadToolCalls(&fields, &message);
   const bool calls_tools = message.contains("tool_calls");
   if (calls_tools && role != "assistant") {
@@ -128,7 +150,7 @@ void ReadMessage(const Json& object, const std::string& path, RequestFields* par
   fields.AllowOnly("annotations", {Json::array()});
   for (const char* name : {"refusal", "function_call", "audio"}) fields.AllowOnly(name, {});
   parent->Fail(fields.Finish());
-  messages->push_back(std::move(message));
+  messages->push_back(InOrderOf(object, std::move(message)));
 }
 
 void ReadTemplateVariables(RequestFields* fields, ChatInput* chat) {
@@ -178,7 +200,7 @@ void AddEndTokens(const ServedModel& model, Request* options) {
 }
 
 std::string EchoOf(const ChatInput& chat) {
-  const OrderedJson& last = chat.messages.back();
+  const Json& last = chat.messages.back();
   return IsText(last["role"], "assistant") ? last["content"].get<std::string>() : std::string();
 }
 

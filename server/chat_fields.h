@@ -18,7 +18,7 @@ namespace tandem {
 // `name`: what it is called instead.
 std::string ReadContent(RequestFields* fields, bool may_lack, const std::string& name = "content");
 // "name" and "arguments", a string of JSON: with what that says, as templates expect it.
-nlohmann::ordered_json ReadFunctionCall(RequestFields* function);
+JsonValue ReadFunctionCall(RequestFields* function);
 
 // "messages" and the fields of how they are put. Roles are system, user, assistant and tool;
 // "developer" becomes "system", contents become strings, and the arguments of tool calls what their
@@ -29,8 +29,8 @@ void ReadChatInput(RequestFields* fields, ChatInput* chat);
 void ReadTemplateVariables(RequestFields* fields, ChatInput* chat);
 
 // One message of that list: `object`, which errors call `path`.
-void ReadMessage(const nlohmann::json& object, const std::string& path, RequestFields* fields,
-                 nlohmann::ordered_json* messages);
+void ReadMessage(const JsonValue& object, const std::string& path, RequestFields* fields,
+                 JsonValue* messages);
 
 // The tokens of the prompt. INVALID_ARGUMENT naming the field that the model's template has no
 // place for.

@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 using Json = nlohmann::json;
 
 absl::StatusOr<ChatInput> ReadInput(const std::string& body) {
-  const Json json = Json::parse(body);
+  const JsonValue json = JsonValue::parse(body);
   RequestFields fields(&json, "");
   ChatInput chat;
   ReadChatInput(&fields, &chat);
@@ -49,13 +49,24 @@ TEST(ChatFields, MakeWhatATemplateReads) {
   EXPECT_FALSE(chat->continue_final_message);
 }
 
-// The model has seen them so when it made the call.
-TEST(ChatFields, ArgumentsKeepTheirOrder) {
-  const auto chat = ReadInputMessages(R"([{"role": "assistant", "tool_calls": [{"function":
-      {"name": "f", "arguments": "{\"z\": {\"b\": 1, \"a\": 2}, \"a\": 3}"}}]}])");
-  ASSERT_TRUE(chat.ok()) << chat.status();
-  EXPECT_EQ(chat->messages[0]["tool_calls"][0]["function"]["arguments"].dump(),
-            R"({"z":{"b":1,"a":2},"a":3})");
+// The model has seen them so when it made the call; templates write them as they come.
+TEST(ChatFields, WhatIsSaidKeepsItsOrder) {
+  const char* const said = R"({"z":{"b":1,"a":2},"a":3})";
+  for (const std::string& arguments :
+       {std::string(said), std::string(R"("{\"z\": {\"b\": 1, \"a\": 2}, \"a\": 3}")")}) {
+    const auto chat = ReadInput(R"({"messages": [{"tool_calls": [{"type": "function", "function":
+        {"arguments": )" + arguments +
+                                R"(, "name": "f"}, "id": "1"}], "role": "assistant"},
+        {"role": "tool", "content": "4", "tool_call_id": "1"}],
+        "chat_template_kwargs": )" +
+                                said + R"(, "reasoning_effort": "low"})");
+    ASSERT_TRUE(chat.ok()) << chat.status();
+    EXPECT_EQ(chat->messages.dump(),
+              std::string(R"([{"tool_calls":[{"type":"function","function":{"arguments":)") + said +
+                  R"(,"name":"f"},"id":"1"}],"role":"assistant","content":""},)" +
+                  R"({"role":"tool","content":"4","tool_call_id":"1"}])");
+    EXPECT_EQ(chat->kwargs.dump(), R"({"z":{"b":1,"a":2},"a":3,"reasoning_effort":"low"})");
+  }
 }
 
 TEST(ChatFields, AMessageThatGoesOnHasNoOtherBehindIt) {

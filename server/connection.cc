@@ -10,6 +10,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/free_memory.h"
 #include "base/instant.h"
 #include "server/api_error.h"
 #include "server/attempt.h"
@@ -30,6 +31,8 @@ constexpr absl::Duration kLingerTime = absl::Seconds(2);
 constexpr size_t kMostLingeredBytes = 1 << 20;
 // To tokenize a larger body may take longer (1 ms and more) than streams should wait.
 constexpr size_t kLargeBody = 64 << 10;
+// What is made of a larger body may be a hundred times as large: memory that is given back.
+constexpr size_t kHugeBody = 1 << 20;
 
 std::string Text(beast::string_view text) { return {text.data(), text.size()}; }
 
@@ -237,8 +240,10 @@ void Connection::Dispatch() {
   if (!is_slow || set_->slow_work() == nullptr) {
     return OnReply(set_->service().Handle(request_));
   }
-  net::post(*set_->slow_work(), [self = shared_from_this(), exchange = exchange_] {
+  const bool is_huge = request_.body.size() > kHugeBody;
+  net::post(*set_->slow_work(), [self = shared_from_this(), exchange = exchange_, is_huge] {
     Attempt("request", [&] { self->HandleAside(exchange); });
+    if (is_huge) ReturnFreeMemory();
   });
 }
 

@@ -7,14 +7,14 @@
 #include "base/mapped_file.h"
 #include "base/status_macros.h"
 #include "model/formats/json_text.h"
-#include "nlohmann/json.hpp"
+#include "model/formats/json_value.h"
 #include "server/request_fields.h"
 
 namespace tandem {
 namespace {
 
 // Of the file's many fields only these concern the distribution that is drawn from.
-absl::StatusOr<SamplingParams> ReadParams(const nlohmann::json& json) {
+absl::StatusOr<SamplingParams> ReadParams(const JsonValue& json) {
   IgnoredFields others;
   RequestFields fields(&json, "", &others);
   SamplingParams params;
@@ -35,8 +35,8 @@ absl::StatusOr<SamplingParams> ReadParams(const nlohmann::json& json) {
 
 absl::StatusOr<SamplingParams> ParseGenerationConfig(absl::string_view text,
                                                      const std::string& name) {
-  ASSIGN_OR_RETURN(const JsonDocument json, ParseJsonDocument(text, name));
-  absl::StatusOr<SamplingParams> params = ReadParams(*json);
+  ASSIGN_OR_RETURN(const JsonValue json, ParseJsonValue(text, name));
+  absl::StatusOr<SamplingParams> params = ReadParams(json);
   if (params.ok()) return params;
   return FieldError(name, absl::StrCat(params.status().message(),
                                        "; --generation-config none goes on without the file"));

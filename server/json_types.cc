@@ -11,12 +11,12 @@
 namespace tandem {
 namespace {
 
-using OrderedJson = nlohmann::ordered_json;
+using Json = JsonValue;
 
 constexpr int kMostReferences = 16;  // one behind the other
 constexpr int kMostSchemas = 256;    // that are looked at; references may make rings
 
-JsonTypes TypesNamed(const OrderedJson& name) {
+JsonTypes TypesNamed(const Json& name) {
   constexpr std::pair<const char*, JsonTypes::Type> kNames[] = {
       {"string", JsonTypes::kString},  {"number", JsonTypes::kNumber},
       {"integer", JsonTypes::kNumber}, {"boolean", JsonTypes::kBoolean},
@@ -30,17 +30,17 @@ JsonTypes TypesNamed(const OrderedJson& name) {
 
 // What any of these allows.
 template <typename TypesOf>
-uint8_t UnionOf(const OrderedJson& list, TypesOf types_of) {
+uint8_t UnionOf(const Json& list, TypesOf types_of) {
   uint8_t types = 0;
-  for (const OrderedJson& element : list) types |= types_of(element).bits();
+  for (const Json& element : list) types |= types_of(element).bits();
   return types;
 }
 
 // `schemas`: how many more may be looked at.
-JsonTypes AllowedWithin(const OrderedJson& schema, const OrderedJson& root, int* schemas) {
+JsonTypes AllowedWithin(const Json& schema, const Json& root, int* schemas) {
   if (!schema.is_object() || (*schemas)-- <= 0) return JsonTypes();
   if (schema.contains("$ref")) {
-    const OrderedJson* const target = Referenced(schema, root);
+    const Json* const target = Referenced(schema, root);
     return target == nullptr ? JsonTypes() : AllowedWithin(*target, root, schemas);
   }
   uint8_t types = JsonTypes::kAll;
@@ -53,22 +53,20 @@ JsonTypes AllowedWithin(const OrderedJson& schema, const OrderedJson& root, int*
   if (const auto values = schema.find("enum"); values != schema.end() && values->is_array()) {
     types &= UnionOf(*values, JsonTypes::Of);
   }
-  const auto allowed = [&](const OrderedJson& inner) {
-    return AllowedWithin(inner, root, schemas);
-  };
+  const auto allowed = [&](const Json& inner) { return AllowedWithin(inner, root, schemas); };
   for (const char* name : {"anyOf", "oneOf"}) {
     const auto branches = schema.find(name);
     if (branches != schema.end() && branches->is_array()) types &= UnionOf(*branches, allowed);
   }
   if (const auto all = schema.find("allOf"); all != schema.end() && all->is_array()) {
-    for (const OrderedJson& inner : *all) types &= allowed(inner).bits();
+    for (const Json& inner : *all) types &= allowed(inner).bits();
   }
   return JsonTypes(types);
 }
 
 }  // namespace
 
-JsonTypes JsonTypes::Of(const OrderedJson& value) {
+JsonTypes JsonTypes::Of(const Json& value) {
   if (value.is_string()) return JsonTypes(kString);
   if (value.is_number()) return JsonTypes(kNumber);
   if (value.is_boolean()) return JsonTypes(kBoolean);
@@ -76,16 +74,16 @@ JsonTypes JsonTypes::Of(const OrderedJson& value) {
   return JsonTypes(value.is_object() ? kObject : kNull);
 }
 
-JsonTypes JsonTypes::AllowedBy(const OrderedJson& schema, const OrderedJson& root) {
+JsonTypes JsonTypes::AllowedBy(const Json& schema, const Json& root) {
   int schemas = kMostSchemas;
   return AllowedWithin(schema, root, &schemas);
 }
 
-const OrderedJson* Referenced(const OrderedJson& schema, const OrderedJson& root) {
-  const OrderedJson* at = &schema;
+const Json* Referenced(const Json& schema, const Json& root) {
+  const Json* at = &schema;
   for (int steps = 0; steps <= kMostReferences; ++steps) {
     if (!at->is_object() || !at->contains("$ref")) return at;
-    const OrderedJson& reference = at->at("$ref");
+    const Json& reference = at->at("$ref");
     if (!reference.is_string()) return nullptr;
     absl::string_view path = reference.get_ref<const std::string&>();
     if (path.empty() || path.front() != '#') return nullptr;

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "nlohmann/json.hpp"
+#include "model/formats/json_value.h"
 
 namespace tandem {
 
@@ -24,11 +24,10 @@ class JsonTypes {
   constexpr explicit JsonTypes(uint8_t types) : types_(types) {}
 
   // The type of one value.
-  static JsonTypes Of(const nlohmann::ordered_json& value);
+  static JsonTypes Of(const JsonValue& value);
   // Those that a schema allows its values, as far as keywords say so by themselves. `root` is the
   // document that its references are into; what cannot be followed allows all.
-  static JsonTypes AllowedBy(const nlohmann::ordered_json& schema,
-                             const nlohmann::ordered_json& root);
+  static JsonTypes AllowedBy(const JsonValue& schema, const JsonValue& root);
 
   constexpr bool Has(Type type) const { return (types_ & type) != 0; }
   constexpr bool Has(JsonTypes others) const { return (types_ & others.types_) == others.types_; }
@@ -42,8 +41,7 @@ class JsonTypes {
 
 // The schema that a reference within the document is to, through others; `schema` itself if it is
 // none. Null if there is no such, or it comes back to itself.
-const nlohmann::ordered_json* Referenced(const nlohmann::ordered_json& schema,
-                                         const nlohmann::ordered_json& root);
+const JsonValue* Referenced(const JsonValue& schema, const JsonValue& root);
 
 }  // namespace tandem
 

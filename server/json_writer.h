@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "nlohmann/json_fwd.hpp"
+#include "model/formats/json_value.h"
 
 namespace tandem {
 
@@ -31,7 +31,7 @@ class JsonWriter {
   // Reads back as the same number; null unless it is finite.
   JsonWriter& Number(double number);
   JsonWriter& Null();
-  JsonWriter& Value(const nlohmann::json& value);  // something small
+  JsonWriter& Value(const JsonValue& value);  // something small
 
  private:
   JsonWriter& Begin(char bracket);

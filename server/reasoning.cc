@@ -8,12 +8,12 @@
 #include "absl/strings/match.h"
 #include "base/string_view.h"
 #include "model/formats/json_text.h"
-#include "nlohmann/json.hpp"
+#include "model/formats/json_value.h"
 
 namespace tandem {
 namespace {
 
-using OrderedJson = nlohmann::ordered_json;
+using Json = JsonValue;
 
 constexpr ReasoningFormat kFormats[] = {{}, {.begin = "[THINK]", .end = "[/THINK]"}};
 
@@ -185,18 +185,16 @@ int64_t CountReasoningTokens(const ReasoningSplitter::Options& options, Detokeni
 
 namespace {
 
-OrderedJson ConstText(const std::string& text) {
-  return {{"type", "const_string"}, {"value", text}};
-}
+Json ConstText(const std::string& text) { return {{"type", "const_string"}, {"value", text}}; }
 
 // The constraint as a structural tag's format; null for what is none.
-OrderedJson FormatOf(const OutputConstraint& constraint) {
+Json FormatOf(const OutputConstraint& constraint) {
   using Kind = OutputConstraint::Kind;
   switch (constraint.kind) {
     case Kind::kJsonObject:
       return {{"type", "json_schema"}, {"json_schema", {{"type", "object"}}}, {"strict", false}};
     case Kind::kJsonSchema: {
-      auto schema = ParseOrderedJson(constraint.text, "schema");
+      auto schema = ParseJsonValue(constraint.text, "schema");
       if (!schema.ok() || !schema->is_object()) return nullptr;
       return {{"type", "json_schema"},
               {"json_schema", *std::move(schema)},
@@ -208,15 +206,15 @@ OrderedJson FormatOf(const OutputConstraint& constraint) {
       if (constraint.choices.empty() || absl::c_linear_search(constraint.choices, "")) {
         return nullptr;
       }
-      OrderedJson texts = OrderedJson::array();
+      Json texts = Json::array();
       for (const std::string& choice : constraint.choices) texts.push_back(ConstText(choice));
       return {{"type", "or"}, {"elements", std::move(texts)}};
     }
     case Kind::kGrammar:
       return {{"type", "grammar"}, {"grammar", constraint.text}};
     case Kind::kStructuralTag: {
-      auto tag = ParseOrderedJson(constraint.text, "structural_tag");
-      return tag.ok() ? *std::move(tag) : OrderedJson(nullptr);
+      auto tag = ParseJsonValue(constraint.text, "structural_tag");
+      return tag.ok() ? *std::move(tag) : Json(nullptr);
     }
   }
   return nullptr;
@@ -226,23 +224,23 @@ OrderedJson FormatOf(const OutputConstraint& constraint) {
 
 OutputConstraint BehindReasoning(const ReasoningSplitter::Options& options,
                                  OutputConstraint constraint) {
-  OrderedJson content = FormatOf(constraint);
+  Json content = FormatOf(constraint);
   // The engine says what is wrong with it.
   if (content.is_null()) return constraint;
   const bool may_begin = options.start == ReasoningStart::kMayBegin;
   const std::string end(options.format.end);
-  OrderedJson reasoning = {{"type", "tag"},
-                           {"begin", may_begin ? std::string(options.format.begin) : ""},
-                           {"content", {{"type", "any_text"}, {"excludes", {end}}}},
-                           {"end", end}};
+  Json reasoning = {{"type", "tag"},
+                    {"begin", may_begin ? std::string(options.format.begin) : ""},
+                    {"content", {{"type", "any_text"}, {"excludes", {end}}}},
+                    {"end", end}};
   // As many line breaks as templates write; more would be tokens that say nothing.
-  OrderedJson elements = OrderedJson::array({std::move(reasoning)});
+  Json elements = Json::array({std::move(reasoning)});
   elements.push_back({{"type", "regex"}, {"pattern", "\\n{0,2}"}});
-  OrderedJson in_front = {{"type", "sequence"}, {"elements", std::move(elements)}};
+  Json in_front = {{"type", "sequence"}, {"elements", std::move(elements)}};
   if (may_begin) in_front = {{"type", "optional"}, {"content", std::move(in_front)}};
-  elements = OrderedJson::array({std::move(in_front)});
+  elements = Json::array({std::move(in_front)});
   elements.push_back(std::move(content));
-  const OrderedJson whole = {{"type", "sequence"}, {"elements", std::move(elements)}};
+  const Json whole = {{"type", "sequence"}, {"elements", std::move(elements)}};
   return {.kind = OutputConstraint::Kind::kStructuralTag, .text = whole.dump()};
 }
 

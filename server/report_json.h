@@ -6,14 +6,14 @@
 
 #include "absl/types/span.h"
 #include "engine/engine.h"
-#include "nlohmann/json_fwd.hpp"
+#include "model/formats/json_value.h"
 
 namespace tandem {
 
 // The objects of docs/command_line.md.
-nlohmann::json TimingsJson(const Completion& completion);
-nlohmann::json SpeculationJson(const Completion& completion, const std::string& drafter);
-nlohmann::json CompletionJson(const Completion& completion, const std::string& drafter);
+JsonValue TimingsJson(const Completion& completion);
+JsonValue SpeculationJson(const Completion& completion, const std::string& drafter);
+JsonValue CompletionJson(const Completion& completion, const std::string& drafter);
 
 double TokensPerSecond(const Completion& completion);
 // Draft places that some round verified.

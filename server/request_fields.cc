@@ -14,7 +14,7 @@
 namespace tandem {
 namespace {
 
-using Json = nlohmann::json;
+using Json = JsonValue;
 
 // A name that an error can begin with as it is, else its quotation.
 std::string NameOf(const std::string& name) {

@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "nlohmann/json.hpp"
+#include "model/formats/json_value.h"
 #include "server/ignored_fields.h"
 
 namespace tandem {
@@ -23,7 +23,7 @@ struct WholeNumber {
   // Whether it is from `low` to `high`.
   bool IsWithin(int64_t low, int64_t high) const;
 };
-std::optional<WholeNumber> AsWholeNumber(const nlohmann::json& json);
+std::optional<WholeNumber> AsWholeNumber(const JsonValue& json);
 
 // Reads the members of a JSON object one by one, each optional, null for absent. Remembers the
 // first error, which names the field, what was given and what is allowed. The object must outlive
@@ -32,10 +32,10 @@ class RequestFields {
  public:
   // `path`: the object's own field, empty for the whole request. INVALID_ARGUMENT is remembered if
   // `object` is none. What nobody asks for goes to `ignored`, or is an error if that is null.
-  RequestFields(const nlohmann::json* object, std::string path, IgnoredFields* ignored = nullptr);
+  RequestFields(const JsonValue* object, std::string path, IgnoredFields* ignored = nullptr);
 
   // The member if there is one and it is not null; it counts as read.
-  const nlohmann::json* Find(absl::string_view name);
+  const JsonValue* Find(absl::string_view name);
 
   // Each leaves `value` as it is without the member, or if it is wrong.
   void Read(absl::string_view name, bool* value);
@@ -47,14 +47,14 @@ class RequestFields {
   void Read(absl::string_view name, std::optional<uint64_t>* value);
 
   // Fields of OpenAI's that are known but not served: an error unless null or one of `neutral`.
-  void AllowOnly(absl::string_view name, std::initializer_list<nlohmann::json> neutral);
+  void AllowOnly(absl::string_view name, std::initializer_list<JsonValue> neutral);
   // Fields that carry nothing for a server of one's own.
   void Ignore(absl::string_view name) { Find(name); }
 
   // "path.name".
   std::string PathOf(absl::string_view name) const;
   // Remembers INVALID_ARGUMENT "path.name: <found> is not <allowed>".
-  void FailNot(absl::string_view name, const nlohmann::json& found, absl::string_view allowed);
+  void FailNot(absl::string_view name, const JsonValue& found, absl::string_view allowed);
   void Fail(absl::Status status);  // unless something failed before
 
   bool ok() const { return status_.ok(); }
@@ -66,7 +66,7 @@ class RequestFields {
 
  private:
   std::string path_;
-  const nlohmann::json* object_;
+  const JsonValue* object_;
   IgnoredFields* ignored_;
   std::vector<std::string> known_;
   absl::Status status_;

@@ -10,8 +10,7 @@
 namespace tandem {
 namespace {
 
-using Json = nlohmann::json;
-using OrderedJson = nlohmann::ordered_json;
+using Json = JsonValue;
 
 // The texts of a list of parts, each of this type.
 std::string TextOfParts(RequestFields* fields, const char* name, const char* type) {
@@ -71,7 +70,7 @@ void ResponsesItemReader::ReadMessageItem(const Json& item, const std::string& p
   is_in_turn_ = is_assistants;
 }
 
-OrderedJson& ResponsesItemReader::BeginTurn() {
+Json& ResponsesItemReader::BeginTurn() {
   messages_->push_back({{"role", "assistant"}, {"content", ""}});
   if (!reasoning_.empty()) {
     messages_->back()["reasoning_content"] = std::exchange(reasoning_, std::string());
@@ -88,7 +87,7 @@ void ResponsesItemReader::FlushReasoning() {
 void ResponsesItemReader::ReadCall(RequestFields* item) {
   std::string id;
   item->Read("call_id", &id);
-  OrderedJson& message = is_in_turn_ ? messages_->back() : BeginTurn();
+  Json& message = is_in_turn_ ? messages_->back() : BeginTurn();
   message["tool_calls"].push_back(
       {{"id", id}, {"type", "function"}, {"function", ReadFunctionCall(item)}});
 }

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "nlohmann/json.hpp"
+#include "model/formats/json_value.h"
 #include "server/request_fields.h"
 
 namespace tandem {
@@ -14,27 +14,27 @@ namespace tandem {
 class ResponsesItemReader {
  public:
   // Errors are remembered by `fields`. Both must outlive it.
-  ResponsesItemReader(RequestFields* fields, nlohmann::ordered_json* messages)
+  ResponsesItemReader(RequestFields* fields, JsonValue* messages)
       : fields_(fields), messages_(messages) {}
 
   // The next item: a message, or one of type function_call, function_call_output or reasoning.
   // Errors call it `path`.
-  void Read(const nlohmann::json& item, const std::string& path);
+  void Read(const JsonValue& item, const std::string& path);
   // Behind the last item.
   void Finish() { FlushReasoning(); }
 
  private:
-  void ReadMessageItem(const nlohmann::json& item, const std::string& path);
+  void ReadMessageItem(const JsonValue& item, const std::string& path);
   void ReadCall(RequestFields* item);
   void ReadOutput(RequestFields* item);
   void ReadReasoning(RequestFields* item);
   // Begins a message of the assistant's, with what it thought.
-  nlohmann::ordered_json& BeginTurn();
+  JsonValue& BeginTurn();
   // What was thought and led to nothing is a message of its own.
   void FlushReasoning();
 
   RequestFields* fields_;
-  nlohmann::ordered_json* messages_;
+  JsonValue* messages_;
   std::string reasoning_{};  // in front of the next item
   bool is_in_turn_ = false;  // the last message is one that calls may be added to
 };

@@ -8,7 +8,7 @@
 #include "base/field_error.h"
 #include "base/status_macros.h"
 #include "model/formats/json_text.h"
-#include "nlohmann/json.hpp"
+#include "model/formats/json_value.h"
 #include "server/api_request.h"
 #include "server/chat_fields.h"
 #include "server/reasoning_fields.h"
@@ -22,7 +22,7 @@
 namespace tandem {
 namespace {
 
-using Json = nlohmann::json;
+using Json = JsonValue;
 
 // "input": a text, or a list of items, behind "instructions".
 void ReadInput(RequestFields* fields, ChatInput* chat) {
@@ -108,11 +108,11 @@ absl::Status InItemsNames(const absl::Status& status) {
 
 absl::StatusOr<ApiRequest> ParseResponsesRequest(absl::string_view body, const ServedModel& model,
                                                  absl::Time now) {
-  ASSIGN_OR_RETURN(const JsonDocument json, ParseJsonDocument(body, "body"));
+  ASSIGN_OR_RETURN(const Json json, ParseJsonValue(body, "body"));
   ApiRequest request;
   request.is_chat = true;
   request.is_response = true;
-  RequestFields fields(&*json, "", model.is_strict ? nullptr : &request.ignored);
+  RequestFields fields(&json, "", model.is_strict ? nullptr : &request.ignored);
   std::string name = model.name;
   fields.Read("model", &name);
   fields.Fail(CheckModelName(name, model));
@@ -125,7 +125,7 @@ absl::StatusOr<ApiRequest> ParseResponsesRequest(absl::string_view body, const S
   LengthFields lengths;
   lengths.Read(&fields, {"max_output_tokens"}, /*may_be_zero=*/false);
   RefuseUnservedSampling(&fields);
-  request.constraint_field = ReadConstraintOfResponse(body, &fields, &request.options);
+  request.constraint_field = ReadConstraintOfResponse(&fields, &request.options);
   ReadPrediction(&fields, &request.options);
   RefuseUnservedResponseFields(&fields);
   TakeFieldsWithoutEffect(&fields);
@@ -134,10 +134,10 @@ absl::StatusOr<ApiRequest> ParseResponsesRequest(absl::string_view body, const S
   ReadInput(&fields, &chat);
   ReadTemplateVariables(&fields, &chat);
   ReadReasoning(&fields, &chat);
-  ReadToolsOfResponse(body, model, &fields, &chat, &request);
+  ReadToolsOfResponse(model, &fields, &chat, &request);
   request.repeated = RepeatedFields(&fields);
   RETURN_IF_ERROR(fields.Finish());
-  const Json& input = json->contains("input") ? (*json)["input"] : Json(nullptr);
+  const Json& input = json.contains("input") ? json["input"] : Json(nullptr);
   if (!input.is_string() && (!input.is_array() || input.empty())) {
     return FieldError("input", absl::StrCat(Shown(input), " is not a string or a list of items"));
   }

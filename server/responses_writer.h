@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "nlohmann/json.hpp"
+#include "model/formats/json_value.h"
 #include "server/answer_reader.h"
 #include "server/answer_writer.h"
 
@@ -51,15 +51,15 @@ class ResponsesWriter final : public AnswerWriter {
   void EndLast(const char* status, std::string* events);
 
   // The response as it stands; without a completion it is in progress.
-  nlohmann::json ResponseJson(const Completion* completion) const;
-  static nlohmann::json ItemJson(const Item& item);
+  JsonValue ResponseJson(const Completion* completion) const;
+  static JsonValue ItemJson(const Item& item);
   // The part that an item's text is; null of a call.
-  static nlohmann::json PartJson(const Item& item, const std::string& text);
+  static JsonValue PartJson(const Item& item, const std::string& text);
   // "event: TYPE\ndata: {...}\n\n", numbered.
-  std::string EventOf(std::string_view type, nlohmann::json members);
+  std::string EventOf(std::string_view type, JsonValue members);
   // An event about the last item, or about its text.
   std::string ItemEventOf(std::string_view type);
-  std::string TextEventOf(std::string_view type, nlohmann::json members);
+  std::string TextEventOf(std::string_view type, JsonValue members);
 
   const ApiRequest* request_;
   const ServedModel* model_;

@@ -10,12 +10,12 @@
 #include "absl/types/span.h"
 #include "base/field_error.h"
 #include "model/formats/json_text.h"
-#include "nlohmann/json.hpp"
+#include "model/formats/json_value.h"
 
 namespace tandem {
 namespace {
 
-using Json = nlohmann::json;
+using Json = JsonValue;
 
 constexpr int kMostStops = 16;
 constexpr size_t kMostBytesPerStop = 1000;
@@ -77,7 +77,7 @@ void ReadStops(RequestFields* fields, Request* options) {
       return fields->FailNot("stop", list.size(), absl::StrCat("at most ", kMostStops, " strings"));
     }
     for (const Json& text : list) {
-      if (!text.is_string() || text == "") {
+      if (!text.is_string() || IsText(text, "")) {
         return fields->FailNot("stop", text, "a string that is not empty");
       }
       options->stop.push_back(text.get<std::string>());

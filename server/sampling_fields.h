@@ -8,14 +8,14 @@
 
 #include "base/types.h"
 #include "engine/request.h"
-#include "nlohmann/json_fwd.hpp"
+#include "model/formats/json_value.h"
 #include "server/request_fields.h"
 #include "server/served_model.h"
 
 namespace tandem {
 
 // A list of token ids; nothing if it is something else.
-std::optional<std::vector<TokenId>> AsTokenIds(const nlohmann::json& json);
+std::optional<std::vector<TokenId>> AsTokenIds(const JsonValue& json);
 
 // Each leaves what the request does not name as it is.
 void ReadSampling(RequestFields* fields, SamplingParams* sampling);

@@ -12,7 +12,7 @@
 #include "base/status_macros.h"
 #include "base/string_view.h"
 #include "model/formats/json_text.h"
-#include "nlohmann/json.hpp"
+#include "model/formats/json_value.h"
 #include "server/api_error.h"
 #include "server/token_endpoints.h"
 #include "server/web_files.h"
@@ -21,7 +21,7 @@
 namespace tandem {
 namespace {
 
-using Json = nlohmann::json;
+using Json = JsonValue;
 
 // The page's scripts and styles are files of this server, and it talks to nobody else.
 constexpr char kPagePolicy[] =

@@ -17,7 +17,7 @@
 #include "absl/types/span.h"
 #include "base/instant.h"
 #include "engine/engine.h"
-#include "nlohmann/json_fwd.hpp"
+#include "model/formats/json_value.h"
 #include "server/admission.h"
 #include "server/answer_size.h"
 #include "server/api_request.h"
@@ -102,7 +102,7 @@ class Service {
   Reply Completions(const HttpRequest& request);
   Reply ChatCompletions(const HttpRequest& request);
   Reply Responses(const HttpRequest& request);
-  Reply TextAnswer(const absl::StatusOr<nlohmann::json>& answer, const IgnoredFields& ignored);
+  Reply TextAnswer(const absl::StatusOr<JsonValue>& answer, const IgnoredFields& ignored);
   void LogIgnored(const IgnoredFields& fields);
   Reply Generate(absl::StatusOr<ApiRequest> request, std::string_view id_prefix, Instant received);
 

@@ -9,14 +9,13 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/field_error.h"
-#include "nlohmann/json.hpp"
+#include "model/formats/json_value.h"
 #include "server/chat_fields.h"
-#include "server/ordered_body.h"
 
 namespace tandem {
 namespace {
 
-using Json = nlohmann::json;
+using Json = JsonValue;
 using Kind = OutputConstraint::Kind;
 
 // A field that holds a constraint by itself.
@@ -39,8 +38,7 @@ constexpr PlainField kMembers[] = {{"json", Kind::kJsonSchema},
 // Reads fields of one request.
 class ConstraintReader {
  public:
-  ConstraintReader(absl::string_view body, RequestFields* fields, Request* options)
-      : body_(body), fields_(fields), options_(options) {}
+  ConstraintReader(RequestFields* fields, Request* options) : fields_(fields), options_(options) {}
 
   void ReadResponseFormat() {
     const Json* format = fields_->Find("response_format");
@@ -52,7 +50,7 @@ class ConstraintReader {
         return inner.FailNot("json_schema", nullptr, "an object with a schema");
       }
       RequestFields schema(object, inner.PathOf("json_schema"), fields_->ignored());
-      ReadJsonSchema("response_format", &schema, {"response_format", "json_schema", "schema"});
+      ReadJsonSchema("response_format", &schema);
       inner.Fail(schema.Finish());
     });
     fields_->Fail(inner.Finish());
@@ -66,9 +64,7 @@ class ConstraintReader {
     inner.AllowOnly("verbosity", {"medium"});
     if (const Json* object = inner.Find("format"); object != nullptr) {
       RequestFields format(object, "text.format", fields_->ignored());
-      ReadFormat("text.format", &format, [&] {
-        ReadJsonSchema("text.format", &format, {"text", "format", "schema"});
-      });
+      ReadFormat("text.format", &format, [&] { ReadJsonSchema("text.format", &format); });
       inner.Fail(format.Finish());
     }
     fields_->Fail(inner.Finish());
@@ -78,9 +74,7 @@ class ConstraintReader {
     const Json* object = fields_->Find("structured_outputs");
     if (object == nullptr) return;
     RequestFields inner(object, fields_->PathOf("structured_outputs"), fields_->ignored());
-    for (const PlainField& member : kMembers) {
-      ReadPlain(&inner, member, {"structured_outputs", member.name});
-    }
+    for (const PlainField& member : kMembers) ReadPlain(&inner, member);
     bool is_object = false;
     inner.Read("json_object", &is_object);
     if (is_object) Set("structured_outputs.json_object", {.kind = Kind::kJsonObject});
@@ -94,7 +88,7 @@ class ConstraintReader {
   }
 
   void ReadPlainFields() {
-    for (const PlainField& field : kFields) ReadPlain(fields_, field, {field.name});
+    for (const PlainField& field : kFields) ReadPlain(fields_, field);
     fields_->AllowOnly("structural_tag", {});
     fields_->AllowOnly("guided_whitespace_pattern", {});
     fields_->Ignore("guided_decoding_backend");
@@ -125,29 +119,21 @@ class ConstraintReader {
     }
   }
 
-  // The member at `path` of the body as it was written.
-  std::string InItsOrder(const std::vector<std::string>& path) {
-    const nlohmann::ordered_json& at = body_.At(path);
-    return at.is_string() ? at.get<std::string>() : at.dump();
-  }
-
-  // {"name": ..., "schema": {...}, "strict": true}, the schema at `path` of the body.
-  void ReadJsonSchema(const std::string& field, RequestFields* object,
-                      const std::vector<std::string>& path) {
+  // {"name": ..., "schema": {...}, "strict": true}
+  void ReadJsonSchema(const std::string& field, RequestFields* object) {
     object->Ignore("name");
     object->Ignore("description");
     bool is_strict = true;
     object->Read("strict", &is_strict);
     const Json* schema = object->Find("schema");
     if (schema != nullptr && schema->is_object()) {
-      Set(field, {.kind = Kind::kJsonSchema, .text = InItsOrder(path), .is_strict = is_strict});
+      Set(field, {.kind = Kind::kJsonSchema, .text = schema->dump(), .is_strict = is_strict});
     } else {
       object->FailNot("schema", schema == nullptr ? Json() : *schema, "a JSON schema");
     }
   }
 
-  void ReadPlain(RequestFields* object, const PlainField& field,
-                 const std::vector<std::string>& path) {
+  void ReadPlain(RequestFields* object, const PlainField& field) {
     const Json* value = object->Find(field.name);
     if (value == nullptr) return;
     OutputConstraint constraint{.kind = field.kind};
@@ -158,7 +144,7 @@ class ConstraintReader {
       if (!is_list) return object->FailNot(field.name, *value, "a list of strings");
       constraint.choices = value->get<std::vector<std::string>>();
     } else if (field.kind == Kind::kJsonSchema && value->is_object()) {
-      constraint.text = InItsOrder(path);
+      constraint.text = value->dump();
     } else if (value->is_string()) {
       constraint.text = value->get<std::string>();
     } else {
@@ -169,7 +155,6 @@ class ConstraintReader {
     Set(object->PathOf(field.name), std::move(constraint));
   }
 
-  OrderedBody body_;
   RequestFields* fields_;
   Request* options_;
   std::string given_;
@@ -183,17 +168,16 @@ bool MayBeConstrained(absl::string_view body) {
                         [&](const char* name) { return absl::StrContains(body, name); });
 }
 
-std::string ReadConstraint(absl::string_view body, RequestFields* fields, Request* options) {
-  ConstraintReader reader(body, fields, options);
+std::string ReadConstraint(RequestFields* fields, Request* options) {
+  ConstraintReader reader(fields, options);
   reader.ReadResponseFormat();
   reader.ReadStructuredOutputs();
   reader.ReadPlainFields();
   return reader.given();
 }
 
-std::string ReadConstraintOfResponse(absl::string_view body, RequestFields* fields,
-                                     Request* options) {
-  ConstraintReader reader(body, fields, options);
+std::string ReadConstraintOfResponse(RequestFields* fields, Request* options) {
+  ConstraintReader reader(fields, options);
   reader.ReadTextFormat();
   reader.ReadStructuredOutputs();
   reader.ReadPlainFields();

@@ -14,13 +14,12 @@ namespace tandem {
 bool MayBeConstrained(absl::string_view body);
 
 // "response_format" as OpenAI has it; "structured_outputs" and "guided_*" as vLLM, "json_schema",
-// "regex" and "ebnf" as SGLang; at most one of them. `body` is what `fields` were parsed from:
-// properties of a schema come in its order. Returns the field that was given, empty for none.
-std::string ReadConstraint(absl::string_view body, RequestFields* fields, Request* options);
+// "regex" and "ebnf" as SGLang; at most one of them. Returns the field that was given, empty for
+// none.
+std::string ReadConstraint(RequestFields* fields, Request* options);
 // The same of a request of OpenAI's Responses API, whose "text": {"format": ...} takes the place of
 // "response_format".
-std::string ReadConstraintOfResponse(absl::string_view body, RequestFields* fields,
-                                     Request* options);
+std::string ReadConstraintOfResponse(RequestFields* fields, Request* options);
 
 // "prediction": {"type": "content", "content": a string or a list of text parts}.
 void ReadPrediction(RequestFields* fields, Request* options);

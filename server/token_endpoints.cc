@@ -8,7 +8,7 @@
 #include "base/field_error.h"
 #include "base/status_macros.h"
 #include "model/formats/json_text.h"
-#include "nlohmann/json.hpp"
+#include "model/formats/json_value.h"
 #include "server/chat_fields.h"
 #include "server/request_fields.h"
 #include "server/tool_fields.h"
@@ -16,7 +16,7 @@
 namespace tandem {
 namespace {
 
-using Json = nlohmann::json;
+using Json = JsonValue;
 
 void ReadModel(RequestFields* fields, const ServedModel& model) {
   std::string name = model.name;
@@ -45,12 +45,12 @@ absl::StatusOr<std::vector<TokenId>> TokensOfPrompt(RequestFields* fields,
   return adds_special ? model.tokenizer->WithTemplate(*std::move(ids)) : *std::move(ids);
 }
 
-absl::StatusOr<std::vector<TokenId>> TokensOfChat(absl::string_view body, RequestFields* fields,
-                                                  const ServedModel& model, absl::Time now) {
+absl::StatusOr<std::vector<TokenId>> TokensOfChat(RequestFields* fields, const ServedModel& model,
+                                                  absl::Time now) {
   ChatInput chat;
   chat.now = now;
   ReadChatInput(fields, &chat);
-  ReadToolsOfTemplate(body, model, fields, &chat);
+  ReadToolsOfTemplate(model, fields, &chat);
   RETURN_IF_ERROR(fields->Finish());
   return EncodeChatInput(chat, model);
 }
@@ -59,15 +59,15 @@ absl::StatusOr<std::vector<TokenId>> TokensOfChat(absl::string_view body, Reques
 
 absl::StatusOr<Json> TokenizeBody(absl::string_view body, const ServedModel& model, absl::Time now,
                                   IgnoredFields* ignored) {
-  ASSIGN_OR_RETURN(const JsonDocument json, ParseJsonDocument(body, "body"));
-  RequestFields fields(&*json, "", model.is_strict ? nullptr : ignored);
+  ASSIGN_OR_RETURN(const Json json, ParseJsonValue(body, "body"));
+  RequestFields fields(&json, "", model.is_strict ? nullptr : ignored);
   ReadModel(&fields, model);
   bool returns_texts = true;
   fields.Read("return_token_strs", &returns_texts);
-  const bool is_chat = json->is_object() && json->contains("messages");
+  const bool is_chat = json.is_object() && json.contains("messages");
   std::vector<TokenId> ids;
   if (is_chat) {
-    ASSIGN_OR_RETURN(ids, TokensOfChat(body, &fields, model, now));
+    ASSIGN_OR_RETURN(ids, TokensOfChat(&fields, model, now));
   } else {
     ASSIGN_OR_RETURN(ids, TokensOfPrompt(&fields, model));
   }
@@ -83,8 +83,8 @@ absl::StatusOr<Json> TokenizeBody(absl::string_view body, const ServedModel& mod
 
 absl::StatusOr<Json> DetokenizeBody(absl::string_view body, const ServedModel& model,
                                     IgnoredFields* ignored) {
-  ASSIGN_OR_RETURN(const JsonDocument json, ParseJsonDocument(body, "body"));
-  RequestFields fields(&*json, "", model.is_strict ? nullptr : ignored);
+  ASSIGN_OR_RETURN(const Json json, ParseJsonValue(body, "body"));
+  RequestFields fields(&json, "", model.is_strict ? nullptr : ignored);
   ReadModel(&fields, model);
   const Json* tokens = fields.Find("tokens");
   RETURN_IF_ERROR(fields.Finish());

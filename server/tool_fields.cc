@@ -13,7 +13,6 @@
 #include "base/string_view.h"
 #include "model/formats/json_text.h"
 #include "server/json_types.h"
-#include "server/ordered_body.h"
 #include "server/tool_calls.h"
 #include "server/tool_function.h"
 #include "server/tool_tags.h"
@@ -21,8 +20,7 @@
 namespace tandem {
 namespace {
 
-using Json = nlohmann::json;
-using OrderedJson = nlohmann::ordered_json;
+using Json = JsonValue;
 using Family = ToolFormat::Family;
 
 constexpr size_t kMostTools = 128;
@@ -35,11 +33,11 @@ bool IsFunctionName(const std::string& name) {
 }
 
 // Arguments are objects even where a schema does not say so, and empty without one.
-OrderedJson SchemaOf(const OrderedJson& function) {
+Json SchemaOf(const Json& function) {
   if (!function.contains("parameters") || function["parameters"].is_null()) {
     return {{"type", "object"}, {"additionalProperties", false}};
   }
-  OrderedJson schema = function["parameters"];
+  Json schema = function["parameters"];
   const bool says_what =
       absl::c_any_of(std::array{"type", "$ref", "anyOf", "oneOf", "allOf", "const", "enum"},
                      [&](const char* keyword) { return schema.contains(keyword); });
@@ -49,9 +47,9 @@ OrderedJson SchemaOf(const OrderedJson& function) {
 
 // The schema whose objects have no properties but those that they name, unless they say otherwise:
 // models that must call would write others without end. Parts of an allOf name each other's.
-OrderedJson Closed(OrderedJson schema) {
+Json Closed(Json schema) {
   if (schema.is_array()) {
-    for (OrderedJson& element : schema) element = Closed(std::move(element));
+    for (Json& element : schema) element = Closed(std::move(element));
   }
   if (!schema.is_object()) return schema;
   for (const char* one : {"items", "additionalProperties", "anyOf", "oneOf", "prefixItems"}) {
@@ -59,7 +57,7 @@ OrderedJson Closed(OrderedJson schema) {
   }
   for (const char* many : {"properties", "$defs", "definitions"}) {
     if (!schema.contains(many) || !schema[many].is_object()) continue;
-    for (OrderedJson& inner : schema[many]) inner = Closed(std::move(inner));
+    for (Json& inner : schema[many]) inner = Closed(std::move(inner));
   }
   const bool says_which = absl::c_any_of(
       std::array{"additionalProperties", "patternProperties", "unevaluatedProperties", "allOf"},
@@ -71,7 +69,7 @@ OrderedJson Closed(OrderedJson schema) {
 // The parameters whose types the form of calls does not show.
 CallableFunction CallableOf(const ToolFunction& function, const ToolFormat& format) {
   CallableFunction callable{.name = function.name};
-  const OrderedJson* const object = Referenced(function.schema, function.schema);
+  const Json* const object = Referenced(function.schema, function.schema);
   const bool is_shown = format.family != Family::kQwenXml || object == nullptr ||
                         !object->is_object() || !object->contains("properties");
   if (is_shown) return callable;
@@ -90,8 +88,8 @@ enum class ToolForm {
 // Reads the fields of one request.
 class ToolReader {
  public:
-  ToolReader(absl::string_view body, const ServedModel& model, ToolForm form, RequestFields* fields)
-      : body_(body), model_(model), form_(form), fields_(fields) {}
+  ToolReader(const ServedModel& model, ToolForm form, RequestFields* fields)
+      : model_(model), form_(form), fields_(fields) {}
 
   void ReadFunctions() {
     const Json* list = fields_->Find("tools");
@@ -105,7 +103,7 @@ class ToolReader {
       std::string type;
       tool.Read("type", &type);
       if (tool.ok() && type != "function") tool.FailNot("type", type, "function");
-      if (tool.ok()) ReadFunction(i, &tool);
+      if (tool.ok()) ReadFunction((*list)[i], &tool);
       fields_->Fail(tool.Finish());
     }
   }
@@ -121,11 +119,13 @@ class ToolReader {
     if (chat_template.ok() && !chat_template->Mentions("tools")) {
       return fields_->Fail(FieldError("tools", "the model's chat template has no place for them"));
     }
-    chat->tools = body_.At({"tools"});
+    chat->tools = *fields_->Find("tools");
     if (form_ == ToolForm::kNested) return;
-    for (OrderedJson& tool : chat->tools) {
+    for (Json& tool : chat->tools) {
       tool.erase("type");
-      tool = {{"type", "function"}, {"function", std::move(tool)}};
+      Json nested = {{"type", "function"}};
+      nested["function"] = std::move(tool);
+      tool = std::move(nested);
     }
   }
 
@@ -167,17 +167,16 @@ class ToolReader {
     return absl::StrCat("tools[", i, "].", form_ == ToolForm::kNested ? "function." : "", member);
   }
 
-  void ReadFunction(size_t i, RequestFields* tool) {
-    const OrderedJson& as_written = body_.At({"tools"})[i];
-    if (form_ == ToolForm::kFlat) return ReadMembers(as_written, tool);
+  void ReadFunction(const Json& object, RequestFields* tool) {
+    if (form_ == ToolForm::kFlat) return ReadMembers(object, tool);
     const Json* function = tool->Find("function");
     if (function == nullptr) return tool->FailNot("function", nullptr, "an object with a name");
     RequestFields fields(function, tool->PathOf("function"), tool->ignored());
-    ReadMembers(as_written.at("function"), &fields);
+    ReadMembers(*function, &fields);
     tool->Fail(fields.Finish());
   }
 
-  void ReadMembers(const OrderedJson& as_written, RequestFields* fields) {
+  void ReadMembers(const Json& object, RequestFields* fields) {
     ToolFunction function;
     fields->Read("name", &function.name);
     std::string description;
@@ -195,7 +194,7 @@ class ToolReader {
       fields->FailNot("parameters", *parameters, "a JSON schema");
     }
     if (!fields->ok()) return;
-    function.schema = SchemaOf(as_written);
+    function.schema = SchemaOf(object);
     functions_.push_back(std::move(function));
   }
 
@@ -244,7 +243,7 @@ class ToolReader {
     return id >= 0 && model_.tokenizer->IsSpecial(id);
   }
 
-  void SetConstraint(const std::string& field, const OrderedJson& tag, ApiRequest* request) {
+  void SetConstraint(const std::string& field, const Json& tag, ApiRequest* request) {
     if (!request->constraint_field.empty()) {
       return fields_->Fail(
           FieldError(field, absl::StrCat("is not possible beside ", request->constraint_field)));
@@ -255,8 +254,8 @@ class ToolReader {
   }
 
   // The tag of function i. What the form of calls cannot keep is remembered as an error.
-  OrderedJson TagOf(size_t i, const ToolTagOptions& options, bool keeps_schema) {
-    absl::StatusOr<OrderedJson> tag = CallTag(options, functions_[i], keeps_schema);
+  Json TagOf(size_t i, const ToolTagOptions& options, bool keeps_schema) {
+    absl::StatusOr<Json> tag = CallTag(options, functions_[i], keeps_schema);
     if (tag.ok()) return *std::move(tag);
     fields_->Fail(FieldError(FieldOfFunction(i, "parameters"), tag.status().message()));
     return nullptr;
@@ -266,7 +265,7 @@ class ToolReader {
     const ToolTagOptions options{.format = model_.tool_format,
                                  .has_special_markers = has_special,
                                  .one_call = !parallel_ || !named_.empty()};
-    OrderedJson tags = OrderedJson::array();
+    Json tags = Json::array();
     for (size_t i = 0; i < functions_.size(); ++i) {
       const bool may_come = named_.empty() || functions_[i].name == named_;
       if (!may_come) continue;
@@ -278,14 +277,13 @@ class ToolReader {
 
   void HoldAtWill(const std::string& field, ApiRequest* request) {
     const ToolTagOptions options{.format = model_.tool_format, .one_call = !parallel_};
-    OrderedJson tags = OrderedJson::array();
+    Json tags = Json::array();
     for (size_t i = 0; i < functions_.size(); ++i) {
       tags.push_back(TagOf(i, options, functions_[i].is_strict));
     }
     SetConstraint(field, CallsAtWill(options, std::move(tags)), request);
   }
 
-  OrderedBody body_;
   const ServedModel& model_;
   const ToolForm form_;
   RequestFields* fields_;
@@ -296,9 +294,9 @@ class ToolReader {
   bool parallel_ = true;
 };
 
-void ReadToolsOf(ToolForm form, absl::string_view body, const ServedModel& model,
-                 RequestFields* fields, ChatInput* chat, ApiRequest* request) {
-  ToolReader reader(body, model, form, fields);
+void ReadToolsOf(ToolForm form, const ServedModel& model, RequestFields* fields, ChatInput* chat,
+                 ApiRequest* request) {
+  ToolReader reader(model, form, fields);
   reader.ReadFunctions();
   reader.ReadChoices();
   reader.GiveToTemplate(chat);
@@ -307,19 +305,18 @@ void ReadToolsOf(ToolForm form, absl::string_view body, const ServedModel& model
 
 }  // namespace
 
-void ReadTools(absl::string_view body, const ServedModel& model, RequestFields* fields,
-               ChatInput* chat, ApiRequest* request) {
-  ReadToolsOf(ToolForm::kNested, body, model, fields, chat, request);
+void ReadTools(const ServedModel& model, RequestFields* fields, ChatInput* chat,
+               ApiRequest* request) {
+  ReadToolsOf(ToolForm::kNested, model, fields, chat, request);
 }
 
-void ReadToolsOfResponse(absl::string_view body, const ServedModel& model, RequestFields* fields,
-                         ChatInput* chat, ApiRequest* request) {
-  ReadToolsOf(ToolForm::kFlat, body, model, fields, chat, request);
+void ReadToolsOfResponse(const ServedModel& model, RequestFields* fields, ChatInput* chat,
+                         ApiRequest* request) {
+  ReadToolsOf(ToolForm::kFlat, model, fields, chat, request);
 }
 
-void ReadToolsOfTemplate(absl::string_view body, const ServedModel& model, RequestFields* fields,
-                         ChatInput* chat) {
-  ToolReader reader(body, model, ToolForm::kNested, fields);
+void ReadToolsOfTemplate(const ServedModel& model, RequestFields* fields, ChatInput* chat) {
+  ToolReader reader(model, ToolForm::kNested, fields);
   reader.ReadFunctions();
   reader.GiveToTemplate(chat);
 }

@@ -2,7 +2,6 @@
 #ifndef TANDEM_SERVER_TOOL_FIELDS_H_
 #define TANDEM_SERVER_TOOL_FIELDS_H_
 
-#include "absl/strings/string_view.h"
 #include "model/chat/chat_input.h"
 #include "server/api_request.h"
 #include "server/request_fields.h"
@@ -11,17 +10,16 @@
 namespace tandem {
 
 // "tools", "tool_choice" and "parallel_tool_calls" as OpenAI has them. Gives the functions to
-// `chat`, in the order of `body`, which `fields` were parsed from, and to `request` how calls are
-// found in the answer. Where a call must come, or its arguments are held to a schema ("strict"),
-// that is a constraint: not possible beside another. To be called behind ReadConstraint.
-void ReadTools(absl::string_view body, const ServedModel& model, RequestFields* fields,
-               ChatInput* chat, ApiRequest* request);
+// `chat`, and to `request` how calls are found in the answer. Where a call must come, or its
+// arguments are held to a schema ("strict"), that is a constraint: not possible beside another. To
+// be called behind ReadConstraint.
+void ReadTools(const ServedModel& model, RequestFields* fields, ChatInput* chat,
+               ApiRequest* request);
 // The same as OpenAI's Responses API has it, where a function's members are the tool's own.
-void ReadToolsOfResponse(absl::string_view body, const ServedModel& model, RequestFields* fields,
-                         ChatInput* chat, ApiRequest* request);
+void ReadToolsOfResponse(const ServedModel& model, RequestFields* fields, ChatInput* chat,
+                         ApiRequest* request);
 // "tools" alone, as the template is given them.
-void ReadToolsOfTemplate(absl::string_view body, const ServedModel& model, RequestFields* fields,
-                         ChatInput* chat);
+void ReadToolsOfTemplate(const ServedModel& model, RequestFields* fields, ChatInput* chat);
 
 }  // namespace tandem
 

@@ -3,15 +3,15 @@
 
 #include <string>
 
-#include "nlohmann/json.hpp"
+#include "model/formats/json_value.h"
 
 namespace tandem {
 
 // A function that a request lets the model call.
 struct ToolFunction {
   std::string name;
-  nlohmann::ordered_json schema;  // of its arguments, which are an object
-  bool is_strict = false;         // they keep to it whenever it is called
+  JsonValue schema;        // of its arguments, which are an object
+  bool is_strict = false;  // they keep to it whenever it is called
 };
 
 }  // namespace tandem

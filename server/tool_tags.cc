@@ -11,10 +11,10 @@
 namespace tandem {
 namespace {
 
-using OrderedJson = nlohmann::ordered_json;
+using Json = JsonValue;
 using Family = ToolFormat::Family;
 
-OrderedJson Tag(std::string begin, OrderedJson content, std::string end) {
+Json Tag(std::string begin, Json content, std::string end) {
   return {{"type", "tag"},
           {"begin", std::move(begin)},
           {"content", std::move(content)},
@@ -34,12 +34,12 @@ const char* SeparatorOf(const ToolTagOptions& options) {
   return options.format.family == Family::kMistralNamed ? "" : "\n";
 }
 
-OrderedJson Calls(const ToolTagOptions& options, OrderedJson tags) {
-  OrderedJson calls = {{"type", "tags_with_separator"},
-                       {"tags", std::move(tags)},
-                       {"separator", SeparatorOf(options)},
-                       {"at_least_one", true},
-                       {"stop_after_first", options.one_call}};
+Json Calls(const ToolTagOptions& options, Json tags) {
+  Json calls = {{"type", "tags_with_separator"},
+                {"tags", std::move(tags)},
+                {"separator", SeparatorOf(options)},
+                {"at_least_one", true},
+                {"stop_after_first", options.one_call}};
   if (!AreListed(options)) return calls;
   const std::string begin =
       options.has_special_markers ? "[" : absl::StrCat(View(options.format.begin), " [");
@@ -47,10 +47,10 @@ OrderedJson Calls(const ToolTagOptions& options, OrderedJson tags) {
 }
 
 // f[ARGS]{...}
-OrderedJson NamedCallTag(const ToolFormat& format, const std::string& name, OrderedJson arguments) {
+Json NamedCallTag(const ToolFormat& format, const std::string& name, Json arguments) {
   const std::string begin = absl::StrCat(View(format.begin), name);
   if (!format.has_call_ids) return Tag(begin + "[ARGS]", std::move(arguments), "");
-  OrderedJson elements = OrderedJson::array();
+  Json elements = Json::array();
   elements.push_back({{"type", "regex"}, {"pattern", "[A-Za-z0-9]{9}"}});
   elements.push_back({{"type", "const_string"}, {"value", "[ARGS]"}});
   elements.push_back(std::move(arguments));
@@ -59,21 +59,20 @@ OrderedJson NamedCallTag(const ToolFormat& format, const std::string& name, Orde
 
 }  // namespace
 
-absl::StatusOr<OrderedJson> CallTag(const ToolTagOptions& options, const ToolFunction& function,
-                                    bool keeps_schema) {
+absl::StatusOr<Json> CallTag(const ToolTagOptions& options, const ToolFunction& function,
+                             bool keeps_schema) {
   const ToolFormat& format = options.format;
   if (format.family == Family::kQwenXml) {
-    OrderedJson arguments = {{"type", "any_text"}};
+    Json arguments = {{"type", "any_text"}};
     if (keeps_schema) {
       ASSIGN_OR_RETURN(arguments, XmlArguments(function.schema, function.is_strict));
     }
     return Tag(absl::StrCat("<tool_call>\n<function=", function.name, ">\n"), std::move(arguments),
                "</function>\n</tool_call>");
   }
-  OrderedJson arguments = {
-      {"type", "json_schema"},
-      {"json_schema", keeps_schema ? function.schema : OrderedJson{{"type", "object"}}},
-      {"strict", function.is_strict}};
+  Json arguments = {{"type", "json_schema"},
+                    {"json_schema", keeps_schema ? function.schema : Json{{"type", "object"}}},
+                    {"strict", function.is_strict}};
   if (format.family == Family::kMistralNamed && !AreListed(options)) {
     return NamedCallTag(format, function.name, std::move(arguments));
   }
@@ -83,16 +82,16 @@ absl::StatusOr<OrderedJson> CallTag(const ToolTagOptions& options, const ToolFun
              std::move(arguments), is_hermes ? "}\n</tool_call>" : "}");
 }
 
-OrderedJson RequiredCalls(const ToolTagOptions& options, OrderedJson tags) {
+Json RequiredCalls(const ToolTagOptions& options, Json tags) {
   return Calls(options, std::move(tags));
 }
 
-OrderedJson CallsAtWill(const ToolTagOptions& options, OrderedJson tags) {
+Json CallsAtWill(const ToolTagOptions& options, Json tags) {
   std::string trigger(options.format.begin);
   if (options.format.family == Family::kLlama3) trigger = "{\"name\": \"";
-  if (AreListed(options)) tags = OrderedJson::array({Calls(options, std::move(tags))});
+  if (AreListed(options)) tags = Json::array({Calls(options, std::move(tags))});
   return {{"type", "triggered_tags"},
-          {"triggers", OrderedJson::array({trigger})},
+          {"triggers", Json::array({trigger})},
           {"tags", std::move(tags)},
           {"stop_after_first", options.one_call}};
 }

@@ -4,7 +4,7 @@
 #define TANDEM_SERVER_TOOL_TAGS_H_
 
 #include "absl/status/statusor.h"
-#include "nlohmann/json.hpp"
+#include "model/formats/json_value.h"
 #include "server/tool_format.h"
 #include "server/tool_function.h"
 
@@ -21,14 +21,14 @@ struct ToolTagOptions {
 
 // A call that the model writes as it was taught to, with arguments that keep to the function's
 // schema, or with any. INVALID_ARGUMENT for a schema that the form of calls cannot keep.
-absl::StatusOr<nlohmann::ordered_json> CallTag(const ToolTagOptions& options,
-                                               const ToolFunction& function, bool keeps_schema);
+absl::StatusOr<JsonValue> CallTag(const ToolTagOptions& options, const ToolFunction& function,
+                                  bool keeps_schema);
 
 // Nothing but calls, of which `tags` has those that may come.
-nlohmann::ordered_json RequiredCalls(const ToolTagOptions& options, nlohmann::ordered_json tags);
+JsonValue RequiredCalls(const ToolTagOptions& options, JsonValue tags);
 
 // Text, and calls where their beginning comes. REQUIRES: markers are not special.
-nlohmann::ordered_json CallsAtWill(const ToolTagOptions& options, nlohmann::ordered_json tags);
+JsonValue CallsAtWill(const ToolTagOptions& options, JsonValue tags);
 
 }  // namespace tandem
 

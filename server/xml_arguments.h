@@ -2,7 +2,7 @@
 #define TANDEM_SERVER_XML_ARGUMENTS_H_
 
 #include "absl/status/statusor.h"
-#include "nlohmann/json.hpp"
+#include "model/formats/json_value.h"
 
 namespace tandem {
 
@@ -17,8 +17,7 @@ namespace tandem {
 // which is of an object. With `is_strict` there are no parameters but those that it names, unless
 // it says otherwise. INVALID_ARGUMENT naming the keyword, or the parameter, for what cannot be held
 // so.
-absl::StatusOr<nlohmann::ordered_json> XmlArguments(const nlohmann::ordered_json& schema,
-                                                    bool is_strict);
+absl::StatusOr<JsonValue> XmlArguments(const JsonValue& schema, bool is_strict);
 
 }  // namespace tandem
 

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -83,13 +84,21 @@ class ServeProcess {
   }
   // Nobody reads the pipe any more.
   void LeaveLog() { close(std::exchange(pipe_, -1)); }
+  struct Memory {
+    int64_t virtual_bytes = 0;
+    int64_t resident_bytes = 0;
+  };
+  Memory memory() const {
+    std::ifstream file(absl::StrCat("/proc/", process_, "/statm"));
+    Memory pages;
+    file >> pages.virtual_bytes >> pages.resident_bytes;
+    const int64_t page_bytes = sysconf(_SC_PAGESIZE);
+    return {pages.virtual_bytes * page_bytes, pages.resident_bytes * page_bytes};
+  }
   // From now on it gets no more than so much memory beside what it has, as by ulimit -v. False if
   // it has reserved more than any machine has, as sanitizers do.
   bool LimitMemory(rlim_t more_bytes) const {
-    std::ifstream file(absl::StrCat("/proc/", process_, "/statm"));
-    rlim_t num_pages = 0;
-    file >> num_pages;
-    const rlim_t bytes = num_pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE));
+    const auto bytes = static_cast<rlim_t>(memory().virtual_bytes);
     if (bytes > rlim_t{1} << 40) return false;
     const rlimit limit = {.rlim_cur = bytes + more_bytes, .rlim_max = bytes + more_bytes};
     TANDEM_CHECK(prlimit(process_, RLIMIT_AS, &limit, nullptr) == 0);
@@ -214,6 +223,60 @@ TEST(Serve, GoesOnWhenARequestTakesAllMemory) {
   EXPECT_THAT(process.log(), HasSubstr("bad_alloc"));
   process.Signal(SIGTERM);
   EXPECT_EQ(process.AwaitEnd(), 0) << process.log();
+}
+
+// What is made of a chat on its way to the model: documents, the template's values, a schema.
+TEST(Serve, GoesOnWhenAChatTakesAllMemory) {
+  const std::string user = R"({"messages": [{"role": "user", "content": "A"}], "max_tokens": 1)";
+  const std::string function = R"([{"type": "function", "function": {"name": "f")";
+  const struct {
+    std::string before, element, behind;
+  } chats[] = {
+      {user + R"(, "chat_template_kwargs": {"x": [)", R"({"a":[1]},)", "1]}}"},
+      {user + ", \"tools\": " + function + R"(, "parameters": {"x": [)", "[1,[2]],", "1]}}}]}"},
+      {user + R"(, "x": [)", "[1,[2]],", "1], \"tools\": " + function + "}}]}"},
+      {user + R"(, "guided_json": {"x": [)", "[1,[2]],", "1]}}"}};
+  for (const rlim_t megabytes : {24, 80, 150, 160}) {
+    ServeProcess process;
+    const int port = process.AwaitPort();
+    ASSERT_NE(port, 0) << process.log();
+    const std::string path = "/v1/chat/completions";
+    EXPECT_EQ(Client(port).Ask("POST", path, user + "}").status, 200);
+    if (!process.LimitMemory(megabytes << 20)) GTEST_SKIP() << "memory cannot be limited here";
+    for (const auto& chat : chats) {
+      std::string body = chat.before;
+      while (body.size() < (4 << 20) - 200) body += chat.element;
+      const Answer answer = Client(port).Ask("POST", path, body + chat.behind);
+      EXPECT_THAT(answer.status, ::testing::AnyOf(200, 400, 500)) << chat.before;
+      EXPECT_EQ(Client(port).Ask("GET", "/health").status, 200) << chat.before;
+    }
+    process.Signal(SIGTERM);
+    EXPECT_EQ(process.AwaitEnd(), 0) << process.log();
+  }
+}
+
+// A body may come to a hundred times its size while it is worked on, and then to nothing.
+TEST(Serve, GivesMemoryBack) {
+  ServeProcess process;
+  const int port = process.AwaitPort();
+  ASSERT_NE(port, 0) << process.log();
+  const std::string small = R"({"prompt": "A", "max_tokens": 1, "user": ")";
+  EXPECT_EQ(
+      Client(port).Ask("POST", "/v1/completions", small + std::string(100'000, 'x') + "\"}").status,
+      200);
+  const ServeProcess::Memory before = process.memory();
+  if (before.virtual_bytes > int64_t{1} << 40) GTEST_SKIP() << "sanitizers keep what is freed";
+  std::string body = R"({"prompt": "A", "nobody_knows": [)";
+  while (body.size() < (4 << 20) - 20) body += "[1,[2]],";
+  EXPECT_EQ(Client(port).Ask("POST", "/v1/completions", body + "1]}").status, 200);
+  // It happens behind the answer.
+  int64_t more = 0;
+  for (int i = 0; i < 1000; ++i) {
+    more = process.memory().resident_bytes - before.resident_bytes;
+    if (more < 32 << 20) break;
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  EXPECT_LT(more, 32 << 20);
 }
 
 // A target whose publisher recommends to sample it greedily.

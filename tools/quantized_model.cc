@@ -22,6 +22,7 @@
 #include "model/formats/gguf.h"
 #include "model/formats/gguf_weights.h"
 #include "model/formats/json_text.h"
+#include "model/formats/json_value.h"
 #include "model/formats/weights.h"
 #include "model/model_config.h"
 #include "model/model_families.h"
@@ -116,7 +117,7 @@ absl::StatusOr<std::vector<Output>> PlanOutputs(const ModelConfig& config, const
 
 // What a configuration says of weights that were quantised is not so of the new ones.
 absl::StatusOr<std::string> WithoutQuantization(const std::string& text, const std::string& path) {
-  ASSIGN_OR_RETURN(nlohmann::ordered_json config, ParseOrderedJson(text, path));
+  ASSIGN_OR_RETURN(JsonValue config, ParseJsonValue(text, path));
   const size_t num_erased =
       config.erase("quantization_config") + config.erase("compression_config");
   return num_erased == 0 ? text : config.dump(2) + "\n";

@@ -3,7 +3,7 @@
 #define TANDEM_MODEL_CHAT_CHAT_INPUT_H_
 
 #include "absl/time/time.h"
-#include "nlohmann/json.hpp"
+#include "model/formats/json_value.h"
 
 namespace tandem {
 
@@ -13,11 +13,11 @@ namespace tandem {
 struct ChatInput {
   // Objects with "role", "content" (a string) and whatever else the template reads: "name",
   // "tool_calls", "tool_call_id", "reasoning_content".
-  nlohmann::ordered_json messages = nlohmann::ordered_json::array();
+  JsonValue messages = JsonValue::array();
   // A list of functions as OpenAI's API has them, or null.
-  nlohmann::ordered_json tools = nullptr;
+  JsonValue tools = nullptr;
   // Further variables, such as enable_thinking.
-  nlohmann::ordered_json kwargs = nlohmann::ordered_json::object();
+  JsonValue kwargs = JsonValue::object();
   bool add_generation_prompt = true;
   // The prompt ends in the last message's content, without its end. Not with a generation prompt.
   bool continue_final_message = false;

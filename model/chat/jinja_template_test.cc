@@ -19,9 +19,8 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-using OrderedJson = nlohmann::ordered_json;
 
-Template::Variables VariablesOf(const OrderedJson& words) {
+Template::Variables VariablesOf(const JsonValue& words) {
   Template::Variables variables;
   for (const auto& [name, value] : words.items()) {
     const absl::StatusOr<Value> converted = FromJson(value);
@@ -32,7 +31,7 @@ Template::Variables VariablesOf(const OrderedJson& words) {
 }
 
 absl::StatusOr<MarkedText> RenderText(const std::string& source,
-                                      const OrderedJson& words = OrderedJson::object(),
+                                      const JsonValue& words = JsonValue::object(),
                                       const Limits& limits = Limits()) {
   const absl::StatusOr<Template> parsed = Template::Parse(source);
   if (!parsed.ok()) return parsed.status();
@@ -40,7 +39,7 @@ absl::StatusOr<MarkedText> RenderText(const std::string& source,
 }
 
 std::string ErrorOf(const std::string& source, const Limits& limits = Limits()) {
-  const OrderedJson words = {{"messages", {{{"role", "user"}, {"content", "Hi"}}}}};
+  const JsonValue words = {{"messages", {{{"role", "user"}, {"content", "Hi"}}}}};
   const absl::StatusOr<MarkedText> text = RenderText(source, words, limits);
   EXPECT_FALSE(text.ok()) << source << " gives " << text->text();
   return std::string(text.status().message());
@@ -82,16 +81,16 @@ void ExpectMarks(const MarkedText& text, bool has_other_words, const std::string
   }
 }
 
-OrderedJson ReadCases() {
+JsonValue ReadCases() {
   std::ifstream file(TANDEM_SOURCE_DIR "/tests/data/chat/jinja_cases.json");
-  return OrderedJson::parse(file, nullptr, /*allow_exceptions=*/false);
+  return JsonValue::parse(file, nullptr, /*allow_exceptions=*/false);
 }
 
 class JinjaCases : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(JinjaCases, AreAsTheReference) {
   int count = 0;
-  for (const OrderedJson& one : ReadCases()) {
+  for (const JsonValue& one : ReadCases()) {
     if (one.at("area") != GetParam()) continue;
     ++count;
     const auto source = one.at("template").get<std::string>();
@@ -122,7 +121,7 @@ INSTANTIATE_TEST_SUITE_P(All, JinjaCases,
                          [](const auto& info) { return info.param; });
 
 TEST(JinjaMarks, FollowWordsThroughWhatChatTemplatesDo) {
-  const OrderedJson words = {{"m", {{"role", "user"}, {"content", " <|end|> "}}}, {"t", "</x>a"}};
+  const JsonValue words = {{"m", {{"role", "user"}, {"content", " <|end|> "}}}, {"t", "</x>a"}};
   const std::pair<const char*, const char*> cases[] = {
       {"<|{{ m.role }}|>{{ m.content | trim }}<|end|>", "<|[user]|>[<|end|>]<|end|>"},
       {"{{ '<|' + m.role + '|>' ~ m.content.strip().upper() }}", "<|[user]|>[<|END|>]"},

@@ -344,6 +344,6 @@ absl::StatusOr<Value> FromJson(const Json& json) {
   return FromJsonAt(json, 1);
 }
 template absl::StatusOr<Value> FromJson(const nlohmann::json& json);
-template absl::StatusOr<Value> FromJson(const nlohmann::ordered_json& json);
+template absl::StatusOr<Value> FromJson(const JsonValue& json);
 
 }  // namespace tandem::jinja

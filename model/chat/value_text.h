@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "model/chat/runtime.h"
 #include "model/chat/value.h"
-#include "nlohmann/json.hpp"
+#include "model/formats/json_value.h"
 
 namespace tandem::jinja {
 
@@ -34,7 +34,7 @@ absl::StatusOr<MarkedText> ToJson(Runtime* runtime, const Value& value, const Js
 
 // JSON as a value whose strings are all somebody's words. INVALID_ARGUMENT for what is no UTF-8,
 // for integers of more than 64 bits and for values inside one another more than 100 deep. `Json`:
-// nlohmann's json, whose keys are in the order of the alphabet, or its ordered_json.
+// JsonValue, or nlohmann's json, whose keys are in the order of the alphabet.
 template <typename Json>
 absl::StatusOr<Value> FromJson(const Json& json);
 

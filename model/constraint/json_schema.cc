@@ -8,12 +8,10 @@
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
 #include "model/formats/json_text.h"
-#include "nlohmann/json.hpp"
+#include "model/formats/json_value.h"
 
 namespace tandem {
 namespace {
-
-using OrderedJson = nlohmann::ordered_json;  // properties come in the schema's order
 
 // They restrict what is valid, and the engine does not know them.
 constexpr std::array<absl::string_view, 13> kUnknown = {"not",
@@ -47,13 +45,13 @@ absl::Status Unsupported(const std::string& path, absl::string_view keyword,
 }
 
 // Whether a schema says what it is by itself.
-bool SaysWhat(const OrderedJson& schema) {
+bool SaysWhat(const JsonValue& schema) {
   if (!schema.is_object()) return false;
   return absl::c_any_of(std::array{"type", "$ref", "const", "enum", "anyOf"},
                         [&](const char* keyword) { return schema.contains(keyword); });
 }
 
-absl::Status CheckChoice(const OrderedJson& schema, absl::string_view choice,
+absl::Status CheckChoice(const JsonValue& schema, absl::string_view choice,
                          const std::string& path) {
   for (const absl::string_view keyword : kAssertions) {
     if (!schema.contains(std::string(keyword))) continue;
@@ -64,7 +62,7 @@ absl::Status CheckChoice(const OrderedJson& schema, absl::string_view choice,
       return Unsupported(path, other, absl::StrCat(" beside ", choice));
     }
   }
-  const OrderedJson& branches = schema[std::string(choice)];
+  const JsonValue& branches = schema[std::string(choice)];
   const bool needs_type =
       choice != "$ref" && branches.is_array() && !absl::c_all_of(branches, SaysWhat);
   if (schema.contains("type") && (choice == "$ref" || needs_type)) {
@@ -73,7 +71,7 @@ absl::Status CheckChoice(const OrderedJson& schema, absl::string_view choice,
   return absl::OkStatus();
 }
 
-absl::Status CheckKeywords(const OrderedJson& schema, const std::string& path) {
+absl::Status CheckKeywords(const JsonValue& schema, const std::string& path) {
   for (const absl::string_view keyword : kUnknown) {
     if (schema.contains(std::string(keyword))) return Unsupported(path, keyword, "");
   }
@@ -86,7 +84,7 @@ absl::Status CheckKeywords(const OrderedJson& schema, const std::string& path) {
   return absl::OkStatus();
 }
 
-absl::Status BoundByPattern(const std::string& path, OrderedJson* schema) {
+absl::Status BoundByPattern(const std::string& path, JsonValue* schema) {
   if (!schema->contains("minLength") && !schema->contains("maxLength")) return absl::OkStatus();
   if (schema->contains("pattern") || schema->contains("format")) return absl::OkStatus();
   std::string bounds[] = {"0", ""};
@@ -105,7 +103,7 @@ absl::Status BoundByPattern(const std::string& path, OrderedJson* schema) {
   return absl::OkStatus();
 }
 
-absl::Status Prepare(const std::string& path, OrderedJson* schema) {
+absl::Status Prepare(const std::string& path, JsonValue* schema) {
   if (!schema->is_object()) return absl::OkStatus();
   RETURN_IF_ERROR(CheckKeywords(*schema, path));
   RETURN_IF_ERROR(BoundByPattern(path, schema));
@@ -124,23 +122,23 @@ absl::Status Prepare(const std::string& path, OrderedJson* schema) {
   return absl::OkStatus();
 }
 
-absl::Status PrepareTag(OrderedJson* tag) {
+absl::Status PrepareTag(JsonValue* tag) {
   if (!tag->is_structured()) return absl::OkStatus();
   if (tag->is_object() && tag->contains("json_schema")) return Prepare("", &(*tag)["json_schema"]);
-  for (OrderedJson& inner : *tag) RETURN_IF_ERROR(PrepareTag(&inner));
+  for (JsonValue& inner : *tag) RETURN_IF_ERROR(PrepareTag(&inner));
   return absl::OkStatus();
 }
 
 }  // namespace
 
 absl::StatusOr<std::string> PreparedTag(const std::string& text) {
-  ASSIGN_OR_RETURN(OrderedJson tag, ParseOrderedJson(text, "structural_tag"));
+  ASSIGN_OR_RETURN(JsonValue tag, ParseJsonValue(text, "structural_tag"));
   RETURN_IF_ERROR(PrepareTag(&tag));
   return tag.dump();
 }
 
 absl::StatusOr<std::string> PreparedSchema(const std::string& text) {
-  ASSIGN_OR_RETURN(OrderedJson schema, ParseOrderedJson(text, "schema"));
+  ASSIGN_OR_RETURN(JsonValue schema, ParseJsonValue(text, "schema"));
   if (!schema.is_object()) {
     return absl::InvalidArgumentError(
         absl::StrCat("schema: found ", schema.dump(), ", allowed: an object"));

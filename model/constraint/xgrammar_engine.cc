@@ -130,10 +130,10 @@ std::string ChoiceGrammar(const std::vector<std::string>& choices) {
 }
 
 // Schemas of a structural tag would allow white space without end.
-void SchemasToGrammars(nlohmann::ordered_json* tag) {
+void SchemasToGrammars(JsonValue* tag) {
   if (!tag->is_structured()) return;
   if (!tag->is_object() || !tag->contains("json_schema")) {
-    for (nlohmann::ordered_json& inner : *tag) SchemasToGrammars(&inner);
+    for (JsonValue& inner : *tag) SchemasToGrammars(&inner);
     return;
   }
   const xgrammar::Grammar grammar = xgrammar::Grammar::FromJSONSchema(
@@ -176,10 +176,10 @@ class XGrammarEngine final : public GrammarEngine {
       case OutputConstraint::Kind::kGrammar:
         return compiler_.CompileGrammar(constraint.text);
       case OutputConstraint::Kind::kStructuralTag: {
-        auto tag = nlohmann::ordered_json::parse(constraint.text);
+        auto tag = JsonValue::parse(constraint.text);
         SchemasToGrammars(&tag);
         return compiler_.CompileStructuralTag(
-            nlohmann::ordered_json{{"type", "structural_tag"}, {"format", tag}}.dump());
+            JsonValue{{"type", "structural_tag"}, {"format", tag}}.dump());
       }
     }
     TANDEM_CHECK(false);

@@ -1,6 +1,7 @@
 #include "model/formats/json_text.h"
 
 #include <cstddef>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -8,6 +9,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/field_error.h"
+#include "base/hash_map.h"
 #include "base/status_macros.h"
 
 namespace tandem {
@@ -17,6 +19,15 @@ constexpr size_t kMaxDepth = 64;
 constexpr size_t kMaxShownBytes = 80;
 
 using Json = nlohmann::json;
+
+// What is wrong with a text.
+std::string NotJsonText(size_t position) {
+  return absl::StrCat("not JSON in UTF-8 (at byte ", position, ")");
+}
+std::string TwiceText(absl::string_view key) {
+  return absl::StrCat("key ", Quoted(key), " twice in one object, allowed: once");
+}
+std::string TooDeepText() { return absl::StrCat("values nested more than ", kMaxDepth, " deep"); }
 
 // Makes a document of what the parser reads, and says what is wrong with it.
 class JsonReader : public nlohmann::json_sax<Json> {
@@ -40,12 +51,12 @@ class JsonReader : public nlohmann::json_sax<Json> {
       key_ = std::move(key);
       return true;
     }
-    problem_ = absl::StrCat("key ", Quoted(key), " twice in one object, allowed: once");
+    problem_ = TwiceText(key);
     return false;
   }
   bool parse_error(size_t position, const std::string&,
                    const nlohmann::detail::exception&) override {
-    problem_ = absl::StrCat("not JSON in UTF-8 (at byte ", position, ")");
+    problem_ = NotJsonText(position);
     return false;
   }
 
@@ -62,7 +73,7 @@ class JsonReader : public nlohmann::json_sax<Json> {
   }
   bool Enter(Json::value_t kind) {
     if (open_.size() == kMaxDepth) {
-      problem_ = absl::StrCat("values nested more than ", kMaxDepth, " deep");
+      problem_ = TooDeepText();
       return false;
     }
     Json* const place = NewPlace();
@@ -78,6 +89,104 @@ class JsonReader : public nlohmann::json_sax<Json> {
   Json* const root_;
   std::vector<Json*> open_;  // values that have not ended
   std::string key_;          // of the next value
+  std::string problem_;
+};
+
+// The same for values that keep their order: what is inside one is gathered until its end is there,
+// so that each has the room that it needs at once. (Members move by being copied.)
+class JsonValueReader : public nlohmann::json_sax<JsonValue> {
+ public:
+  // REQUIRES: a whole text was read.
+  JsonValue TakeRoot() { return std::move(values_.front()); }
+  const std::string& problem() const { return problem_; }
+
+  bool null() override { return Add(nullptr); }
+  bool boolean(bool value) override { return Add(value); }
+  bool number_integer(number_integer_t value) override { return Add(value); }
+  bool number_unsigned(number_unsigned_t value) override { return Add(value); }
+  bool number_float(number_float_t value, const string_t&) override { return Add(value); }
+  bool string(string_t& value) override { return Add(std::move(value)); }
+  bool binary(binary_t&) override { return false; }  // not of texts
+  bool start_object(size_t) override { return Enter(); }
+  bool start_array(size_t) override { return Enter(); }
+  bool key(string_t& key) override {
+    keys_.push_back(std::move(key));
+    return true;
+  }
+  bool end_array() override {
+    JsonValue array = JsonValue::array();
+    auto& elements = array.get_ref<JsonValue::array_t&>();
+    const auto begin = values_.begin() + static_cast<std::ptrdiff_t>(open_.back().first_value);
+    elements.assign(std::make_move_iterator(begin), std::make_move_iterator(values_.end()));
+    return Leave(std::move(array));
+  }
+  bool end_object() override {
+    const Open& open = open_.back();
+    if (const std::string* twice = KeyGivenTwice(open.first_key)) {
+      problem_ = TwiceText(*twice);
+      return false;
+    }
+    JsonValue object = JsonValue::object();
+    auto& members = object.get_ref<JsonValue::object_t&>();
+    members.reserve(keys_.size() - open.first_key);
+    for (size_t i = 0; open.first_key + i < keys_.size(); ++i) {
+      members.emplace_back(std::move(keys_[open.first_key + i]),
+                           std::move(values_[open.first_value + i]));
+    }
+    return Leave(std::move(object));
+  }
+  bool parse_error(size_t position, const std::string&,
+                   const nlohmann::detail::exception&) override {
+    problem_ = NotJsonText(position);
+    return false;
+  }
+
+ private:
+  // An array or object that has not ended: where what is inside it begins.
+  struct Open {
+    size_t first_value;
+    size_t first_key;
+  };
+
+  bool Add(JsonValue value) {
+    values_.push_back(std::move(value));
+    return true;
+  }
+  bool Enter() {
+    if (open_.size() == kMaxDepth) {
+      problem_ = TooDeepText();
+      return false;
+    }
+    open_.push_back({values_.size(), keys_.size()});
+    return true;
+  }
+  bool Leave(JsonValue value) {
+    values_.resize(open_.back().first_value);
+    keys_.resize(open_.back().first_key);
+    open_.pop_back();
+    return Add(std::move(value));
+  }
+  // Null if there is none.
+  const std::string* KeyGivenTwice(size_t first) const {
+    constexpr size_t kFew = 16;  // are compared with each other, which asks for no memory
+    if (keys_.size() - first <= kFew) {
+      for (size_t i = first; i < keys_.size(); ++i) {
+        for (size_t j = first; j < i; ++j) {
+          if (keys_[i] == keys_[j]) return &keys_[i];
+        }
+      }
+      return nullptr;
+    }
+    HashSet<absl::string_view> seen;
+    for (size_t i = first; i < keys_.size(); ++i) {
+      if (!seen.insert(keys_[i]).second) return &keys_[i];
+    }
+    return nullptr;
+  }
+
+  std::vector<JsonValue> values_;  // whose arrays and objects have not ended
+  std::vector<std::string> keys_;  // likewise
+  std::vector<Open> open_;
   std::string problem_;
 };
 
@@ -109,22 +218,26 @@ absl::StatusOr<Json> ParseJson(absl::string_view text, absl::string_view file) {
   return std::move(*document);
 }
 
-absl::StatusOr<nlohmann::ordered_json> ParseOrderedJson(absl::string_view text,
-                                                        absl::string_view file) {
-  RETURN_IF_ERROR(ParseJsonDocument(text, file).status());  // which has limits
-  return nlohmann::ordered_json::parse(text);
+absl::StatusOr<JsonValue> ParseJsonValue(absl::string_view text, absl::string_view file) {
+  JsonValueReader reader;
+  if (JsonValue::sax_parse(text.begin(), text.end(), &reader)) return reader.TakeRoot();
+  return FieldError(file, reader.problem());
 }
 
 bool IsText(const nlohmann::json& value, absl::string_view text) {
   return value.is_string() && value.get_ref<const std::string&>() == text;
 }
 
-bool IsText(const nlohmann::ordered_json& value, absl::string_view text) {
+bool IsText(const JsonValue& value, absl::string_view text) {
   return value.is_string() && value.get_ref<const std::string&>() == text;
 }
 
 std::string Shown(const nlohmann::json& value) {
   return Shortened(value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace));
+}
+
+std::string Shown(const JsonValue& value) {
+  return Shortened(value.dump(-1, ' ', true, JsonValue::error_handler_t::replace));
 }
 
 std::string Quoted(absl::string_view text) {

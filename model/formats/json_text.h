@@ -6,12 +6,14 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "model/formats/json_value.h"
 #include "nlohmann/json.hpp"
 
 namespace tandem {
 
-// A document that asks for no memory when it is destroyed. The library's own values do, and end the
-// process where there is none.
+// A file's document, whose members are looked up by their names however many they are. It asks for
+// no memory when it is destroyed. The library's own values do, and end the process where there is
+// none.
 class JsonDocument {
  public:
   JsonDocument() = default;
@@ -32,18 +34,18 @@ class JsonDocument {
 absl::StatusOr<JsonDocument> ParseJsonDocument(absl::string_view text, absl::string_view file);
 // The same, of a file that is small or that nothing goes on without.
 absl::StatusOr<nlohmann::json> ParseJson(absl::string_view text, absl::string_view file);
-// The same, whose members come in the text's order.
-absl::StatusOr<nlohmann::ordered_json> ParseOrderedJson(absl::string_view text,
-                                                        absl::string_view file);
+// The same, whose members come in the text's order, in time and memory that grow as the text does.
+absl::StatusOr<JsonValue> ParseJsonValue(absl::string_view text, absl::string_view file);
 
 // A value, a key or a name as an error message shows it: one line, printable, at most some 80
 // bytes.
 std::string Shown(const nlohmann::json& value);
+std::string Shown(const JsonValue& value);
 
 // Whether `value` is this string. Its own == makes a value of the text first, within a function
 // that ends the process if there is no memory for that.
 bool IsText(const nlohmann::json& value, absl::string_view text);
-bool IsText(const nlohmann::ordered_json& value, absl::string_view text);
+bool IsText(const JsonValue& value, absl::string_view text);
 std::string Quoted(absl::string_view text);
 
 }  // namespace tandem

@@ -37,6 +37,8 @@ bool IsPrintable(const std::string& text) {
 void FuzzOne(absl::string_view text) {
   const absl::StatusOr<Json> parsed = ParseJson(text, "fuzz");
   const Json reference = Json::parse(text.begin(), text.end(), nullptr, false);
+  const absl::StatusOr<JsonValue> ordered = ParseJsonValue(text, "fuzz");
+  TANDEM_CHECK(ordered.ok() == parsed.ok());
   TANDEM_CHECK(Quoted(text).size() <= 90 && IsPrintable(Quoted(text)));
   if (!parsed.ok()) {
     const std::string message(parsed.status().message());
@@ -46,6 +48,7 @@ void FuzzOne(absl::string_view text) {
     return;
   }
   TANDEM_CHECK(*parsed == reference || Json(*parsed).dump() == reference.dump());
+  TANDEM_CHECK(ordered->dump() == nlohmann::ordered_json::parse(text.begin(), text.end()).dump());
   TANDEM_CHECK(Depth(*parsed) <= 64);
   TANDEM_CHECK(Shown(*parsed).size() <= 90 && IsPrintable(Shown(*parsed)));
   // What is written is read again, and is the same when it is written again.

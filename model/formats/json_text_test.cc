@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -23,6 +24,9 @@ TEST(JsonText, IsWhatTheLibraryReads) {
     const auto value = ParseJson(text, "file");
     ASSERT_TRUE(value.ok()) << text;
     EXPECT_EQ(*value, Json::parse(text)) << text;
+    const auto ordered = ParseJsonValue(text, "file");
+    ASSERT_TRUE(ordered.ok()) << text;
+    EXPECT_EQ(ordered->dump(), nlohmann::ordered_json::parse(text).dump()) << text;
   }
 }
 
@@ -40,8 +44,23 @@ TEST(JsonText, RefusalsSayWhere) {
   for (const auto& c : cases) {
     const auto document = ParseJsonDocument(c.text, "file");
     EXPECT_THAT(std::string(document.status().message()), HasSubstr(c.message)) << c.text;
+    const auto ordered = ParseJsonValue(c.text, "file");
+    EXPECT_THAT(std::string(ordered.status().message()), HasSubstr(c.message)) << c.text;
   }
   EXPECT_TRUE(ParseJsonDocument(std::string(64, '[') + std::string(64, ']'), "file").ok());
+  EXPECT_TRUE(ParseJsonValue(std::string(64, '[') + std::string(64, ']'), "file").ok());
+}
+
+// To compare each of a million keys with all before it would take an hour.
+TEST(JsonText, KeysMayBeMany) {
+  std::string text = "{";
+  for (int i = 0; i < 1'000'000; ++i) absl::StrAppend(&text, "\"", i, "\":0,");
+  const auto value = ParseJsonValue(text + "\"last\":1}", "file");
+  ASSERT_TRUE(value.ok()) << value.status();
+  EXPECT_EQ(value->size(), 1'000'001u);
+  EXPECT_EQ(value->begin().key(), "0");
+  const auto twice = ParseJsonValue(text + "\"999999\":1}", "file");
+  EXPECT_THAT(std::string(twice.status().message()), HasSubstr("key \"999999\" twice"));
 }
 
 TEST(JsonText, DocumentsMove) {

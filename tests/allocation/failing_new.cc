@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <exception>
+#include <limits>
 #include <new>
 
 #include "absl/strings/str_cat.h"
@@ -12,11 +13,16 @@
 namespace tandem {
 namespace {
 
-constexpr int64_t kNone = -1;
 std::atomic<int64_t> num_made{0};
-std::atomic<int64_t> failing_one{kNone};
+// Those that are refused: from the first to the last.
+std::atomic<int64_t> first_failing{FailingNew::kNone};
+std::atomic<int64_t> last_failing{FailingNew::kNone};
 
-bool IsRefused() { return num_made.fetch_add(1) == failing_one.load(std::memory_order_relaxed); }
+bool IsRefused() {
+  const int64_t number = num_made.fetch_add(1);
+  return number >= first_failing.load(std::memory_order_relaxed) &&
+         number <= last_failing.load(std::memory_order_relaxed);
+}
 
 // Null if it is refused.
 void* TryAllocate(std::size_t size) {
@@ -35,11 +41,13 @@ void* Allocated(void* data) {
 
 }  // namespace
 
-FailingNew::FailingNew(int64_t failing) {
+FailingNew::FailingNew(int64_t failing, Span span) {
   num_made = 0;
-  failing_one = failing;
+  first_failing = failing;
+  const bool goes_on = failing != kNone && span == Span::kAllBehind;
+  last_failing = goes_on ? std::numeric_limits<int64_t>::max() : failing;
 }
-FailingNew::~FailingNew() { failing_one = kNone; }
+FailingNew::~FailingNew() { last_failing = kNone; }
 int64_t FailingNew::num_allocations() { return num_made.load(); }
 
 Attempt TryWithFailure(int64_t failing, const std::function<absl::Status()>& attempt) {
@@ -55,7 +63,7 @@ Attempt TryWithFailure(int64_t failing, const std::function<absl::Status()>& att
 
 int FailEachAllocation(const std::function<absl::Status()>& attempt,
                        const std::function<void()>& check, int most_failures) {
-  EXPECT_TRUE(TryWithFailure(kNone, attempt).ok());
+  EXPECT_TRUE(TryWithFailure(FailingNew::kNone, attempt).ok());
   const int64_t total = FailingNew::num_allocations();
   const int64_t first_ones = std::min<int64_t>(total, most_failures / 2);
   const int64_t step = 1 + (total - first_ones) / std::max(1, most_failures / 2);
@@ -66,7 +74,7 @@ int FailEachAllocation(const std::function<absl::Status()>& attempt,
     check();
     if (testing::Test::HasFailure()) break;
   }
-  const Attempt last = TryWithFailure(kNone, attempt);
+  const Attempt last = TryWithFailure(FailingNew::kNone, attempt);
   EXPECT_TRUE(last.ok()) << last.status;
   return num_failed;
 }

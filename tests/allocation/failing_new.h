@@ -12,10 +12,12 @@
 namespace tandem {
 
 // While one lives, allocation `failing` of those made meanwhile, by any thread, counted from 0, is
-// refused; none if it is negative. One at a time.
+// refused, or it and all behind it; none if it is kNone. One at a time.
 class FailingNew {
  public:
-  explicit FailingNew(int64_t failing);
+  static constexpr int64_t kNone = -1;
+  enum class Span { kOne, kAllBehind };
+  explicit FailingNew(int64_t failing, Span span = Span::kOne);
   ~FailingNew();
   FailingNew(const FailingNew&) = delete;
   FailingNew& operator=(const FailingNew&) = delete;
