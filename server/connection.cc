@@ -52,14 +52,20 @@ bool IsBadRequest(beast::error_code error) {
 }  // namespace
 
 Connection::Connection(net::ip::tcp::socket socket, ConnectionSet* set)
-    : set_(set), stream_(std::move(socket)), comment_timer_(stream_.get_executor()) {
+    : set_(set), stream_(std::move(socket)), look_again_timer_(stream_.get_executor()) {
   beast::error_code error;
   const auto endpoint = stream_.socket().remote_endpoint(error);
   client_ = error ? "unknown" : endpoint.address().to_string();
   stream_.socket().set_option(net::ip::tcp::no_delay(true), error);
 }
 
-Connection::~Connection() { set_->Remove(this); }
+Connection::~Connection() {
+  set_->Remove(this);
+  // Of one that is lost to what a library has thrown.
+  Attempt("cancel", [this] {
+    if (generation_ != nullptr) generation_->Cancel();
+  });
+}
 
 template <typename Work>
 auto Connection::Guarded(Work work) {
@@ -274,7 +280,7 @@ void Connection::OnReply(Service::Reply reply) {
       if (connection->exchange_ == exchange) connection->TakeNews();
     }));
   });
-  if (generation_ != nullptr && generation_->is_stream()) AwaitFirstToken();
+  if (generation_ != nullptr) LookAgainLater();
 }
 
 // ---- Whole answers ----
@@ -375,12 +381,15 @@ void Connection::TakeNews() {
   WriteEvents();
 }
 
-void Connection::AwaitFirstToken() {
-  comment_timer_.expires_after(absl::ToChronoNanoseconds(set_->limits().comment_interval));
-  comment_timer_.async_wait(Guarded([this, exchange = exchange_](beast::error_code error) {
-    if (error || exchange != exchange_ || generation_ == nullptr || has_tokens_) return;
-    if (!is_writing_) SendComment();
-    AwaitFirstToken();
+// For clients that give up on what says nothing, and news that there was no memory to tell of.
+void Connection::LookAgainLater() {
+  look_again_timer_.expires_after(absl::ToChronoNanoseconds(set_->limits().comment_interval));
+  look_again_timer_.async_wait(Guarded([this, exchange = exchange_](beast::error_code error) {
+    if (error || exchange != exchange_ || generation_ == nullptr) return;
+    LookAgainLater();
+    TakeNews();
+    const bool is_silent = exchange == exchange_ && generation_ != nullptr && !has_tokens_;
+    if (is_silent && generation_->is_stream() && !is_writing_) SendComment();
   }));
 }
 
@@ -478,7 +487,7 @@ void Connection::EndExchange() {
 void Connection::DropGeneration() {
   const std::shared_ptr<Generation> generation = std::exchange(generation_, nullptr);
   if (generation == nullptr) return;
-  comment_timer_.cancel();
+  look_again_timer_.cancel();
   beast::error_code error;
   stream_.socket().cancel(error);
   generation->Cancel();

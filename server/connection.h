@@ -14,7 +14,7 @@
 
 namespace tandem {
 
-// One client: reads a request, answers it, and so on. Everything runs on the strand of its socket;
+// One client: reads a request, answers it, and so on. Everything runs on the thread of its socket;
 // at any time it reads or writes or waits for a generation, and while it waits it looks whether the
 // client is still there. What a library throws meanwhile ends the exchange, with an answer that
 // says so where none has begun.
@@ -35,7 +35,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // end, or trailers.
   static constexpr size_t kMostBuffered = 128 << 10;
 
-  // A handler on the strand that keeps this alive, and lets nothing that is thrown go on.
+  // A handler that keeps this alive, and lets nothing that is thrown go on.
   template <typename Work>
   auto Guarded(Work work);
   auto Then(Handler handler);
@@ -60,7 +60,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void WatchClient();
   void OnReadable(beast::error_code error, uint64_t exchange);
   void TakeNews();
-  void AwaitFirstToken();
+  void LookAgainLater();
   void SendComment();
   void BeginStream();
   void AppendEvents(const std::string& events);
@@ -77,7 +77,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   ConnectionSet* set_;
   beast::tcp_stream stream_;
-  net::steady_timer comment_timer_;
+  net::steady_timer look_again_timer_;
   std::string client_;
   beast::flat_buffer buffer_{kMostBuffered};
   std::optional<Parser> parser_;

@@ -20,7 +20,8 @@ struct ConnectionLimits {
   absl::Duration read_timeout = absl::Seconds(60);   // for a request's head, and for its body
   absl::Duration write_timeout = absl::Seconds(30);  // for the client to take what is sent
   // How long a stream waits for its first token before its head is sent, and a comment then and
-  // after each such time: proxies and clients give up on what says nothing.
+  // after each such time: proxies and clients give up on what says nothing. As often an answer that
+  // is awaited is looked for.
   absl::Duration comment_interval = absl::Seconds(10);
 };
 

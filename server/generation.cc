@@ -6,8 +6,16 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "server/api_error.h"
+#include "server/attempt.h"
 
 namespace tandem {
+namespace {
+
+// Of a sequence whose end there was no memory for, nor for a text.
+absl::Status LostEnd() { return absl::Status(absl::StatusCode::kInternal, ""); }
+constexpr char kLostEnd[] = "the server failed, as its log says";
+
+}  // namespace
 
 Generation::Generation(const GenerationHost& host, ApiRequest request, AnswerStamp stamp)
     : host_(host),
@@ -78,9 +86,17 @@ bool Generation::OnPiece(int choice, const Piece& piece) {
 void Generation::OnDone(int choice, absl::StatusOr<Completion> result) {
   // Given back at the very end: the server may not outlive the last one's.
   const Admission::Place place = std::move(sequences_[choice].place);
-  sequences_[choice].latency.OnEnd(Instant::Now());
   absl::MutexLock lock(&mutex_);
   --num_running_;
+  if (!Attempt("end", [&] { TakeEnd(choice, std::move(result)); })) status_.Update(LostEnd());
+  // Who cannot be told looks by itself after a while.
+  Attempt("news", [this] { Notify(); });
+  // Whoever listens may not outlive the server, and the last reference to it may be this one.
+  if (num_running_ == 0) on_news_ = nullptr;
+}
+
+void Generation::TakeEnd(int choice, absl::StatusOr<Completion> result) {
+  sequences_[choice].latency.OnEnd(Instant::Now());
   Event end{.choice = choice};
   if (!result.ok()) {
     status_.Update(result.status());
@@ -98,9 +114,6 @@ void Generation::OnDone(int choice, absl::StatusOr<Completion> result) {
     sequences_[choice].completion = *std::move(result);
   }
   if (request_.stream) queue_.push_back(std::move(end));
-  Notify();
-  // Whoever listens may not outlive the server, and the last reference to it may be this one.
-  if (num_running_ == 0) on_news_ = nullptr;
 }
 
 void Generation::Notify() {
@@ -110,7 +123,11 @@ void Generation::Notify() {
   has_notified_ = true;  // unless that has thrown
 }
 
-// ---- On the connection's strand ----
+absl::Status Generation::SaidStatus() const {
+  return status_ == LostEnd() ? absl::InternalError(kLostEnd) : status_;
+}
+
+// ---- On the connection's thread ----
 
 void Generation::Listen(std::function<void()> on_news) {
   absl::MutexLock lock(&mutex_);
@@ -130,9 +147,10 @@ Generation::News Generation::Take() {
     has_notified_ = false;
     events.swap(queue_);
     queued_bytes_ = 0;
-    status = status_;
+    status = SaidStatus();
     news.is_over = num_running_ == 0 || !status.ok();
   }
+  if (events.empty() && !news.is_over) return news;
   if (!status.ok()) {
     CancelOthers();
     if (!has_begun_ && !head_is_sent_) {
@@ -160,7 +178,7 @@ Generation::News Generation::TakeWhole() {
     absl::MutexLock lock(&mutex_);
     has_notified_ = false;
     if (num_running_ > 0 && status_.ok()) return {};
-    status = status_;
+    status = SaidStatus();
   }
   News news;
   news.is_over = true;

@@ -32,7 +32,7 @@ struct GenerationHost {
 };
 
 // One request's sequences on their way from the engine to a client. The engine's callbacks put in
-// what comes, never wait, and lose nothing; the connection's strand takes it out when it can
+// what comes, never wait, and lose nothing; the connection's thread takes it out when it can
 // write. In between lies a queue with a bound.
 //
 // Thread-safe, but that Take() and Cancel() must not run at the same time.
@@ -45,7 +45,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
                                                            Instant requested);
 
   // Calls `on_news` within an engine's callback, once per Take(), when there is something to take;
-  // at once, on this thread, if there is already. Null stops that.
+  // at once, on this thread, if there is already. Null stops that. What it throws is lost: who must
+  // not miss anything looks now and then, too.
   void Listen(std::function<void()> on_news);
 
   struct News {
@@ -53,9 +54,10 @@ class Generation : public std::enable_shared_from_this<Generation> {
     std::string events;                    // of the stream, in their wire form
     bool is_over = false;
   };
+  // Nothing if there is none.
   News Take();
   // Heads and comments of the stream were sent before any news: what fails from now on is an event.
-  // On the connection's strand, as Take.
+  // On the connection's thread, as Take.
   void OnHeadSent() { head_is_sent_ = true; }
 
   // The client is gone, or no longer wanted: ends all sequences at their next round.
@@ -92,6 +94,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
   absl::Status Submit();
   bool OnPiece(int choice, const Piece& piece);
   void OnDone(int choice, absl::StatusOr<Completion> result);
+  void TakeEnd(int choice, absl::StatusOr<Completion> result) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status SaidStatus() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Notify() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CancelOthers();
   News TakeWhole();

@@ -300,7 +300,7 @@ std::string AnswersTo(absl::string_view bytes, size_t step) {
   {
     ConnectionSet connections(&service, {.max_header_bytes = kMaxHead});
     net::io_context context;
-    net::ip::tcp::socket socket(net::make_strand(context), net::ip::tcp::v4(), fds[1]);
+    net::ip::tcp::socket socket(context, net::ip::tcp::v4(), fds[1]);
     auto connection = std::make_shared<Connection>(std::move(socket), &connections);
     connections.Add(connection);
     connection->Start();

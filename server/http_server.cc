@@ -1,6 +1,8 @@
 #include "server/http_server.h"
 
 #include <chrono>
+#include <cstdint>
+#include <memory>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -56,10 +58,13 @@ class HttpServerImpl final : public HttpServer {
         endpoint_(std::move(endpoint)),
         service_(engine, ServiceOptionsOf(options_, endpoint_)),
         connections_(&service_, options_.limits),
-        acceptor_(net::make_strand(io_)),
-        accept_timer_(acceptor_.get_executor()),
-        drain_timer_(acceptor_.get_executor()) {
+        acceptor_(accept_loop_),
+        accept_timer_(accept_loop_),
+        drain_timer_(accept_loop_) {
     connections_.set_slow_work(&slow_work_);
+    for (int i = 0; i < options_.io_threads; ++i) {
+      loops_.push_back(std::make_unique<net::io_context>(/*concurrency_hint=*/1));
+    }
   }
 
   ~HttpServerImpl() override {
@@ -72,7 +77,8 @@ class HttpServerImpl final : public HttpServer {
       spdlog::warn("stopping sequences={}", service_.admission().num_inside());
       connections_.StopAll();
     }
-    io_.stop();
+    accept_loop_.stop();
+    for (const auto& loop : loops_) loop->stop();
     for (std::thread& thread : threads_) thread.join();
   }
 
@@ -87,7 +93,7 @@ class HttpServerImpl final : public HttpServer {
 
   void Drain() override {
     service_.admission().Close();
-    net::post(acceptor_.get_executor(), [this] {
+    net::post(accept_loop_, [this] {
       if (is_draining_) return;
       is_draining_ = true;
       deadline_ = Instant::Now() + options_.drain_timeout;
@@ -95,30 +101,35 @@ class HttpServerImpl final : public HttpServer {
     });
   }
   void StopNow() override {
-    net::post(acceptor_.get_executor(), [this] { deadline_ = Instant::InfinitePast(); });
+    net::post(accept_loop_, [this] { deadline_ = Instant::InfinitePast(); });
   }
   void AwaitEnd() override { ended_.WaitForNotification(); }
   Service& service() override { return service_; }
 
  private:
-  void Run();
+  template <typename Begin>
+  static void Run(net::io_context* loop, Begin begin);
   void Resume();
   void Accept();
-  void OnAccept(beast::error_code error, tcp::socket socket);
+  void OnAccept(uint64_t turn, beast::error_code error, tcp::socket socket);
   void DrainStep();
 
   const ServerOptions options_;
   const tcp::endpoint endpoint_;
   Service service_;
   ConnectionSet connections_;
-  net::io_context io_;  // after what its handlers use
+  // After what their handlers use. Each is run by one thread, which a connection stays with, so
+  // that none needs a strand: Asio copies executors where it may not throw, and asks for memory to
+  // copy a strand.
+  std::vector<std::unique_ptr<net::io_context>> loops_;
+  net::io_context accept_loop_{/*concurrency_hint=*/1};
   net::thread_pool slow_work_{2};
   tcp::acceptor acceptor_;
   net::steady_timer accept_timer_;
   net::steady_timer drain_timer_;
   int port_ = 0;
-  // Of the acceptor's strand.
-  bool is_accepting_ = false;
+  // Of the accepting thread.
+  uint64_t accept_turn_ = 0;  // of what was begun to accept; the last goes on
   bool is_draining_ = false;
   Instant deadline_ = Instant::InfiniteFuture();
   absl::Notification ended_;
@@ -136,35 +147,42 @@ absl::Status HttpServerImpl::Listen() {
   if (error) return CannotListen(options_, error);
   port_ = acceptor_.local_endpoint(error).port();
   if (error) return CannotListen(options_, error);
-  for (int i = 0; i < options_.io_threads; ++i) threads_.emplace_back([this] { Run(); });
+  for (const auto& loop : loops_) {
+    threads_.emplace_back([&loop = *loop] { Run(&loop, [] {}); });
+  }
+  threads_.emplace_back([this] { Run(&accept_loop_, [this] { Resume(); }); });
   return absl::OkStatus();
 }
 
 // What a library throws in a handler ends that handler, not the server. What must go on, goes on.
-void HttpServerImpl::Run() {
-  const auto keep_running = net::make_work_guard(io_);
-  const auto run = [this] {
-    net::post(acceptor_.get_executor(), [this] { Resume(); });
-    io_.run();
+template <typename Begin>
+void HttpServerImpl::Run(net::io_context* loop, Begin begin) {
+  const auto keep_running = net::make_work_guard(*loop);
+  const auto run = [&] {
+    begin();
+    loop->run();
   };
   while (!Attempt("handler", run)) std::this_thread::sleep_for(kPause);
 }
 
 void HttpServerImpl::Resume() {
-  if (!is_accepting_) Accept();
+  // What has thrown may have been the accepting, before anything here heard of it.
+  beast::error_code error;
+  acceptor_.cancel(error);
+  Accept();
   if (is_draining_) DrainStep();
 }
 
 void HttpServerImpl::Accept() {
   if (!acceptor_.is_open()) return;
-  acceptor_.async_accept(
-      net::make_strand(io_),
-      [this](beast::error_code error, tcp::socket socket) { OnAccept(error, std::move(socket)); });
-  is_accepting_ = true;
+  const uint64_t turn = ++accept_turn_;
+  acceptor_.async_accept(*loops_[turn % loops_.size()],
+                         [this, turn](beast::error_code error, tcp::socket socket) {
+                           OnAccept(turn, error, std::move(socket));
+                         });
 }
 
-void HttpServerImpl::OnAccept(beast::error_code error, tcp::socket socket) {
-  is_accepting_ = false;
+void HttpServerImpl::OnAccept(uint64_t turn, beast::error_code error, tcp::socket socket) {
   if (!acceptor_.is_open() || error == net::error::operation_aborted) return;
   if (error) {
     // Out of file descriptors, or a client that left before it was met.
@@ -178,7 +196,7 @@ void HttpServerImpl::OnAccept(beast::error_code error, tcp::socket socket) {
     const auto connection = std::make_shared<Connection>(std::move(socket), &connections_);
     connections_.Add(connection) ? connection->Start() : connection->Refuse();
   });
-  Accept();
+  if (turn == accept_turn_) Accept();
 }
 
 // Ends when nobody waits for an answer any more, or at the deadline.

@@ -18,7 +18,10 @@ std::atomic<int64_t> num_made{0};
 std::atomic<int64_t> first_failing{FailingNew::kNone};
 std::atomic<int64_t> last_failing{FailingNew::kNone};
 
+thread_local bool is_exempt_here = false;
+
 bool IsRefused() {
+  if (is_exempt_here) return false;
   const int64_t number = num_made.fetch_add(1);
   return number >= first_failing.load(std::memory_order_relaxed) &&
          number <= last_failing.load(std::memory_order_relaxed);
@@ -49,6 +52,7 @@ FailingNew::FailingNew(int64_t failing, Span span) {
 }
 FailingNew::~FailingNew() { last_failing = kNone; }
 int64_t FailingNew::num_allocations() { return num_made.load(); }
+void FailingNew::ExemptThisThread(bool is_exempt) { is_exempt_here = is_exempt; }
 
 Attempt TryWithFailure(int64_t failing, const std::function<absl::Status()>& attempt) {
   Attempt made;

@@ -23,6 +23,9 @@ class FailingNew {
   FailingNew& operator=(const FailingNew&) = delete;
 
   static int64_t num_allocations();  // since one was made last
+  // What the calling thread allocates is neither counted nor refused, from now on or no more: it
+  // stands for another process.
+  static void ExemptThisThread(bool is_exempt);
 };
 
 // What became of an attempt.

@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "engine/engine.h"
 #include "gtest/gtest.h"
@@ -153,6 +154,42 @@ TEST_F(RequestAllocation, OfCompletionsAndResponses) {
   for (const char* path : {"/v1/models", "/metrics", "/openapi.json", "/version", "/", "/ready"}) {
     AskWithLess(path, "", 200);
   }
+}
+
+// From a client's side: each allocation of the server's fails once, on whatever thread.
+TEST_F(RequestAllocation, OfConnections) {
+  FailingNew::ExemptThisThread(true);
+  const absl::Cleanup be_counted_again = [] { FailingNew::ExemptThisThread(false); };
+  ServerOptions options = TestServerOptions();
+  options.limits.comment_interval = absl::Milliseconds(50);
+  const auto server = StartServer(engine_, options);
+  spdlog::set_level(spdlog::level::off);
+  const std::string large(100'000, 'x');
+  for (const std::string& body :
+       {R"({"prompt": "A", "max_tokens": 2})" + std::string(),
+        R"({"prompt": "A", "max_tokens": 2, "stream": true, "user": ")" + large + "\"}"}) {
+    const auto ask = [&](int64_t failing) {
+      const FailingNew failing_new(failing);
+      const int status = Client(server->port()).Ask("POST", "/v1/completions", body).status;
+      EXPECT_TRUE(server->service().admission().AwaitEmpty(absl::Seconds(60))) << failing;
+      return status;
+    };
+    ASSERT_EQ(ask(FailingNew::kNone), 200);
+    const int64_t total = FailingNew::num_allocations();
+    int num_failed = 0;
+    for (int64_t failing = 0; failing < total && !HasFailure(); ++failing) {
+      SCOPED_TRACE(failing);
+      const int status = ask(failing);
+      // Answered, told that it failed, or the connection is closed.
+      EXPECT_TRUE(status == 200 || status == 500 || status == 0) << status;
+      num_failed += status != 200 ? 1 : 0;
+    }
+    EXPECT_GT(num_failed, 0);
+    EXPECT_GT(total, 50);
+    EXPECT_EQ(Client(server->port()).Ask("POST", "/v1/completions", body).status, 200);
+  }
+  const absl::Status books = engine_->CheckIntegrity();
+  EXPECT_TRUE(books.ok()) << books;
 }
 
 TEST_F(RequestAllocation, OfConstraints) {
