@@ -229,6 +229,20 @@ TEST_F(ProgramOutput, MorePromptsThanMayWaitAreAnsweredInTheirOrder) {
   }
 }
 
+TEST_F(ProgramOutput, APromptIsAnsweredWhileNobodyWritesTheNext) {
+  // Reads an answer before it writes the next prompt, and after the last ends the input.
+  const char ask[] = R"(
+    coproc "$0" "$@"
+    exec {to}>&${COPROC[1]} {from}<&${COPROC[0]} {COPROC[1]}>&-
+    for i in 1 2; do
+      printf '{"prompt_ids": [5]}\n\n' >&$to
+      until read -r -t 60 -u $from line || exit 9; [[ $line == "--- prompt $i" ]]; do :; done
+    done
+    exec {to}>&-
+    wait $COPROC_PID)";
+  EXPECT_EQ(RunScript(ask, Generate({"--prompts", "-"})).exit_status, 0);
+}
+
 // More than an engine takes by default.
 TEST_F(ProgramOutput, AComparisonIsOfAllPromptsHoweverMany) {
   const std::string prompts = Prompts(Words(1030, R"({"prompt_ids": [5]})"));

@@ -3,15 +3,24 @@
 #include <deque>
 #include <utility>
 
-namespace tandem {
+#include "absl/time/time.h"
 
-absl::Status RunInOrder(Engine* engine, size_t most,
+namespace tandem {
+namespace {
+
+// How often is looked for the next request while there is none.
+constexpr absl::Duration kPause = absl::Milliseconds(5);
+
+}  // namespace
+
+absl::Status RunInOrder(Engine* engine, size_t most, absl::FunctionRef<bool()> has_next,
                         absl::FunctionRef<std::optional<absl::StatusOr<Request>>()> next,
                         absl::FunctionRef<absl::Status(absl::StatusOr<Completion>)> on_result) {
   std::deque<absl::StatusOr<GenerationId>> begun;
   absl::Status status;
   for (bool are_more = true;;) {
-    while (are_more && status.ok() && begun.size() < most) {
+    const auto takes_more = [&] { return are_more && status.ok() && begun.size() < most; };
+    while (takes_more() && (begun.empty() || has_next())) {
       std::optional<absl::StatusOr<Request>> request = next();
       are_more = request.has_value();
       if (!are_more) break;
@@ -20,8 +29,10 @@ absl::Status RunInOrder(Engine* engine, size_t most,
     }
     if (begun.empty()) return status;
     const absl::StatusOr<GenerationId> id = begun.front();
+    const absl::Duration timeout = takes_more() ? kPause : absl::InfiniteDuration();
+    absl::StatusOr<Completion> completion = id.ok() ? engine->Wait(*id, timeout) : id.status();
+    if (absl::IsDeadlineExceeded(completion.status())) continue;  // of this waiting: none has one
     begun.pop_front();
-    absl::StatusOr<Completion> completion = id.ok() ? engine->Wait(*id) : id.status();
     if (!status.ok()) continue;
     status = on_result(std::move(completion));
     if (status.ok()) continue;

@@ -16,7 +16,10 @@ namespace tandem {
 // begun and not yet handed over, so that nobody's memory grows with their number. A request that is
 // an error already, or is refused, or fails, is handed over as that error. The first error of
 // `on_result` cancels what runs and is returned.
-absl::Status RunInOrder(Engine* engine, size_t most,
+//
+// `has_next`: whether `next` would give something or nothing at once. While it would not, what ends
+// is handed over all the same.
+absl::Status RunInOrder(Engine* engine, size_t most, absl::FunctionRef<bool()> has_next,
                         absl::FunctionRef<std::optional<absl::StatusOr<Request>>()> next,
                         absl::FunctionRef<absl::Status(absl::StatusOr<Completion>)> on_result);
 

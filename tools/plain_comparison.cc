@@ -26,12 +26,13 @@ absl::StatusOr<std::vector<Completion>> RunAll(Engine* engine, const std::vector
     if (!speculates) request.draft_tokens = 0;
     return request;
   };
-  RETURN_IF_ERROR(RunInOrder(engine, requests.size(), next,
-                             [&](absl::StatusOr<Completion> completion) -> absl::Status {
-                               RETURN_IF_ERROR(completion.status());
-                               completions.push_back(*std::move(completion));
-                               return absl::OkStatus();
-                             }));
+  RETURN_IF_ERROR(RunInOrder(
+      engine, requests.size(), /*has_next=*/[] { return true; }, next,
+      [&](absl::StatusOr<Completion> completion) -> absl::Status {
+        RETURN_IF_ERROR(completion.status());
+        completions.push_back(*std::move(completion));
+        return absl::OkStatus();
+      }));
   return completions;
 }
 

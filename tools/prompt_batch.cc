@@ -166,7 +166,8 @@ absl::Status PromptBatch::Finish() const {
 
 absl::Status PromptBatch::Run() {
   RETURN_IF_ERROR(RunInOrder(
-      engine_, MostPromptsBegun(options_.batch, options_.compare), [&] { return NextRequest(); },
+      engine_, MostPromptsBegun(options_.batch, options_.compare),
+      [&] { return reader_->HasNext(); }, [&] { return NextRequest(); },
       [&](absl::StatusOr<Completion> completion) { return OnEnd(std::move(completion)); }));
   if (joint_.has_value() && !options_.json) {
     joint_->timings.end_to_end = Instant::Now() - start_;

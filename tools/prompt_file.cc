@@ -10,6 +10,14 @@
 #include "nlohmann/json.hpp"
 
 namespace tandem {
+namespace {
+
+bool IsBlank(const absl::StatusOr<std::string>& line) {
+  return line.ok() && absl::StripAsciiWhitespace(*line).empty();
+}
+
+}  // namespace
+
 absl::StatusOr<Prompt> ParsePromptLine(absl::string_view line, const std::string& where) {
   const auto wrong = [&](absl::string_view field, const nlohmann::json& found,
                          absl::string_view allowed) {
@@ -40,14 +48,23 @@ absl::StatusOr<Prompt> ParsePromptLine(absl::string_view line, const std::string
   return prompt;
 }
 
-std::optional<absl::StatusOr<Prompt>> PromptReader::Next() {
-  for (;;) {
-    const std::optional<absl::StatusOr<std::string>> line = input_.NextLine();
-    if (!line.has_value()) return std::nullopt;
-    if (!line->ok()) return line->status();
-    if (absl::StripAsciiWhitespace(**line).empty()) continue;
-    return ParsePromptLine(**line, input_.where());
+bool PromptReader::HasNext() {
+  while (!ahead_.has_value()) {
+    if (!input_.HasNextLine()) return false;
+    ahead_ = input_.NextLine();
+    if (!ahead_.has_value()) return true;  // the end
+    if (IsBlank(*ahead_)) ahead_.reset();
   }
+  return true;
+}
+
+std::optional<absl::StatusOr<Prompt>> PromptReader::Next() {
+  std::optional<absl::StatusOr<std::string>> line = std::exchange(ahead_, std::nullopt);
+  if (!line.has_value()) line = input_.NextLine();
+  while (line.has_value() && IsBlank(*line)) line = input_.NextLine();
+  if (!line.has_value()) return std::nullopt;
+  if (!line->ok()) return line->status();
+  return ParsePromptLine(**line, input_.where());
 }
 
 absl::StatusOr<std::vector<Prompt>> ReadPromptFile(const std::string& path) {

@@ -31,11 +31,14 @@ class PromptReader {
   // The next prompt or what is wrong with its line, naming the file, the line and the field;
   // nothing behind the last.
   std::optional<absl::StatusOr<Prompt>> Next();
+  // Whether Next would not wait for whoever writes the file.
+  bool HasNext();
   const std::string& name() const { return input_.name(); }
   int line() const { return input_.line(); }  // that of the last prompt
 
  private:
   TextInput input_;
+  std::optional<absl::StatusOr<std::string>> ahead_{};  // a line that was looked at already
 };
 
 // All prompts of a file. The first error that there is; INVALID_ARGUMENT if it has no prompts.

@@ -1,6 +1,7 @@
 #include "tools/text_input.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -44,33 +45,49 @@ absl::Status TextInput::Read() {
     return absl::OkStatus();
   }
   buffer_.clear();
+  num_searched_ = 0;
   return absl::ErrnoToStatus(errno, absl::StrCat(name_, ": cannot be read"));
 }
 
+size_t TextInput::FindLineEnd() {
+  const size_t end = std::min(buffer_.find('\n', begin_ + num_searched_), buffer_.size());
+  num_searched_ = end - begin_;
+  return end;
+}
+
+bool TextInput::HasNextLine() {
+  while (FindLineEnd() == buffer_.size() && !at_end_ && num_searched_ <= kMostBytes) {
+    pollfd readable = {.fd = descriptor_, .events = POLLIN, .revents = 0};
+    if (poll(&readable, 1, /*timeout=*/0) <= 0) return false;
+    failure_ = Read();
+  }
+  return true;
+}
+
 std::optional<absl::StatusOr<std::string>> TextInput::NextLine() {
-  size_t searched = begin_;
+  if (!failure_.ok()) return std::exchange(failure_, absl::OkStatus());
   size_t end = 0;
   bool is_too_long = false;
-  while ((end = buffer_.find('\n', searched)) == std::string::npos && !at_end_) {
-    searched = buffer_.size() - begin_;  // Read moves what is left to the front
-    if (searched > kMostBytes) {
+  while ((end = FindLineEnd()) == buffer_.size() && !at_end_) {
+    if (num_searched_ > kMostBytes) {
       is_too_long = true;
-      searched = begin_ = 0;
+      num_searched_ = begin_ = 0;
       buffer_.clear();
     }
     if (const absl::Status status = Read(); !status.ok()) return status;
   }
-  end = std::min(end, buffer_.size());
   if (end == buffer_.size() && begin_ == end && !is_too_long) return std::nullopt;
   ++line_;
   is_too_long = is_too_long || end - begin_ > kMostBytes;
   std::string line = is_too_long ? "" : buffer_.substr(begin_, end - begin_);
   begin_ = std::min(end + 1, buffer_.size());
+  num_searched_ = 0;
   if (is_too_long) return TooLong(where());
   return line;
 }
 
 absl::StatusOr<std::string> TextInput::ReadRest() {
+  RETURN_IF_ERROR(std::exchange(failure_, absl::OkStatus()));
   while (!at_end_) {
     RETURN_IF_ERROR(Read());
     if (buffer_.size() > kMostBytes) return TooLong(name_);

@@ -24,7 +24,9 @@ class TextInput {
         descriptor_(std::exchange(other.descriptor_, -1)),
         buffer_(std::move(other.buffer_)),
         begin_(other.begin_),
+        num_searched_(other.num_searched_),
         at_end_(other.at_end_),
+        failure_(std::move(other.failure_)),
         line_(other.line_) {}
   TextInput& operator=(TextInput&& other) = delete;
   ~TextInput();
@@ -32,6 +34,8 @@ class TextInput {
   // The next line, without its end; nothing behind the last. INVALID_ARGUMENT for a line that is
   // too long, which is skipped; another error is the last thing that is read.
   std::optional<absl::StatusOr<std::string>> NextLine();
+  // Whether NextLine would not wait for whoever writes the text. Reads what is there.
+  bool HasNextLine();
   // All that is left. INVALID_ARGUMENT if it is too long.
   absl::StatusOr<std::string> ReadRest();
 
@@ -43,12 +47,16 @@ class TextInput {
   TextInput(std::string name, int descriptor) : name_(std::move(name)), descriptor_(descriptor) {}
   // Appends what can be read at once, which is nothing at the end.
   absl::Status Read();
+  // The place of the next line's end; the buffer's if it has none.
+  size_t FindLineEnd();
 
   std::string name_;
   int descriptor_;
   std::string buffer_{};  // [begin_, its end) is read and not yet handed out
   size_t begin_ = 0;
+  size_t num_searched_ = 0;  // bytes from begin_ on that have no line's end
   bool at_end_ = false;
+  absl::Status failure_{};  // of the last read, if nobody was told yet
   int line_ = 0;
 };
 

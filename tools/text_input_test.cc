@@ -1,8 +1,13 @@
 #include "tools/text_input.h"
 
+#include <sys/stat.h>
+
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -60,6 +65,42 @@ TEST_F(TextInputTest, LinesMayLieAcrossReads) {
   }
   expected.push_back(std::string(200000, 'z'));
   EXPECT_EQ(Lines(text + expected.back()), expected);
+}
+
+TEST_F(TextInputTest, SaysWhetherTheNextLineIsThere) {
+  const std::string path = Write("");
+  fs::remove(path);
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> writer(std::fopen(path.c_str(), "r+"),
+                                                         &std::fclose);
+  auto input = TextInput::Open(path);
+  ASSERT_TRUE(input.ok());
+  const auto write = [&](const char* text) {
+    std::fputs(text, writer.get());
+    std::fflush(writer.get());
+  };
+  EXPECT_FALSE(input->HasNextLine());
+  write("a");
+  EXPECT_FALSE(input->HasNextLine());
+  write("b\nc\nd");
+  for (const char* line : {"ab", "c"}) {
+    EXPECT_TRUE(input->HasNextLine());
+    EXPECT_EQ(**input->NextLine(), line);
+  }
+  EXPECT_FALSE(input->HasNextLine());
+  writer.reset();
+  EXPECT_TRUE(input->HasNextLine());
+  EXPECT_EQ(**input->NextLine(), "d");
+  EXPECT_TRUE(input->HasNextLine());
+  EXPECT_EQ(input->NextLine(), std::nullopt);
+}
+
+TEST_F(TextInputTest, WhatCannotBeReadIsToldOnce) {
+  auto input = TextInput::Open(testing::TempDir());
+  ASSERT_TRUE(input.ok());
+  EXPECT_TRUE(input->HasNextLine());
+  EXPECT_THAT(std::string((*input->NextLine()).status().message()), HasSubstr("cannot be read"));
+  EXPECT_EQ(input->NextLine(), std::nullopt);
 }
 
 TEST_F(TextInputTest, ALineThatIsTooLongIsRefusedAndTheNextIsRead) {
