@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "draft/draft_tokens.h"
@@ -47,6 +48,9 @@ struct EngineOptions {
   // is the host's; empty for none. Files that nobody uses any more stay until somebody removes
   // them.
   std::string packed_weights{};
+  // Keys of either config.json that are ignored though they are not known and might change what the
+  // model computes: as the error names them.
+  std::vector<std::string> allow_unknown_config{};
   bool warm_up = false;  // pack weights at load, not in the first request's pass
   CallbackThread callback_thread = CallbackThread::kOwn;
 

@@ -190,7 +190,8 @@ absl::StatusOr<std::unique_ptr<Transformer>> LoadSelf(const EngineOptions& optio
                            {.quantized = format,
                             .which = Transformer::Quantize::kAll,
                             .has_exact_activations = HasExactActivations(options),
-                            .packed_folder = options.packed_weights});
+                            .packed_folder = options.packed_weights,
+                            .allowed_config_keys = options.allow_unknown_config});
 }
 
 // A pass of one token, which packs every weight.
@@ -217,7 +218,8 @@ absl::StatusOr<ModelPair> ModelPair::Load(const EngineOptions& options,
                    Transformer::Load(options.target, pair.backend.get(),
                                      {.quantized = quantized,
                                       .has_exact_activations = HasExactActivations(options),
-                                      .packed_folder = options.packed_weights}));
+                                      .packed_folder = options.packed_weights,
+                                      .allowed_config_keys = options.allow_unknown_config}));
   RETURN_IF_ERROR(CheckCompute(options, *pair.target, options.target));
   if (pair.tokenizer->vocab_size() > pair.target->vocab_size()) {
     ASSIGN_OR_RETURN(const std::string file, Tokenizer::FileOf(options.target));
@@ -239,7 +241,8 @@ absl::StatusOr<ModelPair> ModelPair::Load(const EngineOptions& options,
                      Transformer::Load(options.draft, pair.backend.get(),
                                        {.quantized = draft_quantized,
                                         .has_exact_activations = HasExactActivations(options),
-                                        .packed_folder = options.packed_weights}));
+                                        .packed_folder = options.packed_weights,
+                                        .allowed_config_keys = options.allow_unknown_config}));
     RETURN_IF_ERROR(CheckCompute(options, *pair.draft, options.draft));
     ASSIGN_OR_RETURN(pair.vocabulary, MakeVocabularyMap(options, pair));
   }

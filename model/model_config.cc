@@ -14,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
 #include "base/hash_map.h"
+#include "base/log.h"
 #include "base/mapped_file.h"
 #include "base/status_macros.h"
 #include "model/config_keys.h"
@@ -31,12 +32,12 @@ namespace {
 
 using nlohmann::json;
 
-// What is known to change nothing, whatever it says, beside the keys of `own`.
-bool IsHarmless(absl::string_view key) {
-  static const auto& known = *new HashSet<absl::string_view>([] {
-    return HashSet<absl::string_view>(std::begin(kHarmlessKeys), std::end(kHarmlessKeys));
-  }());
-  return known.contains(key);
+// Why a key changes nothing, whatever it says; null if that is not known.
+const char* WhyHarmless(absl::string_view key) {
+  for (const auto& known : kHarmlessKeys) {
+    if (key == known.key) return known.why;
+  }
+  return nullptr;
 }
 
 // Values that turn off whatever a key may mean.
@@ -45,13 +46,37 @@ bool IsNothing(const json& value) {
          ((value.is_array() || value.is_object()) && value.empty());
 }
 
-absl::Status Unknown(const ConfigFields& config, absl::string_view key) {
-  return config.Wrong(key,
-                      "nothing, null or false (not implemented, and it might change the result)");
+// Whether `allowed` has the key as errors name it, or by itself.
+bool IsAllowed(const ConfigFields& config, absl::string_view key,
+               absl::Span<const std::string> allowed) {
+  const std::string whole = absl::StrCat(config.prefix(), key);
+  return absl::c_any_of(allowed, [&](const std::string& a) { return a == key || a == whole; });
+}
+
+// A key that is not read: an error unless it is known to change nothing, says nothing or is allowed
+// for that.
+absl::Status CheckUnread(const ConfigFields& config, absl::string_view key,
+                         absl::Span<const std::string> allowed, ModelConfig* model) {
+  const char* why = WhyHarmless(key);
+  const bool says_nothing = IsNothing(*config.object().find(std::string(key)));
+  if (why == nullptr && says_nothing) why = "says nothing";
+  if (why == nullptr && IsAllowed(config, key, allowed)) {
+    why = "not known, and allowed";
+    Log(LogLevel::kWarning, absl::StrCat(config.file(), ": ", config.prefix(), key,
+                                         ": is not known, and ignored because it is allowed"));
+  }
+  if (why == nullptr) {
+    return config.Wrong(key,
+                        "nothing, null or false (not implemented, and it might change the result; "
+                        "--allow-unknown-config ignores it)");
+  }
+  model->ignored_keys.push_back({absl::StrCat(config.prefix(), key), why});
+  return absl::OkStatus();
 }
 
 // No key may be there that would change the result and is not known here.
-absl::Status CheckKeys(const ConfigFields& config, const ModelFamily& family) {
+absl::Status CheckKeys(const ConfigFields& config, const ModelFamily& family,
+                       absl::Span<const std::string> allowed, ModelConfig* model) {
   HashSet<absl::string_view> known(std::begin(kReadKeys), std::end(kReadKeys));
   for (const FamilyKey& own : family.keys) {
     known.insert(own.key);
@@ -61,18 +86,19 @@ absl::Status CheckKeys(const ConfigFields& config, const ModelFamily& family) {
     if (!known.insert(key).second) continue;  // a key of the family's own
     RETURN_IF_ERROR(config.Only(key, neutral));
   }
-  for (const auto& [key, value] : config.object().items()) {
-    if (!known.contains(key) && !IsHarmless(key) && !IsNothing(value)) return Unknown(config, key);
+  for (const auto& member : config.object().items()) {
+    if (known.contains(member.key())) continue;
+    RETURN_IF_ERROR(CheckUnread(config, member.key(), allowed, model));
   }
   return absl::OkStatus();
 }
 
 // The same of what stands beside text_config.
-absl::Status CheckOuterKeys(const ConfigFields& outer) {
-  for (const auto& [key, value] : outer.object().items()) {
-    if (!absl::c_linear_search(kOuterKeys, key) && !IsHarmless(key) && !IsNothing(value)) {
-      return Unknown(outer, key);
-    }
+absl::Status CheckOuterKeys(const ConfigFields& outer, absl::Span<const std::string> allowed,
+                            ModelConfig* model) {
+  for (const auto& member : outer.object().items()) {
+    if (absl::c_linear_search(kOuterKeys, member.key())) continue;
+    RETURN_IF_ERROR(CheckUnread(outer, member.key(), allowed, model));
   }
   return absl::OkStatus();
 }
@@ -374,7 +400,6 @@ absl::StatusOr<TextConfig> FindText(const ConfigFields& config, const ModelFamil
     return fields.Wrong(
         "model_type", absl::StrCat(family.text_family, " in a model of type ", family.model_type));
   }
-  RETURN_IF_ERROR(CheckOuterKeys(config));
   return TextConfig{fields, FamilyOfType(family.text_family)};
 }
 
@@ -395,7 +420,8 @@ absl::Status ReadEnds(const ConfigFields& outer, const ConfigFields& text,
 
 absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view text, const std::string& file,
                                              std::optional<absl::string_view> generation_text,
-                                             const std::string& generation_file) {
+                                             const std::string& generation_file,
+                                             absl::Span<const std::string> allowed_keys) {
   ASSIGN_OR_RETURN(const JsonDocument parsed, ParseObject(text, file));
   const ConfigFields whole(*parsed, file);
   ASSIGN_OR_RETURN(const ModelFamily* const outer, ReadFamily(whole));
@@ -404,6 +430,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view text, const std::
   const ModelFamily& family = *found.family;
   ModelConfig model = family.NewConfig();
   model.has_other_parts = outer != &family;
+  if (model.has_other_parts) RETURN_IF_ERROR(CheckOuterKeys(whole, allowed_keys, &model));
   RETURN_IF_ERROR(ReadSizes(config, family, &model));
   RETURN_IF_ERROR(CheckActivation(config, family));
   RETURN_IF_ERROR(ReadBiases(config, family, &model));
@@ -415,12 +442,13 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view text, const std::
                    whole.Bool("tie_word_embeddings", family.defaults.ties_embeddings));
   ASSIGN_OR_RETURN(model.tied_embeddings, config.Bool("tie_word_embeddings", ties));
   RETURN_IF_ERROR(ParseQuantization(*parsed, file).status());
-  RETURN_IF_ERROR(CheckKeys(config, family));
+  RETURN_IF_ERROR(CheckKeys(config, family, allowed_keys, &model));
   RETURN_IF_ERROR(ReadEnds(whole, config, generation_text, generation_file, &model));
   return model;
 }
 
-absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& path) {
+absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& path,
+                                            absl::Span<const std::string> allowed_keys) {
   ASSIGN_OR_RETURN(const std::string gguf, GgufIn(path));
   if (!gguf.empty()) {
     ASSIGN_OR_RETURN(const std::unique_ptr<GgufFile> opened, GgufFile::Open(gguf));
@@ -431,10 +459,10 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& path) {
   ASSIGN_OR_RETURN(const std::string text, ReadFile(file));
   const absl::StatusOr<std::string> generation = ReadFile(generation_file);
   if (absl::IsNotFound(generation.status())) {
-    return ParseModelConfig(text, file, std::nullopt, generation_file);
+    return ParseModelConfig(text, file, std::nullopt, generation_file, allowed_keys);
   }
   RETURN_IF_ERROR(generation.status());
-  return ParseModelConfig(text, file, *generation, generation_file);
+  return ParseModelConfig(text, file, *generation, generation_file, allowed_keys);
 }
 
 }  // namespace tandem

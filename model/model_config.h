@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "base/types.h"
 #include "kernels/matrix.h"
 #include "model/rope_config.h"
@@ -15,9 +16,9 @@ namespace tandem {
 
 // What normalises a row: its root mean square, of a layer norm after its mean is taken off.
 enum class NormForm { kRms, kLayer };
-// What queries and keys are normalised over before they are turned.
+// What queries and keys are normalised over before they are rotated.
 enum class QueryKeyNorm { kNone, kEachHead, kAllHeads };
-// What turns the queries and keys of a layer: ModelConfig::rope, local_rope, or nothing.
+// The rotary embeddings of a layer: ModelConfig::rope, local_rope, or none.
 enum class LayerRotation { kMain, kLocal, kNone };
 inline constexpr int kNumLayerRotations = 3;
 
@@ -53,7 +54,7 @@ struct ModelConfig {
   RopeConfig rope;
   RopeConfig local_rope;
   std::vector<LayerRotation> rotations;  // [num_layers]
-  int rotary_dim = 0;                    // elements of a head that are turned
+  int rotary_dim = 0;                    // elements of a head that are rotated
 
   Activation activation = Activation::kSilu;
   bool mlp_bias = false;
@@ -64,12 +65,19 @@ struct ModelConfig {
   int expert_size = 0;  // as intermediate_size
   bool renormalises_experts = false;
 
+  // Multipliers of rows, scores and logits, and their soft caps.
   float embedding_scale = 1.0f;  // of the rows that layers add to
   float residual_scale = 1.0f;   // of what layers add
   float logits_scale = 1.0f;
   float logits_soft_cap = 0.0f;  // after it; 0: none
   bool tied_embeddings = false;
   std::vector<TokenId> eos_token_ids;  // of generation_config.json, config.json or GGUF
+
+  struct IgnoredKey {
+    std::string key;
+    const char* why;
+  };
+  std::vector<IgnoredKey> ignored_keys;  // of config.json
 
   bool has_experts(int layer) const { return num_experts > 0 && expert_layers[layer]; }
 
@@ -79,15 +87,18 @@ struct ModelConfig {
 
 // Reads a model's configuration: of a Hugging Face folder its config.json (the older forms and the
 // newest) and generation_config.json, else the keys of the GGUF file that `path` means (GgufIn). A
-// key that would change the result and is not implemented is an error.
+// key that might change the result and is not known is an error unless it is one of `allowed_keys`,
+// which are names as that error has them ("text_config.KEY"), or the last part of such names.
 // NOT_FOUND or INVALID_ARGUMENT naming the file, the key, what was found and what is allowed.
-absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& path);
+absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& path,
+                                            absl::Span<const std::string> allowed_keys = {});
 
 // The same from the text of the two files, of which the second may be absent; the names are for
 // messages.
 absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view text, const std::string& file,
                                              std::optional<absl::string_view> generation_text,
-                                             const std::string& generation_file);
+                                             const std::string& generation_file,
+                                             absl::Span<const std::string> allowed_keys = {});
 
 }  // namespace tandem
 

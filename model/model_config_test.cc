@@ -426,6 +426,40 @@ TEST(ModelConfig, AcceptsKeysThatDoNot) {
   EXPECT_TRUE(ParseConfig(config).ok()) << ParseConfig(config).status();
 }
 
+TEST(ModelConfig, SaysWhichKeysItIgnoresAndWhy) {
+  json config = Config();
+  config.update({{"use_cache", true}, {"some_future_key", nullptr}, {"pretraining_tp", 1}});
+  const ModelConfig model = Accepted(config);
+  ASSERT_EQ(model.ignored_keys.size(), 2u);
+  EXPECT_EQ(model.ignored_keys[0].key, "some_future_key");
+  EXPECT_STREQ(model.ignored_keys[0].why, "says nothing");
+  EXPECT_EQ(model.ignored_keys[1].key, "use_cache");
+  EXPECT_STREQ(model.ignored_keys[1].why, "how another program computes, not what");
+}
+
+TEST(ModelConfig, IgnoresUnknownKeysThatAreAllowed) {
+  const auto parse = [](const json& config, const std::vector<std::string>& allowed) {
+    return ParseModelConfig(config.dump(), "config.json", std::nullopt, "", allowed);
+  };
+  json config = Config();
+  config.update({{"one", 1}, {"another", 2}});
+  ExpectError(parse(config, {}).status(), "another: found 2, allowed: nothing, null or false");
+  ExpectError(parse(config, {"one"}).status(), "another: found 2");
+  ExpectError(parse(config, {"on", "another"}).status(), "one: found 1");
+  const auto model = parse(config, {"one", "another"});
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_STREQ(model->ignored_keys[0].why, "not known, and allowed");
+  // What is known and is not computed stays an error.
+  ExpectError(parse(With(Config(), "logits_scaling", 8.0), {"logits_scaling"}).status(),
+              "logits_scaling: found 8.0");
+  // Within a model of several parts the name is the error's, or its last part.
+  json text = With(Config("mistral"), "one", 1);
+  const json whole = {{"model_type", "mistral3"}, {"text_config", text}};
+  ExpectError(parse(whole, {}).status(), "text_config.one: found 1");
+  EXPECT_TRUE(parse(whole, {"text_config.one"}).ok());
+  EXPECT_TRUE(parse(whole, {"one"}).ok());
+}
+
 TEST(ModelConfig, RefusesTextThatIsNoObject) {
   ExpectError(ParseText("").status(), "config.json: not JSON");
   ExpectError(ParseText("{").status(), "config.json: not JSON");

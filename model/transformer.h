@@ -38,6 +38,7 @@ class Transformer final : public LanguageModel {
     // for nowhere. Models whose files are smaller than this are packed by their first pass instead.
     std::string packed_folder{};
     int64_t least_packed_bytes = int64_t{64} << 20;
+    std::vector<std::string> allowed_config_keys{};  // ReadModelConfig's
   };
   // Loads a Hugging Face folder or a GGUF model. `backend` must outlive the model. Errors name the
   // file and the key or tensor: NOT_FOUND, INVALID_ARGUMENT, RESOURCE_EXHAUSTED.
@@ -89,7 +90,8 @@ class Transformer final : public LanguageModel {
     ExpertWeights experts;
     Buffer mlp_output_norm;  // f32 [hidden], or nothing
   };
-  // What turns heads in the layers of one LayerRotation; nothing if there are none.
+  // The angles that heads are rotated by in the layers of one LayerRotation; nothing if there are
+  // none.
   struct Rotation {
     Buffer inverse_frequencies;  // f32 [KvSequence::variant, head_dim / 2]
     Buffer magnitudes;           // f32 [head_dim / 2]

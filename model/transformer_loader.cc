@@ -177,6 +177,11 @@ class TransformerLoader {
     return UploadFloats(values);
   }
 
+  bool IsAnyMade(const std::vector<std::string>& tensors) const {
+    return std::any_of(tensors.begin(), tensors.end(),
+                       [&](const std::string& tensor) { return model_.weights_->IsMade(tensor); });
+  }
+
   // Packs the parts, which are `tensors`, into `*weight`, which stays where it is.
   absl::Status Pack(absl::Span<const WeightPart> parts, PartOrder order,
                     std::optional<DType> wanted, std::vector<std::string> tensors,
@@ -197,10 +202,7 @@ class TransformerLoader {
           entry, {static_cast<const std::byte*>(packed.data.data()), packed.data.size_bytes()});
     }
     // What was made in memory leaves it at once.
-    const bool is_made =
-        std::any_of(tensors.begin(), tensors.end(),
-                    [&](const std::string& tensor) { return model_.weights_->IsMade(tensor); });
-    if (packs_now_ || is_made) {
+    if (packs_now_ || IsAnyMade(tensors)) {
       ASSIGN_OR_RETURN(*weight, model_.backend_->Pack(parts, order, format));
       model_.bytes_packed_at_load_ += weight->data.size_bytes();
       for (const std::string& tensor : tensors) model_.weights_->Forget(tensor);
@@ -251,10 +253,7 @@ class TransformerLoader {
     ASSIGN_OR_RETURN(FoundParts found, FindProjections(prefix, names, outputs, inputs, has_bias));
     for (size_t i = 1; i < names.size(); ++i) {
       if (found.HasOneDType(i, 0)) continue;
-      const bool has_made =
-          std::any_of(found.tensors.begin(), found.tensors.end(),
-                      [&](const std::string& tensor) { return model_.weights_->IsMade(tensor); });
-      if (has_made) return PackWidened(&found, order, weight);
+      if (IsAnyMade(found.tensors)) return PackWidened(&found, order, weight);
       return absl::InvalidArgumentError(
           absl::StrCat(path_, ": ", found.tensors[i], " is ", NameOf(found.parts[i].matrix.dtype),
                        " and ", found.tensors[0], " is ", NameOf(found.parts[0].matrix.dtype),
@@ -298,7 +297,7 @@ class TransformerLoader {
     return absl::OkStatus();
   }
 
-  // Elements of a head that are not turned have frequencies of 0 and magnitudes of 1.
+  // Elements of a head that are not rotated have frequencies of 0 and magnitudes of 1.
   absl::Status LoadRotation(LayerRotation kind, Transformer::Rotation* rotation) {
     const ModelConfig& c = model_.config_;
     const RopeConfig& rope = kind == LayerRotation::kLocal ? c.local_rope : c.rope;
@@ -459,7 +458,7 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Load(const std::string
                                                                Backend* backend,
                                                                const LoadOptions& options) {
   Files files{.path = folder, .config = {}, .weights = {}};
-  ASSIGN_OR_RETURN(files.config, ReadModelConfig(folder));
+  ASSIGN_OR_RETURN(files.config, ReadModelConfig(folder, options.allowed_config_keys));
   const bool as_floats = options.has_exact_activations || options.quantized.has_value();
   ASSIGN_OR_RETURN(
       std::shared_ptr<const Weights> stored,

@@ -541,5 +541,42 @@ TEST(Program, RefusesProofsOfNothing) {
                 {kExitFailed});
 }
 
+TEST(Program, TellsWhetherAConfigurationIsSupported) {
+  const ModelCopy model(GoldenModelPath("llama-gqa"));
+  model.Remove("model.safetensors");
+  const Words words = {"inspect", "--config-only", model.path()};
+  const ProgramRun supported = RunProgram(words);
+  EXPECT_EQ(supported.exit_status, kExitDone) << supported.err;
+  EXPECT_THAT(supported.out, HasSubstr("configuration   supported\n"));
+  EXPECT_EQ(RunJson(words)["supported"], true);
+  model.SetConfig("some_future_key", 3);
+  const ProgramRun refused = RunProgram(words);
+  ExpectRefused(refused, {kExitFailed});
+  EXPECT_THAT(refused.err, HasSubstr("some_future_key: found 3, allowed: nothing, null or false"));
+  const ProgramRun as_json = RunProgram(Joined(words, {"--json"}));
+  EXPECT_EQ(as_json.exit_status, kExitFailed);
+  const Json json = Json::parse(as_json.out, nullptr, /*allow_exceptions=*/false);
+  EXPECT_EQ(json["supported"], false);
+  EXPECT_THAT(json["reason"].get<std::string>(), HasSubstr("some_future_key"));
+  const Words allow = {"--allow-unknown-config", "some_future_key"};
+  EXPECT_THAT(RunProgram(Joined(words, allow)).out,
+              HasSubstr("some_future_key: not known, and allowed\n"));
+}
+
+TEST(Program, IgnoresAnUnknownKeyThatIsAllowed) {
+  const ModelCopy model(GoldenModelPath("llama-gqa"));
+  const Words more = {"--prompt-ids", "5,6", "--max-tokens", "3", "--temperature", "0"};
+  const std::string plain = RunProgram(Joined(Generate(model.path(), ""), more)).out;
+  model.SetConfig("some_future_key", 3);
+  model.SetConfig("another", "a");
+  const Words words = Joined(Generate(model.path(), ""), more);
+  ExpectRefused(RunProgram(words), {kExitFailed});
+  const ProgramRun run = RunProgram(Joined(
+      words, {"--allow-unknown-config", "some_future_key", "--allow-unknown-config", "another"}));
+  EXPECT_EQ(run.exit_status, kExitDone) << run.err;
+  EXPECT_EQ(run.out, plain);
+  EXPECT_THAT(run.err, HasSubstr("some_future_key: is not known, and ignored"));
+}
+
 }  // namespace
 }  // namespace tandem

@@ -87,7 +87,9 @@ std::string PointTable(const char* name, const std::vector<PhasePoint>& points, 
 absl::Status Run(const PhaseFlags& flags) {
   ASSIGN_OR_RETURN(const std::unique_ptr<MachineLimits> limits,
                    MachineLimits::Create(flags.num_threads()));
-  ASSIGN_OR_RETURN(const ModelConfig config, ReadModelConfig(flags.engine_options.target));
+  ASSIGN_OR_RETURN(
+      const ModelConfig config,
+      ReadModelConfig(flags.engine_options.target, flags.engine_options.allow_unknown_config));
   ASSIGN_OR_RETURN(const CpuCompute compute, ParseCompute(flags.engine_options.compute));
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(flags.engine_options));
   const ModelInfo target = engine->target_info();

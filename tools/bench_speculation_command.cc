@@ -319,7 +319,9 @@ std::string ReportText(const SpeculationFlags& flags, const Report& report) {
 absl::StatusOr<std::unique_ptr<Engine>> MakeEngine(const SpeculationFlags& flags) {
   const std::optional<double> acceptance = flags.benchmark.synthetic_acceptance;
   if (!acceptance.has_value()) return Engine::Create(flags.engine_options);
-  ASSIGN_OR_RETURN(const ModelConfig target, ReadModelConfig(flags.engine_options.target));
+  ASSIGN_OR_RETURN(
+      const ModelConfig target,
+      ReadModelConfig(flags.engine_options.target, flags.engine_options.allow_unknown_config));
   return CreateEngineWithJudge(flags.engine_options,
                                SyntheticJudge(*acceptance, target.vocab_size));
 }

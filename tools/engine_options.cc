@@ -98,6 +98,18 @@ void EngineFlags::AddTo(CLI::App* app, bool with_draft_tokens) {
                   "starts are fast; none for no cache [packed/ beside fetched models]")
       ->type_name("DIR")
       ->group(group);
+  AddUnknownConfigOption(app, &allow_unknown_config, group);
+}
+
+void AddUnknownConfigOption(CLI::App* app, std::vector<std::string>* keys,
+                            const std::string& group) {
+  CLI::Option* const option =
+      app->add_option("--allow-unknown-config", *keys,
+                      "A key of config.json that is ignored though it is not known and might "
+                      "change the result; may be given again")
+          ->type_name("KEY")
+          ->allow_extra_args(false);
+  if (!group.empty()) option->group(group);
 }
 
 absl::Status EngineFlags::ChooseModels(EngineOptions* options) const {
@@ -143,6 +155,7 @@ absl::StatusOr<EngineOptions> EngineFlags::ToOptions() const {
     ASSIGN_OR_RETURN(options.kv_memory_bytes, ParseSize("--kv-memory", kv_memory));
   }
   options.page_size = page_size;
+  options.allow_unknown_config = allow_unknown_config;
   options.packed_weights = packed_weights;
   if (packed_weights.empty()) options.packed_weights = PackedWeightsFolder().value_or("");
   if (packed_weights == "none") options.packed_weights.clear();

@@ -2,6 +2,7 @@
 #define TANDEM_TOOLS_ENGINE_OPTIONS_H_
 
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -34,6 +35,7 @@ struct EngineFlags {
   std::string kv_memory;
   int page_size = 16;
   std::string packed_weights;
+  std::vector<std::string> allow_unknown_config;
 
   // Adds them to `app`, which must not outlive this object. `with_draft_tokens`: also -k.
   void AddTo(CLI::App* app, bool with_draft_tokens = true);
@@ -45,6 +47,9 @@ struct EngineFlags {
   absl::Status ChooseModels(EngineOptions* options) const;
 };
 
+// Adds --allow-unknown-config, in `group` unless that is empty.
+void AddUnknownConfigOption(CLI::App* app, std::vector<std::string>* keys,
+                            const std::string& group = "");
 // "auto", or a number of draft tokens. `option` stands before errors.
 absl::StatusOr<int> ParseDraftTokens(const std::string& text,
                                      absl::string_view option = "--draft-tokens");

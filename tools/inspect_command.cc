@@ -23,6 +23,7 @@
 #include "nlohmann/json.hpp"
 #include "tools/bandwidth.h"
 #include "tools/command.h"
+#include "tools/engine_options.h"
 #include "tools/model_places.h"
 #include "tools/model_tensors.h"
 #include "tools/standard_output.h"
@@ -37,6 +38,8 @@ struct InspectFlags {
   std::string kv_cache = "f32";
   int threads = 0;
   bool json = false;
+  bool config_only = false;
+  std::vector<std::string> allow_unknown_config;
 };
 
 struct Inspection {
@@ -78,7 +81,7 @@ absl::Status CountTensors(const Weights& weights, Inspection* inspection) {
 absl::StatusOr<Inspection> Inspect(const InspectFlags& flags) {
   Inspection inspection;
   ASSIGN_OR_RETURN(const std::string path, ModelNamed(flags.path));
-  ASSIGN_OR_RETURN(inspection.config, ReadModelConfig(path));
+  ASSIGN_OR_RETURN(inspection.config, ReadModelConfig(path, flags.allow_unknown_config));
   const ModelConfig& c = inspection.config;
   ASSIGN_OR_RETURN(std::shared_ptr<const Weights> stored, Weights::Open(path));
   ASSIGN_OR_RETURN(const std::shared_ptr<const Weights> weights,
@@ -149,38 +152,41 @@ OrderedJson ToJson(const InspectFlags& flags, const Inspection& inspection) {
        })}};
 }
 
+std::string Line(absl::string_view name, const std::string& value) {
+  return absl::StrFormat("%-16s%s\n", name, value);
+}
+
+std::string ArchitectureText(const ModelConfig& c) {
+  return absl::StrFormat(
+      "%s: %d layers of %d, %d query and %d key-value heads of %d, feed-forward %d", c.family,
+      c.num_layers, c.hidden_size, c.num_heads, c.num_kv_heads, c.head_dim, c.intermediate_size);
+}
+
 std::string ToText(const InspectFlags& flags, const Inspection& inspection) {
   const ModelConfig& c = inspection.config;
-  const auto line = [](absl::string_view name, const std::string& value) {
-    return absl::StrFormat("%-16s%s\n", name, value);
-  };
   const std::string dtypes = absl::StrJoin(
       inspection.tensors_by_dtype, ", ", [](std::string* out, const auto& dtype_and_count) {
         absl::StrAppend(out, dtype_and_count.second, " tensors of ", dtype_and_count.first);
       });
   const std::string end_tokens =
       c.eos_token_ids.empty() ? "none" : absl::StrJoin(c.eos_token_ids, ", ");
-  std::string text = line("model", flags.path);
-  text += line("architecture",
-               absl::StrFormat("%s: %d layers of %d, %d query and %d key-value heads of %d, "
-                               "feed-forward %d",
-                               c.family, c.num_layers, c.hidden_size, c.num_heads, c.num_kv_heads,
-                               c.head_dim, c.intermediate_size));
+  std::string text = Line("model", flags.path);
+  text += Line("architecture", ArchitectureText(c));
   const std::string tokenizer =
       inspection.tokenizer_size.has_value()
           ? absl::StrCat("of which the tokenizer names ", *inspection.tokenizer_size)
           : "without a tokenizer, so a draft's";
-  text += line("vocabulary", absl::StrFormat("%d, %s; %s", c.vocab_size, tokenizer,
+  text += Line("vocabulary", absl::StrFormat("%d, %s; %s", c.vocab_size, tokenizer,
                                              c.tied_embeddings ? "the head is the embedding table"
                                                                : "a head of its own"));
-  text += line("end tokens", end_tokens);
-  text += line("context", absl::StrCat(c.context_length, " tokens"));
-  text += line("parameters", absl::StrFormat("%.2f million", inspection.parameters * 1e-6));
-  text += line("weights", absl::StrFormat("%.2f MB: %s", inspection.weight_bytes * 1e-6, dtypes));
-  if (!inspection.quantization.empty()) text += line("quantised", inspection.quantization);
-  text += line("reads per token",
+  text += Line("end tokens", end_tokens);
+  text += Line("context", absl::StrCat(c.context_length, " tokens"));
+  text += Line("parameters", absl::StrFormat("%.2f million", inspection.parameters * 1e-6));
+  text += Line("weights", absl::StrFormat("%.2f MB: %s", inspection.weight_bytes * 1e-6, dtypes));
+  if (!inspection.quantization.empty()) text += Line("quantised", inspection.quantization);
+  text += Line("reads per token",
                absl::StrFormat("%.2f MB of matrices", inspection.bytes_read_per_token * 1e-6));
-  text += line("cache per token",
+  text += Line("cache per token",
                absl::StrFormat("%.2f KB of keys and values (%s)",
                                inspection.kv_bytes_per_token * 1e-3, flags.kv_cache));
   const auto limit = [&](const ReadBandwidth& bandwidth, absl::string_view place) {
@@ -188,14 +194,43 @@ std::string ToText(const InspectFlags& flags, const Inspection& inspection) {
                            inspection.TokensPerSecondAt(bandwidth), bandwidth.num_threads, place,
                            bandwidth.bytes_per_second * 1e-9);
   };
-  text += line("decode limit", limit(inspection.memory, "memory"));
+  text += Line("decode limit", limit(inspection.memory, "memory"));
   if (inspection.cache.has_value()) {
-    text += line("", limit(*inspection.cache, "the cache, which holds the matrices,"));
+    text += Line("", limit(*inspection.cache, "the cache, which holds the matrices,"));
   }
   return text;
 }
 
+// Of the configuration alone; nothing else need be there.
+absl::Status RunConfigOnly(const InspectFlags& flags) {
+  ASSIGN_OR_RETURN(const std::string path, ModelNamed(flags.path));
+  const absl::StatusOr<ModelConfig> config = ReadModelConfig(path, flags.allow_unknown_config);
+  if (flags.json) {
+    OrderedJson json = {{"model", flags.path}, {"supported", config.ok()}};
+    if (!config.ok()) json["reason"] = std::string(config.status().message());
+    if (config.ok()) {
+      json["family"] = config->family;
+      json["context_length"] = config->context_length;
+      json["ignored_keys"] = OrderedJson::object();
+      for (const auto& [key, why] : config->ignored_keys) json["ignored_keys"][key] = why;
+    }
+    RETURN_IF_ERROR(Print(json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n"));
+  }
+  RETURN_IF_ERROR(config.status());
+  if (flags.json) return absl::OkStatus();
+  std::string text = Line("model", flags.path);
+  text += Line("configuration", "supported");
+  text += Line("architecture", ArchitectureText(*config));
+  text += Line("context", absl::StrCat(config->context_length, " tokens"));
+  for (const auto& [key, why] : config->ignored_keys) {
+    const bool is_first = key == config->ignored_keys.front().key;
+    text += Line(is_first ? "ignored" : "", absl::StrCat(key, ": ", why));
+  }
+  return Print(text);
+}
+
 absl::Status Run(const InspectFlags& flags) {
+  if (flags.config_only) return RunConfigOnly(flags);
   ASSIGN_OR_RETURN(const Inspection inspection, Inspect(flags));
   const std::string output =
       flags.json
@@ -222,6 +257,10 @@ Command AddInspectCommand(CLI::App* program) {
       ->type_name("N")
       ->check(CLI::Range(1, 1024));
   app->add_flag("--json", flags->json, "One JSON object instead of text");
+  app->add_flag("--config-only", flags->config_only,
+                "Only tell whether the configuration is supported, or why not; the folder need "
+                "hold nothing but config.json");
+  AddUnknownConfigOption(app, &flags->allow_unknown_config);
   return {
       .app = app, .check = [] { return absl::OkStatus(); }, .run = [flags] { return Run(*flags); }};
 }
