@@ -246,21 +246,26 @@ class Backend {
     NormedProduct(rows, weight, GatedEnd(activation), out);
   }
 
-  // Whether the two operations on experts are there.
-  virtual bool computes_experts() const { return true; }
+  // Whether the two operations on experts are there. They require it.
+  virtual bool computes_experts() const { return false; }
 
   // The `per_row` largest of each row's logits, of equals the first, and their softmax over the
   // whole row, or, if `renormalises`, over themselves. NaN stays in its row.
   //   logits: [rows, experts], which may be written to
-  virtual void ChooseExperts(MatrixView logits, bool renormalises,
-                             const ExpertChoices& choices) = 0;
+  virtual void ChooseExperts(MatrixView /*logits*/, bool /*renormalises*/,
+                             const ExpertChoices& /*choices*/) {
+    TANDEM_CHECK(computes_experts());
+  }
 
   // out[r] = the sum over the row's experts e, in increasing e, of weight *
   // down_e(activation(gate_e x[r]) * up_e x[r]). A row's experts are multiplied with it alone or
   // with others that chose them, which changes no bit.
   //   x: [rows, hidden]; out: the same shape
-  virtual void MixExperts(ConstMatrixView x, const ExpertChoices& choices,
-                          const ExpertWeights& experts, Activation activation, MatrixView out) = 0;
+  virtual void MixExperts(ConstMatrixView /*x*/, const ExpertChoices& /*choices*/,
+                          const ExpertWeights& /*experts*/, Activation /*activation*/,
+                          MatrixView /*out*/) {
+    TANDEM_CHECK(computes_experts());
+  }
 
   // out[r] = the cosines, then the sines, of position(r) times the inverse frequencies of the row's
   // sequence, each times its magnitude. Angles are products in f32, as the reference computes them.

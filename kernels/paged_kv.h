@@ -71,9 +71,9 @@ struct RaggedRows {
   int num_rows = 0;
 };
 
-// What positions turn queries and keys by, in a backend's memory.
+// The rotary embeddings of positions, in a backend's memory.
 struct RotaryTables {
-  const float* inverse_frequencies = nullptr;  // [tables, head_dim / 2]; 0 for what does not turn
+  const float* inverse_frequencies = nullptr;  // [tables, head_dim / 2]; 0 for what is not rotated
   const float* magnitudes = nullptr;           // [head_dim / 2]: of cosines and sines
   const int32_t* of_sequence = nullptr;        // [batch]: the table of each sequence
 };

@@ -60,11 +60,6 @@ class MemoryBackend : public Backend {
   void Product(ConstMatrixView, const PackedWeight&, ProductEnd, MatrixView) override {
     std::abort();
   }
-  void ChooseExperts(MatrixView, bool, const ExpertChoices&) override { std::abort(); }
-  void MixExperts(ConstMatrixView, const ExpertChoices&, const ExpertWeights&, Activation,
-                  MatrixView) override {
-    std::abort();
-  }
   void RotaryAngles(const RaggedRows&, const int32_t*, const RotaryTables&, MatrixView) override {
     std::abort();
   }

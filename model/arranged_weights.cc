@@ -155,7 +155,6 @@ class ArrangedWeights : public Weights {
   bool IsMade(std::string_view name) const override { return stored_->IsMade(Find(name).stored); }
   std::string quantization() const override { return stored_->quantization(); }
   std::vector<std::string> files() const override { return stored_->files(); }
-  bool is_arranged() const override { return true; }
   std::vector<std::string> names() const override {
     std::vector<std::string> names;
     for (const auto& [name, source] : sources_) names.push_back(name);
@@ -313,18 +312,18 @@ bool OrdersHeads(const ModelConfig& config, RotaryPairs pairs) {
 
 int64_t StoredRow(const ModelConfig& config, RotaryPairs pairs, int64_t to) {
   const int64_t half = config.head_dim / 2;
-  const int64_t turned = config.rotary_dim / 2;  // pairs
+  const int64_t rotated = config.rotary_dim / 2;  // pairs
   const int64_t pair = to % half;
   const bool is_second = to >= half;
-  if (pair >= turned) return 2 * turned + (is_second ? half - turned : 0) + pair - turned;
+  if (pair >= rotated) return 2 * rotated + (is_second ? half - rotated : 0) + pair - rotated;
   if (pairs == RotaryPairs::kNeighbours) return 2 * pair + (is_second ? 1 : 0);
-  return pair + (is_second ? turned : 0);
+  return pair + (is_second ? rotated : 0);
 }
 
 absl::StatusOr<std::shared_ptr<const Weights>> ArrangeWeights(std::shared_ptr<const Weights> stored,
                                                               const ModelConfig& config) {
   const ModelFamily* const family = FamilyOfType(config.family);
-  if (stored->is_arranged() || family == nullptr) return stored;
+  if (family == nullptr) return stored;
   ASSIGN_OR_RETURN(const Storage storage, StorageOf(*stored, config, *family));
   auto arranged = std::make_shared<ArrangedWeights>(std::move(stored), config, storage);
   RETURN_IF_ERROR(arranged->Index());

@@ -16,8 +16,8 @@ namespace tandem {
 //   the prefix of a model with other parts than text, whose tensors are left out;
 // - each projection for itself: of qkv_proj and gate_up_proj the rows that are meant;
 // - the rows of queries and keys in an order in which elements i and i + head_dim / 2 of a head
-//   turn together, those that are not turned behind the others of each half. Scores do not depend
-//   on the order of elements, as long as queries and keys share it;
+//   are rotated together, those that are not rotated behind the others of each half. Scores do not
+//   depend on the order of elements, as long as queries and keys share it;
 // - weights of norms with what the family adds to them.
 // What is rearranged is copied when it is asked for, until it is forgotten.
 //

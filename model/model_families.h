@@ -24,12 +24,13 @@ enum class WindowRule {
   kPattern,      // all but each window_pattern-th, or by layer_types
 };
 
-// Which layers turn queries and keys.
+// Which layers have rotary embeddings.
 enum class RotationRule {
   kEveryLayer,
   kLocalWindows,  // every one; those that slide by the local rope
   kOnlyWindows,   // those that slide
-  kListedLayers,  // as no_rope_layers says (1: turned), or all but each no_rope_layer_interval-th
+  kListedLayers,  // as no_rope_layers says (1: they have), or all but each
+                  // no_rope_layer_interval-th
 };
 
 // Which layers have experts.
@@ -39,7 +40,7 @@ enum class ExpertRule {
   kSparseSteps,  // by decoder_sparse_step, but mlp_only_layers; of moe_intermediate_size
 };
 
-// Which elements of a head are turned together: i and i + rotary_dim / 2, or 2 i and 2 i + 1.
+// Which elements of a head are rotated together: i and i + rotary_dim / 2, or 2 i and 2 i + 1.
 enum class RotaryPairs { kHalves, kNeighbours };
 
 // A part of a layer under its name in a checkpoint, and under the one that Transformer reads
@@ -112,7 +113,7 @@ struct ModelFamily {
   int window_pattern = 0;
   RotationRule rotation_rule = RotationRule::kEveryLayer;
   RotaryPairs rotary_pairs = RotaryPairs::kHalves;
-  double partial_rotary = 0.0;  // the default of partial_rotary_factor; 0: all of a head is turned
+  double partial_rotary = 0.0;  // the default of partial_rotary_factor; 0: all of a head is rotated
 
   const char* epsilon_key = "rms_norm_eps";
   NormForm norm_form = NormForm::kRms;

@@ -166,7 +166,7 @@ class RopeReader {
                                                   const char* key) const {
     const int count = model_.rotary_dim / 2;
     const std::string allowed = absl::StrCat("a list of ", count, " numbers from ", kLeastFactor,
-                                             " to ", kMaxRopeFactor, ", half of what is turned");
+                                             " to ", kMaxRopeFactor, ", half of what is rotated");
     const json* const list = scaling.Find(key);
     if (list == nullptr || !list->is_array() || list->size() != static_cast<size_t>(count)) {
       return scaling.Wrong(key, allowed);
@@ -207,7 +207,7 @@ absl::StatusOr<RopeObject> FindRopeObject(const ConfigFields& config) {
   return found;
 }
 
-// How many elements of a head are turned.
+// How many elements of a head are rotated.
 absl::Status ReadRotaryDim(const ConfigFields& config, const RopeObject& rope,
                            const ModelFamily& family, ModelConfig* model) {
   model->rotary_dim = model->head_dim;
@@ -279,7 +279,7 @@ absl::Status ReadBothRopes(const ConfigFields& config, const RopeObject& object,
   return read(kSliding, local_theta, &model->local_rope);
 }
 
-// Of layers that are listed 1 means that they are turned.
+// Of layers that are listed 1 means that they have rotary embeddings.
 absl::Status ReadListedRotations(const ConfigFields& config, ModelConfig* model) {
   ASSIGN_OR_RETURN(const int interval, config.Int("no_rope_layer_interval", 1, kMaxLayers, 4));
   const json* const list = config.Find("no_rope_layers");
@@ -290,13 +290,13 @@ absl::Status ReadListedRotations(const ConfigFields& config, ModelConfig* model)
     return config.Wrong("no_rope_layers", allowed);
   }
   for (int layer = 0; layer < model->num_layers; ++layer) {
-    bool turns = (layer + 1) % interval != 0;
+    bool rotates = (layer + 1) % interval != 0;
     if (list != nullptr) {
       const json& element = (*list)[layer];
       if (element != 0 && element != 1) return config.Wrong("no_rope_layers", allowed);
-      turns = element == 1;
+      rotates = element == 1;
     }
-    if (!turns) model->rotations[layer] = LayerRotation::kNone;
+    if (!rotates) model->rotations[layer] = LayerRotation::kNone;
   }
   return absl::OkStatus();
 }

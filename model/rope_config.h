@@ -5,7 +5,7 @@
 
 namespace tandem {
 
-// How positions turn queries and keys. Formulas: Hugging Face transformers, modeling_rope_utils.
+// How positions rotate queries and keys. Formulas: Hugging Face transformers, modeling_rope_utils.
 struct RopeConfig {
   enum class Type { kDefault, kLinear, kLlama3, kYarn, kLongRope };
   Type type = Type::kDefault;

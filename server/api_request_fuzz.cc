@@ -56,11 +56,32 @@ const std::vector<nlohmann::json>& Samples() {
           "reasoning_effort": "low", "add_generation_prompt": true,
           "continue_final_message": false, "max_completion_tokens": -1, "unknown": [1]})",
       R"({"messages": [{"role": "user", "content": "a"}], "return_token_strs": false})",
+      R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": null,
+            "reasoning_content": "a", "tool_calls": [{"id": "1", "type": "function",
+              "function": {"name": "f", "arguments": "{\"s\": 1}"}}]},
+            {"role": "tool", "tool_call_id": "1", "content": "b"}],
+          "tools": [{"type": "function", "function": {"name": "f", "description": "d",
+            "strict": true, "parameters": {"type": "object", "properties": {
+              "s": {"type": "string", "maxLength": 3}, "n": {"$ref": "#/$defs/n"},
+              "e": {"enum": ["a", 1]}, "o": {"anyOf": [{"type": "null"}, {"const": 2}]}},
+              "$defs": {"n": {"type": "integer"}}, "required": ["s"]}}}],
+          "tool_choice": "required", "parallel_tool_calls": false, "separate_reasoning": true,
+          "include_reasoning": false, "stream_reasoning": false, "max_tokens": 4})",
+      R"({"messages": [{"role": "assistant", "content": "a"}], "echo": true, "max_tokens": 2,
+          "continue_final_message": true, "guided_json": {"type": "object"}})",
       R"({"input": "a", "instructions": "b", "max_output_tokens": 3, "store": true, "include": [],
           "reasoning": {"effort": "low"}, "text": {"format": {"type": "text"}}})",
       R"({"input": [{"role": "user", "content": [{"type": "input_text", "text": "a"}]},
             {"type": "message", "id": "i", "role": "assistant", "content": "b"}],
           "truncation": "disabled", "previous_response_id": null})",
+      R"({"input": [{"type": "reasoning", "summary": [{"type": "summary_text", "text": "a"}],
+            "content": [{"type": "reasoning_text", "text": "b"}]},
+            {"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "1", "output": "a"}],
+          "tools": [{"type": "function", "name": "f", "strict": true,
+            "parameters": {"additionalProperties": {"type": "string", "pattern": "a"}}}],
+          "tool_choice": {"type": "function", "name": "f"}, "max_output_tokens": 2,
+          "include": ["reasoning.encrypted_content"]})",
       R"({"model": "fuzz", "prompt": "a", "add_special_tokens": true, "special": "plain"})",
       R"({"tokens": [0, 1, 3], "model": null})"}));
   return samples;
@@ -73,10 +94,17 @@ ServedModel MakeModel() {
     "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]}})";
   auto tokenizer = Tokenizer::Parse(kFile, "", "fuzz");
   TANDEM_CHECK(tokenizer.ok());
+  auto chat = ChatTemplate::Parse(
+      "{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}"
+      "{{ 'a' if tools }}{{ '<think><tool_call><function=f><parameter=p>' if false }}",
+      "", "");
+  TANDEM_CHECK(chat.ok());
+  const ToolFormat tool_format = ToolFormat::Of(*chat);
   return {.name = "fuzz",
           .tokenizer = tokenizer->release(),
-          .chat_template = ChatTemplate::Parse(
-              "{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}", "", ""),
+          .chat_template = *std::move(chat),
+          .tool_format = tool_format,
+          .reasoning = ReasoningFormat(),
           .drafter = "model",
           .drafters = {"model", "ngram"},
           .context_length = kContext,

@@ -44,13 +44,6 @@ void CheckF32(const ConstMatrixView& x) {
   TANDEM_CHECK(x.dtype == DType::kF32 && x.stride >= x.cols);
 }
 
-const float* RowOf(const ConstMatrixView& x, int64_t row) {
-  return static_cast<const float*>(x.data) + row * x.stride;
-}
-float* RowOf(const MatrixView& x, int64_t row) {
-  return static_cast<float*>(x.data) + row * x.stride;
-}
-
 ProductFormat FormatOf(DType weight, bool bf16_products) {
   switch (weight) {
     case DType::kF32:

@@ -44,6 +44,7 @@ class CpuBackend final : public Backend {
   void SubtractMean(ConstMatrixView x, MatrixView out) override;
   void ScaleAndCap(float scale, float soft_cap, MatrixView x) override;
   void AddScaled(ConstMatrixView x, float scale, MatrixView sum) override;
+  bool computes_experts() const override { return true; }
   void ChooseExperts(MatrixView logits, bool renormalises, const ExpertChoices& choices) override;
   void MixExperts(ConstMatrixView x, const ExpertChoices& choices, const ExpertWeights& experts,
                   Activation activation, MatrixView out) override;
@@ -60,6 +61,13 @@ class CpuBackend final : public Backend {
   static constexpr int64_t kSmallWork = 16 * 1024;
 
   void Free(void* data, size_t bytes) override { FreeAligned(data, bytes); }
+
+  static const float* RowOf(const ConstMatrixView& x, int64_t row) {
+    return static_cast<const float*>(x.data) + row * x.stride;
+  }
+  static float* RowOf(const MatrixView& x, int64_t row) {
+    return static_cast<float*>(x.data) + row * x.stride;
+  }
 
   // body(begin, end) over [0, count) in shares, on one thread if `work` (elements touched) is
   // small.

@@ -10,13 +10,6 @@
 namespace tandem {
 namespace {
 
-const float* RowAt(const ConstMatrixView& x, int64_t row) {
-  return static_cast<const float*>(x.data) + row * x.stride;
-}
-float* RowAt(const MatrixView& x, int64_t row) {
-  return static_cast<float*>(x.data) + row * x.stride;
-}
-
 // The indices of the largest numbers, of equals the first, in increasing order. A NaN is none.
 void IndicesOfLargest(const float* x, int size, int count, int32_t* found) {
   for (int i = 0; i < count; ++i) {
@@ -52,7 +45,7 @@ void CpuBackend::ChooseExperts(MatrixView logits, bool renormalises, const Exper
   };
   ForShares(logits.rows, int64_t{logits.rows} * logits.cols * count, [&](int begin, int end) {
     for (int64_t r = begin; r < end; ++r) {
-      choose(RowAt(logits, r), choices.experts + r * count, choices.weights + r * count);
+      choose(RowOf(logits, r), choices.experts + r * count, choices.weights + r * count);
     }
   });
 }
@@ -73,7 +66,7 @@ void CpuBackend::MixExperts(ConstMatrixView x, const ExpertChoices& choices,
   auto* const input = static_cast<float*>(expert_rows_.Reserve(floats * sizeof(float)));
   float* const output = input + static_cast<size_t>(x.rows) * x.cols;
   float* const gated = output + static_cast<size_t>(x.rows) * x.cols;
-  for (int r = 0; r < out.rows; ++r) std::fill_n(RowAt(out, r), out.cols, 0.0f);
+  for (int r = 0; r < out.rows; ++r) std::fill_n(RowOf(out, r), out.cols, 0.0f);
   for (int e = 0; e < num_experts; ++e) {
     const std::vector<int>& chosen = rows_of_expert_[e];
     if (chosen.empty()) continue;
@@ -81,7 +74,7 @@ void CpuBackend::MixExperts(ConstMatrixView x, const ExpertChoices& choices,
     const int64_t work = int64_t{rows} * x.cols;
     ForShares(rows, work, [&](int begin, int end) {
       for (int i = begin; i < end; ++i) {
-        std::memcpy(input + int64_t{i} * x.cols, RowAt(x, chosen[i] / choices.per_row),
+        std::memcpy(input + int64_t{i} * x.cols, RowOf(x, chosen[i] / choices.per_row),
                     x.cols * sizeof(float));
       }
     });
@@ -92,8 +85,8 @@ void CpuBackend::MixExperts(ConstMatrixView x, const ExpertChoices& choices,
     MatMul(middle, experts.down[e], outputs);
     ForShares(rows, work, [&](int begin, int end) {
       for (int i = begin; i < end; ++i) {
-        kernels_.add_scaled(RowAt(outputs, i), choices.weights[chosen[i]], x.cols,
-                            RowAt(out, chosen[i] / choices.per_row));
+        kernels_.add_scaled(RowOf(outputs, i), choices.weights[chosen[i]], x.cols,
+                            RowOf(out, chosen[i] / choices.per_row));
       }
     });
   }

@@ -5,13 +5,13 @@
 namespace tandem {
 namespace {
 
-// exp(x) to 2 units in the last place: 0 below -104, infinity above 88.73, NaN only for NaN.
-//
-// x = n ln 2 + r with whole n and |r| <= ln 2 / 2, where exp(r) = 1 + r + r^2 P(r) and Taylor's P
-// to r^7 / 7! leaves out less than 6e-9 of it. 2^n is multiplied in by two halves, so that results
-// may be subnormal, or overflow, and are rounded once.
-inline Floats Exp(Floats x) {
-  x = Min(Splat(89.0f), Max(Splat(-104.0f), x));
+// x = n ln 2 + r with whole n and |r| <= ln 2 / 2, and exp(r) - 1 = r + r^2 P(r), of which Taylor's
+// P to r^7 / 7! leaves out less than 6e-9.
+struct ReducedExponential {
+  Floats n;
+  Floats less_one;  // exp(r) - 1
+};
+inline ReducedExponential ReduceExponential(Floats x) {
   // Whole numbers are the spacing of f32 at 1.5 * 2^23: adding it rounds.
   const Floats rounder = Splat(12582912.0f);
   const Floats n = Sub(MulAdd(x, Splat(1.44269504f), rounder), rounder);
@@ -24,18 +24,26 @@ inline Floats Exp(Floats x) {
   p = MulAdd(p, r, Splat(1.0f / 24.0f));
   p = MulAdd(p, r, Splat(1.0f / 6.0f));
   p = MulAdd(p, r, Splat(0.5f));
-  p = Add(Splat(1.0f), MulAdd(Mul(r, r), p, r));
-  return TimesPowerOfTwo(p, n);
+  return {n, MulAdd(Mul(r, r), p, r)};
+}
+
+// exp(x) to 2 units in the last place: 0 below -104, infinity above 88.73, NaN only for NaN.
+//
+// 2^n is multiplied in by two halves, so that results may be subnormal, or overflow, and are
+// rounded once.
+inline Floats Exp(Floats x) {
+  const ReducedExponential e = ReduceExponential(Min(Splat(89.0f), Max(Splat(-104.0f), x)));
+  return TimesPowerOfTwo(Add(Splat(1.0f), e.less_one), e.n);
 }
 
 // exp(x) of scores for x <= 80 to 2 units in the last place, exp(-86) of all below that: no power
 // of two is subnormal. NaN only for NaN.
 //
-// As Exp, but exp(r) is 1 + r + r^2 P(r) with a P of degree 4 through the Chebyshev points, off by
-// at most 1.1e-8; 2^n multiplies in the last rounding.
+// As above, but exp(r) is 1 + r + r^2 P(r) with a P of degree 4 through the Chebyshev points, off
+// by at most 1.1e-8; 2^n multiplies in the last rounding.
 inline Floats ExpOfScore(Floats x) {
   x = Max(Splat(-86.0f), x);
-  // As in Exp, and with the bias of exponents in the low bits.
+  // As above, and with the bias of exponents in the low bits.
   const Floats rounder = Splat(12582912.0f + 127.0f);
   const Floats rounded = MulAdd(x, Splat(1.44269504f), rounder);
   const Floats n = Sub(rounded, rounder);
@@ -51,24 +59,13 @@ inline Floats ExpOfScore(Floats x) {
 
 // tanh(x) to 3 units in the last place; NaN only for NaN.
 //
-// tanh(x) = m / (m + 2) with m = exp(2 x) - 1. Range and polynomial are Exp's, but the 1 of exp(r)
-// stays apart, so that m is exact near 0: m = 2^n (exp(r) - 1) + (2^n - 1).
+// tanh(x) = m / (m + 2) with m = exp(2 x) - 1 = 2^n (exp(r) - 1) + (2^n - 1), which is exact near
+// 0.
 inline Floats Tanh(Floats x) {
   x = Min(Splat(10.0f), Max(Splat(-10.0f), x));
-  x = Add(x, x);
-  const Floats rounder = Splat(12582912.0f);
-  const Floats n = Sub(MulAdd(x, Splat(1.44269504f), rounder), rounder);
-  Floats r = MulAdd(n, Splat(-0.693145751953125f), x);
-  r = MulAdd(n, Splat(-1.42860682e-6f), r);
-  Floats p = Splat(1.0f / 5040.0f);
-  p = MulAdd(p, r, Splat(1.0f / 720.0f));
-  p = MulAdd(p, r, Splat(1.0f / 120.0f));
-  p = MulAdd(p, r, Splat(1.0f / 24.0f));
-  p = MulAdd(p, r, Splat(1.0f / 6.0f));
-  p = MulAdd(p, r, Splat(0.5f));
-  p = MulAdd(Mul(r, r), p, r);
-  const Floats power = TimesPowerOfTwo(Splat(1.0f), n);
-  const Floats m = MulAdd(p, power, Sub(power, Splat(1.0f)));
+  const ReducedExponential e = ReduceExponential(Add(x, x));
+  const Floats power = TimesPowerOfTwo(Splat(1.0f), e.n);
+  const Floats m = MulAdd(e.less_one, power, Sub(power, Splat(1.0f)));
   return Div(m, Add(m, Splat(2.0f)));
 }
 

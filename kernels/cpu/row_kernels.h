@@ -9,17 +9,23 @@ namespace {
 
 inline int LanesLeft(int size, int i) { return size - i < kLanes ? size - i : kLanes; }
 
-// The squares' sum has 64 chains, by index modulo 64, added by one tree.
-inline void RmsNormOf(const float* x, const float* weight, int size, float epsilon, float* out) {
+// A sum over a row in 64 chains, by index modulo 64, added by one tree. `add(values, sum)`: a
+// chain's next sum.
+template <typename AddTo>
+inline float SumOverRow(const float* x, int size, AddTo add) {
   Floats sum[4] = {Zero(), Zero(), Zero(), Zero()};
   for (int i = 0; i < size; i += 4 * kLanes) {
     for (int v = 0; v < 4 && i + v * kLanes < size; ++v) {
       const int at = i + v * kLanes;
-      const Floats value = LoadPart(x + at, LanesLeft(size, at));
-      sum[v] = MulAdd(value, value, sum[v]);
+      sum[v] = add(LoadPart(x + at, LanesLeft(size, at)), sum[v]);
     }
   }
-  const float squares = Sum(Add(Add(sum[0], sum[1]), Add(sum[2], sum[3])));
+  return Sum(Add(Add(sum[0], sum[1]), Add(sum[2], sum[3])));
+}
+
+inline void RmsNormOf(const float* x, const float* weight, int size, float epsilon, float* out) {
+  const float squares =
+      SumOverRow(x, size, [](Floats value, Floats sum) { return MulAdd(value, value, sum); });
   const float mean = squares / static_cast<float>(size);
   const Floats inverse = Splat(1.0f / __builtin_sqrtf(mean + epsilon));
   for (int i = 0; i < size; i += kLanes) {
@@ -29,16 +35,8 @@ inline void RmsNormOf(const float* x, const float* weight, int size, float epsil
   }
 }
 
-// The sum has 64 chains, as RmsNormOf's.
 inline void SubtractMeanOf(const float* x, int size, float* out) {
-  Floats sum[4] = {Zero(), Zero(), Zero(), Zero()};
-  for (int i = 0; i < size; i += 4 * kLanes) {
-    for (int v = 0; v < 4 && i + v * kLanes < size; ++v) {
-      const int at = i + v * kLanes;
-      sum[v] = Add(sum[v], LoadPart(x + at, LanesLeft(size, at)));
-    }
-  }
-  const float total = Sum(Add(Add(sum[0], sum[1]), Add(sum[2], sum[3])));
+  const float total = SumOverRow(x, size, [](Floats value, Floats sum) { return Add(sum, value); });
   const Floats mean = Splat(total / static_cast<float>(size));
   for (int i = 0; i < size; i += kLanes) {
     const int count = LanesLeft(size, i);

@@ -283,13 +283,6 @@ void CudaBackend::MultiplyTiles(ConstMatrixView x, const NormTask& norm, const P
   Note(Launch(task, stream_), "multiplying");
 }
 
-// Not there: computes_experts().
-void CudaBackend::ChooseExperts(MatrixView, bool, const ExpertChoices&) { TANDEM_CHECK(false); }
-void CudaBackend::MixExperts(ConstMatrixView, const ExpertChoices&, const ExpertWeights&,
-                             Activation, MatrixView) {
-  TANDEM_CHECK(false);
-}
-
 // ---- Attention ----
 
 void CudaBackend::RotaryAngles(const RaggedRows& rows, const int32_t* lengths,

@@ -43,10 +43,6 @@ class CudaBackend final : public Backend, public DeviceMeter, public RowSampler 
   void SubtractMean(ConstMatrixView x, MatrixView out) override;
   void ScaleAndCap(float scale, float soft_cap, MatrixView x) override;
   void AddScaled(ConstMatrixView x, float scale, MatrixView sum) override;
-  bool computes_experts() const override { return false; }
-  void ChooseExperts(MatrixView logits, bool renormalises, const ExpertChoices& choices) override;
-  void MixExperts(ConstMatrixView x, const ExpertChoices& choices, const ExpertWeights& experts,
-                  Activation activation, MatrixView out) override;
   void RotaryAngles(const RaggedRows& rows, const int32_t* lengths, const RotaryTables& tables,
                     MatrixView out) override;
   void RotateAndCache(MatrixView qkv, ConstMatrixView angles, const HeadNorms& norms,

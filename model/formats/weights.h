@@ -53,9 +53,6 @@ class Weights {
   virtual std::string quantization() const { return ""; }
   // The files, in the order in which they were opened.
   virtual std::vector<std::string> files() const = 0;
-  // Whether names, rows and norms are as Transformer reads them, whatever the family
-  // (model/arranged_weights.h).
-  virtual bool is_arranged() const { return false; }
   // The architecture of a GGUF model; empty for others.
   virtual std::string gguf_architecture() const { return ""; }
   // Every tensor's name, sorted.
