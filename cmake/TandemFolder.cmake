@@ -116,8 +116,24 @@ function(tandem_test_program program)
     set_property(GLOBAL PROPERTY TANDEM_FIRST_TEST_PROGRAM${level} ${program})
   endif()
   target_compile_definitions(${program} PRIVATE TANDEM_SOURCE_DIR="${TANDEM_TEST_ROOT}")
+  if(TANDEM_SANITIZE)
+    tandem_test_parts(${program} "${arg_TEST_PREFIX}" "${labels}")
+    return()
+  endif()
   gtest_discover_tests(${program} DISCOVERY_TIMEOUT 60 TEST_PREFIX "${arg_TEST_PREFIX}"
     PROPERTIES TIMEOUT 600 ${labels} ENVIRONMENT "${TANDEM_TEST_ENVIRONMENT}")
+endfunction()
+
+# The cases in six parts, by turns. A program with a sanitizer takes SECONDS to start.
+function(tandem_test_parts program prefix labels)
+  set(num_parts 6)
+  foreach(part RANGE 1 ${num_parts})
+    math(EXPR index "${part} - 1")
+    set(name "${prefix}${program}/part_${part}")
+    add_test(NAME ${name} COMMAND ${program} --gtest_brief=1)
+    set_tests_properties(${name} PROPERTIES TIMEOUT 1800 ${labels}
+      ENVIRONMENT "${TANDEM_TEST_ENVIRONMENT};GTEST_TOTAL_SHARDS=${num_parts};GTEST_SHARD_INDEX=${index}")
+  endforeach()
 endfunction()
 
 if(TANDEM_BUILD_FUZZERS)
