@@ -125,7 +125,7 @@ TEST(ToolFields, NameWhatIsWrong) {
   }
 }
 
-// The text shows them, for calls to be found; the grammar cannot.
+// The text shows them, for calls to be found.
 TEST(ToolFields, MarkersMayBeSpecialTokens) {
   ManualEngine engine;
   ServedModel model = ToolModel(engine, kMistralTemplate);
@@ -133,12 +133,6 @@ TEST(ToolFields, MarkersMayBeSpecialTokens) {
   const TokenId id = model.tokenizer->IdOf("<|endoftext|>");
   const std::string tools = kTwoTools;
   EXPECT_THAT(ToolChat(tools, model)->options.shown_special_tokens, testing::ElementsAre(id));
-  const auto required = ToolChat(tools + R"(, "tool_choice": "required")", model);
-  ASSERT_TRUE(required.ok()) << required.status();
-  EXPECT_EQ(Json::parse(required->options.constraint->text)["begin"], "[");
-  const auto strict = ToolChat(
-      R"("tools": [{"type": "function", "function": {"name": "f", "strict": true}}])", model);
-  EXPECT_THAT(std::string(strict.status().message()), HasSubstr("is a special token"));
   EXPECT_THAT(ToolChat(tools)->options.shown_special_tokens, testing::IsEmpty());
   const auto pair = MakeTestEngine();
   const auto chat =
