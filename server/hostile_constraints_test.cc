@@ -37,7 +37,7 @@ class HostileConstraints : public testing::Test {
   std::unique_ptr<HttpServer> server_;
 };
 
-// Row 112 of the bug catalogue: each definition has a property of the next one.
+// Row 113 of the bug catalogue: each definition has a property of the next one.
 TEST_F(HostileConstraints, AreRefusedByName) {
   std::string schema = R"({"$ref":"#/$defs/0","$defs":{)";
   for (int i = 0; i < 5000; ++i) {

@@ -157,7 +157,7 @@ const std::vector<Case>& Cases() {
   return cases;
 }
 
-// Row 115 of the bug catalogue.
+// Row 116 of the bug catalogue.
 TEST_F(ToolMarkers, AreForcedWhereACallMustCome) {
   for (const Case& c : Cases()) {
     SCOPED_TRACE(c.jinja);

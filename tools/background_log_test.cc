@@ -81,7 +81,7 @@ TEST(BackgroundLog, WritesAllThatIsRead) {
   }
 }
 
-// Row 114 of the bug catalogue.
+// Row 115 of the bug catalogue.
 TEST(BackgroundLog, MakesNobodyWait) {
   Pipe pipe;
   const auto before = spdlog::default_logger();

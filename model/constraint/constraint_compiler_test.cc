@@ -70,7 +70,7 @@ class Compiling : public testing::Test {
   TokenId end_ = -1;
 };
 
-// Row 112 of the bug catalogue, and all of this file.
+// Row 113 of the bug catalogue, and all of this file.
 TEST_F(Compiling, TakesSoMuchTimeAndNoMore) {
   const auto compiler = Within({.time = absl::Milliseconds(100)});
   for (int i = 0; i < 2; ++i) {
