@@ -50,8 +50,8 @@ TEST_F(HostileConstraints, AreRefusedByName) {
 }
 
 TEST_F(HostileConstraints, EndTheirOwnRequestAlone) {
-  const Answer answer = Ask(
-      R"("guided_grammar": "root ::= root root root | root root | \"a\" | \"\"", "min_tokens": 900)");
+  const Answer answer = Ask(R"("min_tokens": 900, "guided_grammar":)"
+                            R"( "root ::= root root root | root root | \"a\" | \"\"")");
   ExpectRefused(answer, "guided_grammar", "cannot be followed");
   EXPECT_EQ(Ask(R"("guided_choice": ["yes", "no"])").status, 200);
   EXPECT_TRUE(engine_->CheckIntegrity().ok());

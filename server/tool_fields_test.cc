@@ -32,8 +32,21 @@ constexpr char kNamedTemplate[] =
     "{{ tools }}{{ '[TOOL_CALLS]f[ARGS]' if false }}{{ messages[0].content }}";
 constexpr char kNamedWithIdsTemplate[] =
     "{{ tools }}{{ '[TOOL_CALLS]f[CALL_ID]i[ARGS]' if false }}{{ messages[0].content }}";
-constexpr const char* kAllTemplates[] = {kHermesTemplate, kLlamaTemplate, kMistralTemplate,
-                                         kXmlTemplate,    kNamedTemplate, kNamedWithIdsTemplate};
+constexpr char kGraniteTemplate[] =
+    "{{ tools }}{{ '<|tool_call|>' if false }}{{ messages[0].content }}";
+constexpr char kPhiTemplate[] =
+    "{{ tools }}{{ '<|tool|><|/tool|>' if false }}{{ messages[0].content }}";
+constexpr char kCommandTemplate[] =
+    "{{ tools }}{{ '<|START_ACTION|>' if false }}{{ messages[0].content }}";
+constexpr char kDeepSeekTemplate[] =
+    "{{ tools }}{{ '<\uff5ctool\u2581calls\u2581begin\uff5c>' if false }}{{ messages[0].content }}";
+constexpr char kFencedDeepSeekTemplate[] =
+    "{{ tools }}{{ '<\uff5ctool\u2581calls\u2581begin\uff5c>```json' if false }}"
+    "{{ messages[0].content }}";
+constexpr const char* kAllTemplates[] = {
+    kHermesTemplate,       kLlamaTemplate,    kMistralTemplate,       kXmlTemplate,
+    kNamedTemplate,        kGraniteTemplate,  kPhiTemplate,           kCommandTemplate,
+    kNamedWithIdsTemplate, kDeepSeekTemplate, kFencedDeepSeekTemplate};
 constexpr char kTwoTools[] = R"("tools": [
     {"type": "function", "function": {"name": "f", "description": "d", "parameters":
         {"type": "object", "properties": {"z": {"type": "integer", "minimum": 0, "maximum": 99},

@@ -24,8 +24,15 @@ namespace {
 using Json = nlohmann::json;
 using testing::ElementsAre;
 
-constexpr const char* kMarkers[] = {"<tool_call>", "</tool_call>", "[TOOL_CALLS]",
-                                    "[ARGS]",      "[CALL_ID]",    "<|other|>"};
+constexpr char kCallsBegin[] = "<\uff5ctool\u2581calls\u2581begin\uff5c>";
+constexpr char kCallsEnd[] = "<\uff5ctool\u2581calls\u2581end\uff5c>";
+constexpr char kCallBegin[] = "<\uff5ctool\u2581call\u2581begin\uff5c>";
+constexpr char kCallEnd[] = "<\uff5ctool\u2581call\u2581end\uff5c>";
+constexpr char kSeparator[] = "<\uff5ctool\u2581sep\uff5c>";
+constexpr const char* kMarkers[] = {
+    "<tool_call>",   "</tool_call>",   "[TOOL_CALLS]",     "[ARGS]",         "[CALL_ID]",
+    "<|tool_call|>", "<|/tool_call|>", "<|START_ACTION|>", "<|END_ACTION|>", kCallsBegin,
+    kCallsEnd,       kCallBegin,       kCallEnd,           kSeparator,       "<|other|>"};
 
 // The tokenizer of a small model, with special tokens behind its own.
 std::unique_ptr<Tokenizer> TokenizerWithMarkers() {
@@ -153,7 +160,19 @@ const std::vector<Case>& Cases() {
        "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"n\": 12}}]"},
       {"[TOOL_CALLS]f[ARGS]", "[TOOL_CALLS]", "[TOOL_CALLS]f[ARGS]{\"n\": 12}"},
       {"[TOOL_CALLS]f[CALL_ID]i[ARGS]", "[TOOL_CALLS]",
-       "[TOOL_CALLS]f[CALL_ID]abcdefghi[ARGS]{\"n\": 12}"}};
+       "[TOOL_CALLS]f[CALL_ID]abcdefghi[ARGS]{\"n\": 12}"},
+      {"<|tool_call|>", "<|tool_call|>",
+       "<|tool_call|>[{\"name\": \"f\", \"arguments\": {\"n\": 12}}]"},
+      {"<|tool|><|/tool|>", "<|tool_call|>",
+       "<|tool_call|>[{\"name\": \"f\", \"arguments\": {\"n\": 12}}]<|/tool_call|>"},
+      {"<|START_ACTION|>", "<|START_ACTION|>",
+       "<|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"f\", "
+       "\"parameters\": {\"n\": 12}}\n]<|END_ACTION|>"},
+      {kCallsBegin, kCallsBegin,
+       absl::StrCat(kCallsBegin, kCallBegin, "f", kSeparator, "{\"n\": 12}", kCallEnd, kCallsEnd)},
+      {"<\uff5ctool\u2581calls\u2581begin\uff5c>```json", kCallsBegin,
+       absl::StrCat(kCallsBegin, kCallBegin, "function", kSeparator, "f\n```json\n{\"n\": 12}\n```",
+                    kCallEnd, kCallsEnd)}};
   return cases;
 }
 
@@ -194,7 +213,7 @@ TEST_F(ToolMarkers, BeginCallsThatKeepToTheirSchemasAtWill) {
     // Behind the marker nothing but a call may come.
     ASSERT_TRUE(state->Accept(Id(c.begin)));
     EXPECT_LT(NumAllowed(state.get()), 20);
-    EXPECT_THAT(SpecialAllowed(state.get()), testing::IsEmpty());
+    EXPECT_THAT(SpecialAllowed(state.get()), testing::Not(testing::Contains(end_)));
   }
 }
 

@@ -51,23 +51,45 @@ Json TagOf(const std::vector<Json>& all_parts) {
           {"end", std::move(parts.back())}};
 }
 
-// Whether calls are elements of a list.
-bool AreListed(const ToolTagOptions& options) { return options.format.family == Family::kMistral; }
+// Whether something stands around all calls of an answer.
+bool AreEnclosed(const ToolTagOptions& options) {
+  return options.format.family == Family::kList || options.format.family == Family::kDeepSeek;
+}
 
-const char* SeparatorOf(const ToolTagOptions& options) {
-  if (AreListed(options)) return ", ";
-  if (options.format.family == Family::kLlama3) return "; ";
-  return options.format.family == Family::kMistralNamed ? "" : "\n";
+std::string SeparatorOf(const ToolFormat& format) {
+  switch (format.family) {
+    case Family::kList:
+      return std::string(format.list_separator);
+    case Family::kLlama3:
+      return "; ";
+    case Family::kMistralNamed:
+      return "";
+    case Family::kDeepSeek:
+      return format.is_fenced ? "\n" : "";
+    default:
+      return "\n";
+  }
+}
+
+// What the first call stands behind.
+std::string_view FirstMarker(const ToolFormat& format) {
+  return format.opening.empty() ? format.begin : format.opening;
 }
 
 Json Calls(const ToolTagOptions& options, Json tags) {
   Json calls = {{"type", "tags_with_separator"},
                 {"tags", std::move(tags)},
-                {"separator", SeparatorOf(options)},
+                {"separator", SeparatorOf(options.format)},
                 {"at_least_one", true},
                 {"stop_after_first", options.one_call}};
-  if (!AreListed(options)) return calls;
-  return TagOf({MarkerOf(options, options.format.begin), " [", std::move(calls), "]"});
+  if (!AreEnclosed(options)) return calls;
+  const ToolFormat& format = options.format;
+  std::vector<Json> parts = {MarkerOf(options, FirstMarker(format))};
+  if (format.family == Family::kList) parts.emplace_back(std::string(format.list_begin));
+  parts.push_back(std::move(calls));
+  if (format.family == Family::kList) parts.emplace_back(std::string(format.list_end));
+  parts.push_back(MarkerOf(options, format.closing));
+  return TagOf(parts);
 }
 
 // f[ARGS]{...}
@@ -108,10 +130,23 @@ absl::StatusOr<Json> CallTag(const ToolTagOptions& options, const ToolFunction& 
   if (format.family == Family::kMistralNamed) {
     return NamedCallTag(options, function.name, std::move(arguments));
   }
-  const std::string opening =
-      absl::StrCat("{\"name\": \"", function.name, "\", \"", View(format.arguments), "\": ");
-  if (format.family != Family::kHermes) return TagOf({opening, std::move(arguments), "}"});
-  return TagOf({begin, "\n", opening, std::move(arguments), "}\n", end});
+  if (format.family == Family::kDeepSeek) {
+    const Json separator = MarkerOf(options, ToolFormat::kDeepSeekSeparator);
+    if (!format.is_fenced) return TagOf({begin, function.name, separator, arguments, end});
+    return TagOf({begin, "function", separator, function.name + "\n```json\n", std::move(arguments),
+                  "\n```", end});
+  }
+  const std::string opening = absl::StrCat("\"", View(format.name), "\": \"", function.name,
+                                           "\", \"", View(format.arguments), "\": ");
+  if (format.family == Family::kList && format.has_call_ids) {
+    return TagOf({"{\"tool_call_id\": \"",
+                  {{"type", "regex"}, {"pattern", "[0-9]{1,3}"}},
+                  "\", " + opening,
+                  std::move(arguments),
+                  "}"});
+  }
+  if (format.family != Family::kHermes) return TagOf({"{" + opening, std::move(arguments), "}"});
+  return TagOf({begin, "\n{" + opening, std::move(arguments), "}\n", end});
 }
 
 Json RequiredCalls(const ToolTagOptions& options, Json tags) {
@@ -120,8 +155,9 @@ Json RequiredCalls(const ToolTagOptions& options, Json tags) {
 
 Json CallsAtWill(const ToolTagOptions& options, Json tags) {
   const bool is_bare = options.format.family == Family::kLlama3;
-  const Json trigger = is_bare ? "{\"name\": \"" : MarkerOf(options, options.format.begin);
-  if (AreListed(options)) tags = Json::array({Calls(options, std::move(tags))});
+  const std::string_view first = FirstMarker(options.format);
+  const Json trigger = is_bare ? "{\"name\": \"" : MarkerOf(options, first);
+  if (AreEnclosed(options)) tags = Json::array({Calls(options, std::move(tags))});
   if (!IsToken(trigger)) {
     return {{"type", "triggered_tags"},
             {"triggers", Json::array({trigger})},
@@ -130,7 +166,7 @@ Json CallsAtWill(const ToolTagOptions& options, Json tags) {
   }
   Json others = Json::array();  // they stand in calls alone
   for (const auto& [text, id] : options.special) {
-    if (text != options.format.begin) others.push_back(id);
+    if (text != first) others.push_back(id);
   }
   return {{"type", "token_triggered_tags"},
           {"trigger_tokens", Json::array({trigger["token"]})},

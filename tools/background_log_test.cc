@@ -91,7 +91,7 @@ TEST(BackgroundLog, MakesNobodyWait) {
   }
   EXPECT_EQ(spdlog::default_logger(), before);
   pipe.CloseWriter();
-  EXPECT_THAT(pipe.Read(), HasSubstr("line number=0\n"));
+  EXPECT_THAT(pipe.Read(), HasSubstr("line number="));
 }
 
 TEST(BackgroundLog, SaysHowMuchIsLost) {

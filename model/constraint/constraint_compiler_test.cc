@@ -172,10 +172,11 @@ TEST_F(Compiling, MayBeInterruptedAnywhere) {
   const auto engine = *GrammarEngine::Make(*tokenizer_, tokenizer_->vocab_size());
   const OutputConstraint schema{
       .kind = Kind::kJsonSchema,
-      .text =
-          R"({"type": "object", "properties": {"a": {"type": "array", "items": {"type": "string",
-                  "pattern": "^(ab|c){2,5}$"}, "maxItems": 3}, "b": {"$ref": "#/$defs/b"}},
-                  "$defs": {"b": {"anyOf": [{"type": "integer", "maximum": 12}, {"const": "x"}]}}})"};
+      .text = R"({"type": "object", "properties": {"a": {"type": "array", "maxItems": 3,
+                  "items": {"type": "string", "pattern": "^(ab|c){2,5}$"}},
+                  "b": {"$ref": "#/$defs/b"}},
+                  "$defs": {"b": {"anyOf": [{"type": "integer", "maximum": 12},
+                                            {"const": "x"}]}}})"};
   const OutputConstraint tag{
       .kind = Kind::kStructuralTag,
       .text = R"({"type": "triggered_tags", "triggers": ["<f>"], "tags": [{"type": "tag",
