@@ -1,6 +1,4 @@
 // The program as its users see it: output, exit status, and what it says of bad input.
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -17,7 +15,6 @@
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "model/constraint/grammar_engine.h"
 #include "nlohmann/json.hpp"
 #include "tests/engine_testing.h"
 #include "tests/golden_file.h"
@@ -289,56 +286,6 @@ TEST(Program, RefusesWrongCommandLines) {
     SCOPED_TRACE(absl::StrJoin(extra, " ").substr(0, 60));
     ExpectRefused(RunProgram(Joined(words, extra)), exit_statuses);
   }
-}
-
-TEST(Program, NamesTheConstraintThatIsWrong) {
-  const auto file = [](const std::string& name, const std::string& text) {
-    const std::string path = absl::StrCat(testing::TempDir(), "/tandem_", getpid(), "_", name);
-    std::ofstream(path) << text;
-    return path;
-  };
-  const std::string no_json = file("no.json", "{");
-  const std::string refused = file("refused.json", R"({"type": "array", "uniqueItems": true})");
-  const std::string no_type = file("no_type.json", R"({"type": "thing"})");
-  const std::string rules = file("rules.ebnf", "root ::= nothing");
-  const std::string empty = file("empty.ebnf", "");
-  struct Case {
-    Words words;
-    std::vector<int> exit_statuses;
-    std::vector<std::string> parts;
-  };
-  const std::vector<int> wrong = {kExitWrongLine};
-  std::vector<Case> cases = {
-      {{"--json-schema", "/nonexistent/schema"}, wrong, {"--json-schema: ", "/nonexistent/schema"}},
-      {{"--grammar", "/nonexistent/rules"}, wrong, {"--grammar: ", "/nonexistent/rules"}},
-      {{"--json-schema", no_json}, wrong, {"--json-schema " + no_json + ": schema"}},
-      {{"--json-schema", refused},
-       wrong,
-       {"--json-schema " + refused + ": schema: uniqueItems is not supported"}},
-      {{"--grammar", empty}, wrong, {"--grammar " + empty + ": found nothing, allowed: "}},
-      {{"--regex", ""}, wrong, {"--regex: found nothing, allowed: an expression"}},
-      {{"--regex", "a", "--grammar", rules}, wrong, {"give one of"}}};
-  if (HasGrammarEngine()) {
-    const std::vector<int> failed = {kExitFailed};
-    cases.push_back(
-        {{"--json-schema", no_type}, failed, {"--json-schema " + no_type + ": ", "thing"}});
-    cases.push_back({{"--grammar", rules}, failed, {"--grammar " + rules + ": ", "nothing"}});
-    cases.push_back({{"--regex", "(a"}, failed, {"--regex: "}});
-  } else {
-    cases.push_back({{"--regex", "a"}, {kExitFailed}, {"--regex: this build has no grammar"}});
-  }
-  const Words words = {"generate",  "--target", ShippedModelPath("storyteller-7m"),
-                       "--drafter", "none",     "--threads",
-                       "1"};
-  for (const auto& [extra, exit_statuses, parts] : cases) {
-    SCOPED_TRACE(absl::StrJoin(extra, " "));
-    const ProgramRun result = RunProgram(Joined(Joined(words, {"--prompt", "a"}), extra));
-    ExpectRefused(result, exit_statuses);
-    for (const std::string& part : parts) EXPECT_THAT(result.err, HasSubstr(part));
-  }
-  const std::string prompts = file("prompts.jsonl", "{\"prompt\": \"a\"}\n");
-  const ProgramRun batch = RunProgram(Joined(words, {"--prompts", prompts, "--regex", "(a"}));
-  EXPECT_THAT(batch.err, HasSubstr(prompts + ":1: --regex: "));
 }
 
 TEST(Program, RefusesToServeWithWrongOptions) {
