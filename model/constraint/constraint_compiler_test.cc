@@ -185,14 +185,14 @@ TEST_F(Compiling, MayBeInterruptedAnywhere) {
   const OutputConstraint sum{.kind = Kind::kGrammar, .text = "root ::= \"1\" (\"+\" [2-9]){2,3}"};
   for (const OutputConstraint& constraint : {schema, tag, sum}) {
     int num_refused = 0;
-    constexpr int64_t kStep = 500;
+    constexpr int64_t kStep = 50;  // less than most requests are for
     for (int64_t bytes = 0;; bytes += kStep) {
       const auto grammar = engine->Compile(constraint, {.bytes = bytes});
       if (grammar.ok()) break;
       ASSERT_TRUE(absl::IsOutOfRange(grammar.status())) << grammar.status();
       ++num_refused;
     }
-    EXPECT_GT(num_refused, 30);
+    EXPECT_GT(num_refused, 100);
   }
 }
 
