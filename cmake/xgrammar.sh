@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
 # Fetches XGrammar, the grammar engine of constraints (Apache-2.0), as its source package, and builds
-# what Tandem uses of it: xgrammar.sh FOLDER. Does nothing where FOLDER has this version. It is
-# fetched by name and version with pip, which is where a mirror is set, and used if its SHA-256 is
-# this one.
+# what Tandem uses of it: xgrammar.sh FOLDER. Does nothing where FOLDER has this version, built in
+# this way. It is fetched by name and version with pip, which is where a mirror is set, and used if
+# its SHA-256 is this one.
 set -euo pipefail
 
 version=0.2.8
 sha256=8305646fd2b319d6c3003f51a1665e54cbbe9cba1fb636bc41d0b46434ccbb80
+build=2  # counts the ways in which it was built
 
 folder=$1
 launcher=()
 ! command -v ccache >/dev/null || launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
-[ "$(cat "$folder/version" 2>/dev/null)" != "$version" ] || exit 0
+[ "$(cat "$folder/version" 2>/dev/null)" != "$version-$build" ] || exit 0
 work=$(realpath -m "$folder").part
 rm -rf "$work"
 mkdir -p "$work"
@@ -22,10 +23,22 @@ tar -xzf "$archive" -C "$work" --strip-components=1
 cmake -S "$(dirname "${BASH_SOURCE[0]}")/xgrammar" -B "$work/build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE=-O2 \
   -DSOURCE="$work" "${launcher[@]}"
 cmake --build "$work/build"
+# All of it becomes one object that asks Tandem for its memory (model/constraint/work_budget.h), and
+# shares no template's code with the rest of the program, which asks the standard library.
+whole=$work/build/whole.o
+ld -r --force-group-allocation --whole-archive "$work/build/libxgrammar.a" -o "$whole"
+renames=()
+for pair in _Znwm=new _Znam=new_array _ZdlPv=delete _ZdlPvm=delete_sized _ZdaPv=delete_array \
+  _ZdaPvm=delete_array_sized; do
+  renames+=(--redefine-sym "${pair/=/=tandem_budgeted_}")
+done
+objcopy "${renames[@]}" --wildcard --keep-global-symbol='_ZN8xgrammar*' --keep-global-symbol='_ZNK8xgrammar*' "$whole"
+rm "$work/build/libxgrammar.a"
+ar rcs "$work/build/libxgrammar.a" "$whole"
 rm -rf "$folder"
 mkdir -p "$folder/include"
 cp -r "$work/include/xgrammar" "$work/3rdparty/dlpack/include/dlpack" "$folder/include/"
 cp "$work/LICENSE" "$work/NOTICE" "$folder/"
 mv "$work/build/libxgrammar.a" "$folder/"
-echo "$version" > "$folder/version"
+echo "$version-$build" > "$folder/version"
 rm -rf "$work"

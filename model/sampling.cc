@@ -224,7 +224,9 @@ absl::Status MakeDistribution(absl::Span<const float> logits, const SamplingPara
   std::vector<float>& row = distribution->probs;
   row.assign(logits.begin(), logits.end());
   if (is_constrained) {
-    RETURN_IF_ERROR(KeepAllowed(history->Allowed(), masks, params, absl::MakeSpan(row)));
+    const absl::Span<const uint32_t> allowed = history->Allowed();
+    RETURN_IF_ERROR(history->constraint_status());
+    RETURN_IF_ERROR(KeepAllowed(allowed, masks, params, absl::MakeSpan(row)));
   }
   if (params.has_penalties()) ApplyPenalties(params, *history, absl::MakeSpan(row));
   for (const auto& [id, bias] : params.logit_bias) {

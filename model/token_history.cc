@@ -43,6 +43,10 @@ absl::Span<const uint32_t> TokenHistory::Allowed() const {
   return num_broken_ > 0 ? absl::Span<const uint32_t>() : constraint_->Allowed();
 }
 
+absl::Status TokenHistory::constraint_status() const {
+  return constraint_ == nullptr ? absl::OkStatus() : constraint_->status();
+}
+
 std::string TokenHistory::Forced() const {
   return constraint_ == nullptr || num_broken_ > 0 ? "" : constraint_->Forced();
 }

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "base/hash_map.h"
 #include "base/types.h"
@@ -47,6 +48,8 @@ class TokenHistory {
   absl::Span<const uint32_t> Allowed() const;
   // Whether a token broke the constraint.
   bool is_broken() const { return num_broken_ > 0; }
+  // ConstraintState::status; OK without a constraint.
+  absl::Status constraint_status() const;
   // ConstraintState::Forced; empty without a constraint.
   std::string Forced() const;
 

@@ -21,7 +21,7 @@ using Family = ToolFormat::Family;
 constexpr std::array<ToolFormat, 5> kToolFormats = {
     {{},
      {.family = Family::kLlama3, .begin = "<|python_tag|>", .end = "", .arguments = "parameters"},
-     {.family = Family::kMistral, .begin = "[TOOL_CALLS]", .end = ""},
+     {.family = Family::kList, .begin = "[TOOL_CALLS]", .end = ""},
      {.family = Family::kMistralNamed, .begin = "[TOOL_CALLS]", .end = ""},
      {.family = Family::kQwenXml}}};
 

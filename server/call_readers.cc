@@ -7,7 +7,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "base/string_view.h"
 #include "model/formats/json_value.h"
+#include "server/tool_format.h"
 
 namespace tandem {
 namespace {
@@ -121,7 +123,7 @@ CallReader::State JsonCallReader::ReadInValue(char byte) {
 
 CallReader::State JsonCallReader::EndMember() {
   place_ = Place::kComma;
-  if (key_ != "name") return State::kOpen;
+  if (key_ != "name" && key_ != "tool_name") return State::kOpen;
   const auto name = Json::parse(value_, nullptr, /*allow_exceptions=*/false);
   if (!name.is_string()) return State::kWrong;
   name_ = name.get<std::string>();
@@ -166,6 +168,66 @@ CallReader::State NamedCallReader::ReadArguments(char byte) {
   }
   arguments_ += byte;
   return span_.Read(byte);
+}
+
+// ---- DeepSeek's ----
+
+CallReader::State DeepSeekCallReader::Read(char byte) {
+  constexpr absl::string_view kFence = "```json";
+  constexpr absl::string_view kLastFence = "```";
+  const absl::string_view separator = View(ToolFormat::kDeepSeekSeparator);
+  switch (place_) {
+    case Place::kWord: {
+      text_ += byte;
+      const size_t marker = text_.find(separator[0]);
+      if (marker == std::string::npos) {
+        return IsNameByte(byte) || IsSpaceByte(byte) ? State::kOpen : State::kWrong;
+      }
+      const absl::string_view begun = absl::string_view(text_).substr(marker);
+      if (!absl::StartsWith(separator, begun)) return State::kWrong;
+      if (begun != separator) return State::kOpen;
+      word_ = std::string(absl::StripAsciiWhitespace(text_.substr(0, marker)));
+      text_.clear();
+      place_ = Place::kBehindSeparator;
+      return State::kOpen;
+    }
+    case Place::kBehindSeparator:
+      if (IsSpaceByte(byte)) return State::kOpen;
+      if (byte == '{') name_ = word_;
+      place_ = byte == '{' ? Place::kArguments : Place::kName;
+      return Read(byte);
+    case Place::kName:
+      if (IsNameByte(byte)) {
+        text_ += byte;
+        return State::kOpen;
+      }
+      name_ = text_;
+      text_.clear();
+      is_fenced_ = true;
+      place_ = Place::kFence;
+      return byte == '\n' ? State::kOpen : State::kWrong;
+    case Place::kFence:
+      if (IsSpaceByte(byte) && (text_.empty() || text_ == kFence)) return State::kOpen;
+      if (text_ == kFence && byte == '{') {
+        place_ = Place::kArguments;
+        return Read(byte);
+      }
+      text_ += byte;
+      return absl::StartsWith(kFence, text_) ? State::kOpen : State::kWrong;
+    case Place::kArguments: {
+      arguments_ += byte;
+      const State state = span_.Read(byte);
+      if (state != State::kDone || !is_fenced_) return state;
+      text_.clear();
+      place_ = Place::kLastFence;
+      return State::kOpen;
+    }
+    default:  // kLastFence
+      if (IsSpaceByte(byte) && text_.empty()) return State::kOpen;
+      text_ += byte;
+      if (text_ == kLastFence) return State::kDone;
+      return absl::StartsWith(kLastFence, text_) ? State::kOpen : State::kWrong;
+  }
 }
 
 // ---- <function=f><parameter=a>1</parameter></function> ----

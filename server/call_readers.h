@@ -50,8 +50,8 @@ class JsonSpan {
   bool is_escaped_ = false;
 };
 
-// {"name": "f", "arguments": {...}}, from the first brace. Arguments may be called "parameters" as
-// well.
+// {"name": "f", "arguments": {...}}, from the first brace. The name may be called "tool_name", and
+// arguments "parameters", as well.
 class JsonCallReader final : public CallReader {
  public:
   State Read(char byte) override;
@@ -85,6 +85,22 @@ class NamedCallReader final : public CallReader {
   Place place_ = Place::kName;
   std::string text_{};    // of the name
   std::string marker_{};  // the part of a marker that has come
+  JsonSpan span_{};
+};
+
+// DeepSeek's, from behind the marker of a call's beginning: a word, the separator, the name, a line
+// break and the arguments between ```json and ```; or the name, the separator and the arguments.
+class DeepSeekCallReader final : public CallReader {
+ public:
+  State Read(char byte) override;
+
+ private:
+  enum class Place { kWord, kBehindSeparator, kName, kFence, kArguments, kLastFence };
+
+  Place place_ = Place::kWord;
+  std::string text_{};  // of the place
+  std::string word_{};
+  bool is_fenced_ = false;
   JsonSpan span_{};
 };
 

@@ -242,12 +242,17 @@ void Connection::Dispatch() {
   request_.body = std::move(parser_->get().body());
   keep_alive_ = parser_->get().keep_alive();
   stream_.expires_never();
-  const bool is_slow = request_.body.size() > kLargeBody || MayBeConstrained(request_.body);
-  if (!is_slow || set_->slow_work() == nullptr) {
+  net::thread_pool* pool = nullptr;
+  if (MayBeConstrained(request_.body)) {
+    pool = set_->waiting_work();
+  } else if (request_.body.size() > kLargeBody) {
+    pool = set_->slow_work();
+  }
+  if (pool == nullptr) {
     return OnReply(set_->service().Handle(request_));
   }
   const bool is_huge = request_.body.size() > kHugeBody;
-  net::post(*set_->slow_work(), [self = shared_from_this(), exchange = exchange_, is_huge] {
+  net::post(*pool, [self = shared_from_this(), exchange = exchange_, is_huge] {
     Attempt("request", [&] { self->HandleAside(exchange); });
     if (is_huge) ReturnFreeMemory();
   });

@@ -63,6 +63,9 @@ class ConnectionSet {
   // For requests whose work would make others wait. Without a pool, they do.
   net::thread_pool* slow_work() { return slow_work_; }
   void set_slow_work(net::thread_pool* pool) { slow_work_ = pool; }
+  // The same for those that wait more than they work.
+  net::thread_pool* waiting_work() { return waiting_work_; }
+  void set_waiting_work(net::thread_pool* pool) { waiting_work_ = pool; }
 
  private:
   struct Entry {
@@ -77,6 +80,7 @@ class ConnectionSet {
   Service* service_;
   const ConnectionLimits limits_;
   net::thread_pool* slow_work_ = nullptr;
+  net::thread_pool* waiting_work_ = nullptr;
   mutable absl::Mutex mutex_;
   HashMap<Connection*, Entry> open_ ABSL_GUARDED_BY(mutex_);
   uint64_t last_turn_ ABSL_GUARDED_BY(mutex_) = 0;

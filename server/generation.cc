@@ -99,7 +99,7 @@ void Generation::TakeEnd(int choice, absl::StatusOr<Completion> result) {
   sequences_[choice].latency.OnEnd(Instant::Now());
   Event end{.choice = choice};
   if (!result.ok()) {
-    status_.Update(result.status());
+    status_.Update(request_.InItsNames(result.status()));
   } else {
     // Somebody stopped it, and it was not the client: the server ends.
     if (result->finish_reason == FinishReason::kCancelled && !is_cancelled_) {

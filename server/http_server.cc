@@ -62,6 +62,7 @@ class HttpServerImpl final : public HttpServer {
         accept_timer_(accept_loop_),
         drain_timer_(accept_loop_) {
     connections_.set_slow_work(&slow_work_);
+    connections_.set_waiting_work(&waiting_work_);
     for (int i = 0; i < options_.io_threads; ++i) {
       loops_.push_back(std::make_unique<net::io_context>(/*concurrency_hint=*/1));
     }
@@ -70,8 +71,10 @@ class HttpServerImpl final : public HttpServer {
   ~HttpServerImpl() override {
     service_.admission().Close();
     connections_.StopAll();
-    slow_work_.stop();
-    slow_work_.join();
+    for (net::thread_pool* pool : {&slow_work_, &waiting_work_}) {
+      pool->stop();
+      pool->join();
+    }
     // The engine's callbacks use what is about to be destroyed.
     while (!service_.admission().AwaitEmpty(kLongRound)) {
       spdlog::warn("stopping sequences={}", service_.admission().num_inside());
@@ -124,6 +127,9 @@ class HttpServerImpl final : public HttpServer {
   std::vector<std::unique_ptr<net::io_context>> loops_;
   net::io_context accept_loop_{/*concurrency_hint=*/1};
   net::thread_pool slow_work_{2};
+  // More than there are constraints being compiled and waiting to be (ConstraintCompiler::Limits):
+  // requests whose constraints are compiled find a thread.
+  net::thread_pool waiting_work_{8};
   tcp::acceptor acceptor_;
   net::steady_timer accept_timer_;
   net::steady_timer drain_timer_;

@@ -241,7 +241,9 @@ OutputConstraint BehindReasoning(const ReasoningSplitter::Options& options,
   elements = Json::array({std::move(in_front)});
   elements.push_back(std::move(content));
   const Json whole = {{"type", "sequence"}, {"elements", std::move(elements)}};
-  return {.kind = OutputConstraint::Kind::kStructuralTag, .text = whole.dump()};
+  return {.kind = OutputConstraint::Kind::kStructuralTag,
+          .text = whole.dump(),
+          .tokens = std::move(constraint.tokens)};
 }
 
 }  // namespace tandem

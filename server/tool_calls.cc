@@ -22,6 +22,9 @@ ToolCallParser::ToolCallParser(Options options)
     : options_(std::move(options)), beginnings_({options_.format.begin}) {
   // Models that write XML leave the first marker out now and then.
   if (options_.format.family == Family::kQwenXml) beginnings_.push_back(kFunctionTag);
+  for (const std::string_view around : {options_.format.opening, options_.format.closing}) {
+    if (!around.empty()) beginnings_.push_back(around);
+  }
   behind_ = beginnings_;  // what ends a call may lack in front of the next one
   behind_.push_back(options_.format.end);
 }
@@ -70,19 +73,24 @@ ToolCallParser::Match ToolCallParser::Extend(char byte,
   return Match::kNone;
 }
 
-bool ToolCallParser::IsMistral() const {
-  return options_.format.family == Family::kMistral ||
-         options_.format.family == Family::kMistralNamed;
+bool ToolCallParser::MayBeList() const {
+  return options_.format.family == Family::kList || options_.format.family == Family::kMistralNamed;
 }
 
 bool ToolCallParser::MayBeginBare() const {
   if (has_said_ || num_calls_ > 0) return false;
-  return options_.format.family == Family::kLlama3 || (IsMistral() && options_.must_call);
+  return options_.format.family == Family::kLlama3 || (MayBeList() && options_.must_call);
 }
 
 void ToolCallParser::OnMarker() {
   const bool is_call = marker_ == kFunctionTag;
+  const bool is_around = marker_ == options_.format.opening || marker_ == options_.format.closing;
   marker_.clear();
+  if (is_around) {
+    if (num_calls_ > 0) held_.clear();
+    place_ = Place::kText;
+    return;
+  }
   place_ = Place::kOpen;
   if (!is_call) return;
   held_.resize(held_.size() - kFunctionTag.size());
@@ -121,6 +129,7 @@ void ToolCallParser::ReadText(char byte, AnswerDelta* delta) {
 
 bool ToolCallParser::MayBegin(char byte) const {
   if (options_.format.family == Family::kQwenXml) return false;  // its marker tells
+  if (options_.format.family == Family::kDeepSeek) return true;
   const bool is_named = options_.format.family == Family::kMistralNamed && !in_list_;
   return byte == '{' || (is_named && byte != '[');
 }
@@ -128,6 +137,8 @@ bool ToolCallParser::MayBegin(char byte) const {
 void ToolCallParser::BeginCall(char byte) {
   if (options_.format.family == Family::kQwenXml) {
     reader_ = std::make_unique<XmlCallReader>(&options_.functions);
+  } else if (options_.format.family == Family::kDeepSeek) {
+    reader_ = std::make_unique<DeepSeekCallReader>();
   } else if (byte == '{') {
     reader_ = std::make_unique<JsonCallReader>();
   } else {
@@ -144,7 +155,7 @@ void ToolCallParser::ReadOpen(char byte, AnswerDelta* delta) {
   } else if (MayBegin(byte)) {
     BeginCall(byte);
     ReadCall(byte, delta);
-  } else if (byte == '[' && IsMistral() && !in_list_) {
+  } else if (byte == '[' && MayBeList() && !in_list_) {
     held_ += byte;
     in_list_ = true;
   } else if (options_.format.family != Family::kQwenXml) {

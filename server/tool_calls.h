@@ -56,7 +56,7 @@ class ToolCallParser {
   void ReadCall(char byte, AnswerDelta* delta);
   void ReadBehind(char byte, AnswerDelta* delta);
   void ReadEnd(char byte, AnswerDelta* delta);
-  bool IsMistral() const;
+  bool MayBeList() const;
   // Whether calls without a marker may come.
   bool MayBeginBare() const;
   // Behind the whole of one that calls begin with.
@@ -75,7 +75,7 @@ class ToolCallParser {
   Place place_ = Place::kText;
   std::string held_{};    // text that may belong to a call
   std::string marker_{};  // the part of a marker that has come
-  bool in_list_ = false;  // of Mistral's calls
+  bool in_list_ = false;  // of calls
   bool has_said_ = false;
   std::unique_ptr<CallReader> reader_{};
   bool is_call_ = false;      // what reader_ reads

@@ -16,7 +16,7 @@ ToolFormat FormatOf(Family family) {
   switch (family) {
     case Family::kLlama3:
       return {.family = family, .begin = "<|python_tag|>", .end = "", .arguments = "parameters"};
-    case Family::kMistral:
+    case Family::kList:
     case Family::kMistralNamed:
       return {.family = family, .begin = "[TOOL_CALLS]", .end = ""};
     default:
@@ -111,13 +111,13 @@ std::vector<ToolCase> ToolCases() {
       {Family::kLlama3, "<|python_tag|>print(1)", "<|python_tag|>print(1)|"},
       {Family::kLlama3, g + "; and then", "; and then|g({})"},
       {Family::kLlama3, g + " and then", " and then|g({})"},
-      {Family::kMistral, "[TOOL_CALLS] [" + f + ", " + g + "]", "|" + f_called + "g({})"},
-      {Family::kMistral, "[TOOL_CALLS]" + g, "|g({})"},
-      {Family::kMistral, "Hm. [TOOL_CALLS][" + g + ",", "Hm.|g({})"},
-      {Family::kMistral, "[" + g + "]", "[" + g + "]|"},
-      {Family::kMistral, "[" + g + "]", "|g({})", /*must_call=*/true},
-      {Family::kMistral, "[[TOOL_CALLS][" + g + "]", "[|g({})"},
-      {Family::kMistral, "[TOOL_CALLS] [1]", "[TOOL_CALLS] [1]|"},
+      {Family::kList, "[TOOL_CALLS] [" + f + ", " + g + "]", "|" + f_called + "g({})"},
+      {Family::kList, "[TOOL_CALLS]" + g, "|g({})"},
+      {Family::kList, "Hm. [TOOL_CALLS][" + g + ",", "Hm.|g({})"},
+      {Family::kList, "[" + g + "]", "[" + g + "]|"},
+      {Family::kList, "[" + g + "]", "|g({})", /*must_call=*/true},
+      {Family::kList, "[[TOOL_CALLS][" + g + "]", "[|g({})"},
+      {Family::kList, "[TOOL_CALLS] [1]", "[TOOL_CALLS] [1]|"},
       // What ends a call may lack in front of the next one.
       {Family::kHermes, "<tool_call>" + g + "\n<tool_call>" + f, "|g({})" + f_called},
       {Family::kMistralNamed, R"([TOOL_CALLS]f[ARGS]{"a": "}[", "b": 1}[TOOL_CALLS]g[ARGS]{})",
@@ -210,13 +210,68 @@ TEST(ToolCalls, StringsOfXmlAreLetOutAsTheyCome) {
   EXPECT_EQ(parser.Push("</parameter>\n</function>").calls[0].arguments, "\"}");
 }
 
+// What else templates show, by a snippet of it.
+struct TemplateCase {
+  const char* jinja;
+  std::string text;
+  std::string answer;
+};
+
+std::vector<TemplateCase> TemplateCases() {
+  const std::string f = R"({"name": "f", "arguments": {"a": [1, "]"]}})";
+  const std::string f_called = R"(f({"a": [1, "]"]}))";
+  const std::string begin = "<\uff5ctool\u2581call\u2581begin\uff5c>";
+  const std::string sep = "<\uff5ctool\u2581sep\uff5c>";
+  const std::string end = "<\uff5ctool\u2581call\u2581end\uff5c>";
+  const std::string opening = "<\uff5ctool\u2581calls\u2581begin\uff5c>";
+  const std::string closing = "<\uff5ctool\u2581calls\u2581end\uff5c>";
+  static constexpr char kFenced[] = "<\uff5ctool\u2581calls\u2581begin\uff5c>```json";
+  static constexpr char kUnfenced[] = "<\uff5ctool\u2581calls\u2581begin\uff5c>";
+  const std::string fenced = begin + "function" + sep + "f\n```json\n{\"a\": \"```\"}\n```" + end;
+  const std::string plain = begin + "g" + sep + "{\"b\": 1}" + end;
+  const std::string command =
+      "{\"tool_call_id\": \"0\", \"tool_name\": \"f\", \"parameters\": {\"a\": 1}}";
+  return {
+      {"<|tool_call|>", "<|tool_call|>[" + f + "]", "|" + f_called},
+      {"<|tool_call|>", "Hm. <|tool_call|>[" + f + ", " + f + "]", "Hm.|" + f_called + f_called},
+      {"<|tool|><|/tool|>", "<|tool_call|>[" + f + "]<|/tool_call|>", "|" + f_called},
+      {"<|tool|><|/tool|>", "<|tool_call|>[" + f + "]<|/tool_call|> So.", " So.|" + f_called},
+      {"<|tool|><|/tool|>", "<|tool_call|>[1]<|/tool_call|>", "<|tool_call|>[1]<|/tool_call|>|"},
+      {"<|START_ACTION|>", "<|START_ACTION|>[\n    " + command + "\n]<|END_ACTION|>",
+       "|f({\"a\": 1})"},
+      {kFenced, "So. " + opening + fenced + "\n" + fenced + closing,
+       "So.|f({\"a\": \"```\"})f({\"a\": \"```\"})"},
+      {kFenced, fenced, "|f({\"a\": \"```\"})"},
+      {kFenced, opening + begin + "function" + sep + "f\n```json\n{\"a", "|f({\"a)"},
+      {kFenced, opening + begin + "function" + sep + "f\n```python\n{}",
+       opening + begin + "function" + sep + "f\n```python\n{}|"},
+      {kFenced, opening + " What?", opening + " What?|"},
+      {kUnfenced, opening + plain + plain + closing, "|g({\"b\": 1})g({\"b\": 1})"},
+      {kUnfenced, begin + "h" + sep + "{}" + end, begin + "h" + sep + "{}" + end + "|"},
+      {kUnfenced, begin + "g" + sep + "1", begin + "g" + sep + "1|"}};
+}
+
+TEST(ToolCalls, OfOtherFamiliesAreFoundByTheirTemplates) {
+  for (const TemplateCase& c : TemplateCases()) {
+    SCOPED_TRACE(absl::StrCat(c.jinja, " ", c.text));
+    const auto chat = ChatTemplate::Parse(absl::StrCat("{{ '", c.jinja, "' }}"), "", "");
+    ASSERT_TRUE(chat.ok()) << chat.status();
+    const ToolCallParser::Options options{.format = ToolFormat::Of(*chat),
+                                          .functions = {{"f"}, {"g"}}};
+    EXPECT_EQ(AnswerOf(options, {c.text}), c.answer);
+    std::vector<std::string> bytes;
+    for (const char byte : c.text) bytes.emplace_back(1, byte);
+    EXPECT_EQ(AnswerOf(options, bytes), c.answer);
+  }
+}
+
 TEST(ToolCalls, FormatsAreThoseOfTemplates) {
   const auto family_of = [](const char* jinja) {
     const auto chat = ChatTemplate::Parse(jinja, "", "");
     return ToolFormat::Of(*chat).family;
   };
   EXPECT_EQ(family_of("{{ '<tool_call>' }}{{ 'ipython' }}"), Family::kHermes);
-  EXPECT_EQ(family_of("{{ '[TOOL_CALLS]' }}"), Family::kMistral);
+  EXPECT_EQ(family_of("{{ '[TOOL_CALLS]' }}"), Family::kList);
   EXPECT_EQ(family_of("{{ '<|python_tag|>{\"parameters\": ' }}"), Family::kLlama3);
   EXPECT_EQ(family_of("{{ tools }}"), Family::kHermes);
   EXPECT_EQ(family_of("{{ '<tool_call><function=f><parameter=a>' }}"), Family::kQwenXml);

@@ -139,24 +139,18 @@ class ToolReader {
       options.functions.push_back(CallableOf(function, model_.tool_format));
     }
     request->tools = std::move(options);
-    bool has_special = false;
     for (const std::string_view marker : model_.tool_format.Markers()) {
       if (!IsSpecial(marker)) continue;
-      has_special = true;
-      request->options.shown_special_tokens.push_back(model_.tokenizer->IdOf(std::string(marker)));
+      const TokenId id = model_.tokenizer->IdOf(std::string(marker));
+      request->options.shown_special_tokens.push_back(id);
+      special_.emplace_back(marker, id);
     }
     const auto strict =
         absl::c_find_if(functions_, [](const ToolFunction& f) { return f.is_strict; });
     if (must_call_) {
-      Require(has_special, request);
+      Require(request);
     } else if (strict != functions_.end()) {
-      const std::string field = FieldOfFunction(strict - functions_.begin(), "strict");
-      if (has_special && model_.tool_format.family != Family::kLlama3) {
-        return fields_->Fail(FieldError(
-            field, absl::StrCat("true is not possible here unless tool_choice demands a call: ",
-                                View(model_.tool_format.begin), " is a special token")));
-      }
-      HoldAtWill(field, request);
+      HoldAtWill(FieldOfFunction(strict - functions_.begin(), "strict"), request);
     }
   }
 
@@ -251,6 +245,9 @@ class ToolReader {
     request->constraint_field = field;
     request->options.constraint = {.kind = OutputConstraint::Kind::kStructuralTag,
                                    .text = tag.dump()};
+    std::vector<TokenId>& tokens = request->options.constraint->tokens;
+    for (const auto& [marker, id] : special_) tokens.push_back(id);
+    absl::c_sort(tokens);
   }
 
   // The tag of function i. What the form of calls cannot keep is remembered as an error.
@@ -261,9 +258,9 @@ class ToolReader {
     return nullptr;
   }
 
-  void Require(bool has_special, ApiRequest* request) {
+  void Require(ApiRequest* request) {
     const ToolTagOptions options{.format = model_.tool_format,
-                                 .has_special_markers = has_special,
+                                 .special = special_,
                                  .one_call = !parallel_ || !named_.empty()};
     Json tags = Json::array();
     for (size_t i = 0; i < functions_.size(); ++i) {
@@ -276,7 +273,8 @@ class ToolReader {
   }
 
   void HoldAtWill(const std::string& field, ApiRequest* request) {
-    const ToolTagOptions options{.format = model_.tool_format, .one_call = !parallel_};
+    const ToolTagOptions options{
+        .format = model_.tool_format, .special = special_, .one_call = !parallel_};
     Json tags = Json::array();
     for (size_t i = 0; i < functions_.size(); ++i) {
       tags.push_back(TagOf(i, options, functions_[i].is_strict));
@@ -289,6 +287,7 @@ class ToolReader {
   RequestFields* fields_;
   std::vector<ToolFunction> functions_;
   std::string named_;
+  std::vector<std::pair<std::string_view, TokenId>> special_;  // markers
   bool is_allowed_ = true;
   bool must_call_ = false;
   bool parallel_ = true;

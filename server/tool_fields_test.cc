@@ -32,8 +32,21 @@ constexpr char kNamedTemplate[] =
     "{{ tools }}{{ '[TOOL_CALLS]f[ARGS]' if false }}{{ messages[0].content }}";
 constexpr char kNamedWithIdsTemplate[] =
     "{{ tools }}{{ '[TOOL_CALLS]f[CALL_ID]i[ARGS]' if false }}{{ messages[0].content }}";
-constexpr const char* kAllTemplates[] = {kHermesTemplate, kLlamaTemplate, kMistralTemplate,
-                                         kXmlTemplate,    kNamedTemplate, kNamedWithIdsTemplate};
+constexpr char kGraniteTemplate[] =
+    "{{ tools }}{{ '<|tool_call|>' if false }}{{ messages[0].content }}";
+constexpr char kPhiTemplate[] =
+    "{{ tools }}{{ '<|tool|><|/tool|>' if false }}{{ messages[0].content }}";
+constexpr char kCommandTemplate[] =
+    "{{ tools }}{{ '<|START_ACTION|>' if false }}{{ messages[0].content }}";
+constexpr char kDeepSeekTemplate[] =
+    "{{ tools }}{{ '<\uff5ctool\u2581calls\u2581begin\uff5c>' if false }}{{ messages[0].content }}";
+constexpr char kFencedDeepSeekTemplate[] =
+    "{{ tools }}{{ '<\uff5ctool\u2581calls\u2581begin\uff5c>```json' if false }}"
+    "{{ messages[0].content }}";
+constexpr const char* kAllTemplates[] = {
+    kHermesTemplate,       kLlamaTemplate,    kMistralTemplate,       kXmlTemplate,
+    kNamedTemplate,        kGraniteTemplate,  kPhiTemplate,           kCommandTemplate,
+    kNamedWithIdsTemplate, kDeepSeekTemplate, kFencedDeepSeekTemplate};
 constexpr char kTwoTools[] = R"("tools": [
     {"type": "function", "function": {"name": "f", "description": "d", "parameters":
         {"type": "object", "properties": {"z": {"type": "integer", "minimum": 0, "maximum": 99},
@@ -125,7 +138,7 @@ TEST(ToolFields, NameWhatIsWrong) {
   }
 }
 
-// The text shows them, for calls to be found; the grammar cannot.
+// The text shows them, for calls to be found.
 TEST(ToolFields, MarkersMayBeSpecialTokens) {
   ManualEngine engine;
   ServedModel model = ToolModel(engine, kMistralTemplate);
@@ -133,12 +146,6 @@ TEST(ToolFields, MarkersMayBeSpecialTokens) {
   const TokenId id = model.tokenizer->IdOf("<|endoftext|>");
   const std::string tools = kTwoTools;
   EXPECT_THAT(ToolChat(tools, model)->options.shown_special_tokens, testing::ElementsAre(id));
-  const auto required = ToolChat(tools + R"(, "tool_choice": "required")", model);
-  ASSERT_TRUE(required.ok()) << required.status();
-  EXPECT_EQ(Json::parse(required->options.constraint->text)["begin"], "[");
-  const auto strict = ToolChat(
-      R"("tools": [{"type": "function", "function": {"name": "f", "strict": true}}])", model);
-  EXPECT_THAT(std::string(strict.status().message()), HasSubstr("is a special token"));
   EXPECT_THAT(ToolChat(tools)->options.shown_special_tokens, testing::IsEmpty());
   const auto pair = MakeTestEngine();
   const auto chat =

@@ -13,42 +13,40 @@ struct ToolFormat {
   enum class Family {
     kHermes,        // <tool_call>{"name": "f", "arguments": {...}}</tool_call>, also Qwen's
     kLlama3,        // {"name": "f", "parameters": {...}}, perhaps behind <|python_tag|>
-    kMistral,       // [TOOL_CALLS] [{"name": "f", "arguments": {...}}]
+    kList,          // [TOOL_CALLS] [{"name": "f", "arguments": {...}}], with markers of its own
     kMistralNamed,  // [TOOL_CALLS]f[ARGS]{...}, the next call likewise
     // <tool_call><function=f><parameter=a>1</parameter></function></tool_call>, with line breaks:
     // Qwen3-Coder's, whose values are texts
     kQwenXml,
+    kDeepSeek,  // a word, a marker, f, and {...} behind ```json; or f, a marker and {...}
   };
   Family family = Family::kHermes;
   std::string_view begin = "<tool_call>";  // in front of calls, or of each call
   std::string_view end = "</tool_call>";   // behind each call; empty if that ends without
   std::string_view arguments = "arguments";
-  bool has_call_ids = false;  // of kMistralNamed: [TOOL_CALLS]f[CALL_ID]id[ARGS]{...}
+  bool has_call_ids = false;  // with an id: [CALL_ID]id in front of [ARGS], or a member of kList's
+  // Around all calls; they may lack.
+  std::string_view opening{};
+  std::string_view closing{};
+  // Of kList: between the marker and the first call, the calls, the last one and the end.
+  std::string_view list_begin = " [";
+  std::string_view list_separator = ", ";
+  std::string_view list_end = "]";
+  std::string_view name = "name";
+  bool is_fenced = false;  // kDeepSeek's first form
 
   // What calls are marked with, of which some may be special tokens.
   std::vector<std::string_view> Markers() const {
-    if (family == Family::kMistralNamed) return {begin, "[ARGS]", "[CALL_ID]"};
-    return {begin, end};
+    std::vector<std::string_view> markers = {begin, end, opening, closing};
+    if (family == Family::kMistralNamed) markers = {begin, "[ARGS]", "[CALL_ID]"};
+    if (family == Family::kDeepSeek) markers.push_back(kDeepSeekSeparator);
+    return markers;
   }
 
   // The format of a model that was taught by this template; Hermes' if it shows none.
-  static ToolFormat Of(const ChatTemplate& chat) {
-    if (chat.Mentions("<tool_call>")) {
-      const bool is_xml = chat.Mentions("<function=") && chat.Mentions("<parameter=");
-      return {.family = is_xml ? Family::kQwenXml : Family::kHermes};
-    }
-    if (chat.Mentions("[TOOL_CALLS]")) {
-      const bool is_named = chat.Mentions("[ARGS]");
-      return {.family = is_named ? Family::kMistralNamed : Family::kMistral,
-              .begin = "[TOOL_CALLS]",
-              .end = "",
-              .has_call_ids = is_named && chat.Mentions("[CALL_ID]")};
-    }
-    const bool is_llama = chat.Mentions("<|python_tag|>") || chat.Mentions("ipython");
-    if (!is_llama || !chat.Mentions("\"parameters\"")) return {};
-    return {
-        .family = Family::kLlama3, .begin = "<|python_tag|>", .end = "", .arguments = "parameters"};
-  }
+  static ToolFormat Of(const ChatTemplate& chat);
+
+  static constexpr std::string_view kDeepSeekSeparator = "<\uff5ctool\u2581sep\uff5c>";
 };
 
 }  // namespace tandem

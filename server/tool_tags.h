@@ -3,7 +3,12 @@
 #ifndef TANDEM_SERVER_TOOL_TAGS_H_
 #define TANDEM_SERVER_TOOL_TAGS_H_
 
+#include <string_view>
+#include <utility>
+#include <vector>
+
 #include "absl/status/statusor.h"
+#include "base/types.h"
 #include "model/formats/json_value.h"
 #include "server/tool_format.h"
 #include "server/tool_function.h"
@@ -13,9 +18,8 @@ namespace tandem {
 // How the calls of one answer are held.
 struct ToolTagOptions {
   ToolFormat format{};
-  // The markers are special tokens, which constraints cannot have: calls that must come are written
-  // as they are behind the marker.
-  bool has_special_markers = false;
+  // Those of its markers that are special tokens, with their ids.
+  std::vector<std::pair<std::string_view, TokenId>> special{};
   bool one_call = false;
 };
 
@@ -27,7 +31,7 @@ absl::StatusOr<JsonValue> CallTag(const ToolTagOptions& options, const ToolFunct
 // Nothing but calls, of which `tags` has those that may come.
 JsonValue RequiredCalls(const ToolTagOptions& options, JsonValue tags);
 
-// Text, and calls where their beginning comes. REQUIRES: markers are not special.
+// Text, and calls where their beginning comes.
 JsonValue CallsAtWill(const ToolTagOptions& options, JsonValue tags);
 
 }  // namespace tandem

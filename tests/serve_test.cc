@@ -82,6 +82,8 @@ class ServeProcess {
     }
     return piped_;
   }
+  // The pipe has room for little: nobody reads it while log() is not called.
+  void NarrowLog() const { TANDEM_CHECK(fcntl(pipe_, F_SETPIPE_SZ, 4096) > 0); }
   // Nobody reads the pipe any more.
   void LeaveLog() { close(std::exchange(pipe_, -1)); }
   struct Memory {
@@ -195,6 +197,21 @@ TEST(Serve, GoesOnWhenNobodyReadsItsLog) {
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(Client(port).Ask("POST", "/v1/completions", R"({"prompt": "A"})").status, 200);
   }
+  process.Signal(SIGTERM);
+  EXPECT_EQ(process.AwaitEnd(), 0);
+}
+
+// A pipe whose reader holds it open and reads nothing takes 64 KiB, and whoever writes more waits.
+TEST(Serve, GoesOnWhenTheReaderOfItsLogStands) {
+  ServeProcess process({}, ServeProcess::Log::kPipe);
+  const int port = process.AwaitPort();
+  ASSERT_NE(port, 0) << process.log();
+  process.NarrowLog();
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_EQ(Client(port).Ask("GET", absl::StrCat("/v1/models/", std::string(200, 'x'))).status,
+              404);
+  }
+  EXPECT_EQ(Client(port).Ask("POST", "/v1/completions", R"({"prompt": "A"})").status, 200);
   process.Signal(SIGTERM);
   EXPECT_EQ(process.AwaitEnd(), 0);
 }

@@ -1,10 +1,23 @@
 #include "tools/constraint_options.h"
 
+#include <utility>
+
 #include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "base/mapped_file.h"
 #include "base/status_macros.h"
+#include "model/constraint/json_schema.h"
 
 namespace tandem {
+namespace {
+
+absl::Status Named(absl::string_view name, const absl::Status& status) {
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrCat(name, ": ", status.message()));
+}
+
+}  // namespace
 
 void ConstraintFlags::AddTo(CLI::App* app) {
   const std::string group = "Constraints (one of them)";
@@ -23,27 +36,48 @@ void ConstraintFlags::AddTo(CLI::App* app) {
       ->group(group);
 }
 
+std::string ConstraintFlags::Name() const {
+  if (json_schema.has_value()) return absl::StrCat("--json-schema ", *json_schema);
+  if (grammar.has_value()) return absl::StrCat("--grammar ", *grammar);
+  return regex.has_value() ? "--regex" : "--choice";
+}
+
 absl::StatusOr<std::optional<OutputConstraint>> ConstraintFlags::Read() const {
-  const int num_given = !json_schema.empty() + !regex.empty() + !grammar.empty() + !choices.empty();
+  const int num_given =
+      json_schema.has_value() + regex.has_value() + grammar.has_value() + !choices.empty();
   if (num_given > 1) {
     return absl::InvalidArgumentError("give one of --json-schema, --regex, --choice and --grammar");
   }
   if (num_given == 0) return std::nullopt;
   OutputConstraint constraint;
-  if (!json_schema.empty()) {
+  absl::StatusOr<std::string> text = regex.value_or("");
+  if (json_schema.has_value()) {
     constraint.kind = OutputConstraint::Kind::kJsonSchema;
-    ASSIGN_OR_RETURN(constraint.text, ReadFile(json_schema));
-  } else if (!grammar.empty()) {
+    text = ReadFile(*json_schema);
+    if (text.ok()) RETURN_IF_ERROR(Named(Name(), PreparedSchema(*text).status()));
+  } else if (grammar.has_value()) {
     constraint.kind = OutputConstraint::Kind::kGrammar;
-    ASSIGN_OR_RETURN(constraint.text, ReadFile(grammar));
-  } else if (!regex.empty()) {
+    text = ReadFile(*grammar);
+  } else if (regex.has_value()) {
     constraint.kind = OutputConstraint::Kind::kRegex;
-    constraint.text = regex;
   } else {
     constraint.kind = OutputConstraint::Kind::kChoice;
     constraint.choices = choices;
+    return constraint;
   }
-  return constraint;
+  RETURN_IF_ERROR(Named(grammar.has_value() ? "--grammar" : "--json-schema", text.status()));
+  constraint.text = *std::move(text);
+  if (!constraint.text.empty()) return constraint;
+  return absl::InvalidArgumentError(absl::StrCat(
+      Name(),
+      ": found nothing, allowed: ", regex.has_value() ? "an expression" : "a file with some text"));
+}
+
+absl::Status ConstraintFlags::InItsNames(const absl::Status& status) const {
+  absl::string_view what = status.message();
+  return absl::ConsumePrefix(&what, "constraint: ")
+             ? absl::Status(status.code(), absl::StrCat(Name(), ": ", what))
+             : status;
 }
 
 }  // namespace tandem

@@ -16,16 +16,22 @@ namespace tandem {
 
 // The options of what an output must be, as typed.
 struct ConstraintFlags {
-  std::string json_schema;
-  std::string regex;
-  std::string grammar;
+  std::optional<std::string> json_schema;  // file
+  std::optional<std::string> regex;
+  std::optional<std::string> grammar;  // file
   std::vector<std::string> choices;
 
   // Adds them to `app`, which must not outlive this object.
   void AddTo(CLI::App* app);
-  // Reads the files that they name. Nothing if none is given. Errors are of the command line and of
-  // files.
+  // Reads the files that they name. Nothing if none is given. Errors name the option, and the file
+  // where it has one.
   absl::StatusOr<std::optional<OutputConstraint>> Read() const;
+  // `status`, naming the option in place of the request's constraint, if it names that.
+  absl::Status InItsNames(const absl::Status& status) const;
+
+ private:
+  // The one that is given, with its file: "--grammar sums.ebnf".
+  std::string Name() const;
 };
 
 }  // namespace tandem

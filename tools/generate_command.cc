@@ -177,7 +177,9 @@ absl::Status RunOne(const GenerateFlags& flags) {
     ASSIGN_OR_RETURN(const ChatFormat format, ChatFormat::Load(engine.get()));
     RETURN_IF_ERROR(format.PutTurn(flags.system, &request));
   }
-  ASSIGN_OR_RETURN(const Completion completion, RunShown(engine.get(), request, !flags.json));
+  absl::StatusOr<Completion> shown = RunShown(engine.get(), request, !flags.json);
+  RETURN_IF_ERROR(flags.constraint_flags.InItsNames(shown.status()));
+  const Completion completion = *std::move(shown);
   if (!flags.json) std::fprintf(stderr, "\n%s", TextReport(*engine, completion).c_str());
   std::optional<PlainComparison> comparison;
   if (flags.compare) {
@@ -207,7 +209,9 @@ absl::Status RunBatch(const GenerateFlags& flags) {
        .batch = flags.batch,
        .compare = flags.compare,
        .json = flags.json,
-       .prepare = flags.chat ? put_turn : std::function<absl::Status(Request*)>()},
+       .prepare = flags.chat ? put_turn : std::function<absl::Status(Request*)>(),
+       .in_its_names =
+           [&](const absl::Status& status) { return flags.constraint_flags.InItsNames(status); }},
       &reader, engine.get());
 }
 

@@ -88,6 +88,9 @@ absl::Status PromptBatch::OnEnd(absl::StatusOr<Completion> completion) {
   Result result{
       .number = ++num_ended_, .line = lines_.front(), .completion = std::move(completion)};
   lines_.pop_front();
+  if (!result.completion.ok() && options_.in_its_names != nullptr) {
+    result.completion = options_.in_its_names(result.completion.status());
+  }
   const std::string where = absl::StrCat(options_.file, ":", result.line, ": ");
   if (const absl::Status& status = result.completion.status();
       !status.ok() && !absl::StartsWith(status.message(), where)) {

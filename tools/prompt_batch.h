@@ -23,6 +23,8 @@ struct PromptBatchOptions {
   bool json = false;
   // What is done to each request before it is begun, if anything; its error is that of the prompt.
   std::function<absl::Status(Request*)> prepare;
+  // An engine's error in the words of the command line, if they are others.
+  std::function<absl::Status(const absl::Status&)> in_its_names;
 };
 
 // Runs all prompts of `reader` and prints what became of each, in their order and as soon as it and

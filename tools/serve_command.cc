@@ -24,6 +24,7 @@
 #include "server/generation_config.h"
 #include "server/http_server.h"
 #include "spdlog/spdlog.h"
+#include "tools/background_log.h"
 #include "tools/command.h"
 #include "tools/engine_options.h"
 
@@ -196,6 +197,7 @@ absl::Status Run(const ServeFlags& flags) {
   // Whoever reads the log may go away; sockets ask for no signal themselves.
   std::signal(SIGPIPE, SIG_IGN);
   StopSignals signals;
+  const BackgroundLog log(STDERR_FILENO, {});  // no request waits for whoever reads it
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(flags.engine_options));
   ASSIGN_OR_RETURN(const std::unique_ptr<HttpServer> server,
                    HttpServer::Start(engine.get(), flags.server));

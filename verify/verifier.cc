@@ -5,6 +5,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/field_error.h"
 #include "base/status_macros.h"
 
 namespace tandem {
@@ -142,6 +143,8 @@ void Conclude(const VerifyRequest& request,
     return;
   }
   result->verdict = {.num_accepted = num_good(), .next = -1};
+  result->status = verdict.status();
+  if (!FieldOf(result->status).empty()) return;  // of the request, not of the row
   result->status = {verdict.status().code(), absl::StrCat("the target's row for position ",
                                                           request.context.size() + num_good(), ": ",
                                                           verdict.status().message())};

@@ -15,29 +15,44 @@
 
 namespace tandem {
 
-// Compiles constraints on threads of its own, within limits, and keeps the latest. Thread-safe.
+// Compiles constraints on two threads of its own, within limits, and keeps the latest. Thread-safe.
 class ConstraintCompiler {
  public:
   struct Limits {
-    size_t most_bytes = size_t{256} << 10;  // of a constraint's text
-    int most_depth = 128;                   // of its brackets
-    absl::Duration time = absl::Seconds(10);
-    int64_t most_kept_bytes = int64_t{128} << 20;  // of grammars, beside those in use
+    size_t most_bytes = size_t{256} << 10;                // of a constraint's text
+    int most_depth = 128;                                 // of its brackets
+    absl::Duration time = absl::Seconds(10);              // of a processor, to compile one
+    int64_t most_work_bytes = int64_t{256} << 20;         // held to compile one
+    int64_t most_grammar_bytes = int64_t{64} << 20;       // of what comes of it
+    int64_t most_kept_bytes = int64_t{128} << 20;         // of grammars, beside those in use
+    absl::Duration patience = absl::Seconds(20);          // of whoever waits for one
+    int most_waiting = 4;                                 // constraints, once they wait for...
+    absl::Duration short_wait = absl::Milliseconds(500);  // ...more than this
   };
 
   // `tokenizer` must outlive the compiler. `vocab_size` is the model's.
   ConstraintCompiler(const Tokenizer* tokenizer, int vocab_size, const Limits& limits);
   ~ConstraintCompiler();
 
-  // Whose output ends in one of those of `end_tokens` that are special. Waits for as long as the
-  // limit says at most. UNIMPLEMENTED where there is no engine; INVALID_ARGUMENT naming the field
-  // `constraint` for what cannot be compiled, or not within the limits.
+  // Whose output ends in one of those of `end_tokens` that are special. Waits for as long as
+  // `patience` says at most; what nobody waits for any more is not compiled further.
+  //
+  // UNIMPLEMENTED where there is no engine; INVALID_ARGUMENT naming the field `constraint` for what
+  // cannot be compiled, or not within the limits; RESOURCE_EXHAUSTED for what might be at another
+  // time. What is wrong by itself is kept like what is not, and anything else is tried again.
   absl::StatusOr<std::shared_ptr<const TokenConstraint>> Compile(
       const OutputConstraint& constraint, absl::Span<const TokenId> end_tokens);
 
+  struct Load {
+    int num_kept = 0;     // those that wait, and are being compiled, included
+    int num_waiting = 0;  // for a thread
+    int num_threads = 0;
+  };
+  Load load() const;
+
  private:
   struct Shared;
-  std::shared_ptr<Shared> shared_;  // with threads that are still compiling what nobody waits for
+  std::shared_ptr<Shared> shared_;  // with the threads
 };
 
 }  // namespace tandem

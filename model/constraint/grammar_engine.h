@@ -11,6 +11,7 @@
 #include "base/types.h"
 #include "model/constraint/output_constraint.h"
 #include "model/constraint/token_constraint.h"
+#include "model/constraint/work_budget.h"
 #include "model/tokenizer/tokenizer.h"
 
 namespace tandem {
@@ -37,10 +38,15 @@ class GrammarEngine {
   static absl::StatusOr<std::unique_ptr<GrammarEngine>> Make(const Tokenizer& tokenizer,
                                                              int vocab_size);
 
-  // May take long (constraint_compiler.h limits that). INVALID_ARGUMENT, in the library's words,
-  // for what is no such constraint, cannot be met, or has parts that would be ignored.
+  // INVALID_ARGUMENT, in the library's words, for what is no such constraint, cannot be met, or has
+  // parts that would be ignored; WorkBudget's errors beyond `limits`; RESOURCE_EXHAUSTED if memory
+  // runs out before.
   virtual absl::StatusOr<std::shared_ptr<const CompiledGrammar>> Compile(
-      const OutputConstraint& constraint) const = 0;
+      const OutputConstraint& constraint, const WorkBudget::Limits& limits) const = 0;
+  absl::StatusOr<std::shared_ptr<const CompiledGrammar>> Compile(
+      const OutputConstraint& constraint) const {
+    return Compile(constraint, WorkBudget::Limits());
+  }
 };
 
 }  // namespace tandem

@@ -11,7 +11,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "model/constraint/constraint_compiler.h"
@@ -285,17 +284,6 @@ TEST_F(Constraints, HaveLimits) {
   EXPECT_THAT(
       ErrorOf({.kind = Kind::kRegex, .text = std::string(200, '(') + "a" + std::string(200, ')')}),
       HasSubstr("200 brackets"));
-  ConstraintCompiler hasty(tokenizer.get(), vocab_size(), {.time = absl::Nanoseconds(1)});
-  // Of some hundred milliseconds, which a wait of none does not outlast.
-  OutputConstraint long_one{.kind = Kind::kRegex, .text = "x"};
-  for (int i = 0; i < 3000; ++i) absl::StrAppend(&long_one.text, "|a", i, "(b|c)*d");
-  auto compiled = hasty.Compile(long_one, {{end}});
-  EXPECT_THAT(compiled.status().message(), HasSubstr("not compiled after"));
-  for (int i = 0; i < 600 && !compiled.ok(); ++i) {
-    absl::SleepFor(absl::Milliseconds(100));
-    compiled = hasty.Compile(long_one, {{end}});  // it was not in vain
-  }
-  EXPECT_TRUE(compiled.ok()) << compiled.status();
   const TokenId no_end = tokenizer->Encode("a", SpecialTokens::kPlain)->front();
   EXPECT_THAT(compiler->Compile({.kind = Kind::kJsonObject}, {{no_end}}).status().message(),
               HasSubstr("special token"));

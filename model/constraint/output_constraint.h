@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "base/types.h"
+
 namespace tandem {
 
 // What the whole text of an output must be (docs/constraints.md).
@@ -21,6 +23,9 @@ struct OutputConstraint {
   Kind kind = Kind::kJsonObject;
   std::string text{};
   std::vector<std::string> choices{};
+  // Special tokens that a structural tag names, in ascending order: the output has them where the
+  // tag says so. It has no others, but for the one that ends it.
+  std::vector<TokenId> tokens{};
   // Of a schema: objects have no properties but those that it names, unless it says otherwise.
   bool is_strict = true;
 };

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "base/types.h"
 
@@ -26,6 +27,9 @@ class ConstraintState {
   virtual absl::Span<const uint32_t> Allowed() = 0;
   // The bytes that must come next, as far as they are certain; empty behind an end.
   virtual std::string Forced() = 0;
+  // INVALID_ARGUMENT once it takes more to follow the output than it may: then nothing is accepted,
+  // allowed or forced any more, and there is nothing left to take back.
+  virtual absl::Status status() const { return absl::OkStatus(); }
 };
 
 // Thread-safe.

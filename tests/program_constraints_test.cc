@@ -1,0 +1,86 @@
+// What the program says of constraints that are wrong.
+#include <unistd.h>
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "model/constraint/grammar_engine.h"
+#include "tests/engine_testing.h"
+#include "tests/run_program.h"
+
+namespace tandem {
+namespace {
+
+using Words = std::vector<std::string>;
+using testing::HasSubstr;
+
+// Nothing on stdout, one line of error.
+void ExpectOneError(const ProgramRun& run, const std::vector<int>& exit_statuses) {
+  EXPECT_THAT(exit_statuses, testing::Contains(run.exit_status)) << run.err;
+  EXPECT_EQ(run.out, "");
+  int num_errors = 0;
+  for (const absl::string_view line : absl::StrSplit(run.err, '\n')) {
+    num_errors += absl::StartsWith(line, "tandem: error: ");
+  }
+  EXPECT_EQ(num_errors, 1) << run.err;
+}
+
+TEST(ProgramConstraints, AreNamedWhereTheyAreWrong) {
+  const auto file = [](const std::string& name, const std::string& text) {
+    const std::string path = absl::StrCat(testing::TempDir(), "/tandem_", getpid(), "_", name);
+    std::ofstream(path) << text;
+    return path;
+  };
+  const std::string no_json = file("no.json", "{");
+  const std::string refused = file("refused.json", R"({"type": "array", "uniqueItems": true})");
+  const std::string no_type = file("no_type.json", R"({"type": "thing"})");
+  const std::string rules = file("rules.ebnf", "root ::= nothing");
+  const std::string empty = file("empty.ebnf", "");
+  struct Case {
+    Words words;
+    std::vector<int> exit_statuses;
+    std::vector<std::string> parts;
+  };
+  const std::vector<int> wrong = {kExitWrongLine};
+  std::vector<Case> cases = {
+      {{"--json-schema", "/nonexistent/schema"}, wrong, {"--json-schema: ", "/nonexistent/schema"}},
+      {{"--grammar", "/nonexistent/rules"}, wrong, {"--grammar: ", "/nonexistent/rules"}},
+      {{"--json-schema", no_json}, wrong, {"--json-schema " + no_json + ": schema"}},
+      {{"--json-schema", refused},
+       wrong,
+       {"--json-schema " + refused + ": schema: uniqueItems is not supported"}},
+      {{"--grammar", empty}, wrong, {"--grammar " + empty + ": found nothing, allowed: "}},
+      {{"--regex", ""}, wrong, {"--regex: found nothing, allowed: an expression"}},
+      {{"--regex", "a", "--grammar", rules}, wrong, {"give one of"}}};
+  if (HasGrammarEngine()) {
+    const std::vector<int> failed = {kExitFailed};
+    cases.push_back(
+        {{"--json-schema", no_type}, failed, {"--json-schema " + no_type + ": ", "thing"}});
+    cases.push_back({{"--grammar", rules}, failed, {"--grammar " + rules + ": ", "nothing"}});
+    cases.push_back({{"--regex", "(a"}, failed, {"--regex: "}});
+  } else {
+    cases.push_back({{"--regex", "a"}, {kExitFailed}, {"--regex: this build has no grammar"}});
+  }
+  const Words words = {"generate",  "--target", ShippedModelPath("storyteller-7m"),
+                       "--drafter", "none",     "--threads",
+                       "1"};
+  for (const auto& [extra, exit_statuses, parts] : cases) {
+    SCOPED_TRACE(absl::StrJoin(extra, " "));
+    const ProgramRun result = RunProgram(Joined(Joined(words, {"--prompt", "a"}), extra));
+    ExpectOneError(result, exit_statuses);
+    for (const std::string& part : parts) EXPECT_THAT(result.err, HasSubstr(part));
+  }
+  const std::string prompts = file("prompts.jsonl", "{\"prompt\": \"a\"}\n");
+  const ProgramRun batch = RunProgram(Joined(words, {"--prompts", prompts, "--regex", "(a"}));
+  EXPECT_THAT(batch.err, HasSubstr(prompts + ":1: --regex: "));
+}
+
+}  // namespace
+}  // namespace tandem
