@@ -264,13 +264,14 @@ TEST(GgufConfig, TheHeadIsWhatTheArchitectureHas) {
     builder = SmallGguf(architecture);
     builder.AddFloats("output.weight", {32, 10}, std::vector<float>(320));
     ExpectConfigError(builder, absl::StatusCode::kInvalidArgument,
-                      "tensor \"output.weight\": found it, allowed: nothing in a ");
+                      "tensor \"output.weight\": found it, allowed: nothing in such a ");
   }
   for (const char* const bias : {"blk.0.attn_output.bias", "blk.0.ffn_gate.bias"}) {
     builder = SmallGguf("qwen2");
     builder.AddFloats(bias, {32}, std::vector<float>(32));
-    ExpectConfigError(builder, absl::StatusCode::kInvalidArgument,
-                      absl::StrCat("tensor \"", bias, "\": found it, allowed: nothing in a qwen2"));
+    ExpectConfigError(
+        builder, absl::StatusCode::kInvalidArgument,
+        absl::StrCat("tensor \"", bias, "\": found it, allowed: nothing in such a qwen2"));
   }
   ExpectErrorWith("phi3", "attention.key_length", GgufUint32(8),
                   "found 8, allowed: 16, so that the heads fill phi3.embedding_length 32");
@@ -294,7 +295,7 @@ TEST(GgufConfig, SeesTensorsThatAreThereOrNot) {
                     "tensor \"token_embd.weight\": not found");
   builder.Find("other") = {"token_embd.weight", {32}, 0, std::string(128, '\0')};
   ExpectConfigError(builder, absl::StatusCode::kInvalidArgument,
-                    "tensor \"token_embd.weight\": shape: found [32], allowed: [at most ");
+                    "tensor \"token_embd.weight\": found shape [32], allowed: [at most ");
 }
 
 TEST(GgufConfig, RefusesSizesThatAreAbsentWrongOrAbsurd) {
@@ -426,8 +427,9 @@ TEST(GgufConfig, ReadsLongRope) {
   for (const char* const name : {"rope_factors_long.weight", "rope_freqs.weight"}) {
     GgufBuilder builder = SmallGguf("qwen3");
     builder.AddFloats(name, {8}, std::vector<float>(8, 1.0f));
-    ExpectConfigError(builder, absl::StatusCode::kInvalidArgument,
-                      absl::StrCat("tensor \"", name, "\": found it, allowed: nothing in a qwen3"));
+    ExpectConfigError(
+        builder, absl::StatusCode::kInvalidArgument,
+        absl::StrCat("tensor \"", name, "\": found it, allowed: nothing in such a qwen3"));
   }
 }
 

@@ -201,8 +201,9 @@ TEST_F(QuantizedModelTest, WhatAFileSaysOfAFamilyIsCheckedBeforeItIsWritten) {
                                  {"low_freq_factor", 1.0},
                                  {"high_freq_factor", 4.0},
                                  {"original_max_position_embeddings", 8}};
-  EXPECT_THAT(error("qwen2-yarn", {{"rope_scaling", llama3}}),
-              HasSubstr("tensor \"rope_freqs.weight\": found it, allowed: nothing in a qwen2"));
+  EXPECT_THAT(
+      error("qwen2-yarn", {{"rope_scaling", llama3}}),
+      HasSubstr("tensor \"rope_freqs.weight\": found it, allowed: nothing in such a qwen2"));
 }
 
 // Rows of 320 weights: a K format's last block is short in memory, and files have whole ones.
