@@ -1,5 +1,6 @@
 #include "model/gguf_config.h"
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <string>
@@ -34,8 +35,9 @@ constexpr struct {
                 {"attention.max_alibi_bias", 0},
                 {"attention.sliding_window", 0, "olmo2"},
                 {"deepstack_mapping", std::nullopt, "granite"},
-                {"expert_count", 0},
-                {"expert_used_count", 0},
+                {"expert_gating_func", 1},
+                {"expert_shared_count", 0},
+                {"expert_weights_scale", 1},
                 {"nextn_predict_layers", 0},
                 {"rope.dimension_sections", std::nullopt, "glm4"},
                 {"rope.scaling.yarn_beta_fast", 32},
@@ -46,6 +48,7 @@ constexpr struct {
 constexpr std::string_view kEndKeys[] = {
     "tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"};
 
+constexpr char kGgufExpertCount[] = "expert_count";
 constexpr std::string_view kTokens = "tokenizer.ggml.tokens";
 // Tokens that end a turn where a file says of no token that it does: llama.cpp takes these then.
 constexpr std::string_view kTurnKey = kEndKeys[1];
@@ -60,6 +63,7 @@ class ConfigReader {
 
   absl::StatusOr<ModelConfig> Read() {
     RETURN_IF_ERROR(ReadSizes());
+    RETURN_IF_ERROR(ReadExperts());
     RETURN_IF_ERROR(ReadHeads());
     RETURN_IF_ERROR(ReadWindows());
     RETURN_IF_ERROR(ReadGgufRope(keys_, &model_));
@@ -90,6 +94,26 @@ class ConfigReader {
     }
     model_.vocab_size = static_cast<int>(embedding->shape[0]);
     return absl::OkStatus();
+  }
+
+  // The reference has them in every layer, and lets their weights add up to 1.
+  absl::Status ReadExperts() {
+    constexpr char kSize[] = "expert_feed_forward_length";
+    constexpr char kGroups[] = "expert_group_count";
+    ASSIGN_OR_RETURN(model_.num_experts, GgufExpertCount(keys_.file(), family_));
+    if (model_.num_experts == 0) return absl::OkStatus();
+    ASSIGN_OR_RETURN(model_.experts_per_row, keys_.Int("expert_used_count", 1, model_.num_experts));
+    model_.expert_layers.assign(model_.num_layers, true);
+    model_.renormalises_experts = true;
+    model_.expert_size = model_.intermediate_size;
+    if (family_.expert_rule == ExpertRule::kSparseSteps) {
+      const int share = std::max(1, model_.intermediate_size / model_.experts_per_row);
+      ASSIGN_OR_RETURN(const int size, keys_.Int(kSize, 0, kMaxHidden, share));
+      model_.expert_size = size == 0 ? share : size;
+    }
+    ASSIGN_OR_RETURN(const int groups, keys_.Int(kGroups, 0, kMaxExperts, 0));
+    if (groups > 1) return keys_.WouldChange(kGroups, groups, "0, 1");
+    return CheckIsTrue("expert_weights_norm");
   }
 
   absl::Status ReadHeads() {
@@ -134,10 +158,13 @@ class ConfigReader {
     constexpr char kPattern[] = "attention.sliding_window_pattern";
     model_.windows.assign(model_.num_layers, 0);
     model_.rotations.resize(model_.num_layers);
-    const bool has_pattern = family_.window_rule == WindowRule::kPattern;
+    // Mixtral's is llama's.
+    const WindowRule rule =
+        FamilyOfGguf(keys_.form().architecture, /*has_experts=*/false)->window_rule;
+    const bool has_pattern = rule == WindowRule::kPattern;
     int window = keys_.form().window;
     // Elsewhere the key means nothing: some converters write it even for models that do not use it.
-    const bool is_read = has_pattern || family_.window_rule == WindowRule::kEveryLayer;
+    const bool is_read = has_pattern || rule == WindowRule::kEveryLayer;
     if (is_read && (keys_.Has(kKey) || window < 0)) {
       const int least = window == 0 ? 0 : 1;
       ASSIGN_OR_RETURN(window, keys_.Int(kKey, least, kMaxContext));
@@ -260,20 +287,34 @@ class ConfigReader {
       if (bias != nullptr && keys_.form().extras != GgufExtras::kLlamas)
         return keys_.HasNoPlace(*bias);
     }
+    if (mlp != nullptr && model_.num_experts > 0) return keys_.HasNoPlace(*mlp);
     return absl::OkStatus();
   }
 
   absl::Status CheckNeutral() const {
     for (const auto& [key, neutral, family] : kNeutral) {
-      if (!keys_.Has(key) || (!family.empty() && family != model_.family)) continue;
-      if (!neutral.has_value()) return keys_.Wrong(key, "it", "nothing");
-      ASSIGN_OR_RETURN(const double value, keys_.file().GetNumber(keys_.Whole(key)));
-      if (value != *neutral) return keys_.WouldChange(key, value, absl::StrCat(*neutral));
+      if (!family.empty() && family != model_.family) continue;
+      if (neutral.has_value()) {
+        RETURN_IF_ERROR(CheckIs(key, *neutral));
+      } else if (keys_.Has(key)) {
+        return keys_.Wrong(key, "it", "nothing");
+      }
+    }
+    if (model_.num_experts == 0) {
+      RETURN_IF_ERROR(CheckIs(kGgufExpertCount, 0));
+      RETURN_IF_ERROR(CheckIs("expert_used_count", 0));
     }
     RETURN_IF_ERROR(CheckIsTrue("attention.causal"));
     // Of a granite model it says whether queries and keys are turned at all.
     if (model_.family != "granite") return absl::OkStatus();
     return CheckIsTrue("rope.scaling.finetuned");
+  }
+
+  absl::Status CheckIs(absl::string_view key, double neutral) const {
+    if (!keys_.Has(key)) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const double value, keys_.file().GetNumber(keys_.Whole(key)));
+    if (value == neutral) return absl::OkStatus();
+    return keys_.WouldChange(key, value, absl::StrCat(neutral));
   }
 
   absl::Status CheckIsTrue(const char* key) const {
@@ -320,7 +361,12 @@ absl::StatusOr<ModelConfig> ReadGgufConfig(const GgufFile& file) {
 absl::StatusOr<const ModelFamily*> GgufFamilyOf(const GgufFile& file) {
   constexpr char kKey[] = "general.architecture";
   ASSIGN_OR_RETURN(const std::string_view name, file.GetString(kKey));
-  const ModelFamily* const found = FamilyOfGguf(View(name));
+  const std::string count = absl::StrCat(View(name), ".", kGgufExpertCount);
+  int64_t num_experts = 0;
+  if (file.Has(count)) {
+    ASSIGN_OR_RETURN(num_experts, file.GetInteger(count, 0, kMaxExperts));
+  }
+  const ModelFamily* const found = FamilyOfGguf(View(name), /*has_experts=*/num_experts > 0);
   if (found != nullptr) return found;
   std::vector<absl::string_view> allowed;
   for (const ModelFamily& family : ModelFamilies()) {
@@ -332,6 +378,11 @@ absl::StatusOr<const ModelFamily*> GgufFamilyOf(const GgufFile& file) {
   return absl::InvalidArgumentError(absl::StrCat(file.path(), ": key ", Quoted(kKey), ": found ",
                                                  Quoted(View(name)),
                                                  ", allowed: ", absl::StrJoin(allowed, ", ")));
+}
+
+absl::StatusOr<int> GgufExpertCount(const GgufFile& file, const ModelFamily& family) {
+  if (family.expert_rule == ExpertRule::kNone) return 0;
+  return GgufKeys(file, family).Int(kGgufExpertCount, 1, kMaxExperts);
 }
 
 }  // namespace tandem

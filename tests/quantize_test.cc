@@ -1,11 +1,20 @@
 // Models that tandem quantize writes.
+#include "kernels/quantize.h"
+
+#include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/thread_pool.h"
 #include "engine/engine.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/backend.h"
+#include "kvcache/paged_kv_cache.h"
+#include "model/arranged_weights.h"
 #include "model/chat_template.h"
 #include "model/formats/gguf.h"
 #include "model/formats/weights.h"
@@ -70,9 +79,13 @@ class QuantizedModelTest : public ::testing::Test {
 // Inputs that are no multiple of 32, which stay floats, a head of its own and a tied one, rows that
 // GGUF files have in another order; and a file whose tokenizer and end tokens are its own.
 TEST_F(QuantizedModelTest, GeneratesWhatQuantisingAtLoadDoes) {
-  const std::string shapes[] = {"base=tiny,hidden=72,ffn=224", "base=tiny,tied=0,dtype=float16",
-                                "base=tiny,family=qwen3,dtype=float32", "base=tiny,family=mistral",
-                                "base=tiny,family=qwen2,hidden=256,ffn=512,head_dim=64"};
+  const std::string shapes[] = {"base=tiny,hidden=72,ffn=224",
+                                "base=tiny,tied=0,dtype=float16",
+                                "base=tiny,family=qwen3,dtype=float32",
+                                "base=tiny,family=mistral",
+                                "base=tiny,family=qwen2,hidden=256,ffn=512,head_dim=64",
+                                "base=tiny,family=qwen3_moe,hidden=256,experts=11,"
+                                "experts_per_token=3,expert_ffn=96"};
   for (const std::string& shape : shapes) {
     const std::string model = MakeModel(shape);
     const auto floats = Generate(model, "none");
@@ -105,12 +118,6 @@ TEST_F(QuantizedModelTest, EveryFamilyIsReadBack) {
   for (const auto& entry : fs::directory_iterator(GoldenModelPath(""))) {
     const std::string name = entry.path().filename();
     SCOPED_TRACE(name);
-    if (ReadModelConfig(entry.path())->num_experts > 0) {
-      const auto written = Quantize(entry.path(), DType::kQ8_0, Path(name));
-      EXPECT_THAT(std::string(written.status().message()),
-                  HasSubstr("model has no place in a GGUF file"));
-      continue;
-    }
     const auto at_load = Generate(entry.path(), "q8_0");
     ASSERT_TRUE(at_load.ok()) << at_load.status();
     for (const auto& [kind, tolerance] : {std::pair("", 0.0), {".gguf", 1e-4}}) {
@@ -138,7 +145,10 @@ TEST_F(QuantizedModelTest, EveryFamilyIsReadBack) {
   const std::string scale = "query_pre_attn_scalar or another scale of scores";
   EXPECT_THAT(refused, testing::ElementsAre(says("gemma2", scale), says("gemma3-nested", scale),
                                             says("gemma3-text", scale),
-                                            says("mistral-window", "a sliding window")));
+                                            says("mistral-window", "a sliding window"),
+                                            says("qwen3-moe-mixed",
+                                                 "which layers have experts "
+                                                 "(decoder_sparse_step, mlp_only_layers)")));
 }
 
 // What the configuration of a golden model becomes with a patch, as a folder of its own.
@@ -186,6 +196,9 @@ TEST_F(QuantizedModelTest, WhatAFileSaysOfAFamilyIsCheckedBeforeItIsWritten) {
       HasSubstr("attn_logit_softcapping"));
   EXPECT_THAT(error("smollm3", {{"no_rope_layers", {1, 0, 1, 0}}}),
               HasSubstr("which layers have positions has no place"));
+  EXPECT_THAT(error("qwen3-moe", {{"norm_topk_prob", false}}),
+              HasSubstr("norm_topk_prob has no place"));
+  EXPECT_THAT(error("mixtral", {{"sliding_window", 16}}), HasSubstr("a sliding window has no pl"));
   nlohmann::json yarn = {{"rope_type", "yarn"},
                          {"factor", 4.0},
                          {"original_max_position_embeddings", 32},
@@ -224,6 +237,68 @@ TEST_F(QuantizedModelTest, FilesHaveWholeBlocks) {
     EXPECT_EQ(weights->Get("model.norm.weight", {320})->dtype, DType::kF32);
     EXPECT_TRUE(Generate(out, "none").ok());
     EXPECT_TRUE(Generate(model, NameOf(dtype)).ok());
+  }
+}
+
+// Experts are stacked by number, 10 after 9, and their router is f32.
+TEST_F(QuantizedModelTest, ExpertsAreStacked) {
+  const std::string model = MakeModel(
+      "base=tiny,family=qwen3_moe,hidden=256,experts=12,experts_per_token=3,expert_ffn=288");
+  const auto written = Quantize(model, DType::kQ4K, Path("experts.gguf"));
+  ASSERT_TRUE(written.ok()) << written.status();
+  const int layers = ReadModelConfig(model)->num_layers;
+  EXPECT_EQ(written->num_quantized, layers * (4 + 3 * 12) + 1);
+  const auto file = *GgufFile::Open(Path("experts.gguf"));
+  std::vector<std::string> found;
+  for (const GgufTensor& tensor : file->tensors()) {
+    if (!absl::StartsWith(tensor.name, "blk.1.ffn_")) continue;
+    found.push_back(absl::StrCat(tensor.name, " ", NameOf(tensor.dtype), ShapeText(tensor.shape)));
+  }
+  EXPECT_THAT(found,
+              testing::UnorderedElementsAre("blk.1.ffn_norm.weight float32[256]",
+                                            "blk.1.ffn_gate_inp.weight float32[12, 256]",
+                                            "blk.1.ffn_gate_exps.weight q4_k[12, 288, 256]",
+                                            "blk.1.ffn_up_exps.weight q4_k[12, 288, 256]",
+                                            "blk.1.ffn_down_exps.weight q4_1[12, 256, 288]"));
+  const auto floats = *ArrangeWeights(*Weights::Open(model), *ReadModelConfig(model));
+  const auto blocks = *Weights::Open(Path("experts.gguf"));
+  for (int expert = 0; expert < 12; ++expert) {
+    const std::string name = absl::StrCat("model.layers.1.mlp.experts.", expert, ".up_proj.weight");
+    ThreadPool pool(1);
+    const std::vector<std::byte> wanted =
+        QuantizeMatrix(*floats->Get(name, {288, 256}), DType::kQ4K, &pool);
+    EXPECT_EQ(std::memcmp(blocks->Get(name, {288, 256})->data, wanted.data(), 288 * 144), 0);
+  }
+}
+
+// Logits of rows that pass through experts in blocks, in passes of 1, 3 and all.
+TEST_F(QuantizedModelTest, RowsOfExpertsInBlocksHaveTheBitsTheyHaveAlone) {
+  const std::string model = MakeModel(
+      "base=tiny,family=qwen3_moe,hidden=256,experts=6,experts_per_token=2,expert_ffn=256");
+  ASSERT_TRUE(Quantize(model, DType::kQ4K, Path("experts.gguf")).ok());
+  for (const std::string& isa : CpuIsas()) {
+    SCOPED_TRACE(isa);
+    const auto backend = *MakeCpuBackend({.num_threads = 2, .isa = isa});
+    const auto transformer = *Transformer::Load(Path("experts.gguf"), backend.get());
+    const auto cache = *PagedKvCache::Create(backend.get(), transformer->kv_layout(4), 64);
+    const std::vector<TokenId> ids = {5, 100, 17, 3, 90, 41, 7, 8, 9, 60, 61, 62, 5};
+    std::vector<float> alone;
+    for (const size_t chunk : {size_t{1}, size_t{3}, ids.size()}) {
+      KvSequence kv = cache->NewSequence(0);
+      std::vector<float> logits;
+      for (size_t begin = 0; begin < ids.size(); begin += chunk) {
+        const ForwardRequest request{
+            .tokens = absl::MakeConstSpan(ids).subspan(begin, chunk),
+            .kv = &kv,
+            .num_logits = static_cast<int>(std::min(chunk, ids.size() - begin))};
+        const MatrixView rows = *transformer->Forward({&request, 1});
+        const auto* const data = static_cast<const float*>(rows.data);
+        logits.insert(logits.end(), data, data + size_t{1} * rows.rows * rows.cols);
+      }
+      if (alone.empty()) alone = logits;
+      ASSERT_EQ(logits.size(), alone.size());
+      EXPECT_EQ(std::memcmp(logits.data(), alone.data(), alone.size() * sizeof(float)), 0) << chunk;
+    }
   }
 }
 

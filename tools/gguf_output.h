@@ -27,7 +27,7 @@ class GgufHeader {
   // A key of another file as it is there. REQUIRES: file.Has(key).
   void Copy(const GgufFile& file, std::string_view key);
 
-  // shape: [rows, cols] or [size]; of blocks, cols must be whole ones
+  // shape: [rows, cols], [matrices, rows, cols] or [size]; of blocks, cols must be whole ones
   void AddTensor(std::string_view name, absl::Span<const int64_t> shape, DType dtype);
 
   std::string Bytes() const;
