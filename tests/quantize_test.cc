@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/thread_pool.h"
+#include "draft/vocabulary_map.h"
 #include "engine/engine.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -72,6 +73,30 @@ class QuantizedModelTest : public ::testing::Test {
     return (*engine)->Generate(request);
   }
 
+  // What is read and written, ids of the model that are no token's among it.
+  static void ExpectSameTexts(const std::string& folder, const std::string& file) {
+    const auto wanted = *Tokenizer::Load(folder);
+    const auto read = *Tokenizer::Load(file);
+    const int vocab_size = ReadModelConfig(folder)->vocab_size;
+    for (TokenId id = 0; id < vocab_size; ++id) {
+      for (const bool skip_special : {false, true}) {
+        EXPECT_EQ(read->Decode({&id, 1}, skip_special), wanted->Decode({&id, 1}, skip_special))
+            << id;
+      }
+      EXPECT_EQ(read->TextOf(id, true).has_value(), wanted->TextOf(id, true).has_value()) << id;
+    }
+    // A draft of the one and a target of the other speak of the same tokens.
+    EXPECT_TRUE(
+        VocabularyMap::HasSameIds({wanted.get(), vocab_size, {}}, {read.get(), vocab_size, {}}));
+    const std::string text =
+        "It's  1 king\u0308, \n<s></s><|endoftext|><|im_end|>[PAD299] in 2024!";
+    for (const SpecialTokens special : {SpecialTokens::kParse, SpecialTokens::kPlain}) {
+      const auto ids = *wanted->Encode(text, special);
+      EXPECT_EQ(*read->Encode(text, special), ids);
+      EXPECT_EQ(read->WithTemplate(ids), wanted->WithTemplate(ids));
+    }
+  }
+
  private:
   std::string folder_;
 };
@@ -128,6 +153,7 @@ TEST_F(QuantizedModelTest, EveryFamilyIsReadBack) {
         EXPECT_FALSE(fs::exists(out));
         continue;
       }
+      ExpectSameTexts(entry.path(), out);
       const auto read = Generate(out, "none");
       ASSERT_TRUE(read.ok()) << read.status();
       EXPECT_EQ(read->token_ids, at_load->token_ids);

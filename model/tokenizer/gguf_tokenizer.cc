@@ -137,6 +137,11 @@ bool EndsTurns(std::string_view token) {
   return std::find(std::begin(kTokens), std::end(kTokens), token) != std::end(kTokens);
 }
 
+// Whether this is how converters name an id of the model that the tokenizer has no token for.
+bool IsHole(std::string_view token, TokenKind kind, size_t id) {
+  return kind == TokenKind::kUnused && View(token) == absl::StrCat("[PAD", id, "]");
+}
+
 absl::StatusOr<KindedTokens> ReadTokens(const GgufFile& file) {
   KindedTokens tokens;
   tokens.path = absl::StrCat(file.path(), ": ", kTokens);
@@ -158,6 +163,7 @@ absl::StatusOr<KindedTokens> ReadTokens(const GgufFile& file) {
     TokenKind& kind = tokens.kinds[id];
     const bool is_ordinary = kind == TokenKind::kNormal || kind == TokenKind::kUserDefined;
     if (is_ordinary && EndsTurns(texts[id])) kind = TokenKind::kControl;
+    if (IsHole(texts[id], kind, id)) tokens.tokens[id].clear();
   }
   return tokens;
 }

@@ -250,6 +250,32 @@ TEST(GgufTokenizer, PutsAroundATextWhatTheKeysSay) {
   EXPECT_EQ(around(bytes), (Ids{6, 4}));
 }
 
+// Models have more ids than tokenizers; what fills the list is no text, read or written.
+TEST(GgufTokenizer, HolesHaveNoText) {
+  GgufBuilder bytes = ByteLevelFile();
+  bytes.Set("tokenizer.ggml.tokens",
+            GgufStrings({"a", "b", "c", "ab", "[PAD4]", "[PAD4]x", "[PAD6]", "<e>"}));
+  bytes.Set("tokenizer.ggml.token_type",
+            GgufArray(5, 8, GgufNumbers<int32_t>({1, 1, 1, 1, 5, 5, 1, 3})));
+  const auto tokenizer = ReadGguf(bytes.Bytes());
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_EQ((*tokenizer)->vocab_size(), 8);
+  EXPECT_FALSE((*tokenizer)->TextOf(4, false).has_value());
+  EXPECT_EQ((*tokenizer)->IdOf("[PAD4]"), -1);
+  EXPECT_EQ((*tokenizer)->Decode({{3, 4, 0}}), "aba");
+  EXPECT_EQ((*tokenizer)->TextOf(5, false)->bytes, "[PAD4]x");  // has another name
+  EXPECT_EQ((*tokenizer)->TextOf(6, false)->bytes, "[PAD6]");   // is of another type
+  GgufBuilder pieces = PiecesFile();
+  pieces.Set("tokenizer.ggml.tokens", GgufStrings({"<unk>", "<s>", "</s>", "\u2581", "a", "b", "ab",
+                                                   "\u2581a", "<0x0A>", "[PAD9]"}));
+  pieces.Set("tokenizer.ggml.token_type",
+             GgufArray(5, 10, GgufNumbers<int32_t>({2, 3, 3, 1, 1, 1, 1, 1, 6, 5})));
+  const auto piecewise = ReadGguf(pieces.Bytes());
+  ASSERT_TRUE(piecewise.ok()) << piecewise.status();
+  EXPECT_FALSE((*piecewise)->TextOf(9, false).has_value());
+  EXPECT_EQ((*piecewise)->Decode({{4, 9, 5}}), "ab");
+}
+
 // As published tokenizers write them.
 Json CutBy(const std::string& expression, bool ignore_merges) {
   return {{"normalizer", nullptr},
