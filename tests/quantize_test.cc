@@ -397,6 +397,28 @@ TEST_F(QuantizedModelTest, RefusesToQuantiseTwice) {
             absl::StatusCode::kNotFound);
 }
 
+// Where an added token is found is more than its text.
+TEST_F(QuantizedModelTest, RulesOfAddedTokensAreNamed) {
+  fs::copy(GoldenModelPath("qwen3-norm"), Path("odd"));  // which composes
+  const std::string path = Path("odd/tokenizer.json");
+  fs::permissions(path, fs::perms::owner_all);
+  std::ifstream in(path);
+  const nlohmann::json tokenizer = nlohmann::json::parse(in);
+  const std::string text = tokenizer["added_tokens"][0]["content"];
+  for (const std::string rule : {"lstrip", "rstrip", "single_word", "normalized"}) {
+    nlohmann::json odd = tokenizer;
+    odd["added_tokens"][0][rule] = true;
+    std::ofstream(path) << odd;
+    EXPECT_THAT(
+        std::string(Quantize(Path("odd"), DType::kQ8_0, Path("odd.gguf")).status().message()),
+        HasSubstr(absl::StrCat("tokenizer.json: \"", rule, "\" of the token \"", text,
+                               "\" has no place in a GGUF file")));
+    EXPECT_FALSE(fs::exists(Path("odd.gguf")));
+  }
+  std::ofstream(path) << tokenizer;
+  EXPECT_TRUE(Quantize(Path("odd"), DType::kQ8_0, Path("odd.gguf")).ok());
+}
+
 TEST_F(QuantizedModelTest, WhatAFileCannotSayIsNamed) {
   const std::string source = ShippedModelPath("storyteller-1m");
   const auto error_with = [&](const std::string& file, const nlohmann::json& patch) {

@@ -27,6 +27,15 @@ struct FileTokens {
   std::vector<int32_t> kinds;
 };
 
+// What an added token says of how it is found, and a file cannot; empty if there is nothing.
+std::string RuleOf(const nlohmann::json& added_token, bool has_normalizer) {
+  for (const char* const rule : {"lstrip", "rstrip", "single_word"}) {
+    if (added_token.value(rule, false)) return rule;
+  }
+  const bool is_special = added_token.value("special", false);
+  return has_normalizer && added_token.value("normalized", !is_special) ? "normalized" : "";
+}
+
 absl::StatusOr<FileTokens> ReadTokens(const nlohmann::json& tokenizer, const std::string& file,
                                       int vocab_size) {
   FileTokens list;
@@ -44,11 +53,16 @@ absl::StatusOr<FileTokens> ReadTokens(const nlohmann::json& tokenizer, const std
                               absl::StrCat("the id ", id.get<int64_t>(), " above the model's"));
     }
   }
+  const bool has_normalizer = !tokenizer.value("normalizer", nlohmann::json()).is_null();
   for (const nlohmann::json& token : tokenizer.value("added_tokens", nlohmann::json::array())) {
     const auto id = token.at("id").get<int64_t>();
     const TokenKind kind =
         token.value("special", false) ? TokenKind::kControl : TokenKind::kUserDefined;
-    if (!set(id, token.at("content").get<std::string>(), kind)) {
+    const auto text = token.at("content").get<std::string>();
+    if (const std::string rule = RuleOf(token, has_normalizer); !rule.empty()) {
+      return HasNoPlaceInGguf(file, absl::StrCat(Quoted(rule), " of the token ", Quoted(text)));
+    }
+    if (!set(id, text, kind)) {
       return HasNoPlaceInGguf(file, absl::StrCat("the id ", id, " above the model's"));
     }
   }
