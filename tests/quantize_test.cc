@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "base/thread_pool.h"
 #include "draft/vocabulary_map.h"
 #include "engine/engine.h"
@@ -395,6 +396,90 @@ TEST_F(QuantizedModelTest, RefusesToQuantiseTwice) {
             absl::StatusCode::kAlreadyExists);
   EXPECT_EQ(Quantize(model, DType::kQ8_0, Path("nowhere/one.gguf")).status().code(),
             absl::StatusCode::kNotFound);
+}
+
+// A vocabulary of SentencePiece as a tokenizer.json has it: every pair that makes a token is a
+// merge.
+nlohmann::json PiecesAsJson() {
+  nlohmann::json tokenizer = nlohmann::json::parse(R"({
+      "normalizer": {"type": "Sequence", "normalizers": [
+        {"type": "Prepend", "prepend": "\u2581"},
+        {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}]},
+      "pre_tokenizer": null,
+      "post_processor": null,
+      "decoder": {"type": "Sequence", "decoders": [
+        {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "},
+        {"type": "ByteFallback"}, {"type": "Fuse"},
+        {"type": "Strip", "content": " ", "start": 1, "stop": 0}]},
+      "model": {"type": "BPE", "unk_token": "<unk>", "fuse_unk": true, "byte_fallback": true,
+        "merges": ["a b", "b c", "ab c", "a bc", "\u2581 a", "\u2581 abc", "\u2581a bc",
+                   "\u2581 \u2581"]}})");
+  int id = 0;
+  for (const char* const special : {"<unk>", "<s>", "</s>"}) {
+    tokenizer["added_tokens"].push_back(
+        {{"id", id}, {"content", special}, {"normalized", false}, {"special", true}});
+    tokenizer["model"]["vocab"][special] = id++;
+  }
+  for (int byte = 0; byte < 256; ++byte) {
+    tokenizer["model"]["vocab"][absl::StrFormat("<0x%02X>", byte)] = id++;
+  }
+  for (const char* const piece :
+       {"\u2581", "a", "b", "c", "ab", "bc", "abc", "\u2581a", "\u2581abc", "\u2581\u2581"}) {
+    tokenizer["model"]["vocab"][piece] = id++;
+  }
+  return tokenizer;
+}
+
+TEST_F(QuantizedModelTest, MergesOfPiecesBecomeScores) {
+  const auto model = RandomModelShape::Parse("base=tiny,vocab=512");
+  ASSERT_TRUE(model.ok() && WriteRandomModel(*model, 7, Path("pieces"), [](int64_t) {}).ok());
+  const std::string path = Path("pieces/tokenizer.json");
+  std::vector<nlohmann::json> all = {PiecesAsJson()};
+  nlohmann::json plain = PiecesAsJson();  // as Gemma's, which puts nothing in front of a text
+  plain["normalizer"] = plain["normalizer"]["normalizers"][1];
+  plain["decoder"]["decoders"].erase(3);
+  all.push_back(plain);
+  // Trained on text, and not in the repository.
+  std::ifstream trained(TANDEM_SOURCE_DIR
+                        "/../shared/golden/tokenizers/tok512-legacy/tokenizer.json");
+  if (trained) all.push_back(nlohmann::json::parse(trained));
+  for (const nlohmann::json& tokenizer : all) {
+    std::ofstream(path) << tokenizer;
+    fs::remove(Path("pieces.gguf"));
+    const absl::Status written =
+        Quantize(Path("pieces"), DType::kQ8_0, Path("pieces.gguf")).status();
+    ASSERT_TRUE(written.ok()) << written;
+    ExpectSameTexts(Path("pieces"), Path("pieces.gguf"));
+    const auto wanted = *Tokenizer::Load(Path("pieces"));
+    const auto read = *Tokenizer::Load(Path("pieces.gguf"));
+    for (int number = 0; number < 4096; ++number) {  // every text of 6 of these
+      std::string text;
+      for (int rest = number, i = 0; i < 6; ++i, rest /= 4) text += " abc"[rest % 4];
+      ASSERT_EQ(*read->Encode(text, SpecialTokens::kParse),
+                *wanted->Encode(text, SpecialTokens::kParse))
+          << text;
+    }
+  }
+  const auto error = [&](const char* patch) {
+    std::ofstream(path) << PiecesAsJson().patch(nlohmann::json::parse(patch));
+    const auto status = Quantize(Path("pieces"), DType::kQ8_0, Path("odd.gguf")).status();
+    EXPECT_FALSE(fs::exists(Path("odd.gguf"))) << patch;
+    return std::string(status.message());
+  };
+  EXPECT_THAT(error(R"([{"op": "remove", "path": "/model/merges/3"}])"),
+              HasSubstr("tokenizer.json: the lack of a merge \"a\" \"bc\" has no place"));
+  EXPECT_THAT(error(R"([{"op": "move", "from": "/model/merges/2", "path": "/model/merges/5"}])"),
+              HasSubstr("the place of the merge \"ab\" \"c\", apart from others"));
+  for (const char* const part : {"decoder", "normalizer"}) {
+    EXPECT_THAT(
+        error(absl::StrCat(R"([{"op": "replace", "value": null, "path": "/)", part, R"("}])")
+                  .c_str()),
+        HasSubstr("what its normalizer, pre_tokenizer and decoder do has no place"));
+  }
+  EXPECT_THAT(error(R"([{"op": "remove", "path": "/model/vocab/<0x0A>"}])"),
+              HasSubstr("the lack of a token <0x0A> has no place"));
+  EXPECT_THAT(error(R"([{"op": "add", "path": "/model/ignore_merges", "value": true}])"),
+              HasSubstr("model.ignore_merges has no place"));
 }
 
 // Where an added token is found is more than its text.

@@ -65,6 +65,13 @@ void GgufHeader::AddBools(std::string_view key, const std::vector<bool>& values)
   for (const bool value : values) Append<uint8_t>(value ? 1 : 0, &keys_);
 }
 
+void GgufHeader::AddFloat32s(std::string_view key, absl::Span<const float> values) {
+  AddKey(key, GgufKind::kArray);
+  Append(GgufKind::kFloat32, &keys_);
+  Append<uint64_t>(values.size(), &keys_);
+  for (const float value : values) Append(value, &keys_);
+}
+
 void GgufHeader::AddInt32s(std::string_view key, absl::Span<const int32_t> values) {
   AddKey(key, GgufKind::kArray);
   Append(GgufKind::kInt32, &keys_);

@@ -23,6 +23,7 @@ class GgufHeader {
   void AddBool(std::string_view key, bool value);
   void AddStrings(std::string_view key, absl::Span<const std::string> values);
   void AddBools(std::string_view key, const std::vector<bool>& values);
+  void AddFloat32s(std::string_view key, absl::Span<const float> values);
   void AddInt32s(std::string_view key, absl::Span<const int32_t> values);
   // A key of another file as it is there. REQUIRES: file.Has(key).
   void Copy(const GgufFile& file, std::string_view key);
