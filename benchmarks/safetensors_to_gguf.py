@@ -3,22 +3,29 @@
 The file holds the weights and the configuration, and no tokenizer, or one of made-up tokens for programs that want any: the
 comparisons speak in token ids. Runs in an environment with `gguf`.
 """
+import glob
 import json
 import math
 import os
+import re
 import struct
 
 import gguf
 import numpy
 
-ARCHITECTURES = {"mistral": "llama", "gemma3_text": "gemma3"}  # the others are called as here
+# The others are called as here.
+ARCHITECTURES = {"mistral": "llama", "mixtral": "llama", "gemma3_text": "gemma3", "qwen3_moe": "qwen3moe"}
 PARTS = {
     "input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
     "self_attn.v_proj": "attn_v", "self_attn.qkv_proj": "attn_qkv", "self_attn.o_proj": "attn_output",
     "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "post_attention_layernorm": "ffn_norm",
     "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.gate_up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
     "pre_feedforward_layernorm": "ffn_norm", "post_feedforward_layernorm": "post_ffw_norm",
-    "post_self_attn_layernorm": "post_attention_norm", "post_mlp_layernorm": "post_ffw_norm"}
+    "post_self_attn_layernorm": "post_attention_norm", "post_mlp_layernorm": "post_ffw_norm",
+    "mlp.gate": "ffn_gate_inp", "block_sparse_moe.gate": "ffn_gate_inp"}
+EXPERT = re.compile(r"model\.layers\.(\d+)\.(?:mlp|block_sparse_moe)\.experts\.(\d+)\.(\w+)\.weight")
+STACKS = {"gate_proj": "ffn_gate_exps", "up_proj": "ffn_up_exps", "down_proj": "ffn_down_exps",
+          "w1": "ffn_gate_exps", "w3": "ffn_up_exps", "w2": "ffn_down_exps"}
 WHOLE = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
 PREFIXES = (("language_model.model.", "model."), ("model.language_model.", "model."), ("language_model.lm_head", "lm_head"))
 OTHERS = ("vision_tower.", "vision_model.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector.")
@@ -99,6 +106,12 @@ class Converter:
             for key, name in (("attention.scale", "attention_multiplier"), ("embedding_scale", "embedding_multiplier"),
                               ("residual_scale", "residual_multiplier"), ("logit_scale", "logits_scaling")):
                 self.float32(key, config[name])
+        experts = config.get("num_local_experts", config.get("num_experts"))
+        if experts:
+            self.uint32("expert_count", experts)
+            self.uint32("expert_used_count", config["num_experts_per_tok"])
+        if self.has("qwen3moe"):
+            self.uint32("expert_feed_forward_length", config["moe_intermediate_size"])
         if self.has("gemma2"):
             self.float32("attn_logit_softcapping", config["attn_logit_softcapping"])
             self.float32("final_logit_softcapping", config["final_logit_softcapping"])
@@ -187,6 +200,13 @@ class Converter:
         writer.add_token_types([gguf.TokenType.NORMAL] * size)
         writer.add_token_merges(["a b"])
 
+    def add_tensor(self, name, values, dtype):
+        if dtype == "F32" or values.ndim == 1 or "ffn_gate_inp" in name:
+            self.writer.add_tensor(name, values)
+        else:
+            bits = gguf.quants.quantize(values, gguf.GGMLQuantizationType.BF16)
+            self.writer.add_tensor(name, bits, raw_dtype=gguf.GGMLQuantizationType.BF16)
+
     def write(self, dtype, has_tokens):
         self.add_keys()
         if has_tokens:
@@ -194,16 +214,16 @@ class Converter:
         else:
             self.writer.add_tokenizer_model("none")
         self.writer.add_file_type(gguf.LlamaFileType.MOSTLY_BF16 if dtype == "BF16" else gguf.LlamaFileType.ALL_F32)
-        for stored, values in tensors(os.path.join(self.folder, "model.safetensors")):
-            name = self.name(stored)
-            if name is None:
-                continue
-            values = numpy.ascontiguousarray(self.arranged(name, values))
-            if dtype == "F32" or values.ndim == 1:
-                self.writer.add_tensor(name, values)
-            else:
-                bits = gguf.quants.quantize(values, gguf.GGMLQuantizationType.BF16)
-                self.writer.add_tensor(name, bits, raw_dtype=gguf.GGMLQuantizationType.BF16)
+        experts = {}
+        for path in sorted(glob.glob(os.path.join(self.folder, "model*.safetensors"))):
+            for stored, values in tensors(path):
+                if part := EXPERT.fullmatch(stored):
+                    layer, expert, projection = part.groups()
+                    experts.setdefault(f"blk.{layer}.{STACKS[projection]}.weight", {})[int(expert)] = values
+                elif (name := self.name(stored)) is not None:
+                    self.add_tensor(name, numpy.ascontiguousarray(self.arranged(name, values)), dtype)
+        for name, stack in experts.items():
+            self.add_tensor(name, numpy.stack([stack[expert] for expert in range(len(stack))]), dtype)
         self.writer.write_header_to_file()
         self.writer.write_kv_data_to_file()
         self.writer.write_tensors_to_file()
@@ -211,5 +231,5 @@ class Converter:
 
 
 def write(folder, path, dtype, has_tokens=False):
-    """Writes the model in `folder` to `path` with matrices in `dtype`, "F32" or "BF16", and norms in F32."""
+    """Writes the model in `folder` to `path` with matrices in `dtype`, "F32" or "BF16", and norms and routers in F32."""
     Converter(folder, path).write(dtype, has_tokens)

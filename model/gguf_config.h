@@ -23,8 +23,12 @@ inline constexpr char kGgufShortDivisors[] = "rope_factors_short.weight";
 // allowed.
 absl::StatusOr<ModelConfig> ReadGgufConfig(const GgufFile& file);
 
-// The family of the file's general.architecture. Likewise.
+// The family of the file's general.architecture and, where one has families with and without
+// experts, of its number of experts. Likewise.
 absl::StatusOr<const ModelFamily*> GgufFamilyOf(const GgufFile& file);
+
+// How many experts a layer has; 0 of a family without. Likewise.
+absl::StatusOr<int> GgufExpertCount(const GgufFile& file, const ModelFamily& family);
 
 }  // namespace tandem
 

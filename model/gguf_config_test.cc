@@ -43,6 +43,10 @@ GgufBuilder SmallGguf(const std::string& architecture = "llama") {
   if (is_cohere) set("attention.sliding_window", GgufUint32(16));
   if (is_cohere || architecture == "granite") set("logit_scale", GgufFloat32(1));
   file.AddFloats("token_embd.weight", {32, 10}, std::vector<float>(320));
+  if (architecture == "qwen3moe") {
+    set("expert_count", GgufUint32(8));
+    set("expert_used_count", GgufUint32(3));
+  }
   if (architecture == "olmo2") file.AddFloats("output.weight", {32, 10}, std::vector<float>(320));
   return file;
 }
@@ -106,9 +110,10 @@ TEST(GgufConfig, FillsInWhatIsAbsentAsTheReferenceDoes) {
 
 TEST(GgufConfig, ReadsEveryArchitecture) {
   constexpr const char* kFamilies[][2] = {
-      {"llama", "llama"},        {"qwen2", "qwen2"}, {"qwen3", "qwen3"},    {"gemma2", "gemma2"},
-      {"gemma3", "gemma3_text"}, {"phi3", "phi3"},   {"olmo2", "olmo2"},    {"granite", "granite"},
-      {"smollm3", "smollm3"},    {"glm4", "glm4"},   {"cohere2", "cohere2"}};
+      {"llama", "llama"},        {"qwen2", "qwen2"},   {"qwen3", "qwen3"},
+      {"qwen3moe", "qwen3_moe"}, {"gemma2", "gemma2"}, {"gemma3", "gemma3_text"},
+      {"phi3", "phi3"},          {"olmo2", "olmo2"},   {"granite", "granite"},
+      {"smollm3", "smollm3"},    {"glm4", "glm4"},     {"cohere2", "cohere2"}};
   std::vector<std::string> names;
   for (const auto& [architecture, family] : kFamilies) {
     const auto config = ConfigOf(SmallGguf(architecture));
@@ -173,6 +178,59 @@ TEST(GgufConfig, WindowsAreThoseOfTheArchitecture) {
   ExpectErrorWith("gemma2", pattern, GgufArray(7, 2, std::string("\0\1", 2)),
                   "found 2 elements, allowed: one for each of the 3 layers");
   ExpectErrorWith("gemma2", pattern, GgufStrings({"a"}), "found an array of 1 string");
+}
+
+TEST(GgufConfig, ExpertsAreInEveryLayer) {
+  GgufBuilder builder = SmallGguf("qwen3moe");
+  const ModelConfig qwen = *ConfigOf(builder);
+  EXPECT_EQ(qwen.num_experts, 8);
+  EXPECT_EQ(qwen.experts_per_row, 3);
+  EXPECT_EQ(qwen.expert_size, 64 / 3);  // as the reference takes it where there is no key
+  EXPECT_TRUE(qwen.renormalises_experts);
+  EXPECT_THAT(qwen.expert_layers, ElementsAre(true, true, true));
+  EXPECT_EQ(With("qwen3moe", "expert_feed_forward_length", GgufUint32(48)).expert_size, 48);
+  EXPECT_EQ(With("qwen3moe", "expert_feed_forward_length", GgufUint32(0)).expert_size, 64 / 3);
+
+  builder = SmallGguf("llama");
+  builder.Set("llama.expert_count", GgufUint32(4));
+  builder.Set("llama.expert_used_count", GgufUint32(2));
+  builder.Set("llama.attention.sliding_window", GgufUint32(8));  // which means nothing there
+  const ModelConfig mixtral = *ConfigOf(builder);
+  EXPECT_EQ(mixtral.family, "mixtral");
+  EXPECT_EQ(mixtral.num_experts, 4);
+  EXPECT_EQ(mixtral.experts_per_row, 2);
+  EXPECT_EQ(mixtral.expert_size, 64);
+  EXPECT_TRUE(mixtral.renormalises_experts);
+  EXPECT_THAT(mixtral.windows, Each(0));
+  EXPECT_EQ(mixtral.rope.theta, 10000);
+  builder.AddFloats("blk.0.ffn_gate.bias", {64}, std::vector<float>(64));
+  ExpectConfigError(builder, absl::StatusCode::kInvalidArgument,
+                    "tensor \"blk.0.ffn_gate.bias\": found it, allowed: nothing in such a llama");
+  EXPECT_EQ(With("llama", "expert_count", GgufUint32(0)).family, "llama");
+}
+
+TEST(GgufConfig, RefusesCountsOfExpertsThatCannotBe) {
+  const auto error = [](const char* key, const std::string& value, const char* says) {
+    ExpectErrorWith("qwen3moe", key, value, says);
+  };
+  error("expert_count", "", "found nothing, allowed: an integer from 1 to 4096");
+  error("expert_count", GgufUint32(0), "found 0, allowed: an integer from 1 to 4096");
+  error("expert_count", GgufUint32(5000), "found 5000, allowed: an integer from 0 to 4096");
+  error("expert_count", GgufString("8"), "found the string \"8\", allowed: an integer");
+  error("expert_used_count", "", "found nothing, allowed: an integer from 1 to 8");
+  error("expert_used_count", GgufUint32(0), "found 0, allowed: an integer from 1 to 8");
+  error("expert_used_count", GgufUint32(9), "found 9, allowed: an integer from 1 to 8");
+  error("expert_used_count", GgufArray(4, 3, GgufNumbers<uint32_t>({1, 2, 3})), "found an array");
+  error("expert_feed_forward_length", GgufUint32(~0u), "found 4294967295, allowed: an integer");
+  error("expert_group_count", GgufUint32(2), "found 2, allowed: 0, 1 (not implemented");
+  error("expert_weights_norm", GgufBool(false), "found false, allowed: true");
+  error("expert_weights_scale", GgufFloat32(2.5f), "found 2.5, allowed: 1 (not implemented");
+  error("expert_shared_count", GgufUint32(1), "found 1, allowed: 0 (not implemented");
+  error("expert_gating_func", GgufUint32(2), "found 2, allowed: 1 (not implemented");
+  EXPECT_EQ(With("qwen3moe", "expert_group_count", GgufUint32(1)).num_experts, 8);
+  ExpectErrorWith("llama", "expert_used_count", GgufUint32(2), "found 2, allowed: 0 (not impl");
+  // Of an architecture that has none.
+  ExpectErrorWith("qwen3", "expert_count", GgufUint32(8), "found 8, allowed: 0 (not implemented");
 }
 
 TEST(GgufConfig, LayersTurnAsTheArchitectureDoes) {
@@ -264,13 +322,14 @@ TEST(GgufConfig, TheHeadIsWhatTheArchitectureHas) {
     builder = SmallGguf(architecture);
     builder.AddFloats("output.weight", {32, 10}, std::vector<float>(320));
     ExpectConfigError(builder, absl::StatusCode::kInvalidArgument,
-                      "tensor \"output.weight\": found it, allowed: nothing in a ");
+                      "tensor \"output.weight\": found it, allowed: nothing in such a ");
   }
   for (const char* const bias : {"blk.0.attn_output.bias", "blk.0.ffn_gate.bias"}) {
     builder = SmallGguf("qwen2");
     builder.AddFloats(bias, {32}, std::vector<float>(32));
-    ExpectConfigError(builder, absl::StatusCode::kInvalidArgument,
-                      absl::StrCat("tensor \"", bias, "\": found it, allowed: nothing in a qwen2"));
+    ExpectConfigError(
+        builder, absl::StatusCode::kInvalidArgument,
+        absl::StrCat("tensor \"", bias, "\": found it, allowed: nothing in such a qwen2"));
   }
   ExpectErrorWith("phi3", "attention.key_length", GgufUint32(8),
                   "found 8, allowed: 16, so that the heads fill phi3.embedding_length 32");
@@ -294,7 +353,7 @@ TEST(GgufConfig, SeesTensorsThatAreThereOrNot) {
                     "tensor \"token_embd.weight\": not found");
   builder.Find("other") = {"token_embd.weight", {32}, 0, std::string(128, '\0')};
   ExpectConfigError(builder, absl::StatusCode::kInvalidArgument,
-                    "tensor \"token_embd.weight\": shape: found [32], allowed: [at most ");
+                    "tensor \"token_embd.weight\": found shape [32], allowed: [at most ");
 }
 
 TEST(GgufConfig, RefusesSizesThatAreAbsentWrongOrAbsurd) {
@@ -426,8 +485,9 @@ TEST(GgufConfig, ReadsLongRope) {
   for (const char* const name : {"rope_factors_long.weight", "rope_freqs.weight"}) {
     GgufBuilder builder = SmallGguf("qwen3");
     builder.AddFloats(name, {8}, std::vector<float>(8, 1.0f));
-    ExpectConfigError(builder, absl::StatusCode::kInvalidArgument,
-                      absl::StrCat("tensor \"", name, "\": found it, allowed: nothing in a qwen3"));
+    ExpectConfigError(
+        builder, absl::StatusCode::kInvalidArgument,
+        absl::StrCat("tensor \"", name, "\": found it, allowed: nothing in such a qwen3"));
   }
 }
 
@@ -478,7 +538,6 @@ TEST(GgufConfig, DivisorsOfLlama3AreItsRule) {
 }
 
 TEST(GgufConfig, RefusesWhatWouldChangeTheResult) {
-  ExpectConfigError("llama.expert_count", GgufUint32(8), "found 8, allowed: 0 (not implemented");
   ExpectConfigError("llama.logit_scale", GgufFloat32(0.5f),
                     "found 0.5, allowed: 1 (not implemented");
   ExpectConfigError("llama.rope.scaling.yarn_log_multiplier", GgufFloat32(1),

@@ -97,7 +97,8 @@ const ModelFamily kFamilies[] = {
      .may_have_attention_bias = true,
      .query_key_norm = QueryKeyNorm::kEachHead,
      .expert_rule = ExpertRule::kSparseSteps,
-     .keys = kQwen3MoeKeys},
+     .keys = kQwen3MoeKeys,
+     .gguf = {.architecture = "qwen3moe"}},
     {.model_type = "mixtral",
      .architecture = "MixtralForCausalLM",
      .defaults =
@@ -105,7 +106,8 @@ const ModelFamily kFamilies[] = {
      .window_rule = WindowRule::kEveryLayer,
      .expert_rule = ExpertRule::kEveryLayer,
      .keys = kMixtralKeys,
-     .parts = kMixtralParts},
+     .parts = kMixtralParts,
+     .gguf = kLlamaGguf},
     {.model_type = "gemma2",
      .architecture = "Gemma2ForCausalLM",
      .defaults = {.num_kv_heads = 4,
@@ -256,13 +258,14 @@ const ModelFamily* FamilyOfArchitecture(absl::string_view architecture) {
   return nullptr;
 }
 
-const ModelFamily* FamilyOfGguf(absl::string_view architecture) {
+const ModelFamily* FamilyOfGguf(absl::string_view architecture, bool has_experts) {
+  const ModelFamily* other = nullptr;
   for (const ModelFamily& family : kFamilies) {
-    if (family.gguf.architecture != nullptr && family.gguf.architecture == architecture) {
-      return &family;
-    }
+    if (family.gguf.architecture == nullptr || family.gguf.architecture != architecture) continue;
+    if ((family.expert_rule != ExpertRule::kNone) == has_experts) return &family;
+    if (other == nullptr) other = &family;
   }
-  return nullptr;
+  return other;
 }
 
 }  // namespace tandem

@@ -139,7 +139,8 @@ absl::Span<const ModelFamily> ModelFamilies();
 // Null if there is none.
 const ModelFamily* FamilyOfType(absl::string_view model_type);
 const ModelFamily* FamilyOfArchitecture(absl::string_view architecture);
-const ModelFamily* FamilyOfGguf(absl::string_view architecture);  // the first of several
+// The first of several; of families with and without experts one of those that are meant.
+const ModelFamily* FamilyOfGguf(absl::string_view architecture, bool has_experts);
 
 }  // namespace tandem
 

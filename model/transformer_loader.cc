@@ -253,7 +253,7 @@ class TransformerLoader {
     ASSIGN_OR_RETURN(FoundParts found, FindProjections(prefix, names, outputs, inputs, has_bias));
     for (size_t i = 1; i < names.size(); ++i) {
       if (found.HasOneDType(i, 0)) continue;
-      if (IsAnyMade(found.tensors)) return PackWidened(&found, order, weight);
+      if (IsAnyMade(found.tensors)) return PackWidened(&found, order, quantized_, weight);
       return absl::InvalidArgumentError(
           absl::StrCat(path_, ": ", found.tensors[i], " is ", NameOf(found.parts[i].matrix.dtype),
                        " and ", found.tensors[0], " is ", NameOf(found.parts[0].matrix.dtype),
@@ -262,9 +262,11 @@ class TransformerLoader {
     return Pack(found.parts, order, quantized_, std::move(found.tensors), weight);
   }
 
-  // Packs parts of a quantised checkpoint that have several dtypes, such as where one of them was
-  // left out of quantising, as f32, which holds them all.
-  absl::Status PackWidened(FoundParts* found, PartOrder order, PackedWeight* weight) {
+  // Packs parts as f32, which holds every dtype, such as those of a quantised checkpoint of which
+  // one was left out of quantising. REQUIRES: they are packed now, as what is widened does not
+  // stay.
+  absl::Status PackWidened(FoundParts* found, PartOrder order, std::optional<DType> wanted,
+                           PackedWeight* weight) {
     std::vector<std::vector<float>> widened;
     for (WeightPart& part : found->parts) {
       const ConstMatrixView matrix = part.matrix;
@@ -277,7 +279,7 @@ class TransformerLoader {
       }
       part.matrix.data = floats.data();
     }
-    return Pack(found->parts, order, quantized_, std::move(found->tensors), weight);
+    return Pack(found->parts, order, wanted, std::move(found->tensors), weight);
   }
 
   // Packs queries, keys and values: as one product, if they have one dtype.
@@ -362,18 +364,19 @@ class TransformerLoader {
     return Projections(prefix, {"down_proj"}, {hidden}, size, has_bias, down);
   }
 
-  // The router stays as it is stored: what it says decides, and it is small. Experts are packed at
-  // once, because no pass reads all of them.
+  // The router is f32 whatever it is stored as, because what it says decides and it is small.
+  // Experts are packed at once, because no pass reads all of them.
   absl::Status LoadExperts(const std::string& mlp, Transformer::Layer* layer) {
     const ModelConfig& c = model_.config_;
     const std::string router = absl::StrCat(mlp, "gate.weight");
-    ASSIGN_OR_RETURN(const ConstMatrixView matrix, Matrix(router, c.num_experts, c.hidden_size));
-    RETURN_IF_ERROR(Pack({{.matrix = matrix}}, PartOrder::kConcatenated, std::nullopt, {router},
-                         &layer->router));
-    layer->experts.gate_up.resize(c.num_experts);
-    layer->experts.down.resize(c.num_experts);
     packs_now_ = true;
     absl::Cleanup later = [&] { packs_now_ = false; };
+    ASSIGN_OR_RETURN(const ConstMatrixView matrix, Matrix(router, c.num_experts, c.hidden_size));
+    FoundParts found{.tensors = {router}, .parts = {{.matrix = matrix}}, .biases = {}};
+    RETURN_IF_ERROR(
+        PackWidened(&found, PartOrder::kConcatenated, /*wanted=*/std::nullopt, &layer->router));
+    layer->experts.gate_up.resize(c.num_experts);
+    layer->experts.down.resize(c.num_experts);
     for (int e = 0; e < c.num_experts; ++e) {
       RETURN_IF_ERROR(LoadFeedForward(absl::StrCat(mlp, "experts.", e, "."), c.expert_size,
                                       /*has_bias=*/false, &layer->experts.gate_up[e],

@@ -1,8 +1,10 @@
 #include "tests/golden_gguf.h"
 
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <utility>
 #include <vector>
@@ -10,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "base/check.h"
 #include "base/mapped_file.h"
 #include "kernels/widen_row.h"
@@ -25,16 +28,15 @@ struct FloatTensor {
   std::vector<float> values;
 };
 
-// The tensors of a safetensors file by name.
-std::map<std::string, FloatTensor> ReadFloatTensors(const std::string& path) {
+// Adds the tensors of a safetensors file by name.
+void ReadFloatTensors(const std::string& path, std::map<std::string, FloatTensor>* tensors) {
   const std::string file = *ReadFile(path);
   uint64_t header_size = 0;
   std::memcpy(&header_size, file.data(), sizeof(header_size));
   const json header = json::parse(file.substr(8, header_size));
-  std::map<std::string, FloatTensor> tensors;
   for (const auto& [name, entry] : header.items()) {
     if (name == "__metadata__") continue;
-    FloatTensor& tensor = tensors[name];
+    FloatTensor& tensor = (*tensors)[name];
     tensor.shape = entry.at("shape").get<std::vector<uint64_t>>();
     uint64_t count = 1;
     for (const uint64_t size : tensor.shape) count *= size;
@@ -45,13 +47,12 @@ std::map<std::string, FloatTensor> ReadFloatTensors(const std::string& path) {
     WidenRow(file.data() + 8 + header_size + begin, kind, static_cast<int>(count),
              tensor.values.data());
   }
-  return tensors;
 }
 
 class GoldenConverter {
  public:
-  explicit GoldenConverter(const std::string& folder)
-      : config_(json::parse(*ReadFile(folder + "/config.json"))) {
+  GoldenConverter(const std::string& folder, GoldenExperts experts)
+      : config_(json::parse(*ReadFile(folder + "/config.json"))), experts_(experts) {
     if (config_.contains("text_config")) {
       json text = config_.at("text_config");
       if (config_.contains("tie_word_embeddings")) {
@@ -60,7 +61,10 @@ class GoldenConverter {
       config_ = std::move(text);
     }
     const std::string type = config_.at("model_type");
-    architecture_ = type == "mistral" ? "llama" : type == "gemma3_text" ? "gemma3" : type;
+    architecture_ = type == "mistral" || type == "mixtral" ? "llama"
+                    : type == "gemma3_text"                ? "gemma3"
+                    : type == "qwen3_moe"                  ? "qwen3moe"
+                                                           : type;
     num_heads_ = config_.at("num_attention_heads");
     num_kv_heads_ = Or("num_key_value_heads", num_heads_);
     head_dim_ = Or("head_dim", config_.at("hidden_size").get<uint32_t>() / num_heads_);
@@ -69,6 +73,7 @@ class GoldenConverter {
   GgufBuilder Convert(const std::map<std::string, FloatTensor>& tensors) {
     AddKeys();
     for (const auto& [name, tensor] : tensors) AddTensor(name, tensor);
+    for (const auto& [name, parts] : stacks_) AddStack(name, parts);
     return std::move(file_);
   }
 
@@ -111,6 +116,12 @@ class GoldenConverter {
     } else {
       SetFloat("attention.layer_norm_rms_epsilon", "rms_norm_eps");
     }
+    const uint32_t num_experts = Or("num_local_experts", Or("num_experts", 0u));
+    if (num_experts > 0) {
+      Set("expert_count", GgufUint32(num_experts));
+      SetInt("expert_used_count", "num_experts_per_tok");
+    }
+    if (Is("qwen3moe")) SetInt("expert_feed_forward_length", "moe_intermediate_size");
     if (Is("gemma2")) {
       SetFloat("attn_logit_softcapping", "attn_logit_softcapping");
       SetFloat("final_logit_softcapping", "final_logit_softcapping");
@@ -205,6 +216,8 @@ class GoldenConverter {
                                       {"self_attn.o_proj", "attn_output"},
                                       {"self_attn.q_norm", "attn_q_norm"},
                                       {"self_attn.k_norm", "attn_k_norm"},
+                                      {"block_sparse_moe.gate", "ffn_gate_inp"},
+                                      {"mlp.gate.", "ffn_gate_inp."},
                                       {"mlp.gate_up_proj", "ffn_up"},
                                       {"mlp.gate_proj", "ffn_gate"},
                                       {"mlp.up_proj", "ffn_up"},
@@ -217,7 +230,34 @@ class GoldenConverter {
                                       {"post_mlp_layernorm", "post_ffw_norm"}});
   }
 
+  // Of ".experts.7.w1.weight" the expert and the place in a layer.
+  void AddExpert(const std::string& stored, const FloatTensor& tensor) {
+    const std::vector<std::string> parts = absl::StrSplit(stored, '.');
+    const std::string& expert = parts[5];
+    const std::string& projection = parts[6];
+    const std::string place = projection == "w1" || projection == "gate_proj" ? "ffn_gate"
+                              : projection == "w3" || projection == "up_proj" ? "ffn_up"
+                                                                              : "ffn_down";
+    const std::string name = absl::StrCat("blk.", parts[2], ".", place);
+    if (experts_ == GoldenExperts::kStacked) {
+      stacks_[name + "_exps.weight"][std::stoi(expert)] = tensor;
+    } else {
+      file_.AddFloats(absl::StrCat(name, ".", expert, ".weight"),
+                      {tensor.shape[1], tensor.shape[0]}, tensor.values);
+    }
+  }
+
+  void AddStack(const std::string& name, const std::map<int, FloatTensor>& parts) {
+    const std::vector<uint64_t>& shape = parts.at(0).shape;
+    std::vector<float> values;
+    for (const auto& [expert, part] : parts) {
+      values.insert(values.end(), part.values.begin(), part.values.end());
+    }
+    file_.AddFloats(name, {shape[1], shape[0], parts.size()}, values);
+  }
+
   void AddTensor(const std::string& stored, FloatTensor tensor) {
+    if (absl::StrContains(stored, ".experts.")) return AddExpert(stored, tensor);
     const std::string name = NameOf(stored);
     if (name.empty()) return;
     const bool is_query = absl::StrContains(name, "attn_q.");
@@ -248,17 +288,26 @@ class GoldenConverter {
   }
 
   json config_;
+  const GoldenExperts experts_;
   std::string architecture_;
   uint32_t num_heads_ = 0;
   uint32_t num_kv_heads_ = 0;
   uint32_t head_dim_ = 0;
+  std::map<std::string, std::map<int, FloatTensor>> stacks_;  // by expert
   GgufBuilder file_;
 };
 
 }  // namespace
 
-GgufBuilder GoldenAsGguf(const std::string& folder) {
-  return GoldenConverter(folder).Convert(ReadFloatTensors(folder + "/model.safetensors"));
+GgufBuilder GoldenAsGguf(const std::string& folder, GoldenExperts experts) {
+  std::map<std::string, FloatTensor> tensors;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string name = entry.path().filename();
+    const bool has_weights =
+        absl::StartsWith(name, "model") && absl::EndsWith(name, ".safetensors");
+    if (has_weights) ReadFloatTensors(entry.path(), &tensors);
+  }
+  return GoldenConverter(folder, experts).Convert(tensors);
 }
 
 }  // namespace tandem

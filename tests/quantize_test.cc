@@ -1,11 +1,22 @@
 // Models that tandem quantize writes.
+#include "kernels/quantize.h"
+
+#include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/thread_pool.h"
+#include "draft/vocabulary_map.h"
 #include "engine/engine.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/backend.h"
+#include "kvcache/paged_kv_cache.h"
+#include "model/arranged_weights.h"
 #include "model/chat_template.h"
 #include "model/formats/gguf.h"
 #include "model/formats/weights.h"
@@ -63,6 +74,30 @@ class QuantizedModelTest : public ::testing::Test {
     return (*engine)->Generate(request);
   }
 
+  // What is read and written, ids of the model that are no token's among it.
+  static void ExpectSameTexts(const std::string& folder, const std::string& file) {
+    const auto wanted = *Tokenizer::Load(folder);
+    const auto read = *Tokenizer::Load(file);
+    const int vocab_size = ReadModelConfig(folder)->vocab_size;
+    for (TokenId id = 0; id < vocab_size; ++id) {
+      for (const bool skip_special : {false, true}) {
+        EXPECT_EQ(read->Decode({&id, 1}, skip_special), wanted->Decode({&id, 1}, skip_special))
+            << id;
+      }
+      EXPECT_EQ(read->TextOf(id, true).has_value(), wanted->TextOf(id, true).has_value()) << id;
+    }
+    // A draft of the one and a target of the other speak of the same tokens.
+    EXPECT_TRUE(
+        VocabularyMap::HasSameIds({wanted.get(), vocab_size, {}}, {read.get(), vocab_size, {}}));
+    const std::string text =
+        "It's  1 king\u0308, \n<s></s><|endoftext|><|im_end|>[PAD299] in 2024!";
+    for (const SpecialTokens special : {SpecialTokens::kParse, SpecialTokens::kPlain}) {
+      const auto ids = *wanted->Encode(text, special);
+      EXPECT_EQ(*read->Encode(text, special), ids);
+      EXPECT_EQ(read->WithTemplate(ids), wanted->WithTemplate(ids));
+    }
+  }
+
  private:
   std::string folder_;
 };
@@ -70,9 +105,13 @@ class QuantizedModelTest : public ::testing::Test {
 // Inputs that are no multiple of 32, which stay floats, a head of its own and a tied one, rows that
 // GGUF files have in another order; and a file whose tokenizer and end tokens are its own.
 TEST_F(QuantizedModelTest, GeneratesWhatQuantisingAtLoadDoes) {
-  const std::string shapes[] = {"base=tiny,hidden=72,ffn=224", "base=tiny,tied=0,dtype=float16",
-                                "base=tiny,family=qwen3,dtype=float32", "base=tiny,family=mistral",
-                                "base=tiny,family=qwen2,hidden=256,ffn=512,head_dim=64"};
+  const std::string shapes[] = {"base=tiny,hidden=72,ffn=224",
+                                "base=tiny,tied=0,dtype=float16",
+                                "base=tiny,family=qwen3,dtype=float32",
+                                "base=tiny,family=mistral",
+                                "base=tiny,family=qwen2,hidden=256,ffn=512,head_dim=64",
+                                "base=tiny,family=qwen3_moe,hidden=256,experts=11,"
+                                "experts_per_token=3,expert_ffn=96"};
   for (const std::string& shape : shapes) {
     const std::string model = MakeModel(shape);
     const auto floats = Generate(model, "none");
@@ -105,12 +144,6 @@ TEST_F(QuantizedModelTest, EveryFamilyIsReadBack) {
   for (const auto& entry : fs::directory_iterator(GoldenModelPath(""))) {
     const std::string name = entry.path().filename();
     SCOPED_TRACE(name);
-    if (ReadModelConfig(entry.path())->num_experts > 0) {
-      const auto written = Quantize(entry.path(), DType::kQ8_0, Path(name));
-      EXPECT_THAT(std::string(written.status().message()),
-                  HasSubstr("model has no place in a GGUF file"));
-      continue;
-    }
     const auto at_load = Generate(entry.path(), "q8_0");
     ASSERT_TRUE(at_load.ok()) << at_load.status();
     for (const auto& [kind, tolerance] : {std::pair("", 0.0), {".gguf", 1e-4}}) {
@@ -121,6 +154,7 @@ TEST_F(QuantizedModelTest, EveryFamilyIsReadBack) {
         EXPECT_FALSE(fs::exists(out));
         continue;
       }
+      ExpectSameTexts(entry.path(), out);
       const auto read = Generate(out, "none");
       ASSERT_TRUE(read.ok()) << read.status();
       EXPECT_EQ(read->token_ids, at_load->token_ids);
@@ -138,7 +172,10 @@ TEST_F(QuantizedModelTest, EveryFamilyIsReadBack) {
   const std::string scale = "query_pre_attn_scalar or another scale of scores";
   EXPECT_THAT(refused, testing::ElementsAre(says("gemma2", scale), says("gemma3-nested", scale),
                                             says("gemma3-text", scale),
-                                            says("mistral-window", "a sliding window")));
+                                            says("mistral-window", "a sliding window"),
+                                            says("qwen3-moe-mixed",
+                                                 "which layers have experts "
+                                                 "(decoder_sparse_step, mlp_only_layers)")));
 }
 
 // What the configuration of a golden model becomes with a patch, as a folder of its own.
@@ -186,6 +223,9 @@ TEST_F(QuantizedModelTest, WhatAFileSaysOfAFamilyIsCheckedBeforeItIsWritten) {
       HasSubstr("attn_logit_softcapping"));
   EXPECT_THAT(error("smollm3", {{"no_rope_layers", {1, 0, 1, 0}}}),
               HasSubstr("which layers have positions has no place"));
+  EXPECT_THAT(error("qwen3-moe", {{"norm_topk_prob", false}}),
+              HasSubstr("norm_topk_prob has no place"));
+  EXPECT_THAT(error("mixtral", {{"sliding_window", 16}}), HasSubstr("a sliding window has no pl"));
   nlohmann::json yarn = {{"rope_type", "yarn"},
                          {"factor", 4.0},
                          {"original_max_position_embeddings", 32},
@@ -201,8 +241,9 @@ TEST_F(QuantizedModelTest, WhatAFileSaysOfAFamilyIsCheckedBeforeItIsWritten) {
                                  {"low_freq_factor", 1.0},
                                  {"high_freq_factor", 4.0},
                                  {"original_max_position_embeddings", 8}};
-  EXPECT_THAT(error("qwen2-yarn", {{"rope_scaling", llama3}}),
-              HasSubstr("tensor \"rope_freqs.weight\": found it, allowed: nothing in a qwen2"));
+  EXPECT_THAT(
+      error("qwen2-yarn", {{"rope_scaling", llama3}}),
+      HasSubstr("tensor \"rope_freqs.weight\": found it, allowed: nothing in such a qwen2"));
 }
 
 // Rows of 320 weights: a K format's last block is short in memory, and files have whole ones.
@@ -223,6 +264,68 @@ TEST_F(QuantizedModelTest, FilesHaveWholeBlocks) {
     EXPECT_EQ(weights->Get("model.norm.weight", {320})->dtype, DType::kF32);
     EXPECT_TRUE(Generate(out, "none").ok());
     EXPECT_TRUE(Generate(model, NameOf(dtype)).ok());
+  }
+}
+
+// Experts are stacked by number, 10 after 9, and their router is f32.
+TEST_F(QuantizedModelTest, ExpertsAreStacked) {
+  const std::string model = MakeModel(
+      "base=tiny,family=qwen3_moe,hidden=256,experts=12,experts_per_token=3,expert_ffn=288");
+  const auto written = Quantize(model, DType::kQ4K, Path("experts.gguf"));
+  ASSERT_TRUE(written.ok()) << written.status();
+  const int layers = ReadModelConfig(model)->num_layers;
+  EXPECT_EQ(written->num_quantized, layers * (4 + 3 * 12) + 1);
+  const auto file = *GgufFile::Open(Path("experts.gguf"));
+  std::vector<std::string> found;
+  for (const GgufTensor& tensor : file->tensors()) {
+    if (!absl::StartsWith(tensor.name, "blk.1.ffn_")) continue;
+    found.push_back(absl::StrCat(tensor.name, " ", NameOf(tensor.dtype), ShapeText(tensor.shape)));
+  }
+  EXPECT_THAT(found,
+              testing::UnorderedElementsAre("blk.1.ffn_norm.weight float32[256]",
+                                            "blk.1.ffn_gate_inp.weight float32[12, 256]",
+                                            "blk.1.ffn_gate_exps.weight q4_k[12, 288, 256]",
+                                            "blk.1.ffn_up_exps.weight q4_k[12, 288, 256]",
+                                            "blk.1.ffn_down_exps.weight q4_1[12, 256, 288]"));
+  const auto floats = *ArrangeWeights(*Weights::Open(model), *ReadModelConfig(model));
+  const auto blocks = *Weights::Open(Path("experts.gguf"));
+  for (int expert = 0; expert < 12; ++expert) {
+    const std::string name = absl::StrCat("model.layers.1.mlp.experts.", expert, ".up_proj.weight");
+    ThreadPool pool(1);
+    const std::vector<std::byte> wanted =
+        QuantizeMatrix(*floats->Get(name, {288, 256}), DType::kQ4K, &pool);
+    EXPECT_EQ(std::memcmp(blocks->Get(name, {288, 256})->data, wanted.data(), 288 * 144), 0);
+  }
+}
+
+// Logits of rows that pass through experts in blocks, in passes of 1, 3 and all.
+TEST_F(QuantizedModelTest, RowsOfExpertsInBlocksHaveTheBitsTheyHaveAlone) {
+  const std::string model = MakeModel(
+      "base=tiny,family=qwen3_moe,hidden=256,experts=6,experts_per_token=2,expert_ffn=256");
+  ASSERT_TRUE(Quantize(model, DType::kQ4K, Path("experts.gguf")).ok());
+  for (const std::string& isa : CpuIsas()) {
+    SCOPED_TRACE(isa);
+    const auto backend = *MakeCpuBackend({.num_threads = 2, .isa = isa});
+    const auto transformer = *Transformer::Load(Path("experts.gguf"), backend.get());
+    const auto cache = *PagedKvCache::Create(backend.get(), transformer->kv_layout(4), 64);
+    const std::vector<TokenId> ids = {5, 100, 17, 3, 90, 41, 7, 8, 9, 60, 61, 62, 5};
+    std::vector<float> alone;
+    for (const size_t chunk : {size_t{1}, size_t{3}, ids.size()}) {
+      KvSequence kv = cache->NewSequence(0);
+      std::vector<float> logits;
+      for (size_t begin = 0; begin < ids.size(); begin += chunk) {
+        const ForwardRequest request{
+            .tokens = absl::MakeConstSpan(ids).subspan(begin, chunk),
+            .kv = &kv,
+            .num_logits = static_cast<int>(std::min(chunk, ids.size() - begin))};
+        const MatrixView rows = *transformer->Forward({&request, 1});
+        const auto* const data = static_cast<const float*>(rows.data);
+        logits.insert(logits.end(), data, data + size_t{1} * rows.rows * rows.cols);
+      }
+      if (alone.empty()) alone = logits;
+      ASSERT_EQ(logits.size(), alone.size());
+      EXPECT_EQ(std::memcmp(logits.data(), alone.data(), alone.size() * sizeof(float)), 0) << chunk;
+    }
   }
 }
 
@@ -293,6 +396,112 @@ TEST_F(QuantizedModelTest, RefusesToQuantiseTwice) {
             absl::StatusCode::kAlreadyExists);
   EXPECT_EQ(Quantize(model, DType::kQ8_0, Path("nowhere/one.gguf")).status().code(),
             absl::StatusCode::kNotFound);
+}
+
+// A vocabulary of SentencePiece as a tokenizer.json has it: every pair that makes a token is a
+// merge.
+nlohmann::json PiecesAsJson() {
+  nlohmann::json tokenizer = nlohmann::json::parse(R"({
+      "normalizer": {"type": "Sequence", "normalizers": [
+        {"type": "Prepend", "prepend": "\u2581"},
+        {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}]},
+      "pre_tokenizer": null,
+      "post_processor": null,
+      "decoder": {"type": "Sequence", "decoders": [
+        {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "},
+        {"type": "ByteFallback"}, {"type": "Fuse"},
+        {"type": "Strip", "content": " ", "start": 1, "stop": 0}]},
+      "model": {"type": "BPE", "unk_token": "<unk>", "fuse_unk": true, "byte_fallback": true,
+        "merges": ["a b", "b c", "ab c", "a bc", "\u2581 a", "\u2581 abc", "\u2581a bc",
+                   "\u2581 \u2581"]}})");
+  int id = 0;
+  for (const char* const special : {"<unk>", "<s>", "</s>"}) {
+    tokenizer["added_tokens"].push_back(
+        {{"id", id}, {"content", special}, {"normalized", false}, {"special", true}});
+    tokenizer["model"]["vocab"][special] = id++;
+  }
+  for (int byte = 0; byte < 256; ++byte) {
+    tokenizer["model"]["vocab"][absl::StrFormat("<0x%02X>", byte)] = id++;
+  }
+  for (const char* const piece :
+       {"\u2581", "a", "b", "c", "ab", "bc", "abc", "\u2581a", "\u2581abc", "\u2581\u2581"}) {
+    tokenizer["model"]["vocab"][piece] = id++;
+  }
+  return tokenizer;
+}
+
+TEST_F(QuantizedModelTest, MergesOfPiecesBecomeScores) {
+  const auto model = RandomModelShape::Parse("base=tiny,vocab=512");
+  ASSERT_TRUE(model.ok() && WriteRandomModel(*model, 7, Path("pieces"), [](int64_t) {}).ok());
+  const std::string path = Path("pieces/tokenizer.json");
+  std::vector<nlohmann::json> all = {PiecesAsJson()};
+  nlohmann::json plain = PiecesAsJson();  // as Gemma's, which puts nothing in front of a text
+  plain["normalizer"] = plain["normalizer"]["normalizers"][1];
+  plain["decoder"]["decoders"].erase(3);
+  all.push_back(plain);
+  // Trained on text, and not in the repository.
+  std::ifstream trained(TANDEM_SOURCE_DIR
+                        "/../shared/golden/tokenizers/tok512-legacy/tokenizer.json");
+  if (trained) all.push_back(nlohmann::json::parse(trained));
+  for (const nlohmann::json& tokenizer : all) {
+    std::ofstream(path) << tokenizer;
+    fs::remove(Path("pieces.gguf"));
+    const absl::Status written =
+        Quantize(Path("pieces"), DType::kQ8_0, Path("pieces.gguf")).status();
+    ASSERT_TRUE(written.ok()) << written;
+    ExpectSameTexts(Path("pieces"), Path("pieces.gguf"));
+    const auto wanted = *Tokenizer::Load(Path("pieces"));
+    const auto read = *Tokenizer::Load(Path("pieces.gguf"));
+    for (int number = 0; number < 4096; ++number) {  // every text of 6 of these
+      std::string text;
+      for (int rest = number, i = 0; i < 6; ++i, rest /= 4) text += " abc"[rest % 4];
+      ASSERT_EQ(*read->Encode(text, SpecialTokens::kParse),
+                *wanted->Encode(text, SpecialTokens::kParse))
+          << text;
+    }
+  }
+  const auto error = [&](const char* patch) {
+    std::ofstream(path) << PiecesAsJson().patch(nlohmann::json::parse(patch));
+    const auto status = Quantize(Path("pieces"), DType::kQ8_0, Path("odd.gguf")).status();
+    EXPECT_FALSE(fs::exists(Path("odd.gguf"))) << patch;
+    return std::string(status.message());
+  };
+  EXPECT_THAT(error(R"([{"op": "remove", "path": "/model/merges/3"}])"),
+              HasSubstr("tokenizer.json: the lack of a merge \"a\" \"bc\" has no place"));
+  EXPECT_THAT(error(R"([{"op": "move", "from": "/model/merges/2", "path": "/model/merges/5"}])"),
+              HasSubstr("the place of the merge \"ab\" \"c\", apart from others"));
+  for (const char* const part : {"decoder", "normalizer"}) {
+    EXPECT_THAT(
+        error(absl::StrCat(R"([{"op": "replace", "value": null, "path": "/)", part, R"("}])")
+                  .c_str()),
+        HasSubstr("what its normalizer, pre_tokenizer and decoder do has no place"));
+  }
+  EXPECT_THAT(error(R"([{"op": "remove", "path": "/model/vocab/<0x0A>"}])"),
+              HasSubstr("the lack of a token <0x0A> has no place"));
+  EXPECT_THAT(error(R"([{"op": "add", "path": "/model/ignore_merges", "value": true}])"),
+              HasSubstr("model.ignore_merges has no place"));
+}
+
+// Where an added token is found is more than its text.
+TEST_F(QuantizedModelTest, RulesOfAddedTokensAreNamed) {
+  fs::copy(GoldenModelPath("qwen3-norm"), Path("odd"));  // which composes
+  const std::string path = Path("odd/tokenizer.json");
+  fs::permissions(path, fs::perms::owner_all);
+  std::ifstream in(path);
+  const nlohmann::json tokenizer = nlohmann::json::parse(in);
+  const std::string text = tokenizer["added_tokens"][0]["content"];
+  for (const std::string rule : {"lstrip", "rstrip", "single_word", "normalized"}) {
+    nlohmann::json odd = tokenizer;
+    odd["added_tokens"][0][rule] = true;
+    std::ofstream(path) << odd;
+    EXPECT_THAT(
+        std::string(Quantize(Path("odd"), DType::kQ8_0, Path("odd.gguf")).status().message()),
+        HasSubstr(absl::StrCat("tokenizer.json: \"", rule, "\" of the token \"", text,
+                               "\" has no place in a GGUF file")));
+    EXPECT_FALSE(fs::exists(Path("odd.gguf")));
+  }
+  std::ofstream(path) << tokenizer;
+  EXPECT_TRUE(Quantize(Path("odd"), DType::kQ8_0, Path("odd.gguf")).ok());
 }
 
 TEST_F(QuantizedModelTest, WhatAFileCannotSayIsNamed) {

@@ -33,13 +33,15 @@ class KeyWriter {
     Int("attention.value_length", config_.head_dim);
     Int("rope.dimension_count", config_.rotary_dim);
     Int("vocab_size", config_.vocab_size);
+    if (config_.num_experts > 0) AddExperts();
     Float(config_.norm_form == NormForm::kRms ? "attention.layer_norm_rms_epsilon"
                                               : "attention.layer_norm_epsilon",
           config_.rms_norm_epsilon);
   }
 
   void AddWindows() {
-    const WindowRule rule = FamilyOfGguf(form_.architecture)->window_rule;  // mistral's is llama's
+    // Mistral's and mixtral's is llama's.
+    const WindowRule rule = FamilyOfGguf(form_.architecture, /*has_experts=*/false)->window_rule;
     if (rule != WindowRule::kPattern && rule != WindowRule::kEveryLayer) return;
     const int window = *absl::c_max_element(config_.windows);
     if (window > 0 || form_.window == 0) Int("attention.sliding_window", window);
@@ -102,6 +104,13 @@ class KeyWriter {
   }
 
  private:
+  void AddExperts() {
+    Int("expert_count", config_.num_experts);
+    Int("expert_used_count", config_.experts_per_row);
+    if (family_.expert_rule == ExpertRule::kSparseSteps) {
+      Int("expert_feed_forward_length", config_.expert_size);
+    }
+  }
   std::string Key(absl::string_view name) const {
     return absl::StrCat(form_.architecture, ".", name);
   }
@@ -172,6 +181,10 @@ std::string DifferenceOf(const ModelConfig& a, const ModelConfig& b) {
   for (const auto& scale : scales) {
     if (!AreNear(scale.a, scale.b)) return scale.name;
   }
+  if (a.expert_layers != b.expert_layers) {
+    return "which layers have experts (decoder_sparse_step, mlp_only_layers)";
+  }
+  if (a.renormalises_experts != b.renormalises_experts) return "norm_topk_prob";
   const bool is_same = a.vocab_size == b.vocab_size && a.hidden_size == b.hidden_size &&
                        a.intermediate_size == b.intermediate_size && a.num_layers == b.num_layers &&
                        a.num_heads == b.num_heads && a.num_kv_heads == b.num_kv_heads &&
@@ -180,7 +193,9 @@ std::string DifferenceOf(const ModelConfig& a, const ModelConfig& b) {
                        a.norms_outputs == b.norms_outputs && a.is_parallel == b.is_parallel &&
                        a.query_key_norm == b.query_key_norm && a.activation == b.activation &&
                        a.tied_embeddings == b.tied_embeddings && a.qkv_bias == b.qkv_bias &&
-                       a.output_bias == b.output_bias && a.mlp_bias == b.mlp_bias;
+                       a.output_bias == b.output_bias && a.mlp_bias == b.mlp_bias &&
+                       a.num_experts == b.num_experts && a.experts_per_row == b.experts_per_row &&
+                       a.expert_size == b.expert_size;
   return is_same ? "" : "the shape of the model";
 }
 

@@ -15,17 +15,28 @@
 #include "model/tokenizer/tokenizer.h"
 #include "nlohmann/json.hpp"
 #include "tools/gguf_config_keys.h"
+#include "tools/gguf_pieces.h"
 
 namespace tandem {
 namespace {
 
 constexpr char kModelKey[] = "tokenizer.ggml.model";
+constexpr char kKindsKey[] = "tokenizer.ggml.token_type";
 
 // The tokens by id, with holes up to `vocab_size` that no text has.
 struct FileTokens {
   std::vector<std::string> texts;
   std::vector<int32_t> kinds;
 };
+
+// What an added token says of how it is found, and a file cannot; empty if there is nothing.
+std::string RuleOf(const nlohmann::json& added_token, bool has_normalizer) {
+  for (const char* const rule : {"lstrip", "rstrip", "single_word"}) {
+    if (added_token.value(rule, false)) return rule;
+  }
+  const bool is_special = added_token.value("special", false);
+  return has_normalizer && added_token.value("normalized", !is_special) ? "normalized" : "";
+}
 
 absl::StatusOr<FileTokens> ReadTokens(const nlohmann::json& tokenizer, const std::string& file,
                                       int vocab_size) {
@@ -44,11 +55,16 @@ absl::StatusOr<FileTokens> ReadTokens(const nlohmann::json& tokenizer, const std
                               absl::StrCat("the id ", id.get<int64_t>(), " above the model's"));
     }
   }
+  const bool has_normalizer = !tokenizer.value("normalizer", nlohmann::json()).is_null();
   for (const nlohmann::json& token : tokenizer.value("added_tokens", nlohmann::json::array())) {
     const auto id = token.at("id").get<int64_t>();
     const TokenKind kind =
         token.value("special", false) ? TokenKind::kControl : TokenKind::kUserDefined;
-    if (!set(id, token.at("content").get<std::string>(), kind)) {
+    const auto text = token.at("content").get<std::string>();
+    if (const std::string rule = RuleOf(token, has_normalizer); !rule.empty()) {
+      return HasNoPlaceInGguf(file, absl::StrCat(Quoted(rule), " of the token ", Quoted(text)));
+    }
+    if (!set(id, text, kind)) {
       return HasNoPlaceInGguf(file, absl::StrCat("the id ", id, " above the model's"));
     }
   }
@@ -97,8 +113,9 @@ absl::Status AddEnds(const std::string& folder, const Tokenizer& tokenizer,
   return absl::OkStatus();
 }
 
-// The two must say the same of every token's text. (That they cut alike is known by then; what is
-// left are merges that do not lead to a token.)
+// The two must say the same of every token's text, once and twice and between others. (That they
+// cut alike is known by then; what is left are merges that do not lead to a token, and the order of
+// those that lead to one.)
 absl::Status CheckSaysTheSame(const Tokenizer& tokenizer, const GgufHeader& header,
                               const std::string& file) {
   const std::string bytes = header.Bytes();
@@ -108,10 +125,41 @@ absl::Status CheckSaysTheSame(const Tokenizer& tokenizer, const GgufHeader& head
   ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> written, ReadGgufTokenizer(*gguf));
   for (TokenId id = 0; id < tokenizer.vocab_size(); ++id) {
     const std::string text = tokenizer.Decode({&id, 1});
-    const auto ours = tokenizer.Encode(text, SpecialTokens::kPlain);
-    const auto theirs = written->Encode(text, SpecialTokens::kPlain);
-    if (ours.ok() == theirs.ok() && (!ours.ok() || *ours == *theirs)) continue;
-    return HasNoPlaceInGguf(file, absl::StrCat("the way to merge ", Quoted(text)));
+    for (const std::string& around : {text, text + text, absl::StrCat(" a", text, " b")}) {
+      for (const SpecialTokens special : {SpecialTokens::kPlain, SpecialTokens::kParse}) {
+        const auto ours = tokenizer.Encode(around, special);
+        const auto theirs = written->Encode(around, special);
+        if (ours.ok() == theirs.ok() && (!ours.ok() || *ours == *theirs)) continue;
+        return HasNoPlaceInGguf(file, absl::StrCat("the way to merge ", Quoted(around)));
+      }
+    }
+    if (tokenizer.Decode({{id, id}}) != written->Decode({{id, id}})) {
+      return HasNoPlaceInGguf(file, absl::StrCat("what it reads of the token ", Quoted(text)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AddByteLevel(const nlohmann::json& tokenizer, const FileTokens& tokens,
+                          const std::string& file, GgufHeader* header) {
+  const std::string pre = GgufPreOf(tokenizer);
+  if (pre.empty()) return HasNoPlaceInGguf(file, "the way its pre_tokenizer cuts texts");
+  header->AddString(kModelKey, "gpt2");
+  header->AddString("tokenizer.ggml.pre", pre);
+  header->AddInt32s(kKindsKey, tokens.kinds);
+  header->AddStrings("tokenizer.ggml.merges", ReadMerges(tokenizer));
+  return absl::OkStatus();
+}
+
+absl::Status AddPieces(const nlohmann::json& tokenizer, const FileTokens& tokens,
+                       const std::string& file, GgufHeader* header) {
+  ASSIGN_OR_RETURN(const GgufPieces pieces, PiecesOf(tokenizer, tokens.texts, tokens.kinds, file));
+  header->AddString(kModelKey, "llama");
+  header->AddInt32s(kKindsKey, pieces.kinds);
+  header->AddFloat32s("tokenizer.ggml.scores", pieces.scores);
+  header->AddBool("tokenizer.ggml.add_space_prefix", pieces.adds_prefix);
+  if (pieces.unknown >= 0) {
+    header->AddUint32("tokenizer.ggml.unknown_token_id", static_cast<uint32_t>(pieces.unknown));
   }
   return absl::OkStatus();
 }
@@ -125,14 +173,10 @@ absl::Status AddTextKeys(const std::string& folder, const ModelConfig& config, G
   if (of_tokenizer != file) return HasNoPlaceInGguf(of_tokenizer, "a tokenizer of SentencePiece");
   ASSIGN_OR_RETURN(const std::string text, ReadFile(file));
   ASSIGN_OR_RETURN(const JsonDocument json, ParseJsonDocument(text, file));
-  const std::string pre = GgufPreOf(*json);
-  if (pre.empty()) return HasNoPlaceInGguf(file, "the way its pre_tokenizer cuts texts");
   ASSIGN_OR_RETURN(const FileTokens tokens, ReadTokens(*json, file, config.vocab_size));
-  header->AddString(kModelKey, "gpt2");
-  header->AddString("tokenizer.ggml.pre", pre);
   header->AddStrings("tokenizer.ggml.tokens", tokens.texts);
-  header->AddInt32s("tokenizer.ggml.token_type", tokens.kinds);
-  header->AddStrings("tokenizer.ggml.merges", ReadMerges(*json));
+  RETURN_IF_ERROR(IsOfPieces(*json) ? AddPieces(*json, tokens, file, header)
+                                    : AddByteLevel(*json, tokens, file, header));
   RETURN_IF_ERROR(AddEnds(folder, *tokenizer, config, header));
   return CheckSaysTheSame(*tokenizer, *header, file);
 }

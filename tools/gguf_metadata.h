@@ -12,7 +12,8 @@ namespace tandem {
 
 // Adds the folder's tokenizer, end tokens and chat template, so that the file needs nothing beside
 // it. INVALID_ARGUMENT naming what a GGUF file cannot say: a tokenizer other than byte-level BPE
-// whose texts are cut in one of the ways that have a name there.
+// whose texts are cut in one of the ways that have a name there, or of SentencePiece's kind
+// (gguf_pieces.h).
 absl::Status AddTextKeys(const std::string& folder, const ModelConfig& config, GgufHeader* header);
 
 // Says that there is no tokenizer; other programs read the file with ids alone then.

@@ -65,6 +65,13 @@ void GgufHeader::AddBools(std::string_view key, const std::vector<bool>& values)
   for (const bool value : values) Append<uint8_t>(value ? 1 : 0, &keys_);
 }
 
+void GgufHeader::AddFloat32s(std::string_view key, absl::Span<const float> values) {
+  AddKey(key, GgufKind::kArray);
+  Append(GgufKind::kFloat32, &keys_);
+  Append<uint64_t>(values.size(), &keys_);
+  for (const float value : values) Append(value, &keys_);
+}
+
 void GgufHeader::AddInt32s(std::string_view key, absl::Span<const int32_t> values) {
   AddKey(key, GgufKind::kArray);
   Append(GgufKind::kInt32, &keys_);
@@ -85,8 +92,8 @@ void GgufHeader::AddTensor(std::string_view name, absl::Span<const int64_t> shap
   for (size_t i = shape.size(); i-- > 0;) Append<uint64_t>(shape[i], &tensors_);
   Append(GgufTensorTypeNumber(dtype), &tensors_);
   Append<uint64_t>(tensor_bytes_, &tensors_);
-  const int64_t rows = shape.size() == 2 ? shape[0] : 1;
-  const int64_t bytes = rows * static_cast<int64_t>(RowBytes(dtype, shape.back()));
+  auto bytes = static_cast<int64_t>(RowBytes(dtype, shape.back()));
+  for (size_t i = 0; i + 1 < shape.size(); ++i) bytes *= shape[i];
   tensor_bytes_ += bytes + static_cast<int64_t>(PaddingAfter(bytes).size());
 }
 

@@ -23,11 +23,12 @@ class GgufHeader {
   void AddBool(std::string_view key, bool value);
   void AddStrings(std::string_view key, absl::Span<const std::string> values);
   void AddBools(std::string_view key, const std::vector<bool>& values);
+  void AddFloat32s(std::string_view key, absl::Span<const float> values);
   void AddInt32s(std::string_view key, absl::Span<const int32_t> values);
   // A key of another file as it is there. REQUIRES: file.Has(key).
   void Copy(const GgufFile& file, std::string_view key);
 
-  // shape: [rows, cols] or [size]; of blocks, cols must be whole ones
+  // shape: [rows, cols], [matrices, rows, cols] or [size]; of blocks, cols must be whole ones
   void AddTensor(std::string_view name, absl::Span<const int64_t> shape, DType dtype);
 
   std::string Bytes() const;

@@ -50,7 +50,7 @@ struct Inspection {
   std::map<std::string, int> tensors_by_dtype;
   int64_t bytes_read_per_token = 0;
   int64_t kv_bytes_per_token = 0;
-  std::optional<int> tokenizer_size;  // nothing: the model has its target's
+  std::optional<int> tokenizer_size;  // tokens; nothing: the model has its target's
   ReadBandwidth memory;
   std::optional<ReadBandwidth> cache;  // if the matrices fit the last-level cache
 
@@ -91,7 +91,10 @@ absl::StatusOr<Inspection> Inspect(const InspectFlags& flags) {
   ASSIGN_OR_RETURN(const std::string tokenizer_file, Tokenizer::FileOf(path));
   if (!tokenizer_file.empty()) {
     ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, Tokenizer::Load(path));
-    inspection.tokenizer_size = tokenizer->vocab_size();
+    inspection.tokenizer_size = 0;
+    for (TokenId id = 0; id < tokenizer->vocab_size(); ++id) {
+      if (tokenizer->TextOf(id, /*is_first=*/false).has_value()) ++*inspection.tokenizer_size;
+    }
   }
   ASSIGN_OR_RETURN(const KvDType kv_dtype, ParseKvDType(flags.kv_cache));
   const KvLayout one_token{.num_layers = c.num_layers,

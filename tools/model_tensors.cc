@@ -57,7 +57,8 @@ void CollectLayer(const ModelConfig& c, int layer, Collector* tensors) {
   }
   tensors->Projection(absl::StrCat(attention, "o_proj"), c.hidden_size, query_size, c.output_bias);
   if (c.has_experts(layer)) {
-    tensors->Matrix(absl::StrCat(mlp, "gate.weight"), c.num_experts, c.hidden_size);
+    tensors->Matrix(absl::StrCat(mlp, "gate.weight"), c.num_experts, c.hidden_size,
+                    TensorRole::kRouter);
     for (int e = 0; e < c.num_experts; ++e) {
       const std::string expert = absl::StrCat(mlp, "experts.", e, ".");
       const auto matrix = [&](const char* name, int64_t outputs, int64_t inputs) {
@@ -100,6 +101,7 @@ std::vector<TensorSpec> TensorsOf(const ModelConfig& config) {
 double ShareRead(const TensorSpec& tensor, const ModelConfig& config) {
   switch (tensor.role) {
     case TensorRole::kMatrix:
+    case TensorRole::kRouter:
       return 1.0;
     case TensorRole::kExpert:
       return static_cast<double>(config.experts_per_row) / config.num_experts;

@@ -13,6 +13,7 @@ namespace tandem {
 enum class TensorRole {
   kEmbedding,  // one row of it is read, unless it is the head as well
   kMatrix,     // read whole
+  kRouter,     // likewise, and what it says decides which experts are chosen
   kExpert,     // of one expert of a layer: read if it is chosen
   kNorm,
   kBias,

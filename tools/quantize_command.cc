@@ -72,10 +72,10 @@ Command AddQuantizeCommand(CLI::App* program) {
       ->type_name("PATH")
       ->required();
   app->footer(
-      "Norms and biases stay floats; the embedding and the head get q8_0; of matrices whose rows\n"
-      "are no multiple of 256 files hold q4_1, q5_1, q8_0 or iq4_nl in place of K formats. A file\n"
-      "needs nothing beside it; a folder keeps copies of the model's other files. `tandem bench\n"
-      "perplexity` tells what it costs.");
+      "Norms, biases and routers stay floats; the embedding and the head get q8_0; of matrices\n"
+      "whose rows are no multiple of 256 files hold q4_1, q5_1, q8_0 or iq4_nl in place of K\n"
+      "formats. A file needs nothing beside it; a folder keeps copies of the model's other files.\n"
+      "`tandem bench perplexity` tells what it costs.");
   return {.app = app,
           .check = [flags] { return flags->Check(); },
           .run = [flags] { return Run(*flags); }};

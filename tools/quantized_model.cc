@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -39,7 +40,8 @@ namespace fs = std::filesystem;
 constexpr char kSuffix[] = ".gguf";
 constexpr int kRowsAtATime = 1024;
 
-// A tensor of the new file: the rows of one or two of Transformer's, one after the other.
+// A tensor of the new file: the rows of one or two of Transformer's, one after the other, or a
+// stack of those of all experts.
 struct Output {
   std::string name;  // in a checkpoint
   std::vector<std::string> parts;
@@ -47,10 +49,16 @@ struct Output {
   DType source_dtype = DType::kF32;
   DType dtype = DType::kF32;
   bool is_turned = false;  // rows of heads may have another order
+  bool is_stack = false;
 
   std::vector<int64_t> shape() const {
     std::vector<int64_t> whole = part_shape;
-    whole[0] *= static_cast<int64_t>(parts.size());
+    const auto num_parts = static_cast<int64_t>(parts.size());
+    if (is_stack) {
+      whole.insert(whole.begin(), num_parts);
+    } else {
+      whole[0] *= num_parts;
+    }
     return whole;
   }
 };
@@ -59,6 +67,7 @@ struct Output {
 // made of blocks of 32, and rows that are no multiple of 32 stay as they are.
 DType StoredFormat(const TensorSpec& tensor, DType source, DType wanted) {
   if (tensor.role == TensorRole::kNorm || tensor.role == TensorRole::kBias) return DType::kF32;
+  if (tensor.role == TensorRole::kRouter) return DType::kF32;  // as it is computed
   const int64_t cols = tensor.shape.back();
   const bool is_head = tensor.role == TensorRole::kEmbedding || tensor.name == "lm_head.weight";
   if (is_head) wanted = DType::kQ8_0;
@@ -80,6 +89,40 @@ bool IsOfTurnedHeads(absl::string_view name) {
   return absl::StrContains(name, ".q_proj.") || absl::StrContains(name, ".k_proj.");
 }
 
+// The stack, ".experts.gate_proj.weight", that ".experts.7.gate_proj.weight" is a part of.
+struct StackName {
+  std::string whole;
+  size_t number = 0;  // where that of the expert would stand
+};
+StackName StackOf(const std::string& name) {
+  constexpr char kExperts[] = ".experts.";
+  const size_t number = name.find(kExperts) + std::size(kExperts) - 1;
+  return {absl::StrCat(name.substr(0, number), name.substr(name.find('.', number) + 1)), number};
+}
+
+// Adds a tensor to its stack. Names are sorted, so that all of a layer's follow each other, those
+// of expert 0 first.
+void AddExpert(const TensorSpec& tensor, DType source, DType dtype, int num_experts,
+               std::vector<Output>* outputs) {
+  const auto [whole, number] = StackOf(tensor.name);
+  const auto known = std::find_if(outputs->rbegin(), outputs->rend(),
+                                  [&](const Output& output) { return output.name == whole; });
+  if (known != outputs->rend()) {
+    if (source != known->source_dtype && !IsBlocks(known->dtype)) known->dtype = DType::kF32;
+    return;
+  }
+  outputs->push_back({.name = whole,
+                      .parts = {},
+                      .part_shape = tensor.shape,
+                      .source_dtype = source,
+                      .dtype = dtype,
+                      .is_stack = true});
+  for (int expert = 0; expert < num_experts; ++expert) {
+    outputs->back().parts.push_back(
+        absl::StrCat(whole.substr(0, number), expert, ".", whole.substr(number)));
+  }
+}
+
 absl::StatusOr<std::vector<Output>> PlanOutputs(const ModelConfig& config, const GgufForm& form,
                                                 const Weights& weights, DType wanted,
                                                 QuantizedModel* result) {
@@ -93,6 +136,12 @@ absl::StatusOr<std::vector<Output>> PlanOutputs(const ModelConfig& config, const
                                                      ", allowed: float32, float16, bfloat16"));
     }
     result->bytes_before += tensor.num_elements() * static_cast<int64_t>(SizeOf(view.dtype));
+    const DType dtype = StoredFormat(tensor, view.dtype, wanted);
+    if (tensor.role == TensorRole::kExpert) {
+      AddExpert(tensor, view.dtype, dtype, config.num_experts, &outputs);
+      result->num_quantized += IsBlocks(dtype) ? 1 : 0;
+      continue;
+    }
     // Names are sorted, so that up follows gate.
     if (form.joins_gate_and_up && absl::EndsWith(tensor.name, ".up_proj.weight")) {
       Output& gate = outputs.back();
@@ -104,7 +153,7 @@ absl::StatusOr<std::vector<Output>> PlanOutputs(const ModelConfig& config, const
                        .parts = {tensor.name},
                        .part_shape = tensor.shape,
                        .source_dtype = view.dtype,
-                       .dtype = StoredFormat(tensor, view.dtype, wanted),
+                       .dtype = dtype,
                        .is_turned = IsOfTurnedHeads(tensor.name)});
     Output& output = outputs.back();
     if (form.joins_gate_and_up && absl::EndsWith(tensor.name, kGate)) {
@@ -184,7 +233,7 @@ class Writer {
       rope_bytes += GgufHeader::PaddingAfter(static_cast<int64_t>(rope_bytes.size()));
     }
     for (const Output& output : outputs) {
-      header_.AddTensor(GgufTensorName(output.name, form_), output.shape(), output.dtype);
+      header_.AddTensor(GgufTensorName(output.name, *family), output.shape(), output.dtype);
     }
     result_.bytes_after = header_.tensor_bytes();
     const std::string beginning = header_.Bytes() + rope_bytes;

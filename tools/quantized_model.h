@@ -13,7 +13,7 @@ namespace tandem {
 struct QuantizedModel {
   int64_t bytes_before = 0;  // of all tensors
   int64_t bytes_after = 0;
-  int num_quantized = 0;  // tensors
+  int num_quantized = 0;  // matrices, each expert's among them
 };
 
 // Writes the model of `source`, a Hugging Face folder, quantised or not, or a GGUF file of floats,

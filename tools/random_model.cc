@@ -178,6 +178,7 @@ Distribution DistributionOf(const TensorSpec& tensor) {
       return {0.0f, 0.1f};
     case TensorRole::kEmbedding:
     case TensorRole::kMatrix:
+    case TensorRole::kRouter:
     case TensorRole::kExpert:
       break;
   }

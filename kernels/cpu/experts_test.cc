@@ -66,12 +66,12 @@ TEST(ChooseExperts, TakesTheFirstOfEqualsAndKeepsNanInItsRow) {
 }
 
 struct Experts {
-  Experts(Backend& backend, int count, int hidden, int size, DType dtype) {
+  Experts(Backend& backend, int count, int hidden, int size, DType dtype, DType down_dtype) {
     std::mt19937 random(7);
     for (int e = 0; e < count; ++e) {
       const TestWeight gate(TestMatrix::Random(size, hidden, random), dtype);
       const TestWeight up(TestMatrix::Random(size, hidden, random), dtype);
-      const TestWeight out(TestMatrix::Random(hidden, size, random), dtype);
+      const TestWeight out(TestMatrix::Random(hidden, size, random), down_dtype);
       weights.gate_up.push_back(*backend.Pack({{gate.view()}, {up.view()}}, PartOrder::kGateAndUp));
       weights.down.push_back(*backend.Pack({{out.view()}}, PartOrder::kConcatenated));
     }
@@ -81,22 +81,22 @@ struct Experts {
 
 // Every row is the weighted sum of what its experts make of it alone, added in increasing order,
 // whatever other rows chose the same.
-TEST(MixExperts, RowsHaveTheBitsTheyHaveAlone) {
-  constexpr int kRows = 40, kExperts = 6, kChosen = 3, kHidden = 70, kSize = 33;
+void ExpectRowsHaveTheBitsTheyHaveAlone(int hidden, int size, DType dtype, DType down_dtype) {
+  constexpr int kRows = 40, kExperts = 6, kChosen = 3;
   std::mt19937 random(2);
   for (TestBackend& test : AllBackends()) {
-    const Experts experts(*test.backend, kExperts, kHidden, kSize, DType::kBF16);
-    const TestMatrix x = TestMatrix::Random(kRows, kHidden, random);
+    const Experts experts(*test.backend, kExperts, hidden, size, dtype, down_dtype);
+    const TestMatrix x = TestMatrix::Random(kRows, hidden, random);
     TestMatrix logits = TestMatrix::Random(kRows, kExperts, random);
     Choices choices(kRows, kChosen);
     test.backend->ChooseExperts(logits.view(), false, choices.view);
-    TestMatrix out(kRows, kHidden);
+    TestMatrix out(kRows, hidden);
     test.backend->MixExperts(x.view(), choices.view, experts.weights, Activation::kSilu,
                              out.view());
     for (int r = 0; r < kRows; ++r) {
-      TestMatrix expected(1, kHidden);
+      TestMatrix expected(1, hidden);
       for (int i = r * kChosen; i < (r + 1) * kChosen; ++i) {
-        TestMatrix gated(1, kSize), made(1, kHidden);
+        TestMatrix gated(1, size), made(1, hidden);
         const int e = choices.experts[i];
         test.backend->MatMulGated(x.Rows({r}).view(), experts.weights.gate_up[e], Activation::kSilu,
                                   gated.view());
@@ -105,6 +105,22 @@ TEST(MixExperts, RowsHaveTheBitsTheyHaveAlone) {
       }
       ASSERT_TRUE(out.SameBits(r, expected, 0)) << test.label << " row " << r;
     }
+  }
+}
+
+TEST(MixExperts, RowsHaveTheBitsTheyHaveAlone) {
+  ExpectRowsHaveTheBitsTheyHaveAlone(70, 33, DType::kBF16, DType::kBF16);
+}
+
+// As files have them: the two halves often in two formats, rows that end within a K format's block.
+TEST(MixExperts, RowsHaveTheBitsTheyHaveAloneInBlocks) {
+  constexpr DType kFormats[][2] = {{DType::kQ8_0, DType::kQ8_0}, {DType::kQ4K, DType::kQ6K},
+                                   {DType::kQ5K, DType::kQ5_1},  {DType::kQ4_0, DType::kQ4_1},
+                                   {DType::kQ5_0, DType::kQ3K},  {DType::kQ2K, DType::kIq4Nl},
+                                   {DType::kIq4Xs, DType::kF32}};
+  for (const auto& [dtype, down_dtype] : kFormats) {
+    SCOPED_TRACE(NameOf(dtype));
+    ExpectRowsHaveTheBitsTheyHaveAlone(288, 96, dtype, down_dtype);
   }
 }
 

@@ -1,6 +1,7 @@
 // Bytes as a GGUF file, mostly one that is nearly right: refused with the file's name, or every
 // tensor's bytes lie in the file, apart from the others', and are as many as its shape says, every
-// value can be asked for, and what is found makes a configuration or an error that names the file.
+// value can be asked for, and what is found makes a configuration and named weights, each expert's
+// where its share of the stack is, or an error that names the file.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -13,9 +14,11 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "kernels/blocks.h"
 #include "model/formats/gguf.h"
+#include "model/formats/gguf_weights.h"
 #include "model/gguf_config.h"
 #include "tests/gguf_builder.h"
 
@@ -50,6 +53,20 @@ GgufBuilder Sample() {
   return file;
 }
 
+// Three experts, stacked but for one projection.
+GgufBuilder SampleOfExperts() {
+  GgufBuilder file = Sample();
+  file.tensors.pop_back();
+  file.Set("llama.expert_count", GgufUint32(3));
+  file.Set("llama.expert_used_count", GgufUint32(2));
+  file.Set("llama.expert_group_count", GgufUint32(1));
+  file.AddFloats("blk.0.ffn_gate_inp.weight", {32, 3}, std::vector<float>(96, 2.0f));
+  file.AddFloats("blk.0.ffn_gate_exps.weight", {4, 2, 3}, std::vector<float>(24, 3.0f));
+  file.tensors.push_back({"blk.0.ffn_down_exps.weight", {32, 1, 3}, 8, std::string(3 * 34, 'd')});
+  file.AddFloats("blk.0.ffn_up.2.weight", {4, 2}, std::vector<float>(8, 4.0f));
+  return file;
+}
+
 void CheckMessage(const absl::Status& status) {
   TANDEM_CHECK(status.message().size() < 1000);
   TANDEM_CHECK(absl::StartsWith(status.message(), "fuzz: "));
@@ -78,6 +95,35 @@ void CheckTensors(absl::Span<const std::byte> bytes, const GgufFile& file) {
   TANDEM_CHECK(end <= bytes.data() + bytes.size());
 }
 
+// A stack holds its experts one after the other.
+void CheckStack(const GgufTensor& tensor, const Weights& weights) {
+  const absl::string_view place = absl::StrContains(tensor.name, "_gate_")   ? "gate_proj"
+                                  : absl::StrContains(tensor.name, "_down_") ? "down_proj"
+                                                                             : "up_proj";
+  const size_t size = tensor.bytes.size() / tensor.shape[0];
+  for (int64_t expert = 0; expert < tensor.shape[0]; ++expert) {
+    const std::string name =
+        absl::StrCat("model.layers.", tensor.name.substr(4, tensor.name.find('.', 4) - 4),
+                     ".mlp.experts.", expert, ".", place, ".weight");
+    const auto matrix = weights.Get(name, {tensor.shape[1], tensor.shape[2]});
+    TANDEM_CHECK(matrix.ok() && matrix->data == tensor.bytes.data() + expert * size);
+    TANDEM_CHECK(weights.num_elements(name) == tensor.shape[1] * tensor.shape[2]);
+  }
+}
+
+void CheckWeights(absl::Span<const std::byte> bytes) {
+  const auto weights = WeightsOf(*GgufFile::Parse(bytes, "fuzz"));
+  if (!weights.ok()) return CheckMessage(weights.status());
+  for (const std::string& name : (*weights)->names()) {
+    TANDEM_CHECK((*weights)->Has(name) && (*weights)->num_elements(name) > 0);
+    TANDEM_CHECK(absl::StartsWith((*weights)->Where(name), "fuzz: tensor "));
+  }
+  const auto file = *GgufFile::Parse(bytes, "fuzz");
+  for (const GgufTensor& tensor : file->tensors()) {
+    if (absl::EndsWith(tensor.name, "_exps.weight")) CheckStack(tensor, **weights);
+  }
+}
+
 void FuzzOne(absl::Span<const std::byte> bytes) {
   const auto parsed = GgufFile::Parse(bytes, "fuzz");
   if (!parsed.ok()) return CheckMessage(parsed.status());
@@ -94,8 +140,12 @@ void FuzzOne(absl::Span<const std::byte> bytes) {
     CheckValue(file.GetFloats(key));
     CheckValue(file.GetIntegers(key));
   }
+  CheckWeights(bytes);
   const auto config = ReadGgufConfig(file);
   if (!config.ok()) return CheckMessage(config.status());
+  TANDEM_CHECK(config->num_experts == 0 ||
+               (config->experts_per_row > 0 && config->expert_size > 0));
+  TANDEM_CHECK(config->experts_per_row <= config->num_experts);
   TANDEM_CHECK(config->num_layers > 0 && config->num_heads % config->num_kv_heads == 0);
   TANDEM_CHECK(static_cast<int>(config->rope.InverseFrequencies(config->head_dim).size()) ==
                config->head_dim / 2);
@@ -151,11 +201,14 @@ void Spoil(GgufBuilder* file, std::mt19937* random) {
 }
 
 void CheckSample() {
-  const std::string sample = Sample().Bytes();
-  const auto file =
-      GgufFile::Parse({reinterpret_cast<const std::byte*>(sample.data()), sample.size()}, "sample");
-  TANDEM_CHECK(file.ok());
-  TANDEM_CHECK(ReadGgufConfig(**file).ok());
+  for (const GgufBuilder& builder : {Sample(), SampleOfExperts()}) {
+    const std::string sample = builder.Bytes();
+    auto file = GgufFile::Parse({reinterpret_cast<const std::byte*>(sample.data()), sample.size()},
+                                "sample");
+    TANDEM_CHECK(file.ok());
+    TANDEM_CHECK(ReadGgufConfig(**file).ok());
+    TANDEM_CHECK(WeightsOf(*std::move(file)).ok());
+  }
 }
 
 }  // namespace
@@ -165,7 +218,7 @@ extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max
                                           unsigned seed) {
   std::mt19937 random(seed);
   if (random() % 2 == 0) return LLVMFuzzerMutate(data, size, max_size);
-  tandem::GgufBuilder file = tandem::Sample();
+  tandem::GgufBuilder file = random() % 2 == 0 ? tandem::Sample() : tandem::SampleOfExperts();
   for (size_t times = random() % 3; times > 0; --times) tandem::Spoil(&file, &random);
   std::string bytes = file.Bytes();
   if (random() % 8 == 0) bytes.resize(random() % bytes.size());

@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "model/formats/gguf.h"
 #include "model/formats/weights.h"
 #include "model/model_families.h"
 
@@ -14,13 +15,16 @@ namespace tandem {
 
 // The tensors of a GGUF model (GgufFile::Open's `path`) by the names that Transformer has for them
 // (model/arranged_weights.h), queries, keys and values or gate and up that are one tensor by
-// "self_attn.qkv_proj" and "mlp.gate_up_proj"; blocks as blocks, rows in the file's order. Those of
-// the configuration are left out (model/gguf_config.h). A tensor of no model that is read is
-// INVALID_ARGUMENT; errors name the file and its own name of the tensor.
+// "self_attn.qkv_proj" and "mlp.gate_up_proj"; those of experts each for itself, in one piece or
+// not in the file; blocks as blocks, rows in the file's order. Those of the configuration are left
+// out (model/gguf_config.h). A tensor of no model that is read is INVALID_ARGUMENT; errors name the
+// file and its own name of the tensor.
 absl::StatusOr<std::unique_ptr<Weights>> OpenGgufWeights(const std::string& path);
+absl::StatusOr<std::unique_ptr<Weights>> WeightsOf(std::unique_ptr<GgufFile> file);
 
-// A GGUF model's name of a tensor that has this name here. REQUIRES: it has one.
-std::string GgufTensorName(absl::string_view name, const GgufForm& form);
+// A GGUF model's name of a tensor that has this name here, or of those of all experts in one piece,
+// "model.layers.0.mlp.experts.gate_proj.weight". REQUIRES: it has one.
+std::string GgufTensorName(absl::string_view name, const ModelFamily& family);
 
 }  // namespace tandem
 

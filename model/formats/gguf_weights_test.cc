@@ -71,6 +71,13 @@ class GgufWeightsTest : public ::testing::Test {
     file.AddFloats("token_embd.weight", {2, 3}, {1, 2, 3, 4, 5, 6});
     return file;
   }
+  // The same with three experts.
+  static GgufBuilder ModelWithExperts() {
+    GgufBuilder file = Model("llama");
+    file.Set("llama.expert_count", GgufUint32(3));
+    file.Set("llama.expert_used_count", GgufUint32(1));
+    return file;
+  }
   static std::vector<float> Counted(int size) {
     std::vector<float> numbers(size);
     std::iota(numbers.begin(), numbers.end(), 0.0f);
@@ -208,7 +215,8 @@ TEST_F(GgufWeightsTest, RefusesTensorsOfNoModel) {
   for (const char* const name :
        {"blk.0.attn_surprise.weight", "blk.0.attn_q.scale", "blk.attn_q.weight", "blk.0.weight",
         "blk.", "blk.0.", "lm_head.weight", "model.norm.weight", "token_embd.bias",
-        "blk.0.ffn_gate_exps.weight", "blk.0.attn_q_proj.weight", ""}) {
+        "blk.0.ffn_gate_exps.weight", "blk.0.ffn_gate.1.weight", "blk.0.ffn_gate_inp.weight",
+        "blk.0.attn_q_proj.weight", ""}) {
     GgufBuilder file = Model("llama");
     file.AddFloats(name, {2}, {1, 2});
     const absl::Status status = Opened(file).status();
@@ -221,6 +229,108 @@ TEST_F(GgufWeightsTest, RefusesTensorsOfNoModel) {
   const auto weights = Opened(file);
   ASSERT_TRUE(weights.ok()) << weights.status();  // of the configuration
   EXPECT_THAT((*weights)->names(), ElementsAre("model.embed_tokens.weight"));
+}
+
+TEST_F(GgufWeightsTest, ExpertsComeOneByOneFromTheirStack) {
+  GgufBuilder file = ModelWithExperts();
+  file.AddFloats("blk.0.ffn_gate_inp.weight", {2, 3}, Counted(6));
+  file.AddFloats("blk.0.ffn_gate_exps.weight", {2, 4, 3}, Counted(24));
+  std::string blocks;
+  for (char block = 0; block < 6; ++block) blocks += std::string(34, block);
+  file.tensors.push_back({"blk.0.ffn_down_exps.weight", {32, 2, 3}, 8, blocks});
+  file.AddFloats("blk.0.ffn_up.2.weight", {2, 2},
+                 {7, 8, 9, 10});  // apart, as older files have them
+  const auto weights = Arranged(file);
+  ASSERT_TRUE(weights.ok()) << weights.status();
+  EXPECT_THAT(
+      (*weights)->names(),
+      ElementsAre("model.embed_tokens.weight", "model.layers.0.mlp.experts.0.down_proj.weight",
+                  "model.layers.0.mlp.experts.0.gate_proj.weight",
+                  "model.layers.0.mlp.experts.1.down_proj.weight",
+                  "model.layers.0.mlp.experts.1.gate_proj.weight",
+                  "model.layers.0.mlp.experts.2.down_proj.weight",
+                  "model.layers.0.mlp.experts.2.gate_proj.weight",
+                  "model.layers.0.mlp.experts.2.up_proj.weight", "model.layers.0.mlp.gate.weight"));
+  const auto get = [&](const std::string& name, std::vector<int64_t> shape) {
+    return *(*weights)->Get(absl::StrCat("model.layers.0.mlp.", name, ".weight"), shape);
+  };
+  EXPECT_EQ(Widened(get("gate", {3, 2})), Counted(6));
+  EXPECT_THAT(Widened(get("experts.0.gate_proj", {4, 2})), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+  EXPECT_THAT(Widened(get("experts.2.gate_proj", {4, 2})),
+              ElementsAre(16, 17, 18, 19, 20, 21, 22, 23));
+  EXPECT_THAT(Widened(get("experts.2.up_proj", {2, 2})), ElementsAre(7, 8, 9, 10));
+  const ConstMatrixView down = get("experts.1.down_proj", {2, 32});
+  EXPECT_EQ(down.dtype, DType::kQ8_0);
+  EXPECT_EQ(std::memcmp(down.data, blocks.data() + 2 * 34, 2 * 34), 0);
+  const std::string name = "model.layers.0.mlp.experts.1.gate_proj.weight";
+  EXPECT_EQ((*weights)->num_elements(name), 8);
+  EXPECT_EQ((*weights)->Where(name),
+            absl::StrCat(Path("m.gguf"), ": tensor \"blk.0.ffn_gate_exps.weight\""));
+  (*weights)->Forget(name);
+  EXPECT_THAT(Widened(get("experts.1.gate_proj", {4, 2})),
+              ElementsAre(8, 9, 10, 11, 12, 13, 14, 15));
+}
+
+TEST_F(GgufWeightsTest, ErrorsNameTheStackOfExperts) {
+  const std::string stack = "blk.0.ffn_gate_exps.weight";
+  const auto where = [&](const std::string& name) {
+    return absl::StrCat(Path("m.gguf"), ": tensor \"", name, "\": ");
+  };
+  const std::vector<std::pair<std::vector<uint64_t>, const char*>> shapes = {
+      {{2, 2}, "[2, 2]"},
+      {{2, 2, 4}, "[4, 2, 2]"},
+      {{2, 2, 2}, "[2, 2, 2]"},
+      {{2, 2, 3, 1}, "[1, 3, 2, 2]"},
+      {{3}, "[3]"}};
+  for (const auto& [sizes, shown] : shapes) {
+    GgufBuilder file = ModelWithExperts();
+    uint64_t count = 1;
+    for (const uint64_t size : sizes) count *= size;
+    file.AddFloats(stack, sizes, Counted(static_cast<int>(count)));
+    EXPECT_EQ(std::string(Opened(file).status().message()),
+              absl::StrCat(where(stack), "shape: found ", shown,
+                           ", allowed: [3, rows, columns], of 3 experts"));
+  }
+  GgufBuilder file = ModelWithExperts();
+  file.AddFloats(stack, {2, 4, 3}, Counted(24));
+  const auto weights = Opened(file);
+  ASSERT_TRUE(weights.ok()) << weights.status();
+  const auto message = [&](const std::string& name, std::vector<int64_t> shape) {
+    const std::string whole = absl::StrCat("model.layers.0.mlp.experts.", name, ".weight");
+    return std::string((*weights)->Get(whole, shape).status().message());
+  };
+  EXPECT_EQ(message("1.gate_proj", {2, 4}),
+            absl::StrCat(where(stack), "shape: found [3, 4, 2], allowed: [3, 2, 4]"));
+  EXPECT_EQ(message("3.gate_proj", {4, 2}),
+            absl::StrCat(where(stack), "found 3 experts, allowed: more than 3, as the ",
+                         "configuration beside it says"));
+  EXPECT_EQ(message("1.down_proj", {4, 2}), absl::StrCat(where("blk.0.ffn_down_exps.weight"),
+                                                         "not found, wanted with shape [3, 4, 2]"));
+  file.AddFloats("blk.0.ffn_gate.1.weight", {2, 4}, Counted(8));
+  EXPECT_EQ(std::string(Opened(file).status().message()),
+            absl::StrCat(where("blk.0.ffn_gate.1.weight"), "has the place of ", Path("m.gguf"),
+                         ": tensor \"", stack, "\""));
+  file = ModelWithExperts();
+  file.AddFloats("blk.0.ffn_gate.1.weight", {2, 4}, Counted(8));
+  const auto apart = Opened(file);
+  ASSERT_TRUE(apart.ok()) << apart.status();
+  EXPECT_EQ(std::string((*apart)
+                            ->Get("model.layers.0.mlp.experts.2.gate_proj.weight", {4, 2})
+                            .status()
+                            .message()),
+            absl::StrCat(where("blk.0.ffn_gate.2.weight"), "not found, wanted with shape [4, 2]"));
+  for (const char* const name :
+       {"blk.0.ffn_gate_exps.bias", "blk.0.ffn_gate.x.weight", "blk.0.ffn_gate..weight",
+        "blk.0.ffn_gate_inp.bias", "blk.0.ffn_gate_up_exps.weight", "blk.0.attn_q.1.weight"}) {
+    file = ModelWithExperts();
+    file.AddFloats(name, {2}, {1, 2});
+    EXPECT_THAT(std::string(Opened(file).status().message()),
+                StartsWith(absl::StrCat(where(name), "found it, allowed: the tensors of llama")));
+  }
+  file = ModelWithExperts();
+  file.Set("general.architecture", GgufString("qwen3moe"));
+  EXPECT_THAT(std::string(Opened(file).status().message()),
+              HasSubstr("key \"qwen3moe.expert_count\": found nothing, allowed: an integer"));
 }
 
 TEST_F(GgufWeightsTest, JoinedTensorsAreArrangedApart) {

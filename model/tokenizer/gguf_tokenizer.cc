@@ -47,6 +47,13 @@ constexpr char kTekkenPattern[] =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|)"
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|)"
     R"(\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr char kGpt4oPattern[] =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
+    R"(\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr char kDigitPattern[] = R"(\p{N})";
 
 // How the texts of a family of models are cut, and what else its name means.
 struct PreTokenization {
@@ -64,7 +71,11 @@ const std::vector<PreTokenization>& PreTokenizations() {
        .ignore_merges = true,
        .adds_bos = true},
       {.names = {"qwen2", "deepseek-r1-qwen"}, .patterns = {kQwen2Pattern}, .composes = true},
-      {.names = {"smollm"}, .patterns = {R"(\p{N})", kGpt2Pattern}},
+      {.names = {"glm4"}, .patterns = {kLlama3Pattern}, .ignore_merges = true},
+      {.names = {"dbrx", "smaug-bpe", "chatglm-bpe"}, .patterns = {kLlama3Pattern}},
+      {.names = {"smollm", "refact", "starcoder"}, .patterns = {kDigitPattern, kGpt2Pattern}},
+      {.names = {"command-r"}, .patterns = {kDigitPattern, kGpt2Pattern}, .composes = true},
+      {.names = {"gpt-4o"}, .patterns = {kGpt4oPattern}},
       {.names = {"gpt-2"}, .patterns = {kGpt2Pattern}},
       {.names = {"tekken"}, .patterns = {kTekkenPattern}, .ignore_merges = true, .adds_bos = true},
       {.names = {"default"},
@@ -126,6 +137,11 @@ bool EndsTurns(std::string_view token) {
   return std::find(std::begin(kTokens), std::end(kTokens), token) != std::end(kTokens);
 }
 
+// Whether this is how converters name an id of the model that the tokenizer has no token for.
+bool IsHole(std::string_view token, TokenKind kind, size_t id) {
+  return kind == TokenKind::kUnused && View(token) == absl::StrCat("[PAD", id, "]");
+}
+
 absl::StatusOr<KindedTokens> ReadTokens(const GgufFile& file) {
   KindedTokens tokens;
   tokens.path = absl::StrCat(file.path(), ": ", kTokens);
@@ -147,6 +163,7 @@ absl::StatusOr<KindedTokens> ReadTokens(const GgufFile& file) {
     TokenKind& kind = tokens.kinds[id];
     const bool is_ordinary = kind == TokenKind::kNormal || kind == TokenKind::kUserDefined;
     if (is_ordinary && EndsTurns(texts[id])) kind = TokenKind::kControl;
+    if (IsHole(texts[id], kind, id)) tokens.tokens[id].clear();
   }
   return tokens;
 }
@@ -243,7 +260,7 @@ std::string GgufPreOf(const nlohmann::json& tokenizer) {
     if (type == "Split" && text_at(step, "/behavior") == "Isolated") {
       patterns.push_back(text_at(step, "/pattern/Regex"));
     } else if (type == "Digits" && step.value("individual_digits", false)) {
-      patterns.emplace_back(R"(\p{N})");
+      patterns.emplace_back(kDigitPattern);
     } else if (type == "ByteLevel" && !step.value("add_prefix_space", true)) {
       if (step.value("use_regex", true)) patterns.emplace_back(kGpt2Pattern);
     } else {
@@ -253,13 +270,20 @@ std::string GgufPreOf(const nlohmann::json& tokenizer) {
   // Where nothing is merged it does not matter how texts are cut.
   const nlohmann::json::json_pointer merges("/model/merges");
   if (tokenizer.contains(merges) && tokenizer.at(merges).empty()) patterns = {kGpt2Pattern};
+  // Of several names rather the one that says the same of merges, too.
+  const nlohmann::json::json_pointer ignores("/model/ignore_merges");
+  const bool ignore_merges = tokenizer.contains(ignores) && tokenizer.at(ignores) == true;
+  std::string found;
   for (const PreTokenization& entry : PreTokenizations()) {
     const bool is_this =
         entry.composes == composes &&
         std::equal(patterns.begin(), patterns.end(), entry.patterns.begin(), entry.patterns.end());
-    if (is_this) return std::string(entry.names.front());
+    if (is_this && (found.empty() || entry.ignore_merges == ignore_merges)) {
+      found = entry.names.front();
+      if (entry.ignore_merges == ignore_merges) break;
+    }
   }
-  return "";
+  return found;
 }
 
 absl::StatusOr<bool> HasGgufTokenizer(const GgufFile& file) {

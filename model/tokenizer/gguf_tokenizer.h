@@ -20,7 +20,8 @@ namespace tandem {
 absl::StatusOr<std::unique_ptr<Tokenizer>> ReadGgufTokenizer(const GgufFile& file);
 
 // What "tokenizer.ggml.pre" calls the way in which a tokenizer.json cuts texts, "pre_tokenizer" and
-// "normalizer" together; empty if it has no name for it.
+// "normalizer" together, where there are several names one that says the same of "ignore_merges";
+// empty if it has no name for it.
 std::string GgufPreOf(const nlohmann::json& tokenizer);
 
 // Whether there is one: "tokenizer.ggml.model" is there, and neither "none" nor "no_vocab", which

@@ -97,8 +97,11 @@ TEST(GgufTokenizer, CutsAsTheReferenceForEveryNameOfAPreTokenizer) {
   const Json cuts = ReadCuts();
   const std::pair<const char*, const char*> names[] = {
       {"llama-bpe", "llama-bpe"}, {"llama3", "llama-bpe"},       {"llama-v3", "llama-bpe"},
-      {"qwen2", "qwen2"},         {"deepseek-r1-qwen", "qwen2"}, {"smollm", "smollm"},
-      {"gpt-2", "gpt-2"},         {"tekken", "tekken"},          {"default", "default"}};
+      {"qwen2", "qwen2"},         {"deepseek-r1-qwen", "qwen2"}, {"glm4", "llama-bpe"},
+      {"dbrx", "dbrx"},           {"smaug-bpe", "dbrx"},         {"chatglm-bpe", "dbrx"},
+      {"smollm", "smollm"},       {"refact", "smollm"},          {"starcoder", "smollm"},
+      {"command-r", "command-r"}, {"gpt-4o", "gpt-4o"},          {"gpt-2", "gpt-2"},
+      {"tekken", "tekken"},       {"default", "default"}};
   for (const auto& [name, reference] : names) {
     const auto tokenizer = ReadGguf(CutsFile(cuts, name).Bytes());
     ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
@@ -247,6 +250,73 @@ TEST(GgufTokenizer, PutsAroundATextWhatTheKeysSay) {
   EXPECT_EQ(around(bytes), (Ids{6, 4}));
 }
 
+// Models have more ids than tokenizers; what fills the list is no text, read or written.
+TEST(GgufTokenizer, HolesHaveNoText) {
+  GgufBuilder bytes = ByteLevelFile();
+  bytes.Set("tokenizer.ggml.tokens",
+            GgufStrings({"a", "b", "c", "ab", "[PAD4]", "[PAD4]x", "[PAD6]", "<e>"}));
+  bytes.Set("tokenizer.ggml.token_type",
+            GgufArray(5, 8, GgufNumbers<int32_t>({1, 1, 1, 1, 5, 5, 1, 3})));
+  const auto tokenizer = ReadGguf(bytes.Bytes());
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_EQ((*tokenizer)->vocab_size(), 8);
+  EXPECT_FALSE((*tokenizer)->TextOf(4, false).has_value());
+  EXPECT_EQ((*tokenizer)->IdOf("[PAD4]"), -1);
+  EXPECT_EQ((*tokenizer)->Decode({{3, 4, 0}}), "aba");
+  EXPECT_EQ((*tokenizer)->TextOf(5, false)->bytes, "[PAD4]x");  // has another name
+  EXPECT_EQ((*tokenizer)->TextOf(6, false)->bytes, "[PAD6]");   // is of another type
+  GgufBuilder pieces = PiecesFile();
+  pieces.Set("tokenizer.ggml.tokens", GgufStrings({"<unk>", "<s>", "</s>", "\u2581", "a", "b", "ab",
+                                                   "\u2581a", "<0x0A>", "[PAD9]"}));
+  pieces.Set("tokenizer.ggml.token_type",
+             GgufArray(5, 10, GgufNumbers<int32_t>({2, 3, 3, 1, 1, 1, 1, 1, 6, 5})));
+  const auto piecewise = ReadGguf(pieces.Bytes());
+  ASSERT_TRUE(piecewise.ok()) << piecewise.status();
+  EXPECT_FALSE((*piecewise)->TextOf(9, false).has_value());
+  EXPECT_EQ((*piecewise)->Decode({{4, 9, 5}}), "ab");
+}
+
+// As published tokenizers write them.
+Json CutBy(const std::string& expression, bool ignore_merges) {
+  return {{"normalizer", nullptr},
+          {"pre_tokenizer",
+           {{"type", "Sequence"},
+            {"pretokenizers",
+             {{{"type", "Split"}, {"pattern", {{"Regex", expression}}}, {"behavior", "Isolated"}},
+              {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}}}}},
+          {"model", {{"ignore_merges", ignore_merges}, {"merges", {"a b"}}}}};
+}
+
+TEST(GgufTokenizer, NamesHowATokenizerJsonCutsTexts) {
+  const std::string llama3 = R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|)"
+                             R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+  EXPECT_EQ(GgufPreOf(CutBy(llama3, true)), "llama-bpe");
+  EXPECT_EQ(GgufPreOf(CutBy(llama3, false)), "dbrx");
+  EXPECT_EQ(GgufPreOf(CutBy(llama3 + "|a", false)), "");
+  const std::string word = R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}])";
+  const std::string small = R"([\p{Ll}\p{Lm}\p{Lo}\p{M}])";
+  const std::string rest = R"( ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+  const std::string ends = "(?i:'s|'t|'re|'ve|'m|'ll|'d)?|";
+  EXPECT_EQ(GgufPreOf(CutBy(absl::StrCat(word, "*", small, "+", ends, word, "+", small, "*", ends,
+                                         R"(\p{N}{1,3}|)", rest),
+                            false)),
+            "gpt-4o");
+  // The only name there is, though it says another thing of merges.
+  EXPECT_EQ(
+      GgufPreOf(CutBy(absl::StrCat(word, "*", small, "+|", word, "+", small, R"(*|\p{N}|)", rest),
+                      false)),
+      "tekken");
+  Json digits = CutBy("", false);
+  digits["pre_tokenizer"]["pretokenizers"] = {
+      {{"type", "Digits"}, {"individual_digits", true}},
+      {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}}};
+  EXPECT_EQ(GgufPreOf(digits), "smollm");
+  digits["normalizer"] = {{"type", "NFC"}};
+  EXPECT_EQ(GgufPreOf(digits), "command-r");
+  digits["normalizer"] = {{"type", "NFKC"}};
+  EXPECT_EQ(GgufPreOf(digits), "");
+}
+
 TEST(GgufTokenizer, NamesTheKeyThatIsWrong) {
   const auto spoiled = [](GgufBuilder file, const std::string& key, const std::string& value) {
     file.Set("tokenizer.ggml." + key, value);
@@ -256,9 +326,11 @@ TEST(GgufTokenizer, NamesTheKeyThatIsWrong) {
   const GgufBuilder pieces = PiecesFile();
   EXPECT_EQ(spoiled(bytes, "model", GgufString("bert")),
             "x.gguf: key \"tokenizer.ggml.model\": found \"bert\", allowed: gpt2, llama");
-  EXPECT_EQ(spoiled(bytes, "pre", GgufString("gpt-3")),
-            "x.gguf: key \"tokenizer.ggml.pre\": found \"gpt-3\", allowed: llama-bpe, llama3, "
-            "llama-v3, qwen2, deepseek-r1-qwen, smollm, gpt-2, tekken, default");
+  EXPECT_EQ(
+      spoiled(bytes, "pre", GgufString("gpt-3")),
+      "x.gguf: key \"tokenizer.ggml.pre\": found \"gpt-3\", allowed: llama-bpe, llama3, "
+      "llama-v3, qwen2, deepseek-r1-qwen, glm4, dbrx, smaug-bpe, chatglm-bpe, smollm, refact, "
+      "starcoder, command-r, gpt-4o, gpt-2, tekken, default");
   EXPECT_EQ(spoiled(bytes, "pre", "").substr(0, 60),
             "x.gguf: key \"tokenizer.ggml.pre\": found nothing, allowed: ll");
   EXPECT_EQ(spoiled(bytes, "token_type", GgufArray(5, 1, GgufNumber(int32_t{1}))),

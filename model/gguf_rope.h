@@ -1,0 +1,17 @@
+#ifndef TANDEM_MODEL_GGUF_ROPE_H_
+#define TANDEM_MODEL_GGUF_ROPE_H_
+
+#include "absl/status/status.h"
+#include "model/gguf_keys.h"
+#include "model/model_config.h"
+
+namespace tandem {
+
+// Fills in the ropes and rotary_dim by the keys and tensors of a GGUF file that say how positions
+// turn queries and keys, as llama.cpp reads them, and lengthens the context where yarn does.
+// REQUIRES: head_dim and context_length are read.
+absl::Status ReadGgufRope(const GgufKeys& keys, ModelConfig* model);
+
+}  // namespace tandem
+
+#endif  // TANDEM_MODEL_GGUF_ROPE_H_
