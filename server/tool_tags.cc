@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
+#include "model/formats/json_text.h"
 #include "server/xml_arguments.h"
 
 namespace tandem {
@@ -22,7 +23,7 @@ Json MarkerOf(const ToolTagOptions& options, std::string_view marker) {
   return std::string(marker);
 }
 
-bool IsToken(const Json& part) { return part.is_object() && part["type"] == "token"; }
+bool IsToken(const Json& part) { return part.is_object() && IsText(part["type"], "token"); }
 
 // What stands behind each other: texts, tokens and formats. A tag begins and ends in a text or a
 // token.
@@ -35,7 +36,7 @@ Json TagOf(const std::vector<Json>& all_parts) {
       parts.push_back(part);
     }
   }
-  if (parts[0] == "" && IsToken(parts[1])) parts.erase(parts.begin());
+  if (IsText(parts[0], "") && IsToken(parts[1])) parts.erase(parts.begin());
   if (!parts.back().is_string() && !IsToken(parts.back())) parts.emplace_back("");
   Json elements = Json::array();
   for (size_t i = 1; i + 1 < parts.size(); ++i) {
