@@ -197,7 +197,7 @@ class ConfigReader {
   }
 
   LayerRotation RotationOf(int layer) const {
-    constexpr int kUnturned = 4;  // each such layer, where a list would say so
+    constexpr int kUnrotated = 4;  // each such layer, where a list would say so
     const bool slides = model_.windows[layer] > 0;
     switch (family_.rotation_rule) {
       case RotationRule::kEveryLayer:
@@ -207,7 +207,7 @@ class ConfigReader {
       case RotationRule::kOnlyWindows:
         return slides ? LayerRotation::kMain : LayerRotation::kNone;
       case RotationRule::kListedLayers:
-        return (layer + 1) % kUnturned != 0 ? LayerRotation::kMain : LayerRotation::kNone;
+        return (layer + 1) % kUnrotated != 0 ? LayerRotation::kMain : LayerRotation::kNone;
     }
     return LayerRotation::kMain;
   }
@@ -305,7 +305,7 @@ class ConfigReader {
       RETURN_IF_ERROR(CheckIs("expert_used_count", 0));
     }
     RETURN_IF_ERROR(CheckIsTrue("attention.causal"));
-    // Of a granite model it says whether queries and keys are turned at all.
+    // Of a granite model it says whether there are rotary embeddings at all.
     if (model_.family != "granite") return absl::OkStatus();
     return CheckIsTrue("rope.scaling.finetuned");
   }

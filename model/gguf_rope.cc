@@ -155,7 +155,7 @@ class GgufRopeReader {
     const int size = model_.rotary_dim / 2;
     if (tensor->shape.size() != 1 || tensor->shape[0] != size) {
       return keys_.WrongTensor(*tensor, absl::StrCat("shape ", ShapeText(tensor->shape)),
-                               absl::StrCat("[", size, "], half of what is turned of a head"));
+                               absl::StrCat("[", size, "], half of what is rotated of a head"));
     }
     if (tensor->dtype != DType::kF32)
       return keys_.WrongTensor(*tensor, NameOf(tensor->dtype), "float32");
