@@ -23,8 +23,10 @@ set(CMAKE_UNITY_BUILD_BATCH_SIZE 12)
 # Test programs whose cases run threads, with the label `threads`: the only ones in a build with the
 # thread sanitizer, which sees nothing in others.
 set(tandem_programs_with_threads base_test draft_test verify_test engine_test server_test system_test)
-# Cases of theirs that run none, and take long with that sanitizer.
-set(tandem_cases_without_threads SpeculationPolicy.* ToolCalls.* XmlArguments.* ReasoningSplitter.*)
+# Cases of theirs that run none, or only those that others run, and take long with that sanitizer.
+set(tandem_cases_without_threads SpeculationPolicy.* ToolCalls.* XmlArguments.* ReasoningSplitter.* RunRound.*
+  All/GoldenModel* All/EveryScheme* All/QuantizedGolden* All/GgufFamily* Numerics.* QuantizedModelTest.*
+  BenchProgram.* BenchChat.*)
 
 function(tandem_folder name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "HEAVY_TESTS" "PRECOMPILED_LIKE"

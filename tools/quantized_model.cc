@@ -104,22 +104,22 @@ StackName StackOf(const std::string& name) {
 // of expert 0 first.
 void AddExpert(const TensorSpec& tensor, DType source, DType dtype, int num_experts,
                std::vector<Output>* outputs) {
-  const auto [whole, number] = StackOf(tensor.name);
+  const StackName stack = StackOf(tensor.name);
   const auto known = std::find_if(outputs->rbegin(), outputs->rend(),
-                                  [&](const Output& output) { return output.name == whole; });
+                                  [&](const Output& output) { return output.name == stack.whole; });
   if (known != outputs->rend()) {
     if (source != known->source_dtype && !IsBlocks(known->dtype)) known->dtype = DType::kF32;
     return;
   }
-  outputs->push_back({.name = whole,
+  outputs->push_back({.name = stack.whole,
                       .parts = {},
                       .part_shape = tensor.shape,
                       .source_dtype = source,
                       .dtype = dtype,
                       .is_stack = true});
   for (int expert = 0; expert < num_experts; ++expert) {
-    outputs->back().parts.push_back(
-        absl::StrCat(whole.substr(0, number), expert, ".", whole.substr(number)));
+    outputs->back().parts.push_back(absl::StrCat(stack.whole.substr(0, stack.number), expert, ".",
+                                                 stack.whole.substr(stack.number)));
   }
 }
 

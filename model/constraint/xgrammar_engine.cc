@@ -59,9 +59,7 @@ constexpr absl::Duration kMostCredit = absl::Seconds(1);
 class XGrammarState final : public ConstraintState {
  public:
   explicit XGrammarState(xgrammar::GrammarMatcher matcher, int vocab_size)
-      : matcher_(std::move(matcher)),
-        vocab_size_(vocab_size),
-        mask_(xgrammar::GetBitmaskSize(vocab_size)) {}
+      : matcher_(std::move(matcher)), mask_(xgrammar::GetBitmaskSize(vocab_size)) {}
 
   std::unique_ptr<ConstraintState> Clone() const override {
     auto clone = std::make_unique<XGrammarState>(*this);
@@ -130,7 +128,6 @@ class XGrammarState final : public ConstraintState {
   }
 
   std::optional<xgrammar::GrammarMatcher> matcher_;  // a handle: copies are the same matcher
-  int vocab_size_;
   std::vector<uint32_t> mask_;
   absl::Duration credit_ = kMostCredit;
   absl::Status status_;
