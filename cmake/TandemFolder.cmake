@@ -23,8 +23,9 @@ set(CMAKE_UNITY_BUILD_BATCH_SIZE 12)
 # Test programs whose cases run threads, with the label `threads`: the only ones in a build with the
 # thread sanitizer, which sees nothing in others.
 set(tandem_programs_with_threads base_test draft_test verify_test engine_test server_test system_test)
-# Cases of theirs that run none, or only those that others run, and take long with that sanitizer.
-set(tandem_cases_without_threads SpeculationPolicy.* ToolCalls.* XmlArguments.* ReasoningSplitter.* RunRound.*
+# Cases of theirs that are left out there: they take long with that sanitizer, and run no thread that
+# other cases do not run as well.
+set(tandem_cases_without_news_of_threads SpeculationPolicy.* ToolCalls.* XmlArguments.* ReasoningSplitter.* RunRound.*
   All/GoldenModel* All/EveryScheme* All/QuantizedGolden* All/GgufFamily* Numerics.* QuantizedModelTest.*
   BenchProgram.* BenchChat.*)
 
@@ -128,12 +129,13 @@ function(tandem_test_program program)
     PROPERTIES TIMEOUT 600 ${labels} ENVIRONMENT "${TANDEM_TEST_ENVIRONMENT}")
 endfunction()
 
-# The cases in six parts, by turns. A program with a sanitizer takes SECONDS to start.
+# The cases in six parts, by turns: a process for each case would load its models and compile its
+# constraints once more.
 function(tandem_test_parts program prefix labels)
   set(num_parts 6)
   set(filter "")
   if(TANDEM_SANITIZE STREQUAL "thread")
-    list(JOIN tandem_cases_without_threads ":" without)
+    list(JOIN tandem_cases_without_news_of_threads ":" without)
     set(filter --gtest_filter=-${without})
   endif()
   foreach(part RANGE 1 ${num_parts})

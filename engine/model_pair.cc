@@ -170,7 +170,14 @@ bool IsSelf(const std::string& draft) {
   return draft == kSelf || absl::StartsWith(draft, absl::StrCat(kSelf, ":"));
 }
 
-bool HasExactActivations(const EngineOptions& options) { return options.compute == "f32"; }
+Transformer::LoadOptions Loading(const EngineOptions& options, std::optional<DType> quantized,
+                                 Transformer::Quantize which = Transformer::Quantize::kFloats) {
+  return {.quantized = quantized,
+          .which = which,
+          .has_exact_activations = options.compute == "f32",
+          .packed_folder = options.packed_weights,
+          .allowed_config_keys = options.allow_unknown_config};
+}
 
 // The target's own weights in another format. Its files are mapped once more, and lie in memory
 // once.
@@ -187,11 +194,7 @@ absl::StatusOr<std::unique_ptr<Transformer>> LoadSelf(const EngineOptions& optio
                                    options.draft, " says the format"));
   }
   return Transformer::Load(options.target, backend,
-                           {.quantized = format,
-                            .which = Transformer::Quantize::kAll,
-                            .has_exact_activations = HasExactActivations(options),
-                            .packed_folder = options.packed_weights,
-                            .allowed_config_keys = options.allow_unknown_config});
+                           Loading(options, format, Transformer::Quantize::kAll));
 }
 
 // A pass of one token, which packs every weight.
@@ -214,12 +217,8 @@ absl::StatusOr<ModelPair> ModelPair::Load(const EngineOptions& options,
   ASSIGN_OR_RETURN(pair.tokenizer, Tokenizer::Load(options.target));
   ASSIGN_OR_RETURN(const std::optional<DType> quantized,
                    ValueOf(kQuantizations, "quantize", options.quantize));
-  ASSIGN_OR_RETURN(pair.target,
-                   Transformer::Load(options.target, pair.backend.get(),
-                                     {.quantized = quantized,
-                                      .has_exact_activations = HasExactActivations(options),
-                                      .packed_folder = options.packed_weights,
-                                      .allowed_config_keys = options.allow_unknown_config}));
+  ASSIGN_OR_RETURN(pair.target, Transformer::Load(options.target, pair.backend.get(),
+                                                  Loading(options, quantized)));
   RETURN_IF_ERROR(CheckCompute(options, *pair.target, options.target));
   if (pair.tokenizer->vocab_size() > pair.target->vocab_size()) {
     ASSIGN_OR_RETURN(const std::string file, Tokenizer::FileOf(options.target));
@@ -237,12 +236,8 @@ absl::StatusOr<ModelPair> ModelPair::Load(const EngineOptions& options,
   } else if (!options.draft.empty() && has_model) {
     ASSIGN_OR_RETURN(const std::optional<DType> draft_quantized,
                      ValueOf(kQuantizations, "draft_quantize", options.draft_quantize));
-    ASSIGN_OR_RETURN(pair.draft,
-                     Transformer::Load(options.draft, pair.backend.get(),
-                                       {.quantized = draft_quantized,
-                                        .has_exact_activations = HasExactActivations(options),
-                                        .packed_folder = options.packed_weights,
-                                        .allowed_config_keys = options.allow_unknown_config}));
+    ASSIGN_OR_RETURN(pair.draft, Transformer::Load(options.draft, pair.backend.get(),
+                                                   Loading(options, draft_quantized)));
     RETURN_IF_ERROR(CheckCompute(options, *pair.draft, options.draft));
     ASSIGN_OR_RETURN(pair.vocabulary, MakeVocabularyMap(options, pair));
   }

@@ -137,9 +137,7 @@ class GgufRopeReader {
       return absl::OkStatus();
     }
     for (const char* const name : {kGgufLongDivisors, kGgufShortDivisors}) {
-      if (keys_.Tensor(name) == nullptr) {
-        return keys_.NoTensor(name);
-      }
+      if (keys_.Tensor(name) == nullptr) return keys_.NoTensor(name);
     }
     rope.type = RopeConfig::Type::kLongRope;
     ASSIGN_OR_RETURN(rope.original_context, ReadOriginalContext());
@@ -157,8 +155,9 @@ class GgufRopeReader {
       return keys_.WrongTensor(*tensor, absl::StrCat("shape ", ShapeText(tensor->shape)),
                                absl::StrCat("[", size, "], half of what is rotated of a head"));
     }
-    if (tensor->dtype != DType::kF32)
+    if (tensor->dtype != DType::kF32) {
       return keys_.WrongTensor(*tensor, NameOf(tensor->dtype), "float32");
+    }
     divisors.resize(size);
     std::memcpy(divisors.data(), tensor->bytes.data(), tensor->bytes.size());
     for (const float divisor : divisors) {

@@ -7,9 +7,9 @@
 
 namespace tandem {
 
-// Fills in the ropes and rotary_dim by the keys and tensors of a GGUF file that say how positions
-// turn queries and keys, as llama.cpp reads them, and lengthens the context where yarn does.
-// REQUIRES: head_dim and context_length are read.
+// Fills in the rotary embeddings and rotary_dim by the keys and tensors of a GGUF file, as
+// llama.cpp reads them, and lengthens the context where yarn does. REQUIRES: head_dim and
+// context_length are read.
 absl::Status ReadGgufRope(const GgufKeys& keys, ModelConfig* model);
 
 }  // namespace tandem

@@ -40,12 +40,6 @@ const char* WhyHarmless(absl::string_view key) {
   return nullptr;
 }
 
-// Values that turn off whatever a key may mean.
-bool IsNothing(const json& value) {
-  return value.is_null() || value == false || IsText(value, "") ||
-         ((value.is_array() || value.is_object()) && value.empty());
-}
-
 // Whether `allowed` has the key as errors name it, or by itself.
 bool IsAllowed(const ConfigFields& config, absl::string_view key,
                absl::Span<const std::string> allowed) {
@@ -58,7 +52,7 @@ bool IsAllowed(const ConfigFields& config, absl::string_view key,
 absl::Status CheckUnread(const ConfigFields& config, absl::string_view key,
                          absl::Span<const std::string> allowed, ModelConfig* model) {
   const char* why = WhyHarmless(key);
-  const bool says_nothing = IsNothing(*config.object().find(std::string(key)));
+  const bool says_nothing = SaysNothing(*config.object().find(std::string(key)));
   if (why == nullptr && says_nothing) why = "says nothing";
   if (why == nullptr && IsAllowed(config, key, allowed)) {
     why = "not known, and allowed";

@@ -9,10 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -45,17 +43,6 @@ Json RunJson(const Words& words, const std::string& input = "") {
   Json json = Json::parse(run.out, nullptr, /*allow_exceptions=*/false);
   EXPECT_FALSE(json.is_discarded()) << run.out;
   return json;
-}
-
-// Nothing on stdout, one line of error.
-void ExpectRefused(const ProgramRun& run, const std::vector<int>& exit_statuses) {
-  EXPECT_THAT(exit_statuses, testing::Contains(run.exit_status)) << run.err;
-  EXPECT_EQ(run.out, "");
-  int num_errors = 0;
-  for (const absl::string_view line : absl::StrSplit(run.err, '\n')) {
-    num_errors += absl::StartsWith(line, "tandem: error: ");
-  }
-  EXPECT_EQ(num_errors, 1) << run.err;
 }
 
 // ---- What it prints ----

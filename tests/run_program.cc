@@ -10,8 +10,12 @@
 #include <iterator>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "base/check.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 extern char** environ;
@@ -66,6 +70,16 @@ ProgramRun RunScript(const std::string& script, const std::vector<std::string>& 
   std::vector<std::string> words = {"/bin/bash", "-c", script, TANDEM_PROGRAM};
   words.insert(words.end(), arguments.begin(), arguments.end());
   return Run(std::move(words), input);
+}
+
+void ExpectRefused(const ProgramRun& run, const std::vector<int>& exit_statuses) {
+  EXPECT_THAT(exit_statuses, testing::Contains(run.exit_status)) << run.err;
+  EXPECT_EQ(run.out, "");
+  int num_errors = 0;
+  for (const absl::string_view line : absl::StrSplit(run.err, '\n')) {
+    num_errors += absl::StartsWith(line, "tandem: error: ");
+  }
+  EXPECT_EQ(num_errors, 1) << run.err;
 }
 
 }  // namespace tandem

@@ -31,6 +31,9 @@ ProgramRun RunProgram(const std::vector<std::string>& arguments, const std::stri
 ProgramRun RunScript(const std::string& script, const std::vector<std::string>& arguments,
                      const std::string& input = "");
 
+// Expects one of these exit statuses, nothing on standard output and one line of error.
+void ExpectRefused(const ProgramRun& run, const std::vector<int>& exit_statuses);
+
 }  // namespace tandem
 
 #endif  // TANDEM_TESTS_RUN_PROGRAM_H_

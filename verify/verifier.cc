@@ -143,11 +143,14 @@ void Conclude(const VerifyRequest& request,
     return;
   }
   result->verdict = {.num_accepted = num_good(), .next = -1};
-  result->status = verdict.status();
-  if (!FieldOf(result->status).empty()) return;  // of the request, not of the row
-  result->status = {verdict.status().code(), absl::StrCat("the target's row for position ",
-                                                          request.context.size() + num_good(), ": ",
-                                                          verdict.status().message())};
+  if (!FieldOf(verdict.status()).empty()) {  // of the request, not of the row
+    result->status = verdict.status();
+    return;
+  }
+  const size_t position = request.context.size() + num_good();
+  result->status = {
+      verdict.status().code(),
+      absl::StrCat("the target's row for position ", position, ": ", verdict.status().message())};
 }
 
 void Finish(const VerifyRequest& request, const Rows& logits, const JudgeFunction& judge,

@@ -20,28 +20,50 @@ constexpr size_t kMaxShownBytes = 80;
 
 using Json = nlohmann::json;
 
-// What is wrong with a text.
-std::string NotJsonText(size_t position) {
-  return absl::StrCat("not JSON in UTF-8 (at byte ", position, ")");
-}
-std::string TwiceText(absl::string_view key) {
-  return absl::StrCat("key ", Quoted(key), " twice in one object, allowed: once");
-}
-std::string TooDeepText() { return absl::StrCat("values nested more than ", kMaxDepth, " deep"); }
+// What takes the parser's events for both kinds of values, and what is wrong with a text.
+template <typename Value>
+class EventReader : public nlohmann::json_sax<Value> {
+  using Events = nlohmann::json_sax<Value>;
 
-// Makes a document of what the parser reads, and says what is wrong with it.
-class JsonReader : public nlohmann::json_sax<Json> {
  public:
-  explicit JsonReader(Json* root) : root_(root) {}
   const std::string& problem() const { return problem_; }
 
   bool null() override { return Add(nullptr); }
   bool boolean(bool value) override { return Add(value); }
-  bool number_integer(number_integer_t value) override { return Add(value); }
-  bool number_unsigned(number_unsigned_t value) override { return Add(value); }
-  bool number_float(number_float_t value, const string_t&) override { return Add(value); }
-  bool string(string_t& value) override { return Add(std::move(value)); }
-  bool binary(binary_t&) override { return false; }  // not of texts
+  bool number_integer(typename Events::number_integer_t value) override { return Add(value); }
+  bool number_unsigned(typename Events::number_unsigned_t value) override { return Add(value); }
+  bool number_float(typename Events::number_float_t value, const std::string&) override {
+    return Add(value);
+  }
+  bool string(std::string& value) override { return Add(std::move(value)); }
+  bool binary(typename Events::binary_t&) override { return false; }  // not of texts
+  bool parse_error(size_t position, const std::string&,
+                   const nlohmann::detail::exception&) override {
+    return Refuse(absl::StrCat("not JSON in UTF-8 (at byte ", position, ")"));
+  }
+
+ protected:
+  virtual bool Add(Value value) = 0;
+  bool Refuse(std::string problem) {
+    problem_ = std::move(problem);
+    return false;
+  }
+  bool RefuseTwice(absl::string_view key) {
+    return Refuse(absl::StrCat("key ", Quoted(key), " twice in one object, allowed: once"));
+  }
+  bool RefuseDepth() {
+    return Refuse(absl::StrCat("values nested more than ", kMaxDepth, " deep"));
+  }
+
+ private:
+  std::string problem_;
+};
+
+// Makes a document of what the parser reads.
+class JsonReader : public EventReader<Json> {
+ public:
+  explicit JsonReader(Json* root) : root_(root) {}
+
   bool start_object(size_t) override { return Enter(Json::value_t::object); }
   bool end_object() override { return Leave(); }
   bool start_array(size_t) override { return Enter(Json::value_t::array); }
@@ -51,13 +73,7 @@ class JsonReader : public nlohmann::json_sax<Json> {
       key_ = std::move(key);
       return true;
     }
-    problem_ = TwiceText(key);
-    return false;
-  }
-  bool parse_error(size_t position, const std::string&,
-                   const nlohmann::detail::exception&) override {
-    problem_ = NotJsonText(position);
-    return false;
+    return RefuseTwice(key);
   }
 
  private:
@@ -67,15 +83,12 @@ class JsonReader : public nlohmann::json_sax<Json> {
     if (open_.back()->is_object()) return &(*open_.back())[key_];
     return &open_.back()->emplace_back();
   }
-  bool Add(Json value) {
+  bool Add(Json value) override {
     *NewPlace() = std::move(value);
     return true;
   }
   bool Enter(Json::value_t kind) {
-    if (open_.size() == kMaxDepth) {
-      problem_ = TooDeepText();
-      return false;
-    }
+    if (open_.size() == kMaxDepth) return RefuseDepth();
     Json* const place = NewPlace();
     *place = kind;
     open_.push_back(place);
@@ -89,24 +102,15 @@ class JsonReader : public nlohmann::json_sax<Json> {
   Json* const root_;
   std::vector<Json*> open_;  // values that have not ended
   std::string key_;          // of the next value
-  std::string problem_;
 };
 
 // The same for values that keep their order: what is inside one is gathered until its end is there,
 // so that each has the room that it needs at once. (Members move by being copied.)
-class JsonValueReader : public nlohmann::json_sax<JsonValue> {
+class JsonValueReader : public EventReader<JsonValue> {
  public:
   // REQUIRES: a whole text was read.
   JsonValue TakeRoot() { return std::move(values_.front()); }
-  const std::string& problem() const { return problem_; }
 
-  bool null() override { return Add(nullptr); }
-  bool boolean(bool value) override { return Add(value); }
-  bool number_integer(number_integer_t value) override { return Add(value); }
-  bool number_unsigned(number_unsigned_t value) override { return Add(value); }
-  bool number_float(number_float_t value, const string_t&) override { return Add(value); }
-  bool string(string_t& value) override { return Add(std::move(value)); }
-  bool binary(binary_t&) override { return false; }  // not of texts
   bool start_object(size_t) override { return Enter(); }
   bool start_array(size_t) override { return Enter(); }
   bool key(string_t& key) override {
@@ -122,10 +126,7 @@ class JsonValueReader : public nlohmann::json_sax<JsonValue> {
   }
   bool end_object() override {
     const Open& open = open_.back();
-    if (const std::string* twice = KeyGivenTwice(open.first_key)) {
-      problem_ = TwiceText(*twice);
-      return false;
-    }
+    if (const std::string* twice = KeyGivenTwice(open.first_key)) return RefuseTwice(*twice);
     JsonValue object = JsonValue::object();
     auto& members = object.get_ref<JsonValue::object_t&>();
     members.reserve(keys_.size() - open.first_key);
@@ -135,11 +136,6 @@ class JsonValueReader : public nlohmann::json_sax<JsonValue> {
     }
     return Leave(std::move(object));
   }
-  bool parse_error(size_t position, const std::string&,
-                   const nlohmann::detail::exception&) override {
-    problem_ = NotJsonText(position);
-    return false;
-  }
 
  private:
   // An array or object that has not ended: where what is inside it begins.
@@ -148,15 +144,12 @@ class JsonValueReader : public nlohmann::json_sax<JsonValue> {
     size_t first_key;
   };
 
-  bool Add(JsonValue value) {
+  bool Add(JsonValue value) override {
     values_.push_back(std::move(value));
     return true;
   }
   bool Enter() {
-    if (open_.size() == kMaxDepth) {
-      problem_ = TooDeepText();
-      return false;
-    }
+    if (open_.size() == kMaxDepth) return RefuseDepth();
     open_.push_back({values_.size(), keys_.size()});
     return true;
   }
@@ -187,7 +180,6 @@ class JsonValueReader : public nlohmann::json_sax<JsonValue> {
   std::vector<JsonValue> values_;  // whose arrays and objects have not ended
   std::vector<std::string> keys_;  // likewise
   std::vector<Open> open_;
-  std::string problem_;
 };
 
 // Ends what is inside, the innermost first; no deeper than kMaxDepth.
@@ -222,6 +214,11 @@ absl::StatusOr<JsonValue> ParseJsonValue(absl::string_view text, absl::string_vi
   JsonValueReader reader;
   if (JsonValue::sax_parse(text.begin(), text.end(), &reader)) return reader.TakeRoot();
   return FieldError(file, reader.problem());
+}
+
+bool SaysNothing(const nlohmann::json& value) {
+  return value.is_null() || value == false || IsText(value, "") ||
+         (value.is_structured() && value.empty());
 }
 
 bool IsText(const nlohmann::json& value, absl::string_view text) {

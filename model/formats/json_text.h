@@ -42,6 +42,10 @@ absl::StatusOr<JsonValue> ParseJsonValue(absl::string_view text, absl::string_vi
 std::string Shown(const nlohmann::json& value);
 std::string Shown(const JsonValue& value);
 
+// Whether `value` turns off whatever its key may mean: null, false, or an empty text, array or
+// object.
+bool SaysNothing(const nlohmann::json& value);
+
 // Whether `value` is this string. Its own == makes a value of the text first, within a function
 // that ends the process if there is no memory for that.
 bool IsText(const nlohmann::json& value, absl::string_view text);

@@ -81,11 +81,6 @@ constexpr const char* kHarmlessOfWeights[] = {"observer", "observer_kwargs", "sc
 constexpr const char* kNameLists[] = {"exclude_modules", "ignore", "ignored_layers",
                                       "modules_to_not_convert", "targets"};
 
-bool IsEmptyValue(const json& value) {
-  return value.is_null() || value == false || IsText(value, "") ||
-         (value.is_structured() && value.empty());
-}
-
 // A key that somebody else chose, as messages show it.
 std::string KeyText(absl::string_view key) {
   const bool is_plain = !key.empty() && key.size() <= 40 && absl::c_all_of(key, [](char c) {
@@ -101,7 +96,7 @@ absl::Status CheckSectionKeys(const ConfigFields& fields, std::initializer_list<
     const json& value = member.value();
     const bool is_known =
         absl::c_any_of(known, [&](KeyNames keys) { return absl::c_linear_search(keys, key); });
-    if (!is_known && !IsEmptyValue(value)) {
+    if (!is_known && !SaysNothing(value)) {
       return fields.Wrong(KeyText(key),
                           "nothing, null or false (not known, and it might change the result)");
     }
@@ -298,12 +293,12 @@ absl::StatusOr<QuantizationConfig> ReadCompressed(const ConfigFields& fields,
                       .status());
   if (const json* const sparsity = fields.Find("sparsity_config"); sparsity != nullptr) {
     const bool is_dense =
-        IsEmptyValue(*sparsity) || (sparsity->is_object() && sparsity->contains("format") &&
-                                    IsText((*sparsity)["format"], "dense"));
+        SaysNothing(*sparsity) || (sparsity->is_object() && sparsity->contains("format") &&
+                                   IsText((*sparsity)["format"], "dense"));
     if (!is_dense) return fields.Wrong("sparsity_config", "nothing, or the format dense");
   }
   if (const json* const transform = fields.Find("transform_config");
-      transform != nullptr && !IsEmptyValue(*transform)) {
+      transform != nullptr && !SaysNothing(*transform)) {
     return fields.Wrong("transform_config", "nothing (rotations are not implemented)");
   }
   const json* const groups = fields.Find("config_groups");
