@@ -327,7 +327,7 @@ bool ModelDrafter::StaysOnDevice(const Draft& draft) {
 ModelDrafter::Chain ModelDrafter::PlanChain(absl::Span<Draft* const> drafts) {
   Chain chain;
   rows_.BeginRound();
-  const int vocab_size = std::min(model_->vocab_size(), target_vocab_size_);
+  const int vocab_size = std::min(model_->head_tokens(), target_vocab_size_);
   int free_pages = cache_->num_available_pages();
   for (int slot = 0;; ++slot) {
     std::vector<Draft*> active;
@@ -354,7 +354,7 @@ ModelDrafter::Chain ModelDrafter::PlanChain(absl::Span<Draft* const> drafts) {
 ModelDrafter::ChainTasks ModelDrafter::TasksOf(const Chain& chain) {
   ChainTasks tasks;
   const DeviceRows rows = model_->device_rows();
-  const int vocab_size = std::min(model_->vocab_size(), target_vocab_size_);
+  const int vocab_size = std::min(model_->head_tokens(), target_vocab_size_);
   for (size_t slot = 0; slot < chain.size(); ++slot) {
     const int i = static_cast<int>(slot);
     const size_t before = tasks.rows.size();

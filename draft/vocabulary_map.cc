@@ -252,7 +252,10 @@ bool VocabularyMap::HasSameIds(const Vocabulary& target, const Vocabulary& draft
 void VocabularyMap::ToTargetRow(absl::Span<const float> draft_logits,
                                 std::vector<float>* row) const {
   row->assign(target_size(), -std::numeric_limits<float>::infinity());
-  for (const Pair& pair : pairs_) (*row)[pair.target] = draft_logits[pair.draft];
+  for (const Pair& pair : pairs_) {
+    const auto draft = static_cast<size_t>(pair.draft);
+    if (draft < draft_logits.size()) (*row)[pair.target] = draft_logits[draft];
+  }
 }
 
 }  // namespace tandem

@@ -12,7 +12,7 @@ namespace tandem {
 // One model's side of a vocabulary map.
 struct Vocabulary {
   const Tokenizer* tokenizer = nullptr;
-  int size = 0;  // rows of the model's head; the tokenizer may have fewer tokens, or more
+  int size = 0;  // tokens that the model reads; the tokenizer may have fewer tokens, or more
   absl::Span<const TokenId> end_tokens;
 };
 
@@ -49,8 +49,8 @@ class VocabularyMap {
   }
   int target_size() const { return static_cast<int>(ends_.size()) - 1; }
 
-  // The draft's logits as a row over the target's tokens, [target_size()]: -infinity for those that
-  // it cannot propose.
+  // The draft's logits, of its first tokens, as a row over the target's tokens, [target_size()]:
+  // -infinity for those that it cannot propose.
   void ToTargetRow(absl::Span<const float> draft_logits, std::vector<float>* row) const;
 
   // Tokens of text, special ones not counted: what pairing them came to.

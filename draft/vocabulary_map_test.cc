@@ -277,6 +277,8 @@ TEST(VocabularyMap, MovesRowsToTheTargetsIds) {
   std::vector<float> row(9, 5.0f);  // of another time
   map.ToTargetRow(std::vector<float>{1.0f, NAN, 3.0f}, &row);
   EXPECT_THAT(row, ElementsAre(3.0f, -INFINITY, 1.0f, -INFINITY));
+  map.ToTargetRow(std::vector<float>{1.0f, 2.0f}, &row);  // of a head that was cut
+  EXPECT_THAT(row, ElementsAre(-INFINITY, -INFINITY, 1.0f, -INFINITY));
   EXPECT_THAT(ReadingOf(map, 1), ElementsAre(0, 2));
   EXPECT_THAT(ReadingOf(map, 3), IsEmpty());
 }

@@ -37,13 +37,16 @@ struct EngineOptions {
   std::string compute = "auto";
   std::string quantize = "none";  // the target's weights of floats at load (kernels/quantize.h)
   std::string draft_quantize = "none";  // the draft's, likewise
-  std::string kv_cache = "f32";         // what both caches hold: "f32", "bf16", "int8"
-  int64_t kv_memory_bytes = 0;          // both caches together; 0: a quarter of what is free
-  int page_size = 16;                   // tokens per page
-  int max_batch = 8;                    // sequences decoded together; more wait
-  int max_generations = 1024;           // not ended yet, or ended and not waited for
-  int chunk_tokens = 256;               // prompt tokens read per pass
-  bool prefix_cache = true;             // keep prompts' pages for later requests
+  // Tokens that the draft can propose, those of the lowest ids: its head has no other rows then. 0
+  // for all.
+  int draft_head_tokens = 0;
+  std::string kv_cache = "f32";  // what both caches hold: "f32", "bf16", "int8"
+  int64_t kv_memory_bytes = 0;   // both caches together; 0: a quarter of what is free
+  int page_size = 16;            // tokens per page
+  int max_batch = 8;             // sequences decoded together; more wait
+  int max_generations = 1024;    // not ended yet, or ended and not waited for
+  int chunk_tokens = 256;        // prompt tokens read per pass
+  bool prefix_cache = true;      // keep prompts' pages for later requests
   // The folder that keeps the packed weights of large models for later starts to map, where memory
   // is the host's; empty for none. Files that nobody uses any more stay until somebody removes
   // them.

@@ -170,10 +170,8 @@ bool IsSelf(const std::string& draft) {
   return draft == kSelf || absl::StartsWith(draft, absl::StrCat(kSelf, ":"));
 }
 
-Transformer::LoadOptions Loading(const EngineOptions& options, std::optional<DType> quantized,
-                                 Transformer::Quantize which = Transformer::Quantize::kFloats) {
+Transformer::LoadOptions Loading(const EngineOptions& options, std::optional<DType> quantized) {
   return {.quantized = quantized,
-          .which = which,
           .has_exact_activations = options.compute == "f32",
           .packed_folder = options.packed_weights,
           .allowed_config_keys = options.allow_unknown_config};
@@ -193,8 +191,10 @@ absl::StatusOr<std::unique_ptr<Transformer>> LoadSelf(const EngineOptions& optio
                       absl::StrCat("found ", options.draft_quantize, ", allowed: none, because ",
                                    options.draft, " says the format"));
   }
-  return Transformer::Load(options.target, backend,
-                           Loading(options, format, Transformer::Quantize::kAll));
+  Transformer::LoadOptions loading = Loading(options, format);
+  loading.which = Transformer::Quantize::kAll;
+  loading.head_tokens = options.draft_head_tokens;
+  return Transformer::Load(options.target, backend, loading);
 }
 
 // A pass of one token, which packs every weight.
@@ -236,8 +236,9 @@ absl::StatusOr<ModelPair> ModelPair::Load(const EngineOptions& options,
   } else if (!options.draft.empty() && has_model) {
     ASSIGN_OR_RETURN(const std::optional<DType> draft_quantized,
                      ValueOf(kQuantizations, "draft_quantize", options.draft_quantize));
-    ASSIGN_OR_RETURN(pair.draft, Transformer::Load(options.draft, pair.backend.get(),
-                                                   Loading(options, draft_quantized)));
+    Transformer::LoadOptions loading = Loading(options, draft_quantized);
+    loading.head_tokens = options.draft_head_tokens;
+    ASSIGN_OR_RETURN(pair.draft, Transformer::Load(options.draft, pair.backend.get(), loading));
     RETURN_IF_ERROR(CheckCompute(options, *pair.draft, options.draft));
     ASSIGN_OR_RETURN(pair.vocabulary, MakeVocabularyMap(options, pair));
   }

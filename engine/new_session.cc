@@ -115,6 +115,7 @@ absl::Status EngineOptions::Validate() const {
   if (target.empty()) return FieldError("target", "no model folder is given");
   RETURN_IF_ERROR(CheckDraftTokens(draft_tokens));
   RETURN_IF_ERROR(CheckBetween("threads", threads, 0, kMostThreads));
+  RETURN_IF_ERROR(CheckAtLeast("draft_head_tokens", draft_head_tokens, 0));
   RETURN_IF_ERROR(ParseKvDType(kv_cache).status());
   RETURN_IF_ERROR(CheckAtLeast("kv_memory", kv_memory_bytes, 0));
   RETURN_IF_ERROR(CheckBetween("page_size", page_size, 1, kMostPageSize));

@@ -44,7 +44,10 @@ struct ForwardRequest {
 class LanguageModel {
  public:
   virtual ~LanguageModel() = default;
+  // Tokens that it reads: ids below this.
   virtual int vocab_size() const = 0;
+  // Tokens that its rows of logits are over: the first ids, fewer where the head was cut.
+  virtual int head_tokens() const { return vocab_size(); }
   // The longest sequence this model can read, in tokens.
   virtual int context_length() const = 0;
 
@@ -57,10 +60,10 @@ class LanguageModel {
   virtual int num_unpacked() const { return 0; }
 
   // Runs every request in one batched pass, appending to each kv. Returns the requested logits, f32
-  // in host memory, [sum of num_logits, vocab], in request order; valid until the next call.
-  // Row independence: a row's bits do not depend on the other rows of the pass.
-  // On error no kv has changed. Where rows are wanted and nothing of them comes to the host, a
-  // device may still compute when this returns, and its failure shows when it is waited for next.
+  // in host memory, [sum of num_logits, head_tokens()], in request order; valid until the next
+  // call. Row independence: a row's bits do not depend on the other rows of the pass. On error no
+  // kv has changed. Where rows are wanted and nothing of them comes to the host, a device may still
+  // compute when this returns, and its failure shows when it is waited for next.
   virtual absl::StatusOr<MatrixView> Forward(absl::Span<const ForwardRequest> requests) = 0;
 
   virtual DeviceRows device_rows() { return {}; }

@@ -105,7 +105,7 @@ absl::Status Transformer::Reserve(int rows, int logit_rows, size_t table_bytes) 
     if (rotation.is_used()) RETURN_IF_ERROR(grow_rows(&rotation.angles, rows, config_.head_dim));
   }
   RETURN_IF_ERROR(grow_rows(&w.wanted, logit_rows, config_.hidden_size));
-  RETURN_IF_ERROR(grow_rows(&w.logits, logit_rows, config_.vocab_size));
+  RETURN_IF_ERROR(grow_rows(&w.logits, logit_rows, head_tokens()));
   RETURN_IF_ERROR(grow(&w.largest, sizeof(int32_t) * static_cast<size_t>(logit_rows)));
   return grow(&w.tables, table_bytes);
 }
@@ -133,7 +133,7 @@ absl::StatusOr<MatrixView> Transformer::Forward(absl::Span<const ForwardRequest>
     rows += count;
     logit_rows += request.num_logits;
   }
-  if (rows == 0) return View(workspace_.logits, 0, config_.vocab_size);
+  if (rows == 0) return View(workspace_.logits, 0, head_tokens());
   RETURN_IF_ERROR(Run(requests, rows, logit_rows));
   const bool host_waits =
       logit_rows == 0 || absl::c_any_of(requests, [](const ForwardRequest& request) {
@@ -142,7 +142,7 @@ absl::StatusOr<MatrixView> Transformer::Forward(absl::Span<const ForwardRequest>
   if (host_waits) RETURN_IF_ERROR(backend_->Synchronize());
   std::move(undo).Cancel();
 
-  logits_ = View(workspace_.logits, logit_rows, config_.vocab_size);
+  logits_ = View(workspace_.logits, logit_rows, head_tokens());
   if (backend_->memory_is_host() || !host_waits) return logits_;
   return BringLogits(requests, logits_);
 }
@@ -265,7 +265,7 @@ void Transformer::Enqueue(const PassTables& at, const PagedKvCache& cache, int b
   if (logit_rows == 0) return;
   const MatrixView last = View(workspace_.wanted, logit_rows, config_.hidden_size);
   backend_->GatherRows(hidden, tables + at.wanted, last);
-  const MatrixView logits = View(workspace_.logits, logit_rows, config_.vocab_size);
+  const MatrixView logits = View(workspace_.logits, logit_rows, head_tokens());
   backend_->MatMul(Normed(final_norm_, last, last), head_, logits);
   if (config_.logits_scale != 1.0f || config_.logits_soft_cap != 0.0f) {
     backend_->ScaleAndCap(config_.logits_scale, config_.logits_soft_cap, logits);

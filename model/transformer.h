@@ -39,6 +39,9 @@ class Transformer final : public LanguageModel {
     std::string packed_folder{};
     int64_t least_packed_bytes = int64_t{64} << 20;
     std::vector<std::string> allowed_config_keys{};  // ReadModelConfig's
+    // The rows of the head that are kept, the first ones; 0 for all. A draft's: what it does not
+    // propose is not computed. More than there are is an error.
+    int head_tokens = 0;
   };
   // Loads a Hugging Face folder or a GGUF model. `backend` must outlive the model. Errors name the
   // file and the key or tensor: NOT_FOUND, INVALID_ARGUMENT, RESOURCE_EXHAUSTED.
@@ -52,6 +55,7 @@ class Transformer final : public LanguageModel {
 
   const ModelConfig& config() const { return config_; }
   int vocab_size() const override { return config_.vocab_size; }
+  int head_tokens() const override { return head_.outputs; }
   int context_length() const override { return config_.context_length; }
   int cache_variant(int greatest_length) const override {
     return config_.rope.type == RopeConfig::Type::kLongRope &&
@@ -163,7 +167,7 @@ class Transformer final : public LanguageModel {
   std::array<Rotation, kNumLayerRotations> rotations_;
   std::vector<Layer> layers_;
   Buffer final_norm_;              // f32 [hidden]
-  PackedWeight head_;              // [vocab, hidden]
+  PackedWeight head_;              // [head_tokens(), hidden]
   std::deque<Unpacked> unpacked_;  // in the order in which a pass reads them
   Workspace workspace_;
   std::unique_ptr<Repeater> repeater_;

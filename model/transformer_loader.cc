@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/field_error.h"
 #include "base/log.h"
 #include "base/process_limits.h"
 #include "base/status_macros.h"
@@ -38,7 +39,11 @@ class TransformerLoader {
  public:
   TransformerLoader(const std::string& path, const Transformer::LoadOptions& options,
                     Transformer* model)
-      : model_(*model), quantized_(options.quantized), which_(options.which), path_(path) {}
+      : model_(*model),
+        quantized_(options.quantized),
+        which_(options.which),
+        head_tokens_(options.head_tokens),
+        path_(path) {}
 
   // From the weights' files, or from `packed`.
   absl::Status Load(PackedFile* packed) {
@@ -393,6 +398,12 @@ class TransformerLoader {
       ASSIGN_OR_RETURN(part.matrix, Matrix("lm_head.weight", model_.config_.vocab_size,
                                            model_.config_.hidden_size));
     }
+    if (head_tokens_ > part.matrix.rows) {
+      return FieldError("draft_head_tokens",
+                        absl::StrCat("found ", head_tokens_, ", allowed: up to ", part.matrix.rows,
+                                     ", the vocabulary of ", path_));
+    }
+    if (head_tokens_ > 0) part.matrix.rows = head_tokens_;
     return Pack({part}, PartOrder::kConcatenated, kHeadFormat,
                 {model_.config_.tied_embeddings ? "model.embed_tokens.weight" : "lm_head.weight"},
                 &model_.head_);
@@ -412,6 +423,7 @@ class TransformerLoader {
   Transformer& model_;
   const std::optional<DType> quantized_;
   const Transformer::Quantize which_;
+  const int head_tokens_;  // 0 for all
   const std::string path_;
   const PackedFile* packed_ = nullptr;  // to take weights from, or none
   PackedFileWriter* writer_ = nullptr;  // to put them into, or none
@@ -436,10 +448,12 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::LoadPacked(const Files
                                                                      Backend* backend,
                                                                      const LoadOptions& options) {
   const std::string quantization = files.weights->quantization();
-  const std::string how = absl::StrCat(
-      "quantized ", options.quantized.has_value() ? NameOf(*options.quantized) : "not",
-      options.which == Quantize::kAll ? ", all" : "", ", heads turned ", files.config.rotary_dim,
-      " of ", files.config.head_dim, quantization.empty() ? "" : ", ", quantization);
+  const std::string how =
+      absl::StrCat("quantized ", options.quantized.has_value() ? NameOf(*options.quantized) : "not",
+                   options.which == Quantize::kAll ? ", all" : "", ", heads turned ",
+                   files.config.rotary_dim, " of ", files.config.head_dim,
+                   options.head_tokens > 0 ? absl::StrCat(", head of ", options.head_tokens) : "",
+                   quantization.empty() ? "" : ", ", quantization);
   ASSIGN_OR_RETURN(const PackedSource source,
                    PackedSource::Of(files.weights->files(), how, options.packed_folder));
   if (source.bytes < options.least_packed_bytes) return nullptr;

@@ -80,6 +80,14 @@ void EngineFlags::AddTo(CLI::App* app, bool with_draft_tokens) {
   app->add_option("--draft-quantize", draft_quantize, "Likewise the draft's [none]")
       ->type_name("NAME")
       ->group(group);
+  app->add_option(
+         "--draft-head-tokens", draft_head_tokens,
+         "Tokens that the draft can propose, those of the lowest ids, which are the most "
+         "frequent of most vocabularies: a smaller head takes less time; 0 for all [all, but "
+         "what suits a draft that is shipped for the default target]")
+      ->type_name("N")
+      ->check(CLI::NonNegativeNumber)
+      ->group(group);
   app->add_option("--kv-cache", kv_cache,
                   "What both caches hold: f32, bf16, or int8 with a scale per token and head [f32]")
       ->type_name("NAME")
@@ -119,7 +127,10 @@ absl::Status EngineFlags::ChooseModels(EngineOptions* options) const {
   const std::optional<PairPaths> real = prefers_real_pair ? RealPair() : std::nullopt;
   const PairPaths pair = real.has_value() ? *real : StoryPair();
   options->target = pair.target;
-  if (draft.empty()) options->draft = pair.draft;
+  if (draft.empty()) {
+    options->draft = pair.draft;
+    options->draft_head_tokens = pair.draft_head_tokens;
+  }
   return absl::OkStatus();
 }
 
@@ -150,6 +161,7 @@ absl::StatusOr<EngineOptions> EngineFlags::ToOptions() const {
   options.compute = compute;
   options.quantize = quantize;
   options.draft_quantize = draft_quantize;
+  options.draft_head_tokens = draft_head_tokens.value_or(options.draft_head_tokens);
   options.kv_cache = kv_cache;
   if (!kv_memory.empty()) {
     ASSIGN_OR_RETURN(options.kv_memory_bytes, ParseSize("--kv-memory", kv_memory));

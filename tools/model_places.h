@@ -32,6 +32,7 @@ absl::StatusOr<std::string> ModelNamed(const std::string& path);
 struct PairPaths {
   std::string target;
   std::string draft;
+  int draft_head_tokens = 0;
 };
 // The pair of real models: a known model that was fetched and has its draft at hand. Nothing if
 // there is none.

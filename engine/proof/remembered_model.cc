@@ -30,7 +30,7 @@ absl::string_view KeyOf(absl::Span<const TokenId> tokens) {
 absl::StatusOr<std::unique_ptr<RememberedModel>> RememberedModel::Create(LanguageModel* model,
                                                                          PagedKvCache* model_cache,
                                                                          int64_t most_bytes) {
-  const int64_t row_bytes = int64_t{model->vocab_size()} * static_cast<int64_t>(sizeof(float));
+  const int64_t row_bytes = int64_t{model->head_tokens()} * static_cast<int64_t>(sizeof(float));
   auto remembered = std::unique_ptr<RememberedModel>(new RememberedModel(
       model, model_cache, std::max<int64_t>(most_bytes / row_bytes, 4 * kRowsPerPass)));
   ASSIGN_OR_RETURN(remembered->backend_, MakeCpuBackend({.num_threads = 1}));
@@ -76,7 +76,7 @@ absl::StatusOr<MatrixView> RememberedModel::Forward(absl::Span<const ForwardRequ
     wanted.push_back(std::move(want));
   }
   RETURN_IF_ERROR(Compute(wanted));
-  const size_t vocab = vocab_size();
+  const size_t vocab = head_tokens();
   int num_rows = 0;
   for (const Wanted& want : wanted) num_rows += want.num_rows;
   logits_.resize(std::max(logits_.size(), num_rows * vocab));
@@ -101,7 +101,7 @@ absl::StatusOr<absl::Span<const float>> RememberedModel::RowAfter(
     absl::Span<const TokenId> context) {
   const Wanted want{.tokens = {context.begin(), context.end()}, .num_rows = 1};
   RETURN_IF_ERROR(Compute({&want, 1}));
-  return absl::MakeConstSpan(Find(context), vocab_size());
+  return absl::MakeConstSpan(Find(context), head_tokens());
 }
 
 // Makes every wanted row known at once.

@@ -28,13 +28,14 @@ class RememberedModel final : public LanguageModel {
                                                                  int64_t most_bytes);
 
   int vocab_size() const override { return model_->vocab_size(); }
+  int head_tokens() const override { return model_->head_tokens(); }
   int context_length() const override { return model_->context_length(); }
   // Sequences of this model belong to this cache.
   PagedKvCache* cache() { return cache_.get(); }
 
   absl::StatusOr<MatrixView> Forward(absl::Span<const ForwardRequest> requests) override;
 
-  // The logits behind `context`, [vocab]; valid until the next call of a member.
+  // The logits behind `context`, [head_tokens()]; valid until the next call of a member.
   absl::StatusOr<absl::Span<const float>> RowAfter(absl::Span<const TokenId> context);
 
   // Keeps the model's own state behind `prompt`, so that rows behind its continuations cost their
