@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Registers, spills and shared memory of every CUDA kernel, as the compiler reports them.
 
-Needs nvcc and no device. Prints the table of docs/kernels.md:
+Needs nvcc and no device. Prints the table of docs/cuda.md:
 
     benchmarks/kernel_resources.py [--arch 90] [--nvcc PATH]
 """

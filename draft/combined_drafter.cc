@@ -76,10 +76,10 @@ void CombinedDrafter::Publish(DraftState* state, absl::Span<const TokenId> token
   if (both.lookup != nullptr) lookup_->Publish(both.lookup.get(), tokens);
 }
 
-void CombinedDrafter::LookAgain(DraftState* state, absl::Span<const TokenId> tokens) {
+void CombinedDrafter::AdoptLongerPrefix(DraftState* state, absl::Span<const TokenId> tokens) {
   CombinedDraftState& both = Of(state);
-  if (both.model != nullptr) model_->LookAgain(both.model.get(), tokens);
-  if (both.lookup != nullptr) lookup_->LookAgain(both.lookup.get(), tokens);
+  if (both.model != nullptr) model_->AdoptLongerPrefix(both.model.get(), tokens);
+  if (both.lookup != nullptr) lookup_->AdoptLongerPrefix(both.lookup.get(), tokens);
 }
 
 void CombinedDrafter::Evict(DraftState* state) {

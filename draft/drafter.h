@@ -8,8 +8,8 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "base/philox.h"
-#include "draft/draft_sharpness.h"
 #include "draft/drafter_kind.h"
+#include "draft/policy/draft_sharpness.h"
 #include "draft/proposal.h"
 #include "model/sampling_params.h"
 
@@ -62,8 +62,8 @@ struct DraftRequest {
   DraftState* state = nullptr;                // from this drafter's NewState()
 };
 
-// Suggests how sequences go on. It may be wrong at any price but speed: verification makes the
-// output the target's, whatever is proposed.
+// Suggests how sequences go on. A bad draft costs only speed, never correctness: verification makes
+// the output the target's, whatever is proposed.
 //
 // To add a drafter, implement this and add a line to draft/make_drafter.cc. Thread-compatible.
 class Drafter {
@@ -106,7 +106,7 @@ class Drafter {
   // Offers what `state` holds of `tokens`, all committed, to later sequences.
   virtual void Publish(DraftState* /*state*/, absl::Span<const TokenId> /*tokens*/) {}
   // Takes what others have published of `tokens` since, if that is more than `state` holds.
-  virtual void LookAgain(DraftState* /*state*/, absl::Span<const TokenId> /*tokens*/) {}
+  virtual void AdoptLongerPrefix(DraftState* /*state*/, absl::Span<const TokenId> /*tokens*/) {}
   // Gives back what `state` occupies; it will be computed again when it is next asked.
   virtual void Evict(DraftState* state) { Rollback(state, 0); }
   // INTERNAL, naming the page, unless what all states occupy adds up.

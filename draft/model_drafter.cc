@@ -80,7 +80,7 @@ std::unique_ptr<DraftState> ModelDrafter::NewState(absl::Span<const TokenId> pro
   return state;
 }
 
-void ModelDrafter::LookAgain(DraftState* state, absl::Span<const TokenId> tokens) {
+void ModelDrafter::AdoptLongerPrefix(DraftState* state, absl::Span<const TokenId> tokens) {
   State& s = State::Of(state);
   const absl::Span<const TokenId> read = Read(&s, tokens);
   if (s.kv.length() == 0) {

@@ -40,7 +40,7 @@ class ModelDrafter final : public Drafter {
   int NumCached(const DraftState& state) const override;
   int num_unpacked() const override { return model_->num_unpacked(); }
   void Publish(DraftState* state, absl::Span<const TokenId> tokens) override;
-  void LookAgain(DraftState* state, absl::Span<const TokenId> tokens) override;
+  void AdoptLongerPrefix(DraftState* state, absl::Span<const TokenId> tokens) override;
   absl::Status CheckIntegrity() const override;
 
  private:

@@ -172,7 +172,7 @@ class EngineImpl final : public Engine {
   RoundPlan Plan(std::vector<Session*>* running);
   absl::Span<const TokenId> Reusable(const Session& session) const;
   void TakePrefix(Session* session, KvSequence found);
-  bool LookAgain(absl::Span<const RoundStep> steps);
+  bool ReplanAfterPrefixHits(absl::Span<const RoundStep> steps);
   void Publish(Session* session);
   void LookForDrafts(Session* session);
   void Preempt(Session* session);
@@ -327,7 +327,7 @@ void EngineImpl::Step() {
   for (Session* session : running) LookForDrafts(session);
   RoundPlan plan = Plan(&running);
   // Rows that one is spared go to others, who may find what they were to read, too.
-  while (LookAgain(plan.steps)) plan = Plan(&running);
+  while (ReplanAfterPrefixHits(plan.steps)) plan = Plan(&running);
   if (std::any_of(running.begin(), running.end(), has_ended)) return;  // all of them was found
   TANDEM_CHECK(!plan.steps.empty());  // what does not fit alone is refused when it is submitted
   AddDrafts(&policy_, &plan);
@@ -373,7 +373,7 @@ std::vector<Session*> EngineImpl::Admit() {
   const auto begin = [this](Session* session, KvSequence found) {
     Begin(session, std::move(found));
   };
-  return LetIn(going_on, options_.max_batch, *pair_.target_cache, find_prefix, begin);
+  return tandem::Admit(going_on, options_.max_batch, *pair_.target_cache, find_prefix, begin);
 }
 
 void EngineImpl::Begin(Session* session, KvSequence found) {
@@ -411,13 +411,13 @@ void EngineImpl::TakePrefix(Session* session, KvSequence found) {
   EndIfScored(session);
   if (session->draft_state == nullptr) return;
   num_draft_prefix_hits_ -= pair_.drafter->NumCached(*session->draft_state);
-  pair_.drafter->LookAgain(session->draft_state.get(), Reusable(*session));
+  pair_.drafter->AdoptLongerPrefix(session->draft_state.get(), Reusable(*session));
   num_draft_prefix_hits_ += pair_.drafter->NumCached(*session->draft_state);
 }
 
 // What was published since serves those who still read, too: others may have the same prompt.
 // Whether anything was found.
-bool EngineImpl::LookAgain(absl::Span<const RoundStep> steps) {
+bool EngineImpl::ReplanAfterPrefixHits(absl::Span<const RoundStep> steps) {
   bool found = false;
   for (const RoundStep& step : steps) {
     Session& s = *step.session;

@@ -2,9 +2,8 @@
 //
 //   #include <tandem/engine.h>
 //
-//   absl::StatusOr<std::unique_ptr<tandem::Engine>> engine =
-//       tandem::Engine::Create({.target = "models/storyteller-7m", .draft =
-//       "models/storyteller-1m"});
+//   absl::StatusOr<std::unique_ptr<tandem::Engine>> engine = tandem::Engine::Create(
+//       {.target = "models/storyteller-7m", .draft = "models/storyteller-1m"});
 //   if (!engine.ok()) return Fail(engine.status());
 //   absl::StatusOr<tandem::Completion> story =
 //       (*engine)->Generate({.prompt = "Once upon a time", .max_tokens = 64});

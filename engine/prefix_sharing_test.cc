@@ -48,12 +48,12 @@ class Reading {
 
   Planned Plan() {
     Planned plan = world_->Plan(/*max_batch=*/100, /*chunk_tokens=*/256, /*shares_prefixes=*/true);
-    while (LookAgain(plan.steps)) plan = world_->Plan(100, 256, true);
+    while (ReplanAfterPrefixHits(plan.steps)) plan = world_->Plan(100, 256, true);
     return plan;
   }
 
  private:
-  bool LookAgain(absl::Span<const RoundStep> steps) {
+  bool ReplanAfterPrefixHits(absl::Span<const RoundStep> steps) {
     bool found = false;
     for (const RoundStep& step : steps) {
       KvSequence longer = world_->cache().NewSequenceWithPrefix(step.session->tokens);

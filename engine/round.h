@@ -5,7 +5,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "draft/drafter.h"
-#include "draft/speculation_policy.h"
+#include "draft/policy/speculation_policy.h"
 #include "engine/scheduler.h"
 #include "verify/verifier.h"
 

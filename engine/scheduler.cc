@@ -77,7 +77,7 @@ std::vector<int> ShareRows(absl::Span<Session* const> sessions, int chunk_tokens
 
 }  // namespace
 
-std::vector<Session*> LetIn(absl::Span<Session* const> sessions, int max_batch,
+std::vector<Session*> Admit(absl::Span<Session* const> sessions, int max_batch,
                             const PagedKvCache& cache,
                             absl::FunctionRef<KvSequence(const Session&)> find_prefix,
                             absl::FunctionRef<void(Session*, KvSequence)> begin) {

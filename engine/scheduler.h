@@ -6,7 +6,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/types/span.h"
-#include "draft/speculation_policy.h"
+#include "draft/policy/speculation_policy.h"
 #include "engine/session.h"
 #include "kvcache/paged_kv_cache.h"
 
@@ -43,7 +43,7 @@ constexpr int LeastForPrompts(int chunk_tokens) {
 // `find_prefix` gives it fits beside what the others have yet to read, so that it is not preempted
 // right away. Nobody overtakes, so all who run are older than all who wait. The oldest needs no
 // room: it may preempt the others. `begin` is given what was found.
-std::vector<Session*> LetIn(absl::Span<Session* const> sessions, int max_batch,
+std::vector<Session*> Admit(absl::Span<Session* const> sessions, int max_batch,
                             const PagedKvCache& cache,
                             absl::FunctionRef<KvSequence(const Session&)> find_prefix,
                             absl::FunctionRef<void(Session*, KvSequence)> begin);

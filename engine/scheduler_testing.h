@@ -63,7 +63,7 @@ class World {
   }
 
   Planned Plan(int max_batch = 8, int chunk_tokens = 256, bool shares_prefixes = false) {
-    std::vector<Session*> running = LetIn(
+    std::vector<Session*> running = Admit(
         unfinished(), max_batch, *cache_,
         [this](const Session& s) { return cache_->NewSequenceWithPrefix(s.tokens); },
         [this](Session* s, KvSequence found) {

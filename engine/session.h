@@ -8,9 +8,9 @@
 
 #include "base/hash_map.h"
 #include "base/instant.h"
-#include "draft/acceptance_estimate.h"
-#include "draft/draft_plan.h"
 #include "draft/drafter.h"
+#include "draft/policy/acceptance_estimate.h"
+#include "draft/policy/draft_plan.h"
 #include "draft/prediction.h"
 #include "engine/delivery.h"
 #include "engine/engine.h"

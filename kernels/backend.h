@@ -116,9 +116,9 @@ struct ExpertWeights {
 // Work that is enqueued again and again, such as a model's passes. Where the device can repeat work
 // by itself, it is spared the host's calls: a pass of 32 layers has some 230, of 2 us or more each.
 // Must not outlive its backend. Thread-compatible.
-class Repeater {
+class GraphCache {
  public:
-  virtual ~Repeater() = default;
+  virtual ~GraphCache() = default;
   // Enqueues what `enqueue` does, or what it did when this key was seen before. So with one key
   // `enqueue` calls the same operations on the same memory, whose contents may differ, and nothing
   // that waits, allocates or copies to or from the host.
@@ -190,7 +190,7 @@ class Backend {
   // read it: itself on the CPU, a copy held by `*storage` elsewhere.
   virtual absl::StatusOr<ConstMatrixView> Import(ConstMatrixView host, Buffer* storage) = 0;
 
-  virtual std::unique_ptr<Repeater> MakeRepeater() { return std::make_unique<Repeater>(); }
+  virtual std::unique_ptr<GraphCache> MakeGraphCache() { return std::make_unique<GraphCache>(); }
 
   // ---- Operations ----
   // out[r] = table[ids[r]], converted to f32.
@@ -202,7 +202,7 @@ class Backend {
 
   // largest[r] = the index of the largest of x[r], of equals the lowest; -1 if there is a NaN or
   // +inf, or nothing finite.   largest: [x.rows], the backend's
-  virtual void FindLargest(ConstMatrixView x, int32_t* largest) = 0;
+  virtual void ArgMax(ConstMatrixView x, int32_t* largest) = 0;
 
   // out[r] = x[r] / sqrt(mean(x[r]^2) + epsilon) * weight.   weight: [cols]; out may be x
   virtual void RmsNorm(ConstMatrixView x, const float* weight, float epsilon, MatrixView out) = 0;
@@ -221,17 +221,17 @@ class Backend {
   //   x: [rows, inputs]; out: [rows, outputs]
   void MatMul(ConstMatrixView x, const PackedWeight& weight, MatrixView out) {
     TANDEM_CHECK(weight.order == PartOrder::kConcatenated && weight.outputs == out.cols);
-    Product(x, weight, ProductEnd::kStore, out);
+    Product(x, weight, Epilogue::kStore, out);
   }
   // The product of normalised rows. A device may scale sums in place of rows.
   void MatMul(const NormedRows& rows, const PackedWeight& weight, MatrixView out) {
     TANDEM_CHECK(weight.order == PartOrder::kConcatenated && weight.outputs == out.cols);
-    NormedProduct(rows, weight, ProductEnd::kStore, out);
+    NormedProduct(rows, weight, Epilogue::kStore, out);
   }
   // sum += x * transpose(weight) + bias: a product and its residual.   sum: [rows, outputs]
   void MatMulAdd(ConstMatrixView x, const PackedWeight& weight, MatrixView sum) {
     TANDEM_CHECK(weight.order == PartOrder::kConcatenated && weight.outputs == sum.cols);
-    Product(x, weight, ProductEnd::kAdd, sum);
+    Product(x, weight, Epilogue::kAdd, sum);
   }
   // out = activation(gate) * up with gate, up = the halves of a product.
   //   weight: packed kGateAndUp, outputs = 2 * out.cols
@@ -290,10 +290,10 @@ class Backend {
  protected:
   friend class Buffer;
   // REQUIRES: weight.order and weight.outputs are those of `end` and `out`.
-  virtual void Product(ConstMatrixView x, const PackedWeight& weight, ProductEnd end,
+  virtual void Product(ConstMatrixView x, const PackedWeight& weight, Epilogue end,
                        MatrixView out) = 0;
   // Likewise.
-  virtual void NormedProduct(const NormedRows& rows, const PackedWeight& weight, ProductEnd end,
+  virtual void NormedProduct(const NormedRows& rows, const PackedWeight& weight, Epilogue end,
                              MatrixView out) {
     if (rows.weight == nullptr) return Product(rows.x, weight, end, out);
     RmsNorm(rows.x, rows.weight, rows.epsilon, rows.normed);

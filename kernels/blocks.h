@@ -1,4 +1,4 @@
-// Weights in the block formats of GGUF files: whole numbers with their scales among them.
+// Weights in the block formats of GGUF files: integers with their scales among them.
 #ifndef TANDEM_KERNELS_BLOCKS_H_
 #define TANDEM_KERNELS_BLOCKS_H_
 

@@ -114,7 +114,7 @@ inline std::vector<float> RandomBias(int size, std::mt19937& random) {
   return std::vector<float>(values.row(0), values.row(0) + size);
 }
 
-// Rows for FindLargest with every end that they may have, and where their largest entries are.
+// Rows for ArgMax with every end that they may have, and where their largest entries are.
 struct LargestCase {
   LargestCase(int cols, std::mt19937& random) : x(TestMatrix::Random(7, cols, random)) {
     const int last = cols - 1, middle = cols / 2;
@@ -244,7 +244,7 @@ class TestKvRow {
 };
 
 // A backend to try and whether it rounds activations to bf16 where weights are bf16, and whether to
-// whole numbers of 16 bits in attention over a cache of int8.
+// integers of 16 bits in attention over a cache of int8.
 struct TestBackend {
   std::string label;
   std::unique_ptr<Backend> backend;

@@ -83,14 +83,14 @@ inline constexpr const char* NameOf(DType dtype) {
 }
 
 // What becomes of a product's sums.
-enum class ProductEnd {
+enum class Epilogue {
   kStore,   // out = sums + bias
   kAdd,     // out = out + (sums + bias)
   kSwiGlu,  // out = silu(gate) * up, whose sums lie in the order of PartOrder::kGateAndUp
   kGeGlu,   // out = gelu(gate) * up, likewise
 };
-inline constexpr bool IsGated(ProductEnd end) {
-  return end == ProductEnd::kSwiGlu || end == ProductEnd::kGeGlu;
+inline constexpr bool IsGated(Epilogue end) {
+  return end == Epilogue::kSwiGlu || end == Epilogue::kGeGlu;
 }
 
 // What a feed-forward layer's gate goes through: g / (1 + exp(-f(g))) with
@@ -98,8 +98,8 @@ enum class Activation {
   kSilu,      // f(g) = g
   kGeluTanh,  // f(g) = sqrt(8 / pi) * (g + 0.044715 g^3): GELU in its form with tanh
 };
-inline constexpr ProductEnd GatedEnd(Activation activation) {
-  return activation == Activation::kSilu ? ProductEnd::kSwiGlu : ProductEnd::kGeGlu;
+inline constexpr Epilogue GatedEnd(Activation activation) {
+  return activation == Activation::kSilu ? Epilogue::kSwiGlu : Epilogue::kGeGlu;
 }
 
 // A non-owning, row-major matrix in some backend's memory. Trivially copyable: pass it by value.

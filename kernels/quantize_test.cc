@@ -9,7 +9,7 @@
 #include "base/process_limits.h"
 #include "gtest/gtest.h"
 #include "kernels/blocks.h"
-#include "kernels/cpu/cpu_isa.h"
+#include "kernels/cpu/isa/cpu_isa.h"
 #include "kernels/kernel_testing.h"
 #include "kernels/widen_row.h"
 

@@ -17,7 +17,7 @@ float LargestOrNan(absl::Span<const float> row);
 
 // The index of the largest value, of equals the lowest; -1 if there is a NaN or +inf, or nothing
 // finite.
-int32_t IndexOfLargest(absl::Span<const float> row);
+int32_t ArgMaxOf(absl::Span<const float> row);
 
 // row = softmax(row * scale).
 // REQUIRES: largest, the maximum of row * scale, is finite; entries may be -infinity.

@@ -53,7 +53,7 @@ struct alignas(16) SlotAnswer {
   float target = 0.0f;         // probability of the token
   float draft = 0.0f;          // likewise
   // From a residual that is nothing but for rounding: from the target's row. -1 if there is nothing
-  // to draw from, and of kLargest as Backend::FindLargest says.
+  // to draw from, and of kLargest as Backend::ArgMax says.
   int32_t drawn = -1;
   int32_t unused[3] = {};
 };

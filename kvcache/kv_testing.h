@@ -52,12 +52,12 @@ class MemoryBackend : public Backend {
   }
   void Embed(const int32_t*, ConstMatrixView, MatrixView) override { std::abort(); }
   void GatherRows(ConstMatrixView, const int32_t*, MatrixView) override { std::abort(); }
-  void FindLargest(ConstMatrixView, int32_t*) override { std::abort(); }
+  void ArgMax(ConstMatrixView, int32_t*) override { std::abort(); }
   void RmsNorm(ConstMatrixView, const float*, float, MatrixView) override { std::abort(); }
   void SubtractMean(ConstMatrixView, MatrixView) override { std::abort(); }
   void ScaleAndCap(float, float, MatrixView) override { std::abort(); }
   void AddScaled(ConstMatrixView, float, MatrixView) override { std::abort(); }
-  void Product(ConstMatrixView, const PackedWeight&, ProductEnd, MatrixView) override {
+  void Product(ConstMatrixView, const PackedWeight&, Epilogue, MatrixView) override {
     std::abort();
   }
   void RotaryAngles(const RaggedRows&, const int32_t*, const RotaryTables&, MatrixView) override {

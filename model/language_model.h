@@ -10,7 +10,7 @@
 
 namespace tandem {
 
-// What of rows of logits comes to the host. A model whose rows are in the host's memory may ignore
+// Which logits are copied to the host. A model whose rows are in the host's memory may ignore
 // it.
 enum class LogitsToHost {
   kWhole,
@@ -34,8 +34,8 @@ struct ForwardRequest {
   int num_logits = 1;  // rows wanted, for the last `num_logits` tokens; 0 while prefilling
   LogitsToHost to_host = LogitsToHost::kWhole;  // half a megabyte for a row of 128 Ki tokens
   // The slot whose draw is the only token, in place of what `tokens` says: what the device's
-  // sampler drew since its last Prepare, and the host need not know. Negative for none. What is no
-  // token is read as anything.
+  // sampler drew since its last Prepare, and the host need not know. Negative for none. An
+  // invalid id reads an unspecified embedding.
   int drawn_by = -1;
 };
 

@@ -205,7 +205,7 @@ absl::Status StatusOf(RowState state) {
   TANDEM_CHECK(false);
 }
 
-TokenId ArgMax(absl::Span<const float> values) { return IndexOfLargest(values); }
+TokenId ArgMax(absl::Span<const float> values) { return ArgMaxOf(values); }
 
 absl::Status MakeDistribution(absl::Span<const float> logits, const SamplingParams& params,
                               const TokenHistory* history, Distribution* distribution) {

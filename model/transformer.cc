@@ -80,7 +80,7 @@ MatrixView Transformer::View(const Buffer& buffer, int rows, int cols) const {
 absl::Status Transformer::Reserve(int rows, int logit_rows, size_t table_bytes) {
   const auto grow = [this](Buffer* buffer, size_t bytes) -> absl::Status {
     if (buffer->size_bytes() >= bytes) return absl::OkStatus();
-    repeater_->Forget();
+    graph_cache_->Forget();
     ASSIGN_OR_RETURN(*buffer, backend_->Allocate(bytes));
     return absl::OkStatus();
   };
@@ -230,7 +230,7 @@ absl::Status Transformer::Run(absl::Span<const ForwardRequest> requests, int row
                          first.page_size,
                          static_cast<int64_t>(first.dtype),
                          first.group_stride};
-  repeater_->Run(key, [&] { Enqueue(at, cache, batch, rows, logit_rows, finds_largest); });
+  graph_cache_->Run(key, [&] { Enqueue(at, cache, batch, rows, logit_rows, finds_largest); });
   return absl::OkStatus();
 }
 
@@ -271,7 +271,7 @@ void Transformer::Enqueue(const PassTables& at, const PagedKvCache& cache, int b
     backend_->ScaleAndCap(config_.logits_scale, config_.logits_soft_cap, logits);
   }
   if (finds_largest) {
-    backend_->FindLargest(logits, static_cast<int32_t*>(workspace_.largest.data()));
+    backend_->ArgMax(logits, static_cast<int32_t*>(workspace_.largest.data()));
   }
   ForgetPacked();
   is_unread_ = false;

@@ -131,7 +131,7 @@ class Transformer final : public LanguageModel {
         sampler_(dynamic_cast<RowSampler*>(backend)),
         config_(files.config),
         weights_(files.weights),
-        repeater_(backend->MakeRepeater()) {}
+        graph_cache_(backend->MakeGraphCache()) {}
   static absl::StatusOr<std::unique_ptr<Transformer>> LoadFrom(const Files& files, Backend* backend,
                                                                const LoadOptions& options,
                                                                PackedFile* packed);
@@ -170,7 +170,7 @@ class Transformer final : public LanguageModel {
   PackedWeight head_;              // [head_tokens(), hidden]
   std::deque<Unpacked> unpacked_;  // in the order in which a pass reads them
   Workspace workspace_;
-  std::unique_ptr<Repeater> repeater_;
+  std::unique_ptr<GraphCache> graph_cache_;
   std::vector<int32_t> host_tables_;
   MatrixView logits_;       // of the last pass
   HostLogits host_logits_;  // unused where the backend's memory is the host's

@@ -90,8 +90,8 @@ void RequestFields::Read(absl::string_view name, int* value, int64_t low, int64_
   const std::optional<WholeNumber> number = AsWholeNumber(*found);
   if (!number.has_value() || !number->IsWithin(low, high)) {
     const std::string allowed = high == std::numeric_limits<int>::max()
-                                    ? absl::StrCat("a whole number from ", low, " on")
-                                    : absl::StrCat("a whole number from ", low, " to ", high);
+                                    ? absl::StrCat("an integer from ", low, " on")
+                                    : absl::StrCat("an integer from ", low, " to ", high);
     return FailNot(name, *found, allowed);
   }
   *value = static_cast<int>(number->bits);
@@ -119,7 +119,7 @@ void RequestFields::Read(absl::string_view name, std::optional<uint64_t>* value)
   const Json* found = Find(name);
   if (found == nullptr) return;
   const std::optional<WholeNumber> number = AsWholeNumber(*found);
-  if (!number.has_value()) return FailNot(name, *found, "a whole number of 64 bits");
+  if (!number.has_value()) return FailNot(name, *found, "an integer of 64 bits");
   *value = number->bits;
 }
 

@@ -15,7 +15,7 @@
 
 namespace tandem {
 
-// A whole number of 64 bits, also one written as 5.0 or 5e0, if `json` is one; negative ones as
+// An integer of 64 bits, also one written as 5.0 or 5e0, if `json` is one; negative ones as
 // two's complement. Clients whose language has one kind of number write it so.
 struct WholeNumber {
   uint64_t bits = 0;
@@ -43,7 +43,7 @@ class RequestFields {
             int64_t high = std::numeric_limits<int>::max());
   void Read(absl::string_view name, float* value);
   void Read(absl::string_view name, std::string* value);
-  // Any whole number of 64 bits; negative ones as two's complement. Here and above 1.0 is 1.
+  // Any integer of 64 bits; negative ones as two's complement. Here and above 1.0 is 1.
   void Read(absl::string_view name, std::optional<uint64_t>* value);
 
   // Fields of OpenAI's that are known but not served: an error unless null or one of `neutral`.

@@ -13,7 +13,7 @@
 namespace tandem {
 namespace {
 
-constexpr char kOneOrWhatFits[] = "a whole number from 1 on, or -1 for what fits";
+constexpr char kOneOrWhatFits[] = "an integer from 1 on, or -1 for what fits";
 
 // The tokens that each sequence may write, by what the whole answer may hold.
 absl::StatusOr<int> RoomInAnswer(const ServedModel& model, const ApiRequest& request) {

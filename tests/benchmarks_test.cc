@@ -16,7 +16,7 @@
 #include "tests/engine_testing.h"
 #include "tests/golden_file.h"
 #include "tests/run_program.h"
-#include "tools/perplexity.h"
+#include "tools/bench/perplexity.h"
 
 namespace tandem {
 namespace {

@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/instant.h"
-#include "draft/speculation_policy.h"
+#include "draft/policy/speculation_policy.h"
 #include "engine/scheduler.h"
 #include "gtest/gtest.h"
 #include "tests/round_world.h"

@@ -13,7 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "model/transformer.h"
-#include "tools/random_model.h"
+#include "tools/checkpoints/random_model.h"
 
 namespace tandem {
 namespace {

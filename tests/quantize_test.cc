@@ -26,8 +26,8 @@
 #include "nlohmann/json.hpp"
 #include "tests/engine_testing.h"
 #include "tests/golden_file.h"
-#include "tools/quantized_model.h"
-#include "tools/random_model.h"
+#include "tools/checkpoints/quantized_model.h"
+#include "tools/checkpoints/random_model.h"
 
 namespace tandem {
 namespace {

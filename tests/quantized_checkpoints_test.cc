@@ -31,9 +31,9 @@
 #include "tests/golden_file.h"
 #include "tests/quantized_modules.h"
 #include "tests/safetensors_builder.h"
-#include "tools/model_tensors.h"
-#include "tools/quantized_model.h"
-#include "tools/random_model.h"
+#include "tools/checkpoints/model_tensors.h"
+#include "tools/checkpoints/quantized_model.h"
+#include "tools/checkpoints/random_model.h"
 
 namespace tandem {
 namespace {

@@ -42,6 +42,8 @@ Violations CheckAll(const SourceTree& tree) {
                       CheckOnlyStampsTellTheTimeOfDay,
                       CheckHashMapsSurvive,
                       CheckNoNotes,
+                      CheckGlossary,
+                      CheckDocumentWidth,
                       CheckNoMachinePathsOrRegistries}) {
     const Violations found = check(tree.files);
     all.insert(all.end(), found.begin(), found.end());
@@ -198,6 +200,36 @@ TEST(Layout, CountsCharactersAndForgivesUrlsAndDocuments) {
               IsEmpty());
 }
 
+TEST(Layout, WrapsDocumentsButForTablesCodeAndUrls) {
+  const std::string url =
+      "https:"
+      "//";
+  const std::string wide(121, 'x');
+  EXPECT_THAT(CheckDocumentWidth({{"a.md", std::string(120, 'x') + "\n"},
+                                  {"b.md", "| " + wide + " |\n"},
+                                  {"c.md", "```\n" + wide + "\n```\n"},
+                                  {"d.md", url + wide + "\n"},
+                                  {"f.md", "see `" + std::string(130, 'x') + "`\n"},
+                                  {"e.txt", wide + "\n"}}),
+              IsEmpty());
+  EXPECT_THAT(CheckDocumentWidth({{"a.md", "```\n```\n" + wide + "\n"}}),
+              ElementsAre(HasSubstr("a.md:3: is longer")));
+  EXPECT_THAT(CheckDocumentWidth({{"a.md", "`a` and `b`" + wide + "\n"}}), SizeIs(1));
+}
+
+TEST(Glossary, KeepsTheWordsThatItReplacesOutOfTheTree) {
+  const std::string glossary =
+      "| term | meaning | in code | not |\n|---|---|---|---|\n"
+      "| epilogue | `meaning` | `Epilogue` | `ProductTail`, `tail of products` |\n";
+  const auto check = [&](const std::string& path, const std::string& text) {
+    return CheckGlossary({{"docs/glossary.md", glossary}, {path, text}});
+  };
+  EXPECT_THAT(check("a.cc", "Epilogue e;  // the meaning\nProductTailOf(e);\n"), IsEmpty());
+  EXPECT_THAT(check("a.cc", "\nProductTail e;\n"), ElementsAre(HasSubstr("a.cc:2: ProductTail")));
+  EXPECT_THAT(check("docs/a.md", "a tail of products\n"), SizeIs(1));
+  EXPECT_THAT(check("a.py", "ProductTail\n"), IsEmpty());
+}
+
 TEST(Layout, SeesFilesThatAreTooLong) {
   std::string lines;
   for (int i = 0; i < 600; ++i) lines += "x\n";
@@ -286,7 +318,7 @@ TEST(RandomNumbers, AreReadByTheirOwnFolderAlone) {
                    {"verify/verifier.cc", "f(RandomStream::kAccept, RandomStream::kResidual);\n"},
                    {"model/sampling.cc", "RandomSource::FirstCounter(place);\n"},
                    {"engine/a_test.cc", "RandomStream::kResidual;\n"},
-                   {"tools/random_model.cc", "Philox4x32(counter, key);\n"},
+                   {"tools/checkpoints/random_model.cc", "Philox4x32(counter, key);\n"},
                    {"engine/a.cc", "// kDraft\nProvenance::kAccepted;\n"}}),
               IsEmpty());
   for (const auto& [path, code] :

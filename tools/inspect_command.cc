@@ -21,11 +21,11 @@
 #include "model/model_config.h"
 #include "model/tokenizer/tokenizer.h"
 #include "nlohmann/json.hpp"
-#include "tools/bandwidth.h"
+#include "tools/bench/bandwidth.h"
+#include "tools/checkpoints/model_tensors.h"
 #include "tools/command.h"
 #include "tools/engine_options.h"
 #include "tools/model_places.h"
-#include "tools/model_tensors.h"
 #include "tools/standard_output.h"
 
 namespace tandem {

@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "draft/drafter.h"
-#include "draft/speculation_policy.h"
+#include "draft/policy/speculation_policy.h"
 #include "engine/proof/class_constraint.h"
 #include "engine/session.h"
 #include "kvcache/paged_kv_cache.h"

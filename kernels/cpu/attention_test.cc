@@ -150,7 +150,7 @@ class World {
     if (test.rounds_to_bf16 && shape_.dtype == KvDType::kBF16) {
       relative += 2.0 * 0x1p-9 * (magnitude + 1);
     }
-    // Where they are rounded to whole numbers: queries by half of a step of their largest / 32512,
+    // Where they are rounded to integers: queries by half of a step of their largest / 32512,
     // and eight roundings of scales and sums; weights, times the scales of their values, by half of
     // a step of e times the largest scale of the tile / 65535, where the reference, which is no
     // more than the largest score, weighs 1.

@@ -1,6 +1,6 @@
 // Products with weights of block formats; include after a simd_*.h.
 //
-// Inside a group, or the half of one that has a scale of its own, whole numbers accumulate exactly.
+// Inside a group, or the half of one that has a scale of its own, integers accumulate exactly.
 // The sum, times the scales of both sides, joins the output's one chain of sums in increasing
 // input, then the minimum times the sum of the activations: that alone rounds, so rows are
 // independent here as in products of floats.
@@ -111,7 +111,7 @@ inline void AddProducts(const Words& products, const ActivationGroup& row, int h
   Store(totals, total);
 }
 
-// The whole numbers of a half of a group, or of all of it, times those of the rows.
+// The integers of a half of a group, or of all of it, times those of the rows.
 //   w: the group, from the slice's first word on; ahead: as MultiplyUnit's, moved on
 template <typename Format, int kRows, int kVectors = SliceVectors(kRows)>
 inline void MultiplyHalf(const std::byte* w, const ActivationGroup* activations, int half,
@@ -248,9 +248,9 @@ void MultiplyBlockPanel(const ProductTask& task, const std::byte* panel, IndexRa
                       });
 }
 
-// To the nearest whole number, to even between two. REQUIRES: |x| < 2^22.
+// To the nearest integer, to even between two. REQUIRES: |x| < 2^22.
 inline Floats Round(Floats x) {
-  const Floats large = Splat(0x1.8p23f);  // from here on, all that a float holds are whole numbers
+  const Floats large = Splat(0x1.8p23f);  // from here on, all that a float holds are integers
   return Sub(Add(x, large), large);
 }
 
@@ -275,7 +275,7 @@ inline void QuantizeActivationGroup(const float* x, ActivationGroup* out) {
   for (int i = 0; i < 2; ++i) {
     const Floats whole = any ? Round(Mul(value[i], inverse)) : Zero();
     NarrowToInt8(out->values + i * kLanes, whole);
-    out->sums[i] = static_cast<int32_t>(Sum(whole));  // exact: 16 whole numbers of 7 bits
+    out->sums[i] = static_cast<int32_t>(Sum(whole));  // exact: 16 integers of 7 bits
   }
   out->sum = out->scale * static_cast<float>(out->sums[0] + out->sums[1]);
 }

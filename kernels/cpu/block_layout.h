@@ -84,7 +84,7 @@ constexpr BlockLayout BlockLayoutOf(DType dtype) {
   }
 }
 
-// kGroupOfBlock activations of a row: whole numbers in [-127, 127] times `scale`, NaN if one of
+// kGroupOfBlock activations of a row: integers in [-127, 127] times `scale`, NaN if one of
 // them is not finite.
 struct ActivationGroup {
   int8_t values[kGroupOfBlock];

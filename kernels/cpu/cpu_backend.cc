@@ -14,7 +14,7 @@
 #include "base/status_macros.h"
 #include "kernels/blocks.h"
 #include "kernels/cpu/block_layout.h"
-#include "kernels/cpu/cpu_isa.h"
+#include "kernels/cpu/isa/cpu_isa.h"
 #include "kernels/cpu/kv_rows.h"
 #include "kernels/cpu/packing.h"
 #include "kernels/row_math.h"
@@ -35,7 +35,7 @@ constexpr int64_t kSmallAttention = 32 * 1024;
 // cores wrote all at once, instead of one after the other in the product.
 constexpr size_t kOwnActivationBytes = 128 * 1024;
 // Query vectors (rows times heads) of a unit of attention: enough to make reading the keys cheap,
-// few enough for their sums to stay in the second-level cache; and up to how many of a sequence are
+// few enough for their sums to stay in the L2 cache; and up to how many of a sequence are
 // one unit whose place is fixed.
 constexpr int kUnitVectors = 64;
 constexpr int kFixedVectors = 2 * kUnitVectors;
@@ -156,10 +156,10 @@ void CpuBackend::GatherRows(ConstMatrixView x, const int32_t* indices, MatrixVie
   }
 }
 
-void CpuBackend::FindLargest(ConstMatrixView x, int32_t* largest) {
+void CpuBackend::ArgMax(ConstMatrixView x, int32_t* largest) {
   CheckF32(x);
   for (int r = 0; r < x.rows; ++r) {
-    largest[r] = IndexOfLargest({RowOf(x, r), static_cast<size_t>(x.cols)});
+    largest[r] = ArgMaxOf({RowOf(x, r), static_cast<size_t>(x.cols)});
   }
 }
 
@@ -206,7 +206,7 @@ void CpuBackend::AddScaled(ConstMatrixView x, float scale, MatrixView sum) {
 
 // ---- Products ----
 
-void CpuBackend::Product(ConstMatrixView x, const PackedWeight& weight, ProductEnd end,
+void CpuBackend::Product(ConstMatrixView x, const PackedWeight& weight, Epilogue end,
                          MatrixView out) {
   CheckF32(x);
   CheckF32(out);
@@ -242,7 +242,7 @@ void CpuBackend::Product(ConstMatrixView x, const PackedWeight& weight, ProductE
   // Short of panels, threads share rows too.
   const int row_parts = std::min(x.rows, (threads + units - 1) / units);
   const int unit_parts = threads / row_parts;
-  // Panels are packed by whom they will be read by, where that is one thread.
+  // Each thread packs the panels it will read, where one thread reads a panel.
   if (row_parts > 1) PackWhole(weight);
   const bool packs = !weight.unpacked.empty();
   const int panels_per_unit = IsGated(end) ? 2 : 1;

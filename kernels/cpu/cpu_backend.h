@@ -39,7 +39,7 @@ class CpuBackend final : public Backend {
 
   void Embed(const int32_t* ids, ConstMatrixView table, MatrixView out) override;
   void GatherRows(ConstMatrixView x, const int32_t* indices, MatrixView out) override;
-  void FindLargest(ConstMatrixView x, int32_t* largest) override;
+  void ArgMax(ConstMatrixView x, int32_t* largest) override;
   void RmsNorm(ConstMatrixView x, const float* weight, float epsilon, MatrixView out) override;
   void SubtractMean(ConstMatrixView x, MatrixView out) override;
   void ScaleAndCap(float scale, float soft_cap, MatrixView x) override;
@@ -81,7 +81,7 @@ class CpuBackend final : public Backend {
       }
     });
   }
-  void Product(ConstMatrixView x, const PackedWeight& weight, ProductEnd end,
+  void Product(ConstMatrixView x, const PackedWeight& weight, Epilogue end,
                MatrixView out) override;
   absl::StatusOr<PackedWeight> Describe(absl::Span<const WeightPart> parts, PartOrder order,
                                         std::optional<DType> dtype);

@@ -4,7 +4,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/cpu/cpu_isa.h"
+#include "kernels/cpu/isa/cpu_isa.h"
 #include "kernels/cpu/packing.h"
 #include "kernels/kernel_testing.h"
 

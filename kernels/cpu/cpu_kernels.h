@@ -18,10 +18,10 @@ namespace tandem {
 // or of a pair of 16-bit inputs. So a product reads one stream, and its lanes run over outputs.
 inline constexpr int kPanelOutputs = 64;
 inline constexpr int kStepBytes = 256;
-// Products of several groups of rows take a panel in blocks that stay in the first-level cache
+// Products of several groups of rows take a panel in blocks that stay in the L1 cache
 // (16 KiB of 32) while the groups take turns.
 inline constexpr int kFloatBlockSteps = 64;
-// Rows whose sums (256 bytes a row and panel) fit the second-level cache together with activations.
+// Rows whose sums (256 bytes a row and panel) fit the L2 cache together with activations.
 inline constexpr int kMaxTileRows = 512;
 
 // How a product reads its weights and activations.
@@ -61,7 +61,7 @@ struct ProductTask {
   const void* activations = nullptr;
   int num_rows = 0;
   // Where it IsGated panels 2u and 2u + 1 are gate and up of outputs [64 u, ...).
-  ProductEnd end = ProductEnd::kStore;
+  Epilogue end = Epilogue::kStore;
   float* out = nullptr;  // [num_rows, out_cols]
   int64_t out_stride = 0;
   int out_cols = 0;
@@ -148,7 +148,7 @@ struct CpuKernels {
 
   // Writes words [0, words) of each of 64 outputs to as many steps.   out: [words, 64]
   void (*transpose_outputs)(const std::byte* const* outputs, int words, std::byte* out) = nullptr;
-  // The scale with which whole numbers from `low` to `high` come closest to x.   count: 16 or 32
+  // The scale with which integers from `low` to `high` come closest to x.   count: 16 or 32
   float (*search_scale)(const float* x, int count, float low, float high) = nullptr;
   // The scale and the minimum with which codes from 0 to `most` do; the minimum not above 0 if so
   // wanted.
@@ -175,7 +175,7 @@ struct CpuKernels {
   void (*rotate)(const float* angles, int head_dim, float* head) = nullptr;
   // Attention of a unit.   scratch: AttendScratchFloats, 64-byte aligned
   void (*attend[kNumKvDTypes])(const AttendTask& task, const AttendUnit& unit, float* scratch) = {};
-  // The same with queries and weights rounded, to bf16 for a cache of bf16, to whole numbers of 16
+  // The same with queries and weights rounded, to bf16 for a cache of bf16, to integers of 16
   // bits for one of int8. Null where not supported.
   void (*attend_rounded[kNumKvDTypes])(const AttendTask& task, const AttendUnit& unit,
                                        float* scratch) = {};
@@ -199,7 +199,7 @@ extern const CpuKernels kAvx2VnniKernels;
 extern const CpuKernels kAvx512Kernels;
 extern const CpuKernels kAvx512VnniKernels;
 extern const CpuKernels kAvx512Bf16Kernels;
-// AMX multiplies the whole numbers of block formats where there are 16 rows and more.
+// AMX multiplies the integers of block formats where there are 16 rows and more.
 CpuKernels WithAmx(CpuKernels kernels);
 
 }  // namespace tandem

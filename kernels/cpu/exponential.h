@@ -12,7 +12,7 @@ struct ReducedExponential {
   Floats less_one;  // exp(r) - 1
 };
 inline ReducedExponential ReduceExponential(Floats x) {
-  // Whole numbers are the spacing of f32 at 1.5 * 2^23: adding it rounds.
+  // Integers are the spacing of f32 at 1.5 * 2^23: adding it rounds.
   const Floats rounder = Splat(12582912.0f);
   const Floats n = Sub(MulAdd(x, Splat(1.44269504f), rounder), rounder);
   // ln 2 in two parts, the first of 15 bits, so that n times it is exact.

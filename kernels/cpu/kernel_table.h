@@ -22,7 +22,7 @@ constexpr void AddBlockFormat(CpuKernels* kernels) {
   kernels->pack_activations[kFormat] = PackActivationGroups<kUnitGroups>;
 }
 
-// DotProduct: how whole numbers are multiplied.
+// DotProduct: how integers are multiplied.
 template <typename DotProduct = PlainDot>
 constexpr CpuKernels MakeKernelTable(const char* name) {
   CpuKernels kernels;

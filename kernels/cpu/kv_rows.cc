@@ -46,7 +46,7 @@ void StoreInt8(const float* row, int head_dim, const RowPlace& to) {
     uint32_t word = 0;
     for (int j = 0; j < 4 && d + j < head_dim; ++j) {
       const float scaled = finite ? row[d + j] * inverse : 0.0f;
-      // Adding 1.5 * 2^23 leaves no place for a fraction: the whole number is in the low bits.
+      // Adding 1.5 * 2^23 leaves no place for a fraction: the integer is in the low bits.
       const float rounded = scaled + 0x1.8p23f;
       uint32_t bits;
       std::memcpy(&bits, &rounded, sizeof(bits));

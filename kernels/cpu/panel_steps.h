@@ -13,7 +13,7 @@ inline constexpr int kVectorBytes = kStepBytes / kPanelVectors;
 inline constexpr int kStepLines = kStepBytes / 64;
 
 // How far ahead of itself a product fetches. One that reads its weights once fetches just in time
-// into the first-level cache; one that goes over a block several times, into the second-level
+// into the L1 cache; one that goes over a block several times, into the L2
 // cache, for in the first it would drive out the block: 8 rows then took 2.0 instead of 1.2 times
 // as long as one.
 inline constexpr int kNearFetchBytes = 5120;

@@ -1,5 +1,5 @@
 // Stands in for peak_x86.cc on other machines.
-#include "kernels/cpu/simd_portable.h"
+#include "kernels/cpu/isa/simd_portable.h"
 // The vocabulary comes first.
 #include "kernels/peak.h"
 

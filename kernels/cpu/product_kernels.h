@@ -2,7 +2,7 @@
 //
 // Lanes run over outputs, and each (row, output) has one chain of sums in increasing input,
 // whatever the number of rows: that alone makes rows independent. Rows are taken in groups whose
-// sums fit the registers; several groups take turns at a block of a panel that fits the first-level
+// sums fit the registers; several groups take turns at a block of a panel that fits the L1
 // cache, and each fetches its part of a later block.
 #ifndef TANDEM_KERNELS_CPU_PRODUCT_KERNELS_H_
 #define TANDEM_KERNELS_CPU_PRODUCT_KERNELS_H_
@@ -190,16 +190,16 @@ inline void FinishPanel(const ProductTask& task, int panel, IndexRange rows, con
       const int count = left < kLanes ? left : kLanes;
       Floats value = Load(sums + c);
       if (task.bias != nullptr) value = Add(value, Load(task.bias + first_col + c));
-      if (task.end == ProductEnd::kAdd) value = Add(LoadPart(out + c, count), value);
+      if (task.end == Epilogue::kAdd) value = Add(LoadPart(out + c, count), value);
       StorePart(out + c, value, count);
     }
   }
 }
 
 // The activations of Activation, by the ends that have them.
-inline Floats Activated(ProductEnd end, Floats gate) {
+inline Floats Activated(Epilogue end, Floats gate) {
   Floats steepness = gate;
-  if (end == ProductEnd::kGeGlu) {
+  if (end == Epilogue::kGeGlu) {
     const Floats cube = Mul(Mul(gate, gate), gate);
     steepness = Mul(Splat(1.59576912f), MulAdd(Splat(0.044715f), cube, gate));
   }

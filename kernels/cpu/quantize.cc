@@ -6,8 +6,8 @@
 
 #include "base/check.h"
 #include "kernels/blocks.h"
-#include "kernels/cpu/cpu_isa.h"
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/isa/cpu_isa.h"
 #include "kernels/widen_row.h"
 
 namespace tandem {
@@ -16,7 +16,7 @@ namespace {
 constexpr int kMostGroups = 8;  // of a block
 constexpr int kHalf = kBlockGroup / 2;
 
-// To the nearest whole number, to even between two, of |x| < 2^22.
+// To the nearest integer, to even between two, of |x| < 2^22.
 float Rounded(float x) { return (x + 0x1.8p23f) - 0x1.8p23f; }
 
 // 1 / x where that is a number to multiply with, else 0.
@@ -33,7 +33,7 @@ float Largest(const float* x, int count) {
 
 // ---- Numbers with a scale ----
 
-// The whole numbers from `low` to `high`.
+// The integers from `low` to `high`.
 struct WholeNumbers {
   float low;
   float high;

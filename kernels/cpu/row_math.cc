@@ -4,8 +4,8 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/cpu/cpu_isa.h"
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/isa/cpu_isa.h"
 
 namespace tandem {
 namespace {
@@ -21,7 +21,7 @@ float LargestOrNan(absl::Span<const float> row) {
 
 // One pass over memory: of stretches that fit into the nearest cache only the first with the
 // largest is looked at again.
-int32_t IndexOfLargest(absl::Span<const float> row) {
+int32_t ArgMaxOf(absl::Span<const float> row) {
   float largest = -std::numeric_limits<float>::infinity();
   size_t found = 0;
   for (size_t begin = 0; begin < row.size(); begin += kStretch) {

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "gtest/gtest.h"
-#include "kernels/cpu/cpu_isa.h"
+#include "kernels/cpu/isa/cpu_isa.h"
 #include "kernels/cpu/kv_rows.h"
 #include "kernels/kernel_testing.h"
 
@@ -82,13 +82,13 @@ TEST(GatherRows, CopiesTheRowsNamed) {
 }
 
 // Among many columns, so that stretches, vectors and what is left of them all count.
-TEST(FindLargest, TakesTheFirstOfEqualsAndRefusesWhatIsNoNumber) {
+TEST(ArgMax, TakesTheFirstOfEqualsAndRefusesWhatIsNoNumber) {
   std::mt19937 random(6);
   for (TestBackend& test : AllBackends()) {
     for (const int cols : {1, 5, 63, 1024, 1025, 5000}) {
       const LargestCase rows(cols, random);
       std::vector<int32_t> largest(rows.x.rows(), 77);
-      test.backend->FindLargest(rows.x.view(), largest.data());
+      test.backend->ArgMax(rows.x.view(), largest.data());
       EXPECT_EQ(largest, rows.largest) << cols;
     }
   }

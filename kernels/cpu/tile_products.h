@@ -1,6 +1,6 @@
 // Products of many rows with block formats on a unit of tiles; include after a simd_*.h.
 //
-// Tiles multiply whole numbers alone, exactly, and each sum then joins its output's chain as in
+// Tiles multiply integers alone, exactly, and each sum then joins its output's chain as in
 // block_kernels.h: the bits are the same.
 #ifndef TANDEM_KERNELS_CPU_TILE_PRODUCTS_H_
 #define TANDEM_KERNELS_CPU_TILE_PRODUCTS_H_

@@ -1,5 +1,5 @@
 // Products by tiles, on a plain unit that needs no hardware: the bits are those of vectors.
-#include "kernels/cpu/simd_portable.h"
+#include "kernels/cpu/isa/simd_portable.h"
 // The vocabulary comes first.
 #include <cstring>
 #include <random>
@@ -39,7 +39,7 @@ struct PlainUnit {
 
 // A product as a backend calls it, with all rows at once.
 template <DType kDType>
-void ExpectTheSame(const PackedWeight& weight, const TestMatrix& x, ProductEnd end) {
+void ExpectTheSame(const PackedWeight& weight, const TestMatrix& x, Epilogue end) {
   constexpr int kFormat = static_cast<int>(BlockProductFormat(kDType));
   constexpr int kUnitGroups = BlockLayoutOf(kDType).unit_groups();
   const int groups = weight.inputs / kGroupOfBlock;
@@ -47,7 +47,7 @@ void ExpectTheSame(const PackedWeight& weight, const TestMatrix& x, ProductEnd e
   std::vector<ActivationGroup> activations(size_t(units) * kUnitGroups * x.rows());
   kPortableKernels.pack_activations[kFormat](x.row(0), x.view().stride, x.cols(), x.rows(),
                                              {0, x.rows()}, activations.data());
-  const int halves = end == ProductEnd::kSwiGlu ? 2 : 1;
+  const int halves = end == Epilogue::kSwiGlu ? 2 : 1;
   TestMatrix wanted(x.rows(), weight.outputs / halves);
   TestMatrix found(x.rows(), weight.outputs / halves);
   const size_t panel_bytes = BlockLayoutOf(kDType).panel_bytes(weight.inputs);
@@ -86,8 +86,8 @@ void TestFormat(Backend& backend) {
     for (const int rows : {1, 15, 16, 17, 32, 43}) {
       TestMatrix x = TestMatrix::Random(rows, inputs, random);
       if (rows == 17) x.at(16, 3) = NAN;
-      ExpectTheSame<kDType>(alone, x, ProductEnd::kStore);
-      ExpectTheSame<kDType>(gated, x, ProductEnd::kSwiGlu);
+      ExpectTheSame<kDType>(alone, x, Epilogue::kStore);
+      ExpectTheSame<kDType>(gated, x, Epilogue::kSwiGlu);
     }
   }
 }

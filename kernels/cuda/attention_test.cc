@@ -233,7 +233,7 @@ TEST_P(Attention, MatchesDoublePrecision) {
   }
 }
 
-// Queries of zeros weigh all they see alike, and sums of whole numbers are exact (of int8 for its
+// Queries of zeros weigh all they see alike, and sums of integers are exact (of int8 for its
 // scale is 1): one position too few or too many shows.
 TEST_P(Attention, OfEqualScoresIsTheMeanOfWhatIsSeen) {
   for (const int head_dim : {6, 160}) {

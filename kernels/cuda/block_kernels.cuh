@@ -1,4 +1,4 @@
-// Products with packed weights of block formats and rows quantised to whole numbers of 8 bits.
+// Products with packed weights of block formats and rows quantised to integers of 8 bits.
 //
 // The numbers of a step, or of a half of it that has a scale of its own, are multiplied and added
 // exactly; the sum, times the scales of both sides, joins its chain in increasing input, then the
@@ -12,7 +12,7 @@
 
 namespace tandem::cuda {
 
-// A whole number n of less than 22 bits added to these bits makes those of the f32 number
+// An integer n of less than 22 bits added to these bits makes those of the f32 number
 // 1.5 * 2^23 + n, from which a difference, which is exact, is n: converting costs no more.
 inline constexpr uint32_t kWholeBits = 0x4B400000;
 inline constexpr float kWholeOffset = 0x1.8p23f;

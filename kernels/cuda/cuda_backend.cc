@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
-#include "kernels/cuda/cuda_repeater.h"
+#include "kernels/cuda/cuda_graph_cache.h"
 #include "kernels/cuda/launch_shapes.h"
 #include "kernels/cuda/packing.h"
 #include "kernels/cuda/peak.h"
@@ -152,8 +152,8 @@ absl::StatusOr<ConstMatrixView> CudaBackend::Import(ConstMatrixView host, Buffer
   return ConstMatrixView(storage->data(), host.dtype, host.rows, host.cols, host.cols);
 }
 
-std::unique_ptr<Repeater> CudaBackend::MakeRepeater() {
-  return std::make_unique<CudaRepeater>(this);
+std::unique_ptr<GraphCache> CudaBackend::MakeGraphCache() {
+  return std::make_unique<CudaGraphCache>(this);
 }
 
 absl::StatusOr<Recording> CudaBackend::Record(absl::FunctionRef<void()> enqueue) {
@@ -187,7 +187,7 @@ void CudaBackend::GatherRows(ConstMatrixView x, const int32_t* indices, MatrixVi
   Note(Launch(GatherRowsTask{.x = x, .indices = indices, .out = out}, stream_), "gathering rows");
 }
 
-void CudaBackend::FindLargest(ConstMatrixView x, int32_t* largest) {
+void CudaBackend::ArgMax(ConstMatrixView x, int32_t* largest) {
   CheckF32(x);
   Note(Launch(FindLargestTask{.x = x, .largest = largest}, stream_), "finding the largest");
 }
@@ -222,7 +222,7 @@ void CudaBackend::AddScaled(ConstMatrixView x, float scale, MatrixView sum) {
 
 // ---- Products ----
 
-void CudaBackend::Product(ConstMatrixView x, const PackedWeight& weight, ProductEnd end,
+void CudaBackend::Product(ConstMatrixView x, const PackedWeight& weight, Epilogue end,
                           MatrixView out) {
   CheckF32(x);
   CheckF32(out);
@@ -239,7 +239,7 @@ void CudaBackend::Product(ConstMatrixView x, const PackedWeight& weight, Product
   Note(Launch(task, stream_), "multiplying");
 }
 
-void CudaBackend::NormedProduct(const NormedRows& rows, const PackedWeight& weight, ProductEnd end,
+void CudaBackend::NormedProduct(const NormedRows& rows, const PackedWeight& weight, Epilogue end,
                                 MatrixView out) {
   if (!IsInTiles(weight.dtype) || rows.weight == nullptr) {
     return Backend::NormedProduct(rows, weight, end, out);
@@ -252,7 +252,7 @@ void CudaBackend::NormedProduct(const NormedRows& rows, const PackedWeight& weig
 }
 
 void CudaBackend::MultiplyTiles(ConstMatrixView x, const NormTask& norm, const PackedWeight& weight,
-                                ProductEnd end, MatrixView out) {
+                                Epilogue end, MatrixView out) {
   void* rows = nullptr;
   float* factors = nullptr;
   const bool quantizes = IsBlocks(weight.dtype);

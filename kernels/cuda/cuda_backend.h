@@ -34,11 +34,11 @@ class CudaBackend final : public Backend, public DeviceMeter, public RowSampler 
   absl::StatusOr<PackedWeight> Pack(absl::Span<const WeightPart> parts, PartOrder order,
                                     std::optional<DType> dtype) override;
   absl::StatusOr<ConstMatrixView> Import(ConstMatrixView host, Buffer* storage) override;
-  std::unique_ptr<Repeater> MakeRepeater() override;
+  std::unique_ptr<GraphCache> MakeGraphCache() override;
 
   void Embed(const int32_t* ids, ConstMatrixView table, MatrixView out) override;
   void GatherRows(ConstMatrixView x, const int32_t* indices, MatrixView out) override;
-  void FindLargest(ConstMatrixView x, int32_t* largest) override;
+  void ArgMax(ConstMatrixView x, int32_t* largest) override;
   void RmsNorm(ConstMatrixView x, const float* weight, float epsilon, MatrixView out) override;
   void SubtractMean(ConstMatrixView x, MatrixView out) override;
   void ScaleAndCap(float scale, float soft_cap, MatrixView x) override;
@@ -78,12 +78,12 @@ class CudaBackend final : public Backend, public DeviceMeter, public RowSampler 
   void* Reserve(Buffer* scratch, size_t bytes);
   bool CanCache(const PagedKvView& kv);
   absl::StatusOr<Buffer> Uploaded(absl::Span<const std::byte> host);
-  void Product(ConstMatrixView x, const PackedWeight& weight, ProductEnd end,
+  void Product(ConstMatrixView x, const PackedWeight& weight, Epilogue end,
                MatrixView out) override;
-  void NormedProduct(const NormedRows& rows, const PackedWeight& weight, ProductEnd end,
+  void NormedProduct(const NormedRows& rows, const PackedWeight& weight, Epilogue end,
                      MatrixView out) override;
   void MultiplyTiles(ConstMatrixView x, const NormTask& norm, const PackedWeight& weight,
-                     ProductEnd end, MatrixView out);
+                     Epilogue end, MatrixView out);
 
   const int device_;
   const Stream stream_;

@@ -124,7 +124,7 @@ struct RotateAndCacheKernel {
     }
     uint32_t word = 0;
     for (int i = 0; i < 4 && 4 * w + i < kv.head_dim; ++i) {
-      // Adding 1.5 * 2^23 leaves no place for a fraction: the whole number is in the low bits.
+      // Adding 1.5 * 2^23 leaves no place for a fraction: the integer is in the low bits.
       const float scaled = inverse == 0.0f ? 0.0f : Load(numbers + 4 * w + i) * inverse;
       word |= (FloatToBits(scaled + 0x1.8p23f) & 0xFFu) << 8 * i;
     }

@@ -153,7 +153,7 @@ struct TileProductTask {
   const float* bias = nullptr;     // [num_tiles * 16] in the weight's order, or none
   int num_tiles = 0;               // of 16 outputs
   int num_processors = 1;          // of the device
-  ProductEnd end = ProductEnd::kStore;
+  Epilogue end = Epilogue::kStore;
   MatrixView out;
 };
 Error Launch(const TileProductTask& task, Stream stream);
@@ -165,12 +165,12 @@ struct FloatProductTask {
   ConstMatrixView x;
   ConstMatrixView weight;  // [outputs, inputs]; where it IsGated the gate's rows, then the other's
   const float* bias = nullptr;  // [weight.rows], or none
-  ProductEnd end = ProductEnd::kStore;
+  Epilogue end = Epilogue::kStore;
   MatrixView out;
 };
 Error Launch(const FloatProductTask& task, Stream stream);
 
-// Attention, in splits of the context whose results are merged in order (attention_shape.h).
+// Attention, in splits of the context whose results are merged in order (launch_shapes.h).
 struct AttendTask {
   ConstMatrixView q;
   RaggedRows rows;

@@ -11,7 +11,7 @@
 // What lies outside the matrix is zero. Of kGateAndUp a weight's tile has 8 outputs of the gate,
 // then the same 8 of the other.
 //
-// Weights of block formats (kernels/blocks.h) are multiplied as whole numbers of 8 bits, a step in
+// Weights of block formats (kernels/blocks.h) are multiplied as integers of 8 bits, a step in
 // one multiplication: BlockTiles below.
 #ifndef TANDEM_KERNELS_CUDA_PRODUCT_LAYOUT_H_
 #define TANDEM_KERNELS_CUDA_PRODUCT_LAYOUT_H_
@@ -151,7 +151,7 @@ inline constexpr BlockTiles BlockTilesOf(DType dtype) {
 // The numbers of kIq4Numbers, 128 more than they are, as words of four.
 inline constexpr uint32_t kTableWords[4] = {0x3F2D1801, 0x766A5D4F, 0xA6998D81, 0xF1D9C5B5};
 
-// Rows for these, quantised to whole numbers of 8 bits: [tile][step] of
+// Rows for these, quantised to integers of 8 bits: [tile][step] of
 //   numbers: [lane] of 8 bytes: row g at inputs 4t to 4t + 3, and 16 + 4t to 16 + 4t + 3
 //   scales and sums: [t] of 16 bytes: the scales of rows 2t and 2t + 1, then their sums of numbers,
 //     of the first half of the step in the low 16 bits and of the other in the high ones.

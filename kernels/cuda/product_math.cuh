@@ -10,13 +10,13 @@
 namespace tandem::cuda {
 
 // What is done with a sum of products, and where it goes.
-TANDEM_DEVICE void EndProduct(ProductEnd end, float value, float* out) {
-  Store(out, end == ProductEnd::kAdd ? Load(out) + value : value);
+TANDEM_DEVICE void EndProduct(Epilogue end, float value, float* out) {
+  Store(out, end == Epilogue::kAdd ? Load(out) + value : value);
 }
 // The activations of Activation, by the ends that have them.
-TANDEM_DEVICE float Gated(ProductEnd end, float gate, float up) {
+TANDEM_DEVICE float Gated(Epilogue end, float gate, float up) {
   float steepness = gate;
-  if (end == ProductEnd::kGeGlu) {
+  if (end == Epilogue::kGeGlu) {
     const float cube = gate * gate * gate;
     steepness = 1.59576912f * MulAdd(0.044715f, cube, gate);
   }

@@ -1,5 +1,5 @@
 // How rows of f32 become what products with packed weights multiply: rounded to bf16, or quantised
-// to whole numbers of 8 bits, as they are or times the weights of a norm.
+// to integers of 8 bits, as they are or times the weights of a norm.
 #ifndef TANDEM_KERNELS_CUDA_PRODUCT_ROWS_CUH_
 #define TANDEM_KERNELS_CUDA_PRODUCT_ROWS_CUH_
 

@@ -71,7 +71,7 @@ TEST_F(Rows, FindLargestTakesTheFirstOfEqualsAndRefusesWhatIsNoNumber) {
     const LargestCase rows(cols, random);
     DeviceMatrix in(backend(), rows.x);
     const Buffer largest = Upload(std::vector<int32_t>(rows.x.rows(), 77));
-    backend().FindLargest(in.view(), static_cast<int32_t*>(largest.data()));
+    backend().ArgMax(in.view(), static_cast<int32_t*>(largest.data()));
     EXPECT_EQ(Download<int32_t>(largest), rows.largest) << cols;
   }
 }

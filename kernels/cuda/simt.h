@@ -83,7 +83,7 @@ TANDEM_DEVICE void AtomicAdd(uint64_t* to, uint64_t value) {
   atomicAdd(reinterpret_cast<unsigned long long*>(to), static_cast<unsigned long long>(value));
 }
 
-// Begins to copy 16 bytes from global to shared memory, past the first-level cache. What it writes
+// Begins to copy 16 bytes from global to shared memory, past the L1 cache. What it writes
 // may be read by this thread once CopyWait has waited for the group it belongs to, by others after
 // a barrier behind that.
 TANDEM_DEVICE void CopyAsync16(void* shared, const void* global) {
@@ -155,7 +155,7 @@ TANDEM_DEVICE void MultiplyTile(const Words4& a, const uint32_t (&b)[2], float (
       : "r"(a.words[0]), "r"(a.words[1]), "r"(a.words[2]), "r"(a.words[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// The same of whole numbers: sums = first + a * b, a [16, 32] of unsigned bytes, b [32, 8] of
+// The same of integers: sums = first + a * b, a [16, 32] of unsigned bytes, b [32, 8] of
 // signed ones, sums of 32 bits that are exact. Four numbers a word:
 //   a[0] at (g, 4t), a[1] at (g + 8, 4t), a[2] at (g, 4t + 16), a[3] at (g + 8, 4t + 16)
 //   b[0] at (4t, g), b[1] at (4t + 16, g)

@@ -346,7 +346,7 @@ TEST(Simt, MultipliesTiles) {
   }
 }
 
-// Of a lane's words in both operands, as whole numbers; kHalf 2 is all of k.
+// Of a lane's words in both operands, as integers; kHalf 2 is all of k.
 template <int kHalf>
 struct MultipliesWholeTile {
   using Task = Numbers;

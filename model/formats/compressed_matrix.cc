@@ -1,4 +1,4 @@
-// Whole numbers of compressed-tensors: "weight_packed" [outputs, inputs * bits / 32], a stream of
+// Integers of compressed-tensors: "weight_packed" [outputs, inputs * bits / 32], a stream of
 // bits along each row, with "weight_shape" [2], or "weight" [outputs, inputs] of I8;
 // "weight_scale" [outputs, groups], [outputs, 1] or of one element; and where it is not symmetric
 // "weight_zero_point", packed down each column or of I8. Numbers are signed; streams have them with

@@ -176,7 +176,7 @@ absl::Status GroupedMatrix::Finish(const ModuleTensors& tensors) {
   return absl::OkStatus();
 }
 
-// The whole numbers that blocks of a format hold.
+// The integers that blocks of a format hold.
 struct BlockNumbers {
   DType dtype;
   int least;

@@ -1,4 +1,4 @@
-// What matrices of whole numbers have in common; for who reads their tensors.
+// What matrices of integers have in common; for who reads their tensors.
 #ifndef TANDEM_MODEL_FORMATS_GROUPED_MATRIX_H_
 #define TANDEM_MODEL_FORMATS_GROUPED_MATRIX_H_
 

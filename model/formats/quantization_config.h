@@ -15,7 +15,7 @@ namespace tandem {
 
 // What a quantised matrix consists of.
 struct WeightScheme {
-  bool is_float = false;     // F8_E4M3; else whole numbers
+  bool is_float = false;     // F8_E4M3; else integers
   int bits = 8;              // of a number
   bool is_symmetric = true;  // without zero points, or with the middle of the range for all
   int group_size = 0;        // inputs that have a scale in common; 0: all of a row

@@ -24,7 +24,7 @@ using ::testing::SizeIs;
 using ::testing::StartsWith;
 using Layout = QuantizationConfig::Layout;
 
-// As a file has it: whole numbers of an initialiser are signed.
+// As a file has it: integers of an initialiser are signed.
 json AsRead(const json& value) { return json::parse(value.dump()); }
 absl::StatusOr<std::optional<QuantizationConfig>> Parse(const json& section) {
   return ParseQuantization(AsRead({{"quantization_config", section}}), "f");

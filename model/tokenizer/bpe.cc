@@ -207,7 +207,7 @@ absl::Status BytePairEncoder::ReadVocabulary(const JsonField& field) {
       const std::string where = absl::StrCat(field.path(), "[", Quoted(token), "]: ", Shown(value));
       return absl::InvalidArgumentError(
           is_number ? absl::StrCat(where, " is the id of ", Quoted(tokens_[id]), " already")
-                    : absl::StrCat(where, " is not a whole number from 0 to ", highest));
+                    : absl::StrCat(where, " is not an integer from 0 to ", highest));
     }
     if (id >= tokens_.size()) {
       tokens_.resize(id + 1);

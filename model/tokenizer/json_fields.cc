@@ -63,7 +63,7 @@ absl::StatusOr<bool> JsonField::Bool(bool if_null) const {
 
 absl::StatusOr<int64_t> JsonField::Integer(int64_t low, int64_t high) const {
   const bool fits = value_->is_number_integer() && *value_ >= low && *value_ <= high;
-  if (!fits) return Error(absl::StrCat("is not a whole number from ", low, " to ", high));
+  if (!fits) return Error(absl::StrCat("is not an integer from ", low, " to ", high));
   return value_->get<int64_t>();
 }
 

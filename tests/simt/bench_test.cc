@@ -4,7 +4,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
-#include "tools/bench_device.h"
+#include "tools/bench/bench_device.h"
 
 namespace tandem {
 namespace {

@@ -10,6 +10,7 @@ namespace tandem::tidy {
 namespace {
 
 constexpr size_t kMaxColumns = 100;
+constexpr size_t kMaxDocumentColumns = 120;
 constexpr size_t kMaxLines = 600;
 
 // Words that this file forbids are written in two parts, so that it keeps its own rules.
@@ -146,6 +147,17 @@ std::vector<std::string> LinkTargets(std::string_view line) {
     if (end != line.npos) targets.emplace_back(line.substr(at + 2, end - at - 2));
   }
   return targets;
+}
+
+// Whether it has a command in backquotes of more than half a line, which is not wrapped.
+bool HasLongCommand(std::string_view line) {
+  for (size_t open = line.find('`'); open != line.npos;) {
+    const size_t close = line.find('`', open + 1);
+    if (close == line.npos) return false;
+    if (close - open > kMaxDocumentColumns / 2) return true;
+    open = line.find('`', close + 1);
+  }
+  return false;
 }
 
 }  // namespace
@@ -298,6 +310,53 @@ Violations CheckNoNotes(const Files& files) {
     ForEachLine(text, [&, &path = path](size_t number, std::string_view line) {
       for (std::string_view note : kNotes) {
         if (HasWord(line, note)) violations.push_back(At(path, number, "a note to oneself"));
+      }
+    });
+  }
+  return violations;
+}
+
+Violations CheckGlossary(const Files& files) {
+  constexpr std::string_view kGlossary = "docs/glossary.md";
+  Violations violations;
+  const auto glossary = files.find(std::string(kGlossary));
+  if (glossary == files.end()) return violations;
+  std::vector<std::string_view> words;
+  ForEachLine(glossary->second, [&](size_t, std::string_view line) {
+    if (!line.starts_with("|") || !line.ends_with("|") || line.size() < 2) return;
+    line.remove_suffix(1);
+    line.remove_prefix(line.rfind('|') + 1);
+    for (size_t open = line.find('`'); open != line.npos; open = line.find('`', open)) {
+      const size_t close = line.find('`', open + 1);
+      if (close == line.npos) return;
+      words.push_back(line.substr(open + 1, close - open - 1));
+      open = close + 1;
+    }
+  });
+  for (const auto& [path, text] : files) {
+    if (path == kGlossary || (!IsCpp(path) && !path.ends_with(".md"))) continue;
+    ForEachLine(text, [&, &path = path](size_t number, std::string_view line) {
+      for (const std::string_view word : words) {
+        if (!HasWord(line, word)) continue;
+        violations.push_back(
+            At(path, number, std::string(word) + ": the glossary has another word for it"));
+      }
+    });
+  }
+  return violations;
+}
+
+Violations CheckDocumentWidth(const Files& files) {
+  Violations violations;
+  for (const auto& [path, text] : files) {
+    if (!path.ends_with(".md")) continue;
+    bool is_code = false;
+    ForEachLine(text, [&, &path = path](size_t number, std::string_view line) {
+      if (line.starts_with("```")) is_code = !is_code;
+      const bool may_be_long =
+          is_code || line.starts_with("|") || line.find("://") != line.npos || HasLongCommand(line);
+      if (!may_be_long && Columns(line) > kMaxDocumentColumns) {
+        violations.push_back(At(path, number, "is longer than 120 columns"));
       }
     });
   }

@@ -46,6 +46,14 @@ Violations CheckNoNotes(const Files& files);
 // No path of somebody's machine and no host of a package registry.
 Violations CheckNoMachinePathsOrRegistries(const Files& files);
 
+// What the last column of the table in docs/glossary.md has in backquotes stands in no source and
+// no other document: the glossary names the field's word for it.
+Violations CheckGlossary(const Files& files);
+
+// A line of a document has at most 120 columns, unless it is of a table or of a block of code, or a
+// URL or a command in backquotes makes it longer.
+Violations CheckDocumentWidth(const Files& files);
+
 // Relative links of documents point to what exists.
 Violations CheckMarkdownLinks(const SourceTree& tree);
 

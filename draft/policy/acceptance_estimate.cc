@@ -1,0 +1,74 @@
+#include "draft/policy/acceptance_estimate.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace tandem {
+namespace {
+
+// A half-life of 100 tests.
+constexpr double kAcceptanceMemory = 0.99309;
+// What is believed before anything is seen, as so many tests would have shown it: of models that
+// were trained alike, of lookups, and of what is forced or predicted.
+constexpr double kModelAcceptance = 0.7;
+constexpr double kLookupAcceptance = 0.4;
+constexpr double kGivenAcceptance = 0.9;
+constexpr double kPriorTests = 4.0;
+// A sequence starts from the wider estimate as from so many tests of its own.
+constexpr double kWiderTests = 24.0;
+constexpr double kDoubt = 0.5;  // standard deviations
+
+double PriorOf(DraftSource source) {
+  switch (source) {
+    case DraftSource::kModel:
+      return kModelAcceptance;
+    case DraftSource::kLookup:
+      return kLookupAcceptance;
+    default:
+      return kGivenAcceptance;
+  }
+}
+
+}  // namespace
+
+int AcceptanceEstimate::IndexOf(const DraftOption& kind) {
+  return static_cast<int>(kind.source) * kNumEvidence + kind.evidence;
+}
+
+void AcceptanceEstimate::Observe(const DraftOption& kind, int num_verified, int num_accepted) {
+  ByDepth& by_depth = counts_[IndexOf(kind)];
+  const int num_tested = std::min({num_verified, num_accepted + 1, kNumDepths});
+  for (int i = 0; i < num_tested; ++i) {
+    by_depth[i].tested = kAcceptanceMemory * by_depth[i].tested + 1.0;
+    by_depth[i].accepted =
+        kAcceptanceMemory * by_depth[i].accepted + (i < num_accepted ? 1.0 : 0.0);
+  }
+}
+
+void AcceptanceEstimate::Survival(const DraftOption& kind, const AcceptanceEstimate* wider,
+                                  absl::Span<double> survival) const {
+  const int index = IndexOf(kind);
+  // A depth that was hardly tested is taken for like the one before it.
+  double general = PriorOf(kind.source);
+  double product = 1.0;
+  for (size_t i = 0; i < survival.size(); ++i) {
+    const size_t depth = std::min<size_t>(i, kNumDepths - 1);
+    const Counts& all = wider == nullptr ? counts_[index][depth] : wider->counts_[index][depth];
+    general = (all.accepted + kPriorTests * general) / (all.tested + kPriorTests);
+    // What was hardly tried gets the benefit of the doubt: the first token only, because tokens
+    // behind it are tried anyway where it pays.
+    double rate = general;
+    if (i == 0) {
+      rate += kDoubt * std::sqrt(general * (1.0 - general) / (all.tested + kPriorTests));
+    }
+    rate = std::min(rate, 1.0);
+    if (wider != nullptr) {
+      const Counts& own = counts_[index][depth];
+      rate = (own.accepted + kWiderTests * rate) / (own.tested + kWiderTests);
+    }
+    product *= rate;
+    survival[i] = product;
+  }
+}
+
+}  // namespace tandem

@@ -1,0 +1,237 @@
+#include "draft/policy/draft_plan.h"
+
+#include <algorithm>
+#include <array>
+
+namespace tandem {
+namespace {
+
+// The most that is drafted by a model unless k is fixed; lookups cost nothing but their rows.
+constexpr int kLongestModelDraft = 16;
+
+// Of all plans within this share of the best the shortest is taken: near the optimum rates are flat
+// and estimates noisy, and of noisy estimates the largest is mostly one that is too large.
+constexpr double kNearlyBest = 0.99;
+
+// One candidate's chosen option and its survival curve.
+struct Prospect {
+  int option = -1;
+  bool is_model = false;
+  std::array<double, kMaxDraftTokens> survival{};
+  int length = 0;  // of the curve
+};
+
+// What decoding costs in this round without any auto draft, and what more costs. Rows that are not
+// the candidates' are paid for anyway: a token is worth what it costs in a round without them, not
+// the more the longer this round takes. Nor do more rows cost less for them: where prompts are read
+// passes are not measured, and so large ones seldom (eight streams of the shipped pair, served: 24
+// rows took a quarter more than the curve had it, and drafts beside prompts promised 1.2 and more).
+class RoundCost {
+ public:
+  RoundCost(const RoundCosts& costs, int num_rows, int other_rows, int num_sequences)
+      : costs_(costs),
+        num_rows_(num_rows),
+        other_rows_(other_rows),
+        step_(costs.Step(num_sequences)),
+        base_(costs.Pass(num_rows)),
+        whole_(costs.Pass(num_rows + other_rows)) {}
+  double base() const { return base_; }
+  double step() const { return step_; }
+  double MoreRows(int count) const {
+    const double alone = costs_.Pass(num_rows_ + count) - base_;
+    return std::max(alone, costs_.Pass(num_rows_ + other_rows_ + count) - whole_);
+  }
+
+ private:
+  const RoundCosts& costs_;
+  int num_rows_;
+  int other_rows_;
+  double step_;
+  double base_;
+  double whole_;
+};
+
+int LengthLimit(const DraftCandidate& candidate, const DraftOption& option) {
+  const int limit = std::min({candidate.room, option.max_tokens, kMaxDraftTokens});
+  if (!candidate.is_auto()) return std::min(limit, candidate.draft_tokens);
+  return option.source == DraftSource::kModel ? std::min(limit, kLongestModelDraft) : limit;
+}
+
+// Reading is done once and serves all later rounds, of two tokens or so each. The first step reads
+// one token anyway.
+double ReadingCost(const RoundCosts& costs, const DraftCandidate& candidate,
+                   const DraftOption& option) {
+  return costs.Reading(std::max(option.num_unread - 1, 0)) / std::max(1, candidate.num_wanted / 2);
+}
+
+// The tokens per time that an option could bring to one sequence's share of the round.
+double BestRate(const RoundCosts& costs, const RoundCost& cost, int num_sequences,
+                const DraftCandidate& candidate, const Prospect& prospect) {
+  const DraftOption& option = candidate.options[prospect.option];
+  const double share = cost.base() / num_sequences;
+  const double step = prospect.is_model ? cost.step() / num_sequences : 0.0;
+  const double reading = prospect.is_model ? ReadingCost(costs, candidate, option) : 0.0;
+  double best = 1.0 / share;
+  double expected = 1.0;
+  for (int k = 1; k <= prospect.length; ++k) {
+    expected += prospect.survival[k - 1];
+    const double rate = expected / (share + reading + k * step + cost.MoreRows(k));
+    if (candidate.is_auto() ? rate > best : k == prospect.length) best = rate;
+  }
+  return best;
+}
+
+Prospect ChooseOption(const RoundCosts& costs, const RoundCost& cost, int num_sequences,
+                      const DraftCandidate& candidate) {
+  Prospect best;
+  double best_rate = -1.0;
+  for (int i = 0; i < static_cast<int>(candidate.options.size()); ++i) {
+    const DraftOption& option = candidate.options[i];
+    Prospect prospect{.option = i,
+                      .is_model = option.source == DraftSource::kModel,
+                      .survival = {},
+                      .length = LengthLimit(candidate, option)};
+    if (prospect.length <= 0) continue;
+    candidate.own->Survival(option, candidate.wider,
+                            absl::MakeSpan(prospect.survival).first(prospect.length));
+    if (candidate.options.size() == 1) return prospect;
+    const double rate = BestRate(costs, cost, num_sequences, candidate, prospect);
+    if (rate > best_rate) {
+      best_rate = rate;
+      best = prospect;
+    }
+  }
+  return best;
+}
+
+// The depth beyond which no draft step can pay, because all tokens of the next one together bring
+// less than `least_gain`: without them time falls by a step at least, and the rate rises. Deeper
+// tokens bring less still. Steps up to `fixed_steps` are taken anyway.
+int MostDepth(absl::Span<const DraftCandidate> candidates, absl::Span<const Prospect> prospects,
+              int fixed_steps, double least_gain) {
+  for (int d = 0; d < kLongestModelDraft; ++d) {
+    double gain = 0.0;
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      if (!candidates[i].is_auto() || !prospects[i].is_model) continue;
+      if (d < prospects[i].length) gain += prospects[i].survival[d];
+    }
+    if (gain == 0.0 || (d >= fixed_steps && gain <= least_gain)) return d;
+  }
+  return kLongestModelDraft;
+}
+
+// A draft token that could be proposed: whose, how deep, and how likely it is kept.
+struct Slot {
+  double survival;
+  int candidate;
+  int depth;  // from 1
+  bool is_model;
+};
+
+// The slots of all auto candidates, the most likely first. A slot never comes before those it
+// stands behind.
+std::vector<Slot> SortedSlots(absl::Span<const DraftCandidate> candidates,
+                              absl::Span<const Prospect> prospects, int most_depth) {
+  std::vector<Slot> slots;
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    if (!candidates[i].is_auto()) continue;
+    const int length =
+        prospects[i].is_model ? std::min(prospects[i].length, most_depth) : prospects[i].length;
+    for (int d = 0; d < length; ++d) {
+      slots.push_back({.survival = prospects[i].survival[d],
+                       .candidate = static_cast<int>(i),
+                       .depth = d + 1,
+                       .is_model = prospects[i].is_model});
+    }
+  }
+  std::stable_sort(slots.begin(), slots.end(),
+                   [](const Slot& a, const Slot& b) { return a.survival > b.survival; });
+  return slots;
+}
+
+}  // namespace
+
+DraftPlan PlanDrafts(const RoundCosts& costs, absl::Span<const DraftCandidate> candidates,
+                     int other_rows) {
+  DraftPlan plan;
+  plan.choices.resize(candidates.size());
+  const int num_sequences = static_cast<int>(candidates.size());
+  if (num_sequences == 0) return plan;
+
+  std::vector<Prospect> prospects;
+  const RoundCost first_cost(costs, num_sequences, other_rows, num_sequences);
+  int num_model = 0;
+  int num_rows = num_sequences;
+  int fixed_steps = 0;  // draft steps that are taken anyway
+  double emitted = num_sequences;
+  double reading = 0.0;
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    prospects.push_back(ChooseOption(costs, first_cost, num_sequences, candidates[i]));
+    const Prospect& prospect = prospects.back();
+    if (prospect.option < 0) continue;
+    if (prospect.is_model) ++num_model;
+    if (candidates[i].is_auto()) {
+      if (prospect.is_model) {
+        reading += ReadingCost(costs, candidates[i], candidates[i].options[prospect.option]);
+      }
+      continue;
+    }
+    plan.choices[i] = {.option = prospect.option, .num_tokens = prospect.length};
+    num_rows += prospect.length;
+    if (prospect.is_model) fixed_steps = std::max(fixed_steps, prospect.length);
+    for (int d = 0; d < prospect.length; ++d) emitted += prospect.survival[d];
+  }
+
+  const RoundCost cost(costs, num_rows, other_rows, std::max(num_model, 1));
+  const double plain_time = cost.base() + fixed_steps * cost.step();
+  const double plain_rate = emitted / plain_time;
+  const int most_depth =
+      MostDepth(candidates, prospects, fixed_steps, /*least_gain=*/plain_rate * cost.step());
+  const std::vector<Slot> slots = SortedSlots(candidates, prospects, most_depth);
+  std::vector<double> rows_time(slots.size() + 1);
+  for (size_t i = 0; i <= slots.size(); ++i) rows_time[i] = cost.MoreRows(static_cast<int>(i));
+  double best_rate = plain_rate;
+  int best_depth = 0;
+  int best_count = 0;
+  // Visits every depth and count with its rate; a depth only once a slot reaches it.
+  const auto for_each = [&](auto visit) {
+    for (int depth = 0; depth <= most_depth; ++depth) {
+      const double time =
+          plain_time + std::max(0, depth - fixed_steps) * cost.step() + (depth > 0 ? reading : 0.0);
+      double expected = emitted;
+      int count = 0;
+      bool is_reached = depth == 0;
+      for (const Slot& slot : slots) {
+        if (slot.is_model && slot.depth > depth) continue;
+        expected += slot.survival;
+        ++count;
+        is_reached = is_reached || (slot.is_model && slot.depth == depth);
+        if (is_reached) visit(depth, count, expected / (time + rows_time[count]));
+      }
+    }
+  };
+  for_each(
+      [&](int /*depth*/, int /*count*/, double rate) { best_rate = std::max(best_rate, rate); });
+  if (best_rate > plain_rate) {
+    best_count = static_cast<int>(slots.size()) + 1;
+    const double enough = std::max(plain_rate, kNearlyBest * best_rate);
+    for_each([&](int depth, int count, double rate) {
+      if (rate < enough || count >= best_count) return;
+      best_depth = depth;
+      best_count = count;
+    });
+  }
+  for (const Slot& slot : slots) {
+    if (best_count == 0) break;
+    if (slot.is_model && slot.depth > best_depth) continue;
+    plan.choices[slot.candidate] = {.option = prospects[slot.candidate].option,
+                                    .num_tokens = slot.depth};
+    --best_count;
+  }
+  // What may be tried where nothing is worth it.
+  for (size_t i = 0; i < candidates.size(); ++i) plan.choices[i].option = prospects[i].option;
+  plan.gain = best_rate / plain_rate;
+  return plan;
+}
+
+}  // namespace tandem

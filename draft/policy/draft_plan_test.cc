@@ -1,0 +1,219 @@
+#include "draft/policy/draft_plan.h"
+
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace tandem {
+namespace {
+
+constexpr absl::Duration kPlain = absl::Milliseconds(10);
+
+// Each row costs `row` plain passes more, a draft step `step`. Known for up to 64 rows, between
+// which costs lie on straight lines.
+RoundCosts Costs(double step, double row) {
+  RoundCosts costs;
+  for (int trial = 0; trial < 3; ++trial) {
+    for (int rows = 1; rows <= 64; rows < 16 ? ++rows : rows *= 2) {
+      costs.Observe({.num_rows = rows,
+                     .num_steps = 1,
+                     .num_draft_sequences = 1,
+                     .num_unread = 0,
+                     .draft_time = step * kPlain,
+                     .verify_time = (1.0 + row * (rows - 1)) * kPlain});
+    }
+  }
+  return costs;
+}
+
+// An estimate that has seen drafts be accepted at this rate.
+AcceptanceEstimate Accepting(double rate, const DraftOption& kind) {
+  AcceptanceEstimate estimate;
+  double owed = 0.0;
+  for (int i = 0; i < 4000; ++i) {
+    int accepted = 0;
+    for (; accepted < AcceptanceEstimate::kNumDepths; ++accepted) {
+      owed += rate;
+      if (owed < 1.0) break;
+      owed -= 1.0;
+    }
+    estimate.Observe(kind, AcceptanceEstimate::kNumDepths, accepted);
+  }
+  return estimate;
+}
+
+const std::vector<DraftOption>& ModelOption() {
+  static const std::vector<DraftOption> options = {
+      {.max_tokens = kMaxDraftTokens, .num_unread = 1}};
+  return options;
+}
+
+DraftCandidate Candidate(const std::vector<DraftOption>& options, const AcceptanceEstimate* own,
+                         const AcceptanceEstimate* wider) {
+  return {.options = options,
+          .draft_tokens = kAutoDraftTokens,
+          .room = 100,
+          .num_wanted = 100,
+          .own = own,
+          .wider = wider};
+}
+
+// The optimum of (1 - alpha^(k+1)) / (1 - alpha) / (1 + k c), by trying every k.
+TEST(PlanDrafts, NearlyMaximisesTheExpectedSpeedOfOneSequence) {
+  for (const double alpha : {0.3, 0.6, 0.8, 0.9}) {
+    for (const double c : {0.02, 0.05, 0.1, 0.2}) {
+      const AcceptanceEstimate wider = Accepting(alpha, {});
+      const AcceptanceEstimate own;
+      const DraftCandidate candidate = Candidate(ModelOption(), &own, &wider);
+      const RoundCosts costs = Costs(c / 2, c / 2);
+      const DraftPlan plan = PlanDrafts(costs, {&candidate, 1}, 0);
+      std::vector<double> survival(16);
+      own.Survival({}, &wider, absl::MakeSpan(survival));
+      int best = 0;
+      double best_speed = 1.0;
+      double expected = 1.0;
+      for (int k = 1; k <= 16; ++k) {
+        expected += survival[k - 1];
+        const double speed = expected / (1 + k * c);
+        if (speed > best_speed) {
+          best_speed = speed;
+          best = k;
+        }
+      }
+      // Costs come through exponentials and logarithms of their level.
+      EXPECT_NEAR(plan.gain, best_speed, 1e-3) << alpha << " " << c;
+      // The shortest draft within 2 %.
+      EXPECT_LE(plan.choices[0].num_tokens, best) << alpha << " " << c;
+      double chosen = 1.0;
+      for (int k = 1; k <= plan.choices[0].num_tokens; ++k) chosen += survival[k - 1];
+      EXPECT_GE(chosen / (1 + plan.choices[0].num_tokens * c), 0.979 * best_speed);
+    }
+  }
+}
+
+// Every combination of lengths of every candidate.
+TEST(PlanDrafts, IsNearlyTheBestOfAllCombinations) {
+  std::mt19937_64 random(3);
+  std::uniform_real_distribution<double> uniform;
+  for (int trial = 0; trial < 40; ++trial) {
+    const double step = 0.3 * uniform(random);
+    const double row = 0.3 * uniform(random);
+    const RoundCosts costs = Costs(step, row);
+    constexpr int kSequences = 3;
+    constexpr int kMost = 4;
+    const std::vector<DraftOption> by_model = {{.max_tokens = kMost, .num_unread = 1}};
+    const std::vector<DraftOption> by_lookup = {
+        {.source = DraftSource::kLookup, .evidence = 2, .max_tokens = kMost}};
+    std::vector<AcceptanceEstimate> estimates;
+    std::vector<bool> is_model;
+    for (int i = 0; i < kSequences; ++i) {
+      is_model.push_back(random() % 3 != 0);
+      estimates.push_back(Accepting(uniform(random), (is_model[i] ? by_model : by_lookup)[0]));
+    }
+    const AcceptanceEstimate own;
+    std::vector<DraftCandidate> candidates;
+    std::vector<std::vector<double>> survival(kSequences, std::vector<double>(kMost));
+    for (int i = 0; i < kSequences; ++i) {
+      const std::vector<DraftOption>& options = is_model[i] ? by_model : by_lookup;
+      candidates.push_back(Candidate(options, &own, &estimates[i]));
+      own.Survival(options[0], &estimates[i], absl::MakeSpan(survival[i]));
+    }
+    // Steps were measured for one sequence: they cost more for several, by the curve.
+    const int num_model = static_cast<int>(std::count(is_model.begin(), is_model.end(), true));
+    const double step_cost = costs.Step(std::max(num_model, 1));
+    const auto rate_of = [&](const std::vector<int>& lengths) {
+      double expected = kSequences;
+      int depth = 0;
+      int rows = kSequences;
+      for (int i = 0; i < kSequences; ++i) {
+        for (int d = 0; d < lengths[i]; ++d) expected += survival[i][d];
+        if (is_model[i]) depth = std::max(depth, lengths[i]);
+        rows += lengths[i];
+      }
+      return expected / (costs.Pass(rows) + depth * step_cost);
+    };
+    double best = 0.0;
+    for (int a = 0; a <= kMost; ++a) {
+      for (int b = 0; b <= kMost; ++b) {
+        for (int c = 0; c <= kMost; ++c) best = std::max(best, rate_of({a, b, c}));
+      }
+    }
+    const DraftPlan plan = PlanDrafts(costs, candidates, 0);
+    std::vector<int> lengths;
+    for (const DraftChoice& choice : plan.choices) lengths.push_back(choice.num_tokens);
+    EXPECT_GE(rate_of(lengths), (0.98 - 1e-9) * best) << trial;
+    EXPECT_NEAR(plan.gain, best / rate_of({0, 0, 0}), 1e-9) << trial;
+  }
+}
+
+// Large passes are seldom measured, and may be believed to be cheap.
+TEST(PlanDrafts, ExpectsNoMoreBesidePromptsThanWithoutThem) {
+  RoundCosts costs = Costs(0.1, 0.25);
+  for (const int rows : {1, 32, 1, 32, 1, 32}) {
+    costs.Observe(
+        {.is_plain = false, .num_rows = rows, .verify_time = kPlain * (rows > 1 ? 5 : 1)});
+  }
+  ASSERT_LT(costs.Pass(28) - costs.Pass(24), costs.Pass(8) - costs.Pass(4));
+  const AcceptanceEstimate wider = Accepting(0.7, {});
+  const AcceptanceEstimate own;
+  const std::vector<DraftCandidate> candidates(4, Candidate(ModelOption(), &own, &wider));
+  EXPECT_LE(PlanDrafts(costs, candidates, 20).gain, PlanDrafts(costs, candidates, 0).gain);
+}
+
+TEST(PlanDrafts, TakesTheOptionThatBringsMore) {
+  const std::vector<DraftOption> both = {
+      {.source = DraftSource::kModel, .max_tokens = 32, .num_unread = 1},
+      {.source = DraftSource::kLookup, .evidence = 5, .max_tokens = 32}};
+  const RoundCosts costs = Costs(0.2, 0.02);
+  for (const double lookup_rate : {0.1, 0.9}) {
+    AcceptanceEstimate wider = Accepting(0.8, both[0]);
+    for (int i = 0; i < 1000; ++i) wider.Observe(both[1], 1, i % 10 < 10 * lookup_rate ? 1 : 0);
+    const AcceptanceEstimate own;
+    for (const int k : {kAutoDraftTokens, 4}) {
+      DraftCandidate candidate = Candidate(both, &own, &wider);
+      candidate.draft_tokens = k;
+      const DraftPlan plan = PlanDrafts(costs, {&candidate, 1}, 0);
+      EXPECT_EQ(plan.choices[0].option, lookup_rate > 0.5 ? 1 : 0) << k;
+      EXPECT_GT(plan.choices[0].num_tokens, 0);
+      if (k > 0) {
+        EXPECT_EQ(plan.choices[0].num_tokens, k);
+      }
+    }
+  }
+}
+
+TEST(PlanDrafts, LeavesFixedLengthsAsTheyAreWithinTheirLimits) {
+  const AcceptanceEstimate estimate = Accepting(0.01, {});
+  DraftCandidate candidate = Candidate(ModelOption(), &estimate, &estimate);
+  const RoundCosts costs = Costs(5.0, 1.0);
+  for (const int k : {0, 1, 7, 32}) {
+    candidate.draft_tokens = k;
+    candidate.room = 100;
+    EXPECT_EQ(PlanDrafts(costs, {&candidate, 1}, 0).choices[0].num_tokens, k);
+    candidate.room = 3;
+    EXPECT_EQ(PlanDrafts(costs, {&candidate, 1}, 0).choices[0].num_tokens, std::min(k, 3));
+  }
+  candidate.draft_tokens = 5;
+  candidate.options = {};
+  EXPECT_EQ(PlanDrafts(costs, {&candidate, 1}, 0).choices[0].num_tokens, 0);
+  EXPECT_TRUE(PlanDrafts(costs, {}, 7).choices.empty());
+}
+
+// What is read for a draft has to pay off within the tokens that are still wanted.
+TEST(PlanDrafts, WeighsWhatTheDraftHasToReadFirst) {
+  const AcceptanceEstimate wider = Accepting(0.8, {});
+  const AcceptanceEstimate own;
+  const std::vector<DraftOption> unread = {{.max_tokens = 32, .num_unread = 1000}};
+  RoundCosts costs = Costs(0.1, 0.02);
+  costs.ObserveReading(100, kPlain);  // 1000 tokens cost ten plain passes
+  DraftCandidate candidate = Candidate(unread, &own, &wider);
+  for (const int wanted : {4, 1000}) {
+    candidate.num_wanted = wanted;
+    EXPECT_EQ(PlanDrafts(costs, {&candidate, 1}, 0).choices[0].num_tokens > 0, wanted > 4);
+  }
+}
+
+}  // namespace
+}  // namespace tandem

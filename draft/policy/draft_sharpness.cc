@@ -1,0 +1,80 @@
+#include "draft/policy/draft_sharpness.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/row_math.h"
+
+namespace tandem {
+namespace {
+
+// Rows are looked at every few rounds in the beginning, later seldom: each look costs ten
+// softmaxes.
+constexpr int kFewestRounds = 4;
+constexpr int kMostRounds = 64;
+constexpr double kSharpnessMemory = 0.99;
+// A depth starts from the mean of all depths as from so many looks of its own.
+constexpr double kPriorLooks = 8.0;
+// Before so many looks the request's own temperature is kept.
+constexpr int kLeastLooks = 4;
+
+int Clamped(int depth) { return std::min(depth, DraftSharpness::kNumDepths - 1); }
+
+}  // namespace
+
+float DraftSharpness::At(int depth) const { return kFactors[chosen_[Clamped(depth)]]; }
+
+int DraftSharpness::NextDepth(int num_tokens) {
+  if (num_tokens == 0) return -1;
+  if (++rounds_ < std::clamp(num_observed_, kFewestRounds, kMostRounds)) return -1;
+  rounds_ = 0;
+  next_depth_ = (next_depth_ + 1) % std::min(num_tokens, kNumDepths);
+  return next_depth_;
+}
+
+void DraftSharpness::Observe(int depth, const Distribution& target, const Distribution& draft) {
+  if (target.only >= 0 || draft.only >= 0 || draft.probs.empty()) return;
+  const size_t vocab = std::min(target.probs.size(), draft.probs.size());
+  logs_.resize(draft.probs.size());
+  std::transform(draft.probs.begin(), draft.probs.end(), logs_.begin(),
+                 [](float q) { return std::log(q); });
+  const float largest = *std::max_element(logs_.begin(), logs_.end());
+  const float drawn_with = At(depth);
+  Sums overlaps{};
+  for (size_t i = 0; i < kFactors.size(); ++i) {
+    const float factor = kFactors[i] / drawn_with;
+    row_ = logs_;
+    Softmax(factor, largest * factor, absl::MakeSpan(row_));
+    for (size_t v = 0; v < vocab; ++v) overlaps[i] += std::min(row_[v], target.probs[v]);
+    if (!std::isfinite(overlaps[i])) return;
+  }
+  for (Depth* sums : {&depths_[Clamped(depth)], &all_}) {
+    sums->count = kSharpnessMemory * sums->count + 1.0;
+    for (size_t i = 0; i < overlaps.size(); ++i) {
+      sums->sums[i] = kSharpnessMemory * sums->sums[i] + overlaps[i];
+    }
+  }
+  ++num_observed_;
+}
+
+std::array<double, DraftSharpness::kFactors.size()> DraftSharpness::Scores(int depth) const {
+  const Depth& own = depths_[Clamped(depth)];
+  Sums scores{};
+  if (all_.count == 0.0) return scores;
+  for (size_t i = 0; i < scores.size(); ++i) {
+    const double general = all_.sums[i] / all_.count;
+    scores[i] = (own.sums[i] + kPriorLooks * general) / (own.count + kPriorLooks);
+  }
+  return scores;
+}
+
+void DraftSharpness::Update() {
+  if (num_observed_ < kLeastLooks) return;
+  for (int depth = 0; depth < kNumDepths; ++depth) {
+    const Sums scores = Scores(depth);
+    chosen_[depth] =
+        static_cast<int>(std::max_element(scores.begin(), scores.end()) - scores.begin());
+  }
+}
+
+}  // namespace tandem

@@ -1,0 +1,66 @@
+#ifndef TANDEM_DRAFT_POLICY_ROUND_COSTS_H_
+#define TANDEM_DRAFT_POLICY_ROUND_COSTS_H_
+
+#include "absl/time/time.h"
+#include "draft/policy/cost_curve.h"
+
+namespace tandem {
+
+// What drafting and verifying cost on this machine, learned from the rounds themselves. The unit is
+// the target's pass over one row: how fast the machine is at the moment, and how long the texts
+// are, changes all costs together and is followed fast; what they are relative to each other is
+// followed slowly. Thread-compatible.
+class RoundCosts {
+ public:
+  // A round in which every sequence decoded.
+  struct Round {
+    bool is_plain = true;         // nobody drafted
+    int num_rows = 0;             // of the target's pass
+    int num_steps = 0;            // passes of the draft model
+    int num_draft_sequences = 0;  // in the first of them
+    int num_unread = 0;           // tokens it had to read first, beyond one of each
+    absl::Duration draft_time = absl::ZeroDuration();
+    absl::Duration verify_time = absl::ZeroDuration();  // all but the draft
+  };
+  // What a round leaves behind, such as tokens to be sent and the draft's weights in the caches,
+  // slows the next ones down (four sequences of the shipped pair, served: plain rounds behind
+  // drafting took 0.59, 0.57, and then 0.51 ms). So rounds are measured that follow
+  // kUnmeasuredRounds of their own kind, plain or not. Times that cannot be are no measurements.
+  void Observe(const Round& round);
+  static constexpr int kUnmeasuredRounds = 2;
+  // The draft model read `num_tokens` of prompts in `time`.
+  void ObserveReading(int num_tokens, absl::Duration time);
+
+  // Whether a pass over this many rows was ever measured.
+  bool knows_pass(int num_rows) const { return pass_.is_measured(num_rows); }
+  bool knows_step() const { return num_steps_seen_ > 0; }
+  // The target's pass over this many rows; 1 for one.
+  double Pass(int num_rows) const { return pass_.At(num_rows) / pass_.At(1); }
+  // A step of the draft model for this many sequences.
+  double Step(int num_sequences) const { return step_.At(num_sequences) / pass_.At(1); }
+  // The draft model's reading of so many tokens before its first step; a guess until it was seen.
+  double Reading(int num_tokens) const {
+    const double per_token = num_readings_ > 0 ? reading_ : kGuessedReading * step_.At(1);
+    return per_token * num_tokens / pass_.At(1);
+  }
+  // The unit itself.
+  absl::Duration PlainPass() const { return absl::Seconds(level_ * pass_.At(1)); }
+
+ private:
+  void ObservePass(int num_rows, double seconds);
+
+  static constexpr double kGuessedReading = 0.1;  // of a step
+  double level_ = 0.0;                            // seconds per unit of the curves
+  int last_num_rows_ = 0;
+  bool last_was_plain_ = true;
+  int num_alike_ = kUnmeasuredRounds;  // rounds of the last one's kind, as far as it matters
+  CostCurve pass_{0.1};
+  CostCurve step_{0.1};
+  double reading_ = 0.0;  // per token
+  int num_steps_seen_ = 0;
+  int num_readings_ = 0;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_DRAFT_POLICY_ROUND_COSTS_H_

@@ -1,0 +1,153 @@
+#include "draft/policy/round_costs.h"
+
+#include "gtest/gtest.h"
+
+namespace tandem {
+namespace {
+
+RoundCosts::Round RoundOf(int num_rows, int num_steps, double draft_ms, double verify_ms) {
+  return {.num_rows = num_rows,
+          .num_steps = num_steps,
+          .num_draft_sequences = 1,
+          .num_unread = 0,
+          .draft_time = absl::Milliseconds(draft_ms),
+          .verify_time = absl::Milliseconds(verify_ms)};
+}
+
+TEST(RoundCosts, AreRelativeToAPlainPass) {
+  RoundCosts costs;
+  EXPECT_FALSE(costs.knows_pass(1));
+  EXPECT_FALSE(costs.knows_step());
+  for (int i = 0; i < 5; ++i) {
+    costs.Observe(RoundOf(5, 4, 8.0, 15.0));
+    costs.Observe(RoundOf(1, 0, 0.0, 10.0));
+  }
+  EXPECT_TRUE(costs.knows_pass(1));
+  EXPECT_TRUE(costs.knows_pass(5));
+  EXPECT_FALSE(costs.knows_pass(3));
+  EXPECT_TRUE(costs.knows_step());
+  EXPECT_NEAR(costs.Pass(5), 1.5, 1e-9);
+  EXPECT_NEAR(costs.Pass(3), 1.25, 1e-9);
+  EXPECT_NEAR(costs.Step(1), 0.2, 1e-9);
+  EXPECT_NEAR(absl::ToDoubleMilliseconds(costs.PlainPass()), 10.0, 1e-6);
+}
+
+TEST(RoundCosts, LearnNothingFromTimesThatCannotBe) {
+  const auto observe_all = [](RoundCosts* costs) {
+    costs->ObserveReading(100, absl::Milliseconds(10));
+    costs->Observe(RoundOf(5, 4, 8.0, 15.0));
+    costs->Observe(RoundOf(24, 4, 8.0, 40.0));
+  };
+  for (const absl::Duration impossible : {absl::ZeroDuration(), -absl::Seconds(5),
+                                          absl::InfiniteDuration(), -absl::InfiniteDuration()}) {
+    RoundCosts costs;
+    RoundCosts undisturbed;
+    for (int i = 0; i < 20; ++i) {
+      RoundCosts::Round round = RoundOf(i % 2 == 0 ? 5 : 24, 4, 8.0, 15.0);
+      round.verify_time = impossible;
+      costs.Observe(round);
+      round = RoundOf(i % 2 == 0 ? 5 : 24, 4, 8.0, i % 2 == 0 ? 15.0 : 40.0);
+      round.draft_time = impossible;
+      costs.Observe(round);
+      costs.ObserveReading(100, impossible);
+      observe_all(&costs);
+      observe_all(&undisturbed);
+    }
+    EXPECT_NEAR(costs.Pass(5), undisturbed.Pass(5), 1e-9) << impossible;
+    EXPECT_NEAR(costs.Pass(24), undisturbed.Pass(24), 1e-9) << impossible;
+    EXPECT_NEAR(costs.Step(1), undisturbed.Step(1), 1e-9) << impossible;
+    EXPECT_NEAR(costs.Reading(7), undisturbed.Reading(7), 1e-9) << impossible;
+  }
+}
+
+// A draft may take less time than its reading is thought to.
+TEST(RoundCosts, NeverTakeAStepForNothing) {
+  RoundCosts costs;
+  for (int i = 0; i < 3; ++i) costs.Observe(RoundOf(1, 0, 0.0, 10.0));
+  costs.ObserveReading(1, absl::Milliseconds(50));
+  RoundCosts::Round round = RoundOf(5, 4, 8.0, 15.0);
+  round.num_unread = 100;
+  costs.Observe(round);
+  for (int i = 0; i < 40; ++i) costs.Observe(RoundOf(5, 4, 8.0, 15.0));
+  EXPECT_NEAR(costs.Step(1), 0.2, 0.02);
+}
+
+TEST(RoundCosts, FollowTheSpeedOfTheMachineInAllSizes) {
+  RoundCosts costs;
+  for (int i = 0; i < 200; ++i) {
+    costs.Observe(RoundOf(5, 4, 8.0, 15.0));
+    costs.Observe(RoundOf(1, 0, 0.0, 10.0));
+  }
+  // Twice as slow, and only the larger pass is seen.
+  for (int i = 0; i < 60; ++i) costs.Observe(RoundOf(5, 4, 16.0, 30.0));
+  EXPECT_NEAR(absl::ToDoubleMilliseconds(costs.PlainPass()), 20.0, 2.0);
+  EXPECT_NEAR(costs.Pass(5), 1.5, 0.15);
+  EXPECT_NEAR(costs.Step(1), 0.2, 0.03);
+}
+
+TEST(RoundCosts, AreHardlyMovedByADisturbance) {
+  RoundCosts costs;
+  for (int i = 0; i < 50; ++i) {
+    costs.Observe(RoundOf(2, 1, 2.0, 11.0));
+    costs.Observe(RoundOf(1, 0, 0.0, 10.0));
+  }
+  costs.Observe(RoundOf(2, 1, 1000.0, 1000.0));
+  EXPECT_NEAR(costs.Pass(2), 1.1, 0.03);
+  EXPECT_NEAR(costs.Step(1), 0.2, 0.02);
+  EXPECT_LT(absl::ToDoubleMilliseconds(costs.PlainPass()), 11.1);  // 10 times 1.5^(1/4)
+}
+
+// What was once measured wrong comes right although sizes hardly ever change, and although every
+// first round of a size takes longer than those after it.
+TEST(RoundCosts, LearnRelationsWhereSizesChange) {
+  RoundCosts costs;
+  for (int i = 0; i < 2; ++i) {
+    costs.Observe(RoundOf(2, 1, 2.0, 11.0));
+    costs.Observe(RoundOf(3, 2, 4.0, 11.0));
+  }
+  for (int i = 0; i < 200; ++i) {
+    for (const int rows : {2, 3}) {
+      for (int j = 0; j < 20; ++j) {
+        costs.Observe(RoundOf(rows, rows - 1, 2.0, (rows == 2 ? 11.0 : 15.0) * (j == 0 ? 1.1 : 1)));
+      }
+    }
+  }
+  EXPECT_NEAR(costs.Pass(3) / costs.Pass(2), 15.0 / 11.0, 0.02);
+}
+
+// Neither times that are now and then much larger, nor that the first round of a size takes less
+// than those after it, change the relation of a size to others.
+TEST(RoundCosts, KeepWhatIsHardlyEverSeenInItsPlace) {
+  RoundCosts costs;
+  for (int i = 0; i < 20; ++i) {
+    for (const int rows : {1, 2, 9}) costs.Observe(RoundOf(rows, 0, 0.0, 10.0 + rows));
+  }
+  for (int i = 0; i < 20000; ++i) {
+    const int rows = 1 + i / 10 % 2;
+    const double disturbance = i % 10 == 0 ? 0.85 : i % 7 == 3 ? 2.0 : 1.0;
+    costs.Observe(RoundOf(rows, 0, 0.0, (10.0 + rows) * disturbance));
+  }
+  EXPECT_NEAR(costs.Pass(9), 19.0 / 11.0, 0.1);
+  EXPECT_NEAR(costs.Pass(2), 12.0 / 11.0, 0.05);
+}
+
+// Reading is told apart from drafting: a draft that has much to read does not make steps dear.
+TEST(RoundCosts, TellReadingFromDrafting) {
+  RoundCosts costs;
+  for (int i = 0; i < 5; ++i) costs.Observe(RoundOf(1, 0, 0.0, 10.0));
+  costs.ObserveReading(100, absl::Milliseconds(20));
+  EXPECT_NEAR(costs.Reading(100), 2.0, 1e-9);
+  for (int i = 0; i < 20; ++i) {
+    RoundCosts::Round round = RoundOf(3, 2, 4.0 + 0.2 * 10, 10.0);
+    round.num_unread = 10;
+    costs.Observe(round);
+  }
+  EXPECT_NEAR(costs.Step(1), 0.2, 1e-6);
+  RoundCosts::Round mostly_reading = RoundOf(3, 2, 200.0, 10.0);
+  mostly_reading.num_unread = 900;
+  costs.Observe(mostly_reading);
+  EXPECT_NEAR(costs.Step(1), 0.2, 1e-6);
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,347 @@
+#include "draft/policy/speculation_policy.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <random>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+
+namespace tandem {
+namespace {
+
+// A machine and a pair of models of known costs and acceptance, on which a policy decides for
+// `num_sequences` sequences that decode for ever. All times are in plain passes of one row.
+struct SimulatedPair {
+  int num_sequences = 1;
+  double step = 0.1;      // of the draft model
+  double reading = 0.02;  // of a token by the draft model
+  std::function<double(int rows)> pass = [](int rows) { return 1.0 + 0.02 * (rows - 1); };
+  std::function<double(int depth)> by_model = [](int) { return 0.8; };  // acceptance
+  std::function<double(int evidence)> by_lookup = nullptr;              // null for no lookup
+  double noise = 0.05;  // of every time, and now and then much
+  double flips = 0.0;   // chance of the machine turning slow, or fast again, at each measurement
+  // Whether the target reads the prompts too: rows beside the others', a round long.
+  bool reads_prompts = false;
+  double sending = 0.0;  // time that a token takes of the next round
+};
+
+class Simulation {
+ public:
+  Simulation(SimulatedPair world, uint64_t seed) : world_(std::move(world)), random_(seed) {
+    sequences_.resize(world_.num_sequences);
+  }
+  SimulatedPair& world() { return world_; }
+  SpeculationPolicy& policy() { return policy_; }
+
+  // Tokens per time over so many rounds; `fixed` in place of the policy's choices if given.
+  double Run(int num_rounds, int fixed = kAutoDraftTokens) {
+    double tokens = 0.0;
+    double time = 0.0;
+    for (int round = 0; round < num_rounds; ++round) {
+      tokens += Round(fixed, &time);
+    }
+    return tokens / time;
+  }
+  int num_probes() const { return num_probes_; }
+
+ private:
+  struct Sequence {
+    AcceptanceEstimate acceptance = {};
+    std::vector<DraftOption> options = {};
+    int unread = 0;
+    int length = 0;
+  };
+  // Sequences end, and others take their places.
+  static constexpr int kLength = 256;
+  static constexpr int kPrompt = 20;
+
+  double Disturbed(double time) {
+    if (uniform_(random_) < world_.flips) is_slow_ = !is_slow_;
+    if (is_slow_) time *= 1.6;
+    const double factor = 1.0 + world_.noise * (2.0 * uniform_(random_) - 1.0);
+    return time * (uniform_(random_) < 0.01 ? 3.0 : factor);
+  }
+
+  double Round(int fixed, double* time) {
+    std::vector<DraftCandidate> candidates;
+    int other_rows = 0;
+    for (Sequence& s : sequences_) {
+      if (s.length == 0 || s.length > kLength) {
+        s = {.unread = kPrompt, .length = 1};
+        other_rows += world_.reads_prompts ? kPrompt : 0;
+      }
+      s.options = {{.source = DraftSource::kModel, .max_tokens = 32, .num_unread = s.unread + 1}};
+      if (world_.by_lookup && uniform_(random_) < 0.3) {
+        s.options.push_back({.source = DraftSource::kLookup,
+                             .evidence = static_cast<int>(random_() % 4),
+                             .max_tokens = 32});
+      }
+      candidates.push_back({.options = s.options,
+                            .draft_tokens = fixed,
+                            .room = 1000,
+                            .num_wanted = kLength - s.length + 1,
+                            .own = &s.acceptance,
+                            .wider = &policy_.AcceptanceAt(0.7f)});
+    }
+    const std::vector<DraftChoice> choices = policy_.Plan(candidates, other_rows);
+    num_probes_ += policy_.is_probing() ? 1 : 0;
+    RoundCosts::Round costs{.num_rows = world_.num_sequences + other_rows};
+    double tokens = world_.num_sequences;
+    double unread = 0.0;
+    for (size_t i = 0; i < choices.size(); ++i) {
+      Sequence& s = sequences_[i];
+      const int k = choices[i].num_tokens;
+      costs.num_rows += k;
+      s.length += 1;
+      if (k == 0) {
+        ++s.unread;
+        continue;
+      }
+      const DraftOption& option = s.options[choices[i].option];
+      int accepted = 0;
+      const bool is_model = option.source == DraftSource::kModel;
+      while (accepted < k && uniform_(random_) < (is_model ? world_.by_model(accepted)
+                                                           : world_.by_lookup(option.evidence))) {
+        ++accepted;
+      }
+      if (is_model) {
+        costs.num_steps = std::max(costs.num_steps, k);
+        ++costs.num_draft_sequences;
+        costs.num_unread += s.unread;
+        unread += s.unread;
+        s.unread = accepted == k ? 1 : 0;
+      } else {
+        s.unread += accepted + 1;
+      }
+      tokens += accepted;
+      s.length += accepted;
+      s.acceptance.Observe(option, k, accepted);
+      policy_.ObserveAcceptance(0.7f, option, k, accepted);
+    }
+    const double draft = Disturbed(costs.num_steps * world_.step + unread * world_.reading);
+    costs.is_plain = std::all_of(choices.begin(), choices.end(),
+                                 [](const DraftChoice& choice) { return choice.num_tokens == 0; });
+    const double pass = world_.pass(costs.num_rows) + world_.sending * unsent_;
+    unsent_ = tokens;
+    const double verify = Disturbed(pass);
+    costs.draft_time = absl::Milliseconds(draft);
+    costs.verify_time = absl::Milliseconds(verify);
+    if (policy_.measures() && other_rows == 0) policy_.costs().Observe(costs);
+    if (policy_.reads_prompts()) {
+      policy_.costs().ObserveReading(kPrompt, kPrompt * world_.reading * absl::Milliseconds(1));
+    }
+    policy_.EndRound({.has_read_much = other_rows > 0,
+                      .num_tokens = static_cast<int>(tokens),
+                      .start = now_,
+                      .end = now_ + absl::Milliseconds(draft + verify)});
+    now_ = now_ + absl::Milliseconds(draft + verify);
+    // Measured with disturbances, judged without.
+    *time += costs.num_steps * world_.step + unread * world_.reading + pass;
+    return tokens;
+  }
+
+  SimulatedPair world_;
+  std::mt19937_64 random_;
+  std::uniform_real_distribution<double> uniform_;
+  SpeculationPolicy policy_;
+  std::vector<Sequence> sequences_;
+  int num_probes_ = 0;
+  Instant now_ = Instant::Now();
+  double unsent_ = 0.0;  // tokens of the last round
+  bool is_slow_ = false;
+};
+
+constexpr int kRounds = 3000;
+
+struct Speeds {
+  double chosen = 0.0;
+  double plain = 0.0;
+  double best_fixed = 0.0;
+};
+// The policy's speed is the mean of four runs: what it tries first is partly chance.
+Speeds SpeedsIn(const SimulatedPair& world, int num_rounds = kRounds) {
+  constexpr int kRuns = 4;
+  Speeds speeds;
+  for (int seed = 10; seed < 10 + kRuns; ++seed) {
+    speeds.chosen += Simulation(world, seed).Run(num_rounds) / kRuns;
+  }
+  speeds.plain = Simulation(world, 2).Run(num_rounds, 0);
+  speeds.best_fixed = speeds.plain;
+  for (const int k : {1, 2, 3, 4, 6, 8, 12}) {
+    speeds.best_fixed = std::max(speeds.best_fixed, Simulation(world, 3).Run(num_rounds, k));
+  }
+  return speeds;
+}
+
+// From the first round on, calibration and all.
+TEST(SpeculationPolicy, ComesCloseToTheBestFixedLength) {
+  const auto flat = [](int rows) { return 1.0 + 0.01 * (rows - 1); };
+  const auto steep = [](int rows) { return 1.0 + 0.25 * (rows - 1); };
+  const auto stairs = [](int rows) { return 1.0 + 0.5 * ((rows - 1) / 4); };
+  for (const auto& pass : std::vector<std::function<double(int)>>{flat, steep, stairs}) {
+    for (const double alpha : {0.1, 0.5, 0.7, 0.9}) {
+      for (const double step : {0.02, 0.15, 0.5}) {
+        const SimulatedPair world{
+            .step = step, .pass = pass, .by_model = [alpha](int) { return alpha; }};
+        const Speeds speeds = SpeedsIn(world);
+        const std::string what = absl::StrCat(pass(5), " alpha ", alpha, " step ", step, ": ",
+                                              speeds.chosen, " of ", speeds.best_fixed);
+        EXPECT_GE(speeds.chosen, 0.95 * speeds.best_fixed) << what;
+        EXPECT_GE(speeds.chosen, 0.98 * speeds.plain) << what;
+      }
+    }
+  }
+}
+
+// As machines do that are shared with others.
+TEST(SpeculationPolicy, IsNotMisledByAMachineThatChangesItsSpeed) {
+  for (const double row : {0.02, 0.15}) {
+    const SimulatedPair world{.step = 0.17,
+                              .pass = [row](int rows) { return 1.0 + row * (rows - 1); },
+                              .by_model = [](int depth) { return depth == 0 ? 0.7 : 0.75; },
+                              .flips = 0.01};
+    const Speeds speeds = SpeedsIn(world);
+    EXPECT_GE(speeds.chosen, 0.95 * speeds.best_fixed) << speeds.chosen << " " << speeds.best_fixed;
+  }
+}
+
+TEST(SpeculationPolicy, FollowsAcceptanceThatFallsWithDepth) {
+  const Speeds speeds =
+      SpeedsIn({.step = 0.05, .by_model = [](int depth) { return depth < 2 ? 0.9 : 0.3; }});
+  EXPECT_GE(speeds.chosen, 0.95 * speeds.best_fixed) << speeds.chosen << " " << speeds.best_fixed;
+}
+
+TEST(SpeculationPolicy, ServesBatchesWherePassesGetDear) {
+  for (const int num_sequences : {2, 8, 32}) {
+    // Bound by arithmetic from 16 rows on.
+    const auto pass = [](int rows) { return rows <= 16 ? 1.0 : rows / 16.0; };
+    const SimulatedPair world{.num_sequences = num_sequences, .step = 0.1, .pass = pass};
+    const Speeds speeds = SpeedsIn(world, 2000);
+    EXPECT_GE(speeds.chosen, 0.95 * speeds.best_fixed) << num_sequences << ": " << speeds.chosen;
+    EXPECT_GE(speeds.chosen, 0.98 * speeds.plain) << num_sequences;
+  }
+}
+
+// The shipped pair on two cores, where batches are bound by arithmetic: nothing is to be gained, or
+// little, while times are disturbed and prompts come all the time.
+TEST(SpeculationPolicy, CostsNothingWhereBatchesGainNothing) {
+  for (const int num_sequences : {2, 4, 8, 16}) {
+    for (const double acceptance : {0.7, 0.8}) {
+      for (const double sending : {0.0, 0.05}) {
+        const double flips = acceptance == 0.7 ? 0.0 : 0.01;
+        const SimulatedPair world{.num_sequences = num_sequences,
+                                  .step = 0.13 + 0.045 * num_sequences,
+                                  .pass = [](int rows) { return 0.7 + 0.28 * rows; },
+                                  .by_model = [acceptance](int) { return acceptance; },
+                                  .noise = 0.2,
+                                  .flips = flips,
+                                  .reads_prompts = true,
+                                  .sending = sending};
+        const Speeds speeds = SpeedsIn(world, 2000);
+        EXPECT_GE(speeds.chosen, 0.98 * speeds.plain)
+            << num_sequences << " " << acceptance << " " << sending << ": "
+            << speeds.chosen / speeds.plain << ", best " << speeds.best_fixed / speeds.plain;
+      }
+    }
+  }
+}
+
+TEST(SpeculationPolicy, UsesLookupsWhereTheyAreGood) {
+  const SimulatedPair world{.step = 0.3,
+                            .by_model = [](int) { return 0.5; },
+                            .by_lookup = [](int evidence) { return 0.3 * evidence; }};
+  const Speeds speeds = SpeedsIn(world);
+  EXPECT_GE(speeds.chosen, 0.98 * speeds.best_fixed) << speeds.chosen << " " << speeds.best_fixed;
+}
+
+TEST(SpeculationPolicy, SpendsLittleOnTryingWhatDoesNotPay) {
+  for (const double reading : {0.001, 0.05}) {
+    SimulatedPair world{.step = 0.2, .reading = reading, .by_model = [](int) { return 0.02; }};
+    Simulation simulation(world, 4);
+    simulation.Run(200);  // calibration
+    const double chosen = simulation.Run(kRounds);
+    EXPECT_GE(chosen, 0.985 * Simulation(world, 5).Run(kRounds, 0)) << reading;
+    EXPECT_GT(simulation.num_probes(), 5) << reading;
+    EXPECT_FALSE(simulation.policy().reads_prompts());
+  }
+}
+
+TEST(SpeculationPolicy, GoesBackOnceDraftsAreRightAgain) {
+  Simulation simulation({.step = 0.05, .by_model = [](int) { return 0.02; }}, 6);
+  simulation.Run(3000);
+  simulation.world().by_model = [](int) { return 0.9; };
+  simulation.Run(20000);
+  EXPECT_GT(simulation.Run(1000), 2.0);
+  EXPECT_TRUE(simulation.policy().reads_prompts());
+}
+
+TEST(SpeculationPolicy, GivesUpOnceTheyAreWrong) {
+  Simulation simulation({.step = 0.2}, 7);
+  simulation.Run(3000);
+  simulation.world().by_model = [](int) { return 0.02; };
+  simulation.Run(300);
+  EXPECT_GE(simulation.Run(3000), 0.98 * Simulation(simulation.world(), 2).Run(3000, 0));
+}
+
+TEST(SpeculationPolicy, FollowsTheMachinesSpeed) {
+  Simulation simulation({.step = 0.1}, 8);
+  simulation.Run(2000);
+  const double before = simulation.Run(2000);
+  simulation.world().step = 0.2;  // everything takes twice as long
+  simulation.world().pass = [](int rows) { return 2.0 + 0.04 * (rows - 1); };
+  simulation.Run(100);
+  EXPECT_GE(simulation.Run(2000), 0.97 * before / 2);
+}
+
+TEST(SpeculationPolicy, MeasuresOnlyWhereCachesAreWarmUnlessPromptsNeverCease) {
+  SpeculationPolicy policy;
+  EXPECT_FALSE(policy.measures());
+  for (int i = 0; i < 4; ++i) policy.EndRound({.has_read_much = false});
+  EXPECT_TRUE(policy.measures());
+  policy.EndRound({.has_read_much = true});
+  int measured = 0;
+  for (int i = 0; i < 650; ++i) {
+    measured += policy.measures() ? 1 : 0;
+    policy.EndRound({.has_read_much = i % 3 == 0});
+  }
+  EXPECT_GE(measured, 9);
+  EXPECT_LE(measured, 20);
+}
+
+TEST(SpeculationPolicy, LeavesFixedLengthsAlone) {
+  SpeculationPolicy policy;
+  const AcceptanceEstimate own;
+  const std::vector<DraftOption> options = {{.max_tokens = 32, .num_unread = 1}};
+  for (int round = 0; round < 300; ++round) {
+    std::vector<DraftCandidate> candidates;
+    for (const int k : {0, 3, 8}) {
+      candidates.push_back({.options = options,
+                            .draft_tokens = k,
+                            .room = 5,
+                            .num_wanted = 9,
+                            .own = &own,
+                            .wider = &policy.AcceptanceAt(0.0f)});
+    }
+    const std::vector<DraftChoice> choices = policy.Plan(candidates, round % 7);
+    EXPECT_EQ(choices[0].num_tokens, 0);
+    EXPECT_EQ(choices[1].num_tokens, 3);
+    EXPECT_EQ(choices[2].num_tokens, 5);
+  }
+}
+
+TEST(SpeculationPolicy, KeepsTemperaturesApart) {
+  SpeculationPolicy policy;
+  const DraftOption kind{.max_tokens = 4};
+  for (int i = 0; i < 500; ++i) policy.ObserveAcceptance(0.0f, kind, 4, 4);
+  std::vector<double> greedy(2);
+  std::vector<double> warm(2);
+  policy.AcceptanceAt(0.0f).Survival(kind, nullptr, absl::MakeSpan(greedy));
+  policy.AcceptanceAt(1.0f).Survival(kind, nullptr, absl::MakeSpan(warm));
+  EXPECT_GT(greedy[0], warm[0]);
+}
+
+}  // namespace
+}  // namespace tandem

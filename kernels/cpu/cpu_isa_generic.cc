@@ -1,8 +1,0 @@
-// Stands in for cpu_isa_x86.cc on other machines.
-#include "kernels/cpu/cpu_isa.h"
-
-namespace tandem {
-
-std::vector<const CpuKernels*> RunnableCpuKernels() { return {&kPortableKernels}; }
-
-}  // namespace tandem

@@ -1,0 +1,21 @@
+#ifndef TANDEM_KERNELS_CPU_ISA_CPU_ISA_H_
+#define TANDEM_KERNELS_CPU_ISA_CPU_ISA_H_
+
+#include <vector>
+
+#include "kernels/cpu/cpu_kernels.h"
+
+namespace tandem {
+
+// Of every instruction set that this build has kernels for and this machine can run, best first.
+// They live as long as the program.
+std::vector<const CpuKernels*> RunnableCpuKernels();
+// The first of them.
+inline const CpuKernels& BestCpuKernels() {
+  static const CpuKernels& kernels = *RunnableCpuKernels().front();
+  return kernels;
+}
+
+}  // namespace tandem
+
+#endif  // TANDEM_KERNELS_CPU_ISA_CPU_ISA_H_

@@ -1,0 +1,9 @@
+#include "kernels/cpu/isa/simd_avx2.h"
+// The vocabulary comes first.
+#include "kernels/cpu/kernel_table.h"
+
+namespace tandem {
+
+constinit const CpuKernels kAvx2Kernels = MakeKernelTable("avx2");
+
+}  // namespace tandem

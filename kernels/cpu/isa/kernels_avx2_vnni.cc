@@ -1,0 +1,22 @@
+#include "kernels/cpu/isa/simd_avx2.h"
+// The vocabulary comes first.
+#include "kernels/cpu/kernel_table.h"
+
+namespace tandem {
+namespace {
+
+// The instruction for integers that some CPUs without AVX-512 have.
+struct VnniDot {
+  static constexpr bool kHasPairs = false;
+  static constexpr bool kIsSigned = false;
+  static Words Dot(Words sum, Words a, Words b) {
+    return {_mm256_dpbusd_avx_epi32(sum.low, a.low, b.low),
+            _mm256_dpbusd_avx_epi32(sum.high, a.high, b.high)};
+  }
+};
+
+}  // namespace
+
+constinit const CpuKernels kAvx2VnniKernels = MakeKernelTable<VnniDot>("avx2_vnni");
+
+}  // namespace tandem

@@ -1,0 +1,9 @@
+#include "kernels/cpu/isa/simd_portable.h"
+// The vocabulary comes first.
+#include "kernels/cpu/kernel_table.h"
+
+namespace tandem {
+
+constinit const CpuKernels kPortableKernels = MakeKernelTable("portable");
+
+}  // namespace tandem

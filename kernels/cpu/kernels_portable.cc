@@ -1,9 +1,0 @@
-#include "kernels/cpu/simd_portable.h"
-// The vocabulary comes first.
-#include "kernels/cpu/kernel_table.h"
-
-namespace tandem {
-
-constinit const CpuKernels kPortableKernels = MakeKernelTable("portable");
-
-}  // namespace tandem

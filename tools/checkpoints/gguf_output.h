@@ -1,0 +1,50 @@
+// A GGUF file to be written (model/formats/gguf.h says how one is laid out).
+#ifndef TANDEM_TOOLS_CHECKPOINTS_GGUF_OUTPUT_H_
+#define TANDEM_TOOLS_CHECKPOINTS_GGUF_OUTPUT_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "kernels/matrix.h"
+#include "model/formats/gguf.h"
+
+namespace tandem {
+
+// Everything in front of the tensors' bytes, which follow in the order of AddTensor, each padded
+// with PaddingAfter.
+class GgufHeader {
+ public:
+  void AddString(std::string_view key, std::string_view value);
+  void AddUint32(std::string_view key, uint32_t value);
+  void AddFloat32(std::string_view key, float value);
+  void AddBool(std::string_view key, bool value);
+  void AddStrings(std::string_view key, absl::Span<const std::string> values);
+  void AddBools(std::string_view key, const std::vector<bool>& values);
+  void AddFloat32s(std::string_view key, absl::Span<const float> values);
+  void AddInt32s(std::string_view key, absl::Span<const int32_t> values);
+  // A key of another file as it is there. REQUIRES: file.Has(key).
+  void Copy(const GgufFile& file, std::string_view key);
+
+  // shape: [rows, cols], [matrices, rows, cols] or [size]; of blocks, cols must be whole ones
+  void AddTensor(std::string_view name, absl::Span<const int64_t> shape, DType dtype);
+
+  std::string Bytes() const;
+  int64_t tensor_bytes() const { return tensor_bytes_; }  // with padding
+  static std::string PaddingAfter(int64_t bytes);
+
+ private:
+  void AddKey(std::string_view key, GgufKind kind);
+
+  uint64_t num_keys_ = 0;
+  uint64_t num_tensors_ = 0;
+  int64_t tensor_bytes_ = 0;
+  std::string keys_;
+  std::string tensors_;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_TOOLS_CHECKPOINTS_GGUF_OUTPUT_H_

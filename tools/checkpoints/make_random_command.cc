@@ -1,0 +1,78 @@
+// tandem make-random: a model folder with random weights.
+#include <memory>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/time.h"
+#include "base/instant.h"
+#include "base/status_macros.h"
+#include "tools/checkpoints/random_model.h"
+#include "tools/command.h"
+#include "tools/progress.h"
+#include "tools/standard_output.h"
+
+namespace tandem {
+namespace {
+
+struct MakeRandomFlags {
+  std::string shape_text = "tiny";
+  uint64_t seed = 0;
+  std::string folder;
+  bool print_config = false;
+
+  RandomModelShape shape;  // set by Check
+
+  absl::Status Check() {
+    ASSIGN_OR_RETURN(shape, RandomModelShape::Parse(shape_text));
+    if (folder.empty() && !print_config) {
+      return absl::InvalidArgumentError(
+          "--out: no folder was named, and --print-config not asked for");
+    }
+    return absl::OkStatus();
+  }
+};
+
+absl::Status Run(const MakeRandomFlags& flags) {
+  if (flags.print_config) {
+    return Print(flags.shape.ConfigJson());
+  }
+  const Instant start = Instant::Now();
+  Progress progress("writing weights", flags.shape.weight_bytes());
+  RETURN_IF_ERROR(WriteRandomModel(flags.shape, flags.seed, flags.folder,
+                                   [&](int64_t bytes) { progress.Advance(bytes); }));
+  return Print(absl::StrFormat(
+      "%s: %.1f million parameters, %.1f MB of %s weights, seed %d, in %.1f s\n", flags.folder,
+      static_cast<double>(flags.shape.num_parameters()) * 1e-6,
+      static_cast<double>(flags.shape.weight_bytes()) * 1e-6, NameOf(flags.shape.dtype), flags.seed,
+      absl::ToDoubleSeconds(Instant::Now() - start)));
+}
+
+}  // namespace
+
+Command AddMakeRandomCommand(CLI::App* program) {
+  const auto flags = std::make_shared<MakeRandomFlags>();
+  CLI::App* app = program->add_subcommand(
+      "make-random", "Write a model folder with random weights and a byte tokenizer");
+  app->add_option("--shape", flags->shape_text, "A name below, or key=value,... [tiny]")
+      ->type_name("NAME|k=v,...");
+  app->add_option("--seed", flags->seed, "The weights are a function of shape and seed [0]")
+      ->type_name("N");
+  app->add_option("--out", flags->folder, "Folder to make; must not hold anything yet")
+      ->type_name("DIR");
+  app->add_flag("--print-config", flags->print_config,
+                "Print config.json of the shape and make nothing")
+      ->excludes("--out");
+  app->footer(absl::StrCat(
+      "Shapes (dtype bfloat16; of family llama but those of qwen3):\n", DescribeNamedShapes(),
+      "Keys are the columns, where vocab is 257 or more and tied says whether the head is the\n"
+      "embedding table, and: dtype (bfloat16, float16, float32); family (llama, mistral, qwen2,\n"
+      "qwen3); base, the shape that the other keys change [tiny]. For example:\n"
+      "  --shape base=1b,layers=4,dtype=float32\n"
+      "Tokens 0 to 255 are the bytes, 256 is <|endoftext|>; the others have no text."));
+  return {.app = app,
+          .check = [flags] { return flags->Check(); },
+          .run = [flags] { return Run(*flags); }};
+}
+
+}  // namespace tandem

@@ -1,0 +1,84 @@
+// tandem quantize: a model with weights in blocks of few bits.
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/time.h"
+#include "base/instant.h"
+#include "base/status_macros.h"
+#include "kernels/quantize.h"
+#include "tools/checkpoints/quantized_model.h"
+#include "tools/command.h"
+#include "tools/progress.h"
+#include "tools/standard_output.h"
+
+namespace tandem {
+namespace {
+
+struct QuantizeFlags {
+  std::string source;
+  std::string to = "int8";
+  std::string out;
+
+  absl::StatusOr<DType> Format() const {
+    ASSIGN_OR_RETURN(const std::optional<DType> format, ValueOf(kQuantizations, "--to", to));
+    if (format.has_value()) return *format;
+    return absl::InvalidArgumentError("--to: \"none\" is not a format of blocks");
+  }
+  absl::Status Check() const {
+    if (out.empty()) return absl::InvalidArgumentError("--out: the name is empty");
+    return Format().status();
+  }
+};
+
+absl::Status Run(const QuantizeFlags& flags) {
+  const Instant start = Instant::Now();
+  std::optional<Progress> progress;
+  ASSIGN_OR_RETURN(const DType format, flags.Format());
+  ASSIGN_OR_RETURN(
+      const QuantizedModel result,
+      WriteQuantizedModel(flags.source, format, flags.out, [&](int64_t written, int64_t total) {
+        if (!progress.has_value()) {
+          progress.emplace("quantising", total);
+        }
+        progress->Advance(written);
+      }));
+  progress.reset();
+  return Print(absl::StrFormat(
+      "%s: %d matrices as %s, %.1f MB of tensors instead of %.1f, in %.1f s\n", flags.out,
+      result.num_quantized, flags.to, static_cast<double>(result.bytes_after) * 1e-6,
+      static_cast<double>(result.bytes_before) * 1e-6,
+      absl::ToDoubleSeconds(Instant::Now() - start)));
+}
+
+}  // namespace
+
+Command AddQuantizeCommand(CLI::App* program) {
+  const auto flags = std::make_shared<QuantizeFlags>();
+  CLI::App* app = program->add_subcommand(
+      "quantize", "Write a model with weights of fewer bits, as --quantize makes them at load");
+  app->add_option("path", flags->source, "Model of floats, a Hugging Face folder or a GGUF file")
+      ->type_name("PATH")
+      ->required();
+  app->add_option("--to", flags->to,
+                  "A block format, q8_0 to q2_k, or the best of 8 or 4 bits: int8, int4 [int8]")
+      ->type_name("NAME");
+  app->add_option(
+         "--out", flags->out,
+         "File to make, where it ends in .gguf, or folder, which must not hold anything yet")
+      ->type_name("PATH")
+      ->required();
+  app->footer(
+      "Norms, biases and routers stay floats; the embedding and the head get q8_0; of matrices\n"
+      "whose rows are no multiple of 256 files hold q4_1, q5_1, q8_0 or iq4_nl in place of K\n"
+      "formats. A file needs nothing beside it; a folder keeps copies of the model's other files.\n"
+      "`tandem bench perplexity` tells what it costs.");
+  return {.app = app,
+          .check = [flags] { return flags->Check(); },
+          .run = [flags] { return Run(*flags); }};
+}
+
+}  // namespace tandem
