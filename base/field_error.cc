@@ -36,4 +36,14 @@ absl::Status WithField(const absl::Status& status, absl::string_view field) {
   return renamed;
 }
 
+absl::Status CheckAtLeast(absl::string_view field, int64_t value, int64_t least) {
+  if (value >= least) return absl::OkStatus();
+  return FieldError(field, absl::StrCat(value, " is not ", least, " or more"));
+}
+
+absl::Status CheckBetween(absl::string_view field, int64_t value, int64_t least, int64_t most) {
+  if (least <= value && value <= most) return absl::OkStatus();
+  return FieldError(field, absl::StrCat(value, " is not from ", least, " to ", most));
+}
+
 }  // namespace tandem

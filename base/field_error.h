@@ -3,6 +3,7 @@
 #ifndef TANDEM_BASE_FIELD_ERROR_H_
 #define TANDEM_BASE_FIELD_ERROR_H_
 
+#include <cstdint>
 #include <string>
 
 #include "absl/status/status.h"
@@ -19,6 +20,10 @@ std::string FieldOf(const absl::Status& status);
 // `status`, naming `field` in place of the field that it names, if it names one; its other payloads
 // are kept.
 absl::Status WithField(const absl::Status& status, absl::string_view field);
+
+// FieldError unless `value` is `least` or more, or from `least` to `most`.
+absl::Status CheckAtLeast(absl::string_view field, int64_t value, int64_t least);
+absl::Status CheckBetween(absl::string_view field, int64_t value, int64_t least, int64_t most);
 
 }  // namespace tandem
 

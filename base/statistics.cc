@@ -103,7 +103,7 @@ double StandardScore(double statistic, int degrees) {
 }
 
 Fit GTest(absl::Span<const int64_t> counts, absl::Span<const double> probabilities,
-          double least_expected) {
+          double min_expected) {
   TANDEM_CHECK(counts.size() == probabilities.size());
   const double total =
       static_cast<double>(std::accumulate(counts.begin(), counts.end(), int64_t{0}));
@@ -121,7 +121,7 @@ Fit GTest(absl::Span<const int64_t> counts, absl::Span<const double> probabiliti
               .degrees = static_cast<int>(counts.size()) - 1,
               .p_value = 0.0};
     }
-    if (cell.probability * total >= least_expected) {
+    if (cell.probability * total >= min_expected) {
       cells.push_back(cell);
     } else {
       rest.count += cell.count;
@@ -131,7 +131,7 @@ Fit GTest(absl::Span<const int64_t> counts, absl::Span<const double> probabiliti
   const auto smallest =
       std::min_element(cells.begin(), cells.end(),
                        [](const Cell& x, const Cell& y) { return x.probability < y.probability; });
-  if (rest.probability * total >= least_expected) {
+  if (rest.probability * total >= min_expected) {
     cells.push_back(rest);
   } else if (smallest != cells.end()) {
     smallest->count += rest.count;

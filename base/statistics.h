@@ -36,10 +36,10 @@ struct Fit {
 
 // The G-test of `counts` against the law with these cells: G = 2 sum O log(O / E), divided by
 // Williams' correction 1 + (sum 1/p - 1) / (6 N degrees). Cells expected less often than
-// `least_expected` are counted together, and with the smallest other if that is still too few.
+// `min_expected` are counted together, and with the smallest other if that is still too few.
 // REQUIRES: as many counts as probabilities, none negative; the probabilities sum to 1.
 Fit GTest(absl::Span<const int64_t> counts, absl::Span<const double> probabilities,
-          double least_expected = 10.0);
+          double min_expected = 10.0);
 
 // Holm's step-down adjustment for testing them all: rejecting where the adjusted value is below
 // alpha errs anywhere with probability alpha at most, however the tests depend on each other.

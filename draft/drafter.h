@@ -9,7 +9,7 @@
 #include "absl/types/span.h"
 #include "base/philox.h"
 #include "draft/drafter_kind.h"
-#include "draft/policy/draft_sharpness.h"
+#include "draft/policy/draft_temperature.h"
 #include "draft/proposal.h"
 #include "model/sampling_params.h"
 
@@ -58,8 +58,9 @@ struct DraftRequest {
   TokenHistory* history = nullptr;  // of `context`; left as found. Null if `sampling` needs none.
   RandomSource random{0};
   DraftNoise noise = DraftNoise::kOwn;
-  const DraftSharpness* sharpness = nullptr;  // how sharply to draw; null for as `sampling` says
-  DraftState* state = nullptr;                // from this drafter's NewState()
+  const DraftTemperature* draft_temperature =
+      nullptr;                  // how sharply to draw; null for as `sampling` says
+  DraftState* state = nullptr;  // from this drafter's NewState()
 };
 
 // Suggests how sequences go on. A bad draft costs only speed, never correctness: verification makes

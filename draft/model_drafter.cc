@@ -35,10 +35,17 @@ struct ModelDrafter::Draft {
   absl::Span<const TokenId> text;  // the context in the draft's tokens
   int max_tokens;                  // what the draft's own context leaves of the request's
   bool ended = false;
-  int last_slot = -1;  // of a chain: the one that drew the last token
+  int num_on_device = 0;  // tokens to be drawn there; 0 if all are drawn on the host
+  int last_slot = -1;     // the sampler's, which drew the last of these
 
   int num_tokens() const { return static_cast<int>(proposal->tokens.size()); }
   bool wants_more() const { return !ended && num_tokens() < max_tokens; }
+  // That the pass after all these tokens have been drawn on the device still has to take.
+  int pages_to_take() const {
+    return num_on_device == 0 ? 0
+                              : kv->PagesToExtend(static_cast<int>(text.size()) + num_on_device -
+                                                  1 - kv->length());
+  }
 };
 
 ModelDrafter::ModelDrafter(LanguageModel* model, PagedKvCache* cache, int target_vocab_size,
@@ -195,15 +202,13 @@ absl::Status ModelDrafter::Propose(absl::Span<const DraftRequest> requests,
   }
   MakeRoom(absl::MakeSpan(drafts));
   RETURN_IF_ERROR(CatchUp(absl::MakeSpan(drafts)));
-  std::vector<Draft*> on_device;
-  for (Draft& draft : drafts) {
-    if (draft.wants_more() && StaysOnDevice(draft)) on_device.push_back(&draft);
+  std::vector<int> lengths_before;
+  for (const Draft& draft : drafts) lengths_before.push_back(draft.kv->length());
+  absl::Status status = DrawTokens(absl::MakeSpan(drafts));
+  if (!status.ok()) {
+    for (size_t i = 0; i < drafts.size(); ++i) drafts[i].kv->Truncate(lengths_before[i]);
   }
-  RETURN_IF_ERROR(RunChain(on_device));
-  while (std::any_of(drafts.begin(), drafts.end(), [](const Draft& d) { return d.wants_more(); })) {
-    RETURN_IF_ERROR(Step(absl::MakeSpan(drafts)));
-  }
-  return absl::OkStatus();
+  return status;
 }
 
 // Feeds what the caches lack of the contexts, in chunks. Requests that want tokens keep their last
@@ -230,35 +235,6 @@ absl::Status ModelDrafter::CatchUp(absl::Span<Draft> drafts) {
   return absl::OkStatus();
 }
 
-// One token for every request that wants one more, in one pass.
-absl::Status ModelDrafter::Step(absl::Span<Draft> drafts) {
-  std::vector<Draft*> active;
-  std::vector<ForwardRequest> passes;
-  int free_pages = cache_->num_available_pages();
-  for (Draft& draft : drafts) {
-    if (!draft.wants_more()) continue;
-    const Proposal& proposal = *draft.proposal;
-    const absl::Span<const TokenId> pending = proposal.tokens.empty()
-                                                  ? draft.text.subspan(draft.kv->length())
-                                                  : ReadDrafted(proposal.tokens.back());
-    free_pages -= draft.kv->PagesToExtend(static_cast<int>(pending.size()));
-    if (free_pages < 0) {  // the requests before this one get what there is
-      draft.ended = true;
-      continue;
-    }
-    active.push_back(&draft);
-    passes.push_back({.tokens = pending, .kv = draft.kv, .num_logits = 1});
-  }
-  if (passes.empty()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const MatrixView logits, model_->Forward(passes));
-  for (size_t i = 0; i < active.size(); ++i) {
-    const float* row = static_cast<const float*>(logits.data) + i * logits.stride;
-    const absl::Span<const float> known = ToTargetRow({row, static_cast<size_t>(logits.cols)});
-    if (!DrawNext(active[i], known)) active[i]->ended = true;
-  }
-  return absl::OkStatus();
-}
-
 // Tokens the target does not know are masked before drawing, so that q stays what was drawn from.
 absl::Span<const float> ModelDrafter::ToTargetRow(absl::Span<const float> logits) {
   if (vocabulary_ == nullptr) {
@@ -271,8 +247,8 @@ absl::Span<const float> ModelDrafter::ToTargetRow(absl::Span<const float> logits
 SamplingParams ModelDrafter::SamplingOf(const Draft& draft, int slot) {
   const DraftRequest& request = *draft.request;
   SamplingParams sampling = *request.sampling;
-  if (request.sharpness != nullptr && !sampling.is_greedy()) {
-    sampling.temperature /= request.sharpness->At(slot);
+  if (request.draft_temperature != nullptr && !sampling.is_greedy()) {
+    sampling.temperature /= request.draft_temperature->At(slot);
   }
   return sampling;
 }
@@ -307,14 +283,10 @@ bool ModelDrafter::DrawNext(Draft* draft, absl::Span<const float> logits) {
   return true;
 }
 
-// ---- Drafts whose rows stay on the device ----
-//
-// A chain: passes that the host enqueues one after the other, each of which reads the tokens that
-// were drawn from the one before, and learns of when all have run.
-
-struct ModelDrafter::ChainTasks {
+// What the device's sampler is to do, in the order of passes.
+struct ModelDrafter::DeviceTasks {
   std::vector<RowTask> rows;
-  std::vector<SlotTask> slots;      // one for each draft of each pass, in order
+  std::vector<SlotTask> slots;      // one for each draft of each pass
   std::vector<int> rows_of_passes;  // how many of `rows` belong to each
 };
 
@@ -323,122 +295,150 @@ bool ModelDrafter::StaysOnDevice(const Draft& draft) {
          draft.request->sampling->takes_row();
 }
 
-// Drafts get pages as Step gives them, and end where there are none.
-ModelDrafter::Chain ModelDrafter::PlanChain(absl::Span<Draft* const> drafts) {
-  Chain chain;
+// Which tokens are drawn on the device: as far as there are pages and memory for their rows.
+void ModelDrafter::PlanOnDevice(absl::Span<Draft> drafts) {
   rows_.BeginRound();
   const int vocab_size = std::min(model_->head_tokens(), target_vocab_size_);
   int free_pages = cache_->num_available_pages();
-  for (int slot = 0;; ++slot) {
-    std::vector<Draft*> active;
-    for (Draft* draft : drafts) {
-      if (draft->ended || slot >= draft->max_tokens) continue;
-      const int num_read = static_cast<int>(draft->text.size()) - draft->kv->length() + slot;
-      const int pages = draft->kv->PagesToExtend(num_read) -
-                        (slot > 0 ? draft->kv->PagesToExtend(num_read - 1) : 0);
-      const bool is_greedy = draft->request->sampling->is_greedy();
-      Distribution* const row = draft->proposal->DistributionAt(slot);
-      draft->ended =
-          pages > free_pages ||
-          (!is_greedy && !rows_.Put(model_->device_rows().backend, vocab_size, row).ok());
-      if (draft->ended) continue;
+  for (int slot = 0; slot < kMaxDraftTokens; ++slot) {
+    for (Draft& draft : drafts) {
+      const bool wants = draft.num_on_device == slot && draft.wants_more() &&
+                         slot < draft.max_tokens && StaysOnDevice(draft);
+      if (!wants) continue;
+      const int num_read = static_cast<int>(draft.text.size()) - draft.kv->length() + slot;
+      const int pages = draft.kv->PagesToExtend(num_read) -
+                        (slot > 0 ? draft.kv->PagesToExtend(num_read - 1) : 0);
+      const bool is_greedy = draft.request->sampling->is_greedy();
+      Distribution* const row = draft.proposal->DistributionAt(slot);
+      const bool fits =
+          pages <= free_pages &&
+          (is_greedy || rows_.Put(model_->device_rows().backend, vocab_size, row).ok());
+      draft.ended = slot == 0 && !fits;
+      if (!fits) continue;
       free_pages -= pages;
-      active.push_back(draft);
+      ++draft.num_on_device;
     }
-    if (active.empty()) return chain;
-    chain.push_back(std::move(active));
   }
 }
 
+// Those that draw their token `slot` off this pass. First come those that draw on the device, whose
+// rows' places are known before the first pass then. The others get what pages these leave, in
+// order, and end where there are none.
+std::vector<ModelDrafter::Draft*> ModelDrafter::DraftsOfPass(absl::Span<Draft> drafts, int slot) {
+  std::vector<Draft*> active;
+  int free_pages = cache_->num_available_pages();
+  for (Draft& draft : drafts) {
+    free_pages -= draft.pages_to_take();
+    if (draft.num_on_device > slot) active.push_back(&draft);
+  }
+  for (Draft& draft : drafts) {
+    if (draft.num_on_device > 0 || !draft.wants_more()) continue;
+    const int num_read = slot == 0
+                             ? static_cast<int>(draft.text.size()) - draft.kv->length()
+                             : static_cast<int>(ReadDrafted(draft.proposal->tokens.back()).size());
+    free_pages -= draft.kv->PagesToExtend(num_read);
+    draft.ended = free_pages < 0;
+    if (!draft.ended) active.push_back(&draft);
+  }
+  return active;
+}
+
 // After the first pass, whose rows those of the others take the places of.
-ModelDrafter::ChainTasks ModelDrafter::TasksOf(const Chain& chain) {
-  ChainTasks tasks;
+ModelDrafter::DeviceTasks ModelDrafter::TasksOf(absl::Span<Draft> drafts) {
+  DeviceTasks tasks;
   const DeviceRows rows = model_->device_rows();
   const int vocab_size = std::min(model_->head_tokens(), target_vocab_size_);
-  for (size_t slot = 0; slot < chain.size(); ++slot) {
-    const int i = static_cast<int>(slot);
+  for (int slot = 0; slot < kMaxDraftTokens; ++slot) {
     const size_t before = tasks.rows.size();
-    for (size_t r = 0; r < chain[slot].size(); ++r) {
-      const Draft& draft = *chain[slot][r];
-      const int row = static_cast<int>(r);
+    int row = 0;
+    for (const Draft& draft : drafts) {
+      if (draft.num_on_device <= slot) continue;
       SlotTask task{.target = LogitsOf(rows, row), .target_size = vocab_size};
       if (draft.request->sampling->is_greedy()) {
         task.draw = SlotDraw::kLargest;
       } else {
-        float* const probs = DeviceProbs(*draft.proposal->DistributionAt(i));
-        tasks.rows.push_back(DistributionTask(rows, row, vocab_size, SamplingOf(draft, i), probs));
+        float* const probs = DeviceProbs(*draft.proposal->DistributionAt(slot));
+        tasks.rows.push_back(
+            DistributionTask(rows, row, vocab_size, SamplingOf(draft, slot), probs));
         task.target = probs;
-        SetNoise(draft.request->random, PlaceOf(draft, i), &task);
+        SetNoise(draft.request->random, PlaceOf(draft, slot), &task);
       }
       tasks.slots.push_back(task);
+      ++row;
     }
     tasks.rows_of_passes.push_back(static_cast<int>(tasks.rows.size() - before));
   }
   return tasks;
 }
 
-absl::Status ModelDrafter::EnqueueChain(const Chain& chain, ChainTasks* tasks) {
+// All tokens of all drafts: token i of each is drawn off pass i. What the device draws its next
+// pass reads there, so that the host enqueues pass after pass, and learns of it when all have run.
+absl::Status ModelDrafter::DrawTokens(absl::Span<Draft> drafts) {
   static constexpr TokenId kAny = 0;  // the device knows it
-  RowSampler* const sampler = model_->device_rows().sampler;
+  PlanOnDevice(drafts);
+  DeviceTasks tasks;
   int num_slots = 0;
-  for (size_t i = 0; i < chain.size(); ++i) {
-    std::vector<ForwardRequest> requests;
-    for (Draft* draft : chain[i]) {
-      const absl::Span<const TokenId> tokens =
-          i == 0 ? draft->text.subspan(draft->kv->length()) : absl::MakeConstSpan(&kAny, 1);
-      requests.push_back({.tokens = tokens,
-                          .kv = draft->kv,
-                          .num_logits = 1,
-                          .to_host = LogitsToHost::kNothing,
-                          .drawn_by = draft->last_slot});
-      draft->last_slot = num_slots++;
+  for (int slot = 0;; ++slot) {
+    const std::vector<Draft*> active = DraftsOfPass(drafts, slot);
+    if (active.empty()) break;
+    std::vector<ForwardRequest> passes;
+    int num_on_device = 0;
+    for (Draft* draft : active) {
+      ForwardRequest pass{.tokens = draft->text.subspan(draft->kv->length()), .kv = draft->kv};
+      if (draft->num_on_device > 0) {
+        if (slot > 0) pass.tokens = absl::MakeConstSpan(&kAny, 1);
+        pass.to_host = LogitsToHost::kNothing;
+        pass.drawn_by = draft->last_slot;
+        draft->last_slot = num_slots++;
+        ++num_on_device;
+      } else if (slot > 0) {
+        pass.tokens = ReadDrafted(draft->proposal->tokens.back());
+      }
+      passes.push_back(pass);
     }
-    RETURN_IF_ERROR(model_->Forward(requests).status());
-    if (i == 0) {
-      *tasks = TasksOf(chain);
-      RETURN_IF_ERROR(sampler->Prepare(tasks->rows, tasks->slots));
+    ASSIGN_OR_RETURN(const MatrixView logits, model_->Forward(passes));
+    if (num_on_device > 0) {
+      Sampler* const sampler = model_->device_rows().sampler;
+      if (slot == 0) {
+        tasks = TasksOf(drafts);
+        RETURN_IF_ERROR(sampler->Prepare(tasks.rows, tasks.slots));
+      }
+      sampler->Run(tasks.rows_of_passes[slot], num_on_device);
     }
-    sampler->Run(tasks->rows_of_passes[i], static_cast<int>(chain[i].size()));
+    for (size_t i = num_on_device; i < active.size(); ++i) {
+      const float* row = static_cast<const float*>(logits.data) + i * logits.stride;
+      const absl::Span<const float> known = ToTargetRow({row, static_cast<size_t>(logits.cols)});
+      if (!DrawNext(active[i], known)) active[i]->ended = true;
+    }
   }
-  return absl::OkStatus();
+  return tasks.slots.empty() ? absl::OkStatus() : CollectDrawn(drafts, tasks);
 }
 
-// All tokens of these drafts. On error their caches are as before.
-absl::Status ModelDrafter::RunChain(absl::Span<Draft* const> drafts) {
-  const Chain chain = PlanChain(drafts);
-  if (chain.empty()) return absl::OkStatus();
-  std::vector<int> lengths_before;
-  for (const Draft* draft : drafts) lengths_before.push_back(draft->kv->length());
-  ChainTasks tasks;
-  absl::Status status = EnqueueChain(chain, &tasks);
+// The tokens that were drawn on the device.
+absl::Status ModelDrafter::CollectDrawn(absl::Span<Draft> drafts, const DeviceTasks& tasks) {
   std::vector<RowState> states(tasks.rows.size());
   std::vector<SlotAnswer> answers(tasks.slots.size());
-  if (status.ok()) {
-    status =
-        model_->device_rows().sampler->Collect(absl::MakeSpan(states), absl::MakeSpan(answers));
-  }
-  if (!status.ok()) {
-    for (size_t i = 0; i < drafts.size(); ++i) drafts[i]->kv->Truncate(lengths_before[i]);
-    return status;
-  }
+  RETURN_IF_ERROR(
+      model_->device_rows().sampler->Collect(absl::MakeSpan(states), absl::MakeSpan(answers)));
   auto state = states.begin();
   auto answer = answers.begin();
-  for (size_t i = 0; i < chain.size(); ++i) {
-    for (Draft* draft : chain[i]) {
-      const bool is_greedy = draft->request->sampling->is_greedy();
+  for (int slot = 0; slot < kMaxDraftTokens; ++slot) {
+    for (Draft& draft : drafts) {
+      if (draft.num_on_device <= slot) continue;
+      const bool is_greedy = draft.request->sampling->is_greedy();
       const bool is_row = is_greedy || *state++ == RowState::kDistribution;
       const TokenId drawn = answer++->drawn;
-      const bool ended_before = draft->num_tokens() < static_cast<int>(i);
+      const bool ended_before = draft.num_tokens() < slot;
       if (ended_before || !is_row || drawn < 0) continue;
-      if (is_greedy) *draft->proposal->NextDistribution() = {.only = drawn};
-      draft->proposal->tokens.push_back(drawn);
+      if (is_greedy) *draft.proposal->NextDistribution() = {.only = drawn};
+      draft.proposal->tokens.push_back(drawn);
     }
   }
-  for (Draft* draft : drafts) {
-    draft->ended = true;
+  for (Draft& draft : drafts) {
+    if (draft.num_on_device == 0) continue;
     // What was read behind a row that is no distribution is no token.
-    const int num_read = static_cast<int>(draft->text.size()) + draft->num_tokens();
-    draft->kv->Truncate(std::min(draft->kv->length(), num_read));
+    const int num_read = static_cast<int>(draft.text.size()) + draft.num_tokens();
+    draft.kv->Truncate(std::min(draft.kv->length(), num_read));
   }
   return absl::OkStatus();
 }

@@ -62,21 +62,18 @@ class ModelDrafter final : public Drafter {
   int64_t PagesOfYounger(const State& state) const;
   void MakeRoom(absl::Span<Draft> drafts);
   absl::Status CatchUp(absl::Span<Draft> drafts);
-  absl::Status Step(absl::Span<Draft> drafts);
   // How token `slot` of a draft is to be drawn, and with which noise.
   static SamplingParams SamplingOf(const Draft& draft, int slot);
   static RandomPlace PlaceOf(const Draft& draft, int slot);
   bool DrawNext(Draft* draft, absl::Span<const float> logits);
 
-  // ---- Drafts whose rows stay on the device ----
-  // Who takes part in each pass of a chain, in order.
-  using Chain = std::vector<std::vector<Draft*>>;
-  struct ChainTasks;
+  struct DeviceTasks;
   bool StaysOnDevice(const Draft& draft);
-  Chain PlanChain(absl::Span<Draft* const> drafts);
-  ChainTasks TasksOf(const Chain& chain);
-  absl::Status EnqueueChain(const Chain& chain, ChainTasks* tasks);
-  absl::Status RunChain(absl::Span<Draft* const> drafts);
+  void PlanOnDevice(absl::Span<Draft> drafts);
+  std::vector<Draft*> DraftsOfPass(absl::Span<Draft> drafts, int slot);
+  DeviceTasks TasksOf(absl::Span<Draft> drafts);
+  absl::Status DrawTokens(absl::Span<Draft> drafts);
+  absl::Status CollectDrawn(absl::Span<Draft> drafts, const DeviceTasks& tasks);
 
   LanguageModel* model_;
   PagedKvCache* cache_;

@@ -202,9 +202,9 @@ VocabularyMap::VocabularyMap(const Vocabulary& target, const Vocabulary& draft) 
   pairing.AddByPart(target.end_tokens, draft.end_tokens);
   pairing.AddByPart(StartTokens(*target.tokenizer), StartTokens(*draft.tokenizer));
   pairs_ = pairing.Pairs();
-  const auto count_of = [&](size_t least_bytes) {
-    const auto counts = [least_bytes](const std::optional<TokenText>& text) {
-      return IsText(text) && text->bytes.size() >= least_bytes;
+  const auto count_of = [&](size_t min_bytes) {
+    const auto counts = [min_bytes](const std::optional<TokenText>& text) {
+      return IsText(text) && text->bytes.size() >= min_bytes;
     };
     const auto is_counted = [&](const Pair& pair) { return counts(texts[pair.target]); };
     return Counts{.target = static_cast<int>(absl::c_count_if(texts, counts)),

@@ -362,9 +362,9 @@ void EngineImpl::EndIfScored(Session* session) {
 
 // The sessions that run in the next round.
 std::vector<Session*> EngineImpl::Admit() {
-  std::vector<Session*> going_on;
+  std::vector<Session*> active;
   for (const auto& session : sessions_) {
-    if (!session->finished) going_on.push_back(session.get());
+    if (!session->finished) active.push_back(session.get());
   }
   const auto find_prefix = [this](const Session& session) {
     return pair_.target_cache->NewSequenceWithPrefix(
@@ -373,7 +373,7 @@ std::vector<Session*> EngineImpl::Admit() {
   const auto begin = [this](Session* session, KvSequence found) {
     Begin(session, std::move(found));
   };
-  return tandem::Admit(going_on, options_.max_batch, *pair_.target_cache, find_prefix, begin);
+  return tandem::Admit(active, options_.max_batch, *pair_.target_cache, find_prefix, begin);
 }
 
 void EngineImpl::Begin(Session* session, KvSequence found) {
@@ -404,10 +404,10 @@ absl::Span<const TokenId> EngineImpl::Reusable(const Session& session) const {
 }
 
 void EngineImpl::TakePrefix(Session* session, KvSequence found) {
-  const int spared = found.length() - session->target_kv.length();
+  const int num_reused = found.length() - session->target_kv.length();
   session->target_kv = std::move(found);
-  num_prefix_hits_ += spared;
-  if (session->completion.num_preemptions == 0) session->completion.cached_tokens += spared;
+  num_prefix_hits_ += num_reused;
+  if (session->completion.num_preemptions == 0) session->completion.cached_tokens += num_reused;
   EndIfScored(session);
   if (session->draft_state == nullptr) return;
   num_draft_prefix_hits_ -= pair_.drafter->NumCached(*session->draft_state);

@@ -61,6 +61,10 @@ struct EngineOptions {
   absl::Status Validate() const;
 };
 
+// INVALID_ARGUMENT naming `draft_tokens` unless it is kAutoDraftTokens or from 0 to
+// kMaxDraftTokens.
+absl::Status CheckDraftTokens(int draft_tokens);
+
 }  // namespace tandem
 
 #endif  // TANDEM_ENGINE_ENGINE_OPTIONS_H_

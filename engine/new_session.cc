@@ -13,12 +13,6 @@
 namespace tandem {
 namespace {
 
-// More than any machine can use, and so little that no count of pages, rows or threads overflows.
-constexpr int kMostThreads = 4096;
-constexpr int kMostPageSize = 4096;
-constexpr int kMostInBatch = 65536;
-constexpr int kMostInChunk = 65536;
-
 // The rule of a request; for kAuto as docs/verification.md chooses.
 AcceptanceRule RuleOf(AcceptanceRule wanted, const Request& request, int draft_tokens,
                       bool draft_is_drawn) {
@@ -32,14 +26,6 @@ AcceptanceRule RuleOf(AcceptanceRule wanted, const Request& request, int draft_t
 uint64_t FreshSeed() {
   std::random_device entropy;
   return uint64_t{entropy()} << 32 | entropy();
-}
-
-absl::Status CheckDraftTokens(int draft_tokens) {
-  if (draft_tokens == kAutoDraftTokens || (0 <= draft_tokens && draft_tokens <= kMaxDraftTokens)) {
-    return absl::OkStatus();
-  }
-  return FieldError("draft_tokens",
-                    absl::StrCat(draft_tokens, " is not auto or from 0 to ", kMaxDraftTokens));
 }
 
 absl::Status CheckDrafter(DrafterKind kind, const ModelPair& pair) {
@@ -56,16 +42,6 @@ absl::Status CheckTopLogprobs(absl::string_view name, int num_top) {
   constexpr int kMost = 100;
   if (-1 <= num_top && num_top <= kMost) return absl::OkStatus();
   return FieldError(name, absl::StrCat(num_top, " is not from 0 to ", kMost));
-}
-
-absl::Status CheckAtLeast(absl::string_view name, int64_t value, int64_t least) {
-  if (value >= least) return absl::OkStatus();
-  return FieldError(name, absl::StrCat(value, " is not ", least, " or more"));
-}
-
-absl::Status CheckBetween(absl::string_view name, int64_t value, int64_t least, int64_t most) {
-  if (least <= value && value <= most) return absl::OkStatus();
-  return FieldError(name, absl::StrCat(value, " is not from ", least, " to ", most));
 }
 
 absl::Status CheckToken(absl::string_view field, TokenId id, const ModelPair& pair) {
@@ -110,19 +86,6 @@ absl::Status SetConstraint(const Request& request, const ModelPair& pair, Sessio
 }
 
 }  // namespace
-
-absl::Status EngineOptions::Validate() const {
-  if (target.empty()) return FieldError("target", "no model folder is given");
-  RETURN_IF_ERROR(CheckDraftTokens(draft_tokens));
-  RETURN_IF_ERROR(CheckBetween("threads", threads, 0, kMostThreads));
-  RETURN_IF_ERROR(CheckAtLeast("draft_head_tokens", draft_head_tokens, 0));
-  RETURN_IF_ERROR(ParseKvDType(kv_cache).status());
-  RETURN_IF_ERROR(CheckAtLeast("kv_memory", kv_memory_bytes, 0));
-  RETURN_IF_ERROR(CheckBetween("page_size", page_size, 1, kMostPageSize));
-  RETURN_IF_ERROR(CheckBetween("max_batch", max_batch, 1, kMostInBatch));
-  RETURN_IF_ERROR(CheckAtLeast("max_generations", max_generations, 1));
-  return CheckBetween("chunk_tokens", chunk_tokens, 1, kMostInChunk);
-}
 
 absl::StatusOr<std::unique_ptr<Session>> NewSession(Request request, const EngineOptions& options,
                                                     const ModelPair& pair) {
@@ -190,7 +153,7 @@ absl::StatusOr<std::unique_ptr<Session>> NewSession(Request request, const Engin
   const bool predicts = !request.prediction.empty() && request.drafter != DrafterKind::kNone;
   const bool drafts = s.drafter != DrafterKind::kNone || predicts;
   s.draft_tokens = s.scores_only || !drafts ? 0 : draft_tokens;
-  s.learns_sharpness = !request.seed.has_value() && s.rule != AcceptanceRule::kExactMatch;
+  s.learns_draft_temperature = !request.seed.has_value() && s.rule != AcceptanceRule::kExactMatch;
   s.includes_stop = request.include_stop;
   s.text = std::make_unique<OutputText>(
       pair.tokenizer.get(), s.tokens, request.stop, s.sampling.min_tokens,

@@ -37,8 +37,10 @@ bool IsGiven(DraftSource source) {
   return source == DraftSource::kForced || source == DraftSource::kPredicted;
 }
 
-DraftSharpness* SharpnessOf(const Session& session, SpeculationPolicy* policy) {
-  return session.learns_sharpness ? &policy->SharpnessAt(session.sampling.temperature) : nullptr;
+DraftTemperature* DraftTemperatureOf(const Session& session, SpeculationPolicy* policy) {
+  return session.learns_draft_temperature
+             ? &policy->DraftTemperatureAt(session.sampling.temperature)
+             : nullptr;
 }
 
 // The proposals of the round; sessions that still read their prompt let the drafter read along
@@ -68,7 +70,7 @@ DraftWork Draft(Drafter* drafter, absl::Span<const RoundStep> steps, Speculation
          .history = s.history_if_used(),
          .random = s.random,
          .noise = s.rule == AcceptanceRule::kExactMatch ? DraftNoise::kTargets : DraftNoise::kOwn,
-         .sharpness = SharpnessOf(s, policy),
+         .draft_temperature = DraftTemperatureOf(s, policy),
          .state = s.draft_state.get()});
     proposals.push_back(&s.proposal);
     if (reads_along) work.num_prompt_tokens += step.num_fed;
@@ -95,13 +97,13 @@ DraftWork Draft(Drafter* drafter, absl::Span<const RoundStep> steps, Speculation
 std::function<void(absl::Span<const Distribution>)> LearnerOf(const RoundStep& step,
                                                               SpeculationPolicy* policy) {
   const Proposal& proposal = step.session->proposal;
-  DraftSharpness* sharpness = SharpnessOf(*step.session, policy);
-  if (sharpness == nullptr || step.option.source != DraftSource::kModel) return nullptr;
-  const int depth = sharpness->NextDepth(static_cast<int>(proposal.tokens.size()));
+  DraftTemperature* draft_temperature = DraftTemperatureOf(*step.session, policy);
+  if (draft_temperature == nullptr || step.option.source != DraftSource::kModel) return nullptr;
+  const int depth = draft_temperature->NextDepth(static_cast<int>(proposal.tokens.size()));
   if (depth < 0) return nullptr;
-  return [sharpness, depth, &proposal](absl::Span<const Distribution> rows) {
+  return [draft_temperature, depth, &proposal](absl::Span<const Distribution> rows) {
     if (depth >= static_cast<int>(rows.size())) return;  // behind a rejection
-    sharpness->Observe(depth, rows[depth], proposal.drawn_from[depth]);
+    draft_temperature->Observe(depth, rows[depth], proposal.drawn_from[depth]);
   };
 }
 
@@ -135,9 +137,9 @@ int Commit(VerifyResult result, const RoundStep& step, SpeculationPolicy* policy
   const Provenance last = proposed == 0          ? Provenance::kPlain
                           : accepted == proposed ? Provenance::kBonus
                                                  : Provenance::kCorrection;
-  const int said = accepted + (result.status.ok() ? 1 : 0);
+  const int num_committable = accepted + (result.status.ok() ? 1 : 0);
   int emitted = 0;
-  for (bool more = true; more && emitted < said; ++emitted) {
+  for (bool more = true; more && emitted < num_committable; ++emitted) {
     more = emitted < accepted ? s.Append(drafted[emitted], Provenance::kAccepted)
                               : s.Append(result.verdict.next, last);
   }
@@ -159,13 +161,74 @@ int Commit(VerifyResult result, const RoundStep& step, SpeculationPolicy* policy
   return emitted;
 }
 
+// What a round did, and when.
+struct RoundRecord {
+  DraftWork drafts;
+  int num_fed = 0;  // committed tokens that the target read
+  int num_emitted = 0;
+  bool only_decodes = true;  // no chunk of a prompt was read
+  bool has_packed = false;   // weights, which takes time once
+  Instant start, drafted, verified, end;
+
+  absl::Duration draft_time() const { return drafted - start; }
+  absl::Duration verify_time() const { return verified - drafted; }
+};
+
+absl::Status Verify(Verifier* verifier, absl::Span<const RoundStep> steps,
+                    SpeculationPolicy* policy, std::vector<VerifyResult>* results) {
+  std::vector<VerifyRequest> requests;
+  for (const RoundStep& step : steps) requests.push_back(MakeVerifyRequest(step, policy));
+  results->resize(steps.size());
+  return verifier->Verify(requests, absl::MakeSpan(*results));
+}
+
+void CommitAll(std::vector<VerifyResult> results, absl::Span<const RoundStep> steps,
+               SpeculationPolicy* policy, RoundRecord* record) {
+  for (size_t i = 0; i < steps.size(); ++i) {
+    RoundStats& stats = steps[i].session->completion.stats;
+    stats.draft_time += record->draft_time();
+    (results[i].judged ? stats.verify_time : stats.prefill_time) += record->verify_time();
+    record->only_decodes = record->only_decodes && steps[i].num_fed <= kMostWithoutChunk;
+    record->num_fed += steps[i].num_fed;
+    record->num_emitted += Commit(std::move(results[i]), steps[i], policy);
+  }
+}
+
 // What a probe took beyond a plain round is the session's that probed.
-void CountProbe(absl::Span<const RoundStep> steps, absl::Duration time) {
+void CountProbe(const RoundRecord& record, absl::Span<const RoundStep> steps,
+                const RoundCosts& costs) {
+  const absl::Duration plain = costs.Pass(record.num_fed) * costs.PlainPass();
+  const absl::Duration beyond =
+      record.draft_time() + std::max(record.verify_time() - plain, absl::ZeroDuration());
   for (const RoundStep& step : steps) {
     if (step.draft_tokens == 0 || step.session->draft_tokens != kAutoDraftTokens) continue;
     ++step.session->completion.stats.probes;
-    step.session->completion.stats.probe_time += time;
+    step.session->completion.stats.probe_time += beyond;
   }
+}
+
+// What rounds like this one cost, for the policy. A round that packed will not take so long again.
+void Learn(const RoundRecord& record, absl::Span<const RoundStep> steps,
+           SpeculationPolicy* policy) {
+  const DraftWork& drafts = record.drafts;
+  RoundCosts& costs = policy->costs();
+  if (policy->is_probing()) CountProbe(record, steps, costs);
+  if (!record.has_packed && record.only_decodes && policy->measures()) {
+    costs.Observe({.is_plain = drafts.num_rows == 0,
+                   .num_rows = record.num_fed + drafts.num_rows,
+                   .num_steps = drafts.num_steps,
+                   .num_draft_sequences = drafts.num_draft_sequences,
+                   .num_unread = drafts.num_unread,
+                   .draft_time = record.draft_time(),
+                   .verify_time = record.end - record.drafted});
+  } else if (!record.has_packed && drafts.num_prompt_tokens > 0 && drafts.num_rows == 0) {
+    costs.ObserveReading(drafts.num_prompt_tokens, record.draft_time());
+  }
+  policy->EndRound({.has_read_much = record.has_packed || !record.only_decodes ||
+                                     drafts.num_unread > kMuchReading,
+                    .num_tokens = record.num_emitted,
+                    .start = record.start,
+                    .end = record.end});
 }
 
 int NumUnpacked(const Drafter* drafter, const Verifier& verifier) {
@@ -177,57 +240,20 @@ int NumUnpacked(const Drafter* drafter, const Verifier& verifier) {
 absl::Status RunRound(Drafter* drafter, Verifier* verifier, absl::Span<const RoundStep> steps,
                       SpeculationPolicy* policy, absl::FunctionRef<void()> deliver) {
   absl::Cleanup roll_back = [&] { RollBack(drafter, steps); };
-
   const int num_unpacked = NumUnpacked(drafter, *verifier);
-  const Instant start = Instant::Now();
-  const DraftWork work = Draft(drafter, steps, policy);
-  const Instant drafted = Instant::Now();
-
-  std::vector<VerifyRequest> checks;
-  for (const RoundStep& step : steps) checks.push_back(MakeVerifyRequest(step, policy));
-  std::vector<VerifyResult> results(steps.size());
-  RETURN_IF_ERROR(verifier->Verify(checks, absl::MakeSpan(results)));
-  const Instant verified = Instant::Now();
-
-  int num_fed = 0;
-  int num_emitted = 0;
-  bool only_decodes = true;
-  for (size_t i = 0; i < steps.size(); ++i) {
-    Session& s = *steps[i].session;
-    RoundStats& stats = s.completion.stats;
-    stats.draft_time += drafted - start;
-    (results[i].judged ? stats.verify_time : stats.prefill_time) += verified - drafted;
-    only_decodes = only_decodes && steps[i].num_fed <= kMostWithoutChunk;
-    num_fed += steps[i].num_fed;
-    num_emitted += Commit(std::move(results[i]), steps[i], policy);
-  }
+  RoundRecord record;
+  record.start = Instant::Now();
+  record.drafts = Draft(drafter, steps, policy);
+  record.drafted = Instant::Now();
+  std::vector<VerifyResult> results;
+  RETURN_IF_ERROR(Verify(verifier, steps, policy, &results));
+  record.verified = Instant::Now();
+  CommitAll(std::move(results), steps, policy, &record);
   std::move(roll_back).Invoke();
   deliver();
-  const Instant end = Instant::Now();
-  RoundCosts& costs = policy->costs();
-  if (policy->is_probing()) {
-    const absl::Duration plain = costs.Pass(num_fed) * costs.PlainPass();
-    CountProbe(steps,
-               (drafted - start) + std::max(verified - drafted - plain, absl::ZeroDuration()));
-  }
-  const bool has_packed = NumUnpacked(drafter, *verifier) != num_unpacked;
-  if (has_packed) {
-    // It will not take so long again.
-  } else if (only_decodes && policy->measures()) {
-    costs.Observe({.is_plain = work.num_rows == 0,
-                   .num_rows = num_fed + work.num_rows,
-                   .num_steps = work.num_steps,
-                   .num_draft_sequences = work.num_draft_sequences,
-                   .num_unread = work.num_unread,
-                   .draft_time = drafted - start,
-                   .verify_time = end - drafted});
-  } else if (work.num_prompt_tokens > 0 && work.num_rows == 0) {
-    costs.ObserveReading(work.num_prompt_tokens, drafted - start);
-  }
-  policy->EndRound({.has_read_much = has_packed || !only_decodes || work.num_unread > kMuchReading,
-                    .num_tokens = num_emitted,
-                    .start = start,
-                    .end = end});
+  record.end = Instant::Now();
+  record.has_packed = NumUnpacked(drafter, *verifier) != num_unpacked;
+  Learn(record, steps, policy);
   return absl::OkStatus();
 }
 

@@ -42,7 +42,7 @@ struct Session {
   int draft_tokens = 0;                               // k, or kAutoDraftTokens
   // Whether drafts are drawn as sharply as the engine has learned; else as the request says, so
   // that a round depends on the request and its seed alone.
-  bool learns_sharpness = false;
+  bool learns_draft_temperature = false;
   std::shared_ptr<Channel> channel;  // to the callbacks; null without any
 
   // ---- State ----

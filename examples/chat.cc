@@ -19,7 +19,7 @@ int Fail(const absl::Status& status) {
 //   chat TARGET_FOLDER DRAFT_FOLDER MESSAGE MOST_TOKENS
 int main(int argc, char** argv) {
   if (argc != 5) return 2;
-  const std::size_t most_tokens = std::stoul(argv[4]);
+  const std::size_t max_tokens = std::stoul(argv[4]);
   auto engine = tandem::Engine::Create({.target = argv[1], .draft = argv[2]});
   if (!engine.ok()) return Fail(engine.status());
   const tandem::Tokenizer& tokenizer = (*engine)->tokenizer();
@@ -43,7 +43,7 @@ int main(int argc, char** argv) {
       [&](const tandem::Piece& piece) {
         std::fwrite(piece.text.data(), 1, piece.text.size(), stdout);
         num_tokens += piece.token_ids.size();
-        return num_tokens < most_tokens;  // false ends it here; Engine::Cancel from anywhere
+        return num_tokens < max_tokens;  // false ends it here; Engine::Cancel from anywhere
       });
   if (!id.ok()) return Fail(id.status());
   for (;;) {

@@ -22,6 +22,8 @@
 namespace tandem {
 
 class Backend;
+class DeviceMeter;
+class Sampler;
 
 // What products want of packed weights' addresses: a cache line.
 inline constexpr size_t kPackedAlignment = 64;
@@ -191,6 +193,10 @@ class Backend {
   virtual absl::StatusOr<ConstMatrixView> Import(ConstMatrixView host, Buffer* storage) = 0;
 
   virtual std::unique_ptr<GraphCache> MakeGraphCache() { return std::make_unique<GraphCache>(); }
+  // What samples rows of logits where they are (sampler.h), and what measures the device without
+  // the host (device_meter.h); null where memory is the host's. They live as long as this.
+  virtual Sampler* sampler() { return nullptr; }
+  virtual DeviceMeter* meter() { return nullptr; }
 
   // ---- Operations ----
   // out[r] = table[ids[r]], converted to f32.

@@ -10,7 +10,7 @@
 
 namespace tandem {
 
-// A backend whose device is not the host may be one of these too: ask with dynamic_cast.
+// Of a backend whose device is not the host: Backend::meter.
 class DeviceMeter {
  public:
   virtual ~DeviceMeter() = default;

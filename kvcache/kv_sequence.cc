@@ -1,3 +1,5 @@
+#include "kvcache/kv_sequence.h"
+
 #include <climits>
 
 #include "absl/strings/str_cat.h"

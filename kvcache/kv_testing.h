@@ -20,7 +20,7 @@ namespace tandem {
 class MemoryBackend : public Backend {
  public:
   // Allocations of more bytes than this fail.
-  explicit MemoryBackend(size_t most_bytes = size_t{1} << 30) : most_bytes_(most_bytes) {}
+  explicit MemoryBackend(size_t max_bytes = size_t{1} << 30) : max_bytes_(max_bytes) {}
 
   int num_copies() const { return num_copies_; }
 
@@ -28,7 +28,7 @@ class MemoryBackend : public Backend {
   std::string_view description() const override { return "memory only"; }
   bool memory_is_host() const override { return true; }
   absl::StatusOr<Buffer> Allocate(size_t bytes) override {
-    if (bytes > most_bytes_) return absl::ResourceExhaustedError("memory: too much");
+    if (bytes > max_bytes_) return absl::ResourceExhaustedError("memory: too much");
     return Buffer(this, std::malloc(bytes), bytes);
   }
   void Upload(absl::Span<const std::byte> host, void* device) override {
@@ -76,7 +76,7 @@ class MemoryBackend : public Backend {
   void Free(void* data, size_t) override { std::free(data); }
 
  private:
-  size_t most_bytes_;
+  size_t max_bytes_;
   int num_copies_ = 0;
 };
 

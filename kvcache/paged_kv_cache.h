@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -12,71 +11,11 @@
 #include "base/types.h"
 #include "kernels/backend.h"
 #include "kvcache/kv_layout.h"
+#include "kvcache/kv_sequence.h"
 #include "kvcache/page_pool.h"
 #include "kvcache/prefix_index.h"
 
 namespace tandem {
-
-class PagedKvCache;
-
-// One sequence's keys and values for one model: a page table and a length. Move-only; destroying it
-// gives its pages back.
-//
-// The length is the engine's only cursor. Tokens past it are simply not cached yet, and the next
-// forward pass feeds them -- prefill, decode, verification and catching up after a rollback are all
-// that one step.
-class KvSequence {
- public:
-  KvSequence() = default;
-  KvSequence(KvSequence&& other) noexcept { swap(other); }
-  KvSequence& operator=(KvSequence&& other) noexcept {
-    swap(other);
-    return *this;
-  }
-  ~KvSequence();
-
-  int length() const { return length_; }
-  // What the cache holds of a text may depend on this beside the text:
-  // LanguageModel::cache_variant.
-  int variant() const { return variant_; }
-  PagedKvCache* cache() const { return cache_; }
-  absl::Span<const PageId> pages() const { return pages_; }
-
-  // The pages that Extend(count) would take from the pool, a copy of a shared tail included.
-  // REQUIRES: count >= 0.
-  int64_t PagesToExtend(int count) const;
-
-  // Makes room for `count` more tokens; the forward pass that follows writes them. A page shared
-  // with a fork or the prefix index is copied first, if this would write into it. Pages that only
-  // the prefix index holds are evicted when the pool runs dry.
-  // RESOURCE_EXHAUSTED, and nothing changes, if there are still too few.
-  // REQUIRES: count >= 0.
-  absl::Status Extend(int count);
-
-  // Forgets every token from position `length` on. Cannot fail; copies nothing.
-  // REQUIRES: 0 <= length <= this->length().
-  void Truncate(int length);
-
-  // A second sequence with the same contents, sharing every page until one of the two writes.
-  KvSequence Fork() const;
-
- private:
-  friend class PagedKvCache;
-  friend class PagedKvCacheTestPeer;
-  KvSequence(PagedKvCache* cache, int variant) : cache_(cache), variant_(variant) {}
-  bool CopiesTail(int count) const;
-  void swap(KvSequence& other) {
-    std::swap(cache_, other.cache_);
-    std::swap(pages_, other.pages_);
-    std::swap(length_, other.length_);
-    std::swap(variant_, other.variant_);
-  }
-
-  PagedKvCache* cache_ = nullptr;
-  std::vector<PageId> pages_;  // pages_[i] holds positions [i * page_size, (i + 1) * page_size)
-  int length_ = 0;
-  int variant_ = 0;
-};
 
 // A model's key-value memory, divided into pages that sequences share and give back, with an index
 // of published prefixes. Must outlive its sequences. What fails for want of memory (std::bad_alloc)

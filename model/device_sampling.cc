@@ -57,12 +57,15 @@ float* DeviceProbs(const Distribution& distribution) {
   return static_cast<float*>(distribution.device->data());
 }
 
+std::vector<float> RowToHost(Backend* backend, const float* row, int size) {
+  std::vector<float> host(size);
+  backend->Download(row, {reinterpret_cast<std::byte*>(host.data()), host.size() * sizeof(float)});
+  return host;
+}
+
 void BringToHost(Backend* backend, Distribution* distribution) {
   if (distribution->only >= 0 || distribution->device_size == 0) return;
-  std::vector<float>& probs = distribution->probs;
-  probs.resize(distribution->device_size);
-  backend->Download(DeviceProbs(*distribution),
-                    {reinterpret_cast<std::byte*>(probs.data()), probs.size() * sizeof(float)});
+  distribution->probs = RowToHost(backend, DeviceProbs(*distribution), distribution->device_size);
   distribution->device_size = 0;
 }
 

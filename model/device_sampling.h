@@ -1,5 +1,5 @@
 // Distributions that are made, drawn from and judged on the device whose logits they come from,
-// with the bits that the host would give them (kernels/row_sampler.h).
+// with the bits that the host would give them (kernels/sampler.h).
 #ifndef TANDEM_MODEL_DEVICE_SAMPLING_H_
 #define TANDEM_MODEL_DEVICE_SAMPLING_H_
 
@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "base/philox.h"
-#include "kernels/row_sampler.h"
+#include "kernels/sampler.h"
 #include "model/language_model.h"
 #include "model/sampling.h"
 #include "model/sampling_params.h"
@@ -43,6 +43,8 @@ class DeviceRowPool {
   size_t num_used_ = 0;
 };
 float* DeviceProbs(const Distribution& distribution);
+// A copy of `size` floats of the backend's memory.
+std::vector<float> RowToHost(Backend* backend, const float* row, int size);
 // Brings it over if it is on the device.
 void BringToHost(Backend* backend, Distribution* distribution);
 

@@ -5,7 +5,7 @@
 #include "absl/types/span.h"
 #include "base/types.h"
 #include "kernels/backend.h"
-#include "kernels/row_sampler.h"
+#include "kernels/sampler.h"
 #include "kvcache/paged_kv_cache.h"
 
 namespace tandem {
@@ -23,8 +23,8 @@ enum class LogitsToHost {
 // Rows of logits where a device computed them, which they can be sampled from.
 struct DeviceRows {
   Backend* backend = nullptr;
-  RowSampler* sampler = nullptr;  // null where there are none
-  MatrixView logits;              // of the last pass, valid until the next, and to be written to
+  Sampler* sampler = nullptr;  // null where there are none
+  MatrixView logits;           // of the last pass, valid until the next, and to be written to
 };
 
 // Tokens to append to one sequence in a forward pass.

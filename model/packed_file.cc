@@ -95,7 +95,7 @@ absl::StatusOr<absl::Span<const std::byte>> PackedFile::Find(absl::string_view n
 }
 
 absl::StatusOr<PackedFileWriter> PackedFileWriter::Create(const PackedSource& source,
-                                                          int most_entries) {
+                                                          int max_entries) {
   std::error_code error;
   fs::create_directories(fs::path(source.path).parent_path(), error);
   if (error) return absl::ErrnoToStatus(error.value(), source.path);
@@ -106,17 +106,16 @@ absl::StatusOr<PackedFileWriter> PackedFileWriter::Create(const PackedSource& so
   std::string path = (fs::path(source.path).parent_path() / name).string();
   fs::remove(path, error);  // left by a process with this id that crashed
   ASSIGN_OR_RETURN(OutputFile file, folder.NewFile(name));
-  PackedFileWriter writer(source, most_entries, std::move(folder), std::move(file),
-                          std::move(path));
+  PackedFileWriter writer(source, max_entries, std::move(folder), std::move(file), std::move(path));
   RETURN_IF_ERROR(writer.file_.Seek(static_cast<int64_t>(writer.header_bytes_)));
   RETURN_IF_ERROR(writer.Add(kIdentity, AsBytes(source.identity)));
   return writer;
 }
 
-PackedFileWriter::PackedFileWriter(const PackedSource& source, int most_entries,
-                                   OutputFolder folder, OutputFile file, std::string path)
+PackedFileWriter::PackedFileWriter(const PackedSource& source, int max_entries, OutputFolder folder,
+                                   OutputFile file, std::string path)
     : source_(source),
-      header_bytes_(Padded(kEntryBytes * (most_entries + 2))),
+      header_bytes_(Padded(kEntryBytes * (max_entries + 2))),
       folder_(std::move(folder)),
       file_(std::move(file)),
       path_(std::move(path)) {}

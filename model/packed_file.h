@@ -51,16 +51,16 @@ class PackedFile {
 // Writes such a file. It appears under its name only when it is complete.
 class PackedFileWriter {
  public:
-  // At most `most_entries` will be added, with names of at most 400 bytes. RESOURCE_EXHAUSTED if
+  // At most `max_entries` will be added, with names of at most 400 bytes. RESOURCE_EXHAUSTED if
   // the disk has less free space than twice the size of the model's files.
-  static absl::StatusOr<PackedFileWriter> Create(const PackedSource& source, int most_entries);
+  static absl::StatusOr<PackedFileWriter> Create(const PackedSource& source, int max_entries);
 
   absl::Status Add(absl::string_view name, absl::Span<const std::byte> bytes);
   // Flushes it to the disk and moves it into place.
   absl::Status Finish();
 
  private:
-  PackedFileWriter(const PackedSource& source, int most_entries, OutputFolder folder,
+  PackedFileWriter(const PackedSource& source, int max_entries, OutputFolder folder,
                    OutputFile file, std::string path);
 
   const PackedSource source_;

@@ -37,7 +37,7 @@ class Transformer final : public LanguageModel {
     // Where packed weights are cached (packed_file.h) if the backend's memory is the host's; empty
     // for nowhere. Models whose files are smaller than this are packed by their first pass instead.
     std::string packed_folder{};
-    int64_t least_packed_bytes = int64_t{64} << 20;
+    int64_t min_packed_bytes = int64_t{64} << 20;
     std::vector<std::string> allowed_config_keys{};  // ReadModelConfig's
     // The rows of the head that are kept, the first ones; 0 for all. A draft's: what it does not
     // propose is not computed. More than there are is an error.
@@ -128,7 +128,7 @@ class Transformer final : public LanguageModel {
 
   Transformer(Backend* backend, const Files& files)
       : backend_(backend),
-        sampler_(dynamic_cast<RowSampler*>(backend)),
+        sampler_(backend->sampler()),
         config_(files.config),
         weights_(files.weights),
         graph_cache_(backend->MakeGraphCache()) {}
@@ -154,7 +154,7 @@ class Transformer final : public LanguageModel {
   MatrixView View(const Buffer& buffer, int rows, int cols) const;
 
   Backend* backend_;
-  RowSampler* sampler_;  // the backend, if it is one
+  Sampler* sampler_;  // the backend's, or null
   ModelConfig config_;
   std::shared_ptr<const Weights> weights_;  // the mapped files; the embedding is read in place
   PackedFile packed_;                       // mapped, too, if weights are read from it

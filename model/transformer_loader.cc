@@ -456,7 +456,7 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::LoadPacked(const Files
                    quantization.empty() ? "" : ", ", quantization);
   ASSIGN_OR_RETURN(const PackedSource source,
                    PackedSource::Of(files.weights->files(), how, options.packed_folder));
-  if (source.bytes < options.least_packed_bytes) return nullptr;
+  if (source.bytes < options.min_packed_bytes) return nullptr;
   if (absl::StatusOr<PackedFile> packed = PackedFile::Open(source); packed.ok()) {
     auto model = LoadFrom(files, backend, options, &*packed);
     if (model.ok()) return model;

@@ -44,7 +44,7 @@ class Admission {
 
   int capacity() const { return capacity_; }
   // The most sequences that one request can ever have.
-  int most_per_request() const { return ShareOf(capacity_); }
+  int max_per_request() const { return ShareOf(capacity_); }
   int num_inside() const;
   bool is_closed() const;
   // True when nobody is inside, false if `timeout` passes before.

@@ -32,7 +32,7 @@ TEST(Admission, ARequestOfSeveralLeavesAsManyPlacesToOthers) {
           EXPECT_EQ(places.status().code(), absl::StatusCode::kResourceExhausted);
         }
         if (inside == 0) {
-          EXPECT_EQ(places.ok(), count <= admission.most_per_request());
+          EXPECT_EQ(places.ok(), count <= admission.max_per_request());
         }
       }
     }

@@ -136,7 +136,7 @@ Service::Service(Engine* engine, ServiceOptions options)
                         .model_name = options_.model_name,
                         .kv_cache = options_.kv_cache,
                         .prefix_cache = options_.prefix_cache}),
-      model_(ServedModel::Of(*engine, options_.model_name, admission_.most_per_request(),
+      model_(ServedModel::Of(*engine, options_.model_name, admission_.max_per_request(),
                              options_.max_answer_bytes)),
       started_(absl::Now()) {
   model_.sampling = options_.sampling;

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "tests/judge_rows.h"
 #include "tests/round_world.h"
 #include "verify/acceptance.h"
 
@@ -60,7 +61,7 @@ void ExpectRoundReadsNewNumbers(const FakeModel& target, const Session& s, const
     ASSERT_TRUE(MakeDistribution(target.RowAfter(context), s.sampling, nullptr, &rows[i]).ok());
     if (i < drafted.size()) context.push_back(drafted[i]);
   }
-  const Verdict verdict = *Judge(
+  const Verdict verdict = *JudgeRows(
       s.rule, drafted, [&](int slot) -> absl::StatusOr<const Distribution*> { return &rows[slot]; },
       s.proposal.drawn_from,
       {[&](int slot) { return s.random.Uniform(read(RandomStream::kAccept, n, slot)); },
@@ -138,7 +139,7 @@ std::vector<double> AcceptanceOnAGrid(AcceptanceRule rule, const std::vector<Dis
   std::vector<double> at_least(2, 0.0);
   for (int cell = 0; cell < kCells * kCells; ++cell) {
     const float coins[] = {(cell % kCells + 0.5f) / kCells, (cell / kCells + 0.5f) / kCells};
-    const Verdict verdict = *Judge(
+    const Verdict verdict = *JudgeRows(
         rule, tokens,
         [&](int slot) -> absl::StatusOr<const Distribution*> { return &target[slot]; }, draft,
         {[&](int slot) { return coins[slot]; }, [](absl::Span<const float>, int) { return 0; },
@@ -192,7 +193,7 @@ TEST(BugCatalogue, IdsAndCountsAreInRangeForEveryVocabularyRow18) {
       const Tokens tokens = {Draw(draft[0], source, {.stream = RandomStream::kDraft}),
                              Draw(draft[1], source, {.stream = RandomStream::kDraft, .slot = 1})};
       for (const AcceptanceRule rule : kAllRules) {
-        const Verdict verdict = *Judge(
+        const Verdict verdict = *JudgeRows(
             rule, tokens,
             [&](int slot) -> absl::StatusOr<const Distribution*> { return &target[slot]; }, draft,
             {[&](int slot) {

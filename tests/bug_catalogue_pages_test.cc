@@ -103,7 +103,7 @@ TEST(BugCatalogue, DraftPoolsOfEverySizeChangeNoTextRow51) {
                     .seed = seed});
     plain.push_back(Plain(asks.back(), &calm));
   }
-  int64_t most_proposed = 0;
+  int64_t max_proposed = 0;
   for (int num_pages = 1; num_pages <= 60; ++num_pages) {
     RoundModels models;
     FakeCache cache(2, num_pages);
@@ -118,12 +118,12 @@ TEST(BugCatalogue, DraftPoolsOfEverySizeChangeNoTextRow51) {
       EXPECT_EQ(sessions[i]->completion.stats.draft_failures, 0);
       proposed += sessions[i]->completion.stats.proposed;
     }
-    most_proposed = std::max(most_proposed, proposed);
+    max_proposed = std::max(max_proposed, proposed);
     EXPECT_EQ(proposed > 0, num_pages > 1) << num_pages;
     sessions.clear();
     EXPECT_EQ(cache->num_free_pages(), num_pages);
   }
-  EXPECT_GT(most_proposed, 60);
+  EXPECT_GT(max_proposed, 60);
 }
 
 // Row 51. The target's pool, from the least that a request needs to more than all need together.

@@ -233,7 +233,7 @@ class World {
       sessions_[i] =
           Start(&models_, nullptr, ask, ask.sampling.is_greedy() ? kRules[Below(3)] : kRules[0]);
       Session& s = *sessions_[i];
-      s.learns_sharpness = OneIn(2);
+      s.learns_draft_temperature = OneIn(2);
       s.target_kv = models_.target_cache->NewSequenceWithPrefix(ask.prompt);
       counts_.hit_tokens += s.target_kv.length();
       s.draft_state = drafter_.NewStateFor(static_cast<Proposer>(Below(kNumProposers)),

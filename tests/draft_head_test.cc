@@ -45,7 +45,7 @@ TEST(DraftHead, RowsAreTheFirstColumnsOfTheWholeOnes) {
     const auto load = [&](int head_tokens) {
       return *Transformer::Load(path, backend.get(),
                                 {.packed_folder = is_kept ? folder : "",
-                                 .least_packed_bytes = 0,
+                                 .min_packed_bytes = 0,
                                  .head_tokens = head_tokens});
     };
     const auto whole = load(0);

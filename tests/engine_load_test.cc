@@ -239,19 +239,16 @@ TEST_P(EngineUnderLoad, EveryRequestGetsWhatItGetsAlone) {
 
 INSTANTIATE_TEST_SUITE_P(Schedules, EngineUnderLoad, testing::Range(0, 10));
 
-// A choice in a hundred takes the noise of the place behind its own.
+// A choice in a hundred takes other noise than its place's.
 TEST(EngineUnderLoadSelfTest, ARowThatTakesAnothersNoiseIsSeen) {
   int num_choices = 0;
-  const JudgeFunction planted = [&](AcceptanceRule rule, absl::Span<const TokenId> tokens,
-                                    TargetRows target, absl::Span<const Distribution> draft,
-                                    const RoundNoise& noise) {
-    const auto draw_target = [&](const Distribution& row, int slot) {
-      return noise.draw_target(row, slot + (++num_choices % 100 == 0));
-    };
-    return Judge(rule, tokens, target, draft,
-                 {.accept_uniform = noise.accept_uniform,
-                  .draw_residual = noise.draw_residual,
-                  .draw_target = draw_target});
+  const JudgeFunction planted = [&](AcceptanceRule rule, int num_tokens, Slots& slots) {
+    absl::StatusOr<Verdict> verdict = Judge(rule, num_tokens, slots);
+    if (verdict.ok() && ++num_choices % 100 == 0) {
+      const Distribution& row = slots.TargetRow(verdict->num_accepted);
+      verdict->next = Draw(row, RandomSource(0), {.position = static_cast<uint32_t>(num_choices)});
+    }
+    return verdict;
   };
   LoadStats stats;
   for (uint64_t seed = 0; seed < 5 && stats.different == 0; ++seed) {

@@ -60,7 +60,7 @@ class FakeModel final : public LanguageModel {
     int packs_for = 0;     // passes until weights are packed
     int fail_at = -1;      // the number of a pass that fails, counted from 0; -1 for none
     // Keeps rows on a device: those that are not wanted whole are NaN where the host reads.
-    RowSampler* sampler = nullptr;
+    Sampler* sampler = nullptr;
     // What a pass over so many tokens does beside, such as taking time.
     std::function<void(int num_tokens)> on_pass = nullptr;
     // Whether the row behind this context is NaN.

@@ -10,12 +10,12 @@
 #include <vector>
 
 #include "base/check.h"
-#include "kernels/row_sampler.h"
+#include "kernels/sampler.h"
 #include "model/sampling.h"
 
 namespace tandem {
 
-class FakeSampler final : public RowSampler {
+class FakeSampler final : public Sampler {
  public:
   using Answer = std::function<SlotAnswer(absl::Span<const SlotTask> slots, int slot)>;
   explicit FakeSampler(Answer answer = DrawTarget) : answer_(std::move(answer)) {}

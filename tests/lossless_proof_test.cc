@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "base/string_view.h"
 #include "engine/model_pair.h"
 #include "engine/proof/exact_checks.h"
 #include "engine/proof/law_trials.h"
@@ -17,6 +18,7 @@
 #include "engine/proof/target_law.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/device_world.h"
 #include "tests/engine_testing.h"
 #include "tests/round_world.h"
 
@@ -117,8 +119,8 @@ TEST_F(ProofOnFakes, CellsHaveTheEnumeratedProbabilities) {
   };
   const Law whole = PlainLaw(row_of, 3);
   for (const double least : {1e-9, 0.02, 0.3}) {
-    const auto law = TargetLaw::Expand(target.get(), prompt, sampling,
-                                       {.length = 3, .least_probability = least});
+    const auto law =
+        TargetLaw::Expand(target.get(), prompt, sampling, {.length = 3, .min_probability = least});
     ASSERT_TRUE(law.ok()) << law.status();
     std::vector<double> cells(law->probabilities().size());
     for (const auto& [tokens, probability] : whole) cells[law->CellOf(tokens)] += probability;
@@ -171,6 +173,37 @@ TEST_F(PlantedInAProof, EveryFaultOfTheLawIsSeen) {
           << fault.name << " " << NameOf(rule);
     }
   }
+}
+
+// Judges are planted in production's path: where rows stay on a device they err as on the host.
+TEST_F(PlantedInAProof, JudgesErrOnADeviceAsOnTheHost) {
+  int num_changed = 0;
+  for (const PlantedFault& fault : PlantedFaults()) {
+    const PlantedWorld planted(world, fault);
+    const AcceptanceRule rule = fault.rules.front();
+    for (uint64_t seed = 0; seed < 60; ++seed) {
+      SCOPED_TRACE(absl::StrCat(View(fault.name), " seed ", seed));
+      Verdict verdicts[2];
+      Worlds worlds({}, planted.world().judge);
+      for (VerifyWorld* w : {&worlds.on_host, worlds.on_device.get()}) {
+        const bool on_device = w == worlds.on_device.get();
+        VerifySequence* s = w->Add({1, 2, 3}, {.temperature = 0.5f}, seed);
+        s->rule = rule;
+        w->Propose(s, 3);
+        if (on_device) PutRowsOnDevice(w->model().device_rows().backend, &s->proposal);
+        verdicts[on_device ? 1 : 0] = w->Verify(s).verdict;
+      }
+      EXPECT_EQ(worlds.sampler.num_calls(), 1);
+      EXPECT_EQ(verdicts[1].num_accepted, verdicts[0].num_accepted);
+      EXPECT_EQ(verdicts[1].next, verdicts[0].next);
+      Worlds sound;
+      VerifySequence* s = sound.on_host.Add({1, 2, 3}, {.temperature = 0.5f}, seed);
+      s->rule = rule;
+      sound.on_host.Propose(s, 3);
+      num_changed += sound.on_host.Verify(s).verdict.next != verdicts[0].next ? 1 : 0;
+    }
+  }
+  EXPECT_GT(num_changed, 20);
 }
 
 // ---- Real models, the smallest there are ----

@@ -62,7 +62,7 @@ struct Trial {
   size_t length = 3;  // tokens compared
   int runs = kRuns;
   RoundModels::Options models = SmallModels();
-  bool learns_sharpness = false;
+  bool learns_draft_temperature = false;
 };
 
 // How far the first tokens over many seeds are from `law`.
@@ -74,7 +74,7 @@ double Score(RoundModels* models, Drafter* drafter, const Trial& trial, const La
     SetSampling(trial.sampling, s.get());
     s->rule = trial.rule;
     s->random = RandomSource(seed);
-    s->learns_sharpness = trial.learns_sharpness;
+    s->learns_draft_temperature = trial.learns_draft_temperature;
     while (s->num_output() < static_cast<int>(trial.length)) {
       if (const absl::Status status = models->Round(drafter, s.get(), trial.k); !status.ok()) {
         ADD_FAILURE() << status;
@@ -120,15 +120,16 @@ TEST(RunRound, IsLossless) {
 }
 
 // Drafts drawn more or less sharply than the request says, by what earlier rounds have shown.
-TEST(RunRound, IsLosslessWithALearnedSharpness) {
+TEST(RunRound, IsLosslessWithALearnedDraftTemperature) {
   for (const AcceptanceRule rule : {AcceptanceRule::kToken, AcceptanceRule::kBlock}) {
     RoundModels::Options options = SmallModels();
     options.draft.shared *= 2.0f;  // far too sharp
     options.draft.own *= 2.0f;
     RoundModels models(options);
-    EXPECT_LT(Score(&models, &models.drafter, {.rule = rule, .learns_sharpness = true}), kLimit)
+    EXPECT_LT(Score(&models, &models.drafter, {.rule = rule, .learns_draft_temperature = true}),
+              kLimit)
         << NameOf(rule);
-    EXPECT_LT(models.policy.SharpnessAt(1.0f).At(0), 1.0f);
+    EXPECT_LT(models.policy.DraftTemperatureAt(1.0f).At(0), 1.0f);
   }
 }
 

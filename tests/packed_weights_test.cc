@@ -29,9 +29,9 @@ class PackedWeights : public ::testing::Test {
 
   std::unique_ptr<Transformer> Load(const std::string& path, std::optional<DType> quantized = {},
                                     const std::string& folder = "") const {
-    auto model = Transformer::Load(
-        path, backend_.get(),
-        {.quantized = quantized, .packed_folder = folder, .least_packed_bytes = 0});
+    auto model =
+        Transformer::Load(path, backend_.get(),
+                          {.quantized = quantized, .packed_folder = folder, .min_packed_bytes = 0});
     EXPECT_TRUE(model.ok()) << model.status();
     return *std::move(model);
   }

@@ -63,7 +63,7 @@ class QuantizedCheckpointTest : public ::testing::Test {
     numbers.rows = rows;
     numbers.cols = cols;
     numbers.scale = 2.0f / std::sqrt(static_cast<float>(cols)) /
-                    static_cast<float>(1 << numbers.bits) / (numbers.least_zero < 0 ? 1.0f : 1.5f);
+                    static_cast<float>(1 << numbers.bits) / (numbers.min_zero < 0 ? 1.0f : 1.5f);
     return numbers;
   }
 
@@ -199,7 +199,7 @@ std::vector<Scheme> Schemes() {
   const auto packed = [](SafetensorsBuilder* file, const std::string& module, RandomNumbers wanted,
                          unsigned seed) {
     const ModuleNumbers numbers = MakeNumbers(wanted, seed);
-    AddPacked(file, module, numbers, wanted.least_zero >= 0);
+    AddPacked(file, module, numbers, wanted.min_zero >= 0);
     return numbers.Weights();
   };
   const auto int8 = [](SafetensorsBuilder* file, const std::string& module, RandomNumbers wanted,
@@ -235,10 +235,10 @@ std::vector<Scheme> Schemes() {
           {"gptq_act_order",
            GptqSection(4, 32, true, false),
            gptq,
-           {.group_size = 32, .least_zero = 6, .most_zero = 10, .is_shuffled = true},
+           {.group_size = 32, .min_zero = 6, .max_zero = 10, .is_shuffled = true},
            false},
           {"gptq_int8", GptqSection(8, 64), gptq, {.bits = 8, .group_size = 64}},
-          {"awq", AwqSection(32), awq, {.group_size = 32, .least_zero = 6, .most_zero = 10}},
+          {"awq", AwqSection(32), awq, {.group_size = 32, .min_zero = 6, .max_zero = 10}},
           {"w4a16",
            CompressedSection("pack-quantized", grouped),
            packed,
@@ -246,7 +246,7 @@ std::vector<Scheme> Schemes() {
           {"w4a16_asymmetric",
            CompressedSection("pack-quantized", asymmetric),
            packed,
-           {.group_size = 32, .least_zero = 6, .most_zero = 10, .scale_dtype = "BF16"}},
+           {.group_size = 32, .min_zero = 6, .max_zero = 10, .scale_dtype = "BF16"}},
           {"w8a8",
            CompressedSection("int-quantized", {{"num_bits", 8}, {"strategy", "channel"}}),
            int8,
@@ -309,9 +309,8 @@ TEST_P(EveryScheme, IsTheSameFromAFileOfPackedWeights) {
   Make(kShape, scheme_.section, Projections());
   for (const bool is_exact : {false, true}) {
     const Transformer::LoadOptions plain{.has_exact_activations = is_exact};
-    const Transformer::LoadOptions packed{.has_exact_activations = is_exact,
-                                          .packed_folder = Path("packed"),
-                                          .least_packed_bytes = 0};
+    const Transformer::LoadOptions packed{
+        .has_exact_activations = is_exact, .packed_folder = Path("packed"), .min_packed_bytes = 0};
     const std::vector<float> wanted = Logits("quantised", plain);
     for (int start = 0; start < 2; ++start) {
       const auto model = Load("quantised", packed);
@@ -359,7 +358,7 @@ TEST_P(EveryScheme, MayLeaveModulesOutAndTakeTheHeadIn) {
   const std::vector<float> wanted = Logits("floats");
   ExpectSameBits(Logits("quantised", kExact), wanted);
   EXPECT_LE(Distance(Logits("quantised"), wanted), 0.05);
-  const Transformer::LoadOptions packed{.packed_folder = Path("packed"), .least_packed_bytes = 0};
+  const Transformer::LoadOptions packed{.packed_folder = Path("packed"), .min_packed_bytes = 0};
   const std::vector<float> kept = Logits("quantised");
   ExpectSameBits(Logits("quantised", packed), kept);
   ExpectSameBits(Logits("quantised", packed), kept);
@@ -377,7 +376,7 @@ TEST_P(EveryScheme, MayTakeTheEmbeddingIn) {
     EXPECT_LE(Distance(Logits("quantised"), wanted), 0.05);
     const Transformer::LoadOptions again{.quantized = DType::kQ8_0};
     ExpectSameBits(Logits("quantised", again), Logits("floats", again));
-    const Transformer::LoadOptions packed{.packed_folder = Path("packed"), .least_packed_bytes = 0};
+    const Transformer::LoadOptions packed{.packed_folder = Path("packed"), .min_packed_bytes = 0};
     ExpectSameBits(Logits("quantised", packed), Logits("quantised"));
     fs::remove_all(Path("floats"));
     fs::remove_all(Path("quantised"));

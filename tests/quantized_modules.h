@@ -46,9 +46,9 @@ struct RandomNumbers {
   int rows = 0;
   int cols = 0;
   int bits = 4;
-  int group_size = 0;   // 0: one group
-  int least_zero = -1;  // -1: the middle for all
-  int most_zero = -1;
+  int group_size = 0;  // 0: one group
+  int min_zero = -1;   // -1: the middle for all
+  int max_zero = -1;
   std::string scale_dtype = "F16";  // as which scales are rounded
   float scale = 0.01f;
   bool is_shuffled = false;  // groups in act order
@@ -71,10 +71,9 @@ inline ModuleNumbers MakeNumbers(const RandomNumbers& wanted, unsigned seed) {
   for (int i = 0; i < wanted.rows * numbers.groups; ++i) {
     const int middle = 1 << (wanted.bits - 1);
     numbers.zeros.push_back(
-        wanted.least_zero < 0
-            ? middle
-            : wanted.least_zero +
-                  static_cast<int>(random() % (wanted.most_zero - wanted.least_zero + 1)));
+        wanted.min_zero < 0 ? middle
+                            : wanted.min_zero + static_cast<int>(random() % (wanted.max_zero -
+                                                                             wanted.min_zero + 1)));
     const float scale = wanted.scale * (0.5f + static_cast<float>(random() % 1000) / 1000.0f);
     numbers.scales.push_back(wanted.scale_dtype == "F32"   ? scale
                              : wanted.scale_dtype == "F16" ? F16ToFloat(FloatToF16(scale))

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "tests/judge_rows.h"
 #include "tests/law_kit.h"
 #include "verify/acceptance.h"
 
@@ -60,7 +61,7 @@ inline Verdict Production(AcceptanceRule rule, const Tokens& tokens,
                           const std::vector<Distribution>& target,
                           const std::vector<Distribution>& draft, const RoundNoise& noise) {
   const auto rows = [&](int slot) -> absl::StatusOr<const Distribution*> { return &target[slot]; };
-  const auto verdict = Judge(rule, tokens, rows, draft, noise);
+  const auto verdict = JudgeRows(rule, tokens, rows, draft, noise);
   TANDEM_CHECK(verdict.ok());
   return *verdict;
 }

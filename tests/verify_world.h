@@ -42,11 +42,12 @@ struct VerifySequence {
 
 class VerifyWorld {
  public:
-  explicit VerifyWorld(FakeModel::Options options = {}, int num_pages = 300)
+  explicit VerifyWorld(FakeModel::Options options = {}, int num_pages = 300,
+                       JudgeFunction judge = Judge)
       : cache_(3, num_pages),
         model_(cache_.get(), options),
         draft_(cache_.get(), {.salt = 99}),
-        verifier_(&model_) {}
+        verifier_(&model_, std::move(judge)) {}
 
   VerifySequence* Add(std::vector<TokenId> context, SamplingParams sampling = {},
                       uint64_t seed = 1) {

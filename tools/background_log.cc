@@ -63,7 +63,7 @@ class BackgroundLog::Sink final : public spdlog::sinks::base_sink<std::mutex> {
     if (wants_end_) return;
     waiting_bytes_ += line.size();
     waiting_.push_back(std::move(line));
-    while (waiting_bytes_ > limits_.most_bytes) {
+    while (waiting_bytes_ > limits_.max_bytes) {
       waiting_bytes_ -= waiting_.front().size();
       waiting_.pop_front();
       ++num_lost_;

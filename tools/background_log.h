@@ -16,7 +16,7 @@ namespace tandem {
 class BackgroundLog {
  public:
   struct Limits {
-    size_t most_bytes = size_t{1} << 20;  // of lines that wait
+    size_t max_bytes = size_t{1} << 20;  // of lines that wait
     // How long the end waits for somebody who reads nothing at all.
     absl::Duration patience = absl::Seconds(1);
   };

@@ -88,7 +88,7 @@ absl::StatusOr<Verdict> JudgeByExactMatch(int num_tokens, Slots& slots) {
   for (int i = 0;; ++i) {
     RETURN_IF_ERROR(slots.Reach(i));
     const TokenId choice = slots.DrawTarget(i);
-    if (i == num_tokens || !slots.IsToken(i, choice)) {
+    if (i == num_tokens || slots.Token(i) != choice) {
       return Verdict{.num_accepted = i, .next = choice};
     }
   }
@@ -137,6 +137,12 @@ absl::StatusOr<Verdict> JudgeByBlock(int num_tokens, Slots& slots) {
 
 }  // namespace
 
+HostSlots::HostSlots(absl::Span<const TokenId> tokens, TargetRows target,
+                     absl::Span<const Distribution> draft, const RoundNoise& noise)
+    : tokens_(tokens), target_(target), draft_(draft), noise_(noise) {
+  TANDEM_CHECK(draft.size() >= tokens.size());
+}
+
 absl::Status HostSlots::Reach(int slot) {
   TANDEM_CHECK(slot <= static_cast<int>(rows_.size()));
   if (slot < static_cast<int>(rows_.size())) return absl::OkStatus();
@@ -145,7 +151,6 @@ absl::Status HostSlots::Reach(int slot) {
   return absl::OkStatus();
 }
 
-bool HostSlots::IsToken(int slot, TokenId token) { return tokens_[slot] == token; }
 float HostSlots::TargetOf(int slot) { return ProbabilityOf(*rows_[slot], tokens_[slot]); }
 float HostSlots::DraftOf(int slot) { return ProbabilityOf(draft_[slot], tokens_[slot]); }
 float HostSlots::AcceptUniform(int slot) { return noise_.accept_uniform(slot); }
@@ -163,7 +168,11 @@ TokenId HostSlots::DrawResidual(int slot, double scale) {
 
 TokenId HostSlots::DrawTarget(int slot) { return noise_.draw_target(*rows_[slot], slot); }
 
-absl::StatusOr<Verdict> JudgeSlots(AcceptanceRule rule, int num_tokens, Slots& slots) {
+TokenId HostSlots::DrawFrom(absl::Span<const float> weights, int slot) {
+  return noise_.draw_residual(weights, slot);
+}
+
+absl::StatusOr<Verdict> Judge(AcceptanceRule rule, int num_tokens, Slots& slots) {
   switch (rule) {
     case AcceptanceRule::kAuto:
       break;
@@ -175,14 +184,6 @@ absl::StatusOr<Verdict> JudgeSlots(AcceptanceRule rule, int num_tokens, Slots& s
       return JudgeByToken(num_tokens, slots);
   }
   TANDEM_CHECK(false);
-}
-
-absl::StatusOr<Verdict> Judge(AcceptanceRule rule, absl::Span<const TokenId> tokens,
-                              TargetRows target, absl::Span<const Distribution> draft,
-                              const RoundNoise& noise) {
-  TANDEM_CHECK(draft.size() >= tokens.size());
-  HostSlots slots(tokens, target, draft, noise);
-  return JudgeSlots(rule, static_cast<int>(tokens.size()), slots);
 }
 
 }  // namespace tandem

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/judge_rows.h"
 #include "tests/law_kit.h"
 
 namespace tandem {
@@ -40,7 +41,7 @@ struct FixedNoise {
       if (slot == bad_row) return absl::InvalidArgumentError(absl::StrCat("row ", slot));
       return &target[slot];
     };
-    return tandem::Judge(rule, tokens, rows, draft, {accept, residual, choose});
+    return JudgeRows(rule, tokens, rows, draft, {accept, residual, choose});
   }
 };
 

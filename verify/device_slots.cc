@@ -15,9 +15,9 @@ bool DeviceSlots::CanHold(const Proposal& proposal) {
 
 // The scale of residuals under kBlock, and what is drawn from, are what the rule will ask for: the
 // kernel follows the survival of the slots before.
-SlotTask DeviceSlots::TaskOf(const DeviceRows& rows, int slot, int first_slot) const {
-  SlotTask task{.target = LogitsOf(rows, draft_.first_row + slot),
-                .target_size = rows.logits.cols,
+SlotTask DeviceSlots::TaskOf(int slot, int first_slot) const {
+  SlotTask task{.target = LogitsOf(rows_, draft_.first_row + slot),
+                .target_size = rows_.logits.cols,
                 .first_slot = first_slot};
   const bool is_bonus = slot == static_cast<int>(draft_.proposal->tokens.size());
   if (is_bonus || draft_.rule == AcceptanceRule::kExactMatch) {
@@ -44,13 +44,13 @@ absl::StatusOr<std::vector<DeviceSlots>> DeviceSlots::Ask(const DeviceRows& rows
   std::vector<RowTask> row_tasks;
   std::vector<SlotTask> slot_tasks;
   for (const Draft& draft : drafts) {
-    asked.push_back(DeviceSlots(draft));
+    asked.push_back(DeviceSlots(rows, draft));
     const int first_slot = static_cast<int>(slot_tasks.size());
     for (int i = 0; i < draft.num_rows; ++i) {
       const int row = draft.first_row + i;
       row_tasks.push_back(
           DistributionTask(rows, row, rows.logits.cols, *draft.sampling, LogitsOf(rows, row)));
-      slot_tasks.push_back(asked.back().TaskOf(rows, i, first_slot));
+      slot_tasks.push_back(asked.back().TaskOf(i, first_slot));
     }
   }
   if (drafts.empty()) return asked;
@@ -70,19 +70,34 @@ absl::StatusOr<std::vector<DeviceSlots>> DeviceSlots::Ask(const DeviceRows& rows
 
 absl::Status DeviceSlots::Reach(int slot) { return StatusOf(states_[slot]); }
 
-bool DeviceSlots::IsToken(int slot, TokenId token) {
-  return draft_.proposal->tokens[slot] == token;
-}
-
 float DeviceSlots::AcceptUniform(int slot) {
   return draft_.random.Uniform(draft_.places.At(RandomStream::kAccept, slot));
 }
 
-int DeviceSlots::num_good() const {
+int DeviceSlots::num_reached() const {
   return static_cast<int>(
       std::find_if(states_.begin(), states_.end(),
                    [](RowState state) { return state != RowState::kDistribution; }) -
       states_.begin());
+}
+
+const Distribution& DeviceSlots::TargetRow(int slot) {
+  if (target_rows_.empty()) target_rows_.resize(draft_.num_rows);
+  std::vector<float>& probs = target_rows_[slot].probs;
+  if (probs.empty()) {
+    probs = RowToHost(rows_.backend, LogitsOf(rows_, draft_.first_row + slot), rows_.logits.cols);
+  }
+  return target_rows_[slot];
+}
+
+const Distribution& DeviceSlots::DraftRow(int slot) {
+  if (draft_rows_.empty()) draft_rows_ = draft_.proposal->drawn_from;
+  BringToHost(rows_.backend, &draft_rows_[slot]);
+  return draft_rows_[slot];
+}
+
+TokenId DeviceSlots::DrawFrom(absl::Span<const float> weights, int slot) {
+  return DrawFromWeights(weights, draft_.random, draft_.places.At(RandomStream::kResidual, slot));
 }
 
 }  // namespace tandem

@@ -51,24 +51,27 @@ class DeviceSlots final : public Slots {
                                                       absl::Span<const Draft> drafts);
 
   absl::Status Reach(int slot) override;
-  bool IsToken(int slot, TokenId token) override;
+  int num_reached() const override;
+  TokenId Token(int slot) override { return draft_.proposal->tokens[slot]; }
   float TargetOf(int slot) override { return answers_[slot].target; }
   float DraftOf(int slot) override { return answers_[slot].draft; }
   double ResidualMass(int slot, double) override { return answers_[slot].residual_mass; }
   TokenId DrawResidual(int slot, double) override { return answers_[slot].drawn; }
   TokenId DrawTarget(int slot) override { return answers_[slot].drawn; }
   float AcceptUniform(int slot) override;
-
-  // Rows before the first that is no distribution.
-  int num_good() const;
+  const Distribution& TargetRow(int slot) override;
+  const Distribution& DraftRow(int slot) override;
+  TokenId DrawFrom(absl::Span<const float> weights, int slot) override;
 
  private:
-  explicit DeviceSlots(const Draft& draft) : draft_(draft) {}
-  SlotTask TaskOf(const DeviceRows& rows, int slot, int first_slot) const;
+  DeviceSlots(const DeviceRows& rows, const Draft& draft) : rows_(rows), draft_(draft) {}
+  SlotTask TaskOf(int slot, int first_slot) const;
 
+  DeviceRows rows_;
   Draft draft_;
-  std::vector<RowState> states_;     // [num_rows]
-  std::vector<SlotAnswer> answers_;  // likewise
+  std::vector<RowState> states_;                        // [num_rows]
+  std::vector<SlotAnswer> answers_;                     // likewise
+  std::vector<Distribution> target_rows_, draft_rows_;  // brought to the host
 };
 
 }  // namespace tandem

@@ -1,85 +1,22 @@
 #include "verify/device_slots.h"
 
-#include <algorithm>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "base/string_view.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/fake_sampler.h"
-#include "tests/verify_world.h"
+#include "tests/device_world.h"
 
 namespace tandem {
 namespace {
 
 using testing::HasSubstr;
+using testing::SizeIs;
 using World = VerifyWorld;
 using Sequence = VerifySequence;
-
-// What a device is to answer, by the host's slots.
-SlotAnswer AnswerOnHost(absl::Span<const SlotTask> slots, int index) {
-  const SlotTask& slot = slots[index];
-  std::vector<Distribution> target, draft;
-  std::vector<TokenId> tokens;
-  double survival = 1.0;
-  for (int i = slot.first_slot; i <= index; ++i) {
-    const SlotTask& s = slots[i];
-    target.push_back({.probs = {s.target, s.target + s.target_size}});
-    draft.push_back({.only = s.draft_only});
-    if (s.draft != nullptr) draft.back().probs.assign(s.draft, s.draft + s.draft_size);
-    tokens.push_back(s.token);
-  }
-  const RandomSource random(slot.key);
-  const RandomPlace place = FakeSampler::PlaceOf(slot);
-  const auto row = [&](int i) -> absl::StatusOr<const Distribution*> { return &target[i]; };
-  const auto coin = [](int) { return 0.5f; };
-  const auto draw_weights = [&](absl::Span<const float> weights, int) {
-    return DrawFromWeights(weights, random, place);
-  };
-  const auto draw_row = [&](const Distribution& d, int) { return Draw(d, random, place); };
-  const RoundNoise noise{coin, draw_weights, draw_row};
-  HostSlots host(tokens, row, draft, noise);
-  const int last = static_cast<int>(tokens.size()) - 1;
-  for (int i = 0; i <= last; ++i) {
-    TANDEM_CHECK(host.Reach(i).ok());
-    if (i == last) break;
-    survival = std::min(1.0, survival * (double{host.TargetOf(i)} / host.DraftOf(i)));
-  }
-  SlotAnswer answer{.target = host.TargetOf(last), .draft = host.DraftOf(last)};
-  if (slot.draw == SlotDraw::kTarget) {
-    answer.drawn = host.DrawTarget(last);
-    return answer;
-  }
-  const double scale = slot.draw == SlotDraw::kBlockResidual ? survival : 1.0;
-  answer.residual_mass = host.ResidualMass(last, scale);
-  answer.drawn = host.DrawResidual(last, scale);
-  return answer;
-}
-
-// Two worlds, of which the second keeps rows on a device.
-struct Worlds {
-  explicit Worlds(FakeModel::Options options = {}) : on_host(options) {
-    options.sampler = &sampler;
-    on_device = std::make_unique<World>(options);
-  }
-  FakeSampler sampler{AnswerOnHost};
-  World on_host;
-  std::unique_ptr<World> on_device;
-};
-
-// Puts rows of a proposal on the device.
-void PutRowsOnDevice(Backend* backend, Proposal* proposal) {
-  DeviceRowPool pool;
-  for (Distribution& row : proposal->drawn_from) {
-    if (row.only >= 0) continue;
-    const std::vector<float> probs = row.probs;
-    TANDEM_CHECK(pool.Put(backend, static_cast<int>(probs.size()), &row).ok());
-    std::copy(probs.begin(), probs.end(), DeviceProbs(row));
-  }
-}
 
 // Rounds whose rows stay on a device have the verdicts of those on the host: by every rule, behind
 // drafts of rows and of single tokens, with unknown tokens and rows that are no distribution.
@@ -143,8 +80,8 @@ TEST(DeviceSlots, BringsRowsThatAreLookedAt) {
   }
 }
 
-// Penalties, drafts on the host and judges of one's own want rows on the host, too.
-TEST(DeviceSlots, LeavesRowsOnADeviceOnlyToTheRules) {
+// Penalties and drafts on the host want rows on the host, too.
+TEST(DeviceSlots, LeavesRowsOnADeviceOnlyWhereItCanMakeThem) {
   Worlds worlds;
   World& world = *worlds.on_device;
   Sequence* penalized = world.Add({1, 2, 3}, Penalized());
@@ -155,19 +92,40 @@ TEST(DeviceSlots, LeavesRowsOnADeviceOnlyToTheRules) {
     EXPECT_TRUE(world.Verify(s).status.ok());
     EXPECT_EQ(worlds.sampler.num_calls(), 0);
   }
-  FakeSampler sampler(AnswerOnHost);
-  FakeCache cache(3, 100);
-  FakeModel model(cache.get(), {.sampler = &sampler});
-  Verifier with_judge(
-      &model, [](AcceptanceRule rule, absl::Span<const TokenId> tokens, TargetRows target,
-                 absl::Span<const Distribution> draft,
-                 const RoundNoise& noise) { return Judge(rule, tokens, target, draft, noise); });
-  Sequence s{.context = {1, 2, 3}, .kv = cache->NewSequence()};
-  const VerifyRequest request = s.Request(3);
-  VerifyResult result;
-  EXPECT_TRUE(with_judge.Verify({&request, 1}, {&result, 1}).ok());
-  EXPECT_TRUE(result.judged && result.status.ok());
-  EXPECT_EQ(sampler.num_calls(), 0);
+}
+
+// A judge that computes from rows gets those of the device, and draws with the round's noise.
+TEST(DeviceSlots, ShowsJudgesTheRowsThatTheHostHas) {
+  struct Seen {
+    std::vector<float> target, draft;
+    TokenId only = -1;
+    TokenId drawn = -1;
+    bool operator==(const Seen&) const = default;
+  };
+  std::vector<Seen> seen[2];
+  for (int on_device = 0; on_device < 2; ++on_device) {
+    const JudgeFunction judge = [&](AcceptanceRule rule, int num_tokens,
+                                    Slots& slots) -> absl::StatusOr<Verdict> {
+      for (int i = 0; i < num_tokens; ++i) {
+        RETURN_IF_ERROR(slots.Reach(i));
+        const Distribution& draft = slots.DraftRow(i);
+        const Distribution& target = slots.TargetRow(i);
+        seen[on_device].push_back(
+            {target.probs, draft.probs, draft.only, slots.DrawFrom(target.probs, i)});
+      }
+      return Judge(rule, num_tokens, slots);
+    };
+    Worlds worlds({}, judge);
+    World& world = on_device == 1 ? *worlds.on_device : worlds.on_host;
+    Sequence* s = world.Add({1, 2, 3}, {.temperature = 0.5f}, 3);
+    world.Propose(s, 3);
+    s->proposal.drawn_from[1] = {.only = s->proposal.tokens[1]};
+    if (on_device == 1) PutRowsOnDevice(world.model().device_rows().backend, &s->proposal);
+    EXPECT_TRUE(world.Verify(s).status.ok());
+    EXPECT_EQ(worlds.sampler.num_calls(), on_device);
+  }
+  EXPECT_EQ(seen[1], seen[0]);
+  EXPECT_THAT(seen[0], SizeIs(3));
 }
 
 // Several sequences of a pass, some of them still reading, are asked about in one call.

@@ -31,11 +31,10 @@ bool IsWatched(const VerifyRequest& request) {
          request.on_rows != nullptr;
 }
 
-LogitsToHost WantedOf(const VerifyRequest& request, const DeviceRows& rows, bool has_own_judge) {
+LogitsToHost WantedOf(const VerifyRequest& request, const DeviceRows& rows) {
   if (IsWatched(request)) return LogitsToHost::kWhole;
   if (request.sampling->takes_largest()) return LogitsToHost::kOnlyLargest;
-  const bool can_stay = !has_own_judge && request.judges() &&
-                        CanSampleOnDevice(rows, *request.sampling) &&
+  const bool can_stay = request.judges() && CanSampleOnDevice(rows, *request.sampling) &&
                         DeviceSlots::CanHold(*request.proposal);
   return can_stay ? LogitsToHost::kNothing : LogitsToHost::kWhole;
 }
@@ -99,23 +98,6 @@ RoundPlaces PlacesOf(const VerifyRequest& request) {
   return {.committed = static_cast<uint32_t>(request.context.size())};
 }
 
-// Judges the first `count` tokens of the proposal.
-absl::StatusOr<Verdict> JudgeRequest(const VerifyRequest& request, size_t count, TargetRows target,
-                                     const JudgeFunction& judge) {
-  const RoundPlaces places = PlacesOf(request);
-  const auto accept_uniform = [&](int slot) {
-    return request.random.Uniform(places.At(RandomStream::kAccept, slot));
-  };
-  const auto draw_residual = [&](absl::Span<const float> weights, int slot) {
-    return DrawFromWeights(weights, request.random, places.At(RandomStream::kResidual, slot));
-  };
-  const auto draw_target = [&](const Distribution& distribution, int slot) {
-    return Draw(distribution, request.random, places.Target(slot));
-  };
-  return judge(request.rule, absl::MakeConstSpan(request.proposal->tokens).first(count), target,
-               request.proposal->drawn_from, {accept_uniform, draw_residual, draw_target});
-}
-
 void ReportLogprobs(const VerifyRequest& request, const Rows& rows,
                     absl::Span<const Distribution> target, VerifyResult* result) {
   const int count = result->verdict.num_accepted + (result->status.ok() ? 1 : 0);
@@ -131,51 +113,50 @@ void ReportLogprobs(const VerifyRequest& request, const Rows& rows,
 // A row that is no distribution stands for one whose mass is on a symbol of its own, the failure:
 // whoever gets there fails, as in plain decoding, and the draft token at its place is rejected. So
 // the draft is judged up to there; if all of it is accepted the failure is what follows.
-//   judge_first: judges so many tokens; num_good: rows before the failure, after it has judged
-void Conclude(const VerifyRequest& request,
-              absl::FunctionRef<absl::StatusOr<Verdict>(int count)> judge_first,
-              absl::FunctionRef<int()> num_good, VerifyResult* result) {
+void Conclude(const VerifyRequest& request, const JudgeFunction& judge, Slots& slots,
+              VerifyResult* result) {
   result->judged = true;
-  absl::StatusOr<Verdict> verdict = judge_first(static_cast<int>(request.proposal->tokens.size()));
-  if (!verdict.ok()) verdict = judge_first(num_good());
+  const int num_tokens = static_cast<int>(request.proposal->tokens.size());
+  absl::StatusOr<Verdict> verdict = judge(request.rule, num_tokens, slots);
+  if (!verdict.ok()) verdict = judge(request.rule, slots.num_reached(), slots);
   if (verdict.ok()) {
     result->verdict = *verdict;
     return;
   }
-  result->verdict = {.num_accepted = num_good(), .next = -1};
+  const int num_good = slots.num_reached();
+  result->verdict = {.num_accepted = num_good, .next = -1};
   if (!FieldOf(verdict.status()).empty()) {  // of the request, not of the row
     result->status = verdict.status();
     return;
   }
-  const size_t position = request.context.size() + num_good();
+  const size_t position = request.context.size() + num_good;
   result->status = {
       verdict.status().code(),
       absl::StrCat("the target's row for position ", position, ": ", verdict.status().message())};
 }
 
-void Finish(const VerifyRequest& request, const Rows& logits, const JudgeFunction& judge,
-            std::vector<Distribution>* rows, VerifyResult* result) {
+void JudgeOnHost(const VerifyRequest& request, const Rows& logits, const JudgeFunction& judge,
+                 std::vector<Distribution>* rows, VerifyResult* result) {
   LazyRows lazy(request, logits, rows);
   const auto row = [&lazy](int slot) { return lazy.Row(slot); };
-  const auto judge_first = [&](int count) { return JudgeRequest(request, count, row, judge); };
-  const auto num_good = [&lazy] { return static_cast<int>(lazy.made().size()); };
-  Conclude(request, judge_first, num_good, result);
+  const RoundPlaces places = PlacesOf(request);
+  const auto accept_uniform = [&](int slot) {
+    return request.random.Uniform(places.At(RandomStream::kAccept, slot));
+  };
+  const auto draw_residual = [&](absl::Span<const float> weights, int slot) {
+    return DrawFromWeights(weights, request.random, places.At(RandomStream::kResidual, slot));
+  };
+  const auto draw_target = [&](const Distribution& distribution, int slot) {
+    return Draw(distribution, request.random, places.Target(slot));
+  };
+  const RoundNoise noise{accept_uniform, draw_residual, draw_target};
+  HostSlots slots(request.proposal->tokens, row, request.proposal->drawn_from, noise);
+  Conclude(request, judge, slots, result);
   if (request.on_rows) request.on_rows(lazy.made());
   if (request.logprobs.num_top >= 0) ReportLogprobs(request, logits, *rows, result);
 }
 
-void FinishOnDevice(const VerifyRequest& request, DeviceSlots& slots, VerifyResult* result) {
-  const auto judge_first = [&](int count) { return JudgeSlots(request.rule, count, slots); };
-  Conclude(
-      request, judge_first, [&slots] { return slots.num_good(); }, result);
-}
-
 }  // namespace
-
-bool Verifier::has_own_judge() const {
-  const auto* const function = judge_.target<decltype(&Judge)>();
-  return function == nullptr || *function != &Judge;
-}
 
 absl::Status Verifier::Verify(absl::Span<const VerifyRequest> requests,
                               absl::Span<VerifyResult> results) {
@@ -200,7 +181,7 @@ absl::Status Verifier::Verify(absl::Span<const VerifyRequest> requests,
     passes.push_back({.tokens = fed[i],
                       .kv = r.kv,
                       .num_logits = num_prompt_rows[i] + num_judged_rows[i],
-                      .to_host = WantedOf(r, target_->device_rows(), has_own_judge())});
+                      .to_host = WantedOf(r, target_->device_rows())});
   }
   std::vector<int> lengths_before;
   for (const VerifyRequest& r : requests) lengths_before.push_back(r.kv->length());
@@ -221,9 +202,9 @@ absl::Status Verifier::Verify(absl::Span<const VerifyRequest> requests,
     }
     rows.first += num_prompt_rows[i];
     if (passes[i].to_host == LogitsToHost::kNothing) {
-      FinishOnDevice(requests[i], *next_on_device++, &results[i]);
+      Conclude(requests[i], judge_, *next_on_device++, &results[i]);
     } else if (num_judged_rows[i] > 0) {
-      Finish(requests[i], rows, judge_, &rows_, &results[i]);
+      JudgeOnHost(requests[i], rows, judge_, &rows_, &results[i]);
     }
     rows.first += num_judged_rows[i];
   }

@@ -50,9 +50,6 @@ struct VerifyResult {
   std::vector<TokenLogprobs> prompt_logprobs;
 };
 
-// Who decides. Production uses Judge; proofs plant mistakes here to see them caught.
-using JudgeFunction = std::function<decltype(Judge)>;
-
 // Judges drafts with the target. Holds the rows of a round, so that they are allocated once.
 // Thread-compatible.
 class Verifier {
@@ -70,7 +67,6 @@ class Verifier {
   absl::Status Verify(absl::Span<const VerifyRequest> requests, absl::Span<VerifyResult> results);
 
  private:
-  bool has_own_judge() const;  // which wants rows on the host
   absl::StatusOr<std::vector<DeviceSlots>> AskDevice(absl::Span<const VerifyRequest> requests,
                                                      absl::Span<const ForwardRequest> passes);
 

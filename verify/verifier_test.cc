@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/judge_rows.h"
 #include "tests/verify_world.h"
 
 namespace tandem {
@@ -57,9 +58,9 @@ Verdict Expected(const World& world, const Sequence& s, std::multiset<Place>* pl
   const auto choose = [&](const Distribution& row, int slot) {
     return Draw(row, s.random, place(RandomStream::kTarget, n + slot, 0));
   };
-  return *Judge(s.rule, s.proposal.tokens,
-                [&](int slot) -> absl::StatusOr<const Distribution*> { return &rows[slot]; },
-                s.proposal.drawn_from, {coin, residual, choose});
+  return *JudgeRows(s.rule, s.proposal.tokens,
+                    [&](int slot) -> absl::StatusOr<const Distribution*> { return &rows[slot]; },
+                    s.proposal.drawn_from, {coin, residual, choose});
 }
 
 // Long generations under every rule and setting: each verdict is the judge's with the right rows,

@@ -57,12 +57,12 @@ void CostCurve::Add(int size, double cost, double weight) {
 
 // Changes there and back move a size by the same share, so that what every change takes cancels
 // out.
-void CostCurve::Compare(int last, int size, double surprise, double least_weight) {
+void CostCurve::Compare(int last, int size, double surprise, double min_weight) {
   Knot& a = knots_[NearestKnot(last)];
   Knot& b = knots_[NearestKnot(size)];
   if (&a == &b) return;
   const double weight =
-      std::max(least_weight, 1.0 / (2 + std::min(a.num_comparisons, b.num_comparisons)));
+      std::max(min_weight, 1.0 / (2 + std::min(a.num_comparisons, b.num_comparisons)));
   const double share = (a.num_comparisons + 1.0) / (a.num_comparisons + b.num_comparisons + 2.0);
   b.measured *= std::exp(weight * share * surprise);
   a.measured *= std::exp(-weight * (1.0 - share) * surprise);

@@ -16,9 +16,9 @@ class CostCurve {
   // the estimate towards the mean, and in the end by the share `weight`.
   void Add(int size, double cost, double weight);
   // A pass of `size` right after one of `last` took exp(surprise) times what both were believed to:
-  // moves them apart, by the share `least_weight` in the end. Of what was seldom compared more is
+  // moves them apart, by the share `min_weight` in the end. Of what was seldom compared more is
   // believed, and it moves more. Both were measured.
-  void Compare(int last, int size, double surprise, double least_weight);
+  void Compare(int last, int size, double surprise, double min_weight);
   // The cost of `size` >= 1: as measured, between measured sizes on a straight line, beyond them
   // along `slope` or their own, whichever is steeper.
   double At(int size) const;

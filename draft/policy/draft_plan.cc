@@ -105,17 +105,17 @@ Prospect ChooseOption(const RoundCosts& costs, const RoundCost& cost, int num_se
 }
 
 // The depth beyond which no draft step can pay, because all tokens of the next one together bring
-// less than `least_gain`: without them time falls by a step at least, and the rate rises. Deeper
+// less than `min_gain`: without them time falls by a step at least, and the rate rises. Deeper
 // tokens bring less still. Steps up to `fixed_steps` are taken anyway.
 int MostDepth(absl::Span<const DraftCandidate> candidates, absl::Span<const Prospect> prospects,
-              int fixed_steps, double least_gain) {
+              int fixed_steps, double min_gain) {
   for (int d = 0; d < kLongestModelDraft; ++d) {
     double gain = 0.0;
     for (size_t i = 0; i < candidates.size(); ++i) {
       if (!candidates[i].is_auto() || !prospects[i].is_model) continue;
       if (d < prospects[i].length) gain += prospects[i].survival[d];
     }
-    if (gain == 0.0 || (d >= fixed_steps && gain <= least_gain)) return d;
+    if (gain == 0.0 || (d >= fixed_steps && gain <= min_gain)) return d;
   }
   return kLongestModelDraft;
 }
@@ -131,12 +131,12 @@ struct Slot {
 // The slots of all auto candidates, the most likely first. A slot never comes before those it
 // stands behind.
 std::vector<Slot> SortedSlots(absl::Span<const DraftCandidate> candidates,
-                              absl::Span<const Prospect> prospects, int most_depth) {
+                              absl::Span<const Prospect> prospects, int max_depth) {
   std::vector<Slot> slots;
   for (size_t i = 0; i < candidates.size(); ++i) {
     if (!candidates[i].is_auto()) continue;
     const int length =
-        prospects[i].is_model ? std::min(prospects[i].length, most_depth) : prospects[i].length;
+        prospects[i].is_model ? std::min(prospects[i].length, max_depth) : prospects[i].length;
     for (int d = 0; d < length; ++d) {
       slots.push_back({.survival = prospects[i].survival[d],
                        .candidate = static_cast<int>(i),
@@ -185,9 +185,9 @@ DraftPlan PlanDrafts(const RoundCosts& costs, absl::Span<const DraftCandidate> c
   const RoundCost cost(costs, num_rows, other_rows, std::max(num_model, 1));
   const double plain_time = cost.base() + fixed_steps * cost.step();
   const double plain_rate = emitted / plain_time;
-  const int most_depth =
-      MostDepth(candidates, prospects, fixed_steps, /*least_gain=*/plain_rate * cost.step());
-  const std::vector<Slot> slots = SortedSlots(candidates, prospects, most_depth);
+  const int max_depth =
+      MostDepth(candidates, prospects, fixed_steps, /*min_gain=*/plain_rate * cost.step());
+  const std::vector<Slot> slots = SortedSlots(candidates, prospects, max_depth);
   std::vector<double> rows_time(slots.size() + 1);
   for (size_t i = 0; i <= slots.size(); ++i) rows_time[i] = cost.MoreRows(static_cast<int>(i));
   double best_rate = plain_rate;
@@ -195,7 +195,7 @@ DraftPlan PlanDrafts(const RoundCosts& costs, absl::Span<const DraftCandidate> c
   int best_count = 0;
   // Visits every depth and count with its rate; a depth only once a slot reaches it.
   const auto for_each = [&](auto visit) {
-    for (int depth = 0; depth <= most_depth; ++depth) {
+    for (int depth = 0; depth <= max_depth; ++depth) {
       const double time =
           plain_time + std::max(0, depth - fixed_steps) * cost.step() + (depth > 0 ? reading : 0.0);
       double expected = emitted;

@@ -8,7 +8,7 @@
 #include "absl/types/span.h"
 #include "base/instant.h"
 #include "draft/policy/draft_plan.h"
-#include "draft/policy/draft_sharpness.h"
+#include "draft/policy/draft_temperature.h"
 #include "draft/policy/speedup_monitor.h"
 
 namespace tandem {
@@ -35,8 +35,8 @@ class SpeculationPolicy {
     general_[TemperatureBucket(temperature)].Observe(kind, num_verified, num_accepted);
   }
   // How sharply drafts are drawn for sequences of this temperature.
-  DraftSharpness& SharpnessAt(float temperature) {
-    return sharpness_[TemperatureBucket(temperature)];
+  DraftTemperature& DraftTemperatureAt(float temperature) {
+    return draft_temperature_[TemperatureBucket(temperature)];
   }
   // Whether the next round's times tell what its rows cost. Those of the first rounds behind a long
   // reading do not: processor caches hold other things (three rows behind a prompt of 190 tokens
@@ -57,7 +57,7 @@ class SpeculationPolicy {
     last_end_ = round.end;
     rounds_unmeasured_ = measures() && !has_read_much ? 0 : rounds_unmeasured_ + 1;
     rounds_since_reading_ = has_read_much ? 0 : rounds_since_reading_ + 1;
-    for (DraftSharpness& sharpness : sharpness_) sharpness.Update();
+    for (DraftTemperature& draft_temperature : draft_temperature_) draft_temperature.Update();
   }
   RoundCosts& costs() { return costs_; }
   const RoundCosts& costs() const { return costs_; }
@@ -85,7 +85,7 @@ class SpeculationPolicy {
   std::array<SpeedupMonitor, kNumBatches> checks_;  // of 1, 2, up to 4, up to 8 sequences and so on
   SpeedupMonitor* check_ = nullptr;                 // that was asked for the round
   std::array<AcceptanceEstimate, kNumTemperatureBuckets> general_;
-  std::array<DraftSharpness, kNumTemperatureBuckets> sharpness_;
+  std::array<DraftTemperature, kNumTemperatureBuckets> draft_temperature_;
   Instant last_end_;
   int rounds_since_reading_ = 0;
   int rounds_unmeasured_ = 0;

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "engine/proof/wrapped_drafter.h"
 
 namespace tandem {
 namespace {
@@ -164,17 +165,9 @@ std::vector<ProofRequest> MakeRequests(const ExactOptions& options, bool greedy)
 }
 
 // Beside the engine's drafter a second one that has read the same tokens just now.
-class WatchedDrafter final : public Drafter {
+class WatchedDrafter final : public WrappedDrafter {
  public:
-  WatchedDrafter(Drafter* inner, ExactCheck* check) : inner_(inner), check_(check) {}
-  std::string_view name() const override { return inner_->name(); }
-  bool is_drawn() const override { return inner_->is_drawn(); }
-  std::unique_ptr<DraftState> NewState(absl::Span<const TokenId> prompt) override {
-    return inner_->NewState(prompt);
-  }
-  std::vector<DraftOption> Options(DraftState* state, absl::Span<const TokenId> context) override {
-    return inner_->Options(state, context);
-  }
+  WatchedDrafter(Drafter* inner, ExactCheck* check) : WrappedDrafter(inner), check_(check) {}
   absl::Status Propose(absl::Span<const DraftRequest> requests,
                        absl::Span<Proposal* const> proposals) override {
     RETURN_IF_ERROR(inner_->Propose(requests, proposals));
@@ -189,7 +182,6 @@ class WatchedDrafter final : public Drafter {
     }
     return absl::OkStatus();
   }
-  void Rollback(DraftState* state, int length) override { inner_->Rollback(state, length); }
 
  private:
   void Compare(const Proposal& got, const Proposal& want, int length) {
@@ -209,7 +201,6 @@ class WatchedDrafter final : public Drafter {
            std::memcmp(a.probs.data(), b.probs.data(), a.probs.size() * sizeof(float)) == 0;
   }
 
-  Drafter* inner_;
   ExactCheck* check_;
 };
 
@@ -217,10 +208,10 @@ class WatchedDrafter final : public Drafter {
 
 absl::StatusOr<ExactCheck> CheckRows(LanguageModel* plain, LanguageModel* target,
                                      PagedKvCache* cache, const ExactOptions& options) {
-  const int most_rows = std::max(options.draft_tokens + 1, 8);
+  const int max_rows = std::max(options.draft_tokens + 1, 8);
   ExactCheck check{
       .name = "rows",
-      .what = absl::StrCat("logits of passes over 1 to ", most_rows, " rows of ",
+      .what = absl::StrCat("logits of passes over 1 to ", max_rows, " rows of ",
                            options.prompts.size(), " sequences, with one-row decoding"),
       .compared = 0,
       .different = 0,
@@ -241,24 +232,24 @@ absl::StatusOr<ExactCheck> CheckRows(LanguageModel* plain, LanguageModel* target
     RETURN_IF_ERROR(Read(plain, r.prompt, &read.back()));
   }
   const size_t row_bytes = plain->vocab_size() * sizeof(float);
-  for (int start = 0; start + most_rows <= options.max_tokens; start += most_rows) {
+  for (int start = 0; start + max_rows <= options.max_tokens; start += max_rows) {
     // One by one, each sequence alone.
     std::vector<std::vector<float>> want(texts.size());
     std::vector<KvSequence> before;
     for (size_t s = 0; s < texts.size(); ++s) {
       before.push_back(read[s].Fork());
-      for (int i = 0; i < most_rows; ++i) {
+      for (int i = 0; i < max_rows; ++i) {
         const ForwardRequest pass{
             .tokens = {&texts[s].output[start + i], 1}, .kv = &read[s], .num_logits = 1};
         ASSIGN_OR_RETURN(const PassRows rows, Forward(plain, {&pass, 1}));
         want[s].insert(want[s].end(), rows[0], rows[0] + plain->vocab_size());
       }
     }
-    for (int count = 1; count <= most_rows; ++count) {
+    for (int count = 1; count <= max_rows; ++count) {
       std::vector<KvSequence> kvs;
       for (const KvSequence& kv : before) kvs.push_back(kv.Fork());
-      for (int from = 0; from < most_rows; from += count) {
-        const int num_rows = std::min(count, most_rows - from);
+      for (int from = 0; from < max_rows; from += count) {
+        const int num_rows = std::min(count, max_rows - from);
         std::vector<ForwardRequest> passes;
         for (size_t s = 0; s < texts.size(); ++s) {
           passes.push_back(

@@ -51,7 +51,7 @@ constexpr size_t kMostLawTests = 40;
 // be counted, and each would have to be computed.
 struct LawSetting {
   ProofSampling sampling;
-  int most_draft_tokens;
+  int max_draft_tokens;
 };
 const std::vector<LawSetting>& LawSettings() {
   static const auto* const settings = new std::vector<LawSetting>{
@@ -92,9 +92,9 @@ std::vector<ProofSampling> ExactSettings() {
 struct LawTest {
   LawCheck check;
   std::unique_ptr<LawTrials> trials;
-  int64_t least_runs = 0;
+  int64_t min_runs = 0;
   absl::Duration time = absl::ZeroDuration();
-  bool is_short() const { return trials->runs() < least_runs; }
+  bool is_short() const { return trials->runs() < min_runs; }
 };
 
 class Prover {
@@ -115,7 +115,7 @@ class Prover {
   absl::Status CheckLaws(LosslessProof* proof);
   absl::Status AddLawTests(std::vector<LawTest>* tests);
   absl::Status AddLawTest(const ProofWorld& world, const FaultCase& where, AcceptanceRule rule,
-                          int64_t least_runs, std::vector<LawTest>* tests);
+                          int64_t min_runs, std::vector<LawTest>* tests);
   absl::Status CheckFaults(LosslessProof* proof);
   absl::StatusOr<FaultCheck> SeekInLaw(const PlantedFault& fault, AcceptanceRule rule,
                                        double until);
@@ -260,7 +260,7 @@ absl::StatusOr<std::shared_ptr<const TargetLaw>> Prover::LawOf(const std::vector
 
 // Adds a test of `world`.
 absl::Status Prover::AddLawTest(const ProofWorld& world, const FaultCase& where,
-                                AcceptanceRule rule, int64_t least_runs,
+                                AcceptanceRule rule, int64_t min_runs,
                                 std::vector<LawTest>* tests) {
   ASSIGN_OR_RETURN(auto law, LawOf(where.prompt, where.sampling, where.length));
   LawTest test{.check = {.rule = where.draft_tokens == 0 ? "plain" : std::string(NameOf(rule)),
@@ -275,7 +275,7 @@ absl::Status Prover::AddLawTest(const ProofWorld& world, const FaultCase& where,
                                                              .rule = rule,
                                                              .draft_tokens = where.draft_tokens},
                                                      NextSeeds(), kBatch),
-               .least_runs = least_runs};
+               .min_runs = min_runs};
   tests->push_back(std::move(test));
   return absl::OkStatus();
 }
@@ -285,7 +285,7 @@ absl::Status Prover::AddLawTest(const ProofWorld& world, const FaultCase& where,
 absl::Status Prover::AddLawTests(std::vector<LawTest>* tests) {
   const std::vector<LawSetting>& settings = LawSettings();
   const auto where = [&](const LawSetting& setting, size_t prompt, bool drafts) {
-    const int k = std::min(options_.draft_tokens, setting.most_draft_tokens);
+    const int k = std::min(options_.draft_tokens, setting.max_draft_tokens);
     return FaultCase{.prompt = prompts_[prompt % prompts_.size()],
                      .sampling = setting.sampling.params,
                      .sampling_name = setting.sampling.name,
@@ -319,7 +319,7 @@ absl::Status Prover::CheckLaws(LosslessProof* proof) {
   TANDEM_CHECK(tests.size() <= kMostLawTests);
   if (options_.runs > 0) {
     for (LawTest& test : tests) {
-      RETURN_IF_ERROR(test.trials->Run(std::max(options_.runs, test.least_runs)));
+      RETURN_IF_ERROR(test.trials->Run(std::max(options_.runs, test.min_runs)));
       GoOn(1.0);
     }
   } else {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "engine/proof/wrapped_drafter.h"
 
 namespace tandem {
 namespace {
@@ -16,32 +17,6 @@ constexpr AcceptanceRule kToken = AcceptanceRule::kToken;
 constexpr AcceptanceRule kBlock = AcceptanceRule::kBlock;
 
 // ---- Broken drafters ----
-
-// Passes everything on.
-class WrappedDrafter : public Drafter {
- public:
-  explicit WrappedDrafter(Drafter* inner) : inner_(inner) {}
-  std::string_view name() const override { return inner_->name(); }
-  bool is_drawn() const override { return inner_->is_drawn(); }
-  std::unique_ptr<DraftState> NewState(absl::Span<const TokenId> prompt) override {
-    return inner_->NewState(prompt);
-  }
-  std::vector<DraftOption> Options(DraftState* state, absl::Span<const TokenId> context) override {
-    return inner_->Options(state, context);
-  }
-  absl::Status Propose(absl::Span<const DraftRequest> requests,
-                       absl::Span<Proposal* const> proposals) override {
-    return inner_->Propose(requests, proposals);
-  }
-  void Rollback(DraftState* state, int length) override { inner_->Rollback(state, length); }
-  void Publish(DraftState* state, absl::Span<const TokenId> tokens) override {
-    inner_->Publish(state, tokens);
-  }
-  void Evict(DraftState* state) override { inner_->Evict(state); }
-
- protected:
-  Drafter* inner_;
-};
 
 // Draws each token anew from the row the drafter recorded: with another choice of random numbers.
 class RedrawingDrafter final : public WrappedDrafter {
@@ -252,68 +227,110 @@ void ForgiveDraft(absl::Span<const TokenId> tokens, absl::Span<const absl::Span<
 
 // ---- Broken judges ----
 
-using Tokens = absl::Span<const TokenId>;
-using Rows = absl::Span<const Distribution>;
 using Outcome = absl::StatusOr<Verdict>;
 
-Outcome ResidualIsTarget(AcceptanceRule rule, Tokens tokens, TargetRows target, Rows draft,
-                         const RoundNoise& noise) {
-  const auto draw = [&](absl::Span<const float> weights, int slot) {
-    const absl::StatusOr<const Distribution*> row = target(slot);
-    return noise.draw_residual(row.ok() ? absl::MakeConstSpan((*row)->probs) : weights, slot);
-  };
-  return Judge(rule, tokens, target, draft, {noise.accept_uniform, draw, noise.draw_target});
+// Passes everything on.
+class WrappedSlots : public Slots {
+ public:
+  explicit WrappedSlots(Slots* inner) : inner_(inner) {}
+  absl::Status Reach(int slot) override { return inner_->Reach(slot); }
+  int num_reached() const override { return inner_->num_reached(); }
+  TokenId Token(int slot) override { return inner_->Token(slot); }
+  float TargetOf(int slot) override { return inner_->TargetOf(slot); }
+  float DraftOf(int slot) override { return inner_->DraftOf(slot); }
+  double ResidualMass(int slot, double scale) override { return inner_->ResidualMass(slot, scale); }
+  TokenId DrawResidual(int slot, double scale) override {
+    return inner_->DrawResidual(slot, scale);
+  }
+  TokenId DrawTarget(int slot) override { return inner_->DrawTarget(slot); }
+  float AcceptUniform(int slot) override { return inner_->AcceptUniform(slot); }
+  const Distribution& TargetRow(int slot) override { return inner_->TargetRow(slot); }
+  const Distribution& DraftRow(int slot) override { return inner_->DraftRow(slot); }
+  TokenId DrawFrom(absl::Span<const float> weights, int slot) override {
+    return inner_->DrawFrom(weights, slot);
+  }
+
+ protected:
+  Slots* inner_;
+};
+
+// A judge that asks through a wrapper.
+template <typename Wrapper>
+Outcome JudgeThrough(AcceptanceRule rule, int num_tokens, Slots& slots) {
+  Wrapper wrapper(&slots);
+  return Judge(rule, num_tokens, wrapper);
 }
 
-Outcome UnscaledResidual(AcceptanceRule rule, Tokens tokens, TargetRows target, Rows draft,
-                         const RoundNoise& noise) {
-  const auto draw = [&](absl::Span<const float> weights, int slot) {
-    const absl::StatusOr<const Distribution*> row = target(slot);
-    std::vector<float> unscaled(weights.begin(), weights.end());
-    for (size_t v = 0; row.ok() && v < unscaled.size(); ++v) {
-      const Distribution& q = draft[slot];
+class ResidualIsTarget final : public WrappedSlots {
+ public:
+  using WrappedSlots::WrappedSlots;
+  TokenId DrawResidual(int slot, double scale) override {
+    const Distribution& row = TargetRow(slot);
+    return row.only >= 0 ? WrappedSlots::DrawResidual(slot, scale) : DrawFrom(row.probs, slot);
+  }
+};
+
+class UnscaledResidual final : public WrappedSlots {
+ public:
+  using WrappedSlots::WrappedSlots;
+  TokenId DrawResidual(int slot, double scale) override {
+    std::vector<float> weights = TargetRow(slot).probs;
+    const Distribution& q = DraftRow(slot);
+    for (size_t v = 0; v < weights.size(); ++v) {
       const float drafted = q.only >= 0          ? static_cast<TokenId>(v) == q.only
                             : v < q.probs.size() ? q.probs[v]
                                                  : 0.0f;
-      unscaled[v] = std::max(0.0f, (*row)->probs[v] - drafted);
+      weights[v] = std::max(0.0f, weights[v] - drafted);
     }
-    return noise.draw_residual(unscaled, slot);
-  };
-  return Judge(rule, tokens, target, draft, {noise.accept_uniform, draw, noise.draw_target});
-}
+    return weights.empty() ? WrappedSlots::DrawResidual(slot, scale) : DrawFrom(weights, slot);
+  }
+};
+
+class WithCoin final : public WrappedSlots {
+ public:
+  WithCoin(Slots* inner, absl::FunctionRef<float(int)> coin) : WrappedSlots(inner), coin_(coin) {}
+  float AcceptUniform(int slot) override { return coin_(slot); }
+
+ private:
+  absl::FunctionRef<float(int)> coin_;
+};
 
 // No test passes with a coin of 2. A slot's own test is had by failing all others, and stopping in
 // front of it by judging the draft up to there, its last test failed.
-Outcome StopAtFirstFailure(AcceptanceRule rule, Tokens tokens, TargetRows target, Rows draft,
-                           const RoundNoise& noise) {
-  const auto judge = [&](size_t count, absl::FunctionRef<float(int)> coin) {
-    return Judge(rule, tokens.first(count), target, draft,
-                 {coin, noise.draw_residual, noise.draw_target});
+Outcome StopAtFirstFailure(AcceptanceRule rule, int num_tokens, Slots& slots) {
+  const auto judge = [&](int count, absl::FunctionRef<float(int)> coin) {
+    WithCoin with_coin(&slots, coin);
+    return Judge(rule, count, with_coin);
   };
   constexpr float kNever = 2.0f;
-  for (int i = 0; i < static_cast<int>(tokens.size()); ++i) {
-    ASSIGN_OR_RETURN(const Verdict alone,
-                     judge(std::min<size_t>(i + 2, tokens.size()), [&](int slot) {
-                       return slot == i ? noise.accept_uniform(slot) : kNever;
+  for (int i = 0; i < num_tokens; ++i) {
+    ASSIGN_OR_RETURN(const Verdict alone, judge(std::min(i + 2, num_tokens), [&](int slot) {
+                       return slot == i ? slots.AcceptUniform(slot) : kNever;
                      }));
     if (alone.num_accepted > i) continue;
-    return judge(i + 1, [&](int slot) { return slot == i ? kNever : noise.accept_uniform(slot); });
+    return judge(i + 1, [&](int slot) { return slot == i ? kNever : slots.AcceptUniform(slot); });
   }
-  return judge(tokens.size(), noise.accept_uniform);
+  return Judge(rule, num_tokens, slots);
 }
 
 // The target's choices with noise that counts judgements instead of positions.
+class NoiseOfRound final : public WrappedSlots {
+ public:
+  NoiseOfRound(Slots* inner, uint32_t round) : WrappedSlots(inner), round_(round) {}
+  TokenId DrawTarget(int slot) override {
+    return Draw(
+        TargetRow(slot), RandomSource(0),
+        {.stream = RandomStream::kTarget, .position = round_, .slot = static_cast<uint32_t>(slot)});
+  }
+
+ private:
+  uint32_t round_;
+};
+
 JudgeFunction NoiseByRound() {
-  return [round = uint32_t{0}](AcceptanceRule rule, Tokens tokens, TargetRows target, Rows draft,
-                               const RoundNoise& noise) mutable -> Outcome {
-    ++round;
-    const auto draw = [&](const Distribution& row, int slot) {
-      return Draw(row, RandomSource(0),
-                  {.stream = RandomStream::kTarget,
-                   .position = round,
-                   .slot = static_cast<uint32_t>(slot)});
-    };
-    return Judge(rule, tokens, target, draft, {noise.accept_uniform, noise.draw_residual, draw});
+  return [round = uint32_t{0}](AcceptanceRule rule, int num_tokens, Slots& slots) mutable {
+    NoiseOfRound wrapper(&slots, ++round);
+    return Judge(rule, num_tokens, wrapper);
   };
 }
 
@@ -408,9 +425,9 @@ PlantedWorld::PlantedWorld(const ProofWorld& base, const PlantedFault& fault) : 
   } else if (fault.name == "penalties-once-per-round") {
     target_ = std::make_unique<MeddlingModel>(base.target, ForgiveDraft);
   } else if (fault.name == "residual-is-target") {
-    world_.judge = ResidualIsTarget;
+    world_.judge = JudgeThrough<ResidualIsTarget>;
   } else if (fault.name == "residual-unscaled") {
-    world_.judge = UnscaledResidual;
+    world_.judge = JudgeThrough<UnscaledResidual>;
   } else if (fault.name == "block-stops-early") {
     world_.judge = StopAtFirstFailure;
   } else if (fault.name == "noise-by-round") {

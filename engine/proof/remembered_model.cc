@@ -29,10 +29,10 @@ absl::string_view KeyOf(absl::Span<const TokenId> tokens) {
 
 absl::StatusOr<std::unique_ptr<RememberedModel>> RememberedModel::Create(LanguageModel* model,
                                                                          PagedKvCache* model_cache,
-                                                                         int64_t most_bytes) {
+                                                                         int64_t max_bytes) {
   const int64_t row_bytes = int64_t{model->head_tokens()} * static_cast<int64_t>(sizeof(float));
   auto remembered = std::unique_ptr<RememberedModel>(new RememberedModel(
-      model, model_cache, std::max<int64_t>(most_bytes / row_bytes, 4 * kRowsPerPass)));
+      model, model_cache, std::max<int64_t>(max_bytes / row_bytes, 4 * kRowsPerPass)));
   ASSIGN_OR_RETURN(remembered->backend_, MakeCpuBackend({.num_threads = 1}));
   ASSIGN_OR_RETURN(remembered->cache_,
                    PagedKvCache::Create(remembered->backend_.get(), kTokenLayout, kTokenPages));
@@ -146,7 +146,7 @@ absl::Status RememberedModel::ComputePass(absl::Span<const Wanted> wanted) {
   for (const Wanted& want : wanted) {
     const absl::Span<const TokenId> tokens = want.tokens;
     for (int i = want.num_rows - 1; i >= 0; --i, row += logits.stride) {
-      Rows& rows = static_cast<int64_t>(rows_.size()) < most_rows_ ? rows_ : passing_rows_;
+      Rows& rows = static_cast<int64_t>(rows_.size()) < max_rows_ ? rows_ : passing_rows_;
       rows.try_emplace(std::string(KeyOf(tokens.first(tokens.size() - i))), row, row + logits.cols);
       ++num_rows_computed_;
     }
@@ -154,15 +154,15 @@ absl::Status RememberedModel::ComputePass(absl::Span<const Wanted> wanted) {
   return absl::OkStatus();
 }
 
-// The model's state behind a known beginning of `tokens`, `most_length` of them at most.
-KvSequence RememberedModel::StartOf(absl::Span<const TokenId> tokens, int most_length) {
+// The model's state behind a known beginning of `tokens`, `max_length` of them at most.
+KvSequence RememberedModel::StartOf(absl::Span<const TokenId> tokens, int max_length) {
   const Prompt* best = nullptr;
   int best_length = 0;
   for (const Prompt& prompt : prompts_) {
     const auto [ours, theirs] =
         std::mismatch(tokens.begin(), tokens.end(), prompt.tokens.begin(), prompt.tokens.end());
     const int shared =
-        std::min({static_cast<int>(ours - tokens.begin()), prompt.kv.length(), most_length});
+        std::min({static_cast<int>(ours - tokens.begin()), prompt.kv.length(), max_length});
     if (shared > best_length) {
       best = &prompt;
       best_length = shared;

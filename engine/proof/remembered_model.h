@@ -21,11 +21,11 @@ namespace tandem {
 // themselves, so drafts, rollbacks, forks and page tables work as ever. Thread-compatible.
 class RememberedModel final : public LanguageModel {
  public:
-  // `model` and `model_cache` compute, and must outlive this object. Rows take `most_bytes` at
+  // `model` and `model_cache` compute, and must outlive this object. Rows take `max_bytes` at
   // most: the first to be asked for, mostly the likeliest, stay.
   static absl::StatusOr<std::unique_ptr<RememberedModel>> Create(LanguageModel* model,
                                                                  PagedKvCache* model_cache,
-                                                                 int64_t most_bytes);
+                                                                 int64_t max_bytes);
 
   int vocab_size() const override { return model_->vocab_size(); }
   int head_tokens() const override { return model_->head_tokens(); }
@@ -55,18 +55,18 @@ class RememberedModel final : public LanguageModel {
     int num_rows = 0;
   };
 
-  RememberedModel(LanguageModel* model, PagedKvCache* model_cache, int64_t most_rows)
-      : model_(model), model_cache_(model_cache), most_rows_(most_rows) {}
+  RememberedModel(LanguageModel* model, PagedKvCache* model_cache, int64_t max_rows)
+      : model_(model), model_cache_(model_cache), max_rows_(max_rows) {}
 
   absl::Status Compute(absl::Span<const Wanted> wanted);
   absl::Status ComputePass(absl::Span<const Wanted> wanted);
   const float* Find(absl::Span<const TokenId> context) const;
-  KvSequence StartOf(absl::Span<const TokenId> tokens, int most_length);
+  KvSequence StartOf(absl::Span<const TokenId> tokens, int max_length);
   TokenId* Place(const KvSequence& kv, int position) const;
 
   LanguageModel* model_;
   PagedKvCache* model_cache_;
-  int64_t most_rows_;
+  int64_t max_rows_;
   std::unique_ptr<Backend> backend_;  // of the tokens' cache
   std::unique_ptr<PagedKvCache> cache_;
   std::vector<Prompt> prompts_;

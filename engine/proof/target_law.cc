@@ -44,7 +44,7 @@ absl::StatusOr<TargetLaw> TargetLaw::Expand(RememberedModel* target,
     const bool is_last = static_cast<int>(at.output.size()) + 1 == options.length;
     for (TokenId v = 0; v < static_cast<TokenId>(row.probs.size()); ++v) {
       const double probability = at.probability * row.probs[v] / sum;
-      if (probability < options.least_probability) {
+      if (probability < options.min_probability) {
         left += probability;
         continue;
       }

@@ -19,8 +19,8 @@ namespace tandem {
 class TargetLaw {
  public:
   struct Options {
-    int length = 1;                        // tokens
-    double least_probability = 1.0 / 256;  // of a path that is followed
+    int length = 1;                      // tokens
+    double min_probability = 1.0 / 256;  // of a path that is followed
   };
   // Rows are put through the sampling that decoding uses, each with the counts of its own prefix.
   static absl::StatusOr<TargetLaw> Expand(RememberedModel* target, absl::Span<const TokenId> prompt,

@@ -462,17 +462,17 @@ void CpuBackend::AttendAll(const AttendTask& task, const RaggedRows& rows) {
   units_.clear();
   cut_units_.clear();
   thread_units_.assign(1, 0);
-  int most_rows = 0;
+  int max_rows = 0;
   int64_t work = 0;  // of one row a sequence
   for (int s = 0; s < rows.batch; ++s) {
     const int count = rows.starts[s + 1] - rows.starts[s];
     const int length = task.kv.lengths[s];
-    most_rows = std::max(most_rows, count);
+    max_rows = std::max(max_rows, count);
     if (count == 0) continue;
     work += int64_t{task.form.window > 0 ? std::min(task.form.window, length) : length} *
             task.kv.num_kv_heads * task.heads_per_kv_head * task.kv.head_dim;
   }
-  const bool few_rows = int64_t{most_rows} * task.heads_per_kv_head <= kFixedVectors;
+  const bool few_rows = int64_t{max_rows} * task.heads_per_kv_head <= kFixedVectors;
   const bool one_thread = pool_.num_threads() == 1 || (few_rows && work < kSmallAttention);
   if (few_rows && !one_thread) {
     PlanFewRows(task, rows);

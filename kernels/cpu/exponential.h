@@ -2,28 +2,27 @@
 #ifndef TANDEM_KERNELS_CPU_EXPONENTIAL_H_
 #define TANDEM_KERNELS_CPU_EXPONENTIAL_H_
 
+#include "kernels/exponential_series.h"
+
 namespace tandem {
 namespace {
 
-// x = n ln 2 + r with whole n and |r| <= ln 2 / 2, and exp(r) - 1 = r + r^2 P(r), of which Taylor's
-// P to r^7 / 7! leaves out less than 6e-9.
+// Of x = n ln 2 + r (kernels/exponential_series.h).
 struct ReducedExponential {
   Floats n;
   Floats less_one;  // exp(r) - 1
 };
 inline ReducedExponential ReduceExponential(Floats x) {
-  // Integers are the spacing of f32 at 1.5 * 2^23: adding it rounds.
-  const Floats rounder = Splat(12582912.0f);
-  const Floats n = Sub(MulAdd(x, Splat(1.44269504f), rounder), rounder);
-  // ln 2 in two parts, the first of 15 bits, so that n times it is exact.
-  Floats r = MulAdd(n, Splat(-0.693145751953125f), x);
-  r = MulAdd(n, Splat(-1.42860682e-6f), r);
-  Floats p = Splat(1.0f / 5040.0f);
-  p = MulAdd(p, r, Splat(1.0f / 720.0f));
-  p = MulAdd(p, r, Splat(1.0f / 120.0f));
-  p = MulAdd(p, r, Splat(1.0f / 24.0f));
-  p = MulAdd(p, r, Splat(1.0f / 6.0f));
-  p = MulAdd(p, r, Splat(0.5f));
+  const Floats rounder = Splat(kIntegerRounder);
+  const Floats n = Sub(MulAdd(x, Splat(kLog2OfE), rounder), rounder);
+  Floats r = MulAdd(n, Splat(kMinusLn2High), x);
+  r = MulAdd(n, Splat(kMinusLn2Low), r);
+  Floats p = Splat(kExpTerm7);
+  p = MulAdd(p, r, Splat(kExpTerm6));
+  p = MulAdd(p, r, Splat(kExpTerm5));
+  p = MulAdd(p, r, Splat(kExpTerm4));
+  p = MulAdd(p, r, Splat(kExpTerm3));
+  p = MulAdd(p, r, Splat(kExpTerm2));
   return {n, MulAdd(Mul(r, r), p, r)};
 }
 
@@ -32,7 +31,8 @@ inline ReducedExponential ReduceExponential(Floats x) {
 // 2^n is multiplied in by two halves, so that results may be subnormal, or overflow, and are
 // rounded once.
 inline Floats Exp(Floats x) {
-  const ReducedExponential e = ReduceExponential(Min(Splat(89.0f), Max(Splat(-104.0f), x)));
+  const ReducedExponential e =
+      ReduceExponential(Min(Splat(kExpHighest), Max(Splat(kExpLowest), x)));
   return TimesPowerOfTwo(Add(Splat(1.0f), e.less_one), e.n);
 }
 
@@ -44,11 +44,11 @@ inline Floats Exp(Floats x) {
 inline Floats ExpOfScore(Floats x) {
   x = Max(Splat(-86.0f), x);
   // As above, and with the bias of exponents in the low bits.
-  const Floats rounder = Splat(12582912.0f + 127.0f);
-  const Floats rounded = MulAdd(x, Splat(1.44269504f), rounder);
+  const Floats rounder = Splat(kIntegerRounder + 127.0f);
+  const Floats rounded = MulAdd(x, Splat(kLog2OfE), rounder);
   const Floats n = Sub(rounded, rounder);
-  Floats r = MulAdd(n, Splat(-0.693145751953125f), x);
-  r = MulAdd(n, Splat(-1.42860682e-6f), r);
+  Floats r = MulAdd(n, Splat(kMinusLn2High), x);
+  r = MulAdd(n, Splat(kMinusLn2Low), r);
   Floats p = MulAdd(Splat(0.00139262504f), r, Splat(0.00836323295f));
   p = MulAdd(p, r, Splat(0.0416665524f));
   p = MulAdd(p, r, Splat(0.166665763f));

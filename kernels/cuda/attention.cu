@@ -68,8 +68,8 @@ Error Launch(const AttendTask& task, Stream stream) {
   if (!HasPrompts(task)) return EnqueueFew(task, stream);
   if (task.rows_beside == 0) return EnqueuePrompts(task, stream);
   AttendTask prompts = task, others = task;
-  prompts.least_vectors = kPromptVectors;
-  others.most_vectors = kPromptVectors - 1;
+  prompts.min_vectors = kPromptVectors;
+  others.max_vectors = kPromptVectors - 1;
   const Error error = EnqueuePrompts(prompts, stream);
   return error != kNoError ? error : EnqueueFew(others, stream);
 }

@@ -93,7 +93,7 @@ struct AttendUnit {
 
 // Whether sequences with so many vectors are this launch's.
 TANDEM_DEVICE bool TakesSequence(const AttendTask& task, int vectors) {
-  return task.least_vectors <= vectors && vectors <= task.most_vectors;
+  return task.min_vectors <= vectors && vectors <= task.max_vectors;
 }
 
 TANDEM_DEVICE AttendUnit FindUnit(const AttendTask& task, int index, int vectors) {

@@ -8,7 +8,7 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/device.h"
 #include "kernels/device_meter.h"
-#include "kernels/row_sampler.h"
+#include "kernels/sampler.h"
 
 namespace tandem::cuda {
 
@@ -16,7 +16,7 @@ namespace tandem::cuda {
 // row by row, those with weights of blocks quantise them; attention to caches of bf16 rounds
 // queries and weights. Products with f32 and f16 weights and attention to caches of f32 and int8
 // compute in f32. Scratch memory grows to the largest call.
-class CudaBackend final : public Backend, public DeviceMeter, public RowSampler {
+class CudaBackend final : public Backend, public DeviceMeter, public Sampler {
  public:
   // Takes the stream.
   CudaBackend(int device, const DeviceProperties& properties, Stream stream);
@@ -35,6 +35,8 @@ class CudaBackend final : public Backend, public DeviceMeter, public RowSampler 
                                     std::optional<DType> dtype) override;
   absl::StatusOr<ConstMatrixView> Import(ConstMatrixView host, Buffer* storage) override;
   std::unique_ptr<GraphCache> MakeGraphCache() override;
+  Sampler* sampler() override { return this; }
+  DeviceMeter* meter() override { return this; }
 
   void Embed(const int32_t* ids, ConstMatrixView table, MatrixView out) override;
   void GatherRows(ConstMatrixView x, const int32_t* indices, MatrixView out) override;

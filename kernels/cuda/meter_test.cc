@@ -10,7 +10,7 @@ namespace {
 
 class Meter : public CudaTest {
  protected:
-  DeviceMeter& meter() { return dynamic_cast<DeviceMeter&>(backend()); }
+  DeviceMeter& meter() { return *backend().meter(); }
 };
 
 TEST_F(Meter, KnowsWhatCouldBeAllocated) {

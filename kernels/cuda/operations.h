@@ -187,8 +187,8 @@ struct AttendTask {
   // `parts` has room for, [batch, rows_beside, ...]. Else 0.
   int rows_beside = 0;
   // Set by Launch: a kernel attends to sequences with so many query vectors of a group.
-  int least_vectors = 0;
-  int most_vectors = INT32_MAX;
+  int min_vectors = 0;
+  int max_vectors = INT32_MAX;
 };
 Error Launch(const AttendTask& task, Stream stream);
 

@@ -8,6 +8,7 @@
 #include "base/philox_rounds.h"
 #include "kernels/cuda/block_math.cuh"
 #include "kernels/cuda/launch_shapes.h"
+#include "kernels/exponential_series.h"
 #include "kernels/row_sums.h"
 
 namespace tandem::cuda {
@@ -25,18 +26,17 @@ TANDEM_DEVICE T LoadTask(const T* task) {
 
 // exp(x) with the bits of kernels/cpu/exponential.h, for x that is no NaN.
 TANDEM_DEVICE float SamplingExp(float x) {
-  x = x > -104.0f ? x : -104.0f;
-  x = x < 89.0f ? x : 89.0f;
-  const float rounder = 12582912.0f;
-  const float n = MulAdd(x, 1.44269504f, rounder) - rounder;
-  float r = MulAdd(n, -0.693145751953125f, x);
-  r = MulAdd(n, -1.42860682e-6f, r);
-  float p = 1.0f / 5040.0f;
-  p = MulAdd(p, r, 1.0f / 720.0f);
-  p = MulAdd(p, r, 1.0f / 120.0f);
-  p = MulAdd(p, r, 1.0f / 24.0f);
-  p = MulAdd(p, r, 1.0f / 6.0f);
-  p = MulAdd(p, r, 0.5f);
+  x = x > kExpLowest ? x : kExpLowest;
+  x = x < kExpHighest ? x : kExpHighest;
+  const float n = MulAdd(x, kLog2OfE, kIntegerRounder) - kIntegerRounder;
+  float r = MulAdd(n, kMinusLn2High, x);
+  r = MulAdd(n, kMinusLn2Low, r);
+  float p = kExpTerm7;
+  p = MulAdd(p, r, kExpTerm6);
+  p = MulAdd(p, r, kExpTerm5);
+  p = MulAdd(p, r, kExpTerm4);
+  p = MulAdd(p, r, kExpTerm3);
+  p = MulAdd(p, r, kExpTerm2);
   p = 1.0f + MulAdd(r * r, p, r);
   // Two factors: 2^n may be no normal number.
   const int whole = static_cast<int>(n);

@@ -172,10 +172,10 @@ Result ReplaceText(Runtime* runtime, const Value& self, const Arguments& argumen
   ASSIGN_OR_RETURN(const int64_t most, IntegerOr(IsAbsent(count) ? Value() : count, -1, "count"));
   const MarkedText& text = *self.text();
   RETURN_IF_ERROR(ChargeSearch(runtime, text, *from));
-  const size_t most_places = text.size() / std::max<size_t>(from->size(), 1) + 1;
+  const size_t max_places = text.size() / std::max<size_t>(from->size(), 1) + 1;
   RETURN_IF_ERROR(runtime->ChargeBytes(2 * text.size()));
   // What it can become is charged only where it may matter.
-  if (to->size() > from->size()) RETURN_IF_ERROR(runtime->ChargeBytes(most_places * to->size()));
+  if (to->size() > from->size()) RETURN_IF_ERROR(runtime->ChargeBytes(max_places * to->size()));
   return Value::Text(Replaced(text, from->text(), *to, most));
 }
 

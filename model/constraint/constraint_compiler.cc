@@ -50,13 +50,13 @@ size_t NumBytes(const OutputConstraint& constraint) {
 
 absl::Status Check(const OutputConstraint& constraint, const ConstraintCompiler::Limits& limits) {
   const size_t num_bytes = NumBytes(constraint);
-  if (num_bytes > limits.most_bytes) {
+  if (num_bytes > limits.max_bytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat("has ", num_bytes, " bytes, allowed: ", limits.most_bytes));
+        absl::StrCat("has ", num_bytes, " bytes, allowed: ", limits.max_bytes));
   }
-  if (const int depth = DepthOf(constraint.text); depth > limits.most_depth) {
+  if (const int depth = DepthOf(constraint.text); depth > limits.max_depth) {
     return absl::InvalidArgumentError(
-        absl::StrCat("has ", depth, " brackets in each other, allowed: ", limits.most_depth));
+        absl::StrCat("has ", depth, " brackets in each other, allowed: ", limits.max_depth));
   }
   if (constraint.kind != OutputConstraint::Kind::kChoice) return absl::OkStatus();
   const bool has_empty = absl::c_linear_search(constraint.choices, "");
@@ -120,7 +120,7 @@ absl::StatusOr<ConstraintCompiler::Shared::JobPtr> ConstraintCompiler::Shared::F
     kept.splice(kept.begin(), kept, it);
     return kept.front();
   }
-  const bool is_full = waiting.size() >= static_cast<size_t>(limits.most_waiting) &&
+  const bool is_full = waiting.size() >= static_cast<size_t>(limits.max_waiting) &&
                        Instant::Now() - waiting.front()->begin > limits.short_wait;
   if (is_full) {
     return absl::ResourceExhaustedError(absl::StrCat(
@@ -163,7 +163,7 @@ void ConstraintCompiler::Shared::Forget() {
     const bool may_stay = job->grammar.ok() || absl::IsInvalidArgument(job->grammar.status());
     bytes += kBytesOfJob + static_cast<int64_t>(NumBytes(job->constraint)) +
              (job->grammar.ok() ? (*job->grammar)->bytes() : 0);
-    return !may_stay || bytes > limits.most_kept_bytes;
+    return !may_stay || bytes > limits.max_kept_bytes;
   });
 }
 
@@ -171,7 +171,7 @@ absl::StatusOr<GrammarPtr> ConstraintCompiler::Shared::CompileWithin(
     const Job& job, const GrammarEngine& compiler) const {
   absl::StatusOr<GrammarPtr> grammar = absl::InternalError("not compiled");
   RETURN_IF_ERROR(Guarded("compiling a constraint", [&] {
-    grammar = compiler.Compile(job.constraint, {.bytes = limits.most_work_bytes,
+    grammar = compiler.Compile(job.constraint, {.bytes = limits.max_work_bytes,
                                                 .time = limits.time,
                                                 .watches_stack = true,
                                                 .unwanted = &job.is_unwanted});
@@ -181,10 +181,10 @@ absl::StatusOr<GrammarPtr> ConstraintCompiler::Shared::CompileWithin(
     return absl::OutOfRangeError(
         absl::StrCat("cannot be compiled: it ", grammar.status().message()));
   }
-  if (grammar.ok() && (*grammar)->bytes() > limits.most_grammar_bytes) {
+  if (grammar.ok() && (*grammar)->bytes() > limits.max_grammar_bytes) {
     return absl::OutOfRangeError(absl::StrCat("cannot be used: compiled, it has ",
                                               (*grammar)->bytes(),
-                                              " bytes, allowed: ", limits.most_grammar_bytes));
+                                              " bytes, allowed: ", limits.max_grammar_bytes));
   }
   return grammar;
 }

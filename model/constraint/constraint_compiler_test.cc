@@ -83,7 +83,7 @@ TEST_F(Compiling, TakesSoMuchTimeAndNoMore) {
 }
 
 TEST_F(Compiling, TakesSoMuchMemoryAndNoMore) {
-  const auto compiler = Within({.most_work_bytes = 4 << 20});
+  const auto compiler = Within({.max_work_bytes = 4 << 20});
   EXPECT_EQ(Compile(ManyWords(20'000), compiler.get()).message(),
             "constraint: cannot be compiled: it takes more than 4 MiB of memory");
   EXPECT_EQ(compiler->load().num_kept, 0);
@@ -91,7 +91,7 @@ TEST_F(Compiling, TakesSoMuchMemoryAndNoMore) {
 }
 
 TEST_F(Compiling, YieldsSoMuchAndNoMore) {
-  const auto compiler = Within({.most_grammar_bytes = 20'000});
+  const auto compiler = Within({.max_grammar_bytes = 20'000});
   EXPECT_THAT(std::string(Compile(ManyWords(2'000), compiler.get()).message()),
               HasSubstr("bytes, allowed: 20000"));
   EXPECT_EQ(compiler->load().num_kept, 0);
@@ -129,7 +129,7 @@ TEST_F(Compiling, EndsWithTheCompiler) {
 TEST_F(Compiling, RefusesWhatWouldWaitLong) {
   const auto compiler = Within({.time = absl::Seconds(1),
                                 .patience = absl::InfiniteDuration(),
-                                .most_waiting = 1,
+                                .max_waiting = 1,
                                 .short_wait = absl::ZeroDuration()});
   const OutputConstraint choice{.kind = Kind::kChoice, .choices = {"yes", "no"}};
   ASSERT_TRUE(Compile(choice, compiler.get()).ok());
@@ -149,7 +149,7 @@ TEST_F(Compiling, RefusesWhatWouldWaitLong) {
 }
 
 TEST_F(Compiling, KeepsWhatIsWrongByItselfWithinItsBytes) {
-  const auto compiler = Within({.most_kept_bytes = 400 << 10});
+  const auto compiler = Within({.max_kept_bytes = 400 << 10});
   const OutputConstraint wrong{.kind = Kind::kRegex, .text = "(a"};
   EXPECT_TRUE(absl::IsInvalidArgument(Compile(wrong, compiler.get())));
   EXPECT_EQ(compiler->load().num_kept, 1);

@@ -291,7 +291,7 @@ TEST_F(Constraints, HaveLimits) {
 
 // Many at once, and more than are kept.
 TEST_F(Constraints, AreCompiledForMany) {
-  ConstraintCompiler small(tokenizer.get(), vocab_size(), {.most_kept_bytes = 100 << 10});
+  ConstraintCompiler small(tokenizer.get(), vocab_size(), {.max_kept_bytes = 100 << 10});
   std::vector<std::thread> threads;
   for (int t = 0; t < 6; ++t) {
     threads.emplace_back([&, t] {

@@ -88,7 +88,7 @@ void WorkBudget::Take(size_t size) {
 
 void WorkBudget::Add(int64_t bytes) {
   bytes_ += bytes;
-  most_bytes_ = std::max(most_bytes_, bytes_);
+  max_bytes_ = std::max(max_bytes_, bytes_);
 }
 
 absl::Status WorkBudget::status() const {

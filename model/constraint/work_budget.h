@@ -42,7 +42,7 @@ class WorkBudget {
   bool is_out_of_time() const { return end_ == End::kTime; }
   // Of a processor, since it was made.
   absl::Duration time() const;
-  int64_t most_bytes() const { return most_bytes_; }  // that were held at once
+  int64_t max_bytes() const { return max_bytes_; }  // that were held at once
 
   // For the functions that the library calls.
   void Take(size_t size);         // may throw Spent
@@ -58,7 +58,7 @@ class WorkBudget {
   const char* const lowest_;  // place on the stack that may be used
   const absl::Duration begin_;
   int64_t bytes_ = 0;
-  int64_t most_bytes_ = 0;
+  int64_t max_bytes_ = 0;
   int64_t num_requests_ = 0;
   End end_ = End::kNone;
 };

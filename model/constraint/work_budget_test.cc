@@ -121,7 +121,7 @@ TEST(WorkBudget, IsOfOneThread) {
     tandem_budgeted_delete_array_sized(tandem_budgeted_new_array(100), 100);
   }).join();
   EXPECT_TRUE(budget.status().ok());
-  EXPECT_EQ(budget.most_bytes(), 0);
+  EXPECT_EQ(budget.max_bytes(), 0);
 }
 
 }  // namespace

@@ -111,9 +111,9 @@ class GgufFile::Reader {
     RETURN_IF_ERROR(CheckCount("number of tensors", num_tensors_, kLeastTensorBytes, kMostTensors));
     return CheckCount("number of keys", num_keys_, kLeastKeyBytes, kMostKeys);
   }
-  absl::Status CheckCount(absl::string_view what, uint64_t count, uint64_t least_bytes,
+  absl::Status CheckCount(absl::string_view what, uint64_t count, uint64_t min_bytes,
                           uint64_t most) const {
-    const uint64_t fit = left() / least_bytes;
+    const uint64_t fit = left() / min_bytes;
     if (count <= std::min(fit, most)) return absl::OkStatus();
     return Wrong(what, absl::StrCat(count),
                  fit < most ? absl::StrCat("at most ", fit, ", for which the rest of the file has ",

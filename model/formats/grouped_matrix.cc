@@ -186,19 +186,19 @@ constexpr BlockNumbers kBlockNumbers[] = {
     {DType::kQ4_0, -8, 7}, {DType::kQ5_0, -16, 15}, {DType::kQ8_0, -128, 127}};
 
 void GroupedMatrix::FindForms() {
-  int least_zero = INT_MAX;
-  int most_zero = INT_MIN;
+  int min_zero = INT_MAX;
+  int max_zero = INT_MIN;
   std::vector<int16_t> zeros(size_t{kTileRows} * num_groups_);
   for (int first = 0; first < rows(); first += kTileRows) {
     const int count = std::min(kTileRows, rows() - first);
     ReadZeros(first, count, zeros.data());
     const auto [least, most] = std::minmax_element(
         zeros.begin(), zeros.begin() + static_cast<ptrdiff_t>(count) * num_groups_);
-    least_zero = std::min<int>(least_zero, *least);
-    most_zero = std::max<int>(most_zero, *most);
+    min_zero = std::min<int>(min_zero, *least);
+    max_zero = std::max<int>(max_zero, *most);
   }
-  const int least = -most_zero;
-  const int most = (1 << bits()) - 1 - least_zero;
+  const int least = -max_zero;
+  const int most = (1 << bits()) - 1 - min_zero;
   const int largest = std::max({std::abs(least), std::abs(most), 1});
   ExactFloats floats(std::max<int>(1, std::bit_width(static_cast<unsigned>(largest) - 1)), 0,
                      static_cast<float>(largest));

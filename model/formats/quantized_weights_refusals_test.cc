@@ -85,7 +85,7 @@ TEST_F(QuantizedWeightsTest, MadeMatricesStayUntilTheyAreForgotten) {
 // More elements than one thread makes, and data that is not aligned.
 TEST_F(QuantizedWeightsTest, LargeMatricesAreMadeByThreads) {
   const ModuleNumbers numbers = MakeNumbers(
-      {.rows = 1100, .cols = 1024, .group_size = 128, .least_zero = 1, .most_zero = 15}, 9);
+      {.rows = 1100, .cols = 1024, .group_size = 128, .min_zero = 1, .max_zero = 15}, 9);
   SafetensorsBuilder file;
   AddGptq(&file, "m", numbers);
   file.Add("a", "U8", {1}, std::vector<uint8_t>{1});  // moves the rest by a byte

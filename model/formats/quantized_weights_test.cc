@@ -138,22 +138,22 @@ TEST_F(QuantizedWeightsTest, GptqKeepsItsBitsWhereBlocksHoldThem) {
   const GptqCase cases[] = {
       {{.rows = 72, .cols = 256, .group_size = 128}, DType::kQ4_0},
       {{.rows = 8, .cols = 128}, DType::kQ4_0},
-      {{.rows = 40, .cols = 96, .group_size = 32, .least_zero = 1, .most_zero = 15}, DType::kQ5_0},
-      {{.rows = 40, .cols = 96, .group_size = 64, .least_zero = 0, .most_zero = 15},
+      {{.rows = 40, .cols = 96, .group_size = 32, .min_zero = 1, .max_zero = 15}, DType::kQ5_0},
+      {{.rows = 40, .cols = 96, .group_size = 64, .min_zero = 0, .max_zero = 15},
        DType::kQ5_0,
        DType::kF32,
        2},
-      {{.rows = 65, .cols = 64, .bits = 2, .group_size = 32, .least_zero = 1, .most_zero = 3},
+      {{.rows = 65, .cols = 64, .bits = 2, .group_size = 32, .min_zero = 1, .max_zero = 3},
        DType::kQ4_0},
-      {{.rows = 32, .cols = 64, .bits = 3, .group_size = 32, .least_zero = 1, .most_zero = 7},
+      {{.rows = 32, .cols = 64, .bits = 3, .group_size = 32, .min_zero = 1, .max_zero = 7},
        DType::kQ4_0},
-      {{.rows = 33, .cols = 64, .bits = 3, .least_zero = 0, .most_zero = 7},
+      {{.rows = 33, .cols = 64, .bits = 3, .min_zero = 0, .max_zero = 7},
        DType::kQ4_0,
        DType::kF32,
        2},
       {{.rows = 64, .cols = 128, .bits = 8, .group_size = 32}, DType::kQ8_0},
       // Numbers from -200 to 155, more than a byte holds.
-      {{.rows = 16, .cols = 64, .bits = 8, .least_zero = 100, .most_zero = 200}, DType::kF32},
+      {{.rows = 16, .cols = 64, .bits = 8, .min_zero = 100, .max_zero = 200}, DType::kF32},
       {{.rows = 16, .cols = 96, .group_size = 48}, DType::kF32},
       {{.rows = 16, .cols = 96, .group_size = 16}, DType::kF32},
       {{.rows = 16, .cols = 48, .group_size = 16}, DType::kF32},
@@ -174,13 +174,13 @@ TEST_F(QuantizedWeightsTest, GptqKeepsItsBitsWhereBlocksHoldThem) {
     AddGptq(&file, "m", numbers, c.version);
     json section =
         GptqSection(c.numbers.bits, c.numbers.group_size == 0 ? -1 : c.numbers.group_size,
-                    c.desc_act, c.numbers.least_zero < 0);
+                    c.desc_act, c.numbers.min_zero < 0);
     if (c.version == 2) section["format"] = "gptq_v2";
     ExpectWeights(file, section, numbers.Weights(), c.numbers.rows, c.kept, c.floats);
     if (c.desc_act) continue;
     // The order of groups need not be said where it is the usual one, nor zeros of symmetric ones.
     file.Remove("m.g_idx");
-    if (c.numbers.least_zero < 0) file.Remove("m.qzeros");
+    if (c.numbers.min_zero < 0) file.Remove("m.qzeros");
     ExpectWeights(file, section, numbers.Weights(), c.numbers.rows, c.kept, c.floats);
   }
 }
@@ -189,7 +189,7 @@ TEST_F(QuantizedWeightsTest, GptqKeepsItsBitsWhereBlocksHoldThem) {
 // neighbour, and gives back when one is added to the word.
 TEST_F(QuantizedWeightsTest, GptqZerosOfZeroBorrow) {
   const ModuleNumbers numbers =
-      MakeNumbers({.rows = 16, .cols = 32, .least_zero = 0, .most_zero = 3}, 5);
+      MakeNumbers({.rows = 16, .cols = 32, .min_zero = 0, .max_zero = 3}, 5);
   SafetensorsBuilder file;
   AddGptq(&file, "m", numbers, 2);
   auto& zeros = file["m.qzeros"].data;
@@ -217,11 +217,10 @@ TEST_F(QuantizedWeightsTest, GptqModulesMayHaveOtherBitsAndGroups) {
 
 TEST_F(QuantizedWeightsTest, AwqKeepsItsBitsWhereBlocksHoldThem) {
   const std::pair<RandomNumbers, DType> cases[] = {
-      {{.rows = 72, .cols = 256, .group_size = 128, .least_zero = 0, .most_zero = 15},
-       DType::kQ5_0},
+      {{.rows = 72, .cols = 256, .group_size = 128, .min_zero = 0, .max_zero = 15}, DType::kQ5_0},
       {{.rows = 24, .cols = 96, .group_size = 32}, DType::kQ4_0},
-      {{.rows = 8, .cols = 44, .group_size = 22, .least_zero = 0, .most_zero = 15}, DType::kF32},
-      {{.rows = 136, .cols = 64, .least_zero = 0, .most_zero = 15}, DType::kQ5_0}};
+      {{.rows = 8, .cols = 44, .group_size = 22, .min_zero = 0, .max_zero = 15}, DType::kF32},
+      {{.rows = 136, .cols = 64, .min_zero = 0, .max_zero = 15}, DType::kQ5_0}};
   unsigned seed = 20;
   for (const auto& [wanted, kept] : cases) {
     SCOPED_TRACE(seed);
@@ -249,8 +248,8 @@ TEST_F(QuantizedWeightsTest, PackedKeepsItsBitsWhereBlocksHoldThem) {
       {{.rows = 40,
         .cols = 64,
         .group_size = 32,
-        .least_zero = 0,
-        .most_zero = 15,
+        .min_zero = 0,
+        .max_zero = 15,
         .scale_dtype = "BF16"},
        DType::kQ5_0,
        DType::kF32},
@@ -259,7 +258,7 @@ TEST_F(QuantizedWeightsTest, PackedKeepsItsBitsWhereBlocksHoldThem) {
       {{.rows = 9, .cols = 64, .bits = 5, .group_size = 32, .scale_dtype = "BF16"},
        DType::kQ5_0,
        DType::kF32},
-      {{.rows = 9, .cols = 64, .bits = 7, .least_zero = 0, .most_zero = 127, .scale_dtype = "BF16"},
+      {{.rows = 9, .cols = 64, .bits = 7, .min_zero = 0, .max_zero = 127, .scale_dtype = "BF16"},
        DType::kQ8_0,
        DType::kF32},
       {{.rows = 9, .cols = 70, .bits = 3, .group_size = 35, .scale_dtype = "F16"},
@@ -285,7 +284,7 @@ TEST_F(QuantizedWeightsTest, PackedKeepsItsBitsWhereBlocksHoldThem) {
   for (const PackedCase& c : cases) {
     SCOPED_TRACE(seed);
     const ModuleNumbers numbers = MakeNumbers(c.numbers, ++seed);
-    const bool has_zeros = c.numbers.least_zero >= 0;
+    const bool has_zeros = c.numbers.min_zero >= 0;
     SafetensorsBuilder file;
     AddPacked(&file, "m", numbers, has_zeros, c.numbers.scale_dtype);
     json weights = {{"num_bits", c.numbers.bits},
@@ -317,13 +316,9 @@ TEST_F(QuantizedWeightsTest, Int8KeepsItsBitsWhereBlocksHoldThem) {
     ExpectWeights(file, CompressedSection("int-quantized", weights), numbers.Weights(), 66,
                   group_size == 24 ? DType::kF32 : DType::kQ8_0, DType::kF32);
   }
-  const ModuleNumbers numbers = MakeNumbers({.rows = 10,
-                                             .cols = 64,
-                                             .bits = 8,
-                                             .least_zero = 120,
-                                             .most_zero = 140,
-                                             .scale_dtype = "BF16"},
-                                            71);
+  const ModuleNumbers numbers = MakeNumbers(
+      {.rows = 10, .cols = 64, .bits = 8, .min_zero = 120, .max_zero = 140, .scale_dtype = "BF16"},
+      71);
   SafetensorsBuilder file;
   AddInt8(&file, "m", numbers, /*has_zeros=*/true);
   ExpectWeights(

@@ -19,7 +19,7 @@ const char* SafetensorsName(DType dtype) {
   }
 }
 
-std::string SafetensorsHeader(absl::Span<const TensorHeader> tensors, size_t least_bytes) {
+std::string SafetensorsHeader(absl::Span<const TensorHeader> tensors, size_t min_bytes) {
   constexpr size_t kAlignment = 64;
   nlohmann::json header = {{"__metadata__", {{"format", "pt"}}}};
   int64_t offset = 0;
@@ -30,7 +30,7 @@ std::string SafetensorsHeader(absl::Span<const TensorHeader> tensors, size_t lea
     offset += tensor.bytes;
   }
   std::string text = header.dump();
-  const size_t bytes = std::max(sizeof(uint64_t) + text.size(), least_bytes);
+  const size_t bytes = std::max(sizeof(uint64_t) + text.size(), min_bytes);
   text.resize((bytes + kAlignment - 1) / kAlignment * kAlignment - sizeof(uint64_t), ' ');
   std::string length;
   for (size_t i = 0; i < sizeof(uint64_t); ++i) {

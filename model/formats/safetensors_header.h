@@ -23,8 +23,8 @@ struct TensorHeader {
 
 // The header of a safetensors file whose data are these tensors, sorted by name, one after the
 // other, and the length in front of it; padded to 64 bytes so that the first tensor is aligned for
-// every vector load, and to `least_bytes` in all, where the data have a place already.
-std::string SafetensorsHeader(absl::Span<const TensorHeader> tensors, size_t least_bytes = 0);
+// every vector load, and to `min_bytes` in all, where the data have a place already.
+std::string SafetensorsHeader(absl::Span<const TensorHeader> tensors, size_t min_bytes = 0);
 
 }  // namespace tandem
 

@@ -201,7 +201,7 @@ TEST(AllocationFailure, OfLoadingATokenizerIsToldToItsCaller) {
       return absl::OkStatus();
     };
     EXPECT_GT(FailEachAllocation(
-                  attempt, [] {}, /*most_failures=*/200),
+                  attempt, [] {}, /*max_failures=*/200),
               100)
         << name;
     const auto tokenizer = Tokenizer::Load(folder);
@@ -227,7 +227,7 @@ TEST(AllocationFailure, OfLoadingAModelIsToldToItsCaller) {
     return absl::OkStatus();
   };
   EXPECT_GT(FailEachAllocation(
-                attempt, [] {}, /*most_failures=*/300),
+                attempt, [] {}, /*max_failures=*/300),
             200);
   const std::vector<float> after_failures = std::exchange(logits, {});
   ASSERT_TRUE(attempt().ok());
@@ -304,7 +304,7 @@ TEST(AllocationFailure, OfAGenerationIsNobodyElses) {
         const absl::Status status = (*engine)->CheckIntegrity();
         EXPECT_TRUE(status.ok()) << status;
       },
-      /*most_failures=*/400);
+      /*max_failures=*/400);
   EXPECT_GT(num_failed, 100);
   EXPECT_EQ(output, alone->token_ids);
 }

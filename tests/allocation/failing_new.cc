@@ -66,11 +66,11 @@ Attempt TryWithFailure(int64_t failing, const std::function<absl::Status()>& att
 }
 
 int FailEachAllocation(const std::function<absl::Status()>& attempt,
-                       const std::function<void()>& check, int most_failures) {
+                       const std::function<void()>& check, int max_failures) {
   EXPECT_TRUE(TryWithFailure(FailingNew::kNone, attempt).ok());
   const int64_t total = FailingNew::num_allocations();
-  const int64_t first_ones = std::min<int64_t>(total, most_failures / 2);
-  const int64_t step = 1 + (total - first_ones) / std::max(1, most_failures / 2);
+  const int64_t first_ones = std::min<int64_t>(total, max_failures / 2);
+  const int64_t step = 1 + (total - first_ones) / std::max(1, max_failures / 2);
   int num_failed = 0;
   for (int64_t failing = 0; failing < total; failing += failing < first_ones ? 1 : step) {
     SCOPED_TRACE(absl::StrCat("allocation ", failing, " of ", total));

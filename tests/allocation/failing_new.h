@@ -36,12 +36,12 @@ struct Attempt {
 };
 Attempt TryWithFailure(int64_t failing, const std::function<absl::Status()>& attempt);
 
-// Makes the attempt with each of its allocations failing in turn, or with `most_failures` of them
+// Makes the attempt with each of its allocations failing in turn, or with `max_failures` of them
 // where there are more, the first ones and then every so many: it has to fail, by std::bad_alloc or
 // by a status, or to do without. `check` follows each failure. Ends with an attempt that nothing
 // disturbs, which has to succeed. Returns how many attempts failed.
 int FailEachAllocation(const std::function<absl::Status()>& attempt,
-                       const std::function<void()>& check, int most_failures = 1000);
+                       const std::function<void()>& check, int max_failures = 1000);
 
 }  // namespace tandem
 

@@ -1,4 +1,6 @@
 // Sampling on the device: its bits are the host's.
+#include "kernels/sampler.h"
+
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -9,7 +11,6 @@
 #include "base/philox.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/cuda_testing.h"
-#include "kernels/row_sampler.h"
 #include "kernels/row_sums.h"
 #include "model/sampling.h"
 #include "verify/acceptance.h"
@@ -21,7 +22,7 @@ constexpr float kInfinite = std::numeric_limits<float>::infinity();
 
 class DeviceSampler : public CudaTest {
  protected:
-  RowSampler& sampler() { return *dynamic_cast<RowSampler*>(&backend()); }
+  Sampler& sampler() { return *backend().sampler(); }
 
   // The device's distribution of `logits`, made in place or beside them; empty unless `state`.
   std::vector<float> MakeOnDevice(const std::vector<float>& logits, const SamplingParams& params,

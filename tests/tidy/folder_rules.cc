@@ -18,7 +18,7 @@ constexpr std::array<std::string_view, 11> kLibraries = {
     "boost", "prometheus", "benchmark", "sentencepiece", "fuzzer"};
 
 constexpr std::array<std::string_view, 5> kPlainViews = {"base/philox_rounds.h", "kernels/matrix.h",
-                                                         "kernels/paged_kv.h", "kernels/row_sums.h",
+                                                         "kernels/paged_kv.h", "kernels/exponential_series.h", "kernels/row_sums.h",
                                                          "kernels/row_tasks.h"};
 
 constexpr std::array<std::string_view, 13> kStandardForCuda = {

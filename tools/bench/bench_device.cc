@@ -10,8 +10,8 @@
 #include "base/status_macros.h"
 #include "base/thread_pool.h"
 #include "kernels/device_meter.h"
-#include "kernels/row_sampler.h"
 #include "kernels/row_sums.h"
+#include "kernels/sampler.h"
 #include "tools/bench/bandwidth.h"
 #include "tools/bench/bench_speculation.h"
 #include "tools/bench/measuring.h"
@@ -26,16 +26,16 @@ class DeviceBenchmark {
                   absl::FunctionRef<void(const DeviceResult&)> on_result)
       : options_(options),
         backend_(*backend),
-        meter_(dynamic_cast<DeviceMeter*>(backend)),
-        sampler_(dynamic_cast<RowSampler*>(backend)),
+        meter_(backend->meter()),
+        sampler_(backend->sampler()),
         on_result_(on_result) {}
 
   absl::Status Run() {
     RETURN_IF_ERROR(MeasureMemory());
-    const int most_rows =
+    const int max_rows =
         std::max(*absl::c_max_element(options_.rows), *absl::c_max_element(options_.batches));
     ASSIGN_OR_RETURN(passes_, RandomPasses::Create(options_.shape, options_.quantized,
-                                                   options_.kv_dtype, most_rows, &backend_));
+                                                   options_.kv_dtype, max_rows, &backend_));
     if (Wants("sampling") && sampler_ != nullptr) {
       for (const int rows : options_.rows) RETURN_IF_ERROR(RunSampling(rows));
     }
@@ -223,8 +223,8 @@ class DeviceBenchmark {
 
   const DeviceBenchmarkOptions& options_;
   Backend& backend_;
-  DeviceMeter* const meter_;   // or null
-  RowSampler* const sampler_;  // likewise
+  DeviceMeter* const meter_;  // or null
+  Sampler* const sampler_;    // likewise
   absl::FunctionRef<void(const DeviceResult&)> on_result_;
   std::unique_ptr<RandomPasses> passes_;
   double read_bytes_per_second_ = 0.0;

@@ -181,7 +181,7 @@ class Benchmark {
 
  private:
   bool Wants(std::string_view op) const { return absl::c_linear_search(options_.ops, op); }
-  int most_rows() const { return *absl::c_max_element(options_.rows); }
+  int max_rows() const { return *absl::c_max_element(options_.rows); }
 
   // Takes turns among the cases.
   absl::Status RunCases(std::vector<Case> cases) {
@@ -203,11 +203,11 @@ class Benchmark {
     ASSIGN_OR_RETURN(const std::vector<PackedWeight> copies,
                      PackCopies(shape, dtype, options_.working_set_bytes, &backend_));
     ASSIGN_OR_RETURN(const DeviceMatrix x,
-                     DeviceMatrix::Random(&backend_, most_rows(), shape.inputs));
+                     DeviceMatrix::Random(&backend_, max_rows(), shape.inputs));
     const bool halves = shape.product == Product::kSwiGlu;
     ASSIGN_OR_RETURN(
         const DeviceMatrix out,
-        DeviceMatrix::Random(&backend_, most_rows(), halves ? shape.outputs / 2 : shape.outputs));
+        DeviceMatrix::Random(&backend_, max_rows(), halves ? shape.outputs / 2 : shape.outputs));
     std::vector<Case> cases;
     for (const int rows : options_.rows) {
       Case each;
@@ -252,10 +252,9 @@ class Benchmark {
     }
     const auto bytes_of_one = static_cast<double>(experts.gate_up[0].bytes_read) +
                               static_cast<double>(experts.down[0].bytes_read);
-    ASSIGN_OR_RETURN(const DeviceMatrix x, DeviceMatrix::Random(&backend_, most_rows(), s.hidden));
-    ASSIGN_OR_RETURN(const DeviceMatrix out,
-                     DeviceMatrix::Random(&backend_, most_rows(), s.hidden));
-    std::vector<float> weights(static_cast<size_t>(most_rows()) * s.experts_per_row, 0.125f);
+    ASSIGN_OR_RETURN(const DeviceMatrix x, DeviceMatrix::Random(&backend_, max_rows(), s.hidden));
+    ASSIGN_OR_RETURN(const DeviceMatrix out, DeviceMatrix::Random(&backend_, max_rows(), s.hidden));
+    std::vector<float> weights(static_cast<size_t>(max_rows()) * s.experts_per_row, 0.125f);
     std::vector<std::vector<int32_t>> choices;  // of cases
     std::vector<Case> cases;
     for (const int rows : options_.rows) {
@@ -326,9 +325,9 @@ class Benchmark {
                      UploadInts({sequence.pages().begin(), sequence.pages().end()}, &backend_));
     ASSIGN_OR_RETURN(const Buffer length, UploadInts({context}, &backend_));
     ASSIGN_OR_RETURN(const DeviceMatrix queries,
-                     DeviceMatrix::Random(&backend_, most_rows(), s.heads * s.head_dim));
+                     DeviceMatrix::Random(&backend_, max_rows(), s.heads * s.head_dim));
     ASSIGN_OR_RETURN(const DeviceMatrix out,
-                     DeviceMatrix::Random(&backend_, most_rows(), s.heads * s.head_dim));
+                     DeviceMatrix::Random(&backend_, max_rows(), s.heads * s.head_dim));
     std::vector<Buffer> starts(options_.rows.size());
     std::vector<Case> cases;
     for (size_t i = 0; i < starts.size(); ++i) {
@@ -379,8 +378,8 @@ class Benchmark {
   // Read and written by the operations before and after, so they are in a cache.
   absl::Status RunNorms() {
     const int hidden = options_.shapes.hidden;
-    ASSIGN_OR_RETURN(const DeviceMatrix x, DeviceMatrix::Random(&backend_, most_rows(), hidden));
-    ASSIGN_OR_RETURN(const DeviceMatrix out, DeviceMatrix::Random(&backend_, most_rows(), hidden));
+    ASSIGN_OR_RETURN(const DeviceMatrix x, DeviceMatrix::Random(&backend_, max_rows(), hidden));
+    ASSIGN_OR_RETURN(const DeviceMatrix out, DeviceMatrix::Random(&backend_, max_rows(), hidden));
     ASSIGN_OR_RETURN(const DeviceMatrix weight, DeviceMatrix::Random(&backend_, 1, hidden));
     std::vector<Case> cases;
     for (const int rows : options_.rows) {

@@ -32,7 +32,7 @@ class FakeEngine : public Engine {
     requests.push_back(request);
     if (request.prompt == "bad") return absl::InvalidArgumentError("prompt: bad");
     waiting_[next_id_] = std::move(request);
-    most_waiting = std::max(most_waiting, waiting_.size());
+    max_waiting = std::max(max_waiting, waiting_.size());
     return next_id_++;
   }
 
@@ -75,7 +75,7 @@ class FakeEngine : public Engine {
   std::string device_description() const override { return "fake"; }
 
   std::vector<Request> requests;
-  size_t most_waiting = 0;
+  size_t max_waiting = 0;
   int num_cancelled = 0;
   TokenId proposed_token = 5;
   TokenId last_token_difference = 0;
@@ -154,7 +154,7 @@ TEST(BenchSpeculation, RunsWholeGroupsInPairsOfTurnedOrder) {
   const auto result = RunSpeculationBenchmark(options, &engine, [&] { ++num_passes; });
   ASSERT_TRUE(result.ok());
   EXPECT_EQ(num_passes, NumPasses(options));
-  EXPECT_EQ(engine.most_waiting, 2u);
+  EXPECT_EQ(engine.max_waiting, 2u);
   std::vector<int> order;
   for (const Request& request : engine.requests) {
     EXPECT_TRUE(request.ignore_eos);

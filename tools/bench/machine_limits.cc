@@ -102,21 +102,21 @@ void MachineLimits::Sample(const Demand& demand, absl::FunctionRef<void(int turn
   AddTime(demand, SecondsSince(start) / count, series);
 }
 
-void MachineLimits::Series::Add(double seconds, double least_reading, double least_arithmetic,
+void MachineLimits::Series::Add(double seconds, double min_reading, double min_arithmetic,
                                 Place place) {
   ms_.push_back(1e3 * seconds);
-  of_limit_.push_back(std::max(least_reading, least_arithmetic) / seconds);
-  least_reading_ += least_reading;
-  least_arithmetic_ += least_arithmetic;
+  of_limit_.push_back(std::max(min_reading, min_arithmetic) / seconds);
+  min_reading_ += min_reading;
+  min_arithmetic_ += min_arithmetic;
   place_ = place;
 }
 
 LimitedTime MachineLimits::Series::Result() const {
   TANDEM_CHECK(!ms_.empty());
   LimitedTime result{.ms = SpreadOf(ms_).median, .of_limit = SpreadOf(of_limit_).median};
-  result.bound = least_arithmetic_ > least_reading_ ? "arithmetic"
-                 : place_ == Place::kCache          ? "cache"
-                                                    : "memory";
+  result.bound = min_arithmetic_ > min_reading_ ? "arithmetic"
+                 : place_ == Place::kCache      ? "cache"
+                                                : "memory";
   return result;
 }
 

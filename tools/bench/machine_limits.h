@@ -56,7 +56,7 @@ class MachineLimits {
   class Series {
    public:
     // One time, and the least that each limit would have allowed.
-    void Add(double seconds, double least_reading, double least_arithmetic, Place place);
+    void Add(double seconds, double min_reading, double min_arithmetic, Place place);
     LimitedTime Result() const;  // REQUIRES: something was added
 
    private:
@@ -64,8 +64,8 @@ class MachineLimits {
     int turn_ = 0;
     std::vector<double> ms_;
     std::vector<double> of_limit_;
-    double least_reading_ = 0.0;  // sums
-    double least_arithmetic_ = 0.0;
+    double min_reading_ = 0.0;  // sums
+    double min_arithmetic_ = 0.0;
     Place place_ = Place::kMemory;
   };
   // Calls `run` with 0, 1, 2, ... (going on from the last sample of this series) for so long that a

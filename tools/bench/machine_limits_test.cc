@@ -8,7 +8,7 @@ namespace {
 
 TEST(MachineLimits, TheLongerOfReadingAndArithmeticBoundsAnOperation) {
   MachineLimits::Series series;
-  series.Add(4.0, /*least_reading=*/2.0, /*least_arithmetic=*/1.0, Place::kMemory);
+  series.Add(4.0, /*min_reading=*/2.0, /*min_arithmetic=*/1.0, Place::kMemory);
   series.Add(8.0, 2.0, 1.0, Place::kMemory);
   series.Add(5.0, 4.0, 1.0, Place::kMemory);
   EXPECT_EQ(series.Result().ms, 5000.0);

@@ -72,11 +72,11 @@ absl::StatusOr<PackedWeight> CopyOf(const PackedWeight& weight, Backend* backend
 
 absl::StatusOr<std::unique_ptr<RandomPasses>> RandomPasses::Create(const RandomModelShape& shape,
                                                                    std::optional<DType> quantized,
-                                                                   KvDType kv_dtype, int most_rows,
+                                                                   KvDType kv_dtype, int max_rows,
                                                                    Backend* backend) {
   std::unique_ptr<RandomPasses> passes(new RandomPasses(shape, quantized, kv_dtype, backend));
   RETURN_IF_ERROR(passes->MakeWeights());
-  RETURN_IF_ERROR(passes->MakeActivations(most_rows));
+  RETURN_IF_ERROR(passes->MakeActivations(max_rows));
   RETURN_IF_ERROR(backend->Synchronize());
   return passes;
 }
@@ -104,7 +104,7 @@ absl::Status RandomPasses::MakeWeights() {
   return absl::OkStatus();
 }
 
-absl::Status RandomPasses::MakeActivations(int most_rows) {
+absl::Status RandomPasses::MakeActivations(int max_rows) {
   const RandomModelShape& s = shape_;
   ASSIGN_OR_RETURN(norm_,
                    Uploaded(std::vector<float>(std::max(s.hidden, s.head_dim), 1.0f), &backend_));
@@ -114,7 +114,7 @@ absl::Status RandomPasses::MakeActivations(int most_rows) {
   }
   ASSIGN_OR_RETURN(frequencies_, Uploaded(frequencies, &backend_));
   const auto make = [&](int cols) -> absl::StatusOr<Buffer> {
-    std::vector<float> values(static_cast<size_t>(most_rows) * cols);
+    std::vector<float> values(static_cast<size_t>(max_rows) * cols);
     FillRandom(kSeed, kNumLayerParts + 1, 0, 0.0f, 1.0f, DType::kF32,
                {reinterpret_cast<std::byte*>(values.data()), values.size() * sizeof(float)});
     return Uploaded(values, &backend_);

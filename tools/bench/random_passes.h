@@ -22,11 +22,11 @@ inline constexpr std::string_view kLayerPartNames[] = {"qkv", "attention_out", "
 
 class RandomPasses {
  public:
-  // For passes of up to `most_rows` rows in all. `backend` must outlive it. RESOURCE_EXHAUSTED if
+  // For passes of up to `max_rows` rows in all. `backend` must outlive it. RESOURCE_EXHAUSTED if
   // there is not enough memory.
   static absl::StatusOr<std::unique_ptr<RandomPasses>> Create(const RandomModelShape& shape,
                                                               std::optional<DType> quantized,
-                                                              KvDType kv_dtype, int most_rows,
+                                                              KvDType kv_dtype, int max_rows,
                                                               Backend* backend);
 
   // `batch` sequences with `context` tokens each, and room for `rows` more. Replaces the last ones.
@@ -60,7 +60,7 @@ class RandomPasses {
                Backend* backend)
       : shape_(shape), quantized_(quantized), kv_dtype_(kv_dtype), backend_(*backend) {}
   absl::Status MakeWeights();
-  absl::Status MakeActivations(int most_rows);
+  absl::Status MakeActivations(int max_rows);
   int qkv_size() const { return (shape_.heads + 2 * shape_.kv_heads) * shape_.head_dim; }
   PagedKvView ViewOf(int layer) const;
   RaggedRows ragged() const;

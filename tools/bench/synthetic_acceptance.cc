@@ -7,15 +7,17 @@ namespace tandem {
 
 JudgeFunction SyntheticJudge(double acceptance, int vocab_size) {
   TANDEM_CHECK(0.0 <= acceptance && acceptance <= 1.0);
-  return [acceptance, vocab_size](AcceptanceRule, absl::Span<const TokenId> tokens,
-                                  TargetRows target, absl::Span<const Distribution>,
-                                  const RoundNoise& noise) -> absl::StatusOr<Verdict> {
-    const int count = static_cast<int>(tokens.size());
+  return [acceptance, vocab_size](AcceptanceRule, int num_tokens,
+                                  Slots& slots) -> absl::StatusOr<Verdict> {
     for (int slot = 0;; ++slot) {
-      ASSIGN_OR_RETURN(const Distribution* row, target(slot));
-      const bool is_kept = slot < count && 0 <= tokens[slot] && tokens[slot] < vocab_size &&
-                           noise.accept_uniform(slot) < acceptance;
-      if (!is_kept) return Verdict{.num_accepted = slot, .next = noise.draw_target(*row, slot)};
+      RETURN_IF_ERROR(slots.Reach(slot));
+      if (slot == num_tokens) return Verdict{.num_accepted = slot, .next = slots.DrawTarget(slot)};
+      const TokenId token = slots.Token(slot);
+      const bool is_kept =
+          0 <= token && token < vocab_size && slots.AcceptUniform(slot) < acceptance;
+      if (!is_kept) {
+        return Verdict{.num_accepted = slot, .next = slots.DrawResidual(slot, 1.0)};
+      }
     }
   };
 }

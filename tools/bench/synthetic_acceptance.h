@@ -8,7 +8,7 @@ namespace tandem {
 
 // A judge that keeps each draft token with chance `acceptance`, by the coin of its place, which
 // depends on the request's seed and on nothing that was said. It looks at the rows that token
-// verification looks at, and lets the target choose what follows. Tokens outside the target's
+// verification looks at, and draws what follows as that does. Tokens outside the target's
 // vocabulary, [0, vocab_size), are rejected, as they are always. The output is not the target's.
 // REQUIRES: acceptance in [0, 1].
 JudgeFunction SyntheticJudge(double acceptance, int vocab_size);

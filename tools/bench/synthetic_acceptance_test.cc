@@ -29,7 +29,11 @@ Verdict JudgeOnce(const JudgeFunction& judge, const std::vector<TokenId>& tokens
   };
   const auto residual = [](absl::Span<const float>, int) { return TokenId{-1}; };
   const auto draw = [](const Distribution& row, int) { return row.only; };
-  const auto verdict = judge(AcceptanceRule::kToken, tokens, target, {}, {uniform, residual, draw});
+  std::vector<Distribution> draft;
+  for (const TokenId token : tokens) draft.push_back({.only = token});
+  const RoundNoise noise{uniform, residual, draw};
+  HostSlots slots(tokens, target, draft, noise);
+  const auto verdict = judge(AcceptanceRule::kToken, static_cast<int>(tokens.size()), slots);
   EXPECT_TRUE(verdict.ok());
   return *verdict;
 }

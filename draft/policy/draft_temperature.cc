@@ -1,4 +1,4 @@
-#include "draft/policy/draft_sharpness.h"
+#include "draft/policy/draft_temperature.h"
 
 #include <algorithm>
 #include <cmath>
@@ -12,19 +12,19 @@ namespace {
 // softmaxes.
 constexpr int kFewestRounds = 4;
 constexpr int kMostRounds = 64;
-constexpr double kSharpnessMemory = 0.99;
+constexpr double kDraftTemperatureMemory = 0.99;
 // A depth starts from the mean of all depths as from so many looks of its own.
 constexpr double kPriorLooks = 8.0;
 // Before so many looks the request's own temperature is kept.
 constexpr int kLeastLooks = 4;
 
-int Clamped(int depth) { return std::min(depth, DraftSharpness::kNumDepths - 1); }
+int Clamped(int depth) { return std::min(depth, DraftTemperature::kNumDepths - 1); }
 
 }  // namespace
 
-float DraftSharpness::At(int depth) const { return kFactors[chosen_[Clamped(depth)]]; }
+float DraftTemperature::At(int depth) const { return kFactors[chosen_[Clamped(depth)]]; }
 
-int DraftSharpness::NextDepth(int num_tokens) {
+int DraftTemperature::NextDepth(int num_tokens) {
   if (num_tokens == 0) return -1;
   if (++rounds_ < std::clamp(num_observed_, kFewestRounds, kMostRounds)) return -1;
   rounds_ = 0;
@@ -32,7 +32,7 @@ int DraftSharpness::NextDepth(int num_tokens) {
   return next_depth_;
 }
 
-void DraftSharpness::Observe(int depth, const Distribution& target, const Distribution& draft) {
+void DraftTemperature::Observe(int depth, const Distribution& target, const Distribution& draft) {
   if (target.only >= 0 || draft.only >= 0 || draft.probs.empty()) return;
   const size_t vocab = std::min(target.probs.size(), draft.probs.size());
   logs_.resize(draft.probs.size());
@@ -49,15 +49,15 @@ void DraftSharpness::Observe(int depth, const Distribution& target, const Distri
     if (!std::isfinite(overlaps[i])) return;
   }
   for (Depth* sums : {&depths_[Clamped(depth)], &all_}) {
-    sums->count = kSharpnessMemory * sums->count + 1.0;
+    sums->count = kDraftTemperatureMemory * sums->count + 1.0;
     for (size_t i = 0; i < overlaps.size(); ++i) {
-      sums->sums[i] = kSharpnessMemory * sums->sums[i] + overlaps[i];
+      sums->sums[i] = kDraftTemperatureMemory * sums->sums[i] + overlaps[i];
     }
   }
   ++num_observed_;
 }
 
-std::array<double, DraftSharpness::kFactors.size()> DraftSharpness::Scores(int depth) const {
+std::array<double, DraftTemperature::kFactors.size()> DraftTemperature::Scores(int depth) const {
   const Depth& own = depths_[Clamped(depth)];
   Sums scores{};
   if (all_.count == 0.0) return scores;
@@ -68,7 +68,7 @@ std::array<double, DraftSharpness::kFactors.size()> DraftSharpness::Scores(int d
   return scores;
 }
 
-void DraftSharpness::Update() {
+void DraftTemperature::Update() {
   if (num_observed_ < kLeastLooks) return;
   for (int depth = 0; depth < kNumDepths; ++depth) {
     const Sums scores = Scores(depth);

@@ -1,5 +1,5 @@
-#ifndef TANDEM_DRAFT_POLICY_DRAFT_SHARPNESS_H_
-#define TANDEM_DRAFT_POLICY_DRAFT_SHARPNESS_H_
+#ifndef TANDEM_DRAFT_POLICY_DRAFT_TEMPERATURE_H_
+#define TANDEM_DRAFT_POLICY_DRAFT_TEMPERATURE_H_
 
 #include <array>
 #include <vector>
@@ -12,7 +12,7 @@ namespace tandem {
 // stretched beyond what the request's temperature does, so that the expected acceptance
 // sum_v min(p(v), q(v)) is largest. Learned from pairs of rows p, q that verification sees;
 // lossless whatever it says, because q is recorded as drawn from. Thread-compatible.
-class DraftSharpness {
+class DraftTemperature {
  public:
   static constexpr int kNumDepths = 8;  // deeper tokens are drawn like the last
   static constexpr std::array<float, 9> kFactors = {0.6f,  0.7f,  0.8f, 0.9f, 1.0f,
@@ -50,4 +50,4 @@ class DraftSharpness {
 
 }  // namespace tandem
 
-#endif  // TANDEM_DRAFT_POLICY_DRAFT_SHARPNESS_H_
+#endif  // TANDEM_DRAFT_POLICY_DRAFT_TEMPERATURE_H_

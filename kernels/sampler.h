@@ -1,7 +1,7 @@
 // Sampling where rows are: half a megabyte for each row of 128 Ki tokens stays on the device, and
 // 32 bytes come to the host.
-#ifndef TANDEM_KERNELS_ROW_SAMPLER_H_
-#define TANDEM_KERNELS_ROW_SAMPLER_H_
+#ifndef TANDEM_KERNELS_SAMPLER_H_
+#define TANDEM_KERNELS_SAMPLER_H_
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
@@ -9,10 +9,10 @@
 
 namespace tandem {
 
-// A backend whose device is not the host may be one of these too: ask with dynamic_cast.
-class RowSampler {
+// Of a backend whose device is not the host: Backend::sampler.
+class Sampler {
  public:
-  virtual ~RowSampler() = default;
+  virtual ~Sampler() = default;
 
   // Brings over what will be asked, in the order of calls of Run; what is pointed to may be
   // computed until then. Forgets what was asked before. RESOURCE_EXHAUSTED if memory is short.
@@ -40,4 +40,4 @@ class RowSampler {
 
 }  // namespace tandem
 
-#endif  // TANDEM_KERNELS_ROW_SAMPLER_H_
+#endif  // TANDEM_KERNELS_SAMPLER_H_

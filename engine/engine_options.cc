@@ -1,0 +1,46 @@
+#include "engine/engine_options.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/field_error.h"
+#include "base/named_values.h"
+#include "base/status_macros.h"
+#include "engine/model_pair.h"
+#include "kernels/quantize.h"
+#include "kvcache/kv_layout.h"
+
+namespace tandem {
+namespace {
+
+// More than any machine can use, and so little that no count of pages, rows or threads overflows.
+constexpr int kMostThreads = 4096;
+constexpr int kMostPageSize = 4096;
+constexpr int kMostInBatch = 65536;
+constexpr int kMostInChunk = 65536;
+
+}  // namespace
+
+absl::Status CheckDraftTokens(int draft_tokens) {
+  if (draft_tokens == kAutoDraftTokens || (0 <= draft_tokens && draft_tokens <= kMaxDraftTokens)) {
+    return absl::OkStatus();
+  }
+  return FieldError("draft_tokens",
+                    absl::StrCat(draft_tokens, " is not auto or from 0 to ", kMaxDraftTokens));
+}
+
+absl::Status EngineOptions::Validate() const {
+  if (target.empty()) return FieldError("target", "no model folder is given");
+  RETURN_IF_ERROR(CheckDraftTokens(draft_tokens));
+  RETURN_IF_ERROR(CheckBetween("threads", threads, 0, kMostThreads));
+  RETURN_IF_ERROR(CheckAtLeast("draft_head_tokens", draft_head_tokens, 0));
+  RETURN_IF_ERROR(ParseCompute(compute).status());
+  RETURN_IF_ERROR(ValueOf(kQuantizations, "quantize", quantize).status());
+  RETURN_IF_ERROR(ValueOf(kQuantizations, "draft_quantize", draft_quantize).status());
+  RETURN_IF_ERROR(ParseKvDType(kv_cache).status());
+  RETURN_IF_ERROR(CheckAtLeast("kv_memory", kv_memory_bytes, 0));
+  RETURN_IF_ERROR(CheckBetween("page_size", page_size, 1, kMostPageSize));
+  RETURN_IF_ERROR(CheckBetween("max_batch", max_batch, 1, kMostInBatch));
+  RETURN_IF_ERROR(CheckAtLeast("max_generations", max_generations, 1));
+  return CheckBetween("chunk_tokens", chunk_tokens, 1, kMostInChunk);
+}
+
+}  // namespace tandem
