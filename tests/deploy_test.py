@@ -4,6 +4,7 @@ Every file is parsed; each command line is run on the shipped pair; probes, port
 every metric and label of the dashboard is one that the server exports. Each check sees a planted fault, too.
 """
 
+import asyncio
 import configparser
 import contextlib
 import importlib.util
@@ -254,6 +255,90 @@ class Deploy(unittest.TestCase):
         self.assertEqual(len(exported.faults("sum by (sort) (tandem_a)")), 1)
         self.assertEqual(len(exported.faults('tandem_a{sort="x"}')), 1)
         self.assertEqual(len(exported.faults("up")), 1)
+
+
+class Continuation(unittest.TestCase):
+    """deploy/ray/continuation.py: what a stream still has to carry when another replica begins it anew."""
+
+    def setUp(self):
+        sys.path.insert(0, str(DEPLOY / "ray"))
+        self.module = __import__("continuation")
+
+    def tearDown(self):
+        sys.path.pop(0)
+
+    @staticmethod
+    def event(text, index=0, finish=None):
+        return b"data: " + json.dumps({"id": "x", "choices": [
+            {"index": index, "text": text, "token_ids": list(map(ord, text)), "finish_reason": finish}]}).encode()
+
+    def text_of(self, carried):
+        texts = {}
+        for line in carried:
+            if line.startswith(b"data: {"):
+                for choice in json.loads(line[6:])["choices"]:
+                    text = choice.get("text") or choice.get("delta", {}).get("content") or ""
+                    texts[choice["index"]] = texts.get(choice["index"], "") + text
+                    self.assertEqual(choice.get("token_ids", list(map(ord, text))), list(map(ord, text)))
+        return texts
+
+    def test_every_cut_is_continued_by_every_other_division(self):
+        text = "A\u00e9 fox!"
+        divisions = [[text[i:i + size] for i in range(0, len(text), size)] for size in (1, 2, 3, len(text))]
+        for first in divisions:
+            for second in divisions:
+                for cut in range(len(first) + 1):
+                    so_far = self.module.TextSoFar()
+                    carried = [so_far.rest_of(self.event(part)) for part in first[:cut]]
+                    so_far.restart()
+                    carried += [so_far.rest_of(self.event(part)) for part in second]
+                    carried.append(so_far.rest_of(self.event("", finish="stop")))
+                    self.assertEqual(self.text_of(carried), {0: text}, (first, second, cut))
+                    self.assertIn(b"stop", carried[-1])
+
+    def test_two_losses_and_two_choices(self):
+        so_far = self.module.TextSoFar()
+        carried = [so_far.rest_of(self.event("ab")), so_far.rest_of(self.event("x", 1))]
+        so_far.restart()
+        carried += [so_far.rest_of(self.event("a")), so_far.rest_of(self.event("xy", 1))]
+        so_far.restart()
+        carried += [so_far.rest_of(self.event("abc")), so_far.rest_of(self.event("xyz", 1))]
+        self.assertEqual(self.text_of(carried), {0: "abc", 1: "xyz"})
+
+    def test_chats_and_other_events(self):
+        so_far = self.module.TextSoFar()
+        role = b'data: {"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}'
+        said = b'data: {"choices":[{"index":0,"delta":{"content":"Hi"}}]}'
+        usage = b'data: {"choices":[],"usage":{"prompt_tokens":1}}'
+        carried = [so_far.rest_of(role), so_far.rest_of(said)]
+        so_far.restart()
+        again = [so_far.rest_of(event) for event in (role, said, usage, b"data: [DONE]")]
+        self.assertEqual(again[:2], [b"", b""])  # they were carried
+        self.assertIn(b"usage", again[2])
+        self.assertEqual(again[3], b"data: [DONE]")
+        self.assertEqual(self.text_of(carried + again[:2]), {0: "Hi"})
+
+    def test_a_stream_that_ends_early_is_lost(self):
+        async def read(chunks):
+            async def source():
+                for chunk in chunks:
+                    yield chunk
+            return [event async for event in self.module.events(source())]
+
+        self.assertEqual(asyncio.run(read([b"data: 1\n", b"\ndata: [DO", b"NE]\n\n"])),
+                         [b"data: 1", b"data: [DONE]"])
+        with self.assertRaises(self.module.LostServer):
+            asyncio.run(read([b"data: 1\n\n"]))
+
+    def test_what_may_be_asked_again_and_what_chooses_the_replica(self):
+        self.assertTrue(self.module.is_repeatable({"seed": 0}))
+        self.assertTrue(self.module.is_repeatable({"temperature": 0}))
+        self.assertFalse(self.module.is_repeatable({"temperature": 0.5}))
+        self.assertFalse(self.module.is_repeatable({"seed": 0, "speculation": {"verifier": "block"}}))
+        prefix = self.module.prefix_of
+        self.assertEqual(prefix({"prompt": "a" * 256 + "b"}), prefix({"prompt": "a" * 256 + "c"}))
+        self.assertNotEqual(prefix({"messages": [{"role": "user", "content": "a"}]}),
+                            prefix({"messages": [{"role": "user", "content": "b"}]}))
 
 
 if __name__ == "__main__":
