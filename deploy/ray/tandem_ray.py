@@ -28,11 +28,12 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 log = logging.getLogger("ray.serve")
 
-ATTEMPTS = 4
+RETRIES_WITHIN = 60  # seconds, of a request whose replica was lost: another may have to start
 STARTS_WITHIN = 600  # seconds, of a server: large models are packed
 TELLS_ITS_ADDRESS = re.compile(r"address=http://127\.0\.0\.1:(\d+)")
 # The server lives as long as this end of a pipe: a replica that is killed leaves none behind.
-GUARD = '"$@" <&- & child=$!; trap "" TERM INT; cat > /dev/null; kill $child; wait $child'
+# The guard ends with its server.
+GUARD = 'exec 3<&0; "$@" 3<&- & child=$!; { cat <&3 > /dev/null; kill $child; } & exec 3<&-; wait $child'
 
 
 class PrefixRouter(RequestRouter):
@@ -87,6 +88,7 @@ class TandemReplica:
         return self._session
 
     async def check_health(self):
+        self._end_with_server()
         async with self._client().get(self._url + "/health") as answer:
             if answer.status != 200:
                 raise RuntimeError(f"/health: {answer.status}")
@@ -104,7 +106,13 @@ class TandemReplica:
                 async for chunk in answer.content.iter_any():
                     yield chunk
         except (aiohttp.ClientError, OSError) as error:
+            self._end_with_server()
             raise LostServer(str(error)) from error
+
+    def _end_with_server(self):
+        """A replica whose server has ended is of no use: Ray starts another as soon as it is gone."""
+        if self._process.poll() is not None:
+            os._exit(1)
 
     def who(self, key, attempt):
         """For who tries what happens when one of both is killed: the pids of the replica and of its server."""
@@ -149,7 +157,8 @@ class Gateway:
             body = {}
         call = (request.method, path, self._headers(request), raw)
         key = prefix_of(body)
-        for attempt in range(ATTEMPTS):
+        attempt, until = 0, time.monotonic() + RETRIES_WITHIN
+        while time.monotonic() < until:
             answer = self._ask(key, attempt, call)
             try:
                 status, headers = await anext(answer)
@@ -160,7 +169,8 @@ class Gateway:
                 if not is_lost(error):
                     raise
                 self._note(attempt, error)
-                await asyncio.sleep(0.1 * 2**attempt)
+                await asyncio.sleep(pause(attempt))
+                attempt += 1
         return JSONResponse(lost_error(), 503)
 
     def _ask(self, key, attempt, call):
@@ -180,11 +190,13 @@ class Gateway:
         so_far = TextSoFar()
         # Numbers per token would not be cut with their text.
         can_go_on = is_repeatable(body) and not body.get("logprobs") and not body.get("tools")
+        until = time.monotonic() + RETRIES_WITHIN
         while True:
             try:
                 async for event in events(answer):
                     rest = so_far.rest_of(event) if can_go_on else event
                     so_far.began = True
+                    until = time.monotonic() + RETRIES_WITHIN
                     if rest:
                         yield rest + b"\n\n"
                 return
@@ -193,10 +205,10 @@ class Gateway:
                     raise
                 self._note(attempt, error)
                 attempt += 1
-                if attempt >= ATTEMPTS or (so_far.began and not can_go_on):
+                if time.monotonic() >= until or (so_far.began and not can_go_on):
                     yield b"data: " + json.dumps(lost_error()).encode() + b"\n\n"
                     return
-            await asyncio.sleep(0.1 * 2**attempt)
+            await asyncio.sleep(pause(attempt))
             self._continued += so_far.began
             so_far.restart()
             answer = self._ask(key, attempt, call)
@@ -204,6 +216,11 @@ class Gateway:
                 await anext(answer)
             except Exception as error:  # noqa: BLE001: the loop's next turn sees it
                 answer = failing(error)
+
+
+def pause(attempt):
+    """Seconds before another attempt."""
+    return min(0.1 * 2**attempt, 1.0)
 
 
 def lost_error():

@@ -23,7 +23,9 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 os.environ["PYTHONPATH"] = str(HERE)  # for replicas
 os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
-# Ray's proxy takes longer than the usual 5 s to start where other work has the cores. Before Ray is imported.
+# Before Ray is imported: its processes give way to all others (niceness 15), and where those have the cores the proxy
+# takes longer to start than it is given (5 s).
+os.environ.setdefault("RAY_worker_niceness", "0")
 os.environ.setdefault("RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S", "60")
 import ray  # noqa: E402
 import tandem_ray  # noqa: E402
