@@ -116,6 +116,17 @@ TEST(FolderChain, SeesCodeThatUsesTestsAndOwnHeadersInAngles) {
   EXPECT_THAT(CheckFolderChain({{"engine/a.cc", "#include <base/check.h>\n"}}), SizeIs(1));
 }
 
+TEST(FolderChain, LetsThePythonModuleSeePublicHeadersOnly) {
+  EXPECT_THAT(
+      CheckFolderChain({{"python/a.cc", "#include <tandem/engine.h>\n" + Include("python/b.h") +
+                                            Include("absl/status/status.h")}}),
+      IsEmpty());
+  EXPECT_THAT(CheckFolderChain({{"python/a.cc", Include("engine/engine.h")}}),
+              ElementsAre(HasSubstr("python/ stands on <tandem/...> only")));
+  EXPECT_THAT(CheckFolderChain({{"python/a.cc", Include("tests/b.h")}}), SizeIs(1));
+  EXPECT_THAT(CheckFolderChain({{"engine/a.cc", Include("python/b.h")}}), SizeIs(1));
+}
+
 TEST(FolderChain, LetsVerifySeeTheProposalOnly) {
   EXPECT_THAT(CheckVerifySeesProposalsOnly({{"verify/a.h", Include("draft/proposal.h")},
                                             {"engine/a.h", Include("draft/drafter.h")}}),

@@ -40,6 +40,10 @@ int PlaceInChain(std::string_view folder) {
 std::string WhyNotInChain(std::string_view path, const Include& include) {
   const std::string_view target = TopFolder(include.path);
   const int target_place = PlaceInChain(target);
+  if (TopFolder(path) == "python" && !include.angle) {
+    if (target == "python" || Contains(kLibraries, target)) return "";
+    return "python/ stands on <tandem/...> only, as every user of the library";
+  }
   if (include.angle) {
     if (target_place < 0 && target != "tests") return "";
     return "our own headers are included with quotation marks";

@@ -1,0 +1,100 @@
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
+#include <tandem/completion.h>
+#include <tandem/owned_piece.h>
+
+#include "python/arrays.h"
+#include "python/bindings.h"
+
+namespace tandem::python {
+namespace {
+
+namespace nb = nanobind;
+
+template <typename Class>
+auto Seconds(absl::Duration Class::*member) {
+  return [member](const Class& self) { return absl::ToDoubleSeconds(self.*member); };
+}
+
+template <typename Class>
+auto Counts(std::array<int64_t, kMaxDraftTokens> Class::*member) {
+  return [member](const Class& self) { return ArrayOf<int64_t>(self.*member); };
+}
+
+void BindStats(nb::module_& module) {
+  nb::class_<RoundStats>(module, "RoundStats", "Counts over rounds. Times are in seconds.")
+      .def_ro("rounds", &RoundStats::rounds)
+      .def_ro("proposed", &RoundStats::proposed, "Draft tokens that the target verified.")
+      .def_ro("accepted", &RoundStats::accepted, "Of those, kept.")
+      .def_ro("emitted", &RoundStats::emitted, "Tokens of output.")
+      .def_prop_ro("proposed_at", Counts(&RoundStats::proposed_at), nb::rv_policy::move,
+                   "By position in the draft.")
+      .def_prop_ro("accepted_at", Counts(&RoundStats::accepted_at), nb::rv_policy::move,
+                   "Likewise.")
+      .def_ro("predicted", &RoundStats::predicted)
+      .def_ro("predicted_kept", &RoundStats::predicted_kept)
+      .def_ro("draft_failures", &RoundStats::draft_failures)
+      .def_ro("probes", &RoundStats::probes)
+      .def_prop_ro("probe_time", Seconds(&RoundStats::probe_time))
+      .def_prop_ro("prefill_time", Seconds(&RoundStats::prefill_time))
+      .def_prop_ro("draft_time", Seconds(&RoundStats::draft_time))
+      .def_prop_ro("verify_time", Seconds(&RoundStats::verify_time))
+      .def_prop_ro("acceptance_rate", &RoundStats::AcceptanceRate, "accepted / proposed, or 0.")
+      .def_prop_ro("tokens_per_round", &RoundStats::TokensPerRound, "emitted / rounds, or 0.");
+  nb::class_<Timings>(module, "Timings", "Of one generation, in seconds.")
+      .def_prop_ro("time_to_first_token", Seconds(&Timings::time_to_first_token))
+      .def_prop_ro("end_to_end", Seconds(&Timings::end_to_end))
+      .def_prop_ro("prefill", Seconds(&Timings::prefill))
+      .def_prop_ro("draft", Seconds(&Timings::draft))
+      .def_prop_ro("verify", Seconds(&Timings::verify));
+  nb::class_<RoundReport>(module, "RoundReport", "What a round did to a generation's caches.")
+      .def_ro("proposed", &RoundReport::proposed)
+      .def_ro("accepted", &RoundReport::accepted)
+      .def_ro("target_cached_tokens", &RoundReport::target_cached_tokens)
+      .def_ro("draft_cached_tokens", &RoundReport::draft_cached_tokens);
+}
+
+}  // namespace
+
+void BindCompletions(nb::module_& module) {
+  BindStats(module);
+  nb::class_<TokenLogprobs>(module, "TokenLogprobs", "Natural log-probabilities of one token.")
+      .def_ro("id", &TokenLogprobs::id)
+      .def_ro("logprob", &TokenLogprobs::logprob)
+      .def_ro("top", &TokenLogprobs::top, "(id, log-probability), the most likely first.");
+  nb::class_<OwnedPiece>(module, "Piece", "What a round, or several, added to a generation.")
+      .def_ro("text", &OwnedPiece::text)
+      .def_prop_ro(
+          "token_ids", [](const OwnedPiece& self) { return ArrayOf<TokenId>(self.token_ids); },
+          nb::rv_policy::move)
+      .def_ro("provenance", &OwnedPiece::provenance, "A letter per token, as Completion's.")
+      .def_ro("logprobs", &OwnedPiece::logprobs, "Per token, if asked for.")
+      .def_ro("round", &OwnedPiece::round);
+  nb::class_<Completion>(module, "Completion", "What a generation has come to.")
+      .def_ro("text", &Completion::text)
+      .def_prop_ro(
+          "token_ids", [](const Completion& self) { return ArrayOf<TokenId>(self.token_ids); },
+          nb::rv_policy::move)
+      .def_prop_ro(
+          "finish_reason", [](const Completion& self) { return NameOf(self.finish_reason); },
+          "\"stop\", \"length\", \"cancelled\" or \"deadline\".")
+      .def_ro("provenance", &Completion::provenance,
+              "A letter per token: p of a pass without a draft, a an accepted draft token, c the\n"
+              "target's own after a rejection, b the target's own after a draft accepted whole.")
+      .def_ro("logprobs", &Completion::logprobs, "Per token, if asked for.")
+      .def_ro("prompt_logprobs", &Completion::prompt_logprobs,
+              "Per prompt token, if asked for; None for the first.")
+      .def_ro("prompt_tokens", &Completion::prompt_tokens)
+      .def_ro("cached_tokens", &Completion::cached_tokens)
+      .def_ro("first_round_tokens", &Completion::first_round_tokens)
+      .def_ro("num_preemptions", &Completion::num_preemptions)
+      .def_prop_ro("verifier", [](const Completion& self) { return NameOf(self.verifier); })
+      .def_ro("draft_tokens", &Completion::draft_tokens)
+      .def_ro("stats", &Completion::stats)
+      .def_ro("timings", &Completion::timings);
+}
+
+}  // namespace tandem::python

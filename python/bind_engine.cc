@@ -1,0 +1,96 @@
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
+#include <tandem/engine.h>
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "python/bindings.h"
+#include "python/engine_handle.h"
+#include "python/status_errors.h"
+
+namespace tandem::python {
+namespace {
+
+namespace nb = nanobind;
+
+// A method that asks the engine for something by its own name.
+template <typename Answer>
+auto Asking(Answer (Engine::*method)() const) {
+  return [method](EngineHandle& self) {
+    return self.With([method](const Engine& engine) { return (engine.*method)(); });
+  };
+}
+
+}  // namespace
+
+void BindEngine(nb::module_& module) {
+  nb::class_<ModelInfo>(module, "ModelInfo", "What a model is.")
+      .def_ro("path", &ModelInfo::path)
+      .def_ro("family", &ModelInfo::family)
+      .def_ro("dtype", &ModelInfo::dtype)
+      .def_ro("parameters", &ModelInfo::parameters)
+      .def_ro("bytes_read_per_pass", &ModelInfo::bytes_read_per_pass)
+      .def_ro("kv_bytes_per_token", &ModelInfo::kv_bytes_per_token)
+      .def_ro("vocab_size", &ModelInfo::vocab_size)
+      .def_ro("context_length", &ModelInfo::context_length)
+      .def_ro("num_pages", &ModelInfo::num_pages)
+      .def_ro("page_size", &ModelInfo::page_size)
+      .def_ro("mapped_tokens", &ModelInfo::mapped_tokens);
+  nb::class_<EngineLoad>(module, "EngineLoad", "The engine between two rounds.")
+      .def_ro("num_running", &EngineLoad::num_running)
+      .def_ro("num_waiting", &EngineLoad::num_waiting)
+      .def_ro("target_pages_in_use", &EngineLoad::target_pages_in_use)
+      .def_ro("draft_pages_in_use", &EngineLoad::draft_pages_in_use)
+      .def_ro("stats", &EngineLoad::stats)
+      .def_ro("prompt_tokens", &EngineLoad::prompt_tokens)
+      .def_ro("prefix_queries", &EngineLoad::prefix_queries)
+      .def_ro("prefix_hits", &EngineLoad::prefix_hits)
+      .def_ro("draft_prefix_hits", &EngineLoad::draft_prefix_hits)
+      .def_ro("preemptions", &EngineLoad::preemptions);
+  nb::class_<EngineHandle>(module, "Engine", nb::is_weak_referenceable(),
+                           "The engine behind tandem.Engine. Thread-safe.")
+      .def(nb::init<const EngineOptions&>(), nb::arg("options"))
+      .def("generate", &EngineHandle::Generate, nb::arg("request"),
+           nb::arg("on_piece").none() = nb::none(),
+           nb::sig("def generate(self, request: Request, "
+                   "on_piece: typing.Callable[[Piece], bool | None] | None = None)"
+                   " -> Completion"),
+           "Submits and waits. What `on_piece` raises is raised here.")
+      .def("submit", &EngineHandle::Submit, nb::arg("request"), nb::arg("on_piece").none(),
+           nb::arg("on_done"),
+           nb::sig("def submit(self, request: Request, "
+                   "on_piece: typing.Callable[[Piece], bool | None] | None, "
+                   "on_done: typing.Callable[[Completion | None, Exception | None], object])"
+                   " -> int"),
+           "Returns at once; callbacks run on threads of the engine's.")
+      .def("cancel", &EngineHandle::Cancel, nb::arg("id"))
+      .def("close", &EngineHandle::Close)
+      .def("check_integrity",
+           [](EngineHandle& self) {
+             RaiseUnlessOk(self.With([](Engine& engine) { return engine.CheckIntegrity(); }));
+           })
+      .def_prop_ro("stats", Asking(&Engine::stats))
+      .def_prop_ro("load", Asking(&Engine::load))
+      .def_prop_ro("target_info", Asking(&Engine::target_info))
+      .def_prop_ro("draft_info", Asking(&Engine::draft_info))
+      .def_prop_ro("device_description", Asking(&Engine::device_description))
+      .def_prop_ro(
+          "drafter",
+          [](EngineHandle& self) {
+            return std::string(NameOf(self.With([](Engine& engine) { return engine.drafter(); })));
+          })
+      .def_prop_ro("drafters", [](EngineHandle& self) {
+        std::vector<std::string> names;
+        for (const DrafterKind kind : self.With([](Engine& engine) { return engine.drafters(); })) {
+          names.emplace_back(NameOf(kind));
+        }
+        return names;
+      });
+}
+
+}  // namespace tandem::python

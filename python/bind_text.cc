@@ -1,0 +1,147 @@
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+#include <tandem/chat_template.h>
+#include <tandem/field_error.h>
+#include <tandem/tokenizer.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "python/arrays.h"
+#include "python/bindings.h"
+#include "python/status_errors.h"
+
+namespace tandem::python {
+namespace {
+
+namespace nb = nanobind;
+
+JsonValue JsonOf(const char* field, const std::string& text) {
+  JsonValue value = JsonValue::parse(text, nullptr, false);
+  if (value.is_discarded()) RaiseUnlessOk(FieldError(field, "found what is not JSON"));
+  return value;
+}
+
+// Each of the texts is JSON.
+ChatInput InputOf(const std::string& messages, const std::optional<std::string>& tools,
+                  const std::string& variables, bool add_generation_prompt,
+                  bool continue_final_message, double now) {
+  ChatInput input;
+  input.messages = JsonOf("messages", messages);
+  if (tools.has_value()) input.tools = JsonOf("tools", *tools);
+  input.kwargs = JsonOf("variables", variables);
+  input.add_generation_prompt = add_generation_prompt;
+  input.continue_final_message = continue_final_message;
+  input.now = absl::UnixEpoch() + absl::Seconds(now);
+  return input;
+}
+
+template <typename Work>
+auto WithoutGil(const Work& work) {
+  nb::gil_scoped_release released;
+  return work();
+}
+
+}  // namespace
+
+void BindText(nb::module_& module) {
+  nb::class_<Tokenizer>(module, "Tokenizer", "Text to tokens and back. Thread-safe.")
+      .def_static(
+          "load",
+          [](const std::string& path) {
+            return ValueOrRaise(WithoutGil([&] { return Tokenizer::Load(path); }));
+          },
+          nb::arg("path"), "Of a model's folder, a GGUF file or a tokenizer's own file.")
+      .def(
+          "encode",
+          [](const Tokenizer& self, const std::string& text, bool parse_special,
+             bool add_template) {
+            const auto special = parse_special ? SpecialTokens::kParse : SpecialTokens::kPlain;
+            std::vector<TokenId> ids =
+                ValueOrRaise(WithoutGil([&] { return self.Encode(text, special); }));
+            if (add_template) ids = self.WithTemplate(std::move(ids));
+            return ArrayOf<TokenId>(ids);
+          },
+          nb::arg("text"), nb::kw_only(), nb::arg("parse_special") = false,
+          nb::arg("add_template") = false,
+          "The ids of a text. `parse_special`: special tokens written in it are their ids, not\n"
+          "plain text. `add_template`: with the tokens that a prompt begins and ends with.")
+      .def(
+          "decode",
+          [](const Tokenizer& self, const IdArray& ids, bool skip_special) {
+            return self.Decode(VectorOf(ids), skip_special);
+          },
+          nb::arg("ids"), nb::kw_only(), nb::arg("skip_special") = false,
+          "The text of ids: int32, one dimension. Bytes that are no UTF-8 become U+FFFD.")
+      .def_prop_ro("vocab_size", &Tokenizer::vocab_size, "The highest id plus one.")
+      .def("is_special", &Tokenizer::IsSpecial, nb::arg("id"))
+      .def(
+          "id_of",
+          [](const Tokenizer& self, const std::string& token) -> std::optional<TokenId> {
+            const TokenId id = self.IdOf(token);
+            return id < 0 ? std::nullopt : std::optional(id);
+          },
+          nb::arg("token"), "The id of a token by its exact written form, or None.");
+
+  nb::class_<ChatTemplate>(module, "ChatTemplate", "Makes prompts of conversations. Thread-safe.")
+      .def_static(
+          "load",
+          [](const std::string& model) {
+            return ValueOrRaise(WithoutGil([&] { return ChatTemplate::Load(model); }));
+          },
+          nb::arg("model"), "Of a model's folder or a GGUF file.")
+      .def_static(
+          "parse",
+          [](const std::string& jinja, const std::string& bos_token, const std::string& eos_token) {
+            return ValueOrRaise(ChatTemplate::Parse(jinja, bos_token, eos_token));
+          },
+          nb::arg("jinja"), nb::arg("bos_token") = "", nb::arg("eos_token") = "")
+      .def_prop_ro("is_plain", &ChatTemplate::is_plain, "Whether the model has none of its own.")
+      .def(
+          "render",
+          [](const ChatTemplate& self, const std::string& messages,
+             const std::optional<std::string>& tools, const std::string& variables,
+             bool add_generation_prompt, bool continue_final_message, double now) {
+            const auto parts = ValueOrRaise(self.Render(InputOf(
+                messages, tools, variables, add_generation_prompt, continue_final_message, now)));
+            std::vector<std::pair<std::string, bool>> pairs;
+            for (const ChatPart& part : parts) {
+              pairs.emplace_back(part.text, part.special == SpecialTokens::kParse);
+            }
+            return pairs;
+          },
+          nb::arg("messages"), nb::kw_only(), nb::arg("tools") = nb::none(),
+          nb::arg("variables") = "{}", nb::arg("add_generation_prompt") = true,
+          nb::arg("continue_final_message") = false, nb::arg("now") = 0.0,
+          "Parts of a prompt, and whether each is the template's own. Texts are JSON; `now`, in\n"
+          "seconds since 1970, is for templates that tell the day.")
+      .def(
+          "encode",
+          [](const ChatTemplate& self, const Tokenizer& tokenizer, const std::string& messages,
+             const std::optional<std::string>& tools, const std::string& variables,
+             bool add_generation_prompt, bool continue_final_message, double now) {
+            const ChatInput input = InputOf(messages, tools, variables, add_generation_prompt,
+                                            continue_final_message, now);
+            return ArrayOf<TokenId>(
+                ValueOrRaise(WithoutGil([&] { return EncodeChat(self, tokenizer, input); })));
+          },
+          nb::arg("tokenizer"), nb::arg("messages"), nb::kw_only(), nb::arg("tools") = nb::none(),
+          nb::arg("variables") = "{}", nb::arg("add_generation_prompt") = true,
+          nb::arg("continue_final_message") = false, nb::arg("now") = 0.0,
+          "A prompt's ids. As render.")
+      .def(
+          "end_token_ids",
+          [](const ChatTemplate& self, const Tokenizer& tokenizer) {
+            return EndTokenIds(self, tokenizer);
+          },
+          nb::arg("tokenizer"), "The tokens that end an answer, for `stop_tokens`.");
+}
+
+}  // namespace tandem::python

@@ -1,0 +1,53 @@
+"""Speculative decoding of draft and target model pairs: the target's own output, faster.
+
+    import tandem
+
+    with tandem.Engine("models/storyteller-7m", draft="models/storyteller-1m") as engine:
+        story = engine.generate("Once upon a time", max_tokens=64, temperature=0.7, seed=1)
+        print(story.text, story.stats.acceptance_rate)
+        for piece in engine.stream("Once upon a time", max_tokens=64):
+            print(piece.text, end="")
+"""
+
+from ._native import (
+    ChatTemplate,
+    Completion,
+    EngineLoad,
+    LogprobOptions,
+    ModelInfo,
+    OutputConstraint,
+    Piece,
+    RoundReport,
+    RoundStats,
+    Timings,
+    Tokenizer,
+    TokenLogprobs,
+    __version__,
+)
+from .engine import Engine, generate
+from .errors import EngineError, FieldError
+from .parameters import EngineParams, RequestParams
+from .stream import Stream
+
+__all__ = [
+    "ChatTemplate",
+    "Completion",
+    "Engine",
+    "EngineError",
+    "EngineLoad",
+    "EngineParams",
+    "FieldError",
+    "LogprobOptions",
+    "ModelInfo",
+    "OutputConstraint",
+    "Piece",
+    "RequestParams",
+    "RoundReport",
+    "RoundStats",
+    "Stream",
+    "Timings",
+    "TokenLogprobs",
+    "Tokenizer",
+    "__version__",
+    "generate",
+]

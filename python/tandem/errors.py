@@ -1,0 +1,36 @@
+"""The exceptions that an engine raises. Their messages are the engine's own."""
+
+from __future__ import annotations
+
+__all__ = ["EngineError", "FieldError", "exception_for"]
+
+
+class FieldError(ValueError):
+    """A request, an option or a file is not as it must be. `field` names what: "max_tokens"; it is
+    empty where the message alone does."""
+
+    def __init__(self, message: str, field: str = "") -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class EngineError(RuntimeError):
+    """What is nobody's request's fault: no memory, too many generations, a closed engine.
+    `code` is the status's: "RESOURCE_EXHAUSTED", "CANCELLED", "INTERNAL" and so on."""
+
+    def __init__(self, message: str, code: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def exception_for(code: str, message: str, field: str = "") -> Exception:
+    """The exception for a status of the library."""
+    if code == "NOT_FOUND":
+        return FileNotFoundError(message)
+    if code == "DEADLINE_EXCEEDED":
+        return TimeoutError(message)
+    if code == "UNIMPLEMENTED":
+        return NotImplementedError(message)
+    if code in ("INVALID_ARGUMENT", "FAILED_PRECONDITION", "OUT_OF_RANGE") or field:
+        return FieldError(message, field)
+    return EngineError(message, code)

@@ -1,0 +1,155 @@
+"""Generations that are read piece by piece, by `for` or by `async for`."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import threading
+from typing import Any, Callable, Deque, Optional, Union
+
+from . import _native
+
+_Item = Union[_native.Piece, _native.Completion, Exception]
+
+
+class Stream:
+    """A generation's pieces, in order; the completion comes behind them. It runs from the start,
+    whether anybody reads or not. Thread-safe, but for one reader at a time.
+
+    A stream that is left early -- by `break`, by an exception, by the cancellation of its task --
+    goes on until `cancel`, or until it is used as a context manager and that is left:
+
+        with engine.stream(prompt) as stream:
+            for piece in stream: ...
+        async with engine.stream(prompt) as stream:
+            async for piece in stream: ...
+    """
+
+    def __init__(self, engine: _native.Engine, request: _native.Request) -> None:
+        self._changed = threading.Condition()
+        self._items: Deque[_Item] = collections.deque()
+        self._wake: Optional[Callable[[], object]] = None
+        self._end: Optional[Union[_native.Completion, Exception]] = None
+        self._engine = engine
+        self._id = engine.submit(request, self._on_piece, self._on_done)
+
+    def _on_piece(self, piece: _native.Piece) -> None:
+        self._add(piece)
+
+    def _on_done(
+        self, completion: Optional[_native.Completion], error: Optional[Exception]
+    ) -> None:
+        end = completion if completion is not None else error
+        assert end is not None
+        self._add(end)
+
+    def _add(self, item: _Item) -> None:
+        with self._changed:
+            if isinstance(item, _native.Piece):
+                self._items.append(item)
+            else:
+                self._end = item
+            self._changed.notify_all()
+            wake, self._wake = self._wake, None
+        if wake is not None:
+            wake()
+
+    def cancel(self) -> None:
+        """Ends the generation at its next round; it completes as "cancelled". Again, or after its
+        end: nothing."""
+        with self._changed:
+            if self._end is not None:
+                return
+        self._engine.cancel(self._id)
+
+    @property
+    def done(self) -> bool:
+        """Whether the generation has ended. Pieces may be left to read."""
+        with self._changed:
+            return self._end is not None
+
+    def wait(self, timeout: Optional[float] = None) -> _native.Completion:
+        """The completion, when the generation has ended; its error is raised. TimeoutError if it has
+        not ended after `timeout` seconds: it goes on."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._end is not None, timeout):
+                raise TimeoutError(f"the generation has not ended after {timeout} s")
+            return self._completed()
+
+    async def wait_async(self) -> _native.Completion:
+        """Likewise, for tasks. Pieces that nobody has read are dropped."""
+        while await self._next_async() is not None:
+            pass
+        return self.wait()
+
+    def _completed(self) -> _native.Completion:
+        if isinstance(self._end, Exception):
+            raise self._end
+        assert self._end is not None
+        return self._end
+
+    # ---- Reading ----
+
+    def __iter__(self) -> Stream:
+        return self
+
+    def __next__(self) -> _native.Piece:
+        with self._changed:
+            self._changed.wait_for(lambda: self._items or self._end is not None)
+            if self._items:
+                return self._taken()
+            self._completed()
+        raise StopIteration
+
+    def __aiter__(self) -> Stream:
+        return self
+
+    async def __anext__(self) -> _native.Piece:
+        piece = await self._next_async()
+        if piece is None:
+            raise StopAsyncIteration
+        return piece
+
+    def _taken(self) -> _native.Piece:
+        item = self._items.popleft()
+        assert isinstance(item, _native.Piece)
+        return item
+
+    async def _next_async(self) -> Optional[_native.Piece]:
+        """The next piece; None behind the last."""
+        loop = asyncio.get_running_loop()
+        while True:
+            with self._changed:
+                if self._items:
+                    return self._taken()
+                if self._end is not None:
+                    self._completed()
+                    return None
+                woken: asyncio.Future[None] = loop.create_future()
+                self._wake = lambda: _wake_in(loop, woken)
+            await woken
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self.cancel()
+
+    async def __aenter__(self) -> Stream:
+        return self
+
+    async def __aexit__(self, *exception: Any) -> None:
+        self.cancel()
+
+
+def _wake_in(loop: asyncio.AbstractEventLoop, woken: asyncio.Future[None]) -> None:
+    def wake() -> None:
+        if not woken.done():
+            woken.set_result(None)
+
+    try:
+        loop.call_soon_threadsafe(wake)
+    except RuntimeError:
+        # The loop is closed, and whoever waited in it has gone.
+        if not loop.is_closed():
+            raise

@@ -1,0 +1,137 @@
+"""Generations that are read piece by piece."""
+
+import asyncio
+import gc
+import weakref
+
+import pytest
+import tandem
+
+from conftest import TARGET
+
+PROMPT = "Once upon a time there lived an old king"
+SEEDED = {"max_tokens": 48, "temperature": 0.7, "seed": 11}
+LONG = {"max_tokens": 800, "ignore_eos": True, "seed": 3, "draft_tokens": 0}
+
+
+def test_a_stream_joins_to_the_whole(engine):
+    whole = engine.generate(PROMPT, **SEEDED)
+    stream = engine.stream(PROMPT, **SEEDED)
+    pieces = list(stream)
+    assert len(pieces) > 1
+    assert "".join(piece.text for piece in pieces) == whole.text
+    assert [i for piece in pieces for i in piece.token_ids.tolist()] == whole.token_ids.tolist()
+    assert stream.done
+    assert stream.wait().text == whole.text
+    assert list(stream) == []
+
+
+def test_async_streams_at_once_join_to_their_wholes(engine):
+    prompts = [PROMPT, "The wolf", "A cat and a mouse"]
+
+    async def read(prompt):
+        stream = engine.stream(prompt, **SEEDED)
+        text = "".join([piece.text async for piece in stream])
+        assert (await stream.wait_async()).text == text
+        return text
+
+    async def read_all():
+        return await asyncio.gather(*(read(prompt) for prompt in prompts))
+
+    assert asyncio.run(read_all()) == [engine.generate(p, **SEEDED).text for p in prompts]
+
+
+def test_cancelling_ends_a_stream_with_what_it_has(engine):
+    stream = engine.stream(PROMPT, **LONG)
+    text = next(stream).text
+    stream.cancel()
+    text += "".join(piece.text for piece in stream)
+    completion = stream.wait()
+    assert completion.finish_reason == "cancelled"
+    assert completion.text == text
+    assert len(completion.token_ids) < 800
+    stream.cancel()  # of what has ended: nothing
+
+
+def test_leaving_its_block_cancels_a_stream(engine):
+    with engine.stream(PROMPT, **LONG) as stream:
+        for _ in stream:
+            break
+    assert stream.wait(30).finish_reason == "cancelled"
+
+
+def test_cancelling_a_task_cancels_its_stream(engine):
+    streams = []
+
+    async def read(begun):
+        async with engine.stream(PROMPT, **LONG) as stream:
+            streams.append(stream)
+            async for _ in stream:
+                begun.set()
+        raise AssertionError("it was to be cancelled")
+
+    async def cancel():
+        begun = asyncio.Event()
+        task = asyncio.create_task(read(begun))
+        await begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancel())
+    assert streams[0].wait(30).finish_reason == "cancelled"
+
+
+def test_a_loop_that_ends_while_a_stream_goes_on_harms_nobody(engine):
+    streams = []
+
+    async def begin():
+        stream = engine.stream(PROMPT, **LONG)
+        streams.append(stream)
+        asyncio.get_running_loop().create_task(stream.wait_async())
+        await asyncio.sleep(0)
+
+    asyncio.run(begin())
+    streams[0].cancel()
+    assert streams[0].wait(30).finish_reason == "cancelled"
+
+
+def test_waiting_has_a_time_limit(engine):
+    with engine.stream(PROMPT, **LONG) as stream:
+        with pytest.raises(TimeoutError):
+            stream.wait(0)
+
+
+def test_an_engine_that_closes_ends_its_streams():
+    engine = tandem.Engine(TARGET)
+    stream = engine.stream(PROMPT, **LONG)
+    next(stream)
+    engine.close()
+    for _ in stream:
+        pass
+    assert stream.wait().finish_reason == "cancelled"
+
+
+def test_too_many_generations_are_refused(engine):
+    streams = []
+    with pytest.raises(tandem.EngineError, match="max_generations") as caught:
+        for _ in range(40):
+            streams.append(engine.stream(PROMPT, **LONG))
+    assert caught.value.code == "RESOURCE_EXHAUSTED"
+    for stream in streams:
+        stream.cancel()
+    assert {stream.wait(60).finish_reason for stream in streams} == {"cancelled"}
+
+
+def test_nothing_keeps_a_stream_that_has_ended(engine):
+    stream = engine.stream(PROMPT, max_tokens=4)
+    stream.wait(30)
+    engine.generate(PROMPT, max_tokens=1)  # the callbacks of the first have returned
+    gone = weakref.ref(stream)
+    del stream
+    for _ in range(50):
+        gc.collect()
+        if gone() is None:
+            break
+        engine.generate(PROMPT, max_tokens=1)
+    assert gone() is None

@@ -1,0 +1,87 @@
+"""Tokenizers, conversations, constraints."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+import tandem
+
+from conftest import TARGET
+
+TURN = [{"role": "user", "content": "Who lived in the wood?"}]
+
+
+def test_a_tokenizer_goes_there_and_back(engine):
+    tokenizer = tandem.Tokenizer.load(str(TARGET))
+    text = "The fox said: na\u00efve geese, \U0001f98a!"
+    ids = tokenizer.encode(text)
+    assert ids.dtype == np.int32
+    assert tokenizer.decode(ids) == text
+    assert np.array_equal(engine.tokenizer.encode(text), ids)
+    assert tokenizer.id_of("no such token") is None
+    with pytest.raises(TypeError):
+        tokenizer.decode([1.5])
+
+
+def test_special_tokens_are_plain_text_unless_asked_for(engine):
+    tokenizer = engine.tokenizer
+    special = next(i for i in range(tokenizer.vocab_size) if tokenizer.is_special(i))
+    text = tokenizer.decode(np.array([special], dtype=np.int32))
+    assert tokenizer.encode(text, parse_special=True).tolist() == [special]
+    assert special not in tokenizer.encode(text).tolist()
+    assert tokenizer.decode(np.array([special], dtype=np.int32), skip_special=True) == ""
+
+
+def test_a_conversation_is_a_prompt_of_the_template(engine):
+    prompt = engine.chat_prompt(TURN)
+    assert "Who lived in the wood?" in engine.tokenizer.decode(prompt)
+    answer = engine.chat(TURN, max_tokens=12, seed=5)
+    again = engine.generate(prompt, max_tokens=12, seed=5,
+                            stop_tokens=engine.chat_template.end_token_ids(engine.tokenizer))
+    assert answer.token_ids.tolist() == again.token_ids.tolist()
+    streamed = "".join(p.text for p in engine.stream_chat(TURN, max_tokens=12, seed=5))
+    assert streamed == answer.text
+
+
+def test_a_template_of_ones_own(engine):
+    template = tandem.ChatTemplate.parse(
+        "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}{{ mood }}")
+    parts = template.render(json.dumps(TURN), variables=json.dumps({"mood": "gay"}))
+    assert "".join(text for text, _ in parts) == "<user>Who lived in the wood?\ngay"
+    assert [own for text, own in parts if "Who" in text] == [False]
+    dated = tandem.ChatTemplate.parse("{{ strftime_now('%Y-%m-%d') }}")
+    assert dated.render(json.dumps(TURN), now=86400.0 * 365)[0][0] == "1971-01-01"
+    with pytest.raises(ValueError, match="chat_template"):
+        tandem.ChatTemplate.parse("{% for %}")
+
+
+@pytest.mark.parametrize("messages", [[{"role": "user", "content": float("nan")}],
+                                      [{"role": "user", "content": object()}], ["a"], []])
+def test_bad_conversations_are_errors(engine, messages):
+    with pytest.raises(ValueError, match="messages"):
+        engine.chat(messages, max_tokens=1)
+
+
+def constrained(engine, constraint, **params):
+    try:
+        return engine.generate("Say: ", constraint=constraint, seed=2, **params).text
+    except NotImplementedError as error:
+        pytest.skip(f"constraints are not built: {error}")
+    except tandem.FieldError as error:
+        if "XGrammar" not in str(error):
+            raise
+        pytest.skip(f"constraints are not built: {error}")
+
+
+def test_constraints_hold(engine):
+    kinds = tandem.OutputConstraint
+    assert constrained(engine, kinds.choice(["red", "blue"])) in ("red", "blue")
+    assert re.fullmatch("[0-9]{3}", constrained(engine, kinds.regex("[0-9]{3}")))
+    assert constrained(engine, kinds.grammar('root ::= "yes" | "no"')) in ("yes", "no")
+    schema = {"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"]}
+    for given in (schema, json.dumps(schema)):
+        text = constrained(engine, kinds.json_schema(given), max_tokens=64)
+        assert json.loads(text)["n"] in (1, 2)
+    with pytest.raises(ValueError):
+        constrained(engine, kinds.regex("("))

@@ -1,0 +1,349 @@
+"""What deploy/ says of the program is so: deploy_test.py TANDEM [unittest's arguments]
+
+Every file is parsed; each command line is run on the shipped pair; probes, ports and times are held against the server;
+every metric and label of the dashboard is one that the server exports. Each check sees a planted fault, too.
+"""
+
+import asyncio
+import configparser
+import contextlib
+import importlib.util
+import json
+import pathlib
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import urllib.error
+import urllib.request
+
+sys.dont_write_bytecode = True  # Nothing is written into the repository.
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+DEPLOY = ROOT / "deploy"
+PAIR = {"--target": ROOT / "models/storyteller-7m", "--draft": ROOT / "models/storyteller-1m"}
+PROGRAM = pathlib.Path()
+
+
+def yaml_files():
+    return sorted([*DEPLOY.rglob("*.yaml"), *DEPLOY.rglob("*.yml")])
+
+
+def load_yaml(path):
+    import yaml
+    return list(yaml.safe_load_all(path.read_text()))
+
+
+def unit():
+    parser = configparser.ConfigParser(strict=True, interpolation=None)
+    parser.optionxform = str
+    parser.read_string((DEPLOY / "tandem.service").read_text())
+    return parser
+
+
+def objects(kind):
+    return [entry for entry in load_yaml(DEPLOY / "kubernetes/tandem.yaml") if entry["kind"] == kind]
+
+
+def container():
+    (deployment,) = objects("Deployment")
+    (one,) = deployment["spec"]["template"]["spec"]["containers"]
+    return one
+
+
+def docker_lists(name):
+    """The arguments of Dockerfile's instructions of one name that are lists."""
+    text = (DEPLOY / "Dockerfile").read_text()
+    return [json.loads(found) for found in re.findall(rf"^(?:.* )?{name} (\[.*\])$", text, re.MULTILINE)]
+
+
+def command_lines():
+    """The program's arguments, by the file that has them."""
+    start = unit()["Service"]["ExecStart"].split()
+    assert start[0] == "/opt/tandem/bin/tandem" and start[-1] == "$TANDEM_OPTIONS"
+    compose = load_yaml(DEPLOY / "compose.yaml")[0]["services"]["tandem"]
+    return {"systemd": start[1:-1], "compose": compose["command"], "kubernetes": container()["args"],
+            "Dockerfile": docker_lists("CMD")[-1]}
+
+
+def unknown_options(arguments, known):
+    return [word for word in arguments if word.startswith("-") and word not in known]
+
+
+def seconds(text):
+    found = re.fullmatch(r"(\d+)s?", str(text))
+    assert found, f"{text} are no seconds"
+    return int(found[1])
+
+
+def drain_of(arguments):
+    return seconds(arguments[arguments.index("--drain-seconds") + 1])
+
+
+class Exported:
+    """The names of an exposition's samples, and the labels of each."""
+
+    def __init__(self, text):
+        self.labels = {}
+        for line in text.splitlines():
+            found = re.match(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})? \S+$", line)
+            if found:
+                names = re.findall(r'(\w+)="', found[2] or "")
+                self.labels.setdefault(found[1], set()).update(names)
+
+    def faults(self, expression):
+        """What an expression of PromQL asks for that is not exported. `instance` and `job` are Prometheus's own."""
+        faults = []
+        metrics = re.findall(r"\b(?:tandem_|vllm:)\w+", expression)
+        if not metrics:
+            faults.append(f"no metric in {expression}")
+        faults += [f"{name} is not exported" for name in metrics if name not in self.labels]
+        known = {"instance", "job"}.union(*(self.labels.get(name, set()) for name in metrics))
+        asked = re.findall(r"(\w+)\s*(?:=~|!=|!~|=)\s*\"", expression)
+        for listed in re.findall(r"\b(?:by|ignoring|on)\s*\(([^)]*)\)", expression):
+            asked += re.findall(r"\w+", listed)
+        return faults + [f"no label {label} in {expression}" for label in asked if label not in known]
+
+
+def expressions(board):
+    found = []
+    for panel in board["panels"]:
+        for target in panel["targets"]:
+            found.append(target["expr"])
+            names = re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])
+            # A legend's label has to be one that the expression keeps.
+            found += [f"by ({name}) {target['expr']}" for name in names]
+    found += [variable["query"]["query"].replace("label_values(", "").rsplit(",", 1)[0]
+              for variable in board["templating"]["list"] if variable["type"] == "query"]
+    return found
+
+
+@contextlib.contextmanager
+def server(arguments):
+    """The program with these arguments, but models and port of its own; gives its port and process."""
+    arguments = list(map(str, arguments))
+    for option, value in {**PAIR, "--port": 0}.items():
+        if option in arguments:
+            arguments[arguments.index(option) + 1] = str(value)
+        else:
+            arguments += [option, str(value)]
+    if "--threads" in arguments:
+        arguments[arguments.index("--threads") + 1] = "1"
+    with tempfile.TemporaryFile(mode="w+") as log:
+        process = subprocess.Popen([PROGRAM, *arguments], stdout=subprocess.DEVNULL, stderr=log)
+        try:
+            for _ in range(3000):
+                log.seek(0)
+                text = log.read()
+                found = re.search(r"address=http://[\d.]+:(\d+)", text)
+                if found:
+                    break
+                if process.poll() is not None:
+                    raise AssertionError(f"{shlex.join(arguments)} ended: {text}")
+                time.sleep(0.01)
+            else:
+                raise AssertionError(f"{shlex.join(arguments)} does not listen: {text}")
+            yield int(found[1]), process
+        finally:
+            process.kill()
+            process.wait()
+
+
+def get(port, path):
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, ""
+
+
+def probe_paths():
+    one = container()
+    return {name: one[name]["httpGet"]["path"] for name in ("startupProbe", "readinessProbe", "livenessProbe")}
+
+
+class Deploy(unittest.TestCase):
+    def test_every_file_is_parsed(self):
+        self.assertGreater(len(yaml_files()), 4)
+        for path in yaml_files():
+            with self.subTest(path.name):
+                self.assertTrue(all(load_yaml(path)))
+        self.assertEqual(set(unit().sections()), {"Unit", "Service", "Install"})
+
+    def test_options_are_the_programs(self):
+        helped = subprocess.run([PROGRAM, "serve", "--help"], capture_output=True, text=True, check=True).stdout
+        known = set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", helped))
+        for where, arguments in command_lines().items():
+            with self.subTest(where):
+                self.assertEqual(arguments[0], "serve")
+                self.assertEqual(unknown_options(arguments, known), [])
+        self.assertEqual(unknown_options(["serve", "--port", "1", "--prot"], known), ["--prot"])
+
+    def test_every_command_line_serves_and_drains(self):
+        for where, arguments in command_lines().items():
+            with self.subTest(where), server(arguments) as (port, process):
+                for path in {*probe_paths().values(), "/metrics"}:
+                    self.assertEqual(get(port, path)[0], 200, path)
+                process.send_signal(signal.SIGTERM)
+                self.assertEqual(process.wait(timeout=60), 0)
+        with self.assertRaisesRegex(AssertionError, "ended"), server(["serve", "--prot", "1"]):
+            pass
+
+    def test_ports_and_times_agree(self):
+        lines = command_lines()
+        for where, arguments in lines.items():
+            self.assertEqual(arguments[arguments.index("--port") + 1], "8080", where)
+        (deployment,), (service,) = objects("Deployment"), objects("Service")
+        pod = deployment["spec"]["template"]
+        (port,) = container()["ports"]
+        self.assertEqual(port["containerPort"], 8080)
+        self.assertEqual(service["spec"]["ports"][0]["targetPort"], port["name"])
+        for probe in probe_paths():
+            self.assertEqual(container()[probe]["httpGet"]["port"], port["name"])
+        for selector in (service["spec"]["selector"], deployment["spec"]["selector"]["matchLabels"],
+                         objects("PodDisruptionBudget")[0]["spec"]["selector"]["matchLabels"]):
+            self.assertEqual(selector, pod["metadata"]["labels"])
+        self.assertEqual(pod["metadata"]["annotations"]["prometheus.io/port"], "8080")
+        # Whoever stops a server gives it longer than it takes itself.
+        pause = seconds(container()["lifecycle"]["preStop"]["exec"]["command"][1])
+        self.assertLess(drain_of(lines["kubernetes"]) + pause, pod["spec"]["terminationGracePeriodSeconds"])
+        self.assertLess(drain_of(lines["systemd"]), seconds(unit()["Service"]["TimeoutStopSec"]))
+        compose = load_yaml(DEPLOY / "compose.yaml")[0]["services"]["tandem"]
+        self.assertLess(drain_of(lines["compose"]), seconds(compose["stop_grace_period"]))
+        threads = lines["kubernetes"][lines["kubernetes"].index("--threads") + 1]
+        self.assertEqual(threads, container()["resources"]["limits"]["cpu"])
+
+    def test_the_check_of_a_container_says_whether_it_is_ready(self):
+        compose = load_yaml(DEPLOY / "compose.yaml")[0]["services"]["tandem"]["healthcheck"]["test"]
+        for check in (compose[1:], docker_lists("CMD")[0]):
+            self.assertEqual(check, ["/opt/tandem/bin/ready.sh", "8080"])
+        script = DEPLOY / "ready.sh"
+        with server(["serve"]) as (port, _):
+            self.assertEqual(subprocess.run([script, str(port)], check=False).returncode, 0)
+        gone = subprocess.run([script, str(port)], capture_output=True, check=False)
+        self.assertNotEqual(gone.returncode, 0)
+
+    def test_what_the_image_copies_is_there(self):
+        copied = re.findall(r"^COPY (?!--from)(\S+) ", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
+        self.assertIn("deploy/ready.sh", copied)
+        for path in copied:
+            self.assertTrue((ROOT / path).exists(), path)
+        mounted = load_yaml(DEPLOY / "compose.yaml")[0]["services"]
+        for entry in ("prometheus", "grafana"):
+            for volume in mounted[entry]["volumes"]:
+                self.assertTrue((DEPLOY / volume.split(":")[0]).exists(), volume)
+
+    def test_the_dashboard_asks_for_what_is_exported(self):
+        board = json.loads((DEPLOY / "grafana/tandem.json").read_text())
+        with server(["serve", "--draft-tokens", "2"]) as (port, _):
+            body = json.dumps({"prompt": "Once upon a time", "max_tokens": 32}).encode()
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/completions", body, timeout=60):
+                pass
+            exported = Exported(get(port, "/metrics")[1])
+        self.assertGreater(len(expressions(board)), 20)
+        for expression in expressions(board):
+            self.assertEqual(exported.faults(expression), [])
+        self.assertEqual(len({panel["id"] for panel in board["panels"]}), len(board["panels"]))
+
+    def test_the_check_of_the_dashboard_sees_faults(self):
+        exported = Exported('# TYPE tandem_a counter\ntandem_a{kind="x"} 1\ntandem_b_bucket{le="1"} 2\n')
+        self.assertEqual(exported.faults('sum by (kind) (rate(tandem_a{instance=~"$instance"}[1m]))'), [])
+        self.assertEqual(exported.faults("tandem_c"), ["tandem_c is not exported"])
+        self.assertEqual(len(exported.faults("sum by (sort) (tandem_a)")), 1)
+        self.assertEqual(len(exported.faults('tandem_a{sort="x"}')), 1)
+        self.assertEqual(len(exported.faults("up")), 1)
+
+
+class Continuation(unittest.TestCase):
+    """deploy/ray/continuation.py: what a stream still has to carry when another replica begins it anew."""
+
+    def setUp(self):
+        sys.path.insert(0, str(DEPLOY / "ray"))
+        self.module = __import__("continuation")
+
+    def tearDown(self):
+        sys.path.pop(0)
+
+    @staticmethod
+    def event(text, index=0, finish=None):
+        return b"data: " + json.dumps({"id": "x", "choices": [
+            {"index": index, "text": text, "token_ids": list(map(ord, text)), "finish_reason": finish}]}).encode()
+
+    def text_of(self, carried):
+        texts = {}
+        for line in carried:
+            if line.startswith(b"data: {"):
+                for choice in json.loads(line[6:])["choices"]:
+                    text = choice.get("text") or choice.get("delta", {}).get("content") or ""
+                    texts[choice["index"]] = texts.get(choice["index"], "") + text
+                    self.assertEqual(choice.get("token_ids", list(map(ord, text))), list(map(ord, text)))
+        return texts
+
+    def test_every_cut_is_continued_by_every_other_division(self):
+        text = "A\u00e9 fox!"
+        divisions = [[text[i:i + size] for i in range(0, len(text), size)] for size in (1, 2, 3, len(text))]
+        for first in divisions:
+            for second in divisions:
+                for cut in range(len(first) + 1):
+                    so_far = self.module.TextSoFar()
+                    carried = [so_far.rest_of(self.event(part)) for part in first[:cut]]
+                    so_far.restart()
+                    carried += [so_far.rest_of(self.event(part)) for part in second]
+                    carried.append(so_far.rest_of(self.event("", finish="stop")))
+                    self.assertEqual(self.text_of(carried), {0: text}, (first, second, cut))
+                    self.assertIn(b"stop", carried[-1])
+
+    def test_two_losses_and_two_choices(self):
+        so_far = self.module.TextSoFar()
+        carried = [so_far.rest_of(self.event("ab")), so_far.rest_of(self.event("x", 1))]
+        so_far.restart()
+        carried += [so_far.rest_of(self.event("a")), so_far.rest_of(self.event("xy", 1))]
+        so_far.restart()
+        carried += [so_far.rest_of(self.event("abc")), so_far.rest_of(self.event("xyz", 1))]
+        self.assertEqual(self.text_of(carried), {0: "abc", 1: "xyz"})
+
+    def test_chats_and_other_events(self):
+        so_far = self.module.TextSoFar()
+        role = b'data: {"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}'
+        said = b'data: {"choices":[{"index":0,"delta":{"content":"Hi"}}]}'
+        usage = b'data: {"choices":[],"usage":{"prompt_tokens":1}}'
+        carried = [so_far.rest_of(role), so_far.rest_of(said)]
+        so_far.restart()
+        again = [so_far.rest_of(event) for event in (role, said, usage, b"data: [DONE]")]
+        self.assertEqual(again[:2], [b"", b""])  # they were carried
+        self.assertIn(b"usage", again[2])
+        self.assertEqual(again[3], b"data: [DONE]")
+        self.assertEqual(self.text_of(carried + again[:2]), {0: "Hi"})
+
+    def test_a_stream_that_ends_early_is_lost(self):
+        async def read(chunks):
+            async def source():
+                for chunk in chunks:
+                    yield chunk
+            return [event async for event in self.module.events(source())]
+
+        self.assertEqual(asyncio.run(read([b"data: 1\n", b"\ndata: [DO", b"NE]\n\n"])),
+                         [b"data: 1", b"data: [DONE]"])
+        with self.assertRaises(self.module.LostServer):
+            asyncio.run(read([b"data: 1\n\n"]))
+
+    def test_what_may_be_asked_again_and_what_chooses_the_replica(self):
+        self.assertTrue(self.module.is_repeatable({"seed": 0}))
+        self.assertTrue(self.module.is_repeatable({"temperature": 0}))
+        self.assertFalse(self.module.is_repeatable({"temperature": 0.5}))
+        self.assertFalse(self.module.is_repeatable({"seed": 0, "speculation": {"verifier": "block"}}))
+        prefix = self.module.prefix_of
+        self.assertEqual(prefix({"prompt": "a" * 256 + "b"}), prefix({"prompt": "a" * 256 + "c"}))
+        self.assertNotEqual(prefix({"messages": [{"role": "user", "content": "a"}]}),
+                            prefix({"messages": [{"role": "user", "content": "b"}]}))
+
+
+if __name__ == "__main__":
+    if importlib.util.find_spec("yaml") is None:
+        print("skipped: there is no yaml for", sys.executable)
+        sys.exit(77)
+    PROGRAM = pathlib.Path(sys.argv.pop(1)).resolve()
+    unittest.main()
