@@ -156,6 +156,8 @@ const std::vector<Case>& Cases() {
        "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"n\": 12}}\n</tool_call>"},
       {"<tool_call><function=f><parameter=a>", "<tool_call>",
        "<tool_call>\n<function=f>\n<parameter=n>\n12\n</parameter>\n</function>\n</tool_call>"},
+      {"<tool_call><arg_key>", "<tool_call>",
+       "<tool_call>f\n<arg_key>n</arg_key>\n<arg_value>12</arg_value>\n</tool_call>"},
       {"[TOOL_CALLS]", "[TOOL_CALLS]",
        "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"n\": 12}}]"},
       {"[TOOL_CALLS]f[ARGS]", "[TOOL_CALLS]", "[TOOL_CALLS]f[ARGS]{\"n\": 12}"},
