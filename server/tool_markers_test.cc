@@ -17,6 +17,7 @@
 #include "model/constraint/grammar_engine.h"
 #include "model/tokenizer/detokenizer.h"
 #include "server/server_testing.h"
+#include "server/tool_tags.h"
 
 namespace tandem {
 namespace {
@@ -217,6 +218,18 @@ TEST_F(ToolMarkers, BeginCallsThatKeepToTheirSchemasAtWill) {
     EXPECT_LT(NumAllowed(state.get()), 20);
     EXPECT_THAT(SpecialAllowed(state.get()), testing::Not(testing::Contains(end_)));
   }
+}
+
+// Of GLM-4.5's form the markers of calls may be tokens, those of arguments not.
+TEST(ToolTags, AreRefusedWhereMarkersOfArgumentsAreTokens) {
+  const ToolFunction function{.name = "f", .schema = {{"type", "object"}}};
+  ToolTagOptions options{.format = {.family = ToolFormat::Family::kGlm},
+                         .special = {{"<tool_call>", 7}, {"</tool_call>", 8}}};
+  EXPECT_TRUE(CallTag(options, function, /*keeps_schema=*/true).ok());
+  options.special.emplace_back("</arg_key>", 9);
+  const auto refused = CallTag(options, function, /*keeps_schema=*/true);
+  EXPECT_TRUE(absl::IsInvalidArgument(refused.status())) << refused.status();
+  EXPECT_THAT(refused.status().message(), testing::HasSubstr("</arg_key> is a special token"));
 }
 
 // A constraint that names none has none, and those that name some do not share their grammar.
