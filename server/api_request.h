@@ -65,7 +65,7 @@ struct ApiRequest {
 
 // Reads the body of POST /v1/completions, /v1/chat/completions or /v1/responses. Every error names
 // the field, what was given and what is allowed; so does a field that is not known, if the model
-// `is_strict`. `now` is for chat templates that tell the day. docs/serving.md lists the fields.
+// `is_strict`. `now` is for chat templates that tell the day. docs/requests.md lists the fields.
 absl::StatusOr<ApiRequest> ParseCompletionRequest(absl::string_view body, const ServedModel& model);
 absl::StatusOr<ApiRequest> ParseChatRequest(absl::string_view body, const ServedModel& model,
                                             absl::Time now);

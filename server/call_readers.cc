@@ -1,6 +1,7 @@
 #include "server/call_readers.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
@@ -18,7 +19,6 @@ using Json = JsonValue;
 
 constexpr absl::string_view kFunction = "<function=";
 constexpr absl::string_view kParameter = "<parameter=";
-constexpr absl::string_view kParameterEnd = "</parameter>";
 constexpr absl::string_view kFunctionEnd = "</function>";
 
 bool IsSpaceByte(char byte) { return absl::ascii_isspace(static_cast<unsigned char>(byte)); }
@@ -30,6 +30,17 @@ bool IsNameByte(char byte) {
 
 std::string QuotedJson(const std::string& text) {
   return Json(text).dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
+}
+
+// One byte of a JSON string. Only what is ASCII is escaped; bytes of other characters come one by
+// one.
+void AppendEscaped(char byte, std::string* json) {
+  if (!absl::ascii_isascii(static_cast<unsigned char>(byte))) {
+    *json += byte;
+    return;
+  }
+  const std::string quoted = QuotedJson(std::string(1, byte));
+  json->append(quoted, 1, quoted.size() - 2);
 }
 
 // Python's words for what JSON has others for: templates write values with them.
@@ -146,16 +157,16 @@ CallReader::State NamedCallReader::Read(char byte) {
 }
 
 CallReader::State NamedCallReader::ReadMarker(char byte) {
-  constexpr absl::string_view kArguments = "[ARGS]";
-  constexpr absl::string_view kCallId = "[CALL_ID]";
+  const absl::string_view args = View(ToolFormat::kArgumentsMarker);
+  const absl::string_view call_id = View(ToolFormat::kCallIdMarker);
   marker_ += byte;
-  if (marker_ == kArguments) {
+  if (marker_ == args) {
     name_ = text_;
     place_ = Place::kArguments;
-  } else if (marker_ == kCallId && place_ == Place::kName) {
+  } else if (marker_ == call_id && place_ == Place::kName) {
     marker_.clear();
     place_ = Place::kId;
-  } else if (!absl::StartsWith(kArguments, marker_) && !absl::StartsWith(kCallId, marker_)) {
+  } else if (!absl::StartsWith(args, marker_) && !absl::StartsWith(call_id, marker_)) {
     return State::kWrong;
   }
   return State::kOpen;
@@ -230,7 +241,67 @@ CallReader::State DeepSeekCallReader::Read(char byte) {
   }
 }
 
+// ---- Values without quotes ----
+
+JsonTypes TextCallReader::TypesOf(const std::string& key) const {
+  const auto function =
+      absl::c_find_if(*functions_, [this](const CallableFunction& f) { return f.name == *name_; });
+  if (function == functions_->end()) return JsonTypes();
+  const auto types = function->parameters.find(key);
+  return types == function->parameters.end() ? JsonTypes() : types->second;
+}
+
+void TextCallReader::BeginValue(const std::string& key) {
+  absl::StrAppend(&arguments_, has_arguments() ? ", " : "{", QuotedJson(key), ": ");
+  types_ = TypesOf(key);
+  is_string_ = types_.IsOnly(JsonTypes::kString);
+  if (is_string_) arguments_ += '"';
+  value_.clear();
+  is_first_ = true;
+}
+
+bool TextCallReader::ReadValue(char byte) {
+  const absl::string_view end = View(form_.value_end);
+  const bool is_break = form_.has_breaks && is_first_ && byte == '\n';
+  is_first_ = false;
+  if (is_break) return false;
+  value_ += byte;
+  if (absl::EndsWith(value_, end)) {
+    EndValue();
+    return true;
+  }
+  if (!is_string_) return false;
+  // Held back is what may be the end: of a line break and the tag, or of the tag alone.
+  size_t held = std::min(value_.size(), end.size());
+  while (held > 0 &&
+         !absl::StartsWith(end, absl::string_view(value_).substr(value_.size() - held))) {
+    --held;
+  }
+  const bool is_behind_break =
+      form_.has_breaks && held < value_.size() && value_[value_.size() - held - 1] == '\n';
+  if (is_behind_break) ++held;
+  const std::string text = value_.substr(0, value_.size() - held);
+  value_.erase(0, text.size());
+  for (const char one : text) AppendEscaped(one, &arguments_);
+  return false;
+}
+
+void TextCallReader::EndValue() {
+  absl::string_view text = value_;
+  text.remove_suffix(form_.value_end.size());
+  if (form_.has_breaks) absl::ConsumeSuffix(&text, "\n");
+  if (is_string_) {
+    for (const char one : text) AppendEscaped(one, &arguments_);
+    arguments_ += '"';
+  } else {
+    arguments_ += JsonOfText(std::string(text), types_);
+  }
+}
+
 // ---- <function=f><parameter=a>1</parameter></function> ----
+
+XmlCallReader::XmlCallReader(const std::vector<CallableFunction>* functions)
+    : TextCallReader(functions, {.value_end = "</parameter>", .has_breaks = true}) {}
 
 CallReader::State XmlCallReader::Read(char byte) {
   switch (place_) {
@@ -247,13 +318,14 @@ CallReader::State XmlCallReader::Read(char byte) {
       return State::kOpen;
     case Place::kKey:
       if (byte == '>') {
-        BeginValue();
+        BeginValue(key_);
+        place_ = Place::kValue;
       } else {
         key_ += byte;
       }
       return State::kOpen;
     default:  // kValue
-      ReadValue(byte);
+      if (ReadValue(byte)) place_ = Place::kTag;
       return State::kOpen;
   }
 }
@@ -277,60 +349,57 @@ CallReader::State XmlCallReader::ReadTag(char byte) {
   return may_be ? State::kOpen : State::kWrong;
 }
 
-JsonTypes XmlCallReader::TypesOfKey() const {
-  const auto function =
-      absl::c_find_if(*functions_, [this](const CallableFunction& f) { return f.name == *name_; });
-  if (function == functions_->end()) return JsonTypes();
-  const auto types = function->parameters.find(key_);
-  return types == function->parameters.end() ? JsonTypes() : types->second;
-}
+// ---- f<arg_key>a</arg_key><arg_value>1</arg_value></tool_call> ----
 
-void XmlCallReader::BeginValue() {
-  place_ = Place::kValue;
-  absl::StrAppend(&arguments_, has_arguments() ? ", " : "{", QuotedJson(key_), ": ");
-  is_string_ = TypesOfKey().IsOnly(JsonTypes::kString);
-  if (is_string_) arguments_ += '"';
-  value_.clear();
-  is_first_ = true;
-}
+GlmCallReader::GlmCallReader(const std::vector<CallableFunction>* functions)
+    : TextCallReader(functions, {.value_end = "</arg_value>", .has_breaks = false}) {}
 
-void XmlCallReader::ReadValue(char byte) {
-  const bool is_break = is_first_ && byte == '\n';
-  is_first_ = false;
-  if (is_break) return;
-  value_ += byte;
-  if (absl::EndsWith(value_, kParameterEnd)) return EndValue();
-  if (!is_string_) return;
-  // Held back is what may be the end: of a line break and the tag, or of the tag alone.
-  size_t held = std::min(value_.size(), kParameterEnd.size());
-  while (held > 0 &&
-         !absl::StartsWith(kParameterEnd, absl::string_view(value_).substr(value_.size() - held))) {
-    --held;
-  }
-  if (held < value_.size() && value_[value_.size() - held - 1] == '\n') ++held;
-  const std::string text = value_.substr(0, value_.size() - held);
-  value_.erase(0, text.size());
-  for (const char one : text) {
-    // Only what is ASCII is escaped; bytes of other characters come one by one.
-    if (absl::ascii_isascii(static_cast<unsigned char>(one))) {
-      const std::string quoted = QuotedJson(std::string(1, one));
-      arguments_.append(quoted, 1, quoted.size() - 2);
-    } else {
-      arguments_ += one;
-    }
+CallReader::State GlmCallReader::Read(char byte) {
+  constexpr absl::string_view kKeyEnd = "</arg_key>";
+  switch (place_) {
+    case Place::kName:
+      if (IsNameByte(byte)) {
+        text_ += byte;
+        return State::kOpen;
+      }
+      if (!IsSpaceByte(byte) && byte != '<') return State::kWrong;
+      name_ = std::move(text_);
+      text_.clear();
+      place_ = Place::kTag;
+      return Read(byte);
+    case Place::kTag:
+      return ReadTag(byte, "<arg_key>", "</tool_call>");
+    case Place::kKey:
+      text_ += byte;
+      if (!absl::EndsWith(text_, kKeyEnd)) return State::kOpen;
+      key_ = std::string(absl::StripAsciiWhitespace(absl::StripSuffix(text_, kKeyEnd)));
+      text_.clear();
+      place_ = Place::kBehindKey;
+      return State::kOpen;
+    case Place::kBehindKey:
+      return ReadTag(byte, "<arg_value>", "");
+    default:  // kValue
+      if (ReadValue(byte)) place_ = Place::kTag;
+      return State::kOpen;
   }
 }
 
-void XmlCallReader::EndValue() {
-  absl::string_view text = value_;
-  text.remove_suffix(kParameterEnd.size());
-  absl::ConsumeSuffix(&text, "\n");
-  if (is_string_) {
-    arguments_ += '"';
-  } else {
-    arguments_ += JsonOfText(std::string(text), TypesOfKey());
+CallReader::State GlmCallReader::ReadTag(char byte, std::string_view tag, std::string_view other) {
+  if (text_.empty() && IsSpaceByte(byte)) return State::kOpen;
+  text_ += byte;
+  if (text_ == View(tag)) {
+    text_.clear();
+    const bool is_of_key = place_ == Place::kTag;
+    place_ = is_of_key ? Place::kKey : Place::kValue;
+    if (!is_of_key) BeginValue(key_);
+    return State::kOpen;
   }
-  place_ = Place::kTag;
+  if (text_ == View(other)) {
+    if (has_arguments()) arguments_ += '}';
+    return State::kDone;
+  }
+  const bool may_be = absl::StartsWith(View(tag), text_) || absl::StartsWith(View(other), text_);
+  return may_be ? State::kOpen : State::kWrong;
 }
 
 }  // namespace tandem

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "server/json_types.h"
@@ -104,31 +105,70 @@ class DeepSeekCallReader final : public CallReader {
   JsonSpan span_{};
 };
 
+// A call whose values are texts without quotes. A value is a string where its parameter may only be
+// one, else what its JSON says, if that is of a type that the parameter may have, else a string.
+class TextCallReader : public CallReader {
+ protected:
+  // What stands behind a value, and whether a line break on each side of it belongs to the form.
+  struct Form {
+    std::string_view value_end;
+    bool has_breaks;
+  };
+  // `functions` must outlive it.
+  TextCallReader(const std::vector<CallableFunction>* functions, Form form)
+      : functions_(functions), form_(form) {}
+
+  void BeginValue(const std::string& key);
+  // Whether `byte` is the last of what stands behind the value.
+  bool ReadValue(char byte);
+
+ private:
+  JsonTypes TypesOf(const std::string& key) const;
+  void EndValue();
+
+  const std::vector<CallableFunction>* functions_;
+  const Form form_;
+  JsonTypes types_{};       // of the value
+  bool is_string_ = false;  // the value, which is then let out as it comes
+  std::string value_{};     // what of it is held back
+  bool is_first_ = true;    // byte of a value
+};
+
 // <function=f><parameter=a>1</parameter></function>, from the first bracket. Line breaks around
-// values are left out, one on each side. A value is a string where its parameter may only be one,
-// else what its JSON says, if that is of a type that the parameter may have, else a string.
-class XmlCallReader final : public CallReader {
+// values are left out, one on each side.
+class XmlCallReader final : public TextCallReader {
  public:
   // `functions` must outlive it.
-  explicit XmlCallReader(const std::vector<CallableFunction>* functions) : functions_(functions) {}
+  explicit XmlCallReader(const std::vector<CallableFunction>* functions);
   State Read(char byte) override;
 
  private:
   enum class Place { kTag, kName, kKey, kValue };
 
   State ReadTag(char byte);
-  void BeginValue();
-  void ReadValue(char byte);
-  void EndValue();
-  JsonTypes TypesOfKey() const;
 
-  const std::vector<CallableFunction>* functions_;
   Place place_ = Place::kTag;
   std::string tag_{};  // that has begun
   std::string key_{};
-  bool is_string_ = false;  // the value, which is then let out as it comes
-  std::string value_{};     // what of it is held back
-  bool is_first_ = true;    // byte of a value
+};
+
+// GLM-4.5's, from the name to the end of the marker behind the call:
+// f<arg_key>a</arg_key><arg_value>1</arg_value></tool_call>, with white space between.
+class GlmCallReader final : public TextCallReader {
+ public:
+  // `functions` must outlive it.
+  explicit GlmCallReader(const std::vector<CallableFunction>* functions);
+  State Read(char byte) override;
+
+ private:
+  enum class Place { kName, kTag, kKey, kBehindKey, kValue };
+
+  // A tag that is one of two; the second may be empty.
+  State ReadTag(char byte, std::string_view tag, std::string_view other);
+
+  Place place_ = Place::kName;
+  std::string text_{};  // of the place
+  std::string key_{};
 };
 
 }  // namespace tandem

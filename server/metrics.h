@@ -25,7 +25,7 @@ struct MetricsOptions {
 };
 
 // What Prometheus reads: latencies observed here, and counts and gauges asked of the engine at the
-// moment of reading. Names and definitions: docs/serving.md. Thread-safe.
+// moment of reading. Names and definitions: docs/metrics.md. Thread-safe.
 class Metrics {
  public:
   explicit Metrics(const Engine* engine,  // which must outlive it

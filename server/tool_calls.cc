@@ -130,6 +130,7 @@ void ToolCallParser::ReadText(char byte, AnswerDelta* delta) {
 bool ToolCallParser::MayBegin(char byte) const {
   if (options_.format.family == Family::kQwenXml) return false;  // its marker tells
   if (options_.format.family == Family::kDeepSeek) return true;
+  if (options_.format.family == Family::kGlm) return byte != '<';
   const bool is_named = options_.format.family == Family::kMistralNamed && !in_list_;
   return byte == '{' || (is_named && byte != '[');
 }
@@ -139,6 +140,8 @@ void ToolCallParser::BeginCall(char byte) {
     reader_ = std::make_unique<XmlCallReader>(&options_.functions);
   } else if (options_.format.family == Family::kDeepSeek) {
     reader_ = std::make_unique<DeepSeekCallReader>();
+  } else if (options_.format.family == Family::kGlm) {
+    reader_ = std::make_unique<GlmCallReader>(&options_.functions);
   } else if (byte == '{') {
     reader_ = std::make_unique<JsonCallReader>();
   } else {
@@ -188,7 +191,11 @@ void ToolCallParser::ReadCall(char byte, AnswerDelta* delta) {
   if (is_call_ && !is_left_out_) LetOutCall(delta);
   if (!is_done) return;
   if (!reader_->has_arguments() && !is_left_out_) delta->calls.back().arguments = "{}";
-  place_ = Place::kBehind;
+  if (options_.format.family == Family::kGlm) {  // its reader has read the marker behind it
+    place_ = Place::kText;
+  } else {
+    place_ = Place::kBehind;
+  }
 }
 
 void ToolCallParser::LetOutCall(AnswerDelta* delta) {

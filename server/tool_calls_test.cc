@@ -132,6 +132,21 @@ std::vector<ToolCase> ToolCases() {
       {Family::kMistralNamed, "[TOOL_CALLS]f", "[TOOL_CALLS]f|"},
       {Family::kMistralNamed, "[TOOL_CALLS] [" + f + ", " + g + "]", "|" + f_called + "g({})"},
       {Family::kMistralNamed, "[" + g + "]", "|g({})", /*must_call=*/true},
+      {Family::kGlm,
+       "Hm.\n<tool_call>f\n<arg_key>s</arg_key>\n<arg_value>\nA \"<b>\n</arg_value>\n"
+       "<arg_key>n</arg_key>\n<arg_value>12</arg_value>\n</tool_call>\n<tool_call>g</tool_call>",
+       R"(Hm.|f({"s": "\nA \"<b>\n", "n": 12})g({}))"},
+      {Family::kGlm, "<tool_call>g\n<arg_key>x</arg_key><arg_value>[1, 2]</arg_value></tool_call>.",
+       R"(.|g({"x": [1, 2]}))"},
+      {Family::kGlm, "<tool_call>f\n<arg_key>s</arg_key>\n<arg_value>Par</arg",
+       R"(|f({"s": "Par))"},
+      {Family::kGlm, "<tool_call>f\n<arg_key>s", "<tool_call>f\n<arg_key>s|"},
+      {Family::kGlm, "<tool_call>h\n</tool_call>", "<tool_call>h\n</tool_call>|"},
+      {Family::kGlm, "<tool_call>f(1)</tool_call>", "<tool_call>f(1)</tool_call>|"},
+      {Family::kGlm, "<tool_call>f\n<arg_kez>", "<tool_call>f\n<arg_kez>|"},
+      {Family::kGlm, "<tool_call>" + f + "</tool_call>", "<tool_call>" + f + "</tool_call>|"},
+      {Family::kGlm, "<tool_call>g</tool_call><tool_call>g</tool_call>", "|g({})", false,
+       /*parallel=*/false},
       {Family::kQwenXml,
        "So:\n<tool_call>\n<function=f>\n<parameter=s>\nParis \"<b>\n\n</x>\n</parameter>\n"
        "<parameter=n>\n5\n</parameter>\n</function>\n</tool_call>\n<tool_call>\n<function=g>\n"
@@ -274,6 +289,7 @@ TEST(ToolCalls, FormatsAreThoseOfTemplates) {
   EXPECT_EQ(family_of("{{ '[TOOL_CALLS]' }}"), Family::kList);
   EXPECT_EQ(family_of("{{ '<|python_tag|>{\"parameters\": ' }}"), Family::kLlama3);
   EXPECT_EQ(family_of("{{ tools }}"), Family::kHermes);
+  EXPECT_EQ(family_of("{{ '<tool_call>f<arg_key>a</arg_key>' }}"), Family::kGlm);
   EXPECT_EQ(family_of("{{ '<tool_call><function=f><parameter=a>' }}"), Family::kQwenXml);
   EXPECT_EQ(family_of("{{ '[TOOL_CALLS]f[ARGS]{}' }}"), Family::kMistralNamed);
   EXPECT_TRUE(ToolFormat::Of(*ChatTemplate::Parse("{{ '[TOOL_CALLS]f[CALL_ID]i[ARGS]' }}", "", ""))

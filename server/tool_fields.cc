@@ -70,8 +70,8 @@ Json Closed(Json schema) {
 CallableFunction CallableOf(const ToolFunction& function, const ToolFormat& format) {
   CallableFunction callable{.name = function.name};
   const Json* const object = Referenced(function.schema, function.schema);
-  const bool is_shown = format.family != Family::kQwenXml || object == nullptr ||
-                        !object->is_object() || !object->contains("properties");
+  const bool is_shown = !format.has_plain_values() || object == nullptr || !object->is_object() ||
+                        !object->contains("properties");
   if (is_shown) return callable;
   for (const auto& [name, schema] : object->at("properties").items()) {
     callable.parameters[name] = JsonTypes::AllowedBy(schema, function.schema);

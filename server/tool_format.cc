@@ -46,7 +46,7 @@ ToolFormat DeepSeek(bool is_fenced) {
   return {.family = Family::kDeepSeek,
           .begin = "<\uff5ctool\u2581call\u2581begin\uff5c>",
           .end = "<\uff5ctool\u2581call\u2581end\uff5c>",
-          .opening = "<\uff5ctool\u2581calls\u2581begin\uff5c>",
+          .opening = ToolFormat::kDeepSeekBegin,
           .closing = "<\uff5ctool\u2581calls\u2581end\uff5c>",
           .is_fenced = is_fenced};
 }
@@ -55,14 +55,14 @@ ToolFormat DeepSeek(bool is_fenced) {
 
 ToolFormat ToolFormat::Of(const ChatTemplate& chat) {
   const bool is_xml = chat.Mentions("<function=") && chat.Mentions("<parameter=");
-  const std::string_view deep_seek = "<\uff5ctool\u2581calls\u2581begin\uff5c>";
   // The first that fits.
   const KnownFormat known[] = {
+      {"<tool_call>", "<arg_key>", {.family = Family::kGlm}},
       {"<tool_call>", "", {.family = is_xml ? Family::kQwenXml : Family::kHermes}},
-      {"[TOOL_CALLS]", "[ARGS]", Mistral(/*is_named=*/true, chat.Mentions("[CALL_ID]"))},
+      {"[TOOL_CALLS]", kArgumentsMarker, Mistral(/*is_named=*/true, chat.Mentions(kCallIdMarker))},
       {"[TOOL_CALLS]", "", Mistral(/*is_named=*/false, /*has_call_ids=*/false)},
       {"<|START_ACTION|>", "", CommandR()},
-      {deep_seek, "", DeepSeek(chat.Mentions("```json"))},
+      {kDeepSeekBegin, "", DeepSeek(chat.Mentions("```json"))},
       {"<|/tool_call|>", "", List("<|tool_call|>", "<|/tool_call|>")},
       {"<|tool|>", "<|/tool|>", List("<|tool_call|>", "<|/tool_call|>")},
       {"<|tool_call|>", "", List("<|tool_call|>", "")},

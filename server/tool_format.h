@@ -1,6 +1,7 @@
 #ifndef TANDEM_SERVER_TOOL_FORMAT_H_
 #define TANDEM_SERVER_TOOL_FORMAT_H_
 
+#include <array>
 #include <string_view>
 #include <vector>
 
@@ -18,6 +19,9 @@ struct ToolFormat {
     // <tool_call><function=f><parameter=a>1</parameter></function></tool_call>, with line breaks:
     // Qwen3-Coder's, whose values are texts
     kQwenXml,
+    // <tool_call>f<arg_key>a</arg_key><arg_value>1</arg_value></tool_call>, with line breaks
+    // between: GLM-4.5's, whose values are texts
+    kGlm,
     kDeepSeek,  // a word, a marker, f, and {...} behind ```json; or f, a marker and {...}
   };
   Family family = Family::kHermes;
@@ -38,14 +42,24 @@ struct ToolFormat {
   // What calls are marked with, of which some may be special tokens.
   std::vector<std::string_view> Markers() const {
     std::vector<std::string_view> markers = {begin, end, opening, closing};
-    if (family == Family::kMistralNamed) markers = {begin, "[ARGS]", "[CALL_ID]"};
+    if (family == Family::kMistralNamed) markers = {begin, kArgumentsMarker, kCallIdMarker};
+    if (family == Family::kGlm)
+      markers.insert(markers.end(), kGlmMarkers.begin(), kGlmMarkers.end());
     if (family == Family::kDeepSeek) markers.push_back(kDeepSeekSeparator);
     return markers;
   }
 
+  // Whether values are texts without quotes, so that their types are known from schemas alone.
+  bool has_plain_values() const { return family == Family::kQwenXml || family == Family::kGlm; }
+
   // The format of a model that was taught by this template; Hermes' if it shows none.
   static ToolFormat Of(const ChatTemplate& chat);
 
+  static constexpr std::string_view kArgumentsMarker = "[ARGS]";  // of kMistralNamed
+  static constexpr std::string_view kCallIdMarker = "[CALL_ID]";  // likewise
+  static constexpr std::array<std::string_view, 4> kGlmMarkers = {"<arg_key>", "</arg_key>",
+                                                                  "<arg_value>", "</arg_value>"};
+  static constexpr std::string_view kDeepSeekBegin = "<\uff5ctool\u2581calls\u2581begin\uff5c>";
   static constexpr std::string_view kDeepSeekSeparator = "<\uff5ctool\u2581sep\uff5c>";
 };
 

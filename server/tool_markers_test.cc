@@ -17,6 +17,7 @@
 #include "model/constraint/grammar_engine.h"
 #include "model/tokenizer/detokenizer.h"
 #include "server/server_testing.h"
+#include "server/tool_tags.h"
 
 namespace tandem {
 namespace {
@@ -156,6 +157,8 @@ const std::vector<Case>& Cases() {
        "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"n\": 12}}\n</tool_call>"},
       {"<tool_call><function=f><parameter=a>", "<tool_call>",
        "<tool_call>\n<function=f>\n<parameter=n>\n12\n</parameter>\n</function>\n</tool_call>"},
+      {"<tool_call><arg_key>", "<tool_call>",
+       "<tool_call>f\n<arg_key>n</arg_key>\n<arg_value>12</arg_value>\n</tool_call>"},
       {"[TOOL_CALLS]", "[TOOL_CALLS]",
        "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"n\": 12}}]"},
       {"[TOOL_CALLS]f[ARGS]", "[TOOL_CALLS]", "[TOOL_CALLS]f[ARGS]{\"n\": 12}"},
@@ -215,6 +218,18 @@ TEST_F(ToolMarkers, BeginCallsThatKeepToTheirSchemasAtWill) {
     EXPECT_LT(NumAllowed(state.get()), 20);
     EXPECT_THAT(SpecialAllowed(state.get()), testing::Not(testing::Contains(end_)));
   }
+}
+
+// Of GLM-4.5's form the markers of calls may be tokens, those of arguments not.
+TEST(ToolTags, AreRefusedWhereMarkersOfArgumentsAreTokens) {
+  const ToolFunction function{.name = "f", .schema = {{"type", "object"}}};
+  ToolTagOptions options{.format = {.family = ToolFormat::Family::kGlm},
+                         .special = {{"<tool_call>", 7}, {"</tool_call>", 8}}};
+  EXPECT_TRUE(CallTag(options, function, /*keeps_schema=*/true).ok());
+  options.special.emplace_back("</arg_key>", 9);
+  const auto refused = CallTag(options, function, /*keeps_schema=*/true);
+  EXPECT_TRUE(absl::IsInvalidArgument(refused.status())) << refused.status();
+  EXPECT_THAT(refused.status().message(), testing::HasSubstr("</arg_key> is a special token"));
 }
 
 // A constraint that names none has none, and those that name some do not share their grammar.

@@ -97,10 +97,10 @@ Json Calls(const ToolTagOptions& options, Json tags) {
 Json NamedCallTag(const ToolTagOptions& options, const std::string& name, Json arguments) {
   std::vector<Json> parts = {MarkerOf(options, options.format.begin), name};
   if (options.format.has_call_ids) {
-    parts.push_back(MarkerOf(options, "[CALL_ID]"));
+    parts.push_back(MarkerOf(options, ToolFormat::kCallIdMarker));
     parts.push_back({{"type", "regex"}, {"pattern", "[A-Za-z0-9]{9}"}});
   }
-  parts.push_back(MarkerOf(options, "[ARGS]"));
+  parts.push_back(MarkerOf(options, ToolFormat::kArgumentsMarker));
   parts.push_back(std::move(arguments));
   return TagOf(parts);
 }
@@ -115,7 +115,7 @@ absl::StatusOr<Json> CallTag(const ToolTagOptions& options, const ToolFunction& 
   if (format.family == Family::kQwenXml) {
     Json arguments = {{"type", "any_text"}};
     if (keeps_schema) {
-      ASSIGN_OR_RETURN(arguments, XmlArguments(function.schema, function.is_strict));
+      ASSIGN_OR_RETURN(arguments, XmlArguments(function.schema, function.is_strict, kQwenXmlForm));
     }
     const std::string opening = absl::StrCat("<function=", function.name, ">\n");
     if (!IsToken(end)) {
@@ -124,6 +124,17 @@ absl::StatusOr<Json> CallTag(const ToolTagOptions& options, const ToolFunction& 
     // Any text ends with the text behind it, if that ends a tag.
     Json inner = TagOf({opening, std::move(arguments), "</function>"});
     return TagOf({begin, "\n", std::move(inner), "\n", end});
+  }
+  if (format.family == Family::kGlm) {
+    for (const std::string_view marker : ToolFormat::kGlmMarkers) {
+      if (!IsToken(MarkerOf(options, marker))) continue;
+      return absl::InvalidArgumentError(absl::StrCat("cannot be held to where ", View(marker),
+                                                     " is a special token, as in this model"));
+    }
+    const Json any = {{"type", "object"}};
+    ASSIGN_OR_RETURN(Json parameters, XmlArguments(keeps_schema ? function.schema : any,
+                                                   keeps_schema && function.is_strict, kGlmForm));
+    return TagOf({begin, function.name + "\n", std::move(parameters), end});
   }
   Json arguments = {{"type", "json_schema"},
                     {"json_schema", keeps_schema ? function.schema : Json{{"type", "object"}}},

@@ -7,6 +7,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "base/string_view.h"
 #include "model/formats/json_text.h"
 #include "server/json_types.h"
 
@@ -15,15 +16,12 @@ namespace {
 
 using Json = JsonValue;
 
-constexpr char kValueEnd[] = "\n</parameter>\n";
 constexpr int kMostChoices = 64;  // of one value
 
 absl::Status NotInXml(absl::string_view what) {
   return absl::InvalidArgumentError(
       absl::StrCat(what, " is not supported in the form in which this model writes calls"));
 }
-
-Json AnyValue() { return {{"type", "any_text"}, {"excludes", Json::array({"</parameter>"})}}; }
 
 Json Regex(std::string pattern) { return {{"type", "regex"}, {"pattern", std::move(pattern)}}; }
 
@@ -44,7 +42,8 @@ bool SaysTypesAlone(const Json& schema) {
 // Reads the schemas of one function.
 class XmlFormat {
  public:
-  XmlFormat(const Json& root, bool is_strict) : root_(root), is_strict_(is_strict) {}
+  XmlFormat(const Json& root, bool is_strict, const PlainValueForm& form)
+      : root_(root), is_strict_(is_strict), form_(form) {}
 
   absl::StatusOr<Json> Arguments() {
     const Json* const object = Referenced(root_, root_);
@@ -75,6 +74,10 @@ class XmlFormat {
   }
 
  private:
+  Json AnyValue() const {
+    return {{"type", "any_text"}, {"excludes", Json::array({std::string(form_.excluded)})}};
+  }
+
   static Json Member(const Json& object, const char* name, const Json& otherwise) {
     const auto member = object.find(name);
     return member == object.end() || member->is_null() ? otherwise : *member;
@@ -109,7 +112,7 @@ class XmlFormat {
   }
 
   absl::StatusOr<Json> Parameter(const std::string& name, const Json& schema) {
-    if (name.empty() || name.find_first_of(">\n") != std::string::npos) {
+    if (name.empty() || name.find_first_of("<>\n") != std::string::npos) {
       return NotInXml(absl::StrCat("the name ", Quoted(name), " of a parameter"));
     }
     num_choices_ = 0;
@@ -119,21 +122,21 @@ class XmlFormat {
           absl::StrCat("parameter ", Quoted(name), ": ", value.status().message()));
     }
     return Json{{"type", "tag"},
-                {"begin", absl::StrCat("<parameter=", name, ">\n")},
+                {"begin", absl::StrCat(View(form_.begin), name, View(form_.middle))},
                 {"content", *std::move(value)},
-                {"end", kValueEnd}};
+                {"end", std::string(form_.end)}};
   }
 
   absl::StatusOr<Json> OtherParameter(const Json& schema) {
     ASSIGN_OR_RETURN(Json value, Value(schema));
     Json elements = Json::array();
     elements.push_back(Regex("[A-Za-z_][A-Za-z0-9_.-]*"));
-    elements.push_back({{"type", "const_string"}, {"value", ">\n"}});
+    elements.push_back({{"type", "const_string"}, {"value", std::string(form_.middle)}});
     elements.push_back(std::move(value));
     return Json{{"type", "tag"},
-                {"begin", "<parameter="},
+                {"begin", std::string(form_.begin)},
                 {"content", {{"type", "sequence"}, {"elements", std::move(elements)}}},
-                {"end", kValueEnd}};
+                {"end", std::string(form_.end)}};
   }
 
   absl::StatusOr<Json> Value(const Json& given) {
@@ -199,13 +202,14 @@ class XmlFormat {
 
   const Json& root_;
   const bool is_strict_;
+  const PlainValueForm& form_;
   int num_choices_ = 0;
 };
 
 }  // namespace
 
-absl::StatusOr<Json> XmlArguments(const Json& schema, bool is_strict) {
-  return XmlFormat(schema, is_strict).Arguments();
+absl::StatusOr<Json> XmlArguments(const Json& schema, bool is_strict, const PlainValueForm& form) {
+  return XmlFormat(schema, is_strict, form).Arguments();
 }
 
 }  // namespace tandem

@@ -20,8 +20,9 @@ using testing::HasSubstr;
 // Whether a grammar takes these texts, and takes them as whole ones.
 class XmlGrammar {
  public:
-  explicit XmlGrammar(const std::string& schema, bool is_strict = true) {
-    const auto format = XmlArguments(OrderedJson::parse(schema), is_strict);
+  explicit XmlGrammar(const std::string& schema, bool is_strict = true,
+                      const PlainValueForm& form = kQwenXmlForm) {
+    const auto format = XmlArguments(OrderedJson::parse(schema), is_strict, form);
     EXPECT_TRUE(format.ok()) << format.status();
     const OrderedJson tag = {
         {"type", "tag"}, {"begin", "<f>\n"}, {"content", *format}, {"end", "</f>"}};
@@ -82,6 +83,23 @@ TEST(XmlArguments, KeepToTheirSchema) {
   EXPECT_FALSE(grammar.Takes("<parameter=s>Paris</parameter>\n" + XmlParameter("n", "5")));
 }
 
+TEST(XmlArguments, KeepToTheirSchemaInTheFormOfGlm) {
+  if (!HasGrammarEngine()) GTEST_SKIP() << "this build has no grammar engine";
+  const std::string n = "<arg_key>n</arg_key>\n<arg_value>-5</arg_value>\n";
+  const std::string s = "<arg_key>s</arg_key>\n<arg_value>a <b>\n\"</arg_value>\n";
+  const XmlGrammar grammar(R"({"type": "object", "properties": {"s": {"type": "string"},
+      "n": {"type": "integer"}}, "required": ["n"]})",
+                           /*is_strict=*/true, kGlmForm);
+  EXPECT_TRUE(grammar.Takes(s + n));
+  EXPECT_TRUE(grammar.Takes(n));
+  EXPECT_FALSE(grammar.Takes(s));
+  EXPECT_FALSE(grammar.Takes("<arg_key>n</arg_key>\n<arg_value>five</arg_value>\n"));
+  EXPECT_FALSE(grammar.Takes(XmlParameter("n", "5")));
+  EXPECT_FALSE(grammar.Takes(n + "<arg_key>z</arg_key>\n<arg_value>1</arg_value>\n"));
+  const XmlGrammar any(R"({"type": "object"})", /*is_strict=*/false, kGlmForm);
+  EXPECT_TRUE(any.Takes(n + s));
+}
+
 TEST(XmlArguments, OfStringsKeepToTheirBounds) {
   if (!HasGrammarEngine()) GTEST_SKIP() << "this build has no grammar engine";
   const XmlGrammar pattern(R"({"properties": {"s": {"type": "string", "pattern": "^[a-c]{2}$"}},
@@ -131,7 +149,8 @@ TEST(XmlArguments, RefuseWhatTheFormCannotKeep) {
           "anyOf": [{"$ref": "#/$defs/r"}, {"const": "a"}]}}})",
        "so many"}};
   for (const auto& c : cases) {
-    const auto format = XmlArguments(OrderedJson::parse(c.schema), /*is_strict=*/true);
+    const auto format =
+        XmlArguments(OrderedJson::parse(c.schema), /*is_strict=*/true, kQwenXmlForm);
     ASSERT_FALSE(format.ok()) << c.schema;
     EXPECT_THAT(std::string(format.status().message()), HasSubstr(c.part));
   }
