@@ -321,6 +321,14 @@ void ModelDrafter::PlanOnDevice(absl::Span<Draft> drafts) {
   }
 }
 
+// What a draft reads to draw its token `slot`.
+absl::Span<const TokenId> ModelDrafter::TokensOfPass(const Draft& draft, int slot) const {
+  static constexpr TokenId kAny = 0;  // the device knows it
+  if (slot == 0) return draft.text.subspan(draft.kv->length());
+  return draft.num_on_device > 0 ? absl::MakeConstSpan(&kAny, 1)
+                                 : ReadDrafted(draft.proposal->tokens.back());
+}
+
 // Those that draw their token `slot` off this pass. First come those that draw on the device, whose
 // rows' places are known before the first pass then. The others get what pages these leave, in
 // order, and end where there are none.
@@ -333,9 +341,7 @@ std::vector<ModelDrafter::Draft*> ModelDrafter::DraftsOfPass(absl::Span<Draft> d
   }
   for (Draft& draft : drafts) {
     if (draft.num_on_device > 0 || !draft.wants_more()) continue;
-    const int num_read = slot == 0
-                             ? static_cast<int>(draft.text.size()) - draft.kv->length()
-                             : static_cast<int>(ReadDrafted(draft.proposal->tokens.back()).size());
+    const int num_read = static_cast<int>(TokensOfPass(draft, slot).size());
     free_pages -= draft.kv->PagesToExtend(num_read);
     draft.ended = free_pages < 0;
     if (!draft.ended) active.push_back(&draft);
@@ -374,7 +380,6 @@ ModelDrafter::DeviceTasks ModelDrafter::TasksOf(absl::Span<Draft> drafts) {
 // All tokens of all drafts: token i of each is drawn off pass i. What the device draws its next
 // pass reads there, so that the host enqueues pass after pass, and learns of it when all have run.
 absl::Status ModelDrafter::DrawTokens(absl::Span<Draft> drafts) {
-  static constexpr TokenId kAny = 0;  // the device knows it
   PlanOnDevice(drafts);
   DeviceTasks tasks;
   int num_slots = 0;
@@ -384,15 +389,12 @@ absl::Status ModelDrafter::DrawTokens(absl::Span<Draft> drafts) {
     std::vector<ForwardRequest> passes;
     int num_on_device = 0;
     for (Draft* draft : active) {
-      ForwardRequest pass{.tokens = draft->text.subspan(draft->kv->length()), .kv = draft->kv};
+      ForwardRequest pass{.tokens = TokensOfPass(*draft, slot), .kv = draft->kv};
       if (draft->num_on_device > 0) {
-        if (slot > 0) pass.tokens = absl::MakeConstSpan(&kAny, 1);
         pass.to_host = LogitsToHost::kNothing;
         pass.drawn_by = draft->last_slot;
         draft->last_slot = num_slots++;
         ++num_on_device;
-      } else if (slot > 0) {
-        pass.tokens = ReadDrafted(draft->proposal->tokens.back());
       }
       passes.push_back(pass);
     }

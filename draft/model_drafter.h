@@ -70,6 +70,7 @@ class ModelDrafter final : public Drafter {
   struct DeviceTasks;
   bool StaysOnDevice(const Draft& draft);
   void PlanOnDevice(absl::Span<Draft> drafts);
+  absl::Span<const TokenId> TokensOfPass(const Draft& draft, int slot) const;
   std::vector<Draft*> DraftsOfPass(absl::Span<Draft> drafts, int slot);
   DeviceTasks TasksOf(absl::Span<Draft> drafts);
   absl::Status DrawTokens(absl::Span<Draft> drafts);

@@ -18,12 +18,13 @@ namespace {
 
 using Family = ToolFormat::Family;
 
-constexpr std::array<ToolFormat, 5> kToolFormats = {
+constexpr std::array<ToolFormat, 6> kToolFormats = {
     {{},
      {.family = Family::kLlama3, .begin = "<|python_tag|>", .end = "", .arguments = "parameters"},
      {.family = Family::kList, .begin = "[TOOL_CALLS]", .end = ""},
      {.family = Family::kMistralNamed, .begin = "[TOOL_CALLS]", .end = ""},
-     {.family = Family::kQwenXml}}};
+     {.family = Family::kQwenXml},
+     {.family = Family::kGlm}}};
 
 // What a byte below 32 stands for: the parts that forms are made of.
 constexpr std::array<std::string_view, 32> kParts = {"<think>",
@@ -48,11 +49,11 @@ constexpr std::array<std::string_view, 32> kParts = {"<think>",
                                                      "{}",
                                                      "}",
                                                      "]",
-                                                     "[",
-                                                     ";",
+                                                     "<arg_key>",
+                                                     "</arg_key>",
                                                      ", ",
-                                                     "f",
-                                                     "g",
+                                                     "<arg_value>",
+                                                     "</arg_value>",
                                                      "\n",
                                                      "\"",
                                                      "\\",
