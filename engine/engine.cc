@@ -18,6 +18,7 @@
 #include "engine/judged_engine.h"
 #include "engine/model_pair.h"
 #include "engine/new_session.h"
+#include "engine/process_bound_engine.h"
 #include "engine/round.h"
 #include "engine/scheduler.h"
 #include "engine/session.h"
@@ -571,7 +572,8 @@ absl::StatusOr<std::unique_ptr<Engine>> CreateEngineWithJudge(const EngineOption
   std::unique_ptr<Engine> engine;
   RETURN_IF_ERROR(Guarded("loading", [&]() -> absl::Status {
     ASSIGN_OR_RETURN(ModelPair pair, ModelPair::Load(options));
-    engine = std::make_unique<EngineImpl>(options, std::move(pair), std::move(judge));
+    engine = BoundToThisProcess(
+        std::make_unique<EngineImpl>(options, std::move(pair), std::move(judge)));
     return absl::OkStatus();
   }));
   return engine;

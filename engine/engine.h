@@ -71,6 +71,10 @@ using GenerationId = int64_t;
 // (EngineOptions::callback_thread). Nothing is thrown: what a library throws in here is an error of
 // the call or the generation that it concerns, INTERNAL for want of memory. Nothing is printed: the
 // log goes to the spdlog logger that is registered as "tandem", and nowhere without one.
+//
+// An engine belongs to the process that made it. In a forked child, which has none of its threads,
+// Submit, Wait, Generate and CheckIntegrity return FAILED_PRECONDITION, Cancel does nothing, stats
+// and load are zero, and the destructor frees nothing. The child may make an engine of its own.
 class Engine {
  public:
   // NOT_FOUND, INVALID_ARGUMENT or RESOURCE_EXHAUSTED naming the file and field.

@@ -54,6 +54,11 @@ class TransformerLoader {
     }
     return Fill();
   }
+  // Refuses what Load would refuse, and makes, reads and packs no matrix.
+  absl::Status Check() {
+    only_checks_ = true;
+    return Fill();
+  }
   // Packs every weight into a file. The model is left without.
   absl::Status Write(PackedFileWriter* writer) {
     writer_ = writer;
@@ -73,8 +78,10 @@ class TransformerLoader {
                        View(model_.backend_->name()), ": models without"));
     }
     ASSIGN_OR_RETURN(const ConstMatrixView embedding, LoadEmbedding());
-    ASSIGN_OR_RETURN(model_.embedding_,
-                     model_.backend_->Import(embedding, &model_.embedding_storage_));
+    if (!only_checks_) {
+      ASSIGN_OR_RETURN(model_.embedding_,
+                       model_.backend_->Import(embedding, &model_.embedding_storage_));
+    }
     model_.layers_.resize(config.num_layers);
     for (int i = 0; i < config.num_layers; ++i) RETURN_IF_ERROR(LoadLayer(i, &model_.layers_[i]));
     ASSIGN_OR_RETURN(model_.final_norm_, Vector("model.norm.weight", config.hidden_size));
@@ -86,13 +93,18 @@ class TransformerLoader {
     return CheckAllUsed();
   }
 
-  // Without data where packed weights replace it.
+  // Whether matrices are only described.
+  bool has_no_data() const { return packed_ != nullptr || only_checks_; }
+
+  // Without data where packed weights replace it, or only its description is checked.
   absl::StatusOr<ConstMatrixView> Matrix(const std::string& name, int64_t rows, int64_t cols) {
     used_.insert(name);
     model_.num_parameters_ += rows * cols;
     ASSIGN_OR_RETURN(ConstMatrixView matrix, model_.weights_->Describe(name, {rows, cols}));
-    if (packed_ == nullptr) {
-      if (model_.weights_->IsMade(name)) RETURN_IF_ERROR(CheckMemoryFor(name, matrix));
+    if (packed_ == nullptr && model_.weights_->IsMade(name)) {
+      RETURN_IF_ERROR(CheckMemoryFor(name, matrix));
+    }
+    if (!has_no_data()) {
       ASSIGN_OR_RETURN(matrix, model_.weights_->Get(name, {rows, cols}));
     }
     if (quantized_.has_value() && which_ == Transformer::Quantize::kFloats &&
@@ -126,6 +138,7 @@ class TransformerLoader {
     const std::string name = "model.embed_tokens.weight";
     ASSIGN_OR_RETURN(const ConstMatrixView matrix,
                      Matrix(name, model_.config_.vocab_size, model_.config_.hidden_size));
+    if (only_checks_) return matrix;
     const std::optional<DType> format = FormatOf(matrix, kHeadFormat);
     if (!format.has_value()) return EmbeddingInPlace(name, matrix);
     ConstMatrixView quantized(nullptr, *format, matrix.rows, matrix.cols, matrix.cols);
@@ -191,6 +204,7 @@ class TransformerLoader {
   absl::Status Pack(absl::Span<const WeightPart> parts, PartOrder order,
                     std::optional<DType> wanted, std::vector<std::string> tensors,
                     PackedWeight* weight) {
+    if (only_checks_) return absl::OkStatus();
     std::optional<DType> format;
     if (wanted.has_value()) format = FormatOf(parts[0].matrix, *wanted);
     const std::string entry = absl::StrCat(absl::StrJoin(tensors, "+"), " ",
@@ -276,7 +290,7 @@ class TransformerLoader {
     for (WeightPart& part : found->parts) {
       const ConstMatrixView matrix = part.matrix;
       part.matrix = ConstMatrixView(nullptr, DType::kF32, matrix.rows, matrix.cols, matrix.cols);
-      if (packed_ != nullptr) continue;
+      if (has_no_data()) continue;
       std::vector<float>& floats = widened.emplace_back(int64_t{matrix.rows} * matrix.cols);
       const auto* row = static_cast<const std::byte*>(matrix.data);
       for (int r = 0; r < matrix.rows; ++r, row += RowBytes(matrix.dtype, matrix.stride)) {
@@ -427,6 +441,7 @@ class TransformerLoader {
   const std::string path_;
   const PackedFile* packed_ = nullptr;  // to take weights from, or none
   PackedFileWriter* writer_ = nullptr;  // to put them into, or none
+  bool only_checks_ = false;            // the descriptions of matrices
   bool packs_now_ = false;              // and not when they are first read
   std::set<std::string> used_;
   std::set<std::string> ignored_;
@@ -461,10 +476,13 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::LoadPacked(const Files
     auto model = LoadFrom(files, backend, options, &*packed);
     if (model.ok()) return model;
   }
-  Log(LogLevel::kInfo, absl::StrCat("packing the weights of ", files.path,
-                                    " once, for later starts to map: ", source.path));
+  // A model that is refused is refused before packing is announced and begun.
+  Transformer checked(backend, files);
+  RETURN_IF_ERROR(TransformerLoader(files.path, options, &checked).Check());
   ASSIGN_OR_RETURN(PackedFileWriter writer,
                    PackedFileWriter::Create(source, TransformerLoader::MostEntries(files.config)));
+  Log(LogLevel::kInfo, absl::StrCat("packing the weights of ", files.path,
+                                    " once, for later starts to map: ", source.path));
   Transformer unfilled(backend, files);
   RETURN_IF_ERROR(TransformerLoader(files.path, options, &unfilled).Write(&writer));
   ASSIGN_OR_RETURN(PackedFile packed, PackedFile::Open(source));

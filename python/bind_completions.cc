@@ -1,3 +1,4 @@
+#include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -8,6 +9,7 @@
 
 #include "python/arrays.h"
 #include "python/bindings.h"
+#include "python/pickling.h"
 
 namespace tandem::python {
 namespace {
@@ -25,8 +27,9 @@ auto Counts(std::array<int64_t, kMaxDraftTokens> Class::*member) {
 }
 
 void BindStats(nb::module_& module) {
-  nb::class_<RoundStats>(module, "RoundStats", "Counts over rounds. Times are in seconds.")
-      .def_ro("rounds", &RoundStats::rounds)
+  auto stats =
+      nb::class_<RoundStats>(module, "RoundStats", "Counts over rounds. Times are in seconds.");
+  stats.def_ro("rounds", &RoundStats::rounds)
       .def_ro("proposed", &RoundStats::proposed, "Draft tokens that the target verified.")
       .def_ro("accepted", &RoundStats::accepted, "Of those, kept.")
       .def_ro("emitted", &RoundStats::emitted, "Tokens of output.")
@@ -44,37 +47,52 @@ void BindStats(nb::module_& module) {
       .def_prop_ro("verify_time", Seconds(&RoundStats::verify_time))
       .def_prop_ro("acceptance_rate", &RoundStats::AcceptanceRate, "accepted / proposed, or 0.")
       .def_prop_ro("tokens_per_round", &RoundStats::TokensPerRound, "emitted / rounds, or 0.");
-  nb::class_<Timings>(module, "Timings", "Of one generation, in seconds.")
-      .def_prop_ro("time_to_first_token", Seconds(&Timings::time_to_first_token))
+  LetPickle<&RoundStats::rounds, &RoundStats::proposed, &RoundStats::accepted, &RoundStats::emitted,
+            &RoundStats::proposed_at, &RoundStats::accepted_at, &RoundStats::predicted,
+            &RoundStats::predicted_kept, &RoundStats::draft_failures, &RoundStats::probes,
+            &RoundStats::probe_time, &RoundStats::prefill_time, &RoundStats::draft_time,
+            &RoundStats::verify_time>(stats);
+  auto timings = nb::class_<Timings>(module, "Timings", "Times of one generation, in seconds.");
+  timings.def_prop_ro("time_to_first_token", Seconds(&Timings::time_to_first_token))
       .def_prop_ro("end_to_end", Seconds(&Timings::end_to_end))
       .def_prop_ro("prefill", Seconds(&Timings::prefill))
       .def_prop_ro("draft", Seconds(&Timings::draft))
       .def_prop_ro("verify", Seconds(&Timings::verify));
-  nb::class_<RoundReport>(module, "RoundReport", "What a round did to a generation's caches.")
-      .def_ro("proposed", &RoundReport::proposed)
+  LetPickle<&Timings::time_to_first_token, &Timings::end_to_end, &Timings::prefill, &Timings::draft,
+            &Timings::verify>(timings);
+  auto report =
+      nb::class_<RoundReport>(module, "RoundReport", "A round's effect on a generation's caches.");
+  report.def_ro("proposed", &RoundReport::proposed)
       .def_ro("accepted", &RoundReport::accepted)
       .def_ro("target_cached_tokens", &RoundReport::target_cached_tokens)
       .def_ro("draft_cached_tokens", &RoundReport::draft_cached_tokens);
+  LetPickle<&RoundReport::proposed, &RoundReport::accepted, &RoundReport::target_cached_tokens,
+            &RoundReport::draft_cached_tokens>(report);
 }
 
 }  // namespace
 
 void BindCompletions(nb::module_& module) {
   BindStats(module);
-  nb::class_<TokenLogprobs>(module, "TokenLogprobs", "Natural log-probabilities of one token.")
-      .def_ro("id", &TokenLogprobs::id)
+  auto logprobs =
+      nb::class_<TokenLogprobs>(module, "TokenLogprobs", "Natural log-probabilities of one token.");
+  logprobs.def_ro("id", &TokenLogprobs::id)
       .def_ro("logprob", &TokenLogprobs::logprob)
       .def_ro("top", &TokenLogprobs::top, "(id, log-probability), the most likely first.");
-  nb::class_<OwnedPiece>(module, "Piece", "What a round, or several, added to a generation.")
-      .def_ro("text", &OwnedPiece::text)
+  LetPickle<&TokenLogprobs::id, &TokenLogprobs::logprob, &TokenLogprobs::top>(logprobs);
+  auto piece = nb::class_<OwnedPiece>(module, "Piece",
+                                      "An addition to a generation by one or several rounds.");
+  piece.def_ro("text", &OwnedPiece::text)
       .def_prop_ro(
           "token_ids", [](const OwnedPiece& self) { return ArrayOf<TokenId>(self.token_ids); },
           nb::rv_policy::move)
       .def_ro("provenance", &OwnedPiece::provenance, "A letter per token, as Completion's.")
       .def_ro("logprobs", &OwnedPiece::logprobs, "Per token, if asked for.")
       .def_ro("round", &OwnedPiece::round);
-  nb::class_<Completion>(module, "Completion", "What a generation has come to.")
-      .def_ro("text", &Completion::text)
+  LetPickle<&OwnedPiece::text, &OwnedPiece::token_ids, &OwnedPiece::provenance,
+            &OwnedPiece::logprobs, &OwnedPiece::round>(piece);
+  auto completion = nb::class_<Completion>(module, "Completion", "The result of a generation.");
+  completion.def_ro("text", &Completion::text)
       .def_prop_ro(
           "token_ids", [](const Completion& self) { return ArrayOf<TokenId>(self.token_ids); },
           nb::rv_policy::move)
@@ -95,6 +113,11 @@ void BindCompletions(nb::module_& module) {
       .def_ro("draft_tokens", &Completion::draft_tokens)
       .def_ro("stats", &Completion::stats)
       .def_ro("timings", &Completion::timings);
+  LetPickle<&Completion::text, &Completion::token_ids, &Completion::finish_reason,
+            &Completion::provenance, &Completion::logprobs, &Completion::prompt_logprobs,
+            &Completion::prompt_tokens, &Completion::cached_tokens, &Completion::first_round_tokens,
+            &Completion::num_preemptions, &Completion::verifier, &Completion::draft_tokens,
+            &Completion::stats, &Completion::timings>(completion);
 }
 
 }  // namespace tandem::python

@@ -11,6 +11,7 @@
 
 #include "python/bindings.h"
 #include "python/engine_handle.h"
+#include "python/pickling.h"
 #include "python/status_errors.h"
 
 namespace tandem::python {
@@ -29,8 +30,8 @@ auto Asking(Answer (Engine::*method)() const) {
 }  // namespace
 
 void BindEngine(nb::module_& module) {
-  nb::class_<ModelInfo>(module, "ModelInfo", "What a model is.")
-      .def_ro("path", &ModelInfo::path)
+  auto info = nb::class_<ModelInfo>(module, "ModelInfo", "Facts about a model.");
+  info.def_ro("path", &ModelInfo::path)
       .def_ro("family", &ModelInfo::family)
       .def_ro("dtype", &ModelInfo::dtype)
       .def_ro("parameters", &ModelInfo::parameters)
@@ -41,8 +42,12 @@ void BindEngine(nb::module_& module) {
       .def_ro("num_pages", &ModelInfo::num_pages)
       .def_ro("page_size", &ModelInfo::page_size)
       .def_ro("mapped_tokens", &ModelInfo::mapped_tokens);
-  nb::class_<EngineLoad>(module, "EngineLoad", "The engine between two rounds.")
-      .def_ro("num_running", &EngineLoad::num_running)
+  LetPickle<&ModelInfo::path, &ModelInfo::family, &ModelInfo::dtype, &ModelInfo::parameters,
+            &ModelInfo::bytes_read_per_pass, &ModelInfo::kv_bytes_per_token, &ModelInfo::vocab_size,
+            &ModelInfo::context_length, &ModelInfo::num_pages, &ModelInfo::page_size,
+            &ModelInfo::mapped_tokens>(info);
+  auto load = nb::class_<EngineLoad>(module, "EngineLoad", "The engine between two rounds.");
+  load.def_ro("num_running", &EngineLoad::num_running)
       .def_ro("num_waiting", &EngineLoad::num_waiting)
       .def_ro("target_pages_in_use", &EngineLoad::target_pages_in_use)
       .def_ro("draft_pages_in_use", &EngineLoad::draft_pages_in_use)
@@ -52,6 +57,10 @@ void BindEngine(nb::module_& module) {
       .def_ro("prefix_hits", &EngineLoad::prefix_hits)
       .def_ro("draft_prefix_hits", &EngineLoad::draft_prefix_hits)
       .def_ro("preemptions", &EngineLoad::preemptions);
+  LetPickle<&EngineLoad::num_running, &EngineLoad::num_waiting, &EngineLoad::target_pages_in_use,
+            &EngineLoad::draft_pages_in_use, &EngineLoad::stats, &EngineLoad::prompt_tokens,
+            &EngineLoad::prefix_queries, &EngineLoad::prefix_hits, &EngineLoad::draft_prefix_hits,
+            &EngineLoad::preemptions>(load);
   nb::class_<EngineHandle>(module, "Engine", nb::is_weak_referenceable(),
                            "The engine behind tandem.Engine. Thread-safe.")
       .def(nb::init<const EngineOptions&>(), nb::arg("options"))
@@ -70,6 +79,7 @@ void BindEngine(nb::module_& module) {
            "Returns at once; callbacks run on threads of the engine's.")
       .def("cancel", &EngineHandle::Cancel, nb::arg("id"))
       .def("close", &EngineHandle::Close)
+      .def("check_process", &EngineHandle::CheckProcess, "EngineError in a forked child.")
       .def("check_integrity",
            [](EngineHandle& self) {
              RaiseUnlessOk(self.With([](Engine& engine) { return engine.CheckIntegrity(); }));

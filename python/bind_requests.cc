@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "python/arrays.h"
 #include "python/bindings.h"
+#include "python/pickling.h"
 #include "python/status_errors.h"
 
 namespace tandem::python {
@@ -116,7 +117,9 @@ void BindSampling(nb::module_& module) {
       .def_rw("presence_penalty", &SamplingParams::presence_penalty)
       .def_rw("logit_bias", &SamplingParams::logit_bias)
       .def_rw("min_tokens", &SamplingParams::min_tokens);
-  nb::class_<LogprobOptions>(module, "LogprobOptions", "Which log-probabilities are reported.")
+  auto logprobs =
+      nb::class_<LogprobOptions>(module, "LogprobOptions", "Which log-probabilities are reported.");
+  logprobs
       .def(
           "__init__",
           [](LogprobOptions* self, int num_top, bool processed) {
@@ -126,11 +129,13 @@ void BindSampling(nb::module_& module) {
       .def_rw("num_top", &LogprobOptions::num_top, "0: the token's own; -1: none.")
       .def_rw("processed", &LogprobOptions::processed,
               "Of the distribution drawn from, rather than of the raw logits.");
+  LetPickle<&LogprobOptions::num_top, &LogprobOptions::processed>(logprobs);
 }
 
 void BindConstraints(nb::module_& module) {
-  nb::class_<OutputConstraint>(module, "OutputConstraint", "What the text of an output must be.")
-      .def_static("json_object", [] { return ConstraintOf(Kind::kJsonObject, ""); })
+  auto constraint = nb::class_<OutputConstraint>(module, "OutputConstraint",
+                                                 "A form that an output must keep to.");
+  constraint.def_static("json_object", [] { return ConstraintOf(Kind::kJsonObject, ""); })
       .def_static(
           "json_schema",
           [](const nb::object& schema, bool is_strict) {
@@ -162,6 +167,8 @@ void BindConstraints(nb::module_& module) {
             return constraint;
           },
           nb::arg("format"), nb::arg("tokens") = std::vector<TokenId>());
+  LetPickle<&OutputConstraint::kind, &OutputConstraint::text, &OutputConstraint::choices,
+            &OutputConstraint::is_strict, &OutputConstraint::tokens>(constraint);
 }
 
 }  // namespace

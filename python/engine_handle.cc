@@ -95,6 +95,7 @@ std::unique_ptr<Engine> CreateWithoutGil(const EngineOptions& options) {
 }  // namespace
 
 EngineHandle::Use::Use(EngineHandle* handle) : handle_(handle) {
+  handle->CheckProcess();
   bool is_closed = false;
   {
     const std::lock_guard lock(handle->mutex_);
@@ -171,7 +172,15 @@ void EngineHandle::Cancel(GenerationId id) {
   With([id](Engine& engine) { engine.Cancel(id); });
 }
 
+void EngineHandle::CheckProcess() const {
+  if (getpid() == process_) return;
+  RaiseUnlessOk(absl::FailedPreconditionError(
+      "the engine was made in another process, whose threads this fork lacks; make an engine after "
+      "the fork"));
+}
+
 void EngineHandle::Close() {
+  if (getpid() != process_) return;
   if (in_callback) {
     RaiseUnlessOk(absl::FailedPreconditionError("an engine cannot be closed in its callback"));
   }

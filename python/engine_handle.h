@@ -4,6 +4,7 @@
 
 #include <nanobind/nanobind.h>
 #include <tandem/engine.h>
+#include <unistd.h>
 
 #include <condition_variable>
 #include <memory>
@@ -12,7 +13,8 @@
 
 namespace tandem::python {
 
-// Thread-safe. Every method is called with the GIL held, and releases it while the engine works.
+// Thread-safe. Every method is called with the GIL held, and releases it while the engine works. In
+// a forked child, which has none of the engine's threads, each raises, but Close does nothing.
 class EngineHandle {
  public:
   explicit EngineHandle(const EngineOptions& options);
@@ -32,6 +34,9 @@ class EngineHandle {
   // Cancels what runs, and returns when its callbacks have run. Again: does nothing. An error in a
   // callback.
   void Close();
+  // Raises in another process than the one that made the engine. Takes no lock, as a thread that
+  // the child lacks may have held it at the fork.
+  void CheckProcess() const;
 
   // What `ask(engine)` returns, without the GIL.
   template <typename Ask>
@@ -42,7 +47,7 @@ class EngineHandle {
   }
 
  private:
-  // Keeps the engine while it lives; raises if it is closed.
+  // Keeps the engine while it lives; raises if it is closed, or not of this process.
   class Use {
    public:
     explicit Use(EngineHandle* handle);
@@ -55,6 +60,7 @@ class EngineHandle {
     EngineHandle* handle_;
   };
 
+  const pid_t process_ = getpid();
   std::mutex mutex_;
   std::condition_variable unused_;
   bool is_closed_ = false;         // guarded by mutex_, like what follows

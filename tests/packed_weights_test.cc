@@ -6,14 +6,19 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <optional>
+#include <sstream>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "engine/engine.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/quantize.h"
 #include "model/transformer.h"
+#include "spdlog/sinks/ostream_sink.h"
+#include "spdlog/spdlog.h"
 #include "tests/engine_testing.h"
 #include "tests/golden_file.h"
 
@@ -134,6 +139,28 @@ TEST_F(PackedWeights, OfSmallModelsAreNotKept) {
       *Transformer::Load(GoldenModelPath("llama-bf16"), backend_.get(), {.packed_folder = folder_});
   EXPECT_GT(model->bytes_to_pack(), 0);
   EXPECT_FALSE(fs::exists(folder_));
+}
+
+// What Load refuses, whatever of the model it has to see first.
+TEST_F(PackedWeights, AreNotAnnouncedForAModelThatIsRefused) {
+  std::ostringstream log;
+  spdlog::register_logger(std::make_shared<spdlog::logger>(
+      "tandem", std::make_shared<spdlog::sinks::ostream_sink_mt>(log)));
+  const auto load = [&](const std::string& path, Transformer::LoadOptions options) {
+    options.packed_folder = folder_;
+    options.min_packed_bytes = 0;
+    return Transformer::Load(path, backend_.get(), options).status();
+  };
+  const absl::Status is_quantized =
+      load(GoldenGgufPath("llama-small.Q8_0.gguf"), {.quantized = DType::kQ8_0});
+  EXPECT_THAT(is_quantized.message(), testing::HasSubstr("quantize: found q8_0, allowed: none"));
+  const absl::Status has_less_tokens = load(GoldenModelPath("llama-bf16"), {.head_tokens = 100000});
+  EXPECT_THAT(has_less_tokens.message(), testing::HasSubstr("draft_head_tokens: found 100000"));
+  EXPECT_THAT(log.str(), testing::Not(testing::HasSubstr("packing")));
+  EXPECT_FALSE(fs::exists(folder_));
+  EXPECT_TRUE(load(GoldenModelPath("llama-bf16"), {}).ok());
+  EXPECT_THAT(log.str(), testing::HasSubstr("packing"));
+  spdlog::drop("tandem");
 }
 
 TEST_F(PackedWeights, AreNotWhatAModelThatIsWrongFailsOf) {

@@ -39,6 +39,7 @@ Violations CheckAll(const SourceTree& tree) {
                       CheckRandomNumbersArePassedIn,
                       CheckRandomStreamsHaveOneReader,
                       CheckBugCatalogue,
+                      CheckTestsNeverGiveUp,
                       CheckOnlyStampsTellTheTimeOfDay,
                       CheckHashMapsSurvive,
                       CheckNoNotes,
@@ -388,12 +389,40 @@ TEST(BugCataloguePage, NamesTestsThatExist) {
   EXPECT_THAT(CheckBugCatalogue(CataloguePage("nothing")), ElementsAre(HasSubstr("names no test")));
 }
 
+TEST(BugCataloguePage, NamesTestsOfPythonToo) {
+  Files files = CataloguePage("`tests/a_test.py: test_a`");
+  files["tests/a_test.py"] = "    def test_ab(self):\n";
+  EXPECT_THAT(CheckBugCatalogue(files), ElementsAre(HasSubstr("has no test test_a")));
+  files["tests/a_test.py"] = "    def test_a(self):\n";
+  EXPECT_THAT(CheckBugCatalogue(files), IsEmpty());
+}
+
 TEST(BugCataloguePage, HasEveryRowAndEveryTestOfTheCatalogue) {
   EXPECT_THAT(CheckBugCatalogue({}), ElementsAre(HasSubstr("missing")));
   EXPECT_THAT(CheckBugCatalogue({{"docs/bug_catalogue.md", "# Bugs\n"}}), SizeIs(80));
   Files files = CataloguePage("waits for y");
   files["tests/b_test.cc"] = "TEST(BugCatalogue, Row1) {\n";
   EXPECT_THAT(CheckBugCatalogue(files), ElementsAre(HasSubstr("BugCatalogue.Row1 is not named")));
+}
+
+// Row 135 of the bug catalogue.
+TEST(Patience, IsEndlessInTests) {
+  EXPECT_THAT(CheckTestsNeverGiveUp(
+                  {{"engine/engine.cc", "mutex_.AwaitWithTimeout(done, timeout);\n"},
+                   {"tests/a_test.cc", "mutex.Await(done);  // AwaitWithTimeout\nwait_format();\n"},
+                   {"tests/a_test.py", "socket.create_connection(address, timeout=None)\n"},
+                   {"benchmarks/a.py", "connection.settimeout(9)\n"}}),
+              IsEmpty());
+  for (const std::string impatient :
+       {"setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));\n",
+        "EXPECT_TRUE(mutex.AwaitWithTimeout(done, absl::Seconds(20)));\n",
+        "done.WaitForNotificationWithTimeout(absl::Seconds(20));\n", "future.wait_for(20s);\n"}) {
+    EXPECT_THAT(CheckTestsNeverGiveUp({{"server/a_testing.h", impatient}}), SizeIs(1)) << impatient;
+  }
+  for (const std::string impatient :
+       {"connection.settimeout(20)\n", "process.wait(timeout=20)\n"}) {
+    EXPECT_THAT(CheckTestsNeverGiveUp({{"python/tests/a_test.py", impatient}}), SizeIs(1));
+  }
 }
 
 TEST(Text, HasNoNotesToOneself) {

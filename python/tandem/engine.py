@@ -36,6 +36,9 @@ class Engine:
     `target` is a folder with config.json, a tokenizer and *.safetensors, or a GGUF file; the options
     are EngineParams'. Raises FileNotFoundError, FieldError (a ValueError), NotImplementedError and
     EngineError, whose messages name the file or the field, what was found and what is allowed.
+
+    An engine belongs to the process that made it. A forked child has none of its threads, so
+    everything but `close` raises EngineError there; the child may make an engine of its own.
     """
 
     def __init__(
@@ -49,7 +52,8 @@ class Engine:
 
     def close(self) -> None:
         """Cancels what runs, waits for its callbacks, and frees the models. Later calls raise
-        EngineError; closing again does nothing. Not in a callback."""
+        EngineError; closing again does nothing, nor does closing in a forked child. Not in a
+        callback."""
         self._native.close()
 
     def __enter__(self) -> Engine:

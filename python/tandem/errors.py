@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, Tuple
+
 __all__ = ["EngineError", "FieldError", "exception_for"]
 
 
@@ -15,12 +17,16 @@ class FieldError(ValueError):
 
 
 class EngineError(RuntimeError):
-    """What is nobody's request's fault: no memory, too many generations, a closed engine.
+    """A fault of no request: no memory, too many generations, a closed engine, or one that was made
+    before the process forked.
     `code` is the status's: "RESOURCE_EXHAUSTED", "CANCELLED", "INTERNAL" and so on."""
 
     def __init__(self, message: str, code: str) -> None:
         super().__init__(message)
         self.code = code
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        return type(self), (str(self), self.code)
 
 
 def exception_for(code: str, message: str, field: str = "") -> Exception:
@@ -31,6 +37,6 @@ def exception_for(code: str, message: str, field: str = "") -> Exception:
         return TimeoutError(message)
     if code == "UNIMPLEMENTED":
         return NotImplementedError(message)
-    if code in ("INVALID_ARGUMENT", "FAILED_PRECONDITION", "OUT_OF_RANGE") or field:
+    if code in ("INVALID_ARGUMENT", "OUT_OF_RANGE") or field:
         return FieldError(message, field)
     return EngineError(message, code)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import os
 import threading
 from typing import Any, Callable, Deque, Optional, Union
 
@@ -14,7 +15,8 @@ _Item = Union[_native.Piece, _native.Completion, Exception]
 
 class Stream:
     """A generation's pieces, in order; the completion comes behind them. It runs from the start,
-    whether anybody reads or not. Thread-safe, but for one reader at a time.
+    whether anybody reads or not. Thread-safe, but for one reader at a time. It belongs to its engine's
+    process: in a forked child, reading and waiting raise EngineError.
 
     A stream that is left early -- by `break`, by an exception, by the cancellation of its task --
     goes on until `cancel`, or until it is used as a context manager and that is left:
@@ -31,6 +33,7 @@ class Stream:
         self._wake: Optional[Callable[[], object]] = None
         self._end: Optional[Union[_native.Completion, Exception]] = None
         self._engine = engine
+        self._process = os.getpid()
         self._id = engine.submit(request, self._on_piece, self._on_done)
 
     def _on_piece(self, piece: _native.Piece) -> None:
@@ -55,8 +58,10 @@ class Stream:
             wake()
 
     def cancel(self) -> None:
-        """Ends the generation at its next round; it completes as "cancelled". Again, or after its
-        end: nothing."""
+        """Ends the generation at its next round; it completes as "cancelled". Again, after its end, or
+        in a forked child: nothing."""
+        if os.getpid() != self._process:
+            return
         with self._changed:
             if self._end is not None:
                 return
@@ -65,12 +70,14 @@ class Stream:
     @property
     def done(self) -> bool:
         """Whether the generation has ended. Pieces may be left to read."""
+        self._engine.check_process()
         with self._changed:
             return self._end is not None
 
     def wait(self, timeout: Optional[float] = None) -> _native.Completion:
         """The completion, when the generation has ended; its error is raised. TimeoutError if it has
         not ended after `timeout` seconds: it goes on."""
+        self._engine.check_process()
         with self._changed:
             if not self._changed.wait_for(lambda: self._end is not None, timeout):
                 raise TimeoutError(f"the generation has not ended after {timeout} s")
@@ -94,6 +101,7 @@ class Stream:
         return self
 
     def __next__(self) -> _native.Piece:
+        self._engine.check_process()
         with self._changed:
             self._changed.wait_for(lambda: self._items or self._end is not None)
             if self._items:
@@ -117,6 +125,7 @@ class Stream:
 
     async def _next_async(self) -> Optional[_native.Piece]:
         """The next piece; None behind the last."""
+        self._engine.check_process()
         loop = asyncio.get_running_loop()
         while True:
             with self._changed:

@@ -237,8 +237,7 @@ def test_an_interrupt_cancels():
               f"except KeyboardInterrupt:\n"
               f"    engine.check_integrity()\n"
               f"    print('interrupted')\n")
-    program = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True,
-                             timeout=60)
+    program = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert (program.stdout, program.returncode) == ("interrupted\n", 0), program.stderr
 
 
@@ -273,7 +272,7 @@ def test_closing_ends_what_another_thread_waits_for():
 
 
 def test_a_callback_cannot_close_its_engine_but_may_drop_it(engine):
-    with pytest.raises(ValueError, match="callback"):
+    with pytest.raises(tandem.EngineError, match="callback"):
         engine.generate(PROMPT, lambda piece: engine.close(), max_tokens=4)
     held = [tandem.Engine(TARGET)]
     dropped = threading.Event()
@@ -284,7 +283,7 @@ def test_a_callback_cannot_close_its_engine_but_may_drop_it(engine):
 
     held[0]._native.submit(  # the only reference to the engine is in `held`
         _request(), drop, lambda completion, error: None)
-    assert dropped.wait(30)
+    assert dropped.wait()
 
 
 def _request():

@@ -57,7 +57,7 @@ def test_leaving_its_block_cancels_a_stream(engine):
     with engine.stream(PROMPT, **LONG) as stream:
         for _ in stream:
             break
-    assert stream.wait(30).finish_reason == "cancelled"
+    assert stream.wait().finish_reason == "cancelled"
 
 
 def test_cancelling_a_task_cancels_its_stream(engine):
@@ -79,7 +79,7 @@ def test_cancelling_a_task_cancels_its_stream(engine):
             await task
 
     asyncio.run(cancel())
-    assert streams[0].wait(30).finish_reason == "cancelled"
+    assert streams[0].wait().finish_reason == "cancelled"
 
 
 def test_a_loop_that_ends_while_a_stream_goes_on_harms_nobody(engine):
@@ -93,7 +93,7 @@ def test_a_loop_that_ends_while_a_stream_goes_on_harms_nobody(engine):
 
     asyncio.run(begin())
     streams[0].cancel()
-    assert streams[0].wait(30).finish_reason == "cancelled"
+    assert streams[0].wait().finish_reason == "cancelled"
 
 
 def test_waiting_has_a_time_limit(engine):
@@ -120,12 +120,12 @@ def test_too_many_generations_are_refused(engine):
     assert caught.value.code == "RESOURCE_EXHAUSTED"
     for stream in streams:
         stream.cancel()
-    assert {stream.wait(60).finish_reason for stream in streams} == {"cancelled"}
+    assert {stream.wait().finish_reason for stream in streams} == {"cancelled"}
 
 
 def test_nothing_keeps_a_stream_that_has_ended(engine):
     stream = engine.stream(PROMPT, max_tokens=4)
-    stream.wait(30)
+    stream.wait()
     engine.generate(PROMPT, max_tokens=1)  # the callbacks of the first have returned
     gone = weakref.ref(stream)
     del stream

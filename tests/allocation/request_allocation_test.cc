@@ -100,11 +100,11 @@ class RequestAllocation : public testing::Test {
     for (int64_t failing = 0; failing < total; failing += step) {
       int64_t num_made = 0;
       num_failed += Ask(request, failing, &num_made) == status ? 0 : 1;
-      ASSERT_TRUE(service_->admission().AwaitEmpty(absl::Seconds(60))) << failing;
+      service_->admission().AwaitEmpty(absl::InfiniteDuration());
     }
     EXPECT_GT(num_failed, 0);
     EXPECT_EQ(Ask(request, FailingNew::kNone, &total), status);
-    ASSERT_TRUE(service_->admission().AwaitEmpty(absl::Seconds(60)));
+    service_->admission().AwaitEmpty(absl::InfiniteDuration());
     const absl::Status books = engine_->CheckIntegrity();
     EXPECT_TRUE(books.ok()) << books;
   }
@@ -184,7 +184,7 @@ TEST_F(RequestAllocation, OfConnections) {
     const auto ask = [&](int64_t failing) {
       const FailingNew failing_new(failing);
       const int status = Client(server->port()).Ask("POST", "/v1/completions", body).status;
-      EXPECT_TRUE(server->service().admission().AwaitEmpty(absl::Seconds(60))) << failing;
+      server->service().admission().AwaitEmpty(absl::InfiniteDuration());
       return status;
     };
     ASSERT_EQ(ask(FailingNew::kNone), 200);

@@ -51,6 +51,11 @@ std::set<std::string> TestsIn(const std::string& text) {
   return names;
 }
 
+// Whether a Python source defines this function.
+bool Defines(const std::string& text, const std::string& function) {
+  return text.find("def " + function + "(") != std::string::npos;
+}
+
 constexpr std::string_view kPage = "docs/bug_catalogue.md";
 constexpr int kRows = 80;
 
@@ -80,7 +85,7 @@ Violations CheckBugCatalogue(const Files& files) {
   const auto page = files.find(std::string(kPage));
   if (page == files.end()) return {At(kPage, 1, "the page is missing")};
   static const std::regex row_start(R"(^\|\s*(\d+)\s*\|)");
-  static const std::regex named(R"(`([\w/]+_test\.cc): (\w+\.\w+)`)");
+  static const std::regex named(R"(`([\w/]+_test\.(?:cc|py)): (\w+(?:\.\w+)?)`)");
   Violations violations;
   std::set<int> rows;
   std::set<std::string> mentioned;
@@ -94,7 +99,10 @@ Violations CheckBugCatalogue(const Files& files) {
       names_tests = true;
       mentioned.insert(test);
       const auto file = files.find(path);
-      if (file == files.end() || !TestsIn(file->second).contains(test)) {
+      const bool has_test =
+          file != files.end() && (path.ends_with(".py") ? Defines(file->second, test)
+                                                        : TestsIn(file->second).contains(test));
+      if (!has_test) {
         violations.push_back(At(kPage, i + 1, path + " has no test " + test));
       }
     }
@@ -116,6 +124,30 @@ Violations CheckBugCatalogue(const Files& files) {
       if (test.starts_with("BugCatalogue.") && !mentioned.contains(test)) {
         violations.push_back(At(path, 1, test + " is not named in " + std::string(kPage)));
       }
+    }
+  }
+  return violations;
+}
+
+Violations CheckTestsNeverGiveUp(const Files& files) {
+  static const std::regex cpp(
+      R"(\b(SO_RCVTIMEO|SO_SNDTIMEO|\w+WithTimeout|wait_for|wait_until)\b)");
+  static const std::regex python(R"(\b(settimeout\(|timeout=\d))");
+  Violations violations;
+  for (const auto& [path, text] : files) {
+    const bool is_bound =
+        IsTest(path) && !path.starts_with("benchmarks/") && !path.starts_with("tests/sanitizers/");
+    const bool is_python =
+        path.ends_with(".py") && (path.starts_with("tests/") || path.starts_with("python/tests/"));
+    if (!is_python && !(is_bound && IsCpp(path))) continue;
+    const std::string code = is_python ? text : CodeOnly(text);
+    const std::vector<std::string_view> lines = Lines(code);
+    for (size_t i = 0; i < lines.size(); ++i) {
+      const std::string line(lines[i]);
+      std::smatch found;
+      if (!std::regex_search(line, found, is_python ? python : cpp)) continue;
+      violations.push_back(
+          At(path, i + 1, found[1].str() + ": a test waits as long as a busy machine takes"));
     }
   }
   return violations;

@@ -1,5 +1,5 @@
-// Rules of what only tests can promise: that random numbers have one reader each, and that the page
-// of known failures names tests that exist.
+// Rules that only tests can keep: that random numbers have one reader each, that the page of
+// known failures names tests that exist, and that no test gives up on a busy machine.
 #ifndef TANDEM_TESTS_TIDY_TEST_RULES_H_
 #define TANDEM_TESTS_TIDY_TEST_RULES_H_
 
@@ -13,9 +13,13 @@ namespace tandem::tidy {
 Violations CheckRandomStreamsHaveOneReader(const Files& files);
 
 // docs/bug_catalogue.md has one row for each of the catalogue's 80. Each names tests, as
-// `path_test.cc: Suite.Name`, that stand in that file, or says what it waits for; and every test of
-// the suite BugCatalogue is named.
+// `path_test.cc: Suite.Name` or `path_test.py: test_name`, that stand in that file, or says what it
+// waits for; and every test of the suite BugCatalogue is named.
 Violations CheckBugCatalogue(const Files& files);
+
+// Tests wait as long as it takes: a time-out makes a busy machine fail them, and ctest ends a test
+// that hangs. Those of locks with time-outs (tests/sanitizers) are about time-outs.
+Violations CheckTestsNeverGiveUp(const Files& files);
 
 }  // namespace tandem::tidy
 

@@ -1,0 +1,53 @@
+"""An engine belongs to the process that made it."""
+
+import subprocess
+import sys
+
+from conftest import DRAFT, TARGET
+
+# Forks while a stream runs and another thread generates, so that locks may be held. Every use of the engine
+# in the child must raise, but for closing and cancelling; a child that hangs makes the parent hang.
+SCRIPT = f"""
+import asyncio, os, threading
+import tandem
+
+engine = tandem.Engine({str(TARGET)!r}, draft={str(DRAFT)!r})
+stream = engine.stream("Once", max_tokens=500, ignore_eos=True)
+next(stream)
+other = threading.Thread(target=lambda: engine.generate("Once", max_tokens=100, ignore_eos=True))
+other.start()
+
+def use_in_child():
+    asks = [lambda: engine.generate("Once"), lambda: engine.stream("Once"), lambda: next(stream),
+            lambda: stream.wait(), lambda: stream.done, lambda: asyncio.run(stream.wait_async()),
+            lambda: engine.load, lambda: engine.stats, lambda: engine.tokenizer, engine.check_integrity]
+    for ask in asks:
+        try:
+            ask()
+        except RuntimeError as error:
+            assert isinstance(error, tandem.EngineError) and error.code == "FAILED_PRECONDITION", error
+            assert "fork" in str(error), error
+        else:
+            raise AssertionError("it did not raise")
+    stream.cancel()
+    engine.close()
+    with tandem.Engine({str(TARGET)!r}) as own:
+        assert own.generate("Once", max_tokens=3).token_ids.size == 3
+
+child = os.fork()
+if child == 0:
+    use_in_child()
+    print("raised", flush=True)
+else:
+    status = os.waitpid(child, 0)[1]
+    other.join()
+    assert stream.wait().token_ids.size == 500
+    engine.close()
+    print("ended with", status)
+"""
+
+
+def test_a_forked_child_raises_and_does_not_hang():
+    """The child leaves by the interpreter's end, which closes engines."""
+    program = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True)
+    assert (program.stdout, program.returncode) == ("raised\nended with 0\n", 0), program.stderr
