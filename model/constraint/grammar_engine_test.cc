@@ -236,6 +236,23 @@ TEST_F(Constraints, TellWhatIsCertain) {
   EXPECT_EQ(state->Forced(), " ");
 }
 
+// Row 120 of the bug catalogue: a long literal, and one without end.
+TEST_F(Constraints, TellWhatIsCertainAsFarAsDraftsUseIt) {
+  const std::string literal(20'000, 'a');
+  for (const OutputConstraint& constraint :
+       {OutputConstraint{.kind = Kind::kChoice, .choices = {literal}},
+        OutputConstraint{.kind = Kind::kGrammar, .text = "root ::= \"a\" root"}}) {
+    const auto compiled = Compile(constraint);
+    ASSERT_NE(compiled, nullptr);
+    const std::unique_ptr<ConstraintState> state = compiled->Begin();
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_EQ(state->Forced(), literal.substr(0, kMaxForcedBytes));
+      EXPECT_TRUE(state->Accept(tokenizer->IdOf("a")));
+      EXPECT_TRUE(state->status().ok()) << state->status();
+    }
+  }
+}
+
 TEST_F(Constraints, NameWhatIsWrong) {
   const auto schema = [](const std::string& text) {
     return OutputConstraint{.kind = Kind::kJsonSchema, .text = text};

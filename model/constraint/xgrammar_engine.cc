@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <limits>
 #include <new>
 #include <optional>
 #include <stdexcept>
@@ -19,7 +20,9 @@
 #include "base/field_error.h"
 #include "base/status_macros.h"
 #include "model/constraint/grammar_engine.h"
+#include "model/constraint/time_account.h"
 #include "model/constraint/work_budget.h"
+#include "model/formats/json_value.h"
 #include "nlohmann/json.hpp"
 
 namespace tandem {
@@ -51,15 +54,13 @@ void LogMessageImpl(const std::string& /*file*/, int /*line*/, int level,
 namespace tandem {
 namespace {
 
-// What following one output may take of a processor, on the engine's thread: this on average, and
-// more for some tokens as long as the credit lasts. Common schemas take .02 ms a token.
-constexpr absl::Duration kTimePerToken = absl::Milliseconds(50);
-constexpr absl::Duration kMostCredit = absl::Seconds(1);
-
 class XGrammarState final : public ConstraintState {
  public:
-  explicit XGrammarState(xgrammar::GrammarMatcher matcher, int vocab_size)
-      : matcher_(std::move(matcher)), mask_(xgrammar::GetBitmaskSize(vocab_size)) {}
+  XGrammarState(const xgrammar::CompiledGrammar& grammar, const std::vector<int>& end_tokens)
+      : grammar_(grammar),
+        end_tokens_(end_tokens),
+        matcher_(xgrammar::GrammarMatcher(grammar, end_tokens)),
+        mask_(xgrammar::GetBitmaskSize(grammar.GetTokenizerInfo().GetVocabSize())) {}
 
   std::unique_ptr<ConstraintState> Clone() const override {
     auto clone = std::make_unique<XGrammarState>(*this);
@@ -68,36 +69,64 @@ class XGrammarState final : public ConstraintState {
   }
 
   bool Accept(TokenId token) override {
+    if (!status_.ok()) return false;
+    tokens_.push_back(token);  // asks for its memory before anything changes
+    tokens_.pop_back();
     bool is_accepted = false;
-    credit_ = std::min(credit_ + kTimePerToken, kMostCredit);
-    Follow([&] { is_accepted = !matcher_->IsTerminated() && matcher_->AcceptToken(token); });
-    return is_accepted;
+    const Work work = Follow(account_.LeftForToken(), [&] {
+      is_accepted = !matcher_->IsTerminated() && matcher_->AcceptToken(token);
+    });
+    if (work.status.ok() && !is_accepted) {
+      account_.AddDraftWork(work.time);
+      return false;
+    }
+    tokens_.push_back(token);
+    account_.AddToken(token, work.time);
+    status_ = work.status;
+    return true;
   }
 
   void Undo() override {
-    Follow([&] { matcher_->Rollback(1); });
+    account_.Undo();
+    tokens_.pop_back();
+    status_ = absl::OkStatus();
+    if (!matcher_.has_value()) return;
+    account_.AddDraftWork(Within({}, [&] { matcher_->Rollback(1); }).time);
   }
+
+  void Commit() override { account_.Commit(); }
 
   absl::Span<const uint32_t> Allowed() override {
     std::fill(mask_.begin(), mask_.end(), 0);
-    Follow([&] {
+    if (!status_.ok()) return mask_;
+    Work work = Follow(account_.LeftForMask(), [&] {
       if (!matcher_->IsTerminated()) FillMask();
     });
+    account_.AddMask(work.time);
+    status_ = std::move(work.status);
     if (!status_.ok()) std::fill(mask_.begin(), mask_.end(), 0);
     return mask_;
   }
 
   std::string Forced() override {
     std::string forced;
-    Follow([&] {
+    if (!status_.ok()) return forced;
+    const Work work = Follow(account_.left_for_drafts(), [&] {
       if (!matcher_->IsTerminated()) forced = matcher_->FindJumpForwardString();
     });
+    account_.AddDraftWork(work.time);
     return forced;
   }
 
   absl::Status status() const override { return status_; }
+  bool may_draft() const override { return account_.may_draft(); }
 
  private:
+  struct Work {
+    absl::Status status;
+    absl::Duration time;
+  };
+
   void FillMask() {
     int64_t size = static_cast<int64_t>(mask_.size());
     DLTensor tensor{.data = mask_.data(),
@@ -110,27 +139,50 @@ class XGrammarState final : public ConstraintState {
     matcher_->FillNextTokenBitmask(&tensor);
   }
 
-  // Does the work within what is left. What is cut short leaves a matcher that nobody may use.
-  void Follow(absl::FunctionRef<void()> work) {
-    if (!matcher_.has_value()) return;
-    WorkBudget budget({.time = credit_});
+  // Does the work on a matcher that has read `tokens_`, within the time left.
+  Work Follow(absl::Duration left, absl::FunctionRef<void()> work) {
+    if (!matcher_.has_value()) {
+      const WorkBudget::Limits as_before = {.bytes = std::numeric_limits<int64_t>::max(),
+                                            .time = absl::InfiniteDuration()};
+      Work replay = Within(as_before, [&] {
+        matcher_.emplace(grammar_, end_tokens_);
+        for (const TokenId token : tokens_) matcher_->AcceptToken(token);
+      });
+      account_.AddDraftWork(replay.time);
+      if (!replay.status.ok()) return {std::move(replay.status), absl::ZeroDuration()};
+    }
+    return Within({.time = left}, work);
+  }
+
+  // What fails or is cut short leaves a matcher that is of no use.
+  Work Within(const WorkBudget::Limits& limits, absl::FunctionRef<void()> work) {
+    const WorkBudget budget(limits);
+    absl::Status status;
     try {
       work();
     } catch (const WorkBudget::Spent&) {
-      matcher_.reset();
-      status_ = FieldError(
-          "constraint", budget.is_out_of_time()
-                            ? absl::StrCat("cannot be followed: it takes more than ",
-                                           absl::FormatDuration(kTimePerToken), " for each token")
-                            : absl::StrCat("cannot be followed: it ", budget.status().message()));
+      status = FieldError(
+          "constraint",
+          budget.is_out_of_time()
+              ? absl::StrCat("cannot be followed: it takes more than ",
+                             absl::FormatDuration(TimeAccount::kPerToken), " for each token")
+              : absl::StrCat("cannot be followed: it ", budget.status().message()));
+    } catch (const std::bad_alloc&) {
+      status = absl::InternalError("constraint: out of memory");
+    } catch (const std::exception& error) {
+      status = FieldError("constraint", absl::StrCat("cannot be followed: ", error.what()));
     }
-    credit_ -= budget.time();
+    if (!status.ok()) matcher_.reset();
+    return {std::move(status), budget.time()};
   }
 
+  xgrammar::CompiledGrammar grammar_;
+  std::vector<int> end_tokens_;
   std::optional<xgrammar::GrammarMatcher> matcher_;  // a handle: copies are the same matcher
   std::vector<uint32_t> mask_;
-  absl::Duration credit_ = kMostCredit;
-  absl::Status status_;
+  std::vector<TokenId> tokens_;  // accepted
+  TimeAccount account_;
+  absl::Status status_;  // after the last of them
 };
 
 class XGrammarConstraint final : public TokenConstraint {
@@ -139,8 +191,7 @@ class XGrammarConstraint final : public TokenConstraint {
       : grammar_(grammar), end_tokens_(std::move(end_tokens)) {}
 
   std::unique_ptr<ConstraintState> Begin() const override {
-    return std::make_unique<XGrammarState>(xgrammar::GrammarMatcher(grammar_, end_tokens_),
-                                           grammar_.GetTokenizerInfo().GetVocabSize());
+    return std::make_unique<XGrammarState>(grammar_, end_tokens_);
   }
 
  private:
