@@ -50,6 +50,7 @@ absl::StatusOr<std::vector<TokenId>> TokensOfChat(RequestFields* fields, const S
   ChatInput chat;
   chat.now = now;
   ReadChatInput(fields, &chat);
+  DisregardUnwrittenNames("messages", model, fields);
   ReadToolsOfTemplate(model, fields, &chat);
   RETURN_IF_ERROR(fields->Finish());
   return EncodeChatInput(chat, model);

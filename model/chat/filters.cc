@@ -22,7 +22,7 @@ namespace {
 
 using Result = absl::StatusOr<Value>;
 
-// In bytes; 0 for what is not a string.
+// In bytes; 0 unless it is a string.
 size_t SizeOf(const Value& value) { return value.text() == nullptr ? 0 : value.text()->size(); }
 
 // A method of the value's text.

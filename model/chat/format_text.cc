@@ -24,7 +24,7 @@ constexpr int kMostDigits = 100;  // of a precision
 // How one value is to be written.
 struct Field {
   std::string fill = " ";
-  char align = '\0';  // one of < > ^ =, or what the type wants
+  char align = '\0';  // one of < > ^ =; '\0': that of the type
   char sign = '\0';   // one of + - and space
   bool is_alternate = false;
   bool has_zeros = false;
@@ -131,7 +131,7 @@ absl::StatusOr<std::string> NumberText(const Value& value, const Field& field) {
   return field.grouping != '\0' ? Grouped(text, field.grouping) : text;
 }
 
-// Fills in front of the text, behind it, or on both sides; with = behind a sign and a prefix.
+// Fills before the text, after it, or on both sides; with `=`, after its sign and its prefix.
 absl::StatusOr<MarkedText> Padded(Runtime* runtime, const MarkedText& text, const Field& field,
                                   char usual_align) {
   const MarkedText fill(field.fill, kOwn);
@@ -146,13 +146,11 @@ absl::StatusOr<MarkedText> Padded(Runtime* runtime, const MarkedText& text, cons
   MarkedText rest = text.Slice(sign_size, text.size());
   const int64_t size = static_cast<int64_t>(NumCharacters(rest.text()));
   const int64_t width = std::max<int64_t>(field.width - static_cast<int64_t>(sign_size), size);
-  const int64_t left_width = align == '<'   ? size
-                             : align == '^' ? size + (width - size) / 2
-                                            : width;
+  const int64_t left_width = align == '<' ? size : align == '^' ? size + (width - size) / 2 : width;
   ASSIGN_OR_RETURN(const Value left,
                    PadText(runtime, rest, left_width, fill, {.left = true, .right = false}));
-  ASSIGN_OR_RETURN(const Value both, PadText(runtime, *left.text(), width, fill,
-                                             {.left = false, .right = true}));
+  ASSIGN_OR_RETURN(const Value both,
+                   PadText(runtime, *left.text(), width, fill, {.left = false, .right = true}));
   out.Append(*both.text());
   return out;
 }
@@ -241,8 +239,8 @@ absl::Status CheckSpec(const Value& value, const Field& field) {
   } else if (value.is_float()) {
     fits = !is_one_of("sdxXobcr");
   } else if (value.is_integer()) {
-    fits = !is_one_of("sr") && !(field.precision.has_value() &&
-                                 (field.type == '\0' || is_one_of("dxXob")));
+    fits = !is_one_of("sr") &&
+           !(field.precision.has_value() && (field.type == '\0' || is_one_of("dxXob")));
   }
   if (fits) return absl::OkStatus();
   return Wrong(absl::StrCat("a ", View(value.type_name()), " has no such format"));

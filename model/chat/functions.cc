@@ -96,7 +96,8 @@ Result ViewOf(Runtime* runtime, const Value& self, const Arguments&) {
   for (const auto& [key, value] : self.dict()->entries()) {
     if (kPart == List::Kind::kKeys) items.push_back(key);
     if (kPart == List::Kind::kValues) items.push_back(value);
-    if (kPart == List::Kind::kItems) items.push_back(Value::OfList({key, value}, List::Kind::kTuple));
+    if (kPart == List::Kind::kItems)
+      items.push_back(Value::OfList({key, value}, List::Kind::kTuple));
   }
   return Value::OfList(std::move(items), kPart);
 }

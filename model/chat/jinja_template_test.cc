@@ -182,7 +182,7 @@ TEST(JinjaTemplate, RefusesWhatChatTemplatesDoWithout) {
   EXPECT_THAT(ErrorOf("{{ 007 }}"), HasSubstr("allowed: integers without zeros in front"));
   for (const char* shown : {"{{ range(3) }}", "{{ range(3)[1:] | string }}", "{{ dict }}",
                             "{{ namespace() }}", "{{ [1].index }}", "{{ 'a'.upper ~ '' }}"}) {
-    EXPECT_THAT(ErrorOf(shown), HasSubstr(" is no text")) << shown;
+    EXPECT_THAT(ErrorOf(shown), HasSubstr(" is not text")) << shown;
   }
   EXPECT_THAT(ErrorOf(std::string((1 << 20) + 1, 'a')), HasSubstr("1048577 bytes"));
 }
@@ -228,18 +228,25 @@ TEST(JinjaLimits, OfSteps) {
   for (const char* source :
        {"{% for i in range(100000) %}{% endfor %}",
         "{% for i in range(200) %}{% for j in range(200) %}{% endfor %}{% endfor %}",
-        "{{ 'a' * 1000000000000 }}", "{{ [1] * 1000000000000 }}", "{{ 'a'.center(999999999999) }}",
-        "{{ '%999999999999d' % 1 }}", "{{ '{:>999999999999}'.format(1) }}",
-        "{{ 'a\nb' | indent(999999999999) }}", "{{ [1] | tojson(indent=999999999999) }}",
-        "{{ [1] | batch(999999999999, 0) | list }}", "{{ range(90000) | list | length }}",
+        "{{ 'a' * 1000000000000 }}",
+        "{{ [1] * 1000000000000 }}",
+        "{{ 'a'.center(999999999999) }}",
+        "{{ '%999999999999d' % 1 }}",
+        "{{ '{:>999999999999}'.format(1) }}",
+        "{{ 'a\nb' | indent(999999999999) }}",
+        "{{ [1] | tojson(indent=999999999999) }}",
+        "{{ [1] | batch(999999999999, 0) | list }}",
+        "{{ range(90000) | list | length }}",
         "{% set ns = namespace(s='aaaaaaaa') %}{% for i in range(99) %}{% set ns.s = ns.s + ns.s %}"
         "{% endfor %}",
         "{% set ns = namespace(s=[1, 2]) %}{% for i in range(99) %}{% set ns.s = ns.s + ns.s %}"
         "{% endfor %}",
         "{{ ('a' * 9999).split('') if 0 }}{{ ('a' * 9999).replace('a', 'b' * 999) }}",
-        "{{ ('a' * 99999).count('a' * 9999) }}", "{{ ('a' * 99999) | list | length }}",
+        "{{ ('a' * 99999).count('a' * 9999) }}",
+        "{{ ('a' * 99999) | list | length }}",
         "{{ ('a' * 9999)[::-1] }}{{ ('a' * 9999)[::-1] }}{{ ('a' * 9999)[::-1] }}",
-        "{{ '1'.zfill(999999999999) }}", "{{ '\t'.expandtabs(999999999999) }}",
+        "{{ '1'.zfill(999999999999) }}",
+        "{{ '\t'.expandtabs(999999999999) }}",
         "{% for i in range(999) %}{{ ('1' * 9999) | int }}{% endfor %}",
         "{% for i in range(999) %}{{ ('1' * 9999) | float }}{% endfor %}",
         "{% set s = 'a' * 99999 %}{% for i in range(99) %}{{ {}[s] }}{% endfor %}",
@@ -258,14 +265,14 @@ TEST(JinjaLimits, NamesComparedAreSteps) {
   const Limits few{.steps = 1'200'000};
   EXPECT_TRUE(RenderText(sets, JsonValue::object(), few).ok());
   for (const char* use : {"{{ last is true }}", "{{ nowhere }}", "{% set last.a = 1 %}"}) {
-    const std::string source =
-        absl::StrCat(sets, "{% for i in range(999) %}", use, "{% endfor %}");
+    const std::string source = absl::StrCat(sets, "{% for i in range(999) %}", use, "{% endfor %}");
     const absl::StatusOr<MarkedText> text = RenderText(source, JsonValue::object(), few);
     EXPECT_THAT(std::string(text.status().message()), HasSubstr("1200000 steps")) << use;
   }
   std::string names = "a0";
   for (int i = 1; i < 400; ++i) absl::StrAppend(&names, ", a", i);
-  EXPECT_THAT(ErrorOf(absl::StrCat("{% macro m(", names, ") %}{% endmacro %}"
+  EXPECT_THAT(ErrorOf(absl::StrCat("{% macro m(", names,
+                                   ") %}{% endmacro %}"
                                    "{% for i in range(99) %}{{ m() }}{% endfor %}"),
                       {.steps = 100'000}),
               HasSubstr("100000 steps"));
@@ -277,16 +284,17 @@ TEST(JinjaLimits, NamesComparedAreSteps) {
 TEST(JinjaLimits, KeysOfAnyKindAreFoundAtOnce) {
   std::string dict = "{% set d = {0: 0";
   for (int i = 1; i < 20'000; ++i) absl::StrAppend(&dict, ",", i, ":", i);
-  const auto text = RenderText(
-      dict + "} %}{{ d[19999] }}{{ d.get(19998.0) }}{{ true in d }}{{ (1, 2) in d }}"
-             "{{ dict(d) == d }}{{ d.keys() | unique | list | length }}",
-      JsonValue::object(), {.steps = 1'000'000});
+  const auto text =
+      RenderText(dict +
+                     "} %}{{ d[19999] }}{{ d.get(19998.0) }}{{ true in d }}{{ (1, 2) in d }}"
+                     "{{ dict(d) == d }}{{ d.keys() | unique | list | length }}",
+                 JsonValue::object(), {.steps = 1'000'000});
   ASSERT_TRUE(text.ok()) << text.status();
   EXPECT_EQ(text->text(), "1999919998TrueFalseTrue20000");
 }
 
 // Destroying them recurses, and so do comparing and printing.
-TEST(JinjaLimits, OfObjectsInsideOneAnother) {
+TEST(JinjaLimits, DeepObjectsAreRefused) {
   const std::pair<const char*, const char*> cases[] = {
       {"a method of a dictionary", "{% set ns.f = {'a': ns.f}.get %}"},
       {"a method of a list", "{% set ns.f = [ns.f].index %}"},
@@ -301,7 +309,7 @@ TEST(JinjaLimits, OfObjectsInsideOneAnother) {
                 HasSubstr("more than 100 inside one another"))
         << what;
   }
-  // What a loop was told is forgotten with the loop, and namespaces are emptied one by one.
+  // Loops forget the arguments of loop.changed, and namespaces are emptied one by one.
   EXPECT_TRUE(RenderText("{% set ns = namespace(f=1) %}{% for i in range(50000) %}"
                          "{% for x in [1] %}{{ loop.changed(loop, ns.f) }}{% set ns.f = loop %}"
                          "{% endfor %}{{ ns.f.changed(ns.f) }}{% set ns.n = namespace(n=ns.n) %}"
@@ -309,7 +317,7 @@ TEST(JinjaLimits, OfObjectsInsideOneAnother) {
                   .ok());
 }
 
-TEST(JinjaLimits, OfFiltersThatCallFilters) {
+TEST(JinjaLimits, FiltersThatCallFiltersCountAsCalls) {
   EXPECT_THAT(ErrorOf("{{ ['a'] | map(*(['map'] * 2000)) | list }}"),
               HasSubstr("calls more than 400 deep"));
   EXPECT_THAT(ErrorOf("{{ ['a'] | map(*(['map'] * 100000)) | list }}"),
@@ -317,26 +325,45 @@ TEST(JinjaLimits, OfFiltersThatCallFilters) {
 }
 
 // Each within the steps allowed, but for the memory.
-TEST(JinjaLimits, OfMemory) {
+TEST(JinjaLimits, MemoryIsLimited) {
   const Limits limits{.steps = 50'000'000, .memory_bytes = size_t{4} << 20};
   const std::string_view keeps = "{% set ns = namespace(l=[]) %}{% for i in range(9999) %}";
   for (const char* source :
-       {"{{ ('a' * 1000) * 9000 }}", "{{ [1] * 900000 }}", "{{ ('a,' * 90000).split(',') }}",
-        "{{ ('a ' * 90000).split() }}", "{{ ('a,' * 90000).rsplit(',') }}",
-        "{{ ('a\n' * 90000).splitlines() }}", "{{ ('a\n' * 90000) | indent }}",
-        "{{ ('a' * 90000) | list }}", "{% for c in 'a' * 90000 %}{% endfor %}",
-        "{{ ('a' * 90000) | reverse }}", "{{ 'a'.center(9000000) }}", "{{ 'a' | center(9000000) }}",
-        "{{ 'a'.ljust(9000000) }}", "{{ 'a'.zfill(9000000) }}", "{{ '\t'.expandtabs(9000000) }}",
-        "{{ 'a\nb' | indent(9000000) }}", "{{ [1] | tojson(indent=9000000) }}",
-        "{{ [1] | batch(900000, 0) | list }}", "{{ '%9000000d' % 1 }}",
-        "{{ '{:9000000}'.format(1) }}", "{{ '{0}{0}{0}{0}{0}{0}'.format('a' * 999999) }}",
-        "{{ ('a' * 90000) | replace('a', 'b' * 99) }}", "{{ ('a' * 90000).replace('', 'b' * 99) }}",
-        "{{ range(9000) | join('x' * 999) }}", "{{ ('x' * 999).join(range(9000) | map('string')) }}",
-        "{{ ('<' * 900000) | e }}", "{{ ('\x01' * 900000) | tojson }}",
-        "{{ ['\x01' * 900000] | string }}", "{{ ('ΐ' * 900000) | upper }}",
-        "{{ (('a' ~ messages[0].role) * 900000) }}", "{{ range(90000) | map('string') | list }}",
+       {"{{ ('a' * 1000) * 9000 }}",
+        "{{ [1] * 900000 }}",
+        "{{ ('a,' * 90000).split(',') }}",
+        "{{ ('a ' * 90000).split() }}",
+        "{{ ('a,' * 90000).rsplit(',') }}",
+        "{{ ('a\n' * 90000).splitlines() }}",
+        "{{ ('a\n' * 90000) | indent }}",
+        "{{ ('a' * 90000) | list }}",
+        "{% for c in 'a' * 90000 %}{% endfor %}",
+        "{{ ('a' * 90000) | reverse }}",
+        "{{ 'a'.center(9000000) }}",
+        "{{ 'a' | center(9000000) }}",
+        "{{ 'a'.ljust(9000000) }}",
+        "{{ 'a'.zfill(9000000) }}",
+        "{{ '\t'.expandtabs(9000000) }}",
+        "{{ 'a\nb' | indent(9000000) }}",
+        "{{ [1] | tojson(indent=9000000) }}",
+        "{{ [1] | batch(900000, 0) | list }}",
+        "{{ '%9000000d' % 1 }}",
+        "{{ '{:9000000}'.format(1) }}",
+        "{{ '{0}{0}{0}{0}{0}{0}'.format('a' * 999999) }}",
+        "{{ ('a' * 90000) | replace('a', 'b' * 99) }}",
+        "{{ ('a' * 90000).replace('', 'b' * 99) }}",
+        "{{ range(9000) | join('x' * 999) }}",
+        "{{ ('x' * 999).join(range(9000) | map('string')) }}",
+        "{{ ('<' * 900000) | e }}",
+        "{{ ('\x01' * 900000) | tojson }}",
+        "{{ ['\x01' * 900000] | string }}",
+        "{{ ('ΐ' * 900000) | upper }}",
+        "{{ (('a' ~ messages[0].role) * 900000) }}",
+        "{{ range(90000) | map('string') | list }}",
         "{{ range(90000) | map('list') if 0 else range(90000) | batch(1) | list }}",
-        "{{ ('a' * 999999)[5] }}", "{{ ('a' * 999999)[::2] }}", "{{ ('a' * 999999).find('a', 9) }}",
+        "{{ ('a' * 999999)[5] }}",
+        "{{ ('a' * 999999)[::2] }}",
+        "{{ ('a' * 999999).find('a', 9) }}",
         "{% macro m(n) %}{{ 'a' * 400000 }}{% if n %}{{ m(n - 1) }}{% endif %}{% endmacro %}"
         "{{ m(20) }}"}) {
     EXPECT_THAT(ErrorOf(source, limits), HasSubstr("holds more than 4194304 bytes")) << source;
@@ -352,7 +379,7 @@ TEST(JinjaLimits, OfMemory) {
                 HasSubstr("holds more than 524288 bytes"))
         << kept;
   }
-  // What is let go of counts no longer, and what came in does not count.
+  // Values that are gone count no longer, and those of the caller do not count.
   const JsonValue words = {{"w", std::string(9'000'000, 'w')}};
   const auto text = RenderText(
       "{% for i in range(99) %}{% set s = ('a' * 999) * 999 %}{% endfor %}{{ w is string }}"

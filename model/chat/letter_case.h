@@ -7,7 +7,7 @@
 namespace tandem::jinja {
 
 // str.upper(), lower(), capitalize(), title(), swapcase() and casefold(): Unicode's full mappings,
-// in which a letter may become several. What a letter becomes has its mark.
+// in which a letter may become several. Each keeps the mark of its letter.
 enum class LetterCase { kUpper, kLower, kCapitalized, kTitle, kSwapped, kFolded };
 MarkedText WithCase(const MarkedText& text, LetterCase letter_case);
 
@@ -16,14 +16,14 @@ bool IsLetterOf(char32_t code_point);  // of any script
 bool IsUpperCase(char32_t code_point);
 bool IsLowerCase(char32_t code_point);
 bool IsTitleCase(char32_t code_point);
-// Each takes what the one before does: decimal digits, superscripts and the like, any number.
+// Each includes the one before: decimal digits, superscripts and the like, any number.
 bool IsDecimalDigit(char32_t code_point);
 bool IsDigit(char32_t code_point);
 bool IsNumeric(char32_t code_point);
 bool IsLetterOrNumber(char32_t code_point);  // str.isalnum()
 // 0 to 9. REQUIRES: IsDecimalDigit(code_point).
 int DecimalDigitOf(char32_t code_point);
-bool IsPrintable(char32_t code_point);       // what repr() does not escape
+bool IsPrintable(char32_t code_point);  // not escaped by repr()
 
 }  // namespace tandem::jinja
 

@@ -354,8 +354,7 @@ class Lexer {
                              ? absl::SimpleAtoi(digits, &token.integer)
                              : absl::numbers_internal::safe_strto64_base(
                                    absl::string_view(digits).substr(2), &token.integer, base);
-    const bool has_extra_zeros =
-        !is_float && base == 10 && digits[0] == '0' && token.integer != 0;
+    const bool has_extra_zeros = !is_float && base == 10 && digits[0] == '0' && token.integer != 0;
     if (has_extra_zeros) {
       return SyntaxError(line_, absl::StrCat("found the number ", Quoted(digits),
                                              ", allowed: integers without zeros in front"));

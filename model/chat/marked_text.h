@@ -31,15 +31,15 @@ class MarkedText {
   const std::string& text() const { return text_; }
   size_t size() const { return text_.size(); }
   bool empty() const { return text_.empty(); }
-  // What it takes in memory, marks included.
+  // Its size in memory, marks included.
   size_t memory_bytes() const {
     return sizeof(MarkedText) + text_.capacity() + runs_.capacity() * sizeof(Run);
   }
-  // What it adds to a text each time that it is appended.
+  // By how much a text grows each time that this one is appended.
   size_t appended_bytes() const {
     return text_.size() + (runs_.size() > 1 ? runs_.size() * sizeof(Run) : 0);
   }
-  // For a result of the rendering: it outlives the meter.
+  // For the result of a rendering: it outlives the meter.
   void LeaveMeter() { held_.LeaveMeter(); }
   const std::vector<Run>& runs() const { return runs_; }
 

@@ -46,7 +46,7 @@ class MemoryHold {
     bytes_ = bytes;
   }
   void Add(size_t bytes) { Set(bytes_ + bytes); }
-  // What holds this outlives the meter.
+  // For an owner that outlives the meter.
   void LeaveMeter() {
     if (meter_ != nullptr) meter_->bytes_ -= bytes_;
     meter_ = nullptr;

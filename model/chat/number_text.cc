@@ -37,8 +37,8 @@ template <typename IsDigit>
 bool TakeUnderscores(std::string* text, IsDigit is_digit) {
   for (size_t i = 0; i < text->size(); ++i) {
     if ((*text)[i] != '_') continue;
-    const bool is_between = i > 0 && i + 1 < text->size() && is_digit((*text)[i - 1]) &&
-                            is_digit((*text)[i + 1]);
+    const bool is_between =
+        i > 0 && i + 1 < text->size() && is_digit((*text)[i - 1]) && is_digit((*text)[i + 1]);
     if (!is_between) return false;
   }
   text->erase(std::remove(text->begin(), text->end(), '_'), text->end());
@@ -76,15 +76,15 @@ std::optional<int64_t> ParseInteger(std::string_view text, int base) {
   const bool has_zero_in_front = digits[0] == '0' && digits.find_first_not_of('0') != digits.npos;
   if (base == 0 && has_zero_in_front) return std::nullopt;
   int64_t integer = 0;
-  const bool is_read = absl::numbers_internal::safe_strto64_base(
-      absl::StrCat(sign, digits), &integer, base == 0 ? 10 : base);
+  const bool is_read = absl::numbers_internal::safe_strto64_base(absl::StrCat(sign, digits),
+                                                                 &integer, base == 0 ? 10 : base);
   return is_read ? std::optional<int64_t>(integer) : std::nullopt;
 }
 
 std::optional<double> ParseFloat(std::string_view text) {
   std::string digits = Plain(text);
   if (!TakeUnderscores(&digits, IsAsciiDigit)) return std::nullopt;
-  // What only the function below takes: other bases, NaN with more behind it.
+  // The function below takes other bases, and NaN with more text after it; Python does not.
   if (digits.find_first_of("x(") != digits.npos) return std::nullopt;
   double number = 0;
   return absl::SimpleAtod(digits, &number) ? std::optional<double>(number) : std::nullopt;

@@ -8,9 +8,9 @@
 
 namespace tandem::jinja {
 
-// int(text, base): white space around it, a sign, the base's prefix, single underscores and decimal
-// digits of any script are allowed. Base 0: what the prefix says. Nothing for what Python refuses,
-// and for more than 64 bits.
+// int(text, base): allows white space around it, a sign, the base's prefix, single underscores and
+// decimal digits of any script. Base 0 is the prefix's. Nothing where Python raises an error, and
+// for numbers of more than 64 bits.
 std::optional<int64_t> ParseInteger(std::string_view text, int base);
 // float(text), which takes the same, "inf" and "nan", and no other base.
 std::optional<double> ParseFloat(std::string_view text);

@@ -111,7 +111,7 @@ class Loop : public Object, public std::enable_shared_from_this<Loop> {
 
   const std::vector<Value>& items() const { return items_; }
   void GoTo(size_t index) { index_ = index; }
-  // Afterwards it holds its elements alone: what loop.changed was told may be the loop itself.
+  // Afterwards it holds its elements alone: an argument of loop.changed may be the loop itself.
   void Finish() {
     is_finished_ = true;
     told_.reset();

@@ -79,7 +79,7 @@ absl::StatusOr<Value> CalculateFloats(std::string_view operation, double a, doub
   if (operation == "-") return Value::Float(a - b);
   if (operation == "*") return Value::Float(a * b);
   if (operation == "/") return Value::Float(a / b);
-  // As Python: the rest has the divisor's sign, even of zero, and the quotient is what it leaves.
+  // As in Python, the rest has the divisor's sign, even if it is zero, and goes off the dividend.
   double rest = std::fmod(a, b);
   double quotient = (a - rest) / b;
   if (rest == 0) {

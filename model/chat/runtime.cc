@@ -37,8 +37,8 @@ size_t Runtime::room() const {
 
 absl::Status Runtime::CheckRoom(size_t bytes) const {
   if (memory.bytes() <= limits.memory_bytes && bytes <= room()) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "holds more than ", limits.memory_bytes, " bytes of values at once, allowed: fewer"));
+  return absl::ResourceExhaustedError(absl::StrCat("holds more than ", limits.memory_bytes,
+                                                   " bytes of values at once, allowed: fewer"));
 }
 
 absl::Status Runtime::ChargeBytes(size_t bytes) {

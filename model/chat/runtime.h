@@ -24,7 +24,7 @@ struct Limits {
   // each. Some seconds; a thousand messages take the templates that are published one million.
   size_t steps = 50'000'000;
   size_t output_bytes = size_t{64} << 20;
-  // Held at once by all values and texts of the rendering, what it was given aside.
+  // Held at once by all values and texts that the rendering makes.
   size_t memory_bytes = size_t{256} << 20;
   int call_depth = 400;   // of expressions, statements, macros and filters inside one another
   int value_depth = 100;  // of lists, dictionaries and objects inside one another
@@ -42,18 +42,18 @@ struct Runtime {
 
   // RESOURCE_EXHAUSTED if fewer than so many steps are left, or too much memory is held.
   absl::Status Charge(size_t steps);
-  // Before so many bytes are made or read: the same, and RESOURCE_EXHAUSTED if there is no room for
-  // them.
+  // To be called before so many bytes are made or read: RESOURCE_EXHAUSTED also if they do not fit
+  // into the memory that is left.
   absl::Status ChargeBytes(size_t bytes);
-  // The same for room alone.
+  // The check alone, without steps.
   absl::Status CheckRoom(size_t bytes) const;
   size_t room() const;
-  // Around what may call itself: RESOURCE_EXHAUSTED if that is too deep.
+  // Around calls that may nest: RESOURCE_EXHAUSTED if they are too deep.
   absl::Status Enter();
   void Leave() { --depth; }
 };
 
-// What a string of one character takes as an element of a list.
+// The size of a string of one character as an element of a list.
 inline constexpr size_t kElementBytes = sizeof(MarkedText) + sizeof(Value) + 64;
 
 // A filter, a test, a method or a function.

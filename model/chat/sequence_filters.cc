@@ -37,8 +37,7 @@ Result AttributeOf(Runtime* runtime, Value item, const Value& name,
     RETURN_IF_ERROR(runtime->ChargeBytes(64 + part.size()));
     int64_t index = 0;
     const bool is_index = absl::SimpleAtoi(View(part), &index);
-    ASSIGN_OR_RETURN(item,
-                     GetItem(runtime, item, is_index ? Value::Int(index) : Value::Own(part)));
+    ASSIGN_OR_RETURN(item, GetItem(runtime, item, is_index ? Value::Int(index) : Value::Own(part)));
     if (item.is_undefined() && !otherwise.is_undefined()) item = otherwise;
   }
   return item;
@@ -110,8 +109,7 @@ Result DictSort(Runtime* runtime, const Value& value, const Arguments& arguments
     }
     by = name->text() == "value" ? 1 : 0;
   }
-  RETURN_IF_ERROR(
-      runtime->ChargeBytes(value.dict()->size() * (sizeof(List) + 3 * sizeof(Value))));
+  RETURN_IF_ERROR(runtime->ChargeBytes(value.dict()->size() * (sizeof(List) + 3 * sizeof(Value))));
   Values pairs;
   for (const auto& [key, element] : value.dict()->entries()) {
     pairs.push_back(Value::OfList({key, element}, List::Kind::kTuple));

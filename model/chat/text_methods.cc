@@ -93,7 +93,7 @@ struct Part {
   size_t begin = 0;
   size_t end = 0;
 };
-// Nothing if it begins behind the text or its own end: not even the empty text is in it.
+// Nothing if it begins after the end of the text or its own end: not even "" is in it.
 absl::StatusOr<std::optional<Part>> PartOf(Runtime* runtime, const MarkedText& text,
                                            const Value& start, const Value& stop) {
   if (IsAbsent(start) && IsAbsent(stop)) return Part{.begin = 0, .end = text.size()};
@@ -219,7 +219,7 @@ Result Justify(Runtime* runtime, const Value& self, const Arguments& arguments) 
   return PadText(runtime, *self.text(), width, fill, {.left = kLeft, .right = kRight});
 }
 
-// Zeros behind the sign.
+// Zeros between the sign and the rest.
 Result FillZeros(Runtime* runtime, const Value& self, const Arguments& arguments) {
   const MarkedText& text = *self.text();
   ASSIGN_OR_RETURN(const int64_t width, IntegerOr(arguments.positional[0], 0, "width"));
@@ -251,7 +251,8 @@ Result ExpandTabs(Runtime* runtime, const Value& self, const Arguments& argument
       column = 0;
     } else {
       out.Append(text, at, at + size);
-      column = whole[at] == '\n' || whole[at] == '\r' ? 0 : (column + 1) % std::max<int64_t>(width, 1);
+      column =
+          whole[at] == '\n' || whole[at] == '\r' ? 0 : (column + 1) % std::max<int64_t>(width, 1);
     }
     at += size;
   }

@@ -152,10 +152,10 @@ std::vector<MarkedText> SplitLines(const MarkedText& text, bool keeps_ends, size
   return lines;
 }
 
-size_t NumPlaces(std::string_view text, std::string_view what) {
-  if (what.empty()) return NumCharacters(text) + 1;
+size_t NumPlaces(std::string_view text, std::string_view part) {
+  if (part.empty()) return NumCharacters(text) + 1;
   size_t count = 0;
-  for (size_t at = text.find(what); at != kNone; at = text.find(what, at + what.size())) ++count;
+  for (size_t at = text.find(part); at != kNone; at = text.find(part, at + part.size())) ++count;
   return count;
 }
 

@@ -35,10 +35,10 @@ MarkedText Stripped(const MarkedText& text, const std::string* chars, Sides side
 std::vector<MarkedText> Split(const MarkedText& text, const std::string* separator, int64_t most);
 std::vector<MarkedText> SplitFromRight(const MarkedText& text, const std::string* separator,
                                        int64_t most);
-// As str.splitlines; what is behind the first `most` ends of lines, if there are more, is one line.
+// As str.splitlines, but the rest after the first `most` lines is one line.
 std::vector<MarkedText> SplitLines(const MarkedText& text, bool keeps_ends, size_t most);
-// How often str.replace finds `what`.
-size_t NumPlaces(std::string_view text, std::string_view what);
+// How often str.replace finds `part`.
+size_t NumPlaces(std::string_view text, std::string_view part);
 // str.replace; an empty `from` stands between all characters.
 MarkedText Replaced(const MarkedText& text, const std::string& from, const MarkedText& to,
                     int64_t most);

@@ -20,7 +20,7 @@ bool SameEntries(const Dict& a, const Dict& b) {
 }
 
 // Appends a text that keys share if and only if they are equal, as 1, 1.0 and true are. False for
-// what cannot be a key: lists, dictionaries, objects, what is undefined, and tuples with any.
+// values that cannot be keys: lists, dictionaries, objects, undefined ones, and tuples with any.
 bool AppendKeyText(const Value& key, std::string* out) {
   if (const MarkedText* text = key.text()) {
     absl::StrAppend(out, "s", text->size(), ":", text->text());
@@ -73,7 +73,7 @@ Order OrderOfNumbers(const Value& a, const Value& b) {
   return order == Order::kEqual && other != whole ? Order::kLess : order;
 }
 
-// One pass through both, however deep they are. What has no order may be equal all the same.
+// One pass through both, however deep they are. Elements without an order may still be equal.
 absl::StatusOr<Order> Compare(const Value& a, const Value& b) {
   if (a.is_number() && b.is_number()) return OrderOfNumbers(a, b);
   // The order of UTF-8 is that of code points.
@@ -128,8 +128,8 @@ Value Value::OfList(std::vector<Value> items, List::Kind kind) {
 
 Value Value::OfDict(Dict dict) { return Value(std::make_shared<const Dict>(std::move(dict))); }
 
-Value Value::Missing(std::string_view what) {
-  return Value(Undefined{std::make_shared<const MarkedText>(what, kOwn)});
+Value Value::Missing(std::string_view reason) {
+  return Value(Undefined{std::make_shared<const MarkedText>(reason, kOwn)});
 }
 
 Object* Value::object() const {

@@ -45,8 +45,8 @@ struct List {
   enum class Kind {
     kList,
     kTuple,
-    kRange,     // of range(): is indexed as a list, and no text
-    kKeys,      // of a dictionary; like the two behind it has a length, and no elements by index
+    kRange,  // of range(): is indexed as a list, and no text
+    kKeys,   // of dict.keys(); this and the next two have a length, and no elements by index
     kValues,
     kItems,
     kIterator,  // what filters such as map are: neither, and always true
@@ -72,7 +72,7 @@ class Value {
   static Value OfList(std::vector<Value> items, List::Kind kind = List::Kind::kList);
   static Value OfDict(Dict dict);
   static Value OfObject(std::shared_ptr<Object> object) { return Value(std::move(object)); }
-  static Value Missing(std::string_view what);  // undefined, with what an error says
+  static Value Missing(std::string_view reason);  // undefined; errors give the reason
 
   bool is_undefined() const { return Is<Undefined>(); }
   bool is_none() const { return Is<jinja::None>(); }
@@ -140,7 +140,7 @@ class Dict {
 
   std::vector<Entry> entries_;
   HashMap<std::string, size_t> texts_;   // where keys that are strings stand
-  HashMap<std::string, size_t> others_;  // where others do, by what KeyText makes of them
+  HashMap<std::string, size_t> others_;  // where others do, by their KeyText
   Extent extent_{.depth = 1};
   MemoryHold held_{sizeof(entries_)};
 };
@@ -157,7 +157,7 @@ struct Runtime;
 // What has attributes of its own, or can be called: namespaces, `loop`, macros, functions, methods.
 class Object {
  public:
-  // `held`: what destroying it may destroy.
+  // `held`: the extent of the values that are destroyed with it.
   explicit Object(const Extent& held = {}) { extent_.Add(held); }
   virtual ~Object() = default;
   const Extent& extent() const { return extent_; }
@@ -167,7 +167,7 @@ class Object {
   virtual absl::StatusOr<Value> Call(Runtime* runtime, const Arguments& arguments);
 
  private:
-  static constexpr size_t kBytes = 128;  // the largest, with what shares it
+  static constexpr size_t kBytes = 128;  // the largest, with its reference count
 
   Extent extent_;
   MemoryHold held_{kBytes};

@@ -100,7 +100,7 @@ class ReprWriter {
     if (value.list() != nullptr) return WriteList(value);
     if (const Dict* dict = value.dict()) return WriteDict(*dict);
     if (value.object() != nullptr) {
-      return Wrong(absl::StrCat("a ", View(value.type_name()), " is no text"));
+      return Wrong(absl::StrCat("a ", View(value.type_name()), " is not text"));
     }
     if (value.is_undefined()) {
       out_.Append("Undefined", kOwn);
@@ -120,10 +120,10 @@ class ReprWriter {
   absl::Status WriteList(const Value& value) {
     const List& list = *value.list();
     if (list.kind == List::Kind::kIterator) {
-      return Wrong("an iterator is no text: write `| list` behind it");
+      return Wrong("an iterator is not text: write `| list` after it");
     }
     if (list.kind == List::Kind::kRange) {
-      return Wrong("a range is no text: write `| list` behind it");
+      return Wrong("a range is not text: write `| list` after it");
     }
     const bool is_tuple = list.kind == List::Kind::kTuple;
     const bool is_view = !is_tuple && list.kind != List::Kind::kList;
