@@ -180,6 +180,7 @@ TEST(JinjaTemplate, RefusesWhatChatTemplatesDoWithout) {
   EXPECT_THAT(ErrorOf("{{ messages.append(1) }}"), HasSubstr("may not change a list"));
   EXPECT_THAT(ErrorOf("\xFF"), HasSubstr("not UTF-8"));
   EXPECT_THAT(ErrorOf("{{ 007 }}"), HasSubstr("allowed: integers without zeros in front"));
+  EXPECT_THAT(ErrorOf("{{ 7.real }}{{ (7).real }}"), HasSubstr("has no \"real\""));
   for (const char* shown : {"{{ range(3) }}", "{{ range(3)[1:] | string }}", "{{ dict }}",
                             "{{ namespace() }}", "{{ [1].index }}", "{{ 'a'.upper ~ '' }}"}) {
     EXPECT_THAT(ErrorOf(shown), HasSubstr(" is not text")) << shown;

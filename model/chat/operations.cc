@@ -255,6 +255,10 @@ absl::StatusOr<Value> GetAttribute(const Value& value, std::string_view name) {
   if (const Object* object = value.object()) {
     if (std::optional<Value> found = object->Attribute(name)) return *std::move(found);
   }
+  // The attributes of Python's numbers that are not methods, which no template needs.
+  const bool is_of_number = value.is_number() && (name == "real" || name == "imag" ||
+                                                  name == "numerator" || name == "denominator");
+  if (is_of_number) return Wrong(HasNo(value, name));
   return Value::Missing(HasNo(value, name));
 }
 
