@@ -227,7 +227,8 @@ absl::StatusOr<ChatTemplate> ChatTemplate::Parse(std::string_view jinja, std::st
 
 std::optional<CallStyle> ChatTemplate::FindCallStyle() const {
   JsonValue call = {{"id", "abcdefghi"}, {"type", "function"}};
-  call["function"] = {{"name", kProbe}, {"arguments", JsonValue::object()}};
+  call["function"] = {{"name", kProbe}};  // templates may write only this or only the arguments
+  call["function"]["arguments"] = {{"text", kProbe}};
   JsonValue caller = {{"role", "assistant"}, {"content", ""}};
   caller["tool_calls"] = JsonValue::array({call});
   for (const bool has_text_arguments : {false, true}) {

@@ -252,7 +252,8 @@ TEST(ChatTemplate, KnowsHowItWritesCalls) {
   EXPECT_FALSE(style_of("").has_value());
   EXPECT_FALSE(style_of(kChatMl).has_value());
   for (const char* jinja : {"{{ messages | tojson }}", "{{ raise_exception('no') }}",
-                            "{{ messages[1].tool_calls[0].function.name }}"}) {
+                            "{{ messages[1].tool_calls[0].function.name }}",
+                            "{{ messages[1].tool_calls[0].function.arguments.text }}"}) {
     const std::optional<CallStyle> usual = style_of(jinja);
     ASSERT_TRUE(usual.has_value()) << jinja;
     EXPECT_FALSE(usual->replaces_content || usual->has_text_arguments) << jinja;
