@@ -162,12 +162,6 @@ class ConstraintReader {
 
 }  // namespace
 
-bool MayBeConstrained(absl::string_view body) {
-  return absl::c_any_of(std::array{"response_format", "structured_outputs", "guided_",
-                                   "json_schema", "json_object", "regex", "ebnf", "tools"},
-                        [&](const char* name) { return absl::StrContains(body, name); });
-}
-
 std::string ReadConstraint(RequestFields* fields, Request* options) {
   ConstraintReader reader(fields, options);
   reader.ReadResponseFormat();

@@ -139,11 +139,5 @@ TEST(StructureFields, PredictionsAreTexts) {
   ExpectWrong(R"(, "prediction": {"type": "file", "content": "a"})", "prediction.type", "content");
 }
 
-TEST(StructureFields, TellWhatMayTakeLong) {
-  EXPECT_TRUE(MayBeConstrained(R"({"response_format": {"type": "json_object"}})"));
-  EXPECT_TRUE(MayBeConstrained(R"({"guided_regex": "a"})"));
-  EXPECT_FALSE(MayBeConstrained(R"({"messages": [{"role": "user", "content": "Hi"}]})"));
-}
-
 }  // namespace
 }  // namespace tandem
