@@ -16,7 +16,7 @@ launcher=()
 work=$(realpath -m "$folder").part
 rm -rf "$work"
 mkdir -p "$work"
-python3 -m pip download --quiet --no-deps --no-binary xgrammar --dest "$work" "xgrammar==$version"
+(cd "$work" && python3 -I -m pip download --quiet --no-deps --no-binary xgrammar --dest . "xgrammar==$version")
 archive=$work/xgrammar-$version.tar.gz
 echo "$sha256  $archive" | sha256sum --check --quiet
 tar -xzf "$archive" -C "$work" --strip-components=1

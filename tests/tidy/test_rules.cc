@@ -51,6 +51,21 @@ std::set<std::string> TestsIn(const std::string& text) {
   return names;
 }
 
+// Those of Python's unittest, as Class.test_name.
+std::set<std::string> PythonTestsIn(const std::string& text) {
+  static const std::regex definition(R"(^class (\w+)|^    def (test_\w+)\()");
+  std::set<std::string> names;
+  std::string suite;
+  for (const std::string_view view : Lines(text)) {
+    const std::string line(view);
+    std::smatch found;
+    if (!std::regex_search(line, found, definition)) continue;
+    if (found[1].matched) suite = found[1].str();
+    if (found[2].matched) names.insert(suite + "." + found[2].str());
+  }
+  return names;
+}
+
 constexpr std::string_view kPage = "docs/bug_catalogue.md";
 constexpr int kRows = 80;
 
@@ -80,7 +95,7 @@ Violations CheckBugCatalogue(const Files& files) {
   const auto page = files.find(std::string(kPage));
   if (page == files.end()) return {At(kPage, 1, "the page is missing")};
   static const std::regex row_start(R"(^\|\s*(\d+)\s*\|)");
-  static const std::regex named(R"(`([\w/]+_test\.cc): (\w+\.\w+)`)");
+  static const std::regex named(R"(`([\w/]+_test\.(?:cc|py)): (\w+\.\w+)`)");
   Violations violations;
   std::set<int> rows;
   std::set<std::string> mentioned;
@@ -94,7 +109,9 @@ Violations CheckBugCatalogue(const Files& files) {
       names_tests = true;
       mentioned.insert(test);
       const auto file = files.find(path);
-      if (file == files.end() || !TestsIn(file->second).contains(test)) {
+      const bool has_test = file != files.end() &&
+                            (IsCpp(path) ? TestsIn : PythonTestsIn)(file->second).contains(test);
+      if (!has_test) {
         violations.push_back(At(kPage, i + 1, path + " has no test " + test));
       }
     }
