@@ -177,6 +177,26 @@ Result Abs(Runtime* runtime, const Value& value, const Arguments&) {
   return Calculate(runtime, "-", Value::Int(0), value);
 }
 
+// As Python, exactly: to a multiple of 10^digits, of two that are as near the even one.
+Result RoundInteger(int64_t number, int64_t digits) {
+  constexpr int64_t kMostDigits = 18;  // of a power of ten in 64 bits
+  if (digits > kMostDigits + 1) return Value::Int(0);
+  int64_t tenth = 1;  // of the unit
+  for (int64_t i = 1; i < digits; ++i) tenth *= 10;
+  // In tenths of the unit, and whether anything is left over, so that 10^19 need not be held.
+  const int64_t last = number / tenth % 10;
+  const bool has_rest = number % tenth != 0;
+  const int64_t units = number / tenth / 10;
+  const int64_t size = std::abs(last);
+  const bool is_away = size > 5 || (size == 5 && (has_rest || units % 2 != 0));
+  int64_t rounded = units + (is_away ? (number < 0 ? -1 : 1) : 0);
+  if (__builtin_mul_overflow(rounded, tenth, &rounded) ||
+      __builtin_mul_overflow(rounded, int64_t{10}, &rounded)) {
+    return Wrong("found an integer of more than 64 bits, allowed: smaller");
+  }
+  return Value::Int(rounded);
+}
+
 Result Round(Runtime* runtime, const Value& value, const Arguments& arguments) {
   if (!value.is_number()) {
     return Wrong(value.is_undefined()
@@ -193,10 +213,10 @@ Result Round(Runtime* runtime, const Value& value, const Arguments& arguments) {
   const double number = value.number();
   if (method == "common") {
     if (value.is_integer() && precision >= 0) return Value::Int(value.integer());
+    if (value.is_integer()) return RoundInteger(value.integer(), -precision);
     if (precision < 0) {
       const double unit = std::pow(10.0, static_cast<double>(-precision));
-      const double rounded = std::nearbyint(number / unit) * unit;
-      return value.is_integer() ? Value::Int(static_cast<int64_t>(rounded)) : Value::Float(rounded);
+      return Value::Float(std::nearbyint(number / unit) * unit);
     }
     // As Python, from the decimal digits, so that 2.675 becomes 2.67.
     ASSIGN_OR_RETURN(

@@ -3,6 +3,7 @@
 #include <cctype>
 #include <fstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -162,6 +163,34 @@ TEST(JinjaTemplate, NamesTheLineOfAnError) {
             "Roles must alternate (line 2)");
   EXPECT_THAT(ErrorOf("{% macro m() %}\n{{ 1 / 0 }}{% endmacro %}\n\n{{ m() }}"),
               StartsWith("line 2: found a division by zero"));
+}
+
+// As Python's round of integers, which are exact at any size; 64 bits have to hold the result.
+TEST(JinjaTemplate, RoundsIntegersExactly) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"15|round(-1)", "20"},
+      {"25|round(-1)", "20"},
+      {"-25|round(-1)", "-20"},
+      {"-35|round(-1)", "-40"},
+      {"250|round(-2)", "200"},
+      {"251|round(-2)", "300"},
+      {"9007199254740993|round(-1)", "9007199254740990"},
+      {"9223372036854775807|round(-2)", "9223372036854775800"},
+      {"9223372036854775807|round(-18)", "9000000000000000000"},
+      {"(0 - 9223372036854775807 - 1)|round(-2)", "-9223372036854775800"},
+      {"5000000000000000000|round(-19)", "0"},
+      {"9223372036854775807|round(-20)", "0"},
+      {"9223372036854775807|round(-300)", "0"},
+      {"true|round(-1)", "0"}};
+  for (const auto& [expression, wanted] : cases) {
+    const auto text = RenderText("{{ " + expression + " }}");
+    ASSERT_TRUE(text.ok()) << expression << ": " << text.status();
+    EXPECT_EQ(text->text(), wanted) << expression;
+  }
+  for (const char* places : {"-1", "-3", "-19"}) {
+    EXPECT_THAT(ErrorOf(absl::StrCat("{{ 9223372036854775807|round(", places, ") }}")),
+                HasSubstr("an integer of more than 64 bits"));
+  }
 }
 
 TEST(JinjaTemplate, RefusesWhatChatTemplatesDoWithout) {
