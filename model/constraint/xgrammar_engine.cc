@@ -20,6 +20,7 @@
 #include "base/status_macros.h"
 #include "model/constraint/grammar_engine.h"
 #include "model/constraint/work_budget.h"
+#include "model/formats/json_value.h"
 #include "nlohmann/json.hpp"
 
 namespace tandem {
