@@ -15,7 +15,7 @@ namespace tandem {
 struct CodePoints {
   using Range = std::pair<char32_t, char32_t>;
 
-  // Of ranges in any order, which may overlap and hold surrogates.
+  // The union of ranges in any order, without surrogates.
   static CodePoints Of(std::vector<Range> ranges);
   static CodePoints Any();
   bool is_empty() const { return ranges.empty(); }

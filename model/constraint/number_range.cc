@@ -269,7 +269,7 @@ std::string AnyFraction(size_t num_digits) {
   return num_digits == 0 ? "" : absl::StrCat("(?:\\.", DigitRun(1, num_digits), ")?");
 }
 
-// Appends the whole numbers from `low` to `high`, inclusive, with any fraction.
+// Appends the integers from `low` to `high`, inclusive, with any fraction.
 void AppendWholes(const std::string& low, const std::string& high, const FractionDigits& digits,
                   std::vector<std::string>* parts) {
   size_t first_full = 0;  // the full lengths that wait to be written as one
@@ -391,7 +391,7 @@ std::vector<std::string> SideParts(MagnitudeRange range, const FractionDigits& d
     AppendFractions(low.whole, least, most, digits.After(low.whole), &parts);
     return parts;
   }
-  // The whole numbers all of whose fractions are within.
+  // The integers of which every fraction is within.
   std::string first = low.whole;
   if (!low.fraction.empty() || low.is_exclusive) {
     AppendFractions(low.whole, least, std::nullopt, digits.After(low.whole), &parts);

@@ -23,8 +23,8 @@ struct RegexNode {
 
   Kind kind = Kind::kEmpty;
   CodePoints code_points{};  // of kCodePoints; not empty
-  // Of kSequence and kAlternatives, more than one; the one of kRepeat. None is of its parent's
-  // kind in these, and kEmpty is only the last of alternatives.
+  // kSequence and kAlternatives have more than one, none of the same kind as they are, and kEmpty
+  // is only ever the last alternative; kRepeat has one.
   std::vector<RegexNode> children{};
   int min = 0;   // of kRepeat
   int max = -1;  // of kRepeat; -1: without end
@@ -53,11 +53,11 @@ enum class RegexMode {
 // [^ ], lacks what either would find in it. Code points that are not yet assigned count as
 // members of no category and of no negated one. `.` leaves out \n, \r, U+2028 and U+2029.
 //
-// INVALID_ARGUMENT with the offset in bytes and the construct for what cannot be kept: lookaround,
+// INVALID_ARGUMENT with the offset in bytes and the construct that cannot be kept: lookaround,
 // back-references, \b and \B, possessive quantifiers, anchors anywhere but at the ends of the whole
 // expression or of one of its alternatives, unknown escapes, `\p` of anything but a general
 // category, empty classes, counts above 10,000,000, more than 200 groups in each other, and
-// whatever is malformed.
+// malformed ones of all kinds.
 absl::StatusOr<RegexNode> ParseRegex(absl::string_view pattern, RegexMode mode);
 
 // The least and the greatest number of code points in a match; -1: without end.
@@ -78,9 +78,9 @@ enum class TextForm {
 };
 // The expression in the dialect of XGrammar 0.2.8, which is also PCRE2's but for \u{H}, there
 // \x{H}. Avoids what XGrammar compiles wrongly:
-//   (?:ba*)? takes "a": the empty case is written {0,1};
-//   (?:a|bc*){2,} takes "aaca", as every group with several ends takes too much: an empty group
-//   after its content gives it one end;
+//   (?:ba*)? takes "aa": the empty case is written {0,1};
+//   (?:bc*|a){2,} takes "aaca", as groups with several ends do: an empty group after the content
+//   leaves it one end;
 //   a range that has characters of different lengths in UTF-8, or the surrogates, takes bytes that
 //   are not UTF-8: such sets become one class for each length.
 std::string RegexText(const RegexNode& node, TextForm form);

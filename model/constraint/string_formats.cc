@@ -153,7 +153,7 @@ const char* PatternOfFormat(absl::string_view format) {
         {"uri-reference", AnyOfPatterns({uris.uri, uris.relative})},
         {"uuid", "[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"},
         {"json-pointer", pointer},
-        {"relative-json-pointer", absl::StrCat("(?:0|[1-9]\\d{0,8})(?:#|", pointer, ")")},
+        {"relative-json-pointer", absl::StrCat("(?:0|[1-9]{1,8}0?)(?:#|", pointer, ")")},
     };
   }());
   const auto found = patterns.find(std::string(format));

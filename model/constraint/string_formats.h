@@ -19,7 +19,8 @@ namespace tandem {
 //   uri, uri-reference     RFC 3986, with a host name, an address in its own form or no host
 //   uuid                   RFC 4122
 //   json-pointer           RFC 6901
-//   relative-json-pointer  its draft 00 (bhutton), with an index below 10^9
+//   relative-json-pointer  draft-bhutton 00, an index of at most 9 digits; no zero before other
+//                          digits, which Python's jsonschema refuses
 const char* PatternOfFormat(absl::string_view format);
 
 }  // namespace tandem

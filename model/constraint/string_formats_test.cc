@@ -256,7 +256,7 @@ TEST(StringFormats, OthersAreAsWritten) {
                  "g23e4567-e89b-12d3-a456-426614174000"});
   ExpectMatches("json-pointer", {"", "/", "/a/0", "/~0~1", "/é \n"}, {"a", "/~", "/~2", "#/a"});
   ExpectMatches("relative-json-pointer", {"0", "1#", "10/a", "0/"},
-                {"", "01", "-1", "/a", "1#/a", "#"});
+                {"", "01", "102", "-1", "/a", "1#/a", "#"});
   EXPECT_EQ(PatternOfFormat("idn-email"), nullptr);
   EXPECT_EQ(PatternOfFormat(""), nullptr);
 }
