@@ -34,4 +34,11 @@ absl::Status Guarded(const char* what, absl::FunctionRef<absl::Status()> body) {
   }
 }
 
+absl::Status Caught(const char* what, absl::FunctionRef<void()> work) {
+  return Guarded(what, [&] {
+    work();
+    return absl::OkStatus();
+  });
+}
+
 }  // namespace tandem

@@ -11,6 +11,9 @@ namespace tandem {
 // What `body` returns; what it throws as INTERNAL, "<what>: <reason>".
 absl::Status Guarded(const char* what, absl::FunctionRef<absl::Status()> body);
 
+// The same for work that can only throw.
+absl::Status Caught(const char* what, absl::FunctionRef<void()> work);
+
 }  // namespace tandem
 
 #endif  // TANDEM_BASE_GUARD_H_

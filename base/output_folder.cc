@@ -2,6 +2,8 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -11,6 +13,7 @@
 
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 
 namespace tandem {
 namespace {
@@ -49,6 +52,23 @@ absl::Status WriteAll(int descriptor, absl::string_view bytes, absl::string_view
 }
 
 bool IsReaderGone(const absl::Status& status) { return status.GetPayload(kReaderGone).has_value(); }
+
+bool MarkInUse(int descriptor, const std::string& path) {
+  struct stat open_one = {};
+  struct stat found = {};
+  // A file system without locks keeps RemoveIfUnused from removing anything, too.
+  if (flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return false;
+  return fstat(descriptor, &open_one) == 0 && stat(path.c_str(), &found) == 0 &&
+         open_one.st_ino == found.st_ino && open_one.st_dev == found.st_dev;
+}
+
+void RemoveIfUnused(const std::string& path) {
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (descriptor < 0) return;
+  std::error_code ignored;
+  if (flock(descriptor, LOCK_EX | LOCK_NB) == 0) fs::remove_all(path, ignored);
+  close(descriptor);
+}
 
 OutputFile::~OutputFile() {
   if (descriptor_ >= 0) close(descriptor_);
@@ -123,6 +143,19 @@ absl::StatusOr<OutputFile> OutputFolder::NewFile(const std::string& name) {
   if (descriptor < 0) return Failed(path, "cannot make the file", errno);
   files_.push_back(path);
   return OutputFile(path, descriptor);
+}
+
+absl::StatusOr<OutputFile> OutputFolder::NewPart(const std::string& name) {
+  constexpr int kMostAttempts = 100;
+  for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
+    uint32_t number = 0;
+    if (getentropy(&number, sizeof(number)) != 0) return Failed(path_, "cannot name a file", errno);
+    absl::StatusOr<OutputFile> file =
+        NewFile(absl::StrFormat("%s.%06x.part", name, number & 0xffffff));
+    if (absl::IsAlreadyExists(file.status())) continue;
+    if (!file.ok() || MarkInUse(file->descriptor_, file->path_)) return file;
+  }
+  return absl::UnavailableError(absl::StrCat(path_, ": cannot make a part of ", name));
 }
 
 void OutputFolder::Keep() {

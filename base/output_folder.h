@@ -18,6 +18,15 @@ absl::Status WriteAll(int descriptor, absl::string_view bytes, absl::string_view
 // Whether a status is that of a pipe whose reader has gone.
 bool IsReaderGone(const absl::Status& status);
 
+// Marks what is open at `descriptor`, a new file or folder at `path`, as in use until the
+// descriptor is closed, which it is when the process ends however that may be. False if
+// RemoveIfUnused came first: then it is gone, and another has to be made.
+bool MarkInUse(int descriptor, const std::string& path);
+// Removes a file or folder that a process left when it was killed, with everything in it;
+// one that is marked as in use stays. It counts processes of other containers, whose ids mean
+// nothing here.
+void RemoveIfUnused(const std::string& path);
+
 // A file being written. Move-only. Errors name the file, as those of WriteAll.
 class OutputFile {
  public:
@@ -36,8 +45,10 @@ class OutputFile {
   void Forget();
   // Must be called for the file to be complete.
   absl::Status Close();
+  const std::string& path() const { return path_; }
 
  private:
+  friend class OutputFolder;
   std::string path_;
   int descriptor_;
 };
@@ -61,6 +72,8 @@ class OutputFolder {
   absl::Status CheckFreeSpace(int64_t bytes) const;
   // ALREADY_EXISTS if somebody else has made such a file meanwhile.
   absl::StatusOr<OutputFile> NewFile(const std::string& name);
+  // A file called `name`.XXXXXX.part that no other process has, in use while it is open.
+  absl::StatusOr<OutputFile> NewPart(const std::string& name);
   void Keep();
 
  private:

@@ -45,6 +45,49 @@ TEST_F(OutputFolderTest, KeepsWhatIsKept) {
   EXPECT_EQ(*ReadFile(Path("parent/new/a")), "some text");
 }
 
+// By another descriptor of this process, which counts as another process's.
+TEST_F(OutputFolderTest, FilesInUseAreNotRemovedAsLeftOver) {
+  std::string part;
+  {
+    absl::StatusOr<OutputFolder> output = OutputFolder::Create(Path("packed"));
+    ASSERT_TRUE(output.ok()) << output.status();
+    const absl::StatusOr<OutputFile> first = output->NewPart("a");
+    absl::StatusOr<OutputFile> second = output->NewPart("a");
+    ASSERT_TRUE(first.ok() && second.ok()) << first.status() << second.status();
+    EXPECT_NE(first->path(), second->path());
+    for (const std::string& path : {first->path(), second->path()}) {
+      RemoveIfUnused(path);
+      EXPECT_TRUE(fs::exists(path));
+    }
+    ASSERT_TRUE(second->Close().ok());
+    part = second->path();
+    output->Keep();
+  }
+  RemoveIfUnused(part);
+  EXPECT_FALSE(fs::exists(part));
+  RemoveIfUnused(part);  // nothing is there
+}
+
+TEST_F(OutputFolderTest, RemovedFilesAreNotMarkedAsInUse) {
+  const std::string path = Path("a.part");
+  std::ofstream(path) << "of a killed process";
+  const int descriptor = open(path.c_str(), O_WRONLY);
+  RemoveIfUnused(path);
+  EXPECT_FALSE(MarkInUse(descriptor, path));
+  std::ofstream(path) << "of another process";
+  EXPECT_FALSE(MarkInUse(descriptor, path));
+  close(descriptor);
+}
+
+TEST_F(OutputFolderTest, PartsHaveTheRightsOfOtherFiles) {
+  absl::StatusOr<OutputFolder> around = OutputFolder::Around(Path("a"));
+  ASSERT_TRUE(around.ok());
+  const absl::StatusOr<OutputFile> part = around->NewPart("a");
+  ASSERT_TRUE(part.ok()) << part.status();
+  std::ofstream(Path("plain")) << "text";
+  EXPECT_EQ(fs::status(part->path()).permissions(), fs::status(Path("plain")).permissions());
+}
+
 TEST_F(OutputFolderTest, RemovesWhatItMadeAndNothingElse) {
   Make("new", false);
   EXPECT_FALSE(fs::exists(Path("new")));

@@ -49,11 +49,11 @@ def environment(folder, packages, probe, pip_options=(), variables=None):
     python = os.path.join(folder, "bin", "python3")
     if not os.path.exists(python):
         say(f"making the virtual environment {folder}")
-        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    if subprocess.run([python, "-c", f"import {probe}"], capture_output=True).returncode != 0:
+        subprocess.run([sys.executable, "-I", "-m", "venv", folder], check=True)
+    if subprocess.run([python, "-I", "-c", f"import {probe}"], capture_output=True).returncode != 0:
         settings = " ".join(f"{key}='{value}'" for key, value in (variables or {}).items())
         say(f"installing into {folder}: {settings} pip install {' '.join([*pip_options, *packages])} (this may take long)")
-        subprocess.run([python, "-m", "pip", "install", "-q", *pip_options, *packages], check=True, stdout=sys.stderr,
+        subprocess.run([python, "-I", "-m", "pip", "install", "-q", *pip_options, *packages], check=True, stdout=sys.stderr,
                        env={**os.environ, **(variables or {})})
     return python
 

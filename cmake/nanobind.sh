@@ -12,10 +12,10 @@ folder=$1
 work=$(realpath -m "$folder").part
 rm -rf "$work"
 mkdir -p "$work"
-python3 -m pip download --quiet --no-deps --only-binary nanobind --dest "$work" "nanobind==$version"
+(cd "$work" && python3 -I -m pip download --quiet --no-deps --only-binary nanobind --dest . "nanobind==$version")
 archive=$work/nanobind-$version-py3-none-any.whl
 echo "$sha256  $archive" | sha256sum --check --quiet
-python3 -m zipfile -e "$archive" "$work"
+python3 -I -m zipfile -e "$archive" "$work"
 rm -rf "$folder" "$archive"
 mv "$work" "$folder"
 echo "$version" > "$folder/version"

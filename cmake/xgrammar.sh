@@ -7,7 +7,7 @@ set -euo pipefail
 
 version=0.2.8
 sha256=8305646fd2b319d6c3003f51a1665e54cbbe9cba1fb636bc41d0b46434ccbb80
-build=2  # counts the ways in which it was built
+build=3  # counts the ways in which it was built
 
 folder=$1
 launcher=()
@@ -16,10 +16,15 @@ launcher=()
 work=$(realpath -m "$folder").part
 rm -rf "$work"
 mkdir -p "$work"
-python3 -m pip download --quiet --no-deps --no-binary xgrammar --dest "$work" "xgrammar==$version"
+(cd "$work" && python3 -I -m pip download --quiet --no-deps --no-binary xgrammar --dest . "xgrammar==$version")
 archive=$work/xgrammar-$version.tar.gz
 echo "$sha256  $archive" | sha256sum --check --quiet
 tar -xzf "$archive" -C "$work" --strip-components=1
+# One change: forced text is looked for as far as drafts can use it, kMaxForcedBytes of
+# model/constraint/token_constraint.h. A literal may have 250,000 bytes, and a grammar no end at all.
+matcher=$work/cpp/grammar_matcher.cc
+sed -i 's/while (can_find_next_char) {/while (can_find_next_char \&\& num_accepted_chars < 512) {/' "$matcher"
+grep -q 'num_accepted_chars < 512' "$matcher"
 cmake -S "$(dirname "${BASH_SOURCE[0]}")/xgrammar" -B "$work/build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE=-O2 \
   -DSOURCE="$work" "${launcher[@]}"
 cmake --build "$work/build"

@@ -29,6 +29,7 @@ struct ModelDrafter::State final : DraftState {
 
 struct ModelDrafter::Draft {
   const DraftRequest* request;
+  DraftWalk walk;  // along the proposal, as tokens are drawn on the host
   Proposal* proposal;
   State* state;
   KvSequence* kv;
@@ -189,6 +190,7 @@ absl::Status ModelDrafter::Propose(absl::Span<const DraftRequest> requests,
     const absl::Span<const TokenId> text = Read(&state, requests[i].context);
     const int room = Room(state.kv, text);
     drafts.push_back({.request = &requests[i],
+                      .walk = DraftWalk(requests[i].history),
                       .proposal = proposals[i],
                       .state = &state,
                       .kv = &state.kv,
@@ -266,19 +268,14 @@ RandomPlace ModelDrafter::PlaceOf(const Draft& draft, int slot) {
 bool ModelDrafter::DrawNext(Draft* draft, absl::Span<const float> logits) {
   const DraftRequest& request = *draft->request;
   Proposal& proposal = *draft->proposal;
-  if (request.history != nullptr) {
-    for (const TokenId token : proposal.tokens) request.history->AddOutput(token);
-  }
   Distribution* distribution = proposal.NextDistribution();
   const bool valid = MakeDistribution(logits, SamplingOf(*draft, draft->num_tokens()),
                                       request.history, distribution)
                          .ok();
-  if (request.history != nullptr) {
-    for (const TokenId token : proposal.tokens) request.history->RemoveOutput(token);
-  }
   if (!valid) return false;
   const TokenId token = Draw(*distribution, request.random, PlaceOf(*draft, draft->num_tokens()));
   if (token < 0) return false;
+  draft->walk.Add(token);
   proposal.tokens.push_back(token);
   return true;
 }

@@ -2,55 +2,76 @@
 
 #include <algorithm>
 
+#include "base/status_macros.h"
+
 namespace tandem {
-namespace {
 
-// Tokens alike that tell a place: fewer stand in many.
-constexpr size_t kLeastRun = 3;
-
-// How many tokens before `end` are the last ones of `output`, at most `most`.
-size_t RunBefore(absl::Span<const TokenId> tokens, size_t end, absl::Span<const TokenId> output,
-                 size_t most) {
-  size_t run = 0;
-  while (run < std::min({most, end, output.size()}) &&
-         tokens[end - 1 - run] == output[output.size() - 1 - run]) {
-    ++run;
+PredictedText::PredictedText(std::string text, std::vector<TokenId> tokens)
+    : text_(std::move(text)), tokens_(std::move(tokens)) {
+  for (size_t i = 0; i < places_.size(); ++i) {
+    const size_t length = kLeastRun + i;
+    for (size_t place = length; place <= tokens_.size(); ++place) {
+      places_[i].push_back(static_cast<uint32_t>(place));
+    }
+    // Stable: places of equal runs stay in order.
+    std::stable_sort(places_[i].begin(), places_[i].end(), [&](uint32_t a, uint32_t b) {
+      return RunBefore(a, length) < RunBefore(b, length);
+    });
   }
-  return run;
 }
 
-}  // namespace
+size_t PredictedText::Find(absl::Span<const TokenId> output, size_t next) const {
+  for (size_t length = std::min(kLongestRun, output.size()); length >= kLeastRun; --length) {
+    const absl::Span<const TokenId> run = output.last(length);
+    const std::vector<uint32_t>& places = places_[length - kLeastRun];
+    const auto it = std::partition_point(places.begin(), places.end(), [&](uint32_t place) {
+      const absl::Span<const TokenId> at = RunBefore(place, length);
+      return at < run || (at == run && place < next);
+    });
+    if (it != places.end() && RunBefore(*it, length) == run) return *it;
+    if (it != places.begin() && RunBefore(*(it - 1), length) == run) return *(it - 1);
+  }
+  return 0;
+}
 
 absl::Span<const TokenId> Prediction::Behind(absl::Span<const TokenId> output) {
+  if (text_ == nullptr) return {};
+  const absl::Span<const TokenId> tokens = text_->tokens();
   for (; num_followed_ < output.size(); ++num_followed_) {
-    if (!has_parted_ && next_ < tokens_.size() && tokens_[next_] == output[num_followed_]) {
+    if (!has_parted_ && next_ < tokens.size() && tokens[next_] == output[num_followed_]) {
       ++next_;
-    } else {
-      has_parted_ = true;
-      Resume(output.first(num_followed_ + 1));
+      continue;
     }
+    const size_t found = text_->Find(output.first(num_followed_ + 1), next_);
+    has_parted_ = found == 0;
+    if (!has_parted_) next_ = found;
   }
-  return has_parted_ ? absl::Span<const TokenId>() : absl::MakeConstSpan(tokens_).subspan(next_);
+  return has_parted_ ? absl::Span<const TokenId>() : tokens.subspan(next_);
 }
 
-// At the end of the longest run, up to twice the least; of equals at the next behind where they
-// parted, else the last before it.
-void Prediction::Resume(absl::Span<const TokenId> output) {
-  size_t best_run = kLeastRun - 1;
-  size_t best = 0;
-  const auto distance = [this](size_t end) {
-    return end >= next_ ? end - next_ : tokens_.size() + (next_ - end);
-  };
-  for (size_t end = kLeastRun; end <= tokens_.size(); ++end) {
-    const size_t run = RunBefore(tokens_, end, output, 2 * kLeastRun);
-    const bool is_nearer = run == best_run && distance(end) < distance(best);
-    if (run < kLeastRun || (run <= best_run && !is_nearer)) continue;
-    best_run = run;
-    best = end;
+absl::StatusOr<std::shared_ptr<const PredictedText>> PredictedTexts::Get(const Tokenizer& tokenizer,
+                                                                         std::string_view text,
+                                                                         int max_output) {
+  if (text.size() > MaxBytes(max_output)) {
+    size_t size = MaxBytes(max_output);
+    while (size > 0 && (text[size] & 0xC0) == 0x80) --size;  // to the beginning of a character
+    text = text.substr(0, size);
   }
-  if (best_run < kLeastRun) return;
-  has_parted_ = false;
-  next_ = best;
+  {
+    const absl::MutexLock lock(&mutex_);
+    texts_.erase(std::remove_if(texts_.begin(), texts_.end(),
+                                [](const auto& known) { return known.expired(); }),
+                 texts_.end());
+    for (const auto& known : texts_) {
+      std::shared_ptr<const PredictedText> found = known.lock();
+      if (found != nullptr && found->text() == text) return found;
+    }
+  }
+  ASSIGN_OR_RETURN(std::vector<TokenId> tokens, tokenizer.Encode(text, SpecialTokens::kPlain));
+  auto made = std::make_shared<const PredictedText>(std::string(text), std::move(tokens));
+  const absl::MutexLock lock(&mutex_);
+  texts_.push_back(made);
+  return made;
 }
 
 }  // namespace tandem

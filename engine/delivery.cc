@@ -78,10 +78,7 @@ void Channel::HandOver(const Piece& piece) {
     if (is_over_) return;
   }
   bool goes_on = false;
-  failure_ = Guarded("on_piece", [&] {
-    goes_on = on_piece_(piece);
-    return absl::OkStatus();
-  });
+  failure_ = Caught("on_piece", [&] { goes_on = on_piece_(piece); });
   handed_tokens_ += piece.token_ids.size();
   handed_text_ += piece.text.size();
   if (goes_on) return;
@@ -105,10 +102,8 @@ void Channel::HandOver(absl::StatusOr<Completion> result) {
   }
   if (is_over && result.ok()) result->text.resize(handed_text_);
   on_piece_ = nullptr;
-  const absl::Status status = Guarded("on_done", [&] {
-    std::exchange(on_result_, nullptr)(std::move(result));
-    return absl::OkStatus();
-  });
+  const absl::Status status =
+      Caught("on_done", [&] { std::exchange(on_result_, nullptr)(std::move(result)); });
   if (!status.ok()) Log(LogLevel::kError, std::string(status.message()));
 }
 

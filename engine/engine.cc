@@ -272,10 +272,7 @@ void EngineImpl::Work() {
     Retire();  // before a round is planned: who was cancelled since holds no pages in it
     ReportLoad();
     AnswerChecks();
-    const absl::Status status = Guarded("round", [this] {
-      Step();
-      return absl::OkStatus();
-    });
+    const absl::Status status = Caught("round", [this] { Step(); });
     if (!status.ok()) FailRunning(status);
   }
   Retire();
@@ -296,7 +293,7 @@ bool EngineImpl::TakeNewWork() {
     if (is_stopping_ || results_.find(session->id)->second.is_cancelled) {
       session->Finish(FinishReason::kCancelled);
     } else if (now >= session->deadline) {
-      session->Finish(FinishReason::kDeadline);
+      session->OrFail("the deadline", [&] { session->Finish(FinishReason::kDeadline); });
     }
   }
   return !is_stopping_;
@@ -324,19 +321,23 @@ void EngineImpl::AnswerChecks() {
 void EngineImpl::Step() {
   std::vector<Session*> running = Admit();
   const auto has_ended = [](const Session* session) { return session->finished; };
-  if (running.empty()) return;
+  if (running.empty() || std::any_of(running.begin(), running.end(), has_ended)) return;
   for (Session* session : running) LookForDrafts(session);
   RoundPlan plan = Plan(&running);
   // Rows that one is spared go to others, who may find what they were to read, too.
   while (ReplanAfterPrefixHits(plan.steps)) plan = Plan(&running);
   if (std::any_of(running.begin(), running.end(), has_ended)) return;  // all of them was found
   TANDEM_CHECK(!plan.steps.empty());  // what does not fit alone is refused when it is submitted
-  AddDrafts(&policy_, &plan);
+  if (!Caught("draft", [&] { AddDrafts(&policy_, &plan); }).ok()) {
+    for (RoundStep& step : plan.steps) step.draft_tokens = 0;
+  }
   const absl::Status status = RunRound(pair_.drafter.get(), &verifier_, plan.steps, &policy_, [&] {
     for (const RoundStep& step : plan.steps) {
-      if (options_.prefix_cache) Publish(step.session);
-      Deliver(step.session);
-      EndIfScored(step.session);
+      step.session->OrFail("a round's end", [&] {
+        if (options_.prefix_cache) Publish(step.session);
+        Deliver(step.session);
+        EndIfScored(step.session);
+      });
     }
   });
   if (status.ok()) return;
@@ -372,7 +373,7 @@ std::vector<Session*> EngineImpl::Admit() {
         Reusable(session), pair_.target->cache_variant(session.max_length));
   };
   const auto begin = [this](Session* session, KvSequence found) {
-    Begin(session, std::move(found));
+    session->OrFail("beginning", [&] { Begin(session, std::move(found)); });
   };
   return tandem::Admit(active, options_.max_batch, *pair_.target_cache, find_prefix, begin);
 }
@@ -426,7 +427,7 @@ bool EngineImpl::ReplanAfterPrefixHits(absl::Span<const RoundStep> steps) {
     KvSequence longer =
         pair_.target_cache->NewSequenceWithPrefix(Reusable(s), s.target_kv.variant());
     if (longer.length() <= s.target_kv.length()) continue;
-    TakePrefix(&s, std::move(longer));
+    s.OrFail("prefix", [&] { TakePrefix(&s, std::move(longer)); });
     LookForDrafts(&s);
     found = true;
   }
@@ -443,15 +444,18 @@ void EngineImpl::Publish(Session* session) {
   pair_.drafter->Publish(session->draft_state.get(), session->tokens);
 }
 
-// What the session could draft next, once its prompt is read.
+// Finds the session's drafts for the next round, once its prompt is read; none on an exception.
 void EngineImpl::LookForDrafts(Session* session) {
   session->draft_options.clear();
-  if (session->draft_tokens == 0) return;
+  if (session->draft_tokens == 0 || !session->history.may_draft()) return;
   if (session->num_pending() > std::max(options_.chunk_tokens, kMostWithoutChunk)) return;
-  if (session->draft_state != nullptr) {
-    session->draft_options = pair_.drafter->Options(session->draft_state.get(), session->tokens);
-  }
-  LookForGivenDrafts(*pair_.tokenizer, session);
+  const absl::Status status = Caught("draft", [&] {
+    if (session->draft_state != nullptr) {
+      session->draft_options = pair_.drafter->Options(session->draft_state.get(), session->tokens);
+    }
+    LookForGivenDrafts(*pair_.tokenizer, session);
+  });
+  if (!status.ok()) session->draft_options.clear();
 }
 
 void EngineImpl::Preempt(Session* session) {
@@ -514,11 +518,10 @@ void EngineImpl::Retire() {
 
 void EngineImpl::Retire(Session* session) {
   Session& s = *session;
-  s.status.Update(Guarded("last piece", [&] {
+  s.OrFail("last piece", [&] {
     if (s.status.ok()) Deliver(&s);  // what the end has let out, if a round has not told of it
     s.completion.text = s.text->text();
-    return absl::OkStatus();
-  }));
+  });
   Completion& c = s.completion;
   c.timings.end_to_end = Instant::Now() - s.submit_time;
   c.timings.prefill = c.stats.prefill_time;

@@ -6,28 +6,33 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "model/tokenizer/unicode.h"
 
 namespace tandem {
 namespace {
 
-// How many of these tokens the constraint allows, one behind the other.
+// How many of these tokens the constraint allows, one after the other.
 size_t NumAllowed(absl::Span<const TokenId> tokens, TokenHistory* history) {
-  size_t num_added = 0;
-  while (num_added < tokens.size() && !history->is_broken()) {
-    history->AddOutput(tokens[num_added++]);
+  DraftWalk walk(history);
+  size_t num_allowed = 0;
+  for (; num_allowed < tokens.size(); ++num_allowed) {
+    walk.Add(tokens[num_allowed]);
+    if (!history->is_followed()) break;
   }
-  const size_t num_allowed = num_added - (history->is_broken() ? 1 : 0);
-  for (; num_added > 0; --num_added) history->RemoveOutput(tokens[num_added - 1]);
   return num_allowed;
 }
 
+// A text that is cut may end in other tokens than the whole: then fewer of them are accepted.
 std::vector<TokenId> ForcedTokens(const Tokenizer& tokenizer, TokenHistory* history) {
-  const std::string text = history->Forced();
+  std::string text = history->Forced();
+  text.resize(std::min(text.size(), kMaxForcedBytes));
+  text.resize(std::min(text.size(), FindInvalidUtf8(text)));
   // A single byte saves nothing, and may be a part of many tokens.
   if (text.size() < 2) return {};
   absl::StatusOr<std::vector<TokenId>> tokens = tokenizer.Encode(text, SpecialTokens::kPlain);
-  if (!tokens.ok()) return {};  // it ends within a character
-  tokens->resize(NumAllowed(*tokens, history));
+  if (!tokens.ok()) return {};
+  const size_t most = std::min<size_t>(tokens->size(), kMaxDraftTokens);
+  tokens->resize(NumAllowed(absl::MakeSpan(*tokens).first(most), history));
   return *std::move(tokens);
 }
 

@@ -226,6 +226,7 @@ absl::StatusOr<ModelPair> ModelPair::Load(const EngineOptions& options,
         absl::StrCat(file, ": has ids up to ", pair.tokenizer->vocab_size() - 1,
                      ", but the model's vocabulary has ", pair.target->vocab_size()));
   }
+  pair.predictions = std::make_unique<PredictedTexts>();
   pair.constraints = std::make_unique<ConstraintCompiler>(
       pair.tokenizer.get(), pair.target->vocab_size(), ConstraintCompiler::Limits());
   pair.drafter_kind = ResolveDrafter(options.drafter, !options.draft.empty());

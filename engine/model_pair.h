@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "base/process_limits.h"
 #include "draft/drafter.h"
+#include "draft/prediction.h"
 #include "draft/vocabulary_map.h"
 #include "engine/engine.h"
 #include "kernels/backend.h"
@@ -29,6 +30,7 @@ struct ModelPair {
   std::unique_ptr<Backend> backend;
   std::unique_ptr<Tokenizer> tokenizer;             // the target's
   std::unique_ptr<ConstraintCompiler> constraints;  // for the target's vocabulary
+  std::unique_ptr<PredictedTexts> predictions;      // in the target's tokens
   std::unique_ptr<Transformer> target;
   std::unique_ptr<Transformer> draft;  // or null
   std::unique_ptr<PagedKvCache> target_cache;

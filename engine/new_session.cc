@@ -141,8 +141,8 @@ absl::StatusOr<std::unique_ptr<Session>> NewSession(Request request, const Engin
   s.sampling.ending_tokens.assign(s.stop_tokens.begin(), s.stop_tokens.end());
   RETURN_IF_ERROR(SetConstraint(request, pair, &s));
   if (!request.prediction.empty()) {
-    absl::StatusOr<std::vector<TokenId>> predicted =
-        pair.tokenizer->Encode(request.prediction, SpecialTokens::kPlain);
+    auto predicted =
+        pair.predictions->Get(*pair.tokenizer, request.prediction, s.max_length - s.prompt_length);
     if (!predicted.ok()) return WithField(predicted.status(), "prediction");
     s.prediction = Prediction(*std::move(predicted));
   }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
+#include "base/guard.h"
 #include "base/instant.h"
 #include "base/status_macros.h"
 #include "engine/given_draft.h"
@@ -43,6 +44,28 @@ DraftTemperature* DraftTemperatureOf(const Session& session, SpeculationPolicy* 
              : nullptr;
 }
 
+// Makes or cuts a session's own proposal, and drops what it fails to make.
+void OrDrop(Session* session, absl::FunctionRef<void()> propose) {
+  if (Caught("draft", propose).ok()) return;
+  session->proposal.Clear();
+  ++session->completion.stats.draft_failures;
+}
+
+// False if the drafter fails. An exception may leave its caches half written, so they are given up.
+bool Propose(Drafter* drafter, absl::Span<const DraftRequest> requests,
+             absl::Span<Proposal* const> proposals) {
+  bool has_thrown = true;
+  const absl::Status status = Guarded("draft", [&] {
+    const absl::Status proposed = drafter->Propose(requests, proposals);
+    has_thrown = false;
+    return proposed;
+  });
+  if (has_thrown) {
+    for (const DraftRequest& request : requests) drafter->Evict(request.state);
+  }
+  return status.ok();
+}
+
 // The proposals of the round; sessions that still read their prompt let the drafter read along
 // while `policy` finds that of use. A draft that fails is dropped: decoding goes on without.
 DraftWork Draft(Drafter* drafter, absl::Span<const RoundStep> steps, SpeculationPolicy* policy) {
@@ -53,7 +76,7 @@ DraftWork Draft(Drafter* drafter, absl::Span<const RoundStep> steps, Speculation
     Session& s = *step.session;
     s.proposal.Clear();
     if (step.draft_tokens > 0 && IsGiven(step.option.source)) {
-      ProposeGiven(step.option.source, step.draft_tokens, &s);
+      OrDrop(&s, [&] { ProposeGiven(step.option.source, step.draft_tokens, &s); });
       work.num_rows += static_cast<int>(s.proposal.tokens.size());
       continue;
     }
@@ -76,13 +99,13 @@ DraftWork Draft(Drafter* drafter, absl::Span<const RoundStep> steps, Speculation
     if (reads_along) work.num_prompt_tokens += step.num_fed;
   }
   if (requests.empty()) return work;
-  const bool failed = !drafter->Propose(requests, proposals).ok();
+  const bool failed = !Propose(drafter, requests, proposals);
   for (const RoundStep& step : steps) {
     Session& s = *step.session;
     if (step.draft_tokens > 0 && IsGiven(step.option.source)) continue;
     if (failed) s.proposal.Clear();
     if (failed && step.draft_tokens > 0) ++s.completion.stats.draft_failures;
-    KeepToConstraint(&s);
+    OrDrop(&s, [&] { KeepToConstraint(&s); });
     const int num_drafted = static_cast<int>(s.proposal.tokens.size());
     work.num_rows += num_drafted;
     if (num_drafted == 0 || step.option.source != DraftSource::kModel) continue;
@@ -130,7 +153,10 @@ int Commit(VerifyResult result, const RoundStep& step, SpeculationPolicy* policy
   for (TokenLogprobs& logprobs : result.prompt_logprobs) {
     s.completion.prompt_logprobs.emplace_back(std::move(logprobs));
   }
-  if (!result.judged) return 0;
+  if (!result.judged) {
+    if (!result.status.ok()) s.Fail(std::move(result.status));
+    return 0;
+  }
   const std::vector<TokenId>& drafted = s.proposal.tokens;
   const int proposed = static_cast<int>(drafted.size());
   const int accepted = result.verdict.num_accepted;
@@ -190,7 +216,9 @@ void CommitAll(std::vector<VerifyResult> results, absl::Span<const RoundStep> st
     (results[i].judged ? stats.verify_time : stats.prefill_time) += record->verify_time();
     record->only_decodes = record->only_decodes && steps[i].num_fed <= kMostWithoutChunk;
     record->num_fed += steps[i].num_fed;
-    record->num_emitted += Commit(std::move(results[i]), steps[i], policy);
+    steps[i].session->OrFail("committing tokens", [&] {
+      record->num_emitted += Commit(std::move(results[i]), steps[i], policy);
+    });
   }
 }
 
@@ -246,14 +274,15 @@ absl::Status RunRound(Drafter* drafter, Verifier* verifier, absl::Span<const Rou
   record.drafts = Draft(drafter, steps, policy);
   record.drafted = Instant::Now();
   std::vector<VerifyResult> results;
-  RETURN_IF_ERROR(Verify(verifier, steps, policy, &results));
+  RETURN_IF_ERROR(Guarded("round", [&] { return Verify(verifier, steps, policy, &results); }));
   record.verified = Instant::Now();
   CommitAll(std::move(results), steps, policy, &record);
   std::move(roll_back).Invoke();
   deliver();
   record.end = Instant::Now();
   record.has_packed = NumUnpacked(drafter, *verifier) != num_unpacked;
-  Learn(record, steps, policy);
+  // Other rounds teach the same.
+  Caught("learning", [&] { Learn(record, steps, policy); }).IgnoreError();
   return absl::OkStatus();
 }
 

@@ -16,6 +16,9 @@ namespace tandem {
 // the others have read a part of their prompt. `drafter` may be null if no step drafts. `policy`
 // learns what the round cost and kept, `deliver` included, which is called last and may hand the
 // new tokens out. On error every session is as it was, and there is nothing to deliver.
+//
+// Only the target's pass fails the round. An exception from a session's own draft, constraint or
+// text costs that session its draft or fails it alone. A failing draft model costs its drafts.
 absl::Status RunRound(
     Drafter* drafter, Verifier* verifier, absl::Span<const RoundStep> steps,
     SpeculationPolicy* policy, absl::FunctionRef<void()> deliver = [] {});

@@ -2,11 +2,16 @@
 
 #include <utility>
 
+#include "base/guard.h"
+
 namespace tandem {
 
 bool Session::Append(TokenId token, Provenance provenance) {
   tokens.push_back(token);
-  if (TokenHistory* used = history_if_used()) used->AddOutput(token);
+  if (TokenHistory* used = history_if_used()) {
+    used->AddOutput(token);
+    used->Commit();
+  }
   completion.token_ids.push_back(token);
   completion.provenance.push_back(static_cast<char>(provenance));
   if (stop_tokens.contains(token)) {
@@ -30,6 +35,11 @@ void Session::Finish(FinishReason reason) {
 void Session::Fail(absl::Status why) {
   finished = true;
   status = std::move(why);
+}
+
+void Session::OrFail(const char* what, absl::FunctionRef<void()> work) {
+  absl::Status status = Caught(what, work);
+  if (!status.ok()) Fail(std::move(status));
 }
 
 }  // namespace tandem

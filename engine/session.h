@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "base/hash_map.h"
 #include "base/instant.h"
 #include "draft/drafter.h"
@@ -90,6 +91,8 @@ struct Session {
   // told of it.
   void Finish(FinishReason reason);
   void Fail(absl::Status why);
+  // Does work of this session alone. An exception fails this session and no other.
+  void OrFail(const char* what, absl::FunctionRef<void()> work);
 };
 
 }  // namespace tandem

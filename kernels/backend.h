@@ -27,8 +27,9 @@ class Sampler;
 
 // What products want of packed weights' addresses: a cache line.
 inline constexpr size_t kPackedAlignment = 64;
-// Of what the CPU's Pack makes, bit by bit, quantised or not: files keep it (model/packed_file.h).
-inline constexpr int kPackedVersion = 1;
+// The version of the bits that the CPU's Pack makes, quantised or not, and of the files that keep
+// them (model/packed_file.h).
+inline constexpr int kPackedVersion = 2;
 
 // Owns a block of a backend's memory; without a backend, a view of memory that is not its own.
 // Move-only. Must not outlive its backend.

@@ -52,7 +52,7 @@ constexpr std::array<std::string_view, 3> kOwnNames = {"messages", "tools",
 
 // Behind the last message's content, and then cut off with all that follows.
 constexpr char kContinuation[] = "CONTINUE-FINAL-MESSAGE ";
-// An answer that no template writes itself.
+// An answer, or a name, that no template writes itself.
 constexpr char kProbe[] = "probe-of-an-answer";
 
 bool IsUsualRole(const JsonValue& role) {
@@ -195,6 +195,11 @@ absl::StatusOr<ChatTemplate> ChatTemplate::Parse(const Source& source) {
   }
   ChatTemplate result;
   result.programs_ = std::make_shared<const Programs>(std::move(programs));
+  for (const char* role : {"system", "user", "assistant"}) {
+    const JsonValue named = {{"role", role}, {"name", kProbe}, {"content", "Hi"}};
+    if (!result.WritesProbe(named).value_or(true)) result.unnamed_roles_.emplace_back(role);
+  }
+  result.call_style_ = result.FindCallStyle();
   if (is_plain) return result;
   // What follows an answer in a conversation that nobody goes on with.
   ChatInput probe = ChatInputOf({{"user", "Hi"}, {"assistant", kProbe}}, absl::UnixEpoch());
@@ -220,6 +225,49 @@ absl::StatusOr<ChatTemplate> ChatTemplate::Parse(std::string_view jinja, std::st
                       .eos_token = std::string(eos_token)});
 }
 
+std::optional<CallStyle> ChatTemplate::FindCallStyle() const {
+  JsonValue call = {{"id", "abcdefghi"}, {"type", "function"}};
+  call["function"] = {{"name", kProbe}};  // templates may write only this or only the arguments
+  call["function"]["arguments"] = {{"text", kProbe}};
+  JsonValue caller = {{"role", "assistant"}, {"content", ""}};
+  caller["tool_calls"] = JsonValue::array({call});
+  for (const bool has_text_arguments : {false, true}) {
+    for (const bool replaces_content : {false, true}) {
+      const CallStyle style{.replaces_content = replaces_content,
+                            .has_text_arguments = has_text_arguments};
+      const absl::StatusOr<JsonValue> styled = InCallStyle(caller, style);
+      if (styled.ok() && WritesProbe(*styled) == true) return style;
+    }
+  }
+  // Where none can be tried, calls may be written all the same.
+  if (WritesProbe(caller).has_value()) return std::nullopt;
+  return CallStyle();
+}
+
+std::optional<bool> ChatTemplate::WritesProbe(const JsonValue& message) const {
+  ChatInput probe;
+  // Calls may be for the template of tools alone.
+  if (message.contains("tool_calls") && programs_->tool_use.has_value()) {
+    probe.tools = JsonValue::array();
+  }
+  if (!IsText(message.at("role"), "user")) {
+    probe.messages.push_back({{"role", "user"}, {"content", "Hi"}});
+  }
+  // A system message comes first, an answer last.
+  const bool is_answer = IsText(message.at("role"), "assistant");
+  probe.messages.insert(is_answer ? probe.messages.end() : probe.messages.begin(), message);
+  probe.add_generation_prompt = !is_answer;
+  const absl::StatusOr<std::vector<ChatPart>> parts = Render(probe, {.steps = 1'000'000});
+  if (!parts.ok()) return std::nullopt;
+  return std::any_of(parts->begin(), parts->end(), [](const ChatPart& part) {
+    return part.text.find(kProbe) != std::string::npos;
+  });
+}
+
+bool ChatTemplate::WritesNameOf(std::string_view role) const {
+  return std::find(unnamed_roles_.begin(), unnamed_roles_.end(), role) == unnamed_roles_.end();
+}
+
 bool ChatTemplate::is_plain() const { return programs_->is_plain; }
 
 bool ChatTemplate::Mentions(std::string_view text) const {
@@ -229,12 +277,17 @@ bool ChatTemplate::Mentions(std::string_view text) const {
 std::string_view ChatTemplate::name() const { return is_plain() ? "plain" : "jinja"; }
 
 absl::StatusOr<std::vector<ChatPart>> ChatTemplate::Render(const ChatInput& input) const {
+  return Render(input, jinja::Limits());
+}
+
+absl::StatusOr<std::vector<ChatPart>> ChatTemplate::Render(const ChatInput& input,
+                                                           const jinja::Limits& limits) const {
   RETURN_IF_ERROR(CheckMessages(input));
   ASSIGN_OR_RETURN(const jinja::Template::Variables variables,
                    VariablesOf(input, programs_->tokens));
   const bool is_tool_use = !input.tools.is_null() && programs_->tool_use.has_value();
   const jinja::Template& program = is_tool_use ? *programs_->tool_use : programs_->conversation;
-  absl::StatusOr<Prompt> text = program.Render(variables, input.now);
+  absl::StatusOr<Prompt> text = program.Render(variables, input.now, limits);
   if (!text.ok()) {
     return FieldError("messages",
                       absl::StrCat("the chat template says: ", OneLine(text.status().message())));
@@ -249,6 +302,26 @@ absl::StatusOr<std::vector<ChatPart>> ChatTemplate::Render(const ChatInput& inpu
     begin = run.end;
   }
   return parts;
+}
+
+absl::StatusOr<JsonValue> InCallStyle(const JsonValue& message, const CallStyle& style) {
+  JsonValue restyled = message;
+  if (!restyled.contains("tool_calls")) return restyled;
+  if (style.replaces_content && IsText(restyled["content"], "")) restyled["content"] = nullptr;
+  if (!style.has_text_arguments || !restyled["tool_calls"].is_array()) return restyled;
+  for (JsonValue& call : restyled["tool_calls"]) {
+    const bool has_arguments = call.is_object() && call.contains("function") &&
+                               call["function"].is_object() &&
+                               call["function"].contains("arguments");
+    if (!has_arguments) continue;
+    JsonValue& arguments = call["function"]["arguments"];
+    if (arguments.is_string()) continue;
+    ASSIGN_OR_RETURN(const Value value, jinja::FromJson(arguments));
+    jinja::Runtime runtime;
+    ASSIGN_OR_RETURN(const Prompt text, jinja::ToJson(&runtime, value, jinja::JsonStyle()));
+    arguments = text.text();
+  }
+  return restyled;
 }
 
 ChatInput ChatInputOf(absl::Span<const ChatMessage> messages, absl::Time now) {

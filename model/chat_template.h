@@ -2,6 +2,7 @@
 #define TANDEM_MODEL_CHAT_TEMPLATE_H_
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -15,12 +16,25 @@
 
 namespace tandem {
 
+namespace jinja {
+struct Limits;
+}  // namespace jinja
+
 // A part of a conversation's prompt: the template's own text, whose special tokens count, or
 // somebody's words, in which they do not.
 struct ChatPart {
   std::string text;
   SpecialTokens special = SpecialTokens::kPlain;
 };
+
+// How a template wants the calls of an assistant's message. DeepSeek-R1's writes those of messages
+// without content only, and its arguments are texts.
+struct CallStyle {
+  bool replaces_content = false;    // an empty content is none
+  bool has_text_arguments = false;  // arguments are written as json.dumps writes them
+};
+// The message in that style.
+absl::StatusOr<JsonValue> InCallStyle(const JsonValue& message, const CallStyle& style);
 
 // Makes the prompt of a conversation, as the model was trained to read it: its `chat_template`, a
 // program in Jinja, is run as transformers runs it. Of every byte it is known whether it is the
@@ -62,6 +76,12 @@ class ChatTemplate {
 
   // Whether the model has no template of its own.
   bool is_plain() const;
+  // Whether the template writes the name of a message of this role: system, user or assistant. True
+  // of other roles, and where a message with a name could not be tried.
+  bool WritesNameOf(std::string_view role) const;
+  // How the template writes calls of tools; nothing if it does not write them. Render takes
+  // messages as they are; InCallStyle changes them.
+  const std::optional<CallStyle>& call_style() const { return call_style_; }
   // Whether `text` stands in a template of the model's own, which tells what it knows of.
   bool Mentions(std::string_view text) const;
   // "jinja" or "plain".
@@ -72,10 +92,18 @@ class ChatTemplate {
 
  private:
   struct Programs;
+  absl::StatusOr<std::vector<ChatPart>> Render(const ChatInput& input,
+                                               const jinja::Limits& limits) const;
+  std::optional<CallStyle> FindCallStyle() const;
+  // Whether the template writes the probe that is somewhere in this message; nothing if it refuses
+  // the message.
+  std::optional<bool> WritesProbe(const JsonValue& message) const;
   static absl::StatusOr<ChatTemplate> LoadGguf(const std::string& path);
 
   std::shared_ptr<const Programs> programs_;
   std::string answer_end_;
+  std::vector<std::string> unnamed_roles_;  // whose messages' names it does not write
+  std::optional<CallStyle> call_style_;
 };
 
 struct ChatMessage {

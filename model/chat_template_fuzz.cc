@@ -85,8 +85,20 @@ void FuzzOne(std::string_view input) {
       nlohmann::json::array({{{"role", "user"}, {"content", words}, {"tool_calls", {1, 2.5}}}}));
   if (any.ok() && messages.ok()) {
     // So few that an input takes no longer than others.
-    const jinja::Limits limits{.steps = 200'000, .output_bytes = 1 << 20};
-    (void)any->Render({{"messages", *messages}}, absl::UnixEpoch(), limits);
+    const jinja::Limits limits{.steps = 200'000, .output_bytes = 1 << 20, .memory_bytes = 4 << 20};
+    const auto render = [&] {
+      return any->Render({{"messages", *messages}}, absl::UnixEpoch(), limits);
+    };
+    const absl::StatusOr<jinja::MarkedText> text = render();
+    const absl::StatusOr<jinja::MarkedText> again = render();
+    TANDEM_CHECK(text.status() == again.status());
+    if (text.ok()) {
+      TANDEM_CHECK(text->text() == again->text() && text->size() <= limits.output_bytes);
+    } else {
+      TANDEM_CHECK(absl::IsInvalidArgument(text.status()) ||
+                   absl::IsResourceExhausted(text.status()) ||
+                   absl::IsUnimplemented(text.status()));
+    }
   }
   if (!any.ok()) TANDEM_CHECK(any.status().message().size() < 2000);
   for (const char* jinja : kTemplates) {

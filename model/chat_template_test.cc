@@ -222,6 +222,62 @@ TEST(ChatTemplate, GoesOnWithTheLastMessage) {
   EXPECT_THAT(RenderInput(kChatMl, input), HasSubstr("messages[1].content: is not a string"));
 }
 
+TEST(ChatTemplate, KnowsWhoseNamesItWrites) {
+  const auto writes = [](const char* jinja) {
+    const auto chat = ChatTemplate::Parse(jinja, "", "");
+    EXPECT_TRUE(chat.ok()) << chat.status();
+    std::vector<std::string> roles;
+    for (const char* role : {"system", "user", "assistant", "tool"}) {
+      if (chat->WritesNameOf(role)) roles.emplace_back(role);
+    }
+    return roles;
+  };
+  EXPECT_THAT(writes(""), ElementsAre("tool"));
+  EXPECT_THAT(writes(kChatMl), ElementsAre("tool"));
+  EXPECT_THAT(writes("{{ messages | tojson }}"),
+              ElementsAre("system", "user", "assistant", "tool"));
+  EXPECT_THAT(writes("{% for m in messages %}{% if m.role == 'user' %}{{ m['name'] }}{% endif %}"
+                     "{{ m.content }}{% endfor %}"),
+              ElementsAre("user", "tool"));
+  // Where it cannot be tried, it may.
+  EXPECT_THAT(writes("{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no') }}"
+                     "{% endif %}{{ m.content }}{% endfor %}"),
+              ElementsAre("system", "tool"));
+}
+
+TEST(ChatTemplate, KnowsHowItWritesCalls) {
+  const auto style_of = [](const std::string& jinja) {
+    return ChatTemplate::Parse(jinja, "", "")->call_style();
+  };
+  EXPECT_FALSE(style_of("").has_value());
+  EXPECT_FALSE(style_of(kChatMl).has_value());
+  for (const char* jinja : {"{{ messages | tojson }}", "{{ raise_exception('no') }}",
+                            "{{ messages[1].tool_calls[0].function.name }}",
+                            "{{ messages[1].tool_calls[0].function.arguments.text }}"}) {
+    const std::optional<CallStyle> usual = style_of(jinja);
+    ASSERT_TRUE(usual.has_value()) << jinja;
+    EXPECT_FALSE(usual->replaces_content || usual->has_text_arguments) << jinja;
+  }
+  const auto of_two = ChatTemplate::Parse(
+      {.jinja = kChatMl, .tool_use = "{{ messages | tojson }}", .bos_token = "", .eos_token = ""});
+  EXPECT_TRUE(of_two->call_style().has_value());
+  // As DeepSeek-R1's template has it.
+  const std::optional<CallStyle> strict = style_of(
+      "{% for m in messages %}{% if m.role == 'assistant' and m.content is none %}"
+      "{{ m.tool_calls[0].function.name + ':' + m.tool_calls[0].function.arguments }}"
+      "{% else %}{{ m.content }}{% endif %}{% endfor %}");
+  ASSERT_TRUE(strict.has_value());
+  EXPECT_TRUE(strict->replaces_content && strict->has_text_arguments);
+  JsonValue message = {{"role", "assistant"}, {"content", ""}};
+  JsonValue function = {{"name", "f"}};
+  function["arguments"] = {{"x", {1, "é"}}};
+  message["tool_calls"] = JsonValue::array({{{"function", function}}});
+  EXPECT_EQ(InCallStyle(message, *strict)->dump(),
+            R"({"role":"assistant","content":null,"tool_calls":)"
+            R"([{"function":{"name":"f","arguments":"{\"x\": [1, \"é\"]}"}}]})");
+  EXPECT_EQ(*InCallStyle(message, CallStyle()), message);
+}
+
 TEST(ChatTemplate, RefusesWhatIsNoTemplate) {
   for (const std::string jinja :
        {"a\n{{ messages", "\n{% for x %}", "\n{% nothing %}", "\n{{ 1 + }}"}) {

@@ -28,19 +28,19 @@ FamilyJson GoldenConfig(const std::string& name) {
   return FamilyJson::parse(*text);
 }
 
-absl::StatusOr<ModelConfig> Parsed(const FamilyJson& config) {
+absl::StatusOr<ModelConfig> ParsedFamily(const FamilyJson& config) {
   return ParseModelConfig(config.dump(), "config.json", std::nullopt, "");
 }
 
 ModelConfig Read(const FamilyJson& config) {
-  const auto model = Parsed(config);
+  const auto model = ParsedFamily(config);
   EXPECT_TRUE(model.ok()) << model.status();
   return model.ok() ? *model : ModelConfig();
 }
 
 // Refused by the name of a key.
 void ExpectWrong(const FamilyJson& config, const std::string& key) {
-  const auto model = Parsed(config);
+  const auto model = ParsedFamily(config);
   EXPECT_EQ(model.status().code(), absl::StatusCode::kInvalidArgument) << key;
   EXPECT_TRUE(absl::StrContains(model.status().message(), absl::StrCat("json: ", key, ": found ")))
       << model.status() << "\nwanted: " << key;

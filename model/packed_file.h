@@ -1,5 +1,6 @@
 // A cache of a model's packed weights: a safetensors file of bytes, which later starts map instead
-// of packing again. It may be deleted at any time.
+// of packing again. It may be deleted at any time. Its last entry holds a checksum for each MiB of
+// what precedes it, header and padding included.
 #ifndef TANDEM_MODEL_PACKED_FILE_H_
 #define TANDEM_MODEL_PACKED_FILE_H_
 
@@ -34,8 +35,9 @@ struct PackedSource {
 // Move-only. What Find returns stays valid, at the same address, until the mapping is destroyed.
 class PackedFile {
  public:
-  // NOT_FOUND if there is no such file, FAILED_PRECONDITION if its identity differs, and the errors
-  // of a malformed safetensors file. The caller rebuilds it in each case.
+  // NOT_FOUND if there is no such file, FAILED_PRECONDITION if its identity differs, DATA_LOSS if
+  // its bytes are not those that were written, and the errors of a malformed safetensors file. The
+  // caller rebuilds it in each case. Reads the whole file, which a first pass would do otherwise.
   static absl::StatusOr<PackedFile> Open(const PackedSource& source);
 
   // What was added under this name, aligned to kPackedAlignment and zero-padded to a multiple of
@@ -43,10 +45,16 @@ class PackedFile {
   absl::StatusOr<absl::Span<const std::byte>> Find(absl::string_view name) const;
 
  private:
+  absl::Status CheckBytes() const;
+
   MappedFile file_;
   std::string path_;
   HashMap<std::string, absl::Span<const std::byte>> entries_;
 };
+
+// Removes the parts of such files that killed processes left in this folder. Those that are being
+// written stay, whichever process or container writes them.
+void RemoveUnfinishedPackedFiles(const std::string& folder);
 
 // Writes such a file. It appears under its name only when it is complete.
 class PackedFileWriter {
@@ -61,13 +69,13 @@ class PackedFileWriter {
 
  private:
   PackedFileWriter(const PackedSource& source, int max_entries, OutputFolder folder,
-                   OutputFile file, std::string path);
+                   OutputFile file);
 
   const PackedSource source_;
   const size_t header_bytes_;  // reserved: it is written last
   OutputFolder folder_;
   OutputFile file_;
-  std::string path_;  // until it is complete
+  int64_t size_;  // of the file so far
   std::vector<TensorHeader> entries_;
 };
 

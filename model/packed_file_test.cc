@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -115,6 +116,70 @@ TEST_F(PackedFileTest, IsNoneWhereItWasDamaged) {
   }
   Write(source);
   EXPECT_TRUE(PackedFile::Open(source).ok());
+}
+
+// One byte anywhere: of the header, an entry, its padding or the checksums themselves.
+TEST_F(PackedFileTest, IsNoneWhereAByteIsAnother) {
+  const PackedSource source = Source();
+  auto writer = PackedFileWriter::Create(source, 1);
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  std::string weights((size_t{5} << 20) + 1000, '\0');  // of several blocks, the last not whole
+  for (size_t i = 0; i < weights.size(); ++i) weights[i] = static_cast<char>(i % 251);
+  ASSERT_TRUE(writer->Add("weights", Bytes(weights)).ok());
+  ASSERT_TRUE(writer->Finish().ok());
+  ASSERT_TRUE(PackedFile::Open(source).ok());
+  const auto size = static_cast<int64_t>(fs::file_size(source.path));
+  const auto change = [&](int64_t at) {
+    std::fstream file(source.path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(at);
+    const char byte = static_cast<char>(file.get() ^ 0x10);
+    file.seekp(at);
+    file.put(byte);
+  };
+  std::vector<int64_t> places = {0, 9, size - 64};
+  for (int64_t at = 4099; at < size - 64; at += 333'333) places.push_back(at);
+  for (const int64_t at : places) {
+    change(at);
+    EXPECT_FALSE(PackedFile::Open(source).ok()) << at;
+    change(at);
+  }
+  ASSERT_TRUE(PackedFile::Open(source).ok());
+  change(3 << 20);
+  const absl::Status damaged = PackedFile::Open(source).status();
+  EXPECT_EQ(damaged.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(damaged.message()), HasSubstr("the bytes from 3145728 on are damaged"));
+}
+
+// Whatever number a process has: those of two containers may be the same.
+TEST_F(PackedFileTest, TwoWritersHaveAPartEach) {
+  auto first = PackedFileWriter::Create(Source(), 2);
+  auto second = PackedFileWriter::Create(Source(), 2);
+  ASSERT_TRUE(first.ok() && second.ok()) << first.status() << second.status();
+  EXPECT_EQ(NumPacked(), 2);
+  RemoveUnfinishedPackedFiles(folder_ + "/made/packed");
+  EXPECT_EQ(NumPacked(), 2);
+  for (auto* writer : {&*first, &*second}) {
+    EXPECT_TRUE(writer->Add("first", Bytes(first_)).ok());
+    EXPECT_TRUE(writer->Finish().ok());
+    EXPECT_TRUE(PackedFile::Open(Source()).ok());
+  }
+  EXPECT_EQ(NumPacked(), 1);
+}
+
+TEST_F(PackedFileTest, PartsOfKilledProcessesGo) {
+  const std::string packed = folder_ + "/made/packed";
+  fs::create_directories(packed);
+  const std::string name = fs::path(Source().path).filename().string();
+  for (const char* left : {".00abcd.part", ".1.part", ".1234567.part"}) {
+    std::ofstream(packed + "/" + name + left) << "half of the weights";
+  }
+  for (const char* other : {"model.safetensors.part", "a-b.safetensors.1.part", "notes.part"}) {
+    std::ofstream(packed + "/" + other) << "of another program";
+  }
+  Write(Source());
+  RemoveUnfinishedPackedFiles(packed);
+  EXPECT_EQ(NumPacked(), 1 + 3);
+  EXPECT_TRUE(PackedFile::Open(Source()).ok());
 }
 
 TEST_F(PackedFileTest, NamesWhatItCannotMake) {

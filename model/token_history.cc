@@ -1,5 +1,6 @@
 #include "model/token_history.h"
 
+#include "absl/cleanup/cleanup.h"
 #include "base/check.h"
 
 namespace tandem {
@@ -20,10 +21,18 @@ void TokenHistory::AddPrompt(absl::Span<const TokenId> tokens) {
 }
 
 void TokenHistory::AddOutput(TokenId token) {
-  ++counts_[token].in_output;
+  const auto [entry, is_new] = counts_.try_emplace(token);
+  absl::Cleanup forget = [this, it = entry, is_new = is_new] {
+    if (is_new) counts_.erase(it);
+  };
+  if (constraint_ != nullptr && (num_broken_ > 0 || !constraint_->Accept(token))) ++num_broken_;
+  std::move(forget).Cancel();
+  ++entry->second.in_output;
   ++num_output_;
-  if (constraint_ == nullptr) return;
-  if (num_broken_ > 0 || !constraint_->Accept(token)) ++num_broken_;
+}
+
+void TokenHistory::Commit() {
+  if (constraint_ != nullptr && num_broken_ == 0) constraint_->Commit();
 }
 
 void TokenHistory::RemoveOutput(TokenId token) {
@@ -47,8 +56,23 @@ absl::Status TokenHistory::constraint_status() const {
   return constraint_ == nullptr ? absl::OkStatus() : constraint_->status();
 }
 
+bool TokenHistory::is_followed() const { return num_broken_ == 0 && constraint_status().ok(); }
+
+bool TokenHistory::may_draft() const { return constraint_ == nullptr || constraint_->may_draft(); }
+
 std::string TokenHistory::Forced() const {
   return constraint_ == nullptr || num_broken_ > 0 ? "" : constraint_->Forced();
+}
+
+DraftWalk::~DraftWalk() {
+  for (; !tokens_.empty(); tokens_.pop_back()) history_->RemoveOutput(tokens_.back());
+}
+
+void DraftWalk::Add(TokenId token) {
+  if (history_ == nullptr) return;
+  tokens_.reserve(tokens_.size() + 1);
+  history_->AddOutput(token);
+  tokens_.push_back(token);
 }
 
 }  // namespace tandem

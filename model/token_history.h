@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
@@ -37,8 +38,11 @@ class TokenHistory {
   TokenHistory& operator=(TokenHistory&&) = default;
 
   void AddPrompt(absl::Span<const TokenId> tokens);
-  // The token may break the constraint; then nothing is allowed behind it.
+  // The token may break the constraint; then nothing is allowed after it. An exception changes
+  // nothing.
   void AddOutput(TokenId token);
+  // Everything added is final, and is not removed again.
+  void Commit();
   // Of the last token. REQUIRES: added before.
   void RemoveOutput(TokenId token);
 
@@ -46,10 +50,11 @@ class TokenHistory {
   int num_output() const { return num_output_; }
   // What may come next, as ConstraintState has it. REQUIRES: made with a constraint.
   absl::Span<const uint32_t> Allowed() const;
-  // Whether a token broke the constraint.
-  bool is_broken() const { return num_broken_ > 0; }
-  // ConstraintState::status; OK without a constraint.
+  // Whether no token broke the constraint, and it can be followed up to here.
+  bool is_followed() const;
+  // ConstraintState::status and ::may_draft; OK and true without a constraint.
   absl::Status constraint_status() const;
+  bool may_draft() const;
   // ConstraintState::Forced; empty without a constraint.
   std::string Forced() const;
 
@@ -58,6 +63,21 @@ class TokenHistory {
   int num_output_ = 0;
   std::unique_ptr<ConstraintState> constraint_;
   int num_broken_ = 0;  // tokens from the first on that broke the constraint
+};
+
+// Adds drafted tokens to a history, and takes them back at its end. Nothing with null.
+class DraftWalk {
+ public:
+  explicit DraftWalk(TokenHistory* history) : history_(history) {}
+  ~DraftWalk();
+  DraftWalk(DraftWalk&& other) = default;
+  DraftWalk& operator=(DraftWalk&& other) = delete;
+
+  void Add(TokenId token);
+
+ private:
+  TokenHistory* history_;
+  std::vector<TokenId> tokens_;
 };
 
 }  // namespace tandem

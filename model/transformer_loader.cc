@@ -472,9 +472,14 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::LoadPacked(const Files
   ASSIGN_OR_RETURN(const PackedSource source,
                    PackedSource::Of(files.weights->files(), how, options.packed_folder));
   if (source.bytes < options.min_packed_bytes) return nullptr;
-  if (absl::StatusOr<PackedFile> packed = PackedFile::Open(source); packed.ok()) {
-    auto model = LoadFrom(files, backend, options, &*packed);
+  RemoveUnfinishedPackedFiles(options.packed_folder);
+  absl::StatusOr<PackedFile> kept = PackedFile::Open(source);
+  if (kept.ok()) {
+    auto model = LoadFrom(files, backend, options, &*kept);
     if (model.ok()) return model;
+  } else if (!absl::IsNotFound(kept.status()) && !absl::IsFailedPrecondition(kept.status())) {
+    Log(LogLevel::kWarning,
+        absl::StrCat(kept.status().message(), "; the weights are packed again"));
   }
   // A model that is refused is refused before packing is announced and begun.
   Transformer checked(backend, files);

@@ -1,5 +1,7 @@
 #include "server/admission.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 
@@ -49,6 +51,15 @@ bool Admission::AwaitEmpty(absl::Duration timeout) const {
     return num_inside_ == 0;
   };
   return mutex_.AwaitWithTimeout(absl::Condition(&is_empty), timeout);
+}
+
+absl::StatusOr<ByteBudget::Share> ByteBudget::Take(int64_t bytes) {
+  const int64_t others = num_held_.fetch_add(bytes);
+  Share share(this, bytes);
+  if (others + bytes <= capacity_) return share;
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "body: has ", bytes, " bytes, allowed: ", std::max<int64_t>(capacity_ - others, 0),
+      " more next to those of other large requests; try again later"));
 }
 
 }  // namespace tandem

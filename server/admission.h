@@ -1,6 +1,8 @@
 #ifndef TANDEM_SERVER_ADMISSION_H_
 #define TANDEM_SERVER_ADMISSION_H_
 
+#include <atomic>
+#include <cstdint>
 #include <utility>
 #include <vector>
 
@@ -59,6 +61,42 @@ class Admission {
   mutable absl::Mutex mutex_;
   int num_inside_ ABSL_GUARDED_BY(mutex_) = 0;
   bool is_closed_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+// How many bytes are held together, by requests that are large. Thread-safe.
+class ByteBudget {
+ public:
+  // Bytes that are given back when it is destroyed. The budget must outlive it.
+  class Share {
+   public:
+    Share() = default;  // none
+    Share(Share&& other) noexcept
+        : budget_(std::exchange(other.budget_, nullptr)), bytes_(other.bytes_) {}
+    Share& operator=(Share&& other) noexcept {
+      std::swap(budget_, other.budget_);
+      std::swap(bytes_, other.bytes_);
+      return *this;
+    }
+    ~Share() {
+      if (budget_ != nullptr) budget_->num_held_ -= bytes_;
+    }
+
+   private:
+    friend class ByteBudget;
+    Share(ByteBudget* budget, int64_t bytes) : budget_(budget), bytes_(bytes) {}
+    ByteBudget* budget_ = nullptr;
+    int64_t bytes_ = 0;
+  };
+
+  explicit ByteBudget(int64_t capacity) : capacity_(capacity) {}
+
+  // RESOURCE_EXHAUSTED if they are more than are left.
+  absl::StatusOr<Share> Take(int64_t bytes);
+  int64_t num_held() const { return num_held_; }
+
+ private:
+  const int64_t capacity_;
+  std::atomic<int64_t> num_held_ = 0;
 };
 
 }  // namespace tandem

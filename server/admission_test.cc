@@ -56,6 +56,21 @@ TEST(Admission, PlacesAreGivenBackOnceHoweverTheyMove) {
   EXPECT_EQ(admission.num_inside(), 0);
 }
 
+TEST(ByteBudget, SharesAreGivenBackOnceHoweverTheyMove) {
+  ByteBudget budget(10);
+  {
+    ByteBudget::Share share = *budget.Take(6);
+    EXPECT_EQ(budget.Take(5).status().code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_EQ(budget.num_held(), 6);
+    ByteBudget::Share other = *budget.Take(4);
+    share = std::move(other);
+    EXPECT_EQ(budget.Take(11).status().code(), absl::StatusCode::kResourceExhausted);
+    share = {};
+  }
+  EXPECT_EQ(budget.num_held(), 0);
+  EXPECT_TRUE(budget.Take(10).ok());
+}
+
 TEST(Admission, NobodyEntersAfterItIsClosed) {
   Admission admission(8);
   Places places = *admission.Enter(1);

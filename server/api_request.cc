@@ -290,6 +290,7 @@ absl::StatusOr<ApiRequest> ParseChatRequest(absl::string_view body, const Served
   ChatInput chat;
   chat.now = now;
   ReadChatInput(&fields, &chat);
+  DisregardUnwrittenNames("messages", model, &fields);
   ReadTools(model, &fields, &chat, &request);
   RETURN_IF_ERROR(fields.Finish());
   ASSIGN_OR_RETURN(std::vector<TokenId> ids, EncodeChatInput(chat, model));

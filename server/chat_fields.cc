@@ -1,7 +1,9 @@
 #include "server/chat_fields.h"
 
+#include <optional>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/field_error.h"
@@ -182,6 +184,24 @@ void ReadChatInput(RequestFields* fields, ChatInput* chat) {
   fields->AllowOnly("documents", {Json::array()});
 }
 
+void DisregardUnwrittenNames(const std::string& field, const ServedModel& model,
+                             RequestFields* fields) {
+  const Json* list = fields->Find(field);
+  if (list == nullptr || !list->is_array() || !model.chat_template.ok()) return;
+  for (size_t i = 0; i < list->size(); ++i) {
+    const Json& message = (*list)[i];
+    const bool has_name = message.is_object() && message.contains("name") &&
+                          message["name"].is_string() && !IsText(message["name"], "") &&
+                          message.contains("role") && message["role"].is_string();
+    if (!has_name) continue;
+    const bool is_developer = IsText(message["role"], "developer");
+    const std::string role = is_developer ? "system" : message["role"].get<std::string>();
+    if (model.chat_template->WritesNameOf(role)) continue;
+    fields->Disregard(absl::StrCat(field, "[", i, "].name"),
+                      "the model's chat template has no place for it");
+  }
+}
+
 absl::StatusOr<std::vector<TokenId>> EncodeChatInput(const ChatInput& chat,
                                                      const ServedModel& model) {
   if (chat.messages.empty()) return FieldError("messages", "null is not a list of messages");
@@ -190,7 +210,23 @@ absl::StatusOr<std::vector<TokenId>> EncodeChatInput(const ChatInput& chat,
                       absl::StrCat("the model has no chat template that this server knows: ",
                                    model.chat_template.status().message()));
   }
-  return EncodeChat(*model.chat_template, *model.tokenizer, chat);
+  const auto has_calls = [](const Json& message) { return message.contains("tool_calls"); };
+  if (absl::c_none_of(chat.messages, has_calls)) {
+    return EncodeChat(*model.chat_template, *model.tokenizer, chat);
+  }
+  const std::optional<CallStyle>& style = model.chat_template->call_style();
+  ChatInput styled = chat;
+  for (size_t i = 0; i < chat.messages.size(); ++i) {
+    if (!has_calls(chat.messages[i])) continue;
+    if (!style.has_value()) {
+      return FieldError(absl::StrCat("messages[", i, "].tool_calls"),
+                        "the model's chat template has no place for them");
+    }
+    absl::StatusOr<Json> message = InCallStyle(chat.messages[i], *style);
+    if (!message.ok()) return FieldError("messages", message.status().message());
+    styled.messages[i] = *std::move(message);
+  }
+  return EncodeChat(*model.chat_template, *model.tokenizer, styled);
 }
 
 void AddEndTokens(const ServedModel& model, Request* options) {

@@ -32,6 +32,11 @@ void ReadTemplateVariables(RequestFields* fields, ChatInput* chat);
 void ReadMessage(const JsonValue& object, const std::string& path, RequestFields* fields,
                  JsonValue* messages);
 
+// Names of messages in the list `field` that the model's template does not write: they count as
+// fields that are not known. The name of a tool is left alone, which its call has too.
+void DisregardUnwrittenNames(const std::string& field, const ServedModel& model,
+                             RequestFields* fields);
+
 // The tokens of the prompt. INVALID_ARGUMENT naming the field that the model's template has no
 // place for.
 absl::StatusOr<std::vector<TokenId>> EncodeChatInput(const ChatInput& chat,

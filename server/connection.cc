@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <limits>
 #include <utility>
 #include <variant>
 
@@ -15,7 +16,6 @@
 #include "server/api_error.h"
 #include "server/attempt.h"
 #include "server/request_target.h"
-#include "server/structure_fields.h"
 #include "spdlog/spdlog.h"
 
 namespace tandem {
@@ -113,9 +113,11 @@ void Connection::ReadHead() {
   // What the last exchange held is given back.
   request_ = {};
   response_ = {};
+  large_body_ = {};
   parser_.emplace();
   parser_->header_limit(set_->limits().max_header_bytes);
-  parser_->body_limit(static_cast<uint64_t>(set_->service().options().max_body_bytes));
+  // A length that is too large is for AnswerToHead to refuse, which knows the path.
+  parser_->body_limit(std::numeric_limits<uint64_t>::max());
   stream_.expires_after(absl::ToChronoNanoseconds(set_->limits().read_timeout));
   http::async_read_header(stream_, buffer_, *parser_, Then(&Connection::OnHead));
 }
@@ -159,6 +161,7 @@ void Connection::TakeHead() {
   request_.authorization = Text(head[http::field::authorization]);
   request_.content_type = Text(head[http::field::content_type]);
   request_.id = set_->service().RequestIdOf(Text(head["X-Request-Id"]));
+  request_.route = Service::RouteOf(request_);
 }
 
 // Heads that another server on the way may read differently: where the request ends, or whom it is
@@ -186,6 +189,7 @@ std::optional<HttpResponse> Connection::RefusalOfHead() {
 void Connection::ReadBody() {
   stream_.expires_after(absl::ToChronoNanoseconds(set_->limits().read_timeout));
   body_wire_bytes_ = 0;
+  parser_->body_limit(static_cast<uint64_t>(set_->service().options().max_body_bytes));
   parser_->eager(true);
   ParseBody();
 }
@@ -242,20 +246,31 @@ void Connection::Dispatch() {
   request_.body = std::move(parser_->get().body());
   keep_alive_ = parser_->get().keep_alive();
   stream_.expires_never();
+  const bool is_large = request_.body.size() > kLargeBody;
+  if (is_large) {
+    auto share = set_->service().large_bodies().Take(static_cast<int64_t>(request_.body.size()));
+    if (!share.ok()) return Respond(ErrorResponse(share.status()), /*may_go_on=*/true);
+    large_body_ = *std::move(share);
+  }
   net::thread_pool* pool = nullptr;
-  if (MayBeConstrained(request_.body)) {
-    pool = set_->waiting_work();
-  } else if (request_.body.size() > kLargeBody) {
+  if (is_large) {
     pool = set_->slow_work();
+  } else if (Service::MayWait(request_)) {
+    pool = set_->waiting_work();
   }
-  if (pool == nullptr) {
-    return OnReply(set_->service().Handle(request_));
-  }
+  if (pool == nullptr) return OnReply(Handle());
   const bool is_huge = request_.body.size() > kHugeBody;
   net::post(*pool, [self = shared_from_this(), exchange = exchange_, is_huge] {
     Attempt("request", [&] { self->HandleAside(exchange); });
     if (is_huge) ReturnFreeMemory();
   });
+}
+
+// The body is given up as soon as it has been read: a generation needs it no more.
+Service::Reply Connection::Handle() {
+  Service::Reply reply = set_->service().Handle(request_);
+  std::string().swap(request_.body);
+  return reply;
 }
 
 // Nothing else touches the request meanwhile: no read and no write is under way. If not even that
@@ -266,7 +281,7 @@ void Connection::HandleAside(uint64_t exchange) {
     if (!reply->has_value()) return;
     if (auto* late = std::get_if<std::shared_ptr<Generation>>(&**reply)) (*late)->Cancel();
   };
-  Attempt("request", [&] { *reply = set_->service().Handle(request_); });
+  Attempt("request", [&] { *reply = Handle(); });
   const auto hand_over = [this, exchange, reply, cancel] {
     if (exchange_ != exchange) return cancel();  // closed meanwhile
     reply->has_value() ? OnReply(std::move(**reply)) : GiveUp();
@@ -278,6 +293,7 @@ void Connection::OnReply(Service::Reply reply) {
   if (auto* response = std::get_if<HttpResponse>(&reply)) {
     return Respond(std::move(*response), /*may_go_on=*/true);
   }
+  large_body_ = {};
   generation_ = std::get<std::shared_ptr<Generation>>(std::move(reply));
   WatchClient();
   generation_->Listen([self = shared_from_this(), exchange = exchange_] {

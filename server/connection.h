@@ -48,6 +48,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void ParseBody();
   void OnReadFailure(beast::error_code error);
   void Dispatch();
+  Service::Reply Handle();
   void HandleAside(uint64_t exchange);
   void OnReply(Service::Reply reply);
 
@@ -85,7 +86,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   // The request being answered.
   HttpRequest request_;
-  uint64_t exchange_ = 0;  // its number here
+  ByteBudget::Share large_body_;  // of its body, or of the answer that is made of it
+  uint64_t exchange_ = 0;         // its number here
   bool in_exchange_ = false;
   bool keep_alive_ = false;
   unsigned http_version_ = 11;

@@ -9,6 +9,8 @@
 
 namespace tandem {
 
+struct Route;  // server/service.cc
+
 // What the server looks at in a request. Of a header that is absent the value is empty.
 struct HttpRequest {
   std::string method;
@@ -23,7 +25,8 @@ struct HttpRequest {
   std::string content_type;
   std::string id{};  // the client's name for it, else the server's; in headers and log
   std::string body{};
-  Instant received;  // when its head was read
+  const Route* route = nullptr;  // that the head asks for; null if there is none
+  Instant received;              // when its head was read
 };
 
 struct HttpResponse {

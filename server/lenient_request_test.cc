@@ -70,6 +70,47 @@ TEST(LenientRequest, IgnoresAndTellsWhatIsNotKnown) {
   EXPECT_THAT(LenientCompletion("")->ignored.Headers(), IsEmpty());
 }
 
+TEST(LenientRequest, ReportsNamesThatTheTemplateDoesNotWrite) {
+  ServedModel model = LenientModel();
+  const std::string messages =
+      R"([{"role": "developer", "name": "a", "content": "x"},
+          {"role": "user", "name": "b", "content": "x"}, {"role": "user", "content": "x"},
+          {"role": "tool", "name": "f", "tool_call_id": "1", "content": "x"},
+          {"role": "assistant", "name": "c", "content": "x"}])";
+  const auto names_ignored = [&](const char* jinja) {
+    model.chat_template = ChatTemplate::Parse(jinja, "", "");
+    EXPECT_TRUE(model.chat_template.ok()) << model.chat_template.status();
+    const auto request = LenientMessages(messages, model);
+    EXPECT_TRUE(request.ok()) << request.status();
+    return request->ignored.names();
+  };
+  EXPECT_THAT(names_ignored("{% for m in messages %}{{ m.content }}{% endfor %}"),
+              ElementsAre("messages[].name"));
+  EXPECT_THAT(names_ignored("{{ messages | tojson }}"), IsEmpty());
+  EXPECT_THAT(names_ignored("{% for m in messages %}{{ m.name }}{{ m.content }}{% endfor %}"),
+              IsEmpty());
+  const char* for_users =
+      "{% for m in messages %}{{ m.content }}"
+      "{% if m.role != 'assistant' %}{{ m.get('name') }}{% endif %}"
+      "{% endfor %}";
+  EXPECT_THAT(names_ignored(for_users), ElementsAre("messages[].name"));
+  const std::string input = "{\"input\": " + messages + "}";
+  EXPECT_THAT(ParseResponsesRequest(input, model, absl::UnixEpoch())->ignored.names(),
+              ElementsAre("input[].name"));
+  model.is_strict = true;
+  ExpectRefusal(LenientMessages(messages, model), "messages[4].name", "has no place for it");
+}
+
+TEST(LenientRequest, RefusesCallsThatTheTemplateDoesNotWrite) {
+  ServedModel model = LenientModel();
+  model.chat_template =
+      ChatTemplate::Parse("{% for m in messages %}{{ m.content }}{% endfor %}", "", "");
+  ExpectRefusal(LenientMessages(R"([{"role": "user", "content": "x"},
+      {"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "f"}}]}])",
+                                model),
+                "messages[1].tool_calls", "has no place for them");
+}
+
 TEST(LenientRequest, IsStrictOnlyIfAsked) {
   ServedModel model = LenientModel();
   model.is_strict = true;
@@ -291,6 +332,21 @@ TEST(LenientRequest, TellsTheTemplateAllThatIsSaid) {
   EXPECT_EQ(messages("[{\"role\": \"assistant\", \"content\": null, " + call + "}]"),
             "assistant=f(7);!");
   EXPECT_EQ(messages(R"([{"role": "user", "name": "me", "content": "x"}])"), "userme=x;!");
+}
+
+TEST(LenientRequest, PutsCallsAsTheTemplateWantsThem) {
+  ServedModel model = LenientModel();
+  // As DeepSeek-R1's template has it: calls where the content is none, and arguments as texts.
+  model.chat_template = ChatTemplate::Parse(
+      "{% for m in messages %}{% if m.role == 'assistant' and m.content is none %}"
+      "{{ m.tool_calls[0].function.name + ':' + m.tool_calls[0].function.arguments }}"
+      "{% else %}{{ m.content }}{% endif %};{% endfor %}",
+      "", "");
+  EXPECT_EQ(ToldBy(LenientMessages(R"([{"role": "user", "content": "x"},
+      {"role": "assistant", "content": null, "tool_calls": [{"id": "1", "type": "function",
+       "function": {"name": "f", "arguments": "{\"a\":7}"}}]}])",
+                                   model)),
+            "x;f:{\"a\": 7};");
 }
 
 }  // namespace

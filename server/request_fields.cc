@@ -132,6 +132,11 @@ void RequestFields::AllowOnly(absl::string_view name, std::initializer_list<Json
   FailNot(name, *found, allowed);
 }
 
+void RequestFields::Disregard(absl::string_view name, absl::string_view why) {
+  if (ignored_ != nullptr) return ignored_->Add(PathOf(name));
+  Fail(FieldError(PathOf(name), why));
+}
+
 absl::Status RequestFields::Finish() {
   for (const auto& [name, value] : object_->items()) {
     if (std::find(known_.begin(), known_.end(), name) != known_.end()) continue;

@@ -51,6 +51,9 @@ class RequestFields {
   // Fields that carry nothing for a server of one's own.
   void Ignore(absl::string_view name) { Find(name); }
 
+  // A field that is known and read, but changes nothing here: counts as one that is not known.
+  void Disregard(absl::string_view name, absl::string_view why);
+
   // "path.name".
   std::string PathOf(absl::string_view name) const;
   // Remembers INVALID_ARGUMENT "path.name: <found> is not <allowed>".

@@ -132,6 +132,7 @@ absl::StatusOr<ApiRequest> ParseResponsesRequest(absl::string_view body, const S
   ChatInput chat;
   chat.now = now;
   ReadInput(&fields, &chat);
+  DisregardUnwrittenNames("input", model, &fields);
   ReadTemplateVariables(&fields, &chat);
   ReadReasoning(&fields, &chat);
   ReadToolsOfResponse(model, &fields, &chat, &request);

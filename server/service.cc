@@ -31,6 +31,9 @@ constexpr char kPagePolicy[] =
 
 constexpr std::string_view kPageFolder = "/page/";
 
+// As many bodies of the largest size as may be held at once.
+constexpr int64_t kMostLargeBodies = 16;
+
 // What servers of this kind are asked for beside text. A slash at the end stands for all below it.
 constexpr std::string_view kNotServed[] = {"/v1/embeddings",
                                            "/v1/rerank",
@@ -92,12 +95,12 @@ SiteOptions SiteOptionsOf(const ServiceOptions& options) {
 
 }  // namespace
 
-struct Service::Route {
-  const char* method;
+struct Route {
+  std::string_view method;
   std::string_view path;  // what ends with a slash takes everything that begins with it
   bool needs_key;
-  bool makes_text;  // refused while the server stops
-  Reply (Service::*handle)(const HttpRequest&);
+  bool makes_text;  // refused while the server stops; may compile a constraint
+  Service::Reply (Service::*handle)(const HttpRequest&);
   bool is_probe = false;
 
   bool Matches(std::string_view other) const {
@@ -108,7 +111,7 @@ struct Service::Route {
   }
 };
 
-absl::Span<const Service::Route> Service::Routes() {
+absl::Span<const Route> Service::Routes() {
   static constexpr Route kRoutes[] = {
       {"GET", "/", false, false, &Service::Page},
       {"GET", kPageFolder, false, false, &Service::PagePart},
@@ -132,6 +135,7 @@ Service::Service(Engine* engine, ServiceOptions options)
       options_(std::move(options)),
       sites_(SiteOptionsOf(options_)),
       admission_(options_.max_sequences),
+      large_bodies_(kMostLargeBodies * options_.max_body_bytes),
       metrics_(engine, {.names = options_.metrics_names,
                         .model_name = options_.model_name,
                         .kv_cache = options_.kv_cache,
@@ -145,23 +149,33 @@ Service::Service(Engine* engine, ServiceOptions options)
   if (!options_.splits_reasoning) model_.reasoning.reset();
 }
 
-// 404 for a path that there is not, 405 for a method that it does not answer.
-absl::StatusOr<const Service::Route*> Service::FindRoute(const HttpRequest& request) {
-  if (request.path.empty()) {
-    return FieldError("path", absl::StrCat(Quoted(request.target),
-                                           " has a % that is not before two hexadecimal digits"));
-  }
-  bool has_path = false;
+const Route* Service::RouteOf(const HttpRequest& head) {
+  const std::string_view method = head.method == "HEAD" ? "GET" : std::string_view(head.method);
   for (const Route& route : Routes()) {
-    if (!route.Matches(request.path)) continue;
-    has_path = true;
-    if (route.method == request.method) return &route;
-    if (request.method == "HEAD" && absl::string_view(route.method) == "GET") return &route;
+    if (route.method == method && route.Matches(head.path)) return &route;
   }
-  if (!has_path) return NoSuchPath(request.path);
-  return WithCode(FieldError("method", absl::StrCat(Quoted(request.method), " is not what ",
-                                                    Quoted(request.path), " answers")),
-                  "method_not_allowed", 405);
+  return nullptr;
+}
+
+// 404 for an unknown path, 405 for a method that the path does not answer. OPTIONS has no route,
+// and an answer all the same.
+HttpResponse Service::AnswerWithoutRoute(const HttpRequest& head) const {
+  if (head.path.empty()) {
+    return ErrorResponse(FieldError(
+        "path",
+        absl::StrCat(Quoted(head.target), " has a % that is not before two hexadecimal digits")));
+  }
+  const absl::Span<const Route> routes = Routes();
+  const bool has_path = std::any_of(routes.begin(), routes.end(),
+                                    [&](const Route& route) { return route.Matches(head.path); });
+  if (head.method == "OPTIONS" && (has_path || head.path == "*")) return Options(head);
+  if (!has_path) return ErrorResponse(NoSuchPath(head.path));
+  HttpResponse refusal =
+      ErrorResponse(WithCode(FieldError("method", absl::StrCat(Quoted(head.method), " is not what ",
+                                                               Quoted(head.path), " answers")),
+                             "method_not_allowed", 405));
+  refusal.headers.emplace_back("Allow", AllowedMethods(head));
+  return refusal;
 }
 
 // "GET, HEAD, OPTIONS"; of all paths together for "*".
@@ -170,7 +184,7 @@ std::string Service::AllowedMethods(const HttpRequest& head) {
   bool has_post = false;
   for (const Route& route : Routes()) {
     if (head.path != "*" && !route.Matches(head.path)) continue;
-    (absl::string_view(route.method) == "GET" ? has_get : has_post) = true;
+    (route.method == "GET" ? has_get : has_post) = true;
   }
   return absl::StrCat(has_get ? "GET, HEAD, " : "", has_post ? "POST, " : "", "OPTIONS");
 }
@@ -199,9 +213,10 @@ std::string Service::RequestIdOf(std::string_view given) {
 }
 
 bool Service::IsProbe(const HttpRequest& head) {
-  const absl::StatusOr<const Route*> route = FindRoute(head);
-  return route.ok() && (*route)->is_probe;
+  return head.route != nullptr && head.route->is_probe;
 }
+
+bool Service::MayWait(const HttpRequest& head) { return head.route->makes_text; }
 
 absl::Status Service::CheckKey(const HttpRequest& request) const {
   if (options_.api_key.empty()) return absl::OkStatus();
@@ -218,21 +233,14 @@ absl::Status Service::CheckKey(const HttpRequest& request) const {
 std::optional<HttpResponse> Service::AnswerToHead(const HttpRequest& head,
                                                   std::optional<uint64_t> body_size) {
   if (absl::Status status = sites_.Check(head); !status.ok()) return ErrorResponse(status);
-  const absl::StatusOr<const Route*> route = FindRoute(head);
-  if (!route.ok()) {
-    HttpResponse refusal = ErrorResponse(route.status());
-    const bool has_path = refusal.status == 405;
-    if (head.method == "OPTIONS" && (has_path || head.path == "*")) return Options(head);
-    if (has_path) refusal.headers.emplace_back("Allow", AllowedMethods(head));
-    return refusal;
-  }
-  if ((*route)->needs_key) {
+  if (head.route == nullptr) return AnswerWithoutRoute(head);
+  if (head.route->needs_key) {
     if (absl::Status status = CheckKey(head); !status.ok()) return ErrorResponse(status);
   }
   if (absl::Status status = SiteRules::CheckContentType(head); !status.ok()) {
     return ErrorResponse(status);
   }
-  if ((*route)->makes_text && admission_.is_closed()) {
+  if (head.route->makes_text && admission_.is_closed()) {
     return ErrorResponse(absl::UnavailableError("the server is stopping"));
   }
   const auto limit = static_cast<uint64_t>(options_.max_body_bytes);
@@ -241,8 +249,8 @@ std::optional<HttpResponse> Service::AnswerToHead(const HttpRequest& head,
 }
 
 void Service::CountAnswer(const HttpRequest& request, int status) {
-  const absl::StatusOr<const Route*> route = FindRoute(request);
-  metrics_.CountAnswer(route.ok() ? std::string((*route)->path) : "other", status);
+  metrics_.CountAnswer(request.route == nullptr ? "other" : std::string(request.route->path),
+                       status);
 }
 
 absl::Status Service::BodyTooLarge() const {
@@ -252,10 +260,7 @@ absl::Status Service::BodyTooLarge() const {
 }
 
 Service::Reply Service::Handle(const HttpRequest& request) {
-  if (std::optional<HttpResponse> answer = AnswerToHead(request, request.body.size())) {
-    return *std::move(answer);
-  }
-  return (this->*(*FindRoute(request))->handle)(request);
+  return (this->*request.route->handle)(request);
 }
 
 // ---- What is known without the engine's thread ----
@@ -340,13 +345,11 @@ Service::Reply Service::Detokenize(const HttpRequest& request) {
   return TextAnswer(DetokenizeBody(request.body, model_, &ignored), ignored);
 }
 
-Service::Reply Service::TextAnswer(const absl::StatusOr<Json>& answer,
+Service::Reply Service::TextAnswer(absl::StatusOr<std::string> answer,
                                    const IgnoredFields& ignored) {
   if (!answer.ok()) return ErrorResponse(answer.status());
   LogIgnored(ignored);
-  HttpResponse response = JsonResponse(*answer);
-  response.headers = ignored.Headers();
-  return response;
+  return HttpResponse{.body = *std::move(answer), .headers = ignored.Headers()};
 }
 
 void Service::LogIgnored(const IgnoredFields& fields) {

@@ -17,7 +17,6 @@
 #include "absl/types/span.h"
 #include "base/instant.h"
 #include "engine/engine.h"
-#include "model/formats/json_value.h"
 #include "server/admission.h"
 #include "server/answer_size.h"
 #include "server/api_request.h"
@@ -55,15 +54,17 @@ class Service {
   // `engine` must outlive it, and every generation must have ended before it does.
   Service(Engine* engine, ServiceOptions options);
 
-  // An answer, or a generation that will bring it.
+  // The route that a request's head asks for; null if there is none.
+  static const Route* RouteOf(const HttpRequest& head);
+  // The answer to the head of a request, if its body makes no difference: a wrong name or
+  // page, no such path or method, no key, too long, stopping; and OPTIONS. `body_size` is the
+  // announced one.   REQUIRES: head.route is RouteOf(head), here and below.
+  std::optional<HttpResponse> AnswerToHead(const HttpRequest& head,
+                                           std::optional<uint64_t> body_size);
+  // An answer, or a generation that will bring it.   REQUIRES: AnswerToHead had none.
   using Reply = std::variant<HttpResponse, std::shared_ptr<Generation>>;
   Reply Handle(const HttpRequest& request);
 
-  // The answer to a request of which no more than the head is known, if that is enough: asked under
-  // a wrong name or by a wrong page, no such path or method, no key, stopping; and to OPTIONS.
-  // `body_size` is the announced one.
-  std::optional<HttpResponse> AnswerToHead(const HttpRequest& head,
-                                           std::optional<uint64_t> body_size);
   // What a request is called in headers and log: what its client says, if that is of at most 128
   // visible characters, else a name of the server's.
   std::string RequestIdOf(std::string_view given);
@@ -71,6 +72,9 @@ class Service {
   std::vector<std::pair<std::string, std::string>> Headers(const HttpRequest& head) const;
   // Whether it asks how the server is, which costs nothing to say.
   static bool IsProbe(const HttpRequest& head);
+  // Whether Handle may wait for others, as for a thread that compiles a constraint.
+  // REQUIRES: head.route is not null.
+  static bool MayWait(const HttpRequest& head);
 
   // Counts an answer for the metrics, under its route's path.
   void CountAnswer(const HttpRequest& request, int status);
@@ -79,12 +83,13 @@ class Service {
 
   const ServiceOptions& options() const { return options_; }
   Admission& admission() { return admission_; }
+  // Bytes of large bodies that are worked on or whose answers are being sent.
+  ByteBudget& large_bodies() { return large_bodies_; }
   Metrics& metrics() { return metrics_; }
 
  private:
-  struct Route;
   static absl::Span<const Route> Routes();
-  static absl::StatusOr<const Route*> FindRoute(const HttpRequest& request);
+  HttpResponse AnswerWithoutRoute(const HttpRequest& head) const;
   absl::Status CheckKey(const HttpRequest& request) const;
   static std::string AllowedMethods(const HttpRequest& head);
   HttpResponse Options(const HttpRequest& head) const;
@@ -102,7 +107,7 @@ class Service {
   Reply Completions(const HttpRequest& request);
   Reply ChatCompletions(const HttpRequest& request);
   Reply Responses(const HttpRequest& request);
-  Reply TextAnswer(const absl::StatusOr<JsonValue>& answer, const IgnoredFields& ignored);
+  Reply TextAnswer(absl::StatusOr<std::string> answer, const IgnoredFields& ignored);
   void LogIgnored(const IgnoredFields& fields);
   Reply Generate(absl::StatusOr<ApiRequest> request, std::string_view id_prefix, Instant received);
 
@@ -110,6 +115,7 @@ class Service {
   const ServiceOptions options_;
   const SiteRules sites_;
   Admission admission_;
+  ByteBudget large_bodies_;
   Metrics metrics_;
   ServedModel model_;
   const absl::Time started_;

@@ -111,7 +111,10 @@ class ConstraintReader {
     std::string type;
     format->Read("type", &type);
     if (type == "json_object") {
-      Set(field, {.kind = Kind::kJsonObject});
+      const Json* const schema = format->Find("schema");
+      if (schema == nullptr) return Set(field, {.kind = Kind::kJsonObject});
+      if (!schema->is_object()) return format->FailNot("schema", *schema, "a JSON schema");
+      Set(field, {.kind = Kind::kJsonSchema, .text = schema->dump()});
     } else if (type == "json_schema") {
       read_schema();
     } else if (format->ok() && type != "text") {
@@ -161,12 +164,6 @@ class ConstraintReader {
 };
 
 }  // namespace
-
-bool MayBeConstrained(absl::string_view body) {
-  return absl::c_any_of(std::array{"response_format", "structured_outputs", "guided_",
-                                   "json_schema", "json_object", "regex", "ebnf", "tools"},
-                        [&](const char* name) { return absl::StrContains(body, name); });
-}
 
 std::string ReadConstraint(RequestFields* fields, Request* options) {
   ConstraintReader reader(fields, options);

@@ -4,14 +4,10 @@
 
 #include <string>
 
-#include "absl/strings/string_view.h"
 #include "engine/request.h"
 #include "server/request_fields.h"
 
 namespace tandem {
-
-// Whether a body may ask for a constraint: compiling one takes time, which an I/O thread has not.
-bool MayBeConstrained(absl::string_view body);
 
 // "response_format" as OpenAI has it; "structured_outputs" and "guided_*" as vLLM, "json_schema",
 // "regex" and "ebnf" as SGLang; at most one of them. Returns the field that was given, empty for

@@ -60,6 +60,10 @@ TEST(StructureFields, AreReadAsOthersNameThem) {
                              R"(, "structured_outputs": {"json_object": true})"}) {
     EXPECT_EQ(ConstraintOf(fields).kind, Kind::kJsonObject);
   }
+  const OutputConstraint with_schema =
+      ConstraintOf(R"(, "response_format": {"type": "json_object", "schema": {"type": "object"}})");
+  EXPECT_EQ(with_schema.kind, Kind::kJsonSchema);
+  EXPECT_EQ(with_schema.text, R"({"type":"object"})");
   for (const char* fields : {R"(, "guided_regex": "a+")", R"(, "regex": "a+")",
                              R"(, "structured_outputs": {"regex": "a+"})"}) {
     EXPECT_EQ(ConstraintOf(fields).kind, Kind::kRegex);
@@ -137,12 +141,6 @@ TEST(StructureFields, PredictionsAreTexts) {
   }
   ExpectWrong(R"(, "prediction": {"type": "content"})", "prediction.content", "null");
   ExpectWrong(R"(, "prediction": {"type": "file", "content": "a"})", "prediction.type", "content");
-}
-
-TEST(StructureFields, TellWhatMayTakeLong) {
-  EXPECT_TRUE(MayBeConstrained(R"({"response_format": {"type": "json_object"}})"));
-  EXPECT_TRUE(MayBeConstrained(R"({"guided_regex": "a"})"));
-  EXPECT_FALSE(MayBeConstrained(R"({"messages": [{"role": "user", "content": "Hi"}]})"));
 }
 
 }  // namespace

@@ -6,10 +6,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/field_error.h"
+#include "base/hash_map.h"
 #include "base/status_macros.h"
 #include "model/formats/json_text.h"
 #include "model/formats/json_value.h"
 #include "server/chat_fields.h"
+#include "server/json_writer.h"
 #include "server/request_fields.h"
 #include "server/tool_fields.h"
 
@@ -50,15 +52,28 @@ absl::StatusOr<std::vector<TokenId>> TokensOfChat(RequestFields* fields, const S
   ChatInput chat;
   chat.now = now;
   ReadChatInput(fields, &chat);
+  DisregardUnwrittenNames("messages", model, fields);
   ReadToolsOfTemplate(model, fields, &chat);
   RETURN_IF_ERROR(fields->Finish());
   return EncodeChatInput(chat, model);
 }
 
+// Each token's text by itself. A token that comes again is not decoded again.
+void WriteTexts(const std::vector<TokenId>& ids, const Tokenizer& tokenizer, JsonWriter* writer) {
+  HashMap<TokenId, std::string> texts;
+  writer->BeginArray();
+  for (const TokenId id : ids) {
+    const auto [text, is_new] = texts.try_emplace(id);
+    if (is_new) text->second = tokenizer.Decode({id});
+    writer->String(text->second);
+  }
+  writer->EndArray();
+}
+
 }  // namespace
 
-absl::StatusOr<Json> TokenizeBody(absl::string_view body, const ServedModel& model, absl::Time now,
-                                  IgnoredFields* ignored) {
+absl::StatusOr<std::string> TokenizeBody(absl::string_view body, const ServedModel& model,
+                                         absl::Time now, IgnoredFields* ignored) {
   ASSIGN_OR_RETURN(const Json json, ParseJsonValue(body, "body"));
   RequestFields fields(&json, "", model.is_strict ? nullptr : ignored);
   ReadModel(&fields, model);
@@ -71,18 +86,23 @@ absl::StatusOr<Json> TokenizeBody(absl::string_view body, const ServedModel& mod
   } else {
     ASSIGN_OR_RETURN(ids, TokensOfPrompt(&fields, model));
   }
-  Json texts = returns_texts ? Json::array() : Json(nullptr);
+  std::string answer;
+  JsonWriter writer(&answer);
+  writer.BeginObject().Key("tokens").BeginArray();
+  for (const TokenId id : ids) writer.Integer(id);
+  writer.EndArray().Key("token_strs");
   if (returns_texts) {
-    for (const TokenId id : ids) texts.push_back(model.tokenizer->Decode({id}));
+    WriteTexts(ids, *model.tokenizer, &writer);
+  } else {
+    writer.Null();
   }
-  return Json{{"tokens", ids},
-              {"token_strs", std::move(texts)},
-              {"count", ids.size()},
-              {"max_model_len", model.MaxLength()}};
+  writer.Key("count").Integer(static_cast<int64_t>(ids.size()));
+  writer.Key("max_model_len").Integer(model.MaxLength()).EndObject();
+  return answer;
 }
 
-absl::StatusOr<Json> DetokenizeBody(absl::string_view body, const ServedModel& model,
-                                    IgnoredFields* ignored) {
+absl::StatusOr<std::string> DetokenizeBody(absl::string_view body, const ServedModel& model,
+                                           IgnoredFields* ignored) {
   ASSIGN_OR_RETURN(const Json json, ParseJsonValue(body, "body"));
   RequestFields fields(&json, "", model.is_strict ? nullptr : ignored);
   ReadModel(&fields, model);
@@ -100,7 +120,9 @@ absl::StatusOr<Json> DetokenizeBody(absl::string_view body, const ServedModel& m
     }
     ids.push_back(token.get<TokenId>());
   }
-  return Json{{"prompt", model.tokenizer->Decode(ids)}};
+  std::string answer;
+  JsonWriter(&answer).BeginObject().Key("prompt").String(model.tokenizer->Decode(ids)).EndObject();
+  return answer;
 }
 
 }  // namespace tandem

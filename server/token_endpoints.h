@@ -1,11 +1,13 @@
-// POST /tokenize and /detokenize: the tokenizer alone, no model.
+// POST /tokenize and /detokenize: the tokenizer alone, no model. Answers are JSON texts, written as
+// they are made: a tree of them would take ten times as much memory.
 #ifndef TANDEM_SERVER_TOKEN_ENDPOINTS_H_
 #define TANDEM_SERVER_TOKEN_ENDPOINTS_H_
+
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "model/formats/json_value.h"
 #include "server/ignored_fields.h"
 #include "server/served_model.h"
 
@@ -16,12 +18,12 @@ namespace tandem {
 // `add_special_tokens`: with what stands around a text prompt; `special`: what special tokens
 // written in the text are. With "messages" in place of "prompt": the prompt of that chat, whose
 // fields chat_fields.h reads. Fields that are not known go to `ignored`.
-absl::StatusOr<JsonValue> TokenizeBody(absl::string_view body, const ServedModel& model,
-                                       absl::Time now, IgnoredFields* ignored);
+absl::StatusOr<std::string> TokenizeBody(absl::string_view body, const ServedModel& model,
+                                         absl::Time now, IgnoredFields* ignored);
 
 // {"tokens": [IDS]} to {"prompt": TEXT}, special tokens written out.
-absl::StatusOr<JsonValue> DetokenizeBody(absl::string_view body, const ServedModel& model,
-                                         IgnoredFields* ignored);
+absl::StatusOr<std::string> DetokenizeBody(absl::string_view body, const ServedModel& model,
+                                           IgnoredFields* ignored);
 
 }  // namespace tandem
 

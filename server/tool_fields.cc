@@ -32,16 +32,14 @@ bool IsFunctionName(const std::string& name) {
   });
 }
 
-// Arguments are objects even where a schema does not say so, and empty without one.
+// Arguments are objects even where a schema does not say so, and empty where it says nothing.
 Json SchemaOf(const Json& function) {
-  if (!function.contains("parameters") || function["parameters"].is_null()) {
+  const auto parameters = function.find("parameters");
+  if (parameters == function.end() || parameters->is_null() || parameters->empty()) {
     return {{"type", "object"}, {"additionalProperties", false}};
   }
-  Json schema = function["parameters"];
-  const bool says_what =
-      absl::c_any_of(std::array{"type", "$ref", "anyOf", "oneOf", "allOf", "const", "enum"},
-                     [&](const char* keyword) { return schema.contains(keyword); });
-  if (!says_what) schema["type"] = "object";
+  Json schema = *parameters;
+  schema["type"] = "object";
   return schema;
 }
 
@@ -186,6 +184,9 @@ class ToolReader {
     }
     if (parameters != nullptr && !parameters->is_object()) {
       fields->FailNot("parameters", *parameters, "a JSON schema");
+    } else if (parameters != nullptr &&
+               !JsonTypes::AllowedBy(*parameters, *parameters).Has(JsonTypes::kObject)) {
+      fields->FailNot("parameters", *parameters, "a JSON schema of objects");
     }
     if (!fields->ok()) return;
     function.schema = SchemaOf(object);

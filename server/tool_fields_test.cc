@@ -209,6 +209,29 @@ TEST(ToolFields, CallsThatMustComeHaveNamedArgumentsAlone) {
         "g": {"allOf": [{"properties": {"h": {}}}]}}, "additionalProperties": false})"));
 }
 
+// A schema that says nothing would have arguments without end; they are objects in any case.
+TEST(ToolFields, ArgumentsAreObjects) {
+  const auto schema_of = [](const std::string& parameters) {
+    const auto request = ToolChat(R"("tool_choice": "required", "tools": [{"type": "function",
+        "function": {"name": "f", "parameters": )" +
+                                  parameters + "}}]");
+    EXPECT_TRUE(request.ok()) << request.status();
+    const Json tag = Json::parse(request->options.constraint->text)["tags"][0];
+    return tag["content"]["json_schema"];
+  };
+  EXPECT_EQ(schema_of("{}"), Json::parse(R"({"type": "object", "additionalProperties": false})"));
+  EXPECT_EQ(schema_of(R"({"anyOf": [{"type": "object"}, {"type": "null"}]})")["type"], "object");
+  EXPECT_EQ(schema_of(R"({"type": ["object", "null"]})")["type"], "object");
+  for (const char* parameters : {R"({"type": "null"})", R"({"enum": [1]})"}) {
+    const auto request = ToolChat(R"("tools": [{"type": "function",
+        "function": {"name": "f", "parameters": )" +
+                                  std::string(parameters) + "}}]");
+    ASSERT_FALSE(request.ok()) << parameters;
+    EXPECT_THAT(std::string(request.status().message()), HasSubstr("tools[0].function.parameters"))
+        << parameters;
+  }
+}
+
 TEST(ToolFields, StrictFunctionsAreHeldToTheirSchemasAtWill) {
   const std::string tool = R"("tools": [{"type": "function", "function": {"name": "f",
       "strict": true, "parameters": {"properties": {"z": {"type": "integer"}}}}}])";

@@ -134,6 +134,32 @@ TEST_F(ConstrainedEngine, MinTokensYields) {
   EXPECT_EQ(done.finish_reason, FinishReason::kStop);
 }
 
+// Row 118 of the bug catalogue: an expression that cannot be followed for long, drafted for, next
+// to others. How far it comes is the machine's affair; the others' outputs are not.
+TEST_F(ConstrainedEngine, AConstraintThatTakesTooLongEndsItsRequestAlone) {
+  EngineOptions options = Options();
+  options.draft_tokens = 2;
+  const std::unique_ptr<Engine> engine = MakeEngine(options);
+  const Request victim{.prompt = "The king", .max_tokens = 40, .seed = 3, .ignore_eos = true};
+  const Completion alone = Generate(engine.get(), victim);
+  Request attack{.prompt = "A", .max_tokens = 900, .seed = 1};
+  attack.sampling.min_tokens = 900;
+  attack.constraint = OutputConstraint{.kind = Kind::kRegex, .text = "((a{1,100}){1,100}){1,100}"};
+  const absl::StatusOr<GenerationId> attacker = engine->Submit(attack);
+  ASSERT_TRUE(attacker.ok()) << attacker.status();
+  absl::StatusOr<Completion> ended = absl::DeadlineExceededError("");
+  while (absl::IsDeadlineExceeded(ended.status())) {
+    ExpectSameOutput(Generate(engine.get(), victim), alone);
+    ended = engine->Wait(*attacker, absl::ZeroDuration());
+  }
+  if (!ended.ok()) {
+    EXPECT_EQ(ended.status().code(), absl::StatusCode::kInvalidArgument) << ended.status();
+    EXPECT_THAT(ended.status().message(), HasSubstr("constraint: cannot be followed"));
+  }
+  ExpectSameOutput(Generate(engine.get(), victim), alone);
+  EXPECT_TRUE(engine->CheckIntegrity().ok());
+}
+
 // ---- Predictions, which need no grammar ----
 
 TEST(PredictedOutput, IsDraftedAndChangesNothing) {

@@ -26,6 +26,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 DEPLOY = ROOT / "deploy"
 PAIR = {"--target": ROOT / "models/storyteller-7m", "--draft": ROOT / "models/storyteller-1m"}
 PROGRAM = pathlib.Path()
+KEY = "a-key-of-the-test"
 
 
 def yaml_files():
@@ -60,12 +61,25 @@ def docker_lists(name):
     return [json.loads(found) for found in re.findall(rf"^(?:.* )?{name} (\[.*\])$", text, re.MULTILINE)]
 
 
+# The values that a cluster puts in place of $(NAME), by the fields that they come from.
+FIELDS = {"metadata.namespace": "default", "status.podIP": "10.1.2.3"}
+
+
+def with_fields(arguments):
+    """The container's arguments, as Kubernetes gives them to the program."""
+    values = {f"$({entry['name']})": FIELDS[entry["valueFrom"]["fieldRef"]["fieldPath"]] for entry in container()["env"]}
+    for name, value in values.items():
+        arguments = [argument.replace(name, value) for argument in arguments]
+    assert "$(" not in " ".join(arguments), arguments
+    return arguments
+
+
 def command_lines():
     """The program's arguments, by the file that has them."""
     start = unit()["Service"]["ExecStart"].split()
     assert start[0] == "/opt/tandem/bin/tandem" and start[-1] == "$TANDEM_OPTIONS"
     compose = load_yaml(DEPLOY / "compose.yaml")[0]["services"]["tandem"]
-    return {"systemd": start[1:-1], "compose": compose["command"], "kubernetes": container()["args"],
+    return {"systemd": start[1:-1], "compose": compose["command"], "kubernetes": with_fields(container()["args"]),
             "Dockerfile": docker_lists("CMD")[-1]}
 
 
@@ -132,7 +146,11 @@ def server(arguments):
             arguments += [option, str(value)]
     if "--threads" in arguments:
         arguments[arguments.index("--threads") + 1] = "1"
-    with tempfile.TemporaryFile(mode="w+") as log:
+    with tempfile.TemporaryFile(mode="w+") as log, tempfile.NamedTemporaryFile(mode="w") as key:
+        key.write(KEY + "\n")
+        key.flush()
+        if "--api-key-file" in arguments:
+            arguments[arguments.index("--api-key-file") + 1] = key.name
         process = subprocess.Popen([PROGRAM, *arguments], stdout=subprocess.DEVNULL, stderr=log)
         try:
             while True:
@@ -150,9 +168,10 @@ def server(arguments):
             process.wait()
 
 
-def get(port, path):
+def get(port, path, **headers):
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers=headers)
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}") as answer:
+        with urllib.request.urlopen(request) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, ""
@@ -189,6 +208,42 @@ class Deploy(unittest.TestCase):
                 self.assertEqual(process.wait(), 0)
         with self.assertRaisesRegex(AssertionError, "ended"), server(["serve", "--prot", "1"]):
             pass
+
+    def test_pages_of_other_sites_reach_no_server(self):
+        """Nor do clients without a key, where other machines are let in."""
+        self.assertIn("--api-key-file", command_lines()["compose"])
+        self.assertIn("--api-key-file", command_lines()["kubernetes"])
+        known_by = {"compose": "tandem:8080", "kubernetes": f"{FIELDS['status.podIP']}:8080"}
+        for where, arguments in command_lines().items():
+            with self.subTest(where), server(arguments) as (port, _):
+                authorization = {"Authorization": f"Bearer {KEY}"}
+                # An attacker's name that means this address by now (DNS rebinding).
+                for path in ("/", "/metrics", "/v1/models"):
+                    self.assertEqual(get(port, path, Host=f"elsewhere.example:{port}", **authorization)[0], 403, path)
+                self.assertEqual(get(port, "/v1/models", **authorization)[0], 200)
+                self.assertEqual(get(port, "/v1/models")[0], 401 if where in known_by else 200)
+                for path in {*probe_paths().values(), "/metrics"}:
+                    self.assertEqual(get(port, path, Host=known_by.get(where, "localhost"))[0], 200, path)
+
+    def test_keys_are_secrets_and_in_no_file(self):
+        compose = load_yaml(DEPLOY / "compose.yaml")[0]
+        ((name, secret),) = compose["secrets"].items()
+        self.assertRegex(secret["file"], r"^\$\{\w+:\?")  # no file, no server
+        command = compose["services"]["tandem"]["command"]
+        self.assertEqual(command[command.index("--api-key-file") + 1], f"/run/secrets/{name}")
+        self.assertEqual(compose["services"]["tandem"]["secrets"], [name])
+        grafana = compose["services"]["grafana"]["environment"]
+        self.assertEqual((grafana["GF_SERVER_DOMAIN"], grafana["GF_SERVER_ENFORCE_DOMAIN"]), ("localhost", "true"))
+        (deployment,) = objects("Deployment")
+        (volume,) = [entry for entry in deployment["spec"]["template"]["spec"]["volumes"] if "secret" in entry]
+        (mount,) = [entry for entry in container()["volumeMounts"] if entry["name"] == volume["name"]]
+        arguments = container()["args"]
+        self.assertEqual(arguments[arguments.index("--api-key-file") + 1], f"{mount['mountPath']}/key")
+        self.assertEqual(objects("Secret"), [])
+        for path in yaml_files():
+            self.assertNotRegex(path.read_text(), r"--api-key\b(?!-file)|TANDEM_API_KEY\s*[:=]", path.name)
+        (target,) = load_yaml(DEPLOY / "prometheus.yml")[0]["scrape_configs"][0]["static_configs"][0]["targets"]
+        self.assertIn(target.split(":")[0], command[command.index("--allowed-hosts") + 1].split(","))
 
     def test_ports_and_times_agree(self):
         lines = command_lines()
@@ -327,6 +382,28 @@ class Continuation(unittest.TestCase):
                          [b"data: 1", b"data: [DONE]"])
         with self.assertRaises(self.module.LostServer):
             asyncio.run(read([b"data: 1\n\n"]))
+
+    def test_a_server_log_is_bounded(self):
+        """However much a server writes, and however long its lines are."""
+        script = "import os\nfor i in range(400): os.write(2, b'line %d\\n' % i + b'x' * 30000 + b'\\n')"
+        process = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE)
+        lines = []
+        log = self.module.LogTail(process.stderr, lambda line: lines.append(len(line)))
+        self.assertEqual(process.wait(), 0)
+        log.await_end()
+        process.stderr.close()
+        text = log.text()
+        self.assertLessEqual(len(text), self.module.KEPT_BYTES)
+        self.assertIn("line 399\n", text)
+        self.assertNotIn("line 100\n", text)
+        self.assertEqual(sum(lines), sum(len(f"line {i}") + 30000 for i in range(400)))
+        self.assertLessEqual(max(lines), self.module.LONGEST_LINE)
+
+    def test_the_server_sees_which_page_asks_and_under_which_name(self):
+        headers = {"host": "a.example", "origin": "https://b.example", "sec-fetch-site": "cross-site", "cookie": "c",
+                   "authorization": "Bearer d", "content-length": "5"}
+        self.assertEqual(self.module.forwarded(headers), {
+            name: headers[name] for name in ("host", "origin", "sec-fetch-site", "authorization")})
 
     def test_what_may_be_asked_again_and_what_chooses_the_replica(self):
         self.assertTrue(self.module.is_repeatable({"seed": 0}))

@@ -10,6 +10,7 @@
 #include <optional>
 #include <sstream>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/engine.h"
@@ -26,6 +27,7 @@ namespace tandem {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::HasSubstr;
 
 class PackedWeights : public ::testing::Test {
  protected:
@@ -125,6 +127,28 @@ TEST_F(PackedWeights, AreMadeOnceAndAnewWhereTheyAreNotWhatTheyWere) {
   EXPECT_NE(Logits(*others), Logits(*packed_anew));
   Kept();
   fs::remove_all(model);
+}
+
+TEST_F(PackedWeights, AreMadeAnewWithAWarningWhereTheyAreDamaged) {
+  const std::string model = GoldenModelPath("llama-bf16");
+  const auto packed_anew = Load(model);
+  Load(model, {}, folder_);
+  std::fstream kept(Kept(), std::ios::in | std::ios::out | std::ios::binary);
+  kept.seekp(-static_cast<int64_t>(fs::file_size(Kept()) / 2), std::ios::end);
+  kept << "XXXX";
+  kept.close();
+  std::ostringstream log;
+  auto logger = std::make_shared<spdlog::logger>(
+      "tandem", std::make_shared<spdlog::sinks::ostream_sink_mt>(log));
+  logger->set_pattern("%l %v");
+  spdlog::register_logger(std::move(logger));
+  ExpectSameLogits(*Load(model, {}, folder_), *packed_anew);
+  EXPECT_THAT(log.str(), HasSubstr("warning " + Kept().string() + ": the bytes from "));
+  EXPECT_THAT(log.str(), HasSubstr(" on are damaged; the weights are packed again"));
+  log.str("");
+  ExpectSameLogits(*Load(model, {}, folder_), *packed_anew);
+  EXPECT_EQ(log.str(), "");
+  spdlog::drop("tandem");
 }
 
 TEST_F(PackedWeights, WhereTheyCannotBeKeptTheModelRuns) {

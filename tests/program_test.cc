@@ -289,6 +289,26 @@ TEST(Program, RefusesToServeWithWrongOptions) {
       {kExitFailed});
 }
 
+// Every option that may be a fraction.
+TEST(Program, RefusesNumbersThatAreNotFinite) {
+  const std::vector<std::pair<Words, std::vector<const char*>>> commands = {
+      {{"generate", "--prompt", "a", "--target", GoldenModelPath("llama-gqa")},
+       {"--temperature", "--top-p", "--min-p", "--repetition-penalty", "--frequency-penalty",
+        "--presence-penalty"}},
+      {{"serve"}, {"--drain-seconds"}},
+      {{"verify-lossless"}, {"--seconds"}},
+      {{"bench"}, {"--temperature", "--synthetic-acceptance"}}};
+  for (const auto& [words, options] : commands) {
+    for (const char* option : options) {
+      for (const char* value : {"nan", "-nan", "inf", "-inf", "1e999"}) {
+        SCOPED_TRACE(absl::StrCat(words[0], " ", option, " ", value));
+        ExpectRefused(RunProgram(Joined(words, {absl::StrCat(option, "=", value)})),
+                      {kExitWrongLine});
+      }
+    }
+  }
+}
+
 TEST(Program, RefusesPromptsThatAreNoText) {
   const Words words = {"generate", "--target", GoldenModelPath("llama-gqa"), "--max-tokens", "4"};
   ExpectRefused(RunProgram(words, "\xff\xfe\xc3("), {kExitFailed});

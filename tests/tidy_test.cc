@@ -45,7 +45,8 @@ Violations CheckAll(const SourceTree& tree) {
                       CheckNoNotes,
                       CheckGlossary,
                       CheckDocumentWidth,
-                      CheckNoMachinePathsOrRegistries}) {
+                      CheckNoMachinePathsOrRegistries,
+                      CheckPythonIsIsolated}) {
     const Violations found = check(tree.files);
     all.insert(all.end(), found.begin(), found.end());
   }
@@ -387,6 +388,11 @@ TEST(BugCataloguePage, NamesTestsThatExist) {
               ElementsAre(HasSubstr("docs/bug_catalogue.md:1: verify/a_test.cc has no test")));
   EXPECT_THAT(CheckBugCatalogue(CataloguePage("`verify/b_test.cc: Judge.Accepts`")), SizeIs(1));
   EXPECT_THAT(CheckBugCatalogue(CataloguePage("nothing")), ElementsAre(HasSubstr("names no test")));
+  Files with_python =
+      CataloguePage("`tests/c_test.py: Judge.test_it` `tests/c_test.py: Other.test_it`");
+  with_python["tests/c_test.py"] =
+      "class Judge(unittest.TestCase):\n    def test_it(self):\n        pass\n";
+  EXPECT_THAT(CheckBugCatalogue(with_python), ElementsAre(HasSubstr("has no test Other.test_it")));
 }
 
 TEST(BugCataloguePage, NamesTestsOfPythonToo) {
@@ -457,6 +463,20 @@ TEST(Text, NamesNoMachineAndNoRegistry) {
                                  "ian.org\n"}) {
     EXPECT_THAT(CheckNoMachinePathsOrRegistries({{"a.md", text}}), SizeIs(1)) << text;
   }
+}
+
+TEST(Text, StartsNoPythonThatIsNotIsolated) {
+  EXPECT_THAT(
+      CheckPythonIsIsolated({{"a.sh", "python3 -I -m pip list\npython3 tools/a.py -c x\n"},
+                             {"a.py", "run([sys.executable, \"-I\", \"-c\", code])\n"},
+                             {"tests/b_test.py", "run([sys.executable, \"-m\", \"x\"])\n"}}),
+      IsEmpty());
+  EXPECT_THAT(CheckPythonIsIsolated({{"cmake/a.sh", "python3 -m pip download x\n"},
+                                     {"dev", "  python -c 'import x'\n"},
+                                     {"a.py", "run([sys.executable, \"-c\", code])\n"},
+                                     {"b.py", "run([python, \"-m\", \"pip\"])\n"},
+                                     {"a.cc", "Run({\"python3\", \"-m\", \"pip\"});\n"}}),
+              SizeIs(5));
 }
 
 TEST(Documents, LinkToWhatExists) {

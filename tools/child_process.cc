@@ -39,9 +39,11 @@ class SignalsAreForTheChild {
   void (*quit_)(int);
 };
 
-int Spawn(const std::vector<std::string>& words, bool shows_output, int err, pid_t* process) {
+int Spawn(const std::vector<std::string>& words, const std::string& folder, bool shows_output,
+          int err, pid_t* process) {
   posix_spawn_file_actions_t files;
   posix_spawn_file_actions_init(&files);
+  posix_spawn_file_actions_addchdir_np(&files, folder.c_str());
   posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   if (shows_output) {
     posix_spawn_file_actions_adddup2(&files, STDERR_FILENO, STDOUT_FILENO);
@@ -90,12 +92,13 @@ std::string LastLine(const std::string& text) {
 
 }  // namespace
 
-absl::StatusOr<ChildEnd> RunChild(const std::vector<std::string>& words, bool shows_output) {
+absl::StatusOr<ChildEnd> RunChild(const std::vector<std::string>& words, const std::string& folder,
+                                  bool shows_output) {
   int err[2];  // read, write
   if (pipe2(err, O_CLOEXEC) != 0) return absl::ErrnoToStatus(errno, "cannot make a pipe");
   const SignalsAreForTheChild signals;
   pid_t process = 0;
-  const int error = Spawn(words, shows_output, err[1], &process);
+  const int error = Spawn(words, folder, shows_output, err[1], &process);
   close(err[1]);
   if (error != 0) {
     close(err[0]);

@@ -13,10 +13,12 @@ struct ChildEnd {
   std::string last_words;  // the last line of its standard error that is not blank
 };
 
-// Runs a program, found as a shell finds it, to its end, without standard input. What it prints
-// goes to our standard error if `shows_output`, else nowhere. While it runs, Ctrl-C ends it and not
-// us. NOT_FOUND if there is no such program.
-absl::StatusOr<ChildEnd> RunChild(const std::vector<std::string>& words, bool shows_output);
+// Runs a program, found as a shell finds it, to its end, in `folder` and without standard input.
+// Pass a folder of ours: modules of the current one would replace Python's own. The program's
+// output goes to our standard error if `shows_output`, else nowhere. While it runs, Ctrl-C ends it
+// and not us. NOT_FOUND if there is no such program.
+absl::StatusOr<ChildEnd> RunChild(const std::vector<std::string>& words, const std::string& folder,
+                                  bool shows_output);
 
 }  // namespace tandem
 

@@ -7,7 +7,7 @@
 #include "absl/strings/strip.h"
 #include "base/mapped_file.h"
 #include "base/status_macros.h"
-#include "model/constraint/json_schema.h"
+#include "model/constraint/constraint_source.h"
 
 namespace tandem {
 namespace {
@@ -54,7 +54,6 @@ absl::StatusOr<std::optional<OutputConstraint>> ConstraintFlags::Read() const {
   if (json_schema.has_value()) {
     constraint.kind = OutputConstraint::Kind::kJsonSchema;
     text = ReadFile(*json_schema);
-    if (text.ok()) RETURN_IF_ERROR(Named(Name(), PreparedSchema(*text).status()));
   } else if (grammar.has_value()) {
     constraint.kind = OutputConstraint::Kind::kGrammar;
     text = ReadFile(*grammar);
@@ -63,11 +62,15 @@ absl::StatusOr<std::optional<OutputConstraint>> ConstraintFlags::Read() const {
   } else {
     constraint.kind = OutputConstraint::Kind::kChoice;
     constraint.choices = choices;
+    RETURN_IF_ERROR(Named(Name(), SourceOf(constraint).status()));
     return constraint;
   }
   RETURN_IF_ERROR(Named(grammar.has_value() ? "--grammar" : "--json-schema", text.status()));
   constraint.text = *std::move(text);
-  if (!constraint.text.empty()) return constraint;
+  if (!constraint.text.empty()) {
+    RETURN_IF_ERROR(Named(Name(), SourceOf(constraint).status()));
+    return constraint;
+  }
   return absl::InvalidArgumentError(absl::StrCat(
       Name(),
       ": found nothing, allowed: ", regex.has_value() ? "an expression" : "a file with some text"));

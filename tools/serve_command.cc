@@ -27,6 +27,7 @@
 #include "tools/background_log.h"
 #include "tools/command.h"
 #include "tools/engine_options.h"
+#include "tools/number_range.h"
 
 namespace tandem {
 namespace {
@@ -257,7 +258,9 @@ void AddLimitOptions(CLI::App* app, ServeFlags* flags) {
   app->add_flag("--no-prefix-cache", flags->no_prefix_cache,
                 "Forget prompts instead of keeping them for later requests")
       ->group(group);
-  app->add_option("--max-body", flags->max_body, "Of a request; more is refused with 413 [4M]")
+  app->add_option("--max-body", flags->max_body,
+                  "Largest body of a request; larger ones get 413. Those of more than "
+                  "64K that are worked on at once may have 16 times as much [4M]")
       ->type_name("SIZE")
       ->group(group);
   app->add_option(
@@ -280,7 +283,7 @@ void AddLimitOptions(CLI::App* app, ServeFlags* flags) {
   app->add_option("--drain-seconds", flags->drain_seconds,
                   "On SIGTERM, how long running requests may go on [30]")
       ->type_name("S")
-      ->check(CLI::Range(0.0, 86400.0))
+      ->check(NumberWithin(0, 86400))
       ->group(group);
 }
 

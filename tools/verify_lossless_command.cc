@@ -14,6 +14,7 @@
 #include "nlohmann/json.hpp"
 #include "tools/command.h"
 #include "tools/engine_options.h"
+#include "tools/number_range.h"
 #include "tools/progress.h"
 #include "tools/prompt_file.h"
 #include "tools/standard_output.h"
@@ -255,7 +256,7 @@ Command AddVerifyLosslessCommand(CLI::App* program) {
       ->group(group);
   app->add_option("--seconds", flags->seconds, "Time to aim at [75]")
       ->type_name("S")
-      ->check(CLI::PositiveNumber)
+      ->check(NumberWithin(1e-3, 86400))
       ->group(group);
   app->add_option("--runs", flags->proof.runs,
                   "Generations of every test of a law [as many as the time allows]")

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/field_error.h"
+#include "base/guard.h"
 #include "base/status_macros.h"
 
 namespace tandem {
@@ -52,23 +53,15 @@ absl::Span<const TokenId> KnownPart(const Proposal& proposal, int vocab_size) {
 class LazyRows {
  public:
   LazyRows(const VerifyRequest& request, const Rows& logits, std::vector<Distribution>* rows)
-      : request_(request), logits_(logits), rows_(*rows) {
+      : request_(request), logits_(logits), rows_(*rows), walk_(request.history) {
     rows_.resize(kMaxDraftTokens + 1);
-  }
-  ~LazyRows() {  // the history is left as found
-    for (int i = 0; i < num_counted_; ++i) {
-      request_.history->RemoveOutput(request_.proposal->tokens[i]);
-    }
   }
 
   // MakeDistribution's error for a row that is no distribution, and for all behind it.
   absl::StatusOr<const Distribution*> Row(int slot) {
     while (num_made_ <= slot && failure_.ok()) {
       const int i = num_made_;
-      if (request_.history != nullptr && i > 0) {
-        request_.history->AddOutput(request_.proposal->tokens[i - 1]);
-        ++num_counted_;
-      }
+      if (i > 0) walk_.Add(request_.proposal->tokens[i - 1]);
       const absl::Status status =
           MakeDistribution(logits_[i], *request_.sampling, request_.history, &rows_[i]);
       if (status.ok()) {
@@ -89,8 +82,8 @@ class LazyRows {
   const VerifyRequest& request_;
   const Rows& logits_;
   std::vector<Distribution>& rows_;
+  DraftWalk walk_;
   int num_made_ = 0;
-  int num_counted_ = 0;  // draft tokens added to the history
   absl::Status failure_;
 };
 
@@ -192,21 +185,29 @@ absl::Status Verifier::Verify(absl::Span<const VerifyRequest> requests,
     return on_device.status();
   }
   auto next_on_device = on_device->begin();
-  Rows rows{.logits = logits};
+  int first_row = 0;
   for (size_t i = 0; i < requests.size(); ++i) {
     results[i] = VerifyResult();
-    for (int j = 0; j < num_prompt_rows[i]; ++j) {
-      const TokenId token = requests[i].context[lengths_before[i] + j + 1];
-      results[i].prompt_logprobs.push_back(
-          LogprobsOf(rows[j], token, requests[i].prompt_logprobs.num_top));
+    const absl::Status status = Caught("judging a draft", [&] {
+      const Rows prompt_rows{.logits = logits, .first = first_row};
+      for (int j = 0; j < num_prompt_rows[i]; ++j) {
+        const TokenId token = requests[i].context[lengths_before[i] + j + 1];
+        results[i].prompt_logprobs.push_back(
+            LogprobsOf(prompt_rows[j], token, requests[i].prompt_logprobs.num_top));
+      }
+      const Rows judged_rows{.logits = logits, .first = first_row + num_prompt_rows[i]};
+      if (passes[i].to_host == LogitsToHost::kNothing) {
+        Conclude(requests[i], judge_, *next_on_device, &results[i]);
+      } else if (num_judged_rows[i] > 0) {
+        JudgeOnHost(requests[i], judged_rows, judge_, &rows_, &results[i]);
+      }
+    });
+    if (!status.ok()) {
+      results[i] = VerifyResult();
+      results[i].status = status;
     }
-    rows.first += num_prompt_rows[i];
-    if (passes[i].to_host == LogitsToHost::kNothing) {
-      Conclude(requests[i], judge_, *next_on_device++, &results[i]);
-    } else if (num_judged_rows[i] > 0) {
-      JudgeOnHost(requests[i], rows, judge_, &rows_, &results[i]);
-    }
-    rows.first += num_judged_rows[i];
+    if (passes[i].to_host == LogitsToHost::kNothing) ++next_on_device;
+    first_row += num_prompt_rows[i] + num_judged_rows[i];
   }
   return absl::OkStatus();
 }

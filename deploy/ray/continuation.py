@@ -1,12 +1,49 @@
-"""Streams that go on where another replica takes over. Nothing of Ray's."""
+"""Streams that go on where another replica takes over, and what passes between gateway and server. Nothing of Ray's."""
 
+import collections
 import json
+import threading
 
 PREFIX_CHARACTERS = 256  # that choose the replica
+# The headers by which the server judges a request: without the browser's own headers a page of any origin would look like a program.
+FORWARDED = ("host", "origin", "sec-fetch-site", "content-type", "authorization", "x-request-id")
+KEPT_BYTES = 64 << 10  # of a server's log
+LONGEST_LINE = 4 << 10  # more of one line is a line of its own
 
 
 class LostServer(Exception):
     """The replica's server ended while it answered, or did not answer at all."""
+
+
+def forwarded(headers):
+    """The headers of a client's request that the server is to see."""
+    return {name: headers[name] for name in FORWARDED if name in headers}
+
+
+class LogTail:
+    """Reads what a process writes, a line at a time, until it ends, and keeps the last of it. Thread-safe."""
+
+    def __init__(self, stream, on_line=lambda line: None):
+        self._stream, self._on_line = stream, on_line
+        self._lines, self._size, self._lock = collections.deque(), 0, threading.Lock()
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self):
+        while line := self._stream.readline(LONGEST_LINE):
+            with self._lock:
+                self._lines.append(line)
+                self._size += len(line)
+                while self._size > KEPT_BYTES:
+                    self._size -= len(self._lines.popleft())
+            self._on_line(line.decode(errors="replace").rstrip("\n"))
+
+    def text(self):
+        with self._lock:
+            return b"".join(self._lines).decode(errors="replace")
+
+    def await_end(self):
+        self._thread.join()
 
 
 def prefix_of(body):

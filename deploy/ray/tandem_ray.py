@@ -15,12 +15,11 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 import time
 
 import aiohttp
 import ray
-from continuation import LostServer, TextSoFar, events, is_repeatable, prefix_of
+from continuation import LogTail, LostServer, TextSoFar, events, forwarded, is_repeatable, prefix_of
 from ray import serve
 from ray.serve.request_router import RequestRouter
 from starlette.requests import Request
@@ -59,15 +58,17 @@ class TandemReplica:
     """A `tandem serve` process, and who asks it."""
 
     def __init__(self, program, options):
-        self._log = tempfile.NamedTemporaryFile(mode="w+", prefix="tandem_serve_")
         command = ["bash", "-c", GUARD, "guard", program, "serve", "--host", "127.0.0.1", "--port", "0", *options]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=self._log)
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+                                         stderr=subprocess.PIPE)
+        # Ray's own log, which it rotates, has the rest.
+        self._log = LogTail(self._process.stderr, lambda line: log.info("server: %s", line))
         self._url = f"http://127.0.0.1:{self._await_port()}"
         self._session = None
 
     def _await_port(self):
         for _ in range(STARTS_WITHIN * 20):
-            text = self._logged()
+            text = self._log.text()
             found = TELLS_ITS_ADDRESS.search(text)
             if found:
                 return int(found[1])
@@ -76,10 +77,6 @@ class TandemReplica:
             time.sleep(0.05)
         self._process.stdin.close()
         raise RuntimeError(f"tandem serve did not start: {text.strip()[-2000:]}")
-
-    def _logged(self):
-        with open(self._log.name, encoding="utf-8", errors="replace") as file:
-            return file.read()
 
     def _client(self):
         if self._session is None:  # wants a running loop
@@ -155,7 +152,7 @@ class Gateway:
             body = {}  # the server says what is wrong
         if not isinstance(body, dict):
             body = {}
-        call = (request.method, path, self._headers(request), raw)
+        call = (request.method, path, forwarded(request.headers), raw)
         key = prefix_of(body)
         attempt, until = 0, time.monotonic() + RETRIES_WITHIN
         while time.monotonic() < until:
@@ -179,11 +176,6 @@ class Gateway:
     def _note(self, attempt, error):
         self._retried += 1
         log.warning("a replica was lost attempt=%d error=%r", attempt, error)
-
-    @staticmethod
-    def _headers(request):
-        return {name: request.headers[name] for name in ("content-type", "authorization", "x-request-id")
-                if name in request.headers}
 
     async def _stream(self, answer, key, attempt, call, body):
         """Events as they come; where a replica is lost, the rest of them from another, if they are the same."""

@@ -3,7 +3,7 @@
 #include "base/status_macros.h"
 #include "base/string_view.h"
 #include "model/chat/runtime.h"
-#include "model/chat/text_tools.h"
+#include "model/chat/value_text.h"
 #include "model/tokenizer/unicode.h"
 
 namespace tandem::jinja {
@@ -33,8 +33,7 @@ bool IsIterable(const Value& value) {
 }
 bool IsSequence(const Value& value) {
   const List* list = value.list();
-  if (list == nullptr) return IsIterable(value);
-  return list->kind == List::Kind::kList || list->kind == List::Kind::kTuple;
+  return list == nullptr ? IsIterable(value) : list->is_sequence();
 }
 bool IsCallable(const Value& value) {
   // Python calls the undefined too, to say that it is.
@@ -47,13 +46,13 @@ Result IsEqual(Runtime* runtime, const Value& value, const Arguments& arguments)
   return Value::Bool(Equal(value, arguments.positional[0]) == kWanted);
 }
 
-// < and so on: Less(value, other) == kWanted, the other way round if kSwaps.
-template <bool kSwaps, bool kWanted>
-Result IsLess(Runtime* runtime, const Value& value, const Arguments& arguments) {
+// kIs(value, other), the other way round if kSwaps.
+template <absl::StatusOr<bool> (*kIs)(const Value&, const Value&), bool kSwaps>
+Result IsOrdered(Runtime* runtime, const Value& value, const Arguments& arguments) {
   RETURN_IF_ERROR(runtime->Charge(value.extent().weight));
   const Value& other = arguments.positional[0];
-  ASSIGN_OR_RETURN(const bool less, kSwaps ? Less(other, value) : Less(value, other));
-  return Value::Bool(less == kWanted);
+  ASSIGN_OR_RETURN(const bool is, kSwaps ? kIs(other, value) : kIs(value, other));
+  return Value::Bool(is);
 }
 
 Result IsIn(Runtime* runtime, const Value& value, const Arguments& arguments) {
@@ -83,11 +82,12 @@ Result IsDivisible(Runtime* runtime, const Value& value, const Arguments& argume
   return Value::Bool(is_divisible);
 }
 
-// The string's method of the same meaning.
+// The method of the same meaning, of the value's text.
 template <bool kIsUpper>
 Result IsTextInCase(Runtime* runtime, const Value& value, const Arguments& arguments) {
-  if (value.text() == nullptr) return Value::Bool(false);
-  return FindTextMethod(kIsUpper ? "isupper" : "islower")->run(runtime, value, arguments);
+  ASSIGN_OR_RETURN(MarkedText text, ToText(runtime, value));
+  return FindTextMethod(kIsUpper ? "isupper" : "islower")
+      ->run(runtime, Value::Text(std::move(text)), arguments);
 }
 
 Result IsFilter(Runtime*, const Value& value, const Arguments&) {
@@ -117,16 +117,16 @@ constexpr Builtin kTests[] = {
     {"==", IsEqual<true>, 1, {"other"}},
     {"ne", IsEqual<false>, 1, {"other"}},
     {"!=", IsEqual<false>, 1, {"other"}},
-    {"lt", IsLess<false, true>, 1, {"other"}},
-    {"lessthan", IsLess<false, true>, 1, {"other"}},
-    {"<", IsLess<false, true>, 1, {"other"}},
-    {"le", IsLess<true, false>, 1, {"other"}},
-    {"<=", IsLess<true, false>, 1, {"other"}},
-    {"gt", IsLess<true, true>, 1, {"other"}},
-    {"greaterthan", IsLess<true, true>, 1, {"other"}},
-    {">", IsLess<true, true>, 1, {"other"}},
-    {"ge", IsLess<false, false>, 1, {"other"}},
-    {">=", IsLess<false, false>, 1, {"other"}},
+    {"lt", IsOrdered<Less, false>, 1, {"other"}},
+    {"lessthan", IsOrdered<Less, false>, 1, {"other"}},
+    {"<", IsOrdered<Less, false>, 1, {"other"}},
+    {"le", IsOrdered<LessOrEqual, false>, 1, {"other"}},
+    {"<=", IsOrdered<LessOrEqual, false>, 1, {"other"}},
+    {"gt", IsOrdered<Less, true>, 1, {"other"}},
+    {"greaterthan", IsOrdered<Less, true>, 1, {"other"}},
+    {">", IsOrdered<Less, true>, 1, {"other"}},
+    {"ge", IsOrdered<LessOrEqual, true>, 1, {"other"}},
+    {">=", IsOrdered<LessOrEqual, true>, 1, {"other"}},
     {"in", IsIn, 1, {"seq"}},
     {"sameas", IsSame, 1, {"other"}},
     {"odd", HasRestOfTwo<1>},

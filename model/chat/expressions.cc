@@ -15,8 +15,8 @@ namespace tandem::jinja {
 using Kind = Node::Kind;
 
 Interpreter::ValueOr Interpreter::Evaluate(const Node& node) {
-  const absl::Status entered = Enter();
-  const absl::Cleanup leave = [this] { --depth_; };
+  const absl::Status entered = runtime_.Enter();
+  const absl::Cleanup leave = [this] { runtime_.Leave(); };
   if (!entered.ok()) return At(node, entered);
   ValueOr value = EvaluateKind(node);
   if (!value.ok()) return At(node, value.status());
@@ -74,13 +74,15 @@ Interpreter::ValueOr Interpreter::EvaluateKind(const Node& node) {
 }
 
 Interpreter::ValueOr Interpreter::EvaluateName(const Node& node) {
-  if (const Value* found = scopes_.back()->Find(node.name)) return *found;
+  ASSIGN_OR_RETURN(const Value* found, FindVariable(node.name));
+  if (found != nullptr) return *found;
   if (const Builtin* function = FindFunction(node.name)) return Callable(function, Value());
   return Value::Missing(absl::StrCat(Quoted(node.name), " is undefined"));
 }
 
 Interpreter::ValueOr Interpreter::EvaluateList(const Node& node) {
   std::vector<Value> items;
+  const MemoryHold held(node.parts.size() * sizeof(Value));
   for (const NodePtr& part : node.parts) {
     ASSIGN_OR_RETURN(items.emplace_back(), Evaluate(*part));
   }
@@ -93,6 +95,7 @@ Interpreter::ValueOr Interpreter::EvaluateDict(const Node& node) {
   for (size_t i = 0; i < node.parts.size(); i += 2) {
     ASSIGN_OR_RETURN(Value key, Evaluate(*node.parts[i]));
     ASSIGN_OR_RETURN(Value value, Evaluate(*node.parts[i + 1]));
+    RETURN_IF_ERROR(runtime_.Charge(key.extent().weight));
     RETURN_IF_ERROR(dict.Set(std::move(key), std::move(value)));
   }
   return Value::OfDict(std::move(dict));
@@ -123,6 +126,7 @@ absl::StatusOr<Arguments> Interpreter::EvaluateArguments(const CallArguments& ar
     ASSIGN_OR_RETURN(const Value list, Evaluate(*arguments.list));
     ASSIGN_OR_RETURN(const std::vector<Value> items, Elements(&runtime_, list));
     values.positional.insert(values.positional.end(), items.begin(), items.end());
+    values.held.Add(values.positional.capacity() * sizeof(Value));
   }
   for (const auto& [name, argument] : arguments.named) {
     ASSIGN_OR_RETURN(Value value, Evaluate(*argument));
@@ -135,6 +139,7 @@ absl::StatusOr<Arguments> Interpreter::EvaluateArguments(const CallArguments& ar
       RETURN_IF_ERROR(runtime_.Charge(1));
       if (key.text() == nullptr) return Wrong("found ** of a dictionary whose keys are no strings");
       values.named.emplace_back(key.text()->text(), value);
+      values.held.Add(2 * sizeof(values.named[0]) + key.text()->size());
     }
   }
   return values;
@@ -210,9 +215,8 @@ absl::StatusOr<bool> Interpreter::Compare(std::string_view operation, const Valu
   RETURN_IF_ERROR(runtime_.Charge(std::min(a.extent().weight, b.extent().weight)));
   if (operation == "==") return Equal(a, b);
   if (operation == "!=") return !Equal(a, b);
-  // NaN is on neither side of anything.
-  if (operation == "<=" && Equal(a, b)) return true;
-  if (operation == ">=" && Equal(a, b)) return true;
+  if (operation == "<=") return LessOrEqual(a, b);
+  if (operation == ">=") return LessOrEqual(b, a);
   return operation[0] == '<' ? Less(a, b) : Less(b, a);
 }
 

@@ -7,18 +7,23 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
+#include "model/chat/letter_case.h"
+#include "model/chat/number_text.h"
 #include "model/chat/runtime.h"
 #include "model/chat/text_tools.h"
 #include "model/chat/value_text.h"
 #include "model/formats/json_text.h"
+#include "model/tokenizer/unicode.h"
 
 namespace tandem::jinja {
 namespace {
 
 using Result = absl::StatusOr<Value>;
+
+// In bytes; 0 unless it is a string.
+size_t SizeOf(const Value& value) { return value.text() == nullptr ? 0 : value.text()->size(); }
 
 // A method of the value's text.
 Result CallTextMethod(Runtime* runtime, std::string_view name, const Value& value,
@@ -68,14 +73,24 @@ Result Format(Runtime* runtime, const Value& value, const Arguments& arguments) 
 Result Title(Runtime* runtime, const Value& value, const Arguments&) {
   ASSIGN_OR_RETURN(const MarkedText text, ToText(runtime, value));
   RETURN_IF_ERROR(runtime->ChargeBytes(8 * text.size()));
+  const std::string_view whole = text.text();
+  const auto separates = [](const Utf8Prefix& character) {
+    return IsSpace(character.code_point) ||
+           std::u32string_view(U"-({[<").find(character.code_point) != std::string_view::npos;
+  };
   MarkedText out;
-  const std::vector<size_t> offsets = CharacterOffsets(text.text());
-  bool is_first = true;
-  for (size_t i = 0; i + 1 < offsets.size(); ++i) {
-    const MarkedText character = text.Slice(offsets[i], offsets[i + 1]);
-    out.Append(WithCase(character, is_first ? LetterCase::kUpper : LetterCase::kLower));
-    is_first = LeadingSpace(character.text()) > 0 ||
-               std::string_view("-({[<").find(character.text()) != std::string_view::npos;
+  for (size_t at = 0; at < whole.size();) {
+    const Utf8Prefix first = ReadUtf8(whole.substr(at));
+    const size_t rest = at + first.size;
+    size_t end = rest;
+    while (!separates(first) && end < whole.size()) {
+      const Utf8Prefix next = ReadUtf8(whole.substr(end));
+      if (separates(next)) break;
+      end += next.size;
+    }
+    out.Append(WithCase(text.Slice(at, rest), LetterCase::kUpper));
+    out.Append(WithCase(text.Slice(rest, end), LetterCase::kLower));
+    at = end;
   }
   return Value::Text(std::move(out));
 }
@@ -123,47 +138,40 @@ Result Length(Runtime* runtime, const Value& value, const Arguments&) {
   return Value::Int(static_cast<int64_t>(size));
 }
 
-Result Int(Runtime*, const Value& value, const Arguments& arguments) {
+Result Int(Runtime* runtime, const Value& value, const Arguments& arguments) {
+  RETURN_IF_ERROR(runtime->ChargeBytes(4 * SizeOf(value)));
   const Value otherwise =
       arguments.positional[0].is_undefined() ? Value::Int(0) : arguments.positional[0];
   ASSIGN_OR_RETURN(const int64_t base, IntegerOr(arguments.positional[1], 10, "base"));
   if (value.is_undefined()) return Wrong(value.what());
   if (value.is_integer()) return Value::Int(value.integer());
-  double number = 0;
-  if (value.is_float()) {
-    number = value.number();
-  } else if (const MarkedText* text = value.text()) {
-    const bool has_base = base == 10 || base == 16 || base == 8 || base == 2;
-    if (!has_base) return Wrong("base is not one of 2, 8, 10, 16");
-    int64_t integer = 0;
-    std::string digits = Stripped(*text, nullptr, {}).text();
-    digits.erase(std::remove(digits.begin(), digits.end(), '_'), digits.end());
-    absl::string_view view = digits;
-    const bool is_negative = absl::ConsumePrefix(&view, "-");
-    for (const char* prefix : {"0x", "0X", "0o", "0O", "0b", "0B"}) {
-      if (base != 10) absl::ConsumePrefix(&view, prefix);
+  double number = value.is_float() ? value.number() : 0;
+  if (const MarkedText* text = value.text()) {
+    if (base != 0 && (base < 2 || base > 36)) {
+      return Wrong(absl::StrCat("base is ", base, ", allowed: 0 and 2 to 36"));
     }
-    if (!view.empty() &&
-        absl::numbers_internal::safe_strto64_base(absl::StrCat(is_negative ? "-" : "", view),
-                                                  &integer, static_cast<int>(base))) {
-      return Value::Int(integer);
+    if (const auto integer = ParseInteger(text->text(), static_cast<int>(base))) {
+      return Value::Int(*integer);
     }
-    if (base != 10 || !absl::SimpleAtod(digits, &number)) return otherwise;
-  } else {
+    const std::optional<double> read = ParseFloat(text->text());
+    if (!read.has_value()) return otherwise;
+    number = *read;
+  } else if (!value.is_float()) {
     return otherwise;
   }
   if (!(std::abs(number) < 9e18)) return otherwise;
   return Value::Int(static_cast<int64_t>(number));
 }
 
-Result Float(Runtime*, const Value& value, const Arguments& arguments) {
+Result Float(Runtime* runtime, const Value& value, const Arguments& arguments) {
+  RETURN_IF_ERROR(runtime->ChargeBytes(4 * SizeOf(value)));
   const Value otherwise =
       arguments.positional[0].is_undefined() ? Value::Float(0) : arguments.positional[0];
   if (value.is_undefined()) return Wrong(value.what());
   if (value.is_number()) return Value::Float(value.number());
-  double number = 0;
-  if (value.text() == nullptr || !absl::SimpleAtod(value.text()->text(), &number)) return otherwise;
-  return Value::Float(number);
+  if (value.text() == nullptr) return otherwise;
+  const std::optional<double> number = ParseFloat(value.text()->text());
+  return number.has_value() ? Value::Float(*number) : otherwise;
 }
 
 Result Abs(Runtime* runtime, const Value& value, const Arguments&) {
@@ -175,6 +183,26 @@ Result Abs(Runtime* runtime, const Value& value, const Arguments&) {
   if (value.is_float()) return Value::Float(std::abs(value.number()));
   if (value.integer() >= 0) return Value::Int(value.integer());
   return Calculate(runtime, "-", Value::Int(0), value);
+}
+
+// As Python, exactly: to a multiple of 10^digits, of two that are as near the even one.
+Result RoundInteger(int64_t number, int64_t digits) {
+  constexpr int64_t kMostDigits = 18;  // of a power of ten in 64 bits
+  if (digits > kMostDigits + 1) return Value::Int(0);
+  int64_t tenth = 1;  // of the unit
+  for (int64_t i = 1; i < digits; ++i) tenth *= 10;
+  // In tenths of the unit, and whether anything is left over, so that 10^19 need not be held.
+  const int64_t last = number / tenth % 10;
+  const bool has_rest = number % tenth != 0;
+  const int64_t units = number / tenth / 10;
+  const int64_t size = std::abs(last);
+  const bool is_away = size > 5 || (size == 5 && (has_rest || units % 2 != 0));
+  int64_t rounded = units + (is_away ? (number < 0 ? -1 : 1) : 0);
+  if (__builtin_mul_overflow(rounded, tenth, &rounded) ||
+      __builtin_mul_overflow(rounded, int64_t{10}, &rounded)) {
+    return Wrong("found an integer of more than 64 bits, allowed: smaller");
+  }
+  return Value::Int(rounded);
 }
 
 Result Round(Runtime* runtime, const Value& value, const Arguments& arguments) {
@@ -193,10 +221,10 @@ Result Round(Runtime* runtime, const Value& value, const Arguments& arguments) {
   const double number = value.number();
   if (method == "common") {
     if (value.is_integer() && precision >= 0) return Value::Int(value.integer());
+    if (value.is_integer()) return RoundInteger(value.integer(), -precision);
     if (precision < 0) {
       const double unit = std::pow(10.0, static_cast<double>(-precision));
-      const double rounded = std::nearbyint(number / unit) * unit;
-      return value.is_integer() ? Value::Int(static_cast<int64_t>(rounded)) : Value::Float(rounded);
+      return Value::Float(std::nearbyint(number / unit) * unit);
     }
     // As Python, from the decimal digits, so that 2.675 becomes 2.67.
     ASSIGN_OR_RETURN(
@@ -230,7 +258,9 @@ Result Indent(Runtime* runtime, const Value& value, const Arguments& arguments) 
   const bool blank = arguments.positional[2].IsTrue();
   RETURN_IF_ERROR(runtime->Charge(text.size()));
   text.Append("\n", kOwn);  // Jinja's own way
-  const std::vector<MarkedText> lines = SplitLines(text, /*keeps_ends=*/false);
+  const std::vector<MarkedText> lines =
+      SplitLines(text, /*keeps_ends=*/false, runtime->room() / kElementBytes);
+  RETURN_IF_ERROR(runtime->CheckRoom(lines.size() * kElementBytes));
   MarkedText out;
   if (first) out.Append(indentation, kOwn);
   for (size_t i = 0; i < lines.size(); ++i) {
@@ -276,8 +306,9 @@ Result Json(Runtime* runtime, const Value& value, const Arguments& arguments) {
   return Value::Text(std::move(text));
 }
 
-Result Attribute(Runtime*, const Value& value, const Arguments& arguments) {
+Result Attribute(Runtime* runtime, const Value& value, const Arguments& arguments) {
   ASSIGN_OR_RETURN(const MarkedText* name, TextArgument(arguments.positional[0], "name"));
+  RETURN_IF_ERROR(runtime->ChargeBytes(name->size()));
   ASSIGN_OR_RETURN(Value attribute, GetAttribute(value, name->text()));
   const bool is_item = value.dict() != nullptr && attribute.object() == nullptr;
   return is_item ? Value::Missing("a dict has such an item, and no such attribute") : attribute;
@@ -286,7 +317,17 @@ Result Attribute(Runtime*, const Value& value, const Arguments& arguments) {
 Result WordCount(Runtime* runtime, const Value& value, const Arguments&) {
   ASSIGN_OR_RETURN(const MarkedText text, ToText(runtime, value));
   RETURN_IF_ERROR(runtime->Charge(text.size()));
-  return Value::Int(static_cast<int64_t>(Split(text, nullptr, -1).size()));
+  const std::string_view whole = text.text();
+  int64_t count = 0;
+  bool is_in_word = false;
+  for (size_t at = 0; at < whole.size();) {
+    const Utf8Prefix next = ReadUtf8(whole.substr(at));
+    const bool is_word = next.code_point == '_' || IsLetterOrNumber(next.code_point);
+    if (is_word && !is_in_word) ++count;
+    is_in_word = is_word;
+    at += next.size;
+  }
+  return Value::Int(count);
 }
 
 constexpr Builtin kFilters[] = {

@@ -11,8 +11,10 @@
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
+#include "model/chat/letter_case.h"
 #include "model/chat/value_text.h"
 #include "model/formats/json_text.h"
+#include "model/tokenizer/unicode.h"
 
 namespace tandem::jinja {
 namespace {
@@ -21,11 +23,12 @@ constexpr int kMostDigits = 100;  // of a precision
 
 // How one value is to be written.
 struct Field {
-  char fill = ' ';
-  char align = '\0';  // one of <, >, ^, or what the type wants
-  bool has_plus = false;
+  std::string fill = " ";
+  char align = '\0';  // one of < > ^ =; '\0': that of the type
+  char sign = '\0';   // one of + - and space
+  bool is_alternate = false;
   bool has_zeros = false;
-  bool has_commas = false;
+  char grouping = '\0';  // a comma or an underscore
   int64_t width = 0;
   std::optional<int64_t> precision;
   char type = '\0';
@@ -43,12 +46,12 @@ absl::StatusOr<int64_t> TakeNumber(std::string_view* text) {
   return number;
 }
 
-std::string WithCommas(const std::string& number) {
-  const size_t start = number[0] == '-' || number[0] == '+' ? 1 : 0;
-  const size_t end = std::min(number.find('.'), number.size());
+std::string Grouped(const std::string& number, char separator) {
+  const size_t start = number[0] == '-' || number[0] == '+' || number[0] == ' ' ? 1 : 0;
+  const size_t end = std::min(number.find_first_not_of("0123456789", start), number.size());
   std::string out = number.substr(0, start);
   for (size_t i = start; i < number.size(); ++i) {
-    if (i > start && i < end && (end - i) % 3 == 0) out.push_back(',');
+    if (i > start && i < end && (end - i) % 3 == 0) out.push_back(separator);
     out.push_back(number[i]);
   }
   return out;
@@ -86,12 +89,19 @@ absl::StatusOr<std::string> NumberText(const Value& value, const Field& field) {
         text.insert(text.begin(), digits[left % base]);
         left /= base;
       } while (left > 0);
+      if (field.is_alternate) text.insert(0, {'0', field.type});
       if (number < 0) text.insert(text.begin(), '-');
       break;
     }
     case 'f':
     case 'F':
       text = absl::StrFormat("%.*f", static_cast<int>(field.precision.value_or(6)), value.number());
+      break;
+    case 'E':
+      text = absl::StrFormat("%.*E", static_cast<int>(field.precision.value_or(6)), value.number());
+      break;
+    case 'G':
+      text = absl::StrFormat("%.*G", static_cast<int>(field.precision.value_or(6)), value.number());
       break;
     case 'e':
       text = absl::StrFormat("%.*e", static_cast<int>(field.precision.value_or(6)), value.number());
@@ -107,28 +117,42 @@ absl::StatusOr<std::string> NumberText(const Value& value, const Field& field) {
       return absl::UnimplementedError(absl::StrCat("found the type ", std::string(1, field.type),
                                                    " in a format, allowed: s d x o b f e g %"));
   }
-  if (field.has_plus && text[0] != '-') text.insert(text.begin(), '+');
-  return field.has_commas ? WithCommas(text) : text;
+  const bool has_prefix = std::string_view("xXob").find(field.type) != std::string_view::npos;
+  if (field.is_alternate && !is_integer) {
+    return absl::UnimplementedError("found # in a float's format, allowed: formats without it");
+  }
+  const bool pads_groups = field.grouping != '\0' && field.has_zeros;
+  if (field.grouping != '\0' && (has_prefix || pads_groups)) {
+    return absl::UnimplementedError(
+        "found groups of digits in a format with zeros or another base, allowed: without them");
+  }
+  const bool shows_sign = field.sign == '+' || field.sign == ' ';
+  if (shows_sign && text[0] != '-') text.insert(text.begin(), field.sign);
+  return field.grouping != '\0' ? Grouped(text, field.grouping) : text;
 }
 
-absl::StatusOr<MarkedText> Padded(Runtime* runtime, const MarkedText& text, Field field,
+// Fills before the text, after it, or on both sides; with `=`, after its sign and its prefix.
+absl::StatusOr<MarkedText> Padded(Runtime* runtime, const MarkedText& text, const Field& field,
                                   char usual_align) {
-  const std::string& bytes = text.text();
-  const bool has_sign = !bytes.empty() && (bytes[0] == '-' || bytes[0] == '+');
-  if (field.has_zeros && field.align == '\0') {
-    MarkedText number = has_sign ? text.Slice(1, text.size()) : text;
-    ASSIGN_OR_RETURN(const Value padded,
-                     PadText(runtime, number, field.width - (has_sign ? 1 : 0),
-                             MarkedText("0", kOwn), {.left = true, .right = false}));
-    MarkedText out = text.Slice(0, has_sign ? 1 : 0);
-    out.Append(*padded.text());
-    return out;
-  }
+  const MarkedText fill(field.fill, kOwn);
   const char align = field.align == '\0' ? usual_align : field.align;
-  ASSIGN_OR_RETURN(const Value padded,
-                   PadText(runtime, text, field.width, MarkedText(std::string(1, field.fill), kOwn),
-                           {.left = align != '<', .right = align != '>'}));
-  return *padded.text();
+  size_t sign_size = 0;
+  if (align == '=') {
+    const std::string& bytes = text.text();
+    sign_size = bytes.find_first_of("+- ") == 0 ? 1 : 0;
+    if (field.is_alternate) sign_size += 2;
+  }
+  MarkedText out = text.Slice(0, sign_size);
+  MarkedText rest = text.Slice(sign_size, text.size());
+  const int64_t size = static_cast<int64_t>(NumCharacters(rest.text()));
+  const int64_t width = std::max<int64_t>(field.width - static_cast<int64_t>(sign_size), size);
+  const int64_t left_width = align == '<' ? size : align == '^' ? size + (width - size) / 2 : width;
+  ASSIGN_OR_RETURN(const Value left,
+                   PadText(runtime, rest, left_width, fill, {.left = true, .right = false}));
+  ASSIGN_OR_RETURN(const Value both,
+                   PadText(runtime, *left.text(), width, fill, {.left = false, .right = true}));
+  out.Append(*both.text());
+  return out;
 }
 
 absl::StatusOr<MarkedText> Formatted(Runtime* runtime, const Value& value, const Field& field,
@@ -137,8 +161,8 @@ absl::StatusOr<MarkedText> Formatted(Runtime* runtime, const Value& value, const
     return Wrong(absl::StrCat("found a precision of ", *field.precision,
                               " in a format, allowed: ", "at most ", kMostDigits));
   }
-  const bool is_text = field.type == 's' || field.type == 'r' ||
-                       (field.type == '\0' && (!value.is_number() || value.is_bool()));
+  const bool is_text =
+      field.type == 's' || field.type == 'r' || (field.type == '\0' && !value.is_number());
   if (!is_text) {
     if (value.is_undefined()) return Wrong(value.what());
     if (!value.is_number()) {
@@ -146,11 +170,12 @@ absl::StatusOr<MarkedText> Formatted(Runtime* runtime, const Value& value, const
           absl::StrCat("found a ", View(value.type_name()), " for a number's place in a format"));
     }
     ASSIGN_OR_RETURN(const std::string number, NumberText(value, field));
-    return Padded(runtime, MarkedText(number, kOwn), field, '>');
+    return Padded(runtime, MarkedText(number, kOwn), field, field.has_zeros ? '=' : '>');
   }
   ASSIGN_OR_RETURN(MarkedText text,
                    field.type == 'r' ? ToRepr(runtime, value) : ToText(runtime, value));
   if (field.precision.has_value()) {
+    RETURN_IF_ERROR(runtime->ChargeBytes(sizeof(size_t) * text.size()));
     const std::vector<size_t> offsets = CharacterOffsets(text.text());
     const auto most = static_cast<size_t>(*field.precision);
     if (most + 1 < offsets.size()) text = text.Slice(0, offsets[most]);
@@ -161,12 +186,14 @@ absl::StatusOr<MarkedText> Formatted(Runtime* runtime, const Value& value, const
 // ---- str.format ----
 
 absl::StatusOr<Field> ParseSpec(std::string_view spec) {
-  constexpr std::string_view kAligns = "<>^";
+  constexpr std::string_view kAligns = "<>^=";
   Field field;
-  if (spec.size() >= 2 && kAligns.find(spec[1]) != kAligns.npos) {
-    field.fill = spec[0];
-    field.align = spec[1];
-    spec.remove_prefix(2);
+  const size_t first_size = spec.empty() ? 0 : ReadUtf8(spec).size;
+  const bool has_fill = spec.size() > first_size && kAligns.find(spec[first_size]) != kAligns.npos;
+  if (has_fill) {
+    field.fill = spec.substr(0, first_size);
+    field.align = spec[first_size];
+    spec.remove_prefix(first_size + 1);
   } else if (!spec.empty() && kAligns.find(spec[0]) != kAligns.npos) {
     field.align = spec[0];
     spec.remove_prefix(1);
@@ -176,10 +203,16 @@ absl::StatusOr<Field> ParseSpec(std::string_view spec) {
     spec.remove_prefix(1);
     return true;
   };
-  field.has_plus = take('+');
+  for (const char sign : {'+', '-', ' '}) {
+    if (take(sign)) field.sign = sign;
+  }
+  field.is_alternate = take('#');
   field.has_zeros = take('0');
+  if (field.has_zeros && !has_fill) field.fill = "0";
   ASSIGN_OR_RETURN(field.width, TakeNumber(&spec));
-  field.has_commas = take(',');
+  for (const char separator : {',', '_'}) {
+    if (take(separator)) field.grouping = separator;
+  }
   if (take('.')) {
     ASSIGN_OR_RETURN(field.precision, TakeNumber(&spec));
   }
@@ -189,22 +222,50 @@ absl::StatusOr<Field> ParseSpec(std::string_view spec) {
   }
   if (!spec.empty()) {
     return absl::UnimplementedError(
-        "found a format that is not [[fill]align][+][0][width][,]"
-        "[.precision][type]");
+        "found a format that is not [[fill]align][sign][#][0][width][grouping][.precision][type]");
   }
   return field;
 }
 
+// INVALID_ARGUMENT if values of the kind have no such format.
+absl::Status CheckSpec(const Value& value, const Field& field) {
+  const auto is_one_of = [&](std::string_view types) {
+    return field.type != '\0' && types.find(field.type) != types.npos;
+  };
+  bool fits = false;
+  if (value.text() != nullptr) {
+    const bool is_numeric = field.sign != '\0' || field.is_alternate || field.grouping != '\0';
+    fits = !is_numeric && field.align != '=' && (field.type == '\0' || field.type == 's');
+  } else if (value.is_float()) {
+    fits = !is_one_of("sdxXobcr");
+  } else if (value.is_integer()) {
+    fits = !is_one_of("sr") &&
+           !(field.precision.has_value() && (field.type == '\0' || is_one_of("dxXob")));
+  }
+  if (fits) return absl::OkStatus();
+  return Wrong(absl::StrCat("a ", View(value.type_name()), " has no such format"));
+}
+
 // The value that a field names: by number, by name, or, without either, the next.
-absl::StatusOr<Value> ValueOf(std::string_view name, const Arguments& arguments, size_t* next) {
-  size_t index = *next;
+struct FieldCount {
+  size_t next = 0;
+  bool has_numbers = false;
+};
+absl::StatusOr<Value> ValueOf(std::string_view name, const Arguments& arguments,
+                              FieldCount* count) {
+  size_t index = count->next;
   if (name.empty()) {
-    ++*next;
+    ++count->next;
   } else if (!absl::SimpleAtoi(View(name), &index)) {
     for (const auto& [given, value] : arguments.named) {
       if (given == name) return value;
     }
     return Wrong(absl::StrCat("the format's field ", Quoted(View(name)), " is given no value"));
+  } else {
+    count->has_numbers = true;
+  }
+  if (count->has_numbers && count->next > 0) {
+    return Wrong("some of the format's fields have numbers and others do not");
   }
   if (index < arguments.positional.size()) return arguments.positional[index];
   return Wrong(absl::StrCat("the format's field ", index, " is given no value"));
@@ -264,7 +325,9 @@ class PercentFormatter {
     for (; at_ < text.size() && std::string_view("-+ 0#").find(text[at_]) != std::string::npos;
          ++at_) {
       if (text[at_] == '-') field.align = '<';
-      if (text[at_] == '+') field.has_plus = true;
+      if (text[at_] == '+') field.sign = '+';
+      if (text[at_] == ' ' && field.sign == '\0') field.sign = ' ';
+      if (text[at_] == '#') field.is_alternate = true;
       if (text[at_] == '0') field.has_zeros = true;
     }
     std::string_view rest = std::string_view(text).substr(at_);
@@ -286,7 +349,10 @@ class PercentFormatter {
     } else {
       ASSIGN_OR_RETURN(value, NextValue());
     }
-    if (field.type != 's' && field.type != 'r' && value.is_none()) {
+    if (field.type == 'b') return Wrong("found the type b in a format, allowed: s d x o f e g %");
+    const bool is_text = field.type == 's' || field.type == 'r';
+    if (field.has_zeros && !is_text && field.align == '\0') field.fill = "0";
+    if (!is_text && value.is_none()) {
       return Wrong("found none for a number's place in a format");
     }
     ASSIGN_OR_RETURN(const MarkedText formatted, Formatted(runtime_, value, field, '>'));
@@ -311,6 +377,7 @@ absl::StatusOr<Value> PadText(Runtime* runtime, const MarkedText& text, int64_t 
   const auto size = static_cast<int64_t>(NumCharacters(text.text()));
   const int64_t missing = std::max<int64_t>(width - size, 0);
   RETURN_IF_ERROR(runtime->Charge(static_cast<size_t>(missing)));
+  RETURN_IF_ERROR(runtime->ChargeBytes(static_cast<size_t>(missing) * fill.size()));
   int64_t left = sides.left ? missing : 0;
   if (sides.left && sides.right) left = missing / 2 + (missing & width & 1);
   MarkedText out;
@@ -324,7 +391,7 @@ absl::StatusOr<Value> FormatBraces(Runtime* runtime, const MarkedText& format,
                                    const Arguments& arguments) {
   const std::string_view text = format.text();
   MarkedText out;
-  size_t next = 0;
+  FieldCount count;
   RETURN_IF_ERROR(runtime->ChargeBytes(text.size()));
   for (size_t at = 0; at < text.size();) {
     const size_t brace = std::min(text.find_first_of("{}", at), text.size());
@@ -341,10 +408,18 @@ absl::StatusOr<Value> FormatBraces(Runtime* runtime, const MarkedText& format,
     std::string_view field = text.substr(at + 1, end - at - 1);
     const size_t colon = std::min(field.find(':'), field.size());
     std::string_view name = field.substr(0, colon);
-    ASSIGN_OR_RETURN(Field spec, ParseSpec(field.substr(std::min(colon + 1, field.size()))));
-    if (name.ends_with("!r")) spec.type = 'r';
-    if (name.ends_with("!r") || name.ends_with("!s")) name.remove_suffix(2);
-    ASSIGN_OR_RETURN(const Value value, ValueOf(name, arguments, &next));
+    const std::string_view given_spec = field.substr(std::min(colon + 1, field.size()));
+    ASSIGN_OR_RETURN(Field spec, ParseSpec(given_spec));
+    const bool is_repr = name.ends_with("!r");
+    const bool is_converted = is_repr || name.ends_with("!s");
+    if (is_converted) name.remove_suffix(2);
+    RETURN_IF_ERROR(runtime->Charge(1 + arguments.named.size() / 8));
+    ASSIGN_OR_RETURN(Value value, ValueOf(name, arguments, &count));
+    if (is_converted || given_spec.empty()) {
+      ASSIGN_OR_RETURN(MarkedText shown, is_repr ? ToRepr(runtime, value) : ToText(runtime, value));
+      value = Value::Text(std::move(shown));
+    }
+    RETURN_IF_ERROR(CheckSpec(value, spec));
     ASSIGN_OR_RETURN(const MarkedText formatted, Formatted(runtime, value, spec, '<'));
     out.Append(formatted);
     at = end + 1;

@@ -35,13 +35,13 @@ Result MakeRange(Runtime* runtime, const Value&, const Arguments& arguments) {
     if (__builtin_add_overflow(i, step, &i)) break;
   }
   RETURN_IF_ERROR(runtime->Charge(items.size()));
-  return Value::OfList(std::move(items));
+  return Value::OfList(std::move(items), List::Kind::kRange);
 }
 
 absl::Status SetPairs(Runtime* runtime, const Value& pairs, Dict* dict) {
   if (const Dict* given = pairs.dict()) {
     for (const auto& [key, value] : given->entries()) {
-      RETURN_IF_ERROR(runtime->Charge(1));
+      RETURN_IF_ERROR(runtime->Charge(key.extent().weight));
       RETURN_IF_ERROR(dict->Set(key, value));
     }
     return absl::OkStatus();
@@ -52,7 +52,7 @@ absl::Status SetPairs(Runtime* runtime, const Value& pairs, Dict* dict) {
     if (pair == nullptr || pair->items.size() != 2) {
       return Wrong("dict is given what is no list of pairs");
     }
-    RETURN_IF_ERROR(runtime->Charge(1 + (pair->items[0].text() != nullptr ? 0 : dict->size())));
+    RETURN_IF_ERROR(runtime->Charge(pair->items[0].extent().weight));
     RETURN_IF_ERROR(dict->Set(pair->items[0], pair->items[1]));
   }
   return absl::OkStatus();
@@ -82,23 +82,24 @@ Result TellTime(Runtime* runtime, const Value&, const Arguments& arguments) {
 
 Result Get(Runtime* runtime, const Value& self, const Arguments& arguments) {
   const Value& key = arguments.positional[0];
-  RETURN_IF_ERROR(runtime->Charge(key.text() != nullptr ? 1 : self.dict()->size()));
+  RETURN_IF_ERROR(runtime->Charge(key.extent().weight));
   const Value* found = self.dict()->Find(key);
   if (found != nullptr) return *found;
   return arguments.positional[1].is_undefined() ? Value::None() : arguments.positional[1];
 }
 
-enum class ViewPart { kKeys, kValues, kItems };
-template <ViewPart kPart>
+template <List::Kind kPart>
 Result ViewOf(Runtime* runtime, const Value& self, const Arguments&) {
-  RETURN_IF_ERROR(runtime->Charge(2 * self.dict()->size()));
+  const size_t pair_bytes = kPart == List::Kind::kItems ? sizeof(List) + 3 * sizeof(Value) : 0;
+  RETURN_IF_ERROR(runtime->ChargeBytes(self.dict()->size() * (sizeof(Value) + pair_bytes)));
   std::vector<Value> items;
   for (const auto& [key, value] : self.dict()->entries()) {
-    if (kPart == ViewPart::kKeys) items.push_back(key);
-    if (kPart == ViewPart::kValues) items.push_back(value);
-    if (kPart == ViewPart::kItems) items.push_back(Value::OfList({key, value}, List::Kind::kTuple));
+    if (kPart == List::Kind::kKeys) items.push_back(key);
+    if (kPart == List::Kind::kValues) items.push_back(value);
+    if (kPart == List::Kind::kItems)
+      items.push_back(Value::OfList({key, value}, List::Kind::kTuple));
   }
-  return Value::OfList(std::move(items), List::Kind::kView);
+  return Value::OfList(std::move(items), kPart);
 }
 
 Result Copy(Runtime*, const Value& self, const Arguments&) { return self; }
@@ -136,9 +137,9 @@ constexpr Builtin kFunctions[] = {
 
 constexpr Builtin kDictMethods[] = {
     {"get", Get, 1, {"key", "default"}},
-    {"items", ViewOf<ViewPart::kItems>},
-    {"keys", ViewOf<ViewPart::kKeys>},
-    {"values", ViewOf<ViewPart::kValues>},
+    {"items", ViewOf<List::Kind::kItems>},
+    {"keys", ViewOf<List::Kind::kKeys>},
+    {"values", ViewOf<List::Kind::kValues>},
     {"copy", Copy},
     {"update", Refuse, Builtin::kAny},
     {"pop", Refuse, Builtin::kAny},

@@ -20,6 +20,7 @@ namespace {
 using Kind = Node::Kind;
 
 constexpr size_t kLongestTemplate = size_t{1} << 20;  // bytes
+constexpr size_t kNamesPerStep = 8;                   // compared with a name that is looked for
 
 }  // namespace
 
@@ -49,15 +50,31 @@ void Scope::Set(std::string_view name, Value value) {
     }
   }
   variables_.emplace_back(name, std::move(value));
+  held_.Add(2 * sizeof(variables_[0]));
 }
 
-const Value* Scope::Find(std::string_view name) const {
+const Value* Scope::Find(std::string_view name, size_t* num_compared) const {
   for (const Scope* scope = this; scope != nullptr; scope = scope->parent_) {
+    ++*num_compared;
     for (const auto& [own, value] : scope->variables_) {
+      ++*num_compared;
       if (own == name) return &value;
     }
   }
   return nullptr;
+}
+
+absl::Status Interpreter::SetVariable(std::string_view name, Value value) {
+  RETURN_IF_ERROR(runtime_.Charge(scopes_.back()->size() / kNamesPerStep));
+  scopes_.back()->Set(name, std::move(value));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<const Value*> Interpreter::FindVariable(std::string_view name) {
+  size_t num_compared = 0;
+  const Value* found = scopes_.back()->Find(name, &num_compared);
+  RETURN_IF_ERROR(runtime_.Charge(num_compared / kNamesPerStep));
+  return found;
 }
 
 void Interpreter::PushScope(Scope* parent) { scopes_.push_back(std::make_unique<Scope>(parent)); }
@@ -85,7 +102,10 @@ absl::StatusOr<MarkedText> Interpreter::Run(const Nodes& body) {
   MarkedText out;
   out_ = &out;
   const FlowOr flow = Execute(body);
-  if (flow.ok()) return out;
+  if (flow.ok()) {
+    out.LeaveMeter();
+    return out;
+  }
   const absl::Status& status = flow.status();
   const std::string line = absl::StrCat("line ", error_line_);
   return absl::Status(status.code(), runtime_.is_raised
@@ -96,12 +116,6 @@ absl::StatusOr<MarkedText> Interpreter::Run(const Nodes& body) {
 absl::Status Interpreter::At(const Node& node, absl::Status status) {
   if (error_line_ == 0) error_line_ = node.line;
   return status;
-}
-
-absl::Status Interpreter::Enter() {
-  if (++depth_ <= runtime_.limits.call_depth) return runtime_.Charge(1);
-  return absl::ResourceExhaustedError(
-      absl::StrCat("calls more than ", runtime_.limits.call_depth, " deep, allowed: less"));
 }
 
 absl::Status Interpreter::CheckExtent(const Value& value) const {
@@ -120,6 +134,7 @@ absl::Status Interpreter::CheckExtent(const Value& value) const {
 
 absl::Status Interpreter::Write(const MarkedText& text) {
   RETURN_IF_ERROR(runtime_.ChargeBytes(text.size()));
+  RETURN_IF_ERROR(runtime_.CheckRoom(text.memory_bytes()));
   if (out_->size() + text.size() > runtime_.limits.output_bytes) {
     return absl::ResourceExhaustedError(
         absl::StrCat("writes more than ", runtime_.limits.output_bytes, " bytes, allowed: fewer"));
@@ -132,8 +147,8 @@ absl::Status Interpreter::Write(const MarkedText& text) {
 
 Interpreter::FlowOr Interpreter::Execute(const Nodes& body) {
   for (const NodePtr& node : body) {
-    const absl::Status entered = Enter();
-    const absl::Cleanup leave = [this] { --depth_; };
+    const absl::Status entered = runtime_.Enter();
+    const absl::Cleanup leave = [this] { runtime_.Leave(); };
     if (!entered.ok()) return At(*node, entered);
     FlowOr flow = ExecuteNode(*node);
     if (!flow.ok()) return At(*node, flow.status());
@@ -161,7 +176,7 @@ Interpreter::FlowOr Interpreter::ExecuteNode(const Node& node) {
       RETURN_IF_ERROR(ExecuteSetBlock(node));
       return Flow::kOn;
     case Kind::kMacro:
-      scopes_.back()->Set(node.name, MacroOf(node));
+      RETURN_IF_ERROR(SetVariable(node.name, MacroOf(node)));
       return Flow::kOn;
     case Kind::kCallBlock:
       RETURN_IF_ERROR(ExecuteCallBlock(node));
@@ -204,11 +219,11 @@ Interpreter::FlowOr Interpreter::ExecuteIf(const Node& node) {
   return has_else ? Execute(node.bodies.back()) : Flow::kOn;
 }
 
-absl::StatusOr<std::vector<Value>> Interpreter::LoopItems(const Node& node) {
-  ASSIGN_OR_RETURN(const Value iterable, Evaluate(*node.parts[1]));
+absl::StatusOr<std::vector<Value>> Interpreter::LoopItems(const Node& node, const Value& iterable) {
   ASSIGN_OR_RETURN(std::vector<Value> items, Elements(&runtime_, iterable));
   const Node* filter = node.parts[2].get();
   if (filter == nullptr) return items;
+  const MemoryHold held(2 * items.size() * sizeof(Value));
   PushScope(scopes_.back().get());
   const absl::Cleanup pop = [this] { PopScope(); };
   std::vector<Value> wanted;
@@ -221,20 +236,22 @@ absl::StatusOr<std::vector<Value>> Interpreter::LoopItems(const Node& node) {
 }
 
 Interpreter::FlowOr Interpreter::ExecuteFor(const Node& node) {
-  ASSIGN_OR_RETURN(std::vector<Value> items, LoopItems(node));
+  ASSIGN_OR_RETURN(const Value iterable, Evaluate(*node.parts[1]));
+  ASSIGN_OR_RETURN(std::vector<Value> items, LoopItems(node, iterable));
   if (items.empty()) return ExecuteScoped(node.bodies[1]);
-  return ExecuteLoop(node, std::move(items));
+  const auto loop = std::make_shared<Loop>(std::move(items), iterable.extent());
+  const absl::Cleanup finish = [&loop] { loop->Finish(); };
+  return ExecuteLoop(node, loop);
 }
 
-Interpreter::FlowOr Interpreter::ExecuteLoop(const Node& node, std::vector<Value> items) {
-  const auto loop = std::make_shared<Loop>(std::move(items), 1);
+Interpreter::FlowOr Interpreter::ExecuteLoop(const Node& node, const std::shared_ptr<Loop>& loop) {
   const Value loop_value = Value::OfObject(loop);
   for (size_t i = 0; i < loop->items().size(); ++i) {
     loop->GoTo(i);
     RETURN_IF_ERROR(runtime_.Charge(8));  // what a scope costs
     PushScope(scopes_.back().get());
     const absl::Cleanup pop = [this] { PopScope(); };
-    scopes_.back()->Set("loop", loop_value);
+    RETURN_IF_ERROR(SetVariable("loop", loop_value));
     RETURN_IF_ERROR(Assign(*node.parts[0], loop->items()[i]));
     ASSIGN_OR_RETURN(const Flow flow, Execute(node.bodies[0]));
     if (flow == Flow::kBreak) break;
@@ -301,12 +318,9 @@ absl::Status Interpreter::ExecuteCallBlock(const Node& node) {
 }
 
 absl::Status Interpreter::Assign(const Node& target, Value value) {
-  if (target.kind == Kind::kName) {
-    scopes_.back()->Set(target.name, std::move(value));
-    return absl::OkStatus();
-  }
+  if (target.kind == Kind::kName) return SetVariable(target.name, std::move(value));
   if (target.kind == Kind::kMember) {
-    const Value* found = scopes_.back()->Find(target.name);
+    ASSIGN_OR_RETURN(const Value* found, FindVariable(target.name));
     auto* space = found == nullptr ? nullptr : dynamic_cast<Namespace*>(found->object());
     if (space == nullptr) {
       return Wrong(absl::StrCat("members can be set of a namespace only, which ",
@@ -340,6 +354,8 @@ absl::StatusOr<Value> Interpreter::CallMacro(const Node& macro, Scope* scope,
     return Wrong(absl::StrCat("the macro ", macro.name, " takes at most ", num_names,
                               " arguments, found ", arguments.positional.size()));
   }
+  // Each argument is looked for among the names.
+  RETURN_IF_ERROR(runtime_.Charge(num_names + num_names * arguments.named.size() / kNamesPerStep));
   PushScope(scope);
   const absl::Cleanup pop = [this] { PopScope(); };
   std::vector<std::optional<Value>> given(num_names);
@@ -350,7 +366,7 @@ absl::StatusOr<Value> Interpreter::CallMacro(const Node& macro, Scope* scope,
     if (found != macro.names.end() && !given[index].has_value()) {
       given[index] = value;
     } else if (name == "caller") {
-      scopes_.back()->Set("caller", value);
+      RETURN_IF_ERROR(SetVariable("caller", value));
     } else {
       return Wrong(absl::StrCat("the macro ", macro.name, " takes no argument ", Quoted(name),
                                 found == macro.names.end() ? "" : " twice"));
@@ -361,11 +377,11 @@ absl::StatusOr<Value> Interpreter::CallMacro(const Node& macro, Scope* scope,
     if (!given[i].has_value() && i >= first_default) {
       ASSIGN_OR_RETURN(given[i], Evaluate(*macro.defaults[i - first_default]));
     }
-    scopes_.back()->Set(
-        macro.names[i],
+    Value value =
         given[i].has_value()
-            ? *given[i]
-            : Value::Missing(absl::StrCat("the argument ", macro.names[i], " was not given")));
+            ? *std::move(given[i])
+            : Value::Missing(absl::StrCat("the argument ", macro.names[i], " was not given"));
+    RETURN_IF_ERROR(SetVariable(macro.names[i], std::move(value)));
   }
   return Capture(macro.bodies[0]);
 }

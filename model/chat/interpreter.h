@@ -16,20 +16,25 @@
 
 namespace tandem::jinja {
 
+class Loop;
+
 // Names and their values. A name that is not here is looked for in the scope around.
 class Scope {
  public:
   explicit Scope(Scope* parent) : parent_(parent) {}
 
   void Set(std::string_view name, Value value);  // `name` is the syntax tree's
-  const Value* Find(std::string_view name) const;
+  // Null if there is none. Adds to `num_compared` how many names it compared.
+  const Value* Find(std::string_view name, size_t* num_compared) const;
   Scope* parent() const { return parent_; }
+  size_t size() const { return variables_.size(); }
   // Macros of this scope may outlive it.
   bool is_kept = false;
 
  private:
   Scope* const parent_;
   std::vector<std::pair<std::string_view, Value>> variables_;
+  MemoryHold held_{sizeof(std::unique_ptr<Scope>) + sizeof(variables_)};
 };
 
 // One rendering of a template.
@@ -75,10 +80,11 @@ class Interpreter {
   FlowOr ExecuteNode(const Node& node);
   FlowOr ExecuteIf(const Node& node);
   FlowOr ExecuteFor(const Node& node);
-  FlowOr ExecuteLoop(const Node& node, std::vector<Value> items);
+  FlowOr ExecuteLoop(const Node& node, const std::shared_ptr<Loop>& loop);
   FlowOr ExecuteWith(const Node& node);
   FlowOr ExecuteScoped(const Nodes& body);
-  absl::StatusOr<std::vector<Value>> LoopItems(const Node& node);
+  // The elements of `iterable` that the loop goes through.
+  absl::StatusOr<std::vector<Value>> LoopItems(const Node& node, const Value& iterable);
   absl::Status ExecuteOutput(const Node& node);
   absl::Status ExecuteSet(const Node& node);
   absl::Status ExecuteSetBlock(const Node& node);
@@ -92,7 +98,9 @@ class Interpreter {
 
   void PushScope(Scope* parent);
   void PopScope();
-  absl::Status Enter();
+  // In the current scope, and from it outwards; null if there is none.
+  absl::Status SetVariable(std::string_view name, Value value);
+  absl::StatusOr<const Value*> FindVariable(std::string_view name);
   // `status`, whose line is that of `node` unless it has one.
   absl::Status At(const Node& node, absl::Status status);
   absl::Status CheckExtent(const Value& value) const;
@@ -103,7 +111,6 @@ class Interpreter {
   // Whatever refers to itself does so through one of these.
   std::vector<Value> namespaces_;
   MarkedText* out_ = nullptr;
-  int depth_ = 0;
   int error_line_ = 0;
 };
 

@@ -3,10 +3,12 @@
 #include <cctype>
 #include <fstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/string_view.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "model/chat/value_text.h"
@@ -117,7 +119,8 @@ TEST_P(JinjaCases, AreAsTheReference) {
 INSTANTIATE_TEST_SUITE_P(All, JinjaCases,
                          ::testing::Values("text", "whitespace", "literals", "arithmetic",
                                            "comparison", "access", "statements", "methods",
-                                           "filters", "json", "tests", "functions", "marks"),
+                                           "filters", "format", "json", "tests", "functions",
+                                           "marks"),
                          [](const auto& info) { return info.param; });
 
 TEST(JinjaMarks, FollowWordsThroughWhatChatTemplatesDo) {
@@ -156,12 +159,42 @@ TEST(JinjaTemplate, NamesTheLineOfAnError) {
               StartsWith("line 3: a dict has no \"nope\""));
   EXPECT_THAT(ErrorOf("{% for m in messages %}\n{{ nope() }}{% endfor %}"),
               StartsWith("line 2: \"nope\" is undefined"));
+  EXPECT_THAT(ErrorOf("{{ messages['x' * 999].more }}"),
+              HasSubstr(absl::StrCat("has no \"", std::string(64, 'x'), "\"...")));
   EXPECT_THAT(ErrorOf("{{ 1 | nope }}"), HasSubstr("there is no filter \"nope\""));
   EXPECT_THAT(ErrorOf("{{ 1 is nope }}"), HasSubstr("there is no test \"nope\""));
   EXPECT_EQ(ErrorOf("\n{{ raise_exception('Roles must alternate') }}"),
             "Roles must alternate (line 2)");
   EXPECT_THAT(ErrorOf("{% macro m() %}\n{{ 1 / 0 }}{% endmacro %}\n\n{{ m() }}"),
               StartsWith("line 2: found a division by zero"));
+}
+
+// As Python's round of integers, which are exact at any size; 64 bits have to hold the result.
+TEST(JinjaTemplate, RoundsIntegersExactly) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"15|round(-1)", "20"},
+      {"25|round(-1)", "20"},
+      {"-25|round(-1)", "-20"},
+      {"-35|round(-1)", "-40"},
+      {"250|round(-2)", "200"},
+      {"251|round(-2)", "300"},
+      {"9007199254740993|round(-1)", "9007199254740990"},
+      {"9223372036854775807|round(-2)", "9223372036854775800"},
+      {"9223372036854775807|round(-18)", "9000000000000000000"},
+      {"(0 - 9223372036854775807 - 1)|round(-2)", "-9223372036854775800"},
+      {"5000000000000000000|round(-19)", "0"},
+      {"9223372036854775807|round(-20)", "0"},
+      {"9223372036854775807|round(-300)", "0"},
+      {"true|round(-1)", "0"}};
+  for (const auto& [expression, wanted] : cases) {
+    const auto text = RenderText("{{ " + expression + " }}");
+    ASSERT_TRUE(text.ok()) << expression << ": " << text.status();
+    EXPECT_EQ(text->text(), wanted) << expression;
+  }
+  for (const char* places : {"-1", "-3", "-19"}) {
+    EXPECT_THAT(ErrorOf(absl::StrCat("{{ 9223372036854775807|round(", places, ") }}")),
+                HasSubstr("an integer of more than 64 bits"));
+  }
 }
 
 TEST(JinjaTemplate, RefusesWhatChatTemplatesDoWithout) {
@@ -175,6 +208,12 @@ TEST(JinjaTemplate, RefusesWhatChatTemplatesDoWithout) {
   }
   EXPECT_THAT(ErrorOf("{{ messages.append(1) }}"), HasSubstr("may not change a list"));
   EXPECT_THAT(ErrorOf("\xFF"), HasSubstr("not UTF-8"));
+  EXPECT_THAT(ErrorOf("{{ 007 }}"), HasSubstr("allowed: integers without zeros in front"));
+  EXPECT_THAT(ErrorOf("{{ 7.real }}{{ (7).real }}"), HasSubstr("has no \"real\""));
+  for (const char* shown : {"{{ range(3) }}", "{{ range(3)[1:] | string }}", "{{ dict }}",
+                            "{{ namespace() }}", "{{ [1].index }}", "{{ 'a'.upper ~ '' }}"}) {
+    EXPECT_THAT(ErrorOf(shown), HasSubstr(" is not text")) << shown;
+  }
   EXPECT_THAT(ErrorOf(std::string((1 << 20) + 1, 'a')), HasSubstr("1048577 bytes"));
 }
 
@@ -215,24 +254,169 @@ TEST(JinjaLimits, OfCalls) {
 }
 
 TEST(JinjaLimits, OfSteps) {
-  const Limits few{.steps = 20'000};
+  const Limits few{.steps = 20'000, .memory_bytes = size_t{1} << 60};
   for (const char* source :
        {"{% for i in range(100000) %}{% endfor %}",
         "{% for i in range(200) %}{% for j in range(200) %}{% endfor %}{% endfor %}",
-        "{{ 'a' * 1000000000000 }}", "{{ [1] * 1000000000000 }}", "{{ 'a'.center(999999999999) }}",
-        "{{ '%999999999999d' % 1 }}", "{{ '{:>999999999999}'.format(1) }}",
-        "{{ 'a\nb' | indent(999999999999) }}", "{{ [1] | tojson(indent=999999999999) }}",
-        "{{ [1] | batch(999999999999, 0) | list }}", "{{ range(90000) | list | length }}",
+        "{{ 'a' * 1000000000000 }}",
+        "{{ [1] * 1000000000000 }}",
+        "{{ 'a'.center(999999999999) }}",
+        "{{ '%999999999999d' % 1 }}",
+        "{{ '{:>999999999999}'.format(1) }}",
+        "{{ 'a\nb' | indent(999999999999) }}",
+        "{{ [1] | tojson(indent=999999999999) }}",
+        "{{ [1] | batch(999999999999, 0) | list }}",
+        "{{ range(90000) | list | length }}",
         "{% set ns = namespace(s='aaaaaaaa') %}{% for i in range(99) %}{% set ns.s = ns.s + ns.s %}"
         "{% endfor %}",
         "{% set ns = namespace(s=[1, 2]) %}{% for i in range(99) %}{% set ns.s = ns.s + ns.s %}"
         "{% endfor %}",
         "{{ ('a' * 9999).split('') if 0 }}{{ ('a' * 9999).replace('a', 'b' * 999) }}",
-        "{{ ('a' * 99999).count('a' * 9999) }}", "{{ ('a' * 99999) | list | length }}",
-        "{{ ('a' * 9999)[::-1] }}{{ ('a' * 9999)[::-1] }}{{ ('a' * 9999)[::-1] }}"}) {
+        "{{ ('a' * 99999).count('a' * 9999) }}",
+        "{{ ('a' * 99999) | list | length }}",
+        "{{ ('a' * 9999)[::-1] }}{{ ('a' * 9999)[::-1] }}{{ ('a' * 9999)[::-1] }}",
+        "{{ '1'.zfill(999999999999) }}",
+        "{{ '\t'.expandtabs(999999999999) }}",
+        "{% for i in range(999) %}{{ ('1' * 9999) | int }}{% endfor %}",
+        "{% for i in range(999) %}{{ ('1' * 9999) | float }}{% endfor %}",
+        "{% set s = 'a' * 99999 %}{% for i in range(99) %}{{ {}[s] }}{% endfor %}",
+        "{% set s = 'a' * 99999 %}{% for i in range(99) %}{{ {} | attr(s) }}{% endfor %}",
+        "{{ ['a'] | map(attribute='a' + '.' * 9999, default='') | list }}"}) {
     EXPECT_THAT(ErrorOf(source, few), AllOf(StartsWith("line "), HasSubstr("20000 steps")))
         << source;
   }
+}
+
+// Names are looked for one after the other, in one scope after the other.
+TEST(JinjaLimits, NamesComparedAreSteps) {
+  std::string sets;
+  for (int i = 0; i < 4000; ++i) absl::StrAppend(&sets, "{% set v", i, " = 1 %}");
+  absl::StrAppend(&sets, "{% set last = namespace() %}");
+  const Limits few{.steps = 1'200'000};
+  EXPECT_TRUE(RenderText(sets, JsonValue::object(), few).ok());
+  for (const char* use : {"{{ last is true }}", "{{ nowhere }}", "{% set last.a = 1 %}"}) {
+    const std::string source = absl::StrCat(sets, "{% for i in range(999) %}", use, "{% endfor %}");
+    const absl::StatusOr<MarkedText> text = RenderText(source, JsonValue::object(), few);
+    EXPECT_THAT(std::string(text.status().message()), HasSubstr("1200000 steps")) << use;
+  }
+  std::string names = "a0";
+  for (int i = 1; i < 400; ++i) absl::StrAppend(&names, ", a", i);
+  EXPECT_THAT(ErrorOf(absl::StrCat("{% macro m(", names,
+                                   ") %}{% endmacro %}"
+                                   "{% for i in range(99) %}{{ m() }}{% endfor %}"),
+                      {.steps = 100'000}),
+              HasSubstr("100000 steps"));
+  EXPECT_THAT(ErrorOf("{{ " + std::string(257, 'a') + " }}"),
+              HasSubstr("a name of 257 bytes, allowed: at most 256"));
+}
+
+// Keys that are not strings are found as fast as those that are.
+TEST(JinjaLimits, KeysOfAnyKindAreFoundAtOnce) {
+  std::string dict = "{% set d = {0: 0";
+  for (int i = 1; i < 20'000; ++i) absl::StrAppend(&dict, ",", i, ":", i);
+  const auto text =
+      RenderText(dict +
+                     "} %}{{ d[19999] }}{{ d.get(19998.0) }}{{ true in d }}{{ (1, 2) in d }}"
+                     "{{ dict(d) == d }}{{ d.keys() | unique | list | length }}",
+                 JsonValue::object(), {.steps = 1'000'000});
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_EQ(text->text(), "1999919998TrueFalseTrue20000");
+}
+
+// Destroying them recurses, and so do comparing and printing.
+TEST(JinjaLimits, DeepObjectsAreRefused) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"a method of a dictionary", "{% set ns.f = {'a': ns.f}.get %}"},
+      {"a method of a list", "{% set ns.f = [ns.f].index %}"},
+      {"a loop", "{% for x in [ns.f] %}{% set ns.f = loop %}{% endfor %}"},
+      {"a method of a loop", "{% for x in [ns.f] %}{% set ns.f = loop.changed %}{% endfor %}"},
+      {"the items of a dictionary", "{% set ns.f = {'a': ns.f}.items() %}"},
+      {"a filter's result", "{% set ns.f = [ns.f] | batch(1) %}"},
+      {"groups", "{% set ns.f = [{'a': 1, 'b': ns.f}] | groupby('a') %}"}};
+  for (const auto& [what, body] : cases) {
+    EXPECT_THAT(ErrorOf(absl::StrCat("{% set ns = namespace(f=1) %}{% for i in range(100000) %}",
+                                     body, "{% endfor %}")),
+                HasSubstr("more than 100 inside one another"))
+        << what;
+  }
+  // Loops forget the arguments of loop.changed, and namespaces are emptied one by one.
+  EXPECT_TRUE(RenderText("{% set ns = namespace(f=1) %}{% for i in range(50000) %}"
+                         "{% for x in [1] %}{{ loop.changed(loop, ns.f) }}{% set ns.f = loop %}"
+                         "{% endfor %}{{ ns.f.changed(ns.f) }}{% set ns.n = namespace(n=ns.n) %}"
+                         "{% endfor %}")
+                  .ok());
+}
+
+TEST(JinjaLimits, FiltersThatCallFiltersCountAsCalls) {
+  EXPECT_THAT(ErrorOf("{{ ['a'] | map(*(['map'] * 2000)) | list }}"),
+              HasSubstr("calls more than 400 deep"));
+  EXPECT_THAT(ErrorOf("{{ ['a'] | map(*(['map'] * 100000)) | list }}"),
+              HasSubstr("holds more than 268435456 bytes"));
+}
+
+// Each within the steps allowed, but for the memory.
+TEST(JinjaLimits, MemoryIsLimited) {
+  const Limits limits{.steps = 50'000'000, .memory_bytes = size_t{4} << 20};
+  const std::string_view keeps = "{% set ns = namespace(l=[]) %}{% for i in range(9999) %}";
+  for (const char* source :
+       {"{{ ('a' * 1000) * 9000 }}",
+        "{{ [1] * 900000 }}",
+        "{{ ('a,' * 90000).split(',') }}",
+        "{{ ('a ' * 90000).split() }}",
+        "{{ ('a,' * 90000).rsplit(',') }}",
+        "{{ ('a\n' * 90000).splitlines() }}",
+        "{{ ('a\n' * 90000) | indent }}",
+        "{{ ('a' * 90000) | list }}",
+        "{% for c in 'a' * 90000 %}{% endfor %}",
+        "{{ ('a' * 90000) | reverse }}",
+        "{{ 'a'.center(9000000) }}",
+        "{{ 'a' | center(9000000) }}",
+        "{{ 'a'.ljust(9000000) }}",
+        "{{ 'a'.zfill(9000000) }}",
+        "{{ '\t'.expandtabs(9000000) }}",
+        "{{ 'a\nb' | indent(9000000) }}",
+        "{{ [1] | tojson(indent=9000000) }}",
+        "{{ [1] | batch(900000, 0) | list }}",
+        "{{ '%9000000d' % 1 }}",
+        "{{ '{:9000000}'.format(1) }}",
+        "{{ '{0}{0}{0}{0}{0}{0}'.format('a' * 999999) }}",
+        "{{ ('a' * 90000) | replace('a', 'b' * 99) }}",
+        "{{ ('a' * 90000).replace('', 'b' * 99) }}",
+        "{{ range(9000) | join('x' * 999) }}",
+        "{{ ('x' * 999).join(range(9000) | map('string')) }}",
+        "{{ ('<' * 900000) | e }}",
+        "{{ ('\x01' * 900000) | tojson }}",
+        "{{ ['\x01' * 900000] | string }}",
+        "{{ ('ΐ' * 900000) | upper }}",
+        "{{ (('a' ~ messages[0].role) * 900000) }}",
+        "{{ range(90000) | map('string') | list }}",
+        "{{ range(90000) | map('list') if 0 else range(90000) | batch(1) | list }}",
+        "{{ ('a' * 999999)[5] }}",
+        "{{ ('a' * 999999)[::2] }}",
+        "{{ ('a' * 999999).find('a', 9) }}",
+        "{% macro m(n) %}{{ 'a' * 400000 }}{% if n %}{{ m(n - 1) }}{% endif %}{% endmacro %}"
+        "{{ m(20) }}"}) {
+    EXPECT_THAT(ErrorOf(source, limits), HasSubstr("holds more than 4194304 bytes")) << source;
+  }
+  for (const char* kept :
+       {"{% set ns.l = ns.l + ['a' * 999] %}", "{% set ns.l = ns.l + [range(99)] %}",
+        "{% set ns.l = namespace(a=1, b=2, c=3) %}", "{% macro m() %}{% endmacro %}",
+        "{% set ns.l = ns.l + [messages['x' * 99]] %}",
+        "{% set ns.l = ns.l + [messages.index, messages.count, messages.copy] %}",
+        "{% set ns.l = ns.l ~ 'a' * 999 %}", "{% set ns.l = ns.l + [{i: i, i + 1: i}] %}"}) {
+    EXPECT_THAT(ErrorOf(absl::StrCat(View(keeps), kept, "{% endfor %}"),
+                        {.steps = 50'000'000, .memory_bytes = size_t{1} << 19}),
+                HasSubstr("holds more than 524288 bytes"))
+        << kept;
+  }
+  // Values that are gone count no longer, and those of the caller do not count.
+  const JsonValue words = {{"w", std::string(9'000'000, 'w')}};
+  const auto text = RenderText(
+      "{% for i in range(99) %}{% set s = ('a' * 999) * 999 %}{% endfor %}{{ w is string }}"
+      "{{ ('ab,' * 9999).split(',') | length }}",
+      words, limits);
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_EQ(text->text(), "True10000");
 }
 
 TEST(JinjaLimits, OfValuesAndOutput) {

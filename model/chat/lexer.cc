@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
+#include "model/chat/letter_case.h"
 #include "model/chat/text_tools.h"
 #include "model/formats/json_text.h"
 #include "model/tokenizer/unicode.h"
@@ -21,6 +22,8 @@ namespace {
 constexpr std::array<std::string_view, 28> kOperators = {
     "//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[", "]",
     "(",  ")",  "{",  "}",  ">",  "<",  "=", ".", ":", "|", ",", ";", "!", "&"};
+
+constexpr size_t kLongestName = 256;  // bytes; names are compared while templates run
 
 // One spelling of line ends, and none at the end.
 std::string Normalized(std::string_view source) {
@@ -93,6 +96,16 @@ class Unescaper {
 
   std::string_view text_;
   size_t at_ = 0;
+};
+
+// Whether a character is a digit of numbers of this base, at most 16.
+struct DigitOf {
+  int base;
+  bool operator()(char c) const {
+    constexpr std::string_view kDigits = "0123456789abcdef";
+    return kDigits.substr(0, base).find(absl::ascii_tolower(static_cast<unsigned char>(c))) !=
+           kDigits.npos;
+  }
 };
 
 class Lexer {
@@ -241,6 +254,10 @@ class Lexer {
     if (IsNameStart(c)) {
       const auto* end = std::find_if_not(source_.begin() + at_, source_.end(), IsNamePart);
       const auto size = static_cast<size_t>(end - (source_.begin() + at_));
+      if (size > kLongestName) {
+        return SyntaxError(line_, absl::StrCat("found a name of ", size,
+                                               " bytes, allowed: at most ", kLongestName));
+      }
       Add(Token::Kind::kName, source_.substr(at_, size));
       Advance(size);
       return absl::OkStatus();
@@ -288,26 +305,38 @@ class Lexer {
     return absl::OkStatus();
   }
 
-  // Digits with single underscores between them, from `at` on.
-  size_t DigitsEnd(size_t at) const {
+  // Digits that are `is_digit` with single underscores between them, from `at` on.
+  template <typename IsDigit>
+  size_t DigitsEnd(size_t at, IsDigit is_digit) const {
     while (at < source_.size() &&
-           (IsAsciiDigit(source_[at]) ||
-            (source_[at] == '_' && at + 1 < source_.size() && IsAsciiDigit(source_[at + 1])))) {
+           (is_digit(source_[at]) ||
+            (source_[at] == '_' && at + 1 < source_.size() && is_digit(source_[at + 1])))) {
       ++at;
     }
     return at;
   }
+  size_t DigitsEnd(size_t at) const { return DigitsEnd(at, IsAsciiDigit); }
+
+  // The base that 0x and the like mean, if digits follow; else 10.
+  int BaseAt(size_t at) const {
+    if (at + 1 >= source_.size() || source_[at] != '0') return 10;
+    const char letter = static_cast<char>(source_[at + 1] | 0x20);
+    const int base = letter == 'x' ? 16 : letter == 'o' ? 8 : letter == 'b' ? 2 : 10;
+    return base != 10 && DigitsEnd(at + 2, DigitOf{base}) > at + 2 ? base : 10;
+  }
 
   absl::Status ReadNumber() {
-    size_t end = DigitsEnd(at_);
+    const int base = BaseAt(at_);
+    size_t end = base == 10 ? DigitsEnd(at_) : DigitsEnd(at_ + 2, DigitOf{base});
     bool is_float = false;
     const bool is_index = at_ > 0 && source_[at_ - 1] == '.';  // a.0.1
     const auto digit_at = [&](size_t i) { return i < source_.size() && IsAsciiDigit(source_[i]); };
-    if (!is_index && end < source_.size() && source_[end] == '.' && digit_at(end + 1)) {
+    const bool may_be_float = !is_index && base == 10;
+    if (may_be_float && end < source_.size() && source_[end] == '.' && digit_at(end + 1)) {
       is_float = true;
       end = DigitsEnd(end + 1);
     }
-    if (!is_index && end < source_.size() && (source_[end] | 0x20) == 'e') {
+    if (may_be_float && end < source_.size() && (source_[end] | 0x20) == 'e') {
       const bool has_sign =
           end + 1 < source_.size() && (source_[end + 1] == '+' || source_[end + 1] == '-');
       if (digit_at(end + (has_sign ? 2 : 1))) {
@@ -321,7 +350,15 @@ class Lexer {
                 .text = digits,
                 .line = line_};
     const bool is_read = is_float ? absl::SimpleAtod(digits, &token.number)
-                                  : absl::SimpleAtoi(digits, &token.integer);
+                         : base == 10
+                             ? absl::SimpleAtoi(digits, &token.integer)
+                             : absl::numbers_internal::safe_strto64_base(
+                                   absl::string_view(digits).substr(2), &token.integer, base);
+    const bool has_extra_zeros = !is_float && base == 10 && digits[0] == '0' && token.integer != 0;
+    if (has_extra_zeros) {
+      return SyntaxError(line_, absl::StrCat("found the number ", Quoted(digits),
+                                             ", allowed: integers without zeros in front"));
+    }
     if (!is_read) {
       return SyntaxError(
           line_, absl::StrCat("found the number ", Quoted(digits), ", allowed: those of 64 bits"));

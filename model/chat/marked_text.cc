@@ -14,6 +14,7 @@ void MarkedText::Append(std::string_view text, SpecialTokens special) {
   if (runs_.empty() || runs_.back().special != special) runs_.push_back({size(), special});
   text_.append(text);
   runs_.back().end = size();
+  held_.Set(memory_bytes());
 }
 
 void MarkedText::Append(const MarkedText& other, size_t begin, size_t end) {

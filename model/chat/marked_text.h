@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "model/chat/memory_meter.h"
 #include "model/tokenizer/tokenizer.h"
 
 namespace tandem::jinja {
@@ -30,6 +31,16 @@ class MarkedText {
   const std::string& text() const { return text_; }
   size_t size() const { return text_.size(); }
   bool empty() const { return text_.empty(); }
+  // Its size in memory, marks included.
+  size_t memory_bytes() const {
+    return sizeof(MarkedText) + text_.capacity() + runs_.capacity() * sizeof(Run);
+  }
+  // By how much a text grows each time that this one is appended.
+  size_t appended_bytes() const {
+    return text_.size() + (runs_.size() > 1 ? runs_.size() * sizeof(Run) : 0);
+  }
+  // For the result of a rendering: it outlives the meter.
+  void LeaveMeter() { held_.LeaveMeter(); }
   const std::vector<Run>& runs() const { return runs_; }
 
   void Append(std::string_view text, SpecialTokens special);
@@ -46,6 +57,7 @@ class MarkedText {
  private:
   std::string text_;
   std::vector<Run> runs_;
+  MemoryHold held_{sizeof(text_) + sizeof(runs_)};
 };
 
 }  // namespace tandem::jinja

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/status_macros.h"
 #include "model/chat/interpreter.h"
 #include "model/chat/runtime.h"
 #include "model/chat/syntax_tree.h"
@@ -82,9 +83,11 @@ class Cycle : public Object {
 };
 
 // `loop` in the body of a loop.
-class Loop : public Object {
+class Loop : public Object, public std::enable_shared_from_this<Loop> {
  public:
-  Loop(std::vector<Value> items, int depth) : items_(std::move(items)), depth_(depth) {}
+  // `items`: elements of a value of this extent.
+  Loop(std::vector<Value> items, const Extent& extent)
+      : Object(extent), items_(std::move(items)), items_held_(items_.capacity() * sizeof(Value)) {}
 
   std::string_view type_name() const override { return "loop"; }
   std::optional<Value> Attribute(std::string_view name) const override {
@@ -97,9 +100,10 @@ class Loop : public Object {
     if (name == "first") return Value::Bool(at == 0);
     if (name == "last") return Value::Bool(at + 1 == size);
     if (name == "length") return Value::Int(size);
-    if (name == "depth") return Value::Int(depth_);
-    if (name == "depth0") return Value::Int(depth_ - 1);
+    if (name == "depth") return Value::Int(1);  // there are no recursive loops
+    if (name == "depth0") return Value::Int(0);
     if (name == "cycle") return Value::OfObject(std::make_shared<Cycle>(index_));
+    if (name == "changed") return Value::OfObject(std::make_shared<Changed>(shared_from_this()));
     if (name == "previtem" && at > 0) return items_[index_ - 1];
     if (name == "nextitem" && at + 1 < size) return items_[index_ + 1];
     return std::nullopt;
@@ -107,11 +111,37 @@ class Loop : public Object {
 
   const std::vector<Value>& items() const { return items_; }
   void GoTo(size_t index) { index_ = index; }
+  // Afterwards it holds its elements alone: an argument of loop.changed may be the loop itself.
+  void Finish() {
+    is_finished_ = true;
+    told_.reset();
+  }
 
  private:
+  // loop.changed(a, b): whether it was told something else before, or nothing.
+  class Changed : public Object {
+   public:
+    explicit Changed(std::shared_ptr<const Loop> loop)
+        : Object(loop->extent()), loop_(std::move(loop)) {}
+    std::string_view type_name() const override { return "function"; }
+    bool is_callable() const override { return true; }
+    absl::StatusOr<Value> Call(Runtime* runtime, const Arguments& arguments) override {
+      const Value now = Value::OfList(arguments.positional);
+      RETURN_IF_ERROR(runtime->Charge(now.extent().weight));
+      const bool changes = !loop_->told_.has_value() || !Equal(*loop_->told_, now);
+      if (!loop_->is_finished_) loop_->told_ = now;
+      return Value::Bool(changes);
+    }
+
+   private:
+    const std::shared_ptr<const Loop> loop_;
+  };
+
   const std::vector<Value> items_;
-  const int depth_;
+  const MemoryHold items_held_;
   size_t index_ = 0;
+  bool is_finished_ = false;
+  mutable std::optional<Value> told_;
 };
 
 }  // namespace tandem::jinja

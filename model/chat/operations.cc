@@ -79,9 +79,17 @@ absl::StatusOr<Value> CalculateFloats(std::string_view operation, double a, doub
   if (operation == "-") return Value::Float(a - b);
   if (operation == "*") return Value::Float(a * b);
   if (operation == "/") return Value::Float(a / b);
-  if (operation == "//") return Value::Float(std::floor(a / b));
-  const double rest = std::fmod(a, b);
-  return Value::Float(rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest);
+  // As in Python, the rest has the divisor's sign, even if it is zero, and goes off the dividend.
+  double rest = std::fmod(a, b);
+  double quotient = (a - rest) / b;
+  if (rest == 0) {
+    rest = std::copysign(0.0, b);
+  } else if ((rest < 0) != (b < 0)) {
+    rest += b;
+    quotient -= 1;
+  }
+  if (operation == "%") return Value::Float(rest);
+  return Value::Float(quotient == 0 ? std::copysign(0.0, a / b) : std::round(quotient));
 }
 
 absl::StatusOr<Value> Repeated(Runtime* runtime, const Value& value, int64_t times) {
@@ -90,6 +98,7 @@ absl::StatusOr<Value> Repeated(Runtime* runtime, const Value& value, int64_t tim
     if (text->empty()) return value;
     RETURN_IF_ERROR(runtime->Charge(count));
     RETURN_IF_ERROR(runtime->ChargeBytes(count * text->size()));
+    RETURN_IF_ERROR(runtime->CheckRoom(count * text->appended_bytes()));
     MarkedText out;
     for (size_t i = 0; i < count; ++i) out.Append(*text);
     return Value::Text(std::move(out));
@@ -97,8 +106,9 @@ absl::StatusOr<Value> Repeated(Runtime* runtime, const Value& value, int64_t tim
   const std::vector<Value>& items = value.list()->items;
   if (items.empty()) return value;
   RETURN_IF_ERROR(runtime->Charge(count));
-  RETURN_IF_ERROR(runtime->Charge(count * items.size()));
+  RETURN_IF_ERROR(runtime->ChargeBytes(count * items.size() * sizeof(Value)));
   std::vector<Value> out;
+  out.reserve(count * items.size());
   for (size_t i = 0; i < count; ++i) out.insert(out.end(), items.begin(), items.end());
   return Value::OfList(std::move(out), value.list()->kind);
 }
@@ -106,6 +116,7 @@ absl::StatusOr<Value> Repeated(Runtime* runtime, const Value& value, int64_t tim
 absl::StatusOr<Value> Joined(Runtime* runtime, const Value& a, const Value& b) {
   if (a.text() != nullptr && b.text() != nullptr) {
     RETURN_IF_ERROR(runtime->ChargeBytes(a.text()->size() + b.text()->size()));
+    RETURN_IF_ERROR(runtime->CheckRoom(a.text()->memory_bytes() + b.text()->memory_bytes()));
     MarkedText out = *a.text();
     out.Append(*b.text());
     return Value::Text(std::move(out));
@@ -113,15 +124,18 @@ absl::StatusOr<Value> Joined(Runtime* runtime, const Value& a, const Value& b) {
   if (!IsListOrTuple(a) || !IsListOrTuple(b) || a.list()->kind != b.list()->kind) {
     return NoOperation("sum", a, b);
   }
-  std::vector<Value> items = a.list()->items;
   const std::vector<Value>& more = b.list()->items;
-  RETURN_IF_ERROR(runtime->Charge(items.size() + more.size()));
+  const size_t size = a.list()->items.size() + more.size();
+  RETURN_IF_ERROR(runtime->ChargeBytes(size * sizeof(Value)));
+  std::vector<Value> items;
+  items.reserve(size);
+  items = a.list()->items;
   items.insert(items.end(), more.begin(), more.end());
   return Value::OfList(std::move(items), a.list()->kind);
 }
 
 std::string HasNo(const Value& value, std::string_view name) {
-  return absl::StrCat("a ", View(value.type_name()), " has no ", Quoted(View(name)));
+  return absl::StrCat("a ", View(value.type_name()), " has no ", Shortened(name));
 }
 
 // The numbers that a slice means, as Python's slice.indices.
@@ -189,7 +203,10 @@ absl::StatusOr<bool> Contains(Runtime* runtime, const Value& where, const Value&
     return text->text().find(what.text()->text()) != std::string::npos;
   }
   if (const Dict* dict = where.dict()) {
-    RETURN_IF_ERROR(runtime->Charge(what.text() != nullptr ? 1 : dict->size()));
+    RETURN_IF_ERROR(runtime->Charge(what.extent().weight));
+    const bool is_key = what.dict() == nullptr &&
+                        (what.list() == nullptr || what.list()->kind == List::Kind::kTuple);
+    if (!is_key) return Wrong(absl::StrCat("a ", View(what.type_name()), " cannot be a key"));
     return dict->Find(what) != nullptr;
   }
   const List* list = where.list();
@@ -203,19 +220,20 @@ absl::StatusOr<bool> Contains(Runtime* runtime, const Value& where, const Value&
 
 absl::StatusOr<std::vector<Value>> Elements(Runtime* runtime, const Value& value) {
   if (const List* list = value.list()) {
-    RETURN_IF_ERROR(runtime->Charge(list->items.size()));
+    RETURN_IF_ERROR(runtime->ChargeBytes(list->items.size() * sizeof(Value)));
     return list->items;
   }
   std::vector<Value> items;
   if (value.is_undefined()) return items;
   if (const Dict* dict = value.dict()) {
-    RETURN_IF_ERROR(runtime->Charge(dict->size()));
+    RETURN_IF_ERROR(runtime->ChargeBytes(dict->size() * sizeof(Value)));
     for (const auto& [key, unused] : dict->entries()) items.push_back(key);
     return items;
   }
   if (const MarkedText* text = value.text()) {
-    RETURN_IF_ERROR(runtime->Charge(text->size() * 8));
+    RETURN_IF_ERROR(runtime->ChargeBytes(text->size() * sizeof(size_t)));
     const std::vector<size_t> offsets = CharacterOffsets(text->text());
+    RETURN_IF_ERROR(runtime->ChargeBytes(offsets.size() * kElementBytes));
     for (size_t i = 0; i + 1 < offsets.size(); ++i) {
       items.push_back(Value::Text(text->Slice(offsets[i], offsets[i + 1])));
     }
@@ -237,13 +255,17 @@ absl::StatusOr<Value> GetAttribute(const Value& value, std::string_view name) {
   if (const Object* object = value.object()) {
     if (std::optional<Value> found = object->Attribute(name)) return *std::move(found);
   }
+  // The attributes of Python's numbers that are not methods, which no template needs.
+  const bool is_of_number = value.is_number() && (name == "real" || name == "imag" ||
+                                                  name == "numerator" || name == "denominator");
+  if (is_of_number) return Wrong(HasNo(value, name));
   return Value::Missing(HasNo(value, name));
 }
 
 absl::StatusOr<Value> GetItem(Runtime* runtime, const Value& value, const Value& key) {
   if (value.is_undefined()) return Wrong(value.what());
   if (const Dict* dict = value.dict()) {
-    RETURN_IF_ERROR(runtime->Charge(key.text() != nullptr ? 1 : dict->size()));
+    RETURN_IF_ERROR(runtime->Charge(key.extent().weight));
     if (const Value* found = dict->Find(key)) return *found;
   } else if (key.is_integer() && value.text() != nullptr) {
     RETURN_IF_ERROR(runtime->ChargeBytes(8 * value.text()->size()));
@@ -252,13 +274,16 @@ absl::StatusOr<Value> GetItem(Runtime* runtime, const Value& value, const Value&
       return Value::Text(value.text()->Slice(offsets[*index], offsets[*index + 1]));
     }
     return Value::Missing(HasNo(value, absl::StrCat(key.integer())));
-  } else if (key.is_integer() && IsListOrTuple(value)) {
+  } else if (key.is_integer() && value.list() != nullptr && value.list()->is_sequence()) {
     if (const auto index = IndexIn(value.list()->items.size(), key.integer())) {
       return value.list()->items[*index];
     }
     return Value::Missing(HasNo(value, absl::StrCat(key.integer())));
   }
-  if (const MarkedText* name = key.text()) return GetAttribute(value, name->text());
+  if (const MarkedText* name = key.text()) {
+    RETURN_IF_ERROR(runtime->ChargeBytes(name->size()));
+    return GetAttribute(value, name->text());
+  }
   return Value::Missing(absl::StrCat("a ", View(value.type_name()), " has no such item"));
 }
 
@@ -266,7 +291,7 @@ absl::StatusOr<Value> GetSlice(Runtime* runtime, const Value& value, const Value
                                const Value& stop, const Value& step) {
   if (value.is_undefined()) return Wrong(value.what());
   const MarkedText* text = value.text();
-  if (text == nullptr && !IsListOrTuple(value)) {
+  if (text == nullptr && (value.list() == nullptr || !value.list()->is_sequence())) {
     return Value::Missing(absl::StrCat("a ", View(value.type_name()), " has no slices"));
   }
   std::vector<size_t> offsets;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,7 +16,8 @@ namespace {
 // A method, or a function.
 class BoundBuiltin : public Object {
  public:
-  BoundBuiltin(const Builtin* builtin, Value self) : builtin_(*builtin), self_(std::move(self)) {}
+  BoundBuiltin(const Builtin* builtin, Value self)
+      : Object(self.extent()), builtin_(*builtin), self_(std::move(self)) {}
   std::string_view type_name() const override { return "function"; }
   bool is_callable() const override { return true; }
   absl::StatusOr<Value> Call(Runtime* runtime, const Arguments& arguments) override {
@@ -29,10 +31,31 @@ class BoundBuiltin : public Object {
 
 }  // namespace
 
+size_t Runtime::room() const {
+  return memory.bytes() < limits.memory_bytes ? limits.memory_bytes - memory.bytes() : 0;
+}
+
+absl::Status Runtime::CheckRoom(size_t bytes) const {
+  if (memory.bytes() <= limits.memory_bytes && bytes <= room()) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat("holds more than ", limits.memory_bytes,
+                                                   " bytes of values at once, allowed: fewer"));
+}
+
+absl::Status Runtime::ChargeBytes(size_t bytes) {
+  RETURN_IF_ERROR(CheckRoom(bytes));
+  return Charge(bytes / 16);
+}
+
+absl::Status Runtime::Enter() {
+  if (++depth <= limits.call_depth) return Charge(1);
+  return absl::ResourceExhaustedError(
+      absl::StrCat("calls more than ", limits.call_depth, " deep, allowed: less"));
+}
+
 absl::Status Runtime::Charge(size_t steps) {
   if (steps <= steps_left) {
     steps_left -= steps;
-    return absl::OkStatus();
+    return CheckRoom(0);
   }
   steps_left = 0;
   return absl::ResourceExhaustedError(
@@ -100,6 +123,14 @@ absl::StatusOr<const MarkedText*> TextArgument(const Value& value, std::string_v
   if (value.is_undefined()) return Wrong(value.what());
   if (value.text() != nullptr) return value.text();
   return Wrong(absl::StrCat(View(name), " is a ", View(value.type_name()), ", allowed: a string"));
+}
+
+std::string Shortened(std::string_view name) {
+  constexpr size_t kMostBytes = 64;
+  if (name.size() <= kMostBytes) return Quoted(View(name));
+  size_t end = kMostBytes;
+  while ((name[end] & 0xC0) == 0x80) --end;
+  return absl::StrCat(Quoted(View(name.substr(0, end))), "...");
 }
 
 absl::Status ChargeSearch(Runtime* runtime, const MarkedText& text, const MarkedText& what) {

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "model/chat/memory_meter.h"
 #include "model/chat/value.h"
 
 namespace tandem::jinja {
@@ -22,8 +24,10 @@ struct Limits {
   // each. Some seconds; a thousand messages take the templates that are published one million.
   size_t steps = 50'000'000;
   size_t output_bytes = size_t{64} << 20;
-  int call_depth = 400;              // of expressions, statements and macros inside one another
-  int value_depth = 100;             // of lists and dictionaries inside one another
+  // Held at once by all values and texts that the rendering makes.
+  size_t memory_bytes = size_t{256} << 20;
+  int call_depth = 400;   // of expressions, statements, macros and filters inside one another
+  int value_depth = 100;  // of lists, dictionaries and objects inside one another
   size_t value_weight = 10'000'000;  // elements of one value, all that is inside counted
 };
 
@@ -33,11 +37,24 @@ struct Runtime {
   absl::Time now;
   size_t steps_left = limits.steps;
   bool is_raised = false;  // the error is one that the template raised itself
+  int depth = 0;           // of calls
+  MemoryMeter memory = {};
 
-  // RESOURCE_EXHAUSTED if fewer than so many steps are left.
+  // RESOURCE_EXHAUSTED if fewer than so many steps are left, or too much memory is held.
   absl::Status Charge(size_t steps);
-  absl::Status ChargeBytes(size_t bytes) { return Charge(bytes / 16); }
+  // To be called before so many bytes are made or read: RESOURCE_EXHAUSTED also if they do not fit
+  // into the memory that is left.
+  absl::Status ChargeBytes(size_t bytes);
+  // The check alone, without steps.
+  absl::Status CheckRoom(size_t bytes) const;
+  size_t room() const;
+  // Around calls that may nest: RESOURCE_EXHAUSTED if they are too deep.
+  absl::Status Enter();
+  void Leave() { --depth; }
 };
+
+// The size of a string of one character as an element of a list.
+inline constexpr size_t kElementBytes = sizeof(MarkedText) + sizeof(Value) + 64;
 
 // A filter, a test, a method or a function.
 struct Builtin {
@@ -77,6 +94,8 @@ absl::StatusOr<bool> RunTest(Runtime* runtime, std::string_view name, const Valu
 // `value`, or `otherwise` if it is undefined. INVALID_ARGUMENT if it is something else.
 absl::StatusOr<int64_t> IntegerOr(const Value& value, int64_t otherwise, std::string_view name);
 absl::StatusOr<const MarkedText*> TextArgument(const Value& value, std::string_view name);
+// In quotes, for errors that values keep: cut if it is long.
+std::string Shortened(std::string_view name);
 // Before a search of `what` in `text`, which may look at every byte as often as `what` has some.
 absl::Status ChargeSearch(Runtime* runtime, const MarkedText& text, const MarkedText& what);
 // What a loop over the value goes through: elements, keys, characters; nothing for undefined.

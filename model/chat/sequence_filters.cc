@@ -2,11 +2,13 @@
 #include <algorithm>
 #include <string>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
 #include "model/chat/filters.h"
+#include "model/chat/letter_case.h"
 #include "model/chat/runtime.h"
 #include "model/chat/text_tools.h"
 #include "model/chat/value_text.h"
@@ -27,13 +29,15 @@ Result AttributeOf(Runtime* runtime, Value item, const Value& name,
   if (name.is_undefined() || name.is_none()) return item;
   if (name.is_integer()) return GetItem(runtime, item, name);
   ASSIGN_OR_RETURN(const MarkedText* path, TextArgument(name, "attribute"));
-  const std::string dot = ".";
-  for (const MarkedText& part : Split(*path, &dot, -1)) {
-    RETURN_IF_ERROR(runtime->Charge(1));
+  const std::string& text = path->text();
+  for (size_t at = 0; at <= text.size();) {
+    const size_t end = std::min(text.find('.', at), text.size());
+    const std::string_view part = std::string_view(text).substr(at, end - at);
+    at = end + 1;
+    RETURN_IF_ERROR(runtime->ChargeBytes(64 + part.size()));
     int64_t index = 0;
-    const bool is_index = absl::SimpleAtoi(part.text(), &index);
-    ASSIGN_OR_RETURN(
-        item, GetItem(runtime, item, is_index ? Value::Int(index) : Value::Own(part.text())));
+    const bool is_index = absl::SimpleAtoi(View(part), &index);
+    ASSIGN_OR_RETURN(item, GetItem(runtime, item, is_index ? Value::Int(index) : Value::Own(part)));
     if (item.is_undefined() && !otherwise.is_undefined()) item = otherwise;
   }
   return item;
@@ -105,6 +109,7 @@ Result DictSort(Runtime* runtime, const Value& value, const Arguments& arguments
     }
     by = name->text() == "value" ? 1 : 0;
   }
+  RETURN_IF_ERROR(runtime->ChargeBytes(value.dict()->size() * (sizeof(List) + 3 * sizeof(Value))));
   Values pairs;
   for (const auto& [key, element] : value.dict()->entries()) {
     pairs.push_back(Value::OfList({key, element}, List::Kind::kTuple));
@@ -122,8 +127,7 @@ Result Unique(Runtime* runtime, const Value& value, const Arguments& arguments) 
   Dict seen;
   Values items;
   for (const Keyed& item : keyed) {
-    const bool is_text = item.key.text() != nullptr;
-    RETURN_IF_ERROR(runtime->Charge(item.key.extent().weight + (is_text ? 0 : seen.size())));
+    RETURN_IF_ERROR(runtime->Charge(item.key.extent().weight));
     if (seen.Find(item.key) != nullptr) continue;
     RETURN_IF_ERROR(seen.Set(item.key, Value::None()));
     items.push_back(item.item);
@@ -244,6 +248,7 @@ Result Batch(Runtime* runtime, const Value& value, const Arguments& arguments) {
   const bool is_filled = !batch.empty() && !fill.is_undefined() && !fill.is_none();
   if (is_filled) {
     const size_t missing = static_cast<size_t>(size) - batch.size();
+    RETURN_IF_ERROR(runtime->ChargeBytes(missing * sizeof(Value)));
     RETURN_IF_ERROR(runtime->Charge(missing));
     batch.insert(batch.end(), missing, fill);
   }
@@ -283,7 +288,12 @@ Result Map(Runtime* runtime, const Value& value, const Arguments& arguments) {
   ASSIGN_OR_RETURN(const MarkedText* name, TextArgument(arguments.positional[0], "filter"));
   const Builtin* filter = FindFilter(name->text());
   if (filter == nullptr) return Wrong(absl::StrCat("there is no filter ", Quoted(name->text())));
+  // A filter with arguments may be `map` again.
+  RETURN_IF_ERROR(runtime->Charge(arguments.positional.size()));
   const Arguments rest = Rest(arguments, 1);
+  const MemoryHold held((items.size() + rest.positional.size()) * sizeof(Value));
+  RETURN_IF_ERROR(runtime->Enter());
+  const absl::Cleanup leave = [runtime] { runtime->Leave(); };
   for (Value& item : items) {
     RETURN_IF_ERROR(runtime->Charge(1));
     ASSIGN_OR_RETURN(item, CallBuiltin(runtime, *filter, item, rest));

@@ -1,7 +1,5 @@
 #include "model/chat/text_tools.h"
 
-#include <utf8proc.h>
-
 #include <algorithm>
 
 #include "model/tokenizer/unicode.h"
@@ -10,35 +8,6 @@ namespace tandem::jinja {
 namespace {
 
 constexpr size_t kNone = std::string_view::npos;
-
-utf8proc_category_t CategoryOf(char32_t c) {
-  return utf8proc_category(static_cast<utf8proc_int32_t>(c));
-}
-char32_t ToUpper(char32_t c) {
-  return static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(c)));
-}
-char32_t ToLower(char32_t c) {
-  return static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c)));
-}
-bool IsCased(char32_t c) {
-  return IsUpperCase(c) || IsLowerCase(c) || CategoryOf(c) == UTF8PROC_CATEGORY_LT;
-}
-
-char32_t Mapped(char32_t c, LetterCase letter_case, bool is_first, bool is_behind_letter) {
-  switch (letter_case) {
-    case LetterCase::kUpper:
-      return ToUpper(c);
-    case LetterCase::kLower:
-      return ToLower(c);
-    case LetterCase::kCapitalized:
-      return is_first ? ToUpper(c) : ToLower(c);
-    case LetterCase::kTitle:
-      return is_behind_letter ? ToLower(c) : ToUpper(c);
-    case LetterCase::kSwapped:
-      return IsUpperCase(c) ? ToLower(c) : ToUpper(c);
-  }
-  return c;
-}
 
 // The bytes of the last character.
 size_t LastCharacter(std::string_view text) {
@@ -92,23 +61,6 @@ std::vector<size_t> CharacterOffsets(std::string_view text) {
   }
   offsets.push_back(text.size());
   return offsets;
-}
-
-MarkedText WithCase(const MarkedText& text, LetterCase letter_case) {
-  MarkedText out;
-  size_t at = 0;
-  bool is_behind_letter = false;
-  for (const MarkedText::Run& run : text.runs()) {
-    std::string mapped;
-    while (at < run.end) {
-      const Utf8Prefix next = ReadUtf8(std::string_view(text.text()).substr(at));
-      AppendUtf8(Mapped(next.code_point, letter_case, at == 0, is_behind_letter), &mapped);
-      is_behind_letter = IsCased(next.code_point);
-      at += next.size;
-    }
-    out.Append(mapped, run.special);
-  }
-  return out;
 }
 
 MarkedText Stripped(const MarkedText& text, const std::string* chars, Sides sides) {
@@ -178,7 +130,7 @@ std::vector<MarkedText> SplitFromRight(const MarkedText& text, const std::string
   return parts;
 }
 
-std::vector<MarkedText> SplitLines(const MarkedText& text, bool keeps_ends) {
+std::vector<MarkedText> SplitLines(const MarkedText& text, bool keeps_ends, size_t most) {
   const std::string_view whole = text.text();
   const auto ends_line = [](char32_t c) {
     return (c >= 0x0A && c <= 0x0D) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 ||
@@ -186,7 +138,7 @@ std::vector<MarkedText> SplitLines(const MarkedText& text, bool keeps_ends) {
   };
   std::vector<MarkedText> lines;
   size_t begin = 0;
-  for (size_t at = 0; at < whole.size();) {
+  for (size_t at = 0; at < whole.size() && lines.size() < most;) {
     const Utf8Prefix next = ReadUtf8(whole.substr(at));
     size_t end = at + next.size;
     if (ends_line(next.code_point)) {
@@ -198,6 +150,13 @@ std::vector<MarkedText> SplitLines(const MarkedText& text, bool keeps_ends) {
   }
   if (begin < whole.size()) lines.push_back(text.Slice(begin, whole.size()));
   return lines;
+}
+
+size_t NumPlaces(std::string_view text, std::string_view part) {
+  if (part.empty()) return NumCharacters(text) + 1;
+  size_t count = 0;
+  for (size_t at = text.find(part); at != kNone; at = text.find(part, at + part.size())) ++count;
+  return count;
 }
 
 MarkedText Replaced(const MarkedText& text, const std::string& from, const MarkedText& to,
@@ -225,13 +184,5 @@ MarkedText Replaced(const MarkedText& text, const std::string& from, const Marke
   out.Append(text, at, whole.size());
   return out;
 }
-
-bool IsLetterOf(char32_t c) {
-  const utf8proc_category_t category = CategoryOf(c);
-  return category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO;
-}
-bool IsUpperCase(char32_t c) { return CategoryOf(c) == UTF8PROC_CATEGORY_LU; }
-bool IsLowerCase(char32_t c) { return CategoryOf(c) == UTF8PROC_CATEGORY_LL; }
-bool IsDecimalDigit(char32_t c) { return CategoryOf(c) == UTF8PROC_CATEGORY_ND; }
 
 }  // namespace tandem::jinja

@@ -23,11 +23,6 @@ size_t NumCharacters(std::string_view text);
 // The byte at which each character begins, and the end.
 std::vector<size_t> CharacterOffsets(std::string_view text);
 
-// str.upper(), lower(), capitalize(), title() and swapcase(). Letters that become several, such as
-// the German sharp s, stay as they are.
-enum class LetterCase { kUpper, kLower, kCapitalized, kTitle, kSwapped };
-MarkedText WithCase(const MarkedText& text, LetterCase letter_case);
-
 // Without white space, or the characters of `chars` unless it is null, on the sides asked for.
 struct Sides {
   bool left = true;
@@ -40,16 +35,13 @@ MarkedText Stripped(const MarkedText& text, const std::string* chars, Sides side
 std::vector<MarkedText> Split(const MarkedText& text, const std::string* separator, int64_t most);
 std::vector<MarkedText> SplitFromRight(const MarkedText& text, const std::string* separator,
                                        int64_t most);
-std::vector<MarkedText> SplitLines(const MarkedText& text, bool keeps_ends);
+// As str.splitlines, but the rest after the first `most` lines is one line.
+std::vector<MarkedText> SplitLines(const MarkedText& text, bool keeps_ends, size_t most);
+// How often str.replace finds `part`.
+size_t NumPlaces(std::string_view text, std::string_view part);
 // str.replace; an empty `from` stands between all characters.
 MarkedText Replaced(const MarkedText& text, const std::string& from, const MarkedText& to,
                     int64_t most);
-
-inline bool IsAsciiDigit(char c) { return c >= '0' && c <= '9'; }
-bool IsLetterOf(char32_t code_point);  // of any script
-bool IsUpperCase(char32_t code_point);
-bool IsLowerCase(char32_t code_point);
-bool IsDecimalDigit(char32_t code_point);
 
 }  // namespace tandem::jinja
 

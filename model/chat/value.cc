@@ -1,7 +1,9 @@
 #include "model/chat/value.h"
 
 #include <algorithm>
+#include <cmath>
 
+#include "absl/base/casts.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
@@ -15,6 +17,92 @@ bool SameEntries(const Dict& a, const Dict& b) {
     const Value* other = b.Find(entry.first);
     return other != nullptr && Equal(entry.second, *other);
   });
+}
+
+// Appends a text that keys share if and only if they are equal, as 1, 1.0 and true are. False for
+// values that cannot be keys: lists, dictionaries, objects, undefined ones, and tuples with any.
+bool AppendKeyText(const Value& key, std::string* out) {
+  if (const MarkedText* text = key.text()) {
+    absl::StrAppend(out, "s", text->size(), ":", text->text());
+    return true;
+  }
+  if (const List* list = key.list()) {
+    if (list->kind != List::Kind::kTuple) return false;
+    absl::StrAppend(out, "(");
+    for (const Value& item : list->items) {
+      if (!AppendKeyText(item, out)) return false;
+    }
+    absl::StrAppend(out, ")");
+    return true;
+  }
+  if (key.is_integer()) {
+    absl::StrAppend(out, "i", key.integer(), ";");
+  } else if (key.is_float()) {
+    const double number = key.number();
+    const bool is_whole = number == std::floor(number) && std::abs(number) < 0x1p63;
+    if (is_whole) return AppendKeyText(Value::Int(static_cast<int64_t>(number)), out);
+    absl::StrAppend(out, "f", absl::Hex(absl::bit_cast<uint64_t>(number)), ";");
+  } else if (key.is_none()) {
+    absl::StrAppend(out, "n");
+  } else {
+    return false;
+  }
+  return true;
+}
+
+enum class Order { kLess, kEqual, kGreater, kNone };  // NaN has none
+
+Order Reversed(Order order) {
+  return order == Order::kLess ? Order::kGreater : order == Order::kGreater ? Order::kLess : order;
+}
+
+template <typename T>
+Order OrderOf(const T& a, const T& b) {
+  return a < b ? Order::kLess : a > b ? Order::kGreater : a == b ? Order::kEqual : Order::kNone;
+}
+
+// An integer and a float are compared as they are: not every integer is a float.
+Order OrderOfNumbers(const Value& a, const Value& b) {
+  if (a.is_integer() && b.is_integer()) return OrderOf(a.integer(), b.integer());
+  if (a.is_float() == b.is_float()) return OrderOf(a.number(), b.number());
+  if (a.is_float()) return Reversed(OrderOfNumbers(b, a));
+  const double other = b.number();
+  if (!(std::abs(other) < 0x1p63)) return OrderOf(0.0, other);
+  const double whole = std::floor(other);
+  const Order order = OrderOf(a.integer(), static_cast<int64_t>(whole));
+  return order == Order::kEqual && other != whole ? Order::kLess : order;
+}
+
+// One pass through both, however deep they are. Elements without an order may still be equal.
+absl::StatusOr<Order> Compare(const Value& a, const Value& b) {
+  if (a.is_number() && b.is_number()) return OrderOfNumbers(a, b);
+  // The order of UTF-8 is that of code points.
+  if (a.text() != nullptr && b.text() != nullptr) {
+    return OrderOf(a.text()->text().compare(b.text()->text()), 0);
+  }
+  for (const Value* value : {&a, &b}) {
+    if (value->is_undefined()) return Wrong(value->what());
+  }
+  const List* x = a.list();
+  const List* y = b.list();
+  const bool has_order = x != nullptr && y != nullptr && x->kind == y->kind &&
+                         (x->kind == List::Kind::kList || x->kind == List::Kind::kTuple);
+  if (!has_order) {
+    return Wrong(
+        absl::StrCat("there is no order of ", View(a.type_name()), " and ", View(b.type_name())));
+  }
+  for (size_t i = 0; i < std::min(x->items.size(), y->items.size()); ++i) {
+    absl::StatusOr<Order> order = Compare(x->items[i], y->items[i]);
+    if (!order.ok() && Equal(x->items[i], y->items[i])) continue;
+    if (!order.ok() || *order != Order::kEqual) return order;
+  }
+  return OrderOf(x->items.size(), y->items.size());
+}
+
+std::optional<std::string> KeyText(const Value& key) {
+  std::string text;
+  if (!AppendKeyText(key, &text)) return std::nullopt;
+  return text;
 }
 
 }  // namespace
@@ -33,13 +121,15 @@ Value Value::Own(std::string_view text) { return Text(MarkedText(text, SpecialTo
 Value Value::OfList(std::vector<Value> items, List::Kind kind) {
   Extent extent{.depth = 1};
   for (const Value& item : items) extent.Add(item.extent());
-  return Value(std::make_shared<const List>(List{kind, std::move(items), extent}));
+  const size_t bytes = sizeof(List) + items.capacity() * sizeof(Value);
+  return Value(
+      std::make_shared<const List>(List{kind, std::move(items), extent, MemoryHold(bytes)}));
 }
 
 Value Value::OfDict(Dict dict) { return Value(std::make_shared<const Dict>(std::move(dict))); }
 
-Value Value::Missing(std::string what) {
-  return Value(Undefined{std::make_shared<const std::string>(std::move(what))});
+Value Value::Missing(std::string_view reason) {
+  return Value(Undefined{std::make_shared<const MarkedText>(reason, kOwn)});
 }
 
 Object* Value::object() const {
@@ -60,7 +150,7 @@ double Value::number() const {
 std::string Value::what() const {
   const Undefined* undefined = std::get_if<Undefined>(&value_);
   if (undefined == nullptr || undefined->what == nullptr) return "the value is undefined";
-  return *undefined->what;
+  return undefined->what->text();
 }
 
 bool Value::IsTrue() const {
@@ -78,6 +168,7 @@ Extent Value::extent() const {
   if (const List* elements = list()) return elements->extent;
   if (const Dict* entries = dict()) return entries->extent();
   if (const MarkedText* string = text()) return {.weight = 1 + string->size() / 64};
+  if (object() != nullptr) return object()->extent();
   return {};
 }
 
@@ -95,8 +186,14 @@ std::string_view Value::type_name() const {
       return "list";
     case List::Kind::kTuple:
       return "tuple";
-    case List::Kind::kView:
-      return "dict view";
+    case List::Kind::kRange:
+      return "range";
+    case List::Kind::kKeys:
+      return "dict_keys";
+    case List::Kind::kValues:
+      return "dict_values";
+    case List::Kind::kItems:
+      return "dict_items";
     case List::Kind::kIterator:
       break;
   }
@@ -116,11 +213,10 @@ std::optional<size_t> Dict::IndexOf(const Value& key) const {
     const auto found = texts_.find(text->text());
     return found == texts_.end() ? std::nullopt : std::optional<size_t>(found->second);
   }
-  if (texts_.size() == entries_.size()) return std::nullopt;
-  for (size_t i = 0; i < entries_.size(); ++i) {
-    if (Equal(entries_[i].first, key)) return i;
-  }
-  return std::nullopt;
+  const std::optional<std::string> other = KeyText(key);
+  if (!other.has_value()) return std::nullopt;
+  const auto found = others_.find(*other);
+  return found == others_.end() ? std::nullopt : std::optional<size_t>(found->second);
 }
 
 const Value* Dict::Find(const Value& key) const {
@@ -134,9 +230,13 @@ const Value* Dict::Find(std::string_view key) const {
 }
 
 absl::Status Dict::Set(Value key, Value value) {
-  const bool is_tuple = key.list() != nullptr && key.list()->kind == List::Kind::kTuple;
-  if (!is_tuple && (key.extent().depth > 0 || key.object() != nullptr || key.is_undefined())) {
-    return Wrong(absl::StrCat("a ", View(key.type_name()), " is no key of a dictionary"));
+  constexpr size_t kNodeBytes = 96;  // of an index, without the key's text
+  std::optional<std::string> other;
+  if (key.text() == nullptr) {
+    other = KeyText(key);
+    if (!other.has_value()) {
+      return Wrong(absl::StrCat("a ", View(key.type_name()), " is no key of a dictionary"));
+    }
   }
   extent_.Add(key.extent());
   extent_.Add(value.extent());
@@ -144,7 +244,9 @@ absl::Status Dict::Set(Value key, Value value) {
     entries_[*index].second = std::move(value);
     return absl::OkStatus();
   }
-  if (const MarkedText* text = key.text()) texts_.emplace(text->text(), entries_.size());
+  const std::string& indexed = other.has_value() ? *other : key.text()->text();
+  held_.Add(2 * sizeof(Entry) + kNodeBytes + indexed.size());
+  (other.has_value() ? others_ : texts_).emplace(indexed, entries_.size());
   entries_.emplace_back(std::move(key), std::move(value));
   return absl::OkStatus();
 }
@@ -158,8 +260,7 @@ absl::StatusOr<Value> Object::Call(Runtime*, const Arguments&) {
 }
 
 bool Equal(const Value& a, const Value& b) {
-  if (a.is_integer() && b.is_integer()) return a.integer() == b.integer();
-  if (a.is_number() && b.is_number()) return a.number() == b.number();
+  if (a.is_number() && b.is_number()) return OrderOfNumbers(a, b) == Order::kEqual;
   if (a.text() != nullptr && b.text() != nullptr) return a.text()->text() == b.text()->text();
   if (a.list() != nullptr && b.list() != nullptr) {
     const List& x = *a.list();
@@ -173,25 +274,13 @@ bool Equal(const Value& a, const Value& b) {
 }
 
 absl::StatusOr<bool> Less(const Value& a, const Value& b) {
-  for (const Value* value : {&a, &b}) {
-    if (value->is_undefined()) return Wrong(value->what());
-  }
-  if (a.is_integer() && b.is_integer()) return a.integer() < b.integer();
-  if (a.is_number() && b.is_number()) return a.number() < b.number();
-  // The order of UTF-8 is that of code points.
-  if (a.text() != nullptr && b.text() != nullptr) return a.text()->text() < b.text()->text();
-  const List* x = a.list();
-  const List* y = b.list();
-  const bool has_order = x != nullptr && y != nullptr && x->kind == y->kind &&
-                         (x->kind == List::Kind::kList || x->kind == List::Kind::kTuple);
-  if (!has_order) {
-    return Wrong(
-        absl::StrCat("there is no order of ", View(a.type_name()), " and ", View(b.type_name())));
-  }
-  for (size_t i = 0; i < std::min(x->items.size(), y->items.size()); ++i) {
-    if (!Equal(x->items[i], y->items[i])) return Less(x->items[i], y->items[i]);
-  }
-  return x->items.size() < y->items.size();
+  ASSIGN_OR_RETURN(const Order order, Compare(a, b));
+  return order == Order::kLess;
+}
+
+absl::StatusOr<bool> LessOrEqual(const Value& a, const Value& b) {
+  ASSIGN_OR_RETURN(const Order order, Compare(a, b));
+  return order == Order::kLess || order == Order::kEqual;
 }
 
 absl::Status Wrong(std::string_view what) { return absl::InvalidArgumentError(View(what)); }

@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "base/hash_map.h"
 #include "model/chat/marked_text.h"
+#include "model/chat/memory_meter.h"
 
 namespace tandem::jinja {
 
@@ -25,13 +26,13 @@ class Value;
 
 // What a name or an attribute that is not there is: prints as nothing, and is an error to use.
 struct Undefined {
-  std::shared_ptr<const std::string> what;  // "'x' is undefined"; null: of no name
+  std::shared_ptr<const MarkedText> what;  // "'x' is undefined"; null: of no name
 };
 struct None {};
 
 // How large a value is when everything inside it is counted as often as it is there.
 struct Extent {
-  int depth = 0;      // of lists and dictionaries inside one another
+  int depth = 0;      // of lists, dictionaries and objects inside one another
   size_t weight = 1;  // values, and 64 bytes of strings; no more than kMost
   static constexpr size_t kMost = size_t{1} << 40;
 
@@ -44,12 +45,18 @@ struct List {
   enum class Kind {
     kList,
     kTuple,
-    kView,      // what dict.items() and the like are: has a length, and no elements by index
+    kRange,  // of range(): is indexed as a list, and no text
+    kKeys,   // of dict.keys(); this and the next two have a length, and no elements by index
+    kValues,
+    kItems,
     kIterator,  // what filters such as map are: neither, and always true
   };
   Kind kind = Kind::kList;
   std::vector<Value> items;
   Extent extent;
+  MemoryHold held;
+
+  bool is_sequence() const { return kind <= Kind::kRange; }  // has elements by index
 };
 
 // Cheap to copy: what is large is shared, and never changes, but for namespaces. Thread-compatible.
@@ -65,7 +72,7 @@ class Value {
   static Value OfList(std::vector<Value> items, List::Kind kind = List::Kind::kList);
   static Value OfDict(Dict dict);
   static Value OfObject(std::shared_ptr<Object> object) { return Value(std::move(object)); }
-  static Value Missing(std::string what);  // undefined, with what an error says
+  static Value Missing(std::string_view reason);  // undefined; errors give the reason
 
   bool is_undefined() const { return Is<Undefined>(); }
   bool is_none() const { return Is<jinja::None>(); }
@@ -117,7 +124,7 @@ class Dict {
  public:
   using Entry = std::pair<Value, Value>;
 
-  // Null if there is none.
+  // Null if there is none. Time is that of reading the key, here and in Set.
   const Value* Find(const Value& key) const;
   const Value* Find(std::string_view key) const;
   // An old value of the key gives way. INVALID_ARGUMENT if `key` cannot be one.
@@ -132,14 +139,17 @@ class Dict {
   std::optional<size_t> IndexOf(const Value& key) const;
 
   std::vector<Entry> entries_;
-  HashMap<std::string, size_t> texts_;  // where keys that are strings stand
+  HashMap<std::string, size_t> texts_;   // where keys that are strings stand
+  HashMap<std::string, size_t> others_;  // where others do, by their KeyText
   Extent extent_{.depth = 1};
+  MemoryHold held_{sizeof(entries_)};
 };
 
 // What a call is given.
 struct Arguments {
   std::vector<Value> positional;
   std::vector<std::pair<std::string, Value>> named;
+  MemoryHold held = MemoryHold();  // of those that lists and dictionaries were taken apart for
 };
 
 struct Runtime;
@@ -147,17 +157,27 @@ struct Runtime;
 // What has attributes of its own, or can be called: namespaces, `loop`, macros, functions, methods.
 class Object {
  public:
+  // `held`: the extent of the values that are destroyed with it.
+  explicit Object(const Extent& held = {}) { extent_.Add(held); }
   virtual ~Object() = default;
+  const Extent& extent() const { return extent_; }
   virtual std::string_view type_name() const = 0;
   virtual std::optional<Value> Attribute(std::string_view) const { return std::nullopt; }
   virtual bool is_callable() const { return false; }
   virtual absl::StatusOr<Value> Call(Runtime* runtime, const Arguments& arguments);
+
+ private:
+  static constexpr size_t kBytes = 128;  // the largest, with its reference count
+
+  Extent extent_;
+  MemoryHold held_{kBytes};
 };
 
 // Python's ==.
 bool Equal(const Value& a, const Value& b);
-// Python's <. INVALID_ARGUMENT for values that have no order.
+// Python's < and <=. INVALID_ARGUMENT for values that have no order.
 absl::StatusOr<bool> Less(const Value& a, const Value& b);
+absl::StatusOr<bool> LessOrEqual(const Value& a, const Value& b);
 
 // INVALID_ARGUMENT with these words; the interpreter adds the line.
 absl::Status Wrong(std::string_view what);

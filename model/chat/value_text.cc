@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
+#include "model/chat/letter_case.h"
 #include "model/tokenizer/unicode.h"
 
 namespace tandem::jinja {
@@ -38,13 +39,6 @@ std::string HexEscape(char32_t code_point) {
   return absl::StrFormat("\\U%08x", value);
 }
 
-// What Python's repr() escapes, but for unassigned and private characters, which it escapes too.
-bool IsUnprintable(char32_t c) {
-  const bool is_control = c < 0x20 || (c >= 0x7F && c < 0xA0) || c == 0xAD;
-  return is_control || (c != ' ' && IsWhiteSpace(c)) || (c >= 0x200B && c <= 0x200F) ||
-         (c >= 0x202A && c <= 0x202E) || (c >= 0x2060 && c <= 0x206F) || c == 0xFEFF;
-}
-
 MarkedText QuotedAsPython(const MarkedText& text) {
   const bool has_single = text.text().find('\'') != std::string::npos;
   const bool has_double = text.text().find('"') != std::string::npos;
@@ -55,7 +49,7 @@ MarkedText QuotedAsPython(const MarkedText& text) {
     if (c == '\r') return out.Append("\\r", mark);
     if (c == '\t') return out.Append("\\t", mark);
     if (c == '\\' || bytes == quote) return out.Append(absl::StrCat("\\", View(bytes)), mark);
-    out.Append(IsUnprintable(c) ? HexEscape(c) : std::string(bytes), mark);
+    out.Append(IsPrintable(c) ? std::string(bytes) : HexEscape(c), mark);
   });
   out.Append(quote, kOwn);
   return out;
@@ -85,6 +79,12 @@ MarkedText QuotedAsJson(const MarkedText& text, bool is_ascii) {
   return out;
 }
 
+// Before a text is quoted: a byte may become six, first on their own and then with all others.
+absl::Status ChargeEscapes(Runtime* runtime, const MarkedText& text) {
+  RETURN_IF_ERROR(runtime->ChargeBytes(text.size()));
+  return runtime->CheckRoom(2 * (text.memory_bytes() + 6 * text.size()));
+}
+
 // Writes a value as Python's repr() does.
 class ReprWriter {
  public:
@@ -93,15 +93,16 @@ class ReprWriter {
   absl::Status Write(const Value& value) {
     RETURN_IF_ERROR(runtime_->Charge(1));
     if (const MarkedText* text = value.text()) {
-      RETURN_IF_ERROR(runtime_->ChargeBytes(text->size()));
+      RETURN_IF_ERROR(ChargeEscapes(runtime_, *text));
       out_.Append(QuotedAsPython(*text));
       return absl::OkStatus();
     }
-    if (const List* list = value.list()) return WriteList(*list);
+    if (value.list() != nullptr) return WriteList(value);
     if (const Dict* dict = value.dict()) return WriteDict(*dict);
     if (value.object() != nullptr) {
-      out_.Append(absl::StrCat("<", View(value.type_name()), ">"), kOwn);
-    } else if (value.is_undefined()) {
+      return Wrong(absl::StrCat("a ", View(value.type_name()), " is not text"));
+    }
+    if (value.is_undefined()) {
       out_.Append("Undefined", kOwn);
     } else {
       out_.Append(Scalar(value), kOwn);
@@ -116,13 +117,18 @@ class ReprWriter {
   MarkedText Take() { return std::move(out_); }
 
  private:
-  absl::Status WriteList(const List& list) {
+  absl::Status WriteList(const Value& value) {
+    const List& list = *value.list();
     if (list.kind == List::Kind::kIterator) {
-      return Wrong("an iterator is no text: write `| list` behind it");
+      return Wrong("an iterator is not text: write `| list` after it");
+    }
+    if (list.kind == List::Kind::kRange) {
+      return Wrong("a range is not text: write `| list` after it");
     }
     const bool is_tuple = list.kind == List::Kind::kTuple;
-    const bool is_view = list.kind == List::Kind::kView;
-    out_.Append(is_tuple ? "(" : is_view ? "dict_view([" : "[", kOwn);
+    const bool is_view = !is_tuple && list.kind != List::Kind::kList;
+    if (is_view) out_.Append(absl::StrCat(View(value.type_name()), "("), kOwn);
+    out_.Append(is_tuple ? "(" : "[", kOwn);
     for (size_t i = 0; i < list.items.size(); ++i) {
       if (i > 0) out_.Append(", ", kOwn);
       RETURN_IF_ERROR(Write(list.items[i]));
@@ -157,7 +163,7 @@ class JsonWriter {
   absl::Status Write(const Value& value, int level) {
     RETURN_IF_ERROR(runtime_->Charge(1));
     if (const MarkedText* text = value.text()) {
-      RETURN_IF_ERROR(runtime_->ChargeBytes(text->size()));
+      RETURN_IF_ERROR(ChargeEscapes(runtime_, *text));
       out_.Append(QuotedAsJson(*text, style_.is_ascii));
       return absl::OkStatus();
     }
@@ -205,6 +211,7 @@ class JsonWriter {
   }
   absl::Status WriteKey(const Value& key) {
     if (key.text() != nullptr) {
+      RETURN_IF_ERROR(ChargeEscapes(runtime_, *key.text()));
       out_.Append(QuotedAsJson(*key.text(), style_.is_ascii));
     } else if (const std::optional<std::string> scalar = Scalar(key)) {
       out_.Append(absl::StrCat("\"", *scalar, "\""), kOwn);

@@ -16,7 +16,6 @@
 #include "base/instant.h"
 #include "base/status_macros.h"
 #include "model/constraint/grammar_engine.h"
-#include "model/constraint/json_schema.h"
 
 namespace tandem {
 namespace {
@@ -62,16 +61,6 @@ absl::Status Check(const OutputConstraint& constraint, const ConstraintCompiler:
   const bool has_empty = absl::c_linear_search(constraint.choices, "");
   if (!constraint.choices.empty() && !has_empty) return absl::OkStatus();
   return absl::InvalidArgumentError(has_empty ? "has an empty choice" : "has no choices");
-}
-
-absl::Status Prepare(const ConstraintCompiler::Limits& limits, OutputConstraint* constraint) {
-  RETURN_IF_ERROR(Check(*constraint, limits));
-  if (constraint->kind == OutputConstraint::Kind::kStructuralTag) {
-    ASSIGN_OR_RETURN(constraint->text, PreparedTag(constraint->text));
-  }
-  if (constraint->kind != OutputConstraint::Kind::kJsonSchema) return absl::OkStatus();
-  ASSIGN_OR_RETURN(constraint->text, PreparedSchema(constraint->text));
-  return absl::OkStatus();
 }
 
 }  // namespace
@@ -227,8 +216,7 @@ ConstraintCompiler::Load ConstraintCompiler::load() const {
 absl::StatusOr<std::shared_ptr<const TokenConstraint>> ConstraintCompiler::Compile(
     const OutputConstraint& constraint, absl::Span<const TokenId> end_tokens) {
   Shared& s = *shared_;
-  OutputConstraint prepared = constraint;
-  if (absl::Status status = Prepare(s.limits, &prepared); !status.ok()) {
+  if (absl::Status status = Check(constraint, s.limits); !status.ok()) {
     return FieldError("constraint", status.message());
   }
   std::vector<TokenId> ends;
@@ -247,7 +235,7 @@ absl::StatusOr<std::shared_ptr<const TokenConstraint>> ConstraintCompiler::Compi
     }
     s.engine = *std::move(engine);
   }
-  ASSIGN_OR_RETURN(const Shared::JobPtr job, s.FindOrAdd(prepared, shared_));
+  ASSIGN_OR_RETURN(const Shared::JobPtr job, s.FindOrAdd(constraint, shared_));
   RETURN_IF_ERROR(s.Await(job));
   const absl::Status& status = job->grammar.status();
   if (absl::IsInvalidArgument(status) || absl::IsOutOfRange(status)) {

@@ -12,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "model/constraint/grammar_engine.h"
+#include "model/token_history.h"
 
 namespace tandem {
 namespace {
@@ -207,7 +208,7 @@ TEST_F(Compiling, FollowsOutputsForSoLongAndNoLonger) {
   const TokenId a = tokenizer_->Encode("a", SpecialTokens::kPlain)->front();
   int num_tokens = 0;
   for (; num_tokens < 3000 && state->status().ok(); ++num_tokens) {
-    state->Accept(a);
+    if (state->Accept(a)) state->Commit();
     state->Allowed();
   }
   EXPECT_EQ(state->status().message(),
@@ -216,7 +217,6 @@ TEST_F(Compiling, FollowsOutputsForSoLongAndNoLonger) {
   const std::unique_ptr<ConstraintState> copy = state->Clone();
   for (ConstraintState* one : {state.get(), copy.get()}) {
     EXPECT_FALSE(one->Accept(a));
-    one->Undo();
     EXPECT_EQ(one->Forced(), "");
     for (const uint32_t word : one->Allowed()) EXPECT_EQ(word, 0u);
     EXPECT_FALSE(one->status().ok());
@@ -224,6 +224,39 @@ TEST_F(Compiling, FollowsOutputsForSoLongAndNoLonger) {
   const std::unique_ptr<ConstraintState> next = (*constraint)->Begin();
   EXPECT_TRUE(next->Accept(a));
   EXPECT_TRUE(next->status().ok());
+}
+
+// Row 119 of the bug catalogue: a draft that takes too long is taken back, and the output goes on
+// without drafts.
+TEST_F(Compiling, DraftsNeverEndAnOutput) {
+  const auto compiler = Within({});
+  const OutputConstraint ambiguous{.kind = Kind::kRegex, .text = "((a{1,100}){1,100}){1,100}"};
+  const auto constraint = compiler->Compile(ambiguous, {{end_}});
+  ASSERT_TRUE(constraint.ok()) << constraint.status();
+  TokenHistory history(constraint->get());
+  const TokenId a = tokenizer_->Encode("a", SpecialTokens::kPlain)->front();
+  history.AddOutput(a);
+  history.Commit();
+  const std::vector<uint32_t> allowed(history.Allowed().begin(), history.Allowed().end());
+  {
+    DraftWalk walk(&history);
+    for (int i = 0; i < 3000 && history.is_followed(); ++i) {
+      walk.Add(a);
+      history.Allowed();
+    }
+    EXPECT_FALSE(history.constraint_status().ok());
+    EXPECT_EQ(history.Forced(), "");
+    walk.Add(a);  // breaks it
+  }
+  EXPECT_TRUE(history.constraint_status().ok());
+  EXPECT_FALSE(history.may_draft());
+  EXPECT_EQ(history.Allowed(), absl::MakeConstSpan(allowed));
+  for (int i = 0; i < 3; ++i) {
+    history.AddOutput(a);
+    history.Commit();
+    history.Allowed();
+  }
+  EXPECT_TRUE(history.is_followed());
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Masks against brute force over the whole vocabulary, and texts that keep to what was asked for.
 #include "model/constraint/grammar_engine.h"
 
+#include <cstring>
 #include <memory>
 #include <random>
 #include <regex>
@@ -236,6 +237,23 @@ TEST_F(Constraints, TellWhatIsCertain) {
   EXPECT_EQ(state->Forced(), " ");
 }
 
+// Row 120 of the bug catalogue: a long literal, and one without end.
+TEST_F(Constraints, TellWhatIsCertainAsFarAsDraftsUseIt) {
+  const std::string literal(20'000, 'a');
+  for (const OutputConstraint& constraint :
+       {OutputConstraint{.kind = Kind::kChoice, .choices = {literal}},
+        OutputConstraint{.kind = Kind::kGrammar, .text = "root ::= \"a\" root"}}) {
+    const auto compiled = Compile(constraint);
+    ASSERT_NE(compiled, nullptr);
+    const std::unique_ptr<ConstraintState> state = compiled->Begin();
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_EQ(state->Forced(), literal.substr(0, kMaxForcedBytes));
+      EXPECT_TRUE(state->Accept(tokenizer->IdOf("a")));
+      EXPECT_TRUE(state->status().ok()) << state->status();
+    }
+  }
+}
+
 TEST_F(Constraints, NameWhatIsWrong) {
   const auto schema = [](const std::string& text) {
     return OutputConstraint{.kind = Kind::kJsonSchema, .text = text};
@@ -249,18 +267,25 @@ TEST_F(Constraints, NameWhatIsWrong) {
               HasSubstr("uniqueItems"));
   EXPECT_THAT(ErrorOf(schema(R"({"not": {"type": "string"}})")), HasSubstr("not"));
   EXPECT_THAT(ErrorOf(schema(R"({"type": "number", "multipleOf": 0.5})")), HasSubstr("multipleOf"));
-  EXPECT_THAT(ErrorOf(schema(R"({"type": "string", "pattern": "a*", "maxLength": 3})")),
-              HasSubstr("ignoring minLength/maxLength"));
+  EXPECT_THAT(ErrorOf(schema(R"({"type": "string", "pattern": "(ab)*", "maxLength": 3})")),
+              HasSubstr("schema.maxLength: is not supported next to this pattern"));
+  EXPECT_THAT(ErrorOf(schema(R"({"type": "string", "minLength": -1})")),
+              HasSubstr("schema.minLength: found -1, allowed: an integer"));
   EXPECT_THAT(ErrorOf(schema(R"({"type": "object", "additionalProperties": {"contains": {}}})")),
-              HasSubstr("schema.additionalProperties: contains is not supported"));
-  EXPECT_THAT(ErrorOf(schema(R"({"anyOf": [{"type": "string"}], "minLength": 2})")),
-              HasSubstr("minLength is not supported beside anyOf"));
-  EXPECT_THAT(ErrorOf(schema(R"({"type": "string", "anyOf": [{"minLength": 2}]})")),
-              HasSubstr("put it into each"));
-  EXPECT_THAT(ErrorOf(schema(R"({"allOf": [{"type": "string"}, {"minLength": 2}]})")),
-              HasSubstr("allOf"));
+              HasSubstr("schema.additionalProperties.contains: is not supported"));
+  EXPECT_THAT(
+      ErrorOf(schema(R"({"oneOf": [{"type": "integer"}, {"type": "number"}]})")),
+      HasSubstr("schema.oneOf: is not supported where a value could be one of both 0 and 1"));
+  EXPECT_THAT(ErrorOf(schema(R"({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"},
+                                "b": {"$ref": "#/$defs/a"}}})")),
+              HasSubstr("leads back to itself"));
+  EXPECT_THAT(ErrorOf(schema(R"({"allOf": [{"type": "string"}, {"type": "integer"}]})")),
+              HasSubstr("no value keeps to it: schema.allOf.1: parts differ in type"));
+  EXPECT_THAT(ErrorOf(schema(R"({"type": "object", "required": ["a"],
+                                "additionalProperties": false})")),
+              HasSubstr("schema.required names \"a\", which has no value"));
   EXPECT_THAT(ErrorOf({.kind = Kind::kRegex, .text = "(a"}), HasSubstr("constraint"));
-  EXPECT_THAT(ErrorOf({.kind = Kind::kRegex, .text = "a(?=b)"}), HasSubstr("ookahead"));
+  EXPECT_THAT(ErrorOf({.kind = Kind::kRegex, .text = "a(?=b)"}), HasSubstr("look"));
   EXPECT_THAT(ErrorOf({.kind = Kind::kGrammar, .text = "root ::= nothing"}), HasSubstr("nothing"));
   EXPECT_THAT(ErrorOf({.kind = Kind::kChoice}), HasSubstr("no choices"));
   EXPECT_THAT(ErrorOf({.kind = Kind::kChoice, .choices = {"a", ""}}), HasSubstr("empty"));
@@ -276,6 +301,115 @@ TEST_F(Constraints, TakeWhatOnlyLooksWrong) {
         R"({"type": "string", "format": "unheard-of", "x-order": 1, "deprecated": true})"}) {
     EXPECT_NE(Compile({.kind = Kind::kJsonSchema, .text = text}), nullptr) << text;
   }
+}
+
+// An escape is one character, and so are two that make a surrogate pair.
+TEST_F(Constraints, CountCharactersOfStrings) {
+  for (const int max : {1, 2, 127, 128, 129, 200}) {
+    const auto bounded = Compile({.kind = Kind::kJsonSchema,
+                                  .text = absl::StrCat(R"({"type": "string", "minLength": )",
+                                                       max - 1, R"(, "maxLength": )", max, "}")});
+    ASSERT_NE(bounded, nullptr);
+    for (const char* character :
+         {"a", "\xf0\x9f\x91\x8d", R"(\n)", R"(\")", R"(\u00e9)", R"(\ud83d\udc4d)"}) {
+      std::string text = "\"";
+      for (int i = 0; i < max - 1; ++i) text += character;
+      EXPECT_FALSE(max > 1 &&
+                   Takes(*bounded, text.substr(0, text.size() - std::strlen(character)) + "\""))
+          << max << character;
+      EXPECT_TRUE(Takes(*bounded, text + "\"")) << max << character;
+      EXPECT_TRUE(Takes(*bounded, text + character + "\"")) << max << character;
+      EXPECT_FALSE(Takes(*bounded, text + character + character + "\"")) << max << character;
+    }
+  }
+}
+
+TEST_F(Constraints, TakeBoundsOfAnySize) {
+  for (const int max : {3999, 4000, 9999, 10'000, 1'000'000}) {
+    const auto bounded =
+        Compile({.kind = Kind::kJsonSchema,
+                 .text = absl::StrCat(R"({"type": "string", "maxLength": )", max, "}")});
+    ASSERT_NE(bounded, nullptr);
+    EXPECT_TRUE(Takes(*bounded, R"("a")"));
+  }
+}
+
+TEST_F(Constraints, MaskWhatWouldMakeAStringTooLong) {
+  const auto bounded = Compile({.kind = Kind::kJsonSchema, .text = R"({"type": "array", "items":
+                                            {"type": "string", "minLength": 2, "maxLength": 3}})"});
+  ASSERT_NE(bounded, nullptr);
+  std::mt19937 random(9);
+  for (int run = 0; run < 30; ++run) {
+    const std::unique_ptr<ConstraintState> state = bounded->Begin();
+    for (int i = 0; i < 40; ++i) {
+      const std::vector<TokenId> allowed = AllowedBy(state.get());
+      const std::set<TokenId> found(allowed.begin(), allowed.end());
+      for (TokenId v = 0; v < vocab_size(); ++v) {
+        const std::unique_ptr<ConstraintState> next = state->Clone();
+        ASSERT_EQ(found.contains(v), next->Accept(v)) << v << " " << BytesOf(v);
+      }
+      if (allowed.empty()) break;
+      ASSERT_TRUE(state->Accept(allowed[random() % allowed.size()]));
+    }
+    for (const json& value : json::parse(RandomText(bounded->Begin().get(), &random))) {
+      const size_t bytes = value.get<std::string>().size();
+      EXPECT_TRUE(bytes >= 2 && bytes <= 12) << value;
+    }
+  }
+}
+
+// Two objects that are followed at once: the string keeps to the bounds of both.
+TEST_F(Constraints, CountStringsOfAlternatives) {
+  const auto either = Compile({.kind = Kind::kJsonSchema, .text = R"({"anyOf": [
+      {"type": "object", "properties": {"a": {"type": "string", "maxLength": 300},
+                                        "k": {"const": 1}},
+       "required": ["a", "k"]},
+      {"type": "object", "properties": {"a": {"type": "string", "maxLength": 4}, "k": {"const": 2}},
+       "required": ["a", "k"]}]})"});
+  ASSERT_NE(either, nullptr);
+  EXPECT_TRUE(Takes(*either, R"({"a": "abcd", "k": 1})"));
+  EXPECT_TRUE(Takes(*either, R"({"a": "abcd", "k": 2})"));
+  EXPECT_FALSE(Takes(*either, R"({"a": "abcde", "k": 2})"));
+  const auto literal = Compile({.kind = Kind::kJsonSchema, .text = R"({"anyOf": [
+      {"enum": ["", "a longer one"]}, {"type": "string", "minLength": 2, "maxLength": 3}]})"});
+  EXPECT_TRUE(Takes(*literal, R"("")"));
+  EXPECT_TRUE(Takes(*literal, R"("a longer one")"));
+  EXPECT_TRUE(Takes(*literal, R"("abc")"));
+  EXPECT_FALSE(Takes(*literal, R"("a")"));
+  EXPECT_FALSE(Takes(*literal, R"("abcd")"));
+}
+
+TEST_F(Constraints, StringsMayHoldWhatIsEscaped) {
+  const auto code = Compile({.kind = Kind::kJsonSchema, .text = R"({"type": "object", "properties":
+                                         {"code": {"type": "string", "minLength": 1}},
+                                         "required": ["code"]})"});
+  EXPECT_TRUE(Takes(*code, R"({"code": "print(\"a\\n\")\n"})"));
+  const auto pattern = Compile(
+      {.kind = Kind::kJsonSchema, .text = R"({"type": "string", "pattern": "^[^x]{0,200}$"})"});
+  EXPECT_TRUE(Takes(*pattern, R"("\"\\\n\u0001")"));
+  EXPECT_FALSE(Takes(*pattern, R"("x")"));
+  const auto any = Compile({.kind = Kind::kJsonSchema, .text = R"({"type": "string"})"});
+  EXPECT_TRUE(Takes(*any, R"("\ud83d\udc4d")"));
+  EXPECT_FALSE(Takes(*any, R"("\ud83d")"));
+  EXPECT_FALSE(Takes(*any, R"("\udc4d")"));
+}
+
+TEST_F(Constraints, ChoicesMayHoldAnyCharacter) {
+  const auto choice = Compile({.kind = Kind::kChoice,
+                               .choices = {"yes \xf0\x9f\x91\x8d",
+                                           "no \"\\\n\x01"
+                                           "1"}});
+  EXPECT_TRUE(Takes(*choice, "yes \xf0\x9f\x91\x8d"));
+  EXPECT_TRUE(Takes(*choice,
+                    "no \"\\\n\x01"
+                    "1"));
+  EXPECT_THAT(ErrorOf({.kind = Kind::kChoice, .choices = {"\xff"}}), HasSubstr("not UTF-8"));
+}
+
+TEST_F(Constraints, ADotIsNoLineBreak) {
+  const auto line = Compile({.kind = Kind::kRegex, .text = ".{1,200}"});
+  EXPECT_TRUE(Takes(*line, "abc"));
+  EXPECT_FALSE(Takes(*line, "a\nb"));
 }
 
 TEST_F(Constraints, HaveLimits) {

@@ -1,9 +1,9 @@
 // Constraints by XGrammar.
-#include <dlpack/dlpack.h>
 #include <xgrammar/xgrammar.h>
 
 #include <algorithm>
 #include <exception>
+#include <limits>
 #include <new>
 #include <optional>
 #include <stdexcept>
@@ -13,14 +13,14 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
-#include "base/check.h"
 #include "base/field_error.h"
 #include "base/status_macros.h"
+#include "model/constraint/bounded_matcher.h"
+#include "model/constraint/constraint_source.h"
 #include "model/constraint/grammar_engine.h"
+#include "model/constraint/time_account.h"
 #include "model/constraint/work_budget.h"
-#include "nlohmann/json.hpp"
 
 namespace tandem {
 namespace {
@@ -51,15 +51,15 @@ void LogMessageImpl(const std::string& /*file*/, int /*line*/, int level,
 namespace tandem {
 namespace {
 
-// What following one output may take of a processor, on the engine's thread: this on average, and
-// more for some tokens as long as the credit lasts. Common schemas take .02 ms a token.
-constexpr absl::Duration kTimePerToken = absl::Milliseconds(50);
-constexpr absl::Duration kMostCredit = absl::Seconds(1);
-
 class XGrammarState final : public ConstraintState {
  public:
-  explicit XGrammarState(xgrammar::GrammarMatcher matcher, int vocab_size)
-      : matcher_(std::move(matcher)), mask_(xgrammar::GetBitmaskSize(vocab_size)) {}
+  XGrammarState(const xgrammar::CompiledGrammar& grammar, const std::vector<int>& end_tokens,
+                std::shared_ptr<const StringBounds> bounds)
+      : grammar_(grammar),
+        end_tokens_(end_tokens),
+        bounds_(std::move(bounds)),
+        matcher_(BoundedMatcher(grammar, end_tokens, bounds_)),
+        mask_(xgrammar::GetBitmaskSize(grammar.GetTokenizerInfo().GetVocabSize())) {}
 
   std::unique_ptr<ConstraintState> Clone() const override {
     auto clone = std::make_unique<XGrammarState>(*this);
@@ -68,125 +68,147 @@ class XGrammarState final : public ConstraintState {
   }
 
   bool Accept(TokenId token) override {
+    if (!status_.ok()) return false;
+    tokens_.push_back(token);  // asks for its memory before anything changes
+    tokens_.pop_back();
     bool is_accepted = false;
-    credit_ = std::min(credit_ + kTimePerToken, kMostCredit);
-    Follow([&] { is_accepted = !matcher_->IsTerminated() && matcher_->AcceptToken(token); });
-    return is_accepted;
+    const Work work = Follow(account_.LeftForToken(), [&] {
+      is_accepted = !matcher_->IsTerminated() && matcher_->Accept(token);
+    });
+    if (work.status.ok() && !is_accepted) {
+      account_.AddDraftWork(work.time);
+      return false;
+    }
+    tokens_.push_back(token);
+    account_.AddToken(token, work.time);
+    status_ = work.status;
+    return true;
   }
 
   void Undo() override {
-    Follow([&] { matcher_->Rollback(1); });
+    account_.Undo();
+    tokens_.pop_back();
+    status_ = absl::OkStatus();
+    if (!matcher_.has_value()) return;
+    account_.AddDraftWork(Within({}, [&] { matcher_->Undo(); }).time);
   }
+
+  void Commit() override { account_.Commit(); }
 
   absl::Span<const uint32_t> Allowed() override {
     std::fill(mask_.begin(), mask_.end(), 0);
-    Follow([&] {
-      if (!matcher_->IsTerminated()) FillMask();
+    if (!status_.ok()) return mask_;
+    Work work = Follow(account_.LeftForMask(), [&] {
+      if (!matcher_->IsTerminated()) matcher_->FillMask(absl::MakeSpan(mask_));
     });
+    account_.AddMask(work.time);
+    status_ = std::move(work.status);
     if (!status_.ok()) std::fill(mask_.begin(), mask_.end(), 0);
     return mask_;
   }
 
   std::string Forced() override {
     std::string forced;
-    Follow([&] {
-      if (!matcher_->IsTerminated()) forced = matcher_->FindJumpForwardString();
+    if (!status_.ok()) return forced;
+    const Work work = Follow(account_.left_for_drafts(), [&] {
+      if (!matcher_->IsTerminated()) forced = matcher_->Forced();
     });
+    account_.AddDraftWork(work.time);
     return forced;
   }
 
   absl::Status status() const override { return status_; }
+  bool may_draft() const override { return account_.may_draft(); }
 
  private:
-  void FillMask() {
-    int64_t size = static_cast<int64_t>(mask_.size());
-    DLTensor tensor{.data = mask_.data(),
-                    .device = {kDLCPU, 0},
-                    .ndim = 1,
-                    .dtype = xgrammar::GetBitmaskDLType(),
-                    .shape = &size,
-                    .strides = nullptr,
-                    .byte_offset = 0};
-    matcher_->FillNextTokenBitmask(&tensor);
+  struct Work {
+    absl::Status status;
+    absl::Duration time;
+  };
+
+  // Does the work on a matcher that has read `tokens_`, within the time left.
+  Work Follow(absl::Duration left, absl::FunctionRef<void()> work) {
+    if (!matcher_.has_value()) {
+      const WorkBudget::Limits as_before = {.bytes = std::numeric_limits<int64_t>::max(),
+                                            .time = absl::InfiniteDuration()};
+      Work replay = Within(as_before, [&] {
+        matcher_.emplace(grammar_, end_tokens_, bounds_);
+        for (const TokenId token : tokens_) matcher_->Accept(token);
+      });
+      account_.AddDraftWork(replay.time);
+      if (!replay.status.ok()) return {std::move(replay.status), absl::ZeroDuration()};
+    }
+    return Within({.time = left}, work);
   }
 
-  // Does the work within what is left. What is cut short leaves a matcher that nobody may use.
-  void Follow(absl::FunctionRef<void()> work) {
-    if (!matcher_.has_value()) return;
-    WorkBudget budget({.time = credit_});
+  // What fails or is cut short leaves a matcher that is of no use.
+  Work Within(const WorkBudget::Limits& limits, absl::FunctionRef<void()> work) {
+    const WorkBudget budget(limits);
+    absl::Status status;
     try {
       work();
     } catch (const WorkBudget::Spent&) {
-      matcher_.reset();
-      status_ = FieldError(
-          "constraint", budget.is_out_of_time()
-                            ? absl::StrCat("cannot be followed: it takes more than ",
-                                           absl::FormatDuration(kTimePerToken), " for each token")
-                            : absl::StrCat("cannot be followed: it ", budget.status().message()));
+      status = FieldError(
+          "constraint",
+          budget.is_out_of_time()
+              ? absl::StrCat("cannot be followed: it takes more than ",
+                             absl::FormatDuration(TimeAccount::kPerToken), " for each token")
+              : absl::StrCat("cannot be followed: it ", budget.status().message()));
+    } catch (const std::bad_alloc&) {
+      status = absl::InternalError("constraint: out of memory");
+    } catch (const std::exception& error) {
+      status = FieldError("constraint", absl::StrCat("cannot be followed: ", error.what()));
     }
-    credit_ -= budget.time();
+    if (!status.ok()) matcher_.reset();
+    return {std::move(status), budget.time()};
   }
 
-  std::optional<xgrammar::GrammarMatcher> matcher_;  // a handle: copies are the same matcher
+  xgrammar::CompiledGrammar grammar_;
+  std::vector<int> end_tokens_;
+  std::shared_ptr<const StringBounds> bounds_;
+  std::optional<BoundedMatcher> matcher_;  // a handle: copies are the same matcher
   std::vector<uint32_t> mask_;
-  absl::Duration credit_ = kMostCredit;
-  absl::Status status_;
+  std::vector<TokenId> tokens_;  // accepted
+  TimeAccount account_;
+  absl::Status status_;  // after the last of them
 };
 
 class XGrammarConstraint final : public TokenConstraint {
  public:
-  XGrammarConstraint(const xgrammar::CompiledGrammar& grammar, std::vector<int> end_tokens)
-      : grammar_(grammar), end_tokens_(std::move(end_tokens)) {}
+  XGrammarConstraint(const xgrammar::CompiledGrammar& grammar, std::vector<int> end_tokens,
+                     std::shared_ptr<const StringBounds> bounds)
+      : grammar_(grammar), end_tokens_(std::move(end_tokens)), bounds_(std::move(bounds)) {}
 
   std::unique_ptr<ConstraintState> Begin() const override {
-    return std::make_unique<XGrammarState>(xgrammar::GrammarMatcher(grammar_, end_tokens_),
-                                           grammar_.GetTokenizerInfo().GetVocabSize());
+    return std::make_unique<XGrammarState>(grammar_, end_tokens_, bounds_);
   }
 
  private:
   xgrammar::CompiledGrammar grammar_;
   std::vector<int> end_tokens_;
+  std::shared_ptr<const StringBounds> bounds_;
 };
 
 class XGrammarGrammar final : public CompiledGrammar {
  public:
-  explicit XGrammarGrammar(xgrammar::CompiledGrammar grammar) : grammar_(std::move(grammar)) {}
+  XGrammarGrammar(xgrammar::CompiledGrammar grammar, std::vector<LengthRanges> lengths)
+      : grammar_(std::move(grammar)) {
+    if (lengths.empty()) return;
+    bounds_ = std::make_shared<StringBounds>(std::move(lengths),
+                                             grammar_.GetTokenizerInfo().GetDecodedVocab());
+  }
 
   std::shared_ptr<const TokenConstraint> EndingIn(
       absl::Span<const TokenId> end_tokens) const override {
     return std::make_shared<XGrammarConstraint>(
-        grammar_, std::vector<int>(end_tokens.begin(), end_tokens.end()));
+        grammar_, std::vector<int>(end_tokens.begin(), end_tokens.end()), bounds_);
   }
   int64_t bytes() const override { return static_cast<int64_t>(grammar_.MemorySizeBytes()); }
 
  private:
   xgrammar::CompiledGrammar grammar_;
+  std::shared_ptr<const StringBounds> bounds_;
 };
-
-// A string of the library's EBNF.
-std::string EbnfString(const std::string& text) {
-  return nlohmann::json(text).dump(-1, ' ', /*ensure_ascii=*/true);
-}
-
-std::string ChoiceGrammar(const std::vector<std::string>& choices) {
-  return absl::StrCat("root ::= ",
-                      absl::StrJoin(choices, " | ", [](std::string* out, const std::string& text) {
-                        absl::StrAppend(out, EbnfString(text));
-                      }));
-}
-
-// Schemas of a structural tag would allow white space without end.
-void SchemasToGrammars(JsonValue* tag) {
-  if (!tag->is_structured()) return;
-  if (!tag->is_object() || !tag->contains("json_schema")) {
-    for (JsonValue& inner : *tag) SchemasToGrammars(&inner);
-    return;
-  }
-  const xgrammar::Grammar grammar = xgrammar::Grammar::FromJSONSchema(
-      (*tag)["json_schema"].dump(), /*any_whitespace=*/false, /*indent=*/std::nullopt,
-      /*separators=*/std::nullopt, /*strict_mode=*/tag->value("strict", true));
-  *tag = {{"type", "grammar"}, {"grammar", grammar.ToString()}};
-}
 
 class XGrammarEngine final : public GrammarEngine {
  public:
@@ -196,10 +218,14 @@ class XGrammarEngine final : public GrammarEngine {
   absl::StatusOr<std::shared_ptr<const CompiledGrammar>> Compile(
       const OutputConstraint& constraint, const WorkBudget::Limits& limits) const override {
     warnings.clear();
+    ASSIGN_OR_RETURN(ConstraintSource source, SourceOf(constraint));
     const Compiler compiler = CompilerWith(constraint.tokens);
     WorkBudget budget(limits);
     try {
-      auto grammar = std::make_shared<XGrammarGrammar>(CompileOrThrow(constraint, compiler));
+      auto grammar = std::make_shared<XGrammarGrammar>(
+          source.is_tag ? compiler->CompileStructuralTag(source.text)
+                        : compiler->CompileGrammar(source.text),
+          std::move(source.lengths));
       if (!warnings.empty()) return absl::InvalidArgumentError(warnings);
       return grammar;
     } catch (const std::bad_alloc&) {
@@ -237,36 +263,6 @@ class XGrammarEngine final : public GrammarEngine {
                                           texts, xgrammar::VocabType::RAW,
                                           tokenizer_.GetVocabSize(), std::vector<int>())));
     return with_tokens_.back().second;
-  }
-
-  static xgrammar::CompiledGrammar CompileOrThrow(const OutputConstraint& constraint,
-                                                  const Compiler& compiler) {
-    switch (constraint.kind) {
-      case OutputConstraint::Kind::kJsonObject:
-        return CompileSchema(R"({"type": "object"})", /*is_strict=*/false, compiler);
-      case OutputConstraint::Kind::kJsonSchema:
-        return CompileSchema(constraint.text, constraint.is_strict, compiler);
-      case OutputConstraint::Kind::kRegex:
-        return compiler->CompileRegex(constraint.text);
-      case OutputConstraint::Kind::kChoice:
-        return compiler->CompileGrammar(ChoiceGrammar(constraint.choices));
-      case OutputConstraint::Kind::kGrammar:
-        return compiler->CompileGrammar(constraint.text);
-      case OutputConstraint::Kind::kStructuralTag: {
-        auto tag = JsonValue::parse(constraint.text);
-        SchemasToGrammars(&tag);
-        return compiler->CompileStructuralTag(
-            JsonValue{{"type", "structural_tag"}, {"format", tag}}.dump());
-      }
-    }
-    TANDEM_CHECK(false);
-  }
-  static xgrammar::CompiledGrammar CompileSchema(const std::string& schema, bool is_strict,
-                                                 const Compiler& compiler) {
-    // In one line, as `{"a": 1, "b": 2}`: white space would be tokens that say nothing, and without
-    // end where a model likes them.
-    return compiler->CompileJSONSchema(schema, /*any_whitespace=*/false, /*indent=*/std::nullopt,
-                                       /*separators=*/std::nullopt, is_strict);
   }
 
   const xgrammar::TokenizerInfo tokenizer_;

@@ -101,12 +101,13 @@ std::vector<TextPart> AddedTokenFinder::Cut(std::string_view text,
       continue;
     }
     if (token->single_word && TouchesWord(text, begin, end)) continue;
-    if (token->left_strip) begin = SkipSpaceLeft(text, begin, done);
+    if (token->left_strip) begin = std::max(SkipSpaceLeft(text, begin, done), done);
     if (token->right_strip) end = SkipSpaceRight(text, end);
+    if (begin >= end) continue;  // the token before it took all of it
     if (begin > done) parts.push_back({text.substr(done, begin - done), -1});
     parts.push_back({text.substr(begin, end - begin), token->id});
-    // A token of white space may lie in what the one before took along; it counts all the same, and
-    // what it leaves of that is text again, as in the reference.
+    // A token of white space without left_strip may lie in the space that the one before took
+    // along. As in the reference it counts, and the space after it is text again.
     done = end;
   }
   if (done < text.size()) parts.push_back({text.substr(done), -1});

@@ -85,6 +85,22 @@ TEST(AddedTokens, AWhiteSpaceTokenInsideOfStrippedSpaceStillCounts) {
   EXPECT_THAT(Cut({right, Token(2, "\n")}, "<r> \n x"), ElementsAre("#1", "#2", " x"));
 }
 
+TEST(AddedTokens, AStrippingWhiteSpaceTokenInsideOfStrippedSpaceDoesNot) {
+  AddedToken right = Token(1, "<r>");
+  right.right_strip = true;
+  AddedToken line = Token(2, "\n");
+  line.left_strip = true;
+  AddedToken spaces = Token(3, "  ");
+  spaces.left_strip = spaces.right_strip = true;
+  const std::vector<AddedToken> tokens = {right, line, spaces, Token(4, "\n<l>")};
+  EXPECT_THAT(Cut(tokens, "<r>\nx"), ElementsAre("#1", "x"));
+  EXPECT_THAT(Cut(tokens, "<r>    x"), ElementsAre("#1", "x"));
+  EXPECT_THAT(Cut(tokens, "<r> \n x"), ElementsAre("#1", "x"));  // the reference panics
+  EXPECT_THAT(Cut(tokens, "      x"), ElementsAre("#3", "x"));
+  EXPECT_THAT(Cut(tokens, "<r> \n<l>\n"), ElementsAre("#1", "#4", "#2"));
+  EXPECT_THAT(Cut(tokens, "x\n\n"), ElementsAre("x", "#2", "#2"));
+}
+
 TEST(AddedTokens, SpecialOnesCountOnlyWhereNoneOfThemIsPlain) {
   AddedToken end = Token(1, "<end>");
   end.special = true;

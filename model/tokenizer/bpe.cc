@@ -433,11 +433,13 @@ void BytePairEncoder::MergeMany(size_t begin, std::vector<TokenId>* ids) const {
     }
   };
   std::vector<Symbol> symbols;
+  symbols.reserve(ids->size() - begin);
   for (size_t i = begin; i < ids->size(); ++i) {
     const int index = static_cast<int>(i - begin);
     symbols.push_back({(*ids)[i], index - 1, i + 1 < ids->size() ? index + 1 : -1});
   }
   std::vector<Candidate> candidates;
+  candidates.reserve(ids->size() - begin);
   const auto consider = [&](int left) {
     if (left < 0 || symbols[left].next < 0) return false;
     const TokenId right_id = symbols[symbols[left].next].id;

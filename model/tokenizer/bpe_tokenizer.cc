@@ -117,12 +117,9 @@ absl::Status BpeTokenizer::EncodePart(std::string_view text, bool is_first, Spec
       continue;
     }
     const bool part_is_first = is_first && part.text.data() == normal.data();
-    ASSIGN_OR_RETURN(
-        const std::vector<PreTokenizer::Piece> pieces,
-        pre_tokenizer_.Split({.text = std::string(part.text), .is_first = part_is_first}));
-    for (const PreTokenizer::Piece& piece : pieces) {
-      RETURN_IF_ERROR(encoder_.Encode(piece.text, ids));
-    }
+    RETURN_IF_ERROR(pre_tokenizer_.ForEach(
+        {.text = std::string(part.text), .is_first = part_is_first},
+        [&](const PreTokenizer::Piece& piece) { return encoder_.Encode(piece.text, ids); }));
   }
   return absl::OkStatus();
 }

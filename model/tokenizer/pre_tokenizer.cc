@@ -1,6 +1,5 @@
 #include "model/tokenizer/pre_tokenizer.h"
 
-#include <cstddef>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -15,99 +14,106 @@ namespace tandem {
 namespace {
 
 using Piece = PreTokenizer::Piece;
-using Pieces = std::vector<Piece>;
+using Sink = PreTokenizer::Sink;
 
 // What becomes of the matches of a Split.
 enum class Delimiters { kIsolated, kRemoved, kMergedWithPrevious, kMergedWithNext, kContiguous };
 
-// A stretch of a text, in order and without gaps; delimiters may be empty.
-struct Stretch {
-  size_t begin;
-  size_t end;
-  bool is_delimiter;
+absl::Status Give(const Piece& piece, size_t begin, size_t end, Sink sink) {
+  if (begin == end) return absl::OkStatus();
+  return sink(
+      {.text = piece.text.substr(begin, end - begin), .is_first = piece.is_first && begin == 0});
+}
+
+// Cuts a piece at delimiters, which are added in order. Holds one stretch at a time: a long text
+// may have as many as it has bytes.
+class Cutter {
+ public:
+  // `invert`: what lies between delimiters is a delimiter, and the other way round.
+  Cutter(const Piece& piece, Delimiters behaviour, bool invert, Sink sink)
+      : piece_(piece), behaviour_(behaviour), invert_(invert), sink_(sink) {}
+
+  absl::Status Add(size_t begin, size_t end) {
+    if (begin > done_) RETURN_IF_ERROR(Take({done_, begin, invert_}));
+    done_ = end;
+    return Take({begin, end, !invert_});
+  }
+
+  absl::Status Finish() {
+    const size_t size = piece_.text.size();
+    if (size > done_) RETURN_IF_ERROR(Take({done_, size, invert_}));
+    return Give(piece_, open_.begin, open_.end, sink_);
+  }
+
+ private:
+  struct Stretch {
+    size_t begin = 0;
+    size_t end = 0;
+    bool is_delimiter = false;
+  };
+
+  // The next stretch joins the open one, as the behaviour says, or ends it.
+  absl::Status Take(const Stretch& next) {
+    if (behaviour_ == Delimiters::kRemoved && next.is_delimiter) return absl::OkStatus();
+    if (Joins(next)) {
+      open_.end = next.end;
+      open_.is_delimiter = next.is_delimiter;
+      return absl::OkStatus();
+    }
+    const Stretch closed = std::exchange(open_, next);
+    return Give(piece_, closed.begin, closed.end, sink_);
+  }
+
+  bool Joins(const Stretch& next) const {
+    switch (behaviour_) {
+      case Delimiters::kIsolated:
+      case Delimiters::kRemoved:
+        return false;
+      case Delimiters::kMergedWithPrevious:
+        return next.is_delimiter && !open_.is_delimiter;
+      case Delimiters::kMergedWithNext:
+        return !next.is_delimiter && open_.is_delimiter;
+      case Delimiters::kContiguous:
+        return next.is_delimiter == open_.is_delimiter;
+    }
+    return false;
+  }
+
+  const Piece& piece_;
+  const Delimiters behaviour_;
+  const bool invert_;
+  const Sink sink_;
+  size_t done_ = 0;  // the stretches so far end here
+  Stretch open_;     // the next one may still join it; none at first, which is one of no characters
 };
 
-std::vector<Stretch> Stretches(const std::vector<Regex::Match>& matches, size_t size, bool invert) {
-  std::vector<Stretch> stretches;
-  size_t done = 0;
-  for (const Regex::Match& match : matches) {
-    if (match.begin > done) stretches.push_back({done, match.begin, invert});
-    stretches.push_back({match.begin, match.end, !invert});
-    done = match.end;
-  }
-  if (size > done) stretches.push_back({done, size, invert});
-  return stretches;
-}
-
-// Joins stretches as the behaviour says; what is left is the pieces.
-std::vector<Stretch> Join(const std::vector<Stretch>& stretches, Delimiters behaviour) {
-  std::vector<Stretch> joined;
-  bool previous_is_open = false;  // the last one in `joined` still takes this one in
-  for (const Stretch& stretch : stretches) {
-    bool joins = false;
-    switch (behaviour) {
-      case Delimiters::kIsolated:
-        break;
-      case Delimiters::kRemoved:
-        if (stretch.is_delimiter) continue;
-        break;
-      case Delimiters::kMergedWithPrevious:
-        joins = stretch.is_delimiter && previous_is_open;
-        previous_is_open = !stretch.is_delimiter;
-        break;
-      case Delimiters::kMergedWithNext:
-        joins = !stretch.is_delimiter && previous_is_open;
-        previous_is_open = stretch.is_delimiter;
-        break;
-      case Delimiters::kContiguous:
-        joins = !joined.empty() && joined.back().is_delimiter == stretch.is_delimiter;
-        break;
-    }
-    if (joins) {
-      joined.back().end = stretch.end;
-    } else {
-      joined.push_back(stretch);
-    }
-  }
-  return joined;
-}
-
-void AppendPieces(const Piece& piece, const std::vector<Stretch>& stretches, Pieces* pieces) {
-  for (const Stretch& stretch : stretches) {
-    if (stretch.begin == stretch.end) continue;
-    pieces->push_back({.text = piece.text.substr(stretch.begin, stretch.end - stretch.begin),
-                       .is_first = piece.is_first && stretch.begin == 0});
-  }
-}
-
 absl::Status Cut(const Regex& regex, Delimiters behaviour, bool invert, const Piece& piece,
-                 Pieces* pieces) {
-  ASSIGN_OR_RETURN(const std::vector<Regex::Match> matches, regex.FindAll(piece.text));
-  AppendPieces(piece, Join(Stretches(matches, piece.text.size(), invert), behaviour), pieces);
-  return absl::OkStatus();
+                 Sink sink) {
+  Cutter cutter(piece, behaviour, invert, sink);
+  RETURN_IF_ERROR(regex.ForEach(
+      piece.text, [&](const Regex::Match& match) { return cutter.Add(match.begin, match.end); }));
+  return cutter.Finish();
 }
 
 // Classes of characters that end where another begins.
 enum class CharacterClass { kSpace, kWord, kOther };
 
 // The runs of characters of one class; white space goes.
-void CutRuns(CharacterClass (*class_of)(char32_t), const Piece& piece, Pieces* pieces) {
-  std::vector<Stretch> runs;
-  CharacterClass last = CharacterClass::kSpace;
+absl::Status CutRuns(CharacterClass (*class_of)(char32_t), const Piece& piece, Sink sink) {
+  size_t begin = 0;
+  CharacterClass run = CharacterClass::kSpace;
   for (size_t at = 0; at < piece.text.size();) {
     const Utf8Prefix prefix = ReadUtf8(std::string_view(piece.text).substr(at));
     const CharacterClass current = class_of(prefix.code_point);
-    const size_t end = at + prefix.size;
-    if (current != last) {
-      runs.push_back({at, end, false});
-    } else if (!runs.empty()) {
-      runs.back().end = end;
+    if (current != run) {
+      if (run != CharacterClass::kSpace) RETURN_IF_ERROR(Give(piece, begin, at, sink));
+      begin = at;
+      run = current;
     }
-    if (current == CharacterClass::kSpace && !runs.empty()) runs.back().is_delimiter = true;
-    last = current;
-    at = end;
+    at += prefix.size;
   }
-  AppendPieces(piece, Join(runs, Delimiters::kRemoved), pieces);
+  if (run == CharacterClass::kSpace) return absl::OkStatus();
+  return Give(piece, begin, piece.text.size(), sink);
 }
 
 CharacterClass SpaceOrNot(char32_t c) {
@@ -141,8 +147,8 @@ absl::StatusOr<PreTokenizer> PreTokenizer::ByteLevel(absl::Span<const std::strin
   PreTokenizer pre_tokenizer;
   for (const std::string_view pattern : patterns) {
     ASSIGN_OR_RETURN(const Regex regex, Regex::Compile(pattern));
-    pre_tokenizer.steps_.push_back([regex](const Piece& piece, Pieces* pieces) {
-      return Cut(regex, Delimiters::kIsolated, false, piece, pieces);
+    pre_tokenizer.steps_.push_back([regex](const Piece& piece, Sink sink) {
+      return Cut(regex, Delimiters::kIsolated, false, piece, sink);
     });
   }
   pre_tokenizer.AddByteAlphabet();
@@ -150,10 +156,9 @@ absl::StatusOr<PreTokenizer> PreTokenizer::ByteLevel(absl::Span<const std::strin
 }
 
 void PreTokenizer::AddByteAlphabet() {
-  steps_.push_back([](Piece piece, Pieces* pieces) {
+  steps_.push_back([](Piece piece, Sink sink) {
     piece.text = ToByteAlphabet(piece.text);
-    pieces->push_back(std::move(piece));
-    return absl::OkStatus();
+    return sink(std::move(piece));
   });
 }
 
@@ -170,10 +175,8 @@ absl::Status PreTokenizer::Add(const JsonField& field) {
   if (type == "Digits") return AddDigits(field);
   if (type == "Whitespace" || type == "WhitespaceSplit") {
     const auto class_of = type == "Whitespace" ? SpaceWordOrOther : SpaceOrNot;
-    steps_.push_back([class_of](const Piece& piece, Pieces* pieces) {
-      CutRuns(class_of, piece, pieces);
-      return absl::OkStatus();
-    });
+    steps_.push_back(
+        [class_of](const Piece& piece, Sink sink) { return CutRuns(class_of, piece, sink); });
     return absl::OkStatus();
   }
   return UnknownType(field,
@@ -187,9 +190,8 @@ absl::Status PreTokenizer::AddSplit(const JsonField& field) {
   ASSIGN_OR_RETURN(const Delimiters behaviour, ParseBehaviour(behaviour_field));
   ASSIGN_OR_RETURN(const JsonField invert_field, field.Member("invert"));
   ASSIGN_OR_RETURN(const bool invert, invert_field.Bool(false));
-  steps_.push_back([=](const Piece& piece, Pieces* pieces) {
-    return Cut(regex, behaviour, invert, piece, pieces);
-  });
+  steps_.push_back(
+      [=](const Piece& piece, Sink sink) { return Cut(regex, behaviour, invert, piece, sink); });
   return absl::OkStatus();
 }
 
@@ -199,11 +201,10 @@ absl::Status PreTokenizer::AddByteLevel(const JsonField& field) {
   ASSIGN_OR_RETURN(const JsonField regex_field, field.Member("use_regex"));
   ASSIGN_OR_RETURN(const bool use_regex, regex_field.Bool(true));
   ASSIGN_OR_RETURN(const Regex regex, Regex::Compile(kGpt2Pattern));
-  steps_.push_back([=](Piece piece, Pieces* pieces) -> absl::Status {
+  steps_.push_back([=](Piece piece, Sink sink) -> absl::Status {
     if (add_prefix_space && !absl::StartsWith(piece.text, " ")) piece.text.insert(0, " ");
-    if (use_regex) return Cut(regex, Delimiters::kIsolated, false, piece, pieces);
-    pieces->push_back(std::move(piece));
-    return absl::OkStatus();
+    if (use_regex) return Cut(regex, Delimiters::kIsolated, false, piece, sink);
+    return sink(std::move(piece));
   });
   AddByteAlphabet();
   return absl::OkStatus();
@@ -214,16 +215,15 @@ absl::Status PreTokenizer::AddMetaspace(const JsonField& field) {
   ASSIGN_OR_RETURN(const JsonField split_field, field.Member("split"));
   ASSIGN_OR_RETURN(const bool splits, split_field.Bool(true));
   ASSIGN_OR_RETURN(const Regex regex, Regex::CompileLiteral(metaspace.replacement));
-  steps_.push_back([=](Piece piece, Pieces* pieces) -> absl::Status {
+  steps_.push_back([=](Piece piece, Sink sink) -> absl::Status {
     piece.text = absl::StrReplaceAll(piece.text, {{" ", metaspace.replacement}});
     const bool prepends = metaspace.prepend == Metaspace::Prepend::kAlways ||
                           (metaspace.prepend == Metaspace::Prepend::kFirst && piece.is_first);
     if (prepends && !absl::StartsWith(piece.text, metaspace.replacement)) {
       piece.text.insert(0, metaspace.replacement);
     }
-    if (splits) return Cut(regex, Delimiters::kMergedWithNext, false, piece, pieces);
-    pieces->push_back(std::move(piece));
-    return absl::OkStatus();
+    if (splits) return Cut(regex, Delimiters::kMergedWithNext, false, piece, sink);
+    return sink(std::move(piece));
   });
   return absl::OkStatus();
 }
@@ -234,15 +234,15 @@ absl::Status PreTokenizer::AddPunctuation(const JsonField& field) {
   if (!behaviour_field.is_null()) {
     ASSIGN_OR_RETURN(behaviour, ParseBehaviour(behaviour_field));
   }
-  steps_.push_back([behaviour](const Piece& piece, Pieces* pieces) {
-    std::vector<Regex::Match> matches;
+  steps_.push_back([behaviour](const Piece& piece, Sink sink) {
+    Cutter cutter(piece, behaviour, /*invert=*/false, sink);
     for (size_t at = 0; at < piece.text.size();) {
       const Utf8Prefix prefix = ReadUtf8(std::string_view(piece.text).substr(at));
-      if (IsPunctuation(prefix.code_point)) matches.push_back({at, at + prefix.size});
-      at += prefix.size;
+      const size_t end = at + prefix.size;
+      if (IsPunctuation(prefix.code_point)) RETURN_IF_ERROR(cutter.Add(at, end));
+      at = end;
     }
-    AppendPieces(piece, Join(Stretches(matches, piece.text.size(), false), behaviour), pieces);
-    return absl::OkStatus();
+    return cutter.Finish();
   });
   return absl::OkStatus();
 }
@@ -251,8 +251,8 @@ absl::Status PreTokenizer::AddCharDelimiterSplit(const JsonField& field) {
   ASSIGN_OR_RETURN(const JsonField delimiter_field, field.Member("delimiter"));
   ASSIGN_OR_RETURN(const std::string delimiter, delimiter_field.Character());
   ASSIGN_OR_RETURN(const Regex regex, Regex::CompileLiteral(delimiter));
-  steps_.push_back([regex](const Piece& piece, Pieces* pieces) {
-    return Cut(regex, Delimiters::kRemoved, false, piece, pieces);
+  steps_.push_back([regex](const Piece& piece, Sink sink) {
+    return Cut(regex, Delimiters::kRemoved, false, piece, sink);
   });
   return absl::OkStatus();
 }
@@ -261,21 +261,21 @@ absl::Status PreTokenizer::AddDigits(const JsonField& field) {
   ASSIGN_OR_RETURN(const JsonField member, field.Member("individual_digits"));
   ASSIGN_OR_RETURN(const bool individual, member.Bool(false));
   ASSIGN_OR_RETURN(const Regex regex, Regex::Compile(individual ? R"(\p{N})" : R"(\p{N}+)"));
-  steps_.push_back([regex](const Piece& piece, Pieces* pieces) {
-    return Cut(regex, Delimiters::kIsolated, false, piece, pieces);
+  steps_.push_back([regex](const Piece& piece, Sink sink) {
+    return Cut(regex, Delimiters::kIsolated, false, piece, sink);
   });
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<PreTokenizer::Piece>> PreTokenizer::Split(Piece piece) const {
-  Pieces pieces;
-  if (!piece.text.empty()) pieces.push_back(std::move(piece));
-  for (const Step& step : steps_) {
-    Pieces cut;
-    for (Piece& whole : pieces) RETURN_IF_ERROR(step(std::move(whole), &cut));
-    pieces = std::move(cut);
-  }
-  return pieces;
+absl::Status PreTokenizer::ForEach(Piece piece, Sink sink) const {
+  return piece.text.empty() ? absl::OkStatus() : Run(0, std::move(piece), sink);
+}
+
+absl::Status PreTokenizer::Run(size_t step, Piece piece, Sink sink) const {
+  if (step == steps_.size()) return sink(std::move(piece));
+  return steps_[step](std::move(piece), [this, step, sink](Piece part) {
+    return Run(step + 1, std::move(part), sink);
+  });
 }
 
 }  // namespace tandem

@@ -1,11 +1,13 @@
 #ifndef TANDEM_MODEL_TOKENIZER_PRE_TOKENIZER_H_
 #define TANDEM_MODEL_TOKENIZER_PRE_TOKENIZER_H_
 
+#include <cstddef>
 #include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -34,13 +36,18 @@ class PreTokenizer {
   // the next, then written in the byte alphabet. INVALID_ARGUMENT if one is no expression.
   static absl::StatusOr<PreTokenizer> ByteLevel(absl::Span<const std::string_view> patterns);
 
-  // The pieces of `piece`, none of them empty. INVALID_ARGUMENT naming the field `text` if an
-  // expression takes too many steps.
-  absl::StatusOr<std::vector<Piece>> Split(Piece piece) const;
+  // Takes one piece at a time; an error ends the cutting and is returned.
+  using Sink = absl::FunctionRef<absl::Status(Piece piece)>;
+
+  // Gives the pieces of `piece` to `sink`, in order, none of them empty. They never exist all at
+  // once: together they may take a hundred times the memory of the text. INVALID_ARGUMENT naming
+  // the field `text` if an expression takes too many steps.
+  absl::Status ForEach(Piece piece, Sink sink) const;
 
  private:
-  // Cuts one piece further and appends what comes of it.
-  using Step = std::function<absl::Status(Piece piece, std::vector<Piece>* pieces)>;
+  // Cuts one piece further.
+  using Step = std::function<absl::Status(Piece piece, Sink sink)>;
+  absl::Status Run(size_t step, Piece piece, Sink sink) const;
   void AddByteAlphabet();
   absl::Status Add(const JsonField& field);
   absl::Status AddSplit(const JsonField& field);

@@ -25,10 +25,13 @@ std::vector<std::string> Split(const std::string& pre_tokenizer, const std::stri
   const auto made = MakePreTokenizer(pre_tokenizer);
   EXPECT_TRUE(made.ok()) << made.status();
   if (!made.ok()) return {};
-  const auto pieces = made->Split({.text = text, .is_first = is_first});
-  EXPECT_TRUE(pieces.ok()) << pieces.status();
   std::vector<std::string> texts;
-  for (const PreTokenizer::Piece& piece : *pieces) texts.push_back(piece.text);
+  const absl::Status status =
+      made->ForEach({.text = text, .is_first = is_first}, [&](const PreTokenizer::Piece& piece) {
+        texts.push_back(piece.text);
+        return absl::OkStatus();
+      });
+  EXPECT_TRUE(status.ok()) << status;
   return texts;
 }
 
@@ -36,6 +39,22 @@ std::vector<std::string> SplitAtHyphens(const std::string& behaviour, bool inver
   return Split(R"({"type": "Split", "pattern": {"String": "-"}, "behavior": ")" + behaviour +
                    R"(", "invert": )" + (invert ? "true}" : "false}"),
                "the-final--countdown");
+}
+
+// A text of a million pieces never is a million pieces at once.
+TEST(PreTokenizer, GivesEachPieceBeforeItCutsTheNext) {
+  const auto made = MakePreTokenizer(
+      R"({"type": "Sequence", "pretokenizers": [{"type": "Digits", "individual_digits": true},
+          {"type": "ByteLevel", "add_prefix_space": false}]})");
+  ASSERT_TRUE(made.ok()) << made.status();
+  int num_given = 0;
+  const absl::Status status =
+      made->ForEach({.text = std::string(1'000'000, '1')}, [&](const PreTokenizer::Piece& piece) {
+        EXPECT_EQ(piece.text, "1");
+        return ++num_given == 3 ? absl::CancelledError("enough") : absl::OkStatus();
+      });
+  EXPECT_EQ(status, absl::CancelledError("enough"));
+  EXPECT_EQ(num_given, 3);
 }
 
 TEST(PreTokenizer, NullLeavesTheTextWhole) {

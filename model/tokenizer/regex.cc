@@ -3,6 +3,8 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include <optional>
+
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/field_error.h"
@@ -85,13 +87,23 @@ absl::StatusOr<Regex> Regex::CompileRaw(std::string_view pattern, uint32_t optio
 }
 
 absl::StatusOr<std::vector<Regex::Match>> Regex::FindAll(std::string_view text) const {
+  std::vector<Match> matches;
+  RETURN_IF_ERROR(ForEach(text, [&](const Match& match) {
+    matches.push_back(match);
+    return absl::OkStatus();
+  }));
+  return matches;
+}
+
+absl::Status Regex::ForEach(std::string_view text,
+                            absl::FunctionRef<absl::Status(const Match& match)> sink) const {
   const auto* code = static_cast<const pcre2_code*>(code_.get());
   const std::unique_ptr<pcre2_match_data, MatchDataDeleter> data(
       pcre2_match_data_create_from_pattern(code, nullptr));
   const std::unique_ptr<pcre2_match_context, MatchContextDeleter> context(
       pcre2_match_context_create(nullptr));
   std::unique_ptr<pcre2_jit_stack, JitStackDeleter> stack;
-  std::vector<Match> matches;
+  std::optional<size_t> last_end;  // of the last match
   for (size_t start = 0; start <= text.size();) {
     const int result = pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),
                                    start, PCRE2_NO_UTF_CHECK, data.get(), context.get());
@@ -104,16 +116,17 @@ absl::StatusOr<std::vector<Regex::Match>> Regex::FindAll(std::string_view text) 
     if (result < 0) return MatchError(result, start);
     const PCRE2_SIZE* at = pcre2_get_ovector_pointer(data.get());
     const bool is_empty = at[0] == at[1];
-    // An empty match right behind the last one does not count.
-    if (!is_empty || matches.empty() || matches.back().end != at[1]) {
-      matches.push_back({at[0], at[1]});
+    // An empty match at the end of the last one does not count.
+    if (!is_empty || last_end != at[1]) {
+      last_end = at[1];
+      RETURN_IF_ERROR(sink({at[0], at[1]}));
       start = at[1];
       continue;
     }
     start = at[1] + 1;
     while (start < text.size() && (text[start] & 0xC0) == 0x80) ++start;
   }
-  return matches;
+  return absl::OkStatus();
 }
 
 }  // namespace tandem

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace tandem {
@@ -27,9 +29,13 @@ class Regex {
   // Matches exactly `text`. INVALID_ARGUMENT if it is empty.
   static absl::StatusOr<Regex> CompileLiteral(std::string_view text);
 
-  // Every match in order, none overlapping; of an empty one right behind another the search goes on
-  // a character later.   REQUIRES: text is UTF-8.
+  // Gives every match to `sink`, in order, none overlapping; the search goes on a character later
+  // where an empty one follows another at once. An error of the sink ends it and is returned.
   // INVALID_ARGUMENT naming the field `text` if matching takes too many steps.
+  // REQUIRES: text is UTF-8.
+  absl::Status ForEach(std::string_view text,
+                       absl::FunctionRef<absl::Status(const Match& match)> sink) const;
+  // All of them at once.
   absl::StatusOr<std::vector<Match>> FindAll(std::string_view text) const;
 
  private:

@@ -1,5 +1,7 @@
 #include "tests/allocation/failing_new.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
@@ -18,6 +20,10 @@ std::atomic<int64_t> num_made{0};
 std::atomic<int64_t> first_failing{FailingNew::kNone};
 std::atomic<int64_t> last_failing{FailingNew::kNone};
 
+std::atomic<int64_t> num_bytes{0};  // held now
+std::atomic<int64_t> most_bytes_held{0};
+std::atomic<int64_t> bytes_before{0};
+
 thread_local bool is_exempt_here = false;
 
 bool IsRefused() {
@@ -27,14 +33,27 @@ bool IsRefused() {
          number <= last_failing.load(std::memory_order_relaxed);
 }
 
+void* Counted(void* data) {
+  const int64_t now = num_bytes += static_cast<int64_t>(malloc_usable_size(data));
+  int64_t most = most_bytes_held.load(std::memory_order_relaxed);
+  while (now > most && !most_bytes_held.compare_exchange_weak(most, now)) {
+  }
+  return data;
+}
+
+void Free(void* data) {
+  num_bytes -= static_cast<int64_t>(malloc_usable_size(data));
+  std::free(data);
+}
+
 // Null if it is refused.
 void* TryAllocate(std::size_t size) {
-  return IsRefused() ? nullptr : std::malloc(std::max<std::size_t>(size, 1));
+  return IsRefused() ? nullptr : Counted(std::malloc(std::max<std::size_t>(size, 1)));
 }
 void* TryAllocate(std::size_t size, std::align_val_t alignment) {
   const auto unit = static_cast<std::size_t>(alignment);
   const std::size_t rounded = (std::max<std::size_t>(size, 1) + unit - 1) / unit * unit;
-  return IsRefused() ? nullptr : std::aligned_alloc(unit, rounded);
+  return IsRefused() ? nullptr : Counted(std::aligned_alloc(unit, rounded));
 }
 
 void* Allocated(void* data) {
@@ -46,12 +65,14 @@ void* Allocated(void* data) {
 
 FailingNew::FailingNew(int64_t failing, Span span) {
   num_made = 0;
+  most_bytes_held = bytes_before = num_bytes.load();
   first_failing = failing;
   const bool goes_on = failing != kNone && span == Span::kAllBehind;
   last_failing = goes_on ? std::numeric_limits<int64_t>::max() : failing;
 }
 FailingNew::~FailingNew() { last_failing = kNone; }
 int64_t FailingNew::num_allocations() { return num_made.load(); }
+int64_t FailingNew::most_bytes() { return most_bytes_held.load() - bytes_before.load(); }
 void FailingNew::ExemptThisThread(bool is_exempt) { is_exempt_here = is_exempt; }
 
 Attempt TryWithFailure(int64_t failing, const std::function<absl::Status()>& attempt) {
@@ -107,15 +128,19 @@ void* operator new[](std::size_t size, std::align_val_t alignment, const std::no
   return tandem::TryAllocate(size, alignment);
 }
 // Inlined beside a new, their free() looks like the wrong one to GCC.
-[[gnu::noinline]] void operator delete(void* data) noexcept { std::free(data); }
-[[gnu::noinline]] void operator delete[](void* data) noexcept { std::free(data); }
-[[gnu::noinline]] void operator delete(void* data, std::size_t) noexcept { std::free(data); }
-[[gnu::noinline]] void operator delete[](void* data, std::size_t) noexcept { std::free(data); }
-[[gnu::noinline]] void operator delete(void* data, std::align_val_t) noexcept { std::free(data); }
-[[gnu::noinline]] void operator delete[](void* data, std::align_val_t) noexcept { std::free(data); }
+[[gnu::noinline]] void operator delete(void* data) noexcept { tandem::Free(data); }
+[[gnu::noinline]] void operator delete[](void* data) noexcept { tandem::Free(data); }
+[[gnu::noinline]] void operator delete(void* data, std::size_t) noexcept { tandem::Free(data); }
+[[gnu::noinline]] void operator delete[](void* data, std::size_t) noexcept { tandem::Free(data); }
+[[gnu::noinline]] void operator delete(void* data, std::align_val_t) noexcept {
+  tandem::Free(data);
+}
+[[gnu::noinline]] void operator delete[](void* data, std::align_val_t) noexcept {
+  tandem::Free(data);
+}
 [[gnu::noinline]] void operator delete(void* data, std::size_t, std::align_val_t) noexcept {
-  std::free(data);
+  tandem::Free(data);
 }
 [[gnu::noinline]] void operator delete[](void* data, std::size_t, std::align_val_t) noexcept {
-  std::free(data);
+  tandem::Free(data);
 }

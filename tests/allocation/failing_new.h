@@ -23,6 +23,8 @@ class FailingNew {
   FailingNew& operator=(const FailingNew&) = delete;
 
   static int64_t num_allocations();  // since one was made last
+  // The most bytes held at once since then, less those held at that moment.
+  static int64_t most_bytes();
   // What the calling thread allocates is neither counted nor refused, from now on or no more: it
   // stands for another process.
   static void ExemptThisThread(bool is_exempt);

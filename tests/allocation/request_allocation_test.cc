@@ -63,6 +63,7 @@ class RequestAllocation : public testing::Test {
     request.content_type = "application/json";
     request.body = body;
     request.received = Instant::Now();
+    request.route = Service::RouteOf(request);
     return request;
   }
 
@@ -204,6 +205,26 @@ TEST_F(RequestAllocation, OfConnections) {
   }
   const absl::Status books = engine_->CheckIntegrity();
   EXPECT_TRUE(books.ok()) << books;
+}
+
+// A request holds at most 64 times the bytes of its body at once.
+TEST_F(RequestAllocation, IsBoundedByTheBytesOfABody) {
+  constexpr size_t kBytes = 400'000;
+  std::string mixed;
+  for (size_t i = 0; mixed.size() < kBytes; ++i) mixed += "!a$ 7.b;Q"[i * i % 9];
+  std::string numbers = "1";
+  while (numbers.size() < kBytes) numbers += ",1";
+  for (const auto& [path, body] : std::vector<std::pair<std::string, std::string>>{
+           {"/tokenize", R"({"prompt": ")" + mixed + "\"}"},
+           {"/tokenize", R"({"prompt": ")" + std::string(kBytes, 'a') + "\"}"},
+           {"/tokenize", R"({"messages": [{"role": "user", "content": ")" + mixed + "\"}]}"},
+           {"/detokenize", R"({"tokens": [)" + numbers + "]}"}}) {
+    int64_t num_allocations = 0;
+    EXPECT_EQ(Ask(RequestOf(path, body), FailingNew::kNone, &num_allocations), 200);
+    // 7 for each byte of an answer's text in a string that doubles, 4 for its token in a vector
+    // that doubles, and 32 to merge it.
+    EXPECT_LT(FailingNew::most_bytes(), 64 * static_cast<int64_t>(kBytes)) << path;
+  }
 }
 
 TEST_F(RequestAllocation, OfConstraints) {

@@ -51,9 +51,13 @@ std::set<std::string> TestsIn(const std::string& text) {
   return names;
 }
 
-// Whether a Python source defines this function.
-bool Defines(const std::string& text, const std::string& function) {
-  return text.find("def " + function + "(") != std::string::npos;
+// Whether a Python source defines this function, or this method as Class.method.
+bool Defines(const std::string& text, const std::string& test) {
+  const size_t dot = test.find('.');
+  const bool has_class = dot != std::string::npos;
+  const std::string function = has_class ? test.substr(dot + 1) : test;
+  return text.find("def " + function + "(") != std::string::npos &&
+         (!has_class || text.find("class " + test.substr(0, dot) + "(") != std::string::npos);
 }
 
 constexpr std::string_view kPage = "docs/bug_catalogue.md";

@@ -5,6 +5,7 @@
 #include <cctype>
 #include <filesystem>
 #include <functional>
+#include <regex>
 
 namespace tandem::tidy {
 namespace {
@@ -375,6 +376,23 @@ Violations CheckNoMachinePathsOrRegistries(const Files& files) {
         if (line.find(host) == line.npos) continue;
         violations.push_back(At(path, number, "the host of a package registry"));
       }
+    });
+  }
+  return violations;
+}
+
+Violations CheckPythonIsIsolated(const Files& files) {
+  static const std::regex& start =
+      *new std::regex(R"re((python3?|executable)"?,? +"?-[cm]\b)re", std::regex::optimize);
+  Violations violations;
+  for (const auto& [path, text] : files) {
+    const bool is_script = path == "dev" || path.ends_with(".sh") || path.ends_with(".py") ||
+                           path.ends_with(".cmake") || IsCpp(path);
+    if (!is_script || path.ends_with("_test.cc") || path.find("tests/") != path.npos) continue;
+    ForEachLine(text, [&, &path = path](size_t number, std::string_view line) {
+      const bool is_start = std::regex_search(line.begin(), line.end(), start);
+      const bool is_said = line.find("`python") != line.npos || line.find("sys.exit(") != line.npos;
+      if (is_start && !is_said) violations.push_back(At(path, number, "starts Python without -I"));
     });
   }
   return violations;

@@ -46,6 +46,10 @@ Violations CheckNoNotes(const Files& files);
 // No path of somebody's machine and no host of a package registry.
 Violations CheckNoMachinePathsOrRegistries(const Files& files);
 
+// A Python that is started for a module or a piece of code is isolated (-I), because it prefers
+// modules of the current folder to its own otherwise. Tests may do as they like.
+Violations CheckPythonIsIsolated(const Files& files);
+
 // What the last column of the table in docs/glossary.md has in backquotes stands in no source and
 // no other document: the glossary names the field's word for it.
 Violations CheckGlossary(const Files& files);

@@ -24,6 +24,7 @@
 #include "tools/bench/synthetic_acceptance.h"
 #include "tools/chat_format.h"
 #include "tools/engine_options.h"
+#include "tools/number_range.h"
 #include "tools/progress.h"
 #include "tools/standard_output.h"
 #include "tools/table.h"
@@ -393,7 +394,7 @@ CLI::App* AddSpeculation(CLI::App* bench, SpeculationFlags* flags) {
   app->add_option("--temperature", benchmark.temperature,
                   "0 always takes the most likely token [0]")
       ->type_name("T")
-      ->check(CLI::Range(0.0, 100.0))
+      ->check(NumberWithin(0, 100))
       ->group(group);
   app->add_option("--repeat", benchmark.repeat, "Pairs of passes over all prompts [4]")
       ->type_name("N")
@@ -404,7 +405,7 @@ CLI::App* AddSpeculation(CLI::App* bench, SpeculationFlags* flags) {
                   "of it, to measure the engine apart from its draft; the output is then not the "
                   "target's")
       ->type_name("A")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(NumberWithin(0, 1))
       ->group(group);
   app->add_flag("--json", flags->json, "One JSON object instead of a table")->group(group);
   flags->engine.AddTo(app, /*with_draft_tokens=*/false);

@@ -22,6 +22,22 @@ WORDS = {
     'tool': {'type': 'ω', 'function': {'name': 'φ', 'parameters': {'type': 'ο', 'properties': {'ξ': {'type': 'σ', 'default': 1.0}}, 'items': []}}},
 }
 
+def each(pattern, *choices):
+    """The pattern with every combination of the choices in place of its $."""
+    templates = [pattern]
+    for choice in choices:
+        templates = [template.replace('$', one, 1) for template in templates for one in choice]
+    return templates
+
+
+INTEGERS = '0x1F 0X1f 0o17 0O17 0b101 0B11 0x_1f 0b1_0 00 0_0 0 007 1__0 1_ 0x 0b2 09 0b 0o8 0o18 0x1e3 0b1e1 -0x1F 1_0.5_0 1E+3 1_0e1_0 1.e3 1. .5 1e 0x1.5'.split()
+CASED = ['Straße ẞ', 'ŉa', 'ΌΔΟΣ ΟΔΟΣ. Σ ΑΣ\'Β ΑΣ', 'İstanbul ıI', 'ﬁne ﬂ ﬀ', 'ǆ ǅ Ǆ ĳ', 'ΐ ᾳ ᾼ ᾷ ᾲ', 'ⅷ Ⅷ ⓐ Ⓐ ªº', '𐐀 𐐨 ა ᲀ', 'a\u0301Σ\u0301 ͅa', 'x-y_z (foo [bar {baz <q', '']
+ORDERED = ['7', '-2.5', 'true', '"a"', '[1]', 'none', 'missing', '(1,)', '{}']
+NUMBERS = ['n', '-3', 'x', 'yes', '"ab"', 'none']
+SPECS = ['', '5', '<5', '^5', '05', '+', '-', ' ', '=+7', '*^7', 'd', '#x', '#b', 'X', '.1f', '.3', 'E', 'G', '%', ',', '_', '.2s', '<05', 'é<5']
+PERCENTS = ['d', '5d', '-5d|', '05d', '+d', ' d', '#x', '#o', 'e', 'E', 'G', '.2f', 's', 'r', '5s', '05s', 'b']
+READ = ['3', '0x1F', '0b11', '1_0', '1__0', '1e2', ' 5 ', '-7', '٣', 'inf', 'nan', '0x', '']
+
 CASES = {
     'text': [
         'plain', '', '\n', 'a\n', 'a\n\n', 'a\r\nb\rc', '{', '{ {', '}} %}', '{{ "{{" }}', "{{ '}}' }}", '{{ {"k": {"l": 1}}["k"]["l"] }}',
@@ -38,15 +54,20 @@ CASES = {
     'literals': [
         r"{{ 'a\n\t\\\'\"\x41\u0042\U00000043\101' }}", r'{{ "a\qb" }}', '{{ 1 }} {{ 1_000 }} {{ 1.5 }} {{ 1e3 }} {{ 1.5e-3 }}', '{{ true }} {{ True }} {{ none }} {{ None }} {{ false }}',
         '{{ [1, "a", none] }}', '{{ (1, 2) }} {{ (1,) }} {{ () }}', '{{ {"a": 1, "b": [2]} }}', '{{ 1, 2 }}', '{{ [1, 2,] }} {{ {"a": 1,} }}', '{{ -3 }} {{ +3 }} {{ - 3 | abs }} {{ --3 }}',
+        *each('{{ $ }}', INTEGERS), '{{ l[0x1] if l is defined else [0x1F, 0b1][0] }}', '{{ "\\x4" }}', '{{ "\\400" }}',
         '{{ 9223372036854775807 }}', "{{ 'it''s' }}", '{{ "a\\\nb" }}',
     ],
     'arithmetic': [
+        *each('{{ $ $ $ }}', ['7', '-7.5', '10'], ['//', '%'], ['0.1', '-2.5', '2.5', '-3']),
         '{{ 1 + 2 * 3 - 4 / 2 }}', '{{ 7 // 2 }} {{ -7 // 2 }} {{ 7 % 3 }} {{ -7 % 3 }} {{ 7 % -3 }}', '{{ 7.5 // 2 }} {{ -7.5 % 2 }}', '{{ 2 ** 10 }} {{ 2 ** -1 }} {{ 2 ** 3 ** 2 }} {{ -2 ** 2 }}',
         '{{ 1 / 3 }} {{ 6 / 3 }} {{ 1 + 1.0 }} {{ true + 1 }}', '{{ "a" * 3 }} {{ 3 * "b" }} {{ [1] * 2 }} {{ "a" * -1 }}', '{{ [1] + [2] }} {{ (1,) + (2,) }}', '{{ "a" ~ 1 ~ none ~ 2.0 }}',
         '{{ 1 ~ 2 + 3 }}', '{{ "%s-%d" % ("a", 3) }} {{ "%5.2f|%-4s|%04d|%x" % (x, "b", n, 255) }}', '{{ "%%" % () }}', '{{ 1 / 0 }}', '{{ "a" + 1 }}', '{{ missing + 1 }}', '{{ floats }}',
         '{{ a + "-" + b }}', '{{ 10 - 2 - 3 }} {{ 100 / 10 / 2 }}', '{{ (1 + 2) * 3 }}', '{{ 1 +2 }}{{ 1 -2 }}', '{{ [1] + (2,) }}', '{{ 1e308 * 10 }}', '{{ "%s" % a }}', '{{ "%s %s" % (a,) }}', '{{ "%(k)s" % {"k": a} }}',
     ],
     'comparison': [
+        *each('{{ $ $ $ }}', ORDERED, ['<=', '<', 'in'], ORDERED), '{{ 9007199254740993 == 9007199254740992.0 }} {{ 9007199254740993 > 9007199254740992.0 }}',
+        '{{ [1, [2, none]] < [1, [2, none], 3] }} {{ [none] < [none, 1] }} {{ [{}] < [{}, 1] }}', '{{ [none, 1] < [1, none] }}', '{{ {1: "a", 1.0: "b", true: "c"} }}',
+        '{{ {(1, (2, "x")): 5}[(1.0, (2, "x"))] }} {{ {0: 1}[-0.0] }} {{ {none: 1}[none] }} [{{ {"1": 1}[1] }}]', '{{ {(1, [2]): 3} }}',
         '{{ 1 < 2 }} {{ 1 == 1.0 }} {{ "a" < "b" }} {{ [1, 2] < [1, 3] }} {{ 1 != 2 }} {{ true == 1 }}', '{{ 1 < 2 < 3 }} {{ 1 < 2 > 5 }}', '{{ "a" in "abc" }} {{ "d" not in "abc" }} {{ 1 in [1, 2] }} {{ "k" in {"k": 1} }}',
         '{{ not yes }} {{ not not yes }} {{ yes and no }} {{ no or "d" }} {{ "" or 0 or none }} {{ 1 and 2 }}', '{{ not 1 == 2 }}', '{{ 1 if yes else 2 }} {{ 1 if no else 2 }} [{{ 1 if no }}]',
         '{{ "a" if no else "b" if no else "c" }}', '{{ 1 < "a" }}', '{{ none < 1 }}', '{{ missing == missing }} {{ missing == none }} {{ missing in [1] }} {{ 1 in missing }}', '{{ 1 in 5 }}', '{{ 1 in "a" }}', '{{ "α" in a }} {{ a == "αβγ" }} {{ "αα" in dict }}',
@@ -61,6 +82,9 @@ CASES = {
         '{{ list.append(1) }}', '{{ dict.update({"a": 1}) }}', '{{ list.index("β") }} {{ list.count("α") }}', '{{ missing() }}', '{{ a() }}', '{{ {"a": 1}.a }}', '{{ 5[0] }}', '{{ {[1]: 2} }}', '{{ dict.__class__ }}|',
     ],
     'statements': [
+        '{% for i in [1, 1, 2, 2, 1] %}{{ loop.changed(i) }},{% endfor %}', '{% for i in [1, 1.0, true] %}{{ loop.changed(i, n) }}{{ loop.changed() }},{% endfor %}',
+        '{% for i in numbers %}{% for j in [1, 1] %}{{ loop.changed(j) }}{{ loop.depth }}{{ loop.depth0 }}{% endfor %}{{ loop.changed(1) }}{% endfor %}', '{% for i in numbers %}{{ loop.changed is callable }}{{ loop["index"] }}[{{ loop.nope }}]{% endfor %}',
+        '{% for i in numbers %}{{ loop.cycle() }}{% endfor %}', '{% for k, v in dict.items() %}{{ loop.nextitem }}{% endfor %}',
         '{% for i in numbers %}{{ i }}{% if not loop.last %},{% endif %}{% endfor %}', '{% for i in numbers %}{{ loop.index }}{{ loop.index0 }}{{ loop.revindex }}{{ loop.revindex0 }}{{ loop.first }}{{ loop.last }}{{ loop.length }};{% endfor %}',
         '{% for i in numbers %}[{{ loop.previtem }}|{{ loop.nextitem }}]{% endfor %}', '{% for i in numbers %}{{ loop.cycle("a", "b") }}{% endfor %}', '{% for i in none_of %}a{% else %}b{% endfor %}', '{% for i in numbers if i > 1 %}{{ i }}{{ loop.index }}{% else %}z{% endfor %}',
         '{% for i in numbers if i > 9 %}{{ i }}{% else %}z{% endfor %}', '{% for i in numbers %}{% if i == 1 %}{% continue %}{% endif %}{{ i }}{% endfor %}', '{% for i in numbers %}{% if i == 1 %}{% break %}{% endif %}{{ i }}{% endfor %}', '{% for c in a %}{{ c }}.{% endfor %}', '{% for k in dict %}{{ k }},{% endfor %}',
@@ -75,6 +99,11 @@ CASES = {
         '{% set o = namespace(v=[]) %}{% for i in numbers %}{% set o.v = o.v + [i] %}{% endfor %}{{ o.v }}', '{% for i in range(3) %}{% set x = i %}{% endfor %}{{ x }}', '{% set loop_var = 3 %}{% for loop_var in [1] %}{{ loop_var }}{% endfor %}{{ loop_var }}', '{% macro m(a, b) %}{{ b is defined }}{{ b }}{% endmacro %}{{ m(1) }}', '{{ m }}', '{% endif %}', '{% if yes %}', '{% unknown %}', '{{ 1 + }}', '{{ (1 }}', "{{ 'a }}", '{{ }}', '{% for %}{% endfor %}', '{% set 1 = 2 %}', '{{ 1 2 }}', '{% else %}', '{# a', '{{ a', '{% raw %}x', '{{ a ] }}',
     ],
     'methods': [
+        *[' '.join(each("{{ '$'.$() }}", [word.replace("'", "\\'")], ['upper', 'lower', 'title', 'capitalize', 'swapcase', 'casefold', 'istitle', 'isupper', 'islower'])) for word in CASED],
+        ' '.join(each('{{ "$".$() }}', ['²', '½', 'Ⅷ', '一', '٣', '①', '፩', '\u200b', '\xad', '\u3000', '', '\ue000', '\u0378', 'ʰ'], ['isdigit', 'isdecimal', 'isnumeric', 'isalpha', 'isalnum', 'isspace', 'isprintable', 'isascii'])),
+        ' '.join(each('{{ "$".zfill($) }}', ['5', '-5', '+5', '', '--5', 'é'], ['0', '1', '4', '-3'])), '{{ "5".zfill() }}', '{{ "5".zfill("4") }}', "{{ 'a\\tb\\n\\tcé\\td'.expandtabs() }}|{{ 'a\\tb\\n\\tcé\\td'.expandtabs(3) }}|{{ 'a\\tb'.expandtabs(0) }}",
+        *each('{{ "aXbXc".$ }}', ['count("X", 2)', 'count("X", 0, 2)', 'count("", 1)', 'count("", 9)', 'find("", 9)', 'find("", 5)', 'find("X", -2)', 'rfind("X", 0, 2)', 'startswith("", 9)', 'endswith("", 9)', 'endswith("X", 0, 2)', 'find("X", none, 2)']),
+        '{{ dict.keys() }} {{ dict.values() }} {{ dict.items() }}',
         '[{{ b.strip() }}] [{{ b.lstrip() }}] [{{ b.rstrip() }}] [{{ a.strip("αγ") }}]', '{{ c.split(",") }} {{ c.split(",", 1) }} {{ c.rsplit(",", 1) }} {{ c.split("z") }} {{ b.split() }} {{ "a b  c ".split() }} {{ "a b  c ".split(none, 1) }} {{ "a b  c ".rsplit(none, 1) }}', '{{ "".split() }} {{ "".split(",") }} {{ ",".split(",") }}',
         '{{ a.startswith("α") }} {{ a.startswith(("x", "α")) }} {{ a.endswith("γ") }} {{ a.endswith("x") }} {{ a.startswith("β", 1) }}', '{{ mixed.upper() }} {{ mixed.lower() }} {{ mixed.title() }} {{ mixed.capitalize() }} {{ mixed.swapcase() }}', '{{ "hello wORLD it\'s".title() }} {{ "hELLO".capitalize() }}',
         '{{ c.replace(",", "-") }} {{ c.replace(",", "-", 1) }} {{ "ab".replace("", "-") }} {{ a.replace("β", "") }}', '{{ ",".join(list) }} {{ a.join(["1", "2"]) }} {{ "".join([]) }}', '{{ a.find("β") }} {{ a.find("x") }} {{ a.rfind("γ") }} {{ a.index("β") }} {{ "aXbX".find("X", 2) }}', '{{ a.index("x") }}', '{{ "aXbX".count("X") }} {{ "abc".count("") }}',
@@ -83,6 +112,8 @@ CASES = {
         '{{ lines.split("\\n") }}', '{{ "ÀÉ".lower() }} {{ "àé".upper() }}',
     ],
     'filters': [
+        *[' '.join(each("{{ '$' | $ }}", [word.replace("'", "\\'")], ['upper', 'lower', 'title', 'capitalize', 'wordcount'])) for word in CASED],
+        *[' '.join(each("{{ '$' | $ }}", [text], ['int(-1)', 'int(-1, 0)', 'int(-1, 16)', 'int(-1, 2)', 'int(-1, 36)', 'float(-1)'])) for text in READ], '{{ "a-b c_d é1" | wordcount }} {{ ["ß", "ss", "SS"] | unique | list }}',
         '[{{ b | trim }}] {{ a | upper }} {{ mixed | lower }} {{ "hello world-foo (bar" | title }} {{ "hELLO" | capitalize }}', '{{ a | length }} {{ list | count }} {{ dict | length }} {{ missing | length }}', '{{ 5 | length }}', '{{ missing | default("d") }} {{ empty | default("d") }}| {{ empty | default("d", true) }} {{ nothing | d("e") }} {{ nothing | d("e", boolean=true) }} [{{ missing | default }}]',
         '{{ list | join }} {{ list | join(", ") }} {{ users | join(", ", attribute="name") }} {{ numbers | join("-") }}', '{{ list | first }} {{ list | last }} [{{ none_of | first }}]', '{{ a | list }} {{ dict | list }}', '{{ "3" | int }} {{ "x" | int }} {{ "3.9" | int }} {{ 3.9 | int }} {{ "x" | int(7) }} {{ "ff" | int(0, 16) }} {{ true | int }} {{ nothing | int }} {{ " 12 " | int }}', '{{ "3.5" | float }} {{ "x" | float }} {{ 3 | float }} {{ "x" | float(1.5) }}',
         '{{ n | string | length }} {{ none | string }} {{ a | safe }}', '{{ dict | items | list }} {{ missing | items | list }}', '{{ users | selectattr("age", "gt", 1) | map(attribute="name") | list }} {{ users | rejectattr("in") | map(attribute="name") | list }} {{ users | selectattr("in.x", "equalto", "π") | map(attribute="name") | list }} {{ users | selectattr("in", "defined") | list | length }}',
@@ -92,10 +123,12 @@ CASES = {
         '{{ c | replace(",", ";") }} {{ c | replace(",", ";", 1) }} {{ 5 | replace("5", "6") }}', '{{ "%s-%s" | format("a", 2) }} {{ "%(q)s" | format(q=a) }}', '{{ "<a>&\'\\"" | e }}', '{{ a | nope }}', '{{ "a" | upper | lower }} {{ ("a" ~ "b") | upper }} {{ "a" ~ "b" | upper }}', '{{ users[0] | attr("name") }}|', '{{ a | center(9) }}|', '{{ "a b c" | wordcount }}', '{{ [1, 2] | map("nope") | list }}', '{{ list | sort | first }}', '{{ [1, "a"] | sort }}', '{{ none | items | list }}', '{{ [[1, 2], [3]] | sum(start=[]) }}', '{{ [3, 1] | sort | join(",") | length }}', '{{ -1.5 | int }} {{ "1_0" | int }}', '{{ missing | upper }}|{{ missing | trim }}|{{ missing | join }}|{{ missing | list }}', '{{ missing | int }}', '{{ nothing | upper }} {{ nothing | length }}', '{{ (users | map(attribute="zz") | list)[0] is defined }}', '{% if users | selectattr("nope") %}always{% endif %}',
         '{{ none | selectattr("a") | list }} {{ none | map("upper") | list }} {{ 0 | select | list }} {{ "" | reject("odd") | list }}', '{{ 5 | select | list }}', '{{ none | join }}', '{{ none | sort }}', '{{ none | list }}',
     ],
+    'format': each('{{ "{:$}".format($) }}', SPECS, NUMBERS) + each('{{ "%$" % $ }}', PERCENTS, NUMBERS) + ['{{ "{0}{}".format(1, 2) }}', '{{ "{!r:>5}|{!s:>4}".format("a", 1) }}'],
     'json': [
         '{{ dict | tojson }}', '{{ tool | tojson }}', '{{ tool | tojson(indent=2) }}', '{{ tool | tojson(indent=4) }}', '{{ dict | tojson(ensure_ascii=true) }}', '{{ quoted | tojson }} {{ "<a>&" | tojson }} {{ "\\x01\\x7f/" | tojson }}', '{{ floats | tojson }}', '{{ [] | tojson }} {{ {} | tojson }} {{ none | tojson }} {{ true | tojson }} {{ (1, 2) | tojson }} {{ 1 | tojson }}', '{{ [] | tojson(indent=2) }} {{ [[]] | tojson(indent=1) }}', '{{ {"b": 1, "a": {"d": 1, "c": 2}} | tojson(sort_keys=true) }}', '{{ {"a": [1, 2]} | tojson(separators=(",", ":")) }} {{ [1, {"a": 2}] | tojson(separators=(",", ": "), indent=2) }}', '{{ {1: 2, true: 3, none: 4} | tojson }}', '{{ missing | tojson }}', '{{ "😀é" | tojson }} {{ "😀é" | tojson(ensure_ascii=true) }}', '{{ users | tojson }}', '{{ (users | map(attribute="age") | list) | tojson }}', '{{ users | map(attribute="age") | tojson }}', '{{ tool | tojson(indent="--") }}', '{{ dict.items() | tojson }}', '{{ tool | string }}', '{{ [two, three, quoted] }}', '{{ messages }}', '{{ "a\u00a0b\u200bc\x7f" }} {{ ["a\u00a0b\u200bc\x7f"] }}',
     ],
     'tests': [
+        '{{ dict is lower }} {{ numbers is upper }} {{ 1 is lower }}', *each('{{ $ is $ $ }}', ORDERED[:3], ['le', 'ge', 'lt'], ORDERED[:3] + ['none']),
         '{{ a is defined }} {{ missing is defined }} {{ missing is undefined }} {{ missing is not defined }} {{ messages[0].x is defined }}', '{{ none is none }} {{ a is none }} {{ a is not none }} {{ missing is none }}', '{{ a is string }} {{ n is string }} {{ dict is mapping }} {{ list is mapping }} {{ list is iterable }} {{ n is iterable }} {{ a is iterable }} {{ missing is iterable }}', '{{ list is sequence }} {{ a is sequence }} {{ dict is sequence }} {{ n is sequence }} {{ missing is string }} {{ (1,) is sequence }} {{ (list | map("upper")) is sequence }}',
         '{{ n is number }} {{ x is number }} {{ yes is number }} {{ a is number }} {{ n is integer }} {{ yes is integer }} {{ x is integer }} {{ x is float }} {{ n is float }}', '{{ yes is boolean }} {{ n is boolean }} {{ yes is true }} {{ no is false }} {{ 1 is true }}', '{{ 1 is eq 1 }} {{ 1 is equalto(2) }} {{ 1 is ne 2 }} {{ a is eq "αβγ" }} {{ 2 is gt 1 }} {{ 2 is lt(1) }} {{ 2 is ge 2 }} {{ 2 is le 1 }}', '{{ 1 is in [1, 2] }} {{ "z" is in(a) }} {{ 3 is odd }} {{ 3 is even }} {{ 9 is divisibleby 3 }} {{ none is sameas none }} {{ yes is sameas true }} {{ 1 is sameas true }}',
         '{{ "a" is lower }} {{ "A" is upper }} {{ range is callable }} {{ a is callable }} {{ namespace is callable }}', '{{ a is nope }}', '{{ a is string and n is number }} {{ a is string or missing.x }} {{ not a is string }}', '{{ (a is string) == true }}', '{{ [1, 2] is iterable and [1, 2] is not mapping }}', '{{ "upper" is filter }} {{ "odd" is test }}', '{% if a is string is number %}{% endif %}', '{{ a is defined if yes else n }}',

@@ -1,0 +1,30 @@
+#ifndef TANDEM_MODEL_CONSTRAINT_SCHEMA_OUTPUT_H_
+#define TANDEM_MODEL_CONSTRAINT_SCHEMA_OUTPUT_H_
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "model/constraint/grammar_text.h"
+#include "model/formats/json_value.h"
+
+namespace tandem {
+
+// What is written for a schema: its parts add to it.
+struct SchemaOutput {
+  GrammarText grammar;
+  std::string why;  // the first part without a value has none
+
+  // No value.
+  GrammarExpr None(const std::string& path, absl::string_view keyword, absl::string_view reason) {
+    if (why.empty()) why = absl::StrCat("schema", path, ".", keyword, " ", reason);
+    return {};
+  }
+};
+
+// JSON in one line, as models write it: `{"a": 1, "b": [2, 3]}`.
+std::string JsonInOneLine(const JsonValue& value);
+
+}  // namespace tandem
+
+#endif  // TANDEM_MODEL_CONSTRAINT_SCHEMA_OUTPUT_H_
