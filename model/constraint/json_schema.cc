@@ -171,7 +171,7 @@ absl::StatusOr<const Json*> JsonSchema::Referenced(const Json& reference,
   return at;
 }
 
-absl::StatusOr<JsonSchema::Flats> JsonSchema::AllOf(Flats left, const Flats& right,
+absl::StatusOr<JsonSchema::Flats> JsonSchema::AllOf(const Flats& left, const Flats& right,
                                                     const std::string& path) {
   Flats both;
   for (const Json& a : left) {
@@ -232,13 +232,13 @@ absl::StatusOr<JsonSchema::Flats> JsonSchema::Alternatives(const Json& schema,
     absl::StatusOr<Flats> right = Alternatives(*target, path);
     followed_.erase(target);
     RETURN_IF_ERROR(right.status());
-    ASSIGN_OR_RETURN(flats, AllOf(std::move(flats), *right, path));
+    ASSIGN_OR_RETURN(flats, AllOf(flats, *right, path));
   }
   if (HasKeyword(schema, "allOf")) {
     for (const auto& part : schema["allOf"].items()) {
       const std::string place = PathOf(path, "allOf", part.key());
       ASSIGN_OR_RETURN(const Flats right, Alternatives(part.value(), place));
-      ASSIGN_OR_RETURN(flats, AllOf(std::move(flats), right, place));
+      ASSIGN_OR_RETURN(flats, AllOf(flats, right, place));
     }
   }
   if (HasKeyword(schema, "anyOf")) {
@@ -248,7 +248,7 @@ absl::StatusOr<JsonSchema::Flats> JsonSchema::Alternatives(const Json& schema,
                        Alternatives(branch.value(), PathOf(path, "anyOf", branch.key())));
       absl::c_move(some, std::back_inserter(right));
     }
-    ASSIGN_OR_RETURN(flats, AllOf(std::move(flats), right, absl::StrCat(path, ".anyOf")));
+    ASSIGN_OR_RETURN(flats, AllOf(flats, right, absl::StrCat(path, ".anyOf")));
   }
   if (HasKeyword(schema, "oneOf")) {
     ASSIGN_OR_RETURN(flats, OneOf(schema["oneOf"], flats, path));
@@ -258,7 +258,7 @@ absl::StatusOr<JsonSchema::Flats> JsonSchema::Alternatives(const Json& schema,
 
 std::vector<std::string> JsonSchema::TypesOf(const Json& flat) {
   if (HasKeyword(flat, "type")) return NamedTypes(flat["type"]);
-  const std::vector<std::string> all = {"null", "boolean", "number", "string", "array", "object"};
+  std::vector<std::string> all = {"null", "boolean", "number", "string", "array", "object"};
   if (HasKeyword(flat, "const") || HasKeyword(flat, "enum")) return all;
   std::vector<std::string> types;
   for (const std::string& type : all) {

@@ -50,7 +50,7 @@ class JsonSchema {
   absl::StatusOr<const JsonValue*> Referenced(const JsonValue& reference,
                                               const std::string& path) const;
   const JsonValue* FindAnchor(const JsonValue& value, const std::string& name) const;
-  absl::StatusOr<Flats> AllOf(Flats left, const Flats& right, const std::string& path);
+  absl::StatusOr<Flats> AllOf(const Flats& left, const Flats& right, const std::string& path);
   absl::StatusOr<Flats> OneOf(const JsonValue& branches, const Flats& base,
                               const std::string& path);
   // Whether no text that is written for `a` is a value of `b`. Both are flat.

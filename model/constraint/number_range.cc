@@ -58,7 +58,7 @@ std::string Decremented(std::string digits) {
   return digits.size() > 1 && digits[0] == '0' ? digits.substr(1) : digits;
 }
 
-Magnitude MagnitudeOf(std::string digits, size_t num_whole, bool is_exclusive) {
+Magnitude MagnitudeOf(const std::string& digits, size_t num_whole, bool is_exclusive) {
   const size_t first = std::min(digits.find_first_not_of('0'), num_whole);
   Magnitude magnitude{.whole = digits.substr(first, num_whole - first),
                       .fraction = digits.substr(num_whole),
@@ -114,7 +114,7 @@ absl::StatusOr<SignedBound> ReadBound(const NumberBound& bound) {
   if (num_fraction < 0) digits.append(static_cast<size_t>(-num_fraction), '0');
   return SignedBound{
       .is_negative = is_negative,
-      .magnitude = MagnitudeOf(std::move(digits), std::max<int64_t>(point, 0), bound.is_exclusive)};
+      .magnitude = MagnitudeOf(digits, std::max<int64_t>(point, 0), bound.is_exclusive)};
 }
 
 // The nearest double, which is an integer from 2^53 on.

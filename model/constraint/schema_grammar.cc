@@ -156,7 +156,7 @@ class Converter {
         any_rule_,
         Choice({TextExpr("null"), TextExpr("true"), TextExpr("false"), AnyJsonNumber(),
                 AnyJsonString(), List("[", value, "]", 0, -1), List("{", pair, "}", 0, -1)}));
-    return value;
+    return RuleExpr(any_rule_);
   }
 
   static GrammarExpr List(const char* begin, const GrammarExpr& element, const char* end,
