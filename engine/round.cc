@@ -56,7 +56,7 @@ bool Propose(Drafter* drafter, absl::Span<const DraftRequest> requests,
              absl::Span<Proposal* const> proposals) {
   bool has_thrown = true;
   const absl::Status status = Guarded("draft", [&] {
-    const absl::Status proposed = drafter->Propose(requests, proposals);
+    absl::Status proposed = drafter->Propose(requests, proposals);
     has_thrown = false;
     return proposed;
   });

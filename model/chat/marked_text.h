@@ -57,7 +57,7 @@ class MarkedText {
  private:
   std::string text_;
   std::vector<Run> runs_;
-  MemoryHold held_{sizeof(text_) + sizeof(runs_)};
+  MemoryHold held_{sizeof(std::string) + sizeof(std::vector<Run>)};
 };
 
 }  // namespace tandem::jinja

@@ -142,7 +142,7 @@ class Dict {
   HashMap<std::string, size_t> texts_;   // where keys that are strings stand
   HashMap<std::string, size_t> others_;  // where others do, by their KeyText
   Extent extent_{.depth = 1};
-  MemoryHold held_{sizeof(entries_)};
+  MemoryHold held_{sizeof(std::vector<Entry>)};
 };
 
 // What a call is given.
