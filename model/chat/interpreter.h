@@ -34,7 +34,8 @@ class Scope {
  private:
   Scope* const parent_;
   std::vector<std::pair<std::string_view, Value>> variables_;
-  MemoryHold held_{sizeof(std::unique_ptr<Scope>) + sizeof(variables_)};
+  MemoryHold held_{sizeof(std::unique_ptr<Scope>) +
+                   sizeof(std::vector<std::pair<std::string_view, Value>>)};
 };
 
 // One rendering of a template.
