@@ -39,8 +39,8 @@ struct VerifyRequest {
 
 struct VerifyResult {
   // Of this request alone: MakeDistribution's error if the row that its next token would come from
-  // is no distribution. Then the verdict keeps what was accepted before, and has no next token. An
-  // exception while judging leaves the request not judged.
+  // is not a distribution. Then the verdict keeps what was accepted before, and has no next token.
+  // An exception while judging leaves the request not judged.
   absl::Status status;
   bool judged = false;
   Verdict verdict;
@@ -63,7 +63,7 @@ class Verifier {
   // Runs every request in one pass of the target and judges every proposal whose context is
   // complete. Each kv grows by all the tokens fed, rejected ones included; the caller truncates. A
   // draft token outside the target's vocabulary is rejected, and it and what follows are not fed.
-  // A request whose rows are no distributions fails alone. The same holds for one whose constraint
+  // A request whose rows are not distributions fails alone. The same holds for one whose constraint
   // throws. On error no kv has changed.
   // REQUIRES: proposals of at most kMaxDraftTokens.
   absl::Status Verify(absl::Span<const VerifyRequest> requests, absl::Span<VerifyResult> results);

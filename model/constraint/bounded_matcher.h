@@ -1,4 +1,5 @@
-// XGrammar's matcher, and beside it the lengths of strings that its grammar leaves open.
+// XGrammar's matcher, which also counts the characters of strings whose lengths its grammar leaves
+// open.
 #ifndef TANDEM_MODEL_CONSTRAINT_BOUNDED_MATCHER_H_
 #define TANDEM_MODEL_CONSTRAINT_BOUNDED_MATCHER_H_
 
@@ -70,7 +71,7 @@ class BoundedMatcher {
   xgrammar::CompiledGrammar grammar_;
   struct Step {
     int num_steps = 0;  // of the matcher
-    Place place{};      // behind it
+    Place place{};      // after it
   };
   std::vector<Step> steps_;  // one a token
 };

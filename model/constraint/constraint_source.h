@@ -17,8 +17,7 @@ struct ConstraintSource {
   std::vector<LengthRanges> lengths{};  // of strings, by the marks of rules
 };
 
-// INVALID_ARGUMENT for what cannot be kept (SchemaGrammar, ParseRegex), and for choices that are
-// not UTF-8.
+// INVALID_ARGUMENT if a part cannot be kept (SchemaGrammar, ParseRegex) or a choice is not UTF-8.
 absl::StatusOr<ConstraintSource> SourceOf(const OutputConstraint& constraint);
 
 }  // namespace tandem

@@ -406,7 +406,7 @@ TEST_F(Constraints, ChoicesMayHoldAnyCharacter) {
   EXPECT_THAT(ErrorOf({.kind = Kind::kChoice, .choices = {"\xff"}}), HasSubstr("not UTF-8"));
 }
 
-TEST_F(Constraints, ADotIsNoLineBreak) {
+TEST_F(Constraints, ADotMatchesNoLineBreak) {
   const auto line = Compile({.kind = Kind::kRegex, .text = ".{1,200}"});
   EXPECT_TRUE(Takes(*line, "abc"));
   EXPECT_FALSE(Takes(*line, "a\nb"));

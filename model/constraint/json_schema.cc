@@ -3,16 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdlib>
-#include <numeric>
+#include <iterator>
+#include <limits>
 #include <optional>
 #include <utility>
 
 #include "absl/algorithm/container.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
@@ -33,7 +31,7 @@ constexpr int kMaxDepth = 64;
 
 constexpr std::array kCombinations = {"$ref", "anyOf", "oneOf", "allOf"};
 
-// Without what says nothing about values, and without what says where a value is.
+// The keywords that restrict values, without annotations, references and combinations.
 Json Assertions(const Json& schema) {
   Json base = Json::object();
   for (const auto& [name, value] : schema.items()) {
@@ -210,7 +208,7 @@ absl::StatusOr<JsonSchema::Flats> JsonSchema::OneOf(const Json& branches, const 
         }
       }
     }
-    absl::c_move(Flats(all[i]), std::back_inserter(result));
+    absl::c_copy(all[i], std::back_inserter(result));
   }
   return result;
 }
@@ -411,9 +409,8 @@ absl::StatusOr<bool> JsonSchema::Excludes(const Json& a, const Json& b, const st
                                           int depth) {
   if (depth > 8) return false;
   for (const auto& [finite, other] : {std::pair(&a, &b), std::pair(&b, &a)}) {
-    if (!HasKeyword(*finite, "const") && !HasKeyword(*finite, "enum")) continue;
-    const Json values =
-        HasKeyword(*finite, "const") ? Json::array({(*finite)["const"]}) : (*finite)["enum"];
+    const Json values = ListedValues(*finite);
+    if (values.empty()) continue;
     bool is_common = false;
     for (const Json& value : values) {
       ASSIGN_OR_RETURN(const bool is_mine, IsFlatValid(value, *finite, path));
@@ -422,7 +419,7 @@ absl::StatusOr<bool> JsonSchema::Excludes(const Json& a, const Json& b, const st
     }
     if (!is_common) return true;
   }
-  // What is written for `a` is of TypesOf(a); what `b` accepts is of the types that it names.
+  // Texts written for `a` are of TypesOf(a); `b` accepts values of the types that it names.
   const std::vector<std::string> mine = TypesOf(a);
   const std::vector<std::string> theirs =
       HasKeyword(b, "type") ? NamedTypes(b["type"]) : TypesOf(Json::object());

@@ -1,5 +1,5 @@
 // JSON schemas (2020-12) taken apart: checked, their references followed, their combinations
-// multiplied out. What cannot be kept is refused by keyword and place.
+// multiplied out. A part that cannot be kept is refused by keyword and place.
 #ifndef TANDEM_MODEL_CONSTRAINT_JSON_SCHEMA_H_
 #define TANDEM_MODEL_CONSTRAINT_JSON_SCHEMA_H_
 

@@ -43,7 +43,7 @@ std::optional<NumberBound> TighterBound(const Json& flat, const char* inclusive,
                      .is_exclusive = is_exclusive};
 }
 
-// A rule for each remainder of what has been read.
+// A rule for each remainder of the digits read so far.
 GrammarExpr PositiveMultiples(int64_t step, SchemaOutput* output) {
   std::vector<int> rules;
   for (int64_t i = 0; i < step; ++i) rules.push_back(output->grammar.AddRule());

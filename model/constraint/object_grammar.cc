@@ -47,7 +47,7 @@ GrammarExpr OthersAfter(const ObjectParts& parts, int64_t count) {
 
 // The same, by the number of members so far. Without a maximum, `most` and more are the same.
 GrammarExpr Counted(const ObjectParts& parts, bool counts_max, int64_t most, SchemaOutput* output) {
-  // ends[n]: what may follow n members once the names are through.
+  // tails[n]: what may follow n members.
   std::vector<GrammarExpr> tails;
   for (int64_t n = 0; n <= most; ++n) tails.push_back(OthersAfter(parts, n));
   for (auto it = parts.named.rbegin(); it != parts.named.rend(); ++it) {

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <iterator>
 #include <list>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -12,7 +12,6 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "model/constraint/grammar_text.h"
 #include "model/constraint/json_names.h"
@@ -21,6 +20,7 @@
 #include "model/constraint/object_grammar.h"
 #include "model/constraint/regex_grammar.h"
 #include "model/constraint/schema_keywords.h"
+#include "model/constraint/schema_merge.h"
 #include "model/constraint/schema_output.h"
 #include "model/constraint/string_grammar.h"
 #include "model/formats/json_text.h"
@@ -132,9 +132,8 @@ class Converter {
 
   // Those of `enum` or `const` that keep to the rest.
   absl::Status AddListed(const Json& flat, const std::string& path, Json* literals) {
-    const Json values = HasKeyword(flat, "const") ? Json::array({flat["const"]}) : flat["enum"];
     bool has_any = false;
-    for (const Json& value : values) {
+    for (const Json& value : ListedValues(flat)) {
       ASSIGN_OR_RETURN(const bool is_valid, schema_.IsValid(value, flat, path));
       if (is_valid) literals->push_back(value);
       has_any |= is_valid;
@@ -174,9 +173,8 @@ class Converter {
   absl::StatusOr<GrammarExpr> Array(const Json& flat, const std::string& path, bool is_shared) {
     const int64_t min = CountOr(flat, "minItems", 0);
     int64_t max = CountOr(flat, "maxItems", -1);
-    if (HasKeyword(flat, "uniqueItems")) {
-      if (max < 0 || max > 1)
-        return UnsupportedKeyword(path, "uniqueItems", " where there may be two items");
+    if (HasKeyword(flat, "uniqueItems") && (max < 0 || max > 1)) {
+      return UnsupportedKeyword(path, "uniqueItems", " where there may be two items");
     }
     if (max >= 0 && max < min) return output_.None(path, "maxItems", "is below minItems");
     const Json none = Json::array();
@@ -198,11 +196,13 @@ class Converter {
       }
       elements.push_back(std::move(value));
     }
-    if (max >= 0 && max < min)
+    if (max >= 0 && max < min) {
       return output_.None(path, "prefixItems", "has an item without a value");
+    }
     if (elements.empty()) {
-      if (element.is_nothing() && min > 0)
+      if (element.is_nothing() && min > 0) {
         return output_.None(path, "minItems", "wants items; none can be");
+      }
       if (element.is_nothing()) return TextExpr("[]");
       return List("[", element, "]", min, max);
     }
@@ -239,31 +239,24 @@ class Converter {
     return it == flat.end() ? none : *it;
   }
 
-  // What a flat schema says of names that it does not name.
-  Json OthersOf(const Json& flat) const {
-    for (const char* name : {"additionalProperties", "unevaluatedProperties"}) {
-      if (HasKeyword(flat, name)) return flat[name];
-    }
+  // The schema of properties that a flat schema does not name.
+  Json OtherValues(const Json& flat) const {
+    const Json* const others = OthersOf(flat);
+    if (others != nullptr) return *others;
     return !options_.is_strict || HasKeyword(flat, "propertyNames");
   }
 
   // False if one is required that cannot be.
   absl::StatusOr<bool> AddNamed(const Json& flat, const std::string& path, bool is_shared,
                                 ObjectParts* parts) {
-    std::map<std::string, bool> is_required;
-    if (HasKeyword(flat, "required")) {
-      for (const Json& name : flat["required"]) is_required[name.get<std::string>()] = true;
-    }
-    const Json& properties = Member(flat, "properties");
-    Json named = properties;
-    std::map<std::string, bool> is_known;
-    for (const auto& property : properties.items()) is_known[property.key()] = true;
-    if (HasKeyword(flat, "required")) {
-      for (const Json& name : flat["required"]) {
-        if (is_known.try_emplace(name.get<std::string>(), true).second) {
-          named.push_back({name.get<std::string>(), nullptr});
-        }
-      }
+    Json named = Member(flat, "properties");
+    std::set<std::string> known;
+    for (const auto& property : named.items()) known.insert(property.key());
+    std::set<std::string> required;
+    for (const Json& element : Member(flat, "required")) {
+      const auto name = element.get<std::string>();
+      required.insert(name);
+      if (known.insert(name).second) named.push_back({name, nullptr});
     }
     for (const auto& [name, schema] : named.items()) {
       Json all = Json::array();
@@ -273,9 +266,8 @@ class Converter {
         if (is_match) all.push_back(other);
       }
       if (all.empty()) {
-        const bool is_closed =
-            HasKeyword(flat, "additionalProperties") || HasKeyword(flat, "unevaluatedProperties");
-        all.push_back(is_closed ? OthersOf(flat) : Json(true));
+        const Json* const others = OthersOf(flat);
+        all.push_back(others != nullptr ? *others : Json(true));
       }
       GrammarExpr value;
       bool is_name = true;
@@ -286,7 +278,7 @@ class Converter {
         const Json whole = all.size() == 1 ? all[0] : Json{{"allOf", all}};
         ASSIGN_OR_RETURN(value, Value(whole, absl::StrCat(path, ".properties.", name), is_shared));
       }
-      if (value.is_nothing() && is_required.contains(name)) {
+      if (value.is_nothing() && required.contains(name)) {
         output_.None(path, "required",
                      absl::StrCat("names ", Quoted(name), ", which has no value"));
         return false;
@@ -294,7 +286,7 @@ class Converter {
       if (value.is_nothing()) continue;
       parts->named.push_back(
           {.pair = Sequence({TextExpr(absl::StrCat(Json(name).dump(), ": ")), std::move(value)}),
-           .is_required = is_required.contains(name)});
+           .is_required = required.contains(name)});
     }
     return true;
   }
@@ -321,14 +313,14 @@ class Converter {
     for (const auto& [pattern, schema] : patterns.items()) {
       ASSIGN_OR_RETURN(pairs.emplace_back(), PatternPair(flat, pattern, path, is_shared));
     }
-    const Json others = OthersOf(flat);
+    const Json others = OtherValues(flat);
     if (others == false) return Choice(std::move(pairs));
     const bool is_asked_for = HasKeyword(flat, "additionalProperties");
     NameTrie names;
     for (const auto& property : Member(flat, "properties").items()) {
       names.Add(property.key(), /*as_prefix=*/false);
     }
-    for (const Json& name : HasKeyword(flat, "required") ? flat["required"] : Json::array()) {
+    for (const Json& name : Member(flat, "required")) {
       names.Add(name.get<std::string>(), /*as_prefix=*/false);
     }
     for (const auto& [pattern, schema] : patterns.items()) {
@@ -396,8 +388,9 @@ class Converter {
     const auto besides = [&names](int64_t max) {
       return absl::StrCat(NameBesides(names, max), "\"");
     };
-    if (!HasKeyword(flat, "propertyNames"))
+    if (!HasKeyword(flat, "propertyNames")) {
       return Sequence({TextExpr("\""), RegexExpr(besides(-1))});
+    }
     ASSIGN_OR_RETURN(const Flats flats, schema_.Alternatives(flat["propertyNames"], place));
     const bool has_lengths_alone =
         flats.size() == 1 &&
@@ -438,9 +431,8 @@ class Converter {
     if (!HasKeyword(flat, "const") && !HasKeyword(flat, "enum")) {
       return strings_.Strings({flat}, path, is_shared, &no_literals);
     }
-    const Json values = HasKeyword(flat, "const") ? Json::array({flat["const"]}) : flat["enum"];
     std::vector<GrammarExpr> all;
-    for (const Json& value : values) {
+    for (const Json& value : ListedValues(flat)) {
       if (!value.is_string()) continue;
       ASSIGN_OR_RETURN(const bool is_valid, schema_.IsValid(value, flat, path));
       const NameTrie* const taken = names.Find(value.get<std::string>());

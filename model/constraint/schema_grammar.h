@@ -21,9 +21,9 @@ struct SchemaGrammarOptions {
 // (JSON Schema 2020-12). Bounds on lengths of strings that the grammar leaves open are appended to
 // `lengths`; a rule's mark is their number, from 1 on.
 //
-// What is written always keeps to the schema; it may be narrower than the schema where that is
-// easier to write (docs/constraints.md lists where). INVALID_ARGUMENT naming the keyword and its
-// place for what cannot be kept, and where no value keeps to the schema.
+// Texts of the grammar always keep to the schema; the grammar may be narrower than the schema where
+// that is easier to write (docs/constraints.md lists where). INVALID_ARGUMENT naming the keyword
+// and its place if a part cannot be kept, or if no value keeps to the schema.
 absl::StatusOr<std::string> SchemaGrammar(const JsonValue& schema,
                                           const SchemaGrammarOptions& options,
                                           std::vector<LengthRanges>* lengths);

@@ -100,6 +100,11 @@ int64_t CountOr(const Json& schema, const char* keyword, int64_t otherwise) {
   return it == schema.end() ? otherwise : static_cast<int64_t>(it->get<double>());
 }
 
+Json ListedValues(const Json& schema) {
+  if (HasKeyword(schema, "const")) return Json::array({schema["const"]});
+  return HasKeyword(schema, "enum") ? schema["enum"] : Json::array();
+}
+
 absl::Status WrongKeyword(const std::string& path, absl::string_view keyword, const Json& found,
                           absl::string_view allowed) {
   return absl::InvalidArgumentError(

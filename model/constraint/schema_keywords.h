@@ -1,4 +1,4 @@
-// The keywords of JSON schemas, and what they may be.
+// The keywords of JSON schemas and their allowed values.
 #ifndef TANDEM_MODEL_CONSTRAINT_SCHEMA_KEYWORDS_H_
 #define TANDEM_MODEL_CONSTRAINT_SCHEMA_KEYWORDS_H_
 
@@ -13,7 +13,7 @@
 
 namespace tandem {
 
-// What a keyword's value is.
+// The form of a keyword's value.
 enum class KeywordValue {
   kCount,
   kNumber,
@@ -40,6 +40,9 @@ bool IsSchema(const JsonValue& value);
 bool HasKeyword(const JsonValue& schema, const char* keyword);
 // The keyword's number, or `otherwise`.
 int64_t CountOr(const JsonValue& schema, const char* keyword, int64_t otherwise);
+
+// The values of `const` or `enum`; empty if the schema has neither.
+JsonValue ListedValues(const JsonValue& schema);
 
 // INVALID_ARGUMENT "schema<path>.<keyword>: is not supported<why>".
 absl::Status UnsupportedKeyword(const std::string& path, absl::string_view keyword,

@@ -19,11 +19,11 @@ bool TypeIncludes(const std::vector<std::string>& types, const std::string& type
 // A schema of the values that keep to both: an allOf, or the one that says all.
 JsonValue BothOf(const JsonValue& a, const JsonValue& b);
 
-// What a schema says of properties that it does not name; null if nothing.
+// The schema of properties that `flat` does not name; null if it has none.
 const JsonValue* OthersOf(const JsonValue& flat);
 
 // The flat schema (json_schema.h) of the values that keep to both; nullopt if there are none, and
-// then `contradiction` says why. INVALID_ARGUMENT for what cannot be merged.
+// then `contradiction` says why. INVALID_ARGUMENT if they cannot be merged.
 absl::StatusOr<std::optional<JsonValue>> MergedSchemas(JsonValue a, JsonValue b,
                                                        const std::string& path,
                                                        std::string* contradiction);

@@ -10,7 +10,7 @@
 
 namespace tandem {
 
-// What is written for a schema: its parts add to it.
+// The grammar of a schema, which its parts are added to.
 struct SchemaOutput {
   GrammarText grammar;
   std::string why;  // the first part without a value has none

@@ -38,7 +38,7 @@ GrammarExpr RepeatedCharacter(const std::string& character, int64_t min, int64_t
 
 }  // namespace
 
-// What a string has between its quotes.
+// The content of a string, between its quotes.
 struct StringGrammar::Content {
   RegexNode regex{};      // of the content, or of one character of it, if there are ranges
   bool is_any = false;    // any character, as itself or as any escape

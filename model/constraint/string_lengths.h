@@ -17,7 +17,7 @@ using LengthRanges = std::vector<std::pair<int64_t, int64_t>>;
 // Sorted, and joined where they touch.
 LengthRanges JoinedRanges(LengthRanges ranges);
 
-// How far a JSON string has come, behind its opening quote. A character is a code point of the
+// How far a JSON string has come since its opening quote. A character is a code point of the
 // string that is meant: an escape counts as one, and so do two escapes of a surrogate pair.
 class StringProgress {
  public:
@@ -33,7 +33,7 @@ class StringProgress {
 
  private:
   int64_t num_characters_ = 0;
-  int8_t num_escape_left_ = 0;  // bytes of an escape; -1 right behind its backslash
+  int8_t num_escape_left_ = 0;  // bytes of an escape; -1 right after its backslash
   uint16_t code_ = 0;           // of the escape so far, or of the last one
   bool is_high_ = false;        // the last character is a high surrogate, whose low one follows
   bool has_ended_ = false;
