@@ -95,7 +95,7 @@ ServedModel MakeModel() {
   auto tokenizer = Tokenizer::Parse(kFile, "", "fuzz");
   TANDEM_CHECK(tokenizer.ok());
   auto chat = ChatTemplate::Parse(
-      "{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}"
+      "{% for m in messages %}<|im_start|>{{ m.content }}{{ m.tool_calls }}<|im_end|>{% endfor %}"
       "{{ 'a' if tools }}{{ '<think><tool_call><function=f><parameter=p>' if false }}",
       "", "");
   TANDEM_CHECK(chat.ok());

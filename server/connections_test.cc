@@ -123,6 +123,7 @@ TEST(Connections, WhatALibraryThrowsEndsOneRequest) {
     EXPECT_EQ(answer.status, 500) << body_size;
     EXPECT_EQ(answer.error("code"), "internal_error") << body_size;
     EXPECT_EQ(answer.headers.at("connection"), "close") << body_size;
+    client.AwaitClose();  // counted by then
     engine.set_throws(false);
     EXPECT_EQ(Ask(server.get(), "GET", "/v1/models", std::string(body_size, ' ')).status, 200);
   }

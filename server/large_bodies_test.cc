@@ -74,16 +74,21 @@ TEST(LargeBodies, TooLargeOnesAreCountedUnderTheirPath) {
   options.service.max_body_bytes = 1000;
   const auto server = StartServer(&engine, options);
   const std::string large(1001, ' ');
+  // An answer is counted before its connection closes or reads on, not before a client has it.
+  Client announcing(server->port());
   const Answer announced =
-      Ask(server.get(), "POST", "/v1/completions", large, "X-Request-Id: mine\r\n");
+      announcing.Ask("POST", "/v1/completions", large, "X-Request-Id: mine\r\n");
   EXPECT_EQ(announced.status, 413);
   EXPECT_EQ(announced.headers.at("x-request-id"), "mine");
+  announcing.AwaitClose();
   Client client(server->port());
   client.Send("POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n");
   client.Send(absl::StrCat("3e9\r\n", large, "\r\n0\r\n\r\n"));
   EXPECT_EQ(client.Read().status, 413);
   client.AwaitClose();
-  EXPECT_EQ(Ask(server.get(), "POST", "/no/such/path", large).status, 404);
+  Client lost(server->port());
+  EXPECT_EQ(lost.Ask("POST", "/no/such/path", large).status, 404);
+  lost.AwaitClose();
   const std::string metrics = Ask(server.get(), "GET", "/metrics").body;
   EXPECT_THAT(metrics, HasSubstr(R"({path="/v1/completions",status="413"} 1)"));
   EXPECT_THAT(metrics, HasSubstr(R"({path="/tokenize",status="413"} 1)"));
