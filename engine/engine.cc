@@ -17,6 +17,7 @@
 #include "engine/given_draft.h"
 #include "engine/judged_engine.h"
 #include "engine/model_pair.h"
+#include "engine/model_places.h"
 #include "engine/new_session.h"
 #include "engine/process_bound_engine.h"
 #include "engine/round.h"
@@ -570,10 +571,12 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& opti
   return CreateEngineWithJudge(options, Judge);
 }
 
-absl::StatusOr<std::unique_ptr<Engine>> CreateEngineWithJudge(const EngineOptions& options,
+absl::StatusOr<std::unique_ptr<Engine>> CreateEngineWithJudge(const EngineOptions& as_given,
                                                               JudgeFunction judge) {
   std::unique_ptr<Engine> engine;
   RETURN_IF_ERROR(Guarded("loading", [&]() -> absl::Status {
+    EngineOptions options = as_given;
+    RETURN_IF_ERROR(ResolveModels(&options));
     ASSIGN_OR_RETURN(ModelPair pair, ModelPair::Load(options));
     engine = BoundToThisProcess(
         std::make_unique<EngineImpl>(options, std::move(pair), std::move(judge)));

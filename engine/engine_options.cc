@@ -1,5 +1,6 @@
 #include "engine/engine_options.h"
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/field_error.h"
 #include "base/named_values.h"
@@ -18,6 +19,10 @@ constexpr int kMostInBatch = 65536;
 constexpr int kMostInChunk = 65536;
 
 }  // namespace
+
+bool IsSelfDraft(absl::string_view draft) {
+  return draft == "self" || absl::StartsWith(draft, "self:");
+}
 
 absl::Status CheckDraftTokens(int draft_tokens) {
   if (draft_tokens == kAutoDraftTokens || (0 <= draft_tokens && draft_tokens <= kMaxDraftTokens)) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "draft/draft_tokens.h"
 #include "draft/drafter_kind.h"
 #include "verify/acceptance_rule.h"
@@ -20,7 +21,10 @@ enum class CallbackThread {
 };
 
 struct EngineOptions {
-  std::string target{};  // folder with config.json, a tokenizer and *.safetensors, or a GGUF file
+  // A folder with config.json, a tokenizer and *.safetensors, a GGUF file, or the name of a model
+  // that comes with the program or was fetched. A name brings the draft that is known for it
+  // (model_places.h); a path stands for itself alone.
+  std::string target{};
   // Likewise, without a tokenizer if it has the target's; empty for none. "self:FORMAT" is the
   // target's own weights in another format of kernels/quantize.h, "self" in the best of 4 bits.
   std::string draft{};
@@ -60,6 +64,9 @@ struct EngineOptions {
   // INVALID_ARGUMENT naming the field, what was given and what is allowed.
   absl::Status Validate() const;
 };
+
+// Whether EngineOptions::draft is the target itself: "self" or "self:FORMAT".
+bool IsSelfDraft(absl::string_view draft);
 
 // INVALID_ARGUMENT naming `draft_tokens` unless it is kAutoDraftTokens or from 0 to
 // kMaxDraftTokens.

@@ -4,7 +4,6 @@
 #include <limits>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/field_error.h"
@@ -163,13 +162,6 @@ absl::StatusOr<CpuCompute> ParseCompute(const std::string& name) {
 
 namespace {
 
-// "self", or "self:FORMAT".
-constexpr char kSelf[] = "self";
-
-bool IsSelf(const std::string& draft) {
-  return draft == kSelf || absl::StartsWith(draft, absl::StrCat(kSelf, ":"));
-}
-
 Transformer::LoadOptions Loading(const EngineOptions& options, std::optional<DType> quantized) {
   return {.quantized = quantized,
           .has_exact_activations = options.compute == "f32",
@@ -182,7 +174,7 @@ Transformer::LoadOptions Loading(const EngineOptions& options, std::optional<DTy
 absl::StatusOr<std::unique_ptr<Transformer>> LoadSelf(const EngineOptions& options,
                                                       Backend* backend) {
   absl::string_view name = options.draft;
-  if (!absl::ConsumePrefix(&name, absl::StrCat(kSelf, ":"))) name = "int4";
+  if (!absl::ConsumePrefix(&name, "self:")) name = "int4";
   ASSIGN_OR_RETURN(const std::optional<DType> format,
                    ValueOf(kQuantizations, "draft", {name.data(), name.size()}));
   if (!format.has_value()) return FieldError("draft", "\"self:none\" is the target itself");
@@ -232,7 +224,7 @@ absl::StatusOr<ModelPair> ModelPair::Load(const EngineOptions& options,
   pair.drafter_kind = ResolveDrafter(options.drafter, !options.draft.empty());
   pair.has_all_drafters = options.all_drafters;
   const bool has_model = options.all_drafters || HasModel(pair.drafter_kind);
-  if (IsSelf(options.draft) && has_model) {
+  if (IsSelfDraft(options.draft) && has_model) {
     ASSIGN_OR_RETURN(pair.draft, LoadSelf(options, pair.backend.get()));
   } else if (!options.draft.empty() && has_model) {
     ASSIGN_OR_RETURN(const std::optional<DType> draft_quantized,

@@ -426,5 +426,30 @@ TEST(Fetch, MakesNamesOfModelsGood) {
   EXPECT_THAT(again.err, HasSubstr("is there already"));
 }
 
+// From a folder that has none of them.
+TEST(Names, WorkWhereverAPathDoes) {
+  const ChatModel scratch;  // for its folder
+  const std::string out = scratch.FilePath("quantized");
+  const std::string script = R"(cd / && exec "$0" "$@")";
+  const Words words = {
+      "--target", "storyteller-7m", "--threads", "1",        "--kv-memory", "64M", "--prompt",
+      "a",        "--max-tokens",   "2",         "--device", "cpu"};
+  for (const Words& command :
+       {Joined({"generate"}, words), Joined({"generate", "--draft", "storyteller-1m"}, words),
+        Words{"tokenize", "--tokenizer", "storyteller-1m", "--text", "a"},
+        Words{"inspect", "storyteller-1m", "--config-only"},
+        Words{"quantize", "storyteller-1m", "--out", out}}) {
+    const ProgramRun run = RunScript(script, command);
+    EXPECT_EQ(run.exit_status, kExitDone) << command.front() << ": " << run.err;
+  }
+  EXPECT_THAT(RunScript(script, Joined({"generate"}, words)).err, HasSubstr("storyteller-1m"));
+  for (const Words& command :
+       {Words{"inspect", "no-such-model"}, Words{"generate", "--target", "no-such-model"}}) {
+    EXPECT_THAT(RunScript(script, command).err,
+                HasSubstr("no-such-model: no such model, allowed: a folder, a GGUF file, "
+                          "or a name (`tandem fetch`)"));
+  }
+}
+
 }  // namespace
 }  // namespace tandem

@@ -99,8 +99,7 @@ TEST_F(ProgramOutput, AClosedPipeEndsQuietly) {
     }
   }
   // An error of the job is still said.
-  const ProgramRun failed =
-      RunScript(kIntoClosedPipe, {"generate", "--target", "/nonexistent", "--prompt", "a"});
+  const ProgramRun failed = RunScript(kIntoClosedPipe, {"inspect", "/nonexistent"});
   EXPECT_EQ(failed.exit_status, kFailed);
   EXPECT_THAT(failed.err, HasSubstr("tandem: error: "));
 }

@@ -330,10 +330,10 @@ TEST(Program, RefusesModelsThatAreNotThere) {
   const std::string target = GoldenModelPath("llama-gqa");
   const Words prompt = {"--prompt", "a", "--max-tokens", "4"};
   ExpectRefused(RunProgram(Joined({"generate", "--target", target + "-no"}, prompt)),
-                {kExitFailed});
+                {kExitWrongLine});
   ExpectRefused(
       RunProgram(Joined({"generate", "--target", target, "--draft", target + "-no"}, prompt)),
-      {kExitFailed});
+      {kExitWrongLine});
 }
 
 struct Damage {

@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/field_error.h"
 #include "base/status_macros.h"
+#include "engine/model_places.h"
 #include "kernels/quantize.h"
-#include "tools/model_places.h"
 
 namespace tandem {
 namespace {
@@ -121,17 +121,18 @@ void AddUnknownConfigOption(CLI::App* app, std::vector<std::string>* keys,
 }
 
 absl::Status EngineFlags::ChooseModels(EngineOptions* options) const {
-  ASSIGN_OR_RETURN(options->target, ModelNamed(target));
-  ASSIGN_OR_RETURN(options->draft, ModelNamed(draft));
-  if (!target.empty()) return absl::OkStatus();
-  const std::optional<PairPaths> real = prefers_real_pair ? RealPair() : std::nullopt;
-  const PairPaths pair = real.has_value() ? *real : StoryPair();
-  options->target = pair.target;
-  if (draft.empty()) {
-    options->draft = pair.draft;
-    options->draft_head_tokens = pair.draft_head_tokens;
+  options->target = target;
+  options->draft = draft;
+  if (target.empty()) {
+    const std::optional<PairPaths> real = prefers_real_pair ? RealPair() : std::nullopt;
+    const PairPaths pair = real.has_value() ? *real : StoryPair();
+    options->target = pair.target;
+    if (draft.empty()) {
+      options->draft = pair.draft;
+      options->draft_head_tokens = pair.draft_head_tokens;
+    }
   }
-  return absl::OkStatus();
+  return ResolveModels(options);
 }
 
 absl::StatusOr<EngineOptions> EngineFlags::ToOptions() const {

@@ -13,8 +13,8 @@
 #include "base/status_macros.h"
 #include "tools/command.h"
 #include "tools/fetch_model.h"
-#include "tools/known_models.h"
-#include "tools/model_places.h"
+#include "engine/known_models.h"
+#include "engine/model_places.h"
 #include "tools/standard_output.h"
 
 namespace tandem {

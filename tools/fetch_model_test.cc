@@ -16,7 +16,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tools/child_process.h"
-#include "tools/model_places.h"
+#include "engine/model_places.h"
 
 namespace tandem {
 namespace {

@@ -25,7 +25,7 @@
 #include "tools/checkpoints/model_tensors.h"
 #include "tools/command.h"
 #include "tools/engine_options.h"
-#include "tools/model_places.h"
+#include "engine/model_places.h"
 #include "tools/standard_output.h"
 
 namespace tandem {

@@ -14,7 +14,7 @@
 #include "nlohmann/json.hpp"
 #include "tools/chat_format.h"
 #include "tools/command.h"
-#include "tools/model_places.h"
+#include "engine/model_places.h"
 #include "tools/standard_output.h"
 #include "tools/text_input.h"
 

@@ -4,11 +4,11 @@
 #include <string>
 #include <vector>
 
+#include "engine/model_places.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/run_program.h"
-#include "tools/model_places.h"
 
 namespace tandem {
 namespace {
@@ -59,6 +59,16 @@ TEST_F(RealModel, DraftIsOfUse) {
   EXPECT_EQ(answer["speculation"]["drafter"], "model");
   // Its card has a third accepted of single drafts; of a draft in other tokens it would be nothing.
   EXPECT_GT(answer["speculation"]["acceptance_rate"], 0.1);
+}
+
+TEST_F(RealModel, BringsItsDraftWhereItIsNamed) {
+  const Json answer = Answer("Explain how rain forms.", {"--target", "smollm2", "-k", "1"});
+  EXPECT_EQ(answer["speculation"]["drafter"], "model");
+  EXPECT_GT(answer["speculation"]["accepted"], 0);
+  const Json both = Answer("Explain how rain forms.",
+                           {"--target", "smollm2", "--draft", "smollm2-draft", "-k", "1"});
+  EXPECT_EQ(both["token_ids"], answer["token_ids"]);
+  EXPECT_EQ(both["speculation"]["proposed"], answer["speculation"]["proposed"]);
 }
 
 TEST_F(RealModel, RemembersInAConversation) {

@@ -40,6 +40,7 @@ struct PerplexityFlags {
     engine.drafter = "none";
     ASSIGN_OR_RETURN(engine_options, engine.ToOptions());
     engine_options.max_batch = 1;
+    engine_options.draft.clear();  // nothing is drafted
     if (window > 0 && stride >= window) {
       return absl::InvalidArgumentError(
           absl::StrCat("--stride: ", stride, " is not from 1 to below the window of ", window));

@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "base/instant.h"
 #include "base/status_macros.h"
+#include "engine/model_places.h"
 #include "kernels/quantize.h"
 #include "tools/checkpoints/quantized_model.h"
 #include "tools/command.h"
@@ -38,9 +39,10 @@ absl::Status Run(const QuantizeFlags& flags) {
   const Instant start = Instant::Now();
   std::optional<Progress> progress;
   ASSIGN_OR_RETURN(const DType format, flags.Format());
+  ASSIGN_OR_RETURN(const std::string source, ModelNamed(flags.source));
   ASSIGN_OR_RETURN(
       const QuantizedModel result,
-      WriteQuantizedModel(flags.source, format, flags.out, [&](int64_t written, int64_t total) {
+      WriteQuantizedModel(source, format, flags.out, [&](int64_t written, int64_t total) {
         if (!progress.has_value()) {
           progress.emplace("quantising", total);
         }
@@ -60,7 +62,8 @@ Command AddQuantizeCommand(CLI::App* program) {
   const auto flags = std::make_shared<QuantizeFlags>();
   CLI::App* app = program->add_subcommand(
       "quantize", "Write a model with weights of fewer bits, as --quantize makes them at load");
-  app->add_option("path", flags->source, "Model of floats, a Hugging Face folder or a GGUF file")
+  app->add_option("path", flags->source,
+                  "Model of floats: a Hugging Face folder, a GGUF file or a model's name")
       ->type_name("PATH")
       ->required();
   app->add_option("--to", flags->to,

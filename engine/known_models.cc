@@ -1,4 +1,6 @@
-#include "tools/known_models.h"
+#include "engine/known_models.h"
+
+#include "absl/algorithm/container.h"
 
 namespace tandem {
 namespace {
@@ -27,6 +29,18 @@ const KnownModel* FindKnownModel(absl::string_view name) {
     if (name == model.name) return &model;
   }
   return nullptr;
+}
+
+std::optional<KnownPair> FindKnownPair(absl::string_view target) {
+  if (target == kStoryPair.target) return kStoryPair;
+  const KnownModel* const model = FindKnownModel(target);
+  if (model == nullptr) return std::nullopt;
+  return KnownPair{model->name, model->draft, model->draft_head_tokens};
+}
+
+bool IsShipped(absl::string_view name) {
+  if (name == kStoryPair.target || name == kStoryPair.draft) return true;
+  return absl::c_any_of(kModels, [&](const KnownModel& model) { return name == model.draft; });
 }
 
 }  // namespace tandem

@@ -1,8 +1,10 @@
-// Models that `tandem fetch` knows by name. The list is the table in known_models.cc.
-#ifndef TANDEM_TOOLS_KNOWN_MODELS_H_
-#define TANDEM_TOOLS_KNOWN_MODELS_H_
+// Models that `tandem fetch` knows by name, and the drafts that are known for models. The lists are
+// the tables in known_models.cc.
+#ifndef TANDEM_ENGINE_KNOWN_MODELS_H_
+#define TANDEM_ENGINE_KNOWN_MODELS_H_
 
 #include <cstdint>
+#include <optional>
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
@@ -29,6 +31,19 @@ absl::Span<const KnownModel> KnownModels();
 // The model of this name; null if there is none.
 const KnownModel* FindKnownModel(absl::string_view name);
 
+// A target and the draft that is known for it, by their names.
+struct KnownPair {
+  const char* target;
+  const char* draft;
+  int draft_head_tokens;  // EngineOptions'; 0: all
+};
+// The pair of this target; nothing if there is none.
+std::optional<KnownPair> FindKnownPair(absl::string_view target);
+// The pair that comes with the program and tells stories.
+inline constexpr KnownPair kStoryPair = {"storyteller-7m", "storyteller-1m", 0};
+// Whether a model of this name comes with the program.
+bool IsShipped(absl::string_view name);
+
 }  // namespace tandem
 
-#endif  // TANDEM_TOOLS_KNOWN_MODELS_H_
+#endif  // TANDEM_ENGINE_KNOWN_MODELS_H_

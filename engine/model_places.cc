@@ -1,0 +1,171 @@
+#include "engine/model_places.h"
+
+#include <dlfcn.h>
+
+#include <filesystem>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/environment.h"
+#include "base/status_macros.h"
+
+namespace tandem {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A folder of shipped models.
+struct Models {
+  fs::path path;
+  bool is_checkout = false;
+};
+
+// The files that may have brought models with them: the one of this code, perhaps Python's module,
+// and the program.
+std::vector<fs::path> OwnFiles() {
+  std::vector<fs::path> files;
+  std::error_code error;
+  Dl_info info{};
+  const bool is_known = dladdr(&kStoryPair, &info) != 0 && info.dli_fname != nullptr;
+  // A program's is as it was called, which says where it is only if it is a path.
+  if (const fs::path file = is_known ? info.dli_fname : ""; file.has_parent_path()) {
+    files.push_back(fs::absolute(file, error));
+  }
+  files.push_back(fs::read_symlink("/proc/self/exe", error));
+  return files;
+}
+
+// The one that has this model, at or above our own place: the build tree lies in the checkout; an
+// installed program has share/tandem next to bin, and Python's package a share/tandem of its own.
+std::optional<Models> ModelsWith(const std::string& name) {
+  std::error_code error;
+  for (const fs::path& file : OwnFiles()) {
+    for (fs::path place = file.parent_path(); !place.empty(); place = place.parent_path()) {
+      for (const bool is_checkout : {true, false}) {
+        Models models{place / (is_checkout ? "models" : "share/tandem/models"), is_checkout};
+        if (fs::is_directory(models.path / name, error)) return models;
+      }
+      if (place == place.parent_path()) break;
+    }
+  }
+  return std::nullopt;
+}
+
+std::string FromHere(const fs::path& path) {
+  std::error_code error;
+  const fs::path near = fs::proximate(path, error);
+  return (error ? path : near).string();
+}
+
+// The folder of a shipped model; nothing if it is not there.
+std::optional<std::string> ShippedModel(const std::string& name) {
+  const std::optional<Models> models = ModelsWith(name);
+  if (!models.has_value()) return std::nullopt;
+  return FromHere(models->path / name);
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ModelCache() {
+  if (const std::string given = EnvironmentVariable("TANDEM_MODEL_CACHE"); !given.empty()) {
+    if (given != "none") return given;
+    return absl::FailedPreconditionError("TANDEM_MODEL_CACHE: found none, allowed: a folder");
+  }
+  if (const auto models = ModelsWith(kStoryPair.target);
+      models.has_value() && models->is_checkout) {
+    return FromHere(models->path / "cache");
+  }
+  if (const std::string cache = EnvironmentVariable("XDG_CACHE_HOME"); !cache.empty()) {
+    return (fs::path(cache) / "tandem" / "models").string();
+  }
+  if (const std::string home = EnvironmentVariable("HOME"); !home.empty()) {
+    return (fs::path(home) / ".cache" / "tandem" / "models").string();
+  }
+  return absl::FailedPreconditionError(
+      "fetched models: found no place for them, allowed: one that TANDEM_MODEL_CACHE, "
+      "XDG_CACHE_HOME or HOME names");
+}
+
+absl::StatusOr<std::string> PackedWeightsFolder() {
+  ASSIGN_OR_RETURN(const std::string cache, ModelCache());
+  return (fs::path(cache) / "packed").string();
+}
+
+std::optional<std::string> FetchedModel(const KnownModel& model) {
+  const absl::StatusOr<std::string> cache = ModelCache();
+  if (!cache.ok()) return std::nullopt;
+  const fs::path folder = fs::path(*cache) / model.name;
+  std::error_code error;
+  if (!fs::is_regular_file(folder / model.file, error)) return std::nullopt;
+  return folder.string();
+}
+
+absl::StatusOr<std::string> ModelNamed(const std::string& name) {
+  std::error_code error;
+  if (name.empty() || fs::exists(name, error)) return name;
+  if (const KnownModel* const model = FindKnownModel(name); model != nullptr) {
+    if (std::optional<std::string> folder = FetchedModel(*model)) return *std::move(folder);
+    return absl::NotFoundError(absl::StrCat(
+        name, ": was not fetched yet, and no such folder is here: `tandem fetch ", name, "`"));
+  }
+  if (std::optional<std::string> folder = IsShipped(name) ? ShippedModel(name) : std::nullopt) {
+    return *std::move(folder);
+  }
+  return absl::NotFoundError(absl::StrCat(
+      name, ": no such model, allowed: a folder, a GGUF file, or a name (`tandem fetch`)"));
+}
+
+const KnownModel* KnownModelAt(const std::string& path) {
+  for (const KnownModel& model : KnownModels()) {
+    for (const fs::path& file : {fs::path(path), fs::path(path) / model.file}) {
+      std::error_code error;
+      const bool is_file = file.filename() == model.file && fs::is_regular_file(file, error);
+      if (is_file && fs::file_size(file, error) == static_cast<uintmax_t>(model.bytes)) {
+        return &model;
+      }
+    }
+  }
+  return nullptr;
+}
+
+std::optional<PairPaths> RealPair() {
+  for (const KnownModel& model : KnownModels()) {
+    const std::optional<std::string> target = FetchedModel(model);
+    const std::optional<std::string> draft = ShippedModel(model.draft);
+    if (target.has_value() && draft.has_value()) {
+      return PairPaths{*target, *draft, model.draft_head_tokens};
+    }
+  }
+  return std::nullopt;
+}
+
+PairPaths StoryPair() {
+  const auto path_of = [](const std::string& name) {
+    return ShippedModel(name).value_or(absl::StrCat("models/", name));
+  };
+  return {path_of(kStoryPair.target), path_of(kStoryPair.draft), kStoryPair.draft_head_tokens};
+}
+
+absl::Status ResolveModels(EngineOptions* options) {
+  ASSIGN_OR_RETURN(std::string target, ModelNamed(options->target));
+  std::string draft = options->draft;
+  const std::optional<KnownPair> pair =
+      target == options->target ? std::nullopt : FindKnownPair(options->target);
+  const bool has_use = options->drafter == DrafterKind::kAuto || HasModel(options->drafter);
+  if (pair.has_value() && draft.empty() && has_use && ShippedModel(pair->draft).has_value()) {
+    draft = pair->draft;
+  }
+  const bool is_known_draft = pair.has_value() && draft == pair->draft;
+  if (!IsSelfDraft(draft)) {
+    ASSIGN_OR_RETURN(draft, ModelNamed(draft));
+  }
+  options->target = std::move(target);
+  options->draft = std::move(draft);
+  if (is_known_draft && options->draft_head_tokens == 0) {
+    options->draft_head_tokens = pair->draft_head_tokens;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tandem
