@@ -13,6 +13,7 @@
 #include "base/status_macros.h"
 #include "draft/make_drafter.h"
 #include "kernels/quantize.h"
+#include "model/end_tokens.h"
 
 namespace tandem {
 namespace {
@@ -75,12 +76,12 @@ absl::StatusOr<std::unique_ptr<VocabularyMap>> MakeVocabularyMap(const EngineOpt
   if (!same_file) {
     ASSIGN_OR_RETURN(draft_tokenizer, Tokenizer::Load(options.draft));
   }
-  const Vocabulary target{.tokenizer = &tokenizer,
-                          .size = pair.target->vocab_size(),
-                          .end_tokens = pair.target->config().eos_token_ids};
-  const Vocabulary draft{.tokenizer = same_file ? &tokenizer : draft_tokenizer.get(),
-                         .size = pair.draft->vocab_size(),
-                         .end_tokens = pair.draft->config().eos_token_ids};
+  const Vocabulary target{
+      .tokenizer = &tokenizer, .size = pair.target->vocab_size(), .end_tokens = pair.end_tokens};
+  const Tokenizer& of_draft = same_file ? tokenizer : *draft_tokenizer;
+  const std::vector<TokenId> draft_ends = EndTokensOf(pair.draft->config(), of_draft);
+  const Vocabulary draft{
+      .tokenizer = &of_draft, .size = pair.draft->vocab_size(), .end_tokens = draft_ends};
   if (VocabularyMap::HasSameIds(target, draft)) return nullptr;
   auto vocabulary = std::make_unique<VocabularyMap>(target, draft);
   const auto& [num_target, num_draft, num_paired] = vocabulary->counts();
@@ -218,6 +219,7 @@ absl::StatusOr<ModelPair> ModelPair::Load(const EngineOptions& options,
         absl::StrCat(file, ": has ids up to ", pair.tokenizer->vocab_size() - 1,
                      ", but the model's vocabulary has ", pair.target->vocab_size()));
   }
+  pair.end_tokens = EndTokensOf(pair.target->config(), *pair.tokenizer);
   pair.predictions = std::make_unique<PredictedTexts>();
   pair.constraints = std::make_unique<ConstraintCompiler>(
       pair.tokenizer.get(), pair.target->vocab_size(), ConstraintCompiler::Limits());

@@ -32,6 +32,7 @@ struct ModelPair {
   std::unique_ptr<ConstraintCompiler> constraints;  // for the target's vocabulary
   std::unique_ptr<PredictedTexts> predictions;      // in the target's tokens
   std::unique_ptr<Transformer> target;
+  std::vector<TokenId> end_tokens;     // the target's (model/end_tokens.h)
   std::unique_ptr<Transformer> draft;  // or null
   std::unique_ptr<PagedKvCache> target_cache;
   std::unique_ptr<PagedKvCache> draft_cache;      // null without a draft

@@ -135,8 +135,7 @@ absl::StatusOr<std::unique_ptr<Session>> NewSession(Request request, const Engin
     RETURN_IF_ERROR(CheckToken("stop_tokens", stop, pair));
   s.stop_tokens.insert(request.stop_tokens.begin(), request.stop_tokens.end());
   if (!request.ignore_eos) {
-    const std::vector<TokenId>& eos = pair.target->config().eos_token_ids;
-    s.stop_tokens.insert(eos.begin(), eos.end());
+    s.stop_tokens.insert(pair.end_tokens.begin(), pair.end_tokens.end());
   }
   s.sampling.ending_tokens.assign(s.stop_tokens.begin(), s.stop_tokens.end());
   RETURN_IF_ERROR(SetConstraint(request, pair, &s));

@@ -12,9 +12,11 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/hash_map.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
 #include "model/config_limits.h"
+#include "model/end_tokens.h"
 #include "model/formats/json_text.h"
 #include "model/formats/weights.h"
 #include "model/gguf_keys.h"
@@ -44,16 +46,12 @@ constexpr struct {
                 {"rope.scaling.yarn_beta_slow", 1},
                 {"rope.scaling.yarn_log_multiplier", 0}};
 
-// The ids that end a text.
+// The ids that end a text, a turn, a message.
 constexpr std::string_view kEndKeys[] = {
     "tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"};
 
 constexpr char kGgufExpertCount[] = "expert_count";
 constexpr std::string_view kTokens = "tokenizer.ggml.tokens";
-// Tokens that end a turn where a file says of no token that it does: llama.cpp takes these then.
-constexpr std::string_view kTurnKey = kEndKeys[1];
-constexpr std::string_view kTurnEnds[] = {"<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>",
-                                          "<EOT>"};
 
 // Reads the keys of the file's architecture, "llama.block_count" as "block_count".
 class ConfigReader {
@@ -330,15 +328,28 @@ class ConfigReader {
       ASSIGN_OR_RETURN(const TokenId id, file.GetInteger(key, 0, model_.vocab_size - 1));
       AddEnd(id);
     }
-    return file.Has(kTurnKey) || !file.Has(kTokens) ? absl::OkStatus() : FindTurnEnds();
+    for (const FillEnd& part : FillEnds()) {
+      if (!file.Has(part.gguf_key)) continue;
+      ASSIGN_OR_RETURN(const TokenId id, file.GetInteger(part.gguf_key, 0, model_.vocab_size - 1));
+      AddEnd(id);
+    }
+    return file.Has(kTokens) ? ReadEndsByName() : absl::OkStatus();
   }
 
-  absl::Status FindTurnEnds() {
-    ASSIGN_OR_RETURN(const std::vector<std::string_view> tokens, keys_.file().GetStrings(kTokens));
-    const auto size = std::min<int64_t>(static_cast<int64_t>(tokens.size()), model_.vocab_size);
-    for (TokenId id = 0; id < size; ++id) {
-      if (absl::c_linear_search(kTurnEnds, tokens[id])) AddEnd(id);
-    }
+  absl::Status ReadEndsByName() {
+    const GgufFile& file = keys_.file();
+    ASSIGN_OR_RETURN(const std::vector<std::string_view> tokens, file.GetStrings(kTokens));
+    const size_t size = std::min(tokens.size(), static_cast<size_t>(model_.vocab_size));
+    HashMap<std::string_view, TokenId> ids;
+    ids.reserve(size);
+    for (size_t id = 0; id < size; ++id) ids.emplace(tokens[id], static_cast<TokenId>(id));
+    const auto id_of = [&](std::string_view name) {
+      const auto it = ids.find(name);
+      return it == ids.end() ? -1 : it->second;
+    };
+    AddEndsByName(
+        id_of, [&](const FillEnd& part) { return file.Has(part.gguf_key); }, &model_.eos_token_ids);
+    model_.has_ends_by_name = true;
     return absl::OkStatus();
   }
 

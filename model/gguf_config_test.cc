@@ -565,15 +565,20 @@ TEST(GgufConfig, ReadsTheIdsThatEndATextOnceEach) {
   }
 }
 
-TEST(GgufConfig, KnowsTheEndOfATurnByItsTextWhereNoKeyNamesIt) {
+TEST(GgufConfig, KnowsEndsByTheirNamesToo) {
   GgufBuilder builder = SmallGguf();
   builder.Set("tokenizer.ggml.eos_token_id", GgufUint32(7));
   builder.Set("tokenizer.ggml.tokens",
-              GgufStrings({"a", "<|im_start|>", "<|im_end|>", "b", "<|endoftext|>", "c", "d", "e",
-                           "<|eot_id|>", "f", "<end_of_turn>"}));  // the last is behind the model's
-  EXPECT_THAT(ConfigOf(builder)->eos_token_ids, ElementsAre(7, 2, 8));
+              GgufStrings({"a", "<|im_start|>", "<|im_end|>", "b", "<|endoftext|>", "<|fim_pad|>",
+                           "d", "e", "<|eot_id|>", "f", "<end_of_turn>"}));  // beyond the model's
+  EXPECT_THAT(ConfigOf(builder)->eos_token_ids, ElementsAre(7, 8, 2, 4, 5));
   builder.Set("tokenizer.ggml.eot_token_id", GgufUint32(9));
-  EXPECT_THAT(ConfigOf(builder)->eos_token_ids, ElementsAre(7, 9));
+  EXPECT_THAT(ConfigOf(builder)->eos_token_ids, ElementsAre(7, 9, 8, 2, 4, 5));
+  // The token that a key states plays the part of those which have its usual names.
+  builder.Set("tokenizer.ggml.fim_pad_token_id", GgufUint32(6));
+  EXPECT_THAT(ConfigOf(builder)->eos_token_ids, ElementsAre(7, 9, 6, 8, 2, 4));
+  ExpectConfigError("tokenizer.ggml.fim_rep_token_id", GgufUint32(10),
+                    "found 10, allowed: an integer from 0 to 9");
 }
 
 }  // namespace

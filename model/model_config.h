@@ -72,6 +72,7 @@ struct ModelConfig {
   float logits_soft_cap = 0.0f;  // after it; 0: none
   bool tied_embeddings = false;
   std::vector<TokenId> eos_token_ids;  // of generation_config.json, config.json or GGUF
+  bool has_ends_by_name = false;       // those of EndTokensOf (end_tokens.h) are among them
 
   struct IgnoredKey {
     std::string key;

@@ -66,6 +66,22 @@ TEST(Engine, TheModelsOwnEndTokensStopUnlessIgnored) {
   EXPECT_EQ(Generate(engine.get(), request).token_ids.size(), 20u);
 }
 
+TEST(Engine, TokensThatEndByNameStopUnlessIgnored) {
+  const ModelCopy target(GoldenModelPath("qwen2-bias"));
+  target.WriteJson("generation_config.json", {{"eos_token_id", 1}});
+  const std::unique_ptr<Engine> engine = MakeEngine(CpuOptionsFor(target.path(), ""));
+  for (const char* const name : {"<|endoftext|>", "<|im_end|>"}) {
+    Request request{.prompt_ids = {5, 6}, .max_tokens = 8, .sampling = kGreedy};
+    request.sampling.logit_bias = {{engine->tokenizer().IdOf(name), 100.0f}};
+    const Completion stopped = Generate(engine.get(), request);
+    EXPECT_EQ(stopped.finish_reason, FinishReason::kStop) << name;
+    EXPECT_EQ(stopped.token_ids.size(), 1u) << name;
+    EXPECT_EQ(stopped.text, "") << name;
+    request.ignore_eos = true;
+    EXPECT_EQ(Generate(engine.get(), request).token_ids.size(), 8u) << name;
+  }
+}
+
 // ---- min_tokens ----
 
 // The definition, in two generations that know nothing of min_tokens: the first tokens with the

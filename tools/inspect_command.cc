@@ -14,9 +14,11 @@
 #include "base/process_limits.h"
 #include "base/status_macros.h"
 #include "base/thread_pool.h"
+#include "engine/model_places.h"
 #include "kernels/blocks.h"
 #include "kvcache/kv_layout.h"
 #include "model/arranged_weights.h"
+#include "model/end_tokens.h"
 #include "model/formats/weights.h"
 #include "model/model_config.h"
 #include "model/tokenizer/tokenizer.h"
@@ -25,7 +27,6 @@
 #include "tools/checkpoints/model_tensors.h"
 #include "tools/command.h"
 #include "tools/engine_options.h"
-#include "engine/model_places.h"
 #include "tools/standard_output.h"
 
 namespace tandem {
@@ -91,6 +92,7 @@ absl::StatusOr<Inspection> Inspect(const InspectFlags& flags) {
   ASSIGN_OR_RETURN(const std::string tokenizer_file, Tokenizer::FileOf(path));
   if (!tokenizer_file.empty()) {
     ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, Tokenizer::Load(path));
+    inspection.config.eos_token_ids = EndTokensOf(c, *tokenizer);
     inspection.tokenizer_size = 0;
     for (TokenId id = 0; id < tokenizer->vocab_size(); ++id) {
       if (tokenizer->TextOf(id, /*is_first=*/false).has_value()) ++*inspection.tokenizer_size;
