@@ -484,9 +484,13 @@ TEST(Documents, LinkToWhatExists) {
     return CheckMarkdownLinks(
         {.files = {{"docs/a.md", text}}, .paths = {"docs/a.md", "docs", "dev"}});
   };
-  EXPECT_THAT(check("[x](a.md) [y](../dev) [z](a.md#there) [w](#here) [v](http:"
-                    "//x.y)\n"),
+  EXPECT_THAT(check("# It's _there_: `a`\n## Here\n[x](a.md) [y](../dev) [z](a.md#its-_there_-a) "
+                    "[w](#here) [v](http:"
+                    "//x.y#z)\n"),
               IsEmpty());
+  EXPECT_THAT(check("# Here\n[x](a.md#there)\n[x](#there)\n"),
+              ElementsAre(HasSubstr("docs/a.md:2: links to a.md#there"),
+                          HasSubstr("docs/a.md:3: links to #there")));
   EXPECT_THAT(check("[d](../docs/) `[x](none.md)`\n```\n[x](none.md)\n```\n"), IsEmpty());
   EXPECT_THAT(check("text\n[x](none.md)\n"),
               ElementsAre(HasSubstr("docs/a.md:2: links to none.md")));

@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <functional>
 #include <regex>
+#include <set>
+#include <string>
 
 namespace tandem::tidy {
 namespace {
@@ -398,8 +400,34 @@ Violations CheckPythonIsIsolated(const Files& files) {
   return violations;
 }
 
+// As links name a heading: in small letters, with hyphens for spaces and without punctuation.
+std::string AnchorOf(std::string_view heading) {
+  std::string anchor;
+  for (const char c : heading.substr(std::min(heading.find_first_not_of("# "), heading.size()))) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == ' ') anchor += '-';
+    if (std::isalnum(byte) != 0 || c == '-' || c == '_' || byte >= 0x80) {
+      anchor += static_cast<char>(std::tolower(byte));
+    }
+  }
+  return anchor;
+}
+
+std::set<std::string> AnchorsOf(std::string_view document) {
+  std::set<std::string> anchors;
+  ForEachLine(document, [&](size_t, std::string_view line) {
+    if (line.starts_with('#')) anchors.insert(AnchorOf(line));
+  });
+  return anchors;
+}
+
 Violations CheckMarkdownLinks(const SourceTree& tree) {
   Violations violations;
+  const auto has_anchor = [&tree](const std::string& path, const std::string& anchor) {
+    const auto document = tree.files.find(path);
+    return anchor.empty() || document == tree.files.end() || !path.ends_with(".md") ||
+           AnchorsOf(document->second).contains(anchor);
+  };
   for (const auto& [path, text] : tree.files) {
     if (!path.ends_with(".md")) continue;
     const std::filesystem::path folder = std::filesystem::path(path).parent_path();
@@ -408,11 +436,16 @@ Violations CheckMarkdownLinks(const SourceTree& tree) {
       if (line.starts_with("```")) in_fence = !in_fence;
       if (in_fence) return;
       for (std::string target : LinkTargets(line)) {
-        target = target.substr(0, target.find('#'));
-        if (target.empty() || target.find(':') != target.npos) continue;
-        std::string resolved = (folder / target).lexically_normal().generic_string();
+        if (target.find(':') != target.npos) continue;
+        const size_t hash = std::min(target.find('#'), target.size());
+        const std::string anchor = hash == target.size() ? "" : target.substr(hash + 1);
+        target.resize(hash);
+        std::string resolved = path;
+        if (!target.empty()) resolved = (folder / target).lexically_normal().generic_string();
         if (resolved.ends_with("/")) resolved.pop_back();
-        if (resolved == "." || tree.paths.contains(resolved)) continue;
+        const bool exists = resolved == "." || tree.paths.contains(resolved);
+        if (exists && has_anchor(resolved, anchor)) continue;
+        if (exists) target += "#" + anchor;
         violations.push_back(At(path, number, "links to " + target + ", which does not exist"));
       }
     });

@@ -58,7 +58,7 @@ Violations CheckGlossary(const Files& files);
 // URL or a command in backquotes makes it longer.
 Violations CheckDocumentWidth(const Files& files);
 
-// Relative links of documents point to what exists.
+// Relative links of documents point to what exists: to files, and to headings of documents.
 Violations CheckMarkdownLinks(const SourceTree& tree);
 
 }  // namespace tandem::tidy
