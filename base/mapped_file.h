@@ -10,6 +10,10 @@
 
 namespace tandem {
 
+// What errors about a file add where it ends before what it announces, as one does whose copy or
+// download has stopped.
+inline constexpr char kCutOff[] = "; the file seems to be cut off";
+
 // A file's bytes, mapped read-only. Move-only. The bytes stay valid, at the same address, until the
 // object that holds the mapping is destroyed. Truncating the file meanwhile is the caller's fault.
 class MappedFile {

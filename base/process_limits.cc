@@ -145,4 +145,13 @@ int NumUsableCores(const std::string& root) {
   return std::max(1, std::min(NumPhysicalCores(root), ProcessorQuota(root)));
 }
 
+int NumUsableProcessors(const std::string& root) {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  const int count = sched_getaffinity(0, sizeof(allowed), &allowed) == 0
+                        ? CPU_COUNT(&allowed)
+                        : static_cast<int>(std::thread::hardware_concurrency());
+  return std::max(1, std::min(count, ProcessorQuota(root)));
+}
+
 }  // namespace tandem

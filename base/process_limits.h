@@ -18,6 +18,8 @@ std::optional<int64_t> AvailableMemoryBytes(const std::string& root = "");
 // Cores that this process may use, hyperthreads of one core counted once, and no more than its
 // groups' quotas of processor time keep busy; at least 1.
 int NumUsableCores(const std::string& root = "");
+// The same, hyperthreads counted each: threads beyond these only wait for each other.
+int NumUsableProcessors(const std::string& root = "");
 
 }  // namespace tandem
 

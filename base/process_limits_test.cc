@@ -118,6 +118,15 @@ TEST(NumUsableCores, IsBetweenOneAndTheLogicalOnes) {
   EXPECT_LE(NumUsableCores(), static_cast<int>(std::thread::hardware_concurrency()));
 }
 
+TEST(NumUsableProcessors, IsNoLessThanTheCoresAndNoMoreThanTheQuota) {
+  EXPECT_GE(NumUsableProcessors(), NumUsableCores());
+  EXPECT_LE(NumUsableProcessors(), static_cast<int>(std::thread::hardware_concurrency()));
+  FakeRoot root;
+  root.Write("/proc/self/cgroup", "0::/a\n");
+  root.Write("/sys/fs/cgroup/a/cpu.max", "100000 100000\n");
+  EXPECT_EQ(NumUsableProcessors(root.path()), 1);
+}
+
 // Row 90 of the bug catalogue. Without topology every logical processor is a core.
 TEST(NumUsableCores, IsNoMoreThanTheQuota) {
   FakeRoot root;

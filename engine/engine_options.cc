@@ -43,6 +43,7 @@ absl::Status EngineOptions::Validate() const {
   RETURN_IF_ERROR(ParseKvDType(kv_cache).status());
   RETURN_IF_ERROR(CheckAtLeast("kv_memory", kv_memory_bytes, 0));
   RETURN_IF_ERROR(CheckBetween("page_size", page_size, 1, kMostPageSize));
+  RETURN_IF_ERROR(CheckAtLeast("context", context, 0));
   RETURN_IF_ERROR(CheckBetween("max_batch", max_batch, 1, kMostInBatch));
   RETURN_IF_ERROR(CheckAtLeast("max_generations", max_generations, 1));
   return CheckBetween("chunk_tokens", chunk_tokens, 1, kMostInChunk);

@@ -2,6 +2,7 @@
 #define TANDEM_ENGINE_ENGINE_OPTIONS_H_
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,7 @@ struct EngineOptions {
   std::string kv_cache = "f32";  // what both caches hold: "f32", "bf16", "int8"
   int64_t kv_memory_bytes = 0;   // both caches together; 0: a quarter of what is free
   int page_size = 16;            // tokens per page
+  int context = 0;               // limits the target's context, in tokens; 0 does not
   int max_batch = 8;             // sequences decoded together; more wait
   int max_generations = 1024;    // not ended yet, or ended and not waited for
   int chunk_tokens = 256;        // prompt tokens read per pass
@@ -58,6 +60,9 @@ struct EngineOptions {
   // Keys of either config.json that are ignored though they are not known and might change what the
   // model computes: as the error names them.
   std::vector<std::string> allow_unknown_config{};
+  // Called on the calling thread of Engine::Create while the weights of a model are written to
+  // `packed_weights`: with how many of its parameters have been, last with all.
+  std::function<void(int64_t packed, int64_t total)> on_packing{};
   bool warm_up = false;  // pack weights at load, not in the first request's pass
   CallbackThread callback_thread = CallbackThread::kOwn;
 

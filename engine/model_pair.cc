@@ -130,21 +130,30 @@ absl::Status MakeCaches(const EngineOptions& options, std::optional<int64_t> hos
       (int64_t{pair->target->context_length()} + options.page_size - 1) / options.page_size + 1;
   const int64_t useful = pages_per_sequence * options.max_batch * kRoomForPrefixes;
   const int64_t num_pages = std::min({memory / page_bytes, useful, kMostPages});
-  if (available.has_value() && to_pack + num_pages * page_bytes > *available) {
+  const int64_t cache_bytes = num_pages * page_bytes;
+  if (available.has_value() && to_pack + cache_bytes > *available) {
+    const std::string weights = absl::StrCat(to_pack, " bytes of packed weights");
     return absl::ResourceExhaustedError(
-        absl::StrCat("memory: ", to_pack, " bytes of packed weights and ", num_pages * page_bytes,
-                     " of caches are wanted, and ", *available, " are available"));
+        to_pack >= *available
+            ? absl::StrCat("memory: ", weights, " are wanted, and ", *available, " are available")
+            : absl::StrCat("kv_memory: ", cache_bytes, " bytes of key-value caches and ", weights,
+                           " are wanted, and ", *available, " are available"));
   }
   if (num_pages < 1) {
     return FieldError("kv_memory",
                       absl::StrCat(memory, " bytes hold no page of ", options.page_size,
                                    " tokens, which takes ", page_bytes));
   }
-  ASSIGN_OR_RETURN(pair->target_cache, PagedKvCache::Create(pair->backend.get(), target_layout,
-                                                            static_cast<int>(num_pages)));
+  const auto make = [&](const KvLayout& layout) {
+    auto cache = PagedKvCache::Create(pair->backend.get(), layout, static_cast<int>(num_pages));
+    if (cache.ok()) return cache;
+    return decltype(cache)(absl::Status(cache.status().code(),
+                                        absl::StrCat("kv_memory: key-value caches of ", cache_bytes,
+                                                     " bytes: ", cache.status().message())));
+  };
+  ASSIGN_OR_RETURN(pair->target_cache, make(target_layout));
   if (pair->draft == nullptr) return absl::OkStatus();
-  ASSIGN_OR_RETURN(pair->draft_cache, PagedKvCache::Create(pair->backend.get(), draft_layout,
-                                                           static_cast<int>(num_pages)));
+  ASSIGN_OR_RETURN(pair->draft_cache, make(draft_layout));
   return absl::OkStatus();
 }
 
@@ -167,7 +176,8 @@ Transformer::LoadOptions Loading(const EngineOptions& options, std::optional<DTy
   return {.quantized = quantized,
           .has_exact_activations = options.compute == "f32",
           .packed_folder = options.packed_weights,
-          .allowed_config_keys = options.allow_unknown_config};
+          .allowed_config_keys = options.allow_unknown_config,
+          .on_packing = options.on_packing};
 }
 
 // The target's own weights in another format. Its files are mapped once more, and lie in memory
@@ -210,8 +220,9 @@ absl::StatusOr<ModelPair> ModelPair::Load(const EngineOptions& options,
   ASSIGN_OR_RETURN(pair.tokenizer, Tokenizer::Load(options.target));
   ASSIGN_OR_RETURN(const std::optional<DType> quantized,
                    ValueOf(kQuantizations, "quantize", options.quantize));
-  ASSIGN_OR_RETURN(pair.target, Transformer::Load(options.target, pair.backend.get(),
-                                                  Loading(options, quantized)));
+  Transformer::LoadOptions loading = Loading(options, quantized);
+  loading.context = options.context;
+  ASSIGN_OR_RETURN(pair.target, Transformer::Load(options.target, pair.backend.get(), loading));
   RETURN_IF_ERROR(CheckCompute(options, *pair.target, options.target));
   if (pair.tokenizer->vocab_size() > pair.target->vocab_size()) {
     ASSIGN_OR_RETURN(const std::string file, Tokenizer::FileOf(options.target));
@@ -231,9 +242,12 @@ absl::StatusOr<ModelPair> ModelPair::Load(const EngineOptions& options,
   } else if (!options.draft.empty() && has_model) {
     ASSIGN_OR_RETURN(const std::optional<DType> draft_quantized,
                      ValueOf(kQuantizations, "draft_quantize", options.draft_quantize));
-    Transformer::LoadOptions loading = Loading(options, draft_quantized);
+    loading = Loading(options, draft_quantized);
     loading.head_tokens = options.draft_head_tokens;
-    ASSIGN_OR_RETURN(pair.draft, Transformer::Load(options.draft, pair.backend.get(), loading));
+    auto draft = Transformer::Load(options.draft, pair.backend.get(), loading);
+    const bool is_own = FieldOf(draft.status()) == "quantize";
+    if (!draft.ok()) return is_own ? WithField(draft.status(), "draft_quantize") : draft.status();
+    pair.draft = *std::move(draft);
     RETURN_IF_ERROR(CheckCompute(options, *pair.draft, options.draft));
     ASSIGN_OR_RETURN(pair.vocabulary, MakeVocabularyMap(options, pair));
   }

@@ -50,7 +50,8 @@ absl::Status CheckToken(absl::string_view field, TokenId id, const ModelPair& pa
   return FieldError(field, absl::StrCat("token ", id, " is not in the vocabulary of ", vocab_size));
 }
 
-absl::StatusOr<std::vector<TokenId>> PromptOf(const Request& request, const ModelPair& pair) {
+absl::StatusOr<std::vector<TokenId>> PromptOf(const Request& request, const EngineOptions& options,
+                                              const ModelPair& pair) {
   if (!request.prompt.empty() && !request.prompt_ids.empty()) {
     return FieldError("prompt", "both text and ids are given");
   }
@@ -64,9 +65,10 @@ absl::StatusOr<std::vector<TokenId>> PromptOf(const Request& request, const Mode
   const int context = pair.target->context_length();
   const int room = context - (request.max_tokens > 0 ? 1 : 0);
   if (static_cast<int64_t>(ids.size()) > room) {
-    return FieldError(
-        "prompt", absl::StrCat("has ", ids.size(), " tokens, and the target's context of ", context,
-                               " has room for ", room));
+    const std::string what =
+        options.context > 0 ? "a context that is limited to " : "the target's context of ";
+    return FieldError("prompt", absl::StrCat("has ", ids.size(), " tokens, and ", what, context,
+                                             " has room for ", room));
   }
   return ids;
 }
@@ -114,7 +116,7 @@ absl::StatusOr<std::unique_ptr<Session>> NewSession(Request request, const Engin
   s.rule =
       RuleOf(request.verifier.value_or(options.verifier), request, draft_tokens, draft_is_drawn);
   RETURN_IF_ERROR(CheckStopStrings(request.stop));
-  ASSIGN_OR_RETURN(s.tokens, PromptOf(request, pair));
+  ASSIGN_OR_RETURN(s.tokens, PromptOf(request, options, pair));
   s.prompt_length = s.length();
   s.scores_only = request.max_tokens == 0;
   // Tokens beyond the context are never asked for.

@@ -341,6 +341,8 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const CpuOptions& option
 absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(int device);
 // Whether this build has the CUDA backend, for --version.
 bool BuiltWithCuda();
+// Whether this build and this machine have what devices of CUDA need, whatever its state.
+bool HasCudaDriver();
 
 // "cpu", "cuda:<n>", or "auto": CUDA if present, else the CPU. INVALID_ARGUMENT for other names.
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(std::string_view device,

@@ -10,4 +10,6 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(int device) {
 
 bool BuiltWithCuda() { return false; }
 
+bool HasCudaDriver() { return false; }
+
 }  // namespace tandem

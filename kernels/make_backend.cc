@@ -14,7 +14,8 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(std::string_view device,
   if (device == "auto") {
     auto cuda = MakeCudaBackend(0);
     if (cuda.ok()) return cuda;
-    if (BuiltWithCuda()) {
+    // Nobody misses a device on a machine without a driver.
+    if (HasCudaDriver()) {
       Log(LogLevel::kInfo, absl::StrCat("device=cpu reason=\"", cuda.status().message(), "\""));
     }
     return MakeCpuBackend(cpu_options);

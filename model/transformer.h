@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -42,6 +43,12 @@ class Transformer final : public LanguageModel {
     // The rows of the head that are kept, the first ones; 0 for all. A draft's: what it does not
     // propose is not computed. More than there are is an error.
     int head_tokens = 0;
+    // Limits the model's context; 0 does not. More than the model has is an error that names
+    // `context`.
+    int context = 0;
+    // Called while packed weights are written to their cache, with how many of the model's
+    // parameters have been: at least once, last with all.
+    std::function<void(int64_t packed, int64_t total)> on_packing{};
   };
   // Loads a Hugging Face folder or a GGUF model. `backend` must outlive the model. Errors name the
   // file and the key or tensor: NOT_FOUND, INVALID_ARGUMENT, RESOURCE_EXHAUSTED.

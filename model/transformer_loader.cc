@@ -43,6 +43,7 @@ class TransformerLoader {
         quantized_(options.quantized),
         which_(options.which),
         head_tokens_(options.head_tokens),
+        on_packing_(options.on_packing),
         path_(path) {}
 
   // From the weights' files, or from `packed`.
@@ -59,11 +60,14 @@ class TransformerLoader {
     only_checks_ = true;
     return Fill();
   }
-  // Packs every weight into a file. The model is left without.
-  absl::Status Write(PackedFileWriter* writer) {
+  // Packs every weight into a file, `num_parameters` of them. The model is left without.
+  absl::Status Write(PackedFileWriter* writer, int64_t num_parameters) {
     writer_ = writer;
+    num_to_write_ = num_parameters;
     RETURN_IF_ERROR(Fill());
-    return writer->Finish();
+    RETURN_IF_ERROR(writer->Finish());
+    if (on_packing_) on_packing_(num_to_write_, num_to_write_);
+    return absl::OkStatus();
   }
   static int MostEntries(const ModelConfig& config) {
     return (9 + 2 * config.num_experts) * config.num_layers + 2;
@@ -109,9 +113,10 @@ class TransformerLoader {
     }
     if (quantized_.has_value() && which_ == Transformer::Quantize::kFloats &&
         IsBlocks(matrix.dtype)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "quantize: found ", NameOf(*quantized_), ", allowed: none, because ",
-          model_.weights_->Where(name), " is quantised to ", NameOf(matrix.dtype), " already"));
+      return FieldError("quantize",
+                        absl::StrCat("found ", NameOf(*quantized_), ", allowed: none, because ",
+                                     model_.weights_->Where(name), " is quantised to ",
+                                     NameOf(matrix.dtype), " already"));
     }
     return matrix;
   }
@@ -154,7 +159,7 @@ class TransformerLoader {
     ThreadPool pool(NumUsableCores());
     model_.quantized_embedding_ = QuantizeMatrix(matrix, *format, &pool);
     model_.weights_->Forget(name);
-    if (writer_ != nullptr) RETURN_IF_ERROR(writer_->Add(entry, model_.quantized_embedding_));
+    if (writer_ != nullptr) RETURN_IF_ERROR(Keep(entry, model_.quantized_embedding_));
     quantized.data = model_.quantized_embedding_.data();
     return quantized;
   }
@@ -195,6 +200,13 @@ class TransformerLoader {
     return UploadFloats(values);
   }
 
+  // Adds packed weights to the file, and tells how many parameters have come so far.
+  absl::Status Keep(const std::string& entry, absl::Span<const std::byte> bytes) {
+    RETURN_IF_ERROR(writer_->Add(entry, bytes));
+    if (on_packing_) on_packing_(model_.num_parameters_, num_to_write_);
+    return absl::OkStatus();
+  }
+
   bool IsAnyMade(const std::vector<std::string>& tensors) const {
     return std::any_of(tensors.begin(), tensors.end(),
                        [&](const std::string& tensor) { return model_.weights_->IsMade(tensor); });
@@ -217,8 +229,8 @@ class TransformerLoader {
     if (writer_ != nullptr) {
       ASSIGN_OR_RETURN(const PackedWeight packed, model_.backend_->Pack(parts, order, format));
       for (const std::string& tensor : tensors) model_.weights_->Forget(tensor);
-      return writer_->Add(
-          entry, {static_cast<const std::byte*>(packed.data.data()), packed.data.size_bytes()});
+      return Keep(entry,
+                  {static_cast<const std::byte*>(packed.data.data()), packed.data.size_bytes()});
     }
     // What was made in memory leaves it at once.
     if (packs_now_ || IsAnyMade(tensors)) {
@@ -438,9 +450,11 @@ class TransformerLoader {
   const std::optional<DType> quantized_;
   const Transformer::Quantize which_;
   const int head_tokens_;  // 0 for all
+  const std::function<void(int64_t, int64_t)> on_packing_;
   const std::string path_;
   const PackedFile* packed_ = nullptr;  // to take weights from, or none
   PackedFileWriter* writer_ = nullptr;  // to put them into, or none
+  int64_t num_to_write_ = 0;            // parameters
   bool only_checks_ = false;            // the descriptions of matrices
   bool packs_now_ = false;              // and not when they are first read
   std::set<std::string> used_;
@@ -489,7 +503,8 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::LoadPacked(const Files
   Log(LogLevel::kInfo, absl::StrCat("packing the weights of ", files.path,
                                     " once, for later starts to map: ", source.path));
   Transformer unfilled(backend, files);
-  RETURN_IF_ERROR(TransformerLoader(files.path, options, &unfilled).Write(&writer));
+  RETURN_IF_ERROR(
+      TransformerLoader(files.path, options, &unfilled).Write(&writer, checked.num_parameters()));
   ASSIGN_OR_RETURN(PackedFile packed, PackedFile::Open(source));
   return LoadFrom(files, backend, options, &packed);
 }
@@ -499,6 +514,12 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Load(const std::string
                                                                const LoadOptions& options) {
   Files files{.path = folder, .config = {}, .weights = {}};
   ASSIGN_OR_RETURN(files.config, ReadModelConfig(folder, options.allowed_config_keys));
+  if (options.context > files.config.context_length) {
+    return FieldError("context",
+                      absl::StrCat("found ", options.context, ", allowed: at most ",
+                                   files.config.context_length, ", which ", folder, " has"));
+  }
+  if (options.context > 0) files.config.context_length = options.context;
   const bool as_floats = options.has_exact_activations || options.quantized.has_value();
   ASSIGN_OR_RETURN(
       std::shared_ptr<const Weights> stored,

@@ -94,6 +94,7 @@ void BindOptions(nb::module_& module) {
       .def_rw("kv_cache", &EngineOptions::kv_cache)
       .def_rw("kv_memory_bytes", &EngineOptions::kv_memory_bytes)
       .def_rw("page_size", &EngineOptions::page_size)
+      .def_rw("context", &EngineOptions::context)
       .def_rw("max_batch", &EngineOptions::max_batch)
       .def_rw("max_generations", &EngineOptions::max_generations)
       .def_rw("chunk_tokens", &EngineOptions::chunk_tokens)

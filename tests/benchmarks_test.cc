@@ -134,8 +134,8 @@ TEST(BenchProgram, RefusesWhatItCannotMeasure) {
   EXPECT_THAT(RefusalOf({"kernels", "--rows", "0"}), HasSubstr("--rows: \"0\""));
   EXPECT_THAT(RefusalOf({"kernels", "--ops", "passes"}), HasSubstr("--target"));
   EXPECT_THAT(RefusalOf({"phases", "--drafter", "ngram"}), HasSubstr("--drafter"));
-  EXPECT_THAT(RefusalOf({"perplexity", "--file", "x", "--window", "8", "--stride", "8"}),
-              HasSubstr("--stride: 8"));
+  EXPECT_THAT(RefusalOf({"perplexity", "--file", "x", "--window", "8", "--stride", "9"}),
+              HasSubstr("--stride: 9"));
   EXPECT_THAT(RefusalOf({}), HasSubstr("speculation, kernels, device, phases, perplexity"));
 }
 

@@ -136,6 +136,10 @@ TEST_F(FirstPassTest, WantsMemoryThatIsThere) {
   EXPECT_LE(cache_bytes(*snug), kLeft / 4);
 
   options.kv_memory_bytes = kLeft;
+  const auto no_room = ModelPair::Load(options, to_pack + kLeft / 2).status();
+  EXPECT_THAT(std::string(no_room.message()),
+              testing::AllOf(testing::StartsWith("kv_memory: "),
+                             testing::HasSubstr("bytes of key-value caches")));
   EXPECT_TRUE(ModelPair::Load(options, to_pack + kLeft).ok());
   EXPECT_EQ(ModelPair::Load(options, to_pack + kLeft / 2).status().code(),
             absl::StatusCode::kResourceExhausted);

@@ -11,6 +11,7 @@
 #include <sstream>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "engine/engine.h"
@@ -56,6 +57,18 @@ class PackedWeights : public ::testing::Test {
     const std::vector<float> of_b = Logits(b);
     ASSERT_EQ(of_a.size(), of_b.size());
     EXPECT_EQ(std::memcmp(of_a.data(), of_b.data(), of_a.size() * sizeof(float)), 0);
+  }
+  // Loads a golden model, and returns what was told of packing its weights.
+  std::vector<std::pair<int64_t, int64_t>> ToldOfPacking() const {
+    std::vector<std::pair<int64_t, int64_t>> told;
+    const auto model = Transformer::Load(
+        GoldenModelPath("llama-gqa"), backend_.get(),
+        {.packed_folder = folder_,
+         .min_packed_bytes = 0,
+         .on_packing = [&](int64_t packed, int64_t total) { told.emplace_back(packed, total); }});
+    EXPECT_TRUE(model.ok()) << model.status();
+    EXPECT_TRUE(told.empty() || told.back().second == (*model)->num_parameters());
+    return told;
   }
   // The only file kept.
   fs::path Kept() const {
@@ -166,6 +179,18 @@ TEST_F(PackedWeights, OfSmallModelsAreNotKept) {
 }
 
 // What Load refuses, whatever of the model it has to see first.
+TEST_F(PackedWeights, TellHowFarPackingIs) {
+  const auto told = ToldOfPacking();
+  ASSERT_GT(told.size(), 3u);
+  for (size_t i = 1; i < told.size(); ++i) {
+    EXPECT_GE(told[i].first, told[i - 1].first);
+    EXPECT_EQ(told[i].second, told[0].second);
+  }
+  EXPECT_LT(told.front().first, told.front().second);
+  EXPECT_EQ(told.back().first, told.back().second);
+  EXPECT_EQ(ToldOfPacking().size(), 0u);  // they are mapped
+}
+
 TEST_F(PackedWeights, AreNotAnnouncedForAModelThatIsRefused) {
   std::ostringstream log;
   spdlog::register_logger(std::make_shared<spdlog::logger>(

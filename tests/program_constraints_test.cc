@@ -43,6 +43,7 @@ TEST(ProgramConstraints, AreNamedWhereTheyAreWrong) {
       {{"--json-schema", refused},
        wrong,
        {"--json-schema " + refused + ": schema.uniqueItems: is not supported"}},
+      {{"--json-schema", " {\"type\": [3]}"}, wrong, {"--json-schema: schema.type"}},
       {{"--grammar", empty}, wrong, {"--grammar " + empty + ": found nothing, allowed: "}},
       {{"--regex", ""}, wrong, {"--regex: found nothing, allowed: an expression"}},
       {{"--regex", "a", "--grammar", rules}, wrong, {"give one of"}}};

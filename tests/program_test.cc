@@ -59,11 +59,6 @@ TEST(Program, SaysHowItIsUsedAndWhichItIs) {
   EXPECT_THAT(version.out, AllOf(StartsWith("tandem "), HasSubstr("CUDA")));
 }
 
-TEST(Program, RefusesCommandsThatItHasNot) {
-  ExpectRefused(RunProgram({}), {kExitWrongLine});
-  ExpectRefused(RunProgram({"frobnicate"}), {kExitWrongLine});
-}
-
 TEST(Program, StreamsTextToStdoutAndReportsOnStderr) {
   const Words words =
       Joined(Generate(GoldenModelPath("llama-gqa"), ""),
@@ -254,6 +249,8 @@ TEST(Program, RefusesWrongCommandLines) {
       {{"--prompt", "a", "--stop", ""}, wrong},
       {{"--prompt", "a", "--stop-token", "999999"}, either},
       {{"--prompt", "a", "--logprobs", "-1"}, wrong},
+      {{"--prompt", "a", "--logprobs", "3"}, wrong},
+      {{"--prompt", "a", "--prompt-logprobs", "3"}, wrong},
       {{"--prompt", "a", "--max-tokens", "0"}, wrong},
       {{"--prompt", "a", "--min-tokens", "-1"}, wrong},
       {{"--prompt", "a", "--max-tokens", "7", "--min-tokens", "8"}, wrong},

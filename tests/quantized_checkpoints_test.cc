@@ -164,7 +164,7 @@ class QuantizedCheckpointTest : public ::testing::Test {
     return std::sqrt(difference / norm);
   }
 
-  static constexpr Transformer::LoadOptions kExact = {.has_exact_activations = true};
+  inline static const Transformer::LoadOptions kExact = {.has_exact_activations = true};
   const std::string folder_ =
       absl::StrCat(::testing::TempDir(), "/quantized_checkpoints_", getpid());
   const std::unique_ptr<Backend> backend_ =

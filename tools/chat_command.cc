@@ -239,7 +239,7 @@ Command AddChatCommand(CLI::App* program) {
   const auto flags = std::make_shared<ChatFlags>();
   CLI::App* app = program->add_subcommand("chat", "Talk with the target in the terminal");
   app->add_option("--system", flags->system, "The system message")->type_name("TEXT");
-  app->add_option("--max-tokens", flags->max_tokens, "Most tokens of an answer [1024]")
+  app->add_option("-n,--max-tokens", flags->max_tokens, "Most tokens of an answer [1024]")
       ->type_name("N")
       ->check(CLI::Range(1, std::numeric_limits<int>::max()));
   flags->sampling.AddTo(app);

@@ -32,6 +32,7 @@ Command AddQuantizeCommand(CLI::App* program);
 Command AddBenchCommand(CLI::App* program);
 Command AddVerifyLosslessCommand(CLI::App* program);
 Command AddServeCommand(CLI::App* program);
+Command AddHelpCommand(CLI::App* program);
 
 }  // namespace tandem
 

@@ -3,6 +3,8 @@
 #include <utility>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/mapped_file.h"
@@ -17,12 +19,18 @@ absl::Status Named(absl::string_view name, const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat(name, ": ", status.message()));
 }
 
+// No file is called so.
+bool IsSchema(absl::string_view text) {
+  return absl::StartsWith(absl::StripLeadingAsciiWhitespace(text), "{");
+}
+
 }  // namespace
 
 void ConstraintFlags::AddTo(CLI::App* app) {
   const std::string group = "Constraints (one of them)";
-  app->add_option("--json-schema", json_schema, "The output is JSON of this schema")
-      ->type_name("F")
+  app->add_option("--json-schema", json_schema,
+                  "The output is JSON of this schema: a file, or the schema itself, {...}")
+      ->type_name("F|{...}")
       ->group(group);
   app->add_option("--regex", regex, "The output matches this expression, as a whole")
       ->type_name("R")
@@ -37,7 +45,9 @@ void ConstraintFlags::AddTo(CLI::App* app) {
 }
 
 std::string ConstraintFlags::Name() const {
-  if (json_schema.has_value()) return absl::StrCat("--json-schema ", *json_schema);
+  if (json_schema.has_value()) {
+    return IsSchema(*json_schema) ? "--json-schema" : absl::StrCat("--json-schema ", *json_schema);
+  }
   if (grammar.has_value()) return absl::StrCat("--grammar ", *grammar);
   return regex.has_value() ? "--regex" : "--choice";
 }
@@ -53,7 +63,7 @@ absl::StatusOr<std::optional<OutputConstraint>> ConstraintFlags::Read() const {
   absl::StatusOr<std::string> text = regex.value_or("");
   if (json_schema.has_value()) {
     constraint.kind = OutputConstraint::Kind::kJsonSchema;
-    text = ReadFile(*json_schema);
+    text = IsSchema(*json_schema) ? *json_schema : ReadFile(*json_schema);
   } else if (grammar.has_value()) {
     constraint.kind = OutputConstraint::Kind::kGrammar;
     text = ReadFile(*grammar);

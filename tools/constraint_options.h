@@ -16,7 +16,7 @@ namespace tandem {
 
 // The options of what an output must be, as typed.
 struct ConstraintFlags {
-  std::optional<std::string> json_schema;  // file
+  std::optional<std::string> json_schema;  // file, or the schema itself
   std::optional<std::string> regex;
   std::optional<std::string> grammar;  // file
   std::vector<std::string> choices;

@@ -1,15 +1,19 @@
 #include "tools/engine_options.h"
 
 #include <limits>
+#include <memory>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/field_error.h"
+#include "base/log.h"
+#include "base/process_limits.h"
 #include "base/status_macros.h"
 #include "engine/model_places.h"
 #include "kernels/quantize.h"
+#include "tools/progress.h"
 
 namespace tandem {
 namespace {
@@ -27,10 +31,10 @@ absl::Status CheckName(absl::string_view option, absl::string_view name,
 }  // namespace
 
 void EngineFlags::AddTo(CLI::App* app, bool with_draft_tokens) {
-  const std::string group = "Models and machine";
+  const std::string group = kEngineGroup;
   const std::string target_help =
       "Target model: a Hugging Face folder, a GGUF file or the name of a fetched model [";
-  app->add_option("--target", target,
+  app->add_option("-m,--target", target,
                   target_help + (prefers_real_pair ? "smollm2 where it was fetched, else the "
                                                      "shipped storyteller-7m]"
                                                    : "the shipped storyteller-7m]"))
@@ -38,13 +42,13 @@ void EngineFlags::AddTo(CLI::App* app, bool with_draft_tokens) {
       ->group(group);
   app->add_option(
          "--draft", draft,
-         "Draft model, likewise; without a tokenizer it has the target's; self:FORMAT is the "
-         "target's own weights as --quantize makes them, self those of int4 [what is "
-         "shipped for the default target, else none]")
+         "Draft model, in the same forms (also -md); without a tokenizer it has the target's; "
+         "self:FORMAT is the target's own weights as --quantize makes them, self those of int4 "
+         "[the one that is known for a target given by its name, else none]")
       ->type_name("PATH")
       ->group(group);
   app->add_option("--drafter", drafter,
-                  "Who proposes: model, ngram (what followed last time, in prompt or output), "
+                  "What proposes: model, ngram (what followed last time, in prompt or output), "
                   "model+ngram, none [model if there is a draft, else ngram]")
       ->type_name("NAME")
       ->group(group);
@@ -55,12 +59,13 @@ void EngineFlags::AddTo(CLI::App* app, bool with_draft_tokens) {
         ->group(group);
   }
   app->add_option("--verifier", verifier,
-                  "Who decides: exact_match, block, token; auto is exact_match with a seed or at "
+                  "What decides: exact_match, block, token; auto is exact_match with a seed or at "
                   "temperature 0 and where drafts are not drawn, else block [auto]")
       ->type_name("NAME")
       ->group(group);
   app->add_option("--device", device, "auto, cpu, cuda:N [auto]")->type_name("NAME")->group(group);
-  app->add_option("--threads", threads, "CPU threads [the physical cores]")
+  app->add_option("--threads", threads,
+                  "CPU threads, at most one for each processor [the physical cores]")
       ->type_name("N")
       ->check(CLI::Range(1, 1024))
       ->group(group);
@@ -77,7 +82,7 @@ void EngineFlags::AddTo(CLI::App* app, bool with_draft_tokens) {
          "8 or 4 bits: int8, int4 [none]")
       ->type_name("NAME")
       ->group(group);
-  app->add_option("--draft-quantize", draft_quantize, "Likewise the draft's [none]")
+  app->add_option("--draft-quantize", draft_quantize, "The same for the draft's weights [none]")
       ->type_name("NAME")
       ->group(group);
   app->add_option(
@@ -94,8 +99,14 @@ void EngineFlags::AddTo(CLI::App* app, bool with_draft_tokens) {
       ->group(group);
   app->add_option(
          "--kv-memory", kv_memory,
-         "Memory of both caches, such as 512M or 2G [a quarter of what is free where they lie]")
+         "Memory of both caches, such as 512M or 2G [a quarter of the free memory]")
       ->type_name("SIZE")
+      ->group(group);
+  app->add_option("-c,--context", context,
+                  "Limits the context: no prompt and answer have more tokens together [the "
+                  "model's context]")
+      ->type_name("N")
+      ->check(CLI::Range(1, std::numeric_limits<int>::max()))
       ->group(group);
   app->add_option("--page-size", page_size, "Tokens per cache page [16]")
       ->type_name("N")
@@ -103,7 +114,7 @@ void EngineFlags::AddTo(CLI::App* app, bool with_draft_tokens) {
       ->group(group);
   app->add_option("--packed-weights", packed_weights,
                   "Folder that caches large models' weights in the CPU's layout, so that later "
-                  "starts are fast; none for no cache [packed/ beside fetched models]")
+                  "starts are fast; none for no cache [packed/ next to fetched models]")
       ->type_name("DIR")
       ->group(group);
   AddUnknownConfigOption(app, &allow_unknown_config, group);
@@ -158,7 +169,7 @@ absl::StatusOr<EngineOptions> EngineFlags::ToOptions() const {
   }
   ASSIGN_OR_RETURN(options.draft_tokens, ParseDraftTokens(draft_tokens));
   options.device = device;
-  options.threads = threads;
+  options.threads = UsableThreads(threads);
   options.compute = compute;
   options.quantize = quantize;
   options.draft_quantize = draft_quantize;
@@ -168,12 +179,27 @@ absl::StatusOr<EngineOptions> EngineFlags::ToOptions() const {
     ASSIGN_OR_RETURN(options.kv_memory_bytes, ParseSize("--kv-memory", kv_memory));
   }
   options.page_size = page_size;
+  options.context = context;
+  options.on_packing = [progress = std::shared_ptr<Progress>()](int64_t packed,
+                                                                int64_t total) mutable {
+    if (progress == nullptr) progress = std::make_shared<Progress>("packing", total);
+    progress->AdvanceTo(packed);
+    if (packed == total) progress.reset();
+  };
   options.allow_unknown_config = allow_unknown_config;
   options.packed_weights = packed_weights;
   if (packed_weights.empty()) options.packed_weights = PackedWeightsFolder().value_or("");
   if (packed_weights == "none") options.packed_weights.clear();
   RETURN_IF_ERROR(options.Validate());
   return options;
+}
+
+int UsableThreads(int threads) {
+  const int most = NumUsableProcessors();
+  if (threads <= most) return threads;
+  Log(LogLevel::kWarning, absl::StrCat("threads=", most, " reason=\"--threads ", threads,
+                                       " is more than the processors that there are\""));
+  return most;
 }
 
 absl::StatusOr<int> ParseDraftTokens(const std::string& text, absl::string_view option) {

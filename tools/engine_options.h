@@ -15,6 +15,9 @@ class App;
 
 namespace tandem {
 
+// The group of these options in helps.
+inline constexpr char kEngineGroup[] = "Models and machine";
+
 // The options that every command with an engine has, as typed.
 struct EngineFlags {
   // Without a target the pair of real models is taken where it is at hand, else the shipped pair;
@@ -35,6 +38,7 @@ struct EngineFlags {
   std::string kv_cache = "f32";
   std::string kv_memory;
   int page_size = 16;
+  int context = 0;  // 0: the model's
   std::string packed_weights;
   std::vector<std::string> allow_unknown_config;
 
@@ -51,6 +55,9 @@ struct EngineFlags {
 // Adds --allow-unknown-config, in `group` unless that is empty.
 void AddUnknownConfigOption(CLI::App* app, std::vector<std::string>* keys,
                             const std::string& group = "");
+// --threads as given, 0 if it was not, but no more than the processors that this process may use:
+// a warning in the log says so.
+int UsableThreads(int threads);
 // "auto", or a number of draft tokens. `option` stands before errors.
 absl::StatusOr<int> ParseDraftTokens(const std::string& text,
                                      absl::string_view option = "--draft-tokens");

@@ -11,10 +11,10 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
-#include "tools/command.h"
-#include "tools/fetch_model.h"
 #include "engine/known_models.h"
 #include "engine/model_places.h"
+#include "tools/command.h"
+#include "tools/fetch_model.h"
 #include "tools/standard_output.h"
 
 namespace tandem {

@@ -13,10 +13,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/output_folder.h"
+#include "engine/model_places.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tools/child_process.h"
-#include "engine/model_places.h"
 
 namespace tandem {
 namespace {

@@ -98,6 +98,13 @@ absl::Status GenerateFlags::Check() {
   if (chat && prompt_ids.has_value()) {
     return absl::InvalidArgumentError("--chat: the prompt is a message, of text: not --prompt-ids");
   }
+  for (const auto& [option, count] :
+       {std::pair("--logprobs", logprobs), std::pair("--prompt-logprobs", prompt_logprobs)}) {
+    if (count >= 0 && !json) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(option, ": is in the JSON only: give --json, too"));
+    }
+  }
   if (system.has_value() && !chat) {
     return absl::InvalidArgumentError("--system: is a message of a chat: give --chat, too");
   }
@@ -217,7 +224,7 @@ absl::Status RunBatch(const GenerateFlags& flags) {
 
 void AddPromptOptions(CLI::App* app, GenerateFlags* flags) {
   const std::string group = "Prompt (one of these, else standard input)";
-  app->add_option("--prompt", flags->prompt, "Text")->type_name("TEXT")->group(group);
+  app->add_option("-p,--prompt", flags->prompt, "Text")->type_name("TEXT")->group(group);
   app->add_option("--prompt-file", flags->prompt_file, "A text file")->type_name("F")->group(group);
   app->add_option("--prompt-ids", flags->prompt_ids, "Token ids, taken as they are")
       ->type_name("1,2,3")
@@ -244,7 +251,7 @@ void AddPromptOptions(CLI::App* app, GenerateFlags* flags) {
 
 void AddOutputOptions(CLI::App* app, GenerateFlags* flags) {
   const std::string group = "Output";
-  app->add_option("--max-tokens", flags->max_tokens, "Most tokens to write [256]")
+  app->add_option("-n,--max-tokens", flags->max_tokens, "Most tokens to write [256]")
       ->type_name("N")
       ->check(CLI::Range(1, std::numeric_limits<int>::max()))
       ->group(group);
@@ -266,7 +273,8 @@ void AddOutputOptions(CLI::App* app, GenerateFlags* flags) {
       ->type_name("N")
       ->check(CLI::Range(0, 100))
       ->group(group);
-  app->add_option("--prompt-logprobs", flags->prompt_logprobs, "The same of the prompt's tokens")
+  app->add_option("--prompt-logprobs", flags->prompt_logprobs,
+                  "The same of the prompt's tokens (with --json)")
       ->type_name("N")
       ->check(CLI::Range(0, 100))
       ->group(group);

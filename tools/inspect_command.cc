@@ -13,16 +13,19 @@
 #include "absl/strings/str_join.h"
 #include "base/process_limits.h"
 #include "base/status_macros.h"
+#include "base/string_view.h"
 #include "base/thread_pool.h"
 #include "engine/model_places.h"
 #include "kernels/blocks.h"
 #include "kvcache/kv_layout.h"
 #include "model/arranged_weights.h"
+#include "model/chat_template.h"
 #include "model/end_tokens.h"
 #include "model/formats/weights.h"
 #include "model/model_config.h"
 #include "model/tokenizer/tokenizer.h"
 #include "nlohmann/json.hpp"
+#include "server/reasoning.h"
 #include "tools/bench/bandwidth.h"
 #include "tools/checkpoints/model_tensors.h"
 #include "tools/command.h"
@@ -43,6 +46,14 @@ struct InspectFlags {
   std::vector<std::string> allow_unknown_config;
 };
 
+// What conversations with a model can be made of.
+struct ChatFacts {
+  std::string problem{};  // of a template that cannot be used
+  bool has_template = false;
+  bool takes_tools = false;  // the template has a place for them
+  std::optional<ReasoningFormat> reasoning{};
+};
+
 struct Inspection {
   ModelConfig config;
   int64_t parameters = 0;
@@ -52,6 +63,8 @@ struct Inspection {
   int64_t bytes_read_per_token = 0;
   int64_t kv_bytes_per_token = 0;
   std::optional<int> tokenizer_size;  // tokens; nothing: the model has its target's
+  std::optional<ChatFacts> chat;      // nothing without a tokenizer
+  std::string known_draft;            // the name of the draft that is known for it, or empty
   ReadBandwidth memory;
   std::optional<ReadBandwidth> cache;  // if the matrices fit the last-level cache
 
@@ -79,9 +92,26 @@ absl::Status CountTensors(const Weights& weights, Inspection* inspection) {
   return absl::OkStatus();
 }
 
+ChatFacts ChatFactsOf(const std::string& path, const Tokenizer& tokenizer) {
+  const absl::StatusOr<ChatTemplate> chat = ChatTemplate::Load(path);
+  if (!chat.ok()) return {.problem = std::string(chat.status().message())};
+  if (chat->is_plain()) return {};
+  return {.has_template = true,
+          .takes_tools = chat->Mentions("tools"),
+          .reasoning = ReasoningFormat::Of(*chat, tokenizer)};
+}
+
+// By its name as it was typed, or by its file.
+std::string KnownDraftOf(const std::string& typed, const std::string& path) {
+  const KnownModel* const known = KnownModelAt(path);
+  const std::optional<KnownPair> pair = FindKnownPair(known == nullptr ? typed : known->name);
+  return pair.has_value() ? pair->draft : "";
+}
+
 absl::StatusOr<Inspection> Inspect(const InspectFlags& flags) {
   Inspection inspection;
   ASSIGN_OR_RETURN(const std::string path, ModelNamed(flags.path));
+  inspection.known_draft = KnownDraftOf(flags.path, path);
   ASSIGN_OR_RETURN(inspection.config, ReadModelConfig(path, flags.allow_unknown_config));
   const ModelConfig& c = inspection.config;
   ASSIGN_OR_RETURN(std::shared_ptr<const Weights> stored, Weights::Open(path));
@@ -92,6 +122,7 @@ absl::StatusOr<Inspection> Inspect(const InspectFlags& flags) {
   ASSIGN_OR_RETURN(const std::string tokenizer_file, Tokenizer::FileOf(path));
   if (!tokenizer_file.empty()) {
     ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, Tokenizer::Load(path));
+    inspection.chat = ChatFactsOf(path, *tokenizer);
     inspection.config.eos_token_ids = EndTokensOf(c, *tokenizer);
     inspection.tokenizer_size = 0;
     for (TokenId id = 0; id < tokenizer->vocab_size(); ++id) {
@@ -105,7 +136,7 @@ absl::StatusOr<Inspection> Inspect(const InspectFlags& flags) {
                            .page_size = 1,
                            .dtype = kv_dtype};
   inspection.kv_bytes_per_token = static_cast<int64_t>(one_token.page_bytes());
-  ThreadPool pool(flags.threads > 0 ? flags.threads : NumUsableCores());
+  ThreadPool pool(flags.threads > 0 ? UsableThreads(flags.threads) : NumUsableCores());
   ASSIGN_OR_RETURN(inspection.memory, MeasureReadBandwidth(MemoryBufferBytes(), &pool));
   if (inspection.bytes_read_per_token <= LastLevelCacheBytes()) {
     ASSIGN_OR_RETURN(inspection.cache,
@@ -120,6 +151,15 @@ OrderedJson LimitsJson(const Inspection& inspection,
   return {{"dram", value(inspection.memory)},
           {"cache", inspection.cache.has_value() ? OrderedJson(value(*inspection.cache))
                                                  : OrderedJson(nullptr)}};
+}
+
+OrderedJson ToJson(const std::optional<ChatFacts>& chat) {
+  if (!chat.has_value() || !chat->has_template) return nullptr;
+  OrderedJson json = {{"tools", chat->takes_tools}, {"reasoning", nullptr}};
+  if (chat->reasoning.has_value()) {
+    json["reasoning"] = {chat->reasoning->begin, chat->reasoning->end};
+  }
+  return json;
 }
 
 OrderedJson ToJson(const InspectFlags& flags, const Inspection& inspection) {
@@ -149,6 +189,9 @@ OrderedJson ToJson(const InspectFlags& flags, const Inspection& inspection) {
       {"tokenizer_size", inspection.tokenizer_size.has_value()
                              ? OrderedJson(*inspection.tokenizer_size)
                              : OrderedJson(nullptr)},
+      {"chat_template", ToJson(inspection.chat)},
+      {"known_draft",
+       inspection.known_draft.empty() ? OrderedJson(nullptr) : OrderedJson(inspection.known_draft)},
       {"threads", inspection.memory.num_threads},
       {"read_bytes_per_second",
        LimitsJson(inspection, [](const ReadBandwidth& limit) { return limit.bytes_per_second; })},
@@ -165,6 +208,16 @@ std::string ArchitectureText(const ModelConfig& c) {
   return absl::StrFormat(
       "%s: %d layers of %d, %d query and %d key-value heads of %d, feed-forward %d", c.family,
       c.num_layers, c.hidden_size, c.num_heads, c.num_kv_heads, c.head_dim, c.intermediate_size);
+}
+
+std::string ChatText(const ChatFacts& chat) {
+  if (!chat.problem.empty()) return absl::StrCat("a template that cannot be used: ", chat.problem);
+  if (!chat.has_template) return "no template";
+  std::string text =
+      absl::StrCat("a template, ", chat.takes_tools ? "with" : "without", " a place for tools; ");
+  if (!chat.reasoning.has_value()) return text + "no reasoning";
+  return absl::StrCat(text, "reasoning between ", View(chat.reasoning->begin), " and ",
+                      View(chat.reasoning->end));
 }
 
 std::string ToText(const InspectFlags& flags, const Inspection& inspection) {
@@ -186,6 +239,11 @@ std::string ToText(const InspectFlags& flags, const Inspection& inspection) {
                                                                : "a head of its own"));
   text += Line("end tokens", end_tokens);
   text += Line("context", absl::StrCat(c.context_length, " tokens"));
+  if (inspection.chat.has_value()) text += Line("chat", ChatText(*inspection.chat));
+  if (!inspection.known_draft.empty()) {
+    text += Line("known draft", absl::StrCat(inspection.known_draft,
+                                             ", which comes with the model's name as --target"));
+  }
   text += Line("parameters", absl::StrFormat("%.2f million", inspection.parameters * 1e-6));
   text += Line("weights", absl::StrFormat("%.2f MB: %s", inspection.weight_bytes * 1e-6, dtypes));
   if (!inspection.quantization.empty()) text += Line("quantised", inspection.quantization);
@@ -206,7 +264,7 @@ std::string ToText(const InspectFlags& flags, const Inspection& inspection) {
   return text;
 }
 
-// Of the configuration alone; nothing else need be there.
+// Reads the configuration alone; nothing else need be there.
 absl::Status RunConfigOnly(const InspectFlags& flags) {
   ASSIGN_OR_RETURN(const std::string path, ModelNamed(flags.path));
   const absl::StatusOr<ModelConfig> config = ReadModelConfig(path, flags.allow_unknown_config);

@@ -15,6 +15,7 @@
 #include "spdlog/sinks/stdout_color_sinks.h"
 #include "spdlog/spdlog.h"
 #include "tools/command.h"
+#include "tools/command_line.h"
 #include "tools/standard_output.h"
 #include "tools/version.h"
 
@@ -59,10 +60,11 @@ void LetTheLastCount(CLI::App* app) {
 }
 
 int Run(int argc, char** argv) {
+  const std::vector<std::string> words = WordsOf(argc, argv);
   CLI::App program(
       "Speculative decoding of draft and target model pairs: the target's own output, faster.",
       "tandem");
-  program.require_subcommand(1);
+  program.require_subcommand(0, 1);
   program.set_version_flag("--version", VersionText(), "Print version, commit and instruction set");
   std::string log_level = "info";
   program.add_option("--log-level", log_level, "debug, info, warn, error, off [info]")
@@ -73,22 +75,25 @@ int Run(int argc, char** argv) {
       AddGenerateCommand(&program), AddChatCommand(&program),    AddFetchCommand(&program),
       AddTokenizeCommand(&program), AddInspectCommand(&program), AddMakeRandomCommand(&program),
       AddQuantizeCommand(&program), AddBenchCommand(&program),   AddVerifyLosslessCommand(&program),
-      AddServeCommand(&program)};
+      AddServeCommand(&program),    AddHelpCommand(&program)};
   LetTheLastCount(&program);
   try {
-    program.parse(argc, argv);
+    program.parse(std::vector<std::string>(words.rbegin(), words.rend()));
   } catch (const CLI::Success& help) {
     std::ostringstream text;
     program.exit(help, text, text);
     return Finish(Print(text.str()));
   } catch (const CLI::ParseError& error) {
-    return Fail(kCommandLineWrong, std::string(error.what()));
+    return Fail(kCommandLineWrong, Explained(&program, words, error));
   }
+  if (program.get_subcommands().empty()) return Finish(Print(HelpOf(&program)));
   spdlog::set_default_logger(spdlog::stderr_color_mt("tandem"));
   spdlog::set_level(spdlog::level::from_str(log_level));
   const auto command = absl::c_find_if(commands, [](const Command& c) { return c.app->parsed(); });
-  const absl::Status checked = command->check();
-  return checked.ok() ? Finish(command->run()) : Fail(kCommandLineWrong, checked);
+  const CLI::App* const app = NamedCommand(&program);
+  const absl::Status checked = InOptionNames(app, command->check());
+  return checked.ok() ? Finish(InOptionNames(app, command->run()))
+                      : Fail(kCommandLineWrong, checked);
 }
 
 }  // namespace

@@ -19,6 +19,8 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
 
   void Advance(int64_t steps);
+  // To so many steps of all.
+  void AdvanceTo(int64_t done) { Advance(done - done_); }
 
  private:
   const std::string label_;

@@ -9,12 +9,12 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "engine/model_places.h"
 #include "model/formats/json_text.h"
 #include "model/tokenizer/tokenizer.h"
 #include "nlohmann/json.hpp"
 #include "tools/chat_format.h"
 #include "tools/command.h"
-#include "engine/model_places.h"
 #include "tools/standard_output.h"
 #include "tools/text_input.h"
 

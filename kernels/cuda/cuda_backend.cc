@@ -450,4 +450,6 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(int device) {
 
 bool BuiltWithCuda() { return true; }
 
+bool HasCudaDriver() { return cuda::HasDriver(); }
+
 }  // namespace tandem

@@ -4,11 +4,14 @@
 
 namespace tandem::cuda {
 
+bool HasDriver() {
+  int driver = 0;
+  return cudaDriverGetVersion(&driver) != cudaSuccess || driver != 0;
+}
+
 std::string ErrorText(Error error) {
   // A machine without any driver has one that is too old, in the toolkit's words.
-  int driver = 0;
-  if (error == cudaErrorInsufficientDriver && cudaDriverGetVersion(&driver) == cudaSuccess &&
-      driver == 0) {
+  if (error == cudaErrorInsufficientDriver && !HasDriver()) {
     return "this machine has no NVIDIA driver";
   }
   return cudaGetErrorString(static_cast<cudaError_t>(error));

@@ -12,6 +12,9 @@ namespace tandem::cuda {
 
 std::string ErrorText(Error error);
 
+// Whether this machine has a driver for devices of this kind, which may be one that does not work.
+bool HasDriver();
+
 struct DeviceProperties {
   std::string name;
   int major = 0;  // compute capability

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/mapped_file.h"
 #include "base/status_macros.h"
 #include "kernels/blocks.h"
 #include "model/formats/gguf.h"
@@ -61,7 +62,7 @@ class GgufFile::Reader {
                                                    absl::string_view what) {
     if (size > left()) {
       return Wrong(where, absl::StrCat(what, " of ", size, " bytes"),
-                   absl::StrCat(left(), ", the bytes up to the end of the file"));
+                   absl::StrCat(left(), ", the bytes up to the end of the file", kCutOff));
     }
     const absl::Span<const std::byte> taken = bytes_.subspan(at_, size);
     at_ += size;
@@ -117,7 +118,7 @@ class GgufFile::Reader {
     if (count <= std::min(fit, most)) return absl::OkStatus();
     return Wrong(what, absl::StrCat(count),
                  fit < most ? absl::StrCat("at most ", fit, ", for which the rest of the file has ",
-                                           "bytes enough")
+                                           "bytes enough", kCutOff)
                             : absl::StrCat("at most ", most));
   }
 
@@ -156,10 +157,11 @@ class GgufFile::Reader {
     const uint64_t least = is_strings ? 8 : BytesOf(value->element_kind);
     const uint64_t most = std::min(left() / least, is_strings ? kMostStrings : left());
     if (value->count > most) {
-      return Wrong(where, absl::StrCat("an array of ", value->count, " elements"),
-                   most == kMostStrings
-                       ? absl::StrCat("at most ", most, " strings")
-                       : absl::StrCat("at most ", most, ", for which the file has bytes enough"));
+      return Wrong(
+          where, absl::StrCat("an array of ", value->count, " elements"),
+          most == kMostStrings
+              ? absl::StrCat("at most ", most, " strings")
+              : absl::StrCat("at most ", most, ", for which the file has bytes enough", kCutOff));
     }
     const size_t begin = at_;
     if (!is_strings) {
@@ -262,7 +264,7 @@ class GgufFile::Reader {
         tensor.bytes = {};
         if (may_end_early_) continue;
         return Wrong(where, absl::StrCat(size, " bytes from offset ", offsets_[i], " on"),
-                     absl::StrCat("up to ", data.size(), ", the end of the file"));
+                     absl::StrCat("up to ", data.size(), ", the end of the file", kCutOff));
       }
       tensor.bytes = data.subspan(offsets_[i], size);
     }

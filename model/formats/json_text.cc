@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/field_error.h"
 #include "base/hash_map.h"
@@ -38,8 +39,10 @@ class EventReader : public nlohmann::json_sax<Value> {
   bool string(std::string& value) override { return Add(std::move(value)); }
   bool binary(typename Events::binary_t&) override { return false; }  // not of texts
   bool parse_error(size_t position, const std::string&,
-                   const nlohmann::detail::exception&) override {
-    return Refuse(absl::StrCat("not JSON in UTF-8 (at byte ", position, ")"));
+                   const nlohmann::detail::exception& error) override {
+    const bool is_cut_off = absl::StrContains(error.what(), "unexpected end of input");
+    return Refuse(absl::StrCat("not JSON in UTF-8 (", is_cut_off ? "cut off " : "", "at byte ",
+                               position, ")"));
   }
 
  protected:

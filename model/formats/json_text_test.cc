@@ -34,7 +34,8 @@ TEST(JsonText, RefusalsSayWhere) {
   const struct {
     std::string text;
     const char* message;
-  } cases[] = {{"", "file: not JSON in UTF-8 (at byte 1)"},
+  } cases[] = {{"", "file: not JSON in UTF-8 (cut off at byte 1)"},
+               {"{\"a\": [1, ", "file: not JSON in UTF-8 (cut off at byte 11)"},
                {"[1,]", "file: not JSON in UTF-8 (at byte 4)"},
                {"[1] 2", "file: not JSON in UTF-8 (at byte 5)"},
                {"{\"a\": \"\xff\"}", "file: not JSON in UTF-8"},

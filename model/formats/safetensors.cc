@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/mapped_file.h"
 #include "base/status_macros.h"
 #include "model/formats/json_text.h"
 
@@ -116,7 +117,7 @@ class EntryReader {
     if (begin > end || end > data.size()) {
       return Wrong("data_offsets", offsets,
                    absl::StrCat("[begin, end] with begin <= end <= ", data.size(),
-                                ", the bytes after the header"));
+                                ", the bytes after the header", begin > end ? "" : kCutOff));
     }
     return data.subspan(begin, end - begin);
   }
@@ -169,9 +170,9 @@ absl::Status CheckCoverage(absl::Span<const std::byte> data, absl::string_view f
 absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensors(absl::Span<const std::byte> file,
                                                                absl::string_view file_name) {
   if (file.size() < kLengthBytes) {
-    return absl::InvalidArgumentError(absl::StrCat(file_name, ": found ", file.size(),
-                                                   " bytes, allowed: at least the ", kLengthBytes,
-                                                   " of a safetensors file's header length"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(file_name, ": found ", file.size(), " bytes, allowed: at least the ",
+                     kLengthBytes, " of a safetensors file's header length", kCutOff));
   }
   uint64_t header_bytes = 0;
   for (size_t i = 0; i < kLengthBytes; ++i) {
@@ -180,7 +181,8 @@ absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensors(absl::Span<const 
   const uint64_t most = std::min<uint64_t>(file.size() - kLengthBytes, kMaxHeaderBytes);
   if (header_bytes > most) {
     return absl::InvalidArgumentError(absl::StrCat(file_name, ": header length: found ",
-                                                   header_bytes, ", allowed: at most ", most));
+                                                   header_bytes, ", allowed: at most ", most,
+                                                   most < kMaxHeaderBytes ? kCutOff : ""));
   }
   const absl::string_view text(reinterpret_cast<const char*>(file.data()) + kLengthBytes,
                                header_bytes);

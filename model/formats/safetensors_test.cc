@@ -98,6 +98,7 @@ TEST(Safetensors, AnEmptyHeaderHasNoTensors) {
 TEST(Safetensors, RefusesFilesTooShortForTheirHeader) {
   for (int size = 0; size < 8; ++size) {
     ExpectRefused(std::string(size, '\0'), absl::StrCat("found ", size, " bytes"));
+    ExpectRefused(std::string(size, '\0'), "; the file seems to be cut off");
   }
   ExpectRefused(std::string(8, '\0'), "not JSON");
   const std::string whole = FileOf(One(R"("F32")", "[2]", "[0,8]"), 8);
@@ -106,6 +107,7 @@ TEST(Safetensors, RefusesFilesTooShortForTheirHeader) {
   }
   for (size_t size = whole.size() - 8; size < whole.size(); ++size) {
     ExpectRefused(whole.substr(0, size), "data_offsets");
+    ExpectRefused(whole.substr(0, size), "; the file seems to be cut off");
   }
   EXPECT_TRUE(ParseHeader(whole).ok());
   ExpectRefused(whole + "x", "found 9 bytes after the header, allowed: 8");

@@ -30,6 +30,7 @@ class EngineParams(TypedDict, total=False):
     kv_cache: str
     kv_memory_bytes: int
     page_size: int
+    context: int  # at most so many tokens of the target's; 0: all
     max_batch: int
     max_generations: int
     chunk_tokens: int

@@ -86,6 +86,8 @@ TEST_F(RealModel, IsInspectedByItsName) {
   const Json json = Json::parse(run.out, nullptr, /*allow_exceptions=*/false);
   EXPECT_EQ(json["architecture"]["vocab_size"], 49152);
   EXPECT_EQ(json["tokenizer_size"], 49152);
+  EXPECT_EQ(json["known_draft"], "smollm2-draft");
+  EXPECT_EQ(json["chat_template"], (Json{{"tools", false}, {"reasoning", nullptr}}));
   EXPECT_EQ(json["eos_token_ids"], Json({2, 0, 4}));  // as llama.cpp has them
 }
 

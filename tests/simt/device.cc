@@ -51,6 +51,8 @@ cuda::Error simt::Launch(std::function<std::string()> work) {
 
 namespace cuda {
 
+bool HasDriver() { return true; }
+
 std::string ErrorText(Error error) {
   if (error == kOutOfMemory) return "out of memory";
   if (error == kNoSuchDevice) return "invalid device ordinal";

@@ -23,6 +23,7 @@
 #include "tools/bench/bench_passes.h"
 #include "tools/bench/machine_limits.h"
 #include "tools/checkpoints/random_model.h"
+#include "tools/engine_options.h"
 #include "tools/progress.h"
 #include "tools/standard_output.h"
 #include "tools/table.h"
@@ -123,7 +124,7 @@ absl::Status KernelFlags::Check() {
   ASSIGN_OR_RETURN(passes.contexts, ParseNumbers("--pass-contexts", pass_contexts, 0, 1 << 20));
   options.repeat = repeat;
   passes.repeat = repeat;
-  cpu.num_threads = threads > 0 ? threads : NumUsableCores();
+  cpu.num_threads = threads > 0 ? UsableThreads(threads) : NumUsableCores();
   ASSIGN_OR_RETURN(cpu.compute, ParseCompute(compute));
   options.bf16_products = UsesBf16Products(cpu.compute);
   passes.bf16_products = options.bf16_products;

@@ -23,6 +23,13 @@ namespace {
 
 constexpr int kDefaultWindow = 1024;
 
+// REQUIRES: stride >= 0, which the parser has seen to; 0 is the default.
+absl::Status CheckStride(int stride, int window) {
+  if (stride <= window) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--stride: ", stride, " is not from 1 to the window of ", window));
+}
+
 struct PerplexityFlags {
   EngineFlags engine;
   std::string file;
@@ -41,11 +48,7 @@ struct PerplexityFlags {
     ASSIGN_OR_RETURN(engine_options, engine.ToOptions());
     engine_options.max_batch = 1;
     engine_options.draft.clear();  // nothing is drafted
-    if (window > 0 && stride >= window) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--stride: ", stride, " is not from 1 to below the window of ", window));
-    }
-    return absl::OkStatus();
+    return window > 0 ? CheckStride(stride, window) : absl::OkStatus();
   }
 };
 
@@ -69,10 +72,7 @@ absl::StatusOr<PerplexityOptions> OptionsFor(const PerplexityFlags& flags, const
                      " tokens that the model's context and the cache hold"));
   }
   options.stride = flags.stride > 0 ? flags.stride : options.window / 2;
-  if (options.stride >= options.window) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--stride: ", options.stride, " is not from 1 to below the window of ", options.window));
-  }
+  RETURN_IF_ERROR(CheckStride(options.stride, options.window));
   return options;
 }
 
@@ -89,10 +89,16 @@ absl::StatusOr<PerplexityReport> Measure(const PerplexityFlags& flags) {
   report.file_bytes = static_cast<int64_t>(text.size());
   report.predicted_bytes = report.file_bytes;
   // A template's token in front makes the text's first a prediction too.
-  if (!tokens.empty() && !ids->empty() && tokens.front() == ids->front()) {
-    const auto first = pair.tokenizer->TextOf(tokens.front(), /*is_first=*/true);
-    if (first.has_value()) report.predicted_bytes -= static_cast<int64_t>(first->bytes.size());
-  }
+  const size_t front = tokens.size() > ids->size() && tokens.front() != ids->front() ? 1 : 0;
+  const auto leave_out = [&](size_t index) {
+    if (index < front || index - front >= ids->size()) return;
+    const auto text = pair.tokenizer->TextOf(tokens[index], /*is_first=*/index == front);
+    if (text.has_value()) report.predicted_bytes -= static_cast<int64_t>(text->bytes.size());
+  };
+  const size_t apart = report.options.stride == report.options.window
+                           ? static_cast<size_t>(report.options.window)
+                           : tokens.size();
+  for (size_t i = 0; i < tokens.size(); i += apart) leave_out(i);
   const Instant start = Instant::Now();
   Progress progress("reading", std::max<int64_t>(1, static_cast<int64_t>(tokens.size()) - 1));
   ASSIGN_OR_RETURN(report.result, MeasurePerplexity(tokens, report.options, pair.target.get(),
@@ -143,7 +149,8 @@ Command AddBenchPerplexity(CLI::App* bench) {
       ->group(group);
   app->add_option("--stride", flags->stride,
                   "Tokens from one window's beginning to the next's; a token is predicted by the "
-                  "first window that holds it [half the window]")
+                  "first window that holds it; windows that share none predict all but their first "
+                  "[half the window]")
       ->type_name("N")
       ->check(CLI::Range(1, 1 << 30))
       ->group(group);

@@ -144,7 +144,7 @@ Command AddBenchPhases(CLI::App* bench) {
          absl::StrCat("Tokens of the prompts, which are random [", flags->prompt_lengths, "]"))
       ->type_name("LIST")
       ->group(group);
-  app->add_option("--max-tokens", flags->benchmark.tokens_per_position,
+  app->add_option("-n,--max-tokens", flags->benchmark.tokens_per_position,
                   "Tokens decoded after each prompt, beyond the first [16]")
       ->type_name("N")
       ->check(CLI::Range(1, 1 << 20))

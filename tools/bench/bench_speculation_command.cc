@@ -387,7 +387,7 @@ CLI::App* AddSpeculation(CLI::App* bench, SpeculationFlags* flags) {
   app->add_option("--batch", flags->batches, "Numbers of sequences decoded together [1]")
       ->type_name("LIST")
       ->group(group);
-  app->add_option("--max-tokens", benchmark.max_tokens, "Tokens per sequence [128]")
+  app->add_option("-n,--max-tokens", benchmark.max_tokens, "Tokens per sequence [128]")
       ->type_name("N")
       ->check(CLI::Range(1, 1 << 20))
       ->group(group);

@@ -49,7 +49,7 @@ absl::StatusOr<Perplexity> MeasurePerplexity(absl::Span<const TokenId> tokens,
                                              PagedKvCache* cache,
                                              absl::FunctionRef<void(int)> on_tokens) {
   TANDEM_CHECK(2 <= options.window && options.window <= model->context_length());
-  TANDEM_CHECK(1 <= options.stride && options.stride < options.window);
+  TANDEM_CHECK(1 <= options.stride && options.stride <= options.window);
   const int64_t count = static_cast<int64_t>(tokens.size());
   if (count < 2) {
     return absl::InvalidArgumentError(
@@ -59,6 +59,7 @@ absl::StatusOr<Perplexity> MeasurePerplexity(absl::Span<const TokenId> tokens,
   int64_t scored = 1;
   for (int64_t begin = 0; scored < count; begin += options.stride) {
     const int64_t end = std::min(begin + options.window, count);
+    scored = std::max(scored, begin + 1);
     RETURN_IF_ERROR(
         ReadWindow(tokens, begin, scored, end, options.chunk_tokens, model, cache, &sum));
     on_tokens(static_cast<int>(end - scored));

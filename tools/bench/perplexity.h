@@ -15,10 +15,11 @@ namespace tandem {
 
 // Tokens are read in windows of `window` that begin `stride` apart, and each but the text's first
 // is predicted once: by the first window that holds it, from the tokens before it there. So all but
-// the first window's have at least window - stride tokens of context.
+// the first window's have at least window - stride tokens of context. Windows that are `window`
+// apart share no token, and predict all but their first.
 struct PerplexityOptions {
   int window = 0;          // in [2, the model's context]
-  int stride = 0;          // in [1, window)
+  int stride = 0;          // in [1, window]
   int chunk_tokens = 256;  // read per pass
 };
 

@@ -107,6 +107,22 @@ TEST_F(PerplexityTest, EveryTokenIsPredictedByTheFirstWindowThatHoldsIt) {
   }
 }
 
+TEST_F(PerplexityTest, WindowsThatShareNoTokenPredictAllButTheirFirst) {
+  for (const int chunk : {1, 3, 100}) {
+    // Windows [0, 4), [4, 8), [8, 12).
+    const Perplexity result = Measure({.window = 4, .stride = 4, .chunk_tokens = chunk});
+    EXPECT_EQ(result.tokens, 9);
+    double nats = 0.0;
+    for (const int begin : {0, 4, 8}) {
+      const std::vector<TokenId> part(tokens_.begin() + begin, tokens_.begin() + begin + 4);
+      nats += Nats(part, std::vector<int>(4, 0));
+    }
+    EXPECT_NEAR(result.nats, nats, kTolerance) << chunk;
+  }
+  // The last window has one token, which nothing predicts.
+  EXPECT_EQ(Measure({.window = 11, .stride = 11}).tokens, 10);
+}
+
 TEST_F(PerplexityTest, NoWindowIsLeftOverWhenOneEndsWithTheText) {
   // Windows [0, 8) and [4, 12).
   const Perplexity result = Measure({.window = 8, .stride = 4});

@@ -1,0 +1,138 @@
+// What one types: names of commands and options, and what the program says of others.
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/process_limits.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/golden_file.h"
+#include "tests/run_program.h"
+
+namespace tandem {
+namespace {
+
+using Json = nlohmann::json;
+using Words = std::vector<std::string>;
+using testing::HasSubstr;
+using testing::Not;
+
+Json RunJson(const Words& words) {
+  const ProgramRun run = RunProgram(Joined(words, {"--json"}));
+  EXPECT_EQ(run.exit_status, kExitDone) << run.err;
+  return Json::parse(run.out, nullptr, /*allow_exceptions=*/false);
+}
+
+TEST(CommandLine, ListsItsCommandsWhereNoneIsNamed) {
+  const std::string help = RunProgram({"--help"}).out;
+  for (const Words& words : {Words{}, Words{"help"}}) {
+    const ProgramRun run = RunProgram(words);
+    EXPECT_EQ(run.exit_status, kExitDone);
+    EXPECT_EQ(run.out, help);
+  }
+  for (const Words& words : {Words{"generate"}, Words{"bench", "kernels"}}) {
+    EXPECT_EQ(RunProgram(Joined({"help"}, words)).out, RunProgram(Joined(words, {"--help"})).out);
+  }
+  ExpectRefused(RunProgram({"help", "frobnicate"}), {kExitWrongLine});
+}
+
+TEST(CommandLine, RefusesCommandsThatItHasNotAndSaysWhatWasMeant) {
+  const std::vector<std::pair<Words, std::string>> cases = {
+      {{"frobnicate"}, "frobnicate: no such command of `tandem`; see `tandem --help`"},
+      {{"genrate", "--prompt", "a"},
+       "genrate: no such command of `tandem`, did you mean generate?"},
+      {{"bench", "kernel"}, "kernel: no such command of `tandem bench`, did you mean kernels?"},
+      {{"help", "gen"}, "gen: no such command of `tandem`, did you mean generate?"},
+      {{"generate", "--promt", "a"},
+       "--promt: no such option of `tandem generate`, did you mean --prompt?; see `tandem generate "
+       "--help`"},
+      {{"generate", "--temp=3"}, "--temp: no such option of `tandem generate`, did you mean "},
+      {{"generate", "-x"}, "-x: no such option of `tandem generate`; see"},
+      {{"generate", "a"}, "a: `tandem generate` expects no such word; see"},
+      {{"tokenize"}, "--tokenizer is required; see `tandem tokenize --help`"}};
+  for (const auto& [words, message] : cases) {
+    const ProgramRun run = RunProgram(words);
+    ExpectRefused(run, {kExitWrongLine});
+    EXPECT_THAT(run.err, HasSubstr(message));
+  }
+}
+
+// The names that llama.cpp's users type.
+TEST(CommandLine, TakesShortNames) {
+  const std::string path = GoldenModelPath("llama-gqa");
+  const Words rest = {"--threads",     "1", "--kv-memory", "64M",
+                      "--temperature", "0", "--device",    "cpu"};
+  const Json longer = RunJson(Joined({"generate", "--target", path, "--draft", path, "--prompt",
+                                      "Once", "--max-tokens", "5", "--context", "16"},
+                                     rest));
+  const Json shorter = RunJson(
+      Joined({"generate", "-m", path, "-md", path, "-p", "Once", "-n", "5", "-c", "16"}, rest));
+  EXPECT_EQ(shorter["token_ids"], longer["token_ids"]);
+  EXPECT_EQ(shorter["token_ids"].size(), 5u);
+  EXPECT_EQ(shorter["speculation"]["drafter"], longer["speculation"]["drafter"]);
+  const Json equals = RunJson(Joined({"generate", "-m", path, "-md=" + path, "-p", "-md"}, rest));
+  EXPECT_EQ(equals["speculation"]["drafter"], longer["speculation"]["drafter"]);
+}
+
+TEST(CommandLine, LimitsTheContext) {
+  const Words words = {"generate",  "--target",      GoldenModelPath("llama-gqa"),
+                       "--drafter", "none",          "--threads",
+                       "1",         "--temperature", "0",
+                       "--device",  "cpu",           "--prompt-ids"};
+  const Json full = RunJson(Joined(words, {"5,6,7", "-c", "8", "--ignore-eos"}));
+  EXPECT_EQ(full["token_ids"].size(), 5u);
+  EXPECT_EQ(full["finish_reason"], "length");
+  const ProgramRun long_prompt = RunProgram(Joined(words, {"1,2,3,4,5,6,7,8,9", "-c", "8"}));
+  ExpectRefused(long_prompt, {kExitFailed});
+  EXPECT_THAT(long_prompt.err, HasSubstr("has 9 tokens, and a context that is limited to 8"));
+  const ProgramRun long_context = RunProgram(Joined(words, {"1", "-c", "1000000"}));
+  ExpectRefused(long_context, {kExitFailed});
+  EXPECT_THAT(long_context.err, HasSubstr("--context: found 1000000, allowed: at most "));
+}
+
+TEST(CommandLine, NamesTheOptionThatAnEngineRefuses) {
+  const std::string target = GoldenModelPath("llama-gqa");
+  const std::string draft = GoldenGgufPath("llama-small.Q8_0.gguf");
+  const Words words = {"generate", "--prompt", "a", "--threads", "1", "--device", "cpu"};
+  const auto error = [&](const Words& more) { return RunProgram(Joined(words, more)).err; };
+  EXPECT_THAT(error({"--target", draft, "--quantize", "q4_0"}),
+              HasSubstr("error: --quantize: found q4_0, allowed: none"));
+  EXPECT_THAT(error({"--target", draft, "--draft", draft, "--draft-quantize", "q4_0"}),
+              HasSubstr("error: --draft-quantize: found q4_0, allowed: none"));
+  EXPECT_THAT(error({"--target", target, "--draft", "self:q8_0", "--draft-quantize", "q4_0"}),
+              HasSubstr("error: --draft-quantize: found q4_0, allowed: none"));
+  EXPECT_THAT(error({"--target", target, "--kv-memory", "1"}), HasSubstr("error: --kv-memory: "));
+}
+
+TEST(CommandLine, HasNoMoreThreadsThanProcessors) {
+  const ProgramRun run = RunProgram({"generate", "--target", GoldenModelPath("llama-gqa"),
+                                     "--prompt", "a", "--threads", "999", "--max-tokens", "2"});
+  EXPECT_EQ(run.exit_status, kExitDone) << run.err;
+  const int most = NumUsableProcessors();
+  EXPECT_THAT(run.err, HasSubstr(absl::StrCat("threads=", most, " reason=\"--threads 999")));
+  EXPECT_THAT(run.err, HasSubstr(absl::StrCat("device      ", most, " thread")));
+}
+
+// A machine without a GPU is nothing to tell about. Elsewhere the report names the device.
+TEST(CommandLine, SaysNothingOfADriverThatIsMissing) {
+  const ProgramRun run = RunProgram({"generate", "--target", GoldenModelPath("llama-gqa"),
+                                     "--prompt", "a", "--max-tokens", "2", "--threads", "1"});
+  EXPECT_THAT(run.err, Not(HasSubstr("NVIDIA driver")));
+}
+
+TEST(CommandLine, InspectTellsOfConversations) {
+  const ModelCopy model(GoldenModelPath("llama-gqa"));
+  Json config = model.ReadJson("tokenizer_config.json");
+  config["chat_template"] =
+      "{% if tools %}{{ tools | tojson }}{% endif %}{% for message in messages %}"
+      "{{ message['content'] }}{% endfor %}<think>";
+  model.WriteJson("tokenizer_config.json", config);
+  const Json json = RunJson({"inspect", model.path(), "--threads", "1"});
+  EXPECT_EQ(json["chat_template"], (Json{{"tools", true}, {"reasoning", {"<think>", "</think>"}}}));
+  EXPECT_EQ(json["known_draft"], nullptr);
+}
+
+}  // namespace
+}  // namespace tandem

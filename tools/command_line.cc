@@ -1,0 +1,123 @@
+#include "tools/command_line.h"
+
+#include <utility>
+
+#include "CLI/CLI.hpp"
+#include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
+#include "base/nearest_name.h"
+#include "tools/engine_options.h"
+
+namespace tandem {
+namespace {
+
+// As llama.cpp has them.
+constexpr std::pair<absl::string_view, absl::string_view> kLongNames[] = {{"-md", "--draft"}};
+
+std::string WithLongName(absl::string_view word) {
+  for (const auto& [shorter, longer] : kLongNames) {
+    absl::string_view rest = word;
+    if (absl::ConsumePrefix(&rest, shorter) && (rest.empty() || rest.front() == '=')) {
+      return absl::StrCat(longer, rest);
+    }
+  }
+  return std::string(word);
+}
+
+// ", did you mean --prompt?", or nothing.
+std::string Meant(absl::string_view typed, absl::Span<const std::string> names) {
+  const std::string nearest = NearestName(typed, names);
+  return nearest.empty() ? "" : absl::StrCat(", did you mean ", nearest, "?");
+}
+
+std::string SeeHelp(const CLI::App* app) {
+  return absl::StrCat("see `", FullName(app), " --help`");
+}
+
+// Letters are too short to tell what was meant by them.
+std::vector<std::string> LongOptions(const CLI::App* app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app->get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back(absl::StrCat("--", name));
+  }
+  return names;
+}
+
+}  // namespace
+
+std::vector<std::string> WordsOf(int argc, const char* const* argv) {
+  std::vector<std::string> words;
+  bool has_options = true;
+  for (int i = 1; i < argc; ++i) {
+    const absl::string_view word = argv[i];
+    has_options = has_options && word != "--";
+    words.push_back(has_options ? WithLongName(word) : std::string(word));
+  }
+  return words;
+}
+
+const CLI::App* NamedCommand(const CLI::App* program) {
+  while (!program->get_subcommands().empty()) program = program->get_subcommands().back();
+  return program;
+}
+
+std::string FullName(const CLI::App* app) {
+  const CLI::App* const parent = app->get_parent();
+  return parent == nullptr ? app->get_name() : absl::StrCat(FullName(parent), " ", app->get_name());
+}
+
+std::string HelpOf(const CLI::App* app) {
+  const CLI::App* const parent = app->get_parent();
+  // An App is asked for its own help with the names before it; without one it would show that of
+  // the command that was named.
+  return app->get_formatter()->make_help(app, parent == nullptr ? app->get_name() : FullName(app),
+                                         CLI::AppFormatMode::Normal);
+}
+
+std::string NoSuchCommand(const CLI::App* app, absl::string_view word) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app->get_subcommands(nullptr))
+    names.push_back(command->get_name());
+  return absl::StrCat(word, ": no such command of `", FullName(app), "`", Meant(word, names));
+}
+
+std::string Explained(const CLI::App* program, const std::vector<std::string>& words,
+                      const CLI::ParseError& error) {
+  const CLI::App* const app = NamedCommand(program);
+  const std::vector<std::string> left = program->remaining(/*recurse=*/true);
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr || left.empty()) {
+    return absl::StrCat(error.what(), "; ", SeeHelp(app));
+  }
+  const auto is_left = [&](const std::string& word) { return absl::c_linear_search(left, word); };
+  const auto is_option = [&](const std::string& word) {
+    return absl::StartsWith(word, "-") && is_left(word);
+  };
+  const auto first = absl::c_find_if(words, is_left);
+  const std::string word = first == words.end() ? left.front() : *first;
+  if (!app->get_subcommands(nullptr).empty() && !absl::StartsWith(word, "-")) {
+    return absl::StrCat(NoSuchCommand(app, word), "; ", SeeHelp(app));
+  }
+  // Options before other words, since what follows one that is not known may be its value.
+  const auto option = absl::c_find_if(words, is_option);
+  if (option == words.end()) {
+    return absl::StrCat(word, ": `", FullName(app), "` expects no such word; ", SeeHelp(app));
+  }
+  const std::string name = option->substr(0, option->find('='));
+  return absl::StrCat(name, ": no such option of `", FullName(app), "`",
+                      Meant(name, LongOptions(app)), "; ", SeeHelp(app));
+}
+
+absl::Status InOptionNames(const CLI::App* command, const absl::Status& status) {
+  absl::string_view message = status.message();
+  const std::string field(message.substr(0, message.find(':')));
+  const std::string name = absl::StrCat("--", absl::StrReplaceAll(field, {{"_", "-"}}));
+  const CLI::Option* const option = command->get_option_no_throw(name);
+  if (status.ok() || option == nullptr || option->get_group() != kEngineGroup) return status;
+  message.remove_prefix(field.size());
+  return absl::Status(status.code(), absl::StrCat(name, message));
+}
+
+}  // namespace tandem
