@@ -52,7 +52,7 @@ std::optional<int64_t> NumberIn(const std::string& path) {
   return std::nullopt;
 }
 
-// The number behind a word that begins a line.
+// The number after a word that begins a line.
 std::optional<int64_t> NumberBehind(const std::string& path, std::string_view wanted) {
   std::ifstream file(path);
   for (std::string word; file >> word;) {
@@ -74,7 +74,7 @@ int64_t BytesOfFiles(const std::string& folder) {
   return bytes;
 }
 
-// What a group's limits leave; the largest number without one.
+// The bytes that a group's limits leave; the largest number without a limit.
 int64_t BytesLeftIn(const std::string& folder) {
   int64_t left = std::numeric_limits<int64_t>::max();
   const struct {

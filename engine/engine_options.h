@@ -26,8 +26,8 @@ struct EngineOptions {
   // that comes with the program or was fetched. A name brings the draft that is known for it
   // (model_places.h); a path stands for itself alone.
   std::string target{};
-  // Likewise, without a tokenizer if it has the target's; empty for none. "self:FORMAT" is the
-  // target's own weights in another format of kernels/quantize.h, "self" in the best of 4 bits.
+  // In the same forms, without a tokenizer if it has the target's; empty for none. "self:FORMAT" is
+  // the target's own weights in another format of kernels/quantize.h, "self" in the best of 4 bits.
   std::string draft{};
   DrafterKind drafter = DrafterKind::kAuto;
   // Whether requests may name any other drafter that can run: the draft is loaded even where
@@ -41,12 +41,12 @@ struct EngineOptions {
   // floats.
   std::string compute = "auto";
   std::string quantize = "none";  // the target's weights of floats at load (kernels/quantize.h)
-  std::string draft_quantize = "none";  // the draft's, likewise
+  std::string draft_quantize = "none";  // the draft's
   // Tokens that the draft can propose, those of the lowest ids: its head has no other rows then. 0
   // for all.
   int draft_head_tokens = 0;
   std::string kv_cache = "f32";  // what both caches hold: "f32", "bf16", "int8"
-  int64_t kv_memory_bytes = 0;   // both caches together; 0: a quarter of what is free
+  int64_t kv_memory_bytes = 0;   // both caches together; 0: a quarter of the free memory
   int page_size = 16;            // tokens per page
   int context = 0;               // limits the target's context, in tokens; 0 does not
   int max_batch = 8;             // sequences decoded together; more wait
@@ -54,8 +54,7 @@ struct EngineOptions {
   int chunk_tokens = 256;        // prompt tokens read per pass
   bool prefix_cache = true;      // keep prompts' pages for later requests
   // The folder that keeps the packed weights of large models for later starts to map, where memory
-  // is the host's; empty for none. Files that nobody uses any more stay until somebody removes
-  // them.
+  // is the host's; empty for none. Files that are no longer used stay until they are removed.
   std::string packed_weights{};
   // Keys of either config.json that are ignored though they are not known and might change what the
   // model computes: as the error names them.
@@ -66,7 +65,7 @@ struct EngineOptions {
   bool warm_up = false;  // pack weights at load, not in the first request's pass
   CallbackThread callback_thread = CallbackThread::kOwn;
 
-  // INVALID_ARGUMENT naming the field, what was given and what is allowed.
+  // INVALID_ARGUMENT naming the field, its value and the allowed values.
   absl::Status Validate() const;
 };
 

@@ -22,7 +22,7 @@ namespace {
 constexpr int kDefaultShareOfFreeMemory = 4;  // a quarter
 // Beyond the sequences of a full batch, room for as many earlier prompts.
 constexpr int kRoomForPrefixes = 2;
-// Where nobody says how much memory is free.
+// Where the free memory is not known.
 constexpr int64_t kGuessedMemory = int64_t{1} << 30;
 constexpr int64_t kMostPages = std::numeric_limits<int>::max();  // what counts them is an int
 

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/environment.h"
+#include "base/nearest_name.h"
 #include "base/status_macros.h"
 
 namespace tandem {
@@ -112,8 +113,15 @@ absl::StatusOr<std::string> ModelNamed(const std::string& name) {
   if (std::optional<std::string> folder = IsShipped(name) ? ShippedModel(name) : std::nullopt) {
     return *std::move(folder);
   }
-  return absl::NotFoundError(absl::StrCat(
-      name, ": no such model, allowed: a folder, a GGUF file, or a name (`tandem fetch`)"));
+  std::vector<std::string> names = {kStoryPair.target, kStoryPair.draft};
+  for (const KnownModel& model : KnownModels()) {
+    names.insert(names.end(), {model.name, model.draft});
+  }
+  const std::string nearest = NearestName(name, names);
+  return absl::NotFoundError(
+      absl::StrCat(name, ": no such model, ",
+                   nearest.empty() ? "" : absl::StrCat("did you mean ", nearest, "? "),
+                   "allowed: a folder, a GGUF file, or a name (`tandem fetch`)"));
 }
 
 const KnownModel* KnownModelAt(const std::string& path) {

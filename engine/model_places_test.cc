@@ -69,6 +69,8 @@ TEST_F(ModelPlaces, SaysWhatANameMayBe) {
   EXPECT_EQ(unknown.message(),
             "no-such-model: no such model, allowed: a folder, a GGUF file, or a name (`tandem "
             "fetch`)");
+  EXPECT_THAT(std::string(ModelNamed("smolm2").status().message()),
+              HasSubstr("smolm2: no such model, did you mean smollm2? allowed: "));
 }
 
 TEST_F(ModelPlaces, KnownModelsAreRecognisedByTheirFile) {
@@ -101,7 +103,7 @@ TEST_F(ModelPlaces, ATargetThatIsNamedBringsItsKnownDraft) {
   EXPECT_EQ(options.draft_head_tokens, 0);
 }
 
-TEST_F(ModelPlaces, NoDraftIsBroughtThatNobodyWants) {
+TEST_F(ModelPlaces, DraftersWithoutAModelAndPathsBringNoDraft) {
   const std::string folder = Fetch();
   for (const DrafterKind kind : {DrafterKind::kNone, DrafterKind::kNgram}) {
     EngineOptions options{.target = Known().name, .drafter = kind};

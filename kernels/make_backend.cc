@@ -14,7 +14,7 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(std::string_view device,
   if (device == "auto") {
     auto cuda = MakeCudaBackend(0);
     if (cuda.ok()) return cuda;
-    // Nobody misses a device on a machine without a driver.
+    // Without a driver a missing device is not news.
     if (HasCudaDriver()) {
       Log(LogLevel::kInfo, absl::StrCat("device=cpu reason=\"", cuda.status().message(), "\""));
     }

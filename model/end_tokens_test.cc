@@ -64,7 +64,7 @@ TEST(EndTokens, LeaveOutWhatEndsAPartOfAnAnswerOnly) {
               UnorderedElementsAre(1, 3));
 }
 
-TEST(EndTokens, OfAFolderAreInItsTokenizer) {
+TEST(EndTokens, FoldersHaveThemInTheirTokenizer) {
   const nlohmann::json json = {
       {"model",
        {{"type", "BPE"}, {"vocab", {{"a", 0}, {"</s>", 1}}}, {"merges", nlohmann::json::array()}}},

@@ -303,7 +303,7 @@ class ConfigReader {
       RETURN_IF_ERROR(CheckIs("expert_used_count", 0));
     }
     RETURN_IF_ERROR(CheckIsTrue("attention.causal"));
-    // Of a granite model it says whether there are rotary embeddings at all.
+    // In a granite model it says whether there are rotary embeddings at all.
     if (model_.family != "granite") return absl::OkStatus();
     return CheckIsTrue("rope.scaling.finetuned");
   }

@@ -124,7 +124,7 @@ class Transformer final : public LanguageModel {
     const PackedWeight* weight;
     std::vector<std::string> tensors;  // that it is made of
   };
-  // What a model is loaded from.
+  // The files that a model is loaded from.
   struct Files {
     std::string path;
     ModelConfig config;

@@ -24,7 +24,7 @@ namespace tandem {
 namespace {
 
 constexpr int64_t kLongRow = 256;  // whole blocks of every format
-// Of what is quantised, and the embedding's. No format of blocks is larger.
+// The format of a quantised head and embedding. No format of blocks is larger.
 constexpr DType kHeadFormat = DType::kQ8_0;
 
 // Tensors of older checkpoints that hold nothing but what the config says.
@@ -232,7 +232,7 @@ class TransformerLoader {
       return Keep(entry,
                   {static_cast<const std::byte*>(packed.data.data()), packed.data.size_bytes()});
     }
-    // What was made in memory leaves it at once.
+    // Matrices that were made in memory leave it at once.
     if (packs_now_ || IsAnyMade(tensors)) {
       ASSIGN_OR_RETURN(*weight, model_.backend_->Pack(parts, order, format));
       model_.bytes_packed_at_load_ += weight->data.size_bytes();

@@ -1,4 +1,4 @@
-// What one types: names of commands and options, and what the program says of others.
+// The command line: names of commands and options, and the errors for others.
 #include <string>
 #include <utility>
 #include <vector>

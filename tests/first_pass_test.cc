@@ -37,7 +37,7 @@ class FirstPassTest : public ::testing::Test {
 };
 std::string FirstPassTest::folder_;
 
-// The logits behind some tokens, read from the beginning.
+// The logits after some tokens, read from the beginning.
 std::vector<float> Logits(Transformer& model, PagedKvCache& cache, int num_logits) {
   KvSequence kv = cache.NewSequence();
   const std::vector<TokenId> tokens = {5, 100, 17};
@@ -109,7 +109,7 @@ TEST_F(FirstPassTest, IsAnyPassToAnEngine) {
   }
 }
 
-// Row 90 of the bug catalogue. What does not fit is refused, not killed.
+// Row 90 of the bug catalogue. A model that does not fit is refused, not killed.
 TEST_F(FirstPassTest, WantsMemoryThatIsThere) {
   EngineOptions options{.target = folder_, .draft = folder_};
   int64_t to_pack = 0;

@@ -1,4 +1,4 @@
-// What the program says of constraints that are wrong.
+// The errors of the program for constraints that are wrong.
 #include <unistd.h>
 
 #include <fstream>

@@ -97,9 +97,8 @@ void EngineFlags::AddTo(CLI::App* app, bool with_draft_tokens) {
                   "What both caches hold: f32, bf16, or int8 with a scale per token and head [f32]")
       ->type_name("NAME")
       ->group(group);
-  app->add_option(
-         "--kv-memory", kv_memory,
-         "Memory of both caches, such as 512M or 2G [a quarter of the free memory]")
+  app->add_option("--kv-memory", kv_memory,
+                  "Memory of both caches, such as 512M or 2G [a quarter of the free memory]")
       ->type_name("SIZE")
       ->group(group);
   app->add_option("-c,--context", context,

@@ -80,7 +80,7 @@ class JsonReader : public EventReader<Json> {
   }
 
  private:
-  // The place of the next value. It moves only when more come behind it, which waits for its end.
+  // The place of the next value. It moves only when more come after it, which waits for its end.
   Json* NewPlace() {
     if (open_.empty()) return root_;
     if (open_.back()->is_object()) return &(*open_.back())[key_];

@@ -14,7 +14,7 @@ Prompt = Union[str, Sequence[int], np.ndarray]
 
 
 class EngineParams(TypedDict, total=False):
-    """Options of an engine, beside its target. What is left out is the library's default."""
+    """Options of an engine, next to its target. What is left out is the library's default."""
 
     draft: str  # a model's folder or GGUF file; "self", "self:FORMAT"
     drafter: str  # "auto", "none", "model", "ngram", "model+ngram"
