@@ -84,6 +84,10 @@ class ChatTemplate {
   const std::optional<CallStyle>& call_style() const { return call_style_; }
   // Whether `text` stands in a template of the model's own, which tells what it knows of.
   bool Mentions(std::string_view text) const;
+  // Whether the template reads the functions that a model may call (see generic_tools.h).
+  bool HasPlaceForTools() const;
+  // Whether the template writes what a system message in front says.
+  bool HasPlaceForSystem() const { return has_place_for_system_; }
   // "jinja" or "plain".
   std::string_view name() const;
   // What the template writes behind an answer: the token that ends it, and perhaps more. Empty if
@@ -104,6 +108,7 @@ class ChatTemplate {
   std::string answer_end_;
   std::vector<std::string> unnamed_roles_;  // whose messages' names it does not write
   std::optional<CallStyle> call_style_;
+  bool has_place_for_system_ = false;
 };
 
 struct ChatMessage {
@@ -113,8 +118,9 @@ struct ChatMessage {
 // A conversation without anything else, to be answered.
 ChatInput ChatInputOf(absl::Span<const ChatMessage> messages, absl::Time now);
 
-// The tokens of a conversation's prompt. In what messages say special tokens do not count. Errors:
-// Render's, and INVALID_ARGUMENT naming `messages` for what is no UTF-8 or nothing at all.
+// The tokens of a conversation's prompt, as RenderChat (generic_tools.h) writes it. In what
+// messages say special tokens do not count. Errors: RenderChat's, and INVALID_ARGUMENT naming
+// `messages` for what is no UTF-8 or nothing at all.
 absl::StatusOr<std::vector<TokenId>> EncodeChat(const ChatTemplate& chat,
                                                 const Tokenizer& tokenizer, const ChatInput& input);
 

@@ -49,6 +49,7 @@ struct ApiRequest {
   std::optional<ToolCallParser::Options> tools{};
   std::string constraint_field{};  // that gave `options.constraint`
   JsonValue repeated = nullptr;    // members that the answer to a response's request repeats
+  bool has_generic_tools = false;  // in the prompt (model/generic_tools.h)
   IgnoredFields ignored{};         // that were sent, and mean nothing here
 
   int sequences_per_prompt() const { return std::max(n, best_of); }

@@ -11,6 +11,7 @@
 #include "model/chat_template.h"
 #include "model/formats/json_text.h"
 #include "model/formats/json_value.h"
+#include "model/generic_tools.h"
 
 namespace tandem {
 namespace {
@@ -202,6 +203,10 @@ void DisregardUnwrittenNames(const std::string& field, const ServedModel& model,
   }
 }
 
+bool HasGenericTools(const ChatInput& chat, const ServedModel& model) {
+  return model.chat_template.ok() && NeedsGenericTools(*model.chat_template, chat);
+}
+
 absl::StatusOr<std::vector<TokenId>> EncodeChatInput(const ChatInput& chat,
                                                      const ServedModel& model) {
   if (chat.messages.empty()) return FieldError("messages", "null is not a list of messages");
@@ -211,7 +216,7 @@ absl::StatusOr<std::vector<TokenId>> EncodeChatInput(const ChatInput& chat,
                                    model.chat_template.status().message()));
   }
   const auto has_calls = [](const Json& message) { return message.contains("tool_calls"); };
-  if (absl::c_none_of(chat.messages, has_calls)) {
+  if (absl::c_none_of(chat.messages, has_calls) || HasGenericTools(chat, model)) {
     return EncodeChat(*model.chat_template, *model.tokenizer, chat);
   }
   const std::optional<CallStyle>& style = model.chat_template->call_style();

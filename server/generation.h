@@ -65,9 +65,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
 
   bool is_stream() const { return request_.stream; }
   // What the answer has beside every answer's.
-  std::vector<std::pair<std::string, std::string>> headers() const {
-    return request_.ignored.Headers();
-  }
+  std::vector<std::pair<std::string, std::string>> headers() const;
   // For the log, once it is over.
   struct Summary {
     int64_t prompt_tokens = 0;

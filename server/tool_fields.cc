@@ -113,10 +113,6 @@ class ToolReader {
 
   void GiveToTemplate(ChatInput* chat) {
     if (!IsGiven()) return;
-    const absl::StatusOr<ChatTemplate>& chat_template = model_.chat_template;
-    if (chat_template.ok() && !chat_template->Mentions("tools")) {
-      return fields_->Fail(FieldError("tools", "the model's chat template has no place for them"));
-    }
     chat->tools = *fields_->Find("tools");
     if (form_ == ToolForm::kNested) return;
     for (Json& tool : chat->tools) {
@@ -149,6 +145,10 @@ class ToolReader {
       Require(request);
     } else if (strict != functions_.end()) {
       HoldAtWill(FieldOfFunction(strict - functions_.begin(), "strict"), request);
+    }
+    // A constraint holds calls between their markers; what else it lets through is content.
+    if (request->options.constraint.has_value() && model_.tool_format.family == Family::kHermes) {
+      request->tools->format.may_lack_markers = false;
     }
   }
 

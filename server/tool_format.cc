@@ -27,8 +27,11 @@ ToolFormat Mistral(bool is_named, bool has_call_ids) {
 }
 
 ToolFormat Llama() {
-  return {
-      .family = Family::kLlama3, .begin = "<|python_tag|>", .end = "", .arguments = "parameters"};
+  return {.family = Family::kLlama3,
+          .begin = "<|python_tag|>",
+          .end = "",
+          .arguments = "parameters",
+          .may_lack_markers = true};
 }
 
 ToolFormat CommandR() {
@@ -54,6 +57,7 @@ ToolFormat DeepSeek(bool is_fenced) {
 }  // namespace
 
 ToolFormat ToolFormat::Of(const ChatTemplate& chat) {
+  if (!chat.HasPlaceForTools()) return {.may_lack_markers = true};
   const bool is_xml = chat.Mentions("<function=") && chat.Mentions("<parameter=");
   // The first that fits.
   const KnownFormat known[] = {

@@ -38,6 +38,9 @@ struct ToolFormat {
   std::string_view list_end = "]";
   std::string_view name = "name";
   bool is_fenced = false;  // kDeepSeek's first form
+  // Whether an answer may begin with a call that lacks its markers: where the template has no place
+  // for tools (model/generic_tools.h), the model was taught none.
+  bool may_lack_markers = false;
 
   // What calls are marked with, of which some may be special tokens.
   std::vector<std::string_view> Markers() const {
@@ -52,7 +55,8 @@ struct ToolFormat {
   // Whether values are texts without quotes, so that their types are known from schemas alone.
   bool has_plain_values() const { return family == Family::kQwenXml || family == Family::kGlm; }
 
-  // The format of a model that was taught by this template; Hermes' if it shows none.
+  // The format of a model that was taught by this template; Hermes' if it shows none, or has no
+  // place for tools.
   static ToolFormat Of(const ChatTemplate& chat);
 
   static constexpr std::string_view kArgumentsMarker = "[ARGS]";  // of kMistralNamed
