@@ -1,5 +1,5 @@
-// Functions, calls and results in conversations whose chat template has no place for them: a
-// generic form, which is Hermes', in what the system, the user and the assistant say.
+// Functions, calls and results in conversations whose chat template has no place for them: they
+// become texts of the system, the assistant and the user, in a generic form, which is Hermes'.
 //
 //   You may call one or more functions ... <tools> {...} </tools>          (the system)
 //   <tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>         (the assistant)

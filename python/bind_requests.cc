@@ -18,6 +18,7 @@
 #include "python/arrays.h"
 #include "python/bindings.h"
 #include "python/pickling.h"
+#include "python/representation.h"
 #include "python/status_errors.h"
 
 namespace tandem::python {
@@ -31,6 +32,25 @@ OutputConstraint ConstraintOf(Kind kind, std::string text) {
   constraint.kind = kind;
   constraint.text = std::move(text);
   return constraint;
+}
+
+// The function that makes constraints of this kind.
+const char* MakerOf(Kind kind) {
+  switch (kind) {
+    case Kind::kJsonObject:
+      return "json_object";
+    case Kind::kJsonSchema:
+      return "json_schema";
+    case Kind::kRegex:
+      return "regex";
+    case Kind::kChoice:
+      return "choice";
+    case Kind::kGrammar:
+      return "grammar";
+    case Kind::kStructuralTag:
+      return "structural_tag";
+  }
+  return "";
 }
 
 // A schema as it is written, or as Python has it.
@@ -130,6 +150,7 @@ void BindSampling(nb::module_& module) {
       .def_rw("processed", &LogprobOptions::processed,
               "Of the distribution drawn from, rather than of the raw logits.");
   LetPickle<&LogprobOptions::num_top, &LogprobOptions::processed>(logprobs);
+  LetShow(logprobs, {"num_top", "processed"});
 }
 
 void BindConstraints(nb::module_& module) {
@@ -169,6 +190,12 @@ void BindConstraints(nb::module_& module) {
           nb::arg("format"), nb::arg("tokens") = std::vector<TokenId>());
   LetPickle<&OutputConstraint::kind, &OutputConstraint::text, &OutputConstraint::choices,
             &OutputConstraint::is_strict, &OutputConstraint::tokens>(constraint);
+  constraint.def("__repr__", [](const OutputConstraint& self) {
+    const nb::object value =
+        self.kind == Kind::kChoice ? nb::cast(self.choices) : nb::cast(self.text);
+    return absl::StrCat("OutputConstraint.", MakerOf(self.kind), "(",
+                        self.kind == Kind::kJsonObject ? "" : nb::repr(value).c_str(), ")");
+  });
 }
 
 }  // namespace
