@@ -84,6 +84,9 @@ void BindEngine(nb::module_& module) {
       .def("cancel", &EngineHandle::Cancel, nb::arg("id"))
       .def("close", &EngineHandle::Close)
       .def("check_process", &EngineHandle::CheckProcess, "EngineError in a forked child.")
+      .def(
+          "check_open", [](EngineHandle& self) { self.With([](Engine&) {}); },
+          "EngineError if it is closed, too.")
       .def("check_integrity",
            [](EngineHandle& self) {
              RaiseUnlessOk(self.With([](Engine& engine) { return engine.CheckIntegrity(); }));

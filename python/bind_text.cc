@@ -5,6 +5,7 @@
 #include <nanobind/stl/vector.h>
 #include <tandem/chat_template.h>
 #include <tandem/field_error.h>
+#include <tandem/model_places.h>
 #include <tandem/tokenizer.h>
 
 #include <memory>
@@ -64,9 +65,13 @@ void BindText(nb::module_& module) {
       .def_static(
           "load",
           [](const std::string& path) {
-            return ValueOrRaise(WithoutGil([&] { return Tokenizer::Load(path); }));
+            const std::string place = ValueOrRaise(ModelNamed(path));
+            return ValueOrRaise(WithoutGil([&] { return Tokenizer::Load(place); }));
           },
-          nb::arg("path"), "Of a model's folder, a GGUF file or a tokenizer's own file.")
+          nb::arg("path"),
+          "The tokenizer of a model's folder, of a GGUF file, of a model that is given by its "
+          "name,\n"
+          "or in a file of its own.")
       .def(
           "encode",
           [](const Tokenizer& self, const std::string& text, bool parse_special,
@@ -109,9 +114,12 @@ void BindText(nb::module_& module) {
   chat.def_static(
           "load",
           [](const std::string& model) {
-            return ValueOrRaise(WithoutGil([&] { return ChatTemplate::Load(model); }));
+            const std::string place = ValueOrRaise(ModelNamed(model));
+            return ValueOrRaise(WithoutGil([&] { return ChatTemplate::Load(place); }));
           },
-          nb::arg("model"), "Of a model's folder or a GGUF file.")
+          nb::arg("model"),
+          "The template of a model's folder, of a GGUF file or of a model that is given by its "
+          "name.")
       .def_static(
           "parse",
           [](const std::string& jinja, const std::string& bos_token, const std::string& eos_token) {

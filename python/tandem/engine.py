@@ -72,10 +72,10 @@ class Engine:
         self._native = _native.Engine(options_of(target, options))  # type: ignore[arg-type]
         _open.add(self._native)
         self._process = os.getpid()
+        target = self._native.target_info.path
         draft = self._native.draft_info
-        self._models = f"target={self._native.target_info.path!r}, " + (
-            f"draft={draft.path!r}, " if draft is not None else ""
-        )
+        self._models = f"target={target!r}, " + (f"draft={draft.path!r}, " if draft else "")
+        self._target_path = os.path.abspath(target)  # the current folder may change
         self._drafter = self._native.drafter
         self._is_closed = False
         self._lock = threading.Lock()
@@ -225,19 +225,19 @@ class Engine:
     @property
     def tokenizer(self) -> _native.Tokenizer:
         """The target's, read when it is first asked for. It outlives the engine."""
-        path = self.target_info.path
+        self._native.check_open()
         with self._lock:
             if self._tokenizer is None:
-                self._tokenizer = _native.Tokenizer.load(path)
+                self._tokenizer = _native.Tokenizer.load(self._target_path)
             return self._tokenizer
 
     @property
     def chat_template(self) -> _native.ChatTemplate:
         """The target's, read when it is first asked for. It outlives the engine."""
-        path = self.target_info.path
+        self._native.check_open()
         with self._lock:
             if self._chat_template is None:
-                self._chat_template = _native.ChatTemplate.load(path)
+                self._chat_template = _native.ChatTemplate.load(self._target_path)
             return self._chat_template
 
     @property

@@ -29,6 +29,18 @@ def test_a_tokenizer_goes_there_and_back(engine):
         assert caught.value.field == "ids"
 
 
+def test_names_of_models_stand_for_them(engine, tmp_path, monkeypatch):
+    with tandem.Engine("storyteller-7m", drafter="none") as named:
+        monkeypatch.chdir(tmp_path)
+        assert named.tokenizer.vocab_size == engine.tokenizer.vocab_size
+        assert named.chat_template.is_plain
+    assert tandem.Tokenizer.load("storyteller-1m").vocab_size == engine.tokenizer.vocab_size
+    assert tandem.ChatTemplate.load("storyteller-1m").is_plain
+    for load in (tandem.Tokenizer.load, tandem.ChatTemplate.load, tandem.Engine):
+        with pytest.raises(FileNotFoundError, match=r"nowhere: no such model, allowed: .*`tandem fetch`"):
+            load("nowhere")
+
+
 def test_special_tokens_are_plain_text_unless_asked_for(engine):
     tokenizer = engine.tokenizer
     special = next(i for i in range(tokenizer.vocab_size) if tokenizer.is_special(i))
