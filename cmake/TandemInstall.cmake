@@ -15,8 +15,8 @@ endif()
 if(TARGET tandem)
   install(TARGETS tandem RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
-# What comes with the program, to FOLDER: the models, and the licence of the grammar engine. Further
-# arguments go to install().
+# Installs to FOLDER the models that come with the program, and the licence of the grammar engine.
+# Further arguments go to install().
 function(tandem_install_share folder)
   if(TANDEM_HAS_XGRAMMAR)
     get_filename_component(xgrammar_files ${xgrammar_folder} ABSOLUTE)

@@ -32,12 +32,12 @@ void BindStats(nb::module_& module) {
       nb::class_<RoundStats>(module, "RoundStats", "Counts over rounds. Times are in seconds.");
   stats.def_ro("rounds", &RoundStats::rounds)
       .def_ro("proposed", &RoundStats::proposed, "Draft tokens that the target verified.")
-      .def_ro("accepted", &RoundStats::accepted, "Of those, kept.")
+      .def_ro("accepted", &RoundStats::accepted, "The draft tokens that were kept.")
       .def_ro("emitted", &RoundStats::emitted, "Tokens of output.")
       .def_prop_ro("proposed_at", Counts(&RoundStats::proposed_at), nb::rv_policy::move,
                    "By position in the draft.")
       .def_prop_ro("accepted_at", Counts(&RoundStats::accepted_at), nb::rv_policy::move,
-                   "Likewise.")
+                   "By position in the draft.")
       .def_ro("predicted", &RoundStats::predicted)
       .def_ro("predicted_kept", &RoundStats::predicted_kept)
       .def_ro("draft_failures", &RoundStats::draft_failures)

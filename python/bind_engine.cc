@@ -66,7 +66,7 @@ void BindEngine(nb::module_& module) {
   LetShow(load, {"num_running", "num_waiting", "target_pages_in_use", "draft_pages_in_use",
                  "prompt_tokens", "prefix_queries", "prefix_hits", "preemptions", "stats"});
   nb::class_<EngineHandle>(module, "Engine", nb::is_weak_referenceable(),
-                           "The engine behind tandem.Engine. Thread-safe.")
+                           "The engine that tandem.Engine uses. Thread-safe.")
       .def(nb::init<const EngineOptions&>(), nb::arg("options"))
       .def("generate", &EngineHandle::Generate, nb::arg("request"),
            nb::arg("on_piece").none() = nb::none(),

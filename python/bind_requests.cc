@@ -59,7 +59,7 @@ std::string JsonText(const nb::object& value) {
   return nb::cast<std::string>(nb::module_::import_("json").attr("dumps")(value));
 }
 
-// Of a member that is an enumeration with names: the property is the name.
+// A property for a member that is an enumeration with names; its value is the name.
 template <typename Class, typename Member, typename Parse>
 void NameProperty(nb::class_<Class>& bound, const char* name, Member Class::*member, Parse parse) {
   bound.def_prop_rw(
@@ -69,7 +69,7 @@ void NameProperty(nb::class_<Class>& bound, const char* name, Member Class::*mem
       });
 }
 
-// Likewise, where it may be None.
+// The same where it may be None.
 template <typename Class, typename Member, typename Parse>
 void OptionalNameProperty(nb::class_<Class>& bound, const char* name,
                           std::optional<Member> Class::*member, Parse parse) {
@@ -148,7 +148,7 @@ void BindSampling(nb::module_& module) {
           nb::arg("num_top") = 0, nb::arg("processed") = false)
       .def_rw("num_top", &LogprobOptions::num_top, "0: the token's own; -1: none.")
       .def_rw("processed", &LogprobOptions::processed,
-              "Of the distribution drawn from, rather than of the raw logits.");
+              "Whether they are of the distribution drawn from, and not of the raw logits.");
   LetPickle<&LogprobOptions::num_top, &LogprobOptions::processed>(logprobs);
   LetShow(logprobs, {"num_top", "processed"});
 }

@@ -1,4 +1,4 @@
-// Readable representations: repr() of what the module's functions return.
+// Readable representations: repr() of the module's objects.
 #ifndef TANDEM_PYTHON_REPRESENTATION_H_
 #define TANDEM_PYTHON_REPRESENTATION_H_
 

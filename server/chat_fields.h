@@ -1,4 +1,4 @@
-// The fields of a conversation: what a chat template is given.
+// The fields of a conversation, which a chat template is given.
 #ifndef TANDEM_SERVER_CHAT_FIELDS_H_
 #define TANDEM_SERVER_CHAT_FIELDS_H_
 
@@ -15,7 +15,7 @@
 namespace tandem {
 
 // "content": a string, or a list of {"type": "text", "text": ...}. `may_lack`: it may be absent.
-// `name`: what it is called instead.
+// `name`: its name, if that is another.
 std::string ReadContent(RequestFields* fields, bool may_lack, const std::string& name = "content");
 // "name" and "arguments", a string of JSON: with what that says, as templates expect it.
 JsonValue ReadFunctionCall(RequestFields* function);

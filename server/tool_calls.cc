@@ -25,7 +25,7 @@ ToolCallParser::ToolCallParser(Options options)
   for (const std::string_view around : {options_.format.opening, options_.format.closing}) {
     if (!around.empty()) beginnings_.push_back(around);
   }
-  behind_ = beginnings_;  // what ends a call may lack in front of the next one
+  behind_ = beginnings_;  // the end of a call may lack before the next one
   behind_.push_back(options_.format.end);
 }
 
@@ -191,7 +191,7 @@ void ToolCallParser::ReadCall(char byte, AnswerDelta* delta) {
   if (is_call_ && !is_left_out_) LetOutCall(delta);
   if (!is_done) return;
   if (!reader_->has_arguments() && !is_left_out_) delta->calls.back().arguments = "{}";
-  if (options_.format.family == Family::kGlm) {  // its reader has read the marker behind it
+  if (options_.format.family == Family::kGlm) {  // its reader has read the marker after it
     place_ = Place::kText;
   } else {
     place_ = Place::kBehind;

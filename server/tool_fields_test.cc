@@ -127,9 +127,9 @@ TEST(ToolFields, NameWhatIsWrong) {
       {two + R"(, "tool_choice": {"type": "function", "function": {"name": "h"}})",
        "tool_choice.function.name", "h"},
       {two + R"(, "tool_choice": {"type": "x"})", "tool_choice.type", "x"},
-      {two + R"(, "tool_choice": "required", "regex": "a")", "tool_choice", "beside regex"},
+      {two + R"(, "tool_choice": "required", "regex": "a")", "tool_choice", "with regex"},
       {strict + R"(, "response_format": {"type": "json_object"})", "tools[0].function.strict",
-       "beside response_format"}};
+       "with response_format"}};
   for (const auto& c : cases) {
     const auto request = ToolChat(c.fields);
     ASSERT_FALSE(request.ok()) << c.fields;

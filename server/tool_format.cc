@@ -7,7 +7,8 @@ namespace {
 
 using Family = ToolFormat::Family;
 
-// What a template mentions whose model writes calls like this. `also` may be empty.
+// A template that mentions both texts is of a model that writes calls like this. `also` may be
+// empty.
 struct KnownFormat {
   std::string_view mentioned;
   std::string_view also;
