@@ -193,9 +193,21 @@ absl::StatusOr<ChatInput> WithGenericTools(const ChatTemplate& chat, const ChatI
 }
 
 absl::StatusOr<std::vector<ChatPart>> RenderChat(const ChatTemplate& chat, const ChatInput& input) {
-  if (!NeedsGenericTools(chat, input)) return chat.Render(input);
-  ASSIGN_OR_RETURN(const ChatInput generic, WithGenericTools(chat, input));
-  return chat.Render(generic);
+  if (NeedsGenericTools(chat, input)) {
+    ASSIGN_OR_RETURN(const ChatInput generic, WithGenericTools(chat, input));
+    return chat.Render(generic);
+  }
+  if (!chat.call_style().has_value() || absl::c_none_of(input.messages, HasCalls)) {
+    return chat.Render(input);
+  }
+  ChatInput styled = input;
+  for (Json& message : styled.messages) {
+    if (!HasCalls(message)) continue;
+    absl::StatusOr<Json> restyled = InCallStyle(message, *chat.call_style());
+    if (!restyled.ok()) return FieldError("messages", restyled.status().message());
+    message = *std::move(restyled);
+  }
+  return chat.Render(styled);
 }
 
 }  // namespace tandem

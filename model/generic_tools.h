@@ -25,7 +25,8 @@ bool NeedsGenericTools(const ChatTemplate& chat, const ChatInput& input);
 // to alternate. INVALID_ARGUMENT naming the message that is not as OpenAI's API has it.
 absl::StatusOr<ChatInput> WithGenericTools(const ChatTemplate& chat, const ChatInput& input);
 
-// ChatTemplate::Render, of WithGenericTools where that is needed.
+// ChatTemplate::Render, of WithGenericTools where that is needed, else of calls in the template's
+// own style (CallStyle).
 absl::StatusOr<std::vector<ChatPart>> RenderChat(const ChatTemplate& chat, const ChatInput& input);
 
 }  // namespace tandem

@@ -111,6 +111,17 @@ TEST(GenericTools, AreNotForTemplatesThatHaveAPlace) {
   EXPECT_FALSE(NeedsGenericTools(*of_two, with_tools));
 }
 
+// Other templates get calls in the style that they want, as DeepSeek-R1's does.
+TEST(GenericTools, LeaveCallsToTheStyleOfATemplateThatWritesThem) {
+  EXPECT_EQ(
+      Rendered("{% for m in messages %}{% if m.role == 'assistant' and m.content is none %}"
+               "{{ m.tool_calls[0].function.name + ':' + m.tool_calls[0].function.arguments }}"
+               "{% else %}{{ m.content }}{% endif %}{% endfor %}",
+               R"([{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "",
+                         "tool_calls": [{"function": {"name": "f", "arguments": {"a": 1}}}]}])"),
+      "Hi.f:{\"a\": 1}");
+}
+
 // Only the template's own text may hold special tokens.
 TEST(GenericTools, AreWordsOfSomebody) {
   const auto chat = ChatTemplate::Parse(kChatMl, "", "");
