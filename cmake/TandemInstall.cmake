@@ -11,23 +11,31 @@ install(TARGETS ${tandem_folders} EXPORT tandemTargets
 if(TANDEM_HAS_XGRAMMAR)
   install(FILES $<TARGET_PROPERTY:xgrammar::xgrammar,IMPORTED_LOCATION>
           DESTINATION ${CMAKE_INSTALL_LIBDIR}/tandem)
-  get_filename_component(xgrammar_files ${xgrammar_folder} ABSOLUTE)
-  install(FILES ${xgrammar_files}/LICENSE ${xgrammar_files}/NOTICE
-          DESTINATION ${CMAKE_INSTALL_DATADIR}/tandem/xgrammar)
 endif()
 if(TARGET tandem)
   install(TARGETS tandem RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
+# Installs to FOLDER the models that come with the program, and the licence of the grammar engine.
+# Further arguments go to install().
+function(tandem_install_share folder)
+  if(TANDEM_HAS_XGRAMMAR)
+    get_filename_component(xgrammar_files ${xgrammar_folder} ABSOLUTE)
+    install(FILES ${xgrammar_files}/LICENSE ${xgrammar_files}/NOTICE DESTINATION ${folder}/xgrammar ${ARGN})
+  endif()
+  set(models ${PROJECT_SOURCE_DIR}/models)
+  install(DIRECTORY ${models}/storyteller-7m ${models}/storyteller-1m ${models}/smollm2-draft
+          DESTINATION ${folder}/models
+          FILE_PERMISSIONS OWNER_READ OWNER_WRITE GROUP_READ WORLD_READ
+          DIRECTORY_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE
+                                WORLD_READ WORLD_EXECUTE
+          ${ARGN})
+endfunction()
+tandem_install_share(${CMAKE_INSTALL_DATADIR}/tandem)
 set(TANDEM_MODELS_DIR ${CMAKE_INSTALL_DATADIR}/tandem/models)
-set(shipped_models models/storyteller-7m models/storyteller-1m)
-if(EXISTS ${PROJECT_SOURCE_DIR}/models/smollm2-draft)
-  list(APPEND shipped_models models/smollm2-draft)
+if(TARGET tandem_python)
+  # Next to the module and to the program of the wheel, which find it there.
+  tandem_install_share(tandem/share/tandem COMPONENT python EXCLUDE_FROM_ALL)
 endif()
-install(DIRECTORY ${shipped_models}
-        DESTINATION ${TANDEM_MODELS_DIR}
-        FILE_PERMISSIONS OWNER_READ OWNER_WRITE GROUP_READ WORLD_READ
-        DIRECTORY_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE
-                              WORLD_READ WORLD_EXECUTE)
 
 # Walked when installing, so that the list of headers never goes stale.
 install(CODE "set(TANDEM_SOURCE_DIR \"${PROJECT_SOURCE_DIR}\")")

@@ -14,6 +14,7 @@
 #include "model/chat/text_tools.h"
 #include "model/chat/value_text.h"
 #include "model/formats/json_text.h"
+#include "model/generic_tools.h"
 
 namespace tandem {
 
@@ -200,6 +201,8 @@ absl::StatusOr<ChatTemplate> ChatTemplate::Parse(const Source& source) {
     if (!result.WritesProbe(named).value_or(true)) result.unnamed_roles_.emplace_back(role);
   }
   result.call_style_ = result.FindCallStyle();
+  result.has_place_for_system_ =
+      result.WritesProbe({{"role", "system"}, {"content", kProbe}}).value_or(false);
   if (is_plain) return result;
   // What follows an answer in a conversation that nobody goes on with.
   ChatInput probe = ChatInputOf({{"user", "Hi"}, {"assistant", kProbe}}, absl::UnixEpoch());
@@ -274,6 +277,10 @@ bool ChatTemplate::Mentions(std::string_view text) const {
   return absl::StrContains(programs_->texts, View(text));
 }
 
+bool ChatTemplate::HasPlaceForTools() const {
+  return programs_->tool_use.has_value() || Mentions("tools");
+}
+
 std::string_view ChatTemplate::name() const { return is_plain() ? "plain" : "jinja"; }
 
 absl::StatusOr<std::vector<ChatPart>> ChatTemplate::Render(const ChatInput& input) const {
@@ -336,7 +343,7 @@ ChatInput ChatInputOf(absl::Span<const ChatMessage> messages, absl::Time now) {
 absl::StatusOr<std::vector<TokenId>> EncodeChat(const ChatTemplate& chat,
                                                 const Tokenizer& tokenizer,
                                                 const ChatInput& input) {
-  ASSIGN_OR_RETURN(const std::vector<ChatPart> parts, chat.Render(input));
+  ASSIGN_OR_RETURN(const std::vector<ChatPart> parts, RenderChat(chat, input));
   std::vector<MarkedText> marked;
   for (const ChatPart& part : parts) marked.push_back({part.text, part.special});
   absl::StatusOr<std::vector<TokenId>> ids = tokenizer.EncodeMarked(marked);

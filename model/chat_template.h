@@ -21,7 +21,7 @@ struct Limits;
 }  // namespace jinja
 
 // A part of a conversation's prompt: the template's own text, whose special tokens count, or
-// somebody's words, in which they do not.
+// the words of a message, in which they do not.
 struct ChatPart {
   std::string text;
   SpecialTokens special = SpecialTokens::kPlain;
@@ -37,8 +37,8 @@ struct CallStyle {
 absl::StatusOr<JsonValue> InCallStyle(const JsonValue& message, const CallStyle& style);
 
 // Makes the prompt of a conversation, as the model was trained to read it: its `chat_template`, a
-// program in Jinja, is run as transformers runs it. Of every byte it is known whether it is the
-// template's or somebody's, through all that the template does with it. Roles are the template's
+// program in Jinja, is run as transformers runs it. Every byte is known to be the template's
+// or a message's, through all that the template does with it. Roles are the template's
 // where they are of the usual ones: some templates make a token of them. Without a template what
 // text begins with stands in front, questions begin lines, and answers go on where the model did.
 // Thread-safe.
@@ -48,24 +48,24 @@ absl::StatusOr<JsonValue> InCallStyle(const JsonValue& message, const CallStyle&
 //   ASSIGN_OR_RETURN(const std::vector<TokenId> prompt, EncodeChat(chat, tokenizer, input));
 class ChatTemplate {
  public:
-  // What a model says of its templates; texts are empty where it says nothing.
+  // A model's templates and tokens, as its files have them; empty where they are missing.
   struct Source {
     std::string jinja;
     std::string tool_use;  // in its place where tools are given
     std::string bos_token, eos_token;
     std::vector<std::pair<std::string, std::string>> other_tokens = {};  // "pad_token" and so on
   };
-  // Of a Hugging Face folder. The template of conversations: chat_template.jinja, else
+  // The source in a Hugging Face folder. The template of conversations: chat_template.jinja, else
   // `chat_template` of tokenizer_config.json (of a list the one named default), else that of
   // chat_template.json. The one for tools: tool_use.jinja in additional_chat_templates, else the
   // one named tool_use of the list. Tokens: of tokenizer_config.json, else special_tokens_map.json.
   static absl::StatusOr<Source> ReadSource(const std::string& folder);
 
-  // Of a model folder, or of a GGUF file's `tokenizer.chat_template` and the same with ".tool_use".
-  // Errors: those of the files, and Parse's.
+  // The template of a model folder, or of a GGUF file's `tokenizer.chat_template` and the same with
+  // ".tool_use". Errors: those of the files, and Parse's.
   static absl::StatusOr<ChatTemplate> Load(const std::string& model);
-  // INVALID_ARGUMENT or UNIMPLEMENTED, naming `chat_template` and the line, for what is no
-  // template.
+  // INVALID_ARGUMENT or UNIMPLEMENTED, naming `chat_template` and the line, for a text that is not
+  // a template.
   static absl::StatusOr<ChatTemplate> Parse(const Source& source);
   static absl::StatusOr<ChatTemplate> Parse(std::string_view jinja, std::string_view bos_token,
                                             std::string_view eos_token);
@@ -82,12 +82,16 @@ class ChatTemplate {
   // How the template writes calls of tools; nothing if it does not write them. Render takes
   // messages as they are; InCallStyle changes them.
   const std::optional<CallStyle>& call_style() const { return call_style_; }
-  // Whether `text` stands in a template of the model's own, which tells what it knows of.
+  // Whether a template of the model's own contains `text`.
   bool Mentions(std::string_view text) const;
+  // Whether the template reads the functions that a model may call (see generic_tools.h).
+  bool HasPlaceForTools() const;
+  // Whether the template writes what a system message in front says.
+  bool HasPlaceForSystem() const { return has_place_for_system_; }
   // "jinja" or "plain".
   std::string_view name() const;
-  // What the template writes behind an answer: the token that ends it, and perhaps more. Empty if
-  // it writes nothing.
+  // The text that the template writes after an answer: the token that ends it, and perhaps more.
+  // Empty if it writes nothing.
   const std::string& answer_end() const { return answer_end_; }
 
  private:
@@ -104,6 +108,7 @@ class ChatTemplate {
   std::string answer_end_;
   std::vector<std::string> unnamed_roles_;  // whose messages' names it does not write
   std::optional<CallStyle> call_style_;
+  bool has_place_for_system_ = false;
 };
 
 struct ChatMessage {
@@ -113,8 +118,9 @@ struct ChatMessage {
 // A conversation without anything else, to be answered.
 ChatInput ChatInputOf(absl::Span<const ChatMessage> messages, absl::Time now);
 
-// The tokens of a conversation's prompt. In what messages say special tokens do not count. Errors:
-// Render's, and INVALID_ARGUMENT naming `messages` for what is no UTF-8 or nothing at all.
+// The tokens of a conversation's prompt, as RenderChat (generic_tools.h) writes it. In what
+// messages say special tokens do not count. Errors: RenderChat's, and INVALID_ARGUMENT naming
+// `messages` for text that is not UTF-8, or none at all.
 absl::StatusOr<std::vector<TokenId>> EncodeChat(const ChatTemplate& chat,
                                                 const Tokenizer& tokenizer, const ChatInput& input);
 

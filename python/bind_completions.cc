@@ -10,6 +10,7 @@
 #include "python/arrays.h"
 #include "python/bindings.h"
 #include "python/pickling.h"
+#include "python/representation.h"
 
 namespace tandem::python {
 namespace {
@@ -31,12 +32,12 @@ void BindStats(nb::module_& module) {
       nb::class_<RoundStats>(module, "RoundStats", "Counts over rounds. Times are in seconds.");
   stats.def_ro("rounds", &RoundStats::rounds)
       .def_ro("proposed", &RoundStats::proposed, "Draft tokens that the target verified.")
-      .def_ro("accepted", &RoundStats::accepted, "Of those, kept.")
+      .def_ro("accepted", &RoundStats::accepted, "The draft tokens that were kept.")
       .def_ro("emitted", &RoundStats::emitted, "Tokens of output.")
       .def_prop_ro("proposed_at", Counts(&RoundStats::proposed_at), nb::rv_policy::move,
                    "By position in the draft.")
       .def_prop_ro("accepted_at", Counts(&RoundStats::accepted_at), nb::rv_policy::move,
-                   "Likewise.")
+                   "By position in the draft.")
       .def_ro("predicted", &RoundStats::predicted)
       .def_ro("predicted_kept", &RoundStats::predicted_kept)
       .def_ro("draft_failures", &RoundStats::draft_failures)
@@ -52,6 +53,8 @@ void BindStats(nb::module_& module) {
             &RoundStats::predicted_kept, &RoundStats::draft_failures, &RoundStats::probes,
             &RoundStats::probe_time, &RoundStats::prefill_time, &RoundStats::draft_time,
             &RoundStats::verify_time>(stats);
+  LetShow(stats, {"rounds", "proposed", "accepted", "emitted", "acceptance_rate",
+                  "tokens_per_round", "prefill_time", "draft_time", "verify_time"});
   auto timings = nb::class_<Timings>(module, "Timings", "Times of one generation, in seconds.");
   timings.def_prop_ro("time_to_first_token", Seconds(&Timings::time_to_first_token))
       .def_prop_ro("end_to_end", Seconds(&Timings::end_to_end))
@@ -60,6 +63,7 @@ void BindStats(nb::module_& module) {
       .def_prop_ro("verify", Seconds(&Timings::verify));
   LetPickle<&Timings::time_to_first_token, &Timings::end_to_end, &Timings::prefill, &Timings::draft,
             &Timings::verify>(timings);
+  LetShow(timings, {"time_to_first_token", "end_to_end", "prefill", "draft", "verify"});
   auto report =
       nb::class_<RoundReport>(module, "RoundReport", "A round's effect on a generation's caches.");
   report.def_ro("proposed", &RoundReport::proposed)
@@ -68,6 +72,7 @@ void BindStats(nb::module_& module) {
       .def_ro("draft_cached_tokens", &RoundReport::draft_cached_tokens);
   LetPickle<&RoundReport::proposed, &RoundReport::accepted, &RoundReport::target_cached_tokens,
             &RoundReport::draft_cached_tokens>(report);
+  LetShow(report, {"proposed", "accepted", "target_cached_tokens", "draft_cached_tokens"});
 }
 
 }  // namespace
@@ -80,6 +85,7 @@ void BindCompletions(nb::module_& module) {
       .def_ro("logprob", &TokenLogprobs::logprob)
       .def_ro("top", &TokenLogprobs::top, "(id, log-probability), the most likely first.");
   LetPickle<&TokenLogprobs::id, &TokenLogprobs::logprob, &TokenLogprobs::top>(logprobs);
+  LetShow(logprobs, {"id", "logprob", "top"});
   auto piece = nb::class_<OwnedPiece>(module, "Piece",
                                       "An addition to a generation by one or several rounds.");
   piece.def_ro("text", &OwnedPiece::text)
@@ -91,6 +97,7 @@ void BindCompletions(nb::module_& module) {
       .def_ro("round", &OwnedPiece::round);
   LetPickle<&OwnedPiece::text, &OwnedPiece::token_ids, &OwnedPiece::provenance,
             &OwnedPiece::logprobs, &OwnedPiece::round>(piece);
+  LetShow(piece, {"text", "token_ids", "provenance"});
   auto completion = nb::class_<Completion>(module, "Completion", "The result of a generation.");
   completion.def_ro("text", &Completion::text)
       .def_prop_ro(
@@ -118,6 +125,7 @@ void BindCompletions(nb::module_& module) {
             &Completion::prompt_tokens, &Completion::cached_tokens, &Completion::first_round_tokens,
             &Completion::num_preemptions, &Completion::verifier, &Completion::draft_tokens,
             &Completion::stats, &Completion::timings>(completion);
+  LetShow(completion, {"text", "finish_reason", "prompt_tokens", "provenance", "stats", "timings"});
 }
 
 }  // namespace tandem::python

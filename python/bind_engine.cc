@@ -12,6 +12,7 @@
 #include "python/bindings.h"
 #include "python/engine_handle.h"
 #include "python/pickling.h"
+#include "python/representation.h"
 #include "python/status_errors.h"
 
 namespace tandem::python {
@@ -46,6 +47,7 @@ void BindEngine(nb::module_& module) {
             &ModelInfo::bytes_read_per_pass, &ModelInfo::kv_bytes_per_token, &ModelInfo::vocab_size,
             &ModelInfo::context_length, &ModelInfo::num_pages, &ModelInfo::page_size,
             &ModelInfo::mapped_tokens>(info);
+  LetShow(info, {"path", "family", "dtype", "parameters", "vocab_size", "context_length"});
   auto load = nb::class_<EngineLoad>(module, "EngineLoad", "The engine between two rounds.");
   load.def_ro("num_running", &EngineLoad::num_running)
       .def_ro("num_waiting", &EngineLoad::num_waiting)
@@ -61,8 +63,10 @@ void BindEngine(nb::module_& module) {
             &EngineLoad::draft_pages_in_use, &EngineLoad::stats, &EngineLoad::prompt_tokens,
             &EngineLoad::prefix_queries, &EngineLoad::prefix_hits, &EngineLoad::draft_prefix_hits,
             &EngineLoad::preemptions>(load);
+  LetShow(load, {"num_running", "num_waiting", "target_pages_in_use", "draft_pages_in_use",
+                 "prompt_tokens", "prefix_queries", "prefix_hits", "preemptions", "stats"});
   nb::class_<EngineHandle>(module, "Engine", nb::is_weak_referenceable(),
-                           "The engine behind tandem.Engine. Thread-safe.")
+                           "The engine that tandem.Engine uses. Thread-safe.")
       .def(nb::init<const EngineOptions&>(), nb::arg("options"))
       .def("generate", &EngineHandle::Generate, nb::arg("request"),
            nb::arg("on_piece").none() = nb::none(),
@@ -80,6 +84,9 @@ void BindEngine(nb::module_& module) {
       .def("cancel", &EngineHandle::Cancel, nb::arg("id"))
       .def("close", &EngineHandle::Close)
       .def("check_process", &EngineHandle::CheckProcess, "EngineError in a forked child.")
+      .def(
+          "check_open", [](EngineHandle& self) { self.With([](Engine&) {}); },
+          "EngineError if it is closed, too.")
       .def("check_integrity",
            [](EngineHandle& self) {
              RaiseUnlessOk(self.With([](Engine& engine) { return engine.CheckIntegrity(); }));

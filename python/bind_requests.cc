@@ -18,6 +18,7 @@
 #include "python/arrays.h"
 #include "python/bindings.h"
 #include "python/pickling.h"
+#include "python/representation.h"
 #include "python/status_errors.h"
 
 namespace tandem::python {
@@ -33,13 +34,32 @@ OutputConstraint ConstraintOf(Kind kind, std::string text) {
   return constraint;
 }
 
+// The function that makes constraints of this kind.
+const char* MakerOf(Kind kind) {
+  switch (kind) {
+    case Kind::kJsonObject:
+      return "json_object";
+    case Kind::kJsonSchema:
+      return "json_schema";
+    case Kind::kRegex:
+      return "regex";
+    case Kind::kChoice:
+      return "choice";
+    case Kind::kGrammar:
+      return "grammar";
+    case Kind::kStructuralTag:
+      return "structural_tag";
+  }
+  return "";
+}
+
 // A schema as it is written, or as Python has it.
 std::string JsonText(const nb::object& value) {
   if (nb::isinstance<nb::str>(value)) return nb::cast<std::string>(value);
   return nb::cast<std::string>(nb::module_::import_("json").attr("dumps")(value));
 }
 
-// Of a member that is an enumeration with names: the property is the name.
+// A property for a member that is an enumeration with names; its value is the name.
 template <typename Class, typename Member, typename Parse>
 void NameProperty(nb::class_<Class>& bound, const char* name, Member Class::*member, Parse parse) {
   bound.def_prop_rw(
@@ -49,7 +69,7 @@ void NameProperty(nb::class_<Class>& bound, const char* name, Member Class::*mem
       });
 }
 
-// Likewise, where it may be None.
+// The same where it may be None.
 template <typename Class, typename Member, typename Parse>
 void OptionalNameProperty(nb::class_<Class>& bound, const char* name,
                           std::optional<Member> Class::*member, Parse parse) {
@@ -129,8 +149,9 @@ void BindSampling(nb::module_& module) {
           nb::arg("num_top") = 0, nb::arg("processed") = false)
       .def_rw("num_top", &LogprobOptions::num_top, "0: the token's own; -1: none.")
       .def_rw("processed", &LogprobOptions::processed,
-              "Of the distribution drawn from, rather than of the raw logits.");
+              "Whether they are of the distribution drawn from, and not of the raw logits.");
   LetPickle<&LogprobOptions::num_top, &LogprobOptions::processed>(logprobs);
+  LetShow(logprobs, {"num_top", "processed"});
 }
 
 void BindConstraints(nb::module_& module) {
@@ -170,6 +191,12 @@ void BindConstraints(nb::module_& module) {
           nb::arg("format"), nb::arg("tokens") = std::vector<TokenId>());
   LetPickle<&OutputConstraint::kind, &OutputConstraint::text, &OutputConstraint::choices,
             &OutputConstraint::is_strict, &OutputConstraint::tokens>(constraint);
+  constraint.def("__repr__", [](const OutputConstraint& self) {
+    const nb::object value =
+        self.kind == Kind::kChoice ? nb::cast(self.choices) : nb::cast(self.text);
+    return absl::StrCat("OutputConstraint.", MakerOf(self.kind), "(",
+                        self.kind == Kind::kJsonObject ? "" : nb::repr(value).c_str(), ")");
+  });
 }
 
 }  // namespace

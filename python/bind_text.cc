@@ -5,6 +5,7 @@
 #include <nanobind/stl/vector.h>
 #include <tandem/chat_template.h>
 #include <tandem/field_error.h>
+#include <tandem/model_places.h>
 #include <tandem/tokenizer.h>
 
 #include <memory>
@@ -16,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "python/arrays.h"
 #include "python/bindings.h"
+#include "python/representation.h"
 #include "python/status_errors.h"
 
 namespace tandem::python {
@@ -43,6 +45,12 @@ ChatInput InputOf(const std::string& messages, const std::optional<std::string>&
   return input;
 }
 
+// Token ids as Python has them: a sequence, or an array of any integers.
+std::vector<TokenId> IdsOf(const nb::object& ids) {
+  const nb::object array = nb::module_::import_("tandem.parameters").attr("ids_of")(ids, "ids");
+  return VectorOf(nb::cast<IdArray>(array));
+}
+
 template <typename Work>
 auto WithoutGil(const Work& work) {
   nb::gil_scoped_release released;
@@ -52,13 +60,18 @@ auto WithoutGil(const Work& work) {
 }  // namespace
 
 void BindText(nb::module_& module) {
-  nb::class_<Tokenizer>(module, "Tokenizer", "Text to tokens and back. Thread-safe.")
+  nb::class_<Tokenizer> tokenizer(module, "Tokenizer", "Text to tokens and back. Thread-safe.");
+  tokenizer
       .def_static(
           "load",
           [](const std::string& path) {
-            return ValueOrRaise(WithoutGil([&] { return Tokenizer::Load(path); }));
+            const std::string place = ValueOrRaise(ModelNamed(path));
+            return ValueOrRaise(WithoutGil([&] { return Tokenizer::Load(place); }));
           },
-          nb::arg("path"), "Of a model's folder, a GGUF file or a tokenizer's own file.")
+          nb::arg("path"),
+          "The tokenizer of a model's folder, of a GGUF file, of a model that is given by its "
+          "name,\n"
+          "or in a file of its own.")
       .def(
           "encode",
           [](const Tokenizer& self, const std::string& text, bool parse_special,
@@ -75,11 +88,15 @@ void BindText(nb::module_& module) {
           "plain text. `add_template`: with the tokens that a prompt begins and ends with.")
       .def(
           "decode",
-          [](const Tokenizer& self, const IdArray& ids, bool skip_special) {
-            return self.Decode(VectorOf(ids), skip_special);
+          [](const Tokenizer& self, const nb::object& ids, bool skip_special) {
+            return self.Decode(IdsOf(ids), skip_special);
           },
-          nb::arg("ids"), nb::kw_only(), nb::arg("skip_special") = false,
-          "The text of ids: int32, one dimension. Bytes that are no UTF-8 become U+FFFD.")
+          nb::arg("ids").none(), nb::kw_only(), nb::arg("skip_special") = false,
+          nb::sig("def decode(self, ids: collections.abc.Sequence[int] | numpy.ndarray, *, "
+                  "skip_special: bool = False) -> str"),
+          "The text of ids: a list, or an array with one dimension. Bytes that are not UTF-8 "
+          "become\n"
+          "U+FFFD.")
       .def_prop_ro("vocab_size", &Tokenizer::vocab_size, "The highest id plus one.")
       .def("is_special", &Tokenizer::IsSpecial, nb::arg("id"))
       .def(
@@ -90,13 +107,19 @@ void BindText(nb::module_& module) {
           },
           nb::arg("token"), "The id of a token by its exact written form, or None.");
 
-  nb::class_<ChatTemplate>(module, "ChatTemplate", "Makes prompts of conversations. Thread-safe.")
-      .def_static(
+  LetShow(tokenizer, {"vocab_size"});
+
+  nb::class_<ChatTemplate> chat(module, "ChatTemplate",
+                                "Makes prompts of conversations. Thread-safe.");
+  chat.def_static(
           "load",
           [](const std::string& model) {
-            return ValueOrRaise(WithoutGil([&] { return ChatTemplate::Load(model); }));
+            const std::string place = ValueOrRaise(ModelNamed(model));
+            return ValueOrRaise(WithoutGil([&] { return ChatTemplate::Load(place); }));
           },
-          nb::arg("model"), "Of a model's folder or a GGUF file.")
+          nb::arg("model"),
+          "The template of a model's folder, of a GGUF file or of a model that is given by its "
+          "name.")
       .def_static(
           "parse",
           [](const std::string& jinja, const std::string& bos_token, const std::string& eos_token) {
@@ -104,13 +127,16 @@ void BindText(nb::module_& module) {
           },
           nb::arg("jinja"), nb::arg("bos_token") = "", nb::arg("eos_token") = "")
       .def_prop_ro("is_plain", &ChatTemplate::is_plain, "Whether the model has none of its own.")
+      .def_prop_ro("has_place_for_tools", &ChatTemplate::HasPlaceForTools,
+                   "Whether it reads functions. Otherwise they come in a generic form.")
       .def(
           "render",
           [](const ChatTemplate& self, const std::string& messages,
              const std::optional<std::string>& tools, const std::string& variables,
              bool add_generation_prompt, bool continue_final_message, double now) {
-            const auto parts = ValueOrRaise(self.Render(InputOf(
-                messages, tools, variables, add_generation_prompt, continue_final_message, now)));
+            const auto parts = ValueOrRaise(
+                RenderChat(self, InputOf(messages, tools, variables, add_generation_prompt,
+                                         continue_final_message, now)));
             std::vector<std::pair<std::string, bool>> pairs;
             for (const ChatPart& part : parts) {
               pairs.emplace_back(part.text, part.special == SpecialTokens::kParse);
@@ -142,6 +168,7 @@ void BindText(nb::module_& module) {
             return EndTokenIds(self, tokenizer);
           },
           nb::arg("tokenizer"), "The tokens that end an answer, for `stop_tokens`.");
+  LetShow(chat, {"is_plain", "has_place_for_tools"});
 }
 
 }  // namespace tandem::python

@@ -292,6 +292,7 @@ absl::StatusOr<ApiRequest> ParseChatRequest(absl::string_view body, const Served
   ReadChatInput(&fields, &chat);
   DisregardUnwrittenNames("messages", model, &fields);
   ReadTools(model, &fields, &chat, &request);
+  request.has_generic_tools = HasGenericTools(chat, model);
   RETURN_IF_ERROR(fields.Finish());
   ASSIGN_OR_RETURN(std::vector<TokenId> ids, EncodeChatInput(chat, model));
   request.prompts.push_back(std::move(ids));

@@ -38,17 +38,18 @@ struct ApiRequest {
   // engine may be asked for more.
   int num_logprobs = -1;
   int num_prompt_logprobs = -1;
-  // Of a chat whose model may reason before it answers: how that is found.
+  // How reasoning is found in a chat whose model may reason before it answers.
   struct Reasoning {
     ReasoningSplitter::Options splitter{};
     bool is_shown = true;
     bool is_streamed = true;  // as it comes, where the answer is
   };
   std::optional<Reasoning> reasoning{};
-  // Of a chat with functions that the model may call: how the calls are found in its answers.
+  // How calls are found in the answers of a chat with functions that the model may call.
   std::optional<ToolCallParser::Options> tools{};
   std::string constraint_field{};  // that gave `options.constraint`
   JsonValue repeated = nullptr;    // members that the answer to a response's request repeats
+  bool has_generic_tools = false;  // in the prompt (model/generic_tools.h)
   IgnoredFields ignored{};         // that were sent, and mean nothing here
 
   int sequences_per_prompt() const { return std::max(n, best_of); }

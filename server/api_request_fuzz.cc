@@ -87,17 +87,14 @@ const std::vector<nlohmann::json>& Samples() {
   return samples;
 }
 
-ServedModel MakeModel() {
+ServedModel MakeModel(const char* jinja) {
   constexpr char kFile[] = R"({"added_tokens": [
       {"id": 3, "content": "<|im_start|>", "special": true, "normalized": false},
       {"id": 4, "content": "<|im_end|>", "special": true, "normalized": false}],
     "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]}})";
   auto tokenizer = Tokenizer::Parse(kFile, "", "fuzz");
   TANDEM_CHECK(tokenizer.ok());
-  auto chat = ChatTemplate::Parse(
-      "{% for m in messages %}<|im_start|>{{ m.content }}{{ m.tool_calls }}<|im_end|>{% endfor %}"
-      "{{ 'a' if tools }}{{ '<think><tool_call><function=f><parameter=p>' if false }}",
-      "", "");
+  auto chat = ChatTemplate::Parse(jinja, "", "");
   TANDEM_CHECK(chat.ok());
   const ToolFormat tool_format = ToolFormat::Of(*chat);
   return {.name = "fuzz",
@@ -147,9 +144,16 @@ void CheckSamples(const ServedModel& model) {
 }
 
 void FuzzOne(absl::string_view body) {
-  static const ServedModel& model = *new ServedModel(MakeModel());
+  static const ServedModel& model = *new ServedModel(MakeModel(
+      "{% for m in messages %}<|im_start|>{{ m.content }}{{ m.tool_calls }}<|im_end|>{% endfor %}"
+      "{{ 'a' if tools }}{{ '<think><tool_call><function=f><parameter=p>' if false }}"));
   static const bool checked = (CheckSamples(model), true);
   (void)checked;
+  // Here tools, calls and results become texts.
+  static const ServedModel& without_place = *new ServedModel(
+      MakeModel("{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}"));
+  CheckRequest(ParseChatRequest(body, without_place, absl::UnixEpoch()));
+  CheckRequest(ParseResponsesRequest(body, without_place, absl::UnixEpoch()));
   CheckRequest(ParseCompletionRequest(body, model));
   CheckRequest(ParseChatRequest(body, model, absl::UnixEpoch()));
   CheckRequest(ParseResponsesRequest(body, model, absl::UnixEpoch()));

@@ -11,6 +11,7 @@
 #include "model/chat_template.h"
 #include "model/formats/json_text.h"
 #include "model/formats/json_value.h"
+#include "model/generic_tools.h"
 
 namespace tandem {
 namespace {
@@ -202,6 +203,10 @@ void DisregardUnwrittenNames(const std::string& field, const ServedModel& model,
   }
 }
 
+bool HasGenericTools(const ChatInput& chat, const ServedModel& model) {
+  return model.chat_template.ok() && NeedsGenericTools(*model.chat_template, chat);
+}
+
 absl::StatusOr<std::vector<TokenId>> EncodeChatInput(const ChatInput& chat,
                                                      const ServedModel& model) {
   if (chat.messages.empty()) return FieldError("messages", "null is not a list of messages");
@@ -210,23 +215,14 @@ absl::StatusOr<std::vector<TokenId>> EncodeChatInput(const ChatInput& chat,
                       absl::StrCat("the model has no chat template that this server knows: ",
                                    model.chat_template.status().message()));
   }
-  const auto has_calls = [](const Json& message) { return message.contains("tool_calls"); };
-  if (absl::c_none_of(chat.messages, has_calls)) {
-    return EncodeChat(*model.chat_template, *model.tokenizer, chat);
+  const bool writes_calls =
+      model.chat_template->call_style().has_value() || HasGenericTools(chat, model);
+  for (size_t i = 0; i < chat.messages.size() && !writes_calls; ++i) {
+    if (!chat.messages[i].contains("tool_calls")) continue;
+    return FieldError(absl::StrCat("messages[", i, "].tool_calls"),
+                      "the model's chat template has no place for them");
   }
-  const std::optional<CallStyle>& style = model.chat_template->call_style();
-  ChatInput styled = chat;
-  for (size_t i = 0; i < chat.messages.size(); ++i) {
-    if (!has_calls(chat.messages[i])) continue;
-    if (!style.has_value()) {
-      return FieldError(absl::StrCat("messages[", i, "].tool_calls"),
-                        "the model's chat template has no place for them");
-    }
-    absl::StatusOr<Json> message = InCallStyle(chat.messages[i], *style);
-    if (!message.ok()) return FieldError("messages", message.status().message());
-    styled.messages[i] = *std::move(message);
-  }
-  return EncodeChat(*model.chat_template, *model.tokenizer, styled);
+  return EncodeChat(*model.chat_template, *model.tokenizer, chat);
 }
 
 void AddEndTokens(const ServedModel& model, Request* options) {

@@ -1,4 +1,4 @@
-// The fields of a conversation: what a chat template is given.
+// The fields of a conversation, which a chat template is given.
 #ifndef TANDEM_SERVER_CHAT_FIELDS_H_
 #define TANDEM_SERVER_CHAT_FIELDS_H_
 
@@ -15,7 +15,7 @@
 namespace tandem {
 
 // "content": a string, or a list of {"type": "text", "text": ...}. `may_lack`: it may be absent.
-// `name`: what it is called instead.
+// `name`: its name, if that is another.
 std::string ReadContent(RequestFields* fields, bool may_lack, const std::string& name = "content");
 // "name" and "arguments", a string of JSON: with what that says, as templates expect it.
 JsonValue ReadFunctionCall(RequestFields* function);
@@ -36,6 +36,9 @@ void ReadMessage(const JsonValue& object, const std::string& path, RequestFields
 // fields that are not known. The name of a tool is left alone, which its call has too.
 void DisregardUnwrittenNames(const std::string& field, const ServedModel& model,
                              RequestFields* fields);
+
+// Whether the prompt has tools in the generic form (model/generic_tools.h), as clients are told.
+bool HasGenericTools(const ChatInput& chat, const ServedModel& model);
 
 // The tokens of the prompt. INVALID_ARGUMENT naming the field that the model's template has no
 // place for.

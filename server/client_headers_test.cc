@@ -35,6 +35,39 @@ TEST(ClientHeaders, TellWhatWasIgnored) {
                    .headers.contains("x-tandem-ignored-fields"));
 }
 
+// The test's model has no template at all, like many that know nothing of tools.
+TEST(ClientHeaders, TellThatToolsCameInTheGenericForm) {
+  ManualEngine engine;
+  const auto server = StartServer(&engine, TestServerOptions());
+  const std::string body = R"({"messages": [{"role": "user", "content": "A"}],
+      "tools": [{"type": "function", "function": {"name": "f"}}])";
+  constexpr char kCall[] =
+      "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>";
+  Client client(server->port());
+  client.SendRequest("POST", "/v1/chat/completions", body + "}");
+  engine.Emit(1, kCall);
+  engine.End(1);
+  const Answer answer = client.Read();
+  EXPECT_EQ(answer.headers.at("x-tandem-tool-format"), "generic");
+  const Json choice = answer.json()["choices"][0];
+  EXPECT_EQ(choice["finish_reason"], "tool_calls");
+  EXPECT_EQ(choice["message"]["tool_calls"][0]["function"]["name"], "f");
+  EXPECT_EQ(choice["message"]["tool_calls"][0]["function"]["arguments"], R"({"a": 1})");
+
+  client.SendRequest("POST", "/v1/chat/completions", body + ", \"stream\": true}");
+  engine.Emit(2, "{\"name\": \"f\", \"arguments\": {\"a");  // without the marker
+  const std::string head = client.ReadUntil("\"arguments\":\"{\\\"a\"");
+  EXPECT_THAT(head, HasSubstr("X-Tandem-Tool-Format: generic"));
+  engine.Emit(2, "\": 1}}");
+  engine.End(2);
+  EXPECT_THAT(client.ReadUntil("[DONE]"), HasSubstr(R"("finish_reason":"tool_calls")"));
+
+  Client without_tools(server->port());
+  without_tools.SendRequest("POST", "/v1/chat/completions", body + R"(, "tool_choice": "none"})");
+  engine.End(3);
+  EXPECT_FALSE(without_tools.Read().headers.contains("x-tandem-tool-format"));
+}
+
 TEST(ClientHeaders, StrictServersRefuse) {
   ManualEngine engine;
   ServerOptions options = TestServerOptions();

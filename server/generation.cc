@@ -227,6 +227,12 @@ void Generation::CancelOthers() {
   }
 }
 
+std::vector<std::pair<std::string, std::string>> Generation::headers() const {
+  auto headers = request_.ignored.Headers();
+  if (request_.has_generic_tools) headers.emplace_back("X-Tandem-Tool-Format", "generic");
+  return headers;
+}
+
 Generation::Summary Generation::summary() const {
   absl::MutexLock lock(&mutex_);
   return summary_;

@@ -64,10 +64,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void Cancel();
 
   bool is_stream() const { return request_.stream; }
-  // What the answer has beside every answer's.
-  std::vector<std::pair<std::string, std::string>> headers() const {
-    return request_.ignored.Headers();
-  }
+  // The headers that the answer has in addition to every answer's.
+  std::vector<std::pair<std::string, std::string>> headers() const;
   // For the log, once it is over.
   struct Summary {
     int64_t prompt_tokens = 0;

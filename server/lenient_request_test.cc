@@ -104,7 +104,7 @@ TEST(LenientRequest, ReportsNamesThatTheTemplateDoesNotWrite) {
 TEST(LenientRequest, RefusesCallsThatTheTemplateDoesNotWrite) {
   ServedModel model = LenientModel();
   model.chat_template =
-      ChatTemplate::Parse("{% for m in messages %}{{ m.content }}{% endfor %}", "", "");
+      ChatTemplate::Parse("{{ tools }}{% for m in messages %}{{ m.content }}{% endfor %}", "", "");
   ExpectRefusal(LenientMessages(R"([{"role": "user", "content": "x"},
       {"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "f"}}]}])",
                                 model),

@@ -136,6 +136,7 @@ absl::StatusOr<ApiRequest> ParseResponsesRequest(absl::string_view body, const S
   ReadTemplateVariables(&fields, &chat);
   ReadReasoning(&fields, &chat);
   ReadToolsOfResponse(model, &fields, &chat, &request);
+  request.has_generic_tools = HasGenericTools(chat, model);
   request.repeated = RepeatedFields(&fields);
   RETURN_IF_ERROR(fields.Finish());
   const Json& input = json.contains("input") ? json["input"] : Json(nullptr);

@@ -166,7 +166,7 @@ std::vector<std::pair<std::string, std::string>> SiteRules::Headers(const HttpRe
   if (!is_any) headers.emplace_back("Vary", "Origin");
   if (head.origin.empty() || !IsCorsOrigin(head.origin)) return headers;
   headers.emplace_back("Access-Control-Allow-Origin", is_any ? kAny : head.origin);
-  headers.emplace_back("Access-Control-Expose-Headers", "Retry-After");
+  headers.emplace_back("Access-Control-Expose-Headers", "Retry-After, X-Tandem-Tool-Format");
   return headers;
 }
 

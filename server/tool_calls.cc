@@ -25,7 +25,7 @@ ToolCallParser::ToolCallParser(Options options)
   for (const std::string_view around : {options_.format.opening, options_.format.closing}) {
     if (!around.empty()) beginnings_.push_back(around);
   }
-  behind_ = beginnings_;  // what ends a call may lack in front of the next one
+  behind_ = beginnings_;  // the end of a call may lack before the next one
   behind_.push_back(options_.format.end);
 }
 
@@ -79,7 +79,7 @@ bool ToolCallParser::MayBeList() const {
 
 bool ToolCallParser::MayBeginBare() const {
   if (has_said_ || num_calls_ > 0) return false;
-  return options_.format.family == Family::kLlama3 || (MayBeList() && options_.must_call);
+  return options_.format.may_lack_markers || (MayBeList() && options_.must_call);
 }
 
 void ToolCallParser::OnMarker() {
@@ -191,7 +191,7 @@ void ToolCallParser::ReadCall(char byte, AnswerDelta* delta) {
   if (is_call_ && !is_left_out_) LetOutCall(delta);
   if (!is_done) return;
   if (!reader_->has_arguments() && !is_left_out_) delta->calls.back().arguments = "{}";
-  if (options_.format.family == Family::kGlm) {  // its reader has read the marker behind it
+  if (options_.format.family == Family::kGlm) {  // its reader has read the marker after it
     place_ = Place::kText;
   } else {
     place_ = Place::kBehind;
@@ -213,6 +213,8 @@ void ToolCallParser::ReadBehind(char byte, AnswerDelta* delta) {
   const ToolFormat& format = options_.format;
   if (marker_.empty() && IsSpace(byte)) {
     held_ += byte;
+  } else if (byte == '{' && marker_.empty() && format.may_lack_markers) {
+    ReadOpen(byte, delta);
   } else if (!format.end.empty()) {
     ReadEnd(byte, delta);
   } else if (in_list_ && byte == ']') {
@@ -223,8 +225,6 @@ void ToolCallParser::ReadBehind(char byte, AnswerDelta* delta) {
                       : format.family == Family::kLlama3 && (byte == ';' || byte == ',')) {
     held_ += byte;
     place_ = Place::kOpen;
-  } else if (byte == '{' && format.family == Family::kLlama3) {
-    ReadOpen(byte, delta);
   } else {
     place_ = Place::kText;  // held white space may stand in front of another marker
     in_list_ = false;

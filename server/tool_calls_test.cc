@@ -15,7 +15,11 @@ using Family = ToolFormat::Family;
 ToolFormat FormatOf(Family family) {
   switch (family) {
     case Family::kLlama3:
-      return {.family = family, .begin = "<|python_tag|>", .end = "", .arguments = "parameters"};
+      return {.family = family,
+              .begin = "<|python_tag|>",
+              .end = "",
+              .arguments = "parameters",
+              .may_lack_markers = true};
     case Family::kList:
     case Family::kMistralNamed:
       return {.family = family, .begin = "[TOOL_CALLS]", .end = ""};
@@ -269,7 +273,7 @@ std::vector<TemplateCase> TemplateCases() {
 TEST(ToolCalls, OfOtherFamiliesAreFoundByTheirTemplates) {
   for (const TemplateCase& c : TemplateCases()) {
     SCOPED_TRACE(absl::StrCat(c.jinja, " ", c.text));
-    const auto chat = ChatTemplate::Parse(absl::StrCat("{{ '", c.jinja, "' }}"), "", "");
+    const auto chat = ChatTemplate::Parse(absl::StrCat("{{ tools }}{{ '", c.jinja, "' }}"), "", "");
     ASSERT_TRUE(chat.ok()) << chat.status();
     const ToolCallParser::Options options{.format = ToolFormat::Of(*chat),
                                           .functions = {{"f"}, {"g"}}};
@@ -280,20 +284,37 @@ TEST(ToolCalls, OfOtherFamiliesAreFoundByTheirTemplates) {
   }
 }
 
+TEST(ToolCalls, OfTheGenericFormMayLackTheirMarkers) {
+  const std::string f = R"({"name": "f", "arguments": {"a": 1}})";
+  const ToolCallParser::Options options{.format = {.may_lack_markers = true}, .functions = {{"f"}}};
+  const std::string call = R"(f({"a": 1}))";
+  EXPECT_EQ(AnswerOf(options, {f}), "|" + call);
+  EXPECT_EQ(AnswerOf(options, {"\n", f, "\n", f, " Done."}), " Done.|" + call + call);
+  EXPECT_EQ(AnswerOf(options, {f, "</tool_call>\n<tool_call>", f, "</tool_call>"}),
+            "|" + call + call);
+  EXPECT_EQ(AnswerOf(options, {"So: <tool_call>", f, "</tool_call>"}), "So:|" + call);
+  EXPECT_EQ(AnswerOf(options, {"So: ", f}), "So: " + f + "|");
+  EXPECT_EQ(AnswerOf(options, {R"({"name": "g"})"}), R"({"name": "g"}|)");
+}
+
 TEST(ToolCalls, FormatsAreThoseOfTemplates) {
   const auto family_of = [](const char* jinja) {
-    const auto chat = ChatTemplate::Parse(jinja, "", "");
+    const auto chat = ChatTemplate::Parse(absl::StrCat("{{ tools }}", jinja), "", "");
     return ToolFormat::Of(*chat).family;
   };
   EXPECT_EQ(family_of("{{ '<tool_call>' }}{{ 'ipython' }}"), Family::kHermes);
   EXPECT_EQ(family_of("{{ '[TOOL_CALLS]' }}"), Family::kList);
   EXPECT_EQ(family_of("{{ '<|python_tag|>{\"parameters\": ' }}"), Family::kLlama3);
-  EXPECT_EQ(family_of("{{ tools }}"), Family::kHermes);
+  EXPECT_EQ(family_of(""), Family::kHermes);
   EXPECT_EQ(family_of("{{ '<tool_call>f<arg_key>a</arg_key>' }}"), Family::kGlm);
   EXPECT_EQ(family_of("{{ '<tool_call><function=f><parameter=a>' }}"), Family::kQwenXml);
   EXPECT_EQ(family_of("{{ '[TOOL_CALLS]f[ARGS]{}' }}"), Family::kMistralNamed);
-  EXPECT_TRUE(ToolFormat::Of(*ChatTemplate::Parse("{{ '[TOOL_CALLS]f[CALL_ID]i[ARGS]' }}", "", ""))
-                  .has_call_ids);
+  const auto with_ids =
+      ChatTemplate::Parse("{{ tools }}{{ '[TOOL_CALLS]f[CALL_ID]i[ARGS]' }}", "", "");
+  EXPECT_TRUE(ToolFormat::Of(*with_ids).has_call_ids);
+  const auto without_place = ChatTemplate::Parse("{{ '[TOOL_CALLS]' }}", "", "");
+  EXPECT_TRUE(ToolFormat::Of(*without_place).may_lack_markers);
+  EXPECT_EQ(ToolFormat::Of(*without_place).family, Family::kHermes);
 }
 
 }  // namespace

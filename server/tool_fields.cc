@@ -113,10 +113,6 @@ class ToolReader {
 
   void GiveToTemplate(ChatInput* chat) {
     if (!IsGiven()) return;
-    const absl::StatusOr<ChatTemplate>& chat_template = model_.chat_template;
-    if (chat_template.ok() && !chat_template->Mentions("tools")) {
-      return fields_->Fail(FieldError("tools", "the model's chat template has no place for them"));
-    }
     chat->tools = *fields_->Find("tools");
     if (form_ == ToolForm::kNested) return;
     for (Json& tool : chat->tools) {
@@ -149,6 +145,10 @@ class ToolReader {
       Require(request);
     } else if (strict != functions_.end()) {
       HoldAtWill(FieldOfFunction(strict - functions_.begin(), "strict"), request);
+    }
+    // A constraint holds calls between their markers; other text that it allows is content.
+    if (request->options.constraint.has_value() && model_.tool_format.family == Family::kHermes) {
+      request->tools->format.may_lack_markers = false;
     }
   }
 
@@ -241,7 +241,7 @@ class ToolReader {
   void SetConstraint(const std::string& field, const Json& tag, ApiRequest* request) {
     if (!request->constraint_field.empty()) {
       return fields_->Fail(
-          FieldError(field, absl::StrCat("is not possible beside ", request->constraint_field)));
+          FieldError(field, absl::StrCat("is not possible with ", request->constraint_field)));
     }
     request->constraint_field = field;
     request->options.constraint = {.kind = OutputConstraint::Kind::kStructuralTag,
@@ -251,7 +251,7 @@ class ToolReader {
     absl::c_sort(tokens);
   }
 
-  // The tag of function i. What the form of calls cannot keep is remembered as an error.
+  // The tag of function i. A schema that the form of calls cannot keep is remembered as an error.
   Json TagOf(size_t i, const ToolTagOptions& options, bool keeps_schema) {
     absl::StatusOr<Json> tag = CallTag(options, functions_[i], keeps_schema);
     if (tag.ok()) return *std::move(tag);

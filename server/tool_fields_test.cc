@@ -43,10 +43,11 @@ constexpr char kDeepSeekTemplate[] =
 constexpr char kFencedDeepSeekTemplate[] =
     "{{ tools }}{{ '<\uff5ctool\u2581calls\u2581begin\uff5c>```json' if false }}"
     "{{ messages[0].content }}";
+constexpr char kTemplateWithoutPlace[] = "{{ messages[0].content }}";
 constexpr const char* kAllTemplates[] = {
-    kHermesTemplate,       kLlamaTemplate,    kMistralTemplate,       kXmlTemplate,
-    kNamedTemplate,        kGraniteTemplate,  kPhiTemplate,           kCommandTemplate,
-    kNamedWithIdsTemplate, kDeepSeekTemplate, kFencedDeepSeekTemplate};
+    kTemplateWithoutPlace, kHermesTemplate,       kLlamaTemplate,    kMistralTemplate,
+    kXmlTemplate,          kNamedTemplate,        kGraniteTemplate,  kPhiTemplate,
+    kCommandTemplate,      kNamedWithIdsTemplate, kDeepSeekTemplate, kFencedDeepSeekTemplate};
 constexpr char kTwoTools[] = R"("tools": [
     {"type": "function", "function": {"name": "f", "description": "d", "parameters":
         {"type": "object", "properties": {"z": {"type": "integer", "minimum": 0, "maximum": 99},
@@ -126,9 +127,9 @@ TEST(ToolFields, NameWhatIsWrong) {
       {two + R"(, "tool_choice": {"type": "function", "function": {"name": "h"}})",
        "tool_choice.function.name", "h"},
       {two + R"(, "tool_choice": {"type": "x"})", "tool_choice.type", "x"},
-      {two + R"(, "tool_choice": "required", "regex": "a")", "tool_choice", "beside regex"},
+      {two + R"(, "tool_choice": "required", "regex": "a")", "tool_choice", "with regex"},
       {strict + R"(, "response_format": {"type": "json_object"})", "tools[0].function.strict",
-       "beside response_format"}};
+       "with response_format"}};
   for (const auto& c : cases) {
     const auto request = ToolChat(c.fields);
     ASSERT_FALSE(request.ok()) << c.fields;
@@ -155,14 +156,34 @@ TEST(ToolFields, MarkersMayBeSpecialTokens) {
   EXPECT_EQ(pair->Wait(*submitted)->text, "<|endoftext|><|endoftext|>");
 }
 
-// They would not reach the model.
-TEST(ToolFields, NeedATemplateThatHasAPlaceForThem) {
-  const auto request = ToolChat(kTwoTools, "{{ messages[0].content }}");
-  ASSERT_FALSE(request.ok());
-  EXPECT_THAT(std::string(request.status().message()), HasSubstr("no place"));
-  EXPECT_TRUE(
-      ToolChat(absl::StrCat(kTwoTools, R"(, "tool_choice": "none")"), "{{ messages[0].content }}")
-          .ok());
+// Where the template has no place for them, they come in the generic form.
+TEST(ToolFields, ReachModelsWhoseTemplateHasNoPlaceForThem) {
+  ManualEngine engine;
+  const ServedModel model =
+      ToolModel(engine, "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}");
+  const auto request = ToolChat(kTwoTools, model);
+  ASSERT_TRUE(request.ok()) << request.status();
+  EXPECT_TRUE(request->has_generic_tools);
+  EXPECT_TRUE(request->tools->format.may_lack_markers);
+  const std::string prompt = model.tokenizer->Decode(request->prompts[0]);
+  EXPECT_THAT(prompt, testing::StartsWith("[system] # Tools\n"));
+  EXPECT_THAT(prompt, HasSubstr("\n{\"type\": \"function\", \"function\": {\"name\": \"g\"}}\n"));
+  EXPECT_THAT(prompt, testing::EndsWith("[user] A\n"));
+  const auto none = ToolChat(absl::StrCat(kTwoTools, R"(, "tool_choice": "none")"), model);
+  ASSERT_TRUE(none.ok()) << none.status();
+  EXPECT_FALSE(none->has_generic_tools);
+  EXPECT_EQ(model.tokenizer->Decode(none->prompts[0]), "[user] A\n");
+}
+
+// What a constraint lets through without a marker was not held to a function's schema.
+TEST(ToolFields, CallsOfTheGenericFormNeedTheirMarkersUnderAConstraint) {
+  const std::string tools = kTwoTools;
+  EXPECT_FALSE(ToolChat(tools + R"(, "regex": "a*")", kTemplateWithoutPlace)
+                   ->tools->format.may_lack_markers);
+  EXPECT_FALSE(
+      ToolChat(R"("tools": [{"type": "function", "function": {"name": "f", "strict": true}}])",
+               kTemplateWithoutPlace)
+          ->tools->format.may_lack_markers);
 }
 
 // A model that knows nothing of calls makes them where it must, to their schemas.

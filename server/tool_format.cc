@@ -7,7 +7,8 @@ namespace {
 
 using Family = ToolFormat::Family;
 
-// What a template mentions whose model writes calls like this. `also` may be empty.
+// A template that mentions both texts is of a model that writes calls like this. `also` may be
+// empty.
 struct KnownFormat {
   std::string_view mentioned;
   std::string_view also;
@@ -27,8 +28,11 @@ ToolFormat Mistral(bool is_named, bool has_call_ids) {
 }
 
 ToolFormat Llama() {
-  return {
-      .family = Family::kLlama3, .begin = "<|python_tag|>", .end = "", .arguments = "parameters"};
+  return {.family = Family::kLlama3,
+          .begin = "<|python_tag|>",
+          .end = "",
+          .arguments = "parameters",
+          .may_lack_markers = true};
 }
 
 ToolFormat CommandR() {
@@ -54,6 +58,7 @@ ToolFormat DeepSeek(bool is_fenced) {
 }  // namespace
 
 ToolFormat ToolFormat::Of(const ChatTemplate& chat) {
+  if (!chat.HasPlaceForTools()) return {.may_lack_markers = true};
   const bool is_xml = chat.Mentions("<function=") && chat.Mentions("<parameter=");
   // The first that fits.
   const KnownFormat known[] = {

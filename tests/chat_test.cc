@@ -423,7 +423,8 @@ TEST(Fetch, MakesNamesOfModelsGood) {
   const ProgramRun again = RunScript(script, {"fetch", "smollm2"});
   EXPECT_EQ(again.exit_status, kExitDone);
   EXPECT_EQ(again.out, cache + "/smollm2\n");
-  EXPECT_THAT(again.err, HasSubstr("is there already"));
+  EXPECT_THAT(again.err, AllOf(HasSubstr("is there already"),
+                               HasSubstr("its draft smollm2-draft comes with tandem: ")));
 }
 
 // From a folder that has none of them.

@@ -53,9 +53,18 @@ absl::Status List() {
   return Print(text);
 }
 
+// Drafts are small and come with the program, so they need not be fetched.
+void SayDraft(const KnownModel& model) {
+  const absl::StatusOr<std::string> draft = ModelNamed(model.draft);
+  std::fprintf(stderr, "its draft %s %s\n", model.draft,
+               draft.ok() ? absl::StrCat("comes with tandem: ", *draft).c_str()
+                          : "is missing: this program was installed without its models");
+}
+
 absl::Status Fetch(const KnownModel& model) {
   if (const std::optional<std::string> folder = FetchedModel(model)) {
     std::fprintf(stderr, "%s is there already\n", model.name);
+    SayDraft(model);
     return Print(absl::StrCat(*folder, "\n"));
   }
   std::fprintf(stderr, "fetching %s: %s, %s, licence %s, from %s\n", model.name, model.what,
@@ -63,6 +72,7 @@ absl::Status Fetch(const KnownModel& model) {
   ASSIGN_OR_RETURN(const std::string cache, ModelCache());
   ASSIGN_OR_RETURN(const std::string folder,
                    FetchModel(model, cache, /*shows_progress=*/isatty(STDERR_FILENO) != 0));
+  SayDraft(model);
   return Print(absl::StrCat(folder, "\n"));
 }
 

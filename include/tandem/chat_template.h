@@ -2,5 +2,6 @@
 #define TANDEM_INCLUDE_TANDEM_CHAT_TEMPLATE_H_
 
 #include "model/chat_template.h"  // IWYU pragma: export
+#include "model/generic_tools.h"  // IWYU pragma: export
 
 #endif  // TANDEM_INCLUDE_TANDEM_CHAT_TEMPLATE_H_

@@ -1,8 +1,10 @@
-"""`python -m tandem`: the command line, the program `tandem` itself."""
+"""`tandem`, or `python -m tandem`: the command line, which is the program itself."""
 
+import importlib.util
 import os
 import pathlib
 import sys
+from typing import Dict
 
 
 def program() -> pathlib.Path:
@@ -10,11 +12,21 @@ def program() -> pathlib.Path:
     return pathlib.Path(__file__).parent.absolute() / "bin" / "tandem"
 
 
+def environment() -> Dict[str, str]:
+    """The program's. `tandem fetch` downloads with pip, so where this Python has it, its folder comes
+    first in PATH: the environment that the package is in need not be activated."""
+    variables = dict(os.environ)
+    if importlib.util.find_spec("pip") is not None:
+        folders = [os.path.dirname(sys.executable), variables.get("PATH", os.defpath)]
+        variables["PATH"] = os.pathsep.join(folders)
+    return variables
+
+
 def main() -> None:
     path = program()
     sys.stdout.flush()
     try:
-        os.execv(path, [str(path), *sys.argv[1:]])
+        os.execve(path, [str(path), *sys.argv[1:]], environment())
     except OSError as error:
         sys.exit(f"tandem: error: {path}: {error.strerror}")
 

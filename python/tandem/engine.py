@@ -1,18 +1,43 @@
-"""The engine, and what is done with it."""
+"""The engine: generations, conversations, and the models that it is made of."""
 
 from __future__ import annotations
 
 import atexit
+import collections
+import contextlib
 import os
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING, Any, Callable, List, Mapping, Optional, Sequence, Union
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Deque,
+    Iterator,
+    List,
+    Mapping,
+    NoReturn,
+    Optional,
+    Sequence,
+    Union,
+    overload,
+)
 
 import numpy as np
 
 from . import _native
-from .parameters import EngineParams, Prompt, RequestParams, json_of, options_of, request_of
+from .errors import EngineError, FieldError
+from .parameters import (
+    EngineParams,
+    Prompt,
+    RequestParams,
+    are_prompts,
+    json_of,
+    messages_of,
+    options_of,
+    request_of,
+)
 from .stream import Stream
 
 if TYPE_CHECKING:
@@ -33,8 +58,8 @@ class Engine:
     the output is the target's alone, token for token. Thread-safe; the GIL is free while the engine
     works.
 
-    `target` is a folder with config.json, a tokenizer and *.safetensors, or a GGUF file; the options
-    are EngineParams'. Raises FileNotFoundError, FieldError (a ValueError), NotImplementedError and
+    `target` is a folder with config.json, a tokenizer and *.safetensors, a GGUF file, or the name of
+    a model that `tandem fetch` lists, which brings its draft; the options are EngineParams'. Raises FileNotFoundError, FieldError (a ValueError), NotImplementedError and
     EngineError, whose messages name the file or the field, what was found and what is allowed.
 
     An engine belongs to the process that made it. A forked child has none of its threads, so
@@ -46,6 +71,13 @@ class Engine:
     ) -> None:
         self._native = _native.Engine(options_of(target, options))  # type: ignore[arg-type]
         _open.add(self._native)
+        self._process = os.getpid()
+        target = self._native.target_info.path
+        draft = self._native.draft_info
+        self._models = f"target={target!r}, " + (f"draft={draft.path!r}, " if draft else "")
+        self._target_path = os.path.abspath(target)  # the current folder may change
+        self._drafter = self._native.drafter
+        self._is_closed = False
         self._lock = threading.Lock()
         self._tokenizer: Optional[_native.Tokenizer] = None
         self._chat_template: Optional[_native.ChatTemplate] = None
@@ -55,6 +87,20 @@ class Engine:
         EngineError; closing again does nothing, nor does closing in a forked child. Not in a
         callback."""
         self._native.close()
+        self._is_closed = True
+
+    def __repr__(self) -> str:
+        state = ""
+        if os.getpid() != self._process:
+            state = ", of another process"
+        elif self._is_closed:
+            state = ", closed"
+        return f"<tandem.Engine {self._models}drafter={self._drafter!r}{state}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "an engine cannot be pickled or copied: it belongs to its process; make one in each"
+        )
 
     def __enter__(self) -> Engine:
         return self
@@ -64,17 +110,66 @@ class Engine:
 
     # ---- Generations ----
 
+    @overload
     def generate(
         self,
         prompt: Prompt,
         on_piece: Optional[Callable[[_native.Piece], Optional[bool]]] = None,
         **params: Unpack[RequestParams],
-    ) -> _native.Completion:
+    ) -> _native.Completion: ...
+
+    @overload
+    def generate(
+        self, prompt: Sequence[Prompt], on_piece: None = None, **params: Unpack[RequestParams]
+    ) -> List[_native.Completion]: ...
+
+    def generate(
+        self,
+        prompt: Union[Prompt, Sequence[Prompt]],
+        on_piece: Optional[Callable[[_native.Piece], Optional[bool]]] = None,
+        **params: Unpack[RequestParams],
+    ) -> Union[_native.Completion, List[_native.Completion]]:
         """A whole generation. `prompt` is text, which gets the tokens that the tokenizer puts around
         it, or token ids (a sequence, or a NumPy array with one dimension), taken as they are.
         `on_piece` runs on a thread of the engine's; returning False ends the generation, and what it
-        raises is raised here. KeyboardInterrupt cancels."""
-        return self._native.generate(request_of(prompt, params), on_piece)
+        raises is raised here. KeyboardInterrupt cancels.
+
+        A list of prompts gives the list of their completions: each is what its prompt alone would
+        give, but they run at the same time. An error of one is raised, and cancels the others."""
+        if on_piece is not None and not callable(on_piece):
+            raise TypeError(f"on_piece: found {on_piece!r}, allowed: a function of a piece, or None")
+        if not are_prompts(prompt):
+            return self._native.generate(request_of(prompt, params), on_piece)
+        if on_piece is not None:
+            raise TypeError("on_piece: found a function, allowed: None with a list of prompts")
+        return self._generate_all(prompt, params)
+
+    def _generate_all(
+        self, prompts: Sequence[Prompt], params: RequestParams
+    ) -> List[_native.Completion]:
+        completions: List[_native.Completion] = []
+        requests = []
+        for index, prompt in enumerate(prompts):
+            with _named(f"prompt[{index}]"):
+                requests.append(request_of(prompt, params))
+        with contextlib.ExitStack() as running:
+            streams: Deque[Stream] = collections.deque()
+            for index, request in enumerate(requests):
+                with _named(f"prompt[{index}]"):
+                    while (stream := self._begun(request, bool(streams))) is None:
+                        completions.append(streams.popleft().wait())
+                streams.append(running.enter_context(stream))
+            completions.extend(stream.wait() for stream in streams)
+        return completions
+
+    def _begun(self, request: _native.Request, may_wait: bool) -> Optional[Stream]:
+        """The generation; None if the engine is full and there are others to wait for."""
+        try:
+            return Stream(self._native, request, keeps_pieces=False)
+        except EngineError as error:
+            if not may_wait or error.code != "RESOURCE_EXHAUSTED":
+                raise
+            return None
 
     def stream(self, prompt: Prompt, **params: Unpack[RequestParams]) -> Stream:
         """A generation to be read by `for` or `async for`. It has been queued on return."""
@@ -92,10 +187,12 @@ class Engine:
         continue_final_message: bool = False,
     ) -> np.ndarray:
         """The ids of a conversation's prompt, as the target's template makes it. What messages say
-        never becomes a special token. `variables` are the template's: enable_thinking, say."""
+        never becomes a special token. `variables` are the template's: enable_thinking, say. `tools`
+        are functions as OpenAI's API has them; a template without a place for them gets them, calls
+        and results in a generic form (docs/tools.md)."""
         return self.chat_template.encode(
             self.tokenizer,
-            json_of("messages", list(messages)),
+            json_of("messages", messages_of(messages)),
             tools=None if tools is None else json_of("tools", list(tools)),
             variables=json_of("variables", dict(variables or {})),
             add_generation_prompt=add_generation_prompt,
@@ -115,7 +212,7 @@ class Engine:
     def stream_chat(
         self, messages: Sequence[Mapping[str, Any]], **params: Unpack[RequestParams]
     ) -> Stream:
-        """Likewise, to be read piece by piece."""
+        """The answer as a Stream, to be read piece by piece."""
         return self.stream(self.chat_prompt(messages), **self._of_chat(params))
 
     def _of_chat(self, params: RequestParams) -> RequestParams:
@@ -128,19 +225,19 @@ class Engine:
     @property
     def tokenizer(self) -> _native.Tokenizer:
         """The target's, read when it is first asked for. It outlives the engine."""
-        path = self.target_info.path
+        self._native.check_open()
         with self._lock:
             if self._tokenizer is None:
-                self._tokenizer = _native.Tokenizer.load(path)
+                self._tokenizer = _native.Tokenizer.load(self._target_path)
             return self._tokenizer
 
     @property
     def chat_template(self) -> _native.ChatTemplate:
-        """Likewise."""
-        path = self.target_info.path
+        """The target's, read when it is first asked for. It outlives the engine."""
+        self._native.check_open()
         with self._lock:
             if self._chat_template is None:
-                self._chat_template = _native.ChatTemplate.load(path)
+                self._chat_template = _native.ChatTemplate.load(self._target_path)
             return self._chat_template
 
     @property
@@ -153,12 +250,12 @@ class Engine:
 
     @property
     def drafter(self) -> str:
-        """Of generations that name none."""
+        """The drafter of generations that name none."""
         return self._native.drafter
 
     @property
     def drafters(self) -> List[str]:
-        """That generations may name, beside "none"."""
+        """The drafters that generations may name; "none" is always possible."""
         return self._native.drafters
 
     @property
@@ -167,12 +264,12 @@ class Engine:
 
     @property
     def stats(self) -> _native.RoundStats:
-        """Of all generations that have ended."""
+        """Counts over all generations that have ended."""
         return self._native.stats
 
     @property
     def load(self) -> _native.EngineLoad:
-        """Between two rounds, for who watches it."""
+        """The engine's state between two rounds."""
         return self._native.load
 
     def check_integrity(self) -> None:
@@ -180,14 +277,25 @@ class Engine:
         self._native.check_integrity()
 
 
+@contextlib.contextmanager
+def _named(field: str) -> Iterator[None]:
+    """Errors of a prompt name it so."""
+    try:
+        yield
+    except FieldError as error:
+        if error.field != "prompt":
+            raise
+        raise FieldError(field + str(error).removeprefix("prompt"), field) from error
+
+
 def generate(
     target: Union[str, os.PathLike[str]],
-    prompt: Prompt,
+    prompt: Union[Prompt, Sequence[Prompt]],
     *,
     engine: Optional[EngineParams] = None,
     **params: Unpack[RequestParams],
-) -> _native.Completion:
-    """One generation by an engine of its own, whose options are `engine`. For more than one make an
-    Engine: loading takes longer than generating."""
+) -> Union[_native.Completion, List[_native.Completion]]:
+    """Engine.generate of an engine of its own, whose options are `engine`. For more than one call
+    make an Engine: loading takes longer than generating."""
     with Engine(target, **(engine or {})) as made:
         return made.generate(prompt, **params)

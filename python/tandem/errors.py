@@ -30,7 +30,9 @@ class EngineError(RuntimeError):
 
 
 def exception_for(code: str, message: str, field: str = "") -> Exception:
-    """The exception for a status of the library."""
+    """The exception for a status of the library, whose prompts of ids are a field of their own."""
+    if field == "prompt_ids":
+        field, message = "prompt", "prompt" + message.removeprefix("prompt_ids")
     if code == "NOT_FOUND":
         return FileNotFoundError(message)
     if code == "DEADLINE_EXCEEDED":

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import json
-from typing import Any, Mapping, Optional, Sequence, TypedDict, Union
+import re
+import reprlib
+from typing import Any, Iterable, Mapping, Optional, Sequence, TypedDict, Union
 
 import numpy as np
 
@@ -14,7 +17,7 @@ Prompt = Union[str, Sequence[int], np.ndarray]
 
 
 class EngineParams(TypedDict, total=False):
-    """Options of an engine, next to its target. What is left out is the library's default."""
+    """Options of an engine, without its target. One that is left out has the library's default."""
 
     draft: str  # a model's folder or GGUF file; "self", "self:FORMAT"
     drafter: str  # "auto", "none", "model", "ngram", "model+ngram"
@@ -41,7 +44,7 @@ class EngineParams(TypedDict, total=False):
 
 
 class RequestParams(TypedDict, total=False):
-    """Parameters of a generation. What is left out is the library's default."""
+    """Parameters of a generation. One that is left out has the library's default."""
 
     max_tokens: int
     time_limit: Optional[float]  # seconds
@@ -85,8 +88,27 @@ def _assign(target: object, name: str, value: Any) -> None:
     except (TypeError, ValueError, OverflowError, RuntimeError) as error:
         params = EngineParams if isinstance(target, _native.EngineOptions) else RequestParams
         allowed = params.__annotations__[name]
-        allowed = getattr(allowed, "__forward_arg__", allowed)
-        raise TypeError(f"{name}: found {value!r}, allowed: {allowed}") from error
+        words = _words_of(getattr(allowed, "__forward_arg__", allowed))
+        raise TypeError(f"{name}: found {reprlib.repr(value)}, allowed: {words}") from error
+
+
+def _words_of(annotation: str) -> str:
+    """A type as messages have it: "float or None"."""
+    text = annotation.replace("_native.", "tandem.")
+    text = re.sub(r"^Optional\[(.*)\]$", r"\1 or None", text)
+    return re.sub(r"^Union\[(\w+), (.*)\]$", r"\1 or \2", text)
+
+
+def _unknown(name: str, kind: str, known: Iterable[str], others: Mapping[str, str]) -> TypeError:
+    """The error for a name that is not among `known`. `others` says what further names are."""
+    close = difflib.get_close_matches(name, list(known), 1)
+    if name in others:
+        hint = f"it is {others[name]}"
+    elif close:
+        hint = f"did you mean {close[0]}?"
+    else:
+        hint = "allowed: " + ", ".join(known)
+    return TypeError(f"{name}: not {kind}; {hint}")
 
 
 def _plain(value: Any) -> Any:
@@ -94,18 +116,19 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def ids_of(ids: Any, field: str = "prompt") -> np.ndarray:
-    """Token ids as the engine takes them: int32, one dimension, contiguous. FieldError for others."""
+def ids_of(ids: Any, field: str = "prompt", or_else: str = "") -> np.ndarray:
+    """Token ids as the engine takes them: int32, one dimension, contiguous. FieldError for others,
+    which says what else is allowed."""
     try:
         array = np.asarray(ids)
-    except ValueError as error:
-        raise FieldError(f"{field}: found what is no list of token ids: {error}", field) from error
+    except ValueError:  # lists of different lengths
+        array = np.empty((), dtype=object)
     if array.size == 0 and array.ndim == 1:
         return np.zeros(0, dtype=np.int32)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise FieldError(
-            f"{field}: found an array of {array.dtype} with {array.ndim} dimensions, allowed: "
-            "integers with one dimension",
+            f"{field}: found {reprlib.repr(ids)}, allowed: {or_else}token ids, as a list of "
+            "integers or an array of them with one dimension",
             field,
         )
     limits = np.iinfo(np.int32)
@@ -117,11 +140,34 @@ def ids_of(ids: Any, field: str = "prompt") -> np.ndarray:
     return np.ascontiguousarray(array, dtype=np.int32)
 
 
+def are_prompts(prompt: Any) -> bool:
+    """Whether `prompt` is a list of prompts, and not one of token ids."""
+    return (
+        isinstance(prompt, (list, tuple))
+        and len(prompt) > 0
+        and isinstance(prompt[0], (str, list, tuple, np.ndarray))
+    )
+
+
+def messages_of(messages: Any) -> list[Any]:
+    """A conversation as a list of messages. FieldError for anything else."""
+    allowed = 'allowed: a list of messages, {"role": "user", "content": "Hi"} and so on'
+    if isinstance(messages, (str, bytes, Mapping)) or not hasattr(messages, "__iter__"):
+        raise FieldError(f"messages: found {reprlib.repr(messages)}, {allowed}", "messages")
+    listed = list(messages)
+    for index, message in enumerate(listed):
+        if not isinstance(message, Mapping):
+            field = f"messages[{index}]"
+            raise FieldError(f"{field}: found {reprlib.repr(message)}, {allowed}", field)
+    return listed
+
+
 def options_of(target: str, params: EngineParams) -> _native.EngineOptions:
     options = _native.EngineOptions()
     for name, value in {"target": target, **params}.items():
         if name != "target" and name not in EngineParams.__annotations__:
-            raise TypeError(f"{name}: not an option of an engine")
+            others = dict.fromkeys(RequestParams.__annotations__, "a parameter of generations")
+            raise _unknown(name, "an option of an engine", EngineParams.__annotations__, others)
         if name in ("target", "draft", "packed_weights"):
             value = _path(name, value)
         _assign(options, name, _plain(value))
@@ -141,10 +187,13 @@ def request_of(prompt: Prompt, params: RequestParams) -> _native.Request:
     if isinstance(prompt, str):
         request.prompt = _text("prompt", prompt)
     else:
-        request.prompt_ids = ids_of(prompt)
+        request.prompt_ids = ids_of(prompt, "prompt", "text, or ")
     for name, value in params.items():
         if name not in RequestParams.__annotations__:
-            raise TypeError(f"{name}: not a parameter of a generation")
+            others = dict.fromkeys(EngineParams.__annotations__, "an option of engines")
+            raise _unknown(
+                name, "a parameter of a generation", RequestParams.__annotations__, others
+            )
         value = _plain(value)
         if name in _SAMPLING:
             if name == "logit_bias" and isinstance(value, Mapping):
@@ -166,7 +215,7 @@ def _text(field: str, text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise FieldError(f"{field}: found what is no UTF-8: {error}", field) from error
+        raise FieldError(f"{field}: found text that is not UTF-8: {error}", field) from error
     return text
 
 
@@ -175,4 +224,4 @@ def json_of(field: str, value: Any) -> str:
     try:
         return json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise FieldError(f"{field}: found what has no JSON: {error}", field) from error
+        raise FieldError(f"{field}: found a value that JSON cannot hold: {error}", field) from error

@@ -6,7 +6,7 @@ import asyncio
 import collections
 import os
 import threading
-from typing import Any, Callable, Deque, Optional, Union
+from typing import Any, Callable, Deque, NoReturn, Optional, Union
 
 from . import _native
 
@@ -14,8 +14,8 @@ _Item = Union[_native.Piece, _native.Completion, Exception]
 
 
 class Stream:
-    """A generation's pieces, in order; the completion comes behind them. It runs from the start,
-    whether anybody reads or not. Thread-safe, but for one reader at a time. It belongs to its engine's
+    """A generation's pieces, in order; the completion comes after them. It runs from the start,
+    whether it is read or not. Thread-safe, but for one reader at a time. It belongs to its engine's
     process: in a forked child, reading and waiting raise EngineError.
 
     A stream that is left early -- by `break`, by an exception, by the cancellation of its task --
@@ -27,14 +27,32 @@ class Stream:
             async for piece in stream: ...
     """
 
-    def __init__(self, engine: _native.Engine, request: _native.Request) -> None:
+    def __init__(
+        self, engine: _native.Engine, request: _native.Request, keeps_pieces: bool = True
+    ) -> None:
         self._changed = threading.Condition()
         self._items: Deque[_Item] = collections.deque()
         self._wake: Optional[Callable[[], object]] = None
         self._end: Optional[Union[_native.Completion, Exception]] = None
         self._engine = engine
         self._process = os.getpid()
-        self._id = engine.submit(request, self._on_piece, self._on_done)
+        on_piece = self._on_piece if keeps_pieces else None
+        self._id = engine.submit(request, on_piece, self._on_done)
+
+    def __repr__(self) -> str:
+        end = self._end  # without the lock, which a thread that forked may have held
+        if os.getpid() != self._process:
+            state = "of another process"
+        elif end is None:
+            state = "running"
+        elif isinstance(end, Exception):
+            state = f"failed: {end!r}"
+        else:
+            state = f"ended: {end.finish_reason}, {len(end.provenance)} tokens"
+        return f"<tandem.Stream {state}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a stream cannot be pickled or copied: it belongs to its process")
 
     def _on_piece(self, piece: _native.Piece) -> None:
         self._add(piece)
@@ -84,7 +102,7 @@ class Stream:
             return self._completed()
 
     async def wait_async(self) -> _native.Completion:
-        """Likewise, for tasks. Pieces that nobody has read are dropped."""
+        """The same for tasks. Pieces that were not read are dropped."""
         while await self._next_async() is not None:
             pass
         return self.wait()
@@ -124,7 +142,7 @@ class Stream:
         return item
 
     async def _next_async(self) -> Optional[_native.Piece]:
-        """The next piece; None behind the last."""
+        """The next piece; None after the last."""
         self._engine.check_process()
         loop = asyncio.get_running_loop()
         while True:
@@ -159,6 +177,6 @@ def _wake_in(loop: asyncio.AbstractEventLoop, woken: asyncio.Future[None]) -> No
     try:
         loop.call_soon_threadsafe(wake)
     except RuntimeError:
-        # The loop is closed, and whoever waited in it has gone.
+        # The loop is closed, and so are the tasks that waited in it.
         if not loop.is_closed():
             raise

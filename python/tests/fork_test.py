@@ -14,13 +14,27 @@ import tandem
 engine = tandem.Engine({str(TARGET)!r}, draft={str(DRAFT)!r})
 stream = engine.stream("Once", max_tokens=500, ignore_eos=True)
 next(stream)
+tokenizer = engine.tokenizer
+TURN = [{{"role": "user", "content": "Hi"}}]
 other = threading.Thread(target=lambda: engine.generate("Once", max_tokens=100, ignore_eos=True))
 other.start()
+
+async def first(stream):
+    async with stream:
+        async for piece in stream:
+            return piece
 
 def use_in_child():
     asks = [lambda: engine.generate("Once"), lambda: engine.stream("Once"), lambda: next(stream),
             lambda: stream.wait(), lambda: stream.done, lambda: asyncio.run(stream.wait_async()),
-            lambda: engine.load, lambda: engine.stats, lambda: engine.tokenizer, engine.check_integrity]
+            lambda: asyncio.run(first(stream)), lambda: engine.generate(["Once", "Twice"]),
+            lambda: engine.chat(TURN), lambda: engine.stream_chat(TURN), lambda: engine.chat_prompt(TURN),
+            lambda: engine.load, lambda: engine.stats, lambda: engine.tokenizer, engine.check_integrity,
+            lambda: engine.chat_template, lambda: engine.drafter, lambda: engine.drafters,
+            lambda: engine.target_info, lambda: engine.draft_info, lambda: engine.device_description]
+    named = {{name for name in dir(tandem.Engine) if not name.startswith("_")}}
+    assert named == set('''generate stream chat stream_chat chat_prompt load stats tokenizer check_integrity
+        chat_template drafter drafters target_info draft_info device_description close'''.split()), named
     for ask in asks:
         try:
             ask()
@@ -29,6 +43,8 @@ def use_in_child():
             assert "fork" in str(error), error
         else:
             raise AssertionError("it did not raise")
+    assert "of another process" in repr(engine) and "of another process" in repr(stream)
+    assert tokenizer.decode(tokenizer.encode("a king")) == "a king"
     stream.cancel()
     engine.close()
     with tandem.Engine({str(TARGET)!r}) as own:

@@ -137,11 +137,66 @@ def test_bad_parameters_are_errors_that_name_them(engine, params, kind, field):
             assert caught.value.field == field
 
 
-@pytest.mark.parametrize("prompt", [[1.5], [[1, 2]], [2**31], [-1], [10**6], np.array(3), [], "",
-                                    "\ud800", ["a"], None, [[1], [2, 3]]])
+@pytest.mark.parametrize("prompt", [[1.5], [2**31], [-1], [10**6], np.array(3), [], "", "\ud800",
+                                    None, b"a", {"a": 1}, np.array([[1, 2]]), [1, "a"]])
 def test_bad_prompts_are_errors(engine, prompt):
-    with pytest.raises(ValueError, match="prompt"):
+    with pytest.raises(tandem.FieldError, match="^prompt: ") as caught:
         engine.generate(prompt, max_tokens=1)
+    assert caught.value.field == "prompt"
+
+
+def test_errors_say_what_was_found_and_what_is_allowed(engine):
+    tokens = "token ids, as a list of integers or an array of them with one dimension"
+    for ask, message in [
+            (lambda: engine.generate(None), f"prompt: found None, allowed: text, or {tokens}"),
+            (lambda: engine.generate(["a", 5]), f"prompt[1]: found 5, allowed: text, or {tokens}"),
+            (lambda: engine.tokenizer.decode([1.5]), f"ids: found [1.5], allowed: {tokens}"),
+            (lambda: engine.generate("a", max_token=5),
+             "max_token: not a parameter of a generation; did you mean max_tokens?"),
+            (lambda: engine.generate("a", threads=5),
+             "threads: not a parameter of a generation; it is an option of engines"),
+            (lambda: tandem.Engine(TARGET, temperature=1),
+             "temperature: not an option of an engine; it is a parameter of generations"),
+            (lambda: engine.generate("a", time_limit="1h"),
+             "time_limit: found '1h', allowed: float or None"),
+            (lambda: engine.generate("a", logprobs="all"),
+             "logprobs: found 'all', allowed: int or tandem.LogprobOptions"),
+            (lambda: engine.generate("a", on_piece=5),
+             "on_piece: found 5, allowed: a function of a piece, or None"),
+            (lambda: engine.generate(["a"], on_piece=print),
+             "on_piece: found a function, allowed: None with a list of prompts"),
+            (lambda: engine.chat("Hi"), "messages: found 'Hi', allowed: a list of messages, "
+             '{"role": "user", "content": "Hi"} and so on')]:
+        with pytest.raises((ValueError, TypeError)) as caught:
+            ask()
+        assert str(caught.value) == message
+    with pytest.raises(TypeError, match="^zzz: .*allowed: max_tokens, time_limit, temperature"):
+        engine.generate("a", zzz=1)
+
+
+def test_a_list_of_prompts_gives_a_list_of_completions(engine):
+    prompts = [PROMPT, engine.tokenizer.encode("The wolf"), [5, 6, 7]]
+    alone = [ids(engine.generate(prompt, **SEEDED)) for prompt in prompts]
+    assert [ids(completion) for completion in engine.generate(prompts, **SEEDED)] == alone
+    assert [ids(completion) for completion in engine.generate((PROMPT,), **SEEDED)] == alone[:1]
+    one = tandem.generate(TARGET, [PROMPT], engine={"draft": str(DRAFT)}, **SEEDED)
+    assert [ids(completion) for completion in one] == alone[:1]
+
+
+def test_a_list_may_have_more_prompts_than_the_engine_takes_at_once(engine):
+    prompts = [[5 + index] for index in range(40)]  # max_generations is 16
+    completions = engine.generate(prompts, max_tokens=3, seed=1, ignore_eos=True)
+    assert [len(completion.token_ids) for completion in completions] == [3] * 40
+    assert ids(completions[-1]) == ids(
+        engine.generate(prompts[-1], max_tokens=3, seed=1, ignore_eos=True))
+
+
+def test_an_error_of_one_prompt_names_it_and_cancels_the_others(engine):
+    with pytest.raises(tandem.FieldError, match=r"^prompt\[1\]: ") as caught:
+        engine.generate([[5], [10**6]], max_tokens=400, ignore_eos=True)
+    assert caught.value.field == "prompt[1]"
+    while engine.load.num_running > 0:
+        pass
 
 
 def test_bad_options_and_files_are_errors():

@@ -1,12 +1,16 @@
 """What the package says of itself."""
 
 import ast
+import importlib.util
 import inspect
+import os
 import pathlib
 import subprocess
 import sys
 
 import tandem
+from conftest import ROOT
+from tandem import __main__ as program
 from tandem import _native
 from tandem.parameters import EngineParams, RequestParams
 
@@ -52,3 +56,26 @@ def test_the_command_line_is_the_program():
     wrong = subprocess.run([sys.executable, "-m", "tandem", "sing"], capture_output=True, text=True)
     assert (wrong.returncode, wrong.stdout) == (2, "")
     assert wrong.stderr.startswith("tandem: error: ")
+
+
+def test_a_program_that_downloads_finds_the_pip_of_this_python(monkeypatch):
+    monkeypatch.setenv("PATH", "/elsewhere")
+    folder = os.path.dirname(sys.executable)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    assert program.environment()["PATH"] == f"{folder}{os.pathsep}/elsewhere"
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert program.environment()["PATH"] == "/elsewhere"
+
+
+def test_the_wheel_has_a_command_and_constraints():
+    project = (ROOT / "pyproject.toml").read_text()
+    assert '[project.scripts]\ntandem = "tandem.__main__:main"\n' in project
+    assert 'TANDEM_XGRAMMAR = {env = "TANDEM_XGRAMMAR", default = "FETCH"}\n' in project
+
+
+def test_the_wheel_has_the_models_that_come_with_the_program():
+    """What CMake is to install; the files themselves are large."""
+    scripts = (FOLDER.parent.parent / "cmake_install.cmake").read_text()
+    for model in ("storyteller-7m", "storyteller-1m", "smollm2-draft"):
+        assert scripts.count(f"/models/{model}") == 2  # for `cmake --install`, and for the wheel
+    assert "/tandem/share/tandem/models" in scripts

@@ -20,8 +20,25 @@ def test_a_tokenizer_goes_there_and_back(engine):
     assert tokenizer.decode(ids) == text
     assert np.array_equal(engine.tokenizer.encode(text), ids)
     assert tokenizer.id_of("no such token") is None
-    with pytest.raises(TypeError):
-        tokenizer.decode([1.5])
+    for given in (ids.tolist(), tuple(ids.tolist()), ids.astype(np.int64)):
+        assert tokenizer.decode(given) == text
+    assert tokenizer.decode([]) == ""
+    for wrong in ([1.5], ["a"], [[1, 2]], 5, None, [2**40]):
+        with pytest.raises(tandem.FieldError, match="^ids: found ") as caught:
+            tokenizer.decode(wrong)
+        assert caught.value.field == "ids"
+
+
+def test_names_of_models_stand_for_them(engine, tmp_path, monkeypatch):
+    with tandem.Engine("storyteller-7m", drafter="none") as named:
+        monkeypatch.chdir(tmp_path)
+        assert named.tokenizer.vocab_size == engine.tokenizer.vocab_size
+        assert named.chat_template.is_plain
+    assert tandem.Tokenizer.load("storyteller-1m").vocab_size == engine.tokenizer.vocab_size
+    assert tandem.ChatTemplate.load("storyteller-1m").is_plain
+    for load in (tandem.Tokenizer.load, tandem.ChatTemplate.load, tandem.Engine):
+        with pytest.raises(FileNotFoundError, match=r"nowhere: no such model, allowed: .*`tandem fetch`"):
+            load("nowhere")
 
 
 def test_special_tokens_are_plain_text_unless_asked_for(engine):
@@ -54,6 +71,21 @@ def test_a_template_of_ones_own(engine):
     assert dated.render(json.dumps(TURN), now=86400.0 * 365)[0][0] == "1971-01-01"
     with pytest.raises(ValueError, match="chat_template"):
         tandem.ChatTemplate.parse("{% for %}")
+
+
+def test_tools_reach_templates_without_a_place_for_them(engine):
+    tools = [{"type": "function", "function": {"name": "find", "parameters": {"type": "object"}}}]
+    assert not engine.chat_template.has_place_for_tools
+    prompt = engine.tokenizer.decode(engine.chat_prompt(TURN, tools=tools))
+    assert json.dumps(tools[0]) in prompt and "<tool_call>" in prompt
+    call = {"id": "1", "type": "function", "function": {"name": "find", "arguments": "{}"}}
+    told = engine.tokenizer.decode(engine.chat_prompt(TURN + [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "1", "content": "a fox"}]))
+    assert '<tool_call>\n{"name": "find", "arguments": {}}\n</tool_call>' in told
+    assert '<tool_response>\n{"name": "find", "content": "a fox"}\n</tool_response>' in told
+    parts = engine.chat_template.render(json.dumps(TURN), tools=json.dumps(tools))
+    assert json.dumps(tools[0]) in "".join(text for text, _ in parts)
 
 
 @pytest.mark.parametrize("messages", [[{"role": "user", "content": float("nan")}],

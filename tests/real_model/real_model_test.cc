@@ -7,6 +7,7 @@
 #include "engine/model_places.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "model/generic_tools.h"
 #include "nlohmann/json.hpp"
 #include "tests/run_program.h"
 
@@ -69,6 +70,24 @@ TEST_F(RealModel, BringsItsDraftWhereItIsNamed) {
                            {"--target", "smollm2", "--draft", "smollm2-draft", "-k", "1"});
   EXPECT_EQ(both["token_ids"], answer["token_ids"]);
   EXPECT_EQ(both["speculation"]["proposed"], answer["speculation"]["proposed"]);
+}
+
+// Its published template writes messages of any role, and knows nothing of tools.
+TEST_F(RealModel, IsGivenToolsThatItsTemplateHasNoPlaceFor) {
+  const auto chat = ChatTemplate::Load(pair_.target);
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  EXPECT_FALSE(chat->HasPlaceForTools());
+  ChatInput input = ChatInputOf({{"user", "Is it raining?"}}, absl::UnixEpoch());
+  input.tools = JsonValue::parse(R"([{"type": "function", "function": {"name": "weather"}}])");
+  const auto parts = RenderChat(*chat, input);
+  ASSERT_TRUE(parts.ok()) << parts.status();
+  std::string prompt;
+  for (const ChatPart& part : *parts) prompt += part.text;
+  EXPECT_THAT(prompt, AllOf(testing::StartsWith("<|im_start|>system\n# Tools\n"),
+                            HasSubstr("\"name\": \"weather\""),
+                            testing::EndsWith("</tool_call><|im_end|>\n<|im_start|>user\n"
+                                              "Is it raining?<|im_end|>\n"
+                                              "<|im_start|>assistant\n")));
 }
 
 TEST_F(RealModel, RemembersInAConversation) {
