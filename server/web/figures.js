@@ -24,7 +24,7 @@ export class Meter {
   acceptedAt = [];
   firstTokenMs = null;
   speed = null; // tokens per second after the first; the prompt's time does not count
-  prompt = null; // { tokens, ms, speed }, by the server; an older one tells `ms` alone
+  prompt = null; // { tokens, ms, speed } as the server tells; an older one tells `ms` of some prompts
 
   #first = null; // { time, count }
 
@@ -45,11 +45,10 @@ export class Meter {
   #addTimings(timings) {
     this.firstTokenMs = timings.ttft_ms;
     this.speed = timings.decode_tokens_per_second ?? timings.tokens_per_second;
-    this.prompt = {
-      tokens: timings.prompt_tokens ?? null,
-      ms: timings.prompt_ms ?? timings.prefill_ms,
-      speed: timings.prompt_tokens_per_second ?? null,
-    };
+    const ms = timings.prompt_ms ?? timings.prefill_ms;
+    if (!(ms > 0)) return;
+    const { prompt_tokens: tokens = null, prompt_tokens_per_second: speed = null } = timings;
+    this.prompt = { tokens, ms, speed };
   }
 
   get acceptance() {

@@ -7,6 +7,10 @@ import { copyButton } from './copy.js';
 const { marked } = globalThis;
 marked.setOptions({ breaks: true, mangle: false });
 
+// Marked takes a second for a paragraph of this length whose marks all begin something, and four
+// times as long for one of twice the length.
+const LONGEST_PARAGRAPH = 10000; // characters
+
 const LINKS = ['http:', 'https:', 'mailto:'];
 const ENTITIES = { '&amp;': '&', '&lt;': '<', '&gt;': '>', '&quot;': '"', '&#39;': "'" };
 
@@ -38,8 +42,11 @@ function linkOf(address, content) {
 }
 
 // Returns the elements of `source`. `show(text)` makes the nodes for a piece of text; the pieces come
-// in the order of the source. Throws a RangeError if the nesting is too deep.
+// in the order of the source. Throws an error if a paragraph is too long or nested too deeply.
 export function elementsOf(source, show) {
+  if (source.split(/\n\s*\n/).some(({ length }) => length > LONGEST_PARAGRAPH)) {
+    throw new RangeError('a paragraph is too long');
+  }
   const all = (tokens) => {
     const fragment = new DocumentFragment();
     for (const token of tokens) fragment.append(build(token));

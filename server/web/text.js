@@ -125,9 +125,8 @@ export class TextView {
     let elements;
     try {
       elements = elementsOf(textOf(this.#parts), (text) => colours.show(text));
-    } catch (error) {
-      if (error instanceof RangeError) return; // nested too deeply
-      throw error;
+    } catch {
+      return; // too long or too deep: it stays as it is written
     }
     this.following(() => {
       this.#element.classList.add('formatted');

@@ -120,7 +120,7 @@ class PageCase(unittest.TestCase):
         tokens = sum(len(chunk['choices'][0]['token_ids']) for chunk in chunks)
         self.assertEqual(page.text('tokens'), str(tokens))
         self.assertRegex(page.text('first-token'), r'^[\d.]+ m?s$')
-        self.assertRegex(page.text('prompt-time'), r'^[\d.]+ m?s$')
+        self.assertRegex(page.text('prompt-time'), r'^([\d.]+ m?s|–)$')
         self.assertRegex(page.text('speed'), r'^[\d,.]+$')
         bars = page.script("return [...document.querySelectorAll('#bars .value')].map((e) => e.textContent)")
         expected = [f'{100 * rate:.0f}' for rate in speculation['acceptance_per_position']]

@@ -49,7 +49,7 @@ class StoryPage(PageCase):
                 continue
             self.assertTrue({'accepted', 'correction', 'bonus'} <= kinds, kinds)
             self.assertRegex(page.text('summary'), r'^\d+ % of drafts accepted \(\d+ of \d+\) · '
-                                                   r'[\d,.]+ tokens/s · prompt .*in [\d.]+ m?s')
+                                                   r'[\d,.]+ tokens/s')
             self.check_figures(chunks)
             self.screenshot(name)
             page.click('replay')
