@@ -198,8 +198,7 @@ export class Chat {
   #showEdit() {
     const from = this.#edit?.from ?? Infinity;
     this.#turns.forEach(({ element }, i) => element.classList.toggle('faded', i >= from));
-    byId('editing').hidden = this.#edit === null;
-    byId('keys').hidden = this.#edit !== null;
+    byId('composer').classList.toggle('edits', this.#edit !== null);
   }
 
   isReady() {

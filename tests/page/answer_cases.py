@@ -1,7 +1,7 @@
 """Answers on the page: their Markdown, figures and buttons, and what the browser keeps of them."""
 
 from chat_case import LAST_ANSWER, ChatCase, assistant, user
-from page_case import by_character
+from page_case import WATCH_SHIFTS, by_character
 
 MARKDOWN = """\
 ## Sums & more
@@ -232,9 +232,10 @@ class AnswerPage(ChatCase):
 
     def test_edits_an_earlier_message(self):
         page = self.page
-        self.open()
+        self.open(width=380, height=900)
         self.say('Who was the king?')
         self.say('And then?')
+        page.script(WATCH_SHIFTS)
         page.set('prompt', 'not sent yet')
         self.turn_button('Edit the message', 0)
         self.assertEqual(page.find('prompt').get_property('value'), 'Who was the king?')
@@ -242,14 +243,15 @@ class AnswerPage(ChatCase):
         self.assertTrue(page.find('editing').is_displayed())
         faded = "return document.querySelectorAll('#text .faded').length;"
         self.assertEqual(page.script(faded), 2)
-        self.screenshot('chat-edit')
         page.press('Escape')
         self.assertFalse(page.find('editing').is_displayed())
         self.assertEqual(page.script(faded), 0)
         self.assertEqual(page.find('prompt').get_property('value'), 'not sent yet')
+        self.check_stays()
         # A refused edit leaves the conversation as it was.
         kept = self.kept()
         self.turn_button('Edit the message', 0)
+        self.screenshot('chat-edit')
         page.set('prompt', 'Who was the queen?')
         page.set('max-tokens', 5000)
         page.press('Enter')
