@@ -17,6 +17,9 @@ if(TANDEM_HAS_XGRAMMAR)
 endif()
 if(TARGET tandem)
   install(TARGETS tandem RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  # The program has Marked in it, whose licence goes with every copy.
+  install(FILES /usr/share/doc/libjs-marked/copyright
+          DESTINATION ${CMAKE_INSTALL_DATADIR}/tandem/marked OPTIONAL)
 endif()
 set(TANDEM_MODELS_DIR ${CMAKE_INSTALL_DATADIR}/tandem/models)
 set(shipped_models models/storyteller-7m models/storyteller-1m)
