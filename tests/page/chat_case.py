@@ -6,7 +6,7 @@ import tempfile
 from page_case import PageCase
 
 LAST_ANSWER = '.turn:last-child .answer'
-SETTINGS = {'temperature': 0, 'max-tokens': 60, 'draft-tokens': 3}
+SETTINGS = {'temperature': 0, 'max-tokens': 60, 'draft-tokens': 3, 'drafter': 'model'}
 
 
 def user(words):

@@ -12,7 +12,7 @@ class StoryPage(PageCase):
         return Server(cls.program, STORYTELLER, *extra)
 
     def run_story(self, **settings):
-        for name, value in {'prompt': PROMPT, 'temperature': 0, **settings}.items():
+        for name, value in {'prompt': PROMPT, 'temperature': 0, 'drafter': 'model', **settings}.items():
             self.page.set(name.replace('_', '-'), value)
         self.page.click('run')
         self.page.await_end()
@@ -37,7 +37,7 @@ class StoryPage(PageCase):
             self.run_story(draft_tokens=draft_tokens, max_tokens=200)
             chunks = self.server.stream({
                 'prompt': PROMPT, 'max_tokens': 200, 'temperature': 0,
-                'speculation': {'draft_tokens': int(draft_tokens)}})
+                'speculation': {'draft_tokens': int(draft_tokens), 'drafter': 'model'}})
             text = ''.join(chunk['choices'][0]['text'] for chunk in chunks)
             shown = page.parts('text')
             self.assertGreater(len(text), 200)
@@ -63,7 +63,7 @@ class StoryPage(PageCase):
         page = self.page
         page.open(self.server.origin)
         for name, value in ('temperature', '0.8'), ('seed', '1'), ('max-tokens', '150'), \
-                           ('draft-tokens', '3'):
+                           ('draft-tokens', '3'), ('drafter', 'model'):
             page.set(name, value)
         page.click('race')
         page.until(lambda: 'Both texts are identical' in page.text('verdict-words'))
@@ -86,7 +86,7 @@ class StoryPage(PageCase):
         page = self.page
         page.open(self.server.origin)
         for name, value in ('temperature', '1'), ('seed', '1'), ('max-tokens', '150'), \
-                           ('draft-tokens', '3'), ('verifier', 'block'), ('drafter', 'none'):
+                           ('draft-tokens', '3'), ('verifier', 'block'), ('drafter', 'model'):
             page.set(name, value)
         page.click('race')
         page.until(lambda: 'The texts differ: block keeps their law' in page.text('verdict-words'))
@@ -156,6 +156,17 @@ class StoryPage(PageCase):
             body = page.requests()[-1][1]
             self.assertEqual(body['speculation']['drafter'], drafter)
             self.assertNotIn('seed', body)  # none, unless one is given
+        # A race needs drafts, and draws a seed for both.
+        page.set('drafter', 'none')
+        page.script('asked.length = 0;')
+        page.click('race')
+        page.until(lambda: 'Both texts are identical' in page.text('verdict-words'))
+        page.press('Escape')
+        page.await_end('Race done')
+        bodies = [body for _, body in page.requests()]
+        default = json.loads(self.server.get('/v1/models'))['data'][0]['drafter']
+        self.assertEqual([body['speculation']['drafter'] for body in bodies], [default, 'none'] * 2)
+        self.assertEqual(len({body['seed'] for body in bodies}), 1)
 
     def test_takes_words_as_words(self):
         page = self.page
