@@ -14,6 +14,9 @@ if(TANDEM_HAS_XGRAMMAR)
 endif()
 if(TARGET tandem)
   install(TARGETS tandem RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  # The program has Marked in it, whose licence goes with every copy.
+  install(FILES /usr/share/doc/libjs-marked/copyright
+          DESTINATION ${CMAKE_INSTALL_DATADIR}/tandem/marked OPTIONAL)
 endif()
 # Installs to FOLDER the models that come with the program, and the licence of the grammar engine.
 # Further arguments go to install().

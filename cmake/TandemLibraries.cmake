@@ -19,6 +19,12 @@ pkg_check_modules(EDIT REQUIRED IMPORTED_TARGET libedit)
 # its package for CMake cannot give without the dependencies of the rest.
 find_package(Boost 1.74 REQUIRED)
 pkg_check_modules(PROMETHEUS REQUIRED IMPORTED_TARGET prometheus-cpp-core)
+# The page's: reads the Markdown of answers (libjs-marked, MIT licence).
+find_file(TANDEM_MARKED marked.min.js PATHS /usr/share/javascript/marked)
+mark_as_advanced(TANDEM_MARKED)
+if(NOT TANDEM_MARKED)
+  message(FATAL_ERROR "marked.min.js is missing: install libjs-marked, or set TANDEM_MARKED to its path")
+endif()
 if(TANDEM_BUILD_TESTS)
   set(TANDEM_TEST_ROOT "${PROJECT_SOURCE_DIR}" CACHE STRING "Where tests look for their data")
   mark_as_advanced(TANDEM_TEST_ROOT)

@@ -1,12 +1,14 @@
 # Writes OUTPUT, a source that defines WebFiles() of server/web_files.h.
-#   WEB_DIR: where the files are
-#   NAMES: which of them
+#   FILES: paths, or NAME=PATH for a file that is served under another name
 cmake_policy(VERSION 3.24)
 set(source "#include \"server/web_files.h\"\n\nnamespace tandem {\nnamespace {\n\n"
            "constexpr WebFile kWebFiles[] = {")
 list(JOIN source "" source)
-foreach(name IN LISTS NAMES)
-  file(READ ${WEB_DIR}/${name} contents)
+foreach(file IN LISTS FILES)
+  string(REGEX REPLACE "^.*=" "" path "${file}")
+  string(REGEX REPLACE "=.*$" "" name "${file}")
+  get_filename_component(name "${name}" NAME)
+  file(READ ${path} contents)
   string(APPEND source "\n    {\"${name}\", R\"tandem_web(${contents})tandem_web\"},")
 endforeach()
 string(APPEND source "};\n\n}  // namespace\n\n"

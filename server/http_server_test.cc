@@ -50,6 +50,7 @@ TEST(HttpServer, AnswersEveryPath) {
                {"/?a=b", "text/html", "Tandem"},
                {"/page/style.css", "text/css", "prefers-color-scheme"},
                {"/page/app.js", "text/javascript", "import"},
+               {"/page/marked.js", "text/javascript", "MIT Licensed"},
                {"/page/icon.svg", "image/svg+xml", "<svg"},
                {"/health", "application/json", "ok"},
                {"/ready", "application/json", "ready"},
@@ -94,6 +95,17 @@ TEST(HttpServer, SaysWhetherTheModelHasAChatTemplate) {
     }
   }
   std::filesystem::remove_all(folder);
+}
+
+TEST(HttpServer, ListsTheDraftersThatARequestMayName) {
+  const auto server = StartServer(SharedEngine(), TestServerOptions());
+  const Json model = Ask(server.get(), "GET", "/v1/models").json()["data"][0];
+  ASSERT_THAT(model["drafters"], Not(IsEmpty()));
+  EXPECT_THAT(model["drafters"], Contains(model["drafter"]));
+  for (const Json& drafter : model["drafters"]) {
+    Json body = {{"prompt", "Once"}, {"max_tokens", 2}, {"speculation", {{"drafter", drafter}}}};
+    EXPECT_EQ(Ask(server.get(), "POST", "/v1/completions", body.dump()).status, 200) << drafter;
+  }
 }
 
 TEST(HttpServer, RefusesOtherPathsAndMethods) {

@@ -320,6 +320,7 @@ Service::Reply Service::Models(const HttpRequest& request) {
       {"max_model_len", model_.MaxLength()},
       {"page_size", target.page_size},
       {"drafter", model_.drafter},
+      {"drafters", model_.drafters},
       {"chat_template",
        model_.chat_template.ok() ? Json(std::string(model_.chat_template->name())) : Json(nullptr)},
       {"has_chat_template", model_.HasChatTemplate()}};

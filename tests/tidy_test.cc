@@ -396,11 +396,13 @@ TEST(BugCataloguePage, NamesTestsThatExist) {
 }
 
 TEST(BugCataloguePage, NamesTestsOfPythonToo) {
-  Files files = CataloguePage("`tests/a_test.py: test_a`");
-  files["tests/a_test.py"] = "    def test_ab(self):\n";
-  EXPECT_THAT(CheckBugCatalogue(files), ElementsAre(HasSubstr("has no test test_a")));
-  files["tests/a_test.py"] = "    def test_a(self):\n";
-  EXPECT_THAT(CheckBugCatalogue(files), IsEmpty());
+  for (const std::string path : {"tests/a_test.py", "tests/page/a_cases.py"}) {
+    Files files = CataloguePage("`" + path + ": test_a`");
+    files[path] = "    def test_ab(self):\n";
+    EXPECT_THAT(CheckBugCatalogue(files), ElementsAre(HasSubstr("has no test test_a"))) << path;
+    files[path] = "    def test_a(self):\n";
+    EXPECT_THAT(CheckBugCatalogue(files), IsEmpty()) << path;
+  }
 }
 
 TEST(BugCataloguePage, HasEveryRowAndEveryTestOfTheCatalogue) {

@@ -3,6 +3,7 @@
 import { Chat } from './chat.js';
 import { BarsView, FiguresView, Meter, formatSpeed } from './figures.js';
 import { markField, offer, prepareForm } from './form.js';
+import { keep, readKept } from './kept.js';
 import { CachePair, PagesView } from './pages.js';
 import { Playback, Recording, isSameText, requestsOf } from './race.js';
 import { Story } from './story.js';
@@ -105,10 +106,31 @@ function showError(error) {
     box.append(field);
   }
   box.scrollIntoView({ block: 'nearest' });
-  if (error.status === 401) {
-    byId('key-field').hidden = false;
-    byId('api-key').focus();
+}
+
+const isLocked = () => 'locked' in byId('main').dataset;
+
+// Nothing else can be done before the server has a key that it takes.
+function askForKey(words) {
+  byId('main').dataset.locked = '';
+  byId('gate-error').hidden = words === '';
+  byId('gate-error').textContent = words;
+  byId('api-key').focus();
+}
+
+async function tryKey(event) {
+  event.preventDefault();
+  try {
+    await loadModel();
+    delete byId('main').dataset.locked;
+    showError(null);
+    byId('text').scrollTop = byId('text').scrollHeight;
+    byId('prompt').focus({ preventScroll: true });
+  } catch (error) {
+    askForKey(error.status === 401 ? 'The server does not take this key.' : error.message);
   }
+  setRunning(null);
+  drawSoon();
 }
 
 // ---- Runs ----
@@ -122,7 +144,7 @@ async function generate(body, lane, { watches }) {
   if (watches) shown = { meter, caches };
   clearLane(lane);
   const { recording } = lane;
-  await streamText(body, {
+  const stream = streamText(body, {
     key: byId('api-key').value,
     signal: running.signal,
     onChunk(chunk, time) {
@@ -137,15 +159,17 @@ async function generate(body, lane, { watches }) {
       drawSoon();
     },
   });
+  await stream.finally(() => lane.view.finish());
   return { meter, recording, ending };
 }
 
 function setRunning(controller) {
   running = controller;
   byId('run').disabled = controller !== null;
-  byId('race').disabled = controller !== null || model === null || model.drafter === 'none';
+  byId('race').disabled = controller !== null || model === null || model.drafters.length === 0;
   byId('stop').disabled = controller === null && playback === null;
   byId('replay').disabled = controller !== null || playback !== null || recorded === null;
+  byId('text').classList.toggle('busy', controller !== null);
 }
 
 function showColumns({ areTwo }) {
@@ -156,7 +180,7 @@ function showColumns({ areTwo }) {
 
 // Does `work`, which may be stopped and may fail.
 function run(work) {
-  if (running !== null || !telling.isReady()) return;
+  if (running !== null || isLocked() || !telling.isReady()) return;
   endPlayback();
   recorded = null;
   showError(null);
@@ -177,19 +201,31 @@ async function tryTo(work) {
       if (telling !== before) return;
     }
     await work();
-    telling.keep(lanes.first.recording.text);
+    keepAnswer();
   } catch (error) {
-    const written = lanes.first.recording.text;
     if (error.name === 'AbortError') {
-      if (written === '') telling.takeBack();
-      else telling.keep(written);
+      keepWritten();
+      telling.takeBack(); // if there was nothing to keep
       say(`Stopped after ${shown.meter.tokens} tokens.`);
+    } else if (error.status === 401) {
+      telling.takeBack();
+      say('Not done: the server wants a key.');
+      askForKey(byId('api-key').value === '' ? '' : 'The server does not take this key.');
     } else {
       telling.takeBack();
       say('Not done; the message by the buttons says why.');
       showError(error);
     }
   }
+}
+
+function keepAnswer() {
+  telling.keep({ parts: lanes.first.recording.parts, figures: shown.meter.summary });
+}
+
+// Keeps an answer that was cut short, unless nothing came.
+function keepWritten() {
+  if (lanes.first.recording.parts.length > 0) keepAnswer();
 }
 
 function runOnce() {
@@ -202,8 +238,8 @@ function runOnce() {
     byId('story').scrollIntoView({ block: 'nearest' });
     const { meter, recording, ending } = await generate(body, lanes.first, { watches: true });
     recorded = [recording];
-    const speed = formatSpeed(meter.speed ?? 0);
-    say(`Done: ${meter.tokens} tokens at ${speed} a second, ended ${ENDINGS[ending] ?? ending}.`);
+    const tokens = meter.tokens === 1 ? '1 token' : `${meter.tokens} tokens`;
+    say(`Done: ${tokens}, ended ${ENDINGS[ending] ?? ending}.`);
   });
 }
 
@@ -211,7 +247,7 @@ function runRace() {
   return run(async () => {
     showColumns({ areTwo: true });
     const body = telling.ask([lanes.first, lanes.second]);
-    const { drafted, plain } = requestsOf(body, model.drafter);
+    const { drafted, plain } = requestsOf(body, drafterOf(model));
     byId('first-name').textContent = 'Speculative';
     byId('verdict-words').textContent = '\u00a0';
     clearLane(lanes.second);
@@ -228,6 +264,11 @@ function runRace() {
     recorded = [a.recording, b.recording];
     if (!matchMedia('(prefers-reduced-motion: reduce)').matches) play();
   });
+}
+
+// A drafter to race with, also where the server drafts only on request.
+function drafterOf({ drafter, drafters }) {
+  return drafter === 'none' ? drafters[0] : drafter;
 }
 
 function showVerdict(drafted, plain, body) {
@@ -312,10 +353,10 @@ function tell(other) {
 async function loadModel() {
   model = await fetchModel(byId('api-key').value);
   offer(model);
-  if (model.has_chat_template) tell(new Chat(runOnce));
+  if (model.has_chat_template && telling.mode !== 'chat') tell(new Chat(runOnce));
   const context = model.max_model_len.toLocaleString('en');
   byId('served').textContent = `${model.id} · drafter ${model.drafter} · context ${context}`;
-  byId('draft-cache').hidden = !model.drafter.includes('model');
+  byId('draft-cache').hidden = !model.drafters.some((name) => name.includes('model'));
   byId('pages-hint').textContent =
     `A square is a page of ${model.page_size} tokens, coloured as the words are. ` +
     'What the target read and refused flashes, and is gone.';
@@ -332,7 +373,20 @@ function sendByEnter(event) {
   runOnce();
 }
 
+function showColours(areShown) {
+  byId('colours').checked = areShown;
+  byId('main').dataset.colours = areShown ? 'on' : 'off';
+}
+
 function listen() {
+  byId('gate').addEventListener('submit', tryKey);
+  byId('colours').addEventListener('change', ({ target }) => {
+    showColours(target.checked);
+    keep('colours', target.checked);
+  });
+  addEventListener('pagehide', () => {
+    if (running !== null) keepWritten();
+  });
   byId('form').addEventListener('submit', (event) => event.preventDefault());
   byId('run').addEventListener('click', runOnce);
   byId('race').addEventListener('click', runRace);
@@ -346,6 +400,7 @@ function listen() {
       runOnce();
     } else if (event.key === 'Escape') {
       stop();
+      telling.cancelEdit();
     }
   });
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => {
@@ -359,6 +414,7 @@ function listen() {
 async function start() {
   prepareForm();
   listen();
+  showColours(readKept('colours') ?? true);
   telling.arrange();
   setRunning(null);
   let error = null;
@@ -368,7 +424,8 @@ async function start() {
     error = caught;
   }
   byId('main').dataset.mode = telling.mode;
-  showError(error);
+  if (error?.status === 401) askForKey('');
+  else showError(error);
   setRunning(null);
   drawSoon();
 }

@@ -1,8 +1,10 @@
 // The page of a model that was trained to talk: a conversation, whose turns are sent again with
 // every message.
 
+import { copyButton, smallButton } from './copy.js';
 import { offerExamples, readSettings, setNumber } from './form.js';
-import { TextView } from './text.js';
+import { keep, readKept } from './kept.js';
+import { TextView, textOf } from './text.js';
 
 const EXAMPLES = [
   ['What is gravity?', 'What is gravity?'],
@@ -13,24 +15,73 @@ const MOST_TOKENS = 512; // of an answer, unless the form says otherwise
 
 const byId = (id) => document.getElementById(id);
 
-// What somebody says, with a name for who cannot see whose it is.
-function wordsOf(className, name, words = '') {
-  const element = document.createElement('div');
+const KEPT = 'conversation'; // its name in kept.js
+
+function elementOf(name, className, ...content) {
+  const element = document.createElement(name);
   element.className = className;
+  element.append(...content);
+  return element;
+}
+
+// A message, with a name that screen readers say.
+function messageOf(className, name, words = '') {
+  const element = elementOf('div', className, words);
   element.setAttribute('role', 'group');
   element.setAttribute('aria-label', name);
-  element.textContent = words;
   return element;
+}
+
+// A message and its answer, in the conversation or being written.
+class Turn {
+  said;
+  parts = []; // of the answer: [kind, text] each
+  figures = ''; // in words
+  view;
+  element;
+  #figures = elementOf('p', 'turn-figures');
+
+  // `buttons` is { onEdit, onRegenerate }; without it the turn can only be read.
+  constructor(said, scroller, buttons = null) {
+    this.said = said;
+    const answer = messageOf('answer', 'Answer');
+    this.view = new TextView(answer, { scroller, isMarkdown: true });
+    this.element = elementOf('div', 'turn', messageOf('said', 'You', said));
+    if (buttons !== null) {
+      this.element.append(elementOf('div', 'turn-buttons',
+        copyButton('Copy the message', () => this.said),
+        smallButton('Edit', 'Edit the message', () => buttons.onEdit(this), 'when-idle')));
+    }
+    this.element.append(answer);
+    if (buttons === null) return;
+    const again = 'Regenerate the answer';
+    this.element.append(elementOf('div', 'turn-foot', this.#figures, elementOf('div', 'turn-buttons',
+      copyButton('Copy the answer', () => this.answer),
+      smallButton('Regenerate', again, buttons.onRegenerate, 'when-idle again'))));
+  }
+
+  get answer() {
+    return textOf(this.parts);
+  }
+
+  // The answer is `parts`, whole or cut short.
+  end({ parts, figures }) {
+    this.parts = parts;
+    this.figures = figures;
+    this.view.following(() => { this.#figures.textContent = figures; });
+  }
 }
 
 export class Chat {
   mode = 'chat';
   #onPick;
-  #turns = []; // { said, answer }
-  #asked = null; // { said, elements }: the turn whose answer is being written
+  #turns = [];
+  #asked = null; // { turn, others, replaced, isAgain }: being answered, in place of `replaced`
+  #edit = null; // { from, draft }: the field holds the message of turn `from`, and held `draft`
+  #isAgain = false; // the next request asks the last message once more
   #welcome = byId('welcome');
 
-  // `onPick` is called when a message is in its field because somebody chose an example.
+  // `onPick` is called to send a message that was not sent by its field's button.
   constructor(onPick) {
     this.#onPick = onPick;
   }
@@ -42,51 +93,141 @@ export class Chat {
     field.rows = 2;
     byId('text').setAttribute('aria-label', 'Conversation');
     byId('welcome-name').textContent = model.id;
-    byId('welcome-drafts').hidden = model.drafter === 'none';
+    byId('welcome-drafts').hidden = model.drafters.length === 0;
     byId('draft-tokens').value = 'auto'; // what a message says can be hard to draft for
     setNumber('max-tokens', Math.min(MOST_TOKENS, Math.floor(model.max_model_len / 2)));
     offerExamples(EXAMPLES, (message) => {
       field.value = message;
       this.#onPick();
     });
-    // Who only talks needs no settings: they come last, but where there is room for both.
-    byId('composer').append(byId('prompt-field'), byId('keys'), byId('buttons'), byId('error'));
+    // Settings come last, except where there is room for both: talking needs none.
+    byId('composer').prepend(byId('prompt-field'), byId('keys'));
+    byId('composer').append(byId('buttons'), byId('error'));
     byId('welcome').append(byId('examples'));
     byId('main').append(byId('form'));
-    this.forget();
+    byId('cancel-edit').addEventListener('click', () => this.cancelEdit());
+    byId('system').addEventListener('change', () => this.#keep());
+    this.#clear();
+    this.#restore();
   }
 
-  // Begins anew.
+  // ---- Keeping ----
+
+  #keep() {
+    const system = byId('system').value;
+    const turns = this.#turns.map(({ said, parts, figures }) => ({ said, parts, figures }));
+    keep(KEPT, { system, turns });
+  }
+
+  // An entry that another version of the page has written may not be readable.
+  #restore() {
+    const kept = readKept(KEPT);
+    if (kept === null) return;
+    try {
+      const turns = kept.turns.map(({ said, parts, figures }) => {
+        const turn = this.#newTurn(said);
+        turn.end({ parts, figures });
+        turn.view.add(parts);
+        turn.view.finish();
+        return turn;
+      });
+      byId('system').value = kept.system;
+      this.#append(turns);
+    } catch {
+      keep(KEPT, null);
+    }
+  }
+
+  // Begins anew, and keeps nothing.
   forget() {
+    keep(KEPT, null);
+    this.#clear();
+  }
+
+  #clear() {
+    this.cancelEdit();
     this.#turns = [];
     this.#asked = null;
     byId('text').replaceChildren(this.#welcome);
     this.#focus();
   }
 
+  // ---- Turns ----
+
+  #newTurn(said) {
+    return new Turn(said, byId('text'), {
+      onEdit: (turn) => this.#beginEdit(turn),
+      onRegenerate: () => {
+        this.cancelEdit();
+        this.#isAgain = true;
+        this.#onPick();
+        this.#isAgain = false;
+      },
+    });
+  }
+
+  // Adds turns to the end of the conversation.
+  #append(turns) {
+    this.#turns.push(...turns);
+    this.#show(turns);
+  }
+
+  #show(turns) {
+    if (turns.length === 0) return;
+    this.#welcome.remove();
+    byId('text').append(...turns.map(({ element }) => element));
+    byId('text').scrollTop = byId('text').scrollHeight;
+  }
+
+  #beginEdit(turn) {
+    const field = byId('prompt');
+    this.#edit = { from: this.#turns.indexOf(turn), draft: this.#edit?.draft ?? field.value };
+    field.value = turn.said;
+    this.#showEdit();
+    field.focus({ preventScroll: true });
+  }
+
+  cancelEdit() {
+    if (this.#edit === null) return;
+    byId('prompt').value = this.#edit.draft;
+    this.#edit = null;
+    this.#showEdit();
+  }
+
+  // Fades the turns that an edited message will replace.
+  #showEdit() {
+    const from = this.#edit?.from ?? Infinity;
+    this.#turns.forEach(({ element }, i) => element.classList.toggle('faded', i >= from));
+    byId('composer').classList.toggle('edits', this.#edit !== null);
+  }
+
   isReady() {
-    const hasMessage = byId('prompt').value.trim() !== '';
+    const hasMessage = this.#isAgain || byId('prompt').value.trim() !== '';
     if (!hasMessage) this.#focus();
     return hasMessage;
   }
 
   // Takes the message out of its field. The first lane shows the conversation, another this turn.
-  ask(lanes) {
-    const said = byId('prompt').value;
-    byId('prompt').value = '';
-    this.#welcome.remove();
-    const elements = lanes.map((lane, i) => {
-      if (i > 0) lane.element.replaceChildren();
-      const answer = wordsOf('answer', 'Answer');
-      const turn = document.createElement('div');
-      turn.className = 'turn';
-      turn.append(wordsOf('said', 'You', said), answer);
-      lane.element.append(turn);
-      lane.element.scrollTop = lane.element.scrollHeight;
-      lane.view = new TextView(answer, { scroller: lane.element });
-      return turn;
+  ask([lane, ...lanes]) {
+    const field = byId('prompt');
+    const isAgain = this.#isAgain;
+    const said = isAgain ? this.#turns.at(-1).said : field.value;
+    if (!isAgain) field.value = this.#edit?.draft ?? '';
+    const from = isAgain ? this.#turns.length - 1 : this.#edit?.from ?? this.#turns.length;
+    this.#edit = null;
+    this.#showEdit();
+    const replaced = this.#turns.splice(from);
+    for (const { element } of replaced) element.remove();
+    const turn = this.#newTurn(said);
+    this.#show([turn]);
+    lane.view = turn.view;
+    const others = lanes.map((other) => {
+      const copy = new Turn(said, other.element);
+      other.element.replaceChildren(copy.element);
+      other.view = copy.view;
+      return copy;
     });
-    this.#asked = { said, elements };
+    this.#asked = { turn, others, replaced, isAgain };
     this.#focus();
     // Every token is shown where it came, what was thought included.
     return { messages: this.#messages(said), separate_reasoning: false, ...readSettings() };
@@ -106,19 +247,31 @@ export class Chat {
   // The turn counts as said, whole or cut short.
   keep(answer) {
     if (this.#asked === null) return;
-    this.#turns.push({ said: this.#asked.said, answer });
+    const { turn } = this.#asked;
     this.#asked = null;
+    turn.end(answer);
+    this.#turns.push(turn);
+    this.#keep();
   }
 
-  // The turn counts as not said: its message is in its field again, before what is there by now.
+  // The turn counts as not said, and the turns that it replaced come back. Its message returns to
+  // the field, before the words that are there by now.
   takeBack() {
     if (this.#asked === null) return;
-    const { said, elements } = this.#asked;
+    const { turn, others, replaced, isAgain } = this.#asked;
     this.#asked = null;
-    for (const element of elements) element.remove();
-    const field = byId('prompt');
-    field.value = field.value === '' ? said : `${said}\n${field.value}`;
+    for (const { element } of [turn, ...others]) element.remove();
+    this.#append(replaced);
     if (this.#turns.length === 0) byId('text').replaceChildren(this.#welcome);
+    if (isAgain) return;
+    const field = byId('prompt');
+    if (replaced.length > 0) {
+      this.#edit = { from: this.#turns.length - replaced.length, draft: field.value };
+      field.value = turn.said;
+      this.#showEdit();
+    } else {
+      field.value = field.value === '' ? turn.said : `${turn.said}\n${field.value}`;
+    }
   }
 
   adviceOn(error) {

@@ -10,6 +10,10 @@ export function formatSpeed(speed) {
   return speed >= 100 ? Math.round(speed).toLocaleString('en') : speed.toFixed(1);
 }
 
+export function formatTime(ms) {
+  return ms >= 1000 ? `${(ms / 1000).toFixed(2)} s` : `${ms.toFixed(ms >= 100 ? 0 : 1)} ms`;
+}
+
 // Sums of a generation's chunks.
 export class Meter {
   tokens = 0;
@@ -19,8 +23,10 @@ export class Meter {
   proposedAt = [];
   acceptedAt = [];
   firstTokenMs = null;
-  speed = null; // tokens per second, from the request on
-  isFinal = false; // the server's own figures are in
+  speed = null; // tokens per second after the first; the prompt's time does not count
+  prompt = null; // { tokens, ms, speed } as the server tells; an older one tells `ms` of some prompts
+
+  #first = null; // { time, count }
 
   // `time`: ms since the request was sent, by this page's clock.
   add(chunk, time) {
@@ -28,14 +34,41 @@ export class Meter {
     if (count > 0) {
       this.tokens += count;
       this.firstTokenMs ??= time;
-      this.speed = (this.tokens * 1000) / time;
+      this.#first ??= { time, count };
+      const elapsed = time - this.#first.time;
+      if (elapsed > 0) this.speed = ((this.tokens - this.#first.count) * 1000) / elapsed;
     }
     if (chunk.round) this.#addRound(chunk.round);
-    if (chunk.timings) {
-      this.firstTokenMs = chunk.timings.ttft_ms;
-      this.speed = chunk.timings.tokens_per_second;
-      this.isFinal = true;
+    if (chunk.timings) this.#addTimings(chunk.timings);
+  }
+
+  #addTimings(timings) {
+    this.firstTokenMs = timings.ttft_ms;
+    this.speed = timings.decode_tokens_per_second ?? timings.tokens_per_second;
+    const ms = timings.prompt_ms ?? timings.prefill_ms;
+    if (!(ms > 0)) return;
+    const { prompt_tokens: tokens = null, prompt_tokens_per_second: speed = null } = timings;
+    this.prompt = { tokens, ms, speed };
+  }
+
+  get acceptance() {
+    return this.proposed > 0 ? `${Math.round((100 * this.accepted) / this.proposed)} %` : null;
+  }
+
+  // The figures in one line, to stand next to their text.
+  get summary() {
+    const figures = [];
+    if (this.proposed > 0) {
+      figures.push(`${this.acceptance} of drafts accepted (${this.accepted} of ${this.proposed})`);
     }
+    if (this.speed !== null) figures.push(`${formatSpeed(this.speed)} tokens/s`);
+    if (this.prompt !== null) {
+      const { tokens, ms, speed } = this.prompt;
+      const words = tokens === null ? 'prompt' : `prompt of ${tokens} tokens`;
+      const rate = speed === null ? '' : ` (${formatSpeed(speed)} tokens/s)`;
+      figures.push(`${words} in ${formatTime(ms)}${rate}`);
+    }
+    return figures.join(' · ');
   }
 
   #addRound({ proposed, accepted }) {
@@ -51,18 +84,19 @@ export class Meter {
 
 export class FiguresView {
   #cells = Object.fromEntries(
-    ['speed', 'first-token', 'acceptance', 'per-round', 'tokens'].map((id) => [
-      id,
-      document.getElementById(id),
-    ]),
+    ['summary', 'speed', 'prompt-time', 'first-token', 'acceptance', 'per-round', 'tokens'].map(
+      (id) => [id, document.getElementById(id)],
+    ),
   );
 
   draw(meter) {
-    const { tokens, rounds, proposed, accepted, firstTokenMs, speed } = meter;
+    const { tokens, rounds, prompt, firstTokenMs, speed } = meter;
     const show = (id, has, text) => setText(this.#cells[id], has ? text() : '–');
+    setText(this.#cells.summary, meter.summary || '\u00a0');
     show('speed', speed !== null, () => formatSpeed(speed));
-    show('first-token', firstTokenMs !== null, () => `${firstTokenMs.toFixed(1)} ms`);
-    show('acceptance', proposed > 0, () => `${Math.round((100 * accepted) / proposed)} %`);
+    show('prompt-time', prompt !== null, () => formatTime(prompt.ms));
+    show('first-token', firstTokenMs !== null, () => formatTime(firstTokenMs));
+    show('acceptance', meter.acceptance !== null, () => meter.acceptance);
     show('per-round', rounds > 0, () => (tokens / rounds).toFixed(2));
     show('tokens', true, () => String(tokens));
   }

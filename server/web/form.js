@@ -67,7 +67,7 @@ export function prepareForm() {
 }
 
 export function offer(model) {
-  const drafters = [...new Set([model.drafter, 'none'])];
+  const drafters = [...new Set([model.drafter, ...model.drafters, 'none'])];
   fill(byId('drafter'), drafters.map((name) => [name, name]));
   byId('max-tokens-slider').max = model.max_model_len;
   byId('max-tokens').max = model.max_model_len;

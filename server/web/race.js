@@ -1,13 +1,20 @@
 // The same request with and without drafts, and what was recorded of it played back.
 
+import { merge } from './text.js';
+
 const SHORTEST_PLAYBACK_MS = 6000; // of the slower one
 
 const plainly = (body) => ({ ...body, speculation: { drafter: 'none' } });
 
-// What is to run: drafts of the server's `drafter` there must be, and one seed for both.
+// Returns both requests of a race. They share a seed; `drafter` drafts if the form says none.
 export function requestsOf(body, drafter) {
+  const chosen = body.speculation.drafter;
   const draftTokens = body.speculation.draft_tokens || 'auto';
-  const speculation = { ...body.speculation, drafter, draft_tokens: draftTokens };
+  const speculation = {
+    ...body.speculation,
+    drafter: chosen === 'none' ? drafter : chosen,
+    draft_tokens: draftTokens,
+  };
   const seed = body.seed ?? Math.floor(Math.random() * 2 ** 32);
   const drafted = { ...body, seed, speculation };
   return { drafted, plain: plainly(drafted) };
@@ -25,8 +32,8 @@ export class Recording {
     this.speed = meter.speed;
   }
 
-  get text() {
-    return this.frames.flatMap(({ parts }) => parts.map(([, text]) => text)).join('');
+  get parts() {
+    return merge(this.frames.flatMap(({ parts }) => parts));
   }
 
   get lastTime() {
@@ -58,6 +65,7 @@ export class Playback {
 
   finish(now) {
     this.#showUntil(Infinity, now);
+    for (const { view } of this.#lanes) view.finish();
   }
 
   #showUntil(time, now) {

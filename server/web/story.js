@@ -37,6 +37,7 @@ export class Story {
   // What comes next needs neither what was written nor that nothing was.
   keep() {}
   takeBack() {}
+  cancelEdit() {}
 
   adviceOn() {
     return null;

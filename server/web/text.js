@@ -1,5 +1,7 @@
 // Text, coloured by where its tokens came from.
 
+import { elementsOf } from './markdown.js';
+
 export const KINDS = { a: 'accepted', c: 'correction', b: 'bonus', p: 'plain' };
 
 // Gives the text of a stream to the tokens it is of. The server lets out characters and possible
@@ -29,28 +31,79 @@ export class TextByToken {
   }
 }
 
-// Shows parts in an element, behind a prompt where there is one; draw() is for once a frame.
+export const textOf = (parts) => parts.map(([, text]) => text).join('');
+
+// Joins neighbours of the same kind.
+export function merge(parts) {
+  const merged = [];
+  for (const [kind, text] of parts) {
+    if (merged.at(-1)?.[0] === kind) merged.at(-1)[1] += text;
+    else merged.push([kind, text]);
+  }
+  return merged;
+}
+
+function spansOf(parts) {
+  return merge(parts).map(([kind, text]) => {
+    const span = document.createElement('span');
+    span.className = kind;
+    span.textContent = text;
+    return span;
+  });
+}
+
+// Finds the colours of the pieces that Markdown leaves of a text. They are asked for in its order.
+class Colours {
+  #text;
+  #kinds; // by character
+  #at = 0;
+
+  constructor(parts) {
+    this.#text = textOf(parts);
+    this.#kinds = parts.flatMap(([kind, text]) => new Array(text.length).fill(kind));
+  }
+
+  // Each line is looked for alone, since Markdown may drop its indentation or its quotation mark.
+  show(piece) {
+    const parts = [];
+    for (const line of piece.split(/(?<=\n)/)) {
+      const words = line.trim();
+      const found = this.#text.indexOf(words, this.#at);
+      if (found >= 0) this.#at = found + words.length;
+      const start = found - line.indexOf(words);
+      for (let i = 0; i < line.length; ++i) {
+        const place = found < 0 ? this.#at : Math.max(0, start + i);
+        parts.push([this.#kinds[Math.min(place, this.#kinds.length - 1)], line[i]]);
+      }
+    }
+    const fragment = new DocumentFragment();
+    fragment.append(...spansOf(parts));
+    return fragment;
+  }
+}
+
+// Shows parts in an element, after a prompt where there is one; draw() is for once a frame.
 export class TextView {
   #element;
   #scroller; // the element, or one around it
   #prompt;
-  #parts = [];
+  #isMarkdown;
+  #parts = []; // all
+  #numDrawn = 0;
 
-  constructor(element, { scroller = element, prompt = '' } = {}) {
+  constructor(element, { scroller = element, prompt = '', isMarkdown = false } = {}) {
     this.#element = element;
     this.#scroller = scroller;
     this.#prompt = prompt;
+    this.#isMarkdown = isMarkdown;
   }
 
   clear() {
     this.#parts = [];
-    this.#element.replaceChildren();
-    if (this.#prompt !== '') {
-      const given = document.createElement('span');
-      given.className = 'prompt';
-      given.textContent = this.#prompt;
-      this.#element.append(given);
-    }
+    this.#numDrawn = 0;
+    this.#element.classList.remove('formatted');
+    const given = this.#prompt === '' ? [] : [['prompt', this.#prompt]];
+    this.#element.replaceChildren(...spansOf(given));
     if (this.#scroller === this.#element) this.#element.scrollTop = 0;
   }
 
@@ -59,21 +112,33 @@ export class TextView {
   }
 
   draw() {
-    if (this.#parts.length === 0) return;
+    if (this.#numDrawn === this.#parts.length) return;
+    this.following(() => this.#element.append(...spansOf(this.#parts.slice(this.#numDrawn))));
+    this.#numDrawn = this.#parts.length;
+  }
+
+  // The text is whole now. Markdown is formatted; until then it is shown as it was written.
+  finish() {
+    this.draw();
+    if (!this.#isMarkdown || this.#parts.length === 0) return;
+    const colours = new Colours(this.#parts);
+    let elements;
+    try {
+      elements = elementsOf(textOf(this.#parts), (text) => colours.show(text));
+    } catch {
+      return; // too long or too deep: it stays as it is written
+    }
+    this.following(() => {
+      this.#element.classList.add('formatted');
+      this.#element.replaceChildren(elements);
+    });
+  }
+
+  // Makes a change, and stays at the end of the text if the reader was there.
+  following(change) {
     const scroller = this.#scroller;
     const follows = scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < 40;
-    const fragment = document.createDocumentFragment();
-    let span = null;
-    for (const [kind, text] of this.#parts) {
-      if (span?.className !== kind) {
-        span = document.createElement('span');
-        span.className = kind;
-        fragment.append(span);
-      }
-      span.append(text);
-    }
-    this.#parts = [];
-    this.#element.append(fragment);
+    change();
     if (follows) scroller.scrollTop = scroller.scrollHeight;
   }
 }

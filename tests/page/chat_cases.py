@@ -3,59 +3,11 @@
 import pathlib
 import tempfile
 
-from page_case import WATCH_SHIFTS, PageCase, by_character, parts_of
-
-LAST_ANSWER = '.turn:last-child .answer'
-SETTINGS = {'temperature': 0, 'max-tokens': 60, 'draft-tokens': 3}
+from chat_case import LAST_ANSWER, SETTINGS, ChatCase, assistant, user
+from page_case import WATCH_SHIFTS, by_character, parts_of
 
 
-def user(words):
-    return {'role': 'user', 'content': words}
-
-
-def assistant(words):
-    return {'role': 'assistant', 'content': words}
-
-
-class ChatPage(PageCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(cls.folder.cleanup)
-        from page_world import make_talker
-        make_talker(pathlib.Path(cls.folder.name))
-        super().setUpClass()
-
-    @classmethod
-    def new_server(cls, *extra):
-        from page_world import Server
-        return Server(cls.program, cls.folder.name, '--model-name', 'talker', *extra)
-
-    def open(self, **window):
-        self.page.open(self.server.origin, **window)
-        for name, value in SETTINGS.items():
-            self.page.set(name, value)
-        self.page.keep_requests()
-
-    def say(self, message):
-        self.page.set('prompt', message)
-        self.page.press('Enter')
-        self.page.await_end()
-
-    def answer(self):
-        return ''.join(text for _, text in self.page.parts('text', LAST_ANSWER))
-
-    def said(self):
-        """What stands in the conversation as said, turn by turn."""
-        return self.page.script(
-            "return [...document.querySelectorAll('#text .said')].map((e) => e.textContent);")
-
-    def messages(self):
-        """Those of the last request."""
-        path, body = self.page.requests()[-1]
-        self.assertEqual(path, '/v1/chat/completions')
-        return body['messages']
-
+class ChatPage(ChatCase):
     # ---- A conversation ----
 
     def test_sends_what_was_said_and_shows_where_words_came_from(self):
@@ -64,7 +16,7 @@ class ChatPage(PageCase):
         self.assertEqual(page.find('main').get_attribute('data-mode'), 'chat')
         self.assertIn('talker', page.find('welcome').text)
         self.screenshot('chat-first')
-        page.press('Enter')  # nothing is no message
+        page.press('Enter')  # an empty message is not sent
         self.assertEqual(page.requests(), [])
         page.set('system', 'Tell stories.')
         self.say('Who was the king?')
@@ -77,7 +29,7 @@ class ChatPage(PageCase):
         self.assertEqual(self.said(), ['Who was the king?', 'And then?'])
         self.assertEqual(self.messages(), [
             system, user('Who was the king?'), assistant(first), user('And then?')])
-        # What the server answers to the same.
+        # The server answers the same request with the same.
         body = page.requests()[-1][1]
         self.assertEqual(body['speculation']['draft_tokens'], 3)
         chunks = self.server.stream(body)
@@ -118,7 +70,7 @@ class ChatPage(PageCase):
         page.set('draft-tokens', 0)
         page.set('prompt', 'And then?')
         page.press('Enter')
-        page.until(lambda: self.answer())
+        page.until(lambda: self.shown())
         page.click('anew')
         page.until(lambda: page.find('welcome').is_displayed())
         page.until(lambda: 'tandem_num_requests_running 0' in self.server.get('/metrics'))
@@ -132,6 +84,7 @@ class ChatPage(PageCase):
         self.say('Who was the king?')
         before = self.answer()
         page.set('temperature', 0.8)
+        page.set('seed', 1)
         page.set('prompt', 'And then?')
         page.click('race')
         page.until(lambda: 'Both texts are identical' in page.text('verdict-words'))
@@ -141,7 +94,8 @@ class ChatPage(PageCase):
         page.await_end('Race done')
         answer = self.answer()
         self.assertEqual(
-            ''.join(text for _, text in page.parts('plain-text', LAST_ANSWER)), answer)
+            page.script(f"return document.querySelector('#plain-text .answer').textContent;"),
+            self.shown())
         self.assertEqual({kind for kind, _ in page.parts('plain-text', LAST_ANSWER)}, {'plain'})
         self.say('Why?')
         self.assertFalse(page.find('plain-text').is_displayed())
@@ -168,7 +122,7 @@ class ChatPage(PageCase):
         self.assertLess(int(page.text('tokens')), 900)
         self.assertNotEqual(cut_short, '')
         page.until(lambda: 'tandem_num_requests_running 0' in self.server.get('/metrics'))
-        # What was cut short counts as said.
+        # An answer that was cut short counts as said.
         page.set('max-tokens', 8)
         page.set('prompt', 'Go on.')
         page.press('Enter', ctrl=True)
@@ -185,8 +139,8 @@ class ChatPage(PageCase):
             page.press('Tab')
             reached.append(page.script('return document.activeElement.id;'))
         self.assertEqual([name for name in reached if name], [
-            'text', 'prompt', 'run', 'race', 'system', 'draft-tokens', 'drafter', 'verifier',
-            'temperature', 'temperature-slider', 'max-tokens'])
+            'colours', 'text', 'prompt', 'run', 'race', 'system', 'draft-tokens', 'drafter',
+            'verifier', 'temperature', 'temperature-slider'])
 
     # ---- What goes wrong ----
 
@@ -225,12 +179,29 @@ class ChatPage(PageCase):
         self.addCleanup(server.close)
         page = self.page
         page.open(server.origin)
-        page.until(lambda: page.find('api-key').is_displayed())
+        self.assertTrue(page.find('gate').is_displayed())
         page.find('api-key').send_keys('secret', Keys.ENTER)
         page.until(lambda: page.find('welcome').is_displayed())
+        self.assertFalse(page.find('gate').is_displayed())
+        self.assertEqual(page.script('return document.activeElement.id;'), 'prompt')
+        page.set('temperature', 0)
         page.set('max-tokens', 8)
         self.say('Who was the king?')
         self.assertEqual(page.text('tokens'), '8')
+        # One that is not right any more is asked for again, and nothing is lost.
+        page.set('api-key', 'other')
+        page.set('prompt', 'And then?')
+        page.press('Enter')
+        page.until(lambda: page.find('gate').is_displayed())
+        self.assertIn('does not take this key', page.text('gate-error'))
+        page.set('api-key', 'secret')
+        page.find('api-key').send_keys(Keys.ENTER)
+        page.until(lambda: page.find('prompt').is_displayed())
+        self.assertEqual(page.find('prompt').get_property('value'), 'And then?')
+        self.assertEqual(self.said(), ['Who was the king?'])
+        page.press('Enter')
+        page.await_end()
+        self.assertEqual(self.said(), ['Who was the king?', 'And then?'])
         self.assertTrue(all('status of 401' in words for words in page.complaints()))
 
     # With every other token, coloured as they are.
@@ -250,24 +221,6 @@ class ChatPage(PageCase):
         first = self.answer()
         self.say('And then?')
         self.assertEqual(self.messages()[1], assistant(first))
-
-    # Whatever a model writes: the stream is made up here.
-    def test_takes_words_as_words(self):
-        page = self.page
-        self.open()
-        markup = '<img src="/none" onerror="document.title = 1"><b>bold</b>'
-        page.script("""
-            window.fetch = () => {
-              const choice = {delta: {content: arguments[0]}, token_ids: [1], provenance: 'a',
-                              token_texts: [arguments[0]], finish_reason: 'stop'};
-              const text = `data: ${JSON.stringify({choices: [choice]})}\\n\\ndata: [DONE]\\n\\n`;
-              return Promise.resolve(new Response(text));
-            };""", markup)
-        self.say(markup)
-        self.assertEqual(self.said(), [markup])
-        self.assertEqual(page.parts('text', LAST_ANSWER), [['accepted', markup]])
-        self.assertEqual(page.script(
-            "return document.querySelectorAll('#text *:not(span, div)').length;"), 0)
 
     # ---- How it looks ----
 

@@ -8,7 +8,8 @@ import os
 import sys
 import unittest
 
-from chat_cases import ChatPage  # noqa: F401: unittest finds them here
+from answer_cases import AnswerPage  # noqa: F401: unittest finds them here
+from chat_cases import ChatPage  # noqa: F401
 from page_case import PageCase, find_browser
 from story_cases import StoryPage  # noqa: F401
 

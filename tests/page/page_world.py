@@ -97,15 +97,18 @@ class Page:
     def close(self):
         self.driver.quit()
 
-    def open(self, origin, width=1280, height=980, scheme='light'):
+    def open(self, origin, width=1280, height=980, scheme='light', keeping=False):
+        """Anew, unless `keeping` what the browser has kept of earlier visits."""
         self._command('Emulation.setDeviceMetricsOverride', width=width, height=height,
                       deviceScaleFactor=1, mobile=False)
         self._command('Emulation.setEmulatedMedia',
                       features=[{'name': 'prefers-color-scheme', 'value': scheme}])
+        if not keeping:
+            self._command('Storage.clearDataForOrigin', origin=origin, storageTypes='local_storage')
         self.driver.get('about:blank')
         self.driver.get_log('browser')
         self.driver.get(origin + '/')
-        self.until(lambda: self.text('served').strip() or not self.find('key-field').get_property('hidden'))
+        self.until(lambda: self.text('served').strip() or self.find('gate').is_displayed())
 
     def _command(self, name, **parameters):
         self.driver.execute_cdp_cmd(name, parameters)
@@ -123,7 +126,7 @@ class Page:
         WebDriverWait(self.driver, WAIT_SECONDS, poll_frequency=0.02).until(lambda _: condition())
 
     def set(self, name, value):
-        """As if somebody typed or chose it."""
+        """Sets a control as typing or choosing does."""
         self.script(
             "const control = document.getElementById(arguments[0]); control.value = arguments[1];"
             "control.dispatchEvent(new Event('input', {bubbles: true}));", name, str(value))
@@ -138,7 +141,7 @@ class Page:
             'requestAnimationFrame(() => requestAnimationFrame(arguments[0]));')
 
     def parts(self, name, within=''):
-        """The shown text without the prompt, of all or of what a selector says: [kind, text] each."""
+        """Returns the shown text without the prompt, of all or of a selector: [kind, text] each."""
         return self.script(
             "return [...document.querySelectorAll('#' + arguments[0] + ' span:not(.prompt)')]"
             '.map((span) => [span.className, span.textContent]);', f'{name} {within}')
@@ -176,12 +179,12 @@ class Page:
                           windowsVirtualKeyCode=code, modifiers=2 if ctrl else 0)
 
     def complaints(self):
-        """What the browser has said on its console since the last call."""
+        """Returns the messages on the browser's console since the last call."""
         return [entry['message'] for entry in self.driver.get_log('browser')
                 if entry['level'] in ('SEVERE', 'WARNING')]
 
     def screenshot(self, path):
-        """Of the whole page, as high as it is."""
+        """Saves a picture of the whole page, as high as it is."""
         width, height = self.script(
             'return [innerWidth, Math.ceil(document.body.getBoundingClientRect().height)];')
         self._command('Emulation.setDeviceMetricsOverride', width=width, height=height,

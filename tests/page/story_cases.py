@@ -12,7 +12,7 @@ class StoryPage(PageCase):
         return Server(cls.program, STORYTELLER, *extra)
 
     def run_story(self, **settings):
-        for name, value in {'prompt': PROMPT, 'temperature': 0, **settings}.items():
+        for name, value in {'prompt': PROMPT, 'temperature': 0, 'drafter': 'model', **settings}.items():
             self.page.set(name.replace('_', '-'), value)
         self.page.click('run')
         self.page.await_end()
@@ -36,8 +36,8 @@ class StoryPage(PageCase):
             page.open(self.server.origin)
             self.run_story(draft_tokens=draft_tokens, max_tokens=200)
             chunks = self.server.stream({
-                'prompt': PROMPT, 'max_tokens': 200, 'temperature': 0, 'seed': 1,
-                'speculation': {'draft_tokens': int(draft_tokens)}})
+                'prompt': PROMPT, 'max_tokens': 200, 'temperature': 0,
+                'speculation': {'draft_tokens': int(draft_tokens), 'drafter': 'model'}})
             text = ''.join(chunk['choices'][0]['text'] for chunk in chunks)
             shown = page.parts('text')
             self.assertGreater(len(text), 200)
@@ -48,6 +48,8 @@ class StoryPage(PageCase):
                 self.assertEqual(kinds, {'plain'})
                 continue
             self.assertTrue({'accepted', 'correction', 'bonus'} <= kinds, kinds)
+            self.assertRegex(page.text('summary'), r'^\d+ % of drafts accepted \(\d+ of \d+\) · '
+                                                   r'[\d,.]+ tokens/s')
             self.check_figures(chunks)
             self.screenshot(name)
             page.click('replay')
@@ -60,7 +62,8 @@ class StoryPage(PageCase):
     def test_races_to_identical_texts(self):
         page = self.page
         page.open(self.server.origin)
-        for name, value in ('temperature', '0.8'), ('max-tokens', '150'), ('draft-tokens', '3'):
+        for name, value in ('temperature', '0.8'), ('seed', '1'), ('max-tokens', '150'), \
+                           ('draft-tokens', '3'), ('drafter', 'model'):
             page.set(name, value)
         page.click('race')
         page.until(lambda: 'Both texts are identical' in page.text('verdict-words'))
@@ -82,8 +85,8 @@ class StoryPage(PageCase):
     def test_says_when_texts_of_a_race_differ(self):
         page = self.page
         page.open(self.server.origin)
-        for name, value in ('temperature', '1'), ('max-tokens', '150'), ('draft-tokens', '3'), \
-                           ('verifier', 'block'), ('drafter', 'none'):
+        for name, value in ('temperature', '1'), ('seed', '1'), ('max-tokens', '150'), \
+                           ('draft-tokens', '3'), ('verifier', 'block'), ('drafter', 'model'):
             page.set(name, value)
         page.click('race')
         page.until(lambda: 'The texts differ: block keeps their law' in page.text('verdict-words'))
@@ -113,18 +116,57 @@ class StoryPage(PageCase):
         self.assertEqual(len(complaints), 1)
         self.assertIn('status of 400', complaints[0])
 
-    def test_asks_for_a_key_where_the_server_does(self):
+    def test_asks_for_a_key_first_where_the_server_wants_one(self):
+        from selenium.webdriver.common.keys import Keys
         server = self.new_server('--api-key', 'secret')
         self.addCleanup(server.close)
         page = self.page
         page.open(server.origin)
-        page.until(lambda: page.find('api-key').is_displayed())
-        self.assertIn('refused (401)', page.text('error'))
-        page.find('api-key').send_keys('secret')
+        for name, is_there in ('gate', True), ('gate-error', False), ('form', False), ('story', False):
+            self.assertEqual(page.find(name).is_displayed(), is_there, name)
+        self.assertEqual(page.script('return document.activeElement.id;'), 'api-key')
+        self.screenshot('key')
+        self.check_contrast('light', fewest=5)
+        page.press('Enter', ctrl=True)  # runs nothing
+        page.find('api-key').send_keys('wrong', Keys.ENTER)
+        page.until(lambda: page.find('gate-error').is_displayed())
+        self.assertEqual(page.text('gate-error'), 'The server does not take this key.')
+        page.set('api-key', 'secret')
+        page.find('api-key').send_keys(Keys.ENTER)
+        page.until(lambda: page.find('form').is_displayed())
+        self.assertFalse(page.find('gate').is_displayed())
         self.run_story(max_tokens=8)
         self.assertEqual(page.text('tokens'), '8')
         self.assertIn('storyteller', page.text('served'))
-        self.assertTrue(all('status of 401' in words for words in page.complaints()))
+        complaints = page.complaints()
+        self.assertEqual(len(complaints), 2)
+        self.assertTrue(all('status of 401' in words for words in complaints))
+
+    def test_offers_what_the_server_can_run(self):
+        import json
+        page = self.page
+        page.open(self.server.origin)
+        drafters = json.loads(self.server.get('/v1/models'))['data'][0]['drafters']
+        self.assertGreater(len(drafters), 2)
+        offered = page.script("return [...document.getElementById('drafter').options].map((o) => o.value);")
+        self.assertEqual(sorted(offered), sorted([*drafters, 'none']))
+        page.keep_requests()
+        for drafter in drafters:
+            self.run_story(drafter=drafter, draft_tokens=2, max_tokens=4)
+            body = page.requests()[-1][1]
+            self.assertEqual(body['speculation']['drafter'], drafter)
+            self.assertNotIn('seed', body)  # none, unless one is given
+        # A race needs drafts, and draws a seed for both.
+        page.set('drafter', 'none')
+        page.script('asked.length = 0;')
+        page.click('race')
+        page.until(lambda: 'Both texts are identical' in page.text('verdict-words'))
+        page.press('Escape')
+        page.await_end('Race done')
+        bodies = [body for _, body in page.requests()]
+        default = json.loads(self.server.get('/v1/models'))['data'][0]['drafter']
+        self.assertEqual([body['speculation']['drafter'] for body in bodies], [default, 'none'] * 2)
+        self.assertEqual(len({body['seed'] for body in bodies}), 1)
 
     def test_takes_words_as_words(self):
         page = self.page
@@ -166,7 +208,7 @@ class StoryPage(PageCase):
             reached += [name] if name else []
         self.assertEqual(reached[:11], [
             'draft-tokens', 'drafter', 'verifier', 'temperature', 'temperature-slider', 'max-tokens',
-            'max-tokens-slider', 'seed', 'run', 'race', 'text'])
+            'max-tokens-slider', 'seed', 'run', 'race', 'colours'])
 
     # ---- How it looks ----
 

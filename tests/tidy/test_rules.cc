@@ -89,7 +89,7 @@ Violations CheckBugCatalogue(const Files& files) {
   const auto page = files.find(std::string(kPage));
   if (page == files.end()) return {At(kPage, 1, "the page is missing")};
   static const std::regex row_start(R"(^\|\s*(\d+)\s*\|)");
-  static const std::regex named(R"(`([\w/]+_test\.(?:cc|py)): (\w+(?:\.\w+)?)`)");
+  static const std::regex named(R"(`([\w/]+_(?:test\.cc|test\.py|cases\.py)): (\w+(?:\.\w+)?)`)");
   Violations violations;
   std::set<int> rows;
   std::set<std::string> mentioned;
