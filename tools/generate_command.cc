@@ -179,18 +179,20 @@ absl::Status RunOne(const GenerateFlags& flags) {
   }
   absl::StatusOr<Completion> shown = RunShown(engine.get(), request, !flags.json);
   RETURN_IF_ERROR(flags.constraint_flags.InItsNames(shown.status()));
-  const Completion completion = *std::move(shown);
-  if (!flags.json) std::fprintf(stderr, "\n%s", TextReport(*engine, completion).c_str());
   std::optional<PlainComparison> comparison;
   if (flags.compare) {
-    ASSIGN_OR_RETURN(comparison, CompareWithPlain(engine.get(), {request}, {&completion, 1}));
+    ASSIGN_OR_RETURN(comparison, CompareWithPlain(engine.get(), {request}, {&*shown, 1}));
   }
+  // The first run is a cold one, which nothing warm stands next to.
+  const Completion& completion =
+      comparison.has_value() ? comparison->speculative.completions[0] : *shown;
   if (!flags.json) {
-    if (comparison.has_value()) std::fputs(ToText(*comparison).c_str(), stderr);
+    std::fprintf(stderr, "\n%s%s", TextReport(*engine, completion).c_str(),
+                 comparison.has_value() ? ToText(*comparison).c_str() : "");
     return absl::OkStatus();
   }
   Json json = CompletionJson(completion, std::string(NameOf(engine->drafter())));
-  if (comparison.has_value()) AddToJson(*comparison, 0, completion, &json);
+  if (comparison.has_value()) AddToJson(*comparison, 0, &json);
   return Print(OneLine(json) + "\n");
 }
 
