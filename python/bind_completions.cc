@@ -20,6 +20,10 @@ template <typename Class>
 auto Seconds(absl::Duration Class::*member) {
   return [member](const Class& self) { return absl::ToDoubleSeconds(self.*member); };
 }
+template <typename Class>
+auto Seconds(absl::Duration (Class::*span)() const) {
+  return [span](const Class& self) { return absl::ToDoubleSeconds((self.*span)()); };
+}
 
 template <typename Class>
 auto Counts(std::array<int64_t, kMaxDraftTokens> Class::*member) {
