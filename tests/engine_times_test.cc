@@ -157,6 +157,44 @@ TEST(EngineTimes, DraftsAndPassesAreOfTheDecodeSpan) {
   EXPECT_EQ(stats.draft_time, absl::Milliseconds(1));
 }
 
+// The first sequence writes while the second waits and reads a prompt of its own.
+TEST(EngineTimes, SpansOfSeveralSequencesAddUpAsOne) {
+  std::vector<Completion> completions(2);
+  for (Completion& completion : completions) {
+    completion.prompt_tokens = 7;
+    completion.token_ids.resize(10);
+    completion.first_round_tokens = 1;
+  }
+  completions[0].timings = {.time_to_first_token = 11 * kMs,
+                            .end_to_end = 100 * kMs,
+                            .queue = absl::ZeroDuration(),
+                            .prompt = 10 * kMs,
+                            .draft = 20 * kMs,
+                            .verify = 55 * kMs,
+                            .all_prompts = 10 * kMs};
+  completions[1].timings = {.time_to_first_token = 71 * kMs,
+                            .end_to_end = 110 * kMs,
+                            .queue = 30 * kMs,
+                            .prompt = 40 * kMs,
+                            .draft = 25 * kMs,
+                            .verify = 10 * kMs,
+                            .all_prompts = 40 * kMs};
+  for (int turn = 0; turn < 2; ++turn) {
+    const Completion joint = JointCompletion(completions);
+    const Timings& t = joint.timings;
+    EXPECT_EQ(t.time_to_first_token, 11 * kMs);
+    EXPECT_EQ(t.end_to_end, 110 * kMs);
+    EXPECT_EQ(t.queue, absl::ZeroDuration());
+    EXPECT_EQ(t.prompt, 10 * kMs);
+    EXPECT_EQ(t.draft, 25 * kMs);
+    EXPECT_EQ(t.verify, 55 * kMs);
+    EXPECT_EQ(t.other(), 20 * kMs);
+    EXPECT_DOUBLE_EQ(joint.PromptTokensPerSecond(), 14 / 0.070);
+    EXPECT_DOUBLE_EQ(joint.DecodeTokensPerSecond(), 18 / 0.100);
+    std::swap(completions[0], completions[1]);
+  }
+}
+
 // What is printed adds up like what is kept.
 TEST(EngineTimes, JsonHasEveryPart) {
   Completion completion;
