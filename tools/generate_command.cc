@@ -278,8 +278,8 @@ void AddOutputOptions(CLI::App* app, GenerateFlags* flags) {
       ->check(CLI::IsMember({"raw", "processed"}))
       ->group(group);
   app->add_flag("--compare", flags->compare,
-                "Also decode plainly, interleaved, and report the speed-up and whether the tokens "
-                "are the same")
+                "Run three times more each way, plainly and with speculation in turns, and report "
+                "medians, their spread and whether the tokens are the same")
       ->group(group);
   app->add_flag("--json", flags->json, "One JSON object instead of text and report")->group(group);
 }

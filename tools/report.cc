@@ -102,7 +102,7 @@ std::string TimeLines(const Completion& completion) {
 
 std::string ThreeDigits(double number) {
   if (number >= 999.5) return WithCommas(std::llround(number));
-  return absl::StrFormat("%.3g", number);
+  return absl::StrFormat("%.3g", number < 1.0 ? std::round(number * 1e3) / 1e3 : number);
 }
 
 std::string PercentOf(int64_t part, int64_t whole) {

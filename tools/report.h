@@ -15,7 +15,7 @@ std::string TextReport(const Engine& engine, const Completion& completion);
 std::string BatchReport(const Engine& engine, const Completion& joint, int num_prompts,
                         absl::Duration time);
 
-// A number that is not negative, to three digits: "0.271", "50", "2,685".
+// A number that is not negative, to three digits and three decimals: "0.271", "50", "2,685".
 std::string ThreeDigits(double number);
 // "74.3 % (26 of 35)"; "0 % (0 of 0)".
 std::string PercentOf(int64_t part, int64_t whole);

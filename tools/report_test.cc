@@ -10,7 +10,10 @@ namespace {
 
 TEST(ThreeDigits, AreEnough) {
   EXPECT_EQ(ThreeDigits(0), "0");
+  EXPECT_EQ(ThreeDigits(0.0000123), "0");
+  EXPECT_EQ(ThreeDigits(0.00536), "0.005");
   EXPECT_EQ(ThreeDigits(0.2714), "0.271");
+  EXPECT_EQ(ThreeDigits(0.9996), "1");
   EXPECT_EQ(ThreeDigits(50), "50");
   EXPECT_EQ(ThreeDigits(99.96), "100");
   EXPECT_EQ(ThreeDigits(483.6), "484");
