@@ -146,11 +146,15 @@ def check_lm_eval(checks, server, venvs):
             file.write(TASK.format(folder=folder))
         with open(os.path.join(folder, "items.jsonl"), "w", encoding="utf-8") as file:
             file.writelines(json.dumps(item) + "\n" for item in ITEMS)
-        arguments = f"model=story,base_url={server.url()}/v1/completions,tokenizer={serving.TARGET},tokenizer_backend=huggingface,max_retries=1"
-        shown = checks.run("lm-eval", [program, "--model", "local-completions", "--model_args", arguments, "--tasks", "tandem_story",
-                                       "--include_path", folder], {"OPENAI_API_KEY": KEY, "HF_HUB_OFFLINE": "1", "HF_HOME": folder}, seconds=600)
-        found = re.search(r"\|acc\s*\|[^|]*\|\s*([0-9.]+)", shown)
-        checks.report("lm-eval: the likely ends are the likelier", found is not None and float(found.group(1)) == 1, shown[-800:])
+        tokenizers = {"its own": f"tokenizer={serving.TARGET},tokenizer_backend=huggingface",
+                      "the server's": f"tokenizer_backend=remote,auth_token={KEY}"}
+        for whose, tokenizer in tokenizers.items():
+            arguments = f"model=story,base_url={server.url()}/v1/completions,{tokenizer},max_retries=1"
+            shown = checks.run("lm-eval", [program, "--model", "local-completions", "--model_args", arguments, "--tasks", "tandem_story",
+                                           "--include_path", folder], {"OPENAI_API_KEY": KEY, "HF_HUB_OFFLINE": "1", "HF_HOME": folder}, seconds=600)
+            found = re.search(r"\|acc\s*\|[^|]*\|\s*([0-9.]+)", shown)
+            checks.report(f"lm-eval with {whose} tokenizer: the likely ends are the likelier",
+                          found is not None and float(found.group(1)) == 1, shown[-800:])
 
 
 def check_router(checks, program, venvs):

@@ -1,6 +1,7 @@
 #ifndef TANDEM_ENGINE_COMPLETION_H_
 #define TANDEM_ENGINE_COMPLETION_H_
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -33,13 +34,26 @@ enum class FinishReason {
 // "stop", "length", "cancelled", "deadline".
 std::string_view NameOf(FinishReason reason);
 
+// Spans of a generation's wall clock, from its submission on. Those of rounds that it shares with
+// others count whole for each of them.
+//
+//   end_to_end = queue + prompt + decode()      decode() = draft + verify + other()
 struct Timings {
   absl::Duration time_to_first_token;
   absl::Duration end_to_end;
-  // Passes that only read the prompt; the last pass of a prompt counts as verify.
-  absl::Duration prefill;
-  absl::Duration draft;
-  absl::Duration verify;
+  absl::Duration queue;   // until it first had a place
+  absl::Duration prompt;  // from there to the end of the pass that completes the prompt
+  absl::Duration draft;   // of the decode span: making drafts
+  absl::Duration verify;  // of the decode span: passes of the target
+  // The same as `prompt` for one sequence. For several that are reported together, `prompt` ends
+  // where the first of them has read its prompt, and this span where the last has.
+  absl::Duration all_prompts;
+
+  // After the prompt, to the end.
+  absl::Duration decode() const { return end_to_end - queue - prompt; }
+  // The rest of the decode span: committing tokens, text, callbacks, planning, and rounds without
+  // this one.
+  absl::Duration other() const { return decode() - draft - verify; }
   // Mean time of an output token after the first round's.
   absl::Duration TimePerOutputToken(int num_tokens, int first_tokens) const;
 };
@@ -62,17 +76,29 @@ struct Completion {
   int draft_tokens = 0;                                   // k, or kAutoDraftTokens
   RoundStats stats;
   Timings timings;
+
+  // Tokens of the prompt that passes have read: without those that the prefix cache had.
+  int num_read_tokens() const { return prompt_tokens - cached_tokens; }
+  // Tokens of the decode span: the first round's come with the pass that completes the prompt.
+  int num_decoded_tokens() const {
+    return std::max(static_cast<int>(token_ids.size()) - first_round_tokens, 0);
+  }
+  // Tokens over their span; 0 if nothing was done, or in no time.
+  double PromptTokensPerSecond() const;
+  double DecodeTokensPerSecond() const;
+  // All output tokens from the place on: waiting for one is not counted.
+  double TokensPerSecond() const;
 };
 
-// What a round did to one generation's caches.
+// The effect of a round on one generation's caches.
 struct RoundReport {
   int proposed = 0;              // draft tokens that the target verified
   int accepted = 0;              // of those, kept
   int target_cached_tokens = 0;  // after the rollback
-  int draft_cached_tokens = 0;   // likewise, in the draft's tokens; 0 without a draft model
+  int draft_cached_tokens = 0;   // the same in the draft's tokens; 0 without a draft model
 };
 
-// What one round added to a generation; several rounds, if a callback took longer than a round.
+// The addition of one round to a generation, or of several if a callback took longer than one.
 struct Piece {
   std::string_view text;  // may be empty: characters and stop strings are let out whole
   absl::Span<const TokenId> token_ids;

@@ -380,6 +380,7 @@ std::vector<Session*> EngineImpl::Admit() {
 }
 
 void EngineImpl::Begin(Session* session, KvSequence found) {
+  session->times.OnPlace(Instant::Now());
   if (session->completion.num_preemptions == 0) num_prompt_tokens_ += session->prompt_length;
   num_prefix_queries_ += static_cast<int64_t>(Reusable(*session).size());
   if (session->drafter != DrafterKind::kNone && session->draft_state == nullptr) {
@@ -486,7 +487,7 @@ void EngineImpl::Deliver(Session* session) {
   Session& s = *session;
   Completion& c = s.completion;
   if (c.token_ids.size() > s.delivered_tokens && s.delivered_tokens == 0) {
-    c.timings.time_to_first_token = Instant::Now() - s.submit_time;
+    s.times.OnFirstToken(Instant::Now());
     c.first_round_tokens = static_cast<int>(c.token_ids.size());
   }
   const std::string& text = s.text->text();
@@ -524,10 +525,7 @@ void EngineImpl::Retire(Session* session) {
     s.completion.text = s.text->text();
   });
   Completion& c = s.completion;
-  c.timings.end_to_end = Instant::Now() - s.submit_time;
-  c.timings.prefill = c.stats.prefill_time;
-  c.timings.draft = c.stats.draft_time;
-  c.timings.verify = c.stats.verify_time;
+  c.timings = s.times.Until(Instant::Now());
   {
     absl::MutexLock lock(&mutex_);
     stats_ += c.stats;

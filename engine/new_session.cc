@@ -93,14 +93,13 @@ absl::StatusOr<std::unique_ptr<Session>> NewSession(Request request, const Engin
                                                     const ModelPair& pair) {
   auto session = std::make_unique<Session>();
   Session& s = *session;
-  s.submit_time = Instant::Now();
   RETURN_IF_ERROR(request.sampling.Validate(pair.target->vocab_size()));
   RETURN_IF_ERROR(CheckAtLeast("max_tokens", request.max_tokens, 0));
   if (request.time_limit <= absl::ZeroDuration()) {
     return FieldError("time_limit", absl::StrCat(absl::FormatDuration(request.time_limit),
                                                  " is not more than no time"));
   }
-  s.deadline = s.submit_time + request.time_limit;
+  s.deadline = s.times.submitted() + request.time_limit;
   if (request.sampling.min_tokens > request.max_tokens) {
     return FieldError("min_tokens",
                       absl::StrCat(request.sampling.min_tokens,

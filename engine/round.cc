@@ -25,7 +25,7 @@ void RollBack(Drafter* drafter, absl::Span<const RoundStep> steps) {
   }
 }
 
-// What the drafts of a round took.
+// The work that the drafts of a round took.
 struct DraftWork {
   int num_rows = 0;             // proposed tokens
   int num_steps = 0;            // of the draft model
@@ -82,7 +82,7 @@ DraftWork Draft(Drafter* drafter, absl::Span<const RoundStep> steps, Speculation
     }
     if (s.draft_state == nullptr) continue;
     const bool is_fixed = s.draft_tokens > 0;
-    const bool may_read = s.drafter != DrafterKind::kNgram;  // who has nothing to read into
+    const bool may_read = s.drafter != DrafterKind::kNgram;  // which has nothing to read into
     const bool reads_along = may_read && !step.completes() && (is_fixed || policy->reads_prompts());
     if (!reads_along && step.draft_tokens == 0) continue;
     requests.push_back(
@@ -116,7 +116,7 @@ DraftWork Draft(Drafter* drafter, absl::Span<const RoundStep> steps, Speculation
   return work;
 }
 
-// Who learns from the rows of a session's draft; null for nobody.
+// Learns from the rows of a session's draft; null if nothing does.
 std::function<void(absl::Span<const Distribution>)> LearnerOf(const RoundStep& step,
                                                               SpeculationPolicy* policy) {
   const Proposal& proposal = step.session->proposal;
@@ -125,7 +125,7 @@ std::function<void(absl::Span<const Distribution>)> LearnerOf(const RoundStep& s
   const int depth = draft_temperature->NextDepth(static_cast<int>(proposal.tokens.size()));
   if (depth < 0) return nullptr;
   return [draft_temperature, depth, &proposal](absl::Span<const Distribution> rows) {
-    if (depth >= static_cast<int>(rows.size())) return;  // behind a rejection
+    if (depth >= static_cast<int>(rows.size())) return;  // after a rejection
     draft_temperature->Observe(depth, rows[depth], proposal.drawn_from[depth]);
   };
 }
@@ -147,7 +147,7 @@ VerifyRequest MakeVerifyRequest(const RoundStep& step, SpeculationPolicy* policy
 }
 
 // Appends what the verdict kept, up to the first token that ends the generation. It fails only
-// where plain decoding would: behind all of that. Returns how many tokens were appended.
+// where plain decoding would: after all of that. Returns how many tokens were appended.
 int Commit(VerifyResult result, const RoundStep& step, SpeculationPolicy* policy) {
   Session& s = *step.session;
   for (TokenLogprobs& logprobs : result.prompt_logprobs) {
@@ -187,7 +187,7 @@ int Commit(VerifyResult result, const RoundStep& step, SpeculationPolicy* policy
   return emitted;
 }
 
-// What a round did, and when.
+// The work of a round, and its instants.
 struct RoundRecord {
   DraftWork drafts;
   int num_fed = 0;  // committed tokens that the target read
@@ -211,18 +211,20 @@ absl::Status Verify(Verifier* verifier, absl::Span<const RoundStep> steps,
 void CommitAll(std::vector<VerifyResult> results, absl::Span<const RoundStep> steps,
                SpeculationPolicy* policy, RoundRecord* record) {
   for (size_t i = 0; i < steps.size(); ++i) {
-    RoundStats& stats = steps[i].session->completion.stats;
+    Session& s = *steps[i].session;
+    RoundStats& stats = s.completion.stats;
     stats.draft_time += record->draft_time();
-    (results[i].judged ? stats.verify_time : stats.prefill_time) += record->verify_time();
+    (s.times.has_read_prompt() ? stats.verify_time : stats.prefill_time) += record->verify_time();
+    s.times.OnRound(record->draft_time(), record->verify_time(), record->verified,
+                    /*completes=*/results[i].judged);
     record->only_decodes = record->only_decodes && steps[i].num_fed <= kMostWithoutChunk;
     record->num_fed += steps[i].num_fed;
-    steps[i].session->OrFail("committing tokens", [&] {
-      record->num_emitted += Commit(std::move(results[i]), steps[i], policy);
-    });
+    s.OrFail("committing tokens",
+             [&] { record->num_emitted += Commit(std::move(results[i]), steps[i], policy); });
   }
 }
 
-// What a probe took beyond a plain round is the session's that probed.
+// The time of a probe beyond a plain round is counted for the session that probed.
 void CountProbe(const RoundRecord& record, absl::Span<const RoundStep> steps,
                 const RoundCosts& costs) {
   const absl::Duration plain = costs.Pass(record.num_fed) * costs.PlainPass();

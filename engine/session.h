@@ -16,6 +16,7 @@
 #include "engine/delivery.h"
 #include "engine/engine.h"
 #include "engine/output_text.h"
+#include "engine/session_times.h"
 #include "kvcache/paged_kv_cache.h"
 #include "verify/acceptance.h"
 
@@ -60,7 +61,7 @@ struct Session {
   Completion completion;                    // filled as the generation goes
   bool finished = false;                    // completion.finish_reason or `status` says why
   absl::Status status;
-  Instant submit_time;
+  SessionTimes times;
   bool is_running = false;         // else it waits and holds no pages
   int published_pages = 0;         // of the target's, offered to the prefix index so far
   size_t delivered_text = 0;       // bytes of the text already put into the channel

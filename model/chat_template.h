@@ -55,14 +55,15 @@ class ChatTemplate {
     std::string bos_token, eos_token;
     std::vector<std::pair<std::string, std::string>> other_tokens = {};  // "pad_token" and so on
   };
-  // The source in a Hugging Face folder. The template of conversations: chat_template.jinja, else
+  // Reads a GGUF file, which `model` is or means, or a Hugging Face folder. A file has
+  // `tokenizer.chat_template`, the same with ".tool_use", and the tokens that begin and end texts.
+  // In a folder the template of conversations is chat_template.jinja, else
   // `chat_template` of tokenizer_config.json (of a list the one named default), else that of
   // chat_template.json. The one for tools: tool_use.jinja in additional_chat_templates, else the
   // one named tool_use of the list. Tokens: of tokenizer_config.json, else special_tokens_map.json.
-  static absl::StatusOr<Source> ReadSource(const std::string& folder);
+  static absl::StatusOr<Source> ReadSource(const std::string& model);
 
-  // The template of a model folder, or of a GGUF file's `tokenizer.chat_template` and the same with
-  // ".tool_use". Errors: those of the files, and Parse's.
+  // ReadSource, then Parse. Errors: those of the files, and Parse's.
   static absl::StatusOr<ChatTemplate> Load(const std::string& model);
   // INVALID_ARGUMENT or UNIMPLEMENTED, naming `chat_template` and the line, for a text that is not
   // a template.
@@ -102,7 +103,7 @@ class ChatTemplate {
   // Whether the template writes the probe that is somewhere in this message; nothing if it refuses
   // the message.
   std::optional<bool> WritesProbe(const JsonValue& message) const;
-  static absl::StatusOr<ChatTemplate> LoadGguf(const std::string& path);
+  static absl::StatusOr<Source> ReadGgufSource(const std::string& path);
 
   std::shared_ptr<const Programs> programs_;
   std::string answer_end_;

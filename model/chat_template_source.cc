@@ -103,8 +103,10 @@ absl::StatusOr<std::string> GgufTemplate(const GgufFile& file, const std::string
 
 }  // namespace
 
-absl::StatusOr<ChatTemplate::Source> ChatTemplate::ReadSource(const std::string& folder) {
-  const std::filesystem::path path(folder);
+absl::StatusOr<ChatTemplate::Source> ChatTemplate::ReadSource(const std::string& model) {
+  ASSIGN_OR_RETURN(const std::string gguf, GgufIn(model));
+  if (!gguf.empty()) return ReadGgufSource(gguf);
+  const std::filesystem::path path(model);
   const std::string config_path = (path / "tokenizer_config.json").string();
   ASSIGN_OR_RETURN(const JsonDocument config_json, ReadJsonIfThere(config_path));
   const JsonField config(&*config_json, config_path);
@@ -125,20 +127,18 @@ absl::StatusOr<ChatTemplate::Source> ChatTemplate::ReadSource(const std::string&
 }
 
 absl::StatusOr<ChatTemplate> ChatTemplate::Load(const std::string& model) {
-  ASSIGN_OR_RETURN(const std::string gguf, GgufIn(model));
-  if (!gguf.empty()) return LoadGguf(gguf);
   ASSIGN_OR_RETURN(const Source source, ReadSource(model));
   return Parse(source);
 }
 
-absl::StatusOr<ChatTemplate> ChatTemplate::LoadGguf(const std::string& path) {
+absl::StatusOr<ChatTemplate::Source> ChatTemplate::ReadGgufSource(const std::string& path) {
   ASSIGN_OR_RETURN(const std::unique_ptr<GgufFile> file, GgufFile::Open(path));
   ASSIGN_OR_RETURN(const GgufTextEnds ends, ReadGgufTextEnds(*file));
   Source source{.jinja = "", .tool_use = "", .bos_token = ends.bos, .eos_token = ends.eos};
   ASSIGN_OR_RETURN(source.jinja, GgufTemplate(*file, path, kGgufTemplate));
   ASSIGN_OR_RETURN(source.tool_use,
                    GgufTemplate(*file, path, absl::StrCat(kGgufTemplate, ".tool_use")));
-  return Parse(source);
+  return source;
 }
 
 }  // namespace tandem

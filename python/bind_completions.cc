@@ -21,6 +21,10 @@ template <typename Class>
 auto Seconds(absl::Duration Class::*member) {
   return [member](const Class& self) { return absl::ToDoubleSeconds(self.*member); };
 }
+template <typename Class>
+auto Seconds(absl::Duration (Class::*span)() const) {
+  return [span](const Class& self) { return absl::ToDoubleSeconds((self.*span)()); };
+}
 
 template <typename Class>
 auto Counts(std::array<int64_t, kMaxDraftTokens> Class::*member) {
@@ -43,9 +47,11 @@ void BindStats(nb::module_& module) {
       .def_ro("draft_failures", &RoundStats::draft_failures)
       .def_ro("probes", &RoundStats::probes)
       .def_prop_ro("probe_time", Seconds(&RoundStats::probe_time))
-      .def_prop_ro("prefill_time", Seconds(&RoundStats::prefill_time))
-      .def_prop_ro("draft_time", Seconds(&RoundStats::draft_time))
-      .def_prop_ro("verify_time", Seconds(&RoundStats::verify_time))
+      .def_prop_ro("prefill_time", Seconds(&RoundStats::prefill_time),
+                   "Passes up to the one that completes the prompt.")
+      .def_prop_ro("draft_time", Seconds(&RoundStats::draft_time), "Drafts of all rounds.")
+      .def_prop_ro("verify_time", Seconds(&RoundStats::verify_time),
+                   "Passes after the one that completes the prompt.")
       .def_prop_ro("acceptance_rate", &RoundStats::AcceptanceRate, "accepted / proposed, or 0.")
       .def_prop_ro("tokens_per_round", &RoundStats::TokensPerRound, "emitted / rounds, or 0.");
   LetPickle<&RoundStats::rounds, &RoundStats::proposed, &RoundStats::accepted, &RoundStats::emitted,
@@ -55,15 +61,24 @@ void BindStats(nb::module_& module) {
             &RoundStats::verify_time>(stats);
   LetShow(stats, {"rounds", "proposed", "accepted", "emitted", "acceptance_rate",
                   "tokens_per_round", "prefill_time", "draft_time", "verify_time"});
-  auto timings = nb::class_<Timings>(module, "Timings", "Times of one generation, in seconds.");
+  auto timings = nb::class_<Timings>(
+      module, "Timings",
+      "Times of one generation, in seconds: end_to_end = queue + prompt + decode, and\n"
+      "decode = draft + verify + other.");
   timings.def_prop_ro("time_to_first_token", Seconds(&Timings::time_to_first_token))
       .def_prop_ro("end_to_end", Seconds(&Timings::end_to_end))
-      .def_prop_ro("prefill", Seconds(&Timings::prefill))
-      .def_prop_ro("draft", Seconds(&Timings::draft))
-      .def_prop_ro("verify", Seconds(&Timings::verify));
-  LetPickle<&Timings::time_to_first_token, &Timings::end_to_end, &Timings::prefill, &Timings::draft,
-            &Timings::verify>(timings);
-  LetShow(timings, {"time_to_first_token", "end_to_end", "prefill", "draft", "verify"});
+      .def_prop_ro("queue", Seconds(&Timings::queue), "Waiting for a place.")
+      .def_prop_ro("prompt", Seconds(&Timings::prompt),
+                   "From there to the end of the pass that completes the prompt.")
+      .def_prop_ro("decode", Seconds(&Timings::decode), "From there to the end.")
+      .def_prop_ro("draft", Seconds(&Timings::draft), "Of `decode`: making drafts.")
+      .def_prop_ro("verify", Seconds(&Timings::verify), "Of `decode`: passes of the target.")
+      .def_prop_ro("other", Seconds(&Timings::other), "Of `decode`: everything else.")
+      .def_prop_ro("prefill", Seconds(&Timings::prompt), "The old name of `prompt`.");
+  LetPickle<&Timings::time_to_first_token, &Timings::end_to_end, &Timings::queue, &Timings::prompt,
+            &Timings::draft, &Timings::verify, &Timings::all_prompts>(timings);
+  LetShow(timings, {"time_to_first_token", "end_to_end", "queue", "prompt", "decode", "draft",
+                    "verify", "other"});
   auto report =
       nb::class_<RoundReport>(module, "RoundReport", "A round's effect on a generation's caches.");
   report.def_ro("proposed", &RoundReport::proposed)
@@ -119,7 +134,13 @@ void BindCompletions(nb::module_& module) {
       .def_prop_ro("verifier", [](const Completion& self) { return NameOf(self.verifier); })
       .def_ro("draft_tokens", &Completion::draft_tokens)
       .def_ro("stats", &Completion::stats)
-      .def_ro("timings", &Completion::timings);
+      .def_ro("timings", &Completion::timings)
+      .def_prop_ro("prompt_tokens_per_second", &Completion::PromptTokensPerSecond,
+                   "Prompt tokens that were read, over timings.prompt.")
+      .def_prop_ro("decode_tokens_per_second", &Completion::DecodeTokensPerSecond,
+                   "Tokens after the first round's, over timings.decode.")
+      .def_prop_ro("tokens_per_second", &Completion::TokensPerSecond,
+                   "All tokens over the time with a place, the prompt's included.");
   LetPickle<&Completion::text, &Completion::token_ids, &Completion::finish_reason,
             &Completion::provenance, &Completion::logprobs, &Completion::prompt_logprobs,
             &Completion::prompt_tokens, &Completion::cached_tokens, &Completion::first_round_tokens,

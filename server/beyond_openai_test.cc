@@ -197,6 +197,25 @@ TEST(BeyondOpenAi, AnEngineOfOneDrafterRefusesOthers) {
 }
 
 // The model's publisher says how to sample it; a request that says so itself is not changed.
+// Row 157 of the bug catalogue: lm-eval's remote tokenizer finds its end token by these.
+TEST(BeyondOpenAi, TellsClientsOfTheTokenizer) {
+  const auto server = StartServer(SharedPair(), TestServerOptions());
+  const Answer answer = Ask(server.get(), "GET", "/tokenizer_info");
+  ASSERT_EQ(answer.status, 200) << answer.body;
+  const Json info = answer.json();
+  EXPECT_EQ(info["tokenizer_class"], "PreTrainedTokenizerFast");
+  EXPECT_EQ(info["bos_token"], "<|endoftext|>");
+  EXPECT_EQ(info["eos_token"], "<|endoftext|>");
+  EXPECT_EQ(info["pad_token"], "<|endoftext|>");
+  EXPECT_EQ(info["add_bos_token"], true);
+  EXPECT_EQ(info["add_prefix_space"], false);  // of tokenizer_config.json
+  EXPECT_TRUE(info["chat_template"].is_null());
+  const Json ids = AskJson(server.get(), "/tokenize",
+                           {{"prompt", info["eos_token"]}, {"add_special_tokens", false}});
+  EXPECT_EQ(ids["tokens"], Json({0}));
+  EXPECT_EQ(info["model_max_length"], ids["max_model_len"]);
+}
+
 TEST(BeyondOpenAi, TheServersDefaultsAreOfRequestsThatSayNothing) {
   ServerOptions options = TestServerOptions();
   options.service.sampling.temperature = 0;

@@ -110,6 +110,7 @@ void Generation::TakeEnd(int choice, absl::StatusOr<Completion> result) {
     summary_.finish_reason = std::string(NameOf(result->finish_reason));
     end.finish_reason = result->finish_reason;
     host_.metrics->CountEnd(summary_.finish_reason);
+    host_.metrics->ObserveTimings(result->timings);
     if (request_.stream) result->logprobs = std::vector<TokenLogprobs>();  // went with the pieces
     sequences_[choice].completion = *std::move(result);
   }

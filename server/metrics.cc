@@ -161,6 +161,22 @@ struct Metrics::Families {
   prometheus::Histogram* end_to_end =
       Latency("tandem_e2e_request_latency_seconds", "From the request to the end of a sequence",
               RequestBuckets());
+  prometheus::Histogram* queue =
+      Latency("tandem_request_queue_time_seconds",
+              "From a sequence's submission to its first place", RequestBuckets());
+  prometheus::Histogram* prompt =
+      Latency("tandem_request_prompt_time_seconds",
+              "From there to the end of the pass that completes the prompt", RequestBuckets());
+  prometheus::Histogram* decode = Latency("tandem_request_decode_time_seconds",
+                                          "From there to the sequence's end", RequestBuckets());
+  prometheus::Family<prometheus::Counter>* decode_parts =
+      &prometheus::BuildCounter()
+           .Name("tandem_request_decode_part_seconds_total")
+           .Help("Decode time of sequences by what it went to")
+           .Register(registry);
+  prometheus::Counter* draft = &decode_parts->Add({{"part", "draft"}});
+  prometheus::Counter* verify = &decode_parts->Add({{"part", "verify"}});
+  prometheus::Counter* other = &decode_parts->Add({{"part", "other"}});
   prometheus::Family<prometheus::Counter>* answers = &prometheus::BuildCounter()
                                                           .Name("tandem_http_responses_total")
                                                           .Help("Answers by path and status")
@@ -183,6 +199,14 @@ void Metrics::ObserveTokens(absl::Duration each, int count) {
 }
 void Metrics::ObserveEnd(absl::Duration since_request) {
   Observe(since_request, families_->end_to_end);
+}
+void Metrics::ObserveTimings(const Timings& timings) {
+  Observe(timings.queue, families_->queue);
+  Observe(timings.prompt, families_->prompt);
+  Observe(timings.decode(), families_->decode);
+  families_->draft->Increment(absl::ToDoubleSeconds(timings.draft));
+  families_->verify->Increment(absl::ToDoubleSeconds(timings.verify));
+  families_->other->Increment(absl::ToDoubleSeconds(timings.other()));
 }
 void Metrics::CountAnswer(const std::string& path, int status) {
   families_->answers->Add({{"path", path}, {"status", absl::StrCat(status)}}).Increment();

@@ -20,7 +20,7 @@ absl::StatusOr<MetricsNames> ParseMetricsNames(std::string_view name);
 struct MetricsOptions {
   MetricsNames names = MetricsNames::kTandem;
   std::string model_name{};      // for vLLM's labels
-  std::string kv_cache = "f32";  // what the caches hold
+  std::string kv_cache = "f32";  // the type of what both caches hold
   bool prefix_cache = true;
 };
 
@@ -32,11 +32,13 @@ class Metrics {
                    MetricsOptions options = MetricsOptions());
   ~Metrics();
 
-  // What is negative or not finite is no latency, and not counted.
+  // Latencies that are negative or not finite are not counted.
   void ObserveFirstToken(absl::Duration since_request);
   // `count` tokens, each `each` after the one before.
   void ObserveTokens(absl::Duration each, int count);
   void ObserveEnd(absl::Duration since_request);
+  // The spans of a sequence that has ended.
+  void ObserveTimings(const Timings& timings);
   // A sequence that came to its end, by NameOf(FinishReason).
   void CountEnd(const std::string& reason);
   void CountAnswer(const std::string& path, int status);

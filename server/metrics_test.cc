@@ -108,6 +108,31 @@ TEST(Metrics, TokensOfARoundShareItsTime) {
             "tandem_e2e_request_latency_seconds_sum 0.17");
 }
 
+// Row 154 of the bug catalogue.
+TEST(Metrics, TheSpansOfASequenceAddUp) {
+  LoadedEngine engine;
+  Metrics metrics(&engine, {.names = MetricsNames::kBoth, .model_name = "story"});
+  Timings timings;
+  timings.end_to_end = absl::Seconds(40);
+  timings.queue = absl::Seconds(4);
+  timings.prompt = absl::Seconds(10);
+  timings.draft = absl::Seconds(5);
+  timings.verify = absl::Seconds(20);
+  metrics.ObserveTimings(timings);
+  const std::string text = metrics.Text();
+  for (const char* line :
+       {"tandem_request_queue_time_seconds_sum 4", "tandem_request_prompt_time_seconds_sum 10",
+        "tandem_request_decode_time_seconds_sum 26",
+        "tandem_request_decode_part_seconds_total{part=\"draft\"} 5",
+        "tandem_request_decode_part_seconds_total{part=\"verify\"} 20",
+        "tandem_request_decode_part_seconds_total{part=\"other\"} 1",
+        "vllm:request_queue_time_seconds_sum{engine=\"0\",model_name=\"story\"} 4",
+        "vllm:request_prefill_time_seconds_sum{engine=\"0\",model_name=\"story\"} 10",
+        "vllm:request_decode_time_seconds_sum{engine=\"0\",model_name=\"story\"} 26"}) {
+    EXPECT_THAT(text, HasSubstr(std::string("\n") + line + "\n"));
+  }
+}
+
 TEST(Metrics, CountNothingThatIsNoLatency) {
   LoadedEngine engine;
   Metrics metrics(&engine);

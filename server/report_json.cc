@@ -27,11 +27,6 @@ int NumDraftPlaces(const RoundStats& stats) {
   return count;
 }
 
-double TokensPerSecond(const Completion& completion) {
-  const double seconds = absl::ToDoubleSeconds(completion.timings.end_to_end);
-  return seconds <= 0 ? 0 : static_cast<double>(completion.token_ids.size()) / seconds;
-}
-
 Json TimingsJson(const Completion& completion) {
   const Timings& t = completion.timings;
   const int num_tokens = static_cast<int>(completion.token_ids.size());
@@ -39,10 +34,19 @@ Json TimingsJson(const Completion& completion) {
           {"tpot_ms", absl::ToDoubleMilliseconds(
                           t.TimePerOutputToken(num_tokens, completion.first_round_tokens))},
           {"e2e_ms", absl::ToDoubleMilliseconds(t.end_to_end)},
-          {"tokens_per_second", TokensPerSecond(completion)},
-          {"prefill_ms", absl::ToDoubleMilliseconds(t.prefill)},
+          {"tokens_per_second", completion.TokensPerSecond()},
+          {"queue_ms", absl::ToDoubleMilliseconds(t.queue)},
+          {"prompt_tokens", completion.num_read_tokens()},
+          {"prompt_ms", absl::ToDoubleMilliseconds(t.prompt)},
+          {"prompt_tokens_per_second", completion.PromptTokensPerSecond()},
+          {"decode_tokens", completion.num_decoded_tokens()},
+          {"decode_ms", absl::ToDoubleMilliseconds(t.decode())},
+          {"decode_tokens_per_second", completion.DecodeTokensPerSecond()},
           {"draft_ms", absl::ToDoubleMilliseconds(t.draft)},
-          {"verify_ms", absl::ToDoubleMilliseconds(t.verify)}};
+          {"verify_ms", absl::ToDoubleMilliseconds(t.verify)},
+          {"other_ms", absl::ToDoubleMilliseconds(t.other())},
+          // The old name of `prompt_ms`, kept for one release.
+          {"prefill_ms", absl::ToDoubleMilliseconds(t.prompt)}};
 }
 
 Json SpeculationJson(const Completion& completion, const std::string& drafter) {
@@ -103,9 +107,14 @@ void Join(const Completion& completion, Completion* joint) {
                           completion.token_ids.end());
   const Timings& t = completion.timings;
   Timings& all = joint->timings;
+  const absl::Duration first_read = std::min(all.queue + all.prompt, t.queue + t.prompt);
+  const absl::Duration last_read = std::max(all.queue + all.all_prompts, t.queue + t.all_prompts);
   all.time_to_first_token = std::min(all.time_to_first_token, t.time_to_first_token);
   all.end_to_end = std::max(all.end_to_end, t.end_to_end);
-  all.prefill = std::max(all.prefill, t.prefill);
+  all.queue = std::min(all.queue, t.queue);
+  all.prompt = first_read - all.queue;
+  all.all_prompts = last_read - all.queue;
+  // Drafts and passes of an engine never overlap, so both maxima fit into the joint decode span.
   all.draft = std::max(all.draft, t.draft);
   all.verify = std::max(all.verify, t.verify);
 }
@@ -115,7 +124,7 @@ Completion JointCompletion(absl::Span<const Completion> completions) {
   joint.finish_reason = completions[0].finish_reason;
   joint.verifier = completions[0].verifier;
   joint.draft_tokens = completions[0].draft_tokens;
-  joint.timings.time_to_first_token = absl::InfiniteDuration();
+  joint.timings = completions[0].timings;
   for (const Completion& completion : completions) Join(completion, &joint);
   return joint;
 }

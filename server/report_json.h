@@ -1,4 +1,4 @@
-// What a generation says of itself in JSON, on the command line and over HTTP.
+// The report of a generation in JSON, for the command line and HTTP.
 #ifndef TANDEM_SERVER_REPORT_JSON_H_
 #define TANDEM_SERVER_REPORT_JSON_H_
 
@@ -15,15 +15,15 @@ JsonValue TimingsJson(const Completion& completion);
 JsonValue SpeculationJson(const Completion& completion, const std::string& drafter);
 JsonValue CompletionJson(const Completion& completion, const std::string& drafter);
 
-double TokensPerSecond(const Completion& completion);
 // Draft places that some round verified.
 int NumDraftPlaces(const RoundStats& stats);
 
-// Sequences that ran together as one: counts and ids added up, from the first token of any to the
-// last of all, and of the rounds that they shared the most that one saw. Its ending is the first's;
-// it has neither text nor log-probabilities. REQUIRES: there is one.
+// Sequences that were submitted together, as one: counts and ids are sums. The decode span begins
+// where the first of them has read its prompt and ends with the last; `draft` and `verify` are the
+// most that one of them saw of the rounds they shared. The ending is the first sequence's; there is
+// neither text nor log-probabilities. REQUIRES: there is one.
 Completion JointCompletion(absl::Span<const Completion> completions);
-// Joins one more to such a one, or to the first.
+// Joins one more to such a completion, or to the first.
 void Join(const Completion& completion, Completion* joint);
 
 }  // namespace tandem

@@ -6,6 +6,7 @@
 #include "base/field_error.h"
 #include "model/formats/json_text.h"
 #include "server/api_error.h"
+#include "server/tokenizer_info.h"
 
 namespace tandem {
 
@@ -14,21 +15,27 @@ ServedModel ServedModel::Of(const Engine& engine, const std::string& name, int m
   const ModelInfo target = engine.target_info();
   std::vector<std::string> drafters;
   for (const DrafterKind kind : engine.drafters()) drafters.emplace_back(NameOf(kind));
-  absl::StatusOr<ChatTemplate> chat_template = ChatTemplate::Load(target.path);
+  const absl::StatusOr<ChatTemplate::Source> source = ChatTemplate::ReadSource(target.path);
+  absl::StatusOr<ChatTemplate> chat_template =
+      source.ok() ? ChatTemplate::Parse(*source) : absl::StatusOr<ChatTemplate>(source.status());
   const ToolFormat tool_format = chat_template.ok() ? ToolFormat::Of(*chat_template) : ToolFormat();
   const std::optional<ReasoningFormat> reasoning =
       chat_template.ok() ? ReasoningFormat::Of(*chat_template, engine.tokenizer()) : std::nullopt;
-  return {.name = name,
-          .tokenizer = &engine.tokenizer(),
-          .chat_template = std::move(chat_template),
-          .tool_format = tool_format,
-          .reasoning = reasoning,
-          .drafter = std::string(NameOf(engine.drafter())),
-          .drafters = std::move(drafters),
-          .context_length = target.context_length,
-          .cache_tokens = int64_t{target.num_pages} * target.page_size,
-          .max_sequences = max_sequences,
-          .max_answer_bytes = max_answer_bytes};
+  ServedModel model = {.name = name,
+                       .tokenizer = &engine.tokenizer(),
+                       .chat_template = std::move(chat_template),
+                       .tool_format = tool_format,
+                       .reasoning = reasoning,
+                       .drafter = std::string(NameOf(engine.drafter())),
+                       .drafters = std::move(drafters),
+                       .context_length = target.context_length,
+                       .cache_tokens = int64_t{target.num_pages} * target.page_size,
+                       .max_sequences = max_sequences,
+                       .max_answer_bytes = max_answer_bytes};
+  model.tokenizer_info =
+      source.ok() ? TokenizerInfo(target.path, *source, engine.tokenizer(), model.MaxLength())
+                  : absl::StatusOr<std::string>(source.status());
+  return model;
 }
 
 bool ServedModel::HasChatTemplate() const {

@@ -23,7 +23,9 @@ struct ServedModel {
   std::string name;
   const Tokenizer* tokenizer = nullptr;
   absl::StatusOr<ChatTemplate> chat_template;  // or why there is none
-  ToolFormat tool_format = {};                 // how it calls functions
+  // What GET /tokenizer_info answers, or why it cannot.
+  absl::StatusOr<std::string> tokenizer_info = std::string();
+  ToolFormat tool_format = {};  // how it calls functions
   // How it marks its reasoning, if that is taken out of answers.
   std::optional<ReasoningFormat> reasoning = {};
   std::string drafter = "none";            // of a request that names no other

@@ -122,6 +122,7 @@ absl::Span<const Route> Service::Routes() {
       {"GET", "/version", true, false, &Service::Version},
       {"GET", "/v1/models", true, false, &Service::Models},
       {"GET", "/v1/models/", true, false, &Service::Models},
+      {"GET", "/tokenizer_info", true, false, &Service::TokenizerInfo},
       {"POST", "/tokenize", true, false, &Service::Tokenize},
       {"POST", "/detokenize", true, false, &Service::Detokenize},
       {"POST", "/v1/completions", true, true, &Service::Completions},
@@ -333,6 +334,10 @@ Service::Reply Service::Models(const HttpRequest& request) {
     return ErrorResponse(status);
   }
   return JsonResponse(model);
+}
+
+Service::Reply Service::TokenizerInfo(const HttpRequest& /*request*/) {
+  return TextAnswer(model_.tokenizer_info, IgnoredFields());
 }
 
 // {"prompt": "...", "add_special_tokens": true, "special": "parse"} to {"tokens": [1, 2], ...}

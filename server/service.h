@@ -102,6 +102,7 @@ class Service {
   Reply MetricsText(const HttpRequest& request);
   Reply Version(const HttpRequest& request);
   Reply Models(const HttpRequest& request);
+  Reply TokenizerInfo(const HttpRequest& request);
   Reply Tokenize(const HttpRequest& request);
   Reply Detokenize(const HttpRequest& request);
   Reply Completions(const HttpRequest& request);

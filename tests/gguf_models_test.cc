@@ -11,8 +11,11 @@
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
 #include "kvcache/paged_kv_cache.h"
+#include "model/chat_template.h"
+#include "model/tokenizer/tokenizer.h"
 #include "model/transformer.h"
 #include "nlohmann/json.hpp"
+#include "server/tokenizer_info.h"
 #include "tests/engine_testing.h"
 #include "tests/golden_file.h"
 
@@ -131,6 +134,26 @@ TEST(GgufModels, OfBlocksAreNotQuantisedAgain) {
   EXPECT_THAT(std::string(loaded.status().message()),
               testing::AllOf(testing::HasSubstr("quantize"), testing::HasSubstr("q8_0"),
                              testing::HasSubstr("llama-small.Q8_0.gguf")));
+}
+
+// Row 157 of the bug catalogue. A GGUF file has no tokenizer_config.json, and says as much.
+TEST(GgufModels, TellClientsOfTheTokenizer) {
+  const std::string path = GoldenGgufPath("llama-small.Q8_0.gguf");
+  const auto tokenizer = Tokenizer::Load(path);
+  const auto source = ChatTemplate::ReadSource(path);
+  ASSERT_TRUE(tokenizer.ok() && source.ok());
+  const auto text = TokenizerInfo(path, *source, **tokenizer, /*max_length=*/77);
+  ASSERT_TRUE(text.ok()) << text.status();
+  const json info = json::parse(*text);
+  EXPECT_EQ(info["tokenizer_class"], "PreTrainedTokenizerFast");
+  EXPECT_EQ(info["model_max_length"], 77);
+  EXPECT_TRUE(info["pad_token"].is_null());
+  ASSERT_TRUE(info["eos_token"].is_string());
+  const auto ids =
+      (*tokenizer)->Encode(info["eos_token"].get<std::string>(), SpecialTokens::kParse);
+  ASSERT_TRUE(ids.ok()) << ids.status();
+  EXPECT_EQ(ids->size(), 1u);
+  EXPECT_EQ(info["chat_template"].is_null(), source->jinja.empty());
 }
 
 }  // namespace

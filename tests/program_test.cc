@@ -66,7 +66,7 @@ TEST(Program, StreamsTextToStdoutAndReportsOnStderr) {
   const ProgramRun run = RunProgram(words);
   EXPECT_EQ(run.exit_status, kExitDone) << run.err;
   EXPECT_EQ(run.out, absl::StrCat(RunJson(words)["text"].get<std::string>(), "\n"));
-  EXPECT_THAT(run.err, AllOf(HasSubstr("tokens/s"), HasSubstr("rounds"), HasSubstr("6 written")));
+  EXPECT_THAT(run.err, AllOf(HasSubstr("tokens/s"), HasSubstr("rounds"), HasSubstr("6 tokens")));
 }
 
 // Names and types as scripts rely on them.
@@ -100,8 +100,10 @@ TEST(Program, JsonHasTheFieldsThatScriptsRead) {
     EXPECT_LE(json["prompt_logprobs"][i]["logprob"], 0.0);
     EXPECT_EQ(json["prompt_logprobs"][i]["top"].size(), 1u);
   }
-  for (const char* name : {"ttft_ms", "tpot_ms", "e2e_ms", "tokens_per_second", "prefill_ms",
-                           "draft_ms", "verify_ms"}) {
+  for (const char* name :
+       {"ttft_ms", "tpot_ms", "e2e_ms", "tokens_per_second", "queue_ms", "prompt_tokens",
+        "prompt_ms", "prompt_tokens_per_second", "decode_tokens", "decode_ms",
+        "decode_tokens_per_second", "draft_ms", "verify_ms", "other_ms", "prefill_ms"}) {
     EXPECT_TRUE(json["timings"][name].is_number()) << name;
     EXPECT_GE(json["timings"][name], 0.0) << name;
   }
@@ -174,6 +176,7 @@ TEST(Program, ComparesWithPlainDecoding) {
   EXPECT_EQ(json["plain"]["token_ids"], json["token_ids"]);
   EXPECT_TRUE(json["plain"]["timings"]["e2e_ms"].is_number());
   EXPECT_GT(json["speedup"], 0.0);
+  EXPECT_EQ(json["compared"]["speedup"], json["speedup"]);
   const ProgramRun text = RunProgram(words);
   EXPECT_EQ(text.exit_status, kExitDone);
   EXPECT_THAT(text.err, HasSubstr("identical: true"));

@@ -171,10 +171,8 @@ void ChatSession::TellStats() const {
   if (!last_.has_value()) return Tell("nothing was answered yet");
   std::fputs(TextReport(*engine_, *last_).c_str(), stderr);
   const RoundStats all = engine_->stats();
-  Tell(absl::StrFormat(
-      "all answers %d tokens, %.2f per round; %.1f %% of the draft's tokens "
-      "accepted (%d of %d)",
-      all.emitted, all.TokensPerRound(), 100.0 * all.AcceptanceRate(), all.accepted, all.proposed));
+  Tell(absl::StrFormat("all answers %d tokens, %.2f per round; %s of the draft's tokens accepted",
+                       all.emitted, all.TokensPerRound(), PercentOf(all.accepted, all.proposed)));
 }
 
 absl::Status ChatSession::Answer(const std::string& message) {
@@ -217,7 +215,7 @@ void ChatSession::TellEnd(const Completion& answer) const {
   }
   if (!is_typed_) return;
   Tell(absl::StrFormat("%s(%d tokens, %.0f a second, %.2f per round)%s",
-                       has_colours_ ? "\x1b[2m" : "", num_tokens, TokensPerSecond(answer),
+                       has_colours_ ? "\x1b[2m" : "", num_tokens, answer.TokensPerSecond(),
                        answer.stats.TokensPerRound(), has_colours_ ? "\x1b[0m" : ""));
 }
 

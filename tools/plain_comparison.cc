@@ -4,22 +4,28 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/instant.h"
+#include "base/machine_load.h"
 #include "base/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "server/report_json.h"
 #include "tools/ordered_run.h"
+#include "tools/report.h"
 
 namespace tandem {
 namespace {
 
-// In this order, so that a drift of the machine's speed falls on both alike.
-constexpr bool kSpeculates[] = {false, true, true, false, false, true};
+using ComparedRun = PlainComparison::Run;
 
-absl::StatusOr<std::vector<Completion>> RunAll(Engine* engine, const std::vector<Request>& requests,
-                                               bool speculates) {
+constexpr int kNumPairs = 3;
+
+absl::StatusOr<ComparedRun> RunAll(Engine* engine, const std::vector<Request>& requests,
+                                   bool speculates) {
   size_t num_begun = 0;
-  std::vector<Completion> completions;
+  ComparedRun run;
+  const Instant start = Instant::Now();
   const auto next = [&]() -> std::optional<absl::StatusOr<Request>> {
     if (num_begun == requests.size()) return std::nullopt;
     Request request = requests[num_begun++];
@@ -30,65 +36,142 @@ absl::StatusOr<std::vector<Completion>> RunAll(Engine* engine, const std::vector
       engine, requests.size(), /*has_next=*/[] { return true; }, next,
       [&](absl::StatusOr<Completion> completion) -> absl::Status {
         RETURN_IF_ERROR(completion.status());
-        completions.push_back(*std::move(completion));
+        run.completions.push_back(*std::move(completion));
         return absl::OkStatus();
       }));
-  return completions;
+  run.time = Instant::Now() - start;
+  return run;
 }
 
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+Spread SpreadOver(const std::vector<ComparedRun>& runs, double (ComparedRun::*value)() const) {
+  std::vector<double> values;
+  for (const ComparedRun& run : runs) values.push_back((run.*value)());
+  return SpreadOf(std::move(values));
 }
 
-// Tokens of all sequences over the time from the first submission to the last token.
-double JointTokensPerSecond(absl::Span<const Completion> completions) {
-  size_t tokens = 0;
-  absl::Duration time;
-  for (const Completion& completion : completions) {
-    tokens += completion.token_ids.size();
-    time = std::max(time, completion.timings.end_to_end);
+ComparedRun MedianRun(std::vector<ComparedRun> runs) {
+  std::sort(runs.begin(), runs.end(), [](const ComparedRun& a, const ComparedRun& b) {
+    return a.TokensPerSecond() < b.TokensPerSecond();
+  });
+  return std::move(runs[runs.size() / 2]);
+}
+
+bool HasSameTokens(const ComparedRun& run, absl::Span<const Completion> as) {
+  return std::equal(
+      run.completions.begin(), run.completions.end(), as.begin(), as.end(),
+      [](const Completion& a, const Completion& b) { return a.token_ids == b.token_ids; });
+}
+
+// Plain and speculative, then the other way round, so that a drift of the machine's speed falls on
+// both alike.
+absl::Status RunPairs(Engine* engine, const std::vector<Request>& requests,
+                      std::vector<ComparedRun>* plain, std::vector<ComparedRun>* speculative) {
+  for (int pair = 0; pair < kNumPairs; ++pair) {
+    const bool speculates_first = pair % 2 == 1;
+    for (const bool speculates : {speculates_first, !speculates_first}) {
+      ASSIGN_OR_RETURN(ComparedRun run, RunAll(engine, requests, speculates));
+      (speculates ? speculative : plain)->push_back(std::move(run));
+    }
   }
-  return static_cast<double>(tokens) / absl::ToDoubleSeconds(time);
+  return absl::OkStatus();
+}
+
+std::string FromTo(const Spread& spread, double scale = 1.0) {
+  return absl::StrCat("(", ThreeDigits(scale * spread.low), " to ",
+                      ThreeDigits(scale * spread.high), ")");
+}
+
+void AddSpread(const std::string& name, const Spread& spread, nlohmann::json* json) {
+  (*json)[name] = spread.median;
+  (*json)[name + "_spread"] = {spread.low, spread.high};
 }
 
 }  // namespace
 
+double PlainComparison::Run::TokensPerSecond() const {
+  size_t tokens = 0;
+  for (const Completion& completion : completions) tokens += completion.token_ids.size();
+  return static_cast<double>(tokens) / absl::ToDoubleSeconds(time);
+}
+
+double PlainComparison::Run::AcceptanceRate() const {
+  RoundStats stats;
+  for (const Completion& completion : completions) stats += completion.stats;
+  return stats.AcceptanceRate();
+}
+
 absl::StatusOr<PlainComparison> CompareWithPlain(Engine* engine,
                                                  const std::vector<Request>& requests,
-                                                 absl::Span<const Completion> speculative) {
+                                                 absl::Span<const Completion> first) {
+  RETURN_IF_ERROR(RunAll(engine, requests, /*speculates=*/false).status());
+  std::vector<ComparedRun> plain;
+  std::vector<ComparedRun> speculative;
+  const std::optional<ProcessorTimes> before = ReadProcessorTimes();
+  RETURN_IF_ERROR(RunPairs(engine, requests, &plain, &speculative));
+  const std::optional<ProcessorTimes> after = ReadProcessorTimes();
   PlainComparison comparison;
-  std::vector<double> speeds[2];
-  for (const bool speculates : kSpeculates) {
-    ASSIGN_OR_RETURN(std::vector<Completion> completions, RunAll(engine, requests, speculates));
-    speeds[speculates].push_back(JointTokensPerSecond(completions));
-    for (size_t i = 0; i < completions.size(); ++i) {
-      if (completions[i].token_ids != speculative[i].token_ids) comparison.identical = false;
-    }
-    if (!speculates) comparison.plain = std::move(completions);
+  std::vector<double> speedups;
+  for (int i = 0; i < kNumPairs; ++i) {
+    speedups.push_back(speculative[i].TokensPerSecond() / plain[i].TokensPerSecond());
+    comparison.identical = comparison.identical && HasSameTokens(plain[i], first) &&
+                           HasSameTokens(speculative[i], first);
   }
-  comparison.plain_tokens_per_second = Median(speeds[false]);
-  comparison.speculative_tokens_per_second = Median(speeds[true]);
+  comparison.plain_tokens_per_second = SpreadOver(plain, &ComparedRun::TokensPerSecond);
+  comparison.tokens_per_second = SpreadOver(speculative, &ComparedRun::TokensPerSecond);
+  comparison.acceptance_rate = SpreadOver(speculative, &ComparedRun::AcceptanceRate);
+  comparison.speedup = SpreadOf(std::move(speedups));
+  comparison.plain = MedianRun(std::move(plain));
+  comparison.speculative = MedianRun(std::move(speculative));
+  if (before.has_value() && after.has_value()) {
+    comparison.share_of_others = ShareOfOthers(*before, *after);
+    comparison.is_disturbed = IsDisturbed(*before, *after);
+  }
   return comparison;
 }
 
-void AddToJson(const PlainComparison& comparison, size_t index, const Completion& speculative,
-               nlohmann::json* json) {
-  const Completion& plain = comparison.plain[index];
+void AddToJson(const PlainComparison& comparison, size_t index, nlohmann::json* json) {
+  const Completion& plain = comparison.plain.completions[index];
+  const Completion& speculative = comparison.speculative.completions[index];
   (*json)["plain"] = {{"token_ids", plain.token_ids},
                       {"timings", TimingsJson(plain)},
-                      {"tokens_per_second", comparison.plain_tokens_per_second}};
-  (*json)["speedup"] = comparison.speedup();
+                      {"tokens_per_second", comparison.plain_tokens_per_second.median}};
+  (*json)["speedup"] = comparison.speedup.median;
   (*json)["identical"] = speculative.token_ids == plain.token_ids;
+  nlohmann::json compared = {{"runs", kNumPairs}, {"disturbed", comparison.is_disturbed}};
+  AddSpread("tokens_per_second", comparison.tokens_per_second, &compared);
+  AddSpread("plain_tokens_per_second", comparison.plain_tokens_per_second, &compared);
+  AddSpread("speedup", comparison.speedup, &compared);
+  AddSpread("acceptance_rate", comparison.acceptance_rate, &compared);
+  compared["share_of_others"] = comparison.share_of_others.has_value()
+                                    ? nlohmann::json(*comparison.share_of_others)
+                                    : nlohmann::json(nullptr);
+  (*json)["compared"] = std::move(compared);
 }
 
 std::string ToText(const PlainComparison& comparison) {
-  return absl::StrFormat(
-      "compared    %.1f tokens/s with speculation, %.1f plain: %.2f times as fast "
-      "(medians of 3, interleaved)\nidentical: %s\n",
-      comparison.speculative_tokens_per_second, comparison.plain_tokens_per_second,
-      comparison.speedup(), comparison.identical ? "true" : "false");
+  const Spread& speed = comparison.tokens_per_second;
+  const Spread& plain = comparison.plain_tokens_per_second;
+  const Spread& acceptance = comparison.acceptance_rate;
+  std::string text = absl::StrCat(
+      "compared    ", kNumPairs,
+      " runs each way in turns, after one that is not counted; medians (least to greatest):\n"
+      "speed       ",
+      ThreeDigits(speed.median), " tokens/s ", FromTo(speed), " with speculation, ",
+      ThreeDigits(plain.median), " ", FromTo(plain), " plain, prompts included\n");
+  absl::StrAppendFormat(&text, "speed-up    %.2f (%.2f to %.2f)\n", comparison.speedup.median,
+                        comparison.speedup.low, comparison.speedup.high);
+  if (acceptance.high > 0) {
+    absl::StrAppend(&text, "acceptance  ", ThreeDigits(100 * acceptance.median), " % ",
+                    FromTo(acceptance, 100), "\n");
+  }
+  absl::StrAppend(&text, "identical: ", comparison.identical ? "true" : "false", "\n");
+  if (comparison.is_disturbed) {
+    absl::StrAppendFormat(&text,
+                          "busy        other programs took %.0f %% of the processors' time during "
+                          "these runs: measure again when the machine is quiet\n",
+                          100 * comparison.share_of_others.value_or(0.0));
+  }
+  return text;
 }
 
 }  // namespace tandem

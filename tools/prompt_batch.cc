@@ -58,7 +58,7 @@ class PromptBatch {
   Engine* const engine_;
   const Instant start_ = Instant::Now();
   std::deque<int> lines_;         // of the prompts that have not ended
-  std::deque<Request> requests_;  // likewise, for --compare
+  std::deque<Request> requests_;  // of the same prompts, for --compare
   std::vector<Kept> kept_;        // all that have ended, for --compare
   uint32_t num_begun_ = 0;
   int num_ended_ = 0;
@@ -128,8 +128,10 @@ absl::Status PromptBatch::PrintResult(const Result& result, const PlainCompariso
   if (!completion.ok()) {
     json = {{"error", std::string(completion.status().message())}, {"line", result.line}};
   } else {
-    json = CompletionJson(*completion, std::string(NameOf(engine_->drafter())));
-    if (comparison != nullptr) AddToJson(*comparison, index, *completion, &json);
+    const Completion& shown =
+        comparison == nullptr ? *completion : comparison->speculative.completions[index];
+    json = CompletionJson(shown, std::string(NameOf(engine_->drafter())));
+    if (comparison != nullptr) AddToJson(*comparison, index, &json);
   }
   return Print(absl::StrCat(result.number == 1 ? "[" : ",", OneLine(json)));
 }
@@ -153,7 +155,13 @@ absl::Status PromptBatch::Compare() {
   }
   if (requests.empty()) return absl::OkStatus();
   RETURN_IF_ERROR(comparison.status());
-  if (!options_.json) std::fputs(ToText(*comparison).c_str(), stderr);
+  if (options_.json) return absl::OkStatus();
+  const PlainComparison::Run& median = comparison->speculative;
+  std::fprintf(stderr, "\n%s%s",
+               BatchReport(*engine_, JointCompletion(median.completions),
+                           static_cast<int>(median.completions.size()), median.time)
+                   .c_str(),
+               ToText(*comparison).c_str());
   return absl::OkStatus();
 }
 
@@ -172,9 +180,10 @@ absl::Status PromptBatch::Run() {
       engine_, MostPromptsBegun(options_.batch, options_.compare),
       [&] { return reader_->HasNext(); }, [&] { return NextRequest(); },
       [&](absl::StatusOr<Completion> completion) { return OnEnd(std::move(completion)); }));
-  if (joint_.has_value() && !options_.json) {
-    joint_->timings.end_to_end = Instant::Now() - start_;
-    std::fprintf(stderr, "\n%s", TextReport(*engine_, *joint_).c_str());
+  if (joint_.has_value() && !options_.json && !options_.compare) {
+    std::fprintf(
+        stderr, "\n%s",
+        BatchReport(*engine_, *joint_, num_ended_ - num_failed_, Instant::Now() - start_).c_str());
   }
   const absl::Status compared = options_.compare ? Compare() : absl::OkStatus();
   if (options_.json && num_ended_ > 0) RETURN_IF_ERROR(Print("]\n"));

@@ -11,17 +11,17 @@
 namespace tandem {
 
 // Prompts that are with the engine together, which must have room for them: `batch` that run, and
-// some that may end behind one that writes on, so that the engine has work all the while; with a
+// some that may end before one that writes on, so that the engine has work all the while; with a
 // comparison all, since it is of all at once.
 int MostPromptsBegun(int batch, bool compare);
 
 struct PromptBatchOptions {
   std::string file;  // for errors
-  Request base;      // what the requests have beside their prompts
+  Request base;      // the fields of all requests except their prompts
   int batch = 8;     // prompts at a time
   bool compare = false;
   bool json = false;
-  // What is done to each request before it is begun, if anything; its error is that of the prompt.
+  // Called on each request before it begins, if set; its error becomes that of the prompt.
   std::function<absl::Status(Request*)> prepare;
   // An engine's error in the words of the command line, if they are others.
   std::function<absl::Status(const absl::Status&)> in_its_names;

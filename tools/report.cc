@@ -1,5 +1,8 @@
 #include "tools/report.h"
 
+#include <cmath>
+#include <cstdint>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "nlohmann/json.hpp"
@@ -7,6 +10,13 @@
 
 namespace tandem {
 namespace {
+
+// "1,234,567".
+std::string WithCommas(int64_t number) {
+  std::string digits = absl::StrCat(number);
+  for (int at = static_cast<int>(digits.size()) - 3; at > 0; at -= 3) digits.insert(at, ",");
+  return digits;
+}
 
 std::string ModelLine(absl::string_view role, const ModelInfo& info) {
   std::string line =
@@ -18,44 +28,102 @@ std::string ModelLine(absl::string_view role, const ModelInfo& info) {
   return line + "\n";
 }
 
-}  // namespace
+std::string ModelLines(const Engine& engine) {
+  std::string lines = ModelLine("target", engine.target_info());
+  if (const auto draft = engine.draft_info(); draft.has_value()) {
+    absl::StrAppend(&lines, ModelLine("draft", *draft));
+  }
+  absl::StrAppend(&lines, "device      ", engine.device_description(), "\n");
+  return lines;
+}
 
-std::string TextReport(const Engine& engine, const Completion& completion) {
+// "1 token", "2,048 tokens".
+std::string Tokens(int64_t count) {
+  return absl::StrCat(WithCommas(count), count == 1 ? " token" : " tokens");
+}
+
+std::string Ms(absl::Duration time) {
+  return ThreeDigits(absl::ToDoubleMilliseconds(time)) + " ms";
+}
+
+std::string PromptLine(const Completion& completion) {
+  std::string line = absl::StrCat("prompt      ", Tokens(completion.prompt_tokens));
+  if (completion.cached_tokens > 0) {
+    absl::StrAppend(&line, ", ", WithCommas(completion.cached_tokens), " cached,");
+    if (completion.num_read_tokens() > 0) {
+      absl::StrAppend(&line, " ", WithCommas(completion.num_read_tokens()), " read");
+    }
+  }
+  absl::StrAppend(&line, " in ", Ms(completion.timings.all_prompts));
+  if (const double rate = completion.PromptTokensPerSecond(); rate > 0) {
+    absl::StrAppend(&line, " (", ThreeDigits(rate), " tokens/s)");
+  }
+  return line + "\n";
+}
+
+std::string AnswerLine(const Completion& completion) {
+  std::string line =
+      absl::StrCat("answer      ", Tokens(static_cast<int64_t>(completion.token_ids.size())));
+  if (const double rate = completion.DecodeTokensPerSecond(); rate > 0) {
+    absl::StrAppend(&line, " at ", ThreeDigits(rate), " tokens/s");
+  }
+  return absl::StrCat(line, ", ended by ", std::string(NameOf(completion.finish_reason)), "\n");
+}
+
+std::string SpeculationLines(const Completion& completion) {
   const RoundStats& stats = completion.stats;
+  if (stats.proposed == 0) {
+    return absl::StrCat("rounds      ", WithCommas(stats.rounds), ", without a draft\n");
+  }
+  std::string lines = absl::StrCat("acceptance  ", PercentOf(stats.accepted, stats.proposed),
+                                   " of the draft's tokens, rule ",
+                                   std::string(NameOf(completion.verifier)), "\n", "by position ");
+  for (int i = 0; i < NumDraftPlaces(stats); ++i) {
+    absl::StrAppend(&lines, i == 0 ? "" : ", ",
+                    PercentOf(stats.accepted_at[i], stats.proposed_at[i]));
+  }
+  absl::StrAppendFormat(&lines, "\nrounds      %s, %.2f tokens per round\n",
+                        WithCommas(stats.rounds), stats.TokensPerRound());
+  return lines;
+}
+
+std::string TimeLines(const Completion& completion) {
   const Timings& t = completion.timings;
   const int num_tokens = static_cast<int>(completion.token_ids.size());
-  std::string report = ModelLine("target", engine.target_info());
-  if (const auto draft = engine.draft_info(); draft.has_value()) {
-    absl::StrAppend(&report, ModelLine("draft", *draft));
-  }
-  absl::StrAppend(&report, "device      ", engine.device_description(), "\n");
-  absl::StrAppendFormat(&report, "tokens      %d prompt (%d cached), %d written, ended by %s\n",
-                        completion.prompt_tokens, completion.cached_tokens, num_tokens,
-                        NameOf(completion.finish_reason));
-  if (stats.proposed > 0) {
-    absl::StrAppendFormat(&report,
-                          "acceptance  %.1f %% of the draft's tokens (%d of %d), rule %s\n",
-                          100.0 * stats.AcceptanceRate(), stats.accepted, stats.proposed,
-                          NameOf(completion.verifier));
-    absl::StrAppend(&report, "by position");
-    for (int i = 0; i < NumDraftPlaces(stats); ++i) {
-      absl::StrAppendFormat(&report, " %.0f %%", 100.0 * stats.AcceptanceAt(i));
-    }
-    absl::StrAppendFormat(&report, "\nrounds      %d, %.2f tokens per round\n", stats.rounds,
-                          stats.TokensPerRound());
-  } else {
-    absl::StrAppend(&report, "rounds      ", stats.rounds, ", without a draft\n");
-  }
-  absl::StrAppendFormat(
-      &report, "time        first token %.1f ms, then %.2f ms per token; end to end %.1f ms\n",
-      absl::ToDoubleMilliseconds(t.time_to_first_token),
-      absl::ToDoubleMilliseconds(t.TimePerOutputToken(num_tokens, completion.first_round_tokens)),
-      absl::ToDoubleMilliseconds(t.end_to_end));
-  absl::StrAppendFormat(&report, "            prefill %.1f ms, draft %.1f ms, verify %.1f ms\n",
-                        absl::ToDoubleMilliseconds(t.prefill), absl::ToDoubleMilliseconds(t.draft),
-                        absl::ToDoubleMilliseconds(t.verify));
-  absl::StrAppendFormat(&report, "speed       %.1f tokens/s\n", TokensPerSecond(completion));
-  return report;
+  return absl::StrCat(
+      "time        ", Ms(t.end_to_end), " end to end: ",
+      t.queue >= absl::Milliseconds(1) ? absl::StrCat("waiting ", Ms(t.queue), ", ") : "",
+      "prompt ", Ms(t.prompt), ", draft ", Ms(t.draft), ", verification ", Ms(t.verify), ", other ",
+      Ms(t.other()), "\n            first token after ", Ms(t.time_to_first_token), ", then ",
+      Ms(t.TimePerOutputToken(num_tokens, completion.first_round_tokens)), " per token\n");
+}
+
+}  // namespace
+
+std::string ThreeDigits(double number) {
+  if (number >= 999.5) return WithCommas(std::llround(number));
+  return absl::StrFormat("%.3g", number < 1.0 ? std::round(number * 1e3) / 1e3 : number);
+}
+
+std::string PercentOf(int64_t part, int64_t whole) {
+  const double percent =
+      whole == 0 ? 0.0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
+  return absl::StrCat(ThreeDigits(percent), " % (", part, " of ", whole, ")");
+}
+
+std::string TextReport(const Engine& engine, const Completion& completion) {
+  return absl::StrCat(ModelLines(engine), PromptLine(completion), AnswerLine(completion),
+                      SpeculationLines(completion), TimeLines(completion));
+}
+
+std::string BatchReport(const Engine& engine, const Completion& joint, int num_prompts,
+                        absl::Duration time) {
+  const int64_t num_tokens = static_cast<int64_t>(joint.token_ids.size());
+  return absl::StrCat(ModelLines(engine), "prompts     ", WithCommas(num_prompts), ", of ",
+                      Tokens(joint.prompt_tokens), " (", WithCommas(joint.cached_tokens),
+                      " cached)\n", "answers     ", Tokens(num_tokens), " in ", Ms(time), " (",
+                      ThreeDigits(static_cast<double>(num_tokens) / absl::ToDoubleSeconds(time)),
+                      " tokens/s), reading the prompts included\n", SpeculationLines(joint));
 }
 
 std::string OneLine(const nlohmann::json& json) {

@@ -19,13 +19,13 @@ struct RoundStats {
   std::array<int64_t, kMaxDraftTokens> proposed_at{};  // rounds that verified draft token i
   std::array<int64_t, kMaxDraftTokens> accepted_at{};  // and kept it
   int64_t predicted = 0;        // of `proposed`, from the request's own prediction
-  int64_t predicted_kept = 0;   // of `accepted`, likewise
+  int64_t predicted_kept = 0;   // of `accepted`, the same
   int64_t draft_failures = 0;   // rounds whose draft failed and was dropped
   int64_t probes = 0;           // rounds that drafted only to see whether it pays
-  absl::Duration probe_time;    // what they took beyond plain rounds
-  absl::Duration prefill_time;  // passes that only read a prompt
-  absl::Duration draft_time;
-  absl::Duration verify_time;
+  absl::Duration probe_time;    // their time beyond that of plain rounds
+  absl::Duration prefill_time;  // passes up to the one that completes the prompt
+  absl::Duration draft_time;    // of all rounds
+  absl::Duration verify_time;   // passes after that one
 
   // A round that verified `num_proposed` tokens, kept `num_accepted` and emitted `num_emitted`.
   void Add(int num_proposed, int num_accepted, int num_emitted);

@@ -58,7 +58,16 @@ def test_statistics_and_provenance_tell_of_the_same_tokens(engine):
     assert stats.accepted_at.sum() == stats.accepted
     assert stats.acceptance_rate == stats.accepted / stats.proposed
     assert stats.tokens_per_round == stats.emitted / stats.rounds
-    assert 0 < completion.timings.time_to_first_token <= completion.timings.end_to_end
+    times = completion.timings
+    assert 0 < times.time_to_first_token <= times.end_to_end
+    assert times.prompt > 0 and times.prefill == times.prompt and min(times.queue, times.other) >= 0
+    assert times.queue + times.prompt + times.decode == pytest.approx(times.end_to_end)
+    assert times.draft + times.verify + times.other == pytest.approx(times.decode)
+    read = completion.prompt_tokens - completion.cached_tokens
+    assert completion.prompt_tokens_per_second == pytest.approx(read / times.prompt)
+    decoded = len(completion.token_ids) - completion.first_round_tokens
+    assert completion.decode_tokens_per_second == pytest.approx(decoded / times.decode)
+    assert completion.tokens_per_second == pytest.approx(48 / (times.end_to_end - times.queue))
     assert completion.finish_reason == "length"
     assert completion.draft_tokens == 3
 

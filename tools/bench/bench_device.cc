@@ -13,9 +13,9 @@
 #include "kernels/row_sums.h"
 #include "kernels/sampler.h"
 #include "tools/bench/bandwidth.h"
-#include "tools/bench/bench_speculation.h"
 #include "tools/bench/measuring.h"
 #include "tools/bench/random_passes.h"
+#include "tools/spread.h"
 
 namespace tandem {
 namespace {

@@ -1,13 +1,11 @@
 #include "tools/bench/bench_speculation.h"
 
-#include <algorithm>
 #include <iterator>
 #include <string>
 #include <utility>
 
 #include "absl/algorithm/container.h"
 #include "absl/time/time.h"
-#include "base/check.h"
 #include "base/instant.h"
 #include "base/status_macros.h"
 #include "tools/bench/synthetic_acceptance.h"
@@ -248,15 +246,6 @@ class Benchmark {
 };
 
 }  // namespace
-
-Spread SpreadOf(std::vector<double> values) {
-  TANDEM_CHECK(!values.empty());
-  std::sort(values.begin(), values.end());
-  const size_t middle = values.size() / 2;
-  const double median =
-      values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-  return {median, values.front(), values.back()};
-}
 
 int NumPasses(const SpeculationBenchmarkOptions& options) {
   const int num_runs = static_cast<int>(options.batches.size() * options.draft_tokens.size());

@@ -1,4 +1,4 @@
-// Measures what speculation gains, beside plain decoding of the same prompts by the same engine.
+// Measures the gain of speculation over plain decoding of the same prompts by the same engine.
 #ifndef TANDEM_TOOLS_BENCH_BENCH_SPECULATION_H_
 #define TANDEM_TOOLS_BENCH_BENCH_SPECULATION_H_
 
@@ -10,17 +10,9 @@
 #include "absl/status/statusor.h"
 #include "engine/engine.h"
 #include "tools/prompt_file.h"
+#include "tools/spread.h"
 
 namespace tandem {
-
-// A median, and the least and greatest value it was taken of.
-struct Spread {
-  double median = 0.0;
-  double low = 0.0;
-  double high = 0.0;
-};
-// REQUIRES: `values` is not empty.
-Spread SpreadOf(std::vector<double> values);
 
 struct SpeculationBenchmarkOptions {
   std::vector<Prompt> prompts;
@@ -28,7 +20,7 @@ struct SpeculationBenchmarkOptions {
   std::vector<int> batches;       // sequences at a time; at most the engine's max_batch
   int max_tokens = 128;
   bool ignore_eos = true;                 // every sequence has max_tokens
-  std::vector<TokenId> stop_tokens = {};  // beside the model's own, where it may end
+  std::vector<TokenId> stop_tokens = {};  // in addition to the model's own, where it may end
   float temperature = 0.0f;
   int repeat = 4;  // pairs of a plain and a speculative pass over all prompts
   // The chance by which the engine's judge (tools/bench/synthetic_acceptance.h) keeps each draft

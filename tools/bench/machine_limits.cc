@@ -10,8 +10,8 @@
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "nlohmann/json.hpp"
-#include "tools/bench/bench_speculation.h"
 #include "tools/bench/measuring.h"
+#include "tools/spread.h"
 
 namespace tandem {
 namespace {
