@@ -22,7 +22,10 @@ class MachineLoad : public ::testing::Test {
   }
   std::optional<ProcessorTimes> Read() const { return ReadProcessorTimes(root_); }
 
-  const std::string root_ = ::testing::TempDir() + "machine_load";
+  // Tests of this fixture may run at the same time.
+  const std::string root_ =
+      absl::StrCat(::testing::TempDir(), "machine_load_",
+                   ::testing::UnitTest::GetInstance()->current_test_info()->name());
 };
 
 TEST_F(MachineLoad, IsReadFromProc) {

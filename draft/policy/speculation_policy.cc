@@ -9,10 +9,11 @@ namespace {
 
 // Speculation starts at this predicted gain, and stops where none is left.
 constexpr double kStartingGain = 1.03;
-// The first rounds draft so much in all, but a token each at least, and nothing in turn, to see
-// what either costs.
-constexpr int kCalibrationRounds = 20;
-constexpr int kCalibrationTokens = 4;
+// The first rounds draft so much in all, but a token each at least, and then nothing, to see what
+// either costs. An answer begins unlike it goes on, so its beginning is to teach little else: 48
+// draft tokens, none accepted, kept drafts off for the rest of an answer.
+constexpr int kCalibrationRounds = 8;
+constexpr int kCalibrationTokens = 2;
 // Rounds in a row that try or look at something: the first of them are not measured.
 constexpr int kRoundsOfTrial = RoundCosts::kUnmeasuredRounds + 2;
 // Every so often drafts are a token longer or shorter than planned, to learn of depths and of

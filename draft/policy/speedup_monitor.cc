@@ -19,7 +19,7 @@ constexpr int kFirstComparisons = 4;
 constexpr double kMostOfOne = 0.3;
 constexpr double kLeastWeight = 1.0 / 12;
 // Stretches between exceptions: where there is a gain, by how large it is; and where there is none.
-constexpr int kBetweenFirst = 1;
+constexpr int kBetweenFirst = 3;
 constexpr int kBetweenFirstIfClear = 5;
 constexpr int kBetweenIfClose = 7;
 constexpr int kBetweenIfClear = 127;

@@ -1,0 +1,178 @@
+// Answers of real pairs, replayed. tests/data/acceptance says for every position of an answer how
+// much of a draft would have been kept there, so every policy sees the same luck.
+#include <algorithm>
+#include <fstream>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "draft/policy/speculation_policy.h"
+#include "gtest/gtest.h"
+
+namespace tandem {
+namespace {
+
+struct RecordedAnswer {
+  int prompt_tokens = 0;
+  int num_tokens = 0;
+  // By position, from the second token on, how many tokens of the model's draft are kept, at most
+  // 9; and two characters about a lookup: its evidence and the same, or "--".
+  std::string model;
+  std::string lookup;
+};
+
+// All times are in plain passes of one row.
+struct RecordedPair {
+  std::string name;
+  double step;          // of the draft model
+  double reading;       // of a token by the draft model
+  double row;           // one more in the target's pass
+  double least = 0.98;  // of the best fixed length's speed
+};
+
+constexpr int kLongestDraft = 9;
+constexpr double kNoise = 0.03;
+
+std::vector<RecordedAnswer> AnswersOf(const std::string& pair) {
+  std::ifstream file(absl::StrCat(TANDEM_SOURCE_DIR, "/tests/data/acceptance/", pair, ".txt"));
+  std::vector<RecordedAnswer> answers;
+  RecordedAnswer answer;
+  while (file >> answer.prompt_tokens >> answer.num_tokens >> answer.model >> answer.lookup) {
+    answers.push_back(answer);
+  }
+  return answers;
+}
+
+// One request after the other on an engine of its own.
+class Replay {
+ public:
+  Replay(RecordedPair pair, uint64_t seed) : pair_(std::move(pair)), random_(seed) {}
+
+  // The time of an answer, without its prompt's; `fixed` in place of the policy's choices if given.
+  double Answer(const RecordedAnswer& answer, int fixed) {
+    Begin(answer, fixed);
+    double time = 0.0;
+    for (int done = 1; done < answer.num_tokens;) {
+      const std::vector<DraftOption> options = OptionsAt(answer, done - 1);
+      const std::vector<DraftCandidate> candidates = {{.options = options,
+                                                       .draft_tokens = fixed,
+                                                       .room = answer.num_tokens - done - 1,
+                                                       .num_wanted = answer.num_tokens - done,
+                                                       .own = &own_,
+                                                       .wider = &policy_.AcceptanceAt(0.0f)}};
+      const DraftChoice choice = policy_.Plan(candidates, 0).front();
+      const DraftOption* option = choice.num_tokens == 0 ? nullptr : &options[choice.option];
+      done += 1 + Round(answer, done - 1, option, choice.num_tokens, &time);
+    }
+    return time;
+  }
+
+ private:
+  void Begin(const RecordedAnswer& answer, int fixed) {
+    own_ = AcceptanceEstimate();
+    unread_ = policy_.reads_prompts() || fixed > 0 ? 0 : answer.prompt_tokens;
+    const Instant start = now_;
+    now_ = now_ + absl::Milliseconds(1);
+    policy_.EndRound({.has_read_much = true, .num_tokens = 1, .start = start, .end = now_});
+    if (unread_ > 0) return;
+    policy_.costs().ObserveReading(answer.prompt_tokens,
+                                   answer.prompt_tokens * pair_.reading * absl::Milliseconds(1));
+  }
+
+  std::vector<DraftOption> OptionsAt(const RecordedAnswer& answer, int at) const {
+    std::vector<DraftOption> options;
+    if (at >= static_cast<int>(answer.model.size())) return options;
+    options.push_back(
+        {.source = DraftSource::kModel, .max_tokens = kLongestDraft, .num_unread = unread_ + 1});
+    if (answer.lookup[2 * at] == '-') return options;
+    options.push_back({.source = DraftSource::kLookup,
+                       .evidence = answer.lookup[2 * at] - '0',
+                       .max_tokens = kLongestDraft});
+    return options;
+  }
+
+  // The tokens accepted. `option` is null for a plain round.
+  int Round(const RecordedAnswer& answer, int at, const DraftOption* option, int k, double* time) {
+    RoundCosts::Round costs{.is_plain = option == nullptr, .num_rows = 1 + k};
+    int accepted = 0;
+    double draft = 0.0;
+    if (option == nullptr) {
+      ++unread_;
+    } else {
+      const bool is_model = option->source == DraftSource::kModel;
+      accepted = std::min(k, (is_model ? answer.model[at] : answer.lookup[2 * at + 1]) - '0');
+      if (is_model) {
+        costs.num_steps = k;
+        costs.num_draft_sequences = 1;
+        costs.num_unread = unread_;
+        draft = k * pair_.step + unread_ * pair_.reading;
+      }
+      unread_ = is_model ? (accepted == k ? 1 : 0) : unread_ + accepted + 1;
+      own_.Observe(*option, k, accepted);
+      policy_.ObserveAcceptance(0.0f, *option, k, accepted);
+    }
+    const double pass = 1.0 + pair_.row * k;
+    costs.draft_time = Measured(draft);
+    costs.verify_time = Measured(pass);
+    if (policy_.measures()) policy_.costs().Observe(costs);
+    const Instant start = now_;
+    now_ = now_ + costs.draft_time + costs.verify_time;
+    policy_.EndRound({.has_read_much = costs.num_unread > 16,
+                      .num_tokens = accepted + 1,
+                      .start = start,
+                      .end = now_});
+    *time += draft + pass;
+    return accepted;
+  }
+
+  absl::Duration Measured(double time) {
+    std::uniform_real_distribution<double> uniform(1.0 - kNoise, 1.0 + kNoise);
+    return time * uniform(random_) * absl::Milliseconds(1);
+  }
+
+  RecordedPair pair_;
+  std::mt19937_64 random_;
+  SpeculationPolicy policy_;
+  AcceptanceEstimate own_;
+  Instant now_ = Instant::Now();
+  int unread_ = 0;
+};
+
+// Tokens per time over all answers, each on an engine that has seen nothing yet.
+double SpeedOfColdAnswers(const RecordedPair& pair, const std::vector<RecordedAnswer>& answers,
+                          int fixed) {
+  double tokens = 0.0;
+  double time = 0.0;
+  for (size_t i = 0; i < answers.size(); ++i) {
+    for (const uint64_t seed : {1, 2, 3}) {
+      tokens += answers[i].num_tokens;
+      time += Replay(pair, 100 * seed + i).Answer(answers[i], fixed);
+    }
+  }
+  return tokens / time;
+}
+
+TEST(ColdAnswers, ComeCloseToTheBestFixedLength) {
+  const std::vector<RecordedPair> pairs = {
+      {.name = "smollm2", .step = 0.12, .reading = 0.01, .row = 0.06},
+      {.name = "smollm2", .step = 0.09, .reading = 0.01, .row = 0.03},
+      {.name = "qwen2.5_coder", .step = 0.43, .reading = 0.06, .row = 0.05},
+      {.name = "qwen2.5_coder", .step = 0.43, .reading = 0.06, .row = 0.12},
+      // Answers that repeat themselves from early on: eight tokens at once from the start are best.
+      {.name = "gemma3_smollm2", .step = 0.5, .reading = 0.06, .row = 0.08, .least = 0.88}};
+  for (const RecordedPair& pair : pairs) {
+    const std::vector<RecordedAnswer> answers = AnswersOf(pair.name);
+    ASSERT_GE(answers.size(), 15u);
+    const double chosen = SpeedOfColdAnswers(pair, answers, kAutoDraftTokens);
+    double best = SpeedOfColdAnswers(pair, answers, 0);
+    for (const int k : {1, 2, 3, 4, 6, 8}) {
+      best = std::max(best, SpeedOfColdAnswers(pair, answers, k));
+    }
+    EXPECT_GE(chosen, pair.least * best)
+        << pair.name << " " << pair.row << ": " << chosen << " " << best;
+  }
+}
+
+}  // namespace
+}  // namespace tandem
