@@ -220,7 +220,8 @@ class AnswerPage(ChatCase):
         self.assertEqual(page.find('prompt').get_property('value'), 'something else')
         # Only the last answer has the button. If the server refuses, the answer is there again.
         self.assertEqual(page.script(
-            "return [...document.querySelectorAll('#text .again')].map((e) => e.checkVisibility());"),
+            "return [...document.querySelectorAll('#text .again')]"
+            '.map((e) => e.checkVisibility({checkVisibilityCSS: true}));'),
             [False, True])
         kept, answer = self.kept(), self.shown()
         page.set('max-tokens', 5000)
