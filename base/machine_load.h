@@ -1,4 +1,4 @@
-// Whether others keep the machine's processors busy: what a measurement is worth.
+// Tells whether other programs keep the processors busy, so that timings cannot be trusted.
 #ifndef TANDEM_BASE_MACHINE_LOAD_H_
 #define TANDEM_BASE_MACHINE_LOAD_H_
 

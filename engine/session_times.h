@@ -16,8 +16,8 @@ class SessionTimes {
   explicit SessionTimes(Instant submitted = Instant::Now()) : submitted_(submitted) {}
 
   Instant submitted() const { return submitted_; }
-  // It has a place among those that run. Only the first place counts: what a preempted generation
-  // waits later is a part of the span that it was preempted in.
+  // It has a place among those that run. Only the first place counts: if a generation is
+  // preempted, its later waiting belongs to the span in which that happened.
   void OnPlace(Instant now);
   // It took part in a round, whose draft and pass took so long; the pass ended at `pass_end`, and
   // read the last of the prompt if `completes`. Rounds after that one belong to the decode span.
@@ -26,7 +26,7 @@ class SessionTimes {
   // Whether a pass has completed the prompt.
   bool has_read_prompt() const { return prompt_end_.has_value(); }
 
-  // The times of a generation that ends at `end`. What it has not reached lasts until then.
+  // The times of a generation that ends at `end`. A span that has not ended lasts until then.
   Timings Until(Instant end) const;
 
  private:

@@ -59,7 +59,7 @@ TEST_F(Times, PartsAddUpToTheWhole) {
   ExpectPartsAddUp(t);
 }
 
-TEST_F(Times, WhatWasNotReachedLastsUntilTheEnd) {
+TEST_F(Times, SpansThatHaveNotEndedLastUntilTheEnd) {
   Timings t = times_.Until(At(9));
   EXPECT_EQ(t.queue, 9 * kMs);
   ExpectPartsAddUp(t);

@@ -20,6 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/check.h"
+#include "engine/engine_testing.h"
 #include "model/tokenizer/tokenizer.h"
 #include "server/asio.h"
 #include "server/connection.h"
@@ -167,7 +168,7 @@ class RequestMaker {
 };
 
 // Ends every generation at once, with its prompt's length in tokens of "a".
-class EchoEngine : public Engine {
+class EchoEngine : public StubEngine {
  public:
   EchoEngine() {
     auto tokenizer = Tokenizer::Parse(
@@ -191,10 +192,6 @@ class EchoEngine : public Engine {
   absl::StatusOr<Completion> Wait(GenerationId, absl::Duration) override {
     return absl::NotFoundError("");
   }
-  void Cancel(GenerationId) override {}
-  absl::Status CheckIntegrity() override { return absl::OkStatus(); }
-  RoundStats stats() const override { return {}; }
-  EngineLoad load() const override { return {}; }
   const Tokenizer& tokenizer() const override { return *tokenizer_; }
   ModelInfo target_info() const override {
     ModelInfo info;
@@ -203,7 +200,6 @@ class EchoEngine : public Engine {
     info.page_size = 16;
     return info;
   }
-  std::optional<ModelInfo> draft_info() const override { return std::nullopt; }
   DrafterKind drafter() const override { return DrafterKind::kNone; }
   std::string device_description() const override { return "fuzz"; }
 

@@ -172,7 +172,7 @@ struct Metrics::Families {
   prometheus::Family<prometheus::Counter>* decode_parts =
       &prometheus::BuildCounter()
            .Name("tandem_request_decode_part_seconds_total")
-           .Help("Decode time of sequences by what it went to")
+           .Help("Decode time of sequences by the work it was spent on")
            .Register(registry);
   prometheus::Counter* draft = &decode_parts->Add({{"part", "draft"}});
   prometheus::Counter* verify = &decode_parts->Add({{"part", "verify"}});

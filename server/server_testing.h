@@ -23,6 +23,7 @@
 #include "base/check.h"
 #include "base/field_error.h"
 #include "engine/engine.h"
+#include "engine/engine_testing.h"
 #include "gtest/gtest.h"
 #include "model/tokenizer/tokenizer.h"
 #include "nlohmann/json.hpp"
@@ -52,7 +53,7 @@ inline std::unique_ptr<Engine> MakeTestEngine(bool all_drafters = false) {
 }
 
 // Generations go on when the test says so. Ids count from 1. Thread-safe.
-class ManualEngine : public Engine {
+class ManualEngine : public StubEngine {
  private:
   struct Generation {
     Request request;
@@ -86,14 +87,10 @@ class ManualEngine : public Engine {
     running_[++last_id_] = {std::move(request), std::move(on_piece), std::move(on_done)};
     return last_id_;
   }
-  absl::StatusOr<Completion> Wait(GenerationId, absl::Duration) override { std::abort(); }
   void Cancel(GenerationId id) override {
     absl::MutexLock lock(&mutex_);
     cancelled_.insert(id);
   }
-  RoundStats stats() const override { return {}; }
-  EngineLoad load() const override { return {}; }
-  absl::Status CheckIntegrity() override { return absl::OkStatus(); }
   const Tokenizer& tokenizer() const override { return *tokenizer_; }
   ModelInfo target_info() const override {
     ModelInfo info;
@@ -104,7 +101,6 @@ class ManualEngine : public Engine {
     info.page_size = 16;
     return info;
   }
-  std::optional<ModelInfo> draft_info() const override { return std::nullopt; }
   DrafterKind drafter() const override { return DrafterKind::kNone; }
   std::string device_description() const override { return "manual"; }
 

@@ -175,7 +175,7 @@ TEST(ToolFields, ReachModelsWhoseTemplateHasNoPlaceForThem) {
   EXPECT_EQ(model.tokenizer->Decode(none->prompts[0]), "[user] A\n");
 }
 
-// What a constraint lets through without a marker was not held to a function's schema.
+// Text that a constraint lets through without a marker was not checked against a schema.
 TEST(ToolFields, CallsOfTheGenericFormNeedTheirMarkersUnderAConstraint) {
   const std::string tools = kTwoTools;
   EXPECT_FALSE(ToolChat(tools + R"(, "regex": "a*")", kTemplateWithoutPlace)

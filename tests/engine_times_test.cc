@@ -51,8 +51,8 @@ void ExpectTimes(const Timings& t, absl::Duration queue, absl::Duration prompt,
   EXPECT_EQ(t.end_to_end, queue + prompt + verify + other);
 }
 
-// Rows 153 and 155: a prompt of one pass takes that pass, and waiting for a place is no part of a
-// rate.
+// Rows 153 and 155: a prompt of one pass takes that pass, and no rate
+// counts the wait for a place.
 TEST(EngineTimes, WaitingPromptAndDecodingAreKeptApart) {
   const GoldenPair pair("itself");
   FakeClock clock;
@@ -195,7 +195,7 @@ TEST(EngineTimes, SpansOfSeveralSequencesAddUpAsOne) {
   }
 }
 
-// What is printed adds up like what is kept.
+// The printed times add up, like the stored ones.
 TEST(EngineTimes, JsonHasEveryPart) {
   Completion completion;
   completion.prompt_tokens = 9;

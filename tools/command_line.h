@@ -1,4 +1,4 @@
-// What the parser of options does not do: llama.cpp's short names, and errors that help.
+// Adds to the parser of options: llama.cpp's short names, and errors that help.
 #ifndef TANDEM_TOOLS_COMMAND_LINE_H_
 #define TANDEM_TOOLS_COMMAND_LINE_H_
 
@@ -22,14 +22,14 @@ std::vector<std::string> WordsOf(int argc, const char* const* argv);
 // The command that the words have named, a benchmark of `bench` for instance; `program` itself if
 // they have named none.
 const CLI::App* NamedCommand(const CLI::App* program);
-// As one types it: "tandem bench kernels".
+// With the names of its parents: "tandem bench kernels".
 std::string FullName(const CLI::App* app);
 
-// What `--help` prints.
+// The text that `--help` prints.
 std::string HelpOf(const CLI::App* app);
 
-// What is wrong with the words that `program` did not parse, what was probably meant, and where the
-// help is: "--promt: no such option of `tandem generate`, did you mean --prompt? ...".
+// An error for words that `program` could not parse, with the probable meaning and where to find
+// help: "--promt: no such option of `tandem generate`, did you mean --prompt? ...".
 std::string Explained(const CLI::App* program, const std::vector<std::string>& words,
                       const CLI::ParseError& error);
 // "`word`: no such command, did you mean ...?"

@@ -97,7 +97,7 @@ ChatFacts ChatFactsOf(const std::string& path, const Tokenizer& tokenizer) {
   if (!chat.ok()) return {.problem = std::string(chat.status().message())};
   if (chat->is_plain()) return {};
   return {.has_template = true,
-          .takes_tools = chat->Mentions("tools"),
+          .takes_tools = chat->HasPlaceForTools(),
           .reasoning = ReasoningFormat::Of(*chat, tokenizer)};
 }
 

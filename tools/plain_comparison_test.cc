@@ -1,11 +1,11 @@
 #include "tools/plain_comparison.h"
 
-#include <cstdlib>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/instant.h"
+#include "engine/engine_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -23,7 +23,7 @@ struct Outcome {
 };
 
 // Answers of ten tokens that take as long as the test says, on a clock of its own.
-class ScriptedEngine : public Engine {
+class ScriptedEngine : public StubEngine {
  public:
   absl::StatusOr<GenerationId> Submit(Request request, OnPiece, OnDone) override {
     speculates.push_back(request.draft_tokens != 0);
@@ -38,15 +38,6 @@ class ScriptedEngine : public Engine {
     completion.timings.end_to_end = absl::Milliseconds(outcome.ms);
     return completion;
   }
-  void Cancel(GenerationId) override {}
-  RoundStats stats() const override { return {}; }
-  EngineLoad load() const override { return {}; }
-  absl::Status CheckIntegrity() override { return absl::OkStatus(); }
-  const Tokenizer& tokenizer() const override { std::abort(); }
-  ModelInfo target_info() const override { return {}; }
-  std::optional<ModelInfo> draft_info() const override { return std::nullopt; }
-  DrafterKind drafter() const override { return DrafterKind::kModel; }
-  std::string device_description() const override { return "scripted"; }
 
   std::vector<Outcome> outcomes;
   std::vector<bool> speculates;  // per submission
@@ -84,7 +75,7 @@ TEST(PlainComparison, TakesAllFiguresFromTheSameWarmRuns) {
   EXPECT_EQ(found->acceptance_rate.median, 0.5);
   EXPECT_EQ(found->acceptance_rate.low, 0.25);
   EXPECT_EQ(found->acceptance_rate.high, 0.75);
-  // Of runs that followed each other: 200 / 100, 100 / 25 and 400 / 200.
+  // The ratios of successive runs: 200 / 100, 100 / 25 and 400 / 200.
   EXPECT_EQ(found->speedup.median, 2);
   EXPECT_EQ(found->speedup.low, 2);
   EXPECT_EQ(found->speedup.high, 4);

@@ -28,15 +28,8 @@ TEST(PercentOf, HasItsCounts) {
   EXPECT_EQ(PercentOf(0, 0), "0 % (0 of 0)");
 }
 
-class ReportedEngine : public Engine {
+class ReportedEngine : public StubEngine {
  public:
-  absl::StatusOr<GenerationId> Submit(Request, OnPiece, OnDone) override { std::abort(); }
-  absl::StatusOr<Completion> Wait(GenerationId, absl::Duration) override { std::abort(); }
-  void Cancel(GenerationId) override {}
-  RoundStats stats() const override { return {}; }
-  EngineLoad load() const override { return {}; }
-  absl::Status CheckIntegrity() override { return absl::OkStatus(); }
-  const Tokenizer& tokenizer() const override { std::abort(); }
   ModelInfo target_info() const override {
     ModelInfo info;
     info.path = "story";
@@ -45,7 +38,6 @@ class ReportedEngine : public Engine {
     info.parameters = 7'000'000;
     return info;
   }
-  std::optional<ModelInfo> draft_info() const override { return std::nullopt; }
   DrafterKind drafter() const override { return DrafterKind::kNone; }
   std::string device_description() const override { return "1 thread"; }
 };

@@ -9,9 +9,9 @@ namespace {
 
 // Speculation starts at this predicted gain, and stops where none is left.
 constexpr double kStartingGain = 1.03;
-// The first rounds draft so much in all, but a token each at least, and then nothing, to see what
-// either costs. An answer begins unlike it goes on, so its beginning is to teach little else: 48
-// draft tokens, none accepted, kept drafts off for the rest of an answer.
+// The first rounds draft this many tokens in all, at least one for each sequence, and then none, to
+// measure both costs. They are few because the beginning of an answer says little about its rest:
+// 48 draft tokens there, none of them accepted, kept drafting off for the whole answer.
 constexpr int kCalibrationRounds = 8;
 constexpr int kCalibrationTokens = 2;
 // Rounds in a row that try or look at something: the first of them are not measured.

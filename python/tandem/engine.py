@@ -59,8 +59,9 @@ class Engine:
     works.
 
     `target` is a folder with config.json, a tokenizer and *.safetensors, a GGUF file, or the name of
-    a model that `tandem fetch` lists, which brings its draft; the options are EngineParams'. Raises FileNotFoundError, FieldError (a ValueError), NotImplementedError and
-    EngineError, whose messages name the file or the field, what was found and what is allowed.
+    a model that `tandem fetch` lists, which brings its draft; the options are EngineParams'. Raises
+    FileNotFoundError, FieldError (a ValueError), NotImplementedError and EngineError, whose messages
+    name the file or the field, what was found and what is allowed.
 
     An engine belongs to the process that made it. A forked child has none of its threads, so
     everything but `close` raises EngineError there; the child may make an engine of its own.

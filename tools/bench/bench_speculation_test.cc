@@ -1,13 +1,12 @@
 #include "tools/bench/bench_speculation.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <map>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "engine/engine_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -24,7 +23,7 @@ constexpr absl::Duration kDraftStep = absl::Milliseconds(2);
 constexpr absl::Duration kOther = absl::Milliseconds(1);
 
 // An engine of known costs that accepts `accepted` draft tokens in every round.
-class FakeEngine : public Engine {
+class FakeEngine : public StubEngine {
  public:
   explicit FakeEngine(int accepted) : accepted_(accepted) {}
 
@@ -70,14 +69,6 @@ class FakeEngine : public Engine {
   }
 
   void Cancel(GenerationId) override { ++num_cancelled; }
-  RoundStats stats() const override { return {}; }
-  EngineLoad load() const override { return {}; }
-  absl::Status CheckIntegrity() override { return absl::OkStatus(); }
-  const Tokenizer& tokenizer() const override { std::abort(); }
-  ModelInfo target_info() const override { return {}; }
-  std::optional<ModelInfo> draft_info() const override { return std::nullopt; }
-  DrafterKind drafter() const override { return DrafterKind::kModel; }
-  std::string device_description() const override { return "fake"; }
 
   std::vector<Request> requests;
   size_t max_waiting = 0;
