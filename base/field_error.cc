@@ -9,6 +9,12 @@ namespace tandem {
 namespace {
 
 constexpr char kPayload[] = "tandem/field";
+constexpr char kCodePayload[] = "tandem/code";
+
+std::string PayloadOf(const absl::Status& status, absl::string_view type) {
+  const absl::optional<absl::Cord> payload = status.GetPayload(type);
+  return payload.has_value() ? std::string(*payload) : std::string();
+}
 
 }  // namespace
 
@@ -18,10 +24,7 @@ absl::Status FieldError(absl::string_view field, absl::string_view what) {
   return status;
 }
 
-std::string FieldOf(const absl::Status& status) {
-  const absl::optional<absl::Cord> field = status.GetPayload(kPayload);
-  return field.has_value() ? std::string(*field) : std::string();
-}
+std::string FieldOf(const absl::Status& status) { return PayloadOf(status, kPayload); }
 
 absl::Status WithField(const absl::Status& status, absl::string_view field) {
   const std::string old = FieldOf(status);
@@ -35,6 +38,13 @@ absl::Status WithField(const absl::Status& status, absl::string_view field) {
   renamed.SetPayload(kPayload, absl::Cord(field));
   return renamed;
 }
+
+absl::Status WithCode(absl::Status status, absl::string_view code) {
+  status.SetPayload(kCodePayload, absl::Cord(code));
+  return status;
+}
+
+std::string CodeOf(const absl::Status& status) { return PayloadOf(status, kCodePayload); }
 
 absl::Status CheckAtLeast(absl::string_view field, int64_t value, int64_t least) {
   if (value >= least) return absl::OkStatus();

@@ -1,5 +1,5 @@
 // Errors that name a field, for programs as well: the field is a payload of the status, and the
-// message begins with it.
+// message begins with it. So is a code, which says what kind of error it is.
 #ifndef TANDEM_BASE_FIELD_ERROR_H_
 #define TANDEM_BASE_FIELD_ERROR_H_
 
@@ -20,6 +20,12 @@ std::string FieldOf(const absl::Status& status);
 // `status`, naming `field` in place of the field that it names, if it names one; its other payloads
 // are kept.
 absl::Status WithField(const absl::Status& status, absl::string_view field);
+
+// The same status with a `code` for programs, such as "model_not_found".
+absl::Status WithCode(absl::Status status, absl::string_view code);
+
+// The code of the status; empty if it has none.
+std::string CodeOf(const absl::Status& status);
 
 // FieldError unless `value` is `least` or more, or from `least` to `most`.
 absl::Status CheckAtLeast(absl::string_view field, int64_t value, int64_t least);

@@ -93,6 +93,24 @@ function(tandem_folder name)
   endif()
 endfunction()
 
+# Commands take long in the compiler only: they are optimised little.
+set(tandem_command_level $<$<CONFIG:Release>:-O1>)
+if(TANDEM_SANITIZE)
+  set(tandem_command_level -O0)
+endif()
+
+# tandem_commands(NAME HOT file...): the folder's library is commands, but for the named files, which read,
+# fill or sum much.
+function(tandem_commands name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "HOT")
+  set(hot_level $<$<CONFIG:Release>:-O3>)
+  if(TANDEM_SANITIZE)
+    set(hot_level -O1)
+  endif()
+  target_compile_options(tandem_${name} PRIVATE ${tandem_command_level})
+  set_source_files_properties(${arg_HOT} PROPERTIES SKIP_PRECOMPILE_HEADERS ON COMPILE_OPTIONS "${hot_level}")
+endfunction()
+
 # tandem_test_program(PROGRAM [TEST_PREFIX p] [LABELS l] [HEAVY] [OTHER_OPTIONS])
 # What every program of GoogleTest tests needs; its cases become tests of ctest. HEAVY: much of the
 # time goes into the tests' own code, which is optimised under sanitizers too. OTHER_OPTIONS: some of

@@ -1,7 +1,7 @@
-# Writes OUTPUT, a source that defines WebFiles() of server/web_files.h.
+# Writes OUTPUT, a source that defines WebFiles() of server/api/web_files.h.
 #   FILES: paths, or NAME=PATH for a file that is served under another name
 cmake_policy(VERSION 3.24)
-set(source "#include \"server/web_files.h\"\n\nnamespace tandem {\nnamespace {\n\n"
+set(source "#include \"server/api/web_files.h\"\n\nnamespace tandem {\nnamespace {\n\n"
            "constexpr WebFile kWebFiles[] = {")
 list(JOIN source "" source)
 foreach(file IN LISTS FILES)

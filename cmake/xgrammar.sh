@@ -21,14 +21,14 @@ archive=$work/xgrammar-$version.tar.gz
 echo "$sha256  $archive" | sha256sum --check --quiet
 tar -xzf "$archive" -C "$work" --strip-components=1
 # One change: forced text is looked for as far as drafts can use it, kMaxForcedBytes of
-# model/constraint/token_constraint.h. A literal may have 250,000 bytes, and a grammar no end at all.
+# constraint/token_constraint.h. A literal may have 250,000 bytes, and a grammar no end at all.
 matcher=$work/cpp/grammar_matcher.cc
 sed -i 's/while (can_find_next_char) {/while (can_find_next_char \&\& num_accepted_chars < 512) {/' "$matcher"
 grep -q 'num_accepted_chars < 512' "$matcher"
 cmake -S "$(dirname "${BASH_SOURCE[0]}")/xgrammar" -B "$work/build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE=-O2 \
   -DSOURCE="$work" "${launcher[@]}"
 cmake --build "$work/build"
-# All of it becomes one object that asks Tandem for its memory (model/constraint/work_budget.h), and
+# All of it becomes one object that asks Tandem for its memory (constraint/work_budget.h), and
 # shares no template's code with the rest of the program, which asks the standard library.
 whole=$work/build/whole.o
 ld -r --force-group-allocation --whole-archive "$work/build/libxgrammar.a" -o "$whole"

@@ -12,6 +12,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kvcache/kv_testing.h"
 #include "tests/drafter_world.h"
 #include "tests/fake_sampler.h"
 
@@ -79,7 +80,7 @@ TEST(ModelDrafter, KeepsItsCacheRightOverRandomRounds) {
         asked.push_back(s);
         max_tokens.push_back(static_cast<int>(random() % 9));
       }
-      world.cache()->FillFreePages(round % 2 == 0 ? NAN : 1e30f);
+      FillFreePages(world.cache(), round % 2 == 0 ? NAN : 1e30f);
       world.model().options().fail_every = random() % 10 == 0 ? 2 : 0;
       const bool drafted = world.Propose(asked, max_tokens).ok();
       if (world.model().options().fail_every == 0) {

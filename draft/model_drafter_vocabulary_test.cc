@@ -10,6 +10,7 @@
 #include "draft/model_drafter.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kvcache/kv_testing.h"
 #include "tests/fake_model.h"
 
 namespace tandem {
@@ -241,7 +242,7 @@ TEST(MappedDraft, KeepsTheReadingOfTheTextOverRandomRounds) {
       s.proposal.Clear();
       if (random() % 4 != 0) {
         const int k = static_cast<int>(random() % 7);
-        world.cache->FillFreePages(round % 2 == 0 ? NAN : 1e30f);
+        FillFreePages(world.cache.get(), round % 2 == 0 ? NAN : 1e30f);
         world.model.passes().clear();
         ASSERT_THAT(s.Draft(k), SizeIs(k));
         world.ExpectDrawnAsRecorded(s);

@@ -14,7 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "base/types.h"
-#include "model/tokenizer/tokenizer.h"
+#include "text/tokenizer.h"
 
 namespace tandem {
 

@@ -5,7 +5,7 @@
 
 #include "absl/types/span.h"
 #include "base/types.h"
-#include "model/tokenizer/tokenizer.h"
+#include "text/tokenizer.h"
 
 namespace tandem {
 

@@ -10,8 +10,8 @@
 #include "base/check.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "model/tokenizer/byte_alphabet.h"
 #include "nlohmann/json.hpp"
+#include "text/byte_alphabet.h"
 
 namespace tandem {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "model/tokenizer/unicode.h"
+#include "base/utf8.h"
 
 namespace tandem {
 namespace {

@@ -8,8 +8,8 @@
 #include "engine/given_draft.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "model/tokenizer/tokenizer.h"
 #include "tests/round_world.h"
+#include "text/tokenizer.h"
 
 namespace tandem {
 namespace {

@@ -13,7 +13,7 @@
 #include "base/status_macros.h"
 #include "draft/make_drafter.h"
 #include "kernels/quantize.h"
-#include "model/end_tokens.h"
+#include "text/end_tokens.h"
 
 namespace tandem {
 namespace {

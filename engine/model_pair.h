@@ -9,15 +9,15 @@
 
 #include "absl/status/statusor.h"
 #include "base/process_limits.h"
+#include "constraint/constraint_compiler.h"
 #include "draft/drafter.h"
 #include "draft/prediction.h"
 #include "draft/vocabulary_map.h"
 #include "engine/engine.h"
 #include "kernels/backend.h"
 #include "kvcache/paged_kv_cache.h"
-#include "model/constraint/constraint_compiler.h"
-#include "model/tokenizer/tokenizer.h"
 #include "model/transformer.h"
+#include "text/tokenizer.h"
 
 namespace tandem {
 
@@ -32,7 +32,7 @@ struct ModelPair {
   std::unique_ptr<ConstraintCompiler> constraints;  // for the target's vocabulary
   std::unique_ptr<PredictedTexts> predictions;      // in the target's tokens
   std::unique_ptr<Transformer> target;
-  std::vector<TokenId> end_tokens;     // the target's (model/end_tokens.h)
+  std::vector<TokenId> end_tokens;     // the target's (text/end_tokens.h)
   std::unique_ptr<Transformer> draft;  // or null
   std::unique_ptr<PagedKvCache> target_cache;
   std::unique_ptr<PagedKvCache> draft_cache;      // null without a draft

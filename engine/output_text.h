@@ -9,7 +9,7 @@
 #include "absl/types/span.h"
 #include "base/types.h"
 #include "engine/stop_automaton.h"
-#include "model/tokenizer/detokenizer.h"
+#include "text/detokenizer.h"
 
 namespace tandem {
 

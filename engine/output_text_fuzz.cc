@@ -10,7 +10,7 @@
 
 #include "base/check.h"
 #include "engine/output_text.h"
-#include "model/tokenizer/tokenizer.h"
+#include "text/tokenizer.h"
 
 namespace tandem {
 namespace {

@@ -18,7 +18,7 @@
 #include "base/field_error.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "model/tokenizer/tokenizer.h"
+#include "text/tokenizer.h"
 
 namespace tandem {
 namespace {

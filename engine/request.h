@@ -8,11 +8,11 @@
 
 #include "absl/time/time.h"
 #include "base/types.h"
+#include "constraint/output_constraint.h"
 #include "draft/drafter_kind.h"
-#include "model/constraint/output_constraint.h"
 #include "model/logprobs.h"
 #include "model/sampling_params.h"
-#include "model/tokenizer/tokenizer.h"
+#include "text/tokenizer.h"
 #include "verify/acceptance_rule.h"
 
 namespace tandem {

@@ -116,7 +116,7 @@ class World {
 
   // Everything there is to know, compared.
   void Check() {
-    cache_->FillFreePages(std::numeric_limits<float>::quiet_NaN());
+    FillFreePages(cache_.get(), std::numeric_limits<float>::quiet_NaN());
     std::vector<const KvSequence*> sequences;
     for (const Live& live : live_) sequences.push_back(&live.sequence);
     const absl::Status status = cache_->CheckIntegrity(sequences);

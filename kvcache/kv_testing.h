@@ -2,15 +2,21 @@
 #ifndef TANDEM_KVCACHE_KV_TESTING_H_
 #define TANDEM_KVCACHE_KV_TESTING_H_
 
+#include <bit>
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "base/check.h"
+#include "base/float16.h"
 #include "kernels/backend.h"
 #include "kvcache/paged_kv_cache.h"
 
@@ -93,6 +99,20 @@ class PagedKvCacheTestPeer {
     cache_->prefixes_ = PrefixIndex(cache_->num_pages(), cache_->layout().page_size, hash);
   }
 
+  void FillFreePages(float value) {
+    const KvLayout& layout = cache_->layout();
+    uint32_t word = std::bit_cast<uint32_t>(value);
+    if (layout.dtype != KvDType::kF32) word = FloatToBf16(value) * 0x10001u;
+    const std::vector<uint32_t> words(layout.piece_words(), word);
+    const auto bytes = absl::MakeConstSpan(reinterpret_cast<const std::byte*>(words.data()),
+                                           words.size() * sizeof(uint32_t));
+    for (const PageId page : cache_->pool_.free_pages()) {
+      for (int piece = 0; piece < layout.num_pieces(); ++piece) {
+        cache_->backend_->Upload(bytes, cache_->PieceOf(page, piece));
+      }
+    }
+  }
+
   // ---- Damage, each of which CheckIntegrity must see ----
   void AddRef(PageId page) { ++cache_->pool_.refs_[page]; }
   void DropRef(PageId page) { --cache_->pool_.refs_[page]; }
@@ -119,6 +139,13 @@ class PagedKvCacheTestPeer {
  private:
   PagedKvCache* cache_;
 };
+
+// Fills every free page with `value`: nothing may depend on what is past a sequence's length. bf16
+// pages are filled with its rounding, int8 pages with words that are two of it, so that their
+// scales are about it.
+inline void FillFreePages(PagedKvCache* cache, float value) {
+  PagedKvCacheTestPeer(cache).FillFreePages(value);
+}
 
 }  // namespace tandem
 

@@ -1,7 +1,5 @@
 #include "kvcache/paged_kv_cache.h"
 
-#include <algorithm>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -9,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "base/float16.h"
 #include "base/status_macros.h"
 
 namespace tandem {
@@ -210,29 +207,6 @@ PagedKvView PagedKvCache::LayerView(int layer) const {
   view.head_dim = layout_.head_dim;
   view.dtype = layout_.dtype;
   return view;
-}
-
-void PagedKvCache::FillFreePages(float value) {
-  TANDEM_CHECK(backend_ != nullptr);
-  uint32_t word = std::bit_cast<uint32_t>(value);
-  if (layout_.dtype != KvDType::kF32) word = FloatToBf16(value) * 0x10001u;
-  const std::vector<uint32_t> words(layout_.piece_words(), word);
-  const auto bytes = absl::MakeConstSpan(reinterpret_cast<const std::byte*>(words.data()),
-                                         words.size() * sizeof(uint32_t));
-  if (!backend_->memory_is_host() && num_free_pages() == num_pages()) {
-    // A large cache has millions of pieces, but as one stretch it has doubled in few copies.
-    auto* const all = static_cast<std::byte*>(storage_.data());
-    backend_->Upload(bytes, all);
-    for (size_t done = bytes.size(); done < storage_.size_bytes(); done *= 2) {
-      backend_->Copy(all, all + done, std::min(done, storage_.size_bytes() - done));
-    }
-    return;
-  }
-  for (const PageId page : pool_.free_pages()) {
-    for (int piece = 0; piece < layout_.num_pieces(); ++piece) {
-      backend_->Upload(bytes, PieceOf(page, piece));
-    }
-  }
 }
 
 }  // namespace tandem

@@ -69,11 +69,6 @@ class PagedKvCache {
   // What attention reads and writes for one layer. The caller adds page tables, lengths and batch.
   PagedKvView LayerView(int layer) const;
 
-  // Fills every free page with `value`: nothing may depend on what is past a sequence's length.
-  // bf16 pages are filled with its rounding, int8 pages with words that are two of it, so that
-  // their scales are about it. For tests and benchmarks.
-  void FillFreePages(float value);
-
  private:
   friend class KvSequence;
   friend class PagedKvCacheTestPeer;

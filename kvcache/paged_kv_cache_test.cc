@@ -343,7 +343,7 @@ TEST(PagedKvCache, FillFreePagesLeavesPagesInUseAlone) {
   ASSERT_TRUE(sequence.Extend(4).ok());
   float* const start = static_cast<float*>(cache->LayerView(0).keys);
   std::fill_n(start, 1536, 1.0f);
-  cache->FillFreePages(std::numeric_limits<float>::quiet_NaN());
+  FillFreePages(cache.get(), std::numeric_limits<float>::quiet_NaN());
   for (int i = 0; i < 1536; ++i) {
     const int page = i / 12 % 16;  // of which there are three
     EXPECT_EQ(std::isnan(start[i]), page < 3 && page != sequence.pages()[0]) << i;

@@ -20,8 +20,8 @@
 #include "base/process_limits.h"
 #include "base/status_macros.h"
 #include "base/thread_pool.h"
+#include "checkpoint/safetensors.h"
 #include "kernels/backend.h"
-#include "model/formats/safetensors.h"
 
 namespace tandem {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "base/types.h"
-#include "model/constraint/token_constraint.h"
+#include "constraint/token_constraint.h"
 
 namespace tandem {
 

@@ -13,9 +13,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/field_error.h"
 #include "base/mapped_file.h"
+#include "checkpoint/safetensors.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "model/formats/safetensors.h"
 #include "nlohmann/json.hpp"
 #include "tests/law_kit.h"
 

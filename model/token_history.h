@@ -11,7 +11,7 @@
 #include "absl/types/span.h"
 #include "base/hash_map.h"
 #include "base/types.h"
-#include "model/constraint/token_constraint.h"
+#include "constraint/token_constraint.h"
 
 namespace tandem {
 

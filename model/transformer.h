@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "checkpoint/model_config.h"
+#include "checkpoint/weights.h"
 #include "kernels/backend.h"
 #include "kvcache/kv_layout.h"
-#include "model/formats/weights.h"
 #include "model/host_logits.h"
 #include "model/language_model.h"
-#include "model/model_config.h"
 #include "model/packed_file.h"
 
 namespace tandem {

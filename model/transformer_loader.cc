@@ -13,11 +13,11 @@
 #include "base/status_macros.h"
 #include "base/string_view.h"
 #include "base/thread_pool.h"
+#include "checkpoint/arranged_weights.h"
+#include "checkpoint/model_families.h"
 #include "kernels/blocks.h"
 #include "kernels/quantize.h"
 #include "kernels/widen_row.h"
-#include "model/arranged_weights.h"
-#include "model/model_families.h"
 #include "model/transformer.h"
 
 namespace tandem {

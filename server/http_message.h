@@ -9,7 +9,7 @@
 
 namespace tandem {
 
-struct Route;  // server/service.cc
+struct Route;  // server/api/service.cc
 
 // What the server looks at in a request. Of a header that is absent the value is empty.
 struct HttpRequest {

@@ -25,11 +25,11 @@
 #include "engine/engine.h"
 #include "engine/engine_testing.h"
 #include "gtest/gtest.h"
-#include "model/tokenizer/tokenizer.h"
 #include "nlohmann/json.hpp"
 #include "server/asio.h"
-#include "server/http_server.h"
+#include "server/http/http_server.h"
 #include "spdlog/spdlog.h"
+#include "text/tokenizer.h"
 
 namespace tandem {
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "bench/perplexity.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
@@ -16,7 +17,6 @@
 #include "tests/engine_testing.h"
 #include "tests/golden_file.h"
 #include "tests/run_program.h"
-#include "tools/bench/perplexity.h"
 
 namespace tandem {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "base/utf8.h"
 #include "gtest/gtest.h"
-#include "model/tokenizer/unicode.h"
 #include "tests/engine_testing.h"
 
 namespace tandem {

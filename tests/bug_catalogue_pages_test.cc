@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kvcache/kv_testing.h"
 #include "tests/engine_testing.h"
 #include "tests/golden_file.h"
 #include "tests/round_world.h"
@@ -75,8 +76,8 @@ TEST(BugCatalogue, APromptIsSharedOnlyOnceItIsReadRow48) {
         sessions[1]->target_kv = models.target_cache->NewSequenceWithPrefix(prompt);
         EXPECT_EQ(sessions[1]->target_kv.length(), read / 4 * 4);
       }
-      models.target_cache->FillFreePages(NAN);
-      models.draft_cache->FillFreePages(NAN);
+      FillFreePages(models.target_cache.get(), NAN);
+      FillFreePages(models.draft_cache.get(), NAN);
       std::vector<RoundStep> steps;
       for (const auto& s : sessions) {
         if (s->num_pending() > 0) steps.push_back({.session = s.get(), .num_fed = 1});
@@ -171,8 +172,8 @@ TEST(BugCatalogue, PreemptionAtAnyStepChangesNothingRow52) {
       if (round == preempted_at) {
         s->target_kv.Truncate(0);
         models.drafter.Evict(s->draft_state.get());
-        models.target_cache->FillFreePages(1e30f);
-        models.draft_cache->FillFreePages(NAN);
+        FillFreePages(models.target_cache.get(), 1e30f);
+        FillFreePages(models.draft_cache.get(), NAN);
       }
       // The prompt in two chunks.
       const RoundStep step{.session = s.get(),

@@ -11,6 +11,7 @@
 #include "base/status_macros.h"
 #include "draft/combined_drafter.h"
 #include "draft/ngram_drafter.h"
+#include "kvcache/kv_testing.h"
 
 namespace tandem {
 namespace {
@@ -189,7 +190,7 @@ class World {
     for (int round = 0; round < kMostRounds && num_ended_ < kGenerations; ++round) {
       StartNew();
       for (const int i : live_) Disturb(i);
-      FillFreePages(round % 2 == 0 ? NAN : 1e30f);
+      PoisonFreePages(round % 2 == 0 ? NAN : 1e30f);
       PlayRound();
       ExpectCachesHoldCommittedTokens();
       EndFinished();
@@ -258,10 +259,10 @@ class World {
     }
   }
 
-  void FillFreePages(float value) {
-    models_.target_cache->FillFreePages(value);
-    models_.draft_cache->FillFreePages(-value);
-    self_cache_->FillFreePages(value);
+  void PoisonFreePages(float value) {
+    FillFreePages(models_.target_cache.get(), value);
+    FillFreePages(models_.draft_cache.get(), -value);
+    FillFreePages(self_cache_.get(), value);
   }
 
   // A part of the batch in any order, each with a chunk or a draft of any length.

@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "constraint/grammar_engine.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "model/constraint/grammar_engine.h"
 #include "nlohmann/json.hpp"
 #include "tests/engine_testing.h"
 

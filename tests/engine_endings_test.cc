@@ -9,9 +9,9 @@
 #include "base/string_view.h"
 #include "engine/engine.h"
 #include "gtest/gtest.h"
-#include "model/tokenizer/tokenizer.h"
 #include "nlohmann/json.hpp"
 #include "tests/engine_testing.h"
+#include "text/tokenizer.h"
 
 namespace tandem {
 namespace {

@@ -14,10 +14,10 @@
 #include "engine/engine.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "model/tokenizer/tokenizer.h"
 #include "nlohmann/json.hpp"
 #include "tests/engine_testing.h"
 #include "tests/golden_file.h"
+#include "text/tokenizer.h"
 
 namespace tandem {
 namespace {

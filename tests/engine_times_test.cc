@@ -6,8 +6,8 @@
 #include "absl/synchronization/notification.h"
 #include "base/instant.h"
 #include "engine/judged_engine.h"
+#include "engine/report_json.h"
 #include "gtest/gtest.h"
-#include "server/report_json.h"
 #include "tests/engine_testing.h"
 #include "tests/round_world.h"
 

@@ -37,7 +37,7 @@ class FakeCache {
       : cache_(*PagedKvCache::Create(
             &backend_, {.num_layers = 1, .num_kv_heads = 1, .head_dim = 1, .page_size = page_size},
             num_pages)) {
-    cache_->FillFreePages(NAN);
+    FillFreePages(cache_.get(), NAN);
   }
   PagedKvCache* get() { return cache_.get(); }
   PagedKvCache* operator->() { return cache_.get(); }

@@ -115,6 +115,19 @@ struct GgufBuilder {
   }
 };
 
+// A small SentencePiece vocabulary without tokens of bytes.
+inline GgufBuilder PiecesFile() {
+  GgufBuilder file;
+  file.Set("tokenizer.ggml.model", GgufString("llama"));
+  file.Set("tokenizer.ggml.tokens", GgufStrings({"<unk>", "<s>", "</s>", "\u2581", "a", "b", "ab",
+                                                 "\u2581a", "<0x0A>", "\u2581\u2581"}));
+  file.Set("tokenizer.ggml.scores",
+           GgufArray(6, 10, GgufNumbers<float>({0, 0, 0, -1, -1, -1, -2, -3, 0, 0})));
+  file.Set("tokenizer.ggml.token_type",
+           GgufArray(5, 10, GgufNumbers<int32_t>({2, 3, 3, 1, 1, 1, 1, 1, 6, 4})));
+  return file;
+}
+
 }  // namespace tandem
 
 #endif  // TANDEM_TESTS_GGUF_BUILDER_H_

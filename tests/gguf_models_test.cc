@@ -6,18 +6,18 @@
 #include <vector>
 
 #include "base/mapped_file.h"
+#include "chat/chat_template.h"
 #include "engine/engine.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
 #include "kvcache/paged_kv_cache.h"
-#include "model/chat_template.h"
-#include "model/tokenizer/tokenizer.h"
 #include "model/transformer.h"
 #include "nlohmann/json.hpp"
-#include "server/tokenizer_info.h"
+#include "server/api/tokenizer_info.h"
 #include "tests/engine_testing.h"
 #include "tests/golden_file.h"
+#include "text/tokenizer.h"
 
 namespace tandem {
 namespace {

@@ -10,6 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
+#include "kvcache/kv_testing.h"
 #include "kvcache/paged_kv_cache.h"
 #include "model/sampling.h"
 #include "model/transformer.h"
@@ -119,7 +120,7 @@ TEST_P(GoldenModel, RowsHaveTheSameBitsInEveryChunking) {
       const std::vector<float> want = reference.Feed(&alone, golden_.input_ids, 1);
       for (const int page_size : {1, 4, 16}) {
         World world(GetParam(), options, page_size);
-        world.cache->FillFreePages(std::nanf(""));
+        FillFreePages(world.cache.get(), std::nanf(""));
         for (size_t chunk = 2; chunk <= 17; ++chunk) {
           KvSequence kv = world.NewSequence();
           const std::vector<float> got = world.Feed(&kv, golden_.input_ids, chunk);
@@ -127,7 +128,7 @@ TEST_P(GoldenModel, RowsHaveTheSameBitsInEveryChunking) {
           ASSERT_EQ(std::memcmp(got.data(), want.data(), want.size() * sizeof(float)), 0)
               << "page size " << page_size << ", chunk " << chunk;
           kv.Truncate(0);
-          world.cache->FillFreePages(chunk % 2 == 0 ? 1e30f : std::nanf(""));
+          FillFreePages(world.cache.get(), chunk % 2 == 0 ? 1e30f : std::nanf(""));
         }
       }
     }

@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/statistics.h"
 #include "base/types.h"
+#include "proof/statistics.h"
 
 namespace tandem {
 

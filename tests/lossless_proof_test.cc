@@ -1,6 +1,6 @@
 // The proof itself: yes for the engine, on pairs that agree much and little; no for each planted
 // fault.
-#include "engine/proof/lossless_proof.h"
+#include "proof/lossless_proof.h"
 
 #include <memory>
 #include <set>
@@ -11,13 +11,13 @@
 #include "base/status_macros.h"
 #include "base/string_view.h"
 #include "engine/model_pair.h"
-#include "engine/proof/exact_checks.h"
-#include "engine/proof/law_trials.h"
-#include "engine/proof/planted_faults.h"
-#include "engine/proof/remembered_model.h"
-#include "engine/proof/target_law.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proof/exact_checks.h"
+#include "proof/law_trials.h"
+#include "proof/planted_faults.h"
+#include "proof/remembered_model.h"
+#include "proof/target_law.h"
 #include "tests/device_world.h"
 #include "tests/engine_testing.h"
 #include "tests/round_world.h"

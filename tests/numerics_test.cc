@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
+#include "kvcache/kv_testing.h"
 #include "kvcache/paged_kv_cache.h"
 #include "model/transformer.h"
 #include "tests/engine_testing.h"
@@ -74,7 +75,7 @@ class Schedule {
     for (int pass = 0; pass < num_passes; ++pass) {
       for (int s = 0; s < kSequences; ++s) Disturb(s);
       constexpr float kPoisons[] = {std::numeric_limits<float>::quiet_NaN(), 1e30f};
-      machine_.cache->FillFreePages(kPoisons[pass % 2]);
+      FillFreePages(machine_.cache.get(), kPoisons[pass % 2]);
       Pass();
       if (testing::Test::HasFatalFailure()) return;
     }

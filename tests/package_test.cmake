@@ -17,7 +17,7 @@ file(REMOVE_RECURSE ${prefix} ${build} ${prefix}-moved)
 run(${CMAKE_COMMAND} --install ${BINARY_DIR} --prefix ${prefix})
 
 # Only what <tandem/*.h> need is public, and all of it under <tandem/...>.
-foreach(private kernels kvcache tools server verify/verifier.h)
+foreach(private kernels kvcache tools server bench verify/verifier.h)
   if(EXISTS ${prefix}/include/tandem/${private})
     message(FATAL_ERROR "a private header was installed: ${private}")
   endif()

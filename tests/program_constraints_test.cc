@@ -7,9 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "constraint/grammar_engine.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "model/constraint/grammar_engine.h"
 #include "tests/engine_testing.h"
 #include "tests/run_program.h"
 

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kvcache/kv_testing.h"
 #include "tests/round_world.h"
 
 namespace tandem {
@@ -177,8 +178,8 @@ void RunDisturbed(RoundModels* models, Drafter* drafter, const Disturbances& dis
     }
     if (steps.empty()) continue;
     std::shuffle(steps.begin(), steps.end(), random);
-    models->target_cache->FillFreePages(round % 2 == 0 ? NAN : 1e30f);
-    models->draft_cache->FillFreePages(round % 2 == 0 ? 1e30f : NAN);
+    FillFreePages(models->target_cache.get(), round % 2 == 0 ? NAN : 1e30f);
+    FillFreePages(models->draft_cache.get(), round % 2 == 0 ? 1e30f : NAN);
     std::vector<Tokens> before;
     for (const RoundStep& step : steps) before.push_back(step.session->tokens);
     if (!models->Round(drafter, steps).ok()) {

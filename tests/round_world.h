@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "draft/model_drafter.h"
-#include "engine/proof/class_constraint.h"
 #include "engine/round.h"
 #include "gtest/gtest.h"
+#include "proof/class_constraint.h"
 #include "tests/fake_model.h"
 #include "tests/law_kit.h"
 

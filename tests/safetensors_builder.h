@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/float16.h"
-#include "model/formats/safetensors_header.h"
+#include "checkpoint/safetensors_header.h"
 
 namespace tandem {
 

@@ -91,6 +91,8 @@ TEST(FolderChain, AllowsOwnFolderAndFoldersToTheLeft) {
       CheckFolderChain({{"model/a.cc", Include("model/a.h") + Include("kvcache/b.h") +
                                            Include("absl/status/status.h") + "#include <vector>\n"},
                         {"tools/main.cc", Include("engine/engine.h")},
+                        {"bench/a.cc", Include("tools/table.h")},
+                        {"chat/jinja/a.cc", Include("text/unicode.h")},
                         {"tests/a_test.cc", Include("tools/x.h") + Include("tests/y.h")},
                         {"base/a_test.cc", Include("tests/matchers.h")},
                         {"examples/a.cc", "#include <tandem/engine.h>\n"}}),
@@ -102,6 +104,11 @@ TEST(FolderChain, SeesAnIncludeToTheRight) {
       CheckFolderChain({{"base/a.h", "\n" + Include("kernels/matrix.h")}}),
       ElementsAre(HasSubstr("base/a.h:2: includes kernels/matrix.h: base/ may use itself")));
   EXPECT_THAT(CheckFolderChain({{"engine/a_test.cc", Include("server/b.h")}}), SizeIs(1));
+  EXPECT_THAT(CheckFolderChain({{"json/a.cc", Include("text/b.h")},
+                                {"checkpoint/a.cc", Include("model/b.h")},
+                                {"engine/a.cc", Include("proof/b.h")},
+                                {"tools/a.cc", Include("bench/b.h")}}),
+              SizeIs(4));
 }
 
 TEST(FolderChain, SeesUnknownFoldersAndPathsNotFromTheRoot) {
@@ -255,7 +262,7 @@ TEST(Headers, AreGuardedByTheirPath) {
     return "// What it is.\n#ifndef " + name + "\n#define " + name + "\n#endif  // " + name + "\n";
   };
   EXPECT_THAT(
-      CheckIncludeGuards({{"model/formats/a.h", guarded("TANDEM_MODEL_FORMATS_A_H_")},
+      CheckIncludeGuards({{"server/api/a.h", guarded("TANDEM_SERVER_API_A_H_")},
                           {"kernels/cuda/a.cuh", guarded("TANDEM_KERNELS_CUDA_A_CUH_")},
                           {"include/tandem/engine.h", guarded("TANDEM_INCLUDE_TANDEM_ENGINE_H_")},
                           {"base/a.cc", ""}}),
@@ -348,7 +355,7 @@ TEST(RandomNumbers, AreReadByTheirOwnFolderAlone) {
 // Row 81 of the bug catalogue.
 TEST(TimeOfDay, IsForStampsOnly) {
   EXPECT_THAT(CheckOnlyStampsTellTheTimeOfDay(
-                  {{"server/service.cc", "f(absl::Now());\n"},
+                  {{"server/api/service.cc", "f(absl::Now());\n"},
                    {"engine/a.cc",
                     "// absl::Now\nInstant::Now();\nstd::chrono::steady_clock::now();\n"
                     "run_time(nullptr);\n"}}),
@@ -419,7 +426,9 @@ TEST(Patience, IsEndlessInTests) {
                   {{"engine/engine.cc", "mutex_.AwaitWithTimeout(done, timeout);\n"},
                    {"tests/a_test.cc", "mutex.Await(done);  // AwaitWithTimeout\nwait_format();\n"},
                    {"tests/a_test.py", "socket.create_connection(address, timeout=None)\n"},
-                   {"benchmarks/a.py", "connection.settimeout(9)\n"}}),
+                   {"benchmarks/a.py", "connection.settimeout(9)\n"},
+                   {"tests/soak/soak.py", "connection.settimeout(9)\n"},
+                   {"tests/clients/a.py", "urlopen(request, timeout=60)\n"}}),
               IsEmpty());
   for (const std::string impatient :
        {"setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));\n",

@@ -11,12 +11,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/mapped_file.h"
+#include "checkpoint/safetensors.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "model/formats/safetensors.h"
-#include "model/tokenizer/tokenizer.h"
 #include "tests/engine_testing.h"
 #include "tests/golden_file.h"
+#include "text/tokenizer.h"
 
 namespace tandem {
 namespace {

@@ -16,7 +16,7 @@
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
-#include "server/report_json.h"
+#include "engine/report_json.h"
 #include "tools/chat_format.h"
 #include "tools/command.h"
 #include "tools/conversation.h"

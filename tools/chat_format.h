@@ -9,9 +9,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "chat/chat_template.h"
 #include "engine/engine.h"
-#include "model/chat_template.h"
-#include "model/tokenizer/tokenizer.h"
+#include "text/tokenizer.h"
 
 namespace tandem {
 

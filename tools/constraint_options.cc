@@ -9,7 +9,7 @@
 #include "absl/strings/strip.h"
 #include "base/mapped_file.h"
 #include "base/status_macros.h"
-#include "model/constraint/constraint_source.h"
+#include "constraint/constraint_source.h"
 
 namespace tandem {
 namespace {

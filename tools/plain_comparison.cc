@@ -9,8 +9,8 @@
 #include "base/instant.h"
 #include "base/machine_load.h"
 #include "base/status_macros.h"
+#include "engine/report_json.h"
 #include "nlohmann/json.hpp"
-#include "server/report_json.h"
 #include "tools/ordered_run.h"
 #include "tools/report.h"
 

@@ -6,7 +6,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "model/formats/json_text.h"
+#include "json/json_text.h"
 #include "nlohmann/json.hpp"
 
 namespace tandem {

@@ -7,8 +7,8 @@
 #include "absl/types/span.h"
 #include "base/types.h"
 #include "engine/completion.h"
-#include "model/tokenizer/detokenizer.h"
-#include "model/tokenizer/tokenizer.h"
+#include "text/detokenizer.h"
+#include "text/tokenizer.h"
 
 namespace tandem {
 

@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "engine/report_json.h"
 #include "nlohmann/json.hpp"
-#include "server/report_json.h"
 
 namespace tandem {
 namespace {

@@ -1,6 +1,6 @@
 #ifndef TANDEM_INCLUDE_TANDEM_LOSSLESS_PROOF_H_
 #define TANDEM_INCLUDE_TANDEM_LOSSLESS_PROOF_H_
 
-#include "engine/proof/lossless_proof.h"  // IWYU pragma: export
+#include "proof/lossless_proof.h"  // IWYU pragma: export
 
 #endif  // TANDEM_INCLUDE_TANDEM_LOSSLESS_PROOF_H_

@@ -1,6 +1,6 @@
 #ifndef TANDEM_INCLUDE_TANDEM_TOKENIZER_H_
 #define TANDEM_INCLUDE_TANDEM_TOKENIZER_H_
 
-#include "model/tokenizer/tokenizer.h"  // IWYU pragma: export
+#include "text/tokenizer.h"  // IWYU pragma: export
 
 #endif  // TANDEM_INCLUDE_TANDEM_TOKENIZER_H_

@@ -15,11 +15,11 @@
 #include "engine/engine.h"
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
-#include "model/tokenizer/tokenizer.h"
 #include "model/transformer.h"
 #include "tests/allocation/failing_new.h"
 #include "tests/golden_file.h"
 #include "tests/round_world.h"
+#include "text/tokenizer.h"
 
 namespace tandem {
 namespace {

@@ -15,11 +15,11 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "constraint/grammar_engine.h"
 #include "engine/engine.h"
 #include "gtest/gtest.h"
-#include "model/constraint/grammar_engine.h"
+#include "server/api/service.h"
 #include "server/server_testing.h"
-#include "server/service.h"
 #include "tests/allocation/failing_new.h"
 
 // For the address sanitizer: values of nlohmann's JSON that are half made when memory runs out lose

@@ -12,9 +12,9 @@
 
 #include "absl/strings/strip.h"
 #include "base/instant.h"
-#include "model/constraint/constraint_compiler.h"
-#include "model/tokenizer/tokenizer.h"
+#include "constraint/constraint_compiler.h"
 #include "nlohmann/json.hpp"
+#include "text/tokenizer.h"
 
 namespace tandem {
 namespace {

@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
+#include "chat/generic_tools.h"
 #include "engine/model_places.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "model/generic_tools.h"
 #include "nlohmann/json.hpp"
 #include "tests/run_program.h"
 

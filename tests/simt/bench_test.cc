@@ -2,9 +2,9 @@
 #include <cmath>
 #include <memory>
 
+#include "bench/bench_device.h"
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
-#include "tools/bench/bench_device.h"
 
 namespace tandem {
 namespace {

@@ -7,8 +7,9 @@
 namespace tandem::tidy {
 namespace {
 
-constexpr std::array<std::string_view, 9> kChain = {
-    "base", "kernels", "kvcache", "model", "draft", "verify", "engine", "server", "tools"};
+constexpr std::array<std::string_view, 16> kChain = {
+    "base",  "json",  "kernels", "kvcache", "checkpoint", "text",   "constraint", "chat",
+    "model", "draft", "verify",  "engine",  "proof",      "server", "tools",      "bench"};
 
 // Folders outside the chain, which may use all of it.
 constexpr std::array<std::string_view, 4> kUsers = {"tests", "benchmarks", "examples", "include"};

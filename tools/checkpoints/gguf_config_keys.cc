@@ -8,8 +8,8 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
-#include "model/formats/gguf.h"
-#include "model/gguf_config.h"
+#include "checkpoint/gguf.h"
+#include "checkpoint/gguf_config.h"
 
 namespace tandem {
 namespace {

@@ -1,4 +1,4 @@
-// What a GGUF file says of a model's configuration, the reverse of model/gguf_config.h.
+// What a GGUF file says of a model's configuration, the reverse of checkpoint/gguf_config.h.
 #ifndef TANDEM_TOOLS_CHECKPOINTS_GGUF_CONFIG_KEYS_H_
 #define TANDEM_TOOLS_CHECKPOINTS_GGUF_CONFIG_KEYS_H_
 
@@ -7,8 +7,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "model/model_config.h"
-#include "model/model_families.h"
+#include "checkpoint/model_config.h"
+#include "checkpoint/model_families.h"
 #include "tools/checkpoints/gguf_output.h"
 
 namespace tandem {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "model/model_config.h"
+#include "checkpoint/model_config.h"
 #include "tools/checkpoints/gguf_output.h"
 
 namespace tandem {

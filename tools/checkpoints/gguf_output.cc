@@ -2,8 +2,8 @@
 
 #include <cstring>
 
+#include "checkpoint/gguf_types.h"
 #include "kernels/blocks.h"
-#include "model/formats/gguf_types.h"
 
 namespace tandem {
 namespace {

@@ -1,4 +1,4 @@
-// A GGUF file to be written (model/formats/gguf.h says how one is laid out).
+// A GGUF file to be written (checkpoint/gguf.h says how one is laid out).
 #ifndef TANDEM_TOOLS_CHECKPOINTS_GGUF_OUTPUT_H_
 #define TANDEM_TOOLS_CHECKPOINTS_GGUF_OUTPUT_H_
 
@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "checkpoint/gguf.h"
 #include "kernels/matrix.h"
-#include "model/formats/gguf.h"
 
 namespace tandem {
 

@@ -10,9 +10,9 @@
 #include "base/hash_map.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
-#include "model/formats/json_text.h"
-#include "model/tokenizer/token_kinds.h"
-#include "model/tokenizer/unicode.h"
+#include "base/utf8.h"
+#include "json/json_text.h"
+#include "text/token_kinds.h"
 #include "tools/checkpoints/gguf_config_keys.h"
 
 namespace tandem {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "model/model_families.h"
+#include "checkpoint/model_families.h"
 
 namespace tandem {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "model/model_config.h"
+#include "checkpoint/model_config.h"
 
 namespace tandem {
 
@@ -20,7 +20,7 @@ enum class TensorRole {
 };
 
 struct TensorSpec {
-  std::string name;            // as Transformer reads it (model/arranged_weights.h)
+  std::string name;            // as Transformer reads it (checkpoint/arranged_weights.h)
   std::vector<int64_t> shape;  // [outputs, inputs] or [size]
   TensorRole role = TensorRole::kMatrix;
 

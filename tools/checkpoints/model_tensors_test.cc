@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/arranged_weights.h"
+#include "checkpoint/weights.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "model/arranged_weights.h"
-#include "model/formats/weights.h"
 #include "tests/golden_file.h"
 
 namespace tandem {

@@ -19,10 +19,10 @@
 #include "base/process_limits.h"
 #include "base/status_macros.h"
 #include "base/thread_pool.h"
-#include "model/formats/safetensors_header.h"
-#include "model/model_families.h"
-#include "model/tokenizer/byte_alphabet.h"
+#include "checkpoint/model_families.h"
+#include "checkpoint/safetensors_header.h"
 #include "nlohmann/json.hpp"
+#include "text/byte_alphabet.h"
 #include "tools/checkpoints/model_tensors.h"
 #include "tools/table.h"
 

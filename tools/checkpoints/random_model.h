@@ -10,8 +10,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "checkpoint/model_config.h"
 #include "kernels/matrix.h"
-#include "model/model_config.h"
 
 namespace tandem {
 

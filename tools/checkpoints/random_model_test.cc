@@ -11,13 +11,13 @@
 #include "absl/strings/str_cat.h"
 #include "base/float16.h"
 #include "base/mapped_file.h"
+#include "checkpoint/safetensors.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
 #include "kvcache/paged_kv_cache.h"
-#include "model/formats/safetensors.h"
-#include "model/tokenizer/tokenizer.h"
 #include "model/transformer.h"
+#include "text/tokenizer.h"
 #include "tools/checkpoints/model_tensors.h"
 
 namespace tandem {

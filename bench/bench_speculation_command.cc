@@ -1,0 +1,424 @@
+// tandem bench speculation: speculative beside plain decoding, as a table or JSON.
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "base/process_limits.h"
+#include "base/status_macros.h"
+#include "base/thread_pool.h"
+#include "bench/bench_commands.h"
+#include "bench/bench_speculation.h"
+#include "bench/machine_limits.h"
+#include "bench/measuring.h"
+#include "bench/synthetic_acceptance.h"
+#include "checkpoint/model_config.h"
+#include "engine/judged_engine.h"
+#include "nlohmann/json.hpp"
+#include "tools/bandwidth.h"
+#include "tools/chat_format.h"
+#include "tools/engine_options.h"
+#include "tools/number_range.h"
+#include "tools/progress.h"
+#include "tools/standard_output.h"
+#include "tools/table.h"
+
+namespace tandem {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+constexpr const char* kStoryOpenings[] = {
+    "Once upon a time, there was a small boat that wanted to see the ocean.",
+    "Lily found a shiny key under the big tree in her garden.",
+    "The old dog and the young cat did not like to share their blanket.",
+    "One rainy morning, Ben and his mom baked a cake for the new neighbor.",
+    "A little bird sat on the roof and could not remember its song.",
+    "Sam was sad because his red kite was stuck on top of the barn.",
+    "In the middle of the night, the toys woke up and began to talk.",
+    "Grandpa told Mia that there was a secret door behind the bookshelf.",
+};
+constexpr char kDefaultDraftTokens[] = "1,2,4,8";
+
+struct SpeculationFlags {
+  EngineFlags engine;
+  std::string prompts_file;
+  int num_prompts = 0;       // 0: all
+  std::string draft_tokens;  // empty: the default
+  std::string batches = "1";
+  bool chat = false;
+  bool json = false;
+  SpeculationBenchmarkOptions benchmark;
+
+  EngineOptions engine_options;  // set by Check
+
+  absl::Status Check();
+  absl::Status LoadPrompts();
+  absl::Status PutPrompts(const Engine& engine);
+  int num_threads() const {
+    return engine_options.threads > 0 ? engine_options.threads : NumUsableCores();
+  }
+};
+
+absl::Status SpeculationFlags::Check() {
+  ASSIGN_OR_RETURN(engine_options, engine.ToOptions());
+  const bool has_drafter = engine_options.drafter != DrafterKind::kNone;
+  const std::string list = !draft_tokens.empty() ? draft_tokens
+                           : has_drafter         ? kDefaultDraftTokens
+                                                 : "0";
+  benchmark.draft_tokens.clear();
+  for (const absl::string_view part : absl::StrSplit(list, ',')) {
+    ASSIGN_OR_RETURN(const int count, ParseDraftTokens(std::string(part)));
+    if (count != 0 && !has_drafter) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--draft-tokens: ", part, " needs another --drafter than none"));
+    }
+    benchmark.draft_tokens.push_back(count);
+  }
+  ASSIGN_OR_RETURN(benchmark.batches, ParseNumbers("--batch", batches, 1, 1024));
+  engine_options.max_batch = *std::max_element(benchmark.batches.begin(), benchmark.batches.end());
+  engine_options.prefix_cache = false;
+  return absl::OkStatus();
+}
+
+absl::Status SpeculationFlags::LoadPrompts() {
+  std::vector<Prompt>& prompts = benchmark.prompts;
+  if (prompts_file.empty()) {
+    for (const char* opening : kStoryOpenings) prompts.push_back({.text = opening, .ids = {}});
+  } else {
+    ASSIGN_OR_RETURN(prompts, ReadPromptFile(prompts_file));
+  }
+  if (num_prompts == 0) return absl::OkStatus();
+  if (static_cast<size_t>(num_prompts) > prompts.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--num-prompts: found ", num_prompts, ", but there are ", prompts.size()));
+  }
+  prompts.resize(num_prompts);
+  return absl::OkStatus();
+}
+
+// Makes messages of the prompts, whose answers end where the model ends them.
+absl::Status SpeculationFlags::PutPrompts(const Engine& engine) {
+  ASSIGN_OR_RETURN(const ChatFormat format, ChatFormat::Load(&engine));
+  for (Prompt& prompt : benchmark.prompts) {
+    Request request{.prompt = std::move(prompt.text), .prompt_ids = std::move(prompt.ids)};
+    RETURN_IF_ERROR(format.PutTurn(/*system=*/std::nullopt, &request));
+    prompt = {.text = "", .ids = std::move(request.prompt_ids)};
+    benchmark.stop_tokens = std::move(request.stop_tokens);
+  }
+  benchmark.ignore_eos = false;
+  return absl::OkStatus();
+}
+
+// Read-only bandwidths of this machine's memory, and of its last cache where the model fits it.
+struct Limits {
+  ReadBandwidth memory;
+  std::optional<ReadBandwidth> cache;
+
+  static absl::StatusOr<Limits> Measure(int64_t model_bytes, int num_threads) {
+    ThreadPool pool(num_threads);
+    Limits limits;
+    ASSIGN_OR_RETURN(limits.memory, MeasureReadBandwidth(MemoryBufferBytes(), &pool));
+    if (model_bytes <= LastLevelCacheBytes()) {
+      ASSIGN_OR_RETURN(limits.cache, MeasureReadBandwidth(model_bytes, &pool));
+    }
+    return limits;
+  }
+  // Whatever else ran only slowed the measurement.
+  void KeepBest(const Limits& other) {
+    const auto better = [](const ReadBandwidth& a, const ReadBandwidth& b) {
+      return a.bytes_per_second < b.bytes_per_second ? b : a;
+    };
+    memory = better(memory, other.memory);
+    if (cache.has_value()) cache = better(*cache, *other.cache);
+  }
+};
+
+// What was measured on what.
+struct Report {
+  ModelInfo target;
+  std::optional<ModelInfo> draft;
+  std::string drafter;
+  std::string device;
+  SpeculationBenchmark benchmark;
+  Limits limits;
+
+  // Bytes of matrices per second of plain decoding at batch 1.
+  double plain_bytes_per_second() const {
+    return static_cast<double>(target.bytes_read_per_pass) / (benchmark.plain.step_ms * 1e-3);
+  }
+};
+
+std::string DraftTokensText(int draft_tokens) {
+  return draft_tokens == kAutoDraftTokens ? "auto" : absl::StrCat(draft_tokens);
+}
+
+OrderedJson SpreadJson(const Spread& spread) { return {spread.low, spread.high}; }
+
+OrderedJson RunJson(const SpeculationRun& run) {
+  OrderedJson draft_tokens =
+      run.draft_tokens == kAutoDraftTokens ? OrderedJson("auto") : OrderedJson(run.draft_tokens);
+  return {{"draft_tokens", std::move(draft_tokens)},
+          {"batch", run.batch},
+          {"plain_tokens_per_second", run.plain_tokens_per_second.median},
+          {"plain_tokens_per_second_spread", SpreadJson(run.plain_tokens_per_second)},
+          {"tokens_per_second", run.tokens_per_second.median},
+          {"tokens_per_second_spread", SpreadJson(run.tokens_per_second)},
+          {"ratio_to_plain", run.ratio.median},
+          {"ratio_spread", SpreadJson(run.ratio)},
+          {"decode_ratio", run.decode_ratio.median},
+          {"decode_ratio_spread", SpreadJson(run.decode_ratio)},
+          {"acceptance_rate", run.acceptance_rate},
+          {"tokens_per_round", run.tokens_per_round},
+          {"drafted_per_round", run.drafted_per_round},
+          {"plain_step_ms", run.plain_step_ms},
+          {"draft_step_ms", run.draft_step_ms},
+          {"verify_ms", run.verify_ms},
+          {"other_ms", run.other_ms},
+          {"cost_ratio", run.cost_ratio()},
+          {"predicted_ratio", run.predicted_ratio()},
+          {"expected_ratio", NumberOrNull(run.expected_ratio)},
+          {"identical",
+           run.identical.has_value() ? OrderedJson(*run.identical) : OrderedJson(nullptr)}};
+}
+
+OrderedJson LimitsJson(const Limits& limits) {
+  OrderedJson read = {{"dram", limits.memory.bytes_per_second}, {"cache", nullptr}};
+  OrderedJson buffers = {{"dram", limits.memory.buffer_bytes}, {"cache", nullptr}};
+  if (limits.cache.has_value()) {
+    read["cache"] = limits.cache->bytes_per_second;
+    buffers["cache"] = limits.cache->buffer_bytes;
+  }
+  return {{"read_bytes_per_second", read}, {"buffer_bytes", buffers}};
+}
+
+OrderedJson ModelJson(const ModelInfo& model) {
+  OrderedJson json = {{"path", model.path},
+                      {"family", model.family},
+                      {"dtype", model.dtype},
+                      {"parameters", model.parameters},
+                      {"bytes_read_per_pass", model.bytes_read_per_pass}};
+  if (model.mapped_tokens.has_value()) json["mapped_tokens"] = *model.mapped_tokens;
+  return json;
+}
+
+OrderedJson ReportJson(const SpeculationFlags& flags, const Report& report) {
+  const PlainDecoding& plain = report.benchmark.plain;
+  OrderedJson runs = OrderedJson::array();
+  for (const SpeculationRun& run : report.benchmark.runs) runs.push_back(RunJson(run));
+  OrderedJson of_limit = {
+      {"dram", report.plain_bytes_per_second() / report.limits.memory.bytes_per_second},
+      {"cache", nullptr}};
+  if (report.limits.cache.has_value()) {
+    of_limit["cache"] = report.plain_bytes_per_second() / report.limits.cache->bytes_per_second;
+  }
+  return {{"machine",
+           {{"cpu", CpuName()}, {"threads", flags.num_threads()}, {"device", report.device}}},
+          {"limits", LimitsJson(report.limits)},
+          {"target", ModelJson(report.target)},
+          {"draft", report.draft.has_value() ? ModelJson(*report.draft) : OrderedJson(nullptr)},
+          {"drafter", report.drafter},
+          {"prompts", flags.benchmark.prompts.size()},
+          {"max_tokens", flags.benchmark.max_tokens},
+          {"temperature", flags.benchmark.temperature},
+          {"repeat", flags.benchmark.repeat},
+          {"synthetic_acceptance", NumberOrNull(flags.benchmark.synthetic_acceptance)},
+          {"plain",
+           {{"batch", 1},
+            {"tokens_per_second", plain.tokens_per_second.median},
+            {"tokens_per_second_spread", SpreadJson(plain.tokens_per_second)},
+            {"step_ms", plain.step_ms},
+            {"bytes_read_per_step", report.target.bytes_read_per_pass},
+            {"bytes_per_second", report.plain_bytes_per_second()},
+            {"of_limit", of_limit}}},
+          {"runs", runs}};
+}
+
+std::string RunTable(const SpeculationBenchmark& benchmark) {
+  Table table({"k", "batch", "plain tok/s", "spec tok/s", "ratio", "[least, most]", "accepted",
+               "tok/round", "draft step ms", "verify ms", "other ms", "c", "decode ratio",
+               "predicted", "expected"});
+  for (const SpeculationRun& run : benchmark.runs) {
+    const bool has_draft = run.drafted_per_round > 0;
+    const auto of_draft = [&](const char* format, double value) {
+      return has_draft ? FormatNumber(format, value) : "-";
+    };
+    table.AddRow(
+        {DraftTokensText(run.draft_tokens), absl::StrCat(run.batch),
+         FormatNumber("%.1f", run.plain_tokens_per_second.median),
+         FormatNumber("%.1f", run.tokens_per_second.median), FormatNumber("%.2f", run.ratio.median),
+         absl::StrFormat("[%.2f, %.2f]", run.ratio.low, run.ratio.high),
+         of_draft("%.3f", run.acceptance_rate), FormatNumber("%.2f", run.tokens_per_round),
+         of_draft("%.3f", run.draft_step_ms), FormatNumber("%.3f", run.verify_ms),
+         FormatNumber("%.3f", run.other_ms), of_draft("%.3f", run.cost_ratio()),
+         FormatNumber("%.2f", run.decode_ratio.median), of_draft("%.2f", run.predicted_ratio()),
+         run.expected_ratio.has_value() ? FormatNumber("%.2f", *run.expected_ratio) : "-"});
+  }
+  return table.ToText();
+}
+
+std::string ModelText(const ModelInfo& model) {
+  return absl::StrFormat("%s: %s, %.1f million parameters, %s", model.path, model.family,
+                         static_cast<double>(model.parameters) * 1e-6, model.dtype);
+}
+
+std::string LimitText(const Report& report, absl::string_view place, absl::string_view buffer,
+                      const ReadBandwidth& limit) {
+  return absl::StrFormat("  of %s, read by %d threads (%.1f MB, %s): %.2f GB/s; %.3f of it\n",
+                         place, limit.num_threads, static_cast<double>(limit.buffer_bytes) * 1e-6,
+                         buffer, limit.bytes_per_second * 1e-9,
+                         report.plain_bytes_per_second() / limit.bytes_per_second);
+}
+
+std::string ReportText(const SpeculationFlags& flags, const Report& report) {
+  const SpeculationBenchmarkOptions& options = flags.benchmark;
+  const PlainDecoding& plain = report.benchmark.plain;
+  std::string text = absl::StrCat("target  ", ModelText(report.target), "\n");
+  if (report.draft.has_value()) {
+    absl::StrAppend(&text, "draft   ", ModelText(*report.draft), "\n");
+  }
+  absl::StrAppend(&text, "device  ", report.device, "\n");
+  absl::StrAppendFormat(&text,
+                        "%d prompts, up to %d tokens each, temperature %g; medians of %d pairs of "
+                        "passes, interleaved\n\n",
+                        options.prompts.size(), options.max_tokens, options.temperature,
+                        options.repeat);
+  text += RunTable(report.benchmark);
+  if (options.synthetic_acceptance.has_value()) {
+    absl::StrAppendFormat(&text,
+                          "synthetic acceptance: a coin kept each draft token with chance %g, so "
+                          "the output was not the target's\nexpected: (1 - a^(k+1)) / ((1 - a) (1 "
+                          "+ k c)) for that chance\n",
+                          *options.synthetic_acceptance);
+  }
+  absl::StrAppend(
+      &text,
+      "ratio: of tokens per second, prompts included; decode ratio: of times per token "
+      "after the first round\npredicted: of the latter, tokens per round / (1 + k c), c "
+      "= draft step / plain step; the rest is what verifying k rows costs beyond one"
+      "\n\n");
+  absl::StrAppendFormat(
+      &text, "Plain decoding, batch 1: %.2f MB of matrices per step, %.1f steps/s: %.2f GB/s\n",
+      static_cast<double>(report.target.bytes_read_per_pass) * 1e-6, 1e3 / plain.step_ms,
+      report.plain_bytes_per_second() * 1e-9);
+  text += LimitText(report, "memory", "more than the caches hold", report.limits.memory);
+  if (report.limits.cache.has_value()) {
+    text += LimitText(report, "the cache", "as much as the matrices", *report.limits.cache);
+  }
+  return text;
+}
+
+absl::StatusOr<std::unique_ptr<Engine>> MakeEngine(const SpeculationFlags& flags) {
+  const std::optional<double> acceptance = flags.benchmark.synthetic_acceptance;
+  if (!acceptance.has_value()) return Engine::Create(flags.engine_options);
+  ASSIGN_OR_RETURN(
+      const ModelConfig target,
+      ReadModelConfig(flags.engine_options.target, flags.engine_options.allow_unknown_config));
+  return CreateEngineWithJudge(flags.engine_options,
+                               SyntheticJudge(*acceptance, target.vocab_size));
+}
+
+absl::StatusOr<Report> Measure(SpeculationFlags& flags) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, MakeEngine(flags));
+  if (flags.chat) RETURN_IF_ERROR(flags.PutPrompts(*engine));
+  Report report{.target = engine->target_info(),
+                .draft = engine->draft_info(),
+                .drafter = std::string(NameOf(engine->drafter())),
+                .device = engine->device_description(),
+                .benchmark = {},
+                .limits = {}};
+  ASSIGN_OR_RETURN(report.limits,
+                   Limits::Measure(report.target.bytes_read_per_pass, flags.num_threads()));
+  {
+    Progress progress("measuring", NumPasses(flags.benchmark));
+    ASSIGN_OR_RETURN(report.benchmark, RunSpeculationBenchmark(flags.benchmark, engine.get(),
+                                                               [&] { progress.Advance(1); }));
+  }
+  ASSIGN_OR_RETURN(const Limits after,
+                   Limits::Measure(report.target.bytes_read_per_pass, flags.num_threads()));
+  report.limits.KeepBest(after);
+  return report;
+}
+
+absl::Status RunSpeculation(SpeculationFlags* flags) {
+  RETURN_IF_ERROR(flags->LoadPrompts());
+  ASSIGN_OR_RETURN(const Report report, Measure(*flags));
+  RETURN_IF_ERROR(flags->json ? PrintJson(ReportJson(*flags, report))
+                              : Print(ReportText(*flags, report)));
+  if (flags->benchmark.synthetic_acceptance.has_value()) return absl::OkStatus();
+  for (const SpeculationRun& run : report.benchmark.runs) {
+    if (*run.identical || flags->benchmark.temperature > 0) continue;
+    return absl::InternalError(absl::StrCat("k ", DraftTokensText(run.draft_tokens), ", batch ",
+                                            run.batch,
+                                            ": the speculative tokens are not the plain ones"));
+  }
+  return absl::OkStatus();
+}
+
+CLI::App* AddSpeculation(CLI::App* bench, SpeculationFlags* flags) {
+  SpeculationBenchmarkOptions& benchmark = flags->benchmark;
+  CLI::App* app = bench->add_subcommand(
+      "speculation", "Compare speculative with plain decoding, at several draft lengths");
+  const std::string group = "Measurement";
+  app->add_option("--prompts", flags->prompts_file,
+                  "JSON lines {\"prompt\": ...} or {\"prompt_ids\": [...]} [8 openings of stories]")
+      ->type_name("F.jsonl")
+      ->group(group);
+  app->add_flag("--chat", flags->chat,
+                "Prompts are messages, put to the model by its chat template; answers end where "
+                "it ends them")
+      ->group(group);
+  app->add_option("--num-prompts", flags->num_prompts, "Only the first N prompts [all]")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1 << 20))
+      ->group(group);
+  app->add_option("-k,--draft-tokens", flags->draft_tokens,
+                  absl::StrCat("Draft lengths: numbers, or auto; 0 compares plain decoding with "
+                               "itself [",
+                               kDefaultDraftTokens, "; 0 without a draft]"))
+      ->type_name("LIST")
+      ->group(group);
+  app->add_option("--batch", flags->batches, "Numbers of sequences decoded together [1]")
+      ->type_name("LIST")
+      ->group(group);
+  app->add_option("-n,--max-tokens", benchmark.max_tokens, "Tokens per sequence [128]")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1 << 20))
+      ->group(group);
+  app->add_option("--temperature", benchmark.temperature,
+                  "0 always takes the most likely token [0]")
+      ->type_name("T")
+      ->check(NumberWithin(0, 100))
+      ->group(group);
+  app->add_option("--repeat", benchmark.repeat, "Pairs of passes over all prompts [4]")
+      ->type_name("N")
+      ->check(CLI::Range(1, 10000))
+      ->group(group);
+  app->add_option("--synthetic-acceptance", benchmark.synthetic_acceptance,
+                  "Keep each draft token with chance A by a seeded coin, whatever the target says "
+                  "of it, to measure the engine apart from its draft; the output is then not the "
+                  "target's")
+      ->type_name("A")
+      ->check(NumberWithin(0, 1))
+      ->group(group);
+  app->add_flag("--json", flags->json, "One JSON object instead of a table")->group(group);
+  flags->engine.AddTo(app, /*with_draft_tokens=*/false);
+  return app;
+}
+
+}  // namespace
+
+Command AddBenchSpeculation(CLI::App* bench) {
+  const auto flags = std::make_shared<SpeculationFlags>();
+  return {.app = AddSpeculation(bench, flags.get()),
+          .check = [flags] { return flags->Check(); },
+          .run = [flags] { return RunSpeculation(flags.get()); }};
+}
+
+}  // namespace tandem

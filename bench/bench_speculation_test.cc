@@ -1,0 +1,171 @@
+#include "bench/bench_speculation.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/engine_testing.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace tandem {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::SizeIs;
+
+constexpr absl::Duration kPrompt = absl::Milliseconds(40);  // the target reads a prompt
+constexpr absl::Duration kDraftPrompt = absl::Milliseconds(7);
+constexpr absl::Duration kVerify = absl::Milliseconds(6);  // one to many rows
+constexpr absl::Duration kDraftStep = absl::Milliseconds(2);
+constexpr absl::Duration kOther = absl::Milliseconds(1);
+
+// An engine of known costs that accepts `accepted` draft tokens in every round.
+class FakeEngine : public StubEngine {
+ public:
+  explicit FakeEngine(int accepted) : accepted_(accepted) {}
+
+  absl::StatusOr<GenerationId> Submit(Request request, OnPiece, OnDone) override {
+    requests.push_back(request);
+    if (request.prompt == "bad") return absl::InvalidArgumentError("prompt: bad");
+    waiting_[next_id_] = std::move(request);
+    max_waiting = std::max(max_waiting, waiting_.size());
+    return next_id_++;
+  }
+
+  absl::StatusOr<Completion> Wait(GenerationId id, absl::Duration) override {
+    const Request request = std::move(waiting_.at(id));
+    waiting_.erase(id);
+    Completion completion;
+    Timings& t = completion.timings;
+    const int proposed_at_most = std::max(0, *request.draft_tokens);
+    while (completion.token_ids.size() < static_cast<size_t>(request.max_tokens)) {
+      const int wanted = request.max_tokens - static_cast<int>(completion.token_ids.size());
+      const int proposed = std::min(proposed_at_most, wanted - 1);
+      const int accepted = std::min(proposed, accepted_);
+      const bool is_first = completion.token_ids.empty();
+      if (is_first) {
+        completion.stats.prefill_time = kVerify + kPrompt;
+      } else {
+        completion.stats.verify_time += kVerify;
+      }
+      if (proposed > 0) {
+        completion.stats.draft_time +=
+            kDraftStep * proposed + (is_first ? kDraftPrompt : absl::ZeroDuration());
+      }
+      completion.stats.Add(proposed, accepted, accepted + 1);
+      completion.token_ids.insert(completion.token_ids.end(), accepted + 1, proposed_token);
+      const RoundStats& stats = completion.stats;
+      t.end_to_end =
+          stats.prefill_time + stats.verify_time + stats.draft_time + kOther * stats.rounds;
+      if (!is_first) continue;
+      t.time_to_first_token = t.end_to_end;
+      completion.first_round_tokens = accepted + 1;
+    }
+    if (proposed_at_most > 0) completion.token_ids.back() += last_token_difference;
+    return completion;
+  }
+
+  void Cancel(GenerationId) override { ++num_cancelled; }
+
+  std::vector<Request> requests;
+  size_t max_waiting = 0;
+  int num_cancelled = 0;
+  TokenId proposed_token = 5;
+  TokenId last_token_difference = 0;
+
+ private:
+  const int accepted_;
+  GenerationId next_id_ = 1;
+  std::map<GenerationId, Request> waiting_;
+};
+
+SpeculationBenchmarkOptions ThreePrompts() {
+  SpeculationBenchmarkOptions options;
+  options.prompts = {{.text = "a", .ids = {}}, {.text = "", .ids = {1}}, {.text = "c", .ids = {}}};
+  options.draft_tokens = {4};
+  options.batches = {1};
+  options.max_tokens = 61;
+  options.repeat = 3;
+  return options;
+}
+
+TEST(BenchSpeculation, FindsTheCostOfEveryPartOfARound) {
+  FakeEngine engine(/*accepted=*/2);
+  const auto result = RunSpeculationBenchmark(ThreePrompts(), &engine, [] {});
+  ASSERT_TRUE(result.ok()) << result.status();
+  ASSERT_THAT(result->runs, SizeIs(1));
+  const SpeculationRun& run = result->runs[0];
+  // 61 tokens: 19 rounds with 4 proposed, one with the 3 that can still be of use, 2 accepted in
+  // each, and a last one without a draft.
+  EXPECT_DOUBLE_EQ(run.acceptance_rate, 40.0 / 79);
+  EXPECT_DOUBLE_EQ(run.tokens_per_round, 61.0 / 21);
+  EXPECT_DOUBLE_EQ(run.drafted_per_round, 79.0 / 21);
+  EXPECT_NEAR(run.plain_step_ms, 7.0, 1e-9);
+  EXPECT_NEAR(run.draft_step_ms, 2.0, 1e-9);
+  EXPECT_NEAR(run.verify_ms, 6.0, 1e-9);
+  EXPECT_NEAR(run.other_ms, 1.0, 1e-9);
+  EXPECT_NEAR(run.cost_ratio(), 2.0 / 7, 1e-9);
+  EXPECT_NEAR(run.predicted_ratio(), 61.0 / 21 / (1 + 79.0 / 21 * 2 / 7), 1e-9);
+  EXPECT_NEAR(result->plain.step_ms, 7.0, 1e-9);
+  // After the first round 58 tokens in 18 rounds of 8 + 7 ms, one of 6 + 7 and one of 7: 5 ms each.
+  EXPECT_NEAR(run.decode_ratio.median, 7.0 / 5.0, 1e-9);
+  EXPECT_EQ(run.identical, true);
+}
+
+TEST(BenchSpeculation, SeesOtherTokens) {
+  FakeEngine engine(/*accepted=*/2);
+  engine.last_token_difference = 1;
+  const auto result = RunSpeculationBenchmark(ThreePrompts(), &engine, [] {});
+  ASSERT_TRUE(result.ok());
+  EXPECT_EQ(result->runs[0].identical, false);
+  // Where coins chose the tokens there is nothing to compare.
+  SpeculationBenchmarkOptions tossed = ThreePrompts();
+  tossed.synthetic_acceptance = 0.5;
+  const auto unjudged = RunSpeculationBenchmark(tossed, &engine, [] {});
+  ASSERT_TRUE(unjudged.ok());
+  EXPECT_EQ(unjudged->runs[0].identical, std::nullopt);
+}
+
+TEST(BenchSpeculation, RunsWholeGroupsInPairsOfTurnedOrder) {
+  FakeEngine engine(/*accepted=*/2);
+  SpeculationBenchmarkOptions options = ThreePrompts();
+  options.batches = {2};
+  options.draft_tokens = {kAutoDraftTokens, 3};
+  options.temperature = 0.5f;
+  options.repeat = 2;
+  int num_passes = 0;
+  // The fake takes auto for no draft.
+  const auto result = RunSpeculationBenchmark(options, &engine, [&] { ++num_passes; });
+  ASSERT_TRUE(result.ok());
+  EXPECT_EQ(num_passes, NumPasses(options));
+  EXPECT_EQ(engine.max_waiting, 2u);
+  std::vector<int> order;
+  for (const Request& request : engine.requests) {
+    EXPECT_TRUE(request.ignore_eos);
+    EXPECT_EQ(request.sampling.temperature, 0.5f);
+    EXPECT_FALSE(request.seed.has_value());
+    if (request.prompt == "c" && request.max_tokens == options.max_tokens) {
+      order.push_back(*request.draft_tokens);
+    }
+  }
+  // The first pass to warm up, two rounds of a pair for each k (the second group's begin
+  // backwards), and two plain passes at batch 1.
+  EXPECT_THAT(order, ElementsAre(0, 3, 0, -1, 0, 0, -1, 0, 3, 0, 0));
+}
+
+TEST(BenchSpeculation, AnErrorEndsItAndLeavesNoGeneration) {
+  FakeEngine engine(/*accepted=*/2);
+  SpeculationBenchmarkOptions options = ThreePrompts();
+  options.batches = {3};
+  options.prompts[2].text = "bad";
+  const auto result = RunSpeculationBenchmark(options, &engine, [] {});
+  EXPECT_EQ(result.status().message(), "prompt: bad");
+  options.prompts = {options.prompts[0], options.prompts[1]};
+  EXPECT_TRUE(RunSpeculationBenchmark(options, &engine, [] {}).ok());
+}
+
+}  // namespace
+}  // namespace tandem

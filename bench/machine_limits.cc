@@ -1,0 +1,178 @@
+#include "bench/machine_limits.h"
+
+#include <algorithm>
+#include <fstream>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "bench/measuring.h"
+#include "nlohmann/json.hpp"
+#include "tools/spread.h"
+
+namespace tandem {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+// Long enough for a clock and for threads that wake up, short enough that the machine's speed stays
+// the same.
+constexpr double kSampleSeconds = 4e-3;
+// Untimed before that: threads that wake up may share a core at first, which halved the speeds of
+// two, and caches hold what ran before.
+constexpr double kWarmUpSeconds = 3e-3;
+// What takes as long as this needs no warming up.
+constexpr double kLongSeconds = 30e-3;
+constexpr int kTries = 3;  // of a limit, the best of which counts: whatever else runs only slows it
+constexpr int64_t kPartBytes = 32 << 20;
+constexpr int kCountersPerLine = 8;
+
+// The best of some tries, after a warm-up.
+double BestOf(absl::FunctionRef<double()> measure) {
+  const BenchClock::time_point start = BenchClock::now();
+  while (SecondsSince(start) < kWarmUpSeconds) measure();
+  double best = 0.0;
+  for (int i = 0; i < kTries; ++i) best = std::max(best, measure());
+  return best;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<MachineLimits>> MachineLimits::Create(int num_threads,
+                                                                     int64_t memory_bytes) {
+  std::unique_ptr<MachineLimits> limits(new MachineLimits(num_threads));
+  const int num_parts = static_cast<int>(std::max<int64_t>(1, memory_bytes / kPartBytes));
+  ASSIGN_OR_RETURN(limits->memory_, ReadBuffer::Create(memory_bytes, num_parts, &limits->pool_));
+  if (const int64_t cache_bytes = LastLevelCacheBytes(); cache_bytes > 0) {
+    // Half of it: the rest is for whatever else runs.
+    ASSIGN_OR_RETURN(limits->cache_, ReadBuffer::Create(cache_bytes / 2, 1, &limits->pool_));
+  }
+  return limits;
+}
+
+double MachineLimits::Measure(Place place) {
+  ReadBuffer* buffer = place == Place::kCache && cache_ != nullptr ? cache_.get() : memory_.get();
+  const double bytes_per_second = BestOf([&] { return buffer->ReadPart(); });
+  read_samples_[static_cast<int>(place)].push_back(bytes_per_second);
+  return bytes_per_second;
+}
+
+double MachineLimits::Measure(DotInput input) {
+  constexpr int64_t kSteps = 64 * 1024;
+  std::vector<int64_t> done(pool_.num_threads() * kCountersPerLine);
+  const double flops = BestOf([&] {
+    const BenchClock::time_point start = BenchClock::now();
+    pool_.Run(
+        [&](int thread) { done[thread * kCountersPerLine] = RunMultiplyAdds(input, kSteps); });
+    const double seconds = SecondsSince(start);
+    double total = 0.0;
+    for (const int64_t count : done) total += 2.0 * static_cast<double>(count);
+    return total / seconds;
+  });
+  flops_samples_[static_cast<int>(input)].push_back(flops);
+  return flops;
+}
+
+void MachineLimits::AddTime(const Demand& demand, double seconds, Series* series) {
+  const double reading = demand.bytes > 0 ? demand.bytes / Measure(demand.place) : 0.0;
+  const double arithmetic = demand.flops > 0 ? demand.flops / Measure(demand.input) : 0.0;
+  series->Add(seconds, reading, arithmetic, demand.place);
+}
+
+void MachineLimits::Sample(const Demand& demand, absl::FunctionRef<void(int turn)> run,
+                           Series* series) {
+  const BenchClock::time_point first = BenchClock::now();
+  int count = 0;
+  do {
+    run(series->turn_++);
+    ++count;
+  } while (SecondsSince(first) < kWarmUpSeconds);
+  if (const double seconds = SecondsSince(first); seconds > kLongSeconds) {
+    return AddTime(demand, seconds / count, series);
+  }
+  count = 0;
+  const BenchClock::time_point start = BenchClock::now();
+  do {
+    run(series->turn_++);
+    ++count;
+  } while (SecondsSince(start) < kSampleSeconds);
+  AddTime(demand, SecondsSince(start) / count, series);
+}
+
+void MachineLimits::Series::Add(double seconds, double min_reading, double min_arithmetic,
+                                Place place) {
+  ms_.push_back(1e3 * seconds);
+  of_limit_.push_back(std::max(min_reading, min_arithmetic) / seconds);
+  min_reading_ += min_reading;
+  min_arithmetic_ += min_arithmetic;
+  place_ = place;
+}
+
+LimitedTime MachineLimits::Series::Result() const {
+  TANDEM_CHECK(!ms_.empty());
+  LimitedTime result{.ms = SpreadOf(ms_).median, .of_limit = SpreadOf(of_limit_).median};
+  result.bound = min_arithmetic_ > min_reading_ ? "arithmetic"
+                 : place_ == Place::kCache      ? "cache"
+                                                : "memory";
+  return result;
+}
+
+std::optional<double> MachineLimits::BytesPerSecond(Place place) {
+  if (place == Place::kCache && cache_ == nullptr) return std::nullopt;
+  std::vector<double>& samples = read_samples_[static_cast<int>(place)];
+  while (samples.size() < 3) Measure(place);
+  return SpreadOf(samples).median;
+}
+
+std::optional<double> MachineLimits::FlopsPerSecond(DotInput input) {
+  if (!Has(input)) return std::nullopt;
+  std::vector<double>& samples = flops_samples_[static_cast<int>(input)];
+  while (samples.size() < 3) Measure(input);
+  return SpreadOf(samples).median;
+}
+
+OrderedJson MachineLimits::ToJson() {
+  OrderedJson flops = OrderedJson::object();
+  for (const DotInput input : kAllDotInputs) {
+    flops[NameOf(input)] = NumberOrNull(FlopsPerSecond(input));
+  }
+  return {{"read_bytes_per_second",
+           {{"dram", NumberOrNull(BytesPerSecond(Place::kMemory))},
+            {"cache", NumberOrNull(BytesPerSecond(Place::kCache))}}},
+          {"flops", flops},
+          {"buffer_bytes",
+           {{"dram", memory_->bytes()},
+            {"cache", cache_ == nullptr ? OrderedJson(nullptr) : OrderedJson(cache_->bytes())}}}};
+}
+
+std::string MachineLimits::ToText() {
+  std::string text = absl::StrFormat("%d threads read memory at %.1f GB/s", num_threads(),
+                                     *BytesPerSecond(Place::kMemory) * 1e-9);
+  if (const auto cache = BytesPerSecond(Place::kCache); cache.has_value()) {
+    absl::StrAppendFormat(&text, ", the last cache at %.1f GB/s", *cache * 1e-9);
+  }
+  absl::StrAppend(&text, "; multiply-adds per second:");
+  for (const DotInput input : kAllDotInputs) {
+    if (const auto flops = FlopsPerSecond(input); flops.has_value()) {
+      absl::StrAppendFormat(&text, " %s %.0f G", NameOf(input), *flops / 2 * 1e-9);
+    }
+  }
+  return text + "\n";
+}
+
+std::string CpuName() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    const std::pair<absl::string_view, absl::string_view> field =
+        absl::StrSplit(line, absl::MaxSplits(':', 1));
+    if (absl::StripAsciiWhitespace(field.first) == "model name") {
+      return std::string(absl::StripAsciiWhitespace(field.second));
+    }
+  }
+  return "unknown";
+}
+
+}  // namespace tandem

@@ -1,0 +1,29 @@
+// What a chat template is given.
+#ifndef TANDEM_CHAT_CHAT_INPUT_H_
+#define TANDEM_CHAT_CHAT_INPUT_H_
+
+#include "absl/time/time.h"
+#include "json/json_value.h"
+
+namespace tandem {
+
+// A conversation as transformers' apply_chat_template takes it. Every string in `messages`, `tools`
+// and `kwargs` is somebody's words: it never becomes a special token, whatever it spells. Members
+// of objects come in their order, in which templates write them.
+struct ChatInput {
+  // Objects with "role", "content" (a string) and whatever else the template reads: "name",
+  // "tool_calls", "tool_call_id", "reasoning_content".
+  JsonValue messages = JsonValue::array();
+  // A list of functions as OpenAI's API has them, or null.
+  JsonValue tools = nullptr;
+  // Further variables, such as enable_thinking.
+  JsonValue kwargs = JsonValue::object();
+  bool add_generation_prompt = true;
+  // The prompt ends in the last message's content, without its end. Not with a generation prompt.
+  bool continue_final_message = false;
+  absl::Time now = absl::UnixEpoch();  // for templates that tell the day
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_CHAT_CHAT_INPUT_H_

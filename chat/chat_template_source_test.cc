@@ -1,0 +1,46 @@
+// Chat templates of files.
+#include <fstream>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "chat/chat_template.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/gguf_builder.h"
+
+namespace tandem {
+namespace {
+
+TEST(GgufChatTemplate, IsReadWithTheTokensItNames) {
+  const std::string path = absl::StrCat(testing::TempDir(), "/chat.gguf");
+  GgufBuilder file = PiecesFile();
+  file.Set("general.architecture", GgufString("llama"));
+  const auto load = [&] {
+    std::ofstream(path, std::ios::binary) << file.Bytes();
+    return ChatTemplate::Load(path);
+  };
+  const auto plain = load();
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  EXPECT_TRUE(plain->is_plain());
+  file.Set("tokenizer.chat_template",
+           GgufString("{{ bos_token }}{% for message in messages %}<|im_start|>x<|im_end|>"
+                      "{% endfor %}"));
+  file.Set("tokenizer.chat_template.tool_use", GgufString("{{ eos_token }}{{ tools[0] }}"));
+  const auto chat = load();
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  EXPECT_FALSE(chat->is_plain());
+  ChatInput input = ChatInputOf({{.role = "user", .content = "Hi"}}, absl::UnixEpoch());
+  const auto parts = chat->Render(input);
+  ASSERT_TRUE(parts.ok()) << parts.status();
+  EXPECT_EQ(parts->front().text, "<s><|im_start|>x<|im_end|>");
+  input.tools = nlohmann::json::array({"t"});
+  EXPECT_EQ(chat->Render(input)->front().text, "</s>");
+  file.Set("tokenizer.chat_template", GgufString("<|im_start|>\xFF"));
+  EXPECT_NE(load().status().message().find("not UTF-8"), absl::string_view::npos);
+  file.Set("tokenizer.chat_template", GgufUint32(1));
+  EXPECT_NE(load().status().message().find("tokenizer.chat_template"), absl::string_view::npos);
+}
+
+}  // namespace
+}  // namespace tandem

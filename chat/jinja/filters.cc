@@ -1,0 +1,368 @@
+// Jinja's filters of one value; those of many are in sequence_filters.cc.
+#include "chat/jinja/filters.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "base/string_view.h"
+#include "base/utf8.h"
+#include "chat/jinja/letter_case.h"
+#include "chat/jinja/number_text.h"
+#include "chat/jinja/runtime.h"
+#include "chat/jinja/text_tools.h"
+#include "chat/jinja/value_text.h"
+#include "json/json_text.h"
+
+namespace tandem::jinja {
+namespace {
+
+using Result = absl::StatusOr<Value>;
+
+// In bytes; 0 unless it is a string.
+size_t SizeOf(const Value& value) { return value.text() == nullptr ? 0 : value.text()->size(); }
+
+// A method of the value's text.
+Result CallTextMethod(Runtime* runtime, std::string_view name, const Value& value,
+                      const Arguments& arguments) {
+  ASSIGN_OR_RETURN(MarkedText text, ToText(runtime, value));
+  return CallBuiltin(runtime, *FindTextMethod(name), Value::Text(std::move(text)), arguments);
+}
+
+Result Upper(Runtime* runtime, const Value& value, const Arguments& arguments) {
+  return CallTextMethod(runtime, "upper", value, arguments);
+}
+Result Lower(Runtime* runtime, const Value& value, const Arguments& arguments) {
+  return CallTextMethod(runtime, "lower", value, arguments);
+}
+Result Capitalize(Runtime* runtime, const Value& value, const Arguments& arguments) {
+  return CallTextMethod(runtime, "capitalize", value, arguments);
+}
+Result Trim(Runtime* runtime, const Value& value, const Arguments& arguments) {
+  return CallTextMethod(runtime, "strip", value, arguments);
+}
+Result Center(Runtime* runtime, const Value& value, const Arguments& arguments) {
+  ASSIGN_OR_RETURN(const int64_t width, IntegerOr(arguments.positional[0], 80, "width"));
+  return CallTextMethod(runtime, "center", value, {.positional = {Value::Int(width)}, .named = {}});
+}
+Result Replace(Runtime* runtime, const Value& value, const Arguments& arguments) {
+  Arguments texts = arguments;
+  for (Value* argument : {&texts.positional[0], &texts.positional[1]}) {
+    ASSIGN_OR_RETURN(MarkedText text, ToText(runtime, *argument));
+    *argument = Value::Text(std::move(text));
+  }
+  return CallTextMethod(runtime, "replace", value, texts);
+}
+Result Format(Runtime* runtime, const Value& value, const Arguments& arguments) {
+  ASSIGN_OR_RETURN(const MarkedText format, ToText(runtime, value));
+  if (!arguments.named.empty() && !arguments.positional.empty()) {
+    return Wrong("format takes values by position or by name, and not both");
+  }
+  if (arguments.named.empty()) {
+    return FormatPercent(runtime, format, Value::OfList(arguments.positional, List::Kind::kTuple));
+  }
+  Dict named;
+  for (const auto& [name, given] : arguments.named) named.Set(std::string_view(name), given);
+  return FormatPercent(runtime, format, Value::OfDict(std::move(named)));
+}
+
+// As Jinja cuts words: behind white space, hyphens and opening brackets.
+Result Title(Runtime* runtime, const Value& value, const Arguments&) {
+  ASSIGN_OR_RETURN(const MarkedText text, ToText(runtime, value));
+  RETURN_IF_ERROR(runtime->ChargeBytes(8 * text.size()));
+  const std::string_view whole = text.text();
+  const auto separates = [](const Utf8Prefix& character) {
+    return IsSpace(character.code_point) ||
+           std::u32string_view(U"-({[<").find(character.code_point) != std::string_view::npos;
+  };
+  MarkedText out;
+  for (size_t at = 0; at < whole.size();) {
+    const Utf8Prefix first = ReadUtf8(whole.substr(at));
+    const size_t rest = at + first.size;
+    size_t end = rest;
+    while (!separates(first) && end < whole.size()) {
+      const Utf8Prefix next = ReadUtf8(whole.substr(end));
+      if (separates(next)) break;
+      end += next.size;
+    }
+    out.Append(WithCase(text.Slice(at, rest), LetterCase::kUpper));
+    out.Append(WithCase(text.Slice(rest, end), LetterCase::kLower));
+    at = end;
+  }
+  return Value::Text(std::move(out));
+}
+
+Result String(Runtime* runtime, const Value& value, const Arguments&) {
+  if (value.text() != nullptr) return value;
+  ASSIGN_OR_RETURN(MarkedText text, ToText(runtime, value));
+  return Value::Text(std::move(text));
+}
+
+Result Safe(Runtime* runtime, const Value& value, const Arguments& arguments) {
+  return String(runtime, value, arguments);
+}
+
+Result Escape(Runtime* runtime, const Value& value, const Arguments&) {
+  constexpr std::pair<const char*, const char*> kEntities[] = {
+      {"&", "&amp;"}, {">", "&gt;"}, {"<", "&lt;"}, {"'", "&#39;"}, {"\"", "&#34;"}};
+  ASSIGN_OR_RETURN(MarkedText text, ToText(runtime, value));
+  RETURN_IF_ERROR(runtime->ChargeBytes(32 * text.size()));
+  for (const auto& [character, entity] : kEntities) {
+    text = Replaced(text, character, MarkedText(entity, kOwn), -1);
+  }
+  return Value::Text(std::move(text));
+}
+
+Result Default(Runtime*, const Value& value, const Arguments& arguments) {
+  const bool is_missing =
+      value.is_undefined() || (arguments.positional[1].IsTrue() && !value.IsTrue());
+  if (!is_missing) return value;
+  return arguments.positional[0].is_undefined() ? Value::Own("") : arguments.positional[0];
+}
+
+Result Length(Runtime* runtime, const Value& value, const Arguments&) {
+  size_t size = 0;
+  if (const MarkedText* text = value.text()) {
+    RETURN_IF_ERROR(runtime->ChargeBytes(text->size()));
+    size = NumCharacters(text->text());
+  } else if (value.list() != nullptr && value.list()->kind != List::Kind::kIterator) {
+    size = value.list()->items.size();
+  } else if (value.dict() != nullptr) {
+    size = value.dict()->size();
+  } else if (!value.is_undefined()) {
+    return Wrong(absl::StrCat("a ", View(value.type_name()), " has no length"));
+  }
+  return Value::Int(static_cast<int64_t>(size));
+}
+
+Result Int(Runtime* runtime, const Value& value, const Arguments& arguments) {
+  RETURN_IF_ERROR(runtime->ChargeBytes(4 * SizeOf(value)));
+  const Value otherwise =
+      arguments.positional[0].is_undefined() ? Value::Int(0) : arguments.positional[0];
+  ASSIGN_OR_RETURN(const int64_t base, IntegerOr(arguments.positional[1], 10, "base"));
+  if (value.is_undefined()) return Wrong(value.what());
+  if (value.is_integer()) return Value::Int(value.integer());
+  double number = value.is_float() ? value.number() : 0;
+  if (const MarkedText* text = value.text()) {
+    if (base != 0 && (base < 2 || base > 36)) {
+      return Wrong(absl::StrCat("base is ", base, ", allowed: 0 and 2 to 36"));
+    }
+    if (const auto integer = ParseInteger(text->text(), static_cast<int>(base))) {
+      return Value::Int(*integer);
+    }
+    const std::optional<double> read = ParseFloat(text->text());
+    if (!read.has_value()) return otherwise;
+    number = *read;
+  } else if (!value.is_float()) {
+    return otherwise;
+  }
+  if (!(std::abs(number) < 9e18)) return otherwise;
+  return Value::Int(static_cast<int64_t>(number));
+}
+
+Result Float(Runtime* runtime, const Value& value, const Arguments& arguments) {
+  RETURN_IF_ERROR(runtime->ChargeBytes(4 * SizeOf(value)));
+  const Value otherwise =
+      arguments.positional[0].is_undefined() ? Value::Float(0) : arguments.positional[0];
+  if (value.is_undefined()) return Wrong(value.what());
+  if (value.is_number()) return Value::Float(value.number());
+  if (value.text() == nullptr) return otherwise;
+  const std::optional<double> number = ParseFloat(value.text()->text());
+  return number.has_value() ? Value::Float(*number) : otherwise;
+}
+
+Result Abs(Runtime* runtime, const Value& value, const Arguments&) {
+  if (!value.is_number()) {
+    return Wrong(value.is_undefined()
+                     ? value.what()
+                     : absl::StrCat("a ", View(value.type_name()), " is no number"));
+  }
+  if (value.is_float()) return Value::Float(std::abs(value.number()));
+  if (value.integer() >= 0) return Value::Int(value.integer());
+  return Calculate(runtime, "-", Value::Int(0), value);
+}
+
+// As Python, exactly: to a multiple of 10^digits, of two that are as near the even one.
+Result RoundInteger(int64_t number, int64_t digits) {
+  constexpr int64_t kMostDigits = 18;  // of a power of ten in 64 bits
+  if (digits > kMostDigits + 1) return Value::Int(0);
+  int64_t tenth = 1;  // of the unit
+  for (int64_t i = 1; i < digits; ++i) tenth *= 10;
+  // In tenths of the unit, and whether anything is left over, so that 10^19 need not be held.
+  const int64_t last = number / tenth % 10;
+  const bool has_rest = number % tenth != 0;
+  const int64_t units = number / tenth / 10;
+  const int64_t size = std::abs(last);
+  const bool is_away = size > 5 || (size == 5 && (has_rest || units % 2 != 0));
+  int64_t rounded = units + (is_away ? (number < 0 ? -1 : 1) : 0);
+  if (__builtin_mul_overflow(rounded, tenth, &rounded) ||
+      __builtin_mul_overflow(rounded, int64_t{10}, &rounded)) {
+    return Wrong("found an integer of more than 64 bits, allowed: smaller");
+  }
+  return Value::Int(rounded);
+}
+
+Result Round(Runtime* runtime, const Value& value, const Arguments& arguments) {
+  if (!value.is_number()) {
+    return Wrong(value.is_undefined()
+                     ? value.what()
+                     : absl::StrCat("a ", View(value.type_name()), " is no number"));
+  }
+  ASSIGN_OR_RETURN(const int64_t precision, IntegerOr(arguments.positional[0], 0, "precision"));
+  std::string method = "common";
+  if (!arguments.positional[1].is_undefined()) {
+    ASSIGN_OR_RETURN(const MarkedText* given, TextArgument(arguments.positional[1], "method"));
+    method = given->text();
+  }
+  if (precision < -300 || precision > 300) return Wrong("precision is not within -300 and 300");
+  const double number = value.number();
+  if (method == "common") {
+    if (value.is_integer() && precision >= 0) return Value::Int(value.integer());
+    if (value.is_integer()) return RoundInteger(value.integer(), -precision);
+    if (precision < 0) {
+      const double unit = std::pow(10.0, static_cast<double>(-precision));
+      return Value::Float(std::nearbyint(number / unit) * unit);
+    }
+    // As Python, from the decimal digits, so that 2.675 becomes 2.67.
+    ASSIGN_OR_RETURN(
+        const Value text,
+        FormatPercent(runtime,
+                      MarkedText(absl::StrCat("%.", std::min<int64_t>(precision, 100), "f"), kOwn),
+                      value));
+    double rounded = 0;
+    if (!absl::SimpleAtod(text.text()->text(), &rounded)) rounded = number;
+    return Value::Float(rounded);
+  }
+  const double unit = std::pow(10.0, static_cast<double>(precision));
+  if (method == "ceil") return Value::Float(std::ceil(number * unit) / unit);
+  if (method == "floor") return Value::Float(std::floor(number * unit) / unit);
+  return Wrong(absl::StrCat("method is ", Quoted(method), ", allowed: common, ceil, floor"));
+}
+
+// Four spaces, or what the argument says: a number of them, or a string.
+absl::StatusOr<std::string> Indentation(Runtime* runtime, const Value& width, int64_t otherwise) {
+  if (width.text() != nullptr) return width.text()->text();
+  ASSIGN_OR_RETURN(const int64_t count, IntegerOr(width, otherwise, "width"));
+  const auto size = static_cast<size_t>(std::max<int64_t>(count, 0));
+  RETURN_IF_ERROR(runtime->ChargeBytes(size));
+  return std::string(size, ' ');
+}
+
+Result Indent(Runtime* runtime, const Value& value, const Arguments& arguments) {
+  ASSIGN_OR_RETURN(MarkedText text, ToText(runtime, value));
+  ASSIGN_OR_RETURN(const std::string indentation, Indentation(runtime, arguments.positional[0], 4));
+  const bool first = arguments.positional[1].IsTrue();
+  const bool blank = arguments.positional[2].IsTrue();
+  RETURN_IF_ERROR(runtime->Charge(text.size()));
+  text.Append("\n", kOwn);  // Jinja's own way
+  const std::vector<MarkedText> lines =
+      SplitLines(text, /*keeps_ends=*/false, runtime->room() / kElementBytes);
+  RETURN_IF_ERROR(runtime->CheckRoom(lines.size() * kElementBytes));
+  MarkedText out;
+  if (first) out.Append(indentation, kOwn);
+  for (size_t i = 0; i < lines.size(); ++i) {
+    RETURN_IF_ERROR(runtime->ChargeBytes(16 + indentation.size() + lines[i].size()));
+    if (i > 0) out.Append("\n", kOwn);
+    if (i > 0 && (blank || !lines[i].empty())) out.Append(indentation, kOwn);
+    out.Append(lines[i]);
+  }
+  return Value::Text(std::move(out));
+}
+
+// json.dumps with the arguments that transformers gives it.
+Result Json(Runtime* runtime, const Value& value, const Arguments& arguments) {
+  constexpr std::string_view kNames[] = {"ensure_ascii", "indent", "separators", "sort_keys"};
+  std::array<Value, 4> given;
+  if (arguments.positional.size() > given.size()) return Wrong("tojson takes at most 4 arguments");
+  std::copy(arguments.positional.begin(), arguments.positional.end(), given.begin());
+  for (const auto& [name, argument] : arguments.named) {
+    const auto* const found = std::find(std::begin(kNames), std::end(kNames), name);
+    if (found == std::end(kNames)) {
+      return Wrong(absl::StrCat("tojson takes no argument ", Quoted(name)));
+    }
+    given[static_cast<size_t>(found - std::begin(kNames))] = argument;
+  }
+  const auto& [is_ascii, indent, separators, sorts] = given;
+  JsonStyle style{.sorts_keys = sorts.IsTrue(), .is_ascii = is_ascii.IsTrue()};
+  if (!indent.is_undefined() && !indent.is_none()) {
+    ASSIGN_OR_RETURN(style.indent, Indentation(runtime, indent, 0));
+    style.comma = ",";
+  }
+  if (!separators.is_undefined() && !separators.is_none()) {
+    const List* pair = separators.list();
+    if (pair == nullptr || pair->items.size() != 2) {
+      return Wrong("separators are not two strings");
+    }
+    ASSIGN_OR_RETURN(const MarkedText* comma, TextArgument(pair->items[0], "a separator"));
+    ASSIGN_OR_RETURN(const MarkedText* colon, TextArgument(pair->items[1], "a separator"));
+    RETURN_IF_ERROR(runtime->ChargeBytes(value.extent().weight * (comma->size() + colon->size())));
+    style.comma = comma->text();
+    style.colon = colon->text();
+  }
+  ASSIGN_OR_RETURN(MarkedText text, ToJson(runtime, value, style));
+  return Value::Text(std::move(text));
+}
+
+Result Attribute(Runtime* runtime, const Value& value, const Arguments& arguments) {
+  ASSIGN_OR_RETURN(const MarkedText* name, TextArgument(arguments.positional[0], "name"));
+  RETURN_IF_ERROR(runtime->ChargeBytes(name->size()));
+  ASSIGN_OR_RETURN(Value attribute, GetAttribute(value, name->text()));
+  const bool is_item = value.dict() != nullptr && attribute.object() == nullptr;
+  return is_item ? Value::Missing("a dict has such an item, and no such attribute") : attribute;
+}
+
+Result WordCount(Runtime* runtime, const Value& value, const Arguments&) {
+  ASSIGN_OR_RETURN(const MarkedText text, ToText(runtime, value));
+  RETURN_IF_ERROR(runtime->Charge(text.size()));
+  const std::string_view whole = text.text();
+  int64_t count = 0;
+  bool is_in_word = false;
+  for (size_t at = 0; at < whole.size();) {
+    const Utf8Prefix next = ReadUtf8(whole.substr(at));
+    const bool is_word = next.code_point == '_' || IsLetterOrNumber(next.code_point);
+    if (is_word && !is_in_word) ++count;
+    is_in_word = is_word;
+    at += next.size;
+  }
+  return Value::Int(count);
+}
+
+constexpr Builtin kFilters[] = {
+    {"abs", Abs},
+    {"attr", Attribute, 1, {"name"}},
+    {"capitalize", Capitalize},
+    {"center", Center, 0, {"width"}},
+    {"count", Length},
+    {"d", Default, 0, {"default_value", "boolean"}},
+    {"default", Default, 0, {"default_value", "boolean"}},
+    {"e", Escape},
+    {"escape", Escape},
+    {"float", Float, 0, {"default"}},
+    {"forceescape", Escape},
+    {"format", Format, Builtin::kAny},
+    {"indent", Indent, 0, {"width", "first", "blank"}},
+    {"int", Int, 0, {"default", "base"}},
+    {"length", Length},
+    {"lower", Lower},
+    {"replace", Replace, 2, {"old", "new", "count"}},
+    {"round", Round, 0, {"precision", "method"}},
+    {"safe", Safe},
+    {"string", String},
+    {"title", Title},
+    {"tojson", Json, Builtin::kAny},
+    {"trim", Trim, 0, {"chars"}},
+    {"upper", Upper},
+    {"wordcount", WordCount},
+};
+
+}  // namespace
+
+const Builtin* FindFilter(std::string_view name) {
+  const Builtin* filter = FindBuiltin(kFilters, name);
+  return filter != nullptr ? filter : FindSequenceFilter(name);
+}
+
+}  // namespace tandem::jinja

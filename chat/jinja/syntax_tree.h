@@ -1,0 +1,112 @@
+#ifndef TANDEM_CHAT_JINJA_SYNTAX_TREE_H_
+#define TANDEM_CHAT_JINJA_SYNTAX_TREE_H_
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "chat/jinja/runtime.h"
+#include "chat/jinja/value.h"
+
+namespace tandem::jinja {
+
+struct Node;
+using NodePtr = std::unique_ptr<Node>;
+using Nodes = std::vector<NodePtr>;  // elements are null where they may be left out
+
+// What a call is given, as it is written.
+struct CallArguments {
+  Nodes positional;
+  std::vector<std::pair<std::string, NodePtr>> named;
+  NodePtr list;  // *list
+  NodePtr dict;  // **dict
+};
+
+// A part of a template. What of its members has a meaning depends on its kind:
+//
+//   kind        | members
+//   ------------|------------------------------------------------------------------
+//   kConstant   | value
+//   kName       | name
+//   kList       | parts: elements; kTuple alike
+//   kDict       | parts: key, value, key, value ...
+//   kAttribute  | parts: the object; name
+//   kItem       | parts: the object, the key
+//   kSlice      | parts: the object, start?, stop?, step?
+//   kCall       | parts: the callee; arguments
+//   kFilter     | parts: the value, null in filter and set blocks; name, builtin?, arguments
+//   kTest       | parts: the value; name, builtin?, arguments; flag: negated
+//   kNegative   | parts: the operand; kPositive, kNot alike
+//   kChain      | parts: n operands; names: n - 1 of + - * / // % **, from the left
+//   kConcat     | parts: operands of ~
+//   kCompare    | parts: n operands; names: n - 1 of == != < <= > >= in, not in
+//   kAnd, kOr   | parts: operands
+//   kChoice     | parts: the value, the condition, the other value?
+//   kOutput     | parts: expressions
+//   kText       | value: the template's own text
+//   kIf         | parts: conditions; bodies: of each, and of else
+//   kFor        | parts: target, what is gone through, the filter?; bodies: the loop's, of else
+//   kSet        | parts: target, value
+//   kSetBlock   | parts: target, filter?; bodies: one
+//   kMacro      | name; names: parameters; defaults: of the last ones; bodies: one
+//   kCallBlock  | parts: a kCall; names, defaults, bodies: as of kMacro
+//   kFilterBlock| parts: a kFilter; bodies: one
+//   kWith       | parts: target, value, target, value ...; bodies: one
+//   kBody       | bodies: one, as it stands
+//   kMember     | a target: name.names[0], of a namespace
+//   kBreak, kContinue
+struct Node {
+  enum class Kind {
+    kConstant,
+    kName,
+    kList,
+    kTuple,
+    kDict,
+    kAttribute,
+    kItem,
+    kSlice,
+    kCall,
+    kFilter,
+    kTest,
+    kNegative,
+    kPositive,
+    kNot,
+    kChain,
+    kConcat,
+    kCompare,
+    kAnd,
+    kOr,
+    kChoice,
+    kOutput,
+    kText,
+    kIf,
+    kFor,
+    kSet,
+    kSetBlock,
+    kMacro,
+    kCallBlock,
+    kFilterBlock,
+    kWith,
+    kBody,
+    kMember,
+    kBreak,
+    kContinue,
+  };
+  Kind kind;
+  int line = 0;
+  Value value;
+  std::string name;
+  std::vector<std::string> names;
+  Nodes parts;
+  Nodes defaults;
+  std::vector<Nodes> bodies;
+  CallArguments arguments;
+  const Builtin* builtin = nullptr;
+  bool flag = false;
+  int depth = 1;  // of nodes inside one another
+};
+
+}  // namespace tandem::jinja
+
+#endif  // TANDEM_CHAT_JINJA_SYNTAX_TREE_H_

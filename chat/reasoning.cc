@@ -1,0 +1,249 @@
+#include "chat/reasoning.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "base/string_view.h"
+#include "json/json_text.h"
+#include "json/json_value.h"
+
+namespace tandem {
+namespace {
+
+using Json = JsonValue;
+
+constexpr ReasoningFormat kFormats[] = {{}, {.begin = "[THINK]", .end = "[/THINK]"}};
+
+bool IsWhite(char byte) { return absl::ascii_isspace(static_cast<unsigned char>(byte)); }
+
+bool IsSpecialToken(const Tokenizer& tokenizer, std::string_view marker) {
+  const TokenId id = tokenizer.IdOf(marker);
+  return id >= 0 && tokenizer.IsSpecial(id);
+}
+
+}  // namespace
+
+std::optional<ReasoningFormat> ReasoningFormat::Of(const ChatTemplate& chat,
+                                                   const Tokenizer& tokenizer) {
+  if (chat.is_plain()) return std::nullopt;
+  for (const ReasoningFormat& format : kFormats) {
+    if (chat.Mentions(format.begin) || chat.Mentions(format.end)) return format;
+  }
+  for (const ReasoningFormat& format : kFormats) {
+    if (tokenizer.IdOf(format.begin) >= 0 && tokenizer.IdOf(format.end) >= 0) return format;
+  }
+  return std::nullopt;
+}
+
+bool ReasoningFormat::IsSpecial(const Tokenizer& tokenizer) const {
+  return IsSpecialToken(tokenizer, begin) || IsSpecialToken(tokenizer, end);
+}
+
+ReasoningStart ReasoningStartOf(const ReasoningFormat& format, const Tokenizer& tokenizer,
+                                absl::Span<const TokenId> prompt) {
+  // Longer than a marker and the white space behind it, whatever tokens it is cut into.
+  constexpr size_t kMostTokens = 32;
+  const size_t count = std::min(prompt.size(), kMostTokens);
+  const std::string tail = tokenizer.Decode(prompt.last(count));
+  const absl::string_view end = absl::StripTrailingAsciiWhitespace(tail);
+  if (absl::EndsWith(end, View(format.begin))) return ReasoningStart::kInside;
+  return absl::EndsWith(end, View(format.end)) ? ReasoningStart::kNone : ReasoningStart::kMayBegin;
+}
+
+// ---- The text ----
+
+ReasoningSplitter::ReasoningSplitter(const Options& options) : options_(options) {
+  switch (options_.start) {
+    case ReasoningStart::kNone:
+      place_ = Place::kContent;
+      break;
+    case ReasoningStart::kMayBegin:
+      break;
+    case ReasoningStart::kInside:
+      has_reasoned_ = true;
+      break;
+    case ReasoningStart::kGoesOn:
+      has_reasoned_ = has_let_out_ = true;
+      place_ = Place::kReasoning;
+      break;
+  }
+}
+
+AnswerDelta ReasoningSplitter::Push(std::string_view text) {
+  AnswerDelta delta;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (place_ == Place::kContent) {
+      delta.content += text.substr(i);
+      break;
+    }
+    Read(text[i], &delta);
+  }
+  return delta;
+}
+
+AnswerDelta ReasoningSplitter::Finish() {
+  AnswerDelta delta;
+  if (place_ == Place::kInFront) GoOnWithoutMarker(&delta);
+  if (place_ == Place::kReasoning && !marker_.empty()) LetOutReasoning(marker_, &delta);
+  spaces_.clear();
+  marker_.clear();
+  return delta;
+}
+
+void ReasoningSplitter::Read(char byte, AnswerDelta* delta) {
+  switch (place_) {
+    case Place::kInFront:
+      return ReadInFront(byte, delta);
+    case Place::kReasoning:
+      return ReadReasoning(byte, delta);
+    case Place::kBehind:
+      if (IsWhite(byte)) return;
+      place_ = Place::kContent;
+      [[fallthrough]];
+    case Place::kContent:
+      delta->content += byte;
+      return;
+  }
+}
+
+void ReasoningSplitter::ReadInFront(char byte, AnswerDelta* delta) {
+  const std::string_view begin = options_.format.begin;
+  if (marker_.empty() && IsWhite(byte)) {
+    spaces_ += byte;
+  } else if (byte == begin[marker_.size()]) {
+    marker_ += byte;
+    if (marker_ != begin) return;
+    spaces_.clear();
+    marker_.clear();
+    has_reasoned_ = true;
+    place_ = Place::kReasoning;
+  } else {
+    GoOnWithoutMarker(delta);
+    Read(byte, delta);
+  }
+}
+
+void ReasoningSplitter::GoOnWithoutMarker(AnswerDelta* delta) {
+  const std::string held = std::move(spaces_) + std::move(marker_);
+  spaces_.clear();
+  marker_.clear();
+  if (options_.start == ReasoningStart::kInside) {
+    place_ = Place::kReasoning;
+    for (const char byte : held) ReadReasoning(byte, delta);
+  } else {
+    place_ = Place::kContent;
+    delta->content += held;
+  }
+}
+
+// The first byte of a marker occurs in it but once: what fails to be one holds no other's
+// beginning.
+void ReasoningSplitter::ReadReasoning(char byte, AnswerDelta* delta) {
+  const std::string_view end = options_.format.end;
+  if (byte == end[marker_.size()]) {
+    marker_ += byte;
+    if (marker_ != end) return;
+    spaces_.clear();
+    marker_.clear();
+    place_ = Place::kBehind;
+    return;
+  }
+  if (!marker_.empty()) {
+    LetOutReasoning(std::exchange(marker_, std::string()), delta);
+    return ReadReasoning(byte, delta);
+  }
+  if (IsWhite(byte)) {
+    spaces_ += byte;
+  } else {
+    LetOutReasoning({&byte, 1}, delta);
+  }
+}
+
+void ReasoningSplitter::LetOutReasoning(std::string_view text, AnswerDelta* delta) {
+  if (has_let_out_) delta->reasoning += spaces_;
+  spaces_.clear();
+  delta->reasoning += text;
+  has_let_out_ = true;
+}
+
+int64_t CountReasoningTokens(const ReasoningSplitter::Options& options, Detokenizer* detokenizer,
+                             absl::Span<const TokenId> answer) {
+  ReasoningSplitter splitter(options);
+  int64_t count = 0;
+  for (const TokenId id : answer) {
+    if (splitter.is_over()) break;
+    splitter.Push(detokenizer->Push(id));
+    ++count;
+  }
+  return splitter.has_reasoned() ? count : 0;
+}
+
+// ---- Constraints ----
+
+namespace {
+
+Json ConstText(const std::string& text) { return {{"type", "const_string"}, {"value", text}}; }
+
+// The constraint as a structural tag's format; null for what is none.
+Json FormatOf(const OutputConstraint& constraint) {
+  using Kind = OutputConstraint::Kind;
+  switch (constraint.kind) {
+    case Kind::kJsonObject:
+      return {{"type", "json_schema"}, {"json_schema", {{"type", "object"}}}, {"strict", false}};
+    case Kind::kJsonSchema: {
+      auto schema = ParseJsonValue(constraint.text, "schema");
+      if (!schema.ok() || !schema->is_object()) return nullptr;
+      return {{"type", "json_schema"},
+              {"json_schema", *std::move(schema)},
+              {"strict", constraint.is_strict}};
+    }
+    case Kind::kRegex:
+      return {{"type", "regex"}, {"pattern", constraint.text}};
+    case Kind::kChoice: {
+      if (constraint.choices.empty() || absl::c_linear_search(constraint.choices, "")) {
+        return nullptr;
+      }
+      Json texts = Json::array();
+      for (const std::string& choice : constraint.choices) texts.push_back(ConstText(choice));
+      return {{"type", "or"}, {"elements", std::move(texts)}};
+    }
+    case Kind::kGrammar:
+      return {{"type", "grammar"}, {"grammar", constraint.text}};
+    case Kind::kStructuralTag: {
+      auto tag = ParseJsonValue(constraint.text, "structural_tag");
+      return tag.ok() ? *std::move(tag) : Json(nullptr);
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+OutputConstraint BehindReasoning(const ReasoningSplitter::Options& options,
+                                 OutputConstraint constraint) {
+  Json content = FormatOf(constraint);
+  // The engine says what is wrong with it.
+  if (content.is_null()) return constraint;
+  const bool may_begin = options.start == ReasoningStart::kMayBegin;
+  const std::string end(options.format.end);
+  Json reasoning = {{"type", "tag"},
+                    {"begin", may_begin ? std::string(options.format.begin) : ""},
+                    {"content", {{"type", "any_text"}, {"excludes", {end}}}},
+                    {"end", end}};
+  // As many line breaks as templates write; more would be tokens that say nothing.
+  Json elements = Json::array({std::move(reasoning)});
+  elements.push_back({{"type", "regex"}, {"pattern", "\\n{0,2}"}});
+  Json in_front = {{"type", "sequence"}, {"elements", std::move(elements)}};
+  if (may_begin) in_front = {{"type", "optional"}, {"content", std::move(in_front)}};
+  elements = Json::array({std::move(in_front)});
+  elements.push_back(std::move(content));
+  const Json whole = {{"type", "sequence"}, {"elements", std::move(elements)}};
+  return {.kind = OutputConstraint::Kind::kStructuralTag,
+          .text = whole.dump(),
+          .tokens = std::move(constraint.tokens)};
+}
+
+}  // namespace tandem

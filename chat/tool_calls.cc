@@ -1,0 +1,264 @@
+#include "chat/tool_calls.h"
+
+#include <optional>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "base/string_view.h"
+
+namespace tandem {
+namespace {
+
+using Family = ToolFormat::Family;
+
+constexpr std::string_view kFunctionTag = "<function=";
+
+bool IsSpace(char byte) { return absl::ascii_isspace(static_cast<unsigned char>(byte)); }
+
+}  // namespace
+
+ToolCallParser::ToolCallParser(Options options)
+    : options_(std::move(options)), beginnings_({options_.format.begin}) {
+  // Models that write XML leave the first marker out now and then.
+  if (options_.format.family == Family::kQwenXml) beginnings_.push_back(kFunctionTag);
+  for (const std::string_view around : {options_.format.opening, options_.format.closing}) {
+    if (!around.empty()) beginnings_.push_back(around);
+  }
+  behind_ = beginnings_;  // the end of a call may lack before the next one
+  behind_.push_back(options_.format.end);
+}
+
+AnswerDelta ToolCallParser::Push(std::string_view text) {
+  AnswerDelta delta;
+  for (const char byte : text) Read(byte, &delta);
+  return delta;
+}
+
+AnswerDelta ToolCallParser::Finish() {
+  AnswerDelta delta;
+  const bool is_between =
+      num_calls_ > 0 && marker_.empty() && !absl::StrContains(held_, View(options_.format.begin));
+  const bool is_of_calls = (place_ == Place::kCall && is_call_) || place_ == Place::kBehind ||
+                           (place_ != Place::kCall && is_between);
+  if (!is_of_calls) GiveUp(&delta);
+  held_.clear();
+  return delta;
+}
+
+void ToolCallParser::Read(char byte, AnswerDelta* delta) {
+  switch (place_) {
+    case Place::kText:
+      return ReadText(byte, delta);
+    case Place::kOpen:
+      return ReadOpen(byte, delta);
+    case Place::kCall:
+      return ReadCall(byte, delta);
+    case Place::kBehind:
+      return ReadBehind(byte, delta);
+  }
+}
+
+ToolCallParser::Match ToolCallParser::Extend(char byte,
+                                             absl::Span<const std::string_view> markers) {
+  const size_t size = marker_.size();
+  for (const std::string_view marker : markers) {
+    const bool goes_on =
+        size < marker.size() && marker[size] == byte && absl::StartsWith(View(marker), marker_);
+    if (!goes_on) continue;
+    held_ += byte;
+    marker_ += byte;
+    return marker_.size() == marker.size() ? Match::kWhole : Match::kPart;
+  }
+  return Match::kNone;
+}
+
+bool ToolCallParser::MayBeList() const {
+  return options_.format.family == Family::kList || options_.format.family == Family::kMistralNamed;
+}
+
+bool ToolCallParser::MayBeginBare() const {
+  if (has_said_ || num_calls_ > 0) return false;
+  return options_.format.may_lack_markers || (MayBeList() && options_.must_call);
+}
+
+void ToolCallParser::OnMarker() {
+  const bool is_call = marker_ == kFunctionTag;
+  const bool is_around = marker_ == options_.format.opening || marker_ == options_.format.closing;
+  marker_.clear();
+  if (is_around) {
+    if (num_calls_ > 0) held_.clear();
+    place_ = Place::kText;
+    return;
+  }
+  place_ = Place::kOpen;
+  if (!is_call) return;
+  held_.resize(held_.size() - kFunctionTag.size());
+  BeginCall('<');
+  AnswerDelta nothing;
+  for (const char byte : kFunctionTag) ReadCall(byte, &nothing);
+}
+
+void ToolCallParser::ReadText(char byte, AnswerDelta* delta) {
+  if (marker_.empty() && IsSpace(byte)) {
+    held_ += byte;
+    return;
+  }
+  switch (Extend(byte, beginnings_)) {
+    case Match::kPart:
+      return;
+    case Match::kWhole:
+      return OnMarker();
+    case Match::kNone:
+      break;
+  }
+  if (marker_ == "[" && MayBeginBare()) {
+    marker_.clear();
+    in_list_ = true;
+    place_ = Place::kOpen;
+    ReadOpen(byte, delta);
+  } else if (!marker_.empty()) {
+    GiveUpAndRead(byte, delta);
+  } else if (byte == '{' && MayBeginBare()) {
+    ReadOpen(byte, delta);
+  } else {
+    held_ += byte;
+    GiveUp(delta);
+  }
+}
+
+bool ToolCallParser::MayBegin(char byte) const {
+  if (options_.format.family == Family::kQwenXml) return false;  // its marker tells
+  if (options_.format.family == Family::kDeepSeek) return true;
+  if (options_.format.family == Family::kGlm) return byte != '<';
+  const bool is_named = options_.format.family == Family::kMistralNamed && !in_list_;
+  return byte == '{' || (is_named && byte != '[');
+}
+
+void ToolCallParser::BeginCall(char byte) {
+  if (options_.format.family == Family::kQwenXml) {
+    reader_ = std::make_unique<XmlCallReader>(&options_.functions);
+  } else if (options_.format.family == Family::kDeepSeek) {
+    reader_ = std::make_unique<DeepSeekCallReader>();
+  } else if (options_.format.family == Family::kGlm) {
+    reader_ = std::make_unique<GlmCallReader>(&options_.functions);
+  } else if (byte == '{') {
+    reader_ = std::make_unique<JsonCallReader>();
+  } else {
+    reader_ = std::make_unique<NamedCallReader>();
+  }
+  is_call_ = false;
+  num_let_out_ = 0;
+  place_ = Place::kCall;
+}
+
+void ToolCallParser::ReadOpen(char byte, AnswerDelta* delta) {
+  if (IsSpace(byte) && marker_.empty()) {
+    held_ += byte;
+  } else if (MayBegin(byte)) {
+    BeginCall(byte);
+    ReadCall(byte, delta);
+  } else if (byte == '[' && MayBeList() && !in_list_) {
+    held_ += byte;
+    in_list_ = true;
+  } else if (options_.format.family != Family::kQwenXml) {
+    GiveUpAndRead(byte, delta);
+  } else if (const Match match = Extend(byte, beginnings_); match == Match::kWhole) {
+    OnMarker();
+  } else if (match == Match::kNone) {
+    GiveUpAndRead(byte, delta);
+  }
+}
+
+void ToolCallParser::ReadCall(char byte, AnswerDelta* delta) {
+  const CallReader::State state = reader_->Read(byte);
+  if (state == CallReader::State::kWrong) return GiveUpAndRead(byte, delta);
+  const bool is_done = state == CallReader::State::kDone;
+  if (!is_call_) {
+    held_ += byte;
+    const std::optional<std::string>& name = reader_->name();
+    if (name.has_value() && (is_done || reader_->has_arguments())) {
+      is_call_ = absl::c_any_of(options_.functions,
+                                [&](const CallableFunction& f) { return f.name == *name; });
+      if (!is_call_) return GiveUp(delta);
+      held_.clear();
+      is_left_out_ = num_calls_ > 0 && !options_.parallel;
+      if (!is_left_out_) delta->calls.push_back({.index = num_calls_++, .name = *name});
+    } else if (is_done) {
+      return GiveUp(delta);
+    }
+  }
+  if (is_call_ && !is_left_out_) LetOutCall(delta);
+  if (!is_done) return;
+  if (!reader_->has_arguments() && !is_left_out_) delta->calls.back().arguments = "{}";
+  if (options_.format.family == Family::kGlm) {  // its reader has read the marker after it
+    place_ = Place::kText;
+  } else {
+    place_ = Place::kBehind;
+  }
+}
+
+void ToolCallParser::LetOutCall(AnswerDelta* delta) {
+  const std::string& arguments = reader_->arguments();
+  if (num_let_out_ == arguments.size()) return;
+  const int index = num_calls_ - 1;
+  if (delta->calls.empty() || delta->calls.back().index != index) {
+    delta->calls.push_back({.index = index});
+  }
+  delta->calls.back().arguments.append(arguments, num_let_out_);
+  num_let_out_ = arguments.size();
+}
+
+void ToolCallParser::ReadBehind(char byte, AnswerDelta* delta) {
+  const ToolFormat& format = options_.format;
+  if (marker_.empty() && IsSpace(byte)) {
+    held_ += byte;
+  } else if (byte == '{' && marker_.empty() && format.may_lack_markers) {
+    ReadOpen(byte, delta);
+  } else if (!format.end.empty()) {
+    ReadEnd(byte, delta);
+  } else if (in_list_ && byte == ']') {
+    held_.clear();
+    in_list_ = false;
+    place_ = Place::kText;
+  } else if (in_list_ ? byte == ','
+                      : format.family == Family::kLlama3 && (byte == ';' || byte == ',')) {
+    held_ += byte;
+    place_ = Place::kOpen;
+  } else {
+    place_ = Place::kText;  // held white space may stand in front of another marker
+    in_list_ = false;
+    ReadText(byte, delta);
+  }
+}
+
+void ToolCallParser::ReadEnd(char byte, AnswerDelta* delta) {
+  switch (Extend(byte, behind_)) {
+    case Match::kPart:
+      return;
+    case Match::kNone:
+      return GiveUpAndRead(byte, delta);
+    case Match::kWhole:
+      break;
+  }
+  if (marker_ != options_.format.end) return OnMarker();
+  marker_.clear();
+  held_.clear();
+  place_ = Place::kText;
+}
+
+void ToolCallParser::GiveUp(AnswerDelta* delta) {
+  delta->content += held_;
+  has_said_ = has_said_ || !absl::c_all_of(held_, IsSpace);
+  held_.clear();
+  marker_.clear();
+  in_list_ = false;
+  place_ = Place::kText;
+}
+
+void ToolCallParser::GiveUpAndRead(char byte, AnswerDelta* delta) {
+  GiveUp(delta);
+  ReadText(byte, delta);
+}
+
+}  // namespace tandem

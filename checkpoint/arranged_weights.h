@@ -1,0 +1,37 @@
+#ifndef TANDEM_CHECKPOINT_ARRANGED_WEIGHTS_H_
+#define TANDEM_CHECKPOINT_ARRANGED_WEIGHTS_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "checkpoint/model_config.h"
+#include "checkpoint/model_families.h"
+#include "checkpoint/weights.h"
+
+namespace tandem {
+
+// A checkpoint's tensors as Transformer reads them, whatever the family stores:
+// - by Llama's names, and those of model_families.h for norms of outputs, GGUF files' too; without
+//   the prefix of a model with other parts than text, whose tensors are left out;
+// - each projection for itself: of qkv_proj and gate_up_proj the rows that are meant;
+// - the rows of queries and keys in an order in which elements i and i + head_dim / 2 of a head
+//   are rotated together, those that are not rotated behind the others of each half. Scores do not
+//   depend on the order of elements, as long as queries and keys share it;
+// - weights of norms with what the family adds to them.
+// What is rearranged is copied when it is asked for, until it is forgotten.
+//
+// INVALID_ARGUMENT naming both tensors if two of `stored` have one place, or the architecture of a
+// GGUF file that is not the family's.
+absl::StatusOr<std::shared_ptr<const Weights>> ArrangeWeights(std::shared_ptr<const Weights> stored,
+                                                              const ModelConfig& config);
+
+// Whether queries and keys that are stored in `pairs` have rows in another order than
+// Transformer's.
+bool OrdersHeads(const ModelConfig& config, RotaryPairs pairs);
+// Row `to` of a head as Transformer reads it: which row of the stored head it is.
+int64_t StoredRow(const ModelConfig& config, RotaryPairs pairs, int64_t to);
+
+}  // namespace tandem
+
+#endif  // TANDEM_CHECKPOINT_ARRANGED_WEIGHTS_H_

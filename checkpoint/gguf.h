@@ -1,0 +1,124 @@
+// GGUF, the file format of llama.cpp: "GGUF", a version, the numbers of tensors and of keys; the
+// keys with their values; the tensors' names, shapes and types; then their bytes. A model may be
+// split into several such files. Format:
+// https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+#ifndef TANDEM_CHECKPOINT_GGUF_H_
+#define TANDEM_CHECKPOINT_GGUF_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "base/hash_map.h"
+#include "base/mapped_file.h"
+#include "base/string_view.h"
+#include "kernels/matrix.h"
+
+namespace tandem {
+
+enum class GgufKind : uint32_t;  // gguf_types.h
+
+struct GgufTensor {
+  std::string name;
+  std::vector<int64_t> shape;  // 1 to 4 sizes from 1; the innermost, which the file has first, last
+  DType dtype = DType::kF32;
+  absl::Span<const std::byte> bytes;  // in the file; not necessarily aligned to the element
+  const std::string* path = nullptr;  // of the file that holds it
+};
+
+// A GGUF model: one file, or the parts of a split one, memory-mapped. Everything is checked when it
+// is opened, and nothing but the keys and the tensors' descriptions is read. Thread-safe.
+class GgufFile {
+ public:
+  // `path` is a file, or the first part ("x-00001-of-00003.gguf"), whose other parts lie beside it.
+  // INVALID_ARGUMENT or NOT_FOUND naming the file, the key or the tensor, what was found and what
+  // is allowed.
+  static absl::StatusOr<std::unique_ptr<GgufFile>> Open(const std::string& path);
+  // The same from the bytes of one file, which must outlive the result; `name` is for messages.
+  static absl::StatusOr<std::unique_ptr<GgufFile>> Parse(absl::Span<const std::byte> bytes,
+                                                         const std::string& name);
+
+  // The same of a file that is still to be written: `bytes` may end before a tensor does, whose own
+  // are none then.
+  static absl::StatusOr<std::unique_ptr<GgufFile>> ParseBeginning(absl::Span<const std::byte> bytes,
+                                                                  const std::string& name);
+
+  // Of the file, or of the first part.
+  const std::string& path() const { return path_; }
+  std::vector<std::string> files() const;  // the parts, in their order
+  // In the order of the files.
+  const std::vector<GgufTensor>& tensors() const { return tensors_; }
+
+  bool Has(std::string_view key) const { return values_.contains(View(key)); }
+  // The value of a key. NOT_FOUND if there is none, INVALID_ARGUMENT if it is of another type or
+  // out of range. Texts live as long as this object, and are bytes: not necessarily UTF-8.
+  absl::StatusOr<std::string_view> GetString(std::string_view key) const;
+  // An integer of any type within [least, most].
+  absl::StatusOr<int64_t> GetInteger(std::string_view key, int64_t least, int64_t most) const;
+  // A finite number of any type.
+  absl::StatusOr<double> GetNumber(std::string_view key) const;
+  absl::StatusOr<bool> GetBool(std::string_view key) const;
+  bool IsArray(std::string_view key) const;  // false if there is none
+  absl::StatusOr<std::vector<std::string_view>> GetStrings(std::string_view key) const;
+  // Finite numbers of any floating-point type.
+  absl::StatusOr<std::vector<float>> GetFloats(std::string_view key) const;
+  // Integers of any type, if all are int32's.
+  absl::StatusOr<std::vector<int32_t>> GetIntegers(std::string_view key) const;
+  // Bools, or integers as GetIntegers takes them, of which 0 is false.
+  absl::StatusOr<std::vector<bool>> GetBools(std::string_view key) const;
+  std::vector<std::string> keys() const;  // sorted
+  // A key's value as files have it, its kind in front. REQUIRES: Has(key).
+  std::string EncodedValue(std::string_view key) const;
+
+ private:
+  // A value as the file has it, in `bytes` without its type; of an array its elements.
+  struct Value {
+    GgufKind kind{};
+    GgufKind element_kind{};  // of an array
+    uint64_t count = 1;       // of an array
+    absl::Span<const std::byte> bytes;
+  };
+  class Reader;
+
+  GgufFile() = default;
+  static absl::StatusOr<std::unique_ptr<GgufFile>> Parse(absl::Span<const std::byte> bytes,
+                                                         const std::string& name,
+                                                         bool may_end_early);
+  // One file, though it may be a part.
+  static absl::StatusOr<std::unique_ptr<GgufFile>> OpenOne(const std::string& path);
+  absl::Status AddPart(const std::string& path, int part, int64_t num_parts);
+  absl::Status CheckParts() const;
+  absl::Status Wrong(std::string_view key, absl::string_view found,
+                     absl::string_view allowed) const;
+  absl::Status WrongValue(std::string_view key, const Value& value,
+                          absl::string_view allowed) const;
+  absl::StatusOr<const Value*> Find(std::string_view key, absl::string_view allowed) const;
+  static bool IsArrayOf(const Value& value, absl::Span<const GgufKind> kinds);
+
+  std::string path_;
+  std::vector<std::unique_ptr<const std::string>> paths_;
+  std::vector<MappedFile> files_;
+  HashMap<std::string, Value> values_;
+  std::vector<GgufTensor> tensors_;
+};
+
+// Whether `path` is a GGUF file: its first four bytes are "GGUF", or its name ends in ".gguf".
+bool IsGguf(const std::string& path);
+
+// The GGUF file that a model's path means, a split one's first part: `path` itself, or, of a folder
+// without a config.json, the only one in it. Empty if there is none.
+// INVALID_ARGUMENT if a folder holds several, or is named like a file of this kind and holds none.
+absl::StatusOr<std::string> GgufIn(const std::string& path);
+// The only GGUF model in a folder; empty if there is none. INVALID_ARGUMENT if there are several.
+absl::StatusOr<std::string> OnlyGgufIn(const std::string& folder);
+
+}  // namespace tandem
+
+#endif  // TANDEM_CHECKPOINT_GGUF_H_

@@ -1,0 +1,399 @@
+#include "checkpoint/gguf_config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/hash_map.h"
+#include "base/status_macros.h"
+#include "base/string_view.h"
+#include "checkpoint/config_limits.h"
+#include "checkpoint/end_names.h"
+#include "checkpoint/gguf_keys.h"
+#include "checkpoint/gguf_rope.h"
+#include "checkpoint/model_families.h"
+#include "checkpoint/weights.h"
+#include "json/json_text.h"
+
+namespace tandem {
+namespace {
+
+// Keys of an architecture that change the result unless they have this value, or are absent where
+// it is none. Some of them llama.cpp reads for other architectures only; there is nobody who would
+// write them in vain. Those of `family` alone it reads for that one.
+constexpr struct {
+  absl::string_view key;
+  std::optional<double> neutral;
+  absl::string_view family = "";
+} kNeutral[] = {{"attention.clamp_kqv", 0},
+                {"attention.max_alibi_bias", 0},
+                {"attention.sliding_window", 0, "olmo2"},
+                {"deepstack_mapping", std::nullopt, "granite"},
+                {"expert_gating_func", 1},
+                {"expert_shared_count", 0},
+                {"expert_weights_scale", 1},
+                {"nextn_predict_layers", 0},
+                {"rope.dimension_sections", std::nullopt, "glm4"},
+                {"rope.scaling.yarn_beta_fast", 32},
+                {"rope.scaling.yarn_beta_slow", 1},
+                {"rope.scaling.yarn_log_multiplier", 0}};
+
+// The ids that end a text, a turn, a message.
+constexpr std::string_view kEndKeys[] = {
+    "tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"};
+
+constexpr char kGgufExpertCount[] = "expert_count";
+constexpr std::string_view kTokens = "tokenizer.ggml.tokens";
+
+// Reads the keys of the file's architecture, "llama.block_count" as "block_count".
+class ConfigReader {
+ public:
+  explicit ConfigReader(const GgufKeys& keys)
+      : keys_(keys), family_(keys.family()), model_(family_.NewConfig()) {}
+
+  absl::StatusOr<ModelConfig> Read() {
+    RETURN_IF_ERROR(ReadSizes());
+    RETURN_IF_ERROR(ReadExperts());
+    RETURN_IF_ERROR(ReadHeads());
+    RETURN_IF_ERROR(ReadWindows());
+    RETURN_IF_ERROR(ReadGgufRope(keys_, &model_));
+    RETURN_IF_ERROR(ReadScales());
+    RETURN_IF_ERROR(ReadHead());
+    RETURN_IF_ERROR(ReadBiases());
+    RETURN_IF_ERROR(CheckNeutral());
+    RETURN_IF_ERROR(ReadEnds());
+    return std::move(model_);
+  }
+
+ private:
+  absl::Status ReadSizes() {
+    ASSIGN_OR_RETURN(model_.num_layers, keys_.Int("block_count", 1, kMaxLayers));
+    ASSIGN_OR_RETURN(model_.hidden_size, keys_.Int("embedding_length", 1, kMaxHidden));
+    ASSIGN_OR_RETURN(model_.intermediate_size, keys_.Int("feed_forward_length", 1, kMaxHidden));
+    ASSIGN_OR_RETURN(model_.context_length, keys_.Int("context_length", 1, kMaxContext));
+    ASSIGN_OR_RETURN(const double epsilon, keys_.Number(model_.norm_form == NormForm::kRms
+                                                            ? "attention.layer_norm_rms_epsilon"
+                                                            : "attention.layer_norm_epsilon",
+                                                        kLeastEpsilon, 1.0));
+    model_.rms_norm_epsilon = static_cast<float>(epsilon);
+    const GgufTensor* const embedding = keys_.Tensor("token_embd.weight");
+    if (embedding == nullptr) return keys_.NoTensor("token_embd.weight");
+    if (embedding->shape.size() != 2 || embedding->shape[0] > kMaxVocab) {
+      return keys_.WrongTensor(*embedding, absl::StrCat("shape ", ShapeText(embedding->shape)),
+                               absl::StrCat("[at most ", kMaxVocab, ", ", model_.hidden_size, "]"));
+    }
+    model_.vocab_size = static_cast<int>(embedding->shape[0]);
+    return absl::OkStatus();
+  }
+
+  // The reference has them in every layer, and lets their weights add up to 1.
+  absl::Status ReadExperts() {
+    constexpr char kSize[] = "expert_feed_forward_length";
+    constexpr char kGroups[] = "expert_group_count";
+    ASSIGN_OR_RETURN(model_.num_experts, GgufExpertCount(keys_.file(), family_));
+    if (model_.num_experts == 0) return absl::OkStatus();
+    ASSIGN_OR_RETURN(model_.experts_per_row, keys_.Int("expert_used_count", 1, model_.num_experts));
+    model_.expert_layers.assign(model_.num_layers, true);
+    model_.renormalises_experts = true;
+    model_.expert_size = model_.intermediate_size;
+    if (family_.expert_rule == ExpertRule::kSparseSteps) {
+      const int share = std::max(1, model_.intermediate_size / model_.experts_per_row);
+      ASSIGN_OR_RETURN(const int size, keys_.Int(kSize, 0, kMaxHidden, share));
+      model_.expert_size = size == 0 ? share : size;
+    }
+    ASSIGN_OR_RETURN(const int groups, keys_.Int(kGroups, 0, kMaxExperts, 0));
+    if (groups > 1) return keys_.WouldChange(kGroups, groups, "0, 1");
+    return CheckIsTrue("expert_weights_norm");
+  }
+
+  absl::Status ReadHeads() {
+    ASSIGN_OR_RETURN(model_.num_heads, keys_.Int("attention.head_count", 1, kMaxHeads));
+    ASSIGN_OR_RETURN(model_.num_kv_heads,
+                     keys_.Int("attention.head_count_kv", 1, kMaxHeads, model_.num_heads));
+    if (model_.num_heads % model_.num_kv_heads != 0) {
+      return keys_.Wrong("attention.head_count_kv", absl::StrCat(model_.num_kv_heads),
+                         absl::StrCat("a divisor of the ", model_.num_heads, " of ",
+                                      keys_.Whole("attention.head_count")));
+    }
+    if (!keys_.Has("attention.key_length") && model_.hidden_size % model_.num_heads != 0) {
+      return keys_.Wrong(
+          "attention.key_length", "nothing",
+          absl::StrCat("an even integer, as ", keys_.Whole("embedding_length"), " ",
+                       model_.hidden_size, " is no multiple of ", model_.num_heads, " heads"));
+    }
+    const int even_share = model_.hidden_size / model_.num_heads;
+    ASSIGN_OR_RETURN(model_.head_dim,
+                     keys_.Int("attention.key_length", 1, kMaxHeadDim, even_share));
+    if (model_.head_dim % 2 != 0 || model_.head_dim > kMaxHeadDim || model_.head_dim == 0) {
+      return keys_.Wrong("attention.key_length", absl::StrCat(model_.head_dim),
+                         absl::StrCat("an even integer from 2 to ", kMaxHeadDim));
+    }
+    if (keys_.form().heads_fill_rows && model_.head_dim != even_share) {
+      return keys_.Wrong("attention.key_length", absl::StrCat(model_.head_dim),
+                         absl::StrCat(even_share, ", so that the heads fill ",
+                                      keys_.Whole("embedding_length"), " ", model_.hidden_size));
+    }
+    ASSIGN_OR_RETURN(const int value_length,
+                     keys_.Int("attention.value_length", 1, kMaxHeadDim, even_share));
+    if (value_length != model_.head_dim) {
+      return keys_.Wrong("attention.value_length", absl::StrCat(value_length),
+                         absl::StrCat(model_.head_dim, ", the length of a key"));
+    }
+    return absl::OkStatus();
+  }
+
+  // Which layers slide, and which turn queries and keys by what.
+  absl::Status ReadWindows() {
+    constexpr char kKey[] = "attention.sliding_window";
+    constexpr char kPattern[] = "attention.sliding_window_pattern";
+    model_.windows.assign(model_.num_layers, 0);
+    model_.rotations.resize(model_.num_layers);
+    // Mixtral's is llama's.
+    const WindowRule rule =
+        FamilyOfGguf(keys_.form().architecture, /*has_experts=*/false)->window_rule;
+    const bool has_pattern = rule == WindowRule::kPattern;
+    int window = keys_.form().window;
+    // Elsewhere the key means nothing: some converters write it even for models that do not use it.
+    const bool is_read = has_pattern || rule == WindowRule::kEveryLayer;
+    if (is_read && (keys_.Has(kKey) || window < 0)) {
+      const int least = window == 0 ? 0 : 1;
+      ASSIGN_OR_RETURN(window, keys_.Int(kKey, least, kMaxContext));
+    }
+    std::vector<bool> slides(model_.num_layers, true);
+    if (has_pattern) {
+      ASSIGN_OR_RETURN(slides, ReadPattern(kPattern));
+    }
+    for (int layer = 0; layer < model_.num_layers; ++layer) {
+      if (slides[layer]) model_.windows[layer] = window;
+      model_.rotations[layer] = RotationOf(layer);
+    }
+    return absl::OkStatus();
+  }
+
+  // [num_layers]: of a list, or of a number n, all but each n-th.
+  absl::StatusOr<std::vector<bool>> ReadPattern(const char* key) const {
+    std::vector<bool> slides(model_.num_layers);
+    if (keys_.IsArray(key)) {
+      ASSIGN_OR_RETURN(const std::vector<bool> list, keys_.Bools(key));
+      if (list.size() == slides.size()) return list;
+      return keys_.Wrong(key, absl::StrCat(list.size(), " elements"),
+                         absl::StrCat("one for each of the ", slides.size(), " layers"));
+    }
+    ASSIGN_OR_RETURN(const int pattern, keys_.Int(key, 0, kMaxLayers, family_.window_pattern));
+    for (int layer = 0; layer < model_.num_layers; ++layer) {
+      slides[layer] = pattern == 0 || (layer + 1) % pattern != 0;
+    }
+    return slides;
+  }
+
+  LayerRotation RotationOf(int layer) const {
+    constexpr int kUnrotated = 4;  // each such layer, where a list would say so
+    const bool slides = model_.windows[layer] > 0;
+    switch (family_.rotation_rule) {
+      case RotationRule::kEveryLayer:
+        break;
+      case RotationRule::kLocalWindows:
+        return slides ? LayerRotation::kLocal : LayerRotation::kMain;
+      case RotationRule::kOnlyWindows:
+        return slides ? LayerRotation::kMain : LayerRotation::kNone;
+      case RotationRule::kListedLayers:
+        return (layer + 1) % kUnrotated != 0 ? LayerRotation::kMain : LayerRotation::kNone;
+    }
+    return LayerRotation::kMain;
+  }
+
+  // A multiplier that is `if_absent` where there is none or, as in the reference, 0. Of families
+  // that do not have it, `is_own` false, it is that or an error.
+  absl::StatusOr<float> Scale(const char* key, bool is_own, double if_absent) const {
+    if (!keys_.Has(key)) return static_cast<float>(if_absent);
+    ASSIGN_OR_RETURN(const double value,
+                     keys_.Number(key, is_own ? 0 : -kMostMultiplier, kMostMultiplier));
+    if (is_own) return static_cast<float>(value == 0 ? if_absent : value);
+    if (value == 0 || static_cast<float>(value) == static_cast<float>(if_absent)) {
+      return static_cast<float>(if_absent);
+    }
+    return keys_.WouldChange(key, value, absl::StrCat(if_absent));
+  }
+
+  absl::Status ReadScales() {
+    const bool is_granite = family_.Reads("residual_multiplier");
+    ASSIGN_OR_RETURN(model_.embedding_scale, Scale("embedding_scale", is_granite, 1));
+    if (family_.scales_embeddings_by_root) {
+      model_.embedding_scale = std::sqrt(static_cast<float>(model_.hidden_size));
+    }
+    ASSIGN_OR_RETURN(model_.residual_scale, Scale("residual_scale", is_granite, 1));
+    const bool has_other_scale = model_.num_layers == keys_.form().layers_of_other_scale;
+    const int scale_dim = has_other_scale ? model_.hidden_size / model_.num_heads : model_.head_dim;
+    const float derived = 1.0f / std::sqrt(static_cast<float>(scale_dim));
+    ASSIGN_OR_RETURN(model_.attention_scale, Scale("attention.scale", is_granite, derived));
+    // What logits are multiplied with, or divided by: where it counts it must be there.
+    const bool is_divisor = family_.Reads("logits_scaling");
+    const bool is_factor = family_.Reads("logit_scale");
+    ASSIGN_OR_RETURN(model_.logits_scale, Scale("logit_scale", is_divisor || is_factor, 1));
+    if (is_divisor || is_factor) {
+      const double least = is_divisor ? kLeastMultiplier : 0;
+      RETURN_IF_ERROR(keys_.Number("logit_scale", least, kMostMultiplier).status());
+    }
+    if (is_divisor) model_.logits_scale = 1.0f / model_.logits_scale;
+    const ModelFamily::Defaults& defaults = family_.defaults;
+    ASSIGN_OR_RETURN(model_.attention_soft_cap,
+                     SoftCap("attn_logit_softcapping", defaults.attention_soft_cap > 0,
+                             defaults.attention_soft_cap));
+    ASSIGN_OR_RETURN(model_.logits_soft_cap,
+                     SoftCap("final_logit_softcapping", family_.Reads("final_logit_softcapping"),
+                             defaults.logits_soft_cap));
+    return absl::OkStatus();
+  }
+
+  // 0 for none, which a family that has one where the key is absent cannot do without.
+  absl::StatusOr<float> SoftCap(const char* key, bool is_own, double if_absent) const {
+    if (!keys_.Has(key)) return static_cast<float>(if_absent);
+    ASSIGN_OR_RETURN(const double value,
+                     keys_.Number(key, if_absent > 0 ? kLeastMultiplier : 0, kMostMultiplier));
+    if (!is_own && value != 0) return keys_.WouldChange(key, value, "0");
+    return static_cast<float>(value);
+  }
+
+  // The embedding may be the head.
+  absl::Status ReadHead() {
+    constexpr char kHead[] = "output.weight";
+    const GgufTensor* const head = keys_.Tensor(kHead);
+    model_.tied_embeddings = head == nullptr;
+    if (head == nullptr && keys_.form().head == GgufHead::kOwn) {
+      return keys_.NoTensor(kHead);
+    }
+    if (head != nullptr && keys_.form().head == GgufHead::kTied) return keys_.HasNoPlace(*head);
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadBiases() {
+    const GgufTensor* const output = keys_.Tensor("blk.0.attn_output.bias");
+    const GgufTensor* const mlp = keys_.Tensor("blk.0.ffn_gate.bias");
+    model_.qkv_bias = keys_.Tensor("blk.0.attn_q.bias") != nullptr ||
+                      keys_.Tensor("blk.0.attn_qkv.bias") != nullptr;
+    model_.output_bias = output != nullptr;
+    model_.mlp_bias = mlp != nullptr;
+    for (const GgufTensor* const bias : {output, mlp}) {
+      if (bias != nullptr && keys_.form().extras != GgufExtras::kLlamas)
+        return keys_.HasNoPlace(*bias);
+    }
+    if (mlp != nullptr && model_.num_experts > 0) return keys_.HasNoPlace(*mlp);
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckNeutral() const {
+    for (const auto& [key, neutral, family] : kNeutral) {
+      if (!family.empty() && family != model_.family) continue;
+      if (neutral.has_value()) {
+        RETURN_IF_ERROR(CheckIs(key, *neutral));
+      } else if (keys_.Has(key)) {
+        return keys_.Wrong(key, "it", "nothing");
+      }
+    }
+    if (model_.num_experts == 0) {
+      RETURN_IF_ERROR(CheckIs(kGgufExpertCount, 0));
+      RETURN_IF_ERROR(CheckIs("expert_used_count", 0));
+    }
+    RETURN_IF_ERROR(CheckIsTrue("attention.causal"));
+    // In a granite model it says whether there are rotary embeddings at all.
+    if (model_.family != "granite") return absl::OkStatus();
+    return CheckIsTrue("rope.scaling.finetuned");
+  }
+
+  absl::Status CheckIs(absl::string_view key, double neutral) const {
+    if (!keys_.Has(key)) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const double value, keys_.file().GetNumber(keys_.Whole(key)));
+    if (value == neutral) return absl::OkStatus();
+    return keys_.WouldChange(key, value, absl::StrCat(neutral));
+  }
+
+  absl::Status CheckIsTrue(const char* key) const {
+    if (!keys_.Has(key)) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const bool value, keys_.Bool(key));
+    return value ? absl::OkStatus() : keys_.Wrong(key, "false", "true");
+  }
+
+  absl::Status ReadEnds() {
+    const GgufFile& file = keys_.file();
+    for (const std::string_view key : kEndKeys) {
+      if (!file.Has(key)) continue;
+      ASSIGN_OR_RETURN(const TokenId id, file.GetInteger(key, 0, model_.vocab_size - 1));
+      AddEnd(id);
+    }
+    for (const FillEnd& part : FillEnds()) {
+      if (!file.Has(part.gguf_key)) continue;
+      ASSIGN_OR_RETURN(const TokenId id, file.GetInteger(part.gguf_key, 0, model_.vocab_size - 1));
+      AddEnd(id);
+    }
+    return file.Has(kTokens) ? ReadEndsByName() : absl::OkStatus();
+  }
+
+  absl::Status ReadEndsByName() {
+    const GgufFile& file = keys_.file();
+    ASSIGN_OR_RETURN(const std::vector<std::string_view> tokens, file.GetStrings(kTokens));
+    const size_t size = std::min(tokens.size(), static_cast<size_t>(model_.vocab_size));
+    HashMap<std::string_view, TokenId> ids;
+    ids.reserve(size);
+    for (size_t id = 0; id < size; ++id) ids.emplace(tokens[id], static_cast<TokenId>(id));
+    const auto id_of = [&](std::string_view name) {
+      const auto it = ids.find(name);
+      return it == ids.end() ? -1 : it->second;
+    };
+    AddEndsByName(
+        id_of, [&](const FillEnd& part) { return file.Has(part.gguf_key); }, &model_.eos_token_ids);
+    model_.has_ends_by_name = true;
+    return absl::OkStatus();
+  }
+
+  void AddEnd(TokenId id) {
+    if (!absl::c_linear_search(model_.eos_token_ids, id)) model_.eos_token_ids.push_back(id);
+  }
+
+  const GgufKeys& keys_;
+  const ModelFamily& family_;
+  ModelConfig model_;
+};
+
+}  // namespace
+
+absl::StatusOr<ModelConfig> ReadGgufConfig(const GgufFile& file) {
+  ASSIGN_OR_RETURN(const ModelFamily* const family, GgufFamilyOf(file));
+  return ConfigReader(GgufKeys(file, *family)).Read();
+}
+
+absl::StatusOr<const ModelFamily*> GgufFamilyOf(const GgufFile& file) {
+  constexpr char kKey[] = "general.architecture";
+  ASSIGN_OR_RETURN(const std::string_view name, file.GetString(kKey));
+  const std::string count = absl::StrCat(View(name), ".", kGgufExpertCount);
+  int64_t num_experts = 0;
+  if (file.Has(count)) {
+    ASSIGN_OR_RETURN(num_experts, file.GetInteger(count, 0, kMaxExperts));
+  }
+  const ModelFamily* const found = FamilyOfGguf(View(name), /*has_experts=*/num_experts > 0);
+  if (found != nullptr) return found;
+  std::vector<absl::string_view> allowed;
+  for (const ModelFamily& family : ModelFamilies()) {
+    const char* const architecture = family.gguf.architecture;
+    if (architecture != nullptr && !absl::c_linear_search(allowed, architecture)) {
+      allowed.emplace_back(architecture);
+    }
+  }
+  return absl::InvalidArgumentError(absl::StrCat(file.path(), ": key ", Quoted(kKey), ": found ",
+                                                 Quoted(View(name)),
+                                                 ", allowed: ", absl::StrJoin(allowed, ", ")));
+}
+
+absl::StatusOr<int> GgufExpertCount(const GgufFile& file, const ModelFamily& family) {
+  if (family.expert_rule == ExpertRule::kNone) return 0;
+  return GgufKeys(file, family).Int(kGgufExpertCount, 1, kMaxExperts);
+}
+
+}  // namespace tandem

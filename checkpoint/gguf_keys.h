@@ -1,0 +1,99 @@
+// The keys of a GGUF file's architecture, read with errors that say what is allowed.
+#ifndef TANDEM_CHECKPOINT_GGUF_KEYS_H_
+#define TANDEM_CHECKPOINT_GGUF_KEYS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "base/status_macros.h"
+#include "checkpoint/gguf.h"
+#include "checkpoint/model_families.h"
+#include "json/json_text.h"
+
+namespace tandem {
+
+// Keys are named without the architecture: "llama.block_count" is "block_count". Errors name the
+// file, the whole key, what was found and what is allowed.
+class GgufKeys {
+ public:
+  // Both must outlive this object.
+  GgufKeys(const GgufFile& file, const ModelFamily& family) : file_(file), family_(family) {}
+
+  const GgufFile& file() const { return file_; }
+  const ModelFamily& family() const { return family_; }
+  const GgufForm& form() const { return family_.gguf; }
+  std::string Whole(absl::string_view key) const {
+    return absl::StrCat(form().architecture, ".", key);
+  }
+  bool Has(absl::string_view key) const { return file_.Has(Whole(key)); }
+  bool IsArray(absl::string_view key) const { return file_.IsArray(Whole(key)); }
+
+  absl::Status Wrong(absl::string_view key, absl::string_view found,
+                     absl::string_view allowed) const {
+    return absl::InvalidArgumentError(absl::StrCat(file_.path(), ": key ", Quoted(Whole(key)),
+                                                   ": found ", found, ", allowed: ", allowed));
+  }
+  absl::Status WouldChange(absl::string_view key, double found, absl::string_view allowed) const {
+    return Wrong(key, absl::StrCat(found),
+                 absl::StrCat(allowed, " (not implemented, and it would change the result)"));
+  }
+
+  // An integer; `if_absent` where there is none, or an error without one.
+  absl::StatusOr<int> Int(absl::string_view key, int least, int most,
+                          std::optional<int> if_absent = std::nullopt) const {
+    if (if_absent.has_value() && !Has(key)) return *if_absent;
+    ASSIGN_OR_RETURN(const int64_t value, file_.GetInteger(Whole(key), least, most));
+    return static_cast<int>(value);
+  }
+  absl::StatusOr<double> Number(absl::string_view key, double least, double most,
+                                std::optional<double> if_absent = std::nullopt) const {
+    if (if_absent.has_value() && !Has(key)) return *if_absent;
+    ASSIGN_OR_RETURN(const double value, file_.GetNumber(Whole(key)));
+    if (value >= least && value <= most) return value;
+    return Wrong(key, absl::StrCat(value), absl::StrCat("a number from ", least, " to ", most));
+  }
+  absl::StatusOr<bool> Bool(absl::string_view key) const { return file_.GetBool(Whole(key)); }
+  absl::StatusOr<std::vector<bool>> Bools(absl::string_view key) const {
+    return file_.GetBools(Whole(key));
+  }
+  absl::StatusOr<std::string_view> String(absl::string_view key, const char* if_absent) const {
+    if (!Has(key)) return std::string_view(if_absent);
+    return file_.GetString(Whole(key));
+  }
+
+  // Null if there is none.
+  const GgufTensor* Tensor(absl::string_view name) const {
+    for (const GgufTensor& tensor : file_.tensors()) {
+      if (tensor.name == name) return &tensor;
+    }
+    return nullptr;
+  }
+  absl::Status NoTensor(absl::string_view name) const {
+    return absl::NotFoundError(
+        absl::StrCat(file_.path(), ": tensor ", Quoted(name), ": not found"));
+  }
+  absl::Status WrongTensor(const GgufTensor& tensor, absl::string_view found,
+                           absl::string_view allowed) const {
+    return absl::InvalidArgumentError(absl::StrCat(*tensor.path, ": tensor ", Quoted(tensor.name),
+                                                   ": found ", found, ", allowed: ", allowed));
+  }
+  absl::Status HasNoPlace(const GgufTensor& tensor) const {
+    return WrongTensor(tensor, "it",
+                       absl::StrCat("nothing in such a ", form().architecture, " model"));
+  }
+
+ private:
+  const GgufFile& file_;
+  const ModelFamily& family_;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_CHECKPOINT_GGUF_KEYS_H_

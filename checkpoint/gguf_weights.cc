@@ -1,0 +1,312 @@
+#include "checkpoint/gguf_weights.h"
+
+#include <algorithm>
+#include <iterator>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "base/check.h"
+#include "base/hash_map.h"
+#include "base/mapped_file.h"
+#include "base/status_macros.h"
+#include "base/string_view.h"
+#include "checkpoint/gguf.h"
+#include "checkpoint/gguf_config.h"
+#include "checkpoint/model_families.h"
+#include "json/json_text.h"
+#include "kernels/blocks.h"
+
+namespace tandem {
+namespace {
+
+constexpr char kGgufLayer[] = "blk.";
+constexpr char kLayer[] = "model.layers.";
+constexpr char kUp[] = "ffn_up";
+struct NamePair {
+  const char* gguf;
+  const char* name;
+};
+constexpr NamePair kTensorNames[] = {{"token_embd.weight", "model.embed_tokens.weight"},
+                                     {"output_norm.weight", "model.norm.weight"},
+                                     {"output.weight", "lm_head.weight"}};
+// Of a layer's tensors what stands between its number and ".weight" or ".bias".
+constexpr NamePair kLayerNames[] = {{"attn_norm", kAttentionNorm},
+                                    {"attn_q", "self_attn.q_proj"},
+                                    {"attn_k", "self_attn.k_proj"},
+                                    {"attn_v", "self_attn.v_proj"},
+                                    {"attn_qkv", "self_attn.qkv_proj"},
+                                    {"attn_output", "self_attn.o_proj"},
+                                    {"attn_q_norm", "self_attn.q_norm"},
+                                    {"attn_k_norm", "self_attn.k_norm"},
+                                    {"post_attention_norm", kAttentionOutputNorm},
+                                    {"ffn_norm", kMlpNorm},
+                                    {"ffn_gate", "mlp.gate_proj"},
+                                    {kUp, "mlp.up_proj"},
+                                    {"ffn_down", "mlp.down_proj"},
+                                    {"post_ffw_norm", kMlpOutputNorm}};
+// Of families with experts: the router, and each expert's projections, which are stacked,
+// [experts, rows, columns], or, as files of 2024 have them, tensors of their own: "ffn_gate.7".
+constexpr NamePair kRouterNames[] = {{"ffn_gate_inp", "mlp.gate"}};
+constexpr NamePair kStackNames[] = {
+    {"ffn_gate_exps", "gate_proj"}, {"ffn_up_exps", "up_proj"}, {"ffn_down_exps", "down_proj"}};
+constexpr NamePair kExpertNames[] = {
+    {"ffn_gate", "gate_proj"}, {kUp, "up_proj"}, {"ffn_down", "down_proj"}};
+constexpr char kMlpExperts[] = "mlp.experts.";
+constexpr const char* kOfTheConfiguration[] = {kGgufDivisors, kGgufLongDivisors,
+                                               kGgufShortDivisors};
+constexpr NamePair kJoinedNames[] = {{kUp, "mlp.gate_up_proj"}};
+
+// `text` with the other of a pair's names, or nothing.
+std::string Translated(absl::string_view text, absl::Span<const NamePair> pairs, bool to_gguf) {
+  for (const NamePair& pair : pairs) {
+    if (text == (to_gguf ? pair.name : pair.gguf)) {
+      return std::string(to_gguf ? pair.gguf : pair.name);
+    }
+  }
+  return "";
+}
+
+bool IsNumber(absl::string_view text) {
+  return !text.empty() && absl::c_all_of(text, absl::ascii_isdigit);
+}
+
+// The same of a part of a layer with experts; of one expert, "mlp.experts.7.gate_proj", or of all
+// in one piece, "mlp.experts.gate_proj".
+std::string TranslatedExpert(absl::string_view part, bool to_gguf) {
+  if (std::string router = Translated(part, kRouterNames, to_gguf); !router.empty()) return router;
+  if (to_gguf) {
+    if (!absl::ConsumePrefix(&part, kMlpExperts)) return "";
+    const size_t dot = part.find('.');
+    if (dot == part.npos) return Translated(part, kStackNames, to_gguf);
+    const std::string place = Translated(part.substr(dot + 1), kExpertNames, to_gguf);
+    const absl::string_view number = part.substr(0, dot);
+    return place.empty() || !IsNumber(number) ? "" : absl::StrCat(place, ".", number);
+  }
+  if (const std::string place = Translated(part, kStackNames, to_gguf); !place.empty()) {
+    return absl::StrCat(kMlpExperts, place);
+  }
+  const size_t dot = part.find('.');
+  if (dot == part.npos || !IsNumber(part.substr(dot + 1))) return "";
+  const std::string place = Translated(part.substr(0, dot), kExpertNames, to_gguf);
+  return place.empty() ? "" : absl::StrCat(kMlpExperts, part.substr(dot + 1), ".", place);
+}
+
+// The name of a tensor in a GGUF model of this family or as gguf_weights.h says, where a stack of
+// experts is "mlp.experts.gate_proj"; empty if it is of neither.
+std::string Translated(absl::string_view name, const ModelFamily& family, bool to_gguf) {
+  if (std::string whole = Translated(name, kTensorNames, to_gguf); !whole.empty()) return whole;
+  const absl::string_view prefix = to_gguf ? kLayer : kGgufLayer;
+  const size_t last_dot = name.rfind('.');
+  const size_t number_end = name.find('.', prefix.size());
+  if (!absl::StartsWith(name, prefix) || number_end == name.npos || number_end >= last_dot) {
+    return "";
+  }
+  const absl::string_view kind = name.substr(last_dot);
+  const absl::string_view part = name.substr(number_end + 1, last_dot - number_end - 1);
+  std::string place;
+  if (family.gguf.joins_gate_and_up) place = Translated(part, kJoinedNames, to_gguf);
+  if (place.empty()) place = Translated(part, kLayerNames, to_gguf);
+  if (place.empty() && family.expert_rule != ExpertRule::kNone && kind == ".weight") {
+    place = TranslatedExpert(part, to_gguf);
+  }
+  if (place.empty() || (kind != ".weight" && kind != ".bias")) return "";
+  return absl::StrCat(to_gguf ? kGgufLayer : kLayer,
+                      name.substr(prefix.size(), number_end - prefix.size()), ".", place, kind);
+}
+
+// The stack that the tensor of an expert may be in, and which expert's it is; empty if it is of
+// none.
+struct InStack {
+  std::string name;
+  int64_t expert = -1;
+};
+InStack StackOf(absl::string_view name) {
+  const size_t experts = name.find(kMlpExperts);
+  if (experts == name.npos) return {};
+  const size_t number = experts + std::size(kMlpExperts) - 1;
+  const size_t dot = name.find('.', number);
+  InStack found;
+  if (dot == name.npos || !absl::SimpleAtoi(name.substr(number, dot - number), &found.expert)) {
+    return {};
+  }
+  found.name = absl::StrCat(name.substr(0, number), name.substr(dot + 1));
+  return found;
+}
+
+class GgufWeights : public Weights {
+ public:
+  explicit GgufWeights(std::unique_ptr<GgufFile> file) : file_(std::move(file)) {}
+
+  absl::Status Index() {
+    ASSIGN_OR_RETURN(family_, GgufFamilyOf(*file_));
+    ASSIGN_OR_RETURN(num_experts_, GgufExpertCount(*file_, *family_));
+    for (const GgufTensor& tensor : file_->tensors()) {
+      if (absl::c_linear_search(kOfTheConfiguration, tensor.name)) continue;
+      const std::string name = Translated(tensor.name, *family_, /*to_gguf=*/false);
+      if (name.empty()) {
+        return absl::InvalidArgumentError(absl::StrCat(Where(tensor), ": found it, allowed: the ",
+                                                       "tensors of ", family_->gguf.architecture));
+      }
+      const bool is_expert = absl::StrContains(name, kMlpExperts);
+      if (is_expert && StackOf(name).name.empty()) {
+        RETURN_IF_ERROR(AddStack(name, tensor));
+      } else {
+        has_single_experts_ |= is_expert;
+        RETURN_IF_ERROR(Add(name, {.tensor = &tensor}));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  bool Has(std::string_view name) const override { return tensors_.contains(View(name)); }
+
+  absl::StatusOr<ConstMatrixView> Get(std::string_view name,
+                                      absl::Span<const int64_t> shape) const override {
+    ASSIGN_OR_RETURN(ConstMatrixView matrix, Describe(name, shape));
+    matrix.data = BytesOf(Find(name)).data();
+    return matrix;
+  }
+
+  absl::StatusOr<ConstMatrixView> Describe(std::string_view name,
+                                           absl::Span<const int64_t> shape) const override {
+    TANDEM_CHECK(shape.size() == 1 || shape.size() == 2);
+    const auto found = tensors_.find(View(name));
+    if (found == tensors_.end()) return NotFound(name, shape);
+    const GgufTensor& tensor = *found->second.tensor;
+    const std::vector<int64_t> wanted = StoredShape(found->second.expert >= 0, shape);
+    if (wanted != tensor.shape) {
+      return absl::InvalidArgumentError(absl::StrCat(Where(tensor), ": shape: found ",
+                                                     ShapeText(tensor.shape),
+                                                     ", allowed: ", ShapeText(wanted)));
+    }
+    if (shape.size() == 1 && IsBlocks(tensor.dtype)) {
+      return absl::InvalidArgumentError(absl::StrCat(Where(tensor), ": dtype: found ",
+                                                     NameOf(tensor.dtype),
+                                                     ", allowed: float32, float16, bfloat16"));
+    }
+    const int64_t rows = shape.size() == 2 ? shape[0] : 1;
+    return ConstMatrixView(nullptr, tensor.dtype, static_cast<int>(rows),
+                           static_cast<int>(shape.back()), shape.back());
+  }
+
+  void Forget(std::string_view name) const override { MappedFile::Forget(BytesOf(Find(name))); }
+
+  std::vector<std::string> files() const override { return file_->files(); }
+  std::string gguf_architecture() const override { return family_->gguf.architecture; }
+  std::vector<std::string> names() const override {
+    std::vector<std::string> names;
+    for (const auto& [name, place] : tensors_) names.push_back(name);
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+
+  int64_t num_elements(std::string_view name) const override {
+    const Place& place = Find(name);
+    int64_t product = 1;
+    for (const int64_t size : place.tensor->shape) product *= size;
+    return place.expert < 0 ? product : product / num_experts_;
+  }
+
+  std::string Where(std::string_view name) const override { return Where(*Find(name).tensor); }
+
+ private:
+  // A tensor of the file, or what it has of one expert.
+  struct Place {
+    const GgufTensor* tensor;
+    int64_t expert = -1;  // -1: the whole
+  };
+
+  absl::Status Add(const std::string& name, const Place& place) {
+    const auto [known, is_new] = tensors_.try_emplace(name, place);
+    if (is_new) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat(Where(*place.tensor), ": has the place of ", Where(*known->second.tensor)));
+  }
+
+  absl::Status AddStack(const std::string& name, const GgufTensor& tensor) {
+    if (tensor.shape.size() != 3 || tensor.shape[0] != num_experts_) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(Where(tensor), ": shape: found ", ShapeText(tensor.shape), ", allowed: [",
+                       num_experts_, ", rows, columns], of ", num_experts_, " experts"));
+    }
+    const size_t number = name.find(kMlpExperts) + std::size(kMlpExperts) - 1;
+    for (int64_t expert = 0; expert < num_experts_; ++expert) {
+      RETURN_IF_ERROR(Add(absl::StrCat(name.substr(0, number), expert, ".", name.substr(number)),
+                          {.tensor = &tensor, .expert = expert}));
+    }
+    return absl::OkStatus();
+  }
+
+  std::vector<int64_t> StoredShape(bool is_stack, absl::Span<const int64_t> shape) const {
+    std::vector<int64_t> stored(shape.begin(), shape.end());
+    if (is_stack) stored.insert(stored.begin(), num_experts_);
+    return stored;
+  }
+
+  absl::Status NotFound(std::string_view name, absl::Span<const int64_t> shape) const {
+    const InStack in_stack = StackOf(View(name));
+    const bool is_stack = !in_stack.name.empty() && !has_single_experts_;
+    if (is_stack && in_stack.expert >= num_experts_) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          file_->path(), ": tensor ", Quoted(Translated(in_stack.name, *family_, /*to_gguf=*/true)),
+          ": found ", num_experts_, " experts, allowed: more than ", in_stack.expert,
+          ", as the configuration beside it says"));
+    }
+    const std::string stored =
+        Translated(is_stack ? in_stack.name : View(name), *family_, /*to_gguf=*/true);
+    return absl::NotFoundError(absl::StrCat(file_->path(), ": tensor ", Quoted(stored),
+                                            ": not found, wanted with shape ",
+                                            ShapeText(StoredShape(is_stack, shape))));
+  }
+
+  absl::Span<const std::byte> BytesOf(const Place& place) const {
+    const absl::Span<const std::byte> bytes = place.tensor->bytes;
+    if (place.expert < 0) return bytes;
+    const size_t size = bytes.size() / num_experts_;
+    return bytes.subspan(place.expert * size, size);
+  }
+
+  static std::string Where(const GgufTensor& tensor) {
+    return absl::StrCat(*tensor.path, ": tensor ", Quoted(tensor.name));
+  }
+
+  const Place& Find(std::string_view name) const {
+    const auto found = tensors_.find(View(name));
+    TANDEM_CHECK(found != tensors_.end());
+    return found->second;
+  }
+
+  const std::unique_ptr<GgufFile> file_;
+  const ModelFamily* family_ = nullptr;
+  int num_experts_ = 0;
+  bool has_single_experts_ = false;  // tensors of one expert each
+  HashMap<std::string, Place> tensors_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Weights>> OpenGgufWeights(const std::string& path) {
+  ASSIGN_OR_RETURN(std::unique_ptr<GgufFile> file, GgufFile::Open(path));
+  return WeightsOf(std::move(file));
+}
+
+absl::StatusOr<std::unique_ptr<Weights>> WeightsOf(std::unique_ptr<GgufFile> file) {
+  auto weights = std::make_unique<GgufWeights>(std::move(file));
+  RETURN_IF_ERROR(weights->Index());
+  return weights;
+}
+
+std::string GgufTensorName(absl::string_view name, const ModelFamily& family) {
+  std::string translated = Translated(name, family, /*to_gguf=*/true);
+  TANDEM_CHECK(!translated.empty());
+  return translated;
+}
+
+}  // namespace tandem

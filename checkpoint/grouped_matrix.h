@@ -1,0 +1,167 @@
+// What matrices of integers have in common; for who reads their tensors.
+#ifndef TANDEM_CHECKPOINT_GROUPED_MATRIX_H_
+#define TANDEM_CHECKPOINT_GROUPED_MATRIX_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "checkpoint/quantized_matrix.h"
+#include "checkpoint/safetensors_weights.h"
+
+namespace tandem {
+
+// The tensors of one module, "<module>.<suffix>". Errors name the file, the tensor, what was found
+// and what is allowed.
+class ModuleTensors {
+ public:
+  ModuleTensors(const SafetensorsWeights& stored, std::string module)
+      : stored_(stored), module_(std::move(module)) {}
+
+  // Null if there is none.
+  const SafetensorsEntry* Find(absl::string_view suffix) const;
+  // One that must be there, of one of those dtypes.
+  absl::StatusOr<const SafetensorsEntry*> Get(absl::string_view suffix,
+                                              absl::Span<const char* const> dtypes);
+  // Of that shape, too.
+  absl::StatusOr<const SafetensorsEntry*> Get(absl::string_view suffix,
+                                              absl::Span<const char* const> dtypes,
+                                              absl::Span<const int64_t> shape);
+  // A matrix: two sizes, each from 1 to the largest int.
+  absl::StatusOr<const SafetensorsEntry*> GetMatrix(absl::string_view suffix,
+                                                    absl::Span<const char* const> dtypes);
+  absl::Status WrongShape(const SafetensorsEntry& entry, absl::string_view allowed) const;
+  // Of an element.
+  absl::Status WrongValue(const SafetensorsEntry& entry, int64_t found,
+                          absl::string_view allowed) const;
+
+  // The names of those that were got, in that order.
+  const std::vector<std::string>& names() const { return names_; }
+
+ private:
+  absl::Status Wrong(const SafetensorsEntry& entry, absl::string_view what, absl::string_view found,
+                     absl::string_view allowed) const;
+
+  const SafetensorsWeights& stored_;
+  const std::string module_;
+  std::vector<std::string> names_;
+};
+
+inline constexpr const char* kFloatDTypes[] = {"F16", "BF16", "F32"};
+inline constexpr const char* kWordDTypes[] = {"I32"};
+
+// Tensors' bytes need not be aligned.
+inline uint32_t WordAt(const std::byte* words, int64_t index) {
+  uint32_t word;
+  std::memcpy(&word, words + index * sizeof(word), sizeof(word));
+  return word;
+}
+// Numbers of a tensor of floats, as f32.
+float FloatAt(const SafetensorsEntry& entry, int64_t index);
+// Code `index` of a stream of codes of `bits` bits, the lowest first, in words that lie `stride`
+// words apart.
+inline int CodeAt(const std::byte* words, int64_t stride, int64_t index, int bits) {
+  const int64_t at = index * bits;
+  const int shift = static_cast<int>(at % 32);
+  uint32_t code = WordAt(words, at / 32 * stride) >> shift;
+  if (shift + bits > 32) code |= WordAt(words, (at / 32 + 1) * stride) << (32 - shift);
+  return static_cast<int>(code & ((1u << bits) - 1));
+}
+// A word as eight codes of four bits: byte i is code i.
+inline constexpr int kHalvesOfWord = 8;
+uint64_t SpreadHalves(uint32_t word);
+inline int64_t CeilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// How a matrix's numbers and scales lie.
+struct GroupedLayout {
+  int bits = 0;        // of a code
+  int group_size = 0;  // inputs; 0: all of a row
+  // Of the scales, one for each output and group: their place is output * row_stride + group *
+  // group_stride.
+  const SafetensorsEntry* scales = nullptr;
+  int64_t row_stride = 0;
+  int64_t group_stride = 0;
+  const SafetensorsEntry* group_of_input = nullptr;  // [cols] of I32; null: in order
+};
+
+// Weight (r, c) is Scale(r, group of c) * (Code(r, c) - Zero(r, group of c)).
+class GroupedMatrix : public QuantizedMatrix {
+ public:
+  void WriteRows(int first, int count, DType dtype, std::byte* out) const final;
+
+ protected:
+  // Rows that are read together; the first is a multiple of it.
+  static constexpr int kTileRows = 64;
+
+  GroupedMatrix(int rows, int cols, const ModuleTensors& tensors, const GroupedLayout& layout);
+
+  int bits() const { return layout_.bits; }
+  int num_groups() const { return num_groups_; }
+
+  // Codes from 0 to 2^bits - 1 of rows [first, first + count), count <= kTileRows.
+  //   codes: [count, cols]
+  virtual void ReadCodes(int first, int count, uint8_t* codes) const = 0;
+  //   zeros: [count, num_groups]
+  virtual void ReadZeros(int first, int count, int16_t* zeros) const = 0;
+
+  // What makers return: the forms are found, for which all zeros and perhaps all scales are read.
+  // INVALID_ARGUMENT if the groups of inputs are none.
+  static MatrixOrError Finished(std::unique_ptr<GroupedMatrix> matrix,
+                                const ModuleTensors& tensors);
+
+ private:
+  struct Tile;
+
+  absl::Status Finish(const ModuleTensors& tensors);
+
+  int GroupInOrder(int input) const {
+    return layout_.group_size == 0 ? 0 : input / layout_.group_size;
+  }
+  int GroupOf(int input) const {
+    return group_of_input_.empty() ? GroupInOrder(input) : group_of_input_[input];
+  }
+  bool FindBlockGroups();
+  void ReadScales(int first, int count, float* scales) const;
+  void FindForms();
+  void WriteBlocks(const Tile& tile, DType dtype, std::byte* out) const;
+  void WriteFloats(const Tile& tile, DType dtype, std::byte* out) const;
+
+  GroupedLayout layout_;
+  const int num_groups_;
+  std::vector<int32_t> group_of_input_;  // [cols], or nothing: in order
+  std::vector<int32_t> group_of_block_;  // [cols / 32]; nothing if a block has several
+};
+
+// What is known of the products of numbers and scales: the dtypes of floats that hold them all.
+class ExactFloats {
+ public:
+  // Of numbers that are multiples of 2^`lowest`, `bits` bits of which count, up to `largest`.
+  ExactFloats(int bits, int lowest, float largest)
+      : bits_(bits), lowest_(lowest), largest_(largest) {}
+
+  void Add(float scale);
+  bool is_any_left() const { return bf16_ || f16_; }
+  DType dtype() const { return bf16_ ? DType::kBF16 : f16_ ? DType::kF16 : DType::kF32; }
+
+ private:
+  bool Holds(float scale, int bits, int lowest, float largest) const;
+
+  const int bits_;
+  const int lowest_;
+  const float largest_;
+  bool bf16_ = true;
+  bool f16_ = true;
+};
+
+// `count` floats as `dtype`, one of floats.
+void StoreFloats(const float* values, int count, DType dtype, std::byte* out);
+
+}  // namespace tandem
+
+#endif  // TANDEM_CHECKPOINT_GROUPED_MATRIX_H_

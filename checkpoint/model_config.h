@@ -1,0 +1,106 @@
+#ifndef TANDEM_CHECKPOINT_MODEL_CONFIG_H_
+#define TANDEM_CHECKPOINT_MODEL_CONFIG_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "base/types.h"
+#include "checkpoint/rope_config.h"
+#include "kernels/matrix.h"
+
+namespace tandem {
+
+// What normalises a row: its root mean square, of a layer norm after its mean is taken off.
+enum class NormForm { kRms, kLayer };
+// What queries and keys are normalised over before they are rotated.
+enum class QueryKeyNorm { kNone, kEachHead, kAllHeads };
+// The rotary embeddings of a layer: ModelConfig::rope, local_rope, or none.
+enum class LayerRotation { kMain, kLocal, kNone };
+inline constexpr int kNumLayerRotations = 3;
+
+// What a decoder-only transformer is made of. Families are combinations of these parts
+// (model_families.cc).
+struct ModelConfig {
+  std::string family;  // model_type of config.json, of the text's part if there are others
+  bool has_other_parts = false;  // whose tensors are left out
+  int vocab_size = 0;
+  int hidden_size = 0;
+  int intermediate_size = 0;
+  int num_layers = 0;
+  int num_heads = 0;
+  int num_kv_heads = 0;
+  int head_dim = 0;
+  int context_length = 0;
+
+  // A layer adds attention and then a feed-forward to the rows: of rows that are normalised or not,
+  // and either output normalised or not. Parallel ones share one norm and their input.
+  float rms_norm_epsilon = 0.0f;  // of any form
+  NormForm norm_form = NormForm::kRms;
+  bool norms_inputs = true;
+  bool norms_outputs = false;
+  bool is_parallel = false;
+
+  QueryKeyNorm query_key_norm = QueryKeyNorm::kNone;
+  bool qkv_bias = false;
+  bool output_bias = false;  // of the attention's output projection
+  std::vector<int> windows;  // [num_layers]: sliding window of each layer in tokens, 0 for none
+  float attention_scale = 0.0f;
+  float attention_soft_cap = 0.0f;  // 0: none
+
+  RopeConfig rope;
+  RopeConfig local_rope;
+  std::vector<LayerRotation> rotations;  // [num_layers]
+  int rotary_dim = 0;                    // elements of a head that are rotated
+
+  Activation activation = Activation::kSilu;
+  bool mlp_bias = false;
+  // Layers whose feed-forward is that of some experts, by the softmax of a router's logits.
+  std::vector<bool> expert_layers;  // [num_layers]
+  int num_experts = 0;              // 0: no layer has any
+  int experts_per_row = 0;
+  int expert_size = 0;  // as intermediate_size
+  bool renormalises_experts = false;
+
+  // Multipliers of rows, scores and logits, and their soft caps.
+  float embedding_scale = 1.0f;  // of the rows that layers add to
+  float residual_scale = 1.0f;   // of what layers add
+  float logits_scale = 1.0f;
+  float logits_soft_cap = 0.0f;  // after it; 0: none
+  bool tied_embeddings = false;
+  std::vector<TokenId> eos_token_ids;  // of generation_config.json, config.json or GGUF
+  bool has_ends_by_name = false;       // those of EndTokensOf (end_tokens.h) are among them
+
+  struct IgnoredKey {
+    std::string key;
+    const char* why;
+  };
+  std::vector<IgnoredKey> ignored_keys;  // of config.json
+
+  bool has_experts(int layer) const { return num_experts > 0 && expert_layers[layer]; }
+
+  // Kinds of caches that do not hold the same for the same text: LanguageModel::cache_variant.
+  int num_cache_variants() const { return rope.type == RopeConfig::Type::kLongRope ? 2 : 1; }
+};
+
+// Reads a model's configuration: of a Hugging Face folder its config.json (the older forms and the
+// newest) and generation_config.json, else the keys of the GGUF file that `path` means (GgufIn). A
+// key that might change the result and is not known is an error unless it is one of `allowed_keys`,
+// which are names as that error has them ("text_config.KEY"), or the last part of such names.
+// NOT_FOUND or INVALID_ARGUMENT naming the file, the key, what was found and what is allowed.
+absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& path,
+                                            absl::Span<const std::string> allowed_keys = {});
+
+// The same from the text of the two files, of which the second may be absent; the names are for
+// messages.
+absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view text, const std::string& file,
+                                             std::optional<absl::string_view> generation_text,
+                                             const std::string& generation_file,
+                                             absl::Span<const std::string> allowed_keys = {});
+
+}  // namespace tandem
+
+#endif  // TANDEM_CHECKPOINT_MODEL_CONFIG_H_

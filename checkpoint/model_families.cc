@@ -1,0 +1,271 @@
+#include "checkpoint/model_families.h"
+
+namespace tandem {
+namespace {
+
+constexpr FamilyKey kGemma2Keys[] = {{"attn_logit_softcapping"},
+                                     {"final_logit_softcapping"},
+                                     {"hidden_activation"},
+                                     {"query_pre_attn_scalar"},
+                                     {"sliding_window_size"}};
+constexpr FamilyKey kGemma3Keys[] = {{"attn_logit_softcapping"}, {"final_logit_softcapping"},
+                                     {"hidden_activation"},      {"query_pre_attn_scalar"},
+                                     {"rope_local_base_freq"},   {"sliding_window_pattern"},
+                                     {"_sliding_window_pattern"}};
+constexpr FamilyKey kPhi3Keys[] = {{"original_max_position_embeddings"},
+                                   {"partial_rotary_factor"},
+                                   {"full_attn_mod", "1"},
+                                   {"interpolate_factor", "1"}};
+constexpr FamilyKey kGraniteKeys[] = {{"attention_multiplier"},
+                                      {"embedding_multiplier"},
+                                      {"logits_scaling"},
+                                      {"residual_multiplier"}};
+constexpr FamilyKey kSmolLm3Keys[] = {
+    {"no_rope_layers"}, {"no_rope_layer_interval"}, {"pretraining_tp"}};
+constexpr FamilyKey kGlm4Keys[] = {{"partial_rotary_factor"}};
+// What stands in the way of no other family: how its first form was written down.
+constexpr FamilyKey kCohere2Keys[] = {{"layer_norm_eps"},
+                                      {"logit_scale"},
+                                      {"sliding_window_pattern"},
+                                      {"_sliding_window_pattern"},
+                                      {"layer_switch"},
+                                      {"order_of_interleaved_layers", "\"local_attn_first\""},
+                                      {"position_embedding_type", "\"rope_gptj\""},
+                                      {"rotary_pct", "1.0"},
+                                      {"use_embedding_sharing", "true"},
+                                      {"use_gated_activation", "true"},
+                                      {"use_parallel_block", "true"}};
+
+constexpr FamilyKey kMixtralKeys[] = {{"num_local_experts"},
+                                      {"num_experts_per_tok"},
+                                      {"output_router_logits"},
+                                      {"router_aux_loss_coef"},
+                                      {"router_jitter_noise"}};  // of training
+constexpr FamilyKey kQwen3MoeKeys[] = {
+    {"num_experts"},           {"num_local_experts"},    {"num_experts_per_tok"},
+    {"moe_intermediate_size"}, {"norm_topk_prob"},       {"decoder_sparse_step"},
+    {"mlp_only_layers"},       {"output_router_logits"}, {"router_aux_loss_coef"}};
+
+// Of norms Llama's names are those of a layer's two inputs.
+constexpr RenamedPart kGemmaParts[] = {{"post_attention_layernorm", kAttentionOutputNorm},
+                                       {"pre_feedforward_layernorm", kMlpNorm},
+                                       {"post_feedforward_layernorm", kMlpOutputNorm}};
+constexpr RenamedPart kOlmo2Parts[] = {{"post_attention_layernorm", kAttentionOutputNorm},
+                                       {"post_feedforward_layernorm", kMlpOutputNorm}};
+constexpr RenamedPart kGlm4Parts[] = {{"post_self_attn_layernorm", kAttentionOutputNorm},
+                                      {"post_mlp_layernorm", kMlpOutputNorm}};
+
+constexpr RenamedPart kMixtralParts[] = {{"block_sparse_moe.gate", "mlp.gate"},
+                                         {"w1", "gate_proj"},
+                                         {"w2", "down_proj"},
+                                         {"w3", "up_proj"}};
+
+constexpr GgufForm kLlamaGguf = {.architecture = "llama",
+                                 .rotary_pairs = RotaryPairs::kNeighbours,
+                                 .extras = GgufExtras::kLlamas};
+
+const ModelFamily kFamilies[] = {
+    {.model_type = "llama",
+     .architecture = "LlamaForCausalLM",
+     .may_have_attention_bias = true,
+     .may_have_mlp_bias = true,
+     .gguf = kLlamaGguf},
+    {.model_type = "mistral",
+     .architecture = "MistralForCausalLM",
+     .defaults = {.num_kv_heads = 8, .window = 4096},
+     .window_rule = WindowRule::kEveryLayer,
+     .gguf = kLlamaGguf},
+    {.model_type = "mistral3",
+     .architecture = "Mistral3ForConditionalGeneration",
+     .text_family = "mistral"},
+    {.model_type = "qwen2",
+     .architecture = "Qwen2ForCausalLM",
+     .defaults = {.num_kv_heads = 32, .window = 4096},
+     .has_qkv_bias = true,
+     .window_rule = WindowRule::kUpperLayers,
+     .gguf = {.architecture = "qwen2", .heads_fill_rows = true}},
+    {.model_type = "qwen3",
+     .architecture = "Qwen3ForCausalLM",
+     .defaults = {.num_kv_heads = 32, .head_dim = 128, .window = 4096},
+     .may_have_attention_bias = true,
+     .query_key_norm = QueryKeyNorm::kEachHead,
+     .window_rule = WindowRule::kUpperLayers,
+     .gguf = {.architecture = "qwen3"}},
+    {.model_type = "qwen3_moe",
+     .architecture = "Qwen3MoeForCausalLM",
+     .defaults = {.num_kv_heads = 4, .num_experts = 128, .experts_per_row = 8, .expert_size = 768},
+     .may_have_attention_bias = true,
+     .query_key_norm = QueryKeyNorm::kEachHead,
+     .expert_rule = ExpertRule::kSparseSteps,
+     .keys = kQwen3MoeKeys,
+     .gguf = {.architecture = "qwen3moe"}},
+    {.model_type = "mixtral",
+     .architecture = "MixtralForCausalLM",
+     .defaults =
+         {.num_kv_heads = 8, .num_experts = 8, .experts_per_row = 2, .epsilon = 1e-5, .theta = 1e6},
+     .window_rule = WindowRule::kEveryLayer,
+     .expert_rule = ExpertRule::kEveryLayer,
+     .keys = kMixtralKeys,
+     .parts = kMixtralParts,
+     .gguf = kLlamaGguf},
+    {.model_type = "gemma2",
+     .architecture = "Gemma2ForCausalLM",
+     .defaults = {.num_kv_heads = 4,
+                  .head_dim = 256,
+                  .window = 4096,
+                  .attention_soft_cap = 50.0,
+                  .logits_soft_cap = 30.0,
+                  .ties_embeddings = true},
+     .may_have_attention_bias = true,
+     .window_rule = WindowRule::kPattern,
+     .window_pattern = 2,
+     .norm_offset = 1.0f,
+     .norms_outputs = true,
+     .activation = Activation::kGeluTanh,
+     .scales_embeddings_by_root = true,
+     .keys = kGemma2Keys,
+     .parts = kGemmaParts,
+     .gguf = {.architecture = "gemma2",
+              .head = GgufHead::kTied,
+              .window = 4096,
+              .layers_of_other_scale = 46}},
+    {.model_type = "gemma3_text",
+     .architecture = "Gemma3ForCausalLM",
+     .defaults = {.vocab_size = 262208,
+                  .context_length = 131072,
+                  .num_heads = 8,
+                  .num_kv_heads = 4,
+                  .head_dim = 256,
+                  .window = 4096,
+                  .theta = 1e6,
+                  .ties_embeddings = true},
+     .may_have_attention_bias = true,
+     .query_key_norm = QueryKeyNorm::kEachHead,
+     .window_rule = WindowRule::kPattern,
+     .window_pattern = 6,
+     .rotation_rule = RotationRule::kLocalWindows,
+     .norm_offset = 1.0f,
+     .norms_outputs = true,
+     .activation = Activation::kGeluTanh,
+     .scales_embeddings_by_root = true,
+     .keys = kGemma3Keys,
+     .parts = kGemmaParts,
+     .gguf = {.architecture = "gemma3", .layers_of_other_scale = 62}},
+    {.model_type = "gemma3",
+     .architecture = "Gemma3ForConditionalGeneration",
+     .text_family = "gemma3_text"},
+    {.model_type = "phi3",
+     .architecture = "Phi3ForCausalLM",
+     .defaults = {.context_length = 4096, .epsilon = 1e-5},
+     .window_rule = WindowRule::kEveryLayer,
+     .partial_rotary = 1.0,
+     .keys = kPhi3Keys,
+     .gguf = {.architecture = "phi3",
+              .extras = GgufExtras::kRopeFactors,
+              .joins_gate_and_up = true,
+              .heads_fill_rows = true}},
+    {.model_type = "olmo2",
+     .architecture = "Olmo2ForCausalLM",
+     .defaults = {.epsilon = 1e-5},
+     .may_have_attention_bias = true,
+     .query_key_norm = QueryKeyNorm::kAllHeads,
+     .norms_inputs = false,
+     .norms_outputs = true,
+     .parts = kOlmo2Parts,
+     .gguf = {.architecture = "olmo2", .head = GgufHead::kOwn, .heads_fill_rows = true}},
+    {.model_type = "granite",
+     .architecture = "GraniteForCausalLM",
+     .may_have_attention_bias = true,
+     .may_have_mlp_bias = true,
+     .keys = kGraniteKeys,
+     .gguf = {.architecture = "granite",
+              .rotary_pairs = RotaryPairs::kNeighbours,
+              .extras = GgufExtras::kLlamas}},
+    {.model_type = "smollm3",
+     .architecture = "SmolLM3ForCausalLM",
+     .defaults = {.num_kv_heads = 4, .theta = 2e6, .ties_embeddings = true},
+     .may_have_attention_bias = true,
+     .may_have_mlp_bias = true,
+     .rotation_rule = RotationRule::kListedLayers,
+     .keys = kSmolLm3Keys,
+     .gguf = {.architecture = "smollm3", .rotary_pairs = RotaryPairs::kNeighbours}},
+    {.model_type = "glm4",
+     .architecture = "Glm4ForCausalLM",
+     .defaults = {.num_kv_heads = 2, .head_dim = 128, .epsilon = 1.5625e-7},
+     .may_have_attention_bias = true,
+     .has_output_bias = false,
+     .rotary_pairs = RotaryPairs::kNeighbours,
+     .partial_rotary = 0.5,
+     .norms_outputs = true,
+     .keys = kGlm4Keys,
+     .parts = kGlm4Parts,
+     .gguf = {.architecture = "glm4",
+              .rotary_pairs = RotaryPairs::kNeighbours,
+              .joins_gate_and_up = true}},
+    {.model_type = "cohere2",
+     .architecture = "Cohere2ForCausalLM",
+     .defaults = {.window = 4096, .epsilon = 1e-5, .logit_scale = 0.0625, .ties_embeddings = true},
+     .may_have_attention_bias = true,
+     .window_rule = WindowRule::kPattern,
+     .window_pattern = 4,
+     .rotation_rule = RotationRule::kOnlyWindows,
+     .rotary_pairs = RotaryPairs::kNeighbours,
+     .epsilon_key = "layer_norm_eps",
+     .norm_form = NormForm::kLayer,
+     .is_parallel = true,
+     .keys = kCohere2Keys,
+     .gguf = {.architecture = "cohere2",
+              .rotary_pairs = RotaryPairs::kNeighbours,
+              .head = GgufHead::kTied,
+              .heads_fill_rows = true,
+              .window = -1}},
+};
+
+}  // namespace
+
+bool ModelFamily::Reads(absl::string_view key) const {
+  for (const FamilyKey& own : keys) {
+    if (own.key == key) return true;
+  }
+  return false;
+}
+
+ModelConfig ModelFamily::NewConfig() const {
+  ModelConfig config;
+  config.family = model_type;
+  config.norm_form = norm_form;
+  config.norms_inputs = norms_inputs;
+  config.norms_outputs = norms_outputs;
+  config.is_parallel = is_parallel;
+  config.query_key_norm = query_key_norm;
+  config.activation = activation;
+  return config;
+}
+
+absl::Span<const ModelFamily> ModelFamilies() { return kFamilies; }
+
+const ModelFamily* FamilyOfType(absl::string_view model_type) {
+  for (const ModelFamily& family : kFamilies) {
+    if (family.model_type == model_type) return &family;
+  }
+  return nullptr;
+}
+
+const ModelFamily* FamilyOfArchitecture(absl::string_view architecture) {
+  for (const ModelFamily& family : kFamilies) {
+    if (family.architecture == architecture) return &family;
+  }
+  return nullptr;
+}
+
+const ModelFamily* FamilyOfGguf(absl::string_view architecture, bool has_experts) {
+  const ModelFamily* other = nullptr;
+  for (const ModelFamily& family : kFamilies) {
+    if (family.gguf.architecture == nullptr || family.gguf.architecture != architecture) continue;
+    if ((family.expert_rule != ExpertRule::kNone) == has_experts) return &family;
+    if (other == nullptr) other = &family;
+  }
+  return other;
+}
+
+}  // namespace tandem

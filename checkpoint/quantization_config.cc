@@ -1,0 +1,419 @@
+#include "checkpoint/quantization_config.h"
+
+#include <algorithm>
+#include <climits>
+#include <cstdint>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "base/mapped_file.h"
+#include "base/status_macros.h"
+#include "json/config_fields.h"
+#include "json/json_text.h"
+
+namespace tandem {
+namespace {
+
+using nlohmann::json;
+using Layout = QuantizationConfig::Layout;
+using KeyNames = absl::Span<const char* const>;
+
+constexpr char kQuantizationSection[] = "quantization_config";
+constexpr char kOldQuantizationSection[] =
+    "compression_config";  // of compressed-tensors before its name
+constexpr char kAllowedMethods[] =
+    "fp8, fbgemm_fp8, modelopt, gptq, awq, compressed-tensors; or a model of floats, or a GGUF "
+    "file";
+
+// KeyNames that do not change what the stored weights stand for. Which modules are quantised the
+// tensors themselves say; activations are not quantised as the checkpoint was calibrated for, nor
+// is the cache; the rest tells how the weights were made, or chooses other programs' kernels.
+constexpr const char* kHarmlessEverywhere[] = {"quant_method", "method"};
+constexpr const char* kHarmlessOfFp8[] = {"activation_scheme", "activation_scale_ub",
+                                          "dequantize",        "ignored_layers",
+                                          "kv_cache_scheme",   "modules_to_not_convert"};
+constexpr const char* kHarmlessOfModelopt[] = {"config_groups",
+                                               "exclude_modules",
+                                               "ignore",
+                                               "kv_cache_quant_algo",
+                                               "kv_cache_quantized_layers",
+                                               "kv_cache_scheme",
+                                               "producer"};
+constexpr const char* kHarmlessOfGptq[] = {"act_group_aware",
+                                           "backend",
+                                           "batch_size",
+                                           "block_name_to_quantize",
+                                           "cache_block_outputs",
+                                           "damp_auto_increment",
+                                           "damp_percent",
+                                           "dataset",
+                                           "disable_exllama",
+                                           "exllama_config",
+                                           "lm_head",
+                                           "max_input_length",
+                                           "meta",
+                                           "model_file_base_name",
+                                           "model_name_or_path",
+                                           "model_seqlen",
+                                           "module_name_preceding_first_block",
+                                           "modules_in_block_to_quantize",
+                                           "modules_to_not_convert",
+                                           "pad_token_id",
+                                           "quantizer",
+                                           "static_groups",
+                                           "tokenizer",
+                                           "true_sequential",
+                                           "use_cuda_fp16",
+                                           "use_exllama"};
+constexpr const char* kHarmlessOfAwq[] = {
+    "do_fuse", "exllama_config",  "fuse_max_seq_len",      "lm_head",
+    "meta",    "modules_to_fuse", "modules_to_not_convert"};
+constexpr const char* kHarmlessOfCompressed[] = {"global_compression_ratio", "ignore",
+                                                 "kv_cache_scheme", "run_compressed", "version"};
+constexpr const char* kHarmlessOfGroup[] = {"input_activations", "output_activations", "targets"};
+constexpr const char* kHarmlessOfWeights[] = {"observer", "observer_kwargs", "scale_dtype",
+                                              "zp_dtype"};
+// Of these a list of names is wanted.
+constexpr const char* kNameLists[] = {"exclude_modules", "ignore", "ignored_layers",
+                                      "modules_to_not_convert", "targets"};
+
+// A key that somebody else chose, as messages show it.
+std::string KeyText(absl::string_view key) {
+  const bool is_plain = !key.empty() && key.size() <= 40 && absl::c_all_of(key, [](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-' || c == '.';
+  });
+  return is_plain ? std::string(key) : Quoted(key);
+}
+
+// Every key is among those, or empty; the lists of names are such.
+absl::Status CheckSectionKeys(const ConfigFields& fields, std::initializer_list<KeyNames> known) {
+  for (const auto& member : fields.object().items()) {
+    const std::string& key = member.key();
+    const json& value = member.value();
+    const bool is_known =
+        absl::c_any_of(known, [&](KeyNames keys) { return absl::c_linear_search(keys, key); });
+    if (!is_known && !SaysNothing(value)) {
+      return fields.Wrong(KeyText(key),
+                          "nothing, null or false (not known, and it might change the result)");
+    }
+    if (!absl::c_linear_search(kNameLists, key) || value.is_null()) continue;
+    const bool are_names = value.is_array() &&
+                           absl::c_all_of(value, [](const json& name) { return name.is_string(); });
+    if (!are_names) return fields.Wrong(key, "a list of names, or null");
+  }
+  return absl::OkStatus();
+}
+
+// The text of a key, in small letters; `if_absent` where there is none.
+absl::StatusOr<std::string> TextOf(const ConfigFields& fields, absl::string_view key,
+                                   absl::string_view if_absent,
+                                   absl::Span<const char* const> allowed,
+                                   absl::string_view allowed_text) {
+  const json* const value = fields.Find(key);
+  if (value == nullptr && !if_absent.empty()) return std::string(if_absent);
+  if (value != nullptr && value->is_string()) {
+    std::string text = absl::AsciiStrToLower(*value->get_ptr<const std::string*>());
+    if (absl::c_linear_search(allowed, text)) return text;
+  }
+  return fields.Wrong(key, allowed_text);
+}
+
+// The one of two names of a key that is there.
+absl::string_view KeyOf(const ConfigFields& fields, absl::string_view key,
+                        absl::string_view other) {
+  return fields.Find(key) == nullptr && fields.Find(other) != nullptr ? other : key;
+}
+
+// Inputs of a group; -1 stands for all of them, 0 here.
+absl::StatusOr<int> ReadGroupSize(const ConfigFields& fields, absl::string_view key,
+                                  std::optional<int> if_absent) {
+  const json* const value = fields.Find(key);
+  if (value != nullptr && *value == -1) return 0;
+  if (value == nullptr && if_absent.has_value()) return *if_absent;
+  absl::StatusOr<int> size = fields.Int(key, 1, INT_MAX);
+  if (size.ok()) return size;
+  return fields.Wrong(key, "an integer from 1, or -1");
+}
+
+// [rows, cols] of the blocks that have a scale in common.
+absl::Status ReadBlock(const ConfigFields& fields, absl::string_view key, WeightScheme* scheme) {
+  const json& value = *fields.Find(key);
+  const auto size_at = [&](size_t i) -> int64_t {
+    if (!value[i].is_number_unsigned()) return 0;
+    return static_cast<int64_t>(std::min<uint64_t>(value[i].get<uint64_t>(), INT_MAX));
+  };
+  if (!value.is_array() || value.size() != 2 || size_at(0) < 1 || size_at(1) < 1) {
+    return fields.Wrong(key, "two integers from 1");
+  }
+  scheme->block_rows = static_cast<int>(size_at(0));
+  scheme->block_cols = static_cast<int>(size_at(1));
+  return absl::OkStatus();
+}
+
+// ---- FP8 ----
+constexpr int kUsualBlock = 128;  // of fp8, where nothing is said
+
+absl::StatusOr<QuantizationConfig> ReadFp8(const ConfigFields& fields) {
+  constexpr const char* kRead[] = {"fmt", "scale_fmt", "weight_block_size"};
+  RETURN_IF_ERROR(CheckSectionKeys(fields, {kHarmlessEverywhere, kHarmlessOfFp8, kRead}));
+  RETURN_IF_ERROR(TextOf(fields, "fmt", "e4m3", {"e4m3", "float8_e4m3fn"}, "e4m3").status());
+  // Powers of two are floats like others.
+  RETURN_IF_ERROR(
+      TextOf(fields, "scale_fmt", "float", {"float", "ue8m0"}, "float, ue8m0").status());
+  WeightScheme scheme{.is_float = true};
+  if (fields.Find("weight_block_size") != nullptr) {
+    RETURN_IF_ERROR(ReadBlock(fields, "weight_block_size", &scheme));
+  } else if (!fields.Has("weight_block_size")) {
+    scheme.block_rows = scheme.block_cols = kUsualBlock;
+  }
+  return QuantizationConfig{.layout = Layout::kFp8, .schemes = {scheme}};
+}
+
+absl::StatusOr<QuantizationConfig> ReadModelopt(const ConfigFields& fields) {
+  constexpr const char* kRead[] = {"quant_algo"};
+  constexpr char kAllowed[] = "FP8, FP8_PER_CHANNEL_PER_TOKEN, FP8_PB_WO";
+  RETURN_IF_ERROR(CheckSectionKeys(fields, {kHarmlessEverywhere, kHarmlessOfModelopt, kRead}));
+  ASSIGN_OR_RETURN(const std::string algorithm,
+                   TextOf(fields, "quant_algo", "",
+                          {"fp8", "fp8_per_channel_per_token", "fp8_pb_wo"}, kAllowed));
+  WeightScheme scheme{.is_float = true};
+  if (algorithm == "fp8_pb_wo") scheme.block_rows = scheme.block_cols = kUsualBlock;
+  return QuantizationConfig{.layout = Layout::kFp8, .schemes = {scheme}};
+}
+
+// ---- GPTQ and AWQ ----
+absl::StatusOr<QuantizationConfig> ReadGptq(const ConfigFields& fields) {
+  constexpr const char* kRead[] = {"bits",   "checkpoint_format", "desc_act",   "dynamic",
+                                   "format", "group_size",        "pack_dtype", "sym"};
+  RETURN_IF_ERROR(CheckSectionKeys(fields, {kHarmlessEverywhere, kHarmlessOfGptq, kRead}));
+  QuantizationConfig config{.layout = Layout::kGptq};
+  WeightScheme scheme;
+  ASSIGN_OR_RETURN(scheme.bits, fields.Int("bits", 2, 8));
+  if (scheme.bits > 4 && scheme.bits != 8) return fields.Wrong("bits", "2, 3, 4, 8");
+  ASSIGN_OR_RETURN(scheme.group_size, ReadGroupSize(fields, "group_size", std::nullopt));
+  ASSIGN_OR_RETURN(scheme.is_symmetric, fields.Bool("sym", true));
+  ASSIGN_OR_RETURN(config.has_act_order, fields.Bool("desc_act", false));
+  for (const char* key : {"checkpoint_format", "format"}) {
+    ASSIGN_OR_RETURN(const std::string format,
+                     TextOf(fields, key, "gptq", {"gptq", "gptq_v2"}, "gptq, gptq_v2"));
+    if (fields.Find(key) != nullptr) config.stores_zeros_less_one = format == "gptq";
+  }
+  RETURN_IF_ERROR(fields.Only("pack_dtype", "int32"));
+  if (const json* const overrides = fields.Find("dynamic"); overrides != nullptr) {
+    if (!overrides->is_object()) return fields.Wrong("dynamic", "an object");
+    config.has_overrides = !overrides->empty();
+  }
+  config.schemes = {scheme};
+  return config;
+}
+
+absl::StatusOr<QuantizationConfig> ReadAwq(const ConfigFields& fields) {
+  constexpr const char* kRead[] = {"backend",    "bits",         "checkpoint_format",
+                                   "desc_act",   "format",       "group_size",
+                                   "pack_dtype", "q_group_size", "sym",
+                                   "version",    "w_bit",        "zero_point"};
+  RETURN_IF_ERROR(CheckSectionKeys(fields, {kHarmlessEverywhere, kHarmlessOfAwq, kRead}));
+  WeightScheme scheme;
+  const absl::string_view bits_key = KeyOf(fields, "bits", "w_bit");
+  ASSIGN_OR_RETURN(scheme.bits, fields.Int(bits_key, 4, 4, 4));
+  ASSIGN_OR_RETURN(scheme.group_size,
+                   ReadGroupSize(fields, KeyOf(fields, "group_size", "q_group_size"), 128));
+  for (const char* key : {"version", "format", "checkpoint_format"}) {
+    RETURN_IF_ERROR(TextOf(fields, key, "gemm", {"gemm"}, "gemm").status());
+  }
+  RETURN_IF_ERROR(TextOf(fields, "backend", "autoawq", {"autoawq", "auto"}, "autoawq").status());
+  RETURN_IF_ERROR(fields.Only("pack_dtype", "int32"));
+  RETURN_IF_ERROR(fields.Only("desc_act", false));
+  // The zeros are stored either way.
+  RETURN_IF_ERROR(fields.Bool("zero_point", true).status());
+  RETURN_IF_ERROR(fields.Bool("sym", false).status());
+  scheme.is_symmetric = false;
+  return QuantizationConfig{.layout = Layout::kAwq, .schemes = {scheme}};
+}
+
+// ---- compressed-tensors ----
+constexpr const char* kCompressedFormats[] = {"pack-quantized", "int-quantized", "float-quantized",
+                                              "naive-quantized", "mixed-precision"};
+constexpr char kAllowedFormats[] =
+    "pack-quantized, int-quantized, float-quantized, naive-quantized, mixed-precision";
+
+absl::StatusOr<WeightScheme> ReadWeights(const ConfigFields& fields) {
+  constexpr const char* kRead[] = {"actorder", "block_structure", "dynamic",   "group_size",
+                                   "num_bits", "strategy",        "symmetric", "type"};
+  RETURN_IF_ERROR(CheckSectionKeys(fields, {kHarmlessOfWeights, kRead}));
+  WeightScheme scheme;
+  ASSIGN_OR_RETURN(const std::string type,
+                   TextOf(fields, "type", "int", {"int", "float"}, "int, float"));
+  scheme.is_float = type == "float";
+  ASSIGN_OR_RETURN(scheme.bits, fields.Int("num_bits", scheme.is_float ? 8 : 1, 8, 8));
+  ASSIGN_OR_RETURN(scheme.is_symmetric, fields.Bool("symmetric", true));
+  if (scheme.is_float && !scheme.is_symmetric) return fields.Wrong("symmetric", "true of floats");
+  RETURN_IF_ERROR(fields.Only("dynamic", false));
+  // Of the group order g_idx speaks, which is there then; the others change nothing.
+  if (const json* const order = fields.Find("actorder"); order != nullptr && !order->is_boolean()) {
+    RETURN_IF_ERROR(TextOf(fields, "actorder", "", {"group", "weight", "dynamic", "static"},
+                           "group, weight, dynamic, static, true, false")
+                        .status());
+  }
+  ASSIGN_OR_RETURN(const int group_size, ReadGroupSize(fields, "group_size", 0));
+  ASSIGN_OR_RETURN(
+      const std::string strategy,
+      TextOf(fields, "strategy", group_size > 0 ? "group" : "tensor",
+             {"tensor", "channel", "group", "block"}, "tensor, channel, group, block"));
+  if (strategy == "group") {
+    if (group_size == 0) return fields.Wrong("group_size", "an integer from 1 with strategy group");
+    scheme.group_size = group_size;
+    if (!scheme.is_float) return scheme;
+    scheme.block_rows = 1;
+    scheme.block_cols = group_size;
+  } else if (strategy == "block") {
+    if (!scheme.is_float) return fields.Wrong("strategy", "tensor, channel, group of type int");
+    if (fields.Find("block_structure") == nullptr) {
+      return fields.Wrong("block_structure", "two integers from 1 with strategy block");
+    }
+    RETURN_IF_ERROR(ReadBlock(fields, "block_structure", &scheme));
+  }
+  return scheme;
+}
+
+absl::StatusOr<QuantizationConfig> ReadCompressed(const ConfigFields& fields,
+                                                  const std::string& file,
+                                                  const std::string& prefix) {
+  constexpr const char* kRead[] = {"config_groups", "format", "quantization_status",
+                                   "sparsity_config", "transform_config"};
+  constexpr const char* kReadOfGroup[] = {"format", "weights"};
+  RETURN_IF_ERROR(CheckSectionKeys(fields, {kHarmlessEverywhere, kHarmlessOfCompressed, kRead}));
+  RETURN_IF_ERROR(TextOf(fields, "format", "", kCompressedFormats, kAllowedFormats).status());
+  RETURN_IF_ERROR(TextOf(fields, "quantization_status", "compressed", {"compressed", "frozen"},
+                         "compressed, frozen")
+                      .status());
+  if (const json* const sparsity = fields.Find("sparsity_config"); sparsity != nullptr) {
+    const bool is_dense =
+        SaysNothing(*sparsity) || (sparsity->is_object() && sparsity->contains("format") &&
+                                   IsText((*sparsity)["format"], "dense"));
+    if (!is_dense) return fields.Wrong("sparsity_config", "nothing, or the format dense");
+  }
+  if (const json* const transform = fields.Find("transform_config");
+      transform != nullptr && !SaysNothing(*transform)) {
+    return fields.Wrong("transform_config", "nothing (rotations are not implemented)");
+  }
+  const json* const groups = fields.Find("config_groups");
+  if (groups == nullptr || !groups->is_object()) return fields.Wrong("config_groups", "an object");
+  QuantizationConfig config{.layout = Layout::kCompressedTensors};
+  for (const auto& [name, group] : groups->items()) {
+    const std::string path = absl::StrCat(prefix, "config_groups.", KeyText(name));
+    const auto refuse = [&](const json& found, absl::string_view key) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(file, ": ", path, key, ": found ", Shown(found), ", allowed: an object"));
+    };
+    if (!group.is_object()) return refuse(group, "");
+    const ConfigFields of_group(group, file, absl::StrCat(path, "."));
+    RETURN_IF_ERROR(CheckSectionKeys(of_group, {kHarmlessOfGroup, kReadOfGroup}));
+    RETURN_IF_ERROR(
+        TextOf(of_group, "format", "pack-quantized", kCompressedFormats, kAllowedFormats).status());
+    const json* const weights = of_group.Find("weights");
+    if (weights == nullptr) continue;  // of activations or the cache only
+    if (!weights->is_object()) return refuse(*weights, ".weights");
+    const ConfigFields of_weights(*weights, file, absl::StrCat(path, ".weights."));
+    ASSIGN_OR_RETURN(const WeightScheme scheme, ReadWeights(of_weights));
+    config.schemes.push_back(scheme);
+  }
+  if (config.schemes.empty()) return fields.Wrong("config_groups", "a group with weights");
+  return config;
+}
+
+absl::StatusOr<QuantizationConfig> ReadSection(const json& section, const std::string& file,
+                                               const std::string& name) {
+  if (!section.is_object()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(file, ": ", name, ": found ", Shown(section), ", allowed: an object"));
+  }
+  const std::string prefix = absl::StrCat(name, ".");
+  const ConfigFields fields(section, file, prefix);
+  const absl::string_view key = KeyOf(fields, "quant_method", "method");
+  const json* const method = fields.Find(key);
+  const auto read = [&]() -> absl::StatusOr<QuantizationConfig> {
+    if (method == nullptr) return fields.Wrong(key, kAllowedMethods);
+    if (IsText(*method, "fp8") || IsText(*method, "fbgemm_fp8")) return ReadFp8(fields);
+    if (IsText(*method, "modelopt")) return ReadModelopt(fields);
+    if (IsText(*method, "gptq")) return ReadGptq(fields);
+    if (IsText(*method, "awq")) return ReadAwq(fields);
+    if (IsText(*method, "compressed-tensors")) return ReadCompressed(fields, file, prefix);
+    return fields.Wrong(key, kAllowedMethods);
+  };
+  ASSIGN_OR_RETURN(QuantizationConfig config, read());
+  config.method = method->get<std::string>();
+  config.where = absl::StrCat(file, ": ", name);
+  return config;
+}
+
+absl::StatusOr<JsonDocument> ParseConfigObject(absl::string_view text, const std::string& file) {
+  ASSIGN_OR_RETURN(JsonDocument document, ParseJsonDocument(text, file));
+  if (document->is_object()) return document;
+  return absl::InvalidArgumentError(
+      absl::StrCat(file, ": found ", Shown(*document), ", allowed: an object"));
+}
+
+}  // namespace
+
+absl::StatusOr<std::optional<QuantizationConfig>> ParseQuantization(const json& config,
+                                                                    const std::string& file) {
+  const ConfigFields fields(config, file);
+  for (const char* name : {kQuantizationSection, kOldQuantizationSection}) {
+    const json* const section = fields.Find(name);
+    if (section != nullptr) return ReadSection(*section, file, name);
+  }
+  // Of a model of several parts that of the text may have its own.
+  constexpr char kText[] = "text_config";
+  const json* const text = fields.Find(kText);
+  if (text == nullptr || !text->is_object()) return std::nullopt;
+  const json* const section = ConfigFields(*text, file).Find(kQuantizationSection);
+  if (section == nullptr) return std::nullopt;
+  return ReadSection(*section, file, absl::StrCat(kText, ".", kQuantizationSection));
+}
+
+absl::StatusOr<QuantizationConfig> ParseHfQuantConfig(absl::string_view text,
+                                                      const std::string& file) {
+  ASSIGN_OR_RETURN(const JsonDocument document, ParseConfigObject(text, file));
+  constexpr char kQuantization[] = "quantization";
+  static constexpr const char* kKeys[] = {"producer", "quantization"};
+  const ConfigFields fields(*document, file);
+  RETURN_IF_ERROR(CheckSectionKeys(fields, {kKeys}));
+  const json* const section = fields.Find(kQuantization);
+  if (section == nullptr || !section->is_object()) {
+    return fields.Wrong(kQuantization, "an object");
+  }
+  const ConfigFields of_section(*section, file, absl::StrCat(kQuantization, "."));
+  ASSIGN_OR_RETURN(QuantizationConfig config, ReadModelopt(of_section));
+  config.method = "modelopt";
+  config.where = absl::StrCat(file, ": ", kQuantization);
+  return config;
+}
+
+absl::StatusOr<std::optional<QuantizationConfig>> ReadQuantization(
+    const std::string& folder, std::vector<std::string>* files) {
+  const std::string file = absl::StrCat(folder, "/config.json");
+  const absl::StatusOr<std::string> text = ReadFile(file);
+  if (text.ok()) {
+    ASSIGN_OR_RETURN(const JsonDocument document, ParseConfigObject(*text, file));
+    ASSIGN_OR_RETURN(std::optional<QuantizationConfig> config, ParseQuantization(*document, file));
+    if (config.has_value()) {
+      files->push_back(file);
+      return config;
+    }
+  } else if (!absl::IsNotFound(text.status())) {
+    return text.status();
+  }
+  const std::string beside = absl::StrCat(folder, "/hf_quant_config.json");
+  const absl::StatusOr<std::string> beside_text = ReadFile(beside);
+  if (absl::IsNotFound(beside_text.status())) return std::nullopt;
+  RETURN_IF_ERROR(beside_text.status());
+  files->push_back(beside);
+  return ParseHfQuantConfig(*beside_text, beside);
+}
+
+}  // namespace tandem

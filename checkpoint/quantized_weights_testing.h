@@ -1,0 +1,87 @@
+// For tests of quantised checkpoints: a folder with one.
+#ifndef TANDEM_CHECKPOINT_QUANTIZED_WEIGHTS_TESTING_H_
+#define TANDEM_CHECKPOINT_QUANTIZED_WEIGHTS_TESTING_H_
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "checkpoint/quantized_weights.h"
+#include "kernels/blocks.h"
+#include "kernels/widen_row.h"
+#include "nlohmann/json.hpp"
+#include "tests/safetensors_builder.h"
+
+namespace tandem {
+
+// A folder of this test's own, gone after it.
+class QuantizedWeightsTest : public ::testing::Test {
+ protected:
+  QuantizedWeightsTest()
+      : folder_(absl::StrCat(::testing::TempDir(), "/quantized_weights_", getpid(), "_",
+                             ::testing::UnitTest::GetInstance()->current_test_info()->name())) {
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+  }
+  ~QuantizedWeightsTest() override { std::filesystem::remove_all(folder_); }
+
+  void WriteFile(const std::string& name, const std::string& contents) const {
+    std::ofstream(absl::StrCat(folder_, "/", name), std::ios::binary) << contents;
+  }
+  absl::StatusOr<std::unique_ptr<Weights>> Open(const SafetensorsBuilder& file,
+                                                const nlohmann::json& section,
+                                                QuantizedForm form = QuantizedForm::kBlocks) const {
+    WriteFile("model.safetensors", file.Bytes());
+    WriteFile("config.json", nlohmann::json{{"quantization_config", section}}.dump());
+    return Weights::Open(folder_, form);
+  }
+  // The matrix of module "m" as f32, after it has been found to be of `dtype`.
+  static std::vector<float> Values(const Weights& weights, int rows, int cols, DType dtype) {
+    const auto view = weights.Get("m.weight", {rows, cols});
+    EXPECT_TRUE(view.ok()) << view.status();
+    if (!view.ok()) return {};
+    EXPECT_EQ(view->dtype, dtype) << NameOf(view->dtype) << ": " << weights.quantization();
+    const auto described = weights.Describe("m.weight", {rows, cols});
+    EXPECT_TRUE(described.ok() && described->dtype == dtype && described->data == nullptr);
+    std::vector<float> values(size_t(rows) * cols);
+    const auto* data = static_cast<const std::byte*>(view->data);
+    for (int r = 0; r < rows; ++r) {
+      WidenRow(data + r * RowBytes(view->dtype, cols), view->dtype, cols,
+               values.data() + size_t(r) * cols);
+    }
+    return values;
+  }
+  // Its values in both forms.
+  void ExpectWeights(const SafetensorsBuilder& file, const nlohmann::json& section,
+                     const std::vector<float>& wanted, int rows, DType kept, DType floats) const {
+    const int cols = static_cast<int>(wanted.size()) / rows;
+    for (const auto& [form, dtype] :
+         {std::pair(QuantizedForm::kBlocks, kept), {QuantizedForm::kFloats, floats}}) {
+      const auto weights = Open(file, section, form);
+      ASSERT_TRUE(weights.ok()) << weights.status();
+      EXPECT_EQ(Values(**weights, rows, cols, dtype), wanted);
+    }
+  }
+  void ExpectRefused(const SafetensorsBuilder& file, const nlohmann::json& section,
+                     const std::string& says) const {
+    const absl::Status status = Open(file, section).status();
+    EXPECT_FALSE(status.ok()) << says;
+    EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr(says));
+    EXPECT_THAT(std::string(status.message()), ::testing::StartsWith(absl::StrCat(folder_, "/")));
+    EXPECT_EQ(status.message().find('\n'), status.message().npos);
+  }
+
+  const std::string folder_;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_CHECKPOINT_QUANTIZED_WEIGHTS_TESTING_H_

@@ -1,0 +1,250 @@
+#include "constraint/constraint_compiler.h"
+
+#include <algorithm>
+#include <atomic>
+#include <iterator>
+#include <list>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "base/field_error.h"
+#include "base/guard.h"
+#include "base/instant.h"
+#include "base/status_macros.h"
+#include "constraint/grammar_engine.h"
+
+namespace tandem {
+namespace {
+
+constexpr int kMostThreads = 2;
+constexpr int64_t kBytesOfJob = 64 << 10;  // beside its text and what comes of it, about
+
+using GrammarPtr = std::shared_ptr<const CompiledGrammar>;
+
+bool AreTheSame(const OutputConstraint& a, const OutputConstraint& b) {
+  return a.kind == b.kind && a.is_strict == b.is_strict && a.text == b.text &&
+         a.choices == b.choices && a.tokens == b.tokens;
+}
+
+// The most brackets that are open at once, those in strings and classes included.
+int DepthOf(absl::string_view text) {
+  int depth = 0;
+  int deepest = 0;
+  for (const char c : text) {
+    if (c == '(' || c == '[' || c == '{') deepest = std::max(deepest, ++depth);
+    if (c == ')' || c == ']' || c == '}') depth = std::max(depth - 1, 0);
+  }
+  return deepest;
+}
+
+size_t NumBytes(const OutputConstraint& constraint) {
+  size_t num_bytes = constraint.text.size();
+  for (const std::string& choice : constraint.choices) num_bytes += choice.size();
+  return num_bytes;
+}
+
+absl::Status Check(const OutputConstraint& constraint, const ConstraintCompiler::Limits& limits) {
+  const size_t num_bytes = NumBytes(constraint);
+  if (num_bytes > limits.max_bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("has ", num_bytes, " bytes, allowed: ", limits.max_bytes));
+  }
+  if (const int depth = DepthOf(constraint.text); depth > limits.max_depth) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("has ", depth, " brackets in each other, allowed: ", limits.max_depth));
+  }
+  if (constraint.kind != OutputConstraint::Kind::kChoice) return absl::OkStatus();
+  const bool has_empty = absl::c_linear_search(constraint.choices, "");
+  if (!constraint.choices.empty() && !has_empty) return absl::OkStatus();
+  return absl::InvalidArgumentError(has_empty ? "has an empty choice" : "has no choices");
+}
+
+}  // namespace
+
+struct ConstraintCompiler::Shared {
+  Shared(const Tokenizer* tokenizer, int vocab_size, const Limits& limits)
+      : tokenizer(tokenizer), vocab_size(vocab_size), limits(limits) {}
+
+  struct Job {
+    OutputConstraint constraint;
+    Instant begin = Instant::Now();
+    int num_waiting = 0;  // who want it
+    bool is_done = false;
+    std::atomic<bool> is_unwanted = false;
+    absl::StatusOr<GrammarPtr> grammar = absl::InternalError("not compiled");
+  };
+  using JobPtr = std::shared_ptr<Job>;
+
+  const Tokenizer* const tokenizer;
+  const int vocab_size;
+  const Limits limits;
+
+  absl::Mutex mutex;
+  // Made by the first that wants it, under the lock: it takes some tens of milliseconds.
+  std::unique_ptr<GrammarEngine> engine ABSL_GUARDED_BY(mutex);
+  std::list<JobPtr> kept ABSL_GUARDED_BY(mutex);     // the latest first
+  std::list<JobPtr> waiting ABSL_GUARDED_BY(mutex);  // for a thread; kept, too
+  int num_threads ABSL_GUARDED_BY(mutex) = 0;
+
+  // The job of this constraint, which is being done or kept.
+  absl::StatusOr<JobPtr> FindOrAdd(const OutputConstraint& constraint,
+                                   const std::shared_ptr<Shared>& self)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  // Waits until it is done. An error if that takes too long.
+  absl::Status Await(const JobPtr& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void Forget() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  absl::StatusOr<GrammarPtr> CompileWithin(const Job& job, const GrammarEngine& compiler) const;
+  void Work();
+};
+
+absl::StatusOr<ConstraintCompiler::Shared::JobPtr> ConstraintCompiler::Shared::FindOrAdd(
+    const OutputConstraint& constraint, const std::shared_ptr<Shared>& self) {
+  const auto it = absl::c_find_if(
+      kept, [&](const JobPtr& job) { return AreTheSame(job->constraint, constraint); });
+  if (it != kept.end()) {
+    kept.splice(kept.begin(), kept, it);
+    return kept.front();
+  }
+  const bool is_full = waiting.size() >= static_cast<size_t>(limits.max_waiting) &&
+                       Instant::Now() - waiting.front()->begin > limits.short_wait;
+  if (is_full) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "constraint: ", waiting.size(), " others wait to be compiled; try again later"));
+  }
+  auto job = std::make_shared<Job>();
+  job->constraint = constraint;
+  std::list<JobPtr> one = {job};
+  std::list<JobPtr> other = {job};
+  if (num_threads < kMostThreads) {
+    std::thread([self] { self->Work(); }).detach();
+    ++num_threads;
+  }
+  waiting.splice(waiting.end(), one);
+  kept.splice(kept.begin(), other);
+  return job;
+}
+
+absl::Status ConstraintCompiler::Shared::Await(const JobPtr& job) {
+  const auto is_done = [&job] { return job->is_done; };
+  ++job->num_waiting;
+  mutex.AwaitWithTimeout(absl::Condition(&is_done), limits.patience);
+  --job->num_waiting;
+  if (job->is_done) return absl::OkStatus();
+  if (job->num_waiting == 0) {
+    job->is_unwanted = true;
+    waiting.remove(job);
+    kept.remove(job);
+  }
+  return absl::ResourceExhaustedError(absl::StrCat("constraint: is not compiled after ",
+                                                   absl::FormatDuration(limits.patience),
+                                                   ", with others; try again later"));
+}
+
+// Those that are compiled, the latest first, as long as they fit; and those that are not.
+void ConstraintCompiler::Shared::Forget() {
+  int64_t bytes = 0;
+  kept.remove_if([&](const JobPtr& job) {
+    if (!job->is_done) return false;
+    const bool may_stay = job->grammar.ok() || absl::IsInvalidArgument(job->grammar.status());
+    bytes += kBytesOfJob + static_cast<int64_t>(NumBytes(job->constraint)) +
+             (job->grammar.ok() ? (*job->grammar)->bytes() : 0);
+    return !may_stay || bytes > limits.max_kept_bytes;
+  });
+}
+
+absl::StatusOr<GrammarPtr> ConstraintCompiler::Shared::CompileWithin(
+    const Job& job, const GrammarEngine& compiler) const {
+  absl::StatusOr<GrammarPtr> grammar = absl::InternalError("not compiled");
+  RETURN_IF_ERROR(Guarded("compiling a constraint", [&] {
+    grammar = compiler.Compile(job.constraint, {.bytes = limits.max_work_bytes,
+                                                .time = limits.time,
+                                                .watches_stack = true,
+                                                .unwanted = &job.is_unwanted});
+    return absl::OkStatus();
+  }));
+  if (absl::IsOutOfRange(grammar.status())) {
+    return absl::OutOfRangeError(
+        absl::StrCat("cannot be compiled: it ", grammar.status().message()));
+  }
+  if (grammar.ok() && (*grammar)->bytes() > limits.max_grammar_bytes) {
+    return absl::OutOfRangeError(absl::StrCat("cannot be used: compiled, it has ",
+                                              (*grammar)->bytes(),
+                                              " bytes, allowed: ", limits.max_grammar_bytes));
+  }
+  return grammar;
+}
+
+// Until nothing waits.
+void ConstraintCompiler::Shared::Work() {
+  mutex.Lock();
+  while (!waiting.empty()) {
+    const JobPtr job = std::move(waiting.front());
+    waiting.pop_front();
+    const GrammarEngine* const compiler = engine.get();
+    mutex.Unlock();
+    absl::StatusOr<GrammarPtr> grammar = CompileWithin(*job, *compiler);
+    mutex.Lock();
+    job->grammar = std::move(grammar);
+    job->is_done = true;
+    Forget();
+  }
+  --num_threads;
+  mutex.Unlock();
+}
+
+ConstraintCompiler::ConstraintCompiler(const Tokenizer* tokenizer, int vocab_size,
+                                       const Limits& limits)
+    : shared_(std::make_shared<Shared>(tokenizer, vocab_size, limits)) {}
+
+ConstraintCompiler::~ConstraintCompiler() {
+  const absl::MutexLock lock(&shared_->mutex);
+  shared_->waiting.clear();
+  for (const Shared::JobPtr& job : shared_->kept) job->is_unwanted = true;
+}
+
+ConstraintCompiler::Load ConstraintCompiler::load() const {
+  const absl::MutexLock lock(&shared_->mutex);
+  return {.num_kept = static_cast<int>(shared_->kept.size()),
+          .num_waiting = static_cast<int>(shared_->waiting.size()),
+          .num_threads = shared_->num_threads};
+}
+
+absl::StatusOr<std::shared_ptr<const TokenConstraint>> ConstraintCompiler::Compile(
+    const OutputConstraint& constraint, absl::Span<const TokenId> end_tokens) {
+  Shared& s = *shared_;
+  if (absl::Status status = Check(constraint, s.limits); !status.ok()) {
+    return FieldError("constraint", status.message());
+  }
+  std::vector<TokenId> ends;
+  absl::c_copy_if(end_tokens, std::back_inserter(ends),
+                  [&s](TokenId id) { return s.tokenizer->IsSpecial(id); });
+  if (ends.empty()) {
+    return FieldError("constraint", "needs a special token that ends the output; there is none");
+  }
+  const absl::MutexLock lock(&s.mutex);
+  if (s.engine == nullptr) {
+    absl::StatusOr<std::unique_ptr<GrammarEngine>> engine =
+        GrammarEngine::Make(*s.tokenizer, s.vocab_size);
+    if (!engine.ok()) {
+      return absl::Status(engine.status().code(),
+                          absl::StrCat("constraint: ", engine.status().message()));
+    }
+    s.engine = *std::move(engine);
+  }
+  ASSIGN_OR_RETURN(const Shared::JobPtr job, s.FindOrAdd(constraint, shared_));
+  RETURN_IF_ERROR(s.Await(job));
+  const absl::Status& status = job->grammar.status();
+  if (absl::IsInvalidArgument(status) || absl::IsOutOfRange(status)) {
+    return FieldError("constraint", status.message());
+  }
+  if (!status.ok()) {
+    return absl::Status(status.code(), absl::StrCat("constraint: ", status.message()));
+  }
+  return (*job->grammar)->EndingIn(ends);
+}
+
+}  // namespace tandem

@@ -1,0 +1,229 @@
+// What may be asked of the compiler, and what no client may do to it.
+#include "constraint/constraint_compiler.h"
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "constraint/grammar_engine.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace tandem {
+namespace {
+
+using Kind = OutputConstraint::Kind;
+using Limits = ConstraintCompiler::Limits;
+using testing::HasSubstr;
+
+std::string Repeated(int count, const std::string& text) {
+  std::string all;
+  for (int i = 0; i < count; ++i) all += text;
+  return all;
+}
+
+// It takes minutes.
+OutputConstraint Hopeless(int number = 0) {
+  return {.kind = Kind::kRegex, .text = absl::StrCat("x", number, Repeated(20'000, "a?"))};
+}
+
+OutputConstraint ManyWords(int count) {
+  OutputConstraint words{.kind = Kind::kRegex, .text = "x"};
+  for (int i = 0; i < count; ++i) absl::StrAppend(&words.text, "|w", i, "z");
+  return words;
+}
+
+// Each definition has a property of the next one.
+OutputConstraint ChainOfReferences(int length) {
+  OutputConstraint schema{.kind = Kind::kJsonSchema, .text = R"({"$ref":"#/$defs/0","$defs":{)"};
+  for (int i = 0; i < length; ++i) {
+    absl::StrAppend(&schema.text, "\"", i, R"(":{"properties":{"a":{"$ref":"#/$defs/)", i + 1,
+                    "\"}}},");
+  }
+  absl::StrAppend(&schema.text, "\"", length, R"(":{"type":"null"}}})");
+  return schema;
+}
+
+class Compiling : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!HasGrammarEngine()) GTEST_SKIP() << "this build has no grammar engine";
+    tokenizer_ = *Tokenizer::Load(TANDEM_SOURCE_DIR "/models/storyteller-7m");
+    end_ = tokenizer_->IdOf("<|endoftext|>");
+  }
+  std::unique_ptr<ConstraintCompiler> Within(const Limits& limits) const {
+    return std::make_unique<ConstraintCompiler>(tokenizer_.get(), tokenizer_->vocab_size(), limits);
+  }
+  absl::Status Compile(const OutputConstraint& constraint, ConstraintCompiler* compiler) const {
+    return compiler->Compile(constraint, {{end_}}).status();
+  }
+  // Waits, for as long as a test may take.
+  static void Await(const std::function<bool()>& condition) {
+    while (!condition()) absl::SleepFor(absl::Milliseconds(1));
+  }
+
+  std::unique_ptr<Tokenizer> tokenizer_;
+  TokenId end_ = -1;
+};
+
+// Row 113 of the bug catalogue, and all of this file.
+TEST_F(Compiling, TakesSoMuchTimeAndNoMore) {
+  const auto compiler = Within({.time = absl::Milliseconds(100)});
+  for (int i = 0; i < 2; ++i) {
+    const absl::Status status = Compile(Hopeless(), compiler.get());
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    EXPECT_EQ(status.message(), "constraint: cannot be compiled: it takes more than 100ms");
+    EXPECT_EQ(compiler->load().num_kept, 0);
+  }
+  EXPECT_TRUE(Compile({.kind = Kind::kRegex, .text = "yes|no"}, compiler.get()).ok());
+}
+
+TEST_F(Compiling, TakesSoMuchMemoryAndNoMore) {
+  const auto compiler = Within({.max_work_bytes = 4 << 20});
+  EXPECT_EQ(Compile(ManyWords(20'000), compiler.get()).message(),
+            "constraint: cannot be compiled: it takes more than 4 MiB of memory");
+  EXPECT_EQ(compiler->load().num_kept, 0);
+  EXPECT_TRUE(Compile(ManyWords(20), compiler.get()).ok());
+}
+
+TEST_F(Compiling, YieldsSoMuchAndNoMore) {
+  const auto compiler = Within({.max_grammar_bytes = 20'000});
+  EXPECT_THAT(std::string(Compile(ManyWords(2'000), compiler.get()).message()),
+              HasSubstr("bytes, allowed: 20000"));
+  EXPECT_EQ(compiler->load().num_kept, 0);
+  EXPECT_TRUE(Compile(ManyWords(2), compiler.get()).ok());
+}
+
+// The stack of a thread has room for some thousands of them.
+TEST_F(Compiling, GoesSoDeepAndNoDeeper) {
+  const auto compiler = Within({});
+  EXPECT_TRUE(Compile(ChainOfReferences(100), compiler.get()).ok());
+  const absl::Status status = Compile(ChainOfReferences(5'000), compiler.get());
+  if (status.ok()) GTEST_SKIP() << "stacks are large here";
+  EXPECT_EQ(status.message(), "constraint: cannot be compiled: it is nested too deeply");
+}
+
+TEST_F(Compiling, EndsWhenNobodyWaits) {
+  const auto compiler =
+      Within({.time = absl::InfiniteDuration(), .patience = absl::Milliseconds(50)});
+  const absl::Status status = Compile(Hopeless(), compiler.get());
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("constraint: is not compiled after 50ms"));
+  EXPECT_EQ(compiler->load().num_kept, 0);
+  Await([&] { return compiler->load().num_threads == 0; });
+}
+
+TEST_F(Compiling, EndsWithTheCompiler) {
+  auto compiler = Within({.time = absl::InfiniteDuration(), .patience = absl::Milliseconds(50)});
+  std::thread waits([&] { EXPECT_FALSE(Compile(Hopeless(), compiler.get()).ok()); });
+  waits.join();
+  compiler.reset();
+}
+
+// Two that take long hold the threads; what is compiled already is there for everybody, and what
+// is not waits or is refused at once.
+TEST_F(Compiling, RefusesWhatWouldWaitLong) {
+  const auto compiler = Within({.time = absl::Seconds(1),
+                                .patience = absl::InfiniteDuration(),
+                                .max_waiting = 1,
+                                .short_wait = absl::ZeroDuration()});
+  const OutputConstraint choice{.kind = Kind::kChoice, .choices = {"yes", "no"}};
+  ASSERT_TRUE(Compile(choice, compiler.get()).ok());
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 2; ++i) {
+    threads.emplace_back([&, i] { EXPECT_FALSE(Compile(Hopeless(i), compiler.get()).ok()); });
+    Await([&] { return compiler->load().num_kept == i + 2 && compiler->load().num_waiting == 0; });
+  }
+  threads.emplace_back([&] { EXPECT_TRUE(Compile(ManyWords(3), compiler.get()).ok()); });
+  Await([&] { return compiler->load().num_kept == 4; });
+  const absl::Status status = Compile(ManyWords(4), compiler.get());
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("1 others wait"));
+  EXPECT_TRUE(Compile(choice, compiler.get()).ok());
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_TRUE(Compile(ManyWords(4), compiler.get()).ok());
+}
+
+TEST_F(Compiling, KeepsWhatIsWrongByItselfWithinItsBytes) {
+  const auto compiler = Within({.max_kept_bytes = 400 << 10});
+  const OutputConstraint wrong{.kind = Kind::kRegex, .text = "(a"};
+  EXPECT_TRUE(absl::IsInvalidArgument(Compile(wrong, compiler.get())));
+  EXPECT_EQ(compiler->load().num_kept, 1);
+  EXPECT_TRUE(absl::IsInvalidArgument(Compile(wrong, compiler.get())));
+  EXPECT_EQ(compiler->load().num_kept, 1);
+  for (int i = 0; i < 20; ++i) {
+    const OutputConstraint other{.kind = Kind::kRegex, .text = absl::StrCat("(", i)};
+    EXPECT_TRUE(absl::IsInvalidArgument(Compile(other, compiler.get())));
+  }
+  EXPECT_GE(compiler->load().num_kept, 2);
+  EXPECT_LE(compiler->load().num_kept, 6);
+  // A text that takes all of it.
+  const OutputConstraint large{.kind = Kind::kRegex, .text = "(" + std::string(250 << 10, 'a')};
+  EXPECT_TRUE(absl::IsInvalidArgument(Compile(large, compiler.get())));
+  EXPECT_LE(compiler->load().num_kept, 2);
+}
+
+// Wherever the library is interrupted, it leaves nothing behind that hurts the next one.
+TEST_F(Compiling, MayBeInterruptedAnywhere) {
+  const auto engine = *GrammarEngine::Make(*tokenizer_, tokenizer_->vocab_size());
+  const OutputConstraint schema{
+      .kind = Kind::kJsonSchema,
+      .text = R"({"type": "object", "properties": {"a": {"type": "array", "maxItems": 3,
+                  "items": {"type": "string", "pattern": "^(ab|c){2,5}$"}},
+                  "b": {"$ref": "#/$defs/b"}},
+                  "$defs": {"b": {"anyOf": [{"type": "integer", "maximum": 12},
+                                            {"const": "x"}]}}})"};
+  const OutputConstraint tag{
+      .kind = Kind::kStructuralTag,
+      .text = R"({"type": "triggered_tags", "triggers": ["<f>"], "tags": [{"type": "tag",
+                  "begin": "<f>", "content": {"type": "json_schema", "json_schema":
+                  {"type": "integer"}}, "end": "</f>"}]})"};
+  const OutputConstraint sum{.kind = Kind::kGrammar, .text = "root ::= \"1\" (\"+\" [2-9]){2,3}"};
+  for (const OutputConstraint& constraint : {schema, tag, sum}) {
+    int num_refused = 0;
+    constexpr int64_t kStep = 50;  // less than most requests are for
+    for (int64_t bytes = 0;; bytes += kStep) {
+      const auto grammar = engine->Compile(constraint, {.bytes = bytes});
+      if (grammar.ok()) break;
+      ASSERT_TRUE(absl::IsOutOfRange(grammar.status())) << grammar.status();
+      ++num_refused;
+    }
+    EXPECT_GT(num_refused, 100);
+  }
+}
+
+// What may follow takes ever longer to find: each text has ways beyond number to be derived.
+TEST_F(Compiling, FollowsOutputsForSoLongAndNoLonger) {
+  const auto compiler = Within({});
+  const OutputConstraint ambiguous{.kind = Kind::kGrammar,
+                                   .text = "root ::= root root root | root root | \"a\" | \"\""};
+  const auto constraint = compiler->Compile(ambiguous, {{end_}});
+  ASSERT_TRUE(constraint.ok()) << constraint.status();
+  const std::unique_ptr<ConstraintState> state = (*constraint)->Begin();
+  const TokenId a = tokenizer_->Encode("a", SpecialTokens::kPlain)->front();
+  int num_tokens = 0;
+  for (; num_tokens < 3000 && state->status().ok(); ++num_tokens) {
+    if (state->Accept(a)) state->Commit();
+    state->Allowed();
+  }
+  EXPECT_EQ(state->status().message(),
+            "constraint: cannot be followed: it takes more than 50ms for each token");
+  EXPECT_GT(num_tokens, 5);
+  const std::unique_ptr<ConstraintState> copy = state->Clone();
+  for (ConstraintState* one : {state.get(), copy.get()}) {
+    EXPECT_FALSE(one->Accept(a));
+    EXPECT_EQ(one->Forced(), "");
+    for (const uint32_t word : one->Allowed()) EXPECT_EQ(word, 0u);
+    EXPECT_FALSE(one->status().ok());
+  }
+  const std::unique_ptr<ConstraintState> next = (*constraint)->Begin();
+  EXPECT_TRUE(next->Accept(a));
+  EXPECT_TRUE(next->status().ok());
+}
+
+}  // namespace
+}  // namespace tandem

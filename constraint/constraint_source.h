@@ -1,0 +1,25 @@
+#ifndef TANDEM_CONSTRAINT_CONSTRAINT_SOURCE_H_
+#define TANDEM_CONSTRAINT_CONSTRAINT_SOURCE_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "constraint/output_constraint.h"
+#include "constraint/string_lengths.h"
+
+namespace tandem {
+
+// A constraint in the grammar engine's words.
+struct ConstraintSource {
+  bool is_tag = false;  // `text` is a structural tag, else a grammar
+  std::string text{};
+  std::vector<LengthRanges> lengths{};  // of strings, by the marks of rules
+};
+
+// INVALID_ARGUMENT if a part cannot be kept (SchemaGrammar, ParseRegex) or a choice is not UTF-8.
+absl::StatusOr<ConstraintSource> SourceOf(const OutputConstraint& constraint);
+
+}  // namespace tandem
+
+#endif  // TANDEM_CONSTRAINT_CONSTRAINT_SOURCE_H_

@@ -1,0 +1,54 @@
+#ifndef TANDEM_CONSTRAINT_GRAMMAR_ENGINE_H_
+#define TANDEM_CONSTRAINT_GRAMMAR_ENGINE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "base/types.h"
+#include "constraint/output_constraint.h"
+#include "constraint/token_constraint.h"
+#include "constraint/work_budget.h"
+#include "text/tokenizer.h"
+
+namespace tandem {
+
+// Whether this build can compile constraints: it has XGrammar (docs/constraints.md).
+bool HasGrammarEngine();
+
+// A grammar over the tokens of one vocabulary. Immutable.
+class CompiledGrammar {
+ public:
+  virtual ~CompiledGrammar() = default;
+  // `end_tokens` are allowed where the text is complete, and nowhere else.
+  virtual std::shared_ptr<const TokenConstraint> EndingIn(
+      absl::Span<const TokenId> end_tokens) const = 0;
+  virtual int64_t bytes() const = 0;  // of memory, about
+};
+
+// Compiles constraints for one vocabulary. Thread-safe.
+class GrammarEngine {
+ public:
+  virtual ~GrammarEngine() = default;
+  // `vocab_size`: the model's, which may be larger than the tokenizer's. UNIMPLEMENTED in a build
+  // without, and for tokenizers whose tokens do not simply add up to the text.
+  static absl::StatusOr<std::unique_ptr<GrammarEngine>> Make(const Tokenizer& tokenizer,
+                                                             int vocab_size);
+
+  // INVALID_ARGUMENT, in the library's words, for what is no such constraint, cannot be met, or has
+  // parts that would be ignored; WorkBudget's errors beyond `limits`; RESOURCE_EXHAUSTED if memory
+  // runs out before.
+  virtual absl::StatusOr<std::shared_ptr<const CompiledGrammar>> Compile(
+      const OutputConstraint& constraint, const WorkBudget::Limits& limits) const = 0;
+  absl::StatusOr<std::shared_ptr<const CompiledGrammar>> Compile(
+      const OutputConstraint& constraint) const {
+    return Compile(constraint, WorkBudget::Limits());
+  }
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_CONSTRAINT_GRAMMAR_ENGINE_H_

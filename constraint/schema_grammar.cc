@@ -1,0 +1,471 @@
+#include "constraint/schema_grammar.h"
+
+#include <algorithm>
+#include <array>
+#include <list>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "constraint/grammar_text.h"
+#include "constraint/json_names.h"
+#include "constraint/json_schema.h"
+#include "constraint/number_grammar.h"
+#include "constraint/object_grammar.h"
+#include "constraint/regex_grammar.h"
+#include "constraint/schema_keywords.h"
+#include "constraint/schema_merge.h"
+#include "constraint/schema_output.h"
+#include "constraint/string_grammar.h"
+#include "json/json_text.h"
+
+namespace tandem {
+namespace {
+
+using Json = JsonValue;
+
+constexpr int kMaxRules = 50'000;
+constexpr int64_t kMaxKeyBytes = int64_t{64} << 20;  // of schemas that are rules
+
+GrammarExpr Literal(const Json& value) { return TextExpr(JsonInOneLine(value)); }
+
+class Converter {
+ public:
+  Converter(const Json& root, const SchemaGrammarOptions& options,
+            std::vector<LengthRanges>* lengths)
+      : root_(root), options_(options), schema_(&root, options.is_strict), lengths_(lengths) {}
+
+  absl::StatusOr<std::string> Convert() {
+    RETURN_IF_ERROR(schema_.Check());
+    ASSIGN_OR_RETURN(const GrammarExpr root,
+                     Value(root_, "", /*is_shared=*/options_.is_one_of_several));
+    // Rules call for others; one by one, because references may lead on for thousands.
+    for (; !wanted_.empty(); wanted_.pop_front()) {
+      const Wanted& wanted = wanted_.front();
+      ASSIGN_OR_RETURN(const Flats flats, schema_.Alternatives(wanted.schema, wanted.path));
+      ASSIGN_OR_RETURN(GrammarExpr value, AnyOf(flats, wanted.path, wanted.is_shared));
+      output_.grammar.SetRule(wanted.rule, std::move(value));
+    }
+    strings_.NumberMarks(lengths_);
+    const std::string text = output_.grammar.Write(root);
+    if (!text.empty()) return text;
+    const std::string why = output_.why.empty() ? schema_.contradiction() : output_.why;
+    return absl::InvalidArgumentError(
+        absl::StrCat("schema: no value keeps to it",
+                     why.empty() ? ": it needs itself without end by $ref" : ": ", why));
+  }
+
+ private:
+  using Flats = std::vector<Json>;
+
+  // The values of `schema`. With `is_shared`, values of other schemas may be written at the same
+  // place.
+  absl::StatusOr<GrammarExpr> Value(const Json& schema, const std::string& path, bool is_shared) {
+    if (schema == false) return GrammarExpr();
+    // The same schema is the same rule, which is also what ends recursion.
+    const std::string key = absl::StrCat(is_shared ? "+" : "-", schema.dump());
+    num_key_bytes_ += static_cast<int64_t>(key.size());
+    if (num_key_bytes_ > kMaxKeyBytes || output_.grammar.num_rules() > kMaxRules) {
+      return absl::InvalidArgumentError("schema: is too large, its references followed");
+    }
+    const auto [it, is_new] = rules_.try_emplace(key, -1);
+    if (is_new) {
+      it->second = output_.grammar.AddRule();
+      wanted_.push_back({it->second, schema, path, is_shared});
+    }
+    return RuleExpr(it->second);
+  }
+
+  absl::StatusOr<GrammarExpr> AnyOf(const Flats& flats, const std::string& path, bool is_shared) {
+    std::vector<GrammarExpr> all;
+    Json literals = Json::array();
+    Flats strings;
+    Flats structures;
+    bool has_any = false;
+    for (const Json& flat : flats) {
+      if (HasKeyword(flat, "const") || HasKeyword(flat, "enum")) {
+        RETURN_IF_ERROR(AddListed(flat, path, &literals));
+        continue;
+      }
+      if (flat.empty()) {
+        has_any = true;
+        continue;
+      }
+      for (const std::string& type : JsonSchema::TypesOf(flat)) {
+        if (type == "null") all.push_back(TextExpr("null"));
+        if (type == "boolean") all.push_back(Choice({TextExpr("true"), TextExpr("false")}));
+        if (type == "string") strings.push_back(flat);
+        if (type == "integer" || type == "number") {
+          ASSIGN_OR_RETURN(all.emplace_back(),
+                           NumberGrammar(flat, type == "integer", path, &output_));
+        }
+        if (type == "array" || type == "object") {
+          structures.push_back(flat);
+          structures.back()["type"] = type;
+        }
+      }
+    }
+    if (has_any) return AnyValue();  // all others are among these
+    ASSIGN_OR_RETURN(all.emplace_back(), strings_.Strings(strings, path, is_shared, &literals));
+    for (const Json& value : literals) {
+      all.push_back(Literal(value));
+      is_shared |= value.is_structured();
+    }
+    is_shared |= NumOf(structures, "object") > 1 || NumOf(structures, "array") > 1;
+    for (const Json& flat : structures) {
+      const bool is_object = flat["type"] == "object";
+      ASSIGN_OR_RETURN(all.emplace_back(),
+                       is_object ? Object(flat, path, is_shared) : Array(flat, path, is_shared));
+    }
+    return Choice(std::move(all));
+  }
+
+  static int64_t NumOf(const Flats& flats, const char* type) {
+    return absl::c_count_if(flats, [type](const Json& flat) { return flat["type"] == type; });
+  }
+
+  // Those of `enum` or `const` that keep to the rest.
+  absl::Status AddListed(const Json& flat, const std::string& path, Json* literals) {
+    bool has_any = false;
+    for (const Json& value : ListedValues(flat)) {
+      ASSIGN_OR_RETURN(const bool is_valid, schema_.IsValid(value, flat, path));
+      if (is_valid) literals->push_back(value);
+      has_any |= is_valid;
+    }
+    if (!has_any) {
+      output_.None(path, HasKeyword(flat, "const") ? "const" : "enum",
+                   "has no value that keeps to the rest");
+    }
+    return absl::OkStatus();
+  }
+
+  // Any JSON value in one line.
+  GrammarExpr AnyValue() {
+    if (any_rule_ >= 0) return RuleExpr(any_rule_);
+    any_rule_ = output_.grammar.AddRule();
+    const GrammarExpr value = RuleExpr(any_rule_);
+    const GrammarExpr pair = Sequence({AnyJsonString(), TextExpr(": "), value});
+    output_.grammar.SetRule(
+        any_rule_,
+        Choice({TextExpr("null"), TextExpr("true"), TextExpr("false"), AnyJsonNumber(),
+                AnyJsonString(), List("[", value, "]", 0, -1), List("{", pair, "}", 0, -1)}));
+    return RuleExpr(any_rule_);
+  }
+
+  static GrammarExpr List(const char* begin, const GrammarExpr& element, const char* end,
+                          int64_t min, int64_t max) {
+    GrammarExpr some =
+        Sequence({element, Repeat(Sequence({TextExpr(", "), element}),
+                                  std::max<int64_t>(min - 1, 0), max < 0 ? -1 : max - 1)});
+    if (max == 0) some = TextExpr("");
+    if (min == 0 && max != 0) some = Optional(std::move(some));
+    return Sequence({TextExpr(begin), std::move(some), TextExpr(end)});
+  }
+
+  // ---- Arrays ----
+
+  absl::StatusOr<GrammarExpr> Array(const Json& flat, const std::string& path, bool is_shared) {
+    const int64_t min = CountOr(flat, "minItems", 0);
+    int64_t max = CountOr(flat, "maxItems", -1);
+    if (HasKeyword(flat, "uniqueItems") && (max < 0 || max > 1)) {
+      return UnsupportedKeyword(path, "uniqueItems", " where there may be two items");
+    }
+    if (max >= 0 && max < min) return output_.None(path, "maxItems", "is below minItems");
+    const Json none = Json::array();
+    const Json& first = HasKeyword(flat, "prefixItems") ? flat["prefixItems"] : none;
+    const char* const others = HasKeyword(flat, "items") ? "items" : "unevaluatedItems";
+    Json rest =
+        HasKeyword(flat, others) ? flat[others] : Json(first.empty() || !options_.is_strict);
+    ASSIGN_OR_RETURN(const GrammarExpr element,
+                     Value(rest, absl::StrCat(path, ".", others), is_shared));
+    std::vector<GrammarExpr> elements;
+    for (const auto& item : first.items()) {
+      ASSIGN_OR_RETURN(
+          GrammarExpr value,
+          Value(item.value(), absl::StrCat(path, ".prefixItems.", item.key()), is_shared));
+      if (value.is_nothing()) {
+        const auto limit = static_cast<int64_t>(elements.size());
+        max = max < 0 ? limit : std::min(max, limit);
+        break;
+      }
+      elements.push_back(std::move(value));
+    }
+    if (max >= 0 && max < min) {
+      return output_.None(path, "prefixItems", "has an item without a value");
+    }
+    if (elements.empty()) {
+      if (element.is_nothing() && min > 0) {
+        return output_.None(path, "minItems", "wants items; none can be");
+      }
+      if (element.is_nothing()) return TextExpr("[]");
+      return List("[", element, "]", min, max);
+    }
+    const auto num_first = static_cast<int64_t>(elements.size());
+    GrammarExpr tail = TextExpr("");
+    if (!element.is_nothing() && (max < 0 || max > num_first)) {
+      tail = Repeat(Sequence({TextExpr(", "), element}), std::max<int64_t>(min - num_first, 0),
+                    max < 0 ? -1 : max - num_first);
+    } else if (min > num_first) {
+      return output_.None(path, "minItems", "wants more items than there can be");
+    }
+    for (int64_t i = num_first - 1; i >= 0; --i) {
+      if (max >= 0 && i >= max) continue;
+      GrammarExpr here = Sequence({TextExpr(i == 0 ? "" : ", "), elements[i], std::move(tail)});
+      tail = i < min ? std::move(here) : Optional(std::move(here));
+    }
+    return Sequence({TextExpr("["), std::move(tail), TextExpr("]")});
+  }
+
+  // ---- Objects ----
+
+  absl::StatusOr<GrammarExpr> Object(const Json& flat, const std::string& path, bool is_shared) {
+    ObjectParts parts{.min = CountOr(flat, "minProperties", 0),
+                      .max = CountOr(flat, "maxProperties", -1)};
+    ASSIGN_OR_RETURN(const bool is_possible, AddNamed(flat, path, is_shared, &parts));
+    if (!is_possible) return GrammarExpr();
+    ASSIGN_OR_RETURN(parts.other, OtherPairs(flat, path, is_shared));
+    return ObjectGrammar(parts, path, &output_);
+  }
+
+  static const Json& Member(const Json& flat, const char* name) {
+    static const Json& none = *new Json(Json::object());
+    const auto it = flat.find(name);
+    return it == flat.end() ? none : *it;
+  }
+
+  // The schema of properties that a flat schema does not name.
+  Json OtherValues(const Json& flat) const {
+    const Json* const others = OthersOf(flat);
+    if (others != nullptr) return *others;
+    return !options_.is_strict || HasKeyword(flat, "propertyNames");
+  }
+
+  // False if one is required that cannot be.
+  absl::StatusOr<bool> AddNamed(const Json& flat, const std::string& path, bool is_shared,
+                                ObjectParts* parts) {
+    Json named = Member(flat, "properties");
+    std::set<std::string> known;
+    for (const auto& property : named.items()) known.insert(property.key());
+    std::set<std::string> required;
+    for (const Json& element : Member(flat, "required")) {
+      const auto name = element.get<std::string>();
+      required.insert(name);
+      if (known.insert(name).second) named.push_back({name, nullptr});
+    }
+    for (const auto& [name, schema] : named.items()) {
+      Json all = Json::array();
+      if (!schema.is_null()) all.push_back(schema);
+      for (const auto& [pattern, other] : Member(flat, "patternProperties").items()) {
+        ASSIGN_OR_RETURN(const bool is_match, JsonSchema::Contains(name, pattern));
+        if (is_match) all.push_back(other);
+      }
+      if (all.empty()) {
+        const Json* const others = OthersOf(flat);
+        all.push_back(others != nullptr ? *others : Json(true));
+      }
+      GrammarExpr value;
+      bool is_name = true;
+      if (HasKeyword(flat, "propertyNames")) {
+        ASSIGN_OR_RETURN(is_name, schema_.IsValid(Json(name), flat["propertyNames"], path));
+      }
+      if (is_name) {
+        const Json whole = all.size() == 1 ? all[0] : Json{{"allOf", all}};
+        ASSIGN_OR_RETURN(value, Value(whole, absl::StrCat(path, ".properties.", name), is_shared));
+      }
+      if (value.is_nothing() && required.contains(name)) {
+        output_.None(path, "required",
+                     absl::StrCat("names ", Quoted(name), ", which has no value"));
+        return false;
+      }
+      if (value.is_nothing()) continue;
+      parts->named.push_back(
+          {.pair = Sequence({TextExpr(absl::StrCat(Json(name).dump(), ": ")), std::move(value)}),
+           .is_required = required.contains(name)});
+    }
+    return true;
+  }
+
+  // The text that every match of the pattern begins with, at its beginning; empty if there is none.
+  static std::string LiteralBeginning(const std::string& pattern) {
+    if (pattern.empty() || pattern[0] != '^') return "";
+    size_t length = 1;
+    const auto is_plain = [](char c) {
+      return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-' ||
+             c == ' ' || c == ':' || c == '/' || c == '@';
+    };
+    if (pattern.find('|') != std::string::npos) return "";
+    while (length < pattern.size() && is_plain(pattern[length])) ++length;
+    // A quantifier is of the last character.
+    if (length < pattern.size() && absl::StrContains("*?{", pattern.substr(length, 1))) --length;
+    return pattern.substr(1, length - 1);
+  }
+
+  absl::StatusOr<GrammarExpr> OtherPairs(const Json& flat, const std::string& path,
+                                         bool is_shared) {
+    std::vector<GrammarExpr> pairs;
+    const Json& patterns = Member(flat, "patternProperties");
+    for (const auto& [pattern, schema] : patterns.items()) {
+      ASSIGN_OR_RETURN(pairs.emplace_back(), PatternPair(flat, pattern, path, is_shared));
+    }
+    const Json others = OtherValues(flat);
+    if (others == false) return Choice(std::move(pairs));
+    const bool is_asked_for = HasKeyword(flat, "additionalProperties");
+    NameTrie names;
+    for (const auto& property : Member(flat, "properties").items()) {
+      names.Add(property.key(), /*as_prefix=*/false);
+    }
+    for (const Json& name : Member(flat, "required")) {
+      names.Add(name.get<std::string>(), /*as_prefix=*/false);
+    }
+    for (const auto& [pattern, schema] : patterns.items()) {
+      const std::string beginning = LiteralBeginning(pattern);
+      if (beginning.empty() && !is_asked_for) return Choice(std::move(pairs));
+      if (beginning.empty()) {
+        return UnsupportedKeyword(
+            path, "additionalProperties",
+            " next to patternProperties without a beginning to tell them by, as ^x_ has");
+      }
+      names.Add(beginning, /*as_prefix=*/true);
+    }
+    ASSIGN_OR_RETURN(GrammarExpr value,
+                     Value(others, absl::StrCat(path, ".additionalProperties"), is_shared));
+    ASSIGN_OR_RETURN(GrammarExpr name, OtherName(flat, names, path, is_shared));
+    pairs.push_back(Sequence({std::move(name), TextExpr(": "), std::move(value)}));
+    return Choice(std::move(pairs));
+  }
+
+  // Pairs of names that match this pattern, and maybe others.
+  absl::StatusOr<GrammarExpr> PatternPair(const Json& flat, const std::string& pattern,
+                                          const std::string& path, bool is_shared) {
+    const std::string place = absl::StrCat(path, ".patternProperties.", pattern);
+    const Json& patterns = flat["patternProperties"];
+    Json all = Json::array();
+    for (const auto& [other, schema] : patterns.items()) {
+      const std::string mine = LiteralBeginning(pattern);
+      const std::string theirs = LiteralBeginning(other);
+      const size_t common = std::min(mine.size(), theirs.size());
+      const bool are_apart = mine.substr(0, common) != theirs.substr(0, common);
+      if (other == pattern || !are_apart) all.push_back(schema);
+    }
+    // A name of `properties` has to keep to its own schema as well, and is written there.
+    const std::string beginning = LiteralBeginning(pattern);
+    const bool is_beginning = !beginning.empty() && pattern.size() == beginning.size() + 1;
+    NameTrie taken;
+    for (const auto& property : Member(flat, "properties").items()) {
+      ASSIGN_OR_RETURN(const bool is_match, JsonSchema::Contains(property.key(), pattern));
+      if (!is_match) continue;
+      if (!is_beginning) return GrammarExpr();
+      taken.Add(property.key().substr(beginning.size()), /*as_prefix=*/false);
+    }
+    if (HasKeyword(flat, "propertyNames")) {
+      return UnsupportedKeyword(path, "propertyNames", " next to patternProperties");
+    }
+    absl::StatusOr<RegexNode> node = ParseRegex(pattern, RegexMode::kJsonSchema);
+    if (!node.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "schema", path, ".patternProperties: ", Quoted(pattern), " ", node.status().message()));
+    }
+    const Json whole = all.size() == 1 ? all[0] : Json{{"allOf", all}};
+    ASSIGN_OR_RETURN(GrammarExpr value, Value(whole, place, is_shared));
+    GrammarExpr name =
+        taken.has_any() ? RegexExpr(absl::StrCat(RegexText(LiteralNode(beginning), TextForm::kJson),
+                                                 NameBesides(taken, -1)))
+                        : RegexGrammar(*node, TextForm::kJson);
+    return Sequence(
+        {TextExpr("\""), BeforeQuote(std::move(name)), TextExpr(": "), std::move(value)});
+  }
+
+  // A name that is none of `names`.
+  absl::StatusOr<GrammarExpr> OtherName(const Json& flat, const NameTrie& names,
+                                        const std::string& path, bool is_shared) {
+    const std::string place = absl::StrCat(path, ".propertyNames");
+    const auto besides = [&names](int64_t max) {
+      return absl::StrCat(NameBesides(names, max), "\"");
+    };
+    if (!HasKeyword(flat, "propertyNames")) {
+      return Sequence({TextExpr("\""), RegexExpr(besides(-1))});
+    }
+    ASSIGN_OR_RETURN(const Flats flats, schema_.Alternatives(flat["propertyNames"], place));
+    const bool has_lengths_alone =
+        flats.size() == 1 &&
+        absl::c_none_of(std::array{"pattern", "format", "enum", "const"},
+                        [&](const char* k) { return HasKeyword(flats[0], k); });
+    if (has_lengths_alone && names.has_any()) {
+      if (!absl::c_linear_search(JsonSchema::TypesOf(flats[0]), "string")) return GrammarExpr();
+      const int64_t max = CountOr(flats[0], "maxLength", -1);
+      const LengthRanges ranges = JoinedRanges({{CountOr(flats[0], "minLength", 0), max}});
+      if (ranges.empty()) return output_.None(place, "maxLength", "is below minLength");
+      if (ranges == LengthRanges{{0, -1}})
+        return Sequence({TextExpr("\""), RegexExpr(besides(-1))});
+      if (is_shared && ranges[0].first > 0) {
+        return UnsupportedKeyword(place, "minLength",
+                                  " next to properties in one of several objects");
+      }
+      return Sequence({TextExpr("\""), strings_.Marked(RegexExpr(besides(max)), ranges)});
+    }
+    std::vector<GrammarExpr> all;
+    for (Json name : flats) {
+      if (!HasKeyword(name, "const") && !HasKeyword(name, "enum")) {
+        if (names.has_any()) {
+          return UnsupportedKeyword(path, "propertyNames",
+                                    " with a pattern or a choice next to properties, where others "
+                                    "are allowed");
+        }
+        name["type"] = "string";
+      }
+      ASSIGN_OR_RETURN(const GrammarExpr expr, PlainName(name, names, place, is_shared));
+      all.push_back(expr);
+    }
+    return Choice(std::move(all));
+  }
+
+  absl::StatusOr<GrammarExpr> PlainName(const Json& flat, const NameTrie& names,
+                                        const std::string& path, bool is_shared) {
+    Json no_literals = Json::array();
+    if (!HasKeyword(flat, "const") && !HasKeyword(flat, "enum")) {
+      return strings_.Strings({flat}, path, is_shared, &no_literals);
+    }
+    std::vector<GrammarExpr> all;
+    for (const Json& value : ListedValues(flat)) {
+      if (!value.is_string()) continue;
+      ASSIGN_OR_RETURN(const bool is_valid, schema_.IsValid(value, flat, path));
+      const NameTrie* const taken = names.Find(value.get<std::string>());
+      if (is_valid && (taken == nullptr || !taken->is_name)) all.push_back(Literal(value));
+    }
+    return Choice(std::move(all));
+  }
+
+  struct Wanted {
+    int rule = -1;
+    Json schema;
+    std::string path;
+    bool is_shared = false;
+  };
+
+  const Json& root_;
+  const SchemaGrammarOptions& options_;
+  JsonSchema schema_;
+  SchemaOutput output_;
+  StringGrammar strings_{&output_};
+  std::vector<LengthRanges>* lengths_;
+  std::map<std::string, int> rules_;  // of values, by their schemas
+  std::list<Wanted> wanted_;          // rules that are not written yet
+  int any_rule_ = -1;
+  int64_t num_key_bytes_ = 0;
+};
+
+}  // namespace
+
+absl::StatusOr<std::string> SchemaGrammar(const JsonValue& schema,
+                                          const SchemaGrammarOptions& options,
+                                          std::vector<LengthRanges>* lengths) {
+  return Converter(schema, options, lengths).Convert();
+}
+
+}  // namespace tandem

@@ -1,0 +1,58 @@
+// The keywords of JSON schemas and their allowed values.
+#ifndef TANDEM_CONSTRAINT_SCHEMA_KEYWORDS_H_
+#define TANDEM_CONSTRAINT_SCHEMA_KEYWORDS_H_
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "json/json_value.h"
+
+namespace tandem {
+
+// The form of a keyword's value.
+enum class KeywordValue {
+  kCount,
+  kNumber,
+  kText,
+  kTexts,
+  kSchema,
+  kSchemas,
+  kNamedSchemas,
+  kAny,
+  kRefused,  // the keyword cannot be kept
+};
+struct Keyword {
+  const char* name;
+  KeywordValue value;
+  const char* type = "";  // of the values that it restricts; empty: of all
+};
+absl::Span<const Keyword> Keywords();
+const Keyword* FindKeyword(absl::string_view name);  // null for those that restrict nothing
+
+inline constexpr std::array kJsonTypes = {"null",   "boolean", "integer", "number",
+                                          "string", "array",   "object"};
+
+bool IsSchema(const JsonValue& value);
+bool HasKeyword(const JsonValue& schema, const char* keyword);
+// The keyword's number, or `otherwise`.
+int64_t CountOr(const JsonValue& schema, const char* keyword, int64_t otherwise);
+
+// The values of `const` or `enum`; empty if the schema has neither.
+JsonValue ListedValues(const JsonValue& schema);
+
+// INVALID_ARGUMENT "schema<path>.<keyword>: is not supported<why>".
+absl::Status UnsupportedKeyword(const std::string& path, absl::string_view keyword,
+                                absl::string_view why = "");
+// INVALID_ARGUMENT "schema<path>.<keyword>: found <found>, allowed: <allowed>".
+absl::Status WrongKeyword(const std::string& path, absl::string_view keyword,
+                          const JsonValue& found, absl::string_view allowed);
+// That the keyword can be kept, and has a value that it may have.
+absl::Status CheckKeyword(const Keyword& keyword, const JsonValue& value, const std::string& path);
+
+}  // namespace tandem
+
+#endif  // TANDEM_CONSTRAINT_SCHEMA_KEYWORDS_H_

@@ -1,0 +1,296 @@
+// Constraints by XGrammar.
+#include <xgrammar/xgrammar.h>
+
+#include <algorithm>
+#include <exception>
+#include <limits>
+#include <new>
+#include <optional>
+#include <stdexcept>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "base/field_error.h"
+#include "base/status_macros.h"
+#include "constraint/bounded_matcher.h"
+#include "constraint/constraint_source.h"
+#include "constraint/grammar_engine.h"
+#include "constraint/time_account.h"
+#include "constraint/work_budget.h"
+
+namespace tandem {
+namespace {
+
+// What the library warned of in this thread: when it compiles, that it ignores a part of what it
+// was given.
+thread_local std::string warnings;
+
+}  // namespace
+}  // namespace tandem
+
+// The library is built to call these (cmake/xgrammar.sh).
+namespace xgrammar {
+
+void LogMessageImpl(const std::string& /*file*/, int /*line*/, int level,
+                    const std::string& message) {
+  constexpr int kWarning = 1;
+  if (level >= kWarning) tandem::warnings = message;
+}
+[[noreturn]] void LogFatalImpl(const std::string& /*file*/, int /*line*/,
+                               const std::string& message) {
+  // It unwinds: what failed is caught where it was called.
+  std::rethrow_exception(std::make_exception_ptr(std::runtime_error(message)));
+}
+
+}  // namespace xgrammar
+
+namespace tandem {
+namespace {
+
+class XGrammarState final : public ConstraintState {
+ public:
+  XGrammarState(const xgrammar::CompiledGrammar& grammar, const std::vector<int>& end_tokens,
+                std::shared_ptr<const StringBounds> bounds)
+      : grammar_(grammar),
+        end_tokens_(end_tokens),
+        bounds_(std::move(bounds)),
+        matcher_(BoundedMatcher(grammar, end_tokens, bounds_)),
+        mask_(xgrammar::GetBitmaskSize(grammar.GetTokenizerInfo().GetVocabSize())) {}
+
+  std::unique_ptr<ConstraintState> Clone() const override {
+    auto clone = std::make_unique<XGrammarState>(*this);
+    if (matcher_.has_value()) clone->matcher_ = matcher_->Fork();
+    return clone;
+  }
+
+  bool Accept(TokenId token) override {
+    if (!status_.ok()) return false;
+    tokens_.push_back(token);  // asks for its memory before anything changes
+    tokens_.pop_back();
+    bool is_accepted = false;
+    const Work work = Follow(account_.LeftForToken(), [&] {
+      is_accepted = !matcher_->IsTerminated() && matcher_->Accept(token);
+    });
+    if (work.status.ok() && !is_accepted) {
+      account_.AddDraftWork(work.time);
+      return false;
+    }
+    tokens_.push_back(token);
+    account_.AddToken(token, work.time);
+    status_ = work.status;
+    return true;
+  }
+
+  void Undo() override {
+    account_.Undo();
+    tokens_.pop_back();
+    status_ = absl::OkStatus();
+    if (!matcher_.has_value()) return;
+    account_.AddDraftWork(Within({}, [&] { matcher_->Undo(); }).time);
+  }
+
+  void Commit() override { account_.Commit(); }
+
+  absl::Span<const uint32_t> Allowed() override {
+    std::fill(mask_.begin(), mask_.end(), 0);
+    if (!status_.ok()) return mask_;
+    Work work = Follow(account_.LeftForMask(), [&] {
+      if (!matcher_->IsTerminated()) matcher_->FillMask(absl::MakeSpan(mask_));
+    });
+    account_.AddMask(work.time);
+    status_ = std::move(work.status);
+    if (!status_.ok()) std::fill(mask_.begin(), mask_.end(), 0);
+    return mask_;
+  }
+
+  std::string Forced() override {
+    std::string forced;
+    if (!status_.ok()) return forced;
+    const Work work = Follow(account_.left_for_drafts(), [&] {
+      if (!matcher_->IsTerminated()) forced = matcher_->Forced();
+    });
+    account_.AddDraftWork(work.time);
+    return forced;
+  }
+
+  absl::Status status() const override { return status_; }
+  bool may_draft() const override { return account_.may_draft(); }
+
+ private:
+  struct Work {
+    absl::Status status;
+    absl::Duration time;
+  };
+
+  // Does the work on a matcher that has read `tokens_`, within the time left.
+  Work Follow(absl::Duration left, absl::FunctionRef<void()> work) {
+    if (!matcher_.has_value()) {
+      const WorkBudget::Limits as_before = {.bytes = std::numeric_limits<int64_t>::max(),
+                                            .time = absl::InfiniteDuration()};
+      Work replay = Within(as_before, [&] {
+        matcher_.emplace(grammar_, end_tokens_, bounds_);
+        for (const TokenId token : tokens_) matcher_->Accept(token);
+      });
+      account_.AddDraftWork(replay.time);
+      if (!replay.status.ok()) return {std::move(replay.status), absl::ZeroDuration()};
+    }
+    return Within({.time = left}, work);
+  }
+
+  // What fails or is cut short leaves a matcher that is of no use.
+  Work Within(const WorkBudget::Limits& limits, absl::FunctionRef<void()> work) {
+    const WorkBudget budget(limits);
+    absl::Status status;
+    try {
+      work();
+    } catch (const WorkBudget::Spent&) {
+      status = FieldError(
+          "constraint",
+          budget.is_out_of_time()
+              ? absl::StrCat("cannot be followed: it takes more than ",
+                             absl::FormatDuration(TimeAccount::kPerToken), " for each token")
+              : absl::StrCat("cannot be followed: it ", budget.status().message()));
+    } catch (const std::bad_alloc&) {
+      status = absl::InternalError("constraint: out of memory");
+    } catch (const std::exception& error) {
+      status = FieldError("constraint", absl::StrCat("cannot be followed: ", error.what()));
+    }
+    if (!status.ok()) matcher_.reset();
+    return {std::move(status), budget.time()};
+  }
+
+  xgrammar::CompiledGrammar grammar_;
+  std::vector<int> end_tokens_;
+  std::shared_ptr<const StringBounds> bounds_;
+  std::optional<BoundedMatcher> matcher_;  // a handle: copies are the same matcher
+  std::vector<uint32_t> mask_;
+  std::vector<TokenId> tokens_;  // accepted
+  TimeAccount account_;
+  absl::Status status_;  // after the last of them
+};
+
+class XGrammarConstraint final : public TokenConstraint {
+ public:
+  XGrammarConstraint(const xgrammar::CompiledGrammar& grammar, std::vector<int> end_tokens,
+                     std::shared_ptr<const StringBounds> bounds)
+      : grammar_(grammar), end_tokens_(std::move(end_tokens)), bounds_(std::move(bounds)) {}
+
+  std::unique_ptr<ConstraintState> Begin() const override {
+    return std::make_unique<XGrammarState>(grammar_, end_tokens_, bounds_);
+  }
+
+ private:
+  xgrammar::CompiledGrammar grammar_;
+  std::vector<int> end_tokens_;
+  std::shared_ptr<const StringBounds> bounds_;
+};
+
+class XGrammarGrammar final : public CompiledGrammar {
+ public:
+  XGrammarGrammar(xgrammar::CompiledGrammar grammar, std::vector<LengthRanges> lengths)
+      : grammar_(std::move(grammar)) {
+    if (lengths.empty()) return;
+    bounds_ = std::make_shared<StringBounds>(std::move(lengths),
+                                             grammar_.GetTokenizerInfo().GetDecodedVocab());
+  }
+
+  std::shared_ptr<const TokenConstraint> EndingIn(
+      absl::Span<const TokenId> end_tokens) const override {
+    return std::make_shared<XGrammarConstraint>(
+        grammar_, std::vector<int>(end_tokens.begin(), end_tokens.end()), bounds_);
+  }
+  int64_t bytes() const override { return static_cast<int64_t>(grammar_.MemorySizeBytes()); }
+
+ private:
+  xgrammar::CompiledGrammar grammar_;
+  std::shared_ptr<const StringBounds> bounds_;
+};
+
+class XGrammarEngine final : public GrammarEngine {
+ public:
+  explicit XGrammarEngine(const xgrammar::TokenizerInfo& tokenizer)
+      : tokenizer_(tokenizer), compiler_(CompilerFor(tokenizer)) {}
+
+  absl::StatusOr<std::shared_ptr<const CompiledGrammar>> Compile(
+      const OutputConstraint& constraint, const WorkBudget::Limits& limits) const override {
+    warnings.clear();
+    ASSIGN_OR_RETURN(ConstraintSource source, SourceOf(constraint));
+    const Compiler compiler = CompilerWith(constraint.tokens);
+    WorkBudget budget(limits);
+    try {
+      auto grammar = std::make_shared<XGrammarGrammar>(
+          source.is_tag ? compiler->CompileStructuralTag(source.text)
+                        : compiler->CompileGrammar(source.text),
+          std::move(source.lengths));
+      if (!warnings.empty()) return absl::InvalidArgumentError(warnings);
+      return grammar;
+    } catch (const std::bad_alloc&) {
+      RETURN_IF_ERROR(budget.status());
+      return absl::ResourceExhaustedError("needs more memory than there is");
+    } catch (const std::exception& error) {
+      RETURN_IF_ERROR(budget.status());
+      return absl::InvalidArgumentError(error.what());
+    }
+  }
+
+ private:
+  using Compiler = std::shared_ptr<xgrammar::GrammarCompiler>;  // thread-safe
+
+  // One thread: whoever calls decides how many. What is compiled is kept by the caller.
+  static Compiler CompilerFor(const xgrammar::TokenizerInfo& tokenizer) {
+    return std::make_shared<xgrammar::GrammarCompiler>(tokenizer, /*max_threads=*/1,
+                                                       /*cache_enabled=*/false);
+  }
+
+  // For a vocabulary in which these special tokens have a text, without which grammars cannot name
+  // them; as it is no beginning of UTF-8, no grammar of characters has it.
+  Compiler CompilerWith(const std::vector<TokenId>& tokens) const {
+    if (tokens.empty()) return compiler_;
+    constexpr size_t kMostKept = 4;  // a model has one or two sets of markers
+    const absl::MutexLock lock(&mutex_);
+    const auto it = absl::c_find_if(with_tokens_, [&](const auto& e) { return e.first == tokens; });
+    if (it != with_tokens_.end()) return it->second;
+    std::vector<std::string> texts = tokenizer_.GetDecodedVocab();
+    for (const TokenId token : tokens) {
+      if (static_cast<size_t>(token) < texts.size()) texts[token] = absl::StrCat("\xff", token);
+    }
+    if (with_tokens_.size() == kMostKept) with_tokens_.erase(with_tokens_.begin());
+    with_tokens_.emplace_back(tokens, CompilerFor(xgrammar::TokenizerInfo(
+                                          texts, xgrammar::VocabType::RAW,
+                                          tokenizer_.GetVocabSize(), std::vector<int>())));
+    return with_tokens_.back().second;
+  }
+
+  const xgrammar::TokenizerInfo tokenizer_;
+  const Compiler compiler_;
+  mutable absl::Mutex mutex_;
+  mutable std::vector<std::pair<std::vector<TokenId>, Compiler>> with_tokens_
+      ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+bool HasGrammarEngine() { return true; }
+
+absl::StatusOr<std::unique_ptr<GrammarEngine>> GrammarEngine::Make(const Tokenizer& tokenizer,
+                                                                   int vocab_size) {
+  if (!tokenizer.text_rules().separator.empty()) {
+    return absl::UnimplementedError(
+        "the tokenizer puts a separator between tokens, which constraints cannot");
+  }
+  std::vector<std::string> texts;
+  std::vector<int> special;
+  for (TokenId id = 0; id < std::min(tokenizer.vocab_size(), vocab_size); ++id) {
+    const auto text = tokenizer.TextOf(id, /*is_first=*/false);
+    const bool has_text = text.has_value() && !tokenizer.IsSpecial(id);
+    texts.emplace_back(has_text ? text->bytes : "");  // tokens without text are never allowed
+  }
+  return std::make_unique<XGrammarEngine>(
+      xgrammar::TokenizerInfo(texts, xgrammar::VocabType::RAW, vocab_size, special));
+}
+
+}  // namespace tandem

@@ -1,0 +1,49 @@
+#include "engine/fingerprint.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace tandem {
+namespace {
+
+using ::testing::MatchesRegex;
+
+TEST(Fingerprint, IsOfWhatDecidesTheTargetsBits) {
+  const std::string folder = absl::StrCat(testing::TempDir(), "/fingerprint_", getpid());
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder + "/config.json") << "{}";
+  std::ofstream(folder + "/model.safetensors") << std::string(300 << 10, 'w');
+  const EngineOptions options = {.target = folder};
+  const std::string print = FingerprintOf(options, "1");
+  EXPECT_THAT(print, MatchesRegex("fp_[0-9a-f]{16}"));
+  const auto with = [&](const std::function<void(EngineOptions*)>& change) {
+    EngineOptions changed = options;
+    change(&changed);
+    return FingerprintOf(changed, "1");
+  };
+  EXPECT_EQ(with([](EngineOptions* o) { o->threads = 3; }), print);
+  EXPECT_EQ(with([](EngineOptions* o) { o->draft = "self"; }), print);
+  EXPECT_EQ(with([](EngineOptions* o) { o->verifier = AcceptanceRule::kToken; }), print);
+  EXPECT_NE(with([](EngineOptions* o) { o->quantize = "int8"; }), print);
+  EXPECT_NE(with([](EngineOptions* o) { o->compute = "f32"; }), print);
+  EXPECT_NE(with([](EngineOptions* o) { o->kv_cache = "bf16"; }), print);
+  EXPECT_NE(with([](EngineOptions* o) { o->device = "cuda:0"; }), print);
+  EXPECT_NE(FingerprintOf(options, "2"), print);
+  // What stands beside the model is not of it; its own last byte is.
+  std::ofstream(folder + "/README.md") << "x";
+  EXPECT_EQ(FingerprintOf(options, "1"), print);
+  std::ofstream(folder + "/model.safetensors") << std::string((300 << 10) - 1, 'w') << "x";
+  EXPECT_NE(FingerprintOf(options, "1"), print);
+  std::filesystem::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace tandem

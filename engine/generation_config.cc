@@ -1,0 +1,53 @@
+#include "engine/generation_config.h"
+
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "base/field_error.h"
+#include "base/mapped_file.h"
+#include "base/status_macros.h"
+#include "json/json_text.h"
+#include "json/json_value.h"
+#include "json/request_fields.h"
+
+namespace tandem {
+namespace {
+
+// Of the file's many fields only these concern the distribution that is drawn from.
+absl::StatusOr<SamplingParams> ReadParams(const JsonValue& json) {
+  IgnoredFields others;
+  RequestFields fields(&json, "", &others);
+  SamplingParams params;
+  fields.Read("temperature", &params.temperature);
+  fields.Read("top_p", &params.top_p);
+  fields.Read("top_k", &params.top_k, 0);
+  fields.Read("min_p", &params.min_p);
+  fields.Read("repetition_penalty", &params.repetition_penalty);
+  bool samples = true;
+  fields.Read("do_sample", &samples);
+  if (!samples) params.temperature = 0;
+  RETURN_IF_ERROR(fields.Finish());
+  RETURN_IF_ERROR(params.Validate(std::numeric_limits<int>::max()));
+  return params;
+}
+
+}  // namespace
+
+absl::StatusOr<SamplingParams> ParseGenerationConfig(absl::string_view text,
+                                                     const std::string& name) {
+  ASSIGN_OR_RETURN(const JsonValue json, ParseJsonValue(text, name));
+  absl::StatusOr<SamplingParams> params = ReadParams(json);
+  if (params.ok()) return params;
+  return FieldError(name, absl::StrCat(params.status().message(),
+                                       "; --generation-config none goes on without the file"));
+}
+
+absl::StatusOr<SamplingParams> ReadGenerationConfig(const std::string& model) {
+  const std::string file = absl::StrCat(model, "/generation_config.json");
+  const absl::StatusOr<std::string> text = ReadFile(file);
+  // A GGUF file is no folder and has no such file.
+  if (!text.ok()) return SamplingParams();
+  return ParseGenerationConfig(*text, file);
+}
+
+}  // namespace tandem

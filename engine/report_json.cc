@@ -1,0 +1,132 @@
+#include "engine/report_json.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "json/json_value.h"
+
+namespace tandem {
+namespace {
+
+using Json = JsonValue;
+
+// -infinity has no number in JSON.
+Json LogprobJson(float logprob) { return std::isfinite(logprob) ? Json(logprob) : Json(nullptr); }
+
+Json LogprobsJson(const TokenLogprobs& logprobs) {
+  Json top = Json::array();
+  for (const auto& [id, logprob] : logprobs.top) top.push_back({id, LogprobJson(logprob)});
+  return {{"id", logprobs.id}, {"logprob", LogprobJson(logprobs.logprob)}, {"top", top}};
+}
+
+}  // namespace
+
+int NumDraftPlaces(const RoundStats& stats) {
+  int count = 0;
+  while (count < kMaxDraftTokens && stats.proposed_at[count] > 0) ++count;
+  return count;
+}
+
+Json TimingsJson(const Completion& completion) {
+  const Timings& t = completion.timings;
+  const int num_tokens = static_cast<int>(completion.token_ids.size());
+  return {{"ttft_ms", absl::ToDoubleMilliseconds(t.time_to_first_token)},
+          {"tpot_ms", absl::ToDoubleMilliseconds(
+                          t.TimePerOutputToken(num_tokens, completion.first_round_tokens))},
+          {"e2e_ms", absl::ToDoubleMilliseconds(t.end_to_end)},
+          {"tokens_per_second", completion.TokensPerSecond()},
+          {"queue_ms", absl::ToDoubleMilliseconds(t.queue)},
+          {"prompt_tokens", completion.num_read_tokens()},
+          {"prompt_ms", absl::ToDoubleMilliseconds(t.prompt)},
+          {"prompt_tokens_per_second", completion.PromptTokensPerSecond()},
+          {"decode_tokens", completion.num_decoded_tokens()},
+          {"decode_ms", absl::ToDoubleMilliseconds(t.decode())},
+          {"decode_tokens_per_second", completion.DecodeTokensPerSecond()},
+          {"draft_ms", absl::ToDoubleMilliseconds(t.draft)},
+          {"verify_ms", absl::ToDoubleMilliseconds(t.verify)},
+          {"other_ms", absl::ToDoubleMilliseconds(t.other())},
+          // The old name of `prompt_ms`, kept for one release.
+          {"prefill_ms", absl::ToDoubleMilliseconds(t.prompt)}};
+}
+
+Json SpeculationJson(const Completion& completion, const std::string& drafter) {
+  const RoundStats& stats = completion.stats;
+  Json acceptance = Json::array();
+  Json proposed = Json::array();
+  Json accepted = Json::array();
+  for (int i = 0; i < NumDraftPlaces(stats); ++i) {
+    acceptance.push_back(stats.AcceptanceAt(i));
+    proposed.push_back(stats.proposed_at[i]);
+    accepted.push_back(stats.accepted_at[i]);
+  }
+  const Json draft_tokens =
+      completion.draft_tokens == kAutoDraftTokens ? Json("auto") : Json(completion.draft_tokens);
+  return {{"drafter", drafter},
+          {"verifier", std::string(NameOf(completion.verifier))},
+          {"draft_tokens", draft_tokens},
+          {"rounds", stats.rounds},
+          {"proposed", stats.proposed},
+          {"accepted", stats.accepted},
+          {"acceptance_rate", stats.AcceptanceRate()},
+          {"tokens_per_round", stats.TokensPerRound()},
+          {"acceptance_per_position", acceptance},
+          {"proposed_per_position", proposed},
+          {"accepted_per_position", accepted},
+          {"probes", stats.probes},
+          {"probe_ms", absl::ToDoubleMilliseconds(stats.probe_time)}};
+}
+
+Json CompletionJson(const Completion& completion, const std::string& drafter) {
+  Json json = {{"prompt_tokens", completion.prompt_tokens},
+               {"cached_tokens", completion.cached_tokens},
+               {"completion_tokens", completion.token_ids.size()},
+               {"text", completion.text},
+               {"token_ids", completion.token_ids},
+               {"finish_reason", std::string(NameOf(completion.finish_reason))},
+               {"provenance", completion.provenance},
+               {"timings", TimingsJson(completion)},
+               {"speculation", SpeculationJson(completion, drafter)}};
+  if (!completion.logprobs.empty()) {
+    for (const TokenLogprobs& logprobs : completion.logprobs) {
+      json["logprobs"].push_back(LogprobsJson(logprobs));
+    }
+  }
+  for (const std::optional<TokenLogprobs>& logprobs : completion.prompt_logprobs) {
+    json["prompt_logprobs"].push_back(logprobs.has_value() ? LogprobsJson(*logprobs)
+                                                           : Json(nullptr));
+  }
+  return json;
+}
+
+void Join(const Completion& completion, Completion* joint) {
+  joint->stats += completion.stats;
+  joint->prompt_tokens += completion.prompt_tokens;
+  joint->cached_tokens += completion.cached_tokens;
+  joint->first_round_tokens += completion.first_round_tokens;
+  joint->token_ids.insert(joint->token_ids.end(), completion.token_ids.begin(),
+                          completion.token_ids.end());
+  const Timings& t = completion.timings;
+  Timings& all = joint->timings;
+  const absl::Duration first_read = std::min(all.queue + all.prompt, t.queue + t.prompt);
+  const absl::Duration last_read = std::max(all.queue + all.all_prompts, t.queue + t.all_prompts);
+  all.time_to_first_token = std::min(all.time_to_first_token, t.time_to_first_token);
+  all.end_to_end = std::max(all.end_to_end, t.end_to_end);
+  all.queue = std::min(all.queue, t.queue);
+  all.prompt = first_read - all.queue;
+  all.all_prompts = last_read - all.queue;
+  // Drafts and passes of an engine never overlap, so both maxima fit into the joint decode span.
+  all.draft = std::max(all.draft, t.draft);
+  all.verify = std::max(all.verify, t.verify);
+}
+
+Completion JointCompletion(absl::Span<const Completion> completions) {
+  Completion joint;
+  joint.finish_reason = completions[0].finish_reason;
+  joint.verifier = completions[0].verifier;
+  joint.draft_tokens = completions[0].draft_tokens;
+  joint.timings = completions[0].timings;
+  for (const Completion& completion : completions) Join(completion, &joint);
+  return joint;
+}
+
+}  // namespace tandem

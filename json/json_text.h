@@ -1,0 +1,57 @@
+// JSON that somebody else wrote: parsed without exceptions, and never trusted.
+#ifndef TANDEM_JSON_JSON_TEXT_H_
+#define TANDEM_JSON_JSON_TEXT_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "json/json_value.h"
+#include "nlohmann/json.hpp"
+
+namespace tandem {
+
+// A file's document, whose members are looked up by their names however many they are. It asks for
+// no memory when it is destroyed. The library's own values do, and end the process where there is
+// none.
+class JsonDocument {
+ public:
+  JsonDocument() = default;
+  JsonDocument(JsonDocument&&) = default;
+  JsonDocument& operator=(JsonDocument&&) = default;
+  ~JsonDocument();
+
+  const nlohmann::json& operator*() const { return root_; }
+  nlohmann::json& operator*() { return root_; }
+  const nlohmann::json* operator->() const { return &root_; }
+
+ private:
+  nlohmann::json root_;
+};
+
+// Parses one whole JSON document. INVALID_ARGUMENT, one line that names `file` as its field and the
+// byte, if it is not JSON in UTF-8, nests deeper than 64 values or gives a key of an object twice.
+absl::StatusOr<JsonDocument> ParseJsonDocument(absl::string_view text, absl::string_view file);
+// The same, of a file that is small or that nothing goes on without.
+absl::StatusOr<nlohmann::json> ParseJson(absl::string_view text, absl::string_view file);
+// The same, whose members come in the text's order, in time and memory that grow as the text does.
+absl::StatusOr<JsonValue> ParseJsonValue(absl::string_view text, absl::string_view file);
+
+// A value, a key or a name as an error message shows it: one line, printable, at most some 80
+// bytes.
+std::string Shown(const nlohmann::json& value);
+std::string Shown(const JsonValue& value);
+
+// Whether `value` turns off whatever its key may mean: null, false, or an empty text, array or
+// object.
+bool SaysNothing(const nlohmann::json& value);
+
+// Whether `value` is this string. Its own == makes a value of the text first, within a function
+// that ends the process if there is no memory for that.
+bool IsText(const nlohmann::json& value, absl::string_view text);
+bool IsText(const JsonValue& value, absl::string_view text);
+std::string Quoted(absl::string_view text);
+
+}  // namespace tandem
+
+#endif  // TANDEM_JSON_JSON_TEXT_H_

@@ -1,0 +1,152 @@
+#include "json/request_fields.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/field_error.h"
+#include "json/json_text.h"
+
+namespace tandem {
+namespace {
+
+// A name that an error can begin with as it is, else its quotation.
+std::string NameOf(const std::string& name) {
+  const bool is_plain = name.size() <= 64 && std::all_of(name.begin(), name.end(), [](char c) {
+                          return absl::ascii_isalnum(c) || c == '_';
+                        });
+  return is_plain && !name.empty() ? name : Quoted(name);
+}
+
+const JsonValue& EmptyObject() {
+  static const JsonValue* const empty = new JsonValue(JsonValue::object());
+  return *empty;
+}
+
+}  // namespace
+
+bool WholeNumber::IsWithin(int64_t low, int64_t high) const {
+  const auto value = static_cast<int64_t>(bits);
+  if (!is_negative && value < 0) return false;  // more than 2^63 - 1
+  return low <= value && value <= high;
+}
+
+std::optional<WholeNumber> AsWholeNumber(const JsonValue& json) {
+  if (json.is_number_unsigned()) return WholeNumber{.bits = json.get<uint64_t>()};
+  if (json.is_number_integer()) {
+    const auto value = json.get<int64_t>();
+    return WholeNumber{.bits = static_cast<uint64_t>(value), .is_negative = value < 0};
+  }
+  if (!json.is_number()) return std::nullopt;
+  // Beyond 2^53 a float may stand for a neighbour of what was meant.
+  constexpr double kMostExact = 9007199254740992.0;
+  const double value = json.get<double>();
+  if (!(std::abs(value) <= kMostExact) || value != std::floor(value)) return std::nullopt;
+  return WholeNumber{.bits = static_cast<uint64_t>(static_cast<int64_t>(value)),
+                     .is_negative = value < 0};
+}
+
+RequestFields::RequestFields(const JsonValue* object, std::string path, IgnoredFields* ignored)
+    : path_(std::move(path)), object_(object), ignored_(ignored) {
+  if (object->is_object()) return;
+  object_ = &EmptyObject();
+  Fail(FieldError(path_.empty() ? "body" : path_,
+                  absl::StrCat(Shown(*object), " is not an object")));
+}
+
+std::string RequestFields::PathOf(absl::string_view name) const {
+  return path_.empty() ? std::string(name) : absl::StrCat(path_, ".", name);
+}
+
+void RequestFields::Fail(absl::Status status) { status_.Update(std::move(status)); }
+
+void RequestFields::FailNot(absl::string_view name, const JsonValue& found,
+                            absl::string_view allowed) {
+  Fail(FieldError(PathOf(name), absl::StrCat(Shown(found), " is not ", allowed)));
+}
+
+const JsonValue* RequestFields::Find(absl::string_view name) {
+  auto known = std::find(known_.begin(), known_.end(), name);
+  if (known == known_.end()) known = known_.emplace(known_.end(), name);
+  const auto it = object_->find(*known);
+  return it == object_->end() || it->is_null() ? nullptr : &*it;
+}
+
+void RequestFields::Read(absl::string_view name, bool* value) {
+  const JsonValue* found = Find(name);
+  if (found == nullptr) return;
+  if (!found->is_boolean()) return FailNot(name, *found, "true or false");
+  *value = found->get<bool>();
+}
+
+void RequestFields::Read(absl::string_view name, int* value, int64_t low, int64_t high) {
+  const JsonValue* found = Find(name);
+  if (found == nullptr) return;
+  const std::optional<WholeNumber> number = AsWholeNumber(*found);
+  if (!number.has_value() || !number->IsWithin(low, high)) {
+    const std::string allowed = high == std::numeric_limits<int>::max()
+                                    ? absl::StrCat("an integer from ", low, " on")
+                                    : absl::StrCat("an integer from ", low, " to ", high);
+    return FailNot(name, *found, allowed);
+  }
+  *value = static_cast<int>(number->bits);
+}
+
+void RequestFields::Read(absl::string_view name, float* value) {
+  const JsonValue* found = Find(name);
+  if (found == nullptr) return;
+  if (!found->is_number()) return FailNot(name, *found, "a number");
+  const double number = found->get<double>();
+  if (!(std::abs(number) <= std::numeric_limits<float>::max())) {
+    return FailNot(name, *found, "a number of 32 bits");
+  }
+  *value = static_cast<float>(number);
+}
+
+void RequestFields::Read(absl::string_view name, std::string* value) {
+  const JsonValue* found = Find(name);
+  if (found == nullptr) return;
+  if (!found->is_string()) return FailNot(name, *found, "a string");
+  *value = found->get<std::string>();
+}
+
+void RequestFields::Read(absl::string_view name, std::optional<uint64_t>* value) {
+  const JsonValue* found = Find(name);
+  if (found == nullptr) return;
+  const std::optional<WholeNumber> number = AsWholeNumber(*found);
+  if (!number.has_value()) return FailNot(name, *found, "an integer of 64 bits");
+  *value = number->bits;
+}
+
+void RequestFields::AllowOnly(absl::string_view name, std::initializer_list<JsonValue> neutral) {
+  const JsonValue* found = Find(name);
+  if (found == nullptr) return;
+  if (std::find(neutral.begin(), neutral.end(), *found) != neutral.end()) return;
+  std::string allowed = "supported, allowed: null";
+  for (const JsonValue& value : neutral) absl::StrAppend(&allowed, ", ", Shown(value));
+  FailNot(name, *found, allowed);
+}
+
+void RequestFields::Disregard(absl::string_view name, absl::string_view why) {
+  if (ignored_ != nullptr) return ignored_->Add(PathOf(name));
+  Fail(FieldError(PathOf(name), why));
+}
+
+absl::Status RequestFields::Finish() {
+  for (const auto& [name, value] : object_->items()) {
+    if (std::find(known_.begin(), known_.end(), name) != known_.end()) continue;
+    if (ignored_ != nullptr) {
+      ignored_->Add(PathOf(name));
+      continue;
+    }
+    Fail(WithCode(FieldError(PathOf(NameOf(name)),
+                             absl::StrCat("is not known, allowed: ", absl::StrJoin(known_, ", "))),
+                  "unknown_parameter"));
+  }
+  return status_;
+}
+
+}  // namespace tandem

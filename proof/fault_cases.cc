@@ -1,0 +1,300 @@
+#include "proof/fault_cases.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "model/sampling.h"
+#include "proof/class_constraint.h"
+
+namespace tandem {
+namespace {
+
+using Row = std::vector<double>;
+
+absl::StatusOr<Row> RowBehind(RememberedModel* model, absl::Span<const TokenId> prompt,
+                              absl::Span<const TokenId> output, const SamplingParams& sampling,
+                              size_t vocab) {
+  std::vector<TokenId> context(prompt.begin(), prompt.end());
+  context.insert(context.end(), output.begin(), output.end());
+  TokenHistory history(sampling.constraint.get());
+  history.AddPrompt(prompt);
+  for (const TokenId token : output) history.AddOutput(token);
+  ASSIGN_OR_RETURN(const absl::Span<const float> logits, model->RowAfter(context));
+  Distribution distribution;
+  RETURN_IF_ERROR(MakeDistribution(logits.first(std::min(logits.size(), vocab)), sampling, &history,
+                                   &distribution));
+  Row row(distribution.probs.begin(), distribution.probs.end());
+  row.resize(vocab, 0.0);
+  return row;
+}
+
+Row ResidualOf(const Row& p, const Row& q, double scale) {
+  Row residual(p.size());
+  for (size_t v = 0; v < p.size(); ++v) residual[v] = std::max(0.0, scale * p[v] - q[v]);
+  return residual;
+}
+double Sum(const Row& row) { return std::accumulate(row.begin(), row.end(), 0.0); }
+
+double Variation(const Row& a, const Row& b) {
+  const double sum_a = Sum(a);
+  const double sum_b = Sum(b);
+  if (sum_a <= 0.0 || sum_b <= 0.0) return 0.0;
+  double distance = 0.0;
+  for (size_t v = 0; v < a.size(); ++v) distance += std::abs(a[v] / sum_a - b[v] / sum_b);
+  return distance / 2;
+}
+
+// Of two drafted tokens (docs/verification.md): x, with pi = min(1, p(x) / q(x)), and then one
+// from q2.
+struct Effects {
+  double coins = 0.0;     // chance that slot 0 hangs on its coin, both outcomes being likely
+  double one_coin = 0.0;  // total variation that a draft drawn by its own coin makes in slot 0
+  double shared = 0.0;    // total variation that noise shared by draft and residual makes in slot 0
+  double unscaled = 0.0;  // total variation that the unscaled residual behind x makes
+  double stops = 0.0;     // chance that the first test fails and the second passes
+};
+
+// Token x is drawn by coins in an interval of length q(x), lowest ids first, and accepted by those
+// below min(1, p(x) / q(x)).
+double EffectOfOneCoin(const Row& p, const Row& q) {
+  Row law(p.size());
+  double start = 0.0;
+  double accepted = 0.0;
+  for (size_t x = 0; x < p.size(); ++x) {
+    if (q[x] <= 0.0) continue;
+    law[x] = std::clamp(std::min(1.0, p[x] / q[x]) - start, 0.0, q[x]);
+    accepted += law[x];
+    start += q[x];
+  }
+  const Row residual = ResidualOf(p, q, 1.0);
+  const double mass = Sum(residual);
+  for (size_t x = 0; x < p.size() && mass > 0.0; ++x) {
+    law[x] += (1.0 - accepted) * residual[x] / mass;
+  }
+  return Variation(law, p);
+}
+
+// The draw from `residual` with the noise E that a draw from q has used. That one ended at the time
+// T of its winner, T standard exponential; so E_v = T q_v + another exponential for everybody else,
+// and in the residual's race v starts T q_v / r_v late. (The winner itself is not in it.)
+Row LawOfLateStarts(const Row& residual, const Row& q, double time) {
+  std::vector<std::pair<double, size_t>> starts;
+  for (size_t v = 0; v < q.size(); ++v) {
+    if (residual[v] > 0.0) starts.emplace_back(time * q[v] / residual[v], v);
+  }
+  std::sort(starts.begin(), starts.end());
+  Row law(q.size(), 0.0);
+  double going_on = 1.0;  // chance that nobody has arrived when the i-th starts
+  double rate = 0.0;
+  for (size_t i = 0; i < starts.size(); ++i) {
+    rate += residual[starts[i].second];
+    const double lasts = i + 1 < starts.size() ? starts[i + 1].first - starts[i].first : 1e300;
+    const double nobody = std::exp(-rate * lasts);
+    for (size_t j = 0; j <= i; ++j) {
+      law[starts[j].second] += going_on * (1.0 - nobody) * residual[starts[j].second] / rate;
+    }
+    going_on *= nobody;
+  }
+  return law;
+}
+
+double EffectOfSharedNoise(const Row& p, const Row& q) {
+  // The mean over T by Gauss and Laguerre's rule of three places.
+  constexpr std::pair<double, double> kTimes[] = {
+      {0.415775, 0.711093}, {2.294280, 0.278518}, {6.289945, 0.010389}};
+  const Row residual = ResidualOf(p, q, 1.0);
+  Row law(p.size(), 0.0);
+  for (const auto& [time, weight] : kTimes) {
+    const Row late = LawOfLateStarts(residual, q, time);
+    for (size_t v = 0; v < law.size(); ++v) law[v] += weight * late[v];
+  }
+  return Sum(residual) * Variation(law, residual);
+}
+
+absl::StatusOr<Effects> EffectsOf(const std::vector<TokenId>& prompt,
+                                  const SamplingParams& sampling, const Row& p, const Row& q,
+                                  RememberedModel* target, RememberedModel* draft) {
+  Effects effects;
+  effects.one_coin = EffectOfOneCoin(p, q);
+  effects.shared = EffectOfSharedNoise(p, q);
+  for (TokenId x = 0; x < static_cast<TokenId>(q.size()); ++x) {
+    if (q[x] < 0.01 || p[x] <= 0.0) continue;
+    const double pi = std::min(1.0, p[x] / q[x]);
+    effects.coins += q[x] * pi * (1.0 - pi);
+    if (pi == 1.0) continue;  // then block is as without its scale, and passes its test
+    ASSIGN_OR_RETURN(const Row p2, RowBehind(target, prompt, {x}, sampling, p.size()));
+    ASSIGN_OR_RETURN(const Row q2, RowBehind(draft, prompt, {x}, sampling, p.size()));
+    const Row residual = ResidualOf(p2, q2, pi);
+    const double mass = Sum(residual);
+    effects.unscaled += q[x] * mass * Variation(residual, ResidualOf(p2, q2, 1.0));
+    const double fails = (1.0 - pi) / (mass + 1.0 - pi);
+    double passes = 0.0;
+    for (size_t v = 0; v < q2.size(); ++v) {
+      if (q2[v] > 0.0) passes += q2[v] * std::min(1.0, pi * p2[v] / q2[v]);
+    }
+    effects.stops += q[x] * fails * passes;
+  }
+  return effects;
+}
+
+// A constraint among likely tokens of each class of ids (mod 3). The first of them thrice, for
+// lookups to find.
+absl::StatusOr<FaultCase> Constrained(const std::vector<TokenId>& prompt, RememberedModel* target) {
+  constexpr int kTokensOfClass = 2;
+  constexpr int kLooked = 100;
+  FaultCase there{
+      .prompt = prompt,
+      .sampling = {.temperature = 2.0f, .constraint = std::make_shared<const ClassConstraint>()},
+      .sampling_name = "T 2 among 6, constrained",
+      .draft_tokens = 2};
+  ASSIGN_OR_RETURN(const absl::Span<const float> logits, target->RowAfter(prompt));
+  std::array<int, 3> num_taken{};
+  for (const auto& [token, logprob] : LogprobsOf(logits, prompt.back(), kLooked).top) {
+    if (num_taken[token % 3]++ < kTokensOfClass) {
+      there.sampling.logit_bias.emplace_back(token, 100.0f);
+    }
+  }
+  there.prompt.insert(there.prompt.end(), 3, there.sampling.logit_bias[0].first);
+  return there;
+}
+
+// Sampling among the tokens that `target` finds likeliest behind the prompt, again and again, so
+// that they repeat, which penalties are about. The first of them thrice, for lookups to find.
+absl::StatusOr<FaultCase> AmongFew(const std::vector<TokenId>& prompt, RememberedModel* target) {
+  constexpr int kTokens = 4;
+  FaultCase there{.prompt = prompt,
+                  .sampling = {.temperature = 2.0f, .frequency_penalty = kPlantedFrequencyPenalty},
+                  .sampling_name = "T 2 among 4, penalty -1.5"};
+  ASSIGN_OR_RETURN(const absl::Span<const float> logits, target->RowAfter(prompt));
+  for (const auto& [token, logprob] : LogprobsOf(logits, prompt.back(), kTokens).top) {
+    there.sampling.logit_bias.emplace_back(token, 100.0f);
+  }
+  there.prompt.insert(there.prompt.end(), 3, there.sampling.logit_bias[0].first);
+  return there;
+}
+
+struct Candidate {
+  SamplingParams params;
+  std::string name;
+};
+std::vector<Candidate> Candidates() {
+  std::vector<Candidate> candidates;
+  for (const int top_k : {2, 3, 4, 6}) {
+    for (const float temperature : {0.7f, 1.0f, 1.5f, 2.5f}) {
+      candidates.push_back({.params = {.temperature = temperature, .top_k = top_k},
+                            .name = absl::StrCat("T ", temperature, ", top-k ", top_k)});
+    }
+  }
+  return candidates;
+}
+
+// Of a drafter that proposes with certainty: what it proposes behind the prompt should hang on
+// coins, twice.
+absl::StatusOr<double> EffectOfLookup(const std::vector<TokenId>& prompt,
+                                      const SamplingParams& sampling, Drafter* drafter,
+                                      RememberedModel* target) {
+  const std::unique_ptr<DraftState> state = drafter->NewState({});
+  const std::vector<DraftOption> options = drafter->Options(state.get(), prompt);
+  if (options.empty()) return 0.0;
+  Proposal proposal;
+  Proposal* to = &proposal;
+  const DraftRequest request{.context = prompt,
+                             .max_tokens = 2,
+                             .source = options[0].source,
+                             .sampling = &sampling,
+                             .state = state.get()};
+  RETURN_IF_ERROR(drafter->Propose({&request, 1}, {&to, 1}));
+  double effect = 1.0;
+  for (size_t i = 0; i < proposal.tokens.size(); ++i) {
+    const absl::Span<const TokenId> before(proposal.tokens.data(), i);
+    ASSIGN_OR_RETURN(const Row p,
+                     RowBehind(target, prompt, before, sampling, target->vocab_size()));
+    effect *= p[proposal.tokens[i]] * (1.0 - p[proposal.tokens[i]]);
+  }
+  return effect;
+}
+
+constexpr size_t kShortestPrompt = 4;
+
+}  // namespace
+
+void FaultCases::Best::Offer(double effect_there, const FaultCase& there) {
+  if (effect_there <= effect) return;
+  effect = effect_there;
+  where = there;
+}
+
+absl::StatusOr<FaultCases> FaultCases::Find(const std::vector<std::vector<TokenId>>& prompts,
+                                            RememberedModel* target, RememberedModel* draft,
+                                            Drafter* drafter, Instant deadline) {
+  FaultCases cases;
+  const std::vector<Candidate> candidates = Candidates();
+  for (Best* best :
+       {&cases.coins_, &cases.one_coin_, &cases.shared_, &cases.unscaled_, &cases.stops_}) {
+    best->where = {.prompt = prompts[0],
+                   .sampling = candidates.back().params,
+                   .sampling_name = candidates.back().name};
+  }
+  ASSIGN_OR_RETURN(cases.penalties_.where, AmongFew(prompts[0], target));
+  ASSIGN_OR_RETURN(cases.constraint_.where, Constrained(prompts[0], target));
+  std::vector<std::vector<TokenId>> contexts = prompts;
+  for (const std::vector<TokenId>& prompt : prompts) {
+    for (size_t length = kShortestPrompt; length < prompt.size(); ++length) {
+      contexts.emplace_back(prompt.begin(), prompt.begin() + length);
+    }
+  }
+  const size_t vocab = target->vocab_size();
+  for (size_t i = 0; i < contexts.size(); ++i) {
+    if (i >= prompts.size() && Instant::Now() > deadline) break;
+    for (const Candidate& candidate : candidates) {
+      FaultCase here{
+          .prompt = contexts[i], .sampling = candidate.params, .sampling_name = candidate.name};
+      if (draft == nullptr) {
+        ASSIGN_OR_RETURN(const double effect,
+                         EffectOfLookup(contexts[i], candidate.params, drafter, target));
+        cases.coins_.Offer(effect, here);
+        cases.stops_.Offer(effect, here);
+        continue;
+      }
+      ASSIGN_OR_RETURN(const Row p, RowBehind(target, contexts[i], {}, candidate.params, vocab));
+      ASSIGN_OR_RETURN(const Row q, RowBehind(draft, contexts[i], {}, candidate.params, vocab));
+      ASSIGN_OR_RETURN(const Effects effects,
+                       EffectsOf(contexts[i], candidate.params, p, q, target, draft));
+      cases.coins_.Offer(effects.coins, here);
+      cases.one_coin_.Offer(effects.one_coin, here);
+      cases.shared_.Offer(effects.shared, here);
+      here.draft_tokens = 2;
+      cases.unscaled_.Offer(effects.unscaled, here);
+      cases.stops_.Offer(effects.stops, here);
+    }
+  }
+  return cases;
+}
+
+const FaultCase& FaultCases::Of(FaultShows shows) const {
+  switch (shows) {
+    case FaultShows::kWhereCoinsDecide:
+      return coins_.where;
+    case FaultShows::kWhereOneCoinDrawsToo:
+      return one_coin_.where;
+    case FaultShows::kWhereSharedNoiseDelays:
+      return shared_.where;
+    case FaultShows::kWhereResidualsAreScaled:
+      return unscaled_.where;
+    case FaultShows::kWhereBlockPassesLater:
+      return stops_.where;
+    case FaultShows::kWhereTokensRepeat:
+      return penalties_.where;
+    case FaultShows::kWhereAConstraintBinds:
+      return constraint_.where;
+  }
+  TANDEM_CHECK(false);
+}
+
+}  // namespace tandem

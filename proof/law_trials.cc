@@ -1,0 +1,95 @@
+#include "proof/law_trials.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/status_macros.h"
+
+namespace tandem {
+namespace {
+
+constexpr int kChunkTokens = 256;
+
+}  // namespace
+
+LawTrials::LawTrials(const ProofWorld& world, std::shared_ptr<const TargetLaw> law,
+                     LawCase law_case, RandomSource seeds, int batch)
+    : rounds_(world),
+      law_(std::move(law)),
+      case_(std::move(law_case)),
+      seeds_(seeds),
+      batch_(batch),
+      prompt_kv_(world.target_cache->NewSequence()),
+      counts_(law_->probabilities().size()) {}
+
+// The target's state is forked from then on, the drafter's found in its prefix index.
+absl::Status LawTrials::ReadPrompt() {
+  const ProofWorld& world = rounds_.world();
+  const absl::Span<const TokenId> known = absl::MakeConstSpan(case_.prompt);
+  for (absl::Span<const TokenId> left = known.first(known.size() - 1); !left.empty();) {
+    const absl::Span<const TokenId> chunk = left.first(std::min<size_t>(left.size(), kChunkTokens));
+    const ForwardRequest pass{.tokens = chunk, .kv = &prompt_kv_, .num_logits = 0};
+    RETURN_IF_ERROR(world.target->Forward({&pass, 1}).status());
+    left.remove_prefix(chunk.size());
+  }
+  if (world.drafter == nullptr) return absl::OkStatus();
+  const std::unique_ptr<DraftState> state = world.drafter->NewState(known);
+  Proposal none;
+  Proposal* proposal = &none;
+  TokenHistory history(case_.sampling.constraint.get());
+  const DraftRequest reads_along{
+      .context = known, .sampling = &case_.sampling, .history = &history, .state = state.get()};
+  RETURN_IF_ERROR(world.drafter->Propose({&reads_along, 1}, {&proposal, 1}));
+  world.drafter->Publish(state.get(), known);
+  return absl::OkStatus();
+}
+
+absl::Status LawTrials::Run(int64_t runs) {
+  if (prompt_kv_.length() + 1 < static_cast<int>(case_.prompt.size())) {
+    RETURN_IF_ERROR(ReadPrompt());
+  }
+  const int64_t end = started_ + runs;
+  std::vector<std::unique_ptr<Session>> sessions;
+  std::vector<Session*> running;
+  while (started_ < end || !sessions.empty()) {
+    while (started_ < end && static_cast<int>(sessions.size()) < batch_) {
+      const auto index = static_cast<uint32_t>(started_++);
+      sessions.push_back(
+          rounds_.NewSession({.prompt = case_.prompt,
+                              .sampling = case_.sampling,
+                              .rule = case_.rule,
+                              .random = seeds_.ForSequence(index),
+                              .max_tokens = std::max(law_->length(), case_.draft_tokens + 1),
+                              .logprobs = {}},
+                             prompt_kv_.Fork()));
+    }
+    running.clear();
+    for (const auto& session : sessions) running.push_back(session.get());
+    RETURN_IF_ERROR(rounds_.Run(running, case_.draft_tokens, kChunkTokens));
+    for (auto it = sessions.begin(); it != sessions.end();) {
+      Session& s = **it;
+      const int cell = law_->CellOf(absl::MakeConstSpan(s.tokens).subspan(s.prompt_length));
+      if (cell < 0) {
+        ++it;
+        continue;
+      }
+      ++counts_[cell];
+      stats_ += s.completion.stats;
+      ++finished_;
+      it = sessions.erase(it);
+    }
+  }
+  return absl::OkStatus();
+}
+
+double LawTrials::ObservedVariation() const {
+  double sum = 0.0;
+  for (size_t i = 0; i < counts_.size(); ++i) {
+    sum += std::abs(static_cast<double>(counts_[i]) / static_cast<double>(finished_) -
+                    law_->probabilities()[i]);
+  }
+  return sum / 2;
+}
+
+}  // namespace tandem

@@ -1,0 +1,65 @@
+#include "server/api/admission.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+
+namespace tandem {
+
+absl::StatusOr<std::vector<Admission::Place>> Admission::Enter(int count) {
+  std::vector<Place> places(count);
+  absl::MutexLock lock(&mutex_);
+  if (is_closed_) return absl::UnavailableError("the server is stopping");
+  const int free = capacity_ - num_inside_;
+  if (count > ShareOf(free)) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the queue is full: ", free, " of ", capacity_,
+                     " places are free, and a request may take ", ShareOf(free), " of them; ",
+                     count, count == 1 ? " is" : " are", " wanted; try again later"));
+  }
+  num_inside_ += count;
+  for (Place& place : places) place.admission_ = this;
+  return places;
+}
+
+void Admission::Leave() {
+  absl::MutexLock lock(&mutex_);
+  --num_inside_;
+  TANDEM_CHECK(num_inside_ >= 0);
+}
+
+void Admission::Close() {
+  absl::MutexLock lock(&mutex_);
+  is_closed_ = true;
+}
+
+int Admission::num_inside() const {
+  absl::MutexLock lock(&mutex_);
+  return num_inside_;
+}
+
+bool Admission::is_closed() const {
+  absl::MutexLock lock(&mutex_);
+  return is_closed_;
+}
+
+bool Admission::AwaitEmpty(absl::Duration timeout) const {
+  absl::MutexLock lock(&mutex_);
+  const auto is_empty = [this] {
+    mutex_.AssertReaderHeld();
+    return num_inside_ == 0;
+  };
+  return mutex_.AwaitWithTimeout(absl::Condition(&is_empty), timeout);
+}
+
+absl::StatusOr<ByteBudget::Share> ByteBudget::Take(int64_t bytes) {
+  const int64_t others = num_held_.fetch_add(bytes);
+  Share share(this, bytes);
+  if (others + bytes <= capacity_) return share;
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "body: has ", bytes, " bytes, allowed: ", std::max<int64_t>(capacity_ - others, 0),
+      " more next to those of other large requests; try again later"));
+}
+
+}  // namespace tandem

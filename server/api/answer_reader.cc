@@ -1,0 +1,43 @@
+#include "server/api/answer_reader.h"
+
+#include <string>
+#include <utility>
+
+namespace tandem {
+
+AnswerReader::AnswerReader(const ApiRequest* request) : request_(request) {
+  if (request->reasoning.has_value()) splitter_.emplace(request->reasoning->splitter);
+  if (request->tools.has_value()) tools_.emplace(*request->tools);
+}
+
+AnswerDelta AnswerReader::Shown(AnswerDelta delta, bool is_last) {
+  if (!request_->reasoning->is_shown) delta.reasoning.clear();
+  if (request_->reasoning->is_streamed) return delta;
+  held_reasoning_ += delta.reasoning;
+  delta.reasoning.clear();
+  if (is_last || splitter_->is_over()) {
+    delta.reasoning = std::exchange(held_reasoning_, std::string());
+  }
+  return delta;
+}
+
+AnswerDelta AnswerReader::Push(std::string_view text) {
+  AnswerDelta delta{.content = std::string(text)};
+  if (splitter_.has_value()) delta = Shown(splitter_->Push(text), /*is_last=*/false);
+  if (!tools_.has_value()) return delta;
+  const std::string said = std::exchange(delta.content, std::string());
+  delta.Append(tools_->Push(said));
+  return delta;
+}
+
+AnswerDelta AnswerReader::Finish() {
+  AnswerDelta delta;
+  if (splitter_.has_value()) delta = Shown(splitter_->Finish(), /*is_last=*/true);
+  if (!tools_.has_value()) return delta;
+  const std::string said = std::exchange(delta.content, std::string());
+  delta.Append(tools_->Push(said));
+  delta.Append(tools_->Finish());
+  return delta;
+}
+
+}  // namespace tandem

@@ -1,0 +1,40 @@
+#include "server/api/answer_writer.h"
+
+#include <string_view>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/hash_map.h"
+#include "server/api/api_response.h"
+#include "server/api/responses_writer.h"
+#include "text/detokenizer.h"
+
+namespace tandem {
+
+std::string CallIdOf(const AnswerStamp& stamp, int choice, int call) {
+  constexpr std::string_view kDigits =
+      "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+  uint64_t rest = TextHash()(absl::StrCat(stamp.id, "/", choice, "/", call));
+  std::string id;
+  for (int i = 0; i < 9; ++i, rest /= kDigits.size()) id += kDigits[rest % kDigits.size()];
+  return id;
+}
+
+int64_t ReasoningTokensOf(const ApiRequest& request, const ServedModel& model,
+                          const Completion& completion) {
+  if (!request.reasoning.has_value()) return 0;
+  const auto detokenizer =
+      Detokenizer::New(model.tokenizer, request.prompts.front(),
+                       request.options.skip_special_tokens, request.options.shown_special_tokens);
+  return CountReasoningTokens(request.reasoning->splitter, detokenizer.get(), completion.token_ids);
+}
+
+std::unique_ptr<AnswerWriter> AnswerWriter::Make(const ApiRequest* request,
+                                                 const ServedModel* model, AnswerStamp stamp) {
+  if (request->is_response) {
+    return std::make_unique<ResponsesWriter>(request, model, std::move(stamp));
+  }
+  return std::make_unique<ApiResponse>(request, model, std::move(stamp));
+}
+
+}  // namespace tandem

@@ -1,0 +1,77 @@
+#include "server/api/api_error.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "base/field_error.h"
+#include "json/json_value.h"
+
+namespace tandem {
+namespace {
+
+using Json = JsonValue;
+
+constexpr char kHttpPayload[] = "tandem/http_status";
+constexpr char kRetryAfterSeconds[] = "1";
+
+struct Kind {
+  absl::StatusCode status;
+  int http;
+  const char* type;
+  const char* code;
+};
+
+constexpr Kind kKinds[] = {
+    {absl::StatusCode::kInvalidArgument, 400, "invalid_request_error", "invalid_value"},
+    {absl::StatusCode::kUnauthenticated, 401, "invalid_request_error", "invalid_api_key"},
+    {absl::StatusCode::kNotFound, 404, "invalid_request_error", "not_found"},
+    {absl::StatusCode::kResourceExhausted, 429, "rate_limit_error", "queue_full"},
+    {absl::StatusCode::kUnavailable, 503, "server_error", "stopping"},
+    {absl::StatusCode::kUnknown, 500, "server_error", "internal_error"}};
+
+const Kind& KindOf(const absl::Status& status) {
+  const auto* kind = std::find_if(std::begin(kKinds), std::end(kKinds) - 1,
+                                  [&](const Kind& k) { return k.status == status.code(); });
+  return *kind;
+}
+
+int HttpStatusOf(const absl::Status& status) {
+  int http = 0;
+  const absl::optional<absl::Cord> payload = status.GetPayload(kHttpPayload);
+  if (payload.has_value() && absl::SimpleAtoi(std::string(*payload), &http)) return http;
+  return KindOf(status).http;
+}
+
+}  // namespace
+
+absl::Status WithCode(absl::Status status, absl::string_view code, int http_status) {
+  status.SetPayload(kHttpPayload, absl::Cord(absl::StrCat(http_status)));
+  return WithCode(std::move(status), code);
+}
+
+Json ErrorJson(const absl::Status& status) {
+  const Kind& kind = KindOf(status);
+  const std::string field = FieldOf(status);
+  const std::string code = CodeOf(status);
+  return {{"error",
+           {{"message", std::string(status.message())},
+            {"type", kind.type},
+            {"param", field.empty() ? Json(nullptr) : Json(field)},
+            {"code", code.empty() ? std::string(kind.code) : code}}}};
+}
+
+HttpResponse ErrorResponse(const absl::Status& status) {
+  HttpResponse response;
+  response.status = HttpStatusOf(status);
+  response.body = ErrorJson(status).dump(-1, ' ', false, Json::error_handler_t::replace);
+  if (response.status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
+  if (response.status == 429 || response.status == 503) {
+    response.headers.emplace_back("Retry-After", kRetryAfterSeconds);
+  }
+  return response;
+}
+
+}  // namespace tandem

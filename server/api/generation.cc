@@ -1,0 +1,243 @@
+#include "server/api/generation.h"
+
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "base/field_error.h"
+#include "base/status_macros.h"
+#include "server/api/api_error.h"
+#include "server/attempt.h"
+
+namespace tandem {
+namespace {
+
+// Of a sequence whose end there was no memory for, nor for a text.
+absl::Status LostEnd() { return absl::Status(absl::StatusCode::kInternal, ""); }
+constexpr char kLostEnd[] = "the server failed, as its log says";
+
+}  // namespace
+
+Generation::Generation(const GenerationHost& host, ApiRequest request, AnswerStamp stamp)
+    : host_(host),
+      request_(std::move(request)),
+      writer_(AnswerWriter::Make(&request_, host.model, std::move(stamp))) {}
+
+absl::StatusOr<std::shared_ptr<Generation>> Generation::Start(const GenerationHost& host,
+                                                              ApiRequest request, AnswerStamp stamp,
+                                                              Instant requested) {
+  ASSIGN_OR_RETURN(std::vector<Admission::Place> places,
+                   host.admission->Enter(request.num_sequences()));
+  std::shared_ptr<Generation> generation(
+      new Generation(host, std::move(request), std::move(stamp)));
+  generation->sequences_.reserve(places.size());
+  for (Admission::Place& place : places) {
+    generation->sequences_.push_back(
+        {.place = std::move(place), .latency = SequenceLatency(host.metrics, requested)});
+  }
+  RETURN_IF_ERROR(generation->Submit());
+  return generation;
+}
+
+// Those that were submitted before one fails, or something throws, are cancelled and leave by
+// themselves; the others' places are free at once.
+absl::Status Generation::Submit() {
+  const int count = request_.num_sequences();
+  {
+    absl::MutexLock lock(&mutex_);
+    num_running_ = count;
+  }
+  int num_submitted = 0;
+  absl::Cleanup give_up = [&] {
+    Cancel();
+    for (int i = num_submitted; i < count; ++i) sequences_[i].place = Admission::Place();
+  };
+  for (; num_submitted < count; ++num_submitted) {
+    const int i = num_submitted;
+    const auto self = shared_from_this();
+    absl::StatusOr<GenerationId> id = host_.engine->Submit(
+        request_.RequestOf(i), [self, i](const Piece& piece) { return self->OnPiece(i, piece); },
+        [self, i](absl::StatusOr<Completion> result) { self->OnDone(i, std::move(result)); });
+    if (!id.ok()) return request_.InItsNames(id.status());
+    sequences_[i].id = *id;
+  }
+  std::move(give_up).Cancel();
+  return absl::OkStatus();
+}
+
+// ---- On the engine's thread ----
+
+bool Generation::OnPiece(int choice, const Piece& piece) {
+  sequences_[choice].latency.OnTokens(Instant::Now(), static_cast<int>(piece.token_ids.size()));
+  absl::MutexLock lock(&mutex_);
+  if (is_cancelled_ || !status_.ok()) return false;
+  if (!request_.stream) return true;
+  queue_.push_back({.choice = choice, .piece = OwnedPiece::Of(piece)});
+  queued_bytes_ += queue_.back().piece.SizeInBytes();
+  if (queued_bytes_ > host_.max_unread_bytes) {
+    status_ =
+        WithCode(absl::UnavailableError(absl::StrCat("the client reads too slowly: more than ",
+                                                     host_.max_unread_bytes, " bytes wait for it")),
+                 "slow_client");
+  }
+  Notify();
+  return status_.ok();
+}
+
+void Generation::OnDone(int choice, absl::StatusOr<Completion> result) {
+  // Given back at the very end: the server may not outlive the last one's.
+  const Admission::Place place = std::move(sequences_[choice].place);
+  absl::MutexLock lock(&mutex_);
+  --num_running_;
+  if (!Attempt("end", [&] { TakeEnd(choice, std::move(result)); })) status_.Update(LostEnd());
+  // Who cannot be told looks by itself after a while.
+  Attempt("news", [this] { Notify(); });
+  // Whoever listens may not outlive the server, and the last reference to it may be this one.
+  if (num_running_ == 0) on_news_ = nullptr;
+}
+
+void Generation::TakeEnd(int choice, absl::StatusOr<Completion> result) {
+  sequences_[choice].latency.OnEnd(Instant::Now());
+  Event end{.choice = choice};
+  if (!result.ok()) {
+    status_.Update(request_.InItsNames(result.status()));
+  } else {
+    // Somebody stopped it, and it was not the client: the server ends.
+    if (result->finish_reason == FinishReason::kCancelled && !is_cancelled_) {
+      status_.Update(absl::UnavailableError("the server is stopping"));
+    }
+    summary_.prompt_tokens += result->prompt_tokens;
+    summary_.completion_tokens += static_cast<int64_t>(result->token_ids.size());
+    summary_.finish_reason = std::string(NameOf(result->finish_reason));
+    end.finish_reason = result->finish_reason;
+    host_.metrics->CountEnd(summary_.finish_reason);
+    host_.metrics->ObserveTimings(result->timings);
+    if (request_.stream) result->logprobs = std::vector<TokenLogprobs>();  // went with the pieces
+    sequences_[choice].completion = *std::move(result);
+  }
+  if (request_.stream) queue_.push_back(std::move(end));
+}
+
+void Generation::Notify() {
+  const bool is_of_interest = request_.stream || num_running_ == 0 || !status_.ok();
+  if (!is_of_interest || has_notified_ || on_news_ == nullptr) return;
+  on_news_();
+  has_notified_ = true;  // unless that has thrown
+}
+
+absl::Status Generation::SaidStatus() const {
+  return status_ == LostEnd() ? absl::InternalError(kLostEnd) : status_;
+}
+
+// ---- On the connection's thread ----
+
+void Generation::Listen(std::function<void()> on_news) {
+  absl::MutexLock lock(&mutex_);
+  on_news_ = std::move(on_news);
+  has_notified_ = false;
+  if (!queue_.empty() || num_running_ == 0) Notify();
+  if (num_running_ == 0) on_news_ = nullptr;
+}
+
+Generation::News Generation::Take() {
+  if (!request_.stream) return TakeWhole();
+  std::vector<Event> events;
+  absl::Status status;
+  News news;
+  {
+    absl::MutexLock lock(&mutex_);
+    has_notified_ = false;
+    events.swap(queue_);
+    queued_bytes_ = 0;
+    status = SaidStatus();
+    news.is_over = num_running_ == 0 || !status.ok();
+  }
+  if (events.empty() && !news.is_over) return news;
+  if (!status.ok()) {
+    CancelOthers();
+    if (!has_begun_ && !head_is_sent_) {
+      news.response = ErrorResponse(status);
+      return news;
+    }
+  } else if (!has_begun_) {
+    news.events = writer_->FirstEvents();
+  }
+  has_begun_ = true;
+  if (status.ok()) {
+    const std::vector<Completion> completions =
+        news.is_over ? TakeCompletions() : std::vector<Completion>();
+    news.events += EventsOf(events, completions);
+    if (news.is_over) news.events += writer_->LastEvents(completions);
+  } else {
+    news.events += writer_->ErrorEvents(status);
+  }
+  return news;
+}
+
+Generation::News Generation::TakeWhole() {
+  absl::Status status;
+  {
+    absl::MutexLock lock(&mutex_);
+    has_notified_ = false;
+    if (num_running_ > 0 && status_.ok()) return {};
+    status = SaidStatus();
+  }
+  News news;
+  news.is_over = true;
+  if (status.ok()) {
+    news.response = HttpResponse{.status = 200, .body = writer_->Whole(TakeCompletions())};
+  } else {
+    news.response = ErrorResponse(status);
+  }
+  return news;
+}
+
+// `completions`: of the whole stream, if it ends with these.
+std::string Generation::EventsOf(const std::vector<Event>& events,
+                                 absl::Span<const Completion> completions) {
+  std::string text;
+  for (const Event& event : events) {
+    if (!event.finish_reason.has_value()) {
+      text += writer_->PieceEvents(event.choice, event.piece);
+      continue;
+    }
+    const bool is_last = &event == &events.back();
+    text += writer_->EndEvents(event.choice, *event.finish_reason,
+                               is_last ? completions : absl::Span<const Completion>());
+  }
+  return text;
+}
+
+std::vector<Completion> Generation::TakeCompletions() {
+  std::vector<Completion> completions;
+  for (Sequence& sequence : sequences_) completions.push_back(std::move(sequence.completion));
+  return completions;
+}
+
+void Generation::Cancel() {
+  {
+    absl::MutexLock lock(&mutex_);
+    is_cancelled_ = true;
+    on_news_ = nullptr;
+  }
+  CancelOthers();
+}
+
+void Generation::CancelOthers() {
+  for (const Sequence& sequence : sequences_) {
+    if (sequence.id != 0) host_.engine->Cancel(sequence.id);
+  }
+}
+
+std::vector<std::pair<std::string, std::string>> Generation::headers() const {
+  auto headers = request_.ignored.Headers();
+  if (request_.has_generic_tools) headers.emplace_back("X-Tandem-Tool-Format", "generic");
+  return headers;
+}
+
+Generation::Summary Generation::summary() const {
+  absl::MutexLock lock(&mutex_);
+  return summary_;
+}
+
+}  // namespace tandem

@@ -1,0 +1,80 @@
+// The document that the server gives out says what the server does.
+#include <set>
+#include <string>
+
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/api/api_request.h"
+#include "server/api/web_files.h"
+#include "server/server_testing.h"
+
+namespace tandem {
+namespace {
+
+using Json = nlohmann::json;
+
+const Json& Document() {
+  static const Json* const document = new Json(Json::parse(OpenApiDocument()));
+  return *document;
+}
+
+// The names in "..., allowed: a, b, c".
+std::set<std::string> AllowedBy(const absl::Status& status) {
+  const std::string message(status.message());
+  const size_t begin = message.find("allowed: ");
+  EXPECT_NE(begin, std::string::npos) << message;
+  return absl::StrSplit(message.substr(begin + 9), ", ");
+}
+
+std::set<std::string> PropertiesOf(const char* schema) {
+  std::set<std::string> names;
+  for (const auto& [name, value] :
+       Document()["components"]["schemas"][schema]["properties"].items()) {
+    names.insert(name);
+  }
+  return names;
+}
+
+TEST(OpenApi, HasEveryPathAndMethod) {
+  ManualEngine engine;
+  const auto server = StartServer(&engine, TestServerOptions());
+  ASSERT_GE(Document()["paths"].size(), 12u);
+  for (const auto& [path, methods] : Document()["paths"].items()) {
+    for (const auto& [method, operation] : methods.items()) {
+      const std::string target =
+          absl::StrReplaceAll(path, {{"{model}", "story"}, {"{file}", "style.css"}});
+      const Answer answer =
+          Ask(server.get(), method == "get" ? "GET" : "POST", target, method == "get" ? "" : "{}");
+      // A body without its fields is wrong, but known.
+      EXPECT_EQ(answer.status, method == "get" ? 200 : 400) << path;
+      const Answer other = Ask(server.get(), "DELETE", target);
+      EXPECT_EQ(other.status, 405) << path;
+    }
+  }
+}
+
+TEST(OpenApi, HasEveryFieldOfEveryRequest) {
+  ManualEngine engine;
+  ServedModel model = ServedModel::Of(engine, "story", 4);
+  model.is_strict = true;
+  const std::string unknown = R"({"no_such_field": 1})";
+  EXPECT_EQ(AllowedBy(ParseCompletionRequest(unknown, model).status()),
+            PropertiesOf("CompletionRequest"));
+  EXPECT_EQ(AllowedBy(ParseChatRequest(unknown, model, absl::Now()).status()),
+            PropertiesOf("ChatRequest"));
+  EXPECT_EQ(AllowedBy(ParseResponsesRequest(unknown, model, absl::Now()).status()),
+            PropertiesOf("ResponsesRequest"));
+  const std::string message =
+      R"({"messages": [{"role": "user", "content": "x", "no_such_field": 1}]})";
+  EXPECT_EQ(AllowedBy(ParseChatRequest(message, model, absl::Now()).status()),
+            PropertiesOf("Message"));
+  const std::string speculation = R"({"prompt": "x", "speculation": {"no_such_field": 1}})";
+  EXPECT_EQ(AllowedBy(ParseCompletionRequest(speculation, model).status()),
+            PropertiesOf("SpeculationOptions"));
+}
+
+}  // namespace
+}  // namespace tandem

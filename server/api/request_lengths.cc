@@ -1,0 +1,128 @@
+#include "server/api/request_lengths.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/field_error.h"
+#include "base/status_macros.h"
+#include "server/api/answer_size.h"
+#include "server/api/api_error.h"
+
+namespace tandem {
+namespace {
+
+constexpr char kOneOrWhatFits[] = "an integer from 1 on, or -1 for what fits";
+
+// The tokens that each sequence may write, by what the whole answer may hold.
+absl::StatusOr<int> RoomInAnswer(const ServedModel& model, const ApiRequest& request) {
+  constexpr int64_t kMostTokens = std::numeric_limits<int>::max();
+  const Request& options = request.options;
+  int64_t shown_tokens = 0;
+  for (const auto& prompt : request.prompts) {
+    if (request.ShowsPrompts()) shown_tokens += request.n * static_cast<int64_t>(prompt.size());
+  }
+  const int64_t left =
+      model.max_answer_bytes - shown_tokens * BytesPerToken(options.prompt_logprobs);
+  const int64_t room = left / (request.num_sequences() * BytesPerToken(options.logprobs));
+  if (left > 0 && room > 0) return static_cast<int>(std::min(room, kMostTokens));
+  const bool has_logprobs = options.logprobs.num_top >= 0;
+  const char* field = request.num_prompt_logprobs >= 0 ? "prompt_logprobs"
+                      : !has_logprobs                  ? "n"
+                      : request.is_chat                ? "top_logprobs"
+                                                       : "logprobs";
+  return FieldError(
+      field, absl::StrCat("the answer's ", request.num_sequences(), " sequences with ",
+                          1 + options.logprobs.num_top, " log-probabilities a token are more than ",
+                          model.max_answer_bytes, " bytes, before their first token"));
+}
+
+// Keeps the last tokens of every prompt.
+void TruncatePrompts(int most, ApiRequest* request) {
+  for (std::vector<TokenId>& prompt : request->prompts) {
+    const auto size = static_cast<int64_t>(prompt.size());
+    if (size > most) prompt.erase(prompt.begin(), prompt.end() - most);
+  }
+}
+
+}  // namespace
+
+void LengthFields::Read(RequestFields* fields, std::initializer_list<const char*> names,
+                        bool may_be_zero) {
+  for (const char* name : names) {
+    int value = kWhatFits - 1;
+    fields->Read(name, &value, kWhatFits);
+    if (value < kWhatFits) continue;
+    if (value == 0 && !may_be_zero) {
+      fields->FailNot(name, value, kOneOrWhatFits);
+    }
+    if (max_tokens.has_value() && *max_tokens != value) {
+      fields->FailNot(field, *max_tokens, absl::StrCat("the same as ", name));
+    }
+    max_tokens = value;
+    field = name;
+  }
+  int truncated = kWhatFits - 1;
+  fields->Read("truncate_prompt_tokens", &truncated, kWhatFits);
+  if (truncated < kWhatFits) return;
+  truncated_prompt = truncated;
+  if (truncated == 0) fields->FailNot("truncate_prompt_tokens", 0, kOneOrWhatFits);
+}
+
+absl::Status CheckSequences(const ServedModel& model, const ApiRequest& request) {
+  const int each = std::max(request.n, request.best_of);
+  if (request.prompts.size() * each <= static_cast<size_t>(model.max_sequences)) {
+    return absl::OkStatus();
+  }
+  return FieldError(each > request.n ? "best_of" : "n",
+                    absl::StrCat(each, " times ", request.prompts.size(),
+                                 " prompts are more sequences than a request may have here, ",
+                                 model.max_sequences));
+}
+
+absl::Status SetLengths(const ServedModel& model, const LengthFields& lengths, int otherwise,
+                        ApiRequest* request) {
+  const int longest = model.MaxLength();
+  const int given = lengths.max_tokens.value_or(LengthFields::kWhatFits);
+  // For a length of 0 there must be room for 1 as well.
+  const int max_tokens = given == 0 ? 1 : std::max(given, 0);
+  if (lengths.truncated_prompt == LengthFields::kWhatFits) {
+    TruncatePrompts(std::max(1, longest - std::max(1, max_tokens)), request);
+  } else if (lengths.truncated_prompt.has_value()) {
+    TruncatePrompts(*lengths.truncated_prompt, request);
+  }
+  int64_t prompt_length = 0;
+  for (const auto& prompt : request->prompts) {
+    prompt_length = std::max(prompt_length, static_cast<int64_t>(prompt.size()));
+  }
+  if (prompt_length >= longest) {
+    return WithCode(
+        FieldError(request->PromptField(),
+                   absl::StrCat("has ", prompt_length, " tokens, and the model's context of ",
+                                longest, " must hold one more")),
+        "context_length_exceeded");
+  }
+  if (prompt_length + max_tokens > longest) {
+    return WithCode(
+        FieldError(lengths.field, absl::StrCat(max_tokens, " and ", prompt_length,
+                                               " tokens of the prompt are more than the model's "
+                                               "context of ",
+                                               longest)),
+        "context_length_exceeded");
+  }
+  ASSIGN_OR_RETURN(const int room, RoomInAnswer(model, *request));
+  if (max_tokens > room) {
+    return FieldError(lengths.field,
+                      absl::StrCat(max_tokens, " for each of ", request->num_sequences(),
+                                   " sequences with ", 1 + request->options.logprobs.num_top,
+                                   " log-probabilities a token are an answer of more than ",
+                                   model.max_answer_bytes, " bytes, allowed: ", room));
+  }
+  const int fitting = std::min(longest - static_cast<int>(prompt_length), room);
+  const int wanted = lengths.max_tokens.has_value() ? fitting : std::min(fitting, otherwise);
+  request->options.max_tokens = given >= 0 ? given : wanted;
+  return absl::OkStatus();
+}
+
+}  // namespace tandem

@@ -1,0 +1,165 @@
+#include "server/api/sampling_fields.h"
+
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/types/span.h"
+#include "base/field_error.h"
+#include "json/json_text.h"
+#include "json/json_value.h"
+
+namespace tandem {
+namespace {
+
+using Json = JsonValue;
+
+constexpr int kMostStops = 16;
+constexpr size_t kMostBytesPerStop = 1000;
+
+std::optional<TokenId> AsTokenId(const Json& json) {
+  const bool is_id =
+      json.is_number_unsigned() && json <= uint64_t{std::numeric_limits<TokenId>::max()};
+  return is_id ? std::optional<TokenId>(json.get<TokenId>()) : std::nullopt;
+}
+
+}  // namespace
+
+std::optional<std::vector<TokenId>> AsTokenIds(const Json& json) {
+  std::vector<TokenId> ids;
+  if (!json.is_array()) return std::nullopt;
+  for (const Json& element : json) {
+    const std::optional<TokenId> id = AsTokenId(element);
+    if (!id.has_value()) return std::nullopt;
+    ids.push_back(*id);
+  }
+  return ids;
+}
+
+void ReadSampling(RequestFields* fields, SamplingParams* sampling) {
+  fields->Read("temperature", &sampling->temperature);
+  fields->Read("top_p", &sampling->top_p);
+  fields->Read("top_k", &sampling->top_k, -1);
+  if (sampling->top_k == -1) sampling->top_k = 0;  // vLLM's word for all
+  fields->Read("min_p", &sampling->min_p);
+  fields->Read("repetition_penalty", &sampling->repetition_penalty);
+  fields->Read("frequency_penalty", &sampling->frequency_penalty);
+  fields->Read("presence_penalty", &sampling->presence_penalty);
+  fields->Read("min_tokens", &sampling->min_tokens, 0);
+  const Json* bias = fields->Find("logit_bias");
+  if (bias == nullptr) return;
+  if (!bias->is_object()) {
+    return fields->FailNot("logit_bias", *bias, "an object of token ids and biases");
+  }
+  for (const auto& [key, value] : bias->items()) {
+    TokenId id = 0;
+    // "5", and neither "05" nor "+5": a token has one key.
+    if (!absl::SimpleAtoi(key, &id) || key != absl::StrCat(id)) {
+      return fields->FailNot("logit_bias", key, "a token id in digits alone");
+    }
+    if (!value.is_number()) return fields->FailNot("logit_bias", value, "a number");
+    sampling->logit_bias.emplace_back(id, value.get<float>());
+  }
+}
+
+void ReadStops(RequestFields* fields, Request* options) {
+  if (const Json* stop = fields->Find("stop"); stop != nullptr) {
+    const bool is_one = stop->is_string();
+    if (!is_one && !stop->is_array()) {
+      return fields->FailNot("stop", *stop, "a string or a list of strings");
+    }
+    const absl::Span<const Json> list =
+        is_one ? absl::MakeConstSpan(stop, 1) : stop->get_ref<const Json::array_t&>();
+    if (list.size() > kMostStops) {
+      return fields->FailNot("stop", list.size(), absl::StrCat("at most ", kMostStops, " strings"));
+    }
+    for (const Json& text : list) {
+      if (!text.is_string() || IsText(text, "")) {
+        return fields->FailNot("stop", text, "a string that is not empty");
+      }
+      options->stop.push_back(text.get<std::string>());
+      if (options->stop.back().size() > kMostBytesPerStop) {
+        return fields->FailNot("stop", text, absl::StrCat("at most ", kMostBytesPerStop, " bytes"));
+      }
+    }
+  }
+  if (const Json* stop = fields->Find("stop_token_ids"); stop != nullptr) {
+    const auto ids = AsTokenIds(*stop);
+    if (!ids.has_value()) return fields->FailNot("stop_token_ids", *stop, "a list of token ids");
+    options->stop_tokens = *ids;
+  }
+  fields->Read("ignore_eos", &options->ignore_eos);
+  fields->Read("include_stop_str_in_output", &options->include_stop);
+  fields->Read("skip_special_tokens", &options->skip_special_tokens);
+}
+
+void ReadSpeculation(RequestFields* fields, const ServedModel& model, Request* options) {
+  const Json* object = fields->Find("speculation");
+  if (object == nullptr) return;
+  RequestFields inner(object, fields->PathOf("speculation"));
+  const Json* draft_tokens = inner.Find("draft_tokens");
+  if (draft_tokens != nullptr && *draft_tokens == "auto") {
+    options->draft_tokens = kAutoDraftTokens;
+  } else if (draft_tokens != nullptr) {
+    const std::optional<WholeNumber> number = AsWholeNumber(*draft_tokens);
+    const bool is_count = number.has_value() && number->IsWithin(0, kMaxDraftTokens);
+    if (is_count) options->draft_tokens = static_cast<int>(number->bits);
+    const std::string allowed = absl::StrCat("\"auto\" or a number from 0 to ", kMaxDraftTokens);
+    if (!is_count) inner.FailNot("draft_tokens", *draft_tokens, allowed);
+  }
+  std::string drafter = model.drafter;
+  inner.Read("drafter", &drafter);
+  if (!model.MayDraftWith(drafter)) {
+    inner.FailNot(
+        "drafter", drafter,
+        absl::StrCat("what the server can run, allowed: ", absl::StrJoin(model.drafters, ", "),
+                     model.drafters.empty() ? "none" : ", none"));
+  } else if (drafter != model.drafter) {
+    options->drafter = *ParseDrafterKind(drafter);
+  }
+  if (drafter == "none") {
+    if (options->draft_tokens.value_or(0) > 0) {
+      inner.FailNot("draft_tokens", *draft_tokens, "possible without a drafter, allowed: 0");
+    }
+    options->draft_tokens = 0;
+  }
+  std::string verifier;
+  inner.Read("verifier", &verifier);
+  if (!verifier.empty()) {
+    const absl::StatusOr<AcceptanceRule> rule = ParseAcceptanceRule(verifier);
+    if (rule.ok()) {
+      options->verifier = *rule;
+    } else {
+      inner.Fail(WithField(rule.status(), inner.PathOf("verifier")));
+    }
+  }
+  fields->Fail(inner.Finish());
+}
+
+void RefuseUnservedSampling(RequestFields* fields) {
+  fields->AllowOnly("allowed_token_ids", {Json::array()});
+  fields->AllowOnly("bad_words", {Json::array()});
+  fields->AllowOnly("cache_salt", {});
+  fields->AllowOnly("kv_transfer_params", {});
+  fields->AllowOnly("length_penalty", {1.0});
+  fields->AllowOnly("logits_processors", {Json::array()});
+  fields->AllowOnly("lora_path", {""});
+  fields->AllowOnly("no_stop_trim", {false});
+  fields->AllowOnly("return_hidden_states", {false});
+  fields->AllowOnly("return_tokens_as_token_ids", {false});
+  fields->AllowOnly("session_params", {Json::object()});
+  fields->AllowOnly("use_beam_search", {false});
+}
+
+void TakeFieldsWithoutEffect(RequestFields* fields) {
+  for (const char* name :
+       {"metadata", "priority", "prompt_cache_key", "request_id", "return_token_ids", "rid",
+        "safety_identifier", "service_tier", "spaces_between_special_tokens", "store", "user"}) {
+    fields->Ignore(name);
+  }
+}
+
+}  // namespace tandem

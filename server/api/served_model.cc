@@ -1,0 +1,61 @@
+#include "server/api/served_model.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/field_error.h"
+#include "json/json_text.h"
+#include "server/api/api_error.h"
+#include "server/api/tokenizer_info.h"
+
+namespace tandem {
+
+ServedModel ServedModel::Of(const Engine& engine, const std::string& name, int max_sequences,
+                            int64_t max_answer_bytes) {
+  const ModelInfo target = engine.target_info();
+  std::vector<std::string> drafters;
+  for (const DrafterKind kind : engine.drafters()) drafters.emplace_back(NameOf(kind));
+  const absl::StatusOr<ChatTemplate::Source> source = ChatTemplate::ReadSource(target.path);
+  absl::StatusOr<ChatTemplate> chat_template =
+      source.ok() ? ChatTemplate::Parse(*source) : absl::StatusOr<ChatTemplate>(source.status());
+  const ToolFormat tool_format = chat_template.ok() ? ToolFormat::Of(*chat_template) : ToolFormat();
+  const std::optional<ReasoningFormat> reasoning =
+      chat_template.ok() ? ReasoningFormat::Of(*chat_template, engine.tokenizer()) : std::nullopt;
+  ServedModel model = {.name = name,
+                       .tokenizer = &engine.tokenizer(),
+                       .chat_template = std::move(chat_template),
+                       .tool_format = tool_format,
+                       .reasoning = reasoning,
+                       .drafter = std::string(NameOf(engine.drafter())),
+                       .drafters = std::move(drafters),
+                       .context_length = target.context_length,
+                       .cache_tokens = int64_t{target.num_pages} * target.page_size,
+                       .max_sequences = max_sequences,
+                       .max_answer_bytes = max_answer_bytes};
+  model.tokenizer_info =
+      source.ok() ? TokenizerInfo(target.path, *source, engine.tokenizer(), model.MaxLength())
+                  : absl::StatusOr<std::string>(source.status());
+  return model;
+}
+
+bool ServedModel::HasChatTemplate() const {
+  return chat_template.ok() && !chat_template->is_plain();
+}
+
+int ServedModel::MaxLength() const {
+  return static_cast<int>(std::min<int64_t>(context_length, cache_tokens));
+}
+
+bool ServedModel::MayDraftWith(const std::string& drafter_name) const {
+  return drafter_name == "none" ||
+         std::find(drafters.begin(), drafters.end(), drafter_name) != drafters.end();
+}
+
+absl::Status CheckModelName(const std::string& name, const ServedModel& model) {
+  if (name == model.name) return absl::OkStatus();
+  return WithCode(
+      FieldError("model", absl::StrCat(Quoted(name), " is not served here, allowed: ", model.name)),
+      "model_not_found", 404);
+}
+
+}  // namespace tandem

@@ -1,0 +1,58 @@
+// What requests are held against.
+#ifndef TANDEM_SERVER_API_SERVED_MODEL_H_
+#define TANDEM_SERVER_API_SERVED_MODEL_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "chat/chat_template.h"
+#include "chat/reasoning.h"
+#include "chat/tool_format.h"
+#include "engine/engine.h"
+#include "model/sampling_params.h"
+#include "server/api/answer_size.h"
+#include "text/tokenizer.h"
+
+namespace tandem {
+
+struct ServedModel {
+  std::string name;
+  const Tokenizer* tokenizer = nullptr;
+  absl::StatusOr<ChatTemplate> chat_template;  // or why there is none
+  // What GET /tokenizer_info answers, or why it cannot.
+  absl::StatusOr<std::string> tokenizer_info = std::string();
+  ToolFormat tool_format = {};  // how it calls functions
+  // How it marks its reasoning, if that is taken out of answers.
+  std::optional<ReasoningFormat> reasoning = {};
+  std::string drafter = "none";            // of a request that names no other
+  std::vector<std::string> drafters = {};  // that a request may name, beside "none"
+  int context_length = 0;
+  int64_t cache_tokens = 0;  // that the target's cache can hold
+  // The most sequences that a request may ask for.
+  int max_sequences = 1;
+  // What the answer to a request may come to, as answer_size.h counts.
+  int64_t max_answer_bytes = kDefaultMaxAnswerBytes;
+  SamplingParams sampling = {};  // of a request that says nothing
+  std::string fingerprint = {};  // of what decides the bits of an answer
+  bool is_strict = false;        // what a request has that is not known is an error
+
+  static ServedModel Of(const Engine& engine, const std::string& name, int max_sequences,
+                        int64_t max_answer_bytes = kDefaultMaxAnswerBytes);
+  // Whether a conversation is put as the model was trained to read it: by a template of its own,
+  // which this server knows.
+  bool HasChatTemplate() const;
+  // The most tokens that a sequence can have.
+  int MaxLength() const;
+  bool MayDraftWith(const std::string& drafter_name) const;
+};
+
+// 404 "model_not_found" unless `name` is the model's.
+absl::Status CheckModelName(const std::string& name, const ServedModel& model);
+
+}  // namespace tandem
+
+#endif  // TANDEM_SERVER_API_SERVED_MODEL_H_

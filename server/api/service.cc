@@ -1,0 +1,399 @@
+#include "server/api/service.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/field_error.h"
+#include "base/status_macros.h"
+#include "base/string_view.h"
+#include "json/json_text.h"
+#include "json/json_value.h"
+#include "server/api/api_error.h"
+#include "server/api/token_endpoints.h"
+#include "server/api/web_files.h"
+#include "spdlog/spdlog.h"
+
+namespace tandem {
+namespace {
+
+using Json = JsonValue;
+
+// The page's scripts and styles are files of this server, and it talks to nobody else.
+constexpr char kPagePolicy[] =
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'";
+
+constexpr std::string_view kPageFolder = "/page/";
+
+// As many bodies of the largest size as may be held at once.
+constexpr int64_t kMostLargeBodies = 16;
+
+// What servers of this kind are asked for beside text. A slash at the end stands for all below it.
+constexpr std::string_view kNotServed[] = {"/v1/embeddings",
+                                           "/v1/rerank",
+                                           "/v1/score",
+                                           "/v1/audio/",
+                                           "/v1/images/",
+                                           "/v1/moderations",
+                                           "/v1/files",
+                                           "/v1/batches",
+                                           "/v1/fine_tuning/",
+                                           "/v1/assistants",
+                                           "/v1/threads",
+                                           "/v1/realtime",
+                                           "/v1/messages",
+                                           "/v1/vector_stores",
+                                           "/rerank",
+                                           "/v1/responses/",
+                                           "/v1/load_lora_adapter",
+                                           "/score",
+                                           "/pooling",
+                                           "/classify"};
+
+bool IsBelow(std::string_view path, std::string_view prefix) {
+  return prefix.back() == '/' ? absl::StartsWith(View(path), View(prefix)) : path == prefix;
+}
+
+absl::Status NoSuchPath(const std::string& path) {
+  const bool is_known = std::any_of(std::begin(kNotServed), std::end(kNotServed),
+                                    [&](std::string_view one) { return IsBelow(path, one); });
+  if (is_known) {
+    return WithCode(
+        FieldError("path", absl::StrCat(Quoted(path),
+                                        " is not served here: this server writes text and stores "
+                                        "nothing; /openapi.json lists what it answers")),
+        "not_served", 404);
+  }
+  return WithCode(FieldError("path", absl::StrCat("there is no ", Quoted(path), " here")),
+                  "not_found", 404);
+}
+
+HttpResponse JsonResponse(const Json& json) {
+  return {.status = 200, .body = json.dump(-1, ' ', false, Json::error_handler_t::replace)};
+}
+
+// Takes as long as what is given is, whatever of it is right, so that its time tells nothing.
+bool EqualsSecret(absl::string_view given, absl::string_view secret) {
+  size_t difference = given.size() ^ secret.size();
+  for (size_t i = 0; i < given.size(); ++i) {
+    difference |= static_cast<unsigned char>(given[i] ^ secret[i % secret.size()]);
+  }
+  return difference == 0;
+}
+
+SiteOptions SiteOptionsOf(const ServiceOptions& options) {
+  SiteOptions sites = options.sites;
+  sites.has_key = !options.api_key.empty();
+  return sites;
+}
+
+}  // namespace
+
+struct Route {
+  std::string_view method;
+  std::string_view path;  // what ends with a slash takes everything that begins with it
+  bool needs_key;
+  bool makes_text;  // refused while the server stops; may compile a constraint
+  Service::Reply (Service::*handle)(const HttpRequest&);
+  bool is_probe = false;
+
+  bool Matches(std::string_view other) const {
+    if (path.size() > 1 && path.back() == '/') {
+      return absl::StartsWith(View(other), View(path)) && other.size() > path.size();
+    }
+    return path == other;
+  }
+};
+
+absl::Span<const Route> Service::Routes() {
+  static constexpr Route kRoutes[] = {
+      {"GET", "/", false, false, &Service::Page},
+      {"GET", kPageFolder, false, false, &Service::PagePart},
+      {"GET", "/health", false, false, &Service::Health, true},
+      {"GET", "/ready", false, false, &Service::Ready, true},
+      {"GET", "/metrics", false, false, &Service::MetricsText, true},
+      {"GET", "/openapi.json", false, false, &Service::OpenApi},
+      {"GET", "/version", true, false, &Service::Version},
+      {"GET", "/v1/models", true, false, &Service::Models},
+      {"GET", "/v1/models/", true, false, &Service::Models},
+      {"GET", "/tokenizer_info", true, false, &Service::TokenizerInfo},
+      {"POST", "/tokenize", true, false, &Service::Tokenize},
+      {"POST", "/detokenize", true, false, &Service::Detokenize},
+      {"POST", "/v1/completions", true, true, &Service::Completions},
+      {"POST", "/v1/chat/completions", true, true, &Service::ChatCompletions},
+      {"POST", "/v1/responses", true, true, &Service::Responses}};
+  return kRoutes;
+}
+
+Service::Service(Engine* engine, ServiceOptions options)
+    : engine_(engine),
+      options_(std::move(options)),
+      sites_(SiteOptionsOf(options_)),
+      admission_(options_.max_sequences),
+      large_bodies_(kMostLargeBodies * options_.max_body_bytes),
+      metrics_(engine, {.names = options_.metrics_names,
+                        .model_name = options_.model_name,
+                        .kv_cache = options_.kv_cache,
+                        .prefix_cache = options_.prefix_cache}),
+      model_(ServedModel::Of(*engine, options_.model_name, admission_.max_per_request(),
+                             options_.max_answer_bytes)),
+      started_(absl::Now()) {
+  model_.sampling = options_.sampling;
+  model_.fingerprint = options_.system_fingerprint;
+  model_.is_strict = options_.strict_requests;
+  if (!options_.splits_reasoning) model_.reasoning.reset();
+}
+
+const Route* Service::RouteOf(const HttpRequest& head) {
+  const std::string_view method = head.method == "HEAD" ? "GET" : std::string_view(head.method);
+  for (const Route& route : Routes()) {
+    if (route.method == method && route.Matches(head.path)) return &route;
+  }
+  return nullptr;
+}
+
+// 404 for an unknown path, 405 for a method that the path does not answer. OPTIONS has no route,
+// and an answer all the same.
+HttpResponse Service::AnswerWithoutRoute(const HttpRequest& head) const {
+  if (head.path.empty()) {
+    return ErrorResponse(FieldError(
+        "path",
+        absl::StrCat(Quoted(head.target), " has a % that is not before two hexadecimal digits")));
+  }
+  const absl::Span<const Route> routes = Routes();
+  const bool has_path = std::any_of(routes.begin(), routes.end(),
+                                    [&](const Route& route) { return route.Matches(head.path); });
+  if (head.method == "OPTIONS" && (has_path || head.path == "*")) return Options(head);
+  if (!has_path) return ErrorResponse(NoSuchPath(head.path));
+  HttpResponse refusal =
+      ErrorResponse(WithCode(FieldError("method", absl::StrCat(Quoted(head.method), " is not what ",
+                                                               Quoted(head.path), " answers")),
+                             "method_not_allowed", 405));
+  refusal.headers.emplace_back("Allow", AllowedMethods(head));
+  return refusal;
+}
+
+// "GET, HEAD, OPTIONS"; of all paths together for "*".
+std::string Service::AllowedMethods(const HttpRequest& head) {
+  bool has_get = false;
+  bool has_post = false;
+  for (const Route& route : Routes()) {
+    if (head.path != "*" && !route.Matches(head.path)) continue;
+    (route.method == "GET" ? has_get : has_post) = true;
+  }
+  return absl::StrCat(has_get ? "GET, HEAD, " : "", has_post ? "POST, " : "", "OPTIONS");
+}
+
+HttpResponse Service::Options(const HttpRequest& head) const {
+  const std::string methods = AllowedMethods(head);
+  if (SiteRules::IsPreflight(head)) return sites_.PreflightAnswer(head, methods);
+  return {.status = 204, .content_type = "", .headers = {{"Allow", methods}}};
+}
+
+std::vector<std::pair<std::string, std::string>> Service::Headers(const HttpRequest& head) const {
+  auto headers = sites_.Headers(head);
+  headers.emplace_back("X-Content-Type-Options", "nosniff");
+  headers.emplace_back(
+      "Date", absl::FormatTime("%a, %d %b %Y %H:%M:%S GMT", absl::Now(), absl::UTCTimeZone()));
+  if (!head.id.empty()) headers.emplace_back("x-request-id", head.id);
+  return headers;
+}
+
+std::string Service::RequestIdOf(std::string_view given) {
+  constexpr size_t kLongest = 128;
+  const bool is_good = !given.empty() && given.size() <= kLongest &&
+                       std::all_of(given.begin(), given.end(), absl::ascii_isgraph);
+  if (is_good) return std::string(given);
+  return absl::StrCat("req-", absl::Hex(absl::ToUnixNanos(started_)), "-", num_named_.fetch_add(1));
+}
+
+bool Service::IsProbe(const HttpRequest& head) {
+  return head.route != nullptr && head.route->is_probe;
+}
+
+bool Service::MayWait(const HttpRequest& head) { return head.route->makes_text; }
+
+absl::Status Service::CheckKey(const HttpRequest& request) const {
+  if (options_.api_key.empty()) return absl::OkStatus();
+  absl::string_view given = request.authorization;
+  if (!absl::StartsWithIgnoreCase(given, "Bearer ")) {
+    return absl::UnauthenticatedError(
+        "this server wants an API key, as the header \"Authorization: Bearer KEY\"");
+  }
+  given.remove_prefix(7);
+  if (EqualsSecret(given, options_.api_key)) return absl::OkStatus();
+  return absl::UnauthenticatedError("the API key is not this server's");
+}
+
+std::optional<HttpResponse> Service::AnswerToHead(const HttpRequest& head,
+                                                  std::optional<uint64_t> body_size) {
+  if (absl::Status status = sites_.Check(head); !status.ok()) return ErrorResponse(status);
+  if (head.route == nullptr) return AnswerWithoutRoute(head);
+  if (head.route->needs_key) {
+    if (absl::Status status = CheckKey(head); !status.ok()) return ErrorResponse(status);
+  }
+  if (absl::Status status = SiteRules::CheckContentType(head); !status.ok()) {
+    return ErrorResponse(status);
+  }
+  if (head.route->makes_text && admission_.is_closed()) {
+    return ErrorResponse(absl::UnavailableError("the server is stopping"));
+  }
+  const auto limit = static_cast<uint64_t>(options_.max_body_bytes);
+  if (body_size.value_or(0) > limit) return ErrorResponse(BodyTooLarge());
+  return std::nullopt;
+}
+
+void Service::CountAnswer(const HttpRequest& request, int status) {
+  metrics_.CountAnswer(request.route == nullptr ? "other" : std::string(request.route->path),
+                       status);
+}
+
+absl::Status Service::BodyTooLarge() const {
+  return WithCode(
+      FieldError("body", absl::StrCat("is larger than ", options_.max_body_bytes, " bytes")),
+      "body_too_large", 413);
+}
+
+Service::Reply Service::Handle(const HttpRequest& request) {
+  return (this->*request.route->handle)(request);
+}
+
+// ---- What is known without the engine's thread ----
+
+Service::Reply Service::Page(const HttpRequest&) {
+  return HttpResponse{.status = 200,
+                      .content_type = "text/html; charset=utf-8",
+                      .body = std::string(IndexPage()),
+                      .headers = {{"Content-Security-Policy", kPagePolicy},
+                                  {"Referrer-Policy", "no-referrer"},
+                                  {"Cache-Control", "no-cache"}}};
+}
+
+Service::Reply Service::PagePart(const HttpRequest& request) {
+  const std::optional<PageFile> file =
+      FindPageFile(std::string_view(request.path).substr(kPageFolder.size()));
+  if (!file.has_value()) return ErrorResponse(NoSuchPath(request.path));
+  // Another version of the program has other files under the same names.
+  return HttpResponse{.status = 200,
+                      .content_type = std::string(file->content_type),
+                      .body = std::string(file->contents),
+                      .headers = {{"Cache-Control", "no-cache"}}};
+}
+
+Service::Reply Service::OpenApi(const HttpRequest&) {
+  return HttpResponse{.status = 200, .body = std::string(OpenApiDocument())};
+}
+
+Service::Reply Service::Health(const HttpRequest&) {
+  return HttpResponse{.body = R"({"status":"ok"})"};
+}
+
+Service::Reply Service::Ready(const HttpRequest&) {
+  if (admission_.is_closed()) {
+    return ErrorResponse(absl::UnavailableError("the server is stopping"));
+  }
+  return HttpResponse{.body = R"({"status":"ready"})"};
+}
+
+Service::Reply Service::MetricsText(const HttpRequest&) {
+  return HttpResponse{.status = 200,
+                      .content_type = "text/plain; version=0.0.4; charset=utf-8",
+                      .body = metrics_.Text()};
+}
+
+Service::Reply Service::Version(const HttpRequest&) {
+  return JsonResponse({{"version", options_.version}});
+}
+
+Service::Reply Service::Models(const HttpRequest& request) {
+  const ModelInfo target = engine_->target_info();
+  const Json model = {
+      {"id", model_.name},
+      {"object", "model"},
+      {"created", absl::ToUnixSeconds(started_)},
+      {"owned_by", "tandem"},
+      {"max_model_len", model_.MaxLength()},
+      {"page_size", target.page_size},
+      {"drafter", model_.drafter},
+      {"drafters", model_.drafters},
+      {"chat_template",
+       model_.chat_template.ok() ? Json(std::string(model_.chat_template->name())) : Json(nullptr)},
+      {"has_chat_template", model_.HasChatTemplate()}};
+  constexpr std::string_view kOne = "/v1/models/";
+  if (request.path.size() <= kOne.size()) {
+    return JsonResponse({{"object", "list"}, {"data", Json::array({model})}});
+  }
+  const std::string name = request.path.substr(kOne.size());
+  if (absl::Status status = CheckModelName(name, model_); !status.ok()) {
+    return ErrorResponse(status);
+  }
+  return JsonResponse(model);
+}
+
+Service::Reply Service::TokenizerInfo(const HttpRequest& /*request*/) {
+  return TextAnswer(model_.tokenizer_info, IgnoredFields());
+}
+
+// {"prompt": "...", "add_special_tokens": true, "special": "parse"} to {"tokens": [1, 2], ...}
+Service::Reply Service::Tokenize(const HttpRequest& request) {
+  IgnoredFields ignored;
+  return TextAnswer(TokenizeBody(request.body, model_, absl::Now(), &ignored), ignored);
+}
+
+Service::Reply Service::Detokenize(const HttpRequest& request) {
+  IgnoredFields ignored;
+  return TextAnswer(DetokenizeBody(request.body, model_, &ignored), ignored);
+}
+
+Service::Reply Service::TextAnswer(absl::StatusOr<std::string> answer,
+                                   const IgnoredFields& ignored) {
+  if (!answer.ok()) return ErrorResponse(answer.status());
+  LogIgnored(ignored);
+  return HttpResponse{.body = *std::move(answer), .headers = ignored.Headers()};
+}
+
+void Service::LogIgnored(const IgnoredFields& fields) {
+  for (const std::string& line : ignored_log_.NewLines(fields)) spdlog::warn("{}", line);
+}
+
+// ---- Text ----
+
+Service::Reply Service::Completions(const HttpRequest& request) {
+  return Generate(ParseCompletionRequest(request.body, model_), "cmpl-", request.received);
+}
+
+Service::Reply Service::ChatCompletions(const HttpRequest& request) {
+  return Generate(ParseChatRequest(request.body, model_, absl::Now()), "chatcmpl-",
+                  request.received);
+}
+
+Service::Reply Service::Responses(const HttpRequest& request) {
+  return Generate(ParseResponsesRequest(request.body, model_, absl::Now()), "resp_",
+                  request.received);
+}
+
+Service::Reply Service::Generate(absl::StatusOr<ApiRequest> request, std::string_view id_prefix,
+                                 Instant received) {
+  if (!request.ok()) return ErrorResponse(request.status());
+  LogIgnored(request->ignored);
+  const GenerationHost host = {.engine = engine_,
+                               .model = &model_,
+                               .metrics = &metrics_,
+                               .admission = &admission_,
+                               .max_unread_bytes = options_.max_unread_bytes};
+  const AnswerStamp stamp = {
+      .id = absl::StrCat(View(id_prefix), absl::Hex(absl::ToUnixNanos(started_)), "-",
+                         num_requests_.fetch_add(1)),
+      .created = absl::ToUnixSeconds(absl::Now())};
+  auto generation = Generation::Start(host, *std::move(request), stamp, received);
+  if (!generation.ok()) return ErrorResponse(generation.status());
+  return *std::move(generation);
+}
+
+}  // namespace tandem

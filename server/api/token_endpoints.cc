@@ -1,0 +1,128 @@
+#include "server/api/token_endpoints.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/field_error.h"
+#include "base/hash_map.h"
+#include "base/status_macros.h"
+#include "json/json_text.h"
+#include "json/json_value.h"
+#include "json/json_writer.h"
+#include "json/request_fields.h"
+#include "server/api/chat_fields.h"
+#include "server/api/tool_fields.h"
+
+namespace tandem {
+namespace {
+
+using Json = JsonValue;
+
+void ReadModel(RequestFields* fields, const ServedModel& model) {
+  std::string name = model.name;
+  fields->Read("model", &name);
+  fields->Fail(CheckModelName(name, model));
+}
+
+// The tokens of a text prompt.
+absl::StatusOr<std::vector<TokenId>> TokensOfPrompt(RequestFields* fields,
+                                                    const ServedModel& model) {
+  bool adds_special = true;
+  fields->Read("add_special_tokens", &adds_special);
+  std::string special = "parse";
+  fields->Read("special", &special);
+  if (special != "parse" && special != "plain") {
+    fields->FailNot("special", special, "parse or plain");
+  }
+  const bool has_prompt = fields->Find("prompt") != nullptr;
+  std::string text;
+  fields->Read("prompt", &text);
+  RETURN_IF_ERROR(fields->Finish());
+  if (!has_prompt) return FieldError("prompt", "null is not a string");
+  absl::StatusOr<std::vector<TokenId>> ids = model.tokenizer->Encode(
+      text, special == "parse" ? SpecialTokens::kParse : SpecialTokens::kPlain);
+  if (!ids.ok()) return WithField(ids.status(), "prompt");
+  return adds_special ? model.tokenizer->WithTemplate(*std::move(ids)) : *std::move(ids);
+}
+
+absl::StatusOr<std::vector<TokenId>> TokensOfChat(RequestFields* fields, const ServedModel& model,
+                                                  absl::Time now) {
+  ChatInput chat;
+  chat.now = now;
+  ReadChatInput(fields, &chat);
+  DisregardUnwrittenNames("messages", model, fields);
+  ReadToolsOfTemplate(model, fields, &chat);
+  RETURN_IF_ERROR(fields->Finish());
+  return EncodeChatInput(chat, model);
+}
+
+// Each token's text by itself. A token that comes again is not decoded again.
+void WriteTexts(const std::vector<TokenId>& ids, const Tokenizer& tokenizer, JsonWriter* writer) {
+  HashMap<TokenId, std::string> texts;
+  writer->BeginArray();
+  for (const TokenId id : ids) {
+    const auto [text, is_new] = texts.try_emplace(id);
+    if (is_new) text->second = tokenizer.Decode({id});
+    writer->String(text->second);
+  }
+  writer->EndArray();
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> TokenizeBody(absl::string_view body, const ServedModel& model,
+                                         absl::Time now, IgnoredFields* ignored) {
+  ASSIGN_OR_RETURN(const Json json, ParseJsonValue(body, "body"));
+  RequestFields fields(&json, "", model.is_strict ? nullptr : ignored);
+  ReadModel(&fields, model);
+  bool returns_texts = true;
+  fields.Read("return_token_strs", &returns_texts);
+  const bool is_chat = json.is_object() && json.contains("messages");
+  std::vector<TokenId> ids;
+  if (is_chat) {
+    ASSIGN_OR_RETURN(ids, TokensOfChat(&fields, model, now));
+  } else {
+    ASSIGN_OR_RETURN(ids, TokensOfPrompt(&fields, model));
+  }
+  std::string answer;
+  JsonWriter writer(&answer);
+  writer.BeginObject().Key("tokens").BeginArray();
+  for (const TokenId id : ids) writer.Integer(id);
+  writer.EndArray().Key("token_strs");
+  if (returns_texts) {
+    WriteTexts(ids, *model.tokenizer, &writer);
+  } else {
+    writer.Null();
+  }
+  writer.Key("count").Integer(static_cast<int64_t>(ids.size()));
+  writer.Key("max_model_len").Integer(model.MaxLength()).EndObject();
+  return answer;
+}
+
+absl::StatusOr<std::string> DetokenizeBody(absl::string_view body, const ServedModel& model,
+                                           IgnoredFields* ignored) {
+  ASSIGN_OR_RETURN(const Json json, ParseJsonValue(body, "body"));
+  RequestFields fields(&json, "", model.is_strict ? nullptr : ignored);
+  ReadModel(&fields, model);
+  const Json* tokens = fields.Find("tokens");
+  RETURN_IF_ERROR(fields.Finish());
+  if (tokens == nullptr || !tokens->is_array()) {
+    return FieldError("tokens", absl::StrCat(tokens == nullptr ? "null" : Shown(*tokens),
+                                             " is not a list of token ids"));
+  }
+  std::vector<TokenId> ids;
+  for (const Json& token : *tokens) {
+    if (!token.is_number_unsigned() || token >= model.tokenizer->vocab_size()) {
+      return FieldError("tokens", absl::StrCat(Shown(token), " is not a token id below ",
+                                               model.tokenizer->vocab_size()));
+    }
+    ids.push_back(token.get<TokenId>());
+  }
+  std::string answer;
+  JsonWriter(&answer).BeginObject().Key("prompt").String(model.tokenizer->Decode(ids)).EndObject();
+  return answer;
+}
+
+}  // namespace tandem

@@ -1,0 +1,30 @@
+// POST /tokenize and /detokenize: the tokenizer alone, no model. Answers are JSON texts, written as
+// they are made: a tree of them would take ten times as much memory.
+#ifndef TANDEM_SERVER_API_TOKEN_ENDPOINTS_H_
+#define TANDEM_SERVER_API_TOKEN_ENDPOINTS_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "json/ignored_fields.h"
+#include "server/api/served_model.h"
+
+namespace tandem {
+
+// {"prompt": TEXT, "add_special_tokens": true, "special": "parse"|"plain", "return_token_strs":
+// true} to {"tokens": [IDS], "token_strs": [TEXTS], "count": N, "max_model_len": N}.
+// `add_special_tokens`: with what stands around a text prompt; `special`: what special tokens
+// written in the text are. With "messages" in place of "prompt": the prompt of that chat, whose
+// fields chat_fields.h reads. Fields that are not known go to `ignored`.
+absl::StatusOr<std::string> TokenizeBody(absl::string_view body, const ServedModel& model,
+                                         absl::Time now, IgnoredFields* ignored);
+
+// {"tokens": [IDS]} to {"prompt": TEXT}, special tokens written out.
+absl::StatusOr<std::string> DetokenizeBody(absl::string_view body, const ServedModel& model,
+                                           IgnoredFields* ignored);
+
+}  // namespace tandem
+
+#endif  // TANDEM_SERVER_API_TOKEN_ENDPOINTS_H_

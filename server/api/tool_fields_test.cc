@@ -1,0 +1,365 @@
+#include "server/api/tool_fields.h"
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "constraint/grammar_engine.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/api/api_error.h"
+#include "server/server_testing.h"
+
+namespace tandem {
+namespace {
+
+using Json = nlohmann::json;
+using testing::HasSubstr;
+
+constexpr char kHermesTemplate[] =
+    "{% if tools %}{{ tools | tojson }}{% endif %}{{ messages[0].content }}"
+    "{{ '<tool_call>' if false }}";
+constexpr char kLlamaTemplate[] =
+    "{{ tools }}{{ '<|python_tag|>{\"parameters\": }' if false }}{{ messages[0].content }}";
+constexpr char kMistralTemplate[] =
+    "{{ tools }}{{ '[TOOL_CALLS]' if false }}{{ messages[0].content }}";
+constexpr char kXmlTemplate[] =
+    "{{ tools }}{{ '<tool_call><function=f><parameter=a>' if false }}{{ messages[0].content }}";
+constexpr char kNamedTemplate[] =
+    "{{ tools }}{{ '[TOOL_CALLS]f[ARGS]' if false }}{{ messages[0].content }}";
+constexpr char kNamedWithIdsTemplate[] =
+    "{{ tools }}{{ '[TOOL_CALLS]f[CALL_ID]i[ARGS]' if false }}{{ messages[0].content }}";
+constexpr char kGraniteTemplate[] =
+    "{{ tools }}{{ '<|tool_call|>' if false }}{{ messages[0].content }}";
+constexpr char kPhiTemplate[] =
+    "{{ tools }}{{ '<|tool|><|/tool|>' if false }}{{ messages[0].content }}";
+constexpr char kCommandTemplate[] =
+    "{{ tools }}{{ '<|START_ACTION|>' if false }}{{ messages[0].content }}";
+constexpr char kDeepSeekTemplate[] =
+    "{{ tools }}{{ '<\uff5ctool\u2581calls\u2581begin\uff5c>' if false }}{{ messages[0].content }}";
+constexpr char kFencedDeepSeekTemplate[] =
+    "{{ tools }}{{ '<\uff5ctool\u2581calls\u2581begin\uff5c>```json' if false }}"
+    "{{ messages[0].content }}";
+constexpr char kTemplateWithoutPlace[] = "{{ messages[0].content }}";
+constexpr const char* kAllTemplates[] = {
+    kTemplateWithoutPlace, kHermesTemplate,       kLlamaTemplate,    kMistralTemplate,
+    kXmlTemplate,          kNamedTemplate,        kGraniteTemplate,  kPhiTemplate,
+    kCommandTemplate,      kNamedWithIdsTemplate, kDeepSeekTemplate, kFencedDeepSeekTemplate};
+constexpr char kTwoTools[] = R"("tools": [
+    {"type": "function", "function": {"name": "f", "description": "d", "parameters":
+        {"type": "object", "properties": {"z": {"type": "integer", "minimum": 0, "maximum": 99},
+                                         "a": {"type": "boolean"}},
+         "required": ["z", "a"], "additionalProperties": false}}},
+    {"type": "function", "function": {"name": "g"}}])";
+
+ServedModel ToolModel(const Engine& engine, const char* jinja = kHermesTemplate) {
+  ServedModel model = ServedModel::Of(engine, "story", 8);
+  model.chat_template = ChatTemplate::Parse(jinja, "", "");
+  model.tool_format = ToolFormat::Of(*model.chat_template);
+  return model;
+}
+absl::StatusOr<ApiRequest> ToolChat(const std::string& fields, const ServedModel& model) {
+  return ParseChatRequest(R"({"messages": [{"role": "user", "content": "A"}], )" + fields + "}",
+                          model, absl::UnixEpoch());
+}
+absl::StatusOr<ApiRequest> ToolChat(const std::string& fields,
+                                    const char* jinja = kHermesTemplate) {
+  static ManualEngine& engine = *new ManualEngine;
+  return ToolChat(fields, ToolModel(engine, jinja));
+}
+
+TEST(ToolFields, ReachTheTemplateInTheirOrder) {
+  ManualEngine engine;
+  const ServedModel model = ToolModel(engine);
+  const auto prompt = [&](const std::string& fields) {
+    const auto request = ToolChat(fields, model);
+    EXPECT_TRUE(request.ok()) << request.status();
+    return request.ok() ? model.tokenizer->Decode(request->prompts[0]) : "";
+  };
+  const std::string tools =
+      R"([{"type": "function", "function": {"name": "f", )"
+      R"("parameters": {"type": "object", "properties": {"b": {}, "a": {}}}}}])";
+  EXPECT_EQ(prompt("\"tools\": " + tools), tools + "A");
+  EXPECT_EQ(prompt("\"tool_choice\": \"none\", \"tools\": " + tools), "A");
+  EXPECT_EQ(prompt(R"("tools": [], "tool_choice": "auto")"), "A");
+}
+
+TEST(ToolFields, SayHowCallsAreFound) {
+  const auto request = ToolChat(absl::StrCat(kTwoTools, R"(, "parallel_tool_calls": false)"));
+  ASSERT_TRUE(request.ok()) << request.status();
+  ASSERT_TRUE(request->tools.has_value());
+  ASSERT_EQ(request->tools->functions.size(), 2u);
+  EXPECT_EQ(request->tools->functions[1].name, "g");
+  EXPECT_FALSE(request->tools->parallel);
+  EXPECT_FALSE(request->tools->must_call);
+  EXPECT_FALSE(request->options.constraint.has_value());
+  EXPECT_FALSE(ToolChat(absl::StrCat(kTwoTools, R"(, "tool_choice": "none")"))->tools.has_value());
+  EXPECT_EQ(ToolChat(kTwoTools, kLlamaTemplate)->tools->format.family, ToolFormat::Family::kLlama3);
+}
+
+TEST(ToolFields, NameWhatIsWrong) {
+  const auto function = [](const std::string& members) {
+    return R"("tools": [{"type": "function", "function": {)" + members + "}}]";
+  };
+  const std::string two = kTwoTools;
+  const std::string strict = function(R"("name": "f", "strict": true)");
+  const struct {
+    std::string fields;
+    const char* param;
+    const char* part;
+  } cases[] = {
+      {R"("tools": 5)", "tools", "5"},
+      {R"("tools": [{"type": "web_search"}])", "tools[0].type", "web_search"},
+      {R"("tools": [{"type": "function"}])", "tools[0].function", "null"},
+      {function(R"("name": "a b")"), "tools[0].function.name", "a b"},
+      {function(""), "tools[0].function.name", "64"},
+      {function("\"name\": \"" + std::string(65, 'a') + "\""), "tools[0].function.name", "aa"},
+      {function(R"("name": "f", "parameters": [])"), "tools[0].function.parameters", "[]"},
+      {function(R"("name": "f", "strict": 1)"), "tools[0].function.strict", "1"},
+      {R"("tools": [{"type": "function", "function": {"name": "f"}},
+                    {"type": "function", "function": {"name": "f"}}])",
+       "tools[1].function.name", "once"},
+      {R"("tool_choice": "required")", "tool_choice", "without tools"},
+      {two + R"(, "tool_choice": "any")", "tool_choice", "any"},
+      {two + R"(, "tool_choice": {"type": "function", "function": {"name": "h"}})",
+       "tool_choice.function.name", "h"},
+      {two + R"(, "tool_choice": {"type": "x"})", "tool_choice.type", "x"},
+      {two + R"(, "tool_choice": "required", "regex": "a")", "tool_choice", "with regex"},
+      {strict + R"(, "response_format": {"type": "json_object"})", "tools[0].function.strict",
+       "with response_format"}};
+  for (const auto& c : cases) {
+    const auto request = ToolChat(c.fields);
+    ASSERT_FALSE(request.ok()) << c.fields;
+    const Json error = ErrorJson(request.status())["error"];
+    EXPECT_EQ(error["param"], c.param) << error;
+    EXPECT_THAT(error["message"].get<std::string>(), HasSubstr(c.part));
+  }
+}
+
+// The text shows them, for calls to be found.
+TEST(ToolFields, MarkersMayBeSpecialTokens) {
+  ManualEngine engine;
+  ServedModel model = ToolModel(engine, kMistralTemplate);
+  model.tool_format.begin = "<|endoftext|>";
+  const TokenId id = model.tokenizer->IdOf("<|endoftext|>");
+  const std::string tools = kTwoTools;
+  EXPECT_THAT(ToolChat(tools, model)->options.shown_special_tokens, testing::ElementsAre(id));
+  EXPECT_THAT(ToolChat(tools)->options.shown_special_tokens, testing::IsEmpty());
+  const auto pair = MakeTestEngine();
+  const auto chat =
+      ToolChat(tools + R"(, "logit_bias": {"0": 100}, "ignore_eos": true, "max_tokens": 2)", model);
+  const auto submitted = pair->Submit(chat->RequestOf(0), nullptr, nullptr);
+  ASSERT_TRUE(submitted.ok()) << submitted.status();
+  EXPECT_EQ(pair->Wait(*submitted)->text, "<|endoftext|><|endoftext|>");
+}
+
+// Where the template has no place for them, they come in the generic form.
+TEST(ToolFields, ReachModelsWhoseTemplateHasNoPlaceForThem) {
+  ManualEngine engine;
+  const ServedModel model =
+      ToolModel(engine, "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}");
+  const auto request = ToolChat(kTwoTools, model);
+  ASSERT_TRUE(request.ok()) << request.status();
+  EXPECT_TRUE(request->has_generic_tools);
+  EXPECT_TRUE(request->tools->format.may_lack_markers);
+  const std::string prompt = model.tokenizer->Decode(request->prompts[0]);
+  EXPECT_THAT(prompt, testing::StartsWith("[system] # Tools\n"));
+  EXPECT_THAT(prompt, HasSubstr("\n{\"type\": \"function\", \"function\": {\"name\": \"g\"}}\n"));
+  EXPECT_THAT(prompt, testing::EndsWith("[user] A\n"));
+  const auto none = ToolChat(absl::StrCat(kTwoTools, R"(, "tool_choice": "none")"), model);
+  ASSERT_TRUE(none.ok()) << none.status();
+  EXPECT_FALSE(none->has_generic_tools);
+  EXPECT_EQ(model.tokenizer->Decode(none->prompts[0]), "[user] A\n");
+}
+
+// Text that a constraint lets through without a marker was not checked against a schema.
+TEST(ToolFields, CallsOfTheGenericFormNeedTheirMarkersUnderAConstraint) {
+  const std::string tools = kTwoTools;
+  EXPECT_FALSE(ToolChat(tools + R"(, "regex": "a*")", kTemplateWithoutPlace)
+                   ->tools->format.may_lack_markers);
+  EXPECT_FALSE(
+      ToolChat(R"("tools": [{"type": "function", "function": {"name": "f", "strict": true}}])",
+               kTemplateWithoutPlace)
+          ->tools->format.may_lack_markers);
+}
+
+// A model that knows nothing of calls makes them where it must, to their schemas.
+TEST(ToolFields, CallsThatMustComeKeepToTheirSchemas) {
+  if (!HasGrammarEngine()) GTEST_SKIP() << "this build has no grammar engine";
+  const auto engine = MakeTestEngine();
+  for (const char* jinja : kAllTemplates) {
+    const ServedModel model = ToolModel(*engine, jinja);
+    for (const char* choice : {R"("required", "parallel_tool_calls": false)",
+                               R"({"type": "function", "function": {"name": "f"}})"}) {
+      const auto request =
+          ToolChat(absl::StrCat(kTwoTools, R"(, "temperature": 1, "seed": 1, "max_tokens": 200,)",
+                                R"("tool_choice": )", choice),
+                   model);
+      ASSERT_TRUE(request.ok()) << request.status();
+      const auto id = engine->Submit(request->RequestOf(0), nullptr, nullptr);
+      ASSERT_TRUE(id.ok()) << id.status();
+      const auto completion = engine->Wait(*id);
+      ASSERT_TRUE(completion.ok()) << completion.status();
+      ToolCallParser parser(*request->tools);
+      const AnswerDelta answer = parser.Push(completion->text);
+      EXPECT_EQ(answer.content + parser.Finish().content, "") << completion->text;
+      ASSERT_EQ(answer.calls.size(), 1u) << completion->text;
+      const Json arguments = Json::parse(answer.calls[0].arguments, nullptr, false);
+      EXPECT_TRUE(arguments.is_object()) << completion->text;
+      if (answer.calls[0].name == "g") continue;
+      EXPECT_TRUE(arguments["z"].is_number_integer() && arguments["a"].is_boolean()) << arguments;
+    }
+  }
+}
+
+// Strict or not.
+TEST(ToolFields, CallsThatMustComeHaveNamedArgumentsAlone) {
+  const auto request = ToolChat(R"("tool_choice": "required", "tools": [{"type": "function",
+      "function": {"name": "f", "parameters": {"type": "object", "properties": {
+        "a": {"type": "array", "items": {"properties": {"b": {}}}},
+        "c": {"type": "object"}, "d": {"properties": {"e": {}}, "additionalProperties": true},
+        "g": {"allOf": [{"properties": {"h": {}}}]}}}}}])");
+  ASSERT_TRUE(request.ok()) << request.status();
+  const Json tag = Json::parse(request->options.constraint->text)["tags"][0];
+  EXPECT_EQ(tag["content"]["json_schema"], Json::parse(R"({"type": "object", "properties": {
+        "a": {"type": "array", "items": {"properties": {"b": {}}, "additionalProperties": false}},
+        "c": {"type": "object"}, "d": {"properties": {"e": {}}, "additionalProperties": true},
+        "g": {"allOf": [{"properties": {"h": {}}}]}}, "additionalProperties": false})"));
+}
+
+// A schema that says nothing would have arguments without end; they are objects in any case.
+TEST(ToolFields, ArgumentsAreObjects) {
+  const auto schema_of = [](const std::string& parameters) {
+    const auto request = ToolChat(R"("tool_choice": "required", "tools": [{"type": "function",
+        "function": {"name": "f", "parameters": )" +
+                                  parameters + "}}]");
+    EXPECT_TRUE(request.ok()) << request.status();
+    const Json tag = Json::parse(request->options.constraint->text)["tags"][0];
+    return tag["content"]["json_schema"];
+  };
+  EXPECT_EQ(schema_of("{}"), Json::parse(R"({"type": "object", "additionalProperties": false})"));
+  EXPECT_EQ(schema_of(R"({"anyOf": [{"type": "object"}, {"type": "null"}]})")["type"], "object");
+  EXPECT_EQ(schema_of(R"({"type": ["object", "null"]})")["type"], "object");
+  for (const char* parameters : {R"({"type": "null"})", R"({"enum": [1]})"}) {
+    const auto request = ToolChat(R"("tools": [{"type": "function",
+        "function": {"name": "f", "parameters": )" +
+                                  std::string(parameters) + "}}]");
+    ASSERT_FALSE(request.ok()) << parameters;
+    EXPECT_THAT(std::string(request.status().message()), HasSubstr("tools[0].function.parameters"))
+        << parameters;
+  }
+}
+
+TEST(ToolFields, StrictFunctionsAreHeldToTheirSchemasAtWill) {
+  const std::string tool = R"("tools": [{"type": "function", "function": {"name": "f",
+      "strict": true, "parameters": {"properties": {"z": {"type": "integer"}}}}}])";
+  const auto request = ToolChat(tool);
+  ASSERT_TRUE(request.ok()) << request.status();
+  EXPECT_EQ(request->constraint_field, "tools[0].function.strict");
+  const Json tag = Json::parse(request->options.constraint->text);
+  EXPECT_EQ(tag["type"], "triggered_tags");
+  EXPECT_EQ(tag["tags"][0]["content"]["json_schema"]["type"], "object");
+  if (!HasGrammarEngine()) return;
+  const auto engine = MakeTestEngine();
+  for (const char* jinja : kAllTemplates) {
+    const auto chat = ToolChat(tool + R"(, "max_tokens": 4)", ToolModel(*engine, jinja));
+    ASSERT_TRUE(chat.ok()) << chat.status();
+    const auto id = engine->Submit(chat->RequestOf(0), nullptr, nullptr);
+    ASSERT_TRUE(id.ok()) << id.status();
+    EXPECT_TRUE(engine->Wait(*id).ok());
+  }
+}
+
+// ---- Answers ----
+
+class ToolAnswers : public testing::Test {
+ protected:
+  ToolAnswers() {
+    const std::string folder = absl::StrCat(testing::TempDir(), "/tools_", getpid());
+    std::filesystem::create_directories(folder);
+    std::ofstream(folder + "/chat_template.jinja") << kHermesTemplate;
+    engine_.set_model_path(folder);
+    server_ = StartServer(&engine_, TestServerOptions());
+  }
+  // The answer to a chat whose model says `pieces`.
+  std::string AnswerTo(const std::string& fields, const std::vector<std::string>& pieces,
+                       FinishReason reason = FinishReason::kStop) {
+    Client client(server_->port());
+    client.SendRequest("POST", "/v1/chat/completions",
+                       R"({"messages": [{"role": "user", "content": "A"}], )" + fields + "}");
+    ++id_;
+    for (const std::string& piece : pieces) engine_.Emit(id_, piece);
+    engine_.End(id_, reason);
+    return client.Read().body;
+  }
+
+  ManualEngine engine_;
+  std::unique_ptr<HttpServer> server_;
+  GenerationId id_ = 0;
+};
+
+const std::vector<std::string>& TwoCalls() {
+  static const auto* const pieces = new std::vector<std::string>{
+      "<tool_", "call>\n{\"name\": \"f\", \"argu", "ments\": {\"z\"", ": 1}}\n</tool_call>\n<tool",
+      "_call>{\"name\": \"g\", \"arguments\": {}}</tool_call>"};
+  return *pieces;
+}
+
+TEST_F(ToolAnswers, HaveCallsInPlaceOfText) {
+  const Json choice = Json::parse(AnswerTo(kTwoTools, TwoCalls()))["choices"][0];
+  EXPECT_EQ(choice["finish_reason"], "tool_calls");
+  EXPECT_TRUE(choice["message"]["content"].is_null());
+  const Json& calls = choice["message"]["tool_calls"];
+  ASSERT_EQ(calls.size(), 2u) << choice;
+  EXPECT_EQ(calls[0]["function"], Json({{"name", "f"}, {"arguments", "{\"z\": 1}"}}));
+  EXPECT_EQ(calls[1]["function"], Json({{"name", "g"}, {"arguments", "{}"}}));
+  EXPECT_EQ(calls[0]["type"], "function");
+  EXPECT_EQ(calls[0]["id"].get<std::string>().size(), 9u);
+  EXPECT_NE(calls[0]["id"], calls[1]["id"]);
+}
+
+TEST_F(ToolAnswers, AreTextWhereNothingIsCalled) {
+  const Json choice = Json::parse(AnswerTo(kTwoTools, {"Hi", " <b>"}))["choices"][0];
+  EXPECT_EQ(choice["finish_reason"], "stop");
+  EXPECT_EQ(choice["message"]["content"], "Hi <b>");
+  EXPECT_FALSE(choice["message"].contains("tool_calls"));
+  const Json none = Json::parse(
+      AnswerTo(absl::StrCat(kTwoTools, R"(, "tool_choice": "none")"), TwoCalls()))["choices"][0];
+  EXPECT_EQ(none["message"]["content"], absl::StrJoin(TwoCalls(), ""));
+  EXPECT_EQ(none["finish_reason"], "stop");
+  const Json cut = Json::parse(AnswerTo(kTwoTools, {TwoCalls()[0], TwoCalls()[1], TwoCalls()[2]},
+                                        FinishReason::kLength))["choices"][0];
+  EXPECT_EQ(cut["finish_reason"], "length");
+  EXPECT_EQ(cut["message"]["tool_calls"][0]["function"]["arguments"], "{\"z\"");
+}
+
+TEST_F(ToolAnswers, StreamArgumentsAsTheyCome) {
+  std::vector<std::string> pieces = TwoCalls();
+  pieces.insert(pieces.begin(), "So: ");
+  const std::string body = AnswerTo(absl::StrCat(kTwoTools, R"(, "stream": true)"), pieces);
+  std::string content;
+  std::vector<Json> calls;
+  std::string reason;
+  for (const Json& event : EventsOf(body)) {
+    const Json& choice = event["choices"][0];
+    const Json& delta = choice["delta"];
+    if (choice["finish_reason"].is_string()) reason = choice["finish_reason"];
+    if (delta.contains("content")) content += delta["content"].get<std::string>();
+    for (const Json& call : delta.value("tool_calls", Json::array())) calls.push_back(call);
+  }
+  EXPECT_EQ(content, "So:");
+  EXPECT_EQ(reason, "tool_calls");
+  ASSERT_EQ(calls.size(), 3u) << body;
+  EXPECT_EQ(calls[0]["index"], 0);
+  EXPECT_EQ(calls[0]["function"], Json({{"name", "f"}, {"arguments", "{\"z\""}}));
+  EXPECT_EQ(calls[0]["id"].get<std::string>().size(), 9u);
+  EXPECT_EQ(calls[1], Json({{"index", 0}, {"function", {{"arguments", ": 1}"}}}}));
+  EXPECT_EQ(calls[2]["index"], 1);
+  EXPECT_EQ(calls[2]["function"], Json({{"name", "g"}, {"arguments", "{}"}}));
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,561 @@
+#include "server/http/connection.h"
+
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <chrono>
+#include <limits>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/field_error.h"
+#include "base/free_memory.h"
+#include "base/instant.h"
+#include "server/api/api_error.h"
+#include "server/attempt.h"
+#include "server/http/request_target.h"
+#include "spdlog/spdlog.h"
+
+namespace tandem {
+namespace {
+
+constexpr char kServerName[] = "tandem";
+constexpr size_t kMostLoggedPath = 200;
+constexpr size_t kReadSize = 64 << 10;
+constexpr int kClientGone = 499;  // in place of a status
+// After an answer to a request that was not read to its end, the rest is read and thrown away for
+// so long, lest the client's system drops the answer unread.
+constexpr absl::Duration kLingerTime = absl::Seconds(2);
+constexpr size_t kMostLingeredBytes = 1 << 20;
+// To tokenize a larger body may take longer (1 ms and more) than streams should wait.
+constexpr size_t kLargeBody = 64 << 10;
+// What is made of a larger body may be a hundred times as large: memory that is given back.
+constexpr size_t kHugeBody = 1 << 20;
+
+std::string Text(beast::string_view text) { return {text.data(), text.size()}; }
+
+// Asks for little memory, which may be what is missing.
+HttpResponse InternalError() {
+  return {.status = 500,
+          .body =
+              R"({"error":{"message":"the server failed, as its log says","type":"server_error",)"
+              R"("param":null,"code":"internal_error"}})"};
+}
+
+bool IsBadRequest(beast::error_code error) {
+  return error.category() == make_error_code(http::error::bad_method).category() &&
+         error != http::error::end_of_stream && error != http::error::partial_message;
+}
+
+}  // namespace
+
+Connection::Connection(net::ip::tcp::socket socket, ConnectionSet* set)
+    : set_(set), stream_(std::move(socket)), look_again_timer_(stream_.get_executor()) {
+  beast::error_code error;
+  const auto endpoint = stream_.socket().remote_endpoint(error);
+  client_ = error ? "unknown" : endpoint.address().to_string();
+  stream_.socket().set_option(net::ip::tcp::no_delay(true), error);
+}
+
+Connection::~Connection() {
+  set_->Remove(this);
+  // Of one that is lost to what a library has thrown.
+  Attempt("cancel", [this] {
+    if (generation_ != nullptr) generation_->Cancel();
+  });
+}
+
+template <typename Work>
+auto Connection::Guarded(Work work) {
+  return [self = shared_from_this(), work = std::move(work)](auto... results) mutable {
+    if (!Attempt("exchange", [&] { work(results...); })) self->GiveUp();
+  };
+}
+
+auto Connection::Then(Handler handler) {
+  return Guarded([this, handler](beast::error_code error, size_t = 0) { (this->*handler)(error); });
+}
+
+void Connection::GiveUp() {
+  const bool has_begun = is_writing_ || is_streaming_;
+  if (in_exchange_ && !has_begun && Attempt("answer", [this] {
+        DropGeneration();
+        Respond(InternalError(), /*may_go_on=*/false);
+      })) {
+    return;
+  }
+  Attempt("log", [this] {
+    if (in_exchange_) Log(500);
+  });
+  Attempt("close", [this] { Close(); });
+}
+
+void Connection::Start() {
+  net::dispatch(stream_.get_executor(), Guarded([this] { ReadHead(); }));
+}
+
+void Connection::Refuse() {
+  net::dispatch(stream_.get_executor(), Guarded([this] {
+                  request_.received = Instant::Now();
+                  Respond(ErrorResponse(set_->TooManyConnections()), /*may_go_on=*/false);
+                }));
+}
+
+void Connection::Stop() {
+  net::post(stream_.get_executor(), Guarded([this] { Close(); }));
+}
+
+// ---- Reading ----
+
+void Connection::ReadHead() {
+  // What the last exchange held is given back.
+  request_ = {};
+  response_ = {};
+  large_body_ = {};
+  parser_.emplace();
+  parser_->header_limit(set_->limits().max_header_bytes);
+  // A length that is too large is for AnswerToHead to refuse, which knows the path.
+  parser_->body_limit(std::numeric_limits<uint64_t>::max());
+  stream_.expires_after(absl::ToChronoNanoseconds(set_->limits().read_timeout));
+  http::async_read_header(stream_, buffer_, *parser_, Then(&Connection::OnHead));
+}
+
+void Connection::OnHead(beast::error_code error) {
+  request_.received = Instant::Now();
+  if (error) return OnReadFailure(error);
+  if (!BeginExchange()) return Close();
+  TakeHead();
+  if (auto refusal = RefusalOfHead()) return Respond(*std::move(refusal), /*may_go_on=*/false);
+  if (set_->is_crowded() && !Service::IsProbe(request_)) {
+    return Respond(ErrorResponse(set_->TooManyConnections()), /*may_go_on=*/false);
+  }
+  std::optional<uint64_t> body_size;
+  if (const auto length = parser_->content_length()) body_size = *length;
+  if (auto answer = set_->service().AnswerToHead(request_, body_size)) {
+    const bool has_body = parser_->chunked() || body_size.value_or(0) > 0;
+    return Respond(*std::move(answer), /*may_go_on=*/!has_body);
+  }
+  const bool is_invited =
+      absl::EqualsIgnoreCase(Text(parser_->get()[http::field::expect]), "100-continue");
+  if (!is_invited || http_version_ < 11 || parser_->is_done()) return ReadBody();
+  static const std::string& go_on = *new std::string("HTTP/1.1 100 Continue\r\n\r\n");
+  net::async_write(stream_, net::buffer(go_on), Guarded([this](beast::error_code failure, size_t) {
+                     failure ? Close() : ReadBody();
+                   }));
+}
+
+void Connection::TakeHead() {
+  const auto& head = parser_->get();
+  http_version_ = head.version();
+  request_.method = Text(head.method_string());
+  request_.target = Text(head.target());
+  RequestTarget target = ParseTarget(request_.target);
+  request_.path = std::move(target.path);
+  request_.host = target.host.has_value() ? *target.host : Text(head[http::field::host]);
+  request_.origin = Text(head[http::field::origin]);
+  request_.fetch_site = Text(head["Sec-Fetch-Site"]);
+  request_.requested_method = Text(head[http::field::access_control_request_method]);
+  request_.requested_headers = Text(head[http::field::access_control_request_headers]);
+  request_.authorization = Text(head[http::field::authorization]);
+  request_.content_type = Text(head[http::field::content_type]);
+  request_.id = set_->service().RequestIdOf(Text(head["X-Request-Id"]));
+  request_.route = Service::RouteOf(request_);
+}
+
+// Heads that another server on the way may read differently: where the request ends, or whom it is
+// for. "Transfer-Encoding: gzip" alone, which the parser takes for no body, would let its body be
+// the next request.
+std::optional<HttpResponse> Connection::RefusalOfHead() {
+  const auto& head = parser_->get();
+  const auto refusal = [](absl::string_view why) {
+    return ErrorResponse(
+        absl::InvalidArgumentError(absl::StrCat("the request is not HTTP: ", why)));
+  };
+  if (head.count(http::field::transfer_encoding) > 0) {
+    if (!absl::EqualsIgnoreCase(Text(head[http::field::transfer_encoding]), "chunked")) {
+      return refusal("a Transfer-Encoding other than chunked");
+    }
+    if (http_version_ < 11) return refusal("a Transfer-Encoding in HTTP/1.0");
+  }
+  const size_t num_hosts = head.count(http::field::host);
+  if (num_hosts > 1 || (num_hosts == 0 && http_version_ >= 11)) {
+    return refusal(absl::StrCat(num_hosts, " Host fields, allowed: 1"));
+  }
+  return std::nullopt;
+}
+
+void Connection::ReadBody() {
+  stream_.expires_after(absl::ToChronoNanoseconds(set_->limits().read_timeout));
+  body_wire_bytes_ = 0;
+  parser_->body_limit(static_cast<uint64_t>(set_->service().options().max_body_bytes));
+  parser_->eager(true);
+  ParseBody();
+}
+
+// What frames a body, chunks' sizes, extensions and trailers, may take as much as the body may and
+// a bit more: the parser counts none of it, and neither does a read that ends when the parser is
+// content. Therefore the parser is given what one read brought.
+void Connection::ParseBody() {
+  beast::error_code error;
+  if (!parser_->is_done() && buffer_.size() > 0) {
+    const size_t size = parser_->put(buffer_.data(), error);
+    buffer_.consume(size);
+    body_wire_bytes_ += size;
+    if (error && error != http::error::need_more) return OnReadFailure(error);
+  }
+  const auto limit = static_cast<uint64_t>(set_->service().options().max_body_bytes);
+  if (body_wire_bytes_ > 2 * limit + kMostBuffered) return OnReadFailure(http::error::body_limit);
+  if (parser_->is_done()) return Dispatch();
+  const size_t room = beast::read_size(buffer_, kReadSize);
+  if (room == 0) return OnReadFailure(http::error::buffer_overflow);
+  stream_.async_read_some(buffer_.prepare(room),
+                          Guarded([this](beast::error_code failure, size_t size) {
+                            buffer_.commit(size);
+                            failure ? OnReadFailure(failure) : ParseBody();
+                          }));
+}
+
+// Tells the client what was wrong with its request, if it is there to hear it.
+void Connection::OnReadFailure(beast::error_code error) {
+  if (error == http::error::body_limit) {
+    return Respond(ErrorResponse(set_->service().BodyTooLarge()), /*may_go_on=*/false);
+  }
+  if (error == http::error::buffer_overflow && parser_->is_header_done()) {
+    return Respond(ErrorResponse(absl::InvalidArgumentError(
+                       "the request is not HTTP: what frames a chunk is too long")),
+                   /*may_go_on=*/false);
+  }
+  if (error == http::error::header_limit || error == http::error::buffer_overflow) {
+    return Respond(ErrorResponse(WithCode(
+                       absl::InvalidArgumentError(absl::StrCat(
+                           "the head is larger than ", set_->limits().max_header_bytes, " bytes")),
+                       "head_too_large", 431)),
+                   /*may_go_on=*/false);
+  }
+  if (IsBadRequest(error)) {
+    return Respond(ErrorResponse(absl::InvalidArgumentError(
+                       absl::StrCat("the request is not HTTP: ", error.message()))),
+                   /*may_go_on=*/false);
+  }
+  Close();
+}
+
+void Connection::Dispatch() {
+  request_.body = std::move(parser_->get().body());
+  keep_alive_ = parser_->get().keep_alive();
+  stream_.expires_never();
+  const bool is_large = request_.body.size() > kLargeBody;
+  if (is_large) {
+    auto share = set_->service().large_bodies().Take(static_cast<int64_t>(request_.body.size()));
+    if (!share.ok()) return Respond(ErrorResponse(share.status()), /*may_go_on=*/true);
+    large_body_ = *std::move(share);
+  }
+  net::thread_pool* pool = nullptr;
+  if (is_large) {
+    pool = set_->slow_work();
+  } else if (Service::MayWait(request_)) {
+    pool = set_->waiting_work();
+  }
+  if (pool == nullptr) return OnReply(Handle());
+  const bool is_huge = request_.body.size() > kHugeBody;
+  net::post(*pool, [self = shared_from_this(), exchange = exchange_, is_huge] {
+    Attempt("request", [&] { self->HandleAside(exchange); });
+    if (is_huge) ReturnFreeMemory();
+  });
+}
+
+// The body is given up as soon as it has been read: a generation needs it no more.
+Service::Reply Connection::Handle() {
+  Service::Reply reply = set_->service().Handle(request_);
+  std::string().swap(request_.body);
+  return reply;
+}
+
+// Nothing else touches the request meanwhile: no read and no write is under way. If not even that
+// can be said which came of it, this was the last to know the connection, which closes.
+void Connection::HandleAside(uint64_t exchange) {
+  const auto reply = std::make_shared<std::optional<Service::Reply>>();
+  const auto cancel = [reply] {
+    if (!reply->has_value()) return;
+    if (auto* late = std::get_if<std::shared_ptr<Generation>>(&**reply)) (*late)->Cancel();
+  };
+  Attempt("request", [&] { *reply = Handle(); });
+  const auto hand_over = [this, exchange, reply, cancel] {
+    if (exchange_ != exchange) return cancel();  // closed meanwhile
+    reply->has_value() ? OnReply(std::move(**reply)) : GiveUp();
+  };
+  if (!Attempt("request", [&] { net::post(stream_.get_executor(), Guarded(hand_over)); })) cancel();
+}
+
+void Connection::OnReply(Service::Reply reply) {
+  if (auto* response = std::get_if<HttpResponse>(&reply)) {
+    return Respond(std::move(*response), /*may_go_on=*/true);
+  }
+  large_body_ = {};
+  generation_ = std::get<std::shared_ptr<Generation>>(std::move(reply));
+  WatchClient();
+  generation_->Listen([self = shared_from_this(), exchange = exchange_] {
+    net::post(self->stream_.get_executor(), self->Guarded([connection = self.get(), exchange] {
+      if (connection->exchange_ == exchange) connection->TakeNews();
+    }));
+  });
+  if (generation_ != nullptr) LookAgainLater();
+}
+
+// ---- Whole answers ----
+
+void Connection::Respond(HttpResponse answer, bool may_go_on) {
+  BeginExchange();  // of what was no request
+  keep_alive_ = may_go_on && parser_.has_value() && parser_->is_header_done() &&
+                parser_->get().keep_alive() && !set_->service().admission().is_closed();
+  response_ = {};
+  response_.result(static_cast<unsigned>(answer.status));
+  response_.version(http_version_);
+  response_.set(http::field::server, kServerName);
+  if (!answer.content_type.empty()) response_.set(http::field::content_type, answer.content_type);
+  for (const auto& [name, value] : answer.headers) response_.set(name, value);
+  if (generation_ != nullptr) {
+    for (const auto& [name, value] : generation_->headers()) response_.set(name, value);
+  }
+  for (const auto& [name, value] : set_->service().Headers(request_)) response_.set(name, value);
+  response_.keep_alive(keep_alive_);
+  response_.body() = std::move(answer.body);
+  response_.prepare_payload();
+  if (answer.status == 204) response_.erase(http::field::content_length);  // which forbids it
+  sent_bytes_ = response_.body().size();
+  serializer_.emplace(response_);
+  serializer_->split(request_.method == "HEAD");
+  // What else comes of a generation that has failed is no answer of its own.
+  is_writing_ = true;
+  is_last_ = true;
+  WriteResponse();
+}
+
+void Connection::WriteResponse() {
+  stream_.expires_after(absl::ToChronoNanoseconds(set_->limits().write_timeout));
+  http::async_write_some(stream_, *serializer_, Then(&Connection::OnResponsePart));
+}
+
+void Connection::OnResponsePart(beast::error_code error) {
+  const bool is_whole =
+      request_.method == "HEAD" ? serializer_->is_header_done() : serializer_->is_done();
+  if (error || is_whole) return OnResponded(error);
+  WriteResponse();
+}
+
+void Connection::OnResponded(beast::error_code error) {
+  if (!in_exchange_) return;  // closed meanwhile
+  Log(error ? kClientGone : static_cast<int>(response_.result_int()));
+  std::string().swap(response_.body());  // an idle connection keeps no answer
+  const bool is_read = parser_.has_value() && parser_->is_done();
+  const bool goes_on = !error && keep_alive_;
+  EndExchange();
+  if (goes_on) return ReadHead();
+  if (error || is_read) return Close();
+  Linger();
+}
+
+// ---- Generations ----
+
+// A client that closes its side is gone: it could not be told from one that only ended its request,
+// and none of those is known.
+void Connection::WatchClient() {
+  stream_.socket().async_wait(net::ip::tcp::socket::wait_read,
+                              Guarded([this, exchange = exchange_](beast::error_code error) {
+                                OnReadable(error, exchange);
+                              }));
+}
+
+void Connection::OnReadable(beast::error_code error, uint64_t exchange) {
+  if (exchange != exchange_ || generation_ == nullptr) return;
+  // Readiness may be that of bytes that were read meanwhile.
+  char byte = 0;
+  const ssize_t size =
+      error ? 0 : recv(stream_.socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  if (size < 0 && (errno == EAGAIN || errno == EINTR)) return WatchClient();
+  // A next request that came early waits its turn; from now on only a failed write tells.
+  if (size > 0) return;
+  keep_alive_ = false;
+  // It may have read all that there is before this heard of the end of writing it, or may still be
+  // reading: whether the answer arrives is for the write to say.
+  if (is_writing_ && is_last_) return;
+  Log(kClientGone);
+  Close();
+}
+
+void Connection::TakeNews() {
+  if (generation_ == nullptr) return;
+  if (is_writing_) {
+    has_news_ = true;
+    return;
+  }
+  Generation::News news = generation_->Take();
+  if (news.response.has_value()) return Respond(*std::move(news.response), /*may_go_on=*/true);
+  if (news.events.empty() && !news.is_over) return;
+  is_last_ = news.is_over;
+  has_tokens_ = true;
+  if (!is_streaming_) BeginStream();
+  AppendEvents(news.events);
+  is_writing_ = true;
+  WriteEvents();
+}
+
+// For clients that give up on what says nothing, and news that there was no memory to tell of.
+void Connection::LookAgainLater() {
+  look_again_timer_.expires_after(absl::ToChronoNanoseconds(set_->limits().comment_interval));
+  look_again_timer_.async_wait(Guarded([this, exchange = exchange_](beast::error_code error) {
+    if (error || exchange != exchange_ || generation_ == nullptr) return;
+    LookAgainLater();
+    TakeNews();
+    const bool is_silent = exchange == exchange_ && generation_ != nullptr && !has_tokens_;
+    if (is_silent && generation_->is_stream() && !is_writing_) SendComment();
+  }));
+}
+
+void Connection::SendComment() {
+  generation_->OnHeadSent();
+  if (!is_streaming_) BeginStream();
+  AppendEvents(": queued\n\n");
+  is_writing_ = true;
+  WriteEvents();
+}
+
+void Connection::BeginStream() {
+  is_streaming_ = true;
+  keep_alive_ = keep_alive_ && http_version_ >= 11 && !set_->service().admission().is_closed();
+  http::response<http::empty_body> head(http::status::ok, http_version_);
+  head.set(http::field::server, kServerName);
+  head.set(http::field::content_type, "text/event-stream; charset=utf-8");
+  head.set(http::field::cache_control, "no-cache");
+  head.set("X-Accel-Buffering", "no");
+  for (const auto& [name, value] : set_->service().Headers(request_)) head.set(name, value);
+  for (const auto& [name, value] : generation_->headers()) head.set(name, value);
+  head.keep_alive(keep_alive_);
+  head.chunked(http_version_ >= 11);
+  events_ = absl::StrCat("HTTP/1.", http_version_ % 10, " 200 OK\r\n");
+  for (const auto& field : head) {
+    absl::StrAppend(&events_, Text(field.name_string()), ": ", Text(field.value()), "\r\n");
+  }
+  absl::StrAppend(&events_, "\r\n");
+}
+
+// Behind what BeginStream left; framed as a chunk where the protocol has chunks.
+void Connection::AppendEvents(const std::string& events) {
+  sent_bytes_ += events.size();
+  if (http_version_ < 11) {
+    events_ += events;
+    return;
+  }
+  if (!events.empty()) {
+    absl::StrAppend(&events_, absl::Hex(events.size()), "\r\n", events, "\r\n");
+  }
+  if (is_last_) absl::StrAppend(&events_, "0\r\n\r\n");
+}
+
+void Connection::WriteEvents() {
+  stream_.expires_after(absl::ToChronoNanoseconds(set_->limits().write_timeout));
+  stream_.async_write_some(net::buffer(events_) + written_events_,
+                           Guarded([this](beast::error_code error, size_t size) {
+                             written_events_ += size;
+                             const bool is_all = written_events_ == events_.size();
+                             error || is_all ? OnEventsWritten(error) : WriteEvents();
+                           }));
+}
+
+void Connection::OnEventsWritten(beast::error_code error) {
+  is_writing_ = false;
+  events_.clear();
+  written_events_ = 0;
+  if (!in_exchange_) return;  // closed meanwhile
+  if (error) {
+    Log(kClientGone);
+    return Close();
+  }
+  if (is_last_) {
+    Log(200);
+    const bool goes_on = keep_alive_;
+    EndExchange();
+    return goes_on ? ReadHead() : Close();
+  }
+  stream_.expires_never();
+  if (std::exchange(has_news_, false)) TakeNews();
+}
+
+// ---- Endings ----
+
+// False if the connection is to make room for others, and is not to begin one.
+bool Connection::BeginExchange() {
+  if (std::exchange(in_exchange_, true)) return true;
+  ++exchange_;
+  return set_->BeginExchange(this);
+}
+
+void Connection::EndExchange() {
+  is_streaming_ = false;
+  is_writing_ = false;
+  is_last_ = false;
+  has_news_ = false;
+  has_tokens_ = false;
+  sent_bytes_ = 0;
+  ++exchange_;
+  if (std::exchange(in_exchange_, false)) set_->EndExchange(this);
+  DropGeneration();
+}
+
+// Cancels what may still run, and no longer looks whether the client is there.
+void Connection::DropGeneration() {
+  const std::shared_ptr<Generation> generation = std::exchange(generation_, nullptr);
+  if (generation == nullptr) return;
+  look_again_timer_.cancel();
+  beast::error_code error;
+  stream_.socket().cancel(error);
+  generation->Cancel();
+}
+
+void Connection::Linger() {
+  beast::error_code error;
+  stream_.socket().shutdown(net::ip::tcp::socket::shutdown_send, error);
+  if (error) return Close();
+  stream_.expires_after(absl::ToChronoNanoseconds(kLingerTime));
+  OnLingered({});
+}
+
+void Connection::OnLingered(beast::error_code error) {
+  sent_bytes_ += buffer_.size();
+  buffer_.consume(buffer_.size());
+  if (error || sent_bytes_ > kMostLingeredBytes) return Close();
+  stream_.async_read_some(buffer_.prepare(16 << 10),
+                          Guarded([this](beast::error_code failure, size_t size) {
+                            buffer_.commit(size);
+                            OnLingered(failure);
+                          }));
+}
+
+void Connection::Close() {
+  stream_.close();
+  EndExchange();
+}
+
+void Connection::Log(int status) {
+  const std::string path =
+      absl::CHexEscape(absl::string_view(request_.target).substr(0, kMostLoggedPath));
+  std::string line = absl::StrCat(
+      "request client=", client_, " id=", request_.id.empty() ? "none" : request_.id,
+      " method=", absl::CHexEscape(request_.method.substr(0, 16)), " path=", path,
+      " status=", status, " ms=", absl::ToInt64Milliseconds(Instant::Now() - request_.received),
+      " bytes=", sent_bytes_);
+  if (generation_ != nullptr) {
+    const Generation::Summary summary = generation_->summary();
+    absl::StrAppend(&line, " stream=", generation_->is_stream() ? "true" : "false",
+                    " prompt_tokens=", summary.prompt_tokens,
+                    " completion_tokens=", summary.completion_tokens,
+                    " finish=", summary.finish_reason.empty() ? "none" : summary.finish_reason);
+  }
+  spdlog::info("{}", line);
+  set_->service().CountAnswer(request_, status);
+}
+
+}  // namespace tandem

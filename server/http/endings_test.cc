@@ -1,0 +1,443 @@
+// How requests and the server end, with an engine that goes on when the test says so.
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/instant.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/api/generation.h"
+#include "server/http/http_server.h"
+#include "server/server_testing.h"
+
+namespace tandem {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Json = nlohmann::json;
+
+constexpr char kWhole[] = R"({"prompt": "A"})";
+constexpr char kStream[] = R"({"prompt": "A", "stream": true})";
+
+// Waits until a request of `client` cannot be answered any more.
+void AwaitEndOf(HttpServer* server) {
+  server->service().admission().AwaitEmpty(absl::InfiniteDuration());
+}
+
+TEST(Endings, AClientThatGoesAwayIsCancelled) {
+  ManualEngine engine;
+  const auto server = StartServer(&engine, TestServerOptions());
+  GenerationId id = 0;
+  for (const char* body : {kWhole, kStream}) {
+    Client client(server->port());
+    client.SendRequest("POST", "/v1/completions", body);
+    EXPECT_TRUE(engine.Emit(++id, "once"));
+    client.Close();
+    engine.AwaitCancel(id);
+    EXPECT_FALSE(engine.Emit(id, "upon"));
+    engine.End(id, FinishReason::kCancelled);
+    AwaitEndOf(server.get());
+  }
+}
+
+TEST(Endings, AStreamComesPieceByPiece) {
+  ManualEngine engine;
+  const auto server = StartServer(&engine, TestServerOptions());
+  Client client(server->port());
+  client.SendRequest("POST", "/v1/completions", kStream);
+  for (const char* text : {"once", "upon", "a"}) {
+    EXPECT_TRUE(engine.Emit(1, text));
+    EXPECT_THAT(client.ReadUntil("\n\n"), HasSubstr(absl::StrCat("\"text\":\"", text, "\"")));
+  }
+  engine.End(1);
+  EXPECT_THAT(client.ReadUntil("[DONE]"), HasSubstr("\"finish_reason\":\"stop\""));
+}
+
+TEST(Endings, AFullQueueIsRefused) {
+  ManualEngine engine;
+  ServerOptions options = TestServerOptions();
+  options.service.max_sequences = 3;
+  const auto server = StartServer(&engine, options);
+  const Answer too_many =
+      Ask(server.get(), "POST", "/v1/completions", R"({"prompt": ["A", "B"], "n": 2})");
+  EXPECT_EQ(too_many.status, 400);
+  EXPECT_EQ(too_many.error("param"), "n");
+  Client first(server->port());
+  first.SendRequest("POST", "/v1/completions", R"({"prompt": "A", "n": 2})");
+  engine.RequestOf(2);
+  const Answer refused = Ask(server.get(), "POST", "/v1/completions", R"({"prompt": "A", "n": 2})");
+  EXPECT_EQ(refused.status, 429);
+  EXPECT_EQ(refused.headers.at("retry-after"), "1");
+  EXPECT_EQ(refused.error("type"), "rate_limit_error");
+  // There is room for one, and again for all when they have ended.
+  Client second(server->port());
+  second.SendRequest("POST", "/v1/completions", kWhole);
+  for (GenerationId id = 1; id <= 3; ++id) engine.End(id);
+  EXPECT_EQ(first.Read().status, 200);
+  EXPECT_EQ(second.Read().status, 200);
+  AwaitEndOf(server.get());
+}
+
+TEST(Endings, WhatTheEngineRefusesLeavesNothingBehind) {
+  ManualEngine engine;
+  const auto server = StartServer(&engine, TestServerOptions());
+  const Answer answer =
+      Ask(server.get(), "POST", "/v1/completions", R"({"prompt": "A", "n": 2, "top_k": 666})");
+  EXPECT_EQ(answer.status, 400);
+  EXPECT_EQ(answer.error("param"), "top_k");
+  EXPECT_EQ(server->service().admission().num_inside(), 0);
+}
+
+// The engine's names of fields are the library's; clients know others.
+TEST(Endings, WhatTheEngineRefusesIsNamedAsTheClientDid) {
+  class RefusingEngine : public ManualEngine {
+   public:
+    using ManualEngine::Submit;
+    absl::StatusOr<GenerationId> Submit(Request, OnPiece, OnDone) override {
+      return FieldError(field, "token 9999 is not in the vocabulary");
+    }
+    std::string field;
+  };
+  RefusingEngine engine;
+  const auto server = StartServer(&engine, TestServerOptions());
+  const struct {
+    const char* field;
+    const char* of_completions;
+    const char* of_chats;
+  } cases[] = {{"stop_tokens", "stop_token_ids", "stop_token_ids"},
+               {"prompt_ids", "prompt", "messages"},
+               {"prompt", "prompt", "messages"},
+               {"logprobs", "logprobs", "top_logprobs"},
+               {"prompt_logprobs", "logprobs", "top_logprobs"},
+               {"draft_tokens", "speculation.draft_tokens", "speculation.draft_tokens"},
+               {"verifier", "speculation.verifier", "speculation.verifier"},
+               {"logit_bias", "logit_bias", "logit_bias"}};
+  for (const auto& c : cases) {
+    engine.field = c.field;
+    const Answer completion = Ask(server.get(), "POST", "/v1/completions", kWhole);
+    EXPECT_EQ(completion.status, 400);
+    EXPECT_EQ(completion.error("param"), c.of_completions);
+    EXPECT_EQ(completion.error("message"),
+              absl::StrCat(c.of_completions, ": token 9999 is not in the vocabulary"));
+    const Answer chat = Ask(server.get(), "POST", "/v1/chat/completions",
+                            R"({"messages": [{"role": "user", "content": "A"}]})");
+    EXPECT_EQ(chat.error("param"), c.of_chats);
+  }
+}
+
+TEST(Endings, ARequestOfManySequencesLeavesPlacesToOthers) {
+  ManualEngine engine;
+  ServerOptions options = TestServerOptions();
+  options.service.max_sequences = 8;
+  const auto server = StartServer(&engine, options);
+  const Answer all = Ask(server.get(), "POST", "/v1/completions", R"({"prompt": "A", "n": 8})");
+  EXPECT_EQ(all.status, 400);
+  EXPECT_EQ(all.error("param"), "n");
+  Client half(server->port()), one(server->port());
+  half.SendRequest("POST", "/v1/completions", R"({"prompt": "A", "n": 4})");
+  engine.RequestOf(4);
+  const Answer again = Ask(server.get(), "POST", "/v1/completions", R"({"prompt": "A", "n": 4})");
+  EXPECT_EQ(again.status, 429);
+  one.SendRequest("POST", "/v1/completions", kWhole);
+  for (GenerationId id = 1; id <= 5; ++id) engine.End(id);
+  EXPECT_EQ(half.Read().status, 200);
+  EXPECT_EQ(one.Read().status, 200);
+  AwaitEndOf(server.get());
+}
+
+TEST(Endings, FailuresAreToldBeforeAndWithinAStream) {
+  ManualEngine engine;
+  const auto server = StartServer(&engine, TestServerOptions());
+  for (const char* body : {kWhole, kStream}) {
+    Client client(server->port());
+    client.SendRequest("POST", "/v1/completions", body);
+    engine.Fail(body == kWhole ? 1 : 2, absl::InternalError("the device is lost"));
+    const Answer answer = client.Read();
+    EXPECT_EQ(answer.status, 500);
+    EXPECT_EQ(answer.error("message"), "the device is lost");
+  }
+  // With two sequences the failure of one ends the other.
+  Client client(server->port());
+  client.SendRequest("POST", "/v1/completions", R"({"prompt": "A", "n": 2, "stream": true})");
+  engine.Emit(3, "once");
+  EXPECT_THAT(client.ReadUntil("once"), HasSubstr("200 OK"));
+  engine.Fail(4, absl::InternalError("the device is lost"));
+  EXPECT_THAT(client.ReadUntil("[DONE]"), HasSubstr("the device is lost"));
+  engine.AwaitCancel(3);
+  engine.End(3, FinishReason::kCancelled);
+  AwaitEndOf(server.get());
+}
+
+// What the system buffers for a connection is a few megabytes: of so much, most waits in the
+// server.
+constexpr size_t kMuch = 16 << 20;
+
+// While the failure of one sequence is still on its way to the client, others end.
+TEST(Endings, AnAnswerIsGivenOnce) {
+  ManualEngine engine;
+  const auto server = StartServer(&engine, TestServerOptions());
+  Client client(server->port());
+  client.SendRequest("POST", "/v1/completions", R"({"prompt": "A", "n": 3})");
+  engine.Fail(1, absl::InternalError(std::string(kMuch, 'x') + "the end"));
+  std::string answer = client.ReadUntil("xxx");
+  for (const GenerationId id : {2, 3}) {
+    engine.Fail(id, absl::InternalError("too late"));
+    // Meanwhile the server hears of it.
+    EXPECT_EQ(Ask(server.get(), "GET", "/health").status, 200);
+  }
+  answer += client.ReadUntil("}}");
+  EXPECT_EQ(answer.find("too late"), answer.npos);
+  EXPECT_EQ(answer.rfind("HTTP/1.1"), 0u);
+  EXPECT_GT(answer.size(), kMuch);
+  EXPECT_EQ(client.Ask("GET", "/health").status, 200);
+  AwaitEndOf(server.get());
+}
+
+// One that takes parts of an answer now and then is waited for, longer than one that takes nothing.
+TEST(Endings, AClientThatReadsSlowlyIsAnsweredToTheEnd) {
+  ManualEngine engine;
+  ServerOptions options = TestServerOptions();
+  options.limits.write_timeout = absl::Seconds(3);
+  options.service.max_unread_bytes = 2 * kMuch;
+  const auto server = StartServer(&engine, options);
+  Client whole(server->port()), stream(server->port());
+  whole.SendRequest("POST", "/v1/completions", kWhole);
+  engine.RequestOf(1);
+  stream.SendRequest("POST", "/v1/completions", kStream);
+  const Instant start = Instant::Now();
+  for (const GenerationId id : {1, 2}) {
+    EXPECT_TRUE(engine.Emit(id, std::string(kMuch, 'x')));
+    engine.End(id);
+  }
+  std::string answers[2];
+  for (int i = 0; i < 64; ++i) {
+    answers[0] += whole.ReadSome(kMuch / 64);
+    answers[1] += stream.ReadSome(kMuch / 64);
+    absl::SleepFor(absl::Milliseconds(72));
+  }
+  EXPECT_GT(Instant::Now() - start, 1.5 * options.limits.write_timeout);
+  answers[0] += whole.ReadUntil("timings");
+  answers[1] += stream.ReadUntil("[DONE]");
+  for (const std::string& answer : answers) {
+    EXPECT_GT(answer.size(), kMuch);
+    EXPECT_NE(answer.find("\"finish_reason\":\"stop\""), answer.npos);
+  }
+}
+
+// Its answer was on its way, and it has read it all.
+TEST(Endings, AClientThatLeavesWithItsAnswerWasAnswered) {
+  ManualEngine engine;
+  ServerOptions options = TestServerOptions();
+  options.service.max_unread_bytes = 3 * kMuch;
+  const auto server = StartServer(&engine, options);
+  GenerationId id = 0;
+  for (const char* body : {kWhole, kStream}) {
+    Client client(server->port());
+    client.SendRequest("POST", "/v1/completions", body);
+    EXPECT_TRUE(engine.Emit(++id, std::string(kMuch, 'x')));
+    EXPECT_TRUE(engine.Emit(id, std::string(kMuch, 'y')));
+    engine.End(id);
+    // What is written now is the last of it.
+    std::string answer = client.ReadUntil("yyy");
+    client.EndSending();
+    for (int i = 0; i < 10; ++i) {
+      // Meanwhile the server hears of it.
+      EXPECT_EQ(Ask(server.get(), "GET", "/health").status, 200);
+    }
+    answer += client.ReadUntil(body == kWhole ? "timings" : "[DONE]");
+    EXPECT_GT(answer.size(), 2 * kMuch);
+    EXPECT_NE(answer.find("\"finish_reason\":\"stop\""), answer.npos);
+    // The connection ends; until then the answer may not be counted yet.
+    client.ReadUntil("no such text");
+  }
+  const std::string metrics = Ask(server.get(), "GET", "/metrics").body;
+  EXPECT_THAT(metrics, HasSubstr("{path=\"/v1/completions\",status=\"200\"} 2"));
+  EXPECT_THAT(metrics, Not(HasSubstr("status=\"499\"")));
+  AwaitEndOf(server.get());
+}
+
+TEST(Endings, AClientThatReadsNothingIsCancelled) {
+  ManualEngine engine;
+  ServerOptions options = TestServerOptions();
+  options.limits.write_timeout = absl::Milliseconds(100);
+  options.service.max_unread_bytes = 2 * kMuch;
+  const auto server = StartServer(&engine, options);
+  Client client(server->port());
+  client.SendRequest("POST", "/v1/completions", kStream);
+  EXPECT_TRUE(engine.Emit(1, std::string(kMuch, 'x')));
+  engine.AwaitCancel(1);
+  EXPECT_FALSE(engine.Emit(1, "x"));
+  engine.End(1, FinishReason::kCancelled);
+  AwaitEndOf(server.get());
+}
+
+TEST(Endings, ADrainLetsFinishWhatRunsAndRefusesTheRest) {
+  ManualEngine engine;
+  const auto server = StartServer(&engine, TestServerOptions());
+  Client running(server->port()), idle(server->port());
+  EXPECT_EQ(idle.Ask("GET", "/ready").status, 200);
+  running.SendRequest("POST", "/v1/completions", kStream);
+  engine.Emit(1, "once");
+  server->Drain();
+  const Answer refused = idle.Ask("POST", "/v1/completions", kWhole);
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_EQ(refused.headers.at("retry-after"), "1");
+  EXPECT_EQ(Ask(server.get(), "GET", "/ready").status, 503);
+  EXPECT_EQ(Ask(server.get(), "GET", "/health").status, 200);
+  engine.Emit(1, "upon");
+  engine.End(1);
+  server->AwaitEnd();
+  const std::string answer = running.ReadUntil("[DONE]");
+  EXPECT_THAT(answer, HasSubstr("upon"));
+  EXPECT_THAT(answer, HasSubstr("[DONE]"));
+}
+
+TEST(Endings, ADrainEndsAtItsLimitOrWhenTold) {
+  for (const bool is_told : {false, true}) {
+    ManualEngine engine;
+    ServerOptions options = TestServerOptions();
+    options.drain_timeout = is_told ? absl::Hours(1) : absl::Milliseconds(20);
+    const auto server = StartServer(&engine, options);
+    Client client(server->port());
+    client.SendRequest("POST", "/v1/completions", kWhole);
+    engine.RequestOf(1);
+    server->Drain();
+    if (is_told) server->StopNow();
+    engine.AwaitCancel(1);
+    engine.End(1, FinishReason::kCancelled);
+    server->AwaitEnd();
+  }
+}
+
+TEST(Endings, AServerThatIsDestroyedWaitsForItsGenerations) {
+  ManualEngine engine;
+  auto server = StartServer(&engine, TestServerOptions());
+  Client client(server->port());
+  client.SendRequest("POST", "/v1/completions", kStream);
+  engine.Emit(1, "once");
+  std::thread ends([&] {
+    engine.AwaitCancel(1);
+    EXPECT_FALSE(engine.Emit(1, "upon"));
+    engine.End(1, FinishReason::kCancelled);
+  });
+  server = nullptr;
+  ends.join();
+}
+
+// ---- The queue between engine and client ----
+
+class QueueTest : public ::testing::Test {
+ protected:
+  std::shared_ptr<Generation> Start(size_t max_unread_bytes) {
+    ApiRequest request;
+    request.prompts = {{5}};
+    request.stream = true;
+    auto generation = Generation::Start({.engine = &engine_,
+                                         .model = &model_,
+                                         .metrics = &metrics_,
+                                         .admission = &admission_,
+                                         .max_unread_bytes = max_unread_bytes},
+                                        request, {.id = "id"}, Instant::Now());
+    EXPECT_TRUE(generation.ok());
+    return *std::move(generation);
+  }
+
+  ManualEngine engine_;
+  ServedModel model_ = ServedModel::Of(engine_, "story", 4);
+  Metrics metrics_{&engine_};
+  Admission admission_{4};
+};
+
+TEST_F(QueueTest, ACallbackNeverWaitsAndNothingIsLost) {
+  const auto generation = Start(1 << 20);
+  int num_news = 0;
+  generation->Listen([&] { ++num_news; });
+  std::string want, got;
+  for (int i = 0; i < 100; ++i) {
+    const std::string text = absl::StrCat("<", i, ">");
+    EXPECT_TRUE(engine_.Emit(1, text));
+    want += text;
+    if (i % 7 != 0) continue;
+    // Whoever listens hears once of what piles up.
+    EXPECT_EQ(num_news, 1);
+    num_news = 0;
+    for (const auto& line : absl::StrSplit(generation->Take().events, "\n\n", absl::SkipEmpty())) {
+      got += Json::parse(line.substr(6))["choices"][0]["text"].get<std::string>();
+    }
+  }
+  engine_.End(1);
+  const Generation::News last = generation->Take();
+  EXPECT_TRUE(last.is_over);
+  for (const Json& event : EventsOf(last.events)) {
+    got += event["choices"][0]["text"].get<std::string>();
+  }
+  EXPECT_EQ(got, want);
+}
+
+TEST_F(QueueTest, AClientThatDoesNotReadIsCancelled) {
+  const auto generation = Start(4000);
+  int emitted = 0;
+  while (engine_.Emit(1, std::string(100, 'x'))) ASSERT_LT(++emitted, 100);
+  // A piece occupies its text and less than 200 bytes.
+  EXPECT_GT(emitted, 4000 / 300);
+  engine_.End(1, FinishReason::kCancelled);
+  const Generation::News news = generation->Take();
+  EXPECT_TRUE(news.is_over);
+  ASSERT_TRUE(news.response.has_value());
+  EXPECT_THAT(news.response->body, HasSubstr("slow_client"));
+}
+
+TEST_F(QueueTest, LatenciesAreOfTheClockThatNeverGoesBack) {
+  FakeClock clock;
+  const auto generation = Start(1 << 20);
+  clock.Advance(absl::Seconds(2));
+  EXPECT_TRUE(engine_.Emit(1, "once"));
+  clock.Advance(absl::Seconds(3));
+  engine_.End(1);
+  EXPECT_THAT(metrics_.Text(), HasSubstr("tandem_time_to_first_token_seconds_sum 2\n"));
+  EXPECT_THAT(metrics_.Text(), HasSubstr("tandem_e2e_request_latency_seconds_sum 5\n"));
+}
+
+// A failure that is an exception, as of a memory that is full, when the second of three begins.
+class ThrowingEngine : public ManualEngine {
+ public:
+  using ManualEngine::Submit;
+  absl::StatusOr<GenerationId> Submit(Request request, OnPiece on_piece, OnDone on_done) override {
+    if (request.sequence == 1) std::vector<int>().at(0);
+    return ManualEngine::Submit(std::move(request), std::move(on_piece), std::move(on_done));
+  }
+};
+
+TEST_F(QueueTest, AnExceptionLeavesNoPlaceTaken) {
+  ThrowingEngine engine;
+  ApiRequest request;
+  request.prompts = {{5}};
+  request.n = 3;
+  Admission admission(6);
+  const auto start = [&] {
+    return Generation::Start(
+        {.engine = &engine, .model = &model_, .metrics = &metrics_, .admission = &admission},
+        request, {.id = "id"}, Instant::Now());
+  };
+  EXPECT_THROW(start().IgnoreError(), std::out_of_range);
+  EXPECT_EQ(admission.num_inside(), 1);
+  engine.AwaitCancel(1);
+  engine.End(1, FinishReason::kCancelled);
+  EXPECT_EQ(admission.num_inside(), 0);
+}
+
+TEST_F(QueueTest, AClientThatReadsIsNot) {
+  const auto generation = Start(4000);
+  for (int i = 0; i < 200; ++i) {
+    EXPECT_TRUE(engine_.Emit(1, std::string(100, 'x')));
+    generation->Take();
+  }
+  engine_.End(1);
+  EXPECT_THAT(generation->Take().events, Not(HasSubstr("error")));
+}
+
+}  // namespace
+}  // namespace tandem

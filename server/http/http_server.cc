@@ -1,0 +1,237 @@
+#include "server/http/http_server.h"
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "base/instant.h"
+#include "base/status_macros.h"
+#include "server/asio.h"
+#include "server/attempt.h"
+#include "spdlog/spdlog.h"
+
+namespace tandem {
+namespace {
+
+using net::ip::tcp;
+
+// How often a server that drains looks whether it is done.
+constexpr auto kDrainStep = std::chrono::milliseconds(10);
+// How long cancelled generations are waited for before that is said: they end with their round.
+constexpr absl::Duration kLongRound = absl::Seconds(10);
+// How long what the system has no sockets or memory for is left alone.
+constexpr auto kPause = std::chrono::milliseconds(100);
+
+// Where to listen. UNAVAILABLE, naming the address, if there is no such place.
+absl::Status CannotListen(const ServerOptions& options, const beast::error_code& error) {
+  return absl::UnavailableError(
+      absl::StrCat("cannot listen at ", options.host, ":", options.port, ": ", error.message()));
+}
+
+absl::StatusOr<tcp::endpoint> EndpointOf(const ServerOptions& options) {
+  net::io_context io;
+  beast::error_code error;
+  const auto found =
+      tcp::resolver(io).resolve(options.host, absl::StrCat(options.port),
+                                tcp::resolver::passive | tcp::resolver::numeric_service, error);
+  if (error || found.empty()) return CannotListen(options, error);
+  return found.begin()->endpoint();
+}
+
+ServiceOptions ServiceOptionsOf(const ServerOptions& options, const tcp::endpoint& endpoint) {
+  ServiceOptions service = options.service;
+  service.sites.is_loopback = endpoint.address().is_loopback();
+  service.sites.own_host = options.host;
+  return service;
+}
+
+class HttpServerImpl final : public HttpServer {
+ public:
+  HttpServerImpl(Engine* engine, ServerOptions options, tcp::endpoint endpoint)
+      : options_(std::move(options)),
+        endpoint_(std::move(endpoint)),
+        service_(engine, ServiceOptionsOf(options_, endpoint_)),
+        connections_(&service_, options_.limits),
+        acceptor_(accept_loop_),
+        accept_timer_(accept_loop_),
+        drain_timer_(accept_loop_) {
+    connections_.set_slow_work(&slow_work_);
+    connections_.set_waiting_work(&waiting_work_);
+    for (int i = 0; i < options_.io_threads; ++i) {
+      loops_.push_back(std::make_unique<net::io_context>(/*concurrency_hint=*/1));
+    }
+  }
+
+  ~HttpServerImpl() override {
+    service_.admission().Close();
+    connections_.StopAll();
+    for (net::thread_pool* pool : {&slow_work_, &waiting_work_}) {
+      pool->stop();
+      pool->join();
+    }
+    // The engine's callbacks use what is about to be destroyed.
+    while (!service_.admission().AwaitEmpty(kLongRound)) {
+      spdlog::warn("stopping sequences={}", service_.admission().num_inside());
+      connections_.StopAll();
+    }
+    accept_loop_.stop();
+    for (const auto& loop : loops_) loop->stop();
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  absl::Status Listen();
+
+  int port() const override { return port_; }
+  std::string address() const override {
+    const bool is_v6 = options_.host.find(':') != std::string::npos;
+    return is_v6 ? absl::StrCat("[", options_.host, "]:", port_)
+                 : absl::StrCat(options_.host, ":", port_);
+  }
+
+  void Drain() override {
+    service_.admission().Close();
+    net::post(accept_loop_, [this] {
+      if (is_draining_) return;
+      is_draining_ = true;
+      deadline_ = Instant::Now() + options_.drain_timeout;
+      DrainStep();
+    });
+  }
+  void StopNow() override {
+    net::post(accept_loop_, [this] { deadline_ = Instant::InfinitePast(); });
+  }
+  void AwaitEnd() override { ended_.WaitForNotification(); }
+  Service& service() override { return service_; }
+
+ private:
+  template <typename Begin>
+  static void Run(net::io_context* loop, Begin begin);
+  void Resume();
+  void Accept();
+  void OnAccept(uint64_t turn, beast::error_code error, tcp::socket socket);
+  void DrainStep();
+
+  const ServerOptions options_;
+  const tcp::endpoint endpoint_;
+  Service service_;
+  ConnectionSet connections_;
+  // After what their handlers use. Each is run by one thread, which a connection stays with, so
+  // that none needs a strand: Asio copies executors where it may not throw, and asks for memory to
+  // copy a strand.
+  std::vector<std::unique_ptr<net::io_context>> loops_;
+  net::io_context accept_loop_{/*concurrency_hint=*/1};
+  net::thread_pool slow_work_{2};
+  // More than there are constraints being compiled and waiting to be (ConstraintCompiler::Limits):
+  // requests whose constraints are compiled find a thread.
+  net::thread_pool waiting_work_{8};
+  tcp::acceptor acceptor_;
+  net::steady_timer accept_timer_;
+  net::steady_timer drain_timer_;
+  int port_ = 0;
+  // Of the accepting thread.
+  uint64_t accept_turn_ = 0;  // of what was begun to accept; the last goes on
+  bool is_draining_ = false;
+  Instant deadline_ = Instant::InfiniteFuture();
+  absl::Notification ended_;
+  std::vector<std::thread> threads_;
+};
+
+absl::Status HttpServerImpl::Listen() {
+  beast::error_code error;
+  acceptor_.open(endpoint_.protocol(), error);
+  if (error) return CannotListen(options_, error);
+  acceptor_.set_option(net::socket_base::reuse_address(true), error);
+  acceptor_.bind(endpoint_, error);
+  if (error) return CannotListen(options_, error);
+  acceptor_.listen(net::socket_base::max_listen_connections, error);
+  if (error) return CannotListen(options_, error);
+  port_ = acceptor_.local_endpoint(error).port();
+  if (error) return CannotListen(options_, error);
+  for (const auto& loop : loops_) {
+    threads_.emplace_back([&loop = *loop] { Run(&loop, [] {}); });
+  }
+  threads_.emplace_back([this] { Run(&accept_loop_, [this] { Resume(); }); });
+  return absl::OkStatus();
+}
+
+// What a library throws in a handler ends that handler, not the server. What must go on, goes on.
+template <typename Begin>
+void HttpServerImpl::Run(net::io_context* loop, Begin begin) {
+  const auto keep_running = net::make_work_guard(*loop);
+  const auto run = [&] {
+    begin();
+    loop->run();
+  };
+  while (!Attempt("handler", run)) std::this_thread::sleep_for(kPause);
+}
+
+void HttpServerImpl::Resume() {
+  // What has thrown may have been the accepting, before anything here heard of it.
+  beast::error_code error;
+  acceptor_.cancel(error);
+  Accept();
+  if (is_draining_) DrainStep();
+}
+
+void HttpServerImpl::Accept() {
+  if (!acceptor_.is_open()) return;
+  const uint64_t turn = ++accept_turn_;
+  acceptor_.async_accept(*loops_[turn % loops_.size()],
+                         [this, turn](beast::error_code error, tcp::socket socket) {
+                           OnAccept(turn, error, std::move(socket));
+                         });
+}
+
+void HttpServerImpl::OnAccept(uint64_t turn, beast::error_code error, tcp::socket socket) {
+  if (!acceptor_.is_open() || error == net::error::operation_aborted) return;
+  if (error) {
+    // Out of file descriptors, or a client that left before it was met.
+    spdlog::warn("accept failed: {}", error.message());
+    connections_.MakeRoom();
+    accept_timer_.expires_after(kPause);
+    accept_timer_.async_wait([this](beast::error_code) { Resume(); });
+    return;
+  }
+  Attempt("connection", [&] {
+    const auto connection = std::make_shared<Connection>(std::move(socket), &connections_);
+    connections_.Add(connection) ? connection->Start() : connection->Refuse();
+  });
+  if (turn == accept_turn_) Accept();
+}
+
+// Ends when nobody waits for an answer any more, or at the deadline.
+void HttpServerImpl::DrainStep() {
+  const bool is_idle = connections_.num_exchanges() == 0 && service_.admission().num_inside() == 0;
+  const bool is_late = Instant::Now() >= deadline_;
+  if (is_late) connections_.StopAll();
+  if (!is_idle) {
+    drain_timer_.expires_after(kDrainStep);
+    drain_timer_.async_wait([this](beast::error_code error) {
+      if (!error) DrainStep();
+    });
+    return;
+  }
+  beast::error_code error;
+  acceptor_.close(error);
+  connections_.StopAll();
+  if (!ended_.HasBeenNotified()) ended_.Notify();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(Engine* engine,
+                                                              ServerOptions options) {
+  RETURN_IF_ERROR(options.service.sites.Validate());
+  ASSIGN_OR_RETURN(tcp::endpoint endpoint, EndpointOf(options));
+  auto server = std::make_unique<HttpServerImpl>(engine, std::move(options), std::move(endpoint));
+  if (absl::Status status = server->Listen(); !status.ok()) return status;
+  return server;
+}
+
+}  // namespace tandem

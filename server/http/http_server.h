@@ -1,0 +1,55 @@
+#ifndef TANDEM_SERVER_HTTP_HTTP_SERVER_H_
+#define TANDEM_SERVER_HTTP_HTTP_SERVER_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "engine/engine.h"
+#include "server/api/service.h"
+#include "server/http/connection.h"
+
+namespace tandem {
+
+struct ServerOptions {
+  std::string host = "127.0.0.1";
+  int port = 8080;  // 0: any that is free
+  int io_threads = 2;
+  absl::Duration drain_timeout = absl::Seconds(30);  // for what runs when the server stops
+  ServiceOptions service{};
+  ConnectionLimits limits{};
+};
+
+// The HTTP endpoint of an engine (docs/serving.md).
+//
+//   auto server = HttpServer::Start(engine.get(), {.port = 8080});
+//   ...
+//   (*server)->Drain();  // on SIGTERM
+//   (*server)->AwaitEnd();
+//
+// Thread-safe.
+class HttpServer {
+ public:
+  // Listens and serves from now on. `engine` must outlive it. UNAVAILABLE, naming the address, if
+  // that cannot be listened at.
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(Engine* engine, ServerOptions options);
+  // Stops at once: what runs is cancelled.
+  virtual ~HttpServer() = default;
+
+  virtual int port() const = 0;
+  virtual std::string address() const = 0;  // "127.0.0.1:8080"
+  // Refuses new work, lets what runs finish within the options' time, and ends.
+  virtual void Drain() = 0;
+  // Ends a drain early.
+  virtual void StopNow() = 0;
+  // Waits for the end of a drain.
+  virtual void AwaitEnd() = 0;
+  virtual Service& service() = 0;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_SERVER_HTTP_HTTP_SERVER_H_

@@ -1,0 +1,244 @@
+#include "server/metrics/metrics.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/named_values.h"
+#include "engine/report_json.h"
+#include "prometheus/counter.h"
+#include "prometheus/histogram.h"
+#include "prometheus/metric_family.h"
+#include "prometheus/registry.h"
+#include "prometheus/text_serializer.h"
+#include "server/metrics/metrics_names.h"
+
+namespace tandem {
+namespace {
+
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+
+constexpr NamedValues<MetricsNames, 3> kMetricsNames = {{{MetricsNames::kTandem, "tandem"},
+                                                         {MetricsNames::kVllm, "vllm"},
+                                                         {MetricsNames::kBoth, "both"}}};
+
+// Seconds. From a small model on a CPU, 0.1 ms per token, to a large one with a long prompt.
+const prometheus::Histogram::BucketBoundaries& TokenBuckets() {
+  static const auto* const buckets = new prometheus::Histogram::BucketBoundaries{
+      0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5};
+  return *buckets;
+}
+const prometheus::Histogram::BucketBoundaries& RequestBuckets() {
+  static const auto* const buckets = new prometheus::Histogram::BucketBoundaries{
+      0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300};
+  return *buckets;
+}
+
+MetricFamily Family(std::string name, std::string help, MetricType type) {
+  MetricFamily family;
+  family.name = std::move(name);
+  family.help = std::move(help);
+  family.type = type;
+  return family;
+}
+
+void AddValue(double value, std::vector<ClientMetric::Label> labels, MetricFamily* family) {
+  ClientMetric metric;
+  metric.label = std::move(labels);
+  (family->type == MetricType::Counter ? metric.counter.value : metric.gauge.value) = value;
+  family->metric.push_back(std::move(metric));
+}
+
+MetricFamily Single(std::string name, std::string help, MetricType type, double value) {
+  MetricFamily family = Family(std::move(name), std::move(help), type);
+  AddValue(value, {}, &family);
+  return family;
+}
+
+ClientMetric::Label LabelOf(std::string name, std::string value) {
+  ClientMetric::Label label;
+  label.name = std::move(name);
+  label.value = std::move(value);
+  return label;
+}
+
+double Ratio(int part, int whole) { return whole == 0 ? 0.0 : static_cast<double>(part) / whole; }
+
+MetricFamily CacheUsage(const Engine& engine, const EngineLoad& load) {
+  MetricFamily usage = Family("tandem_kv_cache_usage_ratio",
+                              "Share of the cache's pages that sequences use", MetricType::Gauge);
+  AddValue(Ratio(load.target_pages_in_use, engine.target_info().num_pages),
+           {LabelOf("model", "target")}, &usage);
+  if (const auto draft = engine.draft_info(); draft.has_value()) {
+    AddValue(Ratio(load.draft_pages_in_use, draft->num_pages), {LabelOf("model", "draft")}, &usage);
+  }
+  return usage;
+}
+
+// How the target's cache is laid out, as labels of a constant.
+MetricFamily CacheConfig(const Engine& engine, const MetricsOptions& options) {
+  const ModelInfo target = engine.target_info();
+  MetricFamily family =
+      Family("tandem_cache_config_info", "How the target's cache is laid out", MetricType::Gauge);
+  AddValue(1,
+           {LabelOf("block_size", absl::StrCat(target.page_size)),
+            LabelOf("num_gpu_blocks", absl::StrCat(target.num_pages)),
+            LabelOf("cache_dtype", options.kv_cache),
+            LabelOf("enable_prefix_caching", options.prefix_cache ? "True" : "False")},
+           &family);
+  return family;
+}
+
+MetricFamily AcceptedPerPosition(const RoundStats& stats) {
+  MetricFamily family =
+      Family("tandem_spec_decode_num_accepted_tokens_per_pos_total",
+             "Accepted draft tokens by their place in the draft, from 0", MetricType::Counter);
+  for (int i = 0; i < NumDraftPlaces(stats); ++i) {
+    AddValue(static_cast<double>(stats.accepted_at[i]), {LabelOf("position", absl::StrCat(i))},
+             &family);
+  }
+  return family;
+}
+
+void Observe(absl::Duration latency, prometheus::Histogram* histogram) {
+  if (latency < absl::ZeroDuration() || latency == absl::InfiniteDuration()) return;
+  histogram->Observe(absl::ToDoubleSeconds(latency));
+}
+
+// Everything that the engine counts itself.
+std::vector<MetricFamily> OfEngine(const Engine& engine) {
+  const EngineLoad load = engine.load();
+  const auto counter = [](const char* name, const char* help, int64_t value) {
+    return Single(name, help, MetricType::Counter, static_cast<double>(value));
+  };
+  const auto gauge = [](const char* name, const char* help, double value) {
+    return Single(name, help, MetricType::Gauge, value);
+  };
+  // Rounds with a draft are those that verified its first token.
+  return {
+      counter("tandem_spec_decode_num_drafts_total", "Rounds that verified a draft",
+              load.stats.proposed_at[0]),
+      counter("tandem_spec_decode_num_draft_tokens_total", "Draft tokens verified",
+              load.stats.proposed),
+      counter("tandem_spec_decode_num_accepted_tokens_total", "Draft tokens accepted",
+              load.stats.accepted),
+      AcceptedPerPosition(load.stats),
+      gauge("tandem_num_requests_running", "Sequences that are being generated", load.num_running),
+      gauge("tandem_num_requests_waiting", "Sequences that wait for a place", load.num_waiting),
+      CacheUsage(engine, load),
+      counter("tandem_prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache",
+              load.prefix_queries),
+      counter("tandem_prefix_cache_hits_total", "Prompt tokens found in the prefix cache",
+              load.prefix_hits),
+      counter("tandem_draft_prefix_cache_hits_total",
+              "Tokens found in the draft's prefix cache, in its own", load.draft_prefix_hits),
+      counter("tandem_num_preemptions_total", "Times that a sequence gave its cache back",
+              load.preemptions),
+      counter("tandem_prompt_tokens_total", "Prompt tokens of sequences begun", load.prompt_tokens),
+      counter("tandem_generation_tokens_total", "Tokens generated", load.stats.emitted)};
+}
+
+}  // namespace
+
+absl::StatusOr<MetricsNames> ParseMetricsNames(std::string_view name) {
+  return ValueOf(kMetricsNames, "--metrics-names", name);
+}
+
+struct Metrics::Families {
+  prometheus::Registry registry;
+  prometheus::Histogram* Latency(const char* name, const char* help,
+                                 const prometheus::Histogram::BucketBoundaries& buckets) {
+    return &prometheus::BuildHistogram().Name(name).Help(help).Register(registry).Add({}, buckets);
+  }
+  prometheus::Histogram* first_token =
+      Latency("tandem_time_to_first_token_seconds",
+              "From the request to the first token of a sequence", RequestBuckets());
+  prometheus::Histogram* inter_token =
+      Latency("tandem_inter_token_latency_seconds",
+              "Between tokens; those of one round share its time evenly", TokenBuckets());
+  prometheus::Histogram* end_to_end =
+      Latency("tandem_e2e_request_latency_seconds", "From the request to the end of a sequence",
+              RequestBuckets());
+  prometheus::Histogram* queue =
+      Latency("tandem_request_queue_time_seconds",
+              "From a sequence's submission to its first place", RequestBuckets());
+  prometheus::Histogram* prompt =
+      Latency("tandem_request_prompt_time_seconds",
+              "From there to the end of the pass that completes the prompt", RequestBuckets());
+  prometheus::Histogram* decode = Latency("tandem_request_decode_time_seconds",
+                                          "From there to the sequence's end", RequestBuckets());
+  prometheus::Family<prometheus::Counter>* decode_parts =
+      &prometheus::BuildCounter()
+           .Name("tandem_request_decode_part_seconds_total")
+           .Help("Decode time of sequences by the work it was spent on")
+           .Register(registry);
+  prometheus::Counter* draft = &decode_parts->Add({{"part", "draft"}});
+  prometheus::Counter* verify = &decode_parts->Add({{"part", "verify"}});
+  prometheus::Counter* other = &decode_parts->Add({{"part", "other"}});
+  prometheus::Family<prometheus::Counter>* answers = &prometheus::BuildCounter()
+                                                          .Name("tandem_http_responses_total")
+                                                          .Help("Answers by path and status")
+                                                          .Register(registry);
+  prometheus::Family<prometheus::Counter>* ends = &prometheus::BuildCounter()
+                                                       .Name("tandem_requests_finished_total")
+                                                       .Help("Sequences by what ended them")
+                                                       .Register(registry);
+};
+
+Metrics::Metrics(const Engine* engine, MetricsOptions options)
+    : engine_(engine), options_(std::move(options)), families_(std::make_unique<Families>()) {}
+Metrics::~Metrics() = default;
+
+void Metrics::ObserveFirstToken(absl::Duration since_request) {
+  Observe(since_request, families_->first_token);
+}
+void Metrics::ObserveTokens(absl::Duration each, int count) {
+  for (int i = 0; i < count; ++i) Observe(each, families_->inter_token);
+}
+void Metrics::ObserveEnd(absl::Duration since_request) {
+  Observe(since_request, families_->end_to_end);
+}
+void Metrics::ObserveTimings(const Timings& timings) {
+  Observe(timings.queue, families_->queue);
+  Observe(timings.prompt, families_->prompt);
+  Observe(timings.decode(), families_->decode);
+  families_->draft->Increment(absl::ToDoubleSeconds(timings.draft));
+  families_->verify->Increment(absl::ToDoubleSeconds(timings.verify));
+  families_->other->Increment(absl::ToDoubleSeconds(timings.other()));
+}
+void Metrics::CountAnswer(const std::string& path, int status) {
+  families_->answers->Add({{"path", path}, {"status", absl::StrCat(status)}}).Increment();
+}
+
+void Metrics::CountEnd(const std::string& reason) {
+  families_->ends->Add({{"reason", reason}}).Increment();
+}
+
+std::string Metrics::Text() const {
+  std::vector<MetricFamily> families = OfEngine(*engine_);
+  families.push_back(CacheConfig(*engine_, options_));
+  for (MetricFamily& family : families_->registry.Collect()) families.push_back(std::move(family));
+  const bool has_vllms = options_.names != MetricsNames::kTandem;
+  std::vector<MetricFamily> vllms;
+  if (has_vllms) vllms = UnderVllmNames(families, options_.model_name);
+  if (options_.names == MetricsNames::kVllm) families.clear();
+  for (MetricFamily& family : vllms) families.push_back(std::move(family));
+  return prometheus::TextSerializer().Serialize(families);
+}
+
+void SequenceLatency::OnTokens(Instant now, int count) {
+  if (count == 0) return;
+  const bool is_first = latest_ == Instant::InfinitePast();
+  if (is_first) {
+    metrics_->ObserveFirstToken(now - requested_);
+  } else {
+    metrics_->ObserveTokens((now - latest_) / count, count);
+  }
+  latest_ = now;
+}
+
+void SequenceLatency::OnEnd(Instant now) { metrics_->ObserveEnd(now - requested_); }
+
+}  // namespace tandem

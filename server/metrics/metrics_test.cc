@@ -1,0 +1,156 @@
+#include "server/metrics/metrics.h"
+
+#include <string>
+#include <utility>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/server_testing.h"
+
+namespace tandem {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// An engine with a load that the test sets.
+class LoadedEngine : public ManualEngine {
+ public:
+  EngineLoad load() const override { return value; }
+  EngineLoad value;
+};
+
+std::string Line(const std::string& text, const std::string& name) {
+  const size_t begin = text.find("\n" + name + " ");
+  if (begin == std::string::npos) return "";
+  return text.substr(begin + 1, text.find('\n', begin + 1) - begin - 1);
+}
+
+TEST(Metrics, SayWhatTheEngineCounted) {
+  LoadedEngine engine;
+  const Metrics metrics(&engine);
+  engine.value.stats.Add(/*num_proposed=*/3, /*num_accepted=*/2, /*num_emitted=*/3);
+  engine.value.stats.Add(3, 0, 1);
+  engine.value.stats.Add(0, 0, 1);
+  engine.value.num_running = 2;
+  engine.value.num_waiting = 5;
+  engine.value.target_pages_in_use = 250;  // of 1000
+  engine.value.prompt_tokens = 90;
+  engine.value.prefix_queries = 80;
+  engine.value.prefix_hits = 48;
+  engine.value.draft_prefix_hits = 32;
+  engine.value.preemptions = 1;
+  const std::string text = metrics.Text();
+  for (const char* line :
+       {"tandem_spec_decode_num_drafts_total 2", "tandem_spec_decode_num_draft_tokens_total 6",
+        "tandem_spec_decode_num_accepted_tokens_total 2",
+        "tandem_spec_decode_num_accepted_tokens_per_pos_total{position=\"0\"} 1",
+        "tandem_spec_decode_num_accepted_tokens_per_pos_total{position=\"2\"} 0",
+        "tandem_num_requests_running 2", "tandem_num_requests_waiting 5",
+        "tandem_kv_cache_usage_ratio{model=\"target\"} 0.25", "tandem_prompt_tokens_total 90",
+        "tandem_prefix_cache_queries_total 80", "tandem_prefix_cache_hits_total 48",
+        "tandem_draft_prefix_cache_hits_total 32", "tandem_num_preemptions_total 1",
+        "tandem_generation_tokens_total 5"}) {
+    EXPECT_THAT(text, HasSubstr(std::string("\n") + line + "\n"));
+  }
+  EXPECT_THAT(text, Not(HasSubstr("position=\"3\"")));
+}
+
+// Routers and dashboards that were made for vLLM read these.
+TEST(Metrics, HaveVllmsNamesIfAsked) {
+  LoadedEngine engine;
+  engine.value.stats.Add(/*num_proposed=*/3, /*num_accepted=*/2, /*num_emitted=*/3);
+  engine.value.num_running = 2;
+  engine.value.target_pages_in_use = 250;  // of 1000
+  Metrics both(&engine, {.names = MetricsNames::kBoth, .model_name = "story", .kv_cache = "bf16"});
+  both.ObserveFirstToken(absl::Seconds(2));
+  both.CountEnd("stop");
+  const std::string text = both.Text();
+  for (const char* line :
+       {"vllm:num_requests_running{engine=\"0\",model_name=\"story\"} 2",
+        "vllm:kv_cache_usage_perc{engine=\"0\",model_name=\"story\"} 0.25",
+        "vllm:spec_decode_num_accepted_tokens_per_pos_total{engine=\"0\",model_name=\"story\","
+        "position=\"1\"} 1",
+        "vllm:time_to_first_token_seconds_count{engine=\"0\",model_name=\"story\"} 1",
+        "vllm:request_success_total{engine=\"0\",model_name=\"story\",finished_reason=\"stop\"} 1",
+        "vllm:cache_config_info{engine=\"0\",model_name=\"story\",block_size=\"16\","
+        "num_gpu_blocks=\"1000\",cache_dtype=\"bf16\",enable_prefix_caching=\"True\"} 1",
+        "tandem_num_requests_running 2", "tandem_requests_finished_total{reason=\"stop\"} 1"}) {
+    EXPECT_THAT(text, HasSubstr(std::string("\n") + line + "\n"));
+  }
+  EXPECT_THAT(Metrics(&engine).Text(), Not(HasSubstr("vllm")));
+  EXPECT_THAT(Metrics(&engine, {.names = MetricsNames::kVllm}).Text(), Not(HasSubstr("tandem")));
+  EXPECT_FALSE(ParseMetricsNames("other").ok());
+}
+
+// Four tokens in two rounds of 30 ms behind the first round are 15 ms each, not 30.
+TEST(Metrics, TokensOfARoundShareItsTime) {
+  LoadedEngine engine;
+  Metrics metrics(&engine);
+  const Instant start = Instant::Now();
+  SequenceLatency latency(&metrics, start);
+  latency.OnTokens(start + absl::Milliseconds(100), 3);
+  latency.OnTokens(start + absl::Milliseconds(130), 2);
+  latency.OnTokens(start + absl::Milliseconds(140), 0);
+  latency.OnTokens(start + absl::Milliseconds(160), 2);
+  latency.OnEnd(start + absl::Milliseconds(170));
+  const std::string text = metrics.Text();
+  EXPECT_EQ(Line(text, "tandem_time_to_first_token_seconds_count"),
+            "tandem_time_to_first_token_seconds_count 1");
+  EXPECT_EQ(Line(text, "tandem_time_to_first_token_seconds_sum"),
+            "tandem_time_to_first_token_seconds_sum 0.1");
+  EXPECT_EQ(Line(text, "tandem_inter_token_latency_seconds_count"),
+            "tandem_inter_token_latency_seconds_count 4");
+  EXPECT_EQ(Line(text, "tandem_inter_token_latency_seconds_sum"),
+            "tandem_inter_token_latency_seconds_sum 0.06");
+  EXPECT_THAT(text, HasSubstr("tandem_inter_token_latency_seconds_bucket{le=\"0.025\"} 4"));
+  EXPECT_EQ(Line(text, "tandem_e2e_request_latency_seconds_sum"),
+            "tandem_e2e_request_latency_seconds_sum 0.17");
+}
+
+// Row 154 of the bug catalogue.
+TEST(Metrics, TheSpansOfASequenceAddUp) {
+  LoadedEngine engine;
+  Metrics metrics(&engine, {.names = MetricsNames::kBoth, .model_name = "story"});
+  Timings timings;
+  timings.end_to_end = absl::Seconds(40);
+  timings.queue = absl::Seconds(4);
+  timings.prompt = absl::Seconds(10);
+  timings.draft = absl::Seconds(5);
+  timings.verify = absl::Seconds(20);
+  metrics.ObserveTimings(timings);
+  const std::string text = metrics.Text();
+  for (const char* line :
+       {"tandem_request_queue_time_seconds_sum 4", "tandem_request_prompt_time_seconds_sum 10",
+        "tandem_request_decode_time_seconds_sum 26",
+        "tandem_request_decode_part_seconds_total{part=\"draft\"} 5",
+        "tandem_request_decode_part_seconds_total{part=\"verify\"} 20",
+        "tandem_request_decode_part_seconds_total{part=\"other\"} 1",
+        "vllm:request_queue_time_seconds_sum{engine=\"0\",model_name=\"story\"} 4",
+        "vllm:request_prefill_time_seconds_sum{engine=\"0\",model_name=\"story\"} 10",
+        "vllm:request_decode_time_seconds_sum{engine=\"0\",model_name=\"story\"} 26"}) {
+    EXPECT_THAT(text, HasSubstr(std::string("\n") + line + "\n"));
+  }
+}
+
+TEST(Metrics, CountNothingThatIsNoLatency) {
+  LoadedEngine engine;
+  Metrics metrics(&engine);
+  for (const absl::Duration none :
+       {-absl::Milliseconds(1), absl::InfiniteDuration(), -absl::InfiniteDuration()}) {
+    metrics.ObserveFirstToken(none);
+    metrics.ObserveTokens(none, 3);
+    metrics.ObserveEnd(none);
+  }
+  metrics.ObserveEnd(absl::ZeroDuration());
+  const std::string text = metrics.Text();
+  for (const auto& [name, count] : {std::make_pair("tandem_time_to_first_token_seconds", 0),
+                                    std::make_pair("tandem_inter_token_latency_seconds", 0),
+                                    std::make_pair("tandem_e2e_request_latency_seconds", 1)}) {
+    EXPECT_EQ(Line(text, absl::StrCat(name, "_count")), absl::StrCat(name, "_count ", count));
+    EXPECT_EQ(Line(text, absl::StrCat(name, "_sum")), absl::StrCat(name, "_sum 0"));
+  }
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,257 @@
+#!/usr/bin/env python3
+"""Unmodified clients against `tandem serve`: packages (openai, litellm, langchain-openai, instructor), programs (llm, curl, lm-eval,
+schemathesis), vllm-router in front of two servers, and prometheus_client's parser.
+
+Each package is installed from PyPI into an environment of its own below --venvs, made if missing and never inside the repository, but in its
+build/; without a network the check of a client that is not there is skipped, and said to be. Starts build/release/tandem, with the shipped
+pair, and with a model made of it that thinks and calls functions (clients_models.py). Prints a line per check and exits with 1 if one failed.
+`./dev clients` runs those that install quickly.
+"""
+import argparse
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+
+sys.dont_write_bytecode = True  # Nothing is written into the repository.
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../benchmarks"))
+import clients_models  # noqa: E402
+import comparison as lib  # noqa: E402
+import serving  # noqa: E402
+
+KEY = "check"
+# The name of a check, the package, what it is imported by, and what it lacks.
+PACKAGES = [("openai", "openai", "openai"), ("metrics", "prometheus_client", "prometheus_client"), ("litellm", "litellm", "litellm, mcp", "mcp"),
+            ("langchain", "langchain-openai", "langchain_openai"), ("instructor", "instructor", "instructor")]
+CLIENTS = ",".join([*(entry[0] for entry in PACKAGES), "curl", "llm", "lm-eval", "router", "schema"])
+FULL = ["--max-batch", "1", "--max-waiting", "0"]
+
+
+def client_python(venvs, package, probe, *others):
+    """The Python of the environment of `package` if it has, or can be given, the module `probe`; else None."""
+    try:
+        return lib.environment(os.path.join(venvs, package.split("[")[0]), [package, *others], probe)
+    except subprocess.CalledProcessError:
+        lib.say(f"skipped {package}: it cannot be installed here")
+        return None
+
+
+def program_of(venvs, name, *package):
+    """The program `name` that a package has, likewise."""
+    python = client_python(venvs, *package)
+    return python and os.path.join(os.path.dirname(python), name)
+
+
+def ask(url, body, key=KEY):
+    """The status and JSON of a POST."""
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), headers), timeout=60) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        return error.code, {}
+    except OSError:
+        return 0, {}
+
+
+class Checks:
+    def __init__(self):
+        self.failed = 0
+
+    def report(self, name, passed, detail=""):
+        self.failed += not passed
+        print(f"{'ok    ' if passed else 'FAILED'} {name}{': ' + detail if detail and not passed else ''}", flush=True)
+
+    def run(self, name, command, variables=None, seconds=300, cwd=None):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, cwd=cwd,
+                              env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **(variables or {})})
+        if done.stdout.startswith(("ok ", "FAILED ")):  # a worker that reports by itself
+            print(done.stdout, end="", flush=True)
+            self.report(name, done.returncode == 0, done.stderr[-3000:])
+        else:
+            self.report(name, done.returncode == 0, (done.stdout + done.stderr)[-3000:])
+        return done.stdout
+
+
+def check_curl(checks, server):
+    """`curl -N` sees a stream piece by piece, and errors by their status."""
+    curl = shutil.which("curl")
+    if curl is None:
+        lib.say("skipped curl: it is not here")
+        return
+    body = '{"prompt": "Once", "max_tokens": 24, "stream": true, "ignore_eos": true, "temperature": 0}'
+    shown = checks.run("curl -N", [curl, "-sSfN", "-H", f"Authorization: Bearer {KEY}", "-d", body,
+                                   server.url() + "/v1/completions"])
+    events = [line for line in shown.splitlines() if line]
+    checks.report("curl: every line is an event, the last [DONE]",
+                  len(events) > 3 and all(line.startswith("data: ") for line in events) and events[-1] == "data: [DONE]", shown[-500:])
+    status = subprocess.run([curl, "-sS", "-o", os.devnull, "-w", "%{http_code}", "-d", body, server.url() + "/v1/completions"],
+                            capture_output=True, text=True, timeout=60).stdout
+    checks.report("curl: 401 without a key", status == "401", status)
+    # Larger than curl sends without asking: "Expect: 100-continue", answered before the body is sent.
+    with serving.tempfile.NamedTemporaryFile(suffix=".json") as file:
+        file.write(b'{"prompt": "' + b"a" * (5 << 20) + b'"}')
+        file.flush()
+        status = subprocess.run([curl, "-sS", "-o", os.devnull, "-w", "%{http_code} %{size_upload}", "-d", f"@{file.name}", "-H",
+                                 f"Authorization: Bearer {KEY}", server.url() + "/v1/completions"],
+                                capture_output=True, text=True, timeout=60).stdout
+    checks.report("curl: 413 before the body is sent", status == "413 0", status)
+
+
+def check_llm(checks, server, venvs):
+    """The program `llm`, which is told of a server by a file."""
+    program = program_of(venvs, "llm", "llm", "llm")
+    if program is None:
+        return
+    with serving.tempfile.TemporaryDirectory(prefix="tandem_llm_") as folder:
+        with open(os.path.join(folder, "extra-openai-models.yaml"), "w", encoding="utf-8") as file:
+            file.write(f"- model_id: story\n  model_name: story\n  api_base: {server.url()}/v1\n  api_key_name: tandem\n")
+        said = checks.run("llm", [program, "-m", "story", "--key", KEY, "-o", "max_tokens", "16", "-o", "temperature", "0", "Once upon a time"],
+                          {"LLM_USER_PATH": folder})
+        whole = checks.run("llm --no-stream", [program, "-m", "story", "--key", KEY, "--no-stream", "-o", "max_tokens", "16", "-o", "temperature", "0",
+                                               "Once upon a time"], {"LLM_USER_PATH": folder})
+        checks.report("llm: a stream is the whole", len(said) > 10 and said == whole, f"{said!r} {whole!r}")
+
+
+TASK = """task: tandem_story
+dataset_path: json
+dataset_kwargs:
+  data_files:
+    test: {folder}/items.jsonl
+test_split: test
+output_type: multiple_choice
+doc_to_text: "{{{{text}}}}"
+doc_to_choice: "{{{{choices}}}}"
+doc_to_target: 0
+metric_list:
+  - metric: acc
+"""
+# The likely end first: even a small model knows.
+ITEMS = [{"text": "Once upon a", "choices": ["time", "xylophone"]}, {"text": "The little girl was very", "choices": ["happy", "of"]},
+         {"text": "One day, a little girl went to the", "choices": ["park", "and"]}]
+
+
+def check_lm_eval(checks, server, venvs):
+    """lm-eval scores choices by the log-probabilities of echoed prompts; items and task are files of this script."""
+    program = program_of(venvs, "lm_eval", "lm-eval[api]", "transformers", "transformers")
+    if program is None:
+        return
+    with serving.tempfile.TemporaryDirectory(prefix="tandem_lm_eval_") as folder:
+        with open(os.path.join(folder, "task.yaml"), "w", encoding="utf-8") as file:
+            file.write(TASK.format(folder=folder))
+        with open(os.path.join(folder, "items.jsonl"), "w", encoding="utf-8") as file:
+            file.writelines(json.dumps(item) + "\n" for item in ITEMS)
+        tokenizers = {"its own": f"tokenizer={serving.TARGET},tokenizer_backend=huggingface",
+                      "the server's": f"tokenizer_backend=remote,auth_token={KEY}"}
+        for whose, tokenizer in tokenizers.items():
+            arguments = f"model=story,base_url={server.url()}/v1/completions,{tokenizer},max_retries=1"
+            shown = checks.run("lm-eval", [program, "--model", "local-completions", "--model_args", arguments, "--tasks", "tandem_story",
+                                           "--include_path", folder], {"OPENAI_API_KEY": KEY, "HF_HUB_OFFLINE": "1", "HF_HOME": folder}, seconds=600)
+            found = re.search(r"\|acc\s*\|[^|]*\|\s*([0-9.]+)", shown)
+            checks.report(f"lm-eval with {whose} tokenizer: the likely ends are the likelier",
+                          found is not None and float(found.group(1)) == 1, shown[-800:])
+
+
+def check_router(checks, program, venvs):
+    """vllm-router in front of two servers takes turns, passes streams on, and goes on when one of them is killed."""
+    router = program_of(venvs, "vllm-router", "vllm-router", "vllm_router")
+    if router is None:
+        return
+    options = ["--threads", "1", "--kv-memory", "64M", "--model-name", "story", *serving.PAIR]
+    with serving.Server(program, options) as first, serving.Server(program, options) as second:
+        port, metrics_port = free_port(), free_port()
+        command = [router, "--host", "127.0.0.1", "--port", str(port), "--prometheus-port", str(metrics_port), "--policy", "round_robin",
+                   "--worker-urls", first.url(), second.url(), "--worker-startup-check-interval", "1"]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            url = f"http://127.0.0.1:{port}"
+            body = {"model": "story", "prompt": "Once upon a time", "max_tokens": 8, "temperature": 0}
+            for _ in range(300):
+                if ask(url + "/v1/completions", body)[0] == 200:
+                    break
+                time.sleep(0.2)
+            answers = [ask(url + "/v1/completions", body) for _ in range(6)]
+            texts = {answer["choices"][0]["text"] for status, answer in answers if status == 200}
+            checks.report("router: completions", all(status == 200 for status, _ in answers) and len(texts) == 1, answers)
+            chat = {"model": "story", "messages": [{"role": "user", "content": "Once"}], "max_tokens": 8, "temperature": 0}
+            checks.report("router: chats", ask(url + "/v1/chat/completions", chat)[0] == 200)
+            checks.report("router: responses", ask(url + "/v1/responses", {"model": "story", "input": "Once", "max_output_tokens": 8})[0] == 200)
+            request = urllib.request.Request(url + "/v1/chat/completions", json.dumps({**chat, "stream": True}).encode(), {"Content-Type": "application/json"})
+            with urllib.request.urlopen(request, timeout=60) as stream:
+                checks.report("router: streams", stream.read().endswith(b"data: [DONE]\n\n"))
+            both = [one.log().count("path=/v1/completions") for one in (first, second)]
+            checks.report("router: takes turns", min(both) >= 3, both)
+            first.process.kill()
+            statuses = [ask(url + "/v1/completions", body)[0] for _ in range(6)]
+            checks.report("router: goes on with one of two", statuses == [200] * 6, statuses)
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+def check_schema(checks, server, venvs, examples):
+    program = program_of(venvs, "schemathesis", "schemathesis", "schemathesis")
+    if program is None:
+        return
+    with serving.tempfile.TemporaryDirectory(prefix="tandem_schema_") as folder:
+        checks.run("schemathesis: no server error, answers as the document says",
+                   [program, "run", server.url() + "/openapi.json", "-H", f"Authorization: Bearer {KEY}", "--seed", "1", "--checks",
+                    "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,"
+                    "unsupported_method", "--max-examples", str(examples), "--max-failures", "5", "--no-color",
+                    "--request-timeout", "60"], seconds=1800, cwd=folder)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", default=os.path.join(lib.ROOT, "build", "release", "tandem"))
+    parser.add_argument("--venvs", default=lib.default_folder("tandem_clients"), help="folder of the clients' environments, made if missing")
+    parser.add_argument("--only", default=CLIENTS, help=f"some of {CLIENTS}")
+    parser.add_argument("--examples", type=int, default=50, help="of schemathesis, for each path")
+    args = parser.parse_args()
+    checks, wanted = Checks(), args.only.split(",")
+    options = ["--threads", "2", "--kv-memory", "64M", "--api-key", KEY, "--model-name", "story"]
+    pair = [*options, *serving.PAIR]
+    with serving.tempfile.TemporaryDirectory(prefix="tandem_thinking_") as folder, serving.Server(args.bin, pair) as server, \
+            serving.Server(args.bin, [*pair, *FULL]) as full:
+        clients_models.make_thinking_model(serving.TARGET, folder)
+        with serving.Server(args.bin, [*options, "--target", folder, "--drafter", "ngram"]) as calls:
+            check_all(checks, wanted, args, server, full, calls)
+    sys.exit(1 if checks.failed else 0)
+
+
+def check_all(checks, wanted, args, server, full, calls):
+    worker = os.path.join(os.path.dirname(os.path.abspath(__file__)), "clients_worker.py")
+    variables = {"TANDEM_URL": server.url(), "TANDEM_FULL_URL": full.url(), "TANDEM_CALLS_URL": calls.url(), "TANDEM_KEY": KEY}
+    for name, package, probe, *others in PACKAGES:
+        python = client_python(args.venvs, package, probe, *others) if name in wanted else None
+        if python is not None:
+            checks.run(package, [python, worker, name], variables)
+    if "curl" in wanted:
+        check_curl(checks, server)
+    if "llm" in wanted:
+        check_llm(checks, server, args.venvs)
+    if "lm-eval" in wanted:
+        check_lm_eval(checks, server, args.venvs)
+    if "router" in wanted:
+        check_router(checks, args.bin, args.venvs)
+    if "schema" in wanted:
+        check_schema(checks, server, args.venvs, args.examples)
+    for one in (server, full, calls):
+        status = one.stop()
+        checks.report("the server ends with 0 and without an error", status == 0 and "[error]" not in one.log(), one.log()[-2000:])
+
+
+if __name__ == "__main__":
+    main()

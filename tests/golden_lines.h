@@ -1,0 +1,32 @@
+// For tests: what the references made of texts, one JSON object a line.
+#ifndef TANDEM_TESTS_GOLDEN_LINES_H_
+#define TANDEM_TESTS_GOLDEN_LINES_H_
+
+#include <cstdio>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "nlohmann/json.hpp"
+
+namespace tandem {
+
+inline std::vector<nlohmann::json> ReadGoldenLines(const std::string& path) {
+  std::vector<nlohmann::json> lines;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line));
+  return lines;
+}
+
+// The contents of a file compressed by xz; empty where there is no xz.
+inline std::string ReadXz(const std::string& path) {
+  std::string output;
+  FILE* pipe = popen(("xz -dc '" + path + "'").c_str(), "r");
+  char buffer[1 << 16];
+  for (size_t n; (n = fread(buffer, 1, sizeof(buffer), pipe)) > 0;) output.append(buffer, n);
+  return pclose(pipe) == 0 ? output : "";
+}
+
+}  // namespace tandem
+
+#endif  // TANDEM_TESTS_GOLDEN_LINES_H_

@@ -1,0 +1,91 @@
+#ifndef TANDEM_TEXT_BPE_TOKENIZER_H_
+#define TANDEM_TEXT_BPE_TOKENIZER_H_
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "base/hash_map.h"
+#include "base/types.h"
+#include "text/added_tokens.h"
+#include "text/bpe.h"
+#include "text/decoder.h"
+#include "text/normalizer.h"
+#include "text/post_processor.h"
+#include "text/pre_tokenizer.h"
+#include "text/tokenizer.h"
+
+namespace tandem {
+
+// The tokenizer that all formats come to: added tokens are cut out, the rest is normalised, cut and
+// encoded. Each format makes the parts of its own.
+class BpeTokenizer final : public Tokenizer {
+ public:
+  struct Parts {
+    Normalizer normalizer;
+    PreTokenizer pre_tokenizer;
+    BytePairEncoder encoder;
+    TokenDecoder decoder;
+    // Tokens of the encoder or others; of those with one content the first counts. Where they are
+    // looked for in the normalised text, the content is normalised.
+    std::vector<AddedToken> added_tokens;
+  };
+  // INVALID_ARGUMENT if the decoder has an expression that takes too many steps.
+  // REQUIRES: no content is empty, and the ids are up to HighestTokenId of them all.
+  static absl::StatusOr<std::unique_ptr<BpeTokenizer>> New(Parts parts);
+
+  // At first nothing is put around a text.
+  PostProcessor& post_processor() { return post_processor_; }
+
+  absl::StatusOr<std::vector<TokenId>> Encode(std::string_view text,
+                                              SpecialTokens special) const override;
+  absl::StatusOr<std::vector<TokenId>> EncodeMarked(
+      absl::Span<const MarkedText> parts) const override;
+  std::vector<TokenId> WithTemplate(std::vector<TokenId> ids) const override {
+    return post_processor_.Apply(std::move(ids));
+  }
+  std::string Decode(absl::Span<const TokenId> ids, bool skip_special) const override;
+  int vocab_size() const override { return static_cast<int>(entries_.size()); }
+  bool IsSpecial(TokenId id) const override { return IsInRange(id) && entries_[id].is_special; }
+  TokenId IdOf(std::string_view token) const override;
+  std::optional<TokenText> TextOf(TokenId id, bool is_first) const override;
+  const TextRules& text_rules() const override { return decoder_.rules(); }
+
+ private:
+  // What is known of an id.
+  struct Entry {
+    std::string bytes;
+    bool is_known = false;
+    bool is_byte = false;
+    bool is_special = false;
+  };
+
+  explicit BpeTokenizer(Parts parts);
+  bool IsInRange(TokenId id) const { return id >= 0 && id < vocab_size(); }
+  absl::Status AddEntry(TokenId id, std::string_view token, bool is_special);
+  absl::Status AddTokens(std::vector<AddedToken> tokens);
+  absl::Status EncodePart(std::string_view text, bool is_first, SpecialTokens special,
+                          std::vector<TokenId>* ids) const;
+
+  Normalizer normalizer_;
+  PreTokenizer pre_tokenizer_;
+  BytePairEncoder encoder_;
+  TokenDecoder decoder_;
+  PostProcessor post_processor_;
+  std::vector<Entry> entries_;  // [vocab]
+  // Of the ids whose bytes are others where they begin a text.
+  HashMap<TokenId, std::string> first_bytes_;
+  HashMap<std::string, TokenId> added_ids_;
+  AddedTokenFinder raw_finder_;         // in the text as it is
+  AddedTokenFinder normalized_finder_;  // in what the normaliser makes of it
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_TEXT_BPE_TOKENIZER_H_

@@ -1,0 +1,63 @@
+#ifndef TANDEM_TEXT_DECODER_H_
+#define TANDEM_TEXT_DECODER_H_
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "json/json_fields.h"
+#include "text/tokenizer.h"
+
+namespace tandem {
+
+// How tokens become text: the decoder of a tokenizer.json. What is implemented can be done as the
+// tokens come: each has bytes of its own (Replace, Metaspace, Strip, ByteLevel), those written as
+// bytes are joined to characters (ByteFallback), and the beginning of the whole may lose characters
+// (Strip behind Fuse). What is no UTF-8 becomes U+FFFD.
+class TokenDecoder {
+ public:
+  // From the field "decoder", which may be null. INVALID_ARGUMENT naming a component or an order of
+  // components that is not implemented, or a field that is wrong.
+  static absl::StatusOr<TokenDecoder> FromJson(const JsonField& field);
+
+  // Of a byte-level vocabulary.
+  static TokenDecoder ByteLevel();
+  // Of SentencePiece's: U+2581 is a space, "<0xE2>" a byte, and the beginning of a text loses one
+  // space if `strips_space`.
+  static TokenDecoder SentencePiece(bool strips_space);
+
+  struct Text {
+    std::string bytes;
+    bool is_byte = false;  // one byte of a character, by the token's own word ("<0xE2>")
+  };
+  // `is_first`: no token comes before. INVALID_ARGUMENT if an expression takes too many steps.
+  absl::StatusOr<Text> TextOf(std::string_view token, bool is_first) const;
+  // Whether `is_first` can matter.
+  bool first_differs() const { return first_differs_; }
+  const TextRules& rules() const { return rules_; }
+
+ private:
+  // What the components so far have made of the tokens.
+  enum class Stage {
+    kTokens,      // texts of their own
+    kCharacters,  // the same, but those of bytes are joined
+    kWhole,       // one text
+  };
+  void AddByteLevel();
+  absl::Status Add(const JsonField& field);
+  absl::Status AddStrip(const JsonField& field);
+  absl::Status AddMetaspace(const JsonField& field);
+  absl::Status CheckStage(const JsonField& field) const;
+
+  Stage stage_ = Stage::kTokens;
+  std::vector<std::function<absl::StatusOr<std::string>(std::string token, bool is_first)>> steps_;
+  bool first_differs_ = false;
+  TextRules rules_;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_TEXT_DECODER_H_

@@ -1,0 +1,19 @@
+// The tokens that end a generation: those that the model states, and those that its vocabulary has
+// under certain names (checkpoint/end_names.h).
+#ifndef TANDEM_TEXT_END_TOKENS_H_
+#define TANDEM_TEXT_END_TOKENS_H_
+
+#include <vector>
+
+#include "base/types.h"
+#include "checkpoint/model_config.h"
+#include "text/tokenizer.h"
+
+namespace tandem {
+
+// All of a model's: those of its configuration first.
+std::vector<TokenId> EndTokensOf(const ModelConfig& config, const Tokenizer& tokenizer);
+
+}  // namespace tandem
+
+#endif  // TANDEM_TEXT_END_TOKENS_H_

@@ -1,0 +1,29 @@
+#include "text/end_tokens.h"
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+
+namespace tandem {
+namespace {
+
+using testing::ElementsAre;
+
+TEST(EndTokens, FoldersHaveThemInTheirTokenizer) {
+  const nlohmann::json json = {
+      {"model",
+       {{"type", "BPE"}, {"vocab", {{"a", 0}, {"</s>", 1}}}, {"merges", nlohmann::json::array()}}},
+      {"added_tokens", {{{"id", 2}, {"content", "<|im_end|>"}, {"special", true}}}}};
+  const auto tokenizer = Tokenizer::Parse(json.dump(), "", "tokenizer.json");
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  ModelConfig config;
+  config.eos_token_ids = {1};
+  EXPECT_THAT(EndTokensOf(config, **tokenizer), ElementsAre(1, 2));
+  config.has_ends_by_name = true;
+  EXPECT_THAT(EndTokensOf(config, **tokenizer), ElementsAre(1));
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,309 @@
+#include "text/gguf_tokenizer.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "base/status_macros.h"
+#include "base/string_view.h"
+#include "json/json_text.h"
+#include "text/bpe_tokenizer.h"
+#include "text/sentencepiece_tokenizer.h"
+
+namespace tandem {
+namespace {
+
+constexpr char kModel[] = "tokenizer.ggml.model";
+constexpr char kPre[] = "tokenizer.ggml.pre";
+constexpr char kTokens[] = "tokenizer.ggml.tokens";
+constexpr char kKinds[] = "tokenizer.ggml.token_type";
+constexpr char kScores[] = "tokenizer.ggml.scores";
+constexpr char kMerges[] = "tokenizer.ggml.merges";
+constexpr char kAddBos[] = "tokenizer.ggml.add_bos_token";
+constexpr char kAddEos[] = "tokenizer.ggml.add_eos_token";
+constexpr char kAddSpace[] = "tokenizer.ggml.add_space_prefix";
+constexpr char kBos[] = "tokenizer.ggml.bos_token_id";
+constexpr char kEos[] = "tokenizer.ggml.eos_token_id";
+constexpr char kUnknown[] = "tokenizer.ggml.unknown_token_id";
+
+// The expressions of the models' own tokenizer.json.
+constexpr char kLlama3Pattern[] =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|)"
+    R"(\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr char kQwen2Pattern[] =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|)"
+    R"(\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr char kTekkenPattern[] =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|)"
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|)"
+    R"(\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr char kGpt4oPattern[] =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
+    R"(\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr char kDigitPattern[] = R"(\p{N})";
+
+// How the texts of a family of models are cut, and what else its name means.
+struct PreTokenization {
+  std::vector<std::string_view> names;
+  std::vector<std::string_view> patterns;  // each cuts what the one before left
+  bool ignore_merges = false;
+  bool adds_bos = false;  // where add_bos_token is absent
+  bool composes = false;  // to NFC, as the models' own tokenizer.json does and llama.cpp does not
+};
+
+const std::vector<PreTokenization>& PreTokenizations() {
+  static const auto& table = *new std::vector<PreTokenization>{
+      {.names = {"llama-bpe", "llama3", "llama-v3"},
+       .patterns = {kLlama3Pattern},
+       .ignore_merges = true,
+       .adds_bos = true},
+      {.names = {"qwen2", "deepseek-r1-qwen"}, .patterns = {kQwen2Pattern}, .composes = true},
+      {.names = {"glm4"}, .patterns = {kLlama3Pattern}, .ignore_merges = true},
+      {.names = {"dbrx", "smaug-bpe", "chatglm-bpe"}, .patterns = {kLlama3Pattern}},
+      {.names = {"smollm", "refact", "starcoder"}, .patterns = {kDigitPattern, kGpt2Pattern}},
+      {.names = {"command-r"}, .patterns = {kDigitPattern, kGpt2Pattern}, .composes = true},
+      {.names = {"gpt-4o"}, .patterns = {kGpt4oPattern}},
+      {.names = {"gpt-2"}, .patterns = {kGpt2Pattern}},
+      {.names = {"tekken"}, .patterns = {kTekkenPattern}, .ignore_merges = true, .adds_bos = true},
+      {.names = {"default"},
+       .patterns = {R"([\p{P}\$\+<=>\^~\|]+)", kGpt2Pattern, R"(\p{N}+)", "[0-9][0-9][0-9]"}}};
+  return table;
+}
+
+absl::Status Wrong(const GgufFile& file, const char* key, absl::string_view found,
+                   absl::string_view allowed) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(file.path(), ": key ", Quoted(key), ": found ", found, ", allowed: ", allowed));
+}
+
+absl::StatusOr<const PreTokenization*> ReadPre(const GgufFile& file) {
+  std::vector<std::string_view> allowed;
+  const bool has_name = file.Has(kPre);
+  std::string_view name;
+  if (has_name) {
+    ASSIGN_OR_RETURN(name, file.GetString(kPre));
+  }
+  for (const PreTokenization& entry : PreTokenizations()) {
+    for (const std::string_view candidate : entry.names) {
+      if (has_name && candidate == name) return &entry;
+      allowed.push_back(candidate);
+    }
+  }
+  return Wrong(file, kPre, has_name ? Quoted(View(name)) : "nothing",
+               absl::StrJoin(allowed, ", ", [](std::string* out, std::string_view candidate) {
+                 absl::StrAppend(out, View(candidate));
+               }));
+}
+
+absl::StatusOr<bool> GetBoolOr(const GgufFile& file, const char* key, bool if_absent) {
+  if (!file.Has(key)) return if_absent;
+  return file.GetBool(key);
+}
+
+// An id of the vocabulary; where the key is absent `if_absent`, -1 if that is none.
+absl::StatusOr<TokenId> GetIdOr(const GgufFile& file, const char* key, TokenId if_absent,
+                                size_t vocab_size) {
+  const auto size = static_cast<int64_t>(vocab_size);
+  if (!file.Has(key)) return if_absent < size ? if_absent : -1;
+  ASSIGN_OR_RETURN(const int64_t id, file.GetInteger(key, 0, size - 1));
+  return static_cast<TokenId>(id);
+}
+
+absl::Status CheckCount(const GgufFile& file, const char* key, size_t count, size_t vocab_size) {
+  if (count == vocab_size) return absl::OkStatus();
+  return Wrong(file, key, absl::StrCat(count, " elements"),
+               absl::StrCat(vocab_size, ", as many as tokens"));
+}
+
+// Tokens that end an answer, or a turn of one. Some files call them normal, and a user could write
+// them; llama.cpp does not believe that either.
+bool EndsTurns(std::string_view token) {
+  constexpr std::string_view kTokens[] = {
+      "</s>",       "<EOT>",      "<end_of_turn>", "<|end_of_text|>", "<|end|>",
+      "<|eom_id|>", "<|eot_id|>", "<|endoftext|>", "<|im_end|>"};
+  return std::find(std::begin(kTokens), std::end(kTokens), token) != std::end(kTokens);
+}
+
+// Whether this is how converters name an id of the model that the tokenizer has no token for.
+bool IsHole(std::string_view token, TokenKind kind, size_t id) {
+  return kind == TokenKind::kUnused && View(token) == absl::StrCat("[PAD", id, "]");
+}
+
+absl::StatusOr<KindedTokens> ReadTokens(const GgufFile& file) {
+  KindedTokens tokens;
+  tokens.path = absl::StrCat(file.path(), ": ", kTokens);
+  ASSIGN_OR_RETURN(const std::vector<std::string_view> texts, file.GetStrings(kTokens));
+  if (texts.empty()) return Wrong(file, kTokens, "no tokens", "one or more");
+  tokens.tokens.assign(texts.begin(), texts.end());
+  tokens.kinds.assign(texts.size(), TokenKind::kNormal);
+  if (file.Has(kKinds)) {
+    ASSIGN_OR_RETURN(const std::vector<int32_t> kinds, file.GetIntegers(kKinds));
+    RETURN_IF_ERROR(CheckCount(file, kKinds, kinds.size(), texts.size()));
+    for (size_t id = 0; id < kinds.size(); ++id) {
+      if (kinds[id] < 1 || kinds[id] > 6) {
+        return Wrong(file, kKinds, absl::StrCat(kinds[id], " at ", id), "1 to 6");
+      }
+      tokens.kinds[id] = static_cast<TokenKind>(kinds[id]);
+    }
+  }
+  for (size_t id = 0; id < texts.size(); ++id) {
+    TokenKind& kind = tokens.kinds[id];
+    const bool is_ordinary = kind == TokenKind::kNormal || kind == TokenKind::kUserDefined;
+    if (is_ordinary && EndsTurns(texts[id])) kind = TokenKind::kControl;
+    if (IsHole(texts[id], kind, id)) tokens.tokens[id].clear();
+  }
+  return tokens;
+}
+
+// What stands around a text; `ends` says what does where the keys are absent.
+absl::StatusOr<PostProcessor> ReadEnds(const GgufFile& file, PostProcessor::Ends ends,
+                                       size_t vocab_size) {
+  ASSIGN_OR_RETURN(ends.adds_bos, GetBoolOr(file, kAddBos, ends.adds_bos));
+  ASSIGN_OR_RETURN(ends.adds_eos, GetBoolOr(file, kAddEos, ends.adds_eos));
+  ASSIGN_OR_RETURN(ends.bos, GetIdOr(file, kBos, ends.bos, vocab_size));
+  ASSIGN_OR_RETURN(ends.eos, GetIdOr(file, kEos, ends.eos, vocab_size));
+  if (ends.adds_bos && ends.bos < 0) {
+    return Wrong(file, kBos, "nothing", "the id of the token in front of a text");
+  }
+  if (ends.adds_eos && ends.eos < 0) {
+    return Wrong(file, kEos, "nothing", "the id of the token behind a text");
+  }
+  return PostProcessor::Around(ends);
+}
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> ReadByteLevel(const GgufFile& file) {
+  ASSIGN_OR_RETURN(const PreTokenization* const pre, ReadPre(file));
+  ASSIGN_OR_RETURN(const KindedTokens tokens, ReadTokens(file));
+  ASSIGN_OR_RETURN(const std::vector<std::string_view> merges, file.GetStrings(kMerges));
+  BpeTokenizer::Parts parts;
+  if (pre->composes) parts.normalizer = Normalizer::Nfc();
+  ASSIGN_OR_RETURN(parts.pre_tokenizer, PreTokenizer::ByteLevel(pre->patterns));
+  ASSIGN_OR_RETURN(
+      parts.encoder,
+      BytePairEncoder::FromMerges(tokens.List(), merges, absl::StrCat(file.path(), ": ", kMerges),
+                                  pre->ignore_merges));
+  parts.decoder = TokenDecoder::ByteLevel();
+  parts.added_tokens = tokens.AddedTokens();
+  ASSIGN_OR_RETURN(auto tokenizer, BpeTokenizer::New(std::move(parts)));
+  PostProcessor::Ends ends;
+  ends.adds_bos = pre->adds_bos;
+  ASSIGN_OR_RETURN(tokenizer->post_processor(), ReadEnds(file, ends, tokens.tokens.size()));
+  return tokenizer;
+}
+
+// The ids that texts of SentencePiece's models begin and end with where no key tells.
+constexpr TokenId kDefaultUnknown = 0;
+constexpr TokenId kDefaultBos = 1;
+constexpr TokenId kDefaultEos = 2;
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> ReadSentencePiece(const GgufFile& file) {
+  SentencePieceModel model;
+  ASSIGN_OR_RETURN(model.pieces, ReadTokens(file));
+  const size_t vocab_size = model.pieces.tokens.size();
+  ASSIGN_OR_RETURN(model.scores, file.GetFloats(kScores));
+  RETURN_IF_ERROR(CheckCount(file, kScores, model.scores.size(), vocab_size));
+  ASSIGN_OR_RETURN(model.unknown, GetIdOr(file, kUnknown, kDefaultUnknown, vocab_size));
+  // A token of text cannot stand for what is unknown: it would be merged with what is beside it.
+  if (!model.pieces.IsSpecial(model.unknown)) model.unknown = -1;
+  ASSIGN_OR_RETURN(model.adds_prefix, GetBoolOr(file, kAddSpace, true));
+  model.trims = false;
+  // Those that users defined have spaces in newer files and U+2581 in older ones.
+  std::vector<AddedToken> added_tokens = model.pieces.AddedTokens();
+  for (AddedToken& token : added_tokens) {
+    if (!token.special) absl::StrReplaceAll({{"\u2581", " "}}, &token.content);
+  }
+  ASSIGN_OR_RETURN(auto tokenizer, NewSentencePieceTokenizer(model, std::move(added_tokens)));
+  ASSIGN_OR_RETURN(
+      tokenizer->post_processor(),
+      ReadEnds(file, {.adds_bos = true, .bos = kDefaultBos, .eos = kDefaultEos}, vocab_size));
+  return tokenizer;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> ReadGgufTokenizer(const GgufFile& file) {
+  ASSIGN_OR_RETURN(const std::string_view model, file.GetString(kModel));
+  if (model == "gpt2") return ReadByteLevel(file);
+  if (model == "llama") return ReadSentencePiece(file);
+  return Wrong(file, kModel, Quoted(View(model)), "gpt2, llama");
+}
+
+std::string GgufPreOf(const nlohmann::json& tokenizer) {
+  const auto text_at = [](const nlohmann::json& object, const char* pointer) {
+    const nlohmann::json::json_pointer at(pointer);
+    const auto* const text =
+        object.contains(at) ? object.at(at).get_ptr<const std::string*>() : nullptr;
+    return text == nullptr ? "" : *text;
+  };
+  const nlohmann::json pre = tokenizer.value("pre_tokenizer", nlohmann::json());
+  const bool composes = text_at(tokenizer, "/normalizer/type") == "NFC";
+  if (!composes && !tokenizer.value("normalizer", nlohmann::json()).is_null()) return "";
+  const bool is_sequence = text_at(pre, "/type") == "Sequence";
+  const nlohmann::json steps = is_sequence ? pre.value("pretokenizers", nlohmann::json::array())
+                                           : nlohmann::json::array({pre});
+  std::vector<std::string> patterns;
+  for (const nlohmann::json& step : steps) {
+    const std::string type = text_at(step, "/type");
+    if (type == "Split" && text_at(step, "/behavior") == "Isolated") {
+      patterns.push_back(text_at(step, "/pattern/Regex"));
+    } else if (type == "Digits" && step.value("individual_digits", false)) {
+      patterns.emplace_back(kDigitPattern);
+    } else if (type == "ByteLevel" && !step.value("add_prefix_space", true)) {
+      if (step.value("use_regex", true)) patterns.emplace_back(kGpt2Pattern);
+    } else {
+      return "";
+    }
+  }
+  // Where nothing is merged it does not matter how texts are cut.
+  const nlohmann::json::json_pointer merges("/model/merges");
+  if (tokenizer.contains(merges) && tokenizer.at(merges).empty()) patterns = {kGpt2Pattern};
+  // Of several names rather the one that says the same of merges, too.
+  const nlohmann::json::json_pointer ignores("/model/ignore_merges");
+  const bool ignore_merges = tokenizer.contains(ignores) && tokenizer.at(ignores) == true;
+  std::string found;
+  for (const PreTokenization& entry : PreTokenizations()) {
+    const bool is_this =
+        entry.composes == composes &&
+        std::equal(patterns.begin(), patterns.end(), entry.patterns.begin(), entry.patterns.end());
+    if (is_this && (found.empty() || entry.ignore_merges == ignore_merges)) {
+      found = entry.names.front();
+      if (entry.ignore_merges == ignore_merges) break;
+    }
+  }
+  return found;
+}
+
+absl::StatusOr<bool> HasGgufTokenizer(const GgufFile& file) {
+  if (!file.Has(kModel)) return false;
+  ASSIGN_OR_RETURN(const std::string_view model, file.GetString(kModel));
+  return model != "none" && model != "no_vocab";
+}
+
+absl::StatusOr<GgufTextEnds> ReadGgufTextEnds(const GgufFile& file) {
+  GgufTextEnds ends;
+  ASSIGN_OR_RETURN(const std::string_view model, file.GetString(kModel));
+  ASSIGN_OR_RETURN(const std::vector<std::string_view> tokens, file.GetStrings(kTokens));
+  const bool has_defaults = model == "llama";
+  ASSIGN_OR_RETURN(const TokenId bos,
+                   GetIdOr(file, kBos, has_defaults ? kDefaultBos : -1, tokens.size()));
+  ASSIGN_OR_RETURN(const TokenId eos,
+                   GetIdOr(file, kEos, has_defaults ? kDefaultEos : -1, tokens.size()));
+  if (bos >= 0) ends.bos = tokens[bos];
+  if (eos >= 0) ends.eos = tokens[eos];
+  return ends;
+}
+
+}  // namespace tandem

@@ -1,0 +1,37 @@
+#ifndef TANDEM_TEXT_NORMALIZER_H_
+#define TANDEM_TEXT_NORMALIZER_H_
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "json/json_fields.h"
+
+namespace tandem {
+
+// What is done to a text before it is cut: the normalizer of a tokenizer.json. Thread-safe.
+class Normalizer {
+ public:
+  // From the field "normalizer", which may be null. INVALID_ARGUMENT naming a component that is not
+  // implemented or a field that is wrong.
+  static absl::StatusOr<Normalizer> FromJson(const JsonField& field);
+
+  // The Unicode normalisation form NFC.
+  static Normalizer Nfc();
+  // SentencePiece's: spaces become U+2581, with one put in front of a text if `adds_prefix`; before
+  // that, if `trims`, those at the ends go and runs of them become one.
+  static Normalizer SentencePiece(bool adds_prefix, bool trims);
+
+  absl::StatusOr<std::string> Apply(std::string text) const;
+
+ private:
+  using Step = std::function<absl::StatusOr<std::string>(std::string)>;
+  absl::Status Add(const JsonField& field);
+
+  std::vector<Step> steps_;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_TEXT_NORMALIZER_H_

@@ -1,0 +1,282 @@
+#include "text/pre_tokenizer.h"
+
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_replace.h"
+#include "base/status_macros.h"
+#include "base/utf8.h"
+#include "text/byte_alphabet.h"
+#include "text/component_fields.h"
+#include "text/regex.h"
+#include "text/unicode.h"
+
+namespace tandem {
+namespace {
+
+using Piece = PreTokenizer::Piece;
+using Sink = PreTokenizer::Sink;
+
+// What becomes of the matches of a Split.
+enum class Delimiters { kIsolated, kRemoved, kMergedWithPrevious, kMergedWithNext, kContiguous };
+
+absl::Status Give(const Piece& piece, size_t begin, size_t end, Sink sink) {
+  if (begin == end) return absl::OkStatus();
+  return sink(
+      {.text = piece.text.substr(begin, end - begin), .is_first = piece.is_first && begin == 0});
+}
+
+// Cuts a piece at delimiters, which are added in order. Holds one stretch at a time: a long text
+// may have as many as it has bytes.
+class Cutter {
+ public:
+  // `invert`: what lies between delimiters is a delimiter, and the other way round.
+  Cutter(const Piece& piece, Delimiters behaviour, bool invert, Sink sink)
+      : piece_(piece), behaviour_(behaviour), invert_(invert), sink_(sink) {}
+
+  absl::Status Add(size_t begin, size_t end) {
+    if (begin > done_) RETURN_IF_ERROR(Take({done_, begin, invert_}));
+    done_ = end;
+    return Take({begin, end, !invert_});
+  }
+
+  absl::Status Finish() {
+    const size_t size = piece_.text.size();
+    if (size > done_) RETURN_IF_ERROR(Take({done_, size, invert_}));
+    return Give(piece_, open_.begin, open_.end, sink_);
+  }
+
+ private:
+  struct Stretch {
+    size_t begin = 0;
+    size_t end = 0;
+    bool is_delimiter = false;
+  };
+
+  // The next stretch joins the open one, as the behaviour says, or ends it.
+  absl::Status Take(const Stretch& next) {
+    if (behaviour_ == Delimiters::kRemoved && next.is_delimiter) return absl::OkStatus();
+    if (Joins(next)) {
+      open_.end = next.end;
+      open_.is_delimiter = next.is_delimiter;
+      return absl::OkStatus();
+    }
+    const Stretch closed = std::exchange(open_, next);
+    return Give(piece_, closed.begin, closed.end, sink_);
+  }
+
+  bool Joins(const Stretch& next) const {
+    switch (behaviour_) {
+      case Delimiters::kIsolated:
+      case Delimiters::kRemoved:
+        return false;
+      case Delimiters::kMergedWithPrevious:
+        return next.is_delimiter && !open_.is_delimiter;
+      case Delimiters::kMergedWithNext:
+        return !next.is_delimiter && open_.is_delimiter;
+      case Delimiters::kContiguous:
+        return next.is_delimiter == open_.is_delimiter;
+    }
+    return false;
+  }
+
+  const Piece& piece_;
+  const Delimiters behaviour_;
+  const bool invert_;
+  const Sink sink_;
+  size_t done_ = 0;  // the stretches so far end here
+  Stretch open_;     // the next one may still join it; none at first, which is one of no characters
+};
+
+absl::Status Cut(const Regex& regex, Delimiters behaviour, bool invert, const Piece& piece,
+                 Sink sink) {
+  Cutter cutter(piece, behaviour, invert, sink);
+  RETURN_IF_ERROR(regex.ForEach(
+      piece.text, [&](const Regex::Match& match) { return cutter.Add(match.begin, match.end); }));
+  return cutter.Finish();
+}
+
+// Classes of characters that end where another begins.
+enum class CharacterClass { kSpace, kWord, kOther };
+
+// The runs of characters of one class; white space goes.
+absl::Status CutRuns(CharacterClass (*class_of)(char32_t), const Piece& piece, Sink sink) {
+  size_t begin = 0;
+  CharacterClass run = CharacterClass::kSpace;
+  for (size_t at = 0; at < piece.text.size();) {
+    const Utf8Prefix prefix = ReadUtf8(std::string_view(piece.text).substr(at));
+    const CharacterClass current = class_of(prefix.code_point);
+    if (current != run) {
+      if (run != CharacterClass::kSpace) RETURN_IF_ERROR(Give(piece, begin, at, sink));
+      begin = at;
+      run = current;
+    }
+    at += prefix.size;
+  }
+  if (run == CharacterClass::kSpace) return absl::OkStatus();
+  return Give(piece, begin, piece.text.size(), sink);
+}
+
+CharacterClass SpaceOrNot(char32_t c) {
+  return IsWhiteSpace(c) ? CharacterClass::kSpace : CharacterClass::kOther;
+}
+
+CharacterClass SpaceWordOrOther(char32_t c) {
+  return IsWordCharacter(c) ? CharacterClass::kWord : SpaceOrNot(c);
+}
+
+absl::StatusOr<Delimiters> ParseBehaviour(const JsonField& field) {
+  ASSIGN_OR_RETURN(const std::string name, field.String());
+  if (name == "Isolated") return Delimiters::kIsolated;
+  if (name == "Removed") return Delimiters::kRemoved;
+  if (name == "MergedWithPrevious") return Delimiters::kMergedWithPrevious;
+  if (name == "MergedWithNext") return Delimiters::kMergedWithNext;
+  if (name == "Contiguous") return Delimiters::kContiguous;
+  return field.Error(
+      "is not one of Isolated, Removed, MergedWithPrevious, MergedWithNext, Contiguous");
+}
+
+}  // namespace
+
+absl::StatusOr<PreTokenizer> PreTokenizer::FromJson(const JsonField& field) {
+  PreTokenizer pre_tokenizer;
+  if (!field.is_null()) RETURN_IF_ERROR(pre_tokenizer.Add(field));
+  return pre_tokenizer;
+}
+
+absl::StatusOr<PreTokenizer> PreTokenizer::ByteLevel(absl::Span<const std::string_view> patterns) {
+  PreTokenizer pre_tokenizer;
+  for (const std::string_view pattern : patterns) {
+    ASSIGN_OR_RETURN(const Regex regex, Regex::Compile(pattern));
+    pre_tokenizer.steps_.push_back([regex](const Piece& piece, Sink sink) {
+      return Cut(regex, Delimiters::kIsolated, false, piece, sink);
+    });
+  }
+  pre_tokenizer.AddByteAlphabet();
+  return pre_tokenizer;
+}
+
+void PreTokenizer::AddByteAlphabet() {
+  steps_.push_back([](Piece piece, Sink sink) {
+    piece.text = ToByteAlphabet(piece.text);
+    return sink(std::move(piece));
+  });
+}
+
+absl::Status PreTokenizer::Add(const JsonField& field) {
+  ASSIGN_OR_RETURN(const std::string type, field.Type());
+  if (type == "Sequence") {
+    return ForEachPart(field, "pretokenizers", [this](const JsonField& part) { return Add(part); });
+  }
+  if (type == "Split") return AddSplit(field);
+  if (type == "ByteLevel") return AddByteLevel(field);
+  if (type == "Metaspace") return AddMetaspace(field);
+  if (type == "Punctuation") return AddPunctuation(field);
+  if (type == "CharDelimiterSplit") return AddCharDelimiterSplit(field);
+  if (type == "Digits") return AddDigits(field);
+  if (type == "Whitespace" || type == "WhitespaceSplit") {
+    const auto class_of = type == "Whitespace" ? SpaceWordOrOther : SpaceOrNot;
+    steps_.push_back(
+        [class_of](const Piece& piece, Sink sink) { return CutRuns(class_of, piece, sink); });
+    return absl::OkStatus();
+  }
+  return UnknownType(field,
+                     "ByteLevel, CharDelimiterSplit, Digits, Metaspace, Punctuation, Split, "
+                     "Whitespace, WhitespaceSplit, Sequence");
+}
+
+absl::Status PreTokenizer::AddSplit(const JsonField& field) {
+  ASSIGN_OR_RETURN(const Regex regex, ReadPattern(field));
+  ASSIGN_OR_RETURN(const JsonField behaviour_field, field.Member("behavior"));
+  ASSIGN_OR_RETURN(const Delimiters behaviour, ParseBehaviour(behaviour_field));
+  ASSIGN_OR_RETURN(const JsonField invert_field, field.Member("invert"));
+  ASSIGN_OR_RETURN(const bool invert, invert_field.Bool(false));
+  steps_.push_back(
+      [=](const Piece& piece, Sink sink) { return Cut(regex, behaviour, invert, piece, sink); });
+  return absl::OkStatus();
+}
+
+absl::Status PreTokenizer::AddByteLevel(const JsonField& field) {
+  ASSIGN_OR_RETURN(const JsonField prefix_field, field.Member("add_prefix_space"));
+  ASSIGN_OR_RETURN(const bool add_prefix_space, prefix_field.Bool());
+  ASSIGN_OR_RETURN(const JsonField regex_field, field.Member("use_regex"));
+  ASSIGN_OR_RETURN(const bool use_regex, regex_field.Bool(true));
+  ASSIGN_OR_RETURN(const Regex regex, Regex::Compile(kGpt2Pattern));
+  steps_.push_back([=](Piece piece, Sink sink) -> absl::Status {
+    if (add_prefix_space && !absl::StartsWith(piece.text, " ")) piece.text.insert(0, " ");
+    if (use_regex) return Cut(regex, Delimiters::kIsolated, false, piece, sink);
+    return sink(std::move(piece));
+  });
+  AddByteAlphabet();
+  return absl::OkStatus();
+}
+
+absl::Status PreTokenizer::AddMetaspace(const JsonField& field) {
+  ASSIGN_OR_RETURN(const Metaspace metaspace, ReadMetaspace(field));
+  ASSIGN_OR_RETURN(const JsonField split_field, field.Member("split"));
+  ASSIGN_OR_RETURN(const bool splits, split_field.Bool(true));
+  ASSIGN_OR_RETURN(const Regex regex, Regex::CompileLiteral(metaspace.replacement));
+  steps_.push_back([=](Piece piece, Sink sink) -> absl::Status {
+    piece.text = absl::StrReplaceAll(piece.text, {{" ", metaspace.replacement}});
+    const bool prepends = metaspace.prepend == Metaspace::Prepend::kAlways ||
+                          (metaspace.prepend == Metaspace::Prepend::kFirst && piece.is_first);
+    if (prepends && !absl::StartsWith(piece.text, metaspace.replacement)) {
+      piece.text.insert(0, metaspace.replacement);
+    }
+    if (splits) return Cut(regex, Delimiters::kMergedWithNext, false, piece, sink);
+    return sink(std::move(piece));
+  });
+  return absl::OkStatus();
+}
+
+absl::Status PreTokenizer::AddPunctuation(const JsonField& field) {
+  ASSIGN_OR_RETURN(const JsonField behaviour_field, field.Member("behavior"));
+  Delimiters behaviour = Delimiters::kIsolated;
+  if (!behaviour_field.is_null()) {
+    ASSIGN_OR_RETURN(behaviour, ParseBehaviour(behaviour_field));
+  }
+  steps_.push_back([behaviour](const Piece& piece, Sink sink) {
+    Cutter cutter(piece, behaviour, /*invert=*/false, sink);
+    for (size_t at = 0; at < piece.text.size();) {
+      const Utf8Prefix prefix = ReadUtf8(std::string_view(piece.text).substr(at));
+      const size_t end = at + prefix.size;
+      if (IsPunctuation(prefix.code_point)) RETURN_IF_ERROR(cutter.Add(at, end));
+      at = end;
+    }
+    return cutter.Finish();
+  });
+  return absl::OkStatus();
+}
+
+absl::Status PreTokenizer::AddCharDelimiterSplit(const JsonField& field) {
+  ASSIGN_OR_RETURN(const JsonField delimiter_field, field.Member("delimiter"));
+  ASSIGN_OR_RETURN(const std::string delimiter, delimiter_field.Character());
+  ASSIGN_OR_RETURN(const Regex regex, Regex::CompileLiteral(delimiter));
+  steps_.push_back([regex](const Piece& piece, Sink sink) {
+    return Cut(regex, Delimiters::kRemoved, false, piece, sink);
+  });
+  return absl::OkStatus();
+}
+
+absl::Status PreTokenizer::AddDigits(const JsonField& field) {
+  ASSIGN_OR_RETURN(const JsonField member, field.Member("individual_digits"));
+  ASSIGN_OR_RETURN(const bool individual, member.Bool(false));
+  ASSIGN_OR_RETURN(const Regex regex, Regex::Compile(individual ? R"(\p{N})" : R"(\p{N}+)"));
+  steps_.push_back([regex](const Piece& piece, Sink sink) {
+    return Cut(regex, Delimiters::kIsolated, false, piece, sink);
+  });
+  return absl::OkStatus();
+}
+
+absl::Status PreTokenizer::ForEach(Piece piece, Sink sink) const {
+  return piece.text.empty() ? absl::OkStatus() : Run(0, std::move(piece), sink);
+}
+
+absl::Status PreTokenizer::Run(size_t step, Piece piece, Sink sink) const {
+  if (step == steps_.size()) return sink(std::move(piece));
+  return steps_[step](std::move(piece), [this, step, sink](Piece part) {
+    return Run(step + 1, std::move(part), sink);
+  });
+}
+
+}  // namespace tandem

@@ -1,0 +1,65 @@
+#ifndef TANDEM_TEXT_PRE_TOKENIZER_H_
+#define TANDEM_TEXT_PRE_TOKENIZER_H_
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "json/json_fields.h"
+
+namespace tandem {
+
+// GPT-2's expression: contractions, words, numbers and other runs, each with one space in front.
+inline constexpr char kGpt2Pattern[] =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+
+// Cuts a normalised text into the pieces that merges do not cross: the pre_tokenizer of a
+// tokenizer.json. Thread-safe.
+class PreTokenizer {
+ public:
+  struct Piece {
+    std::string text;
+    bool is_first = false;  // begins where the whole text does
+  };
+
+  // From the field "pre_tokenizer", which may be null. INVALID_ARGUMENT naming a component that is
+  // not implemented or a field that is wrong.
+  static absl::StatusOr<PreTokenizer> FromJson(const JsonField& field);
+
+  // Of a byte-level vocabulary: what an expression matches and what lies between is cut further by
+  // the next, then written in the byte alphabet. INVALID_ARGUMENT if one is no expression.
+  static absl::StatusOr<PreTokenizer> ByteLevel(absl::Span<const std::string_view> patterns);
+
+  // Takes one piece at a time; an error ends the cutting and is returned.
+  using Sink = absl::FunctionRef<absl::Status(Piece piece)>;
+
+  // Gives the pieces of `piece` to `sink`, in order, none of them empty. They never exist all at
+  // once: together they may take a hundred times the memory of the text. INVALID_ARGUMENT naming
+  // the field `text` if an expression takes too many steps.
+  absl::Status ForEach(Piece piece, Sink sink) const;
+
+ private:
+  // Cuts one piece further.
+  using Step = std::function<absl::Status(Piece piece, Sink sink)>;
+  absl::Status Run(size_t step, Piece piece, Sink sink) const;
+  void AddByteAlphabet();
+  absl::Status Add(const JsonField& field);
+  absl::Status AddSplit(const JsonField& field);
+  absl::Status AddByteLevel(const JsonField& field);
+  absl::Status AddMetaspace(const JsonField& field);
+  absl::Status AddPunctuation(const JsonField& field);
+  absl::Status AddCharDelimiterSplit(const JsonField& field);
+  absl::Status AddDigits(const JsonField& field);
+
+  std::vector<Step> steps_;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_TEXT_PRE_TOKENIZER_H_

@@ -1,0 +1,50 @@
+#ifndef TANDEM_TEXT_REGEX_H_
+#define TANDEM_TEXT_REGEX_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace tandem {
+
+// A regular expression over UTF-8 with Unicode properties, by PCRE2. Thread-safe.
+class Regex {
+ public:
+  struct Match {
+    size_t begin = 0;
+    size_t end = 0;
+  };
+
+  // Expressions are written for Oniguruma, as tokenizer.json has them, and translated
+  // (regex_dialect.h). INVALID_ARGUMENT, with the offset, if that fails or PCRE2 refuses the
+  // result.
+  static absl::StatusOr<Regex> Compile(std::string_view pattern);
+  // Matches exactly `text`. INVALID_ARGUMENT if it is empty.
+  static absl::StatusOr<Regex> CompileLiteral(std::string_view text);
+
+  // Gives every match to `sink`, in order, none overlapping; the search goes on a character later
+  // where an empty one follows another at once. An error of the sink ends it and is returned.
+  // INVALID_ARGUMENT naming the field `text` if matching takes too many steps.
+  // REQUIRES: text is UTF-8.
+  absl::Status ForEach(std::string_view text,
+                       absl::FunctionRef<absl::Status(const Match& match)> sink) const;
+  // All of them at once.
+  absl::StatusOr<std::vector<Match>> FindAll(std::string_view text) const;
+
+ private:
+  explicit Regex(std::shared_ptr<const void> code) : code_(std::move(code)) {}
+  static absl::StatusOr<Regex> CompileRaw(std::string_view pattern, uint32_t options);
+
+  std::shared_ptr<const void> code_;  // a pcre2_code
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_TEXT_REGEX_H_
