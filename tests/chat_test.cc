@@ -376,6 +376,17 @@ TEST(ChatTerminal, EditsLinesAndColoursWhatWasDrafted) {
   EXPECT_THAT(terminal.seen(), Not(HasSubstr("error")));
 }
 
+TEST(ChatTerminal, GenerateColoursWhatWasDrafted) {
+  const ChatModel model;
+  Terminal terminal(Joined(model.Command("generate"),
+                           {"--draft", model.path(), "--drafter", "model", "-k", "4",
+                            "--max-tokens", "12", "--ignore-eos", "--prompt", "Who was it?"}));
+  ASSERT_TRUE(terminal.Await("\x1b[32m")) << terminal.seen();
+  ASSERT_TRUE(terminal.Await("\x1b[0m")) << terminal.seen();
+  ASSERT_TRUE(terminal.Await("acceptance")) << terminal.seen();
+  EXPECT_EQ(terminal.AwaitEnd(), kExitDone);
+}
+
 TEST(ChatTerminal, HasNoColoursWhereTheyAreNotWanted) {
   const ChatModel model;
   const Words words =

@@ -113,7 +113,8 @@ void EngineFlags::AddTo(CLI::App* app, bool with_draft_tokens) {
       ->group(group);
   app->add_option("--packed-weights", packed_weights,
                   "Folder that caches large models' weights in the CPU's layout, so that later "
-                  "starts are fast; none for no cache [packed/ next to fetched models]")
+                  "starts are fast, and what speculation has learned; none for no cache [packed/ "
+                  "next to fetched models]")
       ->type_name("DIR")
       ->group(group);
   AddUnknownConfigOption(app, &allow_unknown_config, group);

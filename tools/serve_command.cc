@@ -20,7 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "base/status_macros.h"
-#include "server/fingerprint.h"
+#include "engine/fingerprint.h"
 #include "server/generation_config.h"
 #include "server/http_server.h"
 #include "spdlog/spdlog.h"

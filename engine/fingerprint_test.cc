@@ -1,4 +1,4 @@
-#include "server/fingerprint.h"
+#include "engine/fingerprint.h"
 
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
-#ifndef TANDEM_SERVER_FINGERPRINT_H_
-#define TANDEM_SERVER_FINGERPRINT_H_
+#ifndef TANDEM_ENGINE_FINGERPRINT_H_
+#define TANDEM_ENGINE_FINGERPRINT_H_
 
 #include <string>
 
@@ -18,4 +18,4 @@ std::string FingerprintOf(const EngineOptions& options, absl::string_view versio
 
 }  // namespace tandem
 
-#endif  // TANDEM_SERVER_FINGERPRINT_H_
+#endif  // TANDEM_ENGINE_FINGERPRINT_H_
