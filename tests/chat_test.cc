@@ -222,8 +222,9 @@ TEST(Chat, ObeysCommandsAndRefusesOthers) {
 TEST(Chat, DraftsAsItIsTold) {
   const ChatModel model;
   const auto rounds_line = [&](const std::string& k) {
-    const ProgramRun run = model.Chat(absl::StrCat("/k ", k, "\nWho was it?\n/stats\n"),
-                                      {"--draft", GoldenModelPath("llama-gqa")});
+    const ProgramRun run =
+        model.Chat(absl::StrCat("/k ", k, "\nWho was it?\n/stats\n"),
+                   {"--draft", GoldenModelPath("llama-gqa"), "--drafter", "model"});
     for (const absl::string_view line : absl::StrSplit(run.err, '\n')) {
       if (absl::StartsWith(line, "rounds ")) return std::string(line);
     }
@@ -357,8 +358,9 @@ class Terminal {
 
 TEST(ChatTerminal, EditsLinesAndColoursWhatWasDrafted) {
   const ChatModel model;
-  const Words words = Joined(model.Command("chat"), {"--draft", GoldenModelPath("llama-gqa"), "-k",
-                                                     "4", "--max-tokens", "8"});
+  const Words words =
+      Joined(model.Command("chat"), {"--draft", GoldenModelPath("llama-gqa"), "--drafter", "model",
+                                     "-k", "4", "--max-tokens", "8"});
   Terminal terminal(words);
   ASSERT_TRUE(terminal.Await("drafted text in green")) << terminal.seen();
   ASSERT_TRUE(terminal.Await("> "));

@@ -76,6 +76,28 @@ TEST(CommandLine, TakesShortNames) {
   EXPECT_EQ(equals["speculation"]["drafter"], longer["speculation"]["drafter"]);
 }
 
+// The commands that read a model without running it, too.
+TEST(CommandLine, NamesTheModelAlikeInEveryCommand) {
+  const std::string path = GoldenModelPath("llama-gqa");
+  const auto output = [](const Words& words) {
+    const ProgramRun run = RunProgram(words);
+    EXPECT_EQ(run.exit_status, kExitDone) << run.err;
+    return run.out;
+  };
+  const std::string ids = output({"tokenize", "--tokenizer", path, "--text", "a king"});
+  EXPECT_EQ(output({"tokenize", "-m", path, "--text", "a king"}), ids);
+  const std::string supported = output({"inspect", path, "--config-only"});
+  const std::string out = testing::TempDir() + "/named_quantized";
+  for (const std::string name : {"-m", "--target"}) {
+    EXPECT_EQ(output({"inspect", name, path, "--config-only"}), supported);
+    EXPECT_THAT(output({"quantize", name, path, "--out", absl::StrCat(out, name, ".gguf")}),
+                HasSubstr("matrices as int8"));
+  }
+  const ProgramRun none = RunProgram({"inspect"});
+  ExpectRefused(none, {kExitWrongLine});
+  EXPECT_THAT(none.err, HasSubstr("--target is required; see `tandem inspect --help`"));
+}
+
 TEST(CommandLine, LimitsTheContext) {
   const Words words = {"generate",  "--target",      GoldenModelPath("llama-gqa"),
                        "--drafter", "none",          "--threads",

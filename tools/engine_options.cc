@@ -49,7 +49,7 @@ void EngineFlags::AddTo(CLI::App* app, bool with_draft_tokens) {
       ->group(group);
   app->add_option("--drafter", drafter,
                   "What proposes: model, ngram (what followed last time, in prompt or output), "
-                  "model+ngram, none [model if there is a draft, else ngram]")
+                  "model+ngram, none [model+ngram if there is a draft, else ngram]")
       ->type_name("NAME")
       ->group(group);
   if (with_draft_tokens) {
