@@ -424,7 +424,7 @@ TEST(Fetch, MakesNamesOfModelsGood) {
       "generate",     "--target", "smollm2", "--threads",     "1", "--prompt",  "a",   "--json",
       "--max-tokens", "4",        "--chat",  "--temperature", "0", "--drafter", "none"};
   const ProgramRun before = RunScript(script, generate);
-  EXPECT_EQ(before.exit_status, kExitWrongLine);
+  EXPECT_EQ(before.exit_status, kExitFailed);
   EXPECT_THAT(before.err, AllOf(HasSubstr("smollm2: was not fetched yet"),
                                 HasSubstr("`tandem fetch smollm2`")));
   // Another model in its place, under its name.
@@ -457,11 +457,12 @@ TEST(Names, WorkWhereverAPathDoes) {
     EXPECT_EQ(run.exit_status, kExitDone) << command.front() << ": " << run.err;
   }
   EXPECT_THAT(RunScript(script, Joined({"generate"}, words)).err, HasSubstr("storyteller-1m"));
-  for (const Words& command :
-       {Words{"inspect", "no-such-model"}, Words{"generate", "--target", "no-such-model"}}) {
-    EXPECT_THAT(RunScript(script, command).err,
-                HasSubstr("no-such-model: no such model, allowed: a folder, a GGUF file, "
-                          "or a name (`tandem fetch`)"));
+  for (const Words& command : {Words{"inspect", "no-such-model"},
+                               Words{"generate", "--target", "no-such-model", "--prompt", "a"}}) {
+    const ProgramRun run = RunScript(script, command);
+    EXPECT_EQ(run.exit_status, kExitFailed) << command.front();
+    EXPECT_THAT(run.err, HasSubstr("no-such-model: no such model, allowed: a folder, a GGUF file, "
+                                   "or a name (`tandem fetch`)"));
   }
 }
 

@@ -1,4 +1,7 @@
 // The command line: names of commands and options, and the errors for others.
+#include <unistd.h>
+
+#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
@@ -87,11 +90,12 @@ TEST(CommandLine, NamesTheModelAlikeInEveryCommand) {
   const std::string ids = output({"tokenize", "--tokenizer", path, "--text", "a king"});
   EXPECT_EQ(output({"tokenize", "-m", path, "--text", "a king"}), ids);
   const std::string supported = output({"inspect", path, "--config-only"});
-  const std::string out = testing::TempDir() + "/named_quantized";
+  const std::string out = absl::StrCat(testing::TempDir(), "/named_quantized_", getpid());
   for (const std::string name : {"-m", "--target"}) {
     EXPECT_EQ(output({"inspect", name, path, "--config-only"}), supported);
-    EXPECT_THAT(output({"quantize", name, path, "--out", absl::StrCat(out, name, ".gguf")}),
-                HasSubstr("matrices as int8"));
+    const std::string file = absl::StrCat(out, name, ".gguf");
+    std::filesystem::remove(file);
+    EXPECT_THAT(output({"quantize", name, path, "--out", file}), HasSubstr("matrices as int8"));
   }
   const ProgramRun none = RunProgram({"inspect"});
   ExpectRefused(none, {kExitWrongLine});

@@ -330,10 +330,10 @@ TEST(Program, RefusesModelsThatAreNotThere) {
   const std::string target = GoldenModelPath("llama-gqa");
   const Words prompt = {"--prompt", "a", "--max-tokens", "4"};
   ExpectRefused(RunProgram(Joined({"generate", "--target", target + "-no"}, prompt)),
-                {kExitWrongLine});
+                {kExitFailed});
   ExpectRefused(
       RunProgram(Joined({"generate", "--target", target, "--draft", target + "-no"}, prompt)),
-      {kExitWrongLine});
+      {kExitFailed});
 }
 
 struct Damage {

@@ -143,7 +143,9 @@ absl::Status EngineFlags::ChooseModels(EngineOptions* options) const {
       options->draft_head_tokens = pair.draft_head_tokens;
     }
   }
-  return ResolveModels(options);
+  // A model that is missing fails the job, not the command line: the engine says so.
+  const absl::Status status = ResolveModels(options);
+  return absl::IsNotFound(status) ? absl::OkStatus() : status;
 }
 
 absl::StatusOr<EngineOptions> EngineFlags::ToOptions() const {
