@@ -20,6 +20,10 @@
 namespace tandem {
 namespace {
 
+bool Wants(const DeviceBenchmarkOptions& options, std::string_view op) {
+  return absl::c_linear_search(options.ops, op);
+}
+
 class DeviceBenchmark {
  public:
   DeviceBenchmark(const DeviceBenchmarkOptions& options, Backend* backend,
@@ -50,7 +54,7 @@ class DeviceBenchmark {
   }
 
  private:
-  bool Wants(std::string_view op) const { return absl::c_linear_search(options_.ops, op); }
+  bool Wants(std::string_view op) const { return tandem::Wants(options_, op); }
 
   // Times `enqueue`, which makes `calls` calls of what `result` describes. What waits for the
   // device cannot be recorded.
@@ -233,6 +237,22 @@ class DeviceBenchmark {
 }  // namespace
 
 double DeviceResult::best_ms() const { return std::isfinite(device_ms) ? device_ms : ms; }
+
+int NumDeviceResults(const DeviceBenchmarkOptions& options, Backend* backend) {
+  constexpr int kMemory = 2;  // reading and copying
+  constexpr int kSampling = 4;
+  const int num_rows = static_cast<int>(options.rows.size());
+  int count = kMemory;
+  if (Wants(options, "sampling") && backend->sampler() != nullptr) count += kSampling * num_rows;
+  if (Wants(options, "product")) count += (kNumLayerParts + 1) * num_rows;
+  const int num_sequences =
+      num_rows + static_cast<int>(absl::c_count_if(options.batches, [](int n) { return n > 1; }));
+  for (const int context : options.contexts) {
+    if (Wants(options, "attention") && context > 0) count += num_sequences;
+    if (Wants(options, "pass")) count += num_sequences;
+  }
+  return count;
+}
 
 absl::Status RunDeviceBenchmark(const DeviceBenchmarkOptions& options, Backend* backend,
                                 absl::FunctionRef<void(const DeviceResult&)> on_result) {

@@ -55,6 +55,9 @@ struct DeviceResult {
   double of_read() const { return bytes_per_second() / read_bytes_per_second; }
 };
 
+// How many results RunDeviceBenchmark gives on this backend.
+int NumDeviceResults(const DeviceBenchmarkOptions& options, Backend* backend);
+
 // Reading and copying come first. `on_result` gets each result as soon as there is one: a run that
 // is cut short has said all it knows. RESOURCE_EXHAUSTED if there is not enough memory.
 absl::Status RunDeviceBenchmark(const DeviceBenchmarkOptions& options, Backend* backend,

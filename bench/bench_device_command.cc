@@ -1,6 +1,7 @@
 // tandem bench device: operations and passes of real shapes on a device, without files.
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -16,6 +17,7 @@
 #include "kernels/quantize.h"
 #include "kvcache/kv_layout.h"
 #include "nlohmann/json.hpp"
+#include "tools/progress.h"
 #include "tools/standard_output.h"
 #include "tools/table.h"
 
@@ -124,14 +126,22 @@ absl::Status Run(const DeviceFlags& flags) {
   ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, MakeBackend(flags.device, {}));
   Reporter reporter(
       flags, absl::StrCat(std::string(backend->name()), ": ", std::string(backend->description())));
+  int64_t num_results = 0;
+  for (const DeviceBenchmarkOptions& options : flags.options) {
+    num_results += NumDeviceResults(options, backend.get());
+  }
+  std::optional<Progress> progress;
+  if (!flags.json) progress.emplace("measuring", num_results);  // else lines come meanwhile
   absl::Status status;
   for (const DeviceBenchmarkOptions& options : flags.options) {
     reporter.NextShape();
     status = RunDeviceBenchmark(options, backend.get(), [&](const DeviceResult& result) {
       reporter.Add(options.name, result);
+      if (progress.has_value()) progress->Advance(1);
     });
     if (!status.ok()) break;
   }
+  progress.reset();
   status.Update(reporter.Finish());
   return status;
 }

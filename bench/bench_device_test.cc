@@ -36,6 +36,7 @@ TEST(BenchDevice, MeasuresEverythingThatIsAskedFor) {
   // rows; at two contexts a pass of 1 and 3 rows and one of two sequences, and attention where
   // there is something to look at.
   ASSERT_EQ(results.size(), 2u + 5 * 2 + 2 * 3 + 3);
+  EXPECT_EQ(NumDeviceResults(Small(), backend.get()), 2 + 5 * 2 + 2 * 3 + 3);
   EXPECT_EQ(results[0].op, "read");
   EXPECT_EQ(results[1].op, "copy");
   EXPECT_EQ(results[1].bytes, 1 << 20);
@@ -58,6 +59,20 @@ TEST(BenchDevice, MeasuresEverythingThatIsAskedFor) {
     EXPECT_GT(result.ms, 0.0) << result.op;
     EXPECT_TRUE(std::isnan(result.device_ms));  // the CPU records nothing
     EXPECT_GT(result.of_read(), 0.0);
+  }
+}
+
+// As the progress that is shown meanwhile needs it.
+TEST(BenchDevice, TellsHowManyResultsThereWillBe) {
+  const auto backend = Cpu();
+  for (const std::string_view op : kDeviceOps) {
+    DeviceBenchmarkOptions options = Small();
+    options.ops = {op};
+    int count = 0;
+    const absl::Status status =
+        RunDeviceBenchmark(options, backend.get(), [&](const DeviceResult&) { ++count; });
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_EQ(NumDeviceResults(options, backend.get()), count) << op;
   }
 }
 

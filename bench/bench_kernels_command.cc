@@ -268,7 +268,7 @@ Command AddBenchKernels(CLI::App* bench) {
                   "Sizes of the operations, those of a model as `tandem make-random` takes them "
                   "[the target's, else 1b]")
       ->type_name("SHAPE");
-  app->add_option("--target", flags->target, "A model: also measure its whole passes")
+  app->add_option("-m,--target", flags->target, "A model: also measure its whole passes")
       ->type_name("PATH");
   app->add_option("--ops", flags->ops,
                   "Some of matmul, attention, rms_norm, sample, and with a target passes [all]")

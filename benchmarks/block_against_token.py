@@ -19,7 +19,7 @@ PROMPTS = os.path.join(os.path.dirname(ROOT), "shared", "prompts", "tinystories_
 
 
 def accepted_per_round(args, prompts, verifier, temperature, k, seed):
-    command = [args.bin, "generate", "--prompts", prompts, "--batch", "8", "--verifier", verifier, "-k", str(k),
+    command = [args.bin, "generate", "--prompts", prompts, "--batch", "8", "--drafter", "model", "--verifier", verifier, "-k", str(k),
                "--temperature", str(temperature), "--seed", str(seed), "--max-tokens", str(args.max_tokens), "--ignore-eos",
                "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)

@@ -192,7 +192,7 @@ def compare_pair(sides):
 
         def both():
             draft = os.path.join(lib.ROOT, "models", "storyteller-1m")
-            return None if name in sides.refused else (ours("--drafter", "none"), ours("--draft", draft))
+            return None if name in sides.refused else (ours("--drafter", "none"), ours("--draft", draft, "--drafter", "model"))
 
         turns = list(zip(*lib.alternate(sides.args.pair_turns, both, lambda: lib.median(
             [sides.worker.ask("generate", ids=ids, tokens=sides.args.pair_tokens)["ms_per_token"] for _ in range(3)]))))

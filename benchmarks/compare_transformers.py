@@ -30,7 +30,8 @@ class Sides:
                                assisted=draft_tokens != 0, draft_tokens=draft_tokens, seed=seed)
 
     def ours(self, sample, draft_tokens, seed=1, compute="auto"):
-        drafts = ["--drafter", "none"] if draft_tokens == 0 else ["--draft", DRAFT, "-k", str(draft_tokens or "auto")]
+        model = ["--draft", DRAFT, "--drafter", "model", "-k", str(draft_tokens or "auto")]
+        drafts = ["--drafter", "none"] if draft_tokens == 0 else model
         sampling = ["--temperature", "1", "--seed", str(seed), "--verifier", "block" if draft_tokens != 0 else "auto"]
         return self.tandem.json("generate", "--target", TARGET, "--prompt-ids", ",".join(map(str, self.ids)),
                                 "--max-tokens", str(self.args.max_tokens), "--ignore-eos", "--compute", compute, *drafts,

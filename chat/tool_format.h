@@ -9,6 +9,11 @@
 
 namespace tandem {
 
+// The header, and its value, that tell clients that a prompt has tools in the generic form
+// (chat/generic_tools.h).
+inline constexpr char kToolFormatHeader[] = "X-Tandem-Tool-Format";
+inline constexpr char kGenericToolFormat[] = "generic";
+
 // How a family of models writes the calls of functions into its answers.
 struct ToolFormat {
   enum class Family {

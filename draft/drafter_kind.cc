@@ -17,7 +17,7 @@ std::string_view NameOf(DrafterKind kind) { return NameIn(kNames, kind); }
 
 DrafterKind ResolveDrafter(DrafterKind kind, bool has_model) {
   if (kind != DrafterKind::kAuto) return kind;
-  return has_model ? DrafterKind::kModel : DrafterKind::kNgram;
+  return has_model ? DrafterKind::kModelAndNgram : DrafterKind::kNgram;
 }
 
 bool HasModel(DrafterKind kind) {

@@ -7,10 +7,10 @@
 
 namespace tandem {
 
-// Who proposes (docs/drafters.md).
+// What proposes (docs/drafters.md).
 enum class DrafterKind {
-  kAuto,           // in options alone: kModel if there is a draft model, else kNgram
-  kNone,           // nobody: plain decoding
+  kAuto,           // in options alone: kModelAndNgram if there is a draft model, else kNgram
+  kNone,           // nothing: plain decoding
   kModel,          // a draft model
   kNgram,          // what followed last time, in prompt or output
   kModelAndNgram,  // either, as pays off
@@ -18,7 +18,7 @@ enum class DrafterKind {
 
 // "auto", "none", "model", "ngram", "model+ngram".
 std::string_view NameOf(DrafterKind kind);
-// What kAuto stands for, if there is a draft model and if not; others as they are.
+// What kAuto stands for with and without a draft model; returns other kinds as they are.
 DrafterKind ResolveDrafter(DrafterKind kind, bool has_model);
 // Whether a draft model is part of it. REQUIRES: not kAuto.
 bool HasModel(DrafterKind kind);

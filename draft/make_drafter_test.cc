@@ -24,7 +24,7 @@ TEST(MakeDrafter, MakesEveryKind) {
        {DrafterKind::kModel, DrafterKind::kNgram, DrafterKind::kModelAndNgram}) {
     EXPECT_EQ(name_of(kind, with_model), NameOf(kind));
   }
-  EXPECT_EQ(name_of(DrafterKind::kAuto, with_model), "model");
+  EXPECT_EQ(name_of(DrafterKind::kAuto, with_model), "model+ngram");
   EXPECT_EQ(name_of(DrafterKind::kAuto, {}), "ngram");
   EXPECT_EQ(name_of(DrafterKind::kNgram, {}), "ngram");
   EXPECT_EQ(name_of(DrafterKind::kNone, with_model), "null");

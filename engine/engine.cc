@@ -16,6 +16,7 @@
 #include "engine/delivery.h"
 #include "engine/given_draft.h"
 #include "engine/judged_engine.h"
+#include "engine/learned_speculation.h"
 #include "engine/model_pair.h"
 #include "engine/model_places.h"
 #include "engine/new_session.h"
@@ -27,30 +28,20 @@
 namespace tandem {
 namespace {
 
-ModelInfo InfoOf(const std::string& path, const Transformer& model, const PagedKvCache& cache) {
-  return {.path = path,
-          .family = model.config().family,
-          .dtype = NameOf(model.dtype()),
-          .parameters = model.num_parameters(),
-          .bytes_read_per_pass = static_cast<int64_t>(model.bytes_read_per_pass()),
-          .kv_bytes_per_token =
-              static_cast<int64_t>(cache.layout().page_bytes() / cache.layout().page_size),
-          .vocab_size = model.vocab_size(),
-          .context_length = model.context_length(),
-          .num_pages = cache.num_pages(),
-          .page_size = cache.layout().page_size};
-}
-
 int PagesInUse(const PagedKvCache& cache) {
   return cache.num_pages() - cache.num_available_pages();
 }
 
+// Policies are kept where the engine is idle, at most so often, and when it ends.
+constexpr absl::Duration kTimeBetweenKeeping = absl::Minutes(1);
+
 class EngineImpl final : public Engine {
  public:
-  EngineImpl(EngineOptions options, ModelPair pair, JudgeFunction judge)
+  EngineImpl(EngineOptions options, ModelPair pair, JudgeFunction judge, std::string learned_file)
       : options_(std::move(options)),
         pair_(std::move(pair)),
         verifier_(pair_.target.get(), std::move(judge)),
+        learned_(std::move(learned_file)),
         delivery_(std::make_unique<Delivery>(options_.callback_thread)),
         thread_([this] { Work(); }) {}
 
@@ -132,17 +123,8 @@ class EngineImpl final : public Engine {
     return checks_done_ >= check ? integrity_ : Ended();
   }
   const Tokenizer& tokenizer() const override { return *pair_.tokenizer; }
-  ModelInfo target_info() const override {
-    return InfoOf(options_.target, *pair_.target, *pair_.target_cache);
-  }
-  std::optional<ModelInfo> draft_info() const override {
-    if (pair_.draft == nullptr) return std::nullopt;
-    ModelInfo info = InfoOf(options_.draft, *pair_.draft, *pair_.draft_cache);
-    if (pair_.vocabulary != nullptr) {
-      info.mapped_tokens = static_cast<int>(pair_.vocabulary->pairs().size());
-    }
-    return info;
-  }
+  ModelInfo target_info() const override { return pair_.TargetInfo(options_.target); }
+  std::optional<ModelInfo> draft_info() const override { return pair_.DraftInfo(options_.draft); }
   DrafterKind drafter() const override { return pair_.drafter_kind; }
   std::vector<DrafterKind> drafters() const override { return pair_.Drafters(); }
   std::string device_description() const override {
@@ -202,6 +184,7 @@ class EngineImpl final : public Engine {
 
   // The engine thread's own.
   Verifier verifier_;
+  LearnedSpeculation learned_;
   SpeculationPolicy policy_;
   int64_t num_prompt_tokens_ = 0;
   int64_t num_preemptions_ = 0;
@@ -269,14 +252,17 @@ void EngineImpl::SetResult(GenerationId id, absl::StatusOr<Completion> result) {
 // ---- On the engine's thread ----
 
 void EngineImpl::Work() {
+  learned_.Recall(&policy_);
   while (TakeNewWork()) {
     Retire();  // before a round is planned: who was cancelled since holds no pages in it
     ReportLoad();
+    if (sessions_.empty()) learned_.Keep(&policy_, kTimeBetweenKeeping);
     AnswerChecks();
     const absl::Status status = Caught("round", [this] { Step(); });
     if (!status.ok()) FailRunning(status);
   }
   Retire();
+  learned_.Keep(&policy_, absl::ZeroDuration());
 }
 
 // Waits for something to do. False when the engine stops; then every generation has ended.
@@ -563,24 +549,34 @@ void EngineImpl::ReportLoad() {
   load_ = load;
 }
 
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options) {
-  return CreateEngineWithJudge(options, Judge);
-}
-
-absl::StatusOr<std::unique_ptr<Engine>> CreateEngineWithJudge(const EngineOptions& as_given,
-                                                              JudgeFunction judge) {
+absl::StatusOr<std::unique_ptr<Engine>> NewEngine(const EngineOptions& as_given,
+                                                  JudgeFunction judge, bool keeps_speculation) {
   std::unique_ptr<Engine> engine;
   RETURN_IF_ERROR(Guarded("loading", [&]() -> absl::Status {
     EngineOptions options = as_given;
     RETURN_IF_ERROR(ResolveModels(&options));
     ASSIGN_OR_RETURN(ModelPair pair, ModelPair::Load(options));
-    engine = BoundToThisProcess(
-        std::make_unique<EngineImpl>(options, std::move(pair), std::move(judge)));
+    std::string learned_file;
+    if (keeps_speculation) {
+      learned_file =
+          LearnedSpeculationFile(options, pair.drafter_kind, pair.backend->description());
+    }
+    engine = BoundToThisProcess(std::make_unique<EngineImpl>(
+        options, std::move(pair), std::move(judge), std::move(learned_file)));
     return absl::OkStatus();
   }));
   return engine;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options) {
+  return NewEngine(options, Judge, /*keeps_speculation=*/true);
+}
+
+absl::StatusOr<std::unique_ptr<Engine>> CreateEngineWithJudge(const EngineOptions& options,
+                                                              JudgeFunction judge) {
+  return NewEngine(options, std::move(judge), /*keeps_speculation=*/false);
 }
 
 std::vector<DrafterKind> Engine::drafters() const {

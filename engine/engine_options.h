@@ -54,7 +54,8 @@ struct EngineOptions {
   int chunk_tokens = 256;        // prompt tokens read per pass
   bool prefix_cache = true;      // keep prompts' pages for later requests
   // The folder that keeps the packed weights of large models for later starts to map, where memory
-  // is the host's; empty for none. Files that are no longer used stay until they are removed.
+  // is the host's, and what speculation has learned (engine/learned_speculation.h); empty for none.
+  // Files that are no longer used stay until they are removed.
   std::string packed_weights{};
   // Keys of either config.json that are ignored though they are not known and might change what the
   // model computes: as the error names them.

@@ -11,7 +11,7 @@
 namespace tandem {
 
 // As Engine::Create, with `judge` in the place of Judge, called on the engine's thread. Unless it
-// keeps Judge's laws the output is not the target's.
+// keeps Judge's laws the output is not the target's. What such an engine learns is not kept.
 absl::StatusOr<std::unique_ptr<Engine>> CreateEngineWithJudge(const EngineOptions& options,
                                                               JudgeFunction judge);
 

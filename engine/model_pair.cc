@@ -18,6 +18,20 @@
 namespace tandem {
 namespace {
 
+ModelInfo InfoOf(const std::string& path, const Transformer& model, const PagedKvCache& cache) {
+  return {.path = path,
+          .family = model.config().family,
+          .dtype = NameOf(model.dtype()),
+          .parameters = model.num_parameters(),
+          .bytes_read_per_pass = static_cast<int64_t>(model.bytes_read_per_pass()),
+          .kv_bytes_per_token =
+              static_cast<int64_t>(cache.layout().page_bytes() / cache.layout().page_size),
+          .vocab_size = model.vocab_size(),
+          .context_length = model.context_length(),
+          .num_pages = cache.num_pages(),
+          .page_size = cache.layout().page_size};
+}
+
 // Share of the free memory that the caches take when nothing is said.
 constexpr int kDefaultShareOfFreeMemory = 4;  // a quarter
 // Beyond the sequences of a full batch, room for as many earlier prompts.
@@ -272,6 +286,17 @@ std::vector<DrafterKind> ModelPair::Drafters() const {
   }
   if (draft == nullptr) return {DrafterKind::kNgram};
   return {DrafterKind::kModel, DrafterKind::kNgram, DrafterKind::kModelAndNgram};
+}
+
+ModelInfo ModelPair::TargetInfo(const std::string& path) const {
+  return InfoOf(path, *target, *target_cache);
+}
+
+std::optional<ModelInfo> ModelPair::DraftInfo(const std::string& path) const {
+  if (draft == nullptr) return std::nullopt;
+  ModelInfo info = InfoOf(path, *draft, *draft_cache);
+  if (vocabulary != nullptr) info.mapped_tokens = static_cast<int>(vocabulary->pairs().size());
+  return info;
 }
 
 }  // namespace tandem

@@ -44,6 +44,10 @@ struct ModelPair {
   // Those that a request may name, but for kNone.
   std::vector<DrafterKind> Drafters() const;
 
+  // Of models loaded from these paths; nothing without a draft.
+  ModelInfo TargetInfo(const std::string& path) const;
+  std::optional<ModelInfo> DraftInfo(const std::string& path) const;
+
   // Errors name the file or the option. RESOURCE_EXHAUSTED, with bytes wanted and available, if
   // what packing the weights and filling the caches will take is more than the device has, or than
   // `host_memory` if the device is the host: then nothing was packed. Files that are mapped count

@@ -84,8 +84,8 @@ TEST(BenchProgram, PhasesReportBothCurves) {
 TEST(BenchProgram, SyntheticAcceptanceForcesTheRate) {
   const auto run = [](const std::string& rate) {
     return Bench({"speculation", "--target", GoldenModelPath("llama-gqa"), "--draft",
-                  GoldenModelPath("llama-gqa"), "-k", "3", "--num-prompts", "1", "--max-tokens",
-                  "33", "--repeat", "1", "--synthetic-acceptance", rate});
+                  GoldenModelPath("llama-gqa"), "--drafter", "model", "-k", "3", "--num-prompts",
+                  "1", "--max-tokens", "33", "--repeat", "1", "--synthetic-acceptance", rate});
   };
   const Json all = run("1");
   EXPECT_EQ(all["synthetic_acceptance"], 1.0);

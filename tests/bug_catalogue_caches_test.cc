@@ -256,7 +256,7 @@ TEST(BugCatalogue, AcceptancePerDepthIsTheSameInEveryBatchRow47) {
   }
   std::vector<Completion> alone;
   for (const int max_batch : {1, 2, 7, 32}) {
-    EngineOptions options = CpuOptionsFor(pair.target, pair.draft);
+    EngineOptions options = DraftModelOptionsFor(pair.target, pair.draft);
     options.max_batch = max_batch;
     const std::vector<Completion> got = GenerateAll(MakeEngine(options).get(), requests);
     if (alone.empty()) alone = got;

@@ -67,7 +67,7 @@ TEST(BugCatalogue, TimePerTokenCountsTokensNotPiecesRow73) {
 // The engine counts what its first round brought.
 TEST(BugCatalogue, TheFirstRoundsTokensAreCountedRow73) {
   const GoldenPair pair("itself");
-  const std::unique_ptr<Engine> engine = MakeEngine(CpuOptionsFor(pair.target, pair.draft));
+  const std::unique_ptr<Engine> engine = MakeEngine(DraftModelOptionsFor(pair.target, pair.draft));
   for (const int k : {0, 1, 5}) {
     const Completion got = Generate(engine.get(), {.prompt_ids = pair.prompt_ids,
                                                    .max_tokens = 30,

@@ -200,7 +200,7 @@ TEST(BugCatalogue, RejectedDraftsDestroyNothingInsideAWindowRow54) {
   draft.SetConfig("sliding_window", 2);
   const std::unique_ptr<Engine> plain = MakeEngine(CpuOptionsFor(model, ""));
   for (const int page_size : {1, 4, 16}) {
-    EngineOptions options = CpuOptionsFor(model, draft.path());
+    EngineOptions options = DraftModelOptionsFor(model, draft.path());
     options.page_size = page_size;
     const std::unique_ptr<Engine> engine = MakeEngine(options);
     for (const int k : {1, 3, 8, 16}) {

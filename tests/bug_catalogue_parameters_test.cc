@@ -100,7 +100,7 @@ TEST(BugCatalogue, TheLargestBatchWithTheLongestDraftsRow64) {
     const std::vector<Completion> plain =
         GenerateAll(MakeEngine(CpuOptionsFor(pair.target, "")).get(), requests);
     for (const bool small_first : {false, true}) {
-      EngineOptions options = CpuOptionsFor(pair.target, pair.draft);
+      EngineOptions options = DraftModelOptionsFor(pair.target, pair.draft);
       options.max_batch = 16;
       options.draft_tokens = kMaxDraftTokens;
       const std::unique_ptr<Engine> engine = MakeEngine(options);

@@ -222,8 +222,9 @@ TEST(Chat, ObeysCommandsAndRefusesOthers) {
 TEST(Chat, DraftsAsItIsTold) {
   const ChatModel model;
   const auto rounds_line = [&](const std::string& k) {
-    const ProgramRun run = model.Chat(absl::StrCat("/k ", k, "\nWho was it?\n/stats\n"),
-                                      {"--draft", GoldenModelPath("llama-gqa")});
+    const ProgramRun run =
+        model.Chat(absl::StrCat("/k ", k, "\nWho was it?\n/stats\n"),
+                   {"--draft", GoldenModelPath("llama-gqa"), "--drafter", "model"});
     for (const absl::string_view line : absl::StrSplit(run.err, '\n')) {
       if (absl::StartsWith(line, "rounds ")) return std::string(line);
     }
@@ -357,8 +358,9 @@ class Terminal {
 
 TEST(ChatTerminal, EditsLinesAndColoursWhatWasDrafted) {
   const ChatModel model;
-  const Words words = Joined(model.Command("chat"), {"--draft", GoldenModelPath("llama-gqa"), "-k",
-                                                     "4", "--max-tokens", "8"});
+  const Words words =
+      Joined(model.Command("chat"), {"--draft", GoldenModelPath("llama-gqa"), "--drafter", "model",
+                                     "-k", "4", "--max-tokens", "8"});
   Terminal terminal(words);
   ASSERT_TRUE(terminal.Await("drafted text in green")) << terminal.seen();
   ASSERT_TRUE(terminal.Await("> "));
@@ -374,6 +376,17 @@ TEST(ChatTerminal, EditsLinesAndColoursWhatWasDrafted) {
   terminal.Type("\x04");
   EXPECT_EQ(terminal.AwaitEnd(), kExitDone);
   EXPECT_THAT(terminal.seen(), Not(HasSubstr("error")));
+}
+
+TEST(ChatTerminal, GenerateColoursWhatWasDrafted) {
+  const ChatModel model;
+  Terminal terminal(Joined(model.Command("generate"),
+                           {"--draft", model.path(), "--drafter", "model", "-k", "4",
+                            "--max-tokens", "12", "--ignore-eos", "--prompt", "Who was it?"}));
+  ASSERT_TRUE(terminal.Await("\x1b[32m")) << terminal.seen();
+  ASSERT_TRUE(terminal.Await("\x1b[0m")) << terminal.seen();
+  ASSERT_TRUE(terminal.Await("acceptance")) << terminal.seen();
+  EXPECT_EQ(terminal.AwaitEnd(), kExitDone);
 }
 
 TEST(ChatTerminal, HasNoColoursWhereTheyAreNotWanted) {
@@ -411,7 +424,7 @@ TEST(Fetch, MakesNamesOfModelsGood) {
       "generate",     "--target", "smollm2", "--threads",     "1", "--prompt",  "a",   "--json",
       "--max-tokens", "4",        "--chat",  "--temperature", "0", "--drafter", "none"};
   const ProgramRun before = RunScript(script, generate);
-  EXPECT_EQ(before.exit_status, kExitWrongLine);
+  EXPECT_EQ(before.exit_status, kExitFailed);
   EXPECT_THAT(before.err, AllOf(HasSubstr("smollm2: was not fetched yet"),
                                 HasSubstr("`tandem fetch smollm2`")));
   // Another model in its place, under its name.
@@ -444,11 +457,12 @@ TEST(Names, WorkWhereverAPathDoes) {
     EXPECT_EQ(run.exit_status, kExitDone) << command.front() << ": " << run.err;
   }
   EXPECT_THAT(RunScript(script, Joined({"generate"}, words)).err, HasSubstr("storyteller-1m"));
-  for (const Words& command :
-       {Words{"inspect", "no-such-model"}, Words{"generate", "--target", "no-such-model"}}) {
-    EXPECT_THAT(RunScript(script, command).err,
-                HasSubstr("no-such-model: no such model, allowed: a folder, a GGUF file, "
-                          "or a name (`tandem fetch`)"));
+  for (const Words& command : {Words{"inspect", "no-such-model"},
+                               Words{"generate", "--target", "no-such-model", "--prompt", "a"}}) {
+    const ProgramRun run = RunScript(script, command);
+    EXPECT_EQ(run.exit_status, kExitFailed) << command.front();
+    EXPECT_THAT(run.err, HasSubstr("no-such-model: no such model, allowed: a folder, a GGUF file, "
+                                   "or a name (`tandem fetch`)"));
   }
 }
 

@@ -1,4 +1,7 @@
 // The command line: names of commands and options, and the errors for others.
+#include <unistd.h>
+
+#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
@@ -74,6 +77,29 @@ TEST(CommandLine, TakesShortNames) {
   EXPECT_EQ(shorter["speculation"]["drafter"], longer["speculation"]["drafter"]);
   const Json equals = RunJson(Joined({"generate", "-m", path, "-md=" + path, "-p", "-md"}, rest));
   EXPECT_EQ(equals["speculation"]["drafter"], longer["speculation"]["drafter"]);
+}
+
+// The commands that read a model without running it, too.
+TEST(CommandLine, NamesTheModelAlikeInEveryCommand) {
+  const std::string path = GoldenModelPath("llama-gqa");
+  const auto output = [](const Words& words) {
+    const ProgramRun run = RunProgram(words);
+    EXPECT_EQ(run.exit_status, kExitDone) << run.err;
+    return run.out;
+  };
+  const std::string ids = output({"tokenize", "--tokenizer", path, "--text", "a king"});
+  EXPECT_EQ(output({"tokenize", "-m", path, "--text", "a king"}), ids);
+  const std::string supported = output({"inspect", path, "--config-only"});
+  const std::string out = absl::StrCat(testing::TempDir(), "/named_quantized_", getpid());
+  for (const std::string name : {"-m", "--target"}) {
+    EXPECT_EQ(output({"inspect", name, path, "--config-only"}), supported);
+    const std::string file = absl::StrCat(out, name, ".gguf");
+    std::filesystem::remove(file);
+    EXPECT_THAT(output({"quantize", name, path, "--out", file}), HasSubstr("matrices as int8"));
+  }
+  const ProgramRun none = RunProgram({"inspect"});
+  ExpectRefused(none, {kExitWrongLine});
+  EXPECT_THAT(none.err, HasSubstr("--target is required; see `tandem inspect --help`"));
 }
 
 TEST(CommandLine, LimitsTheContext) {

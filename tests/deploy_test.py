@@ -301,6 +301,11 @@ class Deploy(unittest.TestCase):
             self.assertEqual(exported.faults(expression), [])
         self.assertEqual(len({panel["id"] for panel in board["panels"]}), len(board["panels"]))
 
+    def test_the_dashboard_shows_what_time_is_spent_on(self):
+        asked = " ".join(expressions(json.loads((DEPLOY / "grafana/tandem.json").read_text())))
+        for name in ("request_queue_time_seconds_sum", "request_prompt_time_seconds_sum", "request_decode_part_seconds_total"):
+            self.assertIn("tandem_" + name, asked)
+
     def test_the_check_of_the_dashboard_sees_faults(self):
         exported = Exported('# TYPE tandem_a counter\ntandem_a{kind="x"} 1\ntandem_b_bucket{le="1"} 2\n')
         self.assertEqual(exported.faults('sum by (kind) (rate(tandem_a{instance=~"$instance"}[1m]))'), [])

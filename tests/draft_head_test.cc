@@ -77,7 +77,7 @@ TEST(DraftHead, ProposesTheFirstTokensAndChangesNoText) {
   }
   const auto plain = GenerateAll(MakeEngine(CpuOptionsFor(target, "")).get(), requests);
   for (const std::string& draft : {ShippedModelPath("storyteller-1m"), std::string("self:q8_0")}) {
-    EngineOptions options = CpuOptionsFor(target, draft);
+    EngineOptions options = DraftModelOptionsFor(target, draft);
     options.draft_head_tokens = kCut;
     const auto engine = MakeEngine(options);
     for (size_t i = 0; i < requests.size(); ++i) {
@@ -98,7 +98,7 @@ TEST(DraftHead, ProposesTheFirstTokensAndChangesNoText) {
 // Without a seed the draft is judged by what it drew from, which is of fewer tokens.
 TEST(DraftHead, EveryRuleTakesShorterRows) {
   EngineOptions options =
-      CpuOptionsFor(ShippedModelPath("storyteller-7m"), ShippedModelPath("storyteller-1m"));
+      DraftModelOptionsFor(ShippedModelPath("storyteller-7m"), ShippedModelPath("storyteller-1m"));
   options.draft_head_tokens = kCut;
   const auto engine = MakeEngine(options);
   for (const AcceptanceRule rule :
@@ -114,7 +114,7 @@ TEST(DraftHead, EveryRuleTakesShorterRows) {
 
 TEST(DraftHead, ARowThatIsNotThereIsNamed) {
   EngineOptions options =
-      CpuOptionsFor(ShippedModelPath("storyteller-7m"), ShippedModelPath("storyteller-1m"));
+      DraftModelOptionsFor(ShippedModelPath("storyteller-7m"), ShippedModelPath("storyteller-1m"));
   options.draft_head_tokens = 4097;
   EXPECT_THAT(std::string(Engine::Create(options).status().message()),
               HasSubstr("draft_head_tokens: found 4097, allowed: up to 4096"));

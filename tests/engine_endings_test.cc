@@ -166,7 +166,7 @@ TEST(Engine, TheModelsOwnEndTokensWaitForMinTokensUnlessIgnored) {
 // The draft obeys too, slot by slot: what it proposes is accepted as often as without.
 TEST(Engine, ADraftThatIsTheTargetIsAcceptedBeforeMinTokensAndBehind) {
   const GoldenPair pair("itself");
-  const std::unique_ptr<Engine> engine = MakeEngine(CpuOptionsFor(pair.target, pair.draft));
+  const std::unique_ptr<Engine> engine = MakeEngine(DraftModelOptionsFor(pair.target, pair.draft));
   for (const AcceptanceRule verifier : kAllRules) {
     const Completion got =
         Generate(engine.get(), {.prompt_ids = pair.prompt_ids,
@@ -321,7 +321,7 @@ TEST(Engine, ADraftedStopTokenThatIsRejectedEndsNothing) {
     }
   }
   ASSERT_GT(stop.size(), 10u);
-  const std::unique_ptr<Engine> engine = MakeEngine(CpuOptionsFor(pair.target, pair.draft));
+  const std::unique_ptr<Engine> engine = MakeEngine(DraftModelOptionsFor(pair.target, pair.draft));
   for (const AcceptanceRule verifier : kAllRules) {
     for (const nlohmann::json& run : pair.runs) {
       const Completion got = Generate(engine.get(), {.prompt_ids = pair.prompt_ids,
@@ -364,7 +364,8 @@ TEST(Engine, BeyondTheDraftsContextDecodingGoesOnWithoutIt) {
   constexpr int kDraftContext = 40;
   const ModelCopy draft(pair.draft);
   draft.SetConfig("max_position_embeddings", kDraftContext);
-  const std::unique_ptr<Engine> engine = MakeEngine(CpuOptionsFor(pair.target, draft.path()));
+  const std::unique_ptr<Engine> engine =
+      MakeEngine(DraftModelOptionsFor(pair.target, draft.path()));
   EXPECT_EQ(engine->draft_info()->context_length, kDraftContext);
   const int prompt_length = static_cast<int>(pair.prompt_ids.size());
   for (const int k : {1, 2, 3, 4, 5, 6, 7, 8, kAutoDraftTokens}) {

@@ -409,7 +409,7 @@ TEST(Engine, SaysWhatItRuns) {
   const GoldenPair pair("shallow");
   EngineOptions options = CpuOptionsFor(pair.target, pair.draft);
   const std::unique_ptr<Engine> engine = MakeEngine(options);
-  EXPECT_EQ(engine->drafter(), DrafterKind::kModel);
+  EXPECT_EQ(engine->drafter(), DrafterKind::kModelAndNgram);
   EXPECT_EQ(engine->target_info().family, "qwen3");
   EXPECT_EQ(engine->target_info().path, pair.target);
   EXPECT_EQ(engine->target_info().dtype, "float32");

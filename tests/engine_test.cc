@@ -211,7 +211,7 @@ TEST(Engine, ChunksAndPrefixHitsChangeNeitherOutputNorAcceptance) {
                   .logprobs = {.num_top = 1}};
   Request second = request;
   second.prompt_ids.insert(second.prompt_ids.end(), longer.begin(), longer.end());
-  EngineOptions options = CpuOptionsFor(pair.target, pair.draft);
+  EngineOptions options = DraftModelOptionsFor(pair.target, pair.draft);
   options.prefix_cache = false;
   const std::unique_ptr<Engine> reference = MakeEngine(options);
   const Completion want = Generate(reference.get(), request);
@@ -245,7 +245,7 @@ TEST(Engine, ChunksAndPrefixHitsChangeNeitherOutputNorAcceptance) {
 // Each turn finds all that was said before, the engine's own words included.
 TEST(Engine, EveryTurnOfAConversationIsFoundInTheCache) {
   const GoldenPair pair("perturbed");
-  EngineOptions options = CpuOptionsFor(pair.target, pair.draft);
+  EngineOptions options = DraftModelOptionsFor(pair.target, pair.draft);
   options.page_size = 4;
   const std::unique_ptr<Engine> engine = MakeEngine(options);
   options.prefix_cache = false;
@@ -329,7 +329,7 @@ TEST(Engine, SequencesOfOnePromptShareItsPages) {
   constexpr int kSequences = 4;
   Request request = {.max_tokens = 10, .seed = 5, .ignore_eos = true, .draft_tokens = 2};
   for (int i = 0; i < 33; ++i) request.prompt_ids.push_back(pair.output_ids[i]);
-  EngineOptions options = CpuOptionsFor(pair.target, pair.draft);
+  EngineOptions options = DraftModelOptionsFor(pair.target, pair.draft);
   options.prefix_cache = false;
   options.page_size = 4;
   std::vector<Completion> alone;
@@ -424,7 +424,7 @@ TEST(Engine, BatchesDoNotChangeAcceptance) {
                         .ignore_eos = true,
                         .draft_tokens = 3});
   }
-  EngineOptions options = CpuOptionsFor(pair.target, pair.draft);
+  EngineOptions options = DraftModelOptionsFor(pair.target, pair.draft);
   options.max_batch = 1;
   const std::vector<Completion> alone = GenerateAll(MakeEngine(options).get(), requests);
   options.max_batch = 8;
@@ -486,7 +486,7 @@ TEST(Engine, PreemptionChangesNothing) {
 // Holes and wrong entries of the draft's cache cannot be seen in the output, but here.
 TEST(Engine, ADraftThatIsTheTargetIsAlwaysAccepted) {
   const std::string model = GoldenModelPath("llama-rope3");
-  EngineOptions options = CpuOptionsFor(model, model);
+  EngineOptions options = DraftModelOptionsFor(model, model);
   options.page_size = 4;
   const std::unique_ptr<Engine> engine = MakeEngine(options);
   for (const AcceptanceRule verifier : kAllRules) {

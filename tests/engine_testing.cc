@@ -74,6 +74,12 @@ EngineOptions CpuOptionsFor(const std::string& target, const std::string& draft)
   return options;
 }
 
+EngineOptions DraftModelOptionsFor(const std::string& target, const std::string& draft) {
+  EngineOptions options = CpuOptionsFor(target, draft);
+  options.drafter = DrafterKind::kModel;
+  return options;
+}
+
 std::vector<std::vector<TokenId>> PromptsFrom(const std::vector<TokenId>& ids, int count) {
   std::vector<std::vector<TokenId>> prompts;
   for (int i = 0; i < count; ++i) {

@@ -38,6 +38,9 @@ std::vector<std::vector<TokenId>> PromptsFrom(const std::vector<TokenId>& ids, i
 
 // f32 on one thread, so that a busy machine does not slow tests down; the draft may be empty.
 EngineOptions CpuOptionsFor(const std::string& target, const std::string& draft);
+// The same, but the draft model alone proposes: for tests that count what it does. The default
+// looks drafts up as well.
+EngineOptions DraftModelOptionsFor(const std::string& target, const std::string& draft);
 
 // Bytes of both caches for `num_tokens` tokens; the draft may be empty.
 int64_t KvBytesFor(const std::string& target, const std::string& draft, int num_tokens);

@@ -48,7 +48,7 @@ TEST_P(FamilySpeculation, ChangesNoToken) {
   for (const char* const draft : {"self:q8_0", "self:q4_0"}) {
     for (const int page_size : {2, 16}) {
       SCOPED_TRACE(testing::Message() << draft << " pages of " << page_size);
-      EngineOptions options = CpuOptionsFor(path, draft);
+      EngineOptions options = DraftModelOptionsFor(path, draft);
       options.page_size = page_size;
       // Room for about three of the six, so that the youngest are preempted.
       options.kv_memory_bytes = KvBytesFor(path, path, 200);

@@ -89,7 +89,8 @@ TEST_F(FirstPassTest, PacksWhatItReadsAndLetsTheFileGo) {
 
 TEST_F(FirstPassTest, IsAnyPassToAnEngine) {
   for (const char* quantize : {"none", "q8_0", "q4_k"}) {
-    EngineOptions options{.target = folder_, .draft = folder_, .quantize = quantize};
+    EngineOptions options{
+        .target = folder_, .draft = folder_, .drafter = DrafterKind::kModel, .quantize = quantize};
     options.kv_memory_bytes = 1 << 24;
     options.prefix_cache = false;
     const auto engine = *Engine::Create(options);

@@ -74,8 +74,8 @@ TEST_P(GgufModel, LogProbabilitiesAreTheReferences) {
 INSTANTIATE_TEST_SUITE_P(All, GgufModel, testing::Values("F32", "Q8_0", "Q4_K_M"));
 
 TEST(GgufModels, SpeculationWritesThePlainText) {
-  const EngineOptions options = CpuOptionsFor(GoldenGgufPath("llama-small.Q4_K_M.gguf"),
-                                              GoldenGgufPath("llama-small.Q8_0.gguf"));
+  const EngineOptions options = DraftModelOptionsFor(GoldenGgufPath("llama-small.Q4_K_M.gguf"),
+                                                     GoldenGgufPath("llama-small.Q8_0.gguf"));
   const auto engine = Engine::Create(options);
   ASSERT_TRUE(engine.ok()) << engine.status();
   for (const float temperature : {0.0f, 0.8f}) {
@@ -100,7 +100,7 @@ TEST(GgufModels, SpeculationWritesThePlainText) {
 TEST(GgufModels, DraftForThemselves) {
   for (const char* file : {"llama-small.F32.gguf", "llama-small.Q8_0.gguf"}) {
     for (const char* draft : {"self", "self:q5_1", "self:iq4_nl"}) {
-      const auto engine = Engine::Create(CpuOptionsFor(GoldenGgufPath(file), draft));
+      const auto engine = Engine::Create(DraftModelOptionsFor(GoldenGgufPath(file), draft));
       ASSERT_TRUE(engine.ok()) << engine.status();
       Request request{.prompt_ids = {1, 20, 300, 41, 5}, .max_tokens = 60, .draft_tokens = 0};
       request.sampling.temperature = 0.0f;

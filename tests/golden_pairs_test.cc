@@ -24,7 +24,7 @@ class GoldenPairs : public testing::TestWithParam<std::string> {};
 
 TEST_P(GoldenPairs, OutputAndCountsAreTheReferences) {
   const GoldenPair pair(GetParam());
-  EngineOptions options = CpuOptionsFor(pair.target, pair.draft);
+  EngineOptions options = DraftModelOptionsFor(pair.target, pair.draft);
   options.threads = 2;
   const std::unique_ptr<Engine> engine = MakeEngine(options);
   for (const nlohmann::json& run : pair.runs) {
@@ -57,7 +57,7 @@ TEST_P(GoldenPairs, OutputAndCountsAreTheReferences) {
 // The letters tell the same story round by round.
 TEST_P(GoldenPairs, ProvenanceIsTheReferencesRoundByRound) {
   const GoldenPair pair(GetParam());
-  const std::unique_ptr<Engine> engine = MakeEngine(CpuOptionsFor(pair.target, pair.draft));
+  const std::unique_ptr<Engine> engine = MakeEngine(DraftModelOptionsFor(pair.target, pair.draft));
   for (const nlohmann::json& run : pair.runs) {
     std::string want;
     for (size_t round = 0; round < run["proposed_per_round"].size(); ++round) {

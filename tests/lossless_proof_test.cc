@@ -283,7 +283,10 @@ TEST_F(ExactChecksOnAPair, FindWhatIsPlanted) {
   for (const ExactCheck& check : *right) EXPECT_EQ(check.different, 0);
 }
 
-TEST(LosslessProof, SaysYesAndShowsWhy) {
+// Of the draft model alone, and of the default, which looks drafts up as well.
+class LosslessProofOf : public testing::TestWithParam<DrafterKind> {};
+
+TEST_P(LosslessProofOf, SaysYesAndShowsWhy) {
   const GoldenPair pair("perturbed");
   int calls = 0;
   ProofOptions options = SmallProof(pair);
@@ -291,10 +294,12 @@ TEST(LosslessProof, SaysYesAndShowsWhy) {
     ++calls;
     EXPECT_TRUE(0.0 <= share && share <= 1.0);
   };
-  const auto proof = ProveLossless(CpuOptionsFor(pair.target, pair.draft), options);
+  EngineOptions engine = CpuOptionsFor(pair.target, pair.draft);
+  engine.drafter = GetParam();
+  const auto proof = ProveLossless(engine, options);
   ASSERT_TRUE(proof.ok()) << proof.status();
   EXPECT_EQ(proof->verdict, ProofVerdict::kLossless) << proof->reason;
-  EXPECT_EQ(proof->drafter, "model");
+  EXPECT_EQ(proof->drafter, GetParam() == DrafterKind::kModel ? "model" : "model+ngram");
   EXPECT_GT(calls, 10);
   EXPECT_GE(proof->exact.size(), 6u);
   EXPECT_GE(proof->laws.size(), 19u);
@@ -306,6 +311,9 @@ TEST(LosslessProof, SaysYesAndShowsWhy) {
   }
   EXPECT_EQ(caught.size(), PlantableFaults().size());
 }
+
+INSTANTIATE_TEST_SUITE_P(Drafters, LosslessProofOf,
+                         testing::Values(DrafterKind::kModel, DrafterKind::kAuto));
 
 TEST(LosslessProof, SaysIncompleteOfAPairWithoutDisagreement) {
   const GoldenPair pair("itself");

@@ -72,10 +72,10 @@ TEST(Program, StreamsTextToStdoutAndReportsOnStderr) {
 // Names and types as scripts rely on them.
 TEST(Program, JsonHasTheFieldsThatScriptsRead) {
   const GoldenPair pair("shallow");
-  const Json json = RunJson(
-      Joined(Generate(pair.target, pair.draft),
-             {"--prompt-ids", Ids(pair.prompt_ids), "--max-tokens", "64", "--temperature", "0",
-              "--ignore-eos", "-k", "3", "--logprobs", "2", "--prompt-logprobs", "1"}));
+  const Json json = RunJson(Joined(Generate(pair.target, pair.draft),
+                                   {"--prompt-ids", Ids(pair.prompt_ids), "--max-tokens", "64",
+                                    "--temperature", "0", "--ignore-eos", "--drafter", "model",
+                                    "-k", "3", "--logprobs", "2", "--prompt-logprobs", "1"}));
   const Json& run = pair.runs[2];
   ASSERT_EQ(run["k"], 3);
   EXPECT_EQ(json["prompt_tokens"], pair.prompt_ids.size());
@@ -191,7 +191,7 @@ TEST(Program, StopsWhereItIsTold) {
   const Json cut = RunJson(Joined(words, {"--stop", "xyzzy", "--stop", " was"}));
   EXPECT_EQ(cut["text"], text.substr(0, text.find(" was")));
   EXPECT_EQ(cut["finish_reason"], "stop");
-  EXPECT_EQ(cut["speculation"]["drafter"], "model");
+  EXPECT_EQ(cut["speculation"]["drafter"], "model+ngram");  // the default
   const TokenId second = cut["token_ids"][1];
   const Json stopped = RunJson(Joined(words, {"--stop-token", absl::StrCat(second)}));
   EXPECT_EQ(stopped["token_ids"].size(), 2u);
@@ -330,10 +330,10 @@ TEST(Program, RefusesModelsThatAreNotThere) {
   const std::string target = GoldenModelPath("llama-gqa");
   const Words prompt = {"--prompt", "a", "--max-tokens", "4"};
   ExpectRefused(RunProgram(Joined({"generate", "--target", target + "-no"}, prompt)),
-                {kExitWrongLine});
+                {kExitFailed});
   ExpectRefused(
       RunProgram(Joined({"generate", "--target", target, "--draft", target + "-no"}, prompt)),
-      {kExitWrongLine});
+      {kExitFailed});
 }
 
 struct Damage {

@@ -389,7 +389,8 @@ TEST_P(EveryScheme, ServesInAnEngine) {
   Make(kShape, scheme_.section, Projections());
   const auto generate = [&](const std::string& name, const std::string& compute,
                             const std::string& draft) {
-    EngineOptions options = CpuOptionsFor(Path(name), draft);
+    EngineOptions options =
+        draft.empty() ? CpuOptionsFor(Path(name), "") : DraftModelOptionsFor(Path(name), draft);
     options.compute = compute;
     options.kv_memory_bytes = 1 << 24;
     const auto engine = MakeEngine(options);

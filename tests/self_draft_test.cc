@@ -19,7 +19,7 @@ TEST(SelfDrafts, WriteThePlainTextInEveryFamily) {
     SCOPED_TRACE(entry.path().filename().string());
     const Golden golden = ReadGolden(entry.path());
     for (const char* const draft : {"self:q8_0", "self:q4_0"}) {
-      EngineOptions options = CpuOptionsFor(entry.path(), draft);
+      EngineOptions options = DraftModelOptionsFor(entry.path(), draft);
       options.compute = "f32";
       const auto engine = Engine::Create(options);
       ASSERT_TRUE(engine.ok()) << engine.status();

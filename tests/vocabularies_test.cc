@@ -120,7 +120,7 @@ const SamplingParams kSampled[] = {
 // among others. Returns the share of drafted tokens that was accepted.
 double ExpectPlainOutput(const std::string& target, const std::string& draft,
                          const std::vector<TokenId>& prompt_ids) {
-  EngineOptions options = CpuOptionsFor(target, draft);
+  EngineOptions options = DraftModelOptionsFor(target, draft);
   options.page_size = 4;
   options.max_batch = 3;
   options.chunk_tokens = 5;
@@ -163,7 +163,8 @@ TEST(Vocabularies, ShuffledIdsChangeNothing) {
   const GoldenPair pair("perturbed");
   const ModelCopy draft(pair.draft);
   RewriteVocabulary(draft, ShuffledIds(kPairVocab, 1));
-  const std::unique_ptr<Engine> engine = MakeEngine(CpuOptionsFor(pair.target, draft.path()));
+  const std::unique_ptr<Engine> engine =
+      MakeEngine(DraftModelOptionsFor(pair.target, draft.path()));
   EXPECT_EQ(engine->draft_info()->mapped_tokens, kPairVocab);
   for (const nlohmann::json& run : pair.runs) {
     for (const AcceptanceRule verifier : kAllRules) {
@@ -187,8 +188,8 @@ TEST(Vocabularies, ShuffledIdsAreDrawnAlike) {
   const GoldenPair pair("perturbed");
   const ModelCopy draft(pair.draft);
   RewriteVocabulary(draft, ShuffledIds(kPairVocab, 2));
-  const auto same = MakeEngine(CpuOptionsFor(pair.target, pair.draft));
-  const auto shuffled = MakeEngine(CpuOptionsFor(pair.target, draft.path()));
+  const auto same = MakeEngine(DraftModelOptionsFor(pair.target, pair.draft));
+  const auto shuffled = MakeEngine(DraftModelOptionsFor(pair.target, draft.path()));
   EXPECT_EQ(same->draft_info()->mapped_tokens, std::nullopt);
   int64_t num_accepted = 0;
   for (const SamplingParams& sampling : kSampled) {
@@ -222,7 +223,7 @@ TEST(Vocabularies, ASmallerDraftIsLossless) {
   RewriteVocabulary(draft, ids);
   const double rate = ExpectPlainOutput(pair.target, draft.path(), pair.prompt_ids);
   EXPECT_GT(rate, 0.02);  // by chance 1 of 320
-  const auto engine = MakeEngine(CpuOptionsFor(pair.target, draft.path()));
+  const auto engine = MakeEngine(DraftModelOptionsFor(pair.target, draft.path()));
   EXPECT_EQ(engine->draft_info()->mapped_tokens, kNumSmallest + 30);
 }
 
@@ -240,7 +241,7 @@ TEST(Vocabularies, ADraftWithoutTheLastTokensReadsThemInPieces) {
   const GoldenPair pair("perturbed");
   const ModelCopy draft(pair.draft);
   RewriteWeights(draft, AllIds(300));
-  const auto engine = MakeEngine(CpuOptionsFor(pair.target, draft.path()));
+  const auto engine = MakeEngine(DraftModelOptionsFor(pair.target, draft.path()));
   EXPECT_EQ(engine->draft_info()->mapped_tokens, 300);
   // A prompt of nothing else.
   const Completion got = Generate(engine.get(), {.prompt_ids = {319, 318, 310, 305},
@@ -273,9 +274,9 @@ TEST(Vocabularies, ADraftWithoutATokenizerHasItsTargets) {
   const GoldenPair pair("perturbed");
   const ModelCopy draft(pair.draft);
   RemoveTokenizer(draft);
-  const auto engine = MakeEngine(CpuOptionsFor(pair.target, draft.path()));
+  const auto engine = MakeEngine(DraftModelOptionsFor(pair.target, draft.path()));
   EXPECT_EQ(engine->draft_info()->mapped_tokens, std::nullopt);
-  const auto with_tokenizer = MakeEngine(CpuOptionsFor(pair.target, pair.draft));
+  const auto with_tokenizer = MakeEngine(DraftModelOptionsFor(pair.target, pair.draft));
   const Request request{.prompt_ids = pair.prompt_ids, .max_tokens = 48, .seed = 3};
   const Completion got = Generate(engine.get(), request);
   const Completion want = Generate(with_tokenizer.get(), request);
@@ -292,7 +293,7 @@ TEST(Vocabularies, AGgufDraftWithoutATokenizerHasItsTargets) {
   bytes.replace(bytes.find(key), key.size(), "tokenizer.ggml.other");
   draft.Write("draft.gguf", bytes);
   const std::string target = GoldenGgufPath("llama-small.Q4_K_M.gguf");
-  const auto engine = MakeEngine(CpuOptionsFor(target, draft.FilePath("draft.gguf")));
+  const auto engine = MakeEngine(DraftModelOptionsFor(target, draft.FilePath("draft.gguf")));
   EXPECT_EQ(engine->draft_info()->mapped_tokens, std::nullopt);
   const Completion got =
       Generate(engine.get(), {.prompt_ids = {1, 20, 300}, .max_tokens = 24, .sampling = kGreedy});
@@ -311,7 +312,7 @@ TEST(Vocabularies, RefusesADraftWithoutATokenizerWhoseVocabularyIsAnothers) {
     OldIds ids(rows, 0);
     RewriteWeights(draft, ids);
     RemoveTokenizer(draft);
-    const auto engine = Engine::Create(CpuOptionsFor(pair.target, draft.path()));
+    const auto engine = Engine::Create(DraftModelOptionsFor(pair.target, draft.path()));
     ASSERT_EQ(engine.status().code(), absl::StatusCode::kInvalidArgument) << engine.status();
     EXPECT_EQ(std::string(engine.status().message()),
               absl::StrCat(draft.path(),
@@ -324,7 +325,7 @@ TEST(Vocabularies, RefusesATargetWithoutATokenizer) {
   const GoldenPair pair("perturbed");
   const ModelCopy target(pair.target);
   RemoveTokenizer(target);
-  const auto engine = Engine::Create(CpuOptionsFor(target.path(), pair.draft));
+  const auto engine = Engine::Create(DraftModelOptionsFor(target.path(), pair.draft));
   ASSERT_EQ(engine.status().code(), absl::StatusCode::kNotFound) << engine.status();
   EXPECT_THAT(std::string(engine.status().message()), HasSubstr("tokenizer.json"));
 }
@@ -344,14 +345,14 @@ TEST(Vocabularies, RefusesADraftThatSharesBytesOnly) {
   const ModelCopy draft(GoldenModelPath("mistral-noisy"));
   RewriteVocabulary(draft, ShuffledIds(kNumSmallest, 5));
   const std::string target = GoldenModelPath("llama-gqa");
-  const auto engine = Engine::Create(CpuOptionsFor(target, draft.path()));
+  const auto engine = Engine::Create(DraftModelOptionsFor(target, draft.path()));
   ASSERT_EQ(engine.status().code(), absl::StatusCode::kInvalidArgument) << engine.status();
   EXPECT_EQ(std::string(engine.status().message()),
             absl::StrCat(draft.path(), ": cannot draft for ", target,
                          ": only 256 tokens are the same text; 241 of the target's 497 and 0 of "
                          "the draft's 256 have no counterpart"));
   // The other way round every token of the target is one of the draft's.
-  const auto reverse = MakeEngine(CpuOptionsFor(draft.path(), target));
+  const auto reverse = MakeEngine(DraftModelOptionsFor(draft.path(), target));
   EXPECT_EQ(reverse->draft_info()->mapped_tokens, kNumSmallest);
 }
 
@@ -365,7 +366,8 @@ TEST(Vocabularies, RefusesADraftWithoutACommonToken) {
   file["added_tokens"] = Json::array();
   file["post_processor"] = nullptr;
   draft.WriteJson("tokenizer.json", file);
-  const auto engine = Engine::Create(CpuOptionsFor(GoldenModelPath("mistral-full"), draft.path()));
+  const auto engine =
+      Engine::Create(DraftModelOptionsFor(GoldenModelPath("mistral-full"), draft.path()));
   ASSERT_EQ(engine.status().code(), absl::StatusCode::kInvalidArgument) << engine.status();
   EXPECT_THAT(std::string(engine.status().message()),
               HasSubstr("only 0 tokens are the same text; 317 of the target's 317 and 320 of the "

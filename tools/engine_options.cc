@@ -49,7 +49,7 @@ void EngineFlags::AddTo(CLI::App* app, bool with_draft_tokens) {
       ->group(group);
   app->add_option("--drafter", drafter,
                   "What proposes: model, ngram (what followed last time, in prompt or output), "
-                  "model+ngram, none [model if there is a draft, else ngram]")
+                  "model+ngram, none [model+ngram if there is a draft, else ngram]")
       ->type_name("NAME")
       ->group(group);
   if (with_draft_tokens) {
@@ -113,7 +113,8 @@ void EngineFlags::AddTo(CLI::App* app, bool with_draft_tokens) {
       ->group(group);
   app->add_option("--packed-weights", packed_weights,
                   "Folder that caches large models' weights in the CPU's layout, so that later "
-                  "starts are fast; none for no cache [packed/ next to fetched models]")
+                  "starts are fast, and what speculation has learned; none for no cache [packed/ "
+                  "next to fetched models]")
       ->type_name("DIR")
       ->group(group);
   AddUnknownConfigOption(app, &allow_unknown_config, group);
@@ -142,7 +143,9 @@ absl::Status EngineFlags::ChooseModels(EngineOptions* options) const {
       options->draft_head_tokens = pair.draft_head_tokens;
     }
   }
-  return ResolveModels(options);
+  // A model that is missing fails the job, not the command line: the engine says so.
+  const absl::Status status = ResolveModels(options);
+  return absl::IsNotFound(status) ? absl::OkStatus() : status;
 }
 
 absl::StatusOr<EngineOptions> EngineFlags::ToOptions() const {

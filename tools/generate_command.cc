@@ -23,6 +23,7 @@
 #include "tools/engine_options.h"
 #include "tools/plain_comparison.h"
 #include "tools/prompt_batch.h"
+#include "tools/provenance_colours.h"
 #include "tools/report.h"
 #include "tools/sampling_options.h"
 #include "tools/standard_output.h"
@@ -165,13 +166,23 @@ absl::StatusOr<Request> GenerateFlags::OnlyRequest() const {
   return request;
 }
 
-// Runs one request, showing its text as it is written.
-absl::StatusOr<Completion> RunShown(Engine* engine, const Request& request, bool show) {
+// Runs one request, showing its text as it is written: at a terminal, drafted text in green.
+absl::StatusOr<Completion> RunShown(Engine* engine, Request request, bool show) {
+  std::optional<ProvenanceColours> colours;
+  if (show && StandardOutputTakesColours()) {
+    if (request.prompt_ids.empty()) {
+      ASSIGN_OR_RETURN(request.prompt_ids,
+                       engine->tokenizer().Encode(request.prompt, request.special));
+      request.prompt.clear();
+    }
+    colours.emplace(&engine->tokenizer(), request.prompt_ids);
+  }
   absl::Status printed;
   absl::StatusOr<Completion> completion = engine->Generate(request, [&](const Piece& piece) {
-    if (show) printed.Update(Print(piece.text));
+    if (show) printed.Update(Print(colours ? colours->Next(piece) : std::string(piece.text)));
     return printed.ok();
   });
+  if (show && printed.ok()) printed = Print(colours ? colours->End() : "");
   if (show && printed.ok() && completion.ok()) printed = Print("\n");
   RETURN_IF_ERROR(printed);
   return completion;

@@ -309,7 +309,8 @@ Command AddInspectCommand(CLI::App* program) {
   const auto flags = std::make_shared<InspectFlags>();
   CLI::App* app = program->add_subcommand(
       "inspect", "Tell what a model holds and how fast this machine could decode with it");
-  app->add_option("path", flags->path, "Model folder or GGUF file, or the name of a fetched model")
+  app->add_option("-m,--target,path", flags->path,
+                  "Model folder or GGUF file, or the name of a fetched model")
       ->type_name("PATH")
       ->required();
   app->add_option("--kv-cache", flags->kv_cache, "What the cache would hold: f32, bf16, int8 [f32]")

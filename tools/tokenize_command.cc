@@ -133,7 +133,7 @@ Command AddTokenizeCommand(CLI::App* program) {
   const auto flags = std::make_shared<TokenizeFlags>();
   CLI::App* app =
       program->add_subcommand("tokenize", "Turn text into token ids and back, a JSON line each");
-  app->add_option("--tokenizer", flags->tokenizer,
+  app->add_option("-m,--tokenizer", flags->tokenizer,
                   "A model folder, a GGUF file, a tokenizer.json, a tokenizer.model or a fetched "
                   "model's name")
       ->type_name("PATH")

@@ -134,10 +134,11 @@ absl::StatusOr<Arguments> Interpreter::EvaluateArguments(const CallArguments& ar
   }
   if (arguments.dict != nullptr) {
     ASSIGN_OR_RETURN(const Value dict, Evaluate(*arguments.dict));
-    if (dict.dict() == nullptr) return Wrong("found ** of what is no dictionary");
+    if (dict.dict() == nullptr) return Wrong("found ** of a value that is not a dictionary");
     for (const auto& [key, value] : dict.dict()->entries()) {
       RETURN_IF_ERROR(runtime_.Charge(1));
-      if (key.text() == nullptr) return Wrong("found ** of a dictionary whose keys are no strings");
+      if (key.text() == nullptr)
+        return Wrong("found ** of a dictionary with keys that are not strings");
       values.named.emplace_back(key.text()->text(), value);
       values.held.Add(2 * sizeof(values.named[0]) + key.text()->size());
     }

@@ -178,7 +178,7 @@ Result Abs(Runtime* runtime, const Value& value, const Arguments&) {
   if (!value.is_number()) {
     return Wrong(value.is_undefined()
                      ? value.what()
-                     : absl::StrCat("a ", View(value.type_name()), " is no number"));
+                     : absl::StrCat("a ", View(value.type_name()), " is not a number"));
   }
   if (value.is_float()) return Value::Float(std::abs(value.number()));
   if (value.integer() >= 0) return Value::Int(value.integer());
@@ -209,7 +209,7 @@ Result Round(Runtime* runtime, const Value& value, const Arguments& arguments) {
   if (!value.is_number()) {
     return Wrong(value.is_undefined()
                      ? value.what()
-                     : absl::StrCat("a ", View(value.type_name()), " is no number"));
+                     : absl::StrCat("a ", View(value.type_name()), " is not a number"));
   }
   ASSIGN_OR_RETURN(const int64_t precision, IntegerOr(arguments.positional[0], 0, "precision"));
   std::string method = "common";

@@ -50,7 +50,7 @@ absl::Status SetPairs(Runtime* runtime, const Value& pairs, Dict* dict) {
   for (const Value& item : items) {
     const List* pair = item.list();
     if (pair == nullptr || pair->items.size() != 2) {
-      return Wrong("dict is given what is no list of pairs");
+      return Wrong("dict: the argument is not a list of pairs");
     }
     RETURN_IF_ERROR(runtime->Charge(pair->items[0].extent().weight));
     RETURN_IF_ERROR(dict->Set(pair->items[0], pair->items[1]));

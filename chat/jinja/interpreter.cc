@@ -391,7 +391,7 @@ absl::StatusOr<Value> Interpreter::MakeNamespace(const Arguments& arguments) {
   const auto made = std::make_shared<Namespace>();
   namespaces_.push_back(Value::OfObject(made));
   for (const Value& value : arguments.positional) {
-    if (value.dict() == nullptr) return Wrong("namespace is given what is no dictionary");
+    if (value.dict() == nullptr) return Wrong("namespace: the argument is not a dictionary");
     for (const auto& [key, member] : value.dict()->entries()) {
       RETURN_IF_ERROR(runtime_.Charge(1));
       if (key.text() != nullptr) made->Set(key.text()->text(), member);

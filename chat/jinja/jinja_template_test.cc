@@ -169,6 +169,27 @@ TEST(JinjaTemplate, NamesTheLineOfAnError) {
               StartsWith("line 2: found a division by zero"));
 }
 
+TEST(JinjaTemplate, NamesTheTypeThatIsWrong) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"{{ {[1]: 2} }}", "a list is not a valid dictionary key"},
+      {"{{ {(1, 2): 3} | tojson }}", "a tuple is not a valid JSON key"},
+      {"{{ namespace | tojson }}", "cannot be written as JSON"},
+      {"{{ 1 < 'a' }}", "values of the types int and str cannot be ordered"},
+      {"{{ 'a' | abs }}", "a str is not a number"},
+      {"{{ 'a' | round }}", "a str is not a number"},
+      {"{{ ([] | first) + 1 }}", "an empty sequence has no first element"},
+      {"{{ ([] | last) + 1 }}", "an empty sequence has no last element"},
+      {"{{ dict([1]) }}", "dict: the argument is not a list of pairs"},
+      {"{{ namespace(1).x }}", "namespace: the argument is not a dictionary"},
+      {"{{ dict(**1) }}", "found ** of a value that is not a dictionary"},
+      {"{{ dict(**{1: 2}) }}", "found ** of a dictionary with keys that are not strings"},
+      {"{{ 10.0 ** 1000 }}", "found a power that is not a finite number"},
+      {"{{ '\\ud800' }}", "found an escape that is not a character"}};
+  for (const auto& [source, message] : cases) {
+    EXPECT_THAT(ErrorOf(source), HasSubstr(message)) << source;
+  }
+}
+
 // As Python's round of integers, which are exact at any size; 64 bits have to hold the result.
 TEST(JinjaTemplate, RoundsIntegersExactly) {
   const std::vector<std::pair<std::string, std::string>> cases = {

@@ -43,12 +43,12 @@ std::string Normalized(std::string_view source) {
 bool IsNameStart(char c) { return absl::ascii_isalpha(static_cast<unsigned char>(c)) || c == '_'; }
 bool IsNamePart(char c) { return IsNameStart(c) || IsAsciiDigit(c); }
 
-// The escapes of Python's strings; unknown ones stay as they are. Empty if one is no character.
+// The escapes of Python's strings; unknown ones stay as they are. Empty if one is not a character.
 class Unescaper {
  public:
   explicit Unescaper(std::string_view text) : text_(text) {}
 
-  // False for a code that is no character.
+  // False for a code that is not a character.
   bool Run(std::string* out) {
     while (at_ < text_.size()) {
       const char c = text_[at_++];
@@ -298,7 +298,7 @@ class Lexer {
     std::string text;
     if (!Unescaper(source_.substr(at_ + 1, end - at_ - 1)).Run(&text)) {
       return SyntaxError(line_,
-                         "found an escape that is no character, allowed: \\n, \\x41 and so on");
+                         "found an escape that is not a character, allowed: \\n, \\x41 and so on");
     }
     Add(Token::Kind::kString, text);
     Advance(end + 1 - at_);

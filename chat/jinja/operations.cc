@@ -41,7 +41,7 @@ std::optional<size_t> IndexIn(size_t size, int64_t index) {
 absl::StatusOr<Value> Power(const Value& a, const Value& b) {
   if (!a.is_integer() || !b.is_integer() || b.integer() < 0) {
     const double power = std::pow(a.number(), b.number());
-    if (!std::isfinite(power)) return Wrong("found a power that is no finite number");
+    if (!std::isfinite(power)) return Wrong("found a power that is not a finite number");
     return Value::Float(power);
   }
   int64_t result = 1;

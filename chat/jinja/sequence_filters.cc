@@ -201,12 +201,12 @@ Result Join(Runtime* runtime, const Value& value, const Arguments& arguments) {
 
 Result First(Runtime* runtime, const Value& value, const Arguments&) {
   ASSIGN_OR_RETURN(const Values items, Elements(runtime, value));
-  return items.empty() ? Value::Missing("there is no first of no elements") : items.front();
+  return items.empty() ? Value::Missing("an empty sequence has no first element") : items.front();
 }
 
 Result Last(Runtime* runtime, const Value& value, const Arguments&) {
   ASSIGN_OR_RETURN(const Values items, Elements(runtime, value));
-  return items.empty() ? Value::Missing("there is no last of no elements") : items.back();
+  return items.empty() ? Value::Missing("an empty sequence has no last element") : items.back();
 }
 
 Result MakeList(Runtime* runtime, const Value& value, const Arguments&) {

@@ -88,8 +88,8 @@ absl::StatusOr<Order> Compare(const Value& a, const Value& b) {
   const bool has_order = x != nullptr && y != nullptr && x->kind == y->kind &&
                          (x->kind == List::Kind::kList || x->kind == List::Kind::kTuple);
   if (!has_order) {
-    return Wrong(
-        absl::StrCat("there is no order of ", View(a.type_name()), " and ", View(b.type_name())));
+    return Wrong(absl::StrCat("values of the types ", View(a.type_name()), " and ",
+                              View(b.type_name()), " cannot be ordered"));
   }
   for (size_t i = 0; i < std::min(x->items.size(), y->items.size()); ++i) {
     absl::StatusOr<Order> order = Compare(x->items[i], y->items[i]);
@@ -235,7 +235,7 @@ absl::Status Dict::Set(Value key, Value value) {
   if (key.text() == nullptr) {
     other = KeyText(key);
     if (!other.has_value()) {
-      return Wrong(absl::StrCat("a ", View(key.type_name()), " is no key of a dictionary"));
+      return Wrong(absl::StrCat("a ", View(key.type_name()), " is not a valid dictionary key"));
     }
   }
   extent_.Add(key.extent());

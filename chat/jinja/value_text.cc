@@ -174,7 +174,8 @@ class JsonWriter {
     if (const Dict* dict = value.dict()) return WriteDict(*dict, level);
     const std::optional<std::string> scalar = Scalar(value);
     if (!scalar.has_value()) {
-      return Wrong(absl::StrCat("a value of type ", View(value.type_name()), " is no JSON"));
+      return Wrong(
+          absl::StrCat("a value of type ", View(value.type_name()), " cannot be written as JSON"));
     }
     out_.Append(*scalar, kOwn);
     return absl::OkStatus();
@@ -216,7 +217,7 @@ class JsonWriter {
     } else if (const std::optional<std::string> scalar = Scalar(key)) {
       out_.Append(absl::StrCat("\"", *scalar, "\""), kOwn);
     } else {
-      return Wrong(absl::StrCat("a ", View(key.type_name()), " is no key of JSON"));
+      return Wrong(absl::StrCat("a ", View(key.type_name()), " is not a valid JSON key"));
     }
     out_.Append(style_.colon, kOwn);
     return absl::OkStatus();

@@ -8,6 +8,7 @@ namespace {
 
 // A half-life of 100 tests.
 constexpr double kAcceptanceMemory = 0.99309;
+constexpr double kMostTests = 1.0 / (1.0 - kAcceptanceMemory);
 // What is believed before anything is seen, as so many tests would have shown it: of models that
 // were trained alike, of lookups, and of what is forced or predicted.
 constexpr double kModelAcceptance = 0.7;
@@ -42,6 +43,15 @@ void AcceptanceEstimate::Observe(const DraftOption& kind, int num_verified, int 
     by_depth[i].tested = kAcceptanceMemory * by_depth[i].tested + 1.0;
     by_depth[i].accepted =
         kAcceptanceMemory * by_depth[i].accepted + (i < num_accepted ? 1.0 : 0.0);
+  }
+}
+
+void AcceptanceEstimate::Serialize(StateArchive* archive) {
+  for (ByDepth& by_depth : counts_) {
+    for (Counts& counts : by_depth) {
+      archive->Pass(0.0, kMostTests, &counts.tested);
+      archive->Pass(0.0, counts.tested, &counts.accepted);
+    }
   }
 }
 

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "draft/drafter.h"
+#include "draft/policy/state_archive.h"
 
 namespace tandem {
 
@@ -22,6 +23,8 @@ class AcceptanceEstimate {
   // this estimate is shrunk to; null for a general one.
   void Survival(const DraftOption& kind, const AcceptanceEstimate* wider,
                 absl::Span<double> survival) const;
+
+  void Serialize(StateArchive* archive);
 
  private:
   struct Counts {

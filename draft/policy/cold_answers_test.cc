@@ -47,7 +47,8 @@ std::vector<RecordedAnswer> AnswersOf(const std::string& pair) {
 // One request after the other on an engine of its own.
 class Replay {
  public:
-  Replay(RecordedPair pair, uint64_t seed) : pair_(std::move(pair)), random_(seed) {}
+  Replay(RecordedPair pair, uint64_t seed, const SpeculationPolicy& policy = {})
+      : pair_(std::move(pair)), random_(seed), policy_(policy) {}
 
   // The time of an answer, without its prompt's; `fixed` in place of the policy's choices if given.
   double Answer(const RecordedAnswer& answer, int fixed) {
@@ -67,6 +68,8 @@ class Replay {
     }
     return time;
   }
+
+  SpeculationPolicy& policy() { return policy_; }
 
  private:
   void Begin(const RecordedAnswer& answer, int fixed) {
@@ -153,15 +156,18 @@ double SpeedOfColdAnswers(const RecordedPair& pair, const std::vector<RecordedAn
   return tokens / time;
 }
 
-TEST(ColdAnswers, ComeCloseToTheBestFixedLength) {
-  const std::vector<RecordedPair> pairs = {
+std::vector<RecordedPair> Pairs() {
+  return {
       {.name = "smollm2", .step = 0.12, .reading = 0.01, .row = 0.06},
       {.name = "smollm2", .step = 0.09, .reading = 0.01, .row = 0.03},
       {.name = "qwen2.5_coder", .step = 0.43, .reading = 0.06, .row = 0.05},
       {.name = "qwen2.5_coder", .step = 0.43, .reading = 0.06, .row = 0.12},
       // Answers that repeat themselves from early on: eight tokens at once from the start are best.
       {.name = "gemma3_smollm2", .step = 0.5, .reading = 0.06, .row = 0.08, .least = 0.88}};
-  for (const RecordedPair& pair : pairs) {
+}
+
+TEST(ColdAnswers, ComeCloseToTheBestFixedLength) {
+  for (const RecordedPair& pair : Pairs()) {
     const std::vector<RecordedAnswer> answers = AnswersOf(pair.name);
     ASSERT_GE(answers.size(), 15u);
     const double chosen = SpeedOfColdAnswers(pair, answers, kAutoDraftTokens);
@@ -172,6 +178,51 @@ TEST(ColdAnswers, ComeCloseToTheBestFixedLength) {
     EXPECT_GE(chosen, pair.least * best)
         << pair.name << " " << pair.row << ": " << chosen << " " << best;
   }
+}
+
+// A new process that starts with what an earlier one has written.
+SpeculationPolicy Restored(SpeculationPolicy* policy) {
+  StateArchive written;
+  policy->Serialize(&written);
+  StateArchive read(written.numbers());
+  SpeculationPolicy restored;
+  restored.Serialize(&read);
+  EXPECT_TRUE(read.is_complete());
+  return restored;
+}
+
+// Each answer in a process of its own, after the answers before it.
+TEST(ColdAnswers, LoseNothingWhereTheProcessBeforeHasLearned) {
+  for (const RecordedPair& pair : Pairs()) {
+    const std::vector<RecordedAnswer> answers = AnswersOf(pair.name);
+    double in_session = 0.0;
+    double in_processes = 0.0;
+    for (uint64_t seed = 1; seed <= 5; ++seed) {
+      Replay session(pair, seed);
+      SpeculationPolicy kept;
+      for (const RecordedAnswer& answer : answers) {
+        in_session += session.Answer(answer, kAutoDraftTokens);
+        Replay process(pair, seed, Restored(&kept));
+        in_processes += process.Answer(answer, kAutoDraftTokens);
+        kept = process.policy();
+      }
+    }
+    EXPECT_LE(in_processes, 1.03 * in_session) << pair.name << " " << pair.row;
+  }
+}
+
+// What is written last is what was read first.
+TEST(ColdAnswers, RestoreEverythingThatIsWritten) {
+  const RecordedPair pair = Pairs().front();
+  Replay replay(pair, 1);
+  for (const RecordedAnswer& answer : AnswersOf(pair.name)) replay.Answer(answer, kAutoDraftTokens);
+  StateArchive first;
+  replay.policy().Serialize(&first);
+  SpeculationPolicy restored = Restored(&replay.policy());
+  StateArchive second;
+  restored.Serialize(&second);
+  EXPECT_EQ(first.numbers(), second.numbers());
+  EXPECT_NE(first.numbers(), std::vector<double>(first.numbers().size()));
 }
 
 }  // namespace

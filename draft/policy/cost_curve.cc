@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdlib>
+#include <limits>
 
 #include "base/check.h"
 
@@ -15,6 +16,9 @@ constexpr int kDense = 16;
 constexpr int kPerDoubling = 4;
 // Samples of a size that count, in comparison with other sizes.
 constexpr int kMostWeight = 64;
+// Bounds of what a file may say of a cost.
+constexpr double kSmallestCost = 1e-9;
+constexpr double kLargestCost = 1e9;
 
 }  // namespace
 
@@ -130,6 +134,15 @@ void CostCurve::Fit() {
   for (int i = last + 1; i < kNumKnots; ++i) {
     knots_[i].fitted = knots_[last].fitted + slope * (SizeAt(i) - SizeAt(last));
   }
+}
+
+void CostCurve::Serialize(StateArchive* archive) {
+  for (Knot& knot : knots_) {
+    archive->Pass(0, std::numeric_limits<int>::max() - 1, &knot.num_samples);
+    archive->Pass(0, kMostWeight, &knot.num_comparisons);
+    if (knot.num_samples > 0) archive->Pass(kSmallestCost, kLargestCost, &knot.measured);
+  }
+  Fit();
 }
 
 double CostCurve::At(int size) const {

@@ -3,6 +3,8 @@
 
 #include <array>
 
+#include "draft/policy/state_archive.h"
+
 namespace tandem {
 
 // What a pass costs by the size of its batch, learned from passes as they happen, in any unit. True
@@ -25,6 +27,7 @@ class CostCurve {
   int num_samples(int size) const { return knots_[NearestKnot(size)].num_samples; }
   int num_comparisons(int size) const { return knots_[NearestKnot(size)].num_comparisons; }
   bool is_measured(int size) const { return num_samples(size) > 0; }
+  void Serialize(StateArchive* archive);
 
  private:
   static constexpr int kNumKnots = 32;

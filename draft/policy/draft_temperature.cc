@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "kernels/row_math.h"
 
@@ -13,6 +14,7 @@ namespace {
 constexpr int kFewestRounds = 4;
 constexpr int kMostRounds = 64;
 constexpr double kDraftTemperatureMemory = 0.99;
+constexpr double kMostLooks = 1.0 / (1.0 - kDraftTemperatureMemory);
 // A depth starts from the mean of all depths as from so many looks of its own.
 constexpr double kPriorLooks = 8.0;
 // Before so many looks the request's own temperature is kept.
@@ -75,6 +77,17 @@ void DraftTemperature::Update() {
     chosen_[depth] =
         static_cast<int>(std::max_element(scores.begin(), scores.end()) - scores.begin());
   }
+}
+
+void DraftTemperature::Serialize(StateArchive* archive) {
+  const auto serialize = [archive](Depth* depth) {
+    archive->Pass(0.0, kMostLooks, &depth->count);
+    for (double& sum : depth->sums) archive->Pass(0.0, depth->count, &sum);
+  };
+  for (Depth& depth : depths_) serialize(&depth);
+  serialize(&all_);
+  archive->Pass(0, std::numeric_limits<int>::max() - 1, &num_observed_);
+  Update();
 }
 
 }  // namespace tandem

@@ -4,6 +4,7 @@
 #include <array>
 #include <vector>
 
+#include "draft/policy/state_archive.h"
 #include "model/sampling.h"
 
 namespace tandem {
@@ -27,6 +28,8 @@ class DraftTemperature {
   void Observe(int depth, const Distribution& target, const Distribution& draft);
   // Takes in what was observed. Between rounds only.
   void Update();
+
+  void Serialize(StateArchive* archive);
 
   // The mean acceptance that each of kFactors would have had at `depth`.
   std::array<double, kFactors.size()> Scores(int depth) const;

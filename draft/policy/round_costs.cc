@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "base/instant.h"
@@ -22,6 +23,9 @@ constexpr double kMostSurprise = 0.25;
 constexpr double kMostSurpriseOfNew = 1.0;
 constexpr int kNewComparisons = 8;
 constexpr double kMostDisturbance = 1.5;
+// Bounds of what a file may say.
+constexpr double kLargestReading = 1e9;
+constexpr int kManySeen = std::numeric_limits<int>::max() - 1;
 
 }  // namespace
 
@@ -47,10 +51,10 @@ void RoundCosts::Observe(const Round& round) {
 }
 
 void RoundCosts::ObservePass(int num_rows, double seconds) {
-  if (level_ == 0.0) level_ = seconds;
+  if (level_ == 0.0) level_ = seconds / pass_.At(num_rows);
   const int last = std::exchange(last_num_rows_, num_rows);
   if (pass_.num_samples(num_rows) < 2) return pass_.Add(num_rows, seconds / level_, 1.0);
-  const bool is_change = num_rows != last;
+  const bool is_change = last != 0 && num_rows != last;
   const bool is_new = is_change && std::min(pass_.num_comparisons(num_rows),
                                             pass_.num_comparisons(last)) < kNewComparisons;
   const double most = is_new ? kMostSurpriseOfNew : kMostSurprise;
@@ -58,6 +62,14 @@ void RoundCosts::ObservePass(int num_rows, double seconds) {
       std::clamp(std::log(seconds / (level_ * pass_.At(num_rows))), -most, most);
   if (!is_new) level_ *= std::exp((is_change ? kLevelWeightAtChange : kLevelWeight) * surprise);
   if (is_change) pass_.Compare(last, num_rows, surprise, kRelationWeight);
+}
+
+void RoundCosts::Serialize(StateArchive* archive) {
+  pass_.Serialize(archive);
+  step_.Serialize(archive);
+  archive->Pass(0.0, kLargestReading, &reading_);
+  archive->Pass(0, kManySeen, &num_steps_seen_);
+  archive->Pass(0, kManySeen, &num_readings_);
 }
 
 void RoundCosts::ObserveReading(int num_tokens, absl::Duration time) {

@@ -43,6 +43,8 @@ class RoundCosts {
     const double per_token = num_readings_ > 0 ? reading_ : kGuessedReading * step_.At(1);
     return per_token * num_tokens / pass_.At(1);
   }
+  // All but how fast the machine is, which the first round tells anew.
+  void Serialize(StateArchive* archive);
   // The unit itself.
   absl::Duration PlainPass() const { return absl::Seconds(level_ * pass_.At(1)); }
 
@@ -51,7 +53,7 @@ class RoundCosts {
 
   static constexpr double kGuessedReading = 0.1;  // of a step
   double level_ = 0.0;                            // seconds per unit of the curves
-  int last_num_rows_ = 0;
+  int last_num_rows_ = 0;                         // of the round before; 0 before the first
   bool last_was_plain_ = true;
   int num_alike_ = kUnmeasuredRounds;  // rounds of the last one's kind, as far as it matters
   CostCurve pass_{0.1};

@@ -27,11 +27,29 @@ constexpr double kProbeShare = 0.005;
 constexpr int kProbeTokens = 2;
 // What was saved for probes is at most the next probe's cost, or this.
 constexpr double kMostBudget = 1.0;
+// What a file may say of it.
+constexpr double kLargestBudget = 1e6;
 
 }  // namespace
 
 int SpeculationPolicy::TemperatureBucket(float temperature) {
   return temperature < 1e-5f ? 0 : temperature <= 0.5f ? 1 : temperature <= 0.9f ? 2 : 3;
+}
+
+void SpeculationPolicy::Serialize(StateArchive* archive) {
+  costs_.Serialize(archive);
+  for (SpeedupMonitor& check : checks_) check.Serialize(archive);
+  for (AcceptanceEstimate& estimate : general_) estimate.Serialize(archive);
+  for (DraftTemperature& draft_temperature : draft_temperature_) {
+    draft_temperature.Serialize(archive);
+  }
+  archive->Pass(&is_on_);
+  archive->Pass(0, kCalibrationRounds + kRoundsOfTrial, &rounds_calibrated_);
+  // Answers may be shorter than what lies between two explorations or probes.
+  archive->Pass(0, kRoundsBetweenExplorations, &rounds_since_exploration_);
+  archive->Pass(0, std::numeric_limits<int>::max() - 1, &num_explorations_);
+  archive->Pass(0.0, kLargestBudget, &probe_budget_);
+  archive->Pass(0, kRoundsOfPatience, &rounds_without_model_);
 }
 
 std::vector<DraftChoice> SpeculationPolicy::Plan(absl::Span<const DraftCandidate> candidates,

@@ -2,6 +2,7 @@
 #define TANDEM_DRAFT_POLICY_SPECULATION_POLICY_H_
 
 #include <array>
+#include <cstdint>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -55,10 +56,15 @@ class SpeculationPolicy {
     const bool has_read_much = round.has_read_much;
     if (check_ != nullptr) check_->Observe(round.num_tokens, TimeOf(round));
     last_end_ = round.end;
+    ++num_rounds_;
     rounds_unmeasured_ = measures() && !has_read_much ? 0 : rounds_unmeasured_ + 1;
     rounds_since_reading_ = has_read_much ? 0 : rounds_since_reading_ + 1;
     for (DraftTemperature& draft_temperature : draft_temperature_) draft_temperature.Update();
   }
+  // What outlives the process: costs, acceptance, and whether speculation paid.
+  void Serialize(StateArchive* archive);
+  // Rounds since the start of the process.
+  int64_t num_rounds() const { return num_rounds_; }
   RoundCosts& costs() { return costs_; }
   const RoundCosts& costs() const { return costs_; }
 
@@ -87,6 +93,7 @@ class SpeculationPolicy {
   std::array<AcceptanceEstimate, kNumTemperatureBuckets> general_;
   std::array<DraftTemperature, kNumTemperatureBuckets> draft_temperature_;
   Instant last_end_;
+  int64_t num_rounds_ = 0;
   int rounds_since_reading_ = 0;
   int rounds_unmeasured_ = 0;
   bool is_on_ = true;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "base/instant.h"
 #include "draft/policy/round_costs.h"
@@ -27,6 +28,9 @@ constexpr int kShortestRest = 15;
 constexpr int kLongestRest = 255;
 // Of what is predicted the last thirty rounds or so count.
 constexpr double kPredictionWeight = 1.0 / 32;
+// Bounds of what a file may say of a predicted gain.
+constexpr double kSmallestGain = 1e-3;
+constexpr double kLargestGain = 1e3;
 
 }  // namespace
 
@@ -92,6 +96,17 @@ int SpeedupMonitor::StretchesUntilException() {
   const int rest = rest_;
   rest_ = std::min(2 * rest_, kLongestRest);
   return rest;
+}
+
+void SpeedupMonitor::Serialize(StateArchive* archive) {
+  archive->Pass(&pays_);
+  archive->Pass(-1, kRoundsOfBelief, &belief_left_);
+  archive->Pass(kSmallestGain, kLargestGain, &predicted_);
+  archive->Pass(kSmallestGain, kLargestGain, &refused_);
+  archive->Pass(-kMostOfOne, kMostOfOne, &mean_);
+  archive->Pass(0, std::numeric_limits<int>::max() - 1, &num_compared_);
+  archive->Pass(0, kLongestRest, &rest_);
+  archive->Pass(0, kLongestRest, &usual_left_);
 }
 
 }  // namespace tandem

@@ -2,6 +2,7 @@
 #define TANDEM_DRAFT_POLICY_SPEEDUP_MONITOR_H_
 
 #include "absl/time/time.h"
+#include "draft/policy/state_archive.h"
 
 namespace tandem {
 
@@ -19,6 +20,8 @@ class SpeedupMonitor {
   void Observe(int num_tokens, absl::Duration time);
   // The mean gain of speculation that was seen, as a logarithm.
   double mean_gain() const { return mean_; }
+  // The verdict so far, without the stretch under way.
+  void Serialize(StateArchive* archive);
 
   // Rounds in a stretch; the first two of each do not count.
   static constexpr int kStretch = 16;

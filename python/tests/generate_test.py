@@ -363,7 +363,7 @@ def test_one_call_makes_an_engine_of_its_own(engine):
 def test_what_an_engine_is_made_of(engine):
     assert engine.target_info.parameters > engine.draft_info.parameters > 0
     assert engine.target_info.vocab_size >= engine.tokenizer.vocab_size > 1000
-    assert engine.drafter == "model"
+    assert engine.drafter == "model+ngram"
     assert set(engine.drafters) >= {"model", "ngram", "model+ngram"}
     assert "threads" in engine.device_description
     engine.generate(PROMPT, max_tokens=4)

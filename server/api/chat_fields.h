@@ -37,7 +37,7 @@ void ReadMessage(const JsonValue& object, const std::string& path, RequestFields
 void DisregardUnwrittenNames(const std::string& field, const ServedModel& model,
                              RequestFields* fields);
 
-// Whether the prompt has tools in the generic form (chat/generic_tools.h), as clients are told.
+// Whether the prompt has tools in the generic form (chat/generic_tools.h).
 bool HasGenericTools(const ChatInput& chat, const ServedModel& model);
 
 // The tokens of the prompt. INVALID_ARGUMENT naming the field that the model's template has no

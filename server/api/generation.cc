@@ -231,7 +231,7 @@ void Generation::CancelOthers() {
 
 std::vector<std::pair<std::string, std::string>> Generation::headers() const {
   auto headers = request_.ignored.Headers();
-  if (request_.has_generic_tools) headers.emplace_back("X-Tandem-Tool-Format", "generic");
+  if (request_.has_generic_tools) headers.emplace_back(kToolFormatHeader, kGenericToolFormat);
   return headers;
 }
 

@@ -343,7 +343,14 @@ Service::Reply Service::TokenizerInfo(const HttpRequest& /*request*/) {
 // {"prompt": "...", "add_special_tokens": true, "special": "parse"} to {"tokens": [1, 2], ...}
 Service::Reply Service::Tokenize(const HttpRequest& request) {
   IgnoredFields ignored;
-  return TextAnswer(TokenizeBody(request.body, model_, absl::Now(), &ignored), ignored);
+  absl::StatusOr<TokenizeAnswer> answer = TokenizeBody(request.body, model_, absl::Now(), &ignored);
+  if (!answer.ok()) return ErrorResponse(answer.status());
+  LogIgnored(ignored);
+  HttpResponse response{.body = std::move(answer->body), .headers = ignored.Headers()};
+  if (answer->has_generic_tools) {
+    response.headers.emplace_back(kToolFormatHeader, kGenericToolFormat);
+  }
+  return response;
 }
 
 Service::Reply Service::Detokenize(const HttpRequest& request) {

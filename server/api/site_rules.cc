@@ -9,6 +9,7 @@
 #include "absl/strings/strip.h"
 #include "base/field_error.h"
 #include "base/status_macros.h"
+#include "chat/tool_format.h"
 #include "json/json_text.h"
 #include "server/api/api_error.h"
 #include "server/asio.h"
@@ -166,7 +167,8 @@ std::vector<std::pair<std::string, std::string>> SiteRules::Headers(const HttpRe
   if (!is_any) headers.emplace_back("Vary", "Origin");
   if (head.origin.empty() || !IsCorsOrigin(head.origin)) return headers;
   headers.emplace_back("Access-Control-Allow-Origin", is_any ? kAny : head.origin);
-  headers.emplace_back("Access-Control-Expose-Headers", "Retry-After, X-Tandem-Tool-Format");
+  headers.emplace_back("Access-Control-Expose-Headers",
+                       absl::StrCat("Retry-After, ", kToolFormatHeader));
   return headers;
 }
 

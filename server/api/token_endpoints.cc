@@ -48,13 +48,14 @@ absl::StatusOr<std::vector<TokenId>> TokensOfPrompt(RequestFields* fields,
 }
 
 absl::StatusOr<std::vector<TokenId>> TokensOfChat(RequestFields* fields, const ServedModel& model,
-                                                  absl::Time now) {
+                                                  absl::Time now, bool* has_generic_tools) {
   ChatInput chat;
   chat.now = now;
   ReadChatInput(fields, &chat);
   DisregardUnwrittenNames("messages", model, fields);
   ReadToolsOfTemplate(model, fields, &chat);
   RETURN_IF_ERROR(fields->Finish());
+  *has_generic_tools = HasGenericTools(chat, model);
   return EncodeChatInput(chat, model);
 }
 
@@ -72,22 +73,22 @@ void WriteTexts(const std::vector<TokenId>& ids, const Tokenizer& tokenizer, Jso
 
 }  // namespace
 
-absl::StatusOr<std::string> TokenizeBody(absl::string_view body, const ServedModel& model,
-                                         absl::Time now, IgnoredFields* ignored) {
+absl::StatusOr<TokenizeAnswer> TokenizeBody(absl::string_view body, const ServedModel& model,
+                                            absl::Time now, IgnoredFields* ignored) {
   ASSIGN_OR_RETURN(const Json json, ParseJsonValue(body, "body"));
   RequestFields fields(&json, "", model.is_strict ? nullptr : ignored);
   ReadModel(&fields, model);
   bool returns_texts = true;
   fields.Read("return_token_strs", &returns_texts);
   const bool is_chat = json.is_object() && json.contains("messages");
+  TokenizeAnswer answer;
   std::vector<TokenId> ids;
   if (is_chat) {
-    ASSIGN_OR_RETURN(ids, TokensOfChat(&fields, model, now));
+    ASSIGN_OR_RETURN(ids, TokensOfChat(&fields, model, now, &answer.has_generic_tools));
   } else {
     ASSIGN_OR_RETURN(ids, TokensOfPrompt(&fields, model));
   }
-  std::string answer;
-  JsonWriter writer(&answer);
+  JsonWriter writer(&answer.body);
   writer.BeginObject().Key("tokens").BeginArray();
   for (const TokenId id : ids) writer.Integer(id);
   writer.EndArray().Key("token_strs");

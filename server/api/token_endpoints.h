@@ -18,8 +18,12 @@ namespace tandem {
 // `add_special_tokens`: with what stands around a text prompt; `special`: what special tokens
 // written in the text are. With "messages" in place of "prompt": the prompt of that chat, whose
 // fields chat_fields.h reads. Fields that are not known go to `ignored`.
-absl::StatusOr<std::string> TokenizeBody(absl::string_view body, const ServedModel& model,
-                                         absl::Time now, IgnoredFields* ignored);
+struct TokenizeAnswer {
+  std::string body;
+  bool has_generic_tools = false;  // in the chat's prompt (chat_fields.h)
+};
+absl::StatusOr<TokenizeAnswer> TokenizeBody(absl::string_view body, const ServedModel& model,
+                                            absl::Time now, IgnoredFields* ignored);
 
 // {"tokens": [IDS]} to {"prompt": TEXT}, special tokens written out.
 absl::StatusOr<std::string> DetokenizeBody(absl::string_view body, const ServedModel& model,

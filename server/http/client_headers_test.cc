@@ -66,6 +66,12 @@ TEST(ClientHeaders, TellThatToolsCameInTheGenericForm) {
   without_tools.SendRequest("POST", "/v1/chat/completions", body + R"(, "tool_choice": "none"})");
   engine.End(3);
   EXPECT_FALSE(without_tools.Read().headers.contains("x-tandem-tool-format"));
+
+  const Answer tokens = Ask(server.get(), "POST", "/tokenize", body + "}");
+  EXPECT_EQ(tokens.status, 200) << tokens.body;
+  EXPECT_EQ(tokens.headers.at("x-tandem-tool-format"), "generic");
+  EXPECT_FALSE(Ask(server.get(), "POST", "/tokenize", R"({"prompt": "A"})")
+                   .headers.contains("x-tandem-tool-format"));
 }
 
 TEST(ClientHeaders, StrictServersRefuse) {

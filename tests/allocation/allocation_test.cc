@@ -271,6 +271,7 @@ TEST(AllocationFailure, OfAPassLeavesTheModelWhole) {
 TEST(AllocationFailure, OfAGenerationIsNobodyElses) {
   EngineOptions options{.target = GoldenModelPath("llama-gqa"),
                         .draft = GoldenModelPath("llama-gqa"),
+                        .drafter = DrafterKind::kModel,
                         .threads = 2,
                         .kv_memory_bytes = 1 << 20};
   options.max_batch = 2;

@@ -193,6 +193,7 @@ class DeviceEngine : public testing::Test {
     EngineOptions options;
     options.target = GoldenModelPath(target);
     options.draft = GoldenModelPath(draft);
+    options.drafter = DrafterKind::kModel;  // which is on the device
     options.device = "cuda:0";
     auto engine = Engine::Create(options);
     TANDEM_CHECK(engine.ok());

@@ -62,7 +62,7 @@ Command AddQuantizeCommand(CLI::App* program) {
   const auto flags = std::make_shared<QuantizeFlags>();
   CLI::App* app = program->add_subcommand(
       "quantize", "Write a model with weights of fewer bits, as --quantize makes them at load");
-  app->add_option("path", flags->source,
+  app->add_option("-m,--target,path", flags->source,
                   "Model of floats: a Hugging Face folder, a GGUF file or a model's name")
       ->type_name("PATH")
       ->required();

@@ -1,0 +1,110 @@
+#include "engine/learned_speculation.h"
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "base/guard.h"
+#include "base/log.h"
+#include "base/output_folder.h"
+#include "base/status_macros.h"
+#include "base/string_view.h"
+#include "engine/fingerprint.h"
+
+namespace tandem {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The file's first line: another number whenever the order or the meaning of numbers changes.
+constexpr char kVersionLine[] = "tandem learned speculation 1\n";
+
+absl::Status Damaged(const std::string& file) {
+  return absl::DataLossError(
+      absl::StrCat(file, ": is not a whole file of learned speculation of this version"));
+}
+
+}  // namespace
+
+std::string LearnedSpeculationFile(const EngineOptions& options, DrafterKind drafter,
+                                   std::string_view device_description) {
+  if (options.packed_weights.empty() || drafter == DrafterKind::kNone) return "";
+  EngineOptions draft = options;
+  draft.target = options.draft;
+  draft.quantize = options.draft_quantize;
+  const std::string pair = absl::StrCat(
+      FingerprintOf(options, kVersionLine), "\n", FingerprintOf(draft, options.draft), "\n",
+      View(NameOf(drafter)), "\n", options.draft_head_tokens, "\n", View(device_description));
+  return (fs::path(options.packed_weights) /
+          absl::StrFormat("speculation-%016x.txt", std::hash<std::string>()(pair)))
+      .string();
+}
+
+absl::StatusOr<SpeculationPolicy> LoadLearnedSpeculation(const std::string& file) {
+  std::ifstream stream(file, std::ios::binary);
+  if (!stream) return absl::NotFoundError(absl::StrCat(file, ": cannot be read"));
+  const std::string text(std::istreambuf_iterator<char>(stream), {});
+  absl::string_view rest = text;
+  if (!absl::ConsumePrefix(&rest, kVersionLine)) return Damaged(file);
+  std::vector<double> numbers;
+  for (const absl::string_view word : absl::StrSplit(rest, '\n', absl::SkipEmpty())) {
+    if (!absl::SimpleAtod(word, &numbers.emplace_back())) return Damaged(file);
+  }
+  StateArchive archive(std::move(numbers));
+  SpeculationPolicy policy;
+  policy.Serialize(&archive);
+  if (!archive.is_complete() || !absl::EndsWith(text, "\n")) return Damaged(file);
+  return policy;
+}
+
+absl::Status SaveLearnedSpeculation(SpeculationPolicy* policy, const std::string& file) {
+  StateArchive archive;
+  policy->Serialize(&archive);
+  std::string text = kVersionLine;
+  for (const double number : archive.numbers()) absl::StrAppendFormat(&text, "%.17g\n", number);
+  std::error_code error;
+  fs::create_directories(fs::path(file).parent_path(), error);
+  if (error) return absl::ErrnoToStatus(error.value(), file);
+  ASSIGN_OR_RETURN(OutputFolder folder, OutputFolder::Around(file));
+  ASSIGN_OR_RETURN(OutputFile part, folder.NewPart(fs::path(file).filename().string()));
+  RETURN_IF_ERROR(part.Write(text));
+  RETURN_IF_ERROR(part.Close());
+  fs::rename(part.path(), file, error);
+  if (error) return absl::ErrnoToStatus(error.value(), file);
+  folder.Keep();
+  return absl::OkStatus();
+}
+
+void LearnedSpeculation::Recall(SpeculationPolicy* policy) const {
+  if (file_.empty()) return;
+  const absl::Status status = Guarded("learned speculation", [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(*policy, LoadLearnedSpeculation(file_));
+    return absl::OkStatus();
+  });
+  if (status.ok() || absl::IsNotFound(status)) return;
+  Log(LogLevel::kWarning, absl::StrCat(status.message(), "; speculation learns anew"));
+}
+
+void LearnedSpeculation::Keep(SpeculationPolicy* policy, absl::Duration at_least) {
+  const Instant now = Instant::Now();
+  if (file_.empty() || policy->num_rounds() == num_rounds_kept_) return;
+  if (now - last_kept_ < at_least) return;
+  const absl::Status status =
+      Guarded("learned speculation", [&] { return SaveLearnedSpeculation(policy, file_); });
+  if (!status.ok()) Log(LogLevel::kWarning, std::string(status.message()));
+  num_rounds_kept_ = policy->num_rounds();
+  last_kept_ = now;
+}
+
+}  // namespace tandem

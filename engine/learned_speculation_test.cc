@@ -1,0 +1,138 @@
+#include "engine/learned_speculation.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+
+namespace tandem {
+namespace {
+
+namespace fs = std::filesystem;
+
+class LearnedSpeculationFiles : public testing::Test {
+ protected:
+  LearnedSpeculationFiles()
+      : folder_(absl::StrCat(testing::TempDir(), "/learned_speculation_", getpid())) {
+    fs::remove_all(folder_);
+  }
+  ~LearnedSpeculationFiles() override { fs::remove_all(folder_); }
+
+  std::string ReadAll(const std::string& path) const {
+    std::ifstream stream(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(stream), {}};
+  }
+
+  const std::string folder_;
+};
+
+SpeculationPolicy Taught() {
+  SpeculationPolicy policy;
+  policy.ObserveAcceptance(0.0f, {.source = DraftSource::kModel}, 4, 3);
+  policy.costs().Observe({.num_rows = 1, .verify_time = absl::Milliseconds(7)});
+  return policy;
+}
+
+double FirstSurvival(const SpeculationPolicy& policy) {
+  double survival = 0.0;
+  policy.AcceptanceAt(0.0f).Survival({.source = DraftSource::kModel}, nullptr,
+                                     absl::MakeSpan(&survival, 1));
+  return survival;
+}
+
+TEST_F(LearnedSpeculationFiles, IsReadBackAsItWasWritten) {
+  const std::string file = folder_ + "/made/file.txt";  // folders are made
+  EXPECT_EQ(LoadLearnedSpeculation(file).status().code(), absl::StatusCode::kNotFound);
+  SpeculationPolicy policy = Taught();
+  for (int i = 0; i < 2; ++i) {  // the second replaces the first
+    ASSERT_TRUE(SaveLearnedSpeculation(&policy, file).ok());
+    const absl::StatusOr<SpeculationPolicy> learned = LoadLearnedSpeculation(file);
+    ASSERT_TRUE(learned.ok()) << learned.status();
+    EXPECT_EQ(FirstSurvival(*learned), FirstSurvival(policy));
+    EXPECT_NE(FirstSurvival(*learned), FirstSurvival(SpeculationPolicy()));
+    EXPECT_TRUE(learned->costs().knows_pass(1));
+  }
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_ + "/made"), {}), 1);  // no parts are left
+  EXPECT_LT(fs::file_size(file), 32u << 10);
+}
+
+TEST_F(LearnedSpeculationFiles, DamagedFilesAreRefused) {
+  const std::string file = folder_ + "/file.txt";
+  SpeculationPolicy policy = Taught();
+  ASSERT_TRUE(SaveLearnedSpeculation(&policy, file).ok());
+  const std::string good = ReadAll(file);
+  const auto expect_refused = [&](const std::string& text) {
+    std::ofstream(file, std::ios::binary) << text;
+    const absl::Status status = LoadLearnedSpeculation(file).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+    EXPECT_NE(status.message().find(file), std::string::npos);
+  };
+  expect_refused("");
+  expect_refused("tandem learned speculation 0\n" + good.substr(good.find('\n') + 1));
+  expect_refused(good + "0\n");
+  expect_refused(good + "x");
+  for (const size_t size : {good.size() - 1, good.size() / 2, size_t{40}}) {
+    expect_refused(good.substr(0, size));
+  }
+  for (const char* const number : {"nan", "inf", "-1", "1e300", "word"}) {
+    const size_t line = good.find('\n') + 1;
+    expect_refused(good.substr(0, line) + number + good.substr(good.find('\n', line)));
+  }
+}
+
+TEST_F(LearnedSpeculationFiles, EveryPairAndMachineHasAFileOfItsOwn) {
+  const std::string models = folder_ + "/models";
+  fs::create_directories(models);
+  for (const char* const name : {"a.gguf", "b.gguf"}) std::ofstream(models + "/" + name) << name;
+  const EngineOptions options = {
+      .target = models + "/a.gguf", .draft = models + "/b.gguf", .packed_weights = folder_};
+  const auto file_of = [&](const std::function<void(EngineOptions*)>& change,
+                           DrafterKind kind = DrafterKind::kModel, const char* device = "d") {
+    EngineOptions changed = options;
+    change(&changed);
+    return LearnedSpeculationFile(changed, kind, device);
+  };
+  const auto nothing = [](EngineOptions* /*options*/) {};
+  const std::string file = file_of(nothing);
+  EXPECT_EQ(file.rfind(folder_ + "/speculation-", 0), 0u) << file;
+  EXPECT_EQ(file_of([](EngineOptions* o) { o->max_batch = 3; }), file);
+  EXPECT_NE(file_of([](EngineOptions* o) { o->draft = o->target; }), file);
+  EXPECT_NE(file_of([](EngineOptions* o) { o->draft = "self:int8"; }), file);
+  EXPECT_NE(file_of([](EngineOptions* o) { o->target = o->draft; }), file);
+  EXPECT_NE(file_of([](EngineOptions* o) { o->draft_quantize = "int8"; }), file);
+  EXPECT_NE(file_of([](EngineOptions* o) { o->draft_head_tokens = 7; }), file);
+  EXPECT_NE(file_of(nothing, DrafterKind::kModelAndNgram), file);
+  EXPECT_NE(file_of(nothing, DrafterKind::kModel, "e"), file);
+  EXPECT_EQ(file_of(nothing, DrafterKind::kNone), "");
+  EXPECT_EQ(file_of([](EngineOptions* o) { o->packed_weights.clear(); }), "");
+}
+
+TEST_F(LearnedSpeculationFiles, AreWrittenAfterNewRoundsAndInTime) {
+  const std::string file = folder_ + "/file.txt";
+  SpeculationPolicy policy = Taught();
+  LearnedSpeculation learned(file);
+  learned.Keep(&policy, absl::ZeroDuration());  // no rounds yet
+  EXPECT_FALSE(fs::exists(file));
+  policy.EndRound({.num_tokens = 1});
+  learned.Keep(&policy, absl::Hours(1));  // too early
+  EXPECT_FALSE(fs::exists(file));
+  learned.Keep(&policy, absl::ZeroDuration());
+  EXPECT_TRUE(fs::exists(file));
+  SpeculationPolicy recalled;
+  learned.Recall(&recalled);
+  EXPECT_EQ(FirstSurvival(recalled), FirstSurvival(policy));
+
+  LearnedSpeculation("").Keep(&policy, absl::ZeroDuration());  // keeps nothing, and says nothing
+  std::ofstream(file) << "damaged";
+  SpeculationPolicy untouched = Taught();
+  learned.Recall(&untouched);
+  EXPECT_EQ(FirstSurvival(untouched), FirstSurvival(policy));
+}
+
+}  // namespace
+}  // namespace tandem
