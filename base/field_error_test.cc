@@ -1,4 +1,4 @@
-#include "base/field_error.h"
+#include "tandem/field_error.h"
 
 #include "absl/strings/cord.h"
 #include "gtest/gtest.h"

@@ -11,8 +11,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "base/field_error.h"
 #include "base/string_view.h"
+#include "tandem/field_error.h"
 
 namespace tandem {
 

@@ -19,7 +19,7 @@
 #include "bench/bench_passes.h"
 #include "bench/machine_limits.h"
 #include "checkpoint/model_config.h"
-#include "engine/model_pair.h"
+#include "engine/runtime.h"
 #include "kernels/quantize.h"
 #include "nlohmann/json.hpp"
 #include "tools/checkpoints/random_model.h"
@@ -209,13 +209,13 @@ absl::StatusOr<KernelsReport> Measure(const KernelFlags& flags, MachineLimits* l
                                                         [&] { progress.Advance(1); }));
   }
   if (!flags.wants_passes) return report;
-  ASSIGN_OR_RETURN(ModelPair pair, ModelPair::Load({.target = flags.target,
-                                                    .drafter = DrafterKind::kNone,
-                                                    .device = "cpu",
-                                                    .threads = flags.cpu.num_threads,
-                                                    .compute = flags.compute,
-                                                    .quantize = flags.quantize,
-                                                    .kv_cache = flags.kv_cache}));
+  ASSIGN_OR_RETURN(Runtime pair, Runtime::Load({.target = flags.target,
+                                                .drafter = DrafterKind::kNone,
+                                                .device = "cpu",
+                                                .threads = flags.cpu.num_threads,
+                                                .compute = flags.compute,
+                                                .quantize = flags.quantize,
+                                                .kv_cache = flags.kv_cache}));
   Progress progress("passes", flags.passes.repeat);
   ASSIGN_OR_RETURN(report.passes,
                    RunPassBenchmark(flags.passes, &pair, limits, [&] { progress.Advance(1); }));

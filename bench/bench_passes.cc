@@ -42,7 +42,7 @@ std::vector<Case> CasesOf(const PassBenchmarkOptions& options, const Transformer
 }  // namespace
 
 absl::StatusOr<std::vector<PassResult>> RunPassBenchmark(const PassBenchmarkOptions& options,
-                                                         ModelPair* pair, MachineLimits* limits,
+                                                         Runtime* pair, MachineLimits* limits,
                                                          absl::FunctionRef<void()> on_repeat) {
   Transformer* model = pair->target.get();
   const KvLayout layout = model->kv_layout(kPageSize, pair->target_cache->layout().dtype);

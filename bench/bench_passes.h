@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "bench/machine_limits.h"
 #include "bench/pass_demand.h"
-#include "engine/model_pair.h"
+#include "engine/runtime.h"
 
 namespace tandem {
 
@@ -33,7 +33,7 @@ struct PassResult {
 
 // All rows at all contexts, in turns; those that the model's context does not hold are left out.
 absl::StatusOr<std::vector<PassResult>> RunPassBenchmark(const PassBenchmarkOptions& options,
-                                                         ModelPair* pair, MachineLimits* limits,
+                                                         Runtime* pair, MachineLimits* limits,
                                                          absl::FunctionRef<void()> on_repeat);
 
 }  // namespace tandem

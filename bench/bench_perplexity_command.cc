@@ -12,7 +12,7 @@
 #include "base/status_macros.h"
 #include "bench/bench_commands.h"
 #include "bench/perplexity.h"
-#include "engine/model_pair.h"
+#include "engine/runtime.h"
 #include "nlohmann/json.hpp"
 #include "tools/engine_options.h"
 #include "tools/progress.h"
@@ -61,7 +61,7 @@ struct PerplexityReport {
   double seconds = 0.0;
 };
 
-absl::StatusOr<PerplexityOptions> OptionsFor(const PerplexityFlags& flags, const ModelPair& pair) {
+absl::StatusOr<PerplexityOptions> OptionsFor(const PerplexityFlags& flags, const Runtime& pair) {
   const int64_t cached = int64_t{pair.target_cache->num_pages()} * flags.engine.page_size;
   const int most = static_cast<int>(std::min<int64_t>(pair.target->context_length(), cached));
   PerplexityOptions options;
@@ -78,7 +78,7 @@ absl::StatusOr<PerplexityOptions> OptionsFor(const PerplexityFlags& flags, const
 
 absl::StatusOr<PerplexityReport> Measure(const PerplexityFlags& flags) {
   ASSIGN_OR_RETURN(const std::string text, ReadFile(flags.file));
-  ASSIGN_OR_RETURN(const ModelPair pair, ModelPair::Load(flags.engine_options));
+  ASSIGN_OR_RETURN(const Runtime pair, Runtime::Load(flags.engine_options));
   PerplexityReport report;
   ASSIGN_OR_RETURN(report.options, OptionsFor(flags, pair));
   absl::StatusOr<std::vector<TokenId>> ids = pair.tokenizer->Encode(text, SpecialTokens::kPlain);

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "bench/machine_limits.h"
 #include "bench/pass_demand.h"
-#include "engine/engine.h"
+#include "tandem/engine.h"
 
 namespace tandem {
 

@@ -14,7 +14,7 @@
 #include "bench/bench_phases.h"
 #include "bench/machine_limits.h"
 #include "checkpoint/model_config.h"
-#include "engine/model_pair.h"
+#include "engine/runtime.h"
 #include "nlohmann/json.hpp"
 #include "tools/engine_options.h"
 #include "tools/progress.h"

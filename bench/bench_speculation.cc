@@ -9,7 +9,7 @@
 #include "base/instant.h"
 #include "base/status_macros.h"
 #include "bench/synthetic_acceptance.h"
-#include "verify/round_stats.h"
+#include "tandem/round_stats.h"
 
 namespace tandem {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
-#include "engine/engine.h"
+#include "tandem/engine.h"
 #include "tools/prompt_file.h"
 #include "tools/spread.h"
 

@@ -7,9 +7,9 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "base/types.h"
 #include "kvcache/paged_kv_cache.h"
 #include "model/language_model.h"
+#include "tandem/types.h"
 
 namespace tandem {
 

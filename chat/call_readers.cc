@@ -10,7 +10,7 @@
 #include "absl/strings/strip.h"
 #include "base/string_view.h"
 #include "chat/tool_format.h"
-#include "json/json_value.h"
+#include "tandem/json_value.h"
 
 namespace tandem {
 namespace {

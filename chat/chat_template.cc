@@ -1,4 +1,4 @@
-#include "chat/chat_template.h"
+#include "tandem/chat_template.h"
 
 #include <algorithm>
 #include <array>
@@ -7,14 +7,14 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/field_error.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
-#include "chat/generic_tools.h"
 #include "chat/jinja/jinja_template.h"
 #include "chat/jinja/text_tools.h"
 #include "chat/jinja/value_text.h"
 #include "json/json_text.h"
+#include "tandem/field_error.h"
+#include "tandem/generic_tools.h"
 
 namespace tandem {
 

@@ -11,11 +11,11 @@
 
 #include "absl/time/time.h"
 #include "base/check.h"
-#include "chat/chat_template.h"
 #include "chat/jinja/jinja_template.h"
 #include "chat/jinja/value_text.h"
 #include "nlohmann/json.hpp"
-#include "text/tokenizer.h"
+#include "tandem/chat_template.h"
+#include "tandem/tokenizer.h"
 
 namespace tandem {
 namespace {

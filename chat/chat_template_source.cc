@@ -10,11 +10,11 @@
 #include "base/status_macros.h"
 #include "base/string_view.h"
 #include "base/utf8.h"
-#include "chat/chat_template.h"
 #include "checkpoint/gguf.h"
 #include "json/json_fields.h"
 #include "json/json_text.h"
 #include "nlohmann/json.hpp"
+#include "tandem/chat_template.h"
 #include "text/gguf_tokenizer.h"
 
 namespace tandem {

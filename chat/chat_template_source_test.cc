@@ -4,9 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "chat/chat_template.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tandem/chat_template.h"
 #include "tests/gguf_builder.h"
 
 namespace tandem {

@@ -1,4 +1,4 @@
-#include "chat/chat_template.h"
+#include "tandem/chat_template.h"
 
 #include <unistd.h>
 

@@ -1,14 +1,14 @@
-#include "chat/generic_tools.h"
+#include "tandem/generic_tools.h"
 
 #include <string>
 #include <utility>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
-#include "base/field_error.h"
 #include "base/status_macros.h"
 #include "chat/jinja/value_text.h"
 #include "json/json_text.h"
+#include "tandem/field_error.h"
 
 namespace tandem {
 namespace {

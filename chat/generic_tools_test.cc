@@ -1,4 +1,4 @@
-#include "chat/generic_tools.h"
+#include "tandem/generic_tools.h"
 
 #include <string>
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "json/json_value.h"
+#include "tandem/json_value.h"
 
 namespace tandem {
 

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "chat/chat_template.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tandem/chat_template.h"
 
 namespace tandem {
 namespace {

@@ -8,7 +8,7 @@
 #include "absl/strings/match.h"
 #include "base/string_view.h"
 #include "json/json_text.h"
-#include "json/json_value.h"
+#include "tandem/json_value.h"
 
 namespace tandem {
 namespace {

@@ -8,12 +8,12 @@
 #include <string_view>
 
 #include "absl/types/span.h"
-#include "base/types.h"
 #include "chat/answer_delta.h"
-#include "chat/chat_template.h"
-#include "constraint/output_constraint.h"
-#include "text/detokenizer.h"
-#include "text/tokenizer.h"
+#include "tandem/chat_template.h"
+#include "tandem/detokenizer.h"
+#include "tandem/output_constraint.h"
+#include "tandem/tokenizer.h"
+#include "tandem/types.h"
 
 namespace tandem {
 

@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "text/detokenizer.h"
-#include "text/tokenizer.h"
+#include "tandem/detokenizer.h"
+#include "tandem/tokenizer.h"
 
 namespace tandem {
 namespace {

@@ -5,12 +5,12 @@
 #include <string_view>
 #include <vector>
 
-#include "chat/chat_template.h"
+#include "tandem/chat_template.h"
 
 namespace tandem {
 
 // The header, and its value, that tell clients that a prompt has tools in the generic form
-// (chat/generic_tools.h).
+// (include/tandem/generic_tools.h).
 inline constexpr char kToolFormatHeader[] = "X-Tandem-Tool-Format";
 inline constexpr char kGenericToolFormat[] = "generic";
 
@@ -44,7 +44,7 @@ struct ToolFormat {
   std::string_view name = "name";
   bool is_fenced = false;  // kDeepSeek's first form
   // Whether an answer may begin with a call that lacks its markers: where the template has no place
-  // for tools (chat/generic_tools.h), the model was taught none.
+  // for tools (include/tandem/generic_tools.h), the model was taught none.
   bool may_lack_markers = false;
 
   // What calls are marked with, of which some may be special tokens.

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "json/json_value.h"
+#include "tandem/json_value.h"
 
 namespace tandem {
 

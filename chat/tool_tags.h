@@ -1,5 +1,5 @@
 // What answers that call functions are held to: structural tags
-// (constraint/output_constraint.h).
+// (include/tandem/output_constraint.h).
 #ifndef TANDEM_CHAT_TOOL_TAGS_H_
 #define TANDEM_CHAT_TOOL_TAGS_H_
 
@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "base/types.h"
 #include "chat/tool_format.h"
 #include "chat/tool_function.h"
-#include "json/json_value.h"
+#include "tandem/json_value.h"
+#include "tandem/types.h"
 
 namespace tandem {
 

@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "json/json_value.h"
+#include "tandem/json_value.h"
 
 namespace tandem {
 
@@ -30,7 +30,7 @@ inline constexpr PlainValueForm kGlmForm = {.begin = "<arg_key>",
                                             .excluded = "</arg_value>"};
 
 // The arguments of a call in such a form, a structural tag's format
-// (constraint/output_constraint.h), in the schema's order. What XmlCallReader or
+// (include/tandem/output_constraint.h), in the schema's order. What XmlCallReader or
 // GlmCallReader makes of them keeps to `schema`, which is of an object. With `is_strict` there are
 // no parameters but those that it names, unless it says otherwise. INVALID_ARGUMENT naming the
 // keyword, or the parameter, for what cannot be held so.

@@ -8,7 +8,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/types/span.h"
-#include "base/types.h"
+#include "tandem/types.h"
 
 namespace tandem {
 

@@ -8,9 +8,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "base/types.h"
 #include "checkpoint/rope_config.h"
 #include "kernels/matrix.h"
+#include "tandem/types.h"
 
 namespace tandem {
 

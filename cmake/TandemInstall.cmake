@@ -1,5 +1,5 @@
-# `cmake --install` gives others the program, the libraries, the headers that <tandem/*.h>
-# need, the shipped models, and a package: find_package(tandem), tandem::engine.
+# `cmake --install` gives others the program, the libraries, the headers of
+# include/tandem/, the shipped models, and a package: find_package(tandem), tandem::engine.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -40,9 +40,7 @@ if(TARGET tandem_python)
   tandem_install_share(tandem/share/tandem COMPONENT python EXCLUDE_FROM_ALL)
 endif()
 
-# Walked when installing, so that the list of headers never goes stale.
-install(CODE "set(TANDEM_SOURCE_DIR \"${PROJECT_SOURCE_DIR}\")")
-install(SCRIPT cmake/install_headers.cmake)
+install(DIRECTORY include/tandem DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tandem)
 install(EXPORT tandemTargets NAMESPACE tandem:: DESTINATION ${package_dir})

@@ -21,7 +21,7 @@ archive=$work/xgrammar-$version.tar.gz
 echo "$sha256  $archive" | sha256sum --check --quiet
 tar -xzf "$archive" -C "$work" --strip-components=1
 # One change: forced text is looked for as far as drafts can use it, kMaxForcedBytes of
-# constraint/token_constraint.h. A literal may have 250,000 bytes, and a grammar no end at all.
+# include/tandem/token_constraint.h. A literal may have 250,000 bytes, and a grammar no end at all.
 matcher=$work/cpp/grammar_matcher.cc
 sed -i 's/while (can_find_next_char) {/while (can_find_next_char \&\& num_accepted_chars < 512) {/' "$matcher"
 grep -q 'num_accepted_chars < 512' "$matcher"

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "base/types.h"
 #include "constraint/string_lengths.h"
+#include "tandem/types.h"
 
 namespace tandem {
 

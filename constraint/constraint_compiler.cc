@@ -11,11 +11,11 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "base/field_error.h"
 #include "base/guard.h"
 #include "base/instant.h"
 #include "base/status_macros.h"
 #include "constraint/grammar_engine.h"
+#include "tandem/field_error.h"
 
 namespace tandem {
 namespace {

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "constraint/output_constraint.h"
 #include "constraint/string_lengths.h"
+#include "tandem/output_constraint.h"
 
 namespace tandem {
 

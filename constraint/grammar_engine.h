@@ -8,11 +8,11 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "base/types.h"
-#include "constraint/output_constraint.h"
-#include "constraint/token_constraint.h"
 #include "constraint/work_budget.h"
-#include "text/tokenizer.h"
+#include "tandem/output_constraint.h"
+#include "tandem/token_constraint.h"
+#include "tandem/tokenizer.h"
+#include "tandem/types.h"
 
 namespace tandem {
 

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/utf8.h"
 #include "constraint/regex_syntax.h"
-#include "json/json_value.h"
+#include "tandem/json_value.h"
 
 namespace tandem {
 namespace {

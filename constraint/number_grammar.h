@@ -6,7 +6,7 @@
 #include "absl/status/statusor.h"
 #include "constraint/grammar_text.h"
 #include "constraint/schema_output.h"
-#include "json/json_value.h"
+#include "tandem/json_value.h"
 
 namespace tandem {
 

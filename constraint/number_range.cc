@@ -12,8 +12,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
-#include "base/field_error.h"
 #include "base/status_macros.h"
+#include "tandem/field_error.h"
 
 namespace tandem {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "constraint/string_lengths.h"
-#include "json/json_value.h"
+#include "tandem/json_value.h"
 
 namespace tandem {
 

@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "json/json_value.h"
+#include "tandem/json_value.h"
 
 namespace tandem {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "json/json_value.h"
+#include "tandem/json_value.h"
 
 namespace tandem {
 

@@ -11,7 +11,7 @@
 #include "constraint/grammar_text.h"
 #include "constraint/schema_output.h"
 #include "constraint/string_lengths.h"
-#include "json/json_value.h"
+#include "tandem/json_value.h"
 
 namespace tandem {
 

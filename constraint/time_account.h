@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "base/types.h"
+#include "tandem/types.h"
 
 namespace tandem {
 

@@ -14,13 +14,13 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "base/field_error.h"
 #include "base/status_macros.h"
 #include "constraint/bounded_matcher.h"
 #include "constraint/constraint_source.h"
 #include "constraint/grammar_engine.h"
 #include "constraint/time_account.h"
 #include "constraint/work_budget.h"
+#include "tandem/field_error.h"
 
 namespace tandem {
 namespace {

@@ -34,7 +34,7 @@ class LoggingDrafter final : public Drafter {
                        absl::Span<Proposal* const> proposals) override {
     for (size_t i = 0; i < requests.size(); ++i) {
       Check(requests[i].state, "propose");
-      for (int j = 0; j < requests[i].max_tokens; ++j) proposals[i]->tokens.push_back(token_);
+      for (int j = 0; j < requests[i].granted; ++j) proposals[i]->tokens.push_back(token_);
     }
     return fails ? absl::InternalError("injected") : absl::OkStatus();
   }
@@ -90,7 +90,7 @@ TEST(CombinedDrafter, IsOneOfThemForASequenceThatSaysSo) {
       Proposal proposal;
       Proposal* const to = &proposal;
       const DraftRequest request{
-          .context = context, .max_tokens = 2, .source = source, .state = state.get()};
+          .context = context, .granted = 2, .source = source, .state = state.get()};
       ASSERT_TRUE(world.drafter->Propose({&request, 1}, {&to, 1}).ok());
       EXPECT_EQ(proposal.tokens.size(), source == options[0].source ? 2u : 0u);
     }
@@ -125,7 +125,7 @@ TEST(CombinedDrafter, LetsTheChosenOneDraft) {
   for (int i = 0; i < 3; ++i) {
     states.push_back(world.drafter->NewState({}));
     requests.push_back({.context = {},
-                        .max_tokens = i + 1,
+                        .granted = i + 1,
                         .source = i == 1 ? DraftSource::kLookup : DraftSource::kModel,
                         .state = states[i].get()});
     pointers.push_back(&proposals[i]);

@@ -8,10 +8,10 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "base/philox.h"
-#include "draft/drafter_kind.h"
 #include "draft/policy/draft_temperature.h"
 #include "draft/proposal.h"
-#include "model/sampling_params.h"
+#include "tandem/drafter_kind.h"
+#include "tandem/sampling_params.h"
 
 namespace tandem {
 
@@ -52,7 +52,7 @@ struct DraftRequest {
   // Every committed token, prompt included. While a prompt is read in chunks: its part so far.
   absl::Span<const TokenId> context;
   // The most tokens to propose; with 0 the drafter may read along and proposes nothing.
-  int max_tokens = 0;
+  int granted = 0;
   DraftSource source = DraftSource::kModel;  // of the option chosen
   const SamplingParams* sampling = nullptr;
   TokenHistory* history = nullptr;  // of `context`; left as found. Null if `sampling` needs none.
@@ -88,7 +88,7 @@ class Drafter {
   virtual std::vector<DraftOption> Options(DraftState* state,
                                            absl::Span<const TokenId> context) = 0;
 
-  // Fills proposals[i] (cleared by the caller) with at most requests[i].max_tokens tokens; none is
+  // Fills proposals[i] (cleared by the caller) with at most requests[i].granted tokens; none is
   // a valid proposal. How many may depend on the context, on rows and on load, never on a token
   // drawn this round at or after the place it stops before (docs/verification.md). On error every
   // proposal is to be thrown away; decoding goes on without.

@@ -1,4 +1,4 @@
-#include "draft/drafter_kind.h"
+#include "tandem/drafter_kind.h"
 
 #include "base/named_values.h"
 

@@ -1,11 +1,11 @@
 #include "draft/make_drafter.h"
 
 #include "absl/strings/str_cat.h"
-#include "base/field_error.h"
 #include "base/string_view.h"
 #include "draft/combined_drafter.h"
 #include "draft/model_drafter.h"
 #include "draft/ngram_drafter.h"
+#include "tandem/field_error.h"
 
 namespace tandem {
 namespace {

@@ -5,10 +5,10 @@
 
 #include "absl/status/statusor.h"
 #include "draft/drafter.h"
-#include "draft/drafter_kind.h"
 #include "draft/vocabulary_map.h"
 #include "kvcache/paged_kv_cache.h"
 #include "model/language_model.h"
+#include "tandem/drafter_kind.h"
 
 namespace tandem {
 

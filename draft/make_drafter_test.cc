@@ -2,9 +2,9 @@
 
 #include <string>
 
-#include "base/field_error.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tandem/field_error.h"
 #include "tests/fake_model.h"
 
 namespace tandem {

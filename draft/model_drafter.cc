@@ -195,7 +195,7 @@ absl::Status ModelDrafter::Propose(absl::Span<const DraftRequest> requests,
                       .state = &state,
                       .kv = &state.kv,
                       .text = text,
-                      .max_tokens = std::min(requests[i].max_tokens, room),
+                      .max_tokens = std::min(requests[i].granted, room),
                       .ended = room == 0});
     // The last token is read again if those behind it are nothing to the draft: a step needs one.
     if (drafts.back().wants_more() && state.kv.length() >= static_cast<int>(text.size())) {

@@ -80,7 +80,7 @@ TEST(ModelDrafter, KeepsItsCacheRightOverRandomRounds) {
         asked.push_back(s);
         max_tokens.push_back(static_cast<int>(random() % 9));
       }
-      FillFreePages(world.cache(), round % 2 == 0 ? NAN : 1e30f);
+      FillFreePages(world.cache().get(), round % 2 == 0 ? NAN : 1e30f);
       world.model().options().fail_every = random() % 10 == 0 ? 2 : 0;
       const bool drafted = world.Propose(asked, max_tokens).ok();
       if (world.model().options().fail_every == 0) {

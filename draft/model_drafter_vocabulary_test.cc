@@ -42,7 +42,7 @@ struct TranslatedSequence {
   const Tokens& Draft(int max_tokens, size_t num_shown) {
     proposal.Clear();
     const DraftRequest request{.context = absl::MakeSpan(tokens).first(num_shown),
-                               .max_tokens = max_tokens,
+                               .granted = max_tokens,
                                .sampling = &sampling,
                                .history = sampling.has_penalties() ? &history : nullptr,
                                .random = random,

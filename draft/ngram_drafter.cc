@@ -40,12 +40,12 @@ absl::Status NgramDrafter::Propose(absl::Span<const DraftRequest> requests,
                                    absl::Span<Proposal* const> proposals) {
   for (size_t i = 0; i < requests.size(); ++i) {
     // A part of a prompt, of which more may be known already, is not to be looked up.
-    if (requests[i].max_tokens == 0) continue;
+    if (requests[i].granted == 0) continue;
     const absl::Span<const TokenId> context = requests[i].context;
     const NgramIndex::Match match = FindMatch(requests[i].state, context);
     if (match.length == 0) continue;
     std::vector<TokenId>& tokens = proposals[i]->tokens;
-    for (size_t place = match.next; static_cast<int>(tokens.size()) < requests[i].max_tokens;
+    for (size_t place = match.next; static_cast<int>(tokens.size()) < requests[i].granted;
          ++place) {
       // Behind the end of the text it goes on as proposed: a text that repeats itself does so on.
       const TokenId token =

@@ -72,7 +72,7 @@ struct LookedUpText {
   explicit LookedUpText(Tokens text) : tokens(std::move(text)), state(drafter.NewState(tokens)) {}
   Tokens Draft(int max_tokens) {
     proposal.Clear();
-    const DraftRequest request{.context = tokens, .max_tokens = max_tokens, .state = state.get()};
+    const DraftRequest request{.context = tokens, .granted = max_tokens, .state = state.get()};
     Proposal* proposals[] = {&proposal};
     EXPECT_TRUE(drafter.Propose({&request, 1}, proposals).ok());
     return proposal.tokens;

@@ -5,7 +5,7 @@
 
 #include "absl/types/span.h"
 #include "base/hash_map.h"
-#include "base/types.h"
+#include "tandem/types.h"
 
 namespace tandem {
 

@@ -13,8 +13,8 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
-#include "base/types.h"
-#include "text/tokenizer.h"
+#include "tandem/tokenizer.h"
+#include "tandem/types.h"
 
 namespace tandem {
 

@@ -3,9 +3,9 @@
 
 #include <vector>
 
-#include "base/types.h"
-#include "draft/draft_tokens.h"
 #include "model/sampling.h"
+#include "tandem/draft_tokens.h"
+#include "tandem/types.h"
 
 namespace tandem {
 

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "base/types.h"
-#include "text/tokenizer.h"
+#include "tandem/tokenizer.h"
+#include "tandem/types.h"
 
 namespace tandem {
 

@@ -1,4 +1,4 @@
-#include "engine/completion.h"
+#include "tandem/completion.h"
 
 #include "base/named_values.h"
 

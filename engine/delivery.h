@@ -11,8 +11,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "engine/engine.h"
-#include "engine/owned_piece.h"
+#include "tandem/engine.h"
+#include "tandem/owned_piece.h"
 
 namespace tandem {
 

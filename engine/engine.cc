@@ -1,4 +1,4 @@
-#include "engine/engine.h"
+#include "tandem/engine.h"
 
 #include <algorithm>
 #include <list>
@@ -17,13 +17,13 @@
 #include "engine/given_draft.h"
 #include "engine/judged_engine.h"
 #include "engine/learned_speculation.h"
-#include "engine/model_pair.h"
-#include "engine/model_places.h"
 #include "engine/new_session.h"
 #include "engine/process_bound_engine.h"
 #include "engine/round.h"
+#include "engine/runtime.h"
 #include "engine/scheduler.h"
 #include "engine/session.h"
+#include "tandem/model_places.h"
 
 namespace tandem {
 namespace {
@@ -37,10 +37,10 @@ constexpr absl::Duration kTimeBetweenKeeping = absl::Minutes(1);
 
 class EngineImpl final : public Engine {
  public:
-  EngineImpl(EngineOptions options, ModelPair pair, JudgeFunction judge, std::string learned_file)
+  EngineImpl(EngineOptions options, Runtime runtime, JudgeFunction judge, std::string learned_file)
       : options_(std::move(options)),
-        pair_(std::move(pair)),
-        verifier_(pair_.target.get(), std::move(judge)),
+        runtime_(std::move(runtime)),
+        verifier_(runtime_.target.get(), std::move(judge)),
         learned_(std::move(learned_file)),
         delivery_(std::make_unique<Delivery>(options_.callback_thread)),
         thread_([this] { Work(); }) {}
@@ -122,13 +122,15 @@ class EngineImpl final : public Engine {
     --num_callers_;
     return checks_done_ >= check ? integrity_ : Ended();
   }
-  const Tokenizer& tokenizer() const override { return *pair_.tokenizer; }
-  ModelInfo target_info() const override { return pair_.TargetInfo(options_.target); }
-  std::optional<ModelInfo> draft_info() const override { return pair_.DraftInfo(options_.draft); }
-  DrafterKind drafter() const override { return pair_.drafter_kind; }
-  std::vector<DrafterKind> drafters() const override { return pair_.Drafters(); }
+  const Tokenizer& tokenizer() const override { return *runtime_.tokenizer; }
+  ModelInfo target_info() const override { return runtime_.TargetInfo(options_.target); }
+  std::optional<ModelInfo> draft_info() const override {
+    return runtime_.DraftInfo(options_.draft);
+  }
+  DrafterKind drafter() const override { return runtime_.drafter_kind; }
+  std::vector<DrafterKind> drafters() const override { return runtime_.Drafters(); }
   std::string device_description() const override {
-    return std::string(pair_.backend->description());
+    return std::string(runtime_.backend->description());
   }
 
  private:
@@ -167,7 +169,7 @@ class EngineImpl final : public Engine {
   void ReportLoad();
 
   const EngineOptions options_;
-  ModelPair pair_;
+  Runtime runtime_;
 
   mutable absl::Mutex mutex_;
   GenerationId next_id_ ABSL_GUARDED_BY(mutex_) = 1;
@@ -202,7 +204,7 @@ class EngineImpl final : public Engine {
 absl::Status EngineImpl::Queue(Request request, OnPiece on_piece, OnDone on_done,
                                GenerationId* id) {
   ASSIGN_OR_RETURN(std::unique_ptr<Session> session,
-                   NewSession(std::move(request), options_, pair_));
+                   NewSession(std::move(request), options_, runtime_));
   std::list<std::unique_ptr<Session>> submitted;
   submitted.push_back(std::move(session));
   absl::MutexLock lock(&mutex_);
@@ -296,8 +298,8 @@ void EngineImpl::AnswerChecks() {
   absl::Status status = Guarded("check", [this] {
     std::vector<const KvSequence*> sequences;
     for (const auto& session : sessions_) sequences.push_back(&session->target_kv);
-    absl::Status found = pair_.target_cache->CheckIntegrity(sequences);
-    if (pair_.drafter != nullptr) found.Update(pair_.drafter->CheckIntegrity());
+    absl::Status found = runtime_.target_cache->CheckIntegrity(sequences);
+    if (runtime_.drafter != nullptr) found.Update(runtime_.drafter->CheckIntegrity());
     return found;
   });
   absl::MutexLock lock(&mutex_);
@@ -318,15 +320,16 @@ void EngineImpl::Step() {
   if (!Caught("draft", [&] { AddDrafts(&policy_, &plan); }).ok()) {
     for (RoundStep& step : plan.steps) step.draft_tokens = 0;
   }
-  const absl::Status status = RunRound(pair_.drafter.get(), &verifier_, plan.steps, &policy_, [&] {
-    for (const RoundStep& step : plan.steps) {
-      step.session->OrFail("a round's end", [&] {
-        if (options_.prefix_cache) Publish(step.session);
-        Deliver(step.session);
-        EndIfScored(step.session);
+  const absl::Status status =
+      RunRound(runtime_.drafter.get(), &verifier_, plan.steps, &policy_, [&] {
+        for (const RoundStep& step : plan.steps) {
+          step.session->OrFail("a round's end", [&] {
+            if (options_.prefix_cache) Publish(step.session);
+            Deliver(step.session);
+            EndIfScored(step.session);
+          });
+        }
       });
-    }
-  });
   if (status.ok()) return;
   for (const RoundStep& step : plan.steps) step.session->Fail(status);
 }
@@ -356,13 +359,13 @@ std::vector<Session*> EngineImpl::Admit() {
     if (!session->finished) active.push_back(session.get());
   }
   const auto find_prefix = [this](const Session& session) {
-    return pair_.target_cache->NewSequenceWithPrefix(
-        Reusable(session), pair_.target->cache_variant(session.max_length));
+    return runtime_.target_cache->NewSequenceWithPrefix(
+        Reusable(session), runtime_.target->cache_variant(session.max_length));
   };
   const auto begin = [this](Session* session, KvSequence found) {
     session->OrFail("beginning", [&] { Begin(session, std::move(found)); });
   };
-  return tandem::Admit(active, options_.max_batch, *pair_.target_cache, find_prefix, begin);
+  return tandem::Admit(active, options_.max_batch, *runtime_.target_cache, find_prefix, begin);
 }
 
 void EngineImpl::Begin(Session* session, KvSequence found) {
@@ -370,7 +373,7 @@ void EngineImpl::Begin(Session* session, KvSequence found) {
   if (session->completion.num_preemptions == 0) num_prompt_tokens_ += session->prompt_length;
   num_prefix_queries_ += static_cast<int64_t>(Reusable(*session).size());
   if (session->drafter != DrafterKind::kNone && session->draft_state == nullptr) {
-    session->draft_state = pair_.drafter->NewStateOf(session->drafter, {});
+    session->draft_state = runtime_.drafter->NewStateOf(session->drafter, {});
   }
   TakePrefix(session, std::move(found));
 }
@@ -379,7 +382,7 @@ void EngineImpl::Begin(Session* session, KvSequence found) {
 RoundPlan EngineImpl::Plan(std::vector<Session*>* running) {
   for (;;) {
     RoundPlan plan = PlanRound(*running, options_.chunk_tokens,
-                               pair_.target_cache->num_available_pages(), options_.prefix_cache);
+                               runtime_.target_cache->num_available_pages(), options_.prefix_cache);
     if (!plan.preempts_youngest) return plan;
     Preempt(running->back());
     running->pop_back();
@@ -400,9 +403,9 @@ void EngineImpl::TakePrefix(Session* session, KvSequence found) {
   if (session->completion.num_preemptions == 0) session->completion.cached_tokens += num_reused;
   EndIfScored(session);
   if (session->draft_state == nullptr) return;
-  num_draft_prefix_hits_ -= pair_.drafter->NumCached(*session->draft_state);
-  pair_.drafter->AdoptLongerPrefix(session->draft_state.get(), Reusable(*session));
-  num_draft_prefix_hits_ += pair_.drafter->NumCached(*session->draft_state);
+  num_draft_prefix_hits_ -= runtime_.drafter->NumCached(*session->draft_state);
+  runtime_.drafter->AdoptLongerPrefix(session->draft_state.get(), Reusable(*session));
+  num_draft_prefix_hits_ += runtime_.drafter->NumCached(*session->draft_state);
 }
 
 // What was published since serves those who still read, too: others may have the same prompt.
@@ -413,7 +416,7 @@ bool EngineImpl::ReplanAfterPrefixHits(absl::Span<const RoundStep> steps) {
     Session& s = *step.session;
     if (s.num_pending() <= kMostWithoutChunk) continue;
     KvSequence longer =
-        pair_.target_cache->NewSequenceWithPrefix(Reusable(s), s.target_kv.variant());
+        runtime_.target_cache->NewSequenceWithPrefix(Reusable(s), s.target_kv.variant());
     if (longer.length() <= s.target_kv.length()) continue;
     s.OrFail("prefix", [&] { TakePrefix(&s, std::move(longer)); });
     LookForDrafts(&s);
@@ -427,9 +430,9 @@ void EngineImpl::Publish(Session* session) {
   const int full_pages = session->target_kv.length() / options_.page_size;
   if (full_pages <= session->published_pages) return;
   session->published_pages = full_pages;
-  pair_.target_cache->Publish(session->tokens, &session->target_kv);
+  runtime_.target_cache->Publish(session->tokens, &session->target_kv);
   if (session->draft_state == nullptr) return;
-  pair_.drafter->Publish(session->draft_state.get(), session->tokens);
+  runtime_.drafter->Publish(session->draft_state.get(), session->tokens);
 }
 
 // Finds the session's drafts for the next round, once its prompt is read; none on an exception.
@@ -439,9 +442,10 @@ void EngineImpl::LookForDrafts(Session* session) {
   if (session->num_pending() > std::max(options_.chunk_tokens, kMostWithoutChunk)) return;
   const absl::Status status = Caught("draft", [&] {
     if (session->draft_state != nullptr) {
-      session->draft_options = pair_.drafter->Options(session->draft_state.get(), session->tokens);
+      session->draft_options =
+          runtime_.drafter->Options(session->draft_state.get(), session->tokens);
     }
-    LookForGivenDrafts(*pair_.tokenizer, session);
+    LookForGivenDrafts(*runtime_.tokenizer, session);
   });
   if (!status.ok()) session->draft_options.clear();
 }
@@ -454,7 +458,7 @@ void EngineImpl::Preempt(Session* session) {
   session->is_running = false;
   session->target_kv = KvSequence();
   session->published_pages = 0;
-  if (session->draft_state != nullptr) pair_.drafter->Evict(session->draft_state.get());
+  if (session->draft_state != nullptr) runtime_.drafter->Evict(session->draft_state.get());
   // Of a prompt not read to its end, all rows are computed and reported again.
   auto& reported = session->completion.prompt_logprobs;
   if (session->NeedsPromptLogprobs()) reported.resize(std::min<size_t>(reported.size(), 1));
@@ -465,8 +469,9 @@ RoundReport EngineImpl::RoundOf(const Session& session) const {
   return {.proposed = static_cast<int>(stats.proposed - session.delivered_proposed),
           .accepted = static_cast<int>(stats.accepted - session.delivered_accepted),
           .target_cached_tokens = session.target_kv.length(),
-          .draft_cached_tokens =
-              session.draft_state == nullptr ? 0 : pair_.drafter->NumCached(*session.draft_state)};
+          .draft_cached_tokens = session.draft_state == nullptr
+                                     ? 0
+                                     : runtime_.drafter->NumCached(*session.draft_state)};
 }
 
 void EngineImpl::Deliver(Session* session) {
@@ -536,8 +541,8 @@ void EngineImpl::ReportLoad() {
     ++(session->is_running ? load.num_running : load.num_waiting);
     in_progress += session->completion.stats;
   }
-  load.target_pages_in_use = PagesInUse(*pair_.target_cache);
-  if (pair_.draft_cache != nullptr) load.draft_pages_in_use = PagesInUse(*pair_.draft_cache);
+  load.target_pages_in_use = PagesInUse(*runtime_.target_cache);
+  if (runtime_.draft_cache != nullptr) load.draft_pages_in_use = PagesInUse(*runtime_.draft_cache);
   load.prompt_tokens = num_prompt_tokens_;
   load.prefix_queries = num_prefix_queries_;
   load.prefix_hits = num_prefix_hits_;
@@ -555,14 +560,14 @@ absl::StatusOr<std::unique_ptr<Engine>> NewEngine(const EngineOptions& as_given,
   RETURN_IF_ERROR(Guarded("loading", [&]() -> absl::Status {
     EngineOptions options = as_given;
     RETURN_IF_ERROR(ResolveModels(&options));
-    ASSIGN_OR_RETURN(ModelPair pair, ModelPair::Load(options));
+    ASSIGN_OR_RETURN(Runtime runtime, Runtime::Load(options));
     std::string learned_file;
     if (keeps_speculation) {
       learned_file =
-          LearnedSpeculationFile(options, pair.drafter_kind, pair.backend->description());
+          LearnedSpeculationFile(options, runtime.drafter_kind, runtime.backend->description());
     }
     engine = BoundToThisProcess(std::make_unique<EngineImpl>(
-        options, std::move(pair), std::move(judge), std::move(learned_file)));
+        options, std::move(runtime), std::move(judge), std::move(learned_file)));
     return absl::OkStatus();
   }));
   return engine;

@@ -1,13 +1,13 @@
-#include "engine/engine_options.h"
+#include "tandem/engine_options.h"
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/field_error.h"
 #include "base/named_values.h"
 #include "base/status_macros.h"
-#include "engine/model_pair.h"
+#include "engine/runtime.h"
 #include "kernels/quantize.h"
 #include "kvcache/kv_layout.h"
+#include "tandem/field_error.h"
 
 namespace tandem {
 namespace {

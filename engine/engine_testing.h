@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "engine/engine.h"
+#include "tandem/engine.h"
 
 namespace tandem {
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "engine/engine_options.h"
+#include "tandem/engine_options.h"
 
 namespace tandem {
 

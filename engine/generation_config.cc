@@ -3,12 +3,12 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
-#include "base/field_error.h"
 #include "base/mapped_file.h"
 #include "base/status_macros.h"
 #include "json/json_text.h"
-#include "json/json_value.h"
 #include "json/request_fields.h"
+#include "tandem/field_error.h"
+#include "tandem/json_value.h"
 
 namespace tandem {
 namespace {

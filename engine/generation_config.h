@@ -5,7 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "model/sampling_params.h"
+#include "tandem/sampling_params.h"
 
 namespace tandem {
 

@@ -3,7 +3,7 @@
 #define TANDEM_ENGINE_GIVEN_DRAFT_H_
 
 #include "engine/session.h"
-#include "text/tokenizer.h"
+#include "tandem/tokenizer.h"
 
 namespace tandem {
 

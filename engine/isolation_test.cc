@@ -4,12 +4,12 @@
 #include <utility>
 #include <vector>
 
-#include "base/field_error.h"
 #include "engine/given_draft.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tandem/field_error.h"
+#include "tandem/tokenizer.h"
 #include "tests/round_world.h"
-#include "text/tokenizer.h"
 
 namespace tandem {
 namespace {

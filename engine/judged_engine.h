@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "engine/engine.h"
+#include "tandem/engine.h"
 #include "verify/verifier.h"
 
 namespace tandem {

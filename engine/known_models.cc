@@ -1,4 +1,4 @@
-#include "engine/known_models.h"
+#include "tandem/known_models.h"
 
 #include "absl/algorithm/container.h"
 

@@ -10,9 +10,9 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/instant.h"
-#include "draft/drafter_kind.h"
 #include "draft/policy/speculation_policy.h"
-#include "engine/engine_options.h"
+#include "tandem/drafter_kind.h"
+#include "tandem/engine_options.h"
 
 namespace tandem {
 

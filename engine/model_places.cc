@@ -1,4 +1,4 @@
-#include "engine/model_places.h"
+#include "tandem/model_places.h"
 
 #include <dlfcn.h>
 

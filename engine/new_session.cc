@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/field_error.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
+#include "tandem/field_error.h"
 
 namespace tandem {
 namespace {
@@ -28,8 +28,8 @@ uint64_t FreshSeed() {
   return uint64_t{entropy()} << 32 | entropy();
 }
 
-absl::Status CheckDrafter(DrafterKind kind, const ModelPair& pair) {
-  const std::vector<DrafterKind> drafters = pair.Drafters();
+absl::Status CheckDrafter(DrafterKind kind, const Runtime& runtime) {
+  const std::vector<DrafterKind> drafters = runtime.Drafters();
   if (kind == DrafterKind::kNone) return absl::OkStatus();
   if (std::find(drafters.begin(), drafters.end(), kind) != drafters.end()) return absl::OkStatus();
   std::string allowed = "none";
@@ -44,25 +44,25 @@ absl::Status CheckTopLogprobs(absl::string_view name, int num_top) {
   return FieldError(name, absl::StrCat(num_top, " is not from 0 to ", kMost));
 }
 
-absl::Status CheckToken(absl::string_view field, TokenId id, const ModelPair& pair) {
-  const int vocab_size = pair.target->vocab_size();
+absl::Status CheckToken(absl::string_view field, TokenId id, const Runtime& runtime) {
+  const int vocab_size = runtime.target->vocab_size();
   if (0 <= id && id < vocab_size) return absl::OkStatus();
   return FieldError(field, absl::StrCat("token ", id, " is not in the vocabulary of ", vocab_size));
 }
 
 absl::StatusOr<std::vector<TokenId>> PromptOf(const Request& request, const EngineOptions& options,
-                                              const ModelPair& pair) {
+                                              const Runtime& runtime) {
   if (!request.prompt.empty() && !request.prompt_ids.empty()) {
     return FieldError("prompt", "both text and ids are given");
   }
   std::vector<TokenId> ids = request.prompt_ids;
   if (!request.prompt.empty()) {
-    ASSIGN_OR_RETURN(ids, pair.tokenizer->Encode(request.prompt, request.special));
-    ids = pair.tokenizer->WithTemplate(std::move(ids));
+    ASSIGN_OR_RETURN(ids, runtime.tokenizer->Encode(request.prompt, request.special));
+    ids = runtime.tokenizer->WithTemplate(std::move(ids));
   }
   if (ids.empty()) return FieldError("prompt", "is empty");
-  for (const TokenId id : ids) RETURN_IF_ERROR(CheckToken("prompt_ids", id, pair));
-  const int context = pair.target->context_length();
+  for (const TokenId id : ids) RETURN_IF_ERROR(CheckToken("prompt_ids", id, runtime));
+  const int context = runtime.target->context_length();
   const int room = context - (request.max_tokens > 0 ? 1 : 0);
   if (static_cast<int64_t>(ids.size()) > room) {
     const std::string what =
@@ -73,7 +73,7 @@ absl::StatusOr<std::vector<TokenId>> PromptOf(const Request& request, const Engi
   return ids;
 }
 
-absl::Status SetConstraint(const Request& request, const ModelPair& pair, Session* session) {
+absl::Status SetConstraint(const Request& request, const Runtime& runtime, Session* session) {
   SamplingParams& sampling = session->sampling;
   sampling.constraint = nullptr;
   if (!request.constraint.has_value()) return absl::OkStatus();
@@ -82,7 +82,7 @@ absl::Status SetConstraint(const Request& request, const ModelPair& pair, Sessio
                       "true is not possible with a constraint, which says where to end");
   }
   ASSIGN_OR_RETURN(sampling.constraint,
-                   pair.constraints->Compile(*request.constraint, sampling.ending_tokens));
+                   runtime.constraints->Compile(*request.constraint, sampling.ending_tokens));
   session->history = TokenHistory(sampling.constraint.get());
   return absl::OkStatus();
 }
@@ -90,10 +90,10 @@ absl::Status SetConstraint(const Request& request, const ModelPair& pair, Sessio
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Session>> NewSession(Request request, const EngineOptions& options,
-                                                    const ModelPair& pair) {
+                                                    const Runtime& runtime) {
   auto session = std::make_unique<Session>();
   Session& s = *session;
-  RETURN_IF_ERROR(request.sampling.Validate(pair.target->vocab_size()));
+  RETURN_IF_ERROR(request.sampling.Validate(runtime.target->vocab_size()));
   RETURN_IF_ERROR(CheckAtLeast("max_tokens", request.max_tokens, 0));
   if (request.time_limit <= absl::ZeroDuration()) {
     return FieldError("time_limit", absl::StrCat(absl::FormatDuration(request.time_limit),
@@ -109,40 +109,40 @@ absl::StatusOr<std::unique_ptr<Session>> NewSession(Request request, const Engin
   RETURN_IF_ERROR(CheckDraftTokens(draft_tokens));
   RETURN_IF_ERROR(CheckTopLogprobs("logprobs", request.logprobs.num_top));
   RETURN_IF_ERROR(CheckTopLogprobs("prompt_logprobs", request.prompt_logprobs.num_top));
-  s.drafter = request.drafter.value_or(pair.drafter_kind);
-  RETURN_IF_ERROR(CheckDrafter(s.drafter, pair));
+  s.drafter = request.drafter.value_or(runtime.drafter_kind);
+  RETURN_IF_ERROR(CheckDrafter(s.drafter, runtime));
   const bool draft_is_drawn = HasModel(s.drafter);
   s.rule =
       RuleOf(request.verifier.value_or(options.verifier), request, draft_tokens, draft_is_drawn);
   RETURN_IF_ERROR(CheckStopStrings(request.stop));
-  ASSIGN_OR_RETURN(s.tokens, PromptOf(request, options, pair));
+  ASSIGN_OR_RETURN(s.tokens, PromptOf(request, options, runtime));
   s.prompt_length = s.length();
   s.scores_only = request.max_tokens == 0;
   // Tokens beyond the context are never asked for.
   s.max_length = static_cast<int>(std::min<int64_t>(int64_t{s.prompt_length} + request.max_tokens,
-                                                    pair.target->context_length()));
+                                                    runtime.target->context_length()));
   const int64_t page_size = options.page_size;
   const int64_t pages = (s.max_length + page_size - 1) / page_size;
-  if (pages > pair.target_cache->num_pages()) {
-    return FieldError("max_tokens",
-                      absl::StrCat(s.prompt_length, " prompt tokens and ",
-                                   s.max_length - s.prompt_length, " more need ", pages,
-                                   " pages, and kv_memory holds ", pair.target_cache->num_pages()));
+  if (pages > runtime.target_cache->num_pages()) {
+    return FieldError("max_tokens", absl::StrCat(s.prompt_length, " prompt tokens and ",
+                                                 s.max_length - s.prompt_length, " more need ",
+                                                 pages, " pages, and kv_memory holds ",
+                                                 runtime.target_cache->num_pages()));
   }
   s.sampling = std::move(request.sampling);
   s.random = RandomSource(request.seed.has_value() ? *request.seed : FreshSeed())
                  .ForSequence(request.sequence);
   for (const TokenId stop : request.stop_tokens)
-    RETURN_IF_ERROR(CheckToken("stop_tokens", stop, pair));
+    RETURN_IF_ERROR(CheckToken("stop_tokens", stop, runtime));
   s.stop_tokens.insert(request.stop_tokens.begin(), request.stop_tokens.end());
   if (!request.ignore_eos) {
-    s.stop_tokens.insert(pair.end_tokens.begin(), pair.end_tokens.end());
+    s.stop_tokens.insert(runtime.end_tokens.begin(), runtime.end_tokens.end());
   }
   s.sampling.ending_tokens.assign(s.stop_tokens.begin(), s.stop_tokens.end());
-  RETURN_IF_ERROR(SetConstraint(request, pair, &s));
+  RETURN_IF_ERROR(SetConstraint(request, runtime, &s));
   if (!request.prediction.empty()) {
-    auto predicted =
-        pair.predictions->Get(*pair.tokenizer, request.prediction, s.max_length - s.prompt_length);
+    auto predicted = runtime.predictions->Get(*runtime.tokenizer, request.prediction,
+                                              s.max_length - s.prompt_length);
     if (!predicted.ok()) return WithField(predicted.status(), "prediction");
     s.prediction = Prediction(*std::move(predicted));
   }
@@ -156,7 +156,7 @@ absl::StatusOr<std::unique_ptr<Session>> NewSession(Request request, const Engin
   s.learns_draft_temperature = !request.seed.has_value() && s.rule != AcceptanceRule::kExactMatch;
   s.includes_stop = request.include_stop;
   s.text = std::make_unique<OutputText>(
-      pair.tokenizer.get(), s.tokens, request.stop, s.sampling.min_tokens,
+      runtime.tokenizer.get(), s.tokens, request.stop, s.sampling.min_tokens,
       OutputText::Shown{.special_tokens = !request.skip_special_tokens,
                         .stop = request.include_stop,
                         .of_special = request.shown_special_tokens});

@@ -4,9 +4,9 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "engine/engine.h"
-#include "engine/model_pair.h"
+#include "engine/runtime.h"
 #include "engine/session.h"
+#include "tandem/engine.h"
 
 namespace tandem {
 
@@ -14,7 +14,7 @@ namespace tandem {
 // INVALID_ARGUMENT naming the field, what was given and what is allowed, if this engine can never
 // meet it.
 absl::StatusOr<std::unique_ptr<Session>> NewSession(Request request, const EngineOptions& options,
-                                                    const ModelPair& pair);
+                                                    const Runtime& runtime);
 
 }  // namespace tandem
 

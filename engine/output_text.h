@@ -7,9 +7,9 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "base/types.h"
 #include "engine/stop_automaton.h"
-#include "text/detokenizer.h"
+#include "tandem/detokenizer.h"
+#include "tandem/types.h"
 
 namespace tandem {
 

@@ -10,7 +10,7 @@
 
 #include "base/check.h"
 #include "engine/output_text.h"
-#include "text/tokenizer.h"
+#include "tandem/tokenizer.h"
 
 namespace tandem {
 namespace {

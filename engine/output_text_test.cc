@@ -15,10 +15,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/field_error.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "text/tokenizer.h"
+#include "tandem/field_error.h"
+#include "tandem/tokenizer.h"
 
 namespace tandem {
 namespace {

@@ -1,4 +1,4 @@
-#include "engine/owned_piece.h"
+#include "tandem/owned_piece.h"
 
 namespace tandem {
 

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "engine/engine.h"
+#include "tandem/engine.h"
 
 namespace tandem {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "json/json_value.h"
+#include "tandem/json_value.h"
 
 namespace tandem {
 namespace {

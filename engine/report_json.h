@@ -5,8 +5,8 @@
 #include <string>
 
 #include "absl/types/span.h"
-#include "engine/engine.h"
-#include "json/json_value.h"
+#include "tandem/engine.h"
+#include "tandem/json_value.h"
 
 namespace tandem {
 

@@ -75,8 +75,8 @@ DraftWork Draft(Drafter* drafter, absl::Span<const RoundStep> steps, Speculation
   for (const RoundStep& step : steps) {
     Session& s = *step.session;
     s.proposal.Clear();
-    if (step.draft_tokens > 0 && IsGiven(step.option.source)) {
-      OrDrop(&s, [&] { ProposeGiven(step.option.source, step.draft_tokens, &s); });
+    if (step.granted > 0 && IsGiven(step.option.source)) {
+      OrDrop(&s, [&] { ProposeGiven(step.option.source, step.granted, &s); });
       work.num_rows += static_cast<int>(s.proposal.tokens.size());
       continue;
     }
@@ -84,10 +84,10 @@ DraftWork Draft(Drafter* drafter, absl::Span<const RoundStep> steps, Speculation
     const bool is_fixed = s.draft_tokens > 0;
     const bool may_read = s.drafter != DrafterKind::kNgram;  // which has nothing to read into
     const bool reads_along = may_read && !step.completes() && (is_fixed || policy->reads_prompts());
-    if (!reads_along && step.draft_tokens == 0) continue;
+    if (!reads_along && step.granted == 0) continue;
     requests.push_back(
         {.context = absl::MakeSpan(s.tokens).first(s.target_kv.length() + step.num_fed),
-         .max_tokens = step.draft_tokens,
+         .granted = step.granted,
          .source = step.option.source,
          .sampling = &s.sampling,
          .history = s.history_if_used(),
@@ -102,9 +102,9 @@ DraftWork Draft(Drafter* drafter, absl::Span<const RoundStep> steps, Speculation
   const bool failed = !Propose(drafter, requests, proposals);
   for (const RoundStep& step : steps) {
     Session& s = *step.session;
-    if (step.draft_tokens > 0 && IsGiven(step.option.source)) continue;
+    if (step.granted > 0 && IsGiven(step.option.source)) continue;
     if (failed) s.proposal.Clear();
-    if (failed && step.draft_tokens > 0) ++s.completion.stats.draft_failures;
+    if (failed && step.granted > 0) ++s.completion.stats.draft_failures;
     OrDrop(&s, [&] { KeepToConstraint(&s); });
     const int num_drafted = static_cast<int>(s.proposal.tokens.size());
     work.num_rows += num_drafted;
@@ -231,7 +231,7 @@ void CountProbe(const RoundRecord& record, absl::Span<const RoundStep> steps,
   const absl::Duration beyond =
       record.draft_time() + std::max(record.verify_time() - plain, absl::ZeroDuration());
   for (const RoundStep& step : steps) {
-    if (step.draft_tokens == 0 || step.session->draft_tokens != kAutoDraftTokens) continue;
+    if (step.granted == 0 || step.session->draft_tokens != kAutoDraftTokens) continue;
     ++step.session->completion.stats.probes;
     step.session->completion.stats.probe_time += beyond;
   }

@@ -12,7 +12,7 @@
 namespace tandem {
 
 // Runs one round -- draft, verify, commit, roll back -- for every step's session together. A
-// session whose step completes its tokens gains between 1 and draft_tokens + 1 of them, or ends;
+// session whose step completes its tokens gains between 1 and granted + 1 of them, or ends;
 // the others have read a part of their prompt. `drafter` may be null if no step drafts. `policy`
 // learns what the round cost and kept, `deliver` included, which is called last and may hand the
 // new tokens out. On error every session is as it was, and there is nothing to deliver.

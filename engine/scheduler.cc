@@ -141,7 +141,7 @@ void AddDrafts(SpeculationPolicy* policy, RoundPlan* plan) {
         kv.PagesToExtend(step.num_fed + choices[i].num_tokens) - kv.PagesToExtend(step.num_fed);
     if (pages > plan->pages_for_drafts) continue;
     plan->pages_for_drafts -= pages;
-    step.draft_tokens = choices[i].num_tokens;
+    step.granted = choices[i].num_tokens;
     step.option = candidates[i].options[choices[i].option];
   }
 }

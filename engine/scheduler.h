@@ -13,11 +13,11 @@
 namespace tandem {
 
 // One session's part of a round: it reads `num_fed` committed tokens, and if none are then left,
-// speculates with up to `draft_tokens`.
+// speculates with up to `granted` draft tokens.
 struct RoundStep {
   Session* session = nullptr;
   int num_fed = 0;
-  int draft_tokens = 0;
+  int granted = 0;          // draft tokens
   DraftOption option = {};  // what they are drafted by
 
   bool completes() const { return !session->scores_only && num_fed == session->num_pending(); }

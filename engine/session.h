@@ -14,10 +14,10 @@
 #include "draft/policy/draft_plan.h"
 #include "draft/prediction.h"
 #include "engine/delivery.h"
-#include "engine/engine.h"
 #include "engine/output_text.h"
 #include "engine/session_times.h"
 #include "kvcache/paged_kv_cache.h"
+#include "tandem/engine.h"
 #include "verify/acceptance.h"
 
 namespace tandem {

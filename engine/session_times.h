@@ -5,7 +5,7 @@
 
 #include "absl/time/time.h"
 #include "base/instant.h"
-#include "engine/completion.h"
+#include "tandem/completion.h"
 
 namespace tandem {
 

@@ -9,9 +9,9 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/field_error.h"
 #include "base/hash_map.h"
 #include "base/status_macros.h"
+#include "tandem/field_error.h"
 
 namespace tandem {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "json/json_value.h"
 #include "nlohmann/json.hpp"
+#include "tandem/json_value.h"
 
 namespace tandem {
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "json/json_value.h"
+#include "tandem/json_value.h"
 
 namespace tandem {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "json/json_value.h"
+#include "tandem/json_value.h"
 
 namespace tandem {
 

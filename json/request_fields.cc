@@ -7,8 +7,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/field_error.h"
 #include "json/json_text.h"
+#include "tandem/field_error.h"
 
 namespace tandem {
 namespace {

@@ -8,12 +8,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "base/types.h"
 #include "kernels/backend.h"
 #include "kvcache/kv_layout.h"
 #include "kvcache/kv_sequence.h"
 #include "kvcache/page_pool.h"
 #include "kvcache/prefix_index.h"
+#include "tandem/types.h"
 
 namespace tandem {
 

@@ -8,8 +8,8 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "base/hash_map.h"
-#include "base/types.h"
 #include "kvcache/page_pool.h"
+#include "tandem/types.h"
 
 namespace tandem {
 

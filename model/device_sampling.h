@@ -11,7 +11,7 @@
 #include "kernels/sampler.h"
 #include "model/language_model.h"
 #include "model/sampling.h"
-#include "model/sampling_params.h"
+#include "tandem/sampling_params.h"
 
 namespace tandem {
 

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "base/types.h"
 #include "kernels/matrix.h"
+#include "tandem/types.h"
 
 namespace tandem {
 

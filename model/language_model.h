@@ -3,10 +3,10 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "base/types.h"
 #include "kernels/backend.h"
 #include "kernels/sampler.h"
 #include "kvcache/paged_kv_cache.h"
+#include "tandem/types.h"
 
 namespace tandem {
 

@@ -11,12 +11,12 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/philox.h"
-#include "base/types.h"
 #include "kernels/backend.h"
 #include "kernels/row_tasks.h"
-#include "model/logprobs.h"
-#include "model/sampling_params.h"
 #include "model/token_history.h"
+#include "tandem/logprobs.h"
+#include "tandem/sampling_params.h"
+#include "tandem/types.h"
 
 namespace tandem {
 

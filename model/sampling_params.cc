@@ -1,10 +1,10 @@
-#include "model/sampling_params.h"
+#include "tandem/sampling_params.h"
 
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
-#include "base/field_error.h"
 #include "base/status_macros.h"
+#include "tandem/field_error.h"
 
 namespace tandem {
 namespace {

@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/field_error.h"
 #include "base/mapped_file.h"
 #include "checkpoint/safetensors.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tandem/field_error.h"
 #include "tests/law_kit.h"
 
 namespace tandem {

@@ -10,8 +10,8 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "base/hash_map.h"
-#include "base/types.h"
-#include "constraint/token_constraint.h"
+#include "tandem/token_constraint.h"
+#include "tandem/types.h"
 
 namespace tandem {
 

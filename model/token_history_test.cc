@@ -8,7 +8,7 @@
 #include "constraint/constraint_compiler.h"
 #include "constraint/grammar_engine.h"
 #include "gtest/gtest.h"
-#include "text/tokenizer.h"
+#include "tandem/tokenizer.h"
 
 namespace tandem {
 namespace {

@@ -7,7 +7,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/field_error.h"
 #include "base/log.h"
 #include "base/process_limits.h"
 #include "base/status_macros.h"
@@ -19,6 +18,7 @@
 #include "kernels/quantize.h"
 #include "kernels/widen_row.h"
 #include "model/transformer.h"
+#include "tandem/field_error.h"
 
 namespace tandem {
 namespace {

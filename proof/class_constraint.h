@@ -3,8 +3,8 @@
 
 #include <memory>
 
-#include "constraint/token_constraint.h"
 #include "engine/session.h"
+#include "tandem/token_constraint.h"
 
 namespace tandem {
 

@@ -11,8 +11,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "proof/lossless_proof.h"
 #include "proof/proof_world.h"
+#include "tandem/lossless_proof.h"
 
 namespace tandem {
 

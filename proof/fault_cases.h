@@ -6,9 +6,9 @@
 
 #include "absl/status/statusor.h"
 #include "base/instant.h"
-#include "model/sampling_params.h"
 #include "proof/planted_faults.h"
 #include "proof/remembered_model.h"
+#include "tandem/sampling_params.h"
 
 namespace tandem {
 

@@ -9,7 +9,7 @@
 #include "proof/proof_world.h"
 #include "proof/statistics.h"
 #include "proof/target_law.h"
-#include "verify/round_stats.h"
+#include "tandem/round_stats.h"
 
 namespace tandem {
 

@@ -1,4 +1,4 @@
-#include "proof/lossless_proof.h"
+#include "tandem/lossless_proof.h"
 
 #include <algorithm>
 #include <iterator>
@@ -12,7 +12,7 @@
 #include "base/instant.h"
 #include "base/status_macros.h"
 #include "draft/make_drafter.h"
-#include "engine/model_pair.h"
+#include "engine/runtime.h"
 #include "proof/class_constraint.h"
 #include "proof/exact_checks.h"
 #include "proof/fault_cases.h"
@@ -99,7 +99,7 @@ struct LawTest {
 
 class Prover {
  public:
-  Prover(const EngineOptions& engine, const ProofOptions& options, ModelPair* pair)
+  Prover(const EngineOptions& engine, const ProofOptions& options, Runtime* pair)
       : engine_(engine), options_(options), pair_(pair), start_(Instant::Now()) {}
 
   absl::Status Prepare();
@@ -130,7 +130,7 @@ class Prover {
 
   const EngineOptions& engine_;
   const ProofOptions& options_;
-  ModelPair* pair_;
+  Runtime* pair_;
   const Instant start_;
   std::vector<std::vector<TokenId>> prompts_;
   // Rows computed once.
@@ -544,7 +544,7 @@ absl::StatusOr<LosslessProof> ProveLossless(const EngineOptions& engine,
   RETURN_IF_ERROR(options.Validate());
   EngineOptions roomy = engine;
   roomy.max_batch = std::max(engine.max_batch, kBatch);
-  ASSIGN_OR_RETURN(ModelPair pair, ModelPair::Load(roomy));
+  ASSIGN_OR_RETURN(Runtime pair, Runtime::Load(roomy));
   Prover prover(roomy, options, &pair);
   RETURN_IF_ERROR(prover.Prepare());
   return prover.Prove();

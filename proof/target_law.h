@@ -6,9 +6,9 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/hash_map.h"
-#include "base/types.h"
-#include "model/sampling_params.h"
 #include "proof/remembered_model.h"
+#include "tandem/sampling_params.h"
+#include "tandem/types.h"
 
 namespace tandem {
 

@@ -5,6 +5,7 @@
 #include <nanobind/stl/vector.h>
 #include <tandem/chat_template.h>
 #include <tandem/field_error.h>
+#include <tandem/generic_tools.h>
 #include <tandem/model_places.h>
 #include <tandem/tokenizer.h>
 

@@ -21,15 +21,15 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "base/check.h"
-#include "base/field_error.h"
-#include "engine/engine.h"
 #include "engine/engine_testing.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "server/asio.h"
 #include "server/http/http_server.h"
 #include "spdlog/spdlog.h"
-#include "text/tokenizer.h"
+#include "tandem/engine.h"
+#include "tandem/field_error.h"
+#include "tandem/tokenizer.h"
 
 namespace tandem {
 

@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "engine/engine.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
 #include "model/transformer.h"
+#include "tandem/engine.h"
 #include "tests/engine_testing.h"
 
 namespace tandem {

@@ -43,7 +43,7 @@ class DrafterWorld {
 
     DraftRequest Request(int max_tokens) {
       return {.context = tokens,
-              .max_tokens = max_tokens,
+              .granted = max_tokens,
               .sampling = &sampling,
               .history = sampling.needs_history() ? &history : nullptr,
               .random = random,

@@ -13,11 +13,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
-#include "base/field_error.h"
 #include "base/instant.h"
-#include "engine/engine.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tandem/engine.h"
+#include "tandem/field_error.h"
 #include "tests/engine_testing.h"
 #include "tests/golden_file.h"
 

@@ -7,11 +7,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/string_view.h"
-#include "engine/engine.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tandem/engine.h"
+#include "tandem/tokenizer.h"
 #include "tests/engine_testing.h"
-#include "text/tokenizer.h"
 
 namespace tandem {
 namespace {

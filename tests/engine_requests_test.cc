@@ -11,13 +11,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
-#include "engine/engine.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tandem/engine.h"
+#include "tandem/tokenizer.h"
 #include "tests/engine_testing.h"
 #include "tests/golden_file.h"
-#include "text/tokenizer.h"
 
 namespace tandem {
 namespace {

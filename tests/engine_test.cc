@@ -1,6 +1,6 @@
 // Whole engines: what speculation, batches, chunks, caches and preemption must not change, and the
 // log-probabilities they report.
-#include "engine/engine.h"
+#include "tandem/engine.h"
 
 #include <algorithm>
 #include <memory>

@@ -9,10 +9,10 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "base/types.h"
-#include "engine/engine.h"
-#include "model/sampling_params.h"
 #include "nlohmann/json.hpp"
+#include "tandem/engine.h"
+#include "tandem/sampling_params.h"
+#include "tandem/types.h"
 
 namespace tandem {
 

@@ -8,11 +8,11 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "engine/engine.h"
-#include "engine/model_pair.h"
+#include "engine/runtime.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "model/transformer.h"
+#include "tandem/engine.h"
 #include "tools/checkpoints/random_model.h"
 
 namespace tandem {
@@ -115,36 +115,36 @@ TEST_F(FirstPassTest, WantsMemoryThatIsThere) {
   EngineOptions options{.target = folder_, .draft = folder_};
   int64_t to_pack = 0;
   {
-    const auto pair = ModelPair::Load(options);
+    const auto pair = Runtime::Load(options);
     ASSERT_TRUE(pair.ok()) << pair.status();
     to_pack = static_cast<int64_t>(pair->target->bytes_read_per_pass() +
                                    pair->draft->bytes_read_per_pass());
   }
-  const auto refused = ModelPair::Load(options, to_pack - 1).status();
+  const auto refused = Runtime::Load(options, to_pack - 1).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(refused.message()), testing::HasSubstr(absl::StrCat(to_pack, " bytes")));
   EXPECT_THAT(std::string(refused.message()),
               testing::HasSubstr(absl::StrCat(to_pack - 1, " are available")));
 
-  const auto cache_bytes = [](const ModelPair& pair) {
+  const auto cache_bytes = [](const Runtime& pair) {
     return static_cast<int64_t>(pair.target_cache->num_pages()) *
            (pair.target_cache->layout().page_bytes() + pair.draft_cache->layout().page_bytes());
   };
   constexpr int64_t kLeft = 1 << 20;
-  const auto snug = ModelPair::Load(options, to_pack + kLeft);
+  const auto snug = Runtime::Load(options, to_pack + kLeft);
   ASSERT_TRUE(snug.ok()) << snug.status();
   EXPECT_GT(cache_bytes(*snug), kLeft / 8);
   EXPECT_LE(cache_bytes(*snug), kLeft / 4);
 
   options.kv_memory_bytes = kLeft;
-  const auto no_room = ModelPair::Load(options, to_pack + kLeft / 2).status();
+  const auto no_room = Runtime::Load(options, to_pack + kLeft / 2).status();
   EXPECT_THAT(std::string(no_room.message()),
               testing::AllOf(testing::StartsWith("kv_memory: "),
                              testing::HasSubstr("bytes of key-value caches")));
-  EXPECT_TRUE(ModelPair::Load(options, to_pack + kLeft).ok());
-  EXPECT_EQ(ModelPair::Load(options, to_pack + kLeft / 2).status().code(),
+  EXPECT_TRUE(Runtime::Load(options, to_pack + kLeft).ok());
+  EXPECT_EQ(Runtime::Load(options, to_pack + kLeft / 2).status().code(),
             absl::StatusCode::kResourceExhausted);
-  EXPECT_TRUE(ModelPair::Load(options, std::nullopt).ok());
+  EXPECT_TRUE(Runtime::Load(options, std::nullopt).ok());
 }
 
 TEST_F(FirstPassTest, MayBeMadeAtLoad) {
@@ -152,7 +152,7 @@ TEST_F(FirstPassTest, MayBeMadeAtLoad) {
     EngineOptions options{.target = folder_, .draft = folder_};
     options.kv_memory_bytes = 1 << 24;
     options.warm_up = warm_up;
-    const auto pair = ModelPair::Load(options);
+    const auto pair = Runtime::Load(options);
     ASSERT_TRUE(pair.ok()) << pair.status();
     EXPECT_EQ(pair->target->num_unpacked() == 0, warm_up);
     EXPECT_EQ(pair->draft->num_unpacked() == 0, warm_up);

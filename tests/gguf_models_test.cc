@@ -6,8 +6,6 @@
 #include <vector>
 
 #include "base/mapped_file.h"
-#include "chat/chat_template.h"
-#include "engine/engine.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
@@ -15,9 +13,11 @@
 #include "model/transformer.h"
 #include "nlohmann/json.hpp"
 #include "server/api/tokenizer_info.h"
+#include "tandem/chat_template.h"
+#include "tandem/engine.h"
+#include "tandem/tokenizer.h"
 #include "tests/engine_testing.h"
 #include "tests/golden_file.h"
-#include "text/tokenizer.h"
 
 namespace tandem {
 namespace {

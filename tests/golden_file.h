@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "base/types.h"
+#include "tandem/types.h"
 
 namespace tandem {
 

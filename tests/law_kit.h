@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/types.h"
 #include "proof/statistics.h"
+#include "tandem/types.h"
 
 namespace tandem {
 

@@ -8,8 +8,8 @@
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
-#include "engine/engine.h"
 #include "gtest/gtest.h"
+#include "tandem/engine.h"
 #include "tests/engine_testing.h"
 
 namespace tandem {

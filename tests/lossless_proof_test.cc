@@ -1,6 +1,6 @@
 // The proof itself: yes for the engine, on pairs that agree much and little; no for each planted
 // fault.
-#include "proof/lossless_proof.h"
+#include "tandem/lossless_proof.h"
 
 #include <memory>
 #include <set>
@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
-#include "engine/model_pair.h"
+#include "engine/runtime.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proof/exact_checks.h"
@@ -218,7 +218,7 @@ class ExactChecksOnAPair : public testing::Test {
   ExactChecksOnAPair() : golden("shallow") {
     EngineOptions options = CpuOptionsFor(golden.target, golden.draft);
     options.max_batch = 16;
-    pair = *ModelPair::Load(options);
+    pair = *Runtime::Load(options);
     world = {.target = pair.target.get(),
              .target_cache = pair.target_cache.get(),
              .drafter = pair.drafter.get()};
@@ -234,7 +234,7 @@ class ExactChecksOnAPair : public testing::Test {
   }
 
   GoldenPair golden;
-  ModelPair pair;
+  Runtime pair;
   ProofWorld world;
   const std::function<bool()> go_on = [] { return true; };
 };

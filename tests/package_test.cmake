@@ -16,12 +16,12 @@ endfunction()
 file(REMOVE_RECURSE ${prefix} ${build} ${prefix}-moved)
 run(${CMAKE_COMMAND} --install ${BINARY_DIR} --prefix ${prefix})
 
-# Only what <tandem/*.h> need is public, and all of it under <tandem/...>.
-foreach(private kernels kvcache tools server bench verify/verifier.h)
-  if(EXISTS ${prefix}/include/tandem/${private})
-    message(FATAL_ERROR "a private header was installed: ${private}")
-  endif()
-endforeach()
+# The headers of include/tandem/ and no others are installed.
+file(GLOB_RECURSE public RELATIVE ${SOURCE_DIR}/include ${SOURCE_DIR}/include/*)
+file(GLOB_RECURSE installed RELATIVE ${prefix}/include ${prefix}/include/*)
+if(NOT installed STREQUAL public)
+  message(FATAL_ERROR "installed were the headers ${installed}, not ${public}")
+endif()
 file(GLOB roots RELATIVE ${prefix}/include ${prefix}/include/*)
 if(NOT roots STREQUAL "tandem")
   message(FATAL_ERROR "headers stand beside tandem/: ${roots}")

@@ -14,13 +14,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "engine/engine.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/quantize.h"
 #include "model/transformer.h"
 #include "spdlog/sinks/ostream_sink.h"
 #include "spdlog/spdlog.h"
+#include "tandem/engine.h"
 #include "tests/engine_testing.h"
 #include "tests/golden_file.h"
 

@@ -18,8 +18,7 @@
 #include "absl/strings/strip.h"
 #include "base/mapped_file.h"
 #include "checkpoint/quantized_matrix.h"
-#include "engine/engine.h"
-#include "engine/model_pair.h"
+#include "engine/runtime.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/widen_row.h"
@@ -27,6 +26,7 @@
 #include "model/sampling.h"
 #include "model/transformer.h"
 #include "nlohmann/json.hpp"
+#include "tandem/engine.h"
 #include "tests/engine_testing.h"
 #include "tests/golden_file.h"
 #include "tests/quantized_modules.h"
@@ -337,8 +337,8 @@ TEST_P(EveryScheme, IsPackedAtLoad) {
   EngineOptions options = CpuOptionsFor(Path("quantised"), "");
   options.kv_memory_bytes = 1 << 20;
   const int64_t wanted =
-      static_cast<int64_t>(ModelPair::Load(options)->target->bytes_read_per_pass());
-  const auto refused = ModelPair::Load(options, wanted - 1).status();
+      static_cast<int64_t>(Runtime::Load(options)->target->bytes_read_per_pass());
+  const auto refused = Runtime::Load(options, wanted - 1).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted) << refused;
 }
 

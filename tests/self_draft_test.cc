@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/engine.h"
 #include "gtest/gtest.h"
+#include "tandem/engine.h"
 #include "tests/engine_testing.h"
 #include "tests/golden_file.h"
 

@@ -119,6 +119,23 @@ TEST(FolderChain, SeesUnknownFoldersAndPathsNotFromTheRoot) {
               ElementsAre(HasSubstr("not in the chain")));
 }
 
+TEST(FolderChain, KnowsThePlacesOfPublicHeaders) {
+  EXPECT_THAT(CheckFolderChain({{"engine/a.cc", Include("tandem/engine.h")},
+                                {"text/a.cc", Include("tandem/types.h")},
+                                {"include/tandem/engine.h",
+                                 Include("tandem/tokenizer.h") + Include("absl/status/status.h")}}),
+              IsEmpty());
+  EXPECT_THAT(CheckFolderChain({{"text/a.cc", Include("tandem/engine.h")}}),
+              ElementsAre(HasSubstr("text/ may use itself")));
+  EXPECT_THAT(CheckFolderChain({{"include/tandem/types.h", Include("tandem/engine.h")}}),
+              ElementsAre(HasSubstr("base/ may use itself")));
+  EXPECT_THAT(CheckFolderChain({{"include/tandem/engine.h", Include("engine/session.h")}}),
+              ElementsAre(HasSubstr("public headers include public headers only")));
+  EXPECT_THAT(CheckFolderChain({{"include/tandem/unheard_of.h", Include("tandem/types.h")}}),
+              ElementsAre(HasSubstr("in the chain")));
+  EXPECT_THAT(CheckFolderChain({{"engine/a.cc", "#include <tandem/engine.h>\n"}}), SizeIs(1));
+}
+
 TEST(FolderChain, SeesCodeThatUsesTestsAndOwnHeadersInAngles) {
   EXPECT_THAT(CheckFolderChain({{"engine/a.cc", Include("tests/fake.h")}}),
               ElementsAre(HasSubstr("only tests")));

@@ -14,9 +14,9 @@
 #include "checkpoint/safetensors.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tandem/tokenizer.h"
 #include "tests/engine_testing.h"
 #include "tests/golden_file.h"
-#include "text/tokenizer.h"
 
 namespace tandem {
 namespace {

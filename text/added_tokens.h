@@ -9,8 +9,8 @@
 
 #include "absl/types/span.h"
 #include "base/hash_map.h"
-#include "base/types.h"
-#include "text/tokenizer.h"
+#include "tandem/tokenizer.h"
+#include "tandem/types.h"
 
 namespace tandem {
 

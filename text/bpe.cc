@@ -7,11 +7,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
-#include "base/field_error.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
 #include "base/utf8.h"
 #include "json/json_text.h"
+#include "tandem/field_error.h"
 
 namespace tandem {
 namespace {

@@ -12,8 +12,8 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/hash_map.h"
-#include "base/types.h"
 #include "json/json_fields.h"
+#include "tandem/types.h"
 
 namespace tandem {
 

@@ -3,11 +3,11 @@
 #include <cstddef>
 
 #include "absl/strings/str_cat.h"
-#include "base/field_error.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
 #include "base/utf8.h"
-#include "text/detokenizer.h"
+#include "tandem/detokenizer.h"
+#include "tandem/field_error.h"
 
 namespace tandem {
 

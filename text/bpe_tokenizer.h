@@ -12,14 +12,14 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/hash_map.h"
-#include "base/types.h"
+#include "tandem/tokenizer.h"
+#include "tandem/types.h"
 #include "text/added_tokens.h"
 #include "text/bpe.h"
 #include "text/decoder.h"
 #include "text/normalizer.h"
 #include "text/post_processor.h"
 #include "text/pre_tokenizer.h"
-#include "text/tokenizer.h"
 
 namespace tandem {
 

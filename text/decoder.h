@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "json/json_fields.h"
-#include "text/tokenizer.h"
+#include "tandem/tokenizer.h"
 
 namespace tandem {
 

@@ -1,4 +1,4 @@
-#include "text/detokenizer.h"
+#include "tandem/detokenizer.h"
 
 #include <optional>
 #include <string>

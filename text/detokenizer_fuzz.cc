@@ -10,7 +10,7 @@
 
 #include "base/check.h"
 #include "base/utf8.h"
-#include "text/detokenizer.h"
+#include "tandem/detokenizer.h"
 
 namespace tandem {
 namespace {

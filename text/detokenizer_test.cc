@@ -1,4 +1,4 @@
-#include "text/detokenizer.h"
+#include "tandem/detokenizer.h"
 
 #include <memory>
 #include <random>
@@ -10,7 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
-#include "text/tokenizer.h"
+#include "tandem/tokenizer.h"
 
 namespace tandem {
 namespace {

@@ -5,9 +5,9 @@
 
 #include <vector>
 
-#include "base/types.h"
 #include "checkpoint/model_config.h"
-#include "text/tokenizer.h"
+#include "tandem/tokenizer.h"
+#include "tandem/types.h"
 
 namespace tandem {
 

@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "checkpoint/gguf.h"
 #include "nlohmann/json.hpp"
-#include "text/tokenizer.h"
+#include "tandem/tokenizer.h"
 
 namespace tandem {
 

@@ -15,9 +15,9 @@
 #include "absl/strings/str_replace.h"
 #include "base/check.h"
 #include "base/utf8.h"
+#include "tandem/detokenizer.h"
 #include "tests/gguf_builder.h"
 #include "tests/json_mutator.h"
-#include "text/detokenizer.h"
 #include "text/gguf_tokenizer.h"
 #include "text/sentencepiece_tokenizer.h"
 

@@ -10,9 +10,9 @@
 #include "base/mapped_file.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tandem/detokenizer.h"
+#include "tandem/tokenizer.h"
 #include "tests/golden_lines.h"
-#include "text/detokenizer.h"
-#include "text/tokenizer.h"
 
 namespace tandem {
 namespace {

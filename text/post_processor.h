@@ -7,8 +7,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "base/types.h"
 #include "json/json_fields.h"
+#include "tandem/types.h"
 
 namespace tandem {
 

@@ -7,8 +7,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "base/field_error.h"
 #include "base/status_macros.h"
+#include "tandem/field_error.h"
 #include "text/regex_dialect.h"
 
 namespace tandem {

@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
-#include "base/field_error.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tandem/field_error.h"
 #include "text/regex_dialect.h"
 
 namespace tandem {

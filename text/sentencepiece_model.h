@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "base/types.h"
+#include "tandem/types.h"
 #include "text/token_kinds.h"
 
 namespace tandem {

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "tandem/tokenizer.h"
 #include "text/bpe_tokenizer.h"
 #include "text/sentencepiece_model.h"
-#include "text/tokenizer.h"
 
 namespace tandem {
 

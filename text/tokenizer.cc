@@ -1,4 +1,4 @@
-#include "text/tokenizer.h"
+#include "tandem/tokenizer.h"
 
 #include <cstddef>
 #include <cstdint>

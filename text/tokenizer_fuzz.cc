@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/check.h"
+#include "tandem/detokenizer.h"
+#include "tandem/tokenizer.h"
 #include "tests/json_mutator.h"
-#include "text/detokenizer.h"
-#include "text/tokenizer.h"
 
 namespace tandem {
 namespace {

@@ -1,4 +1,4 @@
-#include "text/tokenizer.h"
+#include "tandem/tokenizer.h"
 
 #include <unistd.h>
 
@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/field_error.h"
 #include "base/utf8.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tandem/field_error.h"
 
 namespace tandem {
 namespace {

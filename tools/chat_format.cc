@@ -2,8 +2,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "base/field_error.h"
 #include "base/status_macros.h"
+#include "tandem/field_error.h"
 
 namespace tandem {
 

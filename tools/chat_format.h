@@ -9,9 +9,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "chat/chat_template.h"
-#include "engine/engine.h"
-#include "text/tokenizer.h"
+#include "tandem/chat_template.h"
+#include "tandem/engine.h"
+#include "tandem/tokenizer.h"
 
 namespace tandem {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "constraint/output_constraint.h"
+#include "tandem/output_constraint.h"
 
 namespace CLI {
 class App;

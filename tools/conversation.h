@@ -9,8 +9,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "chat/chat_template.h"
-#include "engine/engine.h"
+#include "tandem/chat_template.h"
+#include "tandem/engine.h"
 #include "tools/chat_format.h"
 
 namespace tandem {

@@ -7,12 +7,12 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "base/field_error.h"
 #include "base/log.h"
 #include "base/process_limits.h"
 #include "base/status_macros.h"
-#include "engine/model_places.h"
 #include "kernels/quantize.h"
+#include "tandem/field_error.h"
+#include "tandem/model_places.h"
 #include "tools/progress.h"
 
 namespace tandem {

@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "engine/engine.h"
+#include "tandem/engine.h"
 
 namespace CLI {
 class App;

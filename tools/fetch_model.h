@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "engine/known_models.h"
+#include "tandem/known_models.h"
 
 namespace tandem {
 

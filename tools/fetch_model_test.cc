@@ -13,9 +13,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/output_folder.h"
-#include "engine/model_places.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tandem/model_places.h"
 #include "tools/child_process.h"
 
 namespace tandem {

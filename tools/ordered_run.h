@@ -7,7 +7,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "engine/engine.h"
+#include "tandem/engine.h"
 
 namespace tandem {
 

@@ -9,8 +9,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "engine/engine.h"
 #include "nlohmann/json_fwd.hpp"
+#include "tandem/engine.h"
 #include "tools/spread.h"
 
 namespace tandem {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "engine/engine.h"
+#include "tandem/engine.h"
 #include "tools/prompt_file.h"
 
 namespace tandem {

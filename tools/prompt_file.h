@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "base/types.h"
+#include "tandem/types.h"
 #include "tools/text_input.h"
 
 namespace tandem {

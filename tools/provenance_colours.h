@@ -5,10 +5,10 @@
 #include <string>
 
 #include "absl/types/span.h"
-#include "base/types.h"
-#include "engine/completion.h"
-#include "text/detokenizer.h"
-#include "text/tokenizer.h"
+#include "tandem/completion.h"
+#include "tandem/detokenizer.h"
+#include "tandem/tokenizer.h"
+#include "tandem/types.h"
 
 namespace tandem {
 

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "absl/time/time.h"
-#include "engine/engine.h"
 #include "nlohmann/json_fwd.hpp"
+#include "tandem/engine.h"
 
 namespace tandem {
 

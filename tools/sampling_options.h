@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "model/sampling_params.h"
+#include "tandem/sampling_params.h"
 
 namespace CLI {
 class App;

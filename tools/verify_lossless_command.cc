@@ -11,7 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "nlohmann/json.hpp"
-#include "proof/lossless_proof.h"
+#include "tandem/lossless_proof.h"
 #include "tools/command.h"
 #include "tools/engine_options.h"
 #include "tools/number_range.h"

@@ -10,9 +10,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "base/types.h"
 #include "model/sampling.h"
-#include "verify/acceptance_rule.h"
+#include "tandem/acceptance_rule.h"
+#include "tandem/types.h"
 
 namespace tandem {
 

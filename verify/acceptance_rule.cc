@@ -1,4 +1,4 @@
-#include "verify/acceptance_rule.h"
+#include "tandem/acceptance_rule.h"
 
 #include "base/named_values.h"
 

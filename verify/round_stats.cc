@@ -1,4 +1,4 @@
-#include "verify/round_stats.h"
+#include "tandem/round_stats.h"
 
 namespace tandem {
 

@@ -5,9 +5,9 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "base/field_error.h"
 #include "base/guard.h"
 #include "base/status_macros.h"
+#include "tandem/field_error.h"
 
 namespace tandem {
 namespace {

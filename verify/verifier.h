@@ -10,7 +10,7 @@
 #include "base/philox.h"
 #include "draft/proposal.h"
 #include "model/language_model.h"
-#include "model/sampling_params.h"
+#include "tandem/sampling_params.h"
 #include "verify/acceptance.h"
 #include "verify/device_slots.h"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "chat/jinja/memory_meter.h"
-#include "text/tokenizer.h"
+#include "tandem/tokenizer.h"
 
 namespace tandem::jinja {
 

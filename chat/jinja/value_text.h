@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "chat/jinja/runtime.h"
 #include "chat/jinja/value.h"
-#include "json/json_value.h"
+#include "tandem/json_value.h"
 
 namespace tandem::jinja {
 

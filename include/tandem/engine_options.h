@@ -1,6 +1,82 @@
 #ifndef TANDEM_INCLUDE_TANDEM_ENGINE_OPTIONS_H_
 #define TANDEM_INCLUDE_TANDEM_ENGINE_OPTIONS_H_
 
-#include "engine/engine_options.h"  // IWYU pragma: export
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "tandem/acceptance_rule.h"
+#include "tandem/draft_tokens.h"
+#include "tandem/drafter_kind.h"
+
+namespace tandem {
+
+// Where an engine's callbacks run.
+enum class CallbackThread {
+  kOwn,     // threads that do nothing else: a callback may take its time and use the engine
+  kEngine,  // the engine's, which saves a change of threads per round: a callback must return at
+            // once, and must neither wait for the engine nor destroy it
+};
+
+struct EngineOptions {
+  // A folder with config.json, a tokenizer and *.safetensors, a GGUF file, or the name of a model
+  // that comes with the program or was fetched. A name brings the draft that is known for it
+  // (model_places.h); a path stands for itself alone.
+  std::string target{};
+  // In the same forms, without a tokenizer if it has the target's; empty for none. "self:FORMAT" is
+  // the target's own weights in another format of kernels/quantize.h, "self" in the best of 4 bits.
+  std::string draft{};
+  DrafterKind drafter = DrafterKind::kAuto;
+  // Whether requests may name any other drafter that can run: the draft is loaded even where
+  // `drafter` does without. Else only kNone.
+  bool all_drafters = false;
+  int draft_tokens = kAutoDraftTokens;  // k, the most tokens proposed per round; 0: plain decoding
+  AcceptanceRule verifier = AcceptanceRule::kAuto;
+  std::string device = "auto";  // "cpu", "cuda:<n>", or "auto": CUDA if present, else CPU
+  int threads = 0;              // of the CPU; 0: the physical cores
+  // Activations in CPU products: "auto", "f32", "bf16". With "f32" quantised checkpoints become
+  // floats.
+  std::string compute = "auto";
+  std::string quantize = "none";  // the target's weights of floats at load (kernels/quantize.h)
+  std::string draft_quantize = "none";  // the draft's
+  // Tokens that the draft can propose, those of the lowest ids: its head has no other rows then. 0
+  // for all.
+  int draft_head_tokens = 0;
+  std::string kv_cache = "f32";  // what both caches hold: "f32", "bf16", "int8"
+  int64_t kv_memory_bytes = 0;   // both caches together; 0: a quarter of the free memory
+  int page_size = 16;            // tokens per page
+  int context = 0;               // limits the target's context, in tokens; 0 does not
+  int max_batch = 8;             // sequences decoded together; more wait
+  int max_generations = 1024;    // not ended yet, or ended and not waited for
+  int chunk_tokens = 256;        // prompt tokens read per pass
+  bool prefix_cache = true;      // keep prompts' pages for later requests
+  // The folder that keeps the packed weights of large models for later starts to map, where memory
+  // is the host's, and what speculation has learned (engine/learned_speculation.h); empty for none.
+  // Files that are no longer used stay until they are removed.
+  std::string packed_weights{};
+  // Keys of either config.json that are ignored though they are not known and might change what the
+  // model computes: as the error names them.
+  std::vector<std::string> allow_unknown_config{};
+  // Called on the calling thread of Engine::Create while the weights of a model are written to
+  // `packed_weights`: with how many of its parameters have been, last with all.
+  std::function<void(int64_t packed, int64_t total)> on_packing{};
+  bool warm_up = false;  // pack weights at load, not in the first request's pass
+  CallbackThread callback_thread = CallbackThread::kOwn;
+
+  // INVALID_ARGUMENT naming the field, its value and the allowed values.
+  absl::Status Validate() const;
+};
+
+// Whether EngineOptions::draft is the target itself: "self" or "self:FORMAT".
+bool IsSelfDraft(absl::string_view draft);
+
+// INVALID_ARGUMENT naming `draft_tokens` unless it is kAutoDraftTokens or from 0 to
+// kMaxDraftTokens.
+absl::Status CheckDraftTokens(int draft_tokens);
+
+}  // namespace tandem
 
 #endif  // TANDEM_INCLUDE_TANDEM_ENGINE_OPTIONS_H_

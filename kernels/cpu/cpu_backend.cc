@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/check.h"
-#include "base/field_error.h"
 #include "base/process_limits.h"
 #include "base/status_macros.h"
 #include "kernels/blocks.h"
@@ -19,6 +18,7 @@
 #include "kernels/cpu/packing.h"
 #include "kernels/row_math.h"
 #include "kernels/widen_row.h"
+#include "tandem/field_error.h"
 
 namespace tandem {
 namespace {

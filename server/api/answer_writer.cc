@@ -5,9 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/hash_map.h"
-#include "server/api/api_response.h"
+#include "server/api/completions_writer.h"
 #include "server/api/responses_writer.h"
-#include "text/detokenizer.h"
+#include "tandem/detokenizer.h"
 
 namespace tandem {
 
@@ -25,7 +25,7 @@ int64_t ReasoningTokensOf(const ApiRequest& request, const ServedModel& model,
   if (!request.reasoning.has_value()) return 0;
   const auto detokenizer =
       Detokenizer::New(model.tokenizer, request.prompts.front(),
-                       request.options.skip_special_tokens, request.options.shown_special_tokens);
+                       request.request.skip_special_tokens, request.request.shown_special_tokens);
   return CountReasoningTokens(request.reasoning->splitter, detokenizer.get(), completion.token_ids);
 }
 
@@ -34,7 +34,7 @@ std::unique_ptr<AnswerWriter> AnswerWriter::Make(const ApiRequest* request,
   if (request->is_response) {
     return std::make_unique<ResponsesWriter>(request, model, std::move(stamp));
   }
-  return std::make_unique<ApiResponse>(request, model, std::move(stamp));
+  return std::make_unique<CompletionsWriter>(request, model, std::move(stamp));
 }
 
 }  // namespace tandem

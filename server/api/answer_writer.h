@@ -7,10 +7,10 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "engine/engine.h"
-#include "engine/owned_piece.h"
 #include "server/api/api_request.h"
 #include "server/api/served_model.h"
+#include "tandem/engine.h"
+#include "tandem/owned_piece.h"
 
 namespace tandem {
 

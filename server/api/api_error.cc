@@ -6,8 +6,8 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "base/field_error.h"
-#include "json/json_value.h"
+#include "tandem/field_error.h"
+#include "tandem/json_value.h"
 
 namespace tandem {
 namespace {

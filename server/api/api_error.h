@@ -1,5 +1,5 @@
 // Errors as OpenAI's clients expect them. Inside the server they are statuses like all others,
-// which name the field that is wrong (base/field_error.h).
+// which name the field that is wrong (include/tandem/field_error.h).
 #ifndef TANDEM_SERVER_API_API_ERROR_H_
 #define TANDEM_SERVER_API_API_ERROR_H_
 
@@ -7,13 +7,13 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "json/json_value.h"
 #include "server/http_message.h"
+#include "tandem/json_value.h"
 
 namespace tandem {
 
-// The same status with a `code` for programs (base/field_error.h) in place of its kind's, and with
-// that HTTP status.
+// The same status with a `code` for programs (include/tandem/field_error.h) in place of its kind's,
+// and with that HTTP status.
 absl::Status WithCode(absl::Status status, absl::string_view code, int http_status);
 
 // {"error": {"message", "type", "param", "code"}}; `param` is the field that the status names, or

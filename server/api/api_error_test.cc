@@ -1,10 +1,10 @@
 #include "server/api/api_error.h"
 
 #include "absl/status/status.h"
-#include "base/field_error.h"
 #include "gtest/gtest.h"
 #include "model/sampling.h"
 #include "nlohmann/json.hpp"
+#include "tandem/field_error.h"
 
 namespace tandem {
 namespace {

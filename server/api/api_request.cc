@@ -7,10 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
-#include "base/field_error.h"
 #include "base/status_macros.h"
 #include "json/json_text.h"
-#include "json/json_value.h"
 #include "json/request_fields.h"
 #include "server/api/chat_fields.h"
 #include "server/api/reasoning_fields.h"
@@ -18,6 +16,8 @@
 #include "server/api/sampling_fields.h"
 #include "server/api/structure_fields.h"
 #include "server/api/tool_fields.h"
+#include "tandem/field_error.h"
+#include "tandem/json_value.h"
 
 namespace tandem {
 namespace {
@@ -52,27 +52,27 @@ void ReadCommon(RequestFields* fields, const ServedModel& model, ApiRequest* req
   std::string name = model.name;
   fields->Read("model", &name);
   fields->Fail(CheckModelName(name, model));
-  request->options.sampling = model.sampling;
-  ReadSampling(fields, &request->options.sampling);
-  ReadStops(fields, &request->options);
-  ReadSpeculation(fields, model, &request->options);
+  request->request.sampling = model.sampling;
+  ReadSampling(fields, &request->request.sampling);
+  ReadStops(fields, &request->request);
+  ReadSpeculation(fields, model, &request->request);
   ReadStream(fields, request);
   fields->Read("n", &request->n, 1, kMostSequences);
-  fields->Read("seed", &request->options.seed);
+  fields->Read("seed", &request->request.seed);
   fields->Read("echo", &request->echo);
   fields->Read("prompt_logprobs", &request->num_prompt_logprobs, 0, kMostLogprobs);
   if (request->num_prompt_logprobs >= 0 && request->stream) {
     fields->FailNot("prompt_logprobs", request->num_prompt_logprobs, "possible with stream");
   }
-  request->constraint_field = ReadConstraint(fields, &request->options);
-  ReadPrediction(fields, &request->options);
+  request->constraint_field = ReadConstraint(fields, &request->request);
+  ReadPrediction(fields, &request->request);
   RefuseUnservedSampling(fields);
   TakeFieldsWithoutEffect(fields);
 }
 
 // What the engine is asked for, so that what is shown is there.
 void SetLogprobs(ApiRequest* request) {
-  Request& options = request->options;
+  Request& options = request->request;
   options.logprobs.num_top = request->num_logprobs;
   options.prompt_logprobs.num_top = request->num_prompt_logprobs;
   if (request->echo && !request->is_chat) {
@@ -299,7 +299,7 @@ absl::StatusOr<ApiRequest> ParseChatRequest(absl::string_view body, const Served
   if (request.echo) request.echoed = EchoOf(chat);
   SetReasoning(reasoning, chat, model, &request);
   RETURN_IF_ERROR(CheckSequences(model, request));
-  AddEndTokens(model, &request.options);
+  AddEndTokens(model, &request.request);
   SetLogprobs(&request);
   RETURN_IF_ERROR(SetLengths(model, lengths, std::numeric_limits<int>::max(), &request));
   return request;

@@ -10,13 +10,13 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "base/types.h"
 #include "chat/reasoning.h"
 #include "chat/tool_calls.h"
-#include "engine/request.h"
 #include "json/ignored_fields.h"
-#include "json/json_value.h"
 #include "server/api/served_model.h"
+#include "tandem/json_value.h"
+#include "tandem/request.h"
+#include "tandem/types.h"
 
 namespace tandem {
 
@@ -25,7 +25,7 @@ struct ApiRequest {
   bool is_chat = false;
   bool is_response = false;  // of /v1/responses, which are chats
   std::vector<std::vector<TokenId>> prompts;
-  Request options;  // of every sequence; without prompt and sequence number
+  Request request;  // of every sequence; without prompt and sequence number
   int n = 1;        // choices of each prompt that are answered
   int best_of = 0;  // sequences of each prompt, the n likeliest of which are answered; 0: n
   bool stream = false;
@@ -47,9 +47,9 @@ struct ApiRequest {
   std::optional<Reasoning> reasoning{};
   // How calls are found in the answers of a chat with functions that the model may call.
   std::optional<ToolCallParser::Options> tools{};
-  std::string constraint_field{};  // that gave `options.constraint`
+  std::string constraint_field{};  // that gave `request.constraint`
   JsonValue repeated = nullptr;    // members that the answer to a response's request repeats
-  bool has_generic_tools = false;  // in the prompt (chat/generic_tools.h)
+  bool has_generic_tools = false;  // in the prompt (include/tandem/generic_tools.h)
   IgnoredFields ignored{};         // that were sent, and mean nothing here
 
   int sequences_per_prompt() const { return std::max(n, best_of); }

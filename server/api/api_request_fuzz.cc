@@ -14,8 +14,8 @@
 #include "server/api/api_error.h"
 #include "server/api/api_request.h"
 #include "server/api/token_endpoints.h"
+#include "tandem/tokenizer.h"
 #include "tests/json_mutator.h"
-#include "text/tokenizer.h"
 
 namespace tandem {
 namespace {
@@ -123,10 +123,10 @@ void CheckRequest(const absl::StatusOr<ApiRequest>& request) {
   if (!request.ok()) return CheckError(request.status());
   TANDEM_CHECK(1 <= request->num_sequences() && request->num_sequences() <= 4);
   // A request for its prompt's text alone asks for no tokens.
-  TANDEM_CHECK(request->options.max_tokens >= (request->echo ? 0 : 1));
+  TANDEM_CHECK(request->request.max_tokens >= (request->echo ? 0 : 1));
   for (const auto& prompt : request->prompts) {
     TANDEM_CHECK(!prompt.empty());
-    TANDEM_CHECK(prompt.size() + request->options.max_tokens <= kContext);
+    TANDEM_CHECK(prompt.size() + request->request.max_tokens <= kContext);
   }
 }
 

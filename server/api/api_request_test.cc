@@ -269,7 +269,7 @@ TEST(ApiRequest, ReadsEveryField) {
       "stream_options": {"include_usage": true}, "suffix": null,
       "speculation": {"draft_tokens": "auto", "drafter": "model", "verifier": "block"}})");
   ASSERT_TRUE(request.ok()) << request.status();
-  const Request& options = request->options;
+  const Request& options = request->request;
   EXPECT_EQ(options.max_tokens, 9);
   EXPECT_EQ(options.sampling.temperature, 0.5f);
   EXPECT_EQ(options.sampling.top_p, 0.9f);
@@ -299,14 +299,14 @@ TEST(ApiRequest, TakesNullForAbsent) {
       R"(, "max_tokens": null, "stop": null, "logit_bias": null, "stream_options": null,
          "seed": null, "speculation": null, "model": null, "temperature": null)");
   ASSERT_TRUE(request.ok()) << request.status();
-  EXPECT_EQ(request->options.max_tokens, 16);
+  EXPECT_EQ(request->request.max_tokens, 16);
 }
 
 TEST(ApiRequest, SpeculationIsOffWithoutDraftTokensOrDrafter) {
   for (const char* off : {R"({"draft_tokens": 0})", R"({"drafter": "none"})"}) {
     const auto request = Complete(std::string(", \"speculation\": ") + off);
     ASSERT_TRUE(request.ok());
-    EXPECT_EQ(request->options.draft_tokens, 0);
+    EXPECT_EQ(request->request.draft_tokens, 0);
   }
 }
 

@@ -6,12 +6,12 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "base/field_error.h"
 #include "base/status_macros.h"
-#include "chat/chat_template.h"
-#include "chat/generic_tools.h"
 #include "json/json_text.h"
-#include "json/json_value.h"
+#include "tandem/chat_template.h"
+#include "tandem/field_error.h"
+#include "tandem/generic_tools.h"
+#include "tandem/json_value.h"
 
 namespace tandem {
 namespace {

@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "base/types.h"
-#include "chat/chat_input.h"
-#include "engine/request.h"
 #include "json/request_fields.h"
 #include "server/api/served_model.h"
+#include "tandem/chat_input.h"
+#include "tandem/request.h"
+#include "tandem/types.h"
 
 namespace tandem {
 
@@ -37,7 +37,7 @@ void ReadMessage(const JsonValue& object, const std::string& path, RequestFields
 void DisregardUnwrittenNames(const std::string& field, const ServedModel& model,
                              RequestFields* fields);
 
-// Whether the prompt has tools in the generic form (chat/generic_tools.h).
+// Whether the prompt has tools in the generic form (include/tandem/generic_tools.h).
 bool HasGenericTools(const ChatInput& chat, const ServedModel& model);
 
 // The tokens of the prompt. INVALID_ARGUMENT naming the field that the model's template has no

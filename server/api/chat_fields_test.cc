@@ -2,10 +2,10 @@
 
 #include <string>
 
-#include "base/field_error.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tandem/field_error.h"
 
 namespace tandem {
 namespace {

@@ -3,12 +3,12 @@
 #include <utility>
 #include <vector>
 
-#include "chat/chat_template.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/api/api_error.h"
 #include "server/api/api_request.h"
 #include "server/server_testing.h"
+#include "tandem/chat_template.h"
 
 namespace tandem {
 namespace {
@@ -189,11 +189,11 @@ TEST(LenientRequest, ReadsWholeNumbersHoweverTheyAreWritten) {
       R"(, "seed": 1.0, "max_tokens": 5e0, "n": 2.0, "top_k": 3.0, "min_tokens": 1.0,
          "speculation": {"draft_tokens": 2.0})");
   ASSERT_TRUE(request.ok()) << request.status();
-  EXPECT_EQ(request->options.seed, 1u);
-  EXPECT_EQ(request->options.max_tokens, 5);
+  EXPECT_EQ(request->request.seed, 1u);
+  EXPECT_EQ(request->request.max_tokens, 5);
   EXPECT_EQ(request->n, 2);
-  EXPECT_EQ(request->options.sampling.top_k, 3);
-  EXPECT_EQ(request->options.draft_tokens, 2);
+  EXPECT_EQ(request->request.sampling.top_k, 3);
+  EXPECT_EQ(request->request.draft_tokens, 2);
   EXPECT_EQ(LenientCompletion(R"(, "seed": -1.0)")->options.seed, ~uint64_t{0});
   EXPECT_EQ(LenientCompletion(R"(, "seed": 18446744073709551615)")->options.seed, ~uint64_t{0});
   for (const char* seed : {"1.5", "1e300", "9007199254740994.0", "-0.5", "18446744073709551616"}) {
@@ -262,7 +262,7 @@ TEST(LenientRequest, NamesDraftersThatCanRun) {
     const auto request =
         LenientCompletion(absl::StrCat(R"(, "speculation": {"drafter": ")", name, "\"}"));
     ASSERT_TRUE(request.ok()) << request.status();
-    EXPECT_EQ(NameOf(*request->options.drafter), name);
+    EXPECT_EQ(NameOf(*request->request.drafter), name);
   }
   EXPECT_FALSE(
       LenientCompletion(R"(, "speculation": {"drafter": "model"})")->options.drafter.has_value());

@@ -176,7 +176,7 @@ TEST(ReasoningRequests, LeaveErrorsOfConstraintsToTheEngine) {
   const ServedModel model = ReasoningModel(engine);
   const auto request = ReasoningChat(model, R"(, "guided_json": "{")");
   ASSERT_TRUE(request.ok()) << request.status();
-  EXPECT_EQ(request->options.constraint->kind, OutputConstraint::Kind::kJsonSchema);
+  EXPECT_EQ(request->request.constraint->kind, OutputConstraint::Kind::kJsonSchema);
   EXPECT_EQ(ReasoningChat(model, R"(, "guided_choice": [])")->options.constraint->kind,
             OutputConstraint::Kind::kChoice);
 }

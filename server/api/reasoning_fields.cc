@@ -40,7 +40,7 @@ void SetReasoning(const ReasoningFields& fields, const ChatInput& chat, const Se
     options.start = ReasoningStartOf(options.format, *model.tokenizer, request->prompts.front());
   }
   const bool is_special = options.format.IsSpecial(*model.tokenizer);
-  std::optional<OutputConstraint>& constraint = request->options.constraint;
+  std::optional<OutputConstraint>& constraint = request->request.constraint;
   if (constraint.has_value() && is_special) return;
   if (options.start == ReasoningStart::kNone) return;
   if (constraint.has_value()) constraint = BehindReasoning(options, *std::move(constraint));
@@ -49,7 +49,7 @@ void SetReasoning(const ReasoningFields& fields, const ChatInput& chat, const Se
   if (!is_special) return;
   for (const std::string_view marker : {options.format.begin, options.format.end}) {
     const TokenId id = model.tokenizer->IdOf(marker);
-    if (id >= 0) request->options.shown_special_tokens.push_back(id);
+    if (id >= 0) request->request.shown_special_tokens.push_back(id);
   }
 }
 

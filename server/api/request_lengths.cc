@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/field_error.h"
 #include "base/status_macros.h"
 #include "server/api/answer_size.h"
 #include "server/api/api_error.h"
+#include "tandem/field_error.h"
 
 namespace tandem {
 namespace {
@@ -18,7 +18,7 @@ constexpr char kOneOrWhatFits[] = "an integer from 1 on, or -1 for what fits";
 // The tokens that each sequence may write, by what the whole answer may hold.
 absl::StatusOr<int> RoomInAnswer(const ServedModel& model, const ApiRequest& request) {
   constexpr int64_t kMostTokens = std::numeric_limits<int>::max();
-  const Request& options = request.options;
+  const Request& options = request.request;
   int64_t shown_tokens = 0;
   for (const auto& prompt : request.prompts) {
     if (request.ShowsPrompts()) shown_tokens += request.n * static_cast<int64_t>(prompt.size());
@@ -115,13 +115,13 @@ absl::Status SetLengths(const ServedModel& model, const LengthFields& lengths, i
   if (max_tokens > room) {
     return FieldError(lengths.field,
                       absl::StrCat(max_tokens, " for each of ", request->num_sequences(),
-                                   " sequences with ", 1 + request->options.logprobs.num_top,
+                                   " sequences with ", 1 + request->request.logprobs.num_top,
                                    " log-probabilities a token are an answer of more than ",
                                    model.max_answer_bytes, " bytes, allowed: ", room));
   }
   const int fitting = std::min(longest - static_cast<int>(prompt_length), room);
   const int wanted = lengths.max_tokens.has_value() ? fitting : std::min(fitting, otherwise);
-  request->options.max_tokens = given >= 0 ? given : wanted;
+  request->request.max_tokens = given >= 0 ? given : wanted;
   return absl::OkStatus();
 }
 

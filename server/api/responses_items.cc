@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/field_error.h"
 #include "json/json_text.h"
 #include "server/api/chat_fields.h"
+#include "tandem/field_error.h"
 
 namespace tandem {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "json/json_value.h"
 #include "json/request_fields.h"
+#include "tandem/json_value.h"
 
 namespace tandem {
 

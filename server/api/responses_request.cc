@@ -5,10 +5,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/field_error.h"
 #include "base/status_macros.h"
 #include "json/json_text.h"
-#include "json/json_value.h"
 #include "json/request_fields.h"
 #include "server/api/api_request.h"
 #include "server/api/chat_fields.h"
@@ -18,6 +16,8 @@
 #include "server/api/sampling_fields.h"
 #include "server/api/structure_fields.h"
 #include "server/api/tool_fields.h"
+#include "tandem/field_error.h"
+#include "tandem/json_value.h"
 
 namespace tandem {
 namespace {
@@ -116,17 +116,17 @@ absl::StatusOr<ApiRequest> ParseResponsesRequest(absl::string_view body, const S
   std::string name = model.name;
   fields.Read("model", &name);
   fields.Fail(CheckModelName(name, model));
-  request.options.sampling = model.sampling;
-  ReadSampling(&fields, &request.options.sampling);
-  ReadStops(&fields, &request.options);
-  ReadSpeculation(&fields, model, &request.options);
-  fields.Read("seed", &request.options.seed);
+  request.request.sampling = model.sampling;
+  ReadSampling(&fields, &request.request.sampling);
+  ReadStops(&fields, &request.request);
+  ReadSpeculation(&fields, model, &request.request);
+  fields.Read("seed", &request.request.seed);
   ReadStreaming(&fields, &request);
   LengthFields lengths;
   lengths.Read(&fields, {"max_output_tokens"}, /*may_be_zero=*/false);
   RefuseUnservedSampling(&fields);
-  request.constraint_field = ReadConstraintOfResponse(&fields, &request.options);
-  ReadPrediction(&fields, &request.options);
+  request.constraint_field = ReadConstraintOfResponse(&fields, &request.request);
+  ReadPrediction(&fields, &request.request);
   RefuseUnservedResponseFields(&fields);
   TakeFieldsWithoutEffect(&fields);
   ChatInput chat;
@@ -147,7 +147,7 @@ absl::StatusOr<ApiRequest> ParseResponsesRequest(absl::string_view body, const S
   if (!ids.ok()) return InItemsNames(ids.status());
   request.prompts.push_back(*std::move(ids));
   SetReasoning({}, chat, model, &request);
-  AddEndTokens(model, &request.options);
+  AddEndTokens(model, &request.request);
   RETURN_IF_ERROR(SetLengths(model, lengths, std::numeric_limits<int>::max(), &request));
   return request;
 }

@@ -165,7 +165,7 @@ void ResponsesWriter::EndLast(const char* status, std::string* events) {
 // ---- The response ----
 
 Json ResponsesWriter::ResponseJson(const Completion* completion) const {
-  const SamplingParams& sampling = request_->options.sampling;
+  const SamplingParams& sampling = request_->request.sampling;
   Json json = {{"id", stamp_.id},
                {"object", "response"},
                {"created_at", stamp_.created},
@@ -174,7 +174,7 @@ Json ResponsesWriter::ResponseJson(const Completion* completion) const {
                {"status", "in_progress"},
                {"error", nullptr},
                {"incomplete_details", nullptr},
-               {"max_output_tokens", request_->options.max_tokens},
+               {"max_output_tokens", request_->request.max_tokens},
                {"output", Json::array()},
                {"previous_response_id", nullptr},
                {"store", false},
@@ -190,7 +190,7 @@ Json ResponsesWriter::ResponseJson(const Completion* completion) const {
   }
   for (const Item& item : items_) json["output"].push_back(ItemJson(item));
   json["usage"] = ResponsesUsage(*completion, ReasoningTokensOf(*request_, *model_, *completion));
-  const std::optional<DrafterKind>& drafter = request_->options.drafter;
+  const std::optional<DrafterKind>& drafter = request_->request.drafter;
   json["speculation"] = SpeculationJson(
       *completion, drafter.has_value() ? std::string(NameOf(*drafter)) : model_->drafter);
   json["timings"] = TimingsJson(*completion);

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "json/json_value.h"
 #include "server/api/answer_reader.h"
 #include "server/api/answer_writer.h"
+#include "tandem/json_value.h"
 
 namespace tandem {
 

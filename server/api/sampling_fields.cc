@@ -8,9 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
-#include "base/field_error.h"
 #include "json/json_text.h"
-#include "json/json_value.h"
+#include "tandem/field_error.h"
+#include "tandem/json_value.h"
 
 namespace tandem {
 namespace {

@@ -6,11 +6,11 @@
 #include <optional>
 #include <vector>
 
-#include "base/types.h"
-#include "engine/request.h"
-#include "json/json_value.h"
 #include "json/request_fields.h"
 #include "server/api/served_model.h"
+#include "tandem/json_value.h"
+#include "tandem/request.h"
+#include "tandem/types.h"
 
 namespace tandem {
 

@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "base/field_error.h"
 #include "json/json_text.h"
 #include "server/api/api_error.h"
 #include "server/api/tokenizer_info.h"
+#include "tandem/field_error.h"
 
 namespace tandem {
 

@@ -9,13 +9,13 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "chat/chat_template.h"
 #include "chat/reasoning.h"
 #include "chat/tool_format.h"
-#include "engine/engine.h"
-#include "model/sampling_params.h"
 #include "server/api/answer_size.h"
-#include "text/tokenizer.h"
+#include "tandem/chat_template.h"
+#include "tandem/engine.h"
+#include "tandem/sampling_params.h"
+#include "tandem/tokenizer.h"
 
 namespace tandem {
 

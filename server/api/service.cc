@@ -8,15 +8,15 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "base/field_error.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
 #include "json/json_text.h"
-#include "json/json_value.h"
 #include "server/api/api_error.h"
 #include "server/api/token_endpoints.h"
 #include "server/api/web_files.h"
 #include "spdlog/spdlog.h"
+#include "tandem/field_error.h"
+#include "tandem/json_value.h"
 
 namespace tandem {
 namespace {
@@ -398,7 +398,7 @@ Service::Reply Service::Generate(absl::StatusOr<ApiRequest> request, std::string
       .id = absl::StrCat(View(id_prefix), absl::Hex(absl::ToUnixNanos(started_)), "-",
                          num_requests_.fetch_add(1)),
       .created = absl::ToUnixSeconds(absl::Now())};
-  auto generation = Generation::Start(host, *std::move(request), stamp, received);
+  auto generation = ServedRequest::Start(host, *std::move(request), stamp, received);
   if (!generation.ok()) return ErrorResponse(generation.status());
   return *std::move(generation);
 }

@@ -16,15 +16,15 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "base/instant.h"
-#include "engine/engine.h"
 #include "json/ignored_fields.h"
 #include "server/api/admission.h"
 #include "server/api/answer_size.h"
 #include "server/api/api_request.h"
-#include "server/api/generation.h"
+#include "server/api/served_request.h"
 #include "server/api/site_rules.h"
 #include "server/http_message.h"
 #include "server/metrics/metrics.h"
+#include "tandem/engine.h"
 
 namespace tandem {
 
@@ -62,7 +62,7 @@ class Service {
   std::optional<HttpResponse> AnswerToHead(const HttpRequest& head,
                                            std::optional<uint64_t> body_size);
   // An answer, or a generation that will bring it.   REQUIRES: AnswerToHead had none.
-  using Reply = std::variant<HttpResponse, std::shared_ptr<Generation>>;
+  using Reply = std::variant<HttpResponse, std::shared_ptr<ServedRequest>>;
   Reply Handle(const HttpRequest& request);
 
   // What a request is called in headers and log: what its client says, if that is of at most 128

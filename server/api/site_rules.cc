@@ -7,12 +7,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "base/field_error.h"
 #include "base/status_macros.h"
 #include "chat/tool_format.h"
 #include "json/json_text.h"
 #include "server/api/api_error.h"
 #include "server/asio.h"
+#include "tandem/field_error.h"
 
 namespace tandem {
 namespace {

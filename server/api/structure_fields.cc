@@ -8,9 +8,9 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/field_error.h"
-#include "json/json_value.h"
 #include "server/api/chat_fields.h"
+#include "tandem/field_error.h"
+#include "tandem/json_value.h"
 
 namespace tandem {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <string>
 
-#include "engine/request.h"
 #include "json/request_fields.h"
+#include "tandem/request.h"
 
 namespace tandem {
 

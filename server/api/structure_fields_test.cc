@@ -25,11 +25,11 @@ absl::StatusOr<ApiRequest> StructureChat(const std::string& fields) {
 OutputConstraint ConstraintOf(const std::string& fields) {
   const auto request = StructureChat(fields);
   EXPECT_TRUE(request.ok()) << fields << " " << request.status();
-  if (!request.ok() || !request->options.constraint.has_value()) {
+  if (!request.ok() || !request->request.constraint.has_value()) {
     ADD_FAILURE() << fields;
     return {};
   }
-  return *request->options.constraint;
+  return *request->request.constraint;
 }
 void ExpectWrong(const std::string& fields, const std::string& param, const std::string& part) {
   const auto request = StructureChat(fields);
@@ -85,7 +85,7 @@ TEST(StructureFields, MayBeAbsent) {
                              R"(, "structured_outputs": {})"}) {
     const auto request = StructureChat(fields);
     ASSERT_TRUE(request.ok()) << request.status();
-    EXPECT_FALSE(request->options.constraint.has_value());
+    EXPECT_FALSE(request->request.constraint.has_value());
   }
 }
 
@@ -137,7 +137,7 @@ TEST(StructureFields, PredictionsAreTexts) {
                                                             {"type": "text", "text": "b"}]})"}) {
     const auto request = StructureChat(fields);
     ASSERT_TRUE(request.ok()) << request.status();
-    EXPECT_EQ(request->options.prediction, "ab");
+    EXPECT_EQ(request->request.prediction, "ab");
   }
   ExpectWrong(R"(, "prediction": {"type": "content"})", "prediction.content", "null");
   ExpectWrong(R"(, "prediction": {"type": "file", "content": "a"})", "prediction.type", "content");

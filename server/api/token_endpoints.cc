@@ -5,15 +5,15 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/field_error.h"
 #include "base/hash_map.h"
 #include "base/status_macros.h"
 #include "json/json_text.h"
-#include "json/json_value.h"
 #include "json/json_writer.h"
 #include "json/request_fields.h"
 #include "server/api/chat_fields.h"
 #include "server/api/tool_fields.h"
+#include "tandem/field_error.h"
+#include "tandem/json_value.h"
 
 namespace tandem {
 namespace {

@@ -8,7 +8,7 @@
 #include "base/status_macros.h"
 #include "checkpoint/gguf.h"
 #include "json/json_text.h"
-#include "json/json_value.h"
+#include "tandem/json_value.h"
 
 namespace tandem {
 namespace {

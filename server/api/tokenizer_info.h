@@ -5,8 +5,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "chat/chat_template.h"
-#include "text/tokenizer.h"
+#include "tandem/chat_template.h"
+#include "tandem/tokenizer.h"
 
 namespace tandem {
 

@@ -9,13 +9,13 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "base/field_error.h"
 #include "base/string_view.h"
 #include "chat/json_types.h"
 #include "chat/tool_calls.h"
 #include "chat/tool_function.h"
 #include "chat/tool_tags.h"
 #include "json/json_text.h"
+#include "tandem/field_error.h"
 
 namespace tandem {
 namespace {
@@ -136,7 +136,7 @@ class ToolReader {
     for (const std::string_view marker : model_.tool_format.Markers()) {
       if (!IsSpecial(marker)) continue;
       const TokenId id = model_.tokenizer->IdOf(std::string(marker));
-      request->options.shown_special_tokens.push_back(id);
+      request->request.shown_special_tokens.push_back(id);
       special_.emplace_back(marker, id);
     }
     const auto strict =
@@ -147,7 +147,7 @@ class ToolReader {
       HoldAtWill(FieldOfFunction(strict - functions_.begin(), "strict"), request);
     }
     // A constraint holds calls between their markers; other text that it allows is content.
-    if (request->options.constraint.has_value() && model_.tool_format.family == Family::kHermes) {
+    if (request->request.constraint.has_value() && model_.tool_format.family == Family::kHermes) {
       request->tools->format.may_lack_markers = false;
     }
   }
@@ -244,9 +244,9 @@ class ToolReader {
           FieldError(field, absl::StrCat("is not possible with ", request->constraint_field)));
     }
     request->constraint_field = field;
-    request->options.constraint = {.kind = OutputConstraint::Kind::kStructuralTag,
+    request->request.constraint = {.kind = OutputConstraint::Kind::kStructuralTag,
                                    .text = tag.dump()};
-    std::vector<TokenId>& tokens = request->options.constraint->tokens;
+    std::vector<TokenId>& tokens = request->request.constraint->tokens;
     for (const auto& [marker, id] : special_) tokens.push_back(id);
     absl::c_sort(tokens);
   }

@@ -2,10 +2,10 @@
 #ifndef TANDEM_SERVER_API_TOOL_FIELDS_H_
 #define TANDEM_SERVER_API_TOOL_FIELDS_H_
 
-#include "chat/chat_input.h"
 #include "json/request_fields.h"
 #include "server/api/api_request.h"
 #include "server/api/served_model.h"
+#include "tandem/chat_input.h"
 
 namespace tandem {
 

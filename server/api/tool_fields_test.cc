@@ -95,7 +95,7 @@ TEST(ToolFields, SayHowCallsAreFound) {
   EXPECT_EQ(request->tools->functions[1].name, "g");
   EXPECT_FALSE(request->tools->parallel);
   EXPECT_FALSE(request->tools->must_call);
-  EXPECT_FALSE(request->options.constraint.has_value());
+  EXPECT_FALSE(request->request.constraint.has_value());
   EXPECT_FALSE(ToolChat(absl::StrCat(kTwoTools, R"(, "tool_choice": "none")"))->tools.has_value());
   EXPECT_EQ(ToolChat(kTwoTools, kLlamaTemplate)->tools->format.family, ToolFormat::Family::kLlama3);
 }
@@ -223,7 +223,7 @@ TEST(ToolFields, CallsThatMustComeHaveNamedArgumentsAlone) {
         "c": {"type": "object"}, "d": {"properties": {"e": {}}, "additionalProperties": true},
         "g": {"allOf": [{"properties": {"h": {}}}]}}}}}])");
   ASSERT_TRUE(request.ok()) << request.status();
-  const Json tag = Json::parse(request->options.constraint->text)["tags"][0];
+  const Json tag = Json::parse(request->request.constraint->text)["tags"][0];
   EXPECT_EQ(tag["content"]["json_schema"], Json::parse(R"({"type": "object", "properties": {
         "a": {"type": "array", "items": {"properties": {"b": {}}, "additionalProperties": false}},
         "c": {"type": "object"}, "d": {"properties": {"e": {}}, "additionalProperties": true},
@@ -237,7 +237,7 @@ TEST(ToolFields, ArgumentsAreObjects) {
         "function": {"name": "f", "parameters": )" +
                                   parameters + "}}]");
     EXPECT_TRUE(request.ok()) << request.status();
-    const Json tag = Json::parse(request->options.constraint->text)["tags"][0];
+    const Json tag = Json::parse(request->request.constraint->text)["tags"][0];
     return tag["content"]["json_schema"];
   };
   EXPECT_EQ(schema_of("{}"), Json::parse(R"({"type": "object", "additionalProperties": false})"));
@@ -259,7 +259,7 @@ TEST(ToolFields, StrictFunctionsAreHeldToTheirSchemasAtWill) {
   const auto request = ToolChat(tool);
   ASSERT_TRUE(request.ok()) << request.status();
   EXPECT_EQ(request->constraint_field, "tools[0].function.strict");
-  const Json tag = Json::parse(request->options.constraint->text);
+  const Json tag = Json::parse(request->request.constraint->text);
   EXPECT_EQ(tag["type"], "triggered_tags");
   EXPECT_EQ(tag["tags"][0]["content"]["json_schema"]["type"], "object");
   if (!HasGrammarEngine()) return;

@@ -17,7 +17,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/server_testing.h"
-#include "text/detokenizer.h"
+#include "tandem/detokenizer.h"
 
 namespace tandem {
 namespace {
@@ -108,7 +108,7 @@ class ToolMarkers : public testing::Test {
   // What the calls of an answer of these tokens are, as the server reads them.
   std::vector<std::string> CallsIn(const std::vector<TokenId>& tokens, const ApiRequest& request) {
     const auto detokenizer = Detokenizer::New(tokenizer_.get(), {}, /*skip_special=*/true,
-                                              request.options.shown_special_tokens);
+                                              request.request.shown_special_tokens);
     ToolCallParser parser(*request.tools);
     std::vector<std::string> calls;
     const auto take = [&calls](const AnswerDelta& delta) {
@@ -185,7 +185,7 @@ TEST_F(ToolMarkers, AreForcedWhereACallMustCome) {
     SCOPED_TRACE(c.jinja);
     const auto request = Ask(c.jinja, R"(, "tool_choice": "required")");
     ASSERT_TRUE(request.ok()) << request.status();
-    const auto constraint = compiler_->Compile(*request->options.constraint, {{end_}});
+    const auto constraint = compiler_->Compile(*request->request.constraint, {{end_}});
     ASSERT_TRUE(constraint.ok()) << constraint.status();
     const std::unique_ptr<ConstraintState> state = (*constraint)->Begin();
     EXPECT_THAT(SpecialAllowed(state.get()), ElementsAre(Id(c.begin)));
@@ -204,7 +204,7 @@ TEST_F(ToolMarkers, BeginCallsThatKeepToTheirSchemasAtWill) {
     const auto request = Ask(c.jinja, "");
     ASSERT_TRUE(request.ok()) << request.status();
     EXPECT_EQ(request->constraint_field, "tools[0].function.strict");
-    const auto constraint = compiler_->Compile(*request->options.constraint, {{end_}});
+    const auto constraint = compiler_->Compile(*request->request.constraint, {{end_}});
     ASSERT_TRUE(constraint.ok()) << constraint.status();
     const std::unique_ptr<ConstraintState> state = (*constraint)->Begin();
     EXPECT_THAT(SpecialAllowed(state.get()), testing::UnorderedElementsAre(end_, Id(c.begin)));

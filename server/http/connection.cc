@@ -11,13 +11,13 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/field_error.h"
 #include "base/free_memory.h"
 #include "base/instant.h"
 #include "server/api/api_error.h"
 #include "server/attempt.h"
 #include "server/http/request_target.h"
 #include "spdlog/spdlog.h"
+#include "tandem/field_error.h"
 
 namespace tandem {
 namespace {
@@ -280,7 +280,7 @@ void Connection::HandleAside(uint64_t exchange) {
   const auto reply = std::make_shared<std::optional<Service::Reply>>();
   const auto cancel = [reply] {
     if (!reply->has_value()) return;
-    if (auto* late = std::get_if<std::shared_ptr<Generation>>(&**reply)) (*late)->Cancel();
+    if (auto* late = std::get_if<std::shared_ptr<ServedRequest>>(&**reply)) (*late)->Cancel();
   };
   Attempt("request", [&] { *reply = Handle(); });
   const auto hand_over = [this, exchange, reply, cancel] {
@@ -295,7 +295,7 @@ void Connection::OnReply(Service::Reply reply) {
     return Respond(std::move(*response), /*may_go_on=*/true);
   }
   large_body_ = {};
-  generation_ = std::get<std::shared_ptr<Generation>>(std::move(reply));
+  generation_ = std::get<std::shared_ptr<ServedRequest>>(std::move(reply));
   WatchClient();
   generation_->Listen([self = shared_from_this(), exchange = exchange_] {
     net::post(self->stream_.get_executor(), self->Guarded([connection = self.get(), exchange] {
@@ -392,7 +392,7 @@ void Connection::TakeNews() {
     has_news_ = true;
     return;
   }
-  Generation::News news = generation_->Take();
+  ServedRequest::News news = generation_->Take();
   if (news.response.has_value()) return Respond(*std::move(news.response), /*may_go_on=*/true);
   if (news.events.empty() && !news.is_over) return;
   is_last_ = news.is_over;
@@ -507,7 +507,7 @@ void Connection::EndExchange() {
 
 // Cancels what may still run, and no longer looks whether the client is there.
 void Connection::DropGeneration() {
-  const std::shared_ptr<Generation> generation = std::exchange(generation_, nullptr);
+  const std::shared_ptr<ServedRequest> generation = std::exchange(generation_, nullptr);
   if (generation == nullptr) return;
   look_again_timer_.cancel();
   beast::error_code error;
@@ -548,7 +548,7 @@ void Connection::Log(int status) {
       " status=", status, " ms=", absl::ToInt64Milliseconds(Instant::Now() - request_.received),
       " bytes=", sent_bytes_);
   if (generation_ != nullptr) {
-    const Generation::Summary summary = generation_->summary();
+    const ServedRequest::Summary summary = generation_->summary();
     absl::StrAppend(&line, " stream=", generation_->is_stream() ? "true" : "false",
                     " prompt_tokens=", summary.prompt_tokens,
                     " completion_tokens=", summary.completion_tokens,

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "server/api/generation.h"
+#include "server/api/served_request.h"
 #include "server/api/service.h"
 #include "server/asio.h"
 #include "server/http/connection_set.h"
@@ -91,7 +91,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool in_exchange_ = false;
   bool keep_alive_ = false;
   unsigned http_version_ = 11;
-  std::shared_ptr<Generation> generation_;
+  std::shared_ptr<ServedRequest> generation_;
 
   // Its answer.
   http::response<http::string_body> response_;

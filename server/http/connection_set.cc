@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/field_error.h"
 #include "server/api/api_error.h"
 #include "server/http/connection.h"
+#include "tandem/field_error.h"
 
 namespace tandem {
 

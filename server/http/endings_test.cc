@@ -8,7 +8,7 @@
 #include "base/instant.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/api/generation.h"
+#include "server/api/served_request.h"
 #include "server/http/http_server.h"
 #include "server/server_testing.h"
 
@@ -331,16 +331,16 @@ TEST(Endings, AServerThatIsDestroyedWaitsForItsGenerations) {
 
 class QueueTest : public ::testing::Test {
  protected:
-  std::shared_ptr<Generation> Start(size_t max_unread_bytes) {
+  std::shared_ptr<ServedRequest> Start(size_t max_unread_bytes) {
     ApiRequest request;
     request.prompts = {{5}};
     request.stream = true;
-    auto generation = Generation::Start({.engine = &engine_,
-                                         .model = &model_,
-                                         .metrics = &metrics_,
-                                         .admission = &admission_,
-                                         .max_unread_bytes = max_unread_bytes},
-                                        request, {.id = "id"}, Instant::Now());
+    auto generation = ServedRequest::Start({.engine = &engine_,
+                                            .model = &model_,
+                                            .metrics = &metrics_,
+                                            .admission = &admission_,
+                                            .max_unread_bytes = max_unread_bytes},
+                                           request, {.id = "id"}, Instant::Now());
     EXPECT_TRUE(generation.ok());
     return *std::move(generation);
   }
@@ -369,7 +369,7 @@ TEST_F(QueueTest, ACallbackNeverWaitsAndNothingIsLost) {
     }
   }
   engine_.End(1);
-  const Generation::News last = generation->Take();
+  const ServedRequest::News last = generation->Take();
   EXPECT_TRUE(last.is_over);
   for (const Json& event : EventsOf(last.events)) {
     got += event["choices"][0]["text"].get<std::string>();
@@ -384,7 +384,7 @@ TEST_F(QueueTest, AClientThatDoesNotReadIsCancelled) {
   // A piece occupies its text and less than 200 bytes.
   EXPECT_GT(emitted, 4000 / 300);
   engine_.End(1, FinishReason::kCancelled);
-  const Generation::News news = generation->Take();
+  const ServedRequest::News news = generation->Take();
   EXPECT_TRUE(news.is_over);
   ASSERT_TRUE(news.response.has_value());
   EXPECT_THAT(news.response->body, HasSubstr("slow_client"));
@@ -418,7 +418,7 @@ TEST_F(QueueTest, AnExceptionLeavesNoPlaceTaken) {
   request.n = 3;
   Admission admission(6);
   const auto start = [&] {
-    return Generation::Start(
+    return ServedRequest::Start(
         {.engine = &engine, .model = &model_, .metrics = &metrics_, .admission = &admission},
         request, {.id = "id"}, Instant::Now());
   };

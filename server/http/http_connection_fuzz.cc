@@ -25,7 +25,7 @@
 #include "server/asio.h"
 #include "server/http/connection.h"
 #include "spdlog/spdlog.h"
-#include "text/tokenizer.h"
+#include "tandem/tokenizer.h"
 
 namespace tandem {
 namespace {

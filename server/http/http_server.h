@@ -8,9 +8,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "engine/engine.h"
 #include "server/api/service.h"
 #include "server/http/connection.h"
+#include "tandem/engine.h"
 
 namespace tandem {
 

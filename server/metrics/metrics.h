@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/instant.h"
-#include "engine/engine.h"
+#include "tandem/engine.h"
 
 namespace tandem {
 

@@ -12,14 +12,14 @@
 #include "base/status_macros.h"
 #include "base/thread_pool.h"
 #include "draft/make_drafter.h"
-#include "engine/engine.h"
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
 #include "model/transformer.h"
+#include "tandem/engine.h"
+#include "tandem/tokenizer.h"
 #include "tests/allocation/failing_new.h"
 #include "tests/golden_file.h"
 #include "tests/round_world.h"
-#include "text/tokenizer.h"
 
 namespace tandem {
 namespace {

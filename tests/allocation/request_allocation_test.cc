@@ -16,10 +16,10 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "constraint/grammar_engine.h"
-#include "engine/engine.h"
 #include "gtest/gtest.h"
 #include "server/api/service.h"
 #include "server/server_testing.h"
+#include "tandem/engine.h"
 #include "tests/allocation/failing_new.h"
 
 // For the address sanitizer: values of nlohmann's JSON that are half made when memory runs out lose
@@ -80,7 +80,7 @@ class RequestAllocation : public testing::Test {
     }
     if (reply == nullptr) return 0;
     if (const auto* response = std::get_if<HttpResponse>(reply.get())) return response->status;
-    std::get<std::shared_ptr<Generation>>(*reply)->Cancel();
+    std::get<std::shared_ptr<ServedRequest>>(*reply)->Cancel();
     return 200;
   }
 

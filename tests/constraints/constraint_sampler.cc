@@ -14,7 +14,7 @@
 #include "base/instant.h"
 #include "constraint/constraint_compiler.h"
 #include "nlohmann/json.hpp"
-#include "text/tokenizer.h"
+#include "tandem/tokenizer.h"
 
 namespace tandem {
 namespace {

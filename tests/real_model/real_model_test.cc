@@ -4,11 +4,11 @@
 #include <string>
 #include <vector>
 
-#include "chat/generic_tools.h"
-#include "engine/model_places.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tandem/generic_tools.h"
+#include "tandem/model_places.h"
 #include "tests/run_program.h"
 
 namespace tandem {

@@ -12,7 +12,39 @@ constexpr std::array<std::string_view, 16> kChain = {
     "model", "draft", "verify",  "engine",  "proof",      "server", "tools",      "bench"};
 
 // Folders outside the chain, which may use all of it.
-constexpr std::array<std::string_view, 4> kUsers = {"tests", "benchmarks", "examples", "include"};
+constexpr std::array<std::string_view, 3> kUsers = {"tests", "benchmarks", "examples"};
+
+// The headers of include/tandem/, each with the folder whose place in the chain is its own.
+struct PublicHeader {
+  std::string_view name;
+  std::string_view folder;
+};
+constexpr PublicHeader kPublicHeaders[] = {{"types.h", "base"},
+                                           {"field_error.h", "base"},
+                                           {"json_value.h", "json"},
+                                           {"tokenizer.h", "text"},
+                                           {"detokenizer.h", "text"},
+                                           {"token_constraint.h", "constraint"},
+                                           {"output_constraint.h", "constraint"},
+                                           {"chat_input.h", "chat"},
+                                           {"chat_template.h", "chat"},
+                                           {"generic_tools.h", "chat"},
+                                           {"logprobs.h", "model"},
+                                           {"sampling_params.h", "model"},
+                                           {"draft_tokens.h", "draft"},
+                                           {"drafter_kind.h", "draft"},
+                                           {"acceptance_rule.h", "verify"},
+                                           {"round_stats.h", "verify"},
+                                           {"completion.h", "engine"},
+                                           {"engine.h", "engine"},
+                                           {"engine_options.h", "engine"},
+                                           {"known_models.h", "engine"},
+                                           {"model_places.h", "engine"},
+                                           {"owned_piece.h", "engine"},
+                                           {"request.h", "engine"},
+                                           {"lossless_proof.h", "proof"}};
+
+constexpr std::string_view kPublicFolder = "include/tandem/";
 
 constexpr std::array<std::string_view, 11> kLibraries = {
     "absl",  "spdlog",     "nlohmann",  "CLI",           "gtest", "gmock",
@@ -37,24 +69,46 @@ int PlaceInChain(std::string_view folder) {
   return at == kChain.end() ? -1 : static_cast<int>(at - kChain.begin());
 }
 
+// The folder in the chain that a file stands for: of a public header, given as "tandem/x.h" or by
+// its path, the one of kPublicHeaders.
+std::string_view FolderInChain(std::string_view path) {
+  std::string_view name = path;
+  if (name.starts_with(kPublicFolder)) {
+    name.remove_prefix(kPublicFolder.size());
+  } else if (TopFolder(path) == "tandem") {
+    name.remove_prefix(std::string_view("tandem/").size());
+  } else {
+    return TopFolder(path);
+  }
+  for (const PublicHeader& header : kPublicHeaders) {
+    if (header.name == name) return header.folder;
+  }
+  return "";
+}
+
 // Says why `path` may not include `include`; empty if it may.
 std::string WhyNotInChain(std::string_view path, const Include& include) {
   const std::string_view target = TopFolder(include.path);
-  const int target_place = PlaceInChain(target);
+  const int target_place = PlaceInChain(FolderInChain(include.path));
   if (TopFolder(path) == "python" && !include.angle) {
     if (target == "python" || Contains(kLibraries, target)) return "";
     return "python/ stands on <tandem/...> only, as every user of the library";
   }
   if (include.angle) {
+    const bool is_of_a_user = TopFolder(path) == "python" || TopFolder(path) == "examples";
+    if (target == "tandem" && is_of_a_user) return "";
     if (target_place < 0 && target != "tests") return "";
     return "our own headers are included with quotation marks";
   }
   if (Contains(kLibraries, target)) return "";
   if (target == "tests") return IsTest(path) ? "" : "only tests may include tests/";
   if (target_place < 0) return "begins with neither one of our folders nor a known library";
-  const std::string_view own = TopFolder(path);
+  if (path.starts_with(kPublicFolder) && target != "tandem") {
+    return "public headers include public headers only";
+  }
+  const std::string_view own = FolderInChain(path);
   if (Contains(kUsers, own)) return "";
-  if (PlaceInChain(own) < 0) return "this folder is not in the chain";
+  if (PlaceInChain(own) < 0) return "neither this folder nor this header is in the chain";
   if (target_place > PlaceInChain(own)) {
     return std::string(own) + "/ may use itself and folders to its left only";
   }
@@ -92,8 +146,7 @@ Violations CheckVerifySeesProposalsOnly(const Files& files) {
     // A test of the judge may bring a proposer along.
     if (!IsCpp(path) || TopFolder(path) != "verify" || IsTest(path)) continue;
     for (const Include& include : Includes(text)) {
-      if (TopFolder(include.path) != "draft" || include.path == "draft/proposal.h" ||
-          include.path == "draft/draft_tokens.h") {
+      if (TopFolder(include.path) != "draft" || include.path == "draft/proposal.h") {
         continue;
       }
       AddIncludeViolation(path, include, "of draft/, verify/ includes what a proposal is only",

@@ -17,7 +17,7 @@
 #include "kernels/backend.h"
 #include "kvcache/paged_kv_cache.h"
 #include "model/transformer.h"
-#include "text/tokenizer.h"
+#include "tandem/tokenizer.h"
 #include "tools/checkpoints/model_tensors.h"
 
 namespace tandem {

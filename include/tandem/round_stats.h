@@ -1,11 +1,11 @@
-#ifndef TANDEM_VERIFY_ROUND_STATS_H_
-#define TANDEM_VERIFY_ROUND_STATS_H_
+#ifndef TANDEM_INCLUDE_TANDEM_ROUND_STATS_H_
+#define TANDEM_INCLUDE_TANDEM_ROUND_STATS_H_
 
 #include <array>
 #include <cstdint>
 
 #include "absl/time/time.h"
-#include "draft/draft_tokens.h"
+#include "tandem/draft_tokens.h"
 
 namespace tandem {
 
@@ -47,4 +47,4 @@ struct RoundStats {
 
 }  // namespace tandem
 
-#endif  // TANDEM_VERIFY_ROUND_STATS_H_
+#endif  // TANDEM_INCLUDE_TANDEM_ROUND_STATS_H_

@@ -1,5 +1,5 @@
-#ifndef TANDEM_VERIFY_ACCEPTANCE_RULE_H_
-#define TANDEM_VERIFY_ACCEPTANCE_RULE_H_
+#ifndef TANDEM_INCLUDE_TANDEM_ACCEPTANCE_RULE_H_
+#define TANDEM_INCLUDE_TANDEM_ACCEPTANCE_RULE_H_
 
 #include <string_view>
 
@@ -25,4 +25,4 @@ absl::StatusOr<AcceptanceRule> ParseAcceptanceRule(std::string_view name);
 
 }  // namespace tandem
 
-#endif  // TANDEM_VERIFY_ACCEPTANCE_RULE_H_
+#endif  // TANDEM_INCLUDE_TANDEM_ACCEPTANCE_RULE_H_

@@ -1,4 +1,4 @@
-#include "engine/model_pair.h"
+#include "engine/runtime.h"
 
 #include <algorithm>
 #include <limits>
@@ -6,13 +6,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "base/field_error.h"
 #include "base/log.h"
 #include "base/mapped_file.h"
 #include "base/named_values.h"
 #include "base/status_macros.h"
 #include "draft/make_drafter.h"
 #include "kernels/quantize.h"
+#include "tandem/field_error.h"
 #include "text/end_tokens.h"
 
 namespace tandem {
@@ -52,11 +52,11 @@ bool HaveSameTokenizerFile(const EngineOptions& options) {
 
 // A draft without a tokenizer speaks its target's, which only the size of its vocabulary can deny:
 // models of one family pad theirs by a few hundred rows (Qwen2.5: by 271 or 399).
-absl::Status CheckSpeaksTargets(const EngineOptions& options, const ModelPair& pair) {
+absl::Status CheckSpeaksTargets(const EngineOptions& options, const Runtime& runtime) {
   constexpr int kMostPadding = 1024;
-  const int least = pair.tokenizer->vocab_size();
-  const int most = std::max(least, pair.target->vocab_size()) + kMostPadding;
-  const int found = pair.draft->vocab_size();
+  const int least = runtime.tokenizer->vocab_size();
+  const int most = std::max(least, runtime.target->vocab_size()) + kMostPadding;
+  const int found = runtime.draft->vocab_size();
   if (least <= found && found <= most) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::string file, Tokenizer::FileOf(options.target));
   return absl::InvalidArgumentError(absl::StrCat(
@@ -77,25 +77,26 @@ bool IsUsable(const VocabularyMap& vocabulary) {
 
 // How the draft speaks and reads the target's tokens; null if they are the same.
 absl::StatusOr<std::unique_ptr<VocabularyMap>> MakeVocabularyMap(const EngineOptions& options,
-                                                                 const ModelPair& pair) {
+                                                                 const Runtime& runtime) {
   ASSIGN_OR_RETURN(const std::string draft_file, Tokenizer::FileOf(options.draft));
   if (draft_file.empty()) {
-    RETURN_IF_ERROR(CheckSpeaksTargets(options, pair));
+    RETURN_IF_ERROR(CheckSpeaksTargets(options, runtime));
     return nullptr;
   }
   const bool same_file = HaveSameTokenizerFile(options);
-  const Tokenizer& tokenizer = *pair.tokenizer;
-  if (same_file && tokenizer.vocab_size() <= pair.draft->vocab_size()) return nullptr;
+  const Tokenizer& tokenizer = *runtime.tokenizer;
+  if (same_file && tokenizer.vocab_size() <= runtime.draft->vocab_size()) return nullptr;
   std::unique_ptr<Tokenizer> draft_tokenizer;
   if (!same_file) {
     ASSIGN_OR_RETURN(draft_tokenizer, Tokenizer::Load(options.draft));
   }
-  const Vocabulary target{
-      .tokenizer = &tokenizer, .size = pair.target->vocab_size(), .end_tokens = pair.end_tokens};
+  const Vocabulary target{.tokenizer = &tokenizer,
+                          .size = runtime.target->vocab_size(),
+                          .end_tokens = runtime.end_tokens};
   const Tokenizer& of_draft = same_file ? tokenizer : *draft_tokenizer;
-  const std::vector<TokenId> draft_ends = EndTokensOf(pair.draft->config(), of_draft);
+  const std::vector<TokenId> draft_ends = EndTokensOf(runtime.draft->config(), of_draft);
   const Vocabulary draft{
-      .tokenizer = &of_draft, .size = pair.draft->vocab_size(), .end_tokens = draft_ends};
+      .tokenizer = &of_draft, .size = runtime.draft->vocab_size(), .end_tokens = draft_ends};
   if (VocabularyMap::HasSameIds(target, draft)) return nullptr;
   auto vocabulary = std::make_unique<VocabularyMap>(target, draft);
   const auto& [num_target, num_draft, num_paired] = vocabulary->counts();
@@ -113,9 +114,9 @@ absl::StatusOr<std::unique_ptr<VocabularyMap>> MakeVocabularyMap(const EngineOpt
 
 // Memory that first passes will take; on the host also that which loading took, since what was
 // available was told before.
-int64_t BytesToPack(const ModelPair& pair, bool on_host) {
+int64_t BytesToPack(const Runtime& runtime, bool on_host) {
   int64_t bytes = 0;
-  for (const Transformer* model : {pair.target.get(), pair.draft.get()}) {
+  for (const Transformer* model : {runtime.target.get(), runtime.draft.get()}) {
     if (model == nullptr) continue;
     bytes += static_cast<int64_t>(model->bytes_to_pack());
     if (on_host) bytes += static_cast<int64_t>(model->bytes_packed_at_load());
@@ -125,23 +126,23 @@ int64_t BytesToPack(const ModelPair& pair, bool on_host) {
 
 // Both caches hold the same number of tokens, within the memory and no more than can be of use.
 absl::Status MakeCaches(const EngineOptions& options, std::optional<int64_t> host_memory,
-                        ModelPair* pair) {
+                        Runtime* runtime) {
   ASSIGN_OR_RETURN(const KvDType dtype, ParseKvDType(options.kv_cache));
-  const KvLayout target_layout = pair->target->kv_layout(options.page_size, dtype);
+  const KvLayout target_layout = runtime->target->kv_layout(options.page_size, dtype);
   int64_t page_bytes = static_cast<int64_t>(target_layout.page_bytes());
   KvLayout draft_layout;
-  if (pair->draft != nullptr) {
-    draft_layout = pair->draft->kv_layout(options.page_size, dtype);
+  if (runtime->draft != nullptr) {
+    draft_layout = runtime->draft->kv_layout(options.page_size, dtype);
     page_bytes += static_cast<int64_t>(draft_layout.page_bytes());
   }
-  const std::optional<int64_t> on_device = pair->backend->free_memory_bytes();
+  const std::optional<int64_t> on_device = runtime->backend->free_memory_bytes();
   const std::optional<int64_t> available = on_device.has_value() ? on_device : host_memory;
-  const int64_t to_pack = BytesToPack(*pair, !on_device.has_value());
+  const int64_t to_pack = BytesToPack(*runtime, !on_device.has_value());
   const int64_t left = std::max<int64_t>(0, available.value_or(kGuessedMemory) - to_pack);
   const int64_t memory =
       options.kv_memory_bytes > 0 ? options.kv_memory_bytes : left / kDefaultShareOfFreeMemory;
   const int64_t pages_per_sequence =
-      (int64_t{pair->target->context_length()} + options.page_size - 1) / options.page_size + 1;
+      (int64_t{runtime->target->context_length()} + options.page_size - 1) / options.page_size + 1;
   const int64_t useful = pages_per_sequence * options.max_batch * kRoomForPrefixes;
   const int64_t num_pages = std::min({memory / page_bytes, useful, kMostPages});
   const int64_t cache_bytes = num_pages * page_bytes;
@@ -159,15 +160,15 @@ absl::Status MakeCaches(const EngineOptions& options, std::optional<int64_t> hos
                                    " tokens, which takes ", page_bytes));
   }
   const auto make = [&](const KvLayout& layout) {
-    auto cache = PagedKvCache::Create(pair->backend.get(), layout, static_cast<int>(num_pages));
+    auto cache = PagedKvCache::Create(runtime->backend.get(), layout, static_cast<int>(num_pages));
     if (cache.ok()) return cache;
     return decltype(cache)(absl::Status(cache.status().code(),
                                         absl::StrCat("kv_memory: key-value caches of ", cache_bytes,
                                                      " bytes: ", cache.status().message())));
   };
-  ASSIGN_OR_RETURN(pair->target_cache, make(target_layout));
-  if (pair->draft == nullptr) return absl::OkStatus();
-  ASSIGN_OR_RETURN(pair->draft_cache, make(draft_layout));
+  ASSIGN_OR_RETURN(runtime->target_cache, make(target_layout));
+  if (runtime->draft == nullptr) return absl::OkStatus();
+  ASSIGN_OR_RETURN(runtime->draft_cache, make(draft_layout));
   return absl::OkStatus();
 }
 
@@ -224,63 +225,66 @@ absl::Status WarmUp(Transformer* model, PagedKvCache* cache) {
 
 }  // namespace
 
-absl::StatusOr<ModelPair> ModelPair::Load(const EngineOptions& options,
-                                          std::optional<int64_t> host_memory) {
+absl::StatusOr<Runtime> Runtime::Load(const EngineOptions& options,
+                                      std::optional<int64_t> host_memory) {
   RETURN_IF_ERROR(options.Validate());
-  ModelPair pair;
+  Runtime runtime;
   CpuOptions cpu{.num_threads = options.threads, .compute = CpuCompute::kAuto, .isa = ""};
   ASSIGN_OR_RETURN(cpu.compute, ParseCompute(options.compute));
-  ASSIGN_OR_RETURN(pair.backend, MakeBackend(options.device, cpu));
-  ASSIGN_OR_RETURN(pair.tokenizer, Tokenizer::Load(options.target));
+  ASSIGN_OR_RETURN(runtime.backend, MakeBackend(options.device, cpu));
+  ASSIGN_OR_RETURN(runtime.tokenizer, Tokenizer::Load(options.target));
   ASSIGN_OR_RETURN(const std::optional<DType> quantized,
                    ValueOf(kQuantizations, "quantize", options.quantize));
   Transformer::LoadOptions loading = Loading(options, quantized);
   loading.context = options.context;
-  ASSIGN_OR_RETURN(pair.target, Transformer::Load(options.target, pair.backend.get(), loading));
-  RETURN_IF_ERROR(CheckCompute(options, *pair.target, options.target));
-  if (pair.tokenizer->vocab_size() > pair.target->vocab_size()) {
+  ASSIGN_OR_RETURN(runtime.target,
+                   Transformer::Load(options.target, runtime.backend.get(), loading));
+  RETURN_IF_ERROR(CheckCompute(options, *runtime.target, options.target));
+  if (runtime.tokenizer->vocab_size() > runtime.target->vocab_size()) {
     ASSIGN_OR_RETURN(const std::string file, Tokenizer::FileOf(options.target));
     return absl::InvalidArgumentError(
-        absl::StrCat(file, ": has ids up to ", pair.tokenizer->vocab_size() - 1,
-                     ", but the model's vocabulary has ", pair.target->vocab_size()));
+        absl::StrCat(file, ": has ids up to ", runtime.tokenizer->vocab_size() - 1,
+                     ", but the model's vocabulary has ", runtime.target->vocab_size()));
   }
-  pair.end_tokens = EndTokensOf(pair.target->config(), *pair.tokenizer);
-  pair.predictions = std::make_unique<PredictedTexts>();
-  pair.constraints = std::make_unique<ConstraintCompiler>(
-      pair.tokenizer.get(), pair.target->vocab_size(), ConstraintCompiler::Limits());
-  pair.drafter_kind = ResolveDrafter(options.drafter, !options.draft.empty());
-  pair.has_all_drafters = options.all_drafters;
-  const bool has_model = options.all_drafters || HasModel(pair.drafter_kind);
+  runtime.end_tokens = EndTokensOf(runtime.target->config(), *runtime.tokenizer);
+  runtime.predictions = std::make_unique<PredictedTexts>();
+  runtime.constraints = std::make_unique<ConstraintCompiler>(
+      runtime.tokenizer.get(), runtime.target->vocab_size(), ConstraintCompiler::Limits());
+  runtime.drafter_kind = ResolveDrafter(options.drafter, !options.draft.empty());
+  runtime.has_all_drafters = options.all_drafters;
+  const bool has_model = options.all_drafters || HasModel(runtime.drafter_kind);
   if (IsSelfDraft(options.draft) && has_model) {
-    ASSIGN_OR_RETURN(pair.draft, LoadSelf(options, pair.backend.get()));
+    ASSIGN_OR_RETURN(runtime.draft, LoadSelf(options, runtime.backend.get()));
   } else if (!options.draft.empty() && has_model) {
     ASSIGN_OR_RETURN(const std::optional<DType> draft_quantized,
                      ValueOf(kQuantizations, "draft_quantize", options.draft_quantize));
     loading = Loading(options, draft_quantized);
     loading.head_tokens = options.draft_head_tokens;
-    auto draft = Transformer::Load(options.draft, pair.backend.get(), loading);
+    auto draft = Transformer::Load(options.draft, runtime.backend.get(), loading);
     const bool is_own = FieldOf(draft.status()) == "quantize";
     if (!draft.ok()) return is_own ? WithField(draft.status(), "draft_quantize") : draft.status();
-    pair.draft = *std::move(draft);
-    RETURN_IF_ERROR(CheckCompute(options, *pair.draft, options.draft));
-    ASSIGN_OR_RETURN(pair.vocabulary, MakeVocabularyMap(options, pair));
+    runtime.draft = *std::move(draft);
+    RETURN_IF_ERROR(CheckCompute(options, *runtime.draft, options.draft));
+    ASSIGN_OR_RETURN(runtime.vocabulary, MakeVocabularyMap(options, runtime));
   }
-  RETURN_IF_ERROR(MakeCaches(options, host_memory, &pair));
+  RETURN_IF_ERROR(MakeCaches(options, host_memory, &runtime));
   if (options.warm_up) {
-    RETURN_IF_ERROR(WarmUp(pair.target.get(), pair.target_cache.get()));
-    if (pair.draft != nullptr) RETURN_IF_ERROR(WarmUp(pair.draft.get(), pair.draft_cache.get()));
+    RETURN_IF_ERROR(WarmUp(runtime.target.get(), runtime.target_cache.get()));
+    if (runtime.draft != nullptr)
+      RETURN_IF_ERROR(WarmUp(runtime.draft.get(), runtime.draft_cache.get()));
   }
-  const DrafterParts parts = {.model = pair.draft.get(),
-                              .cache = pair.draft_cache.get(),
-                              .target_vocab_size = pair.target->vocab_size(),
+  const DrafterParts parts = {.model = runtime.draft.get(),
+                              .cache = runtime.draft_cache.get(),
+                              .target_vocab_size = runtime.target->vocab_size(),
                               .chunk_tokens = options.chunk_tokens,
-                              .vocabulary = pair.vocabulary.get()};
-  ASSIGN_OR_RETURN(pair.drafter, pair.has_all_drafters ? MakeEveryDrafter(pair.drafter_kind, parts)
-                                                       : MakeDrafter(pair.drafter_kind, parts));
-  return pair;
+                              .vocabulary = runtime.vocabulary.get()};
+  ASSIGN_OR_RETURN(runtime.drafter, runtime.has_all_drafters
+                                        ? MakeEveryDrafter(runtime.drafter_kind, parts)
+                                        : MakeDrafter(runtime.drafter_kind, parts));
+  return runtime;
 }
 
-std::vector<DrafterKind> ModelPair::Drafters() const {
+std::vector<DrafterKind> Runtime::Drafters() const {
   if (!has_all_drafters) {
     return drafter == nullptr ? std::vector<DrafterKind>() : std::vector{drafter_kind};
   }
@@ -288,11 +292,11 @@ std::vector<DrafterKind> ModelPair::Drafters() const {
   return {DrafterKind::kModel, DrafterKind::kNgram, DrafterKind::kModelAndNgram};
 }
 
-ModelInfo ModelPair::TargetInfo(const std::string& path) const {
+ModelInfo Runtime::TargetInfo(const std::string& path) const {
   return InfoOf(path, *target, *target_cache);
 }
 
-std::optional<ModelInfo> ModelPair::DraftInfo(const std::string& path) const {
+std::optional<ModelInfo> Runtime::DraftInfo(const std::string& path) const {
   if (draft == nullptr) return std::nullopt;
   ModelInfo info = InfoOf(path, *draft, *draft_cache);
   if (vocabulary != nullptr) info.mapped_tokens = static_cast<int>(vocabulary->pairs().size());

@@ -1,9 +1,9 @@
 // What a chat template is given.
-#ifndef TANDEM_CHAT_CHAT_INPUT_H_
-#define TANDEM_CHAT_CHAT_INPUT_H_
+#ifndef TANDEM_INCLUDE_TANDEM_CHAT_INPUT_H_
+#define TANDEM_INCLUDE_TANDEM_CHAT_INPUT_H_
 
 #include "absl/time/time.h"
-#include "json/json_value.h"
+#include "tandem/json_value.h"
 
 namespace tandem {
 
@@ -26,4 +26,4 @@ struct ChatInput {
 
 }  // namespace tandem
 
-#endif  // TANDEM_CHAT_CHAT_INPUT_H_
+#endif  // TANDEM_INCLUDE_TANDEM_CHAT_INPUT_H_

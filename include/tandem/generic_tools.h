@@ -4,14 +4,14 @@
 //   You may call one or more functions ... <tools> {...} </tools>          (the system)
 //   <tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>         (the assistant)
 //   <tool_response>\n{"name": "f", "content": "2"}\n</tool_response>        (the user)
-#ifndef TANDEM_CHAT_GENERIC_TOOLS_H_
-#define TANDEM_CHAT_GENERIC_TOOLS_H_
+#ifndef TANDEM_INCLUDE_TANDEM_GENERIC_TOOLS_H_
+#define TANDEM_INCLUDE_TANDEM_GENERIC_TOOLS_H_
 
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "chat/chat_input.h"
-#include "chat/chat_template.h"
+#include "tandem/chat_input.h"
+#include "tandem/chat_template.h"
 
 namespace tandem {
 
@@ -31,4 +31,4 @@ absl::StatusOr<std::vector<ChatPart>> RenderChat(const ChatTemplate& chat, const
 
 }  // namespace tandem
 
-#endif  // TANDEM_CHAT_GENERIC_TOOLS_H_
+#endif  // TANDEM_INCLUDE_TANDEM_GENERIC_TOOLS_H_

@@ -1,10 +1,10 @@
-#ifndef TANDEM_CONSTRAINT_OUTPUT_CONSTRAINT_H_
-#define TANDEM_CONSTRAINT_OUTPUT_CONSTRAINT_H_
+#ifndef TANDEM_INCLUDE_TANDEM_OUTPUT_CONSTRAINT_H_
+#define TANDEM_INCLUDE_TANDEM_OUTPUT_CONSTRAINT_H_
 
 #include <string>
 #include <vector>
 
-#include "base/types.h"
+#include "tandem/types.h"
 
 namespace tandem {
 
@@ -32,4 +32,4 @@ struct OutputConstraint {
 
 }  // namespace tandem
 
-#endif  // TANDEM_CONSTRAINT_OUTPUT_CONSTRAINT_H_
+#endif  // TANDEM_INCLUDE_TANDEM_OUTPUT_CONSTRAINT_H_

@@ -1,5 +1,5 @@
-#ifndef TANDEM_SERVER_API_API_RESPONSE_H_
-#define TANDEM_SERVER_API_API_RESPONSE_H_
+#ifndef TANDEM_SERVER_API_COMPLETIONS_WRITER_H_
+#define TANDEM_SERVER_API_COMPLETIONS_WRITER_H_
 
 #include <memory>
 #include <optional>
@@ -8,20 +8,20 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "json/json_value.h"
 #include "json/json_writer.h"
 #include "server/api/answer_reader.h"
 #include "server/api/answer_writer.h"
-#include "text/detokenizer.h"
-#include "text/tokenizer.h"
+#include "tandem/detokenizer.h"
+#include "tandem/json_value.h"
+#include "tandem/tokenizer.h"
 
 namespace tandem {
 
 // Answers to POST /v1/completions and /v1/chat/completions.
-class ApiResponse final : public AnswerWriter {
+class CompletionsWriter final : public AnswerWriter {
  public:
   // Both must outlive it.
-  ApiResponse(const ApiRequest* request, const ServedModel* model, AnswerStamp stamp);
+  CompletionsWriter(const ApiRequest* request, const ServedModel* model, AnswerStamp stamp);
 
   std::string Whole(absl::Span<const Completion> completions) override;
   std::string FirstEvents() override;
@@ -97,4 +97,4 @@ class ApiResponse final : public AnswerWriter {
 
 }  // namespace tandem
 
-#endif  // TANDEM_SERVER_API_API_RESPONSE_H_
+#endif  // TANDEM_SERVER_API_COMPLETIONS_WRITER_H_

@@ -1,5 +1,5 @@
-#ifndef TANDEM_DRAFT_DRAFT_TOKENS_H_
-#define TANDEM_DRAFT_DRAFT_TOKENS_H_
+#ifndef TANDEM_INCLUDE_TANDEM_DRAFT_TOKENS_H_
+#define TANDEM_INCLUDE_TANDEM_DRAFT_TOKENS_H_
 
 namespace tandem {
 
@@ -10,4 +10,4 @@ inline constexpr int kAutoDraftTokens = -1;
 
 }  // namespace tandem
 
-#endif  // TANDEM_DRAFT_DRAFT_TOKENS_H_
+#endif  // TANDEM_INCLUDE_TANDEM_DRAFT_TOKENS_H_

@@ -1,5 +1,5 @@
-#ifndef TANDEM_BASE_TYPES_H_
-#define TANDEM_BASE_TYPES_H_
+#ifndef TANDEM_INCLUDE_TANDEM_TYPES_H_
+#define TANDEM_INCLUDE_TANDEM_TYPES_H_
 
 #include <cstdint>
 
@@ -10,4 +10,4 @@ using TokenId = int32_t;
 
 }  // namespace tandem
 
-#endif  // TANDEM_BASE_TYPES_H_
+#endif  // TANDEM_INCLUDE_TANDEM_TYPES_H_

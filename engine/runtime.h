@@ -1,5 +1,5 @@
-#ifndef TANDEM_ENGINE_MODEL_PAIR_H_
-#define TANDEM_ENGINE_MODEL_PAIR_H_
+#ifndef TANDEM_ENGINE_RUNTIME_H_
+#define TANDEM_ENGINE_RUNTIME_H_
 
 #include <cstdint>
 #include <memory>
@@ -13,11 +13,11 @@
 #include "draft/drafter.h"
 #include "draft/prediction.h"
 #include "draft/vocabulary_map.h"
-#include "engine/engine.h"
 #include "kernels/backend.h"
 #include "kvcache/paged_kv_cache.h"
 #include "model/transformer.h"
-#include "text/tokenizer.h"
+#include "tandem/engine.h"
+#include "tandem/tokenizer.h"
 
 namespace tandem {
 
@@ -26,7 +26,7 @@ absl::StatusOr<CpuCompute> ParseCompute(const std::string& name);
 
 // A target, perhaps a draft, their caches, and what both need, as EngineOptions ask for. Members
 // are in the order that destroys users before what they use.
-struct ModelPair {
+struct Runtime {
   std::unique_ptr<Backend> backend;
   std::unique_ptr<Tokenizer> tokenizer;             // the target's
   std::unique_ptr<ConstraintCompiler> constraints;  // for the target's vocabulary
@@ -52,10 +52,10 @@ struct ModelPair {
   // what packing the weights and filling the caches will take is more than the device has, or than
   // `host_memory` if the device is the host: then nothing was packed. Files that are mapped count
   // for nothing, because they leave memory when it is wanted.
-  static absl::StatusOr<ModelPair> Load(
-      const EngineOptions& options, std::optional<int64_t> host_memory = AvailableMemoryBytes());
+  static absl::StatusOr<Runtime> Load(const EngineOptions& options,
+                                      std::optional<int64_t> host_memory = AvailableMemoryBytes());
 };
 
 }  // namespace tandem
 
-#endif  // TANDEM_ENGINE_MODEL_PAIR_H_
+#endif  // TANDEM_ENGINE_RUNTIME_H_

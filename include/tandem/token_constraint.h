@@ -1,6 +1,6 @@
 // What the tokens of an output keep to, whatever says so.
-#ifndef TANDEM_CONSTRAINT_TOKEN_CONSTRAINT_H_
-#define TANDEM_CONSTRAINT_TOKEN_CONSTRAINT_H_
+#ifndef TANDEM_INCLUDE_TANDEM_TOKEN_CONSTRAINT_H_
+#define TANDEM_INCLUDE_TANDEM_TOKEN_CONSTRAINT_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "base/types.h"
+#include "tandem/types.h"
 
 namespace tandem {
 
@@ -54,4 +54,4 @@ class TokenConstraint {
 
 }  // namespace tandem
 
-#endif  // TANDEM_CONSTRAINT_TOKEN_CONSTRAINT_H_
+#endif  // TANDEM_INCLUDE_TANDEM_TOKEN_CONSTRAINT_H_

@@ -1,5 +1,5 @@
-#ifndef TANDEM_SERVER_API_GENERATION_H_
-#define TANDEM_SERVER_API_GENERATION_H_
+#ifndef TANDEM_SERVER_API_SERVED_REQUEST_H_
+#define TANDEM_SERVER_API_SERVED_REQUEST_H_
 
 #include <functional>
 #include <memory>
@@ -12,12 +12,12 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "base/instant.h"
-#include "engine/engine.h"
 #include "server/api/admission.h"
 #include "server/api/answer_writer.h"
 #include "server/api/api_request.h"
 #include "server/http_message.h"
 #include "server/metrics/metrics.h"
+#include "tandem/engine.h"
 
 namespace tandem {
 
@@ -36,13 +36,13 @@ struct GenerationHost {
 // write. In between lies a queue with a bound.
 //
 // Thread-safe, but that Take() and Cancel() must not run at the same time.
-class Generation : public std::enable_shared_from_this<Generation> {
+class ServedRequest : public std::enable_shared_from_this<ServedRequest> {
  public:
   // Submits all sequences or none. Errors: Admission::Enter's, and the engine's, which name the
   // request's fields.
-  static absl::StatusOr<std::shared_ptr<Generation>> Start(const GenerationHost& host,
-                                                           ApiRequest request, AnswerStamp stamp,
-                                                           Instant requested);
+  static absl::StatusOr<std::shared_ptr<ServedRequest>> Start(const GenerationHost& host,
+                                                              ApiRequest request, AnswerStamp stamp,
+                                                              Instant requested);
 
   // Calls `on_news` within an engine's callback, once per Take(), when there is something to take;
   // at once, on this thread, if there is already. Null stops that. What it throws is lost: who must
@@ -88,7 +88,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
     std::optional<FinishReason> finish_reason{};  // of what ends the choice, and has no piece
   };
 
-  Generation(const GenerationHost& host, ApiRequest request, AnswerStamp stamp);
+  ServedRequest(const GenerationHost& host, ApiRequest request, AnswerStamp stamp);
   absl::Status Submit();
   bool OnPiece(int choice, const Piece& piece);
   void OnDone(int choice, absl::StatusOr<Completion> result);
@@ -122,4 +122,4 @@ class Generation : public std::enable_shared_from_this<Generation> {
 
 }  // namespace tandem
 
-#endif  // TANDEM_SERVER_API_GENERATION_H_
+#endif  // TANDEM_SERVER_API_SERVED_REQUEST_H_

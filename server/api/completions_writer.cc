@@ -1,4 +1,4 @@
-#include "server/api/api_response.h"
+#include "server/api/completions_writer.h"
 
 #include <algorithm>
 #include <cmath>
@@ -12,9 +12,9 @@
 #include "base/string_view.h"
 #include "base/utf8.h"
 #include "engine/report_json.h"
-#include "json/json_value.h"
 #include "server/api/answer_size.h"
 #include "server/api/api_error.h"
+#include "tandem/json_value.h"
 
 namespace tandem {
 namespace {
@@ -72,13 +72,14 @@ size_t SizeOf(absl::Span<const Completion> completions) {
 
 }  // namespace
 
-ApiResponse::ApiResponse(const ApiRequest* request, const ServedModel* model, AnswerStamp stamp)
+CompletionsWriter::CompletionsWriter(const ApiRequest* request, const ServedModel* model,
+                                     AnswerStamp stamp)
     : request_(request),
       model_(model),
       stamp_(std::move(stamp)),
       progress_(request->num_sequences()) {}
 
-void ApiResponse::AddEnvelope(bool is_chunk, JsonWriter* json) const {
+void CompletionsWriter::AddEnvelope(bool is_chunk, JsonWriter* json) const {
   const char* object = !request_->is_chat ? "text_completion"
                        : is_chunk         ? "chat.completion.chunk"
                                           : "chat.completion";
@@ -87,7 +88,7 @@ void ApiResponse::AddEnvelope(bool is_chunk, JsonWriter* json) const {
   json->Key("system_fingerprint").String(model_->fingerprint);
 }
 
-Json ApiResponse::UsageOf(absl::Span<const Completion> completions) const {
+Json CompletionsWriter::UsageOf(absl::Span<const Completion> completions) const {
   int64_t prompt_tokens = 0;
   int64_t cached_tokens = 0;
   int64_t completion_tokens = 0;
@@ -113,9 +114,10 @@ Json ApiResponse::UsageOf(absl::Span<const Completion> completions) const {
             {"rejected_prediction_tokens", predicted - predicted_kept}}}};
 }
 
-void ApiResponse::AddReports(absl::Span<const Completion> completions, JsonWriter* json) const {
+void CompletionsWriter::AddReports(absl::Span<const Completion> completions,
+                                   JsonWriter* json) const {
   const Completion joint = JointCompletion(completions);
-  const std::optional<DrafterKind>& drafter = request_->options.drafter;
+  const std::optional<DrafterKind>& drafter = request_->request.drafter;
   const std::string name = drafter.has_value() ? std::string(NameOf(*drafter)) : model_->drafter;
   json->Key("speculation").Value(SpeculationJson(joint, name));
   json->Key("timings").Value(TimingsJson(joint));
@@ -123,7 +125,7 @@ void ApiResponse::AddReports(absl::Span<const Completion> completions, JsonWrite
 
 // ---- Whole answers ----
 
-std::string ApiResponse::Whole(absl::Span<const Completion> completions) {
+std::string CompletionsWriter::Whole(absl::Span<const Completion> completions) {
   std::string text;
   JsonWriter json(&text);
   text.reserve(SizeOf(completions));
@@ -143,7 +145,7 @@ std::string ApiResponse::Whole(absl::Span<const Completion> completions) {
 
 // The sequences that are answered: of each prompt the n whose tokens are the likeliest on average,
 // the likeliest first; all in their order if there are no more than that.
-std::vector<int> ApiResponse::BestOf(absl::Span<const Completion> completions) const {
+std::vector<int> CompletionsWriter::BestOf(absl::Span<const Completion> completions) const {
   const int each = request_->sequences_per_prompt();
   std::vector<int> best;
   for (int first = 0; first < static_cast<int>(completions.size()); first += each) {
@@ -159,7 +161,7 @@ std::vector<int> ApiResponse::BestOf(absl::Span<const Completion> completions) c
   return best;
 }
 
-Json ApiResponse::CallsJson(int choice, const AnswerDelta& delta, bool is_chunk) const {
+Json CompletionsWriter::CallsJson(int choice, const AnswerDelta& delta, bool is_chunk) const {
   Json calls = Json::array();
   for (const AnswerDelta::Call& call : delta.calls) {
     Json json = {{"function", {{"arguments", call.arguments}}}};
@@ -174,7 +176,8 @@ Json ApiResponse::CallsJson(int choice, const AnswerDelta& delta, bool is_chunk)
   return calls;
 }
 
-void ApiResponse::WriteMessage(int choice, const Completion& completion, JsonWriter* json) const {
+void CompletionsWriter::WriteMessage(int choice, const Completion& completion,
+                                     JsonWriter* json) const {
   AnswerReader reader(request_);
   AnswerDelta answer = {.reasoning = request_->echoed_reasoning, .content = request_->echoed};
   answer.Append(reader.Push(completion.text));
@@ -188,7 +191,7 @@ void ApiResponse::WriteMessage(int choice, const Completion& completion, JsonWri
   json->Key("finish_reason").String(reason).Key("message").Value(message);
 }
 
-void ApiResponse::WriteChoice(int choice, const Completion& completion, JsonWriter* json) {
+void CompletionsWriter::WriteChoice(int choice, const Completion& completion, JsonWriter* json) {
   const std::string& text = completion.text;
   json->BeginObject().Key("index").Integer(choice);
   if (request_->is_chat) {
@@ -205,7 +208,8 @@ void ApiResponse::WriteChoice(int choice, const Completion& completion, JsonWrit
   json->EndObject();
 }
 
-std::vector<ApiResponse::Row> ApiResponse::RowsOf(int choice, const Completion& completion) const {
+std::vector<CompletionsWriter::Row> CompletionsWriter::RowsOf(int choice,
+                                                              const Completion& completion) const {
   std::vector<Row> rows;
   if (request_->num_logprobs < 0) return rows;
   if (request_->echo && !request_->is_chat) {
@@ -221,19 +225,20 @@ std::vector<ApiResponse::Row> ApiResponse::RowsOf(int choice, const Completion& 
 
 // ---- Chunks ----
 
-void ApiResponse::BeginChunk(int choice, const std::string& finish_reason, JsonWriter* json) const {
+void CompletionsWriter::BeginChunk(int choice, const std::string& finish_reason,
+                                   JsonWriter* json) const {
   json->BeginObject();
   AddEnvelope(/*is_chunk=*/true, json);
   json->Key("choices").BeginArray().BeginObject().Key("index").Integer(choice).Key("finish_reason");
   finish_reason.empty() ? json->Null() : json->String(finish_reason);
 }
 
-void ApiResponse::EndChoices(JsonWriter* json) const {
+void CompletionsWriter::EndChoices(JsonWriter* json) const {
   json->EndObject().EndArray();
   if (request_->include_usage) json->Key("usage").Null();
 }
 
-void ApiResponse::AddText(std::string_view text, JsonWriter* json) const {
+void CompletionsWriter::AddText(std::string_view text, JsonWriter* json) const {
   if (!request_->is_chat) {
     json->Key("text").String(text);
     return;
@@ -243,7 +248,7 @@ void ApiResponse::AddText(std::string_view text, JsonWriter* json) const {
   json->EndObject();
 }
 
-void ApiResponse::AddDelta(int choice, const AnswerDelta& delta, JsonWriter* json) const {
+void CompletionsWriter::AddDelta(int choice, const AnswerDelta& delta, JsonWriter* json) const {
   Json members = Json::object();
   if (!delta.reasoning.empty()) members["reasoning_content"] = delta.reasoning;
   if (!delta.content.empty()) members["content"] = delta.content;
@@ -251,7 +256,7 @@ void ApiResponse::AddDelta(int choice, const AnswerDelta& delta, JsonWriter* jso
   json->Key("delta").Value(members);
 }
 
-std::string ApiResponse::FirstChunk(int choice) {
+std::string CompletionsWriter::FirstChunk(int choice) {
   std::string text;
   if (!request_->is_chat && !request_->echo) return text;
   JsonWriter json(&text);
@@ -273,7 +278,7 @@ std::string ApiResponse::FirstChunk(int choice) {
   return text;
 }
 
-std::string ApiResponse::Chunk(int choice, const OwnedPiece& piece) {
+std::string CompletionsWriter::Chunk(int choice, const OwnedPiece& piece) {
   std::string text;
   JsonWriter json(&text);
   std::vector<Row> rows;
@@ -292,8 +297,8 @@ std::string ApiResponse::Chunk(int choice, const OwnedPiece& piece) {
   return text;
 }
 
-std::string ApiResponse::EndChunk(int choice, FinishReason finish_reason,
-                                  absl::Span<const Completion> completions) {
+std::string CompletionsWriter::EndChunk(int choice, FinishReason finish_reason,
+                                        absl::Span<const Completion> completions) {
   std::string text;
   JsonWriter json(&text);
   if (std::optional<AnswerReader>& reader = progress_[choice].reader; reader.has_value()) {
@@ -312,7 +317,7 @@ std::string ApiResponse::EndChunk(int choice, FinishReason finish_reason,
   return text;
 }
 
-std::string ApiResponse::UsageChunk(absl::Span<const Completion> completions) const {
+std::string CompletionsWriter::UsageChunk(absl::Span<const Completion> completions) const {
   std::string text;
   JsonWriter json(&text);
   json.BeginObject();
@@ -325,48 +330,49 @@ std::string ApiResponse::UsageChunk(absl::Span<const Completion> completions) co
 
 // ---- Events ----
 
-std::string ApiResponse::FirstEvents() {
+std::string CompletionsWriter::FirstEvents() {
   std::string events;
   for (int i = 0; i < request_->num_sequences(); ++i) events += EventOf(FirstChunk(i));
   return events;
 }
 
-std::string ApiResponse::PieceEvents(int choice, const OwnedPiece& piece) {
+std::string CompletionsWriter::PieceEvents(int choice, const OwnedPiece& piece) {
   return EventOf(Chunk(choice, piece));
 }
 
-std::string ApiResponse::EndEvents(int choice, FinishReason reason,
-                                   absl::Span<const Completion> completions) {
+std::string CompletionsWriter::EndEvents(int choice, FinishReason reason,
+                                         absl::Span<const Completion> completions) {
   return EventOf(EndChunk(choice, reason, completions));
 }
 
-std::string ApiResponse::LastEvents(absl::Span<const Completion> completions) {
+std::string CompletionsWriter::LastEvents(absl::Span<const Completion> completions) {
   std::string events;
   if (request_->include_usage) events = EventOf(UsageChunk(completions));
   return events + kDone;
 }
 
-std::string ApiResponse::ErrorEvents(const absl::Status& status) {
+std::string CompletionsWriter::ErrorEvents(const absl::Status& status) {
   return EventOf(ErrorResponse(status).body) + kDone;
 }
 
 // ---- Tokens ----
 
-const std::vector<TokenId>& ApiResponse::PromptOf(int choice) const {
+const std::vector<TokenId>& CompletionsWriter::PromptOf(int choice) const {
   return request_->prompts[choice / request_->n];
 }
 
-std::string ApiResponse::PromptText(int choice) const {
-  return model_->tokenizer->Decode(PromptOf(choice), request_->options.skip_special_tokens);
+std::string CompletionsWriter::PromptText(int choice) const {
+  return model_->tokenizer->Decode(PromptOf(choice), request_->request.skip_special_tokens);
 }
 
-std::unique_ptr<Detokenizer> ApiResponse::NewDetokenizer(absl::Span<const TokenId> before) const {
-  return Detokenizer::New(model_->tokenizer, before, request_->options.skip_special_tokens,
-                          request_->options.shown_special_tokens);
+std::unique_ptr<Detokenizer> CompletionsWriter::NewDetokenizer(
+    absl::Span<const TokenId> before) const {
+  return Detokenizer::New(model_->tokenizer, before, request_->request.skip_special_tokens,
+                          request_->request.shown_special_tokens);
 }
 
 // The token as text, or "bytes:\xe2\x82" for what is no text of its own.
-std::string ApiResponse::TokenText(TokenId id) const {
+std::string CompletionsWriter::TokenText(TokenId id) const {
   const std::optional<Tokenizer::TokenText> text = model_->tokenizer->TextOf(id, false);
   if (!text.has_value()) return "";
   if (FindInvalidUtf8(text->bytes) == std::string_view::npos) return std::string(text->bytes);
@@ -377,15 +383,15 @@ std::string ApiResponse::TokenText(TokenId id) const {
   return shown;
 }
 
-void ApiResponse::AddTokens(absl::Span<const TokenId> ids, std::string_view provenance,
-                            JsonWriter* json) const {
+void CompletionsWriter::AddTokens(absl::Span<const TokenId> ids, std::string_view provenance,
+                                  JsonWriter* json) const {
   json->Key("token_ids").BeginArray();
   for (const TokenId id : ids) json->Integer(id);
   json->EndArray().Key("provenance").String(provenance);
 }
 
 // The text that each token completes; one that only begins a character has none.
-void ApiResponse::AddTokenTexts(int choice, absl::Span<const TokenId> ids, JsonWriter* json) {
+void CompletionsWriter::AddTokenTexts(int choice, absl::Span<const TokenId> ids, JsonWriter* json) {
   std::unique_ptr<Detokenizer>& detokenizer = progress_[choice].token_texts;
   if (detokenizer == nullptr) {
     detokenizer = NewDetokenizer(PromptOf(choice));
@@ -395,7 +401,7 @@ void ApiResponse::AddTokenTexts(int choice, absl::Span<const TokenId> ids, JsonW
   json->EndArray();
 }
 
-void ApiResponse::AddLogprobs(int choice, absl::Span<const Row> rows, JsonWriter* json) {
+void CompletionsWriter::AddLogprobs(int choice, absl::Span<const Row> rows, JsonWriter* json) {
   json->Key("logprobs");
   if (rows.empty()) {
     json->Null();
@@ -411,8 +417,8 @@ void ApiResponse::AddLogprobs(int choice, absl::Span<const Row> rows, JsonWriter
   WriteCompletionLogprobs(progress, rows, json);
 }
 
-void ApiResponse::WriteCompletionLogprobs(Progress* progress, absl::Span<const Row> rows,
-                                          JsonWriter* json) const {
+void CompletionsWriter::WriteCompletionLogprobs(Progress* progress, absl::Span<const Row> rows,
+                                                JsonWriter* json) const {
   json->BeginObject().Key("tokens").BeginArray();
   for (const Row& row : rows) json->String(TokenText(row.id));
   json->EndArray().Key("token_logprobs").BeginArray();
@@ -430,7 +436,7 @@ void ApiResponse::WriteCompletionLogprobs(Progress* progress, absl::Span<const R
 }
 
 // By text, which several tokens may share.
-void ApiResponse::WriteTopLogprobs(const TokenLogprobs* logprobs, JsonWriter* json) const {
+void CompletionsWriter::WriteTopLogprobs(const TokenLogprobs* logprobs, JsonWriter* json) const {
   if (logprobs == nullptr) {
     json->Null();
     return;
@@ -448,8 +454,8 @@ void ApiResponse::WriteTopLogprobs(const TokenLogprobs* logprobs, JsonWriter* js
 }
 
 // As vLLM has them: by token id, the prompt's own token last if it is not among the likeliest.
-void ApiResponse::WritePromptLogprobs(int choice, const Completion& completion,
-                                      JsonWriter* json) const {
+void CompletionsWriter::WritePromptLogprobs(int choice, const Completion& completion,
+                                            JsonWriter* json) const {
   const auto write = [&](TokenId id, float logprob, std::optional<int> rank) {
     json->Key(absl::StrCat(id)).BeginObject().Key("logprob").Number(ShownLogprob(logprob));
     json->Key("rank");
@@ -478,7 +484,7 @@ void ApiResponse::WritePromptLogprobs(int choice, const Completion& completion,
   json->EndArray();
 }
 
-void ApiResponse::WriteChatLogprobs(absl::Span<const Row> rows, JsonWriter* json) const {
+void CompletionsWriter::WriteChatLogprobs(absl::Span<const Row> rows, JsonWriter* json) const {
   const auto add_token = [&](TokenId id, float logprob) {
     const std::optional<Tokenizer::TokenText> text = model_->tokenizer->TextOf(id, false);
     json->Key("token").String(TokenText(id)).Key("logprob").Number(ShownLogprob(logprob));

@@ -1,7 +1,7 @@
 // Models that `tandem fetch` knows by name, and the drafts that are known for models. The lists are
 // the tables in known_models.cc.
-#ifndef TANDEM_ENGINE_KNOWN_MODELS_H_
-#define TANDEM_ENGINE_KNOWN_MODELS_H_
+#ifndef TANDEM_INCLUDE_TANDEM_KNOWN_MODELS_H_
+#define TANDEM_INCLUDE_TANDEM_KNOWN_MODELS_H_
 
 #include <cstdint>
 #include <optional>
@@ -46,4 +46,4 @@ bool IsShipped(absl::string_view name);
 
 }  // namespace tandem
 
-#endif  // TANDEM_ENGINE_KNOWN_MODELS_H_
+#endif  // TANDEM_INCLUDE_TANDEM_KNOWN_MODELS_H_

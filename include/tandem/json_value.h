@@ -1,6 +1,6 @@
 // JSON as requests, schemas and answers have it.
-#ifndef TANDEM_JSON_JSON_VALUE_H_
-#define TANDEM_JSON_JSON_VALUE_H_
+#ifndef TANDEM_INCLUDE_TANDEM_JSON_VALUE_H_
+#define TANDEM_INCLUDE_TANDEM_JSON_VALUE_H_
 
 #include <cstdint>
 #include <memory>
@@ -38,4 +38,4 @@ inline void tandem::JsonValue::json_value::destroy(tandem::JsonValue::value_t ty
   if (type == Type::binary) delete binary;
 }
 
-#endif  // TANDEM_JSON_JSON_VALUE_H_
+#endif  // TANDEM_INCLUDE_TANDEM_JSON_VALUE_H_

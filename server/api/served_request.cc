@@ -1,13 +1,13 @@
-#include "server/api/generation.h"
+#include "server/api/served_request.h"
 
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
-#include "base/field_error.h"
 #include "base/status_macros.h"
 #include "server/api/api_error.h"
 #include "server/attempt.h"
+#include "tandem/field_error.h"
 
 namespace tandem {
 namespace {
@@ -18,18 +18,19 @@ constexpr char kLostEnd[] = "the server failed, as its log says";
 
 }  // namespace
 
-Generation::Generation(const GenerationHost& host, ApiRequest request, AnswerStamp stamp)
+ServedRequest::ServedRequest(const GenerationHost& host, ApiRequest request, AnswerStamp stamp)
     : host_(host),
       request_(std::move(request)),
       writer_(AnswerWriter::Make(&request_, host.model, std::move(stamp))) {}
 
-absl::StatusOr<std::shared_ptr<Generation>> Generation::Start(const GenerationHost& host,
-                                                              ApiRequest request, AnswerStamp stamp,
-                                                              Instant requested) {
+absl::StatusOr<std::shared_ptr<ServedRequest>> ServedRequest::Start(const GenerationHost& host,
+                                                                    ApiRequest request,
+                                                                    AnswerStamp stamp,
+                                                                    Instant requested) {
   ASSIGN_OR_RETURN(std::vector<Admission::Place> places,
                    host.admission->Enter(request.num_sequences()));
-  std::shared_ptr<Generation> generation(
-      new Generation(host, std::move(request), std::move(stamp)));
+  std::shared_ptr<ServedRequest> generation(
+      new ServedRequest(host, std::move(request), std::move(stamp)));
   generation->sequences_.reserve(places.size());
   for (Admission::Place& place : places) {
     generation->sequences_.push_back(
@@ -41,7 +42,7 @@ absl::StatusOr<std::shared_ptr<Generation>> Generation::Start(const GenerationHo
 
 // Those that were submitted before one fails, or something throws, are cancelled and leave by
 // themselves; the others' places are free at once.
-absl::Status Generation::Submit() {
+absl::Status ServedRequest::Submit() {
   const int count = request_.num_sequences();
   {
     absl::MutexLock lock(&mutex_);
@@ -67,7 +68,7 @@ absl::Status Generation::Submit() {
 
 // ---- On the engine's thread ----
 
-bool Generation::OnPiece(int choice, const Piece& piece) {
+bool ServedRequest::OnPiece(int choice, const Piece& piece) {
   sequences_[choice].latency.OnTokens(Instant::Now(), static_cast<int>(piece.token_ids.size()));
   absl::MutexLock lock(&mutex_);
   if (is_cancelled_ || !status_.ok()) return false;
@@ -84,7 +85,7 @@ bool Generation::OnPiece(int choice, const Piece& piece) {
   return status_.ok();
 }
 
-void Generation::OnDone(int choice, absl::StatusOr<Completion> result) {
+void ServedRequest::OnDone(int choice, absl::StatusOr<Completion> result) {
   // Given back at the very end: the server may not outlive the last one's.
   const Admission::Place place = std::move(sequences_[choice].place);
   absl::MutexLock lock(&mutex_);
@@ -96,7 +97,7 @@ void Generation::OnDone(int choice, absl::StatusOr<Completion> result) {
   if (num_running_ == 0) on_news_ = nullptr;
 }
 
-void Generation::TakeEnd(int choice, absl::StatusOr<Completion> result) {
+void ServedRequest::TakeEnd(int choice, absl::StatusOr<Completion> result) {
   sequences_[choice].latency.OnEnd(Instant::Now());
   Event end{.choice = choice};
   if (!result.ok()) {
@@ -118,20 +119,20 @@ void Generation::TakeEnd(int choice, absl::StatusOr<Completion> result) {
   if (request_.stream) queue_.push_back(std::move(end));
 }
 
-void Generation::Notify() {
+void ServedRequest::Notify() {
   const bool is_of_interest = request_.stream || num_running_ == 0 || !status_.ok();
   if (!is_of_interest || has_notified_ || on_news_ == nullptr) return;
   on_news_();
   has_notified_ = true;  // unless that has thrown
 }
 
-absl::Status Generation::SaidStatus() const {
+absl::Status ServedRequest::SaidStatus() const {
   return status_ == LostEnd() ? absl::InternalError(kLostEnd) : status_;
 }
 
 // ---- On the connection's thread ----
 
-void Generation::Listen(std::function<void()> on_news) {
+void ServedRequest::Listen(std::function<void()> on_news) {
   absl::MutexLock lock(&mutex_);
   on_news_ = std::move(on_news);
   has_notified_ = false;
@@ -139,7 +140,7 @@ void Generation::Listen(std::function<void()> on_news) {
   if (num_running_ == 0) on_news_ = nullptr;
 }
 
-Generation::News Generation::Take() {
+ServedRequest::News ServedRequest::Take() {
   if (!request_.stream) return TakeWhole();
   std::vector<Event> events;
   absl::Status status;
@@ -174,7 +175,7 @@ Generation::News Generation::Take() {
   return news;
 }
 
-Generation::News Generation::TakeWhole() {
+ServedRequest::News ServedRequest::TakeWhole() {
   absl::Status status;
   {
     absl::MutexLock lock(&mutex_);
@@ -193,8 +194,8 @@ Generation::News Generation::TakeWhole() {
 }
 
 // `completions`: of the whole stream, if it ends with these.
-std::string Generation::EventsOf(const std::vector<Event>& events,
-                                 absl::Span<const Completion> completions) {
+std::string ServedRequest::EventsOf(const std::vector<Event>& events,
+                                    absl::Span<const Completion> completions) {
   std::string text;
   for (const Event& event : events) {
     if (!event.finish_reason.has_value()) {
@@ -208,13 +209,13 @@ std::string Generation::EventsOf(const std::vector<Event>& events,
   return text;
 }
 
-std::vector<Completion> Generation::TakeCompletions() {
+std::vector<Completion> ServedRequest::TakeCompletions() {
   std::vector<Completion> completions;
   for (Sequence& sequence : sequences_) completions.push_back(std::move(sequence.completion));
   return completions;
 }
 
-void Generation::Cancel() {
+void ServedRequest::Cancel() {
   {
     absl::MutexLock lock(&mutex_);
     is_cancelled_ = true;
@@ -223,19 +224,19 @@ void Generation::Cancel() {
   CancelOthers();
 }
 
-void Generation::CancelOthers() {
+void ServedRequest::CancelOthers() {
   for (const Sequence& sequence : sequences_) {
     if (sequence.id != 0) host_.engine->Cancel(sequence.id);
   }
 }
 
-std::vector<std::pair<std::string, std::string>> Generation::headers() const {
+std::vector<std::pair<std::string, std::string>> ServedRequest::headers() const {
   auto headers = request_.ignored.Headers();
   if (request_.has_generic_tools) headers.emplace_back(kToolFormatHeader, kGenericToolFormat);
   return headers;
 }
 
-Generation::Summary Generation::summary() const {
+ServedRequest::Summary ServedRequest::summary() const {
   absl::MutexLock lock(&mutex_);
   return summary_;
 }

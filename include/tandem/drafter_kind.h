@@ -1,5 +1,5 @@
-#ifndef TANDEM_DRAFT_DRAFTER_KIND_H_
-#define TANDEM_DRAFT_DRAFTER_KIND_H_
+#ifndef TANDEM_INCLUDE_TANDEM_DRAFTER_KIND_H_
+#define TANDEM_INCLUDE_TANDEM_DRAFTER_KIND_H_
 
 #include <string_view>
 
@@ -27,4 +27,4 @@ absl::StatusOr<DrafterKind> ParseDrafterKind(std::string_view name);
 
 }  // namespace tandem
 
-#endif  // TANDEM_DRAFT_DRAFTER_KIND_H_
+#endif  // TANDEM_INCLUDE_TANDEM_DRAFTER_KIND_H_
