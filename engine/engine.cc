@@ -318,7 +318,7 @@ void EngineImpl::Step() {
   if (std::any_of(running.begin(), running.end(), has_ended)) return;  // all of them was found
   TANDEM_CHECK(!plan.steps.empty());  // what does not fit alone is refused when it is submitted
   if (!Caught("draft", [&] { AddDrafts(&policy_, &plan); }).ok()) {
-    for (RoundStep& step : plan.steps) step.draft_tokens = 0;
+    for (RoundStep& step : plan.steps) step.granted = 0;
   }
   const absl::Status status =
       RunRound(runtime_.drafter.get(), &verifier_, plan.steps, &policy_, [&] {

@@ -85,7 +85,7 @@ void RunAll(RoundModels* models, DraftSource source,
       if (s->finished) continue;
       steps.push_back({.session = s.get(),
                        .num_fed = s->num_pending(),
-                       .draft_tokens = std::min(2, s->DraftRoom()),
+                       .granted = std::min(2, s->DraftRoom()),
                        .option = {.source = source}});
     }
     if (steps.empty()) return;

@@ -70,7 +70,7 @@ TEST(PlanRound, TheChunkIsTheRowsOfARound) {
       const std::vector<RoundStep> steps = world.Plan(64, 32).steps;
       ASSERT_EQ(static_cast<int>(steps.size()), num_decoding + 1);
       EXPECT_THAT(steps.front(), Step(prompt, left, 0));
-      for (int i = 1; i <= num_decoding; ++i) EXPECT_EQ(steps[i].draft_tokens, k);
+      for (int i = 1; i <= num_decoding; ++i) EXPECT_EQ(steps[i].granted, k);
     }
   }
 }
@@ -400,7 +400,7 @@ class Walk {
     CheckPlan(sessions, plan.steps);
     // The pass: all pages are there.
     for (const RoundStep& step : plan.steps) {
-      ASSERT_TRUE(step.session->target_kv.Extend(step.num_fed + step.draft_tokens).ok());
+      ASSERT_TRUE(step.session->target_kv.Extend(step.num_fed + step.granted).ok());
     }
     ++stats_.rounds;
     for (const RoundStep& step : plan.steps) Commit(step);
@@ -434,10 +434,10 @@ class Walk {
       EXPECT_GE(step.num_fed, 1);
       EXPECT_LE(step.num_fed, s.num_pending());
       (s.num_pending() > kMostWithoutChunk ? chunk : num_decoding) += step.num_fed;
-      EXPECT_LE(step.draft_tokens, s.DraftRoom());
-      if (step.draft_tokens > 0) {
+      EXPECT_LE(step.granted, s.DraftRoom());
+      if (step.granted > 0) {
         EXPECT_TRUE(step.completes() && s.draft_state != nullptr);
-        pages_for_drafts += s.target_kv.PagesToExtend(step.num_fed + step.draft_tokens) -
+        pages_for_drafts += s.target_kv.PagesToExtend(step.num_fed + step.granted) -
                             s.target_kv.PagesToExtend(step.num_fed);
       }
     }
@@ -455,8 +455,8 @@ class Walk {
     Session& s = *step.session;
     const bool completed = s.target_kv.length() >= s.length();
     if (completed) {
-      stats_.drafted += step.draft_tokens;
-      for (int emitted = Uniform(1, step.draft_tokens + 1); emitted > 0; --emitted) {
+      stats_.drafted += step.granted;
+      for (int emitted = Uniform(1, step.granted + 1); emitted > 0; --emitted) {
         s.tokens.push_back(Uniform(0, 9) == 0);
       }
       ASSERT_LE(s.length(), s.max_length);

@@ -115,7 +115,7 @@ class World {
 inline auto Step(const Session* session, int num_fed, int draft_tokens) {
   return testing::AllOf(testing::Field("session", &RoundStep::session, session),
                         testing::Field("num_fed", &RoundStep::num_fed, num_fed),
-                        testing::Field("draft_tokens", &RoundStep::draft_tokens, draft_tokens));
+                        testing::Field("granted", &RoundStep::granted, draft_tokens));
 }
 
 }  // namespace tandem

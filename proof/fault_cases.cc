@@ -205,7 +205,7 @@ absl::StatusOr<double> EffectOfLookup(const std::vector<TokenId>& prompt,
   Proposal proposal;
   Proposal* to = &proposal;
   const DraftRequest request{.context = prompt,
-                             .max_tokens = 2,
+                             .granted = 2,
                              .source = options[0].source,
                              .sampling = &sampling,
                              .state = state.get()};

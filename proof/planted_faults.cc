@@ -29,7 +29,7 @@ class RedrawingDrafter final : public WrappedDrafter {
   absl::Status Propose(absl::Span<const DraftRequest> requests,
                        absl::Span<Proposal* const> proposals) override {
     for (size_t i = 0; i < requests.size(); ++i) {
-      RETURN_IF_ERROR(requests[i].max_tokens == 0
+      RETURN_IF_ERROR(requests[i].granted == 0
                           ? inner_->Propose(requests.subspan(i, 1), proposals.subspan(i, 1))
                           : ProposeOne(requests[i], proposals[i]));
     }
@@ -41,10 +41,10 @@ class RedrawingDrafter final : public WrappedDrafter {
   absl::Status ProposeOne(const DraftRequest& request, Proposal* proposal) {
     std::vector<TokenId> context(request.context.begin(), request.context.end());
     absl::Status status;
-    for (int slot = 0; slot < request.max_tokens; ++slot) {
+    for (int slot = 0; slot < request.granted; ++slot) {
       DraftRequest next = request;
       next.context = context;
-      next.max_tokens = 1;
+      next.granted = 1;
       Proposal one;
       Proposal* to = &one;
       status = inner_->Propose({&next, 1}, {&to, 1});

@@ -34,7 +34,7 @@ absl::Status ProofRounds::Run(absl::Span<Session* const> sessions, int draft_tok
   for (Session* session : sessions) {
     RoundStep step{.session = session,
                    .num_fed = std::min(session->num_pending(), chunk_tokens),
-                   .draft_tokens = 0};
+                   .granted = 0};
     session->draft_tokens = draft_tokens;
     if (draft_tokens > 0 && step.completes() && session->draft_state != nullptr) {
       const std::vector<DraftOption> options =
@@ -42,7 +42,7 @@ absl::Status ProofRounds::Run(absl::Span<Session* const> sessions, int draft_tok
       // Of several sources now this one, now that one, by what is committed.
       if (!options.empty()) {
         step.option = options[session->length() % options.size()];
-        step.draft_tokens = std::min({draft_tokens, step.option.max_tokens, session->DraftRoom()});
+        step.granted = std::min({draft_tokens, step.option.max_tokens, session->DraftRoom()});
       }
     }
     steps.push_back(step);

@@ -225,7 +225,7 @@ TEST(BugCatalogue, ABatchOfWhichNothingIsAcceptedRow19) {
       std::vector<std::unique_ptr<Session>> sessions;
       // Token 0 is forbidden, and all that is proposed.
       FunctionDrafter drafter([](const DraftRequest& request, Proposal* proposal) {
-        for (int i = 0; i < request.max_tokens; ++i) Suggest(0, proposal);
+        for (int i = 0; i < request.granted; ++i) Suggest(0, proposal);
       });
       for (TokenId first = 1; first < 7; ++first) {
         sessions.push_back(Start(&models, &drafter,

@@ -43,11 +43,11 @@ class RememberingDrafter final : public Drafter {
       memory.resize(std::min(memory.size(), request.context.size()));
       num_fed_ += static_cast<int>(request.context.size() - memory.size());
       memory.insert(memory.end(), request.context.begin() + memory.size(), request.context.end());
-      for (int j = 0; j < request.max_tokens; ++j) {
+      for (int j = 0; j < request.granted; ++j) {
         TokenId next = ArgMax(model_->RowAfter(memory));
         if (first_is_wrong_ && j == 0) next = (next + 1) % kSmallVocab;
         Suggest(next, proposals[i]);
-        if (j + 1 < request.max_tokens) {
+        if (j + 1 < request.granted) {
           memory.push_back(next);
           ++num_fed_;
         } else if (mistake_ == Mistake::kHoleAfterFullAcceptance) {
@@ -128,7 +128,7 @@ TEST(BugCatalogue, AUsedDraftProposesWhatAFreshOneWouldRows34To36) {
         Proposal proposal;
         Proposal* const proposals[] = {&proposal};
         const DraftRequest request{.context = s->tokens,
-                                   .max_tokens = 5,
+                                   .granted = 5,
                                    .sampling = &s->sampling,
                                    .random = s->random,
                                    .state = state};

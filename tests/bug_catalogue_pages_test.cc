@@ -27,7 +27,7 @@ void EndAll(RoundModels* models, Drafter* drafter,
       if (s->finished) continue;
       steps.push_back({.session = s.get(),
                        .num_fed = s->num_pending(),
-                       .draft_tokens = std::min(k, s->DraftRoom())});
+                       .granted = std::min(k, s->DraftRoom())});
     }
     if (steps.empty()) return;
     ASSERT_TRUE(models->Round(drafter, steps).ok());
@@ -178,7 +178,7 @@ TEST(BugCatalogue, PreemptionAtAnyStepChangesNothingRow52) {
       // The prompt in two chunks.
       const RoundStep step{.session = s.get(),
                            .num_fed = round == 0 ? 5 : s->num_pending(),
-                           .draft_tokens = round == 0 ? 0 : std::min(3, s->DraftRoom())};
+                           .granted = round == 0 ? 0 : std::min(3, s->DraftRoom())};
       ASSERT_TRUE(models.Round(&models.drafter, {&step, 1}).ok());
     }
     if (want == nullptr) {

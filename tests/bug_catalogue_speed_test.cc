@@ -144,7 +144,7 @@ std::vector<int> DraftLengths(absl::Duration in_draft, absl::Duration in_target)
     RoundPlan plan =
         PlanRound({&session, 1}, /*chunk_tokens=*/8, models.target_cache->num_available_pages());
     AddDrafts(&models.policy, &plan);
-    lengths.push_back(plan.steps[0].draft_tokens);
+    lengths.push_back(plan.steps[0].granted);
     EXPECT_TRUE(models.Round(&models.drafter, plan.steps).ok());
     models.target.passes().clear();
     models.draft.passes().clear();
@@ -218,7 +218,7 @@ TEST(BugCatalogue, ABatchWithADraftStaysABatchRow79) {
       for (const auto& s : sessions) {
         const int k = static_cast<int>(1 + (steps.size() + num_rounds) % 5);
         longest = std::max(longest, k);
-        steps.push_back({.session = s.get(), .num_fed = s->num_pending(), .draft_tokens = k});
+        steps.push_back({.session = s.get(), .num_fed = s->num_pending(), .granted = k});
       }
       ASSERT_TRUE(models.Round(&models.drafter, steps).ok());
       num_steps += longest;

@@ -60,7 +60,7 @@ void CatalogueDrafter::Suggestions(const State& state, const DraftRequest& reque
                                    Proposal* proposal) {
   constexpr TokenId kIllegal[] = {-1, -7, kSmallVocab, kSmallVocab + 1, 1 << 20, INT_MIN, INT_MAX};
   const int illegal_from = static_cast<int>(random_() % 4);
-  for (int i = 0; i < request.max_tokens; ++i) {
+  for (int i = 0; i < request.granted; ++i) {
     const size_t at = request.context.size() + i;
     const TokenId right = at < state.expected->size() ? (*state.expected)[at] : 0;
     const TokenId wrong = static_cast<TokenId>((right + 1 + random_() % (vocab_ - 1)) % vocab_);
@@ -271,14 +271,14 @@ class World {
     for (const int i : live_) {
       if (OneIn(3)) continue;
       Session* s = sessions_[i].get();
-      RoundStep step{.session = s, .num_fed = s->num_pending(), .draft_tokens = 0};
+      RoundStep step{.session = s, .num_fed = s->num_pending(), .granted = 0};
       if (step.num_fed > 2 || OneIn(4)) {
         step.num_fed = std::min(step.num_fed, 1 + Below(kTargetPageSize + 1));
       }
       const std::vector<DraftOption> options = drafter_.Options(s->draft_state.get(), s->tokens);
       if (step.completes() && !options.empty()) {
         step.option = options[random_() % options.size()];
-        step.draft_tokens = std::min({Below(9), s->DraftRoom(), step.option.max_tokens});
+        step.granted = std::min({Below(9), s->DraftRoom(), step.option.max_tokens});
       }
       steps.push_back(step);
     }

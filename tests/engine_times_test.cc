@@ -126,7 +126,7 @@ TEST(EngineTimes, DraftsAndPassesAreOfTheDecodeSpan) {
   RoundModels models;
   models.target.options().on_pass = [&](int num_tokens) { clock.Advance(num_tokens * kMs); };
   FunctionDrafter drafter([&](const DraftRequest& request, Proposal* proposal) {
-    for (int i = 0; i < request.max_tokens; ++i) {
+    for (int i = 0; i < request.granted; ++i) {
       clock.Advance(absl::Microseconds(100));
       Suggest(0, proposal);
     }

@@ -235,7 +235,7 @@ RandomPlace OwnPlace(uint32_t committed, uint32_t slot) {
 void DrawDraft(const FakeModel& draft, const PlaceOf& place, const DraftRequest& request,
                Proposal* proposal) {
   Tokens context(request.context.begin(), request.context.end());
-  for (int i = 0; i < request.max_tokens; ++i) {
+  for (int i = 0; i < request.granted; ++i) {
     Distribution* q = proposal->NextDistribution();
     ASSERT_TRUE(MakeDistribution(draft.RowAfter(context), {}, nullptr, q).ok());
     proposal->tokens.push_back(
@@ -373,7 +373,7 @@ TEST(PlantedInRounds, GreedyDraftThatRecordsItsSoftmaxIsSeen) {
     RoundModels models(SmallModels());
     FunctionDrafter drafter([&](const DraftRequest& request, Proposal* proposal) {
       Tokens context(request.context.begin(), request.context.end());
-      for (int i = 0; i < request.max_tokens; ++i) {
+      for (int i = 0; i < request.granted; ++i) {
         const std::vector<float> row = models.draft.RowAfter(context);
         Suggest(ArgMax(row), proposal);
         context.push_back(ArgMax(row));

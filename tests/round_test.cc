@@ -28,7 +28,7 @@ struct NamedDrafter {
 std::vector<NamedDrafter> FunctionDrafters(const Tokens* expected) {
   const auto suggest = [expected](auto choose) {
     return [expected, choose](const DraftRequest& request, Proposal* proposal) {
-      for (int i = 0; i < request.max_tokens; ++i) {
+      for (int i = 0; i < request.granted; ++i) {
         const size_t at = request.context.size() + i;
         const TokenId right = at < expected->size() ? (*expected)[at] : 0;
         Suggest(choose(right, i), proposal);
@@ -163,12 +163,12 @@ void RunDisturbed(RoundModels* models, Drafter* drafter, const Disturbances& dis
         drafter->Rollback(s->draft_state.get(), static_cast<int>(random() % s->tokens.size()));
       }
       if (s->finished || random() % 3 == 0) continue;
-      RoundStep step{.session = s.get(), .num_fed = s->num_pending(), .draft_tokens = 0};
+      RoundStep step{.session = s.get(), .num_fed = s->num_pending(), .granted = 0};
       if (disturbances.chunking && random() % 2 == 0) {
         step.num_fed = 1 + static_cast<int>(random() % step.num_fed);
       }
       if (step.completes()) {
-        step.draft_tokens = std::min(static_cast<int>(random() % 9), s->DraftRoom());
+        step.granted = std::min(static_cast<int>(random() % 9), s->DraftRoom());
       }
       steps.push_back(step);
     }
@@ -270,7 +270,7 @@ TEST(RunRound, LetsTheDraftReadPromptsAlong) {
   std::mt19937_64 random(5);
   const auto s = Start(&models, &models.drafter, {.prompt = RandomTokens(random, kSmallVocab, 20)});
   for (const int length : {6, 12, 18}) {
-    const RoundStep step{.session = s.get(), .num_fed = 6, .draft_tokens = 0};
+    const RoundStep step{.session = s.get(), .num_fed = 6, .granted = 0};
     ASSERT_TRUE(models.Round(&models.drafter, {&step, 1}).ok());
     EXPECT_EQ(s->target_kv.length(), length);
     EXPECT_EQ(models.draft.passes().back()[0].kv->length(), length);
@@ -361,7 +361,7 @@ TEST(RunRound, FailsWherePlainDecodingDoes) {
 TEST(RunRound, StopsWherePlainDecodingDoes) {
   RoundModels models;
   FunctionDrafter spam([](const DraftRequest& request, Proposal* proposal) {
-    for (int i = 0; i < request.max_tokens; ++i) Suggest(5, proposal);
+    for (int i = 0; i < request.granted; ++i) Suggest(5, proposal);
   });
   int num_stops = 0;
   for (uint64_t seed = 0; seed < 25; ++seed) {

@@ -87,7 +87,7 @@ struct RoundModels {
   absl::Status Round(Drafter* with, Session* session, int k) {
     const RoundStep step{.session = session,
                          .num_fed = session->num_pending(),
-                         .draft_tokens = std::min(k, session->DraftRoom())};
+                         .granted = std::min(k, session->DraftRoom())};
     return Round(with, {&step, 1});
   }
 

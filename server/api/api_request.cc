@@ -212,10 +212,10 @@ void RefuseUnservedChatFields(RequestFields* fields) {
 }  // namespace
 
 Request ApiRequest::RequestOf(int sequence) const {
-  Request request = options;
-  request.prompt_ids = prompts[sequence / sequences_per_prompt()];
-  request.sequence = static_cast<uint32_t>(sequence);
-  return request;
+  Request own = request;
+  own.prompt_ids = prompts[sequence / sequences_per_prompt()];
+  own.sequence = static_cast<uint32_t>(sequence);
+  return own;
 }
 
 absl::Status ApiRequest::InItsNames(const absl::Status& status) const {

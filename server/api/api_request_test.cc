@@ -142,7 +142,7 @@ TEST(ApiRequest, BoundsWhatAnAnswerMayHold) {
   // Without a limit of its own a chat gets what fits, here less than the context's 1,022 tokens.
   const auto chat = Chat(kIssue);
   ASSERT_TRUE(chat.ok());
-  const int most = chat->options.max_tokens;
+  const int most = chat->request.max_tokens;
   EXPECT_EQ(most, (64 << 20) / (8 * (32 + 101 * 96)));
   EXPECT_TRUE(Chat(absl::StrCat(kIssue, ", \"max_tokens\": ", most)).ok());
   ExpectError(Chat(absl::StrCat(kIssue, ", \"max_tokens\": ", most + 1)), "max_tokens",
@@ -245,11 +245,11 @@ TEST(ApiRequest, NamesWhatIsWrongWithAChat) {
 TEST(ApiRequest, HasTheDefaultsOfOpenAi) {
   const auto completion = Complete("");
   ASSERT_TRUE(completion.ok());
-  EXPECT_EQ(completion->options.max_tokens, 16);
-  EXPECT_EQ(completion->options.sampling.temperature, 1.0f);
-  EXPECT_EQ(completion->options.logprobs.num_top, -1);
-  EXPECT_FALSE(completion->options.seed.has_value());
-  EXPECT_FALSE(completion->options.draft_tokens.has_value());
+  EXPECT_EQ(completion->request.max_tokens, 16);
+  EXPECT_EQ(completion->request.sampling.temperature, 1.0f);
+  EXPECT_EQ(completion->request.logprobs.num_top, -1);
+  EXPECT_FALSE(completion->request.seed.has_value());
+  EXPECT_FALSE(completion->request.draft_tokens.has_value());
   EXPECT_EQ(completion->num_sequences(), 1);
   // The prompt begins with the tokenizer's own token.
   ASSERT_THAT(completion->prompts, SizeIs(1));
@@ -257,7 +257,7 @@ TEST(ApiRequest, HasTheDefaultsOfOpenAi) {
   EXPECT_EQ(completion->prompts[0][0], 0);
   const auto chat = Chat("");
   ASSERT_TRUE(chat.ok());
-  EXPECT_EQ(chat->options.max_tokens, 1024 - 2);
+  EXPECT_EQ(chat->request.max_tokens, 1024 - 2);
 }
 
 TEST(ApiRequest, ReadsEveryField) {

@@ -194,8 +194,8 @@ TEST(LenientRequest, ReadsWholeNumbersHoweverTheyAreWritten) {
   EXPECT_EQ(request->n, 2);
   EXPECT_EQ(request->request.sampling.top_k, 3);
   EXPECT_EQ(request->request.draft_tokens, 2);
-  EXPECT_EQ(LenientCompletion(R"(, "seed": -1.0)")->options.seed, ~uint64_t{0});
-  EXPECT_EQ(LenientCompletion(R"(, "seed": 18446744073709551615)")->options.seed, ~uint64_t{0});
+  EXPECT_EQ(LenientCompletion(R"(, "seed": -1.0)")->request.seed, ~uint64_t{0});
+  EXPECT_EQ(LenientCompletion(R"(, "seed": 18446744073709551615)")->request.seed, ~uint64_t{0});
   for (const char* seed : {"1.5", "1e300", "9007199254740994.0", "-0.5", "18446744073709551616"}) {
     ExpectRefusal(LenientCompletion(absl::StrCat(", \"seed\": ", seed)), "seed", "64 bits");
   }
@@ -204,10 +204,10 @@ TEST(LenientRequest, ReadsWholeNumbersHoweverTheyAreWritten) {
 
 TEST(LenientRequest, MinusOneTokensAreWhatFits) {
   const int room = 1024 - static_cast<int>(LenientCompletion("")->prompts[0].size());
-  EXPECT_EQ(LenientCompletion(R"(, "max_tokens": -1)")->options.max_tokens, room);
-  const int chat_room = LenientChat("")->options.max_tokens;
-  EXPECT_EQ(LenientChat(R"(, "max_tokens": -1)")->options.max_tokens, chat_room);
-  EXPECT_EQ(LenientChat(R"(, "max_completion_tokens": -1)")->options.max_tokens, chat_room);
+  EXPECT_EQ(LenientCompletion(R"(, "max_tokens": -1)")->request.max_tokens, room);
+  const int chat_room = LenientChat("")->request.max_tokens;
+  EXPECT_EQ(LenientChat(R"(, "max_tokens": -1)")->request.max_tokens, chat_room);
+  EXPECT_EQ(LenientChat(R"(, "max_completion_tokens": -1)")->request.max_tokens, chat_room);
   ExpectRefusal(LenientChat(R"(, "max_tokens": 0)"), "max_tokens", "0 is not");
 }
 
@@ -231,13 +231,13 @@ TEST(LenientRequest, TruncatesPromptsFromTheFront) {
 
 TEST(LenientRequest, ReadsWhatTheTextShows) {
   const auto usual = LenientCompletion("");
-  EXPECT_FALSE(usual->options.include_stop);
-  EXPECT_TRUE(usual->options.skip_special_tokens);
+  EXPECT_FALSE(usual->request.include_stop);
+  EXPECT_TRUE(usual->request.skip_special_tokens);
   const auto other =
       LenientChat(R"(, "include_stop_str_in_output": true, "skip_special_tokens": false)");
   ASSERT_TRUE(other.ok());
-  EXPECT_TRUE(other->options.include_stop);
-  EXPECT_FALSE(other->options.skip_special_tokens);
+  EXPECT_TRUE(other->request.include_stop);
+  EXPECT_FALSE(other->request.skip_special_tokens);
   EXPECT_EQ(LenientCompletion(R"(, "add_special_tokens": false)")->prompts[0].size() + 1,
             usual->prompts[0].size());
 }
@@ -246,13 +246,13 @@ TEST(LenientRequest, AsksTheEngineForWhatItShows) {
   const auto best = LenientCompletion(R"(, "n": 2, "best_of": 4)");
   ASSERT_TRUE(best.ok()) << best.status();
   EXPECT_EQ(best->num_sequences(), 4);
-  EXPECT_EQ(best->options.logprobs.num_top, 0);
+  EXPECT_EQ(best->request.logprobs.num_top, 0);
   EXPECT_EQ(best->num_logprobs, -1);
   const auto prompt = LenientCompletion(R"(, "prompt_logprobs": 3, "logprobs": 1, "echo": true)");
   ASSERT_TRUE(prompt.ok()) << prompt.status();
-  EXPECT_EQ(prompt->options.prompt_logprobs.num_top, 3);
-  EXPECT_EQ(prompt->options.logprobs.num_top, 1);
-  EXPECT_EQ(LenientChat(R"(, "prompt_logprobs": 0)")->options.prompt_logprobs.num_top, 0);
+  EXPECT_EQ(prompt->request.prompt_logprobs.num_top, 3);
+  EXPECT_EQ(prompt->request.logprobs.num_top, 1);
+  EXPECT_EQ(LenientChat(R"(, "prompt_logprobs": 0)")->request.prompt_logprobs.num_top, 0);
   ExpectRefusal(LenientChat(R"(, "prompt_logprobs": 1, "stream": true)"), "prompt_logprobs",
                 "with stream");
 }
@@ -265,7 +265,7 @@ TEST(LenientRequest, NamesDraftersThatCanRun) {
     EXPECT_EQ(NameOf(*request->request.drafter), name);
   }
   EXPECT_FALSE(
-      LenientCompletion(R"(, "speculation": {"drafter": "model"})")->options.drafter.has_value());
+      LenientCompletion(R"(, "speculation": {"drafter": "model"})")->request.drafter.has_value());
   ExpectRefusal(LenientCompletion(R"(, "speculation": {"drafter": "prediction"})"),
                 "speculation.drafter", "allowed: model, ngram, model+ngram, none");
 }

@@ -130,7 +130,7 @@ TEST(ReasoningRequests, AreHeldBehindTheReasoning) {
     const std::string fields = absl::StrCat(", ", c.fields);
     const auto may_begin = ReasoningChat(model, fields);
     ASSERT_TRUE(may_begin.ok()) << may_begin.status();
-    const HeldText may(*model.tokenizer, *may_begin->options.constraint);
+    const HeldText may(*model.tokenizer, *may_begin->request.constraint);
     const std::string right = c.right;
     EXPECT_TRUE(may.Takes(right));
     EXPECT_FALSE(may.Takes(c.wrong));
@@ -140,12 +140,12 @@ TEST(ReasoningRequests, AreHeldBehindTheReasoning) {
     EXPECT_FALSE(may.Takes("<think>So</think>"));
     const auto inside =
         ReasoningChat(model, fields + R"(, "chat_template_kwargs": {"opens": true})");
-    const HeldText in(*model.tokenizer, *inside->options.constraint);
+    const HeldText in(*model.tokenizer, *inside->request.constraint);
     EXPECT_TRUE(in.Takes("So\n</think>" + right));
     EXPECT_FALSE(in.Takes(right));
     const auto none =
         ReasoningChat(model, fields + R"(, "chat_template_kwargs": {"enable_thinking": false})");
-    const HeldText without(*model.tokenizer, *none->options.constraint);
+    const HeldText without(*model.tokenizer, *none->request.constraint);
     EXPECT_TRUE(without.Takes(right));
     EXPECT_FALSE(without.Takes("<think>So</think>" + right));
   }
@@ -160,11 +160,11 @@ TEST(ReasoningRequests, MayHaveToCallBehindTheReasoning) {
   const std::string call = "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>";
   const auto required = ReasoningChat(model, tools + R"(, "tool_choice": "required")");
   ASSERT_TRUE(required.ok()) << required.status();
-  const HeldText must(*model.tokenizer, *required->options.constraint);
+  const HeldText must(*model.tokenizer, *required->request.constraint);
   EXPECT_TRUE(must.Takes(call));
   EXPECT_TRUE(must.Takes("<think>So <tool_call> it is</think>\n" + call));
   EXPECT_FALSE(must.Takes("<think>So</think>\nNo."));
-  const HeldText may(*model.tokenizer, *ReasoningChat(model, tools)->options.constraint);
+  const HeldText may(*model.tokenizer, *ReasoningChat(model, tools)->request.constraint);
   EXPECT_TRUE(may.Takes("<think>So</think>\nNo."));
   EXPECT_TRUE(may.Takes("<think>So</think>\nYes: " + call));
   EXPECT_FALSE(may.Takes("<think>So</think><tool_call>\n{\"name\": \"g\"}"));
@@ -177,7 +177,7 @@ TEST(ReasoningRequests, LeaveErrorsOfConstraintsToTheEngine) {
   const auto request = ReasoningChat(model, R"(, "guided_json": "{")");
   ASSERT_TRUE(request.ok()) << request.status();
   EXPECT_EQ(request->request.constraint->kind, OutputConstraint::Kind::kJsonSchema);
-  EXPECT_EQ(ReasoningChat(model, R"(, "guided_choice": [])")->options.constraint->kind,
+  EXPECT_EQ(ReasoningChat(model, R"(, "guided_choice": [])")->request.constraint->kind,
             OutputConstraint::Kind::kChoice);
 }
 
@@ -187,10 +187,10 @@ TEST(ReasoningRequests, MarkersMayBeSpecialTokens) {
   ServedModel model = ReasoningModel(engine);
   model.reasoning = ReasoningFormat{.begin = "<|endoftext|>", .end = "</think>"};
   const TokenId id = model.tokenizer->IdOf("<|endoftext|>");
-  EXPECT_THAT(ReasoningChat(model)->options.shown_special_tokens, testing::ElementsAre(id));
+  EXPECT_THAT(ReasoningChat(model)->request.shown_special_tokens, testing::ElementsAre(id));
   const auto held = ReasoningChat(model, R"(, "guided_regex": "a")");
   EXPECT_FALSE(held->reasoning.has_value());
-  EXPECT_EQ(held->options.constraint->kind, OutputConstraint::Kind::kRegex);
+  EXPECT_EQ(held->request.constraint->kind, OutputConstraint::Kind::kRegex);
 }
 
 // ---- Answers ----

@@ -45,7 +45,7 @@ TEST(Responses, AreChats) {
       {"role": "user", "content": "A"}, {"role": "assistant", "content": "B"},
       {"role": "user", "content": "C"}])")
                                 ->prompts);
-  EXPECT_EQ(ParseResponses(R"({"input": "A", "max_output_tokens": 5})")->options.max_tokens, 5);
+  EXPECT_EQ(ParseResponses(R"({"input": "A", "max_output_tokens": 5})")->request.max_tokens, 5);
 }
 
 TEST(Responses, NameWhatIsWrong) {

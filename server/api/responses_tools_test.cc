@@ -100,7 +100,7 @@ TEST(ResponsesTools, ReachTheTemplateAsThoseOfChats) {
   EXPECT_EQ(flat->prompts, nested->prompts);
   ASSERT_TRUE(flat->tools.has_value());
   EXPECT_EQ(flat->tools->functions.size(), 2u);
-  EXPECT_FALSE(flat->options.constraint.has_value());
+  EXPECT_FALSE(flat->request.constraint.has_value());
   const auto named = ParseResponsesRequest(
       absl::StrCat(R"({"input": "A", "tool_choice": {"type": "function", "name": "g"}, )",
                    kFlatTools, "}"),

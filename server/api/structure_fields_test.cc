@@ -115,11 +115,11 @@ TEST(StructureFields, OfResponsesStandInText) {
   const auto schema =
       parse(R"({"format": {"type": "json_schema", "name": "n", "schema": {"b": 1, "a": 2}}})");
   ASSERT_TRUE(schema.ok()) << schema.status();
-  EXPECT_EQ(schema->options.constraint->text, R"({"b":1,"a":2})");
+  EXPECT_EQ(schema->request.constraint->text, R"({"b":1,"a":2})");
   EXPECT_EQ(schema->constraint_field, "text.format");
-  EXPECT_EQ(parse(R"({"format": {"type": "json_object"}})")->options.constraint->kind,
+  EXPECT_EQ(parse(R"({"format": {"type": "json_object"}})")->request.constraint->kind,
             Kind::kJsonObject);
-  EXPECT_FALSE(parse(R"({"format": {"type": "text"}})")->options.constraint.has_value());
+  EXPECT_FALSE(parse(R"({"format": {"type": "text"}})")->request.constraint.has_value());
 }
 
 // What the engine says of a constraint names the field that gave it.

@@ -146,8 +146,8 @@ TEST(ToolFields, MarkersMayBeSpecialTokens) {
   model.tool_format.begin = "<|endoftext|>";
   const TokenId id = model.tokenizer->IdOf("<|endoftext|>");
   const std::string tools = kTwoTools;
-  EXPECT_THAT(ToolChat(tools, model)->options.shown_special_tokens, testing::ElementsAre(id));
-  EXPECT_THAT(ToolChat(tools)->options.shown_special_tokens, testing::IsEmpty());
+  EXPECT_THAT(ToolChat(tools, model)->request.shown_special_tokens, testing::ElementsAre(id));
+  EXPECT_THAT(ToolChat(tools)->request.shown_special_tokens, testing::IsEmpty());
   const auto pair = MakeTestEngine();
   const auto chat =
       ToolChat(tools + R"(, "logit_bias": {"0": 100}, "ignore_eos": true, "max_tokens": 2)", model);

@@ -155,7 +155,7 @@ absl::Status GenerateTwo(RoundModels* models, Drafter* drafter, std::vector<Toke
       if (s->finished) continue;
       steps.push_back({.session = s.get(),
                        .num_fed = s->num_pending(),
-                       .draft_tokens = std::min(round % 4, s->DraftRoom())});
+                       .granted = std::min(round % 4, s->DraftRoom())});
     }
     RETURN_IF_ERROR(models->Round(drafter, steps));
     for (const RoundStep& step : steps) {
