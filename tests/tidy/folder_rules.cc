@@ -108,7 +108,7 @@ std::string WhyNotInChain(std::string_view path, const Include& include) {
   }
   const std::string_view own = FolderInChain(path);
   if (Contains(kUsers, own)) return "";
-  if (PlaceInChain(own) < 0) return "neither this folder nor this header is in the chain";
+  if (PlaceInChain(own) < 0) return "this folder or header is not in the chain";
   if (target_place > PlaceInChain(own)) {
     return std::string(own) + "/ may use itself and folders to its left only";
   }
