@@ -197,7 +197,9 @@ class WatchedDrafter final : public WrappedDrafter {
     }
   }
   static bool IsSame(const Distribution& a, const Distribution& b) {
-    return a.only == b.only && a.probs.size() == b.probs.size() &&
+    if (a.only != b.only || a.probs.size() != b.probs.size()) return false;
+    // One-hot rows have no probabilities, and memcmp takes no null.
+    return a.probs.empty() ||
            std::memcmp(a.probs.data(), b.probs.data(), a.probs.size() * sizeof(float)) == 0;
   }
 
