@@ -23,7 +23,7 @@ namespace tandem {
 std::string LearnedSpeculationFile(const EngineOptions& options, DrafterKind drafter,
                                    std::string_view device_description);
 
-// What the file holds. NOT_FOUND if there is none, DATA_LOSS if it is not a whole file of this
+// The policy in the file. NOT_FOUND if there is none, DATA_LOSS if it is not a whole file of this
 // version; the caller starts anew in each case.
 absl::StatusOr<SpeculationPolicy> LoadLearnedSpeculation(const std::string& file);
 
@@ -36,7 +36,7 @@ class LearnedSpeculation {
   // An empty `file` keeps nothing.
   explicit LearnedSpeculation(std::string file) : file_(std::move(file)) {}
 
-  // Replaces `policy` by what the file holds, if it does.
+  // Replaces `policy` by the one in the file, if there is one.
   void Recall(SpeculationPolicy* policy) const;
   // Writes the file if there were rounds since the last time, and that was `at_least` ago.
   void Keep(SpeculationPolicy* policy, absl::Duration at_least);
