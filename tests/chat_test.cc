@@ -387,6 +387,10 @@ TEST(ChatTerminal, GenerateColoursWhatWasDrafted) {
   ASSERT_TRUE(terminal.Await("\x1b[0m")) << terminal.seen();
   ASSERT_TRUE(terminal.Await("acceptance")) << terminal.seen();
   EXPECT_EQ(terminal.AwaitEnd(), kExitDone);
+  // The prompt has the tokens that the tokenizer's template adds, as it has without a terminal.
+  const Json piped = model.GenerateJson({"--max-tokens", "12", "--prompt", "Who was it?"});
+  EXPECT_THAT(terminal.seen(),
+              HasSubstr(absl::StrCat("prompt      ", piped["prompt_tokens"].dump(), " tokens")));
 }
 
 TEST(ChatTerminal, HasNoColoursWhereTheyAreNotWanted) {

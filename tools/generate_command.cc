@@ -170,9 +170,11 @@ absl::StatusOr<Request> GenerateFlags::OnlyRequest() const {
 absl::StatusOr<Completion> RunShown(Engine* engine, Request request, bool show) {
   std::optional<ProvenanceColours> colours;
   if (show && StandardOutputTakesColours()) {
+    // The tokens that the engine would make of the text.
     if (request.prompt_ids.empty()) {
-      ASSIGN_OR_RETURN(request.prompt_ids,
+      ASSIGN_OR_RETURN(std::vector<TokenId> ids,
                        engine->tokenizer().Encode(request.prompt, request.special));
+      request.prompt_ids = engine->tokenizer().WithTemplate(std::move(ids));
       request.prompt.clear();
     }
     colours.emplace(&engine->tokenizer(), request.prompt_ids);
