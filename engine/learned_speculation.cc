@@ -40,6 +40,7 @@ absl::Status Damaged(const std::string& file) {
 std::string LearnedSpeculationFile(const EngineOptions& options, DrafterKind drafter,
                                    std::string_view device_description) {
   if (options.packed_weights.empty() || drafter == DrafterKind::kNone) return "";
+  // The draft as it was given is a part of it, because self drafts name no file.
   EngineOptions draft = options;
   draft.target = options.draft;
   draft.quantize = options.draft_quantize;

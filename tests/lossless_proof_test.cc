@@ -283,7 +283,7 @@ TEST_F(ExactChecksOnAPair, FindWhatIsPlanted) {
   for (const ExactCheck& check : *right) EXPECT_EQ(check.different, 0);
 }
 
-// Of the draft model alone, and of the default, which looks drafts up as well.
+// For the draft model alone, and for the default, which looks drafts up as well.
 class LosslessProofOf : public testing::TestWithParam<DrafterKind> {};
 
 TEST_P(LosslessProofOf, SaysYesAndShowsWhy) {

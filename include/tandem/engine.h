@@ -85,7 +85,7 @@ class Engine {
   virtual ~Engine() = default;
 
   // Called with what rounds have committed, piece after piece; return false to stop: then the
-  // completion ends with this piece. What it throws fails the generation as INTERNAL.
+  // completion ends with this piece. An exception from it fails the generation as INTERNAL.
   using OnPiece = absl::AnyInvocable<bool(const Piece&)>;
   // Called once, when the generation has ended and after its last piece. May submit the next.
   using OnDone = absl::AnyInvocable<void(absl::StatusOr<Completion>)>;

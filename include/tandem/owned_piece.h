@@ -9,7 +9,7 @@
 
 namespace tandem {
 
-// A Piece that owns what it shows: for who looks at it after the callback.
+// A Piece that owns its text and tokens, to keep after the callback.
 struct OwnedPiece {
   std::string text{};
   std::vector<TokenId> token_ids{};
@@ -18,7 +18,7 @@ struct OwnedPiece {
   RoundReport round{};
 
   static OwnedPiece Of(const Piece& piece);
-  // Adds what comes behind.
+  // Adds the next piece to the end.
   void Append(const Piece& next);
   // Valid as long as this object, unchanged.
   Piece View() const;

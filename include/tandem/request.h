@@ -21,11 +21,11 @@ namespace tandem {
 struct Request {
   std::string prompt{};               // text, which gets the tokens the tokenizer's template adds
   std::vector<TokenId> prompt_ids{};  // or ids, taken as they are
-  // What special tokens written in `prompt` are: kPlain for what somebody else wrote.
+  // How special tokens written in `prompt` are read: kPlain for text from others.
   SpecialTokens special = SpecialTokens::kParse;
   // With 0 the prompt is read, and scored if `prompt_logprobs` asks for that.
   int max_tokens = 256;
-  // From Submit on; then the generation ends as kDeadline, with what it has.
+  // From Submit on; then the generation ends as kDeadline, with the tokens so far.
   absl::Duration time_limit = absl::InfiniteDuration();
   SamplingParams sampling{};
   std::optional<OutputConstraint> constraint{};  // what the text must be; not with ignore_eos
@@ -34,15 +34,14 @@ struct Request {
   std::optional<uint64_t> seed{};
   uint32_t sequence = 0;  // which of several sequences under one seed
   std::vector<std::string> stop{};
-  std::vector<TokenId> stop_tokens{};  // beside the model's own end tokens
+  std::vector<TokenId> stop_tokens{};  // in addition to the model's own
   bool ignore_eos = false;             // go on past the model's own end tokens
-  // What the text shows that it does not else: the stop string or stop token that ended it, and
-  // special tokens.
+  // Whether the text shows the stop string or stop token that ended it, and special tokens.
   bool include_stop = false;
   bool skip_special_tokens = true;
   std::vector<TokenId> shown_special_tokens{};  // which it shows where others are skipped
   std::optional<int> draft_tokens{};            // in place of the engine's
-  // Likewise; one of Engine::drafters() or kNone.
+  // In place of the engine's; one of Engine::drafters() or kNone.
   std::optional<DrafterKind> drafter{};
   std::optional<AcceptanceRule> verifier{};
   std::string prediction{};  // a text that the output may say much of again: drafts for nothing

@@ -27,8 +27,8 @@ struct SamplingParams {
   int min_tokens = 0;
   // What would end a generation: an engine fills them in from its request.
   std::vector<TokenId> ending_tokens = {};
-  // What the output keeps to, or null. An engine fills it in from its request. min_tokens yields
-  // to it where it allows ending tokens alone.
+  // The constraint on the output, or null. An engine fills it in from its request. min_tokens
+  // yields to it where it allows ending tokens alone.
   std::shared_ptr<const TokenConstraint> constraint = nullptr;
 
   bool is_greedy() const { return temperature < 1e-5f; }

@@ -58,12 +58,12 @@ class Tokenizer {
                                                           const std::string& name);
   virtual ~Tokenizer() = default;
 
-  // Nothing is added in front or behind. INVALID_ARGUMENT naming the field `text`, with the offset,
+  // Adds nothing at either end. INVALID_ARGUMENT naming the field `text`, with the offset,
   // if it is not UTF-8, and if a part of it cannot be cut or has no token.
   virtual absl::StatusOr<std::vector<TokenId>> Encode(std::string_view text,
                                                       SpecialTokens special) const = 0;
   // The same of the parts joined, but that a special token counts only where none of it is written
-  // in a kPlain part: what somebody else wrote cannot pose as a template's own tokens. (Special
+  // in a kPlain part: text from others cannot pose as a template's own tokens. (Special
   // tokens that are looked for in the normalised text count only between such parts.)
   virtual absl::StatusOr<std::vector<TokenId>> EncodeMarked(
       absl::Span<const MarkedText> parts) const = 0;
