@@ -13,6 +13,11 @@ find_package(nlohmann_json REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
+# The store of pages on disk: LMDB, OpenSSL's SHA-256 and xxHash's checksums, these of headers alone.
+pkg_check_modules(LMDB REQUIRED IMPORTED_TARGET lmdb)
+pkg_check_modules(CRYPTO REQUIRED IMPORTED_TARGET libcrypto)
+find_path(TANDEM_XXHASH_INCLUDE xxhash.h REQUIRED)
+mark_as_advanced(TANDEM_XXHASH_INCLUDE)
 # Of `tandem chat`: lines are edited and remembered. BSD's licence, where readline's is the GPL.
 pkg_check_modules(EDIT REQUIRED IMPORTED_TARGET libedit)
 # The server's: Beast and Asio are headers alone; of prometheus-cpp only the core is wanted, which

@@ -7,9 +7,9 @@
 namespace tandem::tidy {
 namespace {
 
-constexpr std::array<std::string_view, 16> kChain = {
-    "base",  "json",  "kernels", "kvcache", "checkpoint", "text",   "constraint", "chat",
-    "model", "draft", "verify",  "engine",  "proof",      "server", "tools",      "bench"};
+constexpr std::array<std::string_view, 17> kChain = {
+    "base",  "json",  "kernels", "kvcache", "kvstore", "checkpoint", "text",  "constraint", "chat",
+    "model", "draft", "verify",  "engine",  "proof",   "server",     "tools", "bench"};
 
 // Folders outside the chain, which may use all of it.
 constexpr std::array<std::string_view, 3> kUsers = {"tests", "benchmarks", "examples"};

@@ -1,0 +1,88 @@
+// For tests: a folder of their own, and pages whose bytes follow from their keys.
+#ifndef TANDEM_KVSTORE_STORE_TESTING_H_
+#define TANDEM_KVSTORE_STORE_TESTING_H_
+
+#include <stdlib.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "base/check.h"
+#include "kvstore/lmdb_store.h"
+#include "kvstore/page_store.h"
+
+namespace tandem {
+
+class TestFolder {
+ public:
+  TestFolder() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "kvstore.XXXXXX").string();
+    TANDEM_CHECK(mkdtemp(pattern.data()) != nullptr);
+    path_ = pattern;
+  }
+  ~TestFolder() {
+    std::error_code error;
+    std::filesystem::remove_all(path_, error);
+  }
+  TestFolder(const TestFolder&) = delete;
+  TestFolder& operator=(const TestFolder&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// A text's pages, as a cache of them would hold: bytes are a function of a page's key alone.
+class TestText {
+ public:
+  static constexpr int kPageSize = 4;
+
+  TestText(const PoolId& pool, int first_token, int num_pages, size_t page_bytes,
+           absl::string_view salt = "")
+      : root_(RootKey(pool, /*variant=*/0, salt)) {
+    PageKey parent = root_;
+    for (int i = 0; i < num_pages; ++i) {
+      std::vector<TokenId>& tokens = tokens_.emplace_back();
+      for (int t = 0; t < kPageSize; ++t) tokens.push_back(first_token + i * kPageSize + t);
+      const PageKey key = KeyAfter(parent, tokens);
+      refs_.push_back({.key = key, .depth = i, .tokens = tokens});
+      bytes_.push_back(BytesOf(key, page_bytes));
+      pages_.push_back({.page = refs_.back(), .parent = parent, .bytes = bytes_.back()});
+      parent = key;
+    }
+  }
+
+  static std::vector<std::byte> BytesOf(const PageKey& key, size_t size) {
+    std::vector<std::byte> bytes(size);
+    uint64_t state = 1;
+    for (const std::byte byte : key.bytes) state = state * 31 + static_cast<uint64_t>(byte);
+    for (std::byte& byte : bytes) {
+      state = state * 6364136223846793005u + 1442695040888963407u;
+      byte = static_cast<std::byte>(state >> 56);
+    }
+    return bytes;
+  }
+
+  absl::Span<const PageRef> refs() const { return refs_; }
+  absl::Span<const PageToWrite> pages() const { return pages_; }
+  const std::vector<std::byte>& bytes(int i) const { return bytes_[i]; }
+
+ private:
+  PageKey root_;
+  std::deque<std::vector<TokenId>> tokens_;
+  std::deque<std::vector<std::byte>> bytes_;
+  std::vector<PageRef> refs_;
+  std::vector<PageToWrite> pages_;
+};
+
+inline PoolId TestPool(absl::string_view name) { return {PartHasher().Add(name).Finish()}; }
+
+}  // namespace tandem
+
+#endif  // TANDEM_KVSTORE_STORE_TESTING_H_
