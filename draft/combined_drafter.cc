@@ -82,6 +82,13 @@ void CombinedDrafter::AdoptLongerPrefix(DraftState* state, absl::Span<const Toke
   if (both.lookup != nullptr) lookup_->AdoptLongerPrefix(both.lookup.get(), tokens);
 }
 
+std::optional<Drafter::CachedText> CombinedDrafter::TextOf(DraftState* state,
+                                                           absl::Span<const TokenId> tokens) {
+  CombinedDraftState& both = Of(state);
+  if (both.model == nullptr) return std::nullopt;
+  return model_->TextOf(both.model.get(), tokens);
+}
+
 void CombinedDrafter::Evict(DraftState* state) {
   CombinedDraftState& both = Of(state);
   if (both.model != nullptr) model_->Evict(both.model.get());

@@ -28,6 +28,7 @@ class CombinedDrafter final : public Drafter {
   int NumCached(const DraftState& state) const override;
   void Publish(DraftState* state, absl::Span<const TokenId> tokens) override;
   void AdoptLongerPrefix(DraftState* state, absl::Span<const TokenId> tokens) override;
+  std::optional<CachedText> TextOf(DraftState* state, absl::Span<const TokenId> tokens) override;
   void Evict(DraftState* state) override;
   int num_unpacked() const override { return model_->num_unpacked() + lookup_->num_unpacked(); }
   absl::Status CheckIntegrity() const override { return model_->CheckIntegrity(); }

@@ -2,6 +2,7 @@
 #define TANDEM_DRAFT_DRAFTER_H_
 
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -108,6 +109,17 @@ class Drafter {
   virtual void Publish(DraftState* /*state*/, absl::Span<const TokenId> /*tokens*/) {}
   // Takes what others have published of `tokens` since, if that is more than `state` holds.
   virtual void AdoptLongerPrefix(DraftState* /*state*/, absl::Span<const TokenId> /*tokens*/) {}
+  // A text as a draft model's cache holds it, in that model's own tokens. Valid until the state
+  // changes.
+  struct CachedText {
+    absl::Span<const TokenId> tokens;
+    int variant = 0;  // KvSequence::variant
+  };
+  // What `tokens` are there; nothing where there is no model.
+  virtual std::optional<CachedText> TextOf(DraftState* /*state*/,
+                                           absl::Span<const TokenId> /*tokens*/) {
+    return std::nullopt;
+  }
   // Gives back what `state` occupies; it will be computed again when it is next asked.
   virtual void Evict(DraftState* state) { Rollback(state, 0); }
   // INTERNAL, naming the page, unless what all states occupy adds up.

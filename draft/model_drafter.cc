@@ -82,6 +82,15 @@ KvSequence ModelDrafter::Begin(absl::Span<const TokenId> prompt) {
                                        model_->cache_variant(static_cast<int>(prompt.size())));
 }
 
+std::optional<Drafter::CachedText> ModelDrafter::TextOf(DraftState* state,
+                                                        absl::Span<const TokenId> tokens) {
+  State& s = State::Of(state);
+  const absl::Span<const TokenId> read = Read(&s, tokens);
+  const int variant =
+      s.kv.length() > 0 ? s.kv.variant() : model_->cache_variant(static_cast<int>(read.size()));
+  return CachedText{.tokens = read, .variant = variant};
+}
+
 std::unique_ptr<DraftState> ModelDrafter::NewState(absl::Span<const TokenId> prompt) {
   auto state = std::make_unique<State>(states_);
   state->kv = Begin(Read(state.get(), prompt));

@@ -41,6 +41,7 @@ class ModelDrafter final : public Drafter {
   int num_unpacked() const override { return model_->num_unpacked(); }
   void Publish(DraftState* state, absl::Span<const TokenId> tokens) override;
   void AdoptLongerPrefix(DraftState* state, absl::Span<const TokenId> tokens) override;
+  std::optional<CachedText> TextOf(DraftState* state, absl::Span<const TokenId> tokens) override;
   absl::Status CheckIntegrity() const override;
 
  private:

@@ -5,6 +5,7 @@
 #include <thread>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "base/check.h"
@@ -14,16 +15,17 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "engine/delivery.h"
+#include "engine/engine_parts.h"
 #include "engine/given_draft.h"
 #include "engine/judged_engine.h"
 #include "engine/learned_speculation.h"
 #include "engine/new_session.h"
+#include "engine/next_piece.h"
 #include "engine/process_bound_engine.h"
 #include "engine/round.h"
 #include "engine/runtime.h"
 #include "engine/scheduler.h"
 #include "engine/session.h"
-#include "tandem/model_places.h"
 
 namespace tandem {
 namespace {
@@ -37,11 +39,10 @@ constexpr absl::Duration kTimeBetweenKeeping = absl::Minutes(1);
 
 class EngineImpl final : public Engine {
  public:
-  EngineImpl(EngineOptions options, Runtime runtime, JudgeFunction judge, std::string learned_file)
-      : options_(std::move(options)),
-        runtime_(std::move(runtime)),
+  EngineImpl(EngineParts parts, JudgeFunction judge)
+      : parts_(std::move(parts)),
         verifier_(runtime_.target.get(), std::move(judge)),
-        learned_(std::move(learned_file)),
+        learned_(parts_.learned_file),
         delivery_(std::make_unique<Delivery>(options_.callback_thread)),
         thread_([this] { Work(); }) {}
 
@@ -157,19 +158,22 @@ class EngineImpl final : public Engine {
   void Begin(Session* session, KvSequence found);
   RoundPlan Plan(std::vector<Session*>* running);
   absl::Span<const TokenId> Reusable(const Session& session) const;
-  void TakePrefix(Session* session, KvSequence found);
+  int TakePrefix(Session* session, KvSequence found);
+  std::vector<Session*> TakeStored(const std::vector<Session*>& running);
+  bool StopWaiting();
   bool ReplanAfterPrefixHits(absl::Span<const RoundStep> steps);
   void Publish(Session* session);
   void LookForDrafts(Session* session);
   void Preempt(Session* session);
-  RoundReport RoundOf(const Session& session) const;
   void Deliver(Session* session);
   void Retire();
   void Retire(Session* session);
   void ReportLoad();
 
-  const EngineOptions options_;
-  Runtime runtime_;
+  const EngineParts parts_;
+  const EngineOptions& options_ = parts_.options;
+  Runtime& runtime_ = *parts_.runtime;
+  PromptStore* const store_ = parts_.store.get();  // or null
 
   mutable absl::Mutex mutex_;
   GenerationId next_id_ ABSL_GUARDED_BY(mutex_) = 1;
@@ -308,18 +312,22 @@ void EngineImpl::AnswerChecks() {
 }
 
 void EngineImpl::Step() {
-  std::vector<Session*> running = Admit();
-  const auto has_ended = [](const Session* session) { return session->finished; };
-  if (running.empty() || std::any_of(running.begin(), running.end(), has_ended)) return;
+  std::vector<Session*> running = TakeStored(Admit());
+  const auto any_ended = [&] {
+    return absl::c_any_of(running, [](const Session* session) { return session->finished; });
+  };
+  if (running.empty() || any_ended()) return;
   for (Session* session : running) LookForDrafts(session);
   RoundPlan plan = Plan(&running);
+  if (plan.steps.empty() && StopWaiting()) return;
   // Rows that one is spared go to others, who may find what they were to read, too.
   while (ReplanAfterPrefixHits(plan.steps)) plan = Plan(&running);
-  if (std::any_of(running.begin(), running.end(), has_ended)) return;  // all of them was found
+  if (any_ended()) return;  // all of them was found
   TANDEM_CHECK(!plan.steps.empty());  // what does not fit alone is refused when it is submitted
   if (!Caught("draft", [&] { AddDrafts(&policy_, &plan); }).ok()) {
     for (RoundStep& step : plan.steps) step.granted = 0;
   }
+  const Instant start = Instant::Now();
   const absl::Status status =
       RunRound(runtime_.drafter.get(), &verifier_, plan.steps, &policy_, [&] {
         for (const RoundStep& step : plan.steps) {
@@ -330,6 +338,7 @@ void EngineImpl::Step() {
           });
         }
       });
+  if (store_ != nullptr) store_->Observe(plan.steps, Instant::Now() - start);
   if (status.ok()) return;
   for (const RoundStep& step : plan.steps) step.session->Fail(status);
 }
@@ -376,6 +385,39 @@ void EngineImpl::Begin(Session* session, KvSequence found) {
     session->draft_state = runtime_.drafter->NewStateOf(session->drafter, {});
   }
   TakePrefix(session, std::move(found));
+  if (store_ != nullptr && !session->finished) store_->Begin(Reusable(*session), session);
+}
+
+// Publishes what has come from the store. Returns the sessions that wait for no more of it.
+std::vector<Session*> EngineImpl::TakeStored(const std::vector<Session*>& running) {
+  std::vector<Session*> reading;
+  for (Session* session : running) {
+    if (session->fetch != nullptr) {
+      session->OrFail("kv store", [&] {
+        if (!store_->Advance(session)) return;
+        const int num_reused =
+            TakePrefix(session, runtime_.target_cache->NewSequenceWithPrefix(
+                                    Reusable(*session), session->target_kv.variant()));
+        if (session->completion.num_preemptions == 0) {
+          session->completion.store_tokens += num_reused;
+        }
+      });
+    }
+    if (session->finished || store_ == nullptr || !store_->Waits(session)) {
+      reading.push_back(session);
+    }
+  }
+  if (reading.empty() && !running.empty()) PromptStore::Await(*running.front());
+  return reading;
+}
+
+// Those who wait may hold the pages that the others lack. Whether anybody waited.
+bool EngineImpl::StopWaiting() {
+  bool waited = false;
+  for (const auto& session : sessions_) {
+    waited = std::exchange(session->fetch, nullptr) != nullptr || waited;
+  }
+  return waited;
 }
 
 // The next round's plan; those preempted for it have given their pages back.
@@ -396,16 +438,19 @@ absl::Span<const TokenId> EngineImpl::Reusable(const Session& session) const {
   return session.tokens;
 }
 
-void EngineImpl::TakePrefix(Session* session, KvSequence found) {
+// Returns how many tokens of the target's that are more.
+int EngineImpl::TakePrefix(Session* session, KvSequence found) {
+  if (found.length() < session->target_kv.length()) found = session->target_kv.Fork();
   const int num_reused = found.length() - session->target_kv.length();
   session->target_kv = std::move(found);
   num_prefix_hits_ += num_reused;
   if (session->completion.num_preemptions == 0) session->completion.cached_tokens += num_reused;
   EndIfScored(session);
-  if (session->draft_state == nullptr) return;
+  if (session->draft_state == nullptr) return num_reused;
   num_draft_prefix_hits_ -= runtime_.drafter->NumCached(*session->draft_state);
   runtime_.drafter->AdoptLongerPrefix(session->draft_state.get(), Reusable(*session));
   num_draft_prefix_hits_ += runtime_.drafter->NumCached(*session->draft_state);
+  return num_reused;
 }
 
 // What was published since serves those who still read, too: others may have the same prompt.
@@ -458,43 +503,17 @@ void EngineImpl::Preempt(Session* session) {
   session->is_running = false;
   session->target_kv = KvSequence();
   session->published_pages = 0;
+  session->fetch = nullptr;
   if (session->draft_state != nullptr) runtime_.drafter->Evict(session->draft_state.get());
   // Of a prompt not read to its end, all rows are computed and reported again.
   auto& reported = session->completion.prompt_logprobs;
   if (session->NeedsPromptLogprobs()) reported.resize(std::min<size_t>(reported.size(), 1));
 }
 
-RoundReport EngineImpl::RoundOf(const Session& session) const {
-  const RoundStats& stats = session.completion.stats;
-  return {.proposed = static_cast<int>(stats.proposed - session.delivered_proposed),
-          .accepted = static_cast<int>(stats.accepted - session.delivered_accepted),
-          .target_cached_tokens = session.target_kv.length(),
-          .draft_cached_tokens = session.draft_state == nullptr
-                                     ? 0
-                                     : runtime_.drafter->NumCached(*session.draft_state)};
-}
-
 void EngineImpl::Deliver(Session* session) {
-  Session& s = *session;
-  Completion& c = s.completion;
-  if (c.token_ids.size() > s.delivered_tokens && s.delivered_tokens == 0) {
-    s.times.OnFirstToken(Instant::Now());
-    c.first_round_tokens = static_cast<int>(c.token_ids.size());
-  }
-  const std::string& text = s.text->text();
-  if (c.token_ids.size() == s.delivered_tokens && text.size() == s.delivered_text) return;
-  const Piece piece{.text = std::string_view(text).substr(s.delivered_text),
-                    .token_ids = absl::MakeConstSpan(c.token_ids).subspan(s.delivered_tokens),
-                    .provenance = std::string_view(c.provenance).substr(s.delivered_tokens),
-                    .logprobs = c.logprobs.empty()
-                                    ? absl::Span<const TokenLogprobs>()
-                                    : absl::MakeConstSpan(c.logprobs).subspan(s.delivered_tokens),
-                    .round = RoundOf(s)};
-  s.delivered_text = text.size();
-  s.delivered_tokens = c.token_ids.size();
-  s.delivered_proposed = c.stats.proposed;
-  s.delivered_accepted = c.stats.accepted;
-  if (s.channel != nullptr && !s.channel->Put(piece)) s.Finish(FinishReason::kCancelled);
+  const std::optional<Piece> piece = NextPiece(session, runtime_.drafter.get());
+  if (!piece.has_value() || session->channel == nullptr) return;
+  if (!session->channel->Put(*piece)) session->Finish(FinishReason::kCancelled);
 }
 
 // Hands over what has ended.
@@ -548,26 +567,21 @@ void EngineImpl::ReportLoad() {
   load.prefix_hits = num_prefix_hits_;
   load.draft_prefix_hits = num_draft_prefix_hits_;
   load.preemptions = num_preemptions_;
+  if (store_ != nullptr) load.store = store_->counts();
   absl::MutexLock lock(&mutex_);
   load.stats = stats_;
   load.stats += in_progress;
   load_ = load;
 }
 
-absl::StatusOr<std::unique_ptr<Engine>> NewEngine(const EngineOptions& as_given,
-                                                  JudgeFunction judge, bool keeps_speculation) {
+absl::StatusOr<std::unique_ptr<Engine>> NewEngine(const EngineOptions& options, JudgeFunction judge,
+                                                  bool keeps_speculation,
+                                                  std::shared_ptr<PageStore> store = nullptr) {
   std::unique_ptr<Engine> engine;
   RETURN_IF_ERROR(Guarded("loading", [&]() -> absl::Status {
-    EngineOptions options = as_given;
-    RETURN_IF_ERROR(ResolveModels(&options));
-    ASSIGN_OR_RETURN(Runtime runtime, Runtime::Load(options));
-    std::string learned_file;
-    if (keeps_speculation) {
-      learned_file =
-          LearnedSpeculationFile(options, runtime.drafter_kind, runtime.backend->description());
-    }
-    engine = BoundToThisProcess(std::make_unique<EngineImpl>(
-        options, std::move(runtime), std::move(judge), std::move(learned_file)));
+    ASSIGN_OR_RETURN(EngineParts parts,
+                     EngineParts::Load(options, keeps_speculation, std::move(store)));
+    engine = BoundToThisProcess(std::make_unique<EngineImpl>(std::move(parts), std::move(judge)));
     return absl::OkStatus();
   }));
   return engine;
@@ -584,14 +598,9 @@ absl::StatusOr<std::unique_ptr<Engine>> CreateEngineWithJudge(const EngineOption
   return NewEngine(options, std::move(judge), /*keeps_speculation=*/false);
 }
 
-std::vector<DrafterKind> Engine::drafters() const {
-  const DrafterKind own = drafter();
-  return own == DrafterKind::kNone ? std::vector<DrafterKind>() : std::vector{own};
-}
-
-absl::StatusOr<Completion> Engine::Generate(Request request, OnPiece on_piece) {
-  ASSIGN_OR_RETURN(const GenerationId id, Submit(std::move(request), std::move(on_piece)));
-  return Wait(id);
+absl::StatusOr<std::unique_ptr<Engine>> CreateEngineWithStore(const EngineOptions& options,
+                                                              std::shared_ptr<PageStore> store) {
+  return NewEngine(options, Judge, /*keeps_speculation=*/false, std::move(store));
 }
 
 }  // namespace tandem

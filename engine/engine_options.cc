@@ -7,6 +7,7 @@
 #include "engine/runtime.h"
 #include "kernels/quantize.h"
 #include "kvcache/kv_layout.h"
+#include "kvstore/lmdb_store.h"
 #include "tandem/field_error.h"
 
 namespace tandem {
@@ -42,6 +43,10 @@ absl::Status EngineOptions::Validate() const {
   RETURN_IF_ERROR(ValueOf(kQuantizations, "draft_quantize", draft_quantize).status());
   RETURN_IF_ERROR(ParseKvDType(kv_cache).status());
   RETURN_IF_ERROR(CheckAtLeast("kv_memory", kv_memory_bytes, 0));
+  RETURN_IF_ERROR(CheckAtLeast("kv_store_size", kv_store_bytes, kLeastStoreBytes));
+  if (!kv_store.empty() && !prefix_cache) {
+    return FieldError("kv_store", "needs the prefix cache, which is off");
+  }
   RETURN_IF_ERROR(CheckBetween("page_size", page_size, 1, kMostPageSize));
   RETURN_IF_ERROR(CheckAtLeast("context", context, 0));
   RETURN_IF_ERROR(CheckBetween("max_batch", max_batch, 1, kMostInBatch));

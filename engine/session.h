@@ -22,6 +22,8 @@
 
 namespace tandem {
 
+class PromptFetch;
+
 // One generation in progress.
 //
 // Between rounds: every token in `tokens` is final, and both caches hold at most all of them but
@@ -62,6 +64,10 @@ struct Session {
   bool finished = false;                    // completion.finish_reason or `status` says why
   absl::Status status;
   SessionTimes times;
+  // Pages on their way from the store; then when they were asked for, and what the target had.
+  std::shared_ptr<PromptFetch> fetch{};
+  Instant fetch_begun;
+  int fetch_first = 0;
   bool is_running = false;         // else it waits and holds no pages
   int published_pages = 0;         // of the target's, offered to the prefix index so far
   size_t delivered_text = 0;       // bytes of the text already put into the channel

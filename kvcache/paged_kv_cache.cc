@@ -1,5 +1,6 @@
 #include "kvcache/paged_kv_cache.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -67,18 +68,24 @@ PagedKvCache::PagedKvCache(Backend* backend, const KvLayout& layout, int num_pag
       prefixes_(num_pages, layout.page_size) {}
 
 KvSequence PagedKvCache::NewSequenceWithPrefix(absl::Span<const TokenId> tokens, int variant) {
+  KvSequence sequence =
+      HoldPublished(tokens.first(std::max<size_t>(tokens.size(), 1) - 1), variant);
+  prefix_stats_.queried_tokens += static_cast<int64_t>(tokens.size());
+  prefix_stats_.hit_tokens += sequence.length_;
+  return sequence;
+}
+
+KvSequence PagedKvCache::HoldPublished(absl::Span<const TokenId> tokens, int variant) {
   KvSequence sequence(this, variant);
   const size_t page_size = layout_.page_size;
   PageId last = PrefixIndex::RootOf(variant);
-  for (size_t begin = 0; begin + page_size < tokens.size(); begin += page_size) {
+  for (size_t begin = 0; begin + page_size <= tokens.size(); begin += page_size) {
     last = prefixes_.Find(last, tokens.subspan(begin, page_size));
     if (last == PrefixIndex::kNoPage) break;
     sequence.pages_.push_back(last);  // before it is held: this may fail for want of memory
     Hold(last);
   }
   sequence.length_ = static_cast<int>(sequence.pages_.size() * page_size);
-  prefix_stats_.queried_tokens += static_cast<int64_t>(tokens.size());
-  prefix_stats_.hit_tokens += sequence.length_;
   return sequence;
 }
 
@@ -103,6 +110,7 @@ void PagedKvCache::Publish(absl::Span<const TokenId> tokens, KvSequence* sequenc
     if (found == PrefixIndex::kNoPage) {
       prefixes_.Insert(pages[i], last, tokens_of(i));
       pool_.Ref(pages[i]);
+      if (observer_ != nullptr) observer_->OnPublish(pages[i], last, tokens_of(i));
     } else {
       Hold(found);
       Release(std::exchange(pages[i], found));
@@ -144,6 +152,24 @@ void PagedKvCache::CopyPage(PageId from, PageId to) {
   for (int piece = 0; piece < layout_.num_pieces(); ++piece) {
     backend_->Copy(PieceOf(from, piece), PieceOf(to, piece),
                    layout_.piece_words() * sizeof(uint32_t));
+  }
+}
+
+void PagedKvCache::ReadPage(PageId page, absl::Span<std::byte> into) const {
+  TANDEM_CHECK(into.size() == layout_.page_bytes());
+  if (backend_ == nullptr) return;
+  const size_t piece_bytes = layout_.piece_words() * sizeof(uint32_t);
+  for (int piece = 0; piece < layout_.num_pieces(); ++piece) {
+    backend_->Download(PieceOf(page, piece), into.subspan(piece * piece_bytes, piece_bytes));
+  }
+}
+
+void PagedKvCache::WritePage(PageId page, absl::Span<const std::byte> from) {
+  TANDEM_CHECK(from.size() == layout_.page_bytes());
+  if (backend_ == nullptr) return;
+  const size_t piece_bytes = layout_.piece_words() * sizeof(uint32_t);
+  for (int piece = 0; piece < layout_.num_pieces(); ++piece) {
+    backend_->Upload(from.subspan(piece * piece_bytes, piece_bytes), PieceOf(page, piece));
   }
 }
 

@@ -1,6 +1,7 @@
 #ifndef TANDEM_KVCACHE_PAGED_KV_CACHE_H_
 #define TANDEM_KVCACHE_PAGED_KV_CACHE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -50,6 +51,23 @@ class PagedKvCache {
   // published.
   void Publish(absl::Span<const TokenId> tokens, KvSequence* sequence);
 
+  // The longest run of whole pages of `tokens` that is published, held. Counts nothing.
+  KvSequence HoldPublished(absl::Span<const TokenId> tokens, int variant);
+
+  // Is told of every page that is published, once it is; must not change the cache.
+  class Observer {
+   public:
+    virtual ~Observer() = default;
+    // `page` holds `tokens`, after those of `parent` (PrefixIndex::RootOf at the start of a text).
+    virtual void OnPublish(PageId page, PageId parent, absl::Span<const TokenId> tokens) = 0;
+  };
+  // Null for none.
+  void set_observer(Observer* observer) { observer_ = observer; }
+
+  // Copies a page out of the cache, or into it: its pieces in order, layout().page_bytes().
+  void ReadPage(PageId page, absl::Span<std::byte> into) const;
+  void WritePage(PageId page, absl::Span<const std::byte> from);
+
   // Drops every published page that no sequence uses, and forgets the rest.
   void ClearPrefixes();
 
@@ -88,6 +106,7 @@ class PagedKvCache {
   Buffer storage_;  // whole groups of pages, see KvLayout
   PagePool pool_;
   PrefixIndex prefixes_;
+  Observer* observer_ = nullptr;
   PrefixStats prefix_stats_;
   int64_t num_page_copies_ = 0;
 };

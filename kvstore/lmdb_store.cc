@@ -293,8 +293,7 @@ class LmdbStore final : public PageStore {
     if (mdb_cursor_open(txn, file_->order(), &cursor) != 0) return now;
     MDB_val key, value;
     const bool is_found = mdb_cursor_get(cursor, &key, &value, MDB_LAST) == 0;
-    const uint64_t last =
-        is_found && key.mv_size == kOrderKeyBytes ? StampIn(ViewOf(key)) : 0;
+    const uint64_t last = is_found && key.mv_size == kOrderKeyBytes ? StampIn(ViewOf(key)) : 0;
     mdb_cursor_close(cursor);
     return std::max(now, last + 1);
   }

@@ -77,6 +77,9 @@ class Transformer final : public LanguageModel {
   // The backend's memory that loading took for weights that it packed.
   size_t bytes_packed_at_load() const { return bytes_packed_at_load_; }
   int64_t num_parameters() const { return num_parameters_; }
+  // The files that hold the weights, and how these were changed at load, as options said.
+  std::vector<std::string> weight_files() const { return weights_->files(); }
+  const std::string& weights_form() const { return weights_form_; }
   // The dtype of the weight matrices; of the first layer's, should they differ.
   DType dtype() const { return layers_.front().qkv.front().dtype; }
 
@@ -163,6 +166,7 @@ class Transformer final : public LanguageModel {
   Backend* backend_;
   Sampler* sampler_;  // the backend's, or null
   ModelConfig config_;
+  std::string weights_form_;
   std::shared_ptr<const Weights> weights_;  // the mapped files; the embedding is read in place
   PackedFile packed_;                       // mapped, too, if weights are read from it
   bool is_unread_ = false;                  // and no pass has read it yet

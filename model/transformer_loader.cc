@@ -461,11 +461,26 @@ class TransformerLoader {
   std::set<std::string> ignored_;
 };
 
+namespace {
+
+// How the weights of a checkpoint are changed by loading it.
+std::string FormOf(const Transformer::LoadOptions& options, const Weights& weights) {
+  const std::string quantization = weights.quantization();
+  return absl::StrCat("quantized ",
+                      options.quantized.has_value() ? NameOf(*options.quantized) : "not",
+                      options.which == Transformer::Quantize::kAll ? ", all" : "",
+                      options.has_exact_activations ? ", exact activations" : "",
+                      quantization.empty() ? "" : ", ", quantization);
+}
+
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<Transformer>> Transformer::LoadFrom(const Files& files,
                                                                    Backend* backend,
                                                                    const LoadOptions& options,
                                                                    PackedFile* packed) {
   std::unique_ptr<Transformer> model(new Transformer(backend, files));
+  model->weights_form_ = FormOf(options, *files.weights);
   RETURN_IF_ERROR(TransformerLoader(files.path, options, model.get()).Load(packed));
   RETURN_IF_ERROR(backend->Synchronize());
   return model;

@@ -70,6 +70,7 @@ struct Completion {
   std::vector<std::optional<TokenLogprobs>> prompt_logprobs;
   int prompt_tokens = 0;
   int cached_tokens = 0;       // of the prompt, found in the prefix cache
+  int store_tokens = 0;        // of these, read from EngineOptions::kv_store
   int first_round_tokens = 0;  // emitted together with the first
   int num_preemptions = 0;     // times it gave its cache back and was computed again
   AcceptanceRule verifier = AcceptanceRule::kExactMatch;  // the rule that ran
@@ -77,6 +78,8 @@ struct Completion {
   RoundStats stats;
   Timings timings;
 
+  // Of the cached tokens, those that were in memory.
+  int memory_tokens() const { return cached_tokens - store_tokens; }
   // Tokens of the prompt that passes have read: without those that the prefix cache had.
   int num_read_tokens() const { return prompt_tokens - cached_tokens; }
   // Tokens of the decode span: the first round's come with the pass that completes the prompt.

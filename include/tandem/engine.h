@@ -48,6 +48,18 @@ struct ModelInfo {
   std::optional<int> mapped_tokens{};
 };
 
+// Pages of both models in EngineOptions::kv_store, since the engine was made.
+struct StoreCounts {
+  int64_t pages_written = 0;
+  int64_t bytes_written = 0;
+  int64_t pages_read = 0;
+  int64_t bytes_read = 0;
+  int64_t pages_hit = 0;      // of those read, put into a cache
+  int64_t pages_evicted = 0;  // that made room for others
+  int64_t pages_dropped = 0;  // not written: too many waited, or the store failed
+  int64_t pages_damaged = 0;  // found other than they were written; each was computed again
+};
+
 // The engine between two rounds, for who watches it. Counts are of all time so far.
 struct EngineLoad {
   int num_running = 0;  // generations that have their caches
@@ -60,6 +72,7 @@ struct EngineLoad {
   int64_t prefix_hits = 0;        // of those, found
   int64_t draft_prefix_hits = 0;  // tokens found in the draft's, in its own
   int64_t preemptions = 0;
+  StoreCounts store{};
 };
 
 using GenerationId = int64_t;

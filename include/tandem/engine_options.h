@@ -57,6 +57,10 @@ struct EngineOptions {
   // is the host's, and what speculation has learned (engine/learned_speculation.h); empty for none.
   // Files that are no longer used stay until they are removed.
   std::string packed_weights{};
+  // The folder that keeps pages of both caches for later processes (docs/kv_store.md), and the most
+  // bytes that it may have; empty for none. Wants the prefix cache.
+  std::string kv_store{};
+  int64_t kv_store_bytes = int64_t{10} << 30;
   // Keys of either config.json that are ignored though they are not known and might change what the
   // model computes: as the error names them.
   std::vector<std::string> allow_unknown_config{};

@@ -107,6 +107,11 @@ CpuBackend::CpuBackend(const CpuKernels& kernels, int num_threads, bool rounds)
                                 kernels.name, bf16_products_ ? ", bf16 products" : "")),
       thread_scratch_(new Scratch[num_threads]) {}
 
+std::string CpuBackend::arithmetic() const {
+  return absl::StrCat(kernels_.name, bf16_products_ ? ", bf16 products" : "",
+                      rounds_ ? ", rounded activations" : "");
+}
+
 // ---- Memory ----
 
 absl::StatusOr<Buffer> CpuBackend::Allocate(size_t bytes) {

@@ -22,6 +22,7 @@ class CpuBackend final : public Backend {
   std::string_view name() const override { return "cpu"; }
   bool memory_is_host() const override { return true; }
   std::string_view description() const override { return description_; }
+  std::string arithmetic() const override;
 
   absl::StatusOr<Buffer> Allocate(size_t bytes) override;
   void Upload(absl::Span<const std::byte> host, void* device) override;

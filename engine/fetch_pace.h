@@ -1,0 +1,46 @@
+#ifndef TANDEM_ENGINE_FETCH_PACE_H_
+#define TANDEM_ENGINE_FETCH_PACE_H_
+
+#include "absl/time/time.h"
+
+namespace tandem {
+
+// How long a prompt waits for pages from a store, so that it is never read later than by computing
+// alone by more than this share of that.
+inline constexpr double kMostFetchDelay = 0.05;
+
+// Whether a prompt goes on waiting after `waited`, when `num_arrived` of the `num_missing` tokens
+// that it lacked have come: computing would have taken as long for those, give or take the share
+// above of all. A speed that is not known, 0, is no reason to wait.
+inline bool StillPays(absl::Duration waited, int num_arrived, int num_missing,
+                      double tokens_per_second) {
+  if (tokens_per_second <= 0.0) return false;
+  return waited <= absl::Seconds((num_arrived + kMostFetchDelay * num_missing) / tokens_per_second);
+}
+
+// How fast prompts are read, in tokens a second: the best of late, because waiting for too long
+// costs more than not to wait.
+class ReadingSpeed {
+ public:
+  // 0 if nothing is known.
+  explicit ReadingSpeed(double tokens_per_second = 0.0) : tokens_per_second_(tokens_per_second) {}
+
+  // Passes over few tokens say nothing.
+  void Observe(int num_tokens, absl::Duration time) {
+    constexpr int kLeastTokens = 16;
+    constexpr double kWeightOfSlower = 0.1;
+    if (num_tokens < kLeastTokens || time <= absl::ZeroDuration()) return;
+    const double now = num_tokens / absl::ToDoubleSeconds(time);
+    tokens_per_second_ = now > tokens_per_second_
+                             ? now
+                             : tokens_per_second_ + kWeightOfSlower * (now - tokens_per_second_);
+  }
+  double tokens_per_second() const { return tokens_per_second_; }
+
+ private:
+  double tokens_per_second_;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_ENGINE_FETCH_PACE_H_

@@ -1,0 +1,33 @@
+#ifndef TANDEM_ENGINE_POOL_IDENTITY_H_
+#define TANDEM_ENGINE_POOL_IDENTITY_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "kvcache/kv_layout.h"
+#include "kvstore/page_id.h"
+#include "model/transformer.h"
+
+namespace tandem {
+
+// The id of the pages that `model` computes: a hash of its weights' files and config.json, byte by
+// byte, of how they are quantised, of the layout of the cache, of what computes (Backend::
+// arithmetic), and of this build of the program, whose every change may change bits. Names, dates,
+// threads, batches and context limits decide nothing. Reads the files. Errors name one.
+absl::StatusOr<PoolId> PoolIdOf(const Transformer& model, const std::string& path,
+                                const KvLayout& layout, absl::string_view arithmetic);
+
+// The same of what is hashed, for tests.
+struct PoolParts {
+  std::string build;
+  std::string weights;    // a hash of the files
+  std::string quantized;  // Transformer::weights_form
+  std::string arithmetic;
+  KvLayout layout;
+};
+PoolId PoolIdOf(const PoolParts& parts);
+
+}  // namespace tandem
+
+#endif  // TANDEM_ENGINE_POOL_IDENTITY_H_

@@ -1,0 +1,169 @@
+#include "engine/prompt_store.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/instant.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "engine/pool_identity.h"
+#include "kvstore/lmdb_store.h"
+
+namespace tandem {
+namespace {
+
+// How long nothing else is done when every session waits.
+constexpr absl::Duration kLongestAwait = absl::Milliseconds(1);
+
+absl::StatusOr<PoolInfo> PoolOf(const Transformer& model, const std::string& path,
+                                const PagedKvCache& cache, const Backend& backend) {
+  PoolInfo pool;
+  ASSIGN_OR_RETURN(pool.id, PoolIdOf(model, path, cache.layout(), backend.arithmetic()));
+  const KvLayout& layout = cache.layout();
+  pool.description =
+      absl::StrCat(path, ", ", NameOf(model.dtype()), ", cache of ", NameOf(layout.dtype),
+                   ", pages of ", layout.page_size, " tokens, ", backend.arithmetic());
+  return pool;
+}
+
+// Speeds that earlier processes have measured.
+void RecallSpeed(PageStore* store, PoolInfo* pool) {
+  const auto pools = store->Pools();
+  if (!pools.ok()) return;
+  for (const PoolInfo& known : *pools) {
+    if (known.id == pool->id) pool->tokens_per_second = known.tokens_per_second;
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<PromptStore>> PromptStore::Open(const EngineOptions& options,
+                                                               Runtime* runtime) {
+  if (options.kv_store.empty()) return nullptr;
+  auto store = OpenLmdbStore({.folder = options.kv_store, .max_bytes = options.kv_store_bytes});
+  if (!store.ok()) {
+    Log(LogLevel::kWarning,
+        absl::StrCat("kv_store: ", store.status().message(), "; pages are not kept"));
+    return nullptr;
+  }
+  return Over(*std::move(store), options, runtime);
+}
+
+absl::StatusOr<std::unique_ptr<PromptStore>> PromptStore::Over(std::shared_ptr<PageStore> store,
+                                                               const EngineOptions& options,
+                                                               Runtime* runtime) {
+  const Backend& backend = *runtime->backend;
+  ASSIGN_OR_RETURN(PoolInfo target,
+                   PoolOf(*runtime->target, options.target, *runtime->target_cache, backend));
+  RecallSpeed(store.get(), &target);
+  std::optional<PoolInfo> draft;
+  if (runtime->draft != nullptr) {
+    const std::string& path = IsSelfDraft(options.draft) ? options.target : options.draft;
+    ASSIGN_OR_RETURN(draft, PoolOf(*runtime->draft, path, *runtime->draft_cache, backend));
+  }
+  return std::unique_ptr<PromptStore>(
+      new PromptStore(std::move(store), runtime, std::move(target), std::move(draft)));
+}
+
+PromptStore::PromptStore(std::shared_ptr<PageStore> store, Runtime* runtime, PoolInfo target,
+                         std::optional<PoolInfo> draft)
+    : runtime_(*runtime),
+      speed_(target.tokens_per_second),
+      worker_(std::move(store), {}),
+      target_(runtime->target_cache.get(), std::move(target), &worker_) {
+  if (draft.has_value()) draft_.emplace(runtime->draft_cache.get(), *std::move(draft), &worker_);
+}
+
+void PromptStore::Begin(absl::Span<const TokenId> prompt, Session* session) {
+  session->fetch = nullptr;
+  std::vector<StoredRun> runs;
+  runs.push_back(target_.Missing(prompt, session->target_kv.variant()));
+  if (session->draft_state != nullptr && draft_.has_value()) {
+    const auto text = runtime_.drafter->TextOf(session->draft_state.get(), prompt);
+    if (text.has_value()) runs.push_back(draft_->Missing(text->tokens, text->variant));
+  }
+  if (std::all_of(runs.begin(), runs.end(), [](const StoredRun& run) { return run.empty(); })) {
+    return;
+  }
+  session->fetch_begun = Instant::Now();
+  session->fetch_first = session->target_kv.length();
+  // One who reads the same begins with the same page.
+  fetches_.erase(std::remove_if(fetches_.begin(), fetches_.end(),
+                                [](const auto& fetch) { return fetch.expired(); }),
+                 fetches_.end());
+  for (const std::weak_ptr<PromptFetch>& known : fetches_) {
+    std::shared_ptr<PromptFetch> fetch = known.lock();
+    const StoredRun& run = fetch->fetch().runs().front();
+    if (run.empty() || runs.front().empty() || run.pages[0].key != runs.front().pages[0].key) {
+      continue;
+    }
+    session->fetch = std::move(fetch);
+    return;
+  }
+  session->fetch = std::make_shared<PromptFetch>(worker_.Read(std::move(runs)));
+  fetches_.push_back(session->fetch);
+}
+
+bool PromptStore::Advance(Session* session) {
+  if (session->fetch == nullptr) return false;
+  return Insert(session->fetch.get());
+}
+
+bool PromptStore::Insert(PromptFetch* fetch) {
+  const std::vector<Fetch::Arrival> arrivals = fetch->fetch().Take();
+  int num_inserted = 0;
+  for (size_t at = 0; at < arrivals.size();) {
+    size_t end = at;
+    std::vector<absl::Span<const std::byte>> pages;
+    for (; end < arrivals.size() && arrivals[end].run == arrivals[at].run; ++end) {
+      pages.push_back(arrivals[end].bytes);
+    }
+    const int run = arrivals[at].run;
+    StoredCache& cache = run == 0 ? target_ : *draft_;
+    num_inserted += cache.Insert(fetch->fetch().runs()[run], arrivals[at].page, pages);
+    at = end;
+  }
+  num_hit_pages_ += num_inserted;
+  return num_inserted > 0;
+}
+
+bool PromptStore::Waits(Session* session) {
+  if (session->fetch == nullptr) return false;
+  const Fetch& fetch = session->fetch->fetch();
+  const bool is_over = fetch.is_over() || session->finished;
+  // Nobody waits for the draft's pages alone, which are taken whenever they come.
+  if (!is_over && fetch.runs().front().empty()) return false;
+  const bool waits =
+      !is_over &&
+      StillPays(Instant::Now() - session->fetch_begun,
+                session->target_kv.length() - session->fetch_first,
+                session->length() - session->fetch_first, speed_.tokens_per_second());
+  if (!waits) session->fetch = nullptr;
+  return waits;
+}
+
+void PromptStore::Await(const Session& session) { session.fetch->fetch().Await(kLongestAwait); }
+
+void PromptStore::Observe(absl::Span<const RoundStep> steps, absl::Duration time) {
+  int num_tokens = 0;
+  for (const RoundStep& step : steps) {
+    if (step.num_fed > kMostWithoutChunk) num_tokens += step.num_fed;
+  }
+  speed_.Observe(num_tokens, time);
+  if (num_tokens > 0) worker_.SetSpeed(target_.number(), speed_.tokens_per_second());
+}
+
+StoreCounts PromptStore::counts() const {
+  const StoreStats stats = worker_.stats();
+  return {.pages_written = stats.pages_written,
+          .bytes_written = stats.bytes_written,
+          .pages_read = stats.pages_read,
+          .bytes_read = stats.bytes_read,
+          .pages_hit = num_hit_pages_,
+          .pages_evicted = stats.pages_evicted,
+          .pages_dropped = worker_.num_dropped(),
+          .pages_damaged = stats.pages_damaged};
+}
+
+}  // namespace tandem

@@ -1,0 +1,83 @@
+#ifndef TANDEM_ENGINE_PROMPT_STORE_H_
+#define TANDEM_ENGINE_PROMPT_STORE_H_
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "engine/fetch_pace.h"
+#include "engine/runtime.h"
+#include "engine/scheduler.h"
+#include "engine/session.h"
+#include "kvstore/fetch.h"
+#include "kvstore/page_store.h"
+#include "kvstore/store_worker.h"
+#include "kvstore/stored_cache.h"
+#include "tandem/engine.h"
+
+namespace tandem {
+
+// Pages that prompts of a session lack, on their way from the store. Sessions whose prompts lack
+// the same first page share one.
+class PromptFetch {
+ public:
+  explicit PromptFetch(std::shared_ptr<Fetch> fetch) : fetch_(std::move(fetch)) {}
+  ~PromptFetch() { fetch_->Cancel(); }
+  PromptFetch(const PromptFetch&) = delete;
+  PromptFetch& operator=(const PromptFetch&) = delete;
+
+  Fetch& fetch() const { return *fetch_; }
+
+ private:
+  const std::shared_ptr<Fetch> fetch_;
+};
+
+// What an engine keeps of its two caches beyond their memory (EngineOptions::kv_store): every page
+// that they publish is written, and prompts find there what memory lacks. While pages come a
+// session waits, but not for longer than computing them would take. Used by the engine's thread.
+class PromptStore {
+ public:
+  // Null unless options ask for a store. One that cannot be opened is a warning in the log, and
+  // null. Errors are of reading the models.
+  static absl::StatusOr<std::unique_ptr<PromptStore>> Open(const EngineOptions& options,
+                                                           Runtime* runtime);
+  // `store` in place of the folder's.
+  static absl::StatusOr<std::unique_ptr<PromptStore>> Over(std::shared_ptr<PageStore> store,
+                                                           const EngineOptions& options,
+                                                           Runtime* runtime);
+
+  // Asks for what both caches lack of `prompt`, which is the session's or nothing.
+  void Begin(absl::Span<const TokenId> prompt, Session* session);
+  // Publishes what has come for the session since. Returns whether that was anything.
+  bool Advance(Session* session);
+  // Whether the session is to wait; from the first time that it is not to, it has no fetch.
+  bool Waits(Session* session);
+  // Returns when something has come for the session, or soon.
+  static void Await(const Session& session);
+
+  // What a round has taken that read prompts.
+  void Observe(absl::Span<const RoundStep> steps, absl::Duration time);
+
+  StoreCounts counts() const;
+  // Returns when all that was published so far is in the store, or dropped.
+  void AwaitWritten() { worker_.AwaitWritten(); }
+
+ private:
+  PromptStore(std::shared_ptr<PageStore> store, Runtime* runtime, PoolInfo target,
+              std::optional<PoolInfo> draft);
+  bool Insert(PromptFetch* fetch);
+
+  Runtime& runtime_;
+  ReadingSpeed speed_;
+  StoreWorker worker_;
+  StoredCache target_;
+  std::optional<StoredCache> draft_;
+  std::vector<std::weak_ptr<PromptFetch>> fetches_;
+  int64_t num_hit_pages_ = 0;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_ENGINE_PROMPT_STORE_H_

@@ -1,0 +1,66 @@
+#include "kvstore/fetch.h"
+
+#include <utility>
+
+namespace tandem {
+
+std::vector<Fetch::Arrival> Fetch::Take() {
+  absl::MutexLock lock(&mutex_);
+  num_bytes_ = 0;
+  return std::exchange(arrivals_, {});
+}
+
+bool Fetch::is_over() const {
+  absl::MutexLock lock(&mutex_);
+  return is_finished_ && arrivals_.empty();
+}
+
+void Fetch::Await(absl::Duration timeout) const {
+  absl::MutexLock lock(&mutex_);
+  const auto has_any = [this] {
+    mutex_.AssertReaderHeld();
+    return has_news();
+  };
+  mutex_.AwaitWithTimeout(absl::Condition(&has_any), timeout);
+}
+
+void Fetch::Cancel() {
+  absl::MutexLock lock(&mutex_);
+  is_cancelled_ = true;
+}
+
+void Fetch::Finish() {
+  absl::MutexLock lock(&mutex_);
+  is_finished_ = true;
+}
+
+void Fetch::ReadFrom(PageStore* store) {
+  for (int run = 0; run < static_cast<int>(runs_.size()); ++run) {
+    const StoredRun& r = runs_[run];
+    const int num_found = store->Find(r.pages);
+    const auto put = [&](int page, absl::Span<const std::byte> bytes) {
+      return Put(run, page, bytes);
+    };
+    store->Read(r.pool, absl::MakeConstSpan(r.pages).first(num_found), r.page_bytes, put);
+  }
+}
+
+// Waits until there is room. False once nobody will take it.
+bool Fetch::Put(int run, int page, absl::Span<const std::byte> bytes) {
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto has_room = [this] {
+      mutex_.AssertReaderHeld();
+      return is_cancelled_ || num_bytes_ < max_bytes_;
+    };
+    mutex_.Await(absl::Condition(&has_room));
+    if (is_cancelled_) return false;
+  }
+  Arrival arrival{.run = run, .page = page, .bytes = {bytes.begin(), bytes.end()}};
+  absl::MutexLock lock(&mutex_);
+  num_bytes_ += bytes.size();
+  arrivals_.push_back(std::move(arrival));
+  return true;
+}
+
+}  // namespace tandem

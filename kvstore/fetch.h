@@ -1,0 +1,76 @@
+#ifndef TANDEM_KVSTORE_FETCH_H_
+#define TANDEM_KVSTORE_FETCH_H_
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "kvstore/page_store.h"
+
+namespace tandem {
+
+// The pages that one cache lacks of a text. To be moved, never copied: pages refer to `tokens`.
+struct StoredRun {
+  PoolId pool;
+  size_t page_bytes = 0;
+  int variant = 0;                // KvSequence::variant
+  std::vector<TokenId> tokens{};  // of the text, from its start to the end of the last page
+  int first_page = 0;             // that the cache lacks
+  std::vector<PageRef> pages{};   // from `first_page` on; their tokens are those above
+
+  bool empty() const { return pages.empty(); }
+};
+
+// Pages on their way from a store. Thread-safe: one thread reads them, another takes them.
+class Fetch {
+ public:
+  // At most so many bytes wait to be taken.
+  Fetch(std::vector<StoredRun> runs, size_t max_bytes)
+      : runs_(std::move(runs)), max_bytes_(max_bytes) {}
+
+  struct Arrival {
+    int run = 0;   // its place in runs()
+    int page = 0;  // its place in the run's pages
+    std::vector<std::byte> bytes;
+  };
+
+  const std::vector<StoredRun>& runs() const { return runs_; }
+
+  // ---- For who waits ----
+  // What has arrived since the last time: of each run in order, without a gap.
+  std::vector<Arrival> Take();
+  // Whether nothing more will arrive, and all was taken.
+  bool is_over() const;
+  // Returns when something has arrived, or all has, or after `timeout`.
+  void Await(absl::Duration timeout) const;
+  // Nobody will take more.
+  void Cancel();
+
+  // ---- For who reads ----
+  // Reads every run, until Cancel.
+  void ReadFrom(PageStore* store);
+  // As if nothing were there.
+  void Finish();
+
+ private:
+  bool Put(int run, int page, absl::Span<const std::byte> bytes);
+  bool has_news() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return !arrivals_.empty() || is_finished_;
+  }
+
+  const std::vector<StoredRun> runs_;
+  const size_t max_bytes_;
+  mutable absl::Mutex mutex_;
+  std::vector<Arrival> arrivals_ ABSL_GUARDED_BY(mutex_);
+  size_t num_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // in arrivals_
+  bool is_finished_ ABSL_GUARDED_BY(mutex_) = false;
+  bool is_cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_KVSTORE_FETCH_H_

@@ -1,0 +1,241 @@
+#include "kvstore/store_worker.h"
+
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/guard.h"
+#include "base/instant.h"
+#include "base/log.h"
+
+namespace tandem {
+namespace {
+
+// Written in one transaction.
+constexpr size_t kBatchBytes = size_t{16} << 20;
+// Buffers kept for the next pages: clearing new memory takes as long as copying into it.
+constexpr size_t kMostSpare = 16;
+constexpr int kLowestPriority = 19;
+constexpr size_t kMostTouches = 1024;  // that wait
+
+}  // namespace
+
+StoreWorker::StoreWorker(std::shared_ptr<PageStore> store, const Options& options)
+    : store_(std::move(store)),
+      options_(options),
+      reader_([this] { ReadQueued(); }),
+      writer_([this] { WriteQueued(); }) {}
+
+StoreWorker::~StoreWorker() {
+  {
+    absl::MutexLock lock(&mutex_);
+    is_stopping_ = true;
+    for (const auto& fetch : fetches_) fetch->Cancel();
+  }
+  reader_.join();
+  writer_.join();
+}
+
+int StoreWorker::AddPool(PoolInfo pool) {
+  absl::MutexLock lock(&mutex_);
+  pools_.push_back(std::move(pool));
+  return static_cast<int>(pools_.size()) - 1;
+}
+
+void StoreWorker::SetSpeed(int pool, double tokens_per_second) {
+  absl::MutexLock lock(&mutex_);
+  pools_[pool].tokens_per_second = tokens_per_second;
+}
+
+void StoreWorker::Write(int pool, const PageKey& parent, const PageKey& key, int depth,
+                        absl::Span<const TokenId> tokens, size_t page_bytes,
+                        absl::FunctionRef<void(absl::Span<std::byte>)> fill) {
+  const absl::Status status = Caught("kv store", [&] {
+    Queued page{.pool = pool,
+                .parent = parent,
+                .key = key,
+                .depth = depth,
+                .tokens = {tokens.begin(), tokens.end()},
+                .bytes = SpareBuffer(page_bytes)};
+    fill(absl::MakeSpan(page.bytes));
+    absl::MutexLock lock(&mutex_);
+    queued_bytes_ += page_bytes;
+    queue_.push_back(std::move(page));
+    while (queued_bytes_ > options_.max_queued_bytes) {
+      queued_bytes_ -= queue_.front().bytes.size();
+      queue_.pop_front();
+      ++num_dropped_;
+    }
+  });
+  if (status.ok()) return;
+  absl::MutexLock lock(&mutex_);
+  ++num_dropped_;
+}
+
+std::vector<std::byte> StoreWorker::SpareBuffer(size_t size) {
+  std::vector<std::byte> buffer;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!spare_.empty()) {
+      buffer = std::move(spare_.back());
+      spare_.pop_back();
+    }
+  }
+  buffer.resize(size);
+  return buffer;
+}
+
+void StoreWorker::Touch(std::vector<PageKey> run) {
+  absl::MutexLock lock(&mutex_);
+  if (touches_.size() < kMostTouches) touches_.push_back(std::move(run));
+}
+
+std::shared_ptr<Fetch> StoreWorker::Read(std::vector<StoredRun> runs) {
+  auto fetch = std::make_shared<Fetch>(std::move(runs), options_.max_fetched_bytes);
+  absl::MutexLock lock(&mutex_);
+  fetches_.push_back(fetch);
+  return fetch;
+}
+
+int64_t StoreWorker::num_dropped() const {
+  absl::MutexLock lock(&mutex_);
+  return num_dropped_;
+}
+
+void StoreWorker::AwaitWritten() {
+  const auto is_idle = [this] {
+    mutex_.AssertReaderHeld();
+    return queue_.empty() && touches_.empty() && !is_writing_;
+  };
+  absl::MutexLock lock(&mutex_);
+  mutex_.Await(absl::Condition(&is_idle));
+}
+
+// ---- The reader's thread ----
+
+void StoreWorker::ReadQueued() {
+  const auto has_work = [this] {
+    mutex_.AssertReaderHeld();
+    return is_stopping_ || !fetches_.empty();
+  };
+  for (;;) {
+    std::shared_ptr<Fetch> fetch;
+    {
+      absl::MutexLock lock(&mutex_);
+      mutex_.Await(absl::Condition(&has_work));
+      if (fetches_.empty()) return;
+      fetch = fetches_.front();
+    }
+    Caught("kv store", [&] { fetch->ReadFrom(store_.get()); }).IgnoreError();  // a miss
+    fetch->Finish();
+    absl::MutexLock lock(&mutex_);
+    fetches_.pop_front();
+  }
+}
+
+// ---- The writer's thread ----
+
+void StoreWorker::WriteQueued() {
+  setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), kLowestPriority);
+  const auto has_work = [this] {
+    mutex_.AssertReaderHeld();
+    return is_stopping_ || !queue_.empty() || !touches_.empty();
+  };
+  Instant stop = Instant::InfiniteFuture();
+  for (;;) {
+    std::vector<Queued> batch;
+    std::vector<PageKey> touched;
+    PoolInfo pool;
+    {
+      absl::MutexLock lock(&mutex_);
+      is_writing_ = false;
+      mutex_.Await(absl::Condition(&has_work));
+      if (is_stopping_ && stop == Instant::InfiniteFuture()) {
+        stop = Instant::Now() + options_.max_flush;
+      }
+      if (queue_.empty() && touches_.empty()) break;
+      is_writing_ = true;
+      if (!touches_.empty()) {
+        touched = std::move(touches_.front());
+        touches_.pop_front();
+      } else {
+        batch = TakeBatch();
+        pool = pools_[batch.front().pool];
+      }
+      if (Instant::Now() >= stop) {
+        num_dropped_ += static_cast<int64_t>(batch.size());
+        continue;
+      }
+    }
+    if (!touched.empty()) {
+      std::vector<PageRef> run;
+      for (const PageKey& key : touched) {
+        run.push_back({.key = key, .depth = static_cast<int>(run.size()), .tokens = {}});
+      }
+      store_->Touch(run);
+    }
+    if (!batch.empty()) WriteBatch(pool, batch);
+    absl::MutexLock lock(&mutex_);
+    for (Queued& page : batch) {
+      if (spare_.size() < kMostSpare) spare_.push_back(std::move(page.bytes));
+    }
+  }
+  NoteSpeeds();
+}
+
+// The oldest pages, as long as they are of one pool.
+std::vector<StoreWorker::Queued> StoreWorker::TakeBatch() {
+  std::vector<Queued> batch;
+  size_t num_bytes = 0;
+  while (!queue_.empty() && num_bytes < kBatchBytes &&
+         (batch.empty() || queue_.front().pool == batch.front().pool)) {
+    num_bytes += queue_.front().bytes.size();
+    batch.push_back(std::move(queue_.front()));
+    queue_.pop_front();
+  }
+  queued_bytes_ -= num_bytes;
+  return batch;
+}
+
+void StoreWorker::WriteBatch(const PoolInfo& pool, const std::vector<Queued>& batch) {
+  const absl::Status status = Guarded("kv store", [&] {
+    std::vector<PageToWrite> pages;
+    for (const Queued& page : batch) {
+      pages.push_back({.page = {.key = page.key, .depth = page.depth, .tokens = page.tokens},
+                       .parent = page.parent,
+                       .bytes = page.bytes});
+    }
+    return store_->Write(pool, pages);
+  });
+  if (!status.ok() && !has_failed_) {
+    Log(LogLevel::kWarning, absl::StrCat(status.message(), "; pages are not kept"));
+  }
+  has_failed_ = !status.ok();
+  if (status.ok()) return;
+  absl::MutexLock lock(&mutex_);
+  num_dropped_ += static_cast<int64_t>(batch.size());
+}
+
+// What was measured after the last pages were written.
+void StoreWorker::NoteSpeeds() {
+  std::vector<PoolInfo> pools;
+  {
+    absl::MutexLock lock(&mutex_);
+    pools = pools_;
+  }
+  const absl::Status status = Guarded("kv store", [&]() -> absl::Status {
+    for (const PoolInfo& known : *store_->Pools()) {
+      for (const PoolInfo& pool : pools) {
+        if (pool.id != known.id || pool.tokens_per_second <= 0) continue;
+        store_->Write(pool, {}).IgnoreError();
+      }
+    }
+    return absl::OkStatus();
+  });
+  status.IgnoreError();
+}
+
+}  // namespace tandem

@@ -1,0 +1,97 @@
+#ifndef TANDEM_KVSTORE_STORE_WORKER_H_
+#define TANDEM_KVSTORE_STORE_WORKER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "kvstore/fetch.h"
+#include "kvstore/page_store.h"
+
+namespace tandem {
+
+// The two threads between caches and a store, so that no round waits for a disk: one reads what
+// prompts lack, the other writes what caches publish, at the lowest priority. Thread-safe.
+class StoreWorker {
+ public:
+  struct Options {
+    // Of pages that wait to be written. When there are more, the oldest are dropped.
+    size_t max_queued_bytes = size_t{256} << 20;
+    // Of pages that were read and wait to be taken, in each fetch.
+    size_t max_fetched_bytes = size_t{64} << 20;
+    // How long the destructor goes on writing.
+    absl::Duration max_flush = absl::Seconds(10);
+  };
+  StoreWorker(std::shared_ptr<PageStore> store, const Options& options);
+  // Writes what is queued.
+  ~StoreWorker();
+  StoreWorker(const StoreWorker&) = delete;
+  StoreWorker& operator=(const StoreWorker&) = delete;
+
+  // Names a pool before its pages are written. Returns its number here.
+  int AddPool(PoolInfo pool);
+  // How fast its pages are computed: noted in the store with the next pages.
+  void SetSpeed(int pool, double tokens_per_second);
+
+  // Queues a page, whose bytes `fill` copies before this returns.
+  void Write(int pool, const PageKey& parent, const PageKey& key, int depth,
+             absl::Span<const TokenId> tokens, size_t page_bytes,
+             absl::FunctionRef<void(absl::Span<std::byte>)> fill);
+  // Queues PageStore::Touch for these pages, without their tokens.
+  void Touch(std::vector<PageKey> run);
+  // Begins to read.
+  std::shared_ptr<Fetch> Read(std::vector<StoredRun> runs);
+
+  StoreStats stats() const { return store_->stats(); }
+  // Pages that were to be written and are not: the queue was full, or the store failed.
+  int64_t num_dropped() const;
+
+  // Returns when everything queued so far has been written, dropped or touched.
+  void AwaitWritten();
+
+ private:
+  struct Queued {
+    int pool = 0;
+    PageKey parent;
+    PageKey key;
+    int depth = 0;
+    std::vector<TokenId> tokens;
+    std::vector<std::byte> bytes;
+  };
+
+  void WriteQueued();
+  void ReadQueued();
+  std::vector<Queued> TakeBatch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void WriteBatch(const PoolInfo& pool, const std::vector<Queued>& batch);
+  std::vector<std::byte> SpareBuffer(size_t size);
+  void NoteSpeeds();
+
+  const std::shared_ptr<PageStore> store_;
+  const Options options_;
+  mutable absl::Mutex mutex_;
+  std::vector<PoolInfo> pools_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Queued> queue_ ABSL_GUARDED_BY(mutex_);
+  size_t queued_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<std::vector<std::byte>> spare_ ABSL_GUARDED_BY(mutex_);  // of pages written
+  std::deque<std::vector<PageKey>> touches_ ABSL_GUARDED_BY(mutex_);
+  bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
+  std::deque<std::shared_ptr<Fetch>> fetches_ ABSL_GUARDED_BY(mutex_);
+  int64_t num_dropped_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool has_failed_ = false;  // the writer's own: whether the last write did
+  std::thread reader_;
+  std::thread writer_;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_KVSTORE_STORE_WORKER_H_

@@ -1,0 +1,87 @@
+#include "kvstore/stored_cache.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "base/guard.h"
+
+namespace tandem {
+
+StoredCache::StoredCache(PagedKvCache* cache, PoolInfo pool, StoreWorker* worker)
+    : cache_(cache),
+      pool_(pool.id),
+      worker_(worker),
+      number_(worker->AddPool(std::move(pool))),
+      keys_(cache->num_pages()),
+      depths_(cache->num_pages()) {
+  cache_->set_observer(this);
+}
+
+StoredCache::~StoredCache() { cache_->set_observer(nullptr); }
+
+// Parents that are not pages are roots.
+PageKey StoredCache::KeyOf(PageId page) const {
+  return page >= 0 ? keys_[page] : RootKey(pool_, PrefixIndex::RootOf(0) - page);
+}
+
+void StoredCache::OnPublish(PageId page, PageId parent, absl::Span<const TokenId> tokens) {
+  keys_[page] = PageKey();
+  // Without a key neither this page nor those after it are kept.
+  Caught("kv store", [&] {
+    const PageKey parent_key = KeyOf(parent);
+    if (parent_key == PageKey()) return;
+    keys_[page] = KeyAfter(parent_key, tokens);
+    depths_[page] = parent >= 0 ? depths_[parent] + 1 : 0;
+    if (is_inserting_) return;
+    worker_->Write(number_, parent_key, keys_[page], depths_[page], tokens,
+                   cache_->layout().page_bytes(),
+                   [&](absl::Span<std::byte> into) { cache_->ReadPage(page, into); });
+  }).IgnoreError();
+}
+
+StoredRun StoredCache::Missing(absl::Span<const TokenId> tokens, int variant) {
+  const int page_size = cache_->layout().page_size;
+  const int num_pages = std::max(static_cast<int>(tokens.size()) - 1, 0) / page_size;
+  StoredRun run{.pool = pool_, .page_bytes = cache_->layout().page_bytes(), .variant = variant};
+  const KvSequence held = cache_->HoldPublished(tokens.first(num_pages * page_size), variant);
+  run.first_page = static_cast<int>(held.pages().size());
+  if (run.first_page > 0) {
+    std::vector<PageKey> in_use;
+    for (const PageId page : held.pages()) in_use.push_back(keys_[page]);
+    worker_->Touch(std::move(in_use));
+  }
+  const PageKey last =
+      KeyOf(held.pages().empty() ? PrefixIndex::RootOf(variant) : held.pages().back());
+  if (run.first_page == num_pages || last == PageKey()) return run;
+  run.tokens = {tokens.begin(), tokens.begin() + num_pages * page_size};
+  PageKey key = last;
+  for (int i = run.first_page; i < num_pages; ++i) {
+    const auto own = absl::MakeConstSpan(run.tokens).subspan(i * page_size, page_size);
+    key = KeyAfter(key, own);
+    run.pages.push_back({.key = key, .depth = i, .tokens = own});
+  }
+  return run;
+}
+
+int StoredCache::Insert(const StoredRun& run, int first,
+                        absl::Span<const absl::Span<const std::byte>> pages) {
+  const int page_size = cache_->layout().page_size;
+  const auto tokens_to = [&](int page) {
+    return absl::MakeConstSpan(run.tokens).first((run.first_page + page) * page_size);
+  };
+  const int num_wanted = first + static_cast<int>(pages.size());
+  // Others may have computed some of them meanwhile.
+  KvSequence held = cache_->HoldPublished(tokens_to(num_wanted), run.variant);
+  int next = static_cast<int>(held.pages().size()) - run.first_page;
+  if (next < first) return 0;
+  is_inserting_ = true;
+  absl::Cleanup done = [this] { is_inserting_ = false; };
+  for (; next < num_wanted && held.Extend(page_size).ok(); ++next) {
+    cache_->WritePage(held.pages().back(), pages[next - first]);
+    cache_->Publish(tokens_to(next + 1), &held);
+  }
+  return next - first;
+}
+
+}  // namespace tandem

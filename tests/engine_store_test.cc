@@ -1,0 +1,241 @@
+// What engines find in a store that others have filled.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "gtest/gtest.h"
+#include "tests/engine_testing.h"
+#include "tests/store_world.h"
+
+namespace tandem {
+namespace {
+
+// The first `length` tokens of a text that goes on as the pair does.
+std::vector<TokenId> PromptOf(const GoldenPair& pair, int length) {
+  std::vector<TokenId> prompt = pair.prompt_ids;
+  for (size_t i = 0; static_cast<int>(prompt.size()) < length; ++i) {
+    prompt.push_back(pair.output_ids[i % pair.output_ids.size()]);
+  }
+  prompt.resize(length);
+  return prompt;
+}
+
+Request RequestFor(std::vector<TokenId> prompt) {
+  return {.prompt_ids = std::move(prompt),
+          .max_tokens = 20,
+          .sampling = kGreedy,
+          .ignore_eos = true,
+          .draft_tokens = 4,
+          .logprobs = {.num_top = 2}};
+}
+
+int WholePages(int num_tokens, int page_size) { return (num_tokens - 1) / page_size * page_size; }
+
+// Row 182 of the bug catalogue: both models' pages come back, so the text, its log-probabilities
+// and what was accepted are what they were before the restart.
+TEST(EngineStore, IsTheSameAfterARestart) {
+  for (const std::string kv_cache : {"f32", "bf16", "int8"}) {
+    for (const std::string name : {"shallow", "perturbed"}) {
+      const GoldenPair pair(name);
+      EngineOptions options = DraftModelOptionsFor(pair.target, pair.draft);
+      options.kv_cache = kv_cache;
+      const std::unique_ptr<Engine> reference = MakeEngine(options);
+      for (const int page_size : {4, 16}) {
+        options.page_size = page_size;
+        StoreWorld world;
+        for (const int length : {1, page_size - 1, page_size, page_size + 1, 3 * page_size - 1,
+                                 3 * page_size, 3 * page_size + 1}) {
+          SCOPED_TRACE(absl::StrCat(kv_cache, " ", name, " page ", page_size, " of ", length));
+          // Texts that begin otherwise than those before.
+          std::vector<TokenId> prompt = PromptOf(pair, length);
+          prompt[0] = length;
+          const Request request = RequestFor(prompt);
+          const Completion want = Generate(reference.get(), request);
+          Completion before, after;
+          before = Generate(world.Start(options).get(), request);
+          EXPECT_EQ(before.store_tokens, 0);
+          {
+            const std::unique_ptr<Engine> engine = world.Start(options);
+            after = Generate(engine.get(), request);
+            const EngineLoad load = engine->load();
+            const int whole = WholePages(length, page_size);
+            EXPECT_EQ(after.store_tokens, whole);
+            EXPECT_EQ(after.cached_tokens, whole);
+            EXPECT_EQ(load.draft_prefix_hits, whole);
+            EXPECT_EQ(load.store.pages_hit, 2 * whole / page_size);
+            EXPECT_EQ(load.store.pages_damaged, 0);
+            EXPECT_TRUE(engine->CheckIntegrity().ok());
+          }
+          for (const Completion& got : {before, after}) {
+            ExpectSameOutput(got, want);
+            ExpectSameCounts(got.stats, want.stats);
+          }
+        }
+      }
+    }
+  }
+}
+
+// The next turn finds the answer, too.
+TEST(EngineStore, KeepsAnswers) {
+  const GoldenPair pair("shallow");
+  EngineOptions options = DraftModelOptionsFor(pair.target, pair.draft);
+  options.page_size = 4;
+  StoreWorld world;
+  const Request first = RequestFor(PromptOf(pair, 9));
+  Completion answer;
+  answer = Generate(world.Start(options).get(), first);
+  Request second = first;
+  for (const TokenId token : answer.token_ids) second.prompt_ids.push_back(token);
+  second.prompt_ids.push_back(1);
+  const Completion got = Generate(world.Start(options).get(), second);
+  EXPECT_GE(got.store_tokens, 24);
+  ExpectSameOutput(got, Generate(MakeEngine(options).get(), second));
+}
+
+// Row 183: nothing of another model, another cache or other arithmetic is taken.
+TEST(EngineStore, FindsNothingOfOthers) {
+  const GoldenPair pair("shallow");
+  EngineOptions options = DraftModelOptionsFor(pair.target, pair.draft);
+  options.page_size = 4;
+  const Request request = RequestFor(PromptOf(pair, 30));
+  StoreWorld world;
+  Generate(world.Start(options).get(), request);
+  EXPECT_EQ(Generate(world.Start(options).get(), request).store_tokens, 28);
+
+  EngineOptions other_cache = options, other_pages = options, other_model = options,
+                other_weights = options;
+  other_cache.kv_cache = "int8";
+  other_pages.page_size = 8;
+  other_model.target = GoldenPair("perturbed").draft;
+  other_model.draft.clear();
+  other_model.drafter = DrafterKind::kNone;
+  other_weights.quantize = "q8_0";
+  for (const EngineOptions& other : {other_cache, other_pages, other_model, other_weights}) {
+    const Completion got = Generate(world.Start(other).get(), request);
+    EXPECT_EQ(got.store_tokens, 0);
+    ExpectSameOutput(got, Generate(MakeEngine(other).get(), request));
+  }
+  // They have kept theirs next to the first's.
+  EXPECT_EQ(Generate(world.Start(options).get(), request).store_tokens, 28);
+}
+
+// The same weights under another name are the same.
+TEST(EngineStore, FindsPagesOfAModelThatWasMoved) {
+  const GoldenPair pair("shallow");
+  EngineOptions options = DraftModelOptionsFor(pair.target, pair.draft);
+  options.page_size = 4;
+  const Request request = RequestFor(PromptOf(pair, 30));
+  StoreWorld world;
+  Generate(world.Start(options).get(), request);
+  const ModelCopy copy(pair.target);
+  options.target = copy.path();
+  options.threads = 2;
+  options.max_batch = 1;
+  EXPECT_EQ(Generate(world.Start(options).get(), request).store_tokens, 28);
+  copy.SetConfig("rms_norm_eps", 1e-4);
+  EXPECT_EQ(Generate(world.Start(options).get(), request).store_tokens, 0);
+}
+
+// Many at once, of which some begin alike, in caches that hold few of them.
+TEST(EngineStore, ServesManyInSmallCaches) {
+  const GoldenPair pair("perturbed");
+  EngineOptions options = DraftModelOptionsFor(pair.target, pair.draft);
+  options.page_size = 4;
+  options.max_batch = 4;
+  std::vector<Request> requests;
+  for (int i = 0; i < 12; ++i) {
+    std::vector<TokenId> prompt = PromptOf(pair, 20 + i);
+    prompt[i % 3 == 0 ? 0 : 17] = i;
+    requests.push_back(RequestFor(prompt));
+  }
+  const std::vector<Completion> want = GenerateAll(MakeEngine(options).get(), requests);
+  StoreWorld world;
+  for (const int num_tokens : {60, 100, 400}) {
+    options.kv_memory_bytes = KvBytesFor(pair.target, pair.draft, num_tokens);
+    for (int time = 0; time < 2; ++time) {
+      SCOPED_TRACE(absl::StrCat(num_tokens, " tokens, time ", time));
+      const std::unique_ptr<Engine> engine = world.Start(options);
+      const std::vector<Completion> got = GenerateAll(engine.get(), requests);
+      for (size_t i = 0; i < requests.size(); ++i) ExpectSameOutput(got[i], want[i]);
+      EXPECT_TRUE(engine->CheckIntegrity().ok());
+    }
+  }
+}
+
+// Row 184: a disk that stands still costs a share of what computing takes, by the clock, and the
+// answer is computed.
+TEST(EngineStore, ComputesWhatTheDiskIsSlowerToGive) {
+  const GoldenPair pair("shallow");
+  EngineOptions options = DraftModelOptionsFor(pair.target, pair.draft);
+  options.page_size = 4;
+  const Request request = RequestFor(PromptOf(pair, 41));
+  const Completion want = Generate(MakeEngine(options).get(), request);
+  StoreWorld world;
+  Generate(world.Start(options).get(), request);
+
+  const std::shared_ptr<WatchedStore> store = world.Open();
+  absl::Notification is_asked, is_over;
+  store->before_page = [&] {
+    if (!is_asked.HasBeenNotified()) is_asked.Notify();
+    is_over.WaitForNotification();
+  };
+  {
+    const std::unique_ptr<Engine> engine = StoreWorld::Start(options, store);
+    const auto id = engine->Submit(request);
+    ASSERT_TRUE(id.ok());
+    is_asked.WaitForNotification();
+    const absl::Duration computing = absl::Seconds(41 / StoreWorld::kTokensPerSecond);
+    world.clock().Advance(0.04 * computing);
+    EXPECT_TRUE(absl::IsDeadlineExceeded(
+        engine->Wait(*id, absl::ZeroDuration()).status()));  // it waits still
+    world.clock().Advance(0.02 * computing);
+    const absl::StatusOr<Completion> got = engine->Wait(*id);
+    ASSERT_TRUE(got.ok());
+    EXPECT_EQ(got->store_tokens, 0);
+    ExpectSameOutput(*got, want);
+    is_over.Notify();
+  }
+}
+
+// Row 185: what cannot be written is counted, and answers are what they were.
+TEST(EngineStore, CountsWhatCannotBeWritten) {
+  const GoldenPair pair("shallow");
+  EngineOptions options = DraftModelOptionsFor(pair.target, pair.draft);
+  options.page_size = 4;
+  const Request request = RequestFor(PromptOf(pair, 30));
+  const Completion want = Generate(MakeEngine(options).get(), request);
+  StoreWorld world;
+  const std::shared_ptr<WatchedStore> store = world.Open();
+  store->write_error = absl::ResourceExhaustedError("no space left");
+  const std::unique_ptr<Engine> engine = StoreWorld::Start(options, store);
+  ExpectSameOutput(Generate(engine.get(), request), want);
+  const auto has_dropped = [&] { return engine->load().store.pages_dropped > 0; };
+  while (!has_dropped()) Generate(engine.get(), RequestFor(PromptOf(pair, 5)));
+  EXPECT_EQ(engine->load().store.pages_written, 0);
+  ExpectSameOutput(Generate(engine.get(), request), want);
+}
+
+// A folder that cannot be a store costs a warning.
+TEST(EngineStore, RunsWithoutAFolderThatCannotBeMade) {
+  const GoldenPair pair("shallow");
+  EngineOptions options = DraftModelOptionsFor(pair.target, pair.draft);
+  options.kv_store = "/proc/no/store";
+  const Completion got = Generate(MakeEngine(options).get(), RequestFor(PromptOf(pair, 30)));
+  EXPECT_EQ(got.store_tokens, 0);
+}
+
+TEST(EngineStore, RefusesOptionsThatMakeNoSense) {
+  EngineOptions options = CpuOptionsFor("x", "");
+  options.kv_store = "folder";
+  options.prefix_cache = false;
+  EXPECT_EQ(options.Validate().message(), "kv_store: needs the prefix cache, which is off");
+  options.prefix_cache = true;
+  options.kv_store_bytes = 1000;
+  EXPECT_EQ(options.Validate().message(), "kv_store_size: 1000 is not 1048576 or more");
+}
+
+}  // namespace
+}  // namespace tandem

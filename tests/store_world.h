@@ -1,0 +1,91 @@
+// Engines that come and go over one store.
+#ifndef TANDEM_TESTS_STORE_WORLD_H_
+#define TANDEM_TESTS_STORE_WORLD_H_
+
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "base/instant.h"
+#include "engine/judged_engine.h"
+#include "kvstore/lmdb_store.h"
+#include "kvstore/store_testing.h"
+#include "tests/engine_testing.h"
+
+namespace tandem {
+
+// Another store, with what tests want to happen. Its pools were computed at a speed of the test's:
+// how long prompts wait for pages depends on it.
+class WatchedStore final : public PageStore {
+ public:
+  WatchedStore(std::shared_ptr<PageStore> store, double tokens_per_second)
+      : store_(std::move(store)), tokens_per_second_(tokens_per_second) {}
+
+  std::function<void()> before_page;  // called before each page is given
+  absl::Status write_error;           // of every write
+
+  int Find(absl::Span<const PageRef> run) override { return store_->Find(run); }
+  int Read(const PoolId& pool, absl::Span<const PageRef> run, size_t page_bytes,
+           absl::FunctionRef<bool(int, absl::Span<const std::byte>)> take) override {
+    return store_->Read(pool, run, page_bytes, [&](int i, absl::Span<const std::byte> bytes) {
+      if (before_page != nullptr) before_page();
+      return take(i, bytes);
+    });
+  }
+  absl::Status Write(const PoolInfo& pool, absl::Span<const PageToWrite> pages) override {
+    return write_error.ok() ? store_->Write(pool, pages) : write_error;
+  }
+  void Touch(absl::Span<const PageRef> run) override { store_->Touch(run); }
+  absl::StatusOr<std::vector<PoolInfo>> Pools() override {
+    auto pools = store_->Pools();
+    if (!pools.ok()) return pools;
+    for (PoolInfo& pool : *pools) pool.tokens_per_second = tokens_per_second_;
+    return pools;
+  }
+  absl::StatusOr<int64_t> RemovePool(const PoolId& pool) override {
+    return store_->RemovePool(pool);
+  }
+  absl::StatusOr<int64_t> RemoveOlderThan(absl::Time time) override {
+    return store_->RemoveOlderThan(time);
+  }
+  StoreStats stats() const override { return store_->stats(); }
+
+ private:
+  const std::shared_ptr<PageStore> store_;
+  const double tokens_per_second_;
+};
+
+// A folder with a store, and a clock that stands still: no request waits in vain.
+class StoreWorld {
+ public:
+  static constexpr double kTokensPerSecond = 100.0;
+
+  std::shared_ptr<WatchedStore> Open(int64_t max_bytes = int64_t{64} << 20) {
+    auto store = OpenLmdbStore({.folder = folder_.path(), .max_bytes = max_bytes});
+    TANDEM_CHECK(store.ok());
+    return std::make_shared<WatchedStore>(*std::move(store), kTokensPerSecond);
+  }
+  // A new engine. What it publishes is in the store when it has gone.
+  std::unique_ptr<Engine> Start(const EngineOptions& options) { return Start(options, Open()); }
+  static std::unique_ptr<Engine> Start(const EngineOptions& options,
+                                       std::shared_ptr<PageStore> store) {
+    auto engine = CreateEngineWithStore(options, std::move(store));
+    if (!engine.ok()) std::fprintf(stderr, "%s\n", engine.status().ToString().c_str());
+    TANDEM_CHECK(engine.ok());
+    return *std::move(engine);
+  }
+  const std::string& folder() const { return folder_.path(); }
+  FakeClock& clock() { return clock_; }
+
+ private:
+  TestFolder folder_;
+  FakeClock clock_;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_TESTS_STORE_WORLD_H_
