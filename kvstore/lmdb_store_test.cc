@@ -17,7 +17,6 @@ namespace {
 using testing::HasSubstr;
 
 constexpr size_t kPageBytes = 20000;
-constexpr int64_t kMebibyte = int64_t{1} << 20;
 
 class LmdbStoreTest : public testing::Test {
  protected:

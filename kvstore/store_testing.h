@@ -19,6 +19,8 @@
 
 namespace tandem {
 
+constexpr int64_t kMebibyte = int64_t{1} << 20;
+
 class TestFolder {
  public:
   TestFolder() {
