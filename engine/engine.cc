@@ -159,8 +159,7 @@ class EngineImpl final : public Engine {
   RoundPlan Plan(std::vector<Session*>* running);
   absl::Span<const TokenId> Reusable(const Session& session) const;
   int TakePrefix(Session* session, KvSequence found);
-  std::vector<Session*> TakeStored(const std::vector<Session*>& running);
-  bool StopWaiting();
+  std::vector<Session*> TakeStored(std::vector<Session*> running);
   bool ReplanAfterPrefixHits(absl::Span<const RoundStep> steps);
   void Publish(Session* session);
   void LookForDrafts(Session* session);
@@ -319,10 +318,10 @@ void EngineImpl::Step() {
   if (running.empty() || any_ended()) return;
   for (Session* session : running) LookForDrafts(session);
   RoundPlan plan = Plan(&running);
-  if (plan.steps.empty() && StopWaiting()) return;
+  if (plan.steps.empty() && PromptStore::StopWaiting(Admit())) return;
   // Rows that one is spared go to others, who may find what they were to read, too.
   while (ReplanAfterPrefixHits(plan.steps)) plan = Plan(&running);
-  if (any_ended()) return;  // all of them was found
+  if (any_ended()) return;            // all of them was found
   TANDEM_CHECK(!plan.steps.empty());  // what does not fit alone is refused when it is submitted
   if (!Caught("draft", [&] { AddDrafts(&policy_, &plan); }).ok()) {
     for (RoundStep& step : plan.steps) step.granted = 0;
@@ -389,35 +388,14 @@ void EngineImpl::Begin(Session* session, KvSequence found) {
 }
 
 // Publishes what has come from the store. Returns the sessions that wait for no more of it.
-std::vector<Session*> EngineImpl::TakeStored(const std::vector<Session*>& running) {
-  std::vector<Session*> reading;
-  for (Session* session : running) {
-    if (session->fetch != nullptr) {
-      session->OrFail("kv store", [&] {
-        if (!store_->Advance(session)) return;
-        const int num_reused =
-            TakePrefix(session, runtime_.target_cache->NewSequenceWithPrefix(
-                                    Reusable(*session), session->target_kv.variant()));
-        if (session->completion.num_preemptions == 0) {
-          session->completion.store_tokens += num_reused;
-        }
-      });
-    }
-    if (session->finished || store_ == nullptr || !store_->Waits(session)) {
-      reading.push_back(session);
-    }
-  }
-  if (reading.empty() && !running.empty()) PromptStore::Await(*running.front());
-  return reading;
-}
-
-// Those who wait may hold the pages that the others lack. Whether anybody waited.
-bool EngineImpl::StopWaiting() {
-  bool waited = false;
-  for (const auto& session : sessions_) {
-    waited = std::exchange(session->fetch, nullptr) != nullptr || waited;
-  }
-  return waited;
+std::vector<Session*> EngineImpl::TakeStored(std::vector<Session*> running) {
+  if (store_ == nullptr) return running;
+  return store_->Take(running, [this](Session* session) {
+    PagedKvCache& cache = *runtime_.target_cache;
+    const int num_reused = TakePrefix(
+        session, cache.NewSequenceWithPrefix(Reusable(*session), session->target_kv.variant()));
+    if (session->completion.num_preemptions == 0) session->completion.store_tokens += num_reused;
+  });
 }
 
 // The next round's plan; those preempted for it have given their pages back.

@@ -88,6 +88,7 @@ void PromptStore::Begin(absl::Span<const TokenId> prompt, Session* session) {
   }
   session->fetch_begun = Instant::Now();
   session->fetch_first = session->target_kv.length();
+  session->fetched_pages = 0;
   // One who reads the same begins with the same page.
   fetches_.erase(std::remove_if(fetches_.begin(), fetches_.end(),
                                 [](const auto& fetch) { return fetch.expired(); }),
@@ -105,12 +106,39 @@ void PromptStore::Begin(absl::Span<const TokenId> prompt, Session* session) {
   fetches_.push_back(session->fetch);
 }
 
-bool PromptStore::Advance(Session* session) {
-  if (session->fetch == nullptr) return false;
-  return Insert(session->fetch.get());
+std::vector<Session*> PromptStore::Take(absl::Span<Session* const> running,
+                                        absl::FunctionRef<void(Session*)> adopt) {
+  std::vector<Session*> reading;
+  for (Session* session : running) {
+    if (session->fetch != nullptr) {
+      session->OrFail("kv store", [&] {
+        if (Advance(session)) adopt(session);
+      });
+    }
+    if (!Waits(session)) reading.push_back(session);
+  }
+  if (reading.empty() && !running.empty()) running.front()->fetch->fetch().Await(kLongestAwait);
+  return reading;
 }
 
-bool PromptStore::Insert(PromptFetch* fetch) {
+bool PromptStore::StopWaiting(absl::Span<Session* const> running) {
+  bool waited = false;
+  for (Session* session : running) {
+    waited = std::exchange(session->fetch, nullptr) != nullptr || waited;
+  }
+  return waited;
+}
+
+// Publishes what has come for the session since. Whether that was anything.
+bool PromptStore::Advance(Session* session) {
+  if (session->fetch == nullptr) return false;
+  Insert(session->fetch.get());
+  // Another session may have come first.
+  const int num_seen = std::exchange(session->fetched_pages, session->fetch->num_inserted());
+  return session->fetched_pages > num_seen;
+}
+
+void PromptStore::Insert(PromptFetch* fetch) {
   const std::vector<Fetch::Arrival> arrivals = fetch->fetch().Take();
   int num_inserted = 0;
   for (size_t at = 0; at < arrivals.size();) {
@@ -124,26 +152,24 @@ bool PromptStore::Insert(PromptFetch* fetch) {
     num_inserted += cache.Insert(fetch->fetch().runs()[run], arrivals[at].page, pages);
     at = end;
   }
+  fetch->CountInserted(num_inserted);
   num_hit_pages_ += num_inserted;
-  return num_inserted > 0;
 }
 
-bool PromptStore::Waits(Session* session) {
+// Whether the session is to wait; from the first time that it is not to, it has no fetch.
+bool PromptStore::Waits(Session* session) const {
   if (session->fetch == nullptr) return false;
   const Fetch& fetch = session->fetch->fetch();
   const bool is_over = fetch.is_over() || session->finished;
   // Nobody waits for the draft's pages alone, which are taken whenever they come.
   if (!is_over && fetch.runs().front().empty()) return false;
   const bool waits =
-      !is_over &&
-      StillPays(Instant::Now() - session->fetch_begun,
-                session->target_kv.length() - session->fetch_first,
-                session->length() - session->fetch_first, speed_.tokens_per_second());
+      !is_over && StillPays(Instant::Now() - session->fetch_begun,
+                            session->target_kv.length() - session->fetch_first,
+                            session->length() - session->fetch_first, speed_.tokens_per_second());
   if (!waits) session->fetch = nullptr;
   return waits;
 }
-
-void PromptStore::Await(const Session& session) { session.fetch->fetch().Await(kLongestAwait); }
 
 void PromptStore::Observe(absl::Span<const RoundStep> steps, absl::Duration time) {
   int num_tokens = 0;

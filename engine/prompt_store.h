@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
@@ -29,9 +30,13 @@ class PromptFetch {
   PromptFetch& operator=(const PromptFetch&) = delete;
 
   Fetch& fetch() const { return *fetch_; }
+  // Pages that were put into a cache so far.
+  int num_inserted() const { return num_inserted_; }
+  void CountInserted(int num_pages) { num_inserted_ += num_pages; }
 
  private:
   const std::shared_ptr<Fetch> fetch_;
+  int num_inserted_ = 0;
 };
 
 // What an engine keeps of its two caches beyond their memory (EngineOptions::kv_store): every page
@@ -50,12 +55,12 @@ class PromptStore {
 
   // Asks for what both caches lack of `prompt`, which is the session's or nothing.
   void Begin(absl::Span<const TokenId> prompt, Session* session);
-  // Publishes what has come for the session since. Returns whether that was anything.
-  bool Advance(Session* session);
-  // Whether the session is to wait; from the first time that it is not to, it has no fetch.
-  bool Waits(Session* session);
-  // Returns when something has come for the session, or soon.
-  static void Await(const Session& session);
+  // Publishes what has come for these sessions, which run; `adopt` takes it for each. Returns those
+  // that wait for no more, or soon, if all do.
+  std::vector<Session*> Take(absl::Span<Session* const> running,
+                             absl::FunctionRef<void(Session*)> adopt);
+  // Ends all waiting, because those who wait may hold the pages that others lack. Whether any did.
+  static bool StopWaiting(absl::Span<Session* const> running);
 
   // What a round has taken that read prompts.
   void Observe(absl::Span<const RoundStep> steps, absl::Duration time);
@@ -67,7 +72,9 @@ class PromptStore {
  private:
   PromptStore(std::shared_ptr<PageStore> store, Runtime* runtime, PoolInfo target,
               std::optional<PoolInfo> draft);
-  bool Insert(PromptFetch* fetch);
+  bool Advance(Session* session);
+  bool Waits(Session* session) const;
+  void Insert(PromptFetch* fetch);
 
   Runtime& runtime_;
   ReadingSpeed speed_;

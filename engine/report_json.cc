@@ -79,6 +79,7 @@ Json SpeculationJson(const Completion& completion, const std::string& drafter) {
 Json CompletionJson(const Completion& completion, const std::string& drafter) {
   Json json = {{"prompt_tokens", completion.prompt_tokens},
                {"cached_tokens", completion.cached_tokens},
+               {"store_tokens", completion.store_tokens},
                {"completion_tokens", completion.token_ids.size()},
                {"text", completion.text},
                {"token_ids", completion.token_ids},
@@ -102,6 +103,7 @@ void Join(const Completion& completion, Completion* joint) {
   joint->stats += completion.stats;
   joint->prompt_tokens += completion.prompt_tokens;
   joint->cached_tokens += completion.cached_tokens;
+  joint->store_tokens += completion.store_tokens;
   joint->first_round_tokens += completion.first_round_tokens;
   joint->token_ids.insert(joint->token_ids.end(), completion.token_ids.begin(),
                           completion.token_ids.end());

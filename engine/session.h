@@ -64,15 +64,15 @@ struct Session {
   bool finished = false;                    // completion.finish_reason or `status` says why
   absl::Status status;
   SessionTimes times;
-  // Pages on their way from the store; then when they were asked for, and what the target had.
-  std::shared_ptr<PromptFetch> fetch{};
-  Instant fetch_begun;
-  int fetch_first = 0;
-  bool is_running = false;         // else it waits and holds no pages
-  int published_pages = 0;         // of the target's, offered to the prefix index so far
-  size_t delivered_text = 0;       // bytes of the text already put into the channel
-  size_t delivered_tokens = 0;     // output tokens likewise
-  int64_t delivered_proposed = 0;  // draft tokens verified until then
+  std::shared_ptr<PromptFetch> fetch{};  // pages on their way from the store; null if none are
+  Instant fetch_begun;                   // when they were asked for
+  int fetch_first = 0;                   // tokens that the target's cache had then
+  int fetched_pages = 0;                 // of both caches, that this session has looked at
+  bool is_running = false;               // else it waits and holds no pages
+  int published_pages = 0;               // of the target's, offered to the prefix index so far
+  size_t delivered_text = 0;             // bytes of the text already put into the channel
+  size_t delivered_tokens = 0;           // output tokens likewise
+  int64_t delivered_proposed = 0;        // draft tokens verified until then
   int64_t delivered_accepted = 0;
 
   int length() const { return static_cast<int>(tokens.size()); }

@@ -94,6 +94,17 @@ class LmdbStore final : public PageStore {
     stats_.pages_damaged += file_->is_replaced();
   }
 
+  ~LmdbStore() override {
+    if (!HasNewHits()) return;
+    const auto add_hits = [this](MDB_txn* txn) -> absl::Status {
+      PoolTable pools(*file_, txn);
+      RETURN_IF_ERROR(pools.Load());
+      AddHits(&pools);
+      return pools.Store();
+    };
+    file_->Write(add_hits).IgnoreError();
+  }
+
   int Find(absl::Span<const PageRef> run) override {
     int num_found = 0;
     const absl::Status status = file_->Read([&](MDB_txn* txn) {
@@ -135,7 +146,7 @@ class LmdbStore final : public PageStore {
     stats_.pages_damaged += is_damaged;
     stats_.pages_read += num_read;
     stats_.bytes_read += num_read * static_cast<int64_t>(page_bytes);
-    new_hits_[pool] += num_read;
+    if (num_read > 0) new_hits_[pool] += num_read;
     return num_read;
   }
 
@@ -170,25 +181,34 @@ class LmdbStore final : public PageStore {
   }
 
   void Touch(absl::Span<const PageRef> run) override {
-    const absl::Status status = file_->Write([&](MDB_txn* txn) {
-      std::vector<Use> uses;
+    std::vector<Use> uses;
+    uint64_t stamp = 0;
+    const auto look = [&](MDB_txn* txn) {
+      uses.clear();
       Use use;
       while (uses.size() < run.size() && GetUse(txn, run[uses.size()].key, &use)) {
         uses.push_back(use);
       }
+      stamp = NextStamp(txn);
+      return absl::OkStatus();
+    };
+    const auto is_old = [&] {
+      return !uses.empty() && uses.back().stamp + kTouchMicroseconds <= stamp;
+    };
+    if (!file_->Read(look).ok() || !is_old()) return;
+    const auto mark = [&](MDB_txn* txn) -> absl::Status {
+      RETURN_IF_ERROR(look(txn));
+      if (!is_old()) return absl::OkStatus();
       PoolTable pools(*file_, txn);
       RETURN_IF_ERROR(pools.Load());
       AddHits(&pools);
-      const uint64_t stamp = NextStamp(txn);
-      if (!uses.empty() && uses.back().stamp + kTouchMicroseconds <= stamp) {
-        for (size_t i = 0; i < uses.size(); ++i) {
-          RETURN_IF_ERROR(Restamp(txn, run[i].key, uses[i], stamp));
-        }
-        pools.MarkUsed(uses.back().pool, stamp);
+      for (size_t i = 0; i < uses.size(); ++i) {
+        RETURN_IF_ERROR(Restamp(txn, run[i].key, uses[i], stamp));
       }
+      pools.MarkUsed(uses.back().pool, stamp);
       return pools.Store();
-    });
-    status.IgnoreError();  // a run that leaves too soon is a miss
+    };
+    file_->Write(mark).IgnoreError();  // a run that leaves too soon is a miss
   }
 
   absl::StatusOr<std::vector<PoolInfo>> Pools() override {
@@ -199,6 +219,11 @@ class LmdbStore final : public PageStore {
       infos = pools.Infos();
       return absl::OkStatus();
     }));
+    absl::MutexLock lock(&mutex_);
+    for (PoolInfo& info : infos) {
+      const auto hits = new_hits_.find(info.id);
+      if (hits != new_hits_.end()) info.hits += hits->second;
+    }
     return infos;
   }
 
@@ -451,6 +476,10 @@ class LmdbStore final : public PageStore {
     return keys;
   }
 
+  bool HasNewHits() const {
+    absl::MutexLock lock(&mutex_);
+    return !new_hits_.empty();
+  }
   void AddHits(PoolTable* pools) {
     absl::MutexLock lock(&mutex_);
     for (const auto& [id, hits] : new_hits_) pools->AddHits(id, hits);

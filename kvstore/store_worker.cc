@@ -10,6 +10,7 @@
 #include "base/guard.h"
 #include "base/instant.h"
 #include "base/log.h"
+#include "base/status_macros.h"
 
 namespace tandem {
 namespace {
@@ -227,7 +228,8 @@ void StoreWorker::NoteSpeeds() {
     pools = pools_;
   }
   const absl::Status status = Guarded("kv store", [&]() -> absl::Status {
-    for (const PoolInfo& known : *store_->Pools()) {
+    ASSIGN_OR_RETURN(const std::vector<PoolInfo> stored, store_->Pools());
+    for (const PoolInfo& known : stored) {
       for (const PoolInfo& pool : pools) {
         if (pool.id != known.id || pool.tokens_per_second <= 0) continue;
         store_->Write(pool, {}).IgnoreError();

@@ -129,6 +129,8 @@ void BindCompletions(nb::module_& module) {
               "Per prompt token, if asked for; None for the first.")
       .def_ro("prompt_tokens", &Completion::prompt_tokens)
       .def_ro("cached_tokens", &Completion::cached_tokens)
+      .def_ro("store_tokens", &Completion::store_tokens, "Of these, read from kv_store.")
+      .def_prop_ro("memory_tokens", &Completion::memory_tokens, "The others.")
       .def_ro("first_round_tokens", &Completion::first_round_tokens)
       .def_ro("num_preemptions", &Completion::num_preemptions)
       .def_prop_ro("verifier", [](const Completion& self) { return NameOf(self.verifier); })
@@ -143,9 +145,9 @@ void BindCompletions(nb::module_& module) {
                    "All tokens over the time with a place, the prompt's included.");
   LetPickle<&Completion::text, &Completion::token_ids, &Completion::finish_reason,
             &Completion::provenance, &Completion::logprobs, &Completion::prompt_logprobs,
-            &Completion::prompt_tokens, &Completion::cached_tokens, &Completion::first_round_tokens,
-            &Completion::num_preemptions, &Completion::verifier, &Completion::draft_tokens,
-            &Completion::stats, &Completion::timings>(completion);
+            &Completion::prompt_tokens, &Completion::cached_tokens, &Completion::store_tokens,
+            &Completion::first_round_tokens, &Completion::num_preemptions, &Completion::verifier,
+            &Completion::draft_tokens, &Completion::stats, &Completion::timings>(completion);
   LetShow(completion, {"text", "finish_reason", "prompt_tokens", "provenance", "stats", "timings"});
 }
 

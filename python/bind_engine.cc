@@ -48,6 +48,20 @@ void BindEngine(nb::module_& module) {
             &ModelInfo::context_length, &ModelInfo::num_pages, &ModelInfo::page_size,
             &ModelInfo::mapped_tokens>(info);
   LetShow(info, {"path", "family", "dtype", "parameters", "vocab_size", "context_length"});
+  auto store =
+      nb::class_<StoreCounts>(module, "StoreCounts", "Pages of both models in kv_store, so far.");
+  store.def_ro("pages_written", &StoreCounts::pages_written)
+      .def_ro("bytes_written", &StoreCounts::bytes_written)
+      .def_ro("pages_read", &StoreCounts::pages_read)
+      .def_ro("bytes_read", &StoreCounts::bytes_read)
+      .def_ro("pages_hit", &StoreCounts::pages_hit)
+      .def_ro("pages_evicted", &StoreCounts::pages_evicted)
+      .def_ro("pages_dropped", &StoreCounts::pages_dropped)
+      .def_ro("pages_damaged", &StoreCounts::pages_damaged);
+  LetPickle<&StoreCounts::pages_written, &StoreCounts::bytes_written, &StoreCounts::pages_read,
+            &StoreCounts::bytes_read, &StoreCounts::pages_hit, &StoreCounts::pages_evicted,
+            &StoreCounts::pages_dropped, &StoreCounts::pages_damaged>(store);
+  LetShow(store, {"pages_written", "pages_read", "pages_hit", "pages_dropped", "pages_damaged"});
   auto load = nb::class_<EngineLoad>(module, "EngineLoad", "The engine between two rounds.");
   load.def_ro("num_running", &EngineLoad::num_running)
       .def_ro("num_waiting", &EngineLoad::num_waiting)
@@ -58,11 +72,12 @@ void BindEngine(nb::module_& module) {
       .def_ro("prefix_queries", &EngineLoad::prefix_queries)
       .def_ro("prefix_hits", &EngineLoad::prefix_hits)
       .def_ro("draft_prefix_hits", &EngineLoad::draft_prefix_hits)
-      .def_ro("preemptions", &EngineLoad::preemptions);
+      .def_ro("preemptions", &EngineLoad::preemptions)
+      .def_ro("store", &EngineLoad::store);
   LetPickle<&EngineLoad::num_running, &EngineLoad::num_waiting, &EngineLoad::target_pages_in_use,
             &EngineLoad::draft_pages_in_use, &EngineLoad::stats, &EngineLoad::prompt_tokens,
             &EngineLoad::prefix_queries, &EngineLoad::prefix_hits, &EngineLoad::draft_prefix_hits,
-            &EngineLoad::preemptions>(load);
+            &EngineLoad::preemptions, &EngineLoad::store>(load);
   LetShow(load, {"num_running", "num_waiting", "target_pages_in_use", "draft_pages_in_use",
                  "prompt_tokens", "prefix_queries", "prefix_hits", "preemptions", "stats"});
   nb::class_<EngineHandle>(module, "Engine", nb::is_weak_referenceable(),

@@ -120,6 +120,8 @@ void BindOptions(nb::module_& module) {
       .def_rw("chunk_tokens", &EngineOptions::chunk_tokens)
       .def_rw("prefix_cache", &EngineOptions::prefix_cache)
       .def_rw("packed_weights", &EngineOptions::packed_weights)
+      .def_rw("kv_store", &EngineOptions::kv_store)
+      .def_rw("kv_store_bytes", &EngineOptions::kv_store_bytes)
       .def_rw("allow_unknown_config", &EngineOptions::allow_unknown_config)
       .def_rw("warm_up", &EngineOptions::warm_up);
   NameProperty(options, "drafter", &EngineOptions::drafter, ParseDrafterKind);

@@ -21,6 +21,7 @@
 #include "tools/command.h"
 #include "tools/conversation.h"
 #include "tools/engine_options.h"
+#include "tools/kv_store_options.h"
 #include "tools/line_source.h"
 #include "tools/provenance_colours.h"
 #include "tools/report.h"
@@ -46,6 +47,7 @@ struct ChatFlags {
   }
 
   EngineFlags engine;
+  KvStoreFlags kv_store;
   std::string system;
   int max_tokens = 1024;
   SamplingFlags sampling;
@@ -58,6 +60,7 @@ struct ChatFlags {
 absl::Status ChatFlags::Check() {
   ASSIGN_OR_RETURN(engine_options, engine.ToOptions());
   engine_options.max_batch = 1;
+  RETURN_IF_ERROR(kv_store.Apply(&engine_options));
   return sampling.Check();
 }
 
@@ -242,6 +245,7 @@ Command AddChatCommand(CLI::App* program) {
       ->check(CLI::Range(1, std::numeric_limits<int>::max()));
   flags->sampling.AddTo(app);
   flags->engine.AddTo(app);
+  flags->kv_store.AddTo(app);
   app->footer(std::string("A line is a message, or one of these:\n") + kHelp);
   return {.app = app,
           .check = [flags] { return flags->Check(); },

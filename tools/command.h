@@ -29,6 +29,7 @@ Command AddTokenizeCommand(CLI::App* program);
 Command AddInspectCommand(CLI::App* program);
 Command AddMakeRandomCommand(CLI::App* program);
 Command AddQuantizeCommand(CLI::App* program);
+Command AddKvStoreCommand(CLI::App* program);
 Command AddBenchCommand(CLI::App* program);
 Command AddVerifyLosslessCommand(CLI::App* program);
 Command AddServeCommand(CLI::App* program);

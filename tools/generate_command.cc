@@ -21,6 +21,7 @@
 #include "tools/command.h"
 #include "tools/constraint_options.h"
 #include "tools/engine_options.h"
+#include "tools/kv_store_options.h"
 #include "tools/plain_comparison.h"
 #include "tools/prompt_batch.h"
 #include "tools/provenance_colours.h"
@@ -38,6 +39,7 @@ struct GenerateFlags {
   GenerateFlags() { engine.prefers_real_pair = true; }
 
   EngineFlags engine;
+  KvStoreFlags kv_store;
   std::optional<std::string> prompt;
   std::string prompt_file;
   std::optional<std::string> prompt_ids;
@@ -89,6 +91,7 @@ absl::Status GenerateFlags::Check() {
   engine_options.max_generations = MostPromptsBegun(batch, compare);
   // Later runs would find the prompt of the first.
   engine_options.prefix_cache = !compare;
+  RETURN_IF_ERROR(kv_store.Apply(&engine_options));
   const int num_prompts =
       prompt.has_value() + !prompt_file.empty() + prompt_ids.has_value() + !prompts_file.empty();
   if (num_prompts > 1) {
@@ -315,6 +318,7 @@ Command AddGenerateCommand(CLI::App* program) {
   flags->constraint_flags.AddTo(app);
   AddOutputOptions(app, flags.get());
   flags->engine.AddTo(app);
+  flags->kv_store.AddTo(app);
   return {.app = app,
           .check = [flags] { return flags->Check(); },
           .run = [flags] { return flags->is_batch() ? RunBatch(*flags) : RunOne(*flags); }};

@@ -49,7 +49,11 @@ std::string Ms(absl::Duration time) {
 std::string PromptLine(const Completion& completion) {
   std::string line = absl::StrCat("prompt      ", Tokens(completion.prompt_tokens));
   if (completion.cached_tokens > 0) {
-    absl::StrAppend(&line, ", ", WithCommas(completion.cached_tokens), " cached,");
+    absl::StrAppend(&line, ", ", WithCommas(completion.cached_tokens), " cached");
+    if (completion.store_tokens > 0) {
+      absl::StrAppend(&line, " (", WithCommas(completion.store_tokens), " on disk)");
+    }
+    absl::StrAppend(&line, ",");
     if (completion.num_read_tokens() > 0) {
       absl::StrAppend(&line, " ", WithCommas(completion.num_read_tokens()), " read");
     }

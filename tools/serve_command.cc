@@ -27,6 +27,7 @@
 #include "tools/background_log.h"
 #include "tools/command.h"
 #include "tools/engine_options.h"
+#include "tools/kv_store_options.h"
 #include "tools/number_range.h"
 
 namespace tandem {
@@ -39,6 +40,7 @@ struct ServeFlags {
   }
 
   EngineFlags engine;
+  KvStoreFlags kv_store;
   ServerOptions server;
   int max_batch = 8;
   int max_waiting = 64;
@@ -112,6 +114,7 @@ absl::Status ServeFlags::Check() {
   engine_options.max_batch = max_batch;
   engine_options.chunk_tokens = chunk_tokens;
   engine_options.prefix_cache = !no_prefix_cache;
+  RETURN_IF_ERROR(kv_store.Apply(&engine_options));
   engine_options.warm_up = true;
   engine_options.callback_thread = CallbackThread::kEngine;  // the server waits in none
   ServiceOptions& service = server.service;
@@ -322,6 +325,7 @@ Command AddServeCommand(CLI::App* program) {
       ->check(CLI::Range(1, 64));
   AddLimitOptions(app, flags.get());
   flags->engine.AddTo(app);
+  flags->kv_store.AddTo(app);
   return {.app = app,
           .check = [flags] { return flags->Check(); },
           .run = [flags] { return Run(*flags); }};

@@ -39,6 +39,8 @@ class EngineParams(TypedDict, total=False):
     chunk_tokens: int
     prefix_cache: bool
     packed_weights: str
+    kv_store: str  # folder that keeps both caches' pages; "" for none
+    kv_store_bytes: int
     allow_unknown_config: Sequence[str]
     warm_up: bool
 
@@ -168,7 +170,7 @@ def options_of(target: str, params: EngineParams) -> _native.EngineOptions:
         if name != "target" and name not in EngineParams.__annotations__:
             others = dict.fromkeys(RequestParams.__annotations__, "a parameter of generations")
             raise _unknown(name, "an option of an engine", EngineParams.__annotations__, others)
-        if name in ("target", "draft", "packed_weights"):
+        if name in ("target", "draft", "packed_weights", "kv_store"):
             value = _path(name, value)
         _assign(options, name, _plain(value))
     return options

@@ -14,6 +14,7 @@
 #include "engine/report_json.h"
 #include "server/api/answer_size.h"
 #include "server/api/api_error.h"
+#include "server/api/cache_use.h"
 #include "tandem/json_value.h"
 
 namespace tandem {
@@ -89,25 +90,21 @@ void CompletionsWriter::AddEnvelope(bool is_chunk, JsonWriter* json) const {
 }
 
 Json CompletionsWriter::UsageOf(absl::Span<const Completion> completions) const {
-  int64_t prompt_tokens = 0;
-  int64_t cached_tokens = 0;
+  const CacheUse prompts = CacheUse::Of(*request_, completions);
   int64_t completion_tokens = 0;
   int64_t reasoning_tokens = 0;
   int64_t predicted = 0;
   int64_t predicted_kept = 0;
-  for (size_t i = 0; i < completions.size(); ++i) {
-    completion_tokens += completions[i].token_ids.size();
-    reasoning_tokens += ReasoningTokensOf(*request_, *model_, completions[i]);
-    predicted += completions[i].stats.predicted;
-    predicted_kept += completions[i].stats.predicted_kept;
-    if (i % request_->sequences_per_prompt() != 0) continue;  // a prompt counts once
-    prompt_tokens += completions[i].prompt_tokens;
-    cached_tokens += completions[i].cached_tokens;
+  for (const Completion& completion : completions) {
+    completion_tokens += completion.token_ids.size();
+    reasoning_tokens += ReasoningTokensOf(*request_, *model_, completion);
+    predicted += completion.stats.predicted;
+    predicted_kept += completion.stats.predicted_kept;
   }
-  return {{"prompt_tokens", prompt_tokens},
+  return {{"prompt_tokens", prompts.prompt_tokens},
           {"completion_tokens", completion_tokens},
-          {"total_tokens", prompt_tokens + completion_tokens},
-          {"prompt_tokens_details", {{"cached_tokens", cached_tokens}}},
+          {"total_tokens", prompts.prompt_tokens + completion_tokens},
+          {"prompt_tokens_details", prompts.Details()},
           {"completion_tokens_details",
            {{"reasoning_tokens", reasoning_tokens},
             {"accepted_prediction_tokens", predicted_kept},

@@ -7,6 +7,7 @@
 #include "base/string_view.h"
 #include "engine/report_json.h"
 #include "server/api/api_error.h"
+#include "server/api/cache_use.h"
 
 namespace tandem {
 namespace {
@@ -17,10 +18,11 @@ std::string DumpJson(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-Json ResponsesUsage(const Completion& completion, int64_t reasoning_tokens) {
+Json ResponsesUsage(const ApiRequest& request, const Completion& completion,
+                    int64_t reasoning_tokens) {
   const auto output_tokens = static_cast<int64_t>(completion.token_ids.size());
   return {{"input_tokens", completion.prompt_tokens},
-          {"input_tokens_details", {{"cached_tokens", completion.cached_tokens}}},
+          {"input_tokens_details", CacheUse::Of(request, {&completion, 1}).Details()},
           {"output_tokens", output_tokens},
           {"output_tokens_details", {{"reasoning_tokens", reasoning_tokens}}},
           {"total_tokens", completion.prompt_tokens + output_tokens}};
@@ -189,7 +191,8 @@ Json ResponsesWriter::ResponseJson(const Completion* completion) const {
     json["incomplete_details"] = {{"reason", "max_output_tokens"}};
   }
   for (const Item& item : items_) json["output"].push_back(ItemJson(item));
-  json["usage"] = ResponsesUsage(*completion, ReasoningTokensOf(*request_, *model_, *completion));
+  json["usage"] =
+      ResponsesUsage(*request_, *completion, ReasoningTokensOf(*request_, *model_, *completion));
   const std::optional<DrafterKind>& drafter = request_->request.drafter;
   json["speculation"] = SpeculationJson(
       *completion, drafter.has_value() ? std::string(NameOf(*drafter)) : model_->drafter);

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "server/api/api_error.h"
+#include "server/api/cache_use.h"
 #include "server/attempt.h"
 #include "tandem/field_error.h"
 
@@ -186,7 +187,11 @@ ServedRequest::News ServedRequest::TakeWhole() {
   News news;
   news.is_over = true;
   if (status.ok()) {
-    news.response = HttpResponse{.status = 200, .body = writer_->Whole(TakeCompletions())};
+    const std::vector<Completion> completions = TakeCompletions();
+    news.response =
+        HttpResponse{.status = 200,
+                     .body = writer_->Whole(completions),
+                     .headers = {{kCacheHeader, CacheUse::Of(request_, completions).Header()}}};
   } else {
     news.response = ErrorResponse(status);
   }

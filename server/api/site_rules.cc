@@ -11,6 +11,7 @@
 #include "chat/tool_format.h"
 #include "json/json_text.h"
 #include "server/api/api_error.h"
+#include "server/api/cache_use.h"
 #include "server/asio.h"
 #include "tandem/field_error.h"
 
@@ -168,7 +169,7 @@ std::vector<std::pair<std::string, std::string>> SiteRules::Headers(const HttpRe
   if (head.origin.empty() || !IsCorsOrigin(head.origin)) return headers;
   headers.emplace_back("Access-Control-Allow-Origin", is_any ? kAny : head.origin);
   headers.emplace_back("Access-Control-Expose-Headers",
-                       absl::StrCat("Retry-After, ", kToolFormatHeader));
+                       absl::StrCat("Retry-After, ", kToolFormatHeader, ", ", kCacheHeader));
   return headers;
 }
 

@@ -1,0 +1,175 @@
+#!/usr/bin/env python3
+"""The store of pages on disk: what a long prompt costs computed, from memory, and from the store after a restart.
+
+  kv_store.py first     time to the first token of a prompt of --tokens tokens, in these three ways, by turns; the bytes
+                        read, as a share of reading the store's file from beginning to end
+  kv_store.py busy      tokens per second of --streams streams, a new prompt each, on a server with a store and on one
+                        without, by turns (ABBA)
+
+Starts build/release/tandem with the store in a new folder; options after -- are the server's. Before the store's turn
+the file's part of the page cache is dropped, unless --warm. A measurement, never a test.
+"""
+import argparse
+import concurrent.futures
+import glob
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+import urllib.request
+
+sys.dont_write_bytecode = True  # Nothing is written into the repository.
+import comparison as lib  # noqa: E402
+import serving  # noqa: E402
+
+FILE = "pages-1.mdb"
+WAYS = ("computed", "memory", "store")
+
+
+def post(server, path, body):
+    request = urllib.request.Request(server.url() + path, json.dumps(body).encode(),
+                                     {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request) as answer:
+        return json.load(answer)
+
+
+def long_text():
+    """The repository's own documents."""
+    text = []
+    for path in sorted(glob.glob(os.path.join(lib.ROOT, "docs", "*.md"))):
+        with open(path, encoding="utf-8") as file:
+            text.append(file.read())
+    return "\n".join(text)
+
+
+def prompt_of(server, num_tokens, first):
+    """That many tokens, of which the first, and so the name of every page, differs from turn to turn."""
+    tokens = post(server, "/tokenize", {"prompt": long_text()[:16 * num_tokens]})["tokens"]
+    if len(tokens) < num_tokens:
+        lib.fail(f"the documents have {len(tokens)} tokens, --tokens is {num_tokens}")
+    return [tokens[first], *tokens[1:num_tokens]]
+
+
+def complete(server, prompt, max_tokens=1):
+    answer = post(server, "/v1/completions", {"prompt": prompt, "max_tokens": max_tokens, "temperature": 0,
+                                              "ignore_eos": True})
+    details = answer["usage"]["prompt_tokens_details"]
+    return answer["timings"]["ttft_ms"], details, answer["choices"][0]["token_ids"]
+
+
+def metric(server, name):
+    for line in server.get("/metrics").splitlines():
+        if line.startswith(name + " "):
+            return float(line.split()[1])
+    return 0.0
+
+
+def drop(path):
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def sequential_rate(path, num_bytes):
+    """Bytes per second of reading the file's beginning."""
+    drop(path)
+    with open(path, "rb", buffering=0) as file:
+        began = time.perf_counter()
+        done = 0
+        while done < num_bytes:
+            part = file.read(4 << 20)
+            if not part:
+                break
+            done += len(part)
+        return done / (time.perf_counter() - began)
+
+
+def summary(values):
+    return {"median": statistics.median(values), "least": min(values), "greatest": max(values)}
+
+
+def first(args, options):
+    times = {way: [] for way in WAYS}
+    rates, shares, num_bytes = [], [], 0
+    for turn in range(args.turns):
+        with tempfile.TemporaryDirectory(prefix="kv_store_", dir=args.folder) as folder:
+            stored = [*options, "--kv-store", folder]
+            path = os.path.join(folder, FILE)
+            with serving.Server(args.bin, stored) as server:
+                prompt = prompt_of(server, args.tokens, turn + 1)
+                complete(server, prompt[::-1])  # the first passes are slower
+                for way in WAYS[:2]:
+                    time_ms, details, tokens = complete(server, prompt)
+                    times[way].append(time_ms)
+                server.stop()
+            if not args.warm:
+                drop(path)
+            with serving.Server(args.bin, stored) as server:
+                if not args.warm:
+                    drop(path)
+                time_ms, details, again = complete(server, prompt)
+                num_bytes = metric(server, "tandem_kv_store_bytes_read_total")
+                server.stop()
+            if again != tokens:
+                lib.fail(f"other tokens after the restart: {again}, not {tokens}")
+            if details["store_tokens"] == 0:
+                lib.fail(f"nothing came from the store: {details}")
+            times["store"].append(time_ms)
+            rates.append(sequential_rate(path, num_bytes))
+            shares.append(num_bytes / (time_ms / 1000) / rates[-1])
+    result = {"prompt_tokens": args.tokens, "ttft_ms": {way: summary(times[way]) for way in WAYS},
+              "bytes_per_token": num_bytes / args.tokens, "disk_bytes_per_second": summary(rates),
+              "of_disk": summary(shares)}
+    for way in WAYS:
+        value = result["ttft_ms"][way]
+        print(f"{way:9} {value['median']:9.1f} ms ({value['least']:.1f} to {value['greatest']:.1f})", file=sys.stderr)
+    return result
+
+
+def tokens_per_second(server, args, seed):
+    prompts = [prompt_of(server, args.prompt_tokens, seed * args.streams + i + 1) for i in range(args.streams)]
+    began = time.perf_counter()
+    with concurrent.futures.ThreadPoolExecutor(args.streams) as pool:
+        list(pool.map(lambda prompt: complete(server, prompt, args.max_tokens), prompts))
+    return args.streams * args.max_tokens / (time.perf_counter() - began)
+
+
+def busy(args, options):
+    with tempfile.TemporaryDirectory(prefix="kv_store_", dir=args.folder) as folder:
+        with serving.Server(args.bin, options) as without, \
+             serving.Server(args.bin, [*options, "--kv-store", folder]) as stored:
+            for server in (without, stored):
+                tokens_per_second(server, args, 0)
+            ratios, rates = [], {"without": [], "stored": []}
+            for turn in range(args.turns):
+                order = [("without", without), ("stored", stored)]
+                for name, server in order if turn % 2 == 0 else order[::-1]:
+                    rates[name].append(tokens_per_second(server, args, turn + 1))
+                ratios.append(rates["stored"][-1] / rates["without"][-1])
+            dropped = metric(stored, "tandem_kv_store_pages_dropped_total")
+            written = metric(stored, "tandem_kv_store_bytes_written_total")
+    return {"tokens_per_second": {name: summary(values) for name, values in rates.items()}, "ratio": summary(ratios),
+            "pages_dropped": dropped, "bytes_written": written}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["first", "busy"])
+    parser.add_argument("--bin", default=os.path.join(lib.ROOT, "build", "release", "tandem"))
+    parser.add_argument("--folder", help="where the store's folder is made [the temporary folder]")
+    parser.add_argument("--tokens", type=int, default=4000)
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--warm", action="store_true", help="leave the store's file in the page cache")
+    parser.add_argument("--streams", type=int, default=4)
+    parser.add_argument("--prompt-tokens", type=int, default=200)
+    parser.add_argument("--max-tokens", type=int, default=200)
+    parser.add_argument("options", nargs="*", help="of the server, after --")
+    args = parser.parse_args()
+    result = (first if args.what == "first" else busy)(args, args.options)
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+// tandem kv-store: what a folder of --kv-store holds.
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "base/status_macros.h"
+#include "kvstore/lmdb_store.h"
+#include "nlohmann/json.hpp"
+#include "tools/command.h"
+#include "tools/number_range.h"
+#include "tools/report.h"
+#include "tools/standard_output.h"
+#include "tools/table.h"
+
+namespace tandem {
+namespace {
+
+// Of a pool's 64 digits, as many as tables show.
+constexpr size_t kShownDigits = 16;
+
+struct KvStoreCommandFlags {
+  std::string folder;
+  std::string pool;
+  std::optional<double> days;
+  bool json = false;
+};
+
+// The pool whose digits begin with these.
+absl::StatusOr<PoolId> FindPool(const std::vector<PoolInfo>& pools, const std::string& digits) {
+  std::vector<PoolId> found;
+  for (const PoolInfo& pool : pools) {
+    if (absl::StartsWith(HexOf(pool.id), digits)) found.push_back(pool.id);
+  }
+  if (found.size() == 1) return found.front();
+  const std::string field = absl::StrCat("--remove: \"", digits, "\" ");
+  return found.empty()
+             ? absl::NotFoundError(absl::StrCat(field, "is not the beginning of any pool"))
+             : absl::InvalidArgumentError(
+                   absl::StrCat(field, "is the beginning of ", found.size(), " pools"));
+}
+
+absl::StatusOr<int64_t> Remove(const KvStoreCommandFlags& flags, PageStore* store) {
+  int64_t num_removed = 0;
+  if (!flags.pool.empty()) {
+    ASSIGN_OR_RETURN(const std::vector<PoolInfo> pools, store->Pools());
+    ASSIGN_OR_RETURN(const PoolId pool, FindPool(pools, flags.pool));
+    ASSIGN_OR_RETURN(num_removed, store->RemovePool(pool));
+  }
+  if (flags.days.has_value()) {
+    ASSIGN_OR_RETURN(const int64_t old,
+                     store->RemoveOlderThan(absl::Now() - *flags.days * absl::Hours(24)));
+    num_removed += old;
+  }
+  return num_removed;
+}
+
+std::string TimeText(absl::Time time) {
+  return absl::FormatTime("%Y-%m-%d %H:%M", time, absl::LocalTimeZone());
+}
+
+absl::Status Run(const KvStoreCommandFlags& flags) {
+  if (!HasLmdbStore(flags.folder)) {
+    return absl::NotFoundError(absl::StrCat(flags.folder, ": there is no store of pages"));
+  }
+  ASSIGN_OR_RETURN(const std::shared_ptr<PageStore> store, OpenLmdbStore({.folder = flags.folder}));
+  ASSIGN_OR_RETURN(const int64_t num_removed, Remove(flags, store.get()));
+  ASSIGN_OR_RETURN(const std::vector<PoolInfo> pools, store->Pools());
+  if (flags.json) {
+    nlohmann::json json = {{"removed", num_removed}, {"pools", nlohmann::json::array()}};
+    for (const PoolInfo& pool : pools) {
+      json["pools"].push_back({{"pool", HexOf(pool.id)},
+                               {"pages", pool.pages},
+                               {"bytes", pool.bytes},
+                               {"hits", pool.hits},
+                               {"last_used", absl::FormatTime(pool.last_used)},
+                               {"tokens_per_second", pool.tokens_per_second},
+                               {"description", pool.description}});
+    }
+    return Print(OneLine(json) + "\n");
+  }
+  std::string text;
+  if (!flags.pool.empty() || flags.days.has_value()) {
+    absl::StrAppend(&text, "removed ", num_removed, num_removed == 1 ? " page\n" : " pages\n");
+  }
+  Table table({"pool", "pages", "MiB", "hits", "last used", "of"});
+  for (const PoolInfo& pool : pools) {
+    table.AddRow({HexOf(pool.id).substr(0, kShownDigits), absl::StrCat(pool.pages),
+                  absl::StrCat((pool.bytes + (1 << 20) - 1) >> 20), absl::StrCat(pool.hits),
+                  TimeText(pool.last_used), pool.description});
+  }
+  absl::StrAppend(&text, pools.empty() ? "no pages\n" : table.ToText());
+  return Print(text);
+}
+
+}  // namespace
+
+Command AddKvStoreCommand(CLI::App* program) {
+  const auto flags = std::make_shared<KvStoreCommandFlags>();
+  CLI::App* app = program->add_subcommand(
+      "kv-store", "List or remove what a folder of --kv-store keeps, pool by pool");
+  app->add_option("DIR", flags->folder, "The folder")->required();
+  app->add_option("--remove", flags->pool,
+                  "Remove this pool's pages: the first digits of its name, as it is listed")
+      ->type_name("POOL");
+  app->add_option("--older-than", flags->days,
+                  "Remove pages that were used last before so many days")
+      ->type_name("DAYS")
+      ->check(NumberWithin(0, 36500));
+  app->add_flag("--json", flags->json, "Print a JSON object, with whole names");
+  return {
+      .app = app, .check = [] { return absl::OkStatus(); }, .run = [flags] { return Run(*flags); }};
+}
+
+}  // namespace tandem
