@@ -16,9 +16,9 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-constexpr char kMistral[] =
+constexpr char kMistralMarkers[] =
     "{{ messages[-1].content }}{{ tools }}{{ '[TOOL_CALLS][ARGS][THINK]' if false }}";
-constexpr char kThinking[] =
+constexpr char kOpensReasoning[] =
     "{{ messages[-1].content }}{{ tools }}{{ '<think>' if add_generation_prompt }}";
 
 // Bytes, and these special tokens.
@@ -38,7 +38,7 @@ std::unique_ptr<Tokenizer> BytesAnd(const std::vector<std::string>& markers) {
   return *std::move(tokenizer);
 }
 
-ChatInput InputOf(const char* tools) {
+ChatInput HiWith(const char* tools) {
   ChatInput input;
   input.messages = JsonValue::parse(R"([{"role": "user", "content": "Hi"}])");
   if (tools != nullptr) input.tools = JsonValue::parse(tools);
@@ -61,7 +61,7 @@ constexpr char kStrictTool[] =
 TEST(ChatAnswer, ShowsMarkersThatAreSpecialTokens) {
   const auto tokenizer = BytesAnd({"[TOOL_CALLS]", "[ARGS]", "[THINK]", "[/THINK]", "[OTHER]"});
   const auto id = [&](const char* marker) { return tokenizer->IdOf(marker); };
-  const auto answer = AnswerOf(kMistral, *tokenizer, InputOf(kOneTool));
+  const auto answer = AnswerOf(kMistralMarkers, *tokenizer, HiWith(kOneTool));
   ASSERT_TRUE(answer.ok()) << answer.status();
   EXPECT_THAT(answer->shown_special_tokens,
               ElementsAre(id("[TOOL_CALLS]"), id("[ARGS]"), id("[THINK]"), id("[/THINK]")));
@@ -72,7 +72,7 @@ TEST(ChatAnswer, ShowsMarkersThatAreSpecialTokens) {
   EXPECT_EQ(read.content, "Well.");
   ASSERT_EQ(read.calls.size(), 1u);
   EXPECT_EQ(read.calls[0].arguments, "{\"a\": 1}");
-  const auto without = AnswerOf(kMistral, *tokenizer, InputOf(nullptr));
+  const auto without = AnswerOf(kMistralMarkers, *tokenizer, HiWith(nullptr));
   ASSERT_TRUE(without.ok()) << without.status();
   EXPECT_THAT(without->shown_special_tokens, ElementsAre(id("[THINK]"), id("[/THINK]")));
   EXPECT_FALSE(without->reading.tools.has_value());
@@ -81,12 +81,12 @@ TEST(ChatAnswer, ShowsMarkersThatAreSpecialTokens) {
 TEST(ChatAnswer, KnowsWhereReasoningBegins) {
   const auto tokenizer = BytesAnd({});
   const auto start = [&](const ChatInput& input, bool is_constrained = false) {
-    const auto answer = AnswerOf(kThinking, *tokenizer, input, is_constrained);
+    const auto answer = AnswerOf(kOpensReasoning, *tokenizer, input, is_constrained);
     EXPECT_TRUE(answer.ok()) << answer.status();
     if (!answer->reading.reasoning.has_value()) return ReasoningStart::kNone;
     return answer->reading.reasoning->splitter.start;
   };
-  ChatInput input = InputOf(nullptr);
+  ChatInput input = HiWith(nullptr);
   EXPECT_EQ(start(input), ReasoningStart::kInside);
   EXPECT_EQ(start(input, /*is_constrained=*/true), ReasoningStart::kMayBegin);
   input.add_generation_prompt = false;
@@ -100,13 +100,14 @@ TEST(ChatAnswer, KnowsWhereReasoningBegins) {
 
 TEST(ChatAnswer, HoldsStrictFunctionsToTheirSchemas) {
   const auto tokenizer = BytesAnd({});
-  const auto answer = AnswerOf(kMistral, *tokenizer, InputOf(kStrictTool));
+  const auto answer = AnswerOf(kMistralMarkers, *tokenizer, HiWith(kStrictTool));
   ASSERT_TRUE(answer.ok()) << answer.status();
   ASSERT_TRUE(answer->constraint.has_value());
   EXPECT_THAT(answer->constraint->text, HasSubstr("triggered_tags"));
-  const auto twice = AnswerOf(kMistral, *tokenizer, InputOf(kStrictTool), /*is_constrained=*/true);
+  const auto twice =
+      AnswerOf(kMistralMarkers, *tokenizer, HiWith(kStrictTool), /*is_constrained=*/true);
   EXPECT_EQ(FieldOf(twice.status()), "tools[0].function.strict");
-  EXPECT_TRUE(AnswerOf(kMistral, *tokenizer, InputOf(kOneTool), true).ok());
+  EXPECT_TRUE(AnswerOf(kMistralMarkers, *tokenizer, HiWith(kOneTool), true).ok());
 }
 
 TEST(ChatAnswer, NamesTheMemberThatIsWrong) {
@@ -124,16 +125,16 @@ TEST(ChatAnswer, NamesTheMemberThatIsWrong) {
        "tools[0].function.parameters", "5"},
   };
   for (const auto& c : cases) {
-    ChatInput input = InputOf(nullptr);
+    ChatInput input = HiWith(nullptr);
     const auto prompt = std::vector<TokenId>{1};
     input.tools = JsonValue::parse(c.tools);
-    const auto chat = ChatTemplate::Parse(kMistral, "", "");
+    const auto chat = ChatTemplate::Parse(kMistralMarkers, "", "");
     const auto answer = ChatAnswer::Of(*chat, *tokenizer, input, prompt);
     EXPECT_EQ(FieldOf(answer.status()), c.field) << answer.status();
     EXPECT_THAT(answer.status().message(), HasSubstr(c.found));
   }
   // Other members are for the template.
-  EXPECT_TRUE(AnswerOf(kMistral, *tokenizer, InputOf(R"([{"type": "function", "function":
+  EXPECT_TRUE(AnswerOf(kMistralMarkers, *tokenizer, HiWith(R"([{"type": "function", "function":
       {"name": "f", "return": {}}, "cost": 1}])"))
                   .ok());
 }
