@@ -36,7 +36,7 @@ constexpr char kAnswer[] =
 // token of its answer to "How is it?" is `answer`, whatever that is.
 class ThinkingModel {
  public:
-  explicit ThinkingModel(const std::string& answer = kAnswer)
+  explicit ThinkingModel(const std::string& answer = kAnswer, const std::string& tools = kTools)
       : model_(GoldenModelPath("llama-gqa")) {
     Json config = model_.ReadJson("tokenizer_config.json");
     config["chat_template"] =
@@ -45,7 +45,7 @@ class ThinkingModel {
         "{% endif %}";
     model_.WriteJson("tokenizer_config.json", config);
     model_.SetConfig("max_position_embeddings", 1024);
-    model_.Write("tools.json", kTools);
+    model_.Write("tools.json", tools);
     const Json first = GenerateJson({"--prompt", "How is it?"});
     RenameToken(first["token_ids"][0], answer);
   }
@@ -134,9 +134,11 @@ TEST(GenerateChatTools, ShowsReasoningAndCallsApart) {
 TEST(GenerateChatTools, TakesATextThatIsHeldApart) {
   if (!HasGrammarEngine()) GTEST_SKIP() << "this build has no grammar engine";
   const ThinkingModel model;
-  const std::string call = "<tool_call>{\"name\": \"weather\", \"arguments\": {}}</tool_call>";
+  model.Write("answer.ebnf",
+              R"(root ::= "<think>Hm.</think>Well.<tool_call>{\"name\": \"weather\", )"
+              R"(\"arguments\": {}}</tool_call>")");
   const Json json = model.GenerateJson(
-      {"--prompt", "Why?", "-n", "200", "--choice", absl::StrCat("<think>Hm.</think>Well.", call)});
+      {"--prompt", "Why?", "-n", "200", "--grammar", model.FilePath("answer.ebnf")});
   EXPECT_EQ(json["reasoning"], "Hm.");
   EXPECT_EQ(json["content"], "Well.");
   EXPECT_EQ(json["tool_calls"][0]["arguments"], "{}");
@@ -144,17 +146,18 @@ TEST(GenerateChatTools, TakesATextThatIsHeldApart) {
 
 TEST(GenerateChatTools, HoldsStrictCallsToTheirSchemas) {
   if (!HasGrammarEngine()) GTEST_SKIP() << "this build has no grammar engine";
-  // The answer's first token begins a call; what follows is held.
-  const ThinkingModel model("<tool_call>");
-  model.WriteTools(
+  // The answer's first token begins a call; the grammar holds what follows.
+  const ThinkingModel model(
+      "<tool_call>",
       R"([{"type": "function", "function": {"name": "pick", "strict": true, "parameters":
           {"type": "object", "properties": {"n": {"enum": [7]}}, "required": ["n"],
            "additionalProperties": false}}}])");
-  const Words turn = {"--prompt", "How is it?", "-n", "200"};
-  const Json first = model.GenerateJson(turn);
-  if (absl::StrContains(first["text"].get<std::string>(), "<tool_call>")) {
-    EXPECT_EQ(Json::parse(first["tool_calls"][0]["arguments"].get<std::string>())["n"], 7);
-  }
+  const Words turn = {"--prompt", "How is it?", "-n", "64"};
+  const Json answer = model.GenerateJson(turn);
+  ASSERT_FALSE(answer["tool_calls"].empty()) << answer["text"];
+  EXPECT_EQ(answer["tool_calls"][0]["name"], "pick");
+  const std::string arguments = answer["tool_calls"][0]["arguments"];
+  EXPECT_EQ(Json::parse(arguments), Json::parse(R"({"n": 7})"));
   const ProgramRun run = model.Generate(Joined(turn, {"--choice", "a,b"}));
   EXPECT_EQ(run.exit_status, kExitFailed);
   EXPECT_THAT(run.err, HasSubstr(absl::StrCat("--tools ", model.ToolsPath(),
