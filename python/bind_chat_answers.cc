@@ -84,7 +84,8 @@ void BindChatAnswers(nb::module_& module) {
           nb::arg("is_constrained") = false,
           "`tools` is JSON. `is_constrained`: the request has a constraint of its own.")
       .def("push", &ChatAnswerReader::Push, nb::arg("piece"))
-      .def("finish", &ChatAnswerReader::Finish, "After the last piece: what was held back.")
+      .def("finish", &ChatAnswerReader::Finish,
+           "After the last piece: the text that was held back.")
       .def("read", &ChatAnswerReader::Read, nb::arg("completion"), "The whole answer.")
       .def_prop_ro(
           "shown_special_tokens",

@@ -37,7 +37,7 @@ class ChatAnswerReader {
   ChatPiece Push(const OwnedPiece& piece) {
     return {piece, AnswerParts::Of(reader_.Push(piece.text))};
   }
-  // What was held back at the end of the text, as a piece without tokens; nothing if that is none.
+  // The text that was held back until its end, as a piece without tokens; nothing if there is none.
   std::optional<ChatPiece> Finish() {
     AnswerParts parts = AnswerParts::Of(reader_.Finish());
     if (parts.empty()) return std::nullopt;

@@ -164,7 +164,7 @@ TEST(GenerateChatTools, HoldsStrictCallsToTheirSchemas) {
                                               ": tools[0].function.strict: found true, allowed")));
 }
 
-TEST(GenerateChatTools, RefusesFilesThatAreNoTools) {
+TEST(GenerateChatTools, RefusesFilesWithoutTools) {
   const ThinkingModel model;
   const auto refusal = [&](const std::string& tools) {
     model.WriteTools(tools);

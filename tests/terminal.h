@@ -39,7 +39,7 @@ class Terminal {
     close(terminal_);
   }
 
-  // Reads until this text has come, behind what was awaited before. False if it never does.
+  // Reads until this text has come after the texts awaited before. False if it never does.
   bool Await(const std::string& text) {
     for (;;) {
       const size_t at = seen_.find(text, awaited_);

@@ -38,7 +38,7 @@ class AnswerText {
   static std::string Whole(const AnswerReader::Options& reading, std::string_view text);
 
   std::string Next(const Piece& piece);
-  // What was held back at the end, and the terminal's own colour.
+  // Ends the answer: returns the text that was held back, and the terminal's own colour.
   std::string End();
 
  private:

@@ -87,7 +87,7 @@ class InterruptFlag {
   void (*before_)(int);
 };
 
-// What is no answer goes to standard error.
+// Everything except answers goes to standard error.
 void Tell(absl::string_view text) {
   std::fprintf(stderr, "%.*s\n", static_cast<int>(text.size()), text.data());
 }
@@ -99,7 +99,7 @@ class ChatSession {
         conversation_(std::move(conversation)),
         tools_option_(std::move(tools_option)) {}
 
-  // Until the input ends, or somebody wants to.
+  // Runs until the input ends, or until /quit.
   absl::Status Run();
 
  private:
@@ -109,8 +109,8 @@ class ChatSession {
   bool Obey(const Words& words);
   void SetDraftTokens(const std::string& text);
   void TellStats() const;
-  // Prints the answer to a message, or to the result of a call. An error is of standard output or
-  // of the engine; what is wrong with the message is told.
+  // Prints the answer to a message, or to the result of a call. Returns errors of standard
+  // output and of the engine; tells those of the message.
   absl::Status Answer(const std::string& message, bool is_result);
   absl::Status GiveResult(const std::string& result);
   void TellEnd(const Completion& answer) const;

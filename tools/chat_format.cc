@@ -15,7 +15,7 @@ absl::StatusOr<ChatFormat> ChatFormat::Load(const std::string& path, const Token
   if (chat_template.is_plain()) {
     return absl::UnimplementedError(absl::StrCat(
         path,
-        ": has no chat template, so that it is no model to talk with (`tandem fetch` lists "
+        ": has no chat template, so it cannot hold a conversation (`tandem fetch` lists "
         "some that are)"));
   }
   return ChatFormat(tokenizer, std::move(chat_template));

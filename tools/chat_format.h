@@ -18,10 +18,10 @@ namespace tandem {
 // How a conversation is put to a model: by its own template.
 class ChatFormat {
  public:
-  // Of the model at `path`. UNIMPLEMENTED naming it if it has no chat template. `tokenizer` must
-  // outlive the result.
+  // The format of the model at `path`. UNIMPLEMENTED naming it if it has no chat template.
+  // `tokenizer` must outlive the result.
   static absl::StatusOr<ChatFormat> Load(const std::string& path, const Tokenizer* tokenizer);
-  // Of an engine's target. `engine` must outlive the result.
+  // The format of an engine's target. `engine` must outlive the result.
   static absl::StatusOr<ChatFormat> Load(const Engine* engine) {
     return Load(engine->target_info().path, &engine->tokenizer());
   }
@@ -32,7 +32,7 @@ class ChatFormat {
   // those of EncodeChat and ChatAnswer::Of.
   absl::StatusOr<AnswerReader::Options> Put(ChatInput input, Request* request) const;
 
-  // What comes with a message that is a conversation by itself.
+  // The rest of a conversation that has one message of the user.
   struct Turn {
     std::optional<std::string> system{};  // message
     JsonValue tools = nullptr;            // as ChatInput's

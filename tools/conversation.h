@@ -15,11 +15,11 @@
 
 namespace tandem {
 
-// A conversation with an engine's target: what was said is put to it again with every message, and
-// read from the prefix cache as far as it is there. Thread-compatible.
+// A conversation with an engine's target. Every message puts the whole of it to the target, which
+// reads from the prefix cache as much as that has. Thread-compatible.
 class Conversation {
  public:
-  // `base` is what every request has beside its prompt; its max_tokens are those of an answer.
+  // `base` is every request without its prompt; its max_tokens are those of an answer.
   // `engine` must outlive this object.
   Conversation(Engine* engine, ChatFormat format, Request base)
       : engine_(engine), format_(std::move(format)), base_(std::move(base)) {}
@@ -43,20 +43,20 @@ class Conversation {
   absl::StatusOr<std::optional<Completion>> GiveResult(const std::string& result,
                                                        const Callbacks& callbacks);
 
-  // From now on; null for none.
+  // The functions that the model may call from now on; null for none.
   void SetTools(JsonValue tools) { tools_ = std::move(tools); }
-  // Of all messages from now on; empty for none.
+  // The system message of all requests from now on; empty for none.
   void SetSystem(std::string system) { system_ = std::move(system); }
   const std::string& system() const { return system_; }
   void SetDraftTokens(int draft_tokens) { base_.draft_tokens = draft_tokens; }
   // Forgets what was said, but for the system message.
   void Reset() { said_ = JsonValue::array(); }
 
-  // Tokens that a prompt and its answer may have together: what the context and the cache hold.
+  // Most tokens of a prompt and its answer together, by the context and by the cache.
   int room() const;
 
  private:
-  // Makes of `request` the one for the answer to what was said last.
+  // Makes of `request` the one for the answer to the last message.
   absl::StatusOr<AnswerReader::Options> PutNext(Request* request) const;
   // The answer to `message`, which is said only with it.
   absl::StatusOr<Completion> Answer(JsonValue message, const Callbacks& callbacks);
@@ -66,7 +66,7 @@ class Conversation {
   Request base_;
   std::string system_;
   JsonValue tools_ = nullptr;
-  JsonValue said_ = JsonValue::array();  // messages but the system's
+  JsonValue said_ = JsonValue::array();  // all messages except the system's
 };
 
 }  // namespace tandem

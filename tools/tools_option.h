@@ -16,8 +16,8 @@ struct ToolsOption {
   // Adds it to `app`, which must not outlive this object.
   CLI::Option* AddTo(CLI::App* app);
   bool is_given() const { return !file.empty(); }
-  // The list that the file has, as ChatInput::tools; null without the option. Errors name the
-  // option, the file, the member, what was found and what is allowed.
+  // The file's list, as ChatInput::tools has it; null without the option. Errors name the option,
+  // the file, the member, the value found and those allowed.
   absl::StatusOr<JsonValue> Read() const;
   // `status`, naming the option and its file, if it is about a member of `tools`.
   absl::Status InItsNames(const absl::Status& status) const;

@@ -101,7 +101,7 @@ def test_streams_give_the_parts_as_they_come(thinking):
             return "".join(parts), (await stream.wait_async()).content
 
     assert asyncio.run(read()) == ("They ask.", "Let me look.")
-    # What was held back until the end is a piece without tokens.
+    # Text that was held back until the end comes as a piece without tokens.
     held = list(thinking.stream_chat([{"role": "user", "content": "Why?"}], tools=TOOLS,
                                      temperature=0.0, max_tokens=3))
     assert "".join(p.content for p in held) == "".join(p.text for p in held)
