@@ -318,7 +318,7 @@ void EngineImpl::Step() {
   if (running.empty() || any_ended()) return;
   for (Session* session : running) LookForDrafts(session);
   RoundPlan plan = Plan(&running);
-  if (plan.steps.empty() && PromptStore::StopWaiting(Admit())) return;
+  if (plan.steps.empty() && PromptStore::StopWaiting(sessions_)) return;
   // Rows that one is spared go to others, who may find what they were to read, too.
   while (ReplanAfterPrefixHits(plan.steps)) plan = Plan(&running);
   if (any_ended()) return;            // all of them was found

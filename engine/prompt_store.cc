@@ -121,9 +121,9 @@ std::vector<Session*> PromptStore::Take(absl::Span<Session* const> running,
   return reading;
 }
 
-bool PromptStore::StopWaiting(absl::Span<Session* const> running) {
+bool PromptStore::StopWaiting(const std::list<std::unique_ptr<Session>>& sessions) {
   bool waited = false;
-  for (Session* session : running) {
+  for (const auto& session : sessions) {
     waited = std::exchange(session->fetch, nullptr) != nullptr || waited;
   }
   return waited;

@@ -1,7 +1,9 @@
 #ifndef TANDEM_ENGINE_PROMPT_STORE_H_
 #define TANDEM_ENGINE_PROMPT_STORE_H_
 
+#include <list>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -60,7 +62,7 @@ class PromptStore {
   std::vector<Session*> Take(absl::Span<Session* const> running,
                              absl::FunctionRef<void(Session*)> adopt);
   // Ends all waiting, because those who wait may hold the pages that others lack. Whether any did.
-  static bool StopWaiting(absl::Span<Session* const> running);
+  static bool StopWaiting(const std::list<std::unique_ptr<Session>>& sessions);
 
   // What a round has taken that read prompts.
   void Observe(absl::Span<const RoundStep> steps, absl::Duration time);

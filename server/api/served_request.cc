@@ -7,6 +7,7 @@
 #include "base/status_macros.h"
 #include "server/api/api_error.h"
 #include "server/api/cache_use.h"
+#include "server/api/chat_fields.h"
 #include "server/attempt.h"
 #include "tandem/field_error.h"
 
