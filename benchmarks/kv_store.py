@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The store of pages on disk: what a long prompt costs computed, from memory, and from the store after a restart.
+"""The store of pages on disk: the cost of a long prompt computed, from memory, and from the store after a restart.
 
   kv_store.py first     time to the first token of a prompt of --tokens tokens, in these three ways, by turns; the bytes
                         read, as a share of reading the store's file from beginning to end

@@ -5,13 +5,13 @@
 
 namespace tandem {
 
-// How long a prompt waits for pages from a store, so that it is never read later than by computing
-// alone by more than this share of that.
+// Waiting for pages from a store delays a prompt by at most this share of the time that computing
+// it takes.
 inline constexpr double kMostFetchDelay = 0.05;
 
 // Whether a prompt goes on waiting after `waited`, when `num_arrived` of the `num_missing` tokens
-// that it lacked have come: computing would have taken as long for those, give or take the share
-// above of all. A speed that is not known, 0, is no reason to wait.
+// that it lacked have come: as long as computing those would have taken, and the share above of
+// computing all. It does not wait where the speed is not known, 0.
 inline bool StillPays(absl::Duration waited, int num_arrived, int num_missing,
                       double tokens_per_second) {
   if (tokens_per_second <= 0.0) return false;

@@ -48,7 +48,9 @@ TEST(FetchPace, CostsAtMostItsShareWhateverTheDisk) {
       // A disk that is faster is waited for to its end.
       const absl::Duration reading = disk.latency + kTokens / kPageTokens * disk.per_page;
       const bool is_soon = disk.latency < kMostFetchDelay * computing;
-      if (is_soon && reading < 0.9 * computing) EXPECT_LE(time, reading + step);
+      if (is_soon && reading < 0.9 * computing) {
+        EXPECT_LE(time, reading + step);
+      }
     }
   }
 }

@@ -28,8 +28,8 @@ std::string HexOf(XXH128_hash_t hash) {
   return absl::StrFormat("%016x%016x", hash.high64, hash.low64);
 }
 
-// Adds to `*data`, a XXH3_state_t, what the object that this function is in has mapped and may not
-// write: its code and its constants.
+// Adds the code and the constants of the object that holds this function to `*data`, a
+// XXH3_state_t: the segments that are not writable.
 int AddOwnCode(struct dl_phdr_info* info, size_t /*size*/, void* data) {
   const auto own = reinterpret_cast<uintptr_t>(&AddOwnCode);
   const auto segment_holds = [&](const ElfW(Phdr) & segment, uintptr_t address) {

@@ -18,7 +18,7 @@ namespace tandem {
 absl::StatusOr<PoolId> PoolIdOf(const Transformer& model, const std::string& path,
                                 const KvLayout& layout, absl::string_view arithmetic);
 
-// The same of what is hashed, for tests.
+// The hashed parts, for tests.
 struct PoolParts {
   std::string build;
   std::string weights;    // a hash of the files

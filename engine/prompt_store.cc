@@ -89,7 +89,7 @@ void PromptStore::Begin(absl::Span<const TokenId> prompt, Session* session) {
   session->fetch_begun = Instant::Now();
   session->fetch_first = session->target_kv.length();
   session->fetched_pages = 0;
-  // One who reads the same begins with the same page.
+  // Sessions that lack the same first page lack the same text, at least up to its end.
   fetches_.erase(std::remove_if(fetches_.begin(), fetches_.end(),
                                 [](const auto& fetch) { return fetch.expired(); }),
                  fetches_.end());
@@ -161,7 +161,7 @@ bool PromptStore::Waits(Session* session) const {
   if (session->fetch == nullptr) return false;
   const Fetch& fetch = session->fetch->fetch();
   const bool is_over = fetch.is_over() || session->finished;
-  // Nobody waits for the draft's pages alone, which are taken whenever they come.
+  // A session does not wait for the draft's pages alone; they are taken whenever they come.
   if (!is_over && fetch.runs().front().empty()) return false;
   const bool waits =
       !is_over && StillPays(Instant::Now() - session->fetch_begun,

@@ -61,10 +61,11 @@ class PromptStore {
   // that wait for no more, or soon, if all do.
   std::vector<Session*> Take(absl::Span<Session* const> running,
                              absl::FunctionRef<void(Session*)> adopt);
-  // Ends all waiting, because those who wait may hold the pages that others lack. Whether any did.
+  // Ends all waiting, because waiting sessions may hold the pages that others lack. Returns whether
+  // any session waited.
   static bool StopWaiting(const std::list<std::unique_ptr<Session>>& sessions);
 
-  // What a round has taken that read prompts.
+  // Learns how fast prompts are read from a round that has taken `time`.
   void Observe(absl::Span<const RoundStep> steps, absl::Duration time);
 
   StoreCounts counts() const;

@@ -40,17 +40,17 @@ class Fetch {
 
   const std::vector<StoredRun>& runs() const { return runs_; }
 
-  // ---- For who waits ----
+  // ---- For the thread that wants pages ----
   // What has arrived since the last time: of each run in order, without a gap.
   std::vector<Arrival> Take();
   // Whether nothing more will arrive, and all was taken.
   bool is_over() const;
   // Returns when something has arrived, or all has, or after `timeout`.
   void Await(absl::Duration timeout) const;
-  // Nobody will take more.
+  // No more will be taken.
   void Cancel();
 
-  // ---- For who reads ----
+  // ---- For the thread that reads them ----
   // Reads every run, until Cancel.
   void ReadFrom(PageStore* store);
   // As if nothing were there.

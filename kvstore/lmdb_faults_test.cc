@@ -1,4 +1,4 @@
-// What happens to a store from outside: killed writers, damaged files, full disks, other processes.
+// A store's faults from outside: killed writers, damaged files, full disks, other processes.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -13,7 +13,7 @@
 namespace tandem {
 namespace {
 
-constexpr size_t kPageBytes = 1000;
+constexpr size_t kSmallPage = 1000;
 
 // Whose writes wait until the test lets them.
 class GatedStore final : public PageStore {
@@ -49,14 +49,14 @@ class StoreWorkerTest : public testing::Test {
   std::shared_ptr<PageStore> Open() { return *OpenLmdbStore({.folder = folder_.path()}); }
   static void Queue(StoreWorker* worker, int pool, const TestText& text) {
     for (const PageToWrite& page : text.pages()) {
-      worker->Write(pool, page.parent, page.page.key, page.page.depth, page.page.tokens, kPageBytes,
+      worker->Write(pool, page.parent, page.page.key, page.page.depth, page.page.tokens, kSmallPage,
                     [&](absl::Span<std::byte> into) {
                       std::copy(page.bytes.begin(), page.bytes.end(), into.begin());
                     });
     }
   }
   static StoredRun RunOf(const TestText& text) {
-    StoredRun run{.pool = TestPool("target"), .page_bytes = kPageBytes};
+    StoredRun run{.pool = TestPool("target"), .page_bytes = kSmallPage};
     for (const PageRef& page : text.refs()) {
       run.tokens.insert(run.tokens.end(), page.tokens.begin(), page.tokens.end());
     }
@@ -68,7 +68,7 @@ class StoreWorkerTest : public testing::Test {
 };
 
 TEST_F(StoreWorkerTest, WritesAndReadsPages) {
-  const TestText text(TestPool("target"), 100, 9, kPageBytes);
+  const TestText text(TestPool("target"), 100, 9, kSmallPage);
   const auto store = Open();
   StoreWorker worker(store, {});
   const int pool = worker.AddPool({.id = TestPool("target")});
@@ -92,9 +92,9 @@ TEST_F(StoreWorkerTest, WritesAndReadsPages) {
 
 // Pages wait for who takes them in memory that has a bound.
 TEST_F(StoreWorkerTest, ReadsNoFurtherThanIsTaken) {
-  const TestText text(TestPool("target"), 100, 50, kPageBytes);
+  const TestText text(TestPool("target"), 100, 50, kSmallPage);
   const auto store = Open();
-  StoreWorker worker(store, {.max_fetched_bytes = 3 * kPageBytes});
+  StoreWorker worker(store, {.max_fetched_bytes = 3 * kSmallPage});
   Queue(&worker, worker.AddPool({.id = TestPool("target")}), text);
   worker.AwaitWritten();
   std::vector<StoredRun> runs;
@@ -116,10 +116,10 @@ TEST_F(StoreWorkerTest, ReadsNoFurtherThanIsTaken) {
 
 TEST_F(StoreWorkerTest, DropsTheOldestPagesWhenTooManyWait) {
   const auto store = std::make_shared<GatedStore>(Open());
-  StoreWorker worker(store, {.max_queued_bytes = 10 * kPageBytes});
+  StoreWorker worker(store, {.max_queued_bytes = 10 * kSmallPage});
   const int pool = worker.AddPool({.id = TestPool("target")});
-  const TestText first(TestPool("target"), 100, 1, kPageBytes);
-  const TestText text(TestPool("target"), 1000, 25, kPageBytes);
+  const TestText first(TestPool("target"), 100, 1, kSmallPage);
+  const TestText text(TestPool("target"), 1000, 25, kSmallPage);
   Queue(&worker, pool, first);
   store->is_writing.WaitForNotification();
   Queue(&worker, pool, text);
@@ -136,7 +136,7 @@ TEST_F(StoreWorkerTest, NotesHowFastPagesAreComputed) {
   {
     StoreWorker worker(store, {});
     const int pool = worker.AddPool({.id = TestPool("target")});
-    Queue(&worker, pool, TestText(TestPool("target"), 100, 2, kPageBytes));
+    Queue(&worker, pool, TestText(TestPool("target"), 100, 2, kSmallPage));
     worker.AwaitWritten();
     worker.SetSpeed(pool, 123.0);
   }

@@ -45,22 +45,19 @@ StoredRun StoredCache::Missing(absl::Span<const TokenId> tokens, int variant) {
   const int num_pages = std::max(static_cast<int>(tokens.size()) - 1, 0) / page_size;
   StoredRun run{.pool = pool_, .page_bytes = cache_->layout().page_bytes(), .variant = variant};
   const KvSequence held = cache_->HoldPublished(tokens.first(num_pages * page_size), variant);
-  run.first_page = static_cast<int>(held.pages().size());
-  if (run.first_page > 0) {
-    std::vector<PageKey> in_use;
-    for (const PageId page : held.pages()) in_use.push_back(keys_[page]);
-    worker_->Touch(std::move(in_use));
-  }
-  const PageKey last =
-      KeyOf(held.pages().empty() ? PrefixIndex::RootOf(variant) : held.pages().back());
-  if (run.first_page == num_pages || last == PageKey()) return run;
+  std::vector<PageKey> keys;
+  for (const PageId page : held.pages()) keys.push_back(keys_[page]);
+  run.first_page = static_cast<int>(keys.size());
+  PageKey last = keys.empty() ? KeyOf(PrefixIndex::RootOf(variant)) : keys.back();
+  if (last == PageKey()) return run;
   run.tokens = {tokens.begin(), tokens.begin() + num_pages * page_size};
-  PageKey key = last;
   for (int i = run.first_page; i < num_pages; ++i) {
     const auto own = absl::MakeConstSpan(run.tokens).subspan(i * page_size, page_size);
-    key = KeyAfter(key, own);
-    run.pages.push_back({.key = key, .depth = i, .tokens = own});
+    last = KeyAfter(last, own);
+    keys.push_back(last);
+    run.pages.push_back({.key = last, .depth = i, .tokens = own});
   }
+  if (!keys.empty()) worker_->Touch(std::move(keys));
   return run;
 }
 

@@ -25,7 +25,7 @@ class StoredCache final : public PagedKvCache::Observer {
   const PagedKvCache& cache() const { return *cache_; }
 
   // The whole pages of a text that the cache lacks, but for a page that would leave no token of it
-  // to be read. The store is told that the others are in use.
+  // to be read. Those of all its pages that the store has are marked as used.
   StoredRun Missing(absl::Span<const TokenId> tokens, int variant);
 
   // Publishes pages of `run` from its page `first` on, in free pages of the cache. Stops where the

@@ -7,6 +7,7 @@
 #include "absl/synchronization/notification.h"
 #include "gtest/gtest.h"
 #include "tests/engine_testing.h"
+#include "tests/golden_file.h"
 #include "tests/store_world.h"
 
 namespace tandem {
@@ -74,6 +75,27 @@ TEST(EngineStore, IsTheSameAfterARestart) {
           }
         }
       }
+    }
+  }
+}
+
+// Texts beyond the original context of a model are rotated otherwise from their start on: pages of
+// one kind serve no other, with the same tokens.
+TEST(EngineStore, KeepsRotaryVariantsApart) {
+  EngineOptions options = CpuOptionsFor(GoldenModelPath("phi3-longrope"), "");
+  options.drafter = DrafterKind::kNone;
+  options.page_size = 1;
+  const std::unique_ptr<Engine> reference = MakeEngine(options);
+  Request within = RequestFor({5, 12, 19, 26});
+  within.max_tokens = 2;  // the original context has 6 tokens
+  Request beyond = within;
+  beyond.max_tokens = 40;
+  StoreWorld world;
+  for (int time = 0; time < 2; ++time) {
+    for (const Request& request : {within, beyond}) {
+      const Completion got = Generate(world.Start(options).get(), request);
+      EXPECT_EQ(got.store_tokens, time == 0 ? 0 : 3);
+      ExpectSameOutput(got, Generate(reference.get(), request));
     }
   }
 }
@@ -200,7 +222,7 @@ TEST(EngineStore, ComputesWhatTheDiskIsSlowerToGive) {
   }
 }
 
-// Row 185: what cannot be written is counted, and answers are what they were.
+// Row 185: pages that cannot be written are counted, and answers stay the same.
 TEST(EngineStore, CountsWhatCannotBeWritten) {
   const GoldenPair pair("shallow");
   EngineOptions options = DraftModelOptionsFor(pair.target, pair.draft);

@@ -69,7 +69,7 @@ class StoreWorld {
     TANDEM_CHECK(store.ok());
     return std::make_shared<WatchedStore>(*std::move(store), kTokensPerSecond);
   }
-  // A new engine. What it publishes is in the store when it has gone.
+  // A new engine. Its published pages are in the store when it has been destroyed.
   std::unique_ptr<Engine> Start(const EngineOptions& options) { return Start(options, Open()); }
   static std::unique_ptr<Engine> Start(const EngineOptions& options,
                                        std::shared_ptr<PageStore> store) {

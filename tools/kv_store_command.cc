@@ -1,4 +1,4 @@
-// tandem kv-store: what a folder of --kv-store holds.
+// tandem kv-store: lists and removes the pages in a folder of --kv-store.
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -22,7 +22,7 @@
 namespace tandem {
 namespace {
 
-// Of a pool's 64 digits, as many as tables show.
+// Tables show the first of a pool's 64 digits.
 constexpr size_t kShownDigits = 16;
 
 struct KvStoreCommandFlags {
@@ -67,7 +67,7 @@ std::string TimeText(absl::Time time) {
 
 absl::Status Run(const KvStoreCommandFlags& flags) {
   if (!HasLmdbStore(flags.folder)) {
-    return absl::NotFoundError(absl::StrCat(flags.folder, ": there is no store of pages"));
+    return absl::NotFoundError(absl::StrCat(flags.folder, ": does not hold a store of pages"));
   }
   ASSIGN_OR_RETURN(const std::shared_ptr<PageStore> store, OpenLmdbStore({.folder = flags.folder}));
   ASSIGN_OR_RETURN(const int64_t num_removed, Remove(flags, store.get()));

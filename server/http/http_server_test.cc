@@ -252,11 +252,17 @@ TEST(HttpServer, TurnsOfAChatFindTheTurnsBefore) {
     int num_found = 0;
     for (const char* question : {"Once upon a time there was a cat", "Then", "One day"}) {
       body["messages"].push_back({{"role", "user"}, {"content", question}});
-      const Json answer = Ask(server.get(), "POST", "/v1/chat/completions", body.dump()).json();
+      const Answer reply = Ask(server.get(), "POST", "/v1/chat/completions", body.dump());
+      const Json answer = reply.json();
       const Json& usage = answer["usage"];
       EXPECT_EQ(usage["completion_tokens"], 45);
       const int found = usage["prompt_tokens_details"]["cached_tokens"];
       EXPECT_EQ(found, num_known / kPageSize * kPageSize);
+      EXPECT_EQ(usage["prompt_tokens_details"]["memory_tokens"], found);
+      EXPECT_EQ(usage["prompt_tokens_details"]["store_tokens"], 0);
+      const int computed = usage["prompt_tokens"].get<int>() - found;
+      EXPECT_EQ(reply.headers.at("x-tandem-cache"),
+                absl::StrCat("memory=", found, " store=0 computed=", computed));
       num_found += found;
       num_known = usage["prompt_tokens"].get<int>() + 45 - 1;
       body["messages"].push_back(answer["choices"][0]["message"]);

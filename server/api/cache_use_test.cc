@@ -1,0 +1,27 @@
+#include "server/api/cache_use.h"
+
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace tandem {
+namespace {
+
+TEST(CacheUse, CountsEachPromptOnce) {
+  ApiRequest request;
+  request.n = 2;
+  std::vector<Completion> completions(4);
+  for (Completion& completion : completions) {
+    completion.prompt_tokens = 1017;
+    completion.cached_tokens = 1000;
+    completion.store_tokens = 256;
+  }
+  completions[1].cached_tokens = 1008;  // the second of a prompt found the first's
+  const CacheUse use = CacheUse::Of(request, completions);
+  EXPECT_EQ(use.Header(), "memory=1488 store=512 computed=34");
+  EXPECT_EQ(use.Details(),
+            JsonValue({{"cached_tokens", 2000}, {"memory_tokens", 1488}, {"store_tokens", 512}}));
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,112 @@
+// The store of pages on disk, as users of the program see it.
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kvstore/store_testing.h"
+#include "nlohmann/json.hpp"
+#include "tests/engine_testing.h"
+#include "tests/run_program.h"
+
+namespace tandem {
+namespace {
+
+using Json = nlohmann::json;
+using Words = std::vector<std::string>;
+using testing::HasSubstr;
+
+// Some 60 tokens.
+constexpr char kPrompt[] =
+    "Once upon a time there was a little girl who lived in a house near the forest. One day she "
+    "went out to look for her dog, which had run away in the night, and then she met an old man.";
+
+Words Generate(const std::string& folder) {
+  return {"generate",
+          "--device",
+          "cpu",
+          "--threads",
+          "1",
+          "--target",
+          ShippedModelPath("storyteller-7m"),
+          "--draft",
+          ShippedModelPath("storyteller-1m"),
+          "-k",
+          "4",
+          "--temperature",
+          "0",
+          "-n",
+          "20",
+          "-p",
+          kPrompt,
+          "--kv-store",
+          folder};
+}
+
+Json RunJson(const Words& words) {
+  const ProgramRun run = RunProgram(Joined(words, {"--json"}));
+  EXPECT_EQ(run.exit_status, kExitDone) << run.err;
+  return Json::parse(run.out, nullptr, /*allow_exceptions=*/false);
+}
+
+TEST(KvStoreProgram, KeepsAPromptForTheNextProcess) {
+  const TestFolder folder;
+  const std::string store = folder.path() + "/pages";
+  const Json first = RunJson(Generate(store));
+  EXPECT_EQ(first["store_tokens"], 0);
+  // How many come depends on how fast the disk is; what is answered does not.
+  const Json second = RunJson(Generate(store));
+  EXPECT_EQ(second["token_ids"], first["token_ids"]);
+  EXPECT_LE(second["store_tokens"], second["cached_tokens"]);
+
+  const Json listed = RunJson({"kv-store", store});
+  ASSERT_EQ(listed["pools"].size(), 2);
+  EXPECT_GE(listed["pools"][0]["pages"], 3);
+  EXPECT_THAT(listed["pools"][0]["description"].get<std::string>(), HasSubstr("storyteller"));
+  const ProgramRun table = RunProgram({"kv-store", store});
+  const std::string pool = listed["pools"][0]["pool"];
+  EXPECT_THAT(table.out, HasSubstr(pool.substr(0, 16)));
+
+  const Json removed = RunJson({"kv-store", store, "--remove", pool.substr(0, 12)});
+  EXPECT_EQ(removed["removed"], listed["pools"][0]["pages"]);
+  EXPECT_EQ(removed["pools"].size(), 1);
+  EXPECT_EQ(RunJson({"kv-store", store, "--older-than", "1"})["removed"], 0);
+  EXPECT_EQ(RunJson({"kv-store", store, "--older-than", "0"})["pools"].size(), 0);
+  EXPECT_THAT(RunProgram({"kv-store", store}).out, HasSubstr("no pages"));
+}
+
+// Two processes at once, with one folder.
+TEST(KvStoreProgram, IsSharedByProcesses) {
+  const TestFolder folder;
+  const std::string store = folder.path() + "/pages";
+  Words words = Generate(store);
+  words.insert(words.end(), {"--json"});
+  const ProgramRun runs = RunScript(
+      R"("$0" "$@" > /dev/null 2>&1 & first=$!; "$0" "$@" || exit 3; wait $first || exit 4)",
+      words);
+  EXPECT_EQ(runs.exit_status, kExitDone) << runs.err;
+  EXPECT_EQ(RunJson(Generate(store))["token_ids"], Json::parse(runs.out)["token_ids"]);
+}
+
+TEST(KvStoreProgram, SaysWhatIsWrong) {
+  const TestFolder folder;
+  ExpectRefused(RunProgram({"kv-store", folder.path()}), {kExitFailed});
+  ExpectRefused(RunProgram({"kv-store"}), {kExitWrongLine});
+  const std::string store = folder.path() + "/pages";
+  Words words = Generate(store);
+  ExpectRefused(RunProgram(Joined(words, {"--kv-store-size", "much"})), {kExitWrongLine});
+  ExpectRefused(RunProgram(Joined(words, {"--kv-store-size", "10K"})), {kExitWrongLine});
+  ExpectRefused(RunProgram(Joined(words, {"--compare"})), {kExitWrongLine});
+  words.resize(words.size() - 2);
+  ExpectRefused(RunProgram(Joined(words, {"--kv-store-size", "10G"})), {kExitWrongLine});
+  RunJson(Generate(store));
+  const ProgramRun run = RunProgram({"kv-store", store, "--remove", "xyz"});
+  ExpectRefused(run, {kExitFailed});
+  EXPECT_THAT(run.err, HasSubstr("--remove: \"xyz\" is not the beginning of any pool"));
+}
+
+}  // namespace
+}  // namespace tandem
