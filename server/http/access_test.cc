@@ -179,7 +179,7 @@ TEST(Access, ConfiguredPagesMayAskAndRead) {
   EXPECT_EQ(answer.status, 200);
   EXPECT_EQ(answer.headers.at("access-control-allow-origin"), "https://app.example");
   EXPECT_EQ(answer.headers.at("access-control-expose-headers"),
-            "Retry-After, X-Tandem-Tool-Format");
+            "Retry-After, X-Tandem-Tool-Format, x-tandem-cache");
   EXPECT_EQ(answer.headers.at("vary"), "Origin");
   // Errors and streams too, and whoever is no page is told that it matters.
   EXPECT_TRUE(AskFor(server.get(), "localhost", app, "GET", "/nowhere")
