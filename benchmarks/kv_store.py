@@ -66,6 +66,17 @@ def metric(server, name):
     return 0.0
 
 
+def await_written(server):
+    """Returns when the server has written nothing more for a second."""
+    names = ("tandem_kv_store_pages_written_total", "tandem_kv_store_pages_dropped_total")
+    before = None
+    while before != (now := [metric(server, name) for name in names]):
+        before = now
+        time.sleep(1)
+    if now[1] > 0:
+        print(f"{now[1]:.0f} pages were dropped", file=sys.stderr)
+
+
 def drop(path):
     with open(path, "rb") as file:
         os.fsync(file.fileno())
@@ -103,6 +114,7 @@ def first(args, options):
                 for way in WAYS[:2]:
                     time_ms, details, tokens = complete(server, prompt)
                     times[way].append(time_ms)
+                await_written(server)
                 server.stop()
             if not args.warm:
                 drop(path)
@@ -165,9 +177,10 @@ def main():
     parser.add_argument("--streams", type=int, default=4)
     parser.add_argument("--prompt-tokens", type=int, default=200)
     parser.add_argument("--max-tokens", type=int, default=200)
-    parser.add_argument("options", nargs="*", help="of the server, after --")
-    args = parser.parse_args()
-    result = (first if args.what == "first" else busy)(args, args.options)
+    words = sys.argv[1:]
+    own, options = (words[:words.index("--")], words[words.index("--") + 1:]) if "--" in words else (words, [])
+    args = parser.parse_args(own)
+    result = (first if args.what == "first" else busy)(args, options)
     print(json.dumps(result))
 
 

@@ -38,6 +38,8 @@ StoreWorker::~StoreWorker() {
   }
   reader_.join();
   writer_.join();
+  Flush();
+  NoteSpeeds();
 }
 
 int StoreWorker::AddPool(PoolInfo pool) {
@@ -145,46 +147,61 @@ void StoreWorker::WriteQueued() {
     mutex_.AssertReaderHeld();
     return is_stopping_ || !queue_.empty() || !touches_.empty();
   };
-  Instant stop = Instant::InfiniteFuture();
   for (;;) {
-    std::vector<Queued> batch;
-    std::vector<PageKey> touched;
-    PoolInfo pool;
     {
       absl::MutexLock lock(&mutex_);
-      is_writing_ = false;
       mutex_.Await(absl::Condition(&has_work));
-      if (is_stopping_ && stop == Instant::InfiniteFuture()) {
-        stop = Instant::Now() + options_.max_flush;
-      }
-      if (queue_.empty() && touches_.empty()) break;
+      if (is_stopping_) return;
       is_writing_ = true;
-      if (!touches_.empty()) {
-        touched = std::move(touches_.front());
-        touches_.pop_front();
-      } else {
-        batch = TakeBatch();
-        pool = pools_[batch.front().pool];
-      }
-      if (Instant::Now() >= stop) {
-        num_dropped_ += static_cast<int64_t>(batch.size());
-        continue;
-      }
     }
-    if (!touched.empty()) {
-      std::vector<PageRef> run;
-      for (const PageKey& key : touched) {
-        run.push_back({.key = key, .depth = static_cast<int>(run.size()), .tokens = {}});
-      }
-      store_->Touch(run);
-    }
-    if (!batch.empty()) WriteBatch(pool, batch);
+    Caught("kv store", [this] { WriteNext(); }).IgnoreError();
     absl::MutexLock lock(&mutex_);
-    for (Queued& page : batch) {
-      if (spare_.size() < kMostSpare) spare_.push_back(std::move(page.bytes));
+    is_writing_ = false;
+  }
+}
+
+// At the priority of the thread that ends this: nothing else is left to do.
+void StoreWorker::Flush() {
+  const Instant stop = Instant::Now() + options_.max_flush;
+  for (bool is_more = true; is_more && Instant::Now() < stop;) {
+    is_more = false;
+    Caught("kv store", [&] { is_more = WriteNext(); }).IgnoreError();
+  }
+  absl::MutexLock lock(&mutex_);
+  num_dropped_ += static_cast<int64_t>(queue_.size());
+}
+
+// Writes or touches the oldest of what is queued. False if nothing is.
+bool StoreWorker::WriteNext() {
+  std::vector<Queued> batch;
+  std::vector<PageKey> touched;
+  PoolInfo pool;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!touches_.empty()) {
+      touched = std::move(touches_.front());
+      touches_.pop_front();
+    } else if (!queue_.empty()) {
+      batch = TakeBatch();
+      pool = pools_[batch.front().pool];
+    } else {
+      return false;
     }
   }
-  NoteSpeeds();
+  if (batch.empty()) {
+    std::vector<PageRef> run;
+    for (const PageKey& key : touched) {
+      run.push_back({.key = key, .depth = static_cast<int>(run.size()), .tokens = {}});
+    }
+    store_->Touch(run);
+    return true;
+  }
+  WriteBatch(pool, batch);
+  absl::MutexLock lock(&mutex_);
+  for (Queued& page : batch) {
+    if (spare_.size() < kMostSpare) spare_.push_back(std::move(page.bytes));
+  }
+  return true;
 }
 
 // The oldest pages, as long as they are of one pool.

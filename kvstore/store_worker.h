@@ -69,6 +69,8 @@ class StoreWorker {
   };
 
   void WriteQueued();
+  void Flush();
+  bool WriteNext();
   void ReadQueued();
   std::vector<Queued> TakeBatch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WriteBatch(const PoolInfo& pool, const std::vector<Queued>& batch);
@@ -87,7 +89,7 @@ class StoreWorker {
   std::deque<std::shared_ptr<Fetch>> fetches_ ABSL_GUARDED_BY(mutex_);
   int64_t num_dropped_ ABSL_GUARDED_BY(mutex_) = 0;
   bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  bool has_failed_ = false;  // the writer's own: whether the last write did
+  bool has_failed_ = false;  // of the thread that writes: whether the last write did
   std::thread reader_;
   std::thread writer_;
 };
