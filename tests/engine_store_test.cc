@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
 #include "gtest/gtest.h"
 #include "tests/engine_testing.h"
 #include "tests/golden_file.h"
@@ -185,6 +186,58 @@ TEST(EngineStore, ServesManyInSmallCaches) {
       EXPECT_TRUE(engine->CheckIntegrity().ok());
     }
   }
+}
+
+// Requests that come together and begin alike wait for one reading of their pages.
+TEST(EngineStore, ReadsPagesOfTheSamePromptOnce) {
+  const GoldenPair pair("shallow");
+  EngineOptions options = DraftModelOptionsFor(pair.target, pair.draft);
+  options.page_size = 4;
+  options.max_batch = 3;
+  const Request request = RequestFor(PromptOf(pair, 41));
+  Completion want;
+  StoreWorld world;
+  want = Generate(world.Start(options).get(), request);
+
+  const std::shared_ptr<WatchedStore> store = world.Open();
+  absl::Notification all_run;
+  store->before_page = [&] { all_run.WaitForNotification(); };
+  const std::unique_ptr<Engine> engine = StoreWorld::Start(options, store);
+  std::vector<GenerationId> ids;
+  for (int i = 0; i < 3; ++i) ids.push_back(*engine->Submit(request));
+  while (engine->load().num_running < 3) absl::SleepFor(absl::Milliseconds(1));
+  all_run.Notify();
+  for (const GenerationId id : ids) {
+    const absl::StatusOr<Completion> got = engine->Wait(id);
+    ASSERT_TRUE(got.ok());
+    EXPECT_EQ(got->store_tokens, 40);
+    ExpectSameOutput(*got, want);
+  }
+  EXPECT_EQ(engine->load().store.pages_read, 2 * 10);
+  EXPECT_TRUE(engine->CheckIntegrity().ok());
+}
+
+// A request that is cancelled while it waits, and an engine that ends meanwhile, wait for no disk.
+TEST(EngineStore, EndsWhileItWaits) {
+  const GoldenPair pair("shallow");
+  EngineOptions options = DraftModelOptionsFor(pair.target, pair.draft);
+  options.page_size = 4;
+  const Request request = RequestFor(PromptOf(pair, 41));
+  StoreWorld world;
+  Generate(world.Start(options).get(), request);
+  const std::shared_ptr<WatchedStore> store = world.Open();
+  absl::Notification is_over;
+  store->before_page = [&] { is_over.WaitForNotification(); };
+  std::unique_ptr<Engine> engine = StoreWorld::Start(options, store);
+  const auto id = engine->Submit(request);
+  ASSERT_TRUE(id.ok());
+  engine->Cancel(*id);
+  const absl::StatusOr<Completion> got = engine->Wait(*id);
+  ASSERT_TRUE(got.ok());
+  EXPECT_EQ(got->finish_reason, FinishReason::kCancelled);
+  ASSERT_TRUE(engine->Submit(request).ok());
+  is_over.Notify();
+  engine.reset();
 }
 
 // Row 184: a disk that stands still costs a share of what computing takes, by the clock, and the
