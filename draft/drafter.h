@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "base/philox.h"
+#include "draft/policy/draft_stop.h"
 #include "draft/policy/draft_temperature.h"
 #include "draft/proposal.h"
 #include "tandem/drafter_kind.h"
@@ -43,8 +44,9 @@ struct DraftOption {
   DraftSource source = DraftSource::kModel;
   // What speaks for it, in [0, kNumEvidence): acceptance is learnt for each apart.
   int evidence = 0;
-  int max_tokens = 0;  // that it could propose
-  int num_unread = 0;  // committed tokens to be read first
+  int max_tokens = 0;     // that it could propose
+  int num_unread = 0;     // committed tokens to be read first
+  bool can_stop = false;  // before all that is granted (DraftRequest::stop)
 };
 inline constexpr int kNumEvidence = 8;
 
@@ -58,6 +60,7 @@ struct DraftRequest {
   TokenHistory* history = nullptr;  // of `context`; left as found. Null if `sampling` needs none.
   RandomSource random{0};
   DraftNoise noise = DraftNoise::kOwn;
+  DraftStop stop = {};
   const DraftTemperature* draft_temperature =
       nullptr;                  // how sharply to draw; null for as `sampling` says
   DraftState* state = nullptr;  // from this drafter's NewState()

@@ -93,6 +93,7 @@ DraftWork Draft(Drafter* drafter, absl::Span<const RoundStep> steps, Speculation
          .history = s.history_if_used(),
          .random = s.random,
          .noise = s.rule == AcceptanceRule::kExactMatch ? DraftNoise::kTargets : DraftNoise::kOwn,
+         .stop = step.stop,
          .draft_temperature = DraftTemperatureOf(s, policy),
          .state = s.draft_state.get()});
     proposals.push_back(&s.proposal);
@@ -108,8 +109,9 @@ DraftWork Draft(Drafter* drafter, absl::Span<const RoundStep> steps, Speculation
     OrDrop(&s, [&] { KeepToConstraint(&s); });
     const int num_drafted = static_cast<int>(s.proposal.tokens.size());
     work.num_rows += num_drafted;
-    if (num_drafted == 0 || step.option.source != DraftSource::kModel) continue;
-    work.num_steps = std::max(work.num_steps, num_drafted);
+    const int num_steps = std::max(s.proposal.num_steps, num_drafted);
+    if (num_steps == 0 || step.option.source != DraftSource::kModel) continue;
+    work.num_steps = std::max(work.num_steps, num_steps);
     ++work.num_draft_sequences;
     work.num_unread += std::max(step.option.num_unread - 1, 0);
   }
@@ -144,6 +146,23 @@ VerifyRequest MakeVerifyRequest(const RoundStep& step, SpeculationPolicy* policy
           .logprobs = s.logprobs,
           .prompt_logprobs = s.NeedsPromptLogprobs() ? s.prompt_logprobs : LogprobOptions(),
           .prompt_length = s.prompt_length};
+}
+
+// A draft that ended early counts as one whose next token was not kept, so that what is planned
+// with never promises more than drafts of that length bring.
+void LearnAcceptance(const RoundStep& step, int proposed, int accepted, SpeculationPolicy* policy) {
+  Session& s = *step.session;
+  const std::vector<float>& confidences = s.proposal.confidences;
+  const bool has_stopped =  // where a constraint did not cut it before
+      s.proposal.has_stopped && static_cast<int>(confidences.size()) == proposed;
+  const int num_tested = proposed + (has_stopped ? 1 : 0);
+  if (num_tested == 0) return;
+  s.acceptance.Observe(step.option, num_tested, accepted);
+  policy->ObserveAcceptance(s.sampling.temperature, step.option, num_tested, accepted);
+  ConfidenceCurve& curve = policy->ConfidenceAt(s.sampling.temperature);
+  for (int i = 0; i <= accepted && i < std::min<int>(proposed, confidences.size()); ++i) {
+    curve.Observe(confidences[i], i < accepted);
+  }
 }
 
 // Appends what the verdict kept, up to the first token that ends the generation. It fails only
@@ -181,9 +200,7 @@ int Commit(VerifyResult result, const RoundStep& step, SpeculationPolicy* policy
     stats.predicted += proposed;
     stats.predicted_kept += std::min(accepted, emitted);
   }
-  if (proposed == 0) return emitted;
-  s.acceptance.Observe(step.option, proposed, accepted);
-  policy->ObserveAcceptance(s.sampling.temperature, step.option, proposed, accepted);
+  LearnAcceptance(step, proposed, accepted, policy);
   return emitted;
 }
 
