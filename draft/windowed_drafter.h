@@ -17,7 +17,7 @@ struct DraftWindow {
   int recent = 0;  // the most tokens after the sinks where reading begins; 0: no window
   int most = 0;    // the most that they may become before the window moves
 
-  // What the option `draft_window` means for a draft with this context. The window then fits the
+  // The window of the option `draft_window` for a draft with this context. It fits the
   // context, which the text may outgrow. `reads_other_tokens`: the draft has a vocabulary of its
   // own and may need up to twice as many tokens for a text.
   static DraftWindow Of(int draft_window, int context_length, bool reads_other_tokens);
@@ -30,7 +30,7 @@ struct DraftWindow {
 };
 
 // Shows a drafter the window in place of the text. The shorter text is a text like any other, with
-// positions from 0 on: what a cache holds of it depends on its tokens alone, so pages are shared
+// positions from 0 on: its pages in the cache depend on its tokens alone, so they are shared
 // under the usual rules, and drafts are recorded with the distributions that they were drawn from.
 //
 // The window moves when it has grown to DraftWindow::most, and is chosen anew where nothing is

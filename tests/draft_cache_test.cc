@@ -33,7 +33,7 @@ std::vector<Request> Requests(const GoldenPair& pair) {
 }
 
 // With pages shared, copied and given back, whichever of the two caches is rounded.
-TEST(DraftCache, OfAnyTypeChangesNoOutput) {
+TEST(DraftCache, ChangesNoOutputWithAnyType) {
   const GoldenPair pair("perturbed");
   std::vector<Request> requests = Requests(pair);
   for (const std::string target : kTypes) {
