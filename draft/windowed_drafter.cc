@@ -26,7 +26,7 @@ DraftWindow DraftWindow::Of(int draft_window, int context_length, bool reads_oth
 }
 
 int DraftWindow::NumSkipped(int begin_length, int length) const {
-  const int step = std::max(1, recent / 2);
+  const int step = std::max(1, recent / 4);
   int skipped = 0;
   if (const int beyond = begin_length - kSinks - recent; beyond > 0) {
     skipped = RoundedUp(beyond, step);
@@ -57,9 +57,9 @@ absl::Span<const TokenId> WindowedDrafter::See(State* state, absl::Span<const To
     state->num_skipped = num_skipped;
   }
   if (state->num_skipped == 0) return context;
-  const size_t num_sinks = std::min<size_t>(DraftWindow::kSinks, context.size());
-  const size_t resumed = std::min<size_t>(num_sinks + state->num_skipped, context.size());
-  state->seen.assign(context.begin(), context.begin() + num_sinks);
+  const size_t resumed = DraftWindow::kSinks + state->num_skipped;
+  if (context.size() <= resumed) return {};  // of a prompt; the sinks are read with the rest
+  state->seen.assign(context.begin(), context.begin() + DraftWindow::kSinks);
   state->seen.insert(state->seen.end(), context.begin() + resumed, context.end());
   return state->seen;
 }

@@ -13,7 +13,8 @@
 namespace tandem {
 namespace {
 
-// Tokens that a draft model reads within a round before caches hold other things after it.
+// Tokens that a draft model reads within a round before caches hold other things after it. Fewer
+// do not show what reading costs, because a pass takes its time however few it reads.
 constexpr int kMuchReading = 16;
 
 // Success or failure, both caches end up holding committed tokens only.
@@ -262,7 +263,8 @@ void Learn(const RoundRecord& record, absl::Span<const RoundStep> steps,
                    .num_unread = drafts.num_unread,
                    .draft_time = record.draft_time(),
                    .verify_time = record.end - record.drafted});
-  } else if (!record.has_packed && drafts.num_prompt_tokens > 0 && drafts.num_rows == 0) {
+  } else if (!record.has_packed && drafts.num_prompt_tokens > kMuchReading &&
+             drafts.num_rows == 0) {
     costs.ObserveReading(drafts.num_prompt_tokens, record.draft_time());
   }
   policy->EndRound({.has_read_much = record.has_packed || !record.only_decodes ||

@@ -81,6 +81,7 @@ TEST(EngineDraftWindow, ChangesNoOutputAtAnySize) {
   const std::vector<Request> requests = LongRequests(4096, 100, 4);
   const int64_t token_bytes = KvBytesFor(target, draft, 1);
   const auto plain = PlainOutput(DraftModelOptionsFor(target, draft), requests);
+  int num_preemptions = 0;
   for (const int window : {kAutoDraftWindow, 0, 1, 15, 16, 17, 60, 1000}) {
     SCOPED_TRACE(absl::StrCat("window ", window));
     EngineOptions options = DraftModelOptionsFor(target, draft);
@@ -89,8 +90,9 @@ TEST(EngineDraftWindow, ChangesNoOutputAtAnySize) {
     options.chunk_tokens = 32;
     options.kv_memory_bytes = 16 * 10 * token_bytes;
     options.prefix_cache = window != 17;
-    EXPECT_GT(ExpectOutput(plain, options, requests), 0);
+    num_preemptions += ExpectOutput(plain, options, requests);
   }
+  EXPECT_GT(num_preemptions, 0);
 }
 
 // Layers that see a window of their own, and drafts with other tokens than the target's.
