@@ -16,11 +16,11 @@ int RoundedUp(int number, int step) { return (number + step - 1) / step * step; 
 
 }  // namespace
 
-DraftWindow DraftWindow::Of(int draft_window, int context_length, bool reads_other_tokens) {
+DraftWindow DraftWindow::Of(int draft_window, const Contexts& contexts) {
   const int recent = draft_window == kAutoDraftWindow ? kAutoRecent : draft_window;
-  const int readable = reads_other_tokens ? context_length / 2 : context_length;
+  const int readable = contexts.reads_other_tokens ? contexts.draft / 2 : contexts.draft;
   const int most = readable - kSinks - kMaxDraftTokens;
-  if (recent == 0 || most < 1) return {};
+  if (recent == 0 || most < 1 || contexts.target - kSinks <= recent) return {};
   return {.recent = std::min(recent, most),
           .most = recent < most / kGrowth ? recent * kGrowth : most};
 }

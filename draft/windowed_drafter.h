@@ -17,10 +17,16 @@ struct DraftWindow {
   int recent = 0;  // the most tokens after the sinks where reading begins; 0: no window
   int most = 0;    // the most that they may become before the window moves
 
-  // The window of the option `draft_window` for a draft with this context. It fits the
-  // context, which the text may outgrow. `reads_other_tokens`: the draft has a vocabulary of its
-  // own and may need up to twice as many tokens for a text.
-  static DraftWindow Of(int draft_window, int context_length, bool reads_other_tokens);
+  // The longest texts, in tokens of each model.
+  struct Contexts {
+    int target = 0;
+    int draft = 0;
+    // The draft has a vocabulary of its own, and may need up to twice as many tokens for a text.
+    bool reads_other_tokens = false;
+  };
+  // The window of the option `draft_window`. It fits the draft's context, which the text may
+  // outgrow. None where the target's texts are no longer than the window.
+  static DraftWindow Of(int draft_window, const Contexts& contexts);
 
   // How many tokens after the sinks are skipped in a text of `length` tokens that had
   // `begin_length` when the draft began to read it. Never falls as `length` grows. In large steps,

@@ -145,16 +145,18 @@ TEST(DraftWindow, LeavesWhatItPromises) {
 }
 
 TEST(DraftWindow, FitsTheDraftsContext) {
-  const DraftWindow wide = DraftWindow::Of(kAutoDraftWindow, 1 << 20, false);
+  const DraftWindow wide = DraftWindow::Of(kAutoDraftWindow, {.target = 1 << 20, .draft = 1 << 20});
   EXPECT_EQ(wide.recent, DraftWindow::kAutoRecent);
   EXPECT_EQ(wide.most, 4 * DraftWindow::kAutoRecent);
   for (const int context : {1, 36, 37, 38, 60, 512, 2048}) {
     for (const bool reads_other_tokens : {false, true}) {
       for (const int wanted : {kAutoDraftWindow, 1, 16, 511, 100000, 2147483647}) {
-        const DraftWindow window = DraftWindow::Of(wanted, context, reads_other_tokens);
+        const DraftWindow window = DraftWindow::Of(
+            wanted,
+            {.target = 2147483647, .draft = context, .reads_other_tokens = reads_other_tokens});
         const int readable = reads_other_tokens ? context / 2 : context;
         if (window.recent == 0) {
-          EXPECT_LE(readable, kSinks + kMaxDraftTokens);
+          EXPECT_TRUE(wanted == 2147483647 || readable <= kSinks + kMaxDraftTokens);
           continue;
         }
         EXPECT_LE(window.recent, window.most);
@@ -162,7 +164,9 @@ TEST(DraftWindow, FitsTheDraftsContext) {
       }
     }
   }
-  EXPECT_EQ(DraftWindow::Of(0, 1 << 20, false).recent, 0);
+  EXPECT_EQ(DraftWindow::Of(0, {.target = 1 << 20, .draft = 1 << 20}).recent, 0);
+  EXPECT_EQ(DraftWindow::Of(20, {.target = kSinks + 20, .draft = 100}).recent, 0);
+  EXPECT_EQ(DraftWindow::Of(20, {.target = kSinks + 21, .draft = 100}).recent, 20);
 }
 
 // Row 175 of the bug catalogue. Chunk by chunk, as the engine shows prompts to drafters.
@@ -219,7 +223,7 @@ TEST(WindowedDrafter, IsThePlainOneWhileTheTextFitsTheWindow) {
 TEST(WindowedDrafter, SeesItsWindowOverRandomRounds) {
   for (const int recent : {1, 2, 3, 5, 6, 7, 23}) {
     constexpr int kContext = 80;
-    const DraftWindow window = DraftWindow::Of(recent, kContext, false);
+    const DraftWindow window = DraftWindow::Of(recent, {.target = 1 << 20, .draft = kContext});
     WindowWorld world(window, {.context_length = kContext});
     std::mt19937_64 random(static_cast<uint64_t>(recent));
     std::vector<WindowWorld::Sequence*> all;

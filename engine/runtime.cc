@@ -277,8 +277,10 @@ absl::StatusOr<Runtime> Runtime::Load(const EngineOptions& options,
       RETURN_IF_ERROR(WarmUp(runtime.draft.get(), runtime.draft_cache.get()));
   }
   if (runtime.draft != nullptr) {
-    runtime.draft_window = DraftWindow::Of(options.draft_window, runtime.draft->context_length(),
-                                           /*reads_other_tokens=*/runtime.vocabulary != nullptr);
+    runtime.draft_window = DraftWindow::Of(options.draft_window,
+                                           {.target = runtime.target->context_length(),
+                                            .draft = runtime.draft->context_length(),
+                                            .reads_other_tokens = runtime.vocabulary != nullptr});
   }
   const DrafterParts parts = {.model = runtime.draft.get(),
                               .cache = runtime.draft_cache.get(),
