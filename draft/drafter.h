@@ -53,6 +53,8 @@ inline constexpr int kNumEvidence = 8;
 struct DraftRequest {
   // Every committed token, prompt included. While a prompt is read in chunks: its part so far.
   absl::Span<const TokenId> context;
+  int num_committed = 0;  // all of them, if `context` is a part of the prompt
+  int num_skipped = 0;    // committed tokens that a window left out of `context`
   // The most tokens to propose; with 0 the drafter may read along and proposes nothing.
   int granted = 0;
   DraftSource source = DraftSource::kModel;  // of the option chosen

@@ -263,7 +263,8 @@ SamplingParams ModelDrafter::SamplingOf(const Draft& draft, int slot) {
 }
 
 RandomPlace ModelDrafter::PlaceOf(const Draft& draft, int slot) {
-  const auto committed = static_cast<uint32_t>(draft.request->context.size());
+  const auto committed =
+      static_cast<uint32_t>(draft.request->context.size()) + draft.request->num_skipped;
   if (draft.request->noise == DraftNoise::kTargets) {
     return {.stream = RandomStream::kTarget, .position = committed + slot};
   }

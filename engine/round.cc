@@ -13,7 +13,8 @@
 namespace tandem {
 namespace {
 
-// Tokens that a draft model reads within a round before caches hold other things after it.
+// Tokens that a draft model reads within a round before caches hold other things after it. Fewer
+// do not show what reading costs, because a pass takes its time however few it reads.
 constexpr int kMuchReading = 16;
 
 // Success or failure, both caches end up holding committed tokens only.
@@ -31,7 +32,7 @@ struct DraftWork {
   int num_steps = 0;            // of the draft model
   int num_draft_sequences = 0;  // in the first of them
   int num_unread = 0;           // tokens that it had to read first, beyond one of each
-  int num_prompt_tokens = 0;    // of prompts that it read along
+  int num_prompt_tokens = 0;    // that its caches gained from prompts which are still being read
 };
 
 bool IsGiven(DraftSource source) {
@@ -66,6 +67,15 @@ bool Propose(Drafter* drafter, absl::Span<const DraftRequest> requests,
   return status.ok();
 }
 
+// Tokens that the draft's caches hold for the requests that only read along.
+int NumCachedOfReaders(const Drafter& drafter, absl::Span<const DraftRequest> requests) {
+  int num_cached = 0;
+  for (const DraftRequest& request : requests) {
+    if (request.granted == 0) num_cached += drafter.NumCached(*request.state);
+  }
+  return num_cached;
+}
+
 // The proposals of the round; sessions that still read their prompt let the drafter read along
 // while `policy` finds that of use. A draft that fails is dropped: decoding goes on without.
 DraftWork Draft(Drafter* drafter, absl::Span<const RoundStep> steps, SpeculationPolicy* policy) {
@@ -87,6 +97,7 @@ DraftWork Draft(Drafter* drafter, absl::Span<const RoundStep> steps, Speculation
     if (!reads_along && step.granted == 0) continue;
     requests.push_back(
         {.context = absl::MakeSpan(s.tokens).first(s.target_kv.length() + step.num_fed),
+         .num_committed = static_cast<int>(s.tokens.size()),
          .granted = step.granted,
          .source = step.option.source,
          .sampling = &s.sampling,
@@ -97,10 +108,11 @@ DraftWork Draft(Drafter* drafter, absl::Span<const RoundStep> steps, Speculation
          .draft_temperature = DraftTemperatureOf(s, policy),
          .state = s.draft_state.get()});
     proposals.push_back(&s.proposal);
-    if (reads_along) work.num_prompt_tokens += step.num_fed;
   }
   if (requests.empty()) return work;
+  const int num_cached_before = NumCachedOfReaders(*drafter, requests);
   const bool failed = !Propose(drafter, requests, proposals);
+  work.num_prompt_tokens = NumCachedOfReaders(*drafter, requests) - num_cached_before;
   for (const RoundStep& step : steps) {
     Session& s = *step.session;
     if (step.granted > 0 && IsGiven(step.option.source)) continue;
@@ -268,7 +280,8 @@ void Learn(const RoundRecord& record, absl::Span<const RoundStep> steps,
                    .num_unread = drafts.num_unread,
                    .draft_time = record.draft_time(),
                    .verify_time = record.end - record.drafted});
-  } else if (!record.has_packed && drafts.num_prompt_tokens > 0 && drafts.num_rows == 0) {
+  } else if (!record.has_packed && drafts.num_prompt_tokens > kMuchReading &&
+             drafts.num_rows == 0) {
     costs.ObserveReading(drafts.num_prompt_tokens, record.draft_time());
   }
   policy->EndRound({.has_read_much = record.has_packed || !record.only_decodes ||
