@@ -203,7 +203,9 @@ OrderedJson ModelJson(const ModelInfo& model) {
                       {"family", model.family},
                       {"dtype", model.dtype},
                       {"parameters", model.parameters},
-                      {"bytes_read_per_pass", model.bytes_read_per_pass}};
+                      {"bytes_read_per_pass", model.bytes_read_per_pass},
+                      {"kv_cache", model.kv_cache}};
+  if (model.window > 0) json["window"] = model.window;
   if (model.mapped_tokens.has_value()) json["mapped_tokens"] = *model.mapped_tokens;
   return json;
 }
@@ -264,8 +266,9 @@ std::string RunTable(const SpeculationBenchmark& benchmark) {
 }
 
 std::string ModelText(const ModelInfo& model) {
-  return absl::StrFormat("%s: %s, %.1f million parameters, %s", model.path, model.family,
-                         static_cast<double>(model.parameters) * 1e-6, model.dtype);
+  return absl::StrFormat("%s: %s, %.1f million parameters, %s, cache of %s", model.path,
+                         model.family, static_cast<double>(model.parameters) * 1e-6, model.dtype,
+                         model.kv_cache);
 }
 
 std::string LimitText(const Report& report, absl::string_view place, absl::string_view buffer,

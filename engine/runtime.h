@@ -13,6 +13,7 @@
 #include "draft/drafter.h"
 #include "draft/prediction.h"
 #include "draft/vocabulary_map.h"
+#include "draft/windowed_drafter.h"
 #include "kernels/backend.h"
 #include "kvcache/paged_kv_cache.h"
 #include "model/transformer.h"
@@ -35,7 +36,8 @@ struct Runtime {
   std::vector<TokenId> end_tokens;     // the target's (text/end_tokens.h)
   std::unique_ptr<Transformer> draft;  // or null
   std::unique_ptr<PagedKvCache> target_cache;
-  std::unique_ptr<PagedKvCache> draft_cache;      // null without a draft
+  std::unique_ptr<PagedKvCache> draft_cache;  // null without a draft
+  DraftWindow draft_window;
   std::unique_ptr<VocabularyMap> vocabulary;      // null without a draft and where the ids agree
   DrafterKind drafter_kind = DrafterKind::kNone;  // never kAuto
   bool has_all_drafters = false;

@@ -80,6 +80,29 @@ TEST(EngineStore, IsTheSameAfterARestart) {
   }
 }
 
+// The draft's pages come back, whichever part of the text it reads and whatever its cache holds.
+TEST(EngineStore, KeepsPagesOfADraftWithAWindow) {
+  const GoldenPair pair("shallow");
+  EngineOptions options = DraftModelOptionsFor(pair.target, pair.draft);
+  options.page_size = 4;
+  options.draft_window = 16;
+  options.draft_kv_cache = "bf16";
+  const Request request = RequestFor(PromptOf(pair, 41));
+  const Completion want = Generate(MakeEngine(options).get(), request);
+  StoreWorld world;
+  Completion before;
+  before = Generate(world.Start(options).get(), request);
+  const std::unique_ptr<Engine> engine = world.Start(options);
+  const Completion after = Generate(engine.get(), request);
+  EXPECT_EQ(after.store_tokens, 40);
+  EXPECT_GT(engine->load().draft_prefix_hits, 8);
+  EXPECT_LT(engine->load().draft_prefix_hits, 40);
+  for (const Completion& got : {before, after}) {
+    ExpectSameOutput(got, want);
+    ExpectSameCounts(got.stats, want.stats);
+  }
+}
+
 // Texts beyond the original context of a model are rotated otherwise from their start on: pages of
 // one kind serve no other, with the same tokens.
 TEST(EngineStore, KeepsRotaryVariantsApart) {
