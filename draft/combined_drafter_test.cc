@@ -81,8 +81,8 @@ TEST(CombinedDrafter, IsOneOfThemForASequenceThatSaysSo) {
   const std::vector<TokenId> context = {4, 5};
   for (const bool is_model : {true, false}) {
     CombinedWorld world;
-    const auto state =
-        world.drafter->NewStateOf(is_model ? DrafterKind::kModel : DrafterKind::kNgram, context);
+    const auto state = world.drafter->NewStateOf(
+        is_model ? DrafterKind::kModel : DrafterKind::kNgram, context, nullptr);
     const std::vector<DraftOption> options = world.drafter->Options(state.get(), context);
     ASSERT_EQ(options.size(), 1u);
     EXPECT_EQ(options[0].source, is_model ? DraftSource::kModel : DraftSource::kLookup);

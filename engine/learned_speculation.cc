@@ -28,7 +28,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // The file's first line: another number whenever the order or the meaning of numbers changes.
-constexpr char kVersionLine[] = "tandem learned speculation 1\n";
+constexpr char kVersionLine[] = "tandem learned speculation 2\n";
 
 absl::Status Damaged(const std::string& file) {
   return absl::DataLossError(

@@ -40,7 +40,7 @@ bool IsGiven(DraftSource source) {
 
 DraftTemperature* DraftTemperatureOf(const Session& session, SpeculationPolicy* policy) {
   return session.learns_draft_temperature
-             ? &policy->DraftTemperatureAt(session.sampling.temperature)
+             ? &SpeculationOf(session, policy).DraftTemperatureAt(session.sampling.temperature)
              : nullptr;
 }
 
@@ -83,7 +83,8 @@ DraftWork Draft(Drafter* drafter, absl::Span<const RoundStep> steps, Speculation
     if (s.draft_state == nullptr) continue;
     const bool is_fixed = s.draft_tokens > 0;
     const bool may_read = s.drafter != DrafterKind::kNgram;  // which has nothing to read into
-    const bool reads_along = may_read && !step.completes() && (is_fixed || policy->reads_prompts());
+    const bool reads_along =
+        may_read && !step.completes() && (is_fixed || SpeculationOf(s, policy).reads_prompts());
     if (!reads_along && step.granted == 0) continue;
     requests.push_back(
         {.context = absl::MakeSpan(s.tokens).first(s.target_kv.length() + step.num_fed),
@@ -169,6 +170,9 @@ int Commit(VerifyResult result, const RoundStep& step, SpeculationPolicy* policy
     more = emitted < accepted ? s.Append(drafted[emitted], Provenance::kAccepted)
                               : s.Append(result.verdict.next, last);
   }
+  if (s.tenant != nullptr && s.tenant->memory != nullptr) {
+    s.tenant->memory->Learn(s.tokens, emitted);
+  }
   if (!result.logprobs.empty()) {
     for (int i = 0; i < emitted; ++i) {
       s.completion.logprobs.push_back(std::move(result.logprobs[i]));
@@ -183,7 +187,8 @@ int Commit(VerifyResult result, const RoundStep& step, SpeculationPolicy* policy
   }
   if (proposed == 0) return emitted;
   s.acceptance.Observe(step.option, proposed, accepted);
-  policy->ObserveAcceptance(s.sampling.temperature, step.option, proposed, accepted);
+  SpeculationOf(s, policy).ObserveAcceptance(s.sampling.temperature, step.option, proposed,
+                                             accepted);
   return emitted;
 }
 
@@ -254,6 +259,7 @@ void Learn(const RoundRecord& record, absl::Span<const RoundStep> steps,
   } else if (!record.has_packed && drafts.num_prompt_tokens > 0 && drafts.num_rows == 0) {
     costs.ObserveReading(drafts.num_prompt_tokens, record.draft_time());
   }
+  for (const RoundStep& step : steps) SpeculationOf(*step.session, policy).EndRound();
   policy->EndRound({.has_read_much = record.has_packed || !record.only_decodes ||
                                      drafts.num_unread > kMuchReading,
                     .num_tokens = record.num_emitted,

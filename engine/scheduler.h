@@ -60,6 +60,12 @@ std::vector<Session*> Admit(absl::Span<Session* const> sessions, int max_batch,
 RoundPlan PlanRound(absl::Span<Session* const> sessions, int chunk_tokens, int64_t free_pages,
                     bool shares_prefixes = false);
 
+// What speculation has learned from the session's tenant.
+inline TenantSpeculation& SpeculationOf(const Session& session, SpeculationPolicy* policy) {
+  const bool is_own = session.tenant != nullptr && session.tenant->speculation != nullptr;
+  return is_own ? *session.tenant->speculation : policy->unsalted();
+}
+
 // Asks the policy what those steps that have read everything should draft, and grants what finds
 // pages. Once a round: the policy counts.
 void AddDrafts(SpeculationPolicy* policy, RoundPlan* plan);

@@ -13,6 +13,7 @@
 #include "draft/policy/acceptance_estimate.h"
 #include "draft/policy/draft_plan.h"
 #include "draft/prediction.h"
+#include "draft/tenants.h"
 #include "engine/delivery.h"
 #include "engine/output_text.h"
 #include "engine/session_times.h"
@@ -32,6 +33,7 @@ struct Session {
   SamplingParams sampling;
   RandomSource random{0};
   AcceptanceRule rule = AcceptanceRule::kToken;
+  CacheSalt salt;  // of its tenant; null for none
   int prompt_length = 0;
   int max_length = 0;        // tokens, prompt included
   bool scores_only = false;  // the prompt is read, and nothing is added
@@ -50,6 +52,7 @@ struct Session {
   // ---- State ----
   std::vector<TokenId> tokens;  // prompt, then committed output
   KvSequence target_kv;
+  std::shared_ptr<Tenant> tenant;           // null before it runs
   std::unique_ptr<DraftState> draft_state;  // null without a drafter
   TokenHistory history;                     // of `tokens`, if `sampling` needs them
   AcceptanceEstimate acceptance;            // of this sequence's drafts

@@ -37,6 +37,7 @@ struct EngineFlags {
   std::string compute = "auto";
   std::string kv_cache = "f32";
   std::string kv_memory;
+  std::string draft_memory = "16M";
   int page_size = 16;
   int context = 0;  // 0: the model's
   std::string packed_weights;

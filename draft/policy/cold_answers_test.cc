@@ -56,12 +56,13 @@ class Replay {
     double time = 0.0;
     for (int done = 1; done < answer.num_tokens;) {
       const std::vector<DraftOption> options = OptionsAt(answer, done - 1);
-      const std::vector<DraftCandidate> candidates = {{.options = options,
-                                                       .draft_tokens = fixed,
-                                                       .room = answer.num_tokens - done - 1,
-                                                       .num_wanted = answer.num_tokens - done,
-                                                       .own = &own_,
-                                                       .wider = &policy_.AcceptanceAt(0.0f)}};
+      const std::vector<DraftCandidate> candidates = {
+          {.options = options,
+           .draft_tokens = fixed,
+           .room = answer.num_tokens - done - 1,
+           .num_wanted = answer.num_tokens - done,
+           .own = &own_,
+           .wider = &policy_.unsalted().AcceptanceAt(0.0f)}};
       const DraftChoice choice = policy_.Plan(candidates, 0).front();
       const DraftOption* option = choice.num_tokens == 0 ? nullptr : &options[choice.option];
       done += 1 + Round(answer, done - 1, option, choice.num_tokens, &time);
@@ -74,7 +75,7 @@ class Replay {
  private:
   void Begin(const RecordedAnswer& answer, int fixed) {
     own_ = AcceptanceEstimate();
-    unread_ = policy_.reads_prompts() || fixed > 0 ? 0 : answer.prompt_tokens;
+    unread_ = policy_.unsalted().reads_prompts() || fixed > 0 ? 0 : answer.prompt_tokens;
     const Instant start = now_;
     now_ = now_ + absl::Milliseconds(1);
     policy_.EndRound({.has_read_much = true, .num_tokens = 1, .start = start, .end = now_});
@@ -113,7 +114,7 @@ class Replay {
       }
       unread_ = is_model ? (accepted == k ? 1 : 0) : unread_ + accepted + 1;
       own_.Observe(*option, k, accepted);
-      policy_.ObserveAcceptance(0.0f, *option, k, accepted);
+      policy_.unsalted().ObserveAcceptance(0.0f, *option, k, accepted);
     }
     const double pass = 1.0 + pair_.row * k;
     costs.draft_time = Measured(draft);

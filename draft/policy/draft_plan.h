@@ -10,6 +10,8 @@
 
 namespace tandem {
 
+class TenantSpeculation;
+
 // A sequence that decodes in the next round.
 struct DraftCandidate {
   absl::Span<const DraftOption> options;
@@ -18,6 +20,7 @@ struct DraftCandidate {
   int num_wanted = 0;    // tokens it may still emit: what reading for a draft can pay off in
   const AcceptanceEstimate* own = nullptr;
   const AcceptanceEstimate* wider = nullptr;
+  TenantSpeculation* tenant = nullptr;  // whose it is; null for requests without a tenant
 
   bool is_auto() const { return draft_tokens == kAutoDraftTokens; }
 };

@@ -32,6 +32,7 @@ class EngineParams(TypedDict, total=False):
     draft_head_tokens: int
     kv_cache: str
     kv_memory_bytes: int
+    draft_memory_bytes: int  # to draft from earlier texts; 0: none
     page_size: int
     context: int  # at most so many tokens of the target's; 0: all
     max_batch: int
@@ -71,6 +72,7 @@ class RequestParams(TypedDict, total=False):
     drafter: Optional[str]
     verifier: Optional[str]
     prediction: str
+    cache_salt: str  # the tenant; prefixes and remembered texts stay with it
     logprobs: Union[int, _native.LogprobOptions]  # a number: of so many likely tokens
     prompt_logprobs: Union[int, _native.LogprobOptions]
 
