@@ -90,7 +90,7 @@ class Drafter {
     return NewState(prompt);
   }
 
-  // The ways in which the sequence of `state` could be continued behind `context`, its committed
+  // The ways in which the sequence of `state` could be continued after `context`, its committed
   // tokens; none if there is nothing to propose.
   virtual std::vector<DraftOption> Options(DraftState* state,
                                            absl::Span<const TokenId> context) = 0;

@@ -26,8 +26,8 @@ NgramIndex::Match FindMatch(NgramDraftState* state, absl::Span<const TokenId> co
   return state->index.Find(context);
 }
 
-// What is remembered to follow a text, each token looked up after those before it, while runs as
-// long as the first one's source asks for are known.
+// The remembered continuation of a text. Each token is looked up after those before it, as long as
+// runs are known that are long enough for the source of the first one.
 class Remembered {
  public:
   Remembered(const TextMemory* memory, absl::Span<const TokenId> context, int most) {
@@ -124,7 +124,7 @@ absl::Status NgramDrafter::Propose(absl::Span<const DraftRequest> requests,
     const std::vector<TokenId>& tokens = proposals[i]->tokens;
     for (size_t place = match.next; static_cast<int>(tokens.size()) < requests[i].granted;
          ++place) {
-      // Behind the end of the text it goes on as proposed: a text that repeats itself does so on.
+      // After the end of the text it goes on as proposed: a text that repeats itself goes on to.
       const TokenId token =
           place < context.size() ? context[place] : tokens[place - context.size()];
       ProposeCertain(token, proposals[i]);

@@ -34,7 +34,7 @@ struct World {
 };
 
 // With a clock that stands still a round's choices depend on the texts alone.
-std::vector<Completion> Run(const GoldenPair& pair, const World& world) {
+std::vector<Completion> CompletionsIn(const GoldenPair& pair, const World& world) {
   const FakeClock clock;
   EngineOptions options = CpuOptionsFor(pair.target, pair.draft);
   options.drafter = world.drafter;
@@ -66,8 +66,8 @@ TEST(TenantIsolation, WhatOneWroteChangesNothingForAnother) {
   for (const DrafterKind drafter :
        {DrafterKind::kNgram, DrafterKind::kModel, DrafterKind::kModelAndNgram}) {
     for (const float temperature : {0.0f, 0.7f}) {
-      const auto alone =
-          Run(pair, {.drafter = drafter, .before = "-", .salt = "b", .temperature = temperature});
+      const auto alone = CompletionsIn(
+          pair, {.drafter = drafter, .before = "-", .salt = "b", .temperature = temperature});
       for (const std::string before : {"a", ""}) {
         const auto after = Run(
             pair, {.drafter = drafter, .before = before, .salt = "b", .temperature = temperature});
@@ -87,8 +87,10 @@ TEST(TenantIsolation, WhatOneWroteChangesNothingForAnother) {
 TEST(TenantIsolation, WhatOneWroteServesItself) {
   const GoldenPair pair("perturbed");
   for (const std::string salt : {"", "b"}) {
-    const auto alone = Run(pair, {.drafter = DrafterKind::kNgram, .before = "-", .salt = salt});
-    const auto after = Run(pair, {.drafter = DrafterKind::kNgram, .before = salt, .salt = salt});
+    const auto alone =
+        CompletionsIn(pair, {.drafter = DrafterKind::kNgram, .before = "-", .salt = salt});
+    const auto after =
+        CompletionsIn(pair, {.drafter = DrafterKind::kNgram, .before = salt, .salt = salt});
     for (size_t i = 0; i < alone.size(); ++i) ExpectSameOutput(after[i], alone[i]);
     const auto rounds = [](const Completion& c) { return c.stats.rounds; };
     const auto cached = [](const Completion& c) { return int64_t{c.cached_tokens}; };

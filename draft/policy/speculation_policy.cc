@@ -103,7 +103,7 @@ std::vector<DraftChoice> SpeculationPolicy::Plan(absl::Span<const DraftCandidate
 bool SpeculationPolicy::Calibrates(absl::Span<const DraftCandidate> candidates, int other_rows,
                                    std::vector<DraftChoice>* choices) {
   if (!measures()) return false;
-  // Passes that read prompts beside are not measured.
+  // Passes that also read prompts are not measured.
   const bool is_new_size =
       other_rows == 0 && !costs_.knows_pass(static_cast<int>(candidates.size()));
   if (rounds_calibrated_ >= kCalibrationRounds && !is_new_size) return false;
@@ -122,7 +122,7 @@ bool SpeculationPolicy::Calibrates(absl::Span<const DraftCandidate> candidates, 
   return true;
 }
 
-// Other lengths than planned for everybody; whoever drafts nothing begins only if there is little
+// Other lengths than planned for all; a sequence that drafts nothing begins only if there is little
 // to read for it.
 void SpeculationPolicy::Explore(absl::Span<const DraftCandidate> candidates,
                                 const TenantSpeculation& tenant,

@@ -12,24 +12,24 @@
 
 namespace tandem {
 
-// Decides round by round who drafts how much, and never lets speculation cost more than it brings:
+// Decides round by round how much each sequence drafts, and never lets speculation cost more than it brings:
 // plans with what was measured so far, stops when no gain is expected, and tries again now and then
 // within a bounded share of the time (docs/draft_length.md). One per engine. What rounds cost is
-// learned from the rounds of all tenants, what they accept from each tenant's alone.
+// learned from the rounds of all tenants, acceptance from each tenant's own.
 // Thread-compatible.
 class SpeculationPolicy {
  public:
   // The choices for the next round's decoding sequences; `other_rows` of the pass are not theirs.
   std::vector<DraftChoice> Plan(absl::Span<const DraftCandidate> candidates, int other_rows);
 
-  // What is learned from requests of no tenant; it is kept for the next process.
+  // Learned from requests without a salt; it is kept for the next process.
   TenantSpeculation& unsalted() { return unsalted_; }
   const TenantSpeculation& unsalted() const { return unsalted_; }
   // Whether the round last planned only tries what is not believed to pay.
   bool is_probing() const { return is_probing_; }
 
-  // Whether the next round's times tell what its rows cost. Those of the first rounds behind a long
-  // reading do not: processor caches hold other things (three rows behind a prompt of 190 tokens
+  // Whether the next round's times tell what its rows cost. Those of the first rounds after a long
+  // reading do not: processor caches hold other things (three rows after a prompt of 190 tokens
   // took 1041, 696, 503, and then 430 us). Where prompts never cease, they have to do.
   bool measures() const {
     return rounds_since_reading_ >= kRoundsToWarm || rounds_unmeasured_ >= kRoundsOfPatience;

@@ -32,7 +32,7 @@ class TenantSpeculation {
   // Whether a draft model should read prompts along: where it was of use lately.
   bool reads_prompts() const { return rounds_without_model_ < kRoundsOfPatience; }
 
-  // After a round: what it showed may be used from the next one on.
+  // After each round: its observations count from the next one on.
   void EndRound() {
     for (DraftTemperature& draft_temperature : draft_temperature_) draft_temperature.Update();
   }
