@@ -37,7 +37,12 @@ std::vector<DraftOption> CombinedDrafter::Options(DraftState* state,
   std::vector<DraftOption> options;
   const auto add = [&](Drafter* drafter, DraftState* its) {
     if (its == nullptr) return;
-    for (const DraftOption& option : drafter->Options(its, context)) options.push_back(option);
+    const bool has_model = !options.empty();
+    for (const DraftOption& option : drafter->Options(its, context)) {
+      // A model knows better: with successors next to it fewer tokens were kept
+      // (docs/benchmarks.md).
+      if (option.source != DraftSource::kSuccessors || !has_model) options.push_back(option);
+    }
   };
   add(model_.get(), Of(state).model.get());
   add(lookup_.get(), Of(state).lookup.get());

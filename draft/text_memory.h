@@ -32,6 +32,10 @@ class TextMemory {
   // REQUIRES: 0 <= count <= text.size().
   void Learn(absl::Span<const TokenId> text, int count);
 
+  // `next` follows `text`, which was drafted and not kept: of runs of one and two tokens alone.
+  // Cannot fail.
+  void LearnSuccessor(absl::Span<const TokenId> text, TokenId next);
+
   struct Next {
     TokenId token = 0;
     int run = 0;            // length of the longest run that is known; 0 if none is
@@ -48,6 +52,7 @@ class TextMemory {
     TokenId next = 0;
     int32_t votes = 0;  // how much more often `next` followed than others did
   };
+  void LearnRuns(absl::Span<const uint64_t> hashes, TokenId next);
   // Hashes of the runs of kRuns at the end of `text`, as far as it reaches.
   static int HashRuns(absl::Span<const TokenId> text, std::array<uint64_t, kRuns.size()>* hashes);
 

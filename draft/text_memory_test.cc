@@ -72,6 +72,16 @@ TEST(TextMemory, LearnsOnlyTheEnd) {
   EXPECT_EQ(memory.Find({5}).run, 0);
 }
 
+TEST(TextMemory, LearnsSuccessorsOfShortRunsAlone) {
+  TextMemory memory(kMemoryBytes);
+  memory.LearnSuccessor({1, 2, 3}, 4);
+  EXPECT_EQ(memory.Find({1, 2, 3}).run, 2);
+  EXPECT_EQ(memory.Find({1, 2, 3}).token, 4);
+  EXPECT_EQ(memory.Find({3}).token, 4);
+  memory.LearnSuccessor({9}, 8);
+  EXPECT_EQ(memory.Find({9}).token, 8);
+}
+
 // However much is learned, the memory stays as large as it was made, and what came last is there.
 TEST(TextMemory, IsBounded) {
   TextMemory memory(TextMemory::kLeastBytes);

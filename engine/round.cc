@@ -142,9 +142,19 @@ VerifyRequest MakeVerifyRequest(const RoundStep& step, SpeculationPolicy* policy
           .rule = s.rule,
           .kv = &s.target_kv,
           .on_rows = LearnerOf(step, policy),
+          .wants_rejected = s.memory() != nullptr,
           .logprobs = s.logprobs,
           .prompt_logprobs = s.NeedsPromptLogprobs() ? s.prompt_logprobs : LogprobOptions(),
           .prompt_length = s.prompt_length};
+}
+
+// Rejected tokens say nothing of the text, but the rows after them say what follows such tokens.
+void LearnFromRejected(absl::Span<const TokenId> drafted, int num_accepted,
+                       absl::Span<const TokenId> likeliest, TextMemory* memory) {
+  for (size_t i = 0; i < likeliest.size(); ++i) {
+    if (likeliest[i] < 0) continue;
+    memory->LearnSuccessor(drafted.first(num_accepted + i + 1), likeliest[i]);
+  }
 }
 
 // Appends what the verdict kept, up to the first token that ends the generation. It fails only
@@ -170,8 +180,9 @@ int Commit(VerifyResult result, const RoundStep& step, SpeculationPolicy* policy
     more = emitted < accepted ? s.Append(drafted[emitted], Provenance::kAccepted)
                               : s.Append(result.verdict.next, last);
   }
-  if (s.tenant != nullptr && s.tenant->memory != nullptr) {
-    s.tenant->memory->Learn(s.tokens, emitted);
+  if (TextMemory* memory = s.memory(); memory != nullptr) {
+    memory->Learn(s.tokens, emitted);
+    LearnFromRejected(drafted, accepted, result.likeliest_after_rejected, memory);
   }
   if (!result.logprobs.empty()) {
     for (int i = 0; i < emitted; ++i) {

@@ -77,6 +77,8 @@ struct Session {
   // What the next pass may feed: of a prompt that is only scored nobody asks what follows it.
   int num_pending() const { return length() - target_kv.length() - (scores_only ? 1 : 0); }
   int num_output() const { return length() - prompt_length; }
+  // Of its tenant; null where none is kept.
+  TextMemory* memory() const { return tenant == nullptr ? nullptr : tenant->memory.get(); }
   TokenHistory* history_if_used() { return sampling.needs_history() ? &history : nullptr; }
 
   // The most tokens a draft may add now: one more is emitted after it, and all fit the length.
