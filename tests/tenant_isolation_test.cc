@@ -69,7 +69,7 @@ TEST(TenantIsolation, WhatOneWroteChangesNothingForAnother) {
       const auto alone = CompletionsIn(
           pair, {.drafter = drafter, .before = "-", .salt = "b", .temperature = temperature});
       for (const std::string before : {"a", ""}) {
-        const auto after = Run(
+        const auto after = CompletionsIn(
             pair, {.drafter = drafter, .before = before, .salt = "b", .temperature = temperature});
         for (size_t i = 0; i < alone.size(); ++i) {
           ExpectSameOutput(after[i], alone[i]);
