@@ -411,8 +411,7 @@ void EngineImpl::TakePrefix(Session* session, KvSequence found) {
   num_draft_prefix_hits_ += runtime_.drafter->NumCached(*session->draft_state);
 }
 
-// What was published since serves those who still read, too: others may have the same prompt.
-// Whether anything was found.
+// Gives sessions that still read what others have published since; true if there was anything.
 bool EngineImpl::ReplanAfterPrefixHits(absl::Span<const RoundStep> steps) {
   bool found = false;
   for (const RoundStep& step : steps) {
@@ -539,10 +538,9 @@ void EngineImpl::Retire(Session* session) {
 // Shows the others how things stand.
 void EngineImpl::ReportLoad() {
   EngineLoad load;
-  RoundStats in_progress;
   for (const auto& session : sessions_) {
     ++(session->is_running ? load.num_running : load.num_waiting);
-    in_progress += session->completion.stats;
+    load.stats += session->completion.stats;  // in progress
   }
   load.target_pages_in_use = PagesInUse(*runtime_.target_cache);
   if (runtime_.draft_cache != nullptr) load.draft_pages_in_use = PagesInUse(*runtime_.draft_cache);
@@ -554,8 +552,7 @@ void EngineImpl::ReportLoad() {
   load.draft_memory_bytes = tenants_.bytes_in_use();
   load.draft_memory_tenants = tenants_.num_tenants();
   absl::MutexLock lock(&mutex_);
-  load.stats = stats_;
-  load.stats += in_progress;
+  load.stats += stats_;
   load_ = load;
 }
 
