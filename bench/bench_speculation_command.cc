@@ -109,7 +109,7 @@ absl::Status SpeculationFlags::PutPrompts(const Engine& engine) {
   ASSIGN_OR_RETURN(const ChatFormat format, ChatFormat::Load(&engine));
   for (Prompt& prompt : benchmark.prompts) {
     Request request{.prompt = std::move(prompt.text), .prompt_ids = std::move(prompt.ids)};
-    RETURN_IF_ERROR(format.PutTurn(/*system=*/std::nullopt, &request));
+    RETURN_IF_ERROR(format.PutTurn({}, &request).status());
     prompt = {.text = "", .ids = std::move(request.prompt_ids)};
     benchmark.stop_tokens = std::move(request.stop_tokens);
   }

@@ -14,8 +14,8 @@ namespace tandem {
 
 // Decides round by round how much each sequence drafts, and never lets speculation cost more than
 // it brings: plans with measurements so far, stops when no gain is expected, and tries again now
-// and then within a bounded share of the time (docs/draft_length.md). One per engine. What rounds cost is
-// learned from the rounds of all tenants, acceptance from each tenant's own.
+// and then within a bounded share of the time (docs/draft_length.md). One per engine. What rounds
+// cost is learned from the rounds of all tenants, acceptance from each tenant's own.
 // Thread-compatible.
 class SpeculationPolicy {
  public:
