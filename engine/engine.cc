@@ -42,6 +42,7 @@ class EngineImpl final : public Engine {
         runtime_(std::move(runtime)),
         verifier_(runtime_.target.get(), std::move(judge)),
         learned_(std::move(learned_file)),
+        tenants_(options_.draft_memory_bytes),
         delivery_(std::make_unique<Delivery>(options_.callback_thread)),
         thread_([this] { Work(); }) {}
 
@@ -188,6 +189,7 @@ class EngineImpl final : public Engine {
   Verifier verifier_;
   LearnedSpeculation learned_;
   SpeculationPolicy policy_;
+  Tenants tenants_;
   int64_t num_prompt_tokens_ = 0;
   int64_t num_preemptions_ = 0;
   int64_t num_prefix_queries_ = 0;
@@ -360,7 +362,7 @@ std::vector<Session*> EngineImpl::Admit() {
   }
   const auto find_prefix = [this](const Session& session) {
     return runtime_.target_cache->NewSequenceWithPrefix(
-        Reusable(session), runtime_.target->cache_variant(session.max_length));
+        Reusable(session), runtime_.target->cache_variant(session.max_length), session.salt);
   };
   const auto begin = [this](Session* session, KvSequence found) {
     session->OrFail("beginning", [&] { Begin(session, std::move(found)); });
@@ -370,10 +372,11 @@ std::vector<Session*> EngineImpl::Admit() {
 
 void EngineImpl::Begin(Session* session, KvSequence found) {
   session->times.OnPlace(Instant::Now());
+  if (session->tenant == nullptr) session->tenant = tenants_.Get(session->salt);
   if (session->completion.num_preemptions == 0) num_prompt_tokens_ += session->prompt_length;
   num_prefix_queries_ += static_cast<int64_t>(Reusable(*session).size());
   if (session->drafter != DrafterKind::kNone && session->draft_state == nullptr) {
-    session->draft_state = runtime_.drafter->NewStateOf(session->drafter, {});
+    session->draft_state = runtime_.drafter->NewStateOf(session->drafter, {}, session->tenant);
   }
   TakePrefix(session, std::move(found));
 }
@@ -408,15 +411,14 @@ void EngineImpl::TakePrefix(Session* session, KvSequence found) {
   num_draft_prefix_hits_ += runtime_.drafter->NumCached(*session->draft_state);
 }
 
-// What was published since serves those who still read, too: others may have the same prompt.
-// Whether anything was found.
+// Gives sessions that still read what others have published since; true if there was anything.
 bool EngineImpl::ReplanAfterPrefixHits(absl::Span<const RoundStep> steps) {
   bool found = false;
   for (const RoundStep& step : steps) {
     Session& s = *step.session;
     if (s.num_pending() <= kMostWithoutChunk) continue;
     KvSequence longer =
-        runtime_.target_cache->NewSequenceWithPrefix(Reusable(s), s.target_kv.variant());
+        runtime_.target_cache->NewSequenceWithPrefix(Reusable(s), s.target_kv.variant(), s.salt);
     if (longer.length() <= s.target_kv.length()) continue;
     s.OrFail("prefix", [&] { TakePrefix(&s, std::move(longer)); });
     LookForDrafts(&s);
@@ -536,10 +538,9 @@ void EngineImpl::Retire(Session* session) {
 // Shows the others how things stand.
 void EngineImpl::ReportLoad() {
   EngineLoad load;
-  RoundStats in_progress;
   for (const auto& session : sessions_) {
     ++(session->is_running ? load.num_running : load.num_waiting);
-    in_progress += session->completion.stats;
+    load.stats += session->completion.stats;  // in progress
   }
   load.target_pages_in_use = PagesInUse(*runtime_.target_cache);
   if (runtime_.draft_cache != nullptr) load.draft_pages_in_use = PagesInUse(*runtime_.draft_cache);
@@ -548,9 +549,10 @@ void EngineImpl::ReportLoad() {
   load.prefix_hits = num_prefix_hits_;
   load.draft_prefix_hits = num_draft_prefix_hits_;
   load.preemptions = num_preemptions_;
+  load.draft_memory_bytes = tenants_.bytes_in_use();
+  load.draft_memory_tenants = tenants_.num_tenants();
   absl::MutexLock lock(&mutex_);
-  load.stats = stats_;
-  load.stats += in_progress;
+  load.stats += stats_;
   load_ = load;
 }
 

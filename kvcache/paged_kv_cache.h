@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -36,12 +37,16 @@ class PagedKvCache {
   // hand out.
   int num_available_pages() const;
 
-  KvSequence NewSequence(int variant = 0) { return KvSequence(this, variant); }
+  KvSequence NewSequence(int variant = 0, CacheSalt salt = nullptr) {
+    return KvSequence(this, variant, std::move(salt));
+  }
 
-  // Starts a sequence from the longest prefix of `tokens` that one of its variant published; its
+  // Starts a sequence from the longest prefix of `tokens` that one of its variant and an equal salt
+  // published; its
   // length() says how long: a multiple of the page size, and less than tokens.size(), so that at
   // least one token is left to feed. Counts the lookup and the hit.
-  KvSequence NewSequenceWithPrefix(absl::Span<const TokenId> tokens, int variant = 0);
+  KvSequence NewSequenceWithPrefix(absl::Span<const TokenId> tokens, int variant = 0,
+                                   CacheSalt salt = nullptr);
 
   // Offers a sequence's full pages to later prompts. Where the same text is published already the
   // sequence goes over to those pages and gives its own back: they hold the same bits.

@@ -60,11 +60,14 @@ void BindEngine(nb::module_& module) {
       .def_ro("prefix_queries", &EngineLoad::prefix_queries)
       .def_ro("prefix_hits", &EngineLoad::prefix_hits)
       .def_ro("draft_prefix_hits", &EngineLoad::draft_prefix_hits)
-      .def_ro("preemptions", &EngineLoad::preemptions);
+      .def_ro("preemptions", &EngineLoad::preemptions)
+      .def_ro("draft_memory_bytes", &EngineLoad::draft_memory_bytes)
+      .def_ro("draft_memory_tenants", &EngineLoad::draft_memory_tenants);
   LetPickle<&EngineLoad::num_running, &EngineLoad::num_waiting, &EngineLoad::target_pages_in_use,
             &EngineLoad::draft_pages_in_use, &EngineLoad::stats, &EngineLoad::prompt_tokens,
             &EngineLoad::prefix_queries, &EngineLoad::prefix_hits, &EngineLoad::draft_prefix_hits,
-            &EngineLoad::preemptions>(load);
+            &EngineLoad::preemptions, &EngineLoad::draft_memory_bytes,
+            &EngineLoad::draft_memory_tenants>(load);
   LetShow(load, {"num_running", "num_waiting", "target_pages_in_use", "draft_pages_in_use",
                  "prompt_tokens", "prefix_queries", "prefix_hits", "preemptions", "stats"});
   nb::class_<EngineHandle>(module, "Engine", nb::is_weak_referenceable(),
