@@ -68,7 +68,7 @@ def main():
               "draft_tokens": given.draft_tokens, "verifier": "exact_match"}
     runs = {drafter: [] for drafter in DRAFTERS}
     with tandem.Engine(given.target, draft=given.draft, all_drafters=True, threads=given.threads,
-                       prefix_cache=False, warm_up=True) as engine:
+                       prefix_cache=False, draft_memory_bytes=0, warm_up=True) as engine:
         for turn in range(given.rounds + 1):
             for drafter in DRAFTERS:
                 tokens, sums = measured(engine, drafter, prompts, params)

@@ -39,7 +39,8 @@ class Server:
         if not os.path.exists(program):
             lib.fail(f"{program} is missing; build it with ./dev build or name another with --bin")
         self.log_file = tempfile.NamedTemporaryFile(mode="w+", prefix="tandem_serve_", suffix=".log")
-        command = [*wrapper, program, "serve", "--port", "0", *options]
+        # Runs ask the same again: with a memory of earlier answers they would be drafted from it.
+        command = [*wrapper, program, "serve", "--port", "0", "--draft-memory", "0", *options]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=self.log_file)
         self.host = "127.0.0.1"
         self.port = self._await_port(" ".join(command))

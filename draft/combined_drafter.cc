@@ -1,5 +1,7 @@
 #include "draft/combined_drafter.h"
 
+#include <utility>
+
 #include "base/status_macros.h"
 
 namespace tandem {
@@ -16,14 +18,17 @@ CombinedDraftState& Of(DraftState* state) { return *static_cast<CombinedDraftSta
 }  // namespace
 
 std::unique_ptr<DraftState> CombinedDrafter::NewState(absl::Span<const TokenId> prompt) {
-  return NewStateOf(DrafterKind::kModelAndNgram, prompt);
+  return NewStateOf(DrafterKind::kModelAndNgram, prompt, nullptr);
 }
 
 std::unique_ptr<DraftState> CombinedDrafter::NewStateOf(DrafterKind kind,
-                                                        absl::Span<const TokenId> prompt) {
+                                                        absl::Span<const TokenId> prompt,
+                                                        std::shared_ptr<const Tenant> tenant) {
   auto state = std::make_unique<CombinedDraftState>();
-  if (HasModel(kind)) state->model = model_->NewState(prompt);
-  if (kind != DrafterKind::kModel) state->lookup = lookup_->NewState(prompt);
+  if (HasModel(kind)) state->model = model_->NewStateOf(DrafterKind::kModel, prompt, tenant);
+  if (kind != DrafterKind::kModel) {
+    state->lookup = lookup_->NewStateOf(DrafterKind::kNgram, prompt, std::move(tenant));
+  }
   return state;
 }
 
@@ -32,7 +37,12 @@ std::vector<DraftOption> CombinedDrafter::Options(DraftState* state,
   std::vector<DraftOption> options;
   const auto add = [&](Drafter* drafter, DraftState* its) {
     if (its == nullptr) return;
-    for (const DraftOption& option : drafter->Options(its, context)) options.push_back(option);
+    const bool has_model = !options.empty();
+    for (const DraftOption& option : drafter->Options(its, context)) {
+      // A model knows better: with successors next to it fewer tokens were kept
+      // (docs/benchmarks.md).
+      if (option.source != DraftSource::kSuccessors || !has_model) options.push_back(option);
+    }
   };
   add(model_.get(), Of(state).model.get());
   add(lookup_.get(), Of(state).lookup.get());
@@ -41,14 +51,14 @@ std::vector<DraftOption> CombinedDrafter::Options(DraftState* state,
 
 absl::Status CombinedDrafter::Propose(absl::Span<const DraftRequest> requests,
                                       absl::Span<Proposal* const> proposals) {
-  for (const DraftSource source : {DraftSource::kModel, DraftSource::kLookup}) {
-    const bool is_model = source == DraftSource::kModel;
+  for (const bool is_model : {true, false}) {
     std::vector<DraftRequest> chosen;
     std::vector<Proposal*> drafts;
     for (size_t i = 0; i < requests.size(); ++i) {
       CombinedDraftState& state = Of(requests[i].state);
       DraftState* const its = is_model ? state.model.get() : state.lookup.get();
-      if (requests[i].source != source || its == nullptr) continue;  // null: it only reads along
+      const bool is_chosen = is_model == (requests[i].source == DraftSource::kModel);
+      if (!is_chosen || its == nullptr) continue;  // null: it only reads along
       chosen.push_back(requests[i]);
       chosen.back().state = its;
       drafts.push_back(proposals[i]);

@@ -19,8 +19,8 @@ class CombinedDrafter final : public Drafter {
 
   std::string_view name() const override { return "model+ngram"; }
   std::unique_ptr<DraftState> NewState(absl::Span<const TokenId> prompt) override;
-  std::unique_ptr<DraftState> NewStateOf(DrafterKind kind,
-                                         absl::Span<const TokenId> prompt) override;
+  std::unique_ptr<DraftState> NewStateOf(DrafterKind kind, absl::Span<const TokenId> prompt,
+                                         std::shared_ptr<const Tenant> tenant) override;
   std::vector<DraftOption> Options(DraftState* state, absl::Span<const TokenId> context) override;
   absl::Status Propose(absl::Span<const DraftRequest> requests,
                        absl::Span<Proposal* const> proposals) override;

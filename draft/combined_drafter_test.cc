@@ -63,9 +63,9 @@ class LoggingDrafter final : public Drafter {
 };
 
 struct CombinedWorld {
-  CombinedWorld() {
+  explicit CombinedWorld(DraftSource lookup_source = DraftSource::kLookup) {
     auto model_part = std::make_unique<LoggingDrafter>(DraftSource::kModel, 1, &log);
-    auto lookup_part = std::make_unique<LoggingDrafter>(DraftSource::kLookup, 2, &log);
+    auto lookup_part = std::make_unique<LoggingDrafter>(lookup_source, 2, &log);
     model = model_part.get();
     lookup = lookup_part.get();
     drafter = std::make_unique<CombinedDrafter>(std::move(model_part), std::move(lookup_part));
@@ -81,8 +81,8 @@ TEST(CombinedDrafter, IsOneOfThemForASequenceThatSaysSo) {
   const std::vector<TokenId> context = {4, 5};
   for (const bool is_model : {true, false}) {
     CombinedWorld world;
-    const auto state =
-        world.drafter->NewStateOf(is_model ? DrafterKind::kModel : DrafterKind::kNgram, context);
+    const auto state = world.drafter->NewStateOf(
+        is_model ? DrafterKind::kModel : DrafterKind::kNgram, context, nullptr);
     const std::vector<DraftOption> options = world.drafter->Options(state.get(), context);
     ASSERT_EQ(options.size(), 1u);
     EXPECT_EQ(options[0].source, is_model ? DraftSource::kModel : DraftSource::kLookup);
@@ -103,6 +103,25 @@ TEST(CombinedDrafter, IsOneOfThemForASequenceThatSaysSo) {
     for (const std::string& line : world.log) EXPECT_EQ(line.substr(0, own.size()), own);
     EXPECT_EQ(world.log.size(), 5u);
   }
+}
+
+TEST(CombinedDrafter, OffersSuccessorsOnlyWithoutAModel) {
+  const std::vector<TokenId> context = {4, 5};
+  const auto sources = [&](DraftSource lookup, DrafterKind kind) {
+    CombinedWorld world(lookup);
+    const auto state = world.drafter->NewStateOf(kind, context, nullptr);
+    std::vector<DraftSource> offered;
+    for (const DraftOption& option : world.drafter->Options(state.get(), context)) {
+      offered.push_back(option.source);
+    }
+    return offered;
+  };
+  EXPECT_THAT(sources(DraftSource::kSuccessors, DrafterKind::kModelAndNgram),
+              ElementsAre(DraftSource::kModel));
+  EXPECT_THAT(sources(DraftSource::kSuccessors, DrafterKind::kNgram),
+              ElementsAre(DraftSource::kSuccessors));
+  EXPECT_THAT(sources(DraftSource::kMemory, DrafterKind::kModelAndNgram),
+              ElementsAre(DraftSource::kModel, DraftSource::kMemory));
 }
 
 TEST(CombinedDrafter, OffersWhatBothOffer) {

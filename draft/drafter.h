@@ -12,10 +12,13 @@
 #include "draft/policy/draft_stop.h"
 #include "draft/policy/draft_temperature.h"
 #include "draft/proposal.h"
+#include "kvcache/kv_sequence.h"
 #include "tandem/drafter_kind.h"
 #include "tandem/sampling_params.h"
 
 namespace tandem {
+
+struct Tenant;
 
 // What a drafter remembers about one session between rounds: a draft model's KvSequence, an n-gram
 // index, or nothing.
@@ -33,12 +36,15 @@ enum class DraftNoise {
 // Where a draft comes from: what one more of its tokens costs.
 enum class DraftSource {
   kModel,   // a pass of a draft model
-  kLookup,  // next to nothing
+  kLookup,  // the sequence's own text: next to nothing
   // Known before any drafter is asked, for nothing:
   kForced,     // what the sequence's constraint leaves no choice but
   kPredicted,  // what its request predicted
+  // Next to nothing, too:
+  kMemory,      // how earlier texts went on
+  kSuccessors,  // what mostly follows the last one or two tokens
 };
-inline constexpr int kNumDraftSources = 4;
+inline constexpr int kNumDraftSources = 6;
 
 // One way to continue a sequence, known from its committed tokens alone.
 struct DraftOption {
@@ -82,14 +88,16 @@ class Drafter {
   // For a sequence that begins with `prompt`, of which part may be known from earlier sequences.
   virtual std::unique_ptr<DraftState> NewState(absl::Span<const TokenId> prompt) = 0;
 
-  // The same for a sequence that only `kind` is to draft for, where this is several drafters.
+  // The same for a sequence that only `kind` is to draft for, where this is several drafters, and
+  // which may know what `tenant`, or null, has left of others.
   // REQUIRES: `kind` is part of it.
   virtual std::unique_ptr<DraftState> NewStateOf(DrafterKind /*kind*/,
-                                                 absl::Span<const TokenId> prompt) {
+                                                 absl::Span<const TokenId> prompt,
+                                                 std::shared_ptr<const Tenant> /*tenant*/) {
     return NewState(prompt);
   }
 
-  // The ways in which the sequence of `state` could be continued behind `context`, its committed
+  // The ways in which the sequence of `state` could be continued after `context`, its committed
   // tokens; none if there is nothing to propose.
   virtual std::vector<DraftOption> Options(DraftState* state,
                                            absl::Span<const TokenId> context) = 0;
@@ -119,6 +127,7 @@ class Drafter {
   struct CachedText {
     absl::Span<const TokenId> tokens;
     int variant = 0;  // KvSequence::variant
+    CacheSalt salt;   // KvSequence::salt
   };
   // What `tokens` are there; nothing where there is no model.
   virtual std::optional<CachedText> TextOf(DraftState* /*state*/,

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/hash_map.h"
 #include "base/status_macros.h"
+#include "draft/tenants.h"
 #include "kernels/row_math.h"
 
 namespace tandem {
@@ -81,9 +82,9 @@ absl::Span<const TokenId> ModelDrafter::ReadDrafted(const TokenId& token) const 
 
 // How far the text may reach is not known here: a draft's cache is of the variant for its prompt,
 // and drafts beyond that are worse, not wrong.
-KvSequence ModelDrafter::Begin(absl::Span<const TokenId> prompt) {
-  return cache_->NewSequenceWithPrefix(prompt,
-                                       model_->cache_variant(static_cast<int>(prompt.size())));
+KvSequence ModelDrafter::Begin(absl::Span<const TokenId> prompt, CacheSalt salt) {
+  return cache_->NewSequenceWithPrefix(
+      prompt, model_->cache_variant(static_cast<int>(prompt.size())), std::move(salt));
 }
 
 std::optional<Drafter::CachedText> ModelDrafter::TextOf(DraftState* state,
@@ -92,12 +93,14 @@ std::optional<Drafter::CachedText> ModelDrafter::TextOf(DraftState* state,
   const absl::Span<const TokenId> read = Read(&s, tokens);
   const int variant =
       s.kv.length() > 0 ? s.kv.variant() : model_->cache_variant(static_cast<int>(read.size()));
-  return CachedText{.tokens = read, .variant = variant};
+  return CachedText{.tokens = read, .variant = variant, .salt = s.kv.salt()};
 }
 
-std::unique_ptr<DraftState> ModelDrafter::NewState(absl::Span<const TokenId> prompt) {
+std::unique_ptr<DraftState> ModelDrafter::NewStateOf(DrafterKind /*kind*/,
+                                                     absl::Span<const TokenId> prompt,
+                                                     std::shared_ptr<const Tenant> tenant) {
   auto state = std::make_unique<State>(states_);
-  state->kv = Begin(Read(state.get(), prompt));
+  state->kv = Begin(Read(state.get(), prompt), tenant == nullptr ? nullptr : tenant->salt);
   return state;
 }
 
@@ -105,10 +108,10 @@ void ModelDrafter::AdoptLongerPrefix(DraftState* state, absl::Span<const TokenId
   State& s = State::Of(state);
   const absl::Span<const TokenId> read = Read(&s, tokens);
   if (s.kv.length() == 0) {
-    s.kv = Begin(read);
+    s.kv = Begin(read, s.kv.salt());
     return;
   }
-  KvSequence found = cache_->NewSequenceWithPrefix(read, s.kv.variant());
+  KvSequence found = cache_->NewSequenceWithPrefix(read, s.kv.variant(), s.kv.salt());
   if (found.length() > s.kv.length()) s.kv = std::move(found);
 }
 

@@ -32,7 +32,11 @@ class ModelDrafter final : public Drafter {
                const VocabularyMap* vocabulary = nullptr);
 
   std::string_view name() const override { return "model"; }
-  std::unique_ptr<DraftState> NewState(absl::Span<const TokenId> prompt) override;
+  std::unique_ptr<DraftState> NewState(absl::Span<const TokenId> prompt) override {
+    return NewStateOf(DrafterKind::kModel, prompt, nullptr);
+  }
+  std::unique_ptr<DraftState> NewStateOf(DrafterKind kind, absl::Span<const TokenId> prompt,
+                                         std::shared_ptr<const Tenant> tenant) override;
   std::vector<DraftOption> Options(DraftState* state, absl::Span<const TokenId> context) override;
   absl::Status Propose(absl::Span<const DraftRequest> requests,
                        absl::Span<Proposal* const> proposals) override;
@@ -51,7 +55,7 @@ class ModelDrafter final : public Drafter {
 
   // `context` in the draft's tokens; valid until the state changes.
   absl::Span<const TokenId> Read(State* state, absl::Span<const TokenId> context) const;
-  KvSequence Begin(absl::Span<const TokenId> prompt);
+  KvSequence Begin(absl::Span<const TokenId> prompt, CacheSalt salt);
   // A drafted token in the draft's: one.
   absl::Span<const TokenId> ReadDrafted(const TokenId& token) const;
   // A row over the target's tokens, as far as the draft has them; valid until the next call.

@@ -1,24 +1,83 @@
 #include "draft/ngram_drafter.h"
 
 #include <algorithm>
+#include <array>
+#include <utility>
+
+#include "draft/tenants.h"
 
 namespace tandem {
 namespace {
 
+// The runs that a memory of earlier texts is followed by; shorter ones tell of the language alone.
+constexpr int kShortestRemembered = 3;
+// Tokens of memory in a row: each is looked up, and few more are kept.
+constexpr int kMostRemembered = 8;
+
 struct NgramDraftState final : DraftState {
   NgramIndex index;
+  std::shared_ptr<const Tenant> tenant;  // or null
+
+  const TextMemory* memory() const { return tenant == nullptr ? nullptr : tenant->memory.get(); }
 };
 
-NgramIndex::Match FindMatch(DraftState* state, absl::Span<const TokenId> context) {
-  NgramIndex& index = static_cast<NgramDraftState*>(state)->index;
-  index.Extend(context);
-  return index.Find(context);
+NgramIndex::Match FindMatch(NgramDraftState* state, absl::Span<const TokenId> context) {
+  state->index.Extend(context);
+  return state->index.Find(context);
+}
+
+// The remembered continuation of a text. Each token is looked up after those before it, as long as
+// runs are known that are long enough for the source of the first one.
+class Remembered {
+ public:
+  Remembered(const TextMemory* memory, absl::Span<const TokenId> context, int most) {
+    if (memory == nullptr) return;
+    const absl::Span<const TokenId> end =
+        context.last(std::min<size_t>(context.size(), TextMemory::kLongestRun));
+    std::vector<TokenId> text(end.begin(), end.end());
+    first_ = memory->Find(text);
+    const int least = first_.run < kShortestRemembered ? 1 : kShortestRemembered;
+    TextMemory::Next next = first_;
+    while (next.run >= least && num_tokens_ < std::min(most, kMostRemembered)) {
+      tokens_[num_tokens_++] = next.token;
+      text.push_back(next.token);
+      next = memory->Find(text);
+    }
+  }
+
+  DraftSource source() const {
+    return first_.run < kShortestRemembered ? DraftSource::kSuccessors : DraftSource::kMemory;
+  }
+  // In [0, kNumEvidence): the run, and whether the first token is what usually follows.
+  int evidence() const {
+    const int by_run = first_.run >= 8 ? 2 : first_.run == 5 || first_.run == 2 ? 1 : 0;
+    return 2 * by_run + (first_.is_usual ? 1 : 0);
+  }
+  absl::Span<const TokenId> tokens() const {
+    return absl::MakeConstSpan(tokens_).first(num_tokens_);
+  }
+
+ private:
+  TextMemory::Next first_;
+  std::array<TokenId, kMostRemembered> tokens_{};
+  int num_tokens_ = 0;
+};
+
+void ProposeCertain(TokenId token, Proposal* proposal) {
+  Distribution* certain = proposal->NextDistribution();
+  certain->only = token;
+  certain->probs.clear();
+  proposal->tokens.push_back(token);
 }
 
 }  // namespace
 
-std::unique_ptr<DraftState> NgramDrafter::NewState(absl::Span<const TokenId> /*prompt*/) {
-  return std::make_unique<NgramDraftState>();
+std::unique_ptr<DraftState> NgramDrafter::NewStateOf(DrafterKind /*kind*/,
+                                                     absl::Span<const TokenId> /*prompt*/,
+                                                     std::shared_ptr<const Tenant> tenant) {
+  auto state = std::make_unique<NgramDraftState>();
+  state->tenant = std::move(tenant);
+  return state;
 }
 
 int NgramDrafter::EvidenceOf(const NgramIndex::Match& match) {
@@ -28,12 +87,23 @@ int NgramDrafter::EvidenceOf(const NgramIndex::Match& match) {
 
 std::vector<DraftOption> NgramDrafter::Options(DraftState* state,
                                                absl::Span<const TokenId> context) {
-  const NgramIndex::Match match = FindMatch(state, context);
-  if (match.length == 0) return {};
-  return {{.source = DraftSource::kLookup,
-           .evidence = EvidenceOf(match),
-           .max_tokens = kMaxDraftTokens,
-           .num_unread = 0}};
+  auto* own = static_cast<NgramDraftState*>(state);
+  std::vector<DraftOption> options;
+  const NgramIndex::Match match = FindMatch(own, context);
+  if (match.length > 0) {
+    options.push_back({.source = DraftSource::kLookup,
+                       .evidence = EvidenceOf(match),
+                       .max_tokens = kMaxDraftTokens,
+                       .num_unread = 0});
+  }
+  const Remembered remembered(own->memory(), context, kMostRemembered);
+  if (!remembered.tokens().empty()) {
+    options.push_back({.source = remembered.source(),
+                       .evidence = remembered.evidence(),
+                       .max_tokens = static_cast<int>(remembered.tokens().size()),
+                       .num_unread = 0});
+  }
+  return options;
 }
 
 absl::Status NgramDrafter::Propose(absl::Span<const DraftRequest> requests,
@@ -42,18 +112,22 @@ absl::Status NgramDrafter::Propose(absl::Span<const DraftRequest> requests,
     // A part of a prompt, of which more may be known already, is not to be looked up.
     if (requests[i].granted == 0) continue;
     const absl::Span<const TokenId> context = requests[i].context;
-    const NgramIndex::Match match = FindMatch(requests[i].state, context);
+    auto* state = static_cast<NgramDraftState*>(requests[i].state);
+    if (requests[i].source == DraftSource::kMemory ||
+        requests[i].source == DraftSource::kSuccessors) {
+      const Remembered remembered(state->memory(), context, requests[i].granted);
+      for (const TokenId token : remembered.tokens()) ProposeCertain(token, proposals[i]);
+      continue;
+    }
+    const NgramIndex::Match match = FindMatch(state, context);
     if (match.length == 0) continue;
-    std::vector<TokenId>& tokens = proposals[i]->tokens;
+    const std::vector<TokenId>& tokens = proposals[i]->tokens;
     for (size_t place = match.next; static_cast<int>(tokens.size()) < requests[i].granted;
          ++place) {
-      // Behind the end of the text it goes on as proposed: a text that repeats itself does so on.
+      // After the end of the text it goes on as proposed: a text that repeats itself goes on to.
       const TokenId token =
           place < context.size() ? context[place] : tokens[place - context.size()];
-      Distribution* certain = proposals[i]->NextDistribution();
-      certain->only = token;
-      certain->probs.clear();
-      tokens.push_back(token);
+      ProposeCertain(token, proposals[i]);
     }
   }
   return absl::OkStatus();

@@ -10,12 +10,17 @@
 namespace tandem {
 
 // Prompt lookup (Saxena 2023): proposes what followed the last time that the text ended as it does
-// now, in the prompt or in the output. Its tokens are not drawn: each is proposed with certainty.
+// now, in the prompt or in the output; or, as another option, what mostly followed in texts of its
+// tenant (TextMemory). Its tokens are not drawn: each is proposed with certainty.
 class NgramDrafter final : public Drafter {
  public:
   std::string_view name() const override { return "ngram"; }
   bool is_drawn() const override { return false; }
-  std::unique_ptr<DraftState> NewState(absl::Span<const TokenId> prompt) override;
+  std::unique_ptr<DraftState> NewState(absl::Span<const TokenId> prompt) override {
+    return NewStateOf(DrafterKind::kNgram, prompt, nullptr);
+  }
+  std::unique_ptr<DraftState> NewStateOf(DrafterKind kind, absl::Span<const TokenId> prompt,
+                                         std::shared_ptr<const Tenant> tenant) override;
   std::vector<DraftOption> Options(DraftState* state, absl::Span<const TokenId> context) override;
   absl::Status Propose(absl::Span<const DraftRequest> requests,
                        absl::Span<Proposal* const> proposals) override;

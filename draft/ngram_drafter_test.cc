@@ -4,6 +4,7 @@
 #include <random>
 #include <vector>
 
+#include "draft/tenants.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/fake_model.h"
@@ -69,10 +70,13 @@ TEST(NgramIndex, FindsNothingInATextWithoutRepetition) {
 }
 
 struct LookedUpText {
-  explicit LookedUpText(Tokens text) : tokens(std::move(text)), state(drafter.NewState(tokens)) {}
-  Tokens Draft(int max_tokens) {
+  explicit LookedUpText(Tokens text, std::shared_ptr<const Tenant> tenant = nullptr)
+      : tokens(std::move(text)),
+        state(drafter.NewStateOf(DrafterKind::kNgram, tokens, std::move(tenant))) {}
+  Tokens Draft(int max_tokens, DraftSource source = DraftSource::kLookup) {
     proposal.Clear();
-    const DraftRequest request{.context = tokens, .granted = max_tokens, .state = state.get()};
+    const DraftRequest request{
+        .context = tokens, .granted = max_tokens, .source = source, .state = state.get()};
     Proposal* proposals[] = {&proposal};
     EXPECT_TRUE(drafter.Propose({&request, 1}, proposals).ok());
     return proposal.tokens;
@@ -153,6 +157,60 @@ TEST(NgramDrafter, TellsHowMuchSpeaksForIt) {
   EXPECT_EQ(options[0].source, DraftSource::kLookup);
   EXPECT_EQ(options[0].evidence, NgramDrafter::EvidenceOf({.length = 6}));
   EXPECT_EQ(options[0].max_tokens, kMaxDraftTokens);
+}
+
+// ---- What earlier texts of the tenant say ----
+
+std::shared_ptr<Tenant> TenantThatWrote(const std::vector<Tokens>& texts) {
+  auto tenant = std::make_shared<Tenant>();
+  tenant->memory = std::make_unique<TextMemory>(size_t{1} << 20);
+  for (const Tokens& text : texts) tenant->memory->Learn(text, static_cast<int>(text.size()));
+  return tenant;
+}
+
+TEST(NgramDrafter, OffersWhatItsTenantWroteBefore) {
+  const auto tenant = TenantThatWrote({{1, 2, 3, 4, 5, 6}});
+  LookedUpText s({9, 1, 2, 3}, tenant);
+  const std::vector<DraftOption> options = s.drafter.Options(s.state.get(), s.tokens);
+  ASSERT_EQ(options.size(), 1u);
+  EXPECT_EQ(options[0].source, DraftSource::kMemory);
+  EXPECT_EQ(options[0].max_tokens, 3);
+  EXPECT_THAT(s.Draft(2, DraftSource::kMemory), ElementsAre(4, 5));
+  EXPECT_THAT(s.Draft(8, DraftSource::kMemory), ElementsAre(4, 5, 6));
+  EXPECT_EQ(s.proposal.drawn_from[2].only, 6);
+  EXPECT_THAT(s.proposal.drawn_from[2].probs, IsEmpty());
+  EXPECT_THAT(LookedUpText({9, 1, 2, 3}).Draft(3, DraftSource::kMemory), IsEmpty());
+}
+
+TEST(NgramDrafter, OffersWhatMostlyFollowsAtLast) {
+  const auto tenant = TenantThatWrote({{1, 2, 3, 4}});
+  LookedUpText s({9, 9, 2}, tenant);
+  const std::vector<DraftOption> options = s.drafter.Options(s.state.get(), s.tokens);
+  ASSERT_EQ(options.size(), 1u);
+  EXPECT_EQ(options[0].source, DraftSource::kSuccessors);
+  EXPECT_THAT(s.Draft(3, DraftSource::kSuccessors), ElementsAre(3, 4));
+}
+
+TEST(NgramDrafter, OffersItsOwnTextAndTheMemory) {
+  const auto tenant = TenantThatWrote({{1, 2, 3, 4, 5}});
+  LookedUpText s({1, 2, 3, 7, 1, 2, 3}, tenant);
+  const std::vector<DraftOption> options = s.drafter.Options(s.state.get(), s.tokens);
+  ASSERT_EQ(options.size(), 2u);
+  EXPECT_EQ(options[0].source, DraftSource::kLookup);
+  EXPECT_EQ(options[1].source, DraftSource::kMemory);
+  for (const DraftOption& option : options) EXPECT_LT(option.evidence, kNumEvidence);
+  EXPECT_THAT(s.Draft(1), ElementsAre(7));
+  EXPECT_THAT(s.Draft(1, DraftSource::kMemory), ElementsAre(4));
+}
+
+// A tenant that had to make room for others.
+TEST(NgramDrafter, GoesOnWithoutAMemoryThatIsGone) {
+  const auto tenant = TenantThatWrote({{1, 2, 3, 4, 5}});
+  LookedUpText s({1, 2, 3}, tenant);
+  EXPECT_EQ(s.drafter.Options(s.state.get(), s.tokens).size(), 1u);
+  tenant->memory = nullptr;
+  EXPECT_THAT(s.drafter.Options(s.state.get(), s.tokens), IsEmpty());
+  EXPECT_THAT(s.Draft(2, DraftSource::kMemory), IsEmpty());
 }
 
 }  // namespace

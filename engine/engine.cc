@@ -43,6 +43,7 @@ class EngineImpl final : public Engine {
       : parts_(std::move(parts)),
         verifier_(runtime_.target.get(), std::move(judge)),
         learned_(parts_.learned_file),
+        tenants_(options_.draft_memory_bytes),
         delivery_(std::make_unique<Delivery>(options_.callback_thread)),
         thread_([this] { Work(); }) {}
 
@@ -191,6 +192,7 @@ class EngineImpl final : public Engine {
   Verifier verifier_;
   LearnedSpeculation learned_;
   SpeculationPolicy policy_;
+  Tenants tenants_;
   int64_t num_prompt_tokens_ = 0;
   int64_t num_preemptions_ = 0;
   int64_t num_prefix_queries_ = 0;
@@ -368,7 +370,7 @@ std::vector<Session*> EngineImpl::Admit() {
   }
   const auto find_prefix = [this](const Session& session) {
     return runtime_.target_cache->NewSequenceWithPrefix(
-        Reusable(session), runtime_.target->cache_variant(session.max_length));
+        Reusable(session), runtime_.target->cache_variant(session.max_length), session.salt);
   };
   const auto begin = [this](Session* session, KvSequence found) {
     session->OrFail("beginning", [&] { Begin(session, std::move(found)); });
@@ -378,10 +380,11 @@ std::vector<Session*> EngineImpl::Admit() {
 
 void EngineImpl::Begin(Session* session, KvSequence found) {
   session->times.OnPlace(Instant::Now());
+  if (session->tenant == nullptr) session->tenant = tenants_.Get(session->salt);
   if (session->completion.num_preemptions == 0) num_prompt_tokens_ += session->prompt_length;
   num_prefix_queries_ += static_cast<int64_t>(Reusable(*session).size());
   if (session->drafter != DrafterKind::kNone && session->draft_state == nullptr) {
-    session->draft_state = runtime_.drafter->NewStateOf(session->drafter, {});
+    session->draft_state = runtime_.drafter->NewStateOf(session->drafter, {}, session->tenant);
   }
   TakePrefix(session, std::move(found));
   if (store_ != nullptr && !session->finished) store_->Begin(Reusable(*session), session);
@@ -392,8 +395,9 @@ std::vector<Session*> EngineImpl::TakeStored(std::vector<Session*> running) {
   if (store_ == nullptr) return running;
   return store_->Take(running, [this](Session* session) {
     PagedKvCache& cache = *runtime_.target_cache;
-    const int num_reused = TakePrefix(
-        session, cache.NewSequenceWithPrefix(Reusable(*session), session->target_kv.variant()));
+    const int num_reused =
+        TakePrefix(session, cache.NewSequenceWithPrefix(
+                                Reusable(*session), session->target_kv.variant(), session->salt));
     if (session->completion.num_preemptions == 0) session->completion.store_tokens += num_reused;
   });
 }
@@ -431,15 +435,14 @@ int EngineImpl::TakePrefix(Session* session, KvSequence found) {
   return num_reused;
 }
 
-// What was published since serves those who still read, too: others may have the same prompt.
-// Whether anything was found.
+// Gives sessions that still read what others have published since; true if there was anything.
 bool EngineImpl::ReplanAfterPrefixHits(absl::Span<const RoundStep> steps) {
   bool found = false;
   for (const RoundStep& step : steps) {
     Session& s = *step.session;
     if (s.num_pending() <= kMostWithoutChunk) continue;
     KvSequence longer =
-        runtime_.target_cache->NewSequenceWithPrefix(Reusable(s), s.target_kv.variant());
+        runtime_.target_cache->NewSequenceWithPrefix(Reusable(s), s.target_kv.variant(), s.salt);
     if (longer.length() <= s.target_kv.length()) continue;
     s.OrFail("prefix", [&] { TakePrefix(&s, std::move(longer)); });
     LookForDrafts(&s);
@@ -533,10 +536,9 @@ void EngineImpl::Retire(Session* session) {
 // Shows the others how things stand.
 void EngineImpl::ReportLoad() {
   EngineLoad load;
-  RoundStats in_progress;
   for (const auto& session : sessions_) {
     ++(session->is_running ? load.num_running : load.num_waiting);
-    in_progress += session->completion.stats;
+    load.stats += session->completion.stats;  // in progress
   }
   load.target_pages_in_use = PagesInUse(*runtime_.target_cache);
   if (runtime_.draft_cache != nullptr) load.draft_pages_in_use = PagesInUse(*runtime_.draft_cache);
@@ -546,9 +548,10 @@ void EngineImpl::ReportLoad() {
   load.draft_prefix_hits = num_draft_prefix_hits_;
   load.preemptions = num_preemptions_;
   if (store_ != nullptr) load.store = store_->counts();
+  load.draft_memory_bytes = tenants_.bytes_in_use();
+  load.draft_memory_tenants = tenants_.num_tenants();
   absl::MutexLock lock(&mutex_);
-  load.stats = stats_;
-  load.stats += in_progress;
+  load.stats += stats_;
   load_ = load;
 }
 

@@ -44,6 +44,7 @@ absl::Status EngineOptions::Validate() const {
   RETURN_IF_ERROR(CheckBetween("threads", threads, 0, kMostThreads));
   RETURN_IF_ERROR(CheckAtLeast("draft_head_tokens", draft_head_tokens, 0));
   RETURN_IF_ERROR(CheckDraftWindow(draft_window));
+  RETURN_IF_ERROR(CheckAtLeast("draft_memory", draft_memory_bytes, 0));
   RETURN_IF_ERROR(ParseCompute(compute).status());
   RETURN_IF_ERROR(ValueOf(kQuantizations, "quantize", quantize).status());
   RETURN_IF_ERROR(ValueOf(kQuantizations, "draft_quantize", draft_quantize).status());

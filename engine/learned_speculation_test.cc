@@ -33,15 +33,15 @@ class LearnedSpeculationFiles : public testing::Test {
 
 SpeculationPolicy Taught() {
   SpeculationPolicy policy;
-  policy.ObserveAcceptance(0.0f, {.source = DraftSource::kModel}, 4, 3);
+  policy.unsalted().ObserveAcceptance(0.0f, {.source = DraftSource::kModel}, 4, 3);
   policy.costs().Observe({.num_rows = 1, .verify_time = absl::Milliseconds(7)});
   return policy;
 }
 
 double FirstSurvival(const SpeculationPolicy& policy) {
   double survival = 0.0;
-  policy.AcceptanceAt(0.0f).Survival({.source = DraftSource::kModel}, nullptr,
-                                     absl::MakeSpan(&survival, 1));
+  policy.unsalted().AcceptanceAt(0.0f).Survival({.source = DraftSource::kModel}, nullptr,
+                                                absl::MakeSpan(&survival, 1));
   return survival;
 }
 

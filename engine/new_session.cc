@@ -1,7 +1,9 @@
 #include "engine/new_session.h"
 
 #include <algorithm>
+#include <memory>
 #include <random>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -42,6 +44,14 @@ absl::Status CheckTopLogprobs(absl::string_view name, int num_top) {
   constexpr int kMost = 100;
   if (-1 <= num_top && num_top <= kMost) return absl::OkStatus();
   return FieldError(name, absl::StrCat(num_top, " is not from 0 to ", kMost));
+}
+
+// Each tenant keeps its salt.
+absl::Status CheckCacheSalt(const std::string& salt) {
+  constexpr size_t kMostBytes = 1024;
+  if (salt.size() <= kMostBytes) return absl::OkStatus();
+  return FieldError("cache_salt",
+                    absl::StrCat("must be at most ", kMostBytes, " bytes, got ", salt.size()));
 }
 
 absl::Status CheckToken(absl::string_view field, TokenId id, const Runtime& runtime) {
@@ -109,6 +119,10 @@ absl::StatusOr<std::unique_ptr<Session>> NewSession(Request request, const Engin
   RETURN_IF_ERROR(CheckDraftTokens(draft_tokens));
   RETURN_IF_ERROR(CheckTopLogprobs("logprobs", request.logprobs.num_top));
   RETURN_IF_ERROR(CheckTopLogprobs("prompt_logprobs", request.prompt_logprobs.num_top));
+  RETURN_IF_ERROR(CheckCacheSalt(request.cache_salt));
+  if (!request.cache_salt.empty()) {
+    s.salt = std::make_shared<const std::string>(std::move(request.cache_salt));
+  }
   s.drafter = request.drafter.value_or(runtime.drafter_kind);
   RETURN_IF_ERROR(CheckDrafter(s.drafter, runtime));
   const bool draft_is_drawn = HasModel(s.drafter);

@@ -78,10 +78,10 @@ PromptStore::PromptStore(std::shared_ptr<PageStore> store, Runtime* runtime, Poo
 void PromptStore::Begin(absl::Span<const TokenId> prompt, Session* session) {
   session->fetch = nullptr;
   std::vector<StoredRun> runs;
-  runs.push_back(target_.Missing(prompt, session->target_kv.variant()));
+  runs.push_back(target_.Missing(prompt, session->target_kv.variant(), session->salt));
   if (session->draft_state != nullptr && draft_.has_value()) {
     const auto text = runtime_.drafter->TextOf(session->draft_state.get(), prompt);
-    if (text.has_value()) runs.push_back(draft_->Missing(text->tokens, text->variant));
+    if (text.has_value()) runs.push_back(draft_->Missing(text->tokens, text->variant, text->salt));
   }
   if (std::all_of(runs.begin(), runs.end(), [](const StoredRun& run) { return run.empty(); })) {
     return;

@@ -41,7 +41,7 @@ bool IsGiven(DraftSource source) {
 
 DraftTemperature* DraftTemperatureOf(const Session& session, SpeculationPolicy* policy) {
   return session.learns_draft_temperature
-             ? &policy->DraftTemperatureAt(session.sampling.temperature)
+             ? &SpeculationOf(session, policy).DraftTemperatureAt(session.sampling.temperature)
              : nullptr;
 }
 
@@ -93,7 +93,8 @@ DraftWork Draft(Drafter* drafter, absl::Span<const RoundStep> steps, Speculation
     if (s.draft_state == nullptr) continue;
     const bool is_fixed = s.draft_tokens > 0;
     const bool may_read = s.drafter != DrafterKind::kNgram;  // which has nothing to read into
-    const bool reads_along = may_read && !step.completes() && (is_fixed || policy->reads_prompts());
+    const bool reads_along =
+        may_read && !step.completes() && (is_fixed || SpeculationOf(s, policy).reads_prompts());
     if (!reads_along && step.granted == 0) continue;
     requests.push_back(
         {.context = absl::MakeSpan(s.tokens).first(s.target_kv.length() + step.num_fed),
@@ -155,6 +156,7 @@ VerifyRequest MakeVerifyRequest(const RoundStep& step, SpeculationPolicy* policy
           .rule = s.rule,
           .kv = &s.target_kv,
           .on_rows = LearnerOf(step, policy),
+          .wants_rejected = s.memory() != nullptr,
           .logprobs = s.logprobs,
           .prompt_logprobs = s.NeedsPromptLogprobs() ? s.prompt_logprobs : LogprobOptions(),
           .prompt_length = s.prompt_length};
@@ -170,10 +172,20 @@ void LearnAcceptance(const RoundStep& step, int proposed, int accepted, Speculat
   const int num_tested = proposed + (has_stopped ? 1 : 0);
   if (num_tested == 0) return;
   s.acceptance.Observe(step.option, num_tested, accepted);
-  policy->ObserveAcceptance(s.sampling.temperature, step.option, num_tested, accepted);
-  ConfidenceCurve& curve = policy->ConfidenceAt(s.sampling.temperature);
+  TenantSpeculation& tenant = SpeculationOf(s, policy);
+  tenant.ObserveAcceptance(s.sampling.temperature, step.option, num_tested, accepted);
+  ConfidenceCurve& curve = tenant.ConfidenceAt(s.sampling.temperature);
   for (int i = 0; i <= accepted && i < std::min<int>(proposed, confidences.size()); ++i) {
     curve.Observe(confidences[i], i < accepted);
+  }
+}
+
+// Rejected tokens say nothing of the text, but the rows after them say what follows such tokens.
+void LearnFromRejected(absl::Span<const TokenId> drafted, int num_accepted,
+                       absl::Span<const TokenId> likeliest, TextMemory* memory) {
+  for (size_t i = 0; i < likeliest.size(); ++i) {
+    if (likeliest[i] < 0) continue;
+    memory->LearnSuccessor(drafted.first(num_accepted + i + 1), likeliest[i]);
   }
 }
 
@@ -199,6 +211,10 @@ int Commit(VerifyResult result, const RoundStep& step, SpeculationPolicy* policy
   for (bool more = true; more && emitted < num_committable; ++emitted) {
     more = emitted < accepted ? s.Append(drafted[emitted], Provenance::kAccepted)
                               : s.Append(result.verdict.next, last);
+  }
+  if (TextMemory* memory = s.memory(); memory != nullptr) {
+    memory->Learn(s.tokens, emitted);
+    LearnFromRejected(drafted, accepted, result.likeliest_after_rejected, memory);
   }
   if (!result.logprobs.empty()) {
     for (int i = 0; i < emitted; ++i) {
@@ -284,6 +300,7 @@ void Learn(const RoundRecord& record, absl::Span<const RoundStep> steps,
              drafts.num_rows == 0) {
     costs.ObserveReading(drafts.num_prompt_tokens, record.draft_time());
   }
+  for (const RoundStep& step : steps) SpeculationOf(*step.session, policy).EndRound();
   policy->EndRound({.has_read_much = record.has_packed || !record.only_decodes ||
                                      drafts.num_unread > kMuchReading,
                     .num_tokens = record.num_emitted,

@@ -17,7 +17,10 @@ int RowsOf(const Session& session) {
 // How many of the tokens that `session` lacks it will find in the prefix cache after this round,
 // because `other` reads `num_fed` of the same text: those of full pages, but for the last token.
 int NumFoundBehind(const Session& session, const Session& other, int num_fed) {
-  if (session.target_kv.variant() != other.target_kv.variant()) return 0;
+  if (session.target_kv.variant() != other.target_kv.variant() ||
+      !IsSameSalt(session.salt, other.salt)) {
+    return 0;
+  }
   const auto page_size = static_cast<size_t>(session.target_kv.cache()->layout().page_size);
   const absl::Span<const PageId> own_pages = session.target_kv.pages();
   const absl::Span<const PageId> pages = other.target_kv.pages();
@@ -123,14 +126,16 @@ void AddDrafts(SpeculationPolicy* policy, RoundPlan* plan) {
     num_rows += step.num_fed;
     if (!step.completes()) continue;
     Session& s = *step.session;
+    TenantSpeculation& tenant = SpeculationOf(s, policy);
     decoding.push_back(&step);
     candidates.push_back({.options = s.draft_options,
                           .draft_tokens = s.draft_tokens,
                           .room = s.DraftRoom(),
                           .num_wanted = s.max_length - s.length(),
                           .own = &s.acceptance,
-                          .wider = &policy->AcceptanceAt(s.sampling.temperature),
-                          .confidence = &policy->ConfidenceAt(s.sampling.temperature)});
+                          .wider = &tenant.AcceptanceAt(s.sampling.temperature),
+                          .confidence = &tenant.ConfidenceAt(s.sampling.temperature),
+                          .tenant = &tenant});
   }
   const std::vector<DraftChoice> choices =
       policy->Plan(candidates, num_rows - static_cast<int>(candidates.size()));

@@ -31,7 +31,7 @@ struct RoundPlan {
   bool preempts_youngest = false;
 };
 
-// Who has no more than this to read, as in decoding, never waits for the prompts' chunk.
+// A session with no more than this to read, as in decoding, never waits for the prompts' chunk.
 inline constexpr int kMostWithoutChunk = 2;
 
 // What is left of the chunk for prompts however many decode.
@@ -39,11 +39,11 @@ constexpr int LeastForPrompts(int chunk_tokens) {
   return chunk_tokens / 4 + (chunk_tokens % 4 > 0);
 }
 
-// Lets in who may run, and returns all who do, oldest first: at most `max_batch` of `sessions`,
-// which are oldest first. Who waits is let in when all that it has to read beyond what
-// `find_prefix` gives it fits beside what the others have yet to read, so that it is not preempted
-// right away. Nobody overtakes, so all who run are older than all who wait. The oldest needs no
-// room: it may preempt the others. `begin` is given what was found.
+// Admits sessions, and returns all that run, oldest first: at most `max_batch` of `sessions`, which
+// are oldest first. A waiting session is admitted when its unread tokens (after the prefix that
+// `find_prefix` gives it) fit next to those of the running ones, so that it is not preempted right
+// away. None overtakes another, so all running sessions are older than all waiting ones. The oldest
+// needs no room: it may preempt the others. `begin` is given the prefix.
 std::vector<Session*> Admit(absl::Span<Session* const> sessions, int max_batch,
                             const PagedKvCache& cache,
                             absl::FunctionRef<KvSequence(const Session&)> find_prefix,
@@ -60,6 +60,12 @@ std::vector<Session*> Admit(absl::Span<Session* const> sessions, int max_batch,
 // Without a step and without a preemption the oldest session does not fit even alone.
 RoundPlan PlanRound(absl::Span<Session* const> sessions, int chunk_tokens, int64_t free_pages,
                     bool shares_prefixes = false);
+
+// What speculation has learned from the session's tenant.
+inline TenantSpeculation& SpeculationOf(const Session& session, SpeculationPolicy* policy) {
+  const bool is_own = session.tenant != nullptr && session.tenant->speculation != nullptr;
+  return is_own ? *session.tenant->speculation : policy->unsalted();
+}
 
 // Asks the policy what those steps that have read everything should draft, and grants what finds
 // pages. Once a round: the policy counts.

@@ -13,6 +13,7 @@
 #include "draft/policy/acceptance_estimate.h"
 #include "draft/policy/draft_plan.h"
 #include "draft/prediction.h"
+#include "draft/tenants.h"
 #include "engine/delivery.h"
 #include "engine/output_text.h"
 #include "engine/session_times.h"
@@ -34,6 +35,7 @@ struct Session {
   SamplingParams sampling;
   RandomSource random{0};
   AcceptanceRule rule = AcceptanceRule::kToken;
+  CacheSalt salt;  // of its tenant; null for none
   int prompt_length = 0;
   int max_length = 0;        // tokens, prompt included
   bool scores_only = false;  // the prompt is read, and nothing is added
@@ -52,6 +54,7 @@ struct Session {
   // ---- State ----
   std::vector<TokenId> tokens;  // prompt, then committed output
   KvSequence target_kv;
+  std::shared_ptr<Tenant> tenant;           // null before it runs
   std::unique_ptr<DraftState> draft_state;  // null without a drafter
   TokenHistory history;                     // of `tokens`, if `sampling` needs them
   AcceptanceEstimate acceptance;            // of this sequence's drafts
@@ -80,6 +83,8 @@ struct Session {
   // What the next pass may feed: of a prompt that is only scored nobody asks what follows it.
   int num_pending() const { return length() - target_kv.length() - (scores_only ? 1 : 0); }
   int num_output() const { return length() - prompt_length; }
+  // Of its tenant; null where none is kept.
+  TextMemory* memory() const { return tenant == nullptr ? nullptr : tenant->memory.get(); }
   TokenHistory* history_if_used() { return sampling.needs_history() ? &history : nullptr; }
 
   // The most tokens a draft may add now: one more is emitted after it, and all fit the length.

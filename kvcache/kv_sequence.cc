@@ -62,7 +62,7 @@ void KvSequence::Truncate(int length) {
 }
 
 KvSequence KvSequence::Fork() const {
-  KvSequence fork(cache_, variant_);
+  KvSequence fork(cache_, variant_, salt_);
   fork.pages_ = pages_;
   fork.length_ = length_;
   for (const PageId page : pages_) cache_->Hold(page);

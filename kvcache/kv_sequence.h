@@ -2,6 +2,8 @@
 #define TANDEM_KVCACHE_KV_SEQUENCE_H_
 
 #include <cstdint>
+#include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -12,6 +14,13 @@
 namespace tandem {
 
 class PagedKvCache;
+
+// Whose texts a sequence may share pages with: those of an equal salt. Null is a salt of its own.
+using CacheSalt = std::shared_ptr<const std::string>;
+
+inline bool IsSameSalt(const CacheSalt& a, const CacheSalt& b) {
+  return a == b || (a != nullptr && b != nullptr && *a == *b);
+}
 
 // One sequence's keys and values for one model: a page table and a length. Move-only; destroying it
 // gives its pages back.
@@ -33,6 +42,7 @@ class KvSequence {
   // What the cache holds of a text may depend on this beside the text:
   // LanguageModel::cache_variant.
   int variant() const { return variant_; }
+  const CacheSalt& salt() const { return salt_; }
   PagedKvCache* cache() const { return cache_; }
   absl::Span<const PageId> pages() const { return pages_; }
 
@@ -57,19 +67,22 @@ class KvSequence {
  private:
   friend class PagedKvCache;
   friend class PagedKvCacheTestPeer;
-  KvSequence(PagedKvCache* cache, int variant) : cache_(cache), variant_(variant) {}
+  KvSequence(PagedKvCache* cache, int variant, CacheSalt salt)
+      : cache_(cache), variant_(variant), salt_(std::move(salt)) {}
   bool CopiesTail(int count) const;
   void swap(KvSequence& other) {
     std::swap(cache_, other.cache_);
     std::swap(pages_, other.pages_);
     std::swap(length_, other.length_);
     std::swap(variant_, other.variant_);
+    std::swap(salt_, other.salt_);
   }
 
   PagedKvCache* cache_ = nullptr;
   std::vector<PageId> pages_;  // pages_[i] holds positions [i * page_size, (i + 1) * page_size)
   int length_ = 0;
   int variant_ = 0;
+  CacheSalt salt_;
 };
 
 }  // namespace tandem

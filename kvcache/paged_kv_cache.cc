@@ -67,20 +67,22 @@ PagedKvCache::PagedKvCache(Backend* backend, const KvLayout& layout, int num_pag
       pool_(num_pages),
       prefixes_(num_pages, layout.page_size) {}
 
-KvSequence PagedKvCache::NewSequenceWithPrefix(absl::Span<const TokenId> tokens, int variant) {
+KvSequence PagedKvCache::NewSequenceWithPrefix(absl::Span<const TokenId> tokens, int variant,
+                                               CacheSalt salt) {
   KvSequence sequence =
-      HoldPublished(tokens.first(std::max<size_t>(tokens.size(), 1) - 1), variant);
+      HoldPublished(tokens.first(std::max<size_t>(tokens.size(), 1) - 1), variant, std::move(salt));
   prefix_stats_.queried_tokens += static_cast<int64_t>(tokens.size());
   prefix_stats_.hit_tokens += sequence.length_;
   return sequence;
 }
 
-KvSequence PagedKvCache::HoldPublished(absl::Span<const TokenId> tokens, int variant) {
-  KvSequence sequence(this, variant);
+KvSequence PagedKvCache::HoldPublished(absl::Span<const TokenId> tokens, int variant,
+                                       CacheSalt salt) {
+  KvSequence sequence(this, variant, std::move(salt));
   const size_t page_size = layout_.page_size;
   PageId last = PrefixIndex::RootOf(variant);
   for (size_t begin = 0; begin + page_size <= tokens.size(); begin += page_size) {
-    last = prefixes_.Find(last, tokens.subspan(begin, page_size));
+    last = prefixes_.Find(last, tokens.subspan(begin, page_size), sequence.salt_);
     if (last == PrefixIndex::kNoPage) break;
     sequence.pages_.push_back(last);  // before it is held: this may fail for want of memory
     Hold(last);
@@ -106,11 +108,11 @@ void PagedKvCache::Publish(absl::Span<const TokenId> tokens, KvSequence* sequenc
     TANDEM_CHECK(prefixes_.TokensOf(last) == tokens_of(num_known - 1));
   }
   for (int i = num_known; i < num_full; ++i) {
-    const PageId found = prefixes_.Find(last, tokens_of(i));
+    const PageId found = prefixes_.Find(last, tokens_of(i), sequence->salt_);
     if (found == PrefixIndex::kNoPage) {
-      prefixes_.Insert(pages[i], last, tokens_of(i));
+      prefixes_.Insert(pages[i], last, tokens_of(i), sequence->salt_);
       pool_.Ref(pages[i]);
-      if (observer_ != nullptr) observer_->OnPublish(pages[i], last, tokens_of(i));
+      if (observer_ != nullptr) observer_->OnPublish(pages[i], last, tokens_of(i), sequence->salt_);
     } else {
       Hold(found);
       Release(std::exchange(pages[i], found));

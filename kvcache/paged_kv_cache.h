@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -37,12 +38,16 @@ class PagedKvCache {
   // hand out.
   int num_available_pages() const;
 
-  KvSequence NewSequence(int variant = 0) { return KvSequence(this, variant); }
+  KvSequence NewSequence(int variant = 0, CacheSalt salt = nullptr) {
+    return KvSequence(this, variant, std::move(salt));
+  }
 
-  // Starts a sequence from the longest prefix of `tokens` that one of its variant published; its
+  // Starts a sequence from the longest prefix of `tokens` that one of its variant and an equal salt
+  // published; its
   // length() says how long: a multiple of the page size, and less than tokens.size(), so that at
   // least one token is left to feed. Counts the lookup and the hit.
-  KvSequence NewSequenceWithPrefix(absl::Span<const TokenId> tokens, int variant = 0);
+  KvSequence NewSequenceWithPrefix(absl::Span<const TokenId> tokens, int variant = 0,
+                                   CacheSalt salt = nullptr);
 
   // Offers a sequence's full pages to later prompts. Where the same text is published already the
   // sequence goes over to those pages and gives its own back: they hold the same bits.
@@ -52,14 +57,16 @@ class PagedKvCache {
   void Publish(absl::Span<const TokenId> tokens, KvSequence* sequence);
 
   // The longest run of whole pages of `tokens` that is published, held. Counts nothing.
-  KvSequence HoldPublished(absl::Span<const TokenId> tokens, int variant);
+  KvSequence HoldPublished(absl::Span<const TokenId> tokens, int variant, CacheSalt salt);
 
   // Is told of every page that is published, once it is; must not change the cache.
   class Observer {
    public:
     virtual ~Observer() = default;
-    // `page` holds `tokens`, after those of `parent` (PrefixIndex::RootOf at the start of a text).
-    virtual void OnPublish(PageId page, PageId parent, absl::Span<const TokenId> tokens) = 0;
+    // `page` holds `tokens`, after those of `parent` (PrefixIndex::RootOf at the start of a text),
+    // in a text of this salt.
+    virtual void OnPublish(PageId page, PageId parent, absl::Span<const TokenId> tokens,
+                           const CacheSalt& salt) = 0;
   };
   // Null for none.
   void set_observer(Observer* observer) { observer_ = observer; }

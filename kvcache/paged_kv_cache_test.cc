@@ -1,5 +1,6 @@
 #include "kvcache/paged_kv_cache.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <climits>
@@ -176,6 +177,52 @@ TEST(PagedKvCache, APrefixIsEveryTokenBefore) {
     EXPECT_EQ(HitLength(cache.get(), other), changed / 4 * 4) << changed;
   }
   EXPECT_EQ(HitLength(cache.get(), Counting(4, 4)), 0);  // a page from the middle is no beginning
+}
+
+CacheSalt Salt(std::string text) { return std::make_shared<const std::string>(std::move(text)); }
+
+// Row 178 of the bug catalogue.
+TEST(PagedKvCache, SaltsShareNoPrefix) {
+  const auto cache = MakeCache(32);
+  const Tokens text = Counting(12);
+  PublishAndDrop(cache.get(), text);
+  EXPECT_EQ(cache->NewSequenceWithPrefix(text, 0, Salt("a")).length(), 0);
+  KvSequence a = cache->NewSequence(0, Salt("a"));
+  KvSequence b = cache->NewSequence(0, Salt("b"));
+  ASSERT_TRUE(a.Extend(8).ok());
+  ASSERT_TRUE(b.Extend(8).ok());
+  cache->Publish(text, &a);
+  EXPECT_EQ(cache->NewSequenceWithPrefix(text, 0, Salt("b")).length(), 0);
+  EXPECT_EQ(cache->NewSequenceWithPrefix(text, 1, Salt("a")).length(), 0);
+  cache->Publish(text, &b);
+  const KvSequence of_a = cache->NewSequenceWithPrefix(text, 0, Salt("a"));
+  const KvSequence of_b = cache->NewSequenceWithPrefix(text, 0, Salt("b"));
+  const KvSequence of_none = cache->NewSequenceWithPrefix(text);
+  for (const KvSequence* sequence : {&of_a, &of_b, &of_none}) EXPECT_EQ(sequence->length(), 8);
+  EXPECT_EQ(of_a.pages()[1], a.pages()[1]);
+  EXPECT_EQ(of_b.pages()[1], b.pages()[1]);
+  for (const PageId page : of_a.pages()) {
+    EXPECT_THAT(of_b.pages(), testing::Not(testing::Contains(page)));
+    EXPECT_THAT(of_none.pages(), testing::Not(testing::Contains(page)));
+  }
+  EXPECT_TRUE(IsSameSalt(of_a.Fork().salt(), a.salt()));
+  const KvSequence* const all[] = {&a, &b, &of_a, &of_b, &of_none};
+  EXPECT_TRUE(cache->CheckIntegrity(all).ok());
+}
+
+// Salts are compared, not only hashed.
+TEST(PagedKvCache, SaltsOfOneHashShareNoPrefix) {
+  const auto cache = MakeCache(32);
+  PagedKvCacheTestPeer(cache.get()).UseHash([](uint64_t, absl::Span<const TokenId>) {
+    return uint64_t{7};
+  });
+  const Tokens text = Counting(12);
+  KvSequence a = cache->NewSequence(0, Salt("a"));
+  ASSERT_TRUE(a.Extend(8).ok());
+  cache->Publish(text, &a);
+  EXPECT_EQ(cache->NewSequenceWithPrefix(text, 0, Salt("b")).length(), 0);
+  EXPECT_EQ(cache->NewSequenceWithPrefix(text).length(), 0);
+  EXPECT_EQ(cache->NewSequenceWithPrefix(text, 0, Salt("a")).length(), 8);
 }
 
 // The same text in caches that do not hold the same for it.

@@ -22,16 +22,29 @@ uint64_t PrefixIndex::ChainHash(uint64_t parent_key, absl::Span<const TokenId> t
   return absl::HashOf(parent_key, tokens);
 }
 
-PageId PrefixIndex::Find(PageId parent, absl::Span<const TokenId> tokens) const {
-  const auto found = pages_of_key_.find(KeyOf(parent, tokens));
+uint64_t PrefixIndex::KeyOf(PageId parent, absl::Span<const TokenId> tokens,
+                            const CacheSalt& salt) const {
+  if (!IsRoot(parent)) return hash_(nodes_[parent].key, tokens);
+  const uint64_t variant = kNoPage - parent;
+  return hash_(salt == nullptr ? variant : absl::HashOf(variant, *salt), tokens);
+}
+
+PageId PrefixIndex::Find(PageId parent, absl::Span<const TokenId> tokens,
+                         const CacheSalt& salt) const {
+  const auto found = pages_of_key_.find(KeyOf(parent, tokens, salt));
   if (found == pages_of_key_.end()) return kNoPage;
   for (const PageId page : found->second) {
-    if (nodes_[page].parent == parent && nodes_[page].tokens == tokens) return page;
+    const Node& node = nodes_[page];
+    if (node.parent == parent && node.tokens == tokens &&
+        (!IsRoot(parent) || IsSameSalt(node.salt, salt))) {
+      return page;
+    }
   }
   return kNoPage;
 }
 
-void PrefixIndex::Insert(PageId page, PageId parent, absl::Span<const TokenId> tokens) {
+void PrefixIndex::Insert(PageId page, PageId parent, absl::Span<const TokenId> tokens,
+                         const CacheSalt& salt) {
   TANDEM_CHECK(!Contains(page));
   TANDEM_CHECK(IsRoot(parent) || Contains(parent));
   TANDEM_CHECK(tokens.size() == static_cast<size_t>(page_size_));
@@ -39,8 +52,9 @@ void PrefixIndex::Insert(PageId page, PageId parent, absl::Span<const TokenId> t
   Node node{.published = true,
             .parent = parent,
             .depth = IsRoot(parent) ? 0 : nodes_[parent].depth + 1,
-            .key = KeyOf(parent, tokens),
-            .tokens = {tokens.begin(), tokens.end()}};
+            .key = KeyOf(parent, tokens, salt),
+            .tokens = {tokens.begin(), tokens.end()},
+            .salt = IsRoot(parent) ? salt : nullptr};
   pages_of_key_[node.key].push_back(page);
   nodes_[page] = std::move(node);
   ++num_published_;
@@ -126,7 +140,8 @@ absl::Status PrefixIndex::CheckNodes(const std::vector<bool>& used) const {
     } else if (node.blockers > 0) {
       ++blockers[node.parent];
     }
-    if (Find(node.parent, node.tokens) != page) return BrokenNode(page, "not found by its tokens");
+    if (Find(node.parent, node.tokens, node.salt) != page)
+      return BrokenNode(page, "not found by its tokens");
   }
   for (PageId page = 0; page < static_cast<PageId>(nodes_.size()); ++page) {
     if (nodes_[page].published && nodes_[page].blockers != blockers[page]) {

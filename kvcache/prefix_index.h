@@ -8,14 +8,16 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "base/hash_map.h"
+#include "kvcache/kv_sequence.h"
 #include "kvcache/page_pool.h"
 #include "tandem/types.h"
 
 namespace tandem {
 
 // Which pages hold which beginnings of texts. A published page is a node of a tree: its parent is
-// the page before it, so the key of a page depends on every token before it. Keys are a hash chain;
-// tokens and parents are compared on a hit, so equal hashes never mix texts.
+// the page before it, so the key of a page depends on every token before it and on the salt of its
+// text. Keys are a hash chain; tokens, parents and the salts of first pages are compared on a hit,
+// so equal hashes never mix texts, nor texts of different salts.
 //
 // Pages leave in the order in which sequences last let go of them, and never before the pages that
 // follow them. A page is *blocked*, and cannot leave, while a sequence uses it or a page below it.
@@ -31,7 +33,8 @@ class PrefixIndex {
   // The parent of texts' first pages in caches of a variant (KvSequence::variant). That of the
   // first is kNoPage.
   static constexpr PageId RootOf(int variant) { return kNoPage - variant; }
-  // The key of a page from its parent's key (the variant at the start of a text) and its tokens.
+  // The key of a page from its parent's key (at the start of a text of its variant and salt) and
+  // its tokens.
   using Hash = uint64_t (*)(uint64_t parent_key, absl::Span<const TokenId> tokens);
   static uint64_t ChainHash(uint64_t parent_key, absl::Span<const TokenId> tokens);
 
@@ -47,12 +50,15 @@ class PrefixIndex {
   absl::Span<const TokenId> TokensOf(PageId page) const { return nodes_[page].tokens; }
 
   // The page after `parent` (RootOf: at the start of a text) whose tokens are `tokens`, or
-  // kNoPage.
-  PageId Find(PageId parent, absl::Span<const TokenId> tokens) const;
+  // kNoPage. `salt` is the text's.
+  PageId Find(PageId parent, absl::Span<const TokenId> tokens,
+              const CacheSalt& salt = nullptr) const;
 
   // Publishes a page that a sequence uses.
-  // REQUIRES: Find(parent, tokens) == kNoPage, !Contains(page), tokens.size() is the page size.
-  void Insert(PageId page, PageId parent, absl::Span<const TokenId> tokens);
+  // REQUIRES: Find(parent, tokens, salt) == kNoPage, !Contains(page), tokens.size() is the page
+  // size.
+  void Insert(PageId page, PageId parent, absl::Span<const TokenId> tokens,
+              const CacheSalt& salt = nullptr);
 
   // The first sequence takes a published page; the last one lets go of it.
   // REQUIRES: Contains(page).
@@ -88,12 +94,11 @@ class PrefixIndex {
     PageId more_recent = kNoPage;  // neighbours in the list, if blockers == 0
     PageId less_recent = kNoPage;
     std::vector<TokenId> tokens;
+    CacheSalt salt;  // of a first page
   };
 
   static bool IsRoot(PageId parent) { return parent <= kNoPage; }
-  uint64_t KeyOf(PageId parent, absl::Span<const TokenId> tokens) const {
-    return hash_(IsRoot(parent) ? kNoPage - parent : nodes_[parent].key, tokens);
-  }
+  uint64_t KeyOf(PageId parent, absl::Span<const TokenId> tokens, const CacheSalt& salt) const;
   void Block(PageId page);
   void Unblock(PageId page);
   void PushMostRecent(PageId page);

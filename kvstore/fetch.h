@@ -9,6 +9,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "kvcache/kv_sequence.h"
 #include "kvstore/page_store.h"
 
 namespace tandem {
@@ -18,6 +19,7 @@ struct StoredRun {
   PoolId pool;
   size_t page_bytes = 0;
   int variant = 0;                // KvSequence::variant
+  CacheSalt salt{};               // KvSequence::salt
   std::vector<TokenId> tokens{};  // of the text, from its start to the end of the last page
   int first_page = 0;             // that the cache lacks
   std::vector<PageRef> pages{};   // from `first_page` on; their tokens are those above

@@ -21,15 +21,17 @@ StoredCache::StoredCache(PagedKvCache* cache, PoolInfo pool, StoreWorker* worker
 StoredCache::~StoredCache() { cache_->set_observer(nullptr); }
 
 // Parents that are not pages are roots.
-PageKey StoredCache::KeyOf(PageId page) const {
-  return page >= 0 ? keys_[page] : RootKey(pool_, PrefixIndex::RootOf(0) - page);
+PageKey StoredCache::KeyOf(PageId page, const CacheSalt& salt) const {
+  if (page >= 0) return keys_[page];
+  return RootKey(pool_, PrefixIndex::RootOf(0) - page, salt == nullptr ? "" : *salt);
 }
 
-void StoredCache::OnPublish(PageId page, PageId parent, absl::Span<const TokenId> tokens) {
+void StoredCache::OnPublish(PageId page, PageId parent, absl::Span<const TokenId> tokens,
+                            const CacheSalt& salt) {
   keys_[page] = PageKey();
   // Without a key neither this page nor those after it are kept.
   Caught("kv store", [&] {
-    const PageKey parent_key = KeyOf(parent);
+    const PageKey parent_key = KeyOf(parent, salt);
     if (parent_key == PageKey()) return;
     keys_[page] = KeyAfter(parent_key, tokens);
     depths_[page] = parent >= 0 ? depths_[parent] + 1 : 0;
@@ -40,15 +42,17 @@ void StoredCache::OnPublish(PageId page, PageId parent, absl::Span<const TokenId
   }).IgnoreError();
 }
 
-StoredRun StoredCache::Missing(absl::Span<const TokenId> tokens, int variant) {
+StoredRun StoredCache::Missing(absl::Span<const TokenId> tokens, int variant,
+                               const CacheSalt& salt) {
   const int page_size = cache_->layout().page_size;
   const int num_pages = std::max(static_cast<int>(tokens.size()) - 1, 0) / page_size;
-  StoredRun run{.pool = pool_, .page_bytes = cache_->layout().page_bytes(), .variant = variant};
-  const KvSequence held = cache_->HoldPublished(tokens.first(num_pages * page_size), variant);
+  StoredRun run{
+      .pool = pool_, .page_bytes = cache_->layout().page_bytes(), .variant = variant, .salt = salt};
+  const KvSequence held = cache_->HoldPublished(tokens.first(num_pages * page_size), variant, salt);
   std::vector<PageKey> keys;
   for (const PageId page : held.pages()) keys.push_back(keys_[page]);
   run.first_page = static_cast<int>(keys.size());
-  PageKey last = keys.empty() ? KeyOf(PrefixIndex::RootOf(variant)) : keys.back();
+  PageKey last = keys.empty() ? KeyOf(PrefixIndex::RootOf(variant), salt) : keys.back();
   if (last == PageKey()) return run;
   run.tokens = {tokens.begin(), tokens.begin() + num_pages * page_size};
   for (int i = run.first_page; i < num_pages; ++i) {
@@ -69,7 +73,7 @@ int StoredCache::Insert(const StoredRun& run, int first,
   };
   const int num_wanted = first + static_cast<int>(pages.size());
   // Others may have computed some of them meanwhile.
-  KvSequence held = cache_->HoldPublished(tokens_to(num_wanted), run.variant);
+  KvSequence held = cache_->HoldPublished(tokens_to(num_wanted), run.variant, run.salt);
   int next = static_cast<int>(held.pages().size()) - run.first_page;
   if (next < first) return 0;
   is_inserting_ = true;

@@ -26,16 +26,17 @@ class StoredCache final : public PagedKvCache::Observer {
 
   // The whole pages of a text that the cache lacks, but for a page that would leave no token of it
   // to be read. Those of all its pages that the store has are marked as used.
-  StoredRun Missing(absl::Span<const TokenId> tokens, int variant);
+  StoredRun Missing(absl::Span<const TokenId> tokens, int variant, const CacheSalt& salt);
 
   // Publishes pages of `run` from its page `first` on, in free pages of the cache. Stops where the
   // pages before it have left the cache, or none can be had. Returns how many the cache has now.
   int Insert(const StoredRun& run, int first, absl::Span<const absl::Span<const std::byte>> pages);
 
-  void OnPublish(PageId page, PageId parent, absl::Span<const TokenId> tokens) override;
+  void OnPublish(PageId page, PageId parent, absl::Span<const TokenId> tokens,
+                 const CacheSalt& salt) override;
 
  private:
-  PageKey KeyOf(PageId page) const;
+  PageKey KeyOf(PageId page, const CacheSalt& salt) const;
 
   PagedKvCache* const cache_;
   const PoolId pool_;

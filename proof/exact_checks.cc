@@ -167,12 +167,14 @@ std::vector<ProofRequest> MakeRequests(const ExactOptions& options, bool greedy)
 // Beside the engine's drafter a second one that has read the same tokens just now.
 class WatchedDrafter final : public WrappedDrafter {
  public:
-  WatchedDrafter(Drafter* inner, ExactCheck* check) : WrappedDrafter(inner), check_(check) {}
+  WatchedDrafter(Drafter* inner, std::shared_ptr<const Tenant> tenant, ExactCheck* check)
+      : WrappedDrafter(inner), tenant_(std::move(tenant)), check_(check) {}
   absl::Status Propose(absl::Span<const DraftRequest> requests,
                        absl::Span<Proposal* const> proposals) override {
     RETURN_IF_ERROR(inner_->Propose(requests, proposals));
     for (size_t i = 0; i < requests.size(); ++i) {
-      const std::unique_ptr<DraftState> fresh = inner_->NewState({});
+      const std::unique_ptr<DraftState> fresh =
+          inner_->NewStateOf(DrafterKind::kModelAndNgram, {}, tenant_);
       DraftRequest request = requests[i];
       request.state = fresh.get();
       Proposal proposal;
@@ -203,6 +205,7 @@ class WatchedDrafter final : public WrappedDrafter {
            std::memcmp(a.probs.data(), b.probs.data(), a.probs.size() * sizeof(float)) == 0;
   }
 
+  std::shared_ptr<const Tenant> tenant_;
   ExactCheck* check_;
 };
 
@@ -324,7 +327,7 @@ absl::StatusOr<ExactCheck> CheckDraftState(const ProofWorld& world, const ExactO
                    .different = 0,
                    .first_difference = {}};
   if (world.drafter == nullptr) return check;
-  WatchedDrafter watched(world.drafter, &check);
+  WatchedDrafter watched(world.drafter, world.tenant, &check);
   ProofWorld watched_world = world;
   watched_world.drafter = &watched;
   ProofRounds rounds(watched_world);

@@ -12,6 +12,7 @@
 #include "base/instant.h"
 #include "base/status_macros.h"
 #include "draft/make_drafter.h"
+#include "draft/tenants.h"
 #include "engine/runtime.h"
 #include "proof/class_constraint.h"
 #include "proof/exact_checks.h"
@@ -212,6 +213,10 @@ absl::Status Prover::Prepare() {
       .target = target_.get(), .target_cache = target_->cache(), .drafter = drafter_.get()};
   sound_models_ = models_;
   sound_remembered_ = remembered_;
+  // Generations of the proof draft from what earlier ones wrote, as the engine's do. Planted faults
+  // are looked for where drafts are the same in every run.
+  models_.tenant = Tenants(engine_.draft_memory_bytes).Get(nullptr);
+  remembered_.tenant = Tenants(engine_.draft_memory_bytes).Get(nullptr);
   if (options_.plant.empty()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const PlantedFault* fault, FindPlantedFault(options_.plant));
   planted_models_ = std::make_unique<PlantedWorld>(models_, *fault);

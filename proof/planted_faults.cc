@@ -123,9 +123,10 @@ void DropUnlikely(Proposal* proposal) {
 class UnrolledDrafter final : public WrappedDrafter {
  public:
   using WrappedDrafter::WrappedDrafter;
-  std::unique_ptr<DraftState> NewState(absl::Span<const TokenId> prompt) override {
+  std::unique_ptr<DraftState> NewStateOf(DrafterKind kind, absl::Span<const TokenId> prompt,
+                                         std::shared_ptr<const Tenant> tenant) override {
     auto state = std::make_unique<State>();
-    state->inner = inner_->NewState(prompt);
+    state->inner = inner_->NewStateOf(kind, prompt, std::move(tenant));
     return state;
   }
   std::vector<DraftOption> Options(DraftState* state, absl::Span<const TokenId> context) override {

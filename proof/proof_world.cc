@@ -24,7 +24,10 @@ std::unique_ptr<Session> ProofRounds::NewSession(const ProofRequest& request,
                   : TokenHistory(BrokenClassState(world_.constraint_fault, &s));
   if (s.sampling.has_penalties()) s.history.AddPrompt(s.tokens);
   s.target_kv = std::move(read);
-  if (world_.drafter != nullptr) s.draft_state = world_.drafter->NewState(s.tokens);
+  s.tenant = world_.tenant;
+  if (world_.drafter != nullptr) {
+    s.draft_state = world_.drafter->NewStateOf(s.drafter, s.tokens, s.tenant);
+  }
   return session;
 }
 

@@ -8,6 +8,7 @@
 #include "absl/types/span.h"
 #include "draft/drafter.h"
 #include "draft/policy/speculation_policy.h"
+#include "draft/tenants.h"
 #include "engine/session.h"
 #include "kvcache/paged_kv_cache.h"
 #include "model/language_model.h"
@@ -21,7 +22,8 @@ namespace tandem {
 struct ProofWorld {
   LanguageModel* target = nullptr;
   PagedKvCache* target_cache = nullptr;
-  Drafter* drafter = nullptr;  // or null
+  Drafter* drafter = nullptr;        // or null
+  std::shared_ptr<Tenant> tenant{};  // whose generations they are: what it wrote is drafted from
   JudgeFunction judge = Judge;
   ConstraintFault constraint_fault = ConstraintFault::kNone;  // of ClassConstraints
 };

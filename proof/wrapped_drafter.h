@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "draft/drafter.h"
@@ -16,7 +17,11 @@ class WrappedDrafter : public Drafter {
   std::string_view name() const override { return inner_->name(); }
   bool is_drawn() const override { return inner_->is_drawn(); }
   std::unique_ptr<DraftState> NewState(absl::Span<const TokenId> prompt) override {
-    return inner_->NewState(prompt);
+    return NewStateOf(DrafterKind::kModelAndNgram, prompt, nullptr);
+  }
+  std::unique_ptr<DraftState> NewStateOf(DrafterKind kind, absl::Span<const TokenId> prompt,
+                                         std::shared_ptr<const Tenant> tenant) override {
+    return inner_->NewStateOf(kind, prompt, std::move(tenant));
   }
   std::vector<DraftOption> Options(DraftState* state, absl::Span<const TokenId> context) override {
     return inner_->Options(state, context);

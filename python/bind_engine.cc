@@ -75,11 +75,14 @@ void BindEngine(nb::module_& module) {
       .def_ro("prefix_hits", &EngineLoad::prefix_hits)
       .def_ro("draft_prefix_hits", &EngineLoad::draft_prefix_hits)
       .def_ro("preemptions", &EngineLoad::preemptions)
+      .def_ro("draft_memory_bytes", &EngineLoad::draft_memory_bytes)
+      .def_ro("draft_memory_tenants", &EngineLoad::draft_memory_tenants)
       .def_ro("store", &EngineLoad::store);
   LetPickle<&EngineLoad::num_running, &EngineLoad::num_waiting, &EngineLoad::target_pages_in_use,
             &EngineLoad::draft_pages_in_use, &EngineLoad::stats, &EngineLoad::prompt_tokens,
             &EngineLoad::prefix_queries, &EngineLoad::prefix_hits, &EngineLoad::draft_prefix_hits,
-            &EngineLoad::preemptions, &EngineLoad::store>(load);
+            &EngineLoad::preemptions, &EngineLoad::draft_memory_bytes,
+            &EngineLoad::draft_memory_tenants, &EngineLoad::store>(load);
   LetShow(load, {"num_running", "num_waiting", "target_pages_in_use", "draft_pages_in_use",
                  "prompt_tokens", "prefix_queries", "prefix_hits", "preemptions", "stats"});
   nb::class_<EngineHandle>(module, "Engine", nb::is_weak_referenceable(),

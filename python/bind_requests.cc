@@ -115,6 +115,7 @@ void BindOptions(nb::module_& module) {
       .def_rw("draft_window", &EngineOptions::draft_window)
       .def_rw("draft_kv_cache", &EngineOptions::draft_kv_cache)
       .def_rw("kv_memory_bytes", &EngineOptions::kv_memory_bytes)
+      .def_rw("draft_memory_bytes", &EngineOptions::draft_memory_bytes)
       .def_rw("page_size", &EngineOptions::page_size)
       .def_rw("context", &EngineOptions::context)
       .def_rw("max_batch", &EngineOptions::max_batch)
@@ -238,6 +239,7 @@ void BindRequests(nb::module_& module) {
       .def_rw("shown_special_tokens", &Request::shown_special_tokens)
       .def_rw("draft_tokens", &Request::draft_tokens, nb::arg().none())
       .def_rw("prediction", &Request::prediction)
+      .def_rw("cache_salt", &Request::cache_salt)
       .def_rw("logprobs", &Request::logprobs)
       .def_rw("prompt_logprobs", &Request::prompt_logprobs);
   OptionalNameProperty(request, "drafter", &Request::drafter, ParseDrafterKind);

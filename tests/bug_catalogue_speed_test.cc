@@ -54,7 +54,7 @@ Goodput Decode(const Machine& machine, SpeculationPolicy* policy, int batch, int
                             .room = 1000,
                             .num_wanted = 1000,
                             .own = &own[i],
-                            .wider = &policy->AcceptanceAt(1.0f)});
+                            .wider = &policy->unsalted().AcceptanceAt(1.0f)});
     }
     const std::vector<DraftChoice> choices = policy->Plan(candidates, 0);
     RoundCosts::Round measured;
@@ -74,7 +74,7 @@ Goodput Decode(const Machine& machine, SpeculationPolicy* policy, int batch, int
       }
       run.tokens += accepted;
       own[i].Observe(options[0], k, accepted);
-      policy->ObserveAcceptance(1.0f, options[0], k, accepted);
+      policy->unsalted().ObserveAcceptance(1.0f, options[0], k, accepted);
     }
     measured.draft_time = absl::Seconds(machine.step * measured.num_steps);
     measured.verify_time = absl::Seconds(machine.Pass(measured.num_rows));

@@ -80,6 +80,27 @@ TEST(EngineStore, IsTheSameAfterARestart) {
   }
 }
 
+// Row 181: what one tenant had read another computes.
+TEST(EngineStore, KeepsTenantsApart) {
+  const GoldenPair pair("shallow");
+  EngineOptions options = DraftModelOptionsFor(pair.target, pair.draft);
+  options.page_size = 4;
+  StoreWorld world;
+  const Request without_salt = RequestFor(PromptOf(pair, 41));
+  Request one = without_salt, other = without_salt;
+  one.cache_salt = "one";
+  other.cache_salt = "other";
+  const Completion want = Generate(MakeEngine(options).get(), one);
+  Generate(world.Start(options).get(), one);
+  for (const Request& request : {other, without_salt, one}) {
+    const std::unique_ptr<Engine> engine = world.Start(options);
+    const Completion got = Generate(engine.get(), request);
+    EXPECT_EQ(got.store_tokens, request.cache_salt == "one" ? 40 : 0);
+    EXPECT_EQ(engine->load().draft_prefix_hits, got.store_tokens);
+    ExpectSameOutput(got, want);
+  }
+}
+
 // The draft's pages come back, whichever part of the text it reads and whatever its cache holds.
 TEST(EngineStore, KeepsPagesOfADraftWithAWindow) {
   const GoldenPair pair("shallow");

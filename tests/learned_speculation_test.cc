@@ -19,8 +19,8 @@ namespace fs = std::filesystem;
 
 double FirstSurvival(const SpeculationPolicy& policy) {
   double survival = 0.0;
-  policy.AcceptanceAt(0.0f).Survival({.source = DraftSource::kModel}, nullptr,
-                                     absl::MakeSpan(&survival, 1));
+  policy.unsalted().AcceptanceAt(0.0f).Survival({.source = DraftSource::kModel}, nullptr,
+                                                absl::MakeSpan(&survival, 1));
   return survival;
 }
 

@@ -129,7 +129,7 @@ TEST(RunRound, IsLosslessWithALearnedDraftTemperature) {
     EXPECT_LT(Score(&models, &models.drafter, {.rule = rule, .learns_draft_temperature = true}),
               kLimit)
         << NameOf(rule);
-    EXPECT_LT(models.policy.DraftTemperatureAt(1.0f).At(0), 1.0f);
+    EXPECT_LT(models.policy.unsalted().DraftTemperatureAt(1.0f).At(0), 1.0f);
   }
 }
 

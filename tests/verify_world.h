@@ -21,10 +21,12 @@ struct VerifySequence {
   Proposal proposal = {};
   TokenHistory history = {};
   KvSequence kv = {};
+  bool wants_rejected = false;
   LogprobOptions logprobs = {};
   LogprobOptions prompt_logprobs = {};
 
   int num_pending() const { return static_cast<int>(context.size()) - kv.length(); }
+
   VerifyRequest Request(int num_fed) {
     return {.context = context,
             .num_fed = num_fed,
@@ -34,6 +36,7 @@ struct VerifySequence {
             .random = random,
             .rule = rule,
             .kv = &kv,
+            .wants_rejected = wants_rejected,
             .logprobs = logprobs,
             .prompt_logprobs = prompt_logprobs,
             .prompt_length = static_cast<int>(context.size())};

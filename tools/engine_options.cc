@@ -111,6 +111,11 @@ void EngineFlags::AddTo(CLI::App* app, bool with_draft_tokens) {
                   "Memory of both caches, such as 512M or 2G [a quarter of the free memory]")
       ->type_name("SIZE")
       ->group(group);
+  app->add_option("--draft-memory", draft_memory,
+                  "Memory to draft from what earlier texts went on with, half of it for requests "
+                  "without a cache_salt and a 32nd for each of 16 others; 0 for none [16M]")
+      ->type_name("SIZE")
+      ->group(group);
   app->add_option("-c,--context", context,
                   "Limits the context: no prompt and answer have more tokens together [the "
                   "model's context]")
@@ -192,6 +197,10 @@ absl::StatusOr<EngineOptions> EngineFlags::ToOptions() const {
   RETURN_IF_ERROR(ParseKvDType(options.kv_cache_of_draft(), "--draft-kv-cache").status());
   if (!kv_memory.empty()) {
     ASSIGN_OR_RETURN(options.kv_memory_bytes, ParseSize("--kv-memory", kv_memory));
+  }
+  options.draft_memory_bytes = 0;
+  if (draft_memory != "0") {
+    ASSIGN_OR_RETURN(options.draft_memory_bytes, ParseSize("--draft-memory", draft_memory));
   }
   options.page_size = page_size;
   options.context = context;

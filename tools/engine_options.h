@@ -39,6 +39,7 @@ struct EngineFlags {
   std::string draft_window = "auto";
   std::string draft_kv_cache;  // empty: not given
   std::string kv_memory;
+  std::string draft_memory = "16M";
   int page_size = 16;
   int context = 0;  // 0: the model's
   std::string packed_weights;

@@ -101,6 +101,7 @@ absl::Status GenerateFlags::Check() {
   // Later runs would find the prompt of the first.
   engine_options.prefix_cache = !compare;
   RETURN_IF_ERROR(kv_store.Apply(&engine_options));
+  if (compare) engine_options.draft_memory_bytes = 0;  // it would know the answers
   const int num_prompts =
       prompt.has_value() + !prompt_file.empty() + prompt_ids.has_value() + !prompts_file.empty();
   if (num_prompts > 1) {
@@ -324,7 +325,8 @@ void AddOutputOptions(CLI::App* app, GenerateFlags* flags) {
       ->group(group);
   app->add_flag("--compare", flags->compare,
                 "Run three times more each way, plainly and with speculation in turns, and report "
-                "medians, their spread and whether the tokens are the same")
+                "medians, their spread and whether the tokens are the same; no run drafts from "
+                "an earlier one's text (as with --draft-memory 0)")
       ->group(group);
   app->add_flag("--json", flags->json, "One JSON object instead of text and report")->group(group);
 }

@@ -128,8 +128,10 @@ void Conclude(const VerifyRequest& request, const JudgeFunction& judge, Slots& s
       absl::StrCat("the target's row for position ", position, ": ", verdict.status().message())};
 }
 
-void JudgeOnHost(const VerifyRequest& request, const Rows& logits, const JudgeFunction& judge,
-                 std::vector<Distribution>* rows, VerifyResult* result) {
+// `num_rows`: of `logits`.
+void JudgeOnHost(const VerifyRequest& request, const Rows& logits, int num_rows,
+                 const JudgeFunction& judge, std::vector<Distribution>* rows,
+                 VerifyResult* result) {
   LazyRows lazy(request, logits, rows);
   const auto row = [&lazy](int slot) { return lazy.Row(slot); };
   const RoundPlaces places = PlacesOf(request);
@@ -146,6 +148,11 @@ void JudgeOnHost(const VerifyRequest& request, const Rows& logits, const JudgeFu
   HostSlots slots(request.proposal->tokens, row, request.proposal->drawn_from, noise);
   Conclude(request, judge, slots, result);
   if (request.on_rows) request.on_rows(lazy.made());
+  if (request.wants_rejected) {
+    for (int i = result->verdict.num_accepted + 1; i < num_rows; ++i) {
+      result->likeliest_after_rejected.push_back(ArgMax(logits[i]));
+    }
+  }
   if (request.logprobs.num_top >= 0) ReportLogprobs(request, logits, *rows, result);
 }
 
@@ -199,7 +206,7 @@ absl::Status Verifier::Verify(absl::Span<const VerifyRequest> requests,
       if (passes[i].to_host == LogitsToHost::kNothing) {
         Conclude(requests[i], judge_, *next_on_device, &results[i]);
       } else if (num_judged_rows[i] > 0) {
-        JudgeOnHost(requests[i], judged_rows, judge_, &rows_, &results[i]);
+        JudgeOnHost(requests[i], judged_rows, num_judged_rows[i], judge_, &rows_, &results[i]);
       }
     });
     if (!status.ok()) {

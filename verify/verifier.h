@@ -30,6 +30,7 @@ struct VerifyRequest {
   // Shown the target's distributions behind 0, 1, ... tokens of the proposal, as far as the rule
   // looked; may be null.
   std::function<void(absl::Span<const Distribution> rows)> on_rows = nullptr;
+  bool wants_rejected = false;  // VerifyResult::likeliest_after_rejected
   LogprobOptions logprobs = {};
   LogprobOptions prompt_logprobs = {};  // raw rows only
   int prompt_length = 0;                // where prompt_logprobs end
@@ -44,6 +45,9 @@ struct VerifyResult {
   absl::Status status;
   bool judged = false;
   Verdict verdict;
+  // With request.wants_rejected: what the target would most likely have said after the first, the
+  // second, ... rejected token, where the rows are on the host; -1 where there is no such token.
+  std::vector<TokenId> likeliest_after_rejected;
   // With request.logprobs: of the accepted tokens and of verdict.next if there is one, from the
   // rows that decided them.
   std::vector<TokenLogprobs> logprobs;

@@ -353,5 +353,29 @@ TEST(Verifier, RefusesToFeedNothingOrMoreThanThereIs) {
   EXPECT_DEATH(world.Verify(s, 4), "check failed");
 }
 
+// Rows after a rejection are no part of the text, and say what follows such tokens all the same.
+TEST(Verifier, TellsTheLikeliestAfterRejectedTokensIfAsked) {
+  std::mt19937_64 random(2);
+  World world;
+  Sequence* s = world.Add(RandomTokens(random, kSmallVocab, 4), {.temperature = 0.0f}, 1);
+  s->rule = AcceptanceRule::kExactMatch;
+  int num_told = 0;
+  for (int round = 0; round < 20; ++round) {
+    world.Propose(s, 4);
+    s->wants_rejected = round % 2 == 0;
+    const int length_before = s->kv.length();
+    const VerifyResult result = world.Verify(s);
+    const int num_accepted = result.verdict.num_accepted;
+    const int num_rejected = s->wants_rejected ? 4 - num_accepted : 0;
+    ASSERT_THAT(result.likeliest_after_rejected, SizeIs(num_rejected));
+    for (int i = 0; i < num_rejected; ++i, ++num_told) {
+      EXPECT_EQ(result.likeliest_after_rejected[i], world.TargetRow(*s, num_accepted + 1 + i).only);
+    }
+    s->kv.Truncate(length_before);
+    s->random = RandomSource(round + 10);
+  }
+  EXPECT_GT(num_told, 10);
+}
+
 }  // namespace
 }  // namespace tandem

@@ -24,6 +24,8 @@ double PriorOf(DraftSource source) {
     case DraftSource::kModel:
       return kModelAcceptance;
     case DraftSource::kLookup:
+    case DraftSource::kMemory:
+    case DraftSource::kSuccessors:
       return kLookupAcceptance;
     default:
       return kGivenAcceptance;

@@ -67,13 +67,14 @@ class Replay {
     double time = 0.0;
     for (int done = 1; done < answer.num_tokens;) {
       const std::vector<DraftOption> options = OptionsAt(answer, done - 1);
-      const std::vector<DraftCandidate> candidates = {{.options = options,
-                                                       .draft_tokens = fixed,
-                                                       .room = answer.num_tokens - done - 1,
-                                                       .num_wanted = answer.num_tokens - done,
-                                                       .own = &own_,
-                                                       .wider = &policy_.AcceptanceAt(0.0f),
-                                                       .confidence = &policy_.ConfidenceAt(0.0f)}};
+      const std::vector<DraftCandidate> candidates = {
+          {.options = options,
+           .draft_tokens = fixed,
+           .room = answer.num_tokens - done - 1,
+           .num_wanted = answer.num_tokens - done,
+           .own = &own_,
+           .wider = &policy_.unsalted().AcceptanceAt(0.0f),
+           .confidence = &policy_.unsalted().ConfidenceAt(0.0f)}};
       const DraftChoice choice = policy_.Plan(candidates, 0).front();
       const DraftOption* option = choice.num_tokens == 0 ? nullptr : &options[choice.option];
       done += 1 + Round(answer, done - 1, option, choice, &time);
@@ -86,7 +87,7 @@ class Replay {
  private:
   void Begin(const RecordedAnswer& answer, int fixed) {
     own_ = AcceptanceEstimate();
-    unread_ = policy_.reads_prompts() || fixed > 0 ? 0 : answer.prompt_tokens;
+    unread_ = policy_.unsalted().reads_prompts() || fixed > 0 ? 0 : answer.prompt_tokens;
     const Instant start = now_;
     now_ = now_ + absl::Milliseconds(1);
     policy_.EndRound({.has_read_much = true, .num_tokens = 1, .start = start, .end = now_});
@@ -133,9 +134,9 @@ class Replay {
       unread_ = is_model ? (accepted == num_steps ? 1 : 0) : unread_ + accepted + 1;
       const int num_tested = k + (has_stopped ? 1 : 0);
       own_.Observe(*option, num_tested, accepted);
-      policy_.ObserveAcceptance(0.0f, *option, num_tested, accepted);
+      policy_.unsalted().ObserveAcceptance(0.0f, *option, num_tested, accepted);
       for (int i = 0; is_model && answer.has_confidence() && i <= accepted && i < k; ++i) {
-        policy_.ConfidenceAt(0.0f).Observe(answer.ConfidenceAt(at, i), i < accepted);
+        policy_.unsalted().ConfidenceAt(0.0f).Observe(answer.ConfidenceAt(at, i), i < accepted);
       }
     }
     const double pass = 1.0 + pair_.row * k;

@@ -10,6 +10,8 @@
 
 namespace tandem {
 
+class TenantSpeculation;
+
 // A sequence that decodes in the next round.
 struct DraftCandidate {
   absl::Span<const DraftOption> options;
@@ -19,6 +21,7 @@ struct DraftCandidate {
   const AcceptanceEstimate* own = nullptr;
   const AcceptanceEstimate* wider = nullptr;
   const ConfidenceCurve* confidence = nullptr;  // of models' drafts; null if they never stop early
+  TenantSpeculation* tenant = nullptr;          // whose it is; null for requests without a tenant
 
   bool is_auto() const { return draft_tokens == kAutoDraftTokens; }
 };

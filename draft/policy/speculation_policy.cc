@@ -29,30 +29,25 @@ constexpr int kProbeTokens = 2;
 constexpr double kMostBudget = 1.0;
 // A draft whose rows stay sure of their tokens may be this much longer than the plan says.
 constexpr int kMostTimesPlanned = 3;
-// What a file may say of it.
-constexpr double kLargestBudget = 1e6;
 
 }  // namespace
 
-int SpeculationPolicy::TemperatureBucket(float temperature) {
-  return temperature < 1e-5f ? 0 : temperature <= 0.5f ? 1 : temperature <= 0.9f ? 2 : 3;
-}
-
 void SpeculationPolicy::Serialize(StateArchive* archive) {
   costs_.Serialize(archive);
-  for (SpeedupMonitor& check : checks_) check.Serialize(archive);
-  for (AcceptanceEstimate& estimate : general_) estimate.Serialize(archive);
-  for (DraftTemperature& draft_temperature : draft_temperature_) {
-    draft_temperature.Serialize(archive);
-  }
-  for (ConfidenceCurve& curve : confidence_) curve.Serialize(archive);
-  archive->Pass(&is_on_);
   archive->Pass(0, kCalibrationRounds + kRoundsOfTrial, &rounds_calibrated_);
-  // Answers may be shorter than what lies between two explorations or probes.
-  archive->Pass(0, kRoundsBetweenExplorations, &rounds_since_exploration_);
-  archive->Pass(0, std::numeric_limits<int>::max() - 1, &num_explorations_);
-  archive->Pass(0.0, kLargestBudget, &probe_budget_);
-  archive->Pass(0, kRoundsOfPatience, &rounds_without_model_);
+  unsalted_.Serialize(archive);
+}
+
+// Whose rounds the next one is counted among.
+TenantSpeculation* SpeculationPolicy::TenantOf(absl::Span<const DraftCandidate> candidates) {
+  TenantSpeculation* tenant = &unsalted_;
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    TenantSpeculation* of_this =
+        candidates[i].tenant == nullptr ? &unsalted_ : candidates[i].tenant;
+    if (i > 0 && of_this != tenant) return &mixed_;
+    tenant = of_this;
+  }
+  return tenant;
 }
 
 std::vector<DraftChoice> SpeculationPolicy::Plan(absl::Span<const DraftCandidate> candidates,
@@ -74,15 +69,17 @@ std::vector<DraftChoice> SpeculationPolicy::Plan(absl::Span<const DraftCandidate
       if (candidates[i].is_auto()) choices[i].num_tokens = 0;
     }
   };
-  ++rounds_without_model_;
-  is_on_ = plan.gain >= (is_on_ ? 1.0 : kStartingGain) && plan.gain > 1.0;
-  if (!is_on_) {
+  TenantSpeculation& tenant = *TenantOf(candidates);
+  ++tenant.rounds_without_model_;
+  tenant.is_on_ = plan.gain >= (tenant.is_on_ ? 1.0 : kStartingGain) && plan.gain > 1.0;
+  if (!tenant.is_on_) {
     draft_nothing();
-    probe_budget_ += kProbeShare;
-    is_probing_ = Probe(candidates, num_rows, &choices);
+    tenant.probe_budget_ += kProbeShare;
+    is_probing_ = Probe(candidates, num_rows, &tenant, &choices);
     return choices;
   }
-  check_ = &checks_[std::min<int>(std::bit_width(candidates.size() - 1), kNumBatches - 1)];
+  check_ = &tenant.checks_[std::min<int>(std::bit_width(candidates.size() - 1),
+                                         TenantSpeculation::kNumBatches - 1)];
   if (!check_->Allows(plan.gain)) {
     draft_nothing();
     return choices;
@@ -90,19 +87,19 @@ std::vector<DraftChoice> SpeculationPolicy::Plan(absl::Span<const DraftCandidate
   for (size_t i = 0; i < candidates.size(); ++i) {
     if (choices[i].num_tokens > 0 &&
         candidates[i].options[choices[i].option].source == DraftSource::kModel) {
-      rounds_without_model_ = 0;
+      tenant.rounds_without_model_ = 0;
     }
   }
   if (!measures()) {  // nothing would be learned
     LetStop(plan, candidates, &choices);
     return choices;
   }
-  if (++rounds_since_exploration_ >= (num_explorations_ < kFirstExplorations
-                                          ? kRoundsBetweenFirstExplorations
-                                          : kRoundsBetweenExplorations)) {
-    rounds_since_exploration_ = 0;
-    ++num_explorations_;
-    Explore(candidates, &choices);
+  if (++tenant.rounds_since_exploration_ >= (tenant.num_explorations_ < kFirstExplorations
+                                                 ? kRoundsBetweenFirstExplorations
+                                                 : kRoundsBetweenExplorations)) {
+    tenant.rounds_since_exploration_ = 0;
+    ++tenant.num_explorations_;
+    Explore(candidates, tenant, &choices);
   } else {
     LetStop(plan, candidates, &choices);
   }
@@ -131,7 +128,7 @@ void SpeculationPolicy::LetStop(const DraftPlan& plan, absl::Span<const DraftCan
 bool SpeculationPolicy::Calibrates(absl::Span<const DraftCandidate> candidates, int other_rows,
                                    std::vector<DraftChoice>* choices) {
   if (!measures()) return false;
-  // Passes that read prompts beside are not measured.
+  // Passes that also read prompts are not measured.
   const bool is_new_size =
       other_rows == 0 && !costs_.knows_pass(static_cast<int>(candidates.size()));
   if (rounds_calibrated_ >= kCalibrationRounds && !is_new_size) return false;
@@ -150,11 +147,12 @@ bool SpeculationPolicy::Calibrates(absl::Span<const DraftCandidate> candidates, 
   return true;
 }
 
-// Other lengths than planned for everybody; whoever drafts nothing begins only if there is little
+// Other lengths than planned for all; a sequence that drafts nothing begins only if there is little
 // to read for it.
 void SpeculationPolicy::Explore(absl::Span<const DraftCandidate> candidates,
+                                const TenantSpeculation& tenant,
                                 std::vector<DraftChoice>* choices) {
-  const int change = num_explorations_ % 2 == 0 ? -1 : 1;
+  const int change = tenant.num_explorations_ % 2 == 0 ? -1 : 1;
   int longest = 0;
   for (const DraftChoice& choice : *choices) longest = std::max(longest, choice.num_tokens);
   for (size_t i = 0; i < candidates.size(); ++i) {
@@ -162,8 +160,8 @@ void SpeculationPolicy::Explore(absl::Span<const DraftCandidate> candidates,
     if (!candidates[i].is_auto() || choice.option < 0) continue;
     const DraftOption& option = candidates[i].options[choice.option];
     if (choice.num_tokens == 0 && costs_.Reading(option.num_unread) > 1.0) continue;
-    const int wanted = num_explorations_ <= kFirstExplorations
-                           ? std::min(num_explorations_, 2 * longest + 1)
+    const int wanted = tenant.num_explorations_ <= kFirstExplorations
+                           ? std::min(tenant.num_explorations_, 2 * longest + 1)
                            : choice.num_tokens + change;
     choice.num_tokens = std::max(0, std::min({wanted, candidates[i].room, option.max_tokens}));
   }
@@ -172,10 +170,11 @@ void SpeculationPolicy::Explore(absl::Span<const DraftCandidate> candidates,
 // Lets the sequence that has the least to read draft a little, and again in the rounds after it, if
 // the budget allows a whole trial.
 bool SpeculationPolicy::Probe(absl::Span<const DraftCandidate> candidates, int num_rows,
-                              std::vector<DraftChoice>* choices) {
+                              TenantSpeculation* tenant, std::vector<DraftChoice>* choices) {
   int best = -1;
-  const bool goes_on = rounds_probed_ % kRoundsOfTrial != 0;
-  double best_cost = goes_on ? std::numeric_limits<double>::max() : probe_budget_ / kRoundsOfTrial;
+  double& budget = tenant->probe_budget_;
+  const bool goes_on = tenant->rounds_probed_ % kRoundsOfTrial != 0;
+  double best_cost = goes_on ? std::numeric_limits<double>::max() : budget / kRoundsOfTrial;
   double cheapest = 0.0;
   for (size_t i = 0; i < candidates.size(); ++i) {
     const DraftCandidate& candidate = candidates[i];
@@ -190,13 +189,13 @@ bool SpeculationPolicy::Probe(absl::Span<const DraftCandidate> candidates, int n
     best = static_cast<int>(i);
     best_cost = cost;
   }
-  probe_budget_ = std::min(probe_budget_, kRoundsOfTrial * std::max(cheapest, kMostBudget));
+  budget = std::min(budget, kRoundsOfTrial * std::max(cheapest, kMostBudget));
   if (best < 0) return false;
-  ++rounds_probed_;
+  ++tenant->rounds_probed_;
   DraftChoice& choice = (*choices)[best];
   choice.num_tokens = std::min(
       {kProbeTokens, candidates[best].room, candidates[best].options[choice.option].max_tokens});
-  probe_budget_ -= best_cost;
+  budget -= best_cost;
   return choice.num_tokens > 0;
 }
 

@@ -1,7 +1,6 @@
 #ifndef TANDEM_DRAFT_POLICY_SPECULATION_POLICY_H_
 #define TANDEM_DRAFT_POLICY_SPECULATION_POLICY_H_
 
-#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -9,45 +8,31 @@
 #include "absl/types/span.h"
 #include "base/instant.h"
 #include "draft/policy/draft_plan.h"
-#include "draft/policy/draft_temperature.h"
-#include "draft/policy/speedup_monitor.h"
+#include "draft/policy/tenant_speculation.h"
 
 namespace tandem {
 
-// Decides round by round who drafts how much, and never lets speculation cost more than it brings:
-// plans with what was measured so far, stops when no gain is expected, and tries again now and then
-// within a bounded share of the time (docs/draft_length.md). One per engine. Thread-compatible.
+// Decides round by round how much each sequence drafts, and never lets speculation cost more than
+// it brings: plans with measurements so far, stops when no gain is expected, and tries again now
+// and then within a bounded share of the time (docs/draft_length.md). One per engine. What rounds
+// cost is learned from the rounds of all tenants, acceptance from each tenant's own.
+// Thread-compatible.
 class SpeculationPolicy {
  public:
   // The choices for the next round's decoding sequences; `other_rows` of the pass are not theirs.
   std::vector<DraftChoice> Plan(absl::Span<const DraftCandidate> candidates, int other_rows);
 
-  // Whether a draft model should read prompts along: where it was of use lately.
-  bool reads_prompts() const { return rounds_without_model_ < kRoundsOfPatience; }
+  // Learned from requests without a salt; it is kept for the next process.
+  TenantSpeculation& unsalted() { return unsalted_; }
+  const TenantSpeculation& unsalted() const { return unsalted_; }
   // Whether the round last planned only tries what is not believed to pay.
   bool is_probing() const { return is_probing_; }
 
-  // What sequences of this temperature accept in general.
-  const AcceptanceEstimate& AcceptanceAt(float temperature) const {
-    return general_[TemperatureBucket(temperature)];
-  }
-  void ObserveAcceptance(float temperature, const DraftOption& kind, int num_verified,
-                         int num_accepted) {
-    general_[TemperatureBucket(temperature)].Observe(kind, num_verified, num_accepted);
-  }
-  // How sharply drafts are drawn for sequences of this temperature.
-  DraftTemperature& DraftTemperatureAt(float temperature) {
-    return draft_temperature_[TemperatureBucket(temperature)];
-  }
-  // Whether the next round's times tell what its rows cost. Those of the first rounds behind a long
-  // reading do not: processor caches hold other things (three rows behind a prompt of 190 tokens
+  // Whether the next round's times tell what its rows cost. Those of the first rounds after a long
+  // reading do not: processor caches hold other things (three rows after a prompt of 190 tokens
   // took 1041, 696, 503, and then 430 us). Where prompts never cease, they have to do.
   bool measures() const {
     return rounds_since_reading_ >= kRoundsToWarm || rounds_unmeasured_ >= kRoundsOfPatience;
-  }
-  // How often tokens of draft models are kept for sequences of this temperature.
-  ConfidenceCurve& ConfidenceAt(float temperature) {
-    return confidence_[TemperatureBucket(temperature)];
   }
   struct RoundEnd {
     bool has_read_much = false;
@@ -63,9 +48,9 @@ class SpeculationPolicy {
     ++num_rounds_;
     rounds_unmeasured_ = measures() && !has_read_much ? 0 : rounds_unmeasured_ + 1;
     rounds_since_reading_ = has_read_much ? 0 : rounds_since_reading_ + 1;
-    for (DraftTemperature& draft_temperature : draft_temperature_) draft_temperature.Update();
   }
-  // What outlives the process: costs, acceptance, and whether speculation paid.
+  // What outlives the process: costs, acceptance, and whether speculation paid, without that of
+  // tenants.
   void Serialize(StateArchive* archive);
   // Rounds since the start of the process.
   int64_t num_rounds() const { return num_rounds_; }
@@ -73,11 +58,8 @@ class SpeculationPolicy {
   const RoundCosts& costs() const { return costs_; }
 
  private:
-  static constexpr int kNumTemperatureBuckets = 4;
-  static constexpr int kNumBatches = 8;
-  static constexpr int kRoundsOfPatience = 64;
+  static constexpr int kRoundsOfPatience = TenantSpeculation::kRoundsOfPatience;
   static constexpr int kRoundsToWarm = 4;
-  static int TemperatureBucket(float temperature);
 
   // With the time since the round before, unless there was nothing to do for long.
   absl::Duration TimeOf(const RoundEnd& round) const {
@@ -85,32 +67,26 @@ class SpeculationPolicy {
     const absl::Duration between = round.start - last_end_;
     return absl::ZeroDuration() < between && between < own ? own + between : own;
   }
+  TenantSpeculation* TenantOf(absl::Span<const DraftCandidate> candidates);
   bool Calibrates(absl::Span<const DraftCandidate> candidates, int other_rows,
                   std::vector<DraftChoice>* choices);
   static void LetStop(const DraftPlan& plan, absl::Span<const DraftCandidate> candidates,
                       std::vector<DraftChoice>* choices);
-  void Explore(absl::Span<const DraftCandidate> candidates, std::vector<DraftChoice>* choices);
-  bool Probe(absl::Span<const DraftCandidate> candidates, int num_rows,
+  void Explore(absl::Span<const DraftCandidate> candidates, const TenantSpeculation& tenant,
+               std::vector<DraftChoice>* choices);
+  bool Probe(absl::Span<const DraftCandidate> candidates, int num_rows, TenantSpeculation* tenant,
              std::vector<DraftChoice>* choices);
 
   RoundCosts costs_;
-  std::array<SpeedupMonitor, kNumBatches> checks_;  // of 1, 2, up to 4, up to 8 sequences and so on
-  SpeedupMonitor* check_ = nullptr;                 // that was asked for the round
-  std::array<AcceptanceEstimate, kNumTemperatureBuckets> general_;
-  std::array<DraftTemperature, kNumTemperatureBuckets> draft_temperature_;
-  std::array<ConfidenceCurve, kNumTemperatureBuckets> confidence_;
+  TenantSpeculation unsalted_;
+  TenantSpeculation mixed_;  // of rounds with sequences of several tenants; not their acceptance
+  SpeedupMonitor* check_ = nullptr;  // that was asked for the round
   Instant last_end_;
   int64_t num_rounds_ = 0;
   int rounds_since_reading_ = 0;
   int rounds_unmeasured_ = 0;
-  bool is_on_ = true;
   bool is_probing_ = false;
   int rounds_calibrated_ = 0;
-  int rounds_since_exploration_ = 0;
-  int num_explorations_ = 0;
-  int rounds_without_model_ = 0;
-  int rounds_probed_ = 0;
-  double probe_budget_ = 0.0;  // in plain passes
 };
 
 }  // namespace tandem

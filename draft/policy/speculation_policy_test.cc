@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/instant.h"
 #include "gtest/gtest.h"
 
 namespace tandem {
@@ -84,7 +85,7 @@ class Simulation {
                             .room = 1000,
                             .num_wanted = kLength - s.length + 1,
                             .own = &s.acceptance,
-                            .wider = &policy_.AcceptanceAt(0.7f)});
+                            .wider = &policy_.unsalted().AcceptanceAt(0.7f)});
     }
     const std::vector<DraftChoice> choices = policy_.Plan(candidates, other_rows);
     num_probes_ += policy_.is_probing() ? 1 : 0;
@@ -119,7 +120,7 @@ class Simulation {
       tokens += accepted;
       s.length += accepted;
       s.acceptance.Observe(option, k, accepted);
-      policy_.ObserveAcceptance(0.7f, option, k, accepted);
+      policy_.unsalted().ObserveAcceptance(0.7f, option, k, accepted);
     }
     const double draft = Disturbed(costs.num_steps * world_.step + unread * world_.reading);
     costs.is_plain = std::all_of(choices.begin(), choices.end(),
@@ -130,7 +131,7 @@ class Simulation {
     costs.draft_time = absl::Milliseconds(draft);
     costs.verify_time = absl::Milliseconds(verify);
     if (policy_.measures() && other_rows == 0) policy_.costs().Observe(costs);
-    if (policy_.reads_prompts()) {
+    if (policy_.unsalted().reads_prompts()) {
       policy_.costs().ObserveReading(kPrompt, kPrompt * world_.reading * absl::Milliseconds(1));
     }
     policy_.EndRound({.has_read_much = other_rows > 0,
@@ -265,7 +266,7 @@ TEST(SpeculationPolicy, SpendsLittleOnTryingWhatDoesNotPay) {
     const double chosen = simulation.Run(kRounds);
     EXPECT_GE(chosen, 0.985 * Simulation(world, 5).Run(kRounds, 0)) << reading;
     EXPECT_GT(simulation.num_probes(), 5) << reading;
-    EXPECT_FALSE(simulation.policy().reads_prompts());
+    EXPECT_FALSE(simulation.policy().unsalted().reads_prompts());
   }
 }
 
@@ -275,7 +276,7 @@ TEST(SpeculationPolicy, GoesBackOnceDraftsAreRightAgain) {
   simulation.world().by_model = [](int) { return 0.9; };
   simulation.Run(20000);
   EXPECT_GT(simulation.Run(1000), 2.0);
-  EXPECT_TRUE(simulation.policy().reads_prompts());
+  EXPECT_TRUE(simulation.policy().unsalted().reads_prompts());
 }
 
 TEST(SpeculationPolicy, GivesUpOnceTheyAreWrong) {
@@ -323,7 +324,7 @@ TEST(SpeculationPolicy, LeavesFixedLengthsAlone) {
                             .room = 5,
                             .num_wanted = 9,
                             .own = &own,
-                            .wider = &policy.AcceptanceAt(0.0f)});
+                            .wider = &policy.unsalted().AcceptanceAt(0.0f)});
     }
     const std::vector<DraftChoice> choices = policy.Plan(candidates, round % 7);
     EXPECT_EQ(choices[0].num_tokens, 0);
@@ -335,12 +336,113 @@ TEST(SpeculationPolicy, LeavesFixedLengthsAlone) {
 TEST(SpeculationPolicy, KeepsTemperaturesApart) {
   SpeculationPolicy policy;
   const DraftOption kind{.max_tokens = 4};
-  for (int i = 0; i < 500; ++i) policy.ObserveAcceptance(0.0f, kind, 4, 4);
+  for (int i = 0; i < 500; ++i) policy.unsalted().ObserveAcceptance(0.0f, kind, 4, 4);
   std::vector<double> greedy(2);
   std::vector<double> warm(2);
-  policy.AcceptanceAt(0.0f).Survival(kind, nullptr, absl::MakeSpan(greedy));
-  policy.AcceptanceAt(1.0f).Survival(kind, nullptr, absl::MakeSpan(warm));
+  policy.unsalted().AcceptanceAt(0.0f).Survival(kind, nullptr, absl::MakeSpan(greedy));
+  policy.unsalted().AcceptanceAt(1.0f).Survival(kind, nullptr, absl::MakeSpan(warm));
   EXPECT_GT(greedy[0], warm[0]);
+}
+
+// A machine whose costs earlier rounds have shown.
+class TenantsRounds {
+ public:
+  TenantsRounds() { Run(&machine_, 0.5, 2000, /*learns_costs=*/true); }
+
+  // Rounds with a sequence of each tenant, which keep no draft token.
+  void RunShared(const std::vector<TenantSpeculation*>& tenants, int num_rounds) {
+    for (int round = 0; round < num_rounds; ++round) {
+      std::vector<DraftCandidate> candidates;
+      for (TenantSpeculation* tenant : tenants) candidates.push_back(CandidateOf(tenant));
+      int num_drafted = 0;
+      for (const DraftChoice& choice : policy_.Plan(candidates, 0)) {
+        num_drafted += choice.num_tokens;
+      }
+      const Instant start = Instant::Now();
+      clock_.Advance(absl::Milliseconds(1 + num_drafted));
+      policy_.EndRound(
+          {.num_tokens = static_cast<int>(tenants.size()), .start = start, .end = Instant::Now()});
+    }
+  }
+
+  // How many tokens `tenant` drafts in each round, of which it keeps this share.
+  std::vector<int> Run(TenantSpeculation* tenant, double acceptance, int num_rounds,
+                       bool learns_costs = false) {
+    std::mt19937 random(3);
+    std::uniform_real_distribution<double> uniform;
+    std::vector<int> lengths;
+    for (int round = 0; round < num_rounds; ++round) {
+      const DraftCandidate candidate = CandidateOf(tenant);
+      const int k = policy_.Plan({&candidate, 1}, 0)[0].num_tokens;
+      int accepted = 0;
+      while (accepted < k && uniform(random) < acceptance) ++accepted;
+      if (k > 0) tenant->ObserveAcceptance(0.0f, options_[0], k, accepted);
+      const Instant start = Instant::Now();
+      const absl::Duration draft = absl::Microseconds(200) * k;
+      const absl::Duration verify = absl::Microseconds(1000 + 50 * k);
+      clock_.Advance(draft + verify);
+      if (learns_costs) {
+        policy_.costs().Observe({.is_plain = k == 0,
+                                 .num_rows = 1 + k,
+                                 .num_steps = k,
+                                 .num_draft_sequences = k > 0 ? 1 : 0,
+                                 .draft_time = draft,
+                                 .verify_time = verify});
+      }
+      tenant->EndRound();
+      policy_.EndRound({.num_tokens = 1 + accepted, .start = start, .end = Instant::Now()});
+      lengths.push_back(k);
+    }
+    return lengths;
+  }
+
+ private:
+  DraftCandidate CandidateOf(TenantSpeculation* tenant) const {
+    return {.options = options_,
+            .draft_tokens = kAutoDraftTokens,
+            .room = 100,
+            .num_wanted = 100,
+            .own = &own_,
+            .wider = &tenant->AcceptanceAt(0.0f),
+            .tenant = tenant};
+  }
+
+  const std::vector<DraftOption> options_ = {{.max_tokens = 8, .num_unread = 1}};
+  const AcceptanceEstimate own_;
+  FakeClock clock_;
+  SpeculationPolicy policy_;
+  TenantSpeculation machine_;
+};
+
+// Row 179 of the bug catalogue: with costs that are known, another tenant's texts change no plan,
+// whether drafts were always kept there or never. The tenant's own would.
+TEST(SpeculationPolicy, PlansOfATenantDependOnItsOwnTextsAlone) {
+  const auto plans_after = [](double acceptance, bool is_own) {
+    TenantsRounds rounds;
+    TenantSpeculation other;
+    TenantSpeculation tenant;
+    if (acceptance >= 0.0) rounds.Run(is_own ? &tenant : &other, acceptance, 1000);
+    return rounds.Run(&tenant, 0.6, 300);
+  };
+  const std::vector<int> alone = plans_after(-1.0, false);
+  EXPECT_GT(*std::max_element(alone.begin(), alone.end()), 0);
+  for (const double acceptance : {0.0, 0.3, 0.95}) {
+    EXPECT_EQ(plans_after(acceptance, false), alone) << acceptance;
+  }
+  EXPECT_NE(plans_after(0.0, true), alone);
+}
+
+// Rounds that sequences of several tenants share tell nothing of either's, but for what each of
+// them accepted.
+TEST(SpeculationPolicy, SharedRoundsChangeNoPlanOfATenantAlone) {
+  const auto plans_after = [](int num_shared) {
+    TenantsRounds rounds;
+    TenantSpeculation other;
+    TenantSpeculation tenant;
+    rounds.RunShared({&other, &tenant}, num_shared);
+    return rounds.Run(&tenant, 0.6, 300);
+  };
+  EXPECT_EQ(plans_after(1000), plans_after(0));
 }
 
 }  // namespace

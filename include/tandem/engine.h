@@ -75,6 +75,8 @@ struct EngineLoad {
   int64_t draft_prefix_hits = 0;  // tokens found in the draft's, in its own
   int64_t preemptions = 0;
   StoreCounts store{};
+  int64_t draft_memory_bytes = 0;  // taken to remember texts, of all tenants
+  int draft_memory_tenants = 0;    // whose texts are remembered, or were to be
 };
 
 using GenerationId = int64_t;

@@ -51,12 +51,15 @@ struct EngineOptions {
   std::string kv_cache = "f32";  // what the target's cache holds: "f32", "bf16", "int8"
   std::string draft_kv_cache{};  // what the draft's holds; empty for the same
   int64_t kv_memory_bytes = 0;   // both caches together; 0: a quarter of the free memory
-  int page_size = 16;            // tokens per page
-  int context = 0;               // limits the target's context, in tokens; 0 does not
-  int max_batch = 8;             // sequences decoded together; more wait
-  int max_generations = 1024;    // not ended yet, or ended and not waited for
-  int chunk_tokens = 256;        // prompt tokens read per pass
-  bool prefix_cache = true;      // keep prompts' pages for later requests
+  // What earlier texts went on with is remembered in so many bytes, to draft from; 0 remembers
+  // nothing. Half is for requests without a cache_salt, the rest for 16 tenants.
+  int64_t draft_memory_bytes = int64_t{16} << 20;
+  int page_size = 16;          // tokens per page
+  int context = 0;             // limits the target's context, in tokens; 0 does not
+  int max_batch = 8;           // sequences decoded together; more wait
+  int max_generations = 1024;  // not ended yet, or ended and not waited for
+  int chunk_tokens = 256;      // prompt tokens read per pass
+  bool prefix_cache = true;    // keep prompts' pages for later requests
   // The folder that keeps the packed weights of large models for later starts to map, where memory
   // is the host's, and what speculation has learned (engine/learned_speculation.h); empty for none.
   // Files that are no longer used stay until they are removed.

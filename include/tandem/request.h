@@ -45,6 +45,9 @@ struct Request {
   std::optional<DrafterKind> drafter{};
   std::optional<AcceptanceRule> verifier{};
   std::string prediction{};  // a text that the output may say much of again: drafts for nothing
+  // Whose request it is: prefixes, remembered texts and what speculation learns from them are
+  // shared among requests of the same salt alone. Those without one are a tenant, too.
+  std::string cache_salt{};
   LogprobOptions logprobs{};
   LogprobOptions prompt_logprobs{};
 };

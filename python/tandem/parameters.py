@@ -34,6 +34,7 @@ class EngineParams(TypedDict, total=False):
     kv_cache: str
     draft_kv_cache: str  # "": the same as kv_cache
     kv_memory_bytes: int
+    draft_memory_bytes: int  # to draft from earlier texts; 0: none
     page_size: int
     context: int  # at most so many tokens of the target's; 0: all
     max_batch: int
@@ -75,6 +76,7 @@ class RequestParams(TypedDict, total=False):
     drafter: Optional[str]
     verifier: Optional[str]
     prediction: str
+    cache_salt: str  # the tenant; prefixes and remembered texts stay with it
     logprobs: Union[int, _native.LogprobOptions]  # a number: of so many likely tokens
     prompt_logprobs: Union[int, _native.LogprobOptions]
 

@@ -56,6 +56,7 @@ void ReadCommon(RequestFields* fields, const ServedModel& model, ApiRequest* req
   ReadSampling(fields, &request->request.sampling);
   ReadStops(fields, &request->request);
   ReadSpeculation(fields, model, &request->request);
+  ReadCacheSalt(fields, &request->request);
   ReadStream(fields, request);
   fields->Read("n", &request->n, 1, kMostSequences);
   fields->Read("seed", &request->request.seed);

@@ -111,6 +111,22 @@ TEST(LenientRequest, RefusesCallsThatTheTemplateDoesNotWrite) {
                 "messages[1].tool_calls", "has no place for them");
 }
 
+TEST(LenientRequest, TakesTheTenantsSalt) {
+  for (const auto& request :
+       {LenientCompletion(R"(, "cache_salt": "s")"), LenientChat(R"(, "cache_salt": "s")"),
+        ParseResponsesRequest(R"({"input": "A", "cache_salt": "s"})", LenientModel(),
+                              absl::UnixEpoch())}) {
+    ASSERT_TRUE(request.ok()) << request.status();
+    EXPECT_EQ(request->request.cache_salt, "s");
+    EXPECT_THAT(request->ignored.names(), IsEmpty());
+  }
+  EXPECT_EQ(LenientChat(R"(, "cache_salt": null)")->request.cache_salt, "");
+  for (const char* salt : {"\"\"", "1", "[\"s\"]"}) {
+    ExpectRefusal(LenientChat(absl::StrCat(R"(, "cache_salt": )", salt)), "cache_salt",
+                  "a string that is not empty");
+  }
+}
+
 TEST(LenientRequest, IsStrictOnlyIfAsked) {
   ServedModel model = LenientModel();
   model.is_strict = true;
@@ -172,9 +188,9 @@ TEST(LenientRequest, TakesWhatSaysNothing) {
 
 TEST(LenientRequest, RefusesByNameWhatWouldChangeTheAnswer) {
   const std::pair<const char*, const char*> cases[] = {
-      {"no_stop_trim", "true"},  {"use_beam_search", "true"}, {"length_penalty", "0.5"},
-      {"bad_words", R"(["x"])"}, {"cache_salt", "\"s\""},     {"allowed_token_ids", "[1]"},
-      {"structural_tag", "{}"},  {"kv_transfer_params", "{}"}};
+      {"no_stop_trim", "true"},    {"use_beam_search", "true"},  {"length_penalty", "0.5"},
+      {"bad_words", R"(["x"])"},   {"allowed_token_ids", "[1]"}, {"structural_tag", "{}"},
+      {"kv_transfer_params", "{}"}};
   for (const auto& [name, value] : cases) {
     const std::string fields = absl::StrCat(", \"", name, "\": ", value);
     ExpectRefusal(LenientCompletion(fields), name, "is not supported");

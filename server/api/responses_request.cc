@@ -120,6 +120,7 @@ absl::StatusOr<ApiRequest> ParseResponsesRequest(absl::string_view body, const S
   ReadSampling(&fields, &request.request.sampling);
   ReadStops(&fields, &request.request);
   ReadSpeculation(&fields, model, &request.request);
+  ReadCacheSalt(&fields, &request.request);
   fields.Read("seed", &request.request.seed);
   ReadStreaming(&fields, &request);
   LengthFields lengths;

@@ -139,10 +139,18 @@ void ReadSpeculation(RequestFields* fields, const ServedModel& model, Request* o
   fields->Fail(inner.Finish());
 }
 
+void ReadCacheSalt(RequestFields* fields, Request* options) {
+  const Json* salt = fields->Find("cache_salt");
+  if (salt == nullptr) return;
+  if (!salt->is_string() || IsText(*salt, "")) {
+    return fields->FailNot("cache_salt", *salt, "a string that is not empty");
+  }
+  options->cache_salt = salt->get<std::string>();
+}
+
 void RefuseUnservedSampling(RequestFields* fields) {
   fields->AllowOnly("allowed_token_ids", {Json::array()});
   fields->AllowOnly("bad_words", {Json::array()});
-  fields->AllowOnly("cache_salt", {});
   fields->AllowOnly("kv_transfer_params", {});
   fields->AllowOnly("length_penalty", {1.0});
   fields->AllowOnly("logits_processors", {Json::array()});

@@ -24,6 +24,9 @@ void ReadStops(RequestFields* fields, Request* options);
 // member is let pass.
 void ReadSpeculation(RequestFields* fields, const ServedModel& model, Request* options);
 
+// "cache_salt": the tenant, a string that is not empty, as vLLM has it.
+void ReadCacheSalt(RequestFields* fields, Request* options);
+
 // Fields of other servers for what is not done here: errors unless they say nothing.
 void RefuseUnservedSampling(RequestFields* fields);
 // Fields that can have no effect here, whatever they say.

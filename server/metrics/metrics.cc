@@ -151,6 +151,10 @@ std::vector<MetricFamily> OfEngine(const Engine& engine) {
               load.store.pages_damaged),
       counter("tandem_num_preemptions_total", "Times that a sequence gave its cache back",
               load.preemptions),
+      gauge("tandem_draft_memory_bytes", "Memory taken to draft from earlier texts",
+            static_cast<double>(load.draft_memory_bytes)),
+      gauge("tandem_draft_memory_tenants", "Tenants whose earlier texts are drafted from",
+            load.draft_memory_tenants),
       counter("tandem_prompt_tokens_total", "Prompt tokens of sequences begun", load.prompt_tokens),
       counter("tandem_generation_tokens_total", "Tokens generated", load.stats.emitted)};
 }

@@ -40,6 +40,8 @@ TEST(Metrics, SayWhatTheEngineCounted) {
   engine.value.prefix_hits = 48;
   engine.value.draft_prefix_hits = 32;
   engine.value.preemptions = 1;
+  engine.value.draft_memory_bytes = 4096;
+  engine.value.draft_memory_tenants = 3;
   const std::string text = metrics.Text();
   for (const char* line :
        {"tandem_spec_decode_num_drafts_total 2", "tandem_spec_decode_num_draft_tokens_total 6",
@@ -50,6 +52,7 @@ TEST(Metrics, SayWhatTheEngineCounted) {
         "tandem_kv_cache_usage_ratio{model=\"target\"} 0.25", "tandem_prompt_tokens_total 90",
         "tandem_prefix_cache_queries_total 80", "tandem_prefix_cache_hits_total 48",
         "tandem_draft_prefix_cache_hits_total 32", "tandem_num_preemptions_total 1",
+        "tandem_draft_memory_bytes 4096", "tandem_draft_memory_tenants 3",
         "tandem_generation_tokens_total 5"}) {
     EXPECT_THAT(text, HasSubstr(std::string("\n") + line + "\n"));
   }
