@@ -41,7 +41,7 @@ class EngineImpl final : public Engine {
       : options_(std::move(options)),
         runtime_(std::move(runtime)),
         verifier_(runtime_.target.get(), std::move(judge)),
-        learned_(std::move(learned_file)),
+        learned_(std::move(learned_file), runtime_.head.get()),
         delivery_(std::make_unique<Delivery>(options_.callback_thread)),
         thread_([this] { Work(); }) {}
 
@@ -330,8 +330,10 @@ void EngineImpl::Step() {
           });
         }
       });
-  if (status.ok()) return;
-  for (const RoundStep& step : plan.steps) step.session->Fail(status);
+  for (const RoundStep& step : plan.steps) {
+    if (!status.ok()) step.session->Fail(status);
+  }
+  if (runtime_.head != nullptr) runtime_.head->Learn(plan.steps, policy_);
 }
 
 // After what no code foresees, which may have come at any place: whose caches it has left half done

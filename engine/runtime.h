@@ -13,6 +13,7 @@
 #include "draft/drafter.h"
 #include "draft/prediction.h"
 #include "draft/vocabulary_map.h"
+#include "engine/learned_head.h"
 #include "kernels/backend.h"
 #include "kvcache/paged_kv_cache.h"
 #include "model/transformer.h"
@@ -37,6 +38,7 @@ struct Runtime {
   std::unique_ptr<PagedKvCache> target_cache;
   std::unique_ptr<PagedKvCache> draft_cache;      // null without a draft
   std::unique_ptr<VocabularyMap> vocabulary;      // null without a draft and where the ids agree
+  std::unique_ptr<LearnedHead> head;              // null unless the draft's is learned
   DrafterKind drafter_kind = DrafterKind::kNone;  // never kAuto
   bool has_all_drafters = false;
   std::unique_ptr<Drafter> drafter;  // of all drafters that can run; null for none

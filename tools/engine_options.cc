@@ -28,6 +28,13 @@ absl::Status CheckName(absl::string_view option, absl::string_view name,
   return absl::InvalidArgumentError(absl::StrCat(option, ": \"", name, "\" is not one of ", list));
 }
 
+absl::StatusOr<int> ParseDraftHeadTokens(const std::string& text) {
+  if (text == "auto") return kAutoDraftHeadTokens;
+  int count = 0;
+  if (absl::SimpleAtoi(text, &count) && count >= 0) return count;
+  return FieldError("--draft-head-tokens", absl::StrCat("must be auto or at least 0, got ", text));
+}
+
 }  // namespace
 
 void EngineFlags::AddTo(CLI::App* app, bool with_draft_tokens) {
@@ -87,11 +94,9 @@ void EngineFlags::AddTo(CLI::App* app, bool with_draft_tokens) {
       ->group(group);
   app->add_option(
          "--draft-head-tokens", draft_head_tokens,
-         "Tokens that the draft can propose, those of the lowest ids, which are the most "
-         "frequent of most vocabularies: a smaller head takes less time; 0 for all [all, but "
-         "what suits a draft that is shipped for the default target]")
+         "Tokens that the draft can propose, those of the lowest ids: a smaller head takes less "
+         "time. 0 for all; auto learns which are common, and how many pay [auto]")
       ->type_name("N")
-      ->check(CLI::NonNegativeNumber)
       ->group(group);
   app->add_option("--kv-cache", kv_cache,
                   "What both caches hold: f32, bf16, or int8 with a scale per token and head [f32]")
@@ -138,10 +143,7 @@ absl::Status EngineFlags::ChooseModels(EngineOptions* options) const {
     const std::optional<PairPaths> real = prefers_real_pair ? RealPair() : std::nullopt;
     const PairPaths pair = real.has_value() ? *real : StoryPair();
     options->target = pair.target;
-    if (draft.empty()) {
-      options->draft = pair.draft;
-      options->draft_head_tokens = pair.draft_head_tokens;
-    }
+    if (draft.empty()) options->draft = pair.draft;
   }
   // A model that is missing fails the job, not the command line: the engine says so.
   const absl::Status status = ResolveModels(options);
@@ -175,7 +177,7 @@ absl::StatusOr<EngineOptions> EngineFlags::ToOptions() const {
   options.compute = compute;
   options.quantize = quantize;
   options.draft_quantize = draft_quantize;
-  options.draft_head_tokens = draft_head_tokens.value_or(options.draft_head_tokens);
+  ASSIGN_OR_RETURN(options.draft_head_tokens, ParseDraftHeadTokens(draft_head_tokens));
   options.kv_cache = kv_cache;
   if (!kv_memory.empty()) {
     ASSIGN_OR_RETURN(options.kv_memory_bytes, ParseSize("--kv-memory", kv_memory));

@@ -43,8 +43,8 @@ struct EngineOptions {
   std::string quantize = "none";  // the target's weights of floats at load (kernels/quantize.h)
   std::string draft_quantize = "none";  // the draft's
   // Tokens that the draft can propose, those of the lowest ids: its head has no other rows then. 0
-  // for all.
-  int draft_head_tokens = 0;
+  // for all; auto: which and how many is learned (docs/drafters.md).
+  int draft_head_tokens = kAutoDraftHeadTokens;
   std::string kv_cache = "f32";  // what both caches hold: "f32", "bf16", "int8"
   int64_t kv_memory_bytes = 0;   // both caches together; 0: a quarter of the free memory
   int page_size = 16;            // tokens per page

@@ -29,7 +29,7 @@ class EngineParams(TypedDict, total=False):
     compute: str
     quantize: str
     draft_quantize: str
-    draft_head_tokens: int
+    draft_head_tokens: int  # -1: those that are worth it; 0: all
     kv_cache: str
     kv_memory_bytes: int
     page_size: int
