@@ -205,6 +205,7 @@ OrderedJson ModelJson(const ModelInfo& model) {
                       {"parameters", model.parameters},
                       {"bytes_read_per_pass", model.bytes_read_per_pass}};
   if (model.mapped_tokens.has_value()) json["mapped_tokens"] = *model.mapped_tokens;
+  if (model.head_tokens > 0) json["draft_quantize"] = model.quantize;
   if (model.head_tokens > 0) json["draft_head_tokens"] = model.head_tokens;
   if (model.head_coverage.has_value()) json["draft_head_coverage"] = *model.head_coverage;
   return json;

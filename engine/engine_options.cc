@@ -42,7 +42,9 @@ absl::Status EngineOptions::Validate() const {
   }
   RETURN_IF_ERROR(ParseCompute(compute).status());
   RETURN_IF_ERROR(ValueOf(kQuantizations, "quantize", quantize).status());
-  RETURN_IF_ERROR(ValueOf(kQuantizations, "draft_quantize", draft_quantize).status());
+  if (draft_quantize != "auto") {
+    RETURN_IF_ERROR(ValueOf(kQuantizations, "draft_quantize", draft_quantize).status());
+  }
   RETURN_IF_ERROR(ParseKvDType(kv_cache).status());
   RETURN_IF_ERROR(CheckAtLeast("kv_memory", kv_memory_bytes, 0));
   RETURN_IF_ERROR(CheckBetween("page_size", page_size, 1, kMostPageSize));

@@ -11,6 +11,7 @@
 #include "base/named_values.h"
 #include "base/status_macros.h"
 #include "draft/make_drafter.h"
+#include "engine/draft_format.h"
 #include "kernels/quantize.h"
 #include "tandem/field_error.h"
 #include "text/end_tokens.h"
@@ -217,15 +218,25 @@ absl::StatusOr<std::unique_ptr<Transformer>> LoadSelf(const EngineOptions& optio
   ASSIGN_OR_RETURN(const std::optional<DType> format,
                    ValueOf(kQuantizations, "draft", {name.data(), name.size()}));
   if (!format.has_value()) return FieldError("draft", "\"self:none\" is the target itself");
-  if (options.draft_quantize != "none") {
-    return FieldError("draft_quantize",
-                      absl::StrCat("found ", options.draft_quantize, ", allowed: none, because ",
-                                   options.draft, " says the format"));
+  if (options.draft_quantize != "none" && options.draft_quantize != "auto") {
+    return FieldError("draft_quantize", absl::StrCat("found ", options.draft_quantize,
+                                                     ", allowed: auto and none, because ",
+                                                     options.draft, " says the format"));
   }
   Transformer::LoadOptions loading = Loading(options, format);
   loading.which = Transformer::Quantize::kAll;
   SetHead(options, *backend, &loading);
   return Transformer::Load(options.target, backend, loading);
+}
+
+// EngineOptions::draft_quantize of a draft with files of its own. Where memory is not the host's,
+// nothing would keep what was requantised, and every start would do it again.
+absl::StatusOr<std::string> DraftFormatOf(const EngineOptions& options, const Runtime& runtime) {
+  if (options.draft_quantize != "auto") return options.draft_quantize;
+  if (!runtime.backend->memory_is_host()) return "none";
+  ASSIGN_OR_RETURN(const DraftMatrices matrices, DraftMatricesOf(options, options.draft));
+  return ChooseDraftFormat(matrices, static_cast<double>(runtime.target->bytes_read_per_pass()),
+                           options.compute == "f32");
 }
 
 // A pass of one token, which packs every weight.
@@ -269,14 +280,14 @@ absl::StatusOr<Runtime> Runtime::Load(const EngineOptions& options,
   if (IsSelfDraft(options.draft) && has_model) {
     ASSIGN_OR_RETURN(runtime.draft, LoadSelf(options, runtime.backend.get()));
   } else if (!options.draft.empty() && has_model) {
+    ASSIGN_OR_RETURN(runtime.draft_format, DraftFormatOf(options, runtime));
     ASSIGN_OR_RETURN(const std::optional<DType> draft_quantized,
-                     ValueOf(kQuantizations, "draft_quantize", options.draft_quantize));
+                     ValueOf(kQuantizations, "draft_quantize", runtime.draft_format));
     loading = Loading(options, draft_quantized);
+    loading.which = Transformer::Quantize::kAll;
     SetHead(options, *runtime.backend, &loading);
-    auto draft = Transformer::Load(options.draft, runtime.backend.get(), loading);
-    const bool is_own = FieldOf(draft.status()) == "quantize";
-    if (!draft.ok()) return is_own ? WithField(draft.status(), "draft_quantize") : draft.status();
-    runtime.draft = *std::move(draft);
+    ASSIGN_OR_RETURN(runtime.draft,
+                     Transformer::Load(options.draft, runtime.backend.get(), loading));
     RETURN_IF_ERROR(CheckCompute(options, *runtime.draft, options.draft));
     ASSIGN_OR_RETURN(runtime.vocabulary, MakeVocabularyMap(options, runtime));
   }
@@ -325,6 +336,7 @@ std::optional<ModelInfo> Runtime::DraftInfo(const std::string& path) const {
                                            .bytes_read_per_pass =
                                                static_cast<int64_t>(draft->bytes_read_per_pass())};
   ModelInfo info = InfoOf(path, *draft, *draft_cache, facts.bytes_read_per_pass);
+  info.quantize = draft_format;
   info.head_tokens = facts.num_tokens;
   if (head != nullptr) info.head_coverage = facts.coverage;
   if (vocabulary != nullptr) info.mapped_tokens = static_cast<int>(vocabulary->pairs().size());

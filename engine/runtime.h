@@ -35,6 +35,8 @@ struct Runtime {
   std::unique_ptr<Transformer> target;
   std::vector<TokenId> end_tokens;     // the target's (text/end_tokens.h)
   std::unique_ptr<Transformer> draft;  // or null
+  // To what the draft's matrices were quantised at load: a name of kQuantizations.
+  std::string draft_format = "none";
   std::unique_ptr<PagedKvCache> target_cache;
   std::unique_ptr<PagedKvCache> draft_cache;      // null without a draft
   std::unique_ptr<VocabularyMap> vocabulary;      // null without a draft and where the ids agree

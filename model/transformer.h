@@ -74,7 +74,7 @@ class Transformer final : public LanguageModel {
   // REQUIRES: LoadOptions::sets_head_from has left it out; ids ascend, below vocab_size().
   absl::Status SetHead(std::vector<TokenId> ids);
   // Bytes of one of its rows as it is packed.
-  int64_t head_row_bytes() const;
+  int64_t head_row_bytes() const { return head_row_bytes_; }
   int context_length() const override { return config_.context_length; }
   int cache_variant(int greatest_length) const override {
     return config_.rope.type == RopeConfig::Type::kLongRope &&
@@ -189,6 +189,7 @@ class Transformer final : public LanguageModel {
   PackedWeight head_;              // [head_tokens(), hidden]
   std::vector<TokenId> head_ids_;
   std::optional<DType> head_format_;  // that SetHead quantises to
+  int64_t head_row_bytes_ = 0;
   std::deque<Unpacked> unpacked_;  // in the order in which a pass reads them
   Workspace workspace_;
   std::unique_ptr<GraphCache> graph_cache_;

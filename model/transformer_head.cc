@@ -10,11 +10,6 @@
 
 namespace tandem {
 
-int64_t Transformer::head_row_bytes() const {
-  // A head of its own has the embedding's dtype in all published checkpoints.
-  return static_cast<int64_t>(RowBytes(head_format_.value_or(embedding_.dtype), embedding_.cols));
-}
-
 absl::Status Transformer::SetHead(std::vector<TokenId> ids) {
   TANDEM_CHECK(backend_->memory_is_host() && std::is_sorted(ids.begin(), ids.end()));
   TANDEM_CHECK(ids.empty() || (ids.front() >= 0 && ids.back() < config_.vocab_size));

@@ -435,8 +435,11 @@ class TransformerLoader {
                         absl::StrCat("found ", head_tokens_, ", allowed: up to ", part.matrix.rows,
                                      ", the vocabulary of ", path_));
     }
+    const std::optional<DType> format = FormatOf(part.matrix, kHeadFormat);
+    model_.head_row_bytes_ =
+        static_cast<int64_t>(RowBytes(format.value_or(part.matrix.dtype), part.matrix.cols));
     if (sets_head_) {
-      model_.head_format_ = FormatOf(part.matrix, kHeadFormat);
+      model_.head_format_ = format;
       return absl::OkStatus();
     }
     if (head_tokens_ > 0) part.matrix.rows = head_tokens_;

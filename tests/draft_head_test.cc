@@ -17,6 +17,7 @@
 #include "model/transformer.h"
 #include "tandem/engine.h"
 #include "tests/engine_testing.h"
+#include "tests/golden_file.h"
 
 namespace tandem {
 namespace {
@@ -107,6 +108,22 @@ TEST(DraftHead, GatheredRowsAreColumnsOfTheWholeOnes) {
     }
   }
   std::filesystem::remove_all(folder);
+}
+
+// A head of its own may have another format than the embedding.
+TEST(DraftHead, RowsWeighWhatTheHeadsFormatDoes) {
+  const auto backend = *MakeCpuBackend({.num_threads = 1});
+  for (const char* const name : {"llama-small.Q4_K_M.gguf", "llama-small.Q8_0.gguf"}) {
+    const std::string path = GoldenGgufPath(name);
+    const auto whole = *Transformer::Load(path, backend.get(), {});
+    const auto model = *Transformer::Load(path, backend.get(), {.sets_head_from = 1});
+    const auto head_bytes =
+        static_cast<int64_t>(whole->bytes_read_per_pass() - model->bytes_read_per_pass());
+    EXPECT_GE(head_bytes, model->head_row_bytes() * whole->vocab_size()) << name;
+    EXPECT_LT(head_bytes, model->head_row_bytes() * (whole->vocab_size() + 64)) << name;  // panels
+    ASSERT_TRUE(model->SetHead({}).ok());
+    EXPECT_EQ(model->bytes_read_per_pass(), whole->bytes_read_per_pass()) << name;
+  }
 }
 
 // The head is made anew in the middle of answers, which are what plain decoding gives.

@@ -89,7 +89,9 @@ void EngineFlags::AddTo(CLI::App* app, bool with_draft_tokens) {
          "8 or 4 bits: int8, int4 [none]")
       ->type_name("NAME")
       ->group(group);
-  app->add_option("--draft-quantize", draft_quantize, "The same for the draft's weights [none]")
+  app->add_option("--draft-quantize", draft_quantize,
+                  "The same for the draft's weights, of blocks too where the format is smaller; "
+                  "auto is int4 for a large draft whose drafts gain from it [auto]")
       ->type_name("NAME")
       ->group(group);
   app->add_option(
@@ -157,7 +159,9 @@ absl::StatusOr<EngineOptions> EngineFlags::ToOptions() const {
   options.verifier = *rule;
   RETURN_IF_ERROR(CheckName("--compute", compute, {"auto", "f32", "bf16"}));
   RETURN_IF_ERROR(ValueOf(kQuantizations, "--quantize", quantize).status());
-  RETURN_IF_ERROR(ValueOf(kQuantizations, "--draft-quantize", draft_quantize).status());
+  if (draft_quantize != "auto") {
+    RETURN_IF_ERROR(ValueOf(kQuantizations, "--draft-quantize", draft_quantize).status());
+  }
   RETURN_IF_ERROR(CheckName("--kv-cache", kv_cache, {"f32", "bf16", "int8"}));
   absl::StatusOr<DrafterKind> kind = ParseDrafterKind(drafter);
   if (!kind.ok()) return WithField(kind.status(), "--drafter");

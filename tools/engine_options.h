@@ -32,7 +32,7 @@ struct EngineFlags {
   std::string device = "auto";
   int threads = 0;  // 0: not given
   std::string quantize = "none";
-  std::string draft_quantize = "none";
+  std::string draft_quantize = "auto";
   std::string draft_head_tokens = "auto";
   std::string compute = "auto";
   std::string kv_cache = "f32";
