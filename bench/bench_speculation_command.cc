@@ -108,7 +108,7 @@ absl::Status SpeculationFlags::PutPrompts(const Engine& engine) {
   ASSIGN_OR_RETURN(const ChatFormat format, ChatFormat::Load(&engine));
   for (Prompt& prompt : benchmark.prompts) {
     Request request{.prompt = std::move(prompt.text), .prompt_ids = std::move(prompt.ids)};
-    RETURN_IF_ERROR(format.PutTurn(/*system=*/std::nullopt, &request));
+    RETURN_IF_ERROR(format.PutTurn({}, &request).status());
     prompt = {.text = "", .ids = std::move(request.prompt_ids)};
     benchmark.stop_tokens = std::move(request.stop_tokens);
   }
@@ -203,7 +203,9 @@ OrderedJson ModelJson(const ModelInfo& model) {
                       {"family", model.family},
                       {"dtype", model.dtype},
                       {"parameters", model.parameters},
-                      {"bytes_read_per_pass", model.bytes_read_per_pass}};
+                      {"bytes_read_per_pass", model.bytes_read_per_pass},
+                      {"kv_cache", model.kv_cache}};
+  if (model.window > 0) json["window"] = model.window;
   if (model.mapped_tokens.has_value()) json["mapped_tokens"] = *model.mapped_tokens;
   if (model.head_tokens > 0) json["draft_quantize"] = model.quantize;
   if (model.head_tokens > 0) json["draft_head_tokens"] = model.head_tokens;
@@ -267,8 +269,9 @@ std::string RunTable(const SpeculationBenchmark& benchmark) {
 }
 
 std::string ModelText(const ModelInfo& model) {
-  return absl::StrFormat("%s: %s, %.1f million parameters, %s", model.path, model.family,
-                         static_cast<double>(model.parameters) * 1e-6, model.dtype);
+  return absl::StrFormat("%s: %s, %.1f million parameters, %s, cache of %s", model.path,
+                         model.family, static_cast<double>(model.parameters) * 1e-6, model.dtype,
+                         model.kv_cache);
 }
 
 std::string LimitText(const Report& report, absl::string_view place, absl::string_view buffer,

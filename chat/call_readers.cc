@@ -9,8 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/string_view.h"
-#include "chat/tool_format.h"
 #include "tandem/json_value.h"
+#include "tandem/tool_format.h"
 
 namespace tandem {
 namespace {

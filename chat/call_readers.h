@@ -2,21 +2,15 @@
 #ifndef TANDEM_CHAT_CALL_READERS_H_
 #define TANDEM_CHAT_CALL_READERS_H_
 
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "chat/json_types.h"
+#include "tandem/json_types.h"
+#include "tandem/tool_calls.h"
 
 namespace tandem {
-
-// A function that may be called.
-struct CallableFunction {
-  std::string name;
-  std::map<std::string, JsonTypes> parameters{};  // where calls do not show what is a string
-};
 
 // One call. Thread-compatible.
 class CallReader {

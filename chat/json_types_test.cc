@@ -1,4 +1,4 @@
-#include "chat/json_types.h"
+#include "tandem/json_types.h"
 
 #include "gtest/gtest.h"
 

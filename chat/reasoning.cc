@@ -1,4 +1,4 @@
-#include "chat/reasoning.h"
+#include "tandem/reasoning.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,6 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "base/string_view.h"
+#include "chat/special_markers.h"
 #include "json/json_text.h"
 #include "tandem/json_value.h"
 
@@ -18,11 +19,6 @@ using Json = JsonValue;
 constexpr ReasoningFormat kFormats[] = {{}, {.begin = "[THINK]", .end = "[/THINK]"}};
 
 bool IsWhite(char byte) { return absl::ascii_isspace(static_cast<unsigned char>(byte)); }
-
-bool IsSpecialToken(const Tokenizer& tokenizer, std::string_view marker) {
-  const TokenId id = tokenizer.IdOf(marker);
-  return id >= 0 && tokenizer.IsSpecial(id);
-}
 
 }  // namespace
 
@@ -38,13 +34,17 @@ std::optional<ReasoningFormat> ReasoningFormat::Of(const ChatTemplate& chat,
   return std::nullopt;
 }
 
-bool ReasoningFormat::IsSpecial(const Tokenizer& tokenizer) const {
-  return IsSpecialToken(tokenizer, begin) || IsSpecialToken(tokenizer, end);
+std::vector<TokenId> ReasoningFormat::SpecialTokenIds(const Tokenizer& tokenizer) const {
+  std::vector<TokenId> ids;
+  for (const SpecialMarker& marker : SpecialMarkersAmong({begin, end}, tokenizer)) {
+    ids.push_back(marker.second);
+  }
+  return ids;
 }
 
 ReasoningStart ReasoningStartOf(const ReasoningFormat& format, const Tokenizer& tokenizer,
                                 absl::Span<const TokenId> prompt) {
-  // Longer than a marker and the white space behind it, whatever tokens it is cut into.
+  // Longer than a marker and the white space after it, whatever tokens it is cut into.
   constexpr size_t kMostTokens = 32;
   const size_t count = std::min(prompt.size(), kMostTokens);
   const std::string tail = tokenizer.Decode(prompt.last(count));
@@ -72,6 +72,11 @@ ReasoningSplitter::ReasoningSplitter(const Options& options) : options_(options)
   }
 }
 
+ReasoningStart ReasoningSplitter::StartOfRest() const {
+  if (is_over()) return ReasoningStart::kNone;
+  return has_reasoned_ ? ReasoningStart::kGoesOn : ReasoningStart::kMayBegin;
+}
+
 AnswerDelta ReasoningSplitter::Push(std::string_view text) {
   AnswerDelta delta;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -86,7 +91,7 @@ AnswerDelta ReasoningSplitter::Push(std::string_view text) {
 
 AnswerDelta ReasoningSplitter::Finish() {
   AnswerDelta delta;
-  if (place_ == Place::kInFront) GoOnWithoutMarker(&delta);
+  if (place_ == Place::kBefore) GoOnWithoutMarker(&delta);
   if (place_ == Place::kReasoning && !marker_.empty()) LetOutReasoning(marker_, &delta);
   spaces_.clear();
   marker_.clear();
@@ -95,11 +100,11 @@ AnswerDelta ReasoningSplitter::Finish() {
 
 void ReasoningSplitter::Read(char byte, AnswerDelta* delta) {
   switch (place_) {
-    case Place::kInFront:
-      return ReadInFront(byte, delta);
+    case Place::kBefore:
+      return ReadBefore(byte, delta);
     case Place::kReasoning:
       return ReadReasoning(byte, delta);
-    case Place::kBehind:
+    case Place::kAfter:
       if (IsWhite(byte)) return;
       place_ = Place::kContent;
       [[fallthrough]];
@@ -109,7 +114,7 @@ void ReasoningSplitter::Read(char byte, AnswerDelta* delta) {
   }
 }
 
-void ReasoningSplitter::ReadInFront(char byte, AnswerDelta* delta) {
+void ReasoningSplitter::ReadBefore(char byte, AnswerDelta* delta) {
   const std::string_view begin = options_.format.begin;
   if (marker_.empty() && IsWhite(byte)) {
     spaces_ += byte;
@@ -148,7 +153,7 @@ void ReasoningSplitter::ReadReasoning(char byte, AnswerDelta* delta) {
     if (marker_ != end) return;
     spaces_.clear();
     marker_.clear();
-    place_ = Place::kBehind;
+    place_ = Place::kAfter;
     return;
   }
   if (!marker_.empty()) {
@@ -222,8 +227,8 @@ Json FormatOf(const OutputConstraint& constraint) {
 
 }  // namespace
 
-OutputConstraint BehindReasoning(const ReasoningSplitter::Options& options,
-                                 OutputConstraint constraint) {
+OutputConstraint AfterReasoning(const ReasoningSplitter::Options& options,
+                                OutputConstraint constraint) {
   Json content = FormatOf(constraint);
   // The engine says what is wrong with it.
   if (content.is_null()) return constraint;

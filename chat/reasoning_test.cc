@@ -1,5 +1,5 @@
 // What models think before they answer, taken out of texts.
-#include "chat/reasoning.h"
+#include "tandem/reasoning.h"
 
 #include <cstdint>
 #include <string>

@@ -1,4 +1,4 @@
-#include "chat/tool_calls.h"
+#include "tandem/tool_calls.h"
 
 #include <optional>
 
@@ -6,6 +6,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "base/string_view.h"
+#include "chat/call_readers.h"
 
 namespace tandem {
 namespace {
@@ -25,9 +26,11 @@ ToolCallParser::ToolCallParser(Options options)
   for (const std::string_view around : {options_.format.opening, options_.format.closing}) {
     if (!around.empty()) beginnings_.push_back(around);
   }
-  behind_ = beginnings_;  // the end of a call may lack before the next one
-  behind_.push_back(options_.format.end);
+  after_ = beginnings_;  // the end of a call may lack before the next one
+  after_.push_back(options_.format.end);
 }
+
+ToolCallParser::~ToolCallParser() = default;
 
 AnswerDelta ToolCallParser::Push(std::string_view text) {
   AnswerDelta delta;
@@ -39,7 +42,7 @@ AnswerDelta ToolCallParser::Finish() {
   AnswerDelta delta;
   const bool is_between =
       num_calls_ > 0 && marker_.empty() && !absl::StrContains(held_, View(options_.format.begin));
-  const bool is_of_calls = (place_ == Place::kCall && is_call_) || place_ == Place::kBehind ||
+  const bool is_of_calls = (place_ == Place::kCall && is_call_) || place_ == Place::kAfter ||
                            (place_ != Place::kCall && is_between);
   if (!is_of_calls) GiveUp(&delta);
   held_.clear();
@@ -54,8 +57,8 @@ void ToolCallParser::Read(char byte, AnswerDelta* delta) {
       return ReadOpen(byte, delta);
     case Place::kCall:
       return ReadCall(byte, delta);
-    case Place::kBehind:
-      return ReadBehind(byte, delta);
+    case Place::kAfter:
+      return ReadAfter(byte, delta);
   }
 }
 
@@ -194,7 +197,7 @@ void ToolCallParser::ReadCall(char byte, AnswerDelta* delta) {
   if (options_.format.family == Family::kGlm) {  // its reader has read the marker after it
     place_ = Place::kText;
   } else {
-    place_ = Place::kBehind;
+    place_ = Place::kAfter;
   }
 }
 
@@ -209,7 +212,7 @@ void ToolCallParser::LetOutCall(AnswerDelta* delta) {
   num_let_out_ = arguments.size();
 }
 
-void ToolCallParser::ReadBehind(char byte, AnswerDelta* delta) {
+void ToolCallParser::ReadAfter(char byte, AnswerDelta* delta) {
   const ToolFormat& format = options_.format;
   if (marker_.empty() && IsSpace(byte)) {
     held_ += byte;
@@ -233,7 +236,7 @@ void ToolCallParser::ReadBehind(char byte, AnswerDelta* delta) {
 }
 
 void ToolCallParser::ReadEnd(char byte, AnswerDelta* delta) {
-  switch (Extend(byte, behind_)) {
+  switch (Extend(byte, after_)) {
     case Match::kPart:
       return;
     case Match::kNone:

@@ -1,4 +1,4 @@
-#include "chat/tool_calls.h"
+#include "tandem/tool_calls.h"
 
 #include <string>
 #include <vector>

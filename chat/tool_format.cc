@@ -1,4 +1,4 @@
-#include "chat/tool_format.h"
+#include "tandem/tool_format.h"
 
 #include <string_view>
 

@@ -3,11 +3,13 @@
 #include <string>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
 #include "chat/xml_arguments.h"
 #include "json/json_text.h"
+#include "tandem/field_error.h"
 
 namespace tandem {
 namespace {
@@ -105,10 +107,8 @@ Json NamedCallTag(const ToolTagOptions& options, const std::string& name, Json a
   return TagOf(parts);
 }
 
-}  // namespace
-
-absl::StatusOr<Json> CallTag(const ToolTagOptions& options, const ToolFunction& function,
-                             bool keeps_schema) {
+absl::StatusOr<Json> TagOfCall(const ToolTagOptions& options, const ToolFunction& function,
+                               bool keeps_schema) {
   const ToolFormat& format = options.format;
   const Json begin = MarkerOf(options, format.begin);
   const Json end = MarkerOf(options, format.end);
@@ -161,6 +161,15 @@ absl::StatusOr<Json> CallTag(const ToolTagOptions& options, const ToolFunction& 
   return TagOf({begin, "\n{" + opening, std::move(arguments), "}\n", end});
 }
 
+}  // namespace
+
+absl::StatusOr<Json> CallTag(const ToolTagOptions& options, const ToolFunction& function,
+                             bool keeps_schema) {
+  absl::StatusOr<Json> tag = TagOfCall(options, function, keeps_schema);
+  if (tag.ok()) return tag;
+  return FieldError(absl::StrCat(function.field, ".parameters"), tag.status().message());
+}
+
 Json RequiredCalls(const ToolTagOptions& options, Json tags) {
   return Calls(options, std::move(tags));
 }
@@ -185,6 +194,23 @@ Json CallsAtWill(const ToolTagOptions& options, Json tags) {
           {"exclude_tokens", std::move(others)},
           {"tags", std::move(tags)},
           {"stop_after_first", options.one_call}};
+}
+
+absl::StatusOr<Json> CallsAtWillOf(const ToolTagOptions& options,
+                                   absl::Span<const ToolFunction> functions) {
+  Json tags = Json::array();
+  for (const ToolFunction& function : functions) {
+    ASSIGN_OR_RETURN(Json tag, CallTag(options, function, function.is_strict));
+    tags.push_back(std::move(tag));
+  }
+  return CallsAtWill(options, std::move(tags));
+}
+
+OutputConstraint HoldTo(const ToolTagOptions& options, const Json& tag) {
+  OutputConstraint constraint{.kind = OutputConstraint::Kind::kStructuralTag, .text = tag.dump()};
+  for (const SpecialMarker& marker : options.special) constraint.tokens.push_back(marker.second);
+  absl::c_sort(constraint.tokens);
+  return constraint;
 }
 
 }  // namespace tandem

@@ -8,8 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
-#include "chat/json_types.h"
+#include "chat/schema_reference.h"
 #include "json/json_text.h"
+#include "tandem/json_types.h"
 
 namespace tandem {
 namespace {

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "base/philox.h"
+#include "draft/policy/draft_stop.h"
 #include "draft/policy/draft_temperature.h"
 #include "draft/proposal.h"
 #include "tandem/drafter_kind.h"
@@ -43,14 +44,17 @@ struct DraftOption {
   DraftSource source = DraftSource::kModel;
   // What speaks for it, in [0, kNumEvidence): acceptance is learnt for each apart.
   int evidence = 0;
-  int max_tokens = 0;  // that it could propose
-  int num_unread = 0;  // committed tokens to be read first
+  int max_tokens = 0;     // that it could propose
+  int num_unread = 0;     // committed tokens to be read first
+  bool can_stop = false;  // before all that is granted (DraftRequest::stop)
 };
 inline constexpr int kNumEvidence = 8;
 
 struct DraftRequest {
   // Every committed token, prompt included. While a prompt is read in chunks: its part so far.
   absl::Span<const TokenId> context;
+  int num_committed = 0;  // all of them, if `context` is a part of the prompt
+  int num_skipped = 0;    // committed tokens that a window left out of `context`
   // The most tokens to propose; with 0 the drafter may read along and proposes nothing.
   int granted = 0;
   DraftSource source = DraftSource::kModel;  // of the option chosen
@@ -58,6 +62,7 @@ struct DraftRequest {
   TokenHistory* history = nullptr;  // of `context`; left as found. Null if `sampling` needs none.
   RandomSource random{0};
   DraftNoise noise = DraftNoise::kOwn;
+  DraftStop stop = {};
   const DraftTemperature* draft_temperature =
       nullptr;                  // how sharply to draw; null for as `sampling` says
   DraftState* state = nullptr;  // from this drafter's NewState()

@@ -16,8 +16,10 @@ absl::Status NeedsModel(DrafterKind kind) {
 }
 
 std::unique_ptr<Drafter> MakeModelDrafter(const DrafterParts& parts) {
-  return std::make_unique<ModelDrafter>(parts.model, parts.cache, parts.target_vocab_size,
-                                        parts.chunk_tokens, parts.vocabulary);
+  auto model = std::make_unique<ModelDrafter>(parts.model, parts.cache, parts.target_vocab_size,
+                                              parts.chunk_tokens, parts.vocabulary);
+  if (parts.window.recent == 0) return model;
+  return std::make_unique<WindowedDrafter>(std::move(model), parts.window);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "absl/status/statusor.h"
 #include "draft/drafter.h"
 #include "draft/vocabulary_map.h"
+#include "draft/windowed_drafter.h"
 #include "kvcache/paged_kv_cache.h"
 #include "model/language_model.h"
 #include "tandem/drafter_kind.h"
@@ -19,6 +20,7 @@ struct DrafterParts {
   int target_vocab_size = 0;
   int chunk_tokens = 256;
   const VocabularyMap* vocabulary = nullptr;  // of a draft model with other tokens; outlives it
+  DraftWindow window{};                       // what the draft model reads of long texts
 };
 
 // Null for kNone. INVALID_ARGUMENT for a drafter with a model where there is none.

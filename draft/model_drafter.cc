@@ -1,6 +1,7 @@
 #include "draft/model_drafter.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -8,6 +9,7 @@
 #include "base/check.h"
 #include "base/hash_map.h"
 #include "base/status_macros.h"
+#include "kernels/row_math.h"
 
 namespace tandem {
 namespace {
@@ -46,6 +48,7 @@ struct ModelDrafter::Draft {
   KvSequence* kv;
   absl::Span<const TokenId> text;  // the context in the draft's tokens
   int max_tokens;                  // what the draft's own context leaves of the request's
+  DraftSurvival survival;
   bool ended = false;
   int num_on_device = 0;  // tokens to be drawn there; 0 if all are drawn on the host
   int last_slot = -1;     // the sampler's, which drew the last of these
@@ -154,8 +157,10 @@ std::vector<DraftOption> ModelDrafter::Options(DraftState* state,
     s.kv.Truncate(0);  // older ones have use for them
     return {};
   }
-  return {
-      {.source = DraftSource::kModel, .evidence = 0, .max_tokens = room, .num_unread = num_unread}};
+  return {{.source = DraftSource::kModel,
+           .max_tokens = room,
+           .num_unread = num_unread,
+           .can_stop = model_->device_rows().sampler == nullptr}};
 }
 
 int64_t ModelDrafter::PagesOfYounger(const State& state) const {
@@ -207,6 +212,7 @@ absl::Status ModelDrafter::Propose(absl::Span<const DraftRequest> requests,
                       .kv = &state.kv,
                       .text = text,
                       .max_tokens = std::min(requests[i].granted, room),
+                      .survival = DraftSurvival(requests[i].stop),
                       .ended = room == 0});
     // The last token is read again if those behind it are nothing to the draft: a step needs one.
     if (drafts.back().wants_more() && state.kv.length() >= static_cast<int>(text.size())) {
@@ -290,7 +296,8 @@ SamplingParams ModelDrafter::SamplingOf(const Draft& draft, int slot) {
 }
 
 RandomPlace ModelDrafter::PlaceOf(const Draft& draft, int slot) {
-  const auto committed = static_cast<uint32_t>(draft.request->context.size());
+  const auto committed =
+      static_cast<uint32_t>(draft.request->context.size()) + draft.request->num_skipped;
   if (draft.request->noise == DraftNoise::kTargets) {
     return {.stream = RandomStream::kTarget, .position = committed + slot};
   }
@@ -298,12 +305,27 @@ RandomPlace ModelDrafter::PlaceOf(const Draft& draft, int slot) {
       .stream = RandomStream::kDraft, .position = committed, .slot = static_cast<uint32_t>(slot)};
 }
 
-// Adds a token drawn from this row. False if the row is no distribution: the draft ends before it.
-bool ModelDrafter::DrawNext(Draft* draft, absl::Span<const float> logits) {
+// The probability of the row's most likely token; a NaN if the row is not a distribution.
+float ModelDrafter::ConfidenceOf(absl::Span<const float> logits) {
+  const float largest = LargestOrNan(logits);
+  if (!std::isfinite(largest)) return std::numeric_limits<float>::quiet_NaN();
+  confidence_row_.assign(logits.begin(), logits.end());
+  Softmax(/*scale=*/1.0f, largest, absl::MakeSpan(confidence_row_));
+  return LargestOrNan(confidence_row_);
+}
+
+// Adds a token drawn from this row of the draft's. False if the draft ends: the row is not a
+// distribution, its tokens would hardly be kept, or those after them.
+bool ModelDrafter::DrawNext(Draft* draft, absl::Span<const float> draft_row) {
   const DraftRequest& request = *draft->request;
   Proposal& proposal = *draft->proposal;
+  ++proposal.num_steps;
+  const float confidence = ConfidenceOf(draft_row);
+  if (std::isnan(confidence)) return false;
+  proposal.has_stopped = !draft->survival.Takes(confidence);
+  if (proposal.has_stopped) return false;
   Distribution* distribution = proposal.NextDistribution();
-  const bool valid = MakeDraftDistribution(logits, SamplingOf(*draft, draft->num_tokens()),
+  const bool valid = MakeDraftDistribution(draft_row, SamplingOf(*draft, draft->num_tokens()),
                                            request.history, distribution)
                          .ok();
   if (!valid) return false;
@@ -311,7 +333,9 @@ bool ModelDrafter::DrawNext(Draft* draft, absl::Span<const float> logits) {
   if (token < 0) return false;
   draft->walk.Add(token);
   proposal.tokens.push_back(token);
-  return true;
+  proposal.confidences.push_back(confidence);
+  proposal.has_stopped = draft->wants_more() && !draft->survival.GoesOn();
+  return !proposal.has_stopped;
 }
 
 // What the device's sampler is to do, in the order of passes.
@@ -440,8 +464,8 @@ absl::Status ModelDrafter::DrawTokens(absl::Span<Draft> drafts) {
     }
     for (size_t i = num_on_device; i < active.size(); ++i) {
       const float* row = static_cast<const float*>(logits.data) + i * logits.stride;
-      const bool is_drawn = DrawNext(active[i], {row, static_cast<size_t>(logits.cols)});
-      if (!is_drawn) active[i]->ended = true;
+      const absl::Span<const float> draft_row(row, static_cast<size_t>(logits.cols));
+      if (!DrawNext(active[i], draft_row)) active[i]->ended = true;
     }
   }
   return tasks.slots.empty() ? absl::OkStatus() : CollectDrawn(drafts, tasks);

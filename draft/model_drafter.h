@@ -71,7 +71,8 @@ class ModelDrafter final : public Drafter {
   // How token `slot` of a draft is to be drawn, and with which noise.
   static SamplingParams SamplingOf(const Draft& draft, int slot);
   static RandomPlace PlaceOf(const Draft& draft, int slot);
-  bool DrawNext(Draft* draft, absl::Span<const float> logits);
+  bool DrawNext(Draft* draft, absl::Span<const float> draft_row);
+  float ConfidenceOf(absl::Span<const float> logits);
 
   struct DeviceTasks;
   bool StaysOnDevice(const Draft& draft);
@@ -89,6 +90,7 @@ class ModelDrafter final : public Drafter {
   const VocabularyMap* vocabulary_;
   std::vector<float> draft_row_;
   std::vector<float> target_row_;
+  std::vector<float> confidence_row_;
   DeviceRowPool rows_;
   std::shared_ptr<States> states_ = std::make_shared<States>();  // that exist, oldest first
 };

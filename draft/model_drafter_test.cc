@@ -47,6 +47,51 @@ bool SameHistory(const TokenHistory& a, const TokenHistory& b) {
   });
 }
 
+// ---- Ending early ----
+
+// Where it ends depends on rows alone: the tokens are a prefix of those of a draft that does not
+// end early, and the confidences of all rows up to there say why.
+TEST(ModelDrafter, EndsADraftWhereItsRowsAreUnsure) {
+  const ConfidenceCurve curve;
+  for (const float temperature : {0.0f, 0.8f}) {
+    DrafterWorld world;
+    std::mt19937_64 random(7);
+    int num_early = 0;
+    int num_whole = 0;
+    for (int i = 0; i < 60; ++i) {
+      const Tokens prompt = RandomTokens(random, kSmallVocab, 6);
+      const uint64_t seed = random();
+      DrafterWorld::Sequence* whole = world.Add(prompt, {.temperature = temperature}, seed);
+      DrafterWorld::Sequence* early = world.Add(prompt, {.temperature = temperature}, seed);
+      early->stop = {.curve = &curve, .least_for_row = 0.3, .least_for_step = 0.2};
+      const Tokens all = world.Draft(whole, 6);
+      ASSERT_THAT(all, SizeIs(6));
+      ASSERT_THAT(whole->proposal.confidences, SizeIs(6));
+      EXPECT_FALSE(whole->proposal.has_stopped);
+      const Tokens some = world.Draft(early, 6);
+      world.ExpectDrawnAsRecorded(*early);
+
+      DraftSurvival survival(early->stop);
+      size_t length = 0;
+      int num_steps = 0;
+      while (length < 6) {
+        ++num_steps;
+        if (!survival.Takes(whole->proposal.confidences[length])) break;
+        ++length;
+        if (length == 6 || !survival.GoesOn()) break;
+      }
+      EXPECT_EQ(some, Tokens(all.begin(), all.begin() + length));
+      EXPECT_EQ(early->proposal.num_steps, num_steps);
+      EXPECT_EQ(early->proposal.has_stopped, length < 6);
+      (length < 6 ? num_early : num_whole) += 1;
+      // Rows of tokens that were not proposed were read off the context and those that were.
+      world.drafter().Rollback(early->state.get(), static_cast<int>(prompt.size()));
+    }
+    EXPECT_GT(num_early, 5) << temperature;
+    RecordProperty("whole", num_whole);
+  }
+}
+
 // ---- Lengths ----
 
 // Random rounds of a batch: draft lengths from 0 on, acceptance at random, evictions, rounds

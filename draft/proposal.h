@@ -17,7 +17,18 @@ struct Proposal {
   // if it was not drawn at all. There may be more of them than tokens; those are meaningless.
   std::vector<Distribution> drawn_from;
 
-  void Clear() { tokens.clear(); }
+  // Of a draft model on the host: the confidence of each token's row (ConfidenceCurve); its steps,
+  // which may be one more than tokens; and whether it ended early, as DraftRequest::stop says.
+  std::vector<float> confidences;
+  int num_steps = 0;
+  bool has_stopped = false;
+
+  void Clear() {
+    tokens.clear();
+    confidences.clear();
+    num_steps = 0;
+    has_stopped = false;
+  }
   // Adds a token. The caller fills the distribution returned by NextDistribution() first.
   Distribution* NextDistribution() { return DistributionAt(static_cast<int>(tokens.size())); }
   Distribution* DistributionAt(int i) {

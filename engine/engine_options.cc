@@ -32,6 +32,11 @@ absl::Status CheckDraftTokens(int draft_tokens) {
                     absl::StrCat(draft_tokens, " is not auto or from 0 to ", kMaxDraftTokens));
 }
 
+absl::Status CheckDraftWindow(int draft_window) {
+  if (draft_window == kAutoDraftWindow || draft_window >= 0) return absl::OkStatus();
+  return FieldError("draft_window", absl::StrCat("must be auto or at least 0, got ", draft_window));
+}
+
 absl::Status EngineOptions::Validate() const {
   if (target.empty()) return FieldError("target", "no model folder is given");
   RETURN_IF_ERROR(CheckDraftTokens(draft_tokens));
@@ -40,12 +45,14 @@ absl::Status EngineOptions::Validate() const {
     return FieldError("draft_head_tokens",
                       absl::StrCat("must be auto or at least 0, got ", draft_head_tokens));
   }
+  RETURN_IF_ERROR(CheckDraftWindow(draft_window));
   RETURN_IF_ERROR(ParseCompute(compute).status());
   RETURN_IF_ERROR(ValueOf(kQuantizations, "quantize", quantize).status());
   if (draft_quantize != "auto") {
     RETURN_IF_ERROR(ValueOf(kQuantizations, "draft_quantize", draft_quantize).status());
   }
   RETURN_IF_ERROR(ParseKvDType(kv_cache).status());
+  RETURN_IF_ERROR(ParseKvDType(kv_cache_of_draft(), "draft_kv_cache").status());
   RETURN_IF_ERROR(CheckAtLeast("kv_memory", kv_memory_bytes, 0));
   RETURN_IF_ERROR(CheckBetween("page_size", page_size, 1, kMostPageSize));
   RETURN_IF_ERROR(CheckAtLeast("context", context, 0));

@@ -30,7 +30,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // The file's first line: another number whenever the order or the meaning of numbers changes.
-constexpr char kVersionLine[] = "tandem learned speculation 1\n";
+constexpr char kVersionLine[] = "tandem learned speculation 2\n";
 
 absl::Status Damaged(const std::string& file) {
   return absl::DataLossError(
@@ -89,9 +89,11 @@ std::string LearnedSpeculationFile(const EngineOptions& options, DrafterKind dra
   EngineOptions draft = options;
   draft.target = options.draft;
   draft.quantize = options.draft_quantize;
-  const std::string pair = absl::StrCat(
-      FingerprintOf(options, kVersionLine), "\n", FingerprintOf(draft, options.draft), "\n",
-      View(NameOf(drafter)), "\n", options.draft_head_tokens, "\n", View(device_description));
+  draft.kv_cache = options.kv_cache_of_draft();
+  const std::string pair =
+      absl::StrCat(FingerprintOf(options, kVersionLine), "\n", FingerprintOf(draft, options.draft),
+                   "\n", View(NameOf(drafter)), "\n", options.draft_head_tokens, "\n",
+                   options.draft_window, "\n", View(device_description));
   return (fs::path(options.packed_weights) /
           absl::StrFormat("speculation-%016x.txt", std::hash<std::string>()(pair)))
       .string();

@@ -13,7 +13,8 @@
 namespace tandem {
 namespace {
 
-// Tokens that a draft model reads within a round before caches hold other things after it.
+// Tokens that a draft model reads within a round before caches hold other things after it. Fewer
+// do not show what reading costs, because a pass takes its time however few it reads.
 constexpr int kMuchReading = 16;
 
 // Success or failure, both caches end up holding committed tokens only.
@@ -31,7 +32,7 @@ struct DraftWork {
   int num_steps = 0;            // of the draft model
   int num_draft_sequences = 0;  // in the first of them
   int num_unread = 0;           // tokens that it had to read first, beyond one of each
-  int num_prompt_tokens = 0;    // of prompts that it read along
+  int num_prompt_tokens = 0;    // that its caches gained from prompts which are still being read
 };
 
 bool IsGiven(DraftSource source) {
@@ -66,6 +67,15 @@ bool Propose(Drafter* drafter, absl::Span<const DraftRequest> requests,
   return status.ok();
 }
 
+// Tokens that the draft's caches hold for the requests that only read along.
+int NumCachedOfReaders(const Drafter& drafter, absl::Span<const DraftRequest> requests) {
+  int num_cached = 0;
+  for (const DraftRequest& request : requests) {
+    if (request.granted == 0) num_cached += drafter.NumCached(*request.state);
+  }
+  return num_cached;
+}
+
 // The proposals of the round; sessions that still read their prompt let the drafter read along
 // while `policy` finds that of use. A draft that fails is dropped: decoding goes on without.
 DraftWork Draft(Drafter* drafter, absl::Span<const RoundStep> steps, SpeculationPolicy* policy) {
@@ -87,19 +97,22 @@ DraftWork Draft(Drafter* drafter, absl::Span<const RoundStep> steps, Speculation
     if (!reads_along && step.granted == 0) continue;
     requests.push_back(
         {.context = absl::MakeSpan(s.tokens).first(s.target_kv.length() + step.num_fed),
+         .num_committed = static_cast<int>(s.tokens.size()),
          .granted = step.granted,
          .source = step.option.source,
          .sampling = &s.sampling,
          .history = s.history_if_used(),
          .random = s.random,
          .noise = s.rule == AcceptanceRule::kExactMatch ? DraftNoise::kTargets : DraftNoise::kOwn,
+         .stop = step.stop,
          .draft_temperature = DraftTemperatureOf(s, policy),
          .state = s.draft_state.get()});
     proposals.push_back(&s.proposal);
-    if (reads_along) work.num_prompt_tokens += step.num_fed;
   }
   if (requests.empty()) return work;
+  const int num_cached_before = NumCachedOfReaders(*drafter, requests);
   const bool failed = !Propose(drafter, requests, proposals);
+  work.num_prompt_tokens = NumCachedOfReaders(*drafter, requests) - num_cached_before;
   for (const RoundStep& step : steps) {
     Session& s = *step.session;
     if (step.granted > 0 && IsGiven(step.option.source)) continue;
@@ -108,8 +121,9 @@ DraftWork Draft(Drafter* drafter, absl::Span<const RoundStep> steps, Speculation
     OrDrop(&s, [&] { KeepToConstraint(&s); });
     const int num_drafted = static_cast<int>(s.proposal.tokens.size());
     work.num_rows += num_drafted;
-    if (num_drafted == 0 || step.option.source != DraftSource::kModel) continue;
-    work.num_steps = std::max(work.num_steps, num_drafted);
+    const int num_steps = std::max(s.proposal.num_steps, num_drafted);
+    if (num_steps == 0 || step.option.source != DraftSource::kModel) continue;
+    work.num_steps = std::max(work.num_steps, num_steps);
     ++work.num_draft_sequences;
     work.num_unread += std::max(step.option.num_unread - 1, 0);
   }
@@ -144,6 +158,23 @@ VerifyRequest MakeVerifyRequest(const RoundStep& step, SpeculationPolicy* policy
           .logprobs = s.logprobs,
           .prompt_logprobs = s.NeedsPromptLogprobs() ? s.prompt_logprobs : LogprobOptions(),
           .prompt_length = s.prompt_length};
+}
+
+// A draft that ended early counts as one whose next token was not kept, so that what is planned
+// with never promises more than drafts of that length bring.
+void LearnAcceptance(const RoundStep& step, int proposed, int accepted, SpeculationPolicy* policy) {
+  Session& s = *step.session;
+  const std::vector<float>& confidences = s.proposal.confidences;
+  const bool has_stopped =  // where a constraint did not cut it before
+      s.proposal.has_stopped && static_cast<int>(confidences.size()) == proposed;
+  const int num_tested = proposed + (has_stopped ? 1 : 0);
+  if (num_tested == 0) return;
+  s.acceptance.Observe(step.option, num_tested, accepted);
+  policy->ObserveAcceptance(s.sampling.temperature, step.option, num_tested, accepted);
+  ConfidenceCurve& curve = policy->ConfidenceAt(s.sampling.temperature);
+  for (int i = 0; i <= accepted && i < std::min<int>(proposed, confidences.size()); ++i) {
+    curve.Observe(confidences[i], i < accepted);
+  }
 }
 
 // Appends what the verdict kept, up to the first token that ends the generation. It fails only
@@ -181,9 +212,7 @@ int Commit(VerifyResult result, const RoundStep& step, SpeculationPolicy* policy
     stats.predicted += proposed;
     stats.predicted_kept += std::min(accepted, emitted);
   }
-  if (proposed == 0) return emitted;
-  s.acceptance.Observe(step.option, proposed, accepted);
-  policy->ObserveAcceptance(s.sampling.temperature, step.option, proposed, accepted);
+  LearnAcceptance(step, proposed, accepted, policy);
   return emitted;
 }
 
@@ -251,7 +280,8 @@ void Learn(const RoundRecord& record, absl::Span<const RoundStep> steps,
                    .num_unread = drafts.num_unread,
                    .draft_time = record.draft_time(),
                    .verify_time = record.end - record.drafted});
-  } else if (!record.has_packed && drafts.num_prompt_tokens > 0 && drafts.num_rows == 0) {
+  } else if (!record.has_packed && drafts.num_prompt_tokens > kMuchReading &&
+             drafts.num_rows == 0) {
     costs.ObserveReading(drafts.num_prompt_tokens, record.draft_time());
   }
   policy->EndRound({.has_read_much = record.has_packed || !record.only_decodes ||

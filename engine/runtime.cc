@@ -27,6 +27,7 @@ ModelInfo InfoOf(const std::string& path, const Transformer& model, const PagedK
           .dtype = NameOf(model.dtype()),
           .parameters = model.num_parameters(),
           .bytes_read_per_pass = bytes_read_per_pass,
+          .kv_cache = NameOf(cache.layout().dtype),
           .kv_bytes_per_token =
               static_cast<int64_t>(cache.layout().page_bytes() / cache.layout().page_size),
           .vocab_size = model.vocab_size(),
@@ -135,7 +136,9 @@ absl::Status MakeCaches(const EngineOptions& options, std::optional<int64_t> hos
   int64_t page_bytes = static_cast<int64_t>(target_layout.page_bytes());
   KvLayout draft_layout;
   if (runtime->draft != nullptr) {
-    draft_layout = runtime->draft->kv_layout(options.page_size, dtype);
+    ASSIGN_OR_RETURN(const KvDType draft_dtype,
+                     ParseKvDType(options.kv_cache_of_draft(), "draft_kv_cache"));
+    draft_layout = runtime->draft->kv_layout(options.page_size, draft_dtype);
     page_bytes += static_cast<int64_t>(draft_layout.page_bytes());
   }
   const std::optional<int64_t> on_device = runtime->backend->free_memory_bytes();
@@ -305,11 +308,18 @@ absl::StatusOr<Runtime> Runtime::Load(const EngineOptions& options,
     if (runtime.draft != nullptr)
       RETURN_IF_ERROR(WarmUp(runtime.draft.get(), runtime.draft_cache.get()));
   }
+  if (runtime.draft != nullptr) {
+    runtime.draft_window = DraftWindow::Of(options.draft_window,
+                                           {.target = runtime.target->context_length(),
+                                            .draft = runtime.draft->context_length(),
+                                            .reads_other_tokens = runtime.vocabulary != nullptr});
+  }
   const DrafterParts parts = {.model = runtime.draft.get(),
                               .cache = runtime.draft_cache.get(),
                               .target_vocab_size = runtime.target->vocab_size(),
                               .chunk_tokens = options.chunk_tokens,
-                              .vocabulary = runtime.vocabulary.get()};
+                              .vocabulary = runtime.vocabulary.get(),
+                              .window = runtime.draft_window};
   ASSIGN_OR_RETURN(runtime.drafter, runtime.has_all_drafters
                                         ? MakeEveryDrafter(runtime.drafter_kind, parts)
                                         : MakeDrafter(runtime.drafter_kind, parts));
@@ -339,6 +349,7 @@ std::optional<ModelInfo> Runtime::DraftInfo(const std::string& path) const {
   info.quantize = draft_format;
   info.head_tokens = facts.num_tokens;
   if (head != nullptr) info.head_coverage = facts.coverage;
+  info.window = draft_window.recent;
   if (vocabulary != nullptr) info.mapped_tokens = static_cast<int>(vocabulary->pairs().size());
   return info;
 }

@@ -129,7 +129,8 @@ void AddDrafts(SpeculationPolicy* policy, RoundPlan* plan) {
                           .room = s.DraftRoom(),
                           .num_wanted = s.max_length - s.length(),
                           .own = &s.acceptance,
-                          .wider = &policy->AcceptanceAt(s.sampling.temperature)});
+                          .wider = &policy->AcceptanceAt(s.sampling.temperature),
+                          .confidence = &policy->ConfidenceAt(s.sampling.temperature)});
   }
   const std::vector<DraftChoice> choices =
       policy->Plan(candidates, num_rows - static_cast<int>(candidates.size()));
@@ -143,6 +144,7 @@ void AddDrafts(SpeculationPolicy* policy, RoundPlan* plan) {
     plan->pages_for_drafts -= pages;
     step.granted = choices[i].num_tokens;
     step.option = candidates[i].options[choices[i].option];
+    step.stop = choices[i].stop;
   }
 }
 

@@ -19,6 +19,7 @@ struct RoundStep {
   int num_fed = 0;
   int granted = 0;          // draft tokens
   DraftOption option = {};  // what they are drafted by
+  DraftStop stop = {};
 
   bool completes() const { return !session->scores_only && num_fed == session->num_pending(); }
 };

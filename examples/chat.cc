@@ -1,3 +1,5 @@
+#include <tandem/answer_reader.h>
+#include <tandem/chat_answer.h>
 #include <tandem/chat_template.h>
 #include <tandem/engine.h>
 #include <tandem/tokenizer.h>
@@ -15,7 +17,8 @@ int Fail(const absl::Status& status) {
 
 }  // namespace
 
-// One turn of a conversation, streamed, and cancelled after a number of tokens:
+// One turn of a conversation, streamed, its reasoning told from the answer, and cancelled after a
+// number of tokens:
 //   chat TARGET_FOLDER DRAFT_FOLDER MESSAGE MOST_TOKENS
 int main(int argc, char** argv) {
   if (argc != 5) return 2;
@@ -30,18 +33,26 @@ int main(int argc, char** argv) {
   const auto chat = tandem::ChatTemplate::Load((*engine)->target_info().path);
   if (!chat.ok()) return Fail(chat.status());
   const std::vector<tandem::ChatMessage> messages = {{.role = "user", .content = argv[3]}};
-  const auto prompt =
-      tandem::EncodeChat(*chat, tokenizer, tandem::ChatInputOf(messages, absl::Now()));
+  const tandem::ChatInput input = tandem::ChatInputOf(messages, absl::Now());
+  const auto prompt = tandem::EncodeChat(*chat, tokenizer, input);
   if (!prompt.ok()) return Fail(prompt.status());
+  const auto answer_of = tandem::ChatAnswer::Of(*chat, tokenizer, input, *prompt);
+  if (!answer_of.ok()) return Fail(answer_of.status());
   std::printf("message: %zu tokens, prompt: %zu\n", message->size(), prompt->size());
 
+  tandem::AnswerReader reader(answer_of->reading);
+  const auto print = [](const tandem::AnswerDelta& delta) {
+    if (!delta.reasoning.empty()) std::printf("(%s)", delta.reasoning.c_str());
+    std::fwrite(delta.content.data(), 1, delta.content.size(), stdout);
+  };
   std::size_t num_tokens = 0;
   const auto id = (*engine)->Submit(
       {.prompt_ids = *prompt,
        .time_limit = absl::Seconds(60),
-       .stop_tokens = tandem::EndTokenIds(*chat, tokenizer)},
+       .stop_tokens = tandem::EndTokenIds(*chat, tokenizer),
+       .shown_special_tokens = answer_of->shown_special_tokens},
       [&](const tandem::Piece& piece) {
-        std::fwrite(piece.text.data(), 1, piece.text.size(), stdout);
+        print(reader.Push(piece.text));
         num_tokens += piece.token_ids.size();
         return num_tokens < max_tokens;  // false ends it here; Engine::Cancel from anywhere
       });
@@ -50,6 +61,7 @@ int main(int argc, char** argv) {
     const auto answer = (*engine)->Wait(*id, absl::Milliseconds(100));
     if (absl::IsDeadlineExceeded(answer.status())) continue;  // time for other things
     if (!answer.ok()) return Fail(answer.status());
+    print(reader.Finish());
     std::printf("\nanswer: %zu tokens, ended by %s\n", answer->token_ids.size(),
                 std::string(tandem::NameOf(answer->finish_reason)).c_str());
     return 0;

@@ -1,16 +1,16 @@
 #include "kvcache/kv_layout.h"
 
 #include "absl/strings/str_cat.h"
+#include "base/string_view.h"
+#include "tandem/field_error.h"
 
 namespace tandem {
 
-absl::StatusOr<KvDType> ParseKvDType(std::string_view name) {
+absl::StatusOr<KvDType> ParseKvDType(std::string_view name, absl::string_view field) {
   for (const KvDType dtype : kAllKvDTypes) {
     if (name == NameOf(dtype)) return dtype;
   }
-  return absl::InvalidArgumentError(absl::StrCat("kv_cache: \"",
-                                                 absl::string_view(name.data(), name.size()),
-                                                 "\" is not one of f32, bf16, int8"));
+  return FieldError(field, absl::StrCat("\"", View(name), "\" is not one of f32, bf16, int8"));
 }
 
 }  // namespace tandem

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "kernels/paged_kv.h"
 
 namespace tandem {
@@ -31,8 +32,8 @@ struct KvLayout {
   size_t page_bytes() const { return num_pieces() * piece_words() * sizeof(uint32_t); }
 };
 
-// "f32", "bf16" or "int8"; INVALID_ARGUMENT for others.
-absl::StatusOr<KvDType> ParseKvDType(std::string_view name);
+// "f32", "bf16" or "int8"; INVALID_ARGUMENT naming `field` for others.
+absl::StatusOr<KvDType> ParseKvDType(std::string_view name, absl::string_view field = "kv_cache");
 
 }  // namespace tandem
 

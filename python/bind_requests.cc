@@ -112,6 +112,8 @@ void BindOptions(nb::module_& module) {
       .def_rw("draft_quantize", &EngineOptions::draft_quantize)
       .def_rw("draft_head_tokens", &EngineOptions::draft_head_tokens)
       .def_rw("kv_cache", &EngineOptions::kv_cache)
+      .def_rw("draft_window", &EngineOptions::draft_window)
+      .def_rw("draft_kv_cache", &EngineOptions::draft_kv_cache)
       .def_rw("kv_memory_bytes", &EngineOptions::kv_memory_bytes)
       .def_rw("page_size", &EngineOptions::page_size)
       .def_rw("context", &EngineOptions::context)

@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "python/arrays.h"
 #include "python/bindings.h"
+#include "python/json_text.h"
 #include "python/representation.h"
 #include "python/status_errors.h"
 
@@ -25,12 +26,6 @@ namespace tandem::python {
 namespace {
 
 namespace nb = nanobind;
-
-JsonValue JsonOf(const char* field, const std::string& text) {
-  JsonValue value = JsonValue::parse(text, nullptr, false);
-  if (value.is_discarded()) RaiseUnlessOk(FieldError(field, "found what is not JSON"));
-  return value;
-}
 
 // Each of the texts is JSON.
 ChatInput InputOf(const std::string& messages, const std::optional<std::string>& tools,
@@ -44,12 +39,6 @@ ChatInput InputOf(const std::string& messages, const std::optional<std::string>&
   input.continue_final_message = continue_final_message;
   input.now = absl::UnixEpoch() + absl::Seconds(now);
   return input;
-}
-
-// Token ids as Python has them: a sequence, or an array of any integers.
-std::vector<TokenId> IdsOf(const nb::object& ids) {
-  const nb::object array = nb::module_::import_("tandem.parameters").attr("ids_of")(ids, "ids");
-  return VectorOf(nb::cast<IdArray>(array));
 }
 
 template <typename Work>
@@ -90,7 +79,7 @@ void BindText(nb::module_& module) {
       .def(
           "decode",
           [](const Tokenizer& self, const nb::object& ids, bool skip_special) {
-            return self.Decode(IdsOf(ids), skip_special);
+            return self.Decode(IdsOf(ids, "ids"), skip_special);
           },
           nb::arg("ids").none(), nb::kw_only(), nb::arg("skip_special") = false,
           nb::sig("def decode(self, ids: collections.abc.Sequence[int] | numpy.ndarray, *, "

@@ -9,6 +9,7 @@ namespace tandem::python {
 void BindText(nanobind::module_& module);         // Tokenizer, ChatTemplate
 void BindRequests(nanobind::module_& module);     // EngineOptions, Request and what they hold
 void BindCompletions(nanobind::module_& module);  // Completion, Piece and what they hold
+void BindChatAnswers(nanobind::module_& module);  // the same of chats; after those
 void BindEngine(nanobind::module_& module);       // Engine; after the others
 
 }  // namespace tandem::python

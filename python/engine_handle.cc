@@ -48,6 +48,21 @@ struct Shared {
   }
 };
 
+// The exception that was raised, with its traceback. Python 3.11 and older make the object late:
+// until then nanobind's value() may be its argument alone.
+nb::object RaisedBy(nb::python_error& error) {
+  error.restore();
+  PyObject* type = nullptr;
+  PyObject* value = nullptr;
+  PyObject* trace = nullptr;
+  PyErr_Fetch(&type, &value, &trace);
+  PyErr_NormalizeException(&type, &value, &trace);
+  if (trace != nullptr) PyException_SetTraceback(value, trace);
+  Py_XDECREF(type);
+  Py_XDECREF(trace);
+  return nb::steal(value);
+}
+
 Engine::OnPiece PieceCallback(std::shared_ptr<Shared> shared) {
   if (shared->on_piece.is_none()) return nullptr;
   return [shared = std::move(shared)](const Piece& piece) {
@@ -58,7 +73,7 @@ Engine::OnPiece PieceCallback(std::shared_ptr<Shared> shared) {
       const nb::object answer = shared->on_piece(OwnedPiece::Of(piece));
       return answer.ptr() != Py_False;
     } catch (nb::python_error& error) {
-      shared->raised = nb::borrow(error.value());
+      shared->raised = RaisedBy(error);
     }
     return false;
   };

@@ -9,5 +9,6 @@ NB_MODULE(_native, module) {
   tandem::python::BindText(module);
   tandem::python::BindRequests(module);
   tandem::python::BindCompletions(module);
+  tandem::python::BindChatAnswers(module);
   tandem::python::BindEngine(module);
 }

@@ -86,7 +86,8 @@ class World:
             "--max-batch", r.choice("1238"), "--threads", r.choice("12"), "--page-size", str(page_size),
             "--chunk-tokens", r.choice(["1", "3", "16", "64", "256"]), *(["--draft", draft] if draft else []),
             *(["--draft-quantize", r.choice(["q8_0", "q4_0"])] if draft and not draft.startswith("self") and r.random() < 0.2 else []),
-            *(["--draft-head-tokens", "200"] if draft and r.random() < 0.2 else []), *(["--no-prefix-cache"] if r.random() < 0.2 else [])]
+            *(["--draft-head-tokens", "200"] if draft and r.random() < 0.2 else []),
+            *(["--draft-kv-cache", r.choice(["f32", "bf16", "int8"])] if draft and r.random() < 0.4 else []), *(["--no-prefix-cache"] if r.random() < 0.2 else [])]
         # Pages beyond those of the longest request; fewer than run together want.
         self.spare_pages = r.randrange(1 + 40 // page_size) if r.random() < 0.6 else None
         self.page_size = page_size

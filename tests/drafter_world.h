@@ -40,6 +40,7 @@ class DrafterWorld {
     TokenHistory history = {};
     std::unique_ptr<DraftState> state = nullptr;
     Proposal proposal = {};
+    DraftStop stop = {};
 
     DraftRequest Request(int max_tokens) {
       return {.context = tokens,
@@ -48,6 +49,7 @@ class DrafterWorld {
               .history = sampling.needs_history() ? &history : nullptr,
               .random = random,
               .noise = noise,
+              .stop = stop,
               .state = state.get()};
     }
   };

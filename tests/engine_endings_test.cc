@@ -364,8 +364,9 @@ TEST(Engine, BeyondTheDraftsContextDecodingGoesOnWithoutIt) {
   constexpr int kDraftContext = 40;
   const ModelCopy draft(pair.draft);
   draft.SetConfig("max_position_embeddings", kDraftContext);
-  const std::unique_ptr<Engine> engine =
-      MakeEngine(DraftModelOptionsFor(pair.target, draft.path()));
+  EngineOptions options = DraftModelOptionsFor(pair.target, draft.path());
+  options.draft_window = 0;
+  const std::unique_ptr<Engine> engine = MakeEngine(options);
   EXPECT_EQ(engine->draft_info()->context_length, kDraftContext);
   const int prompt_length = static_cast<int>(pair.prompt_ids.size());
   for (const int k : {1, 2, 3, 4, 5, 6, 7, 8, kAutoDraftTokens}) {

@@ -263,6 +263,7 @@ TEST(Program, RefusesWrongCommandLines) {
       {{"--prompt", "a", "--device", "foo"}, either},
       {{"--prompt", "a", "--compute", "foo"}, wrong},
       {{"--prompt", "a", "--kv-cache", "int4"}, wrong},
+      {{"--prompt", "a", "--draft-kv-cache", "int4"}, wrong},
       {{"--prompt", "a", "--threads", "0"}, wrong},
       {{"--prompt", "a", "--page-size", "0"}, wrong},
       {{"--prompt", "a", "--kv-memory", "much"}, wrong},

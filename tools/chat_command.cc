@@ -17,6 +17,8 @@
 #include "base/status_macros.h"
 #include "base/string_view.h"
 #include "engine/report_json.h"
+#include "tandem/answer_reader.h"
+#include "tools/answer_text.h"
 #include "tools/chat_format.h"
 #include "tools/command.h"
 #include "tools/conversation.h"
@@ -26,6 +28,7 @@
 #include "tools/report.h"
 #include "tools/sampling_options.h"
 #include "tools/standard_output.h"
+#include "tools/tools_option.h"
 
 namespace tandem {
 namespace {
@@ -33,6 +36,7 @@ namespace {
 constexpr char kHelp[] =
     "/system TEXT   the system message, from now on; without TEXT none\n"
     "/k N|auto|0    most draft tokens per round; 0 decodes plainly\n"
+    "/tool TEXT     the result of the call that waits for one (with --tools)\n"
     "/stats         of the last answer, and of all\n"
     "/reset         forgets what was said\n"
     "/help          prints this\n"
@@ -49,8 +53,11 @@ struct ChatFlags {
   std::string system;
   int max_tokens = 1024;
   SamplingFlags sampling;
+  ToolsOption tools_option;
 
-  EngineOptions engine_options;  // set by Check
+  // Set by Check.
+  EngineOptions engine_options;
+  JsonValue tools;
 
   absl::Status Check();
 };
@@ -58,6 +65,7 @@ struct ChatFlags {
 absl::Status ChatFlags::Check() {
   ASSIGN_OR_RETURN(engine_options, engine.ToOptions());
   engine_options.max_batch = 1;
+  ASSIGN_OR_RETURN(tools, tools_option.Read());
   return sampling.Check();
 }
 
@@ -79,30 +87,38 @@ class InterruptFlag {
   void (*before_)(int);
 };
 
-// What is no answer goes to standard error.
+// Everything except answers goes to standard error.
 void Tell(absl::string_view text) {
   std::fprintf(stderr, "%.*s\n", static_cast<int>(text.size()), text.data());
 }
 
 class ChatSession {
  public:
-  ChatSession(Engine* engine, Conversation conversation)
-      : engine_(engine), conversation_(std::move(conversation)) {}
+  ChatSession(Engine* engine, Conversation conversation, ToolsOption tools_option)
+      : engine_(engine),
+        conversation_(std::move(conversation)),
+        tools_option_(std::move(tools_option)) {}
 
-  // Until the input ends, or somebody wants to.
+  // Runs until the input ends, or until /quit.
   absl::Status Run();
 
  private:
+  // The command that a line is, and what follows it.
+  using Words = std::pair<absl::string_view, absl::string_view>;
   // False for /quit.
-  bool Obey(absl::string_view command);
+  bool Obey(const Words& words);
   void SetDraftTokens(const std::string& text);
   void TellStats() const;
-  // An error is of standard output or of the engine; what is wrong with the message is told.
-  absl::Status Answer(const std::string& message);
+  // Prints the answer to a message, or to the result of a call. Returns errors of standard
+  // output and of the engine; tells those of the message.
+  absl::Status Answer(const std::string& message, bool is_result);
+  absl::Status GiveResult(const std::string& result);
   void TellEnd(const Completion& answer) const;
+  void TellOpenCalls() const;
 
   Engine* const engine_;
   Conversation conversation_;
+  const ToolsOption tools_option_;
   const bool has_colours_ = StandardOutputTakesColours();
   const bool is_typed_ = IsTyped();
   std::optional<Completion> last_;
@@ -127,18 +143,22 @@ absl::Status ChatSession::Run() {
     const absl::string_view text = absl::StripAsciiWhitespace(**line);
     if (text.empty()) continue;
     if (text.front() != '/') {
-      RETURN_IF_ERROR(Answer(std::string(text)));
-    } else if (!Obey(text)) {
+      RETURN_IF_ERROR(Answer(std::string(text), /*is_result=*/false));
+      continue;
+    }
+    Words words = absl::StrSplit(text, absl::MaxSplits(' ', 1));
+    words.second = absl::StripAsciiWhitespace(words.second);
+    if (words.first == "/tool") {
+      RETURN_IF_ERROR(GiveResult(std::string(words.second)));
+    } else if (!Obey(words)) {
       break;
     }
   }
   return absl::OkStatus();
 }
 
-bool ChatSession::Obey(absl::string_view command) {
-  const std::pair<absl::string_view, absl::string_view> words =
-      absl::StrSplit(command, absl::MaxSplits(' ', 1));
-  const std::string rest(absl::StripAsciiWhitespace(words.second));
+bool ChatSession::Obey(const Words& words) {
+  const std::string rest(words.second);
   if (words.first == "/quit") return false;
   if (words.first == "/system") {
     conversation_.SetSystem(rest);
@@ -175,32 +195,58 @@ void ChatSession::TellStats() const {
                        all.emitted, all.TokensPerRound(), PercentOf(all.accepted, all.proposed)));
 }
 
-absl::Status ChatSession::Answer(const std::string& message) {
-  std::optional<ProvenanceColours> colours;
+absl::Status ChatSession::GiveResult(const std::string& result) {
+  if (conversation_.OpenCalls().empty()) {
+    Tell("tandem: /tool: no call waits for a result");
+    return absl::OkStatus();
+  }
+  if (!result.empty()) return Answer(result, /*is_result=*/true);
+  Tell("tandem: /tool: found nothing, allowed: the text of the result");
+  return absl::OkStatus();
+}
+
+absl::Status ChatSession::Answer(const std::string& message, bool is_result) {
+  std::optional<AnswerText> text;
   absl::Status printed;
   const InterruptFlag interrupt;
-  const absl::StatusOr<Completion> answer = conversation_.Say(
-      message,
-      {.on_prompt =
-           [&](absl::Span<const TokenId> prompt) {
-             if (has_colours_) colours.emplace(&engine_->tokenizer(), prompt);
-           },
-       .on_piece =
-           [&](const Piece& piece) {
-             printed = Print(colours.has_value() ? colours->Next(piece) : std::string(piece.text));
-             return printed.ok();
-           },
-       .is_interrupted = [] { return InterruptFlag::is_set(); }});
+  const Conversation::Callbacks callbacks = {
+      .on_begin =
+          [&](const Request& request, const AnswerReader::Options& reading) {
+            if (has_colours_) {
+              text.emplace(reading, &engine_->tokenizer(), request);
+            } else {
+              text.emplace(reading);
+            }
+          },
+      .on_piece =
+          [&](const Piece& piece) {
+            printed = Print(text->Next(piece));
+            return printed.ok();
+          },
+      .is_interrupted = [] { return InterruptFlag::is_set(); }};
+  absl::StatusOr<std::optional<Completion>> answer =
+      is_result ? conversation_.GiveResult(message, callbacks)
+                : absl::StatusOr<std::optional<Completion>>(conversation_.Say(message, callbacks));
   RETURN_IF_ERROR(printed);
   if (absl::IsInvalidArgument(answer.status()) || absl::IsOutOfRange(answer.status())) {
-    Tell(absl::StrCat("tandem: ", answer.status().message()));
+    Tell(absl::StrCat("tandem: ", tools_option_.InItsNames(answer.status()).message()));
     return absl::OkStatus();
   }
   RETURN_IF_ERROR(answer.status());
-  RETURN_IF_ERROR(Print(colours.has_value() ? colours->End() + "\n" : "\n"));
-  TellEnd(*answer);
-  last_ = *answer;
+  if (answer->has_value()) {
+    RETURN_IF_ERROR(Print(text->End() + "\n"));
+    TellEnd(**answer);
+    last_ = **answer;
+  }
+  TellOpenCalls();
   return absl::OkStatus();
+}
+
+void ChatSession::TellOpenCalls() const {
+  for (const JsonValue& call : conversation_.OpenCalls()) {
+    Tell(absl::StrCat("(", call["function"]["name"].get<std::string>(),
+                      " waits for its result: /tool TEXT)"));
+  }
 }
 
 void ChatSession::TellEnd(const Completion& answer) const {
@@ -228,7 +274,8 @@ absl::Status Run(const ChatFlags& flags) {
   base.seed = flags.sampling.seed;
   Conversation conversation(engine.get(), std::move(format), std::move(base));
   conversation.SetSystem(flags.system);
-  return ChatSession(engine.get(), std::move(conversation)).Run();
+  conversation.SetTools(flags.tools);
+  return ChatSession(engine.get(), std::move(conversation), flags.tools_option).Run();
 }
 
 }  // namespace
@@ -240,6 +287,7 @@ Command AddChatCommand(CLI::App* program) {
   app->add_option("-n,--max-tokens", flags->max_tokens, "Most tokens of an answer [1024]")
       ->type_name("N")
       ->check(CLI::Range(1, std::numeric_limits<int>::max()));
+  flags->tools_option.AddTo(app);
   flags->sampling.AddTo(app);
   flags->engine.AddTo(app);
   app->footer(std::string("A line is a message, or one of these:\n") + kHelp);

@@ -1,8 +1,11 @@
 #include "tools/chat_format.h"
 
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
+#include "tandem/chat_answer.h"
 #include "tandem/field_error.h"
 
 namespace tandem {
@@ -12,30 +15,40 @@ absl::StatusOr<ChatFormat> ChatFormat::Load(const std::string& path, const Token
   if (chat_template.is_plain()) {
     return absl::UnimplementedError(absl::StrCat(
         path,
-        ": has no chat template, so that it is no model to talk with (`tandem fetch` lists "
+        ": has no chat template, so it cannot hold a conversation (`tandem fetch` lists "
         "some that are)"));
   }
   return ChatFormat(tokenizer, std::move(chat_template));
 }
 
-absl::Status ChatFormat::Put(absl::Span<const ChatMessage> messages, Request* request) const {
-  ASSIGN_OR_RETURN(request->prompt_ids,
-                   EncodeChat(template_, *tokenizer_, ChatInputOf(messages, absl::Now())));
+absl::StatusOr<AnswerReader::Options> ChatFormat::Put(ChatInput input, Request* request) const {
+  input.now = absl::Now();
+  ASSIGN_OR_RETURN(request->prompt_ids, EncodeChat(template_, *tokenizer_, input));
   request->prompt.clear();
-  if (request->ignore_eos) return absl::OkStatus();
-  const std::vector<TokenId> ends = EndTokenIds(template_, *tokenizer_);
-  request->stop_tokens.insert(request->stop_tokens.end(), ends.begin(), ends.end());
-  return absl::OkStatus();
+  ASSIGN_OR_RETURN(ChatAnswer answer,
+                   ChatAnswer::Of(template_, *tokenizer_, input, request->prompt_ids,
+                                  request->constraint.has_value()));
+  request->shown_special_tokens = std::move(answer.shown_special_tokens);
+  if (answer.constraint.has_value()) request->constraint = std::move(answer.constraint);
+  if (!request->ignore_eos) {
+    const std::vector<TokenId> ends = EndTokenIds(template_, *tokenizer_);
+    request->stop_tokens.insert(request->stop_tokens.end(), ends.begin(), ends.end());
+  }
+  return std::move(answer.reading);
 }
 
-absl::Status ChatFormat::PutTurn(const std::optional<std::string>& system, Request* request) const {
+absl::StatusOr<AnswerReader::Options> ChatFormat::PutTurn(const Turn& turn,
+                                                          Request* request) const {
   if (!request->prompt_ids.empty()) {
     return FieldError("prompt_ids", "found token ids, allowed in a chat: a prompt of text");
   }
-  std::vector<ChatMessage> messages;
-  if (system.has_value()) messages.push_back({.role = "system", .content = *system});
-  messages.push_back({.role = "user", .content = request->prompt});
-  return Put(messages, request);
+  ChatInput input;
+  if (turn.system.has_value()) {
+    input.messages.push_back({{"role", "system"}, {"content", *turn.system}});
+  }
+  input.messages.push_back({{"role", "user"}, {"content", request->prompt}});
+  input.tools = turn.tools;
+  return Put(std::move(input), request);
 }
 
 }  // namespace tandem

@@ -4,13 +4,13 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/types/span.h"
+#include "tandem/answer_reader.h"
+#include "tandem/chat_input.h"
 #include "tandem/chat_template.h"
 #include "tandem/engine.h"
+#include "tandem/json_value.h"
 #include "tandem/tokenizer.h"
 
 namespace tandem {
@@ -18,20 +18,28 @@ namespace tandem {
 // How a conversation is put to a model: by its own template.
 class ChatFormat {
  public:
-  // Of the model at `path`. UNIMPLEMENTED naming it if it has no chat template. `tokenizer` must
-  // outlive the result.
+  // The format of the model at `path`. UNIMPLEMENTED naming it if it has no chat template.
+  // `tokenizer` must outlive the result.
   static absl::StatusOr<ChatFormat> Load(const std::string& path, const Tokenizer* tokenizer);
-  // Of an engine's target. `engine` must outlive the result.
+  // The format of an engine's target. `engine` must outlive the result.
   static absl::StatusOr<ChatFormat> Load(const Engine* engine) {
     return Load(engine->target_info().path, &engine->tokenizer());
   }
 
-  // Makes of `request` the one for the answer to the last of these messages: its prompt, and,
-  // unless it is to go on past end tokens, the tokens that end an answer.
-  absl::Status Put(absl::Span<const ChatMessage> messages, Request* request) const;
-  // The same of a request whose prompt is the user's message, behind a system message if there is
-  // one. INVALID_ARGUMENT if its prompt is given as ids.
-  absl::Status PutTurn(const std::optional<std::string>& system, Request* request) const;
+  // Makes of `request` the one for the answer to the last message of `input`, asked now: its
+  // prompt, the markers that its text shows, what strict functions hold it to, and, unless it is to
+  // go on past end tokens, the tokens that end an answer. Returns how the answer is read. Errors:
+  // those of EncodeChat and ChatAnswer::Of.
+  absl::StatusOr<AnswerReader::Options> Put(ChatInput input, Request* request) const;
+
+  // The rest of a conversation that has one message of the user.
+  struct Turn {
+    std::optional<std::string> system{};  // message
+    JsonValue tools = nullptr;            // as ChatInput's
+  };
+  // The same of a request whose prompt is the user's message. INVALID_ARGUMENT if its prompt is
+  // given as ids.
+  absl::StatusOr<AnswerReader::Options> PutTurn(const Turn& turn, Request* request) const;
 
  private:
   ChatFormat(const Tokenizer* tokenizer, ChatTemplate chat_template)

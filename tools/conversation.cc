@@ -1,12 +1,16 @@
 #include "tools/conversation.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/status_macros.h"
+#include "json/json_text.h"
+#include "tandem/chat_answer.h"
+#include "tandem/chat_input.h"
 
 namespace tandem {
 namespace {
@@ -21,28 +25,62 @@ int Conversation::room() const {
   return static_cast<int>(std::min<int64_t>(target.context_length, cached));
 }
 
-absl::StatusOr<Request> Conversation::NextRequest() const {
-  std::vector<ChatMessage> messages;
-  if (!system_.empty()) messages.push_back({.role = "system", .content = system_});
-  messages.insert(messages.end(), said_.begin(), said_.end());
-  Request request = base_;
-  RETURN_IF_ERROR(format_.Put(messages, &request));
-  const int left = room() - static_cast<int>(request.prompt_ids.size());
+absl::StatusOr<AnswerReader::Options> Conversation::PutNext(Request* request) const {
+  ChatInput input;
+  if (!system_.empty()) input.messages.push_back({{"role", "system"}, {"content", system_}});
+  for (const JsonValue& message : said_) input.messages.push_back(message);
+  input.tools = tools_;
+  ASSIGN_OR_RETURN(AnswerReader::Options reading, format_.Put(std::move(input), request));
+  const int left = room() - static_cast<int>(request->prompt_ids.size());
   if (left < 1) {
     return absl::OutOfRangeError(
-        absl::StrCat("the context is full: the conversation has ", request.prompt_ids.size(),
+        absl::StrCat("the context is full: the conversation has ", request->prompt_ids.size(),
                      " tokens, and there is room for ", room(), "; /reset begins a new one"));
   }
-  request.max_tokens = std::min(request.max_tokens, left);
-  return request;
+  request->max_tokens = std::min(request->max_tokens, left);
+  return reading;
 }
 
 absl::StatusOr<Completion> Conversation::Say(const std::string& message,
                                              const Callbacks& callbacks) {
-  said_.push_back({.role = "user", .content = message});
-  absl::Cleanup unsay = [this] { said_.pop_back(); };
-  ASSIGN_OR_RETURN(Request request, NextRequest());
-  callbacks.on_prompt(request.prompt_ids);
+  return Answer({{"role", "user"}, {"content", message}}, callbacks);
+}
+
+std::vector<JsonValue> Conversation::OpenCalls() const {
+  size_t num_results = 0;
+  for (auto message = said_.rbegin(); message != said_.rend(); ++message) {
+    if (message->contains("tool_calls")) {
+      const JsonValue& calls = message->at("tool_calls");
+      const auto first = static_cast<std::ptrdiff_t>(std::min(num_results, calls.size()));
+      return std::vector<JsonValue>(calls.begin() + first, calls.end());
+    }
+    if (!IsText(message->at("role"), "tool")) break;
+    ++num_results;
+  }
+  return {};
+}
+
+absl::StatusOr<std::optional<Completion>> Conversation::GiveResult(const std::string& result,
+                                                                   const Callbacks& callbacks) {
+  const std::vector<JsonValue> calls = OpenCalls();
+  JsonValue message = {{"role", "tool"},
+                       {"tool_call_id", calls[0]["id"]},
+                       {"name", calls[0]["function"]["name"]},
+                       {"content", result}};
+  if (calls.size() > 1) {
+    said_.push_back(std::move(message));
+    return std::nullopt;
+  }
+  ASSIGN_OR_RETURN(Completion answer, Answer(std::move(message), callbacks));
+  return answer;
+}
+
+absl::StatusOr<Completion> Conversation::Answer(JsonValue message, const Callbacks& callbacks) {
+  said_.push_back(std::move(message));
+  absl::Cleanup unsay = [this] { said_.erase(said_.size() - 1); };
+  Request request = base_;
+  ASSIGN_OR_RETURN(const AnswerReader::Options reading, PutNext(&request));
+  callbacks.on_begin(request, reading);
   ASSIGN_OR_RETURN(const GenerationId id,
                    engine_->Submit(std::move(request), [&](const Piece& piece) {
                      return callbacks.on_piece(piece) && !callbacks.is_interrupted();
@@ -55,7 +93,7 @@ absl::StatusOr<Completion> Conversation::Say(const std::string& message,
   RETURN_IF_ERROR(answer.status());
   if (answer->text.empty()) return answer;  // nothing that a template could put
   std::move(unsay).Cancel();
-  said_.push_back({.role = "assistant", .content = answer->text});
+  said_.push_back(AssistantMessage(AnswerReader::Read(reading, answer->text)));
   return answer;
 }
 

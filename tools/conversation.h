@@ -8,26 +8,26 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/types/span.h"
-#include "tandem/chat_template.h"
+#include "tandem/answer_reader.h"
 #include "tandem/engine.h"
+#include "tandem/json_value.h"
 #include "tools/chat_format.h"
 
 namespace tandem {
 
-// A conversation with an engine's target: what was said is put to it again with every message, and
-// read from the prefix cache as far as it is there. Thread-compatible.
+// A conversation with an engine's target. Every message puts the whole of it to the target, which
+// reads from the prefix cache as much as that has. Thread-compatible.
 class Conversation {
  public:
-  // `base` is what every request has beside its prompt; its max_tokens are those of an answer.
+  // `base` is every request without its prompt; its max_tokens are those of an answer.
   // `engine` must outlive this object.
   Conversation(Engine* engine, ChatFormat format, Request base)
       : engine_(engine), format_(std::move(format)), base_(std::move(base)) {}
 
   struct Callbacks {
-    // Called once, before the first piece.
-    std::function<void(absl::Span<const TokenId> prompt)> on_prompt;
-    // Of a thread of the engine's; false ends the answer.
+    // Called once, before the first piece, with the request and how its answer is read.
+    std::function<void(const Request&, const AnswerReader::Options&)> on_begin;
+    // Called on a thread of the engine's; false ends the answer.
     std::function<bool(const Piece&)> on_piece;
     // Asked several times a second and after each piece, on any thread; true ends the answer.
     std::function<bool()> is_interrupted;
@@ -36,25 +36,37 @@ class Conversation {
   // the message counts as not said. OUT_OF_RANGE, with the numbers, if the context is full.
   absl::StatusOr<Completion> Say(const std::string& message, const Callbacks& callbacks);
 
-  // Of all messages from now on; empty for none.
+  // The calls of the last answer that wait for a result, as messages have them.
+  std::vector<JsonValue> OpenCalls() const;
+  // Gives the first of them its result, and the answer to it if it was the last. Errors: Say's.
+  // REQUIRES: there is one.
+  absl::StatusOr<std::optional<Completion>> GiveResult(const std::string& result,
+                                                       const Callbacks& callbacks);
+
+  // The functions that the model may call from now on; null for none.
+  void SetTools(JsonValue tools) { tools_ = std::move(tools); }
+  // The system message of all requests from now on; empty for none.
   void SetSystem(std::string system) { system_ = std::move(system); }
   const std::string& system() const { return system_; }
   void SetDraftTokens(int draft_tokens) { base_.draft_tokens = draft_tokens; }
   // Forgets what was said, but for the system message.
-  void Reset() { said_.clear(); }
+  void Reset() { said_ = JsonValue::array(); }
 
-  // Tokens that a prompt and its answer may have together: what the context and the cache hold.
+  // Most tokens of a prompt and its answer together, by the context and by the cache.
   int room() const;
 
  private:
-  // The request for the answer to what was said last.
-  absl::StatusOr<Request> NextRequest() const;
+  // Makes of `request` the one for the answer to the last message.
+  absl::StatusOr<AnswerReader::Options> PutNext(Request* request) const;
+  // The answer to `message`, which is said only with it.
+  absl::StatusOr<Completion> Answer(JsonValue message, const Callbacks& callbacks);
 
   Engine* const engine_;
   const ChatFormat format_;
   Request base_;
   std::string system_;
-  std::vector<ChatMessage> said_;
+  JsonValue tools_ = nullptr;
+  JsonValue said_ = JsonValue::array();  // all messages except the system's
 };
 
 }  // namespace tandem

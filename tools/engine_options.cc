@@ -11,6 +11,7 @@
 #include "base/process_limits.h"
 #include "base/status_macros.h"
 #include "kernels/quantize.h"
+#include "kvcache/kv_layout.h"
 #include "tandem/field_error.h"
 #include "tandem/model_places.h"
 #include "tools/progress.h"
@@ -100,8 +101,17 @@ void EngineFlags::AddTo(CLI::App* app, bool with_draft_tokens) {
          "time. 0 for all; auto learns which are common, and how many pay [auto]")
       ->type_name("N")
       ->group(group);
+  app->add_option("--draft-window", draft_window,
+                  "Of longer contexts the draft reads the first few tokens and so many of the "
+                  "last; auto keeps the reading of long prompts short, 0 reads all [auto]")
+      ->type_name("N")
+      ->group(group);
   app->add_option("--kv-cache", kv_cache,
-                  "What both caches hold: f32, bf16, or int8 with a scale per token and head [f32]")
+                  "What the caches hold: f32, bf16, or int8 with a scale per token and head [f32]")
+      ->type_name("NAME")
+      ->group(group);
+  app->add_option("--draft-kv-cache", draft_kv_cache,
+                  "What the draft's cache holds; it affects speed alone [as --kv-cache]")
       ->type_name("NAME")
       ->group(group);
   app->add_option("--kv-memory", kv_memory,
@@ -162,7 +172,7 @@ absl::StatusOr<EngineOptions> EngineFlags::ToOptions() const {
   if (draft_quantize != "auto") {
     RETURN_IF_ERROR(ValueOf(kQuantizations, "--draft-quantize", draft_quantize).status());
   }
-  RETURN_IF_ERROR(CheckName("--kv-cache", kv_cache, {"f32", "bf16", "int8"}));
+  RETURN_IF_ERROR(ParseKvDType(kv_cache, "--kv-cache").status());
   absl::StatusOr<DrafterKind> kind = ParseDrafterKind(drafter);
   if (!kind.ok()) return WithField(kind.status(), "--drafter");
   options.drafter = *kind;
@@ -182,7 +192,10 @@ absl::StatusOr<EngineOptions> EngineFlags::ToOptions() const {
   options.quantize = quantize;
   options.draft_quantize = draft_quantize;
   ASSIGN_OR_RETURN(options.draft_head_tokens, ParseDraftHeadTokens(draft_head_tokens));
+  ASSIGN_OR_RETURN(options.draft_window, ParseDraftWindow(draft_window));
   options.kv_cache = kv_cache;
+  options.draft_kv_cache = draft_kv_cache;
+  RETURN_IF_ERROR(ParseKvDType(options.kv_cache_of_draft(), "--draft-kv-cache").status());
   if (!kv_memory.empty()) {
     ASSIGN_OR_RETURN(options.kv_memory_bytes, ParseSize("--kv-memory", kv_memory));
   }
@@ -208,6 +221,13 @@ int UsableThreads(int threads) {
   Log(LogLevel::kWarning, absl::StrCat("threads=", most, " reason=\"--threads ", threads,
                                        " is more than the processors that there are\""));
   return most;
+}
+
+absl::StatusOr<int> ParseDraftWindow(const std::string& text) {
+  if (text == "auto") return kAutoDraftWindow;
+  int count = 0;
+  if (absl::SimpleAtoi(text, &count) && count >= 0) return count;
+  return FieldError("--draft-window", absl::StrCat("must be auto or at least 0, got ", text));
 }
 
 absl::StatusOr<int> ParseDraftTokens(const std::string& text, absl::string_view option) {

@@ -36,6 +36,8 @@ struct EngineFlags {
   std::string draft_head_tokens = "auto";
   std::string compute = "auto";
   std::string kv_cache = "f32";
+  std::string draft_window = "auto";
+  std::string draft_kv_cache;  // empty: not given
   std::string kv_memory;
   int page_size = 16;
   int context = 0;  // 0: the model's
@@ -61,6 +63,8 @@ int UsableThreads(int threads);
 // "auto", or a number of draft tokens. `option` stands before errors.
 absl::StatusOr<int> ParseDraftTokens(const std::string& text,
                                      absl::string_view option = "--draft-tokens");
+// "auto", or how many of a long prompt's last tokens the draft reads.
+absl::StatusOr<int> ParseDraftWindow(const std::string& text);
 // A number of bytes with an optional K, M, G or T (powers of 1024).
 // `option` stands before errors.
 absl::StatusOr<int64_t> ParseSize(absl::string_view option, const std::string& text);

@@ -2,7 +2,6 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -17,6 +16,8 @@
 #include "base/status_macros.h"
 #include "engine/report_json.h"
 #include "nlohmann/json.hpp"
+#include "tandem/answer_reader.h"
+#include "tools/answer_text.h"
 #include "tools/chat_format.h"
 #include "tools/command.h"
 #include "tools/constraint_options.h"
@@ -28,6 +29,7 @@
 #include "tools/sampling_options.h"
 #include "tools/standard_output.h"
 #include "tools/text_input.h"
+#include "tools/tools_option.h"
 
 namespace tandem {
 namespace {
@@ -46,6 +48,7 @@ struct GenerateFlags {
   int max_tokens = 256;
   bool chat = false;
   std::optional<std::string> system;  // message, with --chat
+  ToolsOption tools_option;
   SamplingFlags sampling;
   ConstraintFlags constraint_flags;
   std::string prediction_file;
@@ -62,11 +65,17 @@ struct GenerateFlags {
   EngineOptions engine_options;
   std::optional<OutputConstraint> constraint;
   std::string prediction;
+  JsonValue tools;
 
   absl::Status Check();
   Request BaseRequest() const;
   // The one of a command line without --prompts.
   absl::StatusOr<Request> OnlyRequest() const;
+  ChatFormat::Turn Turn() const { return {.system = system, .tools = tools}; }
+  // An engine's error in the words of the command line.
+  absl::Status InItsNames(const absl::Status& status) const {
+    return tools_option.InItsNames(constraint_flags.InItsNames(status));
+  }
   bool is_batch() const { return !prompts_file.empty(); }
 };
 
@@ -109,6 +118,10 @@ absl::Status GenerateFlags::Check() {
   if (system.has_value() && !chat) {
     return absl::InvalidArgumentError("--system: is a message of a chat: give --chat, too");
   }
+  if (tools_option.is_given() && !chat) {
+    return absl::InvalidArgumentError("--tools: are functions of a chat: give --chat, too");
+  }
+  ASSIGN_OR_RETURN(tools, tools_option.Read());
   for (const std::string& text : stop) {
     if (text.empty()) return absl::InvalidArgumentError("--stop: the text is empty");
   }
@@ -167,9 +180,10 @@ absl::StatusOr<Request> GenerateFlags::OnlyRequest() const {
 }
 
 // Runs one request, showing its text as it is written: at a terminal, drafted text in green.
-absl::StatusOr<Completion> RunShown(Engine* engine, Request request, bool show) {
-  std::optional<ProvenanceColours> colours;
-  if (show && StandardOutputTakesColours()) {
+absl::StatusOr<Completion> RunShown(Engine* engine, Request request,
+                                    const AnswerReader::Options& reading) {
+  std::optional<AnswerText> text;
+  if (StandardOutputTakesColours()) {
     // The tokens that the engine would make of the text.
     if (request.prompt_ids.empty()) {
       ASSIGN_OR_RETURN(std::vector<TokenId> ids,
@@ -177,15 +191,17 @@ absl::StatusOr<Completion> RunShown(Engine* engine, Request request, bool show) 
       request.prompt_ids = engine->tokenizer().WithTemplate(std::move(ids));
       request.prompt.clear();
     }
-    colours.emplace(&engine->tokenizer(), request.prompt_ids);
+    text.emplace(reading, &engine->tokenizer(), request);
+  } else {
+    text.emplace(reading);
   }
   absl::Status printed;
   absl::StatusOr<Completion> completion = engine->Generate(request, [&](const Piece& piece) {
-    if (show) printed.Update(Print(colours ? colours->Next(piece) : std::string(piece.text)));
+    printed.Update(Print(text->Next(piece)));
     return printed.ok();
   });
-  if (show && printed.ok()) printed = Print(colours ? colours->End() : "");
-  if (show && printed.ok() && completion.ok()) printed = Print("\n");
+  if (printed.ok()) printed = Print(text->End());
+  if (printed.ok() && completion.ok()) printed = Print("\n");
   RETURN_IF_ERROR(printed);
   return completion;
 }
@@ -193,12 +209,16 @@ absl::StatusOr<Completion> RunShown(Engine* engine, Request request, bool show) 
 absl::Status RunOne(const GenerateFlags& flags) {
   ASSIGN_OR_RETURN(Request request, flags.OnlyRequest());
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(flags.engine_options));
+  AnswerReader::Options reading;
   if (flags.chat) {
     ASSIGN_OR_RETURN(const ChatFormat format, ChatFormat::Load(engine.get()));
-    RETURN_IF_ERROR(format.PutTurn(flags.system, &request));
+    absl::StatusOr<AnswerReader::Options> put = format.PutTurn(flags.Turn(), &request);
+    RETURN_IF_ERROR(flags.InItsNames(put.status()));
+    reading = *std::move(put);
   }
-  absl::StatusOr<Completion> shown = RunShown(engine.get(), request, !flags.json);
-  RETURN_IF_ERROR(flags.constraint_flags.InItsNames(shown.status()));
+  absl::StatusOr<Completion> shown =
+      flags.json ? engine->Generate(request) : RunShown(engine.get(), request, reading);
+  RETURN_IF_ERROR(flags.InItsNames(shown.status()));
   std::optional<PlainComparison> comparison;
   if (flags.compare) {
     ASSIGN_OR_RETURN(comparison, CompareWithPlain(engine.get(), {request}, {&*shown, 1}));
@@ -212,6 +232,7 @@ absl::Status RunOne(const GenerateFlags& flags) {
     return absl::OkStatus();
   }
   Json json = CompletionJson(completion, std::string(NameOf(engine->drafter())));
+  if (flags.chat) AddToJson(AnswerReader::Read(reading, completion.text), &json);
   if (comparison.has_value()) AddToJson(*comparison, 0, &json);
   return Print(OneLine(json) + "\n");
 }
@@ -224,16 +245,15 @@ absl::Status RunBatch(const GenerateFlags& flags) {
   if (flags.chat) {
     ASSIGN_OR_RETURN(format, ChatFormat::Load(engine.get()));
   }
-  const auto put_turn = [&](Request* request) { return format->PutTurn(flags.system, request); };
+  const auto put_turn = [&](Request* request) { return format->PutTurn(flags.Turn(), request); };
   return RunPromptBatch(
       {.file = reader.name(),
        .base = flags.BaseRequest(),
        .batch = flags.batch,
        .compare = flags.compare,
        .json = flags.json,
-       .prepare = flags.chat ? put_turn : std::function<absl::Status(Request*)>(),
-       .in_its_names =
-           [&](const absl::Status& status) { return flags.constraint_flags.InItsNames(status); }},
+       .put_turn = flags.chat ? put_turn : PromptBatchOptions::PutTurn(),
+       .in_its_names = [&](const absl::Status& status) { return flags.InItsNames(status); }},
       &reader, engine.get());
 }
 
@@ -254,6 +274,7 @@ void AddPromptOptions(CLI::App* app, GenerateFlags* flags) {
   app->add_option("--system", flags->system, "The system message before it, with --chat")
       ->type_name("TEXT")
       ->group(group);
+  flags->tools_option.AddTo(app)->group(group);
   app->add_option("--prediction", flags->prediction_file,
                   "A text of which the output may say much again: it is drafted from, for nothing")
       ->type_name("F")

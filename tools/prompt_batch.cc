@@ -14,6 +14,7 @@
 #include "base/status_macros.h"
 #include "engine/report_json.h"
 #include "nlohmann/json.hpp"
+#include "tools/answer_text.h"
 #include "tools/ordered_run.h"
 #include "tools/plain_comparison.h"
 #include "tools/report.h"
@@ -32,10 +33,15 @@ class PromptBatch {
   absl::Status Run();
 
  private:
-  // A prompt that has ended.
+  // A prompt that was read.
+  struct Begun {
+    int line;
+    std::optional<AnswerReader::Options> reading{};  // of a chat
+  };
+  // One that has ended.
   struct Result {
     int number;  // from 1
-    int line;
+    Begun begun;
     absl::StatusOr<Completion> completion;
   };
   // What --compare runs again.
@@ -57,7 +63,7 @@ class PromptBatch {
   PromptReader* const reader_;
   Engine* const engine_;
   const Instant start_ = Instant::Now();
-  std::deque<int> lines_;         // of the prompts that have not ended
+  std::deque<Begun> begun_;       // the prompts that have not ended
   std::deque<Request> requests_;  // of the same prompts, for --compare
   std::vector<Kept> kept_;        // all that have ended, for --compare
   uint32_t num_begun_ = 0;
@@ -72,26 +78,31 @@ std::optional<absl::StatusOr<Request>> PromptBatch::NextRequest() {
   if (!prompt.has_value()) return std::nullopt;
   Request request = options_.base;
   request.sequence = num_begun_++;
-  lines_.push_back(reader_->line());
+  begun_.push_back({.line = reader_->line()});
   if (prompt->ok()) {
     request.prompt = std::move((*prompt)->text);
     request.prompt_ids = std::move((*prompt)->ids);
   }
   absl::Status status = prompt->status();
-  if (status.ok() && options_.prepare != nullptr) status = options_.prepare(&request);
+  if (status.ok() && options_.put_turn != nullptr) {
+    absl::StatusOr<AnswerReader::Options> reading = options_.put_turn(&request);
+    status = reading.status();
+    if (reading.ok()) begun_.back().reading = *std::move(reading);
+  }
   if (options_.compare) requests_.push_back(request);
   if (!status.ok()) return status;
   return request;
 }
 
 absl::Status PromptBatch::OnEnd(absl::StatusOr<Completion> completion) {
-  Result result{
-      .number = ++num_ended_, .line = lines_.front(), .completion = std::move(completion)};
-  lines_.pop_front();
+  Result result{.number = ++num_ended_,
+                .begun = std::move(begun_.front()),
+                .completion = std::move(completion)};
+  begun_.pop_front();
   if (!result.completion.ok() && options_.in_its_names != nullptr) {
     result.completion = options_.in_its_names(result.completion.status());
   }
-  const std::string where = absl::StrCat(options_.file, ":", result.line, ": ");
+  const std::string where = absl::StrCat(options_.file, ":", result.begun.line, ": ");
   if (const absl::Status& status = result.completion.status();
       !status.ok() && !absl::StartsWith(status.message(), where)) {
     result.completion = absl::Status(status.code(), absl::StrCat(where, status.message()));
@@ -119,18 +130,21 @@ void PromptBatch::Count(const Result& result) {
 absl::Status PromptBatch::PrintResult(const Result& result, const PlainComparison* comparison,
                                       size_t index) {
   const absl::StatusOr<Completion>& completion = result.completion;
+  const std::optional<AnswerReader::Options>& reading = result.begun.reading;
   if (!options_.json) {
-    return completion.ok()
-               ? Print(absl::StrCat("--- prompt ", result.number, "\n", completion->text, "\n"))
-               : absl::OkStatus();
+    if (!completion.ok()) return absl::OkStatus();
+    const std::string text =
+        reading.has_value() ? AnswerText::Whole(*reading, completion->text) : completion->text;
+    return Print(absl::StrCat("--- prompt ", result.number, "\n", text, "\n"));
   }
   Json json;
   if (!completion.ok()) {
-    json = {{"error", std::string(completion.status().message())}, {"line", result.line}};
+    json = {{"error", std::string(completion.status().message())}, {"line", result.begun.line}};
   } else {
     const Completion& shown =
         comparison == nullptr ? *completion : comparison->speculative.completions[index];
     json = CompletionJson(shown, std::string(NameOf(engine_->drafter())));
+    if (reading.has_value()) AddToJson(AnswerReader::Read(*reading, shown.text), &json);
     if (comparison != nullptr) AddToJson(*comparison, index, &json);
   }
   return Print(absl::StrCat(result.number == 1 ? "[" : ",", OneLine(json)));

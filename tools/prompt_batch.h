@@ -5,6 +5,8 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "tandem/answer_reader.h"
 #include "tandem/engine.h"
 #include "tools/prompt_file.h"
 
@@ -21,8 +23,10 @@ struct PromptBatchOptions {
   int batch = 8;     // prompts at a time
   bool compare = false;
   bool json = false;
-  // Called on each request before it begins, if set; its error becomes that of the prompt.
-  std::function<absl::Status(Request*)> prepare;
+  // Makes each request a turn of a chat before it begins, if set, and says how its answer is read;
+  // its error becomes that of the prompt.
+  using PutTurn = std::function<absl::StatusOr<AnswerReader::Options>(Request*)>;
+  PutTurn put_turn;
   // An engine's error in the words of the command line, if they are others.
   std::function<absl::Status(const absl::Status&)> in_its_names;
 };

@@ -22,6 +22,8 @@ std::string ModelLine(absl::string_view role, const ModelInfo& info) {
   std::string line =
       absl::StrFormat("%-12s%s: %s, %.1f million parameters, %s", role, info.path, info.family,
                       static_cast<double>(info.parameters) * 1e-6, info.dtype);
+  absl::StrAppend(&line, ", cache of ", info.kv_cache);
+  if (info.window > 0) absl::StrAppend(&line, ", window of ", info.window);
   if (info.mapped_tokens.has_value()) {
     absl::StrAppend(&line, ", has ", *info.mapped_tokens, " of the target's tokens");
   }

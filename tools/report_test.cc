@@ -36,6 +36,7 @@ class ReportedEngine : public StubEngine {
     info.family = "llama";
     info.dtype = "f32";
     info.parameters = 7'000'000;
+    info.kv_cache = "bf16";
     return info;
   }
   DrafterKind drafter() const override { return DrafterKind::kNone; }
@@ -43,7 +44,7 @@ class ReportedEngine : public StubEngine {
 };
 
 constexpr char kModels[] =
-    "target      story: llama, 7.0 million parameters, f32\n"
+    "target      story: llama, 7.0 million parameters, f32, cache of bf16\n"
     "device      1 thread\n";
 
 Completion Answer() {

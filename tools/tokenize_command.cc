@@ -100,7 +100,7 @@ class Encoder {
   absl::StatusOr<std::vector<TokenId>> Encode(const Item& item) const {
     if (chat_.has_value()) {
       Request request{.prompt = item.text};
-      RETURN_IF_ERROR(chat_->PutTurn(/*system=*/std::nullopt, &request));
+      RETURN_IF_ERROR(chat_->PutTurn({}, &request).status());
       return request.prompt_ids;
     }
     ASSIGN_OR_RETURN(std::vector<TokenId> ids, tokenizer_->Encode(item.text, item.special));

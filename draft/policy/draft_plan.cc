@@ -221,6 +221,9 @@ DraftPlan PlanDrafts(const RoundCosts& costs, absl::Span<const DraftCandidate> c
       best_count = count;
     });
   }
+  plan.worth_a_row =
+      best_rate * (best_count > 0 ? rows_time[best_count] / best_count : cost.MoreRows(1));
+  plan.worth_a_step = best_rate * cost.step() / std::max(num_model, 1);
   for (const Slot& slot : slots) {
     if (best_count == 0) break;
     if (slot.is_model && slot.depth > best_depth) continue;

@@ -18,6 +18,7 @@ struct DraftCandidate {
   int num_wanted = 0;    // tokens it may still emit: what reading for a draft can pay off in
   const AcceptanceEstimate* own = nullptr;
   const AcceptanceEstimate* wider = nullptr;
+  const ConfidenceCurve* confidence = nullptr;  // of models' drafts; null if they never stop early
 
   bool is_auto() const { return draft_tokens == kAutoDraftTokens; }
 };
@@ -26,11 +27,16 @@ struct DraftCandidate {
 struct DraftChoice {
   int option = -1;
   int num_tokens = 0;
+  DraftStop stop = {};
 };
 
 struct DraftPlan {
   std::vector<DraftChoice> choices;
   double gain = 1.0;  // expected tokens per time, relative to the same round with no auto draft
+  // The least chance of being kept at which a token pays for its row of the target's pass, and
+  // for its step of the draft model.
+  double worth_a_row = 0.0;
+  double worth_a_step = 0.0;
 };
 
 // The choices that make the round's expected tokens per time the largest, or the shortest drafts

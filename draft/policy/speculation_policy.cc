@@ -27,6 +27,8 @@ constexpr double kProbeShare = 0.005;
 constexpr int kProbeTokens = 2;
 // What was saved for probes is at most the next probe's cost, or this.
 constexpr double kMostBudget = 1.0;
+// A draft whose rows stay sure of their tokens may be this much longer than the plan says.
+constexpr int kMostTimesPlanned = 3;
 // What a file may say of it.
 constexpr double kLargestBudget = 1e6;
 
@@ -43,6 +45,7 @@ void SpeculationPolicy::Serialize(StateArchive* archive) {
   for (DraftTemperature& draft_temperature : draft_temperature_) {
     draft_temperature.Serialize(archive);
   }
+  for (ConfidenceCurve& curve : confidence_) curve.Serialize(archive);
   archive->Pass(&is_on_);
   archive->Pass(0, kCalibrationRounds + kRoundsOfTrial, &rounds_calibrated_);
   // Answers may be shorter than what lies between two explorations or probes.
@@ -90,15 +93,38 @@ std::vector<DraftChoice> SpeculationPolicy::Plan(absl::Span<const DraftCandidate
       rounds_without_model_ = 0;
     }
   }
-  if (!measures()) return choices;  // nothing would be learned
+  if (!measures()) {  // nothing would be learned
+    LetStop(plan, candidates, &choices);
+    return choices;
+  }
   if (++rounds_since_exploration_ >= (num_explorations_ < kFirstExplorations
                                           ? kRoundsBetweenFirstExplorations
                                           : kRoundsBetweenExplorations)) {
     rounds_since_exploration_ = 0;
     ++num_explorations_;
     Explore(candidates, &choices);
+  } else {
+    LetStop(plan, candidates, &choices);
   }
   return choices;
+}
+
+// What a model drafts may be longer than planned while its rows are sure of their tokens, and ends
+// where they are not.
+void SpeculationPolicy::LetStop(const DraftPlan& plan, absl::Span<const DraftCandidate> candidates,
+                                std::vector<DraftChoice>* choices) {
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    const DraftCandidate& candidate = candidates[i];
+    DraftChoice& choice = (*choices)[i];
+    if (!candidate.is_auto() || choice.num_tokens == 0 || candidate.confidence == nullptr) continue;
+    const DraftOption& option = candidate.options[choice.option];
+    if (!option.can_stop) continue;
+    choice.num_tokens =
+        std::min({kMostTimesPlanned * choice.num_tokens, candidate.room, option.max_tokens});
+    choice.stop = {.curve = candidate.confidence,
+                   .least_for_row = plan.worth_a_row,
+                   .least_for_step = plan.worth_a_row + plan.worth_a_step};
+  }
 }
 
 // The first rounds, until the costs of drafting and of not drafting are known.

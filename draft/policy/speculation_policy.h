@@ -45,6 +45,10 @@ class SpeculationPolicy {
   bool measures() const {
     return rounds_since_reading_ >= kRoundsToWarm || rounds_unmeasured_ >= kRoundsOfPatience;
   }
+  // How often tokens of draft models are kept for sequences of this temperature.
+  ConfidenceCurve& ConfidenceAt(float temperature) {
+    return confidence_[TemperatureBucket(temperature)];
+  }
   struct RoundEnd {
     bool has_read_much = false;
     int num_tokens = 0;  // emitted
@@ -83,6 +87,8 @@ class SpeculationPolicy {
   }
   bool Calibrates(absl::Span<const DraftCandidate> candidates, int other_rows,
                   std::vector<DraftChoice>* choices);
+  static void LetStop(const DraftPlan& plan, absl::Span<const DraftCandidate> candidates,
+                      std::vector<DraftChoice>* choices);
   void Explore(absl::Span<const DraftCandidate> candidates, std::vector<DraftChoice>* choices);
   bool Probe(absl::Span<const DraftCandidate> candidates, int num_rows,
              std::vector<DraftChoice>* choices);
@@ -92,6 +98,7 @@ class SpeculationPolicy {
   SpeedupMonitor* check_ = nullptr;                 // that was asked for the round
   std::array<AcceptanceEstimate, kNumTemperatureBuckets> general_;
   std::array<DraftTemperature, kNumTemperatureBuckets> draft_temperature_;
+  std::array<ConfidenceCurve, kNumTemperatureBuckets> confidence_;
   Instant last_end_;
   int64_t num_rounds_ = 0;
   int rounds_since_reading_ = 0;

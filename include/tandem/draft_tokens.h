@@ -9,6 +9,8 @@ inline constexpr int kMaxDraftTokens = 32;
 inline constexpr int kAutoDraftTokens = -1;
 // In place of a number of tokens of the draft's head: those that are worth computing.
 inline constexpr int kAutoDraftHeadTokens = -1;
+// In place of a draft's window: one that keeps the prompt's reading short.
+inline constexpr int kAutoDraftWindow = -1;
 
 }  // namespace tandem
 

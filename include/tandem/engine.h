@@ -39,11 +39,13 @@ struct ModelInfo {
   std::string dtype;
   int64_t parameters = 0;
   int64_t bytes_read_per_pass = 0;
+  std::string kv_cache;  // what its cache holds: "f32", "bf16", "int8"
   int64_t kv_bytes_per_token = 0;
   int vocab_size = 0;
   int context_length = 0;
   int num_pages = 0;
   int page_size = 0;  // tokens
+  int window = 0;     // of a draft: the last tokens that it reads of a long prompt; 0: all
   // Of a draft with other tokens than the target's: how many of the target's it can propose.
   std::optional<int> mapped_tokens{};
   // Of a draft: to what its matrices were quantised at load (EngineOptions::draft_quantize).

@@ -47,7 +47,11 @@ struct EngineOptions {
   // Tokens that the draft can propose, those of the lowest ids: its head has no other rows then. 0
   // for all; auto: which and how many is learned (docs/drafters.md).
   int draft_head_tokens = kAutoDraftHeadTokens;
-  std::string kv_cache = "f32";  // what both caches hold: "f32", "bf16", "int8"
+  // What the draft reads of a longer context: the first few tokens and so many of the last
+  // (docs/draft_length.md); 0 for all, kAutoDraftWindow for what suits long prompts.
+  int draft_window = kAutoDraftWindow;
+  std::string kv_cache = "f32";  // what the target's cache holds: "f32", "bf16", "int8"
+  std::string draft_kv_cache{};  // what the draft's holds; empty for the same
   int64_t kv_memory_bytes = 0;   // both caches together; 0: a quarter of the free memory
   int page_size = 16;            // tokens per page
   int context = 0;               // limits the target's context, in tokens; 0 does not
@@ -68,6 +72,9 @@ struct EngineOptions {
   bool warm_up = false;  // pack weights at load, not in the first request's pass
   CallbackThread callback_thread = CallbackThread::kOwn;
 
+  const std::string& kv_cache_of_draft() const {
+    return draft_kv_cache.empty() ? kv_cache : draft_kv_cache;
+  }
   // INVALID_ARGUMENT naming the field, its value and the allowed values.
   absl::Status Validate() const;
 };
@@ -78,6 +85,8 @@ bool IsSelfDraft(absl::string_view draft);
 // INVALID_ARGUMENT naming `draft_tokens` unless it is kAutoDraftTokens or from 0 to
 // kMaxDraftTokens.
 absl::Status CheckDraftTokens(int draft_tokens);
+// INVALID_ARGUMENT naming `draft_window` unless it is kAutoDraftWindow or at least 0.
+absl::Status CheckDraftWindow(int draft_window);
 
 }  // namespace tandem
 

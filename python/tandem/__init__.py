@@ -10,6 +10,8 @@
 """
 
 from ._native import (
+    ChatCompletion,
+    ChatPiece,
     ChatTemplate,
     Completion,
     EngineLoad,
@@ -22,14 +24,18 @@ from ._native import (
     Timings,
     Tokenizer,
     TokenLogprobs,
+    ToolCall,
     __version__,
 )
 from .engine import Engine, generate
 from .errors import EngineError, FieldError
 from .parameters import EngineParams, RequestParams
-from .stream import Stream
+from .stream import ChatStream, Stream
 
 __all__ = [
+    "ChatCompletion",
+    "ChatPiece",
+    "ChatStream",
     "ChatTemplate",
     "Completion",
     "Engine",
@@ -48,6 +54,7 @@ __all__ = [
     "Timings",
     "TokenLogprobs",
     "Tokenizer",
+    "ToolCall",
     "__version__",
     "generate",
 ]

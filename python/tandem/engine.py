@@ -20,6 +20,7 @@ from typing import (
     NoReturn,
     Optional,
     Sequence,
+    Tuple,
     Union,
     overload,
 )
@@ -38,7 +39,7 @@ from .parameters import (
     options_of,
     request_of,
 )
-from .stream import Stream
+from .stream import ChatStream, Stream
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -137,8 +138,7 @@ class Engine:
 
         A list of prompts gives the list of their completions: each is what its prompt alone would
         give, but they run at the same time. An error of one is raised, and cancels the others."""
-        if on_piece is not None and not callable(on_piece):
-            raise TypeError(f"on_piece: found {on_piece!r}, allowed: a function of a piece, or None")
+        _check_on_piece(on_piece)
         if not are_prompts(prompt):
             return self._native.generate(request_of(prompt, params), on_piece)
         if on_piece is not None:
@@ -204,22 +204,72 @@ class Engine:
     def chat(
         self,
         messages: Sequence[Mapping[str, Any]],
-        on_piece: Optional[Callable[[_native.Piece], Optional[bool]]] = None,
+        on_piece: Optional[Callable[[_native.ChatPiece], Optional[bool]]] = None,
+        *,
+        tools: Optional[Sequence[Mapping[str, Any]]] = None,
+        variables: Optional[Mapping[str, Any]] = None,
         **params: Unpack[RequestParams],
-    ) -> _native.Completion:
-        """The answer to a conversation: messages with "role" and "content"."""
-        return self.generate(self.chat_prompt(messages), on_piece, **self._of_chat(params))
+    ) -> _native.ChatCompletion:
+        """The answer to a conversation: messages with "role" and "content". `tools` and `variables`
+        are chat_prompt's; the arguments of a function with "strict": True keep to its schema.
+
+        The answer has `reasoning`, `content` and `tool_calls` apart, and is a `message` to go on
+        with:
+
+            answer = engine.chat(messages, tools=tools)
+            messages.append(answer.message)
+            for call, sent in zip(answer.tool_calls, answer.message.get("tool_calls", [])):
+                result = functions[call.name](**json.loads(call.arguments))
+                messages.append({"role": "tool", "tool_call_id": sent["id"], "content": result})
+        """
+        _check_on_piece(on_piece)
+        prompt, reader, params = self._of_chat(messages, tools, variables, params)
+
+        def on_text(piece: _native.Piece) -> Optional[bool]:
+            assert on_piece is not None
+            return on_piece(reader.push(piece))
+
+        completion = self.generate(prompt, None if on_piece is None else on_text, **params)
+        rest = reader.finish()
+        if on_piece is not None and rest is not None and completion.finish_reason != "cancelled":
+            on_piece(rest)
+        return reader.read(completion)
 
     def stream_chat(
-        self, messages: Sequence[Mapping[str, Any]], **params: Unpack[RequestParams]
-    ) -> Stream:
-        """The answer as a Stream, to be read piece by piece."""
-        return self.stream(self.chat_prompt(messages), **self._of_chat(params))
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Optional[Sequence[Mapping[str, Any]]] = None,
+        variables: Optional[Mapping[str, Any]] = None,
+        **params: Unpack[RequestParams],
+    ) -> ChatStream:
+        """The same as a stream, to be read piece by piece."""
+        prompt, reader, params = self._of_chat(messages, tools, variables, params)
+        return ChatStream(self._native, request_of(prompt, params), reader)
 
-    def _of_chat(self, params: RequestParams) -> RequestParams:
-        ends = list(params.get("stop_tokens", ()))
-        ends += self.chat_template.end_token_ids(self.tokenizer)
-        return {**params, "stop_tokens": ends}
+    def _of_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Optional[Sequence[Mapping[str, Any]]],
+        variables: Optional[Mapping[str, Any]],
+        params: RequestParams,
+    ) -> Tuple[np.ndarray, _native.ChatAnswerReader, RequestParams]:
+        """The prompt, the reader of its answer, and the parameters that this needs."""
+        prompt = self.chat_prompt(messages, tools=tools, variables=variables)
+        reader = _native.ChatAnswerReader.of(
+            self.chat_template,
+            self.tokenizer,
+            prompt,
+            tools=None if tools is None else json_of("tools", list(tools)),
+            is_constrained=params.get("constraint") is not None,
+        )
+        ends = self.chat_template.end_token_ids(self.tokenizer)
+        params = {**params, "stop_tokens": [*params.get("stop_tokens", ()), *ends]}
+        shown = [*params.get("shown_special_tokens", ()), *reader.shown_special_tokens]
+        params["shown_special_tokens"] = shown
+        if reader.constraint is not None:
+            params["constraint"] = reader.constraint
+        return prompt, reader, params
 
     # ---- What it is made of ----
 
@@ -276,6 +326,11 @@ class Engine:
     def check_integrity(self) -> None:
         """Counts every page of both caches; EngineError unless each is where it should be."""
         self._native.check_integrity()
+
+
+def _check_on_piece(on_piece: object) -> None:
+    if on_piece is not None and not callable(on_piece):
+        raise TypeError(f"on_piece: found {on_piece!r}, allowed: a function of a piece, or None")
 
 
 @contextlib.contextmanager

@@ -30,7 +30,9 @@ class EngineParams(TypedDict, total=False):
     quantize: str
     draft_quantize: str
     draft_head_tokens: int  # -1: those that are worth it; 0: all
+    draft_window: int  # the last tokens of a long prompt that the draft reads; 0: all; -1: auto
     kv_cache: str
+    draft_kv_cache: str  # "": the same as kv_cache
     kv_memory_bytes: int
     page_size: int
     context: int  # at most so many tokens of the target's; 0: all

@@ -6,7 +6,7 @@ import asyncio
 import collections
 import os
 import threading
-from typing import Any, Callable, Deque, NoReturn, Optional, Union
+from typing import TYPE_CHECKING, Any, Callable, Deque, NoReturn, Optional, Union
 
 from . import _native
 
@@ -49,7 +49,7 @@ class Stream:
             state = f"failed: {end!r}"
         else:
             state = f"ended: {end.finish_reason}, {len(end.provenance)} tokens"
-        return f"<tandem.Stream {state}>"
+        return f"<tandem.{type(self).__name__} {state}>"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a stream cannot be pickled or copied: it belongs to its process")
@@ -167,6 +167,48 @@ class Stream:
 
     async def __aexit__(self, *exception: Any) -> None:
         self.cancel()
+
+
+class ChatStream(Stream):
+    """The answer to a conversation as a stream. Its pieces are ChatPieces and its completion is a
+    ChatCompletion: they have reasoning, content and calls of functions apart."""
+
+    def __init__(
+        self, engine: _native.Engine, request: _native.Request, reader: _native.ChatAnswerReader
+    ) -> None:
+        self._reader = reader
+        super().__init__(engine, request)
+
+    def _on_piece(self, piece: _native.Piece) -> None:
+        self._add(self._reader.push(piece))
+
+    def _on_done(
+        self, completion: Optional[_native.Completion], error: Optional[Exception]
+    ) -> None:
+        if completion is not None:
+            rest = self._reader.finish()
+            if rest is not None:
+                self._add(rest)
+            completion = self._reader.read(completion)
+        super()._on_done(completion, error)
+
+    if TYPE_CHECKING:
+
+        def wait(self, timeout: Optional[float] = None) -> _native.ChatCompletion: ...
+
+        async def wait_async(self) -> _native.ChatCompletion: ...
+
+        def __iter__(self) -> ChatStream: ...
+
+        def __next__(self) -> _native.ChatPiece: ...
+
+        def __aiter__(self) -> ChatStream: ...
+
+        async def __anext__(self) -> _native.ChatPiece: ...
+
+        def __enter__(self) -> ChatStream: ...
+
+        async def __aenter__(self) -> ChatStream: ...
 
 
 def _wake_in(loop: asyncio.AbstractEventLoop, woken: asyncio.Future[None]) -> None:

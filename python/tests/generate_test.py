@@ -369,3 +369,11 @@ def test_what_an_engine_is_made_of(engine):
     engine.generate(PROMPT, max_tokens=4)
     assert engine.stats.rounds > 0 and engine.load.stats.rounds > 0
     assert engine.load.prompt_tokens > 0
+
+
+def test_an_error_of_python_itself_in_a_callback_is_raised(engine):
+    # Python 3.11 raises these without an object, which is made when it is asked for.
+    for callback, error in ((lambda piece: 1 / 0, ZeroDivisionError), (lambda piece: {}["key"], KeyError)):
+        with pytest.raises(error) as caught:
+            engine.generate(PROMPT, callback, max_tokens=4)
+        assert caught.value.__traceback__ is not None

@@ -22,11 +22,12 @@ std::string CallIdOf(const AnswerStamp& stamp, int choice, int call) {
 
 int64_t ReasoningTokensOf(const ApiRequest& request, const ServedModel& model,
                           const Completion& completion) {
-  if (!request.reasoning.has_value()) return 0;
+  if (!request.reading.reasoning.has_value()) return 0;
   const auto detokenizer =
       Detokenizer::New(model.tokenizer, request.prompts.front(),
                        request.request.skip_special_tokens, request.request.shown_special_tokens);
-  return CountReasoningTokens(request.reasoning->splitter, detokenizer.get(), completion.token_ids);
+  return CountReasoningTokens(request.reading.reasoning->splitter, detokenizer.get(),
+                              completion.token_ids);
 }
 
 std::unique_ptr<AnswerWriter> AnswerWriter::Make(const ApiRequest* request,

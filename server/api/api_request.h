@@ -10,10 +10,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "chat/reasoning.h"
-#include "chat/tool_calls.h"
 #include "json/ignored_fields.h"
 #include "server/api/served_model.h"
+#include "tandem/answer_reader.h"
 #include "tandem/json_value.h"
 #include "tandem/request.h"
 #include "tandem/types.h"
@@ -32,25 +31,17 @@ struct ApiRequest {
   bool include_usage = false;        // in a stream
   bool include_token_texts = false;  // likewise
   bool echo = false;                 // the prompt's text in front of the answer's
-  std::string echoed{};              // of a chat with `echo`, what that is
-  std::string echoed_reasoning{};    // likewise
+  std::string echoed{};              // a chat's, with `echo`
+  std::string echoed_reasoning{};    // the reasoning before it
   // Log-probabilities that are shown, of as many tokens beside each own one; -1 for none. The
   // engine may be asked for more.
   int num_logprobs = -1;
   int num_prompt_logprobs = -1;
-  // How reasoning is found in a chat whose model may reason before it answers.
-  struct Reasoning {
-    ReasoningSplitter::Options splitter{};
-    bool is_shown = true;
-    bool is_streamed = true;  // as it comes, where the answer is
-  };
-  std::optional<Reasoning> reasoning{};
-  // How calls are found in the answers of a chat with functions that the model may call.
-  std::optional<ToolCallParser::Options> tools{};
-  std::string constraint_field{};  // that gave `request.constraint`
-  JsonValue repeated = nullptr;    // members that the answer to a response's request repeats
-  bool has_generic_tools = false;  // in the prompt (include/tandem/generic_tools.h)
-  IgnoredFields ignored{};         // that were sent, and mean nothing here
+  AnswerReader::Options reading{};  // how a chat's answers are taken apart
+  std::string constraint_field{};   // that gave `request.constraint`
+  JsonValue repeated = nullptr;     // members that the answer to a response's request repeats
+  bool has_generic_tools = false;   // in the prompt (include/tandem/generic_tools.h)
+  IgnoredFields ignored{};          // that were sent, and mean nothing here
 
   int sequences_per_prompt() const { return std::max(n, best_of); }
   int num_sequences() const { return sequences_per_prompt() * static_cast<int>(prompts.size()); }

@@ -37,7 +37,12 @@ void ReadMessage(const JsonValue& object, const std::string& path, RequestFields
 void DisregardUnwrittenNames(const std::string& field, const ServedModel& model,
                              RequestFields* fields);
 
-// Whether the prompt has tools in the generic form (include/tandem/generic_tools.h).
+// The header, and its value, that tell clients that a prompt has tools in the generic form
+// (include/tandem/generic_tools.h).
+inline constexpr char kToolFormatHeader[] = "X-Tandem-Tool-Format";
+inline constexpr char kGenericToolFormat[] = "generic";
+
+// Whether a prompt has them so.
 bool HasGenericTools(const ChatInput& chat, const ServedModel& model);
 
 // The tokens of the prompt. INVALID_ARGUMENT naming the field that the model's template has no

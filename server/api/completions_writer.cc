@@ -178,7 +178,7 @@ Json CompletionsWriter::CallsJson(int choice, const AnswerDelta& delta, bool is_
 
 void CompletionsWriter::WriteMessage(int choice, const Completion& completion,
                                      JsonWriter* json) const {
-  AnswerReader reader(request_);
+  AnswerReader reader(request_->reading);
   AnswerDelta answer = {.reasoning = request_->echoed_reasoning, .content = request_->echoed};
   answer.Append(reader.Push(completion.text));
   answer.Append(reader.Finish());
@@ -261,7 +261,7 @@ std::string CompletionsWriter::FirstChunk(int choice) {
   if (!request_->is_chat && !request_->echo) return text;
   JsonWriter json(&text);
   BeginChunk(choice, "", &json);
-  if (AnswerReader::IsNeededFor(*request_)) progress_[choice].reader.emplace(request_);
+  if (request_->reading.TakesApart()) progress_[choice].reader.emplace(request_->reading);
   if (request_->is_chat) {
     Json delta = {{"role", "assistant"}, {"content", request_->echoed}};
     if (!request_->echoed_reasoning.empty()) {

@@ -9,8 +9,8 @@
 
 #include "absl/types/span.h"
 #include "json/json_writer.h"
-#include "server/api/answer_reader.h"
 #include "server/api/answer_writer.h"
+#include "tandem/answer_reader.h"
 #include "tandem/detokenizer.h"
 #include "tandem/json_value.h"
 #include "tandem/tokenizer.h"

@@ -48,7 +48,8 @@ TEST(ReasoningRequests, KnowWhereAnswersBegin) {
                          const std::string& said = "A") {
     const auto request = ReasoningChat(model, fields, role, said);
     EXPECT_TRUE(request.ok()) << request.status();
-    return request->reasoning.has_value() ? request->reasoning->splitter.start : Start::kNone;
+    return request->reading.reasoning.has_value() ? request->reading.reasoning->splitter.start
+                                                  : Start::kNone;
   };
   EXPECT_EQ(start(""), Start::kMayBegin);
   EXPECT_EQ(start(R"(, "chat_template_kwargs": {"opens": true})"), Start::kInside);
@@ -189,7 +190,7 @@ TEST(ReasoningRequests, MarkersMayBeSpecialTokens) {
   const TokenId id = model.tokenizer->IdOf("<|endoftext|>");
   EXPECT_THAT(ReasoningChat(model)->request.shown_special_tokens, testing::ElementsAre(id));
   const auto held = ReasoningChat(model, R"(, "guided_regex": "a")");
-  EXPECT_FALSE(held->reasoning.has_value());
+  EXPECT_FALSE(held->reading.reasoning.has_value());
   EXPECT_EQ(held->request.constraint->kind, OutputConstraint::Kind::kRegex);
 }
 

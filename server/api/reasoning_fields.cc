@@ -1,23 +1,13 @@
 #include "server/api/reasoning_fields.h"
 
 #include <optional>
-#include <string_view>
 #include <utility>
+#include <vector>
 
-#include "chat/reasoning.h"
 #include "server/api/chat_fields.h"
+#include "tandem/reasoning.h"
 
 namespace tandem {
-namespace {
-
-// Where an answer begins that goes on with what somebody has said of it.
-ReasoningStart StartBehind(const ReasoningSplitter& said) {
-  if (said.is_over()) return ReasoningStart::kNone;
-  return said.has_reasoned() ? ReasoningStart::kGoesOn : ReasoningStart::kMayBegin;
-}
-
-}  // namespace
-
 void ReasoningFields::Read(RequestFields* fields) {
   fields->Read("separate_reasoning", &separate);
   fields->Read("include_reasoning", &include);
@@ -31,7 +21,7 @@ void SetReasoning(const ReasoningFields& fields, const ChatInput& chat, const Se
   if (chat.continue_final_message) {
     ReasoningSplitter said(options);
     const AnswerDelta before = said.Push(EchoOf(chat));
-    options.start = StartBehind(said);
+    options.start = said.StartOfRest();
     if (request->echo) {
       request->echoed = before.content;
       request->echoed_reasoning = before.reasoning;
@@ -39,18 +29,15 @@ void SetReasoning(const ReasoningFields& fields, const ChatInput& chat, const Se
   } else {
     options.start = ReasoningStartOf(options.format, *model.tokenizer, request->prompts.front());
   }
-  const bool is_special = options.format.IsSpecial(*model.tokenizer);
+  const std::vector<TokenId> special = options.format.SpecialTokenIds(*model.tokenizer);
   std::optional<OutputConstraint>& constraint = request->request.constraint;
-  if (constraint.has_value() && is_special) return;
+  if (constraint.has_value() && !special.empty()) return;
   if (options.start == ReasoningStart::kNone) return;
-  if (constraint.has_value()) constraint = BehindReasoning(options, *std::move(constraint));
-  request->reasoning = {
+  if (constraint.has_value()) constraint = AfterReasoning(options, *std::move(constraint));
+  request->reading.reasoning = {
       .splitter = options, .is_shown = fields.include, .is_streamed = fields.stream};
-  if (!is_special) return;
-  for (const std::string_view marker : {options.format.begin, options.format.end}) {
-    const TokenId id = model.tokenizer->IdOf(marker);
-    if (id >= 0) request->request.shown_special_tokens.push_back(id);
-  }
+  std::vector<TokenId>& shown = request->request.shown_special_tokens;
+  shown.insert(shown.end(), special.begin(), special.end());
 }
 
 }  // namespace tandem

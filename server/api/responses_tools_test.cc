@@ -98,8 +98,8 @@ TEST(ResponsesTools, ReachTheTemplateAsThoseOfChats) {
       model, absl::UnixEpoch());
   ASSERT_TRUE(nested.ok()) << nested.status();
   EXPECT_EQ(flat->prompts, nested->prompts);
-  ASSERT_TRUE(flat->tools.has_value());
-  EXPECT_EQ(flat->tools->functions.size(), 2u);
+  ASSERT_TRUE(flat->reading.tools.has_value());
+  EXPECT_EQ(flat->reading.tools->functions.size(), 2u);
   EXPECT_FALSE(flat->request.constraint.has_value());
   const auto named = ParseResponsesRequest(
       absl::StrCat(R"({"input": "A", "tool_choice": {"type": "function", "name": "g"}, )",

@@ -35,7 +35,7 @@ const char* StatusOf(FinishReason reason) {
 
 ResponsesWriter::ResponsesWriter(const ApiRequest* request, const ServedModel* model,
                                  AnswerStamp stamp)
-    : request_(request), model_(model), stamp_(std::move(stamp)), reader_(request) {}
+    : request_(request), model_(model), stamp_(std::move(stamp)), reader_(request->reading) {}
 
 // ---- Items ----
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "server/api/answer_reader.h"
 #include "server/api/answer_writer.h"
+#include "tandem/answer_reader.h"
 #include "tandem/json_value.h"
 
 namespace tandem {

@@ -9,13 +9,13 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "chat/reasoning.h"
-#include "chat/tool_format.h"
 #include "server/api/answer_size.h"
 #include "tandem/chat_template.h"
 #include "tandem/engine.h"
+#include "tandem/reasoning.h"
 #include "tandem/sampling_params.h"
 #include "tandem/tokenizer.h"
+#include "tandem/tool_format.h"
 
 namespace tandem {
 

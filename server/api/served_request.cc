@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "server/api/api_error.h"
+#include "server/api/chat_fields.h"
 #include "server/attempt.h"
 #include "tandem/field_error.h"
 

@@ -12,6 +12,7 @@
 #include "base/string_view.h"
 #include "json/json_text.h"
 #include "server/api/api_error.h"
+#include "server/api/chat_fields.h"
 #include "server/api/token_endpoints.h"
 #include "server/api/web_files.h"
 #include "spdlog/spdlog.h"

@@ -42,7 +42,7 @@ struct ServiceOptions {
   int max_sequences = 72;  // running and waiting together
   int64_t max_body_bytes = 4 << 20;
   MetricsNames metrics_names = MetricsNames::kTandem;
-  std::string kv_cache = "f32";  // what the caches hold, for the metrics
+  std::string kv_cache = "f32";  // what the target's cache holds, for the metrics
   bool prefix_cache = true;      // likewise
   size_t max_unread_bytes = 1 << 20;
   int64_t max_answer_bytes = kDefaultMaxAnswerBytes;  // of one request's sequences together

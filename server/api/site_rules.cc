@@ -8,9 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
-#include "chat/tool_format.h"
 #include "json/json_text.h"
 #include "server/api/api_error.h"
+#include "server/api/chat_fields.h"
 #include "server/asio.h"
 #include "tandem/field_error.h"
 

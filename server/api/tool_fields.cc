@@ -7,41 +7,19 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "base/string_view.h"
-#include "chat/json_types.h"
-#include "chat/tool_calls.h"
+#include "chat/special_markers.h"
 #include "chat/tool_function.h"
 #include "chat/tool_tags.h"
 #include "json/json_text.h"
 #include "tandem/field_error.h"
+#include "tandem/tool_calls.h"
 
 namespace tandem {
 namespace {
 
 using Json = JsonValue;
 using Family = ToolFormat::Family;
-
-constexpr size_t kMostTools = 128;
-constexpr size_t kLongestName = 64;
-
-bool IsFunctionName(const std::string& name) {
-  return !name.empty() && name.size() <= kLongestName && absl::c_all_of(name, [](char c) {
-    return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-' || c == '.';
-  });
-}
-
-// Arguments are objects even where a schema does not say so, and empty where it says nothing.
-Json SchemaOf(const Json& function) {
-  const auto parameters = function.find("parameters");
-  if (parameters == function.end() || parameters->is_null() || parameters->empty()) {
-    return {{"type", "object"}, {"additionalProperties", false}};
-  }
-  Json schema = *parameters;
-  schema["type"] = "object";
-  return schema;
-}
 
 // The schema whose objects have no properties but those that they name, unless they say otherwise:
 // models that must call would write others without end. Parts of an allOf name each other's.
@@ -64,47 +42,13 @@ Json Closed(Json schema) {
   return schema;
 }
 
-// The parameters whose types the form of calls does not show.
-CallableFunction CallableOf(const ToolFunction& function, const ToolFormat& format) {
-  CallableFunction callable{.name = function.name};
-  const Json* const object = Referenced(function.schema, function.schema);
-  const bool is_shown = !format.has_plain_values() || object == nullptr || !object->is_object() ||
-                        !object->contains("properties");
-  if (is_shown) return callable;
-  for (const auto& [name, schema] : object->at("properties").items()) {
-    callable.parameters[name] = JsonTypes::AllowedBy(schema, function.schema);
-  }
-  return callable;
-}
-
-// How an API writes functions.
-enum class ToolForm {
-  kNested,  // {"type": "function", "function": {"name": ..., ...}}, as chats
-  kFlat,    // {"type": "function", "name": ..., ...}, as OpenAI's Responses API
-};
-
 // Reads the fields of one request.
 class ToolReader {
  public:
   ToolReader(const ServedModel& model, ToolForm form, RequestFields* fields)
       : model_(model), form_(form), fields_(fields) {}
 
-  void ReadFunctions() {
-    const Json* list = fields_->Find("tools");
-    if (list == nullptr) return;
-    if (!list->is_array() || list->size() > kMostTools) {
-      return fields_->FailNot("tools", *list,
-                              absl::StrCat("a list of at most ", kMostTools, " functions"));
-    }
-    for (size_t i = 0; i < list->size() && fields_->ok(); ++i) {
-      RequestFields tool(&(*list)[i], absl::StrCat("tools[", i, "]"), fields_->ignored());
-      std::string type;
-      tool.Read("type", &type);
-      if (tool.ok() && type != "function") tool.FailNot("type", type, "function");
-      if (tool.ok()) ReadFunction((*list)[i], &tool);
-      fields_->Fail(tool.Finish());
-    }
-  }
+  void ReadFunctions() { functions_ = ReadToolFunctions(form_, fields_); }
 
   void ReadChoices() {
     ReadChoice();
@@ -125,73 +69,31 @@ class ToolReader {
 
   void GiveToRequest(ApiRequest* request) {
     if (!IsGiven()) return;
-    ToolCallParser::Options options{.format = model_.tool_format,
-                                    .functions = {},
-                                    .must_call = must_call_,
-                                    .parallel = parallel_};
+    const ToolFormat& format = model_.tool_format;
+    std::optional<ToolCallParser::Options>& options = request->reading.tools;
+    options = {.format = format, .functions = {}, .must_call = must_call_, .parallel = parallel_};
     for (const ToolFunction& function : functions_) {
-      options.functions.push_back(CallableOf(function, model_.tool_format));
+      options->functions.push_back(CallableOf(function, format));
     }
-    request->tools = std::move(options);
-    for (const std::string_view marker : model_.tool_format.Markers()) {
-      if (!IsSpecial(marker)) continue;
-      const TokenId id = model_.tokenizer->IdOf(std::string(marker));
-      request->request.shown_special_tokens.push_back(id);
-      special_.emplace_back(marker, id);
+    special_ = SpecialMarkersAmong(format.Markers(), *model_.tokenizer);
+    for (const SpecialMarker& marker : special_) {
+      request->request.shown_special_tokens.push_back(marker.second);
     }
     const auto strict =
         absl::c_find_if(functions_, [](const ToolFunction& f) { return f.is_strict; });
     if (must_call_) {
       Require(request);
     } else if (strict != functions_.end()) {
-      HoldAtWill(FieldOfFunction(strict - functions_.begin(), "strict"), request);
+      HoldAtWill(absl::StrCat(strict->field, ".strict"), request);
     }
     // A constraint holds calls between their markers; other text that it allows is content.
-    if (request->request.constraint.has_value() && model_.tool_format.family == Family::kHermes) {
-      request->tools->format.may_lack_markers = false;
+    if (request->request.constraint.has_value() && format.family == Family::kHermes) {
+      options->format.may_lack_markers = false;
     }
   }
 
  private:
   bool IsGiven() const { return !functions_.empty() && is_allowed_ && fields_->ok(); }
-
-  std::string FieldOfFunction(size_t i, const char* member) const {
-    return absl::StrCat("tools[", i, "].", form_ == ToolForm::kNested ? "function." : "", member);
-  }
-
-  void ReadFunction(const Json& object, RequestFields* tool) {
-    if (form_ == ToolForm::kFlat) return ReadMembers(object, tool);
-    const Json* function = tool->Find("function");
-    if (function == nullptr) return tool->FailNot("function", nullptr, "an object with a name");
-    RequestFields fields(function, tool->PathOf("function"), tool->ignored());
-    ReadMembers(*function, &fields);
-    tool->Fail(fields.Finish());
-  }
-
-  void ReadMembers(const Json& object, RequestFields* fields) {
-    ToolFunction function;
-    fields->Read("name", &function.name);
-    std::string description;
-    fields->Read("description", &description);
-    fields->Read("strict", &function.is_strict);
-    const Json* parameters = fields->Find("parameters");
-    if (!IsFunctionName(function.name)) {
-      fields->FailNot("name", function.name,
-                      absl::StrCat("1 to ", kLongestName, " of the characters a-z A-Z 0-9 _ . -"));
-    } else if (absl::c_any_of(functions_,
-                              [&](const ToolFunction& f) { return f.name == function.name; })) {
-      fields->FailNot("name", function.name, "given once");
-    }
-    if (parameters != nullptr && !parameters->is_object()) {
-      fields->FailNot("parameters", *parameters, "a JSON schema");
-    } else if (parameters != nullptr &&
-               !JsonTypes::AllowedBy(*parameters, *parameters).Has(JsonTypes::kObject)) {
-      fields->FailNot("parameters", *parameters, "a JSON schema of objects");
-    }
-    if (!fields->ok()) return;
-    function.schema = SchemaOf(object);
-    functions_.push_back(std::move(function));
-  }
 
   // "none", "auto", "required", or {"type": "function", "function": {"name": "f"}}
   void ReadChoice() {
@@ -233,54 +135,40 @@ class ToolReader {
     if (!is_known) fields->FailNot("name", named_, "the name of one of tools");
   }
 
-  bool IsSpecial(std::string_view marker) const {
-    const TokenId id = marker.empty() ? -1 : model_.tokenizer->IdOf(std::string(marker));
-    return id >= 0 && model_.tokenizer->IsSpecial(id);
-  }
-
-  void SetConstraint(const std::string& field, const Json& tag, ApiRequest* request) {
+  void SetConstraint(const std::string& field, const ToolTagOptions& options,
+                     const absl::StatusOr<Json>& tag, ApiRequest* request) {
+    if (!tag.ok()) return fields_->Fail(tag.status());
     if (!request->constraint_field.empty()) {
       return fields_->Fail(
           FieldError(field, absl::StrCat("is not possible with ", request->constraint_field)));
     }
     request->constraint_field = field;
-    request->request.constraint = {.kind = OutputConstraint::Kind::kStructuralTag,
-                                   .text = tag.dump()};
-    std::vector<TokenId>& tokens = request->request.constraint->tokens;
-    for (const auto& [marker, id] : special_) tokens.push_back(id);
-    absl::c_sort(tokens);
+    request->request.constraint = HoldTo(options, *tag);
   }
 
-  // The tag of function i. A schema that the form of calls cannot keep is remembered as an error.
-  Json TagOf(size_t i, const ToolTagOptions& options, bool keeps_schema) {
-    absl::StatusOr<Json> tag = CallTag(options, functions_[i], keeps_schema);
-    if (tag.ok()) return *std::move(tag);
-    fields_->Fail(FieldError(FieldOfFunction(i, "parameters"), tag.status().message()));
-    return nullptr;
+  ToolTagOptions TagOptions() const {
+    return {.format = model_.tool_format,
+            .special = special_,
+            .one_call = !parallel_ || !named_.empty()};
   }
 
   void Require(ApiRequest* request) {
-    const ToolTagOptions options{.format = model_.tool_format,
-                                 .special = special_,
-                                 .one_call = !parallel_ || !named_.empty()};
+    const ToolTagOptions options = TagOptions();
     Json tags = Json::array();
-    for (size_t i = 0; i < functions_.size(); ++i) {
-      const bool may_come = named_.empty() || functions_[i].name == named_;
+    for (ToolFunction& function : functions_) {
+      const bool may_come = named_.empty() || function.name == named_;
       if (!may_come) continue;
-      functions_[i].schema = Closed(std::move(functions_[i].schema));
-      tags.push_back(TagOf(i, options, /*keeps_schema=*/true));
+      function.schema = Closed(std::move(function.schema));
+      absl::StatusOr<Json> tag = CallTag(options, function, /*keeps_schema=*/true);
+      if (!tag.ok()) return fields_->Fail(tag.status());
+      tags.push_back(*std::move(tag));
     }
-    SetConstraint("tool_choice", RequiredCalls(options, std::move(tags)), request);
+    SetConstraint("tool_choice", options, RequiredCalls(options, std::move(tags)), request);
   }
 
   void HoldAtWill(const std::string& field, ApiRequest* request) {
-    const ToolTagOptions options{
-        .format = model_.tool_format, .special = special_, .one_call = !parallel_};
-    Json tags = Json::array();
-    for (size_t i = 0; i < functions_.size(); ++i) {
-      tags.push_back(TagOf(i, options, functions_[i].is_strict));
-    }
-    SetConstraint(field, CallsAtWill(options, std::move(tags)), request);
+    const ToolTagOptions options = TagOptions();
+    SetConstraint(field, options, CallsAtWillOf(options, functions_), request);
   }
 
   const ServedModel& model_;
@@ -288,7 +176,7 @@ class ToolReader {
   RequestFields* fields_;
   std::vector<ToolFunction> functions_;
   std::string named_;
-  std::vector<std::pair<std::string_view, TokenId>> special_;  // markers
+  std::vector<SpecialMarker> special_;
   bool is_allowed_ = true;
   bool must_call_ = false;
   bool parallel_ = true;

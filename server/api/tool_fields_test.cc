@@ -90,14 +90,16 @@ TEST(ToolFields, ReachTheTemplateInTheirOrder) {
 TEST(ToolFields, SayHowCallsAreFound) {
   const auto request = ToolChat(absl::StrCat(kTwoTools, R"(, "parallel_tool_calls": false)"));
   ASSERT_TRUE(request.ok()) << request.status();
-  ASSERT_TRUE(request->tools.has_value());
-  ASSERT_EQ(request->tools->functions.size(), 2u);
-  EXPECT_EQ(request->tools->functions[1].name, "g");
-  EXPECT_FALSE(request->tools->parallel);
-  EXPECT_FALSE(request->tools->must_call);
+  ASSERT_TRUE(request->reading.tools.has_value());
+  ASSERT_EQ(request->reading.tools->functions.size(), 2u);
+  EXPECT_EQ(request->reading.tools->functions[1].name, "g");
+  EXPECT_FALSE(request->reading.tools->parallel);
+  EXPECT_FALSE(request->reading.tools->must_call);
   EXPECT_FALSE(request->request.constraint.has_value());
-  EXPECT_FALSE(ToolChat(absl::StrCat(kTwoTools, R"(, "tool_choice": "none")"))->tools.has_value());
-  EXPECT_EQ(ToolChat(kTwoTools, kLlamaTemplate)->tools->format.family, ToolFormat::Family::kLlama3);
+  EXPECT_FALSE(
+      ToolChat(absl::StrCat(kTwoTools, R"(, "tool_choice": "none")"))->reading.tools.has_value());
+  EXPECT_EQ(ToolChat(kTwoTools, kLlamaTemplate)->reading.tools->format.family,
+            ToolFormat::Family::kLlama3);
 }
 
 TEST(ToolFields, NameWhatIsWrong) {
@@ -164,7 +166,7 @@ TEST(ToolFields, ReachModelsWhoseTemplateHasNoPlaceForThem) {
   const auto request = ToolChat(kTwoTools, model);
   ASSERT_TRUE(request.ok()) << request.status();
   EXPECT_TRUE(request->has_generic_tools);
-  EXPECT_TRUE(request->tools->format.may_lack_markers);
+  EXPECT_TRUE(request->reading.tools->format.may_lack_markers);
   const std::string prompt = model.tokenizer->Decode(request->prompts[0]);
   EXPECT_THAT(prompt, testing::StartsWith("[system] # Tools\n"));
   EXPECT_THAT(prompt, HasSubstr("\n{\"type\": \"function\", \"function\": {\"name\": \"g\"}}\n"));
@@ -179,11 +181,11 @@ TEST(ToolFields, ReachModelsWhoseTemplateHasNoPlaceForThem) {
 TEST(ToolFields, CallsOfTheGenericFormNeedTheirMarkersUnderAConstraint) {
   const std::string tools = kTwoTools;
   EXPECT_FALSE(ToolChat(tools + R"(, "regex": "a*")", kTemplateWithoutPlace)
-                   ->tools->format.may_lack_markers);
+                   ->reading.tools->format.may_lack_markers);
   EXPECT_FALSE(
       ToolChat(R"("tools": [{"type": "function", "function": {"name": "f", "strict": true}}])",
                kTemplateWithoutPlace)
-          ->tools->format.may_lack_markers);
+          ->reading.tools->format.may_lack_markers);
 }
 
 // A model that knows nothing of calls makes them where it must, to their schemas.
@@ -203,7 +205,7 @@ TEST(ToolFields, CallsThatMustComeKeepToTheirSchemas) {
       ASSERT_TRUE(id.ok()) << id.status();
       const auto completion = engine->Wait(*id);
       ASSERT_TRUE(completion.ok()) << completion.status();
-      ToolCallParser parser(*request->tools);
+      ToolCallParser parser(*request->reading.tools);
       const AnswerDelta answer = parser.Push(completion->text);
       EXPECT_EQ(answer.content + parser.Finish().content, "") << completion->text;
       ASSERT_EQ(answer.calls.size(), 1u) << completion->text;

@@ -18,6 +18,7 @@
 #include "gtest/gtest.h"
 #include "server/server_testing.h"
 #include "tandem/detokenizer.h"
+#include "tandem/field_error.h"
 
 namespace tandem {
 namespace {
@@ -109,7 +110,7 @@ class ToolMarkers : public testing::Test {
   std::vector<std::string> CallsIn(const std::vector<TokenId>& tokens, const ApiRequest& request) {
     const auto detokenizer = Detokenizer::New(tokenizer_.get(), {}, /*skip_special=*/true,
                                               request.request.shown_special_tokens);
-    ToolCallParser parser(*request.tools);
+    ToolCallParser parser(*request.reading.tools);
     std::vector<std::string> calls;
     const auto take = [&calls](const AnswerDelta& delta) {
       for (const auto& call : delta.calls) {
@@ -222,13 +223,15 @@ TEST_F(ToolMarkers, BeginCallsThatKeepToTheirSchemasAtWill) {
 
 // Of GLM-4.5's form the markers of calls may be tokens, those of arguments not.
 TEST(ToolTags, AreRefusedWhereMarkersOfArgumentsAreTokens) {
-  const ToolFunction function{.name = "f", .schema = {{"type", "object"}}};
+  const ToolFunction function{
+      .name = "f", .field = "tools[0].function", .schema = {{"type", "object"}}};
   ToolTagOptions options{.format = {.family = ToolFormat::Family::kGlm},
                          .special = {{"<tool_call>", 7}, {"</tool_call>", 8}}};
   EXPECT_TRUE(CallTag(options, function, /*keeps_schema=*/true).ok());
   options.special.emplace_back("</arg_key>", 9);
   const auto refused = CallTag(options, function, /*keeps_schema=*/true);
   EXPECT_TRUE(absl::IsInvalidArgument(refused.status())) << refused.status();
+  EXPECT_EQ(FieldOf(refused.status()), "tools[0].function.parameters");
   EXPECT_THAT(refused.status().message(), testing::HasSubstr("</arg_key> is a special token"));
 }
 

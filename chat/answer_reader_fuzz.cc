@@ -10,8 +10,7 @@
 
 #include "absl/strings/match.h"
 #include "base/check.h"
-#include "server/api/answer_reader.h"
-#include "server/api/api_request.h"
+#include "tandem/answer_reader.h"
 
 namespace tandem {
 namespace {
@@ -73,8 +72,9 @@ std::string TextOf(std::string_view bytes) {
   return text;
 }
 
-AnswerDelta Read(const ApiRequest& request, const std::vector<std::string_view>& pieces) {
-  AnswerReader reader(&request);
+AnswerDelta Read(const AnswerReader::Options& options,
+                 const std::vector<std::string_view>& pieces) {
+  AnswerReader reader(options);
   AnswerDelta all;
   int num_begun = 0;
   for (const std::string_view piece : pieces) {
@@ -101,31 +101,31 @@ void CheckSame(const AnswerDelta& a, const AnswerDelta& b) {
 
 void FuzzOne(std::string_view bytes) {
   if (bytes.size() < 3) return;
-  const auto options = static_cast<unsigned char>(bytes[0]);
+  const auto bits = static_cast<unsigned char>(bytes[0]);
   const size_t first = static_cast<unsigned char>(bytes[1]);
   const size_t second = static_cast<unsigned char>(bytes[2]);
   const std::string text = TextOf(bytes.substr(3));
-  ApiRequest request;
-  const auto start = static_cast<ReasoningStart>(options % 4);
-  request.reasoning = {.splitter = {.start = start}, .is_streamed = (options & 4) != 0};
-  if ((options & 8) != 0) {
-    request.tools = {.format = kToolFormats[(options >> 4) % kToolFormats.size()],
+  AnswerReader::Options options;
+  const auto start = static_cast<ReasoningStart>(bits % 4);
+  options.reasoning = {.splitter = {.start = start}, .is_streamed = (bits & 4) != 0};
+  if ((bits & 8) != 0) {
+    options.tools = {.format = kToolFormats[(bits >> 4) % kToolFormats.size()],
                      .functions = {{"f",
                                     {{"s", JsonTypes(JsonTypes::kString)},
                                      {"n", JsonTypes(JsonTypes::kNumber)}}},
                                    {"g"}},
-                     .must_call = (options & 128) != 0,
+                     .must_call = (bits & 128) != 0,
                      .parallel = (first & 1) != 0};
   }
-  const AnswerDelta whole = Read(request, {text});
+  const AnswerDelta whole = Read(options, {text});
   const std::string_view view = text;
   const size_t at = view.empty() ? 0 : first % view.size();
   const size_t until = at + (at == view.size() ? 0 : second % (view.size() - at));
   CheckSame(whole,
-            Read(request, {view.substr(0, at), view.substr(at, until - at), view.substr(until)}));
+            Read(options, {view.substr(0, at), view.substr(at, until - at), view.substr(until)}));
   std::vector<std::string_view> single;
   for (size_t i = 0; i < view.size(); ++i) single.push_back(view.substr(i, 1));
-  CheckSame(whole, Read(request, single));
+  CheckSame(whole, Read(options, single));
   for (const AnswerDelta::Call& call : whole.calls) {
     TANDEM_CHECK(call.name == "f" || call.name == "g");
     TANDEM_CHECK(call.arguments.empty() || call.arguments.front() == '{');

@@ -1,5 +1,5 @@
-#ifndef TANDEM_CHAT_JSON_TYPES_H_
-#define TANDEM_CHAT_JSON_TYPES_H_
+#ifndef TANDEM_INCLUDE_TANDEM_JSON_TYPES_H_
+#define TANDEM_INCLUDE_TANDEM_JSON_TYPES_H_
 
 #include <cstdint>
 
@@ -25,8 +25,8 @@ class JsonTypes {
 
   // The type of one value.
   static JsonTypes Of(const JsonValue& value);
-  // Those that a schema allows its values, as far as keywords say so by themselves. `root` is the
-  // document that its references are into; what cannot be followed allows all.
+  // The types that a schema allows its values, as far as each keyword tells by itself. References
+  // lead into the document `root`; one that cannot be followed allows all types.
   static JsonTypes AllowedBy(const JsonValue& schema, const JsonValue& root);
 
   constexpr bool Has(Type type) const { return (types_ & type) != 0; }
@@ -39,10 +39,6 @@ class JsonTypes {
   uint8_t types_ = kAll;
 };
 
-// The schema that a reference within the document is to, through others; `schema` itself if it is
-// none. Null if there is no such, or it comes back to itself.
-const JsonValue* Referenced(const JsonValue& schema, const JsonValue& root);
-
 }  // namespace tandem
 
-#endif  // TANDEM_CHAT_JSON_TYPES_H_
+#endif  // TANDEM_INCLUDE_TANDEM_JSON_TYPES_H_

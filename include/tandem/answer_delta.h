@@ -1,24 +1,24 @@
-#ifndef TANDEM_CHAT_ANSWER_DELTA_H_
-#define TANDEM_CHAT_ANSWER_DELTA_H_
+#ifndef TANDEM_INCLUDE_TANDEM_ANSWER_DELTA_H_
+#define TANDEM_INCLUDE_TANDEM_ANSWER_DELTA_H_
 
 #include <string>
 #include <vector>
 
 namespace tandem {
 
-// What a part of an answer's text adds to the answer.
+// An answer, or the addition of one piece of its text.
 struct AnswerDelta {
   struct Call {
     int index = 0;
-    std::string name{};  // of a call that begins here, else empty
-    std::string arguments{};
+    std::string name{};       // of a call that begins here, else empty
+    std::string arguments{};  // a JSON object, or the next part of one
   };
   std::string reasoning{};
   std::string content{};
   std::vector<Call> calls{};
 
   bool empty() const { return reasoning.empty() && content.empty() && calls.empty(); }
-  // Adds what comes behind.
+  // Adds what comes next.
   void Append(const AnswerDelta& next) {
     reasoning += next.reasoning;
     content += next.content;
@@ -34,4 +34,4 @@ struct AnswerDelta {
 
 }  // namespace tandem
 
-#endif  // TANDEM_CHAT_ANSWER_DELTA_H_
+#endif  // TANDEM_INCLUDE_TANDEM_ANSWER_DELTA_H_

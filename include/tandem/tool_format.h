@@ -1,5 +1,5 @@
-#ifndef TANDEM_CHAT_TOOL_FORMAT_H_
-#define TANDEM_CHAT_TOOL_FORMAT_H_
+#ifndef TANDEM_INCLUDE_TANDEM_TOOL_FORMAT_H_
+#define TANDEM_INCLUDE_TANDEM_TOOL_FORMAT_H_
 
 #include <array>
 #include <string_view>
@@ -8,11 +8,6 @@
 #include "tandem/chat_template.h"
 
 namespace tandem {
-
-// The header, and its value, that tell clients that a prompt has tools in the generic form
-// (include/tandem/generic_tools.h).
-inline constexpr char kToolFormatHeader[] = "X-Tandem-Tool-Format";
-inline constexpr char kGenericToolFormat[] = "generic";
 
 // How a family of models writes the calls of functions into its answers.
 struct ToolFormat {
@@ -74,4 +69,4 @@ struct ToolFormat {
 
 }  // namespace tandem
 
-#endif  // TANDEM_CHAT_TOOL_FORMAT_H_
+#endif  // TANDEM_INCLUDE_TANDEM_TOOL_FORMAT_H_

@@ -1,18 +1,24 @@
-#include "server/api/answer_reader.h"
+#include "tandem/answer_reader.h"
 
-#include <string>
 #include <utility>
 
 namespace tandem {
 
-AnswerReader::AnswerReader(const ApiRequest* request) : request_(request) {
-  if (request->reasoning.has_value()) splitter_.emplace(request->reasoning->splitter);
-  if (request->tools.has_value()) tools_.emplace(*request->tools);
+AnswerReader::AnswerReader(const Options& options) : reasoning_(options.reasoning) {
+  if (options.reasoning.has_value()) splitter_.emplace(options.reasoning->splitter);
+  if (options.tools.has_value()) tools_.emplace(*options.tools);
+}
+
+AnswerDelta AnswerReader::Read(const Options& options, std::string_view text) {
+  AnswerReader reader(options);
+  AnswerDelta answer = reader.Push(text);
+  answer.Append(reader.Finish());
+  return answer;
 }
 
 AnswerDelta AnswerReader::Shown(AnswerDelta delta, bool is_last) {
-  if (!request_->reasoning->is_shown) delta.reasoning.clear();
-  if (request_->reasoning->is_streamed) return delta;
+  if (!reasoning_->is_shown) delta.reasoning.clear();
+  if (reasoning_->is_streamed) return delta;
   held_reasoning_ += delta.reasoning;
   delta.reasoning.clear();
   if (is_last || splitter_->is_over()) {

@@ -1,0 +1,107 @@
+#include "tandem/chat_answer.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/status_macros.h"
+#include "chat/special_markers.h"
+#include "chat/tool_function.h"
+#include "chat/tool_tags.h"
+#include "json/json_text.h"
+#include "tandem/field_error.h"
+
+namespace tandem {
+namespace {
+
+using Json = JsonValue;
+
+absl::Status AddTools(const ChatTemplate& chat, const Tokenizer& tokenizer, const Json& tools,
+                      bool is_constrained, ChatAnswer* answer) {
+  ASSIGN_OR_RETURN(const std::vector<ToolFunction> functions, ToolFunctionsOf(tools));
+  if (functions.empty()) return absl::OkStatus();
+  ToolCallParser::Options options{.format = ToolFormat::Of(chat), .functions = {}};
+  const std::vector<SpecialMarker> special =
+      SpecialMarkersAmong(options.format.Markers(), tokenizer);
+  const ToolFunction* strict = nullptr;
+  for (const ToolFunction& function : functions) {
+    options.functions.push_back(CallableOf(function, options.format));
+    if (function.is_strict && strict == nullptr) strict = &function;
+  }
+  for (const SpecialMarker& marker : special) answer->shown_special_tokens.push_back(marker.second);
+  if (strict != nullptr && is_constrained) {
+    return FieldError(absl::StrCat(strict->field, ".strict"),
+                      "found true, allowed next to a constraint: false");
+  }
+  if (strict != nullptr) {
+    const ToolTagOptions held{.format = options.format, .special = special};
+    ASSIGN_OR_RETURN(const Json tag, CallsAtWillOf(held, functions));
+    answer->constraint = HoldTo(held, tag);
+  }
+  // As in the server: a constraint holds calls between their markers.
+  if ((strict != nullptr || is_constrained) &&
+      options.format.family == ToolFormat::Family::kHermes) {
+    options.format.may_lack_markers = false;
+  }
+  answer->reading.tools = std::move(options);
+  return absl::OkStatus();
+}
+
+ReasoningStart StartOf(const ReasoningFormat& format, const Tokenizer& tokenizer,
+                       const ChatInput& input, absl::Span<const TokenId> prompt) {
+  if (!input.continue_final_message) return ReasoningStartOf(format, tokenizer, prompt);
+  ReasoningSplitter said({.format = format});
+  const Json& last = input.messages.back();
+  if (const auto content = last.find("content"); content != last.end() && content->is_string()) {
+    said.Push(content->get_ref<const std::string&>());
+  }
+  return said.StartOfRest();
+}
+
+void AddReasoning(const ChatTemplate& chat, const Tokenizer& tokenizer, const ChatInput& input,
+                  absl::Span<const TokenId> prompt, bool is_constrained, ChatAnswer* answer) {
+  const std::optional<ReasoningFormat> format = ReasoningFormat::Of(chat, tokenizer);
+  if (!format.has_value()) return;
+  ReasoningSplitter::Options options{.format = *format,
+                                     .start = StartOf(*format, tokenizer, input, prompt)};
+  if (options.start == ReasoningStart::kNone) return;
+  const std::vector<TokenId> special = format->SpecialTokenIds(tokenizer);
+  if (answer->constraint.has_value()) {
+    if (!special.empty()) return;
+    answer->constraint = AfterReasoning(options, *std::move(answer->constraint));
+  }
+  // A text that is held as a whole has reasoning only where it begins with the marker.
+  if (is_constrained) options.start = ReasoningStart::kMayBegin;
+  answer->reading.reasoning = {.splitter = options};
+  std::vector<TokenId>& shown = answer->shown_special_tokens;
+  shown.insert(shown.end(), special.begin(), special.end());
+}
+
+}  // namespace
+
+absl::StatusOr<ChatAnswer> ChatAnswer::Of(const ChatTemplate& chat, const Tokenizer& tokenizer,
+                                          const ChatInput& input, absl::Span<const TokenId> prompt,
+                                          bool is_constrained) {
+  ChatAnswer answer;
+  RETURN_IF_ERROR(AddTools(chat, tokenizer, input.tools, is_constrained, &answer));
+  AddReasoning(chat, tokenizer, input, prompt, is_constrained, &answer);
+  return answer;
+}
+
+Json AssistantMessage(const AnswerDelta& answer) {
+  Json message = {{"role", "assistant"}, {"content", answer.content}};
+  if (!answer.reasoning.empty()) message["reasoning_content"] = answer.reasoning;
+  for (const AnswerDelta::Call& call : answer.calls) {
+    // A call that was cut short stays the text that it is.
+    absl::StatusOr<Json> arguments = ParseJsonValue(call.arguments, "arguments");
+    Json function = {{"name", call.name}};
+    function["arguments"] = arguments.ok() ? *std::move(arguments) : Json(call.arguments);
+    Json json = {{"id", absl::StrFormat("call%05d", call.index)}, {"type", "function"}};
+    json["function"] = std::move(function);
+    message["tool_calls"].push_back(std::move(json));
+  }
+  return message;
+}
+
+}  // namespace tandem

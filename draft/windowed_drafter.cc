@@ -1,0 +1,117 @@
+#include "draft/windowed_drafter.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "tandem/draft_tokens.h"
+
+namespace tandem {
+namespace {
+
+// A window grows to four times its first size: reading it anew then costs a third of a token for
+// each that was generated.
+constexpr int kGrowth = 4;
+
+int RoundedUp(int number, int step) { return (number + step - 1) / step * step; }
+
+}  // namespace
+
+DraftWindow DraftWindow::Of(int draft_window, const Contexts& contexts) {
+  const int recent = draft_window == kAutoDraftWindow ? kAutoRecent : draft_window;
+  const int readable = contexts.reads_other_tokens ? contexts.draft / 2 : contexts.draft;
+  const int most = readable - kSinks - kMaxDraftTokens;
+  if (recent == 0 || most < 1 || contexts.target - kSinks <= recent) return {};
+  return {.recent = std::min(recent, most),
+          .most = recent < most / kGrowth ? recent * kGrowth : most};
+}
+
+int DraftWindow::NumSkipped(int begin_length, int length) const {
+  const int step = std::max(1, recent / 4);
+  int skipped = 0;
+  if (const int beyond = begin_length - kSinks - recent; beyond > 0) {
+    skipped = RoundedUp(beyond, step);
+  }
+  if (const int beyond = length - kSinks - skipped - most; beyond > 0) {
+    skipped += RoundedUp(beyond, std::max({1, most - recent, most / 2}));
+  }
+  return skipped;
+}
+
+struct WindowedDrafter::State final : DraftState {
+  std::unique_ptr<DraftState> inner;
+  int begin_length = 0;  // of the text when reading began; 0: it has not
+  int num_skipped = 0;
+  std::vector<TokenId> seen;
+
+  static State& Of(DraftState* state) { return *static_cast<State*>(state); }
+};
+
+absl::Span<const TokenId> WindowedDrafter::See(State* state, absl::Span<const TokenId> context,
+                                               int num_committed) {
+  if (state->begin_length == 0 || inner_->NumCached(*state->inner) == 0) {
+    state->begin_length = num_committed;
+  }
+  const int num_skipped = window_.NumSkipped(state->begin_length, num_committed);
+  if (num_skipped != state->num_skipped) {
+    inner_->Rollback(state->inner.get(), DraftWindow::kSinks);
+    state->num_skipped = num_skipped;
+  }
+  if (state->num_skipped == 0) return context;
+  const size_t resumed = DraftWindow::kSinks + state->num_skipped;
+  if (context.size() <= resumed) return {};  // of a prompt; the sinks are read with the rest
+  state->seen.assign(context.begin(), context.begin() + DraftWindow::kSinks);
+  state->seen.insert(state->seen.end(), context.begin() + resumed, context.end());
+  return state->seen;
+}
+
+std::unique_ptr<DraftState> WindowedDrafter::NewState(absl::Span<const TokenId> prompt) {
+  auto state = std::make_unique<State>();
+  state->inner = inner_->NewState({});
+  AdoptLongerPrefix(state.get(), prompt);
+  return state;
+}
+
+std::vector<DraftOption> WindowedDrafter::Options(DraftState* state,
+                                                  absl::Span<const TokenId> context) {
+  State& s = State::Of(state);
+  return inner_->Options(s.inner.get(), See(&s, context, static_cast<int>(context.size())));
+}
+
+absl::Status WindowedDrafter::Propose(absl::Span<const DraftRequest> requests,
+                                      absl::Span<Proposal* const> proposals) {
+  std::vector<DraftRequest> inner(requests.begin(), requests.end());
+  for (DraftRequest& request : inner) {
+    State& s = State::Of(request.state);
+    const auto length = static_cast<int>(request.context.size());
+    request.context = See(&s, request.context, std::max(length, request.num_committed));
+    request.num_skipped = length - static_cast<int>(request.context.size());
+    request.state = s.inner.get();
+  }
+  return inner_->Propose(inner, proposals);
+}
+
+void WindowedDrafter::Rollback(DraftState* state, int length) {
+  State& s = State::Of(state);
+  if (length >= DraftWindow::kSinks + s.num_skipped) {
+    return inner_->Rollback(s.inner.get(), length - s.num_skipped);
+  }
+  inner_->Rollback(s.inner.get(), std::min(length, DraftWindow::kSinks));
+  s.begin_length = 0;
+  s.num_skipped = 0;
+}
+
+int WindowedDrafter::NumCached(const DraftState& state) const {
+  return inner_->NumCached(*static_cast<const State&>(state).inner);
+}
+
+void WindowedDrafter::Publish(DraftState* state, absl::Span<const TokenId> tokens) {
+  State& s = State::Of(state);
+  inner_->Publish(s.inner.get(), See(&s, tokens, static_cast<int>(tokens.size())));
+}
+
+void WindowedDrafter::AdoptLongerPrefix(DraftState* state, absl::Span<const TokenId> tokens) {
+  State& s = State::Of(state);
+  inner_->AdoptLongerPrefix(s.inner.get(), See(&s, tokens, static_cast<int>(tokens.size())));
+}
+
+}  // namespace tandem

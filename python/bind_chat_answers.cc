@@ -1,0 +1,99 @@
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+#include <tandem/chat_template.h>
+#include <tandem/field_error.h>
+#include <tandem/tokenizer.h>
+
+#include "python/bindings.h"
+#include "python/chat_answers.h"
+#include "python/json_text.h"
+#include "python/pickling.h"
+#include "python/representation.h"
+#include "python/status_errors.h"
+
+namespace tandem::python {
+namespace {
+
+namespace nb = nanobind;
+
+nb::object MessageOf(const ChatCompletion& self) {
+  const JsonValue message = AssistantMessage({self.reasoning, self.content, self.tool_calls});
+  const std::string text = message.dump(-1, ' ', true, JsonValue::error_handler_t::replace);
+  return nb::module_::import_("json").attr("loads")(text);
+}
+
+}  // namespace
+
+void BindChatAnswers(nb::module_& module) {
+  auto call = nb::class_<AnswerDelta::Call>(
+      module, "ToolCall", "A call of a function, or of a piece the next part of one.");
+  call.def_ro("index", &AnswerDelta::Call::index, "Its place among the answer's calls.")
+      .def_ro("name", &AnswerDelta::Call::name,
+              "The function's name; of a piece that goes on with a call, empty.")
+      .def_ro("arguments", &AnswerDelta::Call::arguments,
+              "The text of a JSON object; of a piece, the next part of it.");
+  LetPickle<&AnswerDelta::Call::index, &AnswerDelta::Call::name, &AnswerDelta::Call::arguments>(
+      call);
+  LetShow(call, {"index", "name", "arguments"});
+
+  auto piece = nb::class_<ChatPiece, OwnedPiece>(
+      module, "ChatPiece",
+      "A piece of a chat's answer. `text` is as it comes; the parts come when it is known what\n"
+      "they are, the last ones in a piece without tokens.");
+  piece.def_ro("reasoning", &ChatPiece::reasoning)
+      .def_ro("content", &ChatPiece::content)
+      .def_ro("tool_calls", &ChatPiece::tool_calls, "Calls that begin here or go on.");
+  LetPickle<&OwnedPiece::text, &OwnedPiece::token_ids, &OwnedPiece::provenance,
+            &OwnedPiece::logprobs, &OwnedPiece::round, &ChatPiece::reasoning, &ChatPiece::content,
+            &ChatPiece::tool_calls>(piece);
+  LetShow(piece, {"text", "reasoning", "content", "tool_calls", "token_ids", "provenance"});
+
+  auto completion = nb::class_<ChatCompletion, Completion>(
+      module, "ChatCompletion",
+      "The answer to a conversation. `text` is the whole of it, with the markers of reasoning and\n"
+      "calls.");
+  completion.def_ro("reasoning", &ChatCompletion::reasoning, "Before the answer; often empty.")
+      .def_ro("content", &ChatCompletion::content, "The text without reasoning and calls.")
+      .def_ro("tool_calls", &ChatCompletion::tool_calls)
+      .def_prop_ro("message", &MessageOf, nb::sig("def message(self) -> dict[str, typing.Any]"),
+                   "The answer as a message, to be appended to the conversation's.");
+  LetPickle<&Completion::text, &Completion::token_ids, &Completion::finish_reason,
+            &Completion::provenance, &Completion::logprobs, &Completion::prompt_logprobs,
+            &Completion::prompt_tokens, &Completion::cached_tokens, &Completion::first_round_tokens,
+            &Completion::num_preemptions, &Completion::verifier, &Completion::draft_tokens,
+            &Completion::stats, &Completion::timings, &ChatCompletion::reasoning,
+            &ChatCompletion::content, &ChatCompletion::tool_calls>(completion);
+  LetShow(completion, {"text", "reasoning", "content", "tool_calls", "finish_reason",
+                       "prompt_tokens", "provenance", "stats", "timings"});
+
+  auto reader = nb::class_<ChatAnswerReader>(module, "ChatAnswerReader",
+                                             "Takes one answer to a conversation apart.");
+  reader
+      .def_static(
+          "of",
+          [](const ChatTemplate& chat, const Tokenizer& tokenizer, const nb::object& prompt,
+             const std::optional<std::string>& tools, bool is_constrained) {
+            ChatInput input;
+            if (tools.has_value()) input.tools = JsonOf("tools", *tools);
+            return new ChatAnswerReader(ValueOrRaise(
+                ChatAnswer::Of(chat, tokenizer, input, IdsOf(prompt, "prompt"), is_constrained)));
+          },
+          nb::rv_policy::take_ownership, nb::arg("chat_template"), nb::arg("tokenizer"),
+          nb::arg("prompt"), nb::kw_only(), nb::arg("tools") = nb::none(),
+          nb::arg("is_constrained") = false,
+          "`tools` is JSON. `is_constrained`: the request has a constraint of its own.")
+      .def("push", &ChatAnswerReader::Push, nb::arg("piece"))
+      .def("finish", &ChatAnswerReader::Finish,
+           "After the last piece: the text that was held back.")
+      .def("read", &ChatAnswerReader::Read, nb::arg("completion"), "The whole answer.")
+      .def_prop_ro(
+          "shown_special_tokens",
+          [](const ChatAnswerReader& self) { return self.answer().shown_special_tokens; },
+          "Markers, for the request.")
+      .def_prop_ro(
+          "constraint", [](const ChatAnswerReader& self) { return self.answer().constraint; },
+          "For the request, where a function is strict.");
+}
+
+}  // namespace tandem::python

@@ -1,0 +1,276 @@
+// Reasoning and calls of functions in conversations: `generate --chat` and `chat` show them apart.
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "constraint/grammar_engine.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tandem/output_constraint.h"
+#include "tests/engine_testing.h"
+#include "tests/golden_file.h"
+#include "tests/run_program.h"
+#include "tests/terminal.h"
+#include "tools/conversation.h"
+
+namespace tandem {
+namespace {
+
+using Json = nlohmann::json;
+using Words = std::vector<std::string>;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr char kTools[] =
+    R"([{"type": "function", "function": {"name": "weather", "parameters": {"type": "object",
+        "properties": {"city": {"type": "string"}}}}}])";
+constexpr char kAnswer[] =
+    "<think>\nThey ask.\n</think>\n\nLet me look.\n<tool_call>\n"
+    "{\"name\": \"weather\", \"arguments\": {\"city\": \"Rome\"}}\n</tool_call>";
+
+// A golden model with a template that mentions reasoning, and has no place for tools. The first
+// token of its answer to "How is it?" is `answer`, whatever that is.
+class ThinkingModel {
+ public:
+  explicit ThinkingModel(const std::string& answer = kAnswer, const std::string& tools = kTools)
+      : model_(GoldenModelPath("llama-gqa")) {
+    Json config = model_.ReadJson("tokenizer_config.json");
+    config["chat_template"] =
+        "{% for message in messages %}{{ '<|' + message['role'] + '|>' + message['content'] + '\n' "
+        "}}{% endfor %}{{ '<think>' if false }}{% if add_generation_prompt %}{{ '<|assistant|>' }}"
+        "{% endif %}";
+    model_.WriteJson("tokenizer_config.json", config);
+    model_.SetConfig("max_position_embeddings", 1024);
+    model_.Write("tools.json", tools);
+    const Json first = GenerateJson({"--prompt", "How is it?"});
+    RenameToken(first["token_ids"][0], answer);
+  }
+
+  const std::string& path() const { return model_.path(); }
+  void WriteTools(const std::string& text) const { model_.Write("tools.json", text); }
+  std::string ToolsPath() const { return model_.FilePath("tools.json"); }
+  std::string FilePath(const std::string& name) const { return model_.FilePath(name); }
+  void Write(const std::string& name, const std::string& text) const { model_.Write(name, text); }
+  // For an answer of one token.
+  Words Command(const std::string& command) const {
+    return {command, "--target", path(),      "--device",      "cpu", "--threads",
+            "1",     "--tools",  ToolsPath(), "--compute",     "f32", "--kv-memory",
+            "64M",   "-n",       "1",         "--temperature", "0"};
+  }
+  ProgramRun Generate(const Words& words) const {
+    return RunProgram(Joined(Command("generate"), Joined({"--chat"}, words)));
+  }
+  Json GenerateJson(const Words& words) const {
+    const ProgramRun run = Generate(Joined({"--json"}, words));
+    EXPECT_EQ(run.exit_status, kExitDone) << run.err;
+    return Json::parse(run.out, nullptr, /*allow_exceptions=*/false);
+  }
+
+ private:
+  // The prompt does not have the token, so that nothing but its text changes.
+  void RenameToken(int id, const std::string& text) const {
+    Json tokenizer = model_.ReadJson("tokenizer.json");
+    Json& vocabulary = tokenizer["model"]["vocab"];
+    std::string old;
+    for (const auto& [token, its_id] : vocabulary.items()) {
+      if (its_id == id) old = token;
+    }
+    vocabulary.erase(old);
+    vocabulary[absl::StrReplaceAll(text, {{" ", "\u0120"}, {"\n", "\u010A"}})] = id;
+    Json merges = Json::array();
+    for (const Json& merge : tokenizer["model"]["merges"]) {
+      const std::string product = merge.is_string()
+                                      ? absl::StrReplaceAll(merge.get<std::string>(), {{" ", ""}})
+                                      : merge[0].get<std::string>() + merge[1].get<std::string>();
+      if (product != old) merges.push_back(merge);
+    }
+    tokenizer["model"]["merges"] = merges;
+    model_.WriteJson("tokenizer.json", tokenizer);
+  }
+
+  const ModelCopy model_;
+};
+
+constexpr char kShown[] =
+    "reasoning:\nThey ask.\n\nanswer:\nLet me look.\ncall weather {\"city\": \"Rome\"}\n";
+
+// ---- One turn ----
+
+TEST(GenerateChatTools, ReportsReasoningAndCallsApart) {
+  const ThinkingModel model;
+  const Json json = model.GenerateJson({"--prompt", "How is it?"});
+  EXPECT_EQ(json["text"], kAnswer);
+  EXPECT_EQ(json["reasoning"], "They ask.");
+  EXPECT_EQ(json["content"], "Let me look.");
+  EXPECT_EQ(json["tool_calls"], Json::parse(R"([{"name": "weather", "arguments":
+                                                 "{\"city\": \"Rome\"}"}])"));
+  const Json other = model.GenerateJson({"--prompt", "Why?"});
+  EXPECT_EQ(other["content"], other["text"]);
+  EXPECT_EQ(other["reasoning"], nullptr);
+  EXPECT_EQ(other["tool_calls"], Json::array());
+}
+
+TEST(GenerateChatTools, ShowsReasoningAndCallsApart) {
+  const ThinkingModel model;
+  const ProgramRun run = model.Generate({"--prompt", "How is it?"});
+  EXPECT_EQ(run.exit_status, kExitDone) << run.err;
+  EXPECT_EQ(run.out, kShown);
+  model.Write("prompts.jsonl", "{\"prompt\": \"How is it?\"}\n{\"prompt\": \"How is it?\"}\n");
+  const Words prompts = {"--prompts", model.FilePath("prompts.jsonl")};
+  EXPECT_EQ(model.Generate(prompts).out,
+            absl::StrCat("--- prompt 1\n", kShown, "--- prompt 2\n", kShown));
+  for (const Words& more : {Words(), Words({"--compare"})}) {
+    const Json results = model.GenerateJson(Joined(prompts, more));
+    ASSERT_EQ(results.size(), 2u);
+    EXPECT_EQ(results[1]["tool_calls"][0]["name"], "weather");
+    EXPECT_EQ(results[1]["reasoning"], "They ask.");
+  }
+}
+
+TEST(GenerateChatTools, TakesATextThatIsHeldApart) {
+  if (!HasGrammarEngine()) GTEST_SKIP() << "this build has no grammar engine";
+  const ThinkingModel model;
+  model.Write("answer.ebnf",
+              R"(root ::= "<think>Hm.</think>Well.<tool_call>{\"name\": \"weather\", )"
+              R"(\"arguments\": {}}</tool_call>")");
+  const Json json = model.GenerateJson(
+      {"--prompt", "Why?", "-n", "200", "--grammar", model.FilePath("answer.ebnf")});
+  EXPECT_EQ(json["reasoning"], "Hm.");
+  EXPECT_EQ(json["content"], "Well.");
+  EXPECT_EQ(json["tool_calls"][0]["arguments"], "{}");
+}
+
+TEST(GenerateChatTools, HoldsStrictCallsToTheirSchemas) {
+  if (!HasGrammarEngine()) GTEST_SKIP() << "this build has no grammar engine";
+  // The answer's first token begins a call; the grammar holds what follows.
+  const ThinkingModel model(
+      "<tool_call>",
+      R"([{"type": "function", "function": {"name": "pick", "strict": true, "parameters":
+          {"type": "object", "properties": {"n": {"enum": [7]}}, "required": ["n"],
+           "additionalProperties": false}}}])");
+  const Words turn = {"--prompt", "How is it?", "-n", "64"};
+  const Json answer = model.GenerateJson(turn);
+  ASSERT_FALSE(answer["tool_calls"].empty()) << answer["text"];
+  EXPECT_EQ(answer["tool_calls"][0]["name"], "pick");
+  const std::string arguments = answer["tool_calls"][0]["arguments"];
+  EXPECT_EQ(Json::parse(arguments), Json::parse(R"({"n": 7})"));
+  const ProgramRun run = model.Generate(Joined(turn, {"--choice", "a,b"}));
+  EXPECT_EQ(run.exit_status, kExitFailed);
+  EXPECT_THAT(run.err, HasSubstr(absl::StrCat("--tools ", model.ToolsPath(),
+                                              ": tools[0].function.strict: found true, allowed")));
+}
+
+TEST(GenerateChatTools, RefusesFilesWithoutTools) {
+  const ThinkingModel model;
+  const auto refusal = [&](const std::string& tools) {
+    model.WriteTools(tools);
+    const ProgramRun run = model.Generate({"--prompt", "Why?"});
+    EXPECT_EQ(run.exit_status, kExitWrongLine) << run.err;
+    EXPECT_EQ(run.out, "");
+    EXPECT_THAT(run.err, HasSubstr(absl::StrCat("tandem: error: --tools ", model.ToolsPath())));
+    return run.err;
+  };
+  EXPECT_THAT(refusal("[{]"), HasSubstr("byte"));
+  EXPECT_THAT(refusal("[]"), HasSubstr("found [], allowed: a list of at least one function"));
+  EXPECT_THAT(refusal("{\"name\": \"f\"}"), HasSubstr(": tools: "));
+  EXPECT_THAT(refusal("[{\"type\": \"search\"}]"),
+              HasSubstr(": tools[0].type: \"search\" is not function"));
+  EXPECT_THAT(refusal(R"([{"type": "function", "function": {"name": "a b"}}])"),
+              HasSubstr(": tools[0].function.name: \"a b\" is not 1 to 64 of the characters"));
+  const ProgramRun alone =
+      RunProgram({"generate", "--target", model.path(), "--tools", "f", "--prompt", "a"});
+  EXPECT_EQ(alone.exit_status, kExitWrongLine);
+  EXPECT_THAT(alone.err, HasSubstr("--tools: are functions of a chat: give --chat, too"));
+  const ProgramRun missing =
+      RunProgram({"chat", "--target", model.path(), "--tools", model.FilePath("none.json")});
+  EXPECT_EQ(missing.exit_status, kExitWrongLine);
+  EXPECT_THAT(missing.err, AllOf(HasSubstr("--tools: "), HasSubstr("none.json")));
+}
+
+// ---- A conversation ----
+
+TEST(ChatTools, ShowsCallsAndTakesTheirResults) {
+  const ThinkingModel model;
+  const ProgramRun run =
+      RunProgram(model.Command("chat"),
+                 "/tool early\nHow is it?\n/tool\n/tool 21 degrees\n/tool late\n/help\n");
+  EXPECT_EQ(run.exit_status, kExitDone) << run.err;
+  EXPECT_TRUE(absl::StartsWith(run.out, kShown)) << run.out;
+  EXPECT_GT(run.out.size(), std::string(kShown).size());  // the answer to the result
+  EXPECT_THAT(run.err, AllOf(HasSubstr("(weather waits for its result: /tool TEXT)"),
+                             HasSubstr("tandem: /tool: found nothing, allowed: the text"),
+                             HasSubstr("tandem: /tool: no call waits for a result"),
+                             HasSubstr("/tool TEXT     the result of the call")));
+  EXPECT_THAT(run.out, Not(HasSubstr("\x1b")));
+}
+
+TEST(Conversation, PutsAnswersAndResultsAsTheirParts) {
+  if (!HasGrammarEngine()) GTEST_SKIP() << "this build has no grammar engine";
+  const ThinkingModel model;
+  const auto engine = MakeEngine(CpuOptionsFor(model.path(), ""));
+  auto format = ChatFormat::Load(engine.get());
+  ASSERT_TRUE(format.ok()) << format.status();
+  const std::string call = "<tool_call>{\"name\": \"weather\", \"arguments\": {\"city\": \"";
+  const std::string end = "\"}}</tool_call>";
+  const Request base{.max_tokens = 300,
+                     .sampling = kGreedy,
+                     .constraint = {{.kind = OutputConstraint::Kind::kChoice,
+                                     .choices = {absl::StrCat("<think>Hm.</think>Well.", call,
+                                                              "Rome", end, call, "Oslo", end)}}}};
+  Conversation conversation(engine.get(), *std::move(format), base);
+  conversation.SetTools(JsonValue::parse(kTools));
+  std::string prompt;
+  const Conversation::Callbacks callbacks{
+      .on_begin =
+          [&](const Request& request, const AnswerReader::Options&) {
+            prompt = engine->tokenizer().Decode(request.prompt_ids);
+          },
+      .on_piece = [](const Piece&) { return true; },
+      .is_interrupted = [] { return false; }};
+  EXPECT_TRUE(conversation.OpenCalls().empty());
+  const auto answer = conversation.Say("How is it?", callbacks);
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_THAT(prompt, HasSubstr("<tools>\n{\"type\": \"function\""));
+  ASSERT_EQ(conversation.OpenCalls().size(), 2u) << answer->text;
+
+  const auto none = conversation.GiveResult("warm", callbacks);
+  ASSERT_TRUE(none.ok()) << none.status();
+  EXPECT_FALSE(none->has_value());
+  ASSERT_EQ(conversation.OpenCalls().size(), 1u);
+  EXPECT_EQ(conversation.OpenCalls()[0]["function"]["arguments"]["city"], "Oslo");
+  const auto both = conversation.GiveResult("cold", callbacks);
+  ASSERT_TRUE(both.ok()) << both.status();
+  EXPECT_TRUE(both->has_value());
+  EXPECT_THAT(prompt, AllOf(HasSubstr("<|assistant|>Well.\n<tool_call>\n{\"name\": \"weather\", "
+                                      "\"arguments\": {\"city\": \"Rome\"}}\n</tool_call>"),
+                            HasSubstr("{\"name\": \"weather\", \"content\": \"warm\"}"),
+                            HasSubstr("{\"name\": \"weather\", \"content\": \"cold\"}"),
+                            Not(HasSubstr("Hm."))));
+  // A message in place of results goes on without them.
+  ASSERT_EQ(conversation.OpenCalls().size(), 2u);
+  ASSERT_TRUE(conversation.Say("Never mind.", callbacks).ok());
+  conversation.Reset();
+  EXPECT_TRUE(conversation.OpenCalls().empty());
+}
+
+TEST(ChatToolsTerminal, DimsReasoning) {
+  const ThinkingModel model;
+  Terminal terminal(model.Command("chat"));
+  ASSERT_TRUE(terminal.Await("> ")) << terminal.seen();
+  terminal.Type("How is it?\r");
+  ASSERT_TRUE(terminal.Await("\x1b[2mThey ask.\x1b[0m")) << terminal.seen();
+  ASSERT_TRUE(terminal.Await("Let me look.")) << terminal.seen();
+  ASSERT_TRUE(terminal.Await("call weather {\"city\": \"Rome\"}")) << terminal.seen();
+  ASSERT_TRUE(terminal.Await("/tool TEXT)")) << terminal.seen();
+  ASSERT_TRUE(terminal.Await("> "));
+  EXPECT_THAT(terminal.seen(), Not(HasSubstr("reasoning:")));
+  terminal.Type("\x04");
+  EXPECT_EQ(terminal.AwaitEnd(), kExitDone);
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,28 @@
+#ifndef TANDEM_TOOLS_TOOLS_OPTION_H_
+#define TANDEM_TOOLS_TOOLS_OPTION_H_
+
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "absl/status/statusor.h"
+#include "tandem/json_value.h"
+
+namespace tandem {
+
+// --tools: the functions that the model may call.
+struct ToolsOption {
+  std::string file;
+
+  // Adds it to `app`, which must not outlive this object.
+  CLI::Option* AddTo(CLI::App* app);
+  bool is_given() const { return !file.empty(); }
+  // The file's list, as ChatInput::tools has it; null without the option. Errors name the option,
+  // the file, the member, the value found and those allowed.
+  absl::StatusOr<JsonValue> Read() const;
+  // `status`, naming the option and its file, if it is about a member of `tools`.
+  absl::Status InItsNames(const absl::Status& status) const;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_TOOLS_TOOLS_OPTION_H_
