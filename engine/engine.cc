@@ -41,7 +41,7 @@ class EngineImpl final : public Engine {
       : options_(std::move(options)),
         runtime_(std::move(runtime)),
         verifier_(runtime_.target.get(), std::move(judge)),
-        learned_(std::move(learned_file)),
+        learned_(std::move(learned_file), runtime_.head.get()),
         tenants_(options_.draft_memory_bytes),
         delivery_(std::make_unique<Delivery>(options_.callback_thread)),
         thread_([this] { Work(); }) {}
@@ -279,11 +279,10 @@ bool EngineImpl::TakeNewWork() {
   };
   mutex_.Await(absl::Condition(&has_work));
   sessions_.splice(sessions_.end(), submitted_);
-  const Instant now = Instant::Now();
   for (const auto& session : sessions_) {
     if (is_stopping_ || results_.find(session->id)->second.is_cancelled) {
       session->Finish(FinishReason::kCancelled);
-    } else if (now >= session->deadline) {
+    } else if (Instant::Now() >= session->deadline) {
       session->OrFail("the deadline", [&] { session->Finish(FinishReason::kDeadline); });
     }
   }
@@ -332,8 +331,10 @@ void EngineImpl::Step() {
           });
         }
       });
-  if (status.ok()) return;
-  for (const RoundStep& step : plan.steps) step.session->Fail(status);
+  for (const RoundStep& step : plan.steps) {
+    if (!status.ok()) step.session->Fail(status);
+  }
+  if (runtime_.head != nullptr) runtime_.head->Learn(plan.steps, policy_);
 }
 
 // After what no code foresees, which may have come at any place: whose caches it has left half done
