@@ -208,6 +208,9 @@ OrderedJson ModelJson(const ModelInfo& model) {
                       {"kv_cache", model.kv_cache}};
   if (model.window > 0) json["window"] = model.window;
   if (model.mapped_tokens.has_value()) json["mapped_tokens"] = *model.mapped_tokens;
+  if (model.head_tokens > 0) json["draft_quantize"] = model.quantize;
+  if (model.head_tokens > 0) json["draft_head_tokens"] = model.head_tokens;
+  if (model.head_coverage.has_value()) json["draft_head_coverage"] = *model.head_coverage;
   return json;
 }
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "bench/bench_kernels.h"
-#include "tools/checkpoints/model_tensors.h"
+#include "checkpoint/model_tensors.h"
 
 namespace tandem {
 

@@ -49,7 +49,7 @@ def bench(tandem, args, prompts, drafter, temperature):
     report = tandem.json("bench", "speculation", "--chat", "--prompts", prompts, "--drafter", drafter, "-k", args.lengths,
                          "--temperature", str(temperature), "--max-tokens", str(args.max_tokens),
                          "--repeat", str(args.repeat), "--target", args.target, "--draft", args.draft,
-                         "--draft-head-tokens", str(args.draft_head_tokens))
+                         "--draft-head-tokens", args.draft_head_tokens)
     return (report["target"]["path"], (report["draft"] or {}).get("path")), report["runs"]
 
 
@@ -91,7 +91,7 @@ def main():
     parser.add_argument("--bin", default=os.path.join(lib.ROOT, "build", "release", "tandem"))
     parser.add_argument("--target", default="smollm2")
     parser.add_argument("--draft", default=os.path.join(lib.ROOT, "models", "smollm2-draft"))
-    parser.add_argument("--draft-head-tokens", type=int, default=8192, help="tokens that the draft can propose; 0 for all")
+    parser.add_argument("--draft-head-tokens", default="auto", help="tokens that the draft can propose; 0 for all")
     parser.add_argument("--drafters", default="model,ngram,model+ngram")
     parser.add_argument("--temperatures", default="0,0.7")
     parser.add_argument("--lengths", default="1,2,4,8,auto", help="draft lengths")

@@ -13,6 +13,16 @@
 #include "kernels/row_math.h"
 
 namespace tandem {
+namespace {
+
+// A row over all ids up to the last of `ids` from one over these alone; the others get `rest`.
+void Scatter(absl::Span<const float> values, absl::Span<const TokenId> ids, float rest,
+             std::vector<float>* row) {
+  row->assign(ids.back() + 1, rest);
+  for (size_t i = 0; i < ids.size(); ++i) (*row)[ids[i]] = values[i];
+}
+
+}  // namespace
 
 struct ModelDrafter::State final : DraftState {
   explicit State(std::shared_ptr<States> all_states) : all(std::move(all_states)) {
@@ -258,11 +268,34 @@ absl::Status ModelDrafter::CatchUp(absl::Span<Draft> drafts) {
 
 // Tokens the target does not know are masked before drawing, so that q stays what was drawn from.
 absl::Span<const float> ModelDrafter::ToTargetRow(absl::Span<const float> logits) {
+  if (const absl::Span<const TokenId> ids = model_->head_ids(); !ids.empty()) {
+    Scatter(logits, ids, -std::numeric_limits<float>::infinity(), &draft_row_);
+    logits = draft_row_;
+  }
   if (vocabulary_ == nullptr) {
     return logits.first(std::min<size_t>(logits.size(), target_vocab_size_));
   }
   vocabulary_->ToTargetRow(logits, &target_row_);
   return target_row_;
+}
+
+// A row over the head's tokens is enough where nothing asks for tokens by their ids, and shorter.
+absl::Status ModelDrafter::MakeDraftDistribution(absl::Span<const float> logits,
+                                                 const SamplingParams& sampling,
+                                                 TokenHistory* history,
+                                                 Distribution* distribution) {
+  const absl::Span<const TokenId> ids = model_->head_ids();
+  const bool stays_short = !ids.empty() && vocabulary_ == nullptr && sampling.takes_row() &&
+                           ids.back() < target_vocab_size_;
+  if (!stays_short) return MakeDistribution(ToTargetRow(logits), sampling, history, distribution);
+  RETURN_IF_ERROR(MakeDistribution(logits, sampling, history, distribution));
+  if (distribution->only >= 0) {
+    distribution->only = ids[distribution->only];
+    return absl::OkStatus();
+  }
+  Scatter(distribution->probs, ids, 0.0f, &draft_row_);
+  distribution->probs.swap(draft_row_);
+  return absl::OkStatus();
 }
 
 SamplingParams ModelDrafter::SamplingOf(const Draft& draft, int slot) {
@@ -303,10 +336,9 @@ bool ModelDrafter::DrawNext(Draft* draft, absl::Span<const float> draft_row) {
   if (std::isnan(confidence)) return false;
   proposal.has_stopped = !draft->survival.Takes(confidence);
   if (proposal.has_stopped) return false;
-  const absl::Span<const float> logits = ToTargetRow(draft_row);
   Distribution* distribution = proposal.NextDistribution();
-  const bool valid = MakeDistribution(logits, SamplingOf(*draft, draft->num_tokens()),
-                                      request.history, distribution)
+  const bool valid = MakeDraftDistribution(draft_row, SamplingOf(*draft, draft->num_tokens()),
+                                           request.history, distribution)
                          .ok();
   if (!valid) return false;
   const TokenId token = Draw(*distribution, request.random, PlaceOf(*draft, draft->num_tokens()));
@@ -326,8 +358,8 @@ struct ModelDrafter::DeviceTasks {
 };
 
 bool ModelDrafter::StaysOnDevice(const Draft& draft) {
-  return vocabulary_ == nullptr && model_->device_rows().sampler != nullptr &&
-         draft.request->sampling->takes_row();
+  return vocabulary_ == nullptr && model_->head_ids().empty() &&
+         model_->device_rows().sampler != nullptr && draft.request->sampling->takes_row();
 }
 
 // Which tokens are drawn on the device: as far as there are pages and memory for their rows.

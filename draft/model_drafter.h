@@ -19,6 +19,9 @@ namespace tandem {
 // A draft with other tokens than the target's reads and proposes through a VocabularyMap: its cache
 // is over its own tokens, proposals and what they were drawn from are over the target's.
 //
+// A model whose head was cut to some ids (LanguageModel::head_ids) proposes these alone. The head
+// may change between rounds.
+//
 // Proposes nothing for a sequence that is out of the draft's context or pages, or holds a token
 // that the draft model cannot read. Pages go to the oldest states: when they run out the youngest
 // gives its own back, and does without drafts until all that it has to read fits again.
@@ -60,6 +63,9 @@ class ModelDrafter final : public Drafter {
   absl::Span<const TokenId> ReadDrafted(const TokenId& token) const;
   // A row over the target's tokens, as far as the draft has them; valid until the next call.
   absl::Span<const float> ToTargetRow(absl::Span<const float> logits);
+  // MakeDistribution of a row over the head's tokens, over the target's.
+  absl::Status MakeDraftDistribution(absl::Span<const float> logits, const SamplingParams& sampling,
+                                     TokenHistory* history, Distribution* distribution);
   // How many tokens behind `text` (the draft's) can be drafted; 0 also if it holds one that the
   // draft does not know.
   int Room(const KvSequence& kv, absl::Span<const TokenId> text) const;
@@ -87,6 +93,7 @@ class ModelDrafter final : public Drafter {
   int target_vocab_size_;
   int chunk_tokens_;
   const VocabularyMap* vocabulary_;
+  std::vector<float> draft_row_;
   std::vector<float> target_row_;
   std::vector<float> confidence_row_;
   DeviceRowPool rows_;

@@ -42,7 +42,7 @@ class EngineImpl final : public Engine {
   EngineImpl(EngineParts parts, JudgeFunction judge)
       : parts_(std::move(parts)),
         verifier_(runtime_.target.get(), std::move(judge)),
-        learned_(parts_.learned_file),
+        learned_(parts_.learned_file, runtime_.head.get()),
         tenants_(options_.draft_memory_bytes),
         delivery_(std::make_unique<Delivery>(options_.callback_thread)),
         thread_([this] { Work(); }) {}
@@ -282,11 +282,10 @@ bool EngineImpl::TakeNewWork() {
   };
   mutex_.Await(absl::Condition(&has_work));
   sessions_.splice(sessions_.end(), submitted_);
-  const Instant now = Instant::Now();
   for (const auto& session : sessions_) {
     if (is_stopping_ || results_.find(session->id)->second.is_cancelled) {
       session->Finish(FinishReason::kCancelled);
-    } else if (now >= session->deadline) {
+    } else if (Instant::Now() >= session->deadline) {
       session->OrFail("the deadline", [&] { session->Finish(FinishReason::kDeadline); });
     }
   }
@@ -340,8 +339,10 @@ void EngineImpl::Step() {
         }
       });
   if (store_ != nullptr) store_->Observe(plan.steps, Instant::Now() - start);
-  if (status.ok()) return;
-  for (const RoundStep& step : plan.steps) step.session->Fail(status);
+  for (const RoundStep& step : plan.steps) {
+    if (!status.ok()) step.session->Fail(status);
+  }
+  if (runtime_.head != nullptr) runtime_.head->Learn(plan.steps, policy_);
 }
 
 // After what no code foresees, which may have come at any place: whose caches it has left half done

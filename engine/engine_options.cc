@@ -42,12 +42,17 @@ absl::Status EngineOptions::Validate() const {
   if (target.empty()) return FieldError("target", "no model folder is given");
   RETURN_IF_ERROR(CheckDraftTokens(draft_tokens));
   RETURN_IF_ERROR(CheckBetween("threads", threads, 0, kMostThreads));
-  RETURN_IF_ERROR(CheckAtLeast("draft_head_tokens", draft_head_tokens, 0));
+  if (draft_head_tokens < kAutoDraftHeadTokens) {
+    return FieldError("draft_head_tokens",
+                      absl::StrCat("must be auto or at least 0, got ", draft_head_tokens));
+  }
   RETURN_IF_ERROR(CheckDraftWindow(draft_window));
   RETURN_IF_ERROR(CheckAtLeast("draft_memory", draft_memory_bytes, 0));
   RETURN_IF_ERROR(ParseCompute(compute).status());
   RETURN_IF_ERROR(ValueOf(kQuantizations, "quantize", quantize).status());
-  RETURN_IF_ERROR(ValueOf(kQuantizations, "draft_quantize", draft_quantize).status());
+  if (draft_quantize != "auto") {
+    RETURN_IF_ERROR(ValueOf(kQuantizations, "draft_quantize", draft_quantize).status());
+  }
   RETURN_IF_ERROR(ParseKvDType(kv_cache).status());
   RETURN_IF_ERROR(ParseKvDType(kv_cache_of_draft(), "draft_kv_cache").status());
   RETURN_IF_ERROR(CheckAtLeast("kv_memory", kv_memory_bytes, 0));

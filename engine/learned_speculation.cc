@@ -9,10 +9,12 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/guard.h"
@@ -35,6 +37,49 @@ absl::Status Damaged(const std::string& file) {
       absl::StrCat(file, ": is not a whole file of learned speculation of this version"));
 }
 
+std::string HeadFileNextTo(const std::string& file) {
+  const fs::path path(file);
+  const std::string name =
+      absl::StrReplaceAll(path.filename().string(), {{"speculation-", "head-"}});
+  return (path.parent_path() / name).string();
+}
+
+// Reads the numbers of a file into what `serialize` passes.
+absl::Status Load(const std::string& file, absl::FunctionRef<void(StateArchive*)> serialize) {
+  std::ifstream stream(file, std::ios::binary);
+  if (!stream) return absl::NotFoundError(absl::StrCat(file, ": cannot be read"));
+  const std::string text(std::istreambuf_iterator<char>(stream), {});
+  absl::string_view rest = text;
+  if (!absl::ConsumePrefix(&rest, kVersionLine) || !absl::EndsWith(text, "\n")) {
+    return Damaged(file);
+  }
+  std::vector<double> numbers;
+  for (const absl::string_view word : absl::StrSplit(rest, '\n', absl::SkipEmpty())) {
+    if (!absl::SimpleAtod(word, &numbers.emplace_back())) return Damaged(file);
+  }
+  StateArchive archive(std::move(numbers));
+  serialize(&archive);
+  return archive.is_complete() ? absl::OkStatus() : Damaged(file);
+}
+
+absl::Status Save(const std::string& file, absl::FunctionRef<void(StateArchive*)> serialize) {
+  StateArchive archive;
+  serialize(&archive);
+  std::string text = kVersionLine;
+  for (const double number : archive.numbers()) absl::StrAppendFormat(&text, "%.17g\n", number);
+  std::error_code error;
+  fs::create_directories(fs::path(file).parent_path(), error);
+  if (error) return absl::ErrnoToStatus(error.value(), file);
+  ASSIGN_OR_RETURN(OutputFolder folder, OutputFolder::Around(file));
+  ASSIGN_OR_RETURN(OutputFile part, folder.NewPart(fs::path(file).filename().string()));
+  RETURN_IF_ERROR(part.Write(text));
+  RETURN_IF_ERROR(part.Close());
+  fs::rename(part.path(), file, error);
+  if (error) return absl::ErrnoToStatus(error.value(), file);
+  folder.Keep();
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 std::string LearnedSpeculationFile(const EngineOptions& options, DrafterKind drafter,
@@ -55,56 +100,47 @@ std::string LearnedSpeculationFile(const EngineOptions& options, DrafterKind dra
 }
 
 absl::StatusOr<SpeculationPolicy> LoadLearnedSpeculation(const std::string& file) {
-  std::ifstream stream(file, std::ios::binary);
-  if (!stream) return absl::NotFoundError(absl::StrCat(file, ": cannot be read"));
-  const std::string text(std::istreambuf_iterator<char>(stream), {});
-  absl::string_view rest = text;
-  if (!absl::ConsumePrefix(&rest, kVersionLine)) return Damaged(file);
-  std::vector<double> numbers;
-  for (const absl::string_view word : absl::StrSplit(rest, '\n', absl::SkipEmpty())) {
-    if (!absl::SimpleAtod(word, &numbers.emplace_back())) return Damaged(file);
-  }
-  StateArchive archive(std::move(numbers));
   SpeculationPolicy policy;
-  policy.Serialize(&archive);
-  if (!archive.is_complete() || !absl::EndsWith(text, "\n")) return Damaged(file);
+  RETURN_IF_ERROR(Load(file, [&](StateArchive* archive) { policy.Serialize(archive); }));
   return policy;
 }
 
 absl::Status SaveLearnedSpeculation(SpeculationPolicy* policy, const std::string& file) {
-  StateArchive archive;
-  policy->Serialize(&archive);
-  std::string text = kVersionLine;
-  for (const double number : archive.numbers()) absl::StrAppendFormat(&text, "%.17g\n", number);
-  std::error_code error;
-  fs::create_directories(fs::path(file).parent_path(), error);
-  if (error) return absl::ErrnoToStatus(error.value(), file);
-  ASSIGN_OR_RETURN(OutputFolder folder, OutputFolder::Around(file));
-  ASSIGN_OR_RETURN(OutputFile part, folder.NewPart(fs::path(file).filename().string()));
-  RETURN_IF_ERROR(part.Write(text));
-  RETURN_IF_ERROR(part.Close());
-  fs::rename(part.path(), file, error);
-  if (error) return absl::ErrnoToStatus(error.value(), file);
-  folder.Keep();
-  return absl::OkStatus();
+  return Save(file, [&](StateArchive* archive) { policy->Serialize(archive); });
 }
 
+LearnedSpeculation::LearnedSpeculation(std::string file, LearnedHead* head)
+    : file_(std::move(file)),
+      head_file_(file_.empty() || head == nullptr ? "" : HeadFileNextTo(file_)),
+      head_(head) {}
+
 void LearnedSpeculation::Recall(SpeculationPolicy* policy) const {
-  if (file_.empty()) return;
-  const absl::Status status = Guarded("learned speculation", [&]() -> absl::Status {
+  const auto recall = [](const std::string& file, absl::FunctionRef<absl::Status()> load) {
+    if (file.empty()) return;
+    const absl::Status status = Guarded("learned speculation", load);
+    if (status.ok() || absl::IsNotFound(status)) return;
+    Log(LogLevel::kWarning, absl::StrCat(status.message(), "; speculation learns anew"));
+  };
+  recall(file_, [&]() -> absl::Status {
     ASSIGN_OR_RETURN(*policy, LoadLearnedSpeculation(file_));
     return absl::OkStatus();
   });
-  if (status.ok() || absl::IsNotFound(status)) return;
-  Log(LogLevel::kWarning, absl::StrCat(status.message(), "; speculation learns anew"));
+  recall(head_file_, [&]() -> absl::Status {
+    RETURN_IF_ERROR(Load(head_file_, [&](StateArchive* archive) { head_->Serialize(archive); }));
+    head_->UseWhatWasRead(*policy);
+    return absl::OkStatus();
+  });
 }
 
 void LearnedSpeculation::Keep(SpeculationPolicy* policy, absl::Duration at_least) {
   const Instant now = Instant::Now();
   if (file_.empty() || policy->num_rounds() == num_rounds_kept_) return;
   if (now - last_kept_ < at_least) return;
-  const absl::Status status =
-      Guarded("learned speculation", [&] { return SaveLearnedSpeculation(policy, file_); });
+  const absl::Status status = Guarded("learned speculation", [&]() -> absl::Status {
+    RETURN_IF_ERROR(SaveLearnedSpeculation(policy, file_));
+    if (head_file_.empty()) return absl::OkStatus();
+    return Save(head_file_, [&](StateArchive* archive) { head_->Serialize(archive); });
+  });
   if (!status.ok()) Log(LogLevel::kWarning, std::string(status.message()));
   num_rounds_kept_ = policy->num_rounds();
   last_kept_ = now;

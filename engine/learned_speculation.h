@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "base/instant.h"
 #include "draft/policy/speculation_policy.h"
+#include "engine/learned_head.h"
 #include "tandem/drafter_kind.h"
 #include "tandem/engine_options.h"
 
@@ -30,19 +31,23 @@ absl::StatusOr<SpeculationPolicy> LoadLearnedSpeculation(const std::string& file
 // Replaces the file at once. Errors name it.
 absl::Status SaveLearnedSpeculation(SpeculationPolicy* policy, const std::string& file);
 
-// One engine's file. Failures are warnings in the log, never the engine's.
+// One engine's file, and the one next to it with the counts of a learned head ("head-HASH.txt"): at
+// most 16,384 tokens' ids, with how often each was seen lately. Failures are warnings in the log,
+// never the engine's.
 class LearnedSpeculation {
  public:
-  // An empty `file` keeps nothing.
-  explicit LearnedSpeculation(std::string file) : file_(std::move(file)) {}
+  // An empty `file` keeps nothing. `head` may be null, and must outlive this object.
+  explicit LearnedSpeculation(std::string file, LearnedHead* head = nullptr);
 
-  // Replaces `policy` by the one in the file, if there is one.
+  // Replaces `policy` and what the head has learned by what is in the files, if they are there.
   void Recall(SpeculationPolicy* policy) const;
-  // Writes the file if there were rounds since the last time, and that was `at_least` ago.
+  // Writes the files if there were rounds since the last time, and that was `at_least` ago.
   void Keep(SpeculationPolicy* policy, absl::Duration at_least);
 
  private:
   const std::string file_;
+  const std::string head_file_;  // or empty
+  LearnedHead* const head_;
   int64_t num_rounds_kept_ = 0;
   Instant last_kept_ = Instant::Now();
 };

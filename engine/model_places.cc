@@ -142,7 +142,7 @@ std::optional<PairPaths> RealPair() {
     const std::optional<std::string> target = FetchedModel(model);
     const std::optional<std::string> draft = ShippedModel(model.draft);
     if (target.has_value() && draft.has_value()) {
-      return PairPaths{*target, *draft, model.draft_head_tokens};
+      return PairPaths{*target, *draft};
     }
   }
   return std::nullopt;
@@ -152,7 +152,7 @@ PairPaths StoryPair() {
   const auto path_of = [](const std::string& name) {
     return ShippedModel(name).value_or(absl::StrCat("models/", name));
   };
-  return {path_of(kStoryPair.target), path_of(kStoryPair.draft), kStoryPair.draft_head_tokens};
+  return {path_of(kStoryPair.target), path_of(kStoryPair.draft)};
 }
 
 absl::Status ResolveModels(EngineOptions* options) {
@@ -164,15 +164,11 @@ absl::Status ResolveModels(EngineOptions* options) {
   if (pair.has_value() && draft.empty() && has_use && ShippedModel(pair->draft).has_value()) {
     draft = pair->draft;
   }
-  const bool is_known_draft = pair.has_value() && draft == pair->draft;
   if (!IsSelfDraft(draft)) {
     ASSIGN_OR_RETURN(draft, ModelNamed(draft));
   }
   options->target = std::move(target);
   options->draft = std::move(draft);
-  if (is_known_draft && options->draft_head_tokens == 0) {
-    options->draft_head_tokens = pair->draft_head_tokens;
-  }
   return absl::OkStatus();
 }
 

@@ -90,17 +90,14 @@ TEST_F(ModelPlaces, ATargetThatIsNamedBringsItsKnownDraft) {
   ASSERT_TRUE(ResolveModels(&options).ok());
   EXPECT_EQ(options.target, folder);
   EXPECT_EQ(options.draft, draft);
-  EXPECT_EQ(options.draft_head_tokens, Known().draft_head_tokens);
 
-  options = {.target = Known().name, .draft = Known().draft, .draft_head_tokens = 100};
+  options = {.target = Known().name, .draft = Known().draft};
   ASSERT_TRUE(ResolveModels(&options).ok());
   EXPECT_EQ(options.draft, draft);
-  EXPECT_EQ(options.draft_head_tokens, 100);
 
   options = {.target = kStoryPair.target};
   ASSERT_TRUE(ResolveModels(&options).ok());
   EXPECT_THAT(options.draft, EndsWith(kStoryPair.draft));
-  EXPECT_EQ(options.draft_head_tokens, 0);
 }
 
 TEST_F(ModelPlaces, DraftersWithoutAModelAndPathsBringNoDraft) {
@@ -114,7 +111,6 @@ TEST_F(ModelPlaces, DraftersWithoutAModelAndPathsBringNoDraft) {
     EngineOptions options{.target = Known().name, .draft = draft};
     ASSERT_TRUE(ResolveModels(&options).ok());
     EXPECT_EQ(options.draft, draft);
-    EXPECT_EQ(options.draft_head_tokens, 0);
   }
   EngineOptions options{.target = folder};
   ASSERT_TRUE(ResolveModels(&options).ok());

@@ -11,6 +11,7 @@
 #include "base/named_values.h"
 #include "base/status_macros.h"
 #include "draft/make_drafter.h"
+#include "engine/draft_format.h"
 #include "kernels/quantize.h"
 #include "tandem/field_error.h"
 #include "text/end_tokens.h"
@@ -18,12 +19,14 @@
 namespace tandem {
 namespace {
 
-ModelInfo InfoOf(const std::string& path, const Transformer& model, const PagedKvCache& cache) {
+// `bytes_read_per_pass`: by the model.
+ModelInfo InfoOf(const std::string& path, const Transformer& model, const PagedKvCache& cache,
+                 int64_t bytes_read_per_pass) {
   return {.path = path,
           .family = model.config().family,
           .dtype = NameOf(model.dtype()),
           .parameters = model.num_parameters(),
-          .bytes_read_per_pass = static_cast<int64_t>(model.bytes_read_per_pass()),
+          .bytes_read_per_pass = bytes_read_per_pass,
           .kv_cache = NameOf(cache.layout().dtype),
           .kv_bytes_per_token =
               static_cast<int64_t>(cache.layout().page_bytes() / cache.layout().page_size),
@@ -198,6 +201,17 @@ Transformer::LoadOptions Loading(const EngineOptions& options, std::optional<DTy
           .on_packing = options.on_packing};
 }
 
+// A learned head is made of rows in the host's memory, and rows of logits that it gives are read
+// there.
+void SetHead(const EngineOptions& options, const Backend& backend,
+             Transformer::LoadOptions* loading) {
+  if (options.draft_head_tokens != kAutoDraftHeadTokens) {
+    loading->head_tokens = options.draft_head_tokens;
+  } else if (backend.memory_is_host()) {
+    loading->sets_head_from = DraftHead::kLeastVocabulary;
+  }
+}
+
 // The target's own weights in another format. Its files are mapped once more, and lie in memory
 // once.
 absl::StatusOr<std::unique_ptr<Transformer>> LoadSelf(const EngineOptions& options,
@@ -207,15 +221,25 @@ absl::StatusOr<std::unique_ptr<Transformer>> LoadSelf(const EngineOptions& optio
   ASSIGN_OR_RETURN(const std::optional<DType> format,
                    ValueOf(kQuantizations, "draft", {name.data(), name.size()}));
   if (!format.has_value()) return FieldError("draft", "\"self:none\" is the target itself");
-  if (options.draft_quantize != "none") {
-    return FieldError("draft_quantize",
-                      absl::StrCat("found ", options.draft_quantize, ", allowed: none, because ",
-                                   options.draft, " says the format"));
+  if (options.draft_quantize != "none" && options.draft_quantize != "auto") {
+    return FieldError("draft_quantize", absl::StrCat("found ", options.draft_quantize,
+                                                     ", allowed: auto and none, because ",
+                                                     options.draft, " says the format"));
   }
   Transformer::LoadOptions loading = Loading(options, format);
   loading.which = Transformer::Quantize::kAll;
-  loading.head_tokens = options.draft_head_tokens;
+  SetHead(options, *backend, &loading);
   return Transformer::Load(options.target, backend, loading);
+}
+
+// EngineOptions::draft_quantize of a draft with files of its own. Where memory is not the host's,
+// nothing would keep what was requantised, and every start would do it again.
+absl::StatusOr<std::string> DraftFormatOf(const EngineOptions& options, const Runtime& runtime) {
+  if (options.draft_quantize != "auto") return options.draft_quantize;
+  if (!runtime.backend->memory_is_host()) return "none";
+  ASSIGN_OR_RETURN(const DraftMatrices matrices, DraftMatricesOf(options, options.draft));
+  return ChooseDraftFormat(matrices, static_cast<double>(runtime.target->bytes_read_per_pass()),
+                           options.compute == "f32");
 }
 
 // A pass of one token, which packs every weight.
@@ -259,16 +283,24 @@ absl::StatusOr<Runtime> Runtime::Load(const EngineOptions& options,
   if (IsSelfDraft(options.draft) && has_model) {
     ASSIGN_OR_RETURN(runtime.draft, LoadSelf(options, runtime.backend.get()));
   } else if (!options.draft.empty() && has_model) {
+    ASSIGN_OR_RETURN(runtime.draft_format, DraftFormatOf(options, runtime));
     ASSIGN_OR_RETURN(const std::optional<DType> draft_quantized,
-                     ValueOf(kQuantizations, "draft_quantize", options.draft_quantize));
+                     ValueOf(kQuantizations, "draft_quantize", runtime.draft_format));
     loading = Loading(options, draft_quantized);
-    loading.head_tokens = options.draft_head_tokens;
-    auto draft = Transformer::Load(options.draft, runtime.backend.get(), loading);
-    const bool is_own = FieldOf(draft.status()) == "quantize";
-    if (!draft.ok()) return is_own ? WithField(draft.status(), "draft_quantize") : draft.status();
-    runtime.draft = *std::move(draft);
+    loading.which = Transformer::Quantize::kAll;
+    SetHead(options, *runtime.backend, &loading);
+    ASSIGN_OR_RETURN(runtime.draft,
+                     Transformer::Load(options.draft, runtime.backend.get(), loading));
     RETURN_IF_ERROR(CheckCompute(options, *runtime.draft, options.draft));
     ASSIGN_OR_RETURN(runtime.vocabulary, MakeVocabularyMap(options, runtime));
+  }
+  if (runtime.draft != nullptr && runtime.draft->head_tokens() == 0) {
+    runtime.head = std::make_unique<LearnedHead>(
+        runtime.draft.get(), LearnedHead::Target{.tokenizer = runtime.tokenizer.get(),
+                                                 .model = runtime.target.get(),
+                                                 .end_tokens = runtime.end_tokens,
+                                                 .vocabulary = runtime.vocabulary.get()});
+    RETURN_IF_ERROR(runtime.head->Make());
   }
   RETURN_IF_ERROR(MakeCaches(options, host_memory, &runtime));
   if (options.warm_up) {
@@ -303,12 +335,20 @@ std::vector<DrafterKind> Runtime::Drafters() const {
 }
 
 ModelInfo Runtime::TargetInfo(const std::string& path) const {
-  return InfoOf(path, *target, *target_cache);
+  return InfoOf(path, *target, *target_cache, static_cast<int64_t>(target->bytes_read_per_pass()));
 }
 
 std::optional<ModelInfo> Runtime::DraftInfo(const std::string& path) const {
   if (draft == nullptr) return std::nullopt;
-  ModelInfo info = InfoOf(path, *draft, *draft_cache);
+  const LearnedHead::Facts facts =
+      head != nullptr ? head->facts()
+                      : LearnedHead::Facts{.num_tokens = draft->head_tokens(),
+                                           .bytes_read_per_pass =
+                                               static_cast<int64_t>(draft->bytes_read_per_pass())};
+  ModelInfo info = InfoOf(path, *draft, *draft_cache, facts.bytes_read_per_pass);
+  info.quantize = draft_format;
+  info.head_tokens = facts.num_tokens;
+  if (head != nullptr) info.head_coverage = facts.coverage;
   info.window = draft_window.recent;
   if (vocabulary != nullptr) info.mapped_tokens = static_cast<int>(vocabulary->pairs().size());
   return info;

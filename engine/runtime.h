@@ -14,6 +14,7 @@
 #include "draft/prediction.h"
 #include "draft/vocabulary_map.h"
 #include "draft/windowed_drafter.h"
+#include "engine/learned_head.h"
 #include "kernels/backend.h"
 #include "kvcache/paged_kv_cache.h"
 #include "model/transformer.h"
@@ -35,10 +36,13 @@ struct Runtime {
   std::unique_ptr<Transformer> target;
   std::vector<TokenId> end_tokens;     // the target's (text/end_tokens.h)
   std::unique_ptr<Transformer> draft;  // or null
+  // To what the draft's matrices were quantised at load: a name of kQuantizations.
+  std::string draft_format = "none";
   std::unique_ptr<PagedKvCache> target_cache;
   std::unique_ptr<PagedKvCache> draft_cache;  // null without a draft
   DraftWindow draft_window;
   std::unique_ptr<VocabularyMap> vocabulary;      // null without a draft and where the ids agree
+  std::unique_ptr<LearnedHead> head;              // null unless the draft's is learned
   DrafterKind drafter_kind = DrafterKind::kNone;  // never kAuto
   bool has_all_drafters = false;
   std::unique_ptr<Drafter> drafter;  // of all drafters that can run; null for none

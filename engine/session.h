@@ -77,6 +77,7 @@ struct Session {
   size_t delivered_tokens = 0;           // output tokens likewise
   int64_t delivered_proposed = 0;        // draft tokens verified until then
   int64_t delivered_accepted = 0;
+  int num_ranked = 0;  // tokens that the draft's head has learned from
 
   int length() const { return static_cast<int>(tokens.size()); }
   int num_cacheable() const { return length() - 1; }

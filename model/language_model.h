@@ -46,8 +46,10 @@ class LanguageModel {
   virtual ~LanguageModel() = default;
   // Tokens that it reads: ids below this.
   virtual int vocab_size() const = 0;
-  // Tokens that its rows of logits are over: the first ids, fewer where the head was cut.
+  // Tokens that its rows of logits are over, fewer where the head was cut.
   virtual int head_tokens() const { return vocab_size(); }
+  // Which these are, ascending, [head_tokens()]; empty where they are the first ids.
+  virtual absl::Span<const TokenId> head_ids() const { return {}; }
   // The longest sequence this model can read, in tokens.
   virtual int context_length() const = 0;
 

@@ -43,6 +43,10 @@ class Transformer final : public LanguageModel {
     // The rows of the head that are kept, the first ones; 0 for all. A draft's: what it does not
     // propose is not computed. More than there are is an error.
     int head_tokens = 0;
+    // Of vocabularies of at least so many tokens the head is left out, for SetHead to make before
+    // the first pass; head_tokens() is 0 until then. It is not a part of the packed weights. 0 for
+    // none. REQUIRES: 0 unless the backend's memory is the host's.
+    int sets_head_from = 0;
     // Limits the model's context; 0 does not. More than the model has is an error that names
     // `context`.
     int context = 0;
@@ -63,6 +67,14 @@ class Transformer final : public LanguageModel {
   const ModelConfig& config() const { return config_; }
   int vocab_size() const override { return config_.vocab_size; }
   int head_tokens() const override { return head_.outputs; }
+  absl::Span<const TokenId> head_ids() const override { return head_ids_; }
+  // Makes the head of these rows of the whole one, with the same bits; of all rows if there are no
+  // ids. Not between a pass and the last use of its logits. The head is as it was on an error:
+  // RESOURCE_EXHAUSTED if memory is short.
+  // REQUIRES: LoadOptions::sets_head_from has left it out; ids ascend, below vocab_size().
+  absl::Status SetHead(std::vector<TokenId> ids);
+  // Bytes of one of its rows as it is packed.
+  int64_t head_row_bytes() const { return head_row_bytes_; }
   int context_length() const override { return config_.context_length; }
   int cache_variant(int greatest_length) const override {
     return config_.rope.type == RopeConfig::Type::kLongRope &&
@@ -179,6 +191,9 @@ class Transformer final : public LanguageModel {
   std::vector<Layer> layers_;
   Buffer final_norm_;              // f32 [hidden]
   PackedWeight head_;              // [head_tokens(), hidden]
+  std::vector<TokenId> head_ids_;
+  std::optional<DType> head_format_;  // that SetHead quantises to
+  int64_t head_row_bytes_ = 0;
   std::deque<Unpacked> unpacked_;  // in the order in which a pass reads them
   Workspace workspace_;
   std::unique_ptr<GraphCache> graph_cache_;

@@ -27,6 +27,11 @@ constexpr int64_t kLongRow = 256;  // whole blocks of every format
 // The format of a quantised head and embedding. No format of blocks is larger.
 constexpr DType kHeadFormat = DType::kQ8_0;
 
+// Whether the head is left out.
+bool SetsHead(const Transformer::LoadOptions& options, const ModelConfig& config) {
+  return options.sets_head_from > 0 && config.vocab_size >= options.sets_head_from;
+}
+
 // Tensors of older checkpoints that hold nothing but what the config says.
 bool IsDerivable(absl::string_view name) {
   return absl::EndsWith(name, "rotary_emb.inv_freq") ||
@@ -43,6 +48,7 @@ class TransformerLoader {
         quantized_(options.quantized),
         which_(options.which),
         head_tokens_(options.head_tokens),
+        sets_head_(SetsHead(options, model->config_)),
         on_packing_(options.on_packing),
         path_(path) {}
 
@@ -429,6 +435,13 @@ class TransformerLoader {
                         absl::StrCat("found ", head_tokens_, ", allowed: up to ", part.matrix.rows,
                                      ", the vocabulary of ", path_));
     }
+    const std::optional<DType> format = FormatOf(part.matrix, kHeadFormat);
+    model_.head_row_bytes_ =
+        static_cast<int64_t>(RowBytes(format.value_or(part.matrix.dtype), part.matrix.cols));
+    if (sets_head_) {
+      model_.head_format_ = format;
+      return absl::OkStatus();
+    }
     if (head_tokens_ > 0) part.matrix.rows = head_tokens_;
     return Pack({part}, PartOrder::kConcatenated, kHeadFormat,
                 {model_.config_.tied_embeddings ? "model.embed_tokens.weight" : "lm_head.weight"},
@@ -450,6 +463,7 @@ class TransformerLoader {
   const std::optional<DType> quantized_;
   const Transformer::Quantize which_;
   const int head_tokens_;  // 0 for all
+  const bool sets_head_;   // the head is left out
   const std::function<void(int64_t, int64_t)> on_packing_;
   const std::string path_;
   const PackedFile* packed_ = nullptr;  // to take weights from, or none
@@ -497,6 +511,7 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::LoadPacked(const Files
                    options.which == Quantize::kAll ? ", all" : "", ", heads turned ",
                    files.config.rotary_dim, " of ", files.config.head_dim,
                    options.head_tokens > 0 ? absl::StrCat(", head of ", options.head_tokens) : "",
+                   SetsHead(options, files.config) ? ", no head" : "",
                    quantization.empty() ? "" : ", ", quantization);
   ASSIGN_OR_RETURN(const PackedSource source,
                    PackedSource::Of(files.weights->files(), how, options.packed_folder));

@@ -29,6 +29,7 @@ class RememberedModel final : public LanguageModel {
 
   int vocab_size() const override { return model_->vocab_size(); }
   int head_tokens() const override { return model_->head_tokens(); }
+  absl::Span<const TokenId> head_ids() const override { return model_->head_ids(); }
   int context_length() const override { return model_->context_length(); }
   // Sequences of this model belong to this cache.
   PagedKvCache* cache() { return cache_.get(); }

@@ -44,11 +44,15 @@ void BindEngine(nb::module_& module) {
       .def_ro("num_pages", &ModelInfo::num_pages)
       .def_ro("page_size", &ModelInfo::page_size)
       .def_ro("window", &ModelInfo::window)
-      .def_ro("mapped_tokens", &ModelInfo::mapped_tokens);
+      .def_ro("mapped_tokens", &ModelInfo::mapped_tokens)
+      .def_ro("quantize", &ModelInfo::quantize)
+      .def_ro("head_tokens", &ModelInfo::head_tokens)
+      .def_ro("head_coverage", &ModelInfo::head_coverage);
   LetPickle<&ModelInfo::path, &ModelInfo::family, &ModelInfo::dtype, &ModelInfo::parameters,
             &ModelInfo::bytes_read_per_pass, &ModelInfo::kv_cache, &ModelInfo::kv_bytes_per_token,
             &ModelInfo::vocab_size, &ModelInfo::context_length, &ModelInfo::num_pages,
-            &ModelInfo::page_size, &ModelInfo::window, &ModelInfo::mapped_tokens>(info);
+            &ModelInfo::page_size, &ModelInfo::window, &ModelInfo::mapped_tokens,
+            &ModelInfo::quantize, &ModelInfo::head_tokens, &ModelInfo::head_coverage>(info);
   LetShow(info, {"path", "family", "dtype", "parameters", "vocab_size", "context_length"});
   auto store =
       nb::class_<StoreCounts>(module, "StoreCounts", "Pages of both models in kv_store, so far.");

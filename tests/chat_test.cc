@@ -287,7 +287,7 @@ TEST(ChatTerminal, EditsLinesAndColoursWhatWasDrafted) {
   const Words words =
       Joined(model.Command("chat"), {"--draft", GoldenModelPath("llama-gqa"), "--drafter", "model",
                                      "-k", "4", "--max-tokens", "8"});
-  Terminal terminal(words);
+  Terminal terminal(TANDEM_PROGRAM, words);
   ASSERT_TRUE(terminal.Await("drafted text in green")) << terminal.seen();
   ASSERT_TRUE(terminal.Await("> "));
   terminal.Type("/reser\bt\r");  // one key too many is taken back
@@ -306,7 +306,8 @@ TEST(ChatTerminal, EditsLinesAndColoursWhatWasDrafted) {
 
 TEST(ChatTerminal, GenerateColoursWhatWasDrafted) {
   const ChatModel model;
-  Terminal terminal(Joined(model.Command("generate"),
+  Terminal terminal(TANDEM_PROGRAM,
+                    Joined(model.Command("generate"),
                            {"--draft", model.path(), "--drafter", "model", "-k", "4",
                             "--max-tokens", "12", "--ignore-eos", "--prompt", "Who was it?"}));
   ASSERT_TRUE(terminal.Await("\x1b[32m")) << terminal.seen();
@@ -323,7 +324,7 @@ TEST(ChatTerminal, HasNoColoursWhereTheyAreNotWanted) {
   const ChatModel model;
   const Words words =
       Joined(model.Command("chat"), {"--draft", GoldenModelPath("llama-gqa"), "--max-tokens", "8"});
-  Terminal terminal(words, "NO_COLOR=1");
+  Terminal terminal(TANDEM_PROGRAM, words, "NO_COLOR=1");
   ASSERT_TRUE(terminal.Await("> ")) << terminal.seen();
   terminal.Type("Who was it?\r");
   ASSERT_TRUE(terminal.Await("per round)")) << terminal.seen();

@@ -259,7 +259,7 @@ TEST(Conversation, PutsAnswersAndResultsAsTheirParts) {
 
 TEST(ChatToolsTerminal, DimsReasoning) {
   const ThinkingModel model;
-  Terminal terminal(model.Command("chat"));
+  Terminal terminal(TANDEM_PROGRAM, model.Command("chat"));
   ASSERT_TRUE(terminal.Await("> ")) << terminal.seen();
   terminal.Type("How is it?\r");
   ASSERT_TRUE(terminal.Await("\x1b[2mThey ask.\x1b[0m")) << terminal.seen();

@@ -125,10 +125,10 @@ TEST(CommandLine, NamesTheOptionThatAnEngineRefuses) {
   const auto error = [&](const Words& more) { return RunProgram(Joined(words, more)).err; };
   EXPECT_THAT(error({"--target", draft, "--quantize", "q4_0"}),
               HasSubstr("error: --quantize: found q4_0, allowed: none"));
-  EXPECT_THAT(error({"--target", draft, "--draft", draft, "--draft-quantize", "q4_0"}),
-              HasSubstr("error: --draft-quantize: found q4_0, allowed: none"));
+  EXPECT_THAT(error({"--target", draft, "--draft", draft, "--draft-head-tokens", "some"}),
+              HasSubstr("error: --draft-head-tokens: must be auto or at least 0, got some"));
   EXPECT_THAT(error({"--target", target, "--draft", "self:q8_0", "--draft-quantize", "q4_0"}),
-              HasSubstr("error: --draft-quantize: found q4_0, allowed: none"));
+              HasSubstr("error: --draft-quantize: found q4_0, allowed: auto and none"));
   EXPECT_THAT(error({"--target", target, "--kv-memory", "1"}), HasSubstr("error: --kv-memory: "));
 }
 
@@ -158,6 +158,15 @@ TEST(CommandLine, InspectTellsOfConversations) {
   const Json json = RunJson({"inspect", model.path(), "--threads", "1"});
   EXPECT_EQ(json["chat_template"], (Json{{"tools", true}, {"reasoning", {"<think>", "</think>"}}}));
   EXPECT_EQ(json["known_draft"], nullptr);
+}
+
+TEST(CommandLine, InspectTellsWhatADraftBeginsWith) {
+  const Words words = {
+      "inspect", ShippedModelPath("storyteller-7m"), "--draft", "storyteller-1m", "--threads", "1"};
+  const Json draft = RunJson(words)["draft"];
+  EXPECT_EQ(draft["draft_quantize"], "none");
+  EXPECT_LT(draft["draft_head_tokens"], 4096);
+  EXPECT_THAT(RunProgram(words).out, HasSubstr("begins with a head of "));
 }
 
 }  // namespace

@@ -1,12 +1,15 @@
-// Drafts whose heads were cut to the first tokens of the vocabulary.
+// Drafts whose heads were cut: to the first tokens of the vocabulary, or to those learned.
 #include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -14,6 +17,7 @@
 #include "model/transformer.h"
 #include "tandem/engine.h"
 #include "tests/engine_testing.h"
+#include "tests/golden_file.h"
 
 namespace tandem {
 namespace {
@@ -68,6 +72,101 @@ TEST(DraftHead, RowsAreTheFirstColumnsOfTheWholeOnes) {
   std::filesystem::remove_all(folder);
 }
 
+// A gathered row has the bits that it has in the whole head.
+TEST(DraftHead, GatheredRowsAreColumnsOfTheWholeOnes) {
+  const std::string path = ShippedModelPath("storyteller-1m");
+  const std::string folder = absl::StrCat(testing::TempDir(), "/tandem_gathered_head.", getpid());
+  const auto backend = *MakeCpuBackend({.num_threads = 1});
+  const std::vector<TokenId> some = {0, 3, 17, 1000, 1001, 4095};
+  for (const std::optional<DType> quantized : {std::optional<DType>(), {DType::kQ4K}}) {
+    const auto load = [&](bool is_kept, int sets_head_from) {
+      return *Transformer::Load(path, backend.get(),
+                                {.quantized = quantized,
+                                 .packed_folder = is_kept ? folder : "",
+                                 .min_packed_bytes = 0,
+                                 .sets_head_from = sets_head_from});
+    };
+    const auto whole = load(false, 0);
+    const auto want = Rows(backend.get(), whole.get());
+    EXPECT_EQ(load(false, 4097)->head_tokens(), 4096);
+    for (const bool is_kept : {false, true, true}) {
+      const auto model = load(is_kept, 4096);
+      EXPECT_EQ(model->head_tokens(), 0);
+      EXPECT_EQ(model->head_row_bytes() * 4096 + static_cast<int64_t>(model->bytes_read_per_pass()),
+                static_cast<int64_t>(whole->bytes_read_per_pass()));
+      for (const std::vector<TokenId>& ids : {some, {}, {2, 4}}) {
+        ASSERT_TRUE(model->SetHead(ids).ok());
+        ASSERT_EQ(model->head_tokens(), ids.empty() ? 4096 : static_cast<int>(ids.size()));
+        const auto got = Rows(backend.get(), model.get());
+        for (size_t r = 0; r < want.size(); ++r) {
+          for (int i = 0; i < model->head_tokens(); ++i) {
+            const float& column = want[r][ids.empty() ? i : ids[i]];
+            ASSERT_EQ(std::memcmp(&got[r][i], &column, sizeof(float)), 0) << r << " " << i;
+          }
+        }
+      }
+    }
+  }
+  std::filesystem::remove_all(folder);
+}
+
+// A head of its own may have another format than the embedding.
+TEST(DraftHead, RowsWeighWhatTheHeadsFormatDoes) {
+  const auto backend = *MakeCpuBackend({.num_threads = 1});
+  for (const char* const name : {"llama-small.Q4_K_M.gguf", "llama-small.Q8_0.gguf"}) {
+    const std::string path = GoldenGgufPath(name);
+    const auto whole = *Transformer::Load(path, backend.get(), {});
+    const auto model = *Transformer::Load(path, backend.get(), {.sets_head_from = 1});
+    const auto head_bytes =
+        static_cast<int64_t>(whole->bytes_read_per_pass() - model->bytes_read_per_pass());
+    EXPECT_GE(head_bytes, model->head_row_bytes() * whole->vocab_size()) << name;
+    EXPECT_LT(head_bytes, model->head_row_bytes() * (whole->vocab_size() + 64)) << name;  // panels
+    ASSERT_TRUE(model->SetHead({}).ok());
+    EXPECT_EQ(model->bytes_read_per_pass(), whole->bytes_read_per_pass()) << name;
+  }
+}
+
+// The head is made anew in the middle of answers, which are what plain decoding gives.
+TEST(DraftHead, LearnsAndChangesNoText) {
+  const std::string target = ShippedModelPath("storyteller-7m");
+  const std::string folder = absl::StrCat(testing::TempDir(), "/tandem_learned_head.", getpid());
+  std::vector<Request> requests;
+  for (const float temperature : {0.0f, 0.8f, 1.0f}) {
+    requests.push_back({.prompt = "Once upon a time", .max_tokens = 150, .seed = 7});
+    requests.back().sampling.temperature = temperature;
+    requests.back().ignore_eos = true;
+  }
+  const auto plain = GenerateAll(MakeEngine(CpuOptionsFor(target, "")).get(), requests);
+  for (Request& request : requests) request.draft_tokens = 3;
+  EngineOptions options = DraftModelOptionsFor(target, ShippedModelPath("storyteller-1m"));
+  options.draft_head_tokens = kAutoDraftHeadTokens;
+  options.packed_weights = folder;
+  // The coverage of the head that an engine begins with.
+  const auto start = [&] {
+    const auto engine = MakeEngine(options);
+    Generate(engine.get(), {.prompt = "a", .max_tokens = 1});
+    return *engine->draft_info()->head_coverage;
+  };
+  const double unlearned = start();
+  EXPECT_LT(unlearned, 1.0);
+  for (int i = 0; i < 2; ++i) {
+    const auto engine = MakeEngine(options);
+    const auto got = GenerateAll(engine.get(), requests);
+    for (size_t r = 0; r < requests.size(); ++r) ExpectSameOutput(got[r], plain[r]);
+    EXPECT_GT(got[0].stats.accepted, 20);
+    EXPECT_NE(*engine->draft_info()->head_coverage, unlearned);
+  }
+  // What one engine has learned the next one begins with, unless its file is damaged.
+  EXPECT_NE(start(), unlearned);
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (!absl::StartsWith(entry.path().filename().string(), "head-")) continue;
+    EXPECT_LE(entry.file_size(), size_t{1} << 20);
+    std::ofstream(entry.path()) << "damaged";
+  }
+  EXPECT_EQ(start(), unlearned);
+  std::filesystem::remove_all(folder);
+}
+
 TEST(DraftHead, ProposesTheFirstTokensAndChangesNoText) {
   const std::string target = ShippedModelPath("storyteller-7m");
   std::vector<Request> requests;
@@ -118,9 +217,9 @@ TEST(DraftHead, ARowThatIsNotThereIsNamed) {
   options.draft_head_tokens = 4097;
   EXPECT_THAT(std::string(Engine::Create(options).status().message()),
               HasSubstr("draft_head_tokens: found 4097, allowed: up to 4096"));
-  options.draft_head_tokens = -1;
-  EXPECT_THAT(std::string(Engine::Create(options).status().message()),
-              HasSubstr("draft_head_tokens"));
+  options.draft_head_tokens = -2;
+  EXPECT_EQ(Engine::Create(options).status().message(),
+            "draft_head_tokens: must be auto or at least 0, got -2");
 }
 
 }  // namespace

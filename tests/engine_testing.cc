@@ -71,6 +71,7 @@ EngineOptions CpuOptionsFor(const std::string& target, const std::string& draft)
   options.device = "cpu";
   options.threads = 1;
   options.compute = "f32";
+  options.draft_head_tokens = 0;
   return options;
 }
 

@@ -36,7 +36,8 @@ inline const SamplingParams kGreedy = {.temperature = 0.0f};
 // Prompts of 1, 3, 5, ... tokens made of `ids`, that share beginnings.
 std::vector<std::vector<TokenId>> PromptsFrom(const std::vector<TokenId>& ids, int count);
 
-// f32 on one thread, so that a busy machine does not slow tests down; the draft may be empty.
+// f32 on one thread, so that a busy machine does not slow tests down, and a whole head of the
+// draft, so that counts depend on one request alone; the draft may be empty.
 EngineOptions CpuOptionsFor(const std::string& target, const std::string& draft);
 // The same, but the draft model alone proposes: for tests that count what it does. The default
 // looks drafts up as well.

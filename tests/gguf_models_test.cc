@@ -123,7 +123,29 @@ TEST(GgufModels, WhatCannotDraftForItselfIsNamed) {
   EXPECT_THAT(error_of("self:q9", "none"), testing::HasSubstr("\"q9\" is not one of none, q8_0"));
   EXPECT_THAT(error_of("self:none", "none"), testing::HasSubstr("the target itself"));
   EXPECT_THAT(error_of("self:q4_0", "q8_0"),
-              testing::HasSubstr("allowed: none, because self:q4_0 says the format"));
+              testing::HasSubstr("allowed: auto and none, because self:q4_0 says the format"));
+}
+
+// A draft's bits reach no output, so its blocks may become smaller ones.
+TEST(GgufModels, DraftsOfBlocksAreQuantisedAgain) {
+  const std::string target = GoldenGgufPath("llama-small.F32.gguf");
+  const std::string draft = GoldenGgufPath("llama-small.Q8_0.gguf");
+  const auto engine_with = [&](const std::string& draft_quantize) {
+    EngineOptions options = DraftModelOptionsFor(target, draft);
+    options.draft_quantize = draft_quantize;
+    return MakeEngine(options);
+  };
+  const auto plain = engine_with("none");
+  const auto small = engine_with("q4_0");
+  EXPECT_EQ(engine_with("auto")->draft_info()->quantize, "none");  // it is small
+  EXPECT_EQ(small->draft_info()->quantize, "q4_0");
+  EXPECT_LT(small->draft_info()->bytes_read_per_pass, plain->draft_info()->bytes_read_per_pass);
+  Request request{.prompt_ids = {1, 20, 300, 41, 5}, .max_tokens = 60, .draft_tokens = 3};
+  request.sampling.temperature = 0.0f;
+  request.ignore_eos = true;
+  const Completion drafted = Generate(small.get(), request);
+  EXPECT_EQ(drafted.token_ids, Generate(plain.get(), request).token_ids);
+  EXPECT_GT(drafted.stats.accepted * 8, drafted.stats.proposed);
 }
 
 TEST(GgufModels, OfBlocksAreNotQuantisedAgain) {

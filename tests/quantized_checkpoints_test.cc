@@ -31,7 +31,7 @@
 #include "tests/golden_file.h"
 #include "tests/quantized_modules.h"
 #include "tests/safetensors_builder.h"
-#include "tools/checkpoints/model_tensors.h"
+#include "checkpoint/model_tensors.h"
 #include "tools/checkpoints/quantized_model.h"
 #include "tools/checkpoints/random_model.h"
 

@@ -131,6 +131,16 @@ absl::StatusOr<BytePairEncoder> BytePairEncoder::FromScores(TokenList list,
   return encoder;
 }
 
+std::vector<int> BytePairEncoder::MergeRanks() const {
+  std::vector<int> ranks(tokens_.size(), -1);
+  for (const auto& [pair, merge] : merges_) {
+    if (merge.merged < 0 || merge.merged >= static_cast<TokenId>(ranks.size())) continue;
+    int& rank = ranks[merge.merged];
+    if (rank < 0 || merge.rank < rank) rank = merge.rank;
+  }
+  return ranks;
+}
+
 absl::Status BytePairEncoder::ReadList(TokenList list) {
   if (list.tokens.size() > kMostTokens) {
     return absl::InvalidArgumentError(absl::StrCat(list.path, ": has ", list.tokens.size(),

@@ -60,6 +60,8 @@ class BytePairEncoder {
   // The written form of each id; ids that no token has are empty.
   const std::vector<std::string>& tokens() const { return tokens_; }
   size_t num_entries() const { return vocabulary_.size(); }
+  // [tokens()]: the rank of the first merge that makes the token, or -1.
+  std::vector<int> MergeRanks() const;
 
  private:
   struct Merge {

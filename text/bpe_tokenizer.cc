@@ -1,6 +1,8 @@
 #include "text/bpe_tokenizer.h"
 
+#include <algorithm>
 #include <cstddef>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -138,6 +140,23 @@ std::string BpeTokenizer::Decode(absl::Span<const TokenId> ids, bool skip_specia
   std::string text;
   for (const TokenId id : ids) text += detokenizer->Push(id);
   return text + detokenizer->Flush();
+}
+
+std::vector<TokenId> BpeTokenizer::TokensByMerges() const {
+  const std::vector<int> ranks = encoder_.MergeRanks();
+  const auto place_of = [&](TokenId id) {
+    const Entry& entry = entries_[id];
+    if (entry.is_special || entry.bytes.size() <= 1) return -1;
+    const int rank = id < static_cast<TokenId>(ranks.size()) ? ranks[id] : -1;
+    return rank < 0 ? std::numeric_limits<int>::max() : rank;
+  };
+  std::vector<TokenId> ids;
+  for (TokenId id = 0; id < vocab_size(); ++id) {
+    if (entries_[id].is_known) ids.push_back(id);
+  }
+  std::stable_sort(ids.begin(), ids.end(),
+                   [&](TokenId a, TokenId b) { return place_of(a) < place_of(b); });
+  return ids;
 }
 
 }  // namespace tandem

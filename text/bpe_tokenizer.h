@@ -56,6 +56,7 @@ class BpeTokenizer final : public Tokenizer {
   TokenId IdOf(std::string_view token) const override;
   std::optional<TokenText> TextOf(TokenId id, bool is_first) const override;
   const TextRules& text_rules() const override { return decoder_.rules(); }
+  std::vector<TokenId> TokensByMerges() const override;
 
  private:
   // What is known of an id.

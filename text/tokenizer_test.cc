@@ -411,5 +411,15 @@ TEST(Tokenizer, LongTextsWithoutSpaces) {
   }
 }
 
+// Ids in any order: bytes and special tokens come first, then what merges make, in their order.
+TEST(Tokenizer, RanksTokensByTheirMerges) {
+  Json file = SmallFile();
+  file["model"]["vocab"] = {{"bab", 0}, {"a", 1}, {"ab", 2}, {"b", 4}, {"long", 5}};
+  file["model"]["merges"] = Json::array({"a b", "b ab"});
+  const auto tokenizer = MakeTokenizer(file);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_THAT((*tokenizer)->TokensByMerges(), ElementsAre(1, 3, 4, 2, 0, 5));
+}
+
 }  // namespace
 }  // namespace tandem

@@ -29,6 +29,13 @@ absl::Status CheckName(absl::string_view option, absl::string_view name,
   return absl::InvalidArgumentError(absl::StrCat(option, ": \"", name, "\" is not one of ", list));
 }
 
+absl::StatusOr<int> ParseDraftHeadTokens(const std::string& text) {
+  if (text == "auto") return kAutoDraftHeadTokens;
+  int count = 0;
+  if (absl::SimpleAtoi(text, &count) && count >= 0) return count;
+  return FieldError("--draft-head-tokens", absl::StrCat("must be auto or at least 0, got ", text));
+}
+
 }  // namespace
 
 void EngineFlags::AddTo(CLI::App* app, bool with_draft_tokens) {
@@ -83,16 +90,16 @@ void EngineFlags::AddTo(CLI::App* app, bool with_draft_tokens) {
          "8 or 4 bits: int8, int4 [none]")
       ->type_name("NAME")
       ->group(group);
-  app->add_option("--draft-quantize", draft_quantize, "The same for the draft's weights [none]")
+  app->add_option("--draft-quantize", draft_quantize,
+                  "The same for the draft's weights, of blocks too where the format is smaller; "
+                  "auto is int4 for a large draft whose drafts gain from it [auto]")
       ->type_name("NAME")
       ->group(group);
   app->add_option(
          "--draft-head-tokens", draft_head_tokens,
-         "Tokens that the draft can propose, those of the lowest ids, which are the most "
-         "frequent of most vocabularies: a smaller head takes less time; 0 for all [all, but "
-         "what suits a draft that is shipped for the default target]")
+         "Tokens that the draft can propose, those of the lowest ids: a smaller head takes less "
+         "time. 0 for all; auto learns which are common, and how many pay [auto]")
       ->type_name("N")
-      ->check(CLI::NonNegativeNumber)
       ->group(group);
   app->add_option("--draft-window", draft_window,
                   "Of longer contexts the draft reads the first few tokens and so many of the "
@@ -153,10 +160,7 @@ absl::Status EngineFlags::ChooseModels(EngineOptions* options) const {
     const std::optional<PairPaths> real = prefers_real_pair ? RealPair() : std::nullopt;
     const PairPaths pair = real.has_value() ? *real : StoryPair();
     options->target = pair.target;
-    if (draft.empty()) {
-      options->draft = pair.draft;
-      options->draft_head_tokens = pair.draft_head_tokens;
-    }
+    if (draft.empty()) options->draft = pair.draft;
   }
   // A model that is missing fails the job, not the command line: the engine says so.
   const absl::Status status = ResolveModels(options);
@@ -170,7 +174,9 @@ absl::StatusOr<EngineOptions> EngineFlags::ToOptions() const {
   options.verifier = *rule;
   RETURN_IF_ERROR(CheckName("--compute", compute, {"auto", "f32", "bf16"}));
   RETURN_IF_ERROR(ValueOf(kQuantizations, "--quantize", quantize).status());
-  RETURN_IF_ERROR(ValueOf(kQuantizations, "--draft-quantize", draft_quantize).status());
+  if (draft_quantize != "auto") {
+    RETURN_IF_ERROR(ValueOf(kQuantizations, "--draft-quantize", draft_quantize).status());
+  }
   RETURN_IF_ERROR(ParseKvDType(kv_cache, "--kv-cache").status());
   absl::StatusOr<DrafterKind> kind = ParseDrafterKind(drafter);
   if (!kind.ok()) return WithField(kind.status(), "--drafter");
@@ -190,7 +196,7 @@ absl::StatusOr<EngineOptions> EngineFlags::ToOptions() const {
   options.compute = compute;
   options.quantize = quantize;
   options.draft_quantize = draft_quantize;
-  options.draft_head_tokens = draft_head_tokens.value_or(options.draft_head_tokens);
+  ASSIGN_OR_RETURN(options.draft_head_tokens, ParseDraftHeadTokens(draft_head_tokens));
   ASSIGN_OR_RETURN(options.draft_window, ParseDraftWindow(draft_window));
   options.kv_cache = kv_cache;
   options.draft_kv_cache = draft_kv_cache;

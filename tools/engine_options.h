@@ -32,8 +32,8 @@ struct EngineFlags {
   std::string device = "auto";
   int threads = 0;  // 0: not given
   std::string quantize = "none";
-  std::string draft_quantize = "none";
-  std::optional<int> draft_head_tokens{};
+  std::string draft_quantize = "auto";
+  std::string draft_head_tokens = "auto";
   std::string compute = "auto";
   std::string kv_cache = "f32";
   std::string draft_window = "auto";

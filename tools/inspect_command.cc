@@ -17,7 +17,9 @@
 #include "base/thread_pool.h"
 #include "checkpoint/arranged_weights.h"
 #include "checkpoint/model_config.h"
+#include "checkpoint/model_tensors.h"
 #include "checkpoint/weights.h"
+#include "engine/runtime.h"
 #include "kernels/blocks.h"
 #include "kvcache/kv_layout.h"
 #include "nlohmann/json.hpp"
@@ -27,7 +29,6 @@
 #include "tandem/tokenizer.h"
 #include "text/end_tokens.h"
 #include "tools/bandwidth.h"
-#include "tools/checkpoints/model_tensors.h"
 #include "tools/command.h"
 #include "tools/engine_options.h"
 #include "tools/standard_output.h"
@@ -39,6 +40,7 @@ using OrderedJson = nlohmann::ordered_json;
 
 struct InspectFlags {
   std::string path;
+  std::string draft;
   std::string kv_cache = "f32";
   int threads = 0;
   bool json = false;
@@ -64,6 +66,7 @@ struct Inspection {
   int64_t kv_bytes_per_token = 0;
   std::optional<int> tokenizer_size;  // tokens; nothing: the model has its target's
   std::optional<ChatFacts> chat;      // nothing without a tokenizer
+  std::optional<ModelInfo> draft;     // as the engine would begin with it
   std::string known_draft;            // the name of the draft that is known for it, or empty
   ReadBandwidth memory;
   std::optional<ReadBandwidth> cache;  // if the matrices fit the last-level cache
@@ -108,10 +111,22 @@ std::string KnownDraftOf(const std::string& typed, const std::string& path) {
   return pair.has_value() ? pair->draft : "";
 }
 
+// What the engine chooses for a draft at its start, before it has learned anything.
+absl::StatusOr<std::optional<ModelInfo>> InspectDraft(const InspectFlags& flags,
+                                                      const std::string& target) {
+  if (flags.draft.empty()) return std::nullopt;
+  EngineOptions options{.target = target, .draft = flags.draft, .max_batch = 1};
+  options.allow_unknown_config = flags.allow_unknown_config;
+  RETURN_IF_ERROR(ResolveModels(&options));
+  ASSIGN_OR_RETURN(const Runtime runtime, Runtime::Load(options));
+  return runtime.DraftInfo(flags.draft);
+}
+
 absl::StatusOr<Inspection> Inspect(const InspectFlags& flags) {
   Inspection inspection;
   ASSIGN_OR_RETURN(const std::string path, ModelNamed(flags.path));
   inspection.known_draft = KnownDraftOf(flags.path, path);
+  ASSIGN_OR_RETURN(inspection.draft, InspectDraft(flags, path));
   ASSIGN_OR_RETURN(inspection.config, ReadModelConfig(path, flags.allow_unknown_config));
   const ModelConfig& c = inspection.config;
   ASSIGN_OR_RETURN(std::shared_ptr<const Weights> stored, Weights::Open(path));
@@ -162,6 +177,14 @@ OrderedJson ToJson(const std::optional<ChatFacts>& chat) {
   return json;
 }
 
+OrderedJson ToJson(const std::optional<ModelInfo>& draft) {
+  if (!draft.has_value()) return nullptr;
+  return {{"path", draft->path},
+          {"draft_quantize", draft->quantize},
+          {"draft_head_tokens", draft->head_tokens},
+          {"bytes_read_per_token", draft->bytes_read_per_pass}};
+}
+
 OrderedJson ToJson(const InspectFlags& flags, const Inspection& inspection) {
   const ModelConfig& c = inspection.config;
   return {
@@ -192,6 +215,7 @@ OrderedJson ToJson(const InspectFlags& flags, const Inspection& inspection) {
       {"chat_template", ToJson(inspection.chat)},
       {"known_draft",
        inspection.known_draft.empty() ? OrderedJson(nullptr) : OrderedJson(inspection.known_draft)},
+      {"draft", ToJson(inspection.draft)},
       {"threads", inspection.memory.num_threads},
       {"read_bytes_per_second",
        LimitsJson(inspection, [](const ReadBandwidth& limit) { return limit.bytes_per_second; })},
@@ -243,6 +267,13 @@ std::string ToText(const InspectFlags& flags, const Inspection& inspection) {
   if (!inspection.known_draft.empty()) {
     text += Line("known draft", absl::StrCat(inspection.known_draft,
                                              ", which comes with the model's name as --target"));
+  }
+  if (const std::optional<ModelInfo>& draft = inspection.draft; draft.has_value()) {
+    text +=
+        Line("draft", absl::StrFormat("%s: quantised to %s at load, begins with a head of %d of "
+                                      "%d tokens, reads %.2f MB per token",
+                                      draft->path, draft->quantize, draft->head_tokens,
+                                      draft->vocab_size, draft->bytes_read_per_pass * 1e-6));
   }
   text += Line("parameters", absl::StrFormat("%.2f million", inspection.parameters * 1e-6));
   text += Line("weights", absl::StrFormat("%.2f MB: %s", inspection.weight_bytes * 1e-6, dtypes));
@@ -313,6 +344,8 @@ Command AddInspectCommand(CLI::App* program) {
                   "Model folder or GGUF file, or the name of a fetched model")
       ->type_name("PATH")
       ->required();
+  app->add_option("--draft", flags->draft, "Also tell what would be chosen for this draft of it")
+      ->type_name("PATH");
   app->add_option("--kv-cache", flags->kv_cache, "What the cache would hold: f32, bf16, int8 [f32]")
       ->type_name("NAME")
       ->check(CLI::IsMember({"f32", "bf16", "int8"}));

@@ -27,6 +27,11 @@ std::string ModelLine(absl::string_view role, const ModelInfo& info) {
   if (info.mapped_tokens.has_value()) {
     absl::StrAppend(&line, ", has ", *info.mapped_tokens, " of the target's tokens");
   }
+  if (info.quantize != "none") absl::StrAppend(&line, ", requantised to ", info.quantize);
+  if (info.head_coverage.has_value()) {
+    absl::StrAppend(&line, ", proposes ", WithCommas(info.head_tokens), " of its tokens, ",
+                    ThreeDigits(100.0 * *info.head_coverage), " % of the text");
+  }
   return line + "\n";
 }
 

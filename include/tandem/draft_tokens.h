@@ -7,6 +7,8 @@ namespace tandem {
 inline constexpr int kMaxDraftTokens = 32;
 // In place of a number of draft tokens: as many as pay off, round by round.
 inline constexpr int kAutoDraftTokens = -1;
+// In place of a number of tokens of the draft's head: those that are worth computing.
+inline constexpr int kAutoDraftHeadTokens = -1;
 // In place of a draft's window: one that keeps the prompt's reading short.
 inline constexpr int kAutoDraftWindow = -1;
 

@@ -48,6 +48,12 @@ struct ModelInfo {
   int window = 0;     // of a draft: the last tokens that it reads of a long prompt; 0: all
   // Of a draft with other tokens than the target's: how many of the target's it can propose.
   std::optional<int> mapped_tokens{};
+  // Of a draft: to what its matrices were quantised at load (EngineOptions::draft_quantize).
+  std::string quantize = "none";
+  // Of a draft: the tokens of its head. If they are learned, also the share of output tokens, of
+  // those that it could propose with all of its head, that are among them.
+  int head_tokens = 0;
+  std::optional<double> head_coverage{};
 };
 
 // Pages of both models in EngineOptions::kv_store, since the engine was made.

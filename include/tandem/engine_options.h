@@ -41,10 +41,12 @@ struct EngineOptions {
   // floats.
   std::string compute = "auto";
   std::string quantize = "none";  // the target's weights of floats at load (kernels/quantize.h)
-  std::string draft_quantize = "none";  // the draft's
+  // The draft's weights, of blocks too where the format is smaller. "auto": to four bits where that
+  // pays (docs/drafters.md).
+  std::string draft_quantize = "auto";
   // Tokens that the draft can propose, those of the lowest ids: its head has no other rows then. 0
-  // for all.
-  int draft_head_tokens = 0;
+  // for all; auto: which and how many is learned (docs/drafters.md).
+  int draft_head_tokens = kAutoDraftHeadTokens;
   // What the draft reads of a longer context: the first few tokens and so many of the last
   // (docs/draft_length.md); 0 for all, kAutoDraftWindow for what suits long prompts.
   int draft_window = kAutoDraftWindow;

@@ -21,10 +21,9 @@ struct KnownModel {
   const char* package;
   const char* version;
   const char* member;
-  const char* file;       // its name in the model's folder
-  const char* sha256;     // of the file, in hexadecimal
-  const char* draft;      // the shipped model that drafts for it
-  int draft_head_tokens;  // with a head of so many tokens
+  const char* file;    // its name in the model's folder
+  const char* sha256;  // of the file, in hexadecimal
+  const char* draft;   // the shipped model that drafts for it
 };
 
 absl::Span<const KnownModel> KnownModels();
@@ -35,12 +34,11 @@ const KnownModel* FindKnownModel(absl::string_view name);
 struct KnownPair {
   const char* target;
   const char* draft;
-  int draft_head_tokens;  // EngineOptions'; 0: all
 };
 // The pair of this target; nothing if there is none.
 std::optional<KnownPair> FindKnownPair(absl::string_view target);
 // The pair that comes with the program and tells stories.
-inline constexpr KnownPair kStoryPair = {"storyteller-7m", "storyteller-1m", 0};
+inline constexpr KnownPair kStoryPair = {"storyteller-7m", "storyteller-1m"};
 // Whether a model of this name comes with the program.
 bool IsShipped(absl::string_view name);
 

@@ -40,7 +40,6 @@ const KnownModel* KnownModelAt(const std::string& path);
 struct PairPaths {
   std::string target;
   std::string draft;
-  int draft_head_tokens = 0;
 };
 // The pair of real models: a known model that was fetched and has its draft at hand. Nothing if
 // there is none.
@@ -50,9 +49,8 @@ PairPaths StoryPair();
 
 // Replaces the names of models in `options` by their paths. A target that is given by its name
 // brings the draft that is known for it, unless a draft is given, the drafter has no use for one,
-// or it is not at hand; a known draft's `draft_head_tokens` is set where it is 0. Paths stay as
-// they are and bring nothing, so a second call changes nothing. Errors:
-// ModelNamed's; then `options` is as it was.
+// or it is not at hand. Paths stay as they are and bring nothing, so a second call changes nothing.
+// Errors: ModelNamed's; then `options` is as it was.
 absl::Status ResolveModels(EngineOptions* options);
 
 }  // namespace tandem

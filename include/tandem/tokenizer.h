@@ -87,6 +87,10 @@ class Tokenizer {
   };
   virtual std::optional<TokenText> TextOf(TokenId id, bool is_first) const = 0;
   virtual const TextRules& text_rules() const = 0;
+
+  // Every id that has a token, the commonest first as far as the vocabulary tells: special tokens
+  // and single bytes, then tokens in the order of the merges that make them, then the rest.
+  virtual std::vector<TokenId> TokensByMerges() const = 0;
 };
 
 }  // namespace tandem

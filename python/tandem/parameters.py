@@ -29,7 +29,7 @@ class EngineParams(TypedDict, total=False):
     compute: str
     quantize: str
     draft_quantize: str
-    draft_head_tokens: int
+    draft_head_tokens: int  # -1: those that are worth it; 0: all
     draft_window: int  # the last tokens of a long prompt that the draft reads; 0: all; -1: auto
     kv_cache: str
     draft_kv_cache: str  # "": the same as kv_cache

@@ -91,6 +91,21 @@ MetricFamily CacheConfig(const Engine& engine, const MetricsOptions& options) {
   return family;
 }
 
+// Of a draft model's head; nothing without one.
+std::vector<MetricFamily> DraftHeadMetrics(const Engine& engine) {
+  std::vector<MetricFamily> families;
+  const std::optional<ModelInfo> draft = engine.draft_info();
+  if (!draft.has_value()) return families;
+  families.push_back(Single("tandem_draft_head_tokens", "Tokens that the draft can propose",
+                            MetricType::Gauge, draft->head_tokens));
+  if (draft->head_coverage.has_value()) {
+    families.push_back(Single("tandem_draft_head_coverage_ratio",
+                              "Share of output tokens that are among those of the draft's head",
+                              MetricType::Gauge, *draft->head_coverage));
+  }
+  return families;
+}
+
 MetricFamily AcceptedPerPosition(const RoundStats& stats) {
   MetricFamily family =
       Family("tandem_spec_decode_num_accepted_tokens_per_pos_total",
@@ -117,7 +132,7 @@ std::vector<MetricFamily> OfEngine(const Engine& engine) {
     return Single(name, help, MetricType::Gauge, value);
   };
   // Rounds with a draft are those that verified its first token.
-  return {
+  std::vector<MetricFamily> families = {
       counter("tandem_spec_decode_num_drafts_total", "Rounds that verified a draft",
               load.stats.proposed_at[0]),
       counter("tandem_spec_decode_num_draft_tokens_total", "Draft tokens verified",
@@ -157,6 +172,8 @@ std::vector<MetricFamily> OfEngine(const Engine& engine) {
             load.draft_memory_tenants),
       counter("tandem_prompt_tokens_total", "Prompt tokens of sequences begun", load.prompt_tokens),
       counter("tandem_generation_tokens_total", "Tokens generated", load.stats.emitted)};
+  for (MetricFamily& family : DraftHeadMetrics(engine)) families.push_back(std::move(family));
+  return families;
 }
 
 }  // namespace

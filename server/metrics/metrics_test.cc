@@ -17,7 +17,9 @@ using ::testing::Not;
 class LoadedEngine : public ManualEngine {
  public:
   EngineLoad load() const override { return value; }
+  std::optional<ModelInfo> draft_info() const override { return draft; }
   EngineLoad value;
+  std::optional<ModelInfo> draft{};
 };
 
 std::string Line(const std::string& text, const std::string& name) {
@@ -57,6 +59,17 @@ TEST(Metrics, SayWhatTheEngineCounted) {
     EXPECT_THAT(text, HasSubstr(std::string("\n") + line + "\n"));
   }
   EXPECT_THAT(text, Not(HasSubstr("position=\"3\"")));
+}
+
+TEST(Metrics, TellOfTheDraftsHead) {
+  LoadedEngine engine;
+  EXPECT_THAT(Metrics(&engine).Text(), Not(HasSubstr("draft_head")));
+  engine.draft = ModelInfo();
+  engine.draft->head_tokens = 8192;
+  EXPECT_THAT(Metrics(&engine).Text(), HasSubstr("\ntandem_draft_head_tokens 8192\n"));
+  EXPECT_THAT(Metrics(&engine).Text(), Not(HasSubstr("coverage")));
+  engine.draft->head_coverage = 0.75;
+  EXPECT_THAT(Metrics(&engine).Text(), HasSubstr("\ntandem_draft_head_coverage_ratio 0.75\n"));
 }
 
 // Routers and dashboards that were made for vLLM read these.

@@ -30,7 +30,7 @@
 #include "tools/checkpoints/gguf_config_keys.h"
 #include "tools/checkpoints/gguf_metadata.h"
 #include "tools/checkpoints/gguf_output.h"
-#include "tools/checkpoints/model_tensors.h"
+#include "checkpoint/model_tensors.h"
 
 namespace tandem {
 namespace {

@@ -23,7 +23,7 @@
 #include "checkpoint/safetensors_header.h"
 #include "nlohmann/json.hpp"
 #include "text/byte_alphabet.h"
-#include "tools/checkpoints/model_tensors.h"
+#include "checkpoint/model_tensors.h"
 #include "tools/table.h"
 
 namespace tandem {

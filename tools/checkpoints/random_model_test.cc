@@ -18,7 +18,7 @@
 #include "kvcache/paged_kv_cache.h"
 #include "model/transformer.h"
 #include "tandem/tokenizer.h"
-#include "tools/checkpoints/model_tensors.h"
+#include "checkpoint/model_tensors.h"
 
 namespace tandem {
 namespace {

@@ -1,4 +1,4 @@
-#include "tools/checkpoints/model_tensors.h"
+#include "checkpoint/model_tensors.h"
 
 #include <algorithm>
 #include <utility>

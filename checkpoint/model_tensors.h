@@ -1,5 +1,5 @@
-#ifndef TANDEM_TOOLS_CHECKPOINTS_MODEL_TENSORS_H_
-#define TANDEM_TOOLS_CHECKPOINTS_MODEL_TENSORS_H_
+#ifndef TANDEM_CHECKPOINT_MODEL_TENSORS_H_
+#define TANDEM_CHECKPOINT_MODEL_TENSORS_H_
 
 #include <cstdint>
 #include <string>
@@ -36,4 +36,4 @@ double ShareRead(const TensorSpec& tensor, const ModelConfig& config);
 
 }  // namespace tandem
 
-#endif  // TANDEM_TOOLS_CHECKPOINTS_MODEL_TENSORS_H_
+#endif  // TANDEM_CHECKPOINT_MODEL_TENSORS_H_

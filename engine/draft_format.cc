@@ -1,0 +1,75 @@
+#include "engine/draft_format.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "base/status_macros.h"
+#include "checkpoint/arranged_weights.h"
+#include "checkpoint/model_config.h"
+#include "checkpoint/model_tensors.h"
+#include "checkpoint/weights.h"
+#include "kernels/blocks.h"
+
+namespace tandem {
+namespace {
+
+// As Transformer::LoadOptions::min_packed_bytes: what is requantised is kept for the next start.
+constexpr double kLeastBytes = 64 << 20;
+constexpr double kBitsOfInt4 = 4.5;  // q4_k
+// What is expected of a draft that was not seen yet (draft/policy/acceptance_estimate.cc), and how
+// much of it four bits leave.
+constexpr double kAcceptance = 0.7;
+constexpr double kKeptByInt4 = 0.97;
+constexpr double kRowOfVerification = 0.05;  // of a plain pass
+constexpr double kWorthPacking = 1.02;       // times the gain
+
+// Expected tokens of a round beside its cost, at the best draft length.
+double Gain(double acceptance, double step) {
+  constexpr int kMostConsidered = 8;
+  double tokens = 1.0;
+  double kept = 1.0;
+  double best = 1.0;
+  for (int k = 1; k <= kMostConsidered; ++k) {
+    kept *= acceptance;
+    tokens += kept;
+    best = std::max(best, tokens / (1.0 + k * (step + kRowOfVerification)));
+  }
+  return best;
+}
+
+}  // namespace
+
+absl::StatusOr<DraftMatrices> DraftMatricesOf(const EngineOptions& options,
+                                              const std::string& path) {
+  ASSIGN_OR_RETURN(const ModelConfig config, ReadModelConfig(path, options.allow_unknown_config));
+  ASSIGN_OR_RETURN(std::shared_ptr<const Weights> stored, Weights::Open(path));
+  ASSIGN_OR_RETURN(const std::shared_ptr<const Weights> weights,
+                   ArrangeWeights(std::move(stored), config));
+  DraftMatrices matrices;
+  double num_weights = 0.0;
+  for (const TensorSpec& tensor : TensorsOf(config)) {
+    const bool is_counted = tensor.role == TensorRole::kExpert ||
+                            (tensor.role == TensorRole::kMatrix && tensor.name != "lm_head.weight");
+    if (!is_counted) continue;
+    ASSIGN_OR_RETURN(const ConstMatrixView view, weights->Describe(tensor.name, tensor.shape));
+    const double share = ShareRead(tensor, config);
+    num_weights += share * static_cast<double>(tensor.num_elements());
+    matrices.bytes += share * view.rows * static_cast<double>(RowBytes(view.dtype, view.cols));
+  }
+  if (num_weights > 0.0) matrices.bits_per_weight = 8.0 * matrices.bytes / num_weights;
+  return matrices;
+}
+
+std::string ChooseDraftFormat(const DraftMatrices& matrices, double target_bytes,
+                              bool has_exact_activations) {
+  if (has_exact_activations || matrices.bytes < kLeastBytes) return "none";
+  if (matrices.bits_per_weight <= kBitsOfInt4) return "none";
+  const double step = matrices.bytes / target_bytes;
+  const double as_it_is = Gain(kAcceptance, step);
+  const double as_int4 =
+      Gain(kAcceptance * kKeptByInt4, step * kBitsOfInt4 / matrices.bits_per_weight);
+  return as_int4 > kWorthPacking * as_it_is ? "int4" : "none";
+}
+
+}  // namespace tandem

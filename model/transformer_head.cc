@@ -1,0 +1,46 @@
+// The head of a Transformer that has one of gathered rows.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "kernels/blocks.h"
+#include "model/transformer.h"
+
+namespace tandem {
+
+absl::Status Transformer::SetHead(std::vector<TokenId> ids) {
+  TANDEM_CHECK(backend_->memory_is_host() && std::is_sorted(ids.begin(), ids.end()));
+  TANDEM_CHECK(ids.empty() || (ids.front() >= 0 && ids.back() < config_.vocab_size));
+  constexpr char kOwnHead[] = "lm_head.weight";
+  ConstMatrixView matrix = embedding_;
+  if (!config_.tied_embeddings) {
+    ASSIGN_OR_RETURN(matrix, weights_->Get(kOwnHead, {config_.vocab_size, config_.hidden_size}));
+  }
+  std::vector<std::byte> gathered;
+  if (!ids.empty()) {
+    const size_t row_bytes = RowBytes(matrix.dtype, matrix.cols);
+    const size_t stride = RowBytes(matrix.dtype, matrix.stride);
+    gathered.resize(ids.size() * row_bytes);
+    const auto* const rows = static_cast<const std::byte*>(matrix.data);
+    for (size_t i = 0; i < ids.size(); ++i) {
+      std::memcpy(gathered.data() + i * row_bytes, rows + ids[i] * stride, row_bytes);
+    }
+    matrix = ConstMatrixView(gathered.data(), matrix.dtype, static_cast<int>(ids.size()),
+                             matrix.cols, matrix.cols);
+  }
+  const WeightPart part{.matrix = matrix, .bias = nullptr};
+  absl::StatusOr<PackedWeight> packed =
+      backend_->Pack({&part, 1}, PartOrder::kConcatenated, head_format_);
+  if (!config_.tied_embeddings) weights_->Forget(kOwnHead);
+  if (!packed.ok()) return packed.status();
+  bytes_packed_at_load_ += packed->data.size_bytes();
+  bytes_packed_at_load_ -= head_.data.size_bytes();
+  head_ = *std::move(packed);
+  head_ids_ = std::move(ids);
+  graph_cache_->Forget();
+  return absl::OkStatus();
+}
+
+}  // namespace tandem
