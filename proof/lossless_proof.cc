@@ -213,10 +213,12 @@ absl::Status Prover::Prepare() {
       .target = target_.get(), .target_cache = target_->cache(), .drafter = drafter_.get()};
   sound_models_ = models_;
   sound_remembered_ = remembered_;
-  // Generations of the proof draft from what earlier ones wrote, as the engine's do. Planted faults
-  // are looked for where drafts are the same in every run.
+  // Generations of the proof draft from what earlier ones wrote, as the engine's do. Laws of drafts
+  // that a model draws are tested without: a prompt's thousandth generation would be drafted from
+  // the memory alone, and faults of drawing would not be seen.
   models_.tenant = Tenants(engine_.draft_memory_bytes).Get(nullptr);
-  remembered_.tenant = Tenants(engine_.draft_memory_bytes).Get(nullptr);
+  if (pair_->draft == nullptr)
+    remembered_.tenant = Tenants(engine_.draft_memory_bytes).Get(nullptr);
   if (options_.plant.empty()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const PlantedFault* fault, FindPlantedFault(options_.plant));
   planted_models_ = std::make_unique<PlantedWorld>(models_, *fault);

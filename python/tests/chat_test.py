@@ -111,7 +111,7 @@ def test_a_function_that_raises_or_stops_ends_the_answer(thinking):
     with pytest.raises(ZeroDivisionError):
         thinking.chat(MESSAGES, lambda piece: 1 / 0, **CHAT)
     seen = []
-    answer = thinking.chat(MESSAGES, lambda piece: bool(seen.append(piece)), tools=TOOLS, max_tokens=50,
+    answer = thinking.chat(MESSAGES, lambda piece: bool(seen.append(piece)), temperature=0.0, max_tokens=400,
                            ignore_eos=True)
     assert answer.finish_reason == "cancelled" and len(seen) == 1
 
