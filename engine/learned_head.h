@@ -2,10 +2,10 @@
 #define TANDEM_ENGINE_LEARNED_HEAD_H_
 
 #include <cstdint>
+#include <mutex>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "draft/policy/draft_head.h"
 #include "draft/policy/speculation_policy.h"
@@ -60,8 +60,9 @@ class LearnedHead {
   Transformer* draft_;
   std::vector<TokenId> draft_of_;  // [target tokens] with a vocabulary map: the pair's, or -1
   DraftHead head_;
-  mutable absl::Mutex mutex_;
-  Facts facts_ ABSL_GUARDED_BY(mutex_);
+  // Not absl's, whose first lock in a thread ends the process where memory is short.
+  mutable std::mutex mutex_;
+  Facts facts_;  // guarded by mutex_
 };
 
 }  // namespace tandem
