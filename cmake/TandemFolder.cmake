@@ -27,7 +27,7 @@ set(tandem_programs_with_threads base_test kvstore_test draft_test verify_test e
 # other cases do not run as well.
 set(tandem_cases_without_news_of_threads SpeculationPolicy.* ToolCalls.* XmlArguments.* ReasoningSplitter.* RunRound.*
   All/GoldenModel* All/EveryScheme* All/QuantizedGolden* All/GgufFamily* Numerics.* QuantizedModelTest.*
-  BenchProgram.* BenchChat.* LmdbFaults.* DamagedStore.*)
+  BenchProgram.* BenchChat.* Program.* ProgramOutput.* CommandLine.* LmdbFaults.* DamagedStore.*)
 
 function(tandem_folder name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "HEAVY_TESTS" "PRECOMPILED_LIKE"
