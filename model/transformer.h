@@ -189,8 +189,8 @@ class Transformer final : public LanguageModel {
   ConstMatrixView embedding_;  // [vocab, hidden]
   std::array<Rotation, kNumLayerRotations> rotations_;
   std::vector<Layer> layers_;
-  Buffer final_norm_;              // f32 [hidden]
-  PackedWeight head_;              // [head_tokens(), hidden]
+  Buffer final_norm_;  // f32 [hidden]
+  PackedWeight head_;  // [head_tokens(), hidden]
   std::vector<TokenId> head_ids_;
   std::optional<DType> head_format_;  // that SetHead quantises to
   int64_t head_row_bytes_ = 0;

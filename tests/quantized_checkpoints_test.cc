@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/mapped_file.h"
+#include "checkpoint/model_tensors.h"
 #include "checkpoint/quantized_matrix.h"
 #include "engine/runtime.h"
 #include "gmock/gmock.h"
@@ -31,7 +32,6 @@
 #include "tests/golden_file.h"
 #include "tests/quantized_modules.h"
 #include "tests/safetensors_builder.h"
-#include "checkpoint/model_tensors.h"
 #include "tools/checkpoints/quantized_model.h"
 #include "tools/checkpoints/random_model.h"
 

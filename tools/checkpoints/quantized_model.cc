@@ -21,6 +21,7 @@
 #include "checkpoint/gguf_weights.h"
 #include "checkpoint/model_config.h"
 #include "checkpoint/model_families.h"
+#include "checkpoint/model_tensors.h"
 #include "checkpoint/weights.h"
 #include "json/json_text.h"
 #include "kernels/blocks.h"
@@ -30,7 +31,6 @@
 #include "tools/checkpoints/gguf_config_keys.h"
 #include "tools/checkpoints/gguf_metadata.h"
 #include "tools/checkpoints/gguf_output.h"
-#include "checkpoint/model_tensors.h"
 
 namespace tandem {
 namespace {

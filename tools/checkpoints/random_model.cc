@@ -20,10 +20,10 @@
 #include "base/status_macros.h"
 #include "base/thread_pool.h"
 #include "checkpoint/model_families.h"
+#include "checkpoint/model_tensors.h"
 #include "checkpoint/safetensors_header.h"
 #include "nlohmann/json.hpp"
 #include "text/byte_alphabet.h"
-#include "checkpoint/model_tensors.h"
 #include "tools/table.h"
 
 namespace tandem {

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/float16.h"
 #include "base/mapped_file.h"
+#include "checkpoint/model_tensors.h"
 #include "checkpoint/safetensors.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -18,7 +19,6 @@
 #include "kvcache/paged_kv_cache.h"
 #include "model/transformer.h"
 #include "tandem/tokenizer.h"
-#include "checkpoint/model_tensors.h"
 
 namespace tandem {
 namespace {
