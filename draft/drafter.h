@@ -91,9 +91,10 @@ class Drafter {
   // The same for a sequence that only `kind` is to draft for, where this is several drafters, and
   // which may know what `tenant`, or null, has left of others.
   // REQUIRES: `kind` is part of it.
-  virtual std::unique_ptr<DraftState> NewStateOf(DrafterKind /*kind*/,
-                                                 absl::Span<const TokenId> prompt,
-                                                 std::shared_ptr<const Tenant> /*tenant*/) {
+  virtual std::unique_ptr<DraftState> NewStateOf(
+      DrafterKind /*kind*/, absl::Span<const TokenId> prompt,
+      // NOLINTNEXTLINE(performance-unnecessary-value-param): those that keep it move it
+      std::shared_ptr<const Tenant> /*tenant*/) {
     return NewState(prompt);
   }
 
