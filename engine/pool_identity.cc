@@ -28,8 +28,9 @@ std::string HexOf(XXH128_hash_t hash) {
   return absl::StrFormat("%016x%016x", hash.high64, hash.low64);
 }
 
-// Adds the code and the constants of the object that holds this function to `*data`, a
-// XXH3_state_t: the segments that are not writable.
+// Adds the code of the object that holds this function to `*data`, a XXH3_state_t, and its notes:
+// the linker's build id among them stands for its constants, between which a sanitizer forbids to
+// read.
 int AddOwnCode(struct dl_phdr_info* info, size_t /*size*/, void* data) {
   const auto own = reinterpret_cast<uintptr_t>(&AddOwnCode);
   const auto segment_holds = [&](const ElfW(Phdr) & segment, uintptr_t address) {
@@ -43,7 +44,8 @@ int AddOwnCode(struct dl_phdr_info* info, size_t /*size*/, void* data) {
   if (!is_own) return 0;
   for (int i = 0; i < info->dlpi_phnum; ++i) {
     const ElfW(Phdr)& segment = info->dlpi_phdr[i];
-    if (segment.p_type != PT_LOAD || (segment.p_flags & PF_W) != 0) continue;
+    const bool is_code = segment.p_type == PT_LOAD && (segment.p_flags & PF_X) != 0;
+    if (!is_code && segment.p_type != PT_NOTE) continue;
     XXH3_128bits_update(static_cast<XXH3_state_t*>(data),
                         reinterpret_cast<const void*>(info->dlpi_addr + segment.p_vaddr),
                         segment.p_filesz);
