@@ -17,10 +17,6 @@ CombinedDraftState& Of(DraftState* state) { return *static_cast<CombinedDraftSta
 
 }  // namespace
 
-std::unique_ptr<DraftState> CombinedDrafter::NewState(absl::Span<const TokenId> prompt) {
-  return NewStateOf(DrafterKind::kModelAndNgram, prompt, nullptr);
-}
-
 std::unique_ptr<DraftState> CombinedDrafter::NewStateOf(DrafterKind kind,
                                                         absl::Span<const TokenId> prompt,
                                                         std::shared_ptr<const Tenant> tenant) {

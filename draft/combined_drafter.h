@@ -18,7 +18,6 @@ class CombinedDrafter final : public Drafter {
       : model_(std::move(model)), lookup_(std::move(lookup)) {}
 
   std::string_view name() const override { return "model+ngram"; }
-  std::unique_ptr<DraftState> NewState(absl::Span<const TokenId> prompt) override;
   std::unique_ptr<DraftState> NewStateOf(DrafterKind kind, absl::Span<const TokenId> prompt,
                                          std::shared_ptr<const Tenant> tenant) override;
   std::vector<DraftOption> Options(DraftState* state, absl::Span<const TokenId> context) override;

@@ -20,7 +20,8 @@ class LoggingDrafter final : public Drafter {
       : source_(source), token_(token), log_(*log) {}
 
   std::string_view name() const override { return "logging"; }
-  std::unique_ptr<DraftState> NewState(absl::Span<const TokenId> /*prompt*/) override {
+  std::unique_ptr<DraftState> NewStateOf(DrafterKind /*kind*/, absl::Span<const TokenId> /*prompt*/,
+                                         std::shared_ptr<const Tenant> /*tenant*/) override {
     auto state = std::make_unique<State>();
     state->owner = this;
     return state;

@@ -86,16 +86,14 @@ class Drafter {
   // Whether its tokens are drawn at all; else each is proposed with certainty.
   virtual bool is_drawn() const { return true; }
   // For a sequence that begins with `prompt`, of which part may be known from earlier sequences.
-  virtual std::unique_ptr<DraftState> NewState(absl::Span<const TokenId> prompt) = 0;
-
-  // The same for a sequence that only `kind` is to draft for, where this is several drafters, and
-  // which may know what `tenant`, or null, has left of others.
-  // REQUIRES: `kind` is part of it.
-  virtual std::unique_ptr<DraftState> NewStateOf(
-      DrafterKind /*kind*/, absl::Span<const TokenId> prompt,
-      // NOLINTNEXTLINE(performance-unnecessary-value-param): those that keep it move it
-      std::shared_ptr<const Tenant> /*tenant*/) {
-    return NewState(prompt);
+  // Only `kind` is to draft for it, where this is several drafters. It may know what `tenant`, or
+  // null, has left of other sequences, and shares nothing with those of other tenants.
+  // REQUIRES: `kind` is part of this, where this is several drafters.
+  virtual std::unique_ptr<DraftState> NewStateOf(DrafterKind kind, absl::Span<const TokenId> prompt,
+                                                 std::shared_ptr<const Tenant> tenant) = 0;
+  // The same with all that this is, for no tenant.
+  std::unique_ptr<DraftState> NewState(absl::Span<const TokenId> prompt) {
+    return NewStateOf(DrafterKind::kModelAndNgram, prompt, nullptr);
   }
 
   // The ways in which the sequence of `state` could be continued after `context`, its committed

@@ -35,9 +35,6 @@ class ModelDrafter final : public Drafter {
                const VocabularyMap* vocabulary = nullptr);
 
   std::string_view name() const override { return "model"; }
-  std::unique_ptr<DraftState> NewState(absl::Span<const TokenId> prompt) override {
-    return NewStateOf(DrafterKind::kModel, prompt, nullptr);
-  }
   std::unique_ptr<DraftState> NewStateOf(DrafterKind kind, absl::Span<const TokenId> prompt,
                                          std::shared_ptr<const Tenant> tenant) override;
   std::vector<DraftOption> Options(DraftState* state, absl::Span<const TokenId> context) override;

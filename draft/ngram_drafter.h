@@ -16,9 +16,6 @@ class NgramDrafter final : public Drafter {
  public:
   std::string_view name() const override { return "ngram"; }
   bool is_drawn() const override { return false; }
-  std::unique_ptr<DraftState> NewState(absl::Span<const TokenId> prompt) override {
-    return NewStateOf(DrafterKind::kNgram, prompt, nullptr);
-  }
   std::unique_ptr<DraftState> NewStateOf(DrafterKind kind, absl::Span<const TokenId> prompt,
                                          std::shared_ptr<const Tenant> tenant) override;
   std::vector<DraftOption> Options(DraftState* state, absl::Span<const TokenId> context) override;

@@ -1,6 +1,7 @@
 #include "draft/windowed_drafter.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "tandem/draft_tokens.h"
@@ -64,9 +65,11 @@ absl::Span<const TokenId> WindowedDrafter::See(State* state, absl::Span<const To
   return state->seen;
 }
 
-std::unique_ptr<DraftState> WindowedDrafter::NewState(absl::Span<const TokenId> prompt) {
+std::unique_ptr<DraftState> WindowedDrafter::NewStateOf(DrafterKind kind,
+                                                        absl::Span<const TokenId> prompt,
+                                                        std::shared_ptr<const Tenant> tenant) {
   auto state = std::make_unique<State>();
-  state->inner = inner_->NewState({});
+  state->inner = inner_->NewStateOf(kind, {}, std::move(tenant));
   AdoptLongerPrefix(state.get(), prompt);
   return state;
 }

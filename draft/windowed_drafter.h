@@ -50,7 +50,8 @@ class WindowedDrafter final : public Drafter {
 
   std::string_view name() const override { return inner_->name(); }
   bool is_drawn() const override { return inner_->is_drawn(); }
-  std::unique_ptr<DraftState> NewState(absl::Span<const TokenId> prompt) override;
+  std::unique_ptr<DraftState> NewStateOf(DrafterKind kind, absl::Span<const TokenId> prompt,
+                                         std::shared_ptr<const Tenant> tenant) override;
   std::vector<DraftOption> Options(DraftState* state, absl::Span<const TokenId> context) override;
   absl::Status Propose(absl::Span<const DraftRequest> requests,
                        absl::Span<Proposal* const> proposals) override;

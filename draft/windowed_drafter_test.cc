@@ -5,11 +5,13 @@
 #include <deque>
 #include <memory>
 #include <random>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "draft/make_drafter.h"
 #include "draft/model_drafter.h"
+#include "draft/tenants.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kvcache/kv_testing.h"
@@ -54,8 +56,10 @@ class WindowWorld {
                                                     .chunk_tokens = 8,
                                                     .window = window})) {}
 
-  Sequence* Add(const Tokens& tokens) {
-    sequences_.push_back({.tokens = tokens, .state = drafter_->NewState(tokens)});
+  Sequence* Add(const Tokens& tokens, std::shared_ptr<const Tenant> tenant = nullptr) {
+    sequences_.push_back(
+        {.tokens = tokens,
+         .state = drafter_->NewStateOf(DrafterKind::kModel, tokens, std::move(tenant))});
     return &sequences_.back();
   }
   absl::Status Propose(const std::vector<Sequence*>& sequences, int granted) {
@@ -318,6 +322,23 @@ TEST(WindowedDrafter, SharesPagesWithTheSameWindowAlone) {
   EXPECT_THAT(world.TakeNumRead(), Le(98));
   world.ExpectDrawnFromWindow(*third, 98 - world.drafter().NumCached(*third->state));
   EXPECT_THAT(third->proposal.tokens, ElementsAreArray(first->proposal.tokens));
+}
+
+// A window does not make tenants share what was read.
+TEST(WindowedDrafter, SharesPagesWithinATenantAlone) {
+  std::mt19937_64 random(5);
+  const Tokens prompt = RandomTokens(random, kSmallVocab, 98);
+  WindowWorld world({.recent = 32, .most = 128}, {}, /*page_size=*/4);
+  Tenants tenants(/*memory_bytes=*/0);
+  const auto tenant = [&](const char* salt) {
+    return tenants.Get(std::make_shared<const std::string>(salt));
+  };
+  WindowWorld::Sequence* const first = world.Add(prompt, tenant("a"));
+  ASSERT_TRUE(world.Propose({first}, 1).ok());
+  world.drafter().Publish(first->state.get(), prompt);
+  EXPECT_GT(world.drafter().NumCached(*world.Add(prompt, tenant("a"))->state), 16);
+  EXPECT_EQ(world.drafter().NumCached(*world.Add(prompt, tenant("b"))->state), 0);
+  EXPECT_EQ(world.drafter().NumCached(*world.Add(prompt)->state), 0);
 }
 
 }  // namespace

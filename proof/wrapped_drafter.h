@@ -16,9 +16,6 @@ class WrappedDrafter : public Drafter {
   explicit WrappedDrafter(Drafter* inner) : inner_(inner) {}
   std::string_view name() const override { return inner_->name(); }
   bool is_drawn() const override { return inner_->is_drawn(); }
-  std::unique_ptr<DraftState> NewState(absl::Span<const TokenId> prompt) override {
-    return NewStateOf(DrafterKind::kModelAndNgram, prompt, nullptr);
-  }
   std::unique_ptr<DraftState> NewStateOf(DrafterKind kind, absl::Span<const TokenId> prompt,
                                          std::shared_ptr<const Tenant> tenant) override {
     return inner_->NewStateOf(kind, prompt, std::move(tenant));

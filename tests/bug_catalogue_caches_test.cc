@@ -26,7 +26,8 @@ class RememberingDrafter final : public Drafter {
   RememberingDrafter(const FakeModel* model, Mistake mistake) : model_(model), mistake_(mistake) {}
 
   std::string_view name() const override { return "remembering"; }
-  std::unique_ptr<DraftState> NewState(absl::Span<const TokenId> /*prompt*/) override {
+  std::unique_ptr<DraftState> NewStateOf(DrafterKind /*kind*/, absl::Span<const TokenId> /*prompt*/,
+                                         std::shared_ptr<const Tenant> /*tenant*/) override {
     return std::make_unique<State>();
   }
   std::vector<DraftOption> Options(DraftState* /*state*/,

@@ -51,7 +51,8 @@ class CatalogueDrafter final : public Drafter {
                                           absl::Span<const TokenId> prompt);
 
   std::string_view name() const override { return "catalogue"; }
-  std::unique_ptr<DraftState> NewState(absl::Span<const TokenId> prompt) override {
+  std::unique_ptr<DraftState> NewStateOf(DrafterKind /*kind*/, absl::Span<const TokenId> prompt,
+                                         std::shared_ptr<const Tenant> /*tenant*/) override {
     return NewStateFor(Proposer::kModel, nullptr, prompt);
   }
   std::vector<DraftOption> Options(DraftState* state, absl::Span<const TokenId> context) override;

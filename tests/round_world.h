@@ -27,7 +27,8 @@ class FunctionDrafter final : public Drafter {
   explicit FunctionDrafter(Function function) : function_(std::move(function)) {}
 
   std::string_view name() const override { return "function"; }
-  std::unique_ptr<DraftState> NewState(absl::Span<const TokenId> /*prompt*/) override {
+  std::unique_ptr<DraftState> NewStateOf(DrafterKind /*kind*/, absl::Span<const TokenId> /*prompt*/,
+                                         std::shared_ptr<const Tenant> /*tenant*/) override {
     return std::make_unique<DraftState>();
   }
   std::vector<DraftOption> Options(DraftState* /*state*/,
