@@ -152,7 +152,7 @@ class Backend {
   virtual ~Backend() = default;
   virtual std::string_view name() const = 0;         // "cpu", "cuda:0"
   virtual std::string_view description() const = 0;  // for people: threads, instruction set
-  // What decides the bits that operations give, beside what they are given (docs/numerics.md).
+  // Everything but its inputs that decides the bits of an operation (docs/numerics.md).
   virtual std::string arithmetic() const { return std::string(description()); }
 
   // ---- Memory ----

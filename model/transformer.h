@@ -43,9 +43,9 @@ class Transformer final : public LanguageModel {
     // The rows of the head that are kept, the first ones; 0 for all. A draft's: what it does not
     // propose is not computed. More than there are is an error.
     int head_tokens = 0;
-    // Of vocabularies of at least so many tokens the head is left out, for SetHead to make before
-    // the first pass; head_tokens() is 0 until then. It is not a part of the packed weights. 0 for
-    // none. REQUIRES: 0 unless the backend's memory is the host's.
+    // A vocabulary of at least this many tokens gets no head at load: SetHead makes it before the
+    // first pass, and head_tokens() is 0 until then. It is not a part of the packed weights. 0 for
+    // a head at load in any case. REQUIRES: 0 unless the backend's memory is the host's.
     int sets_head_from = 0;
     // Limits the model's context; 0 does not. More than the model has is an error that names
     // `context`.

@@ -23,7 +23,7 @@ struct ProofWorld {
   LanguageModel* target = nullptr;
   PagedKvCache* target_cache = nullptr;
   Drafter* drafter = nullptr;        // or null
-  std::shared_ptr<Tenant> tenant{};  // whose generations they are: what it wrote is drafted from
+  std::shared_ptr<Tenant> tenant{};  // who generates: its earlier texts are drafted from
   JudgeFunction judge = Judge;
   ConstraintFault constraint_fault = ConstraintFault::kNone;  // of ClassConstraints
 };

@@ -129,8 +129,10 @@ void BindCompletions(nb::module_& module) {
               "Per prompt token, if asked for; None for the first.")
       .def_ro("prompt_tokens", &Completion::prompt_tokens)
       .def_ro("cached_tokens", &Completion::cached_tokens)
-      .def_ro("store_tokens", &Completion::store_tokens, "Of these, read from kv_store.")
-      .def_prop_ro("memory_tokens", &Completion::memory_tokens, "The others.")
+      .def_ro("store_tokens", &Completion::store_tokens,
+              "Those of cached_tokens that were read from kv_store.")
+      .def_prop_ro("memory_tokens", &Completion::memory_tokens,
+                   "Those of cached_tokens that were in memory.")
       .def_ro("first_round_tokens", &Completion::first_round_tokens)
       .def_ro("num_preemptions", &Completion::num_preemptions)
       .def_prop_ro("verifier", [](const Completion& self) { return NameOf(self.verifier); })

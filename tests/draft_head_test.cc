@@ -156,7 +156,7 @@ TEST(DraftHead, LearnsAndChangesNoText) {
     EXPECT_GT(got[0].stats.accepted, 20);
     EXPECT_NE(*engine->draft_info()->head_coverage, unlearned);
   }
-  // What one engine has learned the next one begins with, unless its file is damaged.
+  // The next engine begins with the head that one has learned, unless its file is damaged.
   EXPECT_NE(start(), unlearned);
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     if (!absl::StartsWith(entry.path().filename().string(), "head-")) continue;

@@ -102,16 +102,16 @@ void EngineFlags::AddTo(CLI::App* app, bool with_draft_tokens) {
       ->type_name("N")
       ->group(group);
   app->add_option("--draft-window", draft_window,
-                  "Of longer contexts the draft reads the first few tokens and so many of the "
-                  "last; auto keeps the reading of long prompts short, 0 reads all [auto]")
+                  "The draft reads the first few and the last N tokens of a longer context; auto "
+                  "keeps the reading of long prompts short, 0 reads all [auto]")
       ->type_name("N")
       ->group(group);
   app->add_option("--kv-cache", kv_cache,
-                  "What the caches hold: f32, bf16, or int8 with a scale per token and head [f32]")
+                  "Type of the caches: f32, bf16, or int8 with a scale per token and head [f32]")
       ->type_name("NAME")
       ->group(group);
   app->add_option("--draft-kv-cache", draft_kv_cache,
-                  "What the draft's cache holds; it affects speed alone [as --kv-cache]")
+                  "Type of the draft's cache; it affects speed alone [as --kv-cache]")
       ->type_name("NAME")
       ->group(group);
   app->add_option("--kv-memory", kv_memory,

@@ -111,7 +111,7 @@ std::string KnownDraftOf(const std::string& typed, const std::string& path) {
   return pair.has_value() ? pair->draft : "";
 }
 
-// What the engine chooses for a draft at its start, before it has learned anything.
+// The choices of an engine for a draft at its start, before it has learned anything.
 absl::StatusOr<std::optional<ModelInfo>> InspectDraft(const InspectFlags& flags,
                                                       const std::string& target) {
   if (flags.draft.empty()) return std::nullopt;

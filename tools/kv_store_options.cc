@@ -8,13 +8,13 @@ namespace tandem {
 
 void KvStoreFlags::AddTo(CLI::App* app) {
   app->add_option("--kv-store", folder,
-                  "Folder that keeps both models' caches of prompts and answers for later "
-                  "processes, which find there what they would compute [none]")
+                  "Folder that keeps both models' caches of prompts and answers, so that later "
+                  "processes need not compute them again [none]")
       ->type_name("DIR")
       ->group(kEngineGroup);
   app->add_option("--kv-store-size", size,
-                  "The most that folder may hold, such as 20G; what was used the longest ago "
-                  "leaves first [10G]")
+                  "Limit of that folder's size, such as 20G; the least recently used pages leave "
+                  "first [10G]")
       ->type_name("SIZE")
       ->group(kEngineGroup);
 }

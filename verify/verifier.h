@@ -45,8 +45,8 @@ struct VerifyResult {
   absl::Status status;
   bool judged = false;
   Verdict verdict;
-  // With request.wants_rejected: what the target would most likely have said after the first, the
-  // second, ... rejected token, where the rows are on the host; -1 where there is no such token.
+  // With request.wants_rejected: the target's most likely token after the first, the second, ...
+  // rejected token, where the rows are on the host; -1 where there is no such token.
   std::vector<TokenId> likeliest_after_rejected;
   // With request.logprobs: of the accepted tokens and of verdict.next if there is one, from the
   // rows that decided them.

@@ -353,7 +353,7 @@ TEST(Verifier, RefusesToFeedNothingOrMoreThanThereIs) {
   EXPECT_DEATH(world.Verify(s, 4), "check failed");
 }
 
-// Rows after a rejection are no part of the text, and say what follows such tokens all the same.
+// Rows after a rejection are not part of the text, but they do tell which token follows.
 TEST(Verifier, TellsTheLikeliestAfterRejectedTokensIfAsked) {
   std::mt19937_64 random(2);
   World world;

@@ -27,8 +27,8 @@ struct CallableFunction {
 };
 
 // The functions of `tools` as OpenAI's API has them, [{"type": "function", "function": {"name":
-// ..., "parameters": ...}}, ...]; none for null. INVALID_ARGUMENT naming the member, what was found
-// and what is allowed. Further members are for the template alone.
+// ..., "parameters": ...}}, ...]; none for null. INVALID_ARGUMENT names the member, the value
+// found and the values allowed. Further members are for the template alone.
 absl::StatusOr<std::vector<CallableFunction>> CallableFunctions(const JsonValue& tools,
                                                                 const ToolFormat& format);
 

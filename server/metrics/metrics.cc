@@ -91,7 +91,7 @@ MetricFamily CacheConfig(const Engine& engine, const MetricsOptions& options) {
   return family;
 }
 
-// Of a draft model's head; nothing without one.
+// The head of the draft model; none without a draft model.
 std::vector<MetricFamily> DraftHeadMetrics(const Engine& engine) {
   std::vector<MetricFamily> families;
   const std::optional<ModelInfo> draft = engine.draft_info();
