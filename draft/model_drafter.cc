@@ -319,11 +319,11 @@ RandomPlace ModelDrafter::PlaceOf(const Draft& draft, int slot) {
 
 // The probability of the row's most likely token; a NaN if the row is not a distribution.
 float ModelDrafter::ConfidenceOf(absl::Span<const float> logits) {
-  const float largest = LargestOrNan(logits);
-  if (!std::isfinite(largest)) return std::numeric_limits<float>::quiet_NaN();
+  const TokenId best = ArgMax(logits);
+  if (best < 0) return std::numeric_limits<float>::quiet_NaN();
   confidence_row_.assign(logits.begin(), logits.end());
-  Softmax(/*scale=*/1.0f, largest, absl::MakeSpan(confidence_row_));
-  return LargestOrNan(confidence_row_);
+  Softmax(/*scale=*/1.0f, logits[best], absl::MakeSpan(confidence_row_));
+  return confidence_row_[best];
 }
 
 // Adds a token drawn from this row of the draft's. False if the draft ends: the row is not a

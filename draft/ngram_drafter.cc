@@ -124,7 +124,8 @@ absl::Status NgramDrafter::Propose(absl::Span<const DraftRequest> requests,
     const std::vector<TokenId>& tokens = proposals[i]->tokens;
     for (size_t place = match.next; static_cast<int>(tokens.size()) < requests[i].granted;
          ++place) {
-      // After the end of the text it goes on as proposed: a text that repeats itself goes on to.
+      // After the end of the text it goes on as proposed: a text that repeats itself keeps doing
+      // so.
       const TokenId token =
           place < context.size() ? context[place] : tokens[place - context.size()];
       ProposeCertain(token, proposals[i]);

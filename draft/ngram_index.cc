@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/split_mix.h"
+
 namespace tandem {
 namespace {
 
@@ -13,10 +15,7 @@ class RunHashes {
   // Of the run that is one longer than the last.
   uint64_t Next() {
     const auto token = static_cast<uint32_t>(text_[end_ - ++length_]);
-    uint64_t x = hash_ + token + 0x9E3779B97F4A7C15u;  // the finaliser of splitmix64
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-    return hash_ = x ^ (x >> 31);
+    return hash_ = SplitMix64(hash_ + token);
   }
 
  private:

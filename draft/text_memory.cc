@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/split_mix.h"
 
 namespace tandem {
 namespace {
@@ -11,12 +12,6 @@ namespace {
 constexpr int kMostVotes = 8;
 constexpr int kUsualVotes = 2;
 constexpr int kSuccessorRuns = 2;  // the first ones
-
-uint64_t Mixed(uint64_t x) {  // the finaliser of splitmix64
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-  return x ^ (x >> 31);
-}
 
 size_t PlaceOf(uint64_t hash, size_t num_places) { return (hash & 0xFFFFFFFFu) * num_places >> 32; }
 
@@ -34,7 +29,7 @@ int TextMemory::HashRuns(absl::Span<const TokenId> text,
   int num_runs = 0;
   uint64_t hash = 0;
   for (int length = 1; length <= kLongestRun && length <= static_cast<int>(text.size()); ++length) {
-    hash = Mixed(hash + static_cast<uint32_t>(text[text.size() - length]) + 0x9E3779B97F4A7C15u);
+    hash = SplitMix64(hash + static_cast<uint32_t>(text[text.size() - length]));
     if (length == kRuns[num_runs]) (*hashes)[num_runs++] = hash;
   }
   return num_runs;

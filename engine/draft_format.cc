@@ -9,6 +9,7 @@
 #include "checkpoint/model_config.h"
 #include "checkpoint/model_tensors.h"
 #include "checkpoint/weights.h"
+#include "draft/policy/round_gain.h"
 #include "kernels/blocks.h"
 
 namespace tandem {
@@ -21,21 +22,12 @@ constexpr double kBitsOfInt4 = 4.5;  // q4_k
 // much of it four bits leave.
 constexpr double kAcceptance = 0.7;
 constexpr double kKeptByInt4 = 0.97;
-constexpr double kRowOfVerification = 0.05;  // of a plain pass
-constexpr double kWorthPacking = 1.02;       // times the gain
+constexpr double kWorthPacking = 1.02;  // times the gain
 
-// Expected tokens of a round beside its cost, at the best draft length.
+// Of a draft that keeps each token with the same chance.
 double Gain(double acceptance, double step) {
-  constexpr int kMostConsidered = 8;
-  double tokens = 1.0;
   double kept = 1.0;
-  double best = 1.0;
-  for (int k = 1; k <= kMostConsidered; ++k) {
-    kept *= acceptance;
-    tokens += kept;
-    best = std::max(best, tokens / (1.0 + k * (step + kRowOfVerification)));
-  }
-  return best;
+  return BestRoundGain(step, [&](int /*k*/) { return kept *= acceptance; });
 }
 
 }  // namespace

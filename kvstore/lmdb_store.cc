@@ -22,6 +22,7 @@
 #include "absl/time/clock.h"
 #include "base/hash_map.h"
 #include "base/status_macros.h"
+#include "base/string_view.h"
 #include "kvstore/lmdb_file.h"
 #include "kvstore/pool_table.h"
 
@@ -57,10 +58,6 @@ constexpr int kPagesAtOnce = 1000;
 constexpr int kReadAhead = 4;
 
 absl::string_view TextOf(const PageKey& key) { return BytesOf(key.bytes); }
-
-absl::string_view TextOf(absl::Span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
 
 // In the order of use: the least recent first, of one stamp the last of its text.
 std::string OrderKey(uint64_t stamp, uint32_t depth, const PageKey& key) {
@@ -301,8 +298,8 @@ class LmdbStore final : public PageStore {
     if (!ReadRecord(value, &head)) return {};
     const absl::string_view rest = ViewOf(value).substr(sizeof(head));
     const absl::string_view tokens =
-        TextOf(absl::MakeConstSpan(reinterpret_cast<const std::byte*>(page.tokens.data()),
-                                   page.tokens.size() * sizeof(TokenId)));
+        View(absl::MakeConstSpan(reinterpret_cast<const std::byte*>(page.tokens.data()),
+                                 page.tokens.size() * sizeof(TokenId)));
     const bool is_right = value.mv_size == ValueBytes(page.tokens.size(), page_bytes) &&
                           head.num_tokens == page.tokens.size() &&
                           rest.substr(0, tokens.size()) == tokens &&

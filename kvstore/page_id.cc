@@ -5,13 +5,10 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/string_view.h"
 
 namespace tandem {
 namespace {
-
-absl::string_view AsText(absl::Span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
 
 template <typename T>
 absl::Span<const std::byte> AsBytes(absl::Span<const T> values) {
@@ -22,7 +19,7 @@ absl::Span<const std::byte> AsBytes(absl::Span<const T> values) {
 
 PartHasher& PartHasher::Add(absl::Span<const std::byte> part) {
   const uint64_t size = part.size();
-  absl::StrAppend(&parts_, AsText(AsBytes(absl::MakeConstSpan(&size, 1))), AsText(part));
+  absl::StrAppend(&parts_, View(AsBytes(absl::MakeConstSpan(&size, 1))), View(part));
   return *this;
 }
 
@@ -52,6 +49,6 @@ PageKey KeyAfter(const PageKey& parent, absl::Span<const TokenId> tokens) {
   return {PartHasher().Add(parent.bytes).Add(AsBytes(tokens)).Finish()};
 }
 
-std::string HexOf(const PoolId& pool) { return absl::BytesToHexString(AsText(pool.bytes)); }
+std::string HexOf(const PoolId& pool) { return absl::BytesToHexString(View(pool.bytes)); }
 
 }  // namespace tandem

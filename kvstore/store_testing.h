@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -81,6 +82,33 @@ class TestText {
   std::deque<std::vector<std::byte>> bytes_;
   std::vector<PageRef> refs_;
   std::vector<PageToWrite> pages_;
+};
+
+// Passes everything on to another store.
+class WrappedStore : public PageStore {
+ public:
+  explicit WrappedStore(std::shared_ptr<PageStore> store) : store_(std::move(store)) {}
+
+  int Find(absl::Span<const PageRef> run) override { return store_->Find(run); }
+  int Read(const PoolId& pool, absl::Span<const PageRef> run, size_t page_bytes,
+           absl::FunctionRef<bool(int, absl::Span<const std::byte>)> take) override {
+    return store_->Read(pool, run, page_bytes, take);
+  }
+  absl::Status Write(const PoolInfo& pool, absl::Span<const PageToWrite> pages) override {
+    return store_->Write(pool, pages);
+  }
+  void Touch(absl::Span<const PageRef> run) override { store_->Touch(run); }
+  absl::StatusOr<std::vector<PoolInfo>> Pools() override { return store_->Pools(); }
+  absl::StatusOr<int64_t> RemovePool(const PoolId& pool) override {
+    return store_->RemovePool(pool);
+  }
+  absl::StatusOr<int64_t> RemoveOlderThan(absl::Time time) override {
+    return store_->RemoveOlderThan(time);
+  }
+  StoreStats stats() const override { return store_->stats(); }
+
+ private:
+  const std::shared_ptr<PageStore> store_;
 };
 
 inline PoolId TestPool(absl::string_view name) { return {PartHasher().Add(name).Finish()}; }

@@ -16,32 +16,15 @@ namespace {
 constexpr size_t kSmallPage = 1000;
 
 // Whose writes wait until the test lets them.
-class GatedStore final : public PageStore {
+class GatedStore final : public WrappedStore {
  public:
-  explicit GatedStore(std::shared_ptr<PageStore> store) : store_(std::move(store)) {}
+  using WrappedStore::WrappedStore;
   absl::Notification is_writing, may_write;
-  int Find(absl::Span<const PageRef> run) override { return store_->Find(run); }
-  int Read(const PoolId& pool, absl::Span<const PageRef> run, size_t page_bytes,
-           absl::FunctionRef<bool(int, absl::Span<const std::byte>)> take) override {
-    return store_->Read(pool, run, page_bytes, take);
-  }
   absl::Status Write(const PoolInfo& pool, absl::Span<const PageToWrite> pages) override {
     if (!is_writing.HasBeenNotified()) is_writing.Notify();
     may_write.WaitForNotification();
-    return store_->Write(pool, pages);
+    return WrappedStore::Write(pool, pages);
   }
-  void Touch(absl::Span<const PageRef> run) override { store_->Touch(run); }
-  absl::StatusOr<std::vector<PoolInfo>> Pools() override { return store_->Pools(); }
-  absl::StatusOr<int64_t> RemovePool(const PoolId& pool) override {
-    return store_->RemovePool(pool);
-  }
-  absl::StatusOr<int64_t> RemoveOlderThan(absl::Time time) override {
-    return store_->RemoveOlderThan(time);
-  }
-  StoreStats stats() const override { return store_->stats(); }
-
- private:
-  const std::shared_ptr<PageStore> store_;
 };
 
 class StoreWorkerTest : public testing::Test {

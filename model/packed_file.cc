@@ -19,6 +19,7 @@
 #include "base/check.h"
 #include "base/process_limits.h"
 #include "base/status_macros.h"
+#include "base/string_view.h"
 #include "base/thread_pool.h"
 #include "checkpoint/safetensors.h"
 #include "kernels/backend.h"
@@ -38,9 +39,6 @@ size_t Padded(size_t size) {
   return (size + kPackedAlignment - 1) / kPackedAlignment * kPackedAlignment;
 }
 
-absl::string_view AsText(absl::Span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
 absl::Span<const std::byte> AsBytes(absl::string_view text) {
   return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
 }
@@ -115,7 +113,7 @@ absl::StatusOr<PackedSource> PackedSource::Of(absl::Span<const std::string> file
     absl::StrAppend(&source.identity, canonical.string(), " ", file.bytes().size(), " ",
                     int64_t{info.st_mtim.tv_sec}, " ", int64_t{info.st_mtim.tv_nsec}, "\n");
     absl::StrAppend(&first_bytes,
-                    AsText(file.bytes().first(std::min(kFirstBytes, file.bytes().size()))));
+                    View(file.bytes().first(std::min(kFirstBytes, file.bytes().size()))));
     source.bytes += static_cast<int64_t>(file.bytes().size());
   }
   source.identity += first_bytes;
@@ -137,7 +135,7 @@ absl::StatusOr<PackedFile> PackedFile::Open(const PackedSource& source) {
   ASSIGN_OR_RETURN(const absl::Span<const std::byte> identity, packed.Find(kIdentity));
   std::string wanted = source.identity;
   wanted.resize(Padded(wanted.size()));
-  if (AsText(identity) != wanted) {
+  if (View(identity) != wanted) {
     return absl::FailedPreconditionError(
         absl::StrCat(source.path, ": was packed from other files than are there now"));
   }
@@ -149,7 +147,7 @@ absl::Status PackedFile::CheckBytes() const {
   ASSIGN_OR_RETURN(const absl::Span<const std::byte> kept, Find(kChecksums));
   const std::vector<uint64_t> found =
       ChecksumsOf(file_.bytes().first(kept.data() - file_.bytes().data()));
-  const absl::string_view wanted = AsText(kept);
+  const absl::string_view wanted = View(kept);
   if (kept.size() != Padded(found.size() * sizeof(uint64_t))) {
     return absl::DataLossError(absl::StrCat(path_, ": has ", kept.size(),
                                             " bytes of checksums for ", found.size(), " blocks"));
@@ -207,7 +205,7 @@ absl::Status PackedFileWriter::Add(absl::string_view name, absl::Span<const std:
   const auto size = static_cast<int64_t>(padded);
   entries_.push_back({.name = std::string(name), .dtype = "U8", .shape = {size}, .bytes = size});
   size_ += size;
-  RETURN_IF_ERROR(file_.Write(AsText(bytes)));
+  RETURN_IF_ERROR(file_.Write(View(bytes)));
   return file_.Write(std::string(padded - bytes.size(), '\0'));
 }
 

@@ -16,26 +16,10 @@ using testing::HasSubstr;
 
 constexpr const char* kTypes[] = {"f32", "bf16", "int8"};
 
-// Prompts that share pages, at two temperatures.
-std::vector<Request> Requests(const GoldenPair& pair) {
-  std::vector<Request> requests;
-  for (const std::vector<TokenId>& prompt : PromptsFrom(pair.prompt_ids, 6)) {
-    requests.push_back({.prompt_ids = prompt,
-                        .max_tokens = 16,
-                        .sampling = {.temperature = requests.size() % 2 == 0 ? 0.0f : 0.8f},
-                        .seed = requests.size(),
-                        .ignore_eos = true,
-                        .draft_tokens = 0,
-                        .verifier = AcceptanceRule::kExactMatch,
-                        .logprobs = {.num_top = 2}});
-  }
-  return requests;
-}
-
 // With pages shared, copied and given back, whichever of the two caches is rounded.
 TEST(DraftCache, ChangesNoOutputWithAnyType) {
   const GoldenPair pair("perturbed");
-  std::vector<Request> requests = Requests(pair);
+  std::vector<Request> requests = PlainRequests(PromptsFrom(pair.prompt_ids, 6), 16);
   for (const std::string target : kTypes) {
     EngineOptions plain_options = CpuOptionsFor(pair.target, "");
     plain_options.kv_cache = target;

@@ -14,6 +14,12 @@
 namespace tandem {
 namespace {
 
+EngineOptions SmallPagesFor(const GoldenPair& pair) {
+  EngineOptions options = DraftModelOptionsFor(pair.target, pair.draft);
+  options.page_size = 4;
+  return options;
+}
+
 // The first `length` tokens of a text that goes on as the pair does.
 std::vector<TokenId> PromptOf(const GoldenPair& pair, int length) {
   std::vector<TokenId> prompt = pair.prompt_ids;
@@ -83,8 +89,7 @@ TEST(EngineStore, IsTheSameAfterARestart) {
 // Row 181: what one tenant had read another computes.
 TEST(EngineStore, KeepsTenantsApart) {
   const GoldenPair pair("shallow");
-  EngineOptions options = DraftModelOptionsFor(pair.target, pair.draft);
-  options.page_size = 4;
+  EngineOptions options = SmallPagesFor(pair);
   StoreWorld world;
   const Request without_salt = RequestFor(PromptOf(pair, 41));
   Request one = without_salt, other = without_salt;
@@ -104,8 +109,7 @@ TEST(EngineStore, KeepsTenantsApart) {
 // The draft's pages come back, whichever part of the text it reads and whatever its cache holds.
 TEST(EngineStore, KeepsPagesOfADraftWithAWindow) {
   const GoldenPair pair("shallow");
-  EngineOptions options = DraftModelOptionsFor(pair.target, pair.draft);
-  options.page_size = 4;
+  EngineOptions options = SmallPagesFor(pair);
   options.draft_window = 16;
   options.draft_kv_cache = "bf16";
   const Request request = RequestFor(PromptOf(pair, 41));
@@ -148,8 +152,7 @@ TEST(EngineStore, KeepsRotaryVariantsApart) {
 // The next turn finds the answer, too.
 TEST(EngineStore, KeepsAnswers) {
   const GoldenPair pair("shallow");
-  EngineOptions options = DraftModelOptionsFor(pair.target, pair.draft);
-  options.page_size = 4;
+  EngineOptions options = SmallPagesFor(pair);
   StoreWorld world;
   const Request first = RequestFor(PromptOf(pair, 9));
   Completion answer;
@@ -165,8 +168,7 @@ TEST(EngineStore, KeepsAnswers) {
 // Row 183: nothing of another model, another cache or other arithmetic is taken.
 TEST(EngineStore, FindsNothingOfOthers) {
   const GoldenPair pair("shallow");
-  EngineOptions options = DraftModelOptionsFor(pair.target, pair.draft);
-  options.page_size = 4;
+  EngineOptions options = SmallPagesFor(pair);
   const Request request = RequestFor(PromptOf(pair, 30));
   StoreWorld world;
   Generate(world.Start(options).get(), request);
@@ -192,8 +194,7 @@ TEST(EngineStore, FindsNothingOfOthers) {
 // The same weights under another name are the same.
 TEST(EngineStore, FindsPagesOfAModelThatWasMoved) {
   const GoldenPair pair("shallow");
-  EngineOptions options = DraftModelOptionsFor(pair.target, pair.draft);
-  options.page_size = 4;
+  EngineOptions options = SmallPagesFor(pair);
   const Request request = RequestFor(PromptOf(pair, 30));
   StoreWorld world;
   Generate(world.Start(options).get(), request);
@@ -209,8 +210,7 @@ TEST(EngineStore, FindsPagesOfAModelThatWasMoved) {
 // Many at once, of which some begin alike, in caches that hold few of them.
 TEST(EngineStore, ServesManyInSmallCaches) {
   const GoldenPair pair("perturbed");
-  EngineOptions options = DraftModelOptionsFor(pair.target, pair.draft);
-  options.page_size = 4;
+  EngineOptions options = SmallPagesFor(pair);
   options.max_batch = 4;
   std::vector<Request> requests;
   for (int i = 0; i < 12; ++i) {
@@ -235,8 +235,7 @@ TEST(EngineStore, ServesManyInSmallCaches) {
 // Requests that come together and begin alike wait for one reading of their pages.
 TEST(EngineStore, ReadsPagesOfTheSamePromptOnce) {
   const GoldenPair pair("shallow");
-  EngineOptions options = DraftModelOptionsFor(pair.target, pair.draft);
-  options.page_size = 4;
+  EngineOptions options = SmallPagesFor(pair);
   options.max_batch = 3;
   const Request request = RequestFor(PromptOf(pair, 41));
   Completion want;
@@ -264,8 +263,7 @@ TEST(EngineStore, ReadsPagesOfTheSamePromptOnce) {
 // A request that is cancelled while it waits, and an engine that ends meanwhile, wait for no disk.
 TEST(EngineStore, EndsWhileItWaits) {
   const GoldenPair pair("shallow");
-  EngineOptions options = DraftModelOptionsFor(pair.target, pair.draft);
-  options.page_size = 4;
+  EngineOptions options = SmallPagesFor(pair);
   const Request request = RequestFor(PromptOf(pair, 41));
   StoreWorld world;
   Generate(world.Start(options).get(), request);
@@ -288,8 +286,7 @@ TEST(EngineStore, EndsWhileItWaits) {
 // answer is computed.
 TEST(EngineStore, ComputesWhatTheDiskIsSlowerToGive) {
   const GoldenPair pair("shallow");
-  EngineOptions options = DraftModelOptionsFor(pair.target, pair.draft);
-  options.page_size = 4;
+  EngineOptions options = SmallPagesFor(pair);
   const Request request = RequestFor(PromptOf(pair, 41));
   const Completion want = Generate(MakeEngine(options).get(), request);
   StoreWorld world;
@@ -322,8 +319,7 @@ TEST(EngineStore, ComputesWhatTheDiskIsSlowerToGive) {
 // Row 185: pages that cannot be written are counted, and answers stay the same.
 TEST(EngineStore, CountsWhatCannotBeWritten) {
   const GoldenPair pair("shallow");
-  EngineOptions options = DraftModelOptionsFor(pair.target, pair.draft);
-  options.page_size = 4;
+  EngineOptions options = SmallPagesFor(pair);
   const Request request = RequestFor(PromptOf(pair, 30));
   const Completion want = Generate(MakeEngine(options).get(), request);
   StoreWorld world;

@@ -123,17 +123,7 @@ TEST(Engine, SpeculationIsPlainDecodingWhateverTheCachesHold) {
   for (const std::string kv_cache : {"f32", "bf16", "int8"}) {
     for (const std::string name : {"shallow", "perturbed"}) {
       const GoldenPair pair(name);
-      std::vector<Request> requests;
-      for (const std::vector<TokenId>& prompt : PromptsFrom(pair.prompt_ids, 8)) {
-        requests.push_back({.prompt_ids = prompt,
-                            .max_tokens = 20,
-                            .sampling = {.temperature = requests.size() % 2 == 0 ? 0.0f : 0.8f},
-                            .seed = requests.size(),
-                            .ignore_eos = true,
-                            .draft_tokens = 0,
-                            .verifier = AcceptanceRule::kExactMatch,
-                            .logprobs = {.num_top = 2}});
-      }
+      std::vector<Request> requests = PlainRequests(PromptsFrom(pair.prompt_ids, 8), 20);
       EngineOptions options = CpuOptionsFor(pair.target, "");
       options.kv_cache = kv_cache;
       options.max_batch = 1;

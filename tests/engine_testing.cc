@@ -91,6 +91,22 @@ std::vector<std::vector<TokenId>> PromptsFrom(const std::vector<TokenId>& ids, i
   return prompts;
 }
 
+std::vector<Request> PlainRequests(const std::vector<std::vector<TokenId>>& prompts,
+                                   int max_tokens) {
+  std::vector<Request> requests;
+  for (const std::vector<TokenId>& prompt : prompts) {
+    requests.push_back({.prompt_ids = prompt,
+                        .max_tokens = max_tokens,
+                        .sampling = {.temperature = requests.size() % 2 == 0 ? 0.0f : 0.8f},
+                        .seed = requests.size(),
+                        .ignore_eos = true,
+                        .draft_tokens = 0,
+                        .verifier = AcceptanceRule::kExactMatch,
+                        .logprobs = {.num_top = 2}});
+  }
+  return requests;
+}
+
 int64_t KvBytesFor(const std::string& target, const std::string& draft, int num_tokens) {
   const std::unique_ptr<Engine> engine = MakeEngine(CpuOptionsFor(target, draft));
   return num_tokens * (engine->target_info().kv_bytes_per_token +

@@ -36,6 +36,11 @@ inline const SamplingParams kGreedy = {.temperature = 0.0f};
 // Prompts of 1, 3, 5, ... tokens made of `ids`, that share beginnings.
 std::vector<std::vector<TokenId>> PromptsFrom(const std::vector<TokenId>& ids, int count);
 
+// Requests of these prompts for plain decoding, greedily and at temperature 0.8 in turns, seeded,
+// with log-probabilities.
+std::vector<Request> PlainRequests(const std::vector<std::vector<TokenId>>& prompts,
+                                   int max_tokens);
+
 // f32 on one thread, so that a busy machine does not slow tests down, and a whole head of the
 // draft, so that counts depend on one request alone; the draft may be empty.
 EngineOptions CpuOptionsFor(const std::string& target, const std::string& draft);

@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "base/check.h"
 #include "base/float16.h"
+#include "base/split_mix.h"
 #include "kvcache/kv_testing.h"
 #include "kvcache/paged_kv_cache.h"
 #include "model/language_model.h"
@@ -139,10 +140,10 @@ class FakeModel final : public LanguageModel {
     std::vector<float> row(options_.vocab, NAN);
     if (options_.poisoned && options_.poisoned(context)) return row;
     uint64_t hash = context.size();
-    for (const TokenId token : context) hash = Mix(hash ^ static_cast<uint32_t>(token + 1));
+    for (const TokenId token : context) hash = SplitMix64(hash ^ static_cast<uint32_t>(token + 1));
     for (int v = 0; v < options_.vocab; ++v) {
-      row[v] = options_.shared * Uniform(Mix(hash + v)) +
-               options_.own * Uniform(Mix(Mix(hash + v) ^ options_.salt));
+      row[v] = options_.shared * Uniform(SplitMix64(hash + v)) +
+               options_.own * Uniform(SplitMix64(SplitMix64(hash + v) ^ options_.salt));
       if (options_.is_bf16) row[v] = Bf16ToFloat(FloatToBf16(row[v]));
     }
     return row;
@@ -192,12 +193,6 @@ class FakeModel final : public LanguageModel {
     const PagedKvView view = kv.cache()->LayerView(0);
     return static_cast<float*>(view.keys) + view.BlockOf(kv.pages()[position / view.page_size], 0) +
            position % view.page_size;
-  }
-  static uint64_t Mix(uint64_t x) {  // the finaliser of splitmix64
-    x += 0x9E3779B97F4A7C15u;
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-    return x ^ (x >> 31);
   }
   static float Uniform(uint64_t bits) { return static_cast<float>(bits >> 40) * 0x1p-24f; }
 

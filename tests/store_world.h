@@ -20,42 +20,32 @@ namespace tandem {
 
 // Another store, with what tests want to happen. Its pools were computed at a speed of the test's:
 // how long prompts wait for pages depends on it.
-class WatchedStore final : public PageStore {
+class WatchedStore final : public WrappedStore {
  public:
   WatchedStore(std::shared_ptr<PageStore> store, double tokens_per_second)
-      : store_(std::move(store)), tokens_per_second_(tokens_per_second) {}
+      : WrappedStore(std::move(store)), tokens_per_second_(tokens_per_second) {}
 
   std::function<void()> before_page;  // called before each page is given
   absl::Status write_error;           // of every write
 
-  int Find(absl::Span<const PageRef> run) override { return store_->Find(run); }
   int Read(const PoolId& pool, absl::Span<const PageRef> run, size_t page_bytes,
            absl::FunctionRef<bool(int, absl::Span<const std::byte>)> take) override {
-    return store_->Read(pool, run, page_bytes, [&](int i, absl::Span<const std::byte> bytes) {
+    return WrappedStore::Read(pool, run, page_bytes, [&](int i, absl::Span<const std::byte> bytes) {
       if (before_page != nullptr) before_page();
       return take(i, bytes);
     });
   }
   absl::Status Write(const PoolInfo& pool, absl::Span<const PageToWrite> pages) override {
-    return write_error.ok() ? store_->Write(pool, pages) : write_error;
+    return write_error.ok() ? WrappedStore::Write(pool, pages) : write_error;
   }
-  void Touch(absl::Span<const PageRef> run) override { store_->Touch(run); }
   absl::StatusOr<std::vector<PoolInfo>> Pools() override {
-    auto pools = store_->Pools();
+    auto pools = WrappedStore::Pools();
     if (!pools.ok()) return pools;
     for (PoolInfo& pool : *pools) pool.tokens_per_second = tokens_per_second_;
     return pools;
   }
-  absl::StatusOr<int64_t> RemovePool(const PoolId& pool) override {
-    return store_->RemovePool(pool);
-  }
-  absl::StatusOr<int64_t> RemoveOlderThan(absl::Time time) override {
-    return store_->RemoveOlderThan(time);
-  }
-  StoreStats stats() const override { return store_->stats(); }
 
  private:
-  const std::shared_ptr<PageStore> store_;
   const double tokens_per_second_;
 };
 

@@ -8,7 +8,6 @@ namespace {
 
 // A half-life of 100 tests.
 constexpr double kAcceptanceMemory = 0.99309;
-constexpr double kMostTests = 1.0 / (1.0 - kAcceptanceMemory);
 // What is believed before anything is seen, as so many tests would have shown it: of models that
 // were trained alike, of lookups, and of what is forced or predicted.
 constexpr double kModelAcceptance = 0.7;
@@ -42,18 +41,13 @@ void AcceptanceEstimate::Observe(const DraftOption& kind, int num_verified, int 
   ByDepth& by_depth = counts_[IndexOf(kind)];
   const int num_tested = std::min({num_verified, num_accepted + 1, kNumDepths});
   for (int i = 0; i < num_tested; ++i) {
-    by_depth[i].tested = kAcceptanceMemory * by_depth[i].tested + 1.0;
-    by_depth[i].accepted =
-        kAcceptanceMemory * by_depth[i].accepted + (i < num_accepted ? 1.0 : 0.0);
+    by_depth[i].Observe(kAcceptanceMemory, i < num_accepted);
   }
 }
 
 void AcceptanceEstimate::Serialize(StateArchive* archive) {
   for (ByDepth& by_depth : counts_) {
-    for (Counts& counts : by_depth) {
-      archive->Pass(0.0, kMostTests, &counts.tested);
-      archive->Pass(0.0, counts.tested, &counts.accepted);
-    }
+    for (KeptCounts& counts : by_depth) counts.Serialize(kAcceptanceMemory, archive);
   }
 }
 
@@ -65,8 +59,8 @@ void AcceptanceEstimate::Survival(const DraftOption& kind, const AcceptanceEstim
   double product = 1.0;
   for (size_t i = 0; i < survival.size(); ++i) {
     const size_t depth = std::min<size_t>(i, kNumDepths - 1);
-    const Counts& all = wider == nullptr ? counts_[index][depth] : wider->counts_[index][depth];
-    general = (all.accepted + kPriorTests * general) / (all.tested + kPriorTests);
+    const KeptCounts& all = wider == nullptr ? counts_[index][depth] : wider->counts_[index][depth];
+    general = all.Rate(general, kPriorTests);
     // What was hardly tried gets the benefit of the doubt: the first token only, because tokens
     // behind it are tried anyway where it pays.
     double rate = general;
@@ -74,10 +68,7 @@ void AcceptanceEstimate::Survival(const DraftOption& kind, const AcceptanceEstim
       rate += kDoubt * std::sqrt(general * (1.0 - general) / (all.tested + kPriorTests));
     }
     rate = std::min(rate, 1.0);
-    if (wider != nullptr) {
-      const Counts& own = counts_[index][depth];
-      rate = (own.accepted + kWiderTests * rate) / (own.tested + kWiderTests);
-    }
+    if (wider != nullptr) rate = counts_[index][depth].Rate(rate, kWiderTests);
     product *= rate;
     survival[i] = product;
   }

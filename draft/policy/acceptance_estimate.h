@@ -4,6 +4,7 @@
 #include <array>
 
 #include "draft/drafter.h"
+#include "draft/policy/kept_counts.h"
 #include "draft/policy/state_archive.h"
 
 namespace tandem {
@@ -27,11 +28,7 @@ class AcceptanceEstimate {
   void Serialize(StateArchive* archive);
 
  private:
-  struct Counts {
-    double tested = 0.0;
-    double accepted = 0.0;
-  };
-  using ByDepth = std::array<Counts, kNumDepths>;
+  using ByDepth = std::array<KeptCounts, kNumDepths>;
   static int IndexOf(const DraftOption& kind);
 
   std::array<ByDepth, kNumDraftSources * kNumEvidence> counts_{};  // by source and evidence

@@ -3,6 +3,7 @@
 
 #include <array>
 
+#include "draft/policy/kept_counts.h"
 #include "draft/policy/state_archive.h"
 
 namespace tandem {
@@ -25,14 +26,10 @@ class ConfidenceCurve {
   // Where the next bucket begins.
   static constexpr std::array<float, 11> kEdges = {0.1f, 0.2f, 0.3f, 0.4f,  0.5f, 0.6f,
                                                    0.7f, 0.8f, 0.9f, 0.95f, 0.98f};
-  struct Counts {
-    double tested = 0.0;
-    double accepted = 0.0;
-  };
   static size_t BucketOf(float confidence);
 
-  std::array<Counts, kEdges.size() + 1> buckets_{};
-  Counts all_{};
+  std::array<KeptCounts, kEdges.size() + 1> buckets_{};
+  KeptCounts all_{};
 };
 
 }  // namespace tandem

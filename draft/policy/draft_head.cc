@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "draft/policy/round_gain.h"
 #include "tandem/draft_tokens.h"
 
 namespace tandem {
@@ -27,9 +28,6 @@ constexpr int kMostKept = 16384;
 // about, and the first 32,768 .92.
 constexpr double kPriorTokens = 256.0;
 double PriorCoverage(double share) { return 1.0 - std::min(1.0, std::pow(64.0 * share, -0.9)); }
-
-// What a row beyond the first costs a pass of the target, as a share of that pass.
-constexpr double kRowOfVerification = 0.05;
 
 }  // namespace
 
@@ -94,25 +92,19 @@ double DraftHead::CoverageOf(int size) const {
   return found / all;
 }
 
-// The expected tokens of a round beside its cost, at the best number of draft tokens. A token that
-// would have been accepted is lost where it has no row.
+// The size of the greatest gain. A token that would have been accepted is lost where it has no row.
 int DraftHead::BestSize(const AcceptanceEstimate& acceptance, double least_gain) const {
-  constexpr int kMostConsidered = 8;
-  std::array<double, kMostConsidered> survival;
+  std::array<double, kMostGainTokens> survival;
   acceptance.Survival({.source = DraftSource::kModel}, nullptr, absl::MakeSpan(survival));
   const double now = CoverageOf(size_);
   const auto gain_at = [&](int size) {
     const double step = (bytes_.body + bytes_.row * size) / bytes_.target;
     const double kept = CoverageOf(size) / now;
-    double tokens = 1.0;
     double kept_so_far = 1.0;
-    double best = 1.0;
-    for (int k = 1; k <= kMostConsidered; ++k) {
+    return BestRoundGain(step, [&](int k) {
       kept_so_far *= kept;
-      tokens += std::min(1.0, survival[k - 1] * kept_so_far);
-      best = std::max(best, tokens / (1.0 + k * (step + kRowOfVerification)));
-    }
-    return best;
+      return std::min(1.0, survival[k - 1] * kept_so_far);
+    });
   };
   int best = size_;
   double best_gain = gain_at(best) * (1.0 + least_gain);
