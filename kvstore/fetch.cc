@@ -34,14 +34,13 @@ void Fetch::Finish() {
   is_finished_ = true;
 }
 
-void Fetch::ReadFrom(PageStore* store) {
+void Fetch::ReadFrom(PageReader* pages) {
   for (int run = 0; run < static_cast<int>(runs_.size()); ++run) {
     const StoredRun& r = runs_[run];
-    const int num_found = store->Find(r.pages);
     const auto put = [&](int page, absl::Span<const std::byte> bytes) {
       return Put(run, page, bytes);
     };
-    store->Read(r.pool, absl::MakeConstSpan(r.pages).first(num_found), r.page_bytes, put);
+    pages->Read(r.pool, r.pages, r.page_bytes, put);
   }
 }
 

@@ -54,7 +54,7 @@ class Fetch {
 
   // ---- For the thread that reads them ----
   // Reads every run, until Cancel.
-  void ReadFrom(PageStore* store);
+  void ReadFrom(PageReader* pages);
   // As if nothing were there.
   void Finish();
 

@@ -50,21 +50,26 @@ struct StoreStats {
   int64_t pages_damaged = 0;  // found other than they were written; each was a miss
 };
 
-// Keeps pages by their keys. What it gives back has the bits that were written under the key, or is
-// not given back. Thread-safe.
-class PageStore {
+// Where pages come from: a store, or another worker. What it gives has the bits that were written
+// under the key, or is not given.
+class PageReader {
  public:
-  virtual ~PageStore() = default;
-
-  // How many pages of `run`, from the first on, are there. Reads none of them.
-  virtual int Find(absl::Span<const PageRef> run) = 0;
+  virtual ~PageReader() = default;
 
   // Calls `take` with the bytes of each page of `run`, from the first on, until it returns false or
   // a page is not there. A page whose checksum, tokens or size is not what was written, or that has
-  // not `page_bytes` bytes, is counted as damaged and removed. The bytes are valid within the call.
-  // Returns how many were taken, which are counted as hits of the pool.
+  // not `page_bytes` bytes, counts as damaged and is not there. The bytes are valid within the
+  // call. Returns how many were taken.
   virtual int Read(const PoolId& pool, absl::Span<const PageRef> run, size_t page_bytes,
                    absl::FunctionRef<bool(int index, absl::Span<const std::byte> bytes)> take) = 0;
+};
+
+// Keeps pages by their keys. Those read are counted as hits of their pool, damaged ones are removed.
+// Thread-safe.
+class PageStore : public PageReader {
+ public:
+  // How many pages of `run`, from the first on, are there. Reads none of them.
+  virtual int Find(absl::Span<const PageRef> run) = 0;
 
   // Adds those of `pages` that are not there, all or none; the least recently used runs leave for
   // them. Notes the pool's description, and the speed at which pages are computed unless it is 0.

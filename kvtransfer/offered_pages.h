@@ -1,0 +1,85 @@
+#ifndef TANDEM_KVTRANSFER_OFFERED_PAGES_H_
+#define TANDEM_KVTRANSFER_OFFERED_PAGES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "base/hash_map.h"
+#include "base/instant.h"
+#include "kvstore/page_id.h"
+
+namespace tandem {
+
+// A copy of a page that another worker may fetch.
+struct OfferedPage {
+  PoolId pool;
+  std::vector<std::byte> bytes;  // as PagedKvCache::ReadPage gives them
+  uint64_t checksum = 0;         // XXH3 of `bytes`
+};
+
+// Pages that this worker has computed for others: copies in bounded memory, so that no transfer
+// holds a page of a cache. Each belongs to one lease, which is the prompt of one request; a lease
+// ends when it is released, when its time is over, or, the oldest first, when others need its
+// memory. Thread-safe.
+class OfferedPages {
+ public:
+  struct Options {
+    size_t max_bytes = size_t{1} << 30;
+    absl::Duration lease = absl::Seconds(30);  // from its last heartbeat, or its completion
+  };
+  explicit OfferedPages(const Options& options) : options_(options) {}
+
+  // ---- For the engine ----
+  // Begins a lease under an id that must not be in use. False if it is.
+  bool Open(const std::string& lease);
+  // Copies a page into it. False, and the page is dropped, if the lease has ended or the memory is
+  // too small for it.
+  bool Add(const std::string& lease, const PoolId& pool, const PageKey& key, size_t page_bytes,
+           absl::FunctionRef<void(absl::Span<std::byte>)> fill);
+  // No more pages will come. Until then the lease does not run out.
+  void Complete(const std::string& lease);
+
+  // ---- For transfers ----
+  enum class Presence { kThere, kComing, kNever };
+  struct Found {
+    Presence presence = Presence::kNever;
+    std::shared_ptr<const OfferedPage> page;  // if it is there
+  };
+  Found Find(const std::string& lease, const PageKey& key);
+  // Extends the lease; false if there is none of this name.
+  bool Extend(const std::string& lease);
+  void Release(const std::string& lease);
+  // Called after each change that may turn kComing into something else; must not call back.
+  void set_on_change(std::function<void()> on_change);
+
+  // Ends the leases whose time is over. Every other call does so first.
+  void Expire();
+
+  struct Stats {
+    int64_t leases = 0;          // now
+    int64_t bytes = 0;           // now
+    int64_t leases_expired = 0;  // of all time: ended by time, before they were released
+    int64_t leases_evicted = 0;  // ended because others needed the memory
+    int64_t pages_dropped = 0;   // not kept for want of memory
+  };
+  Stats stats() const;
+
+ private:
+  const Options options_;
+  // ... the implementation's
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_KVTRANSFER_OFFERED_PAGES_H_

@@ -1,0 +1,74 @@
+// Pages of key-value caches travel between workers.
+#ifndef TANDEM_KVTRANSFER_PAGE_TRANSFER_H_
+#define TANDEM_KVTRANSFER_PAGE_TRANSFER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "kvstore/page_id.h"
+#include "kvstore/page_store.h"
+#include "kvtransfer/offered_pages.h"
+
+namespace tandem {
+
+struct TransferStats {
+  int64_t pages_sent = 0;
+  int64_t bytes_sent = 0;
+  int64_t pages_received = 0;
+  int64_t bytes_received = 0;
+  int64_t pages_missing = 0;  // asked for, and not there any more
+  int64_t pages_damaged = 0;  // checksum or size is not the sender's; each was a miss
+  int64_t transfers = 0;      // leases that this worker has fetched from
+  int64_t transfers_failed = 0;  // of these: broken off by the link, the peer or a timeout
+  int64_t peers_refused = 0;     // handshakes that failed, on either side
+  double receiving_seconds = 0.0;  // that transfers took, from the request to the last page
+  OfferedPages::Stats offered;
+};
+
+// One worker's side of the transfer, as both sender and receiver. Thread-safe.
+class PageTransfer {
+ public:
+  struct Options {
+    std::string host;  // the address that it listens on and that others reach it at
+    int port = 0;      // 0: any that is free
+    std::string secret;  // that all workers share; empty: only peers on a loopback address
+    std::vector<PoolId> pools;  // whose pages may travel: the target's, then the draft's if any
+    OfferedPages::Options offered;
+    // How long a peer may be silent while it owes something, connecting included.
+    absl::Duration timeout = absl::Seconds(5);
+  };
+  // INVALID_ARGUMENT for options that are not possible, UNAVAILABLE if it cannot listen, UNIMPLEMENTED
+  // in a build without UCX. Messages name `kv_transfer`, what was found and what is allowed.
+  static absl::StatusOr<std::unique_ptr<PageTransfer>> Open(const Options& options);
+  virtual ~PageTransfer() = default;
+
+  virtual const std::string& engine_id() const = 0;  // random, new with each process
+  virtual const std::string& host() const = 0;
+  virtual int port() const = 0;  // the actual one
+  virtual OfferedPages& offered() = 0;
+
+  // A lease of another worker.
+  struct Remote {
+    std::string host;
+    int port = 0;
+    std::string engine_id;  // refused if another engine answers there
+    std::string lease;
+  };
+  // Fetches from a lease. This never blocks: it connects, and sends heartbeats until the reader is
+  // destroyed, which releases the lease. PageReader::Read blocks its thread while pages are on
+  // their way, those included that the peer is still computing, until a failure or a timeout; then
+  // what has not come is a miss.
+  // `request_id` appears in every log line about it, on both sides.
+  virtual std::unique_ptr<PageReader> Borrow(const Remote& remote, const std::string& request_id) = 0;
+
+  virtual TransferStats stats() const = 0;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_KVTRANSFER_PAGE_TRANSFER_H_
