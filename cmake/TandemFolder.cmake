@@ -22,7 +22,7 @@ set(CMAKE_UNITY_BUILD_BATCH_SIZE 12)
 # tandem_test_program.
 # Test programs whose cases run threads, with the label `threads`: the only ones in a build with the
 # thread sanitizer, which sees nothing in others.
-set(tandem_programs_with_threads base_test kvstore_test draft_test verify_test engine_test server_test system_test)
+set(tandem_programs_with_threads base_test kvstore_test kvtransfer_test draft_test verify_test engine_test server_test system_test)
 # Cases of theirs that are left out there: they take long with that sanitizer, and run no thread that
 # other cases do not run as well.
 set(tandem_cases_without_news_of_threads SpeculationPolicy.* ToolCalls.* XmlArguments.* ReasoningSplitter.* RunRound.*

@@ -18,6 +18,25 @@ pkg_check_modules(LMDB REQUIRED IMPORTED_TARGET lmdb)
 pkg_check_modules(CRYPTO REQUIRED IMPORTED_TARGET libcrypto)
 find_path(TANDEM_XXHASH_INCLUDE xxhash.h REQUIRED)
 mark_as_advanced(TANDEM_XXHASH_INCLUDE)
+# Events of the cache, and messages between workers: ZeroMQ, and of headers alone its C++ interface and
+# MessagePack.
+pkg_check_modules(ZMQ REQUIRED IMPORTED_TARGET libzmq)
+find_path(TANDEM_CPPZMQ_INCLUDE zmq.hpp REQUIRED)
+find_path(TANDEM_MSGPACK_INCLUDE msgpack/pack.hpp REQUIRED)
+mark_as_advanced(TANDEM_CPPZMQ_INCLUDE TANDEM_MSGPACK_INCLUDE)
+# Pages that travel between workers: TANDEM_UCX says whether they can, and afterwards TANDEM_HAS_UCX. The
+# environment may say, too.
+tandem_default(tandem_ucx TANDEM_UCX AUTO)
+set(TANDEM_UCX ${tandem_ucx} CACHE STRING "Transfer of pages by UCX: ON, OFF, or AUTO for where it is found")
+set_property(CACHE TANDEM_UCX PROPERTY STRINGS AUTO ON OFF)
+set(TANDEM_HAS_UCX OFF)
+if(TANDEM_UCX)
+  pkg_check_modules(UCX IMPORTED_TARGET ucx>=1.13)
+  set(TANDEM_HAS_UCX ${UCX_FOUND})
+  if(NOT TANDEM_HAS_UCX AND NOT TANDEM_UCX STREQUAL AUTO)
+    message(FATAL_ERROR "TANDEM_UCX: found ON, but pkg-config finds no ucx 1.13 or later: install libucx-dev")
+  endif()
+endif()
 # Of `tandem chat`: lines are edited and remembered. BSD's licence, where readline's is the GPL.
 pkg_check_modules(EDIT REQUIRED IMPORTED_TARGET libedit)
 # The server's: Beast and Asio are headers alone; of prometheus-cpp only the core is wanted, which

@@ -110,6 +110,11 @@ class EngineImpl final : public Engine {
     absl::MutexLock lock(&mutex_);
     EngineLoad load = load_;
     load.num_waiting += static_cast<int>(submitted_.size());
+    if (store_ != nullptr) store_->Refresh(&load);
+    if (parts_.events != nullptr) {  // which another thread counts
+      const KvEventStats stats = parts_.events->stats();
+      load.kv_events = {.batches_published = stats.published, .batches_lost = stats.lost};
+    }
     return load;
   }
   absl::Status CheckIntegrity() override {
@@ -208,8 +213,10 @@ class EngineImpl final : public Engine {
 
 absl::Status EngineImpl::Queue(Request request, OnPiece on_piece, OnDone on_done,
                                GenerationId* id) {
+  ASSIGN_OR_RETURN(auto transfer, PromptStore::BeginTransfer(store_, request));
   ASSIGN_OR_RETURN(std::unique_ptr<Session> session,
                    NewSession(std::move(request), options_, runtime_));
+  session->transfer = std::move(transfer);
   std::list<std::unique_ptr<Session>> submitted;
   submitted.push_back(std::move(session));
   absl::MutexLock lock(&mutex_);
@@ -267,6 +274,7 @@ void EngineImpl::Work() {
     AnswerChecks();
     const absl::Status status = Caught("round", [this] { Step(); });
     if (!status.ok()) FailRunning(status);
+    if (parts_.events != nullptr) parts_.events->Flush();
   }
   Retire();
   learned_.Keep(&policy_, absl::ZeroDuration());
@@ -333,6 +341,7 @@ void EngineImpl::Step() {
         for (const RoundStep& step : plan.steps) {
           step.session->OrFail("a round's end", [&] {
             if (options_.prefix_cache) Publish(step.session);
+            if (store_ != nullptr) store_->Offer(step.session);
             Deliver(step.session);
             EndIfScored(step.session);
           });
@@ -396,10 +405,12 @@ std::vector<Session*> EngineImpl::TakeStored(std::vector<Session*> running) {
   if (store_ == nullptr) return running;
   return store_->Take(running, [this](Session* session) {
     PagedKvCache& cache = *runtime_.target_cache;
+    const bool is_transfer = session->fetch->is_transfer();
     const int num_reused =
         TakePrefix(session, cache.NewSequenceWithPrefix(
                                 Reusable(*session), session->target_kv.variant(), session->salt));
-    if (session->completion.num_preemptions == 0) session->completion.store_tokens += num_reused;
+    Completion& c = session->completion;
+    if (c.num_preemptions == 0) (is_transfer ? c.transfer_tokens : c.store_tokens) += num_reused;
   });
 }
 
@@ -548,7 +559,7 @@ void EngineImpl::ReportLoad() {
   load.prefix_hits = num_prefix_hits_;
   load.draft_prefix_hits = num_draft_prefix_hits_;
   load.preemptions = num_preemptions_;
-  if (store_ != nullptr) load.store = store_->counts();
+  if (store_ != nullptr) store_->CountHits(&load);
   load.draft_memory_bytes = tenants_.bytes_in_use();
   load.draft_memory_tenants = tenants_.num_tenants();
   absl::MutexLock lock(&mutex_);

@@ -1,9 +1,12 @@
 #include "tandem/engine_options.h"
 
+#include <utility>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/named_values.h"
 #include "base/status_macros.h"
+#include "engine/prompt_transfer.h"
 #include "engine/runtime.h"
 #include "kernels/quantize.h"
 #include "kvcache/kv_layout.h"
@@ -18,6 +21,24 @@ constexpr int kMostThreads = 4096;
 constexpr int kMostPageSize = 4096;
 constexpr int kMostInBatch = 65536;
 constexpr int kMostInChunk = 65536;
+
+absl::Status CheckKvEvents(const EngineOptions& options) {
+  for (const auto& [field, endpoint] : {std::pair("kv_events", &options.kv_events),
+                                        std::pair("kv_events_replay", &options.kv_events_replay)}) {
+    if (!endpoint->empty() && !absl::StartsWith(*endpoint, "tcp://") &&
+        !absl::StartsWith(*endpoint, "ipc://")) {
+      return FieldError(field, absl::StrCat(*endpoint, " is not an endpoint such as tcp://*:5557 ",
+                                            "or ipc:///run/tandem.events"));
+    }
+  }
+  if (options.kv_events.empty()) {
+    if (!options.kv_events_replay.empty()) return FieldError("kv_events_replay", "needs kv_events");
+    if (!options.kv_events_topic.empty()) return FieldError("kv_events_topic", "needs kv_events");
+    return absl::OkStatus();
+  }
+  if (!options.prefix_cache) return FieldError("kv_events", "needs the prefix cache, which is off");
+  return absl::OkStatus();
+}
 
 }  // namespace
 
@@ -60,6 +81,14 @@ absl::Status EngineOptions::Validate() const {
   if (!kv_store.empty() && !prefix_cache) {
     return FieldError("kv_store", "needs the prefix cache, which is off");
   }
+  if (!kv_transfer.empty() && !prefix_cache) {
+    return FieldError("kv_transfer", "needs the prefix cache, which is off");
+  }
+  RETURN_IF_ERROR(ParseTransferAddress(kv_transfer).status());
+  RETURN_IF_ERROR(CheckAtLeast("kv_transfer_memory", kv_transfer_bytes, kLeastTransferBytes));
+  RETURN_IF_ERROR(
+      CheckBetween("kv_transfer_lease", kv_transfer_lease_seconds, 1, kMostLeaseSeconds));
+  RETURN_IF_ERROR(CheckKvEvents(*this));
   RETURN_IF_ERROR(CheckBetween("page_size", page_size, 1, kMostPageSize));
   RETURN_IF_ERROR(CheckAtLeast("context", context, 0));
   RETURN_IF_ERROR(CheckBetween("max_batch", max_batch, 1, kMostInBatch));

@@ -5,17 +5,19 @@
 
 namespace tandem {
 
-// Waiting for pages from a store delays a prompt by at most this share of the time that computing
-// it takes.
-inline constexpr double kMostFetchDelay = 0.05;
+// Waiting for pages delays a prompt by at most this share of the time that computing it takes. A
+// worker that fetches from another waits for longer than for a disk: what it would compute delays
+// the answers that it writes meanwhile, and the first transfer has to connect.
+inline constexpr double kMostStoreDelay = 0.05;
+inline constexpr double kMostTransferDelay = 0.5;
 
 // Whether a prompt goes on waiting after `waited`, when `num_arrived` of the `num_missing` tokens
-// that it lacked have come: as long as computing those would have taken, and the share above of
+// that it lacked have come: as long as computing those would have taken, and `most_delay` of
 // computing all. It does not wait where the speed is not known, 0.
 inline bool StillPays(absl::Duration waited, int num_arrived, int num_missing,
-                      double tokens_per_second) {
+                      double tokens_per_second, double most_delay) {
   if (tokens_per_second <= 0.0) return false;
-  return waited <= absl::Seconds((num_arrived + kMostFetchDelay * num_missing) / tokens_per_second);
+  return waited <= absl::Seconds((num_arrived + most_delay * num_missing) / tokens_per_second);
 }
 
 // How fast prompts are read, in tokens a second: the best of late, because waiting for too long

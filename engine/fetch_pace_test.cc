@@ -22,14 +22,14 @@ struct Disk {
 
 // When a prompt of so many tokens has been read that looks every `step` whether it still pays.
 absl::Duration TimeToRead(const Disk& disk, int num_tokens, double tokens_per_second,
-                          absl::Duration step) {
+                          absl::Duration step, double most_delay) {
   absl::Duration time;
   int num_arrived = 0;
   do {
     num_arrived = disk.NumArrived(time, num_tokens);
     if (num_arrived == num_tokens) return time;
     time += step;
-  } while (StillPays(time, num_arrived, num_tokens, tokens_per_second));
+  } while (StillPays(time, num_arrived, num_tokens, tokens_per_second, most_delay));
   return time + absl::Seconds((num_tokens - num_arrived) / tokens_per_second);
 }
 
@@ -39,25 +39,27 @@ TEST(FetchPace, CostsAtMostItsShareWhateverTheDisk) {
   constexpr int kTokens = 4000;
   const absl::Duration computing = absl::Seconds(kTokens / kSpeed);
   const absl::Duration step = absl::Milliseconds(1);
-  for (const int latency_ms : {0, 1, 50, 99, 101, 500, 1900, 5000, 1000000}) {
-    for (const int page_us : {10, 1000, 4000, 7900, 8000, 8100, 12000, 1000000}) {
-      const Disk disk = {absl::Milliseconds(latency_ms), absl::Microseconds(page_us)};
-      const absl::Duration time = TimeToRead(disk, kTokens, kSpeed, step);
-      SCOPED_TRACE(absl::StrCat("latency ", latency_ms, " ms, page ", page_us, " us"));
-      EXPECT_LE(time, (1 + kMostFetchDelay) * computing + step);
-      // A disk that is faster is waited for to its end.
-      const absl::Duration reading = disk.latency + kTokens / kPageTokens * disk.per_page;
-      const bool is_soon = disk.latency < kMostFetchDelay * computing;
-      if (is_soon && reading < 0.9 * computing) {
-        EXPECT_LE(time, reading + step);
+  for (const double share : {kMostStoreDelay, kMostTransferDelay})
+    for (const int latency_ms : {0, 1, 50, 99, 101, 500, 1900, 5000, 1000000}) {
+      for (const int page_us : {10, 1000, 4000, 7900, 8000, 8100, 12000, 1000000}) {
+        const Disk disk = {absl::Milliseconds(latency_ms), absl::Microseconds(page_us)};
+        const absl::Duration time = TimeToRead(disk, kTokens, kSpeed, step, share);
+        SCOPED_TRACE(
+            absl::StrCat("share ", share, " latency ", latency_ms, " ms, page ", page_us, " us"));
+        EXPECT_LE(time, (1 + share) * computing + step);
+        // A disk that is faster is waited for to its end.
+        const absl::Duration reading = disk.latency + kTokens / kPageTokens * disk.per_page;
+        const bool is_soon = disk.latency < share * computing;
+        if (is_soon && reading < 0.9 * computing) {
+          EXPECT_LE(time, reading + step);
+        }
       }
     }
-  }
 }
 
 TEST(FetchPace, DoesNotWaitWhereNothingIsKnown) {
-  EXPECT_FALSE(StillPays(absl::ZeroDuration(), 0, 1000, 0.0));
-  EXPECT_TRUE(StillPays(absl::ZeroDuration(), 0, 1000, 1.0));
+  EXPECT_FALSE(StillPays(absl::ZeroDuration(), 0, 1000, 0.0, kMostStoreDelay));
+  EXPECT_TRUE(StillPays(absl::ZeroDuration(), 0, 1000, 1.0, kMostStoreDelay));
 }
 
 TEST(ReadingSpeed, IsTheBestOfLate) {

@@ -9,12 +9,15 @@
 #include "base/status_macros.h"
 #include "engine/pool_identity.h"
 #include "kvstore/lmdb_store.h"
+#include "tandem/field_error.h"
 
 namespace tandem {
 namespace {
 
 // How long nothing else is done when every session waits.
 constexpr absl::Duration kLongestAwait = absl::Milliseconds(1);
+// The guess for a worker that has only fetched prompts so far.
+constexpr double kGuessedTokensPerSecond = 1000.0;
 
 absl::StatusOr<PoolInfo> PoolOf(const Transformer& model, const std::string& path,
                                 const PagedKvCache& cache, const Backend& backend) {
@@ -25,6 +28,16 @@ absl::StatusOr<PoolInfo> PoolOf(const Transformer& model, const std::string& pat
       absl::StrCat(path, ", ", NameOf(model.dtype()), ", cache of ", NameOf(layout.dtype),
                    ", pages of ", layout.page_size, " tokens, ", backend.arithmetic());
   return pool;
+}
+
+// The store of the options; null for none, and with a warning if it cannot be opened.
+std::shared_ptr<PageStore> StoreOf(const EngineOptions& options) {
+  if (options.kv_store.empty()) return nullptr;
+  auto store = OpenLmdbStore({.folder = options.kv_store, .max_bytes = options.kv_store_bytes});
+  if (store.ok()) return *std::move(store);
+  Log(LogLevel::kWarning,
+      absl::StrCat("kv_store: ", store.status().message(), "; pages are not kept"));
+  return nullptr;
 }
 
 // Speeds that earlier processes have measured.
@@ -38,41 +51,51 @@ void RecallSpeed(PageStore* store, PoolInfo* pool) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<PromptStore>> PromptStore::Open(const EngineOptions& options,
-                                                               Runtime* runtime) {
-  if (options.kv_store.empty()) return nullptr;
-  auto store = OpenLmdbStore({.folder = options.kv_store, .max_bytes = options.kv_store_bytes});
-  if (!store.ok()) {
-    Log(LogLevel::kWarning,
-        absl::StrCat("kv_store: ", store.status().message(), "; pages are not kept"));
-    return nullptr;
-  }
-  return Over(*std::move(store), options, runtime);
-}
-
-absl::StatusOr<std::unique_ptr<PromptStore>> PromptStore::Over(std::shared_ptr<PageStore> store,
+absl::StatusOr<std::unique_ptr<PromptStore>> PromptStore::Open(std::shared_ptr<PageStore> store,
                                                                const EngineOptions& options,
                                                                Runtime* runtime) {
+  if (store == nullptr) store = StoreOf(options);
+  if (store == nullptr && options.kv_transfer.empty()) return nullptr;
   const Backend& backend = *runtime->backend;
   ASSIGN_OR_RETURN(PoolInfo target,
                    PoolOf(*runtime->target, options.target, *runtime->target_cache, backend));
-  RecallSpeed(store.get(), &target);
+  std::vector<PoolId> pools = {target.id};
   std::optional<PoolInfo> draft;
   if (runtime->draft != nullptr) {
     const std::string& path = IsSelfDraft(options.draft) ? options.target : options.draft;
     ASSIGN_OR_RETURN(draft, PoolOf(*runtime->draft, path, *runtime->draft_cache, backend));
+    pools.push_back(draft->id);
   }
-  return std::unique_ptr<PromptStore>(
-      new PromptStore(std::move(store), runtime, std::move(target), std::move(draft)));
+  ASSIGN_OR_RETURN(std::unique_ptr<PromptTransfer> transfer,
+                   PromptTransfer::Open(options, std::move(pools)));
+  std::unique_ptr<StoreWorker> worker;
+  if (store != nullptr) {
+    RecallSpeed(store.get(), &target);
+    worker = std::make_unique<StoreWorker>(std::move(store), StoreWorker::Options());
+  }
+  return std::unique_ptr<PromptStore>(new PromptStore(
+      std::move(worker), std::move(transfer), runtime, std::move(target), std::move(draft)));
 }
 
-PromptStore::PromptStore(std::shared_ptr<PageStore> store, Runtime* runtime, PoolInfo target,
-                         std::optional<PoolInfo> draft)
+PromptStore::PromptStore(std::unique_ptr<StoreWorker> worker,
+                         std::unique_ptr<PromptTransfer> transfer, Runtime* runtime,
+                         PoolInfo target, std::optional<PoolInfo> draft)
     : runtime_(*runtime),
       speed_(target.tokens_per_second),
-      worker_(std::move(store), {}),
-      target_(runtime->target_cache.get(), std::move(target), &worker_) {
-  if (draft.has_value()) draft_.emplace(runtime->draft_cache.get(), *std::move(draft), &worker_);
+      worker_(std::move(worker)),
+      transfer_(std::move(transfer)),
+      target_(runtime->target_cache.get(), std::move(target), worker_.get()) {
+  if (draft.has_value()) {
+    draft_.emplace(runtime->draft_cache.get(), *std::move(draft), worker_.get());
+  }
+}
+
+absl::StatusOr<std::shared_ptr<SessionTransfer>> PromptStore::BeginTransfer(
+    const PromptStore* store, const Request& request) {
+  if (!request.kv_transfer_params.is_active()) return nullptr;
+  if (store != nullptr && store->transfer_ != nullptr) return store->transfer_->Begin(request);
+  return FieldError("kv_transfer_params",
+                    "asks for a transfer, and this engine was made without kv_transfer");
 }
 
 void PromptStore::Begin(absl::Span<const TokenId> prompt, Session* session) {
@@ -84,7 +107,7 @@ void PromptStore::Begin(absl::Span<const TokenId> prompt, Session* session) {
     if (text.has_value()) runs.push_back(draft_->Missing(text->tokens, text->variant, text->salt));
   }
   if (std::all_of(runs.begin(), runs.end(), [](const StoredRun& run) { return run.empty(); })) {
-    return;
+    return PromptTransfer::EndFetching(*session);
   }
   session->fetch_begun = Instant::Now();
   session->fetch_first = session->target_kv.length();
@@ -100,9 +123,17 @@ void PromptStore::Begin(absl::Span<const TokenId> prompt, Session* session) {
       continue;
     }
     session->fetch = std::move(fetch);
-    return;
+    return PromptTransfer::EndFetching(*session);
   }
-  session->fetch = std::make_shared<PromptFetch>(worker_.Read(std::move(runs)));
+  const bool is_transfer = PromptTransfer::Fetches(*session);
+  if (!is_transfer && worker_ == nullptr) return;
+  if (is_transfer && speed_.tokens_per_second() <= 0.0) {
+    const double lenders = PromptTransfer::LenderSpeed(*session);
+    speed_ = ReadingSpeed(lenders > 0.0 ? lenders : kGuessedTokensPerSecond);
+  }
+  session->fetch = std::make_shared<PromptFetch>(
+      is_transfer ? transfer_->Read(std::move(runs), *session) : worker_->Read(std::move(runs)),
+      is_transfer);
   fetches_.push_back(session->fetch);
 }
 
@@ -153,7 +184,7 @@ void PromptStore::Insert(PromptFetch* fetch) {
     at = end;
   }
   fetch->CountInserted(num_inserted);
-  num_hit_pages_ += num_inserted;
+  (fetch->is_transfer() ? num_transfer_pages_ : num_store_pages_) += num_inserted;
 }
 
 // Whether the session is to wait; from the first time that it is not to, it has no fetch.
@@ -166,7 +197,8 @@ bool PromptStore::Waits(Session* session) const {
   const bool waits =
       !is_over && StillPays(Instant::Now() - session->fetch_begun,
                             session->target_kv.length() - session->fetch_first,
-                            session->length() - session->fetch_first, speed_.tokens_per_second());
+                            session->length() - session->fetch_first, speed_.tokens_per_second(),
+                            session->fetch->is_transfer() ? kMostTransferDelay : kMostStoreDelay);
   if (!waits) session->fetch = nullptr;
   return waits;
 }
@@ -177,19 +209,38 @@ void PromptStore::Observe(absl::Span<const RoundStep> steps, absl::Duration time
     if (step.num_fed > kMostWithoutChunk) num_tokens += step.num_fed;
   }
   speed_.Observe(num_tokens, time);
-  if (num_tokens > 0) worker_.SetSpeed(target_.number(), speed_.tokens_per_second());
+  if (num_tokens == 0 || worker_ == nullptr) return;
+  worker_->SetSpeed(target_.number(), speed_.tokens_per_second());
 }
 
-StoreCounts PromptStore::counts() const {
-  const StoreStats stats = worker_.stats();
-  return {.pages_written = stats.pages_written,
-          .bytes_written = stats.bytes_written,
-          .pages_read = stats.pages_read,
-          .bytes_read = stats.bytes_read,
-          .pages_hit = num_hit_pages_,
-          .pages_evicted = stats.pages_evicted,
-          .pages_dropped = worker_.num_dropped(),
-          .pages_damaged = stats.pages_damaged};
+void PromptStore::Offer(Session* session) {
+  if (transfer_ == nullptr || session->transfer == nullptr) return;
+  transfer_->Offer(&target_, draft_.has_value() ? &*draft_ : nullptr, runtime_.drafter.get(),
+                   speed_.tokens_per_second(), session);
+}
+
+void PromptStore::CountHits(EngineLoad* load) const {
+  load->store.pages_hit = num_store_pages_;
+  load->transfer.pages_hit = num_transfer_pages_;
+}
+
+void PromptStore::Refresh(EngineLoad* load) const {
+  if (worker_ != nullptr) {
+    const StoreStats stats = worker_->stats();
+    load->store = {.pages_written = stats.pages_written,
+                   .bytes_written = stats.bytes_written,
+                   .pages_read = stats.pages_read,
+                   .bytes_read = stats.bytes_read,
+                   .pages_hit = load->store.pages_hit,
+                   .pages_evicted = stats.pages_evicted,
+                   .pages_dropped = worker_->num_dropped(),
+                   .pages_damaged = stats.pages_damaged};
+  }
+  if (transfer_ != nullptr) {
+    TransferCounts counts = transfer_->counts();
+    counts.pages_hit = load->transfer.pages_hit;
+    load->transfer = counts;
+  }
 }
 
 }  // namespace tandem

@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "engine/fetch_pace.h"
+#include "engine/prompt_transfer.h"
 #include "engine/runtime.h"
 #include "engine/scheduler.h"
 #include "engine/session.h"
@@ -22,38 +23,45 @@
 
 namespace tandem {
 
-// Pages that prompts of a session lack, on their way from the store. Sessions whose prompts lack
-// the same first page share one.
+// Pages that prompts of a session lack, on their way from the store or another worker. Sessions
+// whose prompts lack the same first page share one.
 class PromptFetch {
  public:
-  explicit PromptFetch(std::shared_ptr<Fetch> fetch) : fetch_(std::move(fetch)) {}
+  PromptFetch(std::shared_ptr<Fetch> fetch, bool is_transfer)
+      : fetch_(std::move(fetch)), is_transfer_(is_transfer) {}
   ~PromptFetch() { fetch_->Cancel(); }
   PromptFetch(const PromptFetch&) = delete;
   PromptFetch& operator=(const PromptFetch&) = delete;
 
   Fetch& fetch() const { return *fetch_; }
+  bool is_transfer() const { return is_transfer_; }  // from another worker, not from the store
   // Pages that were put into a cache so far.
   int num_inserted() const { return num_inserted_; }
   void CountInserted(int num_pages) { num_inserted_ += num_pages; }
 
  private:
   const std::shared_ptr<Fetch> fetch_;
+  const bool is_transfer_;
   int num_inserted_ = 0;
 };
 
-// What an engine keeps of its two caches beyond their memory (EngineOptions::kv_store): every page
-// that they publish is written, and prompts find there what memory lacks. While pages come a
-// session waits, but not for longer than computing them would take. Used by the engine's thread.
+// What an engine has of its two caches beyond their memory: a store to which every page that they
+// publish is written (EngineOptions::kv_store), and other workers (EngineOptions::kv_transfer).
+// Prompts find there what memory lacks. While pages come a session waits, but not for longer than
+// computing them would take. Used by the engine's thread.
 class PromptStore {
  public:
-  // Null unless options ask for a store. One that cannot be opened is a warning in the log, and
-  // null. Errors are of reading the models.
-  static absl::StatusOr<std::unique_ptr<PromptStore>> Open(const EngineOptions& options,
-                                                           Runtime* runtime);
-  // `store` in place of the folder's.
-  static absl::StatusOr<std::unique_ptr<PromptStore>> Over(std::shared_ptr<PageStore> store,
+  // Null unless options ask for a store or for transfers. A store that cannot be opened is a
+  // warning in the log, and does without. Errors are of reading the models, or name `kv_transfer`.
+  // `store`: in place of the folder's, unless it is null.
+  static absl::StatusOr<std::unique_ptr<PromptStore>> Open(std::shared_ptr<PageStore> store,
                                                            const EngineOptions& options,
                                                            Runtime* runtime);
+
+  // PromptTransfer::Begin; null if the request asks for none. INVALID_ARGUMENT if there are no
+  // transfers here. On any thread.
+  static absl::StatusOr<std::shared_ptr<SessionTransfer>> BeginTransfer(const PromptStore* store,
+                                                                        const Request& request);
 
   // Asks for what both caches lack of `prompt`, which is the session's or nothing.
   void Begin(absl::Span<const TokenId> prompt, Session* session);
@@ -68,24 +76,30 @@ class PromptStore {
   // Learns how fast prompts are read from a round that has taken `time`.
   void Observe(absl::Span<const RoundStep> steps, absl::Duration time);
 
-  StoreCounts counts() const;
-  // Returns when all that was published so far is in the store, or dropped.
-  void AwaitWritten() { worker_.AwaitWritten(); }
+  // PromptTransfer::Offer, after a round.
+  void Offer(Session* session);
+
+  // Sets the pages that were put into a cache.
+  void CountHits(EngineLoad* load) const;
+  // Sets all other counts, which change between rounds, too. On any thread.
+  void Refresh(EngineLoad* load) const;
 
  private:
-  PromptStore(std::shared_ptr<PageStore> store, Runtime* runtime, PoolInfo target,
-              std::optional<PoolInfo> draft);
+  PromptStore(std::unique_ptr<StoreWorker> worker, std::unique_ptr<PromptTransfer> transfer,
+              Runtime* runtime, PoolInfo target, std::optional<PoolInfo> draft);
   bool Advance(Session* session);
   bool Waits(Session* session) const;
   void Insert(PromptFetch* fetch);
 
   Runtime& runtime_;
   ReadingSpeed speed_;
-  StoreWorker worker_;
+  const std::unique_ptr<StoreWorker> worker_;       // null without a store
+  const std::unique_ptr<PromptTransfer> transfer_;  // null without transfers
   StoredCache target_;
   std::optional<StoredCache> draft_;
   std::vector<std::weak_ptr<PromptFetch>> fetches_;
-  int64_t num_hit_pages_ = 0;
+  int64_t num_store_pages_ = 0;  // put into a cache
+  int64_t num_transfer_pages_ = 0;
 };
 
 }  // namespace tandem

@@ -76,10 +76,24 @@ Json SpeculationJson(const Completion& completion, const std::string& drafter) {
           {"probe_ms", absl::ToDoubleMilliseconds(stats.probe_time)}};
 }
 
+Json KvTransferJson(const KvTransferParams& params) {
+  return {{"do_remote_prefill", params.do_remote_prefill},
+          {"do_remote_decode", params.do_remote_decode},
+          {"remote_engine_id", params.remote_engine_id},
+          {"remote_request_id", params.remote_request_id},
+          {"remote_host", params.remote_host},
+          {"remote_port", params.remote_port},
+          {"remote_num_tokens", params.remote_num_tokens},
+          {"remote_block_ids", Json::array()},
+          {"tp_size", 1},
+          {"tokens_per_second", params.tokens_per_second}};
+}
+
 Json CompletionJson(const Completion& completion, const std::string& drafter) {
   Json json = {{"prompt_tokens", completion.prompt_tokens},
                {"cached_tokens", completion.cached_tokens},
                {"store_tokens", completion.store_tokens},
+               {"transfer_tokens", completion.transfer_tokens},
                {"completion_tokens", completion.token_ids.size()},
                {"text", completion.text},
                {"token_ids", completion.token_ids},
@@ -104,6 +118,7 @@ void Join(const Completion& completion, Completion* joint) {
   joint->prompt_tokens += completion.prompt_tokens;
   joint->cached_tokens += completion.cached_tokens;
   joint->store_tokens += completion.store_tokens;
+  joint->transfer_tokens += completion.transfer_tokens;
   joint->first_round_tokens += completion.first_round_tokens;
   joint->token_ids.insert(joint->token_ids.end(), completion.token_ids.begin(),
                           completion.token_ids.end());

@@ -93,8 +93,11 @@ DraftWork Draft(Drafter* drafter, absl::Span<const RoundStep> steps, Speculation
     if (s.draft_state == nullptr) continue;
     const bool is_fixed = s.draft_tokens > 0;
     const bool may_read = s.drafter != DrafterKind::kNgram;  // which has nothing to read into
+    // A prompt whose pages another worker will fetch is read to its end by both models.
+    const bool is_lent = s.transfer != nullptr && s.draft_tokens != 0;
     const bool reads_along =
-        may_read && !step.completes() && (is_fixed || SpeculationOf(s, policy).reads_prompts());
+        may_read &&
+        (is_lent || (!step.completes() && (is_fixed || SpeculationOf(s, policy).reads_prompts())));
     if (!reads_along && step.granted == 0) continue;
     requests.push_back(
         {.context = absl::MakeSpan(s.tokens).first(s.target_kv.length() + step.num_fed),

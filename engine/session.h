@@ -24,6 +24,7 @@
 namespace tandem {
 
 class PromptFetch;
+class SessionTransfer;
 
 // One generation in progress.
 //
@@ -67,15 +68,16 @@ struct Session {
   bool finished = false;                    // completion.finish_reason or `status` says why
   absl::Status status;
   SessionTimes times;
-  std::shared_ptr<PromptFetch> fetch{};  // pages on their way from the store; null if none are
-  Instant fetch_begun;                   // when they were asked for
-  int fetch_first = 0;                   // tokens that the target's cache had then
-  int fetched_pages = 0;                 // of both caches, that this session has looked at
-  bool is_running = false;               // else it waits and holds no pages
-  int published_pages = 0;               // of the target's, offered to the prefix index so far
-  size_t delivered_text = 0;             // bytes of the text already put into the channel
-  size_t delivered_tokens = 0;           // output tokens likewise
-  int64_t delivered_proposed = 0;        // draft tokens verified until then
+  std::shared_ptr<SessionTransfer> transfer{};  // null unless its prompt's pages are to travel
+  std::shared_ptr<PromptFetch> fetch{};         // pages on their way to memory; null if none are
+  Instant fetch_begun;                          // when they were asked for
+  int fetch_first = 0;                          // tokens that the target's cache had then
+  int fetched_pages = 0;                        // of both caches, that this session has looked at
+  bool is_running = false;                      // else it waits and holds no pages
+  int published_pages = 0;         // of the target's, offered to the prefix index so far
+  size_t delivered_text = 0;       // bytes of the text already put into the channel
+  size_t delivered_tokens = 0;     // output tokens likewise
+  int64_t delivered_proposed = 0;  // draft tokens verified until then
   int64_t delivered_accepted = 0;
   int num_ranked = 0;  // tokens that the draft's head has learned from
 

@@ -112,7 +112,9 @@ void PagedKvCache::Publish(absl::Span<const TokenId> tokens, KvSequence* sequenc
     if (found == PrefixIndex::kNoPage) {
       prefixes_.Insert(pages[i], last, tokens_of(i), sequence->salt_);
       pool_.Ref(pages[i]);
-      if (observer_ != nullptr) observer_->OnPublish(pages[i], last, tokens_of(i), sequence->salt_);
+      for (Observer* observer : observers_) {
+        observer->OnPublish(pages[i], last, tokens_of(i), sequence->salt_);
+      }
     } else {
       Hold(found);
       Release(std::exchange(pages[i], found));
@@ -123,6 +125,13 @@ void PagedKvCache::Publish(absl::Span<const TokenId> tokens, KvSequence* sequenc
 
 void PagedKvCache::ClearPrefixes() {
   for (const PageId page : prefixes_.Clear()) pool_.Unref(page);
+  for (Observer* observer : observers_) observer->OnClear();
+}
+
+void PagedKvCache::RemoveObserver(Observer* observer) {
+  const auto found = std::find(observers_.begin(), observers_.end(), observer);
+  TANDEM_CHECK(found != observers_.end());
+  observers_.erase(found);
 }
 
 int PagedKvCache::num_available_pages() const {
@@ -132,8 +141,10 @@ int PagedKvCache::num_available_pages() const {
 bool PagedKvCache::MakeFree(int count) {
   if (count > num_available_pages()) return false;
   while (pool_.num_free() < count) {
-    pool_.Unref(prefixes_.EvictLeastRecent());
+    const PageId page = prefixes_.EvictLeastRecent();
+    pool_.Unref(page);
     ++prefix_stats_.evicted_pages;
+    for (Observer* observer : observers_) observer->OnEvict(page);
   }
   return true;
 }

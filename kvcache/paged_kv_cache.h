@@ -59,7 +59,8 @@ class PagedKvCache {
   // The longest run of whole pages of `tokens` that is published, held. Counts nothing.
   KvSequence HoldPublished(absl::Span<const TokenId> tokens, int variant, CacheSalt salt);
 
-  // Is told of every page that is published, once it is; must not change the cache.
+  // Is told of every change of what is published, once it is made. Must not change the cache, and
+  // must not throw.
   class Observer {
    public:
     virtual ~Observer() = default;
@@ -67,9 +68,14 @@ class PagedKvCache {
     // in a text of this salt.
     virtual void OnPublish(PageId page, PageId parent, absl::Span<const TokenId> tokens,
                            const CacheSalt& salt) = 0;
+    // `page`, which was published, makes room for others.
+    virtual void OnEvict(PageId /*page*/) {}
+    // No page is published any more.
+    virtual void OnClear() {}
   };
-  // Null for none.
-  void set_observer(Observer* observer) { observer_ = observer; }
+  // Observers are told in the order in which they were added, and must be removed before they end.
+  void AddObserver(Observer* observer) { observers_.push_back(observer); }
+  void RemoveObserver(Observer* observer);
 
   // Copies a page out of the cache, or into it: its pieces in order, layout().page_bytes().
   void ReadPage(PageId page, absl::Span<std::byte> into) const;
@@ -113,7 +119,7 @@ class PagedKvCache {
   Buffer storage_;  // whole groups of pages, see KvLayout
   PagePool pool_;
   PrefixIndex prefixes_;
-  Observer* observer_ = nullptr;
+  std::vector<Observer*> observers_;
   PrefixStats prefix_stats_;
   int64_t num_page_copies_ = 0;
 };

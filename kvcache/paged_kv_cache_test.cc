@@ -12,10 +12,13 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "kvcache/kv_testing.h"
 
 namespace tandem {
 namespace {
+
+using ::testing::ElementsAre;
 
 using Tokens = std::vector<TokenId>;
 
@@ -348,6 +351,47 @@ TEST(PagedKvCache, ClearForgetsPagesInUseAndFreesTheOthers) {
 }
 
 // A published page is never written: cutting into one and going on copies it first.
+// What an observer is told, as words.
+class Told final : public PagedKvCache::Observer {
+ public:
+  void OnPublish(PageId page, PageId parent, absl::Span<const TokenId> tokens,
+                 const CacheSalt& salt) override {
+    words.push_back(absl::StrCat("publish ", page, " after ", parent, ": ", tokens.front(),
+                                 salt == nullptr ? "" : *salt));
+  }
+  void OnEvict(PageId page) override { words.push_back(absl::StrCat("evict ", page)); }
+  void OnClear() override { words.emplace_back("clear"); }
+
+  std::vector<std::string> words;
+};
+
+TEST(PagedKvCache, TellsEveryObserverWhatIsPublishedAndWhatIsNoMore) {
+  auto cache = MakeCache(3);
+  Told told;
+  Told also_told;
+  cache->AddObserver(&told);
+  cache->AddObserver(&also_told);
+  KvSequence sequence = cache->NewSequence();
+  ASSERT_TRUE(sequence.Extend(8).ok());
+  const std::vector<PageId> pages = {sequence.pages().begin(), sequence.pages().end()};
+  cache->Publish(Counting(8), &sequence);
+  cache->Publish(Counting(8), &sequence);  // nothing new
+  sequence = KvSequence();
+  EXPECT_THAT(told.words,
+              ElementsAre(absl::StrCat("publish ", pages[0], " after -1: 0"),
+                          absl::StrCat("publish ", pages[1], " after ", pages[0], ": 4")));
+  EXPECT_EQ(also_told.words, told.words);
+
+  cache->RemoveObserver(&also_told);
+  told.words.clear();
+  sequence = cache->NewSequence();
+  ASSERT_TRUE(sequence.Extend(8).ok());
+  cache->ClearPrefixes();
+  EXPECT_THAT(told.words, ElementsAre(absl::StrCat("evict ", pages[1]), "clear"));
+  EXPECT_EQ(also_told.words.size(), 2);
+  cache->RemoveObserver(&told);
+}
+
 TEST(PagedKvCache, GoingOnInsideAPublishedPageCopiesIt) {
   MemoryBackend backend;
   const auto cache = MakeCache(4, &backend);

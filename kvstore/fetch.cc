@@ -34,14 +34,16 @@ void Fetch::Finish() {
   is_finished_ = true;
 }
 
-void Fetch::ReadFrom(PageReader* pages) {
+int Fetch::ReadFrom(PageReader* pages) {
+  int num_pages = 0;
   for (int run = 0; run < static_cast<int>(runs_.size()); ++run) {
     const StoredRun& r = runs_[run];
     const auto put = [&](int page, absl::Span<const std::byte> bytes) {
       return Put(run, page, bytes);
     };
-    pages->Read(r.pool, r.pages, r.page_bytes, put);
+    num_pages += pages->Read(r.pool, r.pages, r.page_bytes, put);
   }
+  return num_pages;
 }
 
 // Waits until there is room. False once nobody will take it.

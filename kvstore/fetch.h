@@ -53,8 +53,8 @@ class Fetch {
   void Cancel();
 
   // ---- For the thread that reads them ----
-  // Reads every run, until Cancel.
-  void ReadFrom(PageReader* pages);
+  // Reads every run, until Cancel. Returns how many pages came.
+  int ReadFrom(PageReader* pages);
   // As if nothing were there.
   void Finish();
 

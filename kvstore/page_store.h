@@ -64,8 +64,8 @@ class PageReader {
                    absl::FunctionRef<bool(int index, absl::Span<const std::byte> bytes)> take) = 0;
 };
 
-// Keeps pages by their keys. Those read are counted as hits of their pool, damaged ones are removed.
-// Thread-safe.
+// Keeps pages by their keys. Those read are counted as hits of their pool, damaged ones are
+// removed. Thread-safe.
 class PageStore : public PageReader {
  public:
   // How many pages of `run`, from the first on, are there. Reads none of them.

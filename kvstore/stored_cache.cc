@@ -12,13 +12,13 @@ StoredCache::StoredCache(PagedKvCache* cache, PoolInfo pool, StoreWorker* worker
     : cache_(cache),
       pool_(pool.id),
       worker_(worker),
-      number_(worker->AddPool(std::move(pool))),
+      number_(worker == nullptr ? 0 : worker->AddPool(std::move(pool))),
       keys_(cache->num_pages()),
       depths_(cache->num_pages()) {
-  cache_->set_observer(this);
+  cache_->AddObserver(this);
 }
 
-StoredCache::~StoredCache() { cache_->set_observer(nullptr); }
+StoredCache::~StoredCache() { cache_->RemoveObserver(this); }
 
 // Parents that are not pages are roots.
 PageKey StoredCache::KeyOf(PageId page, const CacheSalt& salt) const {
@@ -35,7 +35,7 @@ void StoredCache::OnPublish(PageId page, PageId parent, absl::Span<const TokenId
     if (parent_key == PageKey()) return;
     keys_[page] = KeyAfter(parent_key, tokens);
     depths_[page] = parent >= 0 ? depths_[parent] + 1 : 0;
-    if (is_inserting_) return;
+    if (is_inserting_ || worker_ == nullptr) return;
     worker_->Write(number_, parent_key, keys_[page], depths_[page], tokens,
                    cache_->layout().page_bytes(),
                    [&](absl::Span<std::byte> into) { cache_->ReadPage(page, into); });
@@ -61,7 +61,7 @@ StoredRun StoredCache::Missing(absl::Span<const TokenId> tokens, int variant,
     keys.push_back(last);
     run.pages.push_back({.key = last, .depth = i, .tokens = own});
   }
-  if (!keys.empty()) worker_->Touch(std::move(keys));
+  if (!keys.empty() && worker_ != nullptr) worker_->Touch(std::move(keys));
   return run;
 }
 
@@ -83,6 +83,18 @@ int StoredCache::Insert(const StoredRun& run, int first,
     cache_->Publish(tokens_to(next + 1), &held);
   }
   return next - first;
+}
+
+int StoredCache::ForPublished(absl::Span<const TokenId> tokens, int variant, const CacheSalt& salt,
+                              int first,
+                              absl::FunctionRef<bool(const PageKey& key, PageId page)> give) {
+  const KvSequence held = cache_->HoldPublished(tokens, variant, salt);
+  int next = first;
+  for (; next < static_cast<int>(held.pages().size()); ++next) {
+    const PageId page = held.pages()[next];
+    if (keys_[page] == PageKey() || !give(keys_[page], page)) break;
+  }
+  return next;
 }
 
 }  // namespace tandem

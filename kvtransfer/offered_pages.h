@@ -18,6 +18,7 @@
 #include "base/hash_map.h"
 #include "base/instant.h"
 #include "kvstore/page_id.h"
+#include "kvtransfer/spare_buffers.h"
 
 namespace tandem {
 
@@ -38,7 +39,10 @@ class OfferedPages {
     size_t max_bytes = size_t{1} << 30;
     absl::Duration lease = absl::Seconds(30);  // from its last heartbeat, or its completion
   };
-  explicit OfferedPages(const Options& options) : options_(options) {}
+  explicit OfferedPages(const Options& options);
+  OfferedPages(const OfferedPages&) = delete;
+  OfferedPages& operator=(const OfferedPages&) = delete;
+  const Options& options() const { return options_; }
 
   // ---- For the engine ----
   // Begins a lease under an id that must not be in use. False if it is.
@@ -60,7 +64,8 @@ class OfferedPages {
   // Extends the lease; false if there is none of this name.
   bool Extend(const std::string& lease);
   void Release(const std::string& lease);
-  // Called after each change that may turn kComing into something else; must not call back.
+  // Called after each change that may turn kComing into something else; must not call back. When
+  // this returns, the one before is not called any more.
   void set_on_change(std::function<void()> on_change);
 
   // Ends the leases whose time is over. Every other call does so first.
@@ -71,13 +76,34 @@ class OfferedPages {
     int64_t bytes = 0;           // now
     int64_t leases_expired = 0;  // of all time: ended by time, before they were released
     int64_t leases_evicted = 0;  // ended because others needed the memory
-    int64_t pages_dropped = 0;   // not kept for want of memory
+    int64_t pages_dropped = 0;   // not kept because memory was short
   };
   Stats stats() const;
 
  private:
+  struct Lease {
+    HashMap<PageKey, std::shared_ptr<const OfferedPage>> pages;
+    size_t bytes = 0;
+    bool is_complete = false;
+    Instant end;  // if it is complete
+    std::list<std::string>::iterator age;
+  };
+  using Leases = HashMap<std::string, Lease>;
+
+  void ExpireAt(Instant now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Leases::iterator End(Leases::iterator lease) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool Reserve(const std::string& lease, size_t page_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   const Options options_;
-  // ... the implementation's
+  const std::shared_ptr<SpareBuffers> spares_;
+  mutable absl::Mutex mutex_;
+  std::function<void()> on_change_ ABSL_GUARDED_BY(mutex_);
+  // What time has ended leaves with the next call, whichever it is.
+  mutable Leases leases_ ABSL_GUARDED_BY(mutex_);
+  mutable std::list<std::string> oldest_first_ ABSL_GUARDED_BY(mutex_);
+  mutable Stats stats_ ABSL_GUARDED_BY(mutex_);
+  mutable Instant first_end_ ABSL_GUARDED_BY(mutex_) = Instant::InfiniteFuture();  // at the soonest
+  size_t reserved_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of pages that are being copied
 };
 
 }  // namespace tandem

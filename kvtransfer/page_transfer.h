@@ -21,11 +21,11 @@ struct TransferStats {
   int64_t bytes_sent = 0;
   int64_t pages_received = 0;
   int64_t bytes_received = 0;
-  int64_t pages_missing = 0;  // asked for, and not there any more
-  int64_t pages_damaged = 0;  // checksum or size is not the sender's; each was a miss
-  int64_t transfers = 0;      // leases that this worker has fetched from
-  int64_t transfers_failed = 0;  // of these: broken off by the link, the peer or a timeout
-  int64_t peers_refused = 0;     // handshakes that failed, on either side
+  int64_t pages_missing = 0;       // asked for, and not there any more
+  int64_t pages_damaged = 0;       // checksum or size is not the sender's; each was a miss
+  int64_t transfers = 0;           // leases that this worker has fetched from
+  int64_t transfers_failed = 0;    // of these: broken off by the link, the peer or a timeout
+  int64_t peers_refused = 0;       // handshakes that failed, on either side
   double receiving_seconds = 0.0;  // that transfers took, from the request to the last page
   OfferedPages::Stats offered;
 };
@@ -34,16 +34,16 @@ struct TransferStats {
 class PageTransfer {
  public:
   struct Options {
-    std::string host;  // the address that it listens on and that others reach it at
-    int port = 0;      // 0: any that is free
-    std::string secret;  // that all workers share; empty: only peers on a loopback address
+    std::string host;           // the address that it listens on and that others reach it at
+    int port = 0;               // 0: any that is free
+    std::string secret;         // that all workers share; empty: only peers on a loopback address
     std::vector<PoolId> pools;  // whose pages may travel: the target's, then the draft's if any
     OfferedPages::Options offered;
     // How long a peer may be silent while it owes something, connecting included.
     absl::Duration timeout = absl::Seconds(5);
   };
-  // INVALID_ARGUMENT for options that are not possible, UNAVAILABLE if it cannot listen, UNIMPLEMENTED
-  // in a build without UCX. Messages name `kv_transfer`, what was found and what is allowed.
+  // INVALID_ARGUMENT for options that are not possible, UNAVAILABLE if it cannot listen,
+  // UNIMPLEMENTED in a build without UCX. Messages name `kv_transfer`, the value and the rule.
   static absl::StatusOr<std::unique_ptr<PageTransfer>> Open(const Options& options);
   virtual ~PageTransfer() = default;
 
@@ -62,9 +62,10 @@ class PageTransfer {
   // Fetches from a lease. This never blocks: it connects, and sends heartbeats until the reader is
   // destroyed, which releases the lease. PageReader::Read blocks its thread while pages are on
   // their way, those included that the peer is still computing, until a failure or a timeout; then
-  // what has not come is a miss.
+  // pages that have not come are misses.
   // `request_id` appears in every log line about it, on both sides.
-  virtual std::unique_ptr<PageReader> Borrow(const Remote& remote, const std::string& request_id) = 0;
+  virtual std::unique_ptr<PageReader> Borrow(const Remote& remote,
+                                             const std::string& request_id) = 0;
 
   virtual TransferStats stats() const = 0;
 };

@@ -131,6 +131,10 @@ void BindCompletions(nb::module_& module) {
       .def_ro("cached_tokens", &Completion::cached_tokens)
       .def_ro("store_tokens", &Completion::store_tokens,
               "Those of cached_tokens that were read from kv_store.")
+      .def_ro("transfer_tokens", &Completion::transfer_tokens,
+              "Those of cached_tokens that were fetched from another worker.")
+      .def_ro("kv_transfer_params", &Completion::kv_transfer_params,
+              "What the decode request is to say, after a request with do_remote_decode.")
       .def_prop_ro("memory_tokens", &Completion::memory_tokens,
                    "Those of cached_tokens that were in memory.")
       .def_ro("first_round_tokens", &Completion::first_round_tokens)
@@ -148,6 +152,7 @@ void BindCompletions(nb::module_& module) {
   LetPickle<&Completion::text, &Completion::token_ids, &Completion::finish_reason,
             &Completion::provenance, &Completion::logprobs, &Completion::prompt_logprobs,
             &Completion::prompt_tokens, &Completion::cached_tokens, &Completion::store_tokens,
+            &Completion::transfer_tokens, &Completion::kv_transfer_params,
             &Completion::first_round_tokens, &Completion::num_preemptions, &Completion::verifier,
             &Completion::draft_tokens, &Completion::stats, &Completion::timings>(completion);
   LetShow(completion, {"text", "finish_reason", "prompt_tokens", "provenance", "stats", "timings"});

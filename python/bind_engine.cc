@@ -68,6 +68,37 @@ void BindEngine(nb::module_& module) {
             &StoreCounts::bytes_read, &StoreCounts::pages_hit, &StoreCounts::pages_evicted,
             &StoreCounts::pages_dropped, &StoreCounts::pages_damaged>(store);
   LetShow(store, {"pages_written", "pages_read", "pages_hit", "pages_dropped", "pages_damaged"});
+  auto transfer = nb::class_<TransferCounts>(
+      module, "TransferCounts", "Pages of both models that travelled (kv_transfer), so far.");
+  transfer.def_ro("pages_sent", &TransferCounts::pages_sent)
+      .def_ro("bytes_sent", &TransferCounts::bytes_sent)
+      .def_ro("pages_received", &TransferCounts::pages_received)
+      .def_ro("bytes_received", &TransferCounts::bytes_received)
+      .def_ro("pages_hit", &TransferCounts::pages_hit)
+      .def_ro("pages_missing", &TransferCounts::pages_missing)
+      .def_ro("pages_damaged", &TransferCounts::pages_damaged)
+      .def_ro("pages_dropped", &TransferCounts::pages_dropped)
+      .def_ro("transfers", &TransferCounts::transfers)
+      .def_ro("transfers_failed", &TransferCounts::transfers_failed)
+      .def_ro("peers_refused", &TransferCounts::peers_refused)
+      .def_ro("leases", &TransferCounts::leases)
+      .def_ro("leased_bytes", &TransferCounts::leased_bytes)
+      .def_ro("leases_expired", &TransferCounts::leases_expired)
+      .def_ro("leases_evicted", &TransferCounts::leases_evicted)
+      .def_ro("receiving_seconds", &TransferCounts::receiving_seconds);
+  LetPickle<
+      &TransferCounts::pages_sent, &TransferCounts::bytes_sent, &TransferCounts::pages_received,
+      &TransferCounts::bytes_received, &TransferCounts::pages_hit, &TransferCounts::pages_missing,
+      &TransferCounts::pages_damaged, &TransferCounts::pages_dropped, &TransferCounts::transfers,
+      &TransferCounts::transfers_failed, &TransferCounts::peers_refused, &TransferCounts::leases,
+      &TransferCounts::leased_bytes, &TransferCounts::leases_expired,
+      &TransferCounts::leases_evicted, &TransferCounts::receiving_seconds>(transfer);
+  LetShow(transfer, {"pages_sent", "pages_received", "pages_hit", "transfers_failed"});
+  auto events = nb::class_<KvEventCounts>(module, "KvEventCounts", "Batches of kv_events, so far.");
+  events.def_ro("batches_published", &KvEventCounts::batches_published)
+      .def_ro("batches_lost", &KvEventCounts::batches_lost);
+  LetPickle<&KvEventCounts::batches_published, &KvEventCounts::batches_lost>(events);
+  LetShow(events, {"batches_published", "batches_lost"});
   auto load = nb::class_<EngineLoad>(module, "EngineLoad", "The engine between two rounds.");
   load.def_ro("num_running", &EngineLoad::num_running)
       .def_ro("num_waiting", &EngineLoad::num_waiting)
@@ -81,12 +112,15 @@ void BindEngine(nb::module_& module) {
       .def_ro("preemptions", &EngineLoad::preemptions)
       .def_ro("draft_memory_bytes", &EngineLoad::draft_memory_bytes)
       .def_ro("draft_memory_tenants", &EngineLoad::draft_memory_tenants)
-      .def_ro("store", &EngineLoad::store);
+      .def_ro("store", &EngineLoad::store)
+      .def_ro("transfer", &EngineLoad::transfer)
+      .def_ro("kv_events", &EngineLoad::kv_events);
   LetPickle<&EngineLoad::num_running, &EngineLoad::num_waiting, &EngineLoad::target_pages_in_use,
             &EngineLoad::draft_pages_in_use, &EngineLoad::stats, &EngineLoad::prompt_tokens,
             &EngineLoad::prefix_queries, &EngineLoad::prefix_hits, &EngineLoad::draft_prefix_hits,
             &EngineLoad::preemptions, &EngineLoad::draft_memory_bytes,
-            &EngineLoad::draft_memory_tenants, &EngineLoad::store>(load);
+            &EngineLoad::draft_memory_tenants, &EngineLoad::store, &EngineLoad::transfer,
+            &EngineLoad::kv_events>(load);
   LetShow(load, {"num_running", "num_waiting", "target_pages_in_use", "draft_pages_in_use",
                  "prompt_tokens", "prefix_queries", "prefix_hits", "preemptions", "stats"});
   nb::class_<EngineHandle>(module, "Engine", nb::is_weak_referenceable(),

@@ -125,10 +125,40 @@ void BindOptions(nb::module_& module) {
       .def_rw("packed_weights", &EngineOptions::packed_weights)
       .def_rw("kv_store", &EngineOptions::kv_store)
       .def_rw("kv_store_bytes", &EngineOptions::kv_store_bytes)
+      .def_rw("kv_transfer", &EngineOptions::kv_transfer)
+      .def_rw("kv_transfer_secret", &EngineOptions::kv_transfer_secret)
+      .def_rw("kv_transfer_bytes", &EngineOptions::kv_transfer_bytes)
+      .def_rw("kv_transfer_lease_seconds", &EngineOptions::kv_transfer_lease_seconds)
+      .def_rw("kv_events", &EngineOptions::kv_events)
+      .def_rw("kv_events_replay", &EngineOptions::kv_events_replay)
+      .def_rw("kv_events_topic", &EngineOptions::kv_events_topic)
       .def_rw("allow_unknown_config", &EngineOptions::allow_unknown_config)
       .def_rw("warm_up", &EngineOptions::warm_up);
   NameProperty(options, "drafter", &EngineOptions::drafter, ParseDrafterKind);
   NameProperty(options, "verifier", &EngineOptions::verifier, ParseAcceptanceRule);
+}
+
+void BindKvTransfer(nb::module_& module) {
+  auto params = nb::class_<KvTransferParams>(
+      module, "KvTransferParams",
+      "What a request, or its completion, says about pages that travel between workers.");
+  params.def(nb::init<>())
+      .def_rw("do_remote_decode", &KvTransferParams::do_remote_decode,
+              "Keep the prompt's pages for another worker.")
+      .def_rw("do_remote_prefill", &KvTransferParams::do_remote_prefill,
+              "Fetch the prompt's pages from the worker that is named.")
+      .def_rw("remote_engine_id", &KvTransferParams::remote_engine_id)
+      .def_rw("remote_request_id", &KvTransferParams::remote_request_id)
+      .def_rw("remote_host", &KvTransferParams::remote_host)
+      .def_rw("remote_port", &KvTransferParams::remote_port)
+      .def_rw("remote_num_tokens", &KvTransferParams::remote_num_tokens)
+      .def_rw("tokens_per_second", &KvTransferParams::tokens_per_second);
+  LetPickle<&KvTransferParams::do_remote_decode, &KvTransferParams::do_remote_prefill,
+            &KvTransferParams::remote_engine_id, &KvTransferParams::remote_request_id,
+            &KvTransferParams::remote_host, &KvTransferParams::remote_port,
+            &KvTransferParams::remote_num_tokens, &KvTransferParams::tokens_per_second>(params);
+  LetShow(params, {"do_remote_decode", "do_remote_prefill", "remote_host", "remote_port",
+                   "remote_num_tokens"});
 }
 
 void BindSampling(nb::module_& module) {
@@ -208,6 +238,7 @@ void BindConstraints(nb::module_& module) {
 
 void BindRequests(nb::module_& module) {
   BindOptions(module);
+  BindKvTransfer(module);
   BindSampling(module);
   BindConstraints(module);
   auto request = nb::class_<Request>(module, "Request", "One generation to be made.");
@@ -240,6 +271,8 @@ void BindRequests(nb::module_& module) {
       .def_rw("draft_tokens", &Request::draft_tokens, nb::arg().none())
       .def_rw("prediction", &Request::prediction)
       .def_rw("cache_salt", &Request::cache_salt)
+      .def_rw("kv_transfer_params", &Request::kv_transfer_params)
+      .def_rw("request_id", &Request::request_id)
       .def_rw("logprobs", &Request::logprobs)
       .def_rw("prompt_logprobs", &Request::prompt_logprobs);
   OptionalNameProperty(request, "drafter", &Request::drafter, ParseDrafterKind);

@@ -20,27 +20,6 @@ EngineOptions SmallPagesFor(const GoldenPair& pair) {
   return options;
 }
 
-// The first `length` tokens of a text that goes on as the pair does.
-std::vector<TokenId> PromptOf(const GoldenPair& pair, int length) {
-  std::vector<TokenId> prompt = pair.prompt_ids;
-  for (size_t i = 0; static_cast<int>(prompt.size()) < length; ++i) {
-    prompt.push_back(pair.output_ids[i % pair.output_ids.size()]);
-  }
-  prompt.resize(length);
-  return prompt;
-}
-
-Request RequestFor(std::vector<TokenId> prompt) {
-  return {.prompt_ids = std::move(prompt),
-          .max_tokens = 20,
-          .sampling = kGreedy,
-          .ignore_eos = true,
-          .draft_tokens = 4,
-          .logprobs = {.num_top = 2}};
-}
-
-int WholePages(int num_tokens, int page_size) { return (num_tokens - 1) / page_size * page_size; }
-
 // Row 182 of the bug catalogue: both models' pages come back, so the text, its log-probabilities
 // and what was accepted are what they were before the restart.
 TEST(EngineStore, IsTheSameAfterARestart) {

@@ -46,12 +46,6 @@ Words Generate(const std::string& folder) {
           folder};
 }
 
-Json RunJson(const Words& words) {
-  const ProgramRun run = RunProgram(Joined(words, {"--json"}));
-  EXPECT_EQ(run.exit_status, kExitDone) << run.err;
-  return Json::parse(run.out, nullptr, /*allow_exceptions=*/false);
-}
-
 TEST(KvStoreProgram, KeepsAPromptForTheNextProcess) {
   const TestFolder folder;
   const std::string store = folder.path() + "/pages";

@@ -36,15 +36,6 @@ Words Generate(const std::string& target, const std::string& draft) {
   return draft.empty() ? words : Joined(words, {"--draft", draft});
 }
 
-Json RunJson(const Words& words, const std::string& input = "") {
-  const ProgramRun run = RunProgram(Joined(words, {"--json"}), input);
-  EXPECT_EQ(run.exit_status, kExitDone) << run.err;
-  EXPECT_EQ(std::count(run.out.begin(), run.out.end(), '\n'), 1) << run.out;
-  Json json = Json::parse(run.out, nullptr, /*allow_exceptions=*/false);
-  EXPECT_FALSE(json.is_discarded()) << run.out;
-  return json;
-}
-
 // ---- What it prints ----
 
 TEST(Program, SaysHowItIsUsedAndWhichItIs) {

@@ -82,4 +82,13 @@ void ExpectRefused(const ProgramRun& run, const std::vector<int>& exit_statuses)
   EXPECT_EQ(num_errors, 1) << run.err;
 }
 
+JsonValue RunJson(const std::vector<std::string>& arguments, const std::string& input) {
+  const ProgramRun run = RunProgram(Joined(arguments, {"--json"}), input);
+  EXPECT_EQ(run.exit_status, kExitDone) << run.err;
+  EXPECT_EQ(std::count(run.out.begin(), run.out.end(), '\n'), 1) << run.out;
+  JsonValue json = JsonValue::parse(run.out, nullptr, /*allow_exceptions=*/false);
+  EXPECT_FALSE(json.is_discarded()) << run.out;
+  return json;
+}
+
 }  // namespace tandem

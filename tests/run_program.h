@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "tandem/json_value.h"
+
 namespace tandem {
 
 // What the program's exit says.
@@ -30,6 +32,9 @@ ProgramRun RunProgram(const std::vector<std::string>& arguments, const std::stri
 // Runs a script of bash in which "$0" is the program and "$@" the arguments.
 ProgramRun RunScript(const std::string& script, const std::vector<std::string>& arguments,
                      const std::string& input = "");
+
+// What `tandem` prints with these arguments and --json: one line.
+JsonValue RunJson(const std::vector<std::string>& arguments, const std::string& input = "");
 
 // Expects one of these exit statuses, nothing on standard output and one line of error.
 void ExpectRefused(const ProgramRun& run, const std::vector<int>& exit_statuses);

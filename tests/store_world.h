@@ -1,4 +1,4 @@
-// Engines that come and go over one store.
+// Engines that come and go over one store, or exchange pages.
 #ifndef TANDEM_TESTS_STORE_WORLD_H_
 #define TANDEM_TESTS_STORE_WORLD_H_
 
@@ -15,8 +15,37 @@
 #include "kvstore/lmdb_store.h"
 #include "kvstore/store_testing.h"
 #include "tests/engine_testing.h"
+#include "tests/golden_file.h"
 
 namespace tandem {
+
+// ---- Prompts whose pages outlive their engine ----
+
+// The first `length` tokens of a text that goes on as the pair does.
+inline std::vector<TokenId> PromptOf(const GoldenPair& pair, int length) {
+  std::vector<TokenId> prompt = pair.prompt_ids;
+  for (size_t i = 0; static_cast<int>(prompt.size()) < length; ++i) {
+    prompt.push_back(pair.output_ids[i % pair.output_ids.size()]);
+  }
+  prompt.resize(length);
+  return prompt;
+}
+
+inline Request RequestFor(std::vector<TokenId> prompt) {
+  return {.prompt_ids = std::move(prompt),
+          .max_tokens = 20,
+          .sampling = kGreedy,
+          .ignore_eos = true,
+          .draft_tokens = 4,
+          .logprobs = {.num_top = 2}};
+}
+
+// Tokens of the whole pages before a prompt's last token.
+inline int WholePages(int num_tokens, int page_size) {
+  return (num_tokens - 1) / page_size * page_size;
+}
+
+// ---- Stores ----
 
 // Another store, with what tests want to happen. Its pools were computed at a speed of the test's:
 // how long prompts wait for pages depends on it.

@@ -5,9 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <csignal>
-#include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -16,7 +14,6 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/base/thread_annotations.h"
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "base/status_macros.h"
@@ -27,8 +24,11 @@
 #include "tools/background_log.h"
 #include "tools/command.h"
 #include "tools/engine_options.h"
+#include "tools/kv_event_options.h"
 #include "tools/kv_store_options.h"
+#include "tools/kv_transfer_options.h"
 #include "tools/number_range.h"
+#include "tools/secret_file.h"
 
 namespace tandem {
 namespace {
@@ -41,6 +41,8 @@ struct ServeFlags {
 
   EngineFlags engine;
   KvStoreFlags kv_store;
+  KvTransferFlags kv_transfer;
+  KvEventFlags kv_events;
   ServerOptions server;
   int max_batch = 8;
   int max_waiting = 64;
@@ -53,61 +55,15 @@ struct ServeFlags {
   std::string max_unread = "1M";
   std::string max_answer = "64M";
   double drain_seconds = 30;
-  std::optional<std::string> api_key;
-  std::string api_key_file;
+  SecretSource api_key = {.what = "the key",
+                          .option = "--api-key",
+                          .file_option = "--api-key-file",
+                          .variable = "TANDEM_API_KEY"};
 
   EngineOptions engine_options;  // set by Check
 
   absl::Status Check();
 };
-
-constexpr char kKeyVariable[] = "TANDEM_API_KEY";
-constexpr size_t kLongestKey = 1000;  // a head has room for it
-
-// `source` is where it comes from. The message does not show it.
-absl::Status CheckKey(absl::string_view source, absl::string_view key) {
-  if (key.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        source, ": the key is empty, allowed: a key, or to leave this out and ask for none"));
-  }
-  const bool is_sendable =
-      key.size() <= kLongestKey && std::all_of(key.begin(), key.end(), absl::ascii_isgraph);
-  if (is_sendable) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(source, ": the key has ", key.size(),
-                                                 " bytes, allowed: at most ", kLongestKey,
-                                                 ", all of them visible ASCII"));
-}
-
-// The first line of a file, which is all of it.
-absl::StatusOr<std::string> ReadKeyFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text(kLongestKey + 2, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (!file.is_open() || file.bad()) {
-    return absl::NotFoundError(absl::StrCat("--api-key-file: cannot read ", path));
-  }
-  text.resize(static_cast<size_t>(file.gcount()));
-  return std::string(absl::StripTrailingAsciiWhitespace(text));
-}
-
-// Of the option, the file or the environment, in this order; empty if there is none of them.
-absl::StatusOr<std::string> KeyOf(const ServeFlags& flags) {
-  std::string source = "--api-key";
-  std::string key;
-  if (flags.api_key.has_value()) {
-    key = *flags.api_key;
-  } else if (!flags.api_key_file.empty()) {
-    source = flags.api_key_file;
-    ASSIGN_OR_RETURN(key, ReadKeyFile(source));
-  } else if (const char* variable = std::getenv(kKeyVariable); variable != nullptr) {
-    source = kKeyVariable;
-    key = variable;
-  } else {
-    return key;
-  }
-  RETURN_IF_ERROR(CheckKey(source, key));
-  return key;
-}
 
 absl::Status ServeFlags::Check() {
   ASSIGN_OR_RETURN(engine_options, engine.ToOptions());
@@ -115,10 +71,12 @@ absl::Status ServeFlags::Check() {
   engine_options.chunk_tokens = chunk_tokens;
   engine_options.prefix_cache = !no_prefix_cache;
   RETURN_IF_ERROR(kv_store.Apply(&engine_options));
+  RETURN_IF_ERROR(kv_transfer.Apply(&engine_options));
+  RETURN_IF_ERROR(kv_events.Apply(&engine_options));
   engine_options.warm_up = true;
   engine_options.callback_thread = CallbackThread::kEngine;  // the server waits in none
   ServiceOptions& service = server.service;
-  ASSIGN_OR_RETURN(service.api_key, KeyOf(*this));
+  ASSIGN_OR_RETURN(service.api_key, api_key.Read());
   RETURN_IF_ERROR(service.sites.Validate());
   ASSIGN_OR_RETURN(service.max_body_bytes, ParseSize("--max-body", max_body));
   ASSIGN_OR_RETURN(service.max_unread_bytes, ParseSize("--max-unread", max_unread));
@@ -221,11 +179,11 @@ absl::Status Run(const ServeFlags& flags) {
 void AddAccessOptions(CLI::App* app, ServeFlags* flags) {
   const std::string group = "Access";
   SiteOptions& sites = flags->server.service.sites;
-  CLI::Option* key = app->add_option("--api-key", flags->api_key,
+  CLI::Option* key = app->add_option("--api-key", flags->api_key.given,
                                      "Clients must send it [$TANDEM_API_KEY, else none]")
                          ->type_name("KEY")
                          ->group(group);
-  app->add_option("--api-key-file", flags->api_key_file, "A file that holds the key")
+  app->add_option("--api-key-file", flags->api_key.file, "A file that holds the key")
       ->type_name("F")
       ->excludes(key)
       ->group(group);
@@ -326,6 +284,8 @@ Command AddServeCommand(CLI::App* program) {
   AddLimitOptions(app, flags.get());
   flags->engine.AddTo(app);
   flags->kv_store.AddTo(app);
+  flags->kv_transfer.AddTo(app);
+  flags->kv_events.AddTo(app);
   return {.app = app,
           .check = [flags] { return flags->Check(); },
           .run = [flags] { return Run(*flags); }};

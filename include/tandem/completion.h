@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "tandem/acceptance_rule.h"
+#include "tandem/kv_transfer.h"
 #include "tandem/logprobs.h"
 #include "tandem/round_stats.h"
 #include "tandem/types.h"
@@ -71,15 +72,18 @@ struct Completion {
   int prompt_tokens = 0;
   int cached_tokens = 0;       // of the prompt, found in the prefix cache
   int store_tokens = 0;        // of these, read from EngineOptions::kv_store
+  int transfer_tokens = 0;     // of these, fetched from another worker
   int first_round_tokens = 0;  // emitted together with the first
   int num_preemptions = 0;     // times it gave its cache back and was computed again
   AcceptanceRule verifier = AcceptanceRule::kExactMatch;  // the rule that ran
   int draft_tokens = 0;                                   // k, or kAutoDraftTokens
   RoundStats stats;
   Timings timings;
+  // Of a request with KvTransferParams::do_remote_decode: what the decode request is to say.
+  std::optional<KvTransferParams> kv_transfer_params{};
 
   // Of the cached tokens, those that were in memory.
-  int memory_tokens() const { return cached_tokens - store_tokens; }
+  int memory_tokens() const { return cached_tokens - store_tokens - transfer_tokens; }
   // Tokens of the prompt that passes have read: without those that the prefix cache had.
   int num_read_tokens() const { return prompt_tokens - cached_tokens; }
   // Tokens of the decode span: the first round's come with the pass that completes the prompt.

@@ -25,6 +25,7 @@
 #include "tandem/completion.h"
 #include "tandem/drafter_kind.h"
 #include "tandem/engine_options.h"
+#include "tandem/kv_transfer.h"
 #include "tandem/request.h"
 #include "tandem/round_stats.h"
 
@@ -68,6 +69,12 @@ struct StoreCounts {
   int64_t pages_damaged = 0;  // found other than they were written; each was computed again
 };
 
+// Batches of events that EngineOptions::kv_events has, since the engine was made.
+struct KvEventCounts {
+  int64_t batches_published = 0;  // whoever read them
+  int64_t batches_lost = 0;       // too many waited, or memory was short: their numbers are missing
+};
+
 // The engine between two rounds, for who watches it. Counts are of all time so far.
 struct EngineLoad {
   int num_running = 0;  // generations that have their caches
@@ -81,6 +88,8 @@ struct EngineLoad {
   int64_t draft_prefix_hits = 0;  // tokens found in the draft's, in its own
   int64_t preemptions = 0;
   StoreCounts store{};
+  TransferCounts transfer{};
+  KvEventCounts kv_events{};
   int64_t draft_memory_bytes = 0;  // taken to remember texts, of all tenants
   int draft_memory_tenants = 0;    // whose texts are remembered, or were to be
 };

@@ -70,6 +70,19 @@ struct EngineOptions {
   // bytes that it may have; empty for none. Wants the prefix cache.
   std::string kv_store{};
   int64_t kv_store_bytes = int64_t{10} << 30;
+  // "HOST:PORT", where this engine sends and fetches cache pages (docs/scale_out.md), as other
+  // workers reach it; port 0 is any that is free; empty for none. Wants the prefix cache.
+  std::string kv_transfer{};
+  // That all workers share. Empty only where HOST is a loopback address.
+  std::string kv_transfer_secret{};
+  int64_t kv_transfer_bytes = int64_t{1} << 30;  // of pages kept for other workers, at most
+  int kv_transfer_lease_seconds = 30;            // for which a prompt waits to be fetched
+  // Where changes of what the prefix cache of the target holds are published (docs/kv_events.md),
+  // as an endpoint of ZeroMQ to bind, such as "tcp://*:5557"; where those that were missed can be
+  // asked for; and the topic. Empty for none. Wants the prefix cache.
+  std::string kv_events{};
+  std::string kv_events_replay{};
+  std::string kv_events_topic{};
   // Keys of either config.json that are ignored though they are not known and might change what the
   // model computes: as the error names them.
   std::vector<std::string> allow_unknown_config{};

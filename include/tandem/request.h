@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "tandem/acceptance_rule.h"
 #include "tandem/drafter_kind.h"
+#include "tandem/kv_transfer.h"
 #include "tandem/logprobs.h"
 #include "tandem/output_constraint.h"
 #include "tandem/sampling_params.h"
@@ -48,6 +49,8 @@ struct Request {
   // Whose request it is: prefixes, remembered texts and what speculation learns from them are
   // shared among requests of the same salt alone. Those without one are a tenant, too.
   std::string cache_salt{};
+  KvTransferParams kv_transfer_params{};
+  std::string request_id{};  // in log lines
   LogprobOptions logprobs{};
   LogprobOptions prompt_logprobs{};
 };

@@ -15,6 +15,7 @@ from ._native import (
     ChatTemplate,
     Completion,
     EngineLoad,
+    KvTransferParams,
     LogprobOptions,
     ModelInfo,
     OutputConstraint,
@@ -26,6 +27,7 @@ from ._native import (
     Tokenizer,
     TokenLogprobs,
     ToolCall,
+    TransferCounts,
     __version__,
 )
 from .engine import Engine, generate
@@ -44,6 +46,7 @@ __all__ = [
     "EngineLoad",
     "EngineParams",
     "FieldError",
+    "KvTransferParams",
     "LogprobOptions",
     "ModelInfo",
     "OutputConstraint",
@@ -57,6 +60,7 @@ __all__ = [
     "TokenLogprobs",
     "Tokenizer",
     "ToolCall",
+    "TransferCounts",
     "__version__",
     "generate",
 ]

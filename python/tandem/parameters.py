@@ -44,6 +44,13 @@ class EngineParams(TypedDict, total=False):
     packed_weights: str
     kv_store: str  # folder that keeps both caches' pages; "" for none
     kv_store_bytes: int
+    kv_transfer: str  # HOST:PORT at which pages are exchanged with other workers; "" for none
+    kv_transfer_secret: str
+    kv_transfer_bytes: int  # of pages that are kept for other workers, at most
+    kv_transfer_lease_seconds: int
+    kv_events: str  # endpoint of ZeroMQ that publishes what the prefix cache holds; "" for none
+    kv_events_replay: str
+    kv_events_topic: str
     allow_unknown_config: Sequence[str]
     warm_up: bool
 
@@ -77,6 +84,8 @@ class RequestParams(TypedDict, total=False):
     verifier: Optional[str]
     prediction: str
     cache_salt: str  # the tenant; prefixes and remembered texts stay with it
+    kv_transfer_params: _native.KvTransferParams
+    request_id: str  # in log lines
     logprobs: Union[int, _native.LogprobOptions]  # a number: of so many likely tokens
     prompt_logprobs: Union[int, _native.LogprobOptions]
 

@@ -57,6 +57,7 @@ void ReadCommon(RequestFields* fields, const ServedModel& model, ApiRequest* req
   ReadStops(fields, &request->request);
   ReadSpeculation(fields, model, &request->request);
   ReadCacheSalt(fields, &request->request);
+  ReadKvTransfer(fields, &request->request);
   ReadStream(fields, request);
   fields->Read("n", &request->n, 1, kMostSequences);
   fields->Read("seed", &request->request.seed);
@@ -216,6 +217,8 @@ Request ApiRequest::RequestOf(int sequence) const {
   Request own = request;
   own.prompt_ids = prompts[sequence / sequences_per_prompt()];
   own.sequence = static_cast<uint32_t>(sequence);
+  // The others of its sequences find the pages of the first.
+  if (sequence > 0) own.kv_transfer_params = KvTransferParams();
   return own;
 }
 

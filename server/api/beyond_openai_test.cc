@@ -198,6 +198,25 @@ TEST(BeyondOpenAi, AnEngineOfOneDrafterRefusesOthers) {
 
 // The model's publisher says how to sample it; a request that says so itself is not changed.
 // Row 157 of the bug catalogue: lm-eval's remote tokenizer finds its end token by these.
+TEST(BeyondOpenAi, RendersPromptsAsTokens) {
+  ManualEngine engine;
+  const auto server = StartServer(&engine, TestServerOptions());
+  const Answer both = Ask(server.get(), "POST", "/v1/completions/render",
+                          R"({"prompt": [[1, 2, 3], [4]], "max_tokens": 5})");
+  EXPECT_EQ(both.status, 200);
+  EXPECT_EQ(Json::parse(both.body),
+            Json::parse(R"([{"token_ids": [1, 2, 3]}, {"token_ids": [4]}])"));
+  const std::string text = R"({"prompt": "Once upon a time"})";
+  EXPECT_EQ(
+      Json::parse(Ask(server.get(), "POST", "/v1/completions/render", text).body)[0]["token_ids"],
+      Json::parse(Ask(server.get(), "POST", "/tokenize", text).body)["tokens"]);
+  const std::string chat = R"({"messages": [{"role": "user", "content": "Hello"}]})";
+  EXPECT_EQ(
+      Json::parse(Ask(server.get(), "POST", "/v1/chat/completions/render", chat).body)["token_ids"],
+      Json::parse(Ask(server.get(), "POST", "/tokenize", chat).body)["tokens"]);
+  EXPECT_EQ(Ask(server.get(), "POST", "/v1/completions/render", R"({"prompt": 1})").status, 400);
+}
+
 TEST(BeyondOpenAi, TellsClientsOfTheTokenizer) {
   const auto server = StartServer(SharedPair(), TestServerOptions());
   const Answer answer = Ask(server.get(), "GET", "/tokenizer_info");

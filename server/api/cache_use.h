@@ -19,14 +19,15 @@ inline constexpr char kCacheHeader[] = "x-tandem-cache";
 struct CacheUse {
   int64_t prompt_tokens = 0;
   int64_t memory_tokens = 0;
-  int64_t store_tokens = 0;  // EngineOptions::kv_store
+  int64_t store_tokens = 0;     // EngineOptions::kv_store
+  int64_t transfer_tokens = 0;  // EngineOptions::kv_transfer
 
   static CacheUse Of(const ApiRequest& request, absl::Span<const Completion> completions);
 
-  int64_t cached_tokens() const { return memory_tokens + store_tokens; }
+  int64_t cached_tokens() const { return memory_tokens + store_tokens + transfer_tokens; }
   // The object `prompt_tokens_details`.
   JsonValue Details() const;
-  // "memory=1488 store=512 computed=34".
+  // "memory=1488 store=512 transfer=0 computed=34".
   std::string Header() const;
 };
 

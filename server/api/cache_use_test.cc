@@ -15,12 +15,15 @@ TEST(CacheUse, CountsEachPromptOnce) {
     completion.prompt_tokens = 1017;
     completion.cached_tokens = 1000;
     completion.store_tokens = 256;
+    completion.transfer_tokens = 32;
   }
   completions[1].cached_tokens = 1008;  // the second of a prompt found the first's
   const CacheUse use = CacheUse::Of(request, completions);
-  EXPECT_EQ(use.Header(), "memory=1488 store=512 computed=34");
-  EXPECT_EQ(use.Details(),
-            JsonValue({{"cached_tokens", 2000}, {"memory_tokens", 1488}, {"store_tokens", 512}}));
+  EXPECT_EQ(use.Header(), "memory=1424 store=512 transfer=64 computed=34");
+  EXPECT_EQ(use.Details(), JsonValue({{"cached_tokens", 2000},
+                                      {"memory_tokens", 1424},
+                                      {"store_tokens", 512},
+                                      {"transfer_tokens", 64}}));
 }
 
 }  // namespace

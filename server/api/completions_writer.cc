@@ -118,6 +118,8 @@ void CompletionsWriter::AddReports(absl::Span<const Completion> completions,
   const std::string name = drafter.has_value() ? std::string(NameOf(*drafter)) : model_->drafter;
   json->Key("speculation").Value(SpeculationJson(joint, name));
   json->Key("timings").Value(TimingsJson(joint));
+  const auto& transfer = completions.front().kv_transfer_params;
+  if (transfer.has_value()) json->Key("kv_transfer_params").Value(KvTransferJson(*transfer));
 }
 
 // ---- Whole answers ----

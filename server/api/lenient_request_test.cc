@@ -188,9 +188,8 @@ TEST(LenientRequest, TakesWhatSaysNothing) {
 
 TEST(LenientRequest, RefusesByNameWhatWouldChangeTheAnswer) {
   const std::pair<const char*, const char*> cases[] = {
-      {"no_stop_trim", "true"},    {"use_beam_search", "true"},  {"length_penalty", "0.5"},
-      {"bad_words", R"(["x"])"},   {"allowed_token_ids", "[1]"}, {"structural_tag", "{}"},
-      {"kv_transfer_params", "{}"}};
+      {"no_stop_trim", "true"},  {"use_beam_search", "true"},  {"length_penalty", "0.5"},
+      {"bad_words", R"(["x"])"}, {"allowed_token_ids", "[1]"}, {"structural_tag", "{}"}};
   for (const auto& [name, value] : cases) {
     const std::string fields = absl::StrCat(", \"", name, "\": ", value);
     ExpectRefusal(LenientCompletion(fields), name, "is not supported");

@@ -72,6 +72,10 @@ void LengthFields::Read(RequestFields* fields, std::initializer_list<const char*
 
 absl::Status CheckSequences(const ServedModel& model, const ApiRequest& request) {
   const int each = std::max(request.n, request.best_of);
+  if (request.request.kv_transfer_params.is_active() && request.prompts.size() > 1) {
+    return FieldError("kv_transfer_params",
+                      absl::StrCat("must come with one prompt, got ", request.prompts.size()));
+  }
   if (request.prompts.size() * each <= static_cast<size_t>(model.max_sequences)) {
     return absl::OkStatus();
   }

@@ -121,6 +121,7 @@ absl::StatusOr<ApiRequest> ParseResponsesRequest(absl::string_view body, const S
   ReadStops(&fields, &request.request);
   ReadSpeculation(&fields, model, &request.request);
   ReadCacheSalt(&fields, &request.request);
+  ReadKvTransfer(&fields, &request.request);
   fields.Read("seed", &request.request.seed);
   ReadStreaming(&fields, &request);
   LengthFields lengths;

@@ -197,6 +197,9 @@ Json ResponsesWriter::ResponseJson(const Completion* completion) const {
   json["speculation"] = SpeculationJson(
       *completion, drafter.has_value() ? std::string(NameOf(*drafter)) : model_->drafter);
   json["timings"] = TimingsJson(*completion);
+  if (completion->kv_transfer_params.has_value()) {
+    json["kv_transfer_params"] = KvTransferJson(*completion->kv_transfer_params);
+  }
   return json;
 }
 

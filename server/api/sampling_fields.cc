@@ -148,10 +148,42 @@ void ReadCacheSalt(RequestFields* fields, Request* options) {
   options->cache_salt = salt->get<std::string>();
 }
 
+void ReadKvTransfer(RequestFields* fields, Request* options) {
+  const Json* object = fields->Find("kv_transfer_params");
+  if (object == nullptr) return;
+  RequestFields inner(object, fields->PathOf("kv_transfer_params"), fields->ignored());
+  KvTransferParams& params = options->kv_transfer_params;
+  inner.Read("do_remote_decode", &params.do_remote_decode);
+  inner.Read("do_remote_prefill", &params.do_remote_prefill);
+  inner.Read("remote_engine_id", &params.remote_engine_id);
+  inner.Read("remote_request_id", &params.remote_request_id);
+  inner.Read("remote_host", &params.remote_host);
+  inner.Read("remote_port", &params.remote_port, 1, 65535);
+  inner.Read("remote_num_tokens", &params.remote_num_tokens, 0);
+  float tokens_per_second = 0.0F;
+  inner.Read("tokens_per_second", &tokens_per_second);
+  params.tokens_per_second = tokens_per_second;
+  // Pages are asked for by what they hold, so that their numbers elsewhere say nothing here.
+  for (const char* name : {"remote_block_ids", "remote_blocks_expiry_time", "remote_bootstrap_addr",
+                           "tp_size", "transfer_id"}) {
+    inner.Ignore(name);
+  }
+  if (params.do_remote_prefill) {
+    for (const auto& [name, value] : {std::pair("remote_engine_id", &params.remote_engine_id),
+                                      std::pair("remote_request_id", &params.remote_request_id),
+                                      std::pair("remote_host", &params.remote_host)}) {
+      if (value->empty()) inner.FailNot(name, *value, "a name, which do_remote_prefill needs");
+    }
+    if (params.remote_port == 0) {
+      inner.FailNot("remote_port", nullptr, "from 1 to 65535, which do_remote_prefill needs");
+    }
+  }
+  fields->Fail(inner.Finish());
+}
+
 void RefuseUnservedSampling(RequestFields* fields) {
   fields->AllowOnly("allowed_token_ids", {Json::array()});
   fields->AllowOnly("bad_words", {Json::array()});
-  fields->AllowOnly("kv_transfer_params", {});
   fields->AllowOnly("length_penalty", {1.0});
   fields->AllowOnly("logits_processors", {Json::array()});
   fields->AllowOnly("lora_path", {""});

@@ -24,6 +24,8 @@ void ReadStops(RequestFields* fields, Request* options);
 // member is let pass.
 void ReadSpeculation(RequestFields* fields, const ServedModel& model, Request* options);
 
+// "kv_transfer_params": pages that travel between workers, as vLLM has it.
+void ReadKvTransfer(RequestFields* fields, Request* options);
 // "cache_salt": the tenant, a string that is not empty, as vLLM has it.
 void ReadCacheSalt(RequestFields* fields, Request* options);
 

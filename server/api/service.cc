@@ -128,6 +128,8 @@ absl::Span<const Route> Service::Routes() {
       {"POST", "/detokenize", true, false, &Service::Detokenize},
       {"POST", "/v1/completions", true, true, &Service::Completions},
       {"POST", "/v1/chat/completions", true, true, &Service::ChatCompletions},
+      {"POST", "/v1/completions/render", true, true, &Service::RenderCompletions},
+      {"POST", "/v1/chat/completions/render", true, true, &Service::RenderChat},
       {"POST", "/v1/responses", true, true, &Service::Responses}};
   return kRoutes;
 }
@@ -354,6 +356,19 @@ Service::Reply Service::Tokenize(const HttpRequest& request) {
   return response;
 }
 
+Service::Reply Service::RenderCompletions(const HttpRequest& request) {
+  return Rendered(ParseCompletionRequest(request.body, model_));
+}
+
+Service::Reply Service::RenderChat(const HttpRequest& request) {
+  return Rendered(ParseChatRequest(request.body, model_, absl::Now()));
+}
+
+Service::Reply Service::Rendered(const absl::StatusOr<ApiRequest>& request) {
+  if (!request.ok()) return ErrorResponse(request.status());
+  return TextAnswer(RenderedBody(*request), request->ignored);
+}
+
 Service::Reply Service::Detokenize(const HttpRequest& request) {
   IgnoredFields ignored;
   return TextAnswer(DetokenizeBody(request.body, model_, &ignored), ignored);
@@ -373,22 +388,21 @@ void Service::LogIgnored(const IgnoredFields& fields) {
 // ---- Text ----
 
 Service::Reply Service::Completions(const HttpRequest& request) {
-  return Generate(ParseCompletionRequest(request.body, model_), "cmpl-", request.received);
+  return Generate(ParseCompletionRequest(request.body, model_), "cmpl-", request);
 }
 
 Service::Reply Service::ChatCompletions(const HttpRequest& request) {
-  return Generate(ParseChatRequest(request.body, model_, absl::Now()), "chatcmpl-",
-                  request.received);
+  return Generate(ParseChatRequest(request.body, model_, absl::Now()), "chatcmpl-", request);
 }
 
 Service::Reply Service::Responses(const HttpRequest& request) {
-  return Generate(ParseResponsesRequest(request.body, model_, absl::Now()), "resp_",
-                  request.received);
+  return Generate(ParseResponsesRequest(request.body, model_, absl::Now()), "resp_", request);
 }
 
 Service::Reply Service::Generate(absl::StatusOr<ApiRequest> request, std::string_view id_prefix,
-                                 Instant received) {
+                                 const HttpRequest& http) {
   if (!request.ok()) return ErrorResponse(request.status());
+  request->request.request_id = http.id;
   LogIgnored(request->ignored);
   const GenerationHost host = {.engine = engine_,
                                .model = &model_,
@@ -399,7 +413,7 @@ Service::Reply Service::Generate(absl::StatusOr<ApiRequest> request, std::string
       .id = absl::StrCat(View(id_prefix), absl::Hex(absl::ToUnixNanos(started_)), "-",
                          num_requests_.fetch_add(1)),
       .created = absl::ToUnixSeconds(absl::Now())};
-  auto generation = ServedRequest::Start(host, *std::move(request), stamp, received);
+  auto generation = ServedRequest::Start(host, *std::move(request), stamp, http.received);
   if (!generation.ok()) return ErrorResponse(generation.status());
   return *std::move(generation);
 }

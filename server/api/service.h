@@ -104,13 +104,17 @@ class Service {
   Reply Models(const HttpRequest& request);
   Reply TokenizerInfo(const HttpRequest& request);
   Reply Tokenize(const HttpRequest& request);
+  Reply RenderCompletions(const HttpRequest& request);
+  Reply RenderChat(const HttpRequest& request);
+  Reply Rendered(const absl::StatusOr<ApiRequest>& request);
   Reply Detokenize(const HttpRequest& request);
   Reply Completions(const HttpRequest& request);
   Reply ChatCompletions(const HttpRequest& request);
   Reply Responses(const HttpRequest& request);
   Reply TextAnswer(absl::StatusOr<std::string> answer, const IgnoredFields& ignored);
   void LogIgnored(const IgnoredFields& fields);
-  Reply Generate(absl::StatusOr<ApiRequest> request, std::string_view id_prefix, Instant received);
+  Reply Generate(absl::StatusOr<ApiRequest> request, std::string_view id_prefix,
+                 const HttpRequest& http);
 
   Engine* engine_;
   const ServiceOptions options_;

@@ -102,6 +102,19 @@ absl::StatusOr<TokenizeAnswer> TokenizeBody(absl::string_view body, const Served
   return answer;
 }
 
+std::string RenderedBody(const ApiRequest& request) {
+  std::string body;
+  JsonWriter writer(&body);
+  if (!request.is_chat) writer.BeginArray();
+  for (const std::vector<TokenId>& prompt : request.prompts) {
+    writer.BeginObject().Key("token_ids").BeginArray();
+    for (const TokenId id : prompt) writer.Integer(id);
+    writer.EndArray().EndObject();
+  }
+  if (!request.is_chat) writer.EndArray();
+  return body;
+}
+
 absl::StatusOr<std::string> DetokenizeBody(absl::string_view body, const ServedModel& model,
                                            IgnoredFields* ignored) {
   ASSIGN_OR_RETURN(const Json json, ParseJsonValue(body, "body"));

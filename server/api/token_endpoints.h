@@ -1,5 +1,5 @@
-// POST /tokenize and /detokenize: the tokenizer alone, no model. Answers are JSON texts, written as
-// they are made: a tree of them would take ten times as much memory.
+// POST /tokenize, /detokenize and .../render: the tokenizer alone, no model. Answers are JSON
+// texts, written as they are made: a tree of them would take ten times as much memory.
 #ifndef TANDEM_SERVER_API_TOKEN_ENDPOINTS_H_
 #define TANDEM_SERVER_API_TOKEN_ENDPOINTS_H_
 
@@ -9,6 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "json/ignored_fields.h"
+#include "server/api/api_request.h"
 #include "server/api/served_model.h"
 
 namespace tandem {
@@ -24,6 +25,11 @@ struct TokenizeAnswer {
 };
 absl::StatusOr<TokenizeAnswer> TokenizeBody(absl::string_view body, const ServedModel& model,
                                             absl::Time now, IgnoredFields* ignored);
+
+// The tokens of a request's prompts, as routers ask for them that look for a worker whose cache has
+// them; nothing is generated. As vLLM answers it: of POST /v1/completions [{"token_ids": [IDS]},
+// ...], one for each prompt; of POST /v1/chat/completions {"token_ids": [IDS]}.
+std::string RenderedBody(const ApiRequest& request);
 
 // {"tokens": [IDS]} to {"prompt": TEXT}, special tokens written out.
 absl::StatusOr<std::string> DetokenizeBody(absl::string_view body, const ServedModel& model,

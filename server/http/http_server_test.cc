@@ -262,7 +262,7 @@ TEST(HttpServer, TurnsOfAChatFindTheTurnsBefore) {
       EXPECT_EQ(usage["prompt_tokens_details"]["store_tokens"], 0);
       const int computed = usage["prompt_tokens"].get<int>() - found;
       EXPECT_EQ(reply.headers.at("x-tandem-cache"),
-                absl::StrCat("memory=", found, " store=0 computed=", computed));
+                absl::StrCat("memory=", found, " store=0 transfer=0 computed=", computed));
       num_found += found;
       num_known = usage["prompt_tokens"].get<int>() + 45 - 1;
       body["messages"].push_back(answer["choices"][0]["message"]);

@@ -122,6 +122,52 @@ void Observe(absl::Duration latency, prometheus::Histogram* histogram) {
   histogram->Observe(absl::ToDoubleSeconds(latency));
 }
 
+std::vector<MetricFamily> TransferMetrics(const TransferCounts& counts) {
+  const auto counter = [](const char* name, const char* help, double value) {
+    return Single(name, help, MetricType::Counter, value);
+  };
+  const auto gauge = [](const char* name, const char* help, double value) {
+    return Single(name, help, MetricType::Gauge, value);
+  };
+  return {
+      counter("tandem_kv_transfer_pages_sent_total", "Pages sent to other workers",
+              static_cast<double>(counts.pages_sent)),
+      counter("tandem_kv_transfer_bytes_sent_total", "Bytes of these",
+              static_cast<double>(counts.bytes_sent)),
+      counter("tandem_kv_transfer_pages_received_total", "Pages fetched from other workers",
+              static_cast<double>(counts.pages_received)),
+      counter("tandem_kv_transfer_bytes_received_total", "Bytes of these",
+              static_cast<double>(counts.bytes_received)),
+      counter("tandem_kv_transfer_pages_hit_total", "Pages fetched that a prompt went on from",
+              static_cast<double>(counts.pages_hit)),
+      counter("tandem_kv_transfer_pages_missing_total",
+              "Pages asked for that the other worker no longer had",
+              static_cast<double>(counts.pages_missing)),
+      counter("tandem_kv_transfer_pages_damaged_total",
+              "Pages received other than they were sent, and computed again",
+              static_cast<double>(counts.pages_damaged)),
+      counter("tandem_kv_transfer_pages_dropped_total",
+              "Pages not kept for other workers, because memory was short",
+              static_cast<double>(counts.pages_dropped)),
+      counter("tandem_kv_transfers_total", "Prompts that were fetched, or were to be",
+              static_cast<double>(counts.transfers)),
+      counter("tandem_kv_transfers_failed_total", "Of these, broken off",
+              static_cast<double>(counts.transfers_failed)),
+      counter("tandem_kv_transfer_peers_refused_total",
+              "Connections of another secret, model, build or version",
+              static_cast<double>(counts.peers_refused)),
+      counter("tandem_kv_transfer_leases_expired_total", "Prompts that were not fetched in time",
+              static_cast<double>(counts.leases_expired)),
+      counter("tandem_kv_transfer_leases_evicted_total", "Prompts that left for later ones",
+              static_cast<double>(counts.leases_evicted)),
+      gauge("tandem_kv_transfer_leases", "Prompts kept for other workers",
+            static_cast<double>(counts.leases)),
+      gauge("tandem_kv_transfer_leased_bytes", "Memory that these take",
+            static_cast<double>(counts.leased_bytes)),
+      counter("tandem_kv_transfer_receiving_seconds_total", "Time that fetching took",
+              counts.receiving_seconds)};
+}
+
 // Everything that the engine counts itself.
 std::vector<MetricFamily> OfEngine(const Engine& engine) {
   const EngineLoad load = engine.load();
@@ -164,6 +210,11 @@ std::vector<MetricFamily> OfEngine(const Engine& engine) {
       counter("tandem_kv_store_pages_damaged_total",
               "Pages found other than they were written, and computed again",
               load.store.pages_damaged),
+      counter("tandem_kv_event_batches_published_total", "Batches of cache events published",
+              load.kv_events.batches_published),
+      counter("tandem_kv_event_batches_lost_total",
+              "Batches of cache events lost: too many waited, or memory was short",
+              load.kv_events.batches_lost),
       counter("tandem_num_preemptions_total", "Times that a sequence gave its cache back",
               load.preemptions),
       gauge("tandem_draft_memory_bytes", "Memory taken to draft from earlier texts",
@@ -172,6 +223,9 @@ std::vector<MetricFamily> OfEngine(const Engine& engine) {
             load.draft_memory_tenants),
       counter("tandem_prompt_tokens_total", "Prompt tokens of sequences begun", load.prompt_tokens),
       counter("tandem_generation_tokens_total", "Tokens generated", load.stats.emitted)};
+  for (MetricFamily& family : TransferMetrics(load.transfer)) {
+    families.push_back(std::move(family));
+  }
   for (MetricFamily& family : DraftHeadMetrics(engine)) families.push_back(std::move(family));
   return families;
 }

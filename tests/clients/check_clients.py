@@ -29,7 +29,7 @@ KEY = "check"
 # The name of a check, the package, what it is imported by, and what it lacks.
 PACKAGES = [("openai", "openai", "openai"), ("metrics", "prometheus_client", "prometheus_client"), ("litellm", "litellm", "litellm, mcp", "mcp"),
             ("langchain", "langchain-openai", "langchain_openai"), ("instructor", "instructor", "instructor")]
-CLIENTS = ",".join([*(entry[0] for entry in PACKAGES), "curl", "llm", "lm-eval", "router", "schema"])
+CLIENTS = ",".join([*(entry[0] for entry in PACKAGES), "curl", "llm", "lm-eval", "router", "router-kv", "schema"])
 FULL = ["--max-batch", "1", "--max-waiting", "0"]
 
 
@@ -195,6 +195,53 @@ def check_router(checks, program, venvs):
             process.wait()
 
 
+def check_kv_router(checks, program, venvs):
+    """vllm-router sends a prompt to the one of two servers whose events say that it has the prompt's pages."""
+    router = program_of(venvs, "vllm-router", "vllm-router", "vllm_router")
+    if router is None:
+        return
+
+    def cached(url, prompt):
+        status, answer = ask(url + "/v1/completions", {"model": "story", "prompt": prompt, "max_tokens": 4, "temperature": 0})
+        return answer["usage"]["prompt_tokens_details"]["cached_tokens"] if status == 200 else -1
+
+    def story(*words):
+        return f"Once upon a time there was a {' '.join(map(str, words))} who lived in a small house at the end of the forest. " * 3
+
+    sources = [[f"tcp://127.0.0.1:{free_port()}" for _ in range(2)] for _ in range(2)]
+    options = [["--threads", "1", "--kv-memory", "64M", "--model-name", "story", *serving.PAIR, "--kv-events", live, "--kv-events-replay", again]
+               for live, again in sources]
+    with serving.Server(program, options[0]) as first, serving.Server(program, options[1]) as second:
+        servers = (first, second)
+        port, metrics_port = free_port(), free_port()
+        command = [router, "--host", "127.0.0.1", "--port", str(port), "--prometheus-port", str(metrics_port), "--policy", "kv_aware",
+                   "--kv-event-model", "story", "--worker-urls", first.url(), second.url(), "--worker-startup-check-interval", "1"]
+        for server, (live, again) in zip(servers, sources):
+            command += ["--kv-event-source", f"{server.url()}={live}", "--kv-event-replay-source", f"{server.url()}={again}"]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            url = f"http://127.0.0.1:{port}"
+            # Until the router is there and has subscribed to both.
+            for server in servers:
+                for attempt in range(300):
+                    prompt = story("lion", server.port, attempt)
+                    cached(server.url(), prompt)
+                    time.sleep(0.2)
+                    if cached(url, prompt) > 0:
+                        break
+            prompts = [story("mouse", index) for index in range(10)]
+            for index, prompt in enumerate(prompts):
+                cached(servers[index % 2].url(), prompt)
+            time.sleep(1)
+            hits = [cached(url, prompt) for prompt in prompts]
+            checks.report("router-kv: prompts go where their pages are", min(hits) >= 64, hits)
+            before = [server.metrics()["tandem_num_requests_running"] for server in servers]
+            checks.report("router-kv: both are left idle", before == [0, 0], before)
+        finally:
+            process.terminate()
+            process.wait()
+
+
 def free_port():
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
@@ -246,6 +293,8 @@ def check_all(checks, wanted, args, server, full, calls):
         check_lm_eval(checks, server, args.venvs)
     if "router" in wanted:
         check_router(checks, args.bin, args.venvs)
+    if "router-kv" in wanted:
+        check_kv_router(checks, args.bin, args.venvs)
     if "schema" in wanted:
         check_schema(checks, server, args.venvs, args.examples)
     for one in (server, full, calls):

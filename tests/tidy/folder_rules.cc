@@ -7,9 +7,10 @@
 namespace tandem::tidy {
 namespace {
 
-constexpr std::array<std::string_view, 17> kChain = {
-    "base",  "json",  "kernels", "kvcache", "kvstore", "checkpoint", "text",  "constraint", "chat",
-    "model", "draft", "verify",  "engine",  "proof",   "server",     "tools", "bench"};
+constexpr std::array<std::string_view, 19> kChain = {
+    "base",       "json",  "kernels",    "kvcache", "kvstore", "kvtransfer", "kvevents",
+    "checkpoint", "text",  "constraint", "chat",    "model",   "draft",      "verify",
+    "engine",     "proof", "server",     "tools",   "bench"};
 
 // Folders outside the chain, which may use all of it.
 constexpr std::array<std::string_view, 3> kUsers = {"tests", "benchmarks", "examples"};
@@ -49,6 +50,7 @@ constexpr PublicHeader kPublicHeaders[] = {{"types.h", "base"},
                                            {"model_places.h", "engine"},
                                            {"owned_piece.h", "engine"},
                                            {"request.h", "engine"},
+                                           {"kv_transfer.h", "engine"},
                                            {"lossless_proof.h", "proof"}};
 
 constexpr std::string_view kPublicFolder = "include/tandem/";

@@ -78,10 +78,10 @@ constexpr std::array<std::string_view, 8> kTimeOfDay = {
     "gettimeofday", "CLOCK_REALTIME",      "std::time",    "time(nullptr)"};
 
 // Who stamps what people read, such as when an answer was created, or tells a model the day.
-constexpr std::array<std::string_view, 7> kStampers = {
+constexpr std::array<std::string_view, 8> kStampers = {
     "tools/kv_store_command.cc", "kvstore/lmdb_store.cc",      "server/api/api_request_test.cc",
     "examples/chat.cc",          "server/api/openapi_test.cc", "server/api/service.cc",
-    "tools/chat_format.cc"};
+    "tools/chat_format.cc",      "kvevents/cache_events.cc"};
 
 // Calls visit(line number from 1, line) for every line.
 void ForEachLine(std::string_view text,
@@ -95,9 +95,9 @@ size_t Columns(std::string_view utf8) {
 }
 
 bool IsLibrary(std::string_view path) {
-  static constexpr std::array<std::string_view, 15> kLibraries = {
-      "base", "json",  "kernels", "kvcache", "kvstore", "checkpoint", "text",  "constraint",
-      "chat", "model", "draft",   "verify",  "engine",  "proof",      "server"};
+  static constexpr std::array<std::string_view, 16> kLibraries = {
+      "base",       "json", "kernels", "kvcache", "kvstore", "kvevents", "checkpoint", "text",
+      "constraint", "chat", "model",   "draft",   "verify",  "engine",   "proof",      "server"};
   return std::find(kLibraries.begin(), kLibraries.end(), TopFolder(path)) != kLibraries.end() &&
          IsCpp(path) && !IsTest(path);
 }

@@ -1,0 +1,211 @@
+#!/usr/bin/env python3
+"""Reading prompts apart from writing answers: what decoding streams notice of long prompts, and what a transfer takes.
+
+  disaggregation.py streams    time to the first token of prompts of --tokens tokens that arrive every --every seconds, and time
+                               between the tokens of --streams streams meanwhile: one server with all threads, two servers with half
+                               of them each (replicas, by turns), and a prefill worker and a decode worker with half of them each
+  disaggregation.py transfer   time to the first token of such a prompt, computed and fetched, by turns; the rate of the transfer,
+                               next to that of one TCP connection on the loopback interface
+
+Starts build/release/tandem; options after -- are the servers'. The forms take turns. A measurement, never a test.
+"""
+import argparse
+import http.client
+import json
+import os
+import socket
+import statistics
+import sys
+import threading
+import time
+
+sys.dont_write_bytecode = True  # Nothing is written into the repository.
+import comparison as lib  # noqa: E402
+import kv_store  # noqa: E402
+import serving  # noqa: E402
+
+FORMS = ("one server", "replicas", "disaggregated")
+
+
+def stream(server, body, times, stop):
+    """Reads a stream to its end, or until `stop`; notes when each event with tokens came."""
+    connection = http.client.HTTPConnection(server.host, server.port)
+    connection.request("POST", "/v1/completions", json.dumps({**body, "stream": True}), {"Content-Type": "application/json"})
+    answer = connection.getresponse()
+    while not stop.is_set() and (line := answer.readline()):
+        if line.startswith(b"data: {") and b'"token_ids":[]' not in line:
+            times.append(time.perf_counter())
+    connection.close()
+
+
+def percentile(values, share):
+    values = sorted(values)
+    return values[min(int(share * len(values)), len(values) - 1)]
+
+
+def start(form, args, options):
+    """The servers that read prompts, and those that write answers."""
+    half = str(max(args.threads // 2, 1))
+    if form == "one server":
+        server = serving.Server(args.bin, [*options, "--threads", str(args.threads)])
+        return [server], [server]
+    if form == "replicas":
+        servers = [serving.Server(args.bin, [*options, "--threads", half]) for _ in range(2)]
+        return servers, servers
+    servers = [serving.Server(args.bin, [*options, "--threads", half, "--kv-transfer", "127.0.0.1:0"]) for _ in range(2)]
+    return servers[:1], servers[1:]
+
+
+def first_token(form, readers, writers, prompt, number):
+    """Seconds to the first token of the answer."""
+    body = {"prompt": prompt, "max_tokens": 1, "temperature": 0, "ignore_eos": True}
+    began = time.perf_counter()
+    if form != "disaggregated":
+        kv_store.post(readers[number % len(readers)], "/v1/completions", body)
+        return time.perf_counter() - began, 0
+    read = kv_store.post(readers[0], "/v1/completions", {**body, "kv_transfer_params": {"do_remote_decode": True}})
+    answer = kv_store.post(writers[0], "/v1/completions", {**body, "kv_transfer_params": read["kv_transfer_params"]})
+    return time.perf_counter() - began, answer["usage"]["prompt_tokens_details"]["transfer_tokens"]
+
+
+def run_streams(form, args, options, turn):
+    readers, writers = start(form, args, options)
+    try:
+        for server in {*readers, *writers}:
+            kv_store.complete(server, kv_store.prompt_of(server, 300, 7), 32)  # the first passes are slower
+        times = [[] for _ in range(args.streams)]
+        stop = threading.Event()
+        threads = []
+        for i in range(args.streams):
+            server = writers[i % len(writers)]
+            body = {"prompt": kv_store.prompt_of(server, 100, 10 + i), "max_tokens": args.max_tokens, "temperature": 0.7, "seed": i,
+                    "ignore_eos": True}
+            threads.append(threading.Thread(target=stream, args=(server, body, times[i], stop)))
+        for thread in threads:
+            thread.start()
+        while not all(times):
+            time.sleep(0.01)
+        began = time.perf_counter()
+        firsts, fetched = [], []
+
+        def ask(number):
+            prompt = kv_store.prompt_of(readers[0], args.tokens, 50 + 10 * turn + number)
+            seconds, num_fetched = first_token(form, readers, writers, prompt, number)
+            firsts.append(seconds)
+            fetched.append(num_fetched)
+
+        asking = []
+        for number in range(args.prompts):
+            asking.append(threading.Thread(target=ask, args=(number,)))
+            asking[-1].start()
+            time.sleep(max(0.0, began + (number + 1) * args.every - time.perf_counter()))
+        for thread in asking:
+            thread.join()
+        ended = time.perf_counter()
+        stop.set()
+        for thread in threads:
+            thread.join()
+    finally:
+        for server in {*readers, *writers}:
+            server.stop()
+    gaps = []
+    for series in times:
+        gaps += [b - a for a, b in zip(series, series[1:]) if began <= b <= ended]
+    if not gaps or any(series[-1] < ended - 1 for series in times):
+        lib.fail(f"{form}: a stream ended before the prompts; give more --max-tokens")
+    return {"ttft_s": firsts, "itl_s": gaps, "fetched_tokens": fetched, "seconds": ended - began,
+            "events_per_second": len(gaps) / (ended - began)}
+
+
+def streams(args, options):
+    results = {form: [] for form in FORMS}
+    for turn in range(args.turns):
+        for form in FORMS if turn % 2 == 0 else FORMS[::-1]:
+            results[form].append(run_streams(form, args, options, turn))
+    rows, told = [], {}
+    for form, runs in results.items():
+        ttft = [value for run in runs for value in run["ttft_s"]]
+        itl = [value for run in runs for value in run["itl_s"]]
+        told[form] = {"ttft_ms": [1e3 * v for v in ttft], "itl_ms": {str(p): 1e3 * percentile(itl, p / 100) for p in (50, 95, 99, 100)},
+                      "events_per_second": statistics.median(run["events_per_second"] for run in runs),
+                      "fetched_tokens": [v for run in runs for v in run["fetched_tokens"]]}
+        rows.append([form, f"{1e3 * statistics.median(ttft):.0f} ({1e3 * min(ttft):.0f} to {1e3 * max(ttft):.0f})",
+                     *[f"{told[form]['itl_ms'][str(p)]:.1f}" for p in (50, 95, 99, 100)], f"{told[form]['events_per_second']:.1f}"])
+    print(lib.table(["form", "TTFT ms, median (least to greatest)", "ITL ms p50", "p95", "p99", "greatest", "events/s"], rows))
+    return told
+
+
+def loopback_rate(num_bytes):
+    """Bytes per second of one TCP connection between two threads, which leave Python's lock while they copy."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        sender = socket.create_connection(listener.getsockname())
+        receiver, _ = listener.accept()
+        part = bytes(4 << 20)
+        into = bytearray(len(part))
+
+        def send():
+            for _ in range(num_bytes // len(part)):
+                sender.sendall(part)
+            sender.close()
+
+        thread = threading.Thread(target=send)
+        began = time.perf_counter()
+        thread.start()
+        done = 0
+        while count := receiver.recv_into(into):
+            done += count
+        thread.join()
+        receiver.close()
+        return done / (time.perf_counter() - began)
+
+
+def transfer(args, options):
+    options = [*options, "--threads", str(args.threads), "--kv-transfer", "127.0.0.1:0"]
+    told = {"computed_ms": [], "fetched_ms": [], "bytes_per_second": [], "loopback_bytes_per_second": [], "bytes": 0}
+    with serving.Server(args.bin, options) as prefill, serving.Server(args.bin, options) as decode:
+        for server in (prefill, decode):
+            kv_store.complete(server, kv_store.prompt_of(server, 300, 7))
+        for turn in range(args.turns):
+            prompt = kv_store.prompt_of(prefill, args.tokens, 20 + turn)
+            body = {"prompt": prompt, "max_tokens": 1, "temperature": 0, "ignore_eos": True}
+            read = kv_store.post(prefill, "/v1/completions", {**body, "kv_transfer_params": {"do_remote_decode": True}})
+            before = decode.metrics()
+            answer = kv_store.post(decode, "/v1/completions", {**body, "kv_transfer_params": read["kv_transfer_params"]})
+            after = decode.metrics()
+            if answer["usage"]["prompt_tokens_details"]["transfer_tokens"] < 0.9 * args.tokens:
+                lib.fail(f"not all came: {answer['usage']}")
+            took = {name: after[name] - before[name] for name in ("tandem_kv_transfer_bytes_received_total",
+                                                                  "tandem_kv_transfer_receiving_seconds_total")}
+            told["bytes"] = took["tandem_kv_transfer_bytes_received_total"]
+            told["bytes_per_second"].append(told["bytes"] / took["tandem_kv_transfer_receiving_seconds_total"])
+            told["loopback_bytes_per_second"].append(loopback_rate(1 << 30))
+            told["computed_ms"].append(read["timings"]["ttft_ms"])
+            told["fetched_ms"].append(answer["timings"]["ttft_ms"])
+    rows = [[name, *(f"{f(values):.4g}" for f in (statistics.median, min, max))] for name, values in told.items() if name != "bytes"]
+    print(lib.table(["", "median", "least", "greatest"], rows))
+    return told
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["streams", "transfer"])
+    parser.add_argument("--bin", default=os.path.join(lib.ROOT, "build", "release", "tandem"))
+    parser.add_argument("--tokens", type=int, default=4000)
+    parser.add_argument("--prompts", type=int, default=3, help="long prompts of a run")
+    parser.add_argument("--every", type=float, default=15.0, help="seconds between two of them")
+    parser.add_argument("--streams", type=int, default=4)
+    parser.add_argument("--max-tokens", type=int, default=6000, help="of each stream")
+    parser.add_argument("--turns", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--json", metavar="F", help="also write the figures to this file")
+    words = sys.argv[1:]
+    own, options = (words[:words.index("--")], words[words.index("--") + 1:]) if "--" in words else (words, [])
+    args = parser.parse_args(own)
+    result = {"machine": lib.machine(args.threads), **(streams if args.what == "streams" else transfer)(args, options)}
+    if args.json:
+        with open(args.json, "w", encoding="utf-8") as file:
+            json.dump(result, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()

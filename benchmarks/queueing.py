@@ -1,0 +1,197 @@
+"""Closed forms of queues that scale_out_model.py stands on. Times are seconds, rates are per second.
+
+Sources: Erlang (1917) for M/M/c; Kingman (1962) for G/G/1 in heavy traffic; Allen, "Probability, Statistics, and Queueing
+Theory" (1990), for his and Cunneen's M/M/c corrected by two moments; Kraemer and Langenbach-Belz (1976) for regular
+arrivals; Abate, Choudhury and Whitt (1995) for exponential tails; Cohen (1979) for processor sharing at a speed that
+depends on the number of jobs, whose numbers do not depend on the law of the work; Mitzenmacher (1996) and Vvedenskaya
+et al. (1996) for the shorter of two queues.
+"""
+import math
+from dataclasses import dataclass
+
+POINTS = 200  # of a law that is kept as equally likely values
+MAX_POOL = 64  # workers: larger pools are taken for this many, whose queues differ more
+
+
+class Overloaded(Exception):
+    """More arrives than can be served; its text says where."""
+
+
+@dataclass(frozen=True)
+class Wait:
+    """An arrival waits with this probability, exponentially, so that the mean over all arrivals is `mean`."""
+    probability: float = 0.0
+    mean: float = 0.0
+
+    def beyond(self, time):
+        """The probability of a wait longer than this."""
+        if self.mean <= 0 or self.probability <= 0:
+            return 0.0
+        return self.probability * math.exp(-time * self.probability / self.mean)
+
+    def plus(self, other):
+        """The wait where two causes add up: a queue's own, which a pool of any size has, and the whole pool's."""
+        return Wait(min(1.0, self.probability + other.probability), self.mean + other.mean)
+
+    def points(self):
+        shares = [1 - (i + 0.5) / POINTS for i in range(POINTS)]
+        if self.mean <= 0 or self.probability <= 0:
+            return [0.0]
+        scale = self.mean / self.probability
+        return [scale * max(0.0, math.log(self.probability / share)) for share in shares]
+
+
+def erlang_c(servers, load):
+    """The probability that an arrival at M/M/c waits; `load` < `servers` is the mean number of busy servers."""
+    blocking = 1.0
+    for n in range(1, servers + 1):
+        blocking = load * blocking / (n + load * blocking)
+    return servers * blocking / (servers - load * (1 - blocking))
+
+
+def station_wait(what, rate, service, scv, servers, routing, arrivals=1.0):
+    """The wait in a pool where each server works on one job at a time, in order. `scv`: squared coefficient of variation
+    of the service, `arrivals` that of the times between arrivals. `shortest` is taken for one queue before all servers."""
+    utilization = rate * service / servers
+    if utilization >= 1:
+        raise Overloaded(what)
+    if utilization <= 0:
+        return Wait()
+    if routing == "shortest" or (routing == "power_of_two" and servers == 2):
+        probability = erlang_c(servers, utilization * servers)
+        return Wait(probability, probability * service / (servers * (1 - utilization)) * (arrivals + scv) / 2)
+    if routing == "power_of_two" and servers > 2:
+        shared = station_wait(what, rate, service, scv, servers, "shortest", arrivals)
+        found = [utilization ** (2 * (2 ** k - 1)) for k in range(1, 12)]  # at least k jobs, in the shorter of two
+        return Wait(found[0], service * sum(found) * (arrivals + scv) / 2).plus(shared)
+    if routing == "round_robin":
+        arrivals /= servers
+    mean = utilization / (1 - utilization) * service * (arrivals + scv) / 2
+    if arrivals < 1 and mean > 0:
+        mean *= math.exp(-2 * (1 - utilization) * (1 - arrivals) ** 2 / (3 * utilization * (arrivals + scv)))
+    return Wait(utilization, mean)
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """How many sequences a worker has: `shares[k]` of the time k, and an arrival finds k with probability `found[k]`. `wait`
+    is for a place of its batch."""
+    shares: list
+    found: list
+    wait: Wait
+
+
+def _normalised(logarithms):
+    top = max(logarithms)
+    weights = [math.exp(entry - top) for entry in logarithms]
+    total = sum(weights)
+    return [weight / total for weight in weights]
+
+
+def _chain(birth, death, most, least):
+    """The law of a birth-death chain: from k - 1 to k at birth(k), back at death(k)."""
+    logarithms, top = [0.0], 0.0
+    for k in range(1, most):
+        logarithms.append(logarithms[-1] + math.log(birth(k)) - math.log(death(k)))
+        top = max(top, logarithms[-1])
+        if k > least and logarithms[-1] < top - 18:
+            break
+    return _normalised(logarithms)
+
+
+def _tails(shares):
+    """[k]: the share of at least k, with a 0 at the end."""
+    tails = [0.0]
+    for share in reversed(shares):
+        tails.append(tails[-1] + share)
+    return tails[::-1]
+
+
+def _shorter_of_two(rate, death, shares):
+    """The fixed point of the shares of workers with k sequences: one arrives at the shorter of two."""
+    steps = [math.log(rate / death(k)) for k in range(1, len(shares))]
+    for _ in range(2000):
+        tails = _tails(shares)
+        logarithms = [0.0]
+        for k, step in enumerate(steps):
+            logarithms.append(logarithms[-1] + step + math.log(max(tails[k] + tails[k + 1], 1e-300)))
+        wanted = _normalised(logarithms)
+        change = max(abs(a - b) for a, b in zip(wanted, shares))
+        shares = [0.7 * a + 0.3 * b for a, b in zip(shares, wanted)]
+        if change < 1e-5:
+            break
+    return shares
+
+
+def batch_occupancy(what, rate, rounds, round_seconds, places, workers, routing):
+    """A pool of workers that run rounds over all their sequences at once. `rate` is that of one worker, `rounds` the mean
+    that a sequence takes part in, `round_seconds(k)` the time of a round with k of them. Beyond `places` they wait."""
+    if rate <= 0 or rounds <= 0:
+        return Occupancy([1.0], [1.0], Wait())
+
+    def death(k):
+        running = min(k, places)
+        return running / (rounds * round_seconds(running))
+
+    if rate >= death(places):
+        raise Overloaded(what)
+    if workers > 1 and (routing == "shortest" or (routing == "power_of_two" and workers == 2)):
+        pool = min(workers, MAX_POOL)
+
+        def pool_death(number):
+            each, more = divmod(number, pool)
+            return (pool - more) * (death(each) if each else 0.0) + more * death(each + 1)
+
+        pooled = _chain(lambda _: pool * rate, pool_death, pool * places * 100, pool * places)
+        shares = [0.0] * (len(pooled) // pool + 2)
+        found = [0.0] * len(shares)
+        for number, share in enumerate(pooled):
+            each, more = divmod(number, pool)
+            found[each] += share
+            shares[each] += share * (pool - more) / pool
+            shares[each + 1] += share * more / pool
+    else:
+        shares = found = _chain(lambda _: rate, death, places * 1000, places)
+        if routing == "power_of_two" and workers > 2:
+            # Its tail falls much faster than that of arrivals at random.
+            shares = _shorter_of_two(rate, death, shares[:4 * places + 50])
+            squares = [tail * tail for tail in _tails(shares)]
+            found = [a - b for a, b in zip(squares, squares[1:])]
+    waiting = sum((k - places) * share for k, share in enumerate(shares) if k > places)
+    wait = Wait(sum(found[places:]), waiting / rate)
+    if routing == "power_of_two" and workers > 2:
+        wait = wait.plus(batch_occupancy(what, rate, rounds, round_seconds, places, workers, "shortest").wait)
+    return Occupancy(shares, found, wait)
+
+
+def points_of(pairs):
+    """The law of (value, weight) pairs, as equally likely values."""
+    pairs = sorted(pair for pair in pairs if pair[1] > 0)
+    total = sum(weight for _, weight in pairs)
+    points, passed, index = [], 0.0, 0
+    for i in range(POINTS):
+        wanted = (i + 0.5) / POINTS * total
+        while index < len(pairs) - 1 and passed + pairs[index][1] < wanted:
+            passed += pairs[index][1]
+            index += 1
+        points.append(pairs[index][0])
+    return points
+
+
+def added(a, b):
+    """The law of the sum of two independent values, each given as equally likely points."""
+    if len(a) == 1 or len(b) == 1:
+        return [x + y for x in a for y in b]
+    sums = sorted(x + y for x in a for y in b)
+    return [sums[(2 * i + 1) * len(sums) // (2 * POINTS)] for i in range(POINTS)]
+
+
+def percentile(pairs, percent):
+    """The smallest value that at least this much of the weight of (value, weight) pairs does not pass."""
+    pairs = sorted(pairs)
+    left = percent / 100 * sum(weight for _, weight in pairs) * (1 - 1e-9)
+    for value, weight in pairs:
+        left -= weight
+        if left <= 0:
+            return value
+    return pairs[-1][0]

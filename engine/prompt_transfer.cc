@@ -1,0 +1,221 @@
+#include "engine/prompt_transfer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "base/guard.h"
+#include "base/instant.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "tandem/field_error.h"
+
+namespace tandem {
+namespace {
+
+// Bytes of a prompt's pages that have come and wait to be put into a cache.
+constexpr size_t kMostFetchedBytes = size_t{64} << 20;
+constexpr size_t kLongestName = 256;  // of leases and engines
+
+absl::Status CheckName(absl::string_view field, const std::string& name) {
+  if (!name.empty() && name.size() <= kLongestName) return absl::OkStatus();
+  return FieldError(
+      absl::StrCat("kv_transfer_params.", field),
+      absl::StrCat("must have from 1 to ", kLongestName, " bytes, got ", name.size()));
+}
+
+}  // namespace
+
+absl::StatusOr<std::optional<TransferAddress>> ParseTransferAddress(absl::string_view text) {
+  if (text.empty()) return std::nullopt;
+  const size_t colon = text.rfind(':');
+  TransferAddress address;
+  const bool has_port = colon != absl::string_view::npos && colon > 0 &&
+                        absl::SimpleAtoi(text.substr(colon + 1), &address.port) &&
+                        0 <= address.port && address.port <= 65535;
+  if (!has_port) {
+    return FieldError(
+        "kv_transfer",
+        absl::StrCat("must be HOST:PORT with a port from 0 to 65535, got \"", text, "\""));
+  }
+  absl::string_view host = text.substr(0, colon);
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
+    host = host.substr(1, host.size() - 2);
+  }
+  address.host = std::string(host);
+  return address;
+}
+
+SessionTransfer::~SessionTransfer() {
+  if (offered_ != nullptr) offered_->Release(lease_);
+}
+
+absl::StatusOr<std::unique_ptr<PromptTransfer>> PromptTransfer::Open(const EngineOptions& options,
+                                                                     std::vector<PoolId> pools) {
+  ASSIGN_OR_RETURN(const auto address, ParseTransferAddress(options.kv_transfer));
+  if (!address.has_value()) return nullptr;
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<PageTransfer> transfer,
+      PageTransfer::Open({.host = address->host,
+                          .port = address->port,
+                          .secret = options.kv_transfer_secret,
+                          .pools = std::move(pools),
+                          .offered = {.max_bytes = static_cast<size_t>(options.kv_transfer_bytes),
+                                      .lease = absl::Seconds(options.kv_transfer_lease_seconds)}}));
+  Log(LogLevel::kInfo, absl::StrCat("kv transfer: engine ", transfer->engine_id(), " at ",
+                                    transfer->host(), ":", transfer->port()));
+  return std::make_unique<PromptTransfer>(std::move(transfer));
+}
+
+PromptTransfer::~PromptTransfer() {
+  for (const Reader& reader : readers_) reader.fetch->Cancel();
+  transfer_.reset();  // ends every read
+  for (Reader& reader : readers_) reader.thread.join();
+}
+
+absl::StatusOr<std::shared_ptr<SessionTransfer>> PromptTransfer::Begin(
+    const Request& request) const {
+  const KvTransferParams& params = request.kv_transfer_params;
+  if (params.do_remote_decode && params.do_remote_prefill) {
+    return FieldError("kv_transfer_params",
+                      "do_remote_decode and do_remote_prefill cannot both be true");
+  }
+  std::shared_ptr<SessionTransfer> session(new SessionTransfer);
+  session->request_id_ = request.request_id;
+  if (params.do_remote_decode) {
+    const std::string lease =
+        !params.remote_request_id.empty()
+            ? params.remote_request_id
+            : absl::StrCat(transfer_->engine_id(), "-", num_leases_.fetch_add(1));
+    RETURN_IF_ERROR(CheckName("remote_request_id", lease));
+    if (!transfer_->offered().Open(lease)) {
+      return FieldError("kv_transfer_params.remote_request_id",
+                        absl::StrCat("\"", lease, "\" is in use"));
+    }
+    session->lease_ = lease;
+    session->offered_ = &transfer_->offered();
+    return session;
+  }
+  RETURN_IF_ERROR(CheckName("remote_request_id", params.remote_request_id));
+  RETURN_IF_ERROR(CheckName("remote_engine_id", params.remote_engine_id));
+  RETURN_IF_ERROR(CheckName("remote_host", params.remote_host));
+  RETURN_IF_ERROR(CheckBetween("kv_transfer_params.remote_port", params.remote_port, 1, 65535));
+  session->lease_ = params.remote_request_id;
+  session->tokens_per_second_ = std::max(params.tokens_per_second, 0.0);
+  // The engine's own pages are in its prefix cache.
+  if (params.remote_engine_id == transfer_->engine_id()) {
+    transfer_->offered().Release(params.remote_request_id);
+    return session;
+  }
+  session->lender_ = transfer_->Borrow({.host = params.remote_host,
+                                        .port = params.remote_port,
+                                        .engine_id = params.remote_engine_id,
+                                        .lease = params.remote_request_id},
+                                       request.request_id);
+  return session;
+}
+
+bool PromptTransfer::Fetches(const Session& session) {
+  return session.transfer != nullptr && session.transfer->lender_ != nullptr;
+}
+
+double PromptTransfer::LenderSpeed(const Session& session) {
+  return session.transfer->tokens_per_second_;
+}
+
+void PromptTransfer::EndFetching(const Session& session) {
+  if (session.transfer != nullptr) session.transfer->lender_ = nullptr;
+}
+
+std::shared_ptr<Fetch> PromptTransfer::Read(std::vector<StoredRun> runs, const Session& session) {
+  for (auto it = readers_.begin(); it != readers_.end();) {
+    if (*it->is_done) {
+      it->thread.join();
+      it = readers_.erase(it);
+    } else {
+      ++it;
+    }
+  }
+  auto fetch = std::make_shared<Fetch>(std::move(runs), kMostFetchedBytes);
+  auto is_done = std::make_shared<std::atomic<bool>>(false);
+  Reader& reader = readers_.emplace_back(Reader{.fetch = fetch, .is_done = is_done, .thread = {}});
+  const std::string name =
+      absl::StrCat("request=", session.transfer->request_id_, " lease=", session.transfer->lease_);
+  reader.thread =
+      std::thread([fetch, is_done, name, lender = std::move(session.transfer->lender_)]() mutable {
+        const Instant start = Instant::Now();
+        int num_wanted = 0;
+        for (const StoredRun& run : fetch->runs()) num_wanted += static_cast<int>(run.pages.size());
+        int num_pages = 0;
+        Caught("kv transfer", [&] {
+          num_pages = fetch->ReadFrom(lender.get());
+        }).IgnoreError();  // a miss
+        fetch->Finish();
+        lender = nullptr;
+        Log(LogLevel::kInfo,
+            absl::StrCat("kv transfer: fetched ", name, " pages=", num_pages, " of ", num_wanted,
+                         " ms=", absl::ToInt64Milliseconds(Instant::Now() - start)));
+        *is_done = true;
+      });
+  return fetch;
+}
+
+void PromptTransfer::Offer(StoredCache* target, StoredCache* draft, Drafter* drafter,
+                           double tokens_per_second, Session* session) const {
+  SessionTransfer* const own = session->transfer.get();
+  if (own == nullptr || own->offered_ == nullptr) return;
+  const auto offer = [&](StoredCache& cache, absl::Span<const TokenId> tokens, int variant,
+                         const CacheSalt& salt, int* next) {
+    const size_t page_bytes = cache.cache().layout().page_bytes();
+    *next = cache.ForPublished(tokens, variant, salt, *next, [&](const PageKey& key, PageId page) {
+      return own->offered_->Add(
+          own->lease_, cache.pool(), key, page_bytes,
+          [&](absl::Span<std::byte> into) { cache.cache().ReadPage(page, into); });
+    });
+  };
+  const auto prompt = absl::MakeConstSpan(session->tokens).first(session->prompt_length);
+  offer(*target, prompt, session->target_kv.variant(), session->salt, &own->next_target_page_);
+  if (draft != nullptr && session->draft_state != nullptr && session->draft_tokens != 0) {
+    drafter->Publish(session->draft_state.get(), session->tokens);
+    if (const auto text = drafter->TextOf(session->draft_state.get(), prompt); text.has_value()) {
+      offer(*draft, text->tokens, text->variant, text->salt, &own->next_draft_page_);
+    }
+  }
+  if (session->num_output() == 0 && !session->finished) return;
+  own->offered_->Complete(own->lease_);
+  own->offered_ = nullptr;
+  const int num_tokens = own->next_target_page_ * target->cache().layout().page_size;
+  Log(LogLevel::kInfo, absl::StrCat("kv transfer: keep request=", own->request_id_,
+                                    " lease=", own->lease_, " tokens=", num_tokens,
+                                    " pages=", own->next_target_page_, "+", own->next_draft_page_));
+  session->completion.kv_transfer_params =
+      KvTransferParams{.do_remote_prefill = true,
+                       .remote_engine_id = transfer_->engine_id(),
+                       .remote_request_id = own->lease_,
+                       .remote_host = transfer_->host(),
+                       .remote_port = transfer_->port(),
+                       .remote_num_tokens = num_tokens,
+                       .tokens_per_second = tokens_per_second};
+}
+
+TransferCounts PromptTransfer::counts() const {
+  const TransferStats stats = transfer_->stats();
+  return {.pages_sent = stats.pages_sent,
+          .bytes_sent = stats.bytes_sent,
+          .pages_received = stats.pages_received,
+          .bytes_received = stats.bytes_received,
+          .pages_missing = stats.pages_missing,
+          .pages_damaged = stats.pages_damaged,
+          .pages_dropped = stats.offered.pages_dropped,
+          .transfers = stats.transfers,
+          .transfers_failed = stats.transfers_failed,
+          .peers_refused = stats.peers_refused,
+          .leases = stats.offered.leases,
+          .leased_bytes = stats.offered.bytes,
+          .leases_expired = stats.offered.leases_expired,
+          .leases_evicted = stats.offered.leases_evicted,
+          .receiving_seconds = stats.receiving_seconds};
+}
+
+}  // namespace tandem

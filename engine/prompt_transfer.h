@@ -1,0 +1,104 @@
+#ifndef TANDEM_ENGINE_PROMPT_TRANSFER_H_
+#define TANDEM_ENGINE_PROMPT_TRANSFER_H_
+
+#include <atomic>
+#include <list>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "draft/drafter.h"
+#include "engine/session.h"
+#include "kvstore/fetch.h"
+#include "kvstore/page_id.h"
+#include "kvstore/page_store.h"
+#include "kvstore/stored_cache.h"
+#include "kvtransfer/page_transfer.h"
+#include "tandem/engine_options.h"
+#include "tandem/kv_transfer.h"
+#include "tandem/request.h"
+
+namespace tandem {
+
+// The limits of EngineOptions::kv_transfer_bytes and kv_transfer_lease_seconds.
+inline constexpr int64_t kLeastTransferBytes = int64_t{1} << 20;
+inline constexpr int kMostLeaseSeconds = 86400;
+
+struct TransferAddress {
+  std::string host;
+  int port = 0;
+};
+// "HOST:PORT" or "[IPV6]:PORT"; nothing for "". INVALID_ARGUMENT naming `kv_transfer` for others.
+absl::StatusOr<std::optional<TransferAddress>> ParseTransferAddress(absl::string_view text);
+
+// One session's part in a transfer: the lease under which its prompt's pages are kept for another
+// worker, or the lender of pages that another worker has computed.
+class SessionTransfer {
+ public:
+  // Ends the lease if the prompt was not read to its end.
+  ~SessionTransfer();
+
+ private:
+  friend class PromptTransfer;
+  SessionTransfer() = default;
+
+  std::string request_id_;
+  OfferedPages* offered_ = nullptr;  // null unless a lease is open
+  std::string lease_;
+  int next_target_page_ = 0;
+  int next_draft_page_ = 0;
+  std::shared_ptr<PageReader> lender_;  // null unless pages are to be fetched
+  double tokens_per_second_ = 0.0;      // of the lender
+};
+
+// How an engine exchanges prompts' pages with other workers (EngineOptions::kv_transfer).
+class PromptTransfer {
+ public:
+  // Null unless options ask for it. `pools`: the target's, then the draft's if there is one. Errors
+  // name `kv_transfer`.
+  static absl::StatusOr<std::unique_ptr<PromptTransfer>> Open(const EngineOptions& options,
+                                                              std::vector<PoolId> pools);
+  explicit PromptTransfer(std::unique_ptr<PageTransfer> transfer)
+      : transfer_(std::move(transfer)) {}
+  // Breaks off every transfer.
+  ~PromptTransfer();
+
+  // Opens the lease, or connects to the lender, of a request whose parameters are active. Never
+  // blocks; on any thread. INVALID_ARGUMENT naming the field.
+  absl::StatusOr<std::shared_ptr<SessionTransfer>> Begin(const Request& request) const;
+
+  // ---- On the engine's thread ----
+  static bool Fetches(const Session& session);
+  // The speed at which the lender reads prompts; 0 if it is not known.
+  static double LenderSpeed(const Session& session);
+  // Gives the lender up: what memory lacks of the prompt will be computed.
+  static void EndFetching(const Session& session);
+  // Begins to fetch; the lender is given up when all has come.
+  std::shared_ptr<Fetch> Read(std::vector<StoredRun> runs, const Session& session);
+  // Copies what the caches have published of the session's prompt since the last time, and once the
+  // prompt is read, fills in its completion. `draft` and `drafter` are null without a draft model.
+  // `tokens_per_second`: at which prompts are read here.
+  void Offer(StoredCache* target, StoredCache* draft, Drafter* drafter, double tokens_per_second,
+             Session* session) const;
+
+  TransferCounts counts() const;
+
+ private:
+  struct Reader {
+    std::shared_ptr<Fetch> fetch;
+    std::shared_ptr<std::atomic<bool>> is_done;
+    std::thread thread;
+  };
+
+  std::unique_ptr<PageTransfer> transfer_;
+  mutable std::atomic<int64_t> num_leases_ = 0;  // that have names of ours
+  std::list<Reader> readers_;                    // one thread for each prompt on its way
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_ENGINE_PROMPT_TRANSFER_H_

@@ -1,0 +1,44 @@
+#ifndef TANDEM_KVEVENTS_CACHE_EVENTS_H_
+#define TANDEM_KVEVENTS_CACHE_EVENTS_H_
+
+#include <memory>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "kvcache/paged_kv_cache.h"
+#include "kvevents/kv_event_publisher.h"
+#include "kvstore/page_id.h"
+
+namespace tandem {
+
+// Turns what a cache publishes, evicts and clears into events. A page is named by a hash of its
+// tokens, all tokens before it, the variant of its cache and the salt of its text: two processes
+// name the same text alike. Used by the thread that uses the cache.
+class CacheEvents final : public PagedKvCache::Observer {
+ public:
+  // `cache` must outlive this.
+  CacheEvents(PagedKvCache* cache, std::unique_ptr<KvEventPublisher> publisher);
+  ~CacheEvents() override;
+  CacheEvents(const CacheEvents&) = delete;
+  CacheEvents& operator=(const CacheEvents&) = delete;
+
+  // Publishes what has happened since the last call as one batch; none if nothing has.
+  void Flush();
+  KvEventStats stats() const { return publisher_->stats(); }
+
+  void OnPublish(PageId page, PageId parent, absl::Span<const TokenId> tokens,
+                 const CacheSalt& salt) override;
+  void OnEvict(PageId page) override;
+  void OnClear() override;
+
+ private:
+  PagedKvCache* const cache_;
+  const std::unique_ptr<KvEventPublisher> publisher_;
+  std::vector<PageKey> keys_;  // [num_pages], of those that are published; nothing if not told
+  std::vector<KvEvent> events_;
+  bool is_incomplete_ = false;  // an event is missing, for want of memory
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_KVEVENTS_CACHE_EVENTS_H_

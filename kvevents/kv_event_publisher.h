@@ -1,0 +1,55 @@
+#ifndef TANDEM_KVEVENTS_KV_EVENT_PUBLISHER_H_
+#define TANDEM_KVEVENTS_KV_EVENT_PUBLISHER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "kvevents/kv_event_batch.h"
+
+namespace tandem {
+
+struct KvEventStats {
+  int64_t published = 0;  // batches, each sent to whoever subscribed to it
+  int64_t lost = 0;       // batches: too many waited, or memory was short
+};
+
+// Where batches of events go. Each has a number, from 0 on, one more than the batch before it; the
+// number of a batch that is lost is missing.
+class KvEventPublisher {
+ public:
+  virtual ~KvEventPublisher() = default;
+  // Takes the next number. Waits for nothing, and throws nothing: a batch for which there is no
+  // room or no memory is lost.
+  virtual void Publish(KvEventBatch batch) = 0;
+  // A batch that could not be made is lost.
+  virtual void Lose() = 0;
+  virtual KvEventStats stats() const = 0;
+};
+
+struct KvEventOptions {
+  std::string endpoint{};         // of ZeroMQ, to bind: "tcp://*:5557", "ipc:///path"
+  std::string replay_endpoint{};  // likewise; empty for none
+  std::string topic{};
+  size_t max_queued = 10'000;  // batches that wait to be sent; more are lost
+  // Of the last batches, which can be asked for again: as many as both allow.
+  size_t max_kept = 10'000;
+  size_t max_kept_bytes = size_t{64} << 20;
+};
+
+// Publishes as vLLM's ZmqEventPublisher does. A PUB socket at `endpoint` sends [topic, number as
+// 8 bytes, big-endian, batch]. A ROUTER socket at `replay_endpoint` takes ["", number] and answers
+// with ["", topic, number, batch] for every batch from that number on that is kept, and then with
+// the number -1 and an empty batch. Subscribers that read too slowly miss batches, and cost nothing
+// else.
+//
+// INVALID_ARGUMENT naming `kv_events` or `kv_events_replay` if its endpoint cannot be bound.
+// Thread-safe.
+absl::StatusOr<std::unique_ptr<KvEventPublisher>> StartKvEventPublisher(
+    const KvEventOptions& options);
+
+}  // namespace tandem
+
+#endif  // TANDEM_KVEVENTS_KV_EVENT_PUBLISHER_H_

@@ -1,0 +1,210 @@
+#include "kvevents/kv_event_publisher.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+#include <zmq.hpp>
+
+#include "absl/strings/str_cat.h"
+
+namespace tandem {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// Batches differ by their time.
+KvEventBatch Batch(int number) {
+  return {.time = static_cast<double>(number), .events = {CacheCleared{}}};
+}
+
+std::string NumberText(int64_t number) {
+  std::string bytes;
+  for (int shift = 56; shift >= 0; shift -= 8) {
+    bytes.push_back(static_cast<char>(static_cast<uint64_t>(number) >> shift));
+  }
+  return bytes;
+}
+
+class KvEventPublisherTest : public ::testing::Test {
+ protected:
+  ~KvEventPublisherTest() override {
+    for (const std::string& path : paths_) unlink(path.c_str());
+  }
+
+  std::string NewEndpoint() {
+    paths_.push_back(
+        absl::StrCat(::testing::TempDir(), "/kv_events_", getpid(), "_", paths_.size()));
+    return absl::StrCat("ipc://", paths_.back());
+  }
+
+  void Start(KvEventOptions options = {}) {
+    options.endpoint = NewEndpoint();
+    options.replay_endpoint = NewEndpoint();
+    options_ = options;
+    auto started = StartKvEventPublisher(options);
+    ASSERT_TRUE(started.ok()) << started.status();
+    publisher_ = *std::move(started);
+  }
+
+  // Returns once the publisher knows of it.
+  zmq::socket_t Subscribed(const std::string& topic = "") {
+    zmq::socket_t socket(context_, zmq::socket_type::sub);
+    socket.set(zmq::sockopt::linger, 0);
+    socket.set(zmq::sockopt::subscribe, topic);
+    socket.connect(options_.endpoint);
+    for (;; ++num_sent_) {  // until one arrives
+      publisher_->Publish(Batch(static_cast<int>(num_sent_)));
+      zmq::pollitem_t wait = {socket.handle(), 0, ZMQ_POLLIN, 0};
+      if (zmq::poll(&wait, 1, std::chrono::milliseconds(10)) > 0) break;
+    }
+    const int64_t last = num_sent_++;
+    while (Received(&socket)[1] != NumberText(last)) continue;
+    return socket;
+  }
+
+  static std::vector<std::string> Received(zmq::socket_t* socket) {
+    std::vector<std::string> frames;
+    zmq::message_t message;
+    do {
+      EXPECT_TRUE(socket->recv(message).has_value());
+      frames.push_back(message.to_string());
+    } while (message.more());
+    return frames;
+  }
+
+  // The numbers of batches from `first` on that a client is given; -1 is the last.
+  std::vector<int64_t> Replayed(int64_t first) {
+    std::vector<int64_t> numbers;
+    zmq::socket_t dealer(context_, zmq::socket_type::dealer);
+    dealer.set(zmq::sockopt::linger, 0);
+    dealer.connect(options_.replay_endpoint);
+    dealer.send(zmq::str_buffer(""), zmq::send_flags::sndmore);
+    dealer.send(zmq::buffer(NumberText(first)));
+    for (;;) {
+      const std::vector<std::string> answer = Received(&dealer);
+      EXPECT_THAT(answer, ElementsAre("", options_.topic, testing::SizeIs(8), testing::_));
+      uint64_t number = 0;
+      for (const char byte : answer[2]) number = number << 8 | static_cast<uint8_t>(byte);
+      numbers.push_back(static_cast<int64_t>(number));
+      if (numbers.back() == -1) {
+        EXPECT_EQ(answer[3], "");
+        return numbers;
+      }
+      EXPECT_EQ(answer[3], Encoded(Batch(static_cast<int>(number))));
+    }
+  }
+
+  zmq::context_t context_;
+  KvEventOptions options_;
+  std::unique_ptr<KvEventPublisher> publisher_;
+  int64_t num_sent_ = 0;
+  std::vector<std::string> paths_;
+};
+
+TEST_F(KvEventPublisherTest, SendsTopicNumberAndBatchInOrder) {
+  Start({.topic = "kv@pod@model"});
+  zmq::socket_t subscriber = Subscribed("kv@");
+  for (int i = 0; i < 100; ++i) {
+    publisher_->Publish(Batch(static_cast<int>(num_sent_)));
+    EXPECT_THAT(Received(&subscriber), ElementsAre("kv@pod@model", NumberText(num_sent_),
+                                                   Encoded(Batch(static_cast<int>(num_sent_)))));
+    ++num_sent_;
+  }
+  EXPECT_EQ(publisher_->stats().published, num_sent_);
+  EXPECT_EQ(publisher_->stats().lost, 0);
+}
+
+TEST_F(KvEventPublisherTest, SendsAgainWhatIsKept) {
+  Start({.topic = "t", .max_kept = 3});
+  Subscribed("t");  // so that all before are sent
+  while (num_sent_ < 5) publisher_->Publish(Batch(static_cast<int>(num_sent_++)));
+  zmq::socket_t subscriber = Subscribed("t");
+  const int64_t end = num_sent_;
+  EXPECT_THAT(Replayed(0), ElementsAre(end - 3, end - 2, end - 1, -1));
+  EXPECT_THAT(Replayed(end - 1), ElementsAre(end - 1, -1));
+  EXPECT_THAT(Replayed(end), ElementsAre(-1));
+}
+
+TEST_F(KvEventPublisherTest, KeepsNoMoreBytesThanAllowed) {
+  Start({.max_kept_bytes = Encoded(Batch(0)).size()});
+  zmq::socket_t subscriber = Subscribed();
+  EXPECT_THAT(Replayed(0), ElementsAre(num_sent_ - 1, -1));
+}
+
+TEST_F(KvEventPublisherTest, ABatchThatIsLostIsAGap) {
+  Start();
+  zmq::socket_t subscriber = Subscribed();
+  publisher_->Lose();
+  publisher_->Publish(Batch(7));
+  EXPECT_EQ(Received(&subscriber)[1], NumberText(num_sent_ + 1));
+  EXPECT_EQ(publisher_->stats().lost, 1);
+}
+
+TEST_F(KvEventPublisherTest, LosesWhatItHasNoRoomFor) {
+  Start({.max_queued = 0});
+  for (int i = 0; i < 3; ++i) publisher_->Publish(Batch(i));
+  EXPECT_EQ(publisher_->stats().lost, 3);
+  EXPECT_EQ(publisher_->stats().published, 0);
+}
+
+TEST_F(KvEventPublisherTest, ASubscriberThatNeverReadsDelaysNoOther) {
+  Start({.max_queued = 1 << 20});
+  zmq::socket_t sleeper(context_, zmq::socket_type::sub);
+  sleeper.set(zmq::sockopt::linger, 0);
+  sleeper.set(zmq::sockopt::rcvhwm, 1);
+  sleeper.set(zmq::sockopt::subscribe, "");
+  sleeper.connect(options_.endpoint);
+  zmq::socket_t reader = Subscribed();
+  constexpr int kNumBatches = 20'000;
+  for (int i = 0; i < kNumBatches; ++i) publisher_->Publish(Batch(i));
+  for (int i = 0; i < kNumBatches; ++i) {
+    ASSERT_EQ(Received(&reader)[1], NumberText(num_sent_ + i));
+  }
+}
+
+TEST_F(KvEventPublisherTest, AnswersNoRequestThatIsNone) {
+  Start();
+  zmq::socket_t subscriber = Subscribed();
+  zmq::socket_t client(context_, zmq::socket_type::dealer);
+  client.set(zmq::sockopt::linger, 0);
+  client.connect(options_.replay_endpoint);
+  client.send(zmq::str_buffer("12345678"));  // no delimiter
+  client.send(zmq::str_buffer(""), zmq::send_flags::sndmore);
+  client.send(zmq::str_buffer("1234567"));
+  client.send(zmq::str_buffer("x"), zmq::send_flags::sndmore);
+  client.send(zmq::str_buffer("12345678"));
+  EXPECT_THAT(Replayed(num_sent_), ElementsAre(-1));
+  zmq::message_t answer;
+  EXPECT_FALSE(client.recv(answer, zmq::recv_flags::dontwait).has_value());
+}
+
+TEST_F(KvEventPublisherTest, NamesTheEndpointThatCannotBeBound) {
+  Start();
+  KvEventOptions options = options_;
+  options.endpoint = "tcp://no.such.name.invalid:5557";
+  EXPECT_THAT(std::string(StartKvEventPublisher(options).status().message()),
+              HasSubstr("kv_events: cannot bind tcp://no.such.name.invalid:5557: "));
+  options.endpoint = "nonsense";
+  EXPECT_THAT(std::string(StartKvEventPublisher(options).status().message()),
+              HasSubstr("kv_events: cannot bind nonsense: "));
+  zmq::socket_t taken(context_, zmq::socket_type::rep);
+  taken.bind("tcp://127.0.0.1:*");
+  options.endpoint = NewEndpoint();
+  options.replay_endpoint = taken.get(zmq::sockopt::last_endpoint);
+  EXPECT_THAT(std::string(StartKvEventPublisher(options).status().message()),
+              AllOf(HasSubstr(absl::StrCat("kv_events_replay: cannot bind ",
+                                           options.replay_endpoint, ": ")),
+                    HasSubstr("in use")));
+}
+
+}  // namespace
+}  // namespace tandem

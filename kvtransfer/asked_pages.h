@@ -1,0 +1,72 @@
+#ifndef TANDEM_KVTRANSFER_ASKED_PAGES_H_
+#define TANDEM_KVTRANSFER_ASKED_PAGES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
+#include "kvtransfer/page_link.h"
+#include "kvtransfer/spare_buffers.h"
+#include "kvtransfer/wire_messages.h"
+
+namespace tandem {
+
+// The pages of one AskPages, between the thread that receives them and the one that reads.
+// Thread-safe.
+class AskedPages {
+ public:
+  enum class Outcome {
+    kThere,
+    kDamaged,
+    kNotThere,  // the peer has not got it
+    kFailed,    // the connection ended first
+  };
+
+  // Takes the memory for all of them.
+  AskedPages(uint64_t number, size_t num_pages, size_t page_bytes,
+             const std::shared_ptr<SpareBuffers>& spares);
+
+  uint64_t number() const { return number_; }
+  size_t num_pages() const { return num_pages_; }
+
+  // ---- The thread that receives ----
+  // Null if it wants no page like this: one that it did not ask for, or has, or of another size.
+  PageBuffer BufferOf(const PageHeader& header, size_t size);
+  void Fill(const PageHeader& header);
+  // Only the first pages come, and after them nothing.
+  void Finish(size_t num_sent);
+  // Whether nothing is awaited any more.
+  bool IsComplete() const;
+  // No more come.
+  void Fail();
+
+  // ---- The thread that reads ----
+  // Waits for a page; the span is valid as long as this lives.
+  Outcome Await(size_t index, absl::Span<const std::byte>* bytes);
+
+ private:
+  enum class State { kAwaited, kArriving, kFilled, kOfOtherSize };
+  struct Page {
+    State state = State::kAwaited;
+    PageBuffer buffer;
+    uint64_t checksum = 0;
+  };
+  bool IsDecided(size_t index) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+
+  const uint64_t number_;
+  const size_t num_pages_;
+  const size_t page_bytes_;
+  mutable absl::Mutex mutex_;
+  std::vector<Page> pages_ ABSL_GUARDED_BY(mutex_);
+  size_t num_coming_ ABSL_GUARDED_BY(mutex_);
+  bool is_finished_ ABSL_GUARDED_BY(mutex_) = false;
+  bool has_failed_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_KVTRANSFER_ASKED_PAGES_H_

@@ -1,0 +1,476 @@
+// What goes wrong between two workers costs pages, never a wrong byte, and no time without end.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/synchronization/notification.h"
+#include "base/instant.h"
+#include "kvtransfer/address.h"
+#include "kvtransfer/message_samples.h"
+#include "kvtransfer/message_socket.h"
+#include "kvtransfer/open_transfer.h"
+#include "kvtransfer/transfer_testing.h"
+#include "kvtransfer/wire_messages.h"
+
+namespace tandem {
+namespace {
+
+constexpr size_t kPageBytes = 4096;
+const PoolId kTarget = TestPool("target");
+
+// Fetches the text's pages from a lease of the sender; the leases of one test have one name.
+int FetchFrom(PageTransfer* receiver, const PageTransfer::Remote& remote, const TestText& text) {
+  const auto reader = receiver->Borrow(remote, "request-1");
+  return ReadAll(reader.get(), kTarget, text, kPageBytes);
+}
+
+class PageTransferFaults : public testing::Test {
+ protected:
+  void Open(const PageTransfer::Options& sending, const PageTransfer::Options& receiving) {
+    sender_ = OpenLoopback(sending);
+    receiver_ = OpenLoopback(receiving);
+    OfferAll(&sender_->offered(), "a", kTarget, text_, 20);
+  }
+  int Fetch() { return FetchFrom(receiver_.get(), RemoteOf(*sender_, "a"), text_); }
+
+  // No page travels, and both sides count a refusal.
+  void ExpectRefused() {
+    EXPECT_EQ(Fetch(), 0);
+    EXPECT_EQ(receiver_->stats().transfers_failed, 1);
+    EXPECT_EQ(receiver_->stats().peers_refused, 1);
+    while (sender_->stats().peers_refused == 0) std::this_thread::yield();
+    EXPECT_EQ(sender_->stats().pages_sent, 0);
+  }
+
+  const TestText text_{kTarget, 100, 20, kPageBytes};
+  std::unique_ptr<PageTransfer> sender_, receiver_;
+};
+
+// ---- Handshakes ----
+
+TEST_F(PageTransferFaults, AnotherSecretIsRefused) {
+  PageTransfer::Options other = LoopbackOptions();
+  other.secret = "another";
+  Open(LoopbackOptions(), other);
+  ExpectRefused();
+}
+
+TEST_F(PageTransferFaults, ASecretOfOneSideIsRefused) {
+  PageTransfer::Options none = LoopbackOptions();
+  none.secret = "";
+  Open(LoopbackOptions(), none);
+  ExpectRefused();
+  Open(none, LoopbackOptions());
+  ExpectRefused();
+}
+
+TEST_F(PageTransferFaults, NoSecretOnEitherSideIsAgreement) {
+  PageTransfer::Options none = LoopbackOptions();
+  none.secret = "";
+  Open(none, none);
+  EXPECT_EQ(Fetch(), 20);
+}
+
+TEST_F(PageTransferFaults, NoPoolInCommonIsRefused) {
+  PageTransfer::Options other = LoopbackOptions();
+  other.pools = {TestPool("another target"), TestPool("another draft")};
+  Open(LoopbackOptions(), other);
+  ExpectRefused();
+}
+
+TEST_F(PageTransferFaults, PoolsOfOneSideDoNotTravel) {
+  PageTransfer::Options other = LoopbackOptions();
+  other.pools = {kTarget, TestPool("another draft")};
+  Open(LoopbackOptions(), other);
+  const TestText draft(TestPool("draft"), 100, 3, kPageBytes);
+  OfferAll(&sender_->offered(), "b", TestPool("draft"), draft, 3);
+  const auto reader = receiver_->Borrow(RemoteOf(*sender_, "b"), "request-1");
+  EXPECT_EQ(ReadAll(reader.get(), TestPool("draft"), draft, kPageBytes), 0);
+  EXPECT_EQ(receiver_->stats().pages_missing, 3);
+  EXPECT_EQ(Fetch(), 20);
+}
+
+TEST_F(PageTransferFaults, APageOfAnotherPoolThanAskedForIsNotThere) {
+  Open(LoopbackOptions(), LoopbackOptions());
+  const auto reader = receiver_->Borrow(RemoteOf(*sender_, "a"), "request-1");
+  EXPECT_EQ(ReadAll(reader.get(), TestPool("draft"), text_, kPageBytes), 0);
+}
+
+TEST_F(PageTransferFaults, AnotherEngineIsRefused) {
+  Open(LoopbackOptions(), LoopbackOptions());
+  PageTransfer::Remote remote = RemoteOf(*sender_, "a");
+  remote.engine_id = receiver_->engine_id();
+  EXPECT_EQ(FetchFrom(receiver_.get(), remote, text_), 0);
+  EXPECT_EQ(receiver_->stats().peers_refused, 1);
+  EXPECT_EQ(receiver_->stats().transfers_failed, 1);
+  EXPECT_EQ(Fetch(), 20);  // the right one is still talked to
+}
+
+TEST_F(PageTransferFaults, AnotherWireVersionIsRefused) {
+  Open(LoopbackOptions(), LoopbackOptions());
+  receiver_ = *OpenTransfer(LoopbackOptions(), kWireVersion + 1);
+  ExpectRefused();
+}
+
+// ---- Leases ----
+
+TEST_F(PageTransferFaults, AnUnknownLeaseHasNoPages) {
+  Open(LoopbackOptions(), LoopbackOptions());
+  EXPECT_EQ(FetchFrom(receiver_.get(), RemoteOf(*sender_, "b"), text_), 0);
+  EXPECT_EQ(receiver_->stats().pages_missing, 20);
+  EXPECT_EQ(receiver_->stats().transfers, 1);
+  EXPECT_EQ(receiver_->stats().transfers_failed, 0);
+}
+
+TEST_F(PageTransferFaults, AReaderThatIsGoneReleasesItsLease) {
+  Open(LoopbackOptions(), LoopbackOptions());
+  EXPECT_EQ(Fetch(), 20);
+  while (sender_->offered().stats().leases > 0) std::this_thread::yield();
+  EXPECT_EQ(sender_->offered().stats().leases_expired, 0);
+  EXPECT_EQ(Fetch(), 0);
+}
+
+TEST_F(PageTransferFaults, HalfOfThePagesAreHalfOfThePages) {
+  Open(LoopbackOptions(), LoopbackOptions());
+  OfferAll(&sender_->offered(), "b", kTarget, text_, 10);
+  EXPECT_EQ(FetchFrom(receiver_.get(), RemoteOf(*sender_, "b"), text_), 10);
+  EXPECT_EQ(receiver_->stats().pages_missing, 10);
+  EXPECT_EQ(receiver_->stats().pages_received, 10);
+}
+
+TEST_F(PageTransferFaults, AnEvictedLeaseEndsWhatWaitsForIt) {
+  PageTransfer::Options small = LoopbackOptions();
+  small.offered.max_bytes = 20 * kPageBytes;
+  Open(small, LoopbackOptions());
+  sender_->offered().Release("a");
+  ASSERT_TRUE(sender_->offered().Open("b"));
+  for (int i = 0; i < 15; ++i) Offer(&sender_->offered(), "b", kTarget, text_, i);
+  const auto reader = receiver_->Borrow(RemoteOf(*sender_, "b"), "request-1");
+  int num_read = 0;
+  reader->Read(kTarget, text_.refs(), kPageBytes, [&](int, absl::Span<const std::byte>) {
+    if (++num_read == 15) {
+      sender_->offered().Open("c");
+      for (int i = 0; i < 20; ++i) Offer(&sender_->offered(), "c", kTarget, text_, i);
+    }
+    return true;
+  });
+  EXPECT_EQ(num_read, 15);
+  EXPECT_EQ(sender_->stats().offered.leases_evicted, 1);
+  EXPECT_LE(sender_->stats().offered.bytes, int64_t{20 * kPageBytes});
+}
+
+TEST_F(PageTransferFaults, HeartbeatsKeepALeaseUntilItsReaderIsGone) {
+  PageTransfer::Options soon = LoopbackOptions();
+  soon.offered.lease = absl::Seconds(30);
+  FakeClock clock;
+  Open(soon, soon);
+  auto reader = receiver_->Borrow(RemoteOf(*sender_, "a"), "request-1");
+  EXPECT_EQ(ReadAll(reader.get(), kTarget, text_, kPageBytes), 20);
+  // A lease without a reader shows that the clock ends leases.
+  OfferAll(&sender_->offered(), "b", kTarget, text_, 1);
+  for (int i = 0; i < 6; ++i) {
+    clock.Advance(absl::Seconds(11));
+    // One more page asked for comes after the heartbeat that is due.
+    EXPECT_EQ(ReadAll(reader.get(), kTarget, text_, kPageBytes), 20);
+  }
+  EXPECT_EQ(sender_->offered().stats().leases, 1);
+  EXPECT_EQ(sender_->offered().stats().leases_expired, 1);
+}
+
+// ---- Damage ----
+
+TEST_F(PageTransferFaults, ADamagedPageIsAMiss) {
+  Open(LoopbackOptions(), LoopbackOptions());
+  const auto page = sender_->offered().Find("a", text_.refs()[7].key).page;
+  const_cast<OfferedPage&>(*page).bytes[100] ^= std::byte{16};
+  EXPECT_EQ(Fetch(), 7);
+  EXPECT_EQ(receiver_->stats().pages_damaged, 1);
+  EXPECT_EQ(receiver_->stats().pages_received, 7);
+}
+
+TEST_F(PageTransferFaults, APageOfAnotherSizeIsAMiss) {
+  Open(LoopbackOptions(), LoopbackOptions());
+  ASSERT_TRUE(sender_->offered().Open("b"));
+  for (int i = 0; i < 3; ++i) Offer(&sender_->offered(), "b", kTarget, text_, i);
+  sender_->offered().Add("b", kTarget, text_.refs()[3].key, 2 * kPageBytes,
+                         [](absl::Span<std::byte>) {});
+  sender_->offered().Complete("b");
+  EXPECT_EQ(FetchFrom(receiver_.get(), RemoteOf(*sender_, "b"), text_), 3);
+  EXPECT_EQ(receiver_->stats().pages_damaged, 1);
+}
+
+// ---- Peers that are not there, or go ----
+
+TEST_F(PageTransferFaults, APortWithoutListenerFails) {
+  Open(LoopbackOptions(), LoopbackOptions());
+  const PageTransfer::Remote remote = RemoteOf(*sender_, "a");
+  sender_.reset();
+  EXPECT_EQ(FetchFrom(receiver_.get(), remote, text_), 0);
+  EXPECT_EQ(receiver_->stats().transfers_failed, 1);
+}
+
+TEST_F(PageTransferFaults, AnAddressThatIsNoneFailsAtOnce) {
+  Open(LoopbackOptions(), LoopbackOptions());
+  PageTransfer::Remote remote = RemoteOf(*sender_, "a");
+  for (const char* host : {"", "no address", "example.invalid", "127.0.0.1.1"}) {
+    remote.host = host;
+    EXPECT_EQ(FetchFrom(receiver_.get(), remote, text_), 0) << host;
+  }
+  remote = RemoteOf(*sender_, "a");
+  remote.port = 65536;
+  EXPECT_EQ(FetchFrom(receiver_.get(), remote, text_), 0);
+  remote = RemoteOf(*sender_, "a");
+  remote.engine_id = "";
+  EXPECT_EQ(FetchFrom(receiver_.get(), remote, text_), 0);
+}
+
+TEST_F(PageTransferFaults, APeerThatStopsEndsReadsAndTheNextOneConnectsAnew) {
+  Open(LoopbackOptions(), LoopbackOptions());
+  ASSERT_TRUE(sender_->offered().Open("b"));
+  for (int i = 0; i < 5; ++i) Offer(&sender_->offered(), "b", kTarget, text_, i);
+  const auto reader = receiver_->Borrow(RemoteOf(*sender_, "b"), "request-1");
+  int num_read = 0;
+  reader->Read(kTarget, text_.refs(), kPageBytes, [&](int, absl::Span<const std::byte>) {
+    if (++num_read == 5) sender_.reset();
+    return true;
+  });
+  EXPECT_EQ(num_read, 5);
+  EXPECT_EQ(receiver_->stats().transfers_failed, 1);
+  EXPECT_EQ(ReadAll(reader.get(), kTarget, text_, kPageBytes), 0);
+  sender_ = OpenLoopback();
+  OfferAll(&sender_->offered(), "a", kTarget, text_, 20);
+  EXPECT_EQ(Fetch(), 20);
+  EXPECT_EQ(receiver_->stats().transfers_failed, 1);
+}
+
+TEST_F(PageTransferFaults, StoppingEndsReadsThatWait) {
+  Open(LoopbackOptions(), LoopbackOptions());
+  ASSERT_TRUE(sender_->offered().Open("b"));
+  Offer(&sender_->offered(), "b", kTarget, text_, 0);
+  std::vector<std::thread> threads;
+  absl::Notification waits[3];
+  for (absl::Notification& waits_now : waits) {
+    threads.emplace_back([&] {
+      const auto reader = receiver_->Borrow(RemoteOf(*sender_, "b"), "request-1");
+      const int num_read =
+          reader->Read(kTarget, text_.refs(), kPageBytes, [&](int, absl::Span<const std::byte>) {
+            waits_now.Notify();
+            return true;
+          });
+      EXPECT_EQ(num_read, 1);
+    });
+  }
+  for (absl::Notification& waits_now : waits) waits_now.WaitForNotification();
+  receiver_.reset();
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_F(PageTransferFaults, ASilentPeerIsGivenUp) {
+  FakeClock clock;
+  PageTransfer::Options patient = LoopbackOptions();
+  patient.timeout = absl::Seconds(5);
+  Open(LoopbackOptions(), patient);
+  // Listens, and says nothing.
+  const Address silent = *ParseAddress("127.0.0.1", 0, Names::kRefused);
+  const int listener = socket(AF_INET, SOCK_STREAM, 0);
+  ASSERT_EQ(bind(listener, silent.get(), silent.size), 0);
+  ASSERT_EQ(listen(listener, 5), 0);
+  Address bound;
+  bound.size = sizeof(bound.storage);
+  getsockname(listener, reinterpret_cast<sockaddr*>(&bound.storage), &bound.size);
+  PageTransfer::Remote remote = RemoteOf(*sender_, "a");
+  remote.port = PortOf(bound);
+  absl::Notification is_over;
+  std::thread reads([&] {
+    EXPECT_EQ(FetchFrom(receiver_.get(), remote, text_), 0);
+    is_over.Notify();
+  });
+  while (!is_over.HasBeenNotified()) {
+    clock.Advance(absl::Seconds(1));
+    std::this_thread::yield();
+  }
+  reads.join();
+  close(listener);
+  EXPECT_EQ(receiver_->stats().transfers_failed, 1);
+}
+
+// ---- Other processes, which are killed ----
+
+// A worker of another process: it does what `body` does, and waits to be killed.
+class Child {
+ public:
+  // `body` returns a text for the parent, for instance an address to fetch from.
+  template <typename Body>
+  explicit Child(Body body) {
+    std::array<int, 2> words;
+    TANDEM_CHECK(pipe(words.data()) == 0);
+    id_ = fork();
+    TANDEM_CHECK(id_ >= 0);
+    if (id_ == 0) {
+      const std::string told = body();
+      TANDEM_CHECK(write(words[1], told.data(), told.size()) == static_cast<ssize_t>(told.size()));
+      close(words[1]);
+      for (;;) pause();
+    }
+    close(words[1]);
+    char letter = 0;
+    while (read(words[0], &letter, 1) == 1) told_ += letter;
+    close(words[0]);
+  }
+  ~Child() { Kill(); }
+  void Kill() {
+    if (id_ == 0) return;
+    kill(id_, SIGKILL);
+    waitpid(id_, nullptr, 0);
+    id_ = 0;
+  }
+  const std::string& told() const { return told_; }
+
+ private:
+  pid_t id_ = 0;
+  std::string told_;
+};
+
+TEST_F(PageTransferFaults, AKilledSenderEndsReads) {
+  for (const size_t page_bytes : {kPageBytes, size_t{1} << 20}) {
+    const TestText text(kTarget, 100, 20, page_bytes);
+    Child child([&] {
+      PageTransfer* const sender = OpenLoopback().release();
+      sender->offered().Open("a");
+      for (int i = 0; i < 19; ++i) Offer(&sender->offered(), "a", kTarget, text, i);
+      return absl::StrCat(sender->port(), " ", sender->engine_id());
+    });
+    const auto receiver = OpenLoopback();
+    const std::vector<std::string> told = absl::StrSplit(child.told(), ' ');
+    const PageTransfer::Remote remote{
+        .host = "127.0.0.1", .port = std::stoi(told[0]), .engine_id = told[1], .lease = "a"};
+    const auto reader = receiver->Borrow(remote, "request-1");
+    int num_read = 0;
+    reader->Read(kTarget, text.refs(), page_bytes, [&](int i, absl::Span<const std::byte> bytes) {
+      EXPECT_EQ(bytes, absl::MakeConstSpan(text.bytes(i)));
+      if (++num_read == 3) child.Kill();
+      return true;
+    });
+    EXPECT_GE(num_read, 3);
+    EXPECT_LE(num_read, 19);
+    EXPECT_EQ(receiver->stats().transfers_failed, 1);
+    EXPECT_EQ(receiver->stats().pages_damaged, 0);
+  }
+}
+
+TEST_F(PageTransferFaults, TheLeaseOfAKilledReceiverExpires) {
+  std::array<int, 2> words;
+  ASSERT_EQ(pipe(words.data()), 0);
+  Child child([&] {
+    // The address comes later: at the fork the parent has no threads yet.
+    std::thread([&] {
+      std::string told(1000, ' ');
+      told.resize(read(words[0], told.data(), told.size()));
+      const std::vector<std::string> parts = absl::StrSplit(told, ' ');
+      PageTransfer* const receiver = OpenLoopback().release();
+      auto* const reader = receiver
+                               ->Borrow({.host = "127.0.0.1",
+                                         .port = std::stoi(parts[0]),
+                                         .engine_id = parts[1],
+                                         .lease = "a"},
+                                        "request-1")
+                               .release();
+      ReadAll(reader, kTarget, text_, kPageBytes);
+    }).detach();
+    return std::string();
+  });
+  FakeClock clock;
+  sender_ = OpenLoopback();
+  OfferAll(&sender_->offered(), "a", kTarget, text_, 20);
+  const std::string tell = absl::StrCat(sender_->port(), " ", sender_->engine_id());
+  ASSERT_EQ(write(words[1], tell.data(), tell.size()), static_cast<ssize_t>(tell.size()));
+  while (sender_->stats().pages_sent < 20) std::this_thread::yield();
+  child.Kill();
+  EXPECT_EQ(sender_->stats().offered.leases, 1);
+  clock.Advance(absl::Seconds(31));
+  EXPECT_EQ(sender_->stats().offered.leases, 0);
+  EXPECT_EQ(sender_->stats().offered.leases_expired, 1);
+  close(words[0]);
+  close(words[1]);
+}
+
+// ---- Strangers ----
+
+// The ports of a loopback address that this process listens on: ours, and those of UCX.
+std::vector<int> ListeningPorts() {
+  std::set<std::string> own;
+  for (const auto& file : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code error;
+    own.insert(std::filesystem::read_symlink(file.path(), error).string());
+  }
+  std::vector<int> ports;
+  std::ifstream table("/proc/net/tcp");
+  std::string line;
+  while (std::getline(table, line)) {
+    const std::vector<std::string> fields = absl::StrSplit(line, ' ', absl::SkipEmpty());
+    const bool is_listening = fields.size() > 9 && fields[3] == "0A";
+    if (!is_listening || !own.contains(absl::StrCat("socket:[", fields[9], "]"))) continue;
+    ports.push_back(std::stoi(fields[1].substr(fields[1].find(':') + 1), nullptr, 16));
+  }
+  return ports;
+}
+
+TEST_F(PageTransferFaults, GarbageAtThePortsDoesNoHarm) {
+  Open(LoopbackOptions(), LoopbackOptions());
+  const std::vector<int> ports = ListeningPorts();
+  ASSERT_NE(std::find(ports.begin(), ports.end(), sender_->port()), ports.end());
+  EXPECT_GT(ports.size(), 2u);
+  uint64_t state = 1;
+  for (const int port : ports) {
+    const Address address = *ParseAddress(sender_->host(), port, Names::kRefused);
+    for (const size_t size : {0, 1, 7, 8, 100, 5000, 100000}) {
+      for (const uint64_t mask : {uint64_t{0}, ~uint64_t{0}}) {
+        const int stranger = socket(AF_INET, SOCK_STREAM, 0);
+        ASSERT_EQ(connect(stranger, address.get(), address.size), 0);
+        std::string bytes(size, '\0');
+        for (char& byte : bytes) {
+          state = state * 6364136223846793005u + 1442695040888963407u;
+          byte = static_cast<char>((state & mask) >> 56);
+        }
+        send(stranger, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+        close(stranger);
+      }
+    }
+  }
+  EXPECT_EQ(Fetch(), 20);
+}
+
+// Messages of every kind from a peer without a handshake.
+TEST_F(PageTransferFaults, MessagesOfStrangersDoNoHarm) {
+  Open(LoopbackOptions(), LoopbackOptions());
+  const Address address = *ParseAddress(sender_->host(), sender_->port(), Names::kRefused);
+  for (const WireMessage& message : MessageSamples()) {
+    const int file = socket(AF_INET, SOCK_STREAM, 0);
+    ASSERT_EQ(connect(file, address.get(), address.size), 0);
+    MessageSocket stranger(file);
+    ASSERT_TRUE(stranger.Send(Encode(message)).ok());
+    ASSERT_TRUE(stranger.Send(Encode(Release{"a"})).ok());
+    // Until there is an answer, or the other side closes.
+    std::vector<std::string> answers;
+    while (answers.empty() && stranger.Receive(&answers).ok()) {
+    }
+  }
+  EXPECT_EQ(Fetch(), 20);
+}
+
+}  // namespace
+}  // namespace tandem

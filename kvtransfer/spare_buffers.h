@@ -1,0 +1,64 @@
+#ifndef TANDEM_KVTRANSFER_SPARE_BUFFERS_H_
+#define TANDEM_KVTRANSFER_SPARE_BUFFERS_H_
+
+#include <algorithm>
+#include <cstddef>
+#include <list>
+#include <new>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+
+namespace tandem {
+
+// Buffers of pages that are gone, for the next ones: clearing new memory takes as long as copying
+// into it. Thread-safe.
+class SpareBuffers {
+ public:
+  // A buffer of this size, with any bytes in it.
+  std::vector<std::byte> Take(size_t size) {
+    {
+      absl::MutexLock lock(&mutex_);
+      const auto fitting = std::find_if(buffers_.begin(), buffers_.end(),
+                                        [&](const auto& buffer) { return buffer.size() == size; });
+      if (fitting != buffers_.end()) {
+        std::vector<std::byte> buffer = std::move(*fitting);
+        buffers_.erase(fitting);
+        num_bytes_ -= size;
+        return buffer;
+      }
+    }
+    return std::vector<std::byte>(size);
+  }
+
+  // Keeps it, in place of older ones if there are too many.
+  void Give(std::vector<std::byte> buffer) noexcept {
+    absl::MutexLock lock(&mutex_);
+    std::list<std::vector<std::byte>> kept;
+    try {
+      kept.push_back(std::move(buffer));
+    } catch (const std::bad_alloc&) {
+      return;
+    }
+    num_bytes_ += kept.front().size();
+    buffers_.splice(buffers_.begin(), kept);
+    while (num_bytes_ > kMostBytes || buffers_.size() > kMostBuffers) {
+      num_bytes_ -= buffers_.back().size();
+      buffers_.pop_back();
+    }
+  }
+
+ private:
+  static constexpr size_t kMostBytes = size_t{16} << 20;
+  static constexpr size_t kMostBuffers = 256;
+
+  absl::Mutex mutex_;
+  std::list<std::vector<std::byte>> buffers_ ABSL_GUARDED_BY(mutex_);  // the newest first
+  size_t num_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_KVTRANSFER_SPARE_BUFFERS_H_

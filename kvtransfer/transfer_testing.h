@@ -1,0 +1,71 @@
+// For tests: workers on a loopback address, and leases of pages whose bytes follow from their keys.
+#ifndef TANDEM_KVTRANSFER_TRANSFER_TESTING_H_
+#define TANDEM_KVTRANSFER_TRANSFER_TESTING_H_
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/check.h"
+#include "kvstore/store_testing.h"
+#include "kvtransfer/offered_pages.h"
+#include "kvtransfer/page_transfer.h"
+
+namespace tandem {
+
+inline bool Offer(OfferedPages* offered, const std::string& lease, const PoolId& pool,
+                  const TestText& text, int page) {
+  const std::vector<std::byte>& bytes = text.bytes(page);
+  return offered->Add(
+      lease, pool, text.refs()[page].key, bytes.size(),
+      [&](absl::Span<std::byte> into) { std::copy(bytes.begin(), bytes.end(), into.begin()); });
+}
+
+// The first pages of a text, of which no more come.
+inline void OfferAll(OfferedPages* offered, const std::string& lease, const PoolId& pool,
+                     const TestText& text, int num_pages) {
+  TANDEM_CHECK(offered->Open(lease));
+  for (int i = 0; i < num_pages; ++i) TANDEM_CHECK(Offer(offered, lease, pool, text, i));
+  offered->Complete(lease);
+}
+
+inline PageTransfer::Options LoopbackOptions() {
+  return {.host = "127.0.0.1",
+          .port = 0,
+          .secret = "of all workers",
+          .pools = {TestPool("target"), TestPool("draft")},
+          .offered = {},
+          // No test waits for it to pass; a busy machine is not taken for a silent peer.
+          .timeout = absl::Hours(1)};
+}
+
+inline std::unique_ptr<PageTransfer> OpenLoopback(
+    const PageTransfer::Options& options = LoopbackOptions()) {
+  auto transfer = PageTransfer::Open(options);
+  TANDEM_CHECK(transfer.ok());
+  return *std::move(transfer);
+}
+
+inline PageTransfer::Remote RemoteOf(const PageTransfer& transfer, const std::string& lease) {
+  return {.host = transfer.host(),
+          .port = transfer.port(),
+          .engine_id = transfer.engine_id(),
+          .lease = lease};
+}
+
+// How many pages of the text were read; each must have its bytes.
+inline int ReadAll(PageReader* reader, const PoolId& pool, const TestText& text,
+                   size_t page_bytes) {
+  return reader->Read(pool, text.refs(), page_bytes,
+                      [&](int index, absl::Span<const std::byte> bytes) {
+                        const std::vector<std::byte>& expected = text.bytes(index);
+                        TANDEM_CHECK(bytes == absl::MakeConstSpan(expected));
+                        return true;
+                      });
+}
+
+}  // namespace tandem
+
+#endif  // TANDEM_KVTRANSFER_TRANSFER_TESTING_H_

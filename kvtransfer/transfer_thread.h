@@ -1,0 +1,144 @@
+#ifndef TANDEM_KVTRANSFER_TRANSFER_THREAD_H_
+#define TANDEM_KVTRANSFER_TRANSFER_THREAD_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "base/hash_map.h"
+#include "base/instant.h"
+#include "kvtransfer/address.h"
+#include "kvtransfer/asked_pages.h"
+#include "kvtransfer/handshake.h"
+#include "kvtransfer/offered_pages.h"
+#include "kvtransfer/page_link.h"
+#include "kvtransfer/page_sender.h"
+#include "kvtransfer/page_transfer.h"
+#include "kvtransfer/wire_messages.h"
+
+namespace tandem {
+
+// A lease of a peer that a reader holds.
+struct BorrowedLease {
+  PageTransfer::Remote remote;
+  Address address;
+  std::string request_id;
+  LinkId peer = 0;  // of the transfer's thread: 0 before it connects, and when the peer is lost
+};
+
+// The thread that talks to peers: it alone uses the link, and it waits for nothing else. Other
+// threads leave it commands. Thread-safe, from Start to Stop.
+class TransferThread final : private LinkEvents {
+ public:
+  struct Options {
+    Address address;
+    Handshake::Self self;
+    OfferedPages::Options offered;
+    absl::Duration timeout;
+  };
+  explicit TransferThread(Options options);
+  ~TransferThread() override;
+
+  // Listens. Errors are those of PageLink::Open.
+  absl::Status Start();
+  // Ends every connection: pages that are awaited fail.
+  void Stop();
+
+  int port() const { return port_; }
+  const std::string& engine_id() const { return options_.self.hello.engine_id; }
+  OfferedPages& offered() { return offered_; }
+  TransferStats stats() const;
+  // `count` is called with the statistics.
+  void Count(absl::FunctionRef<void(TransferStats&)> count);
+
+  // ---- For readers. None waits ----
+  void Begin(std::shared_ptr<BorrowedLease> lease);
+  std::shared_ptr<AskedPages> AskFor(std::shared_ptr<BorrowedLease> lease, const PoolId& pool,
+                                     absl::Span<const PageRef> run, size_t page_bytes);
+  void Cancel(std::shared_ptr<BorrowedLease> lease, std::shared_ptr<AskedPages> asked);
+  void End(std::shared_ptr<BorrowedLease> lease);
+
+ private:
+  struct Peer {
+    Peer(LinkId link, std::string name, const Handshake& handshake, OfferedPages* offered,
+         PageLink* page_link)
+        : link(link),
+          name(std::move(name)),
+          handshake(handshake),
+          heard(Instant::Now()),
+          next_beat(heard),
+          sender(offered, page_link, link) {}
+
+    const LinkId link;
+    const std::string name;  // in logs
+    std::string key;         // in connected_; empty for those that connected to us
+    Handshake handshake;
+    bool is_refused = false;
+    Instant heard;      // the last message or page, or since when it owes one
+    Instant next_beat;  // of our heartbeats, and of our words that pages are coming
+    std::vector<std::shared_ptr<BorrowedLease>> leases;
+    std::vector<WireMessage> waiting;  // for the handshake
+    HashMap<uint64_t, std::shared_ptr<AskedPages>> asked;
+    PageSender sender;
+  };
+
+  void OnAccepted(LinkId link, const std::string& peer) override;
+  void OnMessage(LinkId link, absl::Span<const std::byte> bytes) override;
+  PageBuffer OnPage(const PageHeader& header, size_t size) override;
+  void OnPageReceived(const PageHeader& header) override;
+  void OnPageSent(LinkId link, size_t size) override;
+  void OnClosed(LinkId link, const std::string& reason) override;
+
+  bool Post(std::function<void()> command);
+  bool RunCommands();
+  void Run();
+  void RunUntilStopped();
+  void Connect(const std::shared_ptr<BorrowedLease>& lease);
+  void Tick(Instant now);
+  // Why the peer is to be given up; empty if it is not.
+  std::string WhyLost(const Peer& peer, Instant now) const;
+  void Beat(Peer* peer);
+  bool IsAnythingGoingOn();
+
+  Peer* Find(LinkId link);
+  Peer* FindAsked(uint64_t ask);
+  Peer* AddPeer(LinkId link, std::string name, const std::string& engine_id);
+  void Say(Peer* peer, const WireMessage& message);
+  void Shake(Peer* peer, const WireMessage& message);
+  absl::Status Take(Peer* peer, const WireMessage& message);
+  void Abandon(Peer* peer, const std::string& reason);
+  void Lose(LinkId link, const std::string& reason);
+  void ForgetIfComplete(Peer* peer, HashMap<uint64_t, std::shared_ptr<AskedPages>>::iterator asked);
+  void Owes(Peer* peer);
+
+  Options options_;  // constant after Start
+  OfferedPages offered_;
+  const std::shared_ptr<SpareBuffers> spares_ = std::make_shared<SpareBuffers>();
+  int port_ = 0;
+  std::unique_ptr<PageLink> link_;
+  std::thread thread_;
+
+  mutable absl::Mutex mutex_;
+  std::deque<std::function<void()>> commands_ ABSL_GUARDED_BY(mutex_);
+  bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool is_running_ ABSL_GUARDED_BY(mutex_) = false;  // takes commands
+  TransferStats stats_ ABSL_GUARDED_BY(mutex_);
+
+  // ---- Of the thread ----
+  HashMap<LinkId, std::unique_ptr<Peer>> peers_;
+  HashMap<std::string, LinkId> connected_;  // by address and engine
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_KVTRANSFER_TRANSFER_THREAD_H_

@@ -1,0 +1,485 @@
+// PageLink of two parts: messages travel over TCP, pages as active messages of UCX (openucx.org),
+// which chooses TCP, copies between processes or RDMA, and for large pages rendezvous. UCX has a
+// listener of its own, which is not used: it aborts the process when a stranger sends it bytes
+// (tcp_sockcm_ep.c of 1.13.1).
+#include <ifaddrs.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <ucm/api/ucm.h>
+#include <ucp/api/ucp.h>
+#include <ucs/debug/debug.h>
+#include <ucs/debug/log_def.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
+#include <deque>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/guard.h"
+#include "base/hash_map.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "kvtransfer/message_socket.h"
+#include "kvtransfer/page_link.h"
+
+namespace tandem {
+namespace {
+
+constexpr unsigned kPageId = 0;
+constexpr size_t kMostConnections = 1024;
+
+// What UCX would print goes to the log, at its lowest level: what matters of it is an error of a
+// call as well.
+ucs_log_func_rc_t LogLine(const char*, unsigned, const char*, ucs_log_level_t level,
+                          const ucs_log_component_config_t*, const char* format, va_list values) {
+  if (level <= UCS_LOG_LEVEL_WARN) {
+    std::array<char, 512> line;
+    std::vsnprintf(line.data(), line.size(), format, values);
+    Caught("kv transfer", [&] {
+      Log(LogLevel::kDebug, absl::StrCat("kv transfer: ucx: ", line.data()));
+    }).IgnoreError();
+  }
+  return UCS_LOG_FUNC_RC_STOP;
+}
+
+absl::Status UcxError(absl::string_view what, ucs_status_t status) {
+  return absl::UnavailableError(
+      absl::StrCat("kv_transfer: ", what, ": ", ucs_status_string(status)));
+}
+
+// Loading UCX installs handlers of signals, which print and take the place of ours, and it patches
+// the C library's mmap and its like once it runs, to remember memory that it has registered. Both
+// are undone before main(), whether or not pages are ever transferred.
+[[maybe_unused]] const bool is_quiet = [] {
+  ucs_log_push_handler(&LogLine);
+  for (const int signal : {SIGILL, SIGSEGV, SIGBUS, SIGFPE}) ucs_debug_disable_signal(signal);
+  ucm_global_config_t memory = ucm_global_opts;
+  memory.enable_events = 0;
+  ucm_set_global_opts(&memory);
+  return true;
+}();
+
+// The network interface that has the address; empty if none has.
+std::string InterfaceOf(const Address& address) {
+  std::string name;
+  ifaddrs* all = nullptr;
+  if (getifaddrs(&all) != 0) return name;
+  for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next) {
+    if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != address.storage.ss_family) continue;
+    Address own;
+    own.size = address.size;
+    std::memcpy(&own.storage, one->ifa_addr, own.size);
+    if (IsLoopback(own) && IsLoopback(address)) name = one->ifa_name;
+  }
+  freeifaddrs(all);
+  return name;
+}
+
+class UcxLink final : public PageLink {
+ public:
+  explicit UcxLink(LinkEvents* events) : events_(events) {}
+  ~UcxLink() override;
+
+  absl::Status Listen(const Address& address);
+
+  int port() const override { return port_; }
+  const std::string& page_address() const override { return page_address_; }
+  LinkId Connect(const Address& address) override;
+  void SendMessage(LinkId link, std::string bytes) override;
+  void SetPageAddress(LinkId link, std::string address) override;
+  void SendPage(LinkId link, uint64_t ask, uint64_t index,
+                std::shared_ptr<const OfferedPage> page) override;
+  void Close(LinkId link) override;
+  bool Progress() override;
+  void Wait(absl::Duration at_most) override;
+  void Wake() override;
+
+ private:
+  struct Connection {
+    UcxLink* owner = nullptr;
+    LinkId link = 0;
+    std::unique_ptr<MessageSocket> socket;
+    std::string page_address;
+    ucp_ep_h endpoint = nullptr;  // from the first page on
+  };
+  // What UCX reads until it says that it is sent.
+  struct Sending {
+    UcxLink* owner = nullptr;
+    LinkId link = 0;
+    PageHeader header;
+    std::shared_ptr<const OfferedPage> page;
+  };
+  // What UCX writes until it says that it is filled.
+  struct Receiving {
+    UcxLink* owner = nullptr;
+    PageHeader header;
+    PageBuffer buffer;
+  };
+
+  // What UCX calls. Nothing is thrown into it.
+  static void TakeFailure(void* connection, ucp_ep_h endpoint, ucs_status_t status);
+  static ucs_status_t TakePage(void* self, const void* header, size_t header_size, void* data,
+                               size_t size, const ucp_am_recv_param_t* param);
+  static void TakeSent(void* request, ucs_status_t status, void* sending);
+  static void TakeReceived(void* request, ucs_status_t status, size_t size, void* receiving);
+
+  absl::Status StartUcx(const Address& address);
+  Connection* Add(std::unique_ptr<MessageSocket> socket);
+  bool EnsureEndpoint(Connection* connection);
+  ucs_status_t ReceivePage(const void* header, size_t header_size, void* data, size_t size,
+                           const ucp_am_recv_param_t& param);
+  void Sent(const Sending& sending, ucs_status_t status);
+  void Received(const Receiving& receiving, ucs_status_t status);
+  void Fail(LinkId link, absl::string_view reason);
+  void SweepClosing();
+  int Poll(int milliseconds);
+  void AcceptAll();
+  void Serve(Connection* connection, int happened);
+
+  LinkEvents* const events_;
+  ucp_context_h context_ = nullptr;
+  ucp_worker_h worker_ = nullptr;
+  std::string page_address_;
+  int listener_ = -1;
+  int port_ = 0;
+  int worker_fd_ = -1;
+  int wake_fd_ = -1;
+  LinkId last_link_ = 0;
+  HashMap<LinkId, std::unique_ptr<Connection>> connections_;
+  std::vector<pollfd> polled_;  // the worker, Wake's, the listener, and the connections in order
+  std::vector<LinkId> polled_links_;
+  // Events, which wait for the end of ucp_worker_progress.
+  std::deque<std::function<void()>> happened_;
+  // Whose endpoints are being closed: UCX refers to them until then.
+  std::vector<std::pair<std::unique_ptr<Connection>, ucs_status_ptr_t>> closing_;
+};
+
+// ---- Beginning and end ----
+
+absl::Status UcxLink::Listen(const Address& address) {
+  wake_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (wake_fd_ < 0) return absl::UnavailableError("kv_transfer: no eventfd can be had");
+  ASSIGN_OR_RETURN(listener_, ListenAt(address));
+  port_ = PortOf(LocalAddress(listener_));
+  return StartUcx(address);
+}
+
+absl::Status UcxLink::StartUcx(const Address& address) {
+  ucp_config_t* config = nullptr;
+  ucs_status_t status = ucp_config_read(nullptr, nullptr, &config);
+  if (status != UCS_OK) return UcxError("its configuration cannot be read", status);
+  // UCX listens on every network with ports of its own; a loopback transfer needs only one.
+  if (IsLoopback(address)) {
+    ucp_config_modify(config, "NET_DEVICES", InterfaceOf(address).c_str());
+  }
+  ucp_params_t params = {};
+  params.field_mask = UCP_PARAM_FIELD_FEATURES;
+  params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
+  status = ucp_init(&params, config, &context_);
+  ucp_config_release(config);
+  if (status != UCS_OK) return UcxError("UCX does not start", status);
+  ucp_worker_params_t worker_params = {};
+  worker_params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+  worker_params.thread_mode = UCS_THREAD_MODE_SINGLE;
+  status = ucp_worker_create(context_, &worker_params, &worker_);
+  if (status != UCS_OK) return UcxError("UCX finds no network", status);
+  status = ucp_worker_get_efd(worker_, &worker_fd_);
+  if (status != UCS_OK) return UcxError("UCX cannot be waited for", status);
+  ucp_am_handler_param_t handler = {};
+  handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
+                       UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
+  handler.id = kPageId;
+  handler.flags = UCP_AM_FLAG_WHOLE_MSG;
+  handler.cb = &TakePage;
+  handler.arg = this;
+  status = ucp_worker_set_am_recv_handler(worker_, &handler);
+  if (status != UCS_OK) return UcxError("UCX takes no handler", status);
+  ucp_address_t* own = nullptr;
+  size_t own_size = 0;
+  status = ucp_worker_get_address(worker_, &own, &own_size);
+  if (status != UCS_OK) return UcxError("UCX has no address", status);
+  page_address_.assign(reinterpret_cast<const char*>(own), own_size);
+  ucp_worker_release_address(worker_, own);
+  return absl::OkStatus();
+}
+
+UcxLink::~UcxLink() {
+  if (listener_ >= 0) close(listener_);
+  while (!connections_.empty()) Close(connections_.begin()->first);
+  while (!closing_.empty()) {
+    ucp_worker_progress(worker_);
+    SweepClosing();
+  }
+  happened_.clear();
+  if (worker_ != nullptr) ucp_worker_destroy(worker_);
+  if (context_ != nullptr) ucp_cleanup(context_);
+  if (wake_fd_ >= 0) close(wake_fd_);
+}
+
+// ---- Connections and messages ----
+
+UcxLink::Connection* UcxLink::Add(std::unique_ptr<MessageSocket> socket) {
+  const LinkId link = ++last_link_;
+  auto connection = std::make_unique<Connection>();
+  connection->owner = this;
+  connection->link = link;
+  connection->socket = std::move(socket);
+  return (connections_[link] = std::move(connection)).get();
+}
+
+LinkId UcxLink::Connect(const Address& address) {
+  auto socket = std::make_unique<MessageSocket>();
+  const absl::Status status = socket->Connect(address);
+  const LinkId link = Add(std::move(socket))->link;
+  if (!status.ok()) Fail(link, status.message());
+  return link;
+}
+
+void UcxLink::SendMessage(LinkId link, std::string bytes) {
+  const auto place = connections_.find(link);
+  if (place == connections_.end()) return;
+  const absl::Status status = place->second->socket->Send(bytes);
+  if (!status.ok()) Fail(link, status.message());
+}
+
+void UcxLink::AcceptAll() {
+  for (;;) {
+    Address from;
+    const int file = Accept(listener_, &from);
+    if (file < 0) return;
+    auto socket = std::make_unique<MessageSocket>(file);
+    if (connections_.size() >= kMostConnections) continue;
+    events_->OnAccepted(Add(std::move(socket))->link, ToString(from));
+  }
+}
+
+void UcxLink::Serve(Connection* connection, int happened) {
+  const LinkId link = connection->link;
+  absl::Status status;
+  if ((happened & POLLOUT) != 0) status = connection->socket->Flush();
+  std::vector<std::string> messages;
+  if ((happened & ~POLLOUT) != 0) status.Update(connection->socket->Receive(&messages));
+  for (const std::string& message : messages) {
+    if (!connections_.contains(link)) return;
+    events_->OnMessage(link, {reinterpret_cast<const std::byte*>(message.data()), message.size()});
+  }
+  if (!status.ok()) Fail(link, status.message());
+}
+
+void UcxLink::Fail(LinkId link, absl::string_view reason) {
+  Caught("kv transfer", [&] {
+    happened_.push_back([this, link, reason = std::string(reason)] {
+      if (!connections_.contains(link)) return;
+      Close(link);
+      events_->OnClosed(link, reason);
+    });
+  }).IgnoreError();
+}
+
+void UcxLink::Close(LinkId link) {
+  const auto place = connections_.find(link);
+  if (place == connections_.end()) return;
+  std::unique_ptr<Connection> connection = std::move(place->second);
+  connections_.erase(place);
+  connection->socket = nullptr;
+  if (connection->endpoint == nullptr) return;
+  ucp_request_param_t param = {};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+  param.flags = UCP_EP_CLOSE_FLAG_FORCE;
+  const ucs_status_ptr_t request = ucp_ep_close_nbx(connection->endpoint, &param);
+  if (UCS_PTR_IS_PTR(request)) closing_.emplace_back(std::move(connection), request);
+}
+
+void UcxLink::SweepClosing() {
+  std::erase_if(closing_, [](const auto& closing) {
+    if (ucp_request_check_status(closing.second) == UCS_INPROGRESS) return false;
+    ucp_request_free(closing.second);
+    return true;
+  });
+}
+
+// ---- Pages ----
+
+void UcxLink::SetPageAddress(LinkId link, std::string address) {
+  const auto place = connections_.find(link);
+  if (place != connections_.end()) place->second->page_address = std::move(address);
+}
+
+// False, and the connection fails, if UCX cannot reach the peer.
+bool UcxLink::EnsureEndpoint(Connection* connection) {
+  if (connection->endpoint != nullptr) return true;
+  ucp_ep_params_t params = {};
+  params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLER |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE;
+  params.address = reinterpret_cast<const ucp_address_t*>(connection->page_address.data());
+  params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+  params.err_handler = {.cb = &TakeFailure, .arg = connection};
+  const ucs_status_t status = ucp_ep_create(worker_, &params, &connection->endpoint);
+  if (status == UCS_OK) return true;
+  connection->endpoint = nullptr;
+  Fail(connection->link, absl::StrCat("UCX: ", ucs_status_string(status)));
+  return false;
+}
+
+void UcxLink::TakeFailure(void* connection, ucp_ep_h, ucs_status_t status) {
+  auto* const failed = static_cast<Connection*>(connection);
+  failed->owner->Fail(failed->link, ucs_status_string(status));
+}
+
+void UcxLink::SendPage(LinkId link, uint64_t ask, uint64_t index,
+                       std::shared_ptr<const OfferedPage> page) {
+  const auto place = connections_.find(link);
+  if (place == connections_.end() || !EnsureEndpoint(place->second.get())) return;
+  auto sending = std::make_unique<Sending>();
+  sending->owner = this;
+  sending->link = link;
+  sending->header = {.ask = ask, .index = index, .checksum = page->checksum};
+  sending->page = std::move(page);
+  ucp_request_param_t param = {};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  param.cb.send = &TakeSent;
+  param.user_data = sending.get();
+  const ucs_status_ptr_t request =
+      ucp_am_send_nbx(place->second->endpoint, kPageId, &sending->header, sizeof(PageHeader),
+                      sending->page->bytes.data(), sending->page->bytes.size(), &param);
+  if (UCS_PTR_IS_PTR(request)) {
+    sending.release();  // to TakeSent
+  } else {
+    Sent(*sending, UCS_PTR_RAW_STATUS(request));
+  }
+}
+
+void UcxLink::TakeSent(void* request, ucs_status_t status, void* sending) {
+  const std::unique_ptr<Sending> sent(static_cast<Sending*>(sending));
+  ucp_request_free(request);
+  sent->owner->Sent(*sent, status);
+}
+
+void UcxLink::Sent(const Sending& sending, ucs_status_t status) {
+  if (status != UCS_OK) return Fail(sending.link, ucs_status_string(status));
+  Caught("kv transfer", [&] {
+    happened_.push_back([this, link = sending.link, size = sending.page->bytes.size()] {
+      if (connections_.contains(link)) events_->OnPageSent(link, size);
+    });
+  }).IgnoreError();
+}
+
+ucs_status_t UcxLink::TakePage(void* self, const void* header, size_t header_size, void* data,
+                               size_t size, const ucp_am_recv_param_t* param) {
+  ucs_status_t result = UCS_OK;
+  auto* const owner = static_cast<UcxLink*>(self);
+  Caught("kv transfer", [&] {
+    result = owner->ReceivePage(header, header_size, data, size, *param);
+  }).IgnoreError();
+  return result;
+}
+
+ucs_status_t UcxLink::ReceivePage(const void* header, size_t header_size, void* data, size_t size,
+                                  const ucp_am_recv_param_t& param) {
+  if (header_size != sizeof(PageHeader)) return UCS_OK;
+  auto receiving = std::make_unique<Receiving>();
+  receiving->owner = this;
+  std::memcpy(&receiving->header, header, header_size);
+  receiving->buffer = events_->OnPage(receiving->header, size);
+  if (receiving->buffer == nullptr) return UCS_OK;
+  if ((param.recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) == 0) {
+    std::memcpy(receiving->buffer->data(), data, size);
+    Received(*receiving, UCS_OK);
+    return UCS_OK;
+  }
+  ucp_request_param_t receive = {};
+  receive.op_attr_mask =
+      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
+  receive.cb.recv_am = &TakeReceived;
+  receive.user_data = receiving.get();
+  const ucs_status_ptr_t request =
+      ucp_am_recv_data_nbx(worker_, data, receiving->buffer->data(), size, &receive);
+  if (UCS_PTR_IS_PTR(request)) {
+    receiving.release();  // to TakeReceived
+  } else {
+    Received(*receiving, UCS_PTR_RAW_STATUS(request));
+  }
+  return UCS_INPROGRESS;
+}
+
+void UcxLink::TakeReceived(void* request, ucs_status_t status, size_t, void* receiving) {
+  const std::unique_ptr<Receiving> received(static_cast<Receiving*>(receiving));
+  ucp_request_free(request);
+  received->owner->Received(*received, status);
+}
+
+// A page that did not arrive whole is left to the connection, which fails with its sender.
+void UcxLink::Received(const Receiving& receiving, ucs_status_t status) {
+  if (status != UCS_OK) return;
+  Caught("kv transfer", [&] {
+    happened_.push_back([this, header = receiving.header] { events_->OnPageReceived(header); });
+  }).IgnoreError();
+}
+
+// ---- The thread's loop ----
+
+int UcxLink::Poll(int milliseconds) {
+  polled_ = {{worker_fd_, POLLIN, 0}, {wake_fd_, POLLIN, 0}, {listener_, POLLIN, 0}};
+  polled_links_.clear();
+  for (const auto& [link, connection] : connections_) {
+    const short wanted = POLLIN | (connection->socket->has_unsent() ? POLLOUT : 0);
+    polled_.push_back({connection->socket->file(), wanted, 0});
+    polled_links_.push_back(link);
+  }
+  return poll(polled_.data(), polled_.size(), milliseconds);
+}
+
+bool UcxLink::Progress() {
+  bool is_any = ucp_worker_progress(worker_) != 0;
+  SweepClosing();
+  if (Poll(0) > 0) {
+    uint64_t count = 0;
+    if (polled_[1].revents != 0) is_any = read(wake_fd_, &count, sizeof(count)) > 0 || is_any;
+    for (size_t i = 0; i < polled_links_.size(); ++i) {
+      const int happened = polled_[3 + i].revents;
+      const auto place = connections_.find(polled_links_[i]);
+      if (happened == 0 || place == connections_.end()) continue;
+      Serve(place->second.get(), happened);
+      is_any = true;
+    }
+    if (polled_[2].revents != 0) AcceptAll();
+  }
+  while (!happened_.empty()) {
+    is_any = true;
+    const std::function<void()> next = std::move(happened_.front());
+    happened_.pop_front();
+    next();
+  }
+  return is_any;
+}
+
+void UcxLink::Wait(absl::Duration at_most) {
+  if (ucp_worker_arm(worker_) != UCS_OK) return;  // something happened meanwhile
+  Poll(at_most == absl::InfiniteDuration()
+           ? -1
+           : static_cast<int>(absl::ToInt64Milliseconds(at_most)) + 1);
+}
+
+void UcxLink::Wake() {
+  const uint64_t one = 1;
+  while (write(wake_fd_, &one, sizeof(one)) < 0 && errno == EINTR) {
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<PageLink>> PageLink::Open(const Address& address,
+                                                         LinkEvents* events) {
+  auto link = std::make_unique<UcxLink>(events);
+  RETURN_IF_ERROR(link->Listen(address));
+  return link;
+}
+
+}  // namespace tandem

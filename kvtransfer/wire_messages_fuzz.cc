@@ -1,0 +1,21 @@
+// Whatever is read as a message is within its bounds, and is written as a message that is read as
+// the same.
+#include <string>
+
+#include "base/check.h"
+#include "kvtransfer/wire_messages.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const absl::Span<const std::byte> bytes(reinterpret_cast<const std::byte*>(data), size);
+  const auto message = tandem::Decode(bytes);
+  if (!message.ok()) return 0;
+  if (const auto* ask = std::get_if<tandem::AskPages>(&*message)) {
+    TANDEM_CHECK(ask->keys.size() <= size_t{tandem::kMostKeys});
+    TANDEM_CHECK(ask->lease.size() <= size_t{tandem::kMostNameBytes});
+  }
+  const std::string written = tandem::Encode(*message);
+  const auto again =
+      tandem::Decode({reinterpret_cast<const std::byte*>(written.data()), written.size()});
+  TANDEM_CHECK(again.ok() && tandem::Encode(*again) == written);
+  return 0;
+}

@@ -1,0 +1,64 @@
+#include "kvtransfer/wire_messages.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "kvtransfer/message_samples.h"
+
+namespace tandem {
+namespace {
+
+absl::Span<const std::byte> BytesOf(const std::string& text) {
+  return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
+}
+
+TEST(WireMessages, AreReadAsTheyWereWritten) {
+  for (const WireMessage& message : MessageSamples()) {
+    const std::string bytes = Encode(message);
+    const absl::StatusOr<WireMessage> read = Decode(BytesOf(bytes));
+    ASSERT_TRUE(read.ok()) << message.index();
+    EXPECT_EQ(read->index(), message.index());
+    EXPECT_EQ(Encode(*read), bytes);
+  }
+}
+
+TEST(WireMessages, FitWithAllTheKeysAllowed) {
+  const AskPages ask{.lease = std::string(kMostNameBytes, 'l'),
+                     .keys = std::vector<PageKey>(kMostKeys)};
+  EXPECT_TRUE(Decode(BytesOf(Encode(ask))).ok());
+}
+
+TEST(WireMessages, AreRefusedWhereTheyEndEarlyOrLate) {
+  for (const WireMessage& message : MessageSamples()) {
+    const std::string bytes = Encode(message);
+    for (size_t size = 0; size < bytes.size(); ++size) {
+      EXPECT_FALSE(Decode(BytesOf(bytes.substr(0, size))).ok()) << message.index() << " " << size;
+    }
+    EXPECT_FALSE(Decode(BytesOf(bytes + '\0')).ok());
+  }
+}
+
+TEST(WireMessages, AreRefusedIfTheyHoldTooMuch) {
+  for (const WireMessage& message :
+       {WireMessage(Hello{.pools = std::vector<PoolId>(kMostPools + 1)}),
+        WireMessage(AskPages{.keys = std::vector<PageKey>(kMostKeys + 1)}),
+        WireMessage(Release{std::string(kMostNameBytes + 1, 'l')})}) {
+    EXPECT_FALSE(Decode(BytesOf(Encode(message))).ok()) << message.index();
+  }
+  EXPECT_FALSE(Decode(BytesOf(std::string(kMostMessageBytes + 1, '\xc0'))).ok());
+}
+
+TEST(WireMessages, AreRefusedIfTheyAreOthers) {
+  // Nil, a map, an array that says that it has 2^32 - 1 elements, bytes that say so, deep arrays,
+  // a message of no such number, one of other types.
+  for (const std::string& bytes :
+       {std::string("\xc0"), std::string("\x80"), std::string("\xdd\xff\xff\xff\xff"),
+        std::string("\x92\x02\xc6\xff\xff\xff\xff"), std::string(1000, '\x91'),
+        std::string("\x91\x63"), std::string("\x92\x06\x07"), std::string("\x92\x04\xff")}) {
+    EXPECT_FALSE(Decode(BytesOf(bytes)).ok());
+  }
+}
+
+}  // namespace
+}  // namespace tandem

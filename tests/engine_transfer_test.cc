@@ -1,0 +1,304 @@
+// Engines that read prompts for other engines, which write the answers.
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/instant.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/engine_testing.h"
+#include "tests/golden_file.h"
+#include "tests/store_world.h"
+
+namespace tandem {
+namespace {
+
+using ::testing::HasSubstr;
+
+// How fast the prefill worker says that it reads. By a clock that stands still requests wait for
+// pages until they have come, or will not come.
+constexpr double kTokensPerSecond = 100.0;
+
+EngineOptions WorkerOptions(const GoldenPair& pair) {
+  EngineOptions options = DraftModelOptionsFor(pair.target, pair.draft);
+  options.page_size = 4;
+  options.kv_transfer = "127.0.0.1:0";
+  return options;
+}
+
+Request PrefillOf(Request request) {
+  request.max_tokens = 1;
+  request.kv_transfer_params.do_remote_decode = true;
+  return request;
+}
+
+// The request that a router sends to the decode worker after `prefill` has answered.
+Request DecodeAfter(Engine* prefill, const Request& request) {
+  const Completion read = Generate(prefill, PrefillOf(request));
+  Request decode = request;
+  EXPECT_TRUE(read.kv_transfer_params.has_value());
+  decode.kv_transfer_params = read.kv_transfer_params.value_or(KvTransferParams());
+  decode.kv_transfer_params.tokens_per_second = kTokensPerSecond;
+  return decode;
+}
+
+void ExpectSame(const Completion& got, const Completion& want) {
+  ExpectSameOutput(got, want);
+  ExpectSameCounts(got.stats, want.stats);
+}
+
+// Row 187 of the bug catalogue: both models' pages travel, so that text, log-probabilities and
+// acceptance are those of one worker, which are those of plain decoding.
+TEST(EngineTransfer, IsTheSameAsOneWorker) {
+  const FakeClock clock;
+  for (const std::string kv_cache : {"f32", "bf16", "int8"}) {
+    for (const std::string name : {"shallow", "perturbed"}) {
+      const GoldenPair pair(name);
+      EngineOptions options = WorkerOptions(pair);
+      options.kv_cache = kv_cache;
+      for (const int page_size : {4, 16}) {
+        options.page_size = page_size;
+        const auto reference = MakeEngine(options);
+        const auto prefill = MakeEngine(options);
+        const auto decode = MakeEngine(options);
+        int num_pages = 0;
+        for (const int length : {1, page_size - 1, page_size, page_size + 1, 3 * page_size - 1,
+                                 3 * page_size, 3 * page_size + 1}) {
+          for (const bool is_seeded : {false, true}) {
+            SCOPED_TRACE(absl::StrCat(kv_cache, " ", name, " page ", page_size, " of ", length,
+                                      is_seeded ? " seeded" : " greedy"));
+            std::vector<TokenId> prompt = PromptOf(pair, length);
+            prompt[0] = 2 * length + (is_seeded ? 1 : 0);  // begins like no other
+            Request request = RequestFor(prompt);
+            if (is_seeded) {
+              request.sampling = {.temperature = 0.8F, .top_p = 0.9F};
+              request.seed = 7;
+            }
+            const Completion got = Generate(decode.get(), DecodeAfter(prefill.get(), request));
+            const int whole = WholePages(length, page_size);
+            num_pages += 2 * whole / page_size;
+            EXPECT_EQ(got.transfer_tokens, whole);
+            EXPECT_EQ(got.cached_tokens, whole);
+            ExpectSame(got, Generate(reference.get(), request));
+            Request plain = request;
+            plain.draft_tokens = 0;
+            ExpectSameOutput(got, Generate(reference.get(), plain));
+          }
+        }
+        const EngineLoad load = decode->load();
+        EXPECT_EQ(load.transfer.pages_hit, num_pages);
+        EXPECT_EQ(load.transfer.pages_damaged, 0);
+        EXPECT_EQ(2 * load.draft_prefix_hits, load.prefix_hits * 2);
+        for (Engine* engine : {prefill.get(), decode.get()}) {
+          EXPECT_TRUE(engine->CheckIntegrity().ok());
+        }
+      }
+    }
+  }
+}
+
+// A constraint, a draft with a window and a tenant's salt go their way, too.
+TEST(EngineTransfer, KeepsWhatTheRequestAsksFor) {
+  const FakeClock clock;
+  const GoldenPair pair("shallow");
+  EngineOptions options = WorkerOptions(pair);
+  options.draft_window = 16;
+  options.draft_kv_cache = "bf16";
+  const auto reference = MakeEngine(options);
+  const auto prefill = MakeEngine(options);
+  const auto decode = MakeEngine(options);
+  Request request = RequestFor(PromptOf(pair, 41));
+  request.ignore_eos = false;
+  request.constraint = OutputConstraint{.kind = OutputConstraint::Kind::kJsonObject, .text = {}};
+  request.cache_salt = "one";
+  const Completion got = Generate(decode.get(), DecodeAfter(prefill.get(), request));
+  EXPECT_EQ(got.transfer_tokens, 40);
+  EXPECT_GT(decode->load().draft_prefix_hits, 8);
+  EXPECT_LT(decode->load().draft_prefix_hits, 40);
+  ExpectSame(got, Generate(reference.get(), request));
+  // Another tenant does not find these pages.
+  request.cache_salt = "other";
+  EXPECT_EQ(Generate(decode.get(), request).cached_tokens, 0);
+}
+
+// The decode request may be sent first: it takes pages as they are computed.
+TEST(EngineTransfer, FetchesWhileThePromptIsRead) {
+  const FakeClock clock;
+  const GoldenPair pair("shallow");
+  EngineOptions options = WorkerOptions(pair);
+  options.chunk_tokens = 8;
+  const auto reference = MakeEngine(options);
+  const auto prefill = MakeEngine(options);
+  const auto decode = MakeEngine(options);
+  const Request request = RequestFor(PromptOf(pair, 41));
+  // Any answer of the worker names its address.
+  Request later = DecodeAfter(prefill.get(), RequestFor({1, 2, 3}));
+  KvTransferParams params = later.kv_transfer_params;
+  params.remote_request_id = "chosen by the router";
+  Request first = PrefillOf(request);
+  first.kv_transfer_params.remote_request_id = params.remote_request_id;
+  later = request;
+  later.kv_transfer_params = params;
+  const auto read = prefill->Submit(first);
+  ASSERT_TRUE(read.ok());
+  const Completion got = Generate(decode.get(), later);
+  ASSERT_TRUE(prefill->Wait(*read).ok());
+  EXPECT_EQ(got.transfer_tokens, 40);
+  ExpectSame(got, Generate(reference.get(), request));
+}
+
+// Row 188: pages that do not come are computed, to the same bits.
+TEST(EngineTransfer, ComputesWhatIsLost) {
+  const FakeClock clock;
+  const GoldenPair pair("shallow");
+  const EngineOptions options = WorkerOptions(pair);
+  const Request request = RequestFor(PromptOf(pair, 41));
+  auto prefill = MakeEngine(options);
+  const Completion want = Generate(MakeEngine(options).get(), request);
+  {
+    SCOPED_TRACE("half of the pages");
+    const auto decode = MakeEngine(options);
+    Request half = request;
+    half.prompt_ids.resize(21);
+    Request got = DecodeAfter(prefill.get(), half);
+    got.prompt_ids = request.prompt_ids;
+    got.max_tokens = request.max_tokens;
+    const Completion completion = Generate(decode.get(), got);
+    EXPECT_EQ(completion.transfer_tokens, 20);
+    ExpectSameOutput(completion, want);
+  }
+  {
+    SCOPED_TRACE("no such lease");
+    const auto decode = MakeEngine(options);
+    Request got = DecodeAfter(prefill.get(), request);
+    got.kv_transfer_params.remote_request_id = "another";
+    const Completion completion = Generate(decode.get(), got);
+    EXPECT_EQ(completion.transfer_tokens, 0);
+    ExpectSame(completion, want);
+  }
+  {
+    SCOPED_TRACE("the lease has expired");
+    FakeClock& now = const_cast<FakeClock&>(clock);
+    const auto decode = MakeEngine(options);
+    const Request got = DecodeAfter(prefill.get(), request);
+    now.Advance(absl::Seconds(options.kv_transfer_lease_seconds + 1));
+    const Completion completion = Generate(decode.get(), got);
+    EXPECT_EQ(completion.transfer_tokens, 0);
+    ExpectSame(completion, want);
+    EXPECT_GT(prefill->load().transfer.leases_expired, 0);
+  }
+  {
+    SCOPED_TRACE("another model");
+    const GoldenPair other("perturbed");
+    const auto decode = MakeEngine(WorkerOptions(other));
+    const Completion completion = Generate(decode.get(), DecodeAfter(prefill.get(), request));
+    EXPECT_EQ(completion.transfer_tokens, 0);
+    EXPECT_GT(decode->load().transfer.peers_refused, 0);
+  }
+  {
+    SCOPED_TRACE("another secret");
+    EngineOptions suspicious = options;
+    suspicious.kv_transfer_secret = "of others";
+    const auto decode = MakeEngine(suspicious);
+    const Completion completion = Generate(decode.get(), DecodeAfter(prefill.get(), request));
+    EXPECT_EQ(completion.transfer_tokens, 0);
+    ExpectSame(completion, want);
+  }
+  {
+    SCOPED_TRACE("the worker is gone");
+    const auto decode = MakeEngine(options);
+    const Request got = DecodeAfter(prefill.get(), request);
+    prefill.reset();
+    const Completion completion = Generate(decode.get(), got);
+    EXPECT_EQ(completion.transfer_tokens, 0);
+    ExpectSame(completion, want);
+    EXPECT_TRUE(decode->CheckIntegrity().ok());
+  }
+}
+
+// Workers may differ in the draft: then the target's pages travel alone.
+TEST(EngineTransfer, FetchesTheTargetsPagesWhereDraftsDiffer) {
+  const FakeClock clock;
+  const GoldenPair pair("shallow");
+  EngineOptions options = WorkerOptions(pair);
+  const auto prefill = MakeEngine(options);
+  options.draft_kv_cache = "bf16";
+  const auto decode = MakeEngine(options);
+  const Request request = RequestFor(PromptOf(pair, 41));
+  const Completion got = Generate(decode.get(), DecodeAfter(prefill.get(), request));
+  EXPECT_EQ(got.transfer_tokens, 40);
+  EXPECT_EQ(decode->load().draft_prefix_hits, 0);
+  ExpectSameOutput(got, Generate(MakeEngine(options).get(), request));
+}
+
+// A request that is cancelled while it waits for pages that never come, and an engine that ends
+// meanwhile, end at once.
+TEST(EngineTransfer, EndsWhileItWaits) {
+  const FakeClock clock;
+  const GoldenPair pair("shallow");
+  const EngineOptions options = WorkerOptions(pair);
+  const auto prefill = MakeEngine(options);
+  auto decode = MakeEngine(options);
+  Request request = DecodeAfter(prefill.get(), RequestFor(PromptOf(pair, 41)));
+  const auto id = decode->Submit(request);
+  ASSERT_TRUE(id.ok());
+  decode->Cancel(*id);
+  EXPECT_TRUE(decode->Wait(*id).ok());
+  ASSERT_TRUE(decode->Submit(DecodeAfter(prefill.get(), RequestFor(PromptOf(pair, 45)))).ok());
+  decode.reset();
+  EXPECT_TRUE(prefill->CheckIntegrity().ok());
+}
+
+TEST(EngineTransfer, NamesWhatIsWrongWithAnAddress) {
+  const GoldenPair pair("shallow");
+  EngineOptions options = WorkerOptions(pair);
+  const auto refusal = [&](const std::string& address) {
+    options.kv_transfer = address;
+    return std::string(Engine::Create(options).status().message());
+  };
+  for (const std::string address : {"9000", "127.0.0.1", "127.0.0.1:", "127.0.0.1:65536", ":1"}) {
+    EXPECT_THAT(refusal(address), HasSubstr(absl::StrCat("kv_transfer: must be HOST:PORT with a "
+                                                         "port from 0 to 65535, got \"",
+                                                         address, "\"")));
+  }
+  EXPECT_THAT(refusal("0.0.0.0:0"), HasSubstr("kv_transfer: "));
+  options.prefix_cache = false;
+  EXPECT_THAT(refusal("127.0.0.1:0"), HasSubstr("kv_transfer: needs the prefix cache"));
+}
+
+TEST(EngineTransfer, NamesWhatIsWrongWithARequest) {
+  const GoldenPair pair("shallow");
+  EngineOptions options = WorkerOptions(pair);
+  const auto engine = MakeEngine(options);
+  const auto refusal = [](Engine* asked, const KvTransferParams& params) {
+    Request request = RequestFor({1, 2, 3});
+    request.kv_transfer_params = params;
+    return std::string(asked->Submit(request).status().message());
+  };
+  EXPECT_THAT(refusal(engine.get(), {.do_remote_decode = true, .do_remote_prefill = true}),
+              HasSubstr("kv_transfer_params: do_remote_decode and do_remote_prefill"));
+  KvTransferParams params = {.do_remote_prefill = true,
+                             .remote_engine_id = "a",
+                             .remote_request_id = "b",
+                             .remote_host = "127.0.0.1"};
+  EXPECT_THAT(refusal(engine.get(), params), HasSubstr("kv_transfer_params.remote_port"));
+  params.remote_port = 1;
+  params.remote_request_id = "";
+  EXPECT_THAT(refusal(engine.get(), params), HasSubstr("kv_transfer_params.remote_request_id"));
+  // A lease has one owner.
+  KvTransferParams mine = {.do_remote_decode = true, .remote_request_id = "mine"};
+  Generate(engine.get(), [&] {
+    Request request = RequestFor({1, 2, 3});
+    request.kv_transfer_params = mine;
+    return request;
+  }());
+  EXPECT_THAT(refusal(engine.get(), mine), HasSubstr("\"mine\" is in use"));
+  options.kv_transfer = "";
+  EXPECT_THAT(refusal(MakeEngine(options).get(), mine),
+              HasSubstr("kv_transfer_params: asks for a transfer"));
+}
+
+}  // namespace
+}  // namespace tandem

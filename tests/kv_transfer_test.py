@@ -1,0 +1,355 @@
+"""Prompts that one server reads for another: kv_transfer_test.py TANDEM [--seconds N] [unittest's arguments]
+
+Real servers exchange both models' pages. Whatever happens to a worker or to the link, the answers are those of one server alone, every
+request is answered, and every server that is asked to end finds all its pages. The cases of slow and cut links need network namespaces,
+and are skipped, and say so, where those may not be made. With --seconds a further case kills workers and cuts the link at random under
+load for so long, and prints what it counted.
+"""
+
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+import urllib.error
+import urllib.request
+
+sys.dont_write_bytecode = True  # Nothing is written into the repository.
+SOURCE = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(SOURCE / "benchmarks"))
+import serving  # noqa: E402
+
+TANDEM = ""
+SECONDS = 0
+# Fixed drafts: what is accepted does not depend on the time that rounds take.
+PAIR = [*serving.PAIR, "--threads", "1", "-k", "3", "--drafter", "model"]
+SEED = 11
+# What the prefill worker says of its speed: a decode worker that has read no prompt waits accordingly long.
+SLOW = 20.0
+
+ASK = """
+import json, sys, urllib.error, urllib.request
+url, body, name = sys.argv[1:]
+head = {"Content-Type": "application/json", "x-request-id": name}
+try:
+    answer = urllib.request.urlopen(urllib.request.Request(url, body.encode(), head))
+except urllib.error.HTTPError as error:
+    answer = error
+print(answer.read().decode())
+"""
+
+
+def post(server, body, path="/v1/completions", name="test"):
+    """The answer, or the error, as JSON."""
+    command = [*getattr(server, "wrapper", ()), sys.executable, "-c", ASK, server.url() + path, json.dumps(body), name]
+    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+
+
+def said(answer):
+    """All of an answer that may not depend on where it was computed."""
+    choice = answer["choices"][0]
+    speculation = {key: answer["speculation"][key] for key in ("proposed", "accepted", "rounds")}
+    return {key: choice.get(key) for key in ("text", "message", "token_ids", "logprobs", "finish_reason")}, speculation
+
+
+def prompt(number, length=150):
+    return [number % 250 + 3, *random.Random(number).choices(range(5, 250), k=length - 1)]
+
+
+def body_of(number, **more):
+    kinds = ({"temperature": 0}, {"temperature": 0.8, "seed": number})
+    return {"prompt": prompt(number), "max_tokens": 24, "ignore_eos": True, "logprobs": 2, **kinds[number % 2], **more}
+
+
+def prefill_of(body):
+    return {**body, "max_tokens": 1, "min_tokens": 1,
+            "kv_transfer_params": {"do_remote_decode": True, "do_remote_prefill": False, "remote_engine_id": None,
+                                   "remote_block_ids": None, "remote_host": None, "remote_port": None}}
+
+
+def decode_of(body, answer):
+    return {**body, "kv_transfer_params": {**answer["kv_transfer_params"], "tokens_per_second": SLOW}}
+
+
+def transferred(answer):
+    return answer["usage"]["prompt_tokens_details"]["transfer_tokens"]
+
+
+class KvTransfer(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory(prefix="tandem_transfer_")
+        self.addCleanup(self.folder.cleanup)
+        self.secret = pathlib.Path(self.folder.name, "secret")
+        self.secret.write_text("of-all-workers\n", encoding="ascii")
+
+    def worker(self, *options, host="127.0.0.1", wrapper=()):
+        server = serving.Server(TANDEM, [*PAIR, "--kv-transfer", f"{host}:0", "--kv-transfer-secret-file", str(self.secret), *options],
+                                wrapper=wrapper)
+        server.wrapper = wrapper
+        self.addCleanup(server.__exit__)
+        return server
+
+    def alone(self):
+        server = serving.Server(TANDEM, PAIR)
+        self.addCleanup(server.__exit__)
+        return server
+
+    def expect_whole(self, *servers):
+        """A server that ends counts its pages, and fails if one is lost."""
+        for server in servers:
+            self.assertEqual(server.stop(), 0, server.log())
+
+    def travel(self, prefill, decode, body, path="/v1/completions", name="test"):
+        read = post(prefill, prefill_of(body), path, name)
+        self.assertIn("kv_transfer_params", read, read)
+        return post(decode, decode_of(body, read), path, name)
+
+    def test_answers_are_those_of_one_server(self):
+        alone, prefill, decode = self.alone(), self.worker(), self.worker()
+        schema = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 8}}, "required": ["name"]}
+        for number, more in ((2, {}), (3, {}), (4, {"guided_json": schema, "ignore_eos": False}), (5, {"cache_salt": "tenant"})):
+            body = body_of(number, **more)
+            answer = self.travel(prefill, decode, body, name=f"way-{number}")
+            self.assertEqual(said(answer), said(post(alone, body)))
+            self.assertEqual(transferred(answer), 144)
+            plain = post(alone, {**body, "speculation": {"draft_tokens": 0}})
+            self.assertEqual(said(answer)[0], said(plain)[0])
+        # One id names the request in every line of its way.
+        for server in (prefill, decode):
+            self.assertGreaterEqual(sum("way-3" in line for line in server.log().splitlines()), 2, server.log())
+        sent, fetched = prefill.metrics(), decode.metrics()
+        for unit in ("pages", "bytes"):
+            self.assertEqual(sent[f"tandem_kv_transfer_{unit}_sent_total"], fetched[f"tandem_kv_transfer_{unit}_received_total"])
+        self.assertEqual(fetched["tandem_kv_transfers_total"], 4)
+        self.assertEqual(fetched["tandem_kv_transfers_failed_total"], 0)
+        self.expect_whole(alone, prefill, decode)
+
+    def test_every_worker_does_both(self):
+        alone, one, other = self.alone(), self.worker(), self.worker()
+        for number, (prefill, decode) in enumerate(((one, other), (other, one), (one, one))):
+            body = body_of(number)
+            answer = self.travel(prefill, decode, body)
+            self.assertEqual(said(answer), said(post(alone, body)))
+            details = answer["usage"]["prompt_tokens_details"]
+            self.assertEqual(details["cached_tokens"], 144)
+            self.assertEqual(details["transfer_tokens"], 0 if prefill is decode else 144)
+        self.expect_whole(one, other)
+
+    def test_a_prefill_worker_that_is_killed_costs_time(self):
+        alone, decode = self.alone(), self.worker()
+        for number, delay in enumerate((0, 0.002, 0.01, 0.05)):
+            prefill = self.worker()
+            body = body_of(number)
+            read = post(prefill, prefill_of(body))
+            timer = threading.Timer(delay, prefill.process.kill)
+            timer.start()
+            answer = post(decode, decode_of(body, read))
+            timer.join()
+            self.assertEqual(said(answer), said(post(alone, body)))
+        # Killed while it still reads the prompt that the decode worker waits for.
+        prefill = self.worker()
+        params = post(prefill, prefill_of(body_of(100)))["kv_transfer_params"]
+        body = body_of(101)
+        params = {**params, "remote_request_id": "never opened", "tokens_per_second": SLOW}
+        prefill.process.send_signal(signal.SIGSTOP)
+        timer = threading.Timer(0.3, prefill.process.kill)
+        timer.start()
+        answer = post(decode, {**body, "kv_transfer_params": params})
+        timer.join()
+        self.assertEqual(transferred(answer), 0)
+        self.assertEqual(said(answer), said(post(alone, body)))
+        self.assertGreater(decode.metrics()["tandem_kv_transfers_failed_total"], 0)
+        self.expect_whole(decode)
+
+    def test_a_decode_worker_that_is_killed_costs_a_lease(self):
+        prefill, decode = self.worker("--kv-transfer-lease", "1"), self.worker()
+        body = body_of(1)
+        read = post(prefill, prefill_of(body))
+        self.assertEqual(prefill.metrics()["tandem_kv_transfer_leases"], 1)
+        decode.process.kill()
+        while prefill.metrics()["tandem_kv_transfer_leases"] > 0:
+            time.sleep(0.05)
+        self.assertEqual(prefill.metrics()["tandem_kv_transfer_leased_bytes"], 0)
+        # Another computes what has expired.
+        other, alone = self.worker(), self.alone()
+        answer = post(other, decode_of(body, read))
+        self.assertEqual(transferred(answer), 0)
+        self.assertEqual(said(answer), said(post(alone, body)))
+        self.expect_whole(prefill, other)
+
+    def test_strangers_are_refused(self):
+        alone, prefill = self.alone(), self.worker()
+        body = body_of(6)
+        read = post(prefill, prefill_of(body))
+        self.secret.write_text("another\n", encoding="ascii")
+        decode = self.worker()
+        answer = post(decode, decode_of(body, read))
+        self.assertEqual(transferred(answer), 0)
+        self.assertEqual(said(answer), said(post(alone, body)))
+        self.assertGreater(decode.metrics()["tandem_kv_transfer_peers_refused_total"] +
+                           prefill.metrics()["tandem_kv_transfer_peers_refused_total"], 0)
+        self.expect_whole(prefill, decode)
+
+    def test_requests_that_make_no_sense(self):
+        worker, alone = self.worker(), self.alone()
+        for params, field in (({"do_remote_prefill": True}, "kv_transfer_params.remote_engine_id"),
+                              ({"do_remote_decode": 1}, "kv_transfer_params.do_remote_decode"),
+                              ({"do_remote_decode": True, "do_remote_prefill": True, "remote_engine_id": "a", "remote_request_id": "b",
+                                "remote_host": "c", "remote_port": 1}, "kv_transfer_params"),
+                              ({"do_remote_prefill": True, "remote_engine_id": "a", "remote_request_id": "b", "remote_host": "c",
+                                "remote_port": 0}, "kv_transfer_params.remote_port")):
+            error = post(worker, body_of(1, kv_transfer_params=params))["error"]
+            self.assertEqual(error["code"], 400 if isinstance(error["code"], int) else error["code"])
+            self.assertTrue(error["message"].startswith(field), error)
+        error = post(worker, {**prefill_of(body_of(1)), "prompt": [prompt(1), prompt(2)]})["error"]
+        self.assertTrue(error["message"].startswith("kv_transfer_params"), error)
+        error = post(alone, prefill_of(body_of(1)))["error"]
+        self.assertTrue(error["message"].startswith("kv_transfer_params"), error)
+        # Parameters that ask for nothing, as vLLM's clients send them.
+        answer = post(alone, body_of(1, kv_transfer_params={"do_remote_decode": False, "do_remote_prefill": False}))
+        self.assertIn("choices", answer, answer)
+
+    # ---- Links ----
+
+    def link(self):
+        """Two ends of a link, as (command that runs a program there, address), of which the first is a namespace of its own."""
+        name = f"tdm{os.getpid() % 10000}"
+        tools = shutil.which("ip") and shutil.which("tc")
+        made = tools and os.getuid() == 0 and subprocess.run(["ip", "netns", "add", name], check=False,
+                                                             stderr=subprocess.DEVNULL).returncode == 0
+        if not made:
+            self.skipTest("no network namespaces: needs root, iproute2 and a kernel that lets it make them")
+        self.addCleanup(subprocess.run, ["ip", "netns", "del", name], check=False)
+        self.device = name + "a"
+        number = random.randrange(1, 250)
+        there, here = f"10.213.{number}.1", f"10.213.{number}.2"
+        for words in (f"link add {self.device} type veth peer name {name}b", f"link set {name}b netns {name}",
+                      f"addr add {here}/24 dev {self.device}", f"link set {self.device} up",
+                      f"-n {name} addr add {there}/24 dev {name}b", f"-n {name} link set {name}b up", f"-n {name} link set lo up"):
+            subprocess.run(["ip", *words.split()], check=True)
+        self.addCleanup(subprocess.run, ["ip", "link", "del", self.device], check=False, stderr=subprocess.DEVNULL)
+        return (("ip", "netns", "exec", name), there), ((), here)
+
+    def shape(self, *discipline):
+        done = subprocess.run(["tc", "qdisc", "replace", "dev", self.device, "root", *discipline], check=False,
+                              stderr=subprocess.PIPE, text=True)
+        if done.returncode != 0:
+            self.skipTest(f"tc {discipline[0]}: {done.stderr.strip()}")
+
+    def pair_over_a_link(self):
+        (wrapper, there), (_, here) = self.link()
+        return self.alone(), self.worker(host=there, wrapper=wrapper), self.worker(host=here)
+
+    def test_a_slow_link(self):
+        alone, prefill, decode = self.pair_over_a_link()
+        came = []
+        for number, rate in enumerate(("100mbit", "5mbit", "64kbit")):
+            self.shape("tbf", "rate", rate, "burst", "32kbit", "latency", "400ms")
+            body = body_of(number)
+            answer = self.travel(prefill, decode, body)
+            self.assertEqual(said(answer), said(post(alone, body)))
+            came.append(transferred(answer))
+        self.assertEqual(came[0], 144)
+        self.expect_whole(prefill, decode)
+
+    def test_a_link_that_delays_and_loses(self):
+        alone, prefill, decode = self.pair_over_a_link()
+        self.shape("netem", "delay", "20ms", "10ms", "loss", "5%")
+        for number in range(4):
+            body = body_of(number)
+            self.assertEqual(said(self.travel(prefill, decode, body)), said(post(alone, body)))
+        self.expect_whole(prefill, decode)
+
+    def test_a_link_that_is_cut(self):
+        alone, prefill, decode = self.pair_over_a_link()
+        body = body_of(0)
+        self.assertEqual(transferred(self.travel(prefill, decode, body)), 144)
+        body = body_of(1)
+        read = post(prefill, prefill_of(body))
+        subprocess.run(["ip", "link", "set", self.device, "down"], check=True)
+        answer = post(decode, decode_of(body, read))
+        self.assertEqual(transferred(answer), 0)
+        self.assertEqual(said(answer), said(post(alone, body)))
+        # It comes back, and pages travel again.
+        subprocess.run(["ip", "link", "set", self.device, "up"], check=True)
+        body = body_of(2)
+        read = post(prefill, prefill_of(body))
+        self.assertEqual(said(post(decode, decode_of(body, read))), said(post(alone, body)))
+        self.expect_whole(prefill, decode)
+
+    # ---- Troubles at random ----
+
+    def test_troubles_under_load(self):
+        if SECONDS <= 0:
+            self.skipTest("only with --seconds")
+        chance = random.Random(SEED)
+        alone = self.alone()
+        workers = [self.worker("--kv-transfer-lease", "5") for _ in range(3)]
+        gate = threading.Lock()
+        counts = {"answers": 0, "fetched": 0, "computed": 0, "refused": 0, "kills": 0, "stops": 0}
+        expected, failures, end = {}, [], time.monotonic() + SECONDS
+        for number in range(40):
+            expected[number] = said(post(alone, body_of(number)))
+
+        def ask(seed):
+            own = random.Random(seed)
+            while time.monotonic() < end and not failures:
+                number = own.randrange(40)
+                body = body_of(number, cache_salt=str(own.randrange(10**9)))
+                with gate:
+                    prefill, decode = own.sample(workers, 2)
+                try:
+                    answer = self.travel(prefill, decode, body)
+                except (AssertionError, subprocess.CalledProcessError, json.JSONDecodeError):
+                    counts["refused"] += 1  # the router of a killed worker asks another
+                    continue
+                if "choices" not in answer:
+                    counts["refused"] += 1
+                    continue
+                counts["answers"] += 1
+                counts["fetched" if transferred(answer) > 0 else "computed"] += 1
+                if said(answer) != expected[number]:
+                    failures.append((number, answer))
+
+        threads = [threading.Thread(target=ask, args=(seed,)) for seed in range(3)]
+        for thread in threads:
+            thread.start()
+        while time.monotonic() < end and not failures:
+            time.sleep(chance.uniform(0.5, 4))
+            place = chance.randrange(3)
+            if chance.random() < 0.5:
+                counts["stops"] += 1  # as a link that is cut for a while
+                workers[place].process.send_signal(signal.SIGSTOP)
+                time.sleep(chance.uniform(0.1, 7))
+                workers[place].process.send_signal(signal.SIGCONT)
+                continue
+            counts["kills"] += 1
+            workers[place].process.kill()
+            workers[place].process.wait()
+            new = self.worker("--kv-transfer-lease", "5")
+            with gate:
+                workers[place] = new
+        for thread in threads:
+            thread.join()
+        self.assertEqual(failures, [])
+        time.sleep(6)
+        leases = [worker.metrics()["tandem_kv_transfer_leases"] for worker in workers]
+        self.expect_whole(alone, *workers)
+        print(f"{SECONDS} s: {counts}, leases left {leases}")
+        self.assertEqual(leases, [0, 0, 0])
+
+
+if __name__ == "__main__":
+    TANDEM = sys.argv.pop(1)
+    if "--seconds" in sys.argv:
+        at = sys.argv.index("--seconds")
+        SECONDS = float(sys.argv[at + 1])
+        del sys.argv[at:at + 2]
+    unittest.main()
