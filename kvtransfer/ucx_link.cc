@@ -5,17 +5,9 @@
 #include <ifaddrs.h>
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <ucm/api/ucm.h>
-#include <ucp/api/ucp.h>
-#include <ucs/debug/debug.h>
-#include <ucs/debug/log_def.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <csignal>
-#include <cstdarg>
-#include <cstdio>
 #include <cstring>
 #include <deque>
 #include <utility>
@@ -28,43 +20,13 @@
 #include "base/status_macros.h"
 #include "kvtransfer/message_socket.h"
 #include "kvtransfer/page_link.h"
+#include "kvtransfer/ucx_library.h"
 
 namespace tandem {
 namespace {
 
 constexpr unsigned kPageId = 0;
 constexpr size_t kMostConnections = 1024;
-
-// What UCX would print goes to the log, at its lowest level: what matters of it is an error of a
-// call as well.
-ucs_log_func_rc_t LogLine(const char*, unsigned, const char*, ucs_log_level_t level,
-                          const ucs_log_component_config_t*, const char* format, va_list values) {
-  if (level <= UCS_LOG_LEVEL_WARN) {
-    std::array<char, 512> line;
-    std::vsnprintf(line.data(), line.size(), format, values);
-    Caught("kv transfer", [&] {
-      Log(LogLevel::kDebug, absl::StrCat("kv transfer: ucx: ", line.data()));
-    }).IgnoreError();
-  }
-  return UCS_LOG_FUNC_RC_STOP;
-}
-
-absl::Status UcxError(absl::string_view what, ucs_status_t status) {
-  return absl::UnavailableError(
-      absl::StrCat("kv_transfer: ", what, ": ", ucs_status_string(status)));
-}
-
-// Loading UCX installs handlers of signals, which print and take the place of ours, and it patches
-// the C library's mmap and its like once it runs, to remember memory that it has registered. Both
-// are undone before main(), whether or not pages are ever transferred.
-[[maybe_unused]] const bool is_quiet = [] {
-  ucs_log_push_handler(&LogLine);
-  for (const int signal : {SIGILL, SIGSEGV, SIGBUS, SIGFPE}) ucs_debug_disable_signal(signal);
-  ucm_global_config_t memory = ucm_global_opts;
-  memory.enable_events = 0;
-  ucm_set_global_opts(&memory);
-  return true;
-}();
 
 // The network interface that has the address; empty if none has.
 std::string InterfaceOf(const Address& address) {
@@ -131,6 +93,7 @@ class UcxLink final : public PageLink {
   static void TakeReceived(void* request, ucs_status_t status, size_t size, void* receiving);
 
   absl::Status StartUcx(const Address& address);
+  absl::Status UcxError(absl::string_view what, ucs_status_t status) const;
   Connection* Add(std::unique_ptr<MessageSocket> socket);
   bool EnsureEndpoint(Connection* connection);
   ucs_status_t ReceivePage(const void* header, size_t header_size, void* data, size_t size,
@@ -144,6 +107,7 @@ class UcxLink final : public PageLink {
   void Serve(Connection* connection, int happened);
 
   LinkEvents* const events_;
+  const UcxLibrary* ucx_ = nullptr;  // before it is started
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
   std::string page_address_;
@@ -171,26 +135,32 @@ absl::Status UcxLink::Listen(const Address& address) {
   return StartUcx(address);
 }
 
+absl::Status UcxLink::UcxError(absl::string_view what, ucs_status_t status) const {
+  return absl::UnavailableError(
+      absl::StrCat("kv_transfer: ", what, ": ", ucx_->ucs_status_string(status)));
+}
+
 absl::Status UcxLink::StartUcx(const Address& address) {
+  ASSIGN_OR_RETURN(ucx_, UcxLibrary::Load());
   ucp_config_t* config = nullptr;
-  ucs_status_t status = ucp_config_read(nullptr, nullptr, &config);
+  ucs_status_t status = ucx_->ucp_config_read(nullptr, nullptr, &config);
   if (status != UCS_OK) return UcxError("its configuration cannot be read", status);
   // UCX listens on every network with ports of its own; a loopback transfer needs only one.
   if (IsLoopback(address)) {
-    ucp_config_modify(config, "NET_DEVICES", InterfaceOf(address).c_str());
+    ucx_->ucp_config_modify(config, "NET_DEVICES", InterfaceOf(address).c_str());
   }
   ucp_params_t params = {};
   params.field_mask = UCP_PARAM_FIELD_FEATURES;
   params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
-  status = ucp_init(&params, config, &context_);
-  ucp_config_release(config);
+  status = ucx_->ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &context_);
+  ucx_->ucp_config_release(config);
   if (status != UCS_OK) return UcxError("UCX does not start", status);
   ucp_worker_params_t worker_params = {};
   worker_params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
   worker_params.thread_mode = UCS_THREAD_MODE_SINGLE;
-  status = ucp_worker_create(context_, &worker_params, &worker_);
+  status = ucx_->ucp_worker_create(context_, &worker_params, &worker_);
   if (status != UCS_OK) return UcxError("UCX finds no network", status);
-  status = ucp_worker_get_efd(worker_, &worker_fd_);
+  status = ucx_->ucp_worker_get_efd(worker_, &worker_fd_);
   if (status != UCS_OK) return UcxError("UCX cannot be waited for", status);
   ucp_am_handler_param_t handler = {};
   handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
@@ -199,14 +169,14 @@ absl::Status UcxLink::StartUcx(const Address& address) {
   handler.flags = UCP_AM_FLAG_WHOLE_MSG;
   handler.cb = &TakePage;
   handler.arg = this;
-  status = ucp_worker_set_am_recv_handler(worker_, &handler);
+  status = ucx_->ucp_worker_set_am_recv_handler(worker_, &handler);
   if (status != UCS_OK) return UcxError("UCX takes no handler", status);
   ucp_address_t* own = nullptr;
   size_t own_size = 0;
-  status = ucp_worker_get_address(worker_, &own, &own_size);
+  status = ucx_->ucp_worker_get_address(worker_, &own, &own_size);
   if (status != UCS_OK) return UcxError("UCX has no address", status);
   page_address_.assign(reinterpret_cast<const char*>(own), own_size);
-  ucp_worker_release_address(worker_, own);
+  ucx_->ucp_worker_release_address(worker_, own);
   return absl::OkStatus();
 }
 
@@ -214,12 +184,12 @@ UcxLink::~UcxLink() {
   if (listener_ >= 0) close(listener_);
   while (!connections_.empty()) Close(connections_.begin()->first);
   while (!closing_.empty()) {
-    ucp_worker_progress(worker_);
+    ucx_->ucp_worker_progress(worker_);
     SweepClosing();
   }
   happened_.clear();
-  if (worker_ != nullptr) ucp_worker_destroy(worker_);
-  if (context_ != nullptr) ucp_cleanup(context_);
+  if (worker_ != nullptr) ucx_->ucp_worker_destroy(worker_);
+  if (context_ != nullptr) ucx_->ucp_cleanup(context_);
   if (wake_fd_ >= 0) close(wake_fd_);
 }
 
@@ -293,14 +263,14 @@ void UcxLink::Close(LinkId link) {
   ucp_request_param_t param = {};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
   param.flags = UCP_EP_CLOSE_FLAG_FORCE;
-  const ucs_status_ptr_t request = ucp_ep_close_nbx(connection->endpoint, &param);
+  const ucs_status_ptr_t request = ucx_->ucp_ep_close_nbx(connection->endpoint, &param);
   if (UCS_PTR_IS_PTR(request)) closing_.emplace_back(std::move(connection), request);
 }
 
 void UcxLink::SweepClosing() {
-  std::erase_if(closing_, [](const auto& closing) {
-    if (ucp_request_check_status(closing.second) == UCS_INPROGRESS) return false;
-    ucp_request_free(closing.second);
+  std::erase_if(closing_, [this](const auto& closing) {
+    if (ucx_->ucp_request_check_status(closing.second) == UCS_INPROGRESS) return false;
+    ucx_->ucp_request_free(closing.second);
     return true;
   });
 }
@@ -321,16 +291,16 @@ bool UcxLink::EnsureEndpoint(Connection* connection) {
   params.address = reinterpret_cast<const ucp_address_t*>(connection->page_address.data());
   params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   params.err_handler = {.cb = &TakeFailure, .arg = connection};
-  const ucs_status_t status = ucp_ep_create(worker_, &params, &connection->endpoint);
+  const ucs_status_t status = ucx_->ucp_ep_create(worker_, &params, &connection->endpoint);
   if (status == UCS_OK) return true;
   connection->endpoint = nullptr;
-  Fail(connection->link, absl::StrCat("UCX: ", ucs_status_string(status)));
+  Fail(connection->link, absl::StrCat("UCX: ", ucx_->ucs_status_string(status)));
   return false;
 }
 
 void UcxLink::TakeFailure(void* connection, ucp_ep_h, ucs_status_t status) {
   auto* const failed = static_cast<Connection*>(connection);
-  failed->owner->Fail(failed->link, ucs_status_string(status));
+  failed->owner->Fail(failed->link, failed->owner->ucx_->ucs_status_string(status));
 }
 
 void UcxLink::SendPage(LinkId link, uint64_t ask, uint64_t index,
@@ -347,8 +317,8 @@ void UcxLink::SendPage(LinkId link, uint64_t ask, uint64_t index,
   param.cb.send = &TakeSent;
   param.user_data = sending.get();
   const ucs_status_ptr_t request =
-      ucp_am_send_nbx(place->second->endpoint, kPageId, &sending->header, sizeof(PageHeader),
-                      sending->page->bytes.data(), sending->page->bytes.size(), &param);
+      ucx_->ucp_am_send_nbx(place->second->endpoint, kPageId, &sending->header, sizeof(PageHeader),
+                            sending->page->bytes.data(), sending->page->bytes.size(), &param);
   if (UCS_PTR_IS_PTR(request)) {
     sending.release();  // to TakeSent
   } else {
@@ -358,12 +328,12 @@ void UcxLink::SendPage(LinkId link, uint64_t ask, uint64_t index,
 
 void UcxLink::TakeSent(void* request, ucs_status_t status, void* sending) {
   const std::unique_ptr<Sending> sent(static_cast<Sending*>(sending));
-  ucp_request_free(request);
+  sent->owner->ucx_->ucp_request_free(request);
   sent->owner->Sent(*sent, status);
 }
 
 void UcxLink::Sent(const Sending& sending, ucs_status_t status) {
-  if (status != UCS_OK) return Fail(sending.link, ucs_status_string(status));
+  if (status != UCS_OK) return Fail(sending.link, ucx_->ucs_status_string(status));
   Caught("kv transfer", [&] {
     happened_.push_back([this, link = sending.link, size = sending.page->bytes.size()] {
       if (connections_.contains(link)) events_->OnPageSent(link, size);
@@ -400,7 +370,7 @@ ucs_status_t UcxLink::ReceivePage(const void* header, size_t header_size, void* 
   receive.cb.recv_am = &TakeReceived;
   receive.user_data = receiving.get();
   const ucs_status_ptr_t request =
-      ucp_am_recv_data_nbx(worker_, data, receiving->buffer->data(), size, &receive);
+      ucx_->ucp_am_recv_data_nbx(worker_, data, receiving->buffer->data(), size, &receive);
   if (UCS_PTR_IS_PTR(request)) {
     receiving.release();  // to TakeReceived
   } else {
@@ -411,7 +381,7 @@ ucs_status_t UcxLink::ReceivePage(const void* header, size_t header_size, void* 
 
 void UcxLink::TakeReceived(void* request, ucs_status_t status, size_t, void* receiving) {
   const std::unique_ptr<Receiving> received(static_cast<Receiving*>(receiving));
-  ucp_request_free(request);
+  received->owner->ucx_->ucp_request_free(request);
   received->owner->Received(*received, status);
 }
 
@@ -437,7 +407,7 @@ int UcxLink::Poll(int milliseconds) {
 }
 
 bool UcxLink::Progress() {
-  bool is_any = ucp_worker_progress(worker_) != 0;
+  bool is_any = ucx_->ucp_worker_progress(worker_) != 0;
   SweepClosing();
   if (Poll(0) > 0) {
     uint64_t count = 0;
@@ -461,7 +431,7 @@ bool UcxLink::Progress() {
 }
 
 void UcxLink::Wait(absl::Duration at_most) {
-  if (ucp_worker_arm(worker_) != UCS_OK) return;  // something happened meanwhile
+  if (ucx_->ucp_worker_arm(worker_) != UCS_OK) return;  // something happened meanwhile
   Poll(at_most == absl::InfiniteDuration()
            ? -1
            : static_cast<int>(absl::ToInt64Milliseconds(at_most)) + 1);
