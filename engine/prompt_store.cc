@@ -170,7 +170,7 @@ bool PromptStore::Advance(Session* session) {
 }
 
 void PromptStore::Insert(PromptFetch* fetch) {
-  const std::vector<Fetch::Arrival> arrivals = fetch->fetch().Take();
+  std::vector<Fetch::Arrival> arrivals = fetch->fetch().Take();
   int num_inserted = 0;
   for (size_t at = 0; at < arrivals.size();) {
     size_t end = at;
@@ -183,6 +183,7 @@ void PromptStore::Insert(PromptFetch* fetch) {
     num_inserted += cache.Insert(fetch->fetch().runs()[run], arrivals[at].page, pages);
     at = end;
   }
+  fetch->fetch().Recycle(std::move(arrivals));
   fetch->CountInserted(num_inserted);
   (fetch->is_transfer() ? num_transfer_pages_ : num_store_pages_) += num_inserted;
 }

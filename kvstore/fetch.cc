@@ -1,5 +1,6 @@
 #include "kvstore/fetch.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace tandem {
@@ -8,6 +9,10 @@ std::vector<Fetch::Arrival> Fetch::Take() {
   absl::MutexLock lock(&mutex_);
   num_bytes_ = 0;
   return std::exchange(arrivals_, {});
+}
+
+void Fetch::Recycle(std::vector<Arrival> arrivals) {
+  for (Arrival& arrival : arrivals) spares_.Give(std::move(arrival.bytes));
 }
 
 bool Fetch::is_over() const {
@@ -57,7 +62,8 @@ bool Fetch::Put(int run, int page, absl::Span<const std::byte> bytes) {
     mutex_.Await(absl::Condition(&has_room));
     if (is_cancelled_) return false;
   }
-  Arrival arrival{.run = run, .page = page, .bytes = {bytes.begin(), bytes.end()}};
+  Arrival arrival{.run = run, .page = page, .bytes = spares_.Take(bytes.size())};
+  std::copy(bytes.begin(), bytes.end(), arrival.bytes.begin());
   absl::MutexLock lock(&mutex_);
   num_bytes_ += bytes.size();
   arrivals_.push_back(std::move(arrival));

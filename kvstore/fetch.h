@@ -11,6 +11,7 @@
 #include "absl/types/span.h"
 #include "kvcache/kv_sequence.h"
 #include "kvstore/page_store.h"
+#include "kvstore/spare_buffers.h"
 
 namespace tandem {
 
@@ -45,6 +46,8 @@ class Fetch {
   // ---- For the thread that wants pages ----
   // What has arrived since the last time: of each run in order, without a gap.
   std::vector<Arrival> Take();
+  // Gives their memory back for the next ones.
+  void Recycle(std::vector<Arrival> arrivals);
   // Whether nothing more will arrive, and all was taken.
   bool is_over() const;
   // Returns when something has arrived, or all has, or after `timeout`.
@@ -66,6 +69,7 @@ class Fetch {
 
   const std::vector<StoredRun> runs_;
   const size_t max_bytes_;
+  SpareBuffers spares_;
   mutable absl::Mutex mutex_;
   std::vector<Arrival> arrivals_ ABSL_GUARDED_BY(mutex_);
   size_t num_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // in arrivals_

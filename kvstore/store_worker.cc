@@ -17,9 +17,10 @@ namespace {
 
 // Written in one transaction.
 constexpr size_t kBatchBytes = size_t{16} << 20;
-// Buffers kept for the next pages: clearing new memory takes as long as copying into it.
-constexpr size_t kMostSpare = 16;
 constexpr int kLowestPriority = 19;
+// Pages come one by one while answers are written, and a transaction costs as much as tens of them:
+// they are gathered for so long, unless a batch is full.
+constexpr absl::Duration kGathering = absl::Seconds(1);
 constexpr size_t kMostTouches = 1024;  // that wait
 
 }  // namespace
@@ -62,7 +63,7 @@ void StoreWorker::Write(int pool, const PageKey& parent, const PageKey& key, int
                 .key = key,
                 .depth = depth,
                 .tokens = {tokens.begin(), tokens.end()},
-                .bytes = SpareBuffer(page_bytes)};
+                .bytes = spares_.Take(page_bytes)};
     fill(absl::MakeSpan(page.bytes));
     absl::MutexLock lock(&mutex_);
     queued_bytes_ += page_bytes;
@@ -76,19 +77,6 @@ void StoreWorker::Write(int pool, const PageKey& parent, const PageKey& key, int
   if (status.ok()) return;
   absl::MutexLock lock(&mutex_);
   ++num_dropped_;
-}
-
-std::vector<std::byte> StoreWorker::SpareBuffer(size_t size) {
-  std::vector<std::byte> buffer;
-  {
-    absl::MutexLock lock(&mutex_);
-    if (!spare_.empty()) {
-      buffer = std::move(spare_.back());
-      spare_.pop_back();
-    }
-  }
-  buffer.resize(size);
-  return buffer;
 }
 
 void StoreWorker::Touch(std::vector<PageKey> run) {
@@ -114,7 +102,9 @@ void StoreWorker::AwaitWritten() {
     return queue_.empty() && touches_.empty() && !is_writing_;
   };
   absl::MutexLock lock(&mutex_);
+  ++num_awaiting_;
   mutex_.Await(absl::Condition(&is_idle));
+  --num_awaiting_;
 }
 
 // ---- The reader's thread ----
@@ -147,10 +137,15 @@ void StoreWorker::WriteQueued() {
     mutex_.AssertReaderHeld();
     return is_stopping_ || !queue_.empty() || !touches_.empty();
   };
+  const auto is_worth_a_transaction = [this] {
+    mutex_.AssertReaderHeld();
+    return is_stopping_ || num_awaiting_ > 0 || queued_bytes_ >= kBatchBytes;
+  };
   for (;;) {
     {
       absl::MutexLock lock(&mutex_);
       mutex_.Await(absl::Condition(&has_work));
+      mutex_.AwaitWithTimeout(absl::Condition(&is_worth_a_transaction), kGathering);
       if (is_stopping_) return;
       is_writing_ = true;
     }
@@ -197,10 +192,7 @@ bool StoreWorker::WriteNext() {
     return true;
   }
   WriteBatch(pool, batch);
-  absl::MutexLock lock(&mutex_);
-  for (Queued& page : batch) {
-    if (spare_.size() < kMostSpare) spare_.push_back(std::move(page.bytes));
-  }
+  for (Queued& page : batch) spares_.Give(std::move(page.bytes));
   return true;
 }
 

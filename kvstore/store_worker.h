@@ -16,6 +16,7 @@
 #include "absl/types/span.h"
 #include "kvstore/fetch.h"
 #include "kvstore/page_store.h"
+#include "kvstore/spare_buffers.h"
 
 namespace tandem {
 
@@ -74,18 +75,18 @@ class StoreWorker {
   void ReadQueued();
   std::vector<Queued> TakeBatch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WriteBatch(const PoolInfo& pool, const std::vector<Queued>& batch);
-  std::vector<std::byte> SpareBuffer(size_t size);
   void NoteSpeeds();
 
   const std::shared_ptr<PageStore> store_;
   const Options options_;
+  SpareBuffers spares_;  // of pages written
   mutable absl::Mutex mutex_;
   std::vector<PoolInfo> pools_ ABSL_GUARDED_BY(mutex_);
   std::deque<Queued> queue_ ABSL_GUARDED_BY(mutex_);
   size_t queued_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::vector<std::vector<std::byte>> spare_ ABSL_GUARDED_BY(mutex_);  // of pages written
   std::deque<std::vector<PageKey>> touches_ ABSL_GUARDED_BY(mutex_);
   bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
+  int num_awaiting_ ABSL_GUARDED_BY(mutex_) = 0;  // callers of AwaitWritten
   std::deque<std::shared_ptr<Fetch>> fetches_ ABSL_GUARDED_BY(mutex_);
   int64_t num_dropped_ ABSL_GUARDED_BY(mutex_) = 0;
   bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;

@@ -9,8 +9,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
+#include "kvstore/spare_buffers.h"
 #include "kvtransfer/page_link.h"
-#include "kvtransfer/spare_buffers.h"
 #include "kvtransfer/wire_messages.h"
 
 namespace tandem {

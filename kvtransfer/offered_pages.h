@@ -18,7 +18,7 @@
 #include "base/hash_map.h"
 #include "base/instant.h"
 #include "kvstore/page_id.h"
-#include "kvtransfer/spare_buffers.h"
+#include "kvstore/spare_buffers.h"
 
 namespace tandem {
 

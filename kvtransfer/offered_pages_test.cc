@@ -123,14 +123,5 @@ TEST(OfferedPages, CallWhatWaitsForPages) {
   EXPECT_EQ(num_calls, 3);
 }
 
-TEST(SpareBuffers, GiveOnesOfTheSameSizeAgain) {
-  SpareBuffers spares;
-  std::vector<std::byte> buffer = spares.Take(7);
-  const std::byte* const bytes = buffer.data();
-  spares.Give(std::move(buffer));
-  EXPECT_NE(spares.Take(8).data(), bytes);
-  EXPECT_EQ(spares.Take(7).data(), bytes);
-}
-
 }  // namespace
 }  // namespace tandem

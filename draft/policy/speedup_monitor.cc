@@ -107,6 +107,12 @@ void SpeedupMonitor::Serialize(StateArchive* archive) {
   archive->Pass(0, std::numeric_limits<int>::max() - 1, &num_compared_);
   archive->Pass(0, kLongestRest, &rest_);
   archive->Pass(0, kLongestRest, &usual_left_);
+  if (!archive->is_reading() || pays_) return;
+  // The machine may have done other things when speculation was refused, so that the comparisons
+  // were spoiled: a refusal that is read is looked at soon, and few comparisons change it.
+  num_compared_ = std::min(num_compared_, kFirstComparisons / 2);
+  usual_left_ = std::min(usual_left_, 1);
+  rest_ = std::min(rest_, kShortestRest);
 }
 
 }  // namespace tandem

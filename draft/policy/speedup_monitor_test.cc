@@ -71,6 +71,27 @@ TEST(SpeedupMonitor, ReturnsOnceItPays) {
   EXPECT_GE(ShareOfWork(&check, 1.5, 1.1, 2000), 0.9);
 }
 
+// A refusal of a process that was disturbed does not hold for long in the next one.
+TEST(SpeedupMonitor, SoonLooksAgainAtARefusalThatWasRead) {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    SpeedupMonitor check;
+    ShareOfWork(&check, 0.6, 1.1, 4000, seed);
+    StateArchive written;
+    check.Serialize(&written);
+    SpeedupMonitor next;
+    StateArchive read(written.numbers());
+    next.Serialize(&read);
+    ASSERT_TRUE(read.is_complete());
+    ShareOfWork(&next, 1.5, 1.1, 800, seed);
+    EXPECT_GE(ShareOfWork(&next, 1.5, 1.1, 800, seed), 0.8) << seed;
+    // Where it was right, looking costs little.
+    SpeedupMonitor same;
+    StateArchive again(written.numbers());
+    same.Serialize(&again);
+    EXPECT_LE(ShareOfWork(&same, 0.6, 1.1, 800, seed), 0.12) << seed;
+  }
+}
+
 TEST(SpeedupMonitor, BeginsAnewWhereMuchMoreIsPredicted) {
   SpeedupMonitor check;
   ShareOfWork(&check, 0.8, 1.1, 20000);

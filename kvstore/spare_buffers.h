@@ -1,5 +1,5 @@
-#ifndef TANDEM_KVTRANSFER_SPARE_BUFFERS_H_
-#define TANDEM_KVTRANSFER_SPARE_BUFFERS_H_
+#ifndef TANDEM_KVSTORE_SPARE_BUFFERS_H_
+#define TANDEM_KVSTORE_SPARE_BUFFERS_H_
 
 #include <algorithm>
 #include <cstddef>
@@ -61,4 +61,4 @@ class SpareBuffers {
 
 }  // namespace tandem
 
-#endif  // TANDEM_KVTRANSFER_SPARE_BUFFERS_H_
+#endif  // TANDEM_KVSTORE_SPARE_BUFFERS_H_
