@@ -46,7 +46,8 @@ def tasks(count):
 
 def bench(tandem, args, prompts, drafter, temperature):
     """The paths of both models, and the runs of one task by draft length."""
-    report = tandem.json("bench", "speculation", "--chat", "--prompts", prompts, "--drafter", drafter, "-k", args.lengths,
+    chat = [] if args.no_chat else ["--chat"]
+    report = tandem.json("bench", "speculation", *chat, "--prompts", prompts, "--drafter", drafter, "-k", args.lengths,
                          "--temperature", str(temperature), "--max-tokens", str(args.max_tokens),
                          "--repeat", str(args.repeat), "--target", args.target, "--draft", args.draft,
                          "--draft-head-tokens", args.draft_head_tokens)
@@ -92,6 +93,7 @@ def main():
     parser.add_argument("--target", default="smollm2")
     parser.add_argument("--draft", default=os.path.join(lib.ROOT, "models", "smollm2-draft"))
     parser.add_argument("--draft-head-tokens", default="auto", help="tokens that the draft can propose; 0 for all")
+    parser.add_argument("--no-chat", action="store_true", help="prompts as they are, for base models, which go on with them")
     parser.add_argument("--drafters", default="model,ngram,model+ngram")
     parser.add_argument("--temperatures", default="0,0.7")
     parser.add_argument("--lengths", default="1,2,4,8,auto", help="draft lengths")

@@ -149,7 +149,10 @@ void StoreWorker::WriteQueued() {
       if (is_stopping_) return;
       is_writing_ = true;
     }
-    Caught("kv store", [this] { WriteNext(); }).IgnoreError();
+    Caught("kv store", [this] {
+      while (!is_stopping() && WriteNext()) {
+      }
+    }).IgnoreError();
     absl::MutexLock lock(&mutex_);
     is_writing_ = false;
   }

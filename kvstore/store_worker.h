@@ -69,6 +69,10 @@ class StoreWorker {
     std::vector<std::byte> bytes;
   };
 
+  bool is_stopping() const {
+    absl::MutexLock lock(&mutex_);
+    return is_stopping_;
+  }
   void WriteQueued();
   void Flush();
   bool WriteNext();

@@ -29,7 +29,7 @@ KEY = "check"
 # The name of a check, the package, what it is imported by, and what it lacks.
 PACKAGES = [("openai", "openai", "openai"), ("metrics", "prometheus_client", "prometheus_client"), ("litellm", "litellm", "litellm, mcp", "mcp"),
             ("langchain", "langchain-openai", "langchain_openai"), ("instructor", "instructor", "instructor")]
-CLIENTS = ",".join([*(entry[0] for entry in PACKAGES), "curl", "llm", "lm-eval", "router", "router-kv", "schema"])
+CLIENTS = ",".join([*(entry[0] for entry in PACKAGES), "curl", "llm", "lm-eval", "router", "router-kv", "router-pd", "schema"])
 FULL = ["--max-batch", "1", "--max-waiting", "0"]
 
 
@@ -242,6 +242,46 @@ def check_kv_router(checks, program, venvs):
             process.wait()
 
 
+def check_disaggregating_router(checks, program, venvs):
+    """vllm-router, as it is published, has one server read prompts and another write the answers, which are those of one server."""
+    router = program_of(venvs, "vllm-router", "vllm-router", "vllm_router")
+    if router is None:
+        return
+    options = ["--threads", "1", "--kv-memory", "64M", "--model-name", "story", *serving.PAIR]
+    workers = [*options, "--kv-transfer", "127.0.0.1:0"]
+    with serving.Server(program, workers) as prefill, serving.Server(program, workers) as decode, serving.Server(program, options) as alone:
+        port, metrics_port = free_port(), free_port()
+        command = [router, "--host", "127.0.0.1", "--port", str(port), "--prometheus-port", str(metrics_port), "--vllm-pd-disaggregation",
+                   "--prefill", prefill.url(), "--decode", decode.url(), "--worker-startup-check-interval", "1"]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            url = f"http://127.0.0.1:{port}"
+            for _ in range(300):
+                if ask(url + "/v1/completions", {"model": "story", "prompt": "A", "max_tokens": 1})[0] == 200:
+                    break
+                time.sleep(0.2)
+
+            def said(where, path, body):
+                status, answer = ask(where + path, {"model": "story", "max_tokens": 12, **body})
+                return answer["choices"][0].get("text") or answer["choices"][0].get("message") if status == 200 else answer
+
+            text = "Once upon a time there was a mouse who lived in a small house at the end of the forest. " * 8
+            bodies = [("/v1/completions", {"prompt": f"{number} {text}", "temperature": number % 2 * 0.8, "seed": number}) for number in range(8)]
+            bodies.append(("/v1/chat/completions", {"messages": [{"role": "user", "content": text}], "temperature": 0}))
+            differing = [body for path, body in bodies if said(url, path, body) != said(alone.url(), path, body)]
+            checks.report("router-pd: answers are those of one server", not differing, differing)
+            streamed = {"model": "story", "prompt": f"stream {text}", "max_tokens": 8, "stream": True}
+            request = urllib.request.Request(url + "/v1/completions", json.dumps(streamed).encode(), {"Content-Type": "application/json"})
+            with urllib.request.urlopen(request, timeout=60) as stream:
+                checks.report("router-pd: streams", stream.read().endswith(b"data: [DONE]\n\n"))
+            metrics = decode.metrics()
+            checks.report("router-pd: pages travel", metrics["tandem_kv_transfers_total"] >= 8 and metrics["tandem_kv_transfer_pages_hit_total"] > 0,
+                          {name: value for name, value in metrics.items() if "kv_transfer" in name})
+        finally:
+            process.terminate()
+            process.wait()
+
+
 def free_port():
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
@@ -295,6 +335,8 @@ def check_all(checks, wanted, args, server, full, calls):
         check_router(checks, args.bin, args.venvs)
     if "router-kv" in wanted:
         check_kv_router(checks, args.bin, args.venvs)
+    if "router-pd" in wanted:
+        check_disaggregating_router(checks, args.bin, args.venvs)
     if "schema" in wanted:
         check_schema(checks, server, args.venvs, args.examples)
     for one in (server, full, calls):
