@@ -28,8 +28,8 @@ import serving  # noqa: E402
 
 TANDEM = ""
 SECONDS = 0
-# Fixed drafts: what is accepted does not depend on the time that rounds take.
-PAIR = [*serving.PAIR, "--threads", "1", "-k", "3", "--drafter", "model"]
+# Fixed drafts: what is accepted depends neither on the time that rounds take nor on a head that is learned.
+PAIR = [*serving.PAIR, "--threads", "1", "-k", "3", "--drafter", "model", "--draft-head-tokens", "0", "--draft-quantize", "none"]
 SEED = 11
 # What the prefill worker says of its speed: a decode worker that has read no prompt waits accordingly long.
 SLOW = 20.0
@@ -49,7 +49,7 @@ print(answer.read().decode())
 def post(server, body, path="/v1/completions", name="test"):
     """The answer, or the error, as JSON."""
     command = [*getattr(server, "wrapper", ()), sys.executable, "-c", ASK, server.url() + path, json.dumps(body), name]
-    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE).stdout)
 
 
 def said(answer):
