@@ -103,7 +103,7 @@ void TransferThread::Begin(std::shared_ptr<BorrowedLease> lease) {
   Post([this, lease = std::move(lease)] { Connect(lease); });
 }
 
-std::shared_ptr<AskedPages> TransferThread::AskFor(std::shared_ptr<BorrowedLease> lease,
+std::shared_ptr<AskedPages> TransferThread::AskFor(const std::shared_ptr<BorrowedLease>& lease,
                                                    const PoolId& pool,
                                                    absl::Span<const PageRef> run,
                                                    size_t page_bytes) {

@@ -63,8 +63,9 @@ class TransferThread final : private LinkEvents {
 
   // ---- For readers. None waits ----
   void Begin(std::shared_ptr<BorrowedLease> lease);
-  std::shared_ptr<AskedPages> AskFor(std::shared_ptr<BorrowedLease> lease, const PoolId& pool,
-                                     absl::Span<const PageRef> run, size_t page_bytes);
+  std::shared_ptr<AskedPages> AskFor(const std::shared_ptr<BorrowedLease>& lease,
+                                     const PoolId& pool, absl::Span<const PageRef> run,
+                                     size_t page_bytes);
   void Cancel(std::shared_ptr<BorrowedLease> lease, std::shared_ptr<AskedPages> asked);
   void End(std::shared_ptr<BorrowedLease> lease);
 

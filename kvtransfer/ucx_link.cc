@@ -263,7 +263,7 @@ void UcxLink::Close(LinkId link) {
   ucp_request_param_t param = {};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
   param.flags = UCP_EP_CLOSE_FLAG_FORCE;
-  const ucs_status_ptr_t request = ucx_->ucp_ep_close_nbx(connection->endpoint, &param);
+  void* const request = ucx_->ucp_ep_close_nbx(connection->endpoint, &param);
   if (UCS_PTR_IS_PTR(request)) closing_.emplace_back(std::move(connection), request);
 }
 
@@ -316,11 +316,11 @@ void UcxLink::SendPage(LinkId link, uint64_t ask, uint64_t index,
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   param.cb.send = &TakeSent;
   param.user_data = sending.get();
-  const ucs_status_ptr_t request =
+  void* const request =
       ucx_->ucp_am_send_nbx(place->second->endpoint, kPageId, &sending->header, sizeof(PageHeader),
                             sending->page->bytes.data(), sending->page->bytes.size(), &param);
   if (UCS_PTR_IS_PTR(request)) {
-    sending.release();  // to TakeSent
+    static_cast<void>(sending.release());  // to TakeSent
   } else {
     Sent(*sending, UCS_PTR_RAW_STATUS(request));
   }
@@ -369,10 +369,10 @@ ucs_status_t UcxLink::ReceivePage(const void* header, size_t header_size, void* 
       UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
   receive.cb.recv_am = &TakeReceived;
   receive.user_data = receiving.get();
-  const ucs_status_ptr_t request =
+  void* const request =
       ucx_->ucp_am_recv_data_nbx(worker_, data, receiving->buffer->data(), size, &receive);
   if (UCS_PTR_IS_PTR(request)) {
-    receiving.release();  // to TakeReceived
+    static_cast<void>(receiving.release());  // to TakeReceived
   } else {
     Received(*receiving, UCS_PTR_RAW_STATUS(request));
   }
