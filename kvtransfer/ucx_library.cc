@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstdarg>
 #include <cstdio>
+#include <cstdlib>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -55,6 +56,9 @@ class LoadedFile {
 };
 
 absl::Status LoadInto(UcxLibrary* ucx) {
+  // Else it patches mmap, madvise and their like, to remember memory that it has registered, and
+  // the end of every thread goes through it. It reads this while it is loaded.
+  setenv("UCX_MEM_EVENTS", "n", /*overwrite=*/0);
   absl::Status status;
   LoadedFile ucp("libucp.so.0", &status);
   ucp.Find("ucp_am_recv_data_nbx", &ucx->ucp_am_recv_data_nbx);
@@ -80,17 +84,10 @@ absl::Status LoadInto(UcxLibrary* ucx) {
   ucs.Find("ucs_debug_disable_signal", &ucx->ucs_debug_disable_signal);
   ucs.Find("ucs_log_push_handler", &ucx->ucs_log_push_handler);
   ucs.Find("ucs_status_string", &ucx->ucs_status_string);
-  LoadedFile ucm("libucm.so.0", &status);
-  ucm.Find("ucm_set_global_opts", &ucx->ucm_set_global_opts);
-  ucm.Find("ucm_global_opts", &ucx->ucm_global_opts);
   if (!status.ok()) return status;
   ucx->ucs_log_push_handler(&LogLine);
-  // Loading it installs handlers of signals, which print and take the place of ours, and it patches
-  // mmap and its like once it runs, to remember memory that it has registered.
+  // Loading it installs handlers of signals, which print and take the place of ours.
   for (const int signal : {SIGILL, SIGSEGV, SIGBUS, SIGFPE}) ucx->ucs_debug_disable_signal(signal);
-  ucm_global_config_t memory = *ucx->ucm_global_opts;
-  memory.enable_events = 0;
-  ucx->ucm_set_global_opts(&memory);
   return absl::OkStatus();
 }
 

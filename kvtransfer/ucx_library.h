@@ -4,7 +4,6 @@
 #ifndef TANDEM_KVTRANSFER_UCX_LIBRARY_H_
 #define TANDEM_KVTRANSFER_UCX_LIBRARY_H_
 
-#include <ucm/api/ucm.h>
 #include <ucp/api/ucp.h>
 #include <ucs/debug/debug.h>
 #include <ucs/debug/log_def.h>
@@ -13,7 +12,7 @@
 
 namespace tandem {
 
-// Each member is UCX's function, or variable, of the same name.
+// Each member is UCX's function of the same name.
 struct UcxLibrary {
   // Loads it once. UNAVAILABLE, naming `kv_transfer` and the file, if that fails.
   static absl::StatusOr<const UcxLibrary*> Load();
@@ -40,8 +39,6 @@ struct UcxLibrary {
   decltype(&::ucs_debug_disable_signal) ucs_debug_disable_signal;
   decltype(&::ucs_log_push_handler) ucs_log_push_handler;
   decltype(&::ucs_status_string) ucs_status_string;
-  decltype(&::ucm_set_global_opts) ucm_set_global_opts;
-  decltype(&::ucm_global_opts) ucm_global_opts;
 };
 
 }  // namespace tandem
