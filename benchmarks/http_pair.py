@@ -21,6 +21,7 @@ import urllib.request
 
 sys.dont_write_bytecode = True  # Nothing is written into the repository.
 import comparison as lib  # noqa: E402
+import kv_store  # noqa: E402
 import real_pair  # noqa: E402
 import serving  # noqa: E402
 
@@ -56,23 +57,21 @@ class LlamaServer:
         self.process.wait()
 
 
-def answer(url, prompt, max_tokens):
+def answer(server, prompt, max_tokens):
     """Completion tokens and seconds."""
     body = {"messages": [{"role": "user", "content": prompt}], "max_tokens": max_tokens, "temperature": 0}
-    request = urllib.request.Request(url + "/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})
     began = time.perf_counter()
-    with urllib.request.urlopen(request) as response:
-        told = json.load(response)
+    told = kv_store.post(server, "/v1/chat/completions", body)
     return told["usage"]["completion_tokens"], time.perf_counter() - began
 
 
 def run(server, args, prompts):
     """Tokens per second by task, and of all."""
     try:
-        answer(server.url(), "Say hello.", 32)
+        answer(server, "Say hello.", 32)
         rates, all_tokens, all_seconds = {}, 0, 0.0
         for task, texts in prompts.items():
-            done = [answer(server.url(), text, args.max_tokens) for text in texts]
+            done = [answer(server, text, args.max_tokens) for text in texts]
             tokens, seconds = (sum(values) for values in zip(*done))
             rates[task] = tokens / seconds
             all_tokens += tokens

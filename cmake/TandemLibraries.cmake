@@ -31,7 +31,7 @@ set(TANDEM_UCX ${tandem_ucx} CACHE STRING "Transfer of pages by UCX: ON, OFF, or
 set_property(CACHE TANDEM_UCX PROPERTY STRINGS AUTO ON OFF)
 set(TANDEM_HAS_UCX OFF)
 if(TANDEM_UCX)
-  pkg_check_modules(UCX IMPORTED_TARGET ucx>=1.13)
+  pkg_check_modules(UCX ucx>=1.13)
   set(TANDEM_HAS_UCX ${UCX_FOUND})
   if(NOT TANDEM_HAS_UCX AND NOT TANDEM_UCX STREQUAL AUTO)
     message(FATAL_ERROR "TANDEM_UCX: found ON, but pkg-config finds no ucx 1.13 or later: install libucx-dev")

@@ -6,8 +6,8 @@
 namespace tandem {
 
 // Waiting for pages delays a prompt by at most this share of the time that computing it takes. A
-// worker that fetches from another waits for longer than for a disk: what it would compute delays
-// the answers that it writes meanwhile, and the first transfer has to connect.
+// prompt waits longer for another worker than for a disk: computing it would delay the answers in
+// progress, and the first transfer has to connect.
 inline constexpr double kMostStoreDelay = 0.05;
 inline constexpr double kMostTransferDelay = 0.5;
 

@@ -97,8 +97,8 @@ absl::StatusOr<std::shared_ptr<SessionTransfer>> PromptTransfer::Begin(
     session->offered_ = &transfer_->offered();
     return session;
   }
-  RETURN_IF_ERROR(CheckName("remote_request_id", params.remote_request_id));
   RETURN_IF_ERROR(CheckName("remote_engine_id", params.remote_engine_id));
+  RETURN_IF_ERROR(CheckName("remote_request_id", params.remote_request_id));
   RETURN_IF_ERROR(CheckName("remote_host", params.remote_host));
   RETURN_IF_ERROR(CheckBetween("kv_transfer_params.remote_port", params.remote_port, 1, 65535));
   session->lease_ = params.remote_request_id;
@@ -197,25 +197,6 @@ void PromptTransfer::Offer(StoredCache* target, StoredCache* draft, Drafter* dra
                        .remote_port = transfer_->port(),
                        .remote_num_tokens = num_tokens,
                        .tokens_per_second = tokens_per_second};
-}
-
-TransferCounts PromptTransfer::counts() const {
-  const TransferStats stats = transfer_->stats();
-  return {.pages_sent = stats.pages_sent,
-          .bytes_sent = stats.bytes_sent,
-          .pages_received = stats.pages_received,
-          .bytes_received = stats.bytes_received,
-          .pages_missing = stats.pages_missing,
-          .pages_damaged = stats.pages_damaged,
-          .pages_dropped = stats.offered.pages_dropped,
-          .transfers = stats.transfers,
-          .transfers_failed = stats.transfers_failed,
-          .peers_refused = stats.peers_refused,
-          .leases = stats.offered.leases,
-          .leased_bytes = stats.offered.bytes,
-          .leases_expired = stats.offered.leases_expired,
-          .leases_evicted = stats.offered.leases_evicted,
-          .receiving_seconds = stats.receiving_seconds};
 }
 
 }  // namespace tandem

@@ -85,7 +85,8 @@ class PromptTransfer {
   void Offer(StoredCache* target, StoredCache* draft, Drafter* drafter, double tokens_per_second,
              Session* session) const;
 
-  TransferCounts counts() const;
+  // PageTransfer::stats.
+  TransferCounts counts() const { return transfer_->stats(); }
 
  private:
   struct Reader {

@@ -12,8 +12,8 @@ namespace tandem {
 
 // The objects of docs/command_line.md.
 JsonValue TimingsJson(const Completion& completion);
-// vLLM's `kv_transfer_params`, for the decode request. Pages have names that follow from what they
-// hold, so that there are no numbers of blocks.
+// vLLM's `kv_transfer_params`, for the decode request. The list of block ids is empty: pages are
+// found by the hash of their text.
 JsonValue KvTransferJson(const KvTransferParams& params);
 JsonValue SpeculationJson(const Completion& completion, const std::string& drafter);
 JsonValue CompletionJson(const Completion& completion, const std::string& drafter);

@@ -59,7 +59,7 @@ class PagedKvCache {
   // The longest run of whole pages of `tokens` that is published, held. Counts nothing.
   KvSequence HoldPublished(absl::Span<const TokenId> tokens, int variant, CacheSalt salt);
 
-  // Is told of every change of what is published, once it is made. Must not change the cache, and
+  // Is told when pages are published or leave the prefix index. Must not change the cache, and
   // must not throw.
   class Observer {
    public:

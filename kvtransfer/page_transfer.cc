@@ -34,7 +34,7 @@ class RemoteReader final : public PageReader {
     std::deque<std::shared_ptr<AskedPages>> windows;
     const int num_taken = TakePages(pool, run, page_bytes, take, &windows);
     for (const auto& window : windows) thread_->Cancel(lease_, window);
-    thread_->Count([&](TransferStats& stats) {
+    thread_->Count([&](TransferCounts& stats) {
       stats.pages_received += num_taken;
       stats.bytes_received += num_taken * static_cast<int64_t>(page_bytes);
       stats.receiving_seconds += absl::ToDoubleSeconds(Instant::Now() - start);
@@ -71,7 +71,7 @@ class RemoteReader final : public PageReader {
   }
 
   void Note(AskedPages::Outcome outcome) {
-    thread_->Count([&](TransferStats& stats) {
+    thread_->Count([&](TransferCounts& stats) {
       // Of `stats`: one transfer for each lease, one failure at most.
       if (!std::exchange(has_read_, true)) ++stats.transfers;
       if (outcome == AskedPages::Outcome::kDamaged) ++stats.pages_damaged;
@@ -100,7 +100,7 @@ class ThreadedTransfer final : public PageTransfer {
   const std::string& host() const override { return host_; }
   int port() const override { return thread_->port(); }
   OfferedPages& offered() override { return thread_->offered(); }
-  TransferStats stats() const override { return thread_->stats(); }
+  TransferCounts stats() const override { return thread_->stats(); }
 
   std::unique_ptr<PageReader> Borrow(const Remote& remote, const std::string& request_id) override {
     auto lease = std::make_shared<BorrowedLease>();

@@ -13,22 +13,9 @@
 #include "kvstore/page_id.h"
 #include "kvstore/page_store.h"
 #include "kvtransfer/offered_pages.h"
+#include "tandem/kv_transfer.h"
 
 namespace tandem {
-
-struct TransferStats {
-  int64_t pages_sent = 0;
-  int64_t bytes_sent = 0;
-  int64_t pages_received = 0;
-  int64_t bytes_received = 0;
-  int64_t pages_missing = 0;       // asked for, and not there any more
-  int64_t pages_damaged = 0;       // checksum or size is not the sender's; each was a miss
-  int64_t transfers = 0;           // leases that this worker has fetched from
-  int64_t transfers_failed = 0;    // of these: broken off by the link, the peer or a timeout
-  int64_t peers_refused = 0;       // handshakes that failed, on either side
-  double receiving_seconds = 0.0;  // that transfers took, from the request to the last page
-  OfferedPages::Stats offered;
-};
 
 // One worker's side of the transfer, as both sender and receiver. Thread-safe.
 class PageTransfer {
@@ -67,7 +54,8 @@ class PageTransfer {
   virtual std::unique_ptr<PageReader> Borrow(const Remote& remote,
                                              const std::string& request_id) = 0;
 
-  virtual TransferStats stats() const = 0;
+  // Without pages_hit, which the caller knows.
+  virtual TransferCounts stats() const = 0;
 };
 
 }  // namespace tandem

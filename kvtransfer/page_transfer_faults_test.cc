@@ -169,8 +169,8 @@ TEST_F(PageTransferFaults, AnEvictedLeaseEndsWhatWaitsForIt) {
     return true;
   });
   EXPECT_EQ(num_read, 15);
-  EXPECT_EQ(sender_->stats().offered.leases_evicted, 1);
-  EXPECT_LE(sender_->stats().offered.bytes, int64_t{20 * kPageBytes});
+  EXPECT_EQ(sender_->stats().leases_evicted, 1);
+  EXPECT_LE(sender_->stats().leased_bytes, int64_t{20 * kPageBytes});
 }
 
 TEST_F(PageTransferFaults, HeartbeatsKeepALeaseUntilItsReaderIsGone) {
@@ -400,10 +400,10 @@ TEST_F(PageTransferFaults, TheLeaseOfAKilledReceiverExpires) {
   ASSERT_EQ(write(words[1], tell.data(), tell.size()), static_cast<ssize_t>(tell.size()));
   while (sender_->stats().pages_sent < 20) std::this_thread::yield();
   child.Kill();
-  EXPECT_EQ(sender_->stats().offered.leases, 1);
+  EXPECT_EQ(sender_->stats().leases, 1);
   clock.Advance(absl::Seconds(31));
-  EXPECT_EQ(sender_->stats().offered.leases, 0);
-  EXPECT_EQ(sender_->stats().offered.leases_expired, 1);
+  EXPECT_EQ(sender_->stats().leases, 0);
+  EXPECT_EQ(sender_->stats().leases_expired, 1);
   close(words[0]);
   close(words[1]);
 }

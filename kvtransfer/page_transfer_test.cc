@@ -50,8 +50,8 @@ TEST_F(PageTransferTest, CountsWhatBothSidesDid) {
   OfferAll(&sender_->offered(), "a", kPool, text, 12);
   EXPECT_EQ(Fetch("a", text, 1000), 12);
   while (sender_->stats().pages_sent < 12) std::this_thread::yield();
-  const TransferStats sent = sender_->stats();
-  const TransferStats received = receiver_->stats();
+  const TransferCounts sent = sender_->stats();
+  const TransferCounts received = receiver_->stats();
   EXPECT_EQ(sent.pages_sent, 12);
   EXPECT_EQ(sent.bytes_sent, 12000);
   EXPECT_EQ(sent.transfers, 0);

@@ -64,17 +64,19 @@ void TransferThread::Stop() {
   thread_.join();
 }
 
-TransferStats TransferThread::stats() const {
-  TransferStats stats;
-  {
-    absl::MutexLock lock(&mutex_);
-    stats = stats_;
-  }
-  stats.offered = offered_.stats();
-  return stats;
+TransferCounts TransferThread::stats() const {
+  const OfferedPages::Stats offered = offered_.stats();
+  absl::MutexLock lock(&mutex_);
+  TransferCounts counts = stats_;
+  counts.pages_dropped = offered.pages_dropped;
+  counts.leases = offered.leases;
+  counts.leased_bytes = offered.bytes;
+  counts.leases_expired = offered.leases_expired;
+  counts.leases_evicted = offered.leases_evicted;
+  return counts;
 }
 
-void TransferThread::Count(absl::FunctionRef<void(TransferStats&)> count) {
+void TransferThread::Count(absl::FunctionRef<void(TransferCounts&)> count) {
   absl::MutexLock lock(&mutex_);
   count(stats_);
 }
@@ -319,7 +321,7 @@ void TransferThread::OnMessage(LinkId link, absl::Span<const std::byte> bytes) {
 void TransferThread::Shake(Peer* peer, const WireMessage& message) {
   const auto answer = peer->handshake.Take(message);
   if (!answer.ok()) {
-    Count([](TransferStats& stats) { ++stats.peers_refused; });
+    Count([](TransferCounts& stats) { ++stats.peers_refused; });
     const std::string reason(answer.status().message());
     Log(LogLevel::kWarning, absl::StrCat("kv transfer: peer=", peer->name, " refused: ", reason));
     peer->is_refused = true;
@@ -359,7 +361,7 @@ absl::Status TransferThread::Take(Peer* peer, const WireMessage& message) {
     if (place == peer->asked.end()) return absl::OkStatus();
     AskedPages& asked = *place->second;
     const size_t num_sent = std::min(static_cast<size_t>(finish->num_sent), asked.num_pages());
-    Count([&](TransferStats& stats) {
+    Count([&](TransferCounts& stats) {
       stats.pages_missing += static_cast<int64_t>(asked.num_pages() - num_sent);
     });
     asked.Finish(num_sent);
@@ -399,7 +401,7 @@ void TransferThread::OnPageReceived(const PageHeader& header) {
 }
 
 void TransferThread::OnPageSent(LinkId link, size_t size) {
-  Count([&](TransferStats& stats) {
+  Count([&](TransferCounts& stats) {
     ++stats.pages_sent;
     stats.bytes_sent += static_cast<int64_t>(size);
   });

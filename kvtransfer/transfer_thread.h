@@ -57,9 +57,9 @@ class TransferThread final : private LinkEvents {
   int port() const { return port_; }
   const std::string& engine_id() const { return options_.self.hello.engine_id; }
   OfferedPages& offered() { return offered_; }
-  TransferStats stats() const;
+  TransferCounts stats() const;
   // `count` is called with the statistics.
-  void Count(absl::FunctionRef<void(TransferStats&)> count);
+  void Count(absl::FunctionRef<void(TransferCounts&)> count);
 
   // ---- For readers. None waits ----
   void Begin(std::shared_ptr<BorrowedLease> lease);
@@ -133,7 +133,7 @@ class TransferThread final : private LinkEvents {
   std::deque<std::function<void()>> commands_ ABSL_GUARDED_BY(mutex_);
   bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_running_ ABSL_GUARDED_BY(mutex_) = false;  // takes commands
-  TransferStats stats_ ABSL_GUARDED_BY(mutex_);
+  TransferCounts stats_ ABSL_GUARDED_BY(mutex_);
 
   // ---- Of the thread ----
   HashMap<LinkId, std::unique_ptr<Peer>> peers_;

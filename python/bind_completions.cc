@@ -134,7 +134,7 @@ void BindCompletions(nb::module_& module) {
       .def_ro("transfer_tokens", &Completion::transfer_tokens,
               "Those of cached_tokens that were fetched from another worker.")
       .def_ro("kv_transfer_params", &Completion::kv_transfer_params,
-              "What the decode request is to say, after a request with do_remote_decode.")
+              "For the decode request, after a request with do_remote_decode.")
       .def_prop_ro("memory_tokens", &Completion::memory_tokens,
                    "Those of cached_tokens that were in memory.")
       .def_ro("first_round_tokens", &Completion::first_round_tokens)

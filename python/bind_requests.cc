@@ -139,9 +139,8 @@ void BindOptions(nb::module_& module) {
 }
 
 void BindKvTransfer(nb::module_& module) {
-  auto params = nb::class_<KvTransferParams>(
-      module, "KvTransferParams",
-      "What a request, or its completion, says about pages that travel between workers.");
+  auto params = nb::class_<KvTransferParams>(module, "KvTransferParams",
+                                             "The pages of a request that travel between workers.");
   params.def(nb::init<>())
       .def_rw("do_remote_decode", &KvTransferParams::do_remote_decode,
               "Keep the prompt's pages for another worker.")

@@ -270,7 +270,7 @@ class Disaggregated(unittest.TestCase):
 
 if __name__ == "__main__":
     if importlib.util.find_spec("yaml") is None:
-        print("skipped: there is no yaml for", sys.executable)
+        print("skipped: yaml is missing for", sys.executable)
         sys.exit(77)
     deploy.PROGRAM = pathlib.Path(sys.argv.pop(1)).resolve()
     unittest.main()

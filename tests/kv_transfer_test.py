@@ -28,10 +28,10 @@ import serving  # noqa: E402
 
 TANDEM = ""
 SECONDS = 0
-# Fixed drafts: what is accepted depends neither on the time that rounds take nor on a head that is learned.
+# Fixed drafts: acceptance depends neither on the time that rounds take nor on a head that is learned.
 PAIR = [*serving.PAIR, "--threads", "1", "-k", "3", "--drafter", "model", "--draft-head-tokens", "0", "--draft-quantize", "none"]
 SEED = 11
-# What the prefill worker says of its speed: a decode worker that has read no prompt waits accordingly long.
+# The speed that the prefill worker reports: a decode worker that has read no prompt waits accordingly.
 SLOW = 20.0
 
 ASK = """
@@ -206,7 +206,7 @@ class KvTransfer(unittest.TestCase):
                               ({"do_remote_prefill": True, "remote_engine_id": "a", "remote_request_id": "b", "remote_host": "c",
                                 "remote_port": 0}, "kv_transfer_params.remote_port")):
             error = post(worker, body_of(1, kv_transfer_params=params))["error"]
-            self.assertEqual(error["code"], 400 if isinstance(error["code"], int) else error["code"])
+            self.assertEqual((error["type"], error["code"]), ("invalid_request_error", "invalid_value"))
             self.assertTrue(error["message"].startswith(field), error)
         error = post(worker, {**prefill_of(body_of(1)), "prompt": [prompt(1), prompt(2)]})["error"]
         self.assertTrue(error["message"].startswith("kv_transfer_params"), error)

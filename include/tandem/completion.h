@@ -79,7 +79,7 @@ struct Completion {
   int draft_tokens = 0;                                   // k, or kAutoDraftTokens
   RoundStats stats;
   Timings timings;
-  // Of a request with KvTransferParams::do_remote_decode: what the decode request is to say.
+  // For the decode request, after a request with KvTransferParams::do_remote_decode.
   std::optional<KvTransferParams> kv_transfer_params{};
 
   // Of the cached tokens, those that were in memory.

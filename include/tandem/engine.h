@@ -71,7 +71,7 @@ struct StoreCounts {
 
 // Batches of events that EngineOptions::kv_events has, since the engine was made.
 struct KvEventCounts {
-  int64_t batches_published = 0;  // whoever read them
+  int64_t batches_published = 0;  // with or without a subscriber
   int64_t batches_lost = 0;       // too many waited, or memory was short: their numbers are missing
 };
 

@@ -77,7 +77,7 @@ struct EngineOptions {
   std::string kv_transfer_secret{};
   int64_t kv_transfer_bytes = int64_t{1} << 30;  // of pages kept for other workers, at most
   int kv_transfer_lease_seconds = 30;            // for which a prompt waits to be fetched
-  // Where changes of what the prefix cache of the target holds are published (docs/kv_events.md),
+  // Where events of the target's prefix cache are published (docs/kv_events.md),
   // as an endpoint of ZeroMQ to bind, such as "tcp://*:5557"; where those that were missed can be
   // asked for; and the topic. Empty for none. Wants the prefix cache.
   std::string kv_events{};

@@ -163,20 +163,10 @@ void ReadKvTransfer(RequestFields* fields, Request* options) {
   float tokens_per_second = 0.0F;
   inner.Read("tokens_per_second", &tokens_per_second);
   params.tokens_per_second = tokens_per_second;
-  // Pages are asked for by what they hold, so that their numbers elsewhere say nothing here.
+  // Pages are found by the hash of their text, not by the block ids of the other worker.
   for (const char* name : {"remote_block_ids", "remote_blocks_expiry_time", "remote_bootstrap_addr",
                            "tp_size", "transfer_id"}) {
     inner.Ignore(name);
-  }
-  if (params.do_remote_prefill) {
-    for (const auto& [name, value] : {std::pair("remote_engine_id", &params.remote_engine_id),
-                                      std::pair("remote_request_id", &params.remote_request_id),
-                                      std::pair("remote_host", &params.remote_host)}) {
-      if (value->empty()) inner.FailNot(name, *value, "a name, which do_remote_prefill needs");
-    }
-    if (params.remote_port == 0) {
-      inner.FailNot("remote_port", nullptr, "from 1 to 65535, which do_remote_prefill needs");
-    }
   }
   fields->Fail(inner.Finish());
 }

@@ -57,6 +57,13 @@ MetricFamily Single(std::string name, std::string help, MetricType type, double 
   return family;
 }
 
+MetricFamily Counter(const char* name, const char* help, int64_t value) {
+  return Single(name, help, MetricType::Counter, static_cast<double>(value));
+}
+MetricFamily Gauge(const char* name, const char* help, int64_t value) {
+  return Single(name, help, MetricType::Gauge, static_cast<double>(value));
+}
+
 ClientMetric::Label LabelOf(std::string name, std::string value) {
   ClientMetric::Label label;
   label.name = std::move(name);
@@ -96,8 +103,8 @@ std::vector<MetricFamily> DraftHeadMetrics(const Engine& engine) {
   std::vector<MetricFamily> families;
   const std::optional<ModelInfo> draft = engine.draft_info();
   if (!draft.has_value()) return families;
-  families.push_back(Single("tandem_draft_head_tokens", "Tokens that the draft can propose",
-                            MetricType::Gauge, draft->head_tokens));
+  families.push_back(
+      Gauge("tandem_draft_head_tokens", "Tokens that the draft can propose", draft->head_tokens));
   if (draft->head_coverage.has_value()) {
     families.push_back(Single("tandem_draft_head_coverage_ratio",
                               "Share of output tokens that are among those of the draft's head",
@@ -123,106 +130,85 @@ void Observe(absl::Duration latency, prometheus::Histogram* histogram) {
 }
 
 std::vector<MetricFamily> TransferMetrics(const TransferCounts& counts) {
-  const auto counter = [](const char* name, const char* help, double value) {
-    return Single(name, help, MetricType::Counter, value);
-  };
-  const auto gauge = [](const char* name, const char* help, double value) {
-    return Single(name, help, MetricType::Gauge, value);
-  };
   return {
-      counter("tandem_kv_transfer_pages_sent_total", "Pages sent to other workers",
-              static_cast<double>(counts.pages_sent)),
-      counter("tandem_kv_transfer_bytes_sent_total", "Bytes of these",
-              static_cast<double>(counts.bytes_sent)),
-      counter("tandem_kv_transfer_pages_received_total", "Pages fetched from other workers",
-              static_cast<double>(counts.pages_received)),
-      counter("tandem_kv_transfer_bytes_received_total", "Bytes of these",
-              static_cast<double>(counts.bytes_received)),
-      counter("tandem_kv_transfer_pages_hit_total", "Pages fetched that a prompt went on from",
-              static_cast<double>(counts.pages_hit)),
-      counter("tandem_kv_transfer_pages_missing_total",
-              "Pages asked for that the other worker no longer had",
-              static_cast<double>(counts.pages_missing)),
-      counter("tandem_kv_transfer_pages_damaged_total",
-              "Pages received other than they were sent, and computed again",
-              static_cast<double>(counts.pages_damaged)),
-      counter("tandem_kv_transfer_pages_dropped_total",
-              "Pages not kept for other workers, because memory was short",
-              static_cast<double>(counts.pages_dropped)),
-      counter("tandem_kv_transfers_total", "Prompts that were fetched, or were to be",
-              static_cast<double>(counts.transfers)),
-      counter("tandem_kv_transfers_failed_total", "Of these, broken off",
-              static_cast<double>(counts.transfers_failed)),
-      counter("tandem_kv_transfer_peers_refused_total",
-              "Connections of another secret, model, build or version",
-              static_cast<double>(counts.peers_refused)),
-      counter("tandem_kv_transfer_leases_expired_total", "Prompts that were not fetched in time",
-              static_cast<double>(counts.leases_expired)),
-      counter("tandem_kv_transfer_leases_evicted_total", "Prompts that left for later ones",
-              static_cast<double>(counts.leases_evicted)),
-      gauge("tandem_kv_transfer_leases", "Prompts kept for other workers",
-            static_cast<double>(counts.leases)),
-      gauge("tandem_kv_transfer_leased_bytes", "Memory that these take",
-            static_cast<double>(counts.leased_bytes)),
-      counter("tandem_kv_transfer_receiving_seconds_total", "Time that fetching took",
-              counts.receiving_seconds)};
+      Counter("tandem_kv_transfer_pages_sent_total", "Pages sent to other workers",
+              counts.pages_sent),
+      Counter("tandem_kv_transfer_bytes_sent_total", "Bytes of these", counts.bytes_sent),
+      Counter("tandem_kv_transfer_pages_received_total", "Pages fetched from other workers",
+              counts.pages_received),
+      Counter("tandem_kv_transfer_bytes_received_total", "Bytes of these", counts.bytes_received),
+      Counter("tandem_kv_transfer_pages_hit_total", "Pages fetched that a prompt went on from",
+              counts.pages_hit),
+      Counter("tandem_kv_transfer_pages_missing_total",
+              "Pages asked for that the other worker no longer had", counts.pages_missing),
+      Counter("tandem_kv_transfer_pages_damaged_total",
+              "Pages received other than they were sent, and computed again", counts.pages_damaged),
+      Counter("tandem_kv_transfer_pages_dropped_total",
+              "Pages not kept for other workers, because memory was short", counts.pages_dropped),
+      Counter("tandem_kv_transfers_total", "Prompts that were fetched, or were to be",
+              counts.transfers),
+      Counter("tandem_kv_transfers_failed_total", "Of these, broken off", counts.transfers_failed),
+      Counter("tandem_kv_transfer_peers_refused_total",
+              "Connections of another secret, model, build or version", counts.peers_refused),
+      Counter("tandem_kv_transfer_leases_expired_total", "Prompts that were not fetched in time",
+              counts.leases_expired),
+      Counter("tandem_kv_transfer_leases_evicted_total", "Prompts that left for later ones",
+              counts.leases_evicted),
+      Gauge("tandem_kv_transfer_leases", "Prompts kept for other workers", counts.leases),
+      Gauge("tandem_kv_transfer_leased_bytes", "Memory that these take", counts.leased_bytes),
+      Single("tandem_kv_transfer_receiving_seconds_total", "Time that fetching took",
+             MetricType::Counter, counts.receiving_seconds)};
 }
 
 // Everything that the engine counts itself.
 std::vector<MetricFamily> OfEngine(const Engine& engine) {
   const EngineLoad load = engine.load();
-  const auto counter = [](const char* name, const char* help, int64_t value) {
-    return Single(name, help, MetricType::Counter, static_cast<double>(value));
-  };
-  const auto gauge = [](const char* name, const char* help, double value) {
-    return Single(name, help, MetricType::Gauge, value);
-  };
   // Rounds with a draft are those that verified its first token.
   std::vector<MetricFamily> families = {
-      counter("tandem_spec_decode_num_drafts_total", "Rounds that verified a draft",
+      Counter("tandem_spec_decode_num_drafts_total", "Rounds that verified a draft",
               load.stats.proposed_at[0]),
-      counter("tandem_spec_decode_num_draft_tokens_total", "Draft tokens verified",
+      Counter("tandem_spec_decode_num_draft_tokens_total", "Draft tokens verified",
               load.stats.proposed),
-      counter("tandem_spec_decode_num_accepted_tokens_total", "Draft tokens accepted",
+      Counter("tandem_spec_decode_num_accepted_tokens_total", "Draft tokens accepted",
               load.stats.accepted),
       AcceptedPerPosition(load.stats),
-      gauge("tandem_num_requests_running", "Sequences that are being generated", load.num_running),
-      gauge("tandem_num_requests_waiting", "Sequences that wait for a place", load.num_waiting),
+      Gauge("tandem_num_requests_running", "Sequences that are being generated", load.num_running),
+      Gauge("tandem_num_requests_waiting", "Sequences that wait for a place", load.num_waiting),
       CacheUsage(engine, load),
-      counter("tandem_prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache",
+      Counter("tandem_prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache",
               load.prefix_queries),
-      counter("tandem_prefix_cache_hits_total", "Prompt tokens found in the prefix cache",
+      Counter("tandem_prefix_cache_hits_total", "Prompt tokens found in the prefix cache",
               load.prefix_hits),
-      counter("tandem_draft_prefix_cache_hits_total",
+      Counter("tandem_draft_prefix_cache_hits_total",
               "Tokens found in the draft's prefix cache, in its own", load.draft_prefix_hits),
-      counter("tandem_kv_store_pages_written_total", "Pages of both caches written to the store",
+      Counter("tandem_kv_store_pages_written_total", "Pages of both caches written to the store",
               load.store.pages_written),
-      counter("tandem_kv_store_bytes_written_total", "Bytes of these", load.store.bytes_written),
-      counter("tandem_kv_store_pages_read_total", "Pages read from the store",
+      Counter("tandem_kv_store_bytes_written_total", "Bytes of these", load.store.bytes_written),
+      Counter("tandem_kv_store_pages_read_total", "Pages read from the store",
               load.store.pages_read),
-      counter("tandem_kv_store_bytes_read_total", "Bytes of these", load.store.bytes_read),
-      counter("tandem_kv_store_pages_hit_total", "Pages read that a prompt went on from",
+      Counter("tandem_kv_store_bytes_read_total", "Bytes of these", load.store.bytes_read),
+      Counter("tandem_kv_store_pages_hit_total", "Pages read that a prompt went on from",
               load.store.pages_hit),
-      counter("tandem_kv_store_pages_evicted_total", "Pages that left the store for others",
+      Counter("tandem_kv_store_pages_evicted_total", "Pages that left the store for others",
               load.store.pages_evicted),
-      counter("tandem_kv_store_pages_dropped_total",
+      Counter("tandem_kv_store_pages_dropped_total",
               "Pages not written: too many waited, or the store failed", load.store.pages_dropped),
-      counter("tandem_kv_store_pages_damaged_total",
+      Counter("tandem_kv_store_pages_damaged_total",
               "Pages found other than they were written, and computed again",
               load.store.pages_damaged),
-      counter("tandem_kv_event_batches_published_total", "Batches of cache events published",
+      Counter("tandem_kv_event_batches_published_total", "Batches of cache events published",
               load.kv_events.batches_published),
-      counter("tandem_kv_event_batches_lost_total",
+      Counter("tandem_kv_event_batches_lost_total",
               "Batches of cache events lost: too many waited, or memory was short",
               load.kv_events.batches_lost),
-      counter("tandem_num_preemptions_total", "Times that a sequence gave its cache back",
+      Counter("tandem_num_preemptions_total", "Times that a sequence gave its cache back",
               load.preemptions),
-      gauge("tandem_draft_memory_bytes", "Memory taken to draft from earlier texts",
-            static_cast<double>(load.draft_memory_bytes)),
-      gauge("tandem_draft_memory_tenants", "Tenants whose earlier texts are drafted from",
+      Gauge("tandem_draft_memory_bytes", "Memory taken to draft from earlier texts",
+            load.draft_memory_bytes),
+      Gauge("tandem_draft_memory_tenants", "Tenants whose earlier texts are drafted from",
             load.draft_memory_tenants),
-      counter("tandem_prompt_tokens_total", "Prompt tokens of sequences begun", load.prompt_tokens),
-      counter("tandem_generation_tokens_total", "Tokens generated", load.stats.emitted)};
+      Counter("tandem_prompt_tokens_total", "Prompt tokens of sequences begun", load.prompt_tokens),
+      Counter("tandem_generation_tokens_total", "Tokens generated", load.stats.emitted)};
   for (MetricFamily& family : TransferMetrics(load.transfer)) {
     families.push_back(std::move(family));
   }

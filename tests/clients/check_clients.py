@@ -8,6 +8,7 @@ pair, and with a model made of it that thinks and calls functions (clients_model
 `./dev clients` runs those that install quickly.
 """
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -158,6 +159,27 @@ def check_lm_eval(checks, server, venvs):
                           found is not None and float(found.group(1)) == 1, shown[-800:])
 
 
+@contextlib.contextmanager
+def running_router(router, *arguments):
+    """The URL of vllm-router with these arguments, while it runs. It may not answer yet."""
+    port = free_port()
+    process = subprocess.Popen([router, "--host", "127.0.0.1", "--port", str(port), "--prometheus-port", str(free_port()),
+                                "--worker-startup-check-interval", "1", *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def await_answer(url, body):
+    """Until a router that was just started answers a completion."""
+    for _ in range(300):
+        if ask(url + "/v1/completions", body)[0] == 200:
+            return
+        time.sleep(0.2)
+
+
 def check_router(checks, program, venvs):
     """vllm-router in front of two servers takes turns, passes streams on, and goes on when one of them is killed."""
     router = program_of(venvs, "vllm-router", "vllm-router", "vllm_router")
@@ -165,17 +187,9 @@ def check_router(checks, program, venvs):
         return
     options = ["--threads", "1", "--kv-memory", "64M", "--model-name", "story", *serving.PAIR]
     with serving.Server(program, options) as first, serving.Server(program, options) as second:
-        port, metrics_port = free_port(), free_port()
-        command = [router, "--host", "127.0.0.1", "--port", str(port), "--prometheus-port", str(metrics_port), "--policy", "round_robin",
-                   "--worker-urls", first.url(), second.url(), "--worker-startup-check-interval", "1"]
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try:
-            url = f"http://127.0.0.1:{port}"
+        with running_router(router, "--policy", "round_robin", "--worker-urls", first.url(), second.url()) as url:
             body = {"model": "story", "prompt": "Once upon a time", "max_tokens": 8, "temperature": 0}
-            for _ in range(300):
-                if ask(url + "/v1/completions", body)[0] == 200:
-                    break
-                time.sleep(0.2)
+            await_answer(url, body)
             answers = [ask(url + "/v1/completions", body) for _ in range(6)]
             texts = {answer["choices"][0]["text"] for status, answer in answers if status == 200}
             checks.report("router: completions", all(status == 200 for status, _ in answers) and len(texts) == 1, answers)
@@ -190,9 +204,6 @@ def check_router(checks, program, venvs):
             first.process.kill()
             statuses = [ask(url + "/v1/completions", body)[0] for _ in range(6)]
             checks.report("router: goes on with one of two", statuses == [200] * 6, statuses)
-        finally:
-            process.terminate()
-            process.wait()
 
 
 def check_kv_router(checks, program, venvs):
@@ -213,14 +224,10 @@ def check_kv_router(checks, program, venvs):
                for live, again in sources]
     with serving.Server(program, options[0]) as first, serving.Server(program, options[1]) as second:
         servers = (first, second)
-        port, metrics_port = free_port(), free_port()
-        command = [router, "--host", "127.0.0.1", "--port", str(port), "--prometheus-port", str(metrics_port), "--policy", "kv_aware",
-                   "--kv-event-model", "story", "--worker-urls", first.url(), second.url(), "--worker-startup-check-interval", "1"]
+        arguments = ["--policy", "kv_aware", "--kv-event-model", "story", "--worker-urls", first.url(), second.url()]
         for server, (live, again) in zip(servers, sources):
-            command += ["--kv-event-source", f"{server.url()}={live}", "--kv-event-replay-source", f"{server.url()}={again}"]
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try:
-            url = f"http://127.0.0.1:{port}"
+            arguments += ["--kv-event-source", f"{server.url()}={live}", "--kv-event-replay-source", f"{server.url()}={again}"]
+        with running_router(router, *arguments) as url:
             # Until the router is there and has subscribed to both.
             for server in servers:
                 for attempt in range(300):
@@ -237,9 +244,6 @@ def check_kv_router(checks, program, venvs):
             checks.report("router-kv: prompts go where their pages are", min(hits) >= 64, hits)
             before = [server.metrics()["tandem_num_requests_running"] for server in servers]
             checks.report("router-kv: both are left idle", before == [0, 0], before)
-        finally:
-            process.terminate()
-            process.wait()
 
 
 def check_disaggregating_router(checks, program, venvs):
@@ -250,20 +254,12 @@ def check_disaggregating_router(checks, program, venvs):
     options = ["--threads", "1", "--kv-memory", "64M", "--model-name", "story", *serving.PAIR]
     workers = [*options, "--kv-transfer", "127.0.0.1:0"]
     with serving.Server(program, workers) as prefill, serving.Server(program, workers) as decode, serving.Server(program, options) as alone:
-        port, metrics_port = free_port(), free_port()
-        command = [router, "--host", "127.0.0.1", "--port", str(port), "--prometheus-port", str(metrics_port), "--vllm-pd-disaggregation",
-                   "--prefill", prefill.url(), "--decode", decode.url(), "--worker-startup-check-interval", "1"]
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try:
-            url = f"http://127.0.0.1:{port}"
-            for _ in range(300):
-                if ask(url + "/v1/completions", {"model": "story", "prompt": "A", "max_tokens": 1})[0] == 200:
-                    break
-                time.sleep(0.2)
+        with running_router(router, "--vllm-pd-disaggregation", "--prefill", prefill.url(), "--decode", decode.url()) as url:
+            await_answer(url, {"model": "story", "prompt": "A", "max_tokens": 1})
 
             def said(where, path, body):
                 status, answer = ask(where + path, {"model": "story", "max_tokens": 12, **body})
-                return answer["choices"][0].get("text") or answer["choices"][0].get("message") if status == 200 else answer
+                return answer["choices"][0].get("text") or answer["choices"][0].get("message") if status == 200 else (where, answer)
 
             text = "Once upon a time there was a mouse who lived in a small house at the end of the forest. " * 8
             bodies = [("/v1/completions", {"prompt": f"{number} {text}", "temperature": number % 2 * 0.8, "seed": number}) for number in range(8)]
@@ -277,9 +273,6 @@ def check_disaggregating_router(checks, program, venvs):
             metrics = decode.metrics()
             checks.report("router-pd: pages travel", metrics["tandem_kv_transfers_total"] >= 8 and metrics["tandem_kv_transfer_pages_hit_total"] > 0,
                           {name: value for name, value in metrics.items() if "kv_transfer" in name})
-        finally:
-            process.terminate()
-            process.wait()
 
 
 def free_port():

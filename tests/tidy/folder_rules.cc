@@ -50,7 +50,7 @@ constexpr PublicHeader kPublicHeaders[] = {{"types.h", "base"},
                                            {"model_places.h", "engine"},
                                            {"owned_piece.h", "engine"},
                                            {"request.h", "engine"},
-                                           {"kv_transfer.h", "engine"},
+                                           {"kv_transfer.h", "kvtransfer"},
                                            {"lossless_proof.h", "proof"}};
 
 constexpr std::string_view kPublicFolder = "include/tandem/";
