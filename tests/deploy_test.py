@@ -295,7 +295,12 @@ class Deploy(unittest.TestCase):
             body = json.dumps({"prompt": "Once upon a time", "max_tokens": 32}).encode()
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/completions", body):
                 pass
-            exported = Exported(get(port, "/metrics")[1])
+            # An answer is counted after it was sent.
+            for _ in range(100):
+                text = get(port, "/metrics")[1]
+                if "tandem_http_responses_total{" in text:
+                    break
+            exported = Exported(text)
         self.assertGreater(len(expressions(board)), 20)
         for expression in expressions(board):
             self.assertEqual(exported.faults(expression), [])
