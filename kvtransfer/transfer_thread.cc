@@ -6,7 +6,6 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
 #include "base/guard.h"
 #include "base/log.h"
 #include "base/status_macros.h"
@@ -28,23 +27,26 @@ TransferThread::TransferThread(Options options)
 TransferThread::~TransferThread() { Stop(); }
 
 absl::Status TransferThread::Start() {
-  absl::Notification is_listening;
-  absl::Status status;
-  thread_ = std::thread([&, this] {
-    status = Guarded("kv_transfer", [&]() -> absl::Status {
+  thread_ = std::thread([this] {
+    const absl::Status status = Guarded("kv_transfer", [&]() -> absl::Status {
       ASSIGN_OR_RETURN(link_, PageLink::Open(options_.address, this));
       port_ = link_->port();
       options_.self.hello.page_address = link_->page_address();
-      absl::MutexLock lock(&mutex_);
-      is_running_ = true;
       return absl::OkStatus();
     });
-    const bool is_good = status.ok();
-    is_listening.Notify();
-    if (is_good) Run();
+    {
+      absl::MutexLock lock(&mutex_);
+      is_running_ = status.ok();
+      started_ = status;
+    }
+    if (status.ok()) Run();
     link_ = nullptr;
   });
-  is_listening.WaitForNotification();
+  const absl::Status status = [&] {
+    const auto has_started = [this] { return started_.has_value(); };
+    absl::MutexLock lock(&mutex_, absl::Condition(&has_started));
+    return *started_;
+  }();
   if (status.ok()) {
     offered_.set_on_change([link = link_.get()] { link->Wake(); });
   } else {

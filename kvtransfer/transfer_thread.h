@@ -5,6 +5,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -133,6 +134,7 @@ class TransferThread final : private LinkEvents {
   std::deque<std::function<void()>> commands_ ABSL_GUARDED_BY(mutex_);
   bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_running_ ABSL_GUARDED_BY(mutex_) = false;  // takes commands
+  std::optional<absl::Status> started_ ABSL_GUARDED_BY(mutex_);  // how it went, once it is known
   TransferCounts stats_ ABSL_GUARDED_BY(mutex_);
 
   // ---- Of the thread ----
