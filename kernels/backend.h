@@ -110,8 +110,9 @@ struct ExpertChoices {
   int per_row = 0;
 };
 
-// The experts of a layer: feed-forwards of one shape.
+// The experts of a layer, or some of them: feed-forwards of one shape.
 struct ExpertWeights {
+  int first = 0;                      // the number of the first one
   std::vector<PackedWeight> gate_up;  // [experts], each [2 * size, hidden], kGateAndUp
   std::vector<PackedWeight> down;     // [experts], each [hidden, size]
 };
@@ -272,6 +273,20 @@ class Backend {
   //   x: [rows, hidden]; out: the same shape
   virtual void MixExperts(ConstMatrixView /*x*/, const ExpertChoices& /*choices*/,
                           const ExpertWeights& /*experts*/, Activation /*activation*/,
+                          MatrixView /*out*/) {
+    TANDEM_CHECK(computes_experts());
+  }
+
+  // MixExperts in two steps, of which the first can be shared out by experts.
+  // outputs[r * per_row + i] = down_e(activation(gate_e x[r]) * up_e x[r]) of e = expert i of row
+  // r, if it is one of `experts`; other rows stay.   outputs: [rows * per_row, hidden]
+  virtual void RunExperts(ConstMatrixView /*x*/, const ExpertChoices& /*choices*/,
+                          const ExpertWeights& /*experts*/, Activation /*activation*/,
+                          MatrixView /*outputs*/) {
+    TANDEM_CHECK(computes_experts());
+  }
+  // out[r] = the sum over i of the weight of its expert i times outputs[r * per_row + i].
+  virtual void SumExperts(ConstMatrixView /*outputs*/, const ExpertChoices& /*choices*/,
                           MatrixView /*out*/) {
     TANDEM_CHECK(computes_experts());
   }

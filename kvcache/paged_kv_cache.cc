@@ -161,6 +161,7 @@ void PagedKvCache::Release(PageId page) {
 
 void PagedKvCache::CopyPage(PageId from, PageId to) {
   ++num_page_copies_;
+  for (Observer* observer : observers_) observer->OnCopy(from, to);
   if (backend_ == nullptr) return;
   for (int piece = 0; piece < layout_.num_pieces(); ++piece) {
     backend_->Copy(PieceOf(from, piece), PieceOf(to, piece),

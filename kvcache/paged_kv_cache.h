@@ -72,6 +72,8 @@ class PagedKvCache {
     virtual void OnEvict(PageId /*page*/) {}
     // No page is published any more.
     virtual void OnClear() {}
+    // `from` was copied to `to`, which a sequence is about to write to.
+    virtual void OnCopy(PageId /*from*/, PageId /*to*/) {}
   };
   // Observers are told in the order in which they were added, and must be removed before they end.
   void AddObserver(Observer* observer) { observers_.push_back(observer); }
@@ -80,6 +82,9 @@ class PagedKvCache {
   // Copies a page out of the cache, or into it: its pieces in order, layout().page_bytes().
   void ReadPage(PageId page, absl::Span<std::byte> into) const;
   void WritePage(PageId page, absl::Span<const std::byte> from);
+
+  // What copy-on-write does; a rank of a group follows rank 0's (model/transformer.h).
+  void CopyPage(PageId from, PageId to);
 
   // Drops every published page that no sequence uses, and forgets the rest.
   void ClearPrefixes();
@@ -110,7 +115,6 @@ class PagedKvCache {
   // A sequence takes, or lets go of, a page that is held already.
   void Hold(PageId page);
   void Release(PageId page);
-  void CopyPage(PageId from, PageId to);
   // One of KvLayout's pieces: a layer's keys, or values, of one head.
   uint32_t* PieceOf(PageId page, int piece) const;
 

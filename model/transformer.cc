@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 
 #include "absl/algorithm/container.h"
 #include "absl/cleanup/cleanup.h"
@@ -12,30 +13,6 @@
 
 namespace tandem {
 
-// The integers of a pass, one after the other in one buffer so that one copy brings them over.
-struct Transformer::PassTables {
-  PassTables(int batch, int rows, int logit_rows, int max_pages)
-      : max_pages(max_pages),
-        ids(0),
-        starts(ids + rows),
-        lengths(starts + batch + 1),
-        page_tables(lengths + batch),
-        wanted(page_tables + static_cast<size_t>(batch) * max_pages),
-        sources(wanted + logit_rows),
-        variants(sources + rows),
-        size(variants + batch) {}
-  int max_pages;
-  // Offsets in elements.
-  size_t ids;          // [rows]
-  size_t starts;       // [batch + 1]
-  size_t lengths;      // [batch]
-  size_t page_tables;  // [batch, max_pages]
-  size_t wanted;       // [logit_rows]: rows whose logits are asked for
-  size_t sources;      // [rows]: slots that drew the ids, or -1
-  size_t variants;     // [batch]: of the sequences
-  size_t size;
-};
-
 namespace {
 
 bool WantLargest(absl::Span<const ForwardRequest> requests) {
@@ -44,11 +21,55 @@ bool WantLargest(absl::Span<const ForwardRequest> requests) {
   });
 }
 
+MatrixView ColumnsOf(MatrixView x, RankShare columns) {
+  x.data = static_cast<float*>(x.data) + columns.begin;
+  x.cols = columns.size();
+  return x;
+}
+
+// Outputs are shared out in units of 16, which are whole panels of every kernel.
+RankShare OutputShareOf(int outputs, int rank, int world) {
+  constexpr int kUnit = 16;
+  const RankShare units = RankShareOf((outputs + kUnit - 1) / kUnit, rank, world);
+  return {std::min(units.begin * kUnit, outputs), std::min(units.end * kUnit, outputs)};
+}
+
+void CopyColumns(ConstMatrixView from, MatrixView to) {
+  const size_t bytes = sizeof(float) * from.cols;
+  for (int64_t r = 0; r < from.rows; ++r) {
+    std::memcpy(static_cast<float*>(to.data) + r * to.stride,
+                static_cast<const float*>(from.data) + r * from.stride, bytes);
+  }
+}
+
 }  // namespace
+
+Transformer::Transformer(Backend* backend, const Files& files, const LoadOptions& options)
+    : backend_(backend),
+      sampler_(backend->sampler()),
+      config_(files.config),
+      group_(options.group),
+      first_slot_(options.first_slot),
+      weights_(files.weights),
+      graph_cache_(backend->MakeGraphCache()) {
+  parts_ = PartsOf(group_ == nullptr ? 0 : group_->rank());
+}
+
+Transformer::Parts Transformer::PartsOf(int rank) const {
+  const int world = group_ == nullptr ? 1 : group_->world();
+  const RankShare kv_heads = RankShareOf(config_.num_kv_heads, rank, world);
+  const int queries = config_.num_heads / config_.num_kv_heads;
+  return {.kv_heads = kv_heads,
+          .heads = {kv_heads.begin * queries, kv_heads.end * queries},
+          .hidden = OutputShareOf(config_.hidden_size, rank, world),
+          .mlp = OutputShareOf(config_.intermediate_size, rank, world),
+          .head_rows = OutputShareOf(num_head_tokens_, rank, world),
+          .experts = RankShareOf(config_.num_experts, rank, world)};
+}
 
 KvLayout Transformer::kv_layout(int page_size, KvDType dtype) const {
   return {.num_layers = config_.num_layers,
-          .num_kv_heads = config_.num_kv_heads,
+          .num_kv_heads = parts_.kv_heads.size(),
           .head_dim = config_.head_dim,
           .page_size = page_size,
           .dtype = dtype};
@@ -88,15 +109,34 @@ absl::Status Transformer::Reserve(int rows, int logit_rows, size_t table_bytes) 
   const auto grow_rows = [&](Buffer* buffer, int num_rows, int cols) {
     return grow(buffer, sizeof(float) * num_rows * static_cast<size_t>(cols));
   };
-  const int query_size = config_.num_heads * config_.head_dim;
-  const int kv_size = config_.num_kv_heads * config_.head_dim;
-  RETURN_IF_ERROR(grow_rows(&w.hidden, rows, config_.hidden_size));
-  RETURN_IF_ERROR(grow_rows(&w.normed, rows, config_.hidden_size));
-  RETURN_IF_ERROR(grow_rows(&w.qkv, rows, query_size + 2 * kv_size));
-  RETURN_IF_ERROR(grow_rows(&w.attended, rows, query_size));
-  RETURN_IF_ERROR(grow_rows(&w.mlp, rows, config_.intermediate_size));
-  RETURN_IF_ERROR(grow_rows(&w.output, rows, config_.hidden_size));
-  if (config_.num_experts > 0) {
+  const auto grow_gathered = [&](int slot, Buffer* buffer, int num_rows, int cols) -> absl::Status {
+    const size_t bytes = sizeof(float) * num_rows * static_cast<size_t>(cols);
+    if (group_ == nullptr) return grow(buffer, bytes);
+    if (buffer->size_bytes() >= bytes) return absl::OkStatus();
+    graph_cache_->Forget();
+    ASSIGN_OR_RETURN(*buffer, group_->Memory(first_slot_ + slot, bytes, backend_));
+    return absl::OkStatus();
+  };
+  const ModelConfig& c = config_;
+  const int query_size = c.num_heads * c.head_dim;
+  const int own_heads = parts_.heads.size() + 2 * parts_.kv_heads.size();
+  RETURN_IF_ERROR(grow_gathered(0, &w.hidden, rows, c.hidden_size));
+  RETURN_IF_ERROR(grow_gathered(1, &w.attended, rows, query_size));
+  RETURN_IF_ERROR(grow_gathered(2, &w.mlp, rows, c.intermediate_size));
+  RETURN_IF_ERROR(grow_gathered(3, &w.output, rows, c.hidden_size));
+  RETURN_IF_ERROR(grow_gathered(4, &w.logits, logit_rows, head_tokens()));
+  if (group_ != nullptr && c.query_key_norm == QueryKeyNorm::kAllHeads) {
+    const int cols = query_size + c.num_kv_heads * c.head_dim;
+    RETURN_IF_ERROR(grow_gathered(5, &w.queries_and_keys, rows, cols));
+    RETURN_IF_ERROR(grow_rows(&w.normed_heads, rows, cols));
+  }
+  if (group_ != nullptr && c.num_experts > 0) {
+    RETURN_IF_ERROR(grow_gathered(6, &w.expert_outputs, rows * c.experts_per_row, c.hidden_size));
+  }
+  RETURN_IF_ERROR(grow_rows(&w.normed, rows, c.hidden_size));
+  if (c.norms_outputs) RETURN_IF_ERROR(grow_rows(&w.normed_output, rows, c.hidden_size));
+  RETURN_IF_ERROR(grow_rows(&w.qkv, rows, own_heads * c.head_dim));
+  if (c.num_experts > 0) {
     RETURN_IF_ERROR(grow_rows(&w.router_logits, rows, config_.num_experts));
     RETURN_IF_ERROR(grow_rows(&w.expert_weights, rows, config_.experts_per_row));
     RETURN_IF_ERROR(grow_rows(&w.expert_ids, rows, config_.experts_per_row));
@@ -105,7 +145,6 @@ absl::Status Transformer::Reserve(int rows, int logit_rows, size_t table_bytes) 
     if (rotation.is_used()) RETURN_IF_ERROR(grow_rows(&rotation.angles, rows, config_.head_dim));
   }
   RETURN_IF_ERROR(grow_rows(&w.wanted, logit_rows, config_.hidden_size));
-  RETURN_IF_ERROR(grow_rows(&w.logits, logit_rows, head_tokens()));
   RETURN_IF_ERROR(grow(&w.largest, sizeof(int32_t) * static_cast<size_t>(logit_rows)));
   return grow(&w.tables, table_bytes);
 }
@@ -181,8 +220,6 @@ absl::Status Transformer::Run(absl::Span<const ForwardRequest> requests, int row
   // A power of two, so that passes of one shape over texts that grow can be repeated.
   max_pages = std::bit_ceil(max_pages);
   const PassTables at(batch, rows, logit_rows, static_cast<int>(max_pages));
-  RETURN_IF_ERROR(Reserve(rows, logit_rows, at.size * sizeof(int32_t)));
-
   host_tables_.assign(at.size, 0);
   int32_t* host = host_tables_.data();
   int row = 0;
@@ -202,25 +239,53 @@ absl::Status Transformer::Run(absl::Span<const ForwardRequest> requests, int row
     for (int j = request.num_logits; j > 0; --j) host[at.wanted + wanted++] = row - j;
   }
   host[at.starts + batch] = row;
-  backend_->Upload({reinterpret_cast<const std::byte*>(host), at.size * sizeof(int32_t)},
-                   workspace_.tables.data());
   const bool has_drawn =
       absl::c_any_of(requests, [](const ForwardRequest& request) { return request.drawn_by >= 0; });
+  const bool finds_largest = !backend_->memory_is_host() && WantLargest(requests);
+  const PagedKvCache* const cache = requests[0].kv->cache();
+  if (group_ == nullptr) return RunPass(at, cache, has_drawn, finds_largest);
+  const PassMessage pass{.model = first_slot_,
+                         .tables = at,
+                         .copies = page_copies_.copies,
+                         .integers = host_tables_};
+  RETURN_IF_ERROR(group_->Send(pass.Encode()));
+  page_copies_.copies.clear();
+  RETURN_IF_ERROR(RunPass(at, cache, has_drawn, finds_largest));
+  return group_->status();
+}
+
+absl::Status Transformer::Follow(const PassMessage& pass, PagedKvCache* cache) {
+  if (cache != nullptr) {
+    for (const auto& [from, to] : pass.copies) cache->CopyPage(from, to);
+  }
+  host_tables_.assign(pass.integers.begin(), pass.integers.end());
+  RETURN_IF_ERROR(RunPass(pass.tables, cache, /*has_drawn=*/false, /*finds_largest=*/false));
+  RETURN_IF_ERROR(backend_->Synchronize());
+  return group_->status();
+}
+
+// The pass over host_tables_, but for waiting.
+absl::Status Transformer::RunPass(const PassTables& at, const PagedKvCache* cache, bool has_drawn,
+                                  bool finds_largest) {
+  RETURN_IF_ERROR(Reserve(at.rows, at.logit_rows, at.size * sizeof(int32_t)));
+  backend_->Upload(
+      {reinterpret_cast<const std::byte*>(host_tables_.data()), at.size * sizeof(int32_t)},
+      workspace_.tables.data());
   if (has_drawn) {
     auto* const tables = static_cast<int32_t*>(workspace_.tables.data());
-    sampler_->TakeDrawn(tables + at.sources, rows, tables + at.ids);
+    sampler_->TakeDrawn(tables + at.sources, at.rows, tables + at.ids);
   }
-
-  const PagedKvCache& cache = *requests[0].kv->cache();
-  const PagedKvView first = cache.LayerView(0);
-  const PagedKvView last = cache.LayerView(config_.num_layers - 1);
   const auto address = [](const void* at) {
     return static_cast<int64_t>(std::bit_cast<intptr_t>(at));
   };
-  const bool finds_largest = !backend_->memory_is_host() && WantLargest(requests);
-  const int64_t key[] = {batch,
-                         rows,
-                         logit_rows,
+  PagedKvView first, last;
+  if (cache != nullptr) {
+    first = cache->LayerView(0);
+    last = cache->LayerView(config_.num_layers - 1);
+  }
+  const int64_t key[] = {at.batch,
+                         at.rows,
+                         at.logit_rows,
                          finds_largest,
                          at.max_pages,
                          address(first.keys),
@@ -230,19 +295,26 @@ absl::Status Transformer::Run(absl::Span<const ForwardRequest> requests, int row
                          first.page_size,
                          static_cast<int64_t>(first.dtype),
                          first.group_stride};
-  graph_cache_->Run(key, [&] { Enqueue(at, cache, batch, rows, logit_rows, finds_largest); });
+  graph_cache_->Run(key, [&] { Enqueue(at, cache, finds_largest); });
   return absl::OkStatus();
 }
 
 // The pass over what the tables say: all that depends on more than their sizes is read from them.
-void Transformer::Enqueue(const PassTables& at, const PagedKvCache& cache, int batch, int rows,
-                          int logit_rows, bool finds_largest) {
+void Transformer::Enqueue(const PassTables& at, const PagedKvCache* cache, bool finds_largest) {
+  const int rows = at.rows;
   const auto* tables = static_cast<const int32_t*>(workspace_.tables.data());
-  const RaggedRows ragged{.starts = tables + at.starts, .batch = batch, .num_rows = rows};
+  const RaggedRows ragged{.starts = tables + at.starts, .batch = at.batch, .num_rows = rows};
   const MatrixView hidden = View(workspace_.hidden, rows, config_.hidden_size);
-  backend_->Embed(tables + at.ids, embedding_, hidden);
-  if (config_.embedding_scale != 1.0f) {
-    backend_->ScaleAndCap(config_.embedding_scale, 0.0f, hidden);
+  const auto embed = [&] {
+    backend_->Embed(tables + at.ids, embedding_, hidden);
+    if (config_.embedding_scale != 1.0f) {
+      backend_->ScaleAndCap(config_.embedding_scale, 0.0f, hidden);
+    }
+  };
+  if (group_ != nullptr) {
+    group_->FillAlike(embed);
+  } else {
+    embed();
   }
   for (const Rotation& rotation : rotations_) {
     if (!rotation.is_used()) continue;
@@ -254,27 +326,44 @@ void Transformer::Enqueue(const PassTables& at, const PagedKvCache& cache, int b
         View(rotation.angles, rows, config_.head_dim));
   }
   for (int layer = 0; layer < config_.num_layers; ++layer) {
-    PagedKvView kv = cache.LayerView(layer);
+    PagedKvView kv;
+    if (cache != nullptr) kv = cache->LayerView(layer);
     kv.page_tables = tables + at.page_tables;
     kv.lengths = tables + at.lengths;
-    kv.batch = batch;
+    kv.batch = at.batch;
     kv.max_pages = at.max_pages;
     RunLayer(layer, ragged, kv);
     ForgetPacked();
   }
-  if (logit_rows == 0) return;
-  const MatrixView last = View(workspace_.wanted, logit_rows, config_.hidden_size);
+  if (at.logit_rows == 0) return;
+  const MatrixView last = View(workspace_.wanted, at.logit_rows, config_.hidden_size);
   backend_->GatherRows(hidden, tables + at.wanted, last);
-  const MatrixView logits = View(workspace_.logits, logit_rows, head_tokens());
-  backend_->MatMul(Normed(final_norm_, last, last), head_, logits);
-  if (config_.logits_scale != 1.0f || config_.logits_soft_cap != 0.0f) {
-    backend_->ScaleAndCap(config_.logits_scale, config_.logits_soft_cap, logits);
+  const MatrixView logits = View(workspace_.logits, at.logit_rows, head_tokens());
+  const MatrixView own = ColumnsOf(logits, parts_.head_rows);
+  if (own.cols > 0) {
+    backend_->MatMul(Normed(final_norm_, last, last), head_, own);
+    if (config_.logits_scale != 1.0f || config_.logits_soft_cap != 0.0f) {
+      backend_->ScaleAndCap(config_.logits_scale, config_.logits_soft_cap, own);
+    }
   }
+  Gather(logits, &Parts::head_rows);
   if (finds_largest) {
     backend_->ArgMax(logits, static_cast<int32_t*>(workspace_.largest.data()));
   }
   ForgetPacked();
   is_unread_ = false;
+}
+
+void Transformer::Gather(MatrixView whole, RankShare Parts::* columns, int unit) {
+  if (group_ == nullptr) return;
+  group_->AllGather([&](int rank, RankGroup::UsePiece use) {
+    const RankShare share = PartsOf(rank).*columns;
+    const MatrixView part = ColumnsOf(whole, {share.begin * unit, share.end * unit});
+    if (part.cols == 0) return;
+    for (int64_t r = 0; r < part.rows; ++r) {
+      use(static_cast<float*>(part.data) + r * part.stride, sizeof(float) * part.cols);
+    }
+  });
 }
 
 // Rows as a product takes them: normalised by `norm`, or as they are where there is none.
@@ -295,53 +384,98 @@ NormedRows Transformer::Normed(const Buffer& norm, ConstMatrixView x, MatrixView
 void Transformer::AddOutput(ConstMatrixView x, const PackedWeight& weight, const Buffer& norm) {
   const MatrixView hidden = View(workspace_.hidden, x.rows, config_.hidden_size);
   if (norm.data() == nullptr && config_.residual_scale == 1.0f) {
-    return backend_->MatMulAdd(x, weight, hidden);
+    if (parts_.hidden.size() > 0) {
+      backend_->MatMulAdd(x, weight, ColumnsOf(hidden, parts_.hidden));
+    }
+    return Gather(hidden, &Parts::hidden);
   }
   const MatrixView output = View(workspace_.output, x.rows, config_.hidden_size);
-  backend_->MatMul(x, weight, output);
+  if (parts_.hidden.size() > 0) backend_->MatMul(x, weight, ColumnsOf(output, parts_.hidden));
   AddOutput(output, norm);
 }
 
+// `output`: this rank's columns
 void Transformer::AddOutput(MatrixView output, const Buffer& norm) {
+  MatrixView normed = output;
   if (norm.data() != nullptr) {
+    Gather(output, &Parts::hidden);
+    normed = View(workspace_.normed_output, output.rows, config_.hidden_size);
     backend_->RmsNorm(output, static_cast<const float*>(norm.data()), config_.rms_norm_epsilon,
-                      output);
+                      normed);
   }
-  backend_->AddScaled(output, config_.residual_scale,
-                      View(workspace_.hidden, output.rows, config_.hidden_size));
+  const MatrixView hidden = View(workspace_.hidden, output.rows, config_.hidden_size);
+  if (parts_.hidden.size() > 0) {
+    backend_->AddScaled(ColumnsOf(normed, parts_.hidden), config_.residual_scale,
+                        ColumnsOf(hidden, parts_.hidden));
+  }
+  Gather(hidden, &Parts::hidden);
+}
+
+// Normalises queries and keys, each over all heads, those of the other ranks included.
+void Transformer::NormAllHeads(const Layer& layer, int rows, MatrixView qkv) {
+  const ModelConfig& c = config_;
+  const int dim = c.head_dim;
+  const auto norm = [&](const Buffer& weight, MatrixView x) {
+    backend_->RmsNorm(x, static_cast<const float*>(weight.data()), c.rms_norm_epsilon, x);
+  };
+  const RankShare own_queries{0, parts_.heads.size() * dim};
+  const RankShare own_keys{own_queries.end, own_queries.end + parts_.kv_heads.size() * dim};
+  if (group_ == nullptr) {
+    norm(layer.query_norm, ColumnsOf(qkv, own_queries));
+    norm(layer.key_norm, ColumnsOf(qkv, own_keys));
+    return;
+  }
+  const int queries = c.num_heads * dim;
+  const int keys = c.num_kv_heads * dim;
+  const MatrixView whole = View(workspace_.queries_and_keys, rows, queries + keys);
+  const MatrixView normed = View(workspace_.normed_heads, rows, queries + keys);
+  const auto norm_part = [&](RankShare own, RankShare part, RankShare Parts::* heads,
+                             const Buffer& weight) {
+    const RankShare own_part{(parts_.*heads).begin * dim, (parts_.*heads).end * dim};
+    CopyColumns(ColumnsOf(qkv, own), ColumnsOf(ColumnsOf(whole, part), own_part));
+    Gather(ColumnsOf(whole, part), heads, dim);
+    // Each rank normalises whole rows, of which it keeps its own heads.
+    backend_->RmsNorm(ColumnsOf(whole, part), static_cast<const float*>(weight.data()),
+                      c.rms_norm_epsilon, ColumnsOf(normed, part));
+    CopyColumns(ColumnsOf(ColumnsOf(normed, part), own_part), ColumnsOf(qkv, own));
+  };
+  norm_part(own_queries, {0, queries}, &Parts::heads, layer.query_norm);
+  norm_part(own_keys, {queries, queries + keys}, &Parts::kv_heads, layer.key_norm);
 }
 
 void Transformer::Attention(int index, const NormedRows& input, const RaggedRows& rows,
                             const PagedKvView& kv) {
   const Layer& layer = layers_[index];
   const ModelConfig& c = config_;
-  const int query_size = c.num_heads * c.head_dim;
-  const int key_size = c.num_kv_heads * c.head_dim;
+  const int query_size = parts_.heads.size() * c.head_dim;
+  const int key_size = parts_.kv_heads.size() * c.head_dim;
+  const MatrixView attended =
+      View(workspace_.attended, rows.num_rows, c.num_heads * c.head_dim);
   const MatrixView qkv = View(workspace_.qkv, rows.num_rows, query_size + 2 * key_size);
-  const MatrixView attended = View(workspace_.attended, rows.num_rows, query_size);
   MatrixView part = qkv;
   for (const PackedWeight& weight : layer.qkv) {
     part.cols = weight.outputs;
     backend_->MatMul(input, weight, part);
     part.data = static_cast<float*>(part.data) + part.cols;
   }
-  const MatrixView queries{qkv.data, DType::kF32, qkv.rows, query_size, qkv.stride};
   HeadNorms norms{.query = static_cast<const float*>(layer.query_norm.data()),
                   .key = static_cast<const float*>(layer.key_norm.data()),
                   .epsilon = c.rms_norm_epsilon};
   if (c.query_key_norm == QueryKeyNorm::kAllHeads) {
-    const MatrixView keys{static_cast<float*>(qkv.data) + query_size, DType::kF32, qkv.rows,
-                          key_size, qkv.stride};
-    backend_->RmsNorm(queries, norms.query, norms.epsilon, queries);
-    backend_->RmsNorm(keys, norms.key, norms.epsilon, keys);
+    NormAllHeads(layer, rows.num_rows, qkv);
     norms = {};
   }
-  const Rotation& rotation = rotations_[static_cast<int>(c.rotations[index])];
-  backend_->RotateAndCache(qkv, View(rotation.angles, rows.num_rows, c.head_dim), norms, rows, kv);
-  backend_->Attend(
-      queries, rows, kv,
-      {.scale = c.attention_scale, .window = c.windows[index], .soft_cap = c.attention_soft_cap},
-      attended);
+  if (query_size > 0) {
+    const MatrixView queries = ColumnsOf(qkv, {0, query_size});
+    const Rotation& rotation = rotations_[static_cast<int>(c.rotations[index])];
+    backend_->RotateAndCache(qkv, View(rotation.angles, rows.num_rows, c.head_dim), norms, rows,
+                             kv);
+    backend_->Attend(
+        queries, rows, kv,
+        {.scale = c.attention_scale, .window = c.windows[index], .soft_cap = c.attention_soft_cap},
+        ColumnsOf(attended, {parts_.heads.begin * c.head_dim, parts_.heads.end * c.head_dim}));
+  }
+  Gather(attended, &Parts::heads, c.head_dim);
   AddOutput(attended, layer.attention_out, layer.attention_output_norm);
 }
 
@@ -349,7 +483,10 @@ void Transformer::FeedForward(int index, const NormedRows& input) {
   if (config_.has_experts(index)) return RunExperts(index, input);
   const Layer& layer = layers_[index];
   const MatrixView mlp = View(workspace_.mlp, input.x.rows, config_.intermediate_size);
-  backend_->MatMulGated(input, layer.gate_up, config_.activation, mlp);
+  if (parts_.mlp.size() > 0) {
+    backend_->MatMulGated(input, layer.gate_up, config_.activation, ColumnsOf(mlp, parts_.mlp));
+  }
+  Gather(mlp, &Parts::mlp);
   AddOutput(mlp, layer.down, layer.mlp_output_norm);
 }
 
@@ -369,8 +506,29 @@ void Transformer::RunExperts(int index, const NormedRows& input) {
                               .per_row = config_.experts_per_row};
   backend_->MatMul(x, layer.router, logits);
   backend_->ChooseExperts(logits, config_.renormalises_experts, choices);
-  backend_->MixExperts(x, choices, layer.experts, config_.activation, output);
+  MixExperts(x, choices, layer, output);
   AddOutput(output, layer.mlp_output_norm);
+}
+
+// The whole of `output`, in a group this rank's columns.
+void Transformer::MixExperts(ConstMatrixView x, const ExpertChoices& choices, const Layer& layer,
+                             MatrixView output) {
+  if (group_ == nullptr) {
+    return backend_->MixExperts(x, choices, layer.experts, config_.activation, output);
+  }
+  const int num_choices = x.rows * choices.per_row;
+  const MatrixView outputs = View(workspace_.expert_outputs, num_choices, config_.hidden_size);
+  backend_->RunExperts(x, choices, layer.experts, config_.activation, outputs);
+  group_->AllGather([&](int rank, RankGroup::UsePiece use) {
+    const RankShare experts = PartsOf(rank).experts;
+    for (int64_t i = 0; i < num_choices; ++i) {
+      if (choices.experts[i] < experts.begin || choices.experts[i] >= experts.end) continue;
+      use(static_cast<float*>(outputs.data) + i * outputs.stride, sizeof(float) * outputs.cols);
+    }
+  });
+  if (parts_.hidden.size() == 0) return;
+  backend_->SumExperts(ColumnsOf(outputs, parts_.hidden), choices,
+                       ColumnsOf(output, parts_.hidden));
 }
 
 void Transformer::RunLayer(int index, const RaggedRows& rows, const PagedKvView& kv) {

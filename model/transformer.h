@@ -18,6 +18,8 @@
 #include "model/host_logits.h"
 #include "model/language_model.h"
 #include "model/packed_file.h"
+#include "model/pass_message.h"
+#include "ranks/rank_group.h"
 
 namespace tandem {
 
@@ -50,6 +52,12 @@ class Transformer final : public LanguageModel {
     // Limits the model's context; 0 does not. More than the model has is an error that names
     // `context`.
     int context = 0;
+    // The ranks that compute this model together, or null. Each loads its own part, computes its own
+    // outputs of every product, and takes the others' from the group's memory, of which this model
+    // has kNumSlots from `first_slot` on. Must outlive the model. REQUIRES: the same options, but
+    // for those of the machine, on every rank.
+    RankGroup* group = nullptr;
+    int first_slot = 0;
     // Called while packed weights are written to their cache, with how many of the model's
     // parameters have been: at least once, last with all.
     std::function<void(int64_t packed, int64_t total)> on_packing{};
@@ -66,7 +74,7 @@ class Transformer final : public LanguageModel {
 
   const ModelConfig& config() const { return config_; }
   int vocab_size() const override { return config_.vocab_size; }
-  int head_tokens() const override { return head_.outputs; }
+  int head_tokens() const override { return num_head_tokens_; }
   absl::Span<const TokenId> head_ids() const override { return head_ids_; }
   // Makes the head of these rows of the whole one, with the same bits; of all rows if there are no
   // ids. Not between a pass and the last use of its logits. The head is as it was on an error:
@@ -81,6 +89,7 @@ class Transformer final : public LanguageModel {
            greatest_length > config_.rope.original_context;
   }
   int num_unpacked() const override { return static_cast<int>(unpacked_.size()) + is_unread_; }
+  // Of the heads that this rank has; none is possible.
   KvLayout kv_layout(int page_size, KvDType dtype = KvDType::kF32) const;
   // Bytes of weights that a pass over one row reads, without the embedding's row.
   size_t bytes_read_per_pass() const;
@@ -98,6 +107,15 @@ class Transformer final : public LanguageModel {
   // All sequences of one pass belong to one PagedKvCache on this model's backend, of kv_layout().
   absl::StatusOr<MatrixView> Forward(absl::Span<const ForwardRequest> requests) override;
   DeviceRows device_rows() override { return {backend_, sampler_, logits_}; }
+
+  // Slots of a group's memory that a model may use.
+  static constexpr int kNumSlots = 8;
+  // Rank 0 of a group: from here on passes are over this cache, whose copies of pages the other
+  // ranks make, too.
+  void Lead(PagedKvCache* cache) { cache->AddObserver(&page_copies_); }
+  // Another rank of the group: its part of a pass that rank 0 announced, over this rank's cache;
+  // null where it has no heads. The error is the group's.
+  absl::Status Follow(const PassMessage& pass, PagedKvCache* cache);
 
  private:
   struct Layer {
@@ -124,16 +142,29 @@ class Transformer final : public LanguageModel {
     Buffer angles;               // of the pass: f32 [rows, head_dim]
     bool is_used() const { return magnitudes.size_bytes() > 0; }
   };
-  // Activations and the pass's tables in the backend's memory; they only ever grow.
+  // Activations and the pass's tables; they only ever grow.
   struct Workspace {
     int rows = 0;
     int logit_rows = 0;
-    Buffer hidden, normed, qkv, attended, mlp, output;  // f32 [rows, ...]
-    Buffer router_logits, expert_weights;               // f32 [rows, ...]
-    Buffer expert_ids;                                  // int32 [rows, experts_per_row]
-    Buffer wanted, logits;                              // f32 [logit_rows, ...]
-    Buffer largest;                                     // int32 [logit_rows]
-    Buffer tables;                                      // int32: see PassTables
+    // ---- In the memory of the group, if there is one: every rank writes its own columns ----
+    Buffer hidden, attended, mlp, output;  // f32 [rows, ...]
+    Buffer queries_and_keys;               // f32 [rows, ...]: of all heads, if all are normalised
+    Buffer expert_outputs;                 // f32 [rows * experts_per_row, hidden], in a group
+    Buffer logits;                         // f32 [logit_rows, head_tokens()]
+    // ---- In the backend's ----
+    Buffer normed, normed_output, qkv;     // f32 [rows, ...]
+    Buffer normed_heads;                   // of queries_and_keys
+    Buffer router_logits, expert_weights;  // f32 [rows, ...]
+    Buffer expert_ids;                     // int32 [rows, experts_per_row]
+    Buffer wanted;                         // f32 [logit_rows, hidden]
+    Buffer largest;                        // int32 [logit_rows]
+    Buffer tables;                         // int32: see PassTables
+  };
+  // What a rank has of everything that is shared out.
+  struct Parts {
+    RankShare kv_heads, heads;
+    RankShare hidden, mlp, head_rows;  // outputs of products
+    RankShare experts;
   };
   struct Unpacked {
     const PackedWeight* weight;
@@ -145,15 +176,15 @@ class Transformer final : public LanguageModel {
     ModelConfig config;
     std::shared_ptr<const Weights> weights;
   };
-  struct PassTables;
+  // Copies of pages since the last pass.
+  struct PageCopies final : PagedKvCache::Observer {
+    void OnPublish(PageId, PageId, absl::Span<const TokenId>, const CacheSalt&) override {}
+    void OnCopy(PageId from, PageId to) override { copies.push_back({from, to}); }
+    std::vector<PassMessage::PageCopy> copies;
+  };
   friend class TransformerLoader;
 
-  Transformer(Backend* backend, const Files& files)
-      : backend_(backend),
-        sampler_(backend->sampler()),
-        config_(files.config),
-        weights_(files.weights),
-        graph_cache_(backend->MakeGraphCache()) {}
+  Transformer(Backend* backend, const Files& files, const LoadOptions& options);
   static absl::StatusOr<std::unique_ptr<Transformer>> LoadFrom(const Files& files, Backend* backend,
                                                                const LoadOptions& options,
                                                                PackedFile* packed);
@@ -163,21 +194,34 @@ class Transformer final : public LanguageModel {
   void ForgetPacked();
   absl::Status Reserve(int rows, int logit_rows, size_t table_bytes);
   absl::Status Run(absl::Span<const ForwardRequest> requests, int rows, int logit_rows);
-  void Enqueue(const PassTables& at, const PagedKvCache& cache, int batch, int rows, int logit_rows,
-               bool finds_largest);
+  absl::Status RunPass(const PassTables& at, const PagedKvCache* cache, bool has_drawn,
+                       bool finds_largest);
+  void Enqueue(const PassTables& at, const PagedKvCache* cache, bool finds_largest);
   MatrixView BringLogits(absl::Span<const ForwardRequest> requests, ConstMatrixView logits);
   void RunLayer(int index, const RaggedRows& rows, const PagedKvView& kv);
   NormedRows Normed(const Buffer& norm, ConstMatrixView x, MatrixView normed);
   void Attention(int index, const NormedRows& input, const RaggedRows& rows, const PagedKvView& kv);
   void AddOutput(ConstMatrixView x, const PackedWeight& weight, const Buffer& norm);
   void AddOutput(MatrixView output, const Buffer& norm);
+  void NormAllHeads(const Layer& layer, int rows, MatrixView qkv);
+  void MixExperts(ConstMatrixView x, const ExpertChoices& choices, const Layer& layer,
+                  MatrixView output);
   void FeedForward(int index, const NormedRows& input);
   void RunExperts(int index, const NormedRows& input);
   MatrixView View(const Buffer& buffer, int rows, int cols) const;
+  Parts PartsOf(int rank) const;
+  // Brings every rank's columns of `whole` to all.
+  //   columns: in units of `unit`
+  void Gather(MatrixView whole, RankShare Parts::* columns, int unit = 1);
 
   Backend* backend_;
   Sampler* sampler_;  // the backend's, or null
   ModelConfig config_;
+  RankGroup* group_;  // or null
+  int first_slot_;
+  int num_head_tokens_ = 0;
+  Parts parts_;  // of this rank: everything without a group
+  PageCopies page_copies_;
   std::string weights_form_;
   std::shared_ptr<const Weights> weights_;  // the mapped files; the embedding is read in place
   PackedFile packed_;                       // mapped, too, if weights are read from it
@@ -190,7 +234,7 @@ class Transformer final : public LanguageModel {
   std::array<Rotation, kNumLayerRotations> rotations_;
   std::vector<Layer> layers_;
   Buffer final_norm_;  // f32 [hidden]
-  PackedWeight head_;  // [head_tokens(), hidden]
+  PackedWeight head_;  // [this rank's of head_tokens(), hidden]
   std::vector<TokenId> head_ids_;
   std::optional<DType> head_format_;  // that SetHead quantises to
   int64_t head_row_bytes_ = 0;

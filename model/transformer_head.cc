@@ -11,7 +11,7 @@
 namespace tandem {
 
 absl::Status Transformer::SetHead(std::vector<TokenId> ids) {
-  TANDEM_CHECK(backend_->memory_is_host() && std::is_sorted(ids.begin(), ids.end()));
+  TANDEM_CHECK(group_ == nullptr && backend_->memory_is_host() && std::is_sorted(ids.begin(), ids.end()));
   TANDEM_CHECK(ids.empty() || (ids.front() >= 0 && ids.back() < config_.vocab_size));
   constexpr char kOwnHead[] = "lm_head.weight";
   ConstMatrixView matrix = embedding_;
@@ -38,6 +38,7 @@ absl::Status Transformer::SetHead(std::vector<TokenId> ids) {
   bytes_packed_at_load_ += packed->data.size_bytes();
   bytes_packed_at_load_ -= head_.data.size_bytes();
   head_ = *std::move(packed);
+  num_head_tokens_ = head_.outputs;
   head_ids_ = std::move(ids);
   graph_cache_->Forget();
   return absl::OkStatus();

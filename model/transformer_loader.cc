@@ -32,6 +32,16 @@ bool SetsHead(const Transformer::LoadOptions& options, const ModelConfig& config
   return options.sets_head_from > 0 && config.vocab_size >= options.sets_head_from;
 }
 
+// Those rows of a matrix, which may have no data.
+ConstMatrixView RowsOf(ConstMatrixView matrix, RankShare rows) {
+  if (matrix.data != nullptr) {
+    matrix.data = static_cast<const std::byte*>(matrix.data) +
+                  rows.begin * RowBytes(matrix.dtype, matrix.stride);
+  }
+  matrix.rows = rows.size();
+  return matrix;
+}
+
 // Tensors of older checkpoints that hold nothing but what the config says.
 bool IsDerivable(absl::string_view name) {
   return absl::EndsWith(name, "rotary_emb.inv_freq") ||
@@ -222,7 +232,7 @@ class TransformerLoader {
   absl::Status Pack(absl::Span<const WeightPart> parts, PartOrder order,
                     std::optional<DType> wanted, std::vector<std::string> tensors,
                     PackedWeight* weight) {
-    if (only_checks_) return absl::OkStatus();
+    if (only_checks_ || parts.empty()) return absl::OkStatus();
     std::optional<DType> format;
     if (wanted.has_value()) format = FormatOf(parts[0].matrix, *wanted);
     const std::string entry = absl::StrCat(absl::StrJoin(tensors, "+"), " ",
@@ -262,22 +272,34 @@ class TransformerLoader {
     }
   };
 
-  // The projections `names` ("q_proj", ...) under `prefix`.
+  // How many outputs a projection has, and which of them this rank computes.
+  struct Outputs {
+    int count = 0;
+    RankShare own;
+  };
+  static Outputs Whole(int count) { return {count, {0, count}}; }
+
+  // This rank's outputs of the projections `names` ("q_proj", ...) under `prefix`; nothing of one
+  // without any.
   absl::StatusOr<FoundParts> FindProjections(const std::string& prefix,
                                              absl::Span<const char* const> names,
-                                             absl::Span<const int> outputs, int inputs,
+                                             absl::Span<const Outputs> outputs, int inputs,
                                              bool has_bias) {
     FoundParts found;
     for (size_t i = 0; i < names.size(); ++i) {
       const std::string name = absl::StrCat(prefix, names[i]);
-      found.tensors.push_back(absl::StrCat(name, ".weight"));
-      ASSIGN_OR_RETURN(const ConstMatrixView matrix,
-                       Matrix(found.tensors.back(), outputs[i], inputs));
-      found.parts.push_back({.matrix = matrix});
+      const std::string tensor = absl::StrCat(name, ".weight");
+      const auto [count, own] = outputs[i];
+      ASSIGN_OR_RETURN(const ConstMatrixView matrix, Matrix(tensor, count, inputs));
+      std::vector<float> bias;
+      if (has_bias) {
+        ASSIGN_OR_RETURN(bias, HostVector(absl::StrCat(name, ".bias"), count));
+      }
+      if (own.size() == 0) continue;
+      found.tensors.push_back(tensor);
+      found.parts.push_back({.matrix = RowsOf(matrix, own)});
       if (!has_bias) continue;
-      ASSIGN_OR_RETURN(std::vector<float> bias,
-                       HostVector(absl::StrCat(name, ".bias"), outputs[i]));
-      found.parts.back().bias = bias.data();  // which stays there
+      found.parts.back().bias = bias.data() + own.begin;  // which stays there
       found.biases.push_back(std::move(bias));
     }
     return found;
@@ -285,10 +307,10 @@ class TransformerLoader {
 
   // Packs projections of one dtype as one product.
   absl::Status Projections(const std::string& prefix, absl::Span<const char* const> names,
-                           absl::Span<const int> outputs, int inputs, bool has_bias,
+                           absl::Span<const Outputs> outputs, int inputs, bool has_bias,
                            PackedWeight* weight, PartOrder order = PartOrder::kConcatenated) {
     ASSIGN_OR_RETURN(FoundParts found, FindProjections(prefix, names, outputs, inputs, has_bias));
-    for (size_t i = 1; i < names.size(); ++i) {
+    for (size_t i = 1; i < found.parts.size(); ++i) {
       if (found.HasOneDType(i, 0)) continue;
       if (IsAnyMade(found.tensors)) return PackWidened(&found, order, quantized_, weight);
       return absl::InvalidArgumentError(
@@ -320,7 +342,7 @@ class TransformerLoader {
   }
 
   // Packs queries, keys and values: as one product, if they have one dtype.
-  absl::Status AttentionProjections(const std::string& prefix, absl::Span<const int> outputs,
+  absl::Status AttentionProjections(const std::string& prefix, absl::Span<const Outputs> outputs,
                                     int inputs, bool has_bias, std::vector<PackedWeight>* weights) {
     ASSIGN_OR_RETURN(const FoundParts found, FindProjections(prefix, {"q_proj", "k_proj", "v_proj"},
                                                              outputs, inputs, has_bias));
@@ -378,8 +400,14 @@ class TransformerLoader {
       RETURN_IF_ERROR(load_norm(kAttentionOutputNorm, &layer.attention_output_norm));
       RETURN_IF_ERROR(load_norm(kMlpOutputNorm, &layer.mlp_output_norm));
     }
-    RETURN_IF_ERROR(AttentionProjections(attention, {query_size, kv_size, kv_size}, c.hidden_size,
-                                         c.qkv_bias, &layer.qkv));
+    const auto of_heads = [&](RankShare heads) {
+      return RankShare{heads.begin * c.head_dim, heads.end * c.head_dim};
+    };
+    const Transformer::Parts& own = model_.parts_;
+    const Outputs keys{kv_size, of_heads(own.kv_heads)};
+    RETURN_IF_ERROR(AttentionProjections(attention,
+                                         {Outputs{query_size, of_heads(own.heads)}, keys, keys},
+                                         c.hidden_size, c.qkv_bias, &layer.qkv));
     if (c.query_key_norm != QueryKeyNorm::kNone) {
       const bool is_each = c.query_key_norm == QueryKeyNorm::kEachHead;
       ASSIGN_OR_RETURN(layer.query_norm, Vector(absl::StrCat(attention, "q_norm.weight"),
@@ -387,18 +415,19 @@ class TransformerLoader {
       ASSIGN_OR_RETURN(layer.key_norm, Vector(absl::StrCat(attention, "k_norm.weight"),
                                               is_each ? c.head_dim : kv_size));
     }
-    RETURN_IF_ERROR(Projections(attention, {"o_proj"}, {c.hidden_size}, query_size, c.output_bias,
+    const Outputs hidden{c.hidden_size, own.hidden};
+    RETURN_IF_ERROR(Projections(attention, {"o_proj"}, {hidden}, query_size, c.output_bias,
                                 &layer.attention_out));
     if (c.has_experts(index)) return LoadExperts(mlp, &layer);
-    return LoadFeedForward(mlp, c.intermediate_size, c.mlp_bias, &layer.gate_up, &layer.down);
+    return LoadFeedForward(mlp, {c.intermediate_size, own.mlp}, hidden, c.mlp_bias, &layer.gate_up,
+                           &layer.down);
   }
 
-  absl::Status LoadFeedForward(const std::string& prefix, int size, bool has_bias,
-                               PackedWeight* gate_up, PackedWeight* down) {
-    const int hidden = model_.config_.hidden_size;
-    RETURN_IF_ERROR(Projections(prefix, {"gate_proj", "up_proj"}, {size, size}, hidden, has_bias,
-                                gate_up, PartOrder::kGateAndUp));
-    return Projections(prefix, {"down_proj"}, {hidden}, size, has_bias, down);
+  absl::Status LoadFeedForward(const std::string& prefix, Outputs middle, Outputs hidden,
+                               bool has_bias, PackedWeight* gate_up, PackedWeight* down) {
+    RETURN_IF_ERROR(Projections(prefix, {"gate_proj", "up_proj"}, {middle, middle}, hidden.count,
+                                has_bias, gate_up, PartOrder::kGateAndUp));
+    return Projections(prefix, {"down_proj"}, {hidden}, middle.count, has_bias, down);
   }
 
   // The router is f32 whatever it is stored as, because what it says decides and it is small.
@@ -412,12 +441,19 @@ class TransformerLoader {
     FoundParts found{.tensors = {router}, .parts = {{.matrix = matrix}}, .biases = {}};
     RETURN_IF_ERROR(
         PackWidened(&found, PartOrder::kConcatenated, /*wanted=*/std::nullopt, &layer->router));
-    layer->experts.gate_up.resize(c.num_experts);
-    layer->experts.down.resize(c.num_experts);
+    const RankShare own = model_.parts_.experts;
+    layer->experts.first = own.begin;
+    layer->experts.gate_up.resize(own.size());
+    layer->experts.down.resize(own.size());
     for (int e = 0; e < c.num_experts; ++e) {
-      RETURN_IF_ERROR(LoadFeedForward(absl::StrCat(mlp, "experts.", e, "."), c.expert_size,
-                                      /*has_bias=*/false, &layer->experts.gate_up[e],
-                                      &layer->experts.down[e]));
+      const bool is_own = own.begin <= e && e < own.end;
+      const auto outputs = [&](int count) { return is_own ? Whole(count) : Outputs{count, {}}; };
+      PackedWeight nothing;
+      PackedWeight* const gate_up = is_own ? &layer->experts.gate_up[e - own.begin] : &nothing;
+      PackedWeight* const down = is_own ? &layer->experts.down[e - own.begin] : &nothing;
+      RETURN_IF_ERROR(LoadFeedForward(absl::StrCat(mlp, "experts.", e, "."),
+                                      outputs(c.expert_size), outputs(c.hidden_size),
+                                      /*has_bias=*/false, gate_up, down));
     }
     return absl::OkStatus();
   }
@@ -443,6 +479,10 @@ class TransformerLoader {
       return absl::OkStatus();
     }
     if (head_tokens_ > 0) part.matrix.rows = head_tokens_;
+    model_.num_head_tokens_ = part.matrix.rows;
+    model_.parts_ = model_.PartsOf(model_.group_ == nullptr ? 0 : model_.group_->rank());
+    part.matrix = RowsOf(part.matrix, model_.parts_.head_rows);
+    if (part.matrix.rows == 0) return absl::OkStatus();
     return Pack({part}, PartOrder::kConcatenated, kHeadFormat,
                 {model_.config_.tied_embeddings ? "model.embed_tokens.weight" : "lm_head.weight"},
                 &model_.head_);
@@ -493,7 +533,7 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::LoadFrom(const Files& 
                                                                    Backend* backend,
                                                                    const LoadOptions& options,
                                                                    PackedFile* packed) {
-  std::unique_ptr<Transformer> model(new Transformer(backend, files));
+  std::unique_ptr<Transformer> model(new Transformer(backend, files, options));
   model->weights_form_ = FormOf(options, *files.weights);
   RETURN_IF_ERROR(TransformerLoader(files.path, options, model.get()).Load(packed));
   RETURN_IF_ERROR(backend->Synchronize());
@@ -512,6 +552,10 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::LoadPacked(const Files
                    files.config.rotary_dim, " of ", files.config.head_dim,
                    options.head_tokens > 0 ? absl::StrCat(", head of ", options.head_tokens) : "",
                    SetsHead(options, files.config) ? ", no head" : "",
+                   options.group == nullptr
+                       ? ""
+                       : absl::StrCat(", rank ", options.group->rank(), " of ",
+                                      options.group->world()),
                    quantization.empty() ? "" : ", ", quantization);
   ASSIGN_OR_RETURN(const PackedSource source,
                    PackedSource::Of(files.weights->files(), how, options.packed_folder));
@@ -526,13 +570,13 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::LoadPacked(const Files
         absl::StrCat(kept.status().message(), "; the weights are packed again"));
   }
   // A model that is refused is refused before packing is announced and begun.
-  Transformer checked(backend, files);
+  Transformer checked(backend, files, options);
   RETURN_IF_ERROR(TransformerLoader(files.path, options, &checked).Check());
   ASSIGN_OR_RETURN(PackedFileWriter writer,
                    PackedFileWriter::Create(source, TransformerLoader::MostEntries(files.config)));
   Log(LogLevel::kInfo, absl::StrCat("packing the weights of ", files.path,
                                     " once, for later starts to map: ", source.path));
-  Transformer unfilled(backend, files);
+  Transformer unfilled(backend, files, options);
   RETURN_IF_ERROR(
       TransformerLoader(files.path, options, &unfilled).Write(&writer, checked.num_parameters()));
   ASSIGN_OR_RETURN(PackedFile packed, PackedFile::Open(source));

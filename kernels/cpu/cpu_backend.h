@@ -49,6 +49,9 @@ class CpuBackend final : public Backend {
   void ChooseExperts(MatrixView logits, bool renormalises, const ExpertChoices& choices) override;
   void MixExperts(ConstMatrixView x, const ExpertChoices& choices, const ExpertWeights& experts,
                   Activation activation, MatrixView out) override;
+  void RunExperts(ConstMatrixView x, const ExpertChoices& choices, const ExpertWeights& experts,
+                  Activation activation, MatrixView outputs) override;
+  void SumExperts(ConstMatrixView outputs, const ExpertChoices& choices, MatrixView out) override;
   void RotaryAngles(const RaggedRows& rows, const int32_t* lengths, const RotaryTables& tables,
                     MatrixView out) override;
   void RotateAndCache(MatrixView qkv, ConstMatrixView angles, const HeadNorms& norms,
@@ -84,6 +87,11 @@ class CpuBackend final : public Backend {
   }
   void Product(ConstMatrixView x, const PackedWeight& weight, Epilogue end,
                MatrixView out) override;
+  // use(choice, output) for every row that chose one of `experts`, expert after expert; by many
+  // threads, but for rows of one expert only.   choice: an index of ExpertChoices
+  template <typename Use>
+  void ForExpertOutputs(ConstMatrixView x, const ExpertChoices& choices,
+                        const ExpertWeights& experts, Activation activation, const Use& use);
   absl::StatusOr<PackedWeight> Describe(absl::Span<const WeightPart> parts, PartOrder order,
                                         std::optional<DType> dtype);
   void PackWhole(const PackedWeight& weight);

@@ -50,23 +50,24 @@ void CpuBackend::ChooseExperts(MatrixView logits, bool renormalises, const Exper
   });
 }
 
-void CpuBackend::MixExperts(ConstMatrixView x, const ExpertChoices& choices,
-                            const ExpertWeights& experts, Activation activation, MatrixView out) {
+template <typename Use>
+void CpuBackend::ForExpertOutputs(ConstMatrixView x, const ExpertChoices& choices,
+                                  const ExpertWeights& experts, Activation activation,
+                                  const Use& use) {
   const int num_experts = static_cast<int>(experts.gate_up.size());
+  if (num_experts == 0) return;
   const int size = experts.down[0].inputs;
-  TANDEM_CHECK(x.dtype == DType::kF32 && x.rows == out.rows && x.cols == out.cols);
-  TANDEM_CHECK(experts.down.size() == experts.gate_up.size());
+  TANDEM_CHECK(x.dtype == DType::kF32 && experts.down.size() == experts.gate_up.size());
   rows_of_expert_.resize(std::max<size_t>(rows_of_expert_.size(), num_experts));
   for (int e = 0; e < num_experts; ++e) rows_of_expert_[e].clear();
   for (int i = 0; i < x.rows * choices.per_row; ++i) {
-    TANDEM_CHECK(choices.experts[i] >= 0 && choices.experts[i] < num_experts);
-    rows_of_expert_[choices.experts[i]].push_back(i);
+    const int e = choices.experts[i] - experts.first;
+    if (0 <= e && e < num_experts) rows_of_expert_[e].push_back(i);
   }
   const size_t floats = size_t{2} * x.rows * x.cols + static_cast<size_t>(x.rows) * size;
   auto* const input = static_cast<float*>(expert_rows_.Reserve(floats * sizeof(float)));
   float* const output = input + static_cast<size_t>(x.rows) * x.cols;
   float* const gated = output + static_cast<size_t>(x.rows) * x.cols;
-  for (int r = 0; r < out.rows; ++r) std::fill_n(RowOf(out, r), out.cols, 0.0f);
   for (int e = 0; e < num_experts; ++e) {
     const std::vector<int>& chosen = rows_of_expert_[e];
     if (chosen.empty()) continue;
@@ -84,12 +85,40 @@ void CpuBackend::MixExperts(ConstMatrixView x, const ExpertChoices& choices,
     MatMulGated(inputs, experts.gate_up[e], activation, middle);
     MatMul(middle, experts.down[e], outputs);
     ForShares(rows, work, [&](int begin, int end) {
-      for (int i = begin; i < end; ++i) {
-        kernels_.add_scaled(RowOf(outputs, i), choices.weights[chosen[i]], x.cols,
-                            RowOf(out, chosen[i] / choices.per_row));
-      }
+      for (int i = begin; i < end; ++i) use(chosen[i], RowOf(outputs, i));
     });
   }
+}
+
+void CpuBackend::MixExperts(ConstMatrixView x, const ExpertChoices& choices,
+                            const ExpertWeights& experts, Activation activation, MatrixView out) {
+  TANDEM_CHECK(x.rows == out.rows && x.cols == out.cols);
+  for (int r = 0; r < out.rows; ++r) std::fill_n(RowOf(out, r), out.cols, 0.0f);
+  ForExpertOutputs(x, choices, experts, activation, [&](int choice, const float* output) {
+    kernels_.add_scaled(output, choices.weights[choice], x.cols,
+                        RowOf(out, choice / choices.per_row));
+  });
+}
+
+void CpuBackend::RunExperts(ConstMatrixView x, const ExpertChoices& choices,
+                            const ExpertWeights& experts, Activation activation,
+                            MatrixView outputs) {
+  TANDEM_CHECK(outputs.rows == x.rows * choices.per_row && x.cols == outputs.cols);
+  ForExpertOutputs(x, choices, experts, activation, [&](int choice, const float* output) {
+    std::memcpy(RowOf(outputs, choice), output, x.cols * sizeof(float));
+  });
+}
+
+void CpuBackend::SumExperts(ConstMatrixView outputs, const ExpertChoices& choices, MatrixView out) {
+  TANDEM_CHECK(outputs.rows == out.rows * choices.per_row && outputs.cols == out.cols);
+  ForShares(out.rows, int64_t{outputs.rows} * out.cols, [&](int begin, int end) {
+    for (int64_t r = begin; r < end; ++r) {
+      std::fill_n(RowOf(out, r), out.cols, 0.0f);
+      for (int64_t i = r * choices.per_row; i < (r + 1) * choices.per_row; ++i) {
+        kernels_.add_scaled(RowOf(outputs, i), choices.weights[i], out.cols, RowOf(out, r));
+      }
+    }
+  });
 }
 
 }  // namespace tandem

@@ -8,7 +8,7 @@ namespace tandem::tidy {
 namespace {
 
 constexpr std::array<std::string_view, 19> kChain = {
-    "base",       "json",  "kernels",    "kvcache", "kvstore", "kvtransfer", "kvevents",
+    "base",       "json",  "kernels",    "kvcache", "kvstore", "kvtransfer", "kvevents", "ranks",
     "checkpoint", "text",  "constraint", "chat",    "model",   "draft",      "verify",
     "engine",     "proof", "server",     "tools",   "bench"};
 

@@ -1,0 +1,64 @@
+// How rank 0 of a group tells the others what the next pass is over.
+#ifndef TANDEM_MODEL_PASS_MESSAGE_H_
+#define TANDEM_MODEL_PASS_MESSAGE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "kvcache/page_pool.h"
+
+namespace tandem {
+
+// The integers of a pass, one after the other in one buffer so that one copy brings them over.
+// Offsets are in elements.
+struct PassTables {
+  PassTables(int batch, int rows, int logit_rows, int max_pages)
+      : batch(batch),
+        rows(rows),
+        logit_rows(logit_rows),
+        max_pages(max_pages),
+        ids(0),
+        starts(ids + rows),
+        lengths(starts + batch + 1),
+        page_tables(lengths + batch),
+        wanted(page_tables + static_cast<size_t>(batch) * max_pages),
+        sources(wanted + logit_rows),
+        variants(sources + rows),
+        size(variants + batch) {}
+  int batch;
+  int rows;
+  int logit_rows;
+  int max_pages;
+  size_t ids;          // [rows]
+  size_t starts;       // [batch + 1]
+  size_t lengths;      // [batch]
+  size_t page_tables;  // [batch, max_pages]
+  size_t wanted;       // [logit_rows]: rows whose logits are asked for
+  size_t sources;      // [rows]: slots that drew the ids, or -1
+  size_t variants;     // [batch]: of the sequences
+  size_t size;
+};
+
+// A pass of one of the group's models.
+struct PassMessage {
+  struct PageCopy {
+    PageId from;
+    PageId to;
+  };
+  int32_t model = 0;                      // Transformer::LoadOptions::first_slot
+  PassTables tables{0, 0, 0, 0};
+  absl::Span<const PageCopy> copies;      // to be made before the pass, in this order
+  absl::Span<const int32_t> integers;     // [tables.size]
+
+  std::vector<std::byte> Encode() const;
+  // `bytes` must outlive what is returned, and lie at a multiple of 4. INVALID_ARGUMENT if they are
+  // not what Encode makes.
+  static absl::StatusOr<PassMessage> Decode(absl::Span<const std::byte> bytes);
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_MODEL_PASS_MESSAGE_H_

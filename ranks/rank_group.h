@@ -1,0 +1,80 @@
+// Processes that compute one model's passes together (tensor parallelism).
+#ifndef TANDEM_RANKS_RANK_GROUP_H_
+#define TANDEM_RANKS_RANK_GROUP_H_
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "kernels/backend.h"
+
+namespace tandem {
+
+// One rank's side of a group. Rank 0 leads: it sends messages, which the others follow. Every rank
+// then makes the same calls in the same order.
+//
+// After a rank has ended, or says nothing for too long, every call fails at once, and `status()`
+// says why. What was gathered since is garbage. Thread-compatible, but for `Fail`.
+class RankGroup {
+ public:
+  virtual ~RankGroup() = default;
+  int rank() const { return rank_; }
+  int world() const { return world_; }
+
+  // The group's memory `slot`, below kNumSlots, of at least `bytes`: what AllGather gathers lies in
+  // such memory. It keeps its contents and its place when it grows. RESOURCE_EXHAUSTED if it cannot
+  // be so large.
+  virtual absl::StatusOr<Buffer> Memory(int slot, size_t bytes, Backend* backend) = 0;
+  static constexpr int kNumSlots = 16;
+
+  // Fills the group's memory with what every rank would fill it with.
+  virtual void FillAlike(absl::FunctionRef<void()> fill) = 0;
+
+  // Brings every rank's pieces of the group's memory to all ranks. `for_each_piece(rank, use)`
+  // calls use(data, bytes) for each of the pieces that `rank` has written; on every rank it names
+  // the same places of the same sizes.
+  using UsePiece = absl::FunctionRef<void(void* data, size_t bytes)>;
+  virtual void AllGather(absl::FunctionRef<void(int rank, UsePiece use)> for_each_piece) = 0;
+
+  // A message of rank 0 to all others.
+  // REQUIRES: rank() == 0.
+  virtual absl::Status Send(absl::Span<const std::byte> message) = 0;
+  // Waits for the next message, as long as rank 0 lives.
+  // REQUIRES: rank() != 0. The message is valid until the next call of AllGather or Receive.
+  virtual absl::StatusOr<absl::Span<const std::byte>> Receive() = 0;
+
+  // What every rank says, in the order of ranks.   words: at most kMostWords bytes
+  virtual absl::StatusOr<std::vector<std::string>> Exchange(const std::string& words) = 0;
+  static constexpr size_t kMostWords = 4096;
+
+  // OK, or why the group has ended.
+  virtual absl::Status status() const = 0;
+  // Ends the group for all ranks that can still hear of it. Thread-safe.
+  virtual void Fail(absl::Status why) = 0;
+
+ protected:
+  RankGroup(int rank, int world) : rank_(rank), world_(world) {}
+
+ private:
+  const int rank_;
+  const int world_;
+};
+
+// [begin, end) of what rank `rank` of `world` has of `count`. Rank 0 has the most.
+struct RankShare {
+  int begin = 0;
+  int end = 0;
+  int size() const { return end - begin; }
+};
+inline RankShare RankShareOf(int count, int rank, int world) {
+  const auto at = [&](int64_t r) { return static_cast<int>((count * r + world - 1) / world); };
+  return {at(rank), at(rank + 1)};
+}
+
+}  // namespace tandem
+
+#endif  // TANDEM_RANKS_RANK_GROUP_H_

@@ -1,0 +1,305 @@
+#include "ranks/shared_ranks.h"
+
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <ctime>
+#include <new>
+#include <thread>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/instant.h"
+
+namespace tandem {
+namespace {
+
+constexpr uint64_t kMagic = 0x314B4E4152444E54;  // "TNDRANK1"
+constexpr int kMostRanks = 64;
+constexpr size_t kMessageBytes = size_t{64} << 20;
+constexpr size_t kSlotBytes = size_t{4} << 30;  // of addresses; memory is taken as it is written to
+constexpr size_t kMostReasonBytes = 1024;
+
+// Moves on; others wait until it has.
+using Stamp = std::atomic<uint32_t>;
+static_assert(Stamp::is_always_lock_free && sizeof(Stamp) == 4, "processes share it");
+
+struct alignas(64) RankState {
+  Stamp passed{0};                     // gatherings that it has reached
+  std::atomic<uint32_t> sleepers{0};   // ranks that may sleep until it moves
+  alignas(64) Stamp beats{0};          // of its thread that says that it lives
+  char words[RankGroup::kMostWords];   // Exchange
+  std::atomic<uint32_t> num_words{0};
+};
+
+struct Header {
+  uint64_t magic = kMagic;
+  uint32_t world = 0;
+  alignas(64) Stamp messages{0};
+  std::atomic<uint32_t> message_sleepers{0};
+  std::atomic<uint64_t> message_bytes{0};
+  alignas(64) std::atomic<uint32_t> failure{0};  // 1 while a rank says why, 2 after that
+  std::atomic<uint32_t> failure_code{0};
+  char reason[kMostReasonBytes] = {};
+  RankState ranks[kMostRanks];
+};
+
+constexpr size_t RoundUp(size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
+constexpr size_t kMessagesAt = RoundUp(sizeof(Header));
+constexpr size_t kSlotsAt = kMessagesAt + kMessageBytes;
+constexpr size_t kWholeBytes = kSlotsAt + RankGroup::kNumSlots * kSlotBytes;
+
+Header* HeaderOf(std::byte* data) { return std::launder(reinterpret_cast<Header*>(data)); }
+
+// Sleeps while `*stamp` is `seen`, and no longer than `at_most`.
+void SleepWhile(Stamp* stamp, uint32_t seen, absl::Duration at_most) {
+  const timespec time = absl::ToTimespec(at_most);
+  syscall(SYS_futex, reinterpret_cast<uint32_t*>(stamp), FUTEX_WAIT, seen, &time, nullptr, 0);
+}
+
+// Moves `*stamp` on and wakes those that sleep on it.
+void Move(Stamp* stamp, uint32_t to, std::atomic<uint32_t>* sleepers) {
+  stamp->store(to, std::memory_order_seq_cst);
+  if (sleepers->load(std::memory_order_seq_cst) == 0) return;
+  syscall(SYS_futex, reinterpret_cast<uint32_t*>(stamp), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+bool HasReached(uint32_t stamp, uint32_t wanted) {
+  return static_cast<int32_t>(stamp - wanted) >= 0;
+}
+
+void Relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+class SharedRanks final : public RankGroup {
+ public:
+  SharedRanks(std::shared_ptr<SharedMemory> memory, int rank, const SharedRankOptions& options)
+      : RankGroup(rank, memory->world()),
+        memory_(std::move(memory)),
+        options_(options),
+        header_(*HeaderOf(memory_->data())),
+        lives_(world()) {
+    beating_ = std::thread([this] { Beat(); });
+  }
+  ~SharedRanks() override {
+    is_ending_.store(true);
+    Fail(absl::UnavailableError(absl::StrCat("tensor_parallel: rank ", rank(), " has ended")));
+    end_.fetch_add(1);
+    syscall(SYS_futex, reinterpret_cast<uint32_t*>(&end_), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+    beating_.join();
+  }
+
+  absl::StatusOr<Buffer> Memory(int slot, size_t bytes, Backend* backend) override {
+    TANDEM_CHECK(0 <= slot && slot < kNumSlots && backend->memory_is_host());
+    if (bytes > kSlotBytes) {
+      return absl::ResourceExhaustedError(absl::StrCat("tensor_parallel: ", bytes,
+                                                       " bytes are wanted for a pass, allowed: ",
+                                                       kSlotBytes));
+    }
+    return Buffer(nullptr, memory_->data() + kSlotsAt + slot * kSlotBytes, bytes);
+  }
+
+  void FillAlike(absl::FunctionRef<void()> fill) override {
+    if (rank() == 0) fill();
+    Meet();
+  }
+
+  void AllGather(absl::FunctionRef<void(int, UsePiece)> /*for_each_piece*/) override { Meet(); }
+
+  absl::Status Send(absl::Span<const std::byte> message) override {
+    TANDEM_CHECK(rank() == 0);
+    if (message.size() > kMessageBytes) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "tensor_parallel: found a pass of ", message.size(), " bytes, allowed: ", kMessageBytes));
+    }
+    std::memcpy(memory_->data() + kMessagesAt, message.data(), message.size());
+    header_.message_bytes.store(message.size(), std::memory_order_relaxed);
+    Move(&header_.messages, ++num_messages_, &header_.message_sleepers);
+    return status();
+  }
+
+  absl::StatusOr<absl::Span<const std::byte>> Receive() override {
+    TANDEM_CHECK(rank() != 0);
+    ++num_messages_;
+    Await(&header_.messages, num_messages_, &header_.message_sleepers, 0);
+    if (const absl::Status failed = status(); !failed.ok()) return failed;
+    return absl::MakeConstSpan(memory_->data() + kMessagesAt,
+                               header_.message_bytes.load(std::memory_order_relaxed));
+  }
+
+  absl::StatusOr<std::vector<std::string>> Exchange(const std::string& words) override {
+    TANDEM_CHECK(words.size() <= kMostWords);
+    RankState& own = header_.ranks[rank()];
+    std::memcpy(own.words, words.data(), words.size());
+    own.num_words.store(static_cast<uint32_t>(words.size()), std::memory_order_relaxed);
+    Meet();
+    std::vector<std::string> all;
+    for (int r = 0; r < world(); ++r) {
+      const RankState& state = header_.ranks[r];
+      all.emplace_back(state.words, std::min<size_t>(state.num_words.load(), kMostWords));
+    }
+    Meet();  // after that words may be written again
+    if (const absl::Status failed = status(); !failed.ok()) return failed;
+    return all;
+  }
+
+  absl::Status status() const override {
+    if (header_.failure.load(std::memory_order_acquire) != 2) return absl::OkStatus();
+    return absl::Status(static_cast<absl::StatusCode>(header_.failure_code.load()), header_.reason);
+  }
+
+  void Fail(absl::Status why) override {
+    uint32_t nobody = 0;
+    if (!header_.failure.compare_exchange_strong(nobody, 1)) return;
+    const std::string reason(why.message().substr(0, kMostReasonBytes - 1));
+    std::memcpy(header_.reason, reason.c_str(), reason.size() + 1);
+    header_.failure_code.store(static_cast<uint32_t>(why.code()));
+    header_.failure.store(2, std::memory_order_release);
+    // Those that sleep look at it a moment later.
+  }
+
+ private:
+  static constexpr absl::Duration kLook = absl::Milliseconds(50);
+  // So long it pays to spin: a rank that is woken takes some 5 to 50 us to run.
+  static constexpr int kSpins = 20000;
+
+  // Every rank passes when all have come.
+  void Meet() {
+    RankState& own = header_.ranks[rank()];
+    ++num_passed_;
+    Move(&own.passed, num_passed_, &own.sleepers);
+    for (int r = 0; r < world(); ++r) {
+      if (r == rank()) continue;
+      RankState& other = header_.ranks[r];
+      if (!Await(&other.passed, num_passed_, &other.sleepers, r)) return;
+    }
+  }
+
+  // Waits until the stamp, which rank `owner` moves, reaches `wanted`. False if the group has
+  // failed.
+  bool Await(Stamp* stamp, uint32_t wanted, std::atomic<uint32_t>* sleepers, int owner) {
+    for (int i = 0; i < kSpins; ++i) {
+      if (HasReached(stamp->load(std::memory_order_acquire), wanted)) return true;
+      if (i % 1024 == 1023) {
+        if (!status().ok()) return false;
+        std::this_thread::yield();
+      }
+      Relax();
+    }
+    for (;;) {
+      sleepers->fetch_add(1, std::memory_order_seq_cst);
+      const uint32_t seen = stamp->load(std::memory_order_seq_cst);
+      if (!HasReached(seen, wanted)) SleepWhile(stamp, seen, kLook);
+      sleepers->fetch_sub(1, std::memory_order_seq_cst);
+      if (HasReached(stamp->load(std::memory_order_acquire), wanted)) return true;
+      if (!status().ok() || !Lives(owner)) return false;
+    }
+  }
+
+  // How often a rank was looked at without a sign of life. Counted in looks, not by a clock: a
+  // machine that was suspended gives nobody up.
+  struct Life {
+    uint32_t beats = 0;
+    Instant since = Instant::Now();
+    int looks = 0;
+  };
+  bool Lives(int other) {
+    Life& life = lives_[other];
+    const uint32_t beats = header_.ranks[other].beats.load(std::memory_order_relaxed);
+    if (beats != life.beats || life.looks == 0) {
+      life = {.beats = beats, .since = Instant::Now(), .looks = 1};
+      return true;
+    }
+    ++life.looks;
+    if (life.looks * kLook < options_.silence || Instant::Now() - life.since < options_.silence) {
+      return true;
+    }
+    Fail(absl::UnavailableError(absl::StrCat("tensor_parallel: rank ", other, " has said nothing for ",
+                                             absl::FormatDuration(options_.silence))));
+    return false;
+  }
+
+  void Beat() {
+    const absl::Duration pause = std::min(options_.silence / 8, absl::Seconds(1));
+    while (!is_ending_.load()) {
+      header_.ranks[rank()].beats.fetch_add(1, std::memory_order_relaxed);
+      SleepWhile(&end_, 0, pause);
+    }
+  }
+
+  const std::shared_ptr<SharedMemory> memory_;
+  const SharedRankOptions options_;
+  Header& header_;
+  uint32_t num_passed_ = 0;
+  uint32_t num_messages_ = 0;
+  std::vector<Life> lives_;
+  std::atomic<bool> is_ending_{false};
+  Stamp end_{0};
+  std::thread beating_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<SharedMemory>> SharedMemory::Create(int world) {
+  TANDEM_CHECK(1 <= world && world <= kMostRanks);
+  const int descriptor = memfd_create("tandem-ranks", MFD_CLOEXEC);
+  if (descriptor < 0 || ftruncate(descriptor, kWholeBytes) != 0) {
+    const int error = errno;
+    if (descriptor >= 0) close(descriptor);
+    return absl::ErrnoToStatus(error, "tensor_parallel: shared memory");
+  }
+  void* const data = mmap(nullptr, kWholeBytes, PROT_READ | PROT_WRITE,
+                          MAP_SHARED | MAP_NORESERVE, descriptor, 0);
+  if (data == MAP_FAILED) {
+    const int error = errno;
+    close(descriptor);
+    return absl::ErrnoToStatus(error, "tensor_parallel: shared memory");
+  }
+  (new (data) Header)->world = static_cast<uint32_t>(world);
+  return std::shared_ptr<SharedMemory>(
+      new SharedMemory(descriptor, static_cast<std::byte*>(data)));
+}
+
+absl::StatusOr<std::shared_ptr<SharedMemory>> SharedMemory::Open(int descriptor) {
+  void* const data = mmap(nullptr, kWholeBytes, PROT_READ | PROT_WRITE,
+                          MAP_SHARED | MAP_NORESERVE, descriptor, 0);
+  if (data == MAP_FAILED) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tensor_parallel: descriptor ", descriptor, " is not the memory of a group"));
+  }
+  const off_t size = lseek(descriptor, 0, SEEK_END);
+  std::shared_ptr<SharedMemory> memory(
+      new SharedMemory(descriptor, static_cast<std::byte*>(data)));
+  if (size != static_cast<off_t>(kWholeBytes) || HeaderOf(memory->data())->magic != kMagic) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tensor_parallel: descriptor ", descriptor, " is not the memory of a group"));
+  }
+  return memory;
+}
+
+SharedMemory::~SharedMemory() {
+  munmap(data_, kWholeBytes);
+  close(descriptor_);
+}
+
+int SharedMemory::world() const { return static_cast<int>(HeaderOf(data_)->world); }
+
+std::unique_ptr<RankGroup> JoinSharedRanks(std::shared_ptr<SharedMemory> memory, int rank,
+                                           const SharedRankOptions& options) {
+  TANDEM_CHECK(0 <= rank && rank < memory->world());
+  return std::make_unique<SharedRanks>(std::move(memory), rank, options);
+}
+
+}  // namespace tandem
