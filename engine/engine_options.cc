@@ -81,6 +81,15 @@ absl::Status EngineOptions::Validate() const {
   if (!kv_store.empty() && !prefix_cache) {
     return FieldError("kv_store", "needs the prefix cache, which is off");
   }
+  RETURN_IF_ERROR(CheckBetween("tensor_parallel", tensor_parallel, 1, kMostRanks));
+  if (tensor_parallel > 1) {
+    for (const auto& [field, value] : {std::pair{"kv_store", &kv_store},
+                                       std::pair{"kv_transfer", &kv_transfer}}) {
+      if (value->empty()) continue;
+      return FieldError(field, "must be empty where tensor_parallel is above 1: each rank has a "
+                               "part of every page");
+    }
+  }
   if (!kv_transfer.empty() && !prefix_cache) {
     return FieldError("kv_transfer", "needs the prefix cache, which is off");
   }

@@ -116,16 +116,8 @@ absl::StatusOr<std::unique_ptr<VocabularyMap>> MakeVocabularyMap(const EngineOpt
       " and ", num_draft - num_paired, " of the draft's ", num_draft, " have no counterpart"));
 }
 
-// Memory that first passes will take; on the host also that which loading took, since what was
-// available was told before.
-int64_t BytesToPack(const Runtime& runtime, bool on_host) {
-  int64_t bytes = 0;
-  for (const Transformer* model : {runtime.target.get(), runtime.draft.get()}) {
-    if (model == nullptr) continue;
-    bytes += static_cast<int64_t>(model->bytes_to_pack());
-    if (on_host) bytes += static_cast<int64_t>(model->bytes_packed_at_load());
-  }
-  return bytes;
+bool IsDraftSharedOut(const EngineOptions& options, const Runtime& runtime) {
+  return runtime.ranks != nullptr && options.draft_tensor_parallel;
 }
 
 // Both caches hold the same number of tokens, within the memory and no more than can be of use.
@@ -133,17 +125,16 @@ absl::Status MakeCaches(const EngineOptions& options, std::optional<int64_t> hos
                         Runtime* runtime) {
   ASSIGN_OR_RETURN(const KvDType dtype, ParseKvDType(options.kv_cache));
   const KvLayout target_layout = runtime->target->kv_layout(options.page_size, dtype);
-  int64_t page_bytes = static_cast<int64_t>(target_layout.page_bytes());
+  int64_t page_bytes = runtime->target_needs.page_bytes + runtime->draft_needs.page_bytes;
   KvLayout draft_layout;
   if (runtime->draft != nullptr) {
     ASSIGN_OR_RETURN(const KvDType draft_dtype,
                      ParseKvDType(options.kv_cache_of_draft(), "draft_kv_cache"));
     draft_layout = runtime->draft->kv_layout(options.page_size, draft_dtype);
-    page_bytes += static_cast<int64_t>(draft_layout.page_bytes());
   }
   const std::optional<int64_t> on_device = runtime->backend->free_memory_bytes();
   const std::optional<int64_t> available = on_device.has_value() ? on_device : host_memory;
-  const int64_t to_pack = BytesToPack(*runtime, !on_device.has_value());
+  const int64_t to_pack = runtime->target_needs.bytes_to_pack + runtime->draft_needs.bytes_to_pack;
   const int64_t left = std::max<int64_t>(0, available.value_or(kGuessedMemory) - to_pack);
   const int64_t memory =
       options.kv_memory_bytes > 0 ? options.kv_memory_bytes : left / kDefaultShareOfFreeMemory;
@@ -173,9 +164,13 @@ absl::Status MakeCaches(const EngineOptions& options, std::optional<int64_t> hos
                                                      " bytes: ", cache.status().message())));
   };
   ASSIGN_OR_RETURN(runtime->target_cache, make(target_layout));
-  if (runtime->draft == nullptr) return absl::OkStatus();
-  ASSIGN_OR_RETURN(runtime->draft_cache, make(draft_layout));
-  return absl::OkStatus();
+  if (runtime->draft != nullptr) {
+    ASSIGN_OR_RETURN(runtime->draft_cache, make(draft_layout));
+  }
+  if (runtime->ranks == nullptr) return absl::OkStatus();
+  runtime->target->Lead(runtime->target_cache.get());
+  if (IsDraftSharedOut(options, *runtime)) runtime->draft->Lead(runtime->draft_cache.get());
+  return runtime->ranks->MakeCaches(num_pages);
 }
 
 absl::Status CheckCompute(const EngineOptions& options, const Transformer& model,
@@ -201,21 +196,63 @@ Transformer::LoadOptions Loading(const EngineOptions& options, std::optional<DTy
           .on_packing = options.on_packing};
 }
 
-// A learned head is made of rows in the host's memory, and rows of logits that it gives are read
-// there.
-void SetHead(const EngineOptions& options, const Backend& backend,
-             Transformer::LoadOptions* loading) {
-  if (options.draft_head_tokens != kAutoDraftHeadTokens) {
-    loading->head_tokens = options.draft_head_tokens;
-  } else if (backend.memory_is_host()) {
-    loading->sets_head_from = DraftHead::kLeastVocabulary;
+// Loads a model, or this rank's part of it.
+absl::StatusOr<std::unique_ptr<Transformer>> LoadModel(const RankModel& model,
+                                                       Transformer::LoadOptions loading,
+                                                       const Runtime& runtime, bool is_shared_out) {
+  if (is_shared_out) {
+    loading.group = runtime.ranks->group();
+    loading.first_slot = model.first_slot;
+    RETURN_IF_ERROR(runtime.ranks->Load(model));
   }
+  return Transformer::Load(model.path, runtime.backend.get(), loading);
+}
+
+absl::StatusOr<std::unique_ptr<Transformer>> LoadTarget(const EngineOptions& options,
+                                                        const Runtime& runtime) {
+  ASSIGN_OR_RETURN(const std::optional<DType> quantized,
+                   ValueOf(kQuantizations, "quantize", options.quantize));
+  Transformer::LoadOptions loading = Loading(options, quantized);
+  loading.context = options.context;
+  return LoadModel({.path = options.target,
+                    .quantize = options.quantize,
+                    .requantizes = false,
+                    .head_tokens = 0,
+                    .context = options.context,
+                    .kv_cache = options.kv_cache,
+                    .first_slot = 0},
+                   loading, runtime, runtime.ranks != nullptr);
+}
+
+// A learned head is made of rows in the host's memory, of which each rank would have some.
+absl::StatusOr<std::unique_ptr<Transformer>> LoadDraft(const EngineOptions& options,
+                                                       const std::string& path,
+                                                       const std::string& format,
+                                                       const Runtime& runtime) {
+  ASSIGN_OR_RETURN(const std::optional<DType> quantized,
+                   ValueOf(kQuantizations, "draft_quantize", format));
+  Transformer::LoadOptions loading = Loading(options, quantized);
+  loading.which = Transformer::Quantize::kAll;
+  const bool is_shared_out = IsDraftSharedOut(options, runtime);
+  if (options.draft_head_tokens != kAutoDraftHeadTokens) {
+    loading.head_tokens = options.draft_head_tokens;
+  } else if (runtime.backend->memory_is_host() && !is_shared_out) {
+    loading.sets_head_from = DraftHead::kLeastVocabulary;
+  }
+  return LoadModel({.path = path,
+                    .quantize = format,
+                    .requantizes = true,
+                    .head_tokens = loading.head_tokens,
+                    .context = 0,
+                    .kv_cache = options.kv_cache_of_draft(),
+                    .first_slot = Transformer::kNumSlots},
+                   loading, runtime, is_shared_out);
 }
 
 // The target's own weights in another format. Its files are mapped once more, and lie in memory
 // once.
 absl::StatusOr<std::unique_ptr<Transformer>> LoadSelf(const EngineOptions& options,
-                                                      Backend* backend) {
+                                                      const Runtime& runtime) {
   absl::string_view name = options.draft;
   if (!absl::ConsumePrefix(&name, "self:")) name = "int4";
   ASSIGN_OR_RETURN(const std::optional<DType> format,
@@ -226,10 +263,7 @@ absl::StatusOr<std::unique_ptr<Transformer>> LoadSelf(const EngineOptions& optio
                                                      ", allowed: auto and none, because ",
                                                      options.draft, " says the format"));
   }
-  Transformer::LoadOptions loading = Loading(options, format);
-  loading.which = Transformer::Quantize::kAll;
-  SetHead(options, *backend, &loading);
-  return Transformer::Load(options.target, backend, loading);
+  return LoadDraft(options, options.target, {name.data(), name.size()}, runtime);
 }
 
 // EngineOptions::draft_quantize of a draft with files of its own. Where memory is not the host's,
@@ -240,6 +274,14 @@ absl::StatusOr<std::string> DraftFormatOf(const EngineOptions& options, const Ru
   ASSIGN_OR_RETURN(const DraftMatrices matrices, DraftMatricesOf(options, options.draft));
   return ChooseDraftFormat(matrices, static_cast<double>(runtime.target->bytes_read_per_pass()),
                            options.compute == "f32");
+}
+
+// What a model takes on all ranks that share it out, once they have loaded their parts.
+absl::StatusOr<LeadingRank::Needs> NeedsOfAll(const EngineOptions& options,
+                                              const Transformer& model, KvDType kv_cache,
+                                              const Runtime& runtime, bool is_shared_out) {
+  if (is_shared_out) return runtime.ranks->AwaitLoaded(model, *runtime.backend, kv_cache);
+  return NeedsOf(model, *runtime.backend, options.page_size, kv_cache);
 }
 
 // A pass of one token, which packs every weight.
@@ -256,17 +298,20 @@ absl::StatusOr<Runtime> Runtime::Load(const EngineOptions& options,
                                       std::optional<int64_t> host_memory) {
   RETURN_IF_ERROR(options.Validate());
   Runtime runtime;
-  CpuOptions cpu{.num_threads = options.threads, .compute = CpuCompute::kAuto, .isa = ""};
+  int threads = options.threads;
+  if (options.tensor_parallel > 1) {
+    ASSIGN_OR_RETURN(runtime.ranks, LeadingRank::Start(options));
+    threads = runtime.ranks->num_threads();
+  }
+  CpuOptions cpu{.num_threads = threads, .compute = CpuCompute::kAuto, .isa = ""};
   ASSIGN_OR_RETURN(cpu.compute, ParseCompute(options.compute));
   ASSIGN_OR_RETURN(runtime.backend, MakeBackend(options.device, cpu));
   ASSIGN_OR_RETURN(runtime.tokenizer, Tokenizer::Load(options.target));
-  ASSIGN_OR_RETURN(const std::optional<DType> quantized,
-                   ValueOf(kQuantizations, "quantize", options.quantize));
-  Transformer::LoadOptions loading = Loading(options, quantized);
-  loading.context = options.context;
-  ASSIGN_OR_RETURN(runtime.target,
-                   Transformer::Load(options.target, runtime.backend.get(), loading));
+  ASSIGN_OR_RETURN(runtime.target, LoadTarget(options, runtime));
   RETURN_IF_ERROR(CheckCompute(options, *runtime.target, options.target));
+  ASSIGN_OR_RETURN(const KvDType kv_cache, ParseKvDType(options.kv_cache));
+  ASSIGN_OR_RETURN(runtime.target_needs, NeedsOfAll(options, *runtime.target, kv_cache, runtime,
+                                                    runtime.ranks != nullptr));
   if (runtime.tokenizer->vocab_size() > runtime.target->vocab_size()) {
     ASSIGN_OR_RETURN(const std::string file, Tokenizer::FileOf(options.target));
     return absl::InvalidArgumentError(
@@ -281,16 +326,11 @@ absl::StatusOr<Runtime> Runtime::Load(const EngineOptions& options,
   runtime.has_all_drafters = options.all_drafters;
   const bool has_model = options.all_drafters || HasModel(runtime.drafter_kind);
   if (IsSelfDraft(options.draft) && has_model) {
-    ASSIGN_OR_RETURN(runtime.draft, LoadSelf(options, runtime.backend.get()));
+    ASSIGN_OR_RETURN(runtime.draft, LoadSelf(options, runtime));
   } else if (!options.draft.empty() && has_model) {
     ASSIGN_OR_RETURN(runtime.draft_format, DraftFormatOf(options, runtime));
-    ASSIGN_OR_RETURN(const std::optional<DType> draft_quantized,
-                     ValueOf(kQuantizations, "draft_quantize", runtime.draft_format));
-    loading = Loading(options, draft_quantized);
-    loading.which = Transformer::Quantize::kAll;
-    SetHead(options, *runtime.backend, &loading);
     ASSIGN_OR_RETURN(runtime.draft,
-                     Transformer::Load(options.draft, runtime.backend.get(), loading));
+                     LoadDraft(options, options.draft, runtime.draft_format, runtime));
     RETURN_IF_ERROR(CheckCompute(options, *runtime.draft, options.draft));
     ASSIGN_OR_RETURN(runtime.vocabulary, MakeVocabularyMap(options, runtime));
   }
@@ -301,6 +341,12 @@ absl::StatusOr<Runtime> Runtime::Load(const EngineOptions& options,
                                                  .end_tokens = runtime.end_tokens,
                                                  .vocabulary = runtime.vocabulary.get()});
     RETURN_IF_ERROR(runtime.head->Make());
+  }
+  if (runtime.draft != nullptr) {
+    ASSIGN_OR_RETURN(const KvDType draft_kv_cache,
+                     ParseKvDType(options.kv_cache_of_draft(), "draft_kv_cache"));
+    ASSIGN_OR_RETURN(runtime.draft_needs, NeedsOfAll(options, *runtime.draft, draft_kv_cache,
+                                                     runtime, IsDraftSharedOut(options, runtime)));
   }
   RETURN_IF_ERROR(MakeCaches(options, host_memory, &runtime));
   if (options.warm_up) {

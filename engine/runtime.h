@@ -15,6 +15,7 @@
 #include "draft/vocabulary_map.h"
 #include "draft/windowed_drafter.h"
 #include "engine/learned_head.h"
+#include "engine/tensor_parallel.h"
 #include "kernels/backend.h"
 #include "kvcache/paged_kv_cache.h"
 #include "model/transformer.h"
@@ -29,6 +30,7 @@ absl::StatusOr<CpuCompute> ParseCompute(const std::string& name);
 // A target, perhaps a draft, their caches, and what both need, as EngineOptions ask for. Members
 // are in the order that destroys users before what they use.
 struct Runtime {
+  std::unique_ptr<LeadingRank> ranks;  // null where this process computes alone
   std::unique_ptr<Backend> backend;
   std::unique_ptr<Tokenizer> tokenizer;             // the target's
   std::unique_ptr<ConstraintCompiler> constraints;  // for the target's vocabulary
@@ -40,6 +42,7 @@ struct Runtime {
   std::string draft_format = "none";
   std::unique_ptr<PagedKvCache> target_cache;
   std::unique_ptr<PagedKvCache> draft_cache;  // null without a draft
+  LeadingRank::Needs target_needs, draft_needs;
   DraftWindow draft_window;
   std::unique_ptr<VocabularyMap> vocabulary;      // null without a draft and where the ids agree
   std::unique_ptr<LearnedHead> head;              // null unless the draft's is learned

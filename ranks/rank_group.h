@@ -53,6 +53,8 @@ class RankGroup {
 
   // OK, or why the group has ended.
   virtual absl::Status status() const = 0;
+  // Whether rank 0 has ended the group because its work is done.
+  virtual bool is_over() const = 0;
   // Ends the group for all ranks that can still hear of it. Thread-safe.
   virtual void Fail(absl::Status why) = 0;
 
@@ -70,6 +72,8 @@ struct RankShare {
   int end = 0;
   int size() const { return end - begin; }
 };
+// Ranks that a group may have.
+inline constexpr int kMostRanks = 64;
 inline RankShare RankShareOf(int count, int rank, int world) {
   const auto at = [&](int64_t r) { return static_cast<int>((count * r + world - 1) / world); };
   return {at(rank), at(rank + 1)};

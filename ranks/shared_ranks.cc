@@ -24,7 +24,7 @@ namespace tandem {
 namespace {
 
 constexpr uint64_t kMagic = 0x314B4E4152444E54;  // "TNDRANK1"
-constexpr int kMostRanks = 64;
+
 constexpr size_t kMessageBytes = size_t{64} << 20;
 constexpr size_t kSlotBytes = size_t{4} << 30;  // of addresses; memory is taken as it is written to
 constexpr size_t kMostReasonBytes = 1024;
@@ -95,7 +95,9 @@ class SharedRanks final : public RankGroup {
   }
   ~SharedRanks() override {
     is_ending_.store(true);
-    Fail(absl::UnavailableError(absl::StrCat("tensor_parallel: rank ", rank(), " has ended")));
+    const std::string reason = absl::StrCat("tensor_parallel: rank ", rank(), " has ended");
+    // Of rank 0 that is how a group ends.
+    Fail(rank() == 0 ? absl::CancelledError(reason) : absl::UnavailableError(reason));
     end_.fetch_add(1);
     syscall(SYS_futex, reinterpret_cast<uint32_t*>(&end_), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
     beating_.join();
@@ -159,6 +161,8 @@ class SharedRanks final : public RankGroup {
     if (header_.failure.load(std::memory_order_acquire) != 2) return absl::OkStatus();
     return absl::Status(static_cast<absl::StatusCode>(header_.failure_code.load()), header_.reason);
   }
+
+  bool is_over() const override { return absl::IsCancelled(status()); }
 
   void Fail(absl::Status why) override {
     uint32_t nobody = 0;

@@ -33,6 +33,7 @@ Command AddKvStoreCommand(CLI::App* program);
 Command AddBenchCommand(CLI::App* program);
 Command AddVerifyLosslessCommand(CLI::App* program);
 Command AddServeCommand(CLI::App* program);
+Command AddRankCommand(CLI::App* program);
 Command AddHelpCommand(CLI::App* program);
 
 }  // namespace tandem

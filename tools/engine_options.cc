@@ -12,6 +12,7 @@
 #include "base/status_macros.h"
 #include "kernels/quantize.h"
 #include "kvcache/kv_layout.h"
+#include "ranks/rank_group.h"
 #include "tandem/field_error.h"
 #include "tandem/model_places.h"
 #include "tools/progress.h"
@@ -133,6 +134,15 @@ void EngineFlags::AddTo(CLI::App* app, bool with_draft_tokens) {
       ->type_name("N")
       ->check(CLI::Range(1, 4096))
       ->group(group);
+  app->add_option("--tensor-parallel", tensor_parallel,
+                  "Processes that compute the target's passes together, each its own part of every "
+                  "layer, with the bits of one; --threads are those of each [1]")
+      ->type_name("N")
+      ->check(CLI::Range(1, kMostRanks))
+      ->group(group);
+  app->add_flag("--draft-tensor-parallel", draft_tensor_parallel,
+                "They compute the draft's passes together, too [the first one has the draft]")
+      ->group(group);
   app->add_option("--packed-weights", packed_weights,
                   "Folder that caches large models' weights in the CPU's layout, so that later "
                   "starts are fast, and what speculation has learned; none for no cache [packed/ "
@@ -209,6 +219,8 @@ absl::StatusOr<EngineOptions> EngineFlags::ToOptions() const {
     ASSIGN_OR_RETURN(options.draft_memory_bytes, ParseSize("--draft-memory", draft_memory));
   }
   options.page_size = page_size;
+  options.tensor_parallel = tensor_parallel;
+  options.draft_tensor_parallel = draft_tensor_parallel;
   options.context = context;
   options.on_packing = [progress = std::shared_ptr<Progress>()](int64_t packed,
                                                                 int64_t total) mutable {

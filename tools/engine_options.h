@@ -41,6 +41,8 @@ struct EngineFlags {
   std::string kv_memory;
   std::string draft_memory = "16M";
   int page_size = 16;
+  int tensor_parallel = 1;
+  bool draft_tensor_parallel = false;
   int context = 0;  // 0: the model's
   std::string packed_weights;
   std::vector<std::string> allow_unknown_config;

@@ -75,7 +75,8 @@ int Run(int argc, char** argv) {
       AddGenerateCommand(&program), AddChatCommand(&program),    AddFetchCommand(&program),
       AddTokenizeCommand(&program), AddInspectCommand(&program), AddMakeRandomCommand(&program),
       AddQuantizeCommand(&program), AddBenchCommand(&program),   AddVerifyLosslessCommand(&program),
-      AddServeCommand(&program),    AddKvStoreCommand(&program), AddHelpCommand(&program)};
+      AddServeCommand(&program),    AddKvStoreCommand(&program), AddRankCommand(&program),
+      AddHelpCommand(&program)};
   LetTheLastCount(&program);
   try {
     program.parse(std::vector<std::string>(words.rbegin(), words.rend()));

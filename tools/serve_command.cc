@@ -4,18 +4,22 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <filesystem>
 #include <limits>
 #include <memory>
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "CLI/CLI.hpp"
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "base/mapped_file.h"
 #include "base/status_macros.h"
 #include "engine/fingerprint.h"
 #include "engine/generation_config.h"
@@ -55,6 +59,7 @@ struct ServeFlags {
   std::string max_unread = "1M";
   std::string max_answer = "64M";
   double drain_seconds = 30;
+  std::string on_rank_failure = "exit";
   SecretSource api_key = {.what = "the key",
                           .option = "--api-key",
                           .file_option = "--api-key-file",
@@ -125,6 +130,12 @@ class StopSignals {
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
   }
 
+  // Stops the server at once, for a reason that is not a signal.
+  void StopNow() {
+    const absl::MutexLock lock(&mutex_);
+    if (server_ != nullptr) server_->StopNow();
+  }
+
   // Signals concern `server` from now on, or nothing if it is null.
   void SetServer(HttpServer* server) {
     const absl::MutexLock lock(&mutex_);
@@ -155,15 +166,54 @@ class StopSignals {
   std::thread thread_;
 };
 
+// Why a rank of tensor parallelism was lost, if one was. Thread-safe.
+class LostRank {
+ public:
+  void Set(const absl::Status& why) {
+    const absl::MutexLock lock(&mutex_);
+    why_ = why;
+  }
+  absl::Status why() const {
+    const absl::MutexLock lock(&mutex_);
+    return why_;
+  }
+
+ private:
+  mutable absl::Mutex mutex_;
+  absl::Status why_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Replaces this process by the same command. Returns only if it cannot.
+absl::Status StartAgain() {
+  ASSIGN_OR_RETURN(std::string line, ReadFile("/proc/self/cmdline"));
+  std::vector<char*> words;
+  for (size_t at = 0; at < line.size(); at += std::strlen(&line[at]) + 1) {
+    words.push_back(&line[at]);
+  }
+  words.push_back(nullptr);
+  sigset_t none;
+  sigemptyset(&none);
+  pthread_sigmask(SIG_SETMASK, &none, nullptr);
+  execv("/proc/self/exe", words.data());
+  return absl::ErrnoToStatus(errno, "on_rank_failure: starting again");
+}
+
 absl::Status Run(const ServeFlags& flags) {
   // Whoever reads the log may go away; sockets ask for no signal themselves.
   std::signal(SIGPIPE, SIG_IGN);
   StopSignals signals;
   const BackgroundLog log(STDERR_FILENO, {});  // no request waits for whoever reads it
-  ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(flags.engine_options));
+  LostRank lost;
+  EngineOptions options = flags.engine_options;
+  options.on_rank_failure = [&](const absl::Status& why) {
+    lost.Set(why);
+    signals.StopNow();
+  };
+  ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine, Engine::Create(options));
   ASSIGN_OR_RETURN(const std::unique_ptr<HttpServer> server,
                    HttpServer::Start(engine.get(), flags.server));
   signals.SetServer(server.get());
+  if (!lost.why().ok()) server->StopNow();  // it was lost a moment ago
   spdlog::info("serving address=http://{} model={} drafter={} device=\"{}\"", server->address(),
                flags.server.service.model_name, NameOf(engine->drafter()),
                engine->device_description());
@@ -172,6 +222,12 @@ absl::Status Run(const ServeFlags& flags) {
   const EngineLoad load = engine->load();
   spdlog::info("stopped prompt_tokens={} generated_tokens={} proposed={} accepted={}",
                load.prompt_tokens, load.stats.emitted, load.stats.proposed, load.stats.accepted);
+  if (const absl::Status why = lost.why(); !why.ok()) {
+    if (flags.on_rank_failure == "exit") return why;
+    spdlog::error("{}; starting again", std::string(why.message()));
+    engine = nullptr;
+    return StartAgain();
+  }
   // Nothing runs any more: whatever clients did, every page must be back.
   return engine->CheckIntegrity();
 }
@@ -278,6 +334,11 @@ Command AddServeCommand(CLI::App* program) {
       ->check(CLI::IsMember({"tandem", "vllm", "both"}));
   app->add_flag("--strict-requests", flags->server.service.strict_requests,
                 "Refuse requests with fields that are not known, which are ignored else");
+  app->add_option("--on-rank-failure", flags->on_rank_failure,
+                  "With --tensor-parallel, when another rank's process has ended: exit with an "
+                  "error, or restart all of them; requests that run fail in either case [exit]")
+      ->type_name("NAME")
+      ->check(CLI::IsMember({"exit", "restart"}));
   app->add_option("--io-threads", flags->server.io_threads, "Threads that talk to clients [2]")
       ->type_name("N")
       ->check(CLI::Range(1, 64));

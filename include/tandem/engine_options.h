@@ -83,6 +83,17 @@ struct EngineOptions {
   std::string kv_events{};
   std::string kv_events_replay{};
   std::string kv_events_topic{};
+  // How many processes compute the target's passes together, each its own part of every layer, with
+  // the bits of one (docs/tensor_parallel.md). This one starts the others. `threads` are then those
+  // of each; 0 shares the cores out.
+  int tensor_parallel = 1;
+  bool draft_tensor_parallel = false;  // the draft's passes, too; else this process has the draft
+  // The program whose command `rank` the others run: "" for this one if it is tandem, else for the
+  // first `tandem` in the path.
+  std::string rank_program{};
+  // Called once, on a thread that does nothing else, if one of them ends too early. All requests
+  // fail from then on.
+  std::function<void(const absl::Status& why)> on_rank_failure{};
   // Keys of either config.json that are ignored though they are not known and might change what the
   // model computes: as the error names them.
   std::vector<std::string> allow_unknown_config{};

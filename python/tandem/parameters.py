@@ -36,6 +36,9 @@ class EngineParams(TypedDict, total=False):
     kv_memory_bytes: int
     draft_memory_bytes: int  # to draft from earlier texts; 0: none
     page_size: int
+    tensor_parallel: int
+    draft_tensor_parallel: bool
+    rank_program: str
     context: int  # at most so many tokens of the target's; 0: all
     max_batch: int
     max_generations: int

@@ -1,0 +1,82 @@
+// How an engine's ranks find each other, load their parts and follow rank 0.
+#ifndef TANDEM_ENGINE_TENSOR_PARALLEL_H_
+#define TANDEM_ENGINE_TENSOR_PARALLEL_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "model/transformer.h"
+#include "ranks/rank_group.h"
+#include "ranks/rank_processes.h"
+#include "tandem/engine_options.h"
+
+namespace tandem {
+
+// A model as every rank of a group loads its part of it.
+struct RankModel {
+  std::string path;
+  std::string quantize = "none";  // a name of kQuantizations
+  bool requantizes = false;       // Transformer::Quantize::kAll
+  int head_tokens = 0;            // Transformer::LoadOptions
+  int context = 0;
+  std::string kv_cache = "f32";
+  int first_slot = 0;
+};
+
+// Rank 0's side.
+class LeadingRank {
+ public:
+  // Starts the other ranks.
+  static absl::StatusOr<std::unique_ptr<LeadingRank>> Start(const EngineOptions& options);
+  ~LeadingRank();
+
+  RankGroup* group() { return group_.get(); }
+  int num_threads() const;  // of this rank
+
+  // The other ranks begin to load their parts, while this one does.
+  absl::Status Load(const RankModel& model);
+  // What the parts of all ranks take together.
+  struct Needs {
+    int64_t page_bytes = 0;     // of a page of the model's cache
+    int64_t bytes_to_pack = 0;  // of its weights, packed at load or by the first pass
+  };
+  // Waits until all ranks have loaded their parts of `model`, of which this rank has its own. The
+  // error is that of the first rank that has failed.
+  absl::StatusOr<Needs> AwaitLoaded(const Transformer& model, const Backend& backend,
+                                    KvDType kv_cache);
+  // All ranks make caches of so many pages for their models.
+  absl::Status MakeCaches(int64_t num_pages);
+  // What each rank has of the model that was loaded last.
+  const std::vector<std::string>& descriptions() const { return descriptions_; }
+
+ private:
+  explicit LeadingRank(const EngineOptions& options) : options_(options) {}
+  void Lost(const absl::Status& why);
+  absl::StatusOr<Needs> Gather(const std::string& own);
+
+  const EngineOptions options_;
+  std::atomic<bool> is_ending_{false};
+  std::unique_ptr<RankGroup> group_;
+  std::unique_ptr<RankProcesses> processes_;
+  std::vector<std::string> descriptions_;
+};
+
+// What a rank's own part of a model takes, and in words what it is.
+LeadingRank::Needs NeedsOf(const Transformer& model, const Backend& backend, int page_size,
+                           KvDType kv_cache);
+std::string DescriptionOfPart(const Transformer& model);
+
+// Another rank's life: loads what rank 0 says, and computes its part of each pass until rank 0 has
+// ended, which is OK.
+absl::Status FollowRankZero(RankGroup* group);
+// The same in a process that LeadingRank has started.
+absl::Status FollowRankZero(int rank);
+
+}  // namespace tandem
+
+#endif  // TANDEM_ENGINE_TENSOR_PARALLEL_H_
