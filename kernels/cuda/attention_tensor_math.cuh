@@ -79,6 +79,7 @@ class TensorMath {
   // The weights of this lane's vector lane / 4 + 8 * half, 0 for what it does not see, and into
   // [16] the largest scores and the sums of weights. They are rounded before they are added up, so
   // that they still add up to 1 in the end.
+  template <bool kCaps>
   TANDEM_DEVICE void Weigh(int half, const Scores& scores, Weights& rounded, float* all_largest,
                            float* totals) const {
     const int v = Lane() / 4 + 8 * half;
@@ -87,7 +88,7 @@ class TensorMath {
     TANDEM_UNROLL
     for (int i = 0; i < 2 * kColumns; ++i) {
       if (!Sees(sees, i)) continue;
-      largest = Larger(largest, ScoreAt(scores[i / 2][2 * half + i % 2]));
+      largest = Larger(largest, ScoreAt<kCaps>(scores[i / 2][2 * half + i % 2]));
     }
     largest = Larger(largest, ShuffleXor(largest, 1));
     largest = Larger(largest, ShuffleXor(largest, 2));
@@ -97,7 +98,7 @@ class TensorMath {
       float weights[2];
       TANDEM_UNROLL
       for (int i = 0; i < 2; ++i) {
-        const float score = ScoreAt(scores[column][2 * half + i]);
+        const float score = ScoreAt<kCaps>(scores[column][2 * half + i]);
         weights[i] = Sees(sees, 2 * column + i) ? Exponential(score - largest) : 0.0f;
       }
       rounded[column][half] = PackBf16(weights[0], weights[1]);
@@ -111,8 +112,9 @@ class TensorMath {
     Store(totals + v, total);
   }
 
+  template <bool kCaps>
   TANDEM_DEVICE float ScoreAt(float product) const {
-    return ScoreOf(task_.form, task_.form.scale, product);
+    return ScoreOf<kCaps>(task_.form, task_.form.scale, product);
   }
 
   // Whether some vector does not see some position that counts.
