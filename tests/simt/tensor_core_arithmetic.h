@@ -1,6 +1,6 @@
-// What tensor cores add to one output, bit by bit: mma.sync.m16n8k16 of bf16 and f32 and, on
-// Hopper, wgmma, whose k is 16 too. The facts are those of "MMA-Sim: Bit-Accurate Reference Model
-// of Tensor Cores and Matrix Cores" (arXiv 2511.10909).
+// The arithmetic of tensor cores on one output, bit by bit: mma.sync.m16n8k16 of bf16 and f32 and,
+// on Hopper, wgmma, whose k is 16 too. The facts are those of "MMA-Sim: Bit-Accurate Reference
+// Model of Tensor Cores and Matrix Cores" (arXiv 2511.10909).
 //
 // A fused sum is that of a number of f32 and of products. A product is exact and has the sum of its
 // factors' exponents for an exponent: it is not normalised, and 0 and subnormal numbers have the
@@ -84,7 +84,7 @@ inline float FusedSum(const TensorNumber* a, const TensorNumber* b, int count, f
   return CutToFloat(sum, largest - fraction_bits);
 }
 
-// What an instruction makes of an output.   a, b: [kTensorDepth]
+// An instruction's new sum of an output.   a, b: [kTensorDepth]
 inline float MultiplyAndAdd(const TensorCore& core, const TensorNumber* a, const TensorNumber* b,
                             float sum) {
   for (int k = 0; k < kTensorDepth; k += core.num_products) {

@@ -131,15 +131,15 @@ TEST(TensorCoreArithmetic, DoesNotNormaliseProducts) {
   EXPECT_EQ(Result(kHopper, factors), 0.0f);
 }
 
-TEST(TensorCoreArithmetic, OfAmpereAddsHalvesOneAfterTheOther) {
+TEST(TensorCoreArithmetic, AddsHalvesOneAfterTheOtherOnAmpere) {
   Factors factors;
   factors.Set(0, 0x1p30f, 1.0f).Set(1, -0x1p30f, 1.0f).Set(8, 1.0f, 1.0f);
   EXPECT_EQ(Result(kAmpere, factors), 1.0f);
   EXPECT_EQ(Result(kHopper, factors), 0.0f);
 }
 
-// What a row of attention has to be kept from.
-TEST(TensorCoreArithmetic, OfZeroTimesAHugeNumberCutsTheOthers) {
+// A row of attention has to be kept from this.
+TEST(TensorCoreArithmetic, CutsTermsBesideZeroTimesAHugeNumber) {
   Factors factors;
   factors.Set(0, 0x1p-30f, 1.0f);
   for (const TensorCore& core : kCores) {
