@@ -167,19 +167,20 @@ class TensorMath {
     }
   }
 
-  // Whether there are infinities or NaN, which a weight of 0 does not silence, among the values
-  // that some vector does not see.
+  // Whether values that some vector does not see are such that a weight of 0 does not silence them:
+  // infinities and NaN, and all from 2 on. Terms of a sum are aligned to the largest exponent,
+  // which a product with 0 has too, 126 less than its other factor's. Below 2 that is no more than
+  // the exponent of the sum so far, which is at least -126, and changes nothing.
   TANDEM_DEVICE bool HasWildUnseen(const Values& values) const {
+    constexpr uint32_t kFromTwoOn = 0x40004000u;  // the high bits of both exponents
     const PositionRange for_all = SeenByAll(unit_, task_.form.window);
-    bool is_wild = false;
+    uint32_t bits = 0;
     TANDEM_UNROLL
     for (int i = 0; i < kPlaces; ++i) {
       const int position = tile_ + ValuePlace(i);
-      if (for_all.begin <= position && position < for_all.end) continue;
-      is_wild =
-          is_wild || (values[i] & 0x7F80u) == 0x7F80u || (values[i] & 0x7F800000u) == 0x7F800000u;
+      if (position < for_all.begin || for_all.end <= position) bits |= values[i];
     }
-    return is_wild;
+    return (bits & kFromTwoOn) != 0;
   }
 
   // As Multiply where a weight of 0 times any value is 0: row after row, with what it sees.
