@@ -36,7 +36,7 @@ float Result(const TensorCore& core, const Factors& factors) {
 int ExponentOf(double x) { return x == 0.0 ? -126 : std::max(std::ilogb(x), -126); }
 
 // The definition in double, in which all of it is exact: a product has 16 bits and is at least
-// 2^-266, a quotient by a power of two keeps its bits, and 17 whole numbers of less than 2^28 add
+// 2^-266, a quotient by a power of two keeps its bits, and 17 integers of less than 2^28 add
 // up to less than 2^53.
 float PlainSum(const float* a, const float* b, int count, float start, int fraction_bits) {
   int largest = ExponentOf(start);
