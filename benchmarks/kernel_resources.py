@@ -46,15 +46,19 @@ SHARED = """
 #include "kernels/cuda/launch_shapes.h"
 using namespace tandem::cuda;
 int main() {
-  for (const AttendSize s : kAttendSizes)
-    if (s.tensor)
-      std::printf("AttendKernel<TensorTile<%d>> %d\\n", s.head_dim, AttendSharedOf(s).num_words * 4);
-    else
-      for (const char* cache : {"F32", "Int8"})
-        std::printf("AttendKernel<PlainTile<%d, %d, %sCache>> %d\\n", s.vectors, s.head_dim, cache,
+  for (const char* caps : {"false", "true"}) {
+    for (const AttendSize s : kAttendSizes)
+      if (s.tensor)
+        std::printf("AttendKernel<TensorTile<%d, %s>> %d\\n", s.head_dim, caps,
                     AttendSharedOf(s).num_words * 4);
-  for (const int head_dim : {64, 128})
-    std::printf("PromptAttendKernel<%d> %d\\n", head_dim, PromptSharedOf(head_dim).num_words * 4);
+      else
+        for (const char* cache : {"F32", "Int8"})
+          std::printf("AttendKernel<PlainTile<%d, %d, %sCache, %s>> %d\\n", s.vectors, s.head_dim,
+                      cache, caps, AttendSharedOf(s).num_words * 4);
+    for (const int head_dim : {64, 128})
+      std::printf("PromptAttendKernel<%d, %s> %d\\n", head_dim, caps,
+                  PromptSharedOf(head_dim).num_words * 4);
+  }
   constexpr tandem::DType kBf16 = tandem::DType::kBF16;
   for (int choice = 0; choice < kNumRowTileChoices; ++choice) {
     const ProductTiles tiles = FewRowsTiles(kBf16, choice);
@@ -95,6 +99,7 @@ def shared_bytes():
 def readable(symbol):
     text = subprocess.run(["c++filt", symbol], capture_output=True, text=True, check=True).stdout
     text = re.search(r"Enter<(.*)>\(", text)[1].strip()
+    text = text.replace("(bool)0", "false").replace("(bool)1", "true")
     return re.sub(r"tandem::cuda::|tandem::", "", text).replace("> >", ">>")
 
 

@@ -49,14 +49,14 @@ inline constexpr LaunchShape HeadShape(int rows, int num_heads, int head_dim) {
 
 // ---- Products ----
 
-// The inputs of a product on tensor cores are cut into as many chains, whatever the rows: warp w
-// has steps [ChainBegin(w), ChainBegin(w + 1)), which begin at multiples of `unit`.
+// The inputs of a product with weights of block formats are cut into as many chains, whatever the
+// rows: warp w has steps [ChainBegin(w), ChainBegin(w + 1)), which are whole pieces.
 inline constexpr int kChains = 8;
-inline constexpr int ChainSteps(int num_steps, int unit) {
-  return CeilDiv(num_steps, kChains * unit) * unit;
+inline constexpr int ChainSteps(int num_steps) {
+  return CeilDiv(num_steps, kChains * kBlockChainSteps) * kBlockChainSteps;
 }
-inline constexpr int ChainBegin(int chain, int num_steps, int unit) {
-  const int begin = chain * ChainSteps(num_steps, unit);
+inline constexpr int ChainBegin(int chain, int num_steps) {
+  const int begin = chain * ChainSteps(num_steps);
   return begin < num_steps ? begin : num_steps;
 }
 
@@ -86,22 +86,39 @@ inline constexpr int RowTilesFor(int rows) {
   return choice;
 }
 
-// What a warp has on its way: up to kCopyStages stages of kStageBytes, which are a step of all
-// tiles of outputs. With three blocks on a processor these are 144 KB; 4.8 TB/s for 700 ns are 26
-// KB for each of 132. Of weights of block formats it is a stage less, of a piece of each tile: with
-// 64 registers a thread four blocks fit on a processor.
-inline constexpr int kCopyStages = 4;
-inline constexpr int kStageBytes = 2048;
-inline constexpr int kWarpRingBytes = kCopyStages * kStageBytes;
-inline constexpr int kBlockStages = 3;
-inline constexpr int ChainRingBytes(DType dtype) {
-  return IsBlocks(dtype) ? kBlockStages * kBlockOutputTiles * BlockTilesOf(dtype).piece_bytes()
-                         : kWarpRingBytes;
+// Few rows and weights of bf16: each tile of outputs has a warp, which multiplies all inputs with
+// it. As many warps as rows' squares have chains prepare the rows for all of these, a chunk of
+// steps at a time and one ahead: a warp that did both would take longer than memory does.
+inline constexpr int kSquareChains = 8;
+inline constexpr int kRowWarps = kSquareChains;
+inline constexpr int kStageSteps = 4;  // that a warp multiplies between two waits for its copies
+inline constexpr int kRowStages = 3;  // chunks: one that is read, one that is there, one on its way
+struct FewRowsShared {
+  int chunk_steps;
+  int copy_stages;  // of weights, of which all but one are on their way
+  int rows;         // [row stages][chunk steps][row tiles] of 512 bytes, from here on
+  int squares;      // [chains][tile's rows]
+  int num_bytes;
+};
+// One block on a processor has 48 KB of weights on its way (40 KB beside 64 rows, which take as
+// much): 4.8 TB/s for 700 ns are 26 KB for each of 132.
+inline constexpr FewRowsShared FewRowsSharedOf(ProductTiles tiles) {
+  FewRowsShared at{};
+  at.chunk_steps = tiles.rows <= 2 ? kRowWarps : kStageSteps;
+  at.copy_stages = tiles.rows < 8 ? 7 : 6;
+  at.rows = tiles.outputs * at.copy_stages * kStageSteps * kWeightStepBytes;
+  at.squares = at.rows + kRowStages * at.chunk_steps * tiles.rows * kRowsStepBytes;
+  at.num_bytes = at.squares + (tiles.rows == 1 ? kSquareChains * kTileRows * 4 : 0);
+  return at;
 }
+
+// Of weights of block formats a warp has up to so many stages on its way, of a piece of each tile:
+// with 64 registers a thread four blocks fit on a processor.
+inline constexpr int kBlockStages = 3;
 inline constexpr int ProductSharedBytes(DType dtype, ProductTiles tiles) {
-  const int ring = kChains * ChainRingBytes(dtype);
-  const int outputs = tiles.outputs * kTileOutputs, rows = tiles.rows * kTileRows;
-  const int sums = kChains * (outputs + (tiles.rows == 1 ? 1 : 0)) * rows * 4;  // and squares
+  if (!IsBlocks(dtype)) return FewRowsSharedOf(tiles).num_bytes;
+  const int ring = kChains * kBlockStages * kBlockOutputTiles * BlockTilesOf(dtype).piece_bytes();
+  const int sums = kChains * tiles.outputs * kTileOutputs * tiles.rows * kTileRows * 4;
   return ring > sums ? ring : sums;
 }
 // Blocks that share a weight follow each other, so that it comes from memory once.
@@ -165,7 +182,8 @@ inline constexpr LaunchShape PackRowsShape(int rows, int num_steps) {
           .shared_bytes = 0};
 }
 inline constexpr LaunchShape PackNormedRowsShape(int rows) {
-  return {.x = CeilDiv(rows, kTileRows), .y = 1, .z = 1, .shared_bytes = kChains * kTileRows * 4};
+  return {
+      .x = CeilDiv(rows, kTileRows), .y = 1, .z = 1, .shared_bytes = kSquareChains * kTileRows * 4};
 }
 
 // A warp for each output and few rows.

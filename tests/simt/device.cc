@@ -49,6 +49,10 @@ cuda::Error simt::Launch(std::function<std::string()> work) {
   return cuda::kNoError;
 }
 
+simt::TensorCore simt::TensorCoreOf(cuda::Stream stream) {
+  return stream == nullptr ? kHopper : *static_cast<const TensorCore*>(stream);
+}
+
 namespace cuda {
 
 bool HasDriver() { return true; }
@@ -60,14 +64,15 @@ std::string ErrorText(Error error) {
 }
 
 Error OpenDevice(int device, DeviceProperties* properties, Stream* stream) {
-  if (device != 0) return kNoSuchDevice;
+  static simt::TensorCore tensor_cores[] = {simt::kHopper, simt::kAmpere};
+  if (device != 0 && device != 1) return kNoSuchDevice;
   *properties = {.name = "this host",
-                 .major = 8,
+                 .major = device == 0 ? 9 : 8,
                  .minor = 0,
                  .num_processors = 1,
                  .memory_bytes = size_t{1} << 30,
                  .shared_bytes = 99 * 1024};
-  *stream = nullptr;
+  *stream = &tensor_cores[device];
   return kNoError;
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "kernels/cuda/operations.h"
+#include "tests/simt/tensor_core_arithmetic.h"
 
 namespace tandem::simt {
 
@@ -13,6 +14,10 @@ namespace tandem::simt {
 // (device.h). A fault is returned as the number that a device would return for it, under which
 // ErrorText has its words.
 cuda::Error Launch(std::function<std::string()> work);
+
+// The tensor cores of a stream's device: Hopper's on cuda:0, and where there is no stream; Ampere's
+// on cuda:1.
+TensorCore TensorCoreOf(cuda::Stream stream);
 
 }  // namespace tandem::simt
 
