@@ -93,7 +93,7 @@ struct Cut {
   uint64_t all_equal;
 };
 
-// The block's whole numbers summed up, thread after thread.
+// Sums of integers over the block's threads.
 using Scan = cub::BlockScan<uint64_t, kSamplingThreads, cub::BLOCK_SCAN_WARP_SCANS>;
 
 // Adds up the histogram and finds the digit at which all from the highest on reach `enough`: it,

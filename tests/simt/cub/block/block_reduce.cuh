@@ -24,22 +24,24 @@ class BlockReduce {
   // first, since CUB promises no order.
   template <typename Combine>
   T Reduce(T value, Combine combine) {
-    using namespace tandem::cuda;  // NOLINT: the twin of a library, in the library's namespace
+    namespace device = tandem::cuda;
     const auto of_warp = [&combine](const tandem::simt::LaneValues& given,
                                     tandem::simt::LaneValues* got) {
-      T all = FromLane<T>(given[kWarpSize - 1]);
-      for (int i = kWarpSize - 2; i >= 0; --i) all = combine(all, FromLane<T>(given[i]));
-      (*got)[0] = ToLane(all);
+      T all = device::FromLane<T>(given[device::kWarpSize - 1]);
+      for (int i = device::kWarpSize - 2; i >= 0; --i)
+        all = combine(all, device::FromLane<T>(given[i]));
+      (*got)[0] = device::ToLane(all);
     };
-    value = FromLane<T>(tandem::simt::Machine::Get().Collective(ToLane(value), where_, of_warp));
-    if (Lane() == 0) Store(&storage_.of_warps[WarpIndex()], value, where_);
-    Barrier(where_);
+    value = device::FromLane<T>(
+        tandem::simt::Machine::Get().Collective(device::ToLane(value), where_, of_warp));
+    if (device::Lane() == 0) device::Store(&storage_.of_warps[device::WarpIndex()], value, where_);
+    device::Barrier(where_);
     std::memset(static_cast<void*>(&value), 0xFF, sizeof(T));
-    if (ThreadIndex() > 0) return value;
-    constexpr int kWarps = kBlockThreads / kWarpSize;
-    value = Load(&storage_.of_warps[kWarps - 1], where_);
+    if (device::ThreadIndex() > 0) return value;
+    constexpr int kWarps = kBlockThreads / device::kWarpSize;
+    value = device::Load(&storage_.of_warps[kWarps - 1], where_);
     for (int i = kWarps - 2; i >= 0; --i) {
-      value = combine(value, Load(&storage_.of_warps[i], where_));
+      value = combine(value, device::Load(&storage_.of_warps[i], where_));
     }
     return value;
   }

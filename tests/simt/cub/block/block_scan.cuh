@@ -22,22 +22,24 @@ class BlockScan {
 
   // The sum of the threads before, and of all threads.
   void ExclusiveSum(T value, T& before, T& all) {
-    using namespace tandem::cuda;  // NOLINT: the twin of a library, in the library's namespace
+    namespace device = tandem::cuda;
     const auto of_warp = [](const tandem::simt::LaneValues& given, tandem::simt::LaneValues* got) {
       T sum = 0;
-      for (int i = 0; i < kWarpSize; ++i) {
-        (*got)[i] = ToLane(sum);
-        sum += FromLane<T>(given[i]);
+      for (int i = 0; i < device::kWarpSize; ++i) {
+        (*got)[i] = device::ToLane(sum);
+        sum += device::FromLane<T>(given[i]);
       }
     };
-    before = FromLane<T>(tandem::simt::Machine::Get().Collective(ToLane(value), where_, of_warp));
-    const int warp = WarpIndex();
-    if (Lane() == kWarpSize - 1) Store(&storage_.of_warps[warp], T(before + value), where_);
-    Barrier(where_);
+    before = device::FromLane<T>(
+        tandem::simt::Machine::Get().Collective(device::ToLane(value), where_, of_warp));
+    const int warp = device::WarpIndex();
+    if (device::Lane() == device::kWarpSize - 1)
+      device::Store(&storage_.of_warps[warp], T(before + value), where_);
+    device::Barrier(where_);
     all = 0;
-    for (int i = 0; i < kBlockThreads / kWarpSize; ++i) {
+    for (int i = 0; i < kBlockThreads / device::kWarpSize; ++i) {
       if (i == warp) before += all;
-      all += Load(&storage_.of_warps[i], where_);
+      all += device::Load(&storage_.of_warps[i], where_);
     }
   }
 
