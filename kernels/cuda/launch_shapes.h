@@ -18,22 +18,27 @@ inline constexpr int kHeadWarps = 4;
 inline constexpr LaunchShape RowShape(int rows) {
   return {.x = rows, .y = 1, .z = 1, .shared_bytes = kRowThreads / 32 * 4};
 }
+// What reductions over a block of 1024 threads need: room for CUB, and for a result.
+inline constexpr int kScratchThreads = 1024;
+struct BlockScratch {
+  uint64_t storage[48];
+  uint64_t result;
+};
 // A block a row of the vocabulary: four loads of 16 bytes of each thread bring 64 KB on their way,
-// without which half a megabyte took longer than a small product. A value and its place of each
-// warp.
-inline constexpr int kLargestThreads = 1024;
+// without which half a megabyte took longer than a small product.
+inline constexpr int kLargestThreads = kScratchThreads;
 inline constexpr LaunchShape LargestShape(int rows) {
-  return {.x = rows, .y = 1, .z = 1, .shared_bytes = kLargestThreads / 32 * 8};
+  return {.x = rows, .y = 1, .z = 1, .shared_bytes = sizeof(BlockScratch)};
 }
 // A block a row, or a slot, of the vocabulary.
-inline constexpr int kSamplingThreads = 1024;
+inline constexpr int kSamplingThreads = kScratchThreads;
 inline constexpr int kSamplingDigits = 256;
 struct SamplingScratch {
   // Each lane adds to a copy of its own: most entries share a few digits.
   uint64_t histogram[kSamplingDigits][32];
-  uint64_t of_digits[kSamplingDigits];
   uint64_t sums[kSamplingThreads / 16];
-  uint64_t found[2];
+  uint64_t found[3];
+  BlockScratch of_block;
 };
 inline constexpr LaunchShape SamplingShape(int rows) {
   return {.x = rows, .y = 1, .z = 1, .shared_bytes = sizeof(SamplingScratch)};

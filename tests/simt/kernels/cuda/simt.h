@@ -131,7 +131,6 @@ inline float HyperbolicTangent(float x) { return std::tanh(x); }
 inline float Cosine(float x) { return std::cos(x); }
 inline float Sine(float x) { return std::sin(x); }
 inline int RoundToWhole(float x) { return static_cast<int>(std::nearbyint(x)); }
-inline uint32_t CountBits(uint32_t bits) { return std::popcount(bits); }
 inline float F16ToFloat(uint32_t bits) { return tandem::F16ToFloat(static_cast<uint16_t>(bits)); }
 inline uint32_t PackBf16(float low, float high) {
   return FloatToBf16(low) | uint32_t{FloatToBf16(high)} << 16;
