@@ -86,7 +86,9 @@ class Reporter {
                    absl::StrCat(result.context), FormatNumber("%.4f", result.ms),
                    FormatNumber("%.4f", result.device_ms),
                    FormatNumber("%.1f", result.bytes_per_second() * 1e-9),
-                   FormatNumber("%.3f", result.of_read()), FormatNumber("%.3f", of_one_row)});
+                   FormatNumber("%.3f", result.of_read()), FormatNumber("%.3f", of_one_row),
+                   FormatNumber("%.4f", result.reference_ms),
+                   FormatNumber("%.1f", result.reference_flops_per_second() * 1e-12)});
   }
   void NextShape() { one_row_.clear(); }
   // Prints the table, unless every result was printed when it came.
@@ -110,6 +112,7 @@ class Reporter {
                  {"bytes_per_second", result.bytes_per_second()},
                  {"read_bytes_per_second", result.read_bytes_per_second},
                  {"of_read", result.of_read()},
+                 {"reference_ms", result.reference_ms},
                  {"of_one_row", of_one_row}});
     return json;
   }
@@ -119,7 +122,7 @@ class Reporter {
   absl::Status output_;  // the first failure to print
   std::vector<std::pair<std::tuple<std::string_view, std::string_view, int>, double>> one_row_;
   Table table_{{"shape", "op", "part", "rows", "batch", "context", "ms", "device ms", "GB/s",
-                "of read", "of one row"}};
+                "of read", "of one row", "cuBLAS ms", "cuBLAS TFLOP/s"}};
 };
 
 absl::Status Run(const DeviceFlags& flags) {

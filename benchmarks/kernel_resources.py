@@ -33,7 +33,7 @@ TENSOR = ["HMMA", "IMMA", "HGMMA"]
 WAITS = {"PREEXIT", "ACQBULK"}
 
 # The blocks on a processor of Hopper that the comments of launch_shapes.h and docs/cuda.md count on.
-ASSUMED_BLOCKS = {r"AttendKernel<TensorTile<(64|128)>>": 2, r"TileProductKernel<[12], 2>": 3,
+ASSUMED_BLOCKS = {r"AttendKernel<TensorTile<(64|128)>>": 2, r"TileProductKernel<[124], 2>": 2,
                   r"BlockProductKernel<.*, [12]>": 2}
 
 INSTRUCTION = re.compile(r"^\s*/\*([0-9a-f]+)\*/\s+(?:(@!?U?P\w+)\s+)?([A-Z][\w.]*)\s*([^;]*);")

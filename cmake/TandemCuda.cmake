@@ -10,6 +10,9 @@ tandem_default(tandem_cuda_architectures CUDAARCHS "80-real;89-real;90a-real;90-
 set(CMAKE_CUDA_ARCHITECTURES "${tandem_cuda_architectures}" CACHE STRING
     "CUDA architectures to build for")
 
+# cuBLASLt, which is loaded where a machine has it (docs/cuda.md); without, kernels/cuda/cublas_absent.cc.
+tandem_option(TANDEM_CUBLAS "Let cuBLASLt compute products whose bits are ours" ON)
+
 set(TANDEM_HAS_CUDA OFF)
 # Sanitizers know nothing of a device; they run its kernels on the host (tests/simt).
 if(TANDEM_CUDA AND NOT (TANDEM_CUDA STREQUAL AUTO AND TANDEM_SANITIZE))

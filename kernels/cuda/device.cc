@@ -74,6 +74,8 @@ Error CopyWithin(const void* from, void* to, size_t bytes, Stream stream) {
 
 Error Wait(Stream stream) { return cudaStreamSynchronize(Of(stream).stream); }
 
+void* StreamOfToolkit(Stream stream) { return Of(stream).stream; }
+
 Error BeginRecording(Stream stream) {
   return cudaStreamBeginCapture(Of(stream).stream, cudaStreamCaptureModeRelaxed);
 }

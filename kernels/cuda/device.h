@@ -39,6 +39,9 @@ Error CopyOut(const void* device, void* host, size_t bytes, Stream stream);
 Error CopyWithin(const void* from, void* to, size_t bytes, Stream stream);
 Error Wait(Stream stream);
 
+// The toolkit's own stream, for its libraries.
+void* StreamOfToolkit(Stream stream);
+
 // What was enqueued, to be enqueued again at the cost of one call.
 using Recording = void*;
 // Between these the stream takes down what is enqueued instead of doing it: launches and copies

@@ -191,6 +191,11 @@ inline constexpr LaunchShape PackNormedRowsShape(int rows) {
       .x = CeilDiv(rows, kTileRows), .y = 1, .z = 1, .shared_bytes = kSquareChains * kTileRows * 4};
 }
 
+// A thread for each output of a row.
+inline constexpr LaunchShape EndSumsShape(int rows, int num_tiles) {
+  return {.x = CeilDiv(num_tiles * kTileOutputs, kRowThreads), .y = rows};
+}
+
 // A warp for each output and few rows.
 inline constexpr int kFloatWarps = 8;
 inline constexpr int kFloatRows = 4;

@@ -8,6 +8,14 @@
 
 namespace tandem::cuda {
 
+struct RowsStep {
+  int tile;
+  int step;
+  int num_steps;
+
+  TANDEM_DEVICE int64_t of_all() const { return int64_t{tile} * num_steps + step; }
+};
+
 // What a lane has of a step of a tile of rows: eight numbers of row lane / 4.
 struct Bf16Rows {
   TANDEM_DEVICE static int StepsOf(int inputs) { return NumSteps(inputs); }
@@ -18,9 +26,22 @@ struct Bf16Rows {
     for (int i = 0; i < 4; ++i) packed.words[i] = PackBf16(numbers[2 * i], numbers[2 * i + 1]);
     return packed;
   }
-  // step: of all tiles' steps
-  TANDEM_DEVICE static void Pack(const float (&numbers)[8], void* packed, int64_t step) {
-    Store(static_cast<Words4*>(packed) + step * kWarpSize + Lane(), Rounded(numbers));
+  TANDEM_DEVICE static void Pack(const float (&numbers)[8], void* packed, const RowsStep& at) {
+    Store(static_cast<Words4*>(packed) + at.of_all() * kWarpSize + Lane(), Rounded(numbers));
+  }
+};
+
+// The same in plain rows.
+struct PlainRows : Bf16Rows {
+  TANDEM_DEVICE static void Pack(const float (&numbers)[8], void* packed, const RowsStep& at) {
+    const Words4 rounded = Rounded(numbers);
+    const int64_t row = int64_t{at.tile} * kTileRows + Lane() / 4;
+    auto* const to =
+        static_cast<uint32_t*>(packed) + (row * at.num_steps + at.step) * (kStepInputs / 2);
+    TANDEM_UNROLL
+    for (int word = 0; word < 4; ++word) {
+      Store(to + RowsInput(Lane(), word) / 2, rounded.words[word]);
+    }
   }
 };
 
@@ -69,9 +90,9 @@ struct WholeRows {
     }
     return row;
   }
-  TANDEM_DEVICE static void Pack(const float (&numbers)[8], void* packed, int64_t step) {
+  TANDEM_DEVICE static void Pack(const float (&numbers)[8], void* packed, const RowsStep& at) {
     const Quantized row = Quantize(numbers);
-    unsigned char* const to = static_cast<unsigned char*>(packed) + step * kWholeRowsStepBytes;
+    auto* const to = static_cast<unsigned char*>(packed) + at.of_all() * kWholeRowsStepBytes;
     Store(reinterpret_cast<Words2*>(to) + Lane(), row.numbers);
     if (Lane() % 4 != 0) return;
     const int in_tile = Lane() / 4;
@@ -141,7 +162,7 @@ struct PackRowsKernel {
     if (step >= num_steps) return;
     RowNumbers<Format> row;
     row.Load(task.x, {}, BlockY(), step);
-    Format::Pack(row.numbers, task.out, int64_t{BlockY()} * num_steps + step);
+    Format::Pack(row.numbers, task.out, {BlockY(), step, num_steps});
   }
 };
 
@@ -163,7 +184,7 @@ struct PackNormedRowsKernel {
     const auto pack = [&](int step, const RowNumbers<Format>& row) {
       row.AddSquares(&squares);
       row.Weighted([&](const float(&numbers)[8]) {
-        Format::Pack(numbers, task.out, int64_t{BlockX()} * num_steps + step);
+        Format::Pack(numbers, task.out, {BlockX(), step, num_steps});
       });
     };
     ForEach<4>(WarpIndex(), num_steps, kSquareChains, load, pack);

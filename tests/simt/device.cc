@@ -3,12 +3,14 @@
 
 #include <cstring>
 #include <functional>
+#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "tests/simt/launches.h"
 #include "tests/simt/machine.h"
+#include "tests/simt/toolkit_stream.h"
 
 namespace tandem {
 namespace {
@@ -53,6 +55,11 @@ simt::TensorCore simt::TensorCoreOf(cuda::Stream stream) {
   return stream == nullptr ? kHopper : *static_cast<const TensorCore*>(stream);
 }
 
+std::function<bool(size_t bytes)>& simt::RefusesMemory() {
+  static std::function<bool(size_t)> refuses;
+  return refuses;
+}
+
 namespace cuda {
 
 bool HasDriver() { return true; }
@@ -86,7 +93,10 @@ Error FreeMemoryOn(int, size_t* bytes) {
 Error AllocateOn(int, size_t bytes, void** data) {
   const Error recording = OnlyWithoutRecording("an allocation");
   if (recording != kNoError) return recording;
-  *data = bytes > size_t{1} << 30 ? nullptr : simt::Machine::Get().Allocate(bytes);
+  const auto& refuses = simt::RefusesMemory();
+  *data = bytes > size_t{1} << 30 || (refuses && refuses(bytes))
+              ? nullptr
+              : simt::Machine::Get().Allocate(bytes);
   return *data == nullptr ? kOutOfMemory : kNoError;
 }
 
@@ -111,6 +121,13 @@ Error CopyWithin(const void* from, void* to, size_t bytes, Stream) {
     simt::Machine::Get().CopyBetweenKernels(from, to, bytes);
     return std::string();
   });
+}
+
+void* StreamOfToolkit(Stream stream) {
+  static std::map<Stream, simt::ToolkitStream> streams;
+  simt::ToolkitStream& of_toolkit = streams[stream];
+  of_toolkit = {.enqueue = simt::Launch, .core = simt::TensorCoreOf(stream)};
+  return &of_toolkit;
 }
 
 Error Wait(Stream) { return OnlyWithoutRecording("waiting"); }

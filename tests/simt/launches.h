@@ -2,6 +2,7 @@
 #ifndef TANDEM_TESTS_SIMT_LAUNCHES_H_
 #define TANDEM_TESTS_SIMT_LAUNCHES_H_
 
+#include <cstddef>
 #include <functional>
 #include <string>
 
@@ -18,6 +19,9 @@ cuda::Error Launch(std::function<std::string()> work);
 // The tensor cores of a stream's device: Hopper's on cuda:0, and where there is no stream; Ampere's
 // on cuda:1.
 TensorCore TensorCoreOf(cuda::Stream stream);
+
+// Whether an allocation of so many bytes is to fail, out of memory; set by tests, else empty.
+std::function<bool(size_t bytes)>& RefusesMemory();
 
 }  // namespace tandem::simt
 
