@@ -189,23 +189,25 @@ class DeviceEngine : public testing::Test {
       GTEST_SKIP() << backend.status().message();
     }
   }
-  static std::unique_ptr<Engine> Make(const std::string& target, const std::string& draft) {
+  static std::unique_ptr<Engine> Make(const std::string& target, const std::string& draft,
+                                      const std::string& kv_cache = "auto") {
     EngineOptions options;
     options.target = GoldenModelPath(target);
     options.draft = GoldenModelPath(draft);
     options.drafter = DrafterKind::kModel;  // which is on the device
     options.device = "cuda:0";
+    options.kv_cache = kv_cache;
     auto engine = Engine::Create(options);
     TANDEM_CHECK(engine.ok());
     return *std::move(engine);
   }
 };
 
-// Greedy text is the reference's with drafts of any length and without.
+// Greedy text is the reference's, which rounds nothing, with drafts of any length and without.
 TEST_F(DeviceEngine, GreedyTextIsTheReferences) {
   const Golden golden = ReadGolden(GoldenModelPath("mistral-full"));
   for (const int draft_tokens : {0, 1, 4}) {
-    const auto engine = Make("mistral-full", "mistral-noisy");
+    const auto engine = Make("mistral-full", "mistral-noisy", "f32");
     const auto got =
         engine->Generate({.prompt_ids = {golden.input_ids.begin(), golden.input_ids.begin() + 8},
                           .max_tokens = 10,
