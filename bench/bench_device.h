@@ -57,6 +57,8 @@ struct DeviceResult {
   double best_ms() const;
   double bytes_per_second() const { return bytes / (best_ms() * 1e-3); }
   double reference_flops_per_second() const { return flops / (reference_ms * 1e-3); }
+  double flops_per_second() const { return flops / (best_ms() * 1e-3); }
+  // The share of the bandwidth that was measured.
   double of_read() const { return bytes_per_second() / read_bytes_per_second; }
 };
 

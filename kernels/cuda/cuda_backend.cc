@@ -15,6 +15,9 @@
 namespace tandem::cuda {
 namespace {
 
+// The least compute capability: Ampere brought products of bf16 and asynchronous copies.
+constexpr int kLeastMajor = 8;
+
 void CheckF32(const ConstMatrixView& x) {
   TANDEM_CHECK(x.dtype == DType::kF32 && x.stride >= x.cols);
 }
@@ -464,6 +467,12 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(int device) {
   const cuda::Error error = cuda::OpenDevice(device, &properties, &stream);
   if (error != cuda::kNoError) {
     return absl::UnavailableError(absl::StrCat("cuda:", device, ": ", cuda::ErrorText(error)));
+  }
+  if (properties.major < cuda::kLeastMajor) {
+    cuda::CloseDevice(stream);
+    return absl::UnavailableError(absl::StrCat(
+        "cuda:", device, ": ", properties.name, " has compute capability ", properties.major, ".",
+        properties.minor, ", and ", cuda::kLeastMajor, ".0 or later is needed"));
   }
   return std::make_unique<cuda::CudaBackend>(device, properties, stream);
 }

@@ -213,12 +213,13 @@ class DeviceEngine : public testing::Test {
     options.device = device;
     options.kv_cache = kv_cache;
     auto engine = Engine::Create(options);
+    EXPECT_TRUE(engine.ok()) << engine.status();
     TANDEM_CHECK(engine.ok());
     return *std::move(engine);
   }
 };
 
-// Greedy text is the reference's with drafts of any length and without.
+// Greedy text is the reference's, which rounds nothing, with drafts of any length and without.
 TEST_F(DeviceEngine, GreedyTextIsTheReferences) {
   const Golden golden = ReadGolden(GoldenModelPath("mistral-full"));
   for (const int draft_tokens : {0, 1, 4}) {
