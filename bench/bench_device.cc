@@ -125,13 +125,16 @@ class DeviceBenchmark {
       const auto layer_part = static_cast<LayerPart>(part);
       const PackedWeight& weight = is_head ? passes_->head() : passes_->weight(layer_part);
       for (const int rows : options_.rows) {
-        const DeviceResult result{.op = "product",
-                                  .part = is_head ? "head" : kLayerPartNames[part],
-                                  .rows = rows,
-                                  .batch = 1,
-                                  .bytes = static_cast<double>(weight.bytes_read),
-                                  .flops = 2.0 * rows * weight.outputs * weight.inputs};
+        DeviceResult result{.op = "product",
+                            .part = is_head ? "head" : kLayerPartNames[part],
+                            .rows = rows,
+                            .batch = 1,
+                            .bytes = static_cast<double>(weight.bytes_read),
+                            .flops = 2.0 * rows * weight.outputs * weight.inputs};
         const int calls = is_head ? 1 : passes_->num_layers();
+        ASSIGN_OR_RETURN(result.reference_ms, ReferenceMs(rows, calls, [&](int call) {
+                           return is_head ? &weight : &passes_->weight(layer_part, call);
+                         }));
         RETURN_IF_ERROR(Measure(result, calls, [&] {
           for (int call = 0; call < calls; ++call) {
             if (is_head) {
@@ -144,6 +147,38 @@ class DeviceBenchmark {
       }
     }
     return absl::OkStatus();
+  }
+
+  // One call's time of the reference product with weights of so many calls, whose bytes are numbers
+  // in any order.
+  absl::StatusOr<double> ReferenceMs(int rows, int calls,
+                                     absl::FunctionRef<const PackedWeight*(int)> weight_of) {
+    const PackedWeight& first = *weight_of(0);
+    if (meter_ == nullptr || first.dtype != DType::kBF16) return NAN;
+    const size_t x_bytes = sizeof(uint16_t) * rows * first.inputs;
+    ASSIGN_OR_RETURN(const Buffer x, backend_.Allocate(x_bytes));
+    ASSIGN_OR_RETURN(const Buffer out,
+                     backend_.Allocate(sizeof(float) * rows * static_cast<size_t>(first.outputs)));
+    const size_t weight_bytes = first.data.size_bytes();
+    for (size_t at = 0; at < x_bytes; at += weight_bytes) {
+      backend_.Copy(first.data.data(), static_cast<std::byte*>(x.data()) + at,
+                    std::min(weight_bytes, x_bytes - at));
+    }
+    absl::Status failure;
+    const auto enqueue = [&] {
+      for (int call = 0; call < calls; ++call) {
+        failure.Update(meter_->ReferenceProduct(
+            {x.data(), DType::kBF16, rows, first.inputs, first.inputs},
+            {weight_of(call)->data.data(), DType::kBF16, first.outputs, first.inputs, first.inputs},
+            {out.data(), DType::kF32, rows, first.outputs, first.outputs}));
+      }
+    };
+    enqueue();
+    if (absl::IsUnimplemented(failure)) return NAN;
+    RETURN_IF_ERROR(failure);
+    ASSIGN_OR_RETURN(const double seconds, meter_->SecondsWithoutHost(enqueue, options_.repeat));
+    RETURN_IF_ERROR(failure);
+    return 1e3 * seconds / calls;
   }
 
   // Of `rows` rows at once, as of a draft that is verified.

@@ -4,6 +4,7 @@
 #define TANDEM_BENCH_BENCH_DEVICE_H_
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -47,11 +48,17 @@ struct DeviceResult {
   double flops = 0.0;
   double ms = 0.0;         // called one after the other, the host waiting at the end
   double device_ms = 0.0;  // recorded and replayed, without the host; NaN where there is no such
+  // A product of bf16 of that shape by the library of the device's maker, in whatever order of sums
+  // is fastest (DeviceMeter::ReferenceProduct); NaN where there is none.
+  double reference_ms = std::numeric_limits<double>::quiet_NaN();
   double read_bytes_per_second = 0.0;  // of the device, just before
 
   // By the device's time, else by the host's.
   double best_ms() const;
   double bytes_per_second() const { return bytes / (best_ms() * 1e-3); }
+  double reference_flops_per_second() const { return flops / (reference_ms * 1e-3); }
+  double flops_per_second() const { return flops / (best_ms() * 1e-3); }
+  // The share of the bandwidth that was measured.
   double of_read() const { return bytes_per_second() / read_bytes_per_second; }
 };
 

@@ -85,8 +85,11 @@ class Reporter {
                    absl::StrCat(result.rows), absl::StrCat(result.batch),
                    absl::StrCat(result.context), FormatNumber("%.4f", result.ms),
                    FormatNumber("%.4f", result.device_ms),
+                   FormatNumber("%.2f", result.flops_per_second() * 1e-12),
                    FormatNumber("%.1f", result.bytes_per_second() * 1e-9),
-                   FormatNumber("%.3f", result.of_read()), FormatNumber("%.3f", of_one_row)});
+                   FormatNumber("%.3f", result.of_read()), FormatNumber("%.3f", of_one_row),
+                   FormatNumber("%.4f", result.reference_ms),
+                   FormatNumber("%.1f", result.reference_flops_per_second() * 1e-12)});
   }
   void NextShape() { one_row_.clear(); }
   // Prints the table, unless every result was printed when it came.
@@ -107,9 +110,11 @@ class Reporter {
                  {"device_ms", result.device_ms},
                  {"bytes", result.bytes},
                  {"flops", result.flops},
+                 {"flops_per_second", result.flops_per_second()},
                  {"bytes_per_second", result.bytes_per_second()},
                  {"read_bytes_per_second", result.read_bytes_per_second},
                  {"of_read", result.of_read()},
+                 {"reference_ms", result.reference_ms},
                  {"of_one_row", of_one_row}});
     return json;
   }
@@ -118,8 +123,8 @@ class Reporter {
   const std::string device_;
   absl::Status output_;  // the first failure to print
   std::vector<std::pair<std::tuple<std::string_view, std::string_view, int>, double>> one_row_;
-  Table table_{{"shape", "op", "part", "rows", "batch", "context", "ms", "device ms", "GB/s",
-                "of read", "of one row"}};
+  Table table_{{"shape", "op", "part", "rows", "batch", "context", "ms", "device ms", "TFLOP/s",
+                "GB/s", "of bandwidth", "of one row", "cuBLAS ms", "cuBLAS TFLOP/s"}};
 };
 
 absl::Status Run(const DeviceFlags& flags) {

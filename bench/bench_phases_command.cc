@@ -43,7 +43,7 @@ struct PhaseFlags {
     ASSIGN_OR_RETURN(engine_options, engine.ToOptions());
     engine_options.max_batch = 1;
     engine_options.prefix_cache = false;
-    benchmark.chunk_tokens = engine_options.chunk_tokens;
+    engine_options.chunk_tokens = benchmark.chunk_tokens;
     ASSIGN_OR_RETURN(benchmark.prompt_lengths,
                      ParseNumbers("--prompt-lengths", prompt_lengths, 1, 1 << 20));
     return absl::OkStatus();

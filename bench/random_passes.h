@@ -40,7 +40,7 @@ class RandomPasses {
   void Pass();
 
   int num_layers() const { return shape_.layers; }
-  const PackedWeight& weight(LayerPart part) const { return layers_[0][part]; }
+  const PackedWeight& weight(LayerPart part, int layer = 0) const { return layers_[layer][part]; }
   const PackedWeight& head() const { return head_; }
   // What a pass reads of weights, and how many numbers these are.
   double bytes_per_pass() const;

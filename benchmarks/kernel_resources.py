@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Registers, spills and shared memory of every CUDA kernel, as the compiler reports them.
+"""Reads the machine code of the CUDA kernels, and compares it with the recorded limits.
 
-Needs nvcc and no device. Prints the table of docs/cuda.md:
+Reads the objects that `./dev cuda` made, which runs this; needs nvcc and no device:
 
-    benchmarks/kernel_resources.py [--arch 90] [--nvcc PATH]
+    benchmarks/kernel_resources.py [BUILD_FOLDER]           compares with tests/data/kernel_resources.json
+    benchmarks/kernel_resources.py [BUILD_FOLDER] --write   writes that file and the table of docs/cuda.md
 """
 
 import argparse
+import json
 import pathlib
 import re
 import shutil
@@ -15,30 +17,126 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# As kernels/CMakeLists.txt compiles them.
-FLAGS = ["-std=c++17", "-O3", "--fmad=false", "--expt-relaxed-constexpr", "-Xptxas", "-v"]
+EXPECTED = ROOT / "tests" / "data" / "kernel_resources.json"
+PAGE = ROOT / "docs" / "cuda.md"
+BEGIN, END = "<!-- kernel_resources: begin -->", "<!-- kernel_resources: end -->"
+
+# A processor's threads, blocks and bytes of shared memory; of the last a block takes 1 KB besides.
+PROCESSORS = {"sm_80": (2048, 32, 164 << 10), "sm_89": (1536, 24, 100 << 10), "sm_90a": (2048, 32, 228 << 10)}
+REGISTERS = 65536
+# The numbers of a kernel for an architecture. `local`: bytes that instructions move to and from local
+# memory, which are spills and arrays outside of registers. `loop`: instructions of the main loop.
+# `blocks`: as many fit on a processor.
+COLUMNS = ["registers", "local", "HMMA", "IMMA", "HGMMA", "loop", "blocks"]
+TENSOR = ["HMMA", "IMMA", "HGMMA"]
+# What lets the next kernel begin and waits for those before (kernels/cuda/simt.h); Hopper's alone.
+WAITS = {"PREEXIT", "ACQBULK"}
+
+# The blocks on a processor of Hopper that the comments of launch_shapes.h and docs/cuda.md count on.
+ASSUMED_BLOCKS = {r"AttendKernel<TensorTile<(64|128)>>": 2, r"TileProductKernel<[124], 2>": 2,
+                  r"BlockProductKernel<.*, [12]>": 2}
+
+INSTRUCTION = re.compile(r"^\s*/\*([0-9a-f]+)\*/\s+(?:(@!?U?P\w+)\s+)?([A-Z][\w.]*)\s*([^;]*);")
 
 
-def compile_and_report(nvcc, source, arch):
-    """Returns (kernel, registers, spilled bytes) of every kernel of a file."""
-    with tempfile.TemporaryDirectory() as folder:
-        run = subprocess.run(
-            [nvcc, *FLAGS, f"-I{ROOT}", f"-gencode=arch=compute_{arch},code=sm_{arch}", "-cubin",
-             "-o", f"{folder}/kernels.cubin", str(source)],
-            capture_output=True, text=True, check=False)
-    if run.returncode != 0:
-        sys.exit(f"{source}: {run.stderr}")
-    name, spilled = None, 0
-    for line in run.stderr.splitlines():
-        if match := re.search(r"Compiling entry function '(\w+)'", line):
-            name = match[1]
-        elif match := re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", line):
-            spilled = int(match[1]) + int(match[2])
-        elif match := re.search(r"Used (\d+) registers", line):
-            yield name, int(match[1]), spilled
+def by_function(text, title):
+    """The lines that belong to each function, by its symbol."""
+    functions, lines = {}, []
+    for line in text.splitlines():
+        if match := re.search(title, line):
+            lines = functions.setdefault(match[1], [])
+        else:
+            lines.append(line)
+    return functions
 
 
-# What blocks get when they are launched, by launch_shapes.h.
+def local_bytes(opcode):
+    if not opcode.startswith(("LDL", "STL")):
+        return 0
+    width = re.search(r"\.(64|128|[US]8|[US]16)\b", opcode)
+    return 4 if width is None else int(width[1].lstrip("US")) // 8
+
+
+def main_loop(instructions):
+    """The instructions of the loop without a loop inside that has the most tensor-core instructions, of
+    equals the longest. A loop ends with a conditional branch back."""
+    loops = []
+    for address, condition, opcode, operands in instructions:
+        target = re.search(r"\b0x([0-9a-f]+)\b", operands)
+        if not opcode.startswith("BRA") or target is None or not (condition or "P" in operands):
+            continue
+        if int(target[1], 16) < address:
+            loops.append((int(target[1], 16), address))
+    inner = [loop for loop in loops
+             if not any(loop != other and loop[0] <= other[0] and other[1] <= loop[1] for other in loops)]
+    sizes = [(0, 0)]
+    for begin, end in inner:
+        opcodes = [i[2].split(".")[0] for i in instructions if begin <= i[0] <= end]
+        sizes.append((sum(opcode in TENSOR for opcode in opcodes), len(opcodes)))
+    return max(sizes)[1]
+
+
+def blocks_on_processor(arch, registers, threads, shared):
+    most_threads, most_blocks, most_shared = PROCESSORS[arch]
+    of_warp = -(-registers // 8) * 8 * 32
+    warps = min(REGISTERS // of_warp // 4 * 4, most_threads // 32)
+    return min(warps // (threads // 32), most_blocks, most_shared // (shared + 1024))
+
+
+def measure(arch, dump, shared_of):
+    """The numbers of every kernel, and faults that no recorded number excuses. `dump(option)` is
+    cuobjdump's text, `shared_of(kernel)` the shared memory of a block."""
+    registers = by_function(dump("-res-usage"), r"Function (\w+):")
+    threads = by_function(dump("-elf"), r"^\.nv\.info\.(\w+)")
+    numbers, wrong = {}, []
+    for symbol, lines in by_function(dump("-sass"), r"Function : (\w+)").items():
+        kernel = readable(symbol)
+        instructions = [(int(m[1], 16), m[2], m[3], m[4]) for m in map(INSTRUCTION.match, lines) if m]
+        opcodes = [i[2] for i in instructions]
+        stems = [opcode.split(".")[0] for opcode in opcodes]
+        num_registers = int(re.search(r"REG:(\d+)", " ".join(registers[symbol]))[1])
+        num_threads = int(re.search(r"EIATTR_MAX_THREADS.*?Value:\s*0x([0-9a-f]+)",
+                                    " ".join(threads[symbol]))[1], 16)
+        numbers[kernel] = dict(zip(COLUMNS, [
+            num_registers, sum(map(local_bytes, opcodes)), *map(stems.count, TENSOR),
+            main_loop(instructions),
+            blocks_on_processor(arch, num_registers, num_threads, shared_of(kernel))]))
+        missing = WAITS - set(stems) if arch == "sm_90a" else WAITS & set(stems)
+        if missing:
+            wrong.append(f"{arch} {kernel}: {', '.join(sorted(missing))} should be there for sm_90a alone")
+    return numbers, wrong
+
+
+def too_few_blocks(numbers):
+    """The kernels for sm_90a that fit less often than assumed, as lines. No record excuses one."""
+    return [f"sm_90a {kernel}: {of['blocks']} fit on a processor, {blocks} are assumed"
+            for pattern, blocks in ASSUMED_BLOCKS.items() for kernel, of in numbers.items()
+            if re.fullmatch(pattern, kernel) and of["blocks"] < blocks]
+
+
+def compare(arch, found, expected, same_compiler):
+    """The differences, as lines. With another compiler, only those beyond a limit."""
+    wrong = []
+    for kernel in sorted(found.keys() | expected.keys()):
+        if kernel not in found or kernel not in expected:
+            wrong.append(f"{arch} {kernel}: {'is new' if kernel in found else 'is gone'}")
+            continue
+        for column in COLUMNS:
+            got, want = found[kernel][column], expected[kernel][column]
+            if same_compiler:
+                fits = got == want
+            elif column == "local":
+                fits = got <= want
+            elif column == "blocks":
+                fits = got >= want
+            else:
+                fits = column not in TENSOR or (got > 0) == (want > 0)
+            if not fits:
+                wrong.append(f"{arch} {kernel}: {column} is {got}, expected {want}")
+    return wrong
+
+
+# The shared memory of the blocks that launch_shapes.h launches.
 SHARED = """
 #include <cstdio>
 #include <initializer_list>
@@ -46,15 +144,19 @@ SHARED = """
 #include "kernels/cuda/launch_shapes.h"
 using namespace tandem::cuda;
 int main() {
-  for (const AttendSize s : kAttendSizes)
-    if (s.tensor)
-      std::printf("AttendKernel<TensorTile<%d>> %d\\n", s.head_dim, AttendSharedOf(s).num_words * 4);
-    else
-      for (const char* cache : {"F32", "Int8"})
-        std::printf("AttendKernel<PlainTile<%d, %d, %sCache>> %d\\n", s.vectors, s.head_dim, cache,
+  for (const char* caps : {"false", "true"}) {
+    for (const AttendSize s : kAttendSizes)
+      if (s.tensor)
+        std::printf("AttendKernel<TensorTile<%d, %s>> %d\\n", s.head_dim, caps,
                     AttendSharedOf(s).num_words * 4);
-  for (const int head_dim : {64, 128})
-    std::printf("PromptAttendKernel<%d> %d\\n", head_dim, PromptSharedOf(head_dim).num_words * 4);
+      else
+        for (const char* cache : {"F32", "Int8"})
+          std::printf("AttendKernel<PlainTile<%d, %d, %sCache, %s>> %d\\n", s.vectors, s.head_dim,
+                      cache, caps, AttendSharedOf(s).num_words * 4);
+    for (const int head_dim : {64, 128})
+      std::printf("PromptAttendKernel<%d, %s> %d\\n", head_dim, caps,
+                  PromptSharedOf(head_dim).num_words * 4);
+  }
   constexpr tandem::DType kBf16 = tandem::DType::kBF16;
   for (int choice = 0; choice < kNumRowTileChoices; ++choice) {
     const ProductTiles tiles = FewRowsTiles(kBf16, choice);
@@ -95,35 +197,93 @@ def shared_bytes():
 def readable(symbol):
     text = subprocess.run(["c++filt", symbol], capture_output=True, text=True, check=True).stdout
     text = re.search(r"Enter<(.*)>\(", text)[1].strip()
+    text = text.replace("(bool)0", "false").replace("(bool)1", "true")
     return re.sub(r"tandem::cuda::|tandem::", "", text).replace("> >", ">>")
 
 
-def over_formats(rows):
-    """Kernels of block formats, which differ in the format alone, as one: the least and the most."""
-    merged = {}
-    for name, *numbers in rows:
-        name = re.sub(r"BlockWeight<\(DType\)\d+>", "BlockWeight", name)
-        merged.setdefault(name, []).append([int(number) for number in numbers])
-    for name, numbers in merged.items():
-        ranges = [(min(column), max(column)) for column in zip(*numbers)]
-        yield name, *(f"{low} to {high}" if low < high else str(low) for low, high in ranges)
+def table(numbers, shared):
+    """The table of docs/cuda.md. Kernels of block formats, which differ in the format alone, are one row:
+    the least and the most."""
+    rows = {}
+    for kernel, of in sorted(numbers.items()):
+        name = re.sub(r"BlockWeight<\(DType\)\d+>", "BlockWeight", kernel)
+        tensor = sum(of[column] for column in TENSOR)
+        rows.setdefault(name, []).append(
+            [of["registers"], of["local"], int(shared.get(kernel, 0)), of["blocks"], tensor, of["loop"]])
+    lines = ["| kernel | registers | bytes to and from local memory | bytes of shared memory | blocks on a"
+             " processor | tensor-core instructions | instructions of the main loop |",
+             "|---|---|---|---|---|---|---|"]
+    for name, found in rows.items():
+        ranges = [(min(column), max(column)) for column in zip(*found)]
+        cells = [f"{low} to {high}" if low < high else str(low) for low, high in ranges]
+        lines.append(f"| `{name}` | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def with_table(page, text):
+    before, rest = page.split(BEGIN)
+    return f"{before}{BEGIN}\n{text}\n{END}{rest.split(END)[1]}"
+
+
+def write(version, found, shared):
+    # A kernel a line, so that a difference is one of lines.
+    kernels = sorted({kernel for of in found.values() for kernel in of})
+    lines = [json.dumps(kernel) + ": " +
+             json.dumps({arch: list(of[kernel].values()) for arch, of in found.items() if kernel in of})
+             for kernel in kernels]
+    EXPECTED.write_text("{\n" + json.dumps("nvcc") + ": " + json.dumps(version) + ",\n" + json.dumps("columns") +
+                        ": " + json.dumps(COLUMNS) + ",\n" + json.dumps("kernels") + ": {\n  " +
+                        ",\n  ".join(lines) + "\n}}\n")
+    PAGE.write_text(with_table(PAGE.read_text(), table(found["sm_90a"], shared)))
+
+
+def of_architecture(document, arch):
+    return {kernel: dict(zip(document["columns"], of[arch]))
+            for kernel, of in document["kernels"].items() if arch in of}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--arch", default="90")
+    parser.add_argument("build", nargs="?", default="build/cuda")
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--tools", default="build/cuda_disassembler/bin", help="where cuobjdump is")
     parser.add_argument("--nvcc", default=shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc")
     arguments = parser.parse_args()
+    objects = sorted((pathlib.Path(arguments.build) / "kernels").rglob("*.cu.o"))
+    if not objects:
+        sys.exit(f"{arguments.build} has no objects of kernels; ./dev cuda makes them")
+    text = subprocess.run([arguments.nvcc, "--version"], capture_output=True, text=True, check=True).stdout
+    version = re.search(r"release ([\d.]+)", text)[1]
     shared = shared_bytes()
-    print("| kernel | registers | bytes spilled | bytes of shared memory |")
-    print("|---|---|---|---|")
-    for source in sorted((ROOT / "kernels" / "cuda").glob("*.cu")):
-        rows = []
-        for symbol, registers, spilled in compile_and_report(arguments.nvcc, source, arguments.arch):
-            name = readable(symbol)
-            rows.append((name, registers, spilled, shared.get(name, "0")))
-        for name, *numbers in over_formats(sorted(rows)):
-            print(f"| `{name}` | {' | '.join(numbers)} |")
+    found, wrong = {}, []
+    for arch in PROCESSORS:
+        found[arch] = {}
+        for path in objects:
+            def dump(option):
+                return subprocess.run([f"{arguments.tools}/cuobjdump", "-arch", arch, option, str(path)],
+                                      env={"PATH": arguments.tools}, capture_output=True, text=True,
+                                      check=False).stdout
+            numbers, broken = measure(arch, dump, lambda kernel: int(shared.get(kernel, 0)))
+            found[arch].update(numbers)
+            wrong += broken
+    wrong += too_few_blocks(found["sm_90a"])
+    missing = [arch for arch in PROCESSORS if not found[arch]]
+    if arguments.write and not missing:
+        write(version, found, shared)
+        print(f"wrote {EXPECTED.relative_to(ROOT)} and the table of {PAGE.relative_to(ROOT)}")
+    document = json.loads(EXPECTED.read_text())
+    same_compiler = version == document["nvcc"]
+    for arch in PROCESSORS:
+        if arch not in missing:
+            wrong += compare(arch, found[arch], of_architecture(document, arch), same_compiler)
+    compared = ("equal to the record" if same_compiler else
+                f"within the limits of nvcc {document['nvcc']}: local memory, blocks and tensor cores, no more")
+    for arch in missing:
+        print(f"skipped: nothing was compiled for {arch}")
+    print("\n".join(wrong) or f"{sum(map(len, found.values()))} kernels by nvcc {version}: {compared}")
+    if wrong:
+        sys.exit("differences from tests/data/kernel_resources.json that are intended are recorded by "
+                 "./dev cuda --write")
 
 
 if __name__ == "__main__":

@@ -3,11 +3,15 @@
 tandem_default(tandem_cuda TANDEM_CUDA AUTO)
 set(TANDEM_CUDA ${tandem_cuda} CACHE STRING "CUDA backend: ON, OFF, or AUTO for where nvcc is found")
 set_property(CACHE TANDEM_CUDA PROPERTY STRINGS AUTO ON OFF)
-# Machine code for Ampere, Ada and Hopper, and PTX for what comes after; else what the environment
-# asks for in CMake's own variable, for who wants to compile fewer.
-tandem_default(tandem_cuda_architectures CUDAARCHS "80-real;89-real;90")
+# Machine code for Ampere, Ada and Hopper (90a: with the instructions of Hopper alone), and PTX for
+# later devices, which 90a would not run on. The environment may ask for others, or fewer, in CMake's
+# own variable.
+tandem_default(tandem_cuda_architectures CUDAARCHS "80-real;89-real;90a-real;90-virtual")
 set(CMAKE_CUDA_ARCHITECTURES "${tandem_cuda_architectures}" CACHE STRING
     "CUDA architectures to build for")
+
+# cuBLASLt, which is loaded where a machine has it (docs/cuda.md); without, kernels/cuda/cublas_absent.cc.
+tandem_option(TANDEM_CUBLAS "Let cuBLASLt compute products whose bits are ours" ON)
 
 set(TANDEM_HAS_CUDA OFF)
 # Sanitizers know nothing of a device; they run its kernels on the host (tests/simt).

@@ -417,7 +417,7 @@ std::vector<Session*> EngineImpl::TakeStored(std::vector<Session*> running) {
 // The next round's plan; those preempted for it have given their pages back.
 RoundPlan EngineImpl::Plan(std::vector<Session*>* running) {
   for (;;) {
-    RoundPlan plan = PlanRound(*running, options_.chunk_tokens,
+    RoundPlan plan = PlanRound(*running, runtime_.chunk_tokens,
                                runtime_.target_cache->num_available_pages(), options_.prefix_cache);
     if (!plan.preempts_youngest) return plan;
     Preempt(running->back());
@@ -477,7 +477,7 @@ void EngineImpl::Publish(Session* session) {
 void EngineImpl::LookForDrafts(Session* session) {
   session->draft_options.clear();
   if (session->draft_tokens == 0 || !session->history.may_draft()) return;
-  if (session->num_pending() > std::max(options_.chunk_tokens, kMostWithoutChunk)) return;
+  if (session->num_pending() > std::max(runtime_.chunk_tokens, kMostWithoutChunk)) return;
   const absl::Status status = Caught("draft", [&] {
     if (session->draft_state != nullptr) {
       session->draft_options =

@@ -74,8 +74,8 @@ absl::Status EngineOptions::Validate() const {
   if (draft_quantize != "auto") {
     RETURN_IF_ERROR(ValueOf(kQuantizations, "draft_quantize", draft_quantize).status());
   }
-  RETURN_IF_ERROR(ParseKvDType(kv_cache).status());
-  RETURN_IF_ERROR(ParseKvDType(kv_cache_of_draft(), "draft_kv_cache").status());
+  RETURN_IF_ERROR(ParseKvDType(kv_cache, "kv_cache", KvDType::kF32).status());
+  RETURN_IF_ERROR(ParseKvDType(kv_cache_of_draft(), "draft_kv_cache", KvDType::kF32).status());
   RETURN_IF_ERROR(CheckAtLeast("kv_memory", kv_memory_bytes, 0));
   RETURN_IF_ERROR(CheckAtLeast("kv_store_size", kv_store_bytes, kLeastStoreBytes));
   if (!kv_store.empty() && !prefix_cache) {
@@ -102,7 +102,7 @@ absl::Status EngineOptions::Validate() const {
   RETURN_IF_ERROR(CheckAtLeast("context", context, 0));
   RETURN_IF_ERROR(CheckBetween("max_batch", max_batch, 1, kMostInBatch));
   RETURN_IF_ERROR(CheckAtLeast("max_generations", max_generations, 1));
-  return CheckBetween("chunk_tokens", chunk_tokens, 1, kMostInChunk);
+  return CheckBetween("chunk_tokens", chunk_tokens, 0, kMostInChunk);
 }
 
 }  // namespace tandem

@@ -13,7 +13,8 @@ namespace tandem {
 // program's version, the target's configuration and weights (each file's name, size and both ends),
 // how they are quantised, what the products compute in, what the cache holds, and the kind of
 // device. The draft, the verifier, threads, batches and the CPU's instruction set decide nothing
-// of that (docs/numerics.md); where --compute or --device is auto the machine may.
+// of that (docs/numerics.md); where --compute or --device is auto the machine may, and where
+// --kv-cache is auto the device does.
 std::string FingerprintOf(const EngineOptions& options, absl::string_view version);
 
 }  // namespace tandem

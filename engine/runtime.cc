@@ -42,6 +42,9 @@ constexpr int kDefaultShareOfFreeMemory = 4;  // a quarter
 constexpr int kRoomForPrefixes = 2;
 // Where the free memory is not known.
 constexpr int64_t kGuessedMemory = int64_t{1} << 30;
+// A device's products reach their speed with more rows than a CPU's (docs/cuda.md).
+constexpr int kChunkTokensOfHost = 256;
+constexpr int kChunkTokensOfDevice = 1024;
 constexpr int64_t kMostPages = std::numeric_limits<int>::max();  // what counts them is an int
 
 constexpr NamedValues<CpuCompute, 3> kComputes = {
@@ -123,13 +126,14 @@ bool IsDraftSharedOut(const EngineOptions& options, const Runtime& runtime) {
 // Both caches hold the same number of tokens, within the memory and no more than can be of use.
 absl::Status MakeCaches(const EngineOptions& options, std::optional<int64_t> host_memory,
                         Runtime* runtime) {
-  ASSIGN_OR_RETURN(const KvDType dtype, ParseKvDType(options.kv_cache));
+  const KvDType automatic = runtime->backend->memory_is_host() ? KvDType::kF32 : KvDType::kBF16;
+  ASSIGN_OR_RETURN(const KvDType dtype, ParseKvDType(options.kv_cache, "kv_cache", automatic));
   const KvLayout target_layout = runtime->target->kv_layout(options.page_size, dtype);
   int64_t page_bytes = runtime->target_needs.page_bytes + runtime->draft_needs.page_bytes;
   KvLayout draft_layout;
   if (runtime->draft != nullptr) {
     ASSIGN_OR_RETURN(const KvDType draft_dtype,
-                     ParseKvDType(options.kv_cache_of_draft(), "draft_kv_cache"));
+                     ParseKvDType(options.kv_cache_of_draft(), "draft_kv_cache", automatic));
     draft_layout = runtime->draft->kv_layout(options.page_size, draft_dtype);
   }
   const std::optional<int64_t> on_device = runtime->backend->free_memory_bytes();
@@ -306,6 +310,9 @@ absl::StatusOr<Runtime> Runtime::Load(const EngineOptions& options,
   CpuOptions cpu{.num_threads = threads, .compute = CpuCompute::kAuto, .isa = ""};
   ASSIGN_OR_RETURN(cpu.compute, ParseCompute(options.compute));
   ASSIGN_OR_RETURN(runtime.backend, MakeBackend(options.device, cpu));
+  runtime.chunk_tokens = options.chunk_tokens > 0            ? options.chunk_tokens
+                         : runtime.backend->memory_is_host() ? kChunkTokensOfHost
+                                                             : kChunkTokensOfDevice;
   ASSIGN_OR_RETURN(runtime.tokenizer, Tokenizer::Load(options.target));
   ASSIGN_OR_RETURN(runtime.target, LoadTarget(options, runtime));
   RETURN_IF_ERROR(CheckCompute(options, *runtime.target, options.target));
@@ -363,7 +370,7 @@ absl::StatusOr<Runtime> Runtime::Load(const EngineOptions& options,
   const DrafterParts parts = {.model = runtime.draft.get(),
                               .cache = runtime.draft_cache.get(),
                               .target_vocab_size = runtime.target->vocab_size(),
-                              .chunk_tokens = options.chunk_tokens,
+                              .chunk_tokens = runtime.chunk_tokens,
                               .vocabulary = runtime.vocabulary.get(),
                               .window = runtime.draft_window};
   ASSIGN_OR_RETURN(runtime.drafter, runtime.has_all_drafters

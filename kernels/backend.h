@@ -202,6 +202,10 @@ class Backend {
   virtual Sampler* sampler() { return nullptr; }
   virtual DeviceMeter* meter() { return nullptr; }
 
+  // How products of many rows are computed and why, for operators: lines of key=value; perhaps
+  // none.
+  virtual std::vector<std::string> product_report() const { return {}; }
+
   // ---- Operations ----
   // out[r] = table[ids[r]], converted to f32.
   //   ids: [rows], the backend's; table: [vocab, cols] from Import; out: [rows, cols]

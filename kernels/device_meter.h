@@ -7,6 +7,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "kernels/matrix.h"
 
 namespace tandem {
 
@@ -26,6 +27,15 @@ class DeviceMeter {
   // or synchronise, and must have run before, so that scratch memory is there. The first failure.
   virtual absl::StatusOr<double> SecondsWithoutHost(absl::FunctionRef<void()> enqueue,
                                                     int replays) = 0;
+
+  // out = x * transpose(weight), of bf16 in plain rows, by the library of the device's maker, in
+  // whatever order is fastest: a product's ceiling. UNIMPLEMENTED without that library. The first
+  // call waits and allocates.
+  //   x: [rows, inputs]; weight: [outputs, inputs]; out: [rows, outputs], none with gaps
+  virtual absl::Status ReferenceProduct(ConstMatrixView /*x*/, ConstMatrixView /*weight*/,
+                                        MatrixView /*out*/) {
+    return absl::UnimplementedError("this device has no library of products");
+  }
 };
 
 }  // namespace tandem

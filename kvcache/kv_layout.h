@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "absl/status/statusor.h"
@@ -32,8 +33,10 @@ struct KvLayout {
   size_t page_bytes() const { return num_pieces() * piece_words() * sizeof(uint32_t); }
 };
 
-// "f32", "bf16" or "int8"; INVALID_ARGUMENT naming `field` for others.
-absl::StatusOr<KvDType> ParseKvDType(std::string_view name, absl::string_view field = "kv_cache");
+// "f32", "bf16" or "int8"; INVALID_ARGUMENT naming `field` for others. "auto" is `automatic`, where
+// that is given.
+absl::StatusOr<KvDType> ParseKvDType(std::string_view name, absl::string_view field = "kv_cache",
+                                     std::optional<KvDType> automatic = std::nullopt);
 
 }  // namespace tandem
 

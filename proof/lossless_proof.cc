@@ -194,7 +194,7 @@ absl::Status Prover::Prepare() {
   ASSIGN_OR_RETURN(
       target_, RememberedModel::Create(pair_->target.get(), pair_->target_cache.get(), kRowBytes));
   DrafterParts parts{.target_vocab_size = pair_->target->vocab_size(),
-                     .chunk_tokens = engine_.chunk_tokens};
+                     .chunk_tokens = pair_->chunk_tokens};
   if (pair_->draft != nullptr) {
     ASSIGN_OR_RETURN(
         draft_, RememberedModel::Create(pair_->draft.get(), pair_->draft_cache.get(), kRowBytes));

@@ -83,7 +83,7 @@ TEST(DraftCache, HasTheTargetsTypeUnlessItIsGivenOne) {
   EXPECT_TRUE(options.Validate().ok());
   options.draft_kv_cache = "int4";
   EXPECT_THAT(std::string(options.Validate().message()),
-              HasSubstr("draft_kv_cache: \"int4\" is not one of f32, bf16, int8"));
+              HasSubstr("draft_kv_cache: \"int4\" is not one of auto, f32, bf16, int8"));
 }
 
 }  // namespace

@@ -367,7 +367,7 @@ TEST(Engine, RefusesOptionsThatCannotBeMet) {
   ExpectRefused(refusal([](EngineOptions& o) { o.threads = -1; }), "threads", "-1");
   ExpectRefused(refusal([](EngineOptions& o) { o.page_size = 0; }), "page_size", "0");
   ExpectRefused(refusal([](EngineOptions& o) { o.max_batch = 0; }), "max_batch", "0");
-  ExpectRefused(refusal([](EngineOptions& o) { o.chunk_tokens = 0; }), "chunk_tokens", "0");
+  ExpectRefused(refusal([](EngineOptions& o) { o.chunk_tokens = -1; }), "chunk_tokens", "-1");
   // Beyond their limits sums and products of them would be negative.
   constexpr int kLargest = std::numeric_limits<int>::max();
   const std::string largest = absl::StrCat(kLargest);

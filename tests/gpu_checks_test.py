@@ -5,6 +5,8 @@ import json
 import os
 import pathlib
 import shutil
+import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -96,6 +98,172 @@ class GpuChecks(unittest.TestCase):
         self.assertEqual([steps[step][0] for step in ("device", "golden", "pair")],
                          ["passed", "timeout", "skipped"])
         self.assertEqual(steps["pair"][1], "no time is left")
+
+
+MIB = 1 << 20
+
+
+class Rehearsal(unittest.TestCase):
+    """A whole visit: the script as the bundle has it, with programs that stand in."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name)
+        self.out = self.root / "out"
+        self.calls = self.root / "calls"
+        bundle = self.root / "bundle"
+        (bundle / "torch").mkdir(parents=True)
+        for name in ("gpu_checks.py", "run_gpu_checks.sh"):
+            shutil.copy(SOURCE / "tools" / name, bundle)
+        stand_in = SOURCE / "tests/gpu_stand_ins.py"
+        for name in ("tandem", "gpu_test", "nvidia-smi", "compute-sanitizer"):
+            (bundle / name).write_text(
+                f'#!/bin/sh\nexec "{sys.executable}" "{stand_in}" {name} "$@"\n')
+            (bundle / name).chmod(0o755)
+        (bundle / "torch/__init__.py").touch()
+        (bundle / "torch_passes.py").write_text(
+            f"import os, sys\nos.execv({sys.executable!r}, [{sys.executable!r}, "
+            f"{str(stand_in)!r}, 'torch', *sys.argv[1:]])\n")
+        self.script = bundle / "run_gpu_checks.sh"
+        self.environment = {**os.environ, "CALLS": str(self.calls), "PYTHONPATH": str(bundle),
+                            "PATH": f"{bundle}:{os.environ['PATH']}"}
+        # The repository, where the script is started: one golden model and the pair.
+        golden = self.root / "repository/tests/data/models/model"
+        golden.mkdir(parents=True)
+        (self.root / "repository/models/storyteller-7m").mkdir(parents=True)
+        write_golden(golden / "golden.safetensors", {"input_ids": [1, 2], "greedy_ids": [5, 6, 7]})
+
+    def start(self, *options, **environment):
+        return subprocess.Popen(["bash", str(self.script), str(self.out), *options],
+                                cwd=self.root / "repository", text=True,
+                                env={**self.environment, **environment},
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+    def visit(self, *options, **environment):
+        """The exit status and every step's status, in order."""
+        process = self.start(*options, **environment)
+        self.printed, _ = process.communicate()
+        self.lines = [json.loads(line)
+                      for line in (self.out / "results.jsonl").read_text().splitlines()]
+        return process.returncode, {line["step"]: line["status"] for line in self.lines
+                                    if "step" in line}
+
+    def called(self, name):
+        calls = [json.loads(line) for line in self.calls.read_text().splitlines()]
+        return [words[1:] for words in calls if words[0] == name]
+
+    def groups(self):
+        listed = subprocess.run([sys.executable, str(SOURCE / "tools/gpu_checks.py"), "--list"],
+                                stdout=subprocess.PIPE, text=True, check=True).stdout
+        found = {}
+        for line in listed.splitlines():
+            number, step, limit = line.split()
+            found.setdefault(number, []).append((step, int(limit)))
+        return found
+
+    def test_limits_of_a_group_fit_into_a_command_of_the_device_tool(self):
+        self.assertEqual(list(self.groups()), ["1", "2", "3", "4"])
+        for number, steps in self.groups().items():
+            self.assertEqual(steps[0][0], "device")
+            self.assertLessEqual(sum(limit for _, limit in steps), 570, number)
+
+    def test_what_is_right_comes_before_what_is_fast(self):
+        names = [step for steps in self.groups().values() for step, _ in steps
+                 if step not in ("device", "nvidia-smi")]
+        self.assertEqual(names[:3], ["gpu_test", "golden", "pair"])
+        kinds = ["bench", "torch", "check"]
+        first = [next(i for i, name in enumerate(names) if kind in name and i > 2)
+                 for kind in kinds]
+        self.assertEqual(first, sorted(first))
+        self.assertLess(names.index("bench-large-pair"), names.index("torch-llama-8b"))
+
+    def test_every_group_runs_its_steps_in_order(self):
+        for number, steps in self.groups().items():
+            status, found = self.visit("--group", number)
+            self.assertEqual(status, 0, self.printed)
+            self.assertEqual(list(found), [step for step, _ in steps])
+            self.assertEqual(set(found.values()), {"passed"}, self.printed)
+            self.assertIn((self.out / "summary.txt").read_text(), self.printed)
+            files = list(self.out.rglob("*"))
+            self.assertLessEqual(len(files), 8)
+            for file in files:
+                self.assertTrue(file.is_file() and file.stat().st_size < 16 * MIB, file)
+                self.assertRegex(file.name, r"^[A-Za-z0-9._-]+$")
+        self.assertEqual(len(self.called("compute-sanitizer")), 2)
+        self.assertEqual(len(self.called("gpu_test")), 3)
+
+    def test_benchmarks_are_of_many_rows_and_long_contexts(self):
+        self.visit("--only", "bench-llama-8b,bench-llama-8b-32k,torch-llama-8b-32k")
+        bench = [words for words in self.called("tandem") if words[:2] == ["bench", "device"]]
+        usual, long = bench[1:]  # after the search for the device
+        self.assertIn("1,2,4,5,8,16,32,64,256,512,2048", usual)
+        self.assertIn("32768", long)
+        self.assertIn("32768", self.called("torch")[0])
+        summary = (self.out / "summary.txt").read_text()
+        for word in ("TFLOP/s", "of_bandwidth", "500", "0.75", "llama-8b-32k", "torch_ms"):
+            self.assertIn(word, summary)
+
+    def test_everything_fits_into_the_smaller_card(self):
+        spec = importlib.util.spec_from_file_location("gpu_checks", SOURCE / "tools/gpu_checks.py")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        for name, (shape, sizes, more) in module.SHAPES.items():
+            printed = subprocess.run([str(TANDEM), "make-random", "--print-config", "--shape",
+                                      shape], stdout=subprocess.PIPE, check=True).stdout
+            self.assertLess(bytes_of(json.loads(printed), sizes, more), 72 << 30, name)
+
+    def test_a_step_that_hangs_or_fails_leaves_the_next(self):
+        status, steps = self.visit("--group", "2", "--limit", "bench-llama-8b-32k=1",
+                                   STAND_IN_HANGS="32768", STAND_IN_FAILS="q4_k")
+        self.assertEqual(status, 1)
+        self.assertEqual(steps, {"device": "passed", "bench-llama-1b": "passed",
+                                 "bench-llama-8b-32k": "timeout", "bench-llama-8b-q4_k": "failed",
+                                 "bench-pair": "passed", "bench-large-pair": "passed"})
+        self.assertIn("it went wrong", self.printed)
+        self.assertIn("-> stopped", (self.out / "log.txt").read_text())
+
+    def test_a_visit_that_is_killed_leaves_what_it_knew(self):
+        process = self.start("--group", "1", STAND_IN_HANGS="--gtest_filter=*")
+        while not (self.calls.exists() and self.called("gpu_test")):
+            self.assertIsNone(process.poll())
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+        summary = (self.out / "summary.txt").read_text()
+        for step in ("device", "nvidia-smi"):
+            self.assertRegex(summary, f"{step} +passed")
+        self.assertNotIn("gpu_test", summary)
+
+    def test_a_group_that_there_is_not_is_refused(self):
+        process = self.start("--group", "5")
+        printed, _ = process.communicate()
+        self.assertEqual(process.returncode, 2)
+        self.assertIn("--group: must be from 1 to 4, got 5", printed)
+
+
+def write_golden(path, tensors):
+    header, data = {}, b""
+    for name, numbers in tensors.items():
+        begin = len(data)
+        data += struct.pack(f"<{len(numbers)}i", *numbers)
+        header[name] = {"dtype": "I32", "shape": [len(numbers)],
+                        "data_offsets": [begin, len(data)]}
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def bytes_of(config, sizes, more):
+    """Weights, the largest cache, and what rows of logits and of sampling take."""
+    bits = {"q4_k": 4.75, "q8_0": 8.5}[more[1]] if "--quantize" in more else 16
+    hidden, heads = config["hidden_size"], config["num_attention_heads"]
+    kv_heads, head = config["num_key_value_heads"], config["head_dim"]
+    layer = hidden * (2 * heads + 2 * kv_heads) * head + 3 * hidden * config["intermediate_size"]
+    weights = config["num_hidden_layers"] * layer + config["vocab_size"] * hidden
+    rows, batches, contexts = (max(map(int, sizes[name].split(",")))
+                               for name in ("--rows", "--batches", "--contexts"))
+    tokens = max(batches * (contexts + 1), contexts + rows)
+    cache = tokens * config["num_hidden_layers"] * 2 * kv_heads * head * 2
+    return weights * bits / 8 + cache + 3 * 4 * max(rows, batches) * config["vocab_size"]
 
 
 if __name__ == "__main__":

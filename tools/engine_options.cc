@@ -72,7 +72,12 @@ void EngineFlags::AddTo(CLI::App* app, bool with_draft_tokens) {
                   "temperature 0 and where drafts are not drawn, else block [auto]")
       ->type_name("NAME")
       ->group(group);
-  app->add_option("--device", device, "auto, cpu, cuda:N [auto]")->type_name("NAME")->group(group);
+  app->add_option(
+         "--device", device,
+         "cpu, cuda:N, or auto: cuda:0 where there is one of compute capability 8.0 or later, "
+         "else the CPU [auto]")
+      ->type_name("NAME")
+      ->group(group);
   app->add_option("--threads", threads,
                   "CPU threads, at most one for each processor [the physical cores]")
       ->type_name("N")
@@ -108,7 +113,8 @@ void EngineFlags::AddTo(CLI::App* app, bool with_draft_tokens) {
       ->type_name("N")
       ->group(group);
   app->add_option("--kv-cache", kv_cache,
-                  "Type of the caches: f32, bf16, or int8 with a scale per token and head [f32]")
+                  "Type of the caches: f32, bf16, or int8 with a scale per token and head; auto is "
+                  "bf16 on a CUDA device and f32 on a CPU [auto]")
       ->type_name("NAME")
       ->group(group);
   app->add_option("--draft-kv-cache", draft_kv_cache,
@@ -187,7 +193,7 @@ absl::StatusOr<EngineOptions> EngineFlags::ToOptions() const {
   if (draft_quantize != "auto") {
     RETURN_IF_ERROR(ValueOf(kQuantizations, "--draft-quantize", draft_quantize).status());
   }
-  RETURN_IF_ERROR(ParseKvDType(kv_cache, "--kv-cache").status());
+  RETURN_IF_ERROR(ParseKvDType(kv_cache, "--kv-cache", KvDType::kF32).status());
   absl::StatusOr<DrafterKind> kind = ParseDrafterKind(drafter);
   if (!kind.ok()) return WithField(kind.status(), "--drafter");
   options.drafter = *kind;
@@ -210,7 +216,8 @@ absl::StatusOr<EngineOptions> EngineFlags::ToOptions() const {
   ASSIGN_OR_RETURN(options.draft_window, ParseDraftWindow(draft_window));
   options.kv_cache = kv_cache;
   options.draft_kv_cache = draft_kv_cache;
-  RETURN_IF_ERROR(ParseKvDType(options.kv_cache_of_draft(), "--draft-kv-cache").status());
+  RETURN_IF_ERROR(
+      ParseKvDType(options.kv_cache_of_draft(), "--draft-kv-cache", KvDType::kF32).status());
   if (!kv_memory.empty()) {
     ASSIGN_OR_RETURN(options.kv_memory_bytes, ParseSize("--kv-memory", kv_memory));
   }

@@ -35,7 +35,7 @@ struct EngineFlags {
   std::string draft_quantize = "auto";
   std::string draft_head_tokens = "auto";
   std::string compute = "auto";
-  std::string kv_cache = "f32";
+  std::string kv_cache = "auto";
   std::string draft_window = "auto";
   std::string draft_kv_cache;  // empty: not given
   std::string kv_memory;

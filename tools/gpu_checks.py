@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Runs what needs a GPU, in one visit: tests, sanitizers, golden models, benchmarks.
+"""Runs what needs a GPU: tests, golden models, benchmarks, PyTorch's passes, sanitizers.
 
-tools/gpu_bundle.sh puts this beside the programs and data it needs. Each step has a time limit, and
-one that fails or has nothing to run on does not stop the others. Into the folder given go
+tools/gpu_bundle.sh puts this and its programs into one folder. Steps come in groups whose time
+limits add up to at most 570 s; --list prints them. Each step has a time limit, and one that fails
+or has nothing to run on does not stop the others. Into the folder given go
   results.jsonl   a line for each step (step, status, seconds, why) and for each thing measured
-  summary.txt     the same as tables
-  log.txt         what every command printed
+  summary.txt     the same as tables, written anew after each step
+  log.txt         what every command printed, of each the last MiB
 status is "passed", "failed", "timeout" or "skipped". Exits with 1 if a step failed or ran out of
 time, else with 0.
 """
@@ -27,15 +28,27 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 # Small shapes only: under a sanitizer a test takes some hundred times as long.
 SANITIZED_TESTS = "-*Long*:BenchDevice*:Meter.Replays*"
-# What `bench device` measures: a shape, and how its weights and cache are stored.
+# A group's steps together, in seconds, with the search for the device.
+GROUP_SECONDS = 570
+DEVICE_SECONDS = 40
+LOGGED_BYTES = 1 << 20
+# What `bench device` and torch_passes.py measure. A cache of llama-8b takes 128 KiB a token, of
+# llama-70b 320: with the weights everything fits into 70 GiB.
+USUAL = {"--rows": "1,2,4,5,8,16,32,64,256,512,2048", "--batches": "1,4,16,64",
+         "--contexts": "0,1024,4096"}
+LONG = {"--rows": "1,5,64,512,2048", "--batches": "1,4", "--contexts": "32768"}
+LARGE = {"--rows": "1,5,64,512", "--batches": "1,16", "--contexts": "0,4096"}
+QUICK = {"--rows": "1,2", "--batches": "1", "--contexts": "16"}
+# A shape, sizes, and more that only `bench device` is told: how weights and cache are stored.
 SHAPES = {
-    "llama-1b": ["llama-1b"],
-    "llama-8b": ["llama-8b"],
-    "qwen3-0.6b": ["qwen3-0.6b"],
-    "qwen3-8b": ["qwen3-8b"],
-    "llama-8b-q8_0": ["llama-8b", "--quantize", "q8_0", "--kv-cache", "int8"],
-    "llama-8b-q4_k": ["llama-8b", "--quantize", "q4_k"],
-    "llama-70b-q8_0": ["llama-70b", "--quantize", "q8_0"],
+    "llama-8b": ("llama-8b", USUAL, []),
+    "llama-1b": ("llama-1b", USUAL, []),
+    "llama-8b-32k": ("llama-8b", LONG, ["--ops", "attention,pass"]),
+    "llama-8b-q4_k": ("llama-8b", USUAL, ["--quantize", "q4_k"]),
+    "llama-8b-q8_0": ("llama-8b", USUAL, ["--quantize", "q8_0", "--kv-cache", "int8"]),
+    "qwen3-8b": ("qwen3-8b", USUAL, []),
+    "qwen3-0.6b": ("qwen3-0.6b", USUAL, []),
+    "llama-70b-q4_k": ("llama-70b", LARGE, ["--quantize", "q4_k"]),
 }
 
 
@@ -51,16 +64,18 @@ class Checks:
     def __init__(self, arguments):
         self.device = arguments.device
         self.is_quick = arguments.quick
+        self.limits = dict(arguments.limit)
         self.out = pathlib.Path(arguments.out)
         self.out.mkdir(parents=True, exist_ok=True)
-        self.deadline = time.monotonic() + arguments.seconds
+        self.deadline = time.monotonic() + (
+            arguments.seconds or (GROUP_SECONDS if arguments.group else 3600))
         self.step_deadline = self.deadline
         self.programs = pathlib.Path(arguments.programs or HERE)
         self.data = pathlib.Path(arguments.data or HERE)
         self.results = open(self.out / "results.jsonl", "w", encoding="utf-8")
         self.log = open(self.out / "log.txt", "w", encoding="utf-8")
         self.lines = []
-        self.missing = None  # why there is no device, once that is known
+        self.missing = None  # the reason if there is none
 
     # ---- Running and recording ----
 
@@ -88,15 +103,16 @@ class Checks:
         try:
             output, _ = process.communicate(timeout=left)
         except subprocess.TimeoutExpired as expired:
-            os.killpg(process.pid, signal.SIGKILL)  # what it started too
+            os.killpg(process.pid, signal.SIGKILL)  # and its children
             output, _ = process.communicate()
             expired.output = output
-            self.log.write(output)
+            self.log.write(output[-LOGGED_BYTES:] + "-> stopped\n")
+            self.log.flush()
             if on_line:
                 for line in output.splitlines():
                     on_line(line)
             raise
-        self.log.write(output + f"-> {process.returncode}\n")
+        self.log.write(output[-LOGGED_BYTES:] + f"-> {process.returncode}\n")
         self.log.flush()
         if on_line:
             for line in output.splitlines():
@@ -105,7 +121,7 @@ class Checks:
 
     def step(self, name, limit, action, needs_device=True):
         start = time.monotonic()
-        self.step_deadline = min(self.deadline, start + limit)
+        self.step_deadline = min(self.deadline, start + self.limits.get(name, limit))
         status, why = "passed", ""
         try:
             if needs_device and self.missing:
@@ -123,6 +139,7 @@ class Checks:
             status, why = "failed", repr(error)
         seconds = round(time.monotonic() - start, 1)
         self.record({"step": name, "status": status, "seconds": seconds, "why": why})
+        self.write_summary()
         print(f"{name}: {status}" + (f": {why}" if why else "") + f" ({seconds} s)", flush=True)
 
     # ---- Steps ----
@@ -205,8 +222,10 @@ class Checks:
         for folder in folders:
             tensors = read_safetensors(folder / "golden.safetensors")
             prompt, want = tensors["input_ids"][:8], tensors["greedy_ids"]
-            cpu = self.generate("cpu", folder, prompt, len(want), "--drafter", "none")
-            got = self.generate(self.device, folder, prompt, len(want), "--drafter", "none")
+            # The reference's cache rounds nothing.
+            how = ["--drafter", "none", "--kv-cache", "f32"]
+            cpu = self.generate("cpu", folder, prompt, len(want), *how)
+            got = self.generate(self.device, folder, prompt, len(want), *how)
             line = {"golden": folder.name, "tokens": len(want), "as_reference": same(got, want),
                     "as_cpu": same(got, cpu)}
             self.record(line)
@@ -224,7 +243,7 @@ class Checks:
             raise Skipped(f"there is no {target}")
         prompt, count = [1, 40, 300, 77, 12], 24 if self.is_quick else 128
         plain = self.generate(self.device, target, prompt, count, "--drafter", "none")
-        cpu = self.generate("cpu", target, prompt, count, "--drafter", "none")
+        cpu = self.generate("cpu", target, prompt, count, "--drafter", "none", "--kv-cache", "bf16")
         seeded = self.generate(self.device, target, prompt, count, "--drafter", "none",
                                "--top-p", "0.95", temperature=0.8)
         for length in (1, 4):
@@ -241,7 +260,8 @@ class Checks:
                 raise Failed(f"with {length} draft tokens other text after {same(drafted, plain)}")
         return f"{same(plain, cpu)} of {count} tokens before the CPU says something else"
 
-    def benchmark(self, command):
+    def benchmark(self, command, **more):
+        """Runs `tandem bench` and records its measurements, each with `more`."""
         number = 0
 
         def keep(line):
@@ -252,7 +272,7 @@ class Checks:
                 except ValueError:
                     return  # cut off
                 for run in report.pop("runs", [{}]):
-                    self.record({"bench": command[0], **report, **run})
+                    self.record({"bench": command[0], **report, **run, **more})
                     number += 1
 
         status, output = self.run([self.program("tandem"), "bench", *command, "--json"], keep)
@@ -260,19 +280,24 @@ class Checks:
             raise Failed(output.strip()[-300:])
         return f"{number} lines"
 
-    def bench_shape(self, shape):
-        more = ["--rows", "1,2", "--batches", "1", "--contexts", "16", "--repeat", "1",
-                "--sample-ms", "0", "--buffer-mb", "1"] if self.is_quick else []
-        asked = ["tiny", *SHAPES[shape][1:]] if self.is_quick else SHAPES[shape]
-        return self.benchmark(["device", "--device", self.device, "--shape", *asked, *more])
+    def sizes(self, name):
+        """The shape's name and how much of it is measured, as options."""
+        shape, sizes, _ = SHAPES[name]
+        told = [word for pair in (QUICK if self.is_quick else sizes).items() for word in pair]
+        often = ["--repeat", "1", "--sample-ms", "0"] if self.is_quick else ["--repeat", "5"]
+        return "tiny" if self.is_quick else shape, told + often
 
-    def torch_shape(self, shape):
+    def bench_shape(self, name):
+        shape, sizes = self.sizes(name)
+        small = ["--buffer-mb", "1"] if self.is_quick else []
+        return self.benchmark(["device", "--device", self.device, "--shape", shape, *sizes,
+                               *SHAPES[name][2], *small], shape=name)
+
+    def torch_shape(self, name):
         """The same passes in PyTorch, where this machine has it."""
         if importlib.util.find_spec("torch") is None:
             raise Skipped("there is no PyTorch here")
-        shape = "tiny" if self.is_quick else shape
-        more = ["--rows", "1,2", "--batches", "1", "--contexts", "16", "--repeat", "1",
-                "--sample-ms", "0"] if self.is_quick else []
+        shape, sizes = self.sizes(name)
         with tempfile.TemporaryDirectory() as folder:
             config = pathlib.Path(folder) / "config.json"
             status, output = self.run([self.program("tandem"), "make-random", "--print-config",
@@ -282,11 +307,11 @@ class Checks:
             config.write_text(output)
             lines = []
             status, output = self.run(
-                [sys.executable, str(HERE / "torch_passes.py"), str(config), "--shape", shape,
-                 "--device", self.device, *more],
+                [sys.executable, str(HERE / "torch_passes.py"), str(config), "--shape", name,
+                 "--device", self.device, *sizes],
                 lambda line: lines.append(json.loads(line)) if line.startswith("{") else None)
         for line in lines:
-            self.record({"bench": "torch", **line})
+            self.record({"bench": "torch", **line, "shape": name})
         if status != 0:
             raise Failed(output.strip()[-300:])
         return f"{len(lines)} lines"
@@ -317,14 +342,13 @@ class Checks:
                     raise Failed(output.strip()[-200:])
             return self.benchmark([
                 "speculation", "--device", self.device, "--target", f"{folder}/target", "--draft",
-                f"{folder}/draft", "--synthetic-acceptance", "0.8", "-k", "4", "--kv-cache",
-                "bf16", "--kv-memory", "64M" if self.is_quick else "4G", "--num-prompts", "1",
+                f"{folder}/draft", "--synthetic-acceptance", "0.8", "-k", "4", "--kv-memory", "64M" if self.is_quick else "4G", "--num-prompts", "1",
                 "--max-tokens", "8" if self.is_quick else "64", "--repeat",
                 "1" if self.is_quick else "3"])
 
     # ---- The end ----
 
-    def summarize(self):
+    def summary(self):
         text = table(["step", "status", "seconds", "why"],
                      [line for line in self.lines if "step" in line])
         golden = [line for line in self.lines if "golden" in line]
@@ -332,8 +356,12 @@ class Checks:
             text += "\n" + table(["golden", "tokens", "as_reference", "as_cpu"], golden)
         device = [line for line in self.lines if line.get("bench") == "device"]
         if device:
-            text += "\n" + table(["shape", "op", "part", "rows", "batch", "context", "ms",
-                                  "device_ms", "bytes_per_second", "of_read", "of_one_row"], device)
+            text += "\n" + table(
+                ["shape", "op", "part", "rows", "batch", "context", "ms", "device_ms", "TFLOP/s",
+                 "GB/s", "of_bandwidth", "of_one_row"],
+                [{**line, "TFLOP/s": line.get("flops_per_second", 0.0) / 1e12,
+                  "GB/s": line["bytes_per_second"] / 1e9, "of_bandwidth": line["of_read"]}
+                 for line in device])
         ours = {pass_of(line): line for line in device if line["op"] == "pass"}
         beside = [{**line, "ours_ms": best_ms(ours[pass_of(line)]), "torch_ms": best_ms(line),
                    "ratio": best_ms(line) / best_ms(ours[pass_of(line)])}
@@ -348,8 +376,13 @@ class Checks:
             text += "\n" + table(["model", "temperature", "draft_tokens", "batch",
                                   "plain_step_ms", "verify_ms", "draft_step_ms", "other_ms",
                                   "decode_ratio", "predicted_ratio", "identical"], pairs)
-        (self.out / "summary.txt").write_text(text, encoding="utf-8")
-        print("\n" + text)
+        return text
+
+    def write_summary(self):
+        """A run that is killed here leaves the summary before."""
+        part = self.out / "summary.part"
+        part.write_text(self.summary(), encoding="utf-8")
+        part.replace(self.out / "summary.txt")
 
 
 def pass_of(line):
@@ -396,43 +429,84 @@ def table(keys, lines):
                    for row in rows)
 
 
+def limit_of(text):
+    name, _, seconds = text.partition("=")
+    return name, float(seconds)
+
+
+def groups(checks):
+    """The steps (name, limit in seconds, action) of each group: correctness comes first, then
+    speed, then PyTorch's speed, then the slow tools."""
+    def bench(name, limit):
+        return f"bench-{name}", limit, lambda: checks.bench_shape(name)
+
+    def torch(name, limit):
+        return f"torch-{name}", limit, lambda: checks.torch_shape(name)
+
+    return [
+        [("nvidia-smi", 10, checks.nvidia_smi),
+         ("gpu_test", 190, lambda: checks.test_program([], "*")),
+         ("golden", 110, checks.golden),
+         ("pair", 60, checks.pair),
+         bench("llama-8b", 150)],
+        [bench("llama-1b", 90),
+         bench("llama-8b-32k", 60),
+         bench("llama-8b-q4_k", 100),
+         ("bench-pair", 60, checks.bench_pair),
+         ("bench-large-pair", 200, checks.bench_large_pair)],
+        [torch("llama-8b", 110),
+         torch("llama-1b", 70),
+         torch("llama-8b-32k", 70),
+         bench("llama-8b-q8_0", 100),
+         bench("qwen3-8b", 110),
+         bench("qwen3-0.6b", 60)],
+        [("memcheck", 200, lambda: checks.sanitizer("memcheck")),
+         ("racecheck", 200, lambda: checks.sanitizer("racecheck")),
+         bench("llama-70b-q4_k", 120)],
+    ]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("out", help="folder for the results")
+    parser.add_argument("out", nargs="?", help="folder for the results")
+    parser.add_argument("--group", type=int, help="which group of steps [all]")
     parser.add_argument("--only", default="", help="comma-separated steps [all]")
+    parser.add_argument("--list", action="store_true", help="print groups, steps and limits")
     parser.add_argument("--device", default="cuda:0",
                         help="cuda:N, or cpu to try the steps [cuda:0]")
-    parser.add_argument("--seconds", type=float, default=3600, help="for everything [3600]")
+    parser.add_argument("--seconds", type=float,
+                        help=f"for everything [{GROUP_SECONDS} for a group, else 3600]")
+    parser.add_argument("--limit", type=limit_of, action="append", default=[],
+                        metavar="STEP=SECONDS", help="another limit of a step, any number of times")
     parser.add_argument("--quick", action="store_true", help="sizes that show that it runs")
     parser.add_argument("--programs", help="folder of tandem and gpu_test [this file's]")
     parser.add_argument("--data", help="folder of models/ and tests/data/ [this file's]")
     arguments = parser.parse_args()
     if arguments.data is None and not (HERE / "tests/data").is_dir():
         arguments.data = os.getcwd()
+    if arguments.list:
+        for number, steps in enumerate(groups(Checks), 1):
+            for name, limit, _ in [("device", DEVICE_SECONDS, None), *steps]:
+                print(number, name, limit)
+        return
+    if arguments.out is None:
+        parser.error("the folder for the results is missing")
     checks = Checks(arguments)
-    steps = [("nvidia-smi", 30, checks.nvidia_smi),
-             ("gpu_test", 240, lambda: checks.test_program([], "*")),
-             ("golden", 120, checks.golden),
-             ("pair", 60, checks.pair)]
-    for shape in SHAPES:
-        steps.append((f"bench-{shape}", 150, lambda shape=shape: checks.bench_shape(shape)))
-    for shape in (name for name, words in SHAPES.items() if len(words) == 1):
-        steps.append((f"torch-{shape}", 120, lambda shape=shape: checks.torch_shape(shape)))
-    steps += [("memcheck", 240, lambda: checks.sanitizer("memcheck")),
-              ("racecheck", 240, lambda: checks.sanitizer("racecheck")),
-              ("bench-pair", 120, checks.bench_pair),
-              ("bench-large-pair", 300, checks.bench_large_pair)]
+    every = groups(checks)
+    if arguments.group is not None and not 1 <= arguments.group <= len(every):
+        parser.error(f"--group: must be from 1 to {len(every)}, got {arguments.group}")
+    steps = every[arguments.group - 1] if arguments.group else sum(every, [])
     only = [name for name in arguments.only.split(",") if name]
     unknown = set(only) - {name for name, _, _ in steps}
     if unknown:
         parser.error(f"--only: {', '.join(sorted(unknown))}: not one of "
                      + ", ".join(name for name, _, _ in steps))
-    checks.step("device", 60, checks.find_device, needs_device=False)
+    checks.step("device", DEVICE_SECONDS, checks.find_device, needs_device=False)
     for name, limit, action in steps:
         if not only or name in only:
             checks.step(name, limit, action)
-    checks.summarize()
+    print("\n" + checks.summary())
     bad = any(line.get("status") in ("failed", "timeout") for line in checks.lines)
     sys.exit(1 if bad else 0)
 

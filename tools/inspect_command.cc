@@ -41,6 +41,7 @@ using OrderedJson = nlohmann::ordered_json;
 struct InspectFlags {
   std::string path;
   std::string draft;
+  std::string device;
   std::string kv_cache = "f32";
   int threads = 0;
   bool json = false;
@@ -67,6 +68,8 @@ struct Inspection {
   std::optional<int> tokenizer_size;  // tokens; nothing: the model has its target's
   std::optional<ChatFacts> chat;      // nothing without a tokenizer
   std::optional<ModelInfo> draft;     // as the engine would begin with it
+  std::string device;                 // where models were loaded, if --device asked for it
+  std::vector<std::string> products;  // Backend::product_report
   std::string known_draft;            // the name of the draft that is known for it, or empty
   ReadBandwidth memory;
   std::optional<ReadBandwidth> cache;  // if the matrices fit the last-level cache
@@ -111,22 +114,29 @@ std::string KnownDraftOf(const std::string& typed, const std::string& path) {
   return pair.has_value() ? pair->draft : "";
 }
 
-// The choices of an engine for a draft at its start, before it has learned anything.
-absl::StatusOr<std::optional<ModelInfo>> InspectDraft(const InspectFlags& flags,
-                                                      const std::string& target) {
-  if (flags.draft.empty()) return std::nullopt;
+// The choices of an engine at its start, before it has learned anything: those of a draft, and
+// those of a device, where --device asks for one.
+absl::Status InspectLoaded(const InspectFlags& flags, const std::string& target,
+                           Inspection* inspection) {
+  if (flags.draft.empty() && flags.device.empty()) return absl::OkStatus();
   EngineOptions options{.target = target, .draft = flags.draft, .max_batch = 1};
+  if (!flags.device.empty()) options.device = flags.device;
   options.allow_unknown_config = flags.allow_unknown_config;
   RETURN_IF_ERROR(ResolveModels(&options));
   ASSIGN_OR_RETURN(const Runtime runtime, Runtime::Load(options));
-  return runtime.DraftInfo(flags.draft);
+  if (!flags.draft.empty()) inspection->draft = runtime.DraftInfo(flags.draft);
+  if (flags.device.empty()) return absl::OkStatus();
+  inspection->device =
+      absl::StrCat(View(runtime.backend->name()), ": ", View(runtime.backend->description()));
+  inspection->products = runtime.backend->product_report();
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Inspection> Inspect(const InspectFlags& flags) {
   Inspection inspection;
   ASSIGN_OR_RETURN(const std::string path, ModelNamed(flags.path));
   inspection.known_draft = KnownDraftOf(flags.path, path);
-  ASSIGN_OR_RETURN(inspection.draft, InspectDraft(flags, path));
+  RETURN_IF_ERROR(InspectLoaded(flags, path, &inspection));
   ASSIGN_OR_RETURN(inspection.config, ReadModelConfig(path, flags.allow_unknown_config));
   const ModelConfig& c = inspection.config;
   ASSIGN_OR_RETURN(std::shared_ptr<const Weights> stored, Weights::Open(path));
@@ -216,6 +226,8 @@ OrderedJson ToJson(const InspectFlags& flags, const Inspection& inspection) {
       {"known_draft",
        inspection.known_draft.empty() ? OrderedJson(nullptr) : OrderedJson(inspection.known_draft)},
       {"draft", ToJson(inspection.draft)},
+      {"device", inspection.device.empty() ? OrderedJson(nullptr) : OrderedJson(inspection.device)},
+      {"products", inspection.products},
       {"threads", inspection.memory.num_threads},
       {"read_bytes_per_second",
        LimitsJson(inspection, [](const ReadBandwidth& limit) { return limit.bytes_per_second; })},
@@ -274,6 +286,10 @@ std::string ToText(const InspectFlags& flags, const Inspection& inspection) {
                                       "%d tokens, reads %.2f MB per token",
                                       draft->path, draft->quantize, draft->head_tokens,
                                       draft->vocab_size, draft->bytes_read_per_pass * 1e-6));
+  }
+  if (!inspection.device.empty()) text += Line("device", inspection.device);
+  for (const std::string& line : inspection.products) {
+    text += Line(line == inspection.products.front() ? "products" : "", line);
   }
   text += Line("parameters", absl::StrFormat("%.2f million", inspection.parameters * 1e-6));
   text += Line("weights", absl::StrFormat("%.2f MB: %s", inspection.weight_bytes * 1e-6, dtypes));
@@ -346,6 +362,10 @@ Command AddInspectCommand(CLI::App* program) {
       ->required();
   app->add_option("--draft", flags->draft, "Also tell what would be chosen for this draft of it")
       ->type_name("PATH");
+  app->add_option("--device", flags->device,
+                  "Also load the model there, and tell how its products are computed: auto, cpu, "
+                  "cuda:N")
+      ->type_name("NAME");
   app->add_option("--kv-cache", flags->kv_cache, "What the cache would hold: f32, bf16, int8 [f32]")
       ->type_name("NAME")
       ->check(CLI::IsMember({"f32", "bf16", "int8"}));

@@ -50,7 +50,7 @@ struct ServeFlags {
   ServerOptions server;
   int max_batch = 8;
   int max_waiting = 64;
-  int chunk_tokens = 256;
+  int chunk_tokens = 0;  // 0: not given
   bool no_prefix_cache = false;
   std::string generation_config = "auto";
   std::string metrics_names = "both";
@@ -90,7 +90,6 @@ absl::Status ServeFlags::Check() {
   service.version = TANDEM_VERSION;
   ASSIGN_OR_RETURN(service.metrics_names, ParseMetricsNames(metrics_names));
   service.splits_reasoning = reasoning == "auto";
-  service.kv_cache = engine_options.kv_cache;
   service.prefix_cache = engine_options.prefix_cache;
   service.system_fingerprint = FingerprintOf(engine_options, TANDEM_VERSION);
   if (generation_config == "auto") {
@@ -268,7 +267,8 @@ void AddLimitOptions(CLI::App* app, ServeFlags* flags) {
       ->type_name("N")
       ->check(CLI::Range(0, 1 << 20))
       ->group(group);
-  app->add_option("--chunk-tokens", flags->chunk_tokens, "Prompt tokens read per pass [256]")
+  app->add_option("--chunk-tokens", flags->chunk_tokens,
+                  "Prompt tokens read per pass [1024 on a CUDA device, 256 on a CPU]")
       ->type_name("N")
       ->check(CLI::Range(1, 1 << 20))
       ->group(group);

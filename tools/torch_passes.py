@@ -16,6 +16,7 @@ import time
 
 import torch
 import torch.nn.functional as F
+from torch.nn.attention.bias import causal_lower_right
 
 
 class Layer:
@@ -57,6 +58,7 @@ class Decoder:
         length = context + rows
         shape = (batch, self.kv_heads, length, self.dim)
         make = {"dtype": torch.bfloat16, "device": self.device}
+        self.caches = []  # the last ones go first
         self.caches = [(torch.randn(shape, **make), torch.randn(shape, **make))
                        for _ in self.layers]
         self.ids = torch.zeros(batch, rows, dtype=torch.long, device=self.device)
@@ -65,8 +67,8 @@ class Decoder:
         angles = torch.outer(torch.arange(context, length, device=self.device), frequencies)
         self.cos = torch.cat([angles.cos()] * 2, -1).to(torch.bfloat16)
         self.sin = torch.cat([angles.sin()] * 2, -1).to(torch.bfloat16)
-        seen = torch.ones(rows, length, dtype=torch.bool, device=self.device)
-        self.mask = seen.tril(context) if rows > 1 else None
+        # Not a tensor, with which attention would leave its fast kernels: the last row sees all.
+        self.mask = causal_lower_right(rows, length) if rows > 1 else None
         self.context = context
 
     def rotate(self, x):

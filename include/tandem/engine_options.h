@@ -50,7 +50,9 @@ struct EngineOptions {
   // What the draft reads of a longer context: the first few tokens and so many of the last
   // (docs/draft_length.md); 0 for all, kAutoDraftWindow for what suits long prompts.
   int draft_window = kAutoDraftWindow;
-  std::string kv_cache = "f32";  // what the target's cache holds: "f32", "bf16", "int8"
+  // The target's cache holds "f32", "bf16" or "int8"; "auto" is bf16 on a CUDA device, where tensor
+  // cores attend to bf16 alone, and f32 on a CPU.
+  std::string kv_cache = "auto";
   std::string draft_kv_cache{};  // what the draft's holds; empty for the same
   int64_t kv_memory_bytes = 0;   // both caches together; 0: a quarter of the free memory
   // What earlier texts went on with is remembered in so many bytes, to draft from; 0 remembers
@@ -60,7 +62,7 @@ struct EngineOptions {
   int context = 0;             // limits the target's context, in tokens; 0 does not
   int max_batch = 8;           // sequences decoded together; more wait
   int max_generations = 1024;  // not ended yet, or ended and not waited for
-  int chunk_tokens = 256;      // prompt tokens read per pass
+  int chunk_tokens = 0;        // prompt tokens read per pass; 0: 1024 on a CUDA device, else 256
   bool prefix_cache = true;    // keep prompts' pages for later requests
   // The folder that keeps the packed weights of large models for later starts to map, where memory
   // is the host's, and what speculation has learned (engine/learned_speculation.h); empty for none.

@@ -21,7 +21,7 @@ struct Int8Cache {
   static constexpr bool kIsScaled = true;
 };
 
-template <int kNumVectors, int kLargestHead, typename Cache = F32Cache>
+template <int kNumVectors, int kLargestHead, typename Cache, bool kCaps>
 class PlainTile {
  public:
   static constexpr int kVectors = kNumVectors;
@@ -99,7 +99,7 @@ class PlainTile {
     const float scale =
         Cache::kIsScaled ? task.form.scale * ScaleAt(kv.keys, scale_place) : task.form.scale;
     TANDEM_UNROLL
-    for (int v = 0; v < kVectors; ++v) scores[v] = ScoreOf(task.form, scale, scores[v]);
+    for (int v = 0; v < kVectors; ++v) scores[v] = ScoreOf<kCaps>(task.form, scale, scores[v]);
   }
   TANDEM_DEVICE static float ScaleAt(const void* cache, int64_t place) {
     return BitsToFloat(Load(static_cast<const uint32_t*>(cache) + place));

@@ -11,7 +11,7 @@
 
 namespace tandem::cuda {
 
-template <int kLargestHead>
+template <int kLargestHead, bool kCaps>
 class PromptAttendKernel {
  public:
   using Task = AttendTask;
@@ -179,7 +179,7 @@ class PromptAttendKernel {
     math.Score(queries(), key_of, scores);
     TensorMath::Weights weights;
     TANDEM_UNROLL
-    for (int half = 0; half < 2; ++half) math.Weigh(half, scores, weights, largest, totals);
+    for (int half = 0; half < 2; ++half) math.Weigh<kCaps>(half, scores, weights, largest, totals);
     TANDEM_UNROLL
     for (int i = 0; i < 2 * TensorMath::kColumns; ++i) {
       Store(WeightsOf(stage) + i * kWarpSize, weights[i / 2][i % 2]);

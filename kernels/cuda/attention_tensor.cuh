@@ -7,7 +7,7 @@
 
 namespace tandem::cuda {
 
-template <int kLargestHead>
+template <int kLargestHead, bool kCaps>
 class TensorTile {
  public:
   static constexpr int kVectors = kTensorVectors;
@@ -39,8 +39,8 @@ class TensorTile {
     if (!math_.is_empty()) Score(scores);
     TANDEM_UNROLL
     for (int half = 0; half < 2; ++half) {
-      math_.Weigh(half, scores, weights_, shared_ + kAt.largest + WarpIndex() * kVectors,
-                  shared_ + kAt.totals + WarpIndex() * kVectors);
+      math_.Weigh<kCaps>(half, scores, weights_, shared_ + kAt.largest + WarpIndex() * kVectors,
+                         shared_ + kAt.totals + WarpIndex() * kVectors);
     }
   }
 

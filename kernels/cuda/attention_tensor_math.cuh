@@ -79,6 +79,7 @@ class TensorMath {
   // The weights of this lane's vector lane / 4 + 8 * half, 0 for what it does not see, and into
   // [16] the largest scores and the sums of weights. They are rounded before they are added up, so
   // that they still add up to 1 in the end.
+  template <bool kCaps>
   TANDEM_DEVICE void Weigh(int half, const Scores& scores, Weights& rounded, float* all_largest,
                            float* totals) const {
     const int v = Lane() / 4 + 8 * half;
@@ -87,7 +88,7 @@ class TensorMath {
     TANDEM_UNROLL
     for (int i = 0; i < 2 * kColumns; ++i) {
       if (!Sees(sees, i)) continue;
-      largest = Larger(largest, ScoreAt(scores[i / 2][2 * half + i % 2]));
+      largest = Larger(largest, ScoreAt<kCaps>(scores[i / 2][2 * half + i % 2]));
     }
     largest = Larger(largest, ShuffleXor(largest, 1));
     largest = Larger(largest, ShuffleXor(largest, 2));
@@ -97,7 +98,7 @@ class TensorMath {
       float weights[2];
       TANDEM_UNROLL
       for (int i = 0; i < 2; ++i) {
-        const float score = ScoreAt(scores[column][2 * half + i]);
+        const float score = ScoreAt<kCaps>(scores[column][2 * half + i]);
         weights[i] = Sees(sees, 2 * column + i) ? Exponential(score - largest) : 0.0f;
       }
       rounded[column][half] = PackBf16(weights[0], weights[1]);
@@ -111,8 +112,9 @@ class TensorMath {
     Store(totals + v, total);
   }
 
+  template <bool kCaps>
   TANDEM_DEVICE float ScoreAt(float product) const {
-    return ScoreOf(task_.form, task_.form.scale, product);
+    return ScoreOf<kCaps>(task_.form, task_.form.scale, product);
   }
 
   // Whether some vector does not see some position that counts.
@@ -165,19 +167,20 @@ class TensorMath {
     }
   }
 
-  // Whether there are infinities or NaN, which a weight of 0 does not silence, among the values
-  // that some vector does not see.
+  // Whether values that some vector does not see are such that a weight of 0 does not silence them:
+  // infinities and NaN, and all from 2 on. Terms of a sum are aligned to the largest exponent,
+  // which a product with 0 has too, 126 less than its other factor's. Below 2 that is no more than
+  // the exponent of the sum so far, which is at least -126, and changes nothing.
   TANDEM_DEVICE bool HasWildUnseen(const Values& values) const {
+    constexpr uint32_t kFromTwoOn = 0x40004000u;  // the high bits of both exponents
     const PositionRange for_all = SeenByAll(unit_, task_.form.window);
-    bool is_wild = false;
+    uint32_t bits = 0;
     TANDEM_UNROLL
     for (int i = 0; i < kPlaces; ++i) {
       const int position = tile_ + ValuePlace(i);
-      if (for_all.begin <= position && position < for_all.end) continue;
-      is_wild =
-          is_wild || (values[i] & 0x7F80u) == 0x7F80u || (values[i] & 0x7F800000u) == 0x7F800000u;
+      if (position < for_all.begin || for_all.end <= position) bits |= values[i];
     }
-    return is_wild;
+    return (bits & kFromTwoOn) != 0;
   }
 
   // As Multiply where a weight of 0 times any value is 0: row after row, with what it sees.

@@ -189,6 +189,39 @@ class Attention : public CudaTest, public testing::WithParamInterface<KvDType> {
         out.view());
     return out.Get();
   }
+  // Rows before `row`, of the last `count`, have the bits they have where `row` and those after it
+  // are small, with large numbers in these and small ones before: 0 times a number weighs what its
+  // exponent does when tensor cores align terms.
+  void ExpectNoRowFeelsLargeOnesAfter(World& world, int row, int count) {
+    const Shape& shape = world.shape;
+    const int length = world.lengths[0], first_large = length - count + row;
+    for (const auto& [spread, large] : {std::pair{0x1p-40f, 1e30f},
+                                        {0x1p-20f, 3e38f},
+                                        {1.0f, 3e38f},
+                                        {0x1p-126f, 3.0f},
+                                        {0x1p-126f, 1000.0f}}) {
+      TestMatrix results[2] = {TestMatrix(1, 1), TestMatrix(1, 1)};
+      for (const bool is_large : {false, true}) {
+        std::mt19937 random(5);
+        for (int t = 0; t < length; ++t) {
+          for (int h = 0; h < shape.num_kv_heads; ++h) {
+            TestMatrix value = TestMatrix::Random(1, shape.head_dim, random, spread);
+            TestMatrix key = TestMatrix::Random(1, shape.head_dim, random);
+            for (int i = 0; is_large && t >= first_large && i < shape.head_dim; ++i) {
+              value.at(0, i) = key.at(0, i) = i % 3 == 0 ? -large : large;
+            }
+            world.RowAt(0, t, h, true).Put(key.row(0));
+            world.RowAt(0, t, h, false).Put(value.row(0));
+          }
+        }
+        results[is_large ? 1 : 0] = AttendLast(world, count);
+      }
+      for (int r = 0; r < row; ++r) {
+        EXPECT_TRUE(results[1].SameBits(r, results[0], r))
+            << "row " << r << " of " << count << " spread " << spread << " large " << large;
+      }
+    }
+  }
   TestMatrix AttendLast(World& world, int count) { return Attend(world, {count}, world.lengths); }
   // Row after row, each in a call of its own.
   TestMatrix Alone(World& world, int first, int end) {
@@ -353,6 +386,16 @@ TEST_P(Attention, RowsDoNotFeelLaterRowsNan) {
   }
 }
 
+TEST_P(Attention, RowsDoNotFeelLargeNumbersOfLaterRows) {
+  for (const int device : {0, 1}) {
+    if (!Open(device)) continue;
+    World world({4, 2, 12, 0, GetParam()}, {85}, 16, NAN);
+    ExpectNoRowFeelsLargeOnesAfter(world, 3, 5);
+    World rare({2, 1, 40, 7, GetParam()}, {290}, 16, NAN);
+    ExpectNoRowFeelsLargeOnesAfter(rare, 4, 9);
+  }
+}
+
 TEST_P(Attention, ReadsNoPageBeforeTheWindow) {
   for (const int page_size : {4, 16}) {
     World world({2, 1, 16, 20, GetParam()}, {100}, page_size, NAN);
@@ -463,6 +506,13 @@ TEST_P(PromptAttention, RowsDoNotFeelLaterRowsNan) {
         EXPECT_TRUE(std::isnan(after.at(r, 0))) << r;
       }
     }
+  }
+}
+
+TEST_P(PromptAttention, RowsDoNotFeelLargeNumbersOfLaterRows) {
+  for (const Shape& shape : {Shape{8, 2, 24, 0, GetParam()}, {16, 1, 24, 30, GetParam()}}) {
+    World world(shape, {100}, 16, NAN);
+    ExpectNoRowFeelsLargeOnesAfter(world, 41, 100);
   }
 }
 

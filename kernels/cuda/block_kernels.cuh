@@ -2,8 +2,8 @@
 //
 // The numbers of a step, or of a half of it that has a scale of its own, are multiplied and added
 // exactly; the sum, times the scales of both sides, joins its chain in increasing input, then the
-// minimum times the sum of the row's numbers. The chains are those of product_kernels.cuh, and like
-// there neither rows nor blocks, few or many, have a say in an output's bits.
+// minimum times the sum of the row's numbers. The inputs of an output are cut into kChains chains,
+// which are then added in order: neither rows nor blocks, few or many, have a say in its bits.
 #ifndef TANDEM_KERNELS_CUDA_BLOCK_KERNELS_CUH_
 #define TANDEM_KERNELS_CUDA_BLOCK_KERNELS_CUH_
 
@@ -202,8 +202,8 @@ struct BlockProductKernel {
 
   TANDEM_DEVICE static void MultiplyChain(const Task& task, unsigned char* ring, Sums& sums) {
     const int num_steps = NumSteps(task.x.cols);
-    const int begin = ChainBegin(WarpIndex(), num_steps, kBlockChainSteps);
-    const int end = ChainBegin(WarpIndex() + 1, num_steps, kBlockChainSteps);
+    const int begin = ChainBegin(WarpIndex(), num_steps);
+    const int end = ChainBegin(WarpIndex() + 1, num_steps);
     const int num_pieces = CeilDiv(end - begin, kPieceSteps);
     Copies copies;
     copies.left = num_pieces;
@@ -259,7 +259,7 @@ struct ManyRowsBlockProductKernel {
     WaitForKernelsBefore();
     const int num_steps = NumSteps(task.x.cols);
     const int num_pieces = CeilDiv(num_steps, kPieceSteps);
-    const int chain_pieces = ChainSteps(num_steps, kBlockChainSteps) / kPieceSteps;
+    const int chain_pieces = ChainSteps(num_steps) / kPieceSteps;
     Copies copies(task, num_pieces);
     TANDEM_UNROLL
     for (int stage = 0; stage < kBlockStages - 1; ++stage) {
@@ -284,7 +284,7 @@ struct ManyRowsBlockProductKernel {
     CopyWait<0>();
     EndTiles<kOutputTiles, kRowTiles>(task, BlockY() * kManyRowsOutputTiles + FirstOutputTile(),
                                       int64_t{BlockX()} * kBlockManyRowTiles + FirstRowTile(),
-                                      totals);
+                                      totals, [&](int64_t row) { return FactorOf(task, row); });
   }
 
  private:

@@ -2,6 +2,9 @@
 #ifndef TANDEM_KERNELS_CUDA_BLOCK_MATH_CUH_
 #define TANDEM_KERNELS_CUDA_BLOCK_MATH_CUH_
 
+#include <cub/block/block_reduce.cuh>
+
+#include "kernels/cuda/launch_shapes.h"
 #include "kernels/cuda/warp_math.cuh"
 
 namespace tandem::cuda {
@@ -9,25 +12,26 @@ namespace tandem::cuda {
 inline constexpr uint32_t kPlusInfinity = 0x7F800000u;
 inline constexpr uint32_t kMinusInfinity = 0xFF800000u;
 
+// Where a collective of CUB's has what threads tell each other: free again after a barrier.
+template <typename Collective>
+TANDEM_DEVICE typename Collective::TempStorage& StorageOf(BlockScratch* scratch) {
+  using Storage = typename Collective::TempStorage;
+  static_assert(sizeof(Storage) <= sizeof(scratch->storage));
+  void* const storage = scratch->storage;
+  return *static_cast<Storage*>(storage);
+}
+
 TANDEM_DEVICE bool IsFinite(float x) { return (FloatToBits(x) & kPlusInfinity) != kPlusInfinity; }
 
 // All threads' values combined, in every thread; `combine` must not mind the order.
-//   shared: [kWarpSize], free again behind this
 template <typename T, typename Combine>
-TANDEM_DEVICE T OfBlock(T value, uint64_t* shared, const Combine& combine) {
-  static_assert(sizeof(T) <= sizeof(uint64_t), "a place for each warp");
-  auto* const of_warps = reinterpret_cast<T*>(shared);
-  TANDEM_UNROLL
-  for (int mask = kWarpSize / 2; mask > 0; mask /= 2) {
-    value = combine(value, ShuffleXor(value, mask));
-  }
-  if (Lane() == 0) Store(of_warps + WarpIndex(), value);
+TANDEM_DEVICE T OfBlock(T value, BlockScratch* scratch, const Combine& combine) {
+  using Reduce = cub::BlockReduce<T, kScratchThreads>;
+  auto* const result = reinterpret_cast<T*>(&scratch->result);
+  value = Reduce(StorageOf<Reduce>(scratch)).Reduce(value, combine);
+  if (ThreadIndex() == 0) Store(result, value);
   Barrier();
-  value = Load(of_warps + Lane());
-  TANDEM_UNROLL
-  for (int mask = kWarpSize / 2; mask > 0; mask /= 2) {
-    value = combine(value, ShuffleXor(value, mask));
-  }
+  value = Load(result);
   Barrier();
   return value;
 }
@@ -47,13 +51,8 @@ struct Largest {
   }
 };
 
-TANDEM_DEVICE Largest ShuffleXor(const Largest& largest, int mask) {
-  const float value = ShuffleXor(largest.value, mask);
-  return {value, ShuffleXor(largest.index, mask)};
-}
-
-TANDEM_DEVICE Largest LargestOfBlock(const Largest& largest, uint64_t* shared) {
-  return OfBlock(largest, shared, [](Largest a, const Largest& b) {
+TANDEM_DEVICE Largest LargestOfBlock(const Largest& largest, BlockScratch* scratch) {
+  return OfBlock(largest, scratch, [](Largest a, const Largest& b) {
     a.See(b.value, b.index);
     return a;
   });

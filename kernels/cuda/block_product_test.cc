@@ -15,8 +15,8 @@ float DefinedProduct(const RandomBlocks& weight, int output, const float* x) {
   float total = 0.0f;
   for (int chain = 0; chain < kChains; ++chain) {
     float sum = 0.0f;
-    const int end = ChainBegin(chain + 1, groups, kBlockChainSteps);
-    for (int g = ChainBegin(chain, groups, kBlockChainSteps); g < end; ++g) {
+    const int end = ChainBegin(chain + 1, groups);
+    for (int g = ChainBegin(chain, groups); g < end; ++g) {
       sum = AddGroup(ReadBlockGroup(weight.row(output), weight.dtype(), g), weight.dtype(),
                      DefinedActivations(x + g * kBlockGroup), /*fused=*/true, sum);
     }

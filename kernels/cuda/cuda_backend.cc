@@ -15,6 +15,9 @@
 namespace tandem::cuda {
 namespace {
 
+// The least compute capability: Ampere brought products of bf16 and asynchronous copies.
+constexpr int kLeastMajor = 8;
+
 void CheckF32(const ConstMatrixView& x) {
   TANDEM_CHECK(x.dtype == DType::kF32 && x.stride >= x.cols);
 }
@@ -45,9 +48,11 @@ CudaBackend::CudaBackend(int device, const DeviceProperties& properties, Stream 
       stream_(stream),
       num_processors_(properties.num_processors),
       name_(absl::StrCat("cuda:", device)),
-      description_(Description(properties)) {}
+      description_(Description(properties)),
+      products_(std::make_unique<CublasProducts>(this, stream, num_processors_)) {}
 
 CudaBackend::~CudaBackend() {
+  products_.reset();
   packed_rows_ = Buffer();
   row_factors_ = Buffer();
   split_parts_ = Buffer();
@@ -69,12 +74,16 @@ void CudaBackend::Note(Error error, absl::string_view operation) {
 std::optional<int64_t> CudaBackend::free_memory_bytes() {
   size_t bytes = 0;
   Note(FreeMemoryOn(device_, &bytes), "asking for free memory");
-  return static_cast<int64_t>(bytes);
+  return static_cast<int64_t>(bytes) + products_->copy_bytes();  // which give way
 }
 
 absl::StatusOr<Buffer> CudaBackend::Allocate(size_t bytes) {
   void* data = nullptr;
-  const Error error = AllocateOn(device_, bytes, &data);
+  Error error = AllocateOn(device_, bytes, &data);
+  if (IsOutOfMemory(error) && !is_recording_ && products_->Release()) {
+    ++scratch_generation_;
+    error = AllocateOn(device_, bytes, &data);
+  }
   if (error == kNoError) return Buffer(this, data, bytes);
   const std::string what =
       absl::StrCat(name_, ": no memory for ", bytes, " bytes: ", ErrorText(error));
@@ -82,7 +91,10 @@ absl::StatusOr<Buffer> CudaBackend::Allocate(size_t bytes) {
   return absl::InternalError(what);
 }
 
-void CudaBackend::Free(void* data, size_t) { FreeOn(device_, data); }
+void CudaBackend::Free(void* data, size_t) {
+  if (products_ != nullptr) products_->Remove(data);
+  FreeOn(device_, data);
+}
 
 void CudaBackend::Upload(absl::Span<const std::byte> host, void* device) {
   if (host.empty()) return;
@@ -135,6 +147,10 @@ absl::StatusOr<PackedWeight> CudaBackend::Pack(absl::Span<const WeightPart> part
   const std::vector<std::byte> packed = Packed(layout, parts, weight.dtype);
   ASSIGN_OR_RETURN(weight.data, Uploaded(packed));
   weight.bytes_read = packed.size();
+  if (weight.dtype == DType::kBF16) {
+    products_->Add(weight.data.data(), layout.num_tiles(), weight.inputs);
+    ++scratch_generation_;
+  }
   if (layout.has_bias()) {
     const std::vector<float> bias =
         IsInTiles(weight.dtype) ? layout.PackBias() : PackBiasPlainly(parts);
@@ -253,33 +269,33 @@ void CudaBackend::NormedProduct(const NormedRows& rows, const PackedWeight& weig
 
 void CudaBackend::MultiplyTiles(ConstMatrixView x, const NormTask& norm, const PackedWeight& weight,
                                 Epilogue end, MatrixView out) {
-  void* rows = nullptr;
-  float* factors = nullptr;
+  const int tile_outputs = IsGated(end) ? kTileOutputs / 2 : kTileOutputs;
+  TileProductTask task{.x = x,
+                       .norm = norm,
+                       .weight = weight.data.data(),
+                       .dtype = weight.dtype,
+                       .bias = static_cast<const float*>(weight.bias.data()),
+                       .num_tiles = CeilDiv(out.cols, tile_outputs),
+                       .num_processors = num_processors_,
+                       .end = end,
+                       .out = out};
   const bool quantizes = IsBlocks(weight.dtype);
   if (quantizes || x.rows > kRowsRoundedOnTheWay) {
-    rows = Reserve(&packed_rows_, quantizes ? PackedWholeRowsBytes(x.rows, x.cols)
-                                            : PackedRowsBytes(x.rows, x.cols));
+    void* const rows = Reserve(&packed_rows_, quantizes ? PackedWholeRowsBytes(x.rows, x.cols)
+                                                        : PackedRowsBytes(x.rows, x.cols));
+    float* factors = nullptr;
     if (norm.weight != nullptr) {
       factors = static_cast<float*>(Reserve(&row_factors_, sizeof(float) * x.rows));
     }
     if (rows == nullptr || (norm.weight != nullptr && factors == nullptr)) return;
-    const PackRowsTask task{
+    // With that memory at hand, so that recordings can do without the library once it is gone.
+    if (products_->Has(task)) return Note(products_->Multiply(task));
+    const PackRowsTask pack{
         .x = x, .out = rows, .quantizes = quantizes, .norm = norm, .factors = factors};
-    Note(Launch(task, stream_), "rounding activations");
+    Note(Launch(pack, stream_), "rounding activations");
+    task.rows = rows;
+    task.factors = factors;
   }
-  const int tile_outputs = IsGated(end) ? kTileOutputs / 2 : kTileOutputs;
-  const int num_tiles = CeilDiv(out.cols, tile_outputs);
-  const TileProductTask task{.x = x,
-                             .rows = rows,
-                             .norm = norm,
-                             .factors = factors,
-                             .weight = weight.data.data(),
-                             .dtype = weight.dtype,
-                             .bias = static_cast<const float*>(weight.bias.data()),
-                             .num_tiles = num_tiles,
-                             .num_processors = num_processors_,
-                             .end = end,
-                             .out = out};
   Note(Launch(task, stream_), "multiplying");
 }
 
@@ -434,6 +450,13 @@ absl::StatusOr<double> CudaBackend::SecondsWithoutHost(absl::FunctionRef<void()>
   return seconds;
 }
 
+absl::Status CudaBackend::ReferenceProduct(ConstMatrixView x, ConstMatrixView weight,
+                                           MatrixView out) {
+  TANDEM_CHECK(x.stride == x.cols && weight.stride == x.cols && out.stride == weight.rows);
+  return products_->MultiplyAnyhow({.rows = x.rows, .outputs = weight.rows, .inputs = x.cols},
+                                   x.data, weight.data, static_cast<float*>(out.data));
+}
+
 }  // namespace tandem::cuda
 
 namespace tandem {
@@ -444,6 +467,12 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(int device) {
   const cuda::Error error = cuda::OpenDevice(device, &properties, &stream);
   if (error != cuda::kNoError) {
     return absl::UnavailableError(absl::StrCat("cuda:", device, ": ", cuda::ErrorText(error)));
+  }
+  if (properties.major < cuda::kLeastMajor) {
+    cuda::CloseDevice(stream);
+    return absl::UnavailableError(absl::StrCat(
+        "cuda:", device, ": ", properties.name, " has compute capability ", properties.major, ".",
+        properties.minor, ", and ", cuda::kLeastMajor, ".0 or later is needed"));
   }
   return std::make_unique<cuda::CudaBackend>(device, properties, stream);
 }

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "kernels/backend.h"
+#include "kernels/cuda/cublas_products.h"
 #include "kernels/cuda/device.h"
 #include "kernels/device_meter.h"
 #include "kernels/sampler.h"
@@ -38,6 +39,8 @@ class CudaBackend final : public Backend, public DeviceMeter, public Sampler {
   Sampler* sampler() override { return this; }
   DeviceMeter* meter() override { return this; }
 
+  std::vector<std::string> product_report() const override { return products_->Report(); }
+
   void Embed(const int32_t* ids, ConstMatrixView table, MatrixView out) override;
   void GatherRows(ConstMatrixView x, const int32_t* indices, MatrixView out) override;
   void ArgMax(ConstMatrixView x, int32_t* largest) override;
@@ -56,6 +59,7 @@ class CudaBackend final : public Backend, public DeviceMeter, public Sampler {
   size_t NumReadSums(size_t bytes) const override;
   absl::StatusOr<double> SecondsWithoutHost(absl::FunctionRef<void()> enqueue,
                                             int replays) override;
+  absl::Status ReferenceProduct(ConstMatrixView x, ConstMatrixView weight, MatrixView out) override;
 
   absl::Status Prepare(absl::Span<const RowTask> rows, absl::Span<const SlotTask> slots) override;
   void Run(int num_rows, int num_slots) override;
@@ -92,6 +96,7 @@ class CudaBackend final : public Backend, public DeviceMeter, public Sampler {
   const int num_processors_;
   const std::string name_;
   const std::string description_;
+  std::unique_ptr<CublasProducts> products_;
   absl::Status failure_;
   bool is_recording_ = false;
   int64_t scratch_generation_ = 0;

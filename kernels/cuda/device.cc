@@ -4,6 +4,17 @@
 
 namespace tandem::cuda {
 
+namespace {
+
+// The stream, whose device is the thread's from here on, as calls on it want. If it cannot be, the
+// call fails.
+cudaStream_t Selected(Stream stream) {
+  cudaSetDevice(Of(stream).device);
+  return Of(stream).stream;
+}
+
+}  // namespace
+
 bool HasDriver() {
   int driver = 0;
   return cudaDriverGetVersion(&driver) != cudaSuccess || driver != 0;
@@ -36,7 +47,7 @@ Error OpenDevice(int device, DeviceProperties* properties, Stream* stream) {
 }
 
 void CloseDevice(Stream stream) {
-  cudaStreamDestroy(Of(stream).stream);
+  cudaStreamDestroy(Selected(stream));
   delete static_cast<const DeviceStream*>(stream);
 }
 
@@ -59,29 +70,31 @@ void FreeOn(int device, void* data) {
 bool IsOutOfMemory(Error error) { return error == cudaErrorMemoryAllocation; }
 
 Error CopyIn(const void* host, void* device, size_t bytes, Stream stream) {
-  return cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, Of(stream).stream);
+  return cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, Selected(stream));
 }
 
 Error CopyOut(const void* device, void* host, size_t bytes, Stream stream) {
   const cudaError_t error =
-      cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, Of(stream).stream);
-  return error != cudaSuccess ? error : cudaStreamSynchronize(Of(stream).stream);
+      cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, Selected(stream));
+  return error != cudaSuccess ? error : cudaStreamSynchronize(Selected(stream));
 }
 
 Error CopyWithin(const void* from, void* to, size_t bytes, Stream stream) {
-  return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, Of(stream).stream);
+  return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, Selected(stream));
 }
 
-Error Wait(Stream stream) { return cudaStreamSynchronize(Of(stream).stream); }
+Error Wait(Stream stream) { return cudaStreamSynchronize(Selected(stream)); }
+
+void* StreamOfToolkit(Stream stream) { return Selected(stream); }
 
 Error BeginRecording(Stream stream) {
-  return cudaStreamBeginCapture(Of(stream).stream, cudaStreamCaptureModeRelaxed);
+  return cudaStreamBeginCapture(Selected(stream), cudaStreamCaptureModeRelaxed);
 }
 
 Error EndRecording(Stream stream, Recording* recording) {
   *recording = nullptr;
   cudaGraph_t graph = nullptr;
-  cudaError_t error = cudaStreamEndCapture(Of(stream).stream, &graph);
+  cudaError_t error = cudaStreamEndCapture(Selected(stream), &graph);
   if (error == cudaSuccess) {
     cudaGraphExec_t made = nullptr;
     error = cudaGraphInstantiateWithFlags(&made, graph, 0);
@@ -93,7 +106,7 @@ Error EndRecording(Stream stream, Recording* recording) {
 }
 
 Error Replay(Recording recording, Stream stream) {
-  return cudaGraphLaunch(static_cast<cudaGraphExec_t>(recording), Of(stream).stream);
+  return cudaGraphLaunch(static_cast<cudaGraphExec_t>(recording), Selected(stream));
 }
 
 void Forget(Recording recording) {

@@ -1,5 +1,5 @@
-// A device's memory and stream, as plain functions. tests/simt/device.cc is the twin for kernels
-// that run on the host.
+// A device's memory and stream, as plain functions. Each makes the device that it concerns the
+// calling thread's. tests/simt/cuda_runtime_api.h is the runtime of devices that are the host.
 #ifndef TANDEM_KERNELS_CUDA_DEVICE_H_
 #define TANDEM_KERNELS_CUDA_DEVICE_H_
 
@@ -24,7 +24,7 @@ struct DeviceProperties {
   int shared_bytes = 0;  // that a block may have
 };
 
-// Makes `device` this thread's and a stream on it. Fails where there is no driver or no device.
+// Makes a stream on `device`. Fails without a driver or such a device.
 Error OpenDevice(int device, DeviceProperties* properties, Stream* stream);
 void CloseDevice(Stream stream);
 
@@ -38,6 +38,9 @@ Error CopyIn(const void* host, void* device, size_t bytes, Stream stream);
 Error CopyOut(const void* device, void* host, size_t bytes, Stream stream);
 Error CopyWithin(const void* from, void* to, size_t bytes, Stream stream);
 Error Wait(Stream stream);
+
+// The toolkit's own stream, for its libraries.
+void* StreamOfToolkit(Stream stream);
 
 // What was enqueued, to be enqueued again at the cost of one call.
 using Recording = void*;

@@ -18,22 +18,27 @@ inline constexpr int kHeadWarps = 4;
 inline constexpr LaunchShape RowShape(int rows) {
   return {.x = rows, .y = 1, .z = 1, .shared_bytes = kRowThreads / 32 * 4};
 }
+// What reductions over a block of 1024 threads need: room for CUB, and for a result.
+inline constexpr int kScratchThreads = 1024;
+struct BlockScratch {
+  uint64_t storage[48];
+  uint64_t result;
+};
 // A block a row of the vocabulary: four loads of 16 bytes of each thread bring 64 KB on their way,
-// without which half a megabyte took longer than a small product. A value and its place of each
-// warp.
-inline constexpr int kLargestThreads = 1024;
+// without which half a megabyte took longer than a small product.
+inline constexpr int kLargestThreads = kScratchThreads;
 inline constexpr LaunchShape LargestShape(int rows) {
-  return {.x = rows, .y = 1, .z = 1, .shared_bytes = kLargestThreads / 32 * 8};
+  return {.x = rows, .y = 1, .z = 1, .shared_bytes = sizeof(BlockScratch)};
 }
 // A block a row, or a slot, of the vocabulary.
-inline constexpr int kSamplingThreads = 1024;
+inline constexpr int kSamplingThreads = kScratchThreads;
 inline constexpr int kSamplingDigits = 256;
 struct SamplingScratch {
   // Each lane adds to a copy of its own: most entries share a few digits.
   uint64_t histogram[kSamplingDigits][32];
-  uint64_t of_digits[kSamplingDigits];
   uint64_t sums[kSamplingThreads / 16];
-  uint64_t found[2];
+  uint64_t found[3];
+  BlockScratch of_block;
 };
 inline constexpr LaunchShape SamplingShape(int rows) {
   return {.x = rows, .y = 1, .z = 1, .shared_bytes = sizeof(SamplingScratch)};
@@ -49,14 +54,14 @@ inline constexpr LaunchShape HeadShape(int rows, int num_heads, int head_dim) {
 
 // ---- Products ----
 
-// The inputs of a product on tensor cores are cut into as many chains, whatever the rows: warp w
-// has steps [ChainBegin(w), ChainBegin(w + 1)), which begin at multiples of `unit`.
+// The inputs of a product with weights of block formats are cut into as many chains, whatever the
+// rows: warp w has steps [ChainBegin(w), ChainBegin(w + 1)), which are whole pieces.
 inline constexpr int kChains = 8;
-inline constexpr int ChainSteps(int num_steps, int unit) {
-  return CeilDiv(num_steps, kChains * unit) * unit;
+inline constexpr int ChainSteps(int num_steps) {
+  return CeilDiv(num_steps, kChains * kBlockChainSteps) * kBlockChainSteps;
 }
-inline constexpr int ChainBegin(int chain, int num_steps, int unit) {
-  const int begin = chain * ChainSteps(num_steps, unit);
+inline constexpr int ChainBegin(int chain, int num_steps) {
+  const int begin = chain * ChainSteps(num_steps);
   return begin < num_steps ? begin : num_steps;
 }
 
@@ -86,22 +91,39 @@ inline constexpr int RowTilesFor(int rows) {
   return choice;
 }
 
-// What a warp has on its way: up to kCopyStages stages of kStageBytes, which are a step of all
-// tiles of outputs. With three blocks on a processor these are 144 KB; 4.8 TB/s for 700 ns are 26
-// KB for each of 132. Of weights of block formats it is a stage less, of a piece of each tile: with
-// 64 registers a thread four blocks fit on a processor.
-inline constexpr int kCopyStages = 4;
-inline constexpr int kStageBytes = 2048;
-inline constexpr int kWarpRingBytes = kCopyStages * kStageBytes;
-inline constexpr int kBlockStages = 3;
-inline constexpr int ChainRingBytes(DType dtype) {
-  return IsBlocks(dtype) ? kBlockStages * kBlockOutputTiles * BlockTilesOf(dtype).piece_bytes()
-                         : kWarpRingBytes;
+// Few rows and weights of bf16: each tile of outputs has a warp, which multiplies all inputs with
+// it. As many warps as rows' squares have chains prepare the rows for all of these, a chunk of
+// steps at a time and one ahead: a warp that did both would take longer than memory does.
+inline constexpr int kSquareChains = 8;
+inline constexpr int kRowWarps = kSquareChains;
+inline constexpr int kStageSteps = 4;  // that a warp multiplies between two waits for its copies
+inline constexpr int kRowStages = 3;  // chunks: one that is read, one that is there, one on its way
+struct FewRowsShared {
+  int chunk_steps;
+  int copy_stages;  // of weights, of which all but one are on their way
+  int rows;         // [row stages][chunk steps][row tiles] of 512 bytes, from here on
+  int squares;      // [chains][tile's rows]
+  int num_bytes;
+};
+// One block on a processor has 48 KB of weights on its way (40 KB beside 64 rows, which take as
+// much): 4.8 TB/s for 700 ns are 26 KB for each of 132.
+inline constexpr FewRowsShared FewRowsSharedOf(ProductTiles tiles) {
+  FewRowsShared at{};
+  at.chunk_steps = tiles.rows <= 2 ? kRowWarps : kStageSteps;
+  at.copy_stages = tiles.rows < 8 ? 7 : 6;
+  at.rows = tiles.outputs * at.copy_stages * kStageSteps * kWeightStepBytes;
+  at.squares = at.rows + kRowStages * at.chunk_steps * tiles.rows * kRowsStepBytes;
+  at.num_bytes = at.squares + (tiles.rows == 1 ? kSquareChains * kTileRows * 4 : 0);
+  return at;
 }
+
+// Of weights of block formats a warp has up to so many stages on its way, of a piece of each tile:
+// with 64 registers a thread four blocks fit on a processor.
+inline constexpr int kBlockStages = 3;
 inline constexpr int ProductSharedBytes(DType dtype, ProductTiles tiles) {
-  const int ring = kChains * ChainRingBytes(dtype);
-  const int outputs = tiles.outputs * kTileOutputs, rows = tiles.rows * kTileRows;
-  const int sums = kChains * (outputs + (tiles.rows == 1 ? 1 : 0)) * rows * 4;  // and squares
+  if (!IsBlocks(dtype)) return FewRowsSharedOf(tiles).num_bytes;
+  const int ring = kChains * kBlockStages * kBlockOutputTiles * BlockTilesOf(dtype).piece_bytes();
+  const int sums = kChains * tiles.outputs * kTileOutputs * tiles.rows * kTileRows * 4;
   return ring > sums ? ring : sums;
 }
 // Blocks that share a weight follow each other, so that it comes from memory once.
@@ -165,7 +187,13 @@ inline constexpr LaunchShape PackRowsShape(int rows, int num_steps) {
           .shared_bytes = 0};
 }
 inline constexpr LaunchShape PackNormedRowsShape(int rows) {
-  return {.x = CeilDiv(rows, kTileRows), .y = 1, .z = 1, .shared_bytes = kChains * kTileRows * 4};
+  return {
+      .x = CeilDiv(rows, kTileRows), .y = 1, .z = 1, .shared_bytes = kSquareChains * kTileRows * 4};
+}
+
+// A thread for each output of a row.
+inline constexpr LaunchShape EndSumsShape(int rows, int num_tiles) {
+  return {.x = CeilDiv(num_tiles * kTileOutputs, kRowThreads), .y = rows};
 }
 
 // A warp for each output and few rows.

@@ -26,16 +26,29 @@ TEST(LaunchShapes, HeadsOfARowHaveAWarpEach) {
 }
 
 TEST(LaunchShapes, ChainsCoverAllStepsInOrder) {
-  for (const int unit : {1, kBlockChainSteps}) {
-    for (int steps = 0; steps <= 2000; ++steps) {
-      EXPECT_EQ(ChainBegin(0, steps, unit), 0);
-      EXPECT_EQ(ChainBegin(kChains, steps, unit), steps);
-      for (int chain = 0; chain < kChains; ++chain) {
-        const int begin = ChainBegin(chain, steps, unit);
-        EXPECT_LE(begin, ChainBegin(chain + 1, steps, unit));
-        EXPECT_TRUE(begin % unit == 0 || begin == steps);
-      }
+  constexpr int kUnit = kBlockChainSteps;
+  for (int steps = 0; steps <= 2000; ++steps) {
+    EXPECT_EQ(ChainBegin(0, steps), 0);
+    EXPECT_EQ(ChainBegin(kChains, steps), steps);
+    for (int chain = 0; chain < kChains; ++chain) {
+      const int begin = ChainBegin(chain, steps);
+      EXPECT_LE(begin, ChainBegin(chain + 1, steps));
+      EXPECT_TRUE(begin % kUnit == 0 || begin == steps);
     }
+  }
+}
+
+// Few rows of bf16 weights: enough is on its way, parts do not overlap, and two blocks, of up to 8
+// rows three, fit on a processor of Hopper.
+TEST(LaunchShapes, FewRowsHaveTheirWeightsOnTheWay) {
+  constexpr int kProcessorBytes = 227 * 1024, kNeeded = 26 * 1024, kOfABlock = 1024;
+  for (int choice = 0; choice < kNumRowTileChoices; ++choice) {
+    const ProductTiles tiles = FewRowsTiles(DType::kBF16, choice);
+    const FewRowsShared at = FewRowsSharedOf(tiles);
+    EXPECT_GE(at.rows / at.copy_stages * (at.copy_stages - 1), 3 * kNeeded / 2);
+    EXPECT_EQ(at.chunk_steps % kStageSteps, 0);
+    EXPECT_GE(at.squares, at.rows + kRowStages * at.chunk_steps * tiles.rows * kRowsStepBytes);
+    EXPECT_LE((at.num_bytes + kOfABlock) * (tiles.rows == 1 ? 3 : 2), kProcessorBytes);
   }
 }
 

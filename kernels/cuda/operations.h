@@ -129,13 +129,14 @@ struct NormTask {
 };
 
 // Rounds rows to bf16, or quantises them for weights of block formats, in the order in which
-// products read them (product_layout.h). Of a norm they
-// are multiplied with its weights, and `factors` gets what sums of the row are to be multiplied
-// with.
+// products read them (product_layout.h), or rounds them to `plain_rows` plain rows of all steps'
+// inputs, zeros outside of x. With a norm they are multiplied with its weights, and `factors` gets
+// the factor of each row's sums.
 struct PackRowsTask {
   ConstMatrixView x;
   void* out = nullptr;  // PackedRowsBytes(x.rows, x.cols), or PackedWholeRowsBytes
   bool quantizes = false;
+  int plain_rows = 0;  // or 0; a multiple of kTileRows
   NormTask norm;
   float* factors = nullptr;  // [x.rows]
 };
@@ -159,6 +160,22 @@ struct TileProductTask {
 Error Launch(const TileProductTask& task, Stream stream);
 // Of a weight of blocks; called by Launch.
 Error LaunchBlocks(const TileProductTask& task, Stream stream);
+
+// A packed weight of bf16 as plain rows, [num_tiles * 16, num_steps * 32].
+struct UnpackTilesTask {
+  const void* packed = nullptr;
+  int num_tiles = 0;
+  int num_steps = 0;
+  void* out = nullptr;
+};
+Error Launch(const UnpackTilesTask& task, Stream stream);
+
+// The end of a product whose sums are there: [product.out.rows, product.num_tiles * 16].
+struct EndSumsTask {
+  TileProductTask product;
+  ConstMatrixView sums;
+};
+Error Launch(const EndSumsTask& task, Stream stream);
 
 // A product in f32 with a weight of f32 or f16 whose rows lie next to each other.
 struct FloatProductTask {

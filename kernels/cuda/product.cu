@@ -1,3 +1,4 @@
+#include "kernels/cuda/plain_products.cuh"
 #include "kernels/cuda/product_kernels.cuh"
 #include "kernels/cuda/product_many_rows.cuh"
 
@@ -17,16 +18,17 @@ int NumPackedSteps(const PackRowsTask& task) {
 
 template <typename Format>
 Error EnqueuePackRows(const PackRowsTask& task, Stream stream) {
+  const int rows = task.plain_rows > 0 ? task.plain_rows : task.x.rows;
   if (task.norm.weight != nullptr) {
-    return Enqueue<PackNormedRowsKernel<Format>>(task, PackNormedRowsShape(task.x.rows), stream);
+    return Enqueue<PackNormedRowsKernel<Format>>(task, PackNormedRowsShape(rows), stream);
   }
-  return Enqueue<PackRowsKernel<Format>>(task, PackRowsShape(task.x.rows, NumPackedSteps(task)),
-                                         stream);
+  return Enqueue<PackRowsKernel<Format>>(task, PackRowsShape(rows, NumPackedSteps(task)), stream);
 }
 
 }  // namespace
 
 Error Launch(const PackRowsTask& task, Stream stream) {
+  if (task.plain_rows > 0) return EnqueuePackRows<PlainRows>(task, stream);
   return task.quantizes ? EnqueuePackRows<WholeRows>(task, stream)
                         : EnqueuePackRows<Bf16Rows>(task, stream);
 }
@@ -48,6 +50,16 @@ Error Launch(const TileProductTask& task, Stream stream) {
     default:
       return EnqueueFewRows<3>(task, stream);
   }
+}
+
+Error Launch(const UnpackTilesTask& task, Stream stream) {
+  return Enqueue<UnpackTilesKernel>(task, PackRowsShape(task.num_tiles * kTileRows, task.num_steps),
+                                    stream);
+}
+
+Error Launch(const EndSumsTask& task, Stream stream) {
+  return Enqueue<EndSumsKernel>(task, EndSumsShape(task.product.out.rows, task.product.num_tiles),
+                                stream);
 }
 
 Error Launch(const FloatProductTask& task, Stream stream) {

@@ -1,9 +1,10 @@
 // Products of few rows with packed weights of bf16, and plain ones of any number of rows with f32
 // and f16.
 //
-// The inputs of an output are summed in kChains chains, each by one warp in increasing steps, which
-// are then added in order: neither rows nor blocks have a say in it. A warp's own copies feed it,
-// each lane reading what it copied itself, so that only the last sum needs a barrier.
+// An output is one chain of multiplications of 16 inputs in increasing input, by one warp: neither
+// rows nor blocks have a say in it. A warp's own copies of weights feed it, each lane reading what
+// it copied itself. Rows are prepared for all of them by other warps of the block, a chunk of steps
+// at a time (launch_shapes.h).
 #ifndef TANDEM_KERNELS_CUDA_PRODUCT_KERNELS_CUH_
 #define TANDEM_KERNELS_CUDA_PRODUCT_KERNELS_CUH_
 
@@ -14,135 +15,186 @@
 
 namespace tandem::cuda {
 
-// A lane's part of a step of a tile of rows: to be rounded, and rounded before.
-struct RowToRound : RowNumbers<Bf16Rows> {
-  TANDEM_DEVICE Words4 Rounded() const {
-    return Weighted([](const float(&numbers)[8]) { return Bf16Rows::Rounded(numbers); });
-  }
-};
-struct PackedRow {
-  Words4 packed;
+// A warp's share of preparing one tile of rows: to round every so many steps. The numbers of the
+// next are on their way meanwhile.
+class RowsToRound {
+ public:
+  TANDEM_DEVICE RowsToRound(const TileProductTask& task, int warp) : task_(task), warp_(warp) {}
 
-  TANDEM_DEVICE void Load(const TileProductTask& task, int tile, int step) {
-    const int64_t at = (int64_t{tile} * NumSteps(task.x.cols) + step) * kWarpSize + Lane();
-    packed = tile < CeilDiv(task.out.rows, kTileRows)
-                 ? cuda::Load(static_cast<const Words4*>(task.rows) + at)
-                 : Words4{};
+  TANDEM_DEVICE void Begin(Words4*) { next_.Load(task_.x, task_.norm, 0, warp_); }
+  TANDEM_DEVICE void Prepare(int first_step, Words4* chunk, Words4*) {
+    const RowNumbers<Bf16Rows> row = next_;
+    next_.Load(task_.x, task_.norm, 0, first_step + kRowWarps + warp_);
+    row.AddSquares(&squares_);
+    Store(chunk + warp_ * kWarpSize + Lane(), row.Weighted(Bf16Rows::Rounded));
   }
-  TANDEM_DEVICE Words4 Rounded() const { return packed; }
+  TANDEM_DEVICE void StoreSquares(float* of_chains) const {
+    cuda::StoreSquares(squares_, warp_, of_chains);
+  }
+
+ private:
+  const TileProductTask& task_;
+  const int warp_;
+  RowNumbers<Bf16Rows> next_;
+  float squares_ = 0.0f;
+};
+
+// The same for more tiles, which were packed: to copy some of a chunk's parts, a chunk ahead.
+template <int kRowTiles, int kChunkSteps>
+class PackedRows {
+ public:
+  TANDEM_DEVICE PackedRows(const TileProductTask& task, int warp) : task_(task), warp_(warp) {}
+
+  TANDEM_DEVICE void Begin(Words4* chunk) { Copy(0, chunk); }
+  TANDEM_DEVICE void Prepare(int first_step, Words4*, Words4* next_chunk) {
+    Copy(first_step + kChunkSteps, next_chunk);
+    CopyWait<1>();
+  }
+  TANDEM_DEVICE void StoreSquares(float*) const { CopyWait<0>(); }
+
+ private:
+  static constexpr int kParts = kChunkSteps * kRowTiles;
+  static_assert(kParts % kRowWarps == 0);
+
+  // One group of copies, which may be empty.
+  TANDEM_DEVICE void Copy(int first_step, Words4* chunk) const {
+    const int num_steps = NumSteps(task_.x.cols);
+    TANDEM_UNROLL
+    for (int i = 0; i < kParts / kRowWarps; ++i) {
+      const int part = i * kRowWarps + warp_;
+      const int step = first_step + part / kRowTiles;
+      if (step >= num_steps) continue;
+      const int64_t tile = RowTile(task_, BlockX() * kRowTiles + part % kRowTiles);
+      CopyAsync16(
+          chunk + part * kWarpSize + Lane(),
+          static_cast<const Words4*>(task_.rows) + (tile * num_steps + step) * kWarpSize + Lane());
+    }
+    CopyCommit();
+  }
+
+  const TileProductTask& task_;
+  const int warp_;
 };
 
 template <int kRowTiles, int kOutputTiles>
 struct TileProductKernel {
   using Task = TileProductTask;
-  static constexpr int kThreads = kChains * kWarpSize;
-  static constexpr int kStageWords4 = kStageBytes / 16;
-  static constexpr int kStageSteps = kStageWords4 / kBf16StepWords4 / kOutputTiles;
-  static_assert(kStageSteps >= 1);
+  static constexpr int kThreads = (kOutputTiles + kRowWarps) * kWarpSize;
+  static constexpr FewRowsShared kAt = FewRowsSharedOf({kRowTiles, kOutputTiles});
+  static constexpr int kChunkSteps = kAt.chunk_steps;
+  static constexpr int kChunkWords4 = kChunkSteps * kRowTiles * kWarpSize;
+  static_assert(kChunkSteps % kStageSteps == 0);
 
   // Weights are on their way before the kernels before have ended.
   TANDEM_DEVICE static void Run(const Task& task, unsigned char* shared) {
-    const int num_steps = NumSteps(task.x.cols);
-    const int begin = ChainBegin(WarpIndex(), num_steps, 1);
-    const int end = ChainBegin(WarpIndex() + 1, num_steps, 1);
+    const bool multiplies = WarpIndex() < kOutputTiles;
+    const auto chunk_at = [&](int chunk) {
+      return reinterpret_cast<Words4*>(shared + kAt.rows) + chunk % kRowStages * kChunkWords4;
+    };
+    auto* const squares = reinterpret_cast<float*>(shared + kAt.squares);
+    Weights weights(task, reinterpret_cast<Words4*>(shared));
+    Rows rows(task, WarpIndex() - kOutputTiles);
+    if (multiplies) weights.Begin();
+    WaitForKernelsBefore();
+    if (!multiplies) rows.Begin(chunk_at(0));
     Sums sums = {};
-    float squares = 0.0f;
-    MultiplyChain(task, begin, end, reinterpret_cast<Words4*>(shared), sums, &squares);
-    Barrier();
-    auto* const chain_sums = reinterpret_cast<float*>(shared);  // [chains][rows][outputs]
-    float* const chain_squares = chain_sums + kChains * End::kRows * End::kOutputs;
-    End::StoreSums(sums, chain_sums + WarpIndex() * (End::kRows * End::kOutputs));
-    if (kRoundsOnTheWay) StoreSquares(squares, chain_squares);
-    Barrier();
-    End::AddChains(task, chain_sums, [&](int row) {
+    const int num_chunks = CeilDiv(NumSteps(task.x.cols), kChunkSteps);
+    for (int chunk = 0; chunk <= num_chunks; ++chunk) {
+      if (multiplies && chunk > 0) {
+        weights.Multiply((chunk - 1) * kChunkSteps, chunk_at(chunk - 1), sums);
+      } else if (!multiplies && chunk < num_chunks) {
+        rows.Prepare(chunk * kChunkSteps, chunk_at(chunk), chunk_at(chunk + 1));
+      } else if (!multiplies) {
+        rows.StoreSquares(squares);
+      }
+      Barrier();
+    }
+    if (!multiplies) return;
+    CopyWait<0>();
+    const auto factor_of = [&](int64_t row) {
       return kRoundsOnTheWay && task.norm.weight != nullptr
-                 ? NormFactor(task.norm, chain_squares, row, task.x.cols)
-                 : FactorOf(task, int64_t{BlockX()} * End::kRows + row);
-    });
+                 ? NormFactor(task.norm, squares, static_cast<int>(row), task.x.cols)
+                 : FactorOf(task, row);
+    };
+    EndTiles<1, kRowTiles>(task, BlockY() * kOutputTiles + WarpIndex(),
+                           int64_t{BlockX()} * kRowTiles, sums, factor_of);
   }
 
  private:
-  using Sums = TileSums<kOutputTiles, kRowTiles>;
-  using End = ChainEnd<kOutputTiles, kRowTiles>;
-  static constexpr bool kRoundsOnTheWay = End::kRows <= kRowsRoundedOnTheWay;
-  struct StageRows {
-    std::conditional_t<kRoundsOnTheWay, RowToRound, PackedRow> parts[kStageSteps][kRowTiles];
-  };
+  static constexpr bool kRoundsOnTheWay = kRowTiles * kTileRows <= kRowsRoundedOnTheWay;
+  using Sums = TileSums<1, kRowTiles>;
+  using Rows = std::conditional_t<kRoundsOnTheWay, RowsToRound, PackedRows<kRowTiles, kChunkSteps>>;
 
-  TANDEM_DEVICE static void MultiplyChain(const Task& task, int begin, int end, Words4* shared,
-                                          Sums& sums, float* squares) {
-    Words4* const ring = shared + WarpIndex() * (kCopyStages * kStageWords4) + Lane();
-    TANDEM_UNROLL
-    for (int stage = 0; stage < kCopyStages - 1; ++stage) {
-      CopyStage(task, begin + stage * kStageSteps, end, ring + stage * kStageWords4);
-    }
-    WaitForKernelsBefore();
-    StageRows next;
-    LoadRows(task, begin, end, next);
-    int slot = 0;
-    for (int step = begin; step < end; step += kStageSteps) {
-      CopyWait<kCopyStages - 2>();
-      const int free_slot = slot == 0 ? kCopyStages - 1 : slot - 1;
-      CopyStage(task, step + (kCopyStages - 1) * kStageSteps, end, ring + free_slot * kStageWords4);
-      const StageRows rows = next;
-      LoadRows(task, step + kStageSteps, end, next);
-      MultiplyStage(step, end, ring + slot * kStageWords4, rows, sums, squares);
-      slot = slot == kCopyStages - 1 ? 0 : slot + 1;
-    }
-    CopyWait<0>();
-  }
+  // A warp's tile of outputs, a lane's part of it: its steps follow each other.
+  class Weights {
+   public:
+    TANDEM_DEVICE Weights(const Task& task, Words4* shared)
+        : num_steps_(NumSteps(task.x.cols)),
+          left_(num_steps_),
+          from_(static_cast<const Words4*>(task.weight) +
+                int64_t{WeightTile(task, BlockY() * kOutputTiles + WarpIndex())} * num_steps_ *
+                    kBf16StepWords4 +
+                Lane()),
+          ring_(shared + WarpIndex() * (kAt.copy_stages * kStageWords4) + Lane()) {}
 
-  // One group of copies, which may be empty. A lane's part of a stage is [steps][tiles][halves].
-  TANDEM_DEVICE static void CopyStage(const Task& task, int step, int end, Words4* to) {
-    const int num_steps = NumSteps(task.x.cols);
-    TANDEM_UNROLL
-    for (int s = 0; s < kStageSteps; ++s) {
+    TANDEM_DEVICE void Begin() {
       TANDEM_UNROLL
-      for (int tile = 0; tile < kOutputTiles; ++tile) {
-        if (step + s >= end) continue;
-        const int64_t at =
-            int64_t{WeightTile(task, BlockY() * kOutputTiles + tile)} * num_steps + step + s;
-        const Words4* const from =
-            static_cast<const Words4*>(task.weight) + at * kBf16StepWords4 + Lane();
-        Words4* const part = to + (s * kOutputTiles + tile) * kBf16StepWords4;
-        TANDEM_UNROLL
-        for (int i = 0; i < kBf16Pieces; ++i) {
-          CopyAsync16(part + i * kWarpSize, from + i * kWarpSize);
-        }
+      for (int stage = 0; stage < kAt.copy_stages - 1; ++stage) {
+        CopyStage(ring_ + stage * kStageWords4);
       }
     }
-    CopyCommit();
-  }
-
-  TANDEM_DEVICE static void MultiplyStage(int first_step, int end, const Words4* weights,
-                                          const StageRows& rows, Sums& sums, float* squares) {
-    TANDEM_UNROLL
-    for (int s = 0; s < kStageSteps; ++s) {
-      if (first_step + s >= end) return;
-      Words4 tiles[kRowTiles];
-      TANDEM_UNROLL
-      for (int r = 0; r < kRowTiles; ++r) tiles[r] = rows.parts[s][r].Rounded();
-      if constexpr (kRoundsOnTheWay) rows.parts[s][0].AddSquares(squares);
-      MultiplyBf16<kOutputTiles, kRowTiles>(weights + s * (kOutputTiles * kBf16StepWords4), tiles,
-                                            sums);
-    }
-  }
-
-  // A stage before they are needed. Tiles behind the last row are zeros.
-  TANDEM_DEVICE static void LoadRows(const Task& task, int first_step, int end, StageRows& rows) {
-    TANDEM_UNROLL
-    for (int s = 0; s < kStageSteps; ++s) {
-      TANDEM_UNROLL
-      for (int r = 0; r < kRowTiles; ++r) {
-        if (first_step + s >= end) continue;
-        if constexpr (kRoundsOnTheWay) {
-          rows.parts[s][r].Load(task.x, task.norm, 0, first_step + s);
+    // Adds a chunk of steps.   rows: [chunk steps][row tiles][lanes]
+    TANDEM_DEVICE void Multiply(int first_step, const Words4* rows, Sums& sums) {
+      for (int s = 0; s < kChunkSteps && first_step + s < num_steps_; s += kStageSteps) {
+        CopyWait<kAt.copy_stages - 2>();
+        const int free_slot = slot_ == 0 ? kAt.copy_stages - 1 : slot_ - 1;
+        CopyStage(ring_ + free_slot * kStageWords4);
+        const Words4* const part = rows + s * kRowTiles * kWarpSize + Lane();
+        const int steps_left = num_steps_ - first_step - s;
+        if (steps_left >= kStageSteps) {
+          MultiplyStage<true>(kStageSteps, ring_ + slot_ * kStageWords4, part, sums);
         } else {
-          rows.parts[s][r].Load(task, BlockX() * kRowTiles + r, first_step + s);
+          MultiplyStage<false>(steps_left, ring_ + slot_ * kStageWords4, part, sums);
         }
+        slot_ = slot_ == kAt.copy_stages - 1 ? 0 : slot_ + 1;
       }
     }
-  }
+
+   private:
+    static constexpr int kStageWords4 = kStageSteps * kBf16StepWords4;
+
+    // One group of copies, which may be empty.
+    TANDEM_DEVICE void CopyStage(Words4* to) {
+      TANDEM_UNROLL
+      for (int i = 0; i < kStageSteps * kBf16Pieces; ++i) {
+        if (i / kBf16Pieces < left_) CopyAsync16(to + i * kWarpSize, from_ + i * kWarpSize);
+      }
+      left_ -= kStageSteps;
+      from_ += kStageWords4;
+      CopyCommit();
+    }
+    // A whole stage has no branches: all of it is read before it is needed.
+    template <bool kIsWhole>
+    TANDEM_DEVICE static void MultiplyStage(int num_steps, const Words4* weights,
+                                            const Words4* rows, Sums& sums) {
+      TANDEM_UNROLL
+      for (int s = 0; s < kStageSteps; ++s) {
+        if (!kIsWhole && s >= num_steps) return;
+        Words4 tiles[kRowTiles];
+        TANDEM_UNROLL
+        for (int r = 0; r < kRowTiles; ++r) {
+          tiles[r] = Load(rows + (s * kRowTiles + r) * kWarpSize);
+        }
+        MultiplyBf16<1, kRowTiles>(weights + s * kBf16StepWords4, tiles, sums);
+      }
+    }
+
+    const int num_steps_;
+    int left_;  // steps to copy
+    const Words4* from_;
+    Words4* const ring_;
+    int slot_ = 0;
+  };
 };
 
 // A row and output have 32 chains, by input modulo 32, added by a tree.

@@ -1,8 +1,8 @@
 // Products of many rows, as prompts have, with packed weights of bf16.
 //
 // A block computes many tiles of rows by many tiles of outputs, so that each is read once for all
-// of the others; its warps share them in shared memory. Each warp has all inputs of its tiles: the
-// chains of product_kernels.cuh one after the other, in the same order and with the same bits.
+// of the others; its warps share them in shared memory. Each warp has all inputs of its tiles, in
+// the order and with the bits of product_kernels.cuh.
 #ifndef TANDEM_KERNELS_CUDA_PRODUCT_MANY_ROWS_CUH_
 #define TANDEM_KERNELS_CUDA_PRODUCT_MANY_ROWS_CUH_
 
@@ -31,27 +31,20 @@ struct ManyRowsProductKernel {
     for (int stage = 0; stage < kStages - 1; ++stage) {
       CopyStage(task, stage, shared + stage * kStageWords4);
     }
-    const int chain_steps = ChainSteps(num_steps, 1);
-    int chain_end = chain_steps;
-    Sums chain = {};
-    Sums totals = {};
+    Sums sums = {};
     int slot = 0;
     for (int step = 0; step < num_steps; ++step) {
       CopyWait<kStages - 2>();
       Barrier();  // behind it all have the stage, and nobody reads the one before any more
       const int free_slot = slot == 0 ? kStages - 1 : slot - 1;
       CopyStage(task, step + kStages - 1, shared + free_slot * kStageWords4);
-      MultiplyStage(shared + slot * kStageWords4, chain);
-      if (step + 1 == chain_end || step + 1 == num_steps) {
-        EndChain<kOutputTiles, kRowTiles>(chain, totals);
-        chain_end += chain_steps;
-      }
+      MultiplyStage(shared + slot * kStageWords4, sums);
       slot = slot == kStages - 1 ? 0 : slot + 1;
     }
     CopyWait<0>();
     EndTiles<kOutputTiles, kRowTiles>(task, BlockY() * kManyRowsOutputTiles + FirstOutputTile(),
-                                      int64_t{BlockX()} * kManyRowsRowTiles + FirstRowTile(),
-                                      totals);
+                                      int64_t{BlockX()} * kManyRowsRowTiles + FirstRowTile(), sums,
+                                      [&](int64_t row) { return FactorOf(task, row); });
   }
 
  private:

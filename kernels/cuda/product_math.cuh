@@ -68,7 +68,7 @@ TANDEM_DEVICE void MultiplyBf16(const Words4* weights, const Words4 (&rows)[kRow
   }
 }
 
-// Ends the product of `row` and output `output` of the weight's tile `tile`, whose chains add up to
+// Ends the product of `row` and output `output` of the weight's tile `tile`, whose sum is
 // `value`, times `factor`. Where it IsGated it is one of the gate, the first 8, and `up` is that of
 // the output 8 behind it.
 TANDEM_DEVICE void EndOutput(const TileProductTask& task, int64_t row, int tile, int output,
@@ -146,10 +146,11 @@ struct ChainEnd {
   }
 };
 
-// The end of a warp that has all chains of its tiles, added in order.
-template <int kOutputTiles, int kRowTiles>
+// The end of a warp that has whole outputs.   factor_of(row): what its sums are multiplied with
+template <int kOutputTiles, int kRowTiles, typename FactorOfRow>
 TANDEM_DEVICE void EndTiles(const TileProductTask& task, int first_tile, int64_t first_row_tile,
-                            const TileSums<kOutputTiles, kRowTiles>& totals) {
+                            const TileSums<kOutputTiles, kRowTiles>& totals,
+                            const FactorOfRow& factor_of) {
   const bool is_pair = IsGated(task.end);
   TANDEM_UNROLL
   for (int i = 0; i < kOutputTiles; ++i) {
@@ -159,7 +160,7 @@ TANDEM_DEVICE void EndTiles(const TileProductTask& task, int first_tile, int64_t
       for (int j = 0; j < 2; ++j) {
         const int64_t row = (first_row_tile + r) * kTileRows + Lane() % 4 * 2 + j;
         const float low = totals[i][r][j], high = totals[i][r][2 + j];
-        const float factor = FactorOf(task, row);
+        const float factor = factor_of(row);
         EndOutput(task, row, first_tile + i, Lane() / 4, factor, low, high);
         if (!is_pair) EndOutput(task, row, first_tile + i, Lane() / 4 + 8, factor, high, 0.0f);
       }

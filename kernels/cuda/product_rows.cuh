@@ -8,10 +8,16 @@
 
 namespace tandem::cuda {
 
+struct RowsStep {
+  int tile;
+  int step;
+  int num_steps;
+
+  TANDEM_DEVICE int64_t of_all() const { return int64_t{tile} * num_steps + step; }
+};
+
 // What a lane has of a step of a tile of rows: eight numbers of row lane / 4.
 struct Bf16Rows {
-  static constexpr int kChainUnit = 1;  // of steps, as of the weights' chains
-
   TANDEM_DEVICE static int StepsOf(int inputs) { return NumSteps(inputs); }
   TANDEM_DEVICE static int InputOf(int i) { return RowsInput(Lane(), i / 2) + i % 2; }
   TANDEM_DEVICE static Words4 Rounded(const float (&numbers)[8]) {
@@ -20,16 +26,27 @@ struct Bf16Rows {
     for (int i = 0; i < 4; ++i) packed.words[i] = PackBf16(numbers[2 * i], numbers[2 * i + 1]);
     return packed;
   }
-  // step: of all tiles' steps
-  TANDEM_DEVICE static void Pack(const float (&numbers)[8], void* packed, int64_t step) {
-    Store(static_cast<Words4*>(packed) + step * kWarpSize + Lane(), Rounded(numbers));
+  TANDEM_DEVICE static void Pack(const float (&numbers)[8], void* packed, const RowsStep& at) {
+    Store(static_cast<Words4*>(packed) + at.of_all() * kWarpSize + Lane(), Rounded(numbers));
+  }
+};
+
+// The same in plain rows.
+struct PlainRows : Bf16Rows {
+  TANDEM_DEVICE static void Pack(const float (&numbers)[8], void* packed, const RowsStep& at) {
+    const Words4 rounded = Rounded(numbers);
+    const int64_t row = int64_t{at.tile} * kTileRows + Lane() / 4;
+    auto* const to =
+        static_cast<uint32_t*>(packed) + (row * at.num_steps + at.step) * (kStepInputs / 2);
+    TANDEM_UNROLL
+    for (int word = 0; word < 4; ++word) {
+      Store(to + RowsInput(Lane(), word) / 2, rounded.words[word]);
+    }
   }
 };
 
 // With the numbers of QuantizeActivationGroup (kernels/cpu/block_kernels.h).
 struct WholeRows {
-  static constexpr int kChainUnit = kBlockChainSteps;
-
   // The scale and sums are those of the lane's row.
   struct Quantized {
     Words2 numbers;
@@ -73,9 +90,9 @@ struct WholeRows {
     }
     return row;
   }
-  TANDEM_DEVICE static void Pack(const float (&numbers)[8], void* packed, int64_t step) {
+  TANDEM_DEVICE static void Pack(const float (&numbers)[8], void* packed, const RowsStep& at) {
     const Quantized row = Quantize(numbers);
-    unsigned char* const to = static_cast<unsigned char*>(packed) + step * kWholeRowsStepBytes;
+    auto* const to = static_cast<unsigned char*>(packed) + at.of_all() * kWholeRowsStepBytes;
     Store(reinterpret_cast<Words2*>(to) + Lane(), row.numbers);
     if (Lane() % 4 != 0) return;
     const int in_tile = Lane() / 4;
@@ -115,18 +132,18 @@ struct RowNumbers {
   }
 };
 
-// The squares of rows have the chains of sums: each lane adds its own, then the four that share a
-// row are added, then the chains in order.
-TANDEM_DEVICE void StoreSquares(float squares, float* of_chains) {  // [chains][tile's rows]
+// The squares of rows have kSquareChains chains, by step modulo as many, one of a warp: each lane
+// adds its own, then the four that share a row are added, then the chains in order.
+TANDEM_DEVICE void StoreSquares(float squares, int chain, float* of_chains) {
   squares = squares + ShuffleXor(squares, 1);
   squares = squares + ShuffleXor(squares, 2);
-  if (Lane() % 4 == 0) Store(of_chains + WarpIndex() * kTileRows + Lane() / 4, squares);
+  if (Lane() % 4 == 0) Store(of_chains + chain * kTileRows + Lane() / 4, squares);
 }
-// What sums of row `row` of the tile are multiplied with.
+// What sums of row `row` of the tile are multiplied with.   of_chains: [chains][tile's rows]
 TANDEM_DEVICE float NormFactor(const NormTask& norm, const float* of_chains, int row, int inputs) {
   float squares = 0.0f;
   TANDEM_UNROLL
-  for (int chain = 0; chain < kChains; ++chain) {
+  for (int chain = 0; chain < kSquareChains; ++chain) {
     squares = squares + Load(of_chains + chain * kTileRows + row);
   }
   return InverseRoot(squares, inputs, norm.epsilon);
@@ -145,35 +162,34 @@ struct PackRowsKernel {
     if (step >= num_steps) return;
     RowNumbers<Format> row;
     row.Load(task.x, {}, BlockY(), step);
-    Format::Pack(row.numbers, task.out, int64_t{BlockY()} * num_steps + step);
+    Format::Pack(row.numbers, task.out, {BlockY(), step, num_steps});
   }
 };
 
-// With a norm a block has a tile of rows, and each warp a chain, as its squares have.
+// With a norm a block has a tile of rows, and each warp a chain of its squares.
 template <typename Format>
 struct PackNormedRowsKernel {
   using Task = PackRowsTask;
-  static constexpr int kThreads = kChains * kWarpSize;
+  static constexpr int kThreads = kSquareChains * kWarpSize;
 
   TANDEM_DEVICE static void Run(const Task& task, unsigned char* shared) {
     WaitForKernelsBefore();
     const int num_steps = Format::StepsOf(task.x.cols);
-    const int begin = ChainBegin(WarpIndex(), num_steps, Format::kChainUnit);
-    const int end = ChainBegin(WarpIndex() + 1, num_steps, Format::kChainUnit);
     float squares = 0.0f;
     const auto load = [&](int step) {
       RowNumbers<Format> row;
       row.Load(task.x, task.norm, BlockX(), step);
       return row;
     };
-    ForEach<4>(begin, end, 1, load, [&](int step, const RowNumbers<Format>& row) {
+    const auto pack = [&](int step, const RowNumbers<Format>& row) {
       row.AddSquares(&squares);
       row.Weighted([&](const float(&numbers)[8]) {
-        Format::Pack(numbers, task.out, int64_t{BlockX()} * num_steps + step);
+        Format::Pack(numbers, task.out, {BlockX(), step, num_steps});
       });
-    });
+    };
+    ForEach<4>(WarpIndex(), num_steps, kSquareChains, load, pack);
     auto* const of_chains = reinterpret_cast<float*>(shared);
-    StoreSquares(squares, of_chains);
+    StoreSquares(squares, WarpIndex(), of_chains);
     Barrier();
     const int row = BlockX() * kTileRows + ThreadIndex();
     if (ThreadIndex() >= kTileRows || row >= task.x.rows) return;

@@ -12,7 +12,8 @@ namespace {
 //
 // A chain of K sums errs by at most K * eps * sum |x w| to first order, eps being half a unit in
 // the last place, or a whole one in tensor cores, which cut sums off instead of rounding them;
-// chains are added in 8 more. Twice that covers the higher orders, the bias and the end.
+// chains of block formats are added in 8 more. Twice that covers the higher orders, the bias and
+// the end.
 struct Expected {
   double value = 0.0;
   double tolerance = 0.0;

@@ -106,7 +106,6 @@ struct GatherRowsKernel {
 struct FindLargestKernel {
   using Task = FindLargestTask;
   static constexpr int kThreads = kLargestThreads;
-  static_assert(kThreads == kWarpSize * kWarpSize, "LargestOfBlock");
 
   TANDEM_DEVICE static void Run(const Task& task, unsigned char* shared) {
     WaitForKernelsBefore();
@@ -123,7 +122,7 @@ struct FindLargestKernel {
     for (int c = 4 * in_fours + ThreadIndex(); c < task.x.cols; c += kThreads) {
       largest.See(Load(x + c), c);
     }
-    largest = LargestOfBlock(largest, reinterpret_cast<uint64_t*>(shared));
+    largest = LargestOfBlock(largest, reinterpret_cast<BlockScratch*>(shared));
     const int index = IsFinite(largest.value) ? largest.index : -1;
     if (ThreadIndex() == 0) Store(task.largest + BlockX(), index);
   }

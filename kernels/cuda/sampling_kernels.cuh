@@ -4,6 +4,7 @@
 #define TANDEM_KERNELS_CUDA_SAMPLING_KERNELS_CUH_
 
 #include <cstring>
+#include <cub/block/block_scan.cuh>
 
 #include "base/philox_rounds.h"
 #include "kernels/cuda/block_math.cuh"
@@ -81,7 +82,7 @@ template <typename LoadAt>
 TANDEM_DEVICE Largest LargestOfRow(int size, SamplingScratch* scratch, const LoadAt& load) {
   Largest largest = Largest::Nothing();
   ForRow(size, load, [&](int v, float value) { largest.See(value, v); });
-  return LargestOfBlock(largest, scratch->sums);
+  return LargestOfBlock(largest, &scratch->of_block);
 }
 
 // Which entries of a row stay: those of larger keys, and the first `num_equal` of this one.
@@ -92,41 +93,26 @@ struct Cut {
   uint64_t all_equal;
 };
 
-// Adds up the histogram and finds the digit at which all from the highest on reach `enough`: one
-// more than it, and 0 for none, and the sum of those above it go to scratch->found.
-TANDEM_DEVICE void FindDigit(uint64_t enough, SamplingScratch* scratch) {
-  if (ThreadIndex() < kSamplingDigits) {
-    uint64_t sum = 0;
-    for (int i = 0; i < kWarpSize; ++i) {
-      sum += Load(&scratch->histogram[ThreadIndex()][(i + Lane()) % kWarpSize]);
-    }
-    Store(scratch->of_digits + ThreadIndex(), sum);
+// Sums of integers over the block's threads.
+using Scan = cub::BlockScan<uint64_t, kSamplingThreads, cub::BLOCK_SCAN_WARP_SCANS>;
+
+// Adds up the histogram and finds the digit at which all from the highest on reach `enough`: it,
+// the sum of those above it and its own go to scratch->found. False if all together do not.
+TANDEM_DEVICE bool FindDigit(uint64_t enough, SamplingScratch* scratch) {
+  const int digit = kSamplingDigits - 1 - ThreadIndex();
+  uint64_t sum = 0;
+  for (int i = 0; digit >= 0 && i < kWarpSize; ++i) {
+    sum += Load(&scratch->histogram[digit][(i + Lane()) % kWarpSize]);
+  }
+  uint64_t above, all;
+  Scan(StorageOf<Scan>(&scratch->of_block)).ExclusiveSum(sum, above, all);
+  if (above < enough && above + sum >= enough) {
+    Store(scratch->found, static_cast<uint64_t>(digit));
+    Store(scratch->found + 1, above);
+    Store(scratch->found + 2, sum);
   }
   Barrier();
-  if (WarpIndex() == 0) {
-    constexpr int kDigits = kSamplingDigits / kWarpSize;  // of a lane, from the highest on
-    const int highest = kSamplingDigits - 1 - Lane() * kDigits;
-    uint64_t of_lane = 0;
-    for (int i = 0; i < kDigits; ++i) of_lane += Load(scratch->of_digits + highest - i);
-    uint64_t above = 0, all = of_lane;  // of the lanes before; of all lanes so far
-    TANDEM_UNROLL
-    for (int mask = 1; mask < kWarpSize; mask *= 2) {
-      const uint64_t others = ShuffleXor(all, mask);
-      if ((Lane() & mask) != 0) above += others;
-      all += others;
-    }
-    if (Lane() == 0) Store(scratch->found, uint64_t{0});
-    SyncWarp();
-    if (above < enough && above + of_lane >= enough) {
-      int digit = highest;
-      for (; above + Load(scratch->of_digits + digit) < enough; --digit) {
-        above += Load(scratch->of_digits + digit);
-      }
-      Store(scratch->found, static_cast<uint64_t>(digit + 1));
-      Store(scratch->found + 1, above);
-    }
-  }
-  Barrier();
+  return all >= enough;
 }
 
 // The cut behind which the largest entries, of equals the first, reach `enough` units. An entry's
@@ -150,13 +136,10 @@ TANDEM_DEVICE Cut FindCut(const Row& row, int size, uint64_t enough, SamplingScr
       AtomicAdd(&scratch->histogram[(at >> shift) % kSamplingDigits][Lane()], units);
     });
     Barrier();
-    FindDigit(enough - above, scratch);
-    const int digit = static_cast<int>(Load(scratch->found)) - 1;
-    if (digit < 0) return {false, 0, 0, 0};
+    if (!FindDigit(enough - above, scratch)) return {false, 0, 0, 0};
+    key = key << kDigitBits | static_cast<uint32_t>(Load(scratch->found));
     above += Load(scratch->found + 1);
-    here = Load(scratch->of_digits + digit);
-    key = key << kDigitBits | static_cast<uint32_t>(digit);
-    Barrier();
+    here = Load(scratch->found + 2);
   }
   const uint64_t units = Row::UnitsOf(key);
   return {true, key, (enough - above + units - 1) / units, here / units};
@@ -181,17 +164,11 @@ TANDEM_DEVICE void ApplyCut(const Cut& cut, const Row& row, int size, SamplingSc
     const int v = first + ThreadIndex();
     const uint32_t key = v < size ? row.KeyOf(v) : 0;
     const bool is_equal = v < size && key == cut.key;
-    const uint32_t votes = Vote(is_equal);
-    if (Lane() == 0) Store(scratch->sums + WarpIndex(), uint64_t{CountBits(votes)});
+    uint64_t rank, count;
+    Scan(StorageOf<Scan>(&scratch->of_block)).ExclusiveSum(is_equal ? 1 : 0, rank, count);
     Barrier();
-    uint64_t rank = num_before + CountBits(votes & ((1u << Lane()) - 1));
-    for (int warp = 0; warp < kSamplingThreads / kWarpSize; ++warp) {
-      const uint64_t count = Load(scratch->sums + warp);
-      if (warp < WarpIndex()) rank += count;
-      num_before += count;
-    }
-    Barrier();
-    if (v < size && (key < cut.key || (is_equal && rank >= cut.num_equal))) drop(v);
+    if (v < size && (key < cut.key || (is_equal && num_before + rank >= cut.num_equal))) drop(v);
+    num_before += count;
   }
   Barrier();
 }
@@ -275,7 +252,7 @@ struct DistributionKernel {
           Store(row.probs + v, product);
           most = Larger(most, product);
         });
-    return OfBlock(most, scratch->sums, [](float a, float b) { return Larger(a, b); });
+    return OfBlock(most, &scratch->of_block, [](float a, float b) { return Larger(a, b); });
   }
 
   // Zeroes what is below `floor`; the units of the rest.
@@ -288,7 +265,7 @@ struct DistributionKernel {
           if (p < floor) Store(row.probs + v, 0.0f);
           units += p < floor ? 0 : InUnits(p);
         });
-    return OfBlock(units, scratch->sums, [](uint64_t a, uint64_t b) { return a + b; });
+    return OfBlock(units, &scratch->of_block, [](uint64_t a, uint64_t b) { return a + b; });
   }
 };
 
@@ -416,7 +393,7 @@ struct SlotKernel {
         fastest.See(-(PhiloxExponential(words[j]) / some[j]), 4 * block + j);
       }
     }
-    fastest = LargestOfBlock(fastest, scratch->sums);
+    fastest = LargestOfBlock(fastest, &scratch->of_block);
     return IsFinite(fastest.value) ? fastest.index : favourite.index;
   }
 

@@ -119,8 +119,6 @@ TANDEM_DEVICE float Sine(float x) { return sinf(x); }
 // To the nearest, of two the even one.
 TANDEM_DEVICE int RoundToWhole(float x) { return __float2int_rn(x); }
 
-TANDEM_DEVICE uint32_t CountBits(uint32_t bits) { return __popc(bits); }
-
 // The number whose f16 bits are the low half of `bits`.
 TANDEM_DEVICE float F16ToFloat(uint32_t bits) {
   float value;

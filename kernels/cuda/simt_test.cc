@@ -1,11 +1,9 @@
 // The machine that runs kernels on the host sees each fault that it claims to see, and no other.
 #include "kernels/cuda/simt.h"
 
-#include <numeric>
-
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/cuda/device.h"
+#include "tests/simt/simt_testing.h"
 
 namespace tandem::cuda {
 namespace {
@@ -13,45 +11,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-constexpr int kCount = 64;
-
-struct Numbers {
-  const int* in = nullptr;  // [kCount]
-  int* out = nullptr;       // likewise
-};
-
-// Memory of the machine.
-class Array {
- public:
-  explicit Array(int count) : count_(count) {
-    data_ = static_cast<int*>(simt::Machine::Get().Allocate(count * sizeof(int)));
-    std::iota(data_, data_ + count, 0);
-  }
-  ~Array() { simt::Machine::Get().Free(data_); }
-  int* data() { return data_; }
-  int operator[](int i) const { return data_[i]; }
-
- private:
-  int count_;
-  int* data_;
-};
-
-template <typename Kernel>
-std::string Fault(const Numbers& task, LaunchShape shape = {1, 1, 1, 1024}) {
-  const Error error = Enqueue<Kernel>(task, shape, nullptr);
-  return error == kNoError ? "" : ErrorText(error);
-}
-template <typename Kernel>
-std::string FaultOfArrays(LaunchShape shape = {1, 1, 1, 1024}) {
-  Array in(kCount), out(kCount);
-  return Fault<Kernel>({in.data(), out.data()}, shape);
-}
-
-struct OfNumbers {
-  using Task = Numbers;
-  static constexpr int kThreads = kCount;
-};
 
 // Reverses a block's numbers through shared memory.
 template <bool kWithBarrier>

@@ -64,10 +64,13 @@ TANDEM_DEVICE float InverseRoot(float squares, int count, float epsilon) {
 
 TANDEM_DEVICE float SoftCapped(float x, float cap) { return cap * HyperbolicTangent(x / cap); }
 
-// What the product of a query and a key counts for.   scale: AttentionForm's, and the key's own
+// The score of a query and a key by their product. Only kernels for models that cap scores have
+// the registers that tanh takes.   scale: AttentionForm's, and the key's own
+template <bool kCaps>
 TANDEM_DEVICE float ScoreOf(const AttentionForm& form, float scale, float product) {
   const float score = product * scale;
-  return form.soft_cap > 0.0f ? SoftCapped(score, form.soft_cap) : score;
+  if constexpr (kCaps) return SoftCapped(score, form.soft_cap);
+  return score;
 }
 
 // The page of a sequence's position.

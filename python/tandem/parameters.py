@@ -31,7 +31,7 @@ class EngineParams(TypedDict, total=False):
     draft_quantize: str
     draft_head_tokens: int  # -1: those that are worth it; 0: all
     draft_window: int  # the last tokens of a long prompt that the draft reads; 0: all; -1: auto
-    kv_cache: str
+    kv_cache: str  # "auto", "f32", "bf16", "int8"
     draft_kv_cache: str  # "": the same as kv_cache
     kv_memory_bytes: int
     draft_memory_bytes: int  # to draft from earlier texts; 0: none
@@ -42,7 +42,7 @@ class EngineParams(TypedDict, total=False):
     context: int  # at most so many tokens of the target's; 0: all
     max_batch: int
     max_generations: int
-    chunk_tokens: int
+    chunk_tokens: int  # 0: as many as suit the device
     prefix_cache: bool
     packed_weights: str
     kv_store: str  # folder that keeps both caches' pages; "" for none

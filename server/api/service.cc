@@ -142,7 +142,6 @@ Service::Service(Engine* engine, ServiceOptions options)
       large_bodies_(kMostLargeBodies * options_.max_body_bytes),
       metrics_(engine, {.names = options_.metrics_names,
                         .model_name = options_.model_name,
-                        .kv_cache = options_.kv_cache,
                         .prefix_cache = options_.prefix_cache}),
       model_(ServedModel::Of(*engine, options_.model_name, admission_.max_per_request(),
                              options_.max_answer_bytes)),

@@ -92,7 +92,7 @@ MetricFamily CacheConfig(const Engine& engine, const MetricsOptions& options) {
   AddValue(1,
            {LabelOf("block_size", absl::StrCat(target.page_size)),
             LabelOf("num_gpu_blocks", absl::StrCat(target.num_pages)),
-            LabelOf("cache_dtype", options.kv_cache),
+            LabelOf("cache_dtype", target.kv_cache),
             LabelOf("enable_prefix_caching", options.prefix_cache ? "True" : "False")},
            &family);
   return family;

@@ -20,7 +20,6 @@ absl::StatusOr<MetricsNames> ParseMetricsNames(std::string_view name);
 struct MetricsOptions {
   MetricsNames names = MetricsNames::kTandem;
   std::string model_name{};      // for vLLM's labels
-  std::string kv_cache = "f32";  // the type of the target's cache
   bool prefix_cache = true;
 };
 

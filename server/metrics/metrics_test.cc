@@ -17,6 +17,11 @@ using ::testing::Not;
 class LoadedEngine : public ManualEngine {
  public:
   EngineLoad load() const override { return value; }
+  ModelInfo target_info() const override {
+    ModelInfo info = ManualEngine::target_info();
+    info.kv_cache = "bf16";
+    return info;
+  }
   std::optional<ModelInfo> draft_info() const override { return draft; }
   EngineLoad value;
   std::optional<ModelInfo> draft{};
@@ -78,7 +83,7 @@ TEST(Metrics, HaveVllmsNamesIfAsked) {
   engine.value.stats.Add(/*num_proposed=*/3, /*num_accepted=*/2, /*num_emitted=*/3);
   engine.value.num_running = 2;
   engine.value.target_pages_in_use = 250;  // of 1000
-  Metrics both(&engine, {.names = MetricsNames::kBoth, .model_name = "story", .kv_cache = "bf16"});
+  Metrics both(&engine, {.names = MetricsNames::kBoth, .model_name = "story"});
   both.ObserveFirstToken(absl::Seconds(2));
   both.CountEnd("stop");
   const std::string text = both.Text();

@@ -28,6 +28,7 @@ TEST(BenchDevice, RunsOnADevice) {
       RunDeviceBenchmark(options, backend->get(), [&](const DeviceResult& result) {
         ++num_results;
         EXPECT_GT(result.best_ms(), 0.0);
+        EXPECT_TRUE(std::isnan(result.reference_ms));  // of blocks
       });
   EXPECT_TRUE(status.ok()) << status.message();
   EXPECT_EQ(num_results, 2 + 4 * 2 + 5 * 2 + 2 * 3);

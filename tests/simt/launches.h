@@ -2,10 +2,12 @@
 #ifndef TANDEM_TESTS_SIMT_LAUNCHES_H_
 #define TANDEM_TESTS_SIMT_LAUNCHES_H_
 
+#include <cstddef>
 #include <functional>
 #include <string>
 
 #include "kernels/cuda/operations.h"
+#include "tests/simt/tensor_core_arithmetic.h"
 
 namespace tandem::simt {
 
@@ -13,6 +15,13 @@ namespace tandem::simt {
 // (device.h). A fault is returned as the number that a device would return for it, under which
 // ErrorText has its words.
 cuda::Error Launch(std::function<std::string()> work);
+
+// The tensor cores of a stream's device: Hopper's on cuda:0, and where there is no stream; Ampere's
+// on cuda:1.
+TensorCore TensorCoreOf(cuda::Stream stream);
+
+// Whether an allocation of so many bytes is to fail, out of memory; set by tests, else empty.
+std::function<bool(size_t bytes)>& RefusesMemory();
 
 }  // namespace tandem::simt
 

@@ -153,9 +153,11 @@ LaneValue Machine::Collective(const LaneValue& given, const Where& where,
 // ---- Blocks ----
 
 std::string Machine::Run(const cuda::LaunchShape& shape, int num_threads,
-                         std::function<void(unsigned char* shared)> body) {
+                         std::function<void(unsigned char* shared)> body,
+                         const TensorCore& tensor_core) {
   TANDEM_CHECK(num_threads % kWarpThreads == 0 && shape.x >= 0 && shape.y >= 0 && shape.z >= 0);
   fault_.clear();
+  tensor_core_ = tensor_core;
   num_threads_ = num_threads;
   threads_.resize(num_threads);
   for (Thread& thread : threads_) {

@@ -22,6 +22,7 @@
 
 #include "kernels/cuda/operations.h"
 #include "tests/simt/fiber.h"
+#include "tests/simt/tensor_core_arithmetic.h"
 #include "tests/simt/watched_memory.h"
 
 namespace tandem::simt {
@@ -48,11 +49,13 @@ class Machine {
   // Runs `body` with the block's shared memory for every thread. Returns the first fault, or
   // nothing. `num_threads` is a multiple of the warp's size.
   std::string Run(const cuda::LaunchShape& shape, int num_threads,
-                  std::function<void(unsigned char* shared)> body);
+                  std::function<void(unsigned char* shared)> body,
+                  const TensorCore& tensor_core = kHopper);
 
   // ---- For threads ----
   int thread() const { return current_; }
   const std::array<int, 3>& block() const { return block_; }
+  const TensorCore& tensor_core() const { return tensor_core_; }
   void Barrier(const Where& where);
   void WaitForKernelsBefore() { threads_[current_].has_waited = true; }
   // Waits until all lanes have given; `combine` then makes what each gets.
@@ -102,6 +105,7 @@ class Machine {
   std::unique_ptr<WatchedMemory> shared_;
   std::array<int, 3> block_ = {0, 0, 0};
   int64_t block_index_ = 0;
+  TensorCore tensor_core_ = kHopper;
   int num_threads_ = 0;
   int current_ = -1;
   int num_at_barrier_ = 0;

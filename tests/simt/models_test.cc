@@ -30,12 +30,13 @@ struct Case {
   // reach 14, and errors that add like noise make 14 * 2^-9 * 3 = 0.08, of which 4 times is rare.
   float tolerance = 2e-4f;
   KvDType kv_dtype = KvDType::kF32;
+  int device = 0;  // the host's second has Ampere's tensor cores
 };
 
 class DeviceModel : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
-    auto made = MakeCudaBackend(0);
+    auto made = MakeCudaBackend(GetParam().device);
     if (!made.ok()) GTEST_SKIP() << made.status().message();
     backend_ = *std::move(made);
     const std::string folder = GoldenModelPath(GetParam().model);
@@ -87,6 +88,19 @@ TEST_P(DeviceModel, RowsHaveTheSameBitsInEveryChunking) {
   const std::vector<float> want = Feed(kTokens, 1, 16);
   for (const auto& [chunk, page_size] : {std::pair{3, 1}, {7, 4}}) {
     const std::vector<float> got = Feed(kTokens, chunk, page_size);
+    ASSERT_EQ(got.size(), want.size());
+    EXPECT_EQ(std::memcmp(got.data(), want.data(), want.size() * sizeof(float)), 0)
+        << "chunk " << chunk;
+  }
+}
+
+// A prompt's chunks, of rows that products round on the way and of more, and a round's rows that
+// are verified have the bits of tokens that are decoded one by one, beyond a tile of attention.
+TEST_P(DeviceModel, VerifiedRowsHaveTheBitsOfDecodedOnes) {
+  const int tokens = std::min(34, static_cast<int>(golden_.input_ids.size()));
+  const std::vector<float> want = Feed(tokens, 1, 16);
+  for (const size_t chunk : {9, 33}) {
+    const std::vector<float> got = Feed(tokens, chunk, 16);
     ASSERT_EQ(got.size(), want.size());
     EXPECT_EQ(std::memcmp(got.data(), want.data(), want.size() * sizeof(float)), 0)
         << "chunk " << chunk;
@@ -189,19 +203,23 @@ class DeviceEngine : public testing::Test {
       GTEST_SKIP() << backend.status().message();
     }
   }
-  static std::unique_ptr<Engine> Make(const std::string& target, const std::string& draft) {
+  static std::unique_ptr<Engine> Make(const std::string& target, const std::string& draft,
+                                      const std::string& device = "cuda:0",
+                                      const std::string& kv_cache = "f32") {
     EngineOptions options;
     options.target = GoldenModelPath(target);
     options.draft = GoldenModelPath(draft);
     options.drafter = DrafterKind::kModel;  // which is on the device
-    options.device = "cuda:0";
+    options.device = device;
+    options.kv_cache = kv_cache;
     auto engine = Engine::Create(options);
+    EXPECT_TRUE(engine.ok()) << engine.status();
     TANDEM_CHECK(engine.ok());
     return *std::move(engine);
   }
 };
 
-// Greedy text is the reference's with drafts of any length and without.
+// Greedy text is the reference's, which rounds nothing, with drafts of any length and without.
 TEST_F(DeviceEngine, GreedyTextIsTheReferences) {
   const Golden golden = ReadGolden(GoldenModelPath("mistral-full"));
   for (const int draft_tokens : {0, 1, 4}) {
@@ -266,14 +284,42 @@ TEST_F(DeviceEngine, ADraftThatIsTheTargetIsAcceptedWhole) {
   }
 }
 
+// Weights and caches of bf16, capped scores, and drafts that are mostly rejected.
+TEST_F(DeviceEngine, TextOfBf16IsThatWithoutDrafts) {
+  for (const std::string device : {"cuda:0", "cuda:1"}) {
+    if (device == "cuda:1" && !MakeCudaBackend(1).ok()) continue;
+    const auto engine = Make("gemma2", "cohere2", device, "bf16");
+    for (const float temperature : {0.0f, 0.8f}) {
+      std::vector<TokenId> plain;
+      for (const int draft_tokens : {0, 4}) {
+        const auto got = engine->Generate({.prompt_ids = {9, 8, 7, 6, 5, 4, 3, 11, 12, 13},
+                                           .max_tokens = 12,
+                                           .sampling = {.temperature = temperature},
+                                           .seed = 3,
+                                           .ignore_eos = true,
+                                           .draft_tokens = draft_tokens,
+                                           .verifier = AcceptanceRule::kExactMatch});
+        ASSERT_TRUE(got.ok()) << got.status().message();
+        EXPECT_EQ(got->stats.proposed > 0, draft_tokens > 0);
+        if (draft_tokens == 0) plain = got->token_ids;
+        EXPECT_EQ(got->token_ids, plain) << device << " " << temperature;
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, DeviceModel,
                          testing::Values(Case{"mistral-window"}, Case{"qwen2-fp16"},
                                          Case{"qwen3-norm"}, Case{"llama-bf16", 0.32f},
                                          Case{"llama-bf16", 0.32f, KvDType::kBF16},
-                                         Case{"llama-bf16", 0.32f, KvDType::kInt8}),
+                                         Case{"llama-bf16", 0.32f, KvDType::kInt8},
+                                         Case{"llama-bf16", 0.32f, KvDType::kBF16, 1},
+                                         Case{"gemma2", 0.32f, KvDType::kBF16},
+                                         Case{"gemma2", 0.32f, KvDType::kBF16, 1}),
                          [](const auto& info) {
                            std::string name =
-                               absl::StrCat(info.param.model, "_", NameOf(info.param.kv_dtype));
+                               absl::StrCat(info.param.model, "_", NameOf(info.param.kv_dtype),
+                                            info.param.device == 0 ? "" : "_ampere");
                            std::replace(name.begin(), name.end(), '-', '_');
                            return name;
                          });

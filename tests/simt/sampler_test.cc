@@ -13,6 +13,7 @@
 #include "kernels/cuda/cuda_testing.h"
 #include "kernels/row_sums.h"
 #include "model/sampling.h"
+#include "tests/simt/sort_rows.h"
 #include "verify/acceptance.h"
 
 namespace tandem::cuda {
@@ -103,6 +104,50 @@ TEST_F(DeviceSampler, TiesGoToTheLowestIds) {
       ASSERT_TRUE(MakeDistribution(logits, params, nullptr, &want).ok());
       RowState state;
       ExpectSameBits(MakeOnDevice(logits, params, &state, in_place), want.probs);
+    }
+  }
+}
+
+// A cut keeps a beginning of the row as a library sorts it.
+TEST_F(DeviceSampler, CutsKeepTheBeginningOfTheSortedRow) {
+  constexpr int kRows = 4, kSize = 3000;
+  std::vector<float> rows;  // [2 * kRows, kSize]: logits, with ties, then their probabilities
+  RowState state;
+  for (int r = 0; r < kRows; ++r) {
+    std::vector<float> logits = RandomLogits(kSize, 3.0f, r);
+    for (float& logit : logits) logit = std::nearbyint(logit * (1 << r)) / (1 << r);
+    rows.insert(rows.end(), logits.begin(), logits.end());
+  }
+  const auto row_of = [&](int r) {
+    return std::vector<float>(rows.begin() + r * kSize, rows.begin() + (r + 1) * kSize);
+  };
+  for (int r = 0; r < kRows; ++r) {
+    const std::vector<float> probs = MakeOnDevice(row_of(r), {}, &state);
+    rows.insert(rows.end(), probs.begin(), probs.end());
+  }
+  std::vector<int> places(rows.size());
+  ASSERT_TRUE(simt::SortRows(rows.data(), 2 * kRows, kSize, places.data()));
+
+  // Whether the first `num` places of row r are kept and no others.
+  const auto keeps = [&](const std::vector<float>& got, int r, int num) {
+    int matching = 0;
+    for (int i = 0; i < kSize; ++i) matching += (got[places[r * kSize + i]] > 0.0f) == (i < num);
+    return matching == kSize;
+  };
+  for (int r = 0; r < kRows; ++r) {
+    for (const int top_k : {1, 2, 37, 1500, kSize - 1}) {
+      const std::vector<float> got = MakeOnDevice(row_of(r), {.top_k = top_k}, &state);
+      EXPECT_TRUE(keeps(got, r, top_k)) << "row " << r << " k " << top_k;
+      EXPECT_FALSE(keeps(got, r, top_k + 1) || keeps(got, r, top_k - 1));
+    }
+    for (const float top_p : {1e-6f, 0.3f, 0.9f, 0.999f}) {
+      const std::vector<float> probs = row_of(kRows + r);
+      int num = 0;
+      for (uint64_t units = 0; units < UnitsToReach(top_p); ++num) {
+        units += InUnits(probs[places[(kRows + r) * kSize + num]]);
+      }
+      const std::vector<float> got = MakeOnDevice(row_of(r), {.top_p = top_p}, &state);
+      EXPECT_TRUE(keeps(got, kRows + r, num)) << "row " << r << " p " << top_p;
     }
   }
 }

@@ -131,7 +131,6 @@ inline float HyperbolicTangent(float x) { return std::tanh(x); }
 inline float Cosine(float x) { return std::cos(x); }
 inline float Sine(float x) { return std::sin(x); }
 inline int RoundToWhole(float x) { return static_cast<int>(std::nearbyint(x)); }
-inline uint32_t CountBits(uint32_t bits) { return std::popcount(bits); }
 inline float F16ToFloat(uint32_t bits) { return tandem::F16ToFloat(static_cast<uint16_t>(bits)); }
 inline uint32_t PackBf16(float low, float high) {
   return FloatToBf16(low) | uint32_t{FloatToBf16(high)} << 16;
@@ -146,7 +145,7 @@ inline uint32_t SelectBytes(uint32_t low, uint32_t high, uint32_t which) {
   return selected;
 }
 
-// One rounding for each of the 16 products, in increasing k.
+// In the arithmetic of the device's tensor cores (tests/simt/tensor_core_arithmetic.h).
 inline void MultiplyTile(const Words4& a, const uint32_t (&b)[2], float (&sums)[4],
                          const Where& where = Where::current()) {
   struct Given {
@@ -160,20 +159,22 @@ inline void MultiplyTile(const Words4& a, const uint32_t (&b)[2], float (&sums)[
   std::memcpy(mine.a, a.words, sizeof(mine.a));
   std::memcpy(mine.b, b, sizeof(mine.b));
   std::memcpy(mine.sums, sums, sizeof(mine.sums));
-  const auto multiply = [](const simt::LaneValues& given, simt::LaneValues* got) {
-    float left[16][16], right[16][8];
+  const simt::TensorCore core = simt::Machine::Get().tensor_core();
+  const auto multiply = [core](const simt::LaneValues& given, simt::LaneValues* got) {
+    using simt::TensorNumber;
+    TensorNumber left[16][simt::kTensorDepth], right[8][simt::kTensorDepth];
     for (int lane = 0; lane < kWarpSize; ++lane) {
       const Given& from = reinterpret_cast<const Given&>(given[lane]);
       const int group = lane / 4, pair = lane % 4 * 2;
       for (int i = 0; i < 8; ++i) {  // two numbers in each of four words
         const uint32_t word = from.a[i / 2];
         left[group + i / 2 % 2 * 8][pair + i / 4 * 8 + i % 2] =
-            Bf16ToFloat(static_cast<uint16_t>(word >> 16 * (i % 2)));
+            TensorNumber::OfBf16(static_cast<uint16_t>(word >> 16 * (i % 2)));
       }
       for (int i = 0; i < 4; ++i) {
         const uint32_t word = from.b[i / 2];
-        right[pair + i / 2 * 8 + i % 2][group] =
-            Bf16ToFloat(static_cast<uint16_t>(word >> 16 * (i % 2)));
+        right[group][pair + i / 2 * 8 + i % 2] =
+            TensorNumber::OfBf16(static_cast<uint16_t>(word >> 16 * (i % 2)));
       }
     }
     for (int lane = 0; lane < kWarpSize; ++lane) {
@@ -181,7 +182,7 @@ inline void MultiplyTile(const Words4& a, const uint32_t (&b)[2], float (&sums)[
       std::memcpy(&sum, reinterpret_cast<const Given&>(given[lane]).sums, sizeof(sum));
       for (int i = 0; i < 4; ++i) {
         const int m = lane / 4 + i / 2 * 8, n = lane % 4 * 2 + i % 2;
-        for (int k = 0; k < 16; ++k) sum.sums[i] = std::fma(left[m][k], right[k][n], sum.sums[i]);
+        sum.sums[i] = simt::MultiplyAndAdd(core, left[m], right[n], sum.sums[i]);
       }
       (*got)[lane] = ToLane(sum);
     }
@@ -238,10 +239,11 @@ inline void MultiplyHalfTile(const Words4& a, const uint32_t (&b)[2], int half,
 // ---- Launching ----
 
 template <typename Kernel>
-Error Enqueue(const typename Kernel::Task& task, const LaunchShape& shape, Stream) {
-  return simt::Launch([task, shape] {
-    return simt::Machine::Get().Run(shape, Kernel::kThreads,
-                                    [&task](unsigned char* shared) { Kernel::Run(task, shared); });
+Error Enqueue(const typename Kernel::Task& task, const LaunchShape& shape, Stream stream) {
+  return simt::Launch([task, shape, core = simt::TensorCoreOf(stream)] {
+    return simt::Machine::Get().Run(
+        shape, Kernel::kThreads, [&task](unsigned char* shared) { Kernel::Run(task, shared); },
+        core);
   });
 }
 

@@ -1,0 +1,269 @@
+#include "kernels/cuda/cublas_products.h"
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "base/string_view.h"
+#include "kernels/cuda/launch_shapes.h"
+
+namespace tandem::cuda {
+namespace {
+
+constexpr uint32_t kSeed = 38;
+
+int InputsOf(int num_steps) { return num_steps * kStepInputs; }
+
+int MostRows(int outputs) {
+  const int most = static_cast<int>(CublasProducts::kMostSumBytes / sizeof(float) / outputs);
+  return std::clamp(most / CublasProducts::kRowsUnit * CublasProducts::kRowsUnit,
+                    CublasProducts::kRowsUnit, CublasProducts::kMostRows);
+}
+
+// Numbers of f32 of magnitudes 2^-8 to 2, so that every order of sums has bits of its own; repeated
+// at a distance, a prime, that keeps rows apart.
+std::vector<uint32_t> RandomFloats(size_t wanted, std::mt19937* random) {
+  std::vector<uint32_t> bits(std::min<size_t>(wanted, 1048573));
+  for (uint32_t& one : bits) one = ((*random)() & 0x807FFFFF) | (119 + (*random)() % 9) << 23;
+  return bits;
+}
+
+template <typename T>
+void Repeat(const std::vector<T>& values, size_t wanted, void* to, Backend* backend) {
+  const auto bytes = reinterpret_cast<const std::byte*>(values.data());
+  for (size_t at = 0; at < wanted; at += values.size()) {
+    const size_t count = std::min(values.size(), wanted - at);
+    backend->Upload({bytes, count * sizeof(T)}, static_cast<T*>(to) + at);
+  }
+}
+
+}  // namespace
+
+bool CublasProducts::Open() {
+  if (library_ != nullptr || !why_none_.empty()) return library_ != nullptr;
+  absl::StatusOr<std::unique_ptr<CublasLt>> library = CublasLt::Open();
+  if (library.ok()) {
+    library_ = *std::move(library);
+  } else {
+    why_none_ = std::string(library.status().message());
+  }
+  Log(LogLevel::kInfo, absl::StrCat("device=", View(backend_.name()), " ", Report()[0]));
+  return library_ != nullptr;
+}
+
+absl::Status CublasProducts::Check(Error error, absl::string_view what) const {
+  if (error == kNoError) return absl::OkStatus();
+  return absl::InternalError(
+      absl::StrCat(View(backend_.name()), ": ", what, ": ", ErrorText(error)));
+}
+
+absl::Status CublasProducts::Reserve(Buffer* scratch, size_t bytes) {
+  if (scratch->size_bytes() >= bytes) return absl::OkStatus();
+  *scratch = Buffer();
+  ASSIGN_OR_RETURN(*scratch, backend_.Allocate(bytes));
+  return absl::OkStatus();
+}
+
+absl::Status CublasProducts::ReserveScratch(const LtShape& most) {
+  RETURN_IF_ERROR(Reserve(&workspace_, kWorkspaceBytes));
+  RETURN_IF_ERROR(Reserve(&rows_, sizeof(uint16_t) * most.rows * most.inputs));
+  RETURN_IF_ERROR(Reserve(&factors_, sizeof(float) * most.rows));
+  return Reserve(&sums_, sizeof(float) * most.rows * most.outputs);
+}
+
+// ---- At load ----
+
+void CublasProducts::Add(const void* packed, int num_tiles, int inputs) {
+  if (!Open()) return;
+  const WeightShape shape(num_tiles, NumSteps(inputs));
+  is_adding_ = true;  // others' memory is not wanted for this
+  const absl::Cleanup added = [&] { is_adding_ = false; };
+  auto found = verdicts_.find(shape);
+  if (found == verdicts_.end()) {
+    absl::StatusOr<Verdict> verdict = Compare(shape);
+    if (!verdict.ok()) {
+      verdict = Verdict{.plans = {}, .refusal = std::string(verdict.status().message())};
+    }
+    found = verdicts_.emplace(shape, *std::move(verdict)).first;
+    Log(LogLevel::kInfo,
+        absl::StrCat("device=", View(backend_.name()), " ", Line(shape, found->second)));
+  }
+  if (found->second.plans.empty()) return;
+  absl::StatusOr<Buffer> copy =
+      backend_.Allocate(sizeof(uint16_t) * num_tiles * kTileOutputs * InputsOf(shape.second));
+  is_adding_ = false;
+  if (!copy.ok()) {
+    Release();
+  } else if (Unpack(packed, shape, copy->data()).ok()) {
+    copies_[packed] = *std::move(copy);
+  }
+}
+
+absl::Status CublasProducts::Unpack(const void* packed, const WeightShape& shape, void* out) {
+  const UnpackTilesTask task{
+      .packed = packed, .num_tiles = shape.first, .num_steps = shape.second, .out = out};
+  return Check(Launch(task, stream_), "unpacking weights");
+}
+
+absl::StatusOr<CublasProducts::Verdict> CublasProducts::Compare(const WeightShape& shape) {
+  const int outputs = shape.first * kTileOutputs, inputs = InputsOf(shape.second);
+  const LtShape most{.rows = MostRows(outputs), .outputs = outputs, .inputs = inputs};
+  const size_t num_sums = size_t(most.rows) * outputs, num_weights = size_t(outputs) * inputs;
+  RETURN_IF_ERROR(ReserveScratch(most));
+  ASSIGN_OR_RETURN(const Buffer packed, backend_.Allocate(num_weights * sizeof(uint16_t)));
+  ASSIGN_OR_RETURN(const Buffer weight, backend_.Allocate(num_weights * sizeof(uint16_t)));
+  ASSIGN_OR_RETURN(const Buffer x, backend_.Allocate(sizeof(float) * most.rows * inputs));
+  ASSIGN_OR_RETURN(const Buffer rows, backend_.Allocate(PackedRowsBytes(most.rows, inputs)));
+  std::mt19937 random(kSeed);
+  const std::vector<uint32_t> bits = RandomFloats(num_weights, &random);
+  std::vector<uint16_t> halves(bits.size());
+  std::transform(bits.begin(), bits.end(), halves.begin(), [](uint32_t b) { return b >> 16; });
+  Repeat(halves, num_weights, packed.data(), &backend_);
+  const size_t num_x = size_t(most.rows) * inputs;
+  Repeat(RandomFloats(num_x, &random), num_x, x.data(), &backend_);
+  RETURN_IF_ERROR(Unpack(packed.data(), shape, weight.data()));
+
+  const MatrixView sums{sums_.data(), DType::kF32, most.rows, outputs, outputs};
+  const ConstMatrixView x_view(x.data(), DType::kF32, most.rows, inputs, inputs);
+  PackRowsTask pack{.x = x_view, .out = rows.data(), .norm = {}};
+  RETURN_IF_ERROR(Check(Launch(pack, stream_), "rounding activations"));
+  const TileProductTask ours{.x = x_view,
+                             .rows = rows.data(),
+                             .norm = {},
+                             .weight = packed.data(),
+                             .num_tiles = shape.first,
+                             .num_processors = num_processors_,
+                             .out = sums};
+  RETURN_IF_ERROR(Check(Launch(ours, stream_), "multiplying"));
+  std::vector<std::byte> want(num_sums * sizeof(float)), got(want.size());
+  backend_.Download(sums_.data(), absl::MakeSpan(want));
+  pack.out = rows_.data();
+  pack.plain_rows = most.rows;
+  RETURN_IF_ERROR(Check(Launch(pack, stream_), "rounding activations"));
+
+  Verdict verdict;
+  for (Plan plan{.shape = most, .algorithm = {}}; plan.shape.rows > 0;
+       plan.shape.rows -= kRowsUnit) {
+    ASSIGN_OR_RETURN(const std::vector<LtAlgorithm> algorithms,
+                     library_->AlgorithmsFor(plan.shape, kWorkspaceBytes, false));
+    if (algorithms.empty()) verdict.refusal = "no algorithm";
+    for (const LtAlgorithm& algorithm : algorithms) {
+      plan.algorithm = algorithm;
+      const auto some = absl::MakeSpan(got).first(sizeof(float) * plan.shape.rows * outputs);
+      std::fill(some.begin(), some.end(), std::byte{0xFF});
+      backend_.Upload(some, sums_.data());
+      const absl::Status status = Multiply(plan, weight.data());
+      backend_.Download(sums_.data(), some);
+      if (status.ok() && std::memcmp(some.data(), want.data(), some.size()) == 0) {
+        verdict.plans.insert(verdict.plans.begin(), plan);
+        break;
+      }
+      ++verdict.num_refused;
+      verdict.refusal = status.ok() ? "bits differ" : std::string(status.message());
+    }
+  }
+  RETURN_IF_ERROR(backend_.Synchronize());
+  return verdict;
+}
+
+bool CublasProducts::Release() {
+  if (library_ == nullptr || is_adding_) return false;
+  why_none_ =
+      absl::StrCat("memory is wanted elsewhere, where copies took ", copy_bytes(), " bytes");
+  library_.reset();
+  std::exchange(copies_, {}).clear();
+  for (Buffer* scratch : {&rows_, &factors_, &sums_, &workspace_}) *scratch = Buffer();
+  Log(LogLevel::kInfo, absl::StrCat("device=", View(backend_.name()), " ", Report()[0]));
+  return true;
+}
+
+int64_t CublasProducts::copy_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& [packed, copy] : copies_) bytes += static_cast<int64_t>(copy.size_bytes());
+  return bytes;
+}
+
+std::string CublasProducts::Line(const WeightShape& shape, const Verdict& verdict) {
+  std::string line = absl::StrCat("product=", shape.first * kTileOutputs, "x",
+                                  InputsOf(shape.second), " many_rows=");
+  if (verdict.plans.empty()) return absl::StrCat(line, "own reason=\"", verdict.refusal, "\"");
+  absl::StrAppend(&line, "cublas rows=");
+  const char* separator = "";
+  for (const Plan& plan : verdict.plans) {
+    absl::StrAppend(&line, std::exchange(separator, ","), plan.shape.rows);
+  }
+  return absl::StrCat(line, " refused_algorithms=", verdict.num_refused);
+}
+
+std::vector<std::string> CublasProducts::Report() const {
+  if (library_ == nullptr && why_none_.empty()) return {};
+  if (library_ == nullptr) return {absl::StrCat("cublas=none reason=\"", why_none_, "\"")};
+  std::vector<std::string> lines = {
+      absl::StrCat("cublas=", library_->version(), " copy_bytes=", copy_bytes())};
+  for (const auto& [shape, verdict] : verdicts_) lines.push_back(Line(shape, verdict));
+  return lines;
+}
+
+// ---- In passes ----
+
+bool CublasProducts::Has(const TileProductTask& product) const {
+  return product.dtype == DType::kBF16 && copies_.contains(product.weight) &&
+         HasManyRows(product.dtype, product.out.rows, product.num_tiles, num_processors_);
+}
+
+absl::Status CublasProducts::Multiply(const Plan& plan, const void* weight) {
+  return library_->Multiply(plan.shape, plan.algorithm, rows_.data(), weight,
+                            static_cast<float*>(sums_.data()), workspace_.data(), kWorkspaceBytes,
+                            StreamOfToolkit(stream_));
+}
+
+absl::Status CublasProducts::Multiply(const TileProductTask& product) {
+  const bool is_normed = product.norm.weight != nullptr;
+  const WeightShape shape(product.num_tiles, NumSteps(product.x.cols));
+  const std::vector<Plan>& plans = verdicts_.at(shape).plans;
+  const void* const weight = copies_.at(product.weight).data();
+  for (int first = 0; first < product.out.rows;) {
+    const int left = product.out.rows - first;
+    auto plan = plans.begin();
+    while (plan->shape.rows < left && plan + 1 != plans.end()) ++plan;
+    const int rows = std::min(left, plan->shape.rows);
+    const auto part = [&](const auto& of) {
+      auto some = of;
+      some.data = const_cast<float*>(static_cast<const float*>(of.data)) + first * of.stride;
+      some.rows = rows;
+      return some;
+    };
+    EndSumsTask end{.product = product, .sums = {}};
+    end.product.x = part(product.x);
+    end.product.out = part(product.out);
+    end.product.factors = is_normed ? static_cast<const float*>(factors_.data()) : nullptr;
+    end.sums = {sums_.data(), DType::kF32, rows, plan->shape.outputs, plan->shape.outputs};
+    const PackRowsTask pack{.x = end.product.x,
+                            .out = rows_.data(),
+                            .plain_rows = plan->shape.rows,
+                            .norm = product.norm,
+                            .factors = static_cast<float*>(factors_.data())};
+    RETURN_IF_ERROR(Check(Launch(pack, stream_), "rounding activations"));
+    RETURN_IF_ERROR(Multiply(*plan, weight));
+    RETURN_IF_ERROR(Check(Launch(end, stream_), "ending a product"));
+    first += rows;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CublasProducts::MultiplyAnyhow(const LtShape& shape, const void* x, const void* weight,
+                                            float* sums) {
+  if (!Open()) return absl::UnimplementedError(Report()[0]);
+  RETURN_IF_ERROR(Reserve(&workspace_, kWorkspaceBytes));
+  ASSIGN_OR_RETURN(const std::vector<LtAlgorithm> algorithms,
+                   library_->AlgorithmsFor(shape, kWorkspaceBytes, true));
+  if (algorithms.empty()) return absl::UnimplementedError("cuBLASLt has no algorithm");
+  return library_->Multiply(shape, algorithms[0], x, weight, sums, workspace_.data(),
+                            kWorkspaceBytes, StreamOfToolkit(stream_));
+}
+
+}  // namespace tandem::cuda

@@ -1,0 +1,119 @@
+"""What reads the kernels' machine code, benchmarks/kernel_resources.py: kernel_resources_test.py [unittest's arguments]
+
+It reads what compiler and disassembler said of a small kernel (data/kernel_code/, with its source), and must see each
+change for the worse that is planted there. Needs no compiler.
+"""
+import pathlib
+import sys
+import unittest
+
+sys.dont_write_bytecode = True  # Nothing is written into the repository.
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "benchmarks"))
+import kernel_resources as resources  # noqa: E402
+
+NUMBERS = {"registers": 20, "local": 0, "HMMA": 1, "IMMA": 0, "HGMMA": 0, "loop": 15, "blocks": 8}
+TILE = "HMMA.16816.F32.BF16 R4, R8, R12, R4 ;"
+
+
+def measure(arch="sm_90a", shared=0, **changes):
+    """Of the recorded text, in which sass=(old, new) replaces one by the other."""
+    def dump(option):
+        name = option[1:].replace("-", "_")
+        text = (HERE / "data/kernel_code" / f"{option[1:]}.txt").read_text()
+        old, new = changes.get(name, ("", ""))
+        assert old in text, old
+        return text.replace(old, new, 1)
+    return resources.measure(arch, dump, lambda kernel: shared)
+
+
+class KernelResources(unittest.TestCase):
+    def differences(self, same_compiler=True, **changes):
+        found, wrong = measure(**changes)
+        self.assertEqual(wrong, [])
+        return resources.compare("sm_90a", found, {"SmallKernel": NUMBERS}, same_compiler)
+
+    def test_reads_a_kernel(self):
+        self.assertEqual(measure(), ({"SmallKernel": NUMBERS}, []))
+        self.assertEqual(self.differences(), [])
+        self.assertEqual(self.differences(same_compiler=False), [])
+
+    def test_sees_a_register_more(self):
+        more = {"res_usage": ("REG:20", "REG:21")}
+        self.assertEqual(self.differences(**more), ["sm_90a SmallKernel: registers is 21, expected 20"])
+        # Another compiler may take more as long as as many blocks fit.
+        self.assertEqual(self.differences(same_compiler=False, **more), [])
+        many = {"res_usage": ("REG:20", "REG:33")}
+        self.assertEqual(self.differences(same_compiler=False, **many),
+                         ["sm_90a SmallKernel: blocks is 6, expected 8"])
+
+    def test_sees_a_spill(self):
+        for spill, size in [("STL [R1], R4 ;", 4), ("LDL.64 R4, [R1] ;", 8), ("STL.128 [R1], R4 ;", 16),
+                            ("LDL.LU R4, [R1+0x4] ;", 4), ("STL.U8 [R1], R4 ;", 1)]:
+            planted = {"sass": ("STG.E desc[UR4][R2.64], R4 ;", spill)}
+            for same_compiler in (True, False):
+                self.assertEqual(self.differences(same_compiler, **planted),
+                                 [f"sm_90a SmallKernel: local is {size}, expected 0"])
+
+    def test_sees_a_missing_tensor_core(self):
+        planted = {"sass": (TILE, "FFMA R4, R8, R12, R4 ;")}
+        for same_compiler in (True, False):
+            self.assertEqual(self.differences(same_compiler, **planted),
+                             ["sm_90a SmallKernel: HMMA is 0, expected 1"])
+
+    def test_sees_a_longer_loop(self):
+        planted = {"sass": ("@!P0 BRA 0x190", "@!P0 BRA 0x180")}
+        self.assertEqual(self.differences(**planted), ["sm_90a SmallKernel: loop is 16, expected 15"])
+        self.assertEqual(self.differences(same_compiler=False, **planted), [])
+
+    def test_sees_kernels_come_and_go(self):
+        self.assertEqual(resources.compare("sm_80", {"A": NUMBERS}, {"B": NUMBERS}, True),
+                         ["sm_80 A: is new", "sm_80 B: is gone"])
+
+    def test_sees_a_kernel_that_does_not_wait_for_those_before(self):
+        wrong = "sm_90a SmallKernel: ACQBULK should be there for sm_90a alone"
+        self.assertEqual(measure(sass=("ACQBULK ;", "NOP ;"))[1], [wrong])
+        self.assertIn("PREEXIT", measure(arch="sm_80")[1][0])
+
+    def test_takes_the_loop_with_tensor_cores_and_nothing_else_for_a_loop(self):
+        def branch(address, target, condition="@P0"):
+            return (address, condition, "BRA", f"0x{target:x}")
+
+        def loop(*instructions):
+            return resources.main_loop(sorted(instructions))
+
+        tile, add = (0x40, None, "HMMA.16816.F32", ""), (0x130, None, "FADD", "")
+        self.assertEqual(loop(tile, branch(0x50, 0x40), add, (0x140, None, "FMUL", ""), branch(0x150, 0x130)), 2)
+        self.assertEqual(loop(add, (0x140, None, "FMUL", ""), branch(0x150, 0x130)), 3)
+        # Around another one, out of line and back, forwards, to itself.
+        self.assertEqual(loop(tile, branch(0x50, 0x40), branch(0x60, 0x10)), 2)
+        self.assertEqual(loop(tile, branch(0x50, 0x40, None), branch(0x60, 0x90), branch(0x70, 0x70)), 0)
+        self.assertEqual(loop(tile, (0x50, None, "BRA.U", "UP0, 0x40")), 2)
+
+    def test_counts_blocks_on_a_processor(self):
+        def blocks(arch, registers, shared):
+            return resources.blocks_on_processor(arch, registers, 256, shared)
+        self.assertEqual([blocks("sm_90a", r, 0) for r in (32, 64, 65, 128, 153, 255)], [8, 4, 3, 2, 1, 1])
+        self.assertEqual([blocks(a, 32, 60000) for a in ("sm_80", "sm_89", "sm_90a")], [2, 1, 3])
+        self.assertEqual(blocks("sm_89", 16, 0), 6)
+
+    def test_sees_registers_that_halve_the_blocks(self):
+        def lines(registers):
+            blocks = resources.blocks_on_processor("sm_90a", registers, 256, 83712)
+            return resources.too_few_blocks({"AttendKernel<TensorTile<128>>": {"blocks": blocks},
+                                             "AttendKernel<TensorTile<256>>": {"blocks": 1}})
+        self.assertEqual(lines(128), [])
+        # The soft cap's tanh in every kernel took as many.
+        self.assertEqual(lines(153), ["sm_90a AttendKernel<TensorTile<128>>: 1 fit on a processor, 2 are assumed"])
+
+    def test_writes_the_table_between_its_marks(self):
+        page = f"a\n{resources.BEGIN}\nold\n{resources.END}\nb\n"
+        formats = {f"P<BlockWeight<(DType){i}>, 1>": {**NUMBERS, "registers": 50 + i} for i in (2, 3)}
+        written = resources.with_table(page, resources.table(formats, {"P<BlockWeight<(DType)2>, 1>": "7"}))
+        self.assertTrue(written.startswith(f"a\n{resources.BEGIN}\n| kernel |"), written)
+        self.assertIn("| `P<BlockWeight, 1>` | 52 to 53 | 0 | 0 to 7 | 8 | 1 | 15 |\n", written)
+        self.assertTrue(written.endswith(f"{resources.END}\nb\n"), written)
+
+
+if __name__ == "__main__":
+    unittest.main()

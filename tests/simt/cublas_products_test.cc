@@ -1,0 +1,467 @@
+// Products that cuBLASLt computes, by its stand-in (cublas_stand_in.h) on the device that is the
+// host: which algorithms are accepted or refused, and that no bit depends on it.
+#include "kernels/cuda/cublas_products.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "bench/bench_device.h"
+#include "bench/random_passes.h"
+#include "gmock/gmock.h"
+#include "kernels/cuda/cuda_graph_cache.h"
+#include "kernels/cuda/cuda_testing.h"
+#include "kernels/device_meter.h"
+#include "spdlog/sinks/ostream_sink.h"
+#include "spdlog/spdlog.h"
+#include "tests/golden_file.h"
+#include "tests/simt/cublas_stand_in.h"
+#include "tests/simt/launches.h"
+#include "tools/command.h"
+
+namespace tandem::cuda {
+namespace {
+
+using simt::StandInAlgorithm;
+using simt::StandInOptions;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// No other test of this program is to find a library of the machine's.
+const int kNone = setenv("TANDEM_CUBLAS_LT", "none", 0);
+
+constexpr StandInAlgorithm kOneBit = {.differs_in_one_bit = true};
+constexpr StandInAlgorithm kSplit = {.splits_inputs = true};
+constexpr int kInputs = 96;
+constexpr int kOutputs = 40;  // tiles of 48
+
+class Cublas : public CudaTest {
+ protected:
+  void SetUp() override {
+    library_ = dlopen(CUBLAS_STAND_IN, RTLD_NOW | RTLD_LOCAL);
+    ASSERT_NE(library_, nullptr) << dlerror();
+    logger_ = spdlog::get("tandem");
+    spdlog::drop("tandem");
+    spdlog::register_logger(std::make_shared<spdlog::logger>(
+        "tandem", std::make_shared<spdlog::sinks::ostream_sink_mt>(log_)));
+    Use({});
+  }
+  void TearDown() override {
+    CudaTest::TearDown();
+    backend_.reset();
+    EXPECT_EQ(counts().handles, 0);
+    EXPECT_EQ(counts().described, 0);
+    simt::RefusesMemory() = nullptr;
+    setenv("TANDEM_CUBLAS_LT", "none", 1);
+    spdlog::drop("tandem");
+    if (logger_ != nullptr) spdlog::register_logger(logger_);
+  }
+
+  // A device whose library behaves so.
+  void Use(const StandInOptions& options, const std::string& path = CUBLAS_STAND_IN) {
+    backend_.reset();
+    setenv("TANDEM_CUBLAS_LT", path.c_str(), 1);
+    reinterpret_cast<simt::SetStandInOptions>(dlsym(library_, "TandemSetStandIn"))(options);
+    backend_ = *MakeCudaBackend(0);
+    num_products_ = counts().products;
+  }
+  void UseNone() { Use({}, "none"); }
+
+  simt::StandInCounts counts() {
+    return reinterpret_cast<simt::GetStandInCounts>(dlsym(library_, "TandemStandInCounts"))();
+  }
+  // Since the last call.
+  int NumProducts() {
+    const int before = std::exchange(num_products_, counts().products);
+    return num_products_ - before;
+  }
+  std::string Log() {
+    spdlog::get("tandem")->flush();
+    return log_.str();
+  }
+  std::vector<std::string> Report() { return backend().product_report(); }
+
+  PackedWeight Pack(int outputs = kOutputs, int inputs = kInputs, PartOrder order = {}) {
+    std::mt19937 random(outputs + inputs);
+    const TestWeight first(TestMatrix::Random(outputs, inputs, random), DType::kBF16);
+    const TestWeight second(TestMatrix::Random(outputs, inputs, random), DType::kBF16);
+    const std::vector<float> bias = RandomBias(outputs, random);
+    std::vector<WeightPart> parts = {{first.view(), bias.data()}};
+    if (order == PartOrder::kGateAndUp) parts.push_back({second.view()});
+    auto weight = backend().Pack(parts, order, std::nullopt);
+    TANDEM_CHECK(weight.ok());
+    NumProducts();
+    return *std::move(weight);
+  }
+  enum class Kind { kStore, kAdd, kGated, kNormed, kNormedGated };
+  TestMatrix Multiply(const PackedWeight& weight, int rows, Kind kind = Kind::kStore) {
+    std::mt19937 random(rows);
+    const int outputs = weight.order == PartOrder::kGateAndUp ? weight.outputs / 2 : weight.outputs;
+    DeviceMatrix x(backend(), TestMatrix::Random(rows, weight.inputs, random, 2.0f));
+    DeviceMatrix norm(backend(), TestMatrix::Random(1, weight.inputs, random));
+    DeviceMatrix normed(backend(), TestMatrix(rows, weight.inputs));
+    DeviceMatrix out(backend(), TestMatrix::Random(rows, outputs, random));
+    const NormedRows normed_rows{
+        .x = x.view(), .weight = norm.data(), .epsilon = 1e-5f, .normed = normed.view()};
+    switch (kind) {
+      case Kind::kStore:
+        backend().MatMul(x.view(), weight, out.view());
+        break;
+      case Kind::kAdd:
+        backend().MatMulAdd(x.view(), weight, out.view());
+        break;
+      case Kind::kGated:
+        backend().MatMulGated(x.view(), weight, Activation::kSilu, out.view());
+        break;
+      case Kind::kNormed:
+        backend().MatMul(normed_rows, weight, out.view());
+        break;
+      case Kind::kNormedGated:
+        backend().MatMulGated(normed_rows, weight, Activation::kGeluTanh, out.view());
+    }
+    return out.Get();
+  }
+  static PartOrder OrderOf(Kind kind) {
+    return kind == Kind::kGated || kind == Kind::kNormedGated ? PartOrder::kGateAndUp
+                                                              : PartOrder::kConcatenated;
+  }
+
+  void* library_ = nullptr;
+  std::shared_ptr<spdlog::logger> logger_;
+  std::ostringstream log_;
+  int num_products_ = 0;
+};
+
+TEST_F(Cublas, ComputesManyRowsWithOurBits) {
+  const std::vector<Kind> kinds = {Kind::kStore, Kind::kAdd, Kind::kGated, Kind::kNormed,
+                                   Kind::kNormedGated};
+  std::vector<TestMatrix> ours, theirs;
+  for (const bool has_library : {false, true}) {
+    if (has_library) {
+      Use({});
+    } else {
+      UseNone();
+    }
+    for (const Kind kind : kinds) {
+      const PackedWeight weight = Pack(kOutputs, kInputs, OrderOf(kind));
+      for (const int rows : {120, 300}) {
+        (has_library ? theirs : ours).push_back(Multiply(weight, rows, kind));
+        EXPECT_EQ(NumProducts(), has_library ? 1 : 0);
+      }
+    }
+  }
+  for (size_t i = 0; i < ours.size(); ++i) EXPECT_TRUE(theirs[i].SameBits(ours[i])) << i;
+}
+
+// A last call that is not full, and inputs that end within a step.
+TEST_F(Cublas, TakesShapesThatFillNoTile) {
+  for (const auto& [outputs, inputs] : {std::pair{33, 7}, {40, 33}, {129, 65}}) {
+    Use({});
+    const TestMatrix theirs = Multiply(Pack(outputs, inputs), 129, Kind::kNormed);
+    EXPECT_EQ(NumProducts(), 1);
+    UseNone();
+    EXPECT_TRUE(theirs.SameBits(Multiply(Pack(outputs, inputs), 129, Kind::kNormed)));
+  }
+}
+
+TEST_F(Cublas, ComputesMoreRowsThanItsMostInParts) {
+  const int rows = CublasProducts::kMostRows + 130;
+  const TestMatrix theirs = Multiply(Pack(kOutputs, 32), rows, Kind::kAdd);
+  EXPECT_EQ(NumProducts(), 2);
+  UseNone();
+  EXPECT_TRUE(theirs.SameBits(Multiply(Pack(kOutputs, 32), rows, Kind::kAdd)));
+}
+
+TEST_F(Cublas, LeavesFewRowsToOurs) {
+  const PackedWeight weight = Pack();
+  for (const int rows : {1, 8, 9, 32}) Multiply(weight, rows);
+  EXPECT_EQ(NumProducts(), 0);
+}
+
+TEST_F(Cublas, IsSaidByShape) {
+  const PackedWeight one = Pack(), other = Pack(17, 32), again = Pack();
+  EXPECT_THAT(Report(),
+              ElementsAre("cublas=13.1.0 copy_bytes=20480",
+                          "product=32x32 many_rows=cublas rows=128,256,384,512,640,768,896,1024 "
+                          "refused_algorithms=0",
+                          "product=48x96 many_rows=cublas rows=128,256,384,512,640,768,896,1024 "
+                          "refused_algorithms=0"));
+  EXPECT_THAT(Log(), HasSubstr("device=cuda:0 cublas=13.1.0 copy_bytes=0\n"));
+  EXPECT_THAT(Log(), HasSubstr("device=cuda:0 product=48x96 many_rows=cublas rows=128,256"));
+}
+
+TEST_F(Cublas, IsInspected) {
+  CLI::App program;
+  const Command inspect = AddInspectCommand(&program);
+  const std::string path = GoldenModelPath("llama-bf16");
+  program.parse(absl::StrCat("inspect --threads 1 --device cuda:0 ", path));
+  testing::internal::CaptureStdout();
+  const absl::Status status = inspect.run();
+  const std::string text = testing::internal::GetCapturedStdout();
+  EXPECT_TRUE(status.ok()) << status.message();
+  EXPECT_THAT(text, HasSubstr("device          cuda:0: this host, sm_"));
+  EXPECT_THAT(text, HasSubstr("products        cublas=13.1.0 copy_bytes="));
+  EXPECT_THAT(text, HasSubstr("many_rows=cublas rows=128,"));
+}
+
+TEST_F(Cublas, IsNotLookedForWithoutWeightsOfBf16) {
+  std::mt19937 random(1);
+  PackOne(backend(), TestWeight(TestMatrix::Random(17, 32, random), DType::kQ8_0));
+  EXPECT_EQ(counts().handles, 0);
+  EXPECT_TRUE(Report().empty());
+}
+
+// ---- Refused at load ----
+
+TEST_F(Cublas, IsRefusedForOneBit) {
+  Use({.algorithms = {kOneBit}});
+  const PackedWeight weight = Pack();
+  Multiply(weight, 200);
+  EXPECT_EQ(NumProducts(), 0);
+  EXPECT_THAT(Report(), Contains("product=48x96 many_rows=own reason=\"bits differ\""));
+  EXPECT_THAT(Log(), HasSubstr("product=48x96 many_rows=own reason=\"bits differ\""));
+  EXPECT_THAT(Report(), Contains("cublas=13.1.0 copy_bytes=0"));
+}
+
+TEST_F(Cublas, IsTakenByTheNextAlgorithmWithOurBits) {
+  Use({.algorithms = {kOneBit, {.state = 15}, {.status = 15}, {}}});
+  const TestMatrix theirs = Multiply(Pack(), 200);
+  EXPECT_EQ(NumProducts(), 1);
+  EXPECT_THAT(Report().back(), HasSubstr("1024 refused_algorithms=16"));
+  UseNone();
+  EXPECT_TRUE(theirs.SameBits(Multiply(Pack(), 200)));
+}
+
+TEST_F(Cublas, IsRefusedWithoutAnAlgorithm) {
+  Use({.algorithms = {}});
+  const PackedWeight weight = Pack();
+  EXPECT_THAT(Report(), Contains("product=48x96 many_rows=own reason=\"no algorithm\""));
+}
+
+// Sums of parts of the inputs have other bits: they are not even asked for.
+TEST_F(Cublas, IsRefusedIfInputsAreSplit) {
+  Use({.algorithms = {kSplit}});
+  const PackedWeight weight = Pack();
+  EXPECT_THAT(Report(), Contains("product=48x96 many_rows=own reason=\"no algorithm\""));
+}
+
+TEST_F(Cublas, IsRefusedIfItsWorkspaceIsTooLarge) {
+  Use({.algorithms = {{.workspace_bytes = CublasProducts::kWorkspaceBytes + 1}}});
+  EXPECT_THAT((Pack(), Report()), Contains("product=48x96 many_rows=own reason=\"no algorithm\""));
+  Use({.algorithms = {{.workspace_bytes = CublasProducts::kWorkspaceBytes}}});
+  EXPECT_THAT((Pack(), Report().back()), HasSubstr("many_rows=cublas"));
+}
+
+TEST_F(Cublas, IsRefusedForErrors) {
+  Use({.algorithms = {{.status = 15}}});
+  EXPECT_THAT((Pack(), Report().back()),
+              HasSubstr("many_rows=own reason=\"cuBLASLt: CUBLAS_STATUS_NOT_SUPPORTED\""));
+  Use({.heuristic_status = 15});
+  EXPECT_THAT((Pack(), Report().back()),
+              HasSubstr("many_rows=own reason=\"cuBLASLt: CUBLAS_STATUS_NOT_SUPPORTED\""));
+}
+
+// Rows that have no plan are padded to more.
+TEST_F(Cublas, PadsRowsToAnAcceptedNumber) {
+  Use({.min_rows = 512});
+  const TestMatrix theirs = Multiply(Pack(), 200);
+  EXPECT_EQ(NumProducts(), 1);
+  EXPECT_THAT(Report().back(), HasSubstr("many_rows=cublas rows=512,640,768,896,1024"));
+  UseNone();
+  EXPECT_TRUE(theirs.SameBits(Multiply(Pack(), 200)));
+}
+
+// ---- No library ----
+
+TEST_F(Cublas, IsNotUsedWhereItIsAbsent) {
+  Use({}, "/nowhere/libcublasLt.so.13");
+  Multiply(Pack(), 200);
+  EXPECT_THAT(Report(), ElementsAre(HasSubstr("cublas=none reason=\"/nowhere/libcublasLt.so.13")));
+  EXPECT_THAT(Log(), HasSubstr("device=cuda:0 cublas=none reason=\"/nowhere/libcublasLt.so.13"));
+}
+
+TEST_F(Cublas, IsNotUsedInAnotherVersion) {
+  for (const size_t version : {12103, 110000, 140000}) {
+    Use({.version = version});
+    Multiply(Pack(), 200);
+    EXPECT_EQ(Report()[0],
+              absl::StrCat("cublas=none reason=\"version ", version / 10000, ".",
+                           version / 100 % 100, ".", version % 100, " is neither 12 nor 13\""));
+    EXPECT_EQ(NumProducts(), 0);
+  }
+  Use({.version = 120803});
+  EXPECT_THAT((Pack(), Report()[0]), HasSubstr("cublas=12.8.3 "));
+}
+
+TEST_F(Cublas, IsNotUsedIfAnEntryIsMissing) {
+  Use({}, CUBLAS_WITHOUT_ENTRIES);
+  Multiply(Pack(), 200);
+  EXPECT_THAT(Report(), ElementsAre("cublas=none reason=\"it has no cublasLtGetStatusName\""));
+}
+
+TEST_F(Cublas, IsNotUsedIfItHasNoHandle) {
+  Use({.create_status = 15});
+  Multiply(Pack(), 200);
+  EXPECT_THAT(Report(), ElementsAre("cublas=none reason=\"cublasLtCreate: "
+                                    "CUBLAS_STATUS_NOT_SUPPORTED\""));
+}
+
+// ---- Memory ----
+
+TEST_F(Cublas, GivesItsMemoryBackWhenOthersWantIt) {
+  const PackedWeight weight = Pack();
+  const int64_t free_bytes = *backend().free_memory_bytes();
+  const TestMatrix theirs = Multiply(weight, 200);
+  EXPECT_EQ(NumProducts(), 1);
+  int num_refused = 0;
+  simt::RefusesMemory() = [&](size_t bytes) { return bytes == 12345 && num_refused++ == 0; };
+  EXPECT_TRUE(backend().Allocate(12345).ok());
+  EXPECT_EQ(num_refused, 2);
+  EXPECT_THAT(Report(), ElementsAre("cublas=none reason=\"memory is wanted elsewhere, where copies "
+                                    "took 9216 bytes\""));
+  EXPECT_TRUE(Multiply(weight, 200).SameBits(theirs));
+  EXPECT_EQ(NumProducts(), 0);
+  EXPECT_EQ(*backend().free_memory_bytes(), free_bytes - 9216);  // the host's stays as it is
+  const PackedWeight other = Pack(17, 32);                       // for good
+  Multiply(other, 200);
+  EXPECT_EQ(NumProducts(), 0);
+  simt::RefusesMemory() = [](size_t bytes) { return bytes == 12345; };
+  EXPECT_TRUE(absl::IsResourceExhausted(backend().Allocate(12345).status()));
+}
+
+// All weights have a copy or none: of a few only a few products would be faster.
+TEST_F(Cublas, IsNotUsedWhereCopiesDoNotFit) {
+  const PackedWeight first = Pack();
+  constexpr size_t kCopyBytes = 9216;
+  int num_seen = 0;  // the packed weight, then its copy
+  simt::RefusesMemory() = [&](size_t bytes) { return bytes == kCopyBytes && ++num_seen == 2; };
+  const PackedWeight second = Pack();
+  EXPECT_EQ(num_seen, 2);
+  EXPECT_THAT(Report(), ElementsAre(HasSubstr("cublas=none reason=\"memory is wanted elsewhere")));
+  Multiply(first, 200);
+  Multiply(second, 200);
+  EXPECT_EQ(NumProducts(), 0);
+}
+
+TEST_F(Cublas, IsRefusedWhereComparingDoesNotFit) {
+  simt::RefusesMemory() = [](size_t bytes) { return bytes == CublasProducts::kWorkspaceBytes; };
+  const PackedWeight weight = Pack();
+  EXPECT_THAT(Report().back(), HasSubstr("many_rows=own reason=\"cuda:0: no memory for 33554432"));
+  Multiply(weight, 200);
+  EXPECT_EQ(NumProducts(), 0);
+}
+
+TEST_F(Cublas, ForgetsTheCopyOfAWeightThatIsGone) {
+  { const PackedWeight weight = Pack(); }
+  EXPECT_EQ(Report()[0], "cublas=13.1.0 copy_bytes=0");
+}
+
+// ---- Recorded ----
+
+TEST_F(Cublas, IsRecordedAndReplayed) {
+  auto* const cuda = dynamic_cast<CudaBackend*>(backend_.get());
+  CudaGraphCache graphs(cuda);
+  const PackedWeight weight = Pack(kInputs, kInputs);
+  DeviceMatrix x(backend(), TestMatrix(200, kInputs, 0));
+  DeviceMatrix sum(backend(), TestMatrix(200, kInputs)), again(backend(), TestMatrix(200, kInputs));
+  int num_asked = 0;
+  const auto pass = [&](float value) {
+    std::vector<float> filled(200 * kInputs);
+    for (size_t i = 0; i < filled.size(); ++i) filled[i] = value + static_cast<float>(i / kInputs);
+    backend().Upload(
+        {reinterpret_cast<const std::byte*>(filled.data()), filled.size() * sizeof(float)},
+        x.view().data);
+    const int64_t key = 1;
+    graphs.Run({&key, 1}, [&] {
+      ++num_asked;
+      backend().MatMul(x.view(), weight, sum.view());
+    });
+    backend().MatMul(x.view(), weight, again.view());
+    EXPECT_TRUE(sum.Get().SameBits(again.Get())) << value;
+  };
+  for (const float value : {1.0f, 2.0f, 3.0f, 4.0f}) pass(value);
+  EXPECT_EQ(num_asked, 2);
+  EXPECT_EQ(graphs.num_recordings(), 1);
+  EXPECT_EQ(NumProducts(), 8);
+  // Recordings of memory that was given back are forgotten.
+  simt::RefusesMemory() = [](size_t bytes) { return bytes == 12345; };
+  backend().Allocate(12345).IgnoreError();
+  simt::RefusesMemory() = nullptr;
+  pass(5.0f);
+  EXPECT_EQ(num_asked, 3);
+  EXPECT_EQ(NumProducts(), 0);
+}
+
+// ---- Models ----
+
+// Prompts in one pass, long enough for many rows, have the logits they have without the library.
+TEST_F(Cublas, ChangesNoBitOfAModel) {
+  std::vector<std::vector<float>> logits;
+  for (const bool has_library : {false, true}) {
+    if (has_library) {
+      Use({});
+    } else {
+      UseNone();
+    }
+    const auto passes = *RandomPasses::Create(*RandomModelShape::Parse("layers=2"), std::nullopt,
+                                              KvDType::kBF16, 140, backend_.get());
+    NumProducts();
+    ASSERT_TRUE(passes->SetSequences(1, 3, 140).ok());
+    passes->Pass();
+    logits.push_back(passes->Logits());
+    const int num_products = NumProducts();
+    EXPECT_EQ(num_products > 0, has_library) << num_products;
+  }
+  ASSERT_EQ(logits[0].size(), logits[1].size());
+  EXPECT_EQ(std::memcmp(logits[0].data(), logits[1].data(), logits[0].size() * sizeof(float)), 0);
+}
+
+// ---- Whatever its bits ----
+
+TEST_F(Cublas, IsAReferenceInAnyOrder) {
+  const auto reference = [&]() -> absl::StatusOr<std::vector<float>> {
+    const Buffer x = Upload(std::vector<uint16_t>(8 * 64, 0x3F80));
+    const Buffer sums = Upload(std::vector<float>(8 * 8));
+    const ConstMatrixView view(x.data(), DType::kBF16, 8, 64, 64);
+    const absl::Status status =
+        backend().meter()->ReferenceProduct(view, view, {sums.data(), DType::kF32, 8, 8, 8});
+    if (!status.ok()) return status;
+    return Download<float>(sums);
+  };
+  Use({.algorithms = {kSplit}});
+  EXPECT_THAT(*reference(), testing::Each(64.0f));
+  Use({.algorithms = {}});
+  EXPECT_TRUE(absl::IsUnimplemented(reference().status()));
+  UseNone();
+  EXPECT_TRUE(absl::IsUnimplemented(reference().status()));
+}
+
+TEST_F(Cublas, IsTheReferenceOfTheBenchmark) {
+  DeviceBenchmarkOptions options;
+  options.shape = *RandomModelShape::Parse("layers=1,hidden=32,ffn=32,vocab=257");
+  options.ops = {"product"};
+  options.rows = {3};
+  options.batches = {1};
+  options.repeat = 1;
+  options.sample_seconds = 0.0;
+  options.buffer_bytes = 1 << 16;
+  int num_products = 0;
+  const absl::Status status =
+      RunDeviceBenchmark(options, backend_.get(), [&](const DeviceResult& result) {
+        if (result.op != "product") return;
+        ++num_products;
+        EXPECT_GT(result.reference_ms, 0.0);
+      });
+  EXPECT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(num_products, 5);
+}
+
+}  // namespace
+}  // namespace tandem::cuda

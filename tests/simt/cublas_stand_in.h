@@ -1,0 +1,39 @@
+// Options of the stand-in for cuBLASLt, for tests that load it.
+#ifndef TANDEM_TESTS_SIMT_CUBLAS_STAND_IN_H_
+#define TANDEM_TESTS_SIMT_CUBLAS_STAND_IN_H_
+
+#include <cstddef>
+#include <vector>
+
+namespace tandem::simt {
+
+// One of the algorithms that the stand-in's heuristic names, in their order.
+struct StandInAlgorithm {
+  bool differs_in_one_bit = false;  // of the last row's last sum
+  bool splits_inputs = false;       // into two sums that are added: named only where that is wanted
+  size_t workspace_bytes = 0;
+  int state = 0;   // of the heuristic's result
+  int status = 0;  // of the product
+};
+
+struct StandInOptions {
+  std::vector<StandInAlgorithm> algorithms = {{}};
+  int min_rows = 0;  // that algorithms can compute
+  size_t version = 130100;
+  int create_status = 0;
+  int heuristic_status = 0;
+};
+
+struct StandInCounts {
+  int products = 0;   // computed
+  int handles = 0;    // that are open
+  int described = 0;  // descriptors that are there
+};
+
+// Symbols of the library.
+using SetStandInOptions = void (*)(const StandInOptions& options);  // TandemSetStandIn
+using GetStandInCounts = StandInCounts (*)();                       // TandemStandInCounts
+
+}  // namespace tandem::simt
+
+#endif  // TANDEM_TESTS_SIMT_CUBLAS_STAND_IN_H_

@@ -1,0 +1,260 @@
+// CUDA's runtime on devices that are the host (machine.h).
+#include <cuda_runtime_api.h>
+
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/cuda/device_stream.h"
+#include "tests/simt/devices.h"
+#include "tests/simt/launches.h"
+#include "tests/simt/machine.h"
+#include "tests/simt/toolkit_stream.h"
+
+using Work = std::vector<std::function<std::string()>>;
+
+struct CUstream_st : tandem::simt::ToolkitStream {
+  int device;
+};
+struct CUgraph_st {
+  int device;
+  Work work;
+};
+struct CUgraphExec_st : CUgraph_st {};
+
+namespace tandem::simt {
+
+Devices& Devices::Get() {
+  static Devices devices;
+  return devices;
+}
+
+namespace {
+
+constexpr size_t kMemoryBytes = size_t{1} << 30;
+// Faults are errors from here on.
+constexpr int kFirstFault = 1000;
+
+thread_local int current_device = 0;
+
+std::vector<std::string>& Faults() {
+  static std::vector<std::string> faults;
+  return faults;
+}
+
+cudaError_t Remember(const std::string& fault) {
+  if (fault.empty()) return cudaSuccess;
+  Faults().push_back(fault);
+  return static_cast<cudaError_t>(kFirstFault + static_cast<int>(Faults().size()) - 1);
+}
+
+// Where launches are taken down while a stream records; else null.
+std::unique_ptr<CUgraph_st>& Taken() {
+  static std::unique_ptr<CUgraph_st> taken;
+  return taken;
+}
+
+bool Exists(int device) {
+  return 0 <= device && device < static_cast<int>(Devices::Get().all.size());
+}
+
+std::map<void*, int>& Owners() {
+  static std::map<void*, int> owners;
+  return owners;
+}
+
+cudaError_t OnlyOn(int device, const char* what) {
+  if (device == current_device) return cudaSuccess;
+  return Remember(
+      absl::StrCat(what, " of device ", device, " while the thread's is device ", current_device));
+}
+
+// For calls that need the host, which is absent when a recording is replayed.
+cudaError_t OnlyWithoutRecording(const char* what) {
+  return Taken() == nullptr ? cudaSuccess : Remember(absl::StrCat(what, " while recording"));
+}
+
+}  // namespace
+
+cuda::Error Launch(std::function<std::string()> work) {
+  if (Taken() == nullptr) return Remember(work());
+  Taken()->work.push_back(std::move(work));
+  return cuda::kNoError;
+}
+
+TensorCore TensorCoreOf(cuda::Stream stream) {
+  return stream == nullptr ? kHopper : cuda::Of(stream).stream->core;
+}
+
+std::function<bool(size_t bytes)>& RefusesMemory() {
+  static std::function<bool(size_t)> refuses;
+  return refuses;
+}
+
+}  // namespace tandem::simt
+
+using tandem::simt::current_device;
+using tandem::simt::Devices;
+using tandem::simt::Exists;
+using tandem::simt::Machine;
+using tandem::simt::OnlyOn;
+using tandem::simt::OnlyWithoutRecording;
+using tandem::simt::Owners;
+using tandem::simt::Remember;
+using tandem::simt::Taken;
+
+// ---- Devices ----
+
+cudaError_t cudaDriverGetVersion(int* version) {
+  *version = Devices::Get().has_driver ? 13000 : 0;
+  return cudaSuccess;
+}
+
+const char* cudaGetErrorString(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess:
+      return "no error";
+    case cudaErrorMemoryAllocation:
+      return "out of memory";
+    case cudaErrorInsufficientDriver:
+      return "CUDA driver version is insufficient for CUDA runtime version";
+    case cudaErrorNoDevice:
+      return "no CUDA-capable device is detected";
+    case cudaErrorInvalidDevice:
+      return "invalid device ordinal";
+  }
+  return tandem::simt::Faults()[error - tandem::simt::kFirstFault].c_str();
+}
+
+cudaError_t cudaGetLastError() { return cudaSuccess; }
+
+cudaError_t cudaSetDevice(int device) {
+  if (!Devices::Get().has_driver) return cudaErrorInsufficientDriver;
+  if (Devices::Get().all.empty()) return cudaErrorNoDevice;
+  if (!Exists(device)) return cudaErrorInvalidDevice;
+  current_device = device;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  if (!Exists(device)) return cudaErrorInvalidDevice;
+  *properties = {.name = "this host",
+                 .totalGlobalMem = tandem::simt::kMemoryBytes,
+                 .sharedMemPerBlockOptin = 99 * 1024,
+                 .major = Devices::Get().all[device].major,
+                 .minor = Devices::Get().all[device].minor,
+                 .multiProcessorCount = 1};
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemGetInfo(size_t* available, size_t* total) {
+  *available = *total = tandem::simt::kMemoryBytes;
+  return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void** data, size_t bytes) {
+  const cudaError_t recording = OnlyWithoutRecording("an allocation");
+  if (recording != cudaSuccess) return recording;
+  const auto& refuses = tandem::simt::RefusesMemory();
+  *data = bytes > tandem::simt::kMemoryBytes || (refuses && refuses(bytes))
+              ? nullptr
+              : Machine::Get().Allocate(bytes);
+  if (*data == nullptr) return cudaErrorMemoryAllocation;
+  Owners()[*data] = current_device;
+  return cudaSuccess;
+}
+
+cudaError_t cudaFree(void* data) {
+  const auto owner = Owners().extract(data);
+  Machine::Get().Free(data);
+  return owner.empty() ? cudaSuccess : OnlyOn(owner.mapped(), "memory");
+}
+
+// ---- Streams ----
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned /*flags*/) {
+  *stream = new CUstream_st{{.enqueue = tandem::simt::Launch,
+                             .core = current_device == 0 ? tandem::simt::kHopper
+                                                         : tandem::simt::kAmpere},
+                            current_device};
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  const cudaError_t error = OnlyOn(stream->device, "the end of a stream");
+  delete stream;
+  return error;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  const cudaError_t error = OnlyOn(stream->device, "waiting");
+  return error != cudaSuccess ? error : OnlyWithoutRecording("waiting");
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream) {
+  cudaError_t error = OnlyOn(stream->device, "a copy");
+  if (error != cudaSuccess) return error;
+  const auto copy = [from, to, bytes] {
+    Machine::Get().CopyBetweenKernels(from, to, bytes);
+    return std::string();
+  };
+  if (kind == cudaMemcpyDeviceToDevice) {
+    return static_cast<cudaError_t>(tandem::simt::Launch(copy));
+  }
+  const bool is_in = kind == cudaMemcpyHostToDevice;
+  error = OnlyWithoutRecording(is_in ? "a copy to the device" : "a copy from the device");
+  if (error != cudaSuccess) return error;
+  if (is_in) {
+    copy();
+  } else {
+    std::memcpy(to, from, bytes);
+  }
+  return cudaSuccess;
+}
+
+// ---- Graphs ----
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode /*mode*/) {
+  cudaError_t error = OnlyOn(stream->device, "recording");
+  if (error == cudaSuccess) error = OnlyWithoutRecording("recording");
+  if (error == cudaSuccess) Taken() = std::make_unique<CUgraph_st>(stream->device);
+  return error;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  const cudaError_t error = OnlyOn(stream->device, "the end of recording");
+  *graph = error == cudaSuccess ? Taken().release() : nullptr;
+  if (error != cudaSuccess || *graph != nullptr) return error;
+  return Remember("the end of no recording");
+}
+
+cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* made, cudaGraph_t graph,
+                                          unsigned long long /*flags*/) {  // NOLINT
+  *made = new CUgraphExec_st{*graph};
+  return OnlyOn(graph->device, "a graph");
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
+  cudaError_t error = OnlyOn(stream->device, "replaying");
+  if (error == cudaSuccess) error = OnlyOn(graph->device, "a graph");
+  for (size_t i = 0; error == cudaSuccess && i < graph->work.size(); ++i) {
+    error = Remember(graph->work[i]());
+  }
+  return error;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
+  delete graph;
+  return cudaSuccess;
+}

@@ -1,0 +1,62 @@
+// The twin of the toolkit's header: as much of CUDA's runtime as the backend calls, on the host.
+// What finds it first in its include path runs on the devices of tests/simt/devices.h. Names and
+// meanings are the toolkit's.
+//
+// It is stricter than the toolkit: whatever is enqueued on a stream, and memory that is freed, must
+// belong to the device that is the thread's, or the call fails and says so.
+#ifndef TANDEM_TESTS_SIMT_CUDA_RUNTIME_API_H_
+#define TANDEM_TESTS_SIMT_CUDA_RUNTIME_API_H_
+
+#include <cstddef>
+
+// NOLINTBEGIN(readability-identifier-naming)
+enum cudaError_t : int {  // NOLINT(performance-enum-size)
+  cudaSuccess = 0,
+  cudaErrorMemoryAllocation = 2,
+  cudaErrorInsufficientDriver = 35,
+  cudaErrorNoDevice = 100,
+  cudaErrorInvalidDevice = 101,
+};
+enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
+enum cudaStreamCaptureMode { cudaStreamCaptureModeRelaxed };
+inline constexpr unsigned cudaStreamNonBlocking = 1;
+
+struct cudaDeviceProp {
+  char name[256];
+  size_t totalGlobalMem;
+  size_t sharedMemPerBlockOptin;
+  int major;
+  int minor;
+  int multiProcessorCount;
+};
+
+using cudaStream_t = struct CUstream_st*;
+using cudaGraph_t = struct CUgraph_st*;
+using cudaGraphExec_t = struct CUgraphExec_st*;
+
+cudaError_t cudaDriverGetVersion(int* version);
+const char* cudaGetErrorString(cudaError_t error);
+cudaError_t cudaGetLastError();
+
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
+cudaError_t cudaMemGetInfo(size_t* available, size_t* total);
+cudaError_t cudaMalloc(void** data, size_t bytes);
+cudaError_t cudaFree(void* data);
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
+cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream);
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
+cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* made, cudaGraph_t graph,
+                                          unsigned long long flags);  // NOLINT(google-runtime-int)
+cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph);
+// NOLINTEND(readability-identifier-naming)
+
+#endif  // TANDEM_TESTS_SIMT_CUDA_RUNTIME_API_H_

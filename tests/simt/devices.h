@@ -1,0 +1,25 @@
+// The devices that the host is for kernels that run on it.
+#ifndef TANDEM_TESTS_SIMT_DEVICES_H_
+#define TANDEM_TESTS_SIMT_DEVICES_H_
+
+#include <vector>
+
+namespace tandem::simt {
+
+struct ComputeCapability {
+  int major = 0;
+  int minor = 0;
+};
+
+struct Devices {
+  std::vector<ComputeCapability> all = {{9, 0}, {8, 0}};  // cuda:0, cuda:1
+  bool has_driver = true;
+
+  // The devices of this process. They share the host's memory, and an allocation belongs to the
+  // device that made it. A test that changes them restores them.
+  static Devices& Get();
+};
+
+}  // namespace tandem::simt
+
+#endif  // TANDEM_TESTS_SIMT_DEVICES_H_
