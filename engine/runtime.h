@@ -48,7 +48,7 @@ struct Runtime {
   std::unique_ptr<LearnedHead> head;              // null unless the draft's is learned
   DrafterKind drafter_kind = DrafterKind::kNone;  // never kAuto
   bool has_all_drafters = false;
-  int chunk_tokens = 0;  // EngineOptions::chunk_tokens, never 0
+  int chunk_tokens = 0;              // EngineOptions::chunk_tokens, never 0
   std::unique_ptr<Drafter> drafter;  // of all drafters that can run; null for none
 
   // Those that a request may name, but for kNone.
