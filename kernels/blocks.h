@@ -23,6 +23,13 @@ BlockShape BlockShapeOf(DType dtype);
 // Bytes of a row of `cols` weights, with the whole of a last block that is not full; files have
 // none such. REQUIRES: cols is a multiple of kBlockGroup, of blocks.
 size_t RowBytes(DType dtype, int64_t cols);
+// Rows [begin, end) of a matrix, which may have no data.
+inline ConstMatrixView RowsOf(ConstMatrixView matrix, int begin, int end) {
+  const size_t skipped = begin * RowBytes(matrix.dtype, matrix.stride);
+  if (matrix.data != nullptr) matrix.data = static_cast<const std::byte*>(matrix.data) + skipped;
+  matrix.rows = end - begin;
+  return matrix;
+}
 
 // The numbers that the halves of a byte stand for in IQ4_NL and IQ4_XS.
 inline constexpr int8_t kIq4Numbers[16] = {-127, -104, -83, -65, -49, -35, -22, -10,

@@ -364,6 +364,14 @@ void Transformer::Gather(MatrixView whole, RankShare Parts::*columns, int unit) 
   });
 }
 
+// Weights that have been packed leave the files' memory.
+void Transformer::ForgetPacked() {
+  while (!unpacked_.empty() && unpacked_.front().weight->unpacked.empty()) {
+    for (const std::string& tensor : unpacked_.front().tensors) weights_->Forget(tensor);
+    unpacked_.pop_front();
+  }
+}
+
 // Rows as a product takes them: normalised by `norm`, or as they are where there is none.
 //   normed: where they may be left
 NormedRows Transformer::Normed(const Buffer& norm, ConstMatrixView x, MatrixView normed) {

@@ -32,20 +32,20 @@ bool SetsHead(const Transformer::LoadOptions& options, const ModelConfig& config
   return options.sets_head_from > 0 && config.vocab_size >= options.sets_head_from;
 }
 
-// Those rows of a matrix, which may have no data.
-ConstMatrixView RowsOf(ConstMatrixView matrix, RankShare rows) {
-  if (matrix.data != nullptr) {
-    matrix.data = static_cast<const std::byte*>(matrix.data) +
-                  rows.begin * RowBytes(matrix.dtype, matrix.stride);
-  }
-  matrix.rows = rows.size();
-  return matrix;
-}
-
 // Tensors of older checkpoints that hold nothing but what the config says.
 bool IsDerivable(absl::string_view name) {
   return absl::EndsWith(name, "rotary_emb.inv_freq") ||
          absl::EndsWith(name, "self_attn.masked_bias") || absl::EndsWith(name, "self_attn.bias");
+}
+
+// How the weights of a checkpoint are changed by loading it.
+std::string FormOf(const Transformer::LoadOptions& options, const Weights& weights) {
+  const std::string quantization = weights.quantization();
+  return absl::StrCat("quantized ",
+                      options.quantized.has_value() ? NameOf(*options.quantized) : "not",
+                      options.which == Transformer::Quantize::kAll ? ", all" : "",
+                      options.has_exact_activations ? ", exact activations" : "",
+                      quantization.empty() ? "" : ", ", quantization);
 }
 
 }  // namespace
@@ -116,7 +116,7 @@ class TransformerLoader {
   // Whether matrices are only described.
   bool has_no_data() const { return packed_ != nullptr || only_checks_; }
 
-  // Without data where packed weights replace it, or only its description is checked.
+  // Without data where that is not read.
   absl::StatusOr<ConstMatrixView> Matrix(const std::string& name, int64_t rows, int64_t cols) {
     used_.insert(name);
     model_.num_parameters_ += rows * cols;
@@ -277,7 +277,6 @@ class TransformerLoader {
     int count = 0;
     RankShare own;
   };
-  static Outputs Whole(int count) { return {count, {0, count}}; }
 
   // This rank's outputs of the projections `names` ("q_proj", ...) under `prefix`; nothing of one
   // without any.
@@ -297,7 +296,7 @@ class TransformerLoader {
       }
       if (own.size() == 0) continue;
       found.tensors.push_back(tensor);
-      found.parts.push_back({.matrix = RowsOf(matrix, own)});
+      found.parts.push_back({.matrix = RowsOf(matrix, own.begin, own.end)});
       if (!has_bias) continue;
       found.parts.back().bias = bias.data() + own.begin;  // which stays there
       found.biases.push_back(std::move(bias));
@@ -447,13 +446,12 @@ class TransformerLoader {
     layer->experts.down.resize(own.size());
     for (int e = 0; e < c.num_experts; ++e) {
       const bool is_own = own.begin <= e && e < own.end;
-      const auto outputs = [&](int count) { return is_own ? Whole(count) : Outputs{count, {}}; };
-      PackedWeight nothing;
-      PackedWeight* const gate_up = is_own ? &layer->experts.gate_up[e - own.begin] : &nothing;
-      PackedWeight* const down = is_own ? &layer->experts.down[e - own.begin] : &nothing;
-      RETURN_IF_ERROR(LoadFeedForward(absl::StrCat(mlp, "experts.", e, "."), outputs(c.expert_size),
-                                      outputs(c.hidden_size),
-                                      /*has_bias=*/false, gate_up, down));
+      const auto outputs = [&](int count) { return Outputs{count, {0, is_own ? count : 0}}; };
+      PackedWeight others[2];
+      RETURN_IF_ERROR(LoadFeedForward(
+          absl::StrCat(mlp, "experts.", e, "."), outputs(c.expert_size), outputs(c.hidden_size),
+          /*has_bias=*/false, is_own ? &layer->experts.gate_up[e - own.begin] : &others[0],
+          is_own ? &layer->experts.down[e - own.begin] : &others[1]));
     }
     return absl::OkStatus();
   }
@@ -481,7 +479,8 @@ class TransformerLoader {
     if (head_tokens_ > 0) part.matrix.rows = head_tokens_;
     model_.num_head_tokens_ = part.matrix.rows;
     model_.parts_ = model_.PartsOf(model_.group_ == nullptr ? 0 : model_.group_->rank());
-    part.matrix = RowsOf(part.matrix, model_.parts_.head_rows);
+    const RankShare rows = model_.parts_.head_rows;
+    part.matrix = RowsOf(part.matrix, rows.begin, rows.end);
     if (part.matrix.rows == 0) return absl::OkStatus();
     return Pack({part}, PartOrder::kConcatenated, kHeadFormat,
                 {model_.config_.tied_embeddings ? "model.embed_tokens.weight" : "lm_head.weight"},
@@ -514,20 +513,6 @@ class TransformerLoader {
   std::set<std::string> used_;
   std::set<std::string> ignored_;
 };
-
-namespace {
-
-// How the weights of a checkpoint are changed by loading it.
-std::string FormOf(const Transformer::LoadOptions& options, const Weights& weights) {
-  const std::string quantization = weights.quantization();
-  return absl::StrCat("quantized ",
-                      options.quantized.has_value() ? NameOf(*options.quantized) : "not",
-                      options.which == Transformer::Quantize::kAll ? ", all" : "",
-                      options.has_exact_activations ? ", exact activations" : "",
-                      quantization.empty() ? "" : ", ", quantization);
-}
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<Transformer>> Transformer::LoadFrom(const Files& files,
                                                                    Backend* backend,
@@ -612,14 +597,6 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Load(const std::string
     Log(LogLevel::kWarning, absl::StrCat("packed weights are not cached: ", not_cached.message()));
   }
   return model;
-}
-
-// Weights that have been packed leave the files' memory.
-void Transformer::ForgetPacked() {
-  while (!unpacked_.empty() && unpacked_.front().weight->unpacked.empty()) {
-    for (const std::string& tensor : unpacked_.front().tensors) weights_->Forget(tensor);
-    unpacked_.pop_front();
-  }
 }
 
 }  // namespace tandem

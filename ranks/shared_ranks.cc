@@ -77,12 +77,6 @@ bool HasReached(uint32_t stamp, uint32_t wanted) {
   return static_cast<int32_t>(stamp - wanted) >= 0;
 }
 
-void Relax() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
-}
-
 class SharedRanks final : public RankGroup {
  public:
   SharedRanks(std::shared_ptr<SharedMemory> memory, int rank, const SharedRankOptions& options)
@@ -200,7 +194,6 @@ class SharedRanks final : public RankGroup {
         if (!status().ok()) return false;
         std::this_thread::yield();
       }
-      Relax();
     }
     for (;;) {
       sleepers->fetch_add(1, std::memory_order_seq_cst);

@@ -98,10 +98,12 @@ TEST(EngineRanks, AnswerAsOneProcessWhereSequencesArePreempted) {
   const GoldenPair pair("shallow");
   EngineOptions options = OptionsFor(pair, 1);
   options.max_batch = 4;
-  options.kv_memory_bytes = KvBytesFor(pair.target, pair.draft, 80);
+  options.kv_memory_bytes = KvBytesFor(pair.target, pair.draft, 60);
   std::vector<Request> requests;
   for (int i = 0; i < 6; ++i) {
-    requests.push_back(RequestFor(PromptOf(pair, 20 + i)));
+    std::vector<TokenId> prompt = PromptOf(pair, 20);
+    prompt[0] = i + 1;  // no prefix in common
+    requests.push_back(RequestFor(prompt));
     requests.back().max_tokens = 24;
   }
   const auto reference = MakeEngine(options);
