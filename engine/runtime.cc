@@ -124,16 +124,22 @@ bool IsDraftSharedOut(const EngineOptions& options, const Runtime& runtime) {
 }
 
 // Both caches hold the same number of tokens, within the memory and no more than can be of use.
+// What a model's cache holds.
+absl::StatusOr<KvDType> KvDTypeOf(const std::string& name, absl::string_view field,
+                                  const Backend& backend) {
+  return ParseKvDType(name, {field.data(), field.size()},
+                      backend.memory_is_host() ? KvDType::kF32 : KvDType::kBF16);
+}
+
 absl::Status MakeCaches(const EngineOptions& options, std::optional<int64_t> host_memory,
                         Runtime* runtime) {
-  const KvDType automatic = runtime->backend->memory_is_host() ? KvDType::kF32 : KvDType::kBF16;
-  ASSIGN_OR_RETURN(const KvDType dtype, ParseKvDType(options.kv_cache, "kv_cache", automatic));
+  ASSIGN_OR_RETURN(const KvDType dtype, KvDTypeOf(options.kv_cache, "kv_cache", *runtime->backend));
   const KvLayout target_layout = runtime->target->kv_layout(options.page_size, dtype);
   int64_t page_bytes = runtime->target_needs.page_bytes + runtime->draft_needs.page_bytes;
   KvLayout draft_layout;
   if (runtime->draft != nullptr) {
     ASSIGN_OR_RETURN(const KvDType draft_dtype,
-                     ParseKvDType(options.kv_cache_of_draft(), "draft_kv_cache", automatic));
+                     KvDTypeOf(options.kv_cache_of_draft(), "draft_kv_cache", *runtime->backend));
     draft_layout = runtime->draft->kv_layout(options.page_size, draft_dtype);
   }
   const std::optional<int64_t> on_device = runtime->backend->free_memory_bytes();
@@ -218,12 +224,14 @@ absl::StatusOr<std::unique_ptr<Transformer>> LoadTarget(const EngineOptions& opt
                    ValueOf(kQuantizations, "quantize", options.quantize));
   Transformer::LoadOptions loading = Loading(options, quantized);
   loading.context = options.context;
+  ASSIGN_OR_RETURN(const KvDType kv_cache,
+                   KvDTypeOf(options.kv_cache, "kv_cache", *runtime.backend));
   return LoadModel({.path = options.target,
                     .quantize = options.quantize,
                     .requantizes = false,
                     .head_tokens = 0,
                     .context = options.context,
-                    .kv_cache = options.kv_cache,
+                    .kv_cache = NameOf(kv_cache),
                     .first_slot = 0},
                    loading, runtime, runtime.ranks != nullptr);
 }
@@ -238,6 +246,8 @@ absl::StatusOr<std::unique_ptr<Transformer>> LoadDraft(const EngineOptions& opti
   Transformer::LoadOptions loading = Loading(options, quantized);
   loading.which = Transformer::Quantize::kAll;
   const bool is_shared_out = IsDraftSharedOut(options, runtime);
+  ASSIGN_OR_RETURN(const KvDType kv_cache,
+                   KvDTypeOf(options.kv_cache_of_draft(), "draft_kv_cache", *runtime.backend));
   if (options.draft_head_tokens != kAutoDraftHeadTokens) {
     loading.head_tokens = options.draft_head_tokens;
   } else if (runtime.backend->memory_is_host() && !is_shared_out) {
@@ -248,7 +258,7 @@ absl::StatusOr<std::unique_ptr<Transformer>> LoadDraft(const EngineOptions& opti
                     .requantizes = true,
                     .head_tokens = loading.head_tokens,
                     .context = 0,
-                    .kv_cache = options.kv_cache_of_draft(),
+                    .kv_cache = NameOf(kv_cache),
                     .first_slot = Transformer::kNumSlots},
                    loading, runtime, is_shared_out);
 }
@@ -310,13 +320,15 @@ absl::StatusOr<Runtime> Runtime::Load(const EngineOptions& options,
   CpuOptions cpu{.num_threads = threads, .compute = CpuCompute::kAuto, .isa = ""};
   ASSIGN_OR_RETURN(cpu.compute, ParseCompute(options.compute));
   ASSIGN_OR_RETURN(runtime.backend, MakeBackend(options.device, cpu));
+  if (runtime.ranks != nullptr) RETURN_IF_ERROR(runtime.ranks->Open(runtime.backend.get()));
   runtime.chunk_tokens = options.chunk_tokens > 0            ? options.chunk_tokens
                          : runtime.backend->memory_is_host() ? kChunkTokensOfHost
                                                              : kChunkTokensOfDevice;
   ASSIGN_OR_RETURN(runtime.tokenizer, Tokenizer::Load(options.target));
   ASSIGN_OR_RETURN(runtime.target, LoadTarget(options, runtime));
   RETURN_IF_ERROR(CheckCompute(options, *runtime.target, options.target));
-  ASSIGN_OR_RETURN(const KvDType kv_cache, ParseKvDType(options.kv_cache));
+  ASSIGN_OR_RETURN(const KvDType kv_cache,
+                   KvDTypeOf(options.kv_cache, "kv_cache", *runtime.backend));
   ASSIGN_OR_RETURN(runtime.target_needs, NeedsOfAll(options, *runtime.target, kv_cache, runtime,
                                                     runtime.ranks != nullptr));
   if (runtime.tokenizer->vocab_size() > runtime.target->vocab_size()) {
@@ -351,7 +363,7 @@ absl::StatusOr<Runtime> Runtime::Load(const EngineOptions& options,
   }
   if (runtime.draft != nullptr) {
     ASSIGN_OR_RETURN(const KvDType draft_kv_cache,
-                     ParseKvDType(options.kv_cache_of_draft(), "draft_kv_cache"));
+                     KvDTypeOf(options.kv_cache_of_draft(), "draft_kv_cache", *runtime.backend));
     ASSIGN_OR_RETURN(runtime.draft_needs, NeedsOfAll(options, *runtime.draft, draft_kv_cache,
                                                      runtime, IsDraftSharedOut(options, runtime)));
   }
