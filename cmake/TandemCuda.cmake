@@ -13,7 +13,7 @@ set(CMAKE_CUDA_ARCHITECTURES "${tandem_cuda_architectures}" CACHE STRING
 # cuBLASLt, which is loaded where a machine has it (docs/cuda.md); without, kernels/cuda/cublas_absent.cc.
 tandem_option(TANDEM_CUBLAS "Let cuBLASLt compute products whose bits are ours" ON)
 
-# NCCL, likewise; without, kernels/cuda/nccl_absent.cc.
+# NCCL, in the same way; without, kernels/cuda/nccl_absent.cc.
 tandem_option(TANDEM_NCCL "Let devices of several processes gather by NCCL" ON)
 
 set(TANDEM_HAS_CUDA OFF)

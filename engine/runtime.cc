@@ -124,7 +124,7 @@ bool IsDraftSharedOut(const EngineOptions& options, const Runtime& runtime) {
 }
 
 // Both caches hold the same number of tokens, within the memory and no more than can be of use.
-// What a model's cache holds.
+// The dtype of a model's cache.
 absl::StatusOr<KvDType> KvDTypeOf(const std::string& name, absl::string_view field,
                                   const Backend& backend) {
   return ParseKvDType(name, {field.data(), field.size()},

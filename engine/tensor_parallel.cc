@@ -74,7 +74,7 @@ std::string DeviceOfRank(const std::string& device, int rank) {
   return absl::StrCat("cuda:", first + rank);
 }
 
-// What a backend's device meets others by, if it has one.
+// Finds the library by which a backend's device meets others, if it has one.
 absl::Status OpenGatherer(Backend& backend) {
   if (backend.gatherer() == nullptr) return absl::OkStatus();
   const absl::Status opened = backend.gatherer()->Open();

@@ -43,7 +43,7 @@ class LeadingRank {
   absl::Status Open(Backend* backend);
   // The other ranks begin to load their parts, while this one does.
   absl::Status Load(const RankModel& model);
-  // What the parts of all ranks take together, or where each has a device the largest part.
+  // Needs of all ranks together, or where each has a device those of the largest part.
   struct Needs {
     int64_t page_bytes = 0;     // of a page of the model's cache
     int64_t bytes_to_pack = 0;  // of its weights, packed at load or by the first pass

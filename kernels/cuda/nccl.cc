@@ -101,7 +101,7 @@ class LoadedNccl final : public Nccl {
         absl::StrCat("NCCL: ", call, ": ", nccl_.ncclGetErrorString(result)));
   }
 
-  // A gathering whose other ranks are gone never ends by itself, nor does whoever waits for it.
+  // A gathering whose other ranks are gone never ends by itself, nor does a wait for it.
   void Watch() {
     while (!is_ending_.WaitForNotificationWithTimeout(kLook)) {
       if (tell_(OfDevice()).ok()) continue;

@@ -13,7 +13,7 @@
 
 namespace tandem::cuda {
 
-// Of one device, in one group at most. Leaves the group when it ends, which may wait until all
+// One device's, in one group at most. Leaves the group when it ends, which may wait until all
 // recordings with gatherings are forgotten.
 class Nccl {
  public:
@@ -27,7 +27,7 @@ class Nccl {
   virtual absl::Status Join(const std::string& group, int rank, int world,
                             ColumnGatherer::TellGroup tell) = 0;
   virtual int rank() const = 0;
-  // OK, or why the group has ended: what it gathered since is garbage.
+  // OK, or why the group has ended. Bytes gathered since are garbage.
   virtual absl::Status status() const = 0;
 
   // Enqueues on `stream`, which is the toolkit's: `all` gets every rank's part.

@@ -17,7 +17,7 @@ namespace tandem::simt {
 cuda::Error Launch(std::function<std::string()> work);
 
 // The tensor cores of a stream's device: below compute capability 9 Ampere's, else Hopper's, as
-// where there is no stream.
+// without a stream.
 TensorCore TensorCoreOf(cuda::Stream stream);
 
 // Whether an allocation of so many bytes is to fail, out of memory; set by tests, else empty.

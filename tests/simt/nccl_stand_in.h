@@ -13,7 +13,7 @@ struct NcclStandInOptions {
   int async_result = 0;   // ncclCommGetAsyncError
 };
 
-// Of this process.
+// In this process.
 struct NcclStandInCounts {
   int joined = 0;  // that have not left
   int gathered = 0;

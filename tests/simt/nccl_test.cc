@@ -1,4 +1,4 @@
-// Gatherings of devices: which bytes move, what is recorded, and what fails.
+// Gatherings of devices: the bytes that move, recordings, and failures.
 #include "kernels/cuda/nccl.h"
 
 #include <atomic>
@@ -225,7 +225,7 @@ TEST_F(AloneInAGroup, EndsTheGroupWhenItsDeviceFails) {
   EXPECT_EQ(backend().Synchronize().message(), "NCCL: a gathering: unhandled system error");
 }
 
-// Whoever waits for a rank that is gone waits no longer once the group has ended.
+// A wait for a rank that is gone ends with the group.
 TEST(DeviceRanks, StopWaitingWhenTheGroupEnds) {
   const auto memory = *SharedMemory::Create(2);
   OtherRanks others(memory, [](DeviceRank&) -> absl::Status { _exit(3); });

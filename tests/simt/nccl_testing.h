@@ -60,7 +60,7 @@ struct DeviceRank {
 class OtherRanks {
  public:
   // Each does `run`, whose error is printed and ends it with status 1, and then waits for rank 0's
-  // end: nobody leaves while others still gather.
+  // end: no rank leaves while others still gather.
   OtherRanks(std::shared_ptr<SharedMemory> memory,
              const std::function<absl::Status(DeviceRank& rank)>& run) {
     for (int r = 1; r < memory->world(); ++r) {

@@ -162,7 +162,7 @@ std::string Refusal(const EngineOptions& options) {
   return std::string(engine.status().message());
 }
 
-// Of the draft, too, whose passes read what rank 0 drew on its device.
+// The draft is shared out, too: its passes read ids that rank 0 drew on its device.
 TEST(DeviceRankEngine, WritesTheTextOfOneDevice) {
   for (const float temperature : {0.0f, 0.8f}) {
     std::vector<TokenId> alone;
