@@ -83,11 +83,12 @@ absl::Status EngineOptions::Validate() const {
   }
   RETURN_IF_ERROR(CheckBetween("tensor_parallel", tensor_parallel, 1, kMostRanks));
   if (tensor_parallel > 1) {
-    for (const auto& [field, value] : {std::pair{"kv_store", &kv_store},
-                                       std::pair{"kv_transfer", &kv_transfer}}) {
+    for (const auto& [field, value] :
+         {std::pair{"kv_store", &kv_store}, std::pair{"kv_transfer", &kv_transfer}}) {
       if (value->empty()) continue;
-      return FieldError(field, "must be empty where tensor_parallel is above 1: each rank has a "
-                               "part of every page");
+      return FieldError(field,
+                        "must be empty where tensor_parallel is above 1: each rank has a "
+                        "part of every page");
     }
   }
   if (!kv_transfer.empty() && !prefix_cache) {

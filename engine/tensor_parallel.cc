@@ -1,6 +1,7 @@
 #include "engine/tensor_parallel.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -51,12 +52,12 @@ std::string ToText(const Answer& answer) {
 
 absl::StatusOr<Answer> ParseAnswer(const std::string& text) {
   ASSIGN_OR_RETURN(const json parsed, ParseJson(text, "tensor_parallel"));
-  return Answer{.error = parsed.at("error"),
-                .error_code = parsed.at("code"),
-                .arithmetic = parsed.at("arithmetic"),
-                .needs = {.page_bytes = parsed.at("page_bytes"),
-                          .bytes_to_pack = parsed.at("bytes_to_pack")},
-                .description = parsed.at("description")};
+  return Answer{
+      .error = parsed.at("error"),
+      .error_code = parsed.at("code"),
+      .arithmetic = parsed.at("arithmetic"),
+      .needs = {.page_bytes = parsed.at("page_bytes"), .bytes_to_pack = parsed.at("bytes_to_pack")},
+      .description = parsed.at("description")};
 }
 
 // The other ranks' threads are those of their machine, shared out.
@@ -154,17 +155,17 @@ class Follower {
                      ValueOf(kQuantizations, "quantize", order.at("quantize").get<std::string>()));
     Model loaded{.first_slot = order.at("first_slot")};
     ASSIGN_OR_RETURN(loaded.kv_cache, ParseKvDType(order.at("kv_cache").get<std::string>()));
-    const Transformer::LoadOptions loading{
-        .quantized = quantized,
-        .which = order.at("requantizes") ? Transformer::Quantize::kAll
-                                         : Transformer::Quantize::kFloats,
-        .has_exact_activations = order.at("compute") == "f32",
-        .packed_folder = order.at("packed_weights"),
-        .allowed_config_keys = order.at("allow_unknown_config"),
-        .head_tokens = order.at("head_tokens"),
-        .context = order.at("context"),
-        .group = devices_ != nullptr ? devices_.get() : &group_,
-        .first_slot = loaded.first_slot};
+    const Transformer::LoadOptions loading{.quantized = quantized,
+                                           .which = order.at("requantizes")
+                                                        ? Transformer::Quantize::kAll
+                                                        : Transformer::Quantize::kFloats,
+                                           .has_exact_activations = order.at("compute") == "f32",
+                                           .packed_folder = order.at("packed_weights"),
+                                           .allowed_config_keys = order.at("allow_unknown_config"),
+                                           .head_tokens = order.at("head_tokens"),
+                                           .context = order.at("context"),
+                                           .group = devices_ != nullptr ? devices_.get() : &group_,
+                                           .first_slot = loaded.first_slot};
     ASSIGN_OR_RETURN(loaded.model, Transformer::Load(order.at("path").get<std::string>(),
                                                      backend_.get(), loading));
     answer->arithmetic = backend_->arithmetic();
@@ -178,8 +179,8 @@ class Follower {
     for (Model& model : models_) {
       const KvLayout layout = model.model->kv_layout(page_size_, model.kv_cache);
       if (layout.num_kv_heads == 0) continue;
-      ASSIGN_OR_RETURN(model.cache, PagedKvCache::Create(backend_.get(), layout,
-                                                         static_cast<int>(num_pages)));
+      ASSIGN_OR_RETURN(model.cache,
+                       PagedKvCache::Create(backend_.get(), layout, static_cast<int>(num_pages)));
     }
     return absl::OkStatus();
   }
@@ -212,27 +213,25 @@ absl::StatusOr<std::unique_ptr<LeadingRank>> LeadingRank::Start(const EngineOpti
   std::unique_ptr<LeadingRank> leader(new LeadingRank(options));
   ASSIGN_OR_RETURN(const std::shared_ptr<SharedMemory> memory,
                    SharedMemory::Create(options.tensor_parallel));
-  leader->group_ = JoinSharedRanks(memory, /*rank=*/0);
+  const auto lost = [leader = leader.get()](const absl::Status& why) { leader->Lost(why); };
+  leader->group_ = JoinSharedRanks(memory, /*rank=*/0, {.on_silence = lost});
   const std::string program = options.rank_program.empty() ? OwnProgram() : options.rank_program;
-  ASSIGN_OR_RETURN(leader->processes_,
-                   RankProcesses::Start(program, {"rank"}, *memory,
-                                        [leader = leader.get()](const absl::Status& why) {
-                                          leader->Lost(why);
-                                        }));
+  ASSIGN_OR_RETURN(leader->processes_, RankProcesses::Start(program, {"rank"}, *memory, lost));
   return leader;
 }
 
 LeadingRank::~LeadingRank() {
-  is_ending_ = true;
-  // Followers end when the group does, and are waited for then.
-  group_ = nullptr;
-  processes_ = nullptr;
+  is_over_ = true;
+  group_->Fail(absl::CancelledError("tensor_parallel: rank 0 has ended"));
+  processes_ = nullptr;  // the others end with the group, and are waited for
 }
 
 void LeadingRank::Lost(const absl::Status& why) {
-  if (is_ending_) return;
   group_->Fail(why);
-  if (options_.on_rank_failure) options_.on_rank_failure(why);
+  // A rank that fails says why before its process ends.
+  if (!is_over_.exchange(true) && options_.on_rank_failure) {
+    options_.on_rank_failure(group_->status());
+  }
 }
 
 int LeadingRank::num_threads() const { return ThreadsOf(options_, /*rank=*/0); }
@@ -327,7 +326,7 @@ absl::Status FollowRankZero(RankGroup* group) {
   const absl::Status status = Guarded("rank", [&] { return Follower(group).Run(); });
   if (group->is_over()) return absl::OkStatus();
   group->Fail(status);
-  return status;
+  return group->status();
 }
 
 absl::Status FollowRankZero(int rank) {
@@ -338,7 +337,9 @@ absl::Status FollowRankZero(int rank) {
                       absl::StrCat("must be from 1 to ", memory->world() - 1, ", got ", rank));
   }
   const std::unique_ptr<RankGroup> group = JoinSharedRanks(memory, rank);
-  return FollowRankZero(group.get());
+  // Rank 0 has heard why, and tells people.
+  if (!FollowRankZero(group.get()).ok()) std::_Exit(1);
+  return absl::OkStatus();
 }
 
 }  // namespace tandem

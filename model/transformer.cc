@@ -369,7 +369,7 @@ void Transformer::Enqueue(const PassTables& at, const PagedKvCache* cache, bool 
   is_unread_ = false;
 }
 
-void Transformer::Gather(MatrixView whole, RankShare Parts::* columns, int unit) {
+void Transformer::Gather(MatrixView whole, RankShare Parts::*columns, int unit) {
   if (group_ == nullptr) return;
   group_->GatherColumns(whole, [&](int rank) {
     const RankShare share = PartsOf(rank).*columns;
@@ -440,7 +440,7 @@ void Transformer::NormAllHeads(const Layer& layer, int rows, MatrixView qkv) {
   const int keys = c.num_kv_heads * dim;
   const MatrixView whole = View(workspace_.queries_and_keys, rows, queries + keys);
   const MatrixView normed = View(workspace_.normed_heads, rows, queries + keys);
-  const auto norm_part = [&](RankShare own, RankShare part, RankShare Parts::* heads,
+  const auto norm_part = [&](RankShare own, RankShare part, RankShare Parts::*heads,
                              const Buffer& weight) {
     const RankShare own_part{(parts_.*heads).begin * dim, (parts_.*heads).end * dim};
     CopyColumns(ColumnsOf(qkv, own), ColumnsOf(ColumnsOf(whole, part), own_part));
@@ -460,8 +460,7 @@ void Transformer::Attention(int index, const NormedRows& input, const RaggedRows
   const ModelConfig& c = config_;
   const int query_size = parts_.heads.size() * c.head_dim;
   const int key_size = parts_.kv_heads.size() * c.head_dim;
-  const MatrixView attended =
-      View(workspace_.attended, rows.num_rows, c.num_heads * c.head_dim);
+  const MatrixView attended = View(workspace_.attended, rows.num_rows, c.num_heads * c.head_dim);
   const MatrixView qkv = View(workspace_.qkv, rows.num_rows, query_size + 2 * key_size);
   MatrixView part = qkv;
   for (const PackedWeight& weight : layer.qkv) {
