@@ -13,6 +13,9 @@ set(CMAKE_CUDA_ARCHITECTURES "${tandem_cuda_architectures}" CACHE STRING
 # cuBLASLt, which is loaded where a machine has it (docs/cuda.md); without, kernels/cuda/cublas_absent.cc.
 tandem_option(TANDEM_CUBLAS "Let cuBLASLt compute products whose bits are ours" ON)
 
+# NCCL, in the same way; without, kernels/cuda/nccl_absent.cc.
+tandem_option(TANDEM_NCCL "Let devices of several processes gather by NCCL" ON)
+
 set(TANDEM_HAS_CUDA OFF)
 # Sanitizers know nothing of a device; they run its kernels on the host (tests/simt).
 if(TANDEM_CUDA AND NOT (TANDEM_CUDA STREQUAL AUTO AND TANDEM_SANITIZE))

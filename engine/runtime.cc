@@ -306,6 +306,7 @@ absl::StatusOr<Runtime> Runtime::Load(const EngineOptions& options,
   CpuOptions cpu{.num_threads = threads, .compute = CpuCompute::kAuto, .isa = ""};
   ASSIGN_OR_RETURN(cpu.compute, ParseCompute(options.compute));
   ASSIGN_OR_RETURN(runtime.backend, MakeBackend(options.device, cpu));
+  if (runtime.ranks != nullptr) RETURN_IF_ERROR(runtime.ranks->Open(runtime.backend.get()));
   runtime.chunk_tokens = options.chunk_tokens > 0            ? options.chunk_tokens
                          : runtime.backend->memory_is_host() ? kChunkTokensOfHost
                                                              : kChunkTokensOfDevice;

@@ -4,17 +4,22 @@
 #include <cstdlib>
 #include <utility>
 
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "base/guard.h"
 #include "base/log.h"
 #include "base/process_limits.h"
 #include "base/status_macros.h"
+#include "base/string_view.h"
 #include "engine/fingerprint.h"
 #include "engine/runtime.h"
 #include "json/json_text.h"
 #include "kernels/quantize.h"
 #include "model/pass_message.h"
 #include "nlohmann/json.hpp"
+#include "ranks/device_ranks.h"
 #include "tandem/field_error.h"
 
 namespace tandem {
@@ -62,6 +67,22 @@ int ThreadsOf(const EngineOptions& options, int rank) {
   return static_cast<int>(std::max<int64_t>(1, share.end - share.begin));
 }
 
+// Rank `rank`'s, of one machine, where rank 0 has `device`.
+std::string DeviceOfRank(const std::string& device, int rank) {
+  absl::string_view number = device;
+  int first = 0;
+  if (!absl::ConsumePrefix(&number, "cuda:") || !absl::SimpleAtoi(number, &first)) return device;
+  return absl::StrCat("cuda:", first + rank);
+}
+
+// Finds the library by which a backend's device meets others, if it has one.
+absl::Status OpenGatherer(Backend& backend) {
+  if (backend.gatherer() == nullptr) return absl::OkStatus();
+  const absl::Status opened = backend.gatherer()->Open();
+  if (opened.ok()) return opened;
+  return absl::Status(opened.code(), absl::StrCat(View(backend.name()), ": ", opened.message()));
+}
+
 // One of the other ranks.
 class Follower {
  public:
@@ -77,8 +98,9 @@ class Follower {
         answer.error = std::string(status.message());
         answer.error_code = static_cast<int>(status.code());
         RETURN_IF_ERROR(group_.Exchange(ToText(answer)).status());
-        RETURN_IF_ERROR(status);
-        continue;
+        if (status.ok()) continue;
+        return absl::Status(status.code(), absl::StrCat("tensor_parallel: rank ", group_.rank(),
+                                                        ": ", status.message()));
       }
       ASSIGN_OR_RETURN(const PassMessage pass, PassMessage::Decode(message));
       const auto model = std::find_if(models_.begin(), models_.end(), [&](const Model& candidate) {
@@ -101,19 +123,34 @@ class Follower {
 
   absl::Status Obey(const std::string& text, Answer* answer) {
     ASSIGN_OR_RETURN(const json order, ParseJson(text, "tensor_parallel"));
+    if (order.contains("device")) return Open(order, answer);
+    if (order.contains("devices")) return Join(order.at("devices"));
     if (order.contains("pages")) return MakeCaches(order.at("pages"));
     return Load(order, answer);
   }
 
-  absl::Status Load(const json& order, Answer* answer) {
-    if (backend_ == nullptr) {
-      const std::vector<int> threads = order.at("threads");
-      CpuOptions cpu{
-          .num_threads = threads.at(group_.rank()), .compute = CpuCompute::kAuto, .isa = ""};
-      ASSIGN_OR_RETURN(cpu.compute, ParseCompute(order.at("compute")));
-      ASSIGN_OR_RETURN(backend_, MakeBackend(order.at("device").get<std::string>(), cpu));
-      page_size_ = order.at("page_size");
+  absl::Status Open(const json& order, Answer* answer) {
+    const std::vector<int> threads = order.at("threads");
+    CpuOptions cpu{
+        .num_threads = threads.at(group_.rank()), .compute = CpuCompute::kAuto, .isa = ""};
+    ASSIGN_OR_RETURN(cpu.compute, ParseCompute(order.at("compute")));
+    const std::string device = DeviceOfRank(order.at("device"), group_.rank());
+    ASSIGN_OR_RETURN(backend_, MakeBackend(device, cpu));
+    page_size_ = order.at("page_size");
+    answer->arithmetic = backend_->arithmetic();
+    return OpenGatherer(*backend_);
+  }
+
+  absl::Status Join(const std::string& devices) {
+    std::string words;
+    if (backend_ == nullptr || !absl::Base64Unescape(devices, &words)) {
+      return absl::InternalError("tensor_parallel: rank 0 has sent something else than a group");
     }
+    ASSIGN_OR_RETURN(devices_, JoinDeviceRanks(&group_, backend_.get(), words));
+    return absl::OkStatus();
+  }
+
+  absl::Status Load(const json& order, Answer* answer) {
     ASSIGN_OR_RETURN(const std::optional<DType> quantized,
                      ValueOf(kQuantizations, "quantize", order.at("quantize").get<std::string>()));
     Model loaded{.first_slot = order.at("first_slot")};
@@ -127,7 +164,7 @@ class Follower {
                                            .allowed_config_keys = order.at("allow_unknown_config"),
                                            .head_tokens = order.at("head_tokens"),
                                            .context = order.at("context"),
-                                           .group = &group_,
+                                           .group = devices_ != nullptr ? devices_.get() : &group_,
                                            .first_slot = loaded.first_slot};
     ASSIGN_OR_RETURN(loaded.model, Transformer::Load(order.at("path").get<std::string>(),
                                                      backend_.get(), loading));
@@ -150,6 +187,7 @@ class Follower {
 
   RankGroup& group_;
   std::unique_ptr<Backend> backend_;
+  std::unique_ptr<RankGroup> devices_;  // of the group, where ranks have some
   int page_size_ = 0;
   std::vector<Model> models_;
 };
@@ -198,11 +236,29 @@ void LeadingRank::Lost(const absl::Status& why) {
 
 int LeadingRank::num_threads() const { return ThreadsOf(options_, /*rank=*/0); }
 
-absl::Status LeadingRank::Load(const RankModel& model) {
+absl::Status LeadingRank::Open(Backend* backend) {
   std::vector<int> threads;
   for (int rank = 0; rank < options_.tensor_parallel; ++rank) {
     threads.push_back(ThreadsOf(options_, rank));
   }
+  const absl::Status opened = OpenGatherer(*backend);
+  if (!opened.ok()) {
+    return absl::Status(opened.code(), absl::StrCat("tensor_parallel: ", opened.message()));
+  }
+  const json order{{"device", std::string(backend->name())},
+                   {"threads", threads},
+                   {"compute", options_.compute},
+                   {"page_size", options_.page_size}};
+  RETURN_IF_ERROR(group_->Send(BytesOf(order.dump())));
+  RETURN_IF_ERROR(Gather(ToText({.arithmetic = backend->arithmetic()})).status());
+  if (backend->gatherer() == nullptr) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::string words, backend->gatherer()->NewGroup());
+  RETURN_IF_ERROR(group_->Send(BytesOf(json{{"devices", absl::Base64Escape(words)}}.dump())));
+  ASSIGN_OR_RETURN(devices_, JoinDeviceRanks(group_.get(), backend, words));
+  return Gather(ToText({})).status();
+}
+
+absl::Status LeadingRank::Load(const RankModel& model) {
   const json order{{"path", model.path},
                    {"quantize", model.quantize},
                    {"requantizes", model.requantizes},
@@ -210,10 +266,7 @@ absl::Status LeadingRank::Load(const RankModel& model) {
                    {"context", model.context},
                    {"kv_cache", model.kv_cache},
                    {"first_slot", model.first_slot},
-                   {"device", options_.device},
-                   {"threads", threads},
                    {"compute", options_.compute},
-                   {"page_size", options_.page_size},
                    {"packed_weights", options_.packed_weights},
                    {"allow_unknown_config", options_.allow_unknown_config}};
   return group_->Send(BytesOf(order.dump()));
@@ -241,8 +294,13 @@ absl::StatusOr<LeadingRank::Needs> LeadingRank::Gather(const std::string& own) {
           absl::StrCat("tensor_parallel: rank ", rank, " computes with ", answer.arithmetic,
                        ", rank 0 with ", arithmetic, ", whose bits differ"));
     }
-    sum.page_bytes += answer.needs.page_bytes;
-    sum.bytes_to_pack += answer.needs.bytes_to_pack;
+    if (devices_ != nullptr) {  // each has memory of its own
+      sum.page_bytes = std::max(sum.page_bytes, answer.needs.page_bytes);
+      sum.bytes_to_pack = std::max(sum.bytes_to_pack, answer.needs.bytes_to_pack);
+    } else {
+      sum.page_bytes += answer.needs.page_bytes;
+      sum.bytes_to_pack += answer.needs.bytes_to_pack;
+    }
     descriptions_.push_back(answer.description);
   }
   return sum;

@@ -24,7 +24,7 @@ struct RankModel {
   bool requantizes = false;       // Transformer::Quantize::kAll
   int head_tokens = 0;            // Transformer::LoadOptions
   int context = 0;
-  std::string kv_cache = "f32";
+  std::string kv_cache = "f32";  // not "auto"
   int first_slot = 0;
 };
 
@@ -35,12 +35,15 @@ class LeadingRank {
   static absl::StatusOr<std::unique_ptr<LeadingRank>> Start(const EngineOptions& options);
   ~LeadingRank();
 
-  RankGroup* group() { return group_.get(); }
+  RankGroup* group() { return devices_ != nullptr ? devices_.get() : group_.get(); }
   int num_threads() const;  // of this rank
 
+  // The other ranks open their backends, which must compute as this rank's, `backend`. Where it is
+  // device n, rank r's is device n + r of the machine. Before everything below.
+  absl::Status Open(Backend* backend);
   // The other ranks begin to load their parts, while this one does.
   absl::Status Load(const RankModel& model);
-  // What the parts of all ranks take together.
+  // Needs of all ranks together, or where each has a device those of the largest part.
   struct Needs {
     int64_t page_bytes = 0;     // of a page of the model's cache
     int64_t bytes_to_pack = 0;  // of its weights, packed at load or by the first pass
@@ -62,6 +65,7 @@ class LeadingRank {
   const EngineOptions options_;
   std::atomic<bool> is_over_{false};
   std::unique_ptr<RankGroup> group_;
+  std::unique_ptr<RankGroup> devices_;  // of the group, where ranks have some
   std::unique_ptr<RankProcesses> processes_;
   std::vector<std::string> descriptions_;
 };

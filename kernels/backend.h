@@ -22,6 +22,7 @@
 namespace tandem {
 
 class Backend;
+class ColumnGatherer;
 class DeviceMeter;
 class Sampler;
 
@@ -197,10 +198,12 @@ class Backend {
   virtual absl::StatusOr<ConstMatrixView> Import(ConstMatrixView host, Buffer* storage) = 0;
 
   virtual std::unique_ptr<GraphCache> MakeGraphCache() { return std::make_unique<GraphCache>(); }
-  // What samples rows of logits where they are (sampler.h), and what measures the device without
-  // the host (device_meter.h); null where memory is the host's. They live as long as this.
+  // What samples rows of logits where they are (sampler.h), what measures the device without the
+  // host (device_meter.h), and what gathers among devices (column_gatherer.h); null where memory is
+  // the host's. They live as long as this.
   virtual Sampler* sampler() { return nullptr; }
   virtual DeviceMeter* meter() { return nullptr; }
+  virtual ColumnGatherer* gatherer() { return nullptr; }
 
   // How products of many rows are computed and why, for operators: lines of key=value; perhaps
   // none.

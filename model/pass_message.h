@@ -50,6 +50,7 @@ struct PassMessage {
   };
   int32_t model = 0;  // Transformer::LoadOptions::first_slot
   PassTables tables{0, 0, 0, 0};
+  bool finds_largest = false;          // of logits: recorded passes are the same on all ranks
   absl::Span<const PageCopy> copies;   // to be made before the pass, in this order
   absl::Span<const int32_t> integers;  // [tables.size]
 

@@ -178,7 +178,7 @@ absl::StatusOr<MatrixView> Transformer::Forward(absl::Span<const ForwardRequest>
       logit_rows == 0 || absl::c_any_of(requests, [](const ForwardRequest& request) {
         return request.to_host != LogitsToHost::kNothing && request.num_logits > 0;
       });
-  if (host_waits) RETURN_IF_ERROR(backend_->Synchronize());
+  if (host_waits) RETURN_IF_ERROR(EndGroupIfFailed(backend_->Synchronize()));
   std::move(undo).Cancel();
 
   logits_ = View(workspace_.logits, logit_rows, head_tokens());
@@ -244,12 +244,21 @@ absl::Status Transformer::Run(absl::Span<const ForwardRequest> requests, int row
   const bool finds_largest = !backend_->memory_is_host() && WantLargest(requests);
   const PagedKvCache* const cache = requests[0].kv->cache();
   if (group_ == nullptr) return RunPass(at, cache, has_drawn, finds_largest);
-  const PassMessage pass{
-      .model = first_slot_, .tables = at, .copies = page_copies_.copies, .integers = host_tables_};
+  const PassMessage pass{.model = first_slot_,
+                         .tables = at,
+                         .finds_largest = finds_largest,
+                         .copies = page_copies_.copies,
+                         .integers = host_tables_};
   RETURN_IF_ERROR(group_->Send(pass.Encode()));
   page_copies_.copies.clear();
-  RETURN_IF_ERROR(RunPass(at, cache, has_drawn, finds_largest));
+  RETURN_IF_ERROR(EndGroupIfFailed(RunPass(at, cache, has_drawn, finds_largest)));
   return group_->status();
+}
+
+// The other ranks are in a pass that this one has left.
+absl::Status Transformer::EndGroupIfFailed(absl::Status status) {
+  if (!status.ok() && group_ != nullptr) group_->Fail(status);
+  return status;
 }
 
 absl::Status Transformer::Follow(const PassMessage& pass, PagedKvCache* cache) {
@@ -257,7 +266,9 @@ absl::Status Transformer::Follow(const PassMessage& pass, PagedKvCache* cache) {
     for (const auto& [from, to] : pass.copies) cache->CopyPage(from, to);
   }
   host_tables_.assign(pass.integers.begin(), pass.integers.end());
-  RETURN_IF_ERROR(RunPass(pass.tables, cache, /*has_drawn=*/false, /*finds_largest=*/false));
+  const auto sources = pass.integers.subspan(pass.tables.sources, pass.tables.rows);
+  const bool has_drawn = absl::c_any_of(sources, [](int32_t source) { return source >= 0; });
+  RETURN_IF_ERROR(RunPass(pass.tables, cache, has_drawn, pass.finds_largest));
   RETURN_IF_ERROR(backend_->Synchronize());
   return group_->status();
 }
@@ -271,7 +282,13 @@ absl::Status Transformer::RunPass(const PassTables& at, const PagedKvCache* cach
       workspace_.tables.data());
   if (has_drawn) {
     auto* const tables = static_cast<int32_t*>(workspace_.tables.data());
-    sampler_->TakeDrawn(tables + at.sources, at.rows, tables + at.ids);
+    const bool draws = group_ == nullptr || group_->rank() == 0;
+    if (draws) sampler_->TakeDrawn(tables + at.sources, at.rows, tables + at.ids);
+    if (group_ != nullptr) {
+      group_->GatherColumns({tables + at.ids, DType::kF32, 1, at.rows, at.rows}, [&](int rank) {
+        return RankShare{rank == 0 ? 0 : at.rows, at.rows};
+      });
+    }
   }
   const auto address = [](const void* at) {
     return static_cast<int64_t>(std::bit_cast<intptr_t>(at));
@@ -354,13 +371,9 @@ void Transformer::Enqueue(const PassTables& at, const PagedKvCache* cache, bool 
 
 void Transformer::Gather(MatrixView whole, RankShare Parts::*columns, int unit) {
   if (group_ == nullptr) return;
-  group_->AllGather([&](int rank, RankGroup::UsePiece use) {
+  group_->GatherColumns(whole, [&](int rank) {
     const RankShare share = PartsOf(rank).*columns;
-    const MatrixView part = ColumnsOf(whole, {share.begin * unit, share.end * unit});
-    if (part.cols == 0) return;
-    for (int64_t r = 0; r < part.rows; ++r) {
-      use(static_cast<float*>(part.data) + r * part.stride, sizeof(float) * part.cols);
-    }
+    return RankShare{share.begin * unit, share.end * unit};
   });
 }
 

@@ -196,6 +196,7 @@ class Transformer final : public LanguageModel {
   absl::Status Run(absl::Span<const ForwardRequest> requests, int rows, int logit_rows);
   absl::Status RunPass(const PassTables& at, const PagedKvCache* cache, bool has_drawn,
                        bool finds_largest);
+  absl::Status EndGroupIfFailed(absl::Status status);
   void Enqueue(const PassTables& at, const PagedKvCache* cache, bool finds_largest);
   MatrixView BringLogits(absl::Span<const ForwardRequest> requests, ConstMatrixView logits);
   void RunLayer(int index, const RaggedRows& rows, const PagedKvView& kv);

@@ -97,6 +97,12 @@ class TransformerLoader {
           absl::StrCat(path_, ": found a model with experts, allowed on ",
                        View(model_.backend_->name()), ": models without"));
     }
+    if (model_.group_ != nullptr && !model_.group_->gathers_pieces() &&
+        config.query_key_norm == QueryKeyNorm::kAllHeads) {
+      return absl::UnimplementedError(
+          absl::StrCat(path_, ": found norms over all heads, allowed where ranks have devices: ",
+                       "norms of each head, or none"));
+    }
     ASSIGN_OR_RETURN(const ConstMatrixView embedding, LoadEmbedding());
     if (!only_checks_) {
       ASSIGN_OR_RETURN(model_.embedding_,

@@ -193,13 +193,17 @@ TEST(TransformerRanks, TwoRanksOfAThreadAreOneOfTwo) {
 TEST(PassMessage, WhatIsNoPassIsRefused) {
   const std::vector<int32_t> integers(PassTables(1, 2, 1, 4).size, 7);
   const PassMessage::PageCopy copy{.from = 3, .to = 5};
-  const PassMessage pass{
-      .model = 8, .tables = PassTables(1, 2, 1, 4), .copies = {&copy, 1}, .integers = integers};
+  const PassMessage pass{.model = 8,
+                         .tables = PassTables(1, 2, 1, 4),
+                         .finds_largest = true,
+                         .copies = {&copy, 1},
+                         .integers = integers};
   std::vector<std::byte> bytes = pass.Encode();
   const auto decoded = PassMessage::Decode(bytes);
   ASSERT_TRUE(decoded.ok());
   EXPECT_EQ(decoded->model, 8);
   EXPECT_EQ(decoded->tables.max_pages, 4);
+  EXPECT_TRUE(decoded->finds_largest);
   ASSERT_EQ(decoded->copies.size(), 1);
   EXPECT_EQ(decoded->copies[0].to, 5);
   EXPECT_THAT(decoded->integers, testing::Each(7));

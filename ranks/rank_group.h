@@ -14,11 +14,18 @@
 
 namespace tandem {
 
+// [begin, end) of what rank `rank` of `world` has of `count`. Rank 0 has the most.
+struct RankShare {
+  int begin = 0;
+  int end = 0;
+  int size() const { return end - begin; }
+};
+
 // One rank's side of a group. Rank 0 leads: it sends messages, which the others follow. Every rank
 // then makes the same calls in the same order.
 //
 // After a rank has ended, or says nothing for too long, every call fails at once, and `status()`
-// says why. What was gathered since is garbage. Thread-compatible, but for `Fail`.
+// says why. What was gathered since is garbage. Thread-compatible, but for `Fail` and `status`.
 class RankGroup {
  public:
   virtual ~RankGroup() = default;
@@ -26,8 +33,8 @@ class RankGroup {
   int world() const { return world_; }
 
   // The group's memory `slot`, below kNumSlots, of at least `bytes`: what AllGather gathers lies in
-  // such memory. It keeps its contents and its place when it grows. RESOURCE_EXHAUSTED if it cannot
-  // be so large.
+  // such memory. Where that is the host's it keeps its contents and its place when it grows.
+  // RESOURCE_EXHAUSTED if it cannot be so large.
   virtual absl::StatusOr<Buffer> Memory(int slot, size_t bytes, Backend* backend) = 0;
   static constexpr int kNumSlots = 16;
 
@@ -38,7 +45,15 @@ class RankGroup {
   // calls use(data, bytes) for each of the pieces that `rank` has written; on every rank it names
   // the same places of the same sizes.
   using UsePiece = absl::FunctionRef<void(void* data, size_t bytes)>;
+  // REQUIRES: gathers_pieces().
   virtual void AllGather(absl::FunctionRef<void(int rank, UsePiece use)> for_each_piece) = 0;
+  // Whether the host can name pieces: not those of a device's memory.
+  virtual bool gathers_pieces() const { return true; }
+  // Brings every rank's columns of a matrix to all ranks. On a device it is enqueued, and may be
+  // recorded (GraphCache).
+  //   whole: of 32 bits, in the group's memory, or on a device anywhere; columns(rank): of the
+  //   ranks next to each other, in their order
+  virtual void GatherColumns(MatrixView whole, absl::FunctionRef<RankShare(int rank)> columns);
 
   // A message of rank 0 to all others.
   // REQUIRES: rank() == 0.
@@ -66,12 +81,6 @@ class RankGroup {
   const int world_;
 };
 
-// [begin, end) of what rank `rank` of `world` has of `count`. Rank 0 has the most.
-struct RankShare {
-  int begin = 0;
-  int end = 0;
-  int size() const { return end - begin; }
-};
 // Ranks that a group may have.
 inline constexpr int kMostRanks = 64;
 inline RankShare RankShareOf(int count, int rank, int world) {

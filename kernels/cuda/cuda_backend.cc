@@ -1,5 +1,6 @@
 #include "kernels/cuda/cuda_backend.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <utility>
@@ -52,7 +53,10 @@ CudaBackend::CudaBackend(int device, const DeviceProperties& properties, Stream 
       products_(std::make_unique<CublasProducts>(this, stream, num_processors_)) {}
 
 CudaBackend::~CudaBackend() {
+  nccl_.reset();
   products_.reset();
+  gathered_parts_ = Buffer();
+  kept_scratch_.clear();
   packed_rows_ = Buffer();
   row_factors_ = Buffer();
   split_parts_ = Buffer();
@@ -80,7 +84,8 @@ std::optional<int64_t> CudaBackend::free_memory_bytes() {
 absl::StatusOr<Buffer> CudaBackend::Allocate(size_t bytes) {
   void* data = nullptr;
   Error error = AllocateOn(device_, bytes, &data);
-  if (IsOutOfMemory(error) && !is_recording_ && products_->Release()) {
+  const bool can_forget = !is_recording_ && !(has_ranks_ && has_recorded_);
+  if (IsOutOfMemory(error) && can_forget && products_->Release()) {
     ++scratch_generation_;
     error = AllocateOn(device_, bytes, &data);
   }
@@ -112,11 +117,14 @@ void CudaBackend::Copy(const void* from, void* to, size_t bytes) {
 
 absl::Status CudaBackend::Synchronize() {
   Note(Wait(stream_), "waiting");
+  if (has_ranks_) Note(nccl_->status());
   return std::exchange(failure_, absl::OkStatus());
 }
 
 void* CudaBackend::Reserve(Buffer* scratch, size_t bytes) {
   if (scratch->size_bytes() < bytes) {
+    const bool keeps = has_ranks_ && scratch->size_bytes() > 0;
+    if (keeps) kept_scratch_.push_back(std::move(*scratch));
     *scratch = Buffer();
     absl::StatusOr<Buffer> larger = Allocate(bytes);
     if (!larger.ok()) {
@@ -124,7 +132,7 @@ void* CudaBackend::Reserve(Buffer* scratch, size_t bytes) {
       return nullptr;
     }
     *scratch = *std::move(larger);
-    ++scratch_generation_;
+    if (!keeps) ++scratch_generation_;
   }
   return scratch->data();
 }
@@ -177,7 +185,7 @@ absl::StatusOr<Recording> CudaBackend::Record(absl::FunctionRef<void()> enqueue)
   Recording recording = nullptr;
   Note(BeginRecording(stream_), "recording");
   if (failure_.ok()) {
-    is_recording_ = true;
+    is_recording_ = has_recorded_ = true;
     enqueue();
     is_recording_ = false;
     Note(EndRecording(stream_, &recording), "recording");
@@ -419,6 +427,55 @@ absl::Status CudaBackend::Collect(absl::Span<RowState> states, absl::Span<SlotAn
     std::memcpy(states.data(), told.data() + answer_bytes, told.size() - answer_bytes);
   }
   return absl::OkStatus();
+}
+
+// ---- Ranks ----
+
+absl::Status CudaBackend::Open() {
+  ASSIGN_OR_RETURN(nccl_, Nccl::Open());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> CudaBackend::NewGroup() {
+  TANDEM_CHECK(nccl_ != nullptr);
+  StreamOfToolkit(stream_);  // makes the device the thread's
+  return nccl_->NewGroup();
+}
+
+absl::Status CudaBackend::Join(const std::string& group, int rank, int world, TellGroup tell) {
+  TANDEM_CHECK(nccl_ != nullptr && !has_ranks_ && 0 <= rank && rank < world);
+  StreamOfToolkit(stream_);
+  RETURN_IF_ERROR(nccl_->Join(group, rank, world, std::move(tell)));
+  has_ranks_ = true;
+  return absl::OkStatus();
+}
+
+// NCCL's parts lie next to each other and are of one size: that of the widest rank's columns.
+void CudaBackend::GatherColumns(MatrixView whole, absl::Span<const int> bounds) {
+  CheckF32(whole);
+  const int world = static_cast<int>(bounds.size()) - 1;
+  TANDEM_CHECK(has_ranks_ && bounds[0] >= 0 && bounds[world] <= whole.cols);
+  int most = 0;
+  for (int r = 0; r < world; ++r) most = std::max(most, bounds[r + 1] - bounds[r]);
+  const size_t part_bytes = sizeof(float) * most * whole.rows;
+  if (part_bytes == 0) return;
+  auto* const parts = static_cast<std::byte*>(Reserve(&gathered_parts_, world * part_bytes));
+  if (parts == nullptr) return;
+  const auto copy = [&](int rank, bool into_part) {
+    const size_t cols = bounds[rank + 1] - bounds[rank];
+    const StridedRows part{.data = parts + rank * part_bytes, .stride_bytes = cols * sizeof(float)};
+    const StridedRows place{.data = static_cast<float*>(whole.data) + bounds[rank],
+                            .stride_bytes = static_cast<size_t>(whole.stride) * sizeof(float)};
+    if (cols == 0) return;
+    Note(CopyRows(into_part ? place : part, into_part ? part : place, cols * sizeof(float),
+                  whole.rows, stream_),
+         "copying columns");
+  };
+  copy(nccl_->rank(), /*into_part=*/true);
+  Note(nccl_->Gather(parts, part_bytes, StreamOfToolkit(stream_)));
+  for (int r = 0; r < world; ++r) {
+    if (r != nccl_->rank()) copy(r, /*into_part=*/false);
+  }
 }
 
 // ---- Measuring ----

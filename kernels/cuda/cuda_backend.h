@@ -4,10 +4,13 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "kernels/backend.h"
+#include "kernels/column_gatherer.h"
 #include "kernels/cuda/cublas_products.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/nccl.h"
 #include "kernels/device_meter.h"
 #include "kernels/sampler.h"
 
@@ -17,7 +20,10 @@ namespace tandem::cuda {
 // row by row, those with weights of blocks quantise them; attention to caches of bf16 rounds
 // queries and weights. Products with f32 and f16 weights and attention to caches of f32 and int8
 // compute in f32. Scratch memory grows to the largest call.
-class CudaBackend final : public Backend, public DeviceMeter, public Sampler {
+class CudaBackend final : public Backend,
+                          public ColumnGatherer,
+                          public DeviceMeter,
+                          public Sampler {
  public:
   // Takes the stream.
   CudaBackend(int device, const DeviceProperties& properties, Stream stream);
@@ -38,6 +44,7 @@ class CudaBackend final : public Backend, public DeviceMeter, public Sampler {
   std::unique_ptr<GraphCache> MakeGraphCache() override;
   Sampler* sampler() override { return this; }
   DeviceMeter* meter() override { return this; }
+  ColumnGatherer* gatherer() override { return this; }
 
   std::vector<std::string> product_report() const override { return products_->Report(); }
 
@@ -66,19 +73,26 @@ class CudaBackend final : public Backend, public DeviceMeter, public Sampler {
   void TakeDrawn(const int32_t* sources, int count, int32_t* ids) override;
   absl::Status Collect(absl::Span<RowState> states, absl::Span<SlotAnswer> answers) override;
 
+  absl::Status Open() override;
+  absl::StatusOr<std::string> NewGroup() override;
+  absl::Status Join(const std::string& group, int rank, int world, TellGroup tell) override;
+  void GatherColumns(MatrixView whole, absl::Span<const int> bounds) override;
+  // Whether it has joined a group.
+  bool has_ranks() const { return has_ranks_; }
+
   // What `enqueue` enqueues, none of which is done. Its first failure, or that of recording.
   absl::StatusOr<Recording> Record(absl::FunctionRef<void()> enqueue);
   bool is_recording() const { return is_recording_; }
   void Repeat(Recording recording) { Note(Replay(recording, stream_), "replaying"); }
-  // Grows whenever scratch memory that recordings may use is replaced.
+  // Remembers the first failure.
+  void Note(absl::Status status);
+  // Grows whenever scratch memory that recordings may use is gone.
   int64_t scratch_generation() const { return scratch_generation_; }
 
  private:
   void Free(void* data, size_t bytes) override;
 
-  // Remembers the first failure.
   void Note(Error error, absl::string_view operation);
-  void Note(absl::Status status);
   // Memory of at least so many bytes until the next call; null, and a failure noted, if there is
   // none.
   void* Reserve(Buffer* scratch, size_t bytes);
@@ -104,6 +118,12 @@ class CudaBackend final : public Backend, public DeviceMeter, public Sampler {
   Buffer row_factors_;  // of packed_rows_
   Buffer split_parts_;
   Buffer sampling_tables_;
+  std::unique_ptr<Nccl> nccl_;
+  bool has_ranks_ = false;
+  bool has_recorded_ = false;
+  Buffer gathered_parts_;
+  // Scratch memory that was too small: recordings use it, and ranks cannot forget them alone.
+  std::vector<Buffer> kept_scratch_;
   // What Run is to launch next, and where all answers are.
   DistributionsTask next_rows_;
   SlotsTask next_slots_;

@@ -26,6 +26,8 @@ void CudaGraphCache::Run(absl::Span<const int64_t> key, absl::FunctionRef<void()
     const absl::StatusOr<Recording> recording = backend_.Record(enqueue);
     if (recording.ok()) {
       entry.recording = *recording;
+    } else if (backend_.has_ranks()) {
+      return backend_.Note(recording.status());  // the other ranks repeat
     } else {
       entry.cannot_be_recorded = true;
       Log(LogLevel::kWarning,

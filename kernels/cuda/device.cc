@@ -83,6 +83,12 @@ Error CopyWithin(const void* from, void* to, size_t bytes, Stream stream) {
   return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, Selected(stream));
 }
 
+Error CopyRows(const StridedRows& from, const StridedRows& to, size_t row_bytes, int num_rows,
+               Stream stream) {
+  return cudaMemcpy2DAsync(to.data, to.stride_bytes, from.data, from.stride_bytes, row_bytes,
+                           num_rows, cudaMemcpyDeviceToDevice, Selected(stream));
+}
+
 Error Wait(Stream stream) { return cudaStreamSynchronize(Selected(stream)); }
 
 void* StreamOfToolkit(Stream stream) { return Selected(stream); }

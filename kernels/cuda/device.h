@@ -37,6 +37,13 @@ bool IsOutOfMemory(Error error);
 Error CopyIn(const void* host, void* device, size_t bytes, Stream stream);
 Error CopyOut(const void* device, void* host, size_t bytes, Stream stream);
 Error CopyWithin(const void* from, void* to, size_t bytes, Stream stream);
+// Rows within the device, so many bytes of each.
+struct StridedRows {
+  void* data = nullptr;
+  size_t stride_bytes = 0;
+};
+Error CopyRows(const StridedRows& from, const StridedRows& to, size_t row_bytes, int num_rows,
+               Stream stream);
 Error Wait(Stream stream);
 
 // The toolkit's own stream, for its libraries.

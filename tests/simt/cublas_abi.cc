@@ -3,34 +3,12 @@
 #include <cublasLt.h>
 
 #include <cstddef>
-#include <type_traits>
 
 #include "kernels/cuda/cublas_entries.h"
+#include "tests/simt/called_alike.h"
 
 namespace tandem::cuda {
 namespace {
-
-// Enumerations are passed as int; opaque types, and structures, by pointers.
-template <typename Ours, typename Theirs>
-constexpr bool IsPassedAlike() {
-  if constexpr (std::is_pointer_v<Ours>) return std::is_pointer_v<Theirs>;
-  if constexpr (std::is_enum_v<Theirs>) return std::is_same_v<Ours, int>;
-  return std::is_same_v<Ours, Theirs>;
-}
-
-template <typename Ours, typename Theirs>
-struct IsCalledAlike : std::false_type {};
-template <typename OurResult, typename... Ours, typename TheirResult, typename... Theirs>
-struct IsCalledAlike<OurResult (*)(Ours...), TheirResult (*)(Theirs...)> {
-  static constexpr bool Compare() {
-    if constexpr (sizeof...(Ours) != sizeof...(Theirs)) {
-      return false;
-    } else {
-      return IsPassedAlike<OurResult, TheirResult>() && (IsPassedAlike<Ours, Theirs>() && ...);
-    }
-  }
-  static constexpr bool value = Compare();
-};
 
 #define TANDEM_CALLED_ALIKE(name)                                                   \
   static_assert(IsCalledAlike<decltype(LtEntries::name), decltype(&::name)>::value, \

@@ -178,10 +178,11 @@ cudaError_t cudaFree(void* data) {
 // ---- Streams ----
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned /*flags*/) {
-  *stream =
-      new CUstream_st{{.enqueue = tandem::simt::Launch,
-                       .core = current_device == 0 ? tandem::simt::kHopper : tandem::simt::kAmpere},
-                      current_device};
+  *stream = new CUstream_st{
+      {.enqueue = tandem::simt::Launch,
+       .core = Devices::Get().all[current_device].major >= 9 ? tandem::simt::kHopper
+                                                             : tandem::simt::kAmpere},
+      current_device};
   return cudaSuccess;
 }
 
@@ -216,6 +217,23 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
     std::memcpy(to, from, bytes);
   }
   return cudaSuccess;
+}
+
+cudaError_t cudaMemcpy2DAsync(void* to, size_t to_stride, const void* from, size_t from_stride,
+                              size_t row_bytes, size_t num_rows, cudaMemcpyKind kind,
+                              cudaStream_t stream) {
+  const cudaError_t error = OnlyOn(stream->device, "a copy");
+  if (error != cudaSuccess) return error;
+  if (kind != cudaMemcpyDeviceToDevice) return Remember("a copy of rows that leaves the device");
+  if (row_bytes > to_stride || row_bytes > from_stride)
+    return Remember("a copy of rows that overlap");
+  return static_cast<cudaError_t>(tandem::simt::Launch([=] {
+    for (size_t r = 0; r < num_rows; ++r) {
+      Machine::Get().CopyBetweenKernels(static_cast<const std::byte*>(from) + r * from_stride,
+                                        static_cast<std::byte*>(to) + r * to_stride, row_bytes);
+    }
+    return std::string();
+  }));
 }
 
 // ---- Graphs ----

@@ -16,8 +16,8 @@ namespace tandem::simt {
 // ErrorText has its words.
 cuda::Error Launch(std::function<std::string()> work);
 
-// The tensor cores of a stream's device: Hopper's on cuda:0, and where there is no stream; Ampere's
-// on cuda:1.
+// The tensor cores of a stream's device: below compute capability 9 Ampere's, else Hopper's, as
+// without a stream.
 TensorCore TensorCoreOf(cuda::Stream stream);
 
 // Whether an allocation of so many bytes is to fail, out of memory; set by tests, else empty.

@@ -1,0 +1,163 @@
+#include "kernels/cuda/nccl.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "kernels/cuda/nccl_entries.h"
+
+namespace tandem::cuda {
+namespace {
+
+// How often it is looked whether the group still lives.
+constexpr absl::Duration kLook = absl::Milliseconds(50);
+// 2.9, which can be recorded in graphs, to before 3.
+constexpr int kLeastVersion = 20900;
+constexpr int kVersionsEnd = 30000;
+
+absl::Status LoadInto(void* library, NcclEntries* nccl) {
+  absl::Status status;
+  const auto find = [&](const char* name, auto* entry) {
+    *entry = reinterpret_cast<std::remove_pointer_t<decltype(entry)>>(dlsym(library, name));
+    if (*entry == nullptr) {
+      status.Update(absl::UnavailableError(absl::StrCat("NCCL: it has no ", name)));
+    }
+  };
+  find("ncclGetVersion", &nccl->ncclGetVersion);
+  find("ncclGetErrorString", &nccl->ncclGetErrorString);
+  find("ncclGetUniqueId", &nccl->ncclGetUniqueId);
+  find("ncclCommInitRank", &nccl->ncclCommInitRank);
+  find("ncclCommGetAsyncError", &nccl->ncclCommGetAsyncError);
+  find("ncclCommAbort", &nccl->ncclCommAbort);
+  find("ncclAllGather", &nccl->ncclAllGather);
+  return status;
+}
+
+class LoadedNccl final : public Nccl {
+ public:
+  explicit LoadedNccl(const NcclEntries& nccl) : nccl_(nccl) {}
+  ~LoadedNccl() override {
+    is_ending_.Notify();
+    if (watcher_.joinable()) watcher_.join();
+    Leave();
+  }
+
+  absl::StatusOr<std::string> NewGroup() override {
+    NcclGroupId group = {};
+    RETURN_IF_ERROR(Check(nccl_.ncclGetUniqueId(&group), "ncclGetUniqueId"));
+    return std::string(group.bytes, sizeof(group.bytes));
+  }
+
+  absl::Status Join(const std::string& group, int rank, int world,
+                    ColumnGatherer::TellGroup tell) override {
+    NcclGroupId id = {};
+    if (group.size() != sizeof(id.bytes)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "NCCL: a group's words have ", sizeof(id.bytes), " bytes, found ", group.size()));
+    }
+    std::memcpy(id.bytes, group.data(), sizeof(id.bytes));
+    NcclRank joined = nullptr;
+    RETURN_IF_ERROR(Check(nccl_.ncclCommInitRank(&joined, world, id, rank), "ncclCommInitRank"));
+    rank_ = rank;
+    tell_ = std::move(tell);
+    {
+      const absl::MutexLock lock(&mutex_);
+      joined_ = joined;
+    }
+    watcher_ = std::thread([this] { Watch(); });
+    return absl::OkStatus();
+  }
+
+  int rank() const override { return rank_; }
+  absl::Status status() const override { return tell_(absl::OkStatus()); }
+
+  absl::Status Gather(std::byte* all, size_t part_bytes, void* stream) override {
+    NcclRank joined = nullptr;
+    {
+      const absl::MutexLock lock(&mutex_);
+      if (joined_ == nullptr) return status();
+      joined = joined_;
+      is_calling_ = true;
+    }
+    const int result =
+        nccl_.ncclAllGather(all + rank_ * part_bytes, all, part_bytes, kNcclBytes, joined, stream);
+    const absl::MutexLock lock(&mutex_);
+    is_calling_ = false;
+    return Check(result, "ncclAllGather");
+  }
+
+ private:
+  absl::Status Check(int result, const char* call) const {
+    if (result == kNcclSuccess) return absl::OkStatus();
+    return absl::InternalError(
+        absl::StrCat("NCCL: ", call, ": ", nccl_.ncclGetErrorString(result)));
+  }
+
+  // A gathering whose other ranks are gone never ends by itself, nor does a wait for it.
+  void Watch() {
+    while (!is_ending_.WaitForNotificationWithTimeout(kLook)) {
+      if (tell_(OfDevice()).ok()) continue;
+      return Leave();
+    }
+  }
+
+  absl::Status OfDevice() {
+    int result = kNcclSuccess;
+    RETURN_IF_ERROR(Check(nccl_.ncclCommGetAsyncError(joined_, &result), "ncclCommGetAsyncError"));
+    return result == kNcclInProgress ? absl::OkStatus() : Check(result, "a gathering");
+  }
+
+  // Ends gatherings under way. Waits until all recordings are forgotten, as NCCL does, so the
+  // thread that forgets them does not call it before.
+  void Leave() {
+    NcclRank left = nullptr;
+    {
+      const absl::MutexLock lock(&mutex_);
+      left = std::exchange(joined_, nullptr);
+      // A call takes microseconds, unless it waits for a rank that is gone.
+      mutex_.AwaitWithTimeout(absl::Condition(
+                                  +[](bool* is_calling) { return !*is_calling; }, &is_calling_),
+                              kLook);
+    }
+    if (left != nullptr) nccl_.ncclCommAbort(left);
+  }
+
+  const NcclEntries nccl_;
+  int rank_ = 0;
+  ColumnGatherer::TellGroup tell_;
+  absl::Mutex mutex_;
+  NcclRank joined_ = nullptr;  // changed under the mutex, to null by the watcher or after it
+  bool is_calling_ = false;    // under the mutex
+  absl::Notification is_ending_;
+  std::thread watcher_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Nccl>> Nccl::Open() {
+  const char* const named = std::getenv("TANDEM_NCCL");
+  const std::string name = named != nullptr ? named : "libnccl.so.2";
+  if (name == "none") return absl::UnavailableError("NCCL: TANDEM_NCCL is none");
+  void* const library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);  // as long as the process
+  if (library == nullptr) return absl::UnavailableError(absl::StrCat("NCCL: ", dlerror()));
+  NcclEntries nccl = {};
+  RETURN_IF_ERROR(LoadInto(library, &nccl));
+  int version = 0;  // 22809 is 2.28.9
+  nccl.ncclGetVersion(&version);
+  if (version < kLeastVersion || version >= kVersionsEnd) {
+    return absl::UnavailableError(absl::StrCat("NCCL: found version ", version / 10000, ".",
+                                               version / 100 % 100, ".", version % 100,
+                                               ", allowed: from 2.9, before 3"));
+  }
+  return std::make_unique<LoadedNccl>(nccl);
+}
+
+}  // namespace tandem::cuda

@@ -1,0 +1,35 @@
+// kernels/cuda/nccl_entries.h against NVIDIA's header, as cublas_abi.cc does. It only has to
+// compile.
+#include <nccl.h>
+
+#include "kernels/cuda/nccl_entries.h"
+#include "tests/simt/called_alike.h"
+
+namespace tandem::cuda {
+namespace {
+
+#define TANDEM_CALLED_ALIKE(name)                                                     \
+  static_assert(IsCalledAlike<decltype(NcclEntries::name), decltype(&::name)>::value, \
+                #name " is called otherwise")
+
+TANDEM_CALLED_ALIKE(ncclGetVersion);
+TANDEM_CALLED_ALIKE(ncclGetErrorString);
+TANDEM_CALLED_ALIKE(ncclGetUniqueId);
+TANDEM_CALLED_ALIKE(ncclCommInitRank);
+TANDEM_CALLED_ALIKE(ncclCommGetAsyncError);
+TANDEM_CALLED_ALIKE(ncclCommAbort);
+TANDEM_CALLED_ALIKE(ncclAllGather);
+#undef TANDEM_CALLED_ALIKE
+
+// A group's words of another size are seen.
+struct Smaller {
+  char bytes[64];
+};
+static_assert(
+    !IsCalledAlike<int (*)(NcclRank*, int, Smaller, int), decltype(&::ncclCommInitRank)>::value);
+
+static_assert(kNcclSuccess == ncclSuccess && kNcclInProgress == ncclInProgress &&
+              kNcclBytes == ncclInt8);
+
+}  // namespace
+}  // namespace tandem::cuda
