@@ -61,6 +61,11 @@ class Transformer final : public LanguageModel {
     // Called while packed weights are written to their cache, with how many of the model's
     // parameters have been: at least once, last with all.
     std::function<void(int64_t packed, int64_t total)> on_packing{};
+
+    // Whether the head is left out.
+    bool SetsHead(const ModelConfig& config) const;
+    // How the weights of a checkpoint are changed by loading it, in words.
+    std::string FormOf(const Weights& weights) const;
   };
   // Loads a Hugging Face folder or a GGUF model. `backend` must outlive the model. Errors name the
   // file and the key or tensor: NOT_FOUND, INVALID_ARGUMENT, RESOURCE_EXHAUSTED.

@@ -27,25 +27,10 @@ constexpr int64_t kLongRow = 256;  // whole blocks of every format
 // The format of a quantised head and embedding. No format of blocks is larger.
 constexpr DType kHeadFormat = DType::kQ8_0;
 
-// Whether the head is left out.
-bool SetsHead(const Transformer::LoadOptions& options, const ModelConfig& config) {
-  return options.sets_head_from > 0 && config.vocab_size >= options.sets_head_from;
-}
-
 // Tensors of older checkpoints that hold nothing but what the config says.
 bool IsDerivable(absl::string_view name) {
   return absl::EndsWith(name, "rotary_emb.inv_freq") ||
          absl::EndsWith(name, "self_attn.masked_bias") || absl::EndsWith(name, "self_attn.bias");
-}
-
-// How the weights of a checkpoint are changed by loading it.
-std::string FormOf(const Transformer::LoadOptions& options, const Weights& weights) {
-  const std::string quantization = weights.quantization();
-  return absl::StrCat("quantized ",
-                      options.quantized.has_value() ? NameOf(*options.quantized) : "not",
-                      options.which == Transformer::Quantize::kAll ? ", all" : "",
-                      options.has_exact_activations ? ", exact activations" : "",
-                      quantization.empty() ? "" : ", ", quantization);
 }
 
 }  // namespace
@@ -58,7 +43,7 @@ class TransformerLoader {
         quantized_(options.quantized),
         which_(options.which),
         head_tokens_(options.head_tokens),
-        sets_head_(SetsHead(options, model->config_)),
+        sets_head_(options.SetsHead(model->config_)),
         on_packing_(options.on_packing),
         path_(path) {}
 
@@ -525,7 +510,7 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::LoadFrom(const Files& 
                                                                    const LoadOptions& options,
                                                                    PackedFile* packed) {
   std::unique_ptr<Transformer> model(new Transformer(backend, files, options));
-  model->weights_form_ = FormOf(options, *files.weights);
+  model->weights_form_ = options.FormOf(*files.weights);
   RETURN_IF_ERROR(TransformerLoader(files.path, options, model.get()).Load(packed));
   RETURN_IF_ERROR(backend->Synchronize());
   return model;
@@ -542,7 +527,7 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::LoadPacked(const Files
       options.which == Quantize::kAll ? ", all" : "", ", heads turned ", files.config.rotary_dim,
       " of ", files.config.head_dim,
       options.head_tokens > 0 ? absl::StrCat(", head of ", options.head_tokens) : "",
-      SetsHead(options, files.config) ? ", no head" : "",
+      options.SetsHead(files.config) ? ", no head" : "",
       options.group == nullptr
           ? ""
           : absl::StrCat(", rank ", options.group->rank(), " of ", options.group->world()),
