@@ -86,7 +86,7 @@ TEST(SharedRanks, FollowTheMessagesOfRankZeroUntilItEnds) {
     EXPECT_TRUE(follower->is_over());
   });
   int num_fills = 0;
-  for (const std::string& text : {"one", "", "three"}) {
+  for (const std::string text : {"one", "", "three"}) {
     EXPECT_TRUE(leader->Send(BytesOf(text)).ok());
     leader->FillAlike([&] { ++num_fills; });
   }
