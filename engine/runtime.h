@@ -24,6 +24,11 @@
 
 namespace tandem {
 
+// Share of the free memory that the caches take when nothing is said: a quarter.
+inline constexpr int kDefaultShareOfFreeMemory = 4;
+// Where the free memory is not known.
+inline constexpr int64_t kGuessedMemory = int64_t{1} << 30;
+
 // EngineOptions::compute: "auto", "f32" or "bf16". INVALID_ARGUMENT for other names.
 absl::StatusOr<CpuCompute> ParseCompute(const std::string& name);
 
@@ -48,7 +53,7 @@ struct Runtime {
   std::unique_ptr<LearnedHead> head;              // null unless the draft's is learned
   DrafterKind drafter_kind = DrafterKind::kNone;  // never kAuto
   bool has_all_drafters = false;
-  int chunk_tokens = 0;  // EngineOptions::chunk_tokens, never 0
+  int chunk_tokens = 0;              // EngineOptions::chunk_tokens, never 0
   std::unique_ptr<Drafter> drafter;  // of all drafters that can run; null for none
 
   // Those that a request may name, but for kNone.

@@ -1,6 +1,8 @@
 #include "engine/tensor_parallel.h"
 
 #include <algorithm>
+#include <limits>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,6 +16,7 @@
 #include "kernels/quantize.h"
 #include "model/pass_message.h"
 #include "nlohmann/json.hpp"
+#include "ranks/linked_ranks.h"
 #include "tandem/field_error.h"
 
 namespace tandem {
@@ -32,6 +35,8 @@ struct Answer {
   std::string arithmetic{};  // must be everyone's
   LeadingRank::Needs needs{};
   std::string description{};
+  int64_t most_pages =
+      std::numeric_limits<int64_t>::max();  // of this rank's machine, if it limits them
 };
 
 std::string ToText(const Answer& answer) {
@@ -40,31 +45,49 @@ std::string ToText(const Answer& answer) {
               {"arithmetic", answer.arithmetic},
               {"page_bytes", answer.needs.page_bytes},
               {"bytes_to_pack", answer.needs.bytes_to_pack},
-              {"description", answer.description}}
+              {"description", answer.description},
+              {"most_pages", answer.most_pages}}
       .dump(-1, ' ', true, json::error_handler_t::replace);
 }
 
 absl::StatusOr<Answer> ParseAnswer(const std::string& text) {
   ASSIGN_OR_RETURN(const json parsed, ParseJson(text, "tensor_parallel"));
-  return Answer{.error = parsed.at("error"),
-                .error_code = parsed.at("code"),
-                .arithmetic = parsed.at("arithmetic"),
-                .needs = {.page_bytes = parsed.at("page_bytes"),
-                          .bytes_to_pack = parsed.at("bytes_to_pack")},
-                .description = parsed.at("description")};
+  return Answer{
+      .error = parsed.at("error"),
+      .error_code = parsed.at("code"),
+      .arithmetic = parsed.at("arithmetic"),
+      .needs = {.page_bytes = parsed.at("page_bytes"), .bytes_to_pack = parsed.at("bytes_to_pack")},
+      .description = parsed.at("description"),
+      .most_pages = parsed.at("most_pages")};
 }
 
-// The other ranks' threads are those of their machine, shared out.
+// The ranks of one machine share it out.
 int ThreadsOf(const EngineOptions& options, int rank) {
-  if (options.threads > 0) return options.threads;
+  if (options.threads > 0 || !options.rendezvous.empty()) return options.threads;
   const Share share = ShareOf(NumUsableCores(), options.tensor_parallel, rank);
   return static_cast<int>(std::max<int64_t>(1, share.end - share.begin));
+}
+
+// What a model is by its files, whatever is done with them at load.
+std::string FingerprintOfModel(const std::string& path) {
+  EngineOptions options;
+  options.target = path;
+  return FingerprintOf(options, /*version=*/"");
+}
+
+LinkedRankOptions LinkedOptionsOf(const EngineOptions& options) {
+  return {.rank = options.rank,
+          .world = options.tensor_parallel,
+          .rendezvous = options.rendezvous,
+          .secret = options.rendezvous_secret};
 }
 
 // One of the other ranks.
 class Follower {
  public:
-  explicit Follower(RankGroup* group) : group_(*group) {}
+  // `own`: of a process that is its own machine's, else null.
+  Follower(RankGroup* group, const EngineOptions* own)
+      : group_(*group), own_(own), available_(AvailableMemoryBytes()) {}
 
   absl::Status Run() {
     for (;;) {
@@ -76,8 +99,9 @@ class Follower {
         answer.error = std::string(status.message());
         answer.error_code = static_cast<int>(status.code());
         RETURN_IF_ERROR(group_.Exchange(ToText(answer)).status());
-        RETURN_IF_ERROR(status);
-        continue;
+        if (status.ok()) continue;
+        group_.Receive().IgnoreError();  // rank 0 ends the group when it has read the answer
+        return status;
       }
       ASSIGN_OR_RETURN(const PassMessage pass, PassMessage::Decode(message));
       const auto model = std::find_if(models_.begin(), models_.end(), [&](const Model& candidate) {
@@ -107,48 +131,81 @@ class Follower {
   absl::Status Load(const json& order, Answer* answer) {
     if (backend_ == nullptr) {
       const std::vector<int> threads = order.at("threads");
-      CpuOptions cpu{.num_threads = threads.at(group_.rank()),
-                     .compute = CpuCompute::kAuto,
-                     .isa = ""};
+      CpuOptions cpu{
+          .num_threads = threads.at(group_.rank()), .compute = CpuCompute::kAuto, .isa = ""};
       ASSIGN_OR_RETURN(cpu.compute, ParseCompute(order.at("compute")));
-      ASSIGN_OR_RETURN(backend_, MakeBackend(order.at("device").get<std::string>(), cpu));
+      if (own_ != nullptr) cpu.num_threads = own_->threads;
+      ASSIGN_OR_RETURN(
+          backend_,
+          MakeBackend(own_ != nullptr ? own_->device : order.at("device").get<std::string>(), cpu));
       page_size_ = order.at("page_size");
     }
     ASSIGN_OR_RETURN(const std::optional<DType> quantized,
                      ValueOf(kQuantizations, "quantize", order.at("quantize").get<std::string>()));
+    ASSIGN_OR_RETURN(const std::string path, PathOf(order));
     Model loaded{.first_slot = order.at("first_slot")};
     ASSIGN_OR_RETURN(loaded.kv_cache, ParseKvDType(order.at("kv_cache").get<std::string>()));
-    const Transformer::LoadOptions loading{
-        .quantized = quantized,
-        .which = order.at("requantizes") ? Transformer::Quantize::kAll
-                                         : Transformer::Quantize::kFloats,
-        .has_exact_activations = order.at("compute") == "f32",
-        .packed_folder = order.at("packed_weights"),
-        .allowed_config_keys = order.at("allow_unknown_config"),
-        .head_tokens = order.at("head_tokens"),
-        .context = order.at("context"),
-        .group = &group_,
-        .first_slot = loaded.first_slot};
-    ASSIGN_OR_RETURN(loaded.model, Transformer::Load(order.at("path").get<std::string>(),
-                                                     backend_.get(), loading));
+    Transformer::LoadOptions loading{.quantized = quantized,
+                                     .which = order.at("requantizes")
+                                                  ? Transformer::Quantize::kAll
+                                                  : Transformer::Quantize::kFloats,
+                                     .has_exact_activations = order.at("compute") == "f32",
+                                     .packed_folder = order.at("packed_weights"),
+                                     .allowed_config_keys = order.at("allow_unknown_config"),
+                                     .head_tokens = order.at("head_tokens"),
+                                     .context = order.at("context"),
+                                     .group = &group_,
+                                     .first_slot = loaded.first_slot};
+    if (own_ != nullptr) {
+      loading.packed_folder = own_->packed_weights;
+      loading.allowed_config_keys = own_->allow_unknown_config;
+    }
+    ASSIGN_OR_RETURN(loaded.model, Transformer::Load(path, backend_.get(), loading));
     answer->arithmetic = backend_->arithmetic();
     answer->description = DescriptionOfPart(*loaded.model);
     answer->needs = NeedsOf(*loaded.model, *backend_, page_size_, loaded.kv_cache);
     models_.push_back(std::move(loaded));
+    page_bytes_ += answer->needs.page_bytes;
+    bytes_to_pack_ += answer->needs.bytes_to_pack;
+    if (own_ != nullptr && page_bytes_ > 0) answer->most_pages = CacheMemory() / page_bytes_;
     return absl::OkStatus();
+  }
+
+  // The model of this process's own command line, if it has one.
+  absl::StatusOr<std::string> PathOf(const json& order) const {
+    const std::string path = order.at("path");
+    if (own_ == nullptr) return path;
+    const std::string which = order.at("which");
+    const std::string& own = which == "draft" ? own_->draft : own_->target;
+    if (FingerprintOfModel(own) == order.at("fingerprint").get<std::string>()) return own;
+    return absl::FailedPreconditionError(
+        absl::StrCat(which, ": \"", own, "\" is another model than rank 0's \"", path, "\""));
+  }
+
+  // What this machine lets its caches have.
+  int64_t CacheMemory() const {
+    if (own_->kv_memory_bytes > 0) return own_->kv_memory_bytes;
+    const std::optional<int64_t> on_device = backend_->free_memory_bytes();
+    const std::optional<int64_t> available = on_device.has_value() ? on_device : available_;
+    if (!available.has_value()) return kGuessedMemory / kDefaultShareOfFreeMemory;
+    return std::max<int64_t>(0, *available - bytes_to_pack_) / kDefaultShareOfFreeMemory;
   }
 
   absl::Status MakeCaches(int64_t num_pages) {
     for (Model& model : models_) {
       const KvLayout layout = model.model->kv_layout(page_size_, model.kv_cache);
       if (layout.num_kv_heads == 0) continue;
-      ASSIGN_OR_RETURN(model.cache, PagedKvCache::Create(backend_.get(), layout,
-                                                         static_cast<int>(num_pages)));
+      ASSIGN_OR_RETURN(model.cache,
+                       PagedKvCache::Create(backend_.get(), layout, static_cast<int>(num_pages)));
     }
     return absl::OkStatus();
   }
 
   RankGroup& group_;
+  const EngineOptions* const own_;
+  const std::optional<int64_t> available_;  // of the host's memory, before anything was loaded
+  int64_t page_bytes_ = 0;                  // of all models
+  int64_t bytes_to_pack_ = 0;
   std::unique_ptr<Backend> backend_;
   int page_size_ = 0;
   std::vector<Model> models_;
@@ -172,16 +229,29 @@ std::string DescriptionOfPart(const Transformer& model) {
 }
 
 absl::StatusOr<std::unique_ptr<LeadingRank>> LeadingRank::Start(const EngineOptions& options) {
+  if (options.rank != 0) {
+    return FieldError("rank",
+                      absl::StrCat("must be 0 where there is an engine, got ", options.rank));
+  }
   std::unique_ptr<LeadingRank> leader(new LeadingRank(options));
+  if (!options.rendezvous.empty()) {
+    LinkedRankOptions linked = LinkedOptionsOf(options);
+    linked.on_failure = [leader = leader.get()](const absl::Status& why) {
+      if (!leader->is_ending_ && leader->options_.on_rank_failure) {
+        leader->options_.on_rank_failure(why);
+      }
+    };
+    ASSIGN_OR_RETURN(leader->group_, JoinLinkedRanks(linked));
+    return leader;
+  }
   ASSIGN_OR_RETURN(const std::shared_ptr<SharedMemory> memory,
                    SharedMemory::Create(options.tensor_parallel));
   leader->group_ = JoinSharedRanks(memory, /*rank=*/0);
   const std::string program = options.rank_program.empty() ? OwnProgram() : options.rank_program;
   ASSIGN_OR_RETURN(leader->processes_,
-                   RankProcesses::Start(program, {"rank"}, *memory,
-                                        [leader = leader.get()](const absl::Status& why) {
-                                          leader->Lost(why);
-                                        }));
+                   RankProcesses::Start(
+                       program, {"rank"}, *memory,
+                       [leader = leader.get()](const absl::Status& why) { leader->Lost(why); }));
   return leader;
 }
 
@@ -205,7 +275,10 @@ absl::Status LeadingRank::Load(const RankModel& model) {
   for (int rank = 0; rank < options_.tensor_parallel; ++rank) {
     threads.push_back(ThreadsOf(options_, rank));
   }
+  const bool is_target = model.path == options_.target;
   const json order{{"path", model.path},
+                   {"which", is_target ? "target" : "draft"},
+                   {"fingerprint", FingerprintOfModel(model.path)},
                    {"quantize", model.quantize},
                    {"requantizes", model.requantizes},
                    {"head_tokens", model.head_tokens},
@@ -227,6 +300,7 @@ absl::StatusOr<LeadingRank::Needs> LeadingRank::Gather(const std::string& own) {
   Needs sum;
   std::string arithmetic;
   descriptions_.clear();
+  most_pages_.clear();
   for (size_t rank = 0; rank < texts.size(); ++rank) {
     Answer answer;
     RETURN_IF_ERROR(Guarded("tensor_parallel", [&]() -> absl::Status {
@@ -243,8 +317,11 @@ absl::StatusOr<LeadingRank::Needs> LeadingRank::Gather(const std::string& own) {
           absl::StrCat("tensor_parallel: rank ", rank, " computes with ", answer.arithmetic,
                        ", rank 0 with ", arithmetic, ", whose bits differ"));
     }
-    sum.page_bytes += answer.needs.page_bytes;
-    sum.bytes_to_pack += answer.needs.bytes_to_pack;
+    if (rank == 0 || options_.rendezvous.empty()) {
+      sum.page_bytes += answer.needs.page_bytes;
+      sum.bytes_to_pack += answer.needs.bytes_to_pack;
+    }
+    most_pages_.push_back(answer.most_pages);
     descriptions_.push_back(answer.description);
   }
   return sum;
@@ -258,6 +335,14 @@ absl::StatusOr<LeadingRank::Needs> LeadingRank::AwaitLoaded(const Transformer& m
                         .description = DescriptionOfPart(model)}));
 }
 
+absl::StatusOr<int64_t> LeadingRank::MostPages() const {
+  const auto least = std::min_element(most_pages_.begin(), most_pages_.end());
+  if (*least > 0) return *least;
+  return FieldError("kv_memory",
+                    absl::StrCat("the machine of rank ", least - most_pages_.begin(),
+                                 " has no memory for a page of ", options_.page_size, " tokens"));
+}
+
 absl::Status LeadingRank::MakeCaches(int64_t num_pages) {
   RETURN_IF_ERROR(group_->Send(BytesOf(json{{"pages", num_pages}}.dump())));
   const std::vector<std::string> descriptions = descriptions_;
@@ -266,11 +351,32 @@ absl::Status LeadingRank::MakeCaches(int64_t num_pages) {
   return absl::OkStatus();
 }
 
-absl::Status FollowRankZero(RankGroup* group) {
-  const absl::Status status = Guarded("rank", [&] { return Follower(group).Run(); });
-  if (group->is_over()) return absl::OkStatus();
+namespace {
+
+absl::Status Follow(RankGroup* group, const EngineOptions* own) {
+  const absl::Status status = Guarded("rank", [&] { return Follower(group, own).Run(); });
+  if (absl::IsCancelled(status) && group->is_over()) return absl::OkStatus();
   group->Fail(status);
   return status;
+}
+
+}  // namespace
+
+absl::Status FollowRankZero(RankGroup* group) { return Follow(group, nullptr); }
+
+absl::Status FollowRankZero(RankGroup* group, const EngineOptions& own) {
+  return Follow(group, &own);
+}
+
+absl::Status FollowRankZero(const EngineOptions& own) {
+  RETURN_IF_ERROR(own.Validate());
+  Log(LogLevel::kInfo,
+      absl::StrCat("tensor_parallel: rank=", own.rank, " of ", own.tensor_parallel,
+                   " follows rank 0 at ", own.rendezvous, " and does no job of its own"));
+  ASSIGN_OR_RETURN(const std::unique_ptr<RankGroup> group, JoinLinkedRanks(LinkedOptionsOf(own)));
+  RETURN_IF_ERROR(FollowRankZero(group.get(), own));
+  Log(LogLevel::kInfo, absl::StrCat("tensor_parallel: rank=", own.rank, " ends with rank 0"));
+  return absl::OkStatus();
 }
 
 absl::Status FollowRankZero(int rank) {

@@ -31,8 +31,8 @@ absl::StatusOr<HostAndPort> ParseHostAndPort(absl::string_view text, absl::strin
                         absl::SimpleAtoi(text.substr(colon + 1), &parsed.port) &&
                         0 <= parsed.port && parsed.port <= 65535;
   if (!has_port) {
-    return FieldError(field, absl::StrCat("must be HOST:PORT with a port from 0 to 65535, got \"",
-                                          text, "\""));
+    return FieldError(
+        field, absl::StrCat("must be HOST:PORT with a port from 0 to 65535, got \"", text, "\""));
   }
   absl::string_view host = text.substr(0, colon);
   if (host.size() > 2 && host.front() == '[' && host.back() == ']') {

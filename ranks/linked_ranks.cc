@@ -59,9 +59,8 @@ class LinkedRanks final : public RankGroup {
   absl::StatusOr<Buffer> Memory(int slot, size_t bytes, Backend* backend) override {
     TANDEM_CHECK(0 <= slot && slot < kNumSlots && backend->memory_is_host());
     if (bytes > kSlotSize) {
-      return absl::ResourceExhaustedError(absl::StrCat("tensor_parallel: ", bytes,
-                                                       " bytes are wanted for a pass, allowed: ",
-                                                       kSlotSize));
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "tensor_parallel: ", bytes, " bytes are wanted for a pass, allowed: ", kSlotSize));
     }
     ASSIGN_OR_RETURN(void* const data, slots_[slot].Get());
     return Buffer(nullptr, data, bytes);
@@ -92,9 +91,9 @@ class LinkedRanks final : public RankGroup {
   absl::Status Send(absl::Span<const std::byte> message) override {
     TANDEM_CHECK(rank() == 0);
     if (message.size() > kMostMessageSize) {
-      return absl::ResourceExhaustedError(absl::StrCat(
-          "tensor_parallel: found a pass of ", message.size(), " bytes, allowed: ",
-          kMostMessageSize));
+      return absl::ResourceExhaustedError(absl::StrCat("tensor_parallel: found a pass of ",
+                                                       message.size(),
+                                                       " bytes, allowed: ", kMostMessageSize));
     }
     if (const absl::Status failed = status(); !failed.ok()) return failed;
     std::vector<std::byte> payload = link_.Take(message.size() + 1);
@@ -168,15 +167,15 @@ class LinkedRanks final : public RankGroup {
   RankLink link_;
   std::array<GrowingMemory, kNumSlots> slots_;
   uint64_t step_ = 0;
-  int num_unmet_ = 0;           // messages since all ranks have met
+  int num_unmet_ = 0;          // messages since all ranks have met
   RankLink::Payload message_;  // of Receive
 };
 
 absl::Status CheckLinked(const LinkedRankOptions& options) {
   RETURN_IF_ERROR(CheckBetween("tensor_parallel", options.world, 1, kMostRanks));
   if (options.rank < 0 || options.rank >= options.world) {
-    return FieldError("rank", absl::StrCat("must be from 0 to ", options.world - 1, ", got ",
-                                           options.rank));
+    return FieldError(
+        "rank", absl::StrCat("must be from 0 to ", options.world - 1, ", got ", options.rank));
   }
   if (options.silence > absl::ZeroDuration() && options.patience > absl::ZeroDuration()) {
     return absl::OkStatus();
@@ -186,19 +185,20 @@ absl::Status CheckLinked(const LinkedRankOptions& options) {
 
 absl::StatusOr<Address> RendezvousOf(const LinkedRankOptions& options) {
   ASSIGN_OR_RETURN(const HostAndPort parsed, ParseHostAndPort(options.rendezvous, "rendezvous"));
-  const absl::StatusOr<Address> address =
-      ParseAddress(parsed.host, parsed.port, Names::kResolved);
+  const absl::StatusOr<Address> address = ParseAddress(parsed.host, parsed.port, Names::kResolved);
   if (!address.ok()) {
-    return FieldError("rendezvous", absl::StrCat("must be an address or a name that has one, got \"",
-                                                 parsed.host, "\""));
+    return FieldError(
+        "rendezvous",
+        absl::StrCat("must be an address or a name that has one, got \"", parsed.host, "\""));
   }
   if (parsed.port == 0 && options.rank != 0) {
     return FieldError("rendezvous", "must have rank 0's port, got port 0");
   }
   if (options.secret.empty() && !IsLoopback(*address)) {
-    return FieldError("rendezvous_secret",
-                      absl::StrCat("must be given unless the rendezvous is a loopback address, got ",
-                                   HostOf(*address), " without one"));
+    return FieldError(
+        "rendezvous_secret",
+        absl::StrCat("must be given unless the rendezvous is a loopback address, got ",
+                     HostOf(*address), " without one"));
   }
   return address;
 }

@@ -19,8 +19,8 @@ struct LinkedRankOptions {
   // "HOST:PORT", at which rank 0 listens and which the others connect to. Port 0, for rank 0, is
   // any that is free.
   std::string rendezvous{};
-  // That all ranks share: each proves to know it, and nothing is encrypted (kvtransfer/handshake.h).
-  // Empty only where HOST is a loopback address.
+  // That all ranks share: each proves to know it, and nothing is encrypted
+  // (kvtransfer/handshake.h). Empty only where HOST is a loopback address.
   std::string secret{};
   std::string version{};  // of the program, which must be everyone's; empty for this one's
   // A rank whose process does not say for so long that it lives is given up. It says so from a

@@ -40,9 +40,14 @@ constexpr int kAwaitSpins = 20000;
 
 constexpr int kRankBits = 8;
 static_assert(kMostRanks <= 1 << kRankBits);
-uint64_t IndexOf(uint64_t step, int rank) { return step << kRankBits | static_cast<uint64_t>(rank); }
+uint64_t IndexOf(uint64_t step, int rank) {
+  return step << kRankBits | static_cast<uint64_t>(rank);
+}
 uint64_t StepOf(uint64_t index) { return index >> kRankBits; }
 int RankOf(uint64_t index) { return static_cast<int>(index & ((1 << kRankBits) - 1)); }
+
+// In the place of a step.
+constexpr uint64_t kGreeting = (uint64_t{1} << (64 - kRankBits)) - 1;
 
 uint64_t NewToken() {
   const Nonce nonce = NewNonce();
@@ -101,7 +106,7 @@ RankLink::~RankLink() {
     is_stopping_ = true;
   }
   const std::string reason = absl::StrCat("tensor_parallel: rank ", rank(), " has ended");
-  // Of rank 0 that is how a group ends.
+  // A group ends so when rank 0 does.
   Fail(rank() == 0 ? absl::CancelledError(reason) : absl::UnavailableError(reason));
   if (thread_.joinable()) thread_.join();
 }
@@ -126,8 +131,8 @@ absl::Status RankLink::Open() {
   ASSIGN_OR_RETURN(const Address bound,
                    ParseAddress(HostOf(address_), link_->port(), Names::kRefused));
   rendezvous_ = ToString(bound);
-  LogRanks(LogLevel::kInfo, absl::StrCat("rendezvous=", rendezvous_, " group=", group_, " world=",
-                                         options_.world, " waits for the other ranks"));
+  LogRanks(LogLevel::kInfo, absl::StrCat("rendezvous=", rendezvous_, " group=", group_,
+                                         " world=", options_.world, " waits for the other ranks"));
   if (options_.on_listening) options_.on_listening(rendezvous_);
   return absl::OkStatus();
 }
@@ -306,17 +311,24 @@ void RankLink::Tick(Instant now) {
   if (now - started_ < options_.patience) return;
   Fail(absl::UnavailableError(absl::StrCat(
       "rendezvous: ",
-      rank() == 0 ? MissingRanks() : absl::StrCat("no group has begun (", last_reason_, ")"), " at ",
-      rendezvous_, " within ", absl::FormatDuration(options_.patience))));
+      rank() == 0 ? MissingRanks() : absl::StrCat("no group has begun (", last_reason_, ")"),
+      " at ", rendezvous_, " within ", absl::FormatDuration(options_.patience))));
 }
 
 std::string RankLink::MissingRanks() const {
-  std::vector<int> missing;
+  std::vector<int> missing, mute;
   for (int r = 1; r < options_.world; ++r) {
-    const auto is_it = [&](const auto& entry) { return entry.second->rank == r; };
-    if (std::none_of(peers_.begin(), peers_.end(), is_it)) missing.push_back(r);
+    const auto peer = std::find_if(peers_.begin(), peers_.end(),
+                                   [&](const auto& entry) { return entry.second->rank == r; });
+    if (peer == peers_.end()) {
+      missing.push_back(r);
+    } else if (!peer->second->has_greeted || !peer->second->is_greeted) {
+      mute.push_back(r);
+    }
   }
-  return absl::StrCat("rank ", absl::StrJoin(missing, ", "), " did not join");
+  return missing.empty() ? absl::StrCat("pages of UCX did not reach rank ",
+                                        absl::StrJoin(mute, ", "), " or rank 0")
+                         : absl::StrCat("rank ", absl::StrJoin(missing, ", "), " did not join");
 }
 
 // ---- Neighbours ----
@@ -368,9 +380,8 @@ void RankLink::Lose(LinkId link, const std::string& reason) {
     return;
   }
   if (rank() == 0 && !begins_) {
-    return LogRanks(LogLevel::kWarning,
-                    absl::StrCat("rank=", peer->rank, " peer=", peer->name,
-                                 " left before the group began: ", reason));
+    return LogRanks(LogLevel::kWarning, absl::StrCat("rank=", peer->rank, " peer=", peer->name,
+                                                     " left before the group began: ", reason));
   }
   Fail(absl::UnavailableError(
       absl::StrCat("tensor_parallel: lost rank ", peer->rank, " at ", peer->name, ": ", reason)));
@@ -424,11 +435,16 @@ absl::Status RankLink::TakeWords(Peer* peer, const json& words) {
     LogRanks(LogLevel::kInfo,
              absl::StrCat("rank=", rank(), " world=", options_.world, " rendezvous=", rendezvous_,
                           " group=", Printable(group_), " joined"));
+    Greet(*peer);
+    if (is_greeted_by_zero_) TakeGreeting(0);
     return absl::OkStatus();
   }
   if (peer->rank < 0) return absl::PermissionDeniedError("it sent a message out of turn");
   if (words.contains("begin") && rank() != 0) {
     Begin();
+  } else if (words.contains("greeted")) {
+    peer->is_greeted = true;
+    BeginIfComplete();
   } else if (words.contains("end")) {
     const int code = words.at("end");
     const std::string reason = words.at("reason");
@@ -463,11 +479,29 @@ absl::Status RankLink::Admit(Peer* peer, const json& join) {
   peer->rank = wanted;
   Say(*peer, {{"welcome", group_}, {"token", token_}});
   LogRanks(LogLevel::kInfo, absl::StrCat("rank=", wanted, " peer=", peer->name, " joined"));
-  const auto num_joined = std::count_if(peers_.begin(), peers_.end(), [](const auto& entry) {
-    return entry.second->rank >= 0;
-  });
-  if (num_joined == options_.world - 1) Begin();
+  Greet(*peer);
   return absl::OkStatus();
+}
+
+void RankLink::Greet(const Peer& peer) {
+  link_->SendPage(peer.link, peer.token, IndexOf(kGreeting, rank()), MakePayload({std::byte{}}));
+}
+
+void RankLink::TakeGreeting(int rank) {
+  if (rank == 0) is_greeted_by_zero_ = true;  // maybe before its welcome
+  for (const auto& [link, peer] : peers_) {
+    if (peer->rank != rank || std::exchange(peer->has_greeted, true)) continue;
+    Say(*peer, {{"greeted", true}});
+    return BeginIfComplete();
+  }
+}
+
+void RankLink::BeginIfComplete() {
+  if (rank() != 0 || begins_) return;
+  const auto num_ready = std::count_if(peers_.begin(), peers_.end(), [](const auto& entry) {
+    return entry.second->has_greeted && entry.second->is_greeted;
+  });
+  if (num_ready == options_.world - 1) Begin();
 }
 
 void RankLink::Begin() {
@@ -507,6 +541,12 @@ bool RankLink::IsExpected(uint64_t index, size_t size) const {
 PageBuffer RankLink::OnPage(const PageHeader& header, size_t size) {
   if (header.ask != token_ || has_failed()) return nullptr;
   PageBuffer buffer;
+  if (StepOf(header.index) == kGreeting) {
+    Caught("tensor_parallel", [&] {
+      if (size == 1) buffer = std::make_shared<std::vector<std::byte>>(size);
+    }).IgnoreError();
+    return buffer;
+  }
   absl::Status status = Caught("tensor_parallel", [&] {
     {
       absl::MutexLock lock(&mutex_);
@@ -519,9 +559,9 @@ PageBuffer RankLink::OnPage(const PageHeader& header, size_t size) {
     arrivals_[header.index].filling = buffer;
   });
   if (status.ok() && buffer == nullptr) {
-    status = absl::InternalError(
-        absl::StrCat("tensor_parallel: rank ", RankOf(header.index), " sent ", size,
-                     " bytes for step ", StepOf(header.index), ", which are not wanted"));
+    status = absl::InternalError(absl::StrCat("tensor_parallel: rank ", RankOf(header.index),
+                                              " sent ", size, " bytes for step ",
+                                              StepOf(header.index), ", which are not wanted"));
   }
   if (!status.ok()) Fail(status);
   return status.ok() ? buffer : nullptr;
@@ -529,6 +569,7 @@ PageBuffer RankLink::OnPage(const PageHeader& header, size_t size) {
 
 void RankLink::OnPageReceived(const PageHeader& header) {
   if (header.ask != token_) return;
+  if (StepOf(header.index) == kGreeting) return TakeGreeting(RankOf(header.index));
   Payload payload;
   {
     absl::MutexLock lock(&mutex_);

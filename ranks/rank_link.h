@@ -33,6 +33,10 @@ namespace tandem {
 // rank counts alike. They travel as pages of a PageLink, so that UCX may use RDMA; small words that
 // hold the group together travel as its messages.
 //
+// Before the group begins, neighbours greet each other with a page: that pages travel is known
+// then, and UCX has made its connections. It aborts the process if one ends while it is made
+// (ucp_request.c of 1.13.1).
+//
 // The thread says to each neighbour that this rank lives, whatever the rank computes. The first
 // failure ends the group, here and, through rank 0, everywhere.
 class RankLink final : private LinkEvents {
@@ -74,8 +78,10 @@ class RankLink final : private LinkEvents {
     const LinkId link;
     const std::string name;  // its address
     Handshake handshake;
-    int rank = -1;           // after it has joined
-    uint64_t token = 0;      // what its pages are asked for with
+    int rank = -1;             // after it has joined
+    uint64_t token = 0;        // what its pages are asked for with
+    bool has_greeted = false;  // with a page
+    bool is_greeted = false;   // with one, and has said so
     bool is_refused = false;
     // Silence is counted in looks as well as by the clock: a process that was stopped gives
     // nobody up.
@@ -112,6 +118,9 @@ class RankLink final : private LinkEvents {
   absl::Status Shake(Peer* peer, absl::Span<const std::byte> bytes);
   absl::Status TakeWords(Peer* peer, const nlohmann::json& words);
   absl::Status Admit(Peer* peer, const nlohmann::json& join);
+  void Greet(const Peer& peer);
+  void TakeGreeting(int rank);
+  void BeginIfComplete();
   void Begin();
   void Reject(Peer* peer, const absl::Status& why);
   void Lose(LinkId link, const std::string& reason);
@@ -123,7 +132,7 @@ class RankLink final : private LinkEvents {
   const LinkedRankOptions options_;
   const Address address_;  // the rendezvous
   const absl::Duration tick_;
-  const uint64_t token_;   // of pages for this rank: they are from its group
+  const uint64_t token_;  // of pages for this rank: they are from its group
   const std::shared_ptr<SpareBuffers> spares_ = std::make_shared<SpareBuffers>();
   std::unique_ptr<PageLink> link_;
   std::thread thread_;
@@ -134,7 +143,7 @@ class RankLink final : private LinkEvents {
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
   bool is_running_ ABSL_GUARDED_BY(mutex_) = false;  // link_ can be woken
   bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  bool has_begun_ ABSL_GUARDED_BY(mutex_) = false;   // every rank has joined
+  bool has_begun_ ABSL_GUARDED_BY(mutex_) = false;  // every rank has joined
   uint64_t step_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t waiting_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   HashMap<uint64_t, Arrival> arrivals_ ABSL_GUARDED_BY(mutex_);  // by PageHeader::index
@@ -143,8 +152,9 @@ class RankLink final : private LinkEvents {
   // ---- Of the link's thread ----
   Handshake::Self self_;
   std::string group_;  // rank 0's name of this group
+  bool is_greeted_by_zero_ = false;
   HashMap<LinkId, std::unique_ptr<Peer>> peers_;
-  std::string rendezvous_;  // as digits
+  std::string rendezvous_;   // as digits
   std::string last_reason_;  // why the group has not begun
   bool begins_ = false;      // has_begun_
   bool has_told_ = false;    // the failure
