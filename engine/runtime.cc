@@ -122,15 +122,11 @@ bool IsDraftSharedOut(const EngineOptions& options, const Runtime& runtime) {
 // Both caches hold the same number of tokens, within the memory and no more than can be of use.
 absl::Status MakeCaches(const EngineOptions& options, std::optional<int64_t> host_memory,
                         Runtime* runtime) {
-  const KvDType automatic = runtime->backend->memory_is_host() ? KvDType::kF32 : KvDType::kBF16;
-  ASSIGN_OR_RETURN(const KvDType dtype, ParseKvDType(options.kv_cache, "kv_cache", automatic));
-  const KvLayout target_layout = runtime->target->kv_layout(options.page_size, dtype);
+  const KvLayout target_layout = runtime->target->kv_layout(options.page_size, runtime->kv_cache);
   int64_t page_bytes = runtime->target_needs.page_bytes + runtime->draft_needs.page_bytes;
   KvLayout draft_layout;
   if (runtime->draft != nullptr) {
-    ASSIGN_OR_RETURN(const KvDType draft_dtype,
-                     ParseKvDType(options.kv_cache_of_draft(), "draft_kv_cache", automatic));
-    draft_layout = runtime->draft->kv_layout(options.page_size, draft_dtype);
+    draft_layout = runtime->draft->kv_layout(options.page_size, runtime->draft_kv_cache);
   }
   const std::optional<int64_t> on_device = runtime->backend->free_memory_bytes();
   const std::optional<int64_t> available = on_device.has_value() ? on_device : host_memory;
@@ -223,7 +219,7 @@ absl::StatusOr<std::unique_ptr<Transformer>> LoadTarget(const EngineOptions& opt
                     .requantizes = false,
                     .head_tokens = 0,
                     .context = options.context,
-                    .kv_cache = options.kv_cache,
+                    .kv_cache = NameOf(runtime.kv_cache),
                     .first_slot = 0},
                    loading, runtime, runtime.ranks != nullptr);
 }
@@ -248,7 +244,7 @@ absl::StatusOr<std::unique_ptr<Transformer>> LoadDraft(const EngineOptions& opti
                     .requantizes = true,
                     .head_tokens = loading.head_tokens,
                     .context = 0,
-                    .kv_cache = options.kv_cache_of_draft(),
+                    .kv_cache = NameOf(runtime.draft_kv_cache),
                     .first_slot = Transformer::kNumSlots},
                    loading, runtime, is_shared_out);
 }
@@ -313,12 +309,15 @@ absl::StatusOr<Runtime> Runtime::Load(const EngineOptions& options,
   runtime.chunk_tokens = options.chunk_tokens > 0            ? options.chunk_tokens
                          : runtime.backend->memory_is_host() ? kChunkTokensOfHost
                                                              : kChunkTokensOfDevice;
+  const KvDType automatic = runtime.backend->memory_is_host() ? KvDType::kF32 : KvDType::kBF16;
+  ASSIGN_OR_RETURN(runtime.kv_cache, ParseKvDType(options.kv_cache, "kv_cache", automatic));
+  ASSIGN_OR_RETURN(runtime.draft_kv_cache,
+                   ParseKvDType(options.kv_cache_of_draft(), "draft_kv_cache", automatic));
   ASSIGN_OR_RETURN(runtime.tokenizer, Tokenizer::Load(options.target));
   ASSIGN_OR_RETURN(runtime.target, LoadTarget(options, runtime));
   RETURN_IF_ERROR(CheckCompute(options, *runtime.target, options.target));
-  ASSIGN_OR_RETURN(const KvDType kv_cache, ParseKvDType(options.kv_cache));
-  ASSIGN_OR_RETURN(runtime.target_needs, NeedsOfAll(options, *runtime.target, kv_cache, runtime,
-                                                    runtime.ranks != nullptr));
+  ASSIGN_OR_RETURN(runtime.target_needs, NeedsOfAll(options, *runtime.target, runtime.kv_cache,
+                                                    runtime, runtime.ranks != nullptr));
   if (runtime.tokenizer->vocab_size() > runtime.target->vocab_size()) {
     ASSIGN_OR_RETURN(const std::string file, Tokenizer::FileOf(options.target));
     return absl::InvalidArgumentError(
@@ -350,10 +349,9 @@ absl::StatusOr<Runtime> Runtime::Load(const EngineOptions& options,
     RETURN_IF_ERROR(runtime.head->Make());
   }
   if (runtime.draft != nullptr) {
-    ASSIGN_OR_RETURN(const KvDType draft_kv_cache,
-                     ParseKvDType(options.kv_cache_of_draft(), "draft_kv_cache"));
-    ASSIGN_OR_RETURN(runtime.draft_needs, NeedsOfAll(options, *runtime.draft, draft_kv_cache,
-                                                     runtime, IsDraftSharedOut(options, runtime)));
+    ASSIGN_OR_RETURN(runtime.draft_needs,
+                     NeedsOfAll(options, *runtime.draft, runtime.draft_kv_cache, runtime,
+                                IsDraftSharedOut(options, runtime)));
   }
   RETURN_IF_ERROR(MakeCaches(options, host_memory, &runtime));
   if (options.warm_up) {

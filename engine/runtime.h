@@ -47,6 +47,8 @@ struct Runtime {
   std::string draft_format = "none";
   std::unique_ptr<PagedKvCache> target_cache;
   std::unique_ptr<PagedKvCache> draft_cache;  // null without a draft
+  KvDType kv_cache = KvDType::kF32;
+  KvDType draft_kv_cache = KvDType::kF32;
   LeadingRank::Needs target_needs, draft_needs;
   DraftWindow draft_window;
   std::unique_ptr<VocabularyMap> vocabulary;      // null without a draft and where the ids agree

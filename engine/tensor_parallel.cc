@@ -1,6 +1,7 @@
 #include "engine/tensor_parallel.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -237,7 +238,7 @@ absl::StatusOr<std::unique_ptr<LeadingRank>> LeadingRank::Start(const EngineOpti
   if (!options.rendezvous.empty()) {
     LinkedRankOptions linked = LinkedOptionsOf(options);
     linked.on_failure = [leader = leader.get()](const absl::Status& why) {
-      if (!leader->is_ending_ && leader->options_.on_rank_failure) {
+      if (!leader->is_over_.exchange(true) && leader->options_.on_rank_failure) {
         leader->options_.on_rank_failure(why);
       }
     };
@@ -246,26 +247,26 @@ absl::StatusOr<std::unique_ptr<LeadingRank>> LeadingRank::Start(const EngineOpti
   }
   ASSIGN_OR_RETURN(const std::shared_ptr<SharedMemory> memory,
                    SharedMemory::Create(options.tensor_parallel));
-  leader->group_ = JoinSharedRanks(memory, /*rank=*/0);
+  const auto lost = [leader = leader.get()](const absl::Status& why) { leader->Lost(why); };
+  leader->group_ = JoinSharedRanks(memory, /*rank=*/0, {.on_silence = lost});
   const std::string program = options.rank_program.empty() ? OwnProgram() : options.rank_program;
-  ASSIGN_OR_RETURN(leader->processes_,
-                   RankProcesses::Start(
-                       program, {"rank"}, *memory,
-                       [leader = leader.get()](const absl::Status& why) { leader->Lost(why); }));
+  ASSIGN_OR_RETURN(leader->processes_, RankProcesses::Start(program, {"rank"}, *memory, lost));
   return leader;
 }
 
 LeadingRank::~LeadingRank() {
-  is_ending_ = true;
-  // Followers end when the group does, and are waited for then.
-  group_ = nullptr;
-  processes_ = nullptr;
+  is_over_ = true;
+  if (group_ == nullptr) return;  // it did not come about
+  group_->Fail(absl::CancelledError("tensor_parallel: rank 0 has ended"));
+  processes_ = nullptr;  // the others end with the group, and are waited for
 }
 
 void LeadingRank::Lost(const absl::Status& why) {
-  if (is_ending_) return;
   group_->Fail(why);
-  if (options_.on_rank_failure) options_.on_rank_failure(why);
+  // A rank that fails says why before its process ends.
+  if (!is_over_.exchange(true) && options_.on_rank_failure) {
+    options_.on_rank_failure(group_->status());
+  }
 }
 
 int LeadingRank::num_threads() const { return ThreadsOf(options_, /*rank=*/0); }
@@ -357,7 +358,7 @@ absl::Status Follow(RankGroup* group, const EngineOptions* own) {
   const absl::Status status = Guarded("rank", [&] { return Follower(group, own).Run(); });
   if (absl::IsCancelled(status) && group->is_over()) return absl::OkStatus();
   group->Fail(status);
-  return status;
+  return group->is_over() ? status : group->status();
 }
 
 }  // namespace
@@ -387,7 +388,9 @@ absl::Status FollowRankZero(int rank) {
                       absl::StrCat("must be from 1 to ", memory->world() - 1, ", got ", rank));
   }
   const std::unique_ptr<RankGroup> group = JoinSharedRanks(memory, rank);
-  return FollowRankZero(group.get());
+  // Rank 0 has heard why, and tells people.
+  if (!FollowRankZero(group.get()).ok()) std::_Exit(1);
+  return absl::OkStatus();
 }
 
 }  // namespace tandem

@@ -64,7 +64,7 @@ class LeadingRank {
   absl::StatusOr<Needs> Gather(const std::string& own);
 
   const EngineOptions options_;
-  std::atomic<bool> is_ending_{false};
+  std::atomic<bool> is_over_{false};
   std::unique_ptr<RankGroup> group_;
   std::unique_ptr<RankProcesses> processes_;
   std::vector<std::string> descriptions_;

@@ -133,7 +133,7 @@ class TransferThread final : private LinkEvents {
   mutable absl::Mutex mutex_;
   std::deque<std::function<void()>> commands_ ABSL_GUARDED_BY(mutex_);
   bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  bool is_running_ ABSL_GUARDED_BY(mutex_) = false;  // takes commands
+  bool is_running_ ABSL_GUARDED_BY(mutex_) = false;              // takes commands
   std::optional<absl::Status> started_ ABSL_GUARDED_BY(mutex_);  // how it went, once it is known
   TransferCounts stats_ ABSL_GUARDED_BY(mutex_);
 

@@ -34,7 +34,8 @@ std::vector<std::byte> PassMessage::Encode() const {
 
 absl::StatusOr<PassMessage> PassMessage::Decode(absl::Span<const std::byte> bytes) {
   const auto bad = [] {
-    return absl::InvalidArgumentError("tensor_parallel: rank 0 has sent something else than a pass");
+    return absl::InvalidArgumentError(
+        "tensor_parallel: rank 0 has sent something else than a pass");
   };
   if (bytes.size() % sizeof(int32_t) != 0 || bytes.size() < kHeaderWords * sizeof(int32_t)) {
     return bad();

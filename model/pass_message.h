@@ -48,10 +48,10 @@ struct PassMessage {
     PageId from;
     PageId to;
   };
-  int32_t model = 0;                      // Transformer::LoadOptions::first_slot
+  int32_t model = 0;  // Transformer::LoadOptions::first_slot
   PassTables tables{0, 0, 0, 0};
-  absl::Span<const PageCopy> copies;      // to be made before the pass, in this order
-  absl::Span<const int32_t> integers;     // [tables.size]
+  absl::Span<const PageCopy> copies;   // to be made before the pass, in this order
+  absl::Span<const int32_t> integers;  // [tables.size]
 
   std::vector<std::byte> Encode() const;
   // `bytes` must outlive what is returned, and lie at a multiple of 4. INVALID_ARGUMENT if they are

@@ -244,10 +244,8 @@ absl::Status Transformer::Run(absl::Span<const ForwardRequest> requests, int row
   const bool finds_largest = !backend_->memory_is_host() && WantLargest(requests);
   const PagedKvCache* const cache = requests[0].kv->cache();
   if (group_ == nullptr) return RunPass(at, cache, has_drawn, finds_largest);
-  const PassMessage pass{.model = first_slot_,
-                         .tables = at,
-                         .copies = page_copies_.copies,
-                         .integers = host_tables_};
+  const PassMessage pass{
+      .model = first_slot_, .tables = at, .copies = page_copies_.copies, .integers = host_tables_};
   RETURN_IF_ERROR(group_->Send(pass.Encode()));
   page_copies_.copies.clear();
   RETURN_IF_ERROR(RunPass(at, cache, has_drawn, finds_largest));
@@ -354,7 +352,7 @@ void Transformer::Enqueue(const PassTables& at, const PagedKvCache* cache, bool 
   is_unread_ = false;
 }
 
-void Transformer::Gather(MatrixView whole, RankShare Parts::* columns, int unit) {
+void Transformer::Gather(MatrixView whole, RankShare Parts::*columns, int unit) {
   if (group_ == nullptr) return;
   group_->AllGather([&](int rank, RankGroup::UsePiece use) {
     const RankShare share = PartsOf(rank).*columns;
@@ -429,7 +427,7 @@ void Transformer::NormAllHeads(const Layer& layer, int rows, MatrixView qkv) {
   const int keys = c.num_kv_heads * dim;
   const MatrixView whole = View(workspace_.queries_and_keys, rows, queries + keys);
   const MatrixView normed = View(workspace_.normed_heads, rows, queries + keys);
-  const auto norm_part = [&](RankShare own, RankShare part, RankShare Parts::* heads,
+  const auto norm_part = [&](RankShare own, RankShare part, RankShare Parts::*heads,
                              const Buffer& weight) {
     const RankShare own_part{(parts_.*heads).begin * dim, (parts_.*heads).end * dim};
     CopyColumns(ColumnsOf(qkv, own), ColumnsOf(ColumnsOf(whole, part), own_part));
@@ -449,8 +447,7 @@ void Transformer::Attention(int index, const NormedRows& input, const RaggedRows
   const ModelConfig& c = config_;
   const int query_size = parts_.heads.size() * c.head_dim;
   const int key_size = parts_.kv_heads.size() * c.head_dim;
-  const MatrixView attended =
-      View(workspace_.attended, rows.num_rows, c.num_heads * c.head_dim);
+  const MatrixView attended = View(workspace_.attended, rows.num_rows, c.num_heads * c.head_dim);
   const MatrixView qkv = View(workspace_.qkv, rows.num_rows, query_size + 2 * key_size);
   MatrixView part = qkv;
   for (const PackedWeight& weight : layer.qkv) {

@@ -52,10 +52,10 @@ class Transformer final : public LanguageModel {
     // Limits the model's context; 0 does not. More than the model has is an error that names
     // `context`.
     int context = 0;
-    // The ranks that compute this model together, or null. Each loads its own part, computes its own
-    // outputs of every product, and takes the others' from the group's memory, of which this model
-    // has kNumSlots from `first_slot` on. Must outlive the model. REQUIRES: the same options, but
-    // for those of the machine, on every rank.
+    // The ranks that compute this model together, or null. Each loads its own part, computes its
+    // own outputs of every product, and takes the others' from the group's memory, of which this
+    // model has kNumSlots from `first_slot` on. Must outlive the model. REQUIRES: the same options,
+    // but for those of the machine, on every rank.
     RankGroup* group = nullptr;
     int first_slot = 0;
     // Called while packed weights are written to their cache, with how many of the model's
@@ -212,7 +212,7 @@ class Transformer final : public LanguageModel {
   Parts PartsOf(int rank) const;
   // Brings every rank's columns of `whole` to all.
   //   columns: in units of `unit`
-  void Gather(MatrixView whole, RankShare Parts::* columns, int unit = 1);
+  void Gather(MatrixView whole, RankShare Parts::*columns, int unit = 1);
 
   Backend* backend_;
   Sampler* sampler_;  // the backend's, or null

@@ -11,7 +11,8 @@
 namespace tandem {
 
 absl::Status Transformer::SetHead(std::vector<TokenId> ids) {
-  TANDEM_CHECK(group_ == nullptr && backend_->memory_is_host() && std::is_sorted(ids.begin(), ids.end()));
+  TANDEM_CHECK(group_ == nullptr && backend_->memory_is_host() &&
+               std::is_sorted(ids.begin(), ids.end()));
   TANDEM_CHECK(ids.empty() || (ids.front() >= 0 && ids.back() < config_.vocab_size));
   constexpr char kOwnHead[] = "lm_head.weight";
   ConstMatrixView matrix = embedding_;

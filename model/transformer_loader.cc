@@ -451,8 +451,8 @@ class TransformerLoader {
       PackedWeight nothing;
       PackedWeight* const gate_up = is_own ? &layer->experts.gate_up[e - own.begin] : &nothing;
       PackedWeight* const down = is_own ? &layer->experts.down[e - own.begin] : &nothing;
-      RETURN_IF_ERROR(LoadFeedForward(absl::StrCat(mlp, "experts.", e, "."),
-                                      outputs(c.expert_size), outputs(c.hidden_size),
+      RETURN_IF_ERROR(LoadFeedForward(absl::StrCat(mlp, "experts.", e, "."), outputs(c.expert_size),
+                                      outputs(c.hidden_size),
                                       /*has_bias=*/false, gate_up, down));
     }
     return absl::OkStatus();
@@ -546,17 +546,16 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::LoadPacked(const Files
                                                                      Backend* backend,
                                                                      const LoadOptions& options) {
   const std::string quantization = files.weights->quantization();
-  const std::string how =
-      absl::StrCat("quantized ", options.quantized.has_value() ? NameOf(*options.quantized) : "not",
-                   options.which == Quantize::kAll ? ", all" : "", ", heads turned ",
-                   files.config.rotary_dim, " of ", files.config.head_dim,
-                   options.head_tokens > 0 ? absl::StrCat(", head of ", options.head_tokens) : "",
-                   SetsHead(options, files.config) ? ", no head" : "",
-                   options.group == nullptr
-                       ? ""
-                       : absl::StrCat(", rank ", options.group->rank(), " of ",
-                                      options.group->world()),
-                   quantization.empty() ? "" : ", ", quantization);
+  const std::string how = absl::StrCat(
+      "quantized ", options.quantized.has_value() ? NameOf(*options.quantized) : "not",
+      options.which == Quantize::kAll ? ", all" : "", ", heads turned ", files.config.rotary_dim,
+      " of ", files.config.head_dim,
+      options.head_tokens > 0 ? absl::StrCat(", head of ", options.head_tokens) : "",
+      SetsHead(options, files.config) ? ", no head" : "",
+      options.group == nullptr
+          ? ""
+          : absl::StrCat(", rank ", options.group->rank(), " of ", options.group->world()),
+      quantization.empty() ? "" : ", ", quantization);
   ASSIGN_OR_RETURN(const PackedSource source,
                    PackedSource::Of(files.weights->files(), how, options.packed_folder));
   if (source.bytes < options.min_packed_bytes) return nullptr;

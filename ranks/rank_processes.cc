@@ -27,7 +27,7 @@ extern char** environ;
 namespace tandem {
 namespace {
 
-constexpr absl::Duration kGrace = absl::Seconds(10);  // to unmap models and end
+constexpr absl::Duration kGrace = absl::Seconds(3);  // to unmap models and end
 
 int OpenProcess(pid_t process) { return static_cast<int>(syscall(SYS_pidfd_open, process, 0)); }
 
@@ -51,7 +51,8 @@ class Children final : public RankProcesses {
       : on_end_(std::move(on_end)), stop_(eventfd(0, EFD_CLOEXEC)) {}
   ~Children() override {
     const uint64_t one = 1;
-    if (write(stop_, &one, sizeof(one)) < 0) { /* it is set already */ }
+    if (write(stop_, &one, sizeof(one)) < 0) { /* it is set already */
+    }
     if (watcher_.joinable()) watcher_.join();
     const Instant deadline = Instant::Now() + kGrace;
     for (Child& child : children_) {

@@ -34,10 +34,10 @@ using Stamp = std::atomic<uint32_t>;
 static_assert(Stamp::is_always_lock_free && sizeof(Stamp) == 4, "processes share it");
 
 struct alignas(64) RankState {
-  Stamp passed{0};                     // gatherings that it has reached
-  std::atomic<uint32_t> sleepers{0};   // ranks that may sleep until it moves
-  alignas(64) Stamp beats{0};          // of its thread that says that it lives
-  char words[RankGroup::kMostWords];   // Exchange
+  Stamp passed{0};                    // gatherings that it has reached
+  std::atomic<uint32_t> sleepers{0};  // ranks that may sleep until it moves
+  alignas(64) Stamp beats{0};         // of its thread that says that it lives
+  char words[RankGroup::kMostWords];  // Exchange
   std::atomic<uint32_t> num_words{0};
 };
 
@@ -99,16 +99,16 @@ class SharedRanks final : public RankGroup {
     // Of rank 0 that is how a group ends.
     Fail(rank() == 0 ? absl::CancelledError(reason) : absl::UnavailableError(reason));
     end_.fetch_add(1);
-    syscall(SYS_futex, reinterpret_cast<uint32_t*>(&end_), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+    syscall(SYS_futex, reinterpret_cast<uint32_t*>(&end_), FUTEX_WAKE, INT_MAX, nullptr, nullptr,
+            0);
     beating_.join();
   }
 
   absl::StatusOr<Buffer> Memory(int slot, size_t bytes, Backend* backend) override {
     TANDEM_CHECK(0 <= slot && slot < kNumSlots && backend->memory_is_host());
     if (bytes > kSlotBytes) {
-      return absl::ResourceExhaustedError(absl::StrCat("tensor_parallel: ", bytes,
-                                                       " bytes are wanted for a pass, allowed: ",
-                                                       kSlotBytes));
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "tensor_parallel: ", bytes, " bytes are wanted for a pass, allowed: ", kSlotBytes));
     }
     return Buffer(nullptr, memory_->data() + kSlotsAt + slot * kSlotBytes, bytes);
   }
@@ -230,8 +230,11 @@ class SharedRanks final : public RankGroup {
     if (life.looks * kLook < options_.silence || Instant::Now() - life.since < options_.silence) {
       return true;
     }
-    Fail(absl::UnavailableError(absl::StrCat("tensor_parallel: rank ", other, " has said nothing for ",
-                                             absl::FormatDuration(options_.silence))));
+    const absl::Status why = absl::UnavailableError(
+        absl::StrCat("tensor_parallel: rank ", other, " has said nothing for ",
+                     absl::FormatDuration(options_.silence)));
+    Fail(why);
+    if (options_.on_silence) options_.on_silence(why);
     return false;
   }
 
@@ -264,28 +267,26 @@ absl::StatusOr<std::shared_ptr<SharedMemory>> SharedMemory::Create(int world) {
     if (descriptor >= 0) close(descriptor);
     return absl::ErrnoToStatus(error, "tensor_parallel: shared memory");
   }
-  void* const data = mmap(nullptr, kWholeBytes, PROT_READ | PROT_WRITE,
-                          MAP_SHARED | MAP_NORESERVE, descriptor, 0);
+  void* const data =
+      mmap(nullptr, kWholeBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, descriptor, 0);
   if (data == MAP_FAILED) {
     const int error = errno;
     close(descriptor);
     return absl::ErrnoToStatus(error, "tensor_parallel: shared memory");
   }
   (new (data) Header)->world = static_cast<uint32_t>(world);
-  return std::shared_ptr<SharedMemory>(
-      new SharedMemory(descriptor, static_cast<std::byte*>(data)));
+  return std::shared_ptr<SharedMemory>(new SharedMemory(descriptor, static_cast<std::byte*>(data)));
 }
 
 absl::StatusOr<std::shared_ptr<SharedMemory>> SharedMemory::Open(int descriptor) {
-  void* const data = mmap(nullptr, kWholeBytes, PROT_READ | PROT_WRITE,
-                          MAP_SHARED | MAP_NORESERVE, descriptor, 0);
+  void* const data =
+      mmap(nullptr, kWholeBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, descriptor, 0);
   if (data == MAP_FAILED) {
     return absl::InvalidArgumentError(
         absl::StrCat("tensor_parallel: descriptor ", descriptor, " is not the memory of a group"));
   }
   const off_t size = lseek(descriptor, 0, SEEK_END);
-  std::shared_ptr<SharedMemory> memory(
-      new SharedMemory(descriptor, static_cast<std::byte*>(data)));
+  std::shared_ptr<SharedMemory> memory(new SharedMemory(descriptor, static_cast<std::byte*>(data)));
   if (size != static_cast<off_t>(kWholeBytes) || HeaderOf(memory->data())->magic != kMagic) {
     return absl::InvalidArgumentError(
         absl::StrCat("tensor_parallel: descriptor ", descriptor, " is not the memory of a group"));

@@ -2,6 +2,7 @@
 #ifndef TANDEM_RANKS_SHARED_RANKS_H_
 #define TANDEM_RANKS_SHARED_RANKS_H_
 
+#include <functional>
 #include <memory>
 
 #include "absl/status/statusor.h"
@@ -35,6 +36,8 @@ struct SharedRankOptions {
   // A rank whose process does not say for so long that it lives is given up. It says so from a
   // thread of its own, so this is not how long a pass may take.
   absl::Duration silence = absl::Seconds(10);
+  // Called, on the thread that waits for it, when this rank gives another up.
+  std::function<void(const absl::Status& why)> on_silence{};
 };
 // Rank `rank` of the group. One of each.
 std::unique_ptr<RankGroup> JoinSharedRanks(std::shared_ptr<SharedMemory> memory, int rank,

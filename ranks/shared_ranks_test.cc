@@ -48,18 +48,19 @@ TEST(SharedRanks, GatherWhatEachHasWritten) {
   constexpr int kRounds = 2000;
   const auto memory = *SharedMemory::Create(kWorld);
   const auto backend = OneThread();
+  std::vector<std::unique_ptr<RankGroup>> groups;
+  for (int r = 0; r < kWorld; ++r) groups.push_back(JoinSharedRanks(memory, r));
   std::vector<std::thread> threads;
   for (int r = 0; r < kWorld; ++r) {
     threads.emplace_back([&, r] {
-      const auto group = JoinSharedRanks(memory, r);
+      RankGroup* const group = groups[r].get();
       const Buffer buffers[2] = {*group->Memory(0, kWorld * sizeof(int), backend.get()),
                                  *group->Memory(1, kWorld * sizeof(int), backend.get())};
       for (int round = 0; round < kRounds; ++round) {
         int* const numbers = static_cast<int*>(buffers[round % 2].data());
         numbers[r] = round * kWorld + r;
-        group->AllGather([&](int rank, RankGroup::UsePiece use) {
-          use(numbers + rank, sizeof(int));
-        });
+        group->AllGather(
+            [&](int rank, RankGroup::UsePiece use) { use(numbers + rank, sizeof(int)); });
         for (int other = 0; other < kWorld; ++other) {
           ASSERT_EQ(numbers[other], round * kWorld + other);
         }
@@ -86,7 +87,7 @@ TEST(SharedRanks, FollowTheMessagesOfRankZeroUntilItEnds) {
     EXPECT_TRUE(follower->is_over());
   });
   int num_fills = 0;
-  for (const std::string text : {"one", "", "three"}) {
+  for (const char* text : {"one", "", "three"}) {
     EXPECT_TRUE(leader->Send(BytesOf(text)).ok());
     leader->FillAlike([&] { ++num_fills; });
   }

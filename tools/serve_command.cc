@@ -8,6 +8,8 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -19,7 +21,6 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "base/mapped_file.h"
 #include "base/status_macros.h"
 #include "engine/fingerprint.h"
 #include "engine/generation_config.h"
@@ -132,7 +133,9 @@ class StopSignals {
   // Stops the server at once, for a reason that is not a signal.
   void StopNow() {
     const absl::MutexLock lock(&mutex_);
-    if (server_ != nullptr) server_->StopNow();
+    if (server_ == nullptr) return;
+    server_->Drain();
+    server_->StopNow();
   }
 
   // Signals concern `server` from now on, or nothing if it is null.
@@ -168,6 +171,7 @@ class StopSignals {
 // Why a rank of tensor parallelism was lost, if one was. Thread-safe.
 class LostRank {
  public:
+  bool has_served = false;  // before it was lost: a start that fails is not tried again
   void Set(const absl::Status& why) {
     const absl::MutexLock lock(&mutex_);
     why_ = why;
@@ -184,7 +188,8 @@ class LostRank {
 
 // Replaces this process by the same command. Returns only if it cannot.
 absl::Status StartAgain() {
-  ASSIGN_OR_RETURN(std::string line, ReadFile("/proc/self/cmdline"));
+  std::ifstream file("/proc/self/cmdline");
+  std::string line{std::istreambuf_iterator<char>(file), {}};
   std::vector<char*> words;
   for (size_t at = 0; at < line.size(); at += std::strlen(&line[at]) + 1) {
     words.push_back(&line[at]);
@@ -193,26 +198,27 @@ absl::Status StartAgain() {
   sigset_t none;
   sigemptyset(&none);
   pthread_sigmask(SIG_SETMASK, &none, nullptr);
+  close_range(STDERR_FILENO + 1, ~0U, 0);  // the socket that listens, above all
   execv("/proc/self/exe", words.data());
   return absl::ErrnoToStatus(errno, "on_rank_failure: starting again");
 }
 
-absl::Status Run(const ServeFlags& flags) {
+absl::Status Serve(const ServeFlags& flags, LostRank* lost) {
   // Whoever reads the log may go away; sockets ask for no signal themselves.
   std::signal(SIGPIPE, SIG_IGN);
   StopSignals signals;
   const BackgroundLog log(STDERR_FILENO, {});  // no request waits for whoever reads it
-  LostRank lost;
   EngineOptions options = flags.engine_options;
   options.on_rank_failure = [&](const absl::Status& why) {
-    lost.Set(why);
+    lost->Set(why);
     signals.StopNow();
   };
-  ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine, Engine::Create(options));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(options));
   ASSIGN_OR_RETURN(const std::unique_ptr<HttpServer> server,
                    HttpServer::Start(engine.get(), flags.server));
   signals.SetServer(server.get());
-  if (!lost.why().ok()) server->StopNow();  // it was lost a moment ago
+  lost->has_served = true;
+  if (!lost->why().ok()) server->StopNow();  // it was lost a moment ago
   spdlog::info("serving address=http://{} model={} drafter={} device=\"{}\"", server->address(),
                flags.server.service.model_name, NameOf(engine->drafter()),
                engine->device_description());
@@ -221,14 +227,17 @@ absl::Status Run(const ServeFlags& flags) {
   const EngineLoad load = engine->load();
   spdlog::info("stopped prompt_tokens={} generated_tokens={} proposed={} accepted={}",
                load.prompt_tokens, load.stats.emitted, load.stats.proposed, load.stats.accepted);
-  if (const absl::Status why = lost.why(); !why.ok()) {
-    if (flags.on_rank_failure == "exit") return why;
-    spdlog::error("{}; starting again", std::string(why.message()));
-    engine = nullptr;
-    return StartAgain();
-  }
+  RETURN_IF_ERROR(lost->why());
   // Nothing runs any more: whatever clients did, every page must be back.
   return engine->CheckIntegrity();
+}
+
+absl::Status Run(const ServeFlags& flags) {
+  LostRank lost;
+  const absl::Status status = Serve(flags, &lost);
+  if (lost.why().ok() || !lost.has_served || flags.on_rank_failure == "exit") return status;
+  spdlog::error("{}; starting again", std::string(lost.why().message()));
+  return StartAgain();
 }
 
 void AddAccessOptions(CLI::App* app, ServeFlags* flags) {

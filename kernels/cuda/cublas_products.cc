@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <random>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "base/split_mix.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
 #include "kernels/cuda/launch_shapes.h"
@@ -14,7 +14,7 @@
 namespace tandem::cuda {
 namespace {
 
-constexpr uint32_t kSeed = 38;
+constexpr uint64_t kSeed = 38;
 
 int InputsOf(int num_steps) { return num_steps * kStepInputs; }
 
@@ -26,9 +26,12 @@ int MostRows(int outputs) {
 
 // Numbers of f32 of magnitudes 2^-8 to 2, so that every order of sums has bits of its own; repeated
 // at a distance, a prime, that keeps rows apart.
-std::vector<uint32_t> RandomFloats(size_t wanted, std::mt19937* random) {
+std::vector<uint32_t> RandomFloats(size_t wanted, uint64_t* random) {
   std::vector<uint32_t> bits(std::min<size_t>(wanted, 1048573));
-  for (uint32_t& one : bits) one = ((*random)() & 0x807FFFFF) | (119 + (*random)() % 9) << 23;
+  for (uint32_t& one : bits) {
+    *random = SplitMix64(*random);
+    one = (*random & 0x807FFFFF) | (119 + (*random >> 32) % 9) << 23;
+  }
   return bits;
 }
 
@@ -118,7 +121,7 @@ absl::StatusOr<CublasProducts::Verdict> CublasProducts::Compare(const WeightShap
   ASSIGN_OR_RETURN(const Buffer weight, backend_.Allocate(num_weights * sizeof(uint16_t)));
   ASSIGN_OR_RETURN(const Buffer x, backend_.Allocate(sizeof(float) * most.rows * inputs));
   ASSIGN_OR_RETURN(const Buffer rows, backend_.Allocate(PackedRowsBytes(most.rows, inputs)));
-  std::mt19937 random(kSeed);
+  uint64_t random = kSeed;
   const std::vector<uint32_t> bits = RandomFloats(num_weights, &random);
   std::vector<uint16_t> halves(bits.size());
   std::transform(bits.begin(), bits.end(), halves.begin(), [](uint32_t b) { return b >> 16; });

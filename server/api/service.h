@@ -42,7 +42,7 @@ struct ServiceOptions {
   int max_sequences = 72;  // running and waiting together
   int64_t max_body_bytes = 4 << 20;
   MetricsNames metrics_names = MetricsNames::kTandem;
-  bool prefix_cache = true;      // for the metrics
+  bool prefix_cache = true;  // for the metrics
   size_t max_unread_bytes = 1 << 20;
   int64_t max_answer_bytes = kDefaultMaxAnswerBytes;  // of one request's sequences together
 };

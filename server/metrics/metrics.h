@@ -19,7 +19,7 @@ absl::StatusOr<MetricsNames> ParseMetricsNames(std::string_view name);
 
 struct MetricsOptions {
   MetricsNames names = MetricsNames::kTandem;
-  std::string model_name{};      // for vLLM's labels
+  std::string model_name{};  // for vLLM's labels
   bool prefix_cache = true;
 };
 

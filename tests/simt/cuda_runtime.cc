@@ -178,10 +178,10 @@ cudaError_t cudaFree(void* data) {
 // ---- Streams ----
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned /*flags*/) {
-  *stream = new CUstream_st{{.enqueue = tandem::simt::Launch,
-                             .core = current_device == 0 ? tandem::simt::kHopper
-                                                         : tandem::simt::kAmpere},
-                            current_device};
+  *stream =
+      new CUstream_st{{.enqueue = tandem::simt::Launch,
+                       .core = current_device == 0 ? tandem::simt::kHopper : tandem::simt::kAmpere},
+                      current_device};
   return cudaSuccess;
 }
 

@@ -8,9 +8,9 @@ namespace tandem::tidy {
 namespace {
 
 constexpr std::array<std::string_view, 19> kChain = {
-    "base",       "json",  "kernels",    "kvcache", "kvstore", "kvtransfer", "kvevents", "ranks",
-    "checkpoint", "text",  "constraint", "chat",    "model",   "draft",      "verify",
-    "engine",     "proof", "server",     "tools",   "bench"};
+    "base",   "json",       "kernels", "kvcache",    "kvstore", "kvtransfer", "kvevents",
+    "ranks",  "checkpoint", "text",    "constraint", "chat",    "model",      "draft",
+    "verify", "engine",     "proof",   "server",     "tools",   "bench"};
 
 // Folders outside the chain, which may use all of it.
 constexpr std::array<std::string_view, 3> kUsers = {"tests", "benchmarks", "examples"};

@@ -96,8 +96,9 @@ size_t Columns(std::string_view utf8) {
 
 bool IsLibrary(std::string_view path) {
   static constexpr std::array<std::string_view, 16> kLibraries = {
-      "base",       "json", "kernels", "kvcache", "kvstore", "kvevents", "ranks", "checkpoint", "text",
-      "constraint", "chat", "model",   "draft",   "verify",  "engine",   "proof",      "server"};
+      "base",  "json",       "kernels", "kvcache",    "kvstore", "kvevents",
+      "ranks", "checkpoint", "text",    "constraint", "chat",    "model",
+      "draft", "verify",     "engine",  "proof",      "server"};
   return std::find(kLibraries.begin(), kLibraries.end(), TopFolder(path)) != kLibraries.end() &&
          IsCpp(path) && !IsTest(path);
 }

@@ -1,0 +1,154 @@
+"""`tandem serve --tensor-parallel` when its ranks end: tensor_parallel_test.py TANDEM [unittest's arguments]"""
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import threading
+import unittest
+import urllib.error
+import urllib.request
+
+TANDEM = sys.argv.pop(1)
+MODELS = pathlib.Path(__file__).resolve().parent.parent / "models"
+
+
+def children(process):
+    """Process ids, by the rank that is their last word."""
+    found = {}
+    for task in pathlib.Path(f"/proc/{process}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            words = pathlib.Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
+            if b"rank" in words:
+                found[int(words[-2])] = int(child)
+    return found
+
+
+def is_alive(process):
+    try:
+        return pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+class Server:
+    """Reads its log until it ends."""
+
+    def __init__(self, *options):
+        self.process = subprocess.Popen(
+            [TANDEM, "serve", "--target", MODELS / "storyteller-7m", "--draft", MODELS / "storyteller-1m", "--port", "0",
+             "--threads", "1", "--tensor-parallel", "3", *options],
+            stderr=subprocess.PIPE, text=True, env={**os.environ, "TANDEM_MODEL_CACHE": "none"})
+        self.lines, self.news = [], threading.Condition()
+        self.reader = threading.Thread(target=self._read)
+        self.reader.start()
+
+    def _read(self):
+        for line in self.process.stderr:
+            with self.news:
+                self.lines.append(line)
+                self.news.notify_all()
+        with self.news:
+            self.lines.append("")
+            self.news.notify_all()
+
+    def address(self, number=1):
+        """Of the `number`th time that it says it serves."""
+        def found():
+            return [match[1] for line in self.lines if (match := re.search(r"serving address=(\S+)", line))]
+        with self.news:
+            self.news.wait_for(lambda: len(found()) >= number or self.lines[-1:] == [""])
+            return found()[number - 1]
+
+    def end(self):
+        status = self.process.wait()
+        self.reader.join()
+        self.process.stderr.close()
+        return status, "".join(self.lines)
+
+
+def complete(address, tokens=24):
+    body = {"model": "storyteller-7m", "prompt": "Once upon a time", "max_tokens": tokens, "temperature": 0}
+    request = urllib.request.Request(f"{address}/v1/completions", json.dumps(body).encode(),
+                                     {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request) as answer:
+        return json.load(answer)["choices"][0]["text"]
+
+
+class TensorParallel(unittest.TestCase):
+    def setUp(self):
+        self.shared = set(os.listdir("/dev/shm"))
+
+    def nothing_is_left(self, processes):
+        self.assertEqual([process for process in processes if is_alive(process)], [])
+        self.assertLessEqual(set(os.listdir("/dev/shm")), self.shared)
+
+    def test_a_signal_ends_all_ranks_after_the_last_answer(self):
+        server = Server()
+        text = complete(server.address())
+        self.assertTrue(text)
+        ranks = children(server.process.pid)
+        self.assertEqual(sorted(ranks), [1, 2])
+        # A terminal's Ctrl-C reaches all processes, which do not end before the first one.
+        for process in [*ranks.values(), server.process.pid]:
+            os.kill(process, signal.SIGINT)
+        status, log = server.end()
+        self.assertEqual(status, 0, log)
+        self.nothing_is_left(ranks.values())
+
+    def test_a_rank_that_is_killed_ends_the_server(self):
+        server = Server()
+        complete(server.address())
+        ranks = children(server.process.pid)
+        os.kill(ranks[2], signal.SIGKILL)
+        status, log = server.end()
+        self.assertEqual(status, 1, log)
+        self.assertIn("tandem: error: --tensor-parallel: rank 2 was ended by signal 9 (Killed)", log)
+        self.nothing_is_left(ranks.values())
+
+    def test_a_rank_that_hangs_ends_the_server(self):
+        server = Server()
+        address = server.address()
+        ranks = children(server.process.pid)
+        os.kill(ranks[1], signal.SIGSTOP)
+        with self.assertRaises((urllib.error.HTTPError, OSError)):
+            complete(address)
+        status, log = server.end()
+        self.assertEqual(status, 1, log)
+        self.assertIn("tandem: error: --tensor-parallel: rank 1 has said nothing for 10s", log)
+        self.nothing_is_left(ranks.values())
+
+    def test_the_server_starts_again_where_it_is_told_to(self):
+        server = Server("--on-rank-failure", "restart")
+        text = complete(server.address())
+        first = children(server.process.pid)
+        os.kill(first[1], signal.SIGKILL)
+        self.assertEqual(complete(server.address(2)), text)
+        second = children(server.process.pid)
+        self.nothing_is_left(first.values())
+        os.kill(server.process.pid, signal.SIGTERM)
+        status, log = server.end()
+        self.assertEqual(status, 0, log)
+        self.nothing_is_left(second.values())
+
+    def test_ranks_end_with_a_server_that_is_killed(self):
+        server = Server()
+        complete(server.address())
+        ranks = children(server.process.pid)
+        server.process.kill()
+        server.end()
+        for process in ranks.values():
+            while is_alive(process):
+                pass
+        self.nothing_is_left(ranks.values())
+
+    def test_nobody_types_the_command_of_a_rank(self):
+        done = subprocess.run([TANDEM, "rank", "1"], capture_output=True, text=True, close_fds=True)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("is not the memory of a group", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
