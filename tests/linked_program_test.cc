@@ -70,7 +70,7 @@ TEST_F(LinkedProgram, AnotherModelIsRefusedOnBothSides) {
                                         "\" is another model than rank 0's \"",
                                         ShippedModelPath("storyteller-7m"), "\"");
   EXPECT_THAT(run.err, HasSubstr(absl::StrCat("error: --", what)));
-  EXPECT_THAT(run.err, HasSubstr(absl::StrCat("error: tensor_parallel: rank 1: ", what)));
+  EXPECT_THAT(run.err, HasSubstr(absl::StrCat("error: --tensor-parallel: rank 1: ", what)));
 }
 
 // One machine has memory for a hundred pages, the other for a few.
