@@ -176,10 +176,7 @@ RankLink::Payload RankLink::Await(uint64_t step, int rank) {
     }
     const auto is_news = [&] { return news_.load(std::memory_order_acquire) != seen; };
     for (int i = 0; i < kAwaitSpins && !is_news(); ++i) {
-      if (i % 1024 == 1023) std::this_thread::yield();
-#if defined(__x86_64__)
-      __builtin_ia32_pause();
-#endif
+      if (i % 256 == 255) std::this_thread::yield();
     }
     absl::MutexLock lock(&mutex_, absl::Condition(&is_news));
   }

@@ -7,7 +7,7 @@
 namespace tandem::tidy {
 namespace {
 
-constexpr std::array<std::string_view, 19> kChain = {
+constexpr std::array<std::string_view, 20> kChain = {
     "base",   "json",       "kernels", "kvcache",    "kvstore", "kvtransfer", "kvevents",
     "ranks",  "checkpoint", "text",    "constraint", "chat",    "model",      "draft",
     "verify", "engine",     "proof",   "server",     "tools",   "bench"};

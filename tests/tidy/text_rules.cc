@@ -95,7 +95,7 @@ size_t Columns(std::string_view utf8) {
 }
 
 bool IsLibrary(std::string_view path) {
-  static constexpr std::array<std::string_view, 16> kLibraries = {
+  static constexpr std::array<std::string_view, 17> kLibraries = {
       "base",  "json",       "kernels", "kvcache",    "kvstore", "kvevents",
       "ranks", "checkpoint", "text",    "constraint", "chat",    "model",
       "draft", "verify",     "engine",  "proof",      "server"};
