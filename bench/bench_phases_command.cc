@@ -155,9 +155,10 @@ Command AddBenchPhases(CLI::App* bench) {
       ->group(group);
   app->add_flag("--json", flags->json, "One JSON object instead of tables")->group(group);
   flags->engine.AddTo(app, /*with_draft_tokens=*/false);
-  return {.app = app,
-          .check = [flags] { return flags->Check(); },
-          .run = [flags] { return Run(*flags); }};
+  return {
+      .app = app,
+      .check = [flags] { return flags->Check(); },
+      .run = [flags] { return RunOrFollow(flags->engine_options, [&] { return Run(*flags); }); }};
 }
 
 }  // namespace tandem

@@ -425,7 +425,11 @@ Command AddBenchSpeculation(CLI::App* bench) {
   const auto flags = std::make_shared<SpeculationFlags>();
   return {.app = AddSpeculation(bench, flags.get()),
           .check = [flags] { return flags->Check(); },
-          .run = [flags] { return RunSpeculation(flags.get()); }};
+          .run =
+              [flags] {
+                return RunOrFollow(flags->engine_options,
+                                   [&] { return RunSpeculation(flags.get()); });
+              }};
 }
 
 }  // namespace tandem

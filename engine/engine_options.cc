@@ -11,6 +11,8 @@
 #include "kernels/quantize.h"
 #include "kvcache/kv_layout.h"
 #include "kvstore/lmdb_store.h"
+#include "kvtransfer/address.h"
+#include "ranks/rank_group.h"
 #include "tandem/field_error.h"
 
 namespace tandem {
@@ -21,6 +23,23 @@ constexpr int kMostThreads = 4096;
 constexpr int kMostPageSize = 4096;
 constexpr int kMostInBatch = 65536;
 constexpr int kMostInChunk = 65536;
+
+absl::Status CheckRanks(const EngineOptions& options) {
+  RETURN_IF_ERROR(CheckBetween("tensor_parallel", options.tensor_parallel, 1, kMostRanks));
+  if (options.rank < 0 || options.rank >= options.tensor_parallel) {
+    return FieldError("rank", absl::StrCat("must be from 0 to ", options.tensor_parallel - 1,
+                                           ", got ", options.rank));
+  }
+  if (options.rendezvous.empty()) {
+    if (options.rank > 0) return FieldError("rendezvous", "must be given where rank is above 0");
+    if (options.rendezvous_secret.empty()) return absl::OkStatus();
+    return FieldError("rendezvous_secret", "needs a rendezvous");
+  }
+  if (options.tensor_parallel == 1) {
+    return FieldError("rendezvous", "needs a tensor_parallel above 1");
+  }
+  return ParseHostAndPort(options.rendezvous, "rendezvous").status();
+}
 
 absl::Status CheckKvEvents(const EngineOptions& options) {
   for (const auto& [field, endpoint] : {std::pair("kv_events", &options.kv_events),
@@ -81,7 +100,7 @@ absl::Status EngineOptions::Validate() const {
   if (!kv_store.empty() && !prefix_cache) {
     return FieldError("kv_store", "needs the prefix cache, which is off");
   }
-  RETURN_IF_ERROR(CheckBetween("tensor_parallel", tensor_parallel, 1, kMostRanks));
+  RETURN_IF_ERROR(CheckRanks(*this));
   if (tensor_parallel > 1) {
     for (const auto& [field, value] :
          {std::pair{"kv_store", &kv_store}, std::pair{"kv_transfer", &kv_transfer}}) {

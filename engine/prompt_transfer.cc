@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/guard.h"
 #include "base/instant.h"
@@ -27,24 +26,9 @@ absl::Status CheckName(absl::string_view field, const std::string& name) {
 
 }  // namespace
 
-absl::StatusOr<std::optional<TransferAddress>> ParseTransferAddress(absl::string_view text) {
+absl::StatusOr<std::optional<HostAndPort>> ParseTransferAddress(absl::string_view text) {
   if (text.empty()) return std::nullopt;
-  const size_t colon = text.rfind(':');
-  TransferAddress address;
-  const bool has_port = colon != absl::string_view::npos && colon > 0 &&
-                        absl::SimpleAtoi(text.substr(colon + 1), &address.port) &&
-                        0 <= address.port && address.port <= 65535;
-  if (!has_port) {
-    return FieldError(
-        "kv_transfer",
-        absl::StrCat("must be HOST:PORT with a port from 0 to 65535, got \"", text, "\""));
-  }
-  absl::string_view host = text.substr(0, colon);
-  if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
-    host = host.substr(1, host.size() - 2);
-  }
-  address.host = std::string(host);
-  return address;
+  return ParseHostAndPort(text, "kv_transfer");
 }
 
 SessionTransfer::~SessionTransfer() {

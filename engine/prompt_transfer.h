@@ -17,6 +17,7 @@
 #include "kvstore/page_id.h"
 #include "kvstore/page_store.h"
 #include "kvstore/stored_cache.h"
+#include "kvtransfer/address.h"
 #include "kvtransfer/page_transfer.h"
 #include "tandem/engine_options.h"
 #include "tandem/kv_transfer.h"
@@ -28,12 +29,8 @@ namespace tandem {
 inline constexpr int64_t kLeastTransferBytes = int64_t{1} << 20;
 inline constexpr int kMostLeaseSeconds = 86400;
 
-struct TransferAddress {
-  std::string host;
-  int port = 0;
-};
 // "HOST:PORT" or "[IPV6]:PORT"; nothing for "". INVALID_ARGUMENT naming `kv_transfer` for others.
-absl::StatusOr<std::optional<TransferAddress>> ParseTransferAddress(absl::string_view text);
+absl::StatusOr<std::optional<HostAndPort>> ParseTransferAddress(absl::string_view text);
 
 // One session's part in a transfer: the lease under which its prompt's pages are kept for another
 // worker, or the lender of pages that another worker has computed.

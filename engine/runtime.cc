@@ -36,12 +36,8 @@ ModelInfo InfoOf(const std::string& path, const Transformer& model, const PagedK
           .page_size = cache.layout().page_size};
 }
 
-// Share of the free memory that the caches take when nothing is said.
-constexpr int kDefaultShareOfFreeMemory = 4;  // a quarter
 // Beyond the sequences of a full batch, room for as many earlier prompts.
 constexpr int kRoomForPrefixes = 2;
-// Where the free memory is not known.
-constexpr int64_t kGuessedMemory = int64_t{1} << 30;
 // A device's products reach their speed with more rows than a CPU's (docs/cuda.md).
 constexpr int kChunkTokensOfHost = 256;
 constexpr int kChunkTokensOfDevice = 1024;
@@ -141,7 +137,11 @@ absl::Status MakeCaches(const EngineOptions& options, std::optional<int64_t> hos
   const int64_t pages_per_sequence =
       (int64_t{runtime->target->context_length()} + options.page_size - 1) / options.page_size + 1;
   const int64_t useful = pages_per_sequence * options.max_batch * kRoomForPrefixes;
-  const int64_t num_pages = std::min({memory / page_bytes, useful, kMostPages});
+  int64_t num_pages = std::min({memory / page_bytes, useful, kMostPages});
+  if (runtime->ranks != nullptr) {
+    ASSIGN_OR_RETURN(const int64_t most, runtime->ranks->MostPages());
+    num_pages = std::min(num_pages, most);
+  }
   const int64_t cache_bytes = num_pages * page_bytes;
   if (available.has_value() && to_pack + cache_bytes > *available) {
     const std::string weights = absl::StrCat(to_pack, " bytes of packed weights");

@@ -24,6 +24,11 @@
 
 namespace tandem {
 
+// Share of the free memory that the caches take when nothing is said: a quarter.
+inline constexpr int kDefaultShareOfFreeMemory = 4;
+// Where the free memory is not known.
+inline constexpr int64_t kGuessedMemory = int64_t{1} << 30;
+
 // EngineOptions::compute: "auto", "f32" or "bf16". INVALID_ARGUMENT for other names.
 absl::StatusOr<CpuCompute> ParseCompute(const std::string& name);
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <limits>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -20,6 +22,7 @@
 #include "model/pass_message.h"
 #include "nlohmann/json.hpp"
 #include "ranks/device_ranks.h"
+#include "ranks/linked_ranks.h"
 #include "tandem/field_error.h"
 
 namespace tandem {
@@ -38,6 +41,8 @@ struct Answer {
   std::string arithmetic{};  // must be everyone's
   LeadingRank::Needs needs{};
   std::string description{};
+  int64_t most_pages =
+      std::numeric_limits<int64_t>::max();  // of this rank's machine, if it limits them
 };
 
 std::string ToText(const Answer& answer) {
@@ -46,7 +51,8 @@ std::string ToText(const Answer& answer) {
               {"arithmetic", answer.arithmetic},
               {"page_bytes", answer.needs.page_bytes},
               {"bytes_to_pack", answer.needs.bytes_to_pack},
-              {"description", answer.description}}
+              {"description", answer.description},
+              {"most_pages", answer.most_pages}}
       .dump(-1, ' ', true, json::error_handler_t::replace);
 }
 
@@ -57,12 +63,13 @@ absl::StatusOr<Answer> ParseAnswer(const std::string& text) {
       .error_code = parsed.at("code"),
       .arithmetic = parsed.at("arithmetic"),
       .needs = {.page_bytes = parsed.at("page_bytes"), .bytes_to_pack = parsed.at("bytes_to_pack")},
-      .description = parsed.at("description")};
+      .description = parsed.at("description"),
+      .most_pages = parsed.at("most_pages")};
 }
 
-// The other ranks' threads are those of their machine, shared out.
+// The ranks of one machine share it out.
 int ThreadsOf(const EngineOptions& options, int rank) {
-  if (options.threads > 0) return options.threads;
+  if (options.threads > 0 || !options.rendezvous.empty()) return options.threads;
   const Share share = ShareOf(NumUsableCores(), options.tensor_parallel, rank);
   return static_cast<int>(std::max<int64_t>(1, share.end - share.begin));
 }
@@ -83,10 +90,26 @@ absl::Status OpenGatherer(Backend& backend) {
   return absl::Status(opened.code(), absl::StrCat(View(backend.name()), ": ", opened.message()));
 }
 
+// What a model is by its files, whatever is done with them at load.
+std::string FingerprintOfModel(const std::string& path) {
+  EngineOptions options;
+  options.target = path;
+  return FingerprintOf(options, /*version=*/"");
+}
+
+LinkedRankOptions LinkedOptionsOf(const EngineOptions& options) {
+  return {.rank = options.rank,
+          .world = options.tensor_parallel,
+          .rendezvous = options.rendezvous,
+          .secret = options.rendezvous_secret};
+}
+
 // One of the other ranks.
 class Follower {
  public:
-  explicit Follower(RankGroup* group) : group_(*group) {}
+  // `own`: of a process that is its own machine's, else null.
+  Follower(RankGroup* group, const EngineOptions* own)
+      : group_(*group), own_(own), available_(AvailableMemoryBytes()) {}
 
   absl::Status Run() {
     for (;;) {
@@ -99,6 +122,7 @@ class Follower {
         answer.error_code = static_cast<int>(status.code());
         RETURN_IF_ERROR(group_.Exchange(ToText(answer)).status());
         if (status.ok()) continue;
+        group_.Receive().IgnoreError();  // rank 0 ends the group when it has read the answer
         return absl::Status(status.code(), absl::StrCat("tensor_parallel: rank ", group_.rank(),
                                                         ": ", status.message()));
       }
@@ -134,7 +158,9 @@ class Follower {
     CpuOptions cpu{
         .num_threads = threads.at(group_.rank()), .compute = CpuCompute::kAuto, .isa = ""};
     ASSIGN_OR_RETURN(cpu.compute, ParseCompute(order.at("compute")));
-    const std::string device = DeviceOfRank(order.at("device"), group_.rank());
+    if (own_ != nullptr) cpu.num_threads = own_->threads;
+    const std::string device =
+        own_ != nullptr ? own_->device : DeviceOfRank(order.at("device"), group_.rank());
     ASSIGN_OR_RETURN(backend_, MakeBackend(device, cpu));
     page_size_ = order.at("page_size");
     answer->arithmetic = backend_->arithmetic();
@@ -153,26 +179,53 @@ class Follower {
   absl::Status Load(const json& order, Answer* answer) {
     ASSIGN_OR_RETURN(const std::optional<DType> quantized,
                      ValueOf(kQuantizations, "quantize", order.at("quantize").get<std::string>()));
+    ASSIGN_OR_RETURN(const std::string path, PathOf(order));
     Model loaded{.first_slot = order.at("first_slot")};
     ASSIGN_OR_RETURN(loaded.kv_cache, ParseKvDType(order.at("kv_cache").get<std::string>()));
-    const Transformer::LoadOptions loading{.quantized = quantized,
-                                           .which = order.at("requantizes")
-                                                        ? Transformer::Quantize::kAll
-                                                        : Transformer::Quantize::kFloats,
-                                           .has_exact_activations = order.at("compute") == "f32",
-                                           .packed_folder = order.at("packed_weights"),
-                                           .allowed_config_keys = order.at("allow_unknown_config"),
-                                           .head_tokens = order.at("head_tokens"),
-                                           .context = order.at("context"),
-                                           .group = devices_ != nullptr ? devices_.get() : &group_,
-                                           .first_slot = loaded.first_slot};
-    ASSIGN_OR_RETURN(loaded.model, Transformer::Load(order.at("path").get<std::string>(),
-                                                     backend_.get(), loading));
+    Transformer::LoadOptions loading{.quantized = quantized,
+                                     .which = order.at("requantizes")
+                                                  ? Transformer::Quantize::kAll
+                                                  : Transformer::Quantize::kFloats,
+                                     .has_exact_activations = order.at("compute") == "f32",
+                                     .packed_folder = order.at("packed_weights"),
+                                     .allowed_config_keys = order.at("allow_unknown_config"),
+                                     .head_tokens = order.at("head_tokens"),
+                                     .context = order.at("context"),
+                                     .group = devices_ != nullptr ? devices_.get() : &group_,
+                                     .first_slot = loaded.first_slot};
+    if (own_ != nullptr) {
+      loading.packed_folder = own_->packed_weights;
+      loading.allowed_config_keys = own_->allow_unknown_config;
+    }
+    ASSIGN_OR_RETURN(loaded.model, Transformer::Load(path, backend_.get(), loading));
     answer->arithmetic = backend_->arithmetic();
     answer->description = DescriptionOfPart(*loaded.model);
     answer->needs = NeedsOf(*loaded.model, *backend_, page_size_, loaded.kv_cache);
     models_.push_back(std::move(loaded));
+    page_bytes_ += answer->needs.page_bytes;
+    bytes_to_pack_ += answer->needs.bytes_to_pack;
+    if (own_ != nullptr && page_bytes_ > 0) answer->most_pages = CacheMemory() / page_bytes_;
     return absl::OkStatus();
+  }
+
+  // The model of this process's own command line, if it has one.
+  absl::StatusOr<std::string> PathOf(const json& order) const {
+    const std::string path = order.at("path");
+    if (own_ == nullptr) return path;
+    const std::string which = order.at("which");
+    const std::string& own = which == "draft" ? own_->draft : own_->target;
+    if (FingerprintOfModel(own) == order.at("fingerprint").get<std::string>()) return own;
+    return absl::FailedPreconditionError(
+        absl::StrCat(which, ": \"", own, "\" is another model than rank 0's \"", path, "\""));
+  }
+
+  // What this machine lets its caches have.
+  int64_t CacheMemory() const {
+    if (own_->kv_memory_bytes > 0) return own_->kv_memory_bytes;
+    const std::optional<int64_t> on_device = backend_->free_memory_bytes();
+    const std::optional<int64_t> available = on_device.has_value() ? on_device : available_;
+    if (!available.has_value()) return kGuessedMemory / kDefaultShareOfFreeMemory;
+    return std::max<int64_t>(0, *available - bytes_to_pack_) / kDefaultShareOfFreeMemory;
   }
 
   absl::Status MakeCaches(int64_t num_pages) {
@@ -186,6 +239,10 @@ class Follower {
   }
 
   RankGroup& group_;
+  const EngineOptions* const own_;
+  const std::optional<int64_t> available_;  // of the host's memory, before anything was loaded
+  int64_t page_bytes_ = 0;                  // of all models
+  int64_t bytes_to_pack_ = 0;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<RankGroup> devices_;  // of the group, where ranks have some
   int page_size_ = 0;
@@ -210,7 +267,21 @@ std::string DescriptionOfPart(const Transformer& model) {
 }
 
 absl::StatusOr<std::unique_ptr<LeadingRank>> LeadingRank::Start(const EngineOptions& options) {
+  if (options.rank != 0) {
+    return FieldError("rank",
+                      absl::StrCat("must be 0 where there is an engine, got ", options.rank));
+  }
   std::unique_ptr<LeadingRank> leader(new LeadingRank(options));
+  if (!options.rendezvous.empty()) {
+    LinkedRankOptions linked = LinkedOptionsOf(options);
+    linked.on_failure = [leader = leader.get()](const absl::Status& why) {
+      if (!leader->is_over_.exchange(true) && leader->options_.on_rank_failure) {
+        leader->options_.on_rank_failure(why);
+      }
+    };
+    ASSIGN_OR_RETURN(leader->group_, JoinLinkedRanks(linked));
+    return leader;
+  }
   ASSIGN_OR_RETURN(const std::shared_ptr<SharedMemory> memory,
                    SharedMemory::Create(options.tensor_parallel));
   const auto lost = [leader = leader.get()](const absl::Status& why) { leader->Lost(why); };
@@ -222,6 +293,7 @@ absl::StatusOr<std::unique_ptr<LeadingRank>> LeadingRank::Start(const EngineOpti
 
 LeadingRank::~LeadingRank() {
   is_over_ = true;
+  if (group_ == nullptr) return;  // it did not come about
   group_->Fail(absl::CancelledError("tensor_parallel: rank 0 has ended"));
   processes_ = nullptr;  // the others end with the group, and are waited for
 }
@@ -259,7 +331,10 @@ absl::Status LeadingRank::Open(Backend* backend) {
 }
 
 absl::Status LeadingRank::Load(const RankModel& model) {
+  const bool is_target = model.path == options_.target;
   const json order{{"path", model.path},
+                   {"which", is_target ? "target" : "draft"},
+                   {"fingerprint", FingerprintOfModel(model.path)},
                    {"quantize", model.quantize},
                    {"requantizes", model.requantizes},
                    {"head_tokens", model.head_tokens},
@@ -278,6 +353,7 @@ absl::StatusOr<LeadingRank::Needs> LeadingRank::Gather(const std::string& own) {
   Needs sum;
   std::string arithmetic;
   descriptions_.clear();
+  most_pages_.clear();
   for (size_t rank = 0; rank < texts.size(); ++rank) {
     Answer answer;
     RETURN_IF_ERROR(Guarded("tensor_parallel", [&]() -> absl::Status {
@@ -294,13 +370,16 @@ absl::StatusOr<LeadingRank::Needs> LeadingRank::Gather(const std::string& own) {
           absl::StrCat("tensor_parallel: rank ", rank, " computes with ", answer.arithmetic,
                        ", rank 0 with ", arithmetic, ", whose bits differ"));
     }
-    if (devices_ != nullptr) {  // each has memory of its own
-      sum.page_bytes = std::max(sum.page_bytes, answer.needs.page_bytes);
-      sum.bytes_to_pack = std::max(sum.bytes_to_pack, answer.needs.bytes_to_pack);
-    } else {
+    // Each has memory of its own where ranks have devices or machines of theirs.
+    const bool shares_memory = devices_ == nullptr && options_.rendezvous.empty();
+    if (rank == 0 || shares_memory) {
       sum.page_bytes += answer.needs.page_bytes;
       sum.bytes_to_pack += answer.needs.bytes_to_pack;
+    } else if (devices_ != nullptr) {
+      sum.page_bytes = std::max(sum.page_bytes, answer.needs.page_bytes);
+      sum.bytes_to_pack = std::max(sum.bytes_to_pack, answer.needs.bytes_to_pack);
     }
+    most_pages_.push_back(answer.most_pages);
     descriptions_.push_back(answer.description);
   }
   return sum;
@@ -314,6 +393,14 @@ absl::StatusOr<LeadingRank::Needs> LeadingRank::AwaitLoaded(const Transformer& m
                         .description = DescriptionOfPart(model)}));
 }
 
+absl::StatusOr<int64_t> LeadingRank::MostPages() const {
+  const auto least = std::min_element(most_pages_.begin(), most_pages_.end());
+  if (*least > 0) return *least;
+  return FieldError("kv_memory",
+                    absl::StrCat("the machine of rank ", least - most_pages_.begin(),
+                                 " has no memory for a page of ", options_.page_size, " tokens"));
+}
+
 absl::Status LeadingRank::MakeCaches(int64_t num_pages) {
   RETURN_IF_ERROR(group_->Send(BytesOf(json{{"pages", num_pages}}.dump())));
   const std::vector<std::string> descriptions = descriptions_;
@@ -322,11 +409,32 @@ absl::Status LeadingRank::MakeCaches(int64_t num_pages) {
   return absl::OkStatus();
 }
 
-absl::Status FollowRankZero(RankGroup* group) {
-  const absl::Status status = Guarded("rank", [&] { return Follower(group).Run(); });
-  if (group->is_over()) return absl::OkStatus();
+namespace {
+
+absl::Status Follow(RankGroup* group, const EngineOptions* own) {
+  const absl::Status status = Guarded("rank", [&] { return Follower(group, own).Run(); });
+  if (absl::IsCancelled(status) && group->is_over()) return absl::OkStatus();
   group->Fail(status);
-  return group->status();
+  return group->is_over() ? status : group->status();
+}
+
+}  // namespace
+
+absl::Status FollowRankZero(RankGroup* group) { return Follow(group, nullptr); }
+
+absl::Status FollowRankZero(RankGroup* group, const EngineOptions& own) {
+  return Follow(group, &own);
+}
+
+absl::Status FollowRankZero(const EngineOptions& own) {
+  RETURN_IF_ERROR(own.Validate());
+  Log(LogLevel::kInfo,
+      absl::StrCat("tensor_parallel: rank=", own.rank, " of ", own.tensor_parallel,
+                   " follows rank 0 at ", own.rendezvous, " and does no job of its own"));
+  ASSIGN_OR_RETURN(const std::unique_ptr<RankGroup> group, JoinLinkedRanks(LinkedOptionsOf(own)));
+  RETURN_IF_ERROR(FollowRankZero(group.get(), own));
+  Log(LogLevel::kInfo, absl::StrCat("tensor_parallel: rank=", own.rank, " ends with rank 0"));
+  return absl::OkStatus();
 }
 
 absl::Status FollowRankZero(int rank) {

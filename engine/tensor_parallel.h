@@ -31,7 +31,7 @@ struct RankModel {
 // Rank 0's side.
 class LeadingRank {
  public:
-  // Starts the other ranks.
+  // Starts the other ranks, or waits for those of other machines (EngineOptions::rendezvous).
   static absl::StatusOr<std::unique_ptr<LeadingRank>> Start(const EngineOptions& options);
   ~LeadingRank();
 
@@ -48,10 +48,14 @@ class LeadingRank {
     int64_t page_bytes = 0;     // of a page of the model's cache
     int64_t bytes_to_pack = 0;  // of its weights, packed at load or by the first pass
   };
+  // Ranks of several machines: those of this rank. Each machine limits the pages by itself.
   // Waits until all ranks have loaded their parts of `model`, of which this rank has its own. The
   // error is that of the first rank that has failed.
   absl::StatusOr<Needs> AwaitLoaded(const Transformer& model, const Backend& backend,
                                     KvDType kv_cache);
+  // Pages that the other machines have memory for, as far as models are loaded; a number beyond all
+  // need where all ranks are on this one. INVALID_ARGUMENT, naming `kv_memory`, if there is none.
+  absl::StatusOr<int64_t> MostPages() const;
   // All ranks make caches of so many pages for their models.
   absl::Status MakeCaches(int64_t num_pages);
   // What each rank has of the model that was loaded last.
@@ -68,6 +72,7 @@ class LeadingRank {
   std::unique_ptr<RankGroup> devices_;  // of the group, where ranks have some
   std::unique_ptr<RankProcesses> processes_;
   std::vector<std::string> descriptions_;
+  std::vector<int64_t> most_pages_;  // of each rank
 };
 
 // What a rank's own part of a model takes, and in words what it is.
@@ -78,6 +83,11 @@ std::string DescriptionOfPart(const Transformer& model);
 // Another rank's life: loads what rank 0 says, and computes its part of each pass until rank 0 has
 // ended, which is OK.
 absl::Status FollowRankZero(RankGroup* group);
+// The same with models, memory and device of this process's own options, which must be the models
+// of rank 0: FAILED_PRECONDITION on both sides if one is not.
+absl::Status FollowRankZero(RankGroup* group, const EngineOptions& own);
+// Joins the group of `own`, whose rank is above 0, and does the same; the log says so.
+absl::Status FollowRankZero(const EngineOptions& own);
 // The same in a process that LeadingRank has started.
 absl::Status FollowRankZero(int rank);
 

@@ -6,6 +6,7 @@
 
 #include <cstring>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "tandem/field_error.h"
@@ -22,6 +23,24 @@ const sockaddr_in6& V6(const Address& address) {
 bool IsV4(const Address& address) { return address.storage.ss_family == AF_INET; }
 
 }  // namespace
+
+absl::StatusOr<HostAndPort> ParseHostAndPort(absl::string_view text, absl::string_view field) {
+  const size_t colon = text.rfind(':');
+  HostAndPort parsed;
+  const bool has_port = colon != absl::string_view::npos && colon > 0 &&
+                        absl::SimpleAtoi(text.substr(colon + 1), &parsed.port) &&
+                        0 <= parsed.port && parsed.port <= 65535;
+  if (!has_port) {
+    return FieldError(
+        field, absl::StrCat("must be HOST:PORT with a port from 0 to 65535, got \"", text, "\""));
+  }
+  absl::string_view host = text.substr(0, colon);
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
+    host = host.substr(1, host.size() - 2);
+  }
+  parsed.host = std::string(host);
+  return parsed;
+}
 
 absl::StatusOr<Address> ParseAddress(const std::string& host, int port, Names names) {
   RETURN_IF_ERROR(WithField(CheckBetween("kv_transfer", port, 0, 65535), "kv_transfer"));

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 
 namespace tandem {
 
@@ -18,6 +19,13 @@ struct Address {
 };
 
 enum class Names { kResolved, kRefused };
+
+struct HostAndPort {
+  std::string host;
+  int port = 0;
+};
+// "HOST:PORT" or "[IPV6]:PORT". INVALID_ARGUMENT naming `field` for others.
+absl::StatusOr<HostAndPort> ParseHostAndPort(absl::string_view text, absl::string_view field);
 
 // INVALID_ARGUMENT, naming `kv_transfer`, unless the host is an address, or a name that has one
 // where names are resolved, which may take long; and the port from 0 to 65535.

@@ -13,6 +13,7 @@
 #include "kvcache/paged_kv_cache.h"
 #include "model/pass_message.h"
 #include "model/transformer.h"
+#include "ranks/linked_testing.h"
 #include "ranks/shared_ranks.h"
 
 namespace tandem {
@@ -73,10 +74,14 @@ struct Rank {
 class Ranks {
  public:
   Ranks(const std::string& folder, int world, const Transformer::LoadOptions& options = {},
-        KvDType dtype = KvDType::kF32, int threads = 1) {
-    const auto memory = *SharedMemory::Create(world);
+        KvDType dtype = KvDType::kF32, int threads = 1)
+      : Ranks(Shared(world), folder, options, dtype, threads) {}
+  Ranks(std::vector<std::unique_ptr<RankGroup>> groups, const std::string& folder,
+        const Transformer::LoadOptions& options = {}, KvDType dtype = KvDType::kF32,
+        int threads = 1) {
+    const int world = static_cast<int>(groups.size());
     ranks_.resize(world);
-    for (int r = 0; r < world; ++r) ranks_[r].group = JoinSharedRanks(memory, r);
+    for (int r = 0; r < world; ++r) ranks_[r].group = std::move(groups[r]);
     for (int r = 1; r < world; ++r) {
       threads_.emplace_back([=, this, &rank = ranks_[r]] {
         rank.Load(folder, options, dtype, threads);
@@ -95,6 +100,13 @@ class Ranks {
   Rank& first() { return ranks_[0]; }
 
  private:
+  static std::vector<std::unique_ptr<RankGroup>> Shared(int world) {
+    const auto memory = *SharedMemory::Create(world);
+    std::vector<std::unique_ptr<RankGroup>> groups;
+    for (int r = 0; r < world; ++r) groups.push_back(JoinSharedRanks(memory, r));
+    return groups;
+  }
+
   std::vector<Rank> ranks_;
   std::vector<std::thread> threads_;
 };
@@ -188,6 +200,24 @@ TEST(TransformerRanks, TwoRanksOfAThreadAreOneOfTwo) {
   const std::vector<float> alone = LogitsAlone(folder, {}, KvDType::kF32, 2);
   Ranks ranks(folder, 2, {}, KvDType::kF32, 1);
   EXPECT_TRUE(AreSameBits(LogitsOf(ranks.first().model.get(), ranks.first().cache.get()), alone));
+}
+
+// Every golden model, over a network.
+TEST(TransformerRanks, LinkedOnesHaveTheBitsOfOne) {
+  for (const std::string& name : GoldenModels()) {
+    const std::string folder = ModelFolder(name);
+    const std::vector<float> alone = LogitsAlone(folder, {}, KvDType::kF32, 1);
+    for (const int world : {2, 3}) {
+      auto groups =
+          JoinLoopback({.world = world, .silence = absl::Hours(1), .patience = absl::Hours(1)});
+      if (absl::IsUnimplemented(groups.status())) GTEST_SKIP() << groups.status();
+      ASSERT_TRUE(groups.ok()) << groups.status();
+      Ranks ranks(*std::move(groups), folder);
+      EXPECT_TRUE(
+          AreSameBits(LogitsOf(ranks.first().model.get(), ranks.first().cache.get()), alone))
+          << name << " " << world << " ranks";
+    }
+  }
 }
 
 TEST(PassMessage, WhatIsNoPassIsRefused) {

@@ -295,9 +295,10 @@ Command AddChatCommand(CLI::App* program) {
   flags->engine.AddTo(app);
   flags->kv_store.AddTo(app);
   app->footer(std::string("A line is a message, or one of these:\n") + kHelp);
-  return {.app = app,
-          .check = [flags] { return flags->Check(); },
-          .run = [flags] { return Run(*flags); }};
+  return {
+      .app = app,
+      .check = [flags] { return flags->Check(); },
+      .run = [flags] { return RunOrFollow(flags->engine_options, [&] { return Run(*flags); }); }};
 }
 
 }  // namespace tandem

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/process_limits.h"
 #include "base/status_macros.h"
+#include "engine/tensor_parallel.h"
 #include "kernels/quantize.h"
 #include "kvcache/kv_layout.h"
 #include "ranks/rank_group.h"
@@ -149,6 +150,25 @@ void EngineFlags::AddTo(CLI::App* app, bool with_draft_tokens) {
   app->add_flag("--draft-tensor-parallel", draft_tensor_parallel,
                 "They compute the draft's passes together, too [the first one has the draft]")
       ->group(group);
+  app->add_option("--rendezvous", rendezvous,
+                  "For processes on several machines, which are started with the same command and "
+                  "--rank each: where rank 0 listens, as the others reach it. Rank 0 does the job, "
+                  "the others follow it [all are on this machine]")
+      ->type_name("HOST:PORT")
+      ->group(group);
+  app->add_option("--rank", rank, "With --rendezvous: which process this is, from 0 [0]")
+      ->type_name("R")
+      ->check(CLI::Range(0, kMostRanks - 1))
+      ->group(group);
+  app->add_option("--world", world, "The same as --tensor-parallel, which it stands in for")
+      ->type_name("N")
+      ->check(CLI::Range(1, kMostRanks))
+      ->group(group);
+  app->add_option("--rendezvous-secret-file", rendezvous_secret.file,
+                  "A file that holds the secret of all ranks; needed where HOST is not a loopback "
+                  "address [$TANDEM_RENDEZVOUS_SECRET, else none]")
+      ->type_name("F")
+      ->group(group);
   app->add_option("--packed-weights", packed_weights,
                   "Folder that caches large models' weights in the CPU's layout, so that later "
                   "starts are fast, and what speculation has learned; none for no cache [packed/ "
@@ -181,6 +201,22 @@ absl::Status EngineFlags::ChooseModels(EngineOptions* options) const {
   // A model that is missing fails the job, not the command line: the engine says so.
   const absl::Status status = ResolveModels(options);
   return absl::IsNotFound(status) ? absl::OkStatus() : status;
+}
+
+absl::Status EngineFlags::ChooseRanks(EngineOptions* options) const {
+  if (world > 0 && tensor_parallel > 1 && world != tensor_parallel) {
+    return FieldError("--world", absl::StrCat("must be that of --tensor-parallel, which is ",
+                                              tensor_parallel, ", got ", world));
+  }
+  options->tensor_parallel = world > 0 ? world : tensor_parallel;
+  options->rank = rank;
+  options->rendezvous = rendezvous;
+  if (rendezvous.empty()) {
+    if (rendezvous_secret.file.empty()) return absl::OkStatus();
+    return FieldError("--rendezvous-secret-file", "needs a --rendezvous");
+  }
+  ASSIGN_OR_RETURN(options->rendezvous_secret, rendezvous_secret.Read());
+  return absl::OkStatus();
 }
 
 absl::StatusOr<EngineOptions> EngineFlags::ToOptions() const {
@@ -226,7 +262,7 @@ absl::StatusOr<EngineOptions> EngineFlags::ToOptions() const {
     ASSIGN_OR_RETURN(options.draft_memory_bytes, ParseSize("--draft-memory", draft_memory));
   }
   options.page_size = page_size;
-  options.tensor_parallel = tensor_parallel;
+  RETURN_IF_ERROR(ChooseRanks(&options));
   options.draft_tensor_parallel = draft_tensor_parallel;
   options.context = context;
   options.on_packing = [progress = std::shared_ptr<Progress>()](int64_t packed,
@@ -241,6 +277,10 @@ absl::StatusOr<EngineOptions> EngineFlags::ToOptions() const {
   if (packed_weights == "none") options.packed_weights.clear();
   RETURN_IF_ERROR(options.Validate());
   return options;
+}
+
+absl::Status RunOrFollow(const EngineOptions& options, absl::FunctionRef<absl::Status()> job) {
+  return options.rank == 0 ? job() : FollowRankZero(options);
 }
 
 int UsableThreads(int threads) {

@@ -4,10 +4,12 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "tandem/engine.h"
+#include "tools/secret_file.h"
 
 namespace CLI {
 class App;
@@ -43,6 +45,13 @@ struct EngineFlags {
   int page_size = 16;
   int tensor_parallel = 1;
   bool draft_tensor_parallel = false;
+  int rank = 0;
+  int world = 0;  // 0: not given
+  std::string rendezvous;
+  SecretSource rendezvous_secret = {.what = "the secret",
+                                    .option = nullptr,
+                                    .file_option = "--rendezvous-secret-file",
+                                    .variable = "TANDEM_RENDEZVOUS_SECRET"};
   int context = 0;  // 0: the model's
   std::string packed_weights;
   std::vector<std::string> allow_unknown_config;
@@ -55,7 +64,11 @@ struct EngineFlags {
  private:
   // Sets target and draft.
   absl::Status ChooseModels(EngineOptions* options) const;
+  absl::Status ChooseRanks(EngineOptions* options) const;
 };
+
+// Runs `job`, or where this process is another rank than 0, follows rank 0 instead.
+absl::Status RunOrFollow(const EngineOptions& options, absl::FunctionRef<absl::Status()> job);
 
 // Adds --allow-unknown-config, in `group` unless that is empty.
 void AddUnknownConfigOption(CLI::App* app, std::vector<std::string>* keys,

@@ -344,7 +344,12 @@ Command AddGenerateCommand(CLI::App* program) {
   flags->kv_store.AddTo(app);
   return {.app = app,
           .check = [flags] { return flags->Check(); },
-          .run = [flags] { return flags->is_batch() ? RunBatch(*flags) : RunOne(*flags); }};
+          .run =
+              [flags] {
+                return RunOrFollow(flags->engine_options, [&] {
+                  return flags->is_batch() ? RunBatch(*flags) : RunOne(*flags);
+                });
+              }};
 }
 
 }  // namespace tandem

@@ -356,9 +356,10 @@ Command AddServeCommand(CLI::App* program) {
   flags->kv_store.AddTo(app);
   flags->kv_transfer.AddTo(app);
   flags->kv_events.AddTo(app);
-  return {.app = app,
-          .check = [flags] { return flags->Check(); },
-          .run = [flags] { return Run(*flags); }};
+  return {
+      .app = app,
+      .check = [flags] { return flags->Check(); },
+      .run = [flags] { return RunOrFollow(flags->engine_options, [&] { return Run(*flags); }); }};
 }
 
 }  // namespace tandem

@@ -273,9 +273,11 @@ Command AddVerifyLosslessCommand(CLI::App* program) {
       ->group(group);
   app->add_flag("--json", flags->json, "One JSON object instead of tables")->group(group);
   flags->engine.AddTo(app);
-  return {.app = app,
-          .check = [flags] { return flags->Check(); },
-          .run = [flags] { return Run(flags.get()); }};
+  return {
+      .app = app,
+      .check = [flags] { return flags->Check(); },
+      .run =
+          [flags] { return RunOrFollow(flags->engine_options, [&] { return Run(flags.get()); }); }};
 }
 
 }  // namespace tandem

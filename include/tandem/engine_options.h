@@ -93,6 +93,13 @@ struct EngineOptions {
   // The program whose command `rank` the others run: "" for this one if it is tandem, else for the
   // first `tandem` in the path.
   std::string rank_program{};
+  // Ranks on several machines (docs/tensor_parallel.md): which of tensor_parallel's this process
+  // is, and "HOST:PORT", where rank 0 listens for the others. Rank 0 has the engine, and starts no
+  // process; the others follow it. Empty where all are on this machine.
+  int rank = 0;
+  std::string rendezvous{};
+  // That all ranks share. Empty only where HOST is a loopback address.
+  std::string rendezvous_secret{};
   // Called once, on a thread that does nothing else, if one of them ends too early. All requests
   // fail from then on.
   std::function<void(const absl::Status& why)> on_rank_failure{};

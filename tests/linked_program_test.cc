@@ -1,0 +1,112 @@
+// Ranks of several machines, as users of the program see them: processes that meet at an address.
+#include <unistd.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kvtransfer/address.h"
+#include "kvtransfer/message_socket.h"
+#include "ranks/linked_testing.h"
+#include "tests/engine_testing.h"
+#include "tests/run_program.h"
+
+namespace tandem {
+namespace {
+
+using Words = std::vector<std::string>;
+using testing::HasSubstr;
+
+Words Generate(const Words& more = {}) {
+  return Joined({"generate", "--device", "cpu", "--threads", "1", "--target",
+                 ShippedModelPath("storyteller-7m"), "--draft", ShippedModelPath("storyteller-1m"),
+                 "-k", "4", "--temperature", "0", "-n", "24", "-p", "Once upon a time", "--json"},
+                more);
+}
+
+std::string FreeRendezvous() {
+  const int file = *ListenAt(*ParseAddress("127.0.0.1", 0, Names::kRefused));
+  const std::string address = ToString(LocalAddress(file));
+  close(file);
+  return address;
+}
+
+// Rank 0 and rank 1 with these arguments, rank 1 first; what both log, and how rank 1 ended.
+ProgramRun RunTwo(const Words& arguments, const std::string& more_of_one = "") {
+  return RunScript(
+      absl::StrCat("\"$0\" \"$@\" --rank 1 ", more_of_one, " >&2 & \"$0\" \"$@\"; status=$?; ",
+                   "wait $!; echo \"rank 1 ended: $?\" >&2; exit $status"),
+      Joined(arguments, {"--world", "2", "--rendezvous", FreeRendezvous()}));
+}
+
+class LinkedProgram : public testing::Test {
+ protected:
+  void SetUp() override {
+    const absl::Status status = JoinLinkedRanks({.rendezvous = "127.0.0.1:0"}).status();
+    if (absl::IsUnimplemented(status)) GTEST_SKIP() << status;
+  }
+};
+
+TEST_F(LinkedProgram, TwoProcessesWriteWhatOneDoes) {
+  const JsonValue alone = RunJson(Generate());
+  for (const Words& more : {Words{}, Words{"--draft-tensor-parallel"}}) {
+    const ProgramRun run = RunTwo(Generate(more));
+    ASSERT_EQ(run.exit_status, kExitDone) << run.err;
+    EXPECT_EQ(JsonValue::parse(run.out)["token_ids"], alone["token_ids"]) << run.err;
+    EXPECT_THAT(run.err, HasSubstr("rank 1 ended: 0"));
+    EXPECT_THAT(run.err, HasSubstr("rank=1 of 2 follows rank 0 at 127.0.0.1:"));
+    EXPECT_THAT(run.err, HasSubstr("and does no job of its own"));
+  }
+}
+
+TEST_F(LinkedProgram, AnotherModelIsRefusedOnBothSides) {
+  const ProgramRun run =
+      RunTwo(Generate(), absl::StrCat("--target ", ShippedModelPath("storyteller-1m")));
+  EXPECT_EQ(run.exit_status, kExitFailed);
+  EXPECT_THAT(run.err, HasSubstr("rank 1 ended: 1"));
+  const std::string what = absl::StrCat("target: \"", ShippedModelPath("storyteller-1m"),
+                                        "\" is another model than rank 0's \"",
+                                        ShippedModelPath("storyteller-7m"), "\"");
+  EXPECT_THAT(run.err, HasSubstr(absl::StrCat("error: --", what)));
+  EXPECT_THAT(run.err, HasSubstr(absl::StrCat("error: --tensor-parallel: rank 1: ", what)));
+}
+
+// One machine has memory for a hundred pages, the other for a few.
+TEST_F(LinkedProgram, EachMachineLimitsThePages) {
+  const ProgramRun run = RunTwo(Generate(), "--kv-memory 1K");
+  EXPECT_EQ(run.exit_status, kExitFailed);
+  EXPECT_THAT(run.err, HasSubstr("the machine of rank 1 has no memory for a page of 16 tokens"));
+}
+
+TEST_F(LinkedProgram, AnotherSecretIsRefused) {
+  const ProgramRun run = RunScript(
+      "TANDEM_RENDEZVOUS_SECRET=right \"$0\" \"$@\" & zero=$!; "
+      "TANDEM_RENDEZVOUS_SECRET=wrong \"$0\" \"$@\" --rank 1; echo \"rank 1 ended: $?\" >&2; "
+      "TANDEM_RENDEZVOUS_SECRET=right \"$0\" \"$@\" --rank 1; wait $zero",
+      Generate({"--world", "2", "--rendezvous", FreeRendezvous()}));
+  EXPECT_EQ(run.exit_status, kExitDone) << run.err;
+  EXPECT_THAT(run.err, HasSubstr("it refuses this rank: its secret is another"));
+  EXPECT_THAT(run.err, HasSubstr("rank 1 ended: 1"));
+}
+
+TEST(LinkedProgramOptions, ThatCannotBeAreNamed) {
+  const auto expect = [](const Words& more, const std::string& error) {
+    const ProgramRun run = RunProgram(Generate(more));
+    EXPECT_EQ(run.exit_status, kExitWrongLine);
+    EXPECT_EQ(run.err, absl::StrCat("tandem: error: ", error, "\n"));
+  };
+  expect({"--rank", "2", "--world", "2", "--rendezvous", "127.0.0.1:1"},
+         "--rank: must be from 0 to 1, got 2");
+  expect({"--rank", "1", "--world", "2"}, "--rendezvous: must be given where rank is above 0");
+  expect({"--rendezvous", "127.0.0.1:1"}, "--rendezvous: needs a tensor_parallel above 1");
+  expect({"--world", "2", "--rendezvous", "here"},
+         "--rendezvous: must be HOST:PORT with a port from 0 to 65535, got \"here\"");
+  expect({"--world", "2", "--tensor-parallel", "3", "--rendezvous", "127.0.0.1:1"},
+         "--world: must be that of --tensor-parallel, which is 3, got 2");
+  expect({"--rendezvous-secret-file", "x"}, "--rendezvous-secret-file: needs a --rendezvous");
+}
+
+}  // namespace
+}  // namespace tandem
