@@ -262,8 +262,8 @@ LeadingRank::Needs NeedsOf(const Transformer& model, const Backend& backend, int
 std::string DescriptionOfPart(const Transformer& model) {
   const KvLayout layout = model.kv_layout(1);
   return absl::StrCat(layout.num_kv_heads, " of ", model.config().num_kv_heads,
-                      " key-value heads, ", model.bytes_read_per_pass(),
-                      " bytes of weights a pass");
+                      " key-value heads, reads ", model.bytes_read_per_pass(),
+                      " bytes of weights a token");
 }
 
 absl::StatusOr<std::unique_ptr<LeadingRank>> LeadingRank::Start(const EngineOptions& options) {

@@ -169,5 +169,14 @@ TEST(CommandLine, InspectTellsWhatADraftBeginsWith) {
   EXPECT_THAT(RunProgram(words).out, HasSubstr("begins with a head of "));
 }
 
+TEST(CommandLine, InspectTellsWhatRanksHold) {
+  const Words words = {
+      "inspect", ShippedModelPath("storyteller-7m"), "--tensor-parallel", "2", "--threads", "1"};
+  const Json ranks = RunJson(words)["ranks"];
+  ASSERT_EQ(ranks.size(), 2);
+  EXPECT_THAT(ranks[1].get<std::string>(), HasSubstr("key-value heads, reads "));
+  EXPECT_THAT(RunProgram(words).out, HasSubstr("rank 1"));
+}
+
 }  // namespace
 }  // namespace tandem

@@ -23,6 +23,7 @@
 #include "kernels/blocks.h"
 #include "kvcache/kv_layout.h"
 #include "nlohmann/json.hpp"
+#include "ranks/rank_group.h"
 #include "tandem/chat_template.h"
 #include "tandem/model_places.h"
 #include "tandem/reasoning.h"
@@ -44,6 +45,7 @@ struct InspectFlags {
   std::string device;
   std::string kv_cache = "f32";
   int threads = 0;
+  int tensor_parallel = 1;
   bool json = false;
   bool config_only = false;
   std::vector<std::string> allow_unknown_config;
@@ -70,6 +72,7 @@ struct Inspection {
   std::optional<ModelInfo> draft;     // as the engine would begin with it
   std::string device;                 // where models were loaded, if --device asked for it
   std::vector<std::string> products;  // Backend::product_report
+  std::vector<std::string> ranks;     // what each holds, if --tensor-parallel asked for them
   std::string known_draft;            // the name of the draft that is known for it, or empty
   ReadBandwidth memory;
   std::optional<ReadBandwidth> cache;  // if the matrices fit the last-level cache
@@ -118,13 +121,16 @@ std::string KnownDraftOf(const std::string& typed, const std::string& path) {
 // those of a device, where --device asks for one.
 absl::Status InspectLoaded(const InspectFlags& flags, const std::string& target,
                            Inspection* inspection) {
-  if (flags.draft.empty() && flags.device.empty()) return absl::OkStatus();
+  const bool has_ranks = flags.tensor_parallel > 1;
+  if (flags.draft.empty() && flags.device.empty() && !has_ranks) return absl::OkStatus();
   EngineOptions options{.target = target, .draft = flags.draft, .max_batch = 1};
+  options.tensor_parallel = flags.tensor_parallel;
   if (!flags.device.empty()) options.device = flags.device;
   options.allow_unknown_config = flags.allow_unknown_config;
   RETURN_IF_ERROR(ResolveModels(&options));
   ASSIGN_OR_RETURN(const Runtime runtime, Runtime::Load(options));
   if (!flags.draft.empty()) inspection->draft = runtime.DraftInfo(flags.draft);
+  if (has_ranks) inspection->ranks = runtime.ranks->descriptions();
   if (flags.device.empty()) return absl::OkStatus();
   inspection->device =
       absl::StrCat(View(runtime.backend->name()), ": ", View(runtime.backend->description()));
@@ -228,6 +234,7 @@ OrderedJson ToJson(const InspectFlags& flags, const Inspection& inspection) {
       {"draft", ToJson(inspection.draft)},
       {"device", inspection.device.empty() ? OrderedJson(nullptr) : OrderedJson(inspection.device)},
       {"products", inspection.products},
+      {"ranks", inspection.ranks},
       {"threads", inspection.memory.num_threads},
       {"read_bytes_per_second",
        LimitsJson(inspection, [](const ReadBandwidth& limit) { return limit.bytes_per_second; })},
@@ -288,6 +295,9 @@ std::string ToText(const InspectFlags& flags, const Inspection& inspection) {
                                       draft->vocab_size, draft->bytes_read_per_pass * 1e-6));
   }
   if (!inspection.device.empty()) text += Line("device", inspection.device);
+  for (size_t rank = 0; rank < inspection.ranks.size(); ++rank) {
+    text += Line(absl::StrCat("rank ", rank), inspection.ranks[rank]);
+  }
   for (const std::string& line : inspection.products) {
     text += Line(line == inspection.products.front() ? "products" : "", line);
   }
@@ -362,6 +372,10 @@ Command AddInspectCommand(CLI::App* program) {
       ->required();
   app->add_option("--draft", flags->draft, "Also tell what would be chosen for this draft of it")
       ->type_name("PATH");
+  app->add_option("--tensor-parallel", flags->tensor_parallel,
+                  "Also load the model in so many processes, and tell what each of them holds [1]")
+      ->type_name("N")
+      ->check(CLI::Range(1, kMostRanks));
   app->add_option("--device", flags->device,
                   "Also load the model there, and tell how its products are computed: auto, cpu, "
                   "cuda:N")
