@@ -13,6 +13,7 @@
 #include "draft/make_drafter.h"
 #include "engine/draft_format.h"
 #include "kernels/quantize.h"
+#include "ranks/numa_nodes.h"
 #include "tandem/field_error.h"
 #include "text/end_tokens.h"
 
@@ -305,7 +306,13 @@ absl::StatusOr<Runtime> Runtime::Load(const EngineOptions& options,
   }
   CpuOptions cpu{.num_threads = threads, .compute = CpuCompute::kAuto, .isa = ""};
   ASSIGN_OR_RETURN(cpu.compute, ParseCompute(options.compute));
-  ASSIGN_OR_RETURN(runtime.backend, MakeBackend(options.device, cpu));
+  {
+    std::optional<OnNumaNode> node;  // for the threads that the backend starts
+    if (runtime.ranks != nullptr && options.rendezvous.empty()) {
+      node.emplace(/*rank=*/0, options.tensor_parallel);
+    }
+    ASSIGN_OR_RETURN(runtime.backend, MakeBackend(options.device, cpu));
+  }
   if (runtime.ranks != nullptr) RETURN_IF_ERROR(runtime.ranks->Open(runtime.backend.get()));
   runtime.chunk_tokens = options.chunk_tokens > 0            ? options.chunk_tokens
                          : runtime.backend->memory_is_host() ? kChunkTokensOfHost

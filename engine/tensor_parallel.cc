@@ -23,6 +23,7 @@
 #include "nlohmann/json.hpp"
 #include "ranks/device_ranks.h"
 #include "ranks/linked_ranks.h"
+#include "ranks/numa_nodes.h"
 #include "tandem/field_error.h"
 
 namespace tandem {
@@ -444,6 +445,7 @@ absl::Status FollowRankZero(int rank) {
     return FieldError("rank",
                       absl::StrCat("must be from 1 to ", memory->world() - 1, ", got ", rank));
   }
+  const OnNumaNode node(rank, memory->world());
   const std::unique_ptr<RankGroup> group = JoinSharedRanks(memory, rank);
   // Rank 0 has heard why, and tells people.
   if (!FollowRankZero(group.get()).ok()) std::_Exit(1);
