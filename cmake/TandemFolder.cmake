@@ -22,12 +22,16 @@ set(CMAKE_UNITY_BUILD_BATCH_SIZE 12)
 # tandem_test_program.
 # Test programs whose cases run threads, with the label `threads`: the only ones in a build with the
 # thread sanitizer, which sees nothing in others.
-set(tandem_programs_with_threads base_test kvstore_test kvtransfer_test draft_test verify_test engine_test server_test system_test)
+set(tandem_programs_with_threads base_test kvstore_test kvtransfer_test draft_test verify_test engine_test server_test system_test
+  ranks_test)
 # Cases of theirs that are left out there: they take long with that sanitizer, and run no thread that
 # other cases do not run as well.
 set(tandem_cases_without_news_of_threads SpeculationPolicy.* ToolCalls.* XmlArguments.* ReasoningSplitter.* RunRound.*
   All/GoldenModel* All/EveryScheme* All/QuantizedGolden* All/GgufFamily* Numerics.* QuantizedModelTest.*
-  BenchProgram.* BenchChat.* Program.* ProgramOutput.* CommandLine.* LmdbFaults.* DamagedStore.*)
+  BenchProgram.* BenchChat.* Program.* ProgramOutput.* CommandLine.* LmdbFaults.* DamagedStore.*
+  BugCatalogue.* EngineDraftWindow.* Vocabularies.* PackedWeights.* Embedding.* Generate* SelfDrafts.* FirstPassTest.*)
+# The same for the address sanitizer: whole programs of which each part has tests of its own, and numbers.
+set(tandem_cases_without_news_of_memory BenchProgram.* BenchChat.* ProgramOutput.* QuantizedModelTest.* Numerics.*)
 
 function(tandem_folder name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "HEAVY_TESTS" "PRECOMPILED_LIKE"
@@ -151,11 +155,12 @@ endfunction()
 # constraints once more.
 function(tandem_test_parts program prefix labels)
   set(num_parts 6)
-  set(filter "")
+  set(cases ${tandem_cases_without_news_of_memory})
   if(TANDEM_SANITIZE STREQUAL "thread")
-    list(JOIN tandem_cases_without_news_of_threads ":" without)
-    set(filter --gtest_filter=-${without})
+    set(cases ${tandem_cases_without_news_of_threads})
   endif()
+  list(JOIN cases ":" without)
+  set(filter --gtest_filter=-${without})
   foreach(part RANGE 1 ${num_parts})
     math(EXPR index "${part} - 1")
     set(name "${prefix}${program}/part_${part}")

@@ -91,7 +91,7 @@ absl::Status OpenGatherer(Backend& backend) {
   return absl::Status(opened.code(), absl::StrCat(View(backend.name()), ": ", opened.message()));
 }
 
-// What a model is by its files, whatever is done with them at load.
+// Identifies a model by its files alone: options of loading do not matter.
 std::string FingerprintOfModel(const std::string& path) {
   EngineOptions options;
   options.target = path;
@@ -254,7 +254,7 @@ class Follower {
 
 LeadingRank::Needs NeedsOf(const Transformer& model, const Backend& backend, int page_size,
                            KvDType kv_cache) {
-  // What loading took of the host's memory counts, too: what was available was told before.
+  // Host memory that loading took counts, too: the available memory was asked for before it.
   const size_t packed = backend.memory_is_host() ? model.bytes_packed_at_load() : 0;
   return {.page_bytes = static_cast<int64_t>(model.kv_layout(page_size, kv_cache).page_bytes()),
           .bytes_to_pack = static_cast<int64_t>(model.bytes_to_pack() + packed)};

@@ -75,7 +75,7 @@ class LeadingRank {
   std::vector<int64_t> most_pages_;  // of each rank
 };
 
-// What a rank's own part of a model takes, and in words what it is.
+// The memory that a rank's own part of a model takes, and a description of the part.
 LeadingRank::Needs NeedsOf(const Transformer& model, const Backend& backend, int page_size,
                            KvDType kv_cache);
 std::string DescriptionOfPart(const Transformer& model);

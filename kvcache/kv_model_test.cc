@@ -380,7 +380,7 @@ TEST_P(KvModelWalk, IsRightAfterEveryOperation) {
   };
   World world(walk.num_sequences, walk.num_pages, walk.page_size, walk.hash);
   int num_failed = 0;
-  for (int step = 0; step < 10'000 && !HasFailure(); ++step) {
+  for (int step = 0; step < 5'000 && !HasFailure(); ++step) {
     const int i = below(walk.num_sequences);
     const int other = below(walk.num_sequences);
     switch (below(12)) {

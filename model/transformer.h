@@ -94,7 +94,7 @@ class Transformer final : public LanguageModel {
            greatest_length > config_.rope.original_context;
   }
   int num_unpacked() const override { return static_cast<int>(unpacked_.size()) + is_unread_; }
-  // Of the heads that this rank has; none is possible.
+  // Its heads are this rank's, of which there may be none.
   KvLayout kv_layout(int page_size, KvDType dtype = KvDType::kF32) const;
   // Bytes of weights that a pass over one row reads, without the embedding's row.
   size_t bytes_read_per_pass() const;
@@ -129,7 +129,7 @@ class Transformer final : public LanguageModel {
     // as a weight of their own.
     std::vector<PackedWeight> qkv;
     Buffer query_norm;             // f32 [head_dim], [heads * head_dim], or nothing
-    Buffer key_norm;               // likewise
+    Buffer key_norm;               // the same for keys
     PackedWeight attention_out;    // [hidden, heads * head_dim]
     Buffer attention_output_norm;  // f32 [hidden], or nothing
     Buffer mlp_norm;               // f32 [hidden], or nothing
@@ -165,7 +165,7 @@ class Transformer final : public LanguageModel {
     Buffer largest;                        // int32 [logit_rows]
     Buffer tables;                         // int32: see PassTables
   };
-  // What a rank has of everything that is shared out.
+  // A rank's share of each kind of output.
   struct Parts {
     RankShare kv_heads, heads;
     RankShare hidden, mlp, head_rows;  // outputs of products

@@ -220,7 +220,7 @@ TEST(TransformerRanks, LinkedOnesHaveTheBitsOfOne) {
   }
 }
 
-TEST(PassMessage, WhatIsNoPassIsRefused) {
+TEST(PassMessage, OtherBytesThanAPassAreRefused) {
   const std::vector<int32_t> integers(PassTables(1, 2, 1, 4).size, 7);
   const PassMessage::PageCopy copy{.from = 3, .to = 5};
   const PassMessage pass{.model = 8,

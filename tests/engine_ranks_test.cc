@@ -141,7 +141,7 @@ TEST(EngineRanks, ARankThatIsKilledFailsRequestsAndIsTold) {
   EXPECT_THAT(Children(), IsEmpty());
 }
 
-TEST(EngineRanks, WhatCannotBeIsRefused) {
+TEST(EngineRanks, ImpossibleOptionsAreRefused) {
   const GoldenPair pair("shallow");
   EngineOptions options = OptionsFor(pair, 2);
   options.rank_program = "/no/such/program";

@@ -55,7 +55,7 @@ class Server:
             self.news.notify_all()
 
     def address(self, number=1):
-        """Of the `number`th time that it says it serves."""
+        """The address that it logs when it serves for the `number`th time."""
         def found():
             return [match[1] for line in self.lines if (match := re.search(r"serving address=(\S+)", line))]
         with self.news:
