@@ -40,6 +40,7 @@ absl::Status Transformer::SetHead(std::vector<TokenId> ids) {
   bytes_packed_at_load_ -= head_.data.size_bytes();
   head_ = *std::move(packed);
   num_head_tokens_ = head_.outputs;
+  parts_ = PartsOf(/*rank=*/0);
   head_ids_ = std::move(ids);
   graph_cache_->Forget();
   return absl::OkStatus();

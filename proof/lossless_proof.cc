@@ -546,18 +546,13 @@ std::string_view NameOf(ProofVerdict verdict) {
   return "";
 }
 
-EngineOptions OptionsToProve(EngineOptions engine) {
-  engine.max_batch = std::max(engine.max_batch, kBatch);
-  if (engine.draft_head_tokens == kAutoDraftHeadTokens) engine.draft_head_tokens = 0;
-  return engine;
-}
-
 absl::StatusOr<LosslessProof> ProveLossless(const EngineOptions& engine,
                                             const ProofOptions& options) {
   RETURN_IF_ERROR(options.Validate());
-  const EngineOptions proved = OptionsToProve(engine);
-  ASSIGN_OR_RETURN(Runtime pair, Runtime::Load(proved));
-  Prover prover(proved, options, &pair);
+  EngineOptions roomy = engine;
+  roomy.max_batch = std::max(engine.max_batch, kBatch);
+  ASSIGN_OR_RETURN(Runtime pair, Runtime::Load(roomy));
+  Prover prover(roomy, options, &pair);
   RETURN_IF_ERROR(prover.Prepare());
   return prover.Prove();
 }

@@ -325,15 +325,6 @@ TEST(LosslessProof, SaysIncompleteOfAPairWithoutDisagreement) {
   EXPECT_THAT(proof->reason, HasSubstr("was not seen"));
 }
 
-// Row 193 of the bug catalogue.
-TEST(LosslessProof, TheDraftStaysTheSame) {
-  EngineOptions options;
-  EXPECT_EQ(options.draft_head_tokens, kAutoDraftHeadTokens);
-  EXPECT_EQ(OptionsToProve(options).draft_head_tokens, 0);
-  options.draft_head_tokens = 1000;
-  EXPECT_EQ(OptionsToProve(options).draft_head_tokens, 1000);
-}
-
 TEST(LosslessProof, NamesWhatIsWrongWithItsOptions) {
   const GoldenPair pair("shallow");
   const EngineOptions engine = CpuOptionsFor(pair.target, pair.draft);

@@ -113,9 +113,6 @@ struct LosslessProof {
   absl::Duration time;
 };
 
-// Options as a proof has them. The head of the draft is whole where it would be learned: what is
-// compared must propose the same from the first check to the last.
-EngineOptions OptionsToProve(EngineOptions engine);
 // Errors are of the options, the files and the memory; a broken law is a verdict.
 absl::StatusOr<LosslessProof> ProveLossless(const EngineOptions& engine,
                                             const ProofOptions& options);

@@ -36,9 +36,12 @@ class EngineParams(TypedDict, total=False):
     kv_memory_bytes: int
     draft_memory_bytes: int  # to draft from earlier texts; 0: none
     page_size: int
-    tensor_parallel: int
+    tensor_parallel: int  # processes that compute the target's passes together
     draft_tensor_parallel: bool
-    rank_program: str
+    rank_program: str  # the program tandem, which the other processes run; "": the first in the path
+    rank: int  # must be 0 here: other ranks are `tandem --rank R`
+    rendezvous: str  # HOST:PORT at which rank 0 waits for ranks of other machines; "": it starts them
+    rendezvous_secret: str
     context: int  # at most so many tokens of the target's; 0: all
     max_batch: int
     max_generations: int

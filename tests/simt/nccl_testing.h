@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/environment.h"
 #include "kernels/backend.h"
 #include "ranks/device_ranks.h"
 #include "ranks/shared_ranks.h"
@@ -21,9 +22,10 @@
 
 namespace tandem::simt {
 
+// Of the library that the tests name to the program.
 template <typename Function>
 Function OfNcclStandIn(const char* name) {
-  void* const library = dlopen(NCCL_STAND_IN, RTLD_NOW | RTLD_LOCAL);
+  void* const library = dlopen(EnvironmentVariable("TANDEM_NCCL").c_str(), RTLD_NOW | RTLD_LOCAL);
   TANDEM_CHECK(library != nullptr);
   return reinterpret_cast<Function>(dlsym(library, name));
 }
