@@ -35,6 +35,7 @@ RankShare OutputShareOf(int outputs, int rank, int world) {
 }
 
 void CopyColumns(ConstMatrixView from, MatrixView to) {
+  if (from.cols == 0) return;
   const size_t bytes = sizeof(float) * from.cols;
   for (int64_t r = 0; r < from.rows; ++r) {
     std::memcpy(static_cast<float*>(to.data) + r * to.stride,

@@ -278,7 +278,7 @@ TEST(Engine, RefusesRequestsThatCannotBeMet) {
   const GoldenPair pair("perturbed");
   EngineOptions options = CpuOptionsFor(pair.target, pair.draft);
   const std::unique_ptr<Engine> engine = MakeEngine(options);
-  const Request good{.prompt_ids = {1, 2, 3}, .max_tokens = 4};
+  const Request good{.prompt_ids = {1, 2, 3}, .max_tokens = 4, .ignore_eos = true};
   const auto refusal = [&](auto change) {
     Request request = good;
     change(request);
