@@ -27,8 +27,8 @@ using testing::HasSubstr;
 class Named {
  public:
   explicit Named(const char* file, const simt::NcclStandInOptions& options = {}) {
+    simt::SetNcclStandIn(options);  // of the stand-in, which TANDEM_NCCL names until here
     setenv("TANDEM_NCCL", file, 1);
-    simt::SetNcclStandIn(options);
   }
   ~Named() {
     setenv("TANDEM_NCCL", NCCL_STAND_IN, 1);
