@@ -123,7 +123,7 @@ class Follower {
         answer.error_code = static_cast<int>(status.code());
         RETURN_IF_ERROR(group_.Exchange(ToText(answer)).status());
         if (status.ok()) continue;
-        group_.Receive().IgnoreError();  // rank 0 ends the group when it has read the answer
+        group_.Receive().IgnoreError();      // rank 0 ends the group when it has read the answer
         if (own_ != nullptr) return status;  // of this command line
         return absl::Status(status.code(), absl::StrCat("tensor_parallel: rank ", group_.rank(),
                                                         ": ", status.message()));
