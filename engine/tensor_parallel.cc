@@ -86,7 +86,7 @@ std::string DeviceOfRank(const std::string& device, int rank) {
 // Finds the library by which a backend's device meets others, if it has one.
 absl::Status OpenGatherer(Backend& backend) {
   if (backend.gatherer() == nullptr) return absl::OkStatus();
-  const absl::Status opened = backend.gatherer()->Open();
+  absl::Status opened = backend.gatherer()->Open();
   if (opened.ok()) return opened;
   return absl::Status(opened.code(), absl::StrCat(View(backend.name()), ": ", opened.message()));
 }
@@ -118,7 +118,7 @@ class Follower {
       if (!message.empty() && message[0] == std::byte{'{'}) {
         const std::string text(reinterpret_cast<const char*>(message.data()), message.size());
         Answer answer;
-        const absl::Status status = Guarded("loading", [&] { return Obey(text, &answer); });
+        absl::Status status = Guarded("loading", [&] { return Obey(text, &answer); });
         answer.error = std::string(status.message());
         answer.error_code = static_cast<int>(status.code());
         RETURN_IF_ERROR(group_.Exchange(ToText(answer)).status());

@@ -42,7 +42,7 @@ absl::Status TransferThread::Start() {
     if (status.ok()) Run();
     link_ = nullptr;
   });
-  const absl::Status status = [&] {
+  absl::Status status = [&] {
     const auto has_started = [this] { return started_.has_value(); };
     absl::MutexLock lock(&mutex_, absl::Condition(&has_started));
     return *started_;

@@ -95,7 +95,7 @@ class LinkedRanks final : public RankGroup {
                                                        message.size(),
                                                        " bytes, allowed: ", kMostMessageSize));
     }
-    if (const absl::Status failed = status(); !failed.ok()) return failed;
+    if (absl::Status failed = status(); !failed.ok()) return failed;
     std::vector<std::byte> payload = link_.Take(message.size() + 1);
     std::copy(message.begin(), message.end(), payload.begin());
     link_.Give(step_, std::move(payload));
@@ -113,7 +113,7 @@ class LinkedRanks final : public RankGroup {
 
   absl::StatusOr<std::vector<std::string>> Exchange(const std::string& words) override {
     TANDEM_CHECK(words.size() <= kMostWords);
-    if (const absl::Status failed = status(); !failed.ok()) return failed;
+    if (absl::Status failed = status(); !failed.ok()) return failed;
     std::vector<std::byte> payload(words.size() + 1);
     std::memcpy(payload.data(), words.data(), words.size());
     link_.Give(step_, std::move(payload));
@@ -185,7 +185,7 @@ absl::Status CheckLinked(const LinkedRankOptions& options) {
 
 absl::StatusOr<Address> RendezvousOf(const LinkedRankOptions& options) {
   ASSIGN_OR_RETURN(const HostAndPort parsed, ParseHostAndPort(options.rendezvous, "rendezvous"));
-  const absl::StatusOr<Address> address = ParseAddress(parsed.host, parsed.port, Names::kResolved);
+  absl::StatusOr<Address> address = ParseAddress(parsed.host, parsed.port, Names::kResolved);
   if (!address.ok()) {
     return FieldError(
         "rendezvous",

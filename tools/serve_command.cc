@@ -234,7 +234,7 @@ absl::Status Serve(const ServeFlags& flags, LostRank* lost) {
 
 absl::Status Run(const ServeFlags& flags) {
   LostRank lost;
-  const absl::Status status = Serve(flags, &lost);
+  absl::Status status = Serve(flags, &lost);
   if (lost.why().ok() || !lost.has_served || flags.on_rank_failure == "exit") return status;
   spdlog::error("{}; starting again", std::string(lost.why().message()));
   return StartAgain();

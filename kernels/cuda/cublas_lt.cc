@@ -103,7 +103,7 @@ class LoadedCublasLt final : public CublasLt {
     Described of;
     const absl::Cleanup end = [&] {
       if (of.product != nullptr) lt_.cublasLtMatmulDescDestroy(of.product);
-      for (const LtObject layout : {of.weight, of.x, of.sums}) {
+      for (LtObject layout : {of.weight, of.x, of.sums}) {
         if (layout != nullptr) lt_.cublasLtMatrixLayoutDestroy(layout);
       }
     };
@@ -121,7 +121,7 @@ class LoadedCublasLt final : public CublasLt {
   }
 
   const LtEntries lt_;
-  const LtObject handle_;
+  LtObject handle_;
   const std::string version_;
 };
 

@@ -73,7 +73,7 @@ class CublasProducts {
   absl::Status Unpack(const void* packed, const WeightShape& shape, void* out);
 
   Backend& backend_;
-  const Stream stream_;
+  Stream stream_;
   const int num_processors_;
   std::unique_ptr<CublasLt> library_;
   std::string why_none_ = "";  // said once there is none to use
